@@ -1,0 +1,83 @@
+package driver
+
+import (
+	"context"
+	"io"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+)
+
+// Backend is one kind of GPU that this machine can offer.
+type Backend interface {
+	// Name is what users type and see: "soft", "cuda".
+	Name() string
+	// Devices describes the GPUs, without creating contexts.
+	Devices() ([]DeviceSummary, error)
+	// Open starts the driver for one guest process. A worker process opens one session in its life.
+	Open(h Host, o Options) (Session, error)
+}
+
+// DeviceSummary is what an operator wants to know of a GPU before using it.
+type DeviceSummary struct {
+	Index    int
+	Name     string
+	UUID     string // "GPU-xxxxxxxx-..."
+	TotalMem uint64 // bytes
+}
+
+// Options are the choices made for a session before its guest process says anything.
+type Options struct {
+	Devices     []int  // host ordinals offered to the guest, in guest order; nil: all
+	MemoryLimit uint64 // bytes over all devices, 0: no limit
+	Cores       int    // soft only: parallel blocks, 0: all
+}
+
+// Session executes one guest process's operations.
+type Session interface {
+	wire.Driver
+	Snapshotter
+	// Close frees everything. It waits for nothing that runs on the GPU.
+	Close() error
+}
+
+// Snapshotter moves a session's memory between processes. Objects are rebuilt by replaying recorded operations with
+// Call.Replay set; then memory is filled in.
+type Snapshotter interface {
+	// Quiesce returns when nothing runs or is queued on any stream.
+	Quiesce(ctx context.Context) error
+	// ExportMemory calls fn for each live allocation, module globals included.
+	ExportMemory(fn func(addr, size uint64, r io.Reader) error) error
+	// ImportMemory fills one allocation that a replayed operation has created.
+	ImportMemory(addr, size uint64, r io.Reader) error
+}
+
+// Host is the worker as a driver sees it.
+type Host interface {
+	// Region finds a region that RegionAdd made known. Region 0 is always there.
+	Region(id uint32) (Region, bool)
+	// CompleteWord stores value into a completion word of the control page and wakes no one: guests poll it.
+	CompleteWord(word, value uint32)
+	// SetSticky poisons the session: the guest returns res from every later call.
+	SetSticky(res cuda.Result)
+	// Deferred leaves an asynchronous error for the next reply.
+	Deferred(res cuda.Result)
+	// Console takes output of device printf and assert, in order.
+	Console(text []byte)
+}
+
+// Region is memory of the guest process that it shared by declaration.
+type Region struct {
+	ID   uint32
+	Kind uint32 // wire.RegionStaging, wire.RegionPinned; 0 for region 0
+	VA   uint64 // address in the guest process
+	Size uint64
+	// Mem is the region mapped into this process, at VA if the region is pinned. nil: the carrier cannot map.
+	// It stays mapped until the RegionDrop operation returns.
+	Mem []byte
+	// IO reads and writes the region through the carrier, also when Mem is nil.
+	IO interface {
+		io.ReaderAt
+		io.WriterAt
+	}
+}

@@ -1,0 +1,131 @@
+package exec
+
+import (
+	"context"
+	"errors"
+
+	"causeway/host/driver/soft/ptx"
+)
+
+// AddressSpace is the set of live device allocations. Find must be safe for
+// concurrent use and quick: a warp asks whenever it leaves the ranges it saw
+// last. An answer is used for the rest of the block at most.
+type AddressSpace interface {
+	// Find returns the live allocation that contains addr.
+	Find(addr uint64) (base, size uint64, writable, ok bool)
+}
+
+// AllocFunc provides memory for a module variable. mem is the memory at addr
+// as host bytes, len(mem) == size; Load fills it with the initialiser and
+// keeps no reference. space is ptx.Global or ptx.Const.
+type AllocFunc func(name string, size, align uint64, space ptx.Space) (addr uint64, mem []byte, err error)
+
+// Global is a module variable visible to the driver (cuModuleGetGlobal).
+type Global struct {
+	Name  string
+	Space ptx.Space // ptx.Global or ptx.Const
+	Addr  uint64
+	Size  uint64
+}
+
+// Param is one kernel parameter's place in Config.Params.
+type Param struct{ Offset, Size, Align uint64 }
+
+// Attributes are a kernel's numbers as cuFuncGetAttribute reports them.
+type Attributes struct {
+	SharedBytes        uint32 // static shared memory per block
+	ConstBytes         uint64 // user constant memory of the module
+	LocalBytes         uint64 // local memory per thread
+	Registers          uint32 // estimate from register pressure, at most 255
+	MaxThreadsPerBlock uint32 // 1024 or what .maxntid/.reqntid allow
+	PTXVersion         int    // for example 90
+	BinaryVersion      int    // for example 90
+	RequiredBlock      [3]uint32
+}
+
+// Config describes one launch.
+type Config struct {
+	Grid, Block [3]uint32
+	DynShared   uint32 // bytes of dynamic shared memory
+	Params      []byte // packed parameters; may be longer than needed, not shorter
+	Space       AddressSpace
+	// Printf receives each formatted device printf. Calls may come from several
+	// goroutines at once; nil discards the text.
+	Printf func(text []byte)
+	// Cores bounds the goroutines running blocks; 0 means GOMAXPROCS.
+	Cores int
+	// StackBytes bounds the local memory of a thread, all call frames together;
+	// 0 means 512 KiB.
+	StackBytes uint64
+	// Cooperative makes all blocks resident at once, so that they may wait for
+	// each other.
+	Cooperative bool
+	GridID      uint64 // %gridid
+	SMs         uint32 // %nsmid; 0 means Cores
+	// Stats, if not nil, receives counts when Launch returns, also on error.
+	Stats *Stats
+}
+
+// Stats counts work done by a launch.
+type Stats struct {
+	WarpInstructions uint64 // instructions issued for a warp or part of it
+	LaneInstructions uint64 // the same times active lanes
+}
+
+// Module is a loaded module.
+type Module struct {
+	src     *ptx.Module
+	globals []Global
+	kernels []*Kernel
+}
+
+// Kernel is an entry function.
+type Kernel struct {
+	name   string
+	params []Param
+	attrs  Attributes
+	bytes  uint64
+}
+
+// Load lowers m and places its variables. Instructions exec lacks do not fail
+// Load; they fail the Launch of kernels that can reach them.
+func Load(m *ptx.Module, alloc AllocFunc) (*Module, error) {
+	return nil, errors.New("exec: not implemented")
+}
+
+// Kernel returns the named kernel.
+func (m *Module) Kernel(name string) (*Kernel, bool) {
+	for _, k := range m.kernels {
+		if k.name == name {
+			return k, true
+		}
+	}
+	return nil, false
+}
+
+// Kernels returns all kernels in source order.
+func (m *Module) Kernels() []*Kernel { return m.kernels }
+
+// Globals returns the module's variables in source order.
+func (m *Module) Globals() []Global { return m.globals }
+
+// Name is the kernel's (mangled) name.
+func (k *Kernel) Name() string { return k.name }
+
+// Params returns the parameters' layout; the caller must not change it.
+func (k *Kernel) Params() []Param { return k.params }
+
+// ParamBytes is the length Config.Params must have at least.
+func (k *Kernel) ParamBytes() uint64 { return k.bytes }
+
+// Attributes returns the kernel's attributes.
+func (k *Kernel) Attributes() Attributes { return k.attrs }
+
+// Launch runs the kernel and returns when all blocks ended or one faulted.
+// Errors: *Fault for what the kernel did, *UnsupportedError for an instruction
+// that exec lacks, *ConfigError for a bad Config, and a Fault of kind Cancelled
+// (which wraps ctx's error) when ctx ended first. Memory written before an
+// error stays written.
+func (k *Kernel) Launch(ctx context.Context, c Config) error {
+	return errors.New("exec: not implemented")
+}
