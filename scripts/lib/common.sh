@@ -1,0 +1,34 @@
+# Shared by every script here; sourced, never run.
+# Sets ROOT (the checkout) and BUILD (everything we download or make; never committed).
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+BUILD=${CAUSEWAY_BUILD:-$ROOT/build}
+export LC_ALL=C
+
+# say announces a step before it is done; the clock is seconds since the script began.
+say() { printf '[%3ds] %s\n' "$SECONDS" "$*" >&2; }
+
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# retry N CMD... repeats a command that depends on the network, waiting 2, 4, 8... seconds.
+retry() {
+  local n=$1 i wait=2; shift
+  for ((i = 1; ; i++)); do
+    "$@" && return 0
+    ((i >= n)) && return 1
+    say "attempt $i of $n failed: $1; again in ${wait}s"
+    sleep "$wait"; wait=$((wait * 2))
+  done
+}
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; return; fi
+  have sudo || die "this step installs packages: run it as root or install sudo"
+  sudo "$@"
+}
+
+# stamped FILE CONTENT: is FILE there and does it hold exactly CONTENT? A stamp names everything that
+# decided what was built, so changing a pin or a recipe makes the step run again.
+stamped() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }

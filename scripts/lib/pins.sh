@@ -1,0 +1,28 @@
+# Exact versions of everything setup.sh fetches; sourced. One place to change a pin.
+# A pinned Debian version can vanish when its suite moves on: the newest of the same series is taken then, and said.
+
+PIN_QEMU_SUITE=bookworm-backports
+PIN_QEMU='1:10.0.2+ds-2+deb13u1~bpo12+1'
+PIN_SEABIOS='1.16.3-2~bpo12+1'
+MIN_QEMU_MAJOR=10
+
+# Series, suite, package pattern (a regular expression) and pinned release of the stock cloud kernels.
+PIN_KERNELS=(
+  '6.1  bookworm           linux-image-6\.1\.0-[0-9]+-cloud-amd64           linux-image-6.1.0-50-cloud-amd64'
+  '6.12 bookworm-backports linux-image-6\.12\.[0-9.]+\+deb12-cloud-amd64    linux-image-6.12.95+deb12-cloud-amd64'
+  '7.2  trixie-backports   linux-binary-7\.2\.[0-9.]+\+deb13-cloud-amd64    linux-binary-7.2.12+deb13-cloud-amd64'
+)
+
+# What virtio-fs needs, in insmod order. A kernel that has one built in simply lacks its file.
+GUEST_MODULES=(virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci fuse virtiofs)
+
+PIN_CUDA_13_0=(nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88
+  nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85)
+# The 12.x and 11.x wheels carry ptxas, libdevice, headers and runtimes, but neither nvcc nor cicc: those come
+# from Debian's non-free package, for 12.9 of the nearest 12.x that Debian has.
+PIN_CUDA_12_9=(nvidia-cuda-nvcc-cu12==12.9.86 nvidia-cuda-runtime-cu12==12.9.79 nvidia-cuda-cccl-cu12==12.9.27)
+PIN_CUDA_12_9_DEB=('nvidia-cuda-toolkit trixie 12.4.131~12.4.1-2')
+PIN_CUDA_11_8=(nvidia-cuda-nvcc-cu11==11.8.89 nvidia-cuda-runtime-cu11==11.8.89)
+# nvidia-cuda-dev is here for libcudart_static.a alone, which no 11.8 wheel has.
+PIN_CUDA_11_8_DEB=('nvidia-cuda-toolkit bookworm 11.8.89~11.8.0-5~deb12u1'
+  'nvidia-cuda-dev bookworm 11.8.89~11.8.0-5~deb12u1')

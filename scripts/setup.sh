@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Installs what Causeway's build, tests and demo need. Idempotent; says each step before doing it.
+#
+#   scripts/setup.sh [qemu] [kernels] [cuda [VERSION...]] [go-tools] | all
+#
+# Only QEMU, g++ and the like are installed on the machine; the rest goes under build/. Further Debian suites come
+# from the mirror that apt already uses; elsewhere CAUSEWAY_DEBIAN_MIRROR names one.
+set -euo pipefail
+. "$(dirname "$0")/lib/common.sh"
+. "$ROOT/scripts/lib/pins.sh"
+. "$ROOT/scripts/lib/apt.sh"
+. "$ROOT/scripts/lib/setup-qemu.sh"
+. "$ROOT/scripts/lib/setup-kernels.sh"
+. "$ROOT/scripts/lib/setup-cuda.sh"
+
+usage() { sed -n '2,7s/^# \{0,1\}//p' "$0"; }
+
+setup_go_tools() {
+  have go || die "Go is missing: install Go $(awk '/^go /{print $2}' "$ROOT/go.mod") or newer and put it in PATH"
+  local want; want=$(cksum <"$ROOT/go.sum")
+  stamped "$BUILD/.go-modules" "$want" && return
+  say "fetching Go modules named in go.mod"
+  (cd "$ROOT" && retry 4 go mod download) || die "go mod download failed"
+  echo "$want" >"$BUILD/.go-modules"
+}
+
+setup_all() {
+  local pids=() p
+  setup_qemu & pids+=($!)
+  setup_cuda & pids+=($!)
+  setup_kernels & pids+=($!)
+  setup_go_tools & pids+=($!)
+  for p in "${pids[@]}"; do wait "$p" || exit 1; done
+}
+
+[ "$(uname -sm)" = 'Linux x86_64' ] || die "Causeway builds on Linux x86_64, this is $(uname -sm)"
+mkdir -p "$BUILD"
+# One setup at a time: two would unpack over each other.
+exec 9>"$BUILD/.setup.lock"
+flock -n 9 || { say "another setup.sh is running: waiting for it"; flock 9; }
+
+what=$*
+case ${1:-all} in
+  all) setup_all ;;
+  qemu) setup_qemu ;;
+  kernels) setup_kernels ;;
+  cuda) shift; setup_cuda "$@" ;;
+  go-tools) setup_go_tools ;;
+  -h | --help | help) usage; exit ;;
+  *) usage >&2; exit 2 ;;
+esac
+say "setup ${what:-all}: ready"
