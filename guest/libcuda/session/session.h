@@ -1,0 +1,168 @@
+/*
+ * The guest end of a session: what the generated encoders (gen/ops.c), the entry points (gen/entries.c, api/) and memory/ use.
+ *
+ * A session belongs to a process. It is opened by cw_session_open (cuInit), lives until the process exits, and is never
+ * reopened. Layouts are in gen/session.h, meanings in docs/PROTOCOL.md.
+ *
+ * Lock order: open lock > region lock > slot > ring lock > carrier's send lock. No lock is held while a reply is awaited,
+ * except the open lock (SessionInit) and the region lock (RegionAdd).
+ */
+#ifndef CW_SESSION_SESSION_H
+#define CW_SESSION_SESSION_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gen/cuda_abi.h"
+#include "gen/session.h"
+
+#define CW_HIDDEN __attribute__((visibility("hidden")))
+#define cw_likely(x) __builtin_expect(!!(x), 1)
+#define cw_unlikely(x) __builtin_expect(!!(x), 0)
+
+#pragma GCC visibility push(hidden)
+
+/* --- state ------------------------------------------------------------------------------------------------------ */
+
+enum cw_state {
+	CW_CLOSED = 0,	/* cuInit was not called, or failed: entries answer CUDA_ERROR_NOT_INITIALIZED (3) */
+	CW_OPEN = 1,
+	CW_FORKED = 2,	/* child of a process that had a session: 3 until exec */
+	CW_DEAD = 3,	/* worker or carrier ended: CUDA_ERROR_LAUNCH_FAILED (719) */
+	CW_EXITING = 4, /* the library was finalised: CUDA_ERROR_DEINITIALIZED (4) */
+};
+
+/* What every entry reads first. ctl is region 0's control page once state was CW_OPEN; before, a private all-zero page. */
+struct cw_global {
+	_Atomic uint32_t state;
+	struct cw_control_page *ctl;
+};
+extern struct cw_global cw_g;
+
+CUresult cw_check_slow(void);
+
+/* The preamble of an entry: 0, 3 (not initialised or forked), 4 (exiting), 719 (dead), or the sticky error. */
+static inline CUresult cw_check(void)
+{
+	if (cw_likely(atomic_load_explicit(&cw_g.state, memory_order_acquire) == CW_OPEN)) {
+		uint32_t sticky = __atomic_load_n(&cw_g.ctl->sticky, __ATOMIC_RELAXED);
+		return cw_likely(sticky == 0) ? 0 : (CUresult)sticky;
+	}
+	return cw_check_slow();
+}
+
+/* The same for the entries that still work after a fault (getters, primary context reset): ignores the sticky error. */
+static inline CUresult cw_check_alive(void)
+{
+	if (cw_likely(atomic_load_explicit(&cw_g.state, memory_order_acquire) == CW_OPEN))
+		return 0;
+	return cw_check_slow();
+}
+
+/*
+ * Opens the process's session (cuInit). Thread-safe, idempotent. Results: 0; 3 in a forked child; CUDA_ERROR_NO_DEVICE (100)
+ * when no host is reachable or it has no device; CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803) on a protocol version that differs;
+ * CUDA_ERROR_UNKNOWN (999) otherwise. One sentence on stderr says why. A failed open is tried again by the next call.
+ */
+CUresult cw_session_open(void);
+
+/* What SessionInit answered. Valid, and constant, once cw_session_open returned 0. devices are in the worker's order
+ * (CUDA_VISIBLE_DEVICES was sent with the other CUDA_ variables and is already applied). */
+struct cw_info {
+	int driver_version;
+	uint32_t device_count;
+	uint32_t caps; /* CW_CAP_MAP ... */
+	uint64_t mem_limit;
+	const struct cw_device_info *devices;
+};
+const struct cw_info *cw_session_info(void);
+
+/* --- requests --------------------------------------------------------------------------------------------------- */
+
+struct cw_tx {
+	uint8_t *rec;	/* record start; header is filled in, the rest zeroed */
+	uint32_t size;	/* of the whole record */
+	uint32_t slot;	/* with a reply: slot that was claimed */
+	uint32_t seq;
+	uint32_t flags; /* CW_TX_* */
+};
+
+struct cw_reply {
+	CUresult result;
+	const uint8_t *data; /* whole payload: fixed out fields first; valid until cw_reply_release */
+	size_t len;
+	uint32_t slot;
+	void *heap;
+};
+
+/*
+ * Begins a record: fixed_size + var_size bytes after the header (var_size with each argument padded to 8), zeroed.
+ * Opens the session if it was not. On success the ring lock is held until cw_commit or cw_commit_wait: fill the record and do
+ * nothing else in between (no other cw_ call, no signal-unsafe work). On failure nothing is held.
+ * CUDA_ERROR_INVALID_VALUE if the record would be longer than CW_MAX_RECORD: send long bytes by cw_blob_send first.
+ */
+CUresult cw_begin(struct cw_tx *tx, uint16_t op, uint32_t fixed_size, uint32_t var_size, int reply);
+/* Publishes an asynchronous record. 0, the sticky error, or 719. */
+CUresult cw_commit(struct cw_tx *tx);
+/* Publishes and waits. Returns 0 if there is a reply (then rep->result is the call's result, and cw_reply_release must be
+ * called), else 719 and nothing to release. Device output that is waiting is written to stdout before it returns. */
+CUresult cw_commit_wait(struct cw_tx *tx, struct cw_reply *rep);
+void cw_reply_release(struct cw_reply *rep);
+/* Turns a begun record into padding and releases what cw_begin took. */
+void cw_abort(struct cw_tx *tx);
+/* Sends bytes ahead; *blob goes into Span.off as CW_SPAN_BLOB|*blob, Span.len is the full length (len <= 1 GiB). */
+CUresult cw_blob_send(const void *p, size_t len, uint32_t *blob);
+
+/* --- the calling thread ----------------------------------------------------------------------------------------- */
+
+/* Id of the calling thread's current context, as records carry it. api/ owns the context stack and calls the setter. */
+uint32_t cw_current_ctx_id(void);
+void cw_set_current_ctx_id(uint32_t id);
+/* 1, 2, ...: names the thread's per-thread default stream. Never reused within a process. */
+uint32_t cw_thread_ordinal(void);
+
+/* --- handles: see handles.h -------------------------------------------------------------------------------------- */
+#include "session/handles.h"
+
+/* --- regions ---------------------------------------------------------------------------------------------------- */
+
+/* Memory that the worker can reach besides region 0. */
+struct cw_region {
+	uint32_t id;
+	uint32_t kind;	  /* CW_REGION_STAGING, CW_REGION_PINNED */
+	uint8_t *va;
+	size_t size;	  /* multiple of the page size */
+	uint64_t dev;	  /* device address (pinned, with CapMap), else 0 */
+	int adopted;	  /* va was the app's memory: cw_region_drop leaves it mapped */
+	void *carrier;	  /* carrier's own record of the region */
+	struct cw_region *next;
+};
+
+/* Can the worker map guest memory (pinned memory, GetDevicePointer)? */
+static inline int cw_can_map(void) { return (cw_session_info()->caps & CW_CAP_MAP) != 0; }
+
+/* Allocates memory, declares it to the host and adds it in the worker. flags: CU_MEMHOSTALLOC_* for pinned. */
+CUresult cw_region_add(uint32_t kind, size_t size, uint32_t flags, struct cw_region **out);
+/* The same for memory that the app has (cuMemHostRegister). va and size in whole pages. CUDA_ERROR_NOT_SUPPORTED when the
+ * carrier cannot share these pages: the caller then keeps the range on the staging path. */
+CUresult cw_region_adopt(void *va, size_t size, uint32_t flags, struct cw_region **out);
+/* Waits until the worker has let go of the region, then ends it and unmaps it (unless adopted). r is freed. */
+CUresult cw_region_drop(struct cw_region *r);
+
+/* Completion words (MemcpyStaged, Memcpy3D): word 1..CW_WORD_COUNT-1. */
+static inline _Atomic uint32_t *cw_word(uint32_t word)
+{
+	return (_Atomic uint32_t *)((uint8_t *)cw_g.ctl + CW_WORDS_OFFSET) + word;
+}
+/* Waits until the word holds value (words only ever move forward by one use at a time). 0, or 719 if the worker died. */
+CUresult cw_word_wait(uint32_t word, uint32_t value);
+
+/* --- logging: CAUSEWAY_LOG=none|error|info|trace, default error ---------------------------------------------------- */
+
+enum cw_log_level { CW_LOG_NONE, CW_LOG_ERROR, CW_LOG_INFO, CW_LOG_TRACE };
+int cw_log_enabled(enum cw_log_level level);
+void cw_log(enum cw_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#pragma GCC visibility pop
+#endif
