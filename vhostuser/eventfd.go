@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,7 +31,8 @@ func newEventFD(fd int, name string) (*EventFD, error) {
 	return &EventFD{f: os.NewFile(uintptr(fd), name)}, nil
 }
 
-// Wait blocks until the other side signals, or fails with os.ErrClosed.
+// Wait blocks until the other side signals. It fails with os.ErrDeadlineExceeded after Interrupt and with
+// os.ErrClosed after Close.
 func (e *EventFD) Wait() error {
 	var buf [8]byte
 	_, err := e.f.Read(buf[:])
@@ -47,6 +49,12 @@ func (e *EventFD) Signal() {
 	// The only errors are a closed file (the ring is being stopped) and a counter at 2^64-2.
 	_, _ = e.f.Write(buf[:])
 }
+
+// Interrupt makes Wait fail, now and later, until Rearm.
+func (e *EventFD) Interrupt() { _ = e.f.SetReadDeadline(time.Unix(1, 0)) }
+
+// Rearm ends Interrupt.
+func (e *EventFD) Rearm() { _ = e.f.SetReadDeadline(time.Time{}) }
 
 // Close ends Wait. A nil EventFD ignores it.
 func (e *EventFD) Close() {
