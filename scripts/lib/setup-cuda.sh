@@ -76,7 +76,8 @@ cuda_from_wheels_and_debs() {
   cp -r "$n"/cuda_nvcc/include/. "$n"/cuda_runtime/include/. "$d/include/"
   [ -d "$n/cuda_cccl/include" ] && cp -r "$n/cuda_cccl/include/." "$d/include/"
   cp -r "$n/cuda_nvcc/nvvm/libdevice" "$d/nvvm/"
-  find "$n/cuda_runtime/lib" -name 'libcuda*' -exec cp {} "$d/lib/" \;
+  # Not libcudadevrt.a: nvlink refuses device code newer than itself.
+  find "$n/cuda_runtime/lib" -name 'libcudart*' -exec cp {} "$d/lib/" \;
   cp "$t"/usr/lib/x86_64-linux-gnu/*.a "$d/lib/" 2>/dev/null || true
   cp "$b/nvcc" "$d/bin/"; cp -r "$b/crt" "$d/bin/"; cp "$b/cicc" "$d/nvvm/bin/"
   # ptxas of the compiler's own version: it must know the PTX that cicc writes.
@@ -91,7 +92,7 @@ cuda_from_wheels_and_debs() {
 setup_cuda_one() {
   local v=$1 tag=${1//./_} d=$BUILD/cuda/$1 want
   local -n w=PIN_CUDA_$tag
-  want="${w[*]} recipe 1"
+  want="${w[*]} recipe 2"
   stamped "$d/.pin" "$want" && return
   mkdir -p "$BUILD/cuda"
   case $v in

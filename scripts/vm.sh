@@ -1,0 +1,141 @@
+#!/usr/bin/env bash
+# Boots a stock kernel under QEMU with the vGPU attached, runs one program in it and returns the program's status.
+#
+#   scripts/vm.sh [options] -- PROGRAM [ARG...]
+#
+#   --kernel SERIES   6.1, 6.12 (default) or 7.2, from build/kernels
+#   --socket PATH     vhost-user socket of `causeway device`; without it the guest has no vGPU
+#   --accel MODE      auto (default: KVM if it really works, else TCG), kvm or tcg
+#   --mem SIZE        guest memory (default 1G);  --smp N  virtual CPUs (default 2)
+#   --file SRC[:DEST] one more file for the guest (default DEST: /app/NAME); may repeat
+#   --timeout SECONDS ends the VM (default 300), status 124
+#   --quiet           prints the program's output only
+#
+# PROGRAM is a file of this machine, copied to /app in the guest with the libcudart beside it; a name without a slash
+# is looked up in the guest. The guest mounts the vGPU at /run/causeway and sets LD_LIBRARY_PATH=/run/causeway/lib.
+# QEMU (environment) names another qemu-system-x86_64.
+set -euo pipefail
+. "$(dirname "$0")/lib/common.sh"
+
+kernel=6.12 socket= accel=auto mem=1G smp=2 timeout=300 quiet=
+files=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --kernel) kernel=$2; shift 2 ;;
+    --socket) socket=$2; shift 2 ;;
+    --accel | --kvm) accel=$2; shift 2 ;;
+    --mem) mem=$2; shift 2 ;;
+    --smp) smp=$2; shift 2 ;;
+    --file) files+=("$2"); shift 2 ;;
+    --timeout) timeout=$2; shift 2 ;;
+    --quiet) quiet=1; shift ;;
+    --) shift; break ;;
+    -h | --help) sed -n '2,18s/^# \{0,1\}//p' "$0"; exit ;;
+    *) die "unknown option $1: see $0 --help" ;;
+  esac
+done
+[ $# -gt 0 ] || die "nothing to run: see $0 --help"
+
+qemu=${QEMU:-$(command -v qemu-system-x86_64 || true)}
+[ -n "$qemu" ] || die "qemu-system-x86_64 is missing: run scripts/setup.sh qemu"
+vmlinuz=$BUILD/kernels/$kernel/vmlinuz
+[ -f "$vmlinuz" ] || die "no kernel $kernel under build/kernels: run scripts/setup.sh kernels"
+[ -z "$socket" ] || [ -S "$socket" ] || die "$socket is not a socket: start \`causeway device --socket $socket\` first"
+
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-vm.XXXXXX")
+pid=
+cleanup() {
+  # A backend that does not answer leaves QEMU deaf to SIGTERM: SIGKILL follows.
+  if [ -n "$pid" ] && kill -0 "$pid" 2>/dev/null; then
+    kill "$pid" 2>/dev/null || true
+    for _ in 1 2 3 4 5 6 7 8 9 10; do kill -0 "$pid" 2>/dev/null || break; sleep 0.2; done
+    kill -9 "$pid" 2>/dev/null || true
+  fi
+  rm -rf "$tmp"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+# Base image, rebuilt when any of its ingredients is newer.
+base=$BUILD/images/base-$kernel.cpio.gz
+if [ ! -f "$base" ] || [ -n "$(find "$ROOT/images/init" "$ROOT/images/build-initramfs.sh" "$vmlinuz" "$BUILD/tools" -newer "$base" -print -quit 2>/dev/null)" ]; then
+  "$ROOT/images/build-initramfs.sh" "$kernel" "$base"
+fi
+
+# The layer: the program, what it needs, and the line that runs it.
+cmd=$1; shift
+case $cmd in
+  */*)
+    [ -f "$cmd" ] || die "$cmd is not a file"
+    files+=("$cmd")
+    for so in "$(dirname "$cmd")"/libcudart.so.*; do [ -f "$so" ] && files+=("$so"); done
+    cmd=/app/$(basename "$cmd") ;;
+esac
+printf 'exec' >"$tmp/run"
+printf " '%s'" "$cmd" "${@//\'/\'\\\'\'}" >>"$tmp/run"
+chmod 755 "$tmp/run"
+"$ROOT/images/build-initramfs.sh" --layer "$tmp/layer" "${files[@]}" "$tmp/run:/app/run"
+cat "$base" "$tmp/layer" >"$tmp/initrd"; rm "$tmp/layer"
+
+append='console=ttyS0 quiet panic=-1 mitigations=off audit=0'
+machine() { # ACCEL MEM: the arguments that every guest shares
+  case $1 in
+    kvm) printf '%s\n' -accel kvm -cpu host ;;
+    tcg) printf '%s\n' -accel tcg,thread=multi -cpu max ;;
+  esac
+  printf '%s\n' -smp "$smp" -m "$2" -object "memory-backend-memfd,id=mem,size=$2,share=on" \
+    -machine q35,memory-backend=mem -nodefaults -display none -no-reboot -serial stdio -kernel "$vmlinuz"
+}
+
+# /dev/kvm can exist and still fail at the first instruction: boot something before trusting it.
+kvm_works() {
+  [ -r /dev/kvm ] && [ -w /dev/kvm ] || { why="no usable /dev/kvm"; return 1; }
+  local args; mapfile -t args < <(machine kvm 256M)
+  # The subshell keeps bash's own report of a crashed QEMU off the terminal.
+  (timeout -k 2 20 "$qemu" "${args[@]}" -initrd "$base" -append "$append causeway.probe" </dev/null >"$tmp/probe"; true) >>"$tmp/probe" 2>&1
+  grep -q '@causeway probe ok' "$tmp/probe" || { why="/dev/kvm exists but a guest does not boot with it"; return 1; }
+}
+case $accel in
+  auto) if kvm_works; then accel=kvm; else accel=tcg; [ -n "$quiet" ] || say "vm: emulated CPU (TCG): $why"; fi ;;
+  kvm) kvm_works || die "KVM was asked for: $why" ;;
+  tcg) ;;
+  *) die "--accel is auto, kvm or tcg" ;;
+esac
+
+mapfile -t args < <(machine "$accel" "$mem")
+if [ -n "$socket" ]; then
+  args+=(-chardev "socket,id=gpu0,path=$socket" -device vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024)
+  append+=' causeway.tag=gpu0'
+fi
+[ -n "$quiet" ] || say "vm: kernel $kernel, $accel, $smp CPUs, $mem"
+mkfifo "$tmp/console"
+"$qemu" "${args[@]}" -initrd "$tmp/initrd" -append "$append" </dev/null >"$tmp/console" 2>&1 &
+pid=$!
+
+status= began= late=
+exec 3<"$tmp/console"
+deadline=$((SECONDS + timeout))
+while :; do
+  left=$((deadline - SECONDS)) rc=0
+  [ "$left" -gt 0 ] || { late=1; break; }
+  IFS= read -r -t "$left" line <&3 || rc=$?
+  [ "$rc" -le 128 ] || continue
+  [ "$rc" = 0 ] || [ -n "$line" ] || break
+  line=${line%$'\r'}
+  case $line in
+    *'@causeway begin '*) began=1; [ -n "$quiet" ] || say "vm: guest ${line##*begin } s after power-on" ;;
+    *'@causeway exit '*)
+      # A program whose last line has no newline shares the line with the marker.
+      [ "$line" = "@causeway exit ${line##*exit }" ] || printf '%s\n' "${line%%@causeway exit*}"
+      status=${line##*exit }; began= ;;
+    *) if [ -n "$began" ] || [ -z "$quiet$status" ]; then printf '%s\n' "$line"; fi ;;
+  esac
+done
+[ -z "$late" ] || { say "vm: ended after $timeout s"; exit 124; }
+qemu_status=0; wait "$pid" || qemu_status=$?
+pid=
+case $status in
+  '' | *[!0-9]*) die "the guest ended without reporting a status (QEMU: $qemu_status)" ;;
+esac
+exit "$status"
