@@ -1,0 +1,114 @@
+/* What carriers have in common: shared memory, the hello message, its answer. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "session/internal.h"
+
+void cw_why(struct cw_session *s, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(s->why, sizeof s->why, fmt, ap);
+	va_end(ap);
+}
+
+void cw_hello_fill(struct cw_hello *h, uint32_t type, uint32_t region, const void *va, size_t size)
+{
+	memset(h, 0, sizeof *h);
+	h->magic = CW_HELLO_MAGIC;
+	h->version = CW_PROTOCOL_VERSION;
+	h->type = type;
+	h->region = region;
+	h->va = (uintptr_t)va;
+	h->size = size;
+	h->pid = (uint32_t)getpid();
+}
+
+/* Kernels before 3.17 have no memfd_create: a file in /dev/shm without a name serves. */
+static int shm_unnamed(void)
+{
+	char name[64];
+	static _Atomic uint32_t counter;
+	snprintf(name, sizeof name, "/dev/shm/causeway-%d-%u", (int)getpid(), atomic_fetch_add(&counter, 1));
+	int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	unlink(name);
+	return fd;
+}
+
+int cw_memfd(size_t size)
+{
+	enum { CLOEXEC = 1, ALLOW_SEALING = 2, ADD_SEALS = 1033, SEALS = 1 | 2 | 4 /* seal, shrink, grow */ };
+	int fd = (int)syscall(SYS_memfd_create, "causeway", CLOEXEC | ALLOW_SEALING);
+	if (fd < 0)
+		fd = errno == ENOSYS ? shm_unnamed() : -errno;
+	if (fd < 0)
+		return fd;
+	if (ftruncate(fd, (off_t)size) != 0) {
+		int err = errno;
+		close(fd);
+		return -err;
+	}
+	/* The host maps this file: a sealed size means that it need not fear SIGBUS. Fails harmlessly on /dev/shm. */
+	syscall(SYS_fcntl, fd, ADD_SEALS, SEALS);
+	return fd;
+}
+
+void *cw_map_shared(int fd, size_t size, void *hint)
+{
+	int flags = MAP_SHARED | (fd < 0 ? MAP_ANONYMOUS : 0);
+	void *p = mmap(hint, size, PROT_READ | PROT_WRITE, flags, fd, 0);
+	if (p == MAP_FAILED)
+		return NULL;
+	madvise(p, size, MADV_DONTFORK);
+	return p;
+}
+
+int cw_region0_init(struct cw_session *s, void *base)
+{
+	_Static_assert(CW_RING_OFFSET + CW_RING_SIZE <= CW_REGION0_SIZE, "ring lies in region 0");
+	_Static_assert(CW_SLOTS_OFFSET + (uint64_t)CW_SLOT_COUNT * CW_SLOT_SIZE <= CW_RING_OFFSET, "slots lie before the ring");
+	if (!base) {
+		cw_why(s, "no memory for the session ring");
+		return -ENOMEM;
+	}
+	s->base = base;
+	s->ctl = base;
+	s->ctl->magic = CW_HELLO_MAGIC;
+	s->ctl->version = CW_PROTOCOL_VERSION;
+	s->ctl->ring_size = CW_RING_SIZE;
+	return 0;
+}
+
+int cw_welcome_check(struct cw_session *s, const void *msg, size_t n)
+{
+	struct cw_hello h;
+	if (n < sizeof h) {
+		cw_why(s, "the host answered with %zu bytes instead of a welcome", n);
+		return -EPROTO;
+	}
+	memcpy(&h, msg, sizeof h);
+	if (h.magic != CW_HELLO_MAGIC || h.type != CW_MSG_WELCOME) {
+		cw_why(s, "the host does not speak Causeway's protocol");
+		return -EPROTO;
+	}
+	if (h.version != CW_PROTOCOL_VERSION) {
+		cw_why(s, "the host speaks protocol version %u, this library %u: use the libcuda.so.1 that the host provides",
+		       h.version, CW_PROTOCOL_VERSION);
+		return -EPROTONOSUPPORT;
+	}
+	if (h.status != 0) {
+		size_t text = n - sizeof h < h.text_len ? n - sizeof h : h.text_len;
+		if (text > 0)
+			cw_why(s, "the host refused the session: %.*s", (int)text, (const char *)msg + sizeof h);
+		else
+			cw_why(s, "the host refused the session: %s", strerror((int)(h.status & 0x7fffffff)));
+		return h.status <= 4095 ? -(int)h.status : -EPROTO;
+	}
+	return 0;
+}

@@ -1,0 +1,222 @@
+/*
+ * unix:/path - a socket of packets to a worker on this machine. Regions are memfds that both sides map; the doorbell is an
+ * eventfd; waits are futexes on the shared words. The end of the socket is the end of the session, for either side.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "session/internal.h"
+
+enum { WELCOME_MS = 60000, WAIT_MS = 250 };
+
+static int send_fds(int sock, const struct cw_hello *h, const int *fds, unsigned n)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(2 * sizeof(int))];
+	} control;
+	struct iovec iov = {(void *)(uintptr_t)h, sizeof *h};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+	if (n > 0) {
+		memset(&control, 0, sizeof control);
+		m.msg_control = control.buf;
+		m.msg_controllen = CMSG_SPACE(n * sizeof(int));
+		struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(n * sizeof(int));
+		memcpy(CMSG_DATA(c), fds, n * sizeof(int));
+	}
+	ssize_t done;
+	do
+		done = sendmsg(sock, &m, MSG_NOSIGNAL);
+	while (done < 0 && errno == EINTR);
+	return done < 0 ? -errno : 0;
+}
+
+static int connect_to(struct cw_session *s, const char *path)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	size_t len = strlen(path);
+	if (len == 0 || len >= sizeof a.sun_path) {
+		cw_why(s, "CAUSEWAY=unix:%s: the path is %s", path, len == 0 ? "empty" : "too long");
+		return -EINVAL;
+	}
+	memcpy(a.sun_path, path, len);
+	if (path[0] == '@')
+		a.sun_path[0] = 0; /* abstract name */
+	socklen_t alen = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len + (path[0] == '@' ? 0 : 1));
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd < 0 || connect(fd, (struct sockaddr *)&a, alen) != 0) {
+		int err = errno;
+		cw_why(s, "cannot reach a worker at unix:%s: %s; is `causeway run` or `causeway serve` running?", path, strerror(err));
+		if (fd >= 0)
+			close(fd);
+		return -err;
+	}
+	return fd;
+}
+
+static int await_welcome(struct cw_session *s)
+{
+	char buf[1024];
+	struct pollfd p = {.fd = s->fd, .events = POLLIN};
+	ssize_t n;
+	do
+		n = poll(&p, 1, WELCOME_MS);
+	while (n < 0 && errno == EINTR);
+	if (n == 0) {
+		cw_why(s, "the worker did not answer within %d s", WELCOME_MS / 1000);
+		return -ETIMEDOUT;
+	}
+	do
+		n = recv(s->fd, buf, sizeof buf, 0);
+	while (n < 0 && errno == EINTR);
+	if (n <= 0) {
+		cw_why(s, "the worker ended during the handshake");
+		return -EPIPE;
+	}
+	return cw_welcome_check(s, buf, (size_t)n);
+}
+
+static int unix_open(struct cw_session *s, const char *path)
+{
+	int mem = -1, err = connect_to(s, path);
+	if (err < 0)
+		return err;
+	s->fd = err;
+	mem = cw_memfd(CW_REGION0_SIZE);
+	void *base = mem >= 0 ? cw_map_shared(mem, CW_REGION0_SIZE, NULL) : NULL;
+	s->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (s->bell < 0) {
+		err = -errno;
+		cw_why(s, "eventfd: %s", strerror(-err));
+	} else {
+		err = cw_region0_init(s, base);
+	}
+	if (err == 0) {
+		struct cw_hello h;
+		int fds[2] = {mem, s->bell};
+		cw_hello_fill(&h, CW_MSG_HELLO, 0, base, CW_REGION0_SIZE);
+		err = send_fds(s->fd, &h, fds, 2);
+		if (err != 0)
+			cw_why(s, "the worker ended during the handshake: %s", strerror(-err));
+	}
+	if (err == 0)
+		err = await_welcome(s);
+	if (mem >= 0)
+		close(mem);
+	if (err != 0) {
+		if (base)
+			munmap(base, CW_REGION0_SIZE);
+		if (s->bell >= 0)
+			close(s->bell);
+		close(s->fd);
+		s->base = NULL;
+	}
+	return err;
+}
+
+/*
+ * Moves the app's pages onto a memfd: copies, then maps the file over them. Another thread's write between the two is lost, so
+ * this is for memory that is handed over for good (cuMemHostRegister), where the API asks for no concurrent use.
+ */
+static int adopt(struct cw_region *r, int mem)
+{
+	for (size_t done = 0; done < r->size;) {
+		ssize_t n = pwrite(mem, r->va + done, r->size - done, (off_t)done);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -EIO;
+		done += (size_t)n;
+	}
+	/* No MADV_DONTFORK here: a child that merely reads the app's memory must not fault. */
+	if (mmap(r->va, r->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, mem, 0) == MAP_FAILED)
+		return -errno;
+	return 0;
+}
+
+static int unix_add_region(struct cw_session *s, struct cw_region *r)
+{
+	int mem = cw_memfd(r->size), err = mem < 0 ? mem : 0;
+	if (err == 0 && r->adopted)
+		err = adopt(r, mem);
+	if (err == 0 && !r->adopted) {
+		r->va = cw_map_shared(mem, r->size, r->va);
+		if (!r->va)
+			err = -ENOMEM;
+	}
+	if (err == 0) {
+		struct cw_hello h;
+		cw_hello_fill(&h, CW_MSG_REGION, r->id, r->va, r->size);
+		err = send_fds(s->fd, &h, &mem, 1);
+		if (err != 0 && !r->adopted)
+			munmap(r->va, r->size);
+	}
+	if (mem >= 0)
+		close(mem);
+	return err;
+}
+
+static void unix_end_region(struct cw_session *s, struct cw_region *r)
+{
+	struct cw_hello h;
+	cw_hello_fill(&h, CW_MSG_REGION_END, r->id, r->va, r->size);
+	send_fds(s->fd, &h, NULL, 0);
+	if (!r->adopted)
+		munmap(r->va, r->size);
+}
+
+static void unix_doorbell(struct cw_session *s)
+{
+	uint64_t one = 1;
+	ssize_t n;
+	do
+		n = write(s->bell, &one, sizeof one);
+	while (n < 0 && errno == EINTR);
+}
+
+static int unix_alive(struct cw_session *s)
+{
+	char c;
+	ssize_t n = recv(s->fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+		return -EPIPE;
+	return 0;
+}
+
+static int unix_wait_slot(struct cw_session *s, uint32_t slot, _Atomic uint32_t *word)
+{
+	(void)slot;
+	struct timespec t = {0, WAIT_MS * 1000000l};
+	if (cw_futex_wait(word, 1, 0, &t) != 0 && errno == ETIMEDOUT)
+		return unix_alive(s);
+	return 0;
+}
+
+static void unix_forked(struct cw_session *s)
+{
+	close(s->fd);
+	close(s->bell);
+}
+
+static void unix_close(struct cw_session *s) { shutdown(s->fd, SHUT_RDWR); }
+
+const struct cw_carrier cw_carrier_unix = {
+	.name = "unix",
+	.spin_us = 50,
+	.open = unix_open,
+	.add_region = unix_add_region,
+	.end_region = unix_end_region,
+	.doorbell = unix_doorbell,
+	.wait_slot = unix_wait_slot,
+	.alive = unix_alive,
+	.forked = unix_forked,
+	.close = unix_close,
+};

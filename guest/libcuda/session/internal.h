@@ -1,0 +1,120 @@
+/* Inside the session layer: the one session of the process, and what a carrier is. */
+#ifndef CW_SESSION_INTERNAL_H
+#define CW_SESSION_INTERNAL_H
+
+#include "session/lock.h"
+#include "session/session.h"
+
+#pragma GCC visibility push(hidden)
+
+struct cw_session;
+
+/*
+ * A carrier brings region 0 to the host and wakes both sides. Functions that can fail return 0 or a negative errno, and leave
+ * a sentence in s->why for open.
+ */
+struct cw_carrier {
+	const char *name;
+	uint32_t spin_us; /* how long a waiter spins at most before it sleeps */
+	/* Allocates region 0 (s->base), shakes hands, returns when the worker consumes. target: what followed the scheme. */
+	int (*open)(struct cw_session *s, const char *target);
+	/* Allocates r->va (near r->va if that is set) unless r->adopted, and declares the region. */
+	int (*add_region)(struct cw_session *s, struct cw_region *r);
+	/* Tells the host that nothing refers to the region any more; unmaps it unless adopted. */
+	void (*end_region)(struct cw_session *s, struct cw_region *r);
+	/* Wakes a worker that sleeps. NULL with publish. */
+	void (*doorbell)(struct cw_session *s);
+	/* Instead of a doorbell: called after every change of the tail (tcp). */
+	void (*publish)(struct cw_session *s);
+	/* Sleeps while *word == 1, at most about a second; slot CW_SLOT_COUNT is space_waiters. -EPIPE: the host is gone. */
+	int (*wait_slot)(struct cw_session *s, uint32_t slot, _Atomic uint32_t *word);
+	/* 0, or -EPIPE when the host is gone. Does not block. */
+	int (*alive)(struct cw_session *s);
+	/* In a forked child: close descriptors, touch nothing else. Async-signal-safe. */
+	void (*forked)(struct cw_session *s);
+	/* At process exit: make pending requests end. No thread may wait for the carrier afterwards. */
+	void (*close)(struct cw_session *s);
+};
+
+extern const struct cw_carrier cw_carrier_unix, cw_carrier_virtiofs, cw_carrier_tcp;
+
+struct cw_session {
+	const struct cw_carrier *carrier;
+	uint8_t *base; /* region 0 */
+	struct cw_control_page *ctl;
+
+	/* Ring: all under ring_lock. */
+	struct cw_lock ring_lock __attribute__((aligned(64)));
+	uint64_t tail;
+	uint64_t head_seen;
+	_Atomic uint64_t rung_head; /* head when the doorbell was last rung: see ring.c */
+
+	/* Slots: bit set = free. slot_seq[i] belongs to the slot's owner. */
+	_Atomic uint64_t slots_free __attribute__((aligned(64)));
+	_Atomic uint32_t slot_waiters;
+	_Atomic uint32_t slot_gen;
+	uint32_t slot_seq[CW_SLOT_COUNT];
+
+	/* Waiting: pause iterations. */
+	uint32_t spin_max __attribute__((aligned(64)));
+	uint32_t spins_per_us;
+	uint32_t cpus;
+
+	struct cw_lock open_lock;
+	_Atomic uint32_t opener; /* ordinal of the thread inside cw_session_open, which may send before the state is open */
+	struct cw_lock console_lock;
+	struct cw_lock region_lock;
+	struct cw_region *regions;
+	uint32_t next_region;
+	uint64_t next_va;
+	_Atomic uint32_t next_blob;
+	struct cw_info info;
+	char why[256]; /* why open failed */
+
+	/* Carrier's own. */
+	int fd, bell;
+	void *priv;
+};
+
+extern struct cw_session cw_s;
+
+/* Marks the session dead once; every later call answers 719. */
+void cw_mark_dead(struct cw_session *s, const char *why);
+int cw_is_dead(struct cw_session *s);
+void cw_why(struct cw_session *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* slots.c */
+void cw_slots_init(struct cw_session *s);
+uint32_t cw_slot_claim(struct cw_session *s);
+void cw_slot_release(struct cw_session *s, uint32_t slot);
+CUresult cw_slot_wait(struct cw_session *s, uint32_t slot, uint32_t seq);
+static inline struct cw_slot *cw_slot_at(struct cw_session *s, uint32_t slot)
+{
+	return (struct cw_slot *)(s->base + CW_SLOTS_OFFSET + (size_t)slot * CW_SLOT_SIZE);
+}
+
+/* ring.c: as cw_begin for a slot that the caller holds (slot < CW_SLOT_COUNT), or without a reply (CW_NO_SLOT). */
+#define CW_NO_SLOT UINT32_MAX
+CUresult cw_begin_slot(struct cw_session *s, struct cw_tx *tx, uint16_t op, uint32_t fixed, uint32_t var, uint32_t slot);
+
+/* console.c */
+void cw_console_drain(struct cw_session *s);
+
+/* Gives the calling thread's preferred slot. */
+uint32_t *cw_thread_slot(void);
+int cw_spin_calibrate(struct cw_session *s);
+
+/* carrier helpers (carrier_common.c) */
+void cw_hello_fill(struct cw_hello *h, uint32_t type, uint32_t region, const void *va, size_t size);
+/* Anonymous shared memory behind a descriptor, sealed against shrinking where the kernel can. -errno. */
+int cw_memfd(size_t size);
+/* Maps size bytes of fd (or anonymous memory if fd < 0), near hint; MADV_DONTFORK. NULL on failure. */
+void *cw_map_shared(int fd, size_t size, void *hint);
+int cw_region0_init(struct cw_session *s, void *base);
+/* 0 if h is an acceptable MsgWelcome of n bytes, else -errno with s->why set. */
+int cw_welcome_check(struct cw_session *s, const void *msg, size_t n);
+
+#define CW_REGION_VA_BASE 0x6a0000000000ull /* hint for staging and pinned regions: away from heaps and libraries of both sides */
+
+#pragma GCC visibility pop
+#endif

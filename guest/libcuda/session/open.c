@@ -1,0 +1,353 @@
+/*
+ * Opening the process's session, and what ends it: fork (the child has none), exit, a dead worker. Nothing here runs before
+ * the application calls cuInit, except the destructor, which then finds nothing to do.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gen/ops.h"
+#include "session/internal.h"
+
+static struct cw_control_page no_session;
+
+struct cw_global cw_g = {.state = CW_CLOSED, .ctl = &no_session};
+struct cw_session cw_s = {.fd = -1, .bell = -1};
+static _Atomic int dead;
+
+static __thread struct {
+	uint32_t ordinal, ctx, slot;
+} self __attribute__((tls_model("initial-exec")));
+
+uint32_t cw_thread_ordinal(void)
+{
+	static _Atomic uint32_t last;
+	if (cw_unlikely(self.ordinal == 0)) {
+		self.ordinal = atomic_fetch_add(&last, 1) + 1;
+		self.slot = (self.ordinal - 1) % CW_SLOT_COUNT;
+	}
+	return self.ordinal;
+}
+
+uint32_t *cw_thread_slot(void)
+{
+	cw_thread_ordinal();
+	return &self.slot;
+}
+
+uint32_t cw_current_ctx_id(void) { return self.ctx; }
+void cw_set_current_ctx_id(uint32_t id) { self.ctx = id; }
+
+const struct cw_info *cw_session_info(void) { return &cw_s.info; }
+
+int cw_is_dead(struct cw_session *s)
+{
+	if (atomic_load_explicit(&dead, memory_order_relaxed))
+		return 1;
+	if (s->ctl && __atomic_load_n(&s->ctl->worker_state, __ATOMIC_ACQUIRE) == CW_WORKER_DEAD) {
+		cw_mark_dead(s, "the worker ended");
+		return 1;
+	}
+	return 0;
+}
+
+void cw_mark_dead(struct cw_session *s, const char *why)
+{
+	uint32_t open_ = CW_OPEN;
+	int first = !atomic_exchange(&dead, 1);
+	atomic_compare_exchange_strong(&cw_g.state, &open_, CW_DEAD);
+	if (first && atomic_load(&cw_g.state) == CW_DEAD)
+		cw_log(CW_LOG_ERROR, "%s (%s): every further CUDA call fails with CUDA_ERROR_LAUNCH_FAILED", why,
+		       s->carrier->name);
+}
+
+CUresult cw_check_slow(void)
+{
+	switch (atomic_load(&cw_g.state)) {
+	case CW_OPEN:
+		return 0;
+	case CW_DEAD:
+		return CUDA_ERROR_LAUNCH_FAILED;
+	case CW_EXITING:
+		return CUDA_ERROR_DEINITIALIZED;
+	default:
+		return CUDA_ERROR_NOT_INITIALIZED;
+	}
+}
+
+/* A child of a process with a session has none and gets none: its descriptors are closed, so that the host sees the parent's
+ * death, and its mappings of the regions are gone (MADV_DONTFORK). */
+static void forked_child(void)
+{
+	uint32_t state = atomic_load(&cw_g.state);
+	if (state == CW_CLOSED && atomic_load(&cw_s.opener) == 0)
+		return;
+	if (state != CW_FORKED && cw_s.base)
+		cw_s.carrier->forked(&cw_s);
+	atomic_store(&cw_g.state, CW_FORKED);
+}
+
+__attribute__((destructor)) static void at_exit(void)
+{
+	uint32_t open_ = CW_OPEN;
+	if (atomic_compare_exchange_strong(&cw_g.state, &open_, CW_EXITING))
+		cw_s.carrier->close(&cw_s);
+}
+
+/* How long a pause takes on this machine, and whether spinning helps at all. */
+int cw_spin_calibrate(struct cw_session *s)
+{
+	cpu_set_t set;
+	s->cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 2;
+	struct timespec a, b;
+	enum { TURNS = 2000 };
+	clock_gettime(CLOCK_MONOTONIC, &a);
+	for (int i = 0; i < TURNS; i++)
+		cw_pause();
+	clock_gettime(CLOCK_MONOTONIC, &b);
+	int64_t ns = (b.tv_sec - a.tv_sec) * 1000000000ll + (b.tv_nsec - a.tv_nsec);
+	s->spins_per_us = ns > 0 ? (uint32_t)(TURNS * 1000ll / ns) : 10;
+	if (s->spins_per_us == 0)
+		s->spins_per_us = 1;
+	s->spin_max = s->cpus > 1 ? s->spins_per_us * s->carrier->spin_us : 0;
+	return 0;
+}
+
+static uintptr_t hex(const char **p)
+{
+	uintptr_t v = 0;
+	for (;; (*p)++) {
+		char c = **p;
+		int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+		if (digit < 0)
+			return v;
+		v = v << 4 | (uintptr_t)digit;
+	}
+}
+
+/* Path of the file that this code was loaded from: "lo-hi perms offset dev inode path" in /proc/self/maps. (No dladdr: it is in
+ * libdl on old systems. No sscanf: newer C libraries rename it.) */
+static int own_path(char *out, size_t cap)
+{
+	FILE *f = fopen("/proc/self/maps", "re");
+	char line[4352];
+	int found = 0;
+	if (!f)
+		return 0;
+	while (!found && fgets(line, sizeof line, f)) {
+		const char *p = line;
+		uintptr_t lo = hex(&p);
+		uintptr_t hi = *p == '-' ? (p++, hex(&p)) : 0;
+		if ((uintptr_t)own_path < lo || (uintptr_t)own_path >= hi)
+			continue;
+		line[strcspn(line, "\n")] = 0;
+		p = strchr(line, '/');
+		found = p && strlen(p) < cap;
+		if (found)
+			memcpy(out, p, strlen(p) + 1);
+	}
+	fclose(f);
+	return found;
+}
+
+/* The mount that serves this library: MOUNT/lib/libcuda.so.1, if MOUNT/session is there; else /run/causeway. */
+static void find_mount(char *out, size_t cap)
+{
+	char path[4096], probe[4200];
+	if (own_path(path, sizeof path)) {
+		for (int up = 0; up < 2; up++) {
+			char *slash = strrchr(path, '/');
+			if (slash)
+				*slash = 0;
+		}
+		snprintf(probe, sizeof probe, "%s/session", path);
+		if (path[0] && strlen(path) < cap && access(probe, F_OK) == 0) {
+			memcpy(out, path, strlen(path) + 1);
+			return;
+		}
+	}
+	snprintf(out, cap, "/run/causeway");
+}
+
+static int open_carrier(struct cw_session *s)
+{
+	const char *e = getenv("CAUSEWAY");
+	char mount[4096];
+	const char *target = mount;
+	if (!e || !*e) {
+		s->carrier = &cw_carrier_virtiofs;
+		find_mount(mount, sizeof mount);
+	} else if (!strncmp(e, "unix:", 5)) {
+		s->carrier = &cw_carrier_unix;
+		target = e + 5;
+	} else if (!strncmp(e, "tcp://", 6)) {
+		s->carrier = &cw_carrier_tcp;
+		target = e + 6;
+	} else if (e[0] == '/') {
+		s->carrier = &cw_carrier_virtiofs;
+		target = e;
+	} else {
+		cw_why(s, "CAUSEWAY=%s is none of unix:PATH, tcp://HOST:PORT, /MOUNT", e);
+		return -EINVAL;
+	}
+	cw_spin_calibrate(s);
+	s->tail = s->head_seen = 0;
+	atomic_store(&s->rung_head, UINT64_MAX);
+	cw_slots_init(s);
+	atomic_store(&dead, 0);
+	return s->carrier->open(s, target);
+}
+
+struct session_init {
+	uint32_t version, pid;
+	struct cw_span env, exe;
+};
+struct session_init_reply {
+	int32_t driver_version;
+	uint32_t device_count, caps, pad;
+	uint64_t mem_limit;
+	struct cw_span devices;
+};
+
+/* NUL-separated CUDA_ variables: the worker's driver must see them. */
+static uint32_t collect_env(char *out, uint32_t cap)
+{
+	extern char **environ;
+	uint32_t n = 0;
+	for (char **e = environ; e && *e; e++) {
+		size_t len = strlen(*e) + 1;
+		if (!strncmp(*e, "CUDA_", 5) && len <= cap - n) {
+			memcpy(out + n, *e, len);
+			n += (uint32_t)len;
+		}
+	}
+	return n;
+}
+
+static CUresult take_info(struct cw_session *s, const struct cw_reply *rep)
+{
+	struct session_init_reply r;
+	if (rep->len < sizeof r) {
+		cw_why(s, "the host's first reply is too short: %zu bytes", rep->len);
+		return CUDA_ERROR_UNKNOWN;
+	}
+	memcpy(&r, rep->data, sizeof r);
+	size_t want = (size_t)r.device_count * sizeof(struct cw_device_info);
+	if (r.device_count > 1024 || r.devices.off > rep->len || r.devices.len > rep->len - r.devices.off || r.devices.len < want) {
+		cw_why(s, "the host's first reply is malformed");
+		return CUDA_ERROR_UNKNOWN;
+	}
+	if (r.device_count == 0) {
+		cw_why(s, "the host has no device for this session");
+		return CUDA_ERROR_NO_DEVICE;
+	}
+	struct cw_device_info *d = malloc(want);
+	if (!d)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	memcpy(d, rep->data + r.devices.off, want);
+	s->info = (struct cw_info){r.driver_version, r.device_count, r.caps, r.mem_limit, d};
+	return 0;
+}
+
+static CUresult session_init(struct cw_session *s)
+{
+	static char env[16384], exe[4096]; /* under open_lock */
+	uint32_t env_len = collect_env(env, sizeof env);
+	ssize_t exe_len = readlink("/proc/self/exe", exe, sizeof exe);
+	if (exe_len < 0)
+		exe_len = 0;
+	struct cw_tx tx;
+	struct cw_reply rep;
+	CUresult r = cw_begin(&tx, CW_OP_SESSION_INIT, sizeof(struct session_init),
+			      ((env_len + 7) & ~7u) + (uint32_t)exe_len, 1);
+	if (r != 0)
+		return r;
+	uint8_t *fixed = tx.rec + sizeof(struct cw_record);
+	uint32_t at = sizeof(struct cw_record) + sizeof(struct session_init);
+	struct session_init in = {
+		.version = CW_PROTOCOL_VERSION,
+		.pid = (uint32_t)getpid(),
+		.env = {env_len, at},
+		.exe = {(uint32_t)exe_len, at + ((env_len + 7) & ~7u)},
+	};
+	memcpy(fixed, &in, sizeof in);
+	memcpy(tx.rec + in.env.off, env, env_len);
+	memcpy(tx.rec + in.exe.off, exe, (size_t)exe_len);
+	r = cw_commit_wait(&tx, &rep);
+	if (r != 0) {
+		cw_why(s, "the worker ended while it started: its log says why");
+		return r;
+	}
+	r = rep.result;
+	if (r == 0)
+		r = take_info(s, &rep);
+	else
+		cw_why(s, "the worker could not start its driver: CUDA error %d", (int)r);
+	cw_reply_release(&rep);
+	return r;
+}
+
+static CUresult result_of(int err)
+{
+	switch (-err) {
+	case EPROTONOSUPPORT:
+		return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+	case ENOMEM:
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	case ENOENT: case ENOTDIR: case ECONNREFUSED: case ENODEV: case ENOTCONN: case EACCES: case EPERM:
+		return CUDA_ERROR_NO_DEVICE;
+	default:
+		return CUDA_ERROR_UNKNOWN;
+	}
+}
+
+static CUresult open_locked(struct cw_session *s)
+{
+	static int watched;
+	if (!watched) {
+		pthread_atfork(NULL, NULL, forked_child);
+		watched = 1;
+	}
+	s->why[0] = 0;
+	int err = open_carrier(s);
+	if (err != 0)
+		return result_of(err);
+	cw_g.ctl = s->ctl;
+	CUresult r = session_init(s);
+	if (r != 0) {
+		s->carrier->close(s);
+		cw_g.ctl = &no_session;
+		s->base = NULL;
+		s->ctl = NULL;
+		return r == CUDA_ERROR_LAUNCH_FAILED ? CUDA_ERROR_UNKNOWN : r;
+	}
+	return 0;
+}
+
+CUresult cw_session_open(void)
+{
+	struct cw_session *s = &cw_s;
+	if (atomic_load_explicit(&cw_g.state, memory_order_acquire) != CW_CLOSED)
+		return cw_check_slow();
+	cw_lock_acquire(&s->open_lock);
+	CUresult r = 0;
+	if (atomic_load(&cw_g.state) == CW_CLOSED) {
+		atomic_store(&s->opener, cw_thread_ordinal());
+		r = open_locked(s);
+		if (r == 0) {
+			atomic_store_explicit(&cw_g.state, CW_OPEN, memory_order_release);
+			cw_log(CW_LOG_INFO, "session open by %s: %u device(s), driver %d", s->carrier->name,
+			       s->info.device_count, s->info.driver_version);
+		} else if (s->why[0]) {
+			cw_log(CW_LOG_ERROR, "%s", s->why);
+		}
+		atomic_store(&s->opener, 0);
+	} else {
+		r = cw_check_slow();
+	}
+	cw_lock_release(&s->open_lock);
+	return r;
+}

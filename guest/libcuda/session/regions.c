@@ -1,0 +1,133 @@
+/*
+ * Regions: further memory that the worker reaches (staging, pinned). The carrier makes the pages reachable, then RegionAdd
+ * maps them in the worker. A pinned region is mapped there at the same address, which may be taken: then another is tried.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "gen/ops.h"
+#include "session/internal.h"
+
+struct region_add {
+	uint32_t region, kind;
+	uint64_t va, size;
+	uint32_t flags, pad;
+};
+
+static CUresult op_region_add(struct cw_region *r, uint32_t flags)
+{
+	struct cw_tx tx;
+	struct cw_reply rep;
+	CUresult res = cw_begin(&tx, CW_OP_REGION_ADD, sizeof(struct region_add), 0, 1);
+	if (res != 0)
+		return res;
+	struct region_add *a = (struct region_add *)(tx.rec + sizeof(struct cw_record));
+	a->region = r->id;
+	a->kind = r->kind;
+	a->va = (uintptr_t)r->va;
+	a->size = r->size;
+	a->flags = flags;
+	res = cw_commit_wait(&tx, &rep);
+	if (res != 0)
+		return res;
+	res = rep.result;
+	if (res == 0 && rep.len >= sizeof r->dev)
+		memcpy(&r->dev, rep.data, sizeof r->dev);
+	cw_reply_release(&rep);
+	return res;
+}
+
+static CUresult op_region_drop(uint32_t id)
+{
+	struct cw_tx tx;
+	struct cw_reply rep;
+	CUresult res = cw_begin(&tx, CW_OP_REGION_DROP, sizeof(uint32_t), 0, 1);
+	if (res != 0)
+		return res;
+	memcpy(tx.rec + sizeof(struct cw_record), &id, sizeof id);
+	res = cw_commit_wait(&tx, &rep);
+	if (res != 0)
+		return res;
+	res = rep.result;
+	cw_reply_release(&rep);
+	return res;
+}
+
+static CUresult add_once(struct cw_session *s, struct cw_region *r, uint32_t flags)
+{
+	int err = s->carrier->add_region(s, r);
+	if (err != 0) {
+		cw_log(CW_LOG_INFO, "region of %zu bytes refused by the carrier: %s", r->size, strerror(-err));
+		return r->adopted ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	CUresult res = op_region_add(r, flags);
+	if (res != 0)
+		s->carrier->end_region(s, r);
+	return res;
+}
+
+static CUresult region_new(struct cw_session *s, uint32_t kind, void *va, size_t size, uint32_t flags, struct cw_region **out)
+{
+	CUresult res = cw_session_open();
+	if (res != 0)
+		return res;
+	struct cw_region *r = calloc(1, sizeof *r);
+	if (!r)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	cw_lock_acquire(&s->region_lock);
+	for (int attempt = 0; attempt < 3; attempt++) {
+		r->id = ++s->next_region;
+		r->kind = kind;
+		r->size = (size + page - 1) & ~(page - 1);
+		r->adopted = va != NULL;
+		r->va = va;
+		r->dev = 0;
+		if (!va) {
+			if (s->next_va == 0)
+				s->next_va = CW_REGION_VA_BASE;
+			r->va = (uint8_t *)(uintptr_t)s->next_va;
+			s->next_va += (r->size + (2u << 20) - 1) & ~(uint64_t)((2u << 20) - 1);
+		}
+		res = add_once(s, r, flags);
+		if (res == 0 || va || res == CUDA_ERROR_OUT_OF_MEMORY || cw_is_dead(s))
+			break;
+		s->next_va += 1ull << 36; /* the worker could not map there */
+	}
+	if (res == 0) {
+		r->next = s->regions;
+		s->regions = r;
+		*out = r;
+	} else {
+		free(r);
+	}
+	cw_lock_release(&s->region_lock);
+	return res;
+}
+
+CUresult cw_region_add(uint32_t kind, size_t size, uint32_t flags, struct cw_region **out)
+{
+	return region_new(&cw_s, kind, NULL, size, flags, out);
+}
+
+CUresult cw_region_adopt(void *va, size_t size, uint32_t flags, struct cw_region **out)
+{
+	return region_new(&cw_s, CW_REGION_PINNED, va, size, flags, out);
+}
+
+CUresult cw_region_drop(struct cw_region *r)
+{
+	struct cw_session *s = &cw_s;
+	CUresult res = op_region_drop(r->id);
+	cw_lock_acquire(&s->region_lock);
+	for (struct cw_region **p = &s->regions; *p; p = &(*p)->next)
+		if (*p == r) {
+			*p = r->next;
+			break;
+		}
+	s->carrier->end_region(s, r);
+	cw_lock_release(&s->region_lock);
+	free(r);
+	return res;
+}

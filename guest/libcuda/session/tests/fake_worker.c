@@ -1,0 +1,370 @@
+#include "session/tests/fake_worker.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gen/ops.h"
+#include "session/compat.h"
+
+enum { REGIONS = 256, BLOBS = 16 };
+
+struct fake_worker {
+	struct fake_options o;
+	int sock, bell;
+	uint8_t *base;
+	struct cw_control_page *ctl;
+	uint64_t head;
+	struct {
+		int fd;
+		uint8_t *mem;
+		uint64_t size;
+	} region[REGIONS];
+	struct {
+		uint32_t id;
+		uint64_t total, have;
+		uint8_t *mem;
+	} blob[BLOBS];
+	struct {
+		uint8_t *mem;
+		size_t len;
+	} rest[CW_SLOT_COUNT]; /* replies longer than a slot */
+	char console[65536];
+};
+
+struct cw_control_page *fake_control(struct fake_worker *w) { return w->ctl; }
+
+uint8_t *fake_region(struct fake_worker *w, uint32_t id, uint64_t offset, uint64_t size)
+{
+	if (id >= REGIONS || !w->region[id].mem || offset > w->region[id].size || size > w->region[id].size - offset)
+		return NULL;
+	return w->region[id].mem + offset;
+}
+
+static void wake(_Atomic uint32_t *waiting)
+{
+	if (atomic_exchange(waiting, 0) == 1)
+		cw_futex_wake(waiting, 1000, 0);
+}
+
+void fake_answer(struct fake_worker *w, uint32_t slot, uint32_t seq, uint32_t result, const void *p, size_t n)
+{
+	struct cw_slot *s = (struct cw_slot *)(w->base + CW_SLOTS_OFFSET + (size_t)slot * CW_SLOT_SIZE);
+	size_t now = n < CW_SLOT_PAYLOAD ? n : CW_SLOT_PAYLOAD;
+	if (now > 0)
+		memcpy(s + 1, p, now);
+	if (n > now) {
+		free(w->rest[slot].mem);
+		w->rest[slot].mem = malloc(n);
+		memcpy(w->rest[slot].mem, p, n);
+		w->rest[slot].len = n;
+	}
+	s->result = result;
+	s->payload_len = (uint32_t)now;
+	s->reply_len = (uint32_t)n;
+	__atomic_store_n(&s->seq_done, seq, __ATOMIC_RELEASE);
+	wake((_Atomic uint32_t *)&s->waiting);
+}
+
+void fake_complete_word(struct fake_worker *w, uint32_t word, uint32_t value)
+{
+	CHECK(word < CW_WORD_COUNT);
+	__atomic_store_n((uint32_t *)(w->base + CW_WORDS_OFFSET) + word, value, __ATOMIC_RELEASE);
+}
+
+void fake_console(struct fake_worker *w, const char *text)
+{
+	strncat(w->console, text, sizeof w->console - strlen(w->console) - 1);
+	__atomic_store_n(&w->ctl->console, (uint32_t)strlen(w->console), __ATOMIC_RELEASE);
+}
+
+const uint8_t *fake_span(struct fake_call *c, struct cw_span s)
+{
+	if (!(s.off & CW_SPAN_BLOB)) {
+		CHECK(s.off <= c->rec->size && s.len <= c->rec->size - s.off);
+		return (const uint8_t *)c->rec + s.off;
+	}
+	for (int i = 0; i < BLOBS; i++)
+		if (c->w->blob[i].mem && c->w->blob[i].id == (s.off & ~CW_SPAN_BLOB)) {
+			CHECK(c->w->blob[i].have == s.len && c->w->blob[i].total == s.len);
+			return c->w->blob[i].mem;
+		}
+	CHECK(!"blob unknown");
+	return NULL;
+}
+
+static void blob_append(struct fake_call *c)
+{
+	struct {
+		uint32_t blob, pad;
+		uint64_t total;
+		struct cw_span part;
+	} a;
+	memcpy(&a, c->fixed, sizeof a);
+	struct fake_worker *w = c->w;
+	int at = -1;
+	for (int i = BLOBS - 1; i >= 0; i--)
+		if (!w->blob[i].mem || w->blob[i].id == a.blob)
+			at = w->blob[i].mem || at < 0 || !w->blob[at].mem ? i : at;
+	CHECK(at >= 0);
+	if (!w->blob[at].mem) {
+		w->blob[at].id = a.blob;
+		w->blob[at].total = a.total;
+		w->blob[at].have = 0;
+		w->blob[at].mem = malloc(a.total);
+	}
+	CHECK(w->blob[at].have + a.part.len <= w->blob[at].total);
+	memcpy(w->blob[at].mem + w->blob[at].have, fake_span(c, a.part), a.part.len);
+	w->blob[at].have += a.part.len;
+}
+
+static void session_init(struct fake_call *c)
+{
+	static struct {
+		int32_t driver;
+		uint32_t count, caps, pad;
+		uint64_t limit;
+		struct cw_span devices;
+		struct cw_device_info d[2];
+	} r;
+	r.driver = 13000;
+	r.count = 2;
+	r.caps = c->w->o.caps;
+	r.limit = 1ull << 32;
+	r.devices.len = sizeof r.d;
+	r.devices.off = offsetof(__typeof__(r), d);
+	strcpy((char *)r.d[0].name, "Fake 0");
+	strcpy((char *)r.d[1].name, "Fake 1");
+	c->reply = &r;
+	c->reply_len = sizeof r;
+}
+
+static void region_add(struct fake_call *c)
+{
+	struct {
+		uint32_t region, kind;
+		uint64_t va, size;
+		uint32_t flags, pad;
+	} a;
+	static uint64_t dev;
+	memcpy(&a, c->fixed, sizeof a);
+	CHECK(a.region < REGIONS);
+	struct fake_worker *w = c->w;
+	CHECK(w->region[a.region].fd > 0 && w->region[a.region].size == a.size);
+	void *p = mmap((void *)(uintptr_t)a.va, a.size, PROT_READ | PROT_WRITE, MAP_SHARED, w->region[a.region].fd, 0);
+	CHECK(p != MAP_FAILED);
+	if (a.kind == CW_REGION_PINNED && (uintptr_t)p != a.va) {
+		munmap(p, a.size);
+		c->result = 2;
+		return;
+	}
+	w->region[a.region].mem = p;
+	dev = a.kind == CW_REGION_PINNED ? a.va : 0;
+	c->reply = &dev;
+	c->reply_len = sizeof dev;
+}
+
+static void reply_more(struct fake_call *c)
+{
+	static uint8_t buf[CW_SLOT_PAYLOAD];
+	uint32_t off;
+	memcpy(&off, c->fixed, sizeof off);
+	CHECK(off < c->w->rest[c->slot].len);
+	size_t n = c->w->rest[c->slot].len - off;
+	if (n > sizeof buf - 8)
+		n = sizeof buf - 8;
+	struct cw_span s = {(uint32_t)n, 8};
+	memcpy(buf, &s, 8);
+	memcpy(buf + 8, c->w->rest[c->slot].mem + off, n);
+	c->reply = buf;
+	c->reply_len = n + 8;
+}
+
+static void console_read(struct fake_call *c)
+{
+	static uint8_t buf[1024];
+	struct fake_worker *w = c->w;
+	size_t all = strlen(w->console), n = all < 100 ? all : 100; /* small pieces: the reader must loop */
+	struct cw_span s = {(uint32_t)n, 8};
+	memcpy(buf, &s, 8);
+	memcpy(buf + 8, w->console, n);
+	memmove(w->console, w->console + n, all - n + 1);
+	__atomic_store_n(&w->ctl->console, (uint32_t)(all - n), __ATOMIC_RELEASE);
+	c->reply = buf;
+	c->reply_len = n + 8;
+}
+
+/* Takes messages off the socket: regions, and the end of the session. */
+static void socket_poll(struct fake_worker *w)
+{
+	struct cw_hello h;
+	char control[256];
+	for (;;) {
+		struct iovec iov = {&h, sizeof h};
+		struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+		ssize_t n = recvmsg(w->sock, &m, MSG_DONTWAIT);
+		if (n == 0)
+			_exit(0);
+		if (n < 0)
+			return;
+		CHECK(n == sizeof h && h.region < REGIONS);
+		struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+		if (h.type == CW_MSG_REGION) {
+			CHECK(c != NULL);
+			memcpy(&w->region[h.region].fd, CMSG_DATA(c), sizeof(int));
+			w->region[h.region].size = h.size;
+		} else if (h.type == CW_MSG_REGION_END) {
+			close(w->region[h.region].fd);
+			CHECK(w->region[h.region].mem == NULL);
+			memset(&w->region[h.region], 0, sizeof w->region[0]);
+		}
+	}
+}
+
+static void execute(struct fake_worker *w, const struct cw_record *rec)
+{
+	struct fake_call c = {.w = w, .rec = rec, .fixed = (const uint8_t *)(rec + 1), .slot = rec->slot, .seq = rec->seq};
+	int open_ = 0;
+	switch (rec->op) {
+	case CW_OP_SKIP: return;
+	case CW_OP_SESSION_INIT: session_init(&c); break;
+	case CW_OP_SESSION_FENCE: break;
+	case CW_OP_BLOB_APPEND: blob_append(&c); break;
+	case CW_OP_REPLY_MORE: reply_more(&c); break;
+	case CW_OP_CONSOLE_READ: console_read(&c); break;
+	case CW_OP_REGION_ADD: socket_poll(w); region_add(&c); break;
+	case CW_OP_REGION_DROP: {
+		uint32_t id;
+		memcpy(&id, c.fixed, sizeof id);
+		CHECK(id < REGIONS && w->region[id].mem);
+		munmap(w->region[id].mem, w->region[id].size);
+		w->region[id].mem = NULL;
+		break;
+	}
+	default:
+		c.result = 801;
+		if (w->o.handler)
+			open_ = (c.result = 0, w->o.handler(&c));
+		/* Blobs live until the op that used them. */
+		for (int i = 0; i < BLOBS; i++) {
+			free(w->blob[i].mem);
+			w->blob[i].mem = NULL;
+		}
+	}
+	if (rec->flags & CW_RECORD_REPLY && !open_)
+		fake_answer(w, c.slot, c.seq, c.result, c.reply, c.reply_len);
+}
+
+static void consume(struct fake_worker *w)
+{
+	uint8_t *ring = w->base + CW_RING_OFFSET;
+	uint64_t tail = __atomic_load_n(&w->ctl->tail, __ATOMIC_ACQUIRE);
+	while (w->head != tail) {
+		uint32_t off = (uint32_t)(w->head & (CW_RING_SIZE - 1));
+		const struct cw_record *rec = (const struct cw_record *)(ring + off);
+		CHECK(rec->size >= sizeof *rec && rec->size % 8 == 0 && rec->size <= tail - w->head);
+		CHECK(rec->size <= CW_RING_SIZE - off);
+		if (w->o.slow_consume)
+			usleep((useconds_t)w->o.slow_consume);
+		execute(w, rec);
+		w->head += rec->size;
+		__atomic_store_n(&w->ctl->head, w->head, __ATOMIC_RELEASE);
+		atomic_thread_fence(memory_order_seq_cst);
+		wake((_Atomic uint32_t *)&w->ctl->space_waiters);
+	}
+}
+
+static void run(struct fake_worker *w)
+{
+	uint32_t idle = 0;
+	for (;;) {
+		__atomic_store_n(&w->ctl->worker_state, CW_WORKER_POLLING, __ATOMIC_RELEASE);
+		uint64_t before = w->head;
+		consume(w);
+		idle = w->head == before ? idle + 1 : 0;
+		if (idle % 1024 == 1023)
+			socket_poll(w);
+		cw_pause();
+		if (idle < w->o.sleep_after_us * 20)
+			continue;
+		__atomic_store_n(&w->ctl->worker_state, CW_WORKER_SLEEPING, __ATOMIC_RELEASE);
+		atomic_thread_fence(memory_order_seq_cst);
+		if (__atomic_load_n(&w->ctl->tail, __ATOMIC_ACQUIRE) != w->head)
+			continue;
+		struct pollfd p[2] = {{.fd = w->bell, .events = POLLIN}, {.fd = w->sock, .events = POLLIN}};
+		poll(p, 2, -1);
+		uint64_t v;
+		ssize_t n = read(w->bell, &v, sizeof v);
+		(void)n;
+		socket_poll(w);
+		idle = 0;
+	}
+}
+
+static void serve(int listener, const struct fake_options *o)
+{
+	static struct fake_worker w;
+	w.o = *o;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	w.sock = accept(listener, NULL, NULL);
+	struct cw_hello h;
+	char control[256];
+	struct iovec iov = {&h, sizeof h};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+	CHECK(recvmsg(w.sock, &m, 0) == sizeof h && h.type == CW_MSG_HELLO && h.magic == CW_HELLO_MAGIC);
+	int fds[2];
+	memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof fds);
+	w.bell = fds[1];
+	w.base = mmap(NULL, h.size, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
+	CHECK(w.base != MAP_FAILED && h.size == CW_REGION0_SIZE);
+	w.ctl = (struct cw_control_page *)w.base;
+	CHECK(w.ctl->magic == CW_HELLO_MAGIC);
+	struct {
+		struct cw_hello h;
+		char text[32];
+	} r = {.h = {.magic = CW_HELLO_MAGIC, .version = CW_PROTOCOL_VERSION, .type = CW_MSG_WELCOME}};
+	if (o->refuse) {
+		strcpy(r.text, "no room");
+		r.h.status = (uint32_t)o->refuse;
+		r.h.text_len = 7;
+	}
+	CHECK(send(w.sock, &r, sizeof r.h + r.h.text_len, 0) > 0);
+	if (o->refuse)
+		_exit(0);
+	run(&w);
+}
+
+pid_t fake_worker_start(const struct fake_options *o)
+{
+	static int count;
+	char name[64], env[80];
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	int n = snprintf(name, sizeof name, "causeway-test-%d-%d", (int)getpid(), count++);
+	memcpy(a.sun_path + 1, name, (size_t)n);
+	int l = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	CHECK(l >= 0 && bind(l, (struct sockaddr *)&a, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) == 0 &&
+	      listen(l, 4) == 0);
+	snprintf(env, sizeof env, "unix:@%s", name);
+	setenv("CAUSEWAY", env, 1);
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		serve(l, o);
+		_exit(0);
+	}
+	close(l);
+	return pid;
+}
+
+void fake_worker_kill(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}

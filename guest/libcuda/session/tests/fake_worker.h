@@ -1,0 +1,61 @@
+/* The other side of a session, for tests: a process of its own that speaks the unix carrier and consumes a ring. */
+#ifndef CW_FAKE_WORKER_H
+#define CW_FAKE_WORKER_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/types.h>
+
+#include "session/session.h"
+
+#define CHECK(cond)                                                                       \
+	do {                                                                              \
+		if (!(cond)) {                                                            \
+			fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #cond); \
+			_exit(1);                                                         \
+		}                                                                         \
+	} while (0)
+
+struct fake_worker;
+
+/* One record: fixed part, and the reply to fill. Return 0 to answer (if asked), 1 to keep the reply open. */
+struct fake_call {
+	struct fake_worker *w;
+	const struct cw_record *rec;
+	const uint8_t *fixed;
+	uint32_t slot, seq;
+	uint32_t result;
+	const void *reply; /* whole payload; may be longer than a slot */
+	size_t reply_len;
+};
+typedef int fake_handler(struct fake_call *c);
+
+struct fake_options {
+	fake_handler *handler;	 /* for ops that the fake does not know itself; NULL: they answer 801 */
+	uint32_t caps;
+	uint32_t sleep_after_us; /* idle time before the worker sleeps on its doorbell */
+	int refuse;		 /* errno to refuse the session with */
+	int slow_consume;	 /* a pause between records, so that the ring fills */
+};
+
+/* Starts the worker and points CAUSEWAY at it. */
+pid_t fake_worker_start(const struct fake_options *o);
+/* Kills and reaps it. */
+void fake_worker_kill(pid_t pid);
+
+/* For handlers. */
+void fake_answer(struct fake_worker *w, uint32_t slot, uint32_t seq, uint32_t result, const void *p, size_t n);
+void fake_complete_word(struct fake_worker *w, uint32_t word, uint32_t value);
+struct cw_control_page *fake_control(struct fake_worker *w);
+/* Address in the worker of [offset, offset+size) of a region, or NULL. */
+uint8_t *fake_region(struct fake_worker *w, uint32_t id, uint64_t offset, uint64_t size);
+/* Bytes of a span, from the record or a blob. */
+const uint8_t *fake_span(struct fake_call *c, struct cw_span s);
+void fake_console(struct fake_worker *w, const char *text);
+
+/* fake_device.c: a handler that keeps "device memory" and does the memory operations. */
+fake_handler fake_device;
+
+#endif
