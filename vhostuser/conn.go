@@ -125,7 +125,9 @@ func (c *conn) setFeatures(m *message) ([]byte, error) {
 	return nil, nil
 }
 
-func (c *conn) getProtocolFeatures(*message) ([]byte, error) { return u64Payload(ProtocolFeatures), nil }
+func (c *conn) getProtocolFeatures(*message) ([]byte, error) {
+	return u64Payload(ProtocolFeatures), nil
+}
 
 func (c *conn) setProtocolFeatures(m *message) ([]byte, error) {
 	f := m.u64(0)

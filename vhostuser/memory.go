@@ -94,6 +94,24 @@ func (m *Memory) UserToGPA(user, size uint64) (uint64, error) {
 	return 0, fmt.Errorf("front-end address %#x+%#x: %w", user, size, ErrNotMapped)
 }
 
+// Add maps size bytes of fd from offset as guest memory at gpa, which the front end knows as user. It takes over fd
+// if it succeeds. Servers add regions themselves: this is for users without one.
+func (m *Memory) Add(fd int, gpa, size, user, offset uint64) error {
+	r, err := mapRegion(regionDesc{gpa: gpa, size: size, user: user, offset: offset}, fd)
+	if err != nil {
+		return err
+	}
+	if err := m.set(append(m.Regions(), r)); err != nil {
+		r.disown()
+		r.unref()
+		return err
+	}
+	return nil
+}
+
+// Clear removes all regions.
+func (m *Memory) Clear() { _ = m.set(nil) }
+
 // set replaces the table. Regions of the present table that next names stay mapped; the others are
 // announced and dropped. It takes over the references that the caller holds on new regions.
 func (m *Memory) set(next []*Region) error {

@@ -72,7 +72,7 @@ func (c *conn) addMemReg(m *message) ([]byte, error) {
 		return nil, err
 	}
 	if err := c.mem.set(append(c.mem.Regions(), r)); err != nil {
-		r.unref()
+		r.unref() // closes fd too
 		return nil, err
 	}
 	return nil, nil

@@ -105,10 +105,15 @@ func (r *Region) ref() { r.refs.Add(1) }
 func (r *Region) unref() {
 	if r.refs.Add(-1) == 0 {
 		_ = unix.Munmap(r.whole)
-		_ = unix.Close(r.fd)
+		if r.fd >= 0 {
+			_ = unix.Close(r.fd)
+		}
 		r.whole, r.mem, r.fd = nil, nil, -1
 	}
 }
+
+// disown gives the descriptor back to whoever passed it to mapRegion.
+func (r *Region) disown() { r.fd = -1 }
 
 // Pin keeps r mapped until Unpin. r must be pinned already, by a View for example.
 func (r *Region) Pin() { r.ref() }

@@ -5,9 +5,8 @@
 // open, read and write to the owner of the device.
 //
 //	root := fs.NewDir()
-//	lib := root.MustDir("lib")
-//	lib.MustFile("libcuda.so.1", fs.Bytes(image), 0o555)
-//	root.MustControl("session", ctl)           // ctl is a ControlFile
+//	root.Dir("lib").File("libcuda.so.1", fs.Bytes(image), 0o555)
+//	root.Control("session", ctl) // ctl is a ControlFile
 //	dev, err := fs.New(mem, root, fs.Options{RequestQueues: 2, Logger: log})
 //	srv := vhostuser.NewServer(mem, dev, vhostuser.Options{Logger: log})
 //
@@ -27,6 +26,7 @@
 // # Goroutines and locks
 //
 // Each queue's goroutine decodes and answers requests; Open, Read, Write, Flush and Release of
-// control files are called on it and must not block. Lock order: Device.mu (handle table), then handle.mu (pending
-// requests of a handle), then the queue's lock. ControlFile and ControlHandle are called with none of them held.
+// control files are called on it and must not block. Lock order: handle.use (read-held during calls to its owner),
+// Device.mu (handle table), handle.mu (pending requests of a handle), the queue's lock. ControlFile and
+// ControlHandle are called with none but handle.use held; they may complete requests, not cancel them (CancelPending).
 package fs

@@ -1,0 +1,141 @@
+package fs
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"causeway/vhostuser"
+	"causeway/virtio"
+)
+
+// Options of a Device. Zero values take the defaults.
+type Options struct {
+	RequestQueues int          // besides the high-priority queue; default 1
+	MaxBackground uint16       // asynchronous requests that the guest may have pending; default 1024
+	MaxHandles    int          // control files open at once; default 4096
+	Logger        *slog.Logger // default slog.Default()
+
+	// RevokeLimit bounds ControlHandle.Revoke; default 2 s. QEMU waits that long at most, so keep it short.
+	RevokeLimit time.Duration
+
+	// OnReset is called after the guest was reset and all handles were released; OnDisconnect likewise after the
+	// front end went away. Both on the connection's goroutine.
+	OnReset, OnDisconnect func()
+}
+
+// Device is a virtio-fs device. It implements vhostuser.Device and vhostuser.StateHandler.
+type Device struct {
+	*virtio.Runner
+	mem    *vhostuser.Memory
+	opts   Options
+	log    *slog.Logger
+	nodes  []*node // by id-1
+	born   time.Time
+	queues []*request // one per queue, used by its goroutine alone
+
+	mu      sync.Mutex // guards what follows
+	handles map[uint64]*handle
+	lastFH  uint64
+}
+
+var (
+	_ vhostuser.Device       = (*Device)(nil)
+	_ vhostuser.StateHandler = (*Device)(nil)
+	_ vhostuser.Observer     = (*Device)(nil)
+	_ virtio.Handler         = (*Device)(nil)
+)
+
+// hiprio is the queue of FORGET and INTERRUPT (virtio 1.2, 5.11.2).
+const hiprio = 0
+
+// New makes a device that serves root to the guest behind mem. root must not change any more.
+func New(mem *vhostuser.Memory, root *Dir, o Options) (*Device, error) {
+	if o.RequestQueues == 0 {
+		o.RequestQueues = 1
+	}
+	if o.MaxBackground == 0 {
+		o.MaxBackground = 1024
+	}
+	if o.MaxHandles == 0 {
+		o.MaxHandles = 4096
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.RevokeLimit == 0 {
+		o.RevokeLimit = 2 * time.Second
+	}
+	if o.RequestQueues < 1 || o.RequestQueues > 255 {
+		return nil, fmt.Errorf("virtio-fs: %d request queues, not 1 to 255", o.RequestQueues)
+	}
+	nodes, err := root.n.number(nil)
+	if err != nil {
+		return nil, fmt.Errorf("virtio-fs: %w", err)
+	}
+	d := &Device{mem: mem, opts: o, log: o.Logger, nodes: nodes, born: time.Now(), handles: map[uint64]*handle{}}
+	n := 1 + o.RequestQueues
+	for i := 0; i < n; i++ {
+		d.queues = append(d.queues, newRequest(d, i))
+	}
+	d.Runner = virtio.NewRunner(mem, n, d, o.Logger)
+	mem.Observe(d)
+	return d, nil
+}
+
+// node looks an inode up by the guest's number.
+func (d *Device) node(id uint64) *node {
+	if id < rootID || id-rootID >= uint64(len(d.nodes)) {
+		return nil
+	}
+	return d.nodes[id-rootID]
+}
+
+// Handle implements virtio.Handler.
+func (d *Device) Handle(queue int, c *virtio.Chain) { d.queues[queue].serve(c) }
+
+// Quiesce implements virtio.Handler: it takes back the pages of all pending requests of a queue.
+func (d *Device) Quiesce(queue int) {
+	d.revoke(func(p *pending) bool { return p.queue == queue })
+}
+
+// CancelPending takes back the pages of all pending requests: it calls Revoke of each handle concerned, then completes
+// what is left. The guest may issue new ones at once.
+func (d *Device) CancelPending() {
+	d.revoke(func(*pending) bool { return true })
+}
+
+// MemoryAdded implements vhostuser.Observer.
+func (d *Device) MemoryAdded(*vhostuser.Region) {}
+
+// MemoryRemoving implements vhostuser.Observer: pages of r are taken back.
+func (d *Device) MemoryRemoving(r *vhostuser.Region) {
+	d.revoke(func(p *pending) bool {
+		for _, s := range p.segs {
+			if s.GPA < r.GPA()+r.Size() && r.GPA() < s.GPA+uint64(len(s.Data)) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// Reset implements vhostuser.Device: the guest rebooted, its processes are gone.
+func (d *Device) Reset() {
+	d.releaseAll()
+	if d.opts.OnReset != nil {
+		d.opts.OnReset()
+	}
+}
+
+// Disconnect implements vhostuser.Device.
+func (d *Device) Disconnect() {
+	d.releaseAll()
+	if d.opts.OnDisconnect != nil {
+		d.opts.OnDisconnect()
+	}
+}
+
+var errNotMigratable = errors.New("an open control file cannot be migrated")

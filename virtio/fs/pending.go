@@ -1,0 +1,183 @@
+package fs
+
+import (
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"causeway/virtio"
+)
+
+const (
+	inHeaderSize  = 40
+	outHeaderSize = 16
+)
+
+// pending is a request of a control file that its owner has not completed. It stays reachable by the owner for ever,
+// hence it is not pooled: done makes late calls harmless.
+type pending struct {
+	h      *handle
+	owner  Request
+	queue  int
+	unique uint64
+	segs   []virtio.Segment // the data pages; valid while not done
+
+	// Guarded by h.mu.
+	c          *virtio.Chain
+	done       bool
+	prev, next *pending
+}
+
+// finish takes the request out of the list. It returns nil if somebody else did before.
+func (p *pending) finish() *virtio.Chain {
+	p.h.mu.Lock()
+	defer p.h.mu.Unlock()
+	if p.done {
+		return nil
+	}
+	p.done = true
+	p.h.unlinkLocked(p)
+	c := p.c
+	p.c = nil
+	return c
+}
+
+func (p *pending) cancel() {
+	switch r := p.owner.(type) {
+	case *ReadRequest:
+		r.Complete(0, 0)
+	case *WriteRequest:
+		r.Complete(0, syscall.EAGAIN)
+	}
+}
+
+// extents lists segs, joining neighbours. A descriptor's length fits 32 bits, and so does a chain's.
+func extents(segs []virtio.Segment) []virtio.Extent {
+	out := make([]virtio.Extent, 0, len(segs))
+	for _, s := range segs {
+		if k := len(out) - 1; k >= 0 && out[k].GPA+uint64(out[k].Len) == s.GPA {
+			out[k].Len += uint32(len(s.Data))
+			continue
+		}
+		out = append(out, virtio.Extent{GPA: s.GPA, Len: uint32(len(s.Data))})
+	}
+	return out
+}
+
+// ReadRequest is a READ of a control file: a lease on guest pages.
+type ReadRequest struct {
+	Offset    int64
+	Size      int
+	LockOwner uint64 // as in Flush, or 0
+
+	p pending
+}
+
+func (r *ReadRequest) request() *pending { return &r.p }
+
+// Extents names the destination pages in guest-physical memory, in file order. The slice is the caller's.
+func (r *ReadRequest) Extents() []virtio.Extent { return extents(r.p.segs) }
+
+// Segments are the destination pages, mapped here, to be touched until Complete.
+func (r *ReadRequest) Segments() []virtio.Segment { return r.p.segs }
+
+// CopyIn writes b to the destination at byte off, and returns how much fitted. It must precede Complete.
+func (r *ReadRequest) CopyIn(b []byte, off int) int { return virtio.CopyTo(r.p.segs, off, b) }
+
+// Complete ends the READ with n bytes that the caller placed in the pages, or with an error. n = 0 leaves the pages as
+// they are: nothing is copied in the guest either. It returns false, and does nothing, if the request was completed
+// or cancelled before. Whoever may touch the pages must have stopped.
+func (r *ReadRequest) Complete(n int, errno syscall.Errno) bool {
+	c := r.p.finish()
+	if c == nil {
+		return false
+	}
+	mem := r.p.h.d.mem
+	if mem.Logging() {
+		// The pages were shared for the whole term: anything may have changed.
+		for _, s := range r.p.segs {
+			mem.MarkDirty(s.GPA, uint64(len(s.Data)))
+		}
+	}
+	if n < 0 || n > r.Size {
+		n, errno = 0, syscall.EIO
+	}
+	if errno != 0 {
+		n = 0
+	}
+	answer(c, r.p.unique, errno, nil, n)
+	return true
+}
+
+// WriteRequest is a WRITE of a control file.
+type WriteRequest struct {
+	Offset    int64
+	Size      int
+	LockOwner uint64 // as in Flush, or 0
+
+	p    pending
+	data []byte
+}
+
+func (w *WriteRequest) request() *pending { return &w.p }
+
+// Extents names the source pages in guest-physical memory, in file order. The slice is the caller's.
+func (w *WriteRequest) Extents() []virtio.Extent { return extents(w.p.segs) }
+
+// Segments are the source pages, mapped here, to be read until Complete. The guest may change them at any time:
+// read each byte once.
+func (w *WriteRequest) Segments() []virtio.Segment { return w.p.segs }
+
+// Data is a private copy of the data, made by the first call, which must precede Complete. It is valid until
+// Complete. Calls must not overlap.
+func (w *WriteRequest) Data() []byte {
+	if w.data == nil {
+		w.data = make([]byte, w.Size) // not pooled: a cancelled request's owner may still read it
+		w.data = w.data[:virtio.CopyFrom(w.data, w.p.segs, 0)]
+	}
+	return w.data
+}
+
+// Complete ends the WRITE: n bytes were taken, or an error. It returns false, and does nothing, if the request was
+// completed or cancelled before.
+func (w *WriteRequest) Complete(n int, errno syscall.Errno) bool {
+	c := w.p.finish()
+	if c == nil {
+		return false
+	}
+	if n < 0 || n > w.Size {
+		n, errno = 0, syscall.EIO
+	}
+	if errno != 0 {
+		answer(c, w.p.unique, errno, nil, 0)
+	} else {
+		out := fuse.WriteOut{Size: uint32(n)}
+		answer(c, w.p.unique, 0, image(&out), 0)
+	}
+	return true
+}
+
+// answer completes a chain with a header, payload, and extra bytes that are already in place behind it. The used
+// length is the header's: Linux 7.1 and newer compare them.
+func answer(c *virtio.Chain, unique uint64, errno syscall.Errno, payload []byte, extra int) {
+	h := fuse.OutHeader{Unique: unique}
+	total := outHeaderSize
+	if errno != 0 {
+		h.Status = -int32(errno)
+	} else {
+		total += len(payload) + extra
+	}
+	switch room := c.WritableLen(); {
+	case room < outHeaderSize:
+		c.Complete(0) // a request without room for an answer wants none
+		return
+	case room < total:
+		h.Status, total, payload = -int32(syscall.EIO), outHeaderSize, nil
+	}
+	if h.Status == 0 {
+		c.WriteAt(payload, outHeaderSize)
+	}
+	h.Length = uint32(total)
+	c.WriteAt(image(&h), 0)
+	c.Complete(h.Length)
+}
