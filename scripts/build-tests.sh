@@ -1,0 +1,143 @@
+#!/usr/bin/env bash
+# Builds the CUDA test programs of guest/tests with nvcc: every runtime, static and shared.
+#
+#   scripts/build-tests.sh [--only VARIANT]... [--jobs N] [--nvcc VERSION=PATH] [PROGRAM...]
+#
+# VARIANT is CUDA-KIND, e.g. 13.0-static, or a CUDA version alone; results are build/tests/VARIANT/PROGRAM.
+# One object per program and CUDA version, linked twice. Up-to-date programs are skipped.
+# Each program holds PTX (the software GPU executes it, newer GPUs compile it) and code for sm_90.
+set -euo pipefail
+. "$(dirname "$0")/lib/common.sh"
+
+src=$ROOT/guest/tests
+jobs=2 only=() programs=()
+declare -A nvcc_of
+while [ $# -gt 0 ]; do
+  case $1 in
+    --only) only+=("$2"); shift 2 ;;
+    --jobs) jobs=$2; shift 2 ;;
+    --nvcc) nvcc_of[${2%%=*}]=${2#*=}; shift 2 ;;
+    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit ;;
+    -*) die "unknown option $1" ;;
+    *) programs+=("$1"); shift ;;
+  esac
+done
+if [ ${#programs[@]} = 0 ]; then
+  for f in "$src"/*.cu; do
+    case $f in *_kernels.cu) ;; *) programs+=("$(basename "$f" .cu)") ;; esac
+  done
+fi
+[ ${#only[@]} -gt 0 ] || only=(11.8 12.9 13.0)
+
+toolkit() { echo "$BUILD/cuda/$1"; }
+nvcc_path() { echo "${nvcc_of[$1]:-$(toolkit "$1")/bin/nvcc}"; }
+
+# newer TARGET SOURCE...: is TARGET there and newer than every source?
+newer() {
+  local t=$1 s; shift
+  [ -e "$t" ] || return 1
+  for s in "$@"; do [ "$t" -nt "$s" ] || return 1; done
+}
+
+# wanted VERSION PROGRAM: a source may say "needs: cuda X.Y".
+wanted() {
+  local need; need=$(sed -n 's/.*needs: cuda \([0-9.]*[0-9]\).*/\1/p' "$src/$2.cu" | head -1)
+  [ -z "$need" ] || [ "$(printf '%s\n%s\n' "$need" "$1" | sort -V | head -1)" = "$need" ]
+}
+
+flags=(-O2 -std=c++17 -allow-unsupported-compiler -Wno-deprecated-gpu-targets
+  -gencode arch=compute_75,code=compute_75 -gencode arch=compute_90,code=sm_90)
+
+# Link lines without nvcc: it would run nvlink and a second compilation for relocatable device code, which none has.
+link() { # VERSION KIND OBJECT OUT
+  local lib; lib=$(dirname "$(dirname "$(nvcc_path "$1")")")
+  for lib in "$lib/lib" "$lib/lib64" "$lib/targets/x86_64-linux/lib"; do [ -e "$lib/libcudart_static.a" ] && break; done
+  local args=(-o "$4" "$3")
+  [ "${3%-driver.o}" = "$3" ] || args+=("$stubs/libcuda.so")
+  case $2 in
+    static) args+=("$lib/libcudart_static.a" -ldl -lrt -lpthread) ;;
+    shared) args+=("-L$lib" -lcudart -lpthread '-Wl,-rpath,$ORIGIN') ;;
+  esac
+  g++ "${args[@]}"
+}
+
+# stub_libcuda makes a library to link against: the names that the programs use, under the real one's soname.
+# It is never loaded: programs find Causeway's libcuda.so.1 or the machine's own.
+stubs=$BUILD/tests/stubs
+stub_libcuda() { # OBJECT...
+  mkdir -p "$stubs"
+  nm -u "$@" | awk '$1 == "U" && $2 ~ /^cu[A-Z]/ {print "int " $2 "(void) { return 999; }"}' | sort -u >"$stubs/libcuda.c.new"
+  if ! cmp -s "$stubs/libcuda.c.new" "$stubs/libcuda.c" || [ ! -f "$stubs/libcuda.so" ]; then
+    gcc -shared -fPIC -Wl,-soname,libcuda.so.1 -o "$stubs/libcuda.so" -x c "$stubs/libcuda.c.new"
+    mv "$stubs/libcuda.c.new" "$stubs/libcuda.c"
+  fi
+}
+
+object() { # VERSION PROGRAM: prints its path
+  local o=$BUILD/tests/obj/$1/$2
+  grep -q '"driver.h"' "$src/$2.cu" && o=$o-driver
+  echo "$o.o"
+}
+
+compile() { # VERSION PROGRAM
+  local v=$1 p=$2 o nvcc; o=$(object "$v" "$p"); nvcc=$(nvcc_path "$v")
+  "$nvcc" "${flags[@]}" -I"$BUILD/tests/obj/$v" -c -o "$o.new" "$src/$p.cu" || return 1
+  mv "$o.new" "$o"
+}
+
+# The fatbin that driverapi and library embed, as a header.
+fatbin_header() { # VERSION
+  local d=$BUILD/tests/obj/$1 nvcc; nvcc=$(nvcc_path "$1")
+  mkdir -p "$d"
+  newer "$d/driverapi_fatbin.h" "$src/driverapi_kernels.cu" "$nvcc" "$0" && return
+  "$nvcc" "${flags[@]}" -fatbin -o "$d/driverapi.fatbin" "$src/driverapi_kernels.cu"
+  { echo 'alignas(8) static const unsigned char driverapi_fatbin[] = {'
+    od -An -v -tx1 "$d/driverapi.fatbin" | sed 's/ \([0-9a-f][0-9a-f]\)/0x\1,/g'; echo '};'; } >"$d/driverapi_fatbin.h.new"
+  mv "$d/driverapi_fatbin.h.new" "$d/driverapi_fatbin.h"
+}
+
+# pool runs at most $jobs commands at once and remembers a failure.
+running=0 failed=
+pool() {
+  if [ "$running" -ge "$jobs" ]; then wait -n || failed=1; running=$((running - 1)); fi
+  "$@" & running=$((running + 1))
+}
+drain() { while [ "$running" -gt 0 ]; do wait -n || failed=1; running=$((running - 1)); done; [ -z "$failed" ] || die "building the test programs failed"; }
+
+versions=$(printf '%s\n' "${only[@]%-*}" | sort -uV)
+compiled=0 linked=0
+for v in $versions; do
+  [ -x "$(nvcc_path "$v")" ] || die "no nvcc for CUDA $v: run scripts/setup.sh cuda $v"
+  fatbin_header "$v"
+  for p in "${programs[@]}"; do
+    [ -f "$src/$p.cu" ] || die "guest/tests/$p.cu is missing"
+    wanted "$v" "$p" || continue
+    o=$(object "$v" "$p")
+    newer "$o" "$src/$p.cu" "$src"/*.h "$src/driverapi_kernels.cu" "$0" "$(nvcc_path "$v")" && continue
+    [ "$compiled" -gt 0 ] || say "compiling test programs, CUDA$(printf ' %s' $versions)"
+    compiled=$((compiled + 1))
+    pool compile "$v" "$p"
+  done
+done
+drain
+mapfile -t driver_objects < <(find "$BUILD/tests/obj" -name '*-driver.o')
+[ ${#driver_objects[@]} = 0 ] || stub_libcuda "${driver_objects[@]}"
+for v in $versions; do
+  for kind in static shared; do
+    case " ${only[*]} " in *" $v "* | *" $v-$kind "*) ;; *) continue ;; esac
+    d=$BUILD/tests/$v-$kind
+    mkdir -p "$d"
+    if [ "$kind" = shared ]; then
+      for so in "$(toolkit "$v")"/lib/libcudart.so.*; do [ -f "$d/$(basename "$so")" ] || cp "$so" "$d/"; done
+    fi
+    for p in "${programs[@]}"; do
+      wanted "$v" "$p" || continue
+      o=$(object "$v" "$p")
+      newer "$d/$p" "$o" && continue
+      linked=$((linked + 1))
+      pool link "$v" "$kind" "$o" "$d/$p"
+    done
+  done
+done
+drain
+say "test programs: $compiled compiled, $linked linked"
