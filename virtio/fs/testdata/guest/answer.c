@@ -1,0 +1,7 @@
+/* The library that dynamic.c opens. */
+int answer(void);
+
+int answer(void)
+{
+	return 43;
+}

@@ -1,0 +1,5 @@
+/* Run from the mount: a static program. */
+int main(void)
+{
+	return 42;
+}
