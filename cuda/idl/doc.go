@@ -1,0 +1,17 @@
+// Package idl parses the description of the protocol and of the driver API in cuda/api/*.idl.
+//
+// A file is lines. '#' starts a comment (outside quotes). A line that begins in column 0 opens a declaration; indented
+// lines are its body. Declarations:
+//
+//	const NAME TYPE VALUE
+//	struct NAME [message]                 body: FIELD TYPE[COUNT]; no implicit padding. message: Go gets a codec
+//	op NAME sync|async|wait [creates KIND] [destroys KIND] [modifies KIND] [always] [bare]
+//	                                      body: in|out FIELD TYPE [KIND]
+//	enum NAME go PREFIX strip PREFIX      body: NAME VALUE
+//	results                               body: CODE NAME "text"
+//	theme NAME "title" [refuse "reason"]  entries that follow belong to it
+//	entry NAME MODE ...                   see Entry
+//
+// always: the reply is sent although the result is an error. bare: C gets no encoder, the session layer sends it itself.
+// Parsing has no state besides the file being read; errors name file and line.
+package idl

@@ -1,0 +1,155 @@
+package idl
+
+import "fmt"
+
+// File is the parsed content of one or more .idl files.
+type File struct {
+	Consts  []Const
+	Structs []Struct
+	Ops     []Op
+	Enums   []Enum
+	Results []Result
+	Themes  []Theme
+	Entries []Entry
+}
+
+// Pos says where a declaration stands.
+type Pos struct {
+	File string
+	Line int
+}
+
+func (p Pos) String() string { return fmt.Sprintf("%s:%d", p.File, p.Line) }
+
+// Errorf makes an error that begins with the position.
+func (p Pos) Errorf(format string, args ...any) error {
+	return fmt.Errorf("%s: %w", p, fmt.Errorf(format, args...))
+}
+
+// Const is a number that both sides use.
+type Const struct {
+	Pos
+	Name, Type string
+	Text       string // value as written
+	Value      uint64
+}
+
+// Struct is a layout in shared memory or in a message.
+type Struct struct {
+	Pos
+	Name    string
+	Message bool
+	Fields  []StructField
+	Size    int
+}
+
+// StructField is one field of a Struct; Count is 0 for a scalar.
+type StructField struct {
+	Pos
+	Name, Type string
+	Count      int
+	Offset     int
+}
+
+// Mode says when an operation is answered.
+type Mode string
+
+// Modes.
+const (
+	Sync  Mode = "sync"
+	Async Mode = "async"
+	Wait  Mode = "wait"
+)
+
+// Effect says what an operation does to an object.
+type Effect string
+
+// Effects; the empty Effect leaves no trace.
+const (
+	Creates  Effect = "creates"
+	Destroys Effect = "destroys"
+	Modifies Effect = "modifies"
+)
+
+// Op is one operation of the wire.
+type Op struct {
+	Pos
+	Name   string
+	Num    int // 1, 2, ... in order of declaration
+	Mode   Mode
+	Effect Effect
+	Kind   string // of the object that Effect concerns
+	Always bool
+	Bare   bool
+	In     []Field
+	Out    []Field
+	InLen  int // bytes of the fixed in fields, rounded up to 8
+	OutLen int
+}
+
+// Field is one argument of an Op.
+type Field struct {
+	Pos
+	Name, Type string
+	Kind       string // of an id, newid or stream
+	Offset     int    // in the fixed part
+}
+
+// Span reports whether the field is variable bytes.
+func (f Field) Span() bool { return f.Type == "bytes" || f.Type == "data" }
+
+// HasIn reports whether the request has a field of one of the types.
+func (o *Op) HasIn(types ...string) bool { return has(o.In, types) }
+
+// HasOut reports whether the reply has a field of one of the types.
+func (o *Op) HasOut(types ...string) bool { return has(o.Out, types) }
+
+func has(fields []Field, types []string) bool {
+	for _, f := range fields {
+		for _, t := range types {
+			if f.Type == t {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Kinds of objects, in the order of their numbers (1...).
+var Kinds = []string{"ctx", "module", "library", "func", "kernel", "stream", "event", "pool", "mem"}
+
+// sizes of the types of struct and op fields.
+var sizes = map[string]int{
+	"u8": 1, "char": 1, "u16": 2, "u32": 4, "i32": 4, "u64": 8, "f32": 4,
+	"id": 4, "newid": 4, "stream": 4, "bytes": 8, "data": 8,
+}
+
+// alignOf is 4 for spans, which are two u32.
+func alignOf(t string) int {
+	if t == "bytes" || t == "data" {
+		return 4
+	}
+	return sizes[t]
+}
+
+// Enum is a public enumeration.
+type Enum struct {
+	Pos
+	Name   string // C type; Go's is GoType
+	Go     string // prefix of the Go constants; empty: C only
+	Strip  string // prefix of the C constants that Go drops
+	Values []EnumValue
+}
+
+// EnumValue is one constant; C name with its prefix.
+type EnumValue struct {
+	Name  string
+	Value int64
+}
+
+// Result is one CUresult.
+type Result struct {
+	Pos
+	Code       int
+	Name, Text string // CUDA_ERROR_...
+}

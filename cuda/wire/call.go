@@ -1,0 +1,97 @@
+package wire
+
+import (
+	"sync/atomic"
+
+	"causeway/cuda"
+)
+
+// Call is one request on its way through a Driver. The worker owns it; it is valid until the method returns.
+type Call struct {
+	Op     Op
+	Ctx    ID     // the calling thread's current context, 0 if none
+	Thread uint32 // names the calling thread's per-thread stream
+	Slot   uint32
+	Seq    uint32
+	// Replay: a recorded request is executed again, in another process. Addresses must come out as they were.
+	Replay bool
+	// Placed holds the addresses that the operation allocated (memory, module globals), in the driver's order. A driver
+	// appends them; on replay they are given and Place hands them out.
+	Placed []uint64
+	// Replier answers later. The worker sets it for wait operations.
+	Replier Replier
+
+	next    int
+	pending *Pending
+}
+
+// Place returns the next address that a replayed operation must use; ok is false when not replaying, or beyond the last.
+func (c *Call) Place() (addr uint64, ok bool) {
+	if !c.Replay || c.next >= len(c.Placed) {
+		return 0, false
+	}
+	c.next++
+	return c.Placed[c.next-1], true
+}
+
+// Later keeps the reply of a wait operation open. The method then returns cuda.Success, which is ignored. Calling it again
+// returns the same Pending.
+func (c *Call) Later() *Pending {
+	if c.pending == nil {
+		c.pending = &Pending{op: c.Op, slot: c.Slot, seq: c.Seq, to: c.Replier}
+	}
+	return c.pending
+}
+
+// Taken reports whether a Pending will answer this call.
+func (c *Call) Taken() bool { return c.pending != nil }
+
+// Replier is the worker's side of a Pending. Its methods are called from any goroutine.
+type Replier interface {
+	// Reply answers a slot. payload is the caller's to keep.
+	Reply(slot, seq uint32, res cuda.Result, payload []byte)
+	// GPUDone is where the GPU itself may answer the slot: an address in this process.
+	GPUDone(slot uint32) (addr uintptr, ok bool)
+	// WakeSlot wakes the guest thread that sleeps on a slot which the GPU has answered.
+	WakeSlot(slot, seq uint32)
+}
+
+// Pending is an open reply. Exactly one of Done and Wake ends it; later calls do nothing. Any goroutine may call.
+type Pending struct {
+	op        Op
+	slot, seq uint32
+	to        Replier
+	ended     atomic.Bool
+}
+
+// Op is the operation that waits.
+func (p *Pending) Op() Op { return p.op }
+
+// Done answers. reply may be nil: the reply then has no payload. It travels only with cuda.Success.
+func (p *Pending) Done(res cuda.Result, reply Reply) {
+	if p.ended.Swap(true) || p.to == nil {
+		return
+	}
+	var payload []byte
+	if reply != nil && (res == cuda.Success || reply.Op().Info().Always) {
+		payload = AppendReply(nil, reply)
+	}
+	p.to.Reply(p.slot, p.seq, res, payload)
+}
+
+// GPUDone is the alternative to Done for operations without a reply: a GPU that stores seq at addr has answered Success. The
+// driver then calls Wake when it notices. ok is false if the carrier cannot share the slot with a GPU.
+func (p *Pending) GPUDone() (addr uintptr, seq uint32, ok bool) {
+	if p.to == nil {
+		return 0, 0, false
+	}
+	addr, ok = p.to.GPUDone(p.slot)
+	return addr, p.seq, ok
+}
+
+// Wake ends a Pending that the GPU has answered through GPUDone, and wakes the guest thread if it sleeps.
+func (p *Pending) Wake() {
+	if !p.ended.Swap(true) && p.to != nil {
+		p.to.WakeSlot(p.slot, p.seq)
+	}
+}
