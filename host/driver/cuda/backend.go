@@ -1,0 +1,60 @@
+package cuda
+
+import (
+	"fmt"
+	"strings"
+
+	"causeway/cuda"
+	"causeway/host/driver"
+)
+
+// Backend is the machine's NVIDIA driver.
+type Backend struct{ lib *lib }
+
+// New loads the driver library; ErrNoDriver if there is none. It does not initialise the driver: a worker must not be
+// initialised before it knows its guest's environment.
+func New() (*Backend, error) {
+	l, err := load("libcuda.so.1")
+	if err != nil {
+		return nil, err
+	}
+	return &Backend{lib: l}, nil
+}
+
+// Name implements driver.Backend.
+func (b *Backend) Name() string { return "cuda" }
+
+// Devices implements driver.Backend. It initialises the driver in this process.
+func (b *Backend) Devices() ([]driver.DeviceSummary, error) {
+	if r := b.lib.fn.cuInit.call(0); r != cuda.Success {
+		return nil, fmt.Errorf("cuInit: %w; check nvidia-smi", r)
+	}
+	out := newBuffer(512)
+	defer out.free()
+	if r := b.lib.fn.cuDeviceGetCount.call(out.addr()); r != cuda.Success {
+		return nil, fmt.Errorf("cuDeviceGetCount: %w", r)
+	}
+	n := int(*out.i32(0))
+	list := make([]driver.DeviceSummary, 0, n)
+	for i := range n {
+		info, r := b.lib.deviceInfo(i)
+		if r != cuda.Success {
+			return nil, fmt.Errorf("GPU %d: %w", i, r)
+		}
+		list = append(list, driver.DeviceSummary{
+			Index: i, Name: cStringOf(info.Name[:]), UUID: uuidText(info.Uuid[:]), TotalMem: info.TotalMem,
+		})
+	}
+	return list, nil
+}
+
+// uuidText is a device UUID as nvidia-smi prints it.
+func uuidText(u []byte) string {
+	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
+}
+
+// cStringOf is the text before the first NUL.
+func cStringOf(b []byte) string {
+	s, _, _ := strings.Cut(string(b), "\x00")
+	return s
+}

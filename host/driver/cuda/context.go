@@ -1,0 +1,236 @@
+package cuda
+
+import (
+	"causeway/cuda"
+	"causeway/cuda/wire"
+)
+
+// PrimaryCtxRetain creates or references a device's primary context.
+func (s *session) PrimaryCtxRetain(c *wire.Call, a *wire.PrimaryCtxRetainArgs, r *wire.PrimaryCtxRetainReply) cuda.Result {
+	if res := s.fn.cuDevicePrimaryCtxRetain.call(s.out.addr(), uint64(a.Dev)); res != cuda.Success {
+		return res
+	}
+	handle := *s.out.u64(0)
+	ctx, ok := s.ctxs.get(a.Ctx)
+	if !ok {
+		ctx = &context_{dev: a.Dev, primary: true}
+		if !s.ctxs.put(a.Ctx, ctx) {
+			return cuda.ErrorInvalidContext
+		}
+	}
+	ctx.handle = handle
+	ctx.retains++
+	if res := s.fn.cuDevicePrimaryCtxGetState.call(uint64(a.Dev), s.out.addr(), s.out.addr()+4); res != cuda.Success {
+		return res
+	}
+	r.Flags = uint32(*s.out.i32(0))
+	return s.contextReady(a.Ctx, ctx)
+}
+
+// contextReady makes region 0 reachable for the GPU, so that waits can be answered by it.
+func (s *session) contextReady(id uint32, ctx *context_) cuda.Result {
+	if res := s.fn.cuCtxSetCurrent.call(ctx.handle); res != cuda.Success {
+		return res
+	}
+	s.current = id
+	reg, ok := s.host.Region(0)
+	if ok && reg.Mem != nil {
+		if _, res := s.register(reg); res != cuda.Success {
+			return res
+		}
+	}
+	if s.fences == nil {
+		f, res := newFencePool(s)
+		if res != cuda.Success {
+			return res
+		}
+		s.fences = f
+	}
+	return cuda.Success
+}
+
+// forgetContext drops what hung on a context that is gone.
+func (s *session) forgetContext(id uint32, ctx *context_) {
+	if s.current == id {
+		s.current = 0
+		s.fn.cuCtxSetCurrent.call(0)
+	}
+	ctx.handle, ctx.hidden = 0, nil
+	delete(s.legacy, id)
+	for k := range s.threads {
+		if k.ctx == id {
+			delete(s.threads, k)
+		}
+	}
+}
+
+// PrimaryCtxRelease drops one reference.
+func (s *session) PrimaryCtxRelease(c *wire.Call, a *wire.PrimaryCtxReleaseArgs) cuda.Result {
+	ctx, ok := s.ctxs.get(a.Ctx)
+	if !ok || !ctx.primary || ctx.retains == 0 {
+		return cuda.ErrorInvalidContext
+	}
+	if ctx.retains == 1 {
+		s.dropRegistrations()
+	}
+	res := s.fn.cuDevicePrimaryCtxRelease_v2.call(uint64(ctx.dev))
+	if res == cuda.Success {
+		if ctx.retains--; ctx.retains == 0 {
+			s.forgetContext(a.Ctx, ctx)
+		}
+	}
+	return res
+}
+
+// dropRegistrations unpins what was registered through a context that is about to go, if it is the last one.
+func (s *session) dropRegistrations() {
+	live := 0
+	for _, ctx := range s.ctxs.m {
+		if ctx.handle != 0 {
+			live++
+		}
+	}
+	if live > 1 {
+		return
+	}
+	for id := range s.regions {
+		s.unregister(id)
+	}
+	if s.fences != nil {
+		s.fences.free(s)
+		s.fences = nil
+	}
+}
+
+// PrimaryCtxReset destroys a primary context's resources.
+func (s *session) PrimaryCtxReset(c *wire.Call, a *wire.PrimaryCtxResetArgs) cuda.Result {
+	ctx, ok := s.ctxs.get(a.Ctx)
+	if ok && ctx.handle != 0 {
+		s.dropRegistrations()
+	}
+	res := s.fn.cuDevicePrimaryCtxReset_v2.call(uint64(a.Dev))
+	if ok && res == cuda.Success {
+		ctx.retains = 0
+		s.forgetContext(a.Ctx, ctx)
+		clear(s.allocs)
+		s.used = 0
+		s.host.SetSticky(cuda.Success)
+	}
+	return res
+}
+
+// PrimaryCtxSetFlags sets the flags that the primary context has or will have.
+func (s *session) PrimaryCtxSetFlags(c *wire.Call, a *wire.PrimaryCtxSetFlagsArgs) cuda.Result {
+	return s.fn.cuDevicePrimaryCtxSetFlags_v2.call(uint64(a.Dev), uint64(a.Flags))
+}
+
+// CtxCreate makes a context of the guest's own.
+func (s *session) CtxCreate(c *wire.Call, a *wire.CtxCreateArgs) cuda.Result {
+	if res := s.fn.cuCtxCreate_v2.call(s.out.addr(), uint64(a.Flags), uint64(a.Dev)); res != cuda.Success {
+		return res
+	}
+	ctx := &context_{handle: *s.out.u64(0), dev: a.Dev, retains: 1}
+	if !s.ctxs.put(a.Ctx, ctx) {
+		s.fn.cuCtxDestroy_v2.call(ctx.handle)
+		s.current = 0
+		return cuda.ErrorInvalidContext
+	}
+	return s.contextReady(a.Ctx, ctx)
+}
+
+// CtxDestroy ends a context of the guest's own.
+func (s *session) CtxDestroy(c *wire.Call, a *wire.CtxDestroyArgs) cuda.Result {
+	ctx, ok := s.ctxs.get(a.Ctx)
+	if !ok || ctx.primary || ctx.handle == 0 {
+		return cuda.ErrorInvalidContext
+	}
+	s.dropRegistrations()
+	res := s.fn.cuCtxDestroy_v2.call(ctx.handle)
+	s.ctxs.remove(a.Ctx)
+	s.current = a.Ctx
+	s.forgetContext(a.Ctx, ctx)
+	return res
+}
+
+// CtxGetLimit reads a CUlimit.
+func (s *session) CtxGetLimit(c *wire.Call, a *wire.CtxGetLimitArgs, r *wire.CtxGetLimitReply) cuda.Result {
+	if res := s.use(c); res != cuda.Success {
+		return res
+	}
+	res := s.fn.cuCtxGetLimit.call(s.out.addr(), uint64(a.Limit))
+	r.Value = *s.out.u64(0)
+	return res
+}
+
+// CtxSetLimit sets a CUlimit.
+func (s *session) CtxSetLimit(c *wire.Call, a *wire.CtxSetLimitArgs) cuda.Result {
+	if res := s.use(c); res != cuda.Success {
+		return res
+	}
+	return s.fn.cuCtxSetLimit.call(uint64(a.Limit), a.Value)
+}
+
+// CtxSetCacheConfig sets the preferred split of L1 and shared memory.
+func (s *session) CtxSetCacheConfig(c *wire.Call, a *wire.CtxSetCacheConfigArgs) cuda.Result {
+	if res := s.use(c); res != cuda.Success {
+		return res
+	}
+	return s.fn.cuCtxSetCacheConfig.call(uint64(a.Config))
+}
+
+// CtxResetPersistingL2Cache resets persisting lines to normal.
+func (s *session) CtxResetPersistingL2Cache(c *wire.Call) cuda.Result {
+	if res := s.use(c); res != cuda.Success {
+		return res
+	}
+	return s.fn.cuCtxResetPersistingL2Cache.call()
+}
+
+// CtxEnablePeerAccess lets the current context reach the peer's memory.
+func (s *session) CtxEnablePeerAccess(c *wire.Call, a *wire.CtxEnablePeerAccessArgs) cuda.Result {
+	return s.peer(c, a.Peer, func(h uint64) cuda.Result { return s.fn.cuCtxEnablePeerAccess.call(h, uint64(a.Flags)) })
+}
+
+// CtxDisablePeerAccess undoes CtxEnablePeerAccess.
+func (s *session) CtxDisablePeerAccess(c *wire.Call, a *wire.CtxDisablePeerAccessArgs) cuda.Result {
+	return s.peer(c, a.Peer, func(h uint64) cuda.Result { return s.fn.cuCtxDisablePeerAccess.call(h) })
+}
+
+func (s *session) peer(c *wire.Call, id uint32, call func(handle uint64) cuda.Result) cuda.Result {
+	if res := s.use(c); res != cuda.Success {
+		return res
+	}
+	p, ok := s.ctxs.get(id)
+	if !ok || p.handle == 0 {
+		return cuda.ErrorInvalidContext
+	}
+	return call(p.handle)
+}
+
+// DeviceCanAccessPeer asks for direct access between two devices.
+func (s *session) DeviceCanAccessPeer(c *wire.Call, a *wire.DeviceCanAccessPeerArgs, r *wire.DeviceCanAccessPeerReply) cuda.Result {
+	res := s.fn.cuDeviceCanAccessPeer.call(s.out.addr(), uint64(a.Dev), uint64(a.Peer))
+	r.Can = *s.out.i32(0)
+	return res
+}
+
+// DeviceGetP2PAttribute asks how two devices are linked.
+func (s *session) DeviceGetP2PAttribute(c *wire.Call, a *wire.DeviceGetP2PAttributeArgs, r *wire.DeviceGetP2PAttributeReply) cuda.Result {
+	res := s.fn.cuDeviceGetP2PAttribute.call(s.out.addr(), uint64(a.Attr), uint64(a.Src), uint64(a.Dst))
+	r.Value = *s.out.i32(0)
+	return res
+}
+
+// MemGetInfo reports free and total memory as the guest's limit shows them.
+func (s *session) MemGetInfo(c *wire.Call, r *wire.MemGetInfoReply) cuda.Result {
+	if res := s.use(c); res != cuda.Success {
+		return res
+	}
+	res := s.fn.cuMemGetInfo_v2.call(s.out.addr(), s.out.addr()+8)
+	r.Free, r.Total = *s.out.u64(0), *s.out.u64(1)
+	if s.limit != 0 {
+		r.Total = min(r.Total, s.limit)
+		r.Free = min(r.Free, s.limit-min(s.limit, s.used))
+	}
+	return res
+}

@@ -1,0 +1,80 @@
+package cuda
+
+import (
+	"causeway/cuda"
+	"causeway/cuda/wire"
+)
+
+type event struct {
+	handle uint64
+	ctx    uint32
+}
+
+// EventCreate makes an event.
+func (s *session) EventCreate(c *wire.Call, a *wire.EventCreateArgs) cuda.Result {
+	if res := s.use(c); res != cuda.Success {
+		return res
+	}
+	if res := s.fn.cuEventCreate.call(s.out.addr(), uint64(a.Flags)); res != cuda.Success {
+		return res
+	}
+	e := &event{handle: *s.out.u64(0), ctx: c.Ctx}
+	if !s.events.put(a.Event, e) {
+		s.fn.cuEventDestroy_v2.call(e.handle)
+		return cuda.ErrorInvalidHandle
+	}
+	return cuda.Success
+}
+
+// EventDestroy gives an event back.
+func (s *session) EventDestroy(c *wire.Call, a *wire.EventDestroyArgs) cuda.Result {
+	e, ok := s.events.remove(a.Event)
+	if !ok {
+		return cuda.ErrorInvalidHandle
+	}
+	if ctx, ok := s.ctxs.get(e.ctx); !ok || ctx.handle == 0 {
+		return cuda.ErrorContextIsDestroyed
+	}
+	return s.fn.cuEventDestroy_v2.call(e.handle)
+}
+
+// EventRecord marks the work so far of a stream.
+func (s *session) EventRecord(c *wire.Call, a *wire.EventRecordArgs) cuda.Result {
+	e, ok := s.events.get(a.Event)
+	if !ok {
+		return cuda.ErrorInvalidHandle
+	}
+	st, res := s.submit(c, a.Stream)
+	if res != cuda.Success {
+		return res
+	}
+	if a.Flags != 0 {
+		return s.fn.cuEventRecordWithFlags.call(e.handle, st.handle, uint64(a.Flags))
+	}
+	return s.fn.cuEventRecord.call(e.handle, st.handle)
+}
+
+// EventQuery answers whether the work marked by an event is done.
+func (s *session) EventQuery(c *wire.Call, a *wire.EventQueryArgs) cuda.Result {
+	e, ok := s.events.get(a.Event)
+	if !ok {
+		return cuda.ErrorInvalidHandle
+	}
+	return s.note(s.fn.cuEventQuery.call(e.handle))
+}
+
+// EventElapsedTime measures the milliseconds between two events.
+func (s *session) EventElapsedTime(c *wire.Call, a *wire.EventElapsedTimeArgs, r *wire.EventElapsedTimeReply) cuda.Result {
+	start, ok1 := s.events.get(a.Start)
+	end, ok2 := s.events.get(a.End)
+	if !ok1 || !ok2 {
+		return cuda.ErrorInvalidHandle
+	}
+	f := s.fn.cuEventElapsedTime_v2
+	if f == 0 {
+		f = s.fn.cuEventElapsedTime
+	}
+	res := f.call(s.out.addr(), start.handle, end.handle)
+	r.Ms = *s.out.f32(0)
+	return s.note(res)
+}

@@ -1,0 +1,185 @@
+package cuda
+
+import (
+	"causeway/cuda"
+	"causeway/cuda/wire"
+)
+
+const memoryTypeDevice = 2 // CU_MEMORYTYPE_DEVICE
+
+// charge books size bytes against the session's limit.
+func (s *session) charge(size uint64) cuda.Result {
+	if s.limit != 0 && (size > s.limit || s.used > s.limit-size) {
+		return cuda.ErrorOutOfMemory
+	}
+	s.used += size
+	return cuda.Success
+}
+
+func (s *session) booked(c *wire.Call, ptr, size uint64) {
+	s.allocs[ptr] = size
+	c.Placed = append(c.Placed, ptr)
+}
+
+// MemAlloc allocates device memory.
+func (s *session) MemAlloc(c *wire.Call, a *wire.MemAllocArgs, r *wire.MemAllocReply) cuda.Result {
+	if res := s.use(c); res != cuda.Success {
+		return res
+	}
+	if res := s.charge(a.Size); res != cuda.Success {
+		return res
+	}
+	if res := s.note(s.fn.cuMemAlloc_v2.call(s.out.addr(), a.Size)); res != cuda.Success {
+		s.used -= a.Size
+		return res
+	}
+	r.Ptr = *s.out.u64(0)
+	s.booked(c, r.Ptr, a.Size)
+	return cuda.Success
+}
+
+// MemAllocPitch allocates rows at the device's preferred distance.
+func (s *session) MemAllocPitch(c *wire.Call, a *wire.MemAllocPitchArgs, r *wire.MemAllocPitchReply) cuda.Result {
+	if res := s.use(c); res != cuda.Success {
+		return res
+	}
+	if res := s.note(s.fn.cuMemAllocPitch_v2.call(s.out.addr(), s.out.addr()+8, a.Width, a.Height, uint64(a.Element))); res != cuda.Success {
+		return res
+	}
+	r.Ptr, r.Pitch = *s.out.u64(0), *s.out.u64(1)
+	size := r.Pitch * a.Height
+	if res := s.charge(size); res != cuda.Success {
+		s.fn.cuMemFree_v2.call(r.Ptr)
+		return res
+	}
+	s.booked(c, r.Ptr, size)
+	return cuda.Success
+}
+
+// MemFree frees device memory.
+func (s *session) MemFree(c *wire.Call, a *wire.MemFreeArgs) cuda.Result {
+	if res := s.use(c); res != cuda.Success {
+		return res
+	}
+	size, ok := s.allocs[a.Ptr]
+	if !ok {
+		return cuda.ErrorInvalidValue
+	}
+	res := s.note(s.fn.cuMemFree_v2.call(a.Ptr))
+	if res == cuda.Success {
+		delete(s.allocs, a.Ptr)
+		s.used -= size
+	}
+	return res
+}
+
+// MemAllocAsync allocates from the current pool in stream order.
+func (s *session) MemAllocAsync(c *wire.Call, a *wire.MemAllocAsyncArgs, r *wire.MemAllocAsyncReply) cuda.Result {
+	st, res := s.submit(c, a.Stream)
+	if res != cuda.Success {
+		return res
+	}
+	if res := s.charge(a.Size); res != cuda.Success {
+		return res
+	}
+	if res := s.note(s.fn.cuMemAllocAsync.call(s.out.addr(), a.Size, st.handle)); res != cuda.Success {
+		s.used -= a.Size
+		return res
+	}
+	r.Ptr = *s.out.u64(0)
+	s.booked(c, r.Ptr, a.Size)
+	return cuda.Success
+}
+
+// MemFreeAsync frees in stream order.
+func (s *session) MemFreeAsync(c *wire.Call, a *wire.MemFreeAsyncArgs) cuda.Result {
+	st, res := s.submit(c, a.Stream)
+	if res != cuda.Success {
+		return res
+	}
+	size, ok := s.allocs[a.Ptr]
+	if !ok {
+		return cuda.ErrorInvalidValue
+	}
+	res = s.note(s.fn.cuMemFreeAsync.call(a.Ptr, st.handle))
+	if res == cuda.Success {
+		delete(s.allocs, a.Ptr)
+		s.used -= size
+	}
+	return res
+}
+
+// reachable checks that a guest-given address may be handed to the driver: device memory (whose extent the driver
+// checks), or wholly inside a region that the guest shared. Anything else would be this process's own memory.
+func (s *session) reachable(addr, size uint64) cuda.Result {
+	for id := range s.regions {
+		reg, ok := s.host.Region(id)
+		if !ok || id == 0 || reg.Kind != wire.RegionPinned {
+			continue
+		}
+		if base := memAddr(reg.Mem); addr >= base && addr-base < uint64(len(reg.Mem)) {
+			if size > uint64(len(reg.Mem))-(addr-base) {
+				return cuda.ErrorInvalidValue
+			}
+			return cuda.Success
+		}
+	}
+	const pointerMemoryType = 2
+	if res := s.fn.cuPointerGetAttribute.call(s.out.addr(), pointerMemoryType, addr); res != cuda.Success {
+		return cuda.ErrorInvalidValue
+	}
+	if *s.out.i32(0) != memoryTypeDevice {
+		return cuda.ErrorInvalidValue
+	}
+	return cuda.Success
+}
+
+// PointerGetAttribute reads what the guest cannot know; up to 8 bytes.
+func (s *session) PointerGetAttribute(c *wire.Call, a *wire.PointerGetAttributeArgs, r *wire.PointerGetAttributeReply) cuda.Result {
+	*s.out.u64(0), *s.out.u64(1) = 0, 0
+	res := s.fn.cuPointerGetAttribute.call(s.out.addr(), uint64(a.Attr), a.Ptr)
+	r.Value = *s.out.u64(0)
+	return res
+}
+
+// PoolGetDefault names a device's default memory pool.
+func (s *session) PoolGetDefault(c *wire.Call, a *wire.PoolGetDefaultArgs) cuda.Result {
+	if res := s.fn.cuDeviceGetDefaultMemPool.call(s.out.addr(), uint64(a.Dev)); res != cuda.Success {
+		return res
+	}
+	if !s.pools.put(a.Pool, *s.out.u64(0)) {
+		return cuda.ErrorInvalidHandle
+	}
+	return cuda.Success
+}
+
+// PoolGetAttribute reads a pool attribute; 4-byte ones come zero-extended.
+func (s *session) PoolGetAttribute(c *wire.Call, a *wire.PoolGetAttributeArgs, r *wire.PoolGetAttributeReply) cuda.Result {
+	p, ok := s.pools.get(a.Pool)
+	if !ok {
+		return cuda.ErrorInvalidHandle
+	}
+	*s.out.u64(0) = 0
+	res := s.fn.cuMemPoolGetAttribute.call(p, uint64(a.Attr), s.out.addr())
+	r.Value = *s.out.u64(0)
+	return res
+}
+
+// PoolSetAttribute sets a pool attribute.
+func (s *session) PoolSetAttribute(c *wire.Call, a *wire.PoolSetAttributeArgs) cuda.Result {
+	p, ok := s.pools.get(a.Pool)
+	if !ok {
+		return cuda.ErrorInvalidHandle
+	}
+	*s.out.u64(0) = a.Value
+	return s.fn.cuMemPoolSetAttribute.call(p, uint64(a.Attr), s.out.addr())
+}
+
+// PoolTrimTo releases a pool's unused memory.
+func (s *session) PoolTrimTo(c *wire.Call, a *wire.PoolTrimToArgs) cuda.Result {
+	p, ok := s.pools.get(a.Pool)
+	if !ok {
+		return cuda.ErrorInvalidHandle
+	}
+	return s.fn.cuMemPoolTrimTo.call(p, a.Keep)
+}

@@ -1,0 +1,303 @@
+package cuda
+
+import (
+	"encoding/binary"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+)
+
+type module struct {
+	handle  uint64
+	library bool // belongs to a library: not unloaded on its own
+}
+
+// CUjit_option values (CUDA Driver API reference, cuModuleLoadDataEx) that carry a plain number; all others hold
+// pointers of the guest and are dropped, the log buffers being ours.
+var plainJITOption = map[uint64]bool{
+	0: true, 1: true, 7: true, 8: true, 9: true, 10: true, 11: true, 12: true, 13: true, 14: true, 15: true, 16: true,
+	20: true, 21: true, 22: true, 23: true, 24: true, 30: true, 31: true, 32: true, 33: true,
+}
+
+const (
+	jitWallTime     = 2
+	jitInfoLog      = 3
+	jitInfoLogBytes = 4
+	jitErrLog       = 5
+	jitErrLogBytes  = 6
+	maxLog          = 1 << 20
+)
+
+// jitOptions are the option arrays of one load, with log buffers of ours.
+type jitOptions struct {
+	keys, values, info, errs buffer
+	n                        int
+	wall, infoLen, errLen    int // index of the option in values, -1 if absent
+}
+
+func newJITOptions(pairs []byte, infoCap, errCap uint32) *jitOptions {
+	o := &jitOptions{wall: -1, infoLen: -1, errLen: -1}
+	n := len(pairs)/16 + 5
+	o.keys, o.values = newBuffer(4*n), newBuffer(8*n)
+	add := func(key int32, value uint64) int {
+		*o.keys.i32(o.n), *o.values.u64(o.n) = key, value
+		o.n++
+		return o.n - 1
+	}
+	for p := pairs; len(p) >= 16; p = p[16:] {
+		key, value := binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[8:])
+		switch {
+		case key == jitWallTime:
+			o.wall = add(jitWallTime, 0)
+		case plainJITOption[key]:
+			add(int32(key), value)
+		}
+	}
+	if infoCap > 0 {
+		o.info = newBuffer(int(min(infoCap, maxLog)))
+		add(jitInfoLog, o.info.addr())
+		o.infoLen = add(jitInfoLogBytes, uint64(o.info.size))
+	}
+	if errCap > 0 {
+		o.errs = newBuffer(int(min(errCap, maxLog)))
+		add(jitErrLog, o.errs.addr())
+		o.errLen = add(jitErrLogBytes, uint64(o.errs.size))
+	}
+	return o
+}
+
+// logs are the info log, the error log and the compile time in milliseconds.
+func (o *jitOptions) logs() (info, errs []byte, wall float32) {
+	if o.infoLen >= 0 {
+		info = o.info.bytes()[:min(uint64(o.info.size), *o.values.u64(o.infoLen))]
+	}
+	if o.errLen >= 0 {
+		errs = o.errs.bytes()[:min(uint64(o.errs.size), *o.values.u64(o.errLen))]
+	}
+	if o.wall >= 0 {
+		wall = *o.values.f32(2 * o.wall)
+	}
+	return info, errs, wall
+}
+
+func (o *jitOptions) free() {
+	for _, b := range []buffer{o.keys, o.values, o.info, o.errs} {
+		if b.p != nil {
+			b.free()
+		}
+	}
+}
+
+// image is a guest's image in C memory, NUL-terminated so that PTX text ends where the guest's bytes end. Fatbin
+// containers are handed over behind a wrapper, as applications' runtimes do.
+type image struct{ data, wrapper buffer }
+
+const (
+	fatbinMagic  = 0xba55ed50
+	wrapperMagic = 0x466243b1
+)
+
+func newImage(b []byte) image {
+	im := image{data: cString(b)}
+	if len(b) >= 4 && binary.LittleEndian.Uint32(b) == fatbinMagic {
+		im.wrapper = newBuffer(24)
+		w := im.wrapper.bytes()
+		binary.LittleEndian.PutUint32(w, wrapperMagic)
+		binary.LittleEndian.PutUint32(w[4:], 1)
+		binary.LittleEndian.PutUint64(w[8:], im.data.addr())
+	}
+	return im
+}
+
+func (im image) addr() uint64 {
+	if im.wrapper.p != nil {
+		return im.wrapper.addr()
+	}
+	return im.data.addr()
+}
+
+func (im image) free() {
+	im.data.free()
+	if im.wrapper.p != nil {
+		im.wrapper.free()
+	}
+}
+
+// ModuleLoad loads PTX, a cubin or a fatbin into the current context.
+func (s *session) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, r *wire.ModuleLoadReply) cuda.Result {
+	if res := s.use(c); res != cuda.Success {
+		return res
+	}
+	im, o := newImage(a.Image), newJITOptions(a.Options, a.InfoCap, a.ErrCap)
+	defer im.free()
+	defer o.free()
+	res := s.fn.cuModuleLoadDataEx.call(s.out.addr(), im.addr(), uint64(o.n), o.keys.addr(), o.values.addr())
+	info, errs, wall := o.logs()
+	r.InfoLen, r.ErrLen, r.WallMs = uint32(len(info)), uint32(len(errs)), wall
+	r.Logs = append(append([]byte(nil), info...), errs...)
+	if res != cuda.Success {
+		return res
+	}
+	handle := *s.out.u64(0)
+	if !s.modules.put(a.Module, module{handle: handle}) {
+		s.fn.cuModuleUnload.call(handle)
+		return cuda.ErrorInvalidHandle
+	}
+	s.notePrinting(a.Image)
+	return cuda.Success
+}
+
+// notePrinting remembers whether an image may call vprintf: the driver hands device output over only in its own
+// synchronising calls, so waits must then go through it. What cannot be looked into counts as printing.
+func (s *session) notePrinting(img []byte) {
+	s.printing = s.printing || mayPrint(img)
+}
+
+// ModuleUnload unloads a module that the guest loaded.
+func (s *session) ModuleUnload(c *wire.Call, a *wire.ModuleUnloadArgs) cuda.Result {
+	if res := s.use(c); res != cuda.Success {
+		return res
+	}
+	m, ok := s.modules.remove(a.Module)
+	if !ok {
+		return cuda.ErrorInvalidHandle
+	}
+	if m.library {
+		return cuda.Success
+	}
+	return s.fn.cuModuleUnload.call(m.handle)
+}
+
+// ModuleGetGlobal finds a variable of a module.
+func (s *session) ModuleGetGlobal(c *wire.Call, a *wire.ModuleGetGlobalArgs, r *wire.ModuleGetGlobalReply) cuda.Result {
+	m, ok := s.modules.get(a.Module)
+	if !ok {
+		return cuda.ErrorInvalidHandle
+	}
+	if res := s.use(c); res != cuda.Success {
+		return res
+	}
+	name := cString(a.Name)
+	defer name.free()
+	res := s.fn.cuModuleGetGlobal_v2.call(s.out.addr(), s.out.addr()+8, m.handle, name.addr())
+	if res == cuda.Success {
+		r.Ptr, r.Size = *s.out.u64(0), *s.out.u64(1)
+	}
+	return res
+}
+
+// ModuleListFunctions names a module's kernels.
+func (s *session) ModuleListFunctions(c *wire.Call, a *wire.ModuleListFunctionsArgs, r *wire.ModuleListFunctionsReply) cuda.Result {
+	m, ok := s.modules.get(a.Module)
+	if !ok {
+		return cuda.ErrorInvalidHandle
+	}
+	if res := s.use(c); res != cuda.Success {
+		return res
+	}
+	names, res := s.enumerate(m.handle, s.fn.cuModuleGetFunctionCount, s.fn.cuModuleEnumerateFunctions, s.fn.cuFuncGetName)
+	r.Names = names
+	return res
+}
+
+// enumerate lists the names behind a count / enumerate / name triple of entry points.
+func (s *session) enumerate(handle uint64, count, list, name entry) ([]byte, cuda.Result) {
+	if res := count.call(s.out.addr(), handle); res != cuda.Success {
+		return nil, res
+	}
+	n := *s.out.i32(0)
+	handles := newBuffer(8 * int(n))
+	defer handles.free()
+	if res := list.call(handles.addr(), uint64(n), handle); res != cuda.Success {
+		return nil, res
+	}
+	var names []byte
+	for i := range int(n) {
+		if res := name.call(s.out.addr(), *handles.u64(i)); res != cuda.Success {
+			return nil, res
+		}
+		names = append(append(names, goString(*s.out.u64(0))...), 0)
+	}
+	return names, cuda.Success
+}
+
+// LibraryLoad loads an image independent of contexts.
+func (s *session) LibraryLoad(c *wire.Call, a *wire.LibraryLoadArgs, r *wire.LibraryLoadReply) cuda.Result {
+	im, o := newImage(a.Image), newJITOptions(a.Jit, a.InfoCap, a.ErrCap)
+	defer im.free()
+	defer o.free()
+	res := s.fn.cuLibraryLoadData.call(s.out.addr(), im.addr(), o.keys.addr(), o.values.addr(), uint64(o.n), 0, 0, 0)
+	info, errs, wall := o.logs()
+	r.InfoLen, r.ErrLen, r.WallMs = uint32(len(info)), uint32(len(errs)), wall
+	r.Logs = append(append([]byte(nil), info...), errs...)
+	if res != cuda.Success {
+		return res
+	}
+	handle := *s.out.u64(0)
+	if !s.libs.put(a.Library, handle) {
+		s.fn.cuLibraryUnload.call(handle)
+		return cuda.ErrorInvalidHandle
+	}
+	s.notePrinting(a.Image)
+	return cuda.Success
+}
+
+// LibraryUnload unloads a library.
+func (s *session) LibraryUnload(c *wire.Call, a *wire.LibraryUnloadArgs) cuda.Result {
+	h, ok := s.libs.remove(a.Library)
+	if !ok {
+		return cuda.ErrorInvalidHandle
+	}
+	return s.fn.cuLibraryUnload.call(h)
+}
+
+// LibraryGetModule gives the library's module in the current context.
+func (s *session) LibraryGetModule(c *wire.Call, a *wire.LibraryGetModuleArgs) cuda.Result {
+	if res := s.use(c); res != cuda.Success {
+		return res
+	}
+	h, ok := s.libs.get(a.Library)
+	if !ok {
+		return cuda.ErrorInvalidHandle
+	}
+	if res := s.fn.cuLibraryGetModule.call(s.out.addr(), h); res != cuda.Success {
+		return res
+	}
+	if !s.modules.put(a.Module, module{handle: *s.out.u64(0), library: true}) {
+		return cuda.ErrorInvalidHandle
+	}
+	return cuda.Success
+}
+
+// LibraryGetGlobal finds a global or managed variable of a library.
+func (s *session) LibraryGetGlobal(c *wire.Call, a *wire.LibraryGetGlobalArgs, r *wire.LibraryGetGlobalReply) cuda.Result {
+	if res := s.use(c); res != cuda.Success {
+		return res
+	}
+	h, ok := s.libs.get(a.Library)
+	if !ok {
+		return cuda.ErrorInvalidHandle
+	}
+	find := s.fn.cuLibraryGetGlobal
+	if a.Managed != 0 {
+		find = s.fn.cuLibraryGetManaged
+	}
+	name := cString(a.Name)
+	defer name.free()
+	res := find.call(s.out.addr(), s.out.addr()+8, h, name.addr())
+	if res == cuda.Success {
+		r.Ptr, r.Size = *s.out.u64(0), *s.out.u64(1)
+	}
+	return res
+}
+
+// LibraryListKernels names a library's kernels.
+func (s *session) LibraryListKernels(c *wire.Call, a *wire.LibraryListKernelsArgs, r *wire.LibraryListKernelsReply) cuda.Result {
+	h, ok := s.libs.get(a.Library)
+	if !ok {
+		return cuda.ErrorInvalidHandle
+	}
+	names, res := s.enumerate(h, s.fn.cuLibraryGetKernelCount, s.fn.cuLibraryEnumerateKernels, s.fn.cuKernelGetName)
+	r.Names = names
+	return res
+}

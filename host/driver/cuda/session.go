@@ -1,0 +1,264 @@
+package cuda
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+	"causeway/host/driver"
+)
+
+// maxObjects bounds the handles of one kind that a guest process may hold.
+const maxObjects = 1 << 20
+
+// session is one guest process on the real driver.
+type session struct {
+	wire.Unsupported
+	fn   *entryPoints
+	lib  *lib
+	host driver.Host
+	opt  driver.Options
+
+	// out is scratch for output parameters of calls made by the worker goroutine.
+	out buffer
+
+	current       uint32 // guest id of the context that is current on the worker's thread; 0: none
+	ctxs          table[*context_]
+	modules       table[module]
+	libs          table[uint64]
+	funcs         table[*function]
+	streams       table[*stream]
+	events        table[*event]
+	pools         table[uint64]
+	threads       map[threadKey]*stream // per-thread default streams
+	legacy        map[uint32]*stream    // the legacy stream of each context
+	allocs        map[uint64]uint64     // live device allocations: address to size
+	used          uint64                // bytes of allocs
+	limit         uint64                // 0: none
+	regions       map[uint32]uint64     // registered regions: id to worker address
+	devices       []deviceInfo
+	consoleMu     sync.Mutex // guards stdout and the order of its text
+	stdout        *capture
+	watch         *watcher
+	fences        *fencePool
+	inline, carry buffer // C memory for copies that must not start in pinned memory
+	printing      bool   // a loaded image may print: waits must go through the driver
+}
+
+type context_ struct {
+	handle  uint64
+	dev     uint32
+	primary bool
+	retains int
+	hidden  *stream // non-blocking stream of ours that waits for events, nil until needed
+}
+
+// Open implements driver.Backend.
+func (b *Backend) Open(h driver.Host, o driver.Options) (driver.Session, error) {
+	s := &session{
+		fn: &b.lib.fn, lib: b.lib, host: h, opt: o, out: newBuffer(4096), limit: o.MemoryLimit,
+		threads: map[threadKey]*stream{}, legacy: map[uint32]*stream{}, allocs: map[uint64]uint64{},
+		regions: map[uint32]uint64{},
+	}
+	out, err := captureStdout()
+	if err != nil {
+		return nil, err
+	}
+	s.stdout = out
+	s.watch = newWatcher(s)
+	return s, nil
+}
+
+// Close implements driver.Session. Contexts die with the process; what must not outlive the session is the watcher.
+func (s *session) Close() error {
+	s.watch.stop()
+	return s.stdout.close()
+}
+
+// SessionInit starts the driver with the guest's environment.
+func (s *session) SessionInit(c *wire.Call, a *wire.SessionInitArgs, r *wire.SessionInitReply) cuda.Result {
+	applyEnvironment(a.Env, s.opt.Devices)
+	if res := s.fn.cuInit.call(0); res != cuda.Success {
+		return res
+	}
+	if res := s.fn.cuDriverGetVersion.call(s.out.addr()); res != cuda.Success {
+		return res
+	}
+	version := uint32(*s.out.i32(0))
+	if res := s.fn.cuDeviceGetCount.call(s.out.addr()); res != cuda.Success {
+		return res
+	}
+	n := int(*s.out.i32(0))
+	if n == 0 {
+		return cuda.ErrorNoDevice
+	}
+	var list []byte
+	for i := range n {
+		info, res := s.lib.deviceInfo(i)
+		if res != cuda.Success {
+			return res
+		}
+		if s.limit != 0 {
+			info.TotalMem = min(info.TotalMem, s.limit)
+		}
+		s.devices = append(s.devices, info)
+		list = info.append(list)
+	}
+	r.DriverVersion, r.DeviceCount, r.MemLimit, r.Devices = version, uint32(n), s.limit, list
+	if reg, ok := s.host.Region(0); ok && reg.Mem != nil {
+		r.Caps |= wire.CapMap
+	}
+	return cuda.Success
+}
+
+// SessionFence answers by being consumed.
+func (s *session) SessionFence(*wire.Call) cuda.Result { return cuda.Success }
+
+// applyEnvironment sets the variables that the driver reads itself. CUDA_VISIBLE_DEVICES of the guest counts within
+// the devices offered to it.
+func applyEnvironment(env []byte, offered []int) {
+	visible, restricted := "", false
+	for _, kv := range bytes.Split(env, []byte{0}) {
+		name, value, ok := strings.Cut(string(kv), "=")
+		if !ok || !strings.HasPrefix(name, "CUDA_") {
+			continue
+		}
+		if name == "CUDA_VISIBLE_DEVICES" {
+			visible, restricted = value, true
+			continue
+		}
+		setenv(name, value)
+	}
+	if offered == nil {
+		if restricted {
+			setenv("CUDA_VISIBLE_DEVICES", visible)
+		}
+		return
+	}
+	setenv("CUDA_VISIBLE_DEVICES", composeVisible(offered, visible, restricted))
+	setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+}
+
+// composeVisible maps a guest's list of ordinals through the offered ones; like the driver it stops at the first
+// entry that names no device.
+func composeVisible(offered []int, visible string, restricted bool) string {
+	var list []string
+	if !restricted {
+		for _, d := range offered {
+			list = append(list, strconv.Itoa(d))
+		}
+		return strings.Join(list, ",")
+	}
+	for _, f := range strings.Split(visible, ",") {
+		i, err := strconv.Atoi(strings.TrimSpace(f))
+		if err != nil || i < 0 || i >= len(offered) {
+			break
+		}
+		list = append(list, strconv.Itoa(offered[i]))
+	}
+	if len(list) == 0 {
+		return "-1"
+	}
+	return strings.Join(list, ",")
+}
+
+// use makes the call's context current on the worker's thread.
+func (s *session) use(c *wire.Call) cuda.Result {
+	if c.Ctx == s.current && c.Ctx != 0 {
+		return cuda.Success
+	}
+	ctx, ok := s.ctxs.get(c.Ctx)
+	if !ok || ctx.handle == 0 {
+		return cuda.ErrorInvalidContext
+	}
+	if r := s.fn.cuCtxSetCurrent.call(ctx.handle); r != cuda.Success {
+		s.current = 0
+		return r
+	}
+	s.current = c.Ctx
+	return cuda.Success
+}
+
+// RegionAdd registers a mapped region with the driver so that the GPU reaches it.
+func (s *session) RegionAdd(c *wire.Call, a *wire.RegionAddArgs, r *wire.RegionAddReply) cuda.Result {
+	reg, ok := s.host.Region(a.Region)
+	if !ok {
+		return cuda.ErrorInvalidValue
+	}
+	if reg.Mem == nil {
+		if a.Kind == wire.RegionPinned {
+			return cuda.ErrorNotSupported
+		}
+		return cuda.Success // staging through the carrier
+	}
+	if res := s.use(c); res != cuda.Success {
+		return res
+	}
+	dev, res := s.register(reg)
+	if res == cuda.Success {
+		r.Dev = dev
+		if a.Kind == wire.RegionPinned && dev != a.Va {
+			slog.Warn("pinned region has another device address than the guest's", "va", a.Va, "dev", dev)
+			s.unregister(a.Region)
+			return cuda.ErrorNotSupported
+		}
+	}
+	return res
+}
+
+// register pins a region for the GPU, once.
+func (s *session) register(reg driver.Region) (uint64, cuda.Result) {
+	const portable, deviceMap = 1, 2
+	addr := memAddr(reg.Mem)
+	if _, ok := s.regions[reg.ID]; !ok {
+		if res := s.fn.cuMemHostRegister_v2.call(addr, uint64(len(reg.Mem)), portable|deviceMap); res != cuda.Success {
+			return 0, res
+		}
+		s.regions[reg.ID] = addr
+	}
+	if res := s.fn.cuMemHostGetDevicePointer_v2.call(s.out.addr(), addr, 0); res != cuda.Success {
+		return 0, res
+	}
+	return *s.out.u64(0), cuda.Success
+}
+
+func (s *session) unregister(id uint32) cuda.Result {
+	addr, ok := s.regions[id]
+	if !ok {
+		return cuda.Success
+	}
+	delete(s.regions, id)
+	return s.fn.cuMemHostUnregister.call(addr)
+}
+
+// RegionDrop lets go of a region; the worker unmaps it afterwards. The driver waits for copies that still use it.
+func (s *session) RegionDrop(c *wire.Call, a *wire.RegionDropArgs) cuda.Result {
+	if _, ok := s.regions[a.Region]; !ok {
+		return cuda.Success
+	}
+	if res := s.use(c); res != cuda.Success {
+		return res
+	}
+	return s.unregister(a.Region)
+}
+
+// Quiesce implements driver.Snapshotter.
+func (s *session) Quiesce(context.Context) error {
+	return cuda.ErrorNotSupported
+}
+
+// ExportMemory implements driver.Snapshotter: moving sessions between real GPUs is not there yet.
+func (s *session) ExportMemory(func(addr, size uint64, r io.Reader) error) error {
+	return cuda.ErrorNotSupported
+}
+
+// ImportMemory implements driver.Snapshotter.
+func (s *session) ImportMemory(addr, size uint64, r io.Reader) error {
+	return cuda.ErrorNotSupported
+}

@@ -1,0 +1,174 @@
+package cuda
+
+import (
+	"causeway/cuda"
+	"causeway/cuda/wire"
+)
+
+// Stream ids with a fixed meaning (CU_STREAM_LEGACY, CU_STREAM_PER_THREAD).
+const (
+	streamLegacy    = 1
+	streamPerThread = 2
+
+	streamNonBlocking = 1 // CU_STREAM_NON_BLOCKING
+)
+
+type stream struct {
+	handle      uint64
+	ctx         uint32
+	nonBlocking bool
+
+	// submitted counts operations put on the stream; done of them are known to have finished. Once the GPU has written
+	// markSeq (or a later number) to markWord, markAt of them have.
+	submitted, done, markAt uint64
+	markWord                word
+	markSeq                 uint32
+}
+
+// mark says that what was submitted so far is done once w has reached seq.
+func (st *stream) mark(w word, seq uint32) { st.markWord, st.markSeq, st.markAt = w, seq, st.submitted }
+
+// busy reports whether the stream may have unfinished work.
+func (st *stream) busy() bool {
+	if st.submitted == st.done {
+		return false
+	}
+	if st.markWord != 0 && int32(st.markWord.load()-st.markSeq) >= 0 {
+		st.done = max(st.done, st.markAt)
+	}
+	return st.submitted != st.done
+}
+
+type threadKey struct{ ctx, thread uint32 }
+
+// stream finds the stream that an operation names and makes its context current. Per-thread default streams are
+// streams of ours, one for each guest thread and context.
+func (s *session) stream(c *wire.Call, id uint32) (*stream, cuda.Result) {
+	if id != streamLegacy && id != streamPerThread {
+		st, ok := s.streams.get(id)
+		if !ok {
+			return nil, cuda.ErrorInvalidHandle
+		}
+		if st.ctx == s.current {
+			return st, cuda.Success
+		}
+		return st, s.useContext(st.ctx)
+	}
+	if res := s.use(c); res != cuda.Success {
+		return nil, res
+	}
+	if id == streamLegacy {
+		st := s.legacy[c.Ctx]
+		if st == nil {
+			st = &stream{handle: streamLegacy, ctx: c.Ctx}
+			s.legacy[c.Ctx] = st
+		}
+		return st, cuda.Success
+	}
+	key := threadKey{c.Ctx, c.Thread}
+	st := s.threads[key]
+	if st == nil {
+		if len(s.threads) >= maxObjects {
+			return nil, cuda.ErrorOutOfMemory
+		}
+		if res := s.fn.cuStreamCreateWithPriority.call(s.out.addr(), 0, 0); res != cuda.Success {
+			return nil, res
+		}
+		st = &stream{handle: *s.out.u64(0), ctx: c.Ctx}
+		s.threads[key] = st
+	}
+	return st, cuda.Success
+}
+
+// submit is stream for operations that put work on it.
+func (s *session) submit(c *wire.Call, id uint32) (*stream, cuda.Result) {
+	st, res := s.stream(c, id)
+	if res == cuda.Success {
+		st.submitted++
+	}
+	return st, res
+}
+
+func (s *session) useContext(id uint32) cuda.Result {
+	return s.use(&wire.Call{Ctx: id})
+}
+
+// StreamCreate makes a stream.
+func (s *session) StreamCreate(c *wire.Call, a *wire.StreamCreateArgs) cuda.Result {
+	if res := s.use(c); res != cuda.Success {
+		return res
+	}
+	if res := s.fn.cuStreamCreateWithPriority.call(s.out.addr(), uint64(a.Flags), uint64(a.Priority)); res != cuda.Success {
+		return res
+	}
+	st := &stream{handle: *s.out.u64(0), ctx: c.Ctx, nonBlocking: a.Flags&streamNonBlocking != 0}
+	if !s.streams.put(a.Stream, st) {
+		s.fn.cuStreamDestroy_v2.call(st.handle)
+		return cuda.ErrorInvalidHandle
+	}
+	return cuda.Success
+}
+
+// StreamDestroy gives a stream back; its work goes on.
+func (s *session) StreamDestroy(c *wire.Call, a *wire.StreamDestroyArgs) cuda.Result {
+	st, ok := s.streams.remove(a.Stream)
+	if !ok {
+		return cuda.ErrorInvalidHandle
+	}
+	if ctx, ok := s.ctxs.get(st.ctx); !ok || ctx.handle == 0 {
+		return cuda.ErrorContextIsDestroyed
+	}
+	if res := s.useContext(st.ctx); res != cuda.Success {
+		return res
+	}
+	return s.fn.cuStreamDestroy_v2.call(st.handle)
+}
+
+// StreamQuery answers whether all work of a stream is done.
+func (s *session) StreamQuery(c *wire.Call, a *wire.StreamQueryArgs) cuda.Result {
+	st, res := s.stream(c, a.Stream)
+	if res != cuda.Success {
+		return res
+	}
+	return s.note(s.fn.cuStreamQuery.call(st.handle))
+}
+
+// StreamWaitEvent orders later work of a stream after an event.
+func (s *session) StreamWaitEvent(c *wire.Call, a *wire.StreamWaitEventArgs) cuda.Result {
+	e, ok := s.events.get(a.Event)
+	if !ok {
+		return cuda.ErrorInvalidHandle
+	}
+	st, res := s.submit(c, a.Stream)
+	if res != cuda.Success {
+		return res
+	}
+	return s.fn.cuStreamWaitEvent.call(st.handle, e.handle, uint64(a.Flags))
+}
+
+// StreamWriteValue writes a word of memory in stream order.
+func (s *session) StreamWriteValue(c *wire.Call, a *wire.StreamWriteValueArgs) cuda.Result {
+	return s.memOp(c, a.Stream, s.fn.cuStreamWriteValue32_v2, s.fn.cuStreamWriteValue64_v2, a.Addr, a.Value, a.Width, a.Flags)
+}
+
+// StreamWaitValue holds a stream until a word of memory has a value.
+func (s *session) StreamWaitValue(c *wire.Call, a *wire.StreamWaitValueArgs) cuda.Result {
+	return s.memOp(c, a.Stream, s.fn.cuStreamWaitValue32_v2, s.fn.cuStreamWaitValue64_v2, a.Addr, a.Value, a.Width, a.Flags)
+}
+
+func (s *session) memOp(c *wire.Call, id uint32, op32, op64 entry, addr, value uint64, width, flags uint32) cuda.Result {
+	st, res := s.submit(c, id)
+	if res != cuda.Success {
+		return res
+	}
+	if width != 4 && width != 8 {
+		return cuda.ErrorInvalidValue
+	}
+	if res := s.reachable(addr, uint64(width)); res != cuda.Success {
+		return res
+	}
+	if width == 4 {
+		return op32.call(st.handle, addr, value, uint64(flags))
+	}
+	return op64.call(st.handle, addr, value, uint64(flags))
+}

@@ -1,0 +1,28 @@
+package cuda
+
+// table holds the objects of one kind under the ids that the guest picked. Ids come from a hostile process: bounded,
+// looked up, never trusted as an index.
+type table[T any] struct{ m map[uint32]T }
+
+func (t *table[T]) get(id uint32) (T, bool) {
+	v, ok := t.m[id]
+	return v, ok
+}
+
+// put stores an object under a fresh id; false if the id is taken or the table is full.
+func (t *table[T]) put(id uint32, v T) bool {
+	if t.m == nil {
+		t.m = map[uint32]T{}
+	}
+	if _, taken := t.m[id]; taken || id == 0 || len(t.m) >= maxObjects {
+		return false
+	}
+	t.m[id] = v
+	return true
+}
+
+func (t *table[T]) remove(id uint32) (T, bool) {
+	v, ok := t.m[id]
+	delete(t.m, id)
+	return v, ok
+}

@@ -1,0 +1,194 @@
+package cuda
+
+import (
+	"runtime"
+	"slices"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+)
+
+// note looks at a driver result for the errors after which a context answers nothing else, and tells the guest at once.
+func (s *session) note(res cuda.Result) cuda.Result {
+	if res.Sticky() {
+		s.host.SetSticky(res)
+	}
+	return res
+}
+
+// StreamSynchronize waits for a stream's work.
+func (s *session) StreamSynchronize(c *wire.Call, a *wire.StreamSynchronizeArgs) cuda.Result {
+	st, res := s.stream(c, a.Stream)
+	if res != cuda.Success {
+		return res
+	}
+	if !s.busy(st) {
+		return s.note(s.fn.cuStreamSynchronize.call(st.handle))
+	}
+	if s.printing {
+		return s.blockOn(c, s.fn.cuStreamSynchronize, st.handle)
+	}
+	return s.answerBehind(c, st)
+}
+
+// answerBehind lets the GPU answer a wait: a stream memory operation behind the stream's work writes the reply slot of
+// the waiting thread. Without a slot that the GPU reaches, it writes a fence word and the watcher answers.
+func (s *session) answerBehind(c *wire.Call, st *stream) cuda.Result {
+	p := c.Later()
+	if addr, seq, ok := p.GPUDone(); ok && s.regions[0] != 0 {
+		if res := s.note(s.fn.cuStreamWriteValue32_v2.call(st.handle, uint64(addr), uint64(seq), 0)); res != cuda.Success {
+			p.Done(res, nil)
+			return cuda.Success
+		}
+		s.marks(st, word(addr), seq)
+		s.watch.add(&wait{pending: p, direct: true, word: word(addr), seq: seq, ctx: s.handleOf(st.ctx), stream: st.handle})
+		return cuda.Success
+	}
+	return s.fence(p, st, nil)
+}
+
+// fence puts a fence word behind a stream's work; then finish runs on the watcher, and its reply is sent.
+func (s *session) fence(p *wire.Pending, st *stream, finish func() wire.Reply) cuda.Result {
+	f, ok := s.fences.take()
+	if !ok {
+		return s.blockingWait(p, s.fn.cuStreamSynchronize, finish, st.handle)
+	}
+	if res := s.note(s.fn.cuStreamWriteValue32_v2.call(st.handle, f.dev, uint64(f.value), 0)); res != cuda.Success {
+		s.fences.put(f)
+		p.Done(res, nil)
+		return cuda.Success
+	}
+	s.watch.add(&wait{pending: p, word: f.word, seq: f.value, ctx: s.handleOf(st.ctx), stream: st.handle, finish: finish, fence: f})
+	return cuda.Success
+}
+
+func (s *session) handleOf(ctx uint32) uint64 {
+	if c, ok := s.ctxs.get(ctx); ok {
+		return c.handle
+	}
+	return 0
+}
+
+// marks remembers that everything submitted to st so far is done once w has passed seq; behind the legacy stream that
+// holds for every blocking stream of the context.
+func (s *session) marks(st *stream, w word, seq uint32) {
+	st.mark(w, seq)
+	if st.handle != streamLegacy {
+		return
+	}
+	for _, o := range s.streams.m {
+		if o.ctx == st.ctx && !o.nonBlocking {
+			o.mark(w, seq)
+		}
+	}
+	for k, o := range s.threads {
+		if k.ctx == st.ctx {
+			o.mark(w, seq)
+		}
+	}
+}
+
+// busy reports whether a stream may have unfinished work. The legacy stream waits for every blocking stream.
+func (s *session) busy(st *stream) bool {
+	if st.busy() || st.handle != streamLegacy {
+		return st.busy()
+	}
+	return s.anyBusy(st.ctx, func(o *stream) bool { return !o.nonBlocking })
+}
+
+func (s *session) anyBusy(ctx uint32, match func(*stream) bool) bool {
+	for _, o := range s.streams.m {
+		if o.ctx == ctx && match(o) && o.busy() {
+			return true
+		}
+	}
+	for k, o := range s.threads {
+		if k.ctx == ctx && match(o) && o.busy() {
+			return true
+		}
+	}
+	return false
+}
+
+// CtxSynchronize waits for all work of a context.
+func (s *session) CtxSynchronize(c *wire.Call) cuda.Result {
+	if res := s.use(c); res != cuda.Success {
+		return res
+	}
+	all := func(*stream) bool { return true }
+	legacy := s.legacy[c.Ctx]
+	if (legacy == nil || !legacy.busy()) && !s.anyBusy(c.Ctx, all) {
+		return s.note(s.fn.cuCtxSynchronize.call())
+	}
+	if s.printing || s.anyBusy(c.Ctx, func(o *stream) bool { return o.nonBlocking }) {
+		return s.blockOn(c, s.fn.cuCtxSynchronize)
+	}
+	legacy, res := s.stream(c, streamLegacy)
+	if res != cuda.Success {
+		return res
+	}
+	return s.answerBehind(c, legacy)
+}
+
+// EventSynchronize waits for the work that an event marks.
+func (s *session) EventSynchronize(c *wire.Call, a *wire.EventSynchronizeArgs) cuda.Result {
+	e, ok := s.events.get(a.Event)
+	if !ok {
+		return cuda.ErrorInvalidHandle
+	}
+	if res := s.fn.cuEventQuery.call(e.handle); res != cuda.ErrorNotReady && !s.printing {
+		return s.note(res)
+	}
+	if res := s.useContext(e.ctx); res != cuda.Success {
+		return res
+	}
+	if s.printing {
+		return s.blockOn(c, s.fn.cuEventSynchronize, e.handle)
+	}
+	ctx, _ := s.ctxs.get(e.ctx)
+	if ctx.hidden == nil {
+		if res := s.fn.cuStreamCreateWithPriority.call(s.out.addr(), streamNonBlocking, 0); res != cuda.Success {
+			return res
+		}
+		ctx.hidden = &stream{handle: *s.out.u64(0), ctx: e.ctx, nonBlocking: true}
+	}
+	if res := s.fn.cuStreamWaitEvent.call(ctx.hidden.handle, e.handle, 0); res != cuda.Success {
+		return res
+	}
+	return s.answerBehind(c, ctx.hidden)
+}
+
+// blockOn runs a blocking driver call on a thread of its own: for programs whose kernels print, and for waits over
+// several independent streams.
+func (s *session) blockOn(c *wire.Call, f entry, args ...uint64) cuda.Result {
+	return s.blockingWait(c.Later(), f, nil, args...)
+}
+
+func (s *session) blockingWait(p *wire.Pending, f entry, finish func() wire.Reply, args ...uint64) cuda.Result {
+	ctx := s.handleOf(s.current)
+	args = slices.Clone(args)
+	s.watch.group.Go(func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		res := s.fn.cuCtxSetCurrent.call(ctx)
+		if res == cuda.Success {
+			res = s.note(f.call(args...))
+		}
+		s.drainConsole()
+		var reply wire.Reply
+		if finish != nil && res == cuda.Success {
+			reply = finish()
+		}
+		p.Done(res, reply)
+	})
+	return cuda.Success
+}
+
+// drainConsole hands over what kernels printed. Any goroutine.
+func (s *session) drainConsole() {
+	s.consoleMu.Lock()
+	defer s.consoleMu.Unlock()
+	if text := s.stdout.take(); len(text) > 0 {
+		s.host.Console(text)
+	}
+}

@@ -1,0 +1,184 @@
+package cuda
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+)
+
+const (
+	watchSpin    = 500 * time.Microsecond // a wait younger than this is polled without sleeping
+	watchLinger  = 5 * time.Millisecond   // how long the watcher stays half awake after the last wait
+	watchNap     = 50 * time.Microsecond
+	watchMaxNap  = 500 * time.Microsecond
+	watchQueries = time.Millisecond // between questions to the driver about one wait
+)
+
+// wait is a guest thread waiting for the GPU.
+type wait struct {
+	pending *wire.Pending
+	word    word
+	seq     uint32
+	direct  bool // the GPU writes the guest's slot itself; only sleepers need us
+	finish  func() wire.Reply
+	fence   fence
+	ctx     uint64
+	stream  uint64
+
+	since, queried time.Time
+}
+
+// watcher finishes waits: wakes guest threads that went to sleep before the GPU answered, sends replies that carry
+// bytes, and asks the driver now and then whether the context still lives.
+type watcher struct {
+	s      *session
+	mu     sync.Mutex
+	waits  []*wait
+	asleep atomic.Bool
+	wake   chan struct{}
+	quit   chan struct{}
+	group  sync.WaitGroup
+	once   sync.Once
+}
+
+func newWatcher(s *session) *watcher {
+	return &watcher{s: s, wake: make(chan struct{}, 1), quit: make(chan struct{})}
+}
+
+// add hands a wait over. Worker goroutine.
+func (w *watcher) add(x *wait) {
+	x.since = time.Now()
+	x.queried = x.since
+	w.once.Do(func() { w.group.Go(w.run) })
+	w.mu.Lock()
+	w.waits = append(w.waits, x)
+	w.mu.Unlock()
+	if w.asleep.Load() {
+		select {
+		case w.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (w *watcher) stop() {
+	close(w.quit)
+	// Goroutines inside a blocking driver call end with the process; they hold nothing of ours.
+}
+
+func (w *watcher) run() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	last := time.Now()
+	var batch []*wait
+	for {
+		select {
+		case <-w.quit:
+			return
+		default:
+		}
+		w.mu.Lock()
+		batch = append(batch[:0], w.waits...)
+		w.mu.Unlock()
+		now := time.Now()
+		youngest := w.poll(batch, now)
+		switch {
+		case len(batch) > 0:
+			last = now
+			if youngest > watchSpin {
+				time.Sleep(min(max(youngest/16, watchNap), watchMaxNap))
+			}
+		case now.Sub(last) < watchLinger:
+			time.Sleep(watchNap)
+		default:
+			if !w.sleep() {
+				return
+			}
+			last = time.Now()
+		}
+	}
+}
+
+// sleep blocks until a wait is added; false when the session ends.
+func (w *watcher) sleep() bool {
+	w.asleep.Store(true)
+	defer w.asleep.Store(false)
+	w.mu.Lock()
+	n := len(w.waits)
+	w.mu.Unlock()
+	if n > 0 {
+		return true
+	}
+	select {
+	case <-w.wake:
+		return true
+	case <-w.quit:
+		return false
+	}
+}
+
+// poll looks at each wait once and returns the age of the youngest that goes on.
+func (w *watcher) poll(batch []*wait, now time.Time) time.Duration {
+	youngest := time.Duration(1<<63 - 1)
+	for _, x := range batch {
+		if done, res := w.check(x, now); done {
+			w.remove(x)
+			w.finish(x, res)
+			continue
+		}
+		youngest = min(youngest, now.Sub(x.since))
+	}
+	return youngest
+}
+
+// check reports whether a wait is over and how.
+func (w *watcher) check(x *wait, now time.Time) (bool, cuda.Result) {
+	if int32(x.word.load()-x.seq) >= 0 {
+		return true, cuda.Success
+	}
+	if now.Sub(x.queried) < watchQueries {
+		return false, cuda.Success
+	}
+	x.queried = now
+	res := w.s.fn.cuCtxSetCurrent.call(x.ctx)
+	if res == cuda.Success {
+		res = w.s.fn.cuStreamQuery.call(x.stream)
+	}
+	if res == cuda.Success || res == cuda.ErrorNotReady {
+		return false, cuda.Success // the word arrives with the next look
+	}
+	return true, w.s.note(res)
+}
+
+func (w *watcher) finish(x *wait, res cuda.Result) {
+	if x.direct && res == cuda.Success {
+		x.pending.Wake()
+		return
+	}
+	var reply wire.Reply
+	if res == cuda.Success && x.finish != nil {
+		reply = x.finish()
+	}
+	x.pending.Done(res, reply)
+	if x.fence.word != 0 {
+		w.s.fences.put(x.fence) // after the reply was copied out of the fence's bytes
+	}
+}
+
+func (w *watcher) remove(x *wait) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, y := range w.waits {
+		if x == y {
+			last := len(w.waits) - 1
+			w.waits[i] = w.waits[last]
+			w.waits[last] = nil
+			w.waits = w.waits[:last]
+			return
+		}
+	}
+}
