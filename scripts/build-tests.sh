@@ -45,7 +45,7 @@ wanted() {
   [ -z "$need" ] || [ "$(printf '%s\n%s\n' "$need" "$1" | sort -V | head -1)" = "$need" ]
 }
 
-flags=(-O2 -std=c++17 -allow-unsupported-compiler -Wno-deprecated-gpu-targets
+flags=(-O2 -Xptxas -suppress-stack-size-warning -std=c++17 -allow-unsupported-compiler -Wno-deprecated-gpu-targets
   -gencode arch=compute_75,code=compute_75 -gencode arch=compute_90,code=sm_90)
 
 # Link lines without nvcc: it would run nvlink and a second compilation for relocatable device code, which none has.

@@ -194,7 +194,8 @@ static void launches()
     CU(cuOccupancyMaxPotentialBlockSize(&grid, &block, f, nullptr, 0, 0));
     expect(grid >= 1 && block >= 32, "suggested block size");
 
-    printf("kernel that is not there: %s\n", name_of(cuModuleGetFunction(&f, fat, "absent")));
+    CUfunction absent;
+    printf("kernel that is not there: %s\n", name_of(cuModuleGetFunction(&absent, fat, "absent")));
     printf("variable that is not there: %s\n", name_of(cuModuleGetGlobal(&symbol, &size, fat, "absent")));
     printf("too many threads: %s\n", name_of(cuLaunchKernel(f, 1, 1, 1, 2048, 1, 1, 0, stream, params2, nullptr)));
     CUmodule bad;

@@ -32,7 +32,9 @@ static void launch_limits()
     nothing<<<1, 32, 1 << 20>>>();
     report("1 MiB of shared memory", cudaGetLastError());
     small<<<1, 128>>>();
-    report("128 threads, bounds say 64", cudaGetLastError());
+    cudaError_t e = cudaGetLastError();
+    printf("  128 threads, bounds say 64: %s\n", e == cudaSuccess ? "accepted" : "refused");
+    note("as %s", cudaGetErrorName(e));
     nothing<<<1, 32>>>();
     report("a good launch after all that", cudaGetLastError());
     report("synchronise", cudaDeviceSynchronize());
