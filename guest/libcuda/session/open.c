@@ -201,17 +201,6 @@ static int open_carrier(struct cw_session *s)
 	return s->carrier->open(s, target);
 }
 
-struct session_init {
-	uint32_t version, pid;
-	struct cw_span env, exe;
-};
-struct session_init_reply {
-	int32_t driver_version;
-	uint32_t device_count, caps, pad;
-	uint64_t mem_limit;
-	struct cw_span devices;
-};
-
 /* NUL-separated CUDA_ variables: the worker's driver must see them. */
 static uint32_t collect_env(char *out, uint32_t cap)
 {
@@ -229,7 +218,7 @@ static uint32_t collect_env(char *out, uint32_t cap)
 
 static CUresult take_info(struct cw_session *s, const struct cw_reply *rep)
 {
-	struct session_init_reply r;
+	struct cw_out_SessionInit r;
 	if (rep->len < sizeof r) {
 		cw_why(s, "the host's first reply is too short: %zu bytes", rep->len);
 		return CUDA_ERROR_UNKNOWN;
@@ -248,7 +237,7 @@ static CUresult take_info(struct cw_session *s, const struct cw_reply *rep)
 	if (!d)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	memcpy(d, rep->data + r.devices.off, want);
-	s->info = (struct cw_info){r.driver_version, r.device_count, r.caps, r.mem_limit, d};
+	s->info = (struct cw_info){(int)r.driver_version, r.device_count, r.caps, r.mem_limit, d};
 	return 0;
 }
 
@@ -261,13 +250,13 @@ static CUresult session_init(struct cw_session *s)
 		exe_len = 0;
 	struct cw_tx tx;
 	struct cw_reply rep;
-	CUresult r = cw_begin(&tx, CW_OP_SESSION_INIT, sizeof(struct session_init),
+	CUresult r = cw_begin(&tx, CW_OP_SESSION_INIT, sizeof(struct cw_in_SessionInit),
 			      ((env_len + 7) & ~7u) + (uint32_t)exe_len, 1);
 	if (r != 0)
 		return r;
 	uint8_t *fixed = tx.rec + sizeof(struct cw_record);
-	uint32_t at = sizeof(struct cw_record) + sizeof(struct session_init);
-	struct session_init in = {
+	uint32_t at = sizeof(struct cw_record) + sizeof(struct cw_in_SessionInit);
+	struct cw_in_SessionInit in = {
 		.version = CW_PROTOCOL_VERSION,
 		.pid = (uint32_t)getpid(),
 		.env = {env_len, at},

@@ -9,51 +9,6 @@
 #include "gen/ops.h"
 #include "session/internal.h"
 
-struct region_add {
-	uint32_t region, kind;
-	uint64_t va, size;
-	uint32_t flags, pad;
-};
-
-static CUresult op_region_add(struct cw_region *r, uint32_t flags)
-{
-	struct cw_tx tx;
-	struct cw_reply rep;
-	CUresult res = cw_begin(&tx, CW_OP_REGION_ADD, sizeof(struct region_add), 0, 1);
-	if (res != 0)
-		return res;
-	struct region_add *a = (struct region_add *)(tx.rec + sizeof(struct cw_record));
-	a->region = r->id;
-	a->kind = r->kind;
-	a->va = (uintptr_t)r->va;
-	a->size = r->size;
-	a->flags = flags;
-	res = cw_commit_wait(&tx, &rep);
-	if (res != 0)
-		return res;
-	res = rep.result;
-	if (res == 0 && rep.len >= sizeof r->dev)
-		memcpy(&r->dev, rep.data, sizeof r->dev);
-	cw_reply_release(&rep);
-	return res;
-}
-
-static CUresult op_region_drop(uint32_t id)
-{
-	struct cw_tx tx;
-	struct cw_reply rep;
-	CUresult res = cw_begin(&tx, CW_OP_REGION_DROP, sizeof(uint32_t), 0, 1);
-	if (res != 0)
-		return res;
-	memcpy(tx.rec + sizeof(struct cw_record), &id, sizeof id);
-	res = cw_commit_wait(&tx, &rep);
-	if (res != 0)
-		return res;
-	res = rep.result;
-	cw_reply_release(&rep);
-	return res;
-}
-
 static CUresult add_once(struct cw_session *s, struct cw_region *r, uint32_t flags)
 {
 	int err = s->carrier->add_region(s, r);
@@ -61,7 +16,7 @@ static CUresult add_once(struct cw_session *s, struct cw_region *r, uint32_t fla
 		cw_log(CW_LOG_INFO, "region of %zu bytes refused by the carrier: %s", r->size, strerror(-err));
 		return r->adopted ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	CUresult res = op_region_add(r, flags);
+	CUresult res = cwop_RegionAdd(r->id, r->kind, (uintptr_t)r->va, r->size, flags, &r->dev);
 	if (res != 0)
 		s->carrier->end_region(s, r);
 	return res;
@@ -119,7 +74,7 @@ CUresult cw_region_adopt(void *va, size_t size, uint32_t flags, struct cw_region
 CUresult cw_region_drop(struct cw_region *r)
 {
 	struct cw_session *s = &cw_s;
-	CUresult res = op_region_drop(r->id);
+	CUresult res = cwop_RegionDrop(r->id);
 	cw_lock_acquire(&s->region_lock);
 	for (struct cw_region **p = &s->regions; *p; p = &(*p)->next)
 		if (*p == r) {

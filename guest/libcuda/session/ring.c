@@ -183,10 +183,6 @@ void cw_abort(struct cw_tx *tx)
 		cw_slot_release(s, tx->slot);
 }
 
-struct reply_more {
-	uint32_t offset;
-};
-
 /* Fetches the part of a reply that did not fit its slot, in the same slot. */
 static CUresult gather(struct cw_session *s, struct cw_reply *rep, uint32_t have, uint32_t total)
 {
@@ -196,9 +192,9 @@ static CUresult gather(struct cw_session *s, struct cw_reply *rep, uint32_t have
 	memcpy(all, rep->data, have);
 	while (have < total) {
 		struct cw_tx tx;
-		CUresult r = cw_begin_slot(s, &tx, CW_OP_REPLY_MORE, sizeof(struct reply_more), 0, rep->slot);
+		CUresult r = cw_begin_slot(s, &tx, CW_OP_REPLY_MORE, sizeof(struct cw_in_ReplyMore), 0, rep->slot);
 		if (r == 0) {
-			((struct reply_more *)(tx.rec + sizeof(struct cw_record)))->offset = have;
+			((struct cw_in_ReplyMore *)(tx.rec + sizeof(struct cw_record)))->offset = have;
 			publish(s, tx.size);
 			r = cw_slot_wait(s, tx.slot, tx.seq);
 		}

@@ -1,0 +1,165 @@
+/* Device allocations: made by the worker, remembered here. */
+#include <string.h>
+
+#include "memory/memory.h"
+
+enum { DEVICE_KINDS = 1 << CW_RANGE_DEVICE };
+
+/* Remembers an allocation of the current context. */
+static CUresult remember(struct cw_ctx *c, uint64_t ptr, uint64_t size, uint32_t pool)
+{
+	struct cw_range r = {.base = ptr, .size = size, .kind = CW_RANGE_DEVICE, .ctx = c->o.id, .device = c->device->ordinal,
+			     .dev = ptr, .pool = pool};
+	if (cw_range_add(&r) == 0)
+		return CUDA_SUCCESS;
+	/* Two ranges at one address, or no memory for the map: an allocation that nothing can name is given back. */
+	cwop_MemFree(ptr);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cwi_cuMemAlloc_v2(CUdeviceptr *dptr, size_t size)
+{
+	struct cw_ctx *c;
+	uint64_t ptr = 0;
+	CUresult res = cw_ctx_current(&c);
+	if (res != 0)
+		return res;
+	if (!dptr || size == 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	res = cwop_MemAlloc(size, &ptr);
+	if (res == 0)
+		res = remember(c, ptr, size, 0);
+	if (res == 0)
+		*dptr = ptr;
+	return res;
+}
+
+CUresult cwi_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pitch, size_t width, size_t height, unsigned int element)
+{
+	struct cw_ctx *c;
+	uint64_t ptr = 0, step = 0;
+	CUresult res = cw_ctx_current(&c);
+	if (res != 0)
+		return res;
+	if (!dptr || !pitch || width == 0 || height == 0 || (element != 4 && element != 8 && element != 16))
+		return CUDA_ERROR_INVALID_VALUE;
+	res = cwop_MemAllocPitch(width, height, element, &ptr, &step);
+	if (res == 0)
+		res = remember(c, ptr, step * height, 0);
+	if (res == 0) {
+		*dptr = ptr;
+		*pitch = step;
+	}
+	return res;
+}
+
+CUresult cwi_cuMemFree_v2(CUdeviceptr dptr)
+{
+	struct cw_range r;
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_current(&c);
+	if (res != 0)
+		return res;
+	if (dptr == 0)
+		return CUDA_SUCCESS;
+	/* Taken out first: once the worker has it, the address may be another thread's. */
+	if (!cw_range_take(dptr, DEVICE_KINDS, &r))
+		return CUDA_ERROR_INVALID_VALUE;
+	return cwop_MemFree(dptr);
+}
+
+CUresult cwi_cuMemGetInfo_v2(size_t *free_, size_t *total)
+{
+	struct cw_ctx *c;
+	uint64_t f = 0, t = 0;
+	CUresult res = cw_ctx_current(&c);
+	if (res == 0 && (!free_ || !total))
+		res = CUDA_ERROR_INVALID_VALUE;
+	if (res == 0)
+		res = cwop_MemGetInfo(&f, &t);
+	if (res == 0) {
+		*free_ = f;
+		*total = t;
+	}
+	return res;
+}
+
+CUresult cwi_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr dptr)
+{
+	struct cw_range r;
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_current(&c);
+	if (res != 0)
+		return res;
+	if (!cw_range_find(dptr, &r)) {
+		/* perhaps a module's global: asking makes it known */
+		struct cw_side s;
+		if (cw_side_device(dptr, 1, &s) != 0 || !cw_range_find(dptr, &r))
+			return CUDA_ERROR_NOT_FOUND;
+	}
+	if (r.dev == 0)
+		return CUDA_ERROR_NOT_FOUND;
+	if (base)
+		*base = r.dev;
+	if (size)
+		*size = r.size;
+	return CUDA_SUCCESS;
+}
+
+/* --- stream-ordered allocation ------------------------------------------------------------------------------------ */
+
+static CUresult alloc_async(CUdeviceptr *dptr, size_t size, uint32_t pool, CUstream stream, int ptds)
+{
+	struct cw_ctx *c;
+	uint32_t id;
+	uint64_t ptr = 0;
+	CUresult res = cw_ctx_current(&c);
+	if (res == 0)
+		res = cw_stream_id(stream, ptds, &id);
+	if (res == 0 && (!dptr || size == 0))
+		res = CUDA_ERROR_INVALID_VALUE;
+	if (res == 0)
+		res = cwop_MemAllocAsync(size, id, &ptr);
+	if (res == 0)
+		res = remember(c, ptr, size, pool);
+	if (res == 0)
+		*dptr = ptr;
+	return res;
+}
+
+CUresult cwi_cuMemAllocAsync(int ptds, CUdeviceptr *dptr, size_t size, CUstream stream)
+{
+	return alloc_async(dptr, size, 0, stream, ptds);
+}
+
+/* Only default pools exist (cuMemPoolCreate is refused), and each belongs to one device: the current one it must be. */
+CUresult cwi_cuMemAllocFromPoolAsync(int ptds, CUdeviceptr *dptr, size_t size, CUmemoryPool pool, CUstream stream)
+{
+	struct cw_ctx *c;
+	struct cw_obj *o = cw_handle_get(CW_KIND_POOL, pool);
+	CUresult res = cw_ctx_current(&c);
+	if (res != 0)
+		return res;
+	if (!o)
+		return CUDA_ERROR_INVALID_VALUE;
+	if ((int)o->flags != c->device->ordinal)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return alloc_async(dptr, size, o->id, stream, ptds);
+}
+
+CUresult cwi_cuMemFreeAsync(int ptds, CUdeviceptr dptr, CUstream stream)
+{
+	struct cw_range r;
+	struct cw_ctx *c;
+	uint32_t id;
+	CUresult res = cw_ctx_current(&c);
+	if (res == 0)
+		res = cw_stream_id(stream, ptds, &id);
+	if (res != 0)
+		return res;
+	if (dptr == 0)
+		return CUDA_SUCCESS;
+	if (!cw_range_take(dptr, DEVICE_KINDS, &r))
+		return CUDA_ERROR_INVALID_VALUE;
+	return cwop_MemFreeAsync(dptr, id);
+}

@@ -1,0 +1,266 @@
+/*
+ * Copies in two and three dimensions. Each side is first reduced to the address of its first byte and two strides. Between
+ * memory that the worker reaches the box travels as one operation; a side in ordinary memory is packed into staging chunks,
+ * whole slices or runs of rows at a time.
+ */
+#include <string.h>
+
+#include "memory/memory.h"
+
+/* One side as the application describes it. */
+struct half {
+	CUmemorytype type;
+	const void *host;
+	CUdeviceptr device;
+	uint64_t x, y, z, lod, pitch, height;
+};
+
+/* One side resolved: row r of slice s begins at side.addr + s*slice + r*pitch. */
+struct plane {
+	struct cw_side side;
+	uint64_t pitch, rows; /* rows of a slice: slice = pitch*rows */
+};
+
+struct box {
+	struct plane dst, src;
+	uint64_t width, height, depth;
+	uint32_t stream;
+	/* when staged: a piece is `slices` whole slices, or `rows` rows of one slice */
+	uint64_t rows, slices;
+};
+
+enum { MAX_PITCH = 0x7fffffff };
+
+static CUresult resolve(const struct half *h, const struct box *b, struct plane *out)
+{
+	uint64_t start = 0, need, base, at, span;
+	if (h->lod != 0 || __builtin_add_overflow(h->x, b->width, &need))
+		return CUDA_ERROR_INVALID_VALUE;
+	/* 0 stands for densely packed rows. */
+	out->pitch = h->pitch ? h->pitch : need;
+	out->rows = b->depth > 1 || h->z > 0 ? h->height : h->y + b->height;
+	if (out->pitch < need || (b->depth > 1 && (out->rows < b->height || out->rows - b->height < h->y)))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (__builtin_mul_overflow(h->z, out->rows, &at) || __builtin_add_overflow(at, h->y, &at) ||
+	    __builtin_mul_overflow(at, out->pitch, &at) || __builtin_add_overflow(at, h->x, &at))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (__builtin_mul_overflow(b->depth - 1, out->rows, &span) || __builtin_add_overflow(span, b->height - 1, &span) ||
+	    __builtin_mul_overflow(span, out->pitch, &span) || __builtin_add_overflow(span, b->width, &span))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (out->rows < b->height)
+		out->rows = b->height;
+	base = h->type == CU_MEMORYTYPE_HOST ? (uintptr_t)h->host : h->device;
+	if (base == 0 || __builtin_add_overflow(base, at, &start))
+		return CUDA_ERROR_INVALID_VALUE;
+	switch (h->type) {
+	case CU_MEMORYTYPE_HOST:
+		return cw_side_host((const void *)(uintptr_t)start, span, &out->side);
+	case CU_MEMORYTYPE_DEVICE:
+		return cw_side_device(start, span, &out->side);
+	case CU_MEMORYTYPE_UNIFIED:
+		return cw_side_any(start, span, &out->side);
+	case CU_MEMORYTYPE_ARRAY:
+		return CUDA_ERROR_NOT_SUPPORTED; /* arrays cannot be made either */
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+static int dense(const struct plane *p, const struct box *b)
+{
+	return (p->pitch == b->width || (b->height == 1 && b->depth == 1)) && (p->rows == b->height || b->depth == 1);
+}
+
+/* --- staged ------------------------------------------------------------------------------------------------------- */
+
+/* Where piece k begins and how large it is. */
+static void piece(const struct box *b, uint64_t k, uint64_t *slice, uint64_t *row, uint64_t *slices, uint64_t *rows)
+{
+	if (b->slices > 0) {
+		*slice = k * b->slices;
+		*row = 0;
+		*slices = b->depth - *slice < b->slices ? b->depth - *slice : b->slices;
+		*rows = b->height;
+	} else {
+		uint64_t per_slice = (b->height + b->rows - 1) / b->rows;
+		*slice = k / per_slice;
+		*row = k % per_slice * b->rows;
+		*slices = 1;
+		*rows = b->height - *row < b->rows ? b->height - *row : b->rows;
+	}
+}
+
+static uint64_t address(const struct plane *p, uint64_t slice, uint64_t row)
+{
+	return p->side.addr + (slice * p->rows + row) * p->pitch;
+}
+
+static void move(const void *arg, uint64_t k, uint8_t *chunk)
+{
+	const struct box *b = arg;
+	const struct plane *host = b->src.side.worker ? &b->dst : &b->src;
+	uint64_t slice, row, slices, rows;
+	piece(b, k, &slice, &row, &slices, &rows);
+	for (uint64_t s = 0; s < slices; s++)
+		for (uint64_t r = 0; r < rows; r++, chunk += b->width) {
+			void *p = (void *)(uintptr_t)address(host, slice + s, row + r);
+			if (host == &b->src)
+				memcpy(chunk, p, b->width);
+			else
+				memcpy(p, chunk, b->width);
+		}
+}
+
+/* A carrier whose regions the worker cannot map moves extents, not boxes: a row at a time, the last one completing the word. */
+static CUresult send_rows(const struct box *b, uint64_t k, const struct cw_chunk *c)
+{
+	int to = b->dst.side.worker;
+	const struct plane *device = to ? &b->dst : &b->src;
+	uint64_t slice, row, slices, rows, offset = c->offset;
+	piece(b, k, &slice, &row, &slices, &rows);
+	CUresult res = 0;
+	for (uint64_t i = 0; i < slices * rows; i++, offset += b->width) {
+		int last = i + 1 == slices * rows;
+		CUresult r = cwop_MemcpyStaged(to ? CW_TO_DEVICE : CW_FROM_DEVICE, c->region, offset, b->width,
+					       address(device, slice + i / rows, row + i % rows), b->stream, last ? c->word : 0,
+					       last ? c->value : 0);
+		res = res ? res : r;
+	}
+	return res;
+}
+
+static CUresult send(const void *arg, uint64_t k, const struct cw_chunk *c)
+{
+	const struct box *b = arg;
+	uint64_t slice, row, slices, rows;
+	if (!cw_can_map())
+		return send_rows(b, k, c);
+	piece(b, k, &slice, &row, &slices, &rows);
+	if (b->dst.side.worker)
+		return cwop_Memcpy3D(1, c->region, c->offset, b->width, rows, 0, 0, 0, 0, 0, address(&b->dst, slice, row),
+				     b->dst.pitch, b->dst.rows, 0, 0, 0, b->width, rows, slices, b->stream, c->word, c->value);
+	return cwop_Memcpy3D(0, 0, address(&b->src, slice, row), b->src.pitch, b->src.rows, 0, 0, 0, 1, c->region, c->offset,
+			     b->width, rows, 0, 0, 0, b->width, rows, slices, b->stream, c->word, c->value);
+}
+
+static CUresult staged(struct box *b)
+{
+	uint64_t slice_bytes = b->width * b->height, pieces;
+	if (b->width > CW_CHUNK_SIZE) {
+		/* Rows longer than a chunk: each is a linear copy of its own. */
+		for (uint64_t i = 0; i < b->height * b->depth; i++) {
+			struct cw_side d = b->dst.side, s = b->src.side;
+			d.addr = address(&b->dst, i / b->height, i % b->height);
+			s.addr = address(&b->src, i / b->height, i % b->height);
+			CUresult res = cw_copy_linear(&d, &s, b->width, b->stream, 0);
+			if (res != 0)
+				return res;
+		}
+		return CUDA_SUCCESS;
+	}
+	b->rows = CW_CHUNK_SIZE / b->width;
+	b->slices = slice_bytes <= CW_CHUNK_SIZE ? CW_CHUNK_SIZE / slice_bytes : 0;
+	if (b->slices > 0)
+		pieces = (b->depth + b->slices - 1) / b->slices;
+	else
+		pieces = (b->height + b->rows - 1) / b->rows * b->depth;
+	struct cw_transfer t = {pieces, b->stream, move, send, b};
+	return b->dst.side.worker ? cw_transfer_to_device(&t) : cw_transfer_from_device(&t);
+}
+
+static CUresult host_to_host(const struct box *b)
+{
+	CUresult res = cwop_StreamSynchronize(b->stream);
+	if (res != 0)
+		return res;
+	for (uint64_t s = 0; s < b->depth; s++)
+		for (uint64_t r = 0; r < b->height; r++)
+			memmove((void *)(uintptr_t)address(&b->dst, s, r), (void *)(uintptr_t)address(&b->src, s, r), b->width);
+	return CUDA_SUCCESS;
+}
+
+static CUresult copy(const struct half *dst, const struct half *src, uint64_t width, uint64_t height, uint64_t depth,
+		     CUstream stream, int ptds, int wait)
+{
+	struct box b = {.width = width, .height = height, .depth = depth};
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_current(&c);
+	if (res == 0)
+		res = cw_stream_id(stream, ptds, &b.stream);
+	if (res != 0 || width == 0 || height == 0 || depth == 0)
+		return res;
+	res = resolve(dst, &b, &b.dst);
+	if (res == 0)
+		res = resolve(src, &b, &b.src);
+	if (res != 0)
+		return res;
+	int both = b.dst.side.worker && b.src.side.worker, neither = !b.dst.side.worker && !b.src.side.worker;
+	if (dense(&b.dst, &b) && dense(&b.src, &b))
+		res = cw_copy_linear(&b.dst.side, &b.src.side, width * height * depth, b.stream, wait);
+	else if (both) {
+		res = cwop_Memcpy3D(0, 0, b.src.side.addr, b.src.pitch, b.src.rows, 0, 0, 0, 0, 0, b.dst.side.addr, b.dst.pitch,
+				    b.dst.rows, 0, 0, 0, width, height, depth, b.stream, 0, 0);
+		if (res == 0 && wait && !(b.dst.side.device && b.src.side.device))
+			res = cwop_StreamSynchronize(b.stream);
+	} else
+		res = neither ? host_to_host(&b) : staged(&b);
+	return wait ? res : cw_settle(res, b.stream);
+}
+
+/* --- entries ------------------------------------------------------------------------------------------------------ */
+
+static CUresult copy2d(const CUDA_MEMCPY2D *p, CUstream stream, int ptds, int wait, uint64_t max_pitch)
+{
+	if (!p || p->srcPitch > max_pitch || p->dstPitch > max_pitch)
+		return CUDA_ERROR_INVALID_VALUE;
+	struct half d = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstXInBytes, p->dstY, 0, 0, p->dstPitch, 0};
+	struct half s = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcXInBytes, p->srcY, 0, 0, p->srcPitch, 0};
+	return copy(&d, &s, p->WidthInBytes, p->Height, 1, stream, ptds, wait);
+}
+
+CUresult cwi_cuMemcpy2D_v2(int ptds, const CUDA_MEMCPY2D *p) { return copy2d(p, NULL, ptds, 1, MAX_PITCH); }
+
+CUresult cwi_cuMemcpy2DUnaligned_v2(int ptds, const CUDA_MEMCPY2D *p) { return copy2d(p, NULL, ptds, 1, UINT64_MAX); }
+
+CUresult cwi_cuMemcpy2DAsync_v2(int ptds, const CUDA_MEMCPY2D *p, CUstream stream)
+{
+	return copy2d(p, stream, ptds, 0, MAX_PITCH);
+}
+
+static CUresult copy3d(const CUDA_MEMCPY3D *p, CUstream stream, int ptds, int wait)
+{
+	if (!p)
+		return CUDA_ERROR_INVALID_VALUE;
+	struct half d = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstXInBytes, p->dstY, p->dstZ, p->dstLOD, p->dstPitch,
+			 p->dstHeight};
+	struct half s = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcXInBytes, p->srcY, p->srcZ, p->srcLOD, p->srcPitch,
+			 p->srcHeight};
+	return copy(&d, &s, p->WidthInBytes, p->Height, p->Depth, stream, ptds, wait);
+}
+
+CUresult cwi_cuMemcpy3D_v2(int ptds, const CUDA_MEMCPY3D *p) { return copy3d(p, NULL, ptds, 1); }
+
+CUresult cwi_cuMemcpy3DAsync_v2(int ptds, const CUDA_MEMCPY3D *p, CUstream stream) { return copy3d(p, stream, ptds, 0); }
+
+static CUresult copy3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream stream, int ptds, int wait)
+{
+	struct cw_ctx *c;
+	if (!p)
+		return CUDA_ERROR_INVALID_VALUE;
+	/* Contexts matter to device memory only, and under unified addressing the addresses carry them. */
+	if ((p->dstMemoryType == CU_MEMORYTYPE_DEVICE && cw_ctx_resolve(p->dstContext, &c) != 0) ||
+	    (p->srcMemoryType == CU_MEMORYTYPE_DEVICE && cw_ctx_resolve(p->srcContext, &c) != 0))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	struct half d = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstXInBytes, p->dstY, p->dstZ, p->dstLOD, p->dstPitch,
+			 p->dstHeight};
+	struct half s = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcXInBytes, p->srcY, p->srcZ, p->srcLOD, p->srcPitch,
+			 p->srcHeight};
+	return copy(&d, &s, p->WidthInBytes, p->Height, p->Depth, stream, ptds, wait);
+}
+
+CUresult cwi_cuMemcpy3DPeer(int ptds, const CUDA_MEMCPY3D_PEER *p) { return copy3d_peer(p, NULL, ptds, 1); }
+
+CUresult cwi_cuMemcpy3DPeerAsync(int ptds, const CUDA_MEMCPY3D_PEER *p, CUstream stream)
+{
+	return copy3d_peer(p, stream, ptds, 0);
+}

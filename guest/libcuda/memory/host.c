@@ -1,0 +1,202 @@
+/*
+ * Pinned memory. With a carrier that can map, an allocation is a region that the worker maps at the same address: one pointer
+ * is valid here and in kernels. Without, it is ordinary memory whose copies are staged, and it has no device pointer (801):
+ * better than one that is wrong.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "memory/memory.h"
+
+enum { ALLOC_FLAGS = 7 /* PORTABLE, DEVICEMAP, WRITECOMBINED */, REGISTER_FLAGS = 15, IOMEMORY = 4, DEVICEMAP = 2 };
+
+#define HOST_KINDS (1u << CW_RANGE_PINNED | 1u << CW_RANGE_HOST)
+
+static CUresult plain(struct cw_range *r)
+{
+	void *p = mmap(NULL, r->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	r->base = (uintptr_t)p;
+	r->kind = CW_RANGE_HOST;
+	return CUDA_SUCCESS;
+}
+
+static CUresult pinned(struct cw_range *r)
+{
+	CUresult res = cw_region_add(CW_REGION_PINNED, r->size, r->flags, &r->region);
+	if (res != 0)
+		return res;
+	r->base = (uintptr_t)r->region->va;
+	r->dev = r->region->dev;
+	r->kind = CW_RANGE_PINNED;
+	return CUDA_SUCCESS;
+}
+
+static void release(const struct cw_range *r)
+{
+	if (r->region)
+		cw_region_drop(r->region);
+	else
+		munmap((void *)(uintptr_t)r->base, r->size);
+}
+
+CUresult cwi_cuMemHostAlloc(void **out, size_t size, unsigned int flags)
+{
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_current(&c);
+	if (res != 0)
+		return res;
+	if (!out || size == 0 || (flags & ~(unsigned)ALLOC_FLAGS))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (size > SIZE_MAX / 2)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	struct cw_range r = {.size = size, .ctx = c->o.id, .device = c->device->ordinal, .flags = flags};
+	res = cw_can_map() ? pinned(&r) : plain(&r);
+	if (res != 0)
+		return res;
+	if (cw_range_add(&r) != 0) {
+		release(&r);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*out = (void *)(uintptr_t)r.base;
+	return CUDA_SUCCESS;
+}
+
+CUresult cwi_cuMemAllocHost_v2(void **out, size_t size) { return cwi_cuMemHostAlloc(out, size, 0); }
+
+CUresult cwi_cuMemFreeHost(void *p)
+{
+	struct cw_range r;
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_current(&c);
+	if (res != 0)
+		return res;
+	if (!p || !cw_range_take((uintptr_t)p, HOST_KINDS, &r))
+		return CUDA_ERROR_INVALID_VALUE;
+	release(&r);
+	return CUDA_SUCCESS;
+}
+
+CUresult cwi_cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *p, unsigned int flags)
+{
+	struct cw_range r;
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_current(&c);
+	if (res != 0)
+		return res;
+	if (!out || flags != 0 || !cw_range_find((uintptr_t)p, &r) || r.kind == CW_RANGE_DEVICE || r.kind == CW_RANGE_FOREIGN)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (r.dev == 0)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	*out = r.dev + ((uintptr_t)p - r.base);
+	return CUDA_SUCCESS;
+}
+
+CUresult cwi_cuMemHostGetFlags(unsigned int *out, void *p)
+{
+	struct cw_range r;
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_current(&c);
+	if (res != 0)
+		return res;
+	if (!out || !cw_range_find((uintptr_t)p, &r) || (r.kind != CW_RANGE_PINNED && r.kind != CW_RANGE_HOST))
+		return CUDA_ERROR_INVALID_VALUE;
+	*out = r.flags | (r.dev ? DEVICEMAP : 0); /* unified addressing maps every allocation */
+	return CUDA_SUCCESS;
+}
+
+/* --- registering the application's own memory ------------------------------------------------------------------------ */
+
+static uint64_t hex(const char **p)
+{
+	uint64_t v = 0;
+	for (;; (*p)++) {
+		char c = **p;
+		int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+		if (digit < 0)
+			return v;
+		v = v << 4 | (uint64_t)digit;
+	}
+}
+
+enum backing { UNMAPPED, OTHER, ANONYMOUS };
+
+/* What [at, end) is made of, by /proc/self/maps: writable anonymous memory (or what became of it at an earlier registration),
+ * other memory, or nothing in places. */
+static enum backing backing_of(uint64_t at, uint64_t end)
+{
+	FILE *f = fopen("/proc/self/maps", "re");
+	char line[4352];
+	enum backing b = ANONYMOUS;
+	if (!f)
+		return OTHER;
+	while (at < end && fgets(line, sizeof line, f)) {
+		const char *p = line;
+		uint64_t lo = hex(&p);
+		uint64_t hi = *p == '-' ? (p++, hex(&p)) : 0;
+		if (hi <= at)
+			continue;
+		if (lo > at)
+			break;
+		const char *perms = *p == ' ' ? p + 1 : p, *path = strpbrk(p, "/[");
+		int ours = path && !strncmp(path, "/memfd:causeway", 15);
+		int heap = path && !strncmp(path, "[heap]", 6);
+		if (strncmp(perms, "rw", 2) != 0 || (path && !ours && !heap))
+			b = OTHER;
+		at = hi;
+	}
+	fclose(f);
+	return at < end ? UNMAPPED : b;
+}
+
+CUresult cwi_cuMemHostRegister_v2(void *p, size_t size, unsigned int flags)
+{
+	uint64_t at = (uintptr_t)p, page = (uint64_t)sysconf(_SC_PAGESIZE);
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_current(&c);
+	if (res != 0)
+		return res;
+	if (at == 0 || size == 0 || at + size < at || (flags & ~(unsigned)REGISTER_FLAGS))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (flags & IOMEMORY)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (cw_range_overlaps(at, size))
+		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+	enum backing b = backing_of(at, at + size);
+	if (b == UNMAPPED)
+		return CUDA_ERROR_INVALID_VALUE;
+	struct cw_range r = {.base = at, .size = size, .kind = CW_RANGE_REGISTERED, .ctx = c->o.id, .device = c->device->ordinal,
+			     .flags = flags};
+	/* Only whole pages can become shared memory: the neighbours of a part of a page belong to someone else. */
+	if (cw_can_map() && b == ANONYMOUS && at % page == 0 && size % page == 0) {
+		res = cw_region_adopt(p, size, flags, &r.region);
+		if (res == 0)
+			r.dev = r.region->dev;
+		else if (cw_check_alive() != 0)
+			return res;
+	}
+	if (cw_range_add(&r) != 0) {
+		if (r.region)
+			cw_region_drop(r.region);
+		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+	}
+	return CUDA_SUCCESS;
+}
+
+CUresult cwi_cuMemHostUnregister(void *p)
+{
+	struct cw_range r;
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_current(&c);
+	if (res != 0)
+		return res;
+	if (!p)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!cw_range_take((uintptr_t)p, 1u << CW_RANGE_REGISTERED, &r))
+		return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+	if (r.region)
+		cw_region_drop(r.region);
+	return CUDA_SUCCESS;
+}

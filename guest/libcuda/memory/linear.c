@@ -1,0 +1,87 @@
+/* Linear copies: which way a copy travels. */
+#include <string.h>
+
+#include "memory/memory.h"
+
+struct linear {
+	uint64_t device;
+	uint8_t *host;
+	uint64_t size, piece;
+	uint32_t direction, stream;
+};
+
+/* Pieces small enough that the memcpy of one overlaps the DMA of the other, large enough that their records cost nothing. */
+static uint64_t piece_size(uint64_t size)
+{
+	if (size <= 256 << 10)
+		return size;
+	return size <= 8 << 20 ? 256 << 10 : CW_CHUNK_SIZE;
+}
+
+static uint64_t length(const struct linear *l, uint64_t k)
+{
+	uint64_t rest = l->size - k * l->piece;
+	return rest < l->piece ? rest : l->piece;
+}
+
+static void move(const void *arg, uint64_t k, uint8_t *chunk)
+{
+	const struct linear *l = arg;
+	if (l->direction == CW_TO_DEVICE)
+		memcpy(chunk, l->host + k * l->piece, length(l, k));
+	else
+		memcpy(l->host + k * l->piece, chunk, length(l, k));
+}
+
+static CUresult send(const void *arg, uint64_t k, const struct cw_chunk *c)
+{
+	const struct linear *l = arg;
+	return cwop_MemcpyStaged(l->direction, c->region, c->offset, length(l, k), l->device + k * l->piece, l->stream, c->word,
+				 c->value);
+}
+
+static CUresult staged(uint32_t direction, uint64_t device, const void *host, uint64_t size, uint32_t stream)
+{
+	struct linear l = {device, (uint8_t *)(uintptr_t)host, size, piece_size(size), direction, stream};
+	struct cw_transfer t = {(size + l.piece - 1) / l.piece, stream, move, send, &l};
+	return direction == CW_TO_DEVICE ? cw_transfer_to_device(&t) : cw_transfer_from_device(&t);
+}
+
+static CUresult to_device(uint64_t dst, const void *src, uint64_t size, uint32_t stream)
+{
+	if (size <= CW_MAX_INLINE_DATA)
+		return cwop_MemcpyHtoD(dst, stream, src, size);
+	return staged(CW_TO_DEVICE, dst, src, size, stream);
+}
+
+static CUresult from_device(void *dst, uint64_t src, uint64_t size, uint32_t stream)
+{
+	if (size <= CW_INLINE_REPLY) {
+		size_t len = 0;
+		CUresult res = cwop_MemcpyDtoH(src, (uint32_t)size, stream, dst, size, &len);
+		return res == 0 && len != size ? CUDA_ERROR_UNKNOWN : res;
+	}
+	return staged(CW_FROM_DEVICE, src, dst, size, stream);
+}
+
+CUresult cw_copy_linear(const struct cw_side *dst, const struct cw_side *src, uint64_t size, uint32_t stream, int wait)
+{
+	if (size == 0)
+		return CUDA_SUCCESS;
+	if (dst->worker && src->worker) {
+		CUresult res = cwop_Memcpy(dst->addr, src->addr, size, stream);
+		/* Between device addresses even the synchronous form does not wait (CUDA driver API, "API synchronization behavior"). */
+		if (res == 0 && wait && !(dst->device && src->device))
+			res = cwop_StreamSynchronize(stream);
+		return res;
+	}
+	if (dst->worker)
+		return to_device(dst->addr, (const void *)(uintptr_t)src->addr, size, stream);
+	if (src->worker)
+		return from_device((void *)(uintptr_t)dst->addr, src->addr, size, stream);
+	/* Host to host: in stream order, so after what the stream still does. */
+	CUresult res = cwop_StreamSynchronize(stream);
+	if (res == 0)
+		memmove((void *)(uintptr_t)dst->addr, (const void *)(uintptr_t)src->addr, size);
+	return res;
+}

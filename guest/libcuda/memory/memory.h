@@ -1,0 +1,127 @@
+/*
+ * Memory and copies: what the files of this folder share.
+ *
+ * Every cwi_cuX runs on the application's thread after the preamble of gen/entries.c. Where a pointer points is answered by
+ * the range map alone; a pointer that it does not know costs one question to the worker (module globals), never one per copy.
+ *
+ * How a linear copy between device memory and the application's memory travels:
+ *   inline   up to CW_MAX_INLINE_DATA inside the record (to the device), up to CW_INLINE_REPLY inside the reply (from it)
+ *   staged   through chunks of staging regions; memcpy here overlaps with the DMA of earlier chunks
+ *   direct   one record naming both addresses, when the application's side is pinned memory that the worker has mapped
+ *
+ * Lock order: range lock, staging lock: leaves, never held across a request.
+ */
+#ifndef CW_MEMORY_MEMORY_H
+#define CW_MEMORY_MEMORY_H
+
+#include "api/api.h"
+#include "session/session.h"
+
+#pragma GCC visibility push(hidden)
+
+enum { CW_INLINE_REPLY = 3968 };
+
+/* --- ranges ------------------------------------------------------------------------------------------------------- */
+
+enum cw_range_kind {
+	CW_RANGE_NONE = 0,	/* ordinary memory of the application, or nothing */
+	CW_RANGE_DEVICE,	/* cuMemAlloc and its kin */
+	CW_RANGE_FOREIGN,	/* device memory that the worker told us of: module globals */
+	CW_RANGE_PINNED,	/* cuMemHostAlloc in a region that the worker maps: dev is its device address */
+	CW_RANGE_HOST,		/* cuMemHostAlloc in ordinary memory: the carrier cannot map */
+	CW_RANGE_REGISTERED,	/* cuMemHostRegister: dev is 0 unless the pages could be shared */
+};
+
+struct cw_range {
+	uint64_t base, size;
+	enum cw_range_kind kind;
+	uint32_t ctx;		/* id of the context that it was made in */
+	int device;
+	uint32_t flags;		/* CU_MEMHOSTALLOC_*, CU_MEMHOSTREGISTER_* */
+	uint64_t id;		/* CU_POINTER_ATTRIBUTE_BUFFER_ID: never reused */
+	uint64_t dev;		/* device address of base, 0 if the device cannot reach it */
+	uint32_t pool;		/* id of the memory pool, 0 */
+	uint8_t sync_memops;
+	struct cw_region *region;
+};
+
+/* Adds a range; r->id is filled in. Foreign ranges that it overlaps are forgotten. ENOMEM or EEXIST as -errno. */
+int cw_range_add(struct cw_range *r);
+/* The range that contains addr: 1 and a copy of it, or 0. */
+int cw_range_find(uint64_t addr, struct cw_range *out);
+/* Whether [addr, addr+size) touches any range. */
+int cw_range_overlaps(uint64_t addr, uint64_t size);
+/* Takes out the range that begins at base and has one of the kinds (bit mask 1<<kind). 1 and a copy, or 0. */
+int cw_range_take(uint64_t base, unsigned kinds, struct cw_range *out);
+/* Sets sync_memops of the range that contains addr. */
+void cw_range_set_sync(uint64_t addr, int on);
+/* Forgets every range for which drop says so, handing each to it first. */
+void cw_range_sweep(int (*drop)(const struct cw_range *r, void *arg), void *arg);
+uint32_t cw_range_count(void);
+
+/* Called by api/: device memory that a module brought; and the end of a context's objects. */
+void cw_memory_note_global(uint64_t ptr, uint64_t size);
+void cw_memory_context_gone(uint32_t ctx);
+
+/* --- sides of a copy ---------------------------------------------------------------------------------------------- */
+
+/* Where one side of a copy lies. worker: the address is valid in the worker (device memory, or pinned); else it is the
+ * application's own and must be staged. */
+struct cw_side {
+	uint64_t addr;	/* worker's address, or the application's */
+	uint8_t worker;
+	uint8_t device; /* device memory, as opposed to pinned */
+};
+
+/* A device pointer argument: CUDA_ERROR_INVALID_VALUE unless [ptr, ptr+size) lies in one device-reachable range. */
+CUresult cw_side_device(CUdeviceptr ptr, uint64_t size, struct cw_side *out);
+/* A host pointer argument: the application's memory, or pinned. */
+CUresult cw_side_host(const void *ptr, uint64_t size, struct cw_side *out);
+/* Either (cuMemcpy, memory type unified). */
+CUresult cw_side_any(uint64_t ptr, uint64_t size, struct cw_side *out);
+
+/* --- linear copies ------------------------------------------------------------------------------------------------- */
+
+/* Copies on a stream. wait: the application expects the copy to be done when the call returns, as far as CUDA promises it. */
+CUresult cw_copy_linear(const struct cw_side *dst, const struct cw_side *src, uint64_t size, uint32_t stream, int wait);
+
+/* --- staging ------------------------------------------------------------------------------------------------------- */
+
+enum { CW_CHUNK_SIZE = 1 << 20, CW_CHUNKS = 16, CW_STAGING_REGIONS = 4 };
+
+struct cw_chunk {
+	uint32_t region, offset; /* as MemcpyStaged wants them */
+	uint32_t word, value;	 /* value completes the use that is being prepared */
+	uint32_t stream;	 /* of the use in flight */
+	uint8_t *mem;
+	uint8_t state;
+};
+
+/* A chunk for the caller alone. NULL if none is free and may_wait is 0, or with *res set when staging cannot be had. */
+struct cw_chunk *cw_chunk_take(int may_wait, CUresult *res);
+/* Gives back a chunk that nothing uses, or whose DMA is under way (completion makes it free). */
+void cw_chunk_put(struct cw_chunk *c);
+void cw_chunk_put_busy(struct cw_chunk *c, uint32_t stream);
+/* Waits for the DMA of a chunk on stream. The error, if it failed. */
+CUresult cw_chunk_wait(struct cw_chunk *c, uint32_t stream);
+
+/*
+ * A transfer through staging, cut into pieces of at most a chunk each. move copies piece k between the application's memory and
+ * the chunk; send asks the worker to copy it between the chunk and the device, completing the chunk's word.
+ */
+struct cw_transfer {
+	uint64_t pieces;
+	uint32_t stream;
+	void (*move)(const void *arg, uint64_t k, uint8_t *chunk);
+	CUresult (*send)(const void *arg, uint64_t k, const struct cw_chunk *c);
+	const void *arg;
+};
+/* Returns when the application's memory is no longer needed. */
+CUresult cw_transfer_to_device(const struct cw_transfer *t);
+/* Returns when the application's memory is filled. */
+CUresult cw_transfer_from_device(const struct cw_transfer *t);
+
+enum { CW_TO_DEVICE = 0, CW_FROM_DEVICE = 1 }; /* MemcpyStaged.direction */
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,74 @@
+/* cuMemset*: one operation; asynchronous with respect to the host in all forms, as for device memory on a real driver. */
+#include "memory/memory.h"
+
+struct fill {
+	CUdeviceptr dst;
+	uint64_t pitch, width, height; /* width in elements */
+	uint32_t value, element;       /* element: 1, 2 or 4 bytes */
+};
+
+/* Bytes from dst to the end of the last row, or CUDA_ERROR_INVALID_VALUE. */
+static CUresult extent(const struct fill *f, uint64_t *bytes)
+{
+	uint64_t row, rest;
+	if (f->dst % f->element != 0 || __builtin_mul_overflow(f->width, f->element, &row))
+		return CUDA_ERROR_INVALID_VALUE;
+	*bytes = row;
+	if (f->height <= 1)
+		return CUDA_SUCCESS;
+	if (f->pitch < row || f->pitch % f->element != 0 || __builtin_mul_overflow(f->pitch, f->height - 1, &rest) ||
+	    __builtin_add_overflow(rest, row, bytes))
+		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
+}
+
+static CUresult fill(const struct fill *f, CUstream stream, int ptds, int wait)
+{
+	struct cw_ctx *c;
+	struct cw_side s;
+	uint64_t bytes;
+	uint32_t id;
+	CUresult res = cw_ctx_current(&c);
+	if (res == 0)
+		res = cw_stream_id(stream, ptds, &id);
+	if (res == 0)
+		res = extent(f, &bytes);
+	if (res != 0)
+		return res;
+	if (f->width == 0 || f->height == 0)
+		return CUDA_SUCCESS;
+	res = cw_side_device(f->dst, bytes, &s);
+	if (res == 0)
+		res = cwop_Memset(s.addr, f->height > 1 ? f->pitch : 0, f->value, f->element, f->width, f->height, id);
+	/* On pinned memory the synchronous form is synchronous (CUDA driver API, "API synchronization behavior"). */
+	if (res == 0 && wait && !s.device)
+		return cwop_StreamSynchronize(id);
+	return cw_settle(res, id);
+}
+
+#define LINEAR(name, type, bytes)                                                                                     \
+	CUresult cwi_cuMemset##name##_v2(int ptds, CUdeviceptr dst, type value, size_t n)                             \
+	{                                                                                                             \
+		return fill(&(struct fill){dst, 0, n, 1, value, bytes}, NULL, ptds, 1);                               \
+	}                                                                                                             \
+	CUresult cwi_cuMemset##name##Async(int ptds, CUdeviceptr dst, type value, size_t n, CUstream stream)          \
+	{                                                                                                             \
+		return fill(&(struct fill){dst, 0, n, 1, value, bytes}, stream, ptds, 0);                             \
+	}
+#define PITCHED(name, type, bytes)                                                                                    \
+	CUresult cwi_cuMemset##name##_v2(int ptds, CUdeviceptr dst, size_t pitch, type value, size_t width, size_t height) \
+	{                                                                                                             \
+		return fill(&(struct fill){dst, pitch, width, height, value, bytes}, NULL, ptds, 1);                  \
+	}                                                                                                             \
+	CUresult cwi_cuMemset##name##Async(int ptds, CUdeviceptr dst, size_t pitch, type value, size_t width,         \
+					   size_t height, CUstream stream)                                            \
+	{                                                                                                             \
+		return fill(&(struct fill){dst, pitch, width, height, value, bytes}, stream, ptds, 0);                \
+	}
+
+LINEAR(D8, unsigned char, 1)
+LINEAR(D16, unsigned short, 2)
+LINEAR(D32, unsigned int, 4)
+PITCHED(D2D8, unsigned char, 1)
+PITCHED(D2D16, unsigned short, 2)
+PITCHED(D2D32, unsigned int, 4)

@@ -1,0 +1,66 @@
+/* Which memory a pointer names: the decision that every copy begins with. */
+#include <string.h>
+
+#include "memory/memory.h"
+
+/* Memory that the map does not know may be a module's global: the worker's driver knows. Its extent is remembered. */
+static int ask_worker(uint64_t ptr, struct cw_range *r)
+{
+	uint64_t type = 0, base = 0, size = 0;
+	if (cwop_PointerGetAttribute(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr, &type) != 0 || (uint32_t)type != CU_MEMORYTYPE_DEVICE)
+		return 0;
+	if (cwop_PointerGetAttribute(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, ptr, &base) != 0 ||
+	    cwop_PointerGetAttribute(CU_POINTER_ATTRIBUTE_RANGE_SIZE, ptr, &size) != 0 || size == 0 || base > ptr ||
+	    ptr - base >= size)
+		return 0;
+	cw_memory_note_global(base, size);
+	*r = (struct cw_range){.base = base, .size = size, .kind = CW_RANGE_FOREIGN, .dev = base};
+	return 1;
+}
+
+static int is_device(const struct cw_range *r) { return r->kind == CW_RANGE_DEVICE || r->kind == CW_RANGE_FOREIGN; }
+
+static int fits(const struct cw_range *r, uint64_t ptr, uint64_t size) { return size <= r->size - (ptr - r->base); }
+
+static void from_range(const struct cw_range *r, uint64_t ptr, struct cw_side *out)
+{
+	out->device = (uint8_t)is_device(r);
+	out->worker = out->device || r->dev != 0;
+	out->addr = out->worker ? r->dev + (ptr - r->base) : ptr;
+}
+
+CUresult cw_side_device(CUdeviceptr ptr, uint64_t size, struct cw_side *out)
+{
+	struct cw_range r;
+	if (!cw_range_find(ptr, &r) && !ask_worker(ptr, &r))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!fits(&r, ptr, size))
+		return CUDA_ERROR_INVALID_VALUE;
+	from_range(&r, ptr, out);
+	/* Pinned memory's device address is its own address, so it may stand here; memory that the device cannot reach may not. */
+	return out->worker ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cw_side_host(const void *p, uint64_t size, struct cw_side *out)
+{
+	uint64_t ptr = (uintptr_t)p;
+	struct cw_range r;
+	*out = (struct cw_side){.addr = ptr};
+	if (ptr == 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	/* A copy that begins in pinned memory and runs past its end is an ordinary one, as far as the memory exists. */
+	if (cw_range_find(ptr, &r) && (is_device(&r) || fits(&r, ptr, size))) {
+		if (is_device(&r) && !fits(&r, ptr, size))
+			return CUDA_ERROR_INVALID_VALUE;
+		from_range(&r, ptr, out);
+	}
+	return CUDA_SUCCESS;
+}
+
+CUresult cw_side_any(uint64_t ptr, uint64_t size, struct cw_side *out)
+{
+	struct cw_range r;
+	if (cw_range_find(ptr, &r))
+		return is_device(&r) ? cw_side_device(ptr, size, out) : cw_side_host((void *)(uintptr_t)ptr, size, out);
+	return cw_side_host((void *)(uintptr_t)ptr, size, out);
+}
