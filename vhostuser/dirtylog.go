@@ -16,6 +16,24 @@ func (m *Memory) MarkDirty(gpa, size uint64) {
 // Logging says whether the front end collects dirty pages (VHOST_F_LOG_ALL): a migration probably started.
 func (m *Memory) Logging() bool { return m.logging.Load() }
 
+// StartLog marks pages in the bitmap that fd holds at offset, until StopLog. fd stays the caller's. Servers do this
+// themselves: it is for users without one.
+func (m *Memory) StartLog(fd int, size, offset uint64) error {
+	l, err := mapDirtyLog(fd, size, offset)
+	if err != nil {
+		return err
+	}
+	m.setLog(l)
+	m.logging.Store(true)
+	return nil
+}
+
+// StopLog ends StartLog.
+func (m *Memory) StopLog() {
+	m.logging.Store(false)
+	m.setLog(nil)
+}
+
 // setLog replaces the log; nil removes it.
 func (m *Memory) setLog(l *dirtyLog) {
 	m.logMu.Lock()

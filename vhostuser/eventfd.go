@@ -31,6 +31,15 @@ func newEventFD(fd int, name string) (*EventFD, error) {
 	return &EventFD{f: os.NewFile(uintptr(fd), name)}, nil
 }
 
+// DupEventFD makes an EventFD of a duplicate of fd, for users without a Server.
+func DupEventFD(fd int, name string) (*EventFD, error) {
+	d, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, fmt.Errorf("%s eventfd: %w", name, err)
+	}
+	return newEventFD(d, name)
+}
+
 // Wait blocks until the other side signals. It fails with os.ErrDeadlineExceeded after Interrupt and with
 // os.ErrClosed after Close.
 func (e *EventFD) Wait() error {

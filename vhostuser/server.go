@@ -65,7 +65,7 @@ func (s *Server) Serve(ctx context.Context, ln *net.UnixListener) error {
 	stop := context.AfterFunc(ctx, func() { _ = ln.Close() })
 	defer stop()
 	defer ln.Close()
-	ctx, cancel := context.WithCancel(ctx)
+	conns, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
@@ -82,7 +82,7 @@ func (s *Server) Serve(ctx context.Context, ln *net.UnixListener) error {
 		default:
 			return fmt.Errorf("accept a vhost-user front end: %w", err)
 		}
-		c := s.admit(ctx, sock)
+		c := s.admit(conns, sock)
 		if c == nil {
 			s.log.Warn("front end refused: another one is connected")
 			_ = sock.Close()
@@ -91,7 +91,7 @@ func (s *Server) Serve(ctx context.Context, ln *net.UnixListener) error {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			c.routine(ctx)
+			c.routine(conns)
 		}()
 	}
 }

@@ -1,0 +1,432 @@
+package vhostuser_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"causeway/vhostuser"
+	"causeway/vhostuser/vhosttest"
+)
+
+// fakeDevice records what the server does to it.
+type fakeDevice struct {
+	mu      sync.Mutex
+	calls   []string
+	configs map[int]vhostuser.QueueConfig
+	next    uint16 // answer of StopQueue
+	refuse  error  // answer of StartQueue
+}
+
+func (d *fakeDevice) add(format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls = append(d.calls, fmt.Sprintf(format, args...))
+}
+
+// take returns the calls since the last take.
+func (d *fakeDevice) take() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := strings.Join(d.calls, " ")
+	d.calls = nil
+	return s
+}
+
+func (d *fakeDevice) config(i int) vhostuser.QueueConfig {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.configs[i]
+}
+
+func (d *fakeDevice) set(i int, c vhostuser.QueueConfig) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.configs == nil {
+		d.configs = map[int]vhostuser.QueueConfig{}
+	}
+	d.configs[i] = c
+}
+
+func (d *fakeDevice) Queues() int { return 3 }
+func (d *fakeDevice) StartQueue(i int, c vhostuser.QueueConfig) error {
+	if d.refuse != nil {
+		return d.refuse
+	}
+	d.set(i, c)
+	d.add("start%d", i)
+	return nil
+}
+func (d *fakeDevice) UpdateQueue(i int, c vhostuser.QueueConfig) {
+	d.set(i, c)
+	d.add("update%d", i)
+}
+func (d *fakeDevice) StopQueue(i int) uint16 {
+	d.add("stop%d", i)
+	return d.next
+}
+func (d *fakeDevice) Reset()      { d.add("reset") }
+func (d *fakeDevice) Disconnect() { d.add("disconnect") }
+
+// migratable adds a StateHandler.
+type migratable struct {
+	fakeDevice
+	state  []byte
+	loaded []byte
+	err    error
+}
+
+func (d *migratable) Save(w io.Writer) error {
+	if d.err != nil {
+		return d.err
+	}
+	_, err := w.Write(d.state)
+	return err
+}
+
+func (d *migratable) Load(r io.Reader) (err error) {
+	d.loaded, err = io.ReadAll(r)
+	if d.err != nil {
+		return d.err
+	}
+	return err
+}
+
+type bench struct {
+	t    *testing.T
+	sock string
+	mem  *vhostuser.Memory
+}
+
+// serve starts a server for dev. After the test nothing of it may remain.
+func serve(t *testing.T, dev vhostuser.Device) *bench {
+	t.Helper()
+	checkLeaks(t)
+	b := &bench{t, filepath.Join(t.TempDir(), "s"), vhostuser.NewMemory()}
+	ln, err := vhostuser.Listen(b.sock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := vhostuser.NewServer(b.mem, dev, vhostuser.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(ctx, ln) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return b
+}
+
+func (b *bench) dial() *vhosttest.Frontend {
+	b.t.Helper()
+	f, err := vhosttest.Dial(b.sock)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(f.Close)
+	return f
+}
+
+// connect dials and shakes hands.
+func (b *bench) connect() *vhosttest.Frontend {
+	b.t.Helper()
+	f := b.dial()
+	if err := f.Handshake(); err != nil {
+		b.t.Fatal(err)
+	}
+	return f
+}
+
+func ram(t *testing.T, gpa, size uint64) *vhosttest.Memory {
+	t.Helper()
+	m, err := vhosttest.NewMemory(gpa, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	return m
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits for a condition that another goroutine brings about.
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); !cond(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("did not happen: %s", what)
+		}
+	}
+}
+
+func openFDs(t *testing.T) int {
+	d, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(d)
+}
+
+func mappings(t *testing.T) int {
+	b, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(b), "guest-ram") + strings.Count(string(b), "dirty-log")
+}
+
+// checkLeaks compares goroutines, descriptors and mappings of guest memory before and after the test.
+func checkLeaks(t *testing.T) {
+	t.Helper()
+	openFDs(t) // the first use opens the poller
+	g, fds, maps := runtime.NumGoroutine(), openFDs(t), mappings(t)
+	t.Cleanup(func() {
+		eventuallyLeakFree(t, g, fds, maps)
+	})
+}
+
+func eventuallyLeakFree(t *testing.T, g, fds, maps int) {
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+		ng, nf, nm := runtime.NumGoroutine(), openFDs(t), mappings(t)
+		if ng <= g && nf <= fds && nm <= maps {
+			return
+		}
+		if time.Now().After(end) {
+			t.Errorf("leak: goroutines %d -> %d, descriptors %d -> %d, mappings %d -> %d", g, ng, fds, nf, maps, nm)
+			return
+		}
+	}
+}
+
+func TestAcceptsAgain(t *testing.T) {
+	dev := &fakeDevice{}
+	b := serve(t, dev)
+	for i := 0; i < 3; i++ {
+		f := b.connect()
+		m := ram(t, 0, 1<<20)
+		must(t, f.AddMemory(m))
+		if n := len(b.mem.Regions()); n != 1 {
+			t.Fatalf("%d regions", n)
+		}
+		f.Close()
+		eventually(t, "disconnect", func() bool { return strings.HasSuffix(dev.take(), "disconnect") })
+		eventually(t, "memory gone", func() bool { return len(b.mem.Regions()) == 0 })
+	}
+}
+
+func TestOneFrontEndAtATime(t *testing.T) {
+	b := serve(t, &fakeDevice{})
+	first := b.connect()
+	second := b.dial()
+	if _, err := second.GetU64(vhostuser.GetFeatures, nil); err == nil {
+		t.Error("a second front end was served")
+	}
+	if _, err := first.GetU64(vhostuser.GetFeatures, nil); err != nil {
+		t.Errorf("the first front end lost its connection: %v", err)
+	}
+}
+
+func TestListenReplacesStaleSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	ln, err := vhostuser.Listen(path)
+	must(t, err)
+	if _, err := vhostuser.Listen(path); err == nil {
+		t.Error("a socket in use was taken over")
+	}
+	ln.SetUnlinkOnClose(false)
+	ln.Close()
+	ln, err = vhostuser.Listen(path)
+	must(t, err)
+	ln.Close()
+	must(t, os.WriteFile(path, nil, 0o600))
+	if _, err := vhostuser.Listen(path); err == nil {
+		t.Error("an ordinary file was replaced")
+	}
+}
+
+func TestServeEndsWithContext(t *testing.T) {
+	ln, err := vhostuser.Listen(filepath.Join(t.TempDir(), "s"))
+	must(t, err)
+	ln.Close()
+	if err := vhostuser.NewServer(vhostuser.NewMemory(), &fakeDevice{}, vhostuser.Options{}).Serve(context.Background(), ln); err == nil {
+		t.Error("Serve on a closed listener returned nil")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	ln, err = vhostuser.Listen(filepath.Join(t.TempDir(), "s"))
+	must(t, err)
+	if err := vhostuser.NewServer(vhostuser.NewMemory(), &fakeDevice{}, vhostuser.Options{}).Serve(ctx, ln); err != nil {
+		t.Errorf("Serve = %v", err)
+	}
+}
+
+func TestRingLifecycle(t *testing.T) {
+	dev := &fakeDevice{next: 77}
+	b := serve(t, dev)
+	f := b.connect()
+	if got := dev.take(); got != "reset" {
+		t.Errorf("handshake called %q", got)
+	}
+	m := ram(t, 0x10_0000, 1<<20)
+	must(t, f.AddMemory(m))
+	r := &vhosttest.Ring{Size: 64, Desc: 0x10_0000, Avail: 0x10_1000, Used: 0x10_2000}
+	must(t, f.StartRing(m, 1, r, 5))
+	if got := dev.take(); got != "start1" {
+		t.Errorf("ring start called %q", got)
+	}
+	c := dev.config(1)
+	if c.Size != 64 || c.Desc != r.Desc || c.Avail != r.Avail || c.Used != r.Used || c.Base != 5 || !c.EventIdx || !c.IndirectDesc || c.LogUsed {
+		t.Errorf("config %+v", c)
+	}
+	// Both directions of notification; QEMU's eventfd stays non-blocking.
+	r.Kick.Signal()
+	must(t, c.Kick.Wait())
+	c.Call.Signal()
+	if !r.Call.Wait(time.Second) {
+		t.Error("the call did not arrive")
+	}
+	if !r.Kick.NonBlocking() || !r.Call.NonBlocking() {
+		t.Error("an eventfd of the front end became blocking")
+	}
+	// A migration starts: features and addresses with the log flag, while the ring runs.
+	must(t, f.SetFeatures(vhostuser.Features))
+	addr := append(vhosttest.U32s(1, 1), vhosttest.U64(m.UserOf(r.Desc), m.UserOf(r.Used), m.UserOf(r.Avail), 0x10_2000)...)
+	must(t, f.Set(vhostuser.SetVringAddr, addr))
+	if got := dev.take(); got != "update1 update1" {
+		t.Errorf("log start called %q", got)
+	}
+	if c := dev.config(1); !c.LogUsed || c.LogAddr != 0x10_2000 || !b.mem.Logging() {
+		t.Errorf("config %+v", c)
+	}
+	base, err := f.StopRing(1)
+	must(t, err)
+	if base != 77 {
+		t.Errorf("GET_VRING_BASE = %d", base)
+	}
+	if got := dev.take(); got != "stop1" {
+		t.Errorf("ring stop called %q", got)
+	}
+	// A ring that never ran has a base too.
+	if base, err := f.StopRing(2); err != nil || base != 0 {
+		t.Errorf("GET_VRING_BASE of an idle ring = %d, %v", base, err)
+	}
+	must(t, f.StartRing(m, 1, r, 77))
+	must(t, f.Set(vhostuser.ResetDevice, nil))
+	if got := dev.take(); got != "start1 stop1 reset" {
+		t.Errorf("reset called %q", got)
+	}
+}
+
+func TestRingThatCannotStart(t *testing.T) {
+	dev := &fakeDevice{refuse: errors.New("misaligned")}
+	b := serve(t, dev)
+	f := b.connect()
+	m := ram(t, 0, 1<<20)
+	must(t, f.AddMemory(m))
+	r := &vhosttest.Ring{Size: 64, Desc: 0, Avail: 0x1000, Used: 0x2000}
+	if err := f.StartRing(m, 0, r, 0); !errors.Is(err, vhosttest.ErrRefused) {
+		t.Errorf("start = %v", err)
+	}
+	// Without an acknowledgement to carry the news, the connection survives: it is the guest's mistake.
+	must(t, f.Send(vhostuser.SetVringEnable, 0, vhosttest.U32s(0, 1)))
+	if _, err := f.GetU64(vhostuser.GetFeatures, nil); err != nil {
+		t.Errorf("the connection ended: %v", err)
+	}
+}
+
+func TestDeviceState(t *testing.T) {
+	big := make([]byte, 3<<20)
+	for i := range big {
+		big[i] = byte(i * 7)
+	}
+	dev := &migratable{state: big}
+	b := serve(t, dev)
+	f := b.connect()
+	save := func() ([]byte, uint64, uint64) {
+		r, w, err := os.Pipe()
+		must(t, err)
+		defer r.Close()
+		p, err := f.GetU64(vhostuser.SetDeviceStateFD, vhosttest.U32s(0, 0), int(w.Fd()))
+		must(t, err)
+		w.Close()
+		got, err := io.ReadAll(r)
+		must(t, err)
+		c, err := f.GetU64(vhostuser.CheckDeviceState, nil)
+		must(t, err)
+		return got, p, c
+	}
+	// The reply comes although nobody reads the pipe yet: 3 MiB do not fit in it.
+	if got, p, c := save(); string(got) != string(big) || p != 1<<8 || c != 0 {
+		t.Errorf("saved %d bytes, replies %#x and %d", len(got), p, c)
+	}
+	load := func(data []byte) uint64 {
+		r, w, err := os.Pipe()
+		must(t, err)
+		p, err := f.GetU64(vhostuser.SetDeviceStateFD, vhosttest.U32s(1, 0), int(r.Fd()))
+		must(t, err)
+		if p != 1<<8 {
+			t.Errorf("load replied %#x", p)
+		}
+		r.Close()
+		_, err = w.Write(data)
+		must(t, err)
+		w.Close()
+		c, err := f.GetU64(vhostuser.CheckDeviceState, nil)
+		must(t, err)
+		return c
+	}
+	if c := load(big); c != 0 || string(dev.loaded) != string(big) {
+		t.Errorf("loaded %d bytes, check %d", len(dev.loaded), c)
+	}
+	dev.err = errors.New("corrupt")
+	if c := load([]byte("x")); c == 0 {
+		t.Error("a failed load was reported as success")
+	}
+	if _, _, c := save(); c == 0 {
+		t.Error("a failed save was reported as success")
+	}
+	if c, err := f.GetU64(vhostuser.CheckDeviceState, nil); err != nil || c == 0 {
+		t.Errorf("check without a transfer = %d, %v", c, err)
+	}
+	r, w, err := os.Pipe()
+	must(t, err)
+	defer r.Close()
+	defer w.Close()
+	for _, bad := range [][]byte{vhosttest.U32s(2, 0), vhosttest.U32s(0, 1)} {
+		if p, err := f.GetU64(vhostuser.SetDeviceStateFD, bad, int(w.Fd())); err != nil || p&0xff == 0 {
+			t.Errorf("transfer % x = %#x, %v", bad, p, err)
+		}
+	}
+	// A transfer that nobody ends is aborted with the connection.
+	if _, err := f.GetU64(vhostuser.SetDeviceStateFD, vhosttest.U32s(1, 0), int(r.Fd())); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDeviceStateUnsupported(t *testing.T) {
+	f := serve(t, &fakeDevice{}).connect()
+	r, w, err := os.Pipe()
+	must(t, err)
+	defer r.Close()
+	defer w.Close()
+	if p, err := f.GetU64(vhostuser.SetDeviceStateFD, vhosttest.U32s(0, 0), int(w.Fd())); err != nil || p&0xff == 0 {
+		t.Errorf("device state of a device without = %#x, %v", p, err)
+	}
+}
