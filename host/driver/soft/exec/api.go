@@ -1,9 +1,6 @@
 package exec
 
 import (
-	"context"
-	"errors"
-
 	"causeway/host/driver/soft/ptx"
 )
 
@@ -72,37 +69,6 @@ type Stats struct {
 	LaneInstructions uint64 // the same times active lanes
 }
 
-// Module is a loaded module.
-type Module struct {
-	src     *ptx.Module
-	globals []Global
-	kernels []*Kernel
-}
-
-// Kernel is an entry function.
-type Kernel struct {
-	name   string
-	params []Param
-	attrs  Attributes
-	bytes  uint64
-}
-
-// Load lowers m and places its variables. Instructions exec lacks do not fail
-// Load; they fail the Launch of kernels that can reach them.
-func Load(m *ptx.Module, alloc AllocFunc) (*Module, error) {
-	return nil, errors.New("exec: not implemented")
-}
-
-// Kernel returns the named kernel.
-func (m *Module) Kernel(name string) (*Kernel, bool) {
-	for _, k := range m.kernels {
-		if k.name == name {
-			return k, true
-		}
-	}
-	return nil, false
-}
-
 // Kernels returns all kernels in source order.
 func (m *Module) Kernels() []*Kernel { return m.kernels }
 
@@ -120,12 +86,3 @@ func (k *Kernel) ParamBytes() uint64 { return k.bytes }
 
 // Attributes returns the kernel's attributes.
 func (k *Kernel) Attributes() Attributes { return k.attrs }
-
-// Launch runs the kernel and returns when all blocks ended or one faulted.
-// Errors: *Fault for what the kernel did, *UnsupportedError for an instruction
-// that exec lacks, *ConfigError for a bad Config, and a Fault of kind Cancelled
-// (which wraps ctx's error) when ctx ended first. Memory written before an
-// error stays written.
-func (k *Kernel) Launch(ctx context.Context, c Config) error {
-	return errors.New("exec: not implemented")
-}

@@ -1,5 +1,7 @@
 package ptx
 
+import "strings"
+
 // Version is the ISA version of the .version directive.
 type Version struct{ Major, Minor int }
 
@@ -134,4 +136,12 @@ type Operand struct {
 	Name  string
 	Var   *Var
 	Elems []Operand
+}
+
+// String is the opcode with its modifiers, as in "ld.global.u32".
+func (in *Instr) String() string {
+	if len(in.Mods) == 0 {
+		return in.Op
+	}
+	return in.Op + "." + strings.Join(in.Mods, ".")
 }

@@ -1,0 +1,91 @@
+package exec
+
+import (
+	"strings"
+)
+
+// builtinFor returns the implementation of a function that the device runtime
+// provides, or nil. Builtins run for the active lanes at a call.
+func builtinFor(name string) func(w *warp, s *callSite) {
+	switch name {
+	case "vprintf":
+		return builtinVprintf
+	case "__assertfail":
+		return builtinAssert
+	}
+	return nil
+}
+
+// Bounds of what a kernel may make the host format.
+const (
+	maxFormat   = 16 << 10
+	maxArgument = 1 << 10
+)
+
+// arg reads argument i of a lane.
+func (w *warp) arg(s *callSite, i, lane int) uint64 {
+	if i >= len(s.args) {
+		return 0
+	}
+	a := &s.args[i]
+	if a.reg >= 0 {
+		return w.r[a.reg][lane]
+	}
+	at := uint64(lane)*w.localCap + w.fr.base + a.off
+	return getBytes(w.local[at : at+min(a.size, 8)])
+}
+
+// result writes the return value of a lane.
+func (w *warp) result(s *callSite, lane int, v uint64) {
+	if len(s.rets) == 0 {
+		return
+	}
+	a := &s.rets[0]
+	if a.reg >= 0 {
+		w.r[a.reg][lane] = v
+		return
+	}
+	at := uint64(lane)*w.localCap + w.fr.base + a.off
+	putBytes(w.local[at:at+a.size], v)
+}
+
+// builtinVprintf is int vprintf(const char *format, void *args). It returns
+// the number of arguments, as CUDA does.
+func builtinVprintf(w *warp, s *callSite) {
+	for _, l := range w.act {
+		lane := int(l & 31)
+		format, ok := w.readString(lane, w.arg(s, 0, lane), maxFormat)
+		if !ok {
+			w.faultLine(s.line, IllegalAddress, "format of printf")
+		}
+		n, size := printfArgs(format)
+		var args []byte
+		if size > 0 {
+			if args, ok = w.readMemory(lane, w.arg(s, 1, lane), size); !ok {
+				w.faultLine(s.line, IllegalAddress, "arguments of printf")
+			}
+		}
+		if out := w.blk.launch.config.Printf; out != nil {
+			out(FormatPrintf(format, args, func(addr uint64) (string, bool) { return w.readString(lane, addr, maxArgument) }))
+		}
+		w.result(s, lane, uint64(n))
+	}
+}
+
+// builtinAssert is __assertfail(message, file, line, function, charsize). The
+// text is what cuda-gdb and the runtime print.
+func builtinAssert(w *warp, s *callSite) {
+	lane := firstLane(w.mask)
+	text := func(i int) string {
+		v, ok := w.readString(lane, w.arg(s, i, lane), maxArgument)
+		if !ok {
+			return "?"
+		}
+		return strings.ToValidUTF8(v, "?")
+	}
+	line := uint32(w.arg(s, 2, lane))
+	f := w.newFault(Assert, lane)
+	f.Line = int(s.line)
+	f.Msg = text(1) + ":" + itoa(line) + ": " + text(3) + ": block: " + triple(f.Block) + ", thread: " + triple(f.Thread) + " Assertion `" + text(0) + "` failed."
+	panic(f)
+}

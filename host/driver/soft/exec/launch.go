@@ -1,0 +1,260 @@
+package exec
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Limits of a launch, as of current devices.
+const (
+	maxThreads = 1024
+	maxShared  = 256 << 10 // bytes per block, above what any device grants
+	maxStack   = 512 << 10
+)
+
+// resident is how many blocks a worker keeps started, without being asked to
+// make all resident, when a block does not get on: it may wait for another.
+const (
+	resident = 16
+	restless = 256 // slices without an end before another block is started
+)
+
+// launch is one running grid. Everything but the counters is constant.
+type launch struct {
+	kernel  *Kernel
+	config  *Config
+	threads int
+	blocks  uint64
+	cores   int
+	stack   uint64
+	shared  uint64
+	static  uint64
+	began   time.Time
+	next    atomic.Uint64 // block to start
+	stop    atomic.Bool
+
+	mu    sync.Mutex
+	err   error
+	stats Stats
+}
+
+// Launch runs the kernel and returns when all blocks ended or one faulted.
+// Errors: *Fault for what the kernel did, *UnsupportedError for an instruction
+// that exec lacks, *ConfigError for a bad Config, and a Fault of kind Cancelled
+// (which wraps ctx's error) when ctx ended first. Memory written before an
+// error stays written.
+func (k *Kernel) Launch(ctx context.Context, c Config) error {
+	l, err := k.prepare(&c)
+	if err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return &Fault{Kind: Cancelled, Err: err}
+	}
+	unhook := context.AfterFunc(ctx, func() {
+		l.fail(&Fault{Kind: Cancelled, Err: ctx.Err()})
+	})
+	defer unhook()
+	var wg sync.WaitGroup
+	for i := range l.cores {
+		wg.Go(func() { l.work(i) })
+	}
+	wg.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.Stats != nil {
+		*c.Stats = l.stats
+	}
+	return l.err
+}
+
+func (k *Kernel) prepare(c *Config) (*launch, error) {
+	if k.err != nil {
+		return nil, k.err
+	}
+	bad := func(format string, args ...any) (*launch, error) {
+		return nil, &ConfigError{k.name + ": " + fmt.Sprintf(format, args...)}
+	}
+	g, b := c.Grid, c.Block
+	if g[0] == 0 || g[1] == 0 || g[2] == 0 || b[0] == 0 || b[1] == 0 || b[2] == 0 {
+		return bad("empty grid %v or block %v", g, b)
+	}
+	if g[0] > 1<<31-1 || g[1] > 65535 || g[2] > 65535 {
+		return bad("grid %v is too large", g)
+	}
+	if b[0] > 1024 || b[1] > 1024 || b[2] > 64 || b[0]*b[1]*b[2] > k.attrs.MaxThreadsPerBlock {
+		return bad("block %v has more than %d threads", b, k.attrs.MaxThreadsPerBlock)
+	}
+	if r := k.attrs.RequiredBlock; r != [3]uint32{} && r != b {
+		return bad("block %v, but the kernel requires %v", b, r)
+	}
+	if uint64(len(c.Params)) < k.bytes {
+		return bad("%d bytes of parameters, but the kernel takes %d", len(c.Params), k.bytes)
+	}
+	if c.Space == nil {
+		return bad("no address space")
+	}
+	l := &launch{kernel: k, config: c, threads: int(b[0] * b[1] * b[2]), began: time.Now()}
+	l.blocks = uint64(g[0]) * uint64(g[1]) * uint64(g[2])
+	l.static = k.dynamicAt
+	if c.DynShared == 0 {
+		l.static = k.sharedSize
+	}
+	l.shared = l.static + uint64(c.DynShared)
+	if l.shared > maxShared {
+		return bad("%d bytes of shared memory are more than %d", l.shared, maxShared)
+	}
+	l.stack = min(c.StackBytes, maxStack)
+	if l.stack == 0 {
+		l.stack = maxStack
+	}
+	l.stack = (max(l.stack, k.code.frame) + 15) &^ 15
+	l.cores = c.Cores
+	if l.cores <= 0 {
+		l.cores = runtime.GOMAXPROCS(0)
+	}
+	l.cores = int(min(uint64(l.cores), l.blocks))
+	return l, nil
+}
+
+// fail records the first error and stops the workers.
+func (l *launch) fail(err error) {
+	l.mu.Lock()
+	if l.err == nil {
+		l.err = err
+	}
+	l.mu.Unlock()
+	l.stop.Store(true)
+}
+
+// work runs blocks until none is left.
+func (l *launch) work(worker int) {
+	// A device allocation may be unmapped under a running kernel.
+	old := debug.SetPanicOnFault(true)
+	defer debug.SetPanicOnFault(old)
+	p := &pool{l: l, worker: worker}
+	defer p.finish()
+	defer func() {
+		if r := recover(); r != nil {
+			l.fail(p.asError(r))
+		}
+	}()
+	if l.config.Cooperative {
+		for n := uint64(worker); n < l.blocks; n += uint64(l.cores) {
+			p.start(n)
+		}
+		p.drain()
+		return
+	}
+	for !l.stop.Load() {
+		n := l.next.Add(1) - 1
+		if n >= l.blocks {
+			break
+		}
+		p.start(n)
+		p.drainTo(resident)
+	}
+	p.drain()
+}
+
+// pool is a worker's blocks: those running and one finished for reuse.
+type pool struct {
+	l       *launch
+	worker  int
+	running []*blockRun
+	spare   *blockRun
+	current *blockRun
+	stats   Stats
+}
+
+func (p *pool) start(n uint64) {
+	b := p.spare
+	p.spare = nil
+	if b == nil {
+		b = &blockRun{launch: p.l, worker: p.worker, shared: make([]byte, p.l.shared)}
+		for i := 0; i*32 < p.l.threads; i++ {
+			b.warps = append(b.warps, &warp{blk: b, index: i, pool: map[*code][]*frame{}})
+		}
+	} else {
+		clear(b.shared)
+	}
+	p.current = b
+	b.start(n)
+	p.running = append(p.running, b)
+}
+
+// drainTo runs the started blocks until all ended, or until they make no end
+// and fewer than limit are started.
+func (p *pool) drainTo(limit int) {
+	for steps := 0; len(p.running) > 0; {
+		for i := 0; i < len(p.running); {
+			if p.l.stop.Load() {
+				return
+			}
+			b := p.running[i]
+			p.current = b
+			done, _ := b.step()
+			if done {
+				p.running = append(p.running[:i], p.running[i+1:]...)
+				p.retire(b)
+				steps = 0
+				continue
+			}
+			i++
+		}
+		steps++
+		if steps > restless && len(p.running) < limit && p.l.next.Load() < p.l.blocks {
+			return
+		}
+		if steps > restless {
+			runtime.Gosched()
+		}
+	}
+}
+
+func (p *pool) drain() { p.drainTo(0) }
+
+func (p *pool) retire(b *blockRun) {
+	p.count(b)
+	p.spare = b
+}
+
+func (p *pool) count(b *blockRun) {
+	for _, w := range b.warps {
+		p.stats.WarpInstructions += w.instrs
+		p.stats.LaneInstructions += w.laneInstrs
+		w.instrs, w.laneInstrs = 0, 0
+	}
+}
+
+func (p *pool) finish() {
+	for _, b := range p.running {
+		p.count(b)
+	}
+	p.l.mu.Lock()
+	p.l.stats.WarpInstructions += p.stats.WarpInstructions
+	p.l.stats.LaneInstructions += p.stats.LaneInstructions
+	p.l.mu.Unlock()
+}
+
+// asError turns what a worker panicked with into the launch's error. Anything
+// that is no fault of the kernel is a bug of ours and goes on.
+func (p *pool) asError(r any) error {
+	switch e := r.(type) {
+	case *Fault:
+		return e
+	case *UnsupportedError:
+		return e
+	case interface {
+		error
+		Addr() uintptr
+	}: // a memory fault of the process: an allocation vanished
+		return &Fault{Kind: IllegalAddress, Address: uint64(e.Addr()), Msg: "memory freed while in use"}
+	}
+	panic(r)
+}

@@ -1,0 +1,328 @@
+package exec
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"causeway/host/driver/soft/ptx"
+)
+
+// Generic windows of memory that is no device allocation. They lie in the
+// non-canonical half of the address range, 4 GiB apart.
+const (
+	sharedWindow = 0xffff_0001_0000_0000
+	localWindow  = 0xffff_0002_0000_0000
+	paramWindow  = 0xffff_0003_0000_0000
+	windowSize   = 1 << 32
+)
+
+type integer interface {
+	uint8 | uint16 | uint32 | uint64 | int8 | int16 | int32 | int64
+}
+
+// memRange is checked memory: device addresses lo … lo+size-1 are at ptr.
+type memRange struct {
+	lo, size uint64
+	ptr      unsafe.Pointer
+	writable bool
+}
+
+func (w *warp) forgetRanges() {
+	w.rng = memRange{}
+	w.rngs = [4]memRange{}
+}
+
+func bytesRange(lo uint64, b []byte, writable bool) memRange {
+	return memRange{lo: lo, size: uint64(len(b)), ptr: unsafe.Pointer(unsafe.SliceData(b)), writable: writable}
+}
+
+// resolve checks one lane's access to global or generic memory beyond the
+// range seen last, and returns where the bytes are. It raises a fault if they
+// are nowhere.
+func (w *warp) resolve(o *op, lane int, addr, size uint64, write bool) unsafe.Pointer {
+	if addr&(size-1) != 0 {
+		w.faultAddress(MisalignedAddress, o, lane, o.x.space, addr, size, write)
+	}
+	if r := &w.rng; addr-r.lo < r.size && r.size-(addr-r.lo) >= size && (r.writable || !write) {
+		return unsafe.Add(r.ptr, addr-r.lo)
+	}
+	for i := range w.rngs {
+		r := &w.rngs[i]
+		if off := addr - r.lo; off < r.size && r.size-off >= size && (r.writable || !write) {
+			w.rng = *r
+			return unsafe.Add(r.ptr, off)
+		}
+	}
+	if addr-localWindow < windowSize {
+		return w.localPtr(o, lane, addr-localWindow, size, write)
+	}
+	r, ok := w.find(addr)
+	off := addr - r.lo
+	if !ok || off >= r.size || r.size-off < size || write && !r.writable {
+		w.faultAddress(IllegalAddress, o, lane, o.x.space, addr, size, write)
+	}
+	w.rng = r
+	w.rngs[w.rngNext&3] = r
+	w.rngNext++
+	return unsafe.Add(r.ptr, off)
+}
+
+// find asks the windows, then the address space.
+func (w *warp) find(addr uint64) (memRange, bool) {
+	switch {
+	case addr-sharedWindow < windowSize:
+		return bytesRange(sharedWindow, w.blk.shared, true), true
+	case addr-paramWindow < windowSize:
+		return bytesRange(paramWindow, w.blk.launch.config.Params, false), true
+	}
+	base, size, writable, ok := w.blk.launch.config.Space.Find(addr)
+	if !ok || base == 0 || addr < base || addr-base >= size {
+		return memRange{}, false
+	}
+	return memRange{lo: base, size: size, ptr: devicePtr(base), writable: writable}, true
+}
+
+// devicePtr turns the address of a live allocation into a pointer: device
+// memory is this process's memory, outside of the Go heap.
+func devicePtr(addr uint64) unsafe.Pointer { return unsafe.Add(unsafe.Pointer(nil), addr) }
+
+// localPtr checks an access to a thread's local memory.
+func (w *warp) localPtr(o *op, lane int, addr, size uint64, write bool) unsafe.Pointer {
+	top := w.fr.base + w.fr.code.frame
+	if addr&(size-1) != 0 {
+		w.faultAddress(MisalignedAddress, o, lane, ptx.LocalSpace, addr, size, write)
+	}
+	if addr >= top || top-addr < size {
+		w.faultAddress(IllegalAddress, o, lane, ptx.LocalSpace, addr, size, write)
+	}
+	return unsafe.Pointer(&w.local[uint64(lane)*w.localCap+addr])
+}
+
+// sharedPtr checks an access to shared memory at its own address.
+func (w *warp) sharedPtr(o *op, lane int, addr, size uint64, write bool) unsafe.Pointer {
+	s := w.blk.shared
+	if addr&(size-1) != 0 {
+		w.faultAddress(MisalignedAddress, o, lane, ptx.Shared, addr, size, write)
+	}
+	if n := uint64(len(s)); addr >= n || n-addr < size {
+		w.faultAddress(IllegalAddress, o, lane, ptx.Shared, addr, size, write)
+	}
+	return unsafe.Pointer(&s[addr])
+}
+
+// lanePtr is the access of one lane in o's space, at register a plus imm.
+func (w *warp) lanePtr(o *op, lane int, size uint64, write bool) unsafe.Pointer {
+	addr := w.r[o.a][lane&31] + o.imm
+	switch o.x.space {
+	case ptx.Shared:
+		return w.sharedPtr(o, lane, uint64(uint32(addr)), size, write)
+	case ptx.LocalSpace:
+		return w.localPtr(o, lane, uint64(uint32(addr)), size, write)
+	}
+	return w.resolve(o, lane, addr, size, write)
+}
+
+// opLdGlobal loads a T per lane from global or generic memory.
+func opLdGlobal[T integer](w *warp, o *op) {
+	var zero T
+	size := uint64(unsafe.Sizeof(zero))
+	d, a, off := &w.r[o.d], &w.r[o.a], o.imm
+	lo, n, ptr := w.rng.lo, w.rng.size, w.rng.ptr
+	for _, l := range w.act {
+		i := l & 31
+		addr := a[i] + off
+		at := addr - lo
+		if at >= n || n-at < size || at&(size-1) != 0 {
+			d[i] = uint64(*(*T)(w.resolve(o, int(i), addr, size, false)))
+			lo, n, ptr = w.rng.lo, w.rng.size, w.rng.ptr
+			continue
+		}
+		d[i] = uint64(*(*T)(unsafe.Add(ptr, at)))
+	}
+}
+
+// opStGlobal stores register b as a T per lane.
+func opStGlobal[T integer](w *warp, o *op) {
+	var zero T
+	size := uint64(unsafe.Sizeof(zero))
+	v, a, off := &w.r[o.b], &w.r[o.a], o.imm
+	lo, n, ptr := w.rng.lo, w.rng.size, w.rng.ptr
+	if !w.rng.writable {
+		n = 0
+	}
+	for _, l := range w.act {
+		i := l & 31
+		addr := a[i] + off
+		at := addr - lo
+		if at >= n || n-at < size || at&(size-1) != 0 {
+			*(*T)(w.resolve(o, int(i), addr, size, true)) = T(v[i])
+			lo, n, ptr = w.rng.lo, w.rng.size, w.rng.ptr
+			if !w.rng.writable {
+				n = 0
+			}
+			continue
+		}
+		*(*T)(unsafe.Add(ptr, at)) = T(v[i])
+	}
+}
+
+func opLdShared[T integer](w *warp, o *op) {
+	var zero T
+	size := uint64(unsafe.Sizeof(zero))
+	d, a, off := &w.r[o.d], &w.r[o.a], uint32(o.imm)
+	s := w.blk.shared
+	n := uint64(len(s))
+	ptr := unsafe.Pointer(unsafe.SliceData(s))
+	for _, l := range w.act {
+		i := l & 31
+		at := uint64(uint32(a[i]) + off)
+		if at+size > n || at&(size-1) != 0 {
+			w.sharedPtr(o, int(i), at, size, false)
+		}
+		d[i] = uint64(*(*T)(unsafe.Add(ptr, at)))
+	}
+}
+
+func opStShared[T integer](w *warp, o *op) {
+	var zero T
+	size := uint64(unsafe.Sizeof(zero))
+	v, a, off := &w.r[o.b], &w.r[o.a], uint32(o.imm)
+	s := w.blk.shared
+	n := uint64(len(s))
+	ptr := unsafe.Pointer(unsafe.SliceData(s))
+	for _, l := range w.act {
+		i := l & 31
+		at := uint64(uint32(a[i]) + off)
+		if at+size > n || at&(size-1) != 0 {
+			w.sharedPtr(o, int(i), at, size, true)
+		}
+		*(*T)(unsafe.Add(ptr, at)) = T(v[i])
+	}
+}
+
+// opLdAny loads a T in any space, with acquire order where the size allows.
+func opLdAny[T integer](w *warp, o *op) {
+	var zero T
+	size := uint64(unsafe.Sizeof(zero))
+	d := &w.r[o.d]
+	for _, l := range w.act {
+		p := w.lanePtr(o, int(l), size, false)
+		switch size {
+		case 4:
+			d[l&31] = uint64(T(atomic.LoadUint32((*uint32)(p))))
+		case 8:
+			d[l&31] = atomic.LoadUint64((*uint64)(p))
+		default:
+			d[l&31] = uint64(*(*T)(p))
+		}
+	}
+}
+
+// opStAny stores a T in any space, with release order where the size allows.
+func opStAny[T integer](w *warp, o *op) {
+	var zero T
+	size := uint64(unsafe.Sizeof(zero))
+	v := &w.r[o.b]
+	for _, l := range w.act {
+		p := w.lanePtr(o, int(l), size, true)
+		switch size {
+		case 4:
+			atomic.StoreUint32((*uint32)(p), uint32(v[l&31]))
+		case 8:
+			atomic.StoreUint64((*uint64)(p), v[l&31])
+		default:
+			*(*T)(p) = T(v[l&31])
+		}
+	}
+}
+
+// opLdVec loads several T per lane into the registers in vec.
+func opLdVec[T integer](w *warp, o *op) {
+	var zero T
+	size := unsafe.Sizeof(zero)
+	total := uint64(size) * uint64(len(o.x.vec))
+	for _, l := range w.act {
+		p := w.lanePtr(o, int(l), total, false)
+		for k, s := range o.x.vec {
+			if s >= 0 {
+				w.r[s][l&31] = uint64(*(*T)(unsafe.Add(p, uintptr(k)*size)))
+			}
+		}
+	}
+}
+
+func opStVec[T integer](w *warp, o *op) {
+	var zero T
+	size := unsafe.Sizeof(zero)
+	total := uint64(size) * uint64(len(o.x.vec))
+	for _, l := range w.act {
+		p := w.lanePtr(o, int(l), total, true)
+		for k, s := range o.x.vec {
+			*(*T)(unsafe.Add(p, uintptr(k)*size)) = T(w.r[s][l&31])
+		}
+	}
+}
+
+// opCopy copies o.x.size bytes from register b to register a, as cp.async
+// does; c, if not negative, holds how many of them to read, the rest is zero.
+func opCopy(w *warp, o *op) {
+	src := op{a: o.b, imm: o.x.srcOff, line: o.line, x: &opExtra{space: ptx.Global}}
+	for _, l := range w.act {
+		n := o.x.size
+		if o.c >= 0 {
+			n = min(n, uint64(uint32(w.r[o.c][l&31])))
+		}
+		to := unsafe.Slice((*byte)(w.lanePtr(o, int(l), o.x.size, true)), o.x.size)
+		if n > 0 {
+			copy(to, unsafe.Slice((*byte)(w.lanePtr(&src, int(l), o.x.size, false)), n))
+		}
+		clear(to[n:])
+	}
+}
+
+// readMemory returns n bytes of generic memory for a lane, as a copy, or false.
+func (w *warp) readMemory(lane int, addr, n uint64) ([]byte, bool) {
+	if addr-localWindow < windowSize {
+		at := addr - localWindow
+		if top := w.fr.base + w.fr.code.frame; at > top || top-at < n {
+			return nil, false
+		}
+		base := uint64(lane)*w.localCap + at
+		return append([]byte(nil), w.local[base:base+n]...), true
+	}
+	r, ok := w.find(addr)
+	if !ok || addr-r.lo >= r.size || r.size-(addr-r.lo) < n {
+		return nil, false
+	}
+	return append([]byte(nil), unsafe.Slice((*byte)(unsafe.Add(r.ptr, addr-r.lo)), n)...), true
+}
+
+// readString returns the NUL-terminated string at addr, at most max bytes, or
+// what its allocation holds of it.
+func (w *warp) readString(lane int, addr uint64, max uint64) (string, bool) {
+	var mem []byte
+	if addr-localWindow < windowSize {
+		at := addr - localWindow
+		top := w.fr.base + w.fr.code.frame
+		if at >= top {
+			return "", false
+		}
+		base := uint64(lane) * w.localCap
+		mem = w.local[base+at : base+top]
+	} else {
+		r, ok := w.find(addr)
+		if !ok || addr-r.lo >= r.size {
+			return "", false
+		}
+		mem = unsafe.Slice((*byte)(unsafe.Add(r.ptr, addr-r.lo)), r.size-(addr-r.lo))
+	}
+	for i := range mem {
+		if mem[i] == 0 || uint64(i) == max {
+			return string(mem[:i]), true
+		}
+	}
+	return string(mem), true
+}
+
+// opFence orders this thread's memory accesses before and after it.
+func opFence(w *warp, _ *op) { atomic.AddUint32(&w.fence, 1) }

@@ -1,0 +1,107 @@
+package exec
+
+import "time"
+
+// specialKind is a special register. Those after perLane differ by lane.
+type specialKind uint8
+
+const (
+	srZero specialKind = iota
+	srOne
+	srNtidX
+	srNtidY
+	srNtidZ
+	srCtaidX
+	srCtaidY
+	srCtaidZ
+	srNctaidX
+	srNctaidY
+	srNctaidZ
+	srWarpid
+	srNwarpid
+	srSmid
+	srNsmid
+	srGridid
+	srClock
+	srClockHi
+	srGlobaltimer
+	srGlobaltimerHi
+	srDynSmem
+	srTotalSmem
+	perLane
+	srTidX
+	srTidY
+	srTidZ
+	srLaneid
+	srMaskEq
+	srMaskLt
+	srMaskLe
+	srMaskGt
+	srMaskGe
+)
+
+// specials names the special registers. Every launch consists of clusters of
+// one block.
+var specials = map[string]specialKind{
+	"%tid.x": srTidX, "%tid.y": srTidY, "%tid.z": srTidZ, "%tid": srTidX, "%tid.w": srZero,
+	"%ntid.x": srNtidX, "%ntid.y": srNtidY, "%ntid.z": srNtidZ, "%ntid": srNtidX,
+	"%ctaid.x": srCtaidX, "%ctaid.y": srCtaidY, "%ctaid.z": srCtaidZ, "%ctaid": srCtaidX,
+	"%nctaid.x": srNctaidX, "%nctaid.y": srNctaidY, "%nctaid.z": srNctaidZ, "%nctaid": srNctaidX,
+	"%laneid": srLaneid, "%warpid": srWarpid, "%nwarpid": srNwarpid, "%smid": srSmid, "%nsmid": srNsmid,
+	"%gridid": srGridid, "%clock": srClock, "%clock_hi": srClockHi, "%clock64": srClock,
+	"%globaltimer": srGlobaltimer, "%globaltimer_lo": srGlobaltimer, "%globaltimer_hi": srGlobaltimerHi,
+	"%lanemask_eq": srMaskEq, "%lanemask_lt": srMaskLt, "%lanemask_le": srMaskLe,
+	"%lanemask_gt": srMaskGt, "%lanemask_ge": srMaskGe,
+	"%dynamic_smem_size": srDynSmem, "%total_smem_size": srTotalSmem, "%aggr_smem_size": srTotalSmem,
+	"%reserved_smem_offset_begin": srZero, "%reserved_smem_offset_end": srZero, "%reserved_smem_offset_cap": srZero,
+	"%clusterid.x": srCtaidX, "%clusterid.y": srCtaidY, "%clusterid.z": srCtaidZ,
+	"%nclusterid.x": srNctaidX, "%nclusterid.y": srNctaidY, "%nclusterid.z": srNctaidZ,
+	"%cluster_ctaid.x": srZero, "%cluster_ctaid.y": srZero, "%cluster_ctaid.z": srZero,
+	"%cluster_nctaid.x": srOne, "%cluster_nctaid.y": srOne, "%cluster_nctaid.z": srOne,
+	"%cluster_ctarank": srZero, "%cluster_nctarank": srOne, "%is_explicit_cluster": srZero,
+	"%envreg0": srZero, "%envreg1": srZero, "%envreg2": srZero, "%envreg3": srZero,
+	"%pm0": srZero, "%pm1": srZero, "%pm2": srZero, "%pm3": srZero,
+}
+
+// specialUniform reads a register that is the same in all lanes. The clock
+// counts nanoseconds of the launch.
+func (w *warp) specialUniform(k specialKind) uint64 {
+	l := w.blk.launch
+	c := l.config
+	switch k {
+	case srOne:
+		return 1
+	case srNtidX, srNtidY, srNtidZ:
+		return uint64(c.Block[k-srNtidX])
+	case srCtaidX, srCtaidY, srCtaidZ:
+		return uint64(w.blk.ctaid[k-srCtaidX])
+	case srNctaidX, srNctaidY, srNctaidZ:
+		return uint64(c.Grid[k-srNctaidX])
+	case srWarpid:
+		return uint64(w.index)
+	case srNwarpid:
+		return uint64(len(w.blk.warps))
+	case srSmid:
+		return uint64(w.blk.worker)
+	case srNsmid:
+		if c.SMs != 0 {
+			return uint64(c.SMs)
+		}
+		return uint64(l.cores)
+	case srGridid:
+		return c.GridID
+	case srClock:
+		return uint64(time.Since(l.began))
+	case srClockHi:
+		return uint64(time.Since(l.began)) >> 32
+	case srGlobaltimer:
+		return uint64(time.Now().UnixNano())
+	case srGlobaltimerHi:
+		return uint64(time.Now().UnixNano()) >> 32
+	case srDynSmem:
+		return uint64(c.DynShared)
+	case srTotalSmem:
+		return l.shared
+	}
+	return 0
+}
