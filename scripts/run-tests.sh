@@ -104,11 +104,11 @@ else
   for v in $variants; do
     for p in "${programs[@]}"; do
       [ -x "$tests/$v/$p" ] || continue
-      printf '\r%-40s' "$label: $v $p" >&2
+      [ ! -t 2 ] || printf '\r%-40s' "$label: $v $p" >&2
       run_here "$v" "$p"
     done
   done
-  printf '\r%-40s\r' '' >&2
+  [ ! -t 2 ] || printf '\r%-40s\r' '' >&2
 fi
 
 passed=0 failed=0 skipped=0 report=
@@ -125,8 +125,8 @@ verdict() {
   failed=$((failed + 1)); cell=FAIL
   [ "$rc" != 124 ] || rc="124, no end within ${limit} s"
   report+="--- $label $1 $2: exit $rc"$'\n'
-  report+=$(diff -u "$ROOT/guest/tests/expected/$2.txt" "$base.got" 2>&1 | sed -n '3,14p')$'\n'
-  report+=$(tail -3 "$base.err" 2>/dev/null | sed 's/^/stderr: /')$'\n'
+  report+=$(diff -u "$ROOT/guest/tests/expected/$2.txt" "$base.got" 2>&1 | sed -n '3,14p' || true)$'\n'
+  report+=$(tail -3 "$base.err" 2>/dev/null | sed 's/^/stderr: /' || true)$'\n'
 }
 
 printf '%-12s' "$label"; for v in $variants; do printf ' %12s' "$v"; done; echo
