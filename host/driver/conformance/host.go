@@ -3,6 +3,7 @@ package conformance
 import (
 	"bytes"
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -46,6 +47,9 @@ func (m memory) WriteAt(p []byte, off int64) (int, error) { return copy(m[off:],
 // Open starts a session with a current primary context of device 0.
 func Open(t testing.TB, b driver.Backend, o driver.Options) *Guest {
 	t.Helper()
+	// A worker keeps its session on one thread: drivers have per-thread state.
+	runtime.LockOSThread()
+	t.Cleanup(runtime.UnlockOSThread)
 	g := &Guest{t: t, next: 16, regions: map[uint32]driver.Region{}, words: map[uint32]uint32{}, replies: map[uint32]chan answer{}}
 	g.AddRegion(0, 0, 1<<20)
 	s, err := b.Open(g, o)
