@@ -1,0 +1,126 @@
+package fatbin
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/pierrec/lz4/v4"
+)
+
+// maxRatio is the most that LZ4 can expand a byte.
+const maxRatio = 255
+
+// Payload returns the entry's content: an ELF image, or PTX text without its
+// trailing zeros. A stored payload is a slice of the container.
+func (e *Entry) Payload() ([]byte, error) {
+	out, err := e.decompress()
+	if err != nil {
+		return nil, err
+	}
+	if e.Kind == KindPTX {
+		if i := bytes.IndexByte(out, 0); i >= 0 {
+			out = out[:i]
+		}
+	}
+	return out, nil
+}
+
+func (e *Entry) decompress() ([]byte, error) {
+	if !e.Compressed {
+		return e.raw, nil
+	}
+	if e.Size > MaxPayload {
+		return nil, malformed("entry of %d bytes, more than %d", e.Size, MaxPayload)
+	}
+	switch {
+	case e.flags&flagLZ4 != 0:
+		if e.Size > uint64(len(e.raw))*maxRatio+64 {
+			return nil, malformed("%d bytes cannot hold %d", len(e.raw), e.Size)
+		}
+		out := make([]byte, e.Size)
+		n, err := lz4.UncompressBlock(e.raw, out)
+		if err != nil {
+			return nil, fmt.Errorf("%w: LZ4: %w", ErrMalformed, err)
+		}
+		if uint64(n) != e.Size {
+			return nil, malformed("LZ4 gave %d of %d bytes", n, e.Size)
+		}
+		return out, nil
+	case e.flags&flagZstd != 0:
+		return e.zstd()
+	}
+	return nil, fmt.Errorf("%w: flags %#x", ErrCompression, e.flags)
+}
+
+func (e *Entry) zstd() ([]byte, error) {
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(max(e.Size, 1)))
+	if err != nil {
+		return nil, fmt.Errorf("zstd: %w", err)
+	}
+	defer d.Close()
+	out, err := d.DecodeAll(e.raw, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%w: zstd: %w", ErrMalformed, err)
+	}
+	if uint64(len(out)) != e.Size {
+		return nil, malformed("zstd gave %d of %d bytes", len(out), e.Size)
+	}
+	return out, nil
+}
+
+// BestPTX returns the PTX entry for a device of the given architecture: the
+// highest that is not above it.
+func BestPTX(list []Entry, sm int) (*Entry, bool) {
+	var best *Entry
+	for i := range list {
+		e := &list[i]
+		if e.Kind == KindPTX && e.SM <= sm && (best == nil || e.SM > best.SM) {
+			best = e
+		}
+	}
+	return best, best != nil
+}
+
+// CubinSize returns the length of the ELF image at the start of data, which
+// may be followed by anything. The program headers may come after the section
+// headers, so the end is the furthest of both and of every section.
+func CubinSize(data []byte) (uint64, error) {
+	le := binary.LittleEndian
+	if len(data) < 64 || le.Uint32(data) != elfMagic || data[4] != 2 || data[5] != 1 {
+		return 0, malformed("no 64-bit ELF image")
+	}
+	if m := le.Uint16(data[18:]); m != elfCUDA {
+		return 0, malformed("ELF machine %d, not CUDA", m)
+	}
+	total := uint64(len(data))
+	phoff, shoff := le.Uint64(data[32:]), le.Uint64(data[40:])
+	phsize, phnum := uint64(le.Uint16(data[54:])), uint64(le.Uint16(data[56:]))
+	shsize, shnum := uint64(le.Uint16(data[58:])), uint64(le.Uint16(data[60:]))
+	end := uint64(64)
+	table := func(off, n uint64) error {
+		if off > total || n > total-off {
+			return malformed("ELF table at %d, %d bytes, beyond %d", off, n, total)
+		}
+		end = max(end, off+n)
+		return nil
+	}
+	if err := table(phoff, phsize*phnum); err != nil {
+		return 0, err
+	}
+	if err := table(shoff, shsize*shnum); err != nil {
+		return 0, err
+	}
+	const noBits = 8
+	for i := uint64(0); i < shnum && shsize >= 64; i++ {
+		s := data[shoff+i*shsize:]
+		if le.Uint32(s[4:]) == noBits {
+			continue
+		}
+		if err := table(le.Uint64(s[24:]), le.Uint64(s[32:])); err != nil {
+			return 0, err
+		}
+	}
+	return end, nil
+}
