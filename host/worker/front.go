@@ -1,0 +1,117 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+	"causeway/host/driver"
+)
+
+// regionWait is how long RegionAdd waits for a declaration that travels beside the ring.
+const regionWait = 5 * time.Second
+
+// front is the driver with the session's own operations in front of it. It runs on the consumer.
+type front struct {
+	driver.Session
+	w *Worker
+}
+
+var _ wire.Driver = (*front)(nil)
+
+// SessionInit implements wire.Driver. It is part of the record: a fresh worker begins with it.
+func (f *front) SessionInit(c *wire.Call, a *wire.SessionInitArgs, r *wire.SessionInitReply) cuda.Result {
+	if f.w.record.initialised() {
+		return cuda.ErrorInvalidValue
+	}
+	res := f.Session.SessionInit(c, a, r)
+	if res == cuda.Success {
+		f.w.record.keepInit(c, a)
+	}
+	return res
+}
+
+// SessionFence implements wire.Driver: being consumed is the answer.
+func (f *front) SessionFence(*wire.Call) cuda.Result { return cuda.Success }
+
+// BlobAppend implements wire.Driver.
+func (f *front) BlobAppend(_ *wire.Call, a *wire.BlobAppendArgs) cuda.Result {
+	return f.w.blobs.append(a.Blob, a.Total, a.Part)
+}
+
+// ReplyMore implements wire.Driver.
+func (f *front) ReplyMore(c *wire.Call, a *wire.ReplyMoreArgs, r *wire.ReplyMoreReply) (res cuda.Result) {
+	r.Part, res = f.w.replyMore(c.Slot, a.Offset)
+	return res
+}
+
+// ConsoleRead implements wire.Driver.
+func (f *front) ConsoleRead(_ *wire.Call, r *wire.ConsoleReadReply) cuda.Result {
+	r.Text = f.w.consoleRead()
+	return cuda.Success
+}
+
+// RegionAdd implements wire.Driver: the region is mapped before the driver hears of it.
+func (f *front) RegionAdd(c *wire.Call, a *wire.RegionAddArgs, r *wire.RegionAddReply) cuda.Result {
+	w := f.w
+	if a.Kind != wire.RegionStaging && a.Kind != wire.RegionPinned {
+		return cuda.ErrorInvalidValue
+	}
+	if _, ok := w.Region(a.Region); ok {
+		return cuda.ErrorInvalidValue
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), regionWait)
+	d, err := w.memory.Await(ctx, a.Region)
+	cancel()
+	if err != nil || d.VA != a.Va || d.Size != a.Size {
+		w.log.Warn("region is not what was declared", "region", a.Region, "va", a.Va, "size", a.Size, "declared", d, "error", err)
+		return cuda.ErrorInvalidValue
+	}
+	reg := driver.Region{ID: a.Region, Kind: a.Kind, VA: a.Va, Size: a.Size, IO: regionIO{w.memory, a.Region}}
+	if w.mapper != nil {
+		at := uint64(0)
+		if a.Kind == wire.RegionPinned {
+			at = a.Va
+		}
+		if reg.Mem, err = w.mapper.Map(a.Region, at); err != nil {
+			w.log.Warn("region cannot be mapped", "region", a.Region, "error", err)
+			return cuda.ErrorNotSupported
+		}
+	}
+	w.regionMu.Lock()
+	w.regions[a.Region] = reg
+	w.regionMu.Unlock()
+	res := f.Session.RegionAdd(c, a, r)
+	if res != cuda.Success {
+		f.forget(a.Region)
+		return res
+	}
+	w.record.keepRegion(c, a)
+	return res
+}
+
+// RegionDrop implements wire.Driver.
+func (f *front) RegionDrop(c *wire.Call, a *wire.RegionDropArgs) cuda.Result {
+	if _, ok := f.w.Region(a.Region); !ok || a.Region == 0 {
+		return cuda.ErrorInvalidValue
+	}
+	if res := f.Session.RegionDrop(c, a); res != cuda.Success {
+		return res
+	}
+	f.forget(a.Region)
+	f.w.record.dropRegion(a.Region)
+	return cuda.Success
+}
+
+func (f *front) forget(id uint32) {
+	w := f.w
+	w.regionMu.Lock()
+	delete(w.regions, id)
+	w.regionMu.Unlock()
+	if w.mapper != nil {
+		if err := w.mapper.Unmap(id); err != nil {
+			w.log.Warn("unmap region", "region", id, "error", err)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package worker
+
+import (
+	"causeway/cuda"
+	"causeway/host/driver"
+	"causeway/remote"
+)
+
+var _ driver.Host = (*Worker)(nil)
+
+// Region implements driver.Host.
+func (w *Worker) Region(id uint32) (driver.Region, bool) {
+	w.regionMu.RLock()
+	defer w.regionMu.RUnlock()
+	r, ok := w.regions[id]
+	return r, ok
+}
+
+// CompleteWord implements driver.Host.
+func (w *Worker) CompleteWord(word, value uint32) {
+	w.gate.RLock()
+	w.ring.Complete(word, value)
+	w.gate.RUnlock()
+}
+
+// SetSticky implements driver.Host. The first error stays.
+func (w *Worker) SetSticky(res cuda.Result) {
+	if res == cuda.Success {
+		w.sticky.Store(0) // the driver reset what was poisoned
+	} else if !w.sticky.CompareAndSwap(0, uint32(res)) {
+		return
+	}
+	w.gate.RLock()
+	w.ring.SetSticky(uint32(res))
+	w.gate.RUnlock()
+}
+
+// Deferred implements driver.Host. The first error is delivered; those that follow from it are not.
+func (w *Worker) Deferred(res cuda.Result) { w.deferred.CompareAndSwap(0, uint32(res)) }
+
+// regionIO reads and writes a region through the carrier.
+type regionIO struct {
+	mem remote.GuestMemory
+	id  uint32
+}
+
+// ReadAt implements io.ReaderAt.
+func (r regionIO) ReadAt(p []byte, off int64) (int, error) {
+	if off < 0 {
+		return 0, remote.ErrOutOfBounds
+	}
+	if err := r.mem.ReadAt(r.id, p, uint64(off)); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// WriteAt implements io.WriterAt.
+func (r regionIO) WriteAt(p []byte, off int64) (int, error) {
+	if off < 0 {
+		return 0, remote.ErrOutOfBounds
+	}
+	if err := r.mem.WriteAt(r.id, p, uint64(off)); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}

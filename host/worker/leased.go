@@ -1,0 +1,189 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/host/worker/link"
+	"causeway/remote"
+	"causeway/remote/shm"
+)
+
+// leased is the carrier of a guest process in a VM: its regions are pages of guest RAM that it has leased, listed by the
+// device process over the link. The link's goroutine feeds it.
+type leased struct {
+	link *link.Conn
+	mem  *shm.Memory
+	ring *shm.Ring
+	bell *shm.Bell
+
+	mu     sync.Mutex
+	guest  []guestMemory
+	pieces map[uint32]map[uint64][]link.Extent
+
+	ended sync.Once
+	done  chan struct{}
+}
+
+type guestMemory struct {
+	link.MemoryRegion
+	fd int
+}
+
+var _ remote.Carrier = (*leased)(nil)
+
+func newLeased(l *link.Conn) *leased {
+	return &leased{link: l, mem: shm.NewMemory(), pieces: map[uint32]map[uint64][]link.Extent{}, done: make(chan struct{})}
+}
+
+// handle follows one message of the device process. Files are taken over.
+func (l *leased) handle(m link.Message) error {
+	switch m.Type {
+	case link.Memory:
+		return l.memory(m)
+	case link.MemoryGone:
+		return l.memoryGone(m.A)
+	case link.Region:
+		return l.mem.Declare(m.Region, remote.Declared{VA: m.A, Size: m.B}, nil)
+	case link.Piece:
+		return l.piece(m)
+	case link.RegionEnd:
+		l.mu.Lock()
+		delete(l.pieces, m.Region)
+		l.mu.Unlock()
+		return l.mem.End(m.Region)
+	}
+	link.CloseAll(m.Files)
+	return fmt.Errorf("unexpected link message %d", m.Type)
+}
+
+func (l *leased) memory(m link.Message) error {
+	rs, err := link.DecodeMemory(m.Payload)
+	if err == nil && len(rs) != len(m.Files) {
+		err = fmt.Errorf("memory table of %d regions with %d descriptors", len(rs), len(m.Files))
+	}
+	if err != nil {
+		link.CloseAll(m.Files)
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, r := range rs {
+		l.guest = append(l.guest, guestMemory{r, m.Files[i]})
+	}
+	return nil
+}
+
+func (l *leased) memoryGone(gpa uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.guest = slices.DeleteFunc(l.guest, func(g guestMemory) bool {
+		if g.GPA == gpa {
+			_ = unix.Close(g.fd)
+			return true
+		}
+		return false
+	})
+	return nil
+}
+
+// piece adds pages to a region; with the last piece the region can be reached.
+func (l *leased) piece(m link.Message) error {
+	es, err := link.DecodeExtents(m.Payload)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ps := l.pieces[m.Region]
+	if ps == nil {
+		ps = map[uint64][]link.Extent{}
+		l.pieces[m.Region] = ps
+	}
+	ps[m.A] = es
+	if m.B == 0 {
+		return nil
+	}
+	var runs []shm.Run
+	for _, off := range slices.Sorted(maps.Keys(ps)) {
+		for _, e := range ps[off] {
+			r, err := l.locate(e)
+			if err != nil {
+				return err
+			}
+			runs = append(runs, r)
+		}
+	}
+	return l.mem.SetRuns(m.Region, runs)
+}
+
+// locate finds guest-physical memory in the files that back it.
+func (l *leased) locate(e link.Extent) (shm.Run, error) {
+	for _, g := range l.guest {
+		if e.GPA >= g.GPA && e.GPA-g.GPA < g.Size && e.Size <= g.Size-(e.GPA-g.GPA) {
+			return shm.Run{FD: g.fd, Offset: int64(g.Offset + (e.GPA - g.GPA)), Size: e.Size}, nil
+		}
+	}
+	return shm.Run{}, fmt.Errorf("guest-physical extent %#x+%#x is not guest memory", e.GPA, e.Size)
+}
+
+// start maps region 0. bell is taken over.
+func (l *leased) start(bell int, head uint64, fresh bool) error {
+	mem, err := l.mem.Map(0, 0)
+	if err == nil && fresh {
+		err = shm.CheckControl(mem)
+	}
+	if err == nil {
+		l.ring, err = shm.NewRing(mem, head)
+	}
+	if err == nil {
+		l.bell, err = shm.NewBell(bell, func(slot uint32) {
+			// An error means that the device process is gone; the link's goroutine sees it as well.
+			_ = l.link.Send(link.Message{Type: link.Wake, Region: slot})
+		})
+	}
+	if err != nil {
+		_ = unix.Close(bell)
+	}
+	return err
+}
+
+// end says that the guest process, or the device process, is gone.
+func (l *leased) end() { l.ended.Do(func() { close(l.done) }) }
+
+// Ring implements remote.Carrier.
+func (l *leased) Ring() remote.Ring { return l.ring }
+
+// Memory implements remote.Carrier.
+func (l *leased) Memory() remote.GuestMemory { return l.mem }
+
+// Doorbell implements remote.Carrier.
+func (l *leased) Doorbell() remote.Doorbell { return l.bell }
+
+// Welcome implements remote.Carrier.
+func (l *leased) Welcome(status uint32, text string) error {
+	return l.link.Send(link.Message{Type: link.Started, A: uint64(status), Payload: []byte(text)})
+}
+
+// Done implements remote.Carrier.
+func (l *leased) Done() <-chan struct{} { return l.done }
+
+// Close implements remote.Carrier.
+func (l *leased) Close() error {
+	err := l.mem.Close()
+	if l.bell != nil {
+		err = errors.Join(err, l.bell.Close())
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, g := range l.guest {
+		_ = unix.Close(g.fd)
+	}
+	l.guest = nil
+	return err
+}

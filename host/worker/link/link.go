@@ -1,0 +1,190 @@
+package link
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Type says what a Message means.
+type Type uint32
+
+// Messages from the parent.
+const (
+	Configure  Type = iota + 1 // payload: Config as JSON; files: the guest's connection, if the carrier has one
+	Memory                     // payload: []MemoryRegion; files: one for each
+	MemoryGone                 // the memory region at guest-physical address A was removed
+	Region                     // Region declared at A, B bytes
+	Piece                      // part of Region from byte A: payload []Extent of guest-physical memory. B: 1 if all pieces are there now
+	RegionEnd                  // Region is no longer used
+	Start                      // all of region 0 is there; files: the doorbell's eventfd. Answer: Started
+	Park                       // let go of all guest memory: answer with Parked. A: number of the request
+	Resume                     // leases are back
+	Rebuild                    // move the session: files: stream socket to the new process. Answer: Rebuilt
+	Quit                       // end the session
+)
+
+// Messages from the worker.
+const (
+	Started Type = iota + 100 // A: errno or 0; payload: text
+	Wake                      // Region: slot whose guest thread sleeps
+	Parked                    // A: number of the request
+	Rebuilt                   // A: errno or 0; payload: text. With 0 the sender exits next
+	Adopted                   // a new worker runs the session now
+)
+
+// Message is one packet.
+type Message struct {
+	Type    Type
+	Region  uint32
+	A, B    uint64
+	Payload []byte
+	Files   []int // descriptors; Send leaves them open, Receive's belong to the caller
+}
+
+const headerSize = 24
+
+// MaxPayload bounds a message: 4096 extents.
+const MaxPayload = 64 << 10
+
+// maxFiles is SCM_MAX_FD of Linux.
+const maxFiles = 253
+
+// Conn is one end of a link.
+type Conn struct {
+	uc *net.UnixConn
+	mu sync.Mutex // orders writers
+
+	buf, oob []byte // the reader's
+}
+
+// Pair makes a link: one end for this process, and a file for the child to inherit.
+func Pair() (*Conn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("socketpair: %w", err)
+	}
+	c, err := New(fds[0])
+	if err != nil {
+		_ = unix.Close(fds[1])
+		return nil, nil, err
+	}
+	return c, os.NewFile(uintptr(fds[1]), "link"), nil
+}
+
+// New takes over a SOCK_SEQPACKET descriptor.
+func New(fd int) (*Conn, error) {
+	f := os.NewFile(uintptr(fd), "link")
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("link descriptor: %w", err)
+	}
+	uc, ok := c.(*net.UnixConn)
+	if !ok {
+		_ = c.Close()
+		return nil, errors.New("link descriptor is not a unix socket")
+	}
+	return &Conn{uc: uc}, nil
+}
+
+// Send sends m.
+func (c *Conn) Send(m Message) error {
+	if len(m.Payload) > MaxPayload || len(m.Files) > maxFiles {
+		return fmt.Errorf("link message %d is too large", m.Type)
+	}
+	b := make([]byte, headerSize, headerSize+len(m.Payload))
+	binary.LittleEndian.PutUint32(b, uint32(m.Type))
+	binary.LittleEndian.PutUint32(b[4:], m.Region)
+	binary.LittleEndian.PutUint64(b[8:], m.A)
+	binary.LittleEndian.PutUint64(b[16:], m.B)
+	b = append(b, m.Payload...)
+	var oob []byte
+	if len(m.Files) > 0 {
+		oob = unix.UnixRights(m.Files...)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, _, err := c.uc.WriteMsgUnix(b, oob, nil); err != nil {
+		return fmt.Errorf("link: %w", err)
+	}
+	return nil
+}
+
+// Receive returns the next message; io.EOF when the other side is gone. The payload is valid until the next Receive.
+func (c *Conn) Receive() (Message, error) {
+	if c.buf == nil {
+		c.buf = make([]byte, headerSize+MaxPayload)
+		c.oob = make([]byte, unix.CmsgSpace(maxFiles*4))
+	}
+	b, oob := c.buf, c.oob
+	n, oobn, flags, _, err := c.uc.ReadMsgUnix(b, oob)
+	if err != nil {
+		if errors.Is(err, unix.ECONNRESET) {
+			err = io.EOF
+		}
+		return Message{}, err
+	}
+	files, err := Rights(oob[:oobn])
+	if err != nil {
+		return Message{}, fmt.Errorf("link: %w", err)
+	}
+	if n == 0 && len(files) == 0 {
+		return Message{}, io.EOF
+	}
+	if n < headerSize || flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		CloseAll(files)
+		return Message{}, fmt.Errorf("link: damaged message of %d bytes", n)
+	}
+	return Message{
+		Type:    Type(binary.LittleEndian.Uint32(b)),
+		Region:  binary.LittleEndian.Uint32(b[4:]),
+		A:       binary.LittleEndian.Uint64(b[8:]),
+		B:       binary.LittleEndian.Uint64(b[16:]),
+		Payload: b[headerSize:n:n],
+		Files:   files,
+	}, nil
+}
+
+// Close ends the link.
+func (c *Conn) Close() error { return c.uc.Close() }
+
+// File returns a duplicate of the descriptor.
+func (c *Conn) File() (*os.File, error) { return c.uc.File() }
+
+// Rights returns the descriptors in control messages. They are close-on-exec.
+func Rights(oob []byte) ([]int, error) {
+	if len(oob) == 0 {
+		return nil, nil
+	}
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, fmt.Errorf("control message: %w", err)
+	}
+	var files []int
+	for i := range msgs {
+		if msgs[i].Header.Level != unix.SOL_SOCKET || msgs[i].Header.Type != unix.SCM_RIGHTS {
+			continue
+		}
+		fds, err := unix.ParseUnixRights(&msgs[i])
+		if err != nil {
+			CloseAll(files)
+			return nil, fmt.Errorf("descriptors: %w", err)
+		}
+		files = append(files, fds...)
+	}
+	return files, nil
+}
+
+// CloseAll closes descriptors.
+func CloseAll(files []int) {
+	for _, fd := range files {
+		_ = unix.Close(fd)
+	}
+}

@@ -1,0 +1,147 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"time"
+
+	"causeway/remote"
+)
+
+// Spinning: how long the consumer polls an empty ring before it sleeps. It grows when sleeping turned out to be rash,
+// and shrinks when polling was in vain.
+const (
+	spinLeast = 20 * time.Microsecond
+	spinFirst = 50 * time.Microsecond
+	spinMost  = 200 * time.Microsecond
+	pollTurns = 24 // pauses between looks at the clock
+)
+
+// loop consumes the ring. It owns its OS thread.
+func (w *Worker) loop(ctx context.Context) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	w.ring.SetState(remote.WorkerPolling)
+	spin := spinFirst
+	if runtime.NumCPU() == 1 {
+		spin = 0
+	}
+	for {
+		if w.pending.Load() {
+			if err := w.runTask(); err != nil {
+				return err
+			}
+		}
+		ok, err := w.ring.Next(&w.incoming)
+		switch {
+		case err != nil:
+			return err
+		case ok:
+			if err := w.execute(&w.incoming); err != nil {
+				return err
+			}
+			if w.ring.Advance() {
+				w.bell.Wake(remote.SlotCount)
+			}
+			continue
+		}
+		if w.spin(spin) {
+			continue
+		}
+		slept, err := w.sleep(ctx)
+		if err != nil {
+			if errors.Is(err, context.Canceled) {
+				return nil
+			}
+			return err
+		}
+		spin = adapt(spin, slept)
+	}
+}
+
+// spin polls for about d, and reports whether there is something to do.
+func (w *Worker) spin(d time.Duration) bool {
+	if w.ring.Poll(pollTurns) {
+		return true
+	}
+	for start := time.Now(); time.Since(start) < d; {
+		if w.ring.Poll(pollTurns) || w.pending.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+// sleep blocks on the doorbell unless something came meanwhile. It returns how long it took.
+func (w *Worker) sleep(ctx context.Context) (time.Duration, error) {
+	start := time.Now()
+	w.ring.SetState(remote.WorkerSleeping)
+	defer w.ring.SetState(remote.WorkerPolling)
+	if w.ring.Poll(0) || w.pending.Load() {
+		return 0, nil
+	}
+	if err := w.bell.Wait(ctx); err != nil {
+		return 0, err
+	}
+	return time.Since(start), nil
+}
+
+func adapt(spin, slept time.Duration) time.Duration {
+	switch {
+	case spin == 0 || slept == 0:
+		return spin
+	case slept < spinMost:
+		return min(2*spin, spinMost)
+	default:
+		return max(spin/2, spinLeast)
+	}
+}
+
+// onLoop has the consumer run f between two records, and waits for it. It reports errEnded if the session is over. An error
+// of f ends the session; onLoop returns it.
+func (w *Worker) onLoop(f func() error) error {
+	var result error
+	ran := make(chan struct{})
+	task := func() error {
+		result = f()
+		close(ran)
+		return result
+	}
+	select {
+	case w.tasks <- task:
+	case <-w.ended:
+		return errEnded
+	}
+	w.pending.Store(true)
+	w.bell.Ring()
+	select {
+	case <-ran:
+		return result
+	case <-w.ended:
+		select {
+		case <-ran:
+			return result
+		default:
+			return errEnded
+		}
+	}
+}
+
+// Ends of the loop that are no failures of the session.
+var (
+	errEnded = errors.New("session has ended")
+	errMoved = errors.New("session moved to another worker")
+)
+
+func (w *Worker) runTask() error {
+	select {
+	case t := <-w.tasks:
+		// Cleared before the task runs: who queues the next one sets it again.
+		w.pending.Store(len(w.tasks) > 0)
+		return t()
+	default:
+		w.pending.Store(false)
+		return nil
+	}
+}

@@ -1,0 +1,239 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/host/driver"
+	"causeway/host/worker/link"
+	"causeway/remote"
+	"causeway/remote/shm"
+)
+
+// Process is what a worker process needs besides its link.
+type Process struct {
+	// Backend finds a GPU backend by Config.GPU.
+	Backend func(name string) (driver.Backend, error)
+	// Logger makes the log of a given level.
+	Logger func(level slog.Level) *slog.Logger
+}
+
+// Main is a worker process: it is configured over the link, whose descriptor it takes over, runs one session and returns.
+func (p *Process) Main(ctx context.Context, linkFD int) error {
+	harden()
+	l, err := link.New(linkFD)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	m, err := l.Receive()
+	if err != nil {
+		return fmt.Errorf("no configuration: %w", err)
+	}
+	if m.Type != link.Configure {
+		link.CloseAll(m.Files)
+		return fmt.Errorf("first message is %d, not the configuration", m.Type)
+	}
+	cfg, err := link.DecodeConfig(m.Payload)
+	if err != nil {
+		link.CloseAll(m.Files)
+		return err
+	}
+	var lvl slog.Level
+	_ = lvl.UnmarshalText([]byte(cfg.LogLevel)) // unknown: info
+	s := &starter{cfg: cfg, link: l, log: p.Logger(lvl).With("worker", os.Getpid()), backend: p.Backend}
+	if cfg.Adopt {
+		return s.adopt(ctx, m.Files)
+	}
+	return s.start(ctx, m.Files)
+}
+
+// harden takes away what no session needs. The full sandbox is for a process that runs others' requests as another user.
+func harden() {
+	// Best effort: a kernel without them leaves the process as it was.
+	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+}
+
+// starter brings a session up: carrier, backend, worker.
+type starter struct {
+	cfg     link.Config
+	link    *link.Conn
+	log     *slog.Logger
+	backend func(name string) (driver.Backend, error)
+	leased  *leased // with CarrierLeased
+}
+
+func (s *starter) options() driver.Options {
+	return driver.Options{Devices: s.cfg.Devices, MemoryLimit: s.cfg.MemoryLimit, Cores: s.cfg.Cores}
+}
+
+// start shakes hands with the guest process and runs the session.
+func (s *starter) start(ctx context.Context, files []int) error {
+	carrier, err := s.carrier(files)
+	if err != nil {
+		s.refuse(err)
+		return err
+	}
+	if carrier == nil {
+		return nil // the guest process went away before it started
+	}
+	w, err := s.open(carrier)
+	if err != nil {
+		return err
+	}
+	if err := carrier.Welcome(0, ""); err != nil {
+		return errors.Join(fmt.Errorf("welcome: %w", err), w.close())
+	}
+	return s.run(ctx, w)
+}
+
+// open opens the backend on a carrier; failing that, it tells the guest why and closes the carrier.
+func (s *starter) open(c remote.Carrier) (*Worker, error) {
+	b, err := s.backend(s.cfg.GPU)
+	if err != nil {
+		return nil, errors.Join(err, c.Welcome(uint32(unix.ENODEV), err.Error()), c.Close())
+	}
+	s.log.Info("session opens", "gpu", b.Name(), "peer", s.cfg.Peer, "carrier", s.cfg.Carrier)
+	w, err := New(c, b, s.options(), s.log)
+	if err != nil {
+		return nil, errors.Join(err, c.Welcome(uint32(unix.ENODEV), err.Error()), c.Close())
+	}
+	return w, nil
+}
+
+// run consumes, beside the link's goroutine.
+func (s *starter) run(ctx context.Context, w *Worker) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go s.routineLink(w, func() {
+		cancel()
+		if s.leased != nil {
+			s.leased.end() // also ends a park
+		}
+	})
+	return w.Run(ctx)
+}
+
+// carrier makes the carrier that the configuration names.
+func (s *starter) carrier(files []int) (remote.Carrier, error) {
+	switch s.cfg.Carrier {
+	case link.CarrierUnix:
+		conn, err := connection(files)
+		if err != nil {
+			return nil, err
+		}
+		uc, ok := conn.(*net.UnixConn)
+		if !ok {
+			return nil, errors.Join(errors.New("guest's connection is not a unix socket"), conn.Close())
+		}
+		return asCarrier(shm.AcceptUnix(uc))
+	case link.CarrierLeased:
+		link.CloseAll(files)
+		return s.acceptLeased()
+	}
+	link.CloseAll(files)
+	return nil, fmt.Errorf("unknown carrier %q", s.cfg.Carrier)
+}
+
+// asCarrier keeps a nil pointer from becoming a carrier.
+func asCarrier[C remote.Carrier](c C, err error) (remote.Carrier, error) {
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// connection is the guest's connection, the one file that came with the configuration.
+func connection(files []int) (net.Conn, error) {
+	if len(files) != 1 {
+		link.CloseAll(files)
+		return nil, fmt.Errorf("%d descriptors where the guest's connection is due", len(files))
+	}
+	f := os.NewFile(uintptr(files[0]), "guest")
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("guest's connection: %w", err)
+	}
+	return c, nil
+}
+
+// acceptLeased follows the device process until region 0 is there.
+func (s *starter) acceptLeased() (remote.Carrier, error) {
+	l := newLeased(s.link)
+	s.leased = l
+	for {
+		m, err := s.link.Receive()
+		switch {
+		case errors.Is(err, io.EOF), err == nil && m.Type == link.Quit:
+			return nil, l.Close()
+		case err != nil:
+			return nil, errors.Join(err, l.Close())
+		case m.Type == link.Start && len(m.Files) == 1:
+			if err := l.start(m.Files[0], 0, true); err != nil {
+				return nil, errors.Join(err, l.Close())
+			}
+			return l, nil
+		default:
+			if err := l.handle(m); err != nil {
+				return nil, errors.Join(err, l.Close())
+			}
+		}
+	}
+}
+
+// refuse tells the parent that no session came to be. Where the carrier shook hands itself, it has told the guest.
+func (s *starter) refuse(err error) {
+	_ = s.link.Send(link.Message{Type: link.Started, A: uint64(unix.EPROTO), Payload: []byte(err.Error())})
+}
+
+// routineLink follows the parent process until the session or the link ends.
+func (s *starter) routineLink(w *Worker, end func()) {
+	for {
+		m, err := s.link.Receive()
+		if err != nil {
+			// Without a device process there is no guest memory. A worker on a connection goes on with its guest.
+			if s.leased != nil {
+				end()
+			}
+			return
+		}
+		if err := s.follow(w, m, end); err != nil {
+			if !errors.Is(err, errEnded) && !errors.Is(err, errMoved) {
+				s.log.Error("session ends", "error", err)
+			}
+			end()
+			return
+		}
+	}
+}
+
+func (s *starter) follow(w *Worker, m link.Message, end func()) error {
+	switch m.Type {
+	case link.Quit:
+		end()
+		return nil
+	case link.Park:
+		if err := w.park(s.leased); err != nil {
+			return err
+		}
+		return s.link.Send(link.Message{Type: link.Parked, A: m.A})
+	case link.Resume:
+		return w.resume(s.leased)
+	case link.Rebuild:
+		return s.rebuild(w, m.Files)
+	}
+	if s.leased != nil {
+		return s.leased.handle(m)
+	}
+	link.CloseAll(m.Files)
+	return fmt.Errorf("unexpected link message %d", m.Type)
+}

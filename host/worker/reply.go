@@ -1,0 +1,122 @@
+package worker
+
+import (
+	"bytes"
+	"sync"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+	"causeway/remote"
+)
+
+// slot is the worker's private view of a reply slot.
+type slot struct {
+	mu   sync.Mutex
+	op   wire.Op
+	seq  uint32 // of the request being answered
+	open bool   // it is not answered yet
+	more []byte // the whole of a reply that did not fit, until its last part was fetched
+	out  remote.Outgoing
+}
+
+// begin opens a slot for a request.
+func (s *slot) begin(op wire.Op, seq uint32) {
+	s.mu.Lock()
+	s.op, s.seq, s.open = op, seq, true
+	if op != wire.OpReplyMore {
+		s.more = nil
+	}
+	s.mu.Unlock()
+}
+
+// Reply implements wire.Replier. A reply that comes after the slot went on to another request is dropped.
+func (w *Worker) Reply(index, seq uint32, res cuda.Result, payload []byte) {
+	if index >= remote.SlotCount {
+		return
+	}
+	w.gate.RLock()
+	s := &w.slots[index]
+	s.mu.Lock()
+	wake := false
+	if s.open && s.seq == seq {
+		s.open = false
+		if res == cuda.Success && w.deferred.Load() != 0 && carriesDeferred(s.op) {
+			if d := cuda.Result(w.deferred.Swap(0)); d != cuda.Success {
+				res, payload = d, nil
+			}
+		}
+		wake = w.put(s, index, res, payload)
+	}
+	s.mu.Unlock()
+	w.gate.RUnlock()
+	if wake {
+		w.bell.Wake(index)
+	}
+}
+
+// put writes a reply to the carrier. s is locked.
+func (w *Worker) put(s *slot, index uint32, res cuda.Result, payload []byte) bool {
+	total := uint32(len(payload))
+	if total > remote.SlotPayload {
+		s.more = bytes.Clone(payload)
+		payload = payload[:remote.SlotPayload]
+	}
+	s.out = remote.Outgoing{Slot: index, Seq: s.seq, Result: uint32(res), Payload: payload, Total: total}
+	wake := w.ring.Reply(&s.out)
+	s.out.Payload = nil
+	return wake
+}
+
+// carriesDeferred says whether a reply may carry an earlier operation's error. Those that make or end objects may not: the
+// guest would lose track of an object that exists. Nor do the session's own.
+func carriesDeferred(op wire.Op) bool {
+	switch op {
+	case wire.OpReplyMore, wire.OpConsoleRead, wire.OpRegionAdd, wire.OpRegionDrop, wire.OpSessionInit, wire.OpSessionFence:
+		return false
+	}
+	info := op.Info()
+	return info != nil && (info.Effect == wire.NoEffect || info.Effect == wire.Modifies)
+}
+
+// GPUDone implements wire.Replier.
+func (w *Worker) GPUDone(index uint32) (uintptr, bool) { return w.ring.GPUDone(index) }
+
+// WakeSlot implements wire.Replier: the host repeats the GPU's answer, which also wakes a sleeping thread.
+func (w *Worker) WakeSlot(index, seq uint32) {
+	if index >= remote.SlotCount {
+		return
+	}
+	w.gate.RLock()
+	s := &w.slots[index]
+	s.mu.Lock()
+	wake := false
+	if s.open && s.seq == seq {
+		s.open = false
+		wake = w.put(s, index, cuda.Success, nil)
+	}
+	s.mu.Unlock()
+	w.gate.RUnlock()
+	if wake {
+		w.bell.Wake(index)
+	}
+}
+
+// replyMore fetches a part of the reply that is kept for a slot.
+func (w *Worker) replyMore(index, offset uint32) ([]byte, cuda.Result) {
+	if index >= remote.SlotCount {
+		return nil, cuda.ErrorInvalidValue
+	}
+	s := &w.slots[index]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if uint64(offset) >= uint64(len(s.more)) {
+		return nil, cuda.ErrorInvalidValue
+	}
+	const most = int(remote.SlotPayload) - 16 // less the span in front, aligned
+	part := s.more[offset:]
+	if len(part) <= most {
+		s.more = nil
+		return part, cuda.Success
+	}
+	return part[:most], cuda.Success
+}

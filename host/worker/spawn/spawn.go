@@ -1,0 +1,212 @@
+// Package spawn starts worker processes. The parent (run, serve, device) owns a Process: it reads the link and waits.
+package spawn
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"causeway/host/worker/link"
+)
+
+// LinkFD is the descriptor of the link in a worker process.
+const LinkFD = 3
+
+// Spawner starts workers.
+type Spawner struct {
+	// Command starts a worker; nil: this program with the argument "worker".
+	Command []string
+	// Env is the workers' environment; nil: this process's, less what belongs to guests.
+	Env    []string
+	Stderr io.Writer // nil: this process's
+	Log    *slog.Logger
+}
+
+// Process is a running worker.
+type Process struct {
+	link    *link.Conn
+	cmd     *exec.Cmd
+	wake    func(slot uint32)
+	replies chan link.Message
+	done    chan struct{}
+	err     error // valid once done is closed
+}
+
+// Start starts a worker with its configuration and its files, which it duplicates. wake, which may be nil, is called for
+// each guest thread to be woken, on the goroutine that reads the link.
+func (s *Spawner) Start(cfg link.Config, wake func(slot uint32), files ...int) (*Process, error) {
+	payload, err := cfg.Encode()
+	if err != nil {
+		return nil, err
+	}
+	conn, child, err := link.Pair()
+	if err != nil {
+		return nil, err
+	}
+	defer child.Close()
+	argv := s.Command
+	if argv == nil {
+		argv = []string{"/proc/self/exe", "worker"}
+	}
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Args[0] = "causeway"
+	cmd.Env = s.Env
+	if cmd.Env == nil {
+		cmd.Env = hostEnv(os.Environ())
+	}
+	cmd.Stderr = s.Stderr
+	if cmd.Stderr == nil {
+		cmd.Stderr = os.Stderr
+	}
+	cmd.ExtraFiles = []*os.File{child}
+	// A group of its own: what the terminal sends to the app's group does not reach its worker.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("start worker: %w", err)
+	}
+	p := &Process{link: conn, cmd: cmd, wake: wake, replies: make(chan link.Message, 16), done: make(chan struct{})}
+	go func() {
+		p.err = cmd.Wait()
+		close(p.done)
+	}()
+	go p.routineReceive()
+	if err := conn.Send(link.Message{Type: link.Configure, Payload: payload, Files: files}); err != nil {
+		p.Kill()
+		return nil, fmt.Errorf("configure worker: %w", err)
+	}
+	return p, nil
+}
+
+// hostEnv drops the variables that point programs at Causeway: a worker that follows them would find the guest library
+// instead of the driver.
+func hostEnv(env []string) []string {
+	out := make([]string, 0, len(env))
+	for _, kv := range env {
+		name, value, _ := strings.Cut(kv, "=")
+		switch name {
+		case "CAUSEWAY", "LD_PRELOAD":
+			continue
+		case "LD_LIBRARY_PATH":
+			kv = name + "=" + strings.Join(withoutOwnLib(filepath.SplitList(value)), ":")
+		}
+		out = append(out, kv)
+	}
+	return out
+}
+
+func withoutOwnLib(dirs []string) []string {
+	exe, err := os.Executable()
+	if err != nil {
+		return dirs
+	}
+	own := filepath.Join(filepath.Dir(filepath.Dir(exe)), "lib")
+	var out []string
+	for _, d := range dirs {
+		if abs, err := filepath.Abs(d); err == nil && abs == own {
+			continue
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// routineReceive reads the link until the worker or Close ends it. A worker that answers what nobody asked is ended.
+func (p *Process) routineReceive() {
+	for {
+		m, err := p.link.Receive()
+		if err != nil {
+			return
+		}
+		link.CloseAll(m.Files)
+		if m.Type == link.Wake {
+			if p.wake != nil {
+				p.wake(m.Region)
+			}
+			continue
+		}
+		m.Payload, m.Files = bytes.Clone(m.Payload), nil
+		select {
+		case p.replies <- m:
+		default:
+			_ = p.cmd.Process.Kill()
+			return
+		}
+	}
+}
+
+// Send sends a message to the worker.
+func (p *Process) Send(m link.Message) error { return p.link.Send(m) }
+
+// Errors of Await.
+var (
+	ErrEnded  = errors.New("worker ended")
+	ErrSilent = errors.New("worker does not answer")
+)
+
+// Await returns the worker's next answer of a type; others that come meanwhile are dropped. One goroutine calls it at a time.
+func (p *Process) Await(ctx context.Context, t link.Type) (link.Message, error) {
+	for {
+		select {
+		case m := <-p.replies:
+			if m.Type == t {
+				return m, nil
+			}
+		case <-p.done:
+			select {
+			case m := <-p.replies:
+				if m.Type == t {
+					return m, nil
+				}
+				continue
+			default:
+			}
+			return link.Message{}, ErrEnded
+		case <-ctx.Done():
+			return link.Message{}, fmt.Errorf("%w: %w", ErrSilent, ctx.Err())
+		}
+	}
+}
+
+// PID is the worker's process.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Err says how the process ended: nil for exit status 0. Only after Done.
+func (p *Process) Err() error { return p.err }
+
+// Stop asks the worker to quit, and kills it after grace. It returns when the process is gone.
+func (p *Process) Stop(grace time.Duration) {
+	_ = p.link.Send(link.Message{Type: link.Quit})
+	t := time.NewTimer(grace)
+	defer t.Stop()
+	select {
+	case <-p.done:
+		_ = p.link.Close()
+	case <-t.C:
+		p.Kill()
+	}
+}
+
+// Kill ends the process and the link, and waits for it.
+func (p *Process) Kill() {
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		slog.Warn("kill worker", "pid", p.PID(), "error", err)
+	}
+	<-p.done
+	_ = p.link.Close()
+}
+
+// Close closes the link of a process that has ended.
+func (p *Process) Close() error { return p.link.Close() }

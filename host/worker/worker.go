@@ -1,0 +1,176 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+	"causeway/host/driver"
+	"causeway/remote"
+)
+
+// Worker is one session.
+type Worker struct {
+	log     *slog.Logger
+	carrier remote.Carrier
+	ring    remote.Ring
+	bell    remote.Doorbell
+	memory  remote.GuestMemory
+	mapper  remote.Mapper // nil: the carrier cannot map
+
+	session driver.Session
+	front   *front
+
+	// The consumer's.
+	dispatch wire.Dispatcher
+	call     wire.Call
+	incoming remote.Incoming
+	blobs    blobs
+	record   *recorder
+
+	slots    [remote.SlotCount]slot
+	gate     sync.RWMutex // held for writing while guest memory is out of reach
+	deferred atomic.Uint32
+	sticky   atomic.Uint32
+	console  console
+
+	regionMu sync.RWMutex
+	regions  map[uint32]driver.Region
+
+	tasks   chan func() error
+	pending atomic.Bool // tasks has something
+	ended   chan struct{}
+
+	parked chan struct{} // the link goroutine's: closed by resume
+}
+
+// New makes a session on a carrier whose handshake is not finished yet. It takes over the carrier unless it fails.
+func New(c remote.Carrier, b driver.Backend, o driver.Options, log *slog.Logger) (*Worker, error) {
+	w := &Worker{
+		log: log, carrier: c, ring: c.Ring(), bell: c.Doorbell(), memory: c.Memory(),
+		record:  newRecorder(),
+		regions: map[uint32]driver.Region{},
+		tasks:   make(chan func() error, 1),
+		ended:   make(chan struct{}),
+	}
+	w.mapper, _ = w.memory.(remote.Mapper)
+	w.blobs.init()
+	if err := w.addRegion0(); err != nil {
+		return nil, err
+	}
+	s, err := b.Open(w, o)
+	if err != nil {
+		return nil, fmt.Errorf("open the %s GPU: %w", b.Name(), err)
+	}
+	w.session = s
+	w.front = &front{Session: s, w: w}
+	return w, nil
+}
+
+func (w *Worker) addRegion0() error {
+	d, err := w.memory.Await(context.Background(), 0)
+	if err != nil {
+		return err
+	}
+	r := driver.Region{ID: 0, VA: d.VA, Size: d.Size, IO: regionIO{w.memory, 0}}
+	if w.mapper != nil {
+		if r.Mem, err = w.mapper.Map(0, 0); err != nil {
+			return err
+		}
+	}
+	w.regions[0] = r
+	return nil
+}
+
+// Run consumes until the guest process is gone or ctx ends, which is no error, or until the session breaks. Everything is
+// released when it returns.
+func (w *Worker) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-w.carrier.Done():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	err := w.loop(ctx)
+	close(w.ended)
+	if errors.Is(err, errMoved) {
+		return nil // the session, and with it guest memory, belongs to another process now
+	}
+	if errors.Is(err, errEnded) {
+		err = nil
+	}
+	if err != nil {
+		w.ring.SetState(remote.WorkerDead)
+	}
+	return errors.Join(err, w.close())
+}
+
+// close releases the session. Guest memory is untouched by drivers once they are closed.
+func (w *Worker) close() error {
+	return errors.Join(w.session.Close(), w.carrier.Close())
+}
+
+// execute runs one record. An error ends the session.
+func (w *Worker) execute(in *remote.Incoming) error {
+	op := wire.Op(in.Op)
+	if op == wire.OpSkip {
+		return nil
+	}
+	info := op.Info()
+	if info == nil {
+		return remote.Violation("unknown operation %d", in.Op)
+	}
+	wants := in.Flags&remote.RecordReply != 0
+	if wants {
+		if in.Slot >= remote.SlotCount || in.Seq == 0 {
+			return remote.Violation("%s wants its reply in slot %d with sequence %d", info.Name, in.Slot, in.Seq)
+		}
+		w.slots[in.Slot].begin(op, in.Seq)
+	} else if info.Mode != wire.Async {
+		return remote.Violation("%s does not want its reply", info.Name)
+	}
+	c := &w.call
+	c.Op, c.Ctx, c.Thread, c.Slot, c.Seq = op, in.Ctx, in.Thread, in.Slot, in.Seq
+	c.Placed, c.Replier = c.Placed[:0], nil
+	if wants {
+		c.Replier = w
+	}
+	payload, res, err := w.dispatch.Dispatch(w.front, c, in.Bytes, &w.blobs)
+	if err != nil {
+		return err
+	}
+	if res == cuda.Success {
+		if err := w.note(c, info, payload); err != nil {
+			return err
+		}
+	}
+	switch {
+	case c.Taken():
+	case wants:
+		w.Reply(in.Slot, in.Seq, res, payload)
+	case res != cuda.Success:
+		w.Deferred(res)
+	}
+	return nil
+}
+
+// note keeps what a fresh worker must know of a request that succeeded.
+func (w *Worker) note(c *wire.Call, info *wire.OpInfo, payload []byte) error {
+	if c.Op == wire.OpEventRecord {
+		if a, ok := w.dispatch.Args().(*wire.EventRecordArgs); ok {
+			w.record.noteEventRecord(c, a)
+		}
+	}
+	if info.Effect == wire.NoEffect {
+		return nil
+	}
+	return w.record.note(c, info, w.dispatch.Args(), payload)
+}

@@ -1,0 +1,136 @@
+package workertest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+	"causeway/remote"
+)
+
+// spins is how often a word is looked at before sleeping: some 100 µs.
+const spins = 50_000
+
+func (g *Guest) word(off uintptr) *atomic.Uint32 {
+	return (*atomic.Uint32)(unsafe.Pointer(&g.Mem[off : off+4][0]))
+}
+
+func (g *Guest) word64(off uintptr) *atomic.Uint64 {
+	return (*atomic.Uint64)(unsafe.Pointer(&g.Mem[off : off+8][0]))
+}
+
+func (g *Guest) address(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&mem[0]))) }
+
+func (g *Guest) initControl() {
+	c := (*remote.ControlPage)(unsafe.Pointer(&g.Mem[0]))
+	c.Magic, c.Version, c.RingSize = remote.HelloMagic, remote.ProtocolVersion, remote.RingSize
+}
+
+// Publish stores tail and rings the doorbell if the worker sleeps.
+func (g *Guest) Publish(tail uint64) {
+	var c remote.ControlPage
+	g.tail = tail
+	g.word64(unsafe.Offsetof(c.Tail)).Store(tail)
+	if g.word(unsafe.Offsetof(c.WorkerState)).Load() == remote.WorkerSleeping {
+		g.Ring()
+	}
+}
+
+// Ring rings the doorbell.
+func (g *Guest) Ring() {
+	var one [8]byte
+	binary.NativeEndian.PutUint64(one[:], 1)
+	_, _ = unix.Write(g.bell, one[:])
+}
+
+// Sleeping says whether the worker sleeps.
+func (g *Guest) Sleeping() bool {
+	var c remote.ControlPage
+	return g.word(unsafe.Offsetof(c.WorkerState)).Load() == remote.WorkerSleeping
+}
+
+// Sticky and Console are the words of the control page.
+func (g *Guest) Sticky() cuda.Result {
+	var c remote.ControlPage
+	return cuda.Result(g.word(unsafe.Offsetof(c.Sticky)).Load())
+}
+
+// Console is the number of bytes of device output that wait.
+func (g *Guest) Console() uint32 {
+	var c remote.ControlPage
+	return g.word(unsafe.Offsetof(c.Console)).Load()
+}
+
+// Word is a completion word.
+func (g *Guest) Word(i uint32) uint32 { return g.word(uintptr(remote.WordsOffset) + uintptr(i)*4).Load() }
+
+func (g *Guest) putSkip(n uint64) {
+	r := (*remote.Record)(unsafe.Pointer(&g.Mem[remote.RingOffset+g.tail%remote.RingSize]))
+	*r = remote.Record{Size: uint32(n), Op: uint16(wire.OpSkip)}
+}
+
+// awaitSpace waits for n bytes of ring.
+func (g *Guest) awaitSpace(n uint64) error {
+	var c remote.ControlPage
+	head, waiters := g.word64(unsafe.Offsetof(c.Head)), g.word(unsafe.Offsetof(c.SpaceWaiters))
+	ok := func() bool { return g.tail+n-head.Load() <= remote.RingSize }
+	return g.wait(ok, waiters)
+}
+
+// await waits for a reply.
+func (g *Guest) await(slot, seq uint32) error {
+	s := g.slot(slot)
+	ok := func() bool {
+		return (*atomic.Uint32)(unsafe.Pointer(&s.SeqDone)).Load() == seq || (*atomic.Uint32)(unsafe.Pointer(&s.GpuDone)).Load() == seq
+	}
+	return g.wait(ok, (*atomic.Uint32)(unsafe.Pointer(&s.Waiting)))
+}
+
+// wait spins until ok, then sleeps on word.
+func (g *Guest) wait(ok func() bool, word *atomic.Uint32) error {
+	for range spins {
+		if ok() {
+			return nil
+		}
+	}
+	for end := time.Now().Add(Limit); time.Now().Before(end); {
+		word.Store(1)
+		if ok() {
+			word.Store(0)
+			return nil
+		}
+		select {
+		case <-g.gone:
+			if ok() {
+				return nil
+			}
+			return ErrGone
+		default:
+		}
+		nap := unix.NsecToTimespec(int64(50 * time.Millisecond))
+		// FUTEX_WAIT: returns when woken, when word is no longer 1, or after the nap.
+		_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), 0, 1, uintptr(unsafe.Pointer(&nap)), 0, 0)
+	}
+	return ErrSilent
+}
+
+func (g *Guest) slot(i uint32) *remote.Slot {
+	return (*remote.Slot)(unsafe.Pointer(&g.Mem[remote.SlotsOffset+uint64(i)*uint64(remote.SlotSize)]))
+}
+
+// reply reads a slot.
+func (g *Guest) reply(slot uint32) (cuda.Result, []byte, uint32) {
+	s := g.slot(slot)
+	off := remote.SlotsOffset + uint64(slot)*uint64(remote.SlotSize) + uint64(unsafe.Sizeof(*s))
+	if s.PayloadLen > remote.SlotPayload {
+		panic(fmt.Sprintf("host wrote a payload of %d bytes", s.PayloadLen))
+	}
+	return cuda.Result(s.Result), bytes.Clone(g.Mem[off : off+uint64(s.PayloadLen)]), s.ReplyLen
+}

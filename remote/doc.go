@@ -1,0 +1,12 @@
+// Package remote says what a session needs from whatever carries it: a Ring of records and replies, GuestMemory that can be
+// read and written from one side, and a Doorbell. Carriers that can share memory also are a Mapper. Nothing above these
+// interfaces knows which carrier is in use; nothing below them knows what a record means.
+//
+// Layouts (layout_gen.go) come from cuda/api/session.idl; docs/PROTOCOL.md says what they mean.
+//
+// Packages: remote/shm carries a session over pages that both sides map (a memfd, or guest RAM by page lists);
+// remote/tcp over frames of one connection.
+//
+// Goroutines: Next, Poll, Advance and SetState belong to the one consumer. All other methods may be called from any
+// goroutine, but at most one Reply for a slot at a time.
+package remote

@@ -1,0 +1,121 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Errors of carriers.
+var (
+	// ErrProtocol: the guest broke a rule of docs/PROTOCOL.md. The session ends.
+	ErrProtocol = errors.New("protocol violation")
+	// ErrUnknownRegion: no such region was declared.
+	ErrUnknownRegion = errors.New("region is not declared")
+	// ErrOutOfBounds: an extent leaves its region.
+	ErrOutOfBounds = errors.New("extent leaves its region")
+	// ErrClosed: the carrier has ended.
+	ErrClosed = errors.New("carrier is closed")
+)
+
+// Violation makes an ErrProtocol that says what the guest did.
+func Violation(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...))
+}
+
+// Incoming is one record of the ring, as Ring.Next delivers it. The fields are a private, checked copy of the header.
+type Incoming struct {
+	Op     uint16
+	Flags  uint16
+	Slot   uint32
+	Seq    uint32
+	Ctx    uint32
+	Thread uint32
+	// Bytes is the whole record, header included. It aliases memory that the guest can change at any time: read each byte
+	// once. It is valid until Advance.
+	Bytes []byte
+}
+
+// Outgoing is a reply to the request with sequence Seq in a slot.
+type Outgoing struct {
+	Slot    uint32
+	Seq     uint32
+	Result  uint32
+	Payload []byte // at most SlotPayload bytes
+	Total   uint32 // length of the whole reply; what exceeds Payload is fetched later
+}
+
+// Ring is the guest's command ring and the way back.
+type Ring interface {
+	// Next fills r with the next record, or reports false if there is none. An error is final: the ring broke a rule.
+	Next(r *Incoming) (bool, error)
+	// Poll spins for about n short pauses and reports whether a record may be there.
+	Poll(n int) bool
+	// Advance consumes the record that Next delivered. It reports whether the guest waits for space: wake slot SlotCount.
+	Advance() (wake bool)
+	// Head is the number of bytes consumed so far.
+	Head() uint64
+
+	// SetState publishes WorkerPolling, WorkerSleeping or WorkerDead. After it returns, Poll sees every record whose
+	// producer did not see the new state.
+	SetState(state uint32)
+
+	// Reply answers a slot. It reports whether the guest thread sleeps: wake that slot.
+	Reply(o *Outgoing) (wake bool)
+	// Complete stores value in a completion word of the control page.
+	Complete(word, value uint32)
+	// SetSticky publishes the result that every further call of the guest returns.
+	SetSticky(result uint32)
+	// SetConsole publishes how many bytes of device output wait.
+	SetConsole(n uint32)
+	// GPUDone is the address in this process of a slot's gpu_done word, for the GPU to write, if the carrier shares memory.
+	GPUDone(slot uint32) (addr uintptr, ok bool)
+}
+
+// Declared is a region as the guest described it to the carrier.
+type Declared struct {
+	VA   uint64 // address in the guest process
+	Size uint64
+}
+
+// GuestMemory is one-sided access to the regions that the guest process declared.
+type GuestMemory interface {
+	// Await returns a region once the carrier can reach all of it, or ErrUnknownRegion when ctx ends first.
+	Await(ctx context.Context, region uint32) (Declared, error)
+	// ReadAt fills p from region bytes starting at off.
+	ReadAt(region uint32, p []byte, off uint64) error
+	// WriteAt stores p at region offset off. It is visible to the guest no later than a Reply or Complete that follows.
+	WriteAt(region uint32, p []byte, off uint64) error
+}
+
+// Mapper is implemented by a GuestMemory whose regions can be mapped into this process.
+type Mapper interface {
+	// Map maps a region, at exactly the address at unless that is 0. Mapping it again returns the same memory.
+	Map(region uint32, at uint64) ([]byte, error)
+	// Unmap ends a mapping. Its memory must not be touched afterwards.
+	Unmap(region uint32) error
+}
+
+// Doorbell wakes the side that sleeps.
+type Doorbell interface {
+	// Wait returns when the guest rang, Ring was called, or ctx ended (its error). One goroutine waits. It may return
+	// for no reason.
+	Wait(ctx context.Context) error
+	// Ring makes the present or next Wait return.
+	Ring()
+	// Wake wakes the guest thread that sleeps on a slot; SlotCount: threads that wait for ring space.
+	Wake(slot uint32)
+}
+
+// Carrier is one session's connection to its guest process.
+type Carrier interface {
+	Ring() Ring
+	Memory() GuestMemory
+	Doorbell() Doorbell
+	// Welcome ends the handshake: status 0 once the session runs, else an errno and a sentence for the user.
+	Welcome(status uint32, text string) error
+	// Done is closed when the guest process is gone.
+	Done() <-chan struct{}
+	// Close ends the connection and releases what it holds. Memory that was mapped is gone afterwards.
+	Close() error
+}

@@ -1,0 +1,278 @@
+package shm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"causeway/remote"
+)
+
+// pageSize is the granularity of regions, on guests and hosts alike.
+const pageSize = 4096
+
+// MaxRegionSize bounds one region, MaxRegions their number.
+const (
+	MaxRegionSize = 64 << 30
+	MaxRegions    = 4096
+)
+
+// Run is a piece of a region: Size bytes of the file FD at Offset.
+type Run struct {
+	FD     int
+	Offset int64
+	Size   uint64
+}
+
+// Memory implements remote.GuestMemory and remote.Mapper over file-backed regions.
+type Memory struct {
+	mu       sync.Mutex
+	changed  chan struct{} // closed and replaced when a region becomes ready
+	detached bool
+	regions  map[uint32]*region
+}
+
+type region struct {
+	remote.Declared
+	runs   []Run // in order, covering Size; nil: not reachable yet
+	own    func() error
+	mapped bool
+	span   span
+	mem    []byte
+}
+
+var (
+	_ remote.GuestMemory = (*Memory)(nil)
+	_ remote.Mapper      = (*Memory)(nil)
+)
+
+// NewMemory returns memory without regions.
+func NewMemory() *Memory {
+	return &Memory{changed: make(chan struct{}), regions: map[uint32]*region{}}
+}
+
+// Declare makes a region known. SetRuns makes it reachable. end, if not nil, is called when the region is dropped.
+func (m *Memory) Declare(id uint32, d remote.Declared, end func() error) error {
+	if d.Size == 0 || d.Size%pageSize != 0 || d.Size > MaxRegionSize || d.VA%pageSize != 0 || d.VA+d.Size < d.VA {
+		return remote.Violation("region %d: %#x bytes at %#x", id, d.Size, d.VA)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, ok := m.regions[id]; ok {
+		return remote.Violation("region %d is declared twice", id)
+	}
+	if len(m.regions) >= MaxRegions {
+		return remote.Violation("more than %d regions", MaxRegions)
+	}
+	m.regions[id] = &region{Declared: d, own: end}
+	return nil
+}
+
+// SetRuns says where a region's bytes are. If the region is mapped and attached, its pages are replaced in place.
+func (m *Memory) SetRuns(id uint32, runs []Run) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r, ok := m.regions[id]
+	if !ok {
+		return fmt.Errorf("region %d: %w", id, remote.ErrUnknownRegion)
+	}
+	runs = merge(runs)
+	var total uint64
+	for _, x := range runs {
+		if x.Size == 0 || x.Size%pageSize != 0 || x.Size > r.Size-total || x.Offset%pageSize != 0 || x.Offset < 0 {
+			return remote.Violation("region %d: page run of %#x bytes", id, x.Size)
+		}
+		total += x.Size
+	}
+	if total != r.Size {
+		return remote.Violation("region %d: pages for %#x of %#x bytes", id, total, r.Size)
+	}
+	r.runs = runs
+	close(m.changed)
+	m.changed = make(chan struct{})
+	if r.mapped && !m.detached {
+		return r.fill()
+	}
+	return nil
+}
+
+// merge joins runs that continue each other, which saves mappings.
+func merge(runs []Run) []Run {
+	out := make([]Run, 0, len(runs))
+	for _, x := range runs {
+		if n := len(out); n > 0 && out[n-1].FD == x.FD && out[n-1].Offset+int64(out[n-1].Size) == x.Offset {
+			out[n-1].Size += x.Size
+			continue
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// End forgets a region. It must not be mapped: a region that the session still uses stays until Unmap.
+func (m *Memory) End(id uint32) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r, ok := m.regions[id]
+	if !ok {
+		return fmt.Errorf("end region %d: %w", id, remote.ErrUnknownRegion)
+	}
+	if r.mapped {
+		return remote.Violation("region %d ended while it is in use", id)
+	}
+	return m.dropLocked(id, r)
+}
+
+func (m *Memory) dropLocked(id uint32, r *region) error {
+	delete(m.regions, id)
+	if r.mapped {
+		r.span.release()
+		r.mapped, r.mem = false, nil
+	}
+	if r.own != nil {
+		return r.own()
+	}
+	return nil
+}
+
+// Await implements remote.GuestMemory.
+func (m *Memory) Await(ctx context.Context, id uint32) (remote.Declared, error) {
+	for {
+		m.mu.Lock()
+		r, ok := m.regions[id]
+		ready := ok && r.runs != nil
+		changed := m.changed
+		m.mu.Unlock()
+		if ready {
+			return r.Declared, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return remote.Declared{}, fmt.Errorf("region %d: %w", id, remote.ErrUnknownRegion)
+		}
+	}
+}
+
+// Map implements remote.Mapper.
+func (m *Memory) Map(id uint32, at uint64) ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r, ok := m.regions[id]
+	switch {
+	case !ok || r.runs == nil:
+		return nil, fmt.Errorf("map region %d: %w", id, remote.ErrUnknownRegion)
+	case r.mapped && at != 0 && uint64(r.span.addr) != at:
+		return nil, fmt.Errorf("region %d is mapped at another address", id)
+	case r.mapped:
+		return r.mem, nil
+	}
+	s, err := reserve(uintptr(at), uintptr(r.Size))
+	if err != nil {
+		return nil, fmt.Errorf("map region %d: %w", id, err)
+	}
+	r.span = s
+	if !m.detached {
+		if err := r.fill(); err != nil {
+			s.release()
+			return nil, fmt.Errorf("map region %d: %w", id, err)
+		}
+	}
+	r.mapped, r.mem = true, s.bytes()
+	return r.mem, nil
+}
+
+// fill puts the region's pages behind its addresses.
+func (r *region) fill() error {
+	var off uintptr
+	for _, x := range r.runs {
+		if err := r.span.fill(off, uintptr(x.Size), x.FD, x.Offset); err != nil {
+			return err
+		}
+		off += uintptr(x.Size)
+	}
+	r.span.noDump()
+	return nil
+}
+
+// Unmap implements remote.Mapper.
+func (m *Memory) Unmap(id uint32) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r, ok := m.regions[id]
+	if !ok || !r.mapped {
+		return fmt.Errorf("unmap region %d: %w", id, remote.ErrUnknownRegion)
+	}
+	r.span.release()
+	r.mapped, r.mem = false, nil
+	return nil
+}
+
+// Detach takes the pages away from all mapped regions; nothing may touch them until Attach.
+func (m *Memory) Detach() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.detached = true
+	var errs []error
+	for _, r := range m.regions {
+		if r.mapped {
+			errs = append(errs, r.span.clear())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Attach brings the pages back.
+func (m *Memory) Attach() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.detached = false
+	var errs []error
+	for _, r := range m.regions {
+		if r.mapped {
+			errs = append(errs, r.fill())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ReadAt implements remote.GuestMemory. The region need not be mapped by Map.
+func (m *Memory) ReadAt(id uint32, p []byte, off uint64) error {
+	return m.copy(id, off, len(p), func(mem []byte) { copy(p, mem) })
+}
+
+// WriteAt implements remote.GuestMemory.
+func (m *Memory) WriteAt(id uint32, p []byte, off uint64) error {
+	return m.copy(id, off, len(p), func(mem []byte) { copy(mem, p) })
+}
+
+func (m *Memory) copy(id uint32, off uint64, n int, move func(mem []byte)) error {
+	if _, err := m.Map(id, 0); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r, ok := m.regions[id]
+	switch {
+	case !ok || !r.mapped:
+		return fmt.Errorf("region %d: %w", id, remote.ErrUnknownRegion)
+	case m.detached:
+		return fmt.Errorf("region %d is not leased: %w", id, remote.ErrClosed)
+	case off > r.Size || uint64(n) > r.Size-off:
+		return fmt.Errorf("region %d, %#x+%#x of %#x bytes: %w", id, off, n, r.Size, remote.ErrOutOfBounds)
+	}
+	move(r.mem[off : off+uint64(n)])
+	return nil
+}
+
+// Close unmaps and forgets everything.
+func (m *Memory) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var errs []error
+	for id, r := range m.regions {
+		errs = append(errs, m.dropLocked(id, r))
+	}
+	return errors.Join(errs...)
+}
