@@ -1,0 +1,117 @@
+/* Events. */
+#include "api/api.h"
+
+enum { BLOCKING_SYNC = 1, DISABLE_TIMING = 2, INTERPROCESS = 4, FLAG_MASK = 7 };
+
+static struct cw_event *get(CUevent event)
+{
+	return (struct cw_event *)cw_handle_get(CW_KIND_EVENT, event);
+}
+
+CUresult cwi_cuEventCreate(CUevent *event, unsigned int flags)
+{
+	struct cw_event *e;
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_current(&c);
+
+	if (res)
+		return res;
+	if (!event || (flags & ~(unsigned)FLAG_MASK) || ((flags & INTERPROCESS) && !(flags & DISABLE_TIMING)))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (flags & INTERPROCESS) {
+		cw_log(CW_LOG_ERROR, "cuEventCreate: events shared between processes are not forwarded");
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+	e = (struct cw_event *)cw_handle_alloc();
+	if (!e)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	e->o.ctx = c->o.id;
+	e->o.flags = flags;
+	cw_handle_publish(&e->o, CW_KIND_EVENT);
+	res = cwop_EventCreate(e->o.id, flags);
+	if (res)
+		cw_handle_free(CW_KIND_EVENT, &e->o);
+	else
+		*event = (CUevent)e;
+	return res;
+}
+
+CUresult cwi_cuEventDestroy(CUevent event)
+{
+	struct cw_event *e = get(event);
+	uint32_t id = e ? e->o.id : 0;
+
+	if (!e || !cw_handle_free(CW_KIND_EVENT, &e->o))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return cwop_EventDestroy(id);
+}
+
+CUresult cwi_cuEventDestroy_v2(CUevent event)
+{
+	return cwi_cuEventDestroy(event);
+}
+
+static CUresult record(int ptds, CUevent event, CUstream stream, unsigned flags)
+{
+	struct cw_event *e = get(event);
+	uint32_t id;
+	CUresult res;
+
+	/* The one flag, external, makes a node of a captured graph; outside of a capture it is an error. */
+	if (flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!e)
+		return CUDA_ERROR_INVALID_HANDLE;
+	res = cw_stream_here(stream, ptds, e->o.ctx, &id);
+	if (res)
+		return res;
+	atomic_store_explicit(&e->recorded, 1, memory_order_relaxed);
+	return cwop_EventRecord(e->o.id, id, flags);
+}
+
+CUresult cwi_cuEventRecord(int ptds, CUevent event, CUstream stream)
+{
+	return record(ptds, event, stream, 0);
+}
+
+CUresult cwi_cuEventRecordWithFlags(int ptds, CUevent event, CUstream stream, unsigned int flags)
+{
+	return record(ptds, event, stream, flags);
+}
+
+/* An event that was never recorded counts as complete. */
+CUresult cwi_cuEventQuery(CUevent event)
+{
+	struct cw_event *e = get(event);
+
+	if (!e)
+		return CUDA_ERROR_INVALID_HANDLE;
+	return atomic_load(&e->recorded) ? cwop_EventQuery(e->o.id) : CUDA_SUCCESS;
+}
+
+CUresult cwi_cuEventSynchronize(CUevent event)
+{
+	struct cw_event *e = get(event);
+
+	if (!e)
+		return CUDA_ERROR_INVALID_HANDLE;
+	return atomic_load(&e->recorded) ? cwop_EventSynchronize(e->o.id) : CUDA_SUCCESS;
+}
+
+CUresult cwi_cuEventElapsedTime(float *ms, CUevent start, CUevent end)
+{
+	struct cw_event *s = get(start), *e = get(end);
+
+	if (!ms)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!s || !e || ((s->o.flags | e->o.flags) & DISABLE_TIMING))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!atomic_load(&s->recorded) || !atomic_load(&e->recorded))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return cwop_EventElapsedTime(s->o.id, e->o.id, ms);
+}
+
+CUresult cwi_cuEventElapsedTime_v2(float *ms, CUevent start, CUevent end)
+{
+	return cwi_cuEventElapsedTime(ms, start, end);
+}

@@ -1,0 +1,52 @@
+/* Sending images and reading lists of names: what modules and libraries have in common. */
+#include "api/api.h"
+#include "api/image.h"
+#include "api/jit.h"
+
+#include <stdlib.h>
+
+CUresult cw_load(uint16_t op, uint32_t id, const struct cw_jit *jit, const struct cw_image *img)
+{
+	size_t room = (size_t)jit->info_cap + jit->error_cap, len = 0;
+	size_t pairs = (size_t)jit->count * 2 * sizeof *jit->pairs;
+	uint32_t info_len = 0, error_len = 0;
+	char *logs = calloc(1, room + 1);
+	float wall_ms = 0;
+	CUresult res;
+
+	if (!logs)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (op == CW_OP_MODULE_LOAD)
+		res = cwop_ModuleLoad(id, jit->info_cap, jit->error_cap, jit->pairs, pairs, img->data, img->len, &wall_ms, &info_len,
+				      &error_len, logs, room, &len);
+	else
+		res = cwop_LibraryLoad(id, jit->info_cap, jit->error_cap, jit->pairs, pairs, img->data, img->len, &wall_ms, &info_len,
+				       &error_len, logs, room, &len);
+	cw_jit_finish(jit, wall_ms, logs, len < room ? len : room, info_len, error_len);
+	free(logs);
+	return res;
+}
+
+CUresult cw_names(uint16_t op, uint32_t id, char **names, size_t *len)
+{
+	size_t room = 16384;
+
+	for (;;) {
+		char *buf = malloc(room);
+		CUresult res;
+
+		if (!buf)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		*len = 0;
+		res = op == CW_OP_MODULE_LIST_FUNCTIONS ? cwop_ModuleListFunctions(id, buf, room, len)
+							: cwop_LibraryListKernels(id, buf, room, len);
+		if (!res && *len <= room) {
+			*names = buf;
+			return CUDA_SUCCESS;
+		}
+		free(buf);
+		if (res)
+			return res;
+		room = *len;
+	}
+}

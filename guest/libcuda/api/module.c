@@ -1,0 +1,259 @@
+/* Modules: loading, unloading, and the names in them. */
+#include "api/api.h"
+#include "api/image.h"
+#include "api/jit.h"
+#include "memory/memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct cw_lock cw_module_lock;
+
+static struct cw_module *get(CUmodule module)
+{
+	return (struct cw_module *)cw_handle_get(CW_KIND_MODULE, module);
+}
+
+/* --- loading ------------------------------------------------------------------------------------------------------- */
+
+CUresult cw_module_load(CUmodule *module, const void *image, unsigned count, const int *options, void **values)
+{
+	struct cw_image img;
+	struct cw_jit jit;
+	struct cw_module *m;
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_current(&c);
+
+	if (res)
+		return res;
+	if (!module || !image)
+		return CUDA_ERROR_INVALID_VALUE;
+	res = (CUresult)cw_jit_parse(&jit, count, options, values);
+	if (res)
+		return res;
+	img = cw_image_probe(image);
+	if (img.kind == CW_IMAGE_INVALID)
+		return CUDA_ERROR_INVALID_IMAGE;
+	m = (struct cw_module *)cw_handle_alloc();
+	if (!m)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	m->o.ctx = c->o.id;
+	cw_handle_publish(&m->o, CW_KIND_MODULE);
+	res = cw_load(CW_OP_MODULE_LOAD, m->o.id, &jit, &img);
+	if (res)
+		cw_handle_free(CW_KIND_MODULE, &m->o);
+	else
+		*module = (CUmodule)m;
+	return res;
+}
+
+CUresult cwi_cuModuleLoadData(CUmodule *module, const void *image)
+{
+	return cw_module_load(module, image, 0, NULL, NULL);
+}
+
+CUresult cwi_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options, void **values)
+{
+	return cw_module_load(module, image, count, (const int *)options, values);
+}
+
+CUresult cwi_cuModuleLoadFatBinary(CUmodule *module, const void *image)
+{
+	return cw_module_load(module, image, 0, NULL, NULL);
+}
+
+CUresult cw_read_file(const char *path, void **data)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	char *buf = NULL;
+	size_t got = 0;
+	off_t size;
+
+	if (fd < 0)
+		return CUDA_ERROR_FILE_NOT_FOUND;
+	size = lseek(fd, 0, SEEK_END);
+	if (size < 0 || (uint64_t)size > CW_IMAGE_MAX || lseek(fd, 0, SEEK_SET) < 0)
+		goto fail;
+	/* zeros behind the end: PTX needs its NUL */
+	buf = calloc(1, (size_t)size + 64);
+	while (buf && got < (size_t)size) {
+		ssize_t n = read(fd, buf + got, (size_t)size - got);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			goto fail;
+		got += (size_t)n;
+	}
+	close(fd);
+	*data = buf;
+	return buf ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+fail:
+	close(fd);
+	free(buf);
+	return CUDA_ERROR_FILE_NOT_FOUND;
+}
+
+CUresult cwi_cuModuleLoad(CUmodule *module, const char *path)
+{
+	void *data = NULL;
+	CUresult res;
+
+	if (!module || !path)
+		return CUDA_ERROR_INVALID_VALUE;
+	res = cw_read_file(path, &data);
+	if (!res)
+		res = cw_module_load(module, data, 0, NULL, NULL);
+	free(data);
+	return res;
+}
+
+/* A library's module ends with its library. */
+CUresult cwi_cuModuleUnload(CUmodule module)
+{
+	struct cw_module *m = get(module);
+	uint32_t id;
+
+	if (!m)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (m->library)
+		return CUDA_ERROR_NOT_PERMITTED;
+	id = m->o.id;
+	cw_lock_acquire(&cw_module_lock);
+	cw_funcs_free(&m->funcs);
+	cw_lock_release(&cw_module_lock);
+	if (!cw_handle_free(CW_KIND_MODULE, &m->o))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return cwop_ModuleUnload(id);
+}
+
+CUresult cwi_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
+{
+	if (!mode)
+		return CUDA_ERROR_INVALID_VALUE;
+	*mode = (CUmoduleLoadingMode)(cw_settings.eager ? 1 : 2);
+	return CUDA_SUCCESS;
+}
+
+/* --- names --------------------------------------------------------------------------------------------------------- */
+
+static CUresult fetch(struct cw_obj *owner, uint32_t id, const char *name, void *info, size_t cap, size_t *len)
+{
+	return cwop_ModuleGetFunction(id, owner->id, name, strlen(name), info, cap, len);
+}
+
+CUresult cwi_cuModuleGetFunction(CUfunction *func, CUmodule module, const char *name)
+{
+	struct cw_module *m = get(module);
+	struct cw_func *f;
+	CUresult res;
+
+	if (!func || !name)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!m)
+		return CUDA_ERROR_INVALID_HANDLE;
+	res = cw_func_lookup(&m->o, &m->funcs, CW_KIND_FUNC, m->o.ctx, name, fetch, &f);
+	if (!res)
+		*func = (CUfunction)f;
+	return res;
+}
+
+CUresult cwi_cuModuleGetGlobal_v2(CUdeviceptr *ptr, size_t *bytes, CUmodule module, const char *name)
+{
+	struct cw_module *m = get(module);
+	uint64_t p = 0, size = 0;
+	CUresult res;
+
+	if (!name || (!ptr && !bytes))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!m)
+		return CUDA_ERROR_INVALID_HANDLE;
+	res = cwop_ModuleGetGlobal(m->o.id, name, strlen(name), &p, &size);
+	if (res)
+		return res;
+	cw_memory_note_global(p, size);
+	if (ptr)
+		*ptr = p;
+	if (bytes)
+		*bytes = size;
+	return CUDA_SUCCESS;
+}
+
+/* The ABI of CUDA 3.1 and older had 32-bit device pointers, which ours do not fit. */
+CUresult cwi_cuModuleGetGlobal(CUdeviceptr_v1 *ptr, unsigned int *bytes, CUmodule module, const char *name)
+{
+	(void)ptr, (void)bytes, (void)module, (void)name;
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult cw_each_name(const char *names, size_t len, CUresult (*fn)(const char *name, void *arg), void *arg)
+{
+	for (size_t at = 0; at < len;) {
+		size_t n = strnlen(names + at, len - at);
+		CUresult res;
+
+		if (n == len - at) /* not terminated: the worker's reply is malformed */
+			return CUDA_ERROR_UNKNOWN;
+		res = fn(names + at, arg);
+		if (res)
+			return res;
+		at += n + 1;
+	}
+	return CUDA_SUCCESS;
+}
+
+struct listing {
+	struct cw_module *module;
+	CUfunction *out;
+	unsigned room, count;
+};
+
+static CUresult list_one(const char *name, void *arg)
+{
+	struct listing *l = arg;
+	CUresult res = CUDA_SUCCESS;
+
+	if (l->count < l->room)
+		res = cwi_cuModuleGetFunction(&l->out[l->count], (CUmodule)l->module, name);
+	l->count++;
+	return res;
+}
+
+static CUresult list(struct listing *l)
+{
+	char *names = NULL;
+	size_t len = 0;
+	CUresult res = cw_names(CW_OP_MODULE_LIST_FUNCTIONS, l->module->o.id, &names, &len);
+
+	if (!res)
+		res = cw_each_name(names, len, list_one, l);
+	free(names);
+	return res;
+}
+
+CUresult cwi_cuModuleGetFunctionCount(unsigned int *count, CUmodule module)
+{
+	struct listing l = {get(module), NULL, 0, 0};
+	CUresult res;
+
+	if (!count)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!l.module)
+		return CUDA_ERROR_INVALID_HANDLE;
+	res = list(&l);
+	if (!res)
+		*count = l.count;
+	return res;
+}
+
+CUresult cwi_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int room, CUmodule module)
+{
+	struct listing l = {get(module), functions, room, 0};
+
+	if (!functions || !room)
+		return CUDA_ERROR_INVALID_VALUE;
+	return l.module ? list(&l) : CUDA_ERROR_INVALID_HANDLE;
+}

@@ -1,0 +1,92 @@
+/* The objects behind the handles that this folder hands out. Each is laid over a struct cw_obj of the session's slab. */
+#ifndef CW_API_OBJECTS_H
+#define CW_API_OBJECTS_H
+
+#include "session/lock.h"
+
+#include "api/params.h"
+
+enum { CW_DEVICE_ATTRS = 192 };
+
+/* A device. attrs are the host's true values after device.c's adjustments. The lock guards the primary context's count. */
+struct cw_device {
+	int ordinal;
+	const struct cw_device_info *info;
+	int32_t attrs[CW_DEVICE_ATTRS];
+	uint8_t known[CW_DEVICE_ATTRS];
+	struct cw_lock lock;
+	_Atomic(struct cw_ctx *) primary;
+	_Atomic uint32_t retained;   /* guest's own count; the worker sees the first retain and the last release */
+	uint32_t primary_flags;
+};
+
+enum cw_ctx_state { CW_CTX_LIVE = 0, CW_CTX_GONE = 1 };
+
+/*
+ * A context. refs counts the living context itself and each place on a thread's stack, so that a destroyed context that is
+ * still current somewhere keeps its object and answers CUDA_ERROR_CONTEXT_IS_DESTROYED. A primary context's object is
+ * never freed: its handle is stable, and state alternates with retain and release.
+ */
+struct cw_ctx {
+	struct cw_obj o;
+	_Atomic uint32_t state;
+	_Atomic uint32_t refs;
+	struct cw_device *device;
+	uint64_t uid;		     /* cuCtxGetId: never reused */
+	_Atomic(struct cw_cls *) cls; /* context-local storage: nodes are pushed, never unlinked while the object lives */
+	_Atomic uint32_t flags;
+	uint32_t version;	     /* cuCtxGetApiVersion */
+	_Atomic uint32_t cache_config;
+	_Atomic uint32_t shared_config;
+	uint8_t is_primary;
+};
+CW_OBJ_FITS(struct cw_ctx);
+
+struct cw_stream {
+	struct cw_obj o; /* flags: CUstream_flags; ctx */
+	int32_t priority;
+	uint64_t uid; /* cuStreamGetId: never reused */
+};
+CW_OBJ_FITS(struct cw_stream);
+
+struct cw_event {
+	struct cw_obj o; /* flags: CUevent_flags; ctx */
+	_Atomic uint32_t recorded;
+};
+CW_OBJ_FITS(struct cw_event);
+
+/* What a function's entry answers locally. attrs change by cuFuncSetAttribute only. */
+struct cw_func_info {
+	uint32_t attr_count;
+	uint32_t param_count;
+	uint32_t param_bytes; /* end of the last parameter */
+	_Atomic int32_t attrs[24];
+	struct cw_param params[];
+};
+
+struct cw_func {
+	struct cw_obj o; /* ctx: 0 for a kernel (it has no context) */
+	struct cw_func_info *info;
+	char *name;
+	struct cw_func *next;
+	struct cw_obj *owner;	     /* module; library of a kernel; kernel of a kernel's function */
+	struct cw_func *functions;   /* of a kernel: its functions, one per context */
+};
+CW_OBJ_FITS(struct cw_func);
+
+struct cw_module {
+	struct cw_obj o;
+	struct cw_func *funcs;
+	struct cw_module *next; /* of a library: its modules in other contexts */
+	struct cw_obj *library; /* NULL: loaded by the application, who unloads it */
+};
+CW_OBJ_FITS(struct cw_module);
+
+struct cw_library {
+	struct cw_obj o;
+	struct cw_func *kernels;
+	struct cw_module *modules;
+};
+CW_OBJ_FITS(struct cw_library);
+
+#endif
