@@ -107,7 +107,9 @@ func (s *Session) PrimaryCtxRetain(c *wire.Call, a *wire.PrimaryCtxRetainArgs, _
 }
 
 // CtxCreate implements wire.Driver.
-func (s *Session) CtxCreate(c *wire.Call, a *wire.CtxCreateArgs) cuda.Result { return s.create(c, a.Ctx) }
+func (s *Session) CtxCreate(c *wire.Call, a *wire.CtxCreateArgs) cuda.Result {
+	return s.create(c, a.Ctx)
+}
 
 // CtxDestroy implements wire.Driver.
 func (s *Session) CtxDestroy(c *wire.Call, a *wire.CtxDestroyArgs) cuda.Result {

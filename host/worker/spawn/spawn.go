@@ -11,9 +11,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"causeway/host/worker/link"
 )
@@ -28,7 +31,8 @@ type Spawner struct {
 	// Env is the workers' environment; nil: this process's, less what belongs to guests.
 	Env    []string
 	Stderr io.Writer // nil: this process's
-	Log    *slog.Logger
+	// NoNewPrivs bars workers from gaining privileges by set-uid programs.
+	NoNewPrivs bool
 }
 
 // Process is a running worker.
@@ -70,7 +74,7 @@ func (s *Spawner) Start(cfg link.Config, wake func(slot uint32), files ...int) (
 	cmd.ExtraFiles = []*os.File{child}
 	// A group of its own: what the terminal sends to the app's group does not reach its worker.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
+	if err := s.fork(cmd); err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("start worker: %w", err)
 	}
@@ -85,6 +89,23 @@ func (s *Spawner) Start(cfg link.Config, wake func(slot uint32), files ...int) (
 		return nil, fmt.Errorf("configure worker: %w", err)
 	}
 	return p, nil
+}
+
+// fork starts cmd, if wanted from a thread that has given up gaining privileges, which a child inherits.
+func (s *Spawner) fork(cmd *exec.Cmd) error {
+	if !s.NoNewPrivs {
+		return cmd.Start()
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			done <- fmt.Errorf("no_new_privs: %w", err)
+			return
+		}
+		done <- cmd.Start()
+	}()
+	return <-done
 }
 
 // hostEnv drops the variables that point programs at Causeway: a worker that follows them would find the guest library

@@ -69,7 +69,9 @@ func (g *Guest) Console() uint32 {
 }
 
 // Word is a completion word.
-func (g *Guest) Word(i uint32) uint32 { return g.word(uintptr(remote.WordsOffset) + uintptr(i)*4).Load() }
+func (g *Guest) Word(i uint32) uint32 {
+	return g.word(uintptr(remote.WordsOffset) + uintptr(i)*4).Load()
+}
 
 func (g *Guest) putSkip(n uint64) {
 	r := (*remote.Record)(unsafe.Pointer(&g.Mem[remote.RingOffset+g.tail%remote.RingSize]))

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"causeway/host/driver"
+	"causeway/host/driver/cuda"
+)
+
+// backends is the one place that knows which backends this program is built with.
+type backends struct{ log *slog.Logger }
+
+// find returns a backend by name: "soft", "cuda", or "auto" for a real GPU if this machine has one, else the software GPU.
+func (b backends) find(name string) (driver.Backend, error) {
+	switch name {
+	case "soft":
+		return newSoft()
+	case "cuda":
+		return newCUDA()
+	case "auto":
+		real, err := newCUDA()
+		if err == nil {
+			return real, nil
+		}
+		b.log.Info("no real GPU: using the software GPU", "reason", err)
+		return newSoft()
+	}
+	return nil, fmt.Errorf("unknown GPU %q: use auto, soft or GPU numbers", name)
+}
+
+// newCUDA opens the machine's driver; it fails if there is none or if it has no device.
+func newCUDA() (driver.Backend, error) {
+	b, err := cuda.New()
+	if err != nil {
+		return nil, fmt.Errorf("no NVIDIA driver on this machine (%w): install it, or use --gpu soft", err)
+	}
+	devs, err := b.Devices()
+	if err != nil {
+		return nil, fmt.Errorf("the NVIDIA driver offers no GPU (%w): check `nvidia-smi`, or use --gpu soft", err)
+	}
+	if len(devs) == 0 {
+		return nil, errors.New("the NVIDIA driver offers no GPU: check `nvidia-smi`, or use --gpu soft")
+	}
+	return b, nil
+}
+
+func newSoft() (driver.Backend, error) {
+	return nil, errors.New("this build has no software GPU")
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"causeway/host/worker/link"
+)
+
+// gpuFlags say which GPU a session gets.
+type gpuFlags struct {
+	gpu     string
+	memory  string
+	verbose bool
+}
+
+func (f *gpuFlags) register(c *cobra.Command) {
+	c.Flags().StringVar(&f.gpu, "gpu", "auto", "GPU to use: auto (a real one if there is one, else soft), soft, or ordinals as in 0 or 0,1")
+	c.Flags().StringVar(&f.memory, "memory", "", "limit of GPU memory, as in 4GiB (default: no limit)")
+	c.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "say what happens on stderr")
+}
+
+// config is the part of a worker's configuration that the flags decide.
+func (f *gpuFlags) config() (link.Config, error) {
+	c := link.Config{GPU: f.gpu, LogLevel: level(f.verbose).String()}
+	if f.gpu != "auto" && f.gpu != "soft" {
+		c.GPU = "cuda"
+		for _, s := range strings.Split(f.gpu, ",") {
+			n, err := strconv.Atoi(strings.TrimSpace(s))
+			if err != nil || n < 0 {
+				return c, fmt.Errorf("--gpu %q is not auto, soft or a list of GPU numbers: `causeway gpus` lists them", f.gpu)
+			}
+			c.Devices = append(c.Devices, n)
+		}
+	}
+	if f.memory != "" {
+		n, err := parseBytes(f.memory)
+		if err != nil {
+			return c, fmt.Errorf("--memory: %w", err)
+		}
+		c.MemoryLimit = n
+	}
+	return c, nil
+}
+
+// parseBytes reads a size such as 512MiB, 4G or 1073741824. K, M, G and T are powers of 1024 with or without iB.
+func parseBytes(s string) (uint64, error) {
+	digits := strings.TrimRight(s, "KMGTiBkmgtb ")
+	unit := strings.ToUpper(strings.TrimSpace(s[len(digits):]))
+	shift, ok := map[string]uint{
+		"": 0, "B": 0, "K": 10, "KIB": 10, "KB": 10, "M": 20, "MIB": 20, "MB": 20, "G": 30, "GIB": 30, "GB": 30, "T": 40, "TIB": 40, "TB": 40,
+	}[unit]
+	n, err := strconv.ParseUint(strings.TrimSpace(digits), 10, 64)
+	if err != nil || !ok || n > math.MaxUint64>>shift || n == 0 {
+		return 0, fmt.Errorf("%q is no size; write it as 512MiB or 4GiB", s)
+	}
+	return n << shift, nil
+}
+
+// formatBytes is the inverse, rounded down to a readable unit.
+func formatBytes(n uint64) string {
+	for _, u := range []struct {
+		shift uint
+		name  string
+	}{{40, "TiB"}, {30, "GiB"}, {20, "MiB"}, {10, "KiB"}} {
+		if n >= 1<<u.shift {
+			if n%(1<<u.shift) == 0 {
+				return fmt.Sprintf("%d %s", n>>u.shift, u.name)
+			}
+			return fmt.Sprintf("%.1f %s", float64(n)/float64(uint64(1)<<u.shift), u.name)
+		}
+	}
+	return fmt.Sprintf("%d B", n)
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"causeway/host/driver"
+)
+
+// gpuLine is one GPU as `causeway gpus --json` prints it.
+type gpuLine struct {
+	Backend string `json:"backend"`
+	Index   int    `json:"index"`
+	Name    string `json:"name"`
+	UUID    string `json:"uuid"`
+	Memory  uint64 `json:"memory"`
+}
+
+func gpusCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "gpus",
+		Short: "List the GPUs that this machine offers",
+		Long: `Lists the GPUs that this machine offers: real ones by the number that --gpu takes, and the software GPU, which executes
+PTX on the CPU and is always there.`,
+		Example: "  causeway gpus\n  causeway gpus --json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			list, notes := gpus()
+			if asJSON {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(list)
+			}
+			return printGPUs(cmd.OutOrStdout(), list, notes)
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+// gpus asks every backend. notes says why one has none.
+func gpus() (list []gpuLine, notes []string) {
+	for _, open := range []func() (driver.Backend, error){newCUDA, newSoft} {
+		b, err := open()
+		if err != nil {
+			notes = append(notes, err.Error())
+			continue
+		}
+		devs, err := b.Devices()
+		if err != nil {
+			notes = append(notes, fmt.Sprintf("%s: %v", b.Name(), err))
+			continue
+		}
+		for _, d := range devs {
+			list = append(list, gpuLine{b.Name(), d.Index, d.Name, d.UUID, d.TotalMem})
+		}
+	}
+	return list, notes
+}
+
+func printGPUs(w io.Writer, list []gpuLine, notes []string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "GPU\tNAME\tMEMORY\tUUID")
+	for _, g := range list {
+		name := fmt.Sprint(g.Index)
+		if g.Backend == "soft" {
+			name = "soft"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", name, g.Name, formatBytes(g.Memory), g.UUID)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, n := range notes {
+		fmt.Fprintln(w, "note:", n)
+	}
+	return nil
+}

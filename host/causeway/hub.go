@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/host/worker/link"
+	"causeway/host/worker/spawn"
+)
+
+// maxWorkers bounds the CUDA processes of one hub.
+const maxWorkers = 512
+
+// hub gives each connection a worker of its own. A worker lives as long as its connection, also when the hub is gone.
+type hub struct {
+	spawner *spawn.Spawner
+	cfg     link.Config
+	log     *slog.Logger
+
+	mu      sync.Mutex
+	workers map[*spawn.Process]link.Config
+	wg      sync.WaitGroup // one for each worker
+}
+
+func newHub(s *spawn.Spawner, cfg link.Config, log *slog.Logger) *hub {
+	return &hub{spawner: s, cfg: cfg, log: log, workers: map[*spawn.Process]link.Config{}}
+}
+
+// listen accepts guest processes on a new socket until ctx ends.
+func (h *hub) listen(ctx context.Context, path string) error {
+	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		return fmt.Errorf("session socket: %w", err)
+	}
+	context.AfterFunc(ctx, func() { _ = ln.Close() })
+	go h.routineAccept(func() (fileConn, error) { return ln.AcceptUnix() }, link.CarrierUnix)
+	return nil
+}
+
+// fileConn is a connection whose descriptor another process can have.
+type fileConn interface {
+	File() (*os.File, error)
+	Close() error
+	RemoteAddr() net.Addr
+}
+
+func (h *hub) routineAccept(accept func() (fileConn, error), carrier string) {
+	for {
+		c, err := accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ECONNABORTED):
+			time.Sleep(50 * time.Millisecond)
+			continue
+		case err != nil:
+			h.log.Error("accept a CUDA process", "error", err)
+			return
+		}
+		if err := h.start(c, carrier); err != nil {
+			h.log.Error("start a worker", "error", err)
+		}
+		_ = c.Close()
+	}
+}
+
+// start starts the worker of a connection, which the caller closes.
+func (h *hub) start(c fileConn, carrier string) error {
+	f, err := c.File()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	cfg := h.cfg
+	cfg.Carrier = carrier
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.workers) >= maxWorkers {
+		return fmt.Errorf("more than %d CUDA processes at once", maxWorkers)
+	}
+	p, err := h.spawner.Start(cfg, nil, int(f.Fd()))
+	if err != nil {
+		return err
+	}
+	h.addLocked(p, cfg)
+	return nil
+}
+
+func (h *hub) addLocked(p *spawn.Process, cfg link.Config) {
+	h.workers[p] = cfg
+	h.wg.Add(1)
+	h.log.Info("worker started", "pid", p.PID())
+	go func() {
+		defer h.wg.Done()
+		<-p.Done()
+		if err := p.Err(); err != nil {
+			h.log.Error("worker failed; its program sees CUDA_ERROR_LAUNCH_FAILED", "pid", p.PID(), "error", err)
+		} else {
+			h.log.Info("worker ended", "pid", p.PID())
+		}
+		_ = p.Close()
+		h.mu.Lock()
+		delete(h.workers, p)
+		h.mu.Unlock()
+	}()
+}
+
+// rebuild moves every session to a fresh worker. It returns how many moved.
+func (h *hub) rebuild(ctx context.Context) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := 0
+	var errs []error
+	for p, cfg := range h.workers {
+		next, err := h.spawner.Rebuild(ctx, p, cfg)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("worker %d: %w", p.PID(), err))
+			continue
+		}
+		h.addLocked(next, cfg)
+		n++
+	}
+	return n, errors.Join(errs...)
+}
+
+// wait waits until all workers are gone, at most d.
+func (h *hub) wait(d time.Duration) {
+	gone := make(chan struct{})
+	go func() {
+		h.wg.Wait()
+		close(gone)
+	}()
+	select {
+	case <-gone:
+	case <-time.After(d):
+	}
+}
+
+// stop ends all workers.
+func (h *hub) stop() {
+	h.mu.Lock()
+	ps := slices.Collect(maps.Keys(h.workers))
+	h.mu.Unlock()
+	for _, p := range ps {
+		p.Stop(time.Second)
+	}
+	h.wg.Wait()
+}

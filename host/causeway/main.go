@@ -1,0 +1,68 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// version is set by the build: -ldflags "-X main.version=...".
+var version = "dev"
+
+func main() {
+	err := root().Execute()
+	var exit exitStatus
+	switch {
+	case err == nil:
+	case errors.As(err, &exit):
+		exit.now()
+	default:
+		fmt.Fprintln(os.Stderr, "causeway:", err)
+		os.Exit(1)
+	}
+}
+
+func root() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "causeway",
+		Short: "GPUs for virtual machines, without passing a device through",
+		Long: `Causeway gives KVM guests NVIDIA GPUs without passing a device through. CUDA programs load Causeway's libcuda.so.1;
+every driver call crosses a ring in shared memory to a worker on the host, which runs it on a real GPU, or on a
+software GPU where there is none.`,
+		Example: `  causeway run -- ./vectoradd
+  causeway device --socket /run/causeway/vm1.sock --gpu auto --memory 4GiB
+  causeway gpus`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       version,
+	}
+	c.CompletionOptions.HiddenDefaultCmd = true
+	c.AddCommand(runCommand(), deviceCommand(), serveCommand(), gpusCommand(), rebuildCommand(), workerCommand(), versionCommand())
+	return c
+}
+
+// logger writes to stderr: errors and warnings always, information when asked.
+func logger(verbose bool) *slog.Logger { return newLogger(level(verbose)) }
+
+func newLogger(l slog.Level) *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l}))
+}
+
+func level(verbose bool) slog.Level {
+	if verbose {
+		return slog.LevelInfo
+	}
+	return slog.LevelWarn
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		Run:   func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), "causeway", version) },
+	}
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"causeway/host/worker/spawn"
+)
+
+func runCommand() *cobra.Command {
+	var gpu gpuFlags
+	var lib string
+	c := &cobra.Command{
+		Use:   "run [flags] -- program [arguments]",
+		Short: "Run a program on this host with its CUDA calls going through Causeway",
+		Long: `Runs a program on this host whose CUDA calls go through Causeway's library, a ring in shared memory and a worker process:
+the whole path that a VM takes, without the VM. Each process that uses CUDA gets a worker of its own.
+The program has this terminal, stdin, stdout and stderr; its exit status, or the signal that ended it, is that of causeway run.`,
+		Example: `  causeway run -- ./vectoradd 1000000
+  causeway run --gpu soft --memory 1GiB -- python3 train.py
+  causeway run --gpu 0 -v -- ./matmul`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return run(cmd.Context(), &gpu, lib, args)
+		},
+	}
+	c.Flags().SetInterspersed(false)
+	gpu.register(c)
+	c.Flags().StringVar(&lib, "lib", "", "folder that holds Causeway's libcuda.so.1 (default: ../lib beside this program)")
+	return c
+}
+
+// linger is how long run waits, after the program, for workers to see the end of their process.
+const linger = 500 * time.Millisecond
+
+func run(ctx context.Context, gpu *gpuFlags, lib string, args []string) error {
+	cfg, err := gpu.config()
+	if err != nil {
+		return err
+	}
+	lib, err = findLib(lib)
+	if err != nil {
+		return err
+	}
+	log := logger(gpu.verbose)
+	dir, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", runPrefix, os.Getpid()))
+	if err != nil {
+		return fmt.Errorf("temporary folder for the session's socket: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	h := newHub(&spawn.Spawner{}, cfg, log)
+	if err := h.listen(ctx, filepath.Join(dir, "session")); err != nil {
+		return err
+	}
+	if err := h.listenControl(ctx, filepath.Join(dir, "control")); err != nil {
+		return err
+	}
+	log.Info("session socket is ready", "socket", filepath.Join(dir, "session"), "gpu", gpu.gpu, "lib", lib)
+	status := runProgram(args, childEnv(os.Environ(), "unix:"+filepath.Join(dir, "session"), lib))
+	cancel()
+	h.wait(linger)
+	if errors.As(status, new(exitStatus)) {
+		_ = os.RemoveAll(dir) // exiting skips the deferred call
+	}
+	return status
+}
+
+// findLib returns the absolute folder of the guest library.
+func findLib(lib string) (string, error) {
+	if lib == "" {
+		exe, err := os.Executable()
+		if err != nil {
+			return "", fmt.Errorf("find this program's folder: %w", err)
+		}
+		lib = filepath.Join(filepath.Dir(filepath.Dir(exe)), "lib")
+	}
+	lib, err := filepath.Abs(lib)
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(filepath.Join(lib, "libcuda.so.1")); err != nil {
+		return "", fmt.Errorf("there is no libcuda.so.1 in %s: build it by `make build`, or name its folder with --lib", lib)
+	}
+	return lib, nil
+}
+
+// childEnv points a program at a session socket and at the guest library.
+func childEnv(env []string, target, lib string) []string {
+	path := lib
+	out := make([]string, 0, len(env)+2)
+	for _, kv := range env {
+		name, value, _ := strings.Cut(kv, "=")
+		switch name {
+		case "CAUSEWAY":
+		case "LD_LIBRARY_PATH":
+			if value != "" {
+				path = lib + ":" + value
+			}
+		default:
+			out = append(out, kv)
+		}
+	}
+	return append(out, "CAUSEWAY="+target, "LD_LIBRARY_PATH="+path)
+}
+
+// runProgram runs args to its end. The result is nil, an exitStatus, or why it could not start.
+func runProgram(args, env []string) error {
+	path, err := exec.LookPath(args[0])
+	if err != nil {
+		if errors.Is(err, exec.ErrNotFound) {
+			return fmt.Errorf("no program %q in PATH: give its path, as in ./%s", args[0], args[0])
+		}
+		return fmt.Errorf("cannot run %s: %w", args[0], err)
+	}
+	cmd := exec.Command(path, args[1:]...)
+	cmd.Args[0] = args[0]
+	cmd.Env = env
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	stop := forwardSignals()
+	if err := cmd.Start(); err != nil {
+		stop(nil)
+		return fmt.Errorf("cannot run %s: %w", args[0], err)
+	}
+	stop(cmd.Process)
+	err = cmd.Wait()
+	stop(nil)
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &exit):
+		return statusOf(exit)
+	}
+	slog.Error("wait for the program", "error", err)
+	return fmt.Errorf("wait for %s: %w", args[0], err)
+}

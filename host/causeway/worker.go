@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"causeway/host/worker"
+	"causeway/host/worker/spawn"
+)
+
+func workerCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "worker",
+		Short:  "Execute the calls of one CUDA process (started by run, serve and device)",
+		Args:   cobra.NoArgs,
+		Hidden: true,
+		RunE: func(*cobra.Command, []string) error {
+			if err := unix.SetNonblock(spawn.LinkFD, true); err != nil {
+				return fmt.Errorf("`causeway worker` is started by run, serve and device, not by users: descriptor %d: %w", spawn.LinkFD, err)
+			}
+			unix.CloseOnExec(spawn.LinkFD)
+			// What stops the parent reaches the worker over its link, in order.
+			signal.Ignore(unix.SIGHUP, unix.SIGINT)
+			log := newLogger(slog.LevelInfo)
+			p := &worker.Process{Backend: backends{log}.find, Logger: newLogger}
+			if err := p.Main(context.Background(), spawn.LinkFD); err != nil {
+				return fmt.Errorf("worker %d: %w", os.Getpid(), err)
+			}
+			return nil
+		},
+	}
+}
