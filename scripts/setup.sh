@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what Causeway's build, tests and demo need. Idempotent; says each step before doing it.
 #
-#   scripts/setup.sh [qemu] [kernels] [cuda [VERSION...]] [go-tools] | all
+#   scripts/setup.sh all | demo | qemu | kernels [SERIES...] | cuda [VERSION...] | go-tools
 #
 # Only QEMU, g++ and the like are installed on the machine; the rest goes under build/. Further Debian suites come
 # from the mirror that apt already uses; elsewhere CAUSEWAY_DEBIAN_MIRROR names one.
@@ -24,12 +24,14 @@ setup_go_tools() {
   echo "$want" >"$BUILD/.go-modules"
 }
 
-setup_all() {
-  local pids=() p
-  setup_qemu & pids+=($!)
-  setup_cuda & pids+=($!)
-  setup_kernels & pids+=($!)
-  setup_go_tools & pids+=($!)
+# together runs steps side by side and fails if one does.
+together() {
+  local pids=() p step
+  for step in "$@"; do
+    # A step is a command line: it is split on purpose.
+    # shellcheck disable=SC2086
+    $step & pids+=($!)
+  done
   for p in "${pids[@]}"; do wait "$p" || exit 1; done
 }
 
@@ -41,9 +43,10 @@ flock -n 9 || { say "another setup.sh is running: waiting for it"; flock 9; }
 
 what=$*
 case ${1:-all} in
-  all) setup_all ;;
+  all) together setup_qemu setup_cuda setup_kernels setup_go_tools ;;
+  demo) together setup_qemu 'setup_cuda 13.0' 'setup_kernels 6.12' setup_go_tools ;;
   qemu) setup_qemu ;;
-  kernels) setup_kernels ;;
+  kernels) shift; setup_kernels "$@" ;;
   cuda) shift; setup_cuda "$@" ;;
   go-tools) setup_go_tools ;;
   -h | --help | help) usage; exit ;;

@@ -1,10 +1,12 @@
 # Stock Debian cloud kernels for guests, unpacked to build/kernels/SERIES; sourced by setup.sh.
 # Each folder has vmlinuz, modules/*.ko (decompressed) and modules/order (insmod order, empty when built in).
 
+# setup_kernels [SERIES...] prepares the named kernels, all by default.
 setup_kernels() {
-  local row series suite pattern pinned missing=()
+  local row series suite pattern pinned missing=() chosen=" $* "
   for row in "${PIN_KERNELS[@]}"; do
     read -r series suite pattern pinned <<<"$row"
+    [ $# = 0 ] || [[ $chosen == *" $series "* ]] || continue
     stamped "$BUILD/kernels/$series/.pin" "$pinned 1" || missing+=("$row")
   done
   [ ${#missing[@]} = 0 ] && return

@@ -1,0 +1,49 @@
+# Causeway's one entry point for people and CI. `make help` lists the targets.
+.DEFAULT_GOAL := help
+.PHONY: help setup build causeway libcuda libnvml generate lint test test-programs demo bench clean
+
+VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+OUT     := $(abspath build)
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## install what build, tests and demo need (QEMU 10, guest kernels, nvcc; idempotent)
+	scripts/setup.sh all
+
+build: causeway libcuda libnvml ## build build/bin/causeway, build/lib/libcuda.so.1 and build/lib/libnvidia-ml.so.1
+
+causeway:
+	@command -v go >/dev/null || { echo "Go is missing: install Go $$(awk '/^go /{print $$2}' go.mod) or newer"; exit 1; }
+	@mkdir -p $(OUT)/bin
+	go build -trimpath -ldflags "-X main.version=$(VERSION)" -o $(OUT)/bin/causeway ./host/causeway
+
+libcuda:
+	@mkdir -p $(OUT)/lib
+	@$(MAKE) --no-print-directory -C guest/libcuda OUT=$(OUT)/lib
+
+libnvml:
+	@mkdir -p $(OUT)/lib
+	@$(MAKE) --no-print-directory -C guest/libnvml OUT=$(OUT)/lib
+
+generate: ## write generated code anew from the API description
+	go generate ./...
+
+lint: ## check formatting, vet, staticcheck, the repository's own fences and that generated code is current
+	scripts/test.sh lint
+
+test: ## install what is needed and run every test (under 20 minutes on 2 cores)
+	scripts/test.sh
+
+test-programs: build ## build the CUDA test programs and run them under causeway run
+	scripts/build-tests.sh
+	scripts/run-tests.sh --runner "$(OUT)/bin/causeway run --"
+
+demo: ## boot a VM with a vGPU and run two CUDA programs in it
+	@scripts/demo.sh
+
+bench: build ## measure calls, launches and copies beside their baselines
+	scripts/bench.sh
+
+clean: ## remove what was built; downloads stay (rm -r build removes them too)
+	rm -rf $(OUT)/bin $(OUT)/lib $(OUT)/obj $(OUT)/tests $(OUT)/images $(OUT)/logs $(OUT)/test-logs $(OUT)/qb $(OUT)/*.tar.xz

@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Everything that needs a real GPU, on a machine that has one but no network and no QEMU.
+#
+#   scripts/h200.sh pack              here: binaries, programs, kernel, guest image and QEMU into build/gpu-pack.tar.xz
+#   scripts/h200.sh [PHASE...]        there: native run soft vm bench; all by default
+#
+# Phases: native runs the CUDA programs on the machine's own driver, run under `causeway run --gpu 0`, soft on the software
+# GPU, vm inside a VM with a vGPU on the real GPU; bench measures. Without a pack the programs are built there by the nvcc
+# in PATH. Logs are left in $OUT (default /tmp/causeway-gpu). A short table comes last; the status is 0 if nothing failed.
+set -uo pipefail
+. "$(dirname "$0")/lib/common.sh"
+. "$ROOT/scripts/lib/device.sh"
+cd "$ROOT" || exit 1
+pack=$BUILD/gpu-pack.tar.xz
+gpu=${GPU:-0}
+kernel=${KERNEL:-6.12}
+
+make_pack() {
+  set -e
+  scripts/setup.sh qemu
+  make --no-print-directory build
+  scripts/build-tests.sh
+  scripts/qemu-bundle.sh
+  images/build-initramfs.sh "$kernel" "$BUILD/images/base-$kernel.cpio.gz"
+  local parts=(bin lib tests qb tools images "kernels/$kernel")
+  say "packing $(du -shc --apparent-size "${parts[@]/#/$BUILD/}" | tail -1 | cut -f1)"
+  # tests/obj and the stub are for linking only.
+  tar c -C "$BUILD" --exclude tests/obj --exclude tests/stubs "${parts[@]}" | xz -6 -T2 >"$pack.new"
+  mv "$pack.new" "$pack"
+  local size; size=$(stat -c %s "$pack")
+  say "$pack: $(numfmt --to=iec "$size")"
+  [ "$size" -lt $((64 << 20)) ] || die "the pack is over 64 MiB"
+}
+
+if [ "${1:-}" = pack ]; then make_pack; exit; fi
+
+out=${OUT:-/tmp/causeway-gpu}
+mkdir -p "$out"
+trap stop_service EXIT
+trap 'exit 130' INT TERM
+
+if [ -f "$pack" ] && [ "$(cat "$BUILD/.unpacked" 2>/dev/null)" != "$(cksum <"$pack")" ]; then
+  say "unpacking $pack"
+  tar xJf "$pack" -C "$BUILD" || die "$pack is damaged: run scripts/h200.sh pack again"
+  cksum <"$pack" >"$BUILD/.unpacked"
+fi
+[ -x "$CAUSEWAY" ] || die "build/bin/causeway is missing: run scripts/h200.sh pack where there is a network, and bring build/gpu-pack.tar.xz"
+if ! compgen -G "$BUILD/tests/*-static/vectoradd" >/dev/null; then
+  have nvcc || die "no test programs and no nvcc: run scripts/h200.sh pack elsewhere first"
+  v=$(nvcc --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
+  say "building the programs with this machine's nvcc $v"
+  scripts/build-tests.sh --jobs 8 --only "$v-static" --nvcc "$v=$(command -v nvcc)" || die "building the test programs failed"
+fi
+
+nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader >"$out/gpu.txt" 2>&1
+say "GPU: $(head -1 "$out/gpu.txt")"
+
+phase_native() { scripts/run-tests.sh --label native --logs "$out/native"; }
+phase_run() { scripts/run-tests.sh --label run --logs "$out/run" --runner "$CAUSEWAY run --gpu $gpu --"; }
+phase_soft() { scripts/run-tests.sh --label soft --logs "$out/soft" --runner "$CAUSEWAY run --gpu soft --"; }
+
+phase_vm() {
+  local dir rc=0
+  dir=$(mktemp -d)
+  (
+    trap 'stop_service; rm -rf "$dir"' EXIT
+    start_device "$dir/vm.sock" "$out/device.log" --gpu "$gpu" --memory 16GiB
+    export QEMU=${QEMU:-$BUILD/qb/qemu}
+    scripts/run-tests.sh --label vm --logs "$out/vm" --vm "$kernel" --socket "$dir/vm.sock"
+  ) || rc=1
+  return $rc
+}
+
+phase_bench() {
+  [ -x "$BUILD/bin/causeway-bench" ] || { echo "bench: build/bin/causeway-bench is not in the pack"; return 3; }
+  "$BUILD/bin/causeway-bench" | tee "$out/bench.txt"
+  return "${PIPESTATUS[0]}"
+}
+
+# differences lists programs whose compared lines differ from the native ones although both passed or failed alike.
+differences() {
+  local other f rel
+  for other in run soft vm; do
+    [ -d "$out/native" ] && [ -d "$out/$other" ] || continue
+    for f in "$out"/native/*/*.got; do
+      rel=${f#"$out"/native/}
+      [ -f "$out/$other/$rel" ] && ! cmp -s "$f" "$out/$other/$rel" && echo "differs from native: $other ${rel%.got}"
+    done
+  done
+}
+
+[ $# -gt 0 ] || set -- native run soft vm bench
+failed=0
+table=()
+for p in "$@"; do
+  declare -F "phase_$p" >/dev/null || die "unknown phase $p"
+  say "phase $p"
+  start=$SECONDS rc=0
+  "phase_$p" >"$out/$p.txt" 2>&1 || rc=$?
+  case $rc in 0) word=passed ;; 3) word='not run' ;; *) word=FAILED; failed=1; grep -v '^vm: ' "$out/$p.txt" | tail -25 ;; esac
+  table+=("$(printf '%-8s %-8s %4d s  %s' "$p" "$word" $((SECONDS - start)) "$(grep -E 'passed, .* failed|not in the pack' "$out/$p.txt" | tail -1)")")
+done
+echo
+head -1 "$out/gpu.txt"
+printf '%s\n' "${table[@]}"
+differences | tee "$out/differences.txt"
+[ ! -s "$out/bench.txt" ] || cat "$out/bench.txt"
+exit $failed

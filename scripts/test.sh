@@ -1,0 +1,131 @@
+#!/usr/bin/env bash
+# Runs every test, stage by stage, and says how long each took.
+#
+#   scripts/test.sh [STAGE...]      stages: setup lint build unit fuzz clib programs remote vm; all by default
+#
+# FUZZTIME (default 5s) is the time per fuzz target. Logs are under build/logs. The status is 0 if every stage passed.
+set -uo pipefail
+. "$(dirname "$0")/lib/common.sh"
+. "$ROOT/scripts/lib/device.sh"
+cd "$ROOT" || exit 1
+logs=$BUILD/logs
+mkdir -p "$logs"
+trap stop_service EXIT
+trap 'exit 130' INT TERM
+
+stage_setup() { scripts/setup.sh all; }
+
+stage_lint() {
+  local bad=0 unformatted
+  unformatted=$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -l)
+  [ -z "$unformatted" ] || { echo "not formatted (gofmt -w): $unformatted"; bad=1; }
+  go vet ./... || bad=1
+  go run honnef.co/go/tools/cmd/staticcheck ./... || bad=1
+  go run ./scripts/lint || bad=1
+  bash -n scripts/*.sh scripts/lib/*.sh images/*.sh || bad=1
+  generated_is_current || bad=1
+  return $bad
+}
+
+# generated_is_current runs the generators on a copy of the tree and compares.
+generated_is_current() {
+  local copy=$BUILD/generated bad
+  rm -rf "$copy"; mkdir -p "$copy"
+  git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' f; do [ -f "$f" ] && printf '%s\0' "$f"; done |
+    tar c --null -T - | tar x -C "$copy"
+  (cd "$copy" && go generate ./...) || { echo "go generate failed"; return 1; }
+  bad=$(cd "$copy" && find . -type f | while read -r f; do cmp -s "$f" "$ROOT/$f" || echo "$f"; done)
+  rm -rf "$copy"
+  [ -z "$bad" ] || { echo "generated code is not current (make generate): $bad"; return 1; }
+}
+
+stage_build() { make --no-print-directory build; }
+
+stage_unit() { go test -race -timeout 300s ./...; }
+
+# fuzz each target for a short time, from its committed seeds.
+stage_fuzz() {
+  local bad=0 pkg targets t n=0
+  while read -r pkg; do
+    [ -n "$pkg" ] || continue
+    targets=$(go test -list '^Fuzz' "$pkg" | grep '^Fuzz')
+    for t in $targets; do
+      n=$((n + 1))
+      go test -run '^$' -fuzz "^$t\$" -fuzztime "${FUZZTIME:-5s}" "$pkg" || bad=1
+    done
+  done < <(go list -f '{{.Dir}} {{.ImportPath}}' ./... | while read -r dir pkg; do
+    grep -lq '^func Fuzz' "$dir"/*_test.go 2>/dev/null && echo "$pkg"; done)
+  echo "$n fuzz targets"
+  return $bad
+}
+
+stage_clib() {
+  make --no-print-directory -C guest/libcuda OUT="$BUILD/lib" test &&
+    make --no-print-directory -C guest/libnvml OUT="$BUILD/lib" test
+}
+
+stage_programs() {
+  scripts/build-tests.sh && scripts/run-tests.sh --label run --runner "$CAUSEWAY run --gpu soft --"
+}
+
+# The same programs over TCP: nothing above the carrier may notice.
+stage_remote() {
+  local port=$((20000 + $$ % 20000)) rc=0
+  (
+    trap stop_service EXIT
+    start_serve "$port" "$logs/serve.log" --gpu soft
+    scripts/run-tests.sh --label tcp --variants "13.0-static 11.8-shared" \
+      --runner "env CAUSEWAY=tcp://127.0.0.1:$port LD_LIBRARY_PATH=$BUILD/lib"
+  ) || rc=1
+  return $rc
+}
+
+# Stock kernels: every variant on 6.12, one static and one shared on the others.
+stage_vm() {
+  local bad=0 k variants socket
+  for k in 6.12 6.1 7.2; do
+    variants="13.0-static 11.8-shared"
+    [ "$k" = 6.12 ] && variants="11.8-static 12.9-static 13.0-static 11.8-shared 12.9-shared 13.0-shared"
+    socket=$(mktemp -d)/vm.sock
+    (
+      trap 'stop_service; rm -rf "$(dirname "$socket")"' EXIT
+      start_device "$socket" "$logs/device-$k.log" --gpu soft --memory 4GiB
+      scripts/run-tests.sh --vm "$k" --socket "$socket" --variants "$variants"
+    ) || bad=1
+  done
+  return $bad
+}
+
+results=()
+failed=0
+# run_stage NAME prints one line when it begins and one when it ends; output goes to a log, its end to the terminal.
+run_stage() {
+  local name=$1 start=$SECONDS log=$logs/$1.log rc=0 beat
+  say "$name ..."
+  (while sleep 30; do say "$name: $((SECONDS - start)) s, $(tail -c 300 "$log" | tr '\r' '\n' | grep . | tail -1 | cut -c1-90)"; done) &
+  beat=$!
+  "stage_$name" >"$log" 2>&1 </dev/null || rc=$?
+  kill "$beat" 2>/dev/null; wait "$beat" 2>/dev/null
+  local took=$((SECONDS - start))
+  if [ $rc = 0 ]; then
+    say "$name: passed in $took s"
+    results+=("$(printf '%-10s passed  %5d s  %s' "$name" "$took" "$(grep -E 'passed, .* failed|fuzz targets' "$log" | tail -1)")")
+  else
+    say "$name: FAILED in $took s; the end of $log:"
+    grep -vE '^(ok|\?) ' "$log" | tail -40 >&2
+    results+=("$(printf '%-10s FAILED  %5d s  see build/logs/%s.log' "$name" "$took" "$name")")
+    failed=1
+  fi
+}
+
+[ $# -gt 0 ] || set -- setup lint build unit fuzz clib programs remote vm
+for s in "$@"; do
+  declare -F "stage_$s" >/dev/null || die "unknown stage $s"
+  run_stage "$s"
+  # Nothing after these two can work without them.
+  case $s in setup | build) [ $failed = 0 ] || break ;; esac
+done
+echo
+printf '%s\n' "${results[@]}"
+if [ $failed = 0 ]; then echo "all passed in $SECONDS s"; else echo "FAILED after $SECONDS s"; fi
+exit $failed
