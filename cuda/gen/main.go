@@ -65,6 +65,13 @@ func outputs() []output {
 		{"guest/libcuda/gen/session.h", cSession},
 		{"guest/libcuda/gen/ops.h", cOpsHeader},
 		{"guest/libcuda/gen/ops.c", cOps},
+		{"guest/libcuda/gen/cuda_abi.h", cABI},
+		{"guest/libcuda/gen/entries.h", cEntriesHeader},
+		{"guest/libcuda/gen/exports.h", cExports},
+		{"guest/libcuda/gen/entries.c", cEntries},
+		{"guest/libcuda/gen/refused.c", cRefused},
+		{"guest/libcuda/gen/procs.c", cProcs},
+		{"guest/libcuda/gen/errors.c", cErrors},
 	}
 }
 

@@ -8,6 +8,7 @@
 //	op NAME sync|async|wait [creates KIND] [destroys KIND] [modifies KIND] [always] [bare]
 //	                                      body: in|out FIELD TYPE [KIND]
 //	enum NAME go PREFIX strip PREFIX      body: NAME VALUE
+//	type NAME "DECLARATION"
 //	results                               body: CODE NAME "text"
 //	theme NAME "title" [refuse "reason"]  entries that follow belong to it
 //	entry NAME MODE ...                   see Entry

@@ -2,6 +2,7 @@ package idl
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -13,7 +14,6 @@ type EntryMode string
 
 // Entry modes.
 const (
-	ModeOp     EntryMode = "op"     // generated whole: the operation of the same arguments
 	ModeHand   EntryMode = "hand"   // cwi_SYMBOL, hand-written; reaches the worker where it must
 	ModeLocal  EntryMode = "local"  // cwi_SYMBOL, hand-written; never leaves the guest
 	ModeRefuse EntryMode = "refuse" // answers CUDA_ERROR_NOT_SUPPORTED and says so
@@ -27,18 +27,19 @@ type Theme struct {
 
 // Entry is one exported symbol, with its per-thread twin if it has one:
 //
-//	entry SYMBOL SINCE hand|local|refuse|op NAME [ptsz|ptds] [base NAME] [free|alive] "PARAMETERS" [reason "WHY"]
+//	entry SYMBOL SINCE hand|local|refuse [ptsz|ptds] [base NAME] [as NAME] [free|alive] "PARAMETERS" [reason "WHY"]
 //
 // SINCE is the CUDA version from which cuGetProcAddress finds it under its base name (the symbol without _vN); 0: never.
-// free: callable before cuInit. alive: still works when a context is poisoned.
+// as: the hand-written function of another symbol does. free: callable before cuInit. alive: still works when a context is
+// poisoned.
 type Entry struct {
 	Pos
 	Symbol string
 	Since  int
 	Mode   EntryMode
-	Op     string
 	Twin   string // ptsz, ptds or empty
 	Base   string
+	As     string // symbol whose cwi_ function is called; Symbol if not said
 	Guard  string // free, alive or empty
 	Theme  string
 	Reason string
@@ -82,7 +83,7 @@ func (f *File) addEntry(l line) (func(line) error, error) {
 		return nil, l.Errorf(`want entry SYMBOL SINCE MODE ... "PARAMETERS"`)
 	}
 	theme := f.Themes[len(f.Themes)-1]
-	e := Entry{Pos: l.Pos, Symbol: w[1], Mode: EntryMode(w[3]), Theme: theme.Name, Base: version.ReplaceAllString(w[1], "")}
+	e := Entry{Pos: l.Pos, Symbol: w[1], Mode: EntryMode(w[3]), Theme: theme.Name, Base: version.ReplaceAllString(w[1], ""), As: w[1]}
 	var err error
 	if e.Since, err = strconv.Atoi(w[2]); err != nil || e.Since < 0 {
 		return nil, l.Errorf("%s: bad version %s", e.Symbol, w[2])
@@ -90,14 +91,7 @@ func (f *File) addEntry(l line) (func(line) error, error) {
 	params := false
 	for w = w[4:]; len(w) > 0; w = w[1:] {
 		switch {
-		case e.Mode == ModeOp && e.Op == "":
-			e.Op = w[0]
-		case (w[0] == "base" || w[0] == "reason") && len(w) > 1:
-			if w[0] == "base" {
-				e.Base = w[1]
-			} else {
-				e.Reason = w[1]
-			}
+		case len(w) > 1 && e.option(w[0], w[1]):
 			w = w[1:]
 		case w[0] == "ptsz" || w[0] == "ptds":
 			e.Twin = w[0]
@@ -120,6 +114,21 @@ func (f *File) addEntry(l line) (func(line) error, error) {
 	}
 	f.Entries = append(f.Entries, e)
 	return nil, nil
+}
+
+// option sets what a word and its argument say; false if the word takes none.
+func (e *Entry) option(word, arg string) bool {
+	switch word {
+	case "base":
+		e.Base = arg
+	case "as":
+		e.As = arg
+	case "reason":
+		e.Reason = arg
+	default:
+		return false
+	}
+	return true
 }
 
 var errParams = errors.New("parameters are TYPE NAME, TYPE NAME ... or void")
@@ -145,6 +154,9 @@ func parseParams(s string) ([]Param, error) {
 		if p.Type == "" || strings.HasPrefix(p.Type, "*") {
 			return nil, errParams
 		}
+		if slices.ContainsFunc(out, func(q Param) bool { return q.Name == p.Name }) {
+			return nil, fmt.Errorf("two parameters are called %s", p.Name)
+		}
 		out = append(out, p)
 	}
 	return out, nil
@@ -162,17 +174,16 @@ func (f *File) checkEntries() error {
 	for i := range f.Entries {
 		e := &f.Entries[i]
 		switch e.Mode {
-		case ModeOp:
-			if !slices.ContainsFunc(f.Ops, func(o Op) bool { return o.Name == e.Op }) {
-				errs = append(errs, e.Errorf("%s: there is no op %s", e.Symbol, e.Op))
-			}
 		case ModeHand, ModeLocal:
+			if !slices.ContainsFunc(f.Entries, func(o Entry) bool { return o.Symbol == e.As && o.Mode == e.Mode }) {
+				errs = append(errs, e.Errorf("%s: there is no entry %s of its mode", e.Symbol, e.As))
+			}
 		case ModeRefuse:
 			if e.Reason == "" {
 				errs = append(errs, e.Errorf("%s is refused without a reason", e.Symbol))
 			}
 		default:
-			errs = append(errs, e.Errorf("%s: mode %q is none of op, hand, local, refuse", e.Symbol, e.Mode))
+			errs = append(errs, e.Errorf("%s: mode %q is none of hand, local, refuse", e.Symbol, e.Mode))
 		}
 	}
 	return errors.Join(errs...)

@@ -78,6 +78,8 @@ func (f *File) declare(l line) (body func(line) error, err error) {
 		return f.addOp(l)
 	case "enum":
 		return f.addEnum(l)
+	case "type":
+		return nil, f.addType(l)
 	case "results":
 		return f.addResult, nil
 	case "theme":
@@ -162,6 +164,14 @@ func (f *File) addEnum(l line) (func(line) error, error) {
 		p.Values = append(p.Values, EnumValue{Name: l.words[0], Value: v})
 		return nil
 	}, nil
+}
+
+func (f *File) addType(l line) error {
+	if len(l.words) != 3 || !identifier(l.words[1]) || l.words[2] == "" {
+		return l.Errorf(`want type NAME "DECLARATION"`)
+	}
+	f.Types = append(f.Types, Type{Pos: l.Pos, Name: l.words[1], Decl: l.words[2]})
+	return nil
 }
 
 func (f *File) addResult(l line) error {

@@ -9,6 +9,7 @@ type File struct {
 	Ops     []Op
 	Enums   []Enum
 	Results []Result
+	Types   []Type
 	Themes  []Theme
 	Entries []Entry
 }
@@ -145,6 +146,12 @@ type Enum struct {
 type EnumValue struct {
 	Name  string
 	Value int64
+}
+
+// Type is a C type of a prototype: typedef Decl Name.
+type Type struct {
+	Pos
+	Name, Decl string
 }
 
 // Result is one CUresult.
