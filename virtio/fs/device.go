@@ -48,9 +48,6 @@ var (
 	_ virtio.Handler         = (*Device)(nil)
 )
 
-// hiprio is the queue of FORGET and INTERRUPT (virtio 1.2, 5.11.2).
-const hiprio = 0
-
 // New makes a device that serves root to the guest behind mem. root must not change any more.
 func New(mem *vhostuser.Memory, root *Dir, o Options) (*Device, error) {
 	if o.RequestQueues == 0 {
@@ -76,7 +73,7 @@ func New(mem *vhostuser.Memory, root *Dir, o Options) (*Device, error) {
 		return nil, fmt.Errorf("virtio-fs: %w", err)
 	}
 	d := &Device{mem: mem, opts: o, log: o.Logger, nodes: nodes, born: time.Now(), handles: map[uint64]*handle{}}
-	n := 1 + o.RequestQueues
+	n := 1 + o.RequestQueues // queue 0 carries FORGET and INTERRUPT (virtio 1.2, 5.11.2)
 	for i := 0; i < n; i++ {
 		d.queues = append(d.queues, newRequest(d, i))
 	}

@@ -154,11 +154,3 @@ func (n *node) number(nodes []*node) ([]*node, error) {
 	}
 	return nodes, err
 }
-
-// path names the node from the root, for messages and saved state.
-func (n *node) path() string {
-	if n.parent == nil {
-		return ""
-	}
-	return n.parent.path() + "/" + n.name
-}
