@@ -98,7 +98,7 @@ static uint64_t address(const struct plane *p, uint64_t slice, uint64_t row)
 static void move(const void *arg, uint64_t k, uint8_t *chunk)
 {
 	const struct box *b = arg;
-	const struct plane *host = b->src.side.worker ? &b->dst : &b->src;
+	const struct plane *host = b->src.side.device ? &b->dst : &b->src;
 	uint64_t slice, row, slices, rows;
 	piece(b, k, &slice, &row, &slices, &rows);
 	for (uint64_t s = 0; s < slices; s++)
@@ -114,7 +114,7 @@ static void move(const void *arg, uint64_t k, uint8_t *chunk)
 /* A carrier whose regions the worker cannot map moves extents, not boxes: a row at a time, the last one completing the word. */
 static CUresult send_rows(const struct box *b, uint64_t k, const struct cw_chunk *c)
 {
-	int to = b->dst.side.worker;
+	int to = b->dst.side.device;
 	const struct plane *device = to ? &b->dst : &b->src;
 	uint64_t slice, row, slices, rows, offset = c->offset;
 	piece(b, k, &slice, &row, &slices, &rows);
@@ -136,7 +136,7 @@ static CUresult send(const void *arg, uint64_t k, const struct cw_chunk *c)
 	if (!cw_can_map())
 		return send_rows(b, k, c);
 	piece(b, k, &slice, &row, &slices, &rows);
-	if (b->dst.side.worker)
+	if (b->dst.side.device)
 		return cwop_Memcpy3D(1, c->region, c->offset, b->width, rows, 0, 0, 0, 0, 0, address(&b->dst, slice, row),
 				     b->dst.pitch, b->dst.rows, 0, 0, 0, b->width, rows, slices, b->stream, c->word, c->value);
 	return cwop_Memcpy3D(0, 0, address(&b->src, slice, row), b->src.pitch, b->src.rows, 0, 0, 0, 1, c->region, c->offset,
@@ -165,7 +165,7 @@ static CUresult staged(struct box *b)
 	else
 		pieces = (b->height + b->rows - 1) / b->rows * b->depth;
 	struct cw_transfer t = {pieces, b->stream, move, send, b};
-	return b->dst.side.worker ? cw_transfer_to_device(&t) : cw_transfer_from_device(&t);
+	return b->dst.side.device ? cw_transfer_to_device(&t) : cw_transfer_from_device(&t);
 }
 
 static CUresult host_to_host(const struct box *b)
@@ -194,7 +194,7 @@ static CUresult copy(const struct half *dst, const struct half *src, uint64_t wi
 		res = resolve(src, &b, &b.src);
 	if (res != 0)
 		return res;
-	int both = b.dst.side.worker && b.src.side.worker, neither = !b.dst.side.worker && !b.src.side.worker;
+	int both = b.dst.side.worker && b.src.side.worker, neither = !b.dst.side.device && !b.src.side.device;
 	if (dense(&b.dst, &b) && dense(&b.src, &b))
 		res = cw_copy_linear(&b.dst.side, &b.src.side, width * height * depth, b.stream, wait);
 	else if (both) {

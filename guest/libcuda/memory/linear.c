@@ -75,11 +75,11 @@ CUresult cw_copy_linear(const struct cw_side *dst, const struct cw_side *src, ui
 			res = cwop_StreamSynchronize(stream);
 		return res;
 	}
-	if (dst->worker)
+	if (dst->device)
 		return to_device(dst->addr, (const void *)(uintptr_t)src->addr, size, stream);
-	if (src->worker)
+	if (src->device)
 		return from_device((void *)(uintptr_t)dst->addr, src->addr, size, stream);
-	/* Host to host: in stream order, so after what the stream still does. */
+	/* Host to host, one side perhaps pinned (whose address is the same on both sides): after what the stream still does. */
 	CUresult res = cwop_StreamSynchronize(stream);
 	if (res == 0)
 		memmove((void *)(uintptr_t)dst->addr, (const void *)(uintptr_t)src->addr, size);
