@@ -8,7 +8,7 @@ static CUresult find(const char *name, void **pfn, int version, cuuint64_t flags
 {
 	if (!name || !pfn || flags > FLAG_MAX)
 		return CUDA_ERROR_INVALID_VALUE;
-	*status = cw_proc_find(cw_procs, cw_procs_count, name, version, (flags & PER_THREAD) != 0, pfn);
+	*status = cw_proc_find(cw_procs, cw_proc_count, name, version, (flags & PER_THREAD) != 0, pfn);
 	if (*status != CW_PROC_FOUND && *name)
 		cw_log(CW_LOG_TRACE, "cuGetProcAddress: no %s for version %d, flags %u", name, version, (unsigned)flags);
 	return CUDA_SUCCESS;

@@ -1,12 +1,12 @@
 /* The search behind cuGetProcAddress, free of the real table. */
-#include "procaddress.h"
+#include "api/procaddress.h"
 
 #include <string.h>
 
 enum { PER_THREAD_SINCE = 7000 };
 
 /* First row whose name is not less. */
-static size_t lower_bound(const struct cw_proc_row *rows, size_t count, const char *name)
+static size_t lower_bound(const struct cw_proc *rows, size_t count, const char *name)
 {
 	size_t lo = 0, hi = count;
 
@@ -21,7 +21,7 @@ static size_t lower_bound(const struct cw_proc_row *rows, size_t count, const ch
 	return lo;
 }
 
-enum cw_proc_status cw_proc_find(const struct cw_proc_row *rows, size_t count, const char *name, int version, int per_thread,
+enum cw_proc_status cw_proc_find(const struct cw_proc *rows, size_t count, const char *name, int version, int per_thread,
 				 void **out)
 {
 	size_t first = lower_bound(rows, count, name), end = first;
@@ -30,7 +30,7 @@ enum cw_proc_status cw_proc_find(const struct cw_proc_row *rows, size_t count, c
 
 	for (; end < count && !strcmp(rows[end].name, name); end++) {
 		known |= rows[end].since > 0;
-		twins |= rows[end].since > 0 && rows[end].ptds != NULL;
+		twins |= rows[end].since > 0 && rows[end].thread != NULL;
 	}
 	if (!known)
 		return CW_PROC_NOT_FOUND;
@@ -42,8 +42,8 @@ enum cw_proc_status cw_proc_find(const struct cw_proc_row *rows, size_t count, c
 			continue;
 		if (!twins)
 			best = rows[i].plain;
-		else if (rows[i].ptds)
-			best = rows[i].ptds;
+		else if (rows[i].thread)
+			best = rows[i].thread;
 	}
 	if (!best)
 		return CW_PROC_VERSION;

@@ -1,11 +1,11 @@
 /* The rules of cuGetProcAddress, measured on a real driver, on a table of the shapes that occur. */
-#include "../procfind.c"
+#include "api/procfind.c"
 
 #include <stdio.h>
 
 #define P(n) ((void *)(size_t)(n))
 
-static const struct cw_proc_row rows[] = {
+static const struct cw_proc rows[] = {
 	{"cuCtxCreate", 2000, P(1), NULL},    {"cuCtxCreate", 3020, P(2), NULL},     {"cuCtxCreate", 11040, P(3), NULL},
 	{"cuCtxCreate", 12050, P(4), NULL},   {"cuEGLApiInit", 0, P(5), NULL},	     {"cuGetProcAddress", 11030, P(6), NULL},
 	{"cuGetProcAddress", 12000, P(7), NULL}, {"cuInit", 2000, P(8), NULL},	     {"cuMemcpyHtoD", 2000, P(9), NULL},
