@@ -71,3 +71,12 @@ func (l *lib) deviceInfo(ordinal int) (deviceInfo, cuda.Result) {
 	}
 	return d, cuda.Success
 }
+
+// compute is the highest compute capability among the session's devices, as major*10 + minor.
+func (s *session) compute() int {
+	sm := 0
+	for i := range s.devices {
+		sm = max(sm, int(s.devices[i].Compute))
+	}
+	return sm
+}

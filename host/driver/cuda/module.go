@@ -150,7 +150,7 @@ func (s *session) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, r *wire.Modul
 // notePrinting remembers whether an image may call vprintf: the driver hands device output over only in its own
 // synchronising calls, so waits must then go through it. What cannot be looked into counts as printing.
 func (s *session) notePrinting(img []byte) {
-	s.printing = s.printing || mayPrint(img)
+	s.printing = s.printing || mayPrint(img, s.compute())
 }
 
 // ModuleUnload unloads a module that the guest loaded.
