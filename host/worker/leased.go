@@ -56,7 +56,10 @@ func (l *leased) handle(m link.Message) error {
 		l.mu.Lock()
 		delete(l.pieces, m.Region)
 		l.mu.Unlock()
-		return l.mem.End(m.Region)
+		if err := l.mem.End(m.Region); err != nil {
+			return err
+		}
+		return l.link.Send(link.Message{Type: link.RegionEnded, Region: m.Region})
 	}
 	link.CloseAll(m.Files)
 	return fmt.Errorf("unexpected link message %d", m.Type)

@@ -32,11 +32,12 @@ const (
 
 // Messages from the worker.
 const (
-	Started Type = iota + 100 // A: errno or 0; payload: text
-	Wake                      // Region: slot whose guest thread sleeps
-	Parked                    // A: number of the request
-	Rebuilt                   // A: errno or 0; payload: text. With 0 the sender exits next
-	Adopted                   // a new worker runs the session now
+	Started     Type = iota + 100 // A: errno or 0; payload: text
+	Wake                          // Region: slot whose guest thread sleeps
+	RegionEnded                   // the worker has let go of Region
+	Parked                        // A: number of the request
+	Rebuilt                       // A: errno or 0; payload: text. With 0 the sender exits next
+	Adopted                       // a new worker runs the session now
 )
 
 // Message is one packet.

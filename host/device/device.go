@@ -1,0 +1,178 @@
+package device
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"causeway/host/worker/link"
+	"causeway/host/worker/spawn"
+	"causeway/vhostuser"
+	"causeway/virtio/fs"
+)
+
+// Limits of one VM.
+const (
+	maxSessions   = 128
+	maxRegions    = 256       // per session
+	maxPieces     = 16384     // per session
+	maxLeased     = 256 << 30 // bytes per session
+	maxWaits      = 1024      // pending waits per session
+	requestQueues = 1
+)
+
+// Options of a Device.
+type Options struct {
+	Tree    Tree
+	Worker  link.Config // what every worker of the VM is told
+	Spawner *spawn.Spawner
+	Log     *slog.Logger
+}
+
+// Device is one VM's virtual GPU.
+type Device struct {
+	mem  *vhostuser.Memory
+	fs   *fs.Device
+	opts Options
+	log  *slog.Logger
+
+	mu       sync.Mutex
+	sessions map[*session]struct{}
+	last     uint64
+	ending   sync.WaitGroup // sessions whose worker is not gone yet
+}
+
+var _ fs.ControlFile = (*Device)(nil)
+
+// New makes the device. Serve runs it.
+func New(o Options) (*Device, error) {
+	d := &Device{mem: vhostuser.NewMemory(), opts: o, log: o.Log, sessions: map[*session]struct{}{}}
+	root, err := o.Tree.build(d)
+	if err != nil {
+		return nil, err
+	}
+	d.fs, err = fs.New(d.mem, root, fs.Options{
+		RequestQueues: requestQueues, MaxHandles: maxSessions, Logger: o.Log,
+		OnDisconnect: func() { d.log.Info("VM is gone") },
+		OnReset:      func() { d.log.Info("VM was reset") },
+	})
+	if err != nil {
+		return nil, err
+	}
+	d.mem.Observe(d) // after fs: pages come back before the worker hears that their memory goes
+	return d, nil
+}
+
+// Serve serves front ends on ln until ctx ends, then ends all sessions.
+func (d *Device) Serve(ctx context.Context, ln *net.UnixListener) error {
+	tick, stop := context.WithCancel(ctx)
+	defer stop()
+	var wg sync.WaitGroup
+	wg.Go(func() { d.routineTick(tick) })
+	err := vhostuser.NewServer(d.mem, d.fs, vhostuser.Options{Logger: d.log}).Serve(ctx, ln)
+	stop()
+	wg.Wait()
+	d.ending.Wait()
+	return err
+}
+
+// Open implements fs.ControlFile.
+func (d *Device) Open(c fs.Caller) (fs.ControlHandle, syscall.Errno) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.sessions) >= maxSessions {
+		d.log.Warn("session refused: too many", "limit", maxSessions)
+		return nil, syscall.EMFILE
+	}
+	d.last++
+	s := newSession(d, d.last, c)
+	d.sessions[s] = struct{}{}
+	d.ending.Add(1)
+	go func() {
+		defer d.ending.Done()
+		s.routine()
+	}()
+	return s, 0
+}
+
+func (d *Device) forget(s *session) {
+	d.mu.Lock()
+	delete(d.sessions, s)
+	d.mu.Unlock()
+}
+
+func (d *Device) all() []*session {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := make([]*session, 0, len(d.sessions))
+	for s := range d.sessions {
+		list = append(list, s)
+	}
+	return list
+}
+
+// Ticks. Guests renew every second; a lease of 1.7 s leaves a killed process to exit within two seconds of its end, and a
+// lease that lapses too early costs its session no more than a pause.
+const (
+	tickPeriod = 100 * time.Millisecond
+	leaseTerm  = 1700 * time.Millisecond
+	waitTerm   = time.Second
+)
+
+// routineTick looks for what is overdue, while there are sessions.
+func (d *Device) routineTick(ctx context.Context) {
+	t := time.NewTicker(tickPeriod)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-t.C:
+			for _, s := range d.all() {
+				s.tick(now)
+			}
+		}
+	}
+}
+
+// memoryRegions is the VM's memory for a worker: descriptors are duplicates, the caller's to close.
+func (d *Device) memoryRegions() ([]link.MemoryRegion, []int, error) {
+	v := d.mem.View()
+	defer v.Release()
+	var rs []link.MemoryRegion
+	var files []int
+	for _, r := range d.mem.Regions() {
+		fd, err := syscall.Dup(r.FD())
+		if err != nil {
+			link.CloseAll(files)
+			return nil, nil, fmt.Errorf("guest memory: %w", err)
+		}
+		syscall.CloseOnExec(fd)
+		rs = append(rs, link.MemoryRegion{GPA: r.GPA(), Size: r.Size(), Offset: r.Offset()})
+		files = append(files, fd)
+	}
+	return rs, files, nil
+}
+
+// MemoryAdded implements vhostuser.Observer.
+func (d *Device) MemoryAdded(r *vhostuser.Region) {
+	m := link.Message{
+		Type:    link.Memory,
+		Payload: link.EncodeMemory([]link.MemoryRegion{{GPA: r.GPA(), Size: r.Size(), Offset: r.Offset()}}),
+		Files:   []int{r.FD()},
+	}
+	for _, s := range d.all() {
+		s.tell(m)
+	}
+}
+
+// MemoryRemoving implements vhostuser.Observer.
+func (d *Device) MemoryRemoving(r *vhostuser.Region) {
+	for _, s := range d.all() {
+		s.tell(link.Message{Type: link.MemoryGone, A: r.GPA()})
+	}
+}

@@ -1,0 +1,150 @@
+package device
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"causeway/host/worker/link"
+	"causeway/remote"
+	"causeway/virtio/fs"
+)
+
+const pageSize = 4096
+
+// region is memory that the guest process declared, and what it has lent of it.
+type region struct {
+	id      uint32
+	va      uint64
+	size    uint64
+	pieces  map[uint64]*piece // by offset; they do not overlap
+	lent    uint64            // bytes
+	sent    bool              // the worker knows the pages
+	ending  bool              // no more leases
+	changed bool              // pages differ from what the worker knows
+}
+
+// piece is one lease: the pages of one READ, until it is completed.
+type piece struct {
+	size    uint64
+	extents []link.Extent
+	req     *fs.ReadRequest // nil: lapsed
+	renewed time.Time
+}
+
+// lend takes a READ as the lease of a piece. It returns the READ that it renews, to be completed, if there is one.
+func (r *region) lend(off uint64, req *fs.ReadRequest, now time.Time) (old *fs.ReadRequest, err error) {
+	size := uint64(req.Size)
+	if off%pageSize != 0 || size == 0 || size%pageSize != 0 || off > r.size || size > r.size-off {
+		return nil, fmt.Errorf("lease of %#x+%#x in region %d of %#x bytes", off, size, r.id, r.size)
+	}
+	extents, err := pages(req, size)
+	if err != nil {
+		return nil, err
+	}
+	p := r.pieces[off]
+	switch {
+	case p == nil:
+		if err := r.overlaps(off, size); err != nil {
+			return nil, err
+		}
+		r.pieces[off] = &piece{size: size, extents: extents, req: req, renewed: now}
+		r.lent += size
+		r.changed = true
+		return nil, nil
+	case p.size != size:
+		return nil, fmt.Errorf("lease at %#x of region %d has %#x bytes, not %#x as before", off, r.id, size, p.size)
+	case !slices.Equal(p.extents, extents):
+		if p.req != nil {
+			// A lent page cannot move. What claims so is no guest kernel.
+			return nil, fmt.Errorf("pages at %#x of region %d changed while they were lent", off, r.id)
+		}
+		p.extents, r.changed = extents, true
+	}
+	if p.req == nil {
+		r.lent += size
+	}
+	old, p.req, p.renewed = p.req, req, now
+	return old, nil
+}
+
+func (r *region) overlaps(off, size uint64) error {
+	for o, p := range r.pieces {
+		if off < o+p.size && o < off+size {
+			return fmt.Errorf("leases at %#x and %#x of region %d overlap", off, o, r.id)
+		}
+	}
+	return nil
+}
+
+// complete says whether every page is lent.
+func (r *region) complete() bool { return r.lent == r.size }
+
+// expired says whether a lease was not renewed in time.
+func (r *region) expired(now time.Time) bool {
+	for _, p := range r.pieces {
+		if p.req != nil && now.Sub(p.renewed) > leaseTerm {
+			return true
+		}
+	}
+	return false
+}
+
+// takeBack ends all leases and returns their READs.
+func (r *region) takeBack() []*fs.ReadRequest {
+	var reqs []*fs.ReadRequest
+	for _, p := range r.pieces {
+		if p.req != nil {
+			reqs = append(reqs, p.req)
+			p.req = nil
+		}
+	}
+	r.lent = 0
+	return reqs
+}
+
+// messages tell a worker of the region and its pages.
+func (r *region) messages() []link.Message {
+	var ms []link.Message
+	if !r.sent {
+		ms = append(ms, link.Message{Type: link.Region, Region: r.id, A: r.va, B: r.size})
+	}
+	offs := make([]uint64, 0, len(r.pieces))
+	for off := range r.pieces {
+		offs = append(offs, off)
+	}
+	for i, off := range offs {
+		m := link.Message{Type: link.Piece, Region: r.id, A: off, Payload: link.EncodeExtents(r.pieces[off].extents)}
+		if i == len(offs)-1 {
+			m.B = 1
+		}
+		ms = append(ms, m)
+	}
+	r.sent, r.changed = true, false
+	return ms
+}
+
+// pages lists the pages of a READ in file order. Pages that are not whole cannot be shared: the guest's DMA goes through
+// bounce buffers.
+func pages(req *fs.ReadRequest, size uint64) ([]link.Extent, error) {
+	list := req.Extents()
+	es := make([]link.Extent, 0, len(list))
+	var total uint64
+	for _, e := range list {
+		if e.GPA%pageSize != 0 || e.Len%pageSize != 0 {
+			return nil, fmt.Errorf("%w: buffer at %#x+%#x is not whole pages: align it, and boot the guest without SWIOTLB", errLease, e.GPA, e.Len)
+		}
+		es = append(es, link.Extent{GPA: e.GPA, Size: uint64(e.Len)})
+		total += uint64(e.Len)
+	}
+	if total != size || len(es)*16 > link.MaxPayload {
+		return nil, fmt.Errorf("%w: %#x bytes of pages for %#x", errLease, total, size)
+	}
+	return es, nil
+}
+
+// leaseOf splits a file offset of FileLease.
+func leaseOf(off uint64) (id uint32, at uint64) {
+	off -= remote.FileLease
+	return uint32(off >> 44), off & (1<<44 - 1)
+}

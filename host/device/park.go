@@ -1,0 +1,261 @@
+package device
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/host/worker/link"
+	"causeway/host/worker/spawn"
+	"causeway/remote"
+	"causeway/virtio/fs"
+)
+
+// parkLimit is how long a worker may take to let go of guest memory before it is killed, which lets go as well.
+const parkLimit = 1500 * time.Millisecond
+
+// tick looks for what is overdue.
+func (s *session) tick(now time.Time) {
+	s.endWaits(now)
+	s.mu.Lock()
+	lapsed := false
+	for _, r := range s.regions {
+		lapsed = lapsed || r.expired(now)
+	}
+	act := lapsed && s.state != parking && s.state < dead
+	if act && s.state == running {
+		s.state = parking
+	}
+	s.mu.Unlock()
+	if act {
+		s.log.Info("lease lapsed")
+		s.lapse()
+	}
+}
+
+// lapse has the worker let go of guest memory, then ends all leases. A worker that has not started yet is ended.
+func (s *session) lapse() {
+	s.mu.Lock()
+	st := s.state
+	s.mu.Unlock()
+	if st == parking {
+		s.do(func() { s.park(parkLimit) })
+		return
+	}
+	// Nothing has been mapped yet, or is mapped any more.
+	if st == starting {
+		s.fail(nil)
+	}
+	s.endLeases()
+}
+
+// park has the worker let go. It runs on routine. Afterwards no page is in use.
+func (s *session) park(limit time.Duration) {
+	s.mu.Lock()
+	p := s.proc
+	st := s.state
+	s.parks++
+	n := s.parks
+	s.mu.Unlock()
+	if st != parking || p == nil {
+		return
+	}
+	err := p.Send(link.Message{Type: link.Park, A: n})
+	if err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		var m link.Message
+		for {
+			if m, err = p.Await(ctx, link.Parked); err != nil || m.A == n {
+				break
+			}
+		}
+		cancel()
+	}
+	if err != nil {
+		s.fail(err)
+		return
+	}
+	s.mu.Lock()
+	if s.state == parking {
+		s.state = parked
+	}
+	s.mu.Unlock()
+	s.endLeases()
+}
+
+// endLeases completes the READs of all leases and waits. Nobody touches the pages.
+func (s *session) endLeases() {
+	s.mu.Lock()
+	var reqs []*fs.ReadRequest
+	for _, r := range s.regions {
+		reqs = append(reqs, r.takeBack()...)
+	}
+	reqs = append(reqs, s.takeWaitsLocked()...)
+	s.mu.Unlock()
+	completeAll(reqs, 0)
+}
+
+// lend takes a READ at FileLease.
+func (s *session) lend(req *fs.ReadRequest) {
+	id, off := leaseOf(uint64(req.Offset))
+	s.mu.Lock()
+	r := s.regions[id]
+	errno := unix.Errno(0)
+	switch {
+	case s.state >= dead:
+		errno = unix.EPIPE
+	case r == nil || s.pieces >= maxPieces && r.pieces[off] == nil:
+		errno = unix.EINVAL
+	case r.ending || s.state == parking:
+		s.mu.Unlock()
+		req.Complete(0, 0) // ended, or: again, in a moment
+		return
+	}
+	if errno != 0 {
+		s.mu.Unlock()
+		req.Complete(0, errno)
+		return
+	}
+	before := len(r.pieces)
+	old, err := r.lend(off, req, time.Now())
+	s.pieces += len(r.pieces) - before
+	if err != nil {
+		s.why = err.Error()
+		s.mu.Unlock()
+		s.log.Warn("lease refused", "error", err)
+		req.Complete(0, unix.EINVAL)
+		return
+	}
+	ready := r.complete() && (r.changed || s.state == parked)
+	if old != nil {
+		old.Complete(0, 0)
+	}
+	s.mu.Unlock()
+	if ready {
+		s.do(s.sendRegions)
+	}
+}
+
+// sendRegions tells the worker of regions that became complete, and ends a park when all are. It runs on routine.
+func (s *session) sendRegions() {
+	s.mu.Lock()
+	p := s.proc
+	if p == nil || s.state != running && s.state != parked {
+		s.mu.Unlock()
+		return
+	}
+	all := true
+	var ms []link.Message
+	for _, r := range s.regions {
+		switch {
+		case !r.complete():
+			all = all && (!r.sent || r.ending)
+		case r.changed:
+			ms = append(ms, r.messages()...)
+		}
+	}
+	if s.state == parked && all {
+		s.state = running
+		ms = append(ms, link.Message{Type: link.Resume})
+		s.log.Info("leases are back")
+	}
+	s.mu.Unlock()
+	for _, m := range ms {
+		if err := p.Send(m); err != nil {
+			s.fail(err)
+			return
+		}
+	}
+	// The worker may have slept through a doorbell that rang while it was parked.
+	s.ring()
+}
+
+// Revoke implements fs.ControlHandle.
+func (s *session) Revoke(ctx context.Context, _ []fs.Request) {
+	s.mu.Lock()
+	if s.state == running {
+		s.state = parking
+	}
+	st := s.state
+	s.mu.Unlock()
+	done := make(chan struct{})
+	limit := parkLimit
+	if d, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(d)-100*time.Millisecond)
+	}
+	queued := s.do(func() {
+		defer close(done)
+		if st == parking {
+			s.park(limit)
+			return
+		}
+		s.endLeases()
+	})
+	if st == starting || !queued {
+		s.fail(nil) // the job before this one waits for a worker that may be about to map the pages
+		return
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+		s.fail(ctx.Err())
+	case <-s.over:
+	}
+}
+
+// fail ends the worker, which lets go of everything, and every READ. The file stays open; all that follows is refused.
+// err nil: the guest asked for it.
+func (s *session) fail(err error) {
+	s.mu.Lock()
+	if s.state >= dead {
+		s.mu.Unlock()
+		return
+	}
+	s.state = dead
+	p := s.proc
+	s.mu.Unlock()
+	if err != nil {
+		s.log.Error("session lost; its program sees CUDA_ERROR_LAUNCH_FAILED", "error", err)
+	}
+	if p != nil {
+		p.Kill()
+	}
+	s.markDead()
+	s.mu.Lock()
+	var reqs []*fs.ReadRequest
+	for _, r := range s.regions {
+		reqs = append(reqs, r.takeBack()...)
+	}
+	reqs = append(reqs, s.takeWaitsLocked()...)
+	s.mu.Unlock()
+	completeAll(reqs, unix.EPIPE)
+}
+
+// workerGone follows the end of the worker process.
+func (s *session) workerGone(p *spawn.Process) {
+	s.mu.Lock()
+	expected := s.proc != p || s.state >= dead
+	s.mu.Unlock()
+	if !expected {
+		err := p.Err()
+		if err == nil {
+			err = errWorkerEnded
+		}
+		s.fail(err)
+	}
+}
+
+// markDead writes WorkerDead to the control page, so that threads that poll notice. The page is lent until the READ that
+// lends it is completed.
+func (s *session) markDead() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.regions[0]
+	if r == nil {
+		return
+	}
+	if p := r.pieces[0]; p != nil && p.req != nil {
+		p.req.CopyIn([]byte{byte(remote.WorkerDead), 0, 0, 0}, remote.ControlPageWorkerStateOffset)
+	}
+}

@@ -1,0 +1,397 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/host/worker/link"
+	"causeway/host/worker/spawn"
+	"causeway/remote"
+	"causeway/virtio/fs"
+)
+
+var (
+	errLease = errors.New("pages cannot be lent")
+	errState = errors.New("message does not fit the session's state")
+)
+
+// state is where a session stands.
+type state int
+
+const (
+	idle     state = iota // opened, no Hello
+	opening               // Hello came; leases of region 0 may come
+	starting              // MsgStart waits for the worker
+	running               // the worker consumes
+	parking               // the worker lets go of guest memory
+	parked                // it did; waits for leases
+	dead                  // the worker is gone, the file is still open
+	released              // the file is closed
+)
+
+// session is one open control file: one CUDA process in the guest.
+type session struct {
+	dev    *Device
+	log    *slog.Logger
+	caller fs.Caller
+
+	mu      sync.Mutex
+	state   state
+	proc    *spawn.Process // nil until Hello
+	bell    int            // eventfd: the worker's doorbell; -1
+	regions map[uint32]*region
+	pieces  int
+	leased  uint64
+	waits   map[uint32][]wait // by slot
+	tokens  map[uint32]bool   // slots whose wake-up came before their READ
+	waiting int
+	why     string // text of the last refused control write
+	parks   uint64
+
+	jobs chan func() // for routine
+	over chan struct{}
+}
+
+// wait is a READ that ends when its slot is answered.
+type wait struct {
+	req   *fs.ReadRequest
+	since time.Time
+}
+
+var _ fs.ControlHandle = (*session)(nil)
+
+func newSession(d *Device, id uint64, c fs.Caller) *session {
+	return &session{
+		dev: d, caller: c, bell: -1,
+		log:     d.log.With("session", id, "guest_pid", c.PID),
+		regions: map[uint32]*region{}, waits: map[uint32][]wait{}, tokens: map[uint32]bool{},
+		jobs: make(chan func(), 1024), over: make(chan struct{}),
+	}
+}
+
+// routine does what waits for the worker, one job after the other, until the session is released.
+func (s *session) routine() {
+	defer s.finish()
+	for {
+		select {
+		case job := <-s.jobs:
+			job()
+		case <-s.over:
+			return
+		}
+	}
+}
+
+// do queues a job. A session with too many is broken.
+func (s *session) do(job func()) bool {
+	select {
+	case s.jobs <- job:
+		return true
+	default:
+		s.log.Error("session has too many requests in flight")
+		return false
+	}
+}
+
+// finish ends the worker of a released session.
+func (s *session) finish() {
+	s.mu.Lock()
+	p, bell := s.proc, s.bell
+	s.proc, s.bell = nil, -1
+	s.mu.Unlock()
+	if p != nil {
+		p.Stop(stopGrace)
+		s.log.Info("session ended")
+	}
+	if bell >= 0 {
+		_ = unix.Close(bell)
+	}
+	s.dev.forget(s)
+}
+
+// stopGrace is how long a worker may take to end by itself.
+const stopGrace = time.Second
+
+// Write implements fs.ControlHandle.
+func (s *session) Write(w *fs.WriteRequest) {
+	switch {
+	case uint64(w.Offset) == remote.FileDoorbell:
+		s.ring()
+		w.Complete(w.Size, 0)
+	case uint64(w.Offset) == remote.FileControl && w.Size <= remote.HelloSize+remote.MaxText:
+		h, _, err := remote.ParseHello(w.Data())
+		if err != nil {
+			s.refuse(w, syscall.EINVAL, err)
+			return
+		}
+		if errno, err := s.control(h, w); err != nil {
+			s.refuse(w, errno, err)
+		}
+	default:
+		s.refuse(w, syscall.EINVAL, fmt.Errorf("WRITE of %d bytes at %#x", w.Size, w.Offset))
+	}
+}
+
+// ring wakes the worker.
+func (s *session) ring() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bell >= 0 {
+		one := [8]byte{1}
+		_, _ = unix.Write(s.bell, one[:]) // EAGAIN: the counter is full, so it is set
+	}
+}
+
+// refuse answers a WRITE with an error, whose text can be read at FileError.
+func (s *session) refuse(w *fs.WriteRequest, errno syscall.Errno, err error) {
+	s.mu.Lock()
+	s.why = err.Error()
+	s.mu.Unlock()
+	s.log.Warn("control message refused", "error", err)
+	w.Complete(0, errno)
+}
+
+// control follows a handshake message. With a nil error the WRITE has been, or will be, completed.
+func (s *session) control(h remote.Hello, w *fs.WriteRequest) (syscall.Errno, error) {
+	if h.Version != remote.ProtocolVersion {
+		return syscall.EPROTO, fmt.Errorf("guest library speaks protocol version %d, this host %d: use the library of this mount", h.Version, remote.ProtocolVersion)
+	}
+	switch h.Type {
+	case remote.MsgHello:
+		return s.hello(h, w)
+	case remote.MsgStart:
+		return s.start(w)
+	case remote.MsgRegion:
+		return s.declare(h, w)
+	case remote.MsgRegionEnd:
+		return s.endRegion(h, w)
+	}
+	return syscall.EINVAL, fmt.Errorf("unknown message %d", h.Type)
+}
+
+func (s *session) hello(h remote.Hello, w *fs.WriteRequest) (syscall.Errno, error) {
+	s.mu.Lock()
+	if s.state != idle || h.Region != 0 || h.Size != remote.Region0Size {
+		s.mu.Unlock()
+		return syscall.EINVAL, fmt.Errorf("hello for region %d of %#x bytes: %w", h.Region, h.Size, errState)
+	}
+	s.state = opening
+	s.mu.Unlock()
+	if err := s.addRegion(h); err != nil {
+		return syscall.EINVAL, err
+	}
+	if !s.do(func() { s.spawn(w) }) {
+		return syscall.EBUSY, errState
+	}
+	return 0, nil
+}
+
+func (s *session) addRegion(h remote.Hello) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case h.Size == 0 || h.Size%pageSize != 0 || h.Va%pageSize != 0 || h.Va+h.Size < h.Va || h.Size > maxLeased-s.leased:
+		return fmt.Errorf("region %d: %#x bytes at %#x", h.Region, h.Size, h.Va)
+	case s.regions[h.Region] != nil:
+		return fmt.Errorf("region %d is declared twice", h.Region)
+	case len(s.regions) >= maxRegions:
+		return fmt.Errorf("more than %d regions", maxRegions)
+	}
+	s.leased += h.Size
+	s.regions[h.Region] = &region{id: h.Region, va: h.Va, size: h.Size, pieces: map[uint64]*piece{}}
+	return nil
+}
+
+// spawn starts the worker process. It runs on routine.
+func (s *session) spawn(w *fs.WriteRequest) {
+	cfg := s.dev.opts.Worker
+	cfg.Carrier = link.CarrierLeased
+	cfg.Peer = fmt.Sprintf("guest process %d of uid %d", s.caller.PID, s.caller.UID)
+	p, err := s.dev.opts.Spawner.Start(cfg, s.wake)
+	if err != nil {
+		s.refuse(w, syscall.EIO, err)
+		s.fail(err)
+		return
+	}
+	rs, files, err := s.dev.memoryRegions()
+	if err == nil {
+		err = p.Send(link.Message{Type: link.Memory, Payload: link.EncodeMemory(rs), Files: files})
+		link.CloseAll(files)
+	}
+	if err != nil {
+		p.Kill()
+		s.refuse(w, syscall.EIO, err)
+		s.fail(err)
+		return
+	}
+	s.mu.Lock()
+	s.proc = p
+	s.mu.Unlock()
+	s.log.Info("worker started", "worker", p.PID(), "uid", s.caller.UID)
+	go func() {
+		<-p.Done()
+		s.workerGone(p)
+	}()
+	w.Complete(w.Size, 0)
+}
+
+// start has the worker map region 0 and begin. The WRITE is answered when it runs.
+func (s *session) start(w *fs.WriteRequest) (syscall.Errno, error) {
+	s.mu.Lock()
+	r := s.regions[0]
+	if s.state != opening || s.proc == nil || r == nil || !r.complete() {
+		s.mu.Unlock()
+		return syscall.EINVAL, fmt.Errorf("start before all of region 0 is lent: %w", errState)
+	}
+	s.state = starting
+	s.mu.Unlock()
+	if !s.do(func() { s.startWorker(w) }) {
+		return syscall.EBUSY, errState
+	}
+	return 0, nil
+}
+
+// startLimit bounds what a worker needs to open a GPU.
+const startLimit = time.Minute
+
+func (s *session) startWorker(w *fs.WriteRequest) {
+	err := func() error {
+		bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+		if err != nil {
+			return fmt.Errorf("eventfd: %w", err)
+		}
+		s.mu.Lock()
+		s.bell = bell
+		p := s.proc
+		ms := s.regions[0].messages()
+		s.mu.Unlock()
+		if p == nil {
+			return spawn.ErrEnded
+		}
+		for _, m := range append(ms, link.Message{Type: link.Start, Files: []int{bell}}) {
+			if err := p.Send(m); err != nil {
+				return err
+			}
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+		defer cancel()
+		m, err := p.Await(ctx, link.Started)
+		if err != nil {
+			return err
+		}
+		if m.A != 0 {
+			return errors.New(string(m.Payload))
+		}
+		return nil
+	}()
+	if err != nil {
+		s.refuse(w, syscall.EIO, err)
+		s.fail(err)
+		return
+	}
+	s.mu.Lock()
+	if s.state == starting {
+		s.state = running
+	}
+	s.mu.Unlock()
+	w.Complete(w.Size, 0)
+	s.sendRegions() // some may have been lent meanwhile
+}
+
+func (s *session) declare(h remote.Hello, w *fs.WriteRequest) (syscall.Errno, error) {
+	s.mu.Lock()
+	bad := s.state == idle || s.state >= dead || h.Region == 0
+	s.mu.Unlock()
+	if bad {
+		return syscall.EINVAL, fmt.Errorf("region %d: %w", h.Region, errState)
+	}
+	if err := s.addRegion(h); err != nil {
+		return syscall.EINVAL, err
+	}
+	w.Complete(w.Size, 0)
+	return 0, nil
+}
+
+// endRegion ends a region's leases once the worker has let go of it. Region 0 ends the session.
+func (s *session) endRegion(h remote.Hello, w *fs.WriteRequest) (syscall.Errno, error) {
+	s.mu.Lock()
+	r := s.regions[h.Region]
+	if r == nil || r.ending {
+		s.mu.Unlock()
+		return syscall.EINVAL, fmt.Errorf("end of region %d, which is not declared", h.Region)
+	}
+	r.ending = true
+	s.mu.Unlock()
+	if !s.do(func() { s.dropRegion(r, w) }) {
+		return syscall.EBUSY, errState
+	}
+	return 0, nil
+}
+
+func (s *session) dropRegion(r *region, w *fs.WriteRequest) {
+	if r.id == 0 {
+		s.fail(nil)
+		w.Complete(w.Size, 0)
+		return
+	}
+	s.mu.Lock()
+	p, sent := s.proc, r.sent
+	s.mu.Unlock()
+	if sent && p != nil {
+		err := p.Send(link.Message{Type: link.RegionEnd, Region: r.id})
+		if err == nil {
+			ctx, cancel := context.WithTimeout(context.Background(), parkLimit)
+			_, err = p.Await(ctx, link.RegionEnded)
+			cancel()
+		}
+		if err != nil {
+			s.fail(fmt.Errorf("end of region %d: %w", r.id, err))
+		}
+	}
+	s.mu.Lock()
+	reqs := r.takeBack()
+	s.pieces -= len(r.pieces)
+	s.leased -= r.size
+	delete(s.regions, r.id)
+	s.mu.Unlock()
+	completeAll(reqs, 0)
+	w.Complete(w.Size, 0)
+}
+
+// tell passes a message to the worker, if there is one.
+func (s *session) tell(m link.Message) {
+	s.mu.Lock()
+	p := s.proc
+	s.mu.Unlock()
+	if p != nil {
+		_ = p.Send(m) // a worker that cannot be told is gone, which workerGone sees
+	}
+}
+
+// Flush implements fs.ControlHandle: closing one of several descriptors means nothing.
+func (s *session) Flush(uint64) {}
+
+// Release implements fs.ControlHandle.
+func (s *session) Release() {
+	s.mu.Lock()
+	if s.state == released {
+		s.mu.Unlock()
+		return
+	}
+	s.state = released
+	s.mu.Unlock()
+	close(s.over)
+}
+
+func completeAll(reqs []*fs.ReadRequest, errno syscall.Errno) {
+	for _, r := range reqs {
+		r.Complete(0, errno)
+	}
+}
