@@ -26,13 +26,32 @@ setup_go_tools() {
 
 # together runs steps side by side and fails if one does.
 together() {
+  setup_system
   local pids=() p step
   for step in "$@"; do
     # A step is a command line: it is split on purpose.
     # shellcheck disable=SC2086
     $step & pids+=($!)
   done
-  for p in "${pids[@]}"; do wait "$p" || exit 1; done
+  local rc=0
+  for p in "${pids[@]}"; do wait "$p" || rc=1; done
+  [ $rc = 0 ] || die "setup is not complete: run it again once the cause above is gone"
+}
+
+# setup_system installs the ordinary tools that are missing, before anything runs side by side.
+setup_system() {
+  local missing=()
+  { have g++ && have ar; } || missing+=(g++ binutils)
+  have make || missing+=(make)
+  have xz || missing+=(xz-utils)
+  have git || missing+=(git)
+  have python3 || missing+=(python3)
+  python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
+  [ ${#missing[@]} = 0 ] && return
+  have apt-get || die "these are missing: ${missing[*]}; install them"
+  say "installing ${missing[*]}"
+  system_update
+  system_install "${missing[@]}" || die "installing ${missing[*]} failed: see $APT_DIR/install.log"
 }
 
 [ "$(uname -sm)" = 'Linux x86_64' ] || die "Causeway builds on Linux x86_64, this is $(uname -sm)"
@@ -47,7 +66,7 @@ case ${1:-all} in
   demo) together setup_qemu 'setup_cuda 13.0' 'setup_kernels 6.12' setup_go_tools ;;
   qemu) setup_qemu ;;
   kernels) shift; setup_kernels "$@" ;;
-  cuda) shift; setup_cuda "$@" ;;
+  cuda) shift; setup_system; setup_cuda "$@" ;;
   go-tools) setup_go_tools ;;
   -h | --help | help) usage; exit ;;
   *) usage >&2; exit 2 ;;

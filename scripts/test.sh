@@ -96,13 +96,24 @@ stage_vm() {
   return $bad
 }
 
+# heartbeat says every 30 s what a stage is at; its own sleep ends with it.
+heartbeat() {
+  local nap
+  trap 'kill "$nap" 2>/dev/null; exit' TERM
+  while :; do
+    sleep 30 >/dev/null 2>&1 & nap=$!
+    wait "$nap"
+    say "$1: $(tail -c 300 "$2" | tr '\r' '\n' | grep . | tail -1 | cut -c1-100)"
+  done
+}
+
 results=()
 failed=0
 # run_stage NAME prints one line when it begins and one when it ends; output goes to a log, its end to the terminal.
 run_stage() {
   local name=$1 start=$SECONDS log=$logs/$1.log rc=0 beat
   say "$name ..."
-  (while sleep 30; do say "$name: $((SECONDS - start)) s, $(tail -c 300 "$log" | tr '\r' '\n' | grep . | tail -1 | cut -c1-90)"; done) &
+  heartbeat "$name" "$log" &
   beat=$!
   "stage_$name" >"$log" 2>&1 </dev/null || rc=$?
   kill "$beat" 2>/dev/null; wait "$beat" 2>/dev/null

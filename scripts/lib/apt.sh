@@ -15,10 +15,16 @@ debian_mirror() {
   if [ -n "${CAUSEWAY_DEBIAN_MIRROR:-}" ]; then echo "$CAUSEWAY_DEBIAN_MIRROR"; return; fi
   [ "$(os_id)" = debian ] || die "this is $(os_id), whose mirror has no Debian suites: set CAUSEWAY_DEBIAN_MIRROR to the address of a Debian mirror"
   local uri
-  uri=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(RELEASE)' 'Created-By: Packages' |
-    awk -v c="$(os_codename)" '$1 !~ /security/ && ($2 == c || $3 == c) {print $1; exit}')
+  uri=$(system_archive)
+  # apt names only what it has lists of: a fresh machine has none.
+  [ -n "$uri" ] || { system_update; uri=$(system_archive); }
   [ -n "$uri" ] || die "apt has no source for $(os_codename): add your Debian mirror to /etc/apt/sources.list.d"
   echo "$uri"
+}
+
+system_archive() {
+  apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(RELEASE)' 'Created-By: Packages' |
+    awk -v c="$(os_codename)" '$1 !~ /security/ && ($2 == c || $3 == c) && !seen {print $1; seen = 1}'
 }
 
 debian_keyring() {
@@ -76,11 +82,15 @@ system_install() {
     { tail -5 "$APT_DIR/install.log" >&2; return 1; }
 }
 
-# system_update reads the machine's own lists once per run.
+# system_update reads the machine's own lists, once an hour at most; steps that run side by side queue here.
 system_update() {
-  [ -n "${SYSTEM_UPDATED:-}" ] && return
   mkdir -p "$APT_DIR"
-  retry 4 as_root apt-get -q -o DPkg::Lock::Timeout=300 update >"$APT_DIR/system-update.log" 2>&1 ||
-    die "apt-get update failed: is the mirror reachable?"
-  SYSTEM_UPDATED=1
+  exec 6>"$APT_DIR/system.lock"; flock 6
+  if [ -z "$(find "$APT_DIR/system-updated" -mmin -60 2>/dev/null)" ]; then
+    say "reading the machine's own package lists (apt-get update)"
+    retry 4 as_root apt-get -q update >"$APT_DIR/system-update.log" 2>&1 ||
+      { tail -3 "$APT_DIR/system-update.log" >&2; die "apt-get update failed: is the mirror reachable?"; }
+    touch "$APT_DIR/system-updated"
+  fi
+  exec 6>&-
 }

@@ -5,10 +5,7 @@ cuda_pip() {
   local venv=$BUILD/cuda/venv
   (
     flock 7
-    if [ ! -x "$venv/bin/pip" ]; then
-      have python3 || { system_update; system_install python3 python3-venv; }
-      python3 -m venv "$venv" >/dev/null 2>&1 || { system_update; rm -rf "$venv"; system_install python3-venv && python3 -m venv "$venv" >/dev/null; }
-    fi
+    [ -x "$venv/bin/pip" ] || python3 -m venv "$venv" >/dev/null
   ) 7>"$BUILD/cuda/.venv.lock" || die "python3 -m venv failed: install python3-venv"
   retry 4 "$venv/bin/pip" --disable-pip-version-check --retries 5 "$@"
 }
@@ -112,9 +109,8 @@ setup_cuda_one() {
 setup_cuda() {
   local v pids=() p
   [ $# = 0 ] && set -- 13.0 12.9 11.8
-  if ! have g++ || ! have ar; then
-    say "installing g++ (host compiler for nvcc)"; system_update; system_install g++ binutils || die "installing g++ failed"
-  fi
   for v in "$@"; do setup_cuda_one "$v" & pids+=($!); done
-  for p in "${pids[@]}"; do wait "$p" || exit 1; done
+  local rc=0
+  for p in "${pids[@]}"; do wait "$p" || rc=1; done
+  [ $rc = 0 ] || die "not all CUDA toolkits are there"
 }

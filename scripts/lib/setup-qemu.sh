@@ -1,6 +1,6 @@
 # QEMU 10 or newer, busybox and cpio for guest images; sourced by setup.sh.
 
-qemu_major() { qemu-system-x86_64 --version 2>/dev/null | sed -n 's/.*version \([0-9]*\)\..*/\1/p'; }
+qemu_major() { qemu-system-x86_64 --version 2>/dev/null | sed -n 's/.*version \([0-9]*\)\..*/\1/p' || true; }
 
 # candidate_major PKG: major version of what the machine's own suites offer.
 candidate_major() {
