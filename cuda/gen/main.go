@@ -72,6 +72,7 @@ func outputs() []output {
 		{"guest/libcuda/gen/refused.c", cRefused},
 		{"guest/libcuda/gen/procs.c", cProcs},
 		{"guest/libcuda/gen/errors.c", cErrors},
+		{"docs/COVERAGE.md", coverage},
 	}
 }
 

@@ -195,7 +195,7 @@ func (f *File) Check() error {
 	seen := map[string]Pos{}
 	name := func(kind, n string, p Pos) {
 		if q, dup := seen[kind+n]; dup {
-			errs = append(errs, p.Errorf("%s %s was declared at %s", kind, n, q))
+			errs = append(errs, p.Errorf("%s%s was declared at %s", kind, n, q))
 		}
 		seen[kind+n] = p
 	}
