@@ -86,7 +86,7 @@ system_install() {
 system_update() {
   mkdir -p "$APT_DIR"
   exec 6>"$APT_DIR/system.lock"; flock 6
-  if [ -z "$(find "$APT_DIR/system-updated" -mmin -60 2>/dev/null)" ]; then
+  if [ -z "$(find "$APT_DIR/system-updated" -mmin -60 2>/dev/null)" ] || ! compgen -G '/var/lib/apt/lists/*Release' >/dev/null; then
     say "reading the machine's own package lists (apt-get update)"
     retry 4 as_root apt-get -q update >"$APT_DIR/system-update.log" 2>&1 ||
       { tail -3 "$APT_DIR/system-update.log" >&2; die "apt-get update failed: is the mirror reachable?"; }
