@@ -26,7 +26,7 @@ static double now(void)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-static char *region(size_t size)
+char *region(size_t size)
 {
 	char *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
@@ -35,13 +35,23 @@ static char *region(size_t size)
 	return p;
 }
 
-static int session(void)
+void release_region(char *p, size_t size)
+{
+	munmap(p, size);
+}
+
+void setup_aio(void)
+{
+	check(syscall(SYS_io_setup, MANY, &ctx) == 0, "io_setup", "");
+}
+
+int session(void)
 {
 	return open(SESSION, O_RDWR | O_DIRECT | O_CLOEXEC);
 }
 
 /* Submits a READ of size bytes at buf and returns what io_submit did. */
-static long submit(int fd, int sc, char *buf, size_t size)
+long submit(int fd, int sc, char *buf, size_t size)
 {
 	struct iocb cb, *list[1] = {&cb};
 
@@ -55,7 +65,7 @@ static long submit(int fd, int sc, char *buf, size_t size)
 }
 
 /* Waits for up to n completions and returns how many came; their results are summed. */
-static long complete(long n, double seconds, long long *sum)
+long complete(long n, double seconds, long long *sum)
 {
 	struct io_event ev[MANY];
 	struct timespec t = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
@@ -103,7 +113,7 @@ static void test_shared(int fd)
 	for (int i = 0; i < REGION / PAGE; i++)
 		bad += *mark(p, i, 0) != 1000 + (uint32_t)i || *mark(p, i, 1) != 2000 + (uint32_t)i;
 	check(bad == 0, "renewal leaves pages alone", "%d pages changed", bad);
-	munmap(p, REGION);
+	release_region(p, REGION);
 }
 
 static void test_ping(int fd)
@@ -214,7 +224,7 @@ void test_leases(void)
 	int fd = session();
 
 	check(fd >= 0, "open session", "");
-	check(syscall(SYS_io_setup, MANY, &ctx) == 0, "io_setup", "");
+	setup_aio();
 	test_shared(fd);
 	test_ping(fd);
 	test_later(fd);
