@@ -380,30 +380,6 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx)
 	return cw_unlikely(r_) ? r_ : cwi_cuCtxSynchronize_v2(ctx);
 }
 
-CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *copy)
-{
-	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DPeer(0, copy);
-}
-
-CUresult cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER *copy)
-{
-	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DPeer(1, copy);
-}
-
-CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t bytes)
-{
-	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyPeer(0, dstDevice, dstContext, srcDevice, srcContext, bytes);
-}
-
-CUresult cuMemcpyPeer_ptds(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t bytes)
-{
-	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyPeer(1, dstDevice, dstContext, srcDevice, srcContext, bytes);
-}
-
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
@@ -474,30 +450,6 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 {
 	CUresult r_ = cw_check();
 	return cw_unlikely(r_) ? r_ : cwi_cuMemPoolTrimTo(pool, minBytesToKeep);
-}
-
-CUresult cuStreamBatchMemOp(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags)
-{
-	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamBatchMemOp(0, stream, count, paramArray, flags);
-}
-
-CUresult cuStreamBatchMemOp_ptsz(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags)
-{
-	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamBatchMemOp(1, stream, count, paramArray, flags);
-}
-
-CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags)
-{
-	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamBatchMemOp_v2(0, stream, count, paramArray, flags);
-}
-
-CUresult cuStreamBatchMemOp_v2_ptsz(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags)
-{
-	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamBatchMemOp_v2(1, stream, count, paramArray, flags);
 }
 
 CUresult cuMemAllocHost_v2(void **pp, size_t bytes)
@@ -656,6 +608,18 @@ CUresult cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *copy, CUstream stream)
 	return cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DAsync_v2(1, copy, stream);
 }
 
+CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *copy)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DPeer(0, copy);
+}
+
+CUresult cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER *copy)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DPeer(1, copy);
+}
+
 CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *copy, CUstream stream)
 {
 	CUresult r_ = cw_check();
@@ -762,6 +726,18 @@ CUresult cuMemcpyHtoD_v2_ptds(CUdeviceptr dstDevice, const void *srcHost, size_t
 {
 	CUresult r_ = cw_check();
 	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoD_v2(1, dstDevice, srcHost, bytes);
+}
+
+CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t bytes)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyPeer(0, dstDevice, dstContext, srcDevice, srcContext, bytes);
+}
+
+CUresult cuMemcpyPeer_ptds(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t bytes)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyPeer(1, dstDevice, dstContext, srcDevice, srcContext, bytes);
 }
 
 CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t bytes, CUstream stream)
@@ -1248,6 +1224,30 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
 	CUresult r_ = cw_check_alive();
 	return cw_unlikely(r_) ? r_ : cwi_cuThreadExchangeStreamCaptureMode(mode);
+}
+
+CUresult cuStreamBatchMemOp(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamBatchMemOp(0, stream, count, paramArray, flags);
+}
+
+CUresult cuStreamBatchMemOp_ptsz(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamBatchMemOp(1, stream, count, paramArray, flags);
+}
+
+CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamBatchMemOp_v2(0, stream, count, paramArray, flags);
+}
+
+CUresult cuStreamBatchMemOp_v2_ptsz(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamBatchMemOp_v2(1, stream, count, paramArray, flags);
 }
 
 CUresult cuStreamCreate(CUstream *stream, unsigned int flags)

@@ -85,10 +85,6 @@ CUresult cwi_cuCtxSetSharedMemConfig(CUsharedconfig config);
 CUresult cwi_cuCtxSynchronize(void);
 CUresult cwi_cuCtxSynchronize_v2(CUcontext ctx);
 
-/* --- Peer access --- */
-CUresult cwi_cuMemcpy3DPeer(int ptds, const CUDA_MEMCPY3D_PEER *copy);
-CUresult cwi_cuMemcpyPeer(int ptds, CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t bytes);
-
 /* --- Memory pools --- */
 CUresult cwi_cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev); /* works when a context is poisoned */
 CUresult cwi_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev); /* works when a context is poisoned */
@@ -99,10 +95,6 @@ CUresult cwi_cuMemFreeAsync(int ptds, CUdeviceptr ptr, CUstream stream);
 CUresult cwi_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value);
 CUresult cwi_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value);
 CUresult cwi_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep);
-
-/* --- Batched copies --- */
-CUresult cwi_cuStreamBatchMemOp(int ptds, CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags);
-CUresult cwi_cuStreamBatchMemOp_v2(int ptds, CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags);
 
 /* --- Memory --- */
 CUresult cwi_cuMemAllocHost_v2(void **pp, size_t bytes);
@@ -129,6 +121,7 @@ CUresult cwi_cuMemcpy2DAsync_v2(int ptds, const CUDA_MEMCPY2D *copy, CUstream st
 CUresult cwi_cuMemcpy2DUnaligned_v2(int ptds, const CUDA_MEMCPY2D *copy);
 CUresult cwi_cuMemcpy2D_v2(int ptds, const CUDA_MEMCPY2D *copy);
 CUresult cwi_cuMemcpy3DAsync_v2(int ptds, const CUDA_MEMCPY3D *copy, CUstream stream);
+CUresult cwi_cuMemcpy3DPeer(int ptds, const CUDA_MEMCPY3D_PEER *copy);
 CUresult cwi_cuMemcpy3DPeerAsync(int ptds, const CUDA_MEMCPY3D_PEER *copy, CUstream stream);
 CUresult cwi_cuMemcpy3D_v2(int ptds, const CUDA_MEMCPY3D *copy);
 CUresult cwi_cuMemcpyAsync(int ptds, CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream);
@@ -138,6 +131,7 @@ CUresult cwi_cuMemcpyDtoHAsync_v2(int ptds, void *dstHost, CUdeviceptr srcDevice
 CUresult cwi_cuMemcpyDtoH_v2(int ptds, void *dstHost, CUdeviceptr srcDevice, size_t bytes);
 CUresult cwi_cuMemcpyHtoDAsync_v2(int ptds, CUdeviceptr dstDevice, const void *srcHost, size_t bytes, CUstream stream);
 CUresult cwi_cuMemcpyHtoD_v2(int ptds, CUdeviceptr dstDevice, const void *srcHost, size_t bytes);
+CUresult cwi_cuMemcpyPeer(int ptds, CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t bytes);
 CUresult cwi_cuMemcpyPeerAsync(int ptds, CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t bytes, CUstream stream);
 
 /* --- Memory sets --- */
@@ -216,6 +210,8 @@ CUresult cwi_cuStreamGetCaptureInfo_v3(int ptds, CUstream stream, CUstreamCaptur
 CUresult cwi_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode); /* works when a context is poisoned */
 
 /* --- Streams --- */
+CUresult cwi_cuStreamBatchMemOp(int ptds, CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags);
+CUresult cwi_cuStreamBatchMemOp_v2(int ptds, CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags);
 CUresult cwi_cuStreamCreate(CUstream *stream, unsigned int flags);
 CUresult cwi_cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority);
 CUresult cwi_cuStreamDestroy(CUstream stream);
