@@ -84,6 +84,16 @@ static int await_welcome(struct cw_session *s)
 	return cw_welcome_check(s, buf, (size_t)n);
 }
 
+static void unix_abandon(struct cw_session *s)
+{
+	if (s->base)
+		munmap(s->base, CW_REGION0_SIZE);
+	if (s->bell >= 0)
+		close(s->bell);
+	close(s->fd);
+	s->base = NULL;
+}
+
 static int unix_open(struct cw_session *s, const char *path)
 {
 	int mem = -1, err = connect_to(s, path);
@@ -111,14 +121,8 @@ static int unix_open(struct cw_session *s, const char *path)
 		err = await_welcome(s);
 	if (mem >= 0)
 		close(mem);
-	if (err != 0) {
-		if (base)
-			munmap(base, CW_REGION0_SIZE);
-		if (s->bell >= 0)
-			close(s->bell);
-		close(s->fd);
-		s->base = NULL;
-	}
+	if (err != 0)
+		unix_abandon(s);
 	return err;
 }
 
@@ -219,4 +223,5 @@ const struct cw_carrier cw_carrier_unix = {
 	.alive = unix_alive,
 	.forked = unix_forked,
 	.close = unix_close,
+	.abandon = unix_abandon,
 };

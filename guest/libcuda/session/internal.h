@@ -32,8 +32,10 @@ struct cw_carrier {
 	int (*alive)(struct cw_session *s);
 	/* In a forked child: close descriptors, touch nothing else. Async-signal-safe. */
 	void (*forked)(struct cw_session *s);
-	/* At process exit: make pending requests end. No thread may wait for the carrier afterwards. */
+	/* At process exit: make pending requests end. Threads may still be inside the library: nothing is freed. */
 	void (*close)(struct cw_session *s);
+	/* After an open whose session could not be used: undo open wholly, so that another may follow. */
+	void (*abandon)(struct cw_session *s);
 };
 
 extern const struct cw_carrier cw_carrier_unix, cw_carrier_virtiofs, cw_carrier_tcp;

@@ -307,7 +307,7 @@ static CUresult open_locked(struct cw_session *s)
 	cw_g.ctl = s->ctl;
 	CUresult r = session_init(s);
 	if (r != 0) {
-		s->carrier->close(s);
+		s->carrier->abandon(s);
 		cw_g.ctl = &no_session;
 		s->base = NULL;
 		s->ctl = NULL;
