@@ -18,6 +18,7 @@ const parkLimit = 1500 * time.Millisecond
 // tick looks for what is overdue.
 func (s *session) tick(now time.Time) {
 	s.endWaits(now)
+	s.endStart(now)
 	s.mu.Lock()
 	lapsed := false
 	for _, r := range s.regions {
@@ -127,6 +128,7 @@ func (s *session) lend(req *fs.ReadRequest) {
 		req.Complete(0, unix.EINVAL)
 		return
 	}
+	s.startIfLentLocked()
 	ready := r.complete() && (r.changed || s.state == parked)
 	if old != nil {
 		old.Complete(0, 0)

@@ -55,6 +55,9 @@ type session struct {
 	why     string // text of the last refused control write
 	parks   uint64
 
+	starter   *fs.WriteRequest // MsgStart that waits for leases
+	startedAt time.Time
+
 	jobs chan func() // for routine
 	over chan struct{}
 }
@@ -242,21 +245,46 @@ func (s *session) spawn(w *fs.WriteRequest) {
 	w.Complete(w.Size, 0)
 }
 
-// start has the worker map region 0 and begin. The WRITE is answered when it runs.
+// start has the worker map region 0 and begin. The WRITE is answered when it runs. It waits for leases that are still on
+// their way through another queue.
 func (s *session) start(w *fs.WriteRequest) (syscall.Errno, error) {
 	s.mu.Lock()
-	r := s.regions[0]
-	if s.state != opening || s.proc == nil || r == nil || !r.complete() {
-		s.mu.Unlock()
-		return syscall.EINVAL, fmt.Errorf("start before all of region 0 is lent: %w", errState)
+	defer s.mu.Unlock()
+	if s.state != opening || s.proc == nil || s.starter != nil {
+		return syscall.EINVAL, fmt.Errorf("start: %w", errState)
 	}
-	s.state = starting
-	s.mu.Unlock()
-	if !s.do(func() { s.startWorker(w) }) {
-		return syscall.EBUSY, errState
-	}
+	s.starter, s.startedAt = w, time.Now()
+	s.startIfLentLocked()
 	return 0, nil
 }
+
+// startIfLentLocked starts the worker once region 0 is lent.
+func (s *session) startIfLentLocked() {
+	w := s.starter
+	if w == nil || s.state != opening || !s.regions[0].complete() {
+		return
+	}
+	s.starter, s.state = nil, starting
+	if !s.do(func() { s.startWorker(w) }) {
+		w.Complete(0, syscall.EBUSY)
+	}
+}
+
+// endStart refuses a start whose leases do not come.
+func (s *session) endStart(now time.Time) {
+	s.mu.Lock()
+	w := s.starter
+	if w == nil || now.Sub(s.startedAt) < leaseWait && s.state == opening {
+		s.mu.Unlock()
+		return
+	}
+	s.starter = nil
+	s.mu.Unlock()
+	s.refuse(w, syscall.EINVAL, fmt.Errorf("start before all of region 0 is lent: %w", errState))
+}
+
+// leaseWait is how long MsgStart waits for leases.
+const leaseWait = 5 * time.Second
 
 // startLimit bounds what a worker needs to open a GPU.
 const startLimit = time.Minute
@@ -351,7 +379,10 @@ func (s *session) dropRegion(r *region, w *fs.WriteRequest) {
 			_, err = p.Await(ctx, link.RegionEnded)
 			cancel()
 		}
-		if err != nil {
+		switch {
+		case errors.Is(err, spawn.ErrEnded) && p.Err() == nil:
+			s.fail(nil) // the program exits with the region in use: the worker ended in order
+		case err != nil:
 			s.fail(fmt.Errorf("end of region %d: %w", r.id, err))
 		}
 	}

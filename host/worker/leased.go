@@ -57,7 +57,8 @@ func (l *leased) handle(m link.Message) error {
 		delete(l.pieces, m.Region)
 		l.mu.Unlock()
 		if err := l.mem.End(m.Region); err != nil {
-			return err
+			// The guest process exits without letting go first: that is the end, and in order.
+			return fmt.Errorf("%w: %w", errEnded, err)
 		}
 		return l.link.Send(link.Message{Type: link.RegionEnded, Region: m.Region})
 	}

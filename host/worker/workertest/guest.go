@@ -3,12 +3,10 @@ package workertest
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
@@ -25,115 +23,42 @@ var (
 	ErrRefused = errors.New("host refused the session")
 )
 
-// Guest is the guest end of one session over a unix socket.
+// Guest is the guest end of one session.
 type Guest struct {
-	Mem  []byte // region 0
-	conn *net.UnixConn
-	bell int
-	gone chan struct{}
-	wg   sync.WaitGroup
+	Mem     []byte // region 0
+	carrier Carrier
 
-	mu      sync.Mutex // ring
-	tail    uint64
-	seq     [remote.SlotCount]uint32
-	enc     wire.Encoder
-	buf     []byte
-	blob    uint32
-	region  uint32
-	regions map[uint32][]byte
+	mu     sync.Mutex // ring
+	tail   uint64
+	seq    [remote.SlotCount]uint32
+	enc    wire.Encoder
+	blob   uint32
+	region uint32
 
 	// Ctx and Thread go into every record.
 	Ctx, Thread uint32
 }
 
-// Dial connects to a session socket and shakes hands.
-func Dial(path string) (*Guest, error) {
-	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
-	if err != nil {
-		return nil, err
-	}
-	return Connect(c)
+// Carrier is how a Guest reaches its host.
+type Carrier interface {
+	// Ring rings the doorbell.
+	Ring()
+	// Sleep returns when the host woke slot, when word is no longer 1, or after a short time.
+	Sleep(slot uint32, word *atomic.Uint32)
+	// Gone is closed when the host ended the session.
+	Gone() <-chan struct{}
+	// AddRegion declares new memory. va is its address as the guest process knows it.
+	AddRegion(id uint32, size int) (mem []byte, va uint64, err error)
+	// EndRegion ends it.
+	EndRegion(id uint32) error
+	Close() error
 }
 
-// Pair returns both ends of a session socket: the guest's, and the host's.
-func Pair() (guest, host *net.UnixConn, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	conns := [2]*net.UnixConn{}
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "pair")
-		c, err := net.FileConn(f)
-		_ = f.Close()
-		if err != nil {
-			return nil, nil, err
-		}
-		conns[i] = c.(*net.UnixConn)
-	}
-	return conns[0], conns[1], nil
-}
-
-// Connect shakes hands on a connection, which it takes over.
-func Connect(conn *net.UnixConn) (*Guest, error) {
-	g := &Guest{conn: conn, gone: make(chan struct{}), regions: map[uint32][]byte{}, Thread: 1}
+// New makes a guest on region 0 that is initialised by Prepare and known to the host.
+func New(mem []byte, c Carrier) *Guest {
+	g := &Guest{Mem: mem, carrier: c, Thread: 1}
 	g.enc.Blob = g.sendBlob
-	if err := g.hello(); err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	g.wg.Go(func() {
-		defer close(g.gone)
-		var b [1]byte
-		_, _ = conn.Read(b[:]) // the host sends nothing more: this is the end
-	})
-	return g, nil
-}
-
-func (g *Guest) hello() error {
-	fd, mem, err := memfd(int(remote.Region0Size))
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	g.Mem = mem
-	g.initControl()
-	if g.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		return err
-	}
-	h := remote.Hello{Type: remote.MsgHello, Va: g.address(mem), Size: remote.Region0Size, Pid: uint32(os.Getpid())}
-	if _, _, err := g.conn.WriteMsgUnix(remote.FormatHello(h, ""), unix.UnixRights(fd, g.bell), nil); err != nil {
-		return err
-	}
-	_ = g.conn.SetReadDeadline(time.Now().Add(Limit))
-	b := make([]byte, 4096)
-	n, err := g.conn.Read(b)
-	if err != nil {
-		return fmt.Errorf("welcome: %w", err)
-	}
-	_ = g.conn.SetReadDeadline(time.Time{})
-	h, text, err := remote.ParseHello(b[:n])
-	if err != nil {
-		return err
-	}
-	if h.Type != remote.MsgWelcome || h.Status != 0 {
-		return fmt.Errorf("%w: %s (%w)", ErrRefused, text, unix.Errno(h.Status))
-	}
-	return nil
-}
-
-func memfd(size int) (int, []byte, error) {
-	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		return -1, nil, err
-	}
-	if err := unix.Ftruncate(fd, int64(size)); err != nil {
-		return -1, nil, errors.Join(err, unix.Close(fd))
-	}
-	mem, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return -1, nil, errors.Join(err, unix.Close(fd))
-	}
-	return fd, mem, nil
+	return g
 }
 
 // Init is the first call of a session.
@@ -254,20 +179,14 @@ func (g *Guest) sendBlob(p []byte) (uint32, error) {
 
 // AddRegion declares and adds a region.
 func (g *Guest) AddRegion(slot, kind uint32, size int) (id uint32, mem []byte, res cuda.Result, err error) {
-	fd, mem, err := memfd(size)
+	g.region++
+	id = g.region
+	mem, va, err := g.carrier.AddRegion(id, size)
 	if err != nil {
 		return 0, nil, 0, err
 	}
-	defer unix.Close(fd)
-	g.region++
-	id = g.region
-	g.regions[id] = mem
-	h := remote.Hello{Type: remote.MsgRegion, Region: id, Va: g.address(mem), Size: uint64(size)}
-	if _, _, err := g.conn.WriteMsgUnix(remote.FormatHello(h, ""), unix.UnixRights(fd), nil); err != nil {
-		return 0, nil, 0, err
-	}
 	var r wire.RegionAddReply
-	res, err = g.Call(slot, &wire.RegionAddArgs{Region: id, Kind: kind, Va: g.address(mem), Size: uint64(size)}, &r)
+	res, err = g.Call(slot, &wire.RegionAddArgs{Region: id, Kind: kind, Va: va, Size: uint64(size)}, &r)
 	return id, mem, res, err
 }
 
@@ -277,22 +196,14 @@ func (g *Guest) DropRegion(slot, id uint32) (cuda.Result, error) {
 	if err != nil || res != cuda.Success {
 		return res, err
 	}
-	_, err = g.conn.Write(remote.FormatHello(remote.Hello{Type: remote.MsgRegionEnd, Region: id}, ""))
-	mem := g.regions[id]
-	delete(g.regions, id)
-	return res, errors.Join(err, unix.Munmap(mem))
+	return res, g.carrier.EndRegion(id)
 }
 
 // Gone is closed when the host ended the session.
-func (g *Guest) Gone() <-chan struct{} { return g.gone }
+func (g *Guest) Gone() <-chan struct{} { return g.carrier.Gone() }
+
+// Ring rings the doorbell.
+func (g *Guest) Ring() { g.carrier.Ring() }
 
 // Close ends the session.
-func (g *Guest) Close() error {
-	_ = g.conn.CloseRead()
-	err := g.conn.Close()
-	g.wg.Wait()
-	for _, m := range g.regions {
-		err = errors.Join(err, unix.Munmap(m))
-	}
-	return errors.Join(err, unix.Close(g.bell), unix.Munmap(g.Mem))
-}
+func (g *Guest) Close() error { return g.carrier.Close() }

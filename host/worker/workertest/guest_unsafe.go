@@ -2,7 +2,6 @@ package workertest
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -26,10 +25,12 @@ func (g *Guest) word64(off uintptr) *atomic.Uint64 {
 	return (*atomic.Uint64)(unsafe.Pointer(&g.Mem[off : off+8][0]))
 }
 
-func (g *Guest) address(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&mem[0]))) }
+// Address is where mem lies in this process.
+func Address(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&mem[0]))) }
 
-func (g *Guest) initControl() {
-	c := (*remote.ControlPage)(unsafe.Pointer(&g.Mem[0]))
+// Prepare initialises region 0.
+func Prepare(mem []byte) {
+	c := (*remote.ControlPage)(unsafe.Pointer(&mem[0]))
 	c.Magic, c.Version, c.RingSize = remote.HelloMagic, remote.ProtocolVersion, remote.RingSize
 }
 
@@ -39,15 +40,8 @@ func (g *Guest) Publish(tail uint64) {
 	g.tail = tail
 	g.word64(unsafe.Offsetof(c.Tail)).Store(tail)
 	if g.word(unsafe.Offsetof(c.WorkerState)).Load() == remote.WorkerSleeping {
-		g.Ring()
+		g.carrier.Ring()
 	}
-}
-
-// Ring rings the doorbell.
-func (g *Guest) Ring() {
-	var one [8]byte
-	binary.NativeEndian.PutUint64(one[:], 1)
-	_, _ = unix.Write(g.bell, one[:])
 }
 
 // Sleeping says whether the worker sleeps.
@@ -83,7 +77,7 @@ func (g *Guest) awaitSpace(n uint64) error {
 	var c remote.ControlPage
 	head, waiters := g.word64(unsafe.Offsetof(c.Head)), g.word(unsafe.Offsetof(c.SpaceWaiters))
 	ok := func() bool { return g.tail+n-head.Load() <= remote.RingSize }
-	return g.wait(ok, waiters)
+	return g.wait(ok, remote.SlotCount, waiters)
 }
 
 // await waits for a reply.
@@ -92,11 +86,11 @@ func (g *Guest) await(slot, seq uint32) error {
 	ok := func() bool {
 		return (*atomic.Uint32)(unsafe.Pointer(&s.SeqDone)).Load() == seq || (*atomic.Uint32)(unsafe.Pointer(&s.GpuDone)).Load() == seq
 	}
-	return g.wait(ok, (*atomic.Uint32)(unsafe.Pointer(&s.Waiting)))
+	return g.wait(ok, slot, (*atomic.Uint32)(unsafe.Pointer(&s.Waiting)))
 }
 
 // wait spins until ok, then sleeps on word.
-func (g *Guest) wait(ok func() bool, word *atomic.Uint32) error {
+func (g *Guest) wait(ok func() bool, slot uint32, word *atomic.Uint32) error {
 	for range spins {
 		if ok() {
 			return nil
@@ -109,18 +103,22 @@ func (g *Guest) wait(ok func() bool, word *atomic.Uint32) error {
 			return nil
 		}
 		select {
-		case <-g.gone:
+		case <-g.carrier.Gone():
 			if ok() {
 				return nil
 			}
 			return ErrGone
 		default:
 		}
-		nap := unix.NsecToTimespec(int64(50 * time.Millisecond))
-		// FUTEX_WAIT: returns when woken, when word is no longer 1, or after the nap.
-		_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), 0, 1, uintptr(unsafe.Pointer(&nap)), 0, 0)
+		g.carrier.Sleep(slot, word)
 	}
 	return ErrSilent
+}
+
+// futexWait returns when woken, when word is no longer 1, or after a nap.
+func futexWait(word *atomic.Uint32) {
+	nap := unix.NsecToTimespec(int64(50 * time.Millisecond))
+	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), 0, 1, uintptr(unsafe.Pointer(&nap)), 0, 0)
 }
 
 func (g *Guest) slot(i uint32) *remote.Slot {
@@ -136,3 +134,6 @@ func (g *Guest) reply(slot uint32) (cuda.Result, []byte, uint32) {
 	}
 	return cuda.Result(s.Result), bytes.Clone(g.Mem[off : off+uint64(s.PayloadLen)]), s.ReplyLen
 }
+
+// State is what the worker says of itself.
+func (g *Guest) State() uint32 { return g.word(remote.ControlPageWorkerStateOffset).Load() }

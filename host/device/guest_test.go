@@ -1,0 +1,347 @@
+package device_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"causeway/host/device"
+	"causeway/host/driver"
+	"causeway/host/driver/drivertest"
+	"causeway/host/worker"
+	"causeway/host/worker/link"
+	"causeway/host/worker/spawn"
+	"causeway/host/worker/workertest"
+	"causeway/remote"
+	"causeway/remote/shm"
+	"causeway/vhostuser"
+	"causeway/virtio/fs/fstest"
+	"causeway/virtio/virtiotest"
+)
+
+// workerEnv makes this test binary a worker process.
+const workerEnv = "CAUSEWAY_TEST_WORKER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(workerEnv) != "" {
+		p := &worker.Process{
+			Backend: func(string) (driver.Backend, error) { return &drivertest.Backend{}, nil },
+			Logger: func(l slog.Level) *slog.Logger {
+				return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l}))
+			},
+		}
+		if err := p.Main(context(), spawn.LinkFD); err != nil {
+			fmt.Fprintln(os.Stderr, "test worker:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// vm is a guest kernel on a device of its own.
+type vm struct {
+	*fstest.Guest
+	t      *testing.T
+	cancel func()
+	served chan error
+	socket string
+}
+
+func boot(t *testing.T) *vm {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "libcuda.so.1"), []byte("ELF, so to speak"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(testWriter{t}, nil))
+	d, err := device.New(device.Options{
+		Tree:    device.Tree{Lib: dir, Version: "test", GPU: "Test GPU"},
+		Worker:  link.Config{GPU: "test"},
+		Spawner: &spawn.Spawner{Command: []string{"/proc/self/exe"}, Env: append(os.Environ(), workerEnv+"=1"), NoNewPrivs: true},
+		Log:     log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &vm{t: t, served: make(chan error, 1), socket: filepath.Join(dir, "vm.sock")}
+	ln, err := vhostuser.Listen(v.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := cancellable()
+	v.cancel = cancel
+	go func() { v.served <- d.Serve(ctx, ln) }()
+	v.connect()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-v.served; err != nil {
+			t.Error(err)
+		}
+		if v.Guest != nil {
+			_ = v.Kill()
+		}
+		noChildren(t)
+	})
+	return v
+}
+
+func (v *vm) connect() {
+	v.t.Helper()
+	g, err := fstest.Connect(v.socket, fstest.Options{})
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	v.Guest = g
+}
+
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	w.t.Logf("%s", p[:len(p)-1])
+	return len(p), nil
+}
+
+// noChildren fails if a worker process is left.
+func noChildren(t *testing.T) {
+	t.Helper()
+	for range 100 {
+		pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+		if errors.Is(err, unix.ECHILD) {
+			return
+		}
+		if pid == 0 {
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	t.Error("a worker process is left")
+}
+
+// process is a guest process: it leases memory and renews.
+type process struct {
+	vm   *vm
+	file *fstest.File
+	mem  *shm.Memory // its view of its own pages
+
+	mu      sync.Mutex
+	pieces  map[int64][]virtiotest.Buffer // by file offset
+	calls   map[int64]*fstest.Call
+	stopped bool // renews nothing
+	ends    chan struct{}
+	gone    chan struct{}
+	wg      sync.WaitGroup
+}
+
+const pieceSize = 256 << 10
+
+// exec opens a session and returns its guest end.
+func (v *vm) exec(pid uint32) (*process, *workertest.Guest, error) {
+	f, err := v.Open(syscall.O_RDWR, fuse.Caller{Pid: pid}, "session")
+	if err != nil {
+		return nil, nil, err
+	}
+	p := &process{vm: v, file: f, mem: shm.NewMemory(), pieces: map[int64][]virtiotest.Buffer{}, calls: map[int64]*fstest.Call{},
+		ends: make(chan struct{}), gone: make(chan struct{})}
+	mem, err := p.allocate(0, int(remote.Region0Size))
+	if err != nil {
+		return nil, nil, err
+	}
+	workertest.Prepare(mem)
+	if err := p.control(remote.Hello{Type: remote.MsgHello, Va: workertest.Address(mem), Size: remote.Region0Size}); err != nil {
+		return p, nil, err
+	}
+	if err := p.lease(0, int(remote.Region0Size)); err != nil {
+		return p, nil, err
+	}
+	p.wg.Go(p.routineRenew)
+	if err := p.control(remote.Hello{Type: remote.MsgStart}); err != nil {
+		return p, nil, err
+	}
+	g := workertest.New(mem, p)
+	_, err = g.Init()
+	return p, g, err
+}
+
+// allocate takes scattered guest pages, and maps them here in one piece.
+func (p *process) allocate(id uint32, size int) ([]byte, error) {
+	fd, err := p.vm.Mem.DupFD()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.mem.Declare(id, remote.Declared{Size: uint64(size)}, func() error { return unix.Close(fd) }); err != nil {
+		return nil, err
+	}
+	var runs []shm.Run
+	for off := 0; off < size; off += pieceSize {
+		pages := p.vm.Pages(min(pieceSize, size-off) / 4096)
+		p.pieces[leaseAt(id, off)] = pages
+		for _, b := range pages {
+			runs = append(runs, shm.Run{FD: fd, Offset: int64(b.GPA - p.vm.Mem.GPA), Size: 4096})
+		}
+	}
+	if err := p.mem.SetRuns(id, runs); err != nil {
+		return nil, err
+	}
+	return p.mem.Map(id, 0)
+}
+
+func leaseAt(id uint32, off int) int64 {
+	return int64(remote.FileLease | uint64(id)<<44 | uint64(off))
+}
+
+func (p *process) control(h remote.Hello) error {
+	_, err := p.file.WriteBytes(remote.FormatHello(h, ""), int64(remote.FileControl))
+	return err
+}
+
+func (p *process) lease(id uint32, size int) error {
+	for off := 0; off < size; off += pieceSize {
+		if err := p.read(leaseAt(id, off)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *process) read(at int64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c, err := p.file.Read(0, at, p.pieces[at])
+	p.calls[at] = c
+	return err
+}
+
+// routineRenew renews each lease every half second, or at once when it was completed.
+func (p *process) routineRenew() {
+	t := time.NewTicker(50 * time.Millisecond)
+	defer t.Stop()
+	last := time.Now()
+	for {
+		select {
+		case <-p.ends:
+			return
+		case <-t.C:
+		}
+		p.mu.Lock()
+		stopped := p.stopped
+		var due []int64
+		for at, c := range p.calls {
+			select {
+			case <-c.Done():
+				due = append(due, at)
+			default:
+				if time.Since(last) > 500*time.Millisecond {
+					due = append(due, at)
+				}
+			}
+		}
+		if time.Since(last) > 500*time.Millisecond {
+			last = time.Now()
+		}
+		p.mu.Unlock()
+		if stopped {
+			continue
+		}
+		for _, at := range due {
+			if p.read(at) != nil {
+				return
+			}
+		}
+	}
+}
+
+// pending counts READs that hold pages.
+func (p *process) pending() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for _, c := range p.calls {
+		select {
+		case <-c.Done():
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+// stop is SIGSTOP, or SIGKILL.
+func (p *process) stop(yes bool) {
+	p.mu.Lock()
+	p.stopped = yes
+	p.mu.Unlock()
+}
+
+// Ring implements workertest.Carrier.
+func (p *process) Ring() { _, _ = p.file.WriteBytes(make([]byte, 8), int64(remote.FileDoorbell)) }
+
+// Sleep implements workertest.Carrier.
+func (p *process) Sleep(slot uint32, word *atomic.Uint32) {
+	c, err := p.file.Read(0, int64(remote.FileWait|uint64(slot)<<12), p.vm.Pages(1))
+	if err != nil {
+		return
+	}
+	if _, errno, _ := c.Wait(5 * time.Second); errno != 0 {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		select {
+		case <-p.gone:
+		default:
+			close(p.gone)
+		}
+	}
+}
+
+// Gone implements workertest.Carrier.
+func (p *process) Gone() <-chan struct{} { return p.gone }
+
+// AddRegion implements workertest.Carrier.
+func (p *process) AddRegion(id uint32, size int) ([]byte, uint64, error) {
+	p.mu.Lock()
+	mem, err := p.allocate(id, size)
+	p.mu.Unlock()
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := p.control(remote.Hello{Type: remote.MsgRegion, Region: id, Va: workertest.Address(mem), Size: uint64(size)}); err != nil {
+		return nil, 0, err
+	}
+	return mem, workertest.Address(mem), p.lease(id, size)
+}
+
+// EndRegion implements workertest.Carrier.
+func (p *process) EndRegion(id uint32) error {
+	p.mu.Lock()
+	for at := range p.calls {
+		if uint64(at)>>44&0xffff == uint64(id) {
+			delete(p.calls, at)
+		}
+	}
+	p.mu.Unlock()
+	return errors.Join(p.control(remote.Hello{Type: remote.MsgRegionEnd, Region: id}), p.mem.Unmap(id), p.mem.End(id))
+}
+
+// Close implements workertest.Carrier: an orderly exit.
+func (p *process) Close() error {
+	close(p.ends)
+	p.wg.Wait()
+	err := p.control(remote.Hello{Type: remote.MsgRegionEnd})
+	for at, c := range p.calls {
+		if _, _, e := c.Wait(2 * time.Second); e != nil {
+			err = errors.Join(err, fmt.Errorf("lease %#x: %w", at, e))
+		}
+	}
+	return errors.Join(err, p.file.Close(), p.mem.Close())
+}
+
+func caller(pid uint32) fuse.Caller { return fuse.Caller{Pid: pid} }
