@@ -14,6 +14,9 @@ import (
 // opAtom applies x.f3(old, b, c) at register a plus imm; d receives the old
 // value unless it is negative. x.size is 2, 4 or 8.
 func opAtom(w *warp, o *op) {
+	if o.d >= 0 {
+		w.mayspin()
+	}
 	for _, l := range w.act {
 		i := l & 31
 		var b, c uint64

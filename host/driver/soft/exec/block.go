@@ -67,21 +67,19 @@ func (b *blockRun) start(n uint64) {
 	}
 }
 
-// step lets every warp that can run have a slice. done is set when all threads
-// ended, spent when some warp used its slice up.
-func (b *blockRun) step() (done, spent bool) {
+// step lets every warp that can run have a slice. It reports whether all
+// threads have ended.
+func (b *blockRun) step() bool {
 	progress := false
 	for _, w := range b.warps {
 		if w.live == 0 || w.mask == 0 && !w.anyReady() {
 			continue
 		}
 		progress = true
-		if w.run(slice) {
-			spent = true
-		}
+		w.run(slice)
 	}
 	if b.live == 0 {
-		return true, false
+		return true
 	}
 	if !progress {
 		for _, w := range b.warps {
@@ -91,12 +89,12 @@ func (b *blockRun) step() (done, spent bool) {
 			b.deadlock()
 		}
 	}
-	return false, spent
+	return false
 }
 
 // slice is the number of instructions that a warp issues before the next warp
-// runs and cancellation is looked at: about a millisecond.
-const slice = 20_000
+// runs and cancellation is looked at: a fraction of a millisecond.
+const slice = 5_000
 
 func (w *warp) anyReady() bool {
 	for i := range w.splits {

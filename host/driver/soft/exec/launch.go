@@ -18,10 +18,11 @@ const (
 )
 
 // resident is how many blocks a worker keeps started, without being asked to
-// make all resident, when a block does not get on: it may wait for another.
+// make all resident, when a block does not end within restless: it may wait
+// for another.
 const (
 	resident = 16
-	restless = 256 // slices without an end before another block is started
+	restless = 10 * time.Millisecond
 )
 
 // launch is one running grid. Everything but the counters is constant.
@@ -34,6 +35,7 @@ type launch struct {
 	stack   uint64
 	shared  uint64
 	static  uint64
+	grid    []byte // gridWindow; empty unless cooperative
 	began   time.Time
 	next    atomic.Uint64 // block to start
 	stop    atomic.Bool
@@ -114,6 +116,9 @@ func (k *Kernel) prepare(c *Config) (*launch, error) {
 		l.stack = maxStack
 	}
 	l.stack = (max(l.stack, k.code.frame) + 15) &^ 15
+	if c.Cooperative {
+		l.grid = make([]byte, 64)
+	}
 	l.cores = c.Cores
 	if l.cores <= 0 {
 		l.cores = runtime.GOMAXPROCS(0)
@@ -191,28 +196,24 @@ func (p *pool) start(n uint64) {
 // drainTo runs the started blocks until all ended, or until they make no end
 // and fewer than limit are started.
 func (p *pool) drainTo(limit int) {
-	for steps := 0; len(p.running) > 0; {
+	since := time.Now()
+	for len(p.running) > 0 {
 		for i := 0; i < len(p.running); {
 			if p.l.stop.Load() {
 				return
 			}
 			b := p.running[i]
 			p.current = b
-			done, _ := b.step()
-			if done {
+			if b.step() {
 				p.running = append(p.running[:i], p.running[i+1:]...)
 				p.retire(b)
-				steps = 0
+				since = time.Now()
 				continue
 			}
 			i++
 		}
-		steps++
-		if steps > restless && len(p.running) < limit && p.l.next.Load() < p.l.blocks {
+		if len(p.running) < limit && p.l.next.Load() < p.l.blocks && time.Since(since) > restless {
 			return
-		}
-		if steps > restless {
-			runtime.Gosched()
 		}
 	}
 }

@@ -13,6 +13,7 @@ const (
 	sharedWindow = 0xffff_0001_0000_0000
 	localWindow  = 0xffff_0002_0000_0000
 	paramWindow  = 0xffff_0003_0000_0000
+	gridWindow   = 0xffff_0005_0000_0000 // barrier state of a cooperative grid
 	windowSize   = 1 << 32
 )
 
@@ -74,6 +75,8 @@ func (w *warp) find(addr uint64) (memRange, bool) {
 		return bytesRange(sharedWindow, w.blk.shared, true), true
 	case addr-paramWindow < windowSize:
 		return bytesRange(paramWindow, w.blk.launch.config.Params, false), true
+	case addr-gridWindow < windowSize:
+		return bytesRange(gridWindow, w.blk.launch.grid, true), true
 	}
 	base, size, writable, ok := w.blk.launch.config.Space.Find(addr)
 	if !ok || base == 0 || addr < base || addr-base >= size {
@@ -204,6 +207,9 @@ func opStShared[T integer](w *warp, o *op) {
 func opLdAny[T integer](w *warp, o *op) {
 	var zero T
 	size := uint64(unsafe.Sizeof(zero))
+	if o.x.space != ptx.LocalSpace {
+		w.mayspin()
+	}
 	d := &w.r[o.d]
 	for _, l := range w.act {
 		p := w.lanePtr(o, int(l), size, false)

@@ -5,11 +5,22 @@ import "math"
 // fairSlice is how many instructions a split may issue before one that waits
 // for it is let past, and fairTurn how many that one may issue. Threads of a
 // warp may wait for each other (independent thread scheduling, as since
-// sm_70), so running by priority alone could spin for ever.
+// sm_70), so running by priority alone could spin for ever. Every turn that
+// was needed halves the slice, down to fairTurn, until the lanes meet again:
+// they probably spin on a lock.
 const (
-	fairSlice = 100_000
-	fairTurn  = 5_000
+	fairSlice = 32_000
+	fairTurn  = 500
 )
+
+// spinCost is what an operation that programs wait with, a volatile load or a
+// compare-and-swap, costs on top: whoever spins soon lets others run.
+const spinCost = 100
+
+func (w *warp) mayspin() {
+	w.budget -= spinCost
+	w.patience -= spinCost
+}
 
 // reschedule parks the running split, joins splits that stand at the same
 // place, and picks the one to run: the deepest call first, then the lowest
@@ -59,9 +70,13 @@ func (w *warp) before(a, b *split) bool {
 // setLimit computes where the running split must stop for another.
 func (w *warp) setLimit() {
 	w.limit = math.MaxInt32
-	w.patience = fairSlice
+	if len(w.splits) == 0 {
+		w.fair = fairSlice
+	}
+	w.patience = w.fair
 	if w.rotate {
 		w.rotate, w.patience = false, fairTurn
+		w.fair = max(w.fair/2, fairTurn)
 		return
 	}
 	for i := range w.splits {

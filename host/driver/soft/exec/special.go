@@ -28,6 +28,8 @@ const (
 	srGlobaltimerHi
 	srDynSmem
 	srTotalSmem
+	srGridHi // address of the cooperative grid's barrier
+	srGridLo
 	perLane
 	srTidX
 	srTidY
@@ -59,7 +61,7 @@ var specials = map[string]specialKind{
 	"%cluster_ctaid.x": srZero, "%cluster_ctaid.y": srZero, "%cluster_ctaid.z": srZero,
 	"%cluster_nctaid.x": srOne, "%cluster_nctaid.y": srOne, "%cluster_nctaid.z": srOne,
 	"%cluster_ctarank": srZero, "%cluster_nctarank": srOne, "%is_explicit_cluster": srZero,
-	"%envreg0": srZero, "%envreg1": srZero, "%envreg2": srZero, "%envreg3": srZero,
+	"%envreg0": srZero, "%envreg1": srGridHi, "%envreg2": srGridLo, "%envreg3": srZero,
 	"%pm0": srZero, "%pm1": srZero, "%pm2": srZero, "%pm3": srZero,
 }
 
@@ -102,6 +104,12 @@ func (w *warp) specialUniform(k specialKind) uint64 {
 		return uint64(c.DynShared)
 	case srTotalSmem:
 		return l.shared
+	case srGridHi:
+		if l.grid != nil {
+			return gridWindow >> 32
+		}
+	case srGridLo:
+		return gridWindow & fullMask
 	}
 	return 0
 }

@@ -28,6 +28,8 @@ type warp struct {
 	turn     uint64 // counts scheduling decisions
 	rotate   bool   // next decision favours the split that waited longest
 	patience int    // instructions until rotate is set
+	fair     int    // what patience starts from
+	budget   int    // instructions left in the slice
 	yield    bool   // end the slice early
 
 	local    []byte // lane-major local memory
@@ -137,7 +139,7 @@ const minFrame = 64
 func (w *warp) start(c *code, mask uint32) {
 	w.live = mask
 	w.splits = w.splits[:0]
-	w.rotate, w.patience = false, fairSlice
+	w.rotate, w.patience, w.fair = false, fairSlice, fairSlice
 	w.forgetRanges()
 	f := w.newFrame(c)
 	f.depth, f.base, f.live = 0, 0, mask
@@ -171,7 +173,8 @@ func (w *warp) run(budget int) bool {
 		return false
 	}
 	w.yield = false
-	for budget > 0 {
+	w.budget = budget
+	for w.budget > 0 {
 		b := &w.fr.code.blocks[w.pc]
 		ops := b.ops
 		for i := range ops {
@@ -180,7 +183,7 @@ func (w *warp) run(budget int) bool {
 			o.fn(w, o)
 		}
 		n := len(ops) + 1
-		budget -= n
+		w.budget -= n
 		w.instrs += uint64(n)
 		w.laneInstrs += uint64(n) * uint64(len(w.act))
 		switch b.term {
