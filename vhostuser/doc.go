@@ -25,8 +25,8 @@
 //
 // Server.Serve owns the listener; one goroutine per connection reads messages and makes every call
 // to Device and Observer. One further goroutine exists while device state is transferred.
-// Lock order: Server.mu, then Memory.mu, then Memory.logMu. Device and Observer are called with none
-// of them held.
+// Lock order: Server.mu, Memory.changeMu, Memory.mu, Memory.logMu. Device is called with none of them held,
+// Observer with changeMu: it may read the table, take Views and mark pages, but not change the table.
 //
 // # What hangs QEMU, and therefore never happens here
 //

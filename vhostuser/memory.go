@@ -18,7 +18,7 @@ var (
 // MaxRegions is the number of memory slots offered to the front end.
 const MaxRegions = 509
 
-// An Observer hears of changes of the memory table, on the connection's goroutine.
+// An Observer hears of changes of the memory table, on the connection's goroutine. It must not change the table.
 type Observer interface {
 	// MemoryAdded is called after r became part of the table.
 	MemoryAdded(r *Region)

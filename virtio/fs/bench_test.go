@@ -12,6 +12,7 @@ import (
 
 // direct is a device with one queue that the test drives itself, without server or goroutines.
 type direct struct {
+	mem *vhostuser.Memory
 	dev *fs.Device
 	q   *virtio.Queue
 	d   *virtiotest.Driver
@@ -33,7 +34,7 @@ func newDirect(t testing.TB) *direct {
 	if err := mem.Add(fd, g.GPA, 4<<20, 0, 0); err != nil {
 		t.Fatal(err)
 	}
-	x := &direct{d: virtiotest.NewDriver(g, 64, virtiotest.Options{})}
+	x := &direct{mem: mem, d: virtiotest.NewDriver(g, 64, virtiotest.Options{})}
 	if x.dev, err = fs.New(mem, fuzzTree(), fs.Options{Logger: quiet()}); err != nil {
 		t.Fatal(err)
 	}

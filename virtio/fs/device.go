@@ -13,7 +13,7 @@ import (
 
 // Options of a Device. Zero values take the defaults.
 type Options struct {
-	RequestQueues int          // besides the high-priority queue; default 1
+	RequestQueues int          // that QEMU may use at most (num-request-queues); default 64, idle ones cost nothing
 	MaxBackground uint16       // asynchronous requests that the guest may have pending; default 1024
 	MaxHandles    int          // control files open at once; default 4096
 	Logger        *slog.Logger // default slog.Default()
@@ -51,7 +51,7 @@ var (
 // New makes a device that serves root to the guest behind mem. root must not change any more.
 func New(mem *vhostuser.Memory, root *Dir, o Options) (*Device, error) {
 	if o.RequestQueues == 0 {
-		o.RequestQueues = 1
+		o.RequestQueues = 64
 	}
 	if o.MaxBackground == 0 {
 		o.MaxBackground = 1024

@@ -1,12 +1,14 @@
 package fs_test
 
 import (
+	"bytes"
 	"errors"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 
 	"causeway/vhostuser"
 	"causeway/virtio/fs"
@@ -132,5 +134,43 @@ func TestRevokeThatHangs(t *testing.T) {
 	close(h.hang)
 	if err := f.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestLeaseIsLogged: while a migration runs, the end of a lease marks all its pages, for anything in them may have
+// changed.
+func TestLeaseIsLogged(t *testing.T) {
+	x := newDirect(t)
+	const size = 4096
+	fd, err := unix.MemfdCreate("dirty-log", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Ftruncate(fd, size); err != nil {
+		t.Fatal(err)
+	}
+	bits, err := unix.Mmap(fd, 0, size, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(bits)
+	if err := x.mem.StartLog(fd, size, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer x.mem.StopLog()
+	x.prepare(14, 6, make([]byte, 8), 16)
+	x.run(t)
+	before := append([]byte(nil), bits...)
+	x.prepare(15, 6, append(u64s(1, 0), append(u32s(8192, 0), make([]byte, 16)...)...), 8192)
+	x.run(t)
+	if !bytes.Equal(before, bits) {
+		t.Error("pages were marked while the lease lasts")
+	}
+	x.dev.CancelPending()
+	for page := x.out.GPA >> 12; page <= (x.out.GPA+8192)>>12; page++ {
+		if bits[page/8]>>(page%8)&1 == 0 {
+			t.Errorf("page %#x of the lease is not marked", page)
+		}
 	}
 }

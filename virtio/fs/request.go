@@ -36,11 +36,14 @@ type request struct {
 }
 
 func newRequest(d *Device, queue int) *request {
-	return &request{d: d, queue: queue, log: d.log, inBuf: aligned(maxIn), outBuf: aligned(maxOut)}
+	return &request{d: d, queue: queue, log: d.log}
 }
 
 // serve decodes and answers c.
 func (r *request) serve(c *virtio.Chain) {
+	if r.inBuf == nil { // most queues are never used
+		r.inBuf, r.outBuf = aligned(maxIn), aligned(maxOut)
+	}
 	r.c, r.out, r.data, r.late = c, nil, 0, false
 	n := c.ReadAt(r.inBuf, 0)
 	if n < inHeaderSize {
