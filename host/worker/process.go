@@ -15,6 +15,7 @@ import (
 	"causeway/host/worker/link"
 	"causeway/remote"
 	"causeway/remote/shm"
+	"causeway/remote/tcp"
 )
 
 // Process is what a worker process needs besides its link.
@@ -135,6 +136,12 @@ func (s *starter) carrier(files []int) (remote.Carrier, error) {
 			return nil, errors.Join(errors.New("guest's connection is not a unix socket"), conn.Close())
 		}
 		return asCarrier(shm.AcceptUnix(uc))
+	case link.CarrierTCP:
+		conn, err := connection(files)
+		if err != nil {
+			return nil, err
+		}
+		return asCarrier(tcp.Accept(conn))
 	case link.CarrierLeased:
 		link.CloseAll(files)
 		return s.acceptLeased()

@@ -155,7 +155,7 @@ func TestBlobs(t *testing.T) {
 	s := start(t)
 	image := bytes.Repeat([]byte{1, 2, 3, 4, 5}, 100_000)
 	s.must(t, cuda.Success, &wire.ModuleLoadArgs{Module: 20, Image: image}, nil)
-	if got := len(s.driver.Memory[drivertest.FirstAddress]); got != len(image) {
+	if got := s.driver.Size(drivertest.FirstAddress); got != len(image) {
 		t.Errorf("driver got %d bytes, not %d", got, len(image))
 	}
 	// A record that names bytes which never came fails alone.

@@ -190,3 +190,10 @@ func (r *Ring) waitWord(slot uint32) *atomic.Uint32 {
 	}
 	return &r.slot(slot).waiting
 }
+
+// Publish stores tail on the producer's behalf, for a carrier that fills the ring itself. It reports whether the consumer
+// sleeps.
+func (r *Ring) Publish(tail uint64) (sleeping bool) {
+	r.tailWord.Store(tail)
+	return r.state.Load() == remote.WorkerSleeping
+}

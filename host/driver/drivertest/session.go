@@ -188,6 +188,13 @@ func (s *Session) place(c *wire.Call, size uint64) uint64 {
 	return addr
 }
 
+// Size is the length of the allocation at addr, 0 if there is none.
+func (s *Session) Size(addr uint64) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.Memory[addr])
+}
+
 // MemFree implements wire.Driver.
 func (s *Session) MemFree(c *wire.Call, a *wire.MemFreeArgs) cuda.Result {
 	s.log(c)

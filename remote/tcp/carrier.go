@@ -1,0 +1,248 @@
+package tcp
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/remote"
+	"causeway/remote/shm"
+)
+
+// Carrier implements remote.Carrier.
+type Carrier struct {
+	conn   net.Conn
+	in     *bufio.Reader
+	mirror []byte // region 0
+	ring   *ring
+	bell   *shm.Bell
+	mem    *memory
+	tail   uint64 // of the ring; the receiver's
+
+	writeMu sync.Mutex
+	out     *bufio.Writer
+	scratch []byte
+
+	errMu sync.Mutex
+	err   error
+	done  chan struct{}
+	wg    sync.WaitGroup
+}
+
+var _ remote.Carrier = (*Carrier)(nil)
+
+// helloLimit bounds the handshake of a connection that says nothing.
+const helloLimit = 10 * time.Second
+
+// Accept receives the guest's HELLO on a connection, which it takes over. The caller answers by Welcome.
+func Accept(conn net.Conn) (*Carrier, error) {
+	c, err := newCarrier(conn)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(helloLimit))
+	if err := c.hello(); err != nil {
+		_ = c.Welcome(uint32(unix.EPROTO), err.Error())
+		return nil, errors.Join(fmt.Errorf("handshake: %w", err), conn.Close(), c.release())
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	c.wg.Go(c.routineReceive)
+	return c, nil
+}
+
+func newCarrier(conn net.Conn) (*Carrier, error) {
+	mirror, err := unix.Mmap(-1, 0, int(remote.Region0Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, fmt.Errorf("mirror of region 0: %w", err)
+	}
+	c := &Carrier{
+		conn: conn, mirror: mirror, done: make(chan struct{}),
+		in: bufio.NewReaderSize(conn, 64<<10), out: bufio.NewWriterSize(conn, 64<<10),
+	}
+	c.mem = newMemory(c)
+	inner, err := shm.NewRing(mirror, 0)
+	if err == nil {
+		c.ring = &ring{Ring: inner, c: c}
+		c.bell, err = selfBell()
+	}
+	if err != nil {
+		return nil, errors.Join(err, unix.Munmap(mirror))
+	}
+	return c, nil
+}
+
+// selfBell is a doorbell that only Ring rings: slots are woken by the guest's own net thread.
+func selfBell() (*shm.Bell, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("eventfd: %w", err)
+	}
+	return shm.NewBell(fd, func(uint32) {})
+}
+
+func (c *Carrier) hello() error {
+	h, err := readHeader(c.in)
+	if err != nil {
+		return err
+	}
+	if h.kind != frameHello || h.len < remote.HelloSize || h.len > remote.HelloSize+remote.MaxText {
+		return remote.Violation("frame %d of %d bytes is no hello", h.kind, h.len)
+	}
+	m, err := c.readHello(h)
+	switch {
+	case err != nil:
+		return err
+	case m.Version != remote.ProtocolVersion:
+		return remote.Violation("guest library speaks protocol version %d, this host %d: use the library that came with it", m.Version, remote.ProtocolVersion)
+	case m.Type != remote.MsgHello || m.Region != 0 || m.Size != remote.Region0Size:
+		return remote.Violation("hello for region %d of %#x bytes", m.Region, m.Size)
+	}
+	return c.mem.declare(0, remote.Declared{VA: m.Va, Size: m.Size})
+}
+
+func (c *Carrier) readHello(h header) (remote.Hello, error) {
+	b := make([]byte, h.len)
+	if _, err := io.ReadFull(c.in, b); err != nil {
+		return remote.Hello{}, err
+	}
+	m, _, err := remote.ParseHello(b)
+	return m, err
+}
+
+// routineReceive follows the connection to its end.
+func (c *Carrier) routineReceive() {
+	err := c.receive()
+	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, unix.ECONNRESET) {
+		c.errMu.Lock()
+		c.err = err
+		c.errMu.Unlock()
+	}
+	_ = c.conn.Close() // whoever sends fails now
+	c.mem.fail(remote.ErrClosed)
+	close(c.done)
+}
+
+func (c *Carrier) receive() error {
+	for {
+		h, err := readHeader(c.in)
+		if err != nil {
+			return err
+		}
+		if err := c.frame(h); err != nil {
+			return err
+		}
+	}
+}
+
+// frame follows one frame of the guest.
+func (c *Carrier) frame(h header) error {
+	switch h.kind {
+	case frameRing:
+		return c.ringFrame(h)
+	case frameData:
+		return c.mem.data(h, c.in)
+	case frameRegion:
+		if h.len != remote.HelloSize {
+			return remote.Violation("REGION frame of %d bytes", h.len)
+		}
+		m, err := c.readHello(h)
+		if err != nil {
+			return err
+		}
+		if m.Type != remote.MsgRegion || m.Region == 0 || uint64(m.Region) != h.arg {
+			return remote.Violation("REGION frame for region %d with message %d", m.Region, m.Type)
+		}
+		return c.mem.declare(m.Region, remote.Declared{VA: m.Va, Size: m.Size})
+	case frameRegionEnd:
+		if h.len != 0 || h.arg == 0 {
+			return remote.Violation("REGION_END frame of %d bytes for region %d", h.len, h.arg)
+		}
+		return c.mem.end(h.arg)
+	}
+	return remote.Violation("frame of type %d", h.kind)
+}
+
+// ringFrame appends records to the mirror.
+func (c *Carrier) ringFrame(h header) error {
+	free := remote.RingSize - (c.tail - c.ring.consumed())
+	if h.arg != c.tail || h.len == 0 || h.len%8 != 0 || uint64(h.len) > free {
+		return remote.Violation("RING frame of %d bytes at %d, where %d bytes fit at %d", h.len, h.arg, free, c.tail)
+	}
+	bytes := c.mirror[remote.RingOffset : remote.RingOffset+remote.RingSize]
+	for n := uint64(h.len); n > 0; {
+		pos := c.tail % remote.RingSize
+		part := bytes[pos:min(pos+n, remote.RingSize)]
+		if _, err := io.ReadFull(c.in, part); err != nil {
+			return err
+		}
+		c.tail += uint64(len(part))
+		n -= uint64(len(part))
+	}
+	if c.ring.Publish(c.tail) {
+		c.bell.Ring()
+	}
+	return nil
+}
+
+// send writes one frame whose payload is a then b, and flushes.
+func (c *Carrier) send(h header, a, b []byte) error {
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	h.len = uint32(len(a) + len(b))
+	c.scratch = h.append(c.scratch[:0])
+	_, err := c.out.Write(c.scratch)
+	if err == nil {
+		_, err = c.out.Write(a)
+	}
+	if err == nil {
+		_, err = c.out.Write(b)
+	}
+	if err == nil {
+		err = c.out.Flush()
+	}
+	return err
+}
+
+// Ring implements remote.Carrier.
+func (c *Carrier) Ring() remote.Ring { return c.ring }
+
+// Memory implements remote.Carrier.
+func (c *Carrier) Memory() remote.GuestMemory { return c.mem }
+
+// Doorbell implements remote.Carrier.
+func (c *Carrier) Doorbell() remote.Doorbell { return c.bell }
+
+// Welcome implements remote.Carrier.
+func (c *Carrier) Welcome(status uint32, text string) error {
+	return c.send(header{kind: frameWelcome}, remote.FormatHello(remote.Hello{Type: remote.MsgWelcome, Status: status}, text), nil)
+}
+
+// Done implements remote.Carrier.
+func (c *Carrier) Done() <-chan struct{} { return c.done }
+
+// Err says why Done was closed: nil after an orderly end.
+func (c *Carrier) Err() error {
+	c.errMu.Lock()
+	defer c.errMu.Unlock()
+	return c.err
+}
+
+// Close implements remote.Carrier.
+func (c *Carrier) Close() error {
+	err := c.conn.Close()
+	if errors.Is(err, net.ErrClosed) {
+		err = nil // the receiver was first
+	}
+	c.wg.Wait()
+	return errors.Join(err, c.release())
+}
+
+func (c *Carrier) release() error {
+	return errors.Join(c.bell.Close(), unix.Munmap(c.mirror))
+}

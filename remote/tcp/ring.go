@@ -1,0 +1,74 @@
+package tcp
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+
+	"causeway/remote"
+	"causeway/remote/shm"
+)
+
+// ring is the mirror's ring, whose replies leave as frames. Errors of sending are the receiver's to notice: the connection is
+// gone then.
+type ring struct {
+	*shm.Ring
+	c    *Carrier
+	told uint64        // head that the guest knows
+	head atomic.Uint64 // for the receiver
+}
+
+var _ remote.Ring = (*ring)(nil)
+
+// consumed is Head for the receiving goroutine.
+func (r *ring) consumed() uint64 { return r.head.Load() }
+
+// Advance implements remote.Ring. The guest is told once per quarter of the ring.
+func (r *ring) Advance() bool {
+	r.Ring.Advance()
+	head := r.Ring.Head()
+	r.head.Store(head)
+	if head-r.told >= remote.RingSize/4 {
+		r.told = head
+		_ = r.c.send(header{kind: frameHead, arg: head}, nil, nil)
+	}
+	return false
+}
+
+// SetState implements remote.Ring. The guest needs no doorbell, so that all it must know is the end.
+func (r *ring) SetState(state uint32) {
+	r.Ring.SetState(state)
+	if state == remote.WorkerDead {
+		r.control(remote.ControlPageWorkerStateOffset, state)
+	}
+}
+
+// Reply implements remote.Ring. The guest's net thread wakes the waiter.
+func (r *ring) Reply(o *remote.Outgoing) bool {
+	var b [16]byte
+	binary.LittleEndian.PutUint32(b[:], o.Seq)
+	binary.LittleEndian.PutUint32(b[4:], o.Result)
+	binary.LittleEndian.PutUint32(b[8:], uint32(len(o.Payload)))
+	binary.LittleEndian.PutUint32(b[12:], max(o.Total, uint32(len(o.Payload))))
+	_ = r.c.send(header{kind: frameSlot, arg: uint64(o.Slot)}, b[:], o.Payload)
+	return false
+}
+
+// Complete implements remote.Ring.
+func (r *ring) Complete(word, value uint32) {
+	if word < remote.WordCount {
+		_ = r.c.send(header{kind: frameWord, arg: uint64(word) | uint64(value)<<32}, nil, nil)
+	}
+}
+
+// SetSticky implements remote.Ring.
+func (r *ring) SetSticky(result uint32) { r.control(remote.ControlPageStickyOffset, result) }
+
+// SetConsole implements remote.Ring.
+func (r *ring) SetConsole(n uint32) { r.control(remote.ControlPageConsoleOffset, n) }
+
+func (r *ring) control(off uint64, value uint32) {
+	_ = r.c.send(header{kind: frameControl, arg: off | uint64(value)<<32}, nil, nil)
+}
+
+// GPUDone implements remote.Ring: no GPU here can write there.
+func (r *ring) GPUDone(uint32) (uintptr, bool) { return 0, false }
