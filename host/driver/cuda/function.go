@@ -49,7 +49,17 @@ func (s *session) LibraryGetKernel(c *wire.Call, a *wire.LibraryGetKernelArgs, r
 	if res := s.fn.cuLibraryGetKernel.call(s.out.addr(), h, name.addr()); res != cuda.Success {
 		return res
 	}
-	info, res := s.addFunction(a.Kernel, &function{handle: *s.out.u64(0), kernel: true}, s.deviceOf(c))
+	handle := *s.out.u64(0)
+	// Without a context the driver finds a kernel but knows nothing of its parameters yet.
+	if c.Ctx == 0 {
+		if res := s.fn.cuDevicePrimaryCtxRetain.call(s.out.addr(), 0); res != cuda.Success {
+			return res
+		}
+		defer s.fn.cuDevicePrimaryCtxRelease_v2.call(0)
+		s.fn.cuCtxSetCurrent.call(*s.out.u64(0))
+		s.current = 0
+	}
+	info, res := s.addFunction(a.Kernel, &function{handle: handle, kernel: true}, s.deviceOf(c))
 	r.Info = info
 	return res
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"causeway/cuda"
+	"causeway/cuda/fatbin"
 	"causeway/cuda/wire"
 )
 
@@ -88,39 +89,19 @@ func (o *jitOptions) free() {
 	}
 }
 
-// image is a guest's image in C memory, NUL-terminated so that PTX text ends where the guest's bytes end. Fatbin
-// containers are handed over behind a wrapper, as applications' runtimes do.
-type image struct{ data, wrapper buffer }
+// A guest's image is handed over in C memory, NUL-terminated so that PTX text ends where the guest's bytes end. Fatbins
+// go to cuModuleLoadDataEx as bare containers (behind a wrapper it answers INVALID_IMAGE, seen on driver 580) and to
+// cuLibraryLoadData behind a wrapper, as applications' runtimes do.
+const wrapperMagic = 0x466243b1
 
-const (
-	fatbinMagic  = 0xba55ed50
-	wrapperMagic = 0x466243b1
-)
-
-func newImage(b []byte) image {
-	im := image{data: cString(b)}
-	if len(b) >= 4 && binary.LittleEndian.Uint32(b) == fatbinMagic {
-		im.wrapper = newBuffer(24)
-		w := im.wrapper.bytes()
-		binary.LittleEndian.PutUint32(w, wrapperMagic)
-		binary.LittleEndian.PutUint32(w[4:], 1)
-		binary.LittleEndian.PutUint64(w[8:], im.data.addr())
-	}
-	return im
-}
-
-func (im image) addr() uint64 {
-	if im.wrapper.p != nil {
-		return im.wrapper.addr()
-	}
-	return im.data.addr()
-}
-
-func (im image) free() {
-	im.data.free()
-	if im.wrapper.p != nil {
-		im.wrapper.free()
-	}
+// wrap makes a wrapper around the container at addr.
+func wrap(addr uint64) buffer {
+	b := newBuffer(fatbin.WrapperSize)
+	w := b.bytes()
+	binary.LittleEndian.PutUint32(w, wrapperMagic)
+	binary.LittleEndian.PutUint32(w[4:], 1)
+	binary.LittleEndian.PutUint64(w[8:], addr)
+	return b
 }
 
 // ModuleLoad loads PTX, a cubin or a fatbin into the current context.
@@ -128,7 +109,7 @@ func (s *session) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, r *wire.Modul
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	im, o := newImage(a.Image), newJITOptions(a.Options, a.InfoCap, a.ErrCap)
+	im, o := cString(a.Image), newJITOptions(a.Options, a.InfoCap, a.ErrCap)
 	defer im.free()
 	defer o.free()
 	res := s.fn.cuModuleLoadDataEx.call(s.out.addr(), im.addr(), uint64(o.n), o.keys.addr(), o.values.addr())
@@ -223,10 +204,16 @@ func (s *session) enumerate(handle uint64, count, list, name entry) ([]byte, cud
 
 // LibraryLoad loads an image independent of contexts.
 func (s *session) LibraryLoad(c *wire.Call, a *wire.LibraryLoadArgs, r *wire.LibraryLoadReply) cuda.Result {
-	im, o := newImage(a.Image), newJITOptions(a.Jit, a.InfoCap, a.ErrCap)
+	im, o := cString(a.Image), newJITOptions(a.Jit, a.InfoCap, a.ErrCap)
 	defer im.free()
 	defer o.free()
-	res := s.fn.cuLibraryLoadData.call(s.out.addr(), im.addr(), o.keys.addr(), o.values.addr(), uint64(o.n), 0, 0, 0)
+	image := im.addr()
+	if fatbin.Detect(a.Image) == fatbin.Container {
+		w := wrap(image)
+		defer w.free()
+		image = w.addr()
+	}
+	res := s.fn.cuLibraryLoadData.call(s.out.addr(), image, o.keys.addr(), o.values.addr(), uint64(o.n), 0, 0, 0)
 	info, errs, wall := o.logs()
 	r.InfoLen, r.ErrLen, r.WallMs = uint32(len(info)), uint32(len(errs)), wall
 	r.Logs = append(append([]byte(nil), info...), errs...)

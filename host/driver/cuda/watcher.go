@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"causeway/cuda"
 	"causeway/cuda/wire"
 )
@@ -90,10 +92,10 @@ func (w *watcher) run() {
 		case len(batch) > 0:
 			last = now
 			if youngest > watchSpin {
-				time.Sleep(min(max(youngest/16, watchNap), watchMaxNap))
+				nap(min(max(youngest/16, watchNap), watchMaxNap))
 			}
 		case now.Sub(last) < watchLinger:
-			time.Sleep(watchNap)
+			nap(watchNap)
 		default:
 			if !w.sleep() {
 				return
@@ -181,4 +183,10 @@ func (w *watcher) remove(x *wait) {
 			return
 		}
 	}
+}
+
+// nap sleeps on the watcher's own thread: the runtime's timers may round a sleep up to a millisecond.
+func nap(d time.Duration) {
+	t := unix.NsecToTimespec(int64(d))
+	_ = unix.Nanosleep(&t, nil)
 }
