@@ -36,8 +36,11 @@ type testHandle struct {
 }
 
 func (t *testControl) Open(c fs.Caller) (fs.ControlHandle, syscall.Errno) {
-	if t.refuse != 0 {
-		return nil, t.refuse
+	t.mu.Lock()
+	refuse := t.refuse
+	t.mu.Unlock()
+	if refuse != 0 {
+		return nil, refuse
 	}
 	h := &testHandle{caller: c, reads: make(chan *fs.ReadRequest, 1024), writes: make(chan *fs.WriteRequest, 1024),
 		flushed: make(chan uint64, 16), released: make(chan struct{}), revoked: make(chan int, 1024)}

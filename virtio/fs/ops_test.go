@@ -265,7 +265,9 @@ func TestHandleLimit(t *testing.T) {
 	if err := g.Unmount(); err != nil { // DESTROY closes what was left
 		t.Fatal(err)
 	}
+	ctl.mu.Lock()
 	ctl.refuse = syscall.EBUSY
+	ctl.mu.Unlock()
 	if _, err := g.Open(syscall.O_RDWR, fuse.Caller{}, "session"); !errors.Is(err, syscall.EBUSY) {
 		t.Errorf("refused open: %v", err)
 	}
