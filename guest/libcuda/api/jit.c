@@ -40,7 +40,9 @@ int cw_jit_parse(struct cw_jit *j, unsigned count, const int *options, void **va
 
 		switch (options[i]) {
 		case WALL_TIME:
+			/* it travels too, as the wish to have the time measured */
 			j->wall_slot = &values[i];
+			res = plain(j, WALL_TIME, NULL);
 			break;
 		case INFO_LOG:
 			j->info = values[i];

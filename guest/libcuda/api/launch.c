@@ -241,6 +241,8 @@ static CUresult one_attribute(struct launch *l, uint8_t *attr)
 /* Copies the attributes that mean something to out. */
 static CUresult attributes(struct launch *l, const void *attrs, uint32_t count, uint8_t *out)
 {
+	int cooperative = 0;
+
 	if (count > ATTRIBUTES_MAX || (count && !attrs))
 		return CUDA_ERROR_INVALID_VALUE;
 	for (uint32_t i = 0; i < count; i++) {
@@ -256,9 +258,14 @@ static CUresult attributes(struct launch *l, const void *attrs, uint32_t count, 
 		res = one_attribute(l, to);
 		if (res)
 			return res;
-		if (id != LAUNCH_COOPERATIVE && id != LAUNCH_UPDATABLE_NODE)
+		if (id == LAUNCH_COOPERATIVE)
+			cooperative = 1;
+		if (id != LAUNCH_UPDATABLE_NODE)
 			l->attr_bytes += ATTRIBUTE_SIZE;
 	}
+	/* alone, a cooperative attribute is what cuLaunchCooperativeKernel does */
+	if (cooperative && l->attr_bytes == ATTRIBUTE_SIZE)
+		l->attr_bytes = 0;
 	l->attrs = out;
 	return CUDA_SUCCESS;
 }

@@ -158,8 +158,28 @@ CUresult cwi_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamic, CUfunction
 typedef CUresult cluster_op(uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, const void *, size_t,
 			    int32_t *);
 
+/* Copies the attributes that can matter to residency: not the ones that hold handles. */
+static size_t residency_attributes(const CUlaunchConfig *config, uint8_t *out)
+{
+	enum { IGNORE = 0, EVENT = 7, COMPLETION_EVENT = 12, UPDATABLE_NODE = 13 };
+	size_t len = 0;
+
+	for (unsigned i = 0; i < config->numAttrs; i++) {
+		const uint8_t *attr = (const uint8_t *)config->attrs + (size_t)i * ATTRIBUTE_SIZE;
+		uint32_t id;
+
+		memcpy(&id, attr, sizeof id);
+		if (id == IGNORE || id == EVENT || id == COMPLETION_EVENT || id == UPDATABLE_NODE)
+			continue;
+		memcpy(out + len, attr, ATTRIBUTE_SIZE);
+		len += ATTRIBUTE_SIZE;
+	}
+	return len;
+}
+
 static CUresult clusters(int *out, CUfunction func, const CUlaunchConfig *config, cluster_op *op)
 {
+	uint8_t attrs[ATTRIBUTES_MAX * ATTRIBUTE_SIZE];
 	struct cw_func *f = cw_func_get(func);
 	int32_t value = 0;
 	struct cw_ctx *c;
@@ -172,7 +192,7 @@ static CUresult clusters(int *out, CUfunction func, const CUlaunchConfig *config
 	if (!f)
 		return CUDA_ERROR_INVALID_HANDLE;
 	res = op(f->o.id, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX, config->blockDimY,
-		 config->blockDimZ, config->sharedMemBytes, config->attrs, (size_t)config->numAttrs * ATTRIBUTE_SIZE, &value);
+		 config->blockDimZ, config->sharedMemBytes, attrs, residency_attributes(config, attrs), &value);
 	if (!res)
 		*out = value;
 	return res;

@@ -24,7 +24,8 @@ static void options(void)
 	float ms;
 
 	EXPECT(cw_jit_parse(&j, 7, opts, vals) == 0);
-	EXPECT(j.count == 2 && j.pairs[0] == 7 && j.pairs[1] == 3 && j.pairs[2] == 14 && j.pairs[3] == 1);
+	EXPECT(j.count == 3 && j.pairs[0] == WALL_TIME && j.pairs[1] == 0);
+	EXPECT(j.pairs[2] == 7 && j.pairs[3] == 3 && j.pairs[4] == 14 && j.pairs[5] == 1);
 	EXPECT(j.info_cap == 8 && j.error_cap == 64);
 	cw_jit_finish(&j, 2.5f, "information" "bad", 14, 11, 3);
 	EXPECT(!strcmp(info, "informa") && vals[2] == V(7));

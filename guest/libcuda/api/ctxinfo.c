@@ -1,0 +1,209 @@
+/* What is asked about contexts, and their settings. */
+#include "api/api.h"
+
+CUresult cwi_cuCtxGetDevice(CUdevice *dev)
+{
+	return cwi_cuCtxGetDevice_v2(dev, NULL);
+}
+
+CUresult cwi_cuCtxGetDevice_v2(CUdevice *dev, CUcontext ctx)
+{
+	CUcontext handle = ctx;
+	struct cw_ctx *c;
+
+	if (!dev)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!handle)
+		cwi_cuCtxGetCurrent(&handle);
+	/* a destroyed context still knows its device */
+	c = (struct cw_ctx *)cw_handle_get(CW_KIND_CTX, handle);
+	if (!c)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	*dev = c->device->ordinal;
+	return CUDA_SUCCESS;
+}
+
+CUresult cwi_cuCtxGetFlags(unsigned int *flags)
+{
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_current(&c);
+
+	if (!flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!res)
+		*flags = atomic_load(&c->flags);
+	return res;
+}
+
+/* The scheduling flags of a context can change while it lives; only a primary context's can be forwarded. */
+CUresult cwi_cuCtxSetFlags(unsigned int flags)
+{
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_current(&c);
+
+	if (res)
+		return res;
+	return c->is_primary ? cwi_cuDevicePrimaryCtxSetFlags(c->device->ordinal, flags) : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult cwi_cuCtxGetId(CUcontext ctx, unsigned long long *id)
+{
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_resolve(ctx, &c);
+
+	if (!id)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!res)
+		*id = c->uid;
+	return res;
+}
+
+CUresult cwi_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
+{
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_resolve(ctx, &c);
+
+	if (!version)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!res)
+		*version = c->version;
+	return res;
+}
+
+CUresult cwi_cuCtxGetStreamPriorityRange(int *least, int *greatest)
+{
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_current(&c);
+
+	if (res)
+		return res;
+	if (least)
+		*least = c->device->info->prio_least;
+	if (greatest)
+		*greatest = c->device->info->prio_greatest;
+	return CUDA_SUCCESS;
+}
+
+/* --- waiting and settings ------------------------------------------------------------------------------------------ */
+
+CUresult cwi_cuCtxSynchronize(void)
+{
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_current(&c);
+
+	return res ? res : cwop_CtxSynchronize();
+}
+
+CUresult cwi_cuCtxSynchronize_v2(CUcontext ctx)
+{
+	struct cw_ctx *c;
+	uint32_t current = cw_current_ctx_id();
+	CUresult res = cw_ctx_resolve(ctx, &c);
+
+	if (res)
+		return res;
+	cw_set_current_ctx_id(c->o.id);
+	res = cwop_CtxSynchronize();
+	cw_set_current_ctx_id(current);
+	return res;
+}
+
+CUresult cwi_cuCtxGetLimit(size_t *value, CUlimit limit)
+{
+	struct cw_ctx *c;
+	uint64_t v = 0;
+	CUresult res = cw_ctx_current(&c);
+
+	if (!value)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!res && !(res = cwop_CtxGetLimit((uint32_t)limit, &v)))
+		*value = v;
+	return res;
+}
+
+CUresult cwi_cuCtxSetLimit(CUlimit limit, size_t value)
+{
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_current(&c);
+
+	return res ? res : cwop_CtxSetLimit((uint32_t)limit, value);
+}
+
+CUresult cwi_cuCtxGetCacheConfig(CUfunc_cache *config)
+{
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_current(&c);
+
+	if (!config)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!res)
+		*config = (CUfunc_cache)atomic_load(&c->cache_config);
+	return res;
+}
+
+CUresult cwi_cuCtxSetCacheConfig(CUfunc_cache config)
+{
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_current(&c);
+
+	if ((unsigned)config > 3)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!res && !(res = cwop_CtxSetCacheConfig((uint32_t)config)))
+		atomic_store(&c->cache_config, (uint32_t)config);
+	return res;
+}
+
+/* Bank width has been fixed since Maxwell: a real driver accepts the request and goes on to report four bytes. */
+CUresult cwi_cuCtxGetSharedMemConfig(CUsharedconfig *config)
+{
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_current(&c);
+
+	if (!config)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!res)
+		*config = (CUsharedconfig)1; /* four-byte banks */
+	return res;
+}
+
+CUresult cwi_cuCtxSetSharedMemConfig(CUsharedconfig config)
+{
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_current(&c);
+
+	return res ? res : (unsigned)config > 2 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CUresult cwi_cuCtxResetPersistingL2Cache(void)
+{
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_current(&c);
+
+	return res ? res : cwop_CtxResetPersistingL2Cache();
+}
+
+CUresult cwi_cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
+{
+	struct cw_ctx *c, *p;
+	CUresult res = cw_ctx_current(&c);
+
+	if (res)
+		return res;
+	if (flags || !peer)
+		return flags ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_CONTEXT;
+	res = cw_ctx_resolve(peer, &p);
+	return res ? res : p == c ? CUDA_ERROR_INVALID_CONTEXT : cwop_CtxEnablePeerAccess(p->o.id, flags);
+}
+
+CUresult cwi_cuCtxDisablePeerAccess(CUcontext peer)
+{
+	struct cw_ctx *c, *p;
+	CUresult res = cw_ctx_current(&c);
+
+	if (res)
+		return res;
+	if (!peer)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	res = cw_ctx_resolve(peer, &p);
+	return res ? res : cwop_CtxDisablePeerAccess(p->o.id);
+}
