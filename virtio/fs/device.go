@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"causeway/vhostuser"
@@ -16,6 +17,7 @@ type Options struct {
 	RequestQueues int          // that QEMU may use at most (num-request-queues); default 64, idle ones cost nothing
 	MaxBackground uint16       // asynchronous requests that the guest may have pending; default 1024
 	MaxHandles    int          // control files open at once; default 4096
+	MaxPages      int          // pieces of guest memory in pending requests (about 100 bytes here each); default 1 Mi
 	Logger        *slog.Logger // default slog.Default()
 
 	// RevokeLimit bounds ControlHandle.Revoke; default 2 s. QEMU waits that long at most, so keep it short.
@@ -34,7 +36,8 @@ type Device struct {
 	log    *slog.Logger
 	nodes  []*node // by id-1
 	born   time.Time
-	queues []*request // one per queue, used by its goroutine alone
+	queues []*request   // one per queue, used by its goroutine alone
+	parked atomic.Int64 // pieces of guest memory in pending requests
 
 	mu      sync.Mutex // guards what follows
 	handles map[uint64]*handle
@@ -58,6 +61,9 @@ func New(mem *vhostuser.Memory, root *Dir, o Options) (*Device, error) {
 	}
 	if o.MaxHandles == 0 {
 		o.MaxHandles = 4096
+	}
+	if o.MaxPages == 0 {
+		o.MaxPages = 1 << 20
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()

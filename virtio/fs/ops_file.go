@@ -106,7 +106,9 @@ func (r *request) readControl(n *node, in *fuse.ReadIn, size int) syscall.Errno 
 		req.LockOwner = in.LockOwner
 	}
 	req.p.segs = virtio.Slice(make([]virtio.Segment, 0, len(r.c.Writable)), r.c.Writable, outHeaderSize, size)
-	r.park(h, &req.p, req)
+	if !r.park(h, &req.p, req) {
+		return syscall.ENOMEM
+	}
 	h.ctl.Read(req)
 	return 0
 }
@@ -133,18 +135,26 @@ func (r *request) write(n *node) syscall.Errno {
 		req.LockOwner = in.LockOwner
 	}
 	req.p.segs = virtio.Slice(make([]virtio.Segment, 0, len(r.c.Readable)), r.c.Readable, dataOff, req.Size)
-	r.park(h, &req.p, req)
+	if !r.park(h, &req.p, req) {
+		return syscall.ENOMEM
+	}
 	h.ctl.Write(req)
 	return 0
 }
 
-// park moves the chain to p, whose owner completes it.
-func (r *request) park(h *handle, p *pending, owner Request) {
+// park moves the chain to p, whose owner completes it, unless the guest keeps too much pending already.
+func (r *request) park(h *handle, p *pending, owner Request) bool {
+	if n := int64(len(p.segs)); r.d.parked.Add(n) > int64(r.d.opts.MaxPages) {
+		r.d.parked.Add(-n)
+		r.complain("too much guest memory in pending requests")
+		return false
+	}
 	p.h, p.owner, p.queue, p.unique, p.c = h, owner, r.queue, r.hdr.Unique, r.c
 	r.late = true
 	h.mu.Lock()
 	h.linkLocked(p)
 	h.mu.Unlock()
+	return true
 }
 
 func (r *request) flush(n *node) syscall.Errno {

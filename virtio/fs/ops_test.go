@@ -273,6 +273,34 @@ func TestHandleLimit(t *testing.T) {
 	}
 }
 
+func TestPendingLimit(t *testing.T) {
+	ctl := &testControl{}
+	g, _ := boot(t, ctl, fs.Options{MaxPages: 10})
+	f, err := g.Open(syscall.O_RDWR, fuse.Caller{}, "session")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := ctl.last()
+	for range 3 {
+		first, err := f.Read(0, 0, g.Pages(8))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := <-h.reads
+		more, err := f.Read(0, 0, g.Pages(3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, errno, err := more.Wait(time.Second); errno != syscall.ENOMEM || err != nil {
+			t.Errorf("11 pages of 10: %v, %v", errno, err)
+		}
+		r.Complete(0, 0)
+		if _, errno, err := first.Wait(time.Second); errno != 0 || err != nil {
+			t.Errorf("8 pages of 10: %v, %v", errno, err)
+		}
+	}
+}
+
 func TestState(t *testing.T) {
 	ctl := &testControl{}
 	g, dev := boot(t, ctl, fs.Options{})

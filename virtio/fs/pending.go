@@ -37,6 +37,7 @@ func (p *pending) finish() *virtio.Chain {
 	}
 	p.done = true
 	p.h.unlinkLocked(p)
+	p.h.d.parked.Add(-int64(len(p.segs)))
 	c := p.c
 	p.c = nil
 	return c

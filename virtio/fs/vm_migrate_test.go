@@ -196,7 +196,8 @@ func drain[T any](ch <-chan T) {
 }
 
 // TestVMSuspendMigrateUnplug takes one guest with a pending lease through QEMU's stop and cont, a migration that must
-// fail and resume (a session is open), one that succeeds into a second QEMU on the same socket, and hot-unplug.
+// fail and resume (a session is open), one that succeeds into a second QEMU on the same socket, memory hot-plug and
+// hot-unplug of the device.
 func TestVMSuspendMigrateUnplug(t *testing.T) {
 	qemu := findQEMU(t)
 	programs := guestPrograms(t)
@@ -255,6 +256,13 @@ func TestVMSuspendMigrateUnplug(t *testing.T) {
 
 	v = startVM(t, qemu, append(args, "-incoming", "exec:cat "+image)...)
 	await(t, "a lease on the destination", ctl.reads)
+
+	before := len(mem.Regions())
+	v.qmp("object-add", map[string]any{"qom-type": "memory-backend-memfd", "id": "m2", "size": 128 << 20, "share": true})
+	v.qmp("device_add", map[string]any{"driver": "pc-dimm", "id": "dimm", "memdev": "m2"})
+	within(t, "a region for the new memory", 10*time.Second, func() bool { return len(mem.Regions()) > before })
+	drain(ctl.reads)
+	await(t, "a lease after memory was added", ctl.reads)
 
 	// The guest waits for all requests in flight, then lets go; the socket closes with its chardev.
 	v.qmp("device_del", map[string]any{"id": "gpu"})

@@ -184,7 +184,7 @@ func qemuArgs(kernel, initrd, sock, mode string) []string {
 	if os.Getenv("CAUSEWAY_VM_ACCEL") == "kvm" {
 		accel = []string{"-accel", "kvm", "-cpu", "host"}
 	}
-	return append(accel, "-smp", "2", "-m", "512M",
+	return append(accel, "-smp", "2", "-m", "512M,slots=2,maxmem=1G",
 		"-object", "memory-backend-memfd,id=m,size=512M,share=on", "-machine", "q35,memory-backend=m",
 		// no_timer_check: on a loaded machine emulation misses the ticks that the kernel's check wants.
 		"-kernel", kernel, "-initrd", initrd, "-append", "console=ttyS0 quiet panic=-1 no_timer_check "+mode,
