@@ -27,6 +27,9 @@ var lowerings = map[string]lowering{
 	"shr": lowerShift, "shf": lowerShf, "lop3": lowerLop3, "bfe": lowerBfe, "bfi": lowerBfi, "bfind": lowerBfind,
 	"brev": lowerBits1, "clz": lowerBits1, "popc": lowerBits1, "fns": lowerFns, "bmsk": lowerBmsk, "szext": lowerSzext,
 
+	// packed bytes and halfwords: lower_video.go
+	"vadd2": lowerVideo, "vadd4": lowerVideo, "vsub2": lowerVideo, "vsub4": lowerVideo, "vavrg2": lowerVideo, "vavrg4": lowerVideo, "vabsdiff2": lowerVideo, "vabsdiff4": lowerVideo, "vmin2": lowerVideo, "vmin4": lowerVideo, "vmax2": lowerVideo, "vmax4": lowerVideo, "vset2": lowerVideo, "vset4": lowerVideo,
+
 	// floating point: lower_float.go
 	"fma": lowerFma, "rcp": lowerFloat1, "sqrt": lowerFloat1, "rsqrt": lowerFloat1, "sin": lowerFloat1, "cos": lowerFloat1,
 	"lg2": lowerFloat1, "ex2": lowerFloat1, "tanh": lowerFloat1, "testp": lowerTestp, "copysign": lowerCopysign,

@@ -173,15 +173,21 @@ func TestIntegers(t *testing.T) {
 		{"brev", func(a, b int64, c, d int32, u, v uint32) int64 { return int64(bits.Reverse32(u)) }},
 		{"brevll", func(a, b int64, c, d int32, u, v uint32) int64 { return s64(bits.Reverse64(uint64(a))) }},
 		{"ffs", func(a, b int64, c, d int32, u, v uint32) int64 { return int64((bits.TrailingZeros32(u) + 1) % 33) }},
-		{"ffsll", func(a, b int64, c, d int32, u, v uint32) int64 { return int64((bits.TrailingZeros64(uint64(a)) + 1) % 65) }},
-		{"prmt", func(a, b int64, c, d int32, u, v uint32) int64 { return int64(uint32((uint64(v)<<32 | uint64(u)) >> 24)) }},
+		{"ffsll", func(a, b int64, c, d int32, u, v uint32) int64 {
+			return int64((bits.TrailingZeros64(uint64(a)) + 1) % 65)
+		}},
+		{"prmt", func(a, b int64, c, d int32, u, v uint32) int64 {
+			return int64(uint32((uint64(v)<<32 | uint64(u)) >> 24))
+		}},
 		{"shf.l", func(a, b int64, c, d int32, u, v uint32) int64 {
 			return int64(uint32((uint64(v)<<32 | uint64(u)) << (d & 31) >> 32))
 		}},
 		{"shf.rc", func(a, b int64, c, d int32, u, v uint32) int64 {
 			return int64(uint32((uint64(v)<<32 | uint64(u)) >> min(d&63, 32)))
 		}},
-		{"sad", func(a, b int64, c, d int32, u, v uint32) int64 { return int64(uint32(max(c, d)) - uint32(min(c, d)) + u) }},
+		{"sad", func(a, b int64, c, d int32, u, v uint32) int64 {
+			return int64(uint32(max(c, d)) - uint32(min(c, d)) + u)
+		}},
 		{"min", func(a, b int64, c, d int32, u, v uint32) int64 { return int64(min(c, d)) }},
 		{"umax", func(a, b int64, c, d int32, u, v uint32) int64 { return int64(max(u, v)) }},
 		{"llabs", func(a, b int64, c, d int32, u, v uint32) int64 { return max(a, -a) }},
