@@ -1,0 +1,272 @@
+package soft
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+)
+
+// gpuContext is a CUDA context. The worker owns all of it but poison.
+type gpuContext struct {
+	id      wire.ID
+	device  int
+	primary bool
+	retains int
+	flags   uint32
+	limits  map[uint32]uint64
+
+	legacy  *stream
+	threads map[uint32]*stream // per-thread default streams by guest thread
+	busy    []*stream          // those that may have unfinished work
+	poison  atomic.Int32       // the fault that ended it
+}
+
+// sticky is the fault that ended the context, or Success.
+func (g *gpuContext) sticky() cuda.Result { return cuda.Result(g.poison.Load()) }
+
+func newContext(id wire.ID, device int, flags uint32) *gpuContext {
+	g := &gpuContext{id: id, device: device, flags: flags, limits: map[uint32]uint64{}, threads: map[uint32]*stream{}}
+	g.legacy = &stream{ctx: g, blocking: true}
+	return g
+}
+
+// context finds the call's current context, if it still works.
+func (s *session) context(c *wire.Call) (*gpuContext, cuda.Result) {
+	g, ok := s.ctxs[c.Ctx]
+	if !ok {
+		return nil, cuda.ErrorInvalidContext
+	}
+	return g, g.sticky()
+}
+
+// failed takes the error of a queued task. Any goroutine.
+func (s *session) failed(g *gpuContext, res cuda.Result) {
+	if !res.Sticky() || g == nil {
+		s.host.Deferred(res)
+		return
+	}
+	if g.poison.CompareAndSwap(0, int32(res)) {
+		s.host.SetSticky(res)
+	}
+}
+
+// PrimaryCtxRetain makes a device's primary context, or counts one more user.
+func (s *session) PrimaryCtxRetain(c *wire.Call, a *wire.PrimaryCtxRetainArgs, r *wire.PrimaryCtxRetainReply) cuda.Result {
+	if int(a.Dev) >= len(s.gpus) {
+		return cuda.ErrorInvalidDevice
+	}
+	d := &s.primaries[a.Dev]
+	if d.ctx == nil {
+		g := newContext(a.Ctx, int(a.Dev), d.flags)
+		g.primary = true
+		if res := s.ctxs.put(a.Ctx, g); res != cuda.Success {
+			return res
+		}
+		d.ctx = g
+	} else if s.ctxs[a.Ctx] != d.ctx {
+		if res := s.ctxs.put(a.Ctx, d.ctx); res != cuda.Success { // one more number for it
+			return res
+		}
+	}
+	d.ctx.retains++
+	r.Flags = d.flags
+	return cuda.Success
+}
+
+// PrimaryCtxRelease drops one user; the context goes with the last.
+func (s *session) PrimaryCtxRelease(c *wire.Call, a *wire.PrimaryCtxReleaseArgs) cuda.Result {
+	if int(a.Dev) >= len(s.gpus) {
+		return cuda.ErrorInvalidDevice
+	}
+	d := &s.primaries[a.Dev]
+	if d.ctx == nil {
+		return cuda.ErrorInvalidContext
+	}
+	if d.ctx.retains--; d.ctx.retains == 0 {
+		s.destroyContext(d.ctx)
+		d.ctx = nil
+	}
+	return cuda.Success
+}
+
+// PrimaryCtxReset destroys what is in a primary context. Who retained it keeps it.
+func (s *session) PrimaryCtxReset(c *wire.Call, a *wire.PrimaryCtxResetArgs) cuda.Result {
+	if int(a.Dev) >= len(s.gpus) {
+		return cuda.ErrorInvalidDevice
+	}
+	d := &s.primaries[a.Dev]
+	if d.ctx == nil {
+		return cuda.Success
+	}
+	old := d.ctx
+	fresh := newContext(old.id, old.device, d.flags)
+	fresh.primary, fresh.retains = true, old.retains
+	var ids []wire.ID
+	for id, g := range s.ctxs {
+		if g == old {
+			ids = append(ids, id)
+		}
+	}
+	s.destroyContext(old)
+	for _, id := range ids {
+		s.ctxs[id] = fresh
+	}
+	d.ctx = fresh
+	return cuda.Success
+}
+
+// PrimaryCtxSetFlags sets the flags of a device's primary context, active or not.
+func (s *session) PrimaryCtxSetFlags(c *wire.Call, a *wire.PrimaryCtxSetFlagsArgs) cuda.Result {
+	if int(a.Dev) >= len(s.gpus) {
+		return cuda.ErrorInvalidDevice
+	}
+	if a.Flags&^cuda.CtxFlagsMask != 0 {
+		return cuda.ErrorInvalidValue
+	}
+	d := &s.primaries[a.Dev]
+	d.flags = a.Flags
+	if d.ctx != nil {
+		d.ctx.flags = a.Flags
+	}
+	return cuda.Success
+}
+
+// CtxCreate makes a context.
+func (s *session) CtxCreate(c *wire.Call, a *wire.CtxCreateArgs) cuda.Result {
+	if int(a.Dev) >= len(s.gpus) {
+		return cuda.ErrorInvalidDevice
+	}
+	if a.Flags&^cuda.CtxFlagsMask != 0 {
+		return cuda.ErrorInvalidValue
+	}
+	return s.ctxs.put(a.Ctx, newContext(a.Ctx, int(a.Dev), a.Flags))
+}
+
+// CtxDestroy destroys a context that CtxCreate made, with everything in it.
+func (s *session) CtxDestroy(c *wire.Call, a *wire.CtxDestroyArgs) cuda.Result {
+	g, ok := s.ctxs[a.Ctx]
+	if !ok || g.primary {
+		return cuda.ErrorInvalidContext
+	}
+	s.destroyContext(g)
+	return cuda.Success
+}
+
+// destroyContext forgets a context and what it holds. Work that is queued still runs; memory goes after it.
+func (s *session) destroyContext(g *gpuContext) {
+	s.ctxs.deleteIf(func(x *gpuContext) bool { return x == g })
+	s.streams.deleteIf(func(st *stream) bool { return st.ctx == g })
+	s.events.deleteIf(func(e *event) bool { return e.ctx == g })
+	s.modules.deleteIf(func(m *module) bool { return m.ctx == g && m.library == nil })
+	s.funcs.deleteIf(func(f *function) bool { return f.mod.ctx == g })
+	for _, l := range s.libraries {
+		delete(l.instances, g)
+	}
+	s.modules.deleteIf(func(m *module) bool { return m.ctx == g })
+	var memory []*allocation
+	for _, e := range *s.space.extents.Load() {
+		if e.a.ctx == g && !e.a.freed {
+			memory = append(memory, e.a)
+		}
+	}
+	s.free(memory)
+	s.orphans = slices.DeleteFunc(s.orphans, func(o *gpuContext) bool { return !o.working() })
+	if g.working() {
+		s.orphans = append(s.orphans, g)
+	}
+	if g.sticky() != cuda.Success && !s.poisoned() {
+		s.host.SetSticky(cuda.Success)
+	}
+}
+
+// poisoned reports whether a live context has failed.
+func (s *session) poisoned() bool {
+	for _, g := range s.ctxs {
+		if g.sticky() != cuda.Success {
+			return true
+		}
+	}
+	return false
+}
+
+// CtxSynchronize waits for all work of a context.
+func (s *session) CtxSynchronize(c *wire.Call) cuda.Result {
+	g, res := s.context(c)
+	if res != cuda.Success {
+		return res
+	}
+	if !g.working() {
+		return g.sticky()
+	}
+	return s.answerBehind(c, g, s.lastOf(g, nil))
+}
+
+// answerBehind answers a wait operation when deps are done.
+func (s *session) answerBehind(c *wire.Call, g *gpuContext, deps []*task) cuda.Result {
+	p := c.Later()
+	s.queue.submit(&task{ctx: g, always: true, run: func() cuda.Result {
+		p.Done(s.outcome(g), nil)
+		return cuda.Success
+	}}, deps)
+	return cuda.Success
+}
+
+// outcome is what waiting for work of g finds. Tasks call it.
+func (s *session) outcome(g *gpuContext) cuda.Result {
+	if res := g.sticky(); res != cuda.Success {
+		return res
+	}
+	if s.queue.stopped.Load() {
+		return cuda.ErrorDeinitialized
+	}
+	return cuda.Success
+}
+
+// CtxEnablePeerAccess refuses: every software GPU is alone.
+func (s *session) CtxEnablePeerAccess(c *wire.Call, a *wire.CtxEnablePeerAccessArgs) cuda.Result {
+	g, res := s.context(c)
+	if res != cuda.Success {
+		return res
+	}
+	switch peer, ok := s.ctxs[a.Peer]; {
+	case !ok || peer == g:
+		return cuda.ErrorInvalidContext
+	case a.Flags != 0:
+		return cuda.ErrorInvalidValue
+	}
+	return cuda.ErrorPeerAccessUnsupported
+}
+
+// CtxDisablePeerAccess has nothing to disable.
+func (s *session) CtxDisablePeerAccess(c *wire.Call, a *wire.CtxDisablePeerAccessArgs) cuda.Result {
+	if _, res := s.context(c); res != cuda.Success {
+		return res
+	}
+	if _, ok := s.ctxs[a.Peer]; !ok {
+		return cuda.ErrorInvalidContext
+	}
+	return cuda.ErrorPeerAccessNotEnabled
+}
+
+// DeviceCanAccessPeer says no.
+func (s *session) DeviceCanAccessPeer(c *wire.Call, a *wire.DeviceCanAccessPeerArgs, r *wire.DeviceCanAccessPeerReply) cuda.Result {
+	if int(a.Dev) >= len(s.gpus) || int(a.Peer) >= len(s.gpus) {
+		return cuda.ErrorInvalidDevice
+	}
+	r.Can = 0
+	return cuda.Success
+}
+
+// DeviceGetP2PAttribute answers 0 to everything.
+func (s *session) DeviceGetP2PAttribute(c *wire.Call, a *wire.DeviceGetP2PAttributeArgs, r *wire.DeviceGetP2PAttributeReply) cuda.Result {
+	if int(a.Src) >= len(s.gpus) || int(a.Dst) >= len(s.gpus) || a.Src == a.Dst {
+		return cuda.ErrorInvalidDevice
+	}
+	if a.Attr < cuda.P2PAttrPerformanceRank || a.Attr > cuda.P2PAttrOnlyPartialNativeAtomicSupported {
+		return cuda.ErrorInvalidValue
+	}
+	r.Value = 0
+	return cuda.Success
+}

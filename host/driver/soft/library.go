@@ -1,0 +1,158 @@
+package soft
+
+import (
+	"causeway/cuda"
+	"causeway/cuda/wire"
+	"causeway/host/driver/soft/ptx"
+)
+
+// library is code that belongs to no context. Each context gets a module of it when it first needs one.
+type library struct {
+	source    *ptx.Module
+	instances map[*gpuContext]*module
+	// spare waits for the first context that asks. It is made with the library, so that its variables' addresses belong to
+	// a recorded operation.
+	spare *module
+	shape *module // some instance, for names and attributes; never nil
+}
+
+// kernel is a library's entry function, in whichever context.
+type kernel struct {
+	lib  *library
+	name string
+}
+
+// LibraryLoad compiles an image.
+func (s *session) LibraryLoad(c *wire.Call, a *wire.LibraryLoadArgs, r *wire.LibraryLoadReply) cuda.Result {
+	device := 0
+	if g, ok := s.ctxs[c.Ctx]; ok {
+		device = g.device
+	}
+	b := &build{}
+	res := b.parse(a.Image, a.Jit)
+	if res == cuda.Success {
+		var m *module
+		if m, res = s.instantiate(c, b, b.source, nil, device); res == cuda.Success {
+			l := &library{source: b.source, instances: map[*gpuContext]*module{}, spare: m, shape: m}
+			m.library = l
+			if res = s.libraries.put(a.Library, l); res != cuda.Success {
+				s.free(m.vars)
+			}
+		}
+	}
+	r.WallMs, r.InfoLen, r.ErrLen, r.Logs = b.results(a.InfoCap, a.ErrCap)
+	return s.loaded(b, res)
+}
+
+// instance is the library's module in the current context.
+func (s *session) instance(c *wire.Call, l *library) (*module, cuda.Result) {
+	g, res := s.context(c)
+	if res != cuda.Success {
+		return nil, res
+	}
+	if m := l.instances[g]; m != nil {
+		return m, cuda.Success
+	}
+	if m := l.spare; m != nil && m.device == g.device {
+		l.spare = nil
+		m.ctx = g
+		for _, v := range m.vars {
+			v.ctx = g
+		}
+		l.instances[g] = m
+		return m, cuda.Success
+	}
+	m, res := s.instantiate(c, &build{}, l.source, g, g.device)
+	if res != cuda.Success {
+		return nil, res
+	}
+	m.library = l
+	l.instances[g] = m
+	return m, cuda.Success
+}
+
+// LibraryUnload unloads a library and its modules; queued launches still run.
+func (s *session) LibraryUnload(c *wire.Call, a *wire.LibraryUnloadArgs) cuda.Result {
+	l, ok := s.libraries[a.Library]
+	if !ok {
+		return cuda.ErrorInvalidHandle
+	}
+	delete(s.libraries, a.Library)
+	s.kernels.deleteIf(func(k *kernel) bool { return k.lib == l })
+	for _, m := range l.instances {
+		s.unload(m)
+	}
+	if l.spare != nil {
+		s.unload(l.spare)
+	}
+	return cuda.Success
+}
+
+// LibraryGetKernel finds a kernel.
+func (s *session) LibraryGetKernel(c *wire.Call, a *wire.LibraryGetKernelArgs, r *wire.LibraryGetKernelReply) cuda.Result {
+	l, ok := s.libraries[a.Library]
+	if !ok {
+		return cuda.ErrorInvalidHandle
+	}
+	e, ok := l.shape.funcs[string(a.Name)]
+	if !ok {
+		return cuda.ErrorNotFound
+	}
+	r.Info = e.info()
+	return s.kernels.put(a.Kernel, &kernel{lib: l, name: string(a.Name)})
+}
+
+// LibraryGetModule is the library's module in the current context.
+func (s *session) LibraryGetModule(c *wire.Call, a *wire.LibraryGetModuleArgs) cuda.Result {
+	l, ok := s.libraries[a.Library]
+	if !ok {
+		return cuda.ErrorInvalidHandle
+	}
+	m, res := s.instance(c, l)
+	if res != cuda.Success {
+		return res
+	}
+	return s.modules.put(a.Module, m)
+}
+
+// LibraryGetGlobal finds a variable in the current context. There are no managed ones.
+func (s *session) LibraryGetGlobal(c *wire.Call, a *wire.LibraryGetGlobalArgs, r *wire.LibraryGetGlobalReply) cuda.Result {
+	l, ok := s.libraries[a.Library]
+	if !ok {
+		return cuda.ErrorInvalidHandle
+	}
+	if a.Managed != 0 {
+		return cuda.ErrorNotFound
+	}
+	m, res := s.instance(c, l)
+	if res != cuda.Success {
+		return res
+	}
+	r.Ptr, r.Size, res = m.global(string(a.Name))
+	return res
+}
+
+// LibraryListKernels names the kernels of a library.
+func (s *session) LibraryListKernels(c *wire.Call, a *wire.LibraryListKernelsArgs, r *wire.LibraryListKernelsReply) cuda.Result {
+	l, ok := s.libraries[a.Library]
+	if !ok {
+		return cuda.ErrorInvalidHandle
+	}
+	r.Names = names(l.shape.code.Kernels())
+	return cuda.Success
+}
+
+// KernelGetFunction is a kernel in the current context.
+func (s *session) KernelGetFunction(c *wire.Call, a *wire.KernelGetFunctionArgs, r *wire.KernelGetFunctionReply) cuda.Result {
+	k, ok := s.kernels[a.Kernel]
+	if !ok {
+		return cuda.ErrorInvalidHandle
+	}
+	m, res := s.instance(c, k.lib)
+	if res != cuda.Success {
+		return res
+	}
+	e := m.funcs[k.name]
+	r.Info = e.info()
+	return s.funcs.put(a.Func, &function{mod: m, entry: e})
+}

@@ -1,0 +1,191 @@
+package soft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+	"causeway/host/driver/soft/exec"
+	"causeway/host/driver/soft/ptx"
+)
+
+// module is loaded code with its variables. The worker owns it; kernels in it are used by tasks also after it is gone.
+type module struct {
+	ctx     *gpuContext // nil: a library's, not yet claimed by a context
+	device  int
+	library *library // nil: of ModuleLoad
+	code    *exec.Module
+	vars    []*allocation
+	funcs   map[string]*entry
+}
+
+// entry is one kernel of a module with what the guest has set for it.
+type entry struct {
+	code       *exec.Kernel
+	dynamic    int32 // bytes of dynamic shared memory that launches may ask for
+	carveout   int32
+	lacks      error // why it cannot run: an instruction that exec lacks
+	complained bool
+}
+
+// instantiate lowers source and places its variables; their addresses are noted in c.
+func (s *session) instantiate(c *wire.Call, b *build, source *ptx.Module, g *gpuContext, device int) (*module, cuda.Result) {
+	m := &module{ctx: g, device: device, funcs: map[string]*entry{}}
+	code, err := exec.Load(source, func(name string, size, align uint64, space ptx.Space) (uint64, []byte, error) {
+		r := request{device: device, size: size, align: max(align, 256), ctx: g, kind: variable, readOnly: space == ptx.Const}
+		a, res := s.obtain(c, r)
+		if res != cuda.Success {
+			return 0, nil, res
+		}
+		m.vars = append(m.vars, a)
+		return a.lo, a.mem, nil
+	})
+	if err == nil {
+		err = m.adopt(code)
+	}
+	if err == nil {
+		b.mention(m)
+		return m, cuda.Success
+	}
+	s.free(m.vars)
+	var res cuda.Result
+	if errors.As(err, &res) {
+		return nil, b.fail(res, "%v", err)
+	}
+	return nil, b.broken(err)
+}
+
+// adopt lists the kernels of loaded code.
+func (m *module) adopt(code *exec.Module) error {
+	m.code = code
+	for _, k := range code.Kernels() {
+		static := k.Attributes().SharedBytes
+		if static > sharedDefault {
+			return fmt.Errorf("entry function '%s' uses too much shared data (%#x bytes, %#x max)", k.Name(), static, sharedDefault)
+		}
+		m.funcs[k.Name()] = &entry{code: k, dynamic: int32(sharedDefault - static), carveout: -1, lacks: lacking(k)}
+	}
+	return nil
+}
+
+// lacking asks a kernel for the instruction that it cannot run: launches report it before they look at anything else.
+func lacking(k *exec.Kernel) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	var u *exec.UnsupportedError
+	if err := k.Launch(ctx, exec.Config{}); errors.As(err, &u) {
+		return u
+	}
+	return nil
+}
+
+// mention puts kernels that cannot run into the info log.
+func (b *build) mention(m *module) {
+	for _, k := range m.code.Kernels() {
+		if err := m.funcs[k.Name()].lacks; err != nil {
+			fmt.Fprintf(&b.info, "info    : %s cannot be launched on the software GPU: %v\n", k.Name(), err)
+		}
+	}
+}
+
+// global finds a variable.
+func (m *module) global(name string) (ptr, size uint64, res cuda.Result) {
+	for _, g := range m.code.Globals() {
+		if g.Name == name {
+			return g.Addr, g.Size, cuda.Success
+		}
+	}
+	return 0, 0, cuda.ErrorNotFound
+}
+
+// names lists kernels, each name NUL-terminated.
+func names(kernels []*exec.Kernel) []byte {
+	var list []byte
+	for _, k := range kernels {
+		list = append(append(list, k.Name()...), 0)
+	}
+	return list
+}
+
+// ModuleLoad compiles an image into the current context.
+func (s *session) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, r *wire.ModuleLoadReply) cuda.Result {
+	g, res := s.context(c)
+	if res != cuda.Success {
+		return res
+	}
+	b := &build{}
+	if res = b.parse(a.Image, a.Options); res == cuda.Success {
+		var m *module
+		if m, res = s.instantiate(c, b, b.source, g, g.device); res == cuda.Success {
+			if res = s.modules.put(a.Module, m); res != cuda.Success {
+				s.free(m.vars)
+			}
+		}
+	}
+	r.WallMs, r.InfoLen, r.ErrLen, r.Logs = b.results(a.InfoCap, a.ErrCap)
+	return s.loaded(b, res)
+}
+
+// loaded logs what a guest without log buffers cannot see.
+func (s *session) loaded(b *build, res cuda.Result) cuda.Result {
+	if res != cuda.Success {
+		s.log.Info("image is refused", "result", res.Name(), "why", cut(b.errs.String(), 1000))
+	} else if b.info.Len() > 0 {
+		s.log.Info("image has kernels that cannot run", "which", cut(b.info.String(), 1000))
+	}
+	return res
+}
+
+// ModuleUnload unloads a module; queued launches still run.
+func (s *session) ModuleUnload(c *wire.Call, a *wire.ModuleUnloadArgs) cuda.Result {
+	m, ok := s.modules[a.Module]
+	if !ok || m.library != nil {
+		return cuda.ErrorInvalidHandle
+	}
+	delete(s.modules, a.Module)
+	s.unload(m)
+	return cuda.Success
+}
+
+func (s *session) unload(m *module) {
+	s.funcs.deleteIf(func(f *function) bool { return f.mod == m })
+	s.modules.deleteIf(func(x *module) bool { return x == m })
+	s.free(m.vars)
+	m.vars = nil
+}
+
+// ModuleGetFunction finds a kernel.
+func (s *session) ModuleGetFunction(c *wire.Call, a *wire.ModuleGetFunctionArgs, r *wire.ModuleGetFunctionReply) cuda.Result {
+	m, ok := s.modules[a.Module]
+	if !ok {
+		return cuda.ErrorInvalidHandle
+	}
+	e, ok := m.funcs[string(a.Name)]
+	if !ok {
+		return cuda.ErrorNotFound
+	}
+	r.Info = e.info()
+	return s.funcs.put(a.Func, &function{mod: m, entry: e})
+}
+
+// ModuleGetGlobal finds a variable.
+func (s *session) ModuleGetGlobal(c *wire.Call, a *wire.ModuleGetGlobalArgs, r *wire.ModuleGetGlobalReply) (res cuda.Result) {
+	m, ok := s.modules[a.Module]
+	if !ok {
+		return cuda.ErrorInvalidHandle
+	}
+	r.Ptr, r.Size, res = m.global(string(a.Name))
+	return res
+}
+
+// ModuleListFunctions names the kernels of a module.
+func (s *session) ModuleListFunctions(c *wire.Call, a *wire.ModuleListFunctionsArgs, r *wire.ModuleListFunctionsReply) cuda.Result {
+	m, ok := s.modules[a.Module]
+	if !ok {
+		return cuda.ErrorInvalidHandle
+	}
+	r.Names = names(m.code.Kernels())
+	return cuda.Success
+}

@@ -1,0 +1,41 @@
+package soft
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+)
+
+// Quiesce implements driver.Snapshotter.
+func (s *session) Quiesce(ctx context.Context) error {
+	if err := s.queue.idle(ctx); err != nil {
+		return fmt.Errorf("software GPU is still working: %w", err)
+	}
+	return nil
+}
+
+// ExportMemory implements driver.Snapshotter. The session must be quiescent.
+func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) error {
+	for _, e := range *s.space.extents.Load() {
+		if e.a.kind == pinnedRegion || e.a.freed {
+			continue
+		}
+		if err := fn(e.a.lo, e.a.size, bytes.NewReader(e.a.mem)); err != nil {
+			return fmt.Errorf("export %d bytes at %#x: %w", e.a.size, e.a.lo, err)
+		}
+	}
+	return nil
+}
+
+// ImportMemory implements driver.Snapshotter.
+func (s *session) ImportMemory(addr, size uint64, r io.Reader) error {
+	a := s.space.lookup(addr)
+	if a == nil || a.lo != addr || a.size != size || a.kind == pinnedRegion {
+		return fmt.Errorf("import: no allocation of %d bytes at %#x", size, addr)
+	}
+	if _, err := io.ReadFull(r, a.mem); err != nil {
+		return fmt.Errorf("import %d bytes at %#x: %w", size, addr, err)
+	}
+	return nil
+}

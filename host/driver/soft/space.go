@@ -1,0 +1,338 @@
+package soft
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"causeway/cuda"
+	"causeway/host/driver/soft/exec"
+)
+
+// Device n's addresses are arenaBase + n*arenaStride up to arenaSize. The range lies below every place where Linux puts
+// mappings by itself, also with full randomisation, and above brk heaps and Go's.
+const (
+	arenaBase   = 0x7800_0000_0000
+	arenaSize   = 1 << 39
+	arenaStride = arenaSize
+
+	chunkSize = 2 << 20 // what is committed at a time
+	pageSize  = 4096
+	allocUnit = 512 // alignment of what guests allocate
+
+	// freeWait is how long an allocation waits for memory that was freed behind running work.
+	freeWait = 10 * time.Second
+)
+
+// allocation is live memory that the GPU reaches: of an arena, or a pinned region of the guest.
+type allocation struct {
+	lo, size uint64
+	mem      []byte
+	device   int // -1: a region
+	ctx      *gpuContext
+	readOnly bool   // for kernels
+	region   uint32 // id of a region
+	serial   uint64 // names it for cuPointerGetAttribute
+	kind     allocKind
+	freed    bool // released when the work before its end is done; worker only
+}
+
+type allocKind uint8
+
+const (
+	plainMemory  allocKind = iota
+	pooledMemory           // cuMemAllocAsync
+	variable               // of a module: not the guest's to free
+	pinnedRegion
+)
+
+type extent struct {
+	lo, hi uint64
+	a      *allocation
+}
+
+// space is the set of live allocations. Find and bytes may be called from any goroutine, the rest by the worker, except
+// release.
+type space struct {
+	extents atomic.Pointer[[]extent] // sorted; replaced, never changed
+
+	mu       sync.Mutex // guards replacing extents, and what follows
+	released *sync.Cond
+	limit    uint64
+	live     uint64 // bytes allocated
+	dying    uint64 // bytes freed, but not released
+	serials  uint64
+	arenas   []*arena
+	closed   bool
+}
+
+var _ exec.AddressSpace = (*space)(nil)
+
+// arena is one device's address range.
+type arena struct {
+	base, limit uint64
+	mem         []byte
+	cursor      uint64 // where the search for free addresses goes on: reuse comes late, so that stale pointers are found
+}
+
+func newSpace(devices int, limit uint64) (*space, error) {
+	s := &space{limit: limit}
+	s.released = sync.NewCond(&s.mu)
+	s.extents.Store(&[]extent{})
+	for i := range devices {
+		base := uint64(arenaBase + i*arenaStride)
+		mem, err := reserveAt(base, arenaSize)
+		if err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+		s.arenas = append(s.arenas, &arena{base: base, limit: base + arenaSize, mem: mem, cursor: base})
+	}
+	return s, nil
+}
+
+// Find implements exec.AddressSpace.
+func (s *space) Find(addr uint64) (base, size uint64, writable, ok bool) {
+	a := s.lookup(addr)
+	if a == nil {
+		return 0, 0, false, false
+	}
+	return a.lo, a.size, !a.readOnly, true
+}
+
+// lookup returns the allocation around addr, or nil.
+func (s *space) lookup(addr uint64) *allocation {
+	list := *s.extents.Load()
+	lo, hi := 0, len(list)
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		if list[mid].hi <= addr {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	if lo < len(list) && list[lo].lo <= addr {
+		return list[lo].a
+	}
+	return nil
+}
+
+// bytes returns size bytes at addr if they lie in one allocation that was not freed. It is for the worker.
+func (s *space) bytes(addr, size uint64) ([]byte, bool) {
+	a := s.lookup(addr)
+	if a == nil || a.freed {
+		return nil, false
+	}
+	off := addr - a.lo
+	if size > a.size-off {
+		return nil, false
+	}
+	return a.mem[off : off+size : off+size], true
+}
+
+// request says what memory is wanted.
+type request struct {
+	device   int
+	size     uint64
+	align    uint64 // power of two
+	ctx      *gpuContext
+	kind     allocKind
+	readOnly bool
+	at       uint64 // wanted address, 0: any
+	far      bool   // not where addresses are usually found
+}
+
+// alloc makes memory live. Its bytes are undefined.
+func (s *space) alloc(r request) (*allocation, cuda.Result) {
+	if r.size == 0 || r.device >= len(s.arenas) {
+		return nil, cuda.ErrorInvalidValue
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.roomLocked(r.size) {
+		return nil, cuda.ErrorOutOfMemory
+	}
+	ar := s.arenas[r.device]
+	lo, ok := s.gapLocked(ar, &r)
+	if !ok {
+		return nil, cuda.ErrorOutOfMemory
+	}
+	if err := ar.commit(lo, r.size); err != nil {
+		return nil, cuda.ErrorOutOfMemory
+	}
+	if !r.far {
+		ar.cursor = lo + r.size
+	}
+	s.serials++
+	off := lo - ar.base
+	a := &allocation{
+		lo: lo, size: r.size, mem: ar.mem[off : off+r.size : off+r.size], device: r.device, ctx: r.ctx,
+		readOnly: r.readOnly, serial: s.serials, kind: r.kind,
+	}
+	s.insertLocked(a)
+	s.live += a.size
+	return a, cuda.Success
+}
+
+// roomLocked decides whether size more bytes are within the limit. Memory whose release waits for running work may be
+// there once more beside it; for more than that it waits, as freeing does on a GPU.
+func (s *space) roomLocked(size uint64) bool {
+	if size > s.limit || s.live > s.limit-size {
+		return false
+	}
+	if s.dying <= s.limit {
+		return true
+	}
+	late := false
+	timer := time.AfterFunc(freeWait, func() {
+		s.mu.Lock()
+		late = true
+		s.mu.Unlock()
+		s.released.Broadcast()
+	})
+	defer timer.Stop()
+	for s.dying > s.limit && !late && !s.closed {
+		s.released.Wait()
+	}
+	return s.dying <= s.limit
+}
+
+// gapLocked finds addresses: the wanted ones, or the first free ones from the cursor on, then from the start.
+func (s *space) gapLocked(ar *arena, r *request) (uint64, bool) {
+	if r.at != 0 {
+		ok := r.at >= ar.base && r.at < ar.limit && r.size <= ar.limit-r.at && s.freeLocked(r.at, r.size)
+		return r.at, ok
+	}
+	align := max(r.align, 1)
+	if r.size >= chunkSize {
+		align = max(align, chunkSize)
+	}
+	if r.size > arenaSize || align > arenaSize {
+		return 0, false
+	}
+	if r.far {
+		return s.scanLocked(ar.base+arenaSize/2, ar.limit, r.size, align)
+	}
+	if lo, ok := s.scanLocked(ar.cursor, ar.limit, r.size, align); ok {
+		return lo, true
+	}
+	return s.scanLocked(ar.base, ar.limit, r.size, align)
+}
+
+// scanLocked looks for size free bytes within from and to.
+func (s *space) scanLocked(from, to, size, align uint64) (uint64, bool) {
+	list := *s.extents.Load()
+	at := (from + align - 1) &^ (align - 1)
+	for i := s.firstEndingAfter(at); i < len(list) && list[i].lo < to; i++ {
+		if list[i].lo >= at && list[i].lo-at >= size {
+			break
+		}
+		at = (list[i].hi + align - 1) &^ (align - 1)
+	}
+	return at, at <= to && size <= to-at
+}
+
+func (s *space) firstEndingAfter(addr uint64) int {
+	i, _ := slices.BinarySearchFunc(*s.extents.Load(), addr, func(e extent, addr uint64) int {
+		if e.hi <= addr {
+			return -1
+		}
+		return 1
+	})
+	return i
+}
+
+func (s *space) freeLocked(lo, size uint64) bool {
+	list := *s.extents.Load()
+	i := s.firstEndingAfter(lo)
+	return i == len(list) || list[i].lo >= lo+size
+}
+
+func (s *space) insertLocked(a *allocation) {
+	old := *s.extents.Load()
+	i := s.firstEndingAfter(a.lo)
+	list := make([]extent, 0, len(old)+1)
+	list = append(list, old[:i]...)
+	list = append(list, extent{a.lo, a.lo + a.size, a})
+	list = append(list, old[i:]...)
+	s.extents.Store(&list)
+}
+
+// addRegion makes guest memory, mapped at its guest address, reachable.
+func (s *space) addRegion(id uint32, mem []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lo, size := addressOf(mem), uint64(len(mem))
+	if !s.freeLocked(lo, size) {
+		return fmt.Errorf("region %d overlaps other memory", id)
+	}
+	s.serials++
+	s.insertLocked(&allocation{lo: lo, size: size, mem: mem, device: -1, region: id, serial: s.serials, kind: pinnedRegion})
+	return nil
+}
+
+// retire moves an allocation's bytes from live to dying: the guest has freed it.
+func (s *space) retire(a *allocation) {
+	a.freed = true
+	s.mu.Lock()
+	s.live -= a.size
+	s.dying += a.size
+	s.mu.Unlock()
+}
+
+// release ends retired allocations. Any goroutine.
+func (s *space) release(gone ...*allocation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range gone {
+		s.dying -= a.size
+	}
+	s.removeLocked(func(a *allocation) bool { return slices.Contains(gone, a) })
+	for _, a := range gone {
+		s.decommitLocked(a)
+	}
+	s.released.Broadcast()
+}
+
+// dropRegion ends a region's reachability.
+func (s *space) dropRegion(id uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.removeLocked(func(a *allocation) bool { return a.kind == pinnedRegion && a.region == id })
+}
+
+func (s *space) removeLocked(gone func(*allocation) bool) {
+	old := *s.extents.Load()
+	list := make([]extent, 0, len(old))
+	for _, e := range old {
+		if !gone(e.a) {
+			list = append(list, e)
+		}
+	}
+	s.extents.Store(&list)
+}
+
+// usage is what is in use and the limit, in bytes.
+func (s *space) usage() (used, limit uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.live + s.dying, s.limit
+}
+
+// close gives the arenas back. Nothing may run.
+func (s *space) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	s.extents.Store(&[]extent{})
+	var err error
+	for _, ar := range s.arenas {
+		err = errors.Join(err, releaseAll(ar.mem))
+	}
+	s.arenas = nil
+	s.released.Broadcast()
+	return err
+}
