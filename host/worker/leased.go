@@ -113,17 +113,27 @@ func (l *leased) piece(m link.Message) error {
 	if m.B == 0 {
 		return nil
 	}
+	runs, err := l.runs(m.Region)
+	if err != nil {
+		return err
+	}
+	return l.mem.SetRuns(m.Region, runs)
+}
+
+// runs lists a region's pages as parts of files.
+func (l *leased) runs(id uint32) ([]shm.Run, error) {
 	var runs []shm.Run
+	ps := l.pieces[id]
 	for _, off := range slices.Sorted(maps.Keys(ps)) {
 		for _, e := range ps[off] {
 			r, err := l.locate(e)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			runs = append(runs, r)
 		}
 	}
-	return l.mem.SetRuns(m.Region, runs)
+	return runs, nil
 }
 
 // locate finds guest-physical memory in the files that back it.
@@ -190,4 +200,65 @@ func (l *leased) Close() error {
 	}
 	l.guest = nil
 	return err
+}
+
+// leasedState is a leased carrier that moves to another process. Descriptors: the doorbell, then the guest's memory.
+type leasedState struct {
+	Head    uint64
+	Guest   []link.MemoryRegion
+	Regions []shm.RegionState
+	Pieces  map[uint32]map[uint64][]link.Extent
+}
+
+// Freeze implements mover. The device process sends nothing while a session moves.
+func (l *leased) Freeze() error { return nil }
+
+// Thaw implements mover.
+func (l *leased) Thaw() {}
+
+func (l *leased) describe(s *snapshot) ([]int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.Leased = &leasedState{Head: l.ring.Head(), Regions: l.mem.Regions(), Pieces: l.pieces}
+	files := []int{l.bell.FD()}
+	for _, g := range l.guest {
+		s.Leased.Guest = append(s.Leased.Guest, g.MemoryRegion)
+		files = append(files, g.fd)
+	}
+	return files, nil
+}
+
+// adoptLeased takes over a carrier that another process described. Files are taken over.
+func adoptLeased(c *link.Conn, s *leasedState, files []int) (*leased, error) {
+	if len(files) != 1+len(s.Guest) {
+		link.CloseAll(files)
+		return nil, fmt.Errorf("state of %d memory regions with %d descriptors", len(s.Guest), len(files))
+	}
+	l := newLeased(c)
+	for i, g := range s.Guest {
+		l.guest = append(l.guest, guestMemory{g, files[1+i]})
+	}
+	if s.Pieces != nil {
+		l.pieces = s.Pieces
+	}
+	for _, r := range s.Regions {
+		if err := l.adoptRegion(r); err != nil {
+			return nil, errors.Join(err, unix.Close(files[0]), l.Close())
+		}
+	}
+	if err := l.start(files[0], s.Head, false); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+func (l *leased) adoptRegion(r shm.RegionState) error {
+	if err := l.mem.Declare(r.ID, remote.Declared{VA: r.VA, Size: r.Size}, nil); err != nil {
+		return err
+	}
+	runs, err := l.runs(r.ID)
+	if err != nil {
+		return err
+	}
+	return l.mem.SetRuns(r.ID, runs)
 }

@@ -3,18 +3,332 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"time"
 
+	"golang.org/x/sys/unix"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
 	"causeway/host/worker/link"
+	"causeway/remote"
+	"causeway/remote/shm"
 )
 
-var errNoRebuild = errors.New("rebuild is not there yet")
+// snapshot is a session without its memory, between two records of the ring.
+type snapshot struct {
+	Unix   *shm.UnixState // one of the two
+	Leased *leasedState
 
-func (s *starter) adopt(ctx context.Context, files []int) error {
-	link.CloseAll(files)
-	return errNoRebuild
+	Sticky, Deferred uint32
+	Console          []byte
+	ConsoleLost      bool
+	More             map[uint32][]byte // slots with replies that are not fetched completely
+	Blobs            map[uint32]blobState
+	Requests         []request
+	Images           map[uint32][]byte // long bytes that requests refer to
 }
 
+type blobState struct {
+	Total uint64
+	Bytes []byte
+}
+
+// request is an entry of the recorder.
+type request struct {
+	Record []byte
+	Placed []uint64
+}
+
+// mover is a carrier that another process can go on with.
+type mover interface {
+	// Freeze stops receiving, Thaw starts again.
+	Freeze() error
+	Thaw()
+	// describe fills in its part of a snapshot and returns the descriptors that go with it.
+	describe(*snapshot) ([]int, error)
+}
+
+// unixMover makes a mover of shm.Unix.
+type unixMover struct{ *shm.Unix }
+
+func (u unixMover) describe(s *snapshot) ([]int, error) {
+	state, files, err := u.State()
+	s.Unix = &state
+	return files, err
+}
+
+func (w *Worker) mover() (mover, error) {
+	switch c := w.carrier.(type) {
+	case *shm.Unix:
+		return unixMover{c}, nil
+	case *leased:
+		return c, nil
+	}
+	return nil, errors.New("a session over this carrier cannot move")
+}
+
+// quiesceForMove is how long the GPU may take to finish before a session moves.
+const quiesceForMove = 30 * time.Second
+
+// rebuild moves the session to the process at the other end of the stream. If that fails the session goes on here.
 func (s *starter) rebuild(w *Worker, files []int) error {
+	h, err := newHandover(files)
+	if err != nil {
+		return s.link.Send(rebuilt(err))
+	}
+	defer h.close()
+	var failed error
+	err = w.onLoop(func() error {
+		if failed = w.move(h); failed != nil {
+			return nil
+		}
+		// Said here, because the process ends with the consumer.
+		s.log.Info("session moved")
+		return errors.Join(errMoved, s.link.Send(rebuilt(nil)))
+	})
+	if failed != nil {
+		_ = h.say(failed) // the successor may still be waiting
+		s.log.Warn("session did not move", "error", failed)
+		return s.link.Send(rebuilt(failed))
+	}
+	return err
+}
+
+func rebuilt(err error) link.Message {
+	if err == nil {
+		return link.Message{Type: link.Rebuilt}
+	}
+	return link.Message{Type: link.Rebuilt, A: uint64(unix.EIO), Payload: []byte(err.Error())}
+}
+
+// move exports everything and waits for the successor to agree. It runs on the consumer. After nil this process must not
+// touch guest memory any more.
+func (w *Worker) move(h *handover) (err error) {
+	m, err := w.mover()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), quiesceForMove)
+	defer cancel()
+	if err := w.session.Quiesce(ctx); err != nil {
+		return fmt.Errorf("wait for the GPU: %w", err)
+	}
+	if err := w.awaitReplies(ctx); err != nil {
+		return err
+	}
+	if err := m.Freeze(); err != nil {
+		return fmt.Errorf("freeze the carrier: %w", err)
+	}
+	w.gate.Lock()
+	defer func() {
+		if err != nil {
+			w.gate.Unlock() // moved: whoever waits at the gate waits for the end of the process
+			m.Thaw()
+		}
+	}()
+	snap := w.snapshot()
+	files, err := m.describe(snap)
+	if err != nil {
+		return fmt.Errorf("describe the carrier: %w", err)
+	}
+	if err := h.sendFiles(files); err != nil {
+		return fmt.Errorf("descriptors: %w", err)
+	}
+	if err := h.enc.Encode(snap); err != nil {
+		return fmt.Errorf("snapshot: %w", err)
+	}
+	if err := w.session.ExportMemory(h.sendMemory); err != nil {
+		return fmt.Errorf("memory: %w", err)
+	}
+	if err := h.enc.Encode(memoryHeader{}); err != nil {
+		return fmt.Errorf("memory: %w", err)
+	}
+	if err := h.hear(); err != nil {
+		return fmt.Errorf("successor: %w", err)
+	}
+	return h.say(nil)
+}
+
+// awaitReplies returns when every request was answered; the drivers' goroutines may be on their way.
+func (w *Worker) awaitReplies(ctx context.Context) error {
+	for {
+		open := false
+		for i := range w.slots {
+			s := &w.slots[i]
+			s.mu.Lock()
+			open = open || s.open
+			s.mu.Unlock()
+		}
+		if !open {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("a call is still waiting: %w", ctx.Err())
+		case <-time.After(100 * time.Microsecond):
+		}
+	}
+}
+
+// snapshot copies the session's own state. The gate is closed.
+func (w *Worker) snapshot() *snapshot {
+	s := &snapshot{
+		Sticky: w.sticky.Load(), Deferred: w.deferred.Load(),
+		Console: w.console.text, ConsoleLost: w.console.lost,
+		More: map[uint32][]byte{}, Blobs: map[uint32]blobState{}, Images: map[uint32][]byte{},
+	}
+	for i := range w.slots {
+		if m := w.slots[i].more; m != nil {
+			s.More[uint32(i)] = m
+		}
+	}
+	for id, b := range w.blobs.open {
+		s.Blobs[id] = blobState{b.total, b.buf}
+	}
+	for _, e := range w.record.entries() {
+		s.Requests = append(s.Requests, request{e.rec, e.placed})
+	}
+	for id, b := range w.record.blobs.byID {
+		s.Images[id] = b.bytes
+	}
+	return s
+}
+
+// adopt takes a session over from another worker, and runs it.
+func (s *starter) adopt(ctx context.Context, files []int) error {
+	h, err := newHandover(files)
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	w, m, err := s.receive(h)
+	if err != nil {
+		err = errors.Join(err, h.say(err))
+		return errors.Join(err, s.link.Send(adopted(err)))
+	}
+	if err = h.say(nil); err == nil {
+		err = h.hear()
+	}
+	if err != nil { // the other worker goes on with the session: leave guest memory alone
+		return errors.Join(err, s.link.Send(adopted(err)))
+	}
+	m.Thaw()
+	if err := s.link.Send(adopted(nil)); err != nil {
+		return err
+	}
+	s.log.Info("session adopted")
+	return s.run(ctx, w)
+}
+
+func adopted(err error) link.Message {
+	m := rebuilt(err)
+	m.Type = link.Adopted
+	return m
+}
+
+// receive builds a session from what the other worker sends.
+func (s *starter) receive(h *handover) (*Worker, mover, error) {
+	files, err := h.receiveFiles()
+	if err != nil {
+		return nil, nil, fmt.Errorf("descriptors: %w", err)
+	}
+	var snap snapshot
+	if err := h.dec.Decode(&snap); err != nil {
+		link.CloseAll(files)
+		return nil, nil, fmt.Errorf("snapshot: %w", err)
+	}
+	carrier, err := s.adoptCarrier(&snap, files)
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := s.backend(s.cfg.GPU)
+	if err != nil {
+		return nil, nil, err
+	}
+	w, err := New(carrier, b, s.options(), s.log)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := w.restore(&snap); err != nil {
+		return nil, nil, err
+	}
+	for {
+		var m memoryHeader
+		if err := h.dec.Decode(&m); err != nil {
+			return nil, nil, fmt.Errorf("memory: %w", err)
+		}
+		if m.Size == 0 {
+			break
+		}
+		if err := w.session.ImportMemory(m.Addr, m.Size, &memoryReader{h: h, left: m.Size}); err != nil {
+			return nil, nil, fmt.Errorf("memory at %#x: %w", m.Addr, err)
+		}
+	}
+	m, err := w.mover()
+	return w, m, err
+}
+
+func (s *starter) adoptCarrier(snap *snapshot, files []int) (remote.Carrier, error) {
+	switch {
+	case snap.Unix != nil:
+		return asCarrier(shm.AdoptUnix(*snap.Unix, files))
+	case snap.Leased != nil:
+		l, err := adoptLeased(s.link, snap.Leased, files)
+		s.leased = l
+		return asCarrier(l, err)
+	}
 	link.CloseAll(files)
-	return errNoRebuild
+	return nil, errors.New("snapshot names no carrier")
+}
+
+// restore replays the requests and puts the rest in place.
+func (w *Worker) restore(s *snapshot) error {
+	images := &blobStore{byID: map[uint32]*storedBlob{}}
+	for id, b := range s.Images {
+		images.byID[id] = &storedBlob{bytes: b}
+	}
+	for i := range s.Requests {
+		if err := w.replay(&s.Requests[i], images); err != nil {
+			return err
+		}
+	}
+	w.sticky.Store(s.Sticky)
+	w.deferred.Store(s.Deferred)
+	w.console.text, w.console.lost = s.Console, s.ConsoleLost
+	for i, m := range s.More {
+		if i < remote.SlotCount {
+			w.slots[i].more = m
+		}
+	}
+	for id, b := range s.Blobs {
+		w.blobs.open[id] = &blob{b.Total, b.Bytes}
+		w.blobs.bytes += b.Total
+	}
+	return nil
+}
+
+// replay executes a recorded request again.
+func (w *Worker) replay(r *request, images wire.BlobSource) error {
+	hdr, op, err := wire.ParseHeader(r.Record)
+	if err != nil {
+		return fmt.Errorf("replay: %w", err)
+	}
+	info := op.Info()
+	if info == nil {
+		return fmt.Errorf("replay: unknown operation %d", op)
+	}
+	c := &w.call
+	*c = wire.Call{Op: op, Ctx: hdr.Ctx, Thread: hdr.Thread, Replay: true, Placed: slices.Clone(r.Placed)}
+	payload, res, err := w.dispatch.Dispatch(w.front, c, r.Record, images)
+	if err == nil && res != cuda.Success {
+		err = res
+	}
+	if err != nil {
+		return fmt.Errorf("replay %s: %w", info.Name, err)
+	}
+	err = w.note(c, info, payload)
+	*c = wire.Call{}
+	return err
 }

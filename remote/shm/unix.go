@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -24,8 +25,9 @@ type Unix struct {
 	files map[uint32]int // region to memfd; Memory's end callbacks close them
 	err   error          // why Done was closed, if not by EOF
 
-	done chan struct{}
-	wg   sync.WaitGroup
+	done   chan struct{}
+	wg     sync.WaitGroup
+	files0 []*os.File // duplicates made by State
 }
 
 var _ remote.Carrier = (*Unix)(nil)
@@ -149,13 +151,16 @@ func (u *Unix) receive() (remote.Hello, []int, error) {
 
 // routineReceive follows the connection until it ends.
 func (u *Unix) routineReceive() {
-	defer close(u.done)
 	for {
 		h, files, err := u.receive()
 		if err == nil {
 			err = u.message(h, files)
 		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return // Freeze
+		}
 		if err != nil {
+			defer close(u.done)
 			if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, unix.ECONNRESET) {
 				u.mu.Lock()
 				u.err = err
@@ -214,6 +219,9 @@ func (u *Unix) Close() error {
 
 func (u *Unix) release() error {
 	err := u.mem.Close()
+	for _, f := range u.files0 {
+		_ = f.Close()
+	}
 	if u.bell != nil {
 		err = errors.Join(err, u.bell.Close())
 	}

@@ -1,0 +1,233 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+	"causeway/host/driver"
+	"causeway/host/driver/drivertest"
+	"causeway/host/worker"
+	"causeway/host/worker/link"
+	"causeway/host/worker/spawn"
+	"causeway/host/worker/workertest"
+)
+
+// workerEnv makes this test binary a worker process.
+const workerEnv = "CAUSEWAY_TEST_WORKER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(workerEnv) == "" {
+		os.Exit(m.Run())
+	}
+	p := &worker.Process{
+		Backend: func(name string) (driver.Backend, error) {
+			if name != "test" {
+				return nil, fmt.Errorf("no GPU named %s", name)
+			}
+			return &drivertest.Backend{}, nil
+		},
+		Logger: func(l slog.Level) *slog.Logger {
+			return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l}))
+		},
+	}
+	if err := p.Main(context.Background(), spawn.LinkFD); err != nil {
+		fmt.Fprintln(os.Stderr, "test worker:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func spawner() *spawn.Spawner {
+	return &spawn.Spawner{Command: []string{"/proc/self/exe"}, Env: append(os.Environ(), workerEnv+"=1")}
+}
+
+var unixConfig = link.Config{Carrier: link.CarrierUnix, GPU: "test", LogLevel: "WARN"}
+
+// startProcess starts a worker process and a guest.
+func startProcess(t testing.TB, cfg link.Config) (*spawn.Process, *workertest.Guest, error) {
+	t.Helper()
+	gc, hc, err := workertest.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := hc.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := spawner().Start(cfg, nil, int(f.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = f.Close()
+	_ = hc.Close()
+	g, err := workertest.Connect(gc)
+	return p, g, err
+}
+
+func awaitEnd(t testing.TB, p *spawn.Process) {
+	t.Helper()
+	select {
+	case <-p.Done():
+		if err := p.Err(); err != nil {
+			t.Error(err)
+		}
+		_ = p.Close()
+	case <-time.After(5 * time.Second):
+		t.Error("worker process goes on without a guest")
+		p.Kill()
+	}
+}
+
+func call(t testing.TB, g *workertest.Guest, want cuda.Result, a wire.Args, r wire.Reply) {
+	t.Helper()
+	if res, err := g.Call(0, a, r); err != nil || res != want {
+		t.Fatalf("%v: %v, %v, want %v", a.Op(), res, err, want)
+	}
+}
+
+// TestRebuild moves a session to fresh processes, twice, in the middle of everything.
+func TestRebuild(t *testing.T) {
+	old, g, err := startProcess(t, unixConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Init(); err != nil {
+		t.Fatal(err)
+	}
+	var keep, gone wire.MemAllocReply
+	call(t, g, cuda.Success, &wire.PrimaryCtxRetainArgs{Ctx: 16}, nil)
+	g.Ctx = 16
+	call(t, g, cuda.Success, &wire.MemAllocArgs{Size: 3 << 20}, &gone)
+	call(t, g, cuda.Success, &wire.MemAllocArgs{Size: 3 << 20}, &keep)
+	image := bytes.Repeat([]byte("image"), 50_000)
+	call(t, g, cuda.Success, &wire.ModuleLoadArgs{Module: 17, Image: image}, nil)
+	call(t, g, cuda.Success, &wire.ModuleLoadArgs{Module: 18, Image: image}, nil)
+	for _, a := range []wire.Args{
+		&wire.MemcpyHtoDArgs{Dst: keep.Ptr + 5, Src: []byte("survives")},
+		&wire.MemFreeArgs{Ptr: gone.Ptr},
+		&wire.StreamCreateArgs{Stream: 20}, &wire.StreamCreateArgs{Stream: 21}, &wire.StreamDestroyArgs{Stream: 20},
+		&wire.MemFreeArgs{Ptr: 1}, // a deferred error
+		&wire.LaunchArgs{Func: 9, Params: []byte("console text")},
+	} {
+		if err := g.Send(a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	region, mem, res, err := g.AddRegion(0, wire.RegionStaging, 1<<20)
+	if err != nil || res != cuda.Success {
+		t.Fatal(res, err)
+	}
+	for range 2 {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		next, err := spawner().Rebuild(ctx, old, unixConfig)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		awaitEnd(t, old)
+		old = next
+	}
+	call(t, g, cuda.ErrorInvalidValue, &wire.CtxSynchronizeArgs{}, nil) // the deferred error came along
+	var r wire.MemcpyDtoHReply
+	call(t, g, cuda.Success, &wire.MemcpyDtoHArgs{Src: keep.Ptr + 5, Size: 8}, &r)
+	if string(r.Dst) != "survives" {
+		t.Errorf("memory holds %q", r.Dst)
+	}
+	var text wire.ConsoleReadReply
+	call(t, g, cuda.Success, &wire.ConsoleReadArgs{}, &text)
+	if string(text.Text) != "console text" {
+		t.Errorf("console holds %q", text.Text)
+	}
+	call(t, g, cuda.ErrorInvalidValue, &wire.MemcpyDtoHArgs{Src: gone.Ptr, Size: 8}, nil)
+	for _, a := range []wire.Args{
+		&wire.StreamDestroyArgs{Stream: 21},
+		&wire.MemcpyStagedArgs{Direction: 1, Region: region, Size: 13, Device: keep.Ptr, Word: 3, Value: 4},
+	} {
+		if err := g.Send(a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	call(t, g, cuda.Success, &wire.CtxSynchronizeArgs{}, nil)
+	if string(mem[5:13]) != "survives" || g.Word(3) != 4 {
+		t.Errorf("staging holds %q, word %d", mem[:13], g.Word(3))
+	}
+	// A region declared after the move reaches the new process.
+	if _, _, res, err := g.AddRegion(0, wire.RegionPinned, 1<<20); err != nil || res != cuda.Success {
+		t.Error(res, err)
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	awaitEnd(t, old)
+}
+
+// TestRebuildFails: the successor has no such GPU; the session goes on where it was.
+func TestRebuildFails(t *testing.T) {
+	p, g, err := startProcess(t, unixConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Init(); err != nil {
+		t.Fatal(err)
+	}
+	var m wire.MemAllocReply
+	call(t, g, cuda.Success, &wire.MemAllocArgs{Size: 4096}, &m)
+	bad := unixConfig
+	bad.GPU = "other"
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if _, err := spawner().Rebuild(ctx, p, bad); err == nil {
+		t.Fatal("moved to a GPU that does not exist")
+	}
+	call(t, g, cuda.Success, &wire.MemFreeArgs{Ptr: m.Ptr}, nil)
+	if _, _, res, err := g.AddRegion(0, wire.RegionStaging, 1<<20); err != nil || res != cuda.Success {
+		t.Error(res, err)
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	awaitEnd(t, p)
+}
+
+// TestNoBackend: the guest is told why.
+func TestNoBackend(t *testing.T) {
+	cfg := unixConfig
+	cfg.GPU = "other"
+	p, _, err := startProcess(t, cfg)
+	if err == nil || !bytes.Contains([]byte(err.Error()), []byte("no GPU named other")) {
+		t.Errorf("guest hears %v", err)
+	}
+	<-p.Done()
+	_ = p.Close()
+}
+
+// TestWorkerKilled: a guest whose worker is killed notices.
+func TestWorkerKilled(t *testing.T) {
+	p, g, err := startProcess(t, unixConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Init(); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(p.PID(), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-g.Gone():
+	case <-time.After(2 * time.Second):
+		t.Error("guest does not notice")
+	}
+	<-p.Done()
+	_ = p.Close()
+	_ = g.Close()
+}

@@ -1,0 +1,125 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/remote"
+)
+
+// RegionState is a region of a session that moves to another process.
+type RegionState struct {
+	ID       uint32
+	VA, Size uint64
+}
+
+// UnixState is what AdoptUnix needs besides descriptors.
+type UnixState struct {
+	Head    uint64
+	PID     uint32
+	Regions []RegionState
+}
+
+// Freeze stops receiving, so that another process can go on with the connection. What the guest sends waits in the socket.
+// If the guest is gone already it fails.
+func (u *Unix) Freeze() error {
+	if err := u.conn.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		return err
+	}
+	u.wg.Wait()
+	select {
+	case <-u.done:
+		return remote.ErrClosed
+	default:
+		return nil
+	}
+}
+
+// Thaw undoes Freeze.
+func (u *Unix) Thaw() {
+	_ = u.conn.SetReadDeadline(time.Time{})
+	u.wg.Go(u.routineReceive)
+}
+
+// State describes a frozen session: descriptors are the connection, the doorbell, and the regions' memfds in order of
+// UnixState.Regions. They still belong to u.
+func (u *Unix) State() (UnixState, []int, error) {
+	s := UnixState{Head: u.ring.Head(), PID: u.pid}
+	conn, err := u.conn.File() // a duplicate that lives as long as u: this process is about to end
+	if err != nil {
+		return s, nil, err
+	}
+	files := []int{int(conn.Fd()), u.bell.FD()}
+	u.files0 = append(u.files0, conn)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for id, fd := range u.files {
+		d, err := u.mem.declared(id)
+		if err != nil {
+			return s, nil, err
+		}
+		s.Regions = append(s.Regions, RegionState{ID: id, VA: d.VA, Size: d.Size})
+		files = append(files, fd)
+	}
+	return s, files, nil
+}
+
+// AdoptUnix takes over a session that another process described. Files are taken over, also when it fails. The guest is not
+// listened to before Thaw.
+func AdoptUnix(s UnixState, files []int) (*Unix, error) {
+	if len(files) != 2+len(s.Regions) || !slices.ContainsFunc(s.Regions, func(r RegionState) bool { return r.ID == 0 }) {
+		closeAll(files)
+		return nil, fmt.Errorf("state of %d regions with %d descriptors", len(s.Regions), len(files))
+	}
+	f := os.NewFile(uintptr(files[0]), "guest")
+	c, err := net.FileConn(f)
+	_ = f.Close()
+	conn, ok := c.(*net.UnixConn)
+	if err != nil || !ok {
+		closeAll(files[1:])
+		return nil, errors.Join(errors.New("descriptor of the guest's connection"), err)
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	u := newUnix(conn)
+	u.pid = s.PID
+	for i, r := range s.Regions {
+		if err := u.declare(r.ID, remote.Declared{VA: r.VA, Size: r.Size}, files[2+i]); err != nil {
+			closeAll(files[3+i:])
+			return nil, errors.Join(err, unix.Close(files[1]), u.release())
+		}
+	}
+	if err := u.attach(files[1], s.Head, false); err != nil {
+		return nil, errors.Join(err, u.release())
+	}
+	return u, nil
+}
+
+// declared returns a region's description.
+func (m *Memory) declared(id uint32) (remote.Declared, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r, ok := m.regions[id]
+	if !ok {
+		return remote.Declared{}, fmt.Errorf("region %d: %w", id, remote.ErrUnknownRegion)
+	}
+	return r.Declared, nil
+}
+
+// Regions lists what was declared and can be reached.
+func (m *Memory) Regions() []RegionState {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var rs []RegionState
+	for id, r := range m.regions {
+		if r.runs != nil {
+			rs = append(rs, RegionState{ID: id, VA: r.VA, Size: r.Size})
+		}
+	}
+	return rs
+}
