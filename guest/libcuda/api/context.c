@@ -2,7 +2,7 @@
 #include "api/api.h"
 #include "api/context.h"
 
-enum { STACK_MAX = 64, FLAG_MASK = 0xff, SCHED_MASK = 0x7 };
+enum { STACK_MAX = 64 };
 
 /* The calling thread's stack; the top is the current context and also the session's id for records. NULL is a legal entry
  * (cuCtxSetCurrent(NULL) empties the top). */
@@ -23,9 +23,9 @@ uint64_t cw_ctx_next_uid(void)
 /* Scheduling is one of automatic 0, spin 1, yield 2, blocking 4. */
 int cw_ctx_flags_valid(unsigned flags)
 {
-	unsigned sched = flags & SCHED_MASK;
+	unsigned sched = flags & CU_CTX_SCHED_MASK;
 
-	return (flags & ~(unsigned)FLAG_MASK) == 0 && sched != 3 && sched <= 4;
+	return (flags & ~(unsigned)CU_CTX_FLAGS_MASK) == 0 && sched != 3 && sched <= 4;
 }
 
 static void hold(struct cw_ctx *c)

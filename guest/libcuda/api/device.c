@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ATTR_PCI_BUS = 33, ATTR_PCI_DEVICE = 34, ATTR_PCI_DOMAIN = 50, ATTR_P2P_LAST = 4 };
+enum { P2P_ATTRIBUTE_LAST = 5 };
 
 enum adjust_when { ALWAYS, WITHOUT_MAPPING };
 
@@ -16,44 +16,44 @@ static const struct adjustment {
 	enum adjust_when when;
 	const char *reason;
 } adjustments[] = {
-	{19, 0, WITHOUT_MAPPING, "CAN_MAP_HOST_MEMORY: this carrier cannot map guest memory in the worker"},
-	{91, 0, WITHOUT_MAPPING, "CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM: likewise"},
-	{83, 0, ALWAYS, "MANAGED_MEMORY: cuMemAllocManaged is refused"},
-	{86, 0, ALWAYS, "HOST_NATIVE_ATOMIC_SUPPORTED: the link is the guest's memory, not the host's"},
-	{88, 0, ALWAYS, "PAGEABLE_MEMORY_ACCESS: kernels cannot read ordinary guest memory"},
-	{89, 0, ALWAYS, "CONCURRENT_MANAGED_ACCESS: cuMemAllocManaged is refused"},
-	{96, 0, ALWAYS, "COOPERATIVE_MULTI_DEVICE_LAUNCH: the call is refused"},
-	{98, 0, ALWAYS, "CAN_FLUSH_REMOTE_WRITES: the operation is refused"},
-	{100, 0, ALWAYS, "PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES: kernels cannot read ordinary guest memory"},
-	{101, 0, ALWAYS, "DIRECT_MANAGED_MEM_ACCESS_FROM_HOST: cuMemAllocManaged is refused"},
-	{102, 0, ALWAYS, "VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: cuMemCreate and cuMemMap are refused"},
-	{103, 0, ALWAYS, "HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: cuMemExportToShareableHandle is refused"},
-	{104, 0, ALWAYS, "HANDLE_TYPE_WIN32_HANDLE_SUPPORTED: likewise"},
-	{105, 0, ALWAYS, "HANDLE_TYPE_WIN32_KMT_HANDLE_SUPPORTED: likewise"},
-	{110, 0, ALWAYS, "GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED: guest devices cannot reach GPU memory"},
-	{112, 0, ALWAYS, "SPARSE_CUDA_ARRAY_SUPPORTED: arrays are refused"},
-	{114, 0, ALWAYS, "TIMELINE_SEMAPHORE_INTEROP_SUPPORTED: external semaphores are refused"},
-	{116, 0, ALWAYS, "GPU_DIRECT_RDMA_SUPPORTED: guest devices cannot reach GPU memory"},
-	{117, 0, ALWAYS, "GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS: likewise"},
-	{118, 0, ALWAYS, "GPU_DIRECT_RDMA_WRITES_ORDERING: likewise"},
-	{119, 0, ALWAYS, "MEMPOOL_SUPPORTED_HANDLE_TYPES: cuMemPoolExportToShareableHandle is refused"},
-	{121, 0, ALWAYS, "DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED: arrays are refused"},
-	{124, 0, ALWAYS, "DMA_BUF_SUPPORTED: cuMemGetHandleForAddressRange is refused"},
-	{125, 0, ALWAYS, "IPC_EVENT_SUPPORTED: events shared between processes are refused"},
-	{127, 0, ALWAYS, "TENSOR_MAP_ACCESS_SUPPORTED: cuTensorMapEncode* is refused"},
-	{128, 0, ALWAYS, "HANDLE_TYPE_FABRIC_SUPPORTED: cuMemExportToShareableHandle is refused"},
-	{129, 0, ALWAYS, "UNIFIED_FUNCTION_POINTERS: cuLibraryGetUnifiedFunction is refused"},
-	{132, 0, ALWAYS, "MULTICAST_SUPPORTED: cuMulticastCreate is refused"},
-	{135, 0, ALWAYS, "D3D12_CIG_SUPPORTED: contexts are not shared with graphics"},
-	{136, 0, ALWAYS, "MEM_DECOMPRESS_ALGORITHM_MASK: cuMemBatchDecompressAsync is refused"},
-	{137, 0, ALWAYS, "MEM_DECOMPRESS_MAXIMUM_LENGTH: likewise"},
-	{138, 0, ALWAYS, "VULKAN_CIG_SUPPORTED: contexts are not shared with graphics"},
-	{141, 0, ALWAYS, "HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: host memory of the driver is not the guest's"},
-	{142, 0, ALWAYS, "HOST_NUMA_MEMORY_POOLS_SUPPORTED: likewise"},
-	{143, 0, ALWAYS, "HOST_NUMA_MULTINODE_IPC_SUPPORTED: likewise"},
-	{144, 0, ALWAYS, "HOST_MEMORY_POOLS_SUPPORTED: likewise"},
-	{145, 0, ALWAYS, "HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: likewise"},
-	{146, 0, ALWAYS, "HOST_ALLOC_DMA_BUF_SUPPORTED: guest memory cannot be exported"},
+	{CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 0, WITHOUT_MAPPING, "this carrier cannot map guest memory in the worker"},
+	{CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 0, WITHOUT_MAPPING, "likewise"},
+	{CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 0, ALWAYS, "cuMemAllocManaged is refused"},
+	{CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED, 0, ALWAYS, "the link is the guest's memory, not the host's"},
+	{CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, 0, ALWAYS, "kernels cannot read ordinary guest memory"},
+	{CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 0, ALWAYS, "cuMemAllocManaged is refused"},
+	{CU_DEVICE_ATTRIBUTE_COOPERATIVE_MULTI_DEVICE_LAUNCH, 0, ALWAYS, "the call is refused"},
+	{CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES, 0, ALWAYS, "the operation is refused"},
+	{CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, 0, ALWAYS, "kernels cannot read ordinary guest memory"},
+	{CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST, 0, ALWAYS, "cuMemAllocManaged is refused"},
+	{CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0, ALWAYS, "cuMemCreate and cuMemMap are refused"},
+	{CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 0, ALWAYS, "cuMemExportToShareableHandle is refused"},
+	{CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_HANDLE_SUPPORTED, 0, ALWAYS, "likewise"},
+	{CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_KMT_HANDLE_SUPPORTED, 0, ALWAYS, "likewise"},
+	{CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 0, ALWAYS, "guest devices cannot reach GPU memory"},
+	{CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED, 0, ALWAYS, "arrays are refused"},
+	{CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED, 0, ALWAYS, "external semaphores are refused"},
+	{CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, 0, ALWAYS, "guest devices cannot reach GPU memory"},
+	{CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS, 0, ALWAYS, "likewise"},
+	{CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING, 0, ALWAYS, "likewise"},
+	{CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, 0, ALWAYS, "cuMemPoolExportToShareableHandle is refused"},
+	{CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED, 0, ALWAYS, "arrays are refused"},
+	{CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 0, ALWAYS, "cuMemGetHandleForAddressRange is refused"},
+	{CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, 0, ALWAYS, "events shared between processes are refused"},
+	{CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED, 0, ALWAYS, "cuTensorMapEncode* is refused"},
+	{CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, 0, ALWAYS, "cuMemExportToShareableHandle is refused"},
+	{CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS, 0, ALWAYS, "cuLibraryGetUnifiedFunction is refused"},
+	{CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, 0, ALWAYS, "cuMulticastCreate is refused"},
+	{CU_DEVICE_ATTRIBUTE_D3D12_CIG_SUPPORTED, 0, ALWAYS, "contexts are not shared with graphics"},
+	{CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK, 0, ALWAYS, "cuMemBatchDecompressAsync is refused"},
+	{CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_MAXIMUM_LENGTH, 0, ALWAYS, "likewise"},
+	{CU_DEVICE_ATTRIBUTE_VULKAN_CIG_SUPPORTED, 0, ALWAYS, "contexts are not shared with graphics"},
+	{CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0, ALWAYS, "host memory of the driver is not the guest's"},
+	{CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED, 0, ALWAYS, "likewise"},
+	{CU_DEVICE_ATTRIBUTE_HOST_NUMA_MULTINODE_IPC_SUPPORTED, 0, ALWAYS, "likewise"},
+	{CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED, 0, ALWAYS, "likewise"},
+	{CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0, ALWAYS, "likewise"},
+	{CU_DEVICE_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED, 0, ALWAYS, "guest memory cannot be exported"},
 };
 
 /* Written once by cw_devices_init under the session's open, constant afterwards. */
@@ -264,8 +264,8 @@ static void bus_id(const struct cw_device *d, char *out, size_t len)
 	if (d->info->pci_bus_id[0])
 		snprintf(out, len, "%.*s", (int)sizeof d->info->pci_bus_id, (const char *)d->info->pci_bus_id);
 	else
-		snprintf(out, len, "%04x:%02x:%02x.0", (unsigned)d->attrs[ATTR_PCI_DOMAIN], (unsigned)d->attrs[ATTR_PCI_BUS],
-			 (unsigned)d->attrs[ATTR_PCI_DEVICE]);
+		snprintf(out, len, "%04x:%02x:%02x.0", (unsigned)d->attrs[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID],
+			 (unsigned)d->attrs[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID], (unsigned)d->attrs[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID]);
 }
 
 CUresult cwi_cuDeviceGetPCIBusId(char *id, int len, CUdevice dev)
@@ -337,7 +337,7 @@ CUresult cwi_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attr, CUd
 	int32_t v = 0;
 	CUresult res;
 
-	if (!value || (int)attr < 1 || (int)attr > ATTR_P2P_LAST)
+	if (!value || (int)attr < 1 || (int)attr > P2P_ATTRIBUTE_LAST)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!cw_device_get(src) || !cw_device_get(dst) || src == dst)
 		return cw_no_device();

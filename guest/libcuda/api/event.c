@@ -1,7 +1,7 @@
 /* Events. */
 #include "api/api.h"
 
-enum { BLOCKING_SYNC = 1, DISABLE_TIMING = 2, INTERPROCESS = 4, FLAG_MASK = 7 };
+enum { FLAG_MASK = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS };
 
 static struct cw_event *get(CUevent event)
 {
@@ -16,9 +16,9 @@ CUresult cwi_cuEventCreate(CUevent *event, unsigned int flags)
 
 	if (res)
 		return res;
-	if (!event || (flags & ~(unsigned)FLAG_MASK) || ((flags & INTERPROCESS) && !(flags & DISABLE_TIMING)))
+	if (!event || (flags & ~(unsigned)FLAG_MASK) || ((flags & CU_EVENT_INTERPROCESS) && !(flags & CU_EVENT_DISABLE_TIMING)))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (flags & INTERPROCESS) {
+	if (flags & CU_EVENT_INTERPROCESS) {
 		cw_log(CW_LOG_ERROR, "cuEventCreate: events shared between processes are not forwarded");
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}
@@ -104,7 +104,7 @@ CUresult cwi_cuEventElapsedTime(float *ms, CUevent start, CUevent end)
 
 	if (!ms)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!s || !e || ((s->o.flags | e->o.flags) & DISABLE_TIMING))
+	if (!s || !e || ((s->o.flags | e->o.flags) & CU_EVENT_DISABLE_TIMING))
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (!atomic_load(&s->recorded) || !atomic_load(&e->recorded))
 		return CUDA_ERROR_INVALID_HANDLE;

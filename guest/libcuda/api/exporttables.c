@@ -184,7 +184,6 @@ TABLE(integrity_check, 3){SLOT(integrity_answer), SLOT(refuse)}};
 
 static CUresult integrity_answer(uint32_t version, uint64_t seconds, uint64_t out[2])
 {
-	enum { BUS = 33, DEVICE = 34, DOMAIN = 50 };
 	CUresult res = cw_check_alive();
 	struct cw_integrity_device *list;
 	struct cw_integrity_process p;
@@ -199,9 +198,9 @@ static CUresult integrity_answer(uint32_t version, uint64_t seconds, uint64_t ou
 		const struct cw_device *d = cw_device_get(i);
 
 		memcpy(list[i].uuid, d->info->uuid, sizeof list[i].uuid);
-		list[i].pci_domain = (uint32_t)cw_device_attr(d, DOMAIN);
-		list[i].pci_bus = (uint32_t)cw_device_attr(d, BUS);
-		list[i].pci_device = (uint32_t)cw_device_attr(d, DEVICE);
+		list[i].pci_domain = (uint32_t)cw_device_attr(d, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID);
+		list[i].pci_bus = (uint32_t)cw_device_attr(d, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID);
+		list[i].pci_device = (uint32_t)cw_device_attr(d, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID);
 	}
 	p = (struct cw_integrity_process){
 		.driver_version = (uint32_t)cw_session_info()->driver_version,

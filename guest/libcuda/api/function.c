@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ATTR_KNOWN = 16, INFO_PARAMS_MAX = CW_PARAM_BYTES_MAX, INFO_HEAD = 104 };
+enum { INFO_PARAMS_MAX = CW_PARAM_BYTES_MAX, INFO_HEAD = 104 };
 
 /* --- lookup -------------------------------------------------------------------------------------------------------- */
 
@@ -114,14 +114,16 @@ void cw_funcs_free(struct cw_func **list)
 
 static int settable(int attr)
 {
-	return attr == 8 || attr == 9 || (attr >= 11 && attr <= 15);
+	return attr == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES ||
+	       attr == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT ||
+	       (attr >= CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH && attr <= CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE);
 }
 
 CUresult cwi_cuFuncGetAttribute(int *value, CUfunction_attribute attr, CUfunction func)
 {
 	struct cw_func *f = cw_func_get(func);
 
-	if (!value || (unsigned)attr >= ATTR_KNOWN)
+	if (!value || (unsigned)attr >= CU_FUNC_ATTRIBUTE_MAX)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!f)
 		return CUDA_ERROR_INVALID_HANDLE;
@@ -183,7 +185,7 @@ CUresult cwi_cuKernelGetAttribute(int *value, CUfunction_attribute attr, CUkerne
 {
 	struct cw_func *k = get_kernel(kernel);
 
-	if (!value || (unsigned)attr >= ATTR_KNOWN)
+	if (!value || (unsigned)attr >= CU_FUNC_ATTRIBUTE_MAX)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!k)
 		return CUDA_ERROR_INVALID_HANDLE;

@@ -1,26 +1,19 @@
 /* JIT options: plain values travel, log buffers and the wall time are written back here. */
-#include "jit.h"
+#include "api/jit.h"
 
 #include <string.h>
 
-enum {
-	WALL_TIME = 2, INFO_LOG = 3, INFO_SIZE = 4, ERROR_LOG = 5, ERROR_SIZE = 6,
-	SYMBOL_NAMES = 17, SYMBOL_ADDRESSES = 18, SYMBOL_COUNT = 19,
-	KERNEL_NAMES = 25, KERNEL_COUNT = 26, VARIABLE_NAMES = 27, VARIABLE_COUNT = 28,
-	LAST = 34,
-	LOG_MAX = 1 << 20, /* longest log that is asked for */
-	INVALID_VALUE = 1, NOT_SUPPORTED = 801,
-};
+enum { LOG_MAX = 1 << 20 }; /* longest log that is asked for */
 
-static int plain(struct cw_jit *j, int option, void *value)
+static CUresult plain(struct cw_jit *j, int option, void *value)
 {
 	if (j->count == CW_JIT_MAX)
-		return INVALID_VALUE;
+		return CUDA_ERROR_INVALID_VALUE;
 	j->pairs[2 * j->count] = (uint64_t)option;
 	/* values of plain options are 32-bit integers or enums in a pointer's place */
 	j->pairs[2 * j->count + 1] = (uint32_t)(uintptr_t)value;
 	j->count++;
-	return 0;
+	return CUDA_SUCCESS;
 }
 
 static uint32_t capacity(void *value)
@@ -30,45 +23,45 @@ static uint32_t capacity(void *value)
 	return n > LOG_MAX ? LOG_MAX : n;
 }
 
-int cw_jit_parse(struct cw_jit *j, unsigned count, const int *options, void **values)
+CUresult cw_jit_parse(struct cw_jit *j, unsigned count, const int *options, void **values)
 {
 	memset(j, 0, sizeof *j);
 	if (count && (!options || !values))
-		return INVALID_VALUE;
+		return CUDA_ERROR_INVALID_VALUE;
 	for (unsigned i = 0; i < count; i++) {
-		int res = 0;
+		CUresult res = CUDA_SUCCESS;
 
 		switch (options[i]) {
-		case WALL_TIME:
+		case CU_JIT_WALL_TIME:
 			/* it travels too, as the wish to have the time measured */
 			j->wall_slot = &values[i];
-			res = plain(j, WALL_TIME, NULL);
+			res = plain(j, CU_JIT_WALL_TIME, NULL);
 			break;
-		case INFO_LOG:
+		case CU_JIT_INFO_LOG_BUFFER:
 			j->info = values[i];
 			break;
-		case INFO_SIZE:
+		case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
 			j->info_cap = capacity(values[i]);
 			j->info_size_slot = &values[i];
 			break;
-		case ERROR_LOG:
+		case CU_JIT_ERROR_LOG_BUFFER:
 			j->error = values[i];
 			break;
-		case ERROR_SIZE:
+		case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
 			j->error_cap = capacity(values[i]);
 			j->error_size_slot = &values[i];
 			break;
-		case SYMBOL_NAMES:
-		case SYMBOL_ADDRESSES:
-		case SYMBOL_COUNT:
-		case KERNEL_NAMES:
-		case KERNEL_COUNT:
-		case VARIABLE_NAMES:
-		case VARIABLE_COUNT:
-			return NOT_SUPPORTED;
+		case CU_JIT_GLOBAL_SYMBOL_NAMES:
+		case CU_JIT_GLOBAL_SYMBOL_ADDRESSES:
+		case CU_JIT_GLOBAL_SYMBOL_COUNT:
+		case CU_JIT_REFERENCED_KERNEL_NAMES:
+		case CU_JIT_REFERENCED_KERNEL_COUNT:
+		case CU_JIT_REFERENCED_VARIABLE_NAMES:
+		case CU_JIT_REFERENCED_VARIABLE_COUNT:
+			return CUDA_ERROR_NOT_SUPPORTED;
 		default:
-			if (options[i] < 0 || options[i] > LAST)
-				return INVALID_VALUE;
+			if (options[i] < 0 || options[i] >= CU_JIT_NUM_OPTIONS)
+				return CUDA_ERROR_INVALID_VALUE;
 			res = plain(j, options[i], values[i]);
 		}
 		if (res)
@@ -78,7 +71,7 @@ int cw_jit_parse(struct cw_jit *j, unsigned count, const int *options, void **va
 		j->info_cap = 0;
 	if (!j->error)
 		j->error_cap = 0;
-	return 0;
+	return CUDA_SUCCESS;
 }
 
 /* A log goes back with its NUL, cut to the caller's size; its length replaces the size. */

@@ -6,12 +6,7 @@
 
 #include <string.h>
 
-enum {
-	ATTR_MAX_THREADS = 0, ATTR_STATIC_SHARED = 1, ATTR_MAX_DYNAMIC = 8, ATTR_CLUSTER_MUST = 10, ATTR_CLUSTER_X = 11,
-	ATTR_NON_PORTABLE = 14,
-	DEV_MAX_THREADS = 1, DEV_BLOCK_X = 2, DEV_GRID_X = 5, DEV_COOPERATIVE = 95, DEV_CLUSTER = 120, DEV_SM_COUNT = 16,
-	CLUSTER_PORTABLE = 8, CLUSTER_MAX = 16,
-};
+enum { CLUSTER_PORTABLE = 8, CLUSTER_MAX = 16 }; /* blocks */
 
 /* CUlaunchAttribute: id, 4 bytes of padding, 64 bytes of value. */
 enum { ATTRIBUTE_SIZE = 72, ATTRIBUTE_VALUE = 8, ATTRIBUTES_MAX = 64 };
@@ -41,14 +36,14 @@ static inline CUresult check_dims(const struct cw_ctx *c, const struct cw_func *
 	uint64_t threads = (uint64_t)d->block[0] * d->block[1] * d->block[2];
 
 	for (int i = 0; i < 3; i++) {
-		if (d->grid[i] - 1u >= (uint32_t)limit[DEV_GRID_X + i] || d->block[i] - 1u >= (uint32_t)limit[DEV_BLOCK_X + i])
+		if (d->grid[i] - 1u >= (uint32_t)limit[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X + i] || d->block[i] - 1u >= (uint32_t)limit[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X + i])
 			return CUDA_ERROR_INVALID_VALUE;
 	}
-	if (threads > (uint32_t)limit[DEV_MAX_THREADS])
+	if (threads > (uint32_t)limit[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK])
 		return CUDA_ERROR_INVALID_VALUE;
-	if (threads > (uint32_t)cw_func_attr(f, ATTR_MAX_THREADS))
+	if (threads > (uint32_t)cw_func_attr(f, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK))
 		return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
-	if (d->shared > (uint32_t)cw_func_attr(f, ATTR_MAX_DYNAMIC))
+	if (d->shared > (uint32_t)cw_func_attr(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES))
 		return CUDA_ERROR_INVALID_VALUE;
 	return CUDA_SUCCESS;
 }
@@ -77,12 +72,12 @@ static CUresult check_cooperative(const struct launch *l)
 	int per_sm = 0;
 	CUresult res;
 
-	if (!cw_device_attr(l->ctx->device, DEV_COOPERATIVE))
+	if (!cw_device_attr(l->ctx->device, CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH))
 		return CUDA_ERROR_NOT_SUPPORTED;
 	res = cw_occupancy_blocks(l->func, (int)(d->block[0] * d->block[1] * d->block[2]), d->shared, 0, &per_sm);
 	if (res)
 		return res;
-	if (blocks > (uint64_t)per_sm * (uint32_t)cw_device_attr(l->ctx->device, DEV_SM_COUNT))
+	if (blocks > (uint64_t)per_sm * (uint32_t)cw_device_attr(l->ctx->device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT))
 		return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
 	return CUDA_SUCCESS;
 }
@@ -156,7 +151,7 @@ CUresult cwi_cuLaunchKernel(int ptds, CUfunction func, unsigned int gx, unsigned
 	if (cw_unlikely(res) || cw_unlikely(res = check_dims(l.ctx, l.func, &l.d)))
 		return res;
 	/* a kernel compiled for clusters of an unstated size needs cuLaunchKernelEx */
-	if (cw_unlikely(cw_func_attr(l.func, ATTR_CLUSTER_MUST) && !cw_func_attr(l.func, ATTR_CLUSTER_X)))
+	if (cw_unlikely(cw_func_attr(l.func, CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET) && !cw_func_attr(l.func, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH)))
 		return CUDA_ERROR_INVALID_CLUSTER_SIZE;
 	return submit(&l, args, extra);
 }
@@ -190,9 +185,9 @@ static CUresult check_cluster(const struct launch *l, const uint8_t *value)
 
 	if (!x || !y || !z)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!cw_device_attr(l->ctx->device, DEV_CLUSTER))
+	if (!cw_device_attr(l->ctx->device, CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH))
 		return size == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CLUSTER_SIZE;
-	if (size > (cw_func_attr(l->func, ATTR_NON_PORTABLE) ? CLUSTER_MAX : CLUSTER_PORTABLE) || g[0] % x || g[1] % y || g[2] % z)
+	if (size > (cw_func_attr(l->func, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED) ? CLUSTER_MAX : CLUSTER_PORTABLE) || g[0] % x || g[1] % y || g[2] % z)
 		return CUDA_ERROR_INVALID_CLUSTER_SIZE;
 	return CUDA_SUCCESS;
 }

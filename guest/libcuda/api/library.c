@@ -48,7 +48,7 @@ CUresult cwi_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_optio
 	if (!library || !code)
 		return CUDA_ERROR_INVALID_VALUE;
 	if ((res = check_options(options, count)) ||
-	    (res = (CUresult)cw_jit_parse(&jit, jit_count, (const int *)jit_options, jit_values)))
+	    (res = cw_jit_parse(&jit, jit_count, (const int *)jit_options, jit_values)))
 		return res;
 	img = cw_image_probe(code);
 	if (img.kind == CW_IMAGE_INVALID)

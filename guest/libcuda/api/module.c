@@ -31,7 +31,7 @@ CUresult cw_module_load(CUmodule *module, const void *image, unsigned count, con
 		return res;
 	if (!module || !image)
 		return CUDA_ERROR_INVALID_VALUE;
-	res = (CUresult)cw_jit_parse(&jit, count, options, values);
+	res = cw_jit_parse(&jit, count, options, values);
 	if (res)
 		return res;
 	img = cw_image_probe(image);

@@ -3,8 +3,7 @@
 
 #include <string.h>
 
-enum { CACHE = 64, DISABLE_CACHING_OVERRIDE = 1, DEV_SM_COUNT = 16, DEV_WARP = 10, DEV_MAX_THREADS = 1, DEV_THREADS_PER_SM = 39,
-       ATTR_MAX_THREADS = 0, ATTRIBUTE_SIZE = 72, ATTRIBUTES_MAX = 64 };
+enum { CACHE = 64, DISABLE_CACHING_OVERRIDE = 1, ATTRIBUTE_SIZE = 72, ATTRIBUTES_MAX = 64 };
 
 struct question {
 	uint32_t func; /* 0: empty */
@@ -102,11 +101,11 @@ CUresult cwi_cuOccupancyMaxPotentialBlockSizeWithFlags(int *min_grid, int *block
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!f)
 		return CUDA_ERROR_INVALID_HANDLE;
-	warp = cw_device_attr(c->device, DEV_WARP);
-	per_sm = cw_device_attr(c->device, DEV_THREADS_PER_SM);
-	largest = cw_device_attr(c->device, DEV_MAX_THREADS);
-	if (cw_func_attr(f, ATTR_MAX_THREADS) < largest)
-		largest = cw_func_attr(f, ATTR_MAX_THREADS);
+	warp = cw_device_attr(c->device, CU_DEVICE_ATTRIBUTE_WARP_SIZE);
+	per_sm = cw_device_attr(c->device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
+	largest = cw_device_attr(c->device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+	if (cw_func_attr(f, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK) < largest)
+		largest = cw_func_attr(f, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
 	if (limit > 0 && limit < largest)
 		largest = limit;
 	if (warp <= 0 || largest <= 0)
@@ -125,7 +124,7 @@ CUresult cwi_cuOccupancyMaxPotentialBlockSizeWithFlags(int *min_grid, int *block
 		if (best >= per_sm)
 			break;
 	}
-	*min_grid = best_blocks * cw_device_attr(c->device, DEV_SM_COUNT);
+	*min_grid = best_blocks * cw_device_attr(c->device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 	*block = best_block;
 	return CUDA_SUCCESS;
 }

@@ -1,7 +1,7 @@
 /* Streams: creation, waiting, and what is asked about them. */
 #include "api/api.h"
 
-enum { NON_BLOCKING = 1, LEGACY = 1, PER_THREAD = 2, FLAG_MASK = 1 };
+enum { LEGACY = 1, PER_THREAD = 2 }; /* wire ids of the default streams */
 
 static _Atomic uint64_t next_uid = 1;
 
@@ -48,7 +48,7 @@ CUresult cwi_cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, in
 
 	if (res)
 		return res;
-	if (!stream || (flags & ~(unsigned)FLAG_MASK))
+	if (!stream || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING))
 		return CUDA_ERROR_INVALID_VALUE;
 	/* a priority outside of the device's range is clamped; smaller numbers are more urgent */
 	if (priority > c->device->info->prio_least)

@@ -1,5 +1,5 @@
 /* JIT options: what travels, and what is written back. */
-#include "../jit.c"
+#include "api/jit.c"
 
 #include <stdio.h>
 
@@ -18,13 +18,13 @@ static int failures;
 static void options(void)
 {
 	char info[8] = "xxxxxxx", error[64] = "";
-	int opts[] = {WALL_TIME, INFO_LOG, INFO_SIZE, 7, ERROR_LOG, ERROR_SIZE, 14};
+	int opts[] = {CU_JIT_WALL_TIME, CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, 7, CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, 14};
 	void *vals[] = {V(~0ull), info, V(8), V(0xdeadbeef00000003ull), error, V(64), V(1)};
 	struct cw_jit j;
 	float ms;
 
 	EXPECT(cw_jit_parse(&j, 7, opts, vals) == 0);
-	EXPECT(j.count == 3 && j.pairs[0] == WALL_TIME && j.pairs[1] == 0);
+	EXPECT(j.count == 3 && j.pairs[0] == CU_JIT_WALL_TIME && j.pairs[1] == 0);
 	EXPECT(j.pairs[2] == 7 && j.pairs[3] == 3 && j.pairs[4] == 14 && j.pairs[5] == 1);
 	EXPECT(j.info_cap == 8 && j.error_cap == 64);
 	cw_jit_finish(&j, 2.5f, "information" "bad", 14, 11, 3);
@@ -40,18 +40,18 @@ static void options(void)
 	EXPECT(!strcmp(info, "ab") && !strcmp(error, "c"));
 
 	/* a size without a buffer: nothing is asked for or written */
-	int lone[] = {INFO_SIZE};
+	int lone[] = {CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES};
 	void *lone_value[] = {V(100)};
 	EXPECT(cw_jit_parse(&j, 1, lone, lone_value) == 0 && j.info_cap == 0);
 	cw_jit_finish(&j, 0, "", 0, 0, 0);
 	EXPECT(lone_value[0] == NULL);
 
-	int names[] = {SYMBOL_NAMES}, unknown[] = {99}, negative[] = {-1};
-	EXPECT(cw_jit_parse(&j, 1, names, lone_value) == NOT_SUPPORTED);
-	EXPECT(cw_jit_parse(&j, 1, unknown, lone_value) == INVALID_VALUE);
-	EXPECT(cw_jit_parse(&j, 1, negative, lone_value) == INVALID_VALUE);
-	EXPECT(cw_jit_parse(&j, 1, NULL, lone_value) == INVALID_VALUE);
-	EXPECT(cw_jit_parse(&j, 1, lone, NULL) == INVALID_VALUE);
+	int names[] = {CU_JIT_GLOBAL_SYMBOL_NAMES}, unknown[] = {99}, negative[] = {-1};
+	EXPECT(cw_jit_parse(&j, 1, names, lone_value) == CUDA_ERROR_NOT_SUPPORTED);
+	EXPECT(cw_jit_parse(&j, 1, unknown, lone_value) == CUDA_ERROR_INVALID_VALUE);
+	EXPECT(cw_jit_parse(&j, 1, negative, lone_value) == CUDA_ERROR_INVALID_VALUE);
+	EXPECT(cw_jit_parse(&j, 1, NULL, lone_value) == CUDA_ERROR_INVALID_VALUE);
+	EXPECT(cw_jit_parse(&j, 1, lone, NULL) == CUDA_ERROR_INVALID_VALUE);
 	EXPECT(cw_jit_parse(&j, 0, NULL, NULL) == 0);
 }
 
