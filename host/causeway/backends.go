@@ -7,6 +7,7 @@ import (
 
 	"causeway/host/driver"
 	"causeway/host/driver/cuda"
+	"causeway/host/driver/soft"
 )
 
 // backends is the one place that knows which backends this program is built with.
@@ -34,11 +35,11 @@ func (b backends) find(name string) (driver.Backend, error) {
 func newCUDA() (driver.Backend, error) {
 	b, err := cuda.New()
 	if err != nil {
-		return nil, fmt.Errorf("no NVIDIA driver on this machine (%w): install it, or use --gpu soft", err)
+		return nil, err
 	}
 	devs, err := b.Devices()
 	if err != nil {
-		return nil, fmt.Errorf("the NVIDIA driver offers no GPU (%w): check `nvidia-smi`, or use --gpu soft", err)
+		return nil, fmt.Errorf("the NVIDIA driver offers no GPU (%w)", err)
 	}
 	if len(devs) == 0 {
 		return nil, errors.New("the NVIDIA driver offers no GPU: check `nvidia-smi`, or use --gpu soft")
@@ -46,6 +47,4 @@ func newCUDA() (driver.Backend, error) {
 	return b, nil
 }
 
-func newSoft() (driver.Backend, error) {
-	return nil, errors.New("this build has no software GPU")
-}
+func newSoft() (driver.Backend, error) { return soft.New(), nil }
