@@ -306,9 +306,12 @@ static void *hammer(void *arg)
 	return NULL;
 }
 
-static void all(int can_map)
+enum carrier { UNIX, UNIX_NO_MAP, TCP, CARRIERS };
+
+static void all(enum carrier carrier)
 {
-	struct fake_options o = {.handler = fake_device, .caps = can_map ? CW_CAP_MAP : 0, .sleep_after_us = 50};
+	int can_map = carrier == UNIX;
+	struct fake_options o = {.handler = fake_device, .caps = can_map ? CW_CAP_MAP : 0, .sleep_after_us = 50, .tcp = carrier == TCP};
 	pid_t w = fake_worker_start(&o);
 	CHECK(cw_session_open() == 0);
 	cw_set_current_ctx_id(5);
@@ -320,7 +323,7 @@ static void all(int can_map)
 	}
 	pinned(can_map);
 	pointers(can_map);
-	boxes(64, can_map);
+	boxes(carrier == TCP ? 16 : 64, can_map);
 	pthread_t t[6];
 	for (int i = 0; i < 6; i++)
 		CHECK(pthread_create(&t[i], NULL, hammer, (void *)(uintptr_t)(i + 1)) == 0);
@@ -334,11 +337,11 @@ static void all(int can_map)
 
 int main(void)
 {
-	for (int can_map = 0; can_map < 2; can_map++) {
+	for (int c = 0; c < CARRIERS; c++) {
 		int st = -1;
 		pid_t p = fork();
 		if (p == 0) {
-			all(can_map);
+			all((enum carrier)c);
 			_exit(0);
 		}
 		CHECK(waitpid(p, &st, 0) == p && st == 0);

@@ -70,10 +70,13 @@ static void staged(struct fake_call *c)
 		fprintf(stderr, "MemcpyStaged: %#llx bytes at %#llx, region %u offset %#llx\n", (unsigned long long)a.size,
 			(unsigned long long)a.device, a.region, (unsigned long long)a.offset);
 	CHECK(p && q);
-	if (a.direction == 0)
+	if (a.direction == 0) {
+		fake_region_fetch(c->w, a.region, a.offset, a.size);
 		memcpy(q, p, a.size);
-	else
+	} else {
 		memcpy(p, q, a.size);
+		fake_region_store(c->w, a.region, a.offset, a.size);
+	}
 	fake_complete_word(c->w, a.word, a.value);
 }
 

@@ -1,5 +1,6 @@
 #include "session/tests/fake_worker.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -13,31 +14,7 @@
 
 #include "gen/ops.h"
 #include "session/compat.h"
-
-enum { REGIONS = 256, BLOBS = 16 };
-
-struct fake_worker {
-	struct fake_options o;
-	int sock, bell;
-	uint8_t *base;
-	struct cw_control_page *ctl;
-	uint64_t head;
-	struct {
-		int fd;
-		uint8_t *mem;
-		uint64_t size;
-	} region[REGIONS];
-	struct {
-		uint32_t id;
-		uint64_t total, have;
-		uint8_t *mem;
-	} blob[BLOBS];
-	struct {
-		uint8_t *mem;
-		size_t len;
-	} rest[CW_SLOT_COUNT]; /* replies longer than a slot */
-	char console[65536];
-};
+#include "session/tests/fake_internal.h"
 
 struct cw_control_page *fake_control(struct fake_worker *w) { return w->ctl; }
 
@@ -46,6 +23,22 @@ uint8_t *fake_region(struct fake_worker *w, uint32_t id, uint64_t offset, uint64
 	if (id >= REGIONS || !w->region[id].mem || offset > w->region[id].size || size > w->region[id].size - offset)
 		return NULL;
 	return w->region[id].mem + offset;
+}
+
+void fake_region_fetch(struct fake_worker *w, uint32_t id, uint64_t offset, uint64_t size)
+{
+	if (w->tcp)
+		fake_tcp_pull(w, id, offset, size, w->region[id].mem + offset);
+}
+
+void fake_region_store(struct fake_worker *w, uint32_t id, uint64_t offset, uint64_t size)
+{
+	for (uint64_t done = 0; w->tcp && done < size;) {
+		uint64_t n = size - done < 500000 ? size - done : 500000;
+		struct cw_frame_extent e = {id, 0, offset + done, n};
+		fake_tcp_send(w, CW_FRAME_WRITE, 0, &e, sizeof e, w->region[id].mem + offset + done, n);
+		done += n;
+	}
 }
 
 static void wake(_Atomic uint32_t *waiting)
@@ -66,6 +59,12 @@ void fake_answer(struct fake_worker *w, uint32_t slot, uint32_t seq, uint32_t re
 		memcpy(w->rest[slot].mem, p, n);
 		w->rest[slot].len = n;
 	}
+	if (w->tcp) {
+		uint32_t h[4] = {seq, result, (uint32_t)now, (uint32_t)n};
+		fake_tcp_control(w);
+		fake_tcp_send(w, CW_FRAME_SLOT, slot, h, sizeof h, p, now);
+		return;
+	}
 	s->result = result;
 	s->payload_len = (uint32_t)now;
 	s->reply_len = (uint32_t)n;
@@ -76,6 +75,8 @@ void fake_answer(struct fake_worker *w, uint32_t slot, uint32_t seq, uint32_t re
 void fake_complete_word(struct fake_worker *w, uint32_t word, uint32_t value)
 {
 	CHECK(word < CW_WORD_COUNT);
+	if (w->tcp)
+		fake_tcp_send(w, CW_FRAME_WORD, word | (uint64_t)value << 32, NULL, 0, NULL, 0);
 	__atomic_store_n((uint32_t *)(w->base + CW_WORDS_OFFSET) + word, value, __ATOMIC_RELEASE);
 }
 
@@ -158,7 +159,8 @@ static void region_add(struct fake_call *c)
 	CHECK(a.region < REGIONS);
 	struct fake_worker *w = c->w;
 	CHECK(w->region[a.region].fd > 0 && w->region[a.region].size == a.size);
-	void *p = mmap((void *)(uintptr_t)a.va, a.size, PROT_READ | PROT_WRITE, MAP_SHARED, w->region[a.region].fd, 0);
+	int fd = w->tcp ? -1 : w->region[a.region].fd;
+	void *p = mmap((void *)(uintptr_t)a.va, a.size, PROT_READ | PROT_WRITE, MAP_SHARED | (fd < 0 ? MAP_ANONYMOUS : 0), fd, 0);
 	CHECK(p != MAP_FAILED);
 	if (a.kind == CW_REGION_PINNED && (uintptr_t)p != a.va) {
 		munmap(p, a.size);
@@ -206,6 +208,10 @@ static void socket_poll(struct fake_worker *w)
 {
 	struct cw_hello h;
 	char control[256];
+	if (w->tcp) {
+		fake_tcp_poll(w);
+		return;
+	}
 	for (;;) {
 		struct iovec iov = {&h, sizeof h};
 		struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
@@ -266,6 +272,7 @@ static void consume(struct fake_worker *w)
 {
 	uint8_t *ring = w->base + CW_RING_OFFSET;
 	uint64_t tail = __atomic_load_n(&w->ctl->tail, __ATOMIC_ACQUIRE);
+	uint64_t before = w->head;
 	while (w->head != tail) {
 		uint32_t off = (uint32_t)(w->head & (CW_RING_SIZE - 1));
 		const struct cw_record *rec = (const struct cw_record *)(ring + off);
@@ -277,6 +284,8 @@ static void consume(struct fake_worker *w)
 		w->head += rec->size;
 		__atomic_store_n(&w->ctl->head, w->head, __ATOMIC_RELEASE);
 		atomic_thread_fence(memory_order_seq_cst);
+		if (w->tcp && (w->head - before > CW_RING_SIZE / 8 || w->head == tail))
+			fake_tcp_send(w, CW_FRAME_HEAD, before = w->head, NULL, 0, NULL, 0);
 		wake((_Atomic uint32_t *)&w->ctl->space_waiters);
 	}
 }
@@ -286,6 +295,8 @@ static void run(struct fake_worker *w)
 	uint32_t idle = 0;
 	for (;;) {
 		__atomic_store_n(&w->ctl->worker_state, CW_WORKER_POLLING, __ATOMIC_RELEASE);
+		if (w->tcp)
+			socket_poll(w);
 		uint64_t before = w->head;
 		consume(w);
 		idle = w->head == before ? idle + 1 : 0;
@@ -296,12 +307,14 @@ static void run(struct fake_worker *w)
 			continue;
 		__atomic_store_n(&w->ctl->worker_state, CW_WORKER_SLEEPING, __ATOMIC_RELEASE);
 		atomic_thread_fence(memory_order_seq_cst);
+		if (w->tcp)
+			socket_poll(w); /* frames that came while we were sending */
 		if (__atomic_load_n(&w->ctl->tail, __ATOMIC_ACQUIRE) != w->head)
 			continue;
-		struct pollfd p[2] = {{.fd = w->bell, .events = POLLIN}, {.fd = w->sock, .events = POLLIN}};
-		poll(p, 2, -1);
+		struct pollfd p[2] = {{.fd = w->sock, .events = POLLIN}, {.fd = w->bell, .events = POLLIN}};
+		poll(p, w->tcp ? 1 : 2, -1);
 		uint64_t v;
-		ssize_t n = read(w->bell, &v, sizeof v);
+		ssize_t n = w->tcp ? 0 : read(w->bell, &v, sizeof v);
 		(void)n;
 		socket_poll(w);
 		idle = 0;
@@ -313,6 +326,10 @@ static void serve(int listener, const struct fake_options *o)
 	static struct fake_worker w;
 	w.o = *o;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (o->tcp) {
+		fake_tcp_accept(&w, listener);
+		run(&w);
+	}
 	w.sock = accept(listener, NULL, NULL);
 	struct cw_hello h;
 	char control[256];
@@ -341,17 +358,34 @@ static void serve(int listener, const struct fake_options *o)
 	run(&w);
 }
 
-pid_t fake_worker_start(const struct fake_options *o)
+static int listen_unix(char *env, size_t cap)
 {
 	static int count;
-	char name[64], env[80];
+	char name[64];
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
 	int n = snprintf(name, sizeof name, "causeway-test-%d-%d", (int)getpid(), count++);
 	memcpy(a.sun_path + 1, name, (size_t)n);
 	int l = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	CHECK(l >= 0 && bind(l, (struct sockaddr *)&a, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) == 0 &&
-	      listen(l, 4) == 0);
-	snprintf(env, sizeof env, "unix:@%s", name);
+	CHECK(l >= 0 && bind(l, (struct sockaddr *)&a, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) == 0);
+	snprintf(env, cap, "unix:@%s", name);
+	return l;
+}
+
+static int listen_tcp(char *env, size_t cap)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof a;
+	int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	CHECK(l >= 0 && bind(l, (struct sockaddr *)&a, sizeof a) == 0 && getsockname(l, (struct sockaddr *)&a, &len) == 0);
+	snprintf(env, cap, "tcp://127.0.0.1:%d", ntohs(a.sin_port));
+	return l;
+}
+
+pid_t fake_worker_start(const struct fake_options *o)
+{
+	char env[80];
+	int l = o->tcp ? listen_tcp(env, sizeof env) : listen_unix(env, sizeof env);
+	CHECK(listen(l, 4) == 0);
 	setenv("CAUSEWAY", env, 1);
 	pid_t pid = fork();
 	CHECK(pid >= 0);

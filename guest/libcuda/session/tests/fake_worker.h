@@ -9,6 +9,7 @@
 #include <sys/types.h>
 
 #include "session/session.h"
+#include "session/tcp_frames.h"
 
 #define CHECK(cond)                                                                       \
 	do {                                                                              \
@@ -37,6 +38,7 @@ struct fake_options {
 	uint32_t caps;
 	uint32_t sleep_after_us; /* idle time before the worker sleeps on its doorbell */
 	int refuse;		 /* errno to refuse the session with */
+	int tcp;		 /* frames over the loopback instead of shared memory */
 	int slow_consume;	 /* a pause between records, so that the ring fills */
 };
 
@@ -51,6 +53,9 @@ void fake_complete_word(struct fake_worker *w, uint32_t word, uint32_t value);
 struct cw_control_page *fake_control(struct fake_worker *w);
 /* Address in the worker of [offset, offset+size) of a region, or NULL. */
 uint8_t *fake_region(struct fake_worker *w, uint32_t id, uint64_t offset, uint64_t size);
+/* Around the use of a region's memory: what a carrier that cannot map has to move. */
+void fake_region_fetch(struct fake_worker *w, uint32_t id, uint64_t offset, uint64_t size);
+void fake_region_store(struct fake_worker *w, uint32_t id, uint64_t offset, uint64_t size);
 /* Bytes of a span, from the record or a blob. */
 const uint8_t *fake_span(struct fake_call *c, struct cw_span s);
 void fake_console(struct fake_worker *w, const char *text);
