@@ -10,11 +10,9 @@ import (
 	"causeway/host/driver/soft"
 )
 
-// backends is the one place that knows which backends this program is built with.
-type backends struct{ log *slog.Logger }
-
-// find returns a backend by name: "soft", "cuda", or "auto" for a real GPU if this machine has one, else the software GPU.
-func (b backends) find(name string) (driver.Backend, error) {
+// findBackend returns a backend by name: "soft", "cuda", or "auto" for a real GPU if this machine has one, else the software GPU.
+// This file is the one place that knows which backends this program is built with.
+func findBackend(name string) (driver.Backend, error) {
 	switch name {
 	case "soft":
 		return newSoft()
@@ -25,7 +23,7 @@ func (b backends) find(name string) (driver.Backend, error) {
 		if err == nil {
 			return real, nil
 		}
-		b.log.Info("no real GPU: using the software GPU", "reason", err)
+		slog.Info("no real GPU: using the software GPU", "reason", err)
 		return newSoft()
 	}
 	return nil, fmt.Errorf("unknown GPU %q: use auto, soft or GPU numbers", name)

@@ -121,7 +121,7 @@ func (h *hub) rebuild(ctx context.Context) (int, error) {
 	defer h.mu.Unlock()
 	n := 0
 	var errs []error
-	for p, cfg := range h.workers {
+	for p, cfg := range maps.Clone(h.workers) {
 		next, err := h.spawner.Rebuild(ctx, p, cfg)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("worker %d: %w", p.PID(), err))

@@ -27,8 +27,11 @@ func workerCommand() *cobra.Command {
 			unix.CloseOnExec(spawn.LinkFD)
 			// What stops the parent reaches the worker over its link, in order.
 			signal.Ignore(unix.SIGHUP, unix.SIGINT)
-			log := newLogger(slog.LevelInfo)
-			p := &worker.Process{Backend: backends{log}.find, Logger: newLogger}
+			p := &worker.Process{Backend: findBackend, Logger: func(l slog.Level) *slog.Logger {
+				log := newLogger(l)
+				slog.SetDefault(log) // backends log there
+				return log
+			}}
 			if err := p.Main(context.Background(), spawn.LinkFD); err != nil {
 				return fmt.Errorf("worker %d: %w", os.Getpid(), err)
 			}

@@ -41,6 +41,7 @@ type Process struct {
 	cmd     *exec.Cmd
 	wake    func(slot uint32)
 	replies chan link.Message
+	drained chan struct{} // everything that the worker said has been read
 	done    chan struct{}
 	err     error // valid once done is closed
 }
@@ -78,7 +79,7 @@ func (s *Spawner) Start(cfg link.Config, wake func(slot uint32), files ...int) (
 		_ = conn.Close()
 		return nil, fmt.Errorf("start worker: %w", err)
 	}
-	p := &Process{link: conn, cmd: cmd, wake: wake, replies: make(chan link.Message, 16), done: make(chan struct{})}
+	p := &Process{link: conn, cmd: cmd, wake: wake, replies: make(chan link.Message, 16), drained: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		p.err = cmd.Wait()
 		close(p.done)
@@ -143,6 +144,7 @@ func withoutOwnLib(dirs []string) []string {
 
 // routineReceive reads the link until the worker or Close ends it. A worker that answers what nobody asked is ended.
 func (p *Process) routineReceive() {
+	defer close(p.drained)
 	for {
 		m, err := p.link.Receive()
 		if err != nil {
@@ -182,7 +184,7 @@ func (p *Process) Await(ctx context.Context, t link.Type) (link.Message, error) 
 			if m.Type == t {
 				return m, nil
 			}
-		case <-p.done:
+		case <-p.drained:
 			select {
 			case m := <-p.replies:
 				if m.Type == t {
