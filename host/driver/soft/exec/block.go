@@ -12,15 +12,17 @@ const clusterBarrier = barriers
 // blockRun is one block in execution. A worker owns it; it is reused for the
 // blocks that the worker runs one after another.
 type blockRun struct {
-	launch  *launch
-	ctaid   [3]uint32
-	number  uint64
-	worker  int
-	warps   []*warp
-	live    int // threads that have not ended
-	shared  []byte
-	bars    [barriers + 1]barrierState
-	waiting int // barriers with threads
+	launch *launch
+	ctaid  [3]uint32
+	number uint64
+	worker int
+	warps  []*warp
+	live   int // threads that have not ended
+	shared []byte
+	bars   [barriers + 1]barrierState
+
+	ranges    [8]memRange // device memory that the block's warps have touched
+	rangeNext int
 }
 
 // barrierState is one named barrier in the current phase.
@@ -58,6 +60,7 @@ func (b *blockRun) start(n uint64) {
 	b.ctaid = [3]uint32{uint32(n % uint64(g[0])), uint32(n / uint64(g[0]) % uint64(g[1])), uint32(n / uint64(g[0]) / uint64(g[1]))}
 	b.bars = [barriers + 1]barrierState{}
 	b.live = b.launch.threads
+	b.ranges = [8]memRange{}
 	for i, w := range b.warps {
 		mask := uint32(fullMask)
 		if rest := b.launch.threads - i*32; rest < 32 {

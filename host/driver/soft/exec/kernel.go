@@ -21,7 +21,10 @@ type Kernel struct {
 func (m *Module) newKernel(f *ptx.Func) *Kernel {
 	k := &Kernel{name: f.Name, module: m, code: m.funcOf[f.Name]}
 	k.params, k.bytes = paramLayout(f.Params)
-	reach := k.reachable()
+	reach, ok := k.reachable()
+	if !ok {
+		k.err = &UnsupportedError{Function: f.Name, Line: f.Line, What: "a call graph of this size"}
+	}
 	k.placeShared(reach)
 	for _, c := range reach {
 		if c.err != nil {
@@ -48,9 +51,9 @@ func paramLayout(vars []*ptx.Var) ([]Param, uint64) {
 
 // reachable lists the functions a launch can enter: by direct calls and, once
 // one of them calls through a pointer, any function whose address was taken.
-func (k *Kernel) reachable() []*code {
+func (k *Kernel) reachable() (list []*code, ok bool) {
 	seen := map[*code]bool{k.code: true}
-	list := []*code{k.code}
+	list = []*code{k.code}
 	indirect := false
 	for i := 0; i < len(list); i++ {
 		c := list[i]
@@ -61,6 +64,9 @@ func (k *Kernel) reachable() []*code {
 				next = append(next[:len(next):len(next)], f.takes...)
 			}
 		}
+		if k.module.budget -= len(next) + 1; k.module.budget < 0 {
+			return list, false
+		}
 		for _, n := range next {
 			if !seen[n] {
 				seen[n] = true
@@ -68,7 +74,7 @@ func (k *Kernel) reachable() []*code {
 			}
 		}
 	}
-	return list
+	return list, true
 }
 
 // placeShared gives the shared variables in reach their offsets. Those of
@@ -107,11 +113,7 @@ func (k *Kernel) placeShared(reach []*code) {
 func (k *Kernel) attributes(f *ptx.Func, reach []*code) {
 	a := &k.attrs
 	a.SharedBytes = uint32(min(k.sharedSize, 1<<31))
-	for _, g := range k.module.globals {
-		if g.Space == ptx.Const {
-			a.ConstBytes += g.Size
-		}
-	}
+	a.ConstBytes = k.module.consts
 	pressure := 0
 	for _, c := range reach {
 		a.LocalBytes = max(a.LocalBytes, c.frame)

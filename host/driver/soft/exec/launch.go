@@ -25,6 +25,17 @@ const (
 	restless = 10 * time.Millisecond
 )
 
+// maxMemory bounds registers, local and shared memory of a launch, in bytes.
+const maxMemory = 2 << 30
+
+// charge accounts for memory, and raises a fault when the launch has too much:
+// hostile code can ask for gigabytes with a few characters.
+func (w *warp) charge(n uint64) {
+	if w.blk.launch.memory.Add(int64(n)) > maxMemory {
+		w.fault(StackOverflow, "registers and local memory of the launch are too large")
+	}
+}
+
 // launch is one running grid. Everything but the counters is constant.
 type launch struct {
 	kernel  *Kernel
@@ -38,6 +49,7 @@ type launch struct {
 	grid    []byte // gridWindow; empty unless cooperative
 	began   time.Time
 	next    atomic.Uint64 // block to start
+	memory  atomic.Int64  // bytes that warps took so far
 	stop    atomic.Bool
 
 	mu    sync.Mutex
@@ -172,21 +184,22 @@ type pool struct {
 	l       *launch
 	worker  int
 	running []*blockRun
-	spare   *blockRun
+	spare   []*blockRun
 	current *blockRun
 	stats   Stats
 }
 
 func (p *pool) start(n uint64) {
-	b := p.spare
-	p.spare = nil
-	if b == nil {
+	var b *blockRun
+	if n := len(p.spare); n > 0 {
+		b, p.spare = p.spare[n-1], p.spare[:n-1]
+		clear(b.shared)
+	} else {
 		b = &blockRun{launch: p.l, worker: p.worker, shared: make([]byte, p.l.shared)}
 		for i := 0; i*32 < p.l.threads; i++ {
 			b.warps = append(b.warps, &warp{blk: b, index: i, pool: map[*code][]*frame{}})
 		}
-	} else {
-		clear(b.shared)
+		b.warps[0].charge(p.l.shared)
 	}
 	p.current = b
 	b.start(n)
@@ -222,7 +235,7 @@ func (p *pool) drain() { p.drainTo(0) }
 
 func (p *pool) retire(b *blockRun) {
 	p.count(b)
-	p.spare = b
+	p.spare = append(p.spare, b)
 }
 
 func (p *pool) count(b *blockRun) {

@@ -12,7 +12,7 @@ import (
 
 // maxLiveBits bounds the live-in sets of a function; beyond it every register
 // keeps a slot of its own.
-const maxLiveBits = 1 << 30
+const maxLiveBits = 1 << 28
 
 type bitset []uint64
 
@@ -117,7 +117,10 @@ func liveIn(g *graph, regs int) (in []bitset, ok bool) {
 		work, queued[i] = append(work, i), true
 	}
 	live := make(bitset, words)
-	for len(work) > 0 {
+	for rounds := 64*len(g.nodes) + 1024; len(work) > 0; rounds-- {
+		if rounds == 0 {
+			return nil, false
+		}
 		i := work[len(work)-1]
 		work, queued[i] = work[:len(work)-1], false
 		clear(live)

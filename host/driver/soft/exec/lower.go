@@ -140,12 +140,7 @@ func (l *lowerer) slotArgs(vars []*ptx.Var) []slotArg {
 	for _, v := range vars {
 		a := slotArg{off: l.local[v], size: v.Size, reg: -1}
 		if v.Space == ptx.RegSpace {
-			for i, r := range l.f.Regs {
-				if r.Name == v.Name {
-					a.reg = l.as.slot[i]
-					break
-				}
-			}
+			a.reg = l.as.slot[v.Reg]
 		}
 		list = append(list, a)
 	}

@@ -104,9 +104,9 @@ func floatBinFunc(name string, t ptx.Type, r rounding, ftz, sat bool) func(a, b 
 	if t == ptx.F64 {
 		switch name {
 		case "add":
-			return func(a, b uint64) uint64 { return bits64(exact64(f64(a), 1, f64(b), r)) }
+			return func(a, b uint64) uint64 { return bits64(sum64(f64(a), f64(b), r)) }
 		case "sub":
-			return func(a, b uint64) uint64 { return bits64(exact64(f64(a), 1, -f64(b), r)) }
+			return func(a, b uint64) uint64 { return bits64(sum64(f64(a), -f64(b), r)) }
 		case "mul":
 			return func(a, b uint64) uint64 {
 				p := f64(a) * f64(b)

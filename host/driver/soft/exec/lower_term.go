@@ -116,20 +116,11 @@ func (l *lowerer) call() (*callSite, error) {
 	if s.target == nil {
 		return nil, l.unsupported("call of something that is no function: %s", target.Name)
 	}
-	if !s.target.defined && s.target.builtin == nil && !l.definedLater(target.Name) {
+	if !s.target.defined && s.target.builtin == nil && !l.m.hasBody[target.Name] {
 		return nil, l.unsupported("call of external function %s", target.Name)
 	}
 	l.c.calls = append(l.c.calls, s.target)
 	return s, nil
-}
-
-func (l *lowerer) definedLater(name string) bool {
-	for _, f := range l.m.src.Funcs {
-		if f.Defined && f.Name == name {
-			return true
-		}
-	}
-	return false
 }
 
 func (l *lowerer) arguments(list []ptx.Operand, dst bool) ([]argument, error) {

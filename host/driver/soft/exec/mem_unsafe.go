@@ -57,7 +57,10 @@ func (w *warp) resolve(o *op, lane int, addr, size uint64, write bool) unsafe.Po
 	if addr-localWindow < windowSize {
 		return w.localPtr(o, lane, addr-localWindow, size, write)
 	}
-	r, ok := w.find(addr)
+	r, ok := w.blk.seen(addr)
+	if !ok {
+		r, ok = w.find(addr)
+	}
 	off := addr - r.lo
 	if !ok || off >= r.size || r.size-off < size || write && !r.writable {
 		w.faultAddress(IllegalAddress, o, lane, o.x.space, addr, size, write)
@@ -65,7 +68,25 @@ func (w *warp) resolve(o *op, lane int, addr, size uint64, write bool) unsafe.Po
 	w.rng = r
 	w.rngs[w.rngNext&3] = r
 	w.rngNext++
+	w.blk.remember(r)
 	return unsafe.Add(r.ptr, off)
+}
+
+// seen finds a range that another warp of the block has asked for.
+func (b *blockRun) seen(addr uint64) (memRange, bool) {
+	for i := range b.ranges {
+		if r := &b.ranges[i]; addr-r.lo < r.size {
+			return *r, true
+		}
+	}
+	return memRange{}, false
+}
+
+func (b *blockRun) remember(r memRange) {
+	if _, ok := b.seen(r.lo); !ok {
+		b.ranges[b.rangeNext%len(b.ranges)] = r
+		b.rangeNext++
+	}
 }
 
 // find asks the windows, then the address space.

@@ -19,13 +19,19 @@ type Module struct {
 	shared  map[string]*sharedVar // module scope
 	vars    []*sharedVar          // all shared variables by index
 	space   map[string]ptx.Space
+	hasBody map[string]bool // functions defined anywhere in the module
+	consts  uint64          // bytes of constant memory
+	budget  int             // steps left for finding what kernels reach
 }
+
+// maxReach bounds the work of finding what each kernel can reach.
+const maxReach = 1 << 24
 
 // Load lowers m and places its variables. Instructions exec lacks do not fail
 // Load; they fail the Launch of kernels that can reach them.
 func Load(m *ptx.Module, alloc AllocFunc) (*Module, error) {
 	mod := &Module{src: m, byName: map[string]*Kernel{}, addr: map[string]uint64{},
-		funcOf: map[string]*code{}, shared: map[string]*sharedVar{}, space: map[string]ptx.Space{}}
+		funcOf: map[string]*code{}, shared: map[string]*sharedVar{}, space: map[string]ptx.Space{}, hasBody: map[string]bool{}, budget: maxReach}
 	if err := mod.declareFuncs(); err != nil {
 		return nil, err
 	}
@@ -36,6 +42,9 @@ func Load(m *ptx.Module, alloc AllocFunc) (*Module, error) {
 		if c := mod.funcOf[f.Name]; f.Defined && !c.defined {
 			mod.lowerFunc(f, c)
 		}
+	}
+	if len(mod.vars)*len(m.Funcs) > maxReach {
+		return nil, fmt.Errorf("exec: %d shared variables in %d functions are too many", len(mod.vars), len(m.Funcs))
 	}
 	for _, f := range m.Funcs {
 		if f.Kernel && f.Defined && mod.byName[f.Name] == nil {
@@ -51,6 +60,7 @@ func Load(m *ptx.Module, alloc AllocFunc) (*Module, error) {
 // bodies and initialisers may refer to any.
 func (m *Module) declareFuncs() error {
 	for _, f := range m.src.Funcs {
+		m.hasBody[f.Name] = m.hasBody[f.Name] || f.Defined
 		if old := m.funcOf[f.Name]; old != nil {
 			if old.defined && f.Defined {
 				return fmt.Errorf("exec: line %d: function %s is defined twice", f.Line, f.Name)
@@ -112,6 +122,9 @@ func (m *Module) placeVars(alloc AllocFunc) error {
 			return fmt.Errorf("exec: variable %s: %d bytes of memory for %d", v.Name, len(mem), v.Size)
 		}
 		m.addr[v.Name], m.space[v.Name] = addr, v.Space
+		if v.Space == ptx.Const {
+			m.consts += v.Size
+		}
 		m.globals = append(m.globals, Global{v.Name, v.Space, addr, v.Size})
 		list = append(list, placed{v, mem[:v.Size]})
 	}

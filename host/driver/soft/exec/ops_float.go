@@ -76,7 +76,7 @@ func opFmaF32(w *warp, o *op) {
 	for _, l := range w.act {
 		s := float64(f32(a[l&31]))*float64(f32(b[l&31])) + float64(f32(c[l&31]))
 		v := math.Float64bits(s)
-		if v&0x1fffffff == 0x10000000 || v>>52&0x7ff < 1023-126 {
+		if v&0x1fffffff == 0x10000000 || v>>52&0x7ff-1 < 1023-126-1 { // zero wraps: it is exact
 			d[l&31] = bits32(float32(fmaOdd32(f32(a[l&31]), f32(b[l&31]), f32(c[l&31]))))
 			continue
 		}

@@ -88,11 +88,11 @@ func round32(v float64, r rounding) float32 {
 
 // fma32 is the correctly rounded float32 a*b + c. The sum in float64 is exact
 // enough unless it lies halfway between two float32 or below their normal
-// range.
+// range; a sum of zero is exact.
 func fma32(a, b, c float32) float32 {
 	s := float64(a)*float64(b) + float64(c)
 	v := math.Float64bits(s)
-	if v&0x1fffffff == 0x10000000 || v>>52&0x7ff < 1023-126 {
+	if v&0x1fffffff == 0x10000000 || v>>52&0x7ff-1 < 1023-126-1 {
 		return float32(fmaOdd32(a, b, c))
 	}
 	return float32(s)
@@ -115,6 +115,15 @@ func exact64(a, b, c float64, r rounding) float64 {
 		return v
 	}
 	return direct(v, r, x.Cmp(fromFloat(v)))
+}
+
+// sum64 is a + b in any direction.
+func sum64(a, b float64, r rounding) float64 {
+	s := a + b
+	if r == roundNearest || s == 0 || s != s || math.IsInf(s, 0) {
+		return exact64(a, 1, b, r)
+	}
+	return direct(s, r, sign(sumError(a, b, s)))
 }
 
 func fromFloat(v float64) *big.Float {

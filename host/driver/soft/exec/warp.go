@@ -35,7 +35,6 @@ type warp struct {
 	local    []byte // lane-major local memory
 	localCap uint64 // bytes per lane
 	pool     map[*code][]*frame
-	slotsUse int // register slots in frames, to bound recursion
 
 	instrs, laneInstrs uint64
 	scratch            [32]uint8 // act of guarded operations
@@ -110,10 +109,7 @@ func (w *warp) newFrame(c *code) *frame {
 		w.pool[c] = list[:len(list)-1]
 		return f
 	}
-	w.slotsUse += c.slots
-	if w.slotsUse > maxWarpSlots {
-		w.fault(StackOverflow, "too many registers in nested calls")
-	}
+	w.charge(uint64(c.slots)*256 + uint64(c.preds)*4)
 	f := &frame{code: c, r: make([]lanes, c.slots), p: make([]uint32, c.preds)}
 	for i, v := range c.consts {
 		r := &f.r[c.slots-len(c.consts)+i]
@@ -128,9 +124,6 @@ func (w *warp) freeFrame(f *frame) {
 	f.parent, f.site = nil, nil
 	w.pool[f.code] = append(w.pool[f.code], f)
 }
-
-// maxWarpSlots bounds the registers of a warp, all frames together: 256 MiB.
-const maxWarpSlots = 1 << 20
 
 // minFrame is what every call costs of a thread's stack, in bytes.
 const minFrame = 64
@@ -159,6 +152,7 @@ func (w *warp) reserveLocal(size uint64) {
 	}
 	grown := min(max(size, 2*w.localCap, 1024), w.blk.launch.stack)
 	grown = (grown + 15) &^ 15
+	w.charge(32 * grown)
 	mem := make([]byte, 32*grown)
 	for l := uint64(0); l < 32 && w.localCap > 0; l++ {
 		copy(mem[l*grown:], w.local[l*w.localCap:(l+1)*w.localCap])

@@ -9,8 +9,25 @@ import (
 // MaxSource is the largest source Parse accepts, in bytes.
 const MaxSource = 256 << 20
 
+// maxMemory bounds what the decoded module may take, in bytes, by estimate.
+// Terse text can be much larger decoded than written.
+const maxMemory = 1 << 30
+
+// Estimated sizes of what the parser keeps.
+const (
+	costInstr   = 160
+	costOperand = 112
+	costVar     = 320
+	costInit    = 64
+	costName    = 96
+	costFunc    = 1024
+)
+
 // maxDepth bounds nested scopes, braces and parentheses.
 const maxDepth = 64
+
+// maxAliases bounds .alias directives, each of which searches the functions.
+const maxAliases = 1024
 
 // Parse decodes PTX text. The text ends at the first NUL or at the end of src;
 // src is not kept. Errors are of type *Error.
@@ -43,6 +60,16 @@ type parser struct {
 
 	fn     *Func // function being parsed
 	scopes []*scope
+	used   int // estimated memory
+
+	aliases int
+}
+
+// spend accounts for memory about to be kept.
+func (p *parser) spend(n int) {
+	if p.used += n; p.used > maxMemory {
+		p.fail("module is too large")
+	}
 }
 
 func (p *parser) fail(format string, args ...any) {
@@ -309,8 +336,12 @@ func (p *parser) alias() {
 	p.expect(",")
 	b := p.ident()
 	p.expect(";")
+	if p.aliases++; p.aliases > maxAliases {
+		p.fail("too many aliases")
+	}
 	for _, f := range p.mod.Funcs {
 		if f.Name == b && f.Defined {
+			p.spend(costFunc)
 			twin := *f
 			twin.Name = a
 			p.mod.Funcs = append(p.mod.Funcs, &twin)

@@ -20,6 +20,7 @@ func (p *parser) function(link Linkage, kernel bool) {
 	f := &Func{Kernel: kernel, Linkage: link, Line: p.tok.line, Labels: map[string]int{}}
 	p.fn, p.scopes = f, []*scope{newScope()}
 	defer func() { p.fn, p.scopes = nil, nil }()
+	p.spend(costFunc)
 	p.attribute()
 	if !kernel && p.accept("(") {
 		f.Returns = p.params()
@@ -57,6 +58,7 @@ func (p *parser) params() []*Var {
 			p.fail("expected .param or .reg, found %s", p.tok.describe())
 		}
 		v := p.varType(space)
+		p.spend(costVar)
 		v.Line = p.tok.line
 		v.Name = p.ident()
 		p.dims(&v)
@@ -79,7 +81,8 @@ func (p *parser) declare(v *Var) {
 	}
 	if v.Space == RegSpace {
 		p.fn.Regs = append(p.fn.Regs, Reg{v.Name, v.Type})
-		s.regs[v.Name] = len(p.fn.Regs) - 1
+		v.Reg = len(p.fn.Regs) - 1
+		s.regs[v.Name] = v.Reg
 		return
 	}
 	if s.vars[v.Name] != nil {
@@ -155,6 +158,7 @@ func (p *parser) body(depth int) {
 		case p.tok.kind == tokEOF:
 			p.fail("function %s without end", p.fn.Name)
 		case p.accept("{"):
+			p.spend(costName)
 			p.scopes = append(p.scopes, newScope())
 			p.body(depth + 1)
 			p.scopes = p.scopes[:len(p.scopes)-1]
@@ -209,6 +213,7 @@ func (p *parser) registers() {
 				p.fail("too many register ranges in one scope")
 			}
 		} else {
+			p.spend(costName)
 			v := t
 			v.Name = name
 			p.declare(&v)
@@ -231,6 +236,7 @@ func (p *parser) lookup(name string) (reg int, v *Var) {
 			return -1, v
 		}
 		if t, ok := s.inRange(name); ok {
+			p.spend(costName)
 			p.fn.Regs = append(p.fn.Regs, Reg{name, t})
 			s.regs[name] = len(p.fn.Regs) - 1
 			return s.regs[name], nil

@@ -26,6 +26,7 @@ func (p *parser) label(name string) {
 	case p.dot("branchtargets"), p.dot("calltargets"):
 		var list []string
 		for {
+			p.spend(costName)
 			list = append(list, p.ident())
 			if !p.accept(",") {
 				break
@@ -42,6 +43,7 @@ func (p *parser) label(name string) {
 		if _, dup := p.fn.Labels[name]; dup {
 			p.fail("label %s is declared twice", name)
 		}
+		p.spend(costName)
 		p.fn.Labels[name] = len(p.fn.Body)
 	}
 }
@@ -71,6 +73,7 @@ func (p *parser) prototype(name string) {
 }
 
 func (p *parser) instruction() {
+	p.spend(costInstr)
 	in := Instr{Guard: -1, Line: p.tok.line}
 	if p.accept("@") {
 		in.GuardNot = p.accept("!")
@@ -114,6 +117,7 @@ func (p *parser) operand(depth int) Operand {
 	if depth > 4 {
 		p.fail("operand nested too deeply")
 	}
+	p.spend(costOperand)
 	a := p.single(depth)
 	if p.is("|") {
 		p.advance()
@@ -124,6 +128,9 @@ func (p *parser) operand(depth int) Operand {
 }
 
 func (p *parser) single(depth int) Operand {
+	if depth > 8 {
+		p.fail("operand nested too deeply")
+	}
 	switch {
 	case p.accept("{"):
 		return Operand{Kind: OpVector, Elems: p.elems("}", depth)}

@@ -90,6 +90,7 @@ func (p *parser) variables(space Space, link Linkage) []*Var {
 	proto := p.varType(space)
 	var list []*Var
 	for {
+		p.spend(costVar)
 		v := proto
 		v.Linkage, v.Line = link, p.tok.line
 		v.Name = p.ident()
@@ -156,6 +157,7 @@ func (p *parser) initialiser(v *Var) {
 		p.fail("initialiser on a variable in .%s space", v.Space)
 	}
 	if p.tok.kind == tokString {
+		p.spend(len(p.tok.text) * costInit)
 		for i := range len(p.tok.text) {
 			v.Init = append(v.Init, Init{Index: uint64(i), Value: uint64(p.tok.text[i])})
 		}
@@ -208,6 +210,7 @@ func (p *parser) initList(v *Var, strides []uint64, index uint64, depth int) {
 }
 
 func (p *parser) initElement(v *Var, index uint64) {
+	p.spend(costInit)
 	e := Init{Index: index}
 	switch {
 	case p.tok.kind == tokFloat || p.tok.kind == tokFloat32 || p.is("-") && p.floatFollows():
