@@ -37,4 +37,11 @@ void fake_tcp_send(struct fake_worker *w, uint16_t type, uint64_t arg, const voi
 void fake_tcp_pull(struct fake_worker *w, uint32_t region, uint64_t offset, uint64_t size, uint8_t *to);
 void fake_tcp_control(struct fake_worker *w);
 
+/* fake_vfs.c */
+int fake_vfs_mount(const char *dir);
+void fake_vfs_start(struct fake_worker *w, int fuse);
+void fake_vfs_poll(struct fake_worker *w, int ms);
+void fake_vfs_wake(struct fake_worker *w, uint32_t slot);
+int fake_vfs_lent(struct fake_worker *w, uint32_t region);
+
 #endif

@@ -41,9 +41,13 @@ void fake_region_store(struct fake_worker *w, uint32_t id, uint64_t offset, uint
 	}
 }
 
-static void wake(_Atomic uint32_t *waiting)
+static void wake(struct fake_worker *w, uint32_t slot, _Atomic uint32_t *waiting)
 {
-	if (atomic_exchange(waiting, 0) == 1)
+	if (atomic_exchange(waiting, 0) != 1)
+		return;
+	if (w->o.mount)
+		fake_vfs_wake(w, slot);
+	else
 		cw_futex_wake(waiting, 1000, 0);
 }
 
@@ -69,7 +73,7 @@ void fake_answer(struct fake_worker *w, uint32_t slot, uint32_t seq, uint32_t re
 	s->payload_len = (uint32_t)now;
 	s->reply_len = (uint32_t)n;
 	__atomic_store_n(&s->seq_done, seq, __ATOMIC_RELEASE);
-	wake((_Atomic uint32_t *)&s->waiting);
+	wake(w, slot, (_Atomic uint32_t *)&s->waiting);
 }
 
 void fake_complete_word(struct fake_worker *w, uint32_t word, uint32_t value)
@@ -160,6 +164,10 @@ static void region_add(struct fake_call *c)
 	struct fake_worker *w = c->w;
 	CHECK(w->region[a.region].fd > 0 && w->region[a.region].size == a.size);
 	int fd = w->tcp ? -1 : w->region[a.region].fd;
+	if (w->o.mount && !fake_vfs_lent(w, a.region)) {
+		c->result = 999;
+		return;
+	}
 	void *p = mmap((void *)(uintptr_t)a.va, a.size, PROT_READ | PROT_WRITE, MAP_SHARED | (fd < 0 ? MAP_ANONYMOUS : 0), fd, 0);
 	CHECK(p != MAP_FAILED);
 	if (a.kind == CW_REGION_PINNED && (uintptr_t)p != a.va) {
@@ -210,6 +218,10 @@ static void socket_poll(struct fake_worker *w)
 	char control[256];
 	if (w->tcp) {
 		fake_tcp_poll(w);
+		return;
+	}
+	if (w->o.mount) {
+		fake_vfs_poll(w, 0);
 		return;
 	}
 	for (;;) {
@@ -286,7 +298,7 @@ static void consume(struct fake_worker *w)
 		atomic_thread_fence(memory_order_seq_cst);
 		if (w->tcp && (w->head - before > CW_RING_SIZE / 8 || w->head == tail))
 			fake_tcp_send(w, CW_FRAME_HEAD, before = w->head, NULL, 0, NULL, 0);
-		wake((_Atomic uint32_t *)&w->ctl->space_waiters);
+		wake(w, CW_SLOT_COUNT, (_Atomic uint32_t *)&w->ctl->space_waiters);
 	}
 }
 
@@ -297,6 +309,8 @@ static void run(struct fake_worker *w)
 		__atomic_store_n(&w->ctl->worker_state, CW_WORKER_POLLING, __ATOMIC_RELEASE);
 		if (w->tcp)
 			socket_poll(w);
+		while (w->o.mount && !fake_vfs_lent(w, 0))
+			fake_vfs_poll(w, 100); /* parked */
 		uint64_t before = w->head;
 		consume(w);
 		idle = w->head == before ? idle + 1 : 0;
@@ -311,6 +325,11 @@ static void run(struct fake_worker *w)
 			socket_poll(w); /* frames that came while we were sending */
 		if (__atomic_load_n(&w->ctl->tail, __ATOMIC_ACQUIRE) != w->head)
 			continue;
+		if (w->o.mount) {
+			fake_vfs_poll(w, 100);
+			idle = 0;
+			continue;
+		}
 		struct pollfd p[2] = {{.fd = w->sock, .events = POLLIN}, {.fd = w->bell, .events = POLLIN}};
 		poll(p, w->tcp ? 1 : 2, -1);
 		uint64_t v;
@@ -326,6 +345,10 @@ static void serve(int listener, const struct fake_options *o)
 	static struct fake_worker w;
 	w.o = *o;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (o->mount) {
+		fake_vfs_start(&w, listener);
+		run(&w);
+	}
 	if (o->tcp) {
 		fake_tcp_accept(&w, listener);
 		run(&w);
@@ -384,8 +407,14 @@ static int listen_tcp(char *env, size_t cap)
 pid_t fake_worker_start(const struct fake_options *o)
 {
 	char env[80];
-	int l = o->tcp ? listen_tcp(env, sizeof env) : listen_unix(env, sizeof env);
-	CHECK(listen(l, 4) == 0);
+	int l;
+	if (o->mount) {
+		l = fake_vfs_mount(o->mount);
+		snprintf(env, sizeof env, "%s", o->mount);
+	} else {
+		l = o->tcp ? listen_tcp(env, sizeof env) : listen_unix(env, sizeof env);
+		CHECK(listen(l, 4) == 0);
+	}
 	setenv("CAUSEWAY", env, 1);
 	pid_t pid = fork();
 	CHECK(pid >= 0);

@@ -39,6 +39,7 @@ struct fake_options {
 	uint32_t sleep_after_us; /* idle time before the worker sleeps on its doorbell */
 	int refuse;		 /* errno to refuse the session with */
 	int tcp;		 /* frames over the loopback instead of shared memory */
+	const char *mount;	 /* serves this folder by FUSE, as a virtiofs host does; root only */
 	int slow_consume;	 /* a pause between records, so that the ring fills */
 };
 
@@ -59,6 +60,15 @@ void fake_region_store(struct fake_worker *w, uint32_t id, uint64_t offset, uint
 /* Bytes of a span, from the record or a blob. */
 const uint8_t *fake_span(struct fake_call *c, struct cw_span s);
 void fake_console(struct fake_worker *w, const char *text);
+
+/* fake_vfs.c: 1 if this machine can; and what the host's side has seen. */
+int fake_vfs_possible(void);
+void fake_vfs_umount(const char *dir);
+struct fake_vfs_stats {
+	uint64_t leases, renewals, lapses, doorbells, waits;
+};
+extern struct fake_vfs_stats fake_vfs_stats;
+void fake_vfs_return_all(struct fake_worker *w); /* as before a migration: every lease ends at once */
 
 /* fake_device.c: a handler that keeps "device memory" and does the memory operations. */
 fake_handler fake_device;
