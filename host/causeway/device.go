@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -29,7 +30,8 @@ func deviceCommand() *cobra.Command {
 		Short: "Give a VM a virtual GPU",
 		Long: `Gives one VM a virtual GPU: serves a vhost-user socket, to which QEMU connects a vhost-user-fs device. The guest mounts it
 with its own virtiofs driver, and finds there the libraries that CUDA programs load.
-It runs until it is interrupted; a VM that is attached then loses its GPU for good. The lines for QEMU and libvirt are printed.`,
+It runs until it is interrupted; a VM that is attached then loses its GPU for good. The lines for QEMU and libvirt are printed.
+SIGUSR2 moves all sessions to fresh worker processes, which their programs do not notice.`,
 		Example: `  causeway device --socket /run/causeway/vm1.sock --gpu auto --memory 4GiB
   # in the guest:
   mount -t virtiofs gpu0 /run/causeway
@@ -89,7 +91,27 @@ func serveDevice(ctx context.Context, gpu *gpuFlags, socket, lib string, out io.
 	}
 	fmt.Fprintf(out, "virtual GPU for one VM: %s (%s)\n\n", chosen.Name, kind)
 	printAttach(out, socket)
+	go routineRebuild(ctx, dev, log)
 	return dev.Serve(ctx, ln)
+}
+
+// routineRebuild moves all sessions to fresh workers at each SIGUSR2, for tests and for those who replace the program.
+func routineRebuild(ctx context.Context, dev *device.Device, log *slog.Logger) {
+	ch := make(chan os.Signal, 1)
+	signal.Notify(ch, unix.SIGUSR2)
+	defer signal.Stop(ch)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ch:
+			n, err := dev.Rebuild(ctx)
+			if err != nil {
+				log.Error("sessions did not move", "error", err)
+			}
+			log.Info("sessions moved to fresh workers", "sessions", n)
+		}
+	}
 }
 
 // choose settles which GPU the VM gets. A child process asks the drivers, so that none is ever loaded here.

@@ -11,7 +11,6 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
-	"causeway/host/driver/drivertest"
 	"causeway/host/worker/workertest"
 	"causeway/remote"
 )
@@ -152,6 +151,38 @@ func TestWorkerDies(t *testing.T) {
 	}
 }
 
+// TestRebuild: a session moves to another worker while it is leased, and back to work.
+func TestRebuild(t *testing.T) {
+	v := boot(t)
+	_, g := start(t, v)
+	var m wire.MemAllocReply
+	must(t, g, &wire.MemAllocArgs{Size: 4096}, &m)
+	id, mem, res, err := g.AddRegion(0, wire.RegionPinned, 1<<20)
+	if err != nil || res != cuda.Success {
+		t.Fatal(res, err)
+	}
+	if err := g.Send(&wire.MemcpyHtoDArgs{Dst: m.Ptr, Src: []byte("kept")}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if n, err := v.device.Rebuild(context()); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if err := g.Send(&wire.MemcpyStagedArgs{Direction: 1, Region: id, Offset: 8192, Size: 4, Device: m.Ptr, Word: 1, Value: 1}); err != nil {
+		t.Fatal(err)
+	}
+	must(t, g, &wire.SessionFenceArgs{}, nil)
+	if string(mem[8192:8196]) != "kept" {
+		t.Errorf("memory holds %q", mem[8192:8196])
+	}
+	time.Sleep(1200 * time.Millisecond) // renewals go on
+	must(t, g, &wire.CtxSynchronizeArgs{}, nil)
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestSuspend: rings stop and start, as for virsh suspend. Leases end, and come back.
 func TestSuspend(t *testing.T) {
 	v := boot(t)
@@ -247,7 +278,6 @@ func TestRefusals(t *testing.T) {
 			}
 		})
 	}
-	_ = drivertest.Held
 }
 
 func ignore(error) error { return nil }

@@ -56,6 +56,7 @@ type vm struct {
 	cancel func()
 	served chan error
 	socket string
+	device *device.Device
 }
 
 func boot(t *testing.T) *vm {
@@ -74,7 +75,7 @@ func boot(t *testing.T) *vm {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &vm{t: t, served: make(chan error, 1), socket: filepath.Join(dir, "vm.sock")}
+	v := &vm{t: t, device: d, served: make(chan error, 1), socket: filepath.Join(dir, "vm.sock")}
 	ln, err := vhostuser.Listen(v.socket)
 	if err != nil {
 		t.Fatal(err)

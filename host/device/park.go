@@ -234,17 +234,13 @@ func (s *session) fail(err error) {
 	completeAll(reqs, unix.EPIPE)
 }
 
-// workerGone follows the end of the worker process.
+// workerGone follows the end of a worker process.
 func (s *session) workerGone(p *spawn.Process) {
 	s.mu.Lock()
-	expected := s.proc != p || s.state >= dead
+	expected := s.proc != p || s.moving == p || s.state >= dead
 	s.mu.Unlock()
 	if !expected {
-		err := p.Err()
-		if err == nil {
-			err = errWorkerEnded
-		}
-		s.fail(err)
+		s.fail(p.Err()) // nil: the guest process let go of everything and is about to exit
 	}
 }
 

@@ -45,6 +45,7 @@ type session struct {
 	mu      sync.Mutex
 	state   state
 	proc    *spawn.Process // nil until Hello
+	moving  *spawn.Process // the session is leaving it
 	bell    int            // eventfd: the worker's doorbell; -1
 	regions map[uint32]*region
 	pieces  int
@@ -214,10 +215,7 @@ func (s *session) addRegion(h remote.Hello) error {
 
 // spawn starts the worker process. It runs on routine.
 func (s *session) spawn(w *fs.WriteRequest) {
-	cfg := s.dev.opts.Worker
-	cfg.Carrier = link.CarrierLeased
-	cfg.Peer = fmt.Sprintf("guest process %d of uid %d", s.caller.PID, s.caller.UID)
-	p, err := s.dev.opts.Spawner.Start(cfg, s.wake)
+	p, err := s.dev.opts.Spawner.Start(s.config(), s.wake)
 	if err != nil {
 		s.refuse(w, syscall.EIO, err)
 		s.fail(err)
@@ -238,11 +236,16 @@ func (s *session) spawn(w *fs.WriteRequest) {
 	s.proc = p
 	s.mu.Unlock()
 	s.log.Info("worker started", "worker", p.PID(), "uid", s.caller.UID)
+	s.follow(p)
+	w.Complete(w.Size, 0)
+}
+
+// follow notices the end of a worker.
+func (s *session) follow(p *spawn.Process) {
 	go func() {
 		<-p.Done()
 		s.workerGone(p)
 	}()
-	w.Complete(w.Size, 0)
 }
 
 // start has the worker map region 0 and begin. The WRITE is answered when it runs. It waits for leases that are still on

@@ -1,7 +1,6 @@
 package device
 
 import (
-	"errors"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -9,8 +8,6 @@ import (
 	"causeway/remote"
 	"causeway/virtio/fs"
 )
-
-var errWorkerEnded = errors.New("worker ended by itself")
 
 // Read implements fs.ControlHandle.
 func (s *session) Read(req *fs.ReadRequest) {

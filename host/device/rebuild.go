@@ -1,0 +1,93 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"causeway/host/worker/link"
+)
+
+// rebuildLimit bounds the move of one session, memory included.
+const rebuildLimit = 2 * time.Minute
+
+// Rebuild moves every running session to a fresh worker process. It returns how many moved.
+func (d *Device) Rebuild(ctx context.Context) (int, error) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	n := 0
+	for _, s := range d.all() {
+		done := make(chan error, 1)
+		if !s.do(func() { done <- s.rebuild(ctx) }) {
+			continue
+		}
+		wg.Go(func() {
+			select {
+			case err := <-done:
+				mu.Lock()
+				defer mu.Unlock()
+				if errors.Is(err, errState) {
+					return // nothing runs there
+				}
+				if err != nil {
+					errs = append(errs, err)
+					return
+				}
+				n++
+			case <-s.over:
+			}
+		})
+	}
+	wg.Wait()
+	return n, errors.Join(errs...)
+}
+
+// rebuild moves the session. It runs on routine, so that nothing else is sent to the worker meanwhile.
+func (s *session) rebuild(ctx context.Context) error {
+	s.mu.Lock()
+	p, st := s.proc, s.state
+	if st == running {
+		s.moving = p
+	}
+	s.mu.Unlock()
+	if st != running {
+		return errState
+	}
+	ctx, cancel := context.WithTimeout(ctx, rebuildLimit)
+	defer cancel()
+	cfg := s.config()
+	next, err := s.dev.opts.Spawner.Rebuild(ctx, p, cfg)
+	s.mu.Lock()
+	s.moving = nil
+	if err == nil {
+		s.proc = next
+	}
+	gone := s.state >= dead
+	s.mu.Unlock()
+	switch {
+	case err == nil && gone:
+		next.Kill()
+		return errState
+	case err == nil:
+		s.log.Info("session moved", "worker", next.PID())
+		s.follow(next)
+		return nil
+	}
+	select {
+	case <-p.Done(): // too late to go on there
+		s.fail(err)
+	default:
+	}
+	return fmt.Errorf("worker %d: %w", p.PID(), err)
+}
+
+// config is what the session's workers are told.
+func (s *session) config() link.Config {
+	cfg := s.dev.opts.Worker
+	cfg.Carrier = link.CarrierLeased
+	cfg.Peer = fmt.Sprintf("guest process %d of uid %d", s.caller.PID, s.caller.UID)
+	return cfg
+}
