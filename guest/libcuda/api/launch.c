@@ -32,14 +32,15 @@ struct launch {
 
 static inline CUresult check_dims(const struct cw_ctx *c, const struct cw_func *f, const struct dims *d)
 {
-	const int32_t *limit = c->device->attrs;
+	const int32_t *attrs = c->device->attrs;
+	const int32_t *max_grid = attrs + CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X; /* x, y, z follow each other */
+	const int32_t *max_block = attrs + CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X;
 	uint64_t threads = (uint64_t)d->block[0] * d->block[1] * d->block[2];
 
-	for (int i = 0; i < 3; i++) {
-		if (d->grid[i] - 1u >= (uint32_t)limit[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X + i] || d->block[i] - 1u >= (uint32_t)limit[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X + i])
+	for (int i = 0; i < 3; i++) /* less one: zero is refused too */
+		if (d->grid[i] - 1u >= (uint32_t)max_grid[i] || d->block[i] - 1u >= (uint32_t)max_block[i])
 			return CUDA_ERROR_INVALID_VALUE;
-	}
-	if (threads > (uint32_t)limit[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK])
+	if (threads > (uint32_t)attrs[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK])
 		return CUDA_ERROR_INVALID_VALUE;
 	if (threads > (uint32_t)cw_func_attr(f, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK))
 		return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
@@ -151,13 +152,15 @@ CUresult cwi_cuLaunchKernel(int ptds, CUfunction func, unsigned int gx, unsigned
 	if (cw_unlikely(res) || cw_unlikely(res = check_dims(l.ctx, l.func, &l.d)))
 		return res;
 	/* a kernel compiled for clusters of an unstated size needs cuLaunchKernelEx */
-	if (cw_unlikely(cw_func_attr(l.func, CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET) && !cw_func_attr(l.func, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH)))
+	if (cw_unlikely(cw_func_attr(l.func, CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET) &&
+			!cw_func_attr(l.func, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH)))
 		return CUDA_ERROR_INVALID_CLUSTER_SIZE;
 	return submit(&l, args, extra);
 }
 
-CUresult cwi_cuLaunchCooperativeKernel(int ptds, CUfunction func, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,
-				       unsigned int by, unsigned int bz, unsigned int shared, CUstream stream, void **args)
+CUresult cwi_cuLaunchCooperativeKernel(int ptds, CUfunction func, unsigned int gx, unsigned int gy, unsigned int gz,
+				       unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared, CUstream stream,
+				       void **args)
 {
 	struct launch l = {.flags = CW_LAUNCH_COOPERATIVE, .d = {{gx, gy, gz}, {bx, by, bz}, shared}};
 	CUresult res = target(&l, func, ptds, stream);
@@ -182,12 +185,13 @@ static CUresult check_cluster(const struct launch *l, const uint8_t *value)
 	uint32_t x = word(value), y = word(value + 4), z = word(value + 8);
 	const uint32_t *g = l->d.grid;
 	uint64_t size = (uint64_t)x * y * z;
+	int portable = !cw_func_attr(l->func, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED);
 
 	if (!x || !y || !z)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!cw_device_attr(l->ctx->device, CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH))
 		return size == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CLUSTER_SIZE;
-	if (size > (cw_func_attr(l->func, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED) ? CLUSTER_MAX : CLUSTER_PORTABLE) || g[0] % x || g[1] % y || g[2] % z)
+	if (size > (portable ? CLUSTER_PORTABLE : CLUSTER_MAX) || g[0] % x || g[1] % y || g[2] % z)
 		return CUDA_ERROR_INVALID_CLUSTER_SIZE;
 	return CUDA_SUCCESS;
 }

@@ -92,7 +92,8 @@ static CUresult decode(const void *params, unsigned i, struct memop *m)
 	return CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cwi_cuStreamBatchMemOp_v2(int ptds, CUstream stream, unsigned int count, CUstreamBatchMemOpParams *params, unsigned int flags)
+CUresult cwi_cuStreamBatchMemOp_v2(int ptds, CUstream stream, unsigned int count, CUstreamBatchMemOpParams *params,
+				   unsigned int flags)
 {
 	struct memop m;
 	struct cw_ctx *c;

@@ -129,8 +129,8 @@ CUresult cwi_cuOccupancyMaxPotentialBlockSizeWithFlags(int *min_grid, int *block
 	return CUDA_SUCCESS;
 }
 
-CUresult cwi_cuOccupancyMaxPotentialBlockSize(int *min_grid, int *block, CUfunction func, CUoccupancyB2DSize dynamic_of, size_t dynamic,
-					      int limit)
+CUresult cwi_cuOccupancyMaxPotentialBlockSize(int *min_grid, int *block, CUfunction func, CUoccupancyB2DSize dynamic_of,
+					      size_t dynamic, int limit)
 {
 	return cwi_cuOccupancyMaxPotentialBlockSizeWithFlags(min_grid, block, func, dynamic_of, dynamic, limit, 0);
 }

@@ -18,7 +18,9 @@ static int failures;
 static void options(void)
 {
 	char info[8] = "xxxxxxx", error[64] = "";
-	int opts[] = {CU_JIT_WALL_TIME, CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, 7, CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, 14};
+	int opts[] = {CU_JIT_WALL_TIME,	       CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
+		      CU_JIT_OPTIMIZATION_LEVEL, CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+		      CU_JIT_CACHE_MODE};
 	void *vals[] = {V(~0ull), info, V(8), V(0xdeadbeef00000003ull), error, V(64), V(1)};
 	struct cw_jit j;
 	float ms;
