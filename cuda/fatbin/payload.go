@@ -9,6 +9,10 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
+// leastWindow is the memory that a zstd decoder may use even for small entries: a frame may ask for a window larger than
+// its content (RFC 8878 recommends to support 8 MiB).
+const leastWindow = 8 << 20
+
 // maxRatio is the most that LZ4 can expand a byte.
 const maxRatio = 255
 
@@ -55,7 +59,7 @@ func (e *Entry) decompress() ([]byte, error) {
 }
 
 func (e *Entry) zstd() ([]byte, error) {
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(max(e.Size, 1)))
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(max(e.Size, leastWindow)))
 	if err != nil {
 		return nil, fmt.Errorf("zstd: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 
 const (
 	watchSpin    = 500 * time.Microsecond // a wait younger than this is polled without sleeping
+	watchEager   = 30 * time.Microsecond  // how long it polls on after the last wait
 	watchLinger  = 5 * time.Millisecond   // how long the watcher stays half awake after the last wait
 	watchNap     = 50 * time.Microsecond
 	watchMaxNap  = 500 * time.Microsecond
@@ -87,13 +88,16 @@ func (w *watcher) run() {
 		batch = append(batch[:0], w.waits...)
 		w.mu.Unlock()
 		now := time.Now()
-		youngest := w.poll(batch, now)
+		youngest, left := w.poll(batch, now)
 		switch {
-		case len(batch) > 0:
+		case left > 0:
 			last = now
 			if youngest > watchSpin {
 				nap(min(max(youngest/16, watchNap), watchMaxNap))
 			}
+		case len(batch) > 0:
+			last = now
+		case now.Sub(last) < watchEager: // the next wait often follows at once
 		case now.Sub(last) < watchLinger:
 			nap(watchNap)
 		default:
@@ -123,9 +127,9 @@ func (w *watcher) sleep() bool {
 	}
 }
 
-// poll looks at each wait once and returns the age of the youngest that goes on.
-func (w *watcher) poll(batch []*wait, now time.Time) time.Duration {
-	youngest := time.Duration(1<<63 - 1)
+// poll looks at each wait once and returns how many go on and the age of the youngest of them.
+func (w *watcher) poll(batch []*wait, now time.Time) (youngest time.Duration, left int) {
+	youngest = 1<<63 - 1
 	for _, x := range batch {
 		if done, res := w.check(x, now); done {
 			w.remove(x)
@@ -133,8 +137,9 @@ func (w *watcher) poll(batch []*wait, now time.Time) time.Duration {
 			continue
 		}
 		youngest = min(youngest, now.Sub(x.since))
+		left++
 	}
-	return youngest
+	return youngest, left
 }
 
 // check reports whether a wait is over and how.
