@@ -257,7 +257,8 @@ func (p *pool) finish() {
 }
 
 // asError turns what a worker panicked with into the launch's error. Anything
-// that is no fault of the kernel is a bug of ours and goes on.
+// that is no fault of the kernel is a bug of ours: it fails the launch with its
+// stack, and leaves the process alone.
 func (p *pool) asError(r any) error {
 	switch e := r.(type) {
 	case *Fault:
@@ -270,5 +271,5 @@ func (p *pool) asError(r any) error {
 	}: // a memory fault of the process: an allocation vanished
 		return &Fault{Kind: IllegalAddress, Address: uint64(e.Addr()), Msg: "memory freed while in use"}
 	}
-	panic(r)
+	return fmt.Errorf("exec: internal error: %v\n%s", r, debug.Stack())
 }

@@ -22,12 +22,15 @@ type arena struct {
 
 func newArena(tb testing.TB) *arena {
 	a := &arena{allocs: map[uint64][]byte{}}
-	tb.Cleanup(func() {
-		for _, m := range a.allocs {
-			_ = unix.Munmap(m[:cap(m)])
-		}
-	})
+	tb.Cleanup(a.free)
 	return a
+}
+
+func (a *arena) free() {
+	for _, m := range a.allocs {
+		_ = unix.Munmap(m[:cap(m)])
+	}
+	clear(a.allocs)
 }
 
 func (a *arena) alloc(size uint64) (uint64, []byte) {
