@@ -111,6 +111,13 @@ else
   [ ! -t 2 ] || printf '\r%-40s\r' '' >&2
 fi
 
+# expected VARIANT PROGRAM: what it prints; expected/VERSION/ holds what differs with that version's runtime library.
+expected() {
+  local own=$ROOT/guest/tests/expected/${1%-*}/$2.txt
+  [ -f "$own" ] || own=$ROOT/guest/tests/expected/$2.txt
+  echo "$own"
+}
+
 passed=0 failed=0 skipped=0 report=
 # verdict VARIANT PROGRAM sets cell, and counts.
 verdict() {
@@ -118,14 +125,14 @@ verdict() {
   if [ ! -x "$tests/$1/$2" ]; then cell=-; skipped=$((skipped + 1)); return; fi
   rc=$(cat "$base.rc" 2>/dev/null || echo 'not run')
   grep -v '^#' "$base.out" 2>/dev/null >"$base.got" || true
-  if [ "$rc" = 0 ] && diff -u "$ROOT/guest/tests/expected/$2.txt" "$base.got" >"$base.diff" 2>&1; then
+  if [ "$rc" = 0 ] && diff -u "$(expected "$1" "$2")" "$base.got" >"$base.diff" 2>&1; then
     passed=$((passed + 1)); cell=$(cat "$base.time" 2>/dev/null)s
     return
   fi
   failed=$((failed + 1)); cell=FAIL
   [ "$rc" != 124 ] || rc="124, no end within ${limit} s"
   report+="--- $label $1 $2: exit $rc"$'\n'
-  report+=$(diff -u "$ROOT/guest/tests/expected/$2.txt" "$base.got" 2>&1 | sed -n '3,14p' || true)$'\n'
+  report+=$(diff -u "$(expected "$1" "$2")" "$base.got" 2>&1 | sed -n '3,14p' || true)$'\n'
   report+=$(tail -3 "$base.err" 2>/dev/null | sed 's/^/stderr: /' || true)$'\n'
 }
 
