@@ -33,7 +33,7 @@ static struct {
 
 /* lock guards what follows; cuda is constant once loaded is 1. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int loaded, load_result, started, device_count;
+static int loaded, load_result, started, start_result, device_count;
 
 static int symbol(void *lib, const char *name, void *slot)
 {
@@ -74,7 +74,7 @@ int cw_nvml_cuda_version(int *version)
 	return cuda.version(version) ? NVML_UNKNOWN : NVML_SUCCESS;
 }
 
-/* Starts CUDA. A host without a device is no error: there are none. */
+/* Starts CUDA, once. A host without a device is no error: there are none. */
 static int start(int *count)
 {
 	enum { NO_DEVICE = 100 };
@@ -87,12 +87,13 @@ static int start(int *count)
 	if (!res && !started) {
 		int cu = cuda.init(0);
 
-		if (cu == NO_DEVICE)
-			device_count = 0;
-		else if (cu || cuda.count(&device_count))
-			res = NVML_DRIVER_NOT_LOADED;
-		started = cu == 0;
+		started = 1;
+		if (cu == 0)
+			cu = cuda.count(&device_count);
+		start_result = cu && cu != NO_DEVICE ? NVML_DRIVER_NOT_LOADED : NVML_SUCCESS;
 	}
+	if (!res)
+		res = start_result;
 	*count = device_count;
 	pthread_mutex_unlock(&lock);
 	return res;

@@ -11,7 +11,7 @@ struct ctx_stack {
 	struct cw_ctx *entry[STACK_MAX];
 };
 static __thread struct ctx_stack tls_stack;
-static __thread struct cw_ctx *tls_current;
+static __thread struct cw_ctx *tls_current __attribute__((tls_model("initial-exec")));
 
 static _Atomic uint64_t next_uid = 1;
 

@@ -61,7 +61,7 @@ static inline CUresult target(struct launch *l, CUfunction func, int ptds, CUstr
 		return CUDA_ERROR_INVALID_HANDLE;
 	/* a function lives in one context, a kernel in all */
 	if (cw_unlikely(l->func->o.ctx && l->func->o.ctx != l->ctx->o.id))
-		return CUDA_ERROR_INVALID_CONTEXT;
+		return CUDA_ERROR_INVALID_HANDLE;
 	return cw_stream_here(stream, ptds, l->ctx->o.id, &l->stream);
 }
 

@@ -69,7 +69,7 @@ static void handles(void)
 	CHECK_RES(cuLaunchKernel(none, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL), 0);
 	CHECK(fake.launch.stream > 2);
 	CHECK_RES(cuCtxCreate_v2(&other, 0, 1), 0);
-	CHECK_RES(cuLaunchKernel(k, 1, 1, 1, 1, 1, 1, 0, NULL, args, NULL), 201); /* another context's function */
+	CHECK_RES(cuLaunchKernel(k, 1, 1, 1, 1, 1, 1, 0, NULL, args, NULL), 400); /* another context's function */
 	CHECK_RES(cuCtxDestroy_v2(other), 0);
 	CHECK_RES(cuCtxSetCurrent(NULL), 0);
 	CHECK_RES(cuLaunchKernel(k, 1, 1, 1, 1, 1, 1, 0, NULL, args, NULL), 201);
