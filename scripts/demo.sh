@@ -34,7 +34,8 @@ make --no-print-directory -C "$ROOT" build >"$logs/build.log" 2>&1 || { tail -20
 "$ROOT/scripts/build-tests.sh" --only 13.0-shared vectoradd matmul
 programs=$BUILD/tests/13.0-shared
 
-say "3/4 a vGPU: causeway device --gpu $gpu --memory 4GiB"
+say "3/4 a vGPU: causeway device --gpu $gpu --memory 4GiB; GPUs of this machine:"
+"$CAUSEWAY" gpus >&2 || true
 start_device "$tmp/vm1.sock" "$logs/device.log" --gpu "$gpu" --memory 4GiB
 
 cat >"$tmp/demo" <<'G'
@@ -69,7 +70,7 @@ awk '
     seen++; p = ""}
   END {exit bad || seen != 2}' "$logs/guest.log" || rc=1
 if [ "$rc" != 0 ]; then
-  tail -5 "$logs/device.log" >&2 || true
+  grep -E 'level=(ERROR|WARN)|^causeway:' "$logs/device.log" | tail -5 >&2 || true
   die "the demo failed: see $logs"
 fi
 say "done: $((SECONDS - setup_done)) s after the downloads"
