@@ -210,11 +210,10 @@ func TestSuspend(t *testing.T) {
 func TestVMKilled(t *testing.T) {
 	v := boot(t)
 	p, _ := start(t, v)
+	p.halt()
 	if err := v.Kill(); err != nil {
 		t.Error(err)
 	}
-	close(p.ends)
-	p.wg.Wait()
 	noChildren(t)
 	v.connect()
 	_, g := start(t, v)

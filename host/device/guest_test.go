@@ -138,6 +138,7 @@ type process struct {
 	pieces  map[int64][]virtiotest.Buffer // by file offset
 	calls   map[int64]*fstest.Call
 	stopped bool // renews nothing
+	once    sync.Once
 	ends    chan struct{}
 	gone    chan struct{}
 	wg      sync.WaitGroup
@@ -165,6 +166,7 @@ func (v *vm) exec(pid uint32) (*process, *workertest.Guest, error) {
 		return p, nil, err
 	}
 	p.wg.Go(p.routineRenew)
+	v.t.Cleanup(p.halt) // before the VM's memory goes
 	if err := p.control(remote.Hello{Type: remote.MsgStart}); err != nil {
 		return p, nil, err
 	}
@@ -261,6 +263,12 @@ func (p *process) routineRenew() {
 	}
 }
 
+// halt ends the renewing.
+func (p *process) halt() {
+	p.once.Do(func() { close(p.ends) })
+	p.wg.Wait()
+}
+
 // pending counts READs that hold pages.
 func (p *process) pending() int {
 	p.mu.Lock()
@@ -334,8 +342,7 @@ func (p *process) EndRegion(id uint32) error {
 
 // Close implements workertest.Carrier: an orderly exit.
 func (p *process) Close() error {
-	close(p.ends)
-	p.wg.Wait()
+	p.halt()
 	err := p.control(remote.Hello{Type: remote.MsgRegionEnd})
 	for at, c := range p.calls {
 		if _, _, e := c.Wait(2 * time.Second); e != nil {
