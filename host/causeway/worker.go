@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -21,8 +22,8 @@ func workerCommand() *cobra.Command {
 		Args:   cobra.NoArgs,
 		Hidden: true,
 		RunE: func(*cobra.Command, []string) error {
-			if err := unix.SetNonblock(spawn.LinkFD, true); err != nil {
-				return fmt.Errorf("`causeway worker` is started by run, serve and device, not by users: descriptor %d: %w", spawn.LinkFD, err)
+			if kind, err := unix.GetsockoptInt(spawn.LinkFD, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_SEQPACKET {
+				return errors.New("`causeway worker` is started by run, serve and device, not by users")
 			}
 			unix.CloseOnExec(spawn.LinkFD)
 			// What stops the parent reaches the worker over its link, in order.
