@@ -49,6 +49,13 @@ static inline CUresult check_dims(const struct cw_ctx *c, const struct cw_func *
 	return CUDA_SUCCESS;
 }
 
+/* A kernel compiled for clusters of an unstated size: each launch must state it, by cuLaunchKernelEx. */
+static inline int needs_cluster(const struct cw_func *f)
+{
+	return cw_func_attr(f, CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET) &&
+	       !cw_func_attr(f, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH);
+}
+
 /* The context, function and stream of a launch. */
 static inline CUresult target(struct launch *l, CUfunction func, int ptds, CUstream stream)
 {
@@ -151,9 +158,7 @@ CUresult cwi_cuLaunchKernel(int ptds, CUfunction func, unsigned int gx, unsigned
 
 	if (cw_unlikely(res) || cw_unlikely(res = check_dims(l.ctx, l.func, &l.d)))
 		return res;
-	/* a kernel compiled for clusters of an unstated size needs cuLaunchKernelEx */
-	if (cw_unlikely(cw_func_attr(l.func, CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET) &&
-			!cw_func_attr(l.func, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH)))
+	if (cw_unlikely(needs_cluster(l.func)))
 		return CUDA_ERROR_INVALID_CLUSTER_SIZE;
 	return submit(&l, args, extra);
 }
@@ -240,7 +245,7 @@ static CUresult one_attribute(struct launch *l, uint8_t *attr)
 /* Copies the attributes that mean something to out. */
 static CUresult attributes(struct launch *l, const void *attrs, uint32_t count, uint8_t *out)
 {
-	int cooperative = 0;
+	int cooperative = 0, cluster = 0;
 
 	if (count > ATTRIBUTES_MAX || (count && !attrs))
 		return CUDA_ERROR_INVALID_VALUE;
@@ -257,11 +262,13 @@ static CUresult attributes(struct launch *l, const void *attrs, uint32_t count, 
 		res = one_attribute(l, to);
 		if (res)
 			return res;
-		if (id == LAUNCH_COOPERATIVE)
-			cooperative = 1;
+		cooperative |= id == LAUNCH_COOPERATIVE;
+		cluster |= id == LAUNCH_CLUSTER;
 		if (id != LAUNCH_UPDATABLE_NODE)
 			l->attr_bytes += ATTRIBUTE_SIZE;
 	}
+	if (!cluster && needs_cluster(l->func))
+		return CUDA_ERROR_INVALID_CLUSTER_SIZE;
 	/* alone, a cooperative attribute is what cuLaunchCooperativeKernel does */
 	if (cooperative && l->attr_bytes == ATTRIBUTE_SIZE)
 		l->attr_bytes = 0;
