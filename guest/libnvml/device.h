@@ -4,7 +4,7 @@
 
 /* Between init and shutdown? */
 int cw_nvml_ready(void);
-/* CUDA driver version through libcuda.so.1: NVML_SUCCESS, NVML_LIBRARY_NOT_FOUND, NVML_FUNCTION_NOT_FOUND, NVML_UNKNOWN. */
+/* CUDA driver version of the host. */
 int cw_nvml_cuda_version(int *version);
 
 #endif
