@@ -25,18 +25,24 @@ static CUresult plain(struct cw_range *r)
 
 static CUresult pinned(struct cw_range *r)
 {
+	r->kind = CW_RANGE_PINNED;
+	if (r->size <= CW_SLAB_LARGEST)
+		return cw_slab_alloc(r);
 	CUresult res = cw_region_add(CW_REGION_PINNED, r->size, r->flags, &r->region);
 	if (res != 0)
 		return res;
 	r->base = (uintptr_t)r->region->va;
 	r->dev = r->region->dev;
-	r->kind = CW_RANGE_PINNED;
 	return CUDA_SUCCESS;
 }
 
 static void release(const struct cw_range *r)
 {
-	if (r->region)
+	if (r->slab) {
+		/* As the real call, this waits for the device, which may be using the memory. */
+		cwop_CtxSynchronize();
+		cw_slab_free(r);
+	} else if (r->region)
 		cw_region_drop(r->region);
 	else
 		munmap((void *)(uintptr_t)r->base, r->size);
@@ -53,7 +59,10 @@ CUresult cwi_cuMemHostAlloc(void **out, size_t size, unsigned int flags)
 	if (size > SIZE_MAX / 2)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	struct cw_range r = {.size = size, .ctx = c->o.id, .device = c->device->ordinal, .flags = flags};
-	res = cw_can_map() ? pinned(&r) : plain(&r);
+	res = cw_can_map() ? pinned(&r) : CUDA_ERROR_NOT_SUPPORTED;
+	/* The host lends or maps no more: memory that can be copied is better than none. Its device pointer is refused. */
+	if (res != 0 && cw_check_alive() == 0)
+		res = plain(&r);
 	if (res != 0)
 		return res;
 	if (cw_range_add(&r) != 0) {

@@ -42,7 +42,8 @@ struct cw_range {
 	uint64_t dev;		/* device address of base, 0 if the device cannot reach it */
 	uint32_t pool;		/* id of the memory pool, 0 */
 	uint8_t sync_memops;
-	struct cw_region *region;
+	struct cw_region *region; /* a region of its own */
+	struct slab *slab;	  /* or a part of one: slab.c */
 };
 
 /* Adds a range; r->id is filled in. Foreign ranges that it overlaps are forgotten. ENOMEM or EEXIST as -errno. */
@@ -62,6 +63,14 @@ uint32_t cw_range_count(void);
 /* Called by api/: device memory that a module brought; and the end of a context's objects. */
 void cw_memory_note_global(uint64_t ptr, uint64_t size);
 void cw_memory_context_gone(uint32_t ctx);
+
+/* --- small pinned allocations: slab.c ---------------------------------------------------------------------------- */
+
+enum { CW_SLAB_LARGEST = 256 << 10 };
+/* Fills base, dev and slab of a range of r->size bytes. */
+CUresult cw_slab_alloc(struct cw_range *r);
+/* The caller has made sure that the device no longer uses it. */
+void cw_slab_free(const struct cw_range *r);
 
 /* --- sides of a copy ---------------------------------------------------------------------------------------------- */
 
@@ -102,8 +111,8 @@ struct cw_chunk *cw_chunk_take(int may_wait, CUresult *res);
 /* Gives back a chunk that nothing uses, or whose DMA is under way (completion makes it free). */
 void cw_chunk_put(struct cw_chunk *c);
 void cw_chunk_put_busy(struct cw_chunk *c, uint32_t stream);
-/* Waits for the DMA of a chunk on stream. The error, if it failed. */
-CUresult cw_chunk_wait(struct cw_chunk *c, uint32_t stream);
+/* Waits for the DMA of a chunk on stream. The error, if it failed. last: nothing that matters is queued behind it. */
+CUresult cw_chunk_wait(struct cw_chunk *c, uint32_t stream, int last);
 
 /*
  * A transfer through staging, cut into pieces of at most a chunk each. move copies piece k between the application's memory and

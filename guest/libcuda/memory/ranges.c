@@ -192,6 +192,9 @@ uint32_t cw_range_count(void)
 void cw_memory_note_global(uint64_t ptr, uint64_t size)
 {
 	struct cw_range r = {.base = ptr, .size = size, .kind = CW_RANGE_FOREIGN, .ctx = cw_current_ctx_id(), .dev = ptr};
+	struct cw_ctx *c;
+	if (cw_ctx_current(&c) == 0)
+		r.device = c->device->ordinal;
 	cw_range_add(&r); /* known already, or no memory: the worker will be asked */
 }
 

@@ -10,7 +10,7 @@
 #include "session/lock.h"
 
 enum { FREE = 0, TAKEN, BUSY };
-enum { POLL_SPINS = 2000, POLL_NAPS = 40 };
+enum { POLL_NAPS = 40 };
 
 static struct {
 	struct cw_lock lock;
@@ -103,7 +103,7 @@ struct cw_chunk *cw_chunk_take(int may_wait, CUresult *res)
 		cw_lock_release(&st.lock);
 		if (oldest) {
 			/* An error of that copy is for whoever synchronises with it; here the chunk only has to be unused. */
-			if (cw_chunk_wait(&busy, busy.stream) != 0 && (*res = cw_check_alive()) != 0)
+			if (cw_chunk_wait(&busy, busy.stream, 0) != 0 && (*res = cw_check_alive()) != 0)
 				return NULL;
 			cw_lock_acquire(&st.lock);
 			if (oldest->state == BUSY && oldest->value == busy.value)
@@ -131,14 +131,14 @@ void cw_chunk_put_busy(struct cw_chunk *c, uint32_t stream)
 	cw_lock_release(&st.lock);
 }
 
-CUresult cw_chunk_wait(struct cw_chunk *c, uint32_t stream)
+CUresult cw_chunk_wait(struct cw_chunk *c, uint32_t stream, int last)
 {
-	for (int i = 0; i < POLL_SPINS; i++) {
+	for (uint32_t i = 0, n = cw_spin_turns(); i < n; i++) {
 		if (done(c))
 			return 0;
 		cw_pause();
 	}
-	for (int i = 0; i < POLL_NAPS; i++) {
+	for (int i = 0; i < POLL_NAPS && !last; i++) {
 		struct timespec nap = {0, 20000};
 		nanosleep(&nap, NULL);
 		if (done(c))

@@ -42,7 +42,7 @@ CUresult cw_transfer_from_device(const struct cw_transfer *t)
 			continue;
 		}
 		c = fly[got % DEPTH];
-		CUresult r = cw_chunk_wait(c, t->stream);
+		CUresult r = cw_chunk_wait(c, t->stream, got + 1 == t->pieces);
 		if (r == 0 && res == 0)
 			t->move(t->arg, got, c->mem);
 		else if (res == 0)

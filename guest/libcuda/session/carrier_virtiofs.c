@@ -24,7 +24,8 @@
 
 #include "session/internal.h"
 
-enum { AIO_EVENTS = 512, RENEW_MS = 1000, RETRY_MS = 10, STACK = 128 * 1024, DEFAULT_READ = 128 * 1024 };
+/* LEASES: pieces that a process may lend. Each keeps a request pending in a queue that all processes of the VM share. */
+enum { AIO_EVENTS = 512, LEASES = 256, RENEW_MS = 1000, RETRY_MS = 10, STACK = 128 * 1024, DEFAULT_READ = 128 * 1024 };
 
 /* A part of a region that one READ leases. */
 struct piece {
@@ -43,7 +44,9 @@ static struct {
 	struct cw_lock lock;
 	aio_context_t aio;
 	struct piece *pieces;
-	uint32_t max_read;
+	uint32_t max_read;   /* bytes of one READ */
+	uint32_t max_leases; /* pieces that may exist */
+	uint32_t leases;     /* that do, ended ones included */
 	int stopping;	     /* no renewals; 2: the thread ends too */
 	_Atomic int running; /* the lease thread */
 	_Atomic int gone; /* -errno of a lease that failed */
@@ -92,6 +95,7 @@ static void end_pieces(int64_t region)
 			p->ended = 1;
 		if (p->ended && p->pending == 0) {
 			*at = p->next;
+			v.leases--;
 			free(p);
 		} else {
 			at = &p->next;
@@ -184,6 +188,8 @@ static int lease_region(struct cw_session *s, uint32_t region, uint8_t *va, uint
 	for (uint64_t at = 0; at < size; at += 4096)
 		__atomic_fetch_or(va + at, 0, __ATOMIC_RELAXED);
 	cw_lock_acquire(&v.lock);
+	if ((size + v.max_read - 1) / v.max_read > v.max_leases - v.leases)
+		err = -ENOBUFS;
 	for (uint64_t at = 0; at < size && err == 0; at += v.max_read) {
 		struct piece *p = calloc(1, sizeof *p);
 		if (!p) {
@@ -196,6 +202,7 @@ static int lease_region(struct cw_session *s, uint32_t region, uint8_t *va, uint
 		p->len = size - at < v.max_read ? (uint32_t)(size - at) : v.max_read;
 		p->next = v.pieces;
 		v.pieces = p;
+		v.leases++;
 		err = lease(s, p, now_ms());
 	}
 	if (err != 0)
@@ -226,13 +233,23 @@ static void explain(struct cw_session *s, const char *mount, const char *what, i
 		cw_why(s, "%s: %s: %s", mount, what, strerror(-err));
 }
 
-/* max_read=BYTES from MOUNT/info: what fits one READ. */
-static uint32_t read_info(const char *mount)
+/* The number behind "name=" in the info file's text, or 0. */
+static uint64_t info_number(const char *text, const char *name)
+{
+	uint64_t n = 0;
+	const char *p = strstr(text, name);
+	if (!p || (p != text && p[-1] != '\n'))
+		return 0;
+	for (p += strlen(name); *p >= '0' && *p <= '9' && n < 1u << 30; p++)
+		n = n * 10 + (uint64_t)(*p - '0');
+	return n;
+}
+
+/* MOUNT/info: max_read, the bytes that fit one READ; max_leases, if the host wants another budget. */
+static void read_info(const char *mount)
 {
 	char path[4200], text[2048];
 	size_t len = strlen(mount);
-	if (len > 4096)
-		return DEFAULT_READ;
 	memcpy(path, mount, len);
 	memcpy(path + len, "/info", 6);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -240,13 +257,9 @@ static uint32_t read_info(const char *mount)
 	if (fd >= 0)
 		close(fd);
 	text[n > 0 ? n : 0] = 0;
-	char *p = strstr(text, "max_read=");
-	uint64_t bytes = 0;
-	if (p && (p == text || p[-1] == '\n'))
-		for (p += 9; *p >= '0' && *p <= '9' && bytes < 1u << 30; p++)
-			bytes = bytes * 10 + (uint64_t)(*p - '0');
-	bytes &= ~(uint64_t)4095;
-	return bytes >= 4096 && bytes <= 1u << 30 ? (uint32_t)bytes : DEFAULT_READ;
+	uint64_t bytes = info_number(text, "max_read=") & ~(uint64_t)4095, leases = info_number(text, "max_leases=");
+	v.max_read = bytes >= 4096 && bytes <= 1u << 30 ? (uint32_t)bytes : DEFAULT_READ;
+	v.max_leases = leases >= 1 && leases <= AIO_EVENTS ? (uint32_t)leases : LEASES;
 }
 
 static int open_file(struct cw_session *s, const char *mount)
@@ -311,7 +324,7 @@ static int vfs_open(struct cw_session *s, const char *mount)
 	s->fd = err;
 	memset(&v, 0, sizeof v); /* abandon has left nothing behind */
 	s->base = NULL;
-	v.max_read = read_info(mount);
+	read_info(mount);
 	v.ring = 1;
 	void *base = cw_map_shared(-1, CW_REGION0_SIZE, NULL);
 	err = cw_region0_init(s, base);

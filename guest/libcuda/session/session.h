@@ -158,6 +158,9 @@ static inline _Atomic uint32_t *cw_word(uint32_t word)
 /* Waits until the word holds value (words only ever move forward by one use at a time). 0, or 719 if the worker died. */
 CUresult cw_word_wait(uint32_t word, uint32_t value);
 
+/* How many pauses a wait may spin before it sleeps; 0 on a single CPU. */
+uint32_t cw_spin_turns(void);
+
 /* --- logging: CAUSEWAY_LOG=none|error|info|trace, default error ---------------------------------------------------- */
 
 enum cw_log_level { CW_LOG_NONE, CW_LOG_ERROR, CW_LOG_INFO, CW_LOG_TRACE };

@@ -54,6 +54,8 @@ void cw_slot_release(struct cw_session *s, uint32_t slot)
 	}
 }
 
+uint32_t cw_spin_turns(void) { return cw_s.spin_max; }
+
 static int answered(struct cw_slot *slot, uint32_t seq)
 {
 	return __atomic_load_n(&slot->seq_done, __ATOMIC_ACQUIRE) == seq ||

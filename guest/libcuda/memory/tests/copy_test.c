@@ -214,7 +214,7 @@ static void boxes(int rounds, int can_map)
 	}
 }
 
-static void pinned(int can_map)
+static void pinned(int can_map, int can_adopt)
 {
 	uint8_t *p = get_pinned(10000), *stack = (uint8_t *)&p;
 	CUdeviceptr d = 0;
@@ -238,8 +238,8 @@ static void pinned(int can_map)
 	memcpy(before, m, n);
 	CHECK(cwi_cuMemHostRegister_v2(m, n, 2) == 0 && memcmp(m, before, n) == 0);
 	CHECK(cwi_cuMemHostRegister_v2(m + 4096, 4096, 0) == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
-	CHECK(cwi_cuMemHostGetDevicePointer_v2(&d, m, 0) == (can_map ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED));
-	if (can_map) {
+	CHECK(cwi_cuMemHostGetDevicePointer_v2(&d, m, 0) == (can_adopt ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED));
+	if (can_adopt) {
 		CHECK(cwi_cuMemsetD8_v2(0, d + 5, 0x11, 1) == 0 && cwop_StreamSynchronize(1) == 0 && m[5] == 0x11);
 		CHECK(m[4] == before[4] && m[6] == before[6]);
 	}
@@ -254,6 +254,28 @@ static void pinned(int can_map)
 	munmap(m, n);
 	CHECK(cwi_cuMemHostRegister_v2(m, n, 0) == CUDA_ERROR_INVALID_VALUE);
 	free(before);
+}
+
+/* Many small pinned buffers: distinct, reusable, and few regions for all. */
+static void small_pinned(int can_map)
+{
+	enum { N = 3000 };
+	static uint8_t *p[N];
+	for (int i = 0; i < N; i++) {
+		p[i] = get_pinned(1 + (size_t)i % 5000);
+		memset(p[i], i, 1 + (size_t)i % 5000);
+	}
+	for (int i = 0; i < N; i++) {
+		CHECK(p[i][0] == (uint8_t)i && p[i][(size_t)i % 5000] == (uint8_t)i && (uintptr_t)p[i] % 512 == 0);
+		CUdeviceptr d;
+		CHECK(!can_map || (cwi_cuMemHostGetDevicePointer_v2(&d, p[i], 0) == 0 && d == (uintptr_t)p[i]));
+		if (i % 2)
+			put_pinned(p[i]);
+	}
+	for (int i = 1; i < N; i += 2)
+		p[i] = get_pinned(20000 + (size_t)i);
+	for (int i = 0; i < N; i++)
+		put_pinned(p[i]);
 }
 
 static void pointers(int can_map)
@@ -306,12 +328,14 @@ static void *hammer(void *arg)
 	return NULL;
 }
 
-enum carrier { UNIX, UNIX_NO_MAP, TCP, CARRIERS };
+enum carrier { UNIX, UNIX_NO_MAP, TCP, VIRTIOFS, CARRIERS };
 
 static void all(enum carrier carrier)
 {
-	int can_map = carrier == UNIX;
-	struct fake_options o = {.handler = fake_device, .caps = can_map ? CW_CAP_MAP : 0, .sleep_after_us = 50, .tcp = carrier == TCP};
+	int can_map = carrier == UNIX || carrier == VIRTIOFS;
+	char dir[64];
+	struct fake_options o = {.handler = fake_device, .caps = can_map ? CW_CAP_MAP : 0, .sleep_after_us = 50, .tcp = carrier == TCP, .mount = carrier == VIRTIOFS ? dir : NULL};
+	snprintf(dir, sizeof dir, "/tmp/causeway-fuse-%d", (int)getpid());
 	pid_t w = fake_worker_start(&o);
 	CHECK(cw_session_open() == 0);
 	cw_set_current_ctx_id(5);
@@ -321,7 +345,8 @@ static void all(enum carrier carrier)
 		there_and_back(malloc, free, async);
 		there_and_back(get_pinned, put_pinned, async);
 	}
-	pinned(can_map);
+	pinned(can_map, carrier == UNIX);
+	small_pinned(can_map);
 	pointers(can_map);
 	boxes(carrier == TCP ? 16 : 64, can_map);
 	pthread_t t[6];
@@ -333,12 +358,18 @@ static void all(enum carrier carrier)
 	CHECK(cwi_cuMemGetInfo_v2(&f, &live) == 0 && live == 0);
 	CHECK(cw_range_count() == 1); /* the module's global */
 	fake_worker_kill(w);
+	if (carrier == VIRTIOFS)
+		fake_vfs_umount(dir);
 }
 
 int main(void)
 {
 	for (int c = 0; c < CARRIERS; c++) {
 		int st = -1;
+		if (c == VIRTIOFS && !fake_vfs_possible()) {
+			puts("copy_test: without virtiofs, which needs root and /dev/fuse");
+			continue;
+		}
 		pid_t p = fork();
 		if (p == 0) {
 			all((enum carrier)c);

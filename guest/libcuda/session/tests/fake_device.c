@@ -191,6 +191,7 @@ int fake_device(struct fake_call *c)
 		return 0;
 	}
 	case CW_OP_STREAM_SYNCHRONIZE:
+	case CW_OP_CTX_SYNCHRONIZE:
 		return 0;
 	case CW_OP_POINTER_GET_ATTRIBUTE:
 		pointer_attribute(c);
