@@ -135,6 +135,6 @@ func (w *warp) ret() {
 	}
 	w.pc = next
 	if len(w.splits) > 0 {
-		w.limit = -1
+		w.unsettle()
 	}
 }

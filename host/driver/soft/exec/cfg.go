@@ -26,6 +26,7 @@ type node struct {
 	taken   int
 	targets []int
 	line    int
+	uses    []int // termRet: registers that hold the results
 }
 
 // succs calls f for each successor.
@@ -101,6 +102,7 @@ func buildGraph(f *ptx.Func) (*graph, error) {
 	b.at[len(f.Body)] = len(b.g.nodes) - 1
 	b.cur().term = termRet
 	b.patch()
+	b.results()
 	return b.g, nil
 }
 
@@ -197,6 +199,21 @@ func (b *graphBuilder) indexed(n *node, in *ptx.Instr) error {
 		n.targets = append(n.targets, i)
 	}
 	return nil
+}
+
+// results makes returning read the results that live in registers.
+func (b *graphBuilder) results() {
+	var regs []int
+	for _, v := range b.f.Returns {
+		if v.Space == ptx.RegSpace {
+			regs = append(regs, v.Reg)
+		}
+	}
+	for i := range b.g.nodes {
+		if b.g.nodes[i].term == termRet {
+			b.g.nodes[i].uses = regs
+		}
+	}
 }
 
 // patch turns instruction indices into block numbers.

@@ -59,29 +59,27 @@ const (
 // lanes of a warp are at different blocks, the lowest number runs first, and
 // order.go sees to it that this makes them meet again.
 type block struct {
-	ops      []op
-	term     termKind
-	next     int32
-	taken    int32
-	pred     int32
-	not      bool
-	reg      int32 // termIndexed: index; termSync: member mask
-	targets  []int32
-	call     *callSite
-	bar      *barrierSite
-	line     int32
-	restSync bool
+	ops     []op
+	term    termKind
+	next    int32
+	taken   int32
+	pred    int32
+	not     bool
+	reg     int32 // termIndexed: index; termSync: member mask
+	targets []int32
+	call    *callSite
+	bar     *barrierSite
+	line    int32
 }
 
 // callSite is a call with its argument traffic, as byte ranges in the local
 // frames of caller and callee.
 type callSite struct {
-	target  *code // nil: indirect
-	reg     int32 // indirect: slot with the function's address
-	args    []argument
-	rets    []argument
-	line    int32
-	builtin func(w *warp, s *callSite)
+	target *code // nil: indirect
+	reg    int32 // indirect: slot with the function's address
+	args   []argument
+	rets   []argument
+	line   int32
 }
 
 // argument is one parameter at a call: a .param variable of the caller, or a
@@ -115,7 +113,8 @@ type code struct {
 	takes    []*code
 	indirect bool
 	shared   []*sharedVar
-	pressure int // registers live at once, in units of 32 bits
+	reserved bool // reads where the system's shared memory lies
+	pressure int  // registers live at once, in units of 32 bits
 	err      error
 	builtin  func(w *warp, s *callSite)
 	defined  bool

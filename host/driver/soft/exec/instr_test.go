@@ -109,6 +109,43 @@ func runInstrs(t *testing.T, cases []instr) {
 	}
 }
 
+// TestRegisterParameters calls in the style of old compilers, with parameters
+// in registers.
+func TestRegisterParameters(t *testing.T) {
+	a := newArena(t)
+	m := a.load(t, `.version 3.0
+.target sm_30
+.address_size 64
+.func (.reg .u32 sum, .reg .u64 wide) add3(.reg .u32 x, .reg .u32 unused, .reg .u32 y, .param .u32 z)
+{
+	.reg .u32 t<4>;
+	ld.param.u32 t1, [z];
+	add.u32 sum, x, y;
+	add.u32 sum, sum, t1;
+	mul.wide.u32 wide, sum, 2;
+	mov.u32 t2, 99;
+	add.u32 t3, t2, t2;
+	ret;
+}
+.visible .entry k(.param .u64 p)
+{
+	.reg .u32 r<9>; .reg .u64 d<3>; .param .u32 q;
+	mov.u32 r1, %tid.x;
+	mov.u32 r5, 1000;
+	st.param.u32 [q], r5;
+	call (r2, d1), add3, (r1, 5, 7, q);
+	ld.param.u64 d2, [p];
+	mad.wide.u32 d2, r1, 8, d2;
+	cvt.u64.u32 d0, r2;
+	add.u64 d1, d1, d0;
+	st.global.u64 [d2], d1;
+	ret;
+}`)
+	o := put(a, make([]uint64, 40))
+	a.run(t, m, "k", 1, 40, pack(o))
+	check(t, "sum", get[uint64](a, o, 40), func(i int) uint64 { return uint64(3 * (i + 1007)) })
+}
+
 func TestUnsupportedIsNamed(t *testing.T) {
 	a := newArena(t)
 	m := a.load(t, `.version 8.0

@@ -15,6 +15,10 @@ const (
 	maxThreads = 1024
 	maxShared  = 256 << 10 // bytes per block, above what any device grants
 	maxStack   = 512 << 10
+
+	// reservedShared is the part of shared memory that cooperative groups keep
+	// for themselves. It lies behind the program's own here.
+	reservedShared = 1 << 10
 )
 
 // resident is how many blocks a worker keeps started, without being asked to
@@ -120,6 +124,9 @@ func (k *Kernel) prepare(c *Config) (*launch, error) {
 		l.static = k.sharedSize
 	}
 	l.shared = l.static + uint64(c.DynShared)
+	if k.reserved {
+		l.shared = (l.shared+15)&^15 + reservedShared
+	}
 	if l.shared > maxShared {
 		return bad("%d bytes of shared memory are more than %d", l.shared, maxShared)
 	}

@@ -16,9 +16,8 @@ const maxLiveBits = 1 << 28
 
 type bitset []uint64
 
-func (s bitset) has(i int) bool { return s[i/64]>>(i%64)&1 != 0 }
-func (s bitset) add(i int)      { s[i/64] |= 1 << (i % 64) }
-func (s bitset) drop(i int)     { s[i/64] &^= 1 << (i % 64) }
+func (s bitset) add(i int)  { s[i/64] |= 1 << (i % 64) }
+func (s bitset) drop(i int) { s[i/64] &^= 1 << (i % 64) }
 
 // noResult are the opcodes without a destination; their operands are all read.
 func noResult(in *ptx.Instr) bool {
@@ -85,6 +84,9 @@ func nodeEffects(n *node, use, def func(reg int)) {
 	if n.term == termBranch {
 		use(n.guard)
 		return
+	}
+	for _, r := range n.uses {
+		use(r)
 	}
 	if n.instr == nil {
 		return

@@ -140,7 +140,9 @@ func (l *lowerer) slotArgs(vars []*ptx.Var) []slotArg {
 	for _, v := range vars {
 		a := slotArg{off: l.local[v], size: v.Size, reg: -1}
 		if v.Space == ptx.RegSpace {
-			a.reg = l.as.slot[v.Reg]
+			if a.reg = l.as.slot[v.Reg]; a.reg == unassigned {
+				a.reg = int32(l.as.slots) // a temporary: nobody reads it
+			}
 		}
 		list = append(list, a)
 	}
@@ -300,7 +302,7 @@ func (l *lowerer) value(o *ptx.Operand, t ptx.Type) (int32, error) {
 		if l.isPred(o) {
 			return 0, l.unsupported("%s with a predicate operand", l.in)
 		}
-		if o.Not || o.Neg {
+		if o.Not {
 			return 0, l.unsupported("%s with a negated register", l.in)
 		}
 		return l.as.slot[o.Reg], nil

@@ -297,6 +297,9 @@ func (l *lowerer) special(name string, d int32) error {
 	if !ok {
 		return l.unsupported("special register %s", name)
 	}
+	if kind == srReserved || kind == srReservedEnd {
+		l.c.reserved = true
+	}
 	l.emit(op{fn: opSpecial, d: d, imm: uint64(kind)})
 	return nil
 }

@@ -22,6 +22,22 @@ func (w *warp) mayspin() {
 	w.patience -= spinCost
 }
 
+// losePatience ends the running split's slice, or the turn of one that was
+// let past.
+func (w *warp) losePatience() {
+	w.rotate, w.limit = !w.favoured, -1
+	w.favoured = false
+	w.patience = w.fair
+}
+
+// unsettle makes the warp look at its splits again, unless the running one has
+// a turn of its own.
+func (w *warp) unsettle() {
+	if !w.favoured {
+		w.limit = -1
+	}
+}
+
 // reschedule parks the running split, joins splits that stand at the same
 // place, and picks the one to run: the deepest call first, then the lowest
 // block. It reports false when none is ready.
@@ -70,14 +86,15 @@ func (w *warp) before(a, b *split) bool {
 // setLimit computes where the running split must stop for another.
 func (w *warp) setLimit() {
 	w.limit = math.MaxInt32
-	if len(w.splits) == 0 {
-		w.fair = fairSlice
-	}
-	w.patience = w.fair
+	w.favoured = w.rotate
 	if w.rotate {
 		w.rotate, w.patience = false, fairTurn
 		w.fair = max(w.fair/2, fairTurn)
 		return
+	}
+	if len(w.splits) == 0 {
+		w.fair = fairSlice
+		w.patience = w.fair
 	}
 	for i := range w.splits {
 		if s := &w.splits[i]; s.state == splitReady && s.fr == w.fr && s.pc < w.limit {

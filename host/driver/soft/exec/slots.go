@@ -17,6 +17,9 @@ type assignment struct {
 	pressure int // most 32-bit registers alive at one point
 }
 
+// unassigned marks a register that nothing reads or writes.
+const unassigned = -1
+
 type interval struct {
 	reg        int
 	start, end int
@@ -27,6 +30,9 @@ type interval struct {
 // write their results in any order.
 func assignSlots(f *ptx.Func, g *graph) *assignment {
 	a := &assignment{slot: make([]int32, len(f.Regs))}
+	for i := range a.slot {
+		a.slot[i] = unassigned
+	}
 	in, ok := liveIn(g, len(f.Regs))
 	if !ok {
 		a.identity(f)
@@ -89,9 +95,6 @@ func intervals(f *ptx.Func, g *graph, in []bitset) []interval {
 		}
 		list[r].start = min(list[r].start, pos)
 		list[r].end = max(list[r].end, pos)
-	}
-	for r := range f.Params { // register parameters are alive from the start
-		_ = r
 	}
 	starts := make([]int, len(g.nodes)+1)
 	for i := range g.nodes {

@@ -28,6 +28,8 @@ const (
 	srGlobaltimerHi
 	srDynSmem
 	srTotalSmem
+	srReserved
+	srReservedEnd
 	srGridHi // address of the cooperative grid's barrier
 	srGridLo
 	perLane
@@ -55,7 +57,8 @@ var specials = map[string]specialKind{
 	"%lanemask_eq": srMaskEq, "%lanemask_lt": srMaskLt, "%lanemask_le": srMaskLe,
 	"%lanemask_gt": srMaskGt, "%lanemask_ge": srMaskGe,
 	"%dynamic_smem_size": srDynSmem, "%total_smem_size": srTotalSmem, "%aggr_smem_size": srTotalSmem,
-	"%reserved_smem_offset_begin": srZero, "%reserved_smem_offset_end": srZero, "%reserved_smem_offset_cap": srZero,
+	"%reserved_smem_offset_begin": srReserved, "%reserved_smem_offset_end": srReservedEnd, "%reserved_smem_offset_cap": srReservedEnd,
+	"%reserved_smem_offset_0": srReserved, "%reserved_smem_offset_1": srReserved,
 	"%clusterid.x": srCtaidX, "%clusterid.y": srCtaidY, "%clusterid.z": srCtaidZ,
 	"%nclusterid.x": srNctaidX, "%nclusterid.y": srNctaidY, "%nclusterid.z": srNctaidZ,
 	"%cluster_ctaid.x": srZero, "%cluster_ctaid.y": srZero, "%cluster_ctaid.z": srZero,
@@ -103,6 +106,10 @@ func (w *warp) specialUniform(k specialKind) uint64 {
 	case srDynSmem:
 		return uint64(c.DynShared)
 	case srTotalSmem:
+		return l.shared
+	case srReserved:
+		return l.shared - reservedShared
+	case srReservedEnd:
 		return l.shared
 	case srGridHi:
 		if l.grid != nil {

@@ -75,10 +75,15 @@ func (a *arena) load(tb testing.TB, src string) *exec.Module {
 	return mod
 }
 
-// file loads what nvcc made of testdata/name.cu.
+// file loads what nvcc made of testdata/name.cu; PTX_TESTDATA names another
+// directory, to test the output of another compiler or other options.
 func (a *arena) file(tb testing.TB, name string) *exec.Module {
 	tb.Helper()
-	b, err := os.ReadFile(filepath.Join("testdata", name+".ptx"))
+	dir := os.Getenv("PTX_TESTDATA")
+	if dir == "" {
+		dir = "testdata"
+	}
+	b, err := os.ReadFile(filepath.Join(dir, name+".ptx"))
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -27,6 +27,7 @@ type warp struct {
 	splits   []split
 	turn     uint64 // counts scheduling decisions
 	rotate   bool   // next decision favours the split that waited longest
+	favoured bool   // the running split is such a one
 	patience int    // instructions until rotate is set
 	fair     int    // what patience starts from
 	budget   int    // instructions left in the slice
@@ -132,7 +133,8 @@ const minFrame = 64
 func (w *warp) start(c *code, mask uint32) {
 	w.live = mask
 	w.splits = w.splits[:0]
-	w.rotate, w.patience, w.fair = false, fairSlice, fairSlice
+	w.rotate, w.favoured = false, false
+	w.patience, w.fair = fairSlice, fairSlice
 	w.forgetRanges()
 	f := w.newFrame(c)
 	f.depth, f.base, f.live = 0, 0, mask
@@ -203,7 +205,7 @@ func (w *warp) run(budget int) bool {
 		if len(w.splits) > 0 {
 			w.patience -= n
 			if w.patience < 0 {
-				w.rotate, w.limit = true, -1
+				w.losePatience()
 			}
 		}
 		if w.pc >= w.limit || w.mask == 0 {
@@ -223,7 +225,7 @@ func (w *warp) diverge(b *block, taken uint32) {
 	w.park(split{fr: w.fr, pc: b.taken, mask: taken})
 	w.setMask(w.mask &^ taken)
 	w.pc = b.next
-	w.limit = -1
+	w.unsettle()
 }
 
 func (w *warp) park(s split) {

@@ -131,7 +131,6 @@ const (
 type Operand struct {
 	Kind  OperandKind
 	Not   bool // !p
-	Neg   bool // reserved for negated registers
 	Reg   int
 	Imm   uint64
 	Name  string

@@ -97,7 +97,7 @@ proto: .callprototype (.param .b32 _) _ (.param .b64 _, .param .b64 _);
 $L1: ret;
 }`)
 	f := m.Funcs[1]
-	if m.Funcs[0].Defined || !f.Kernel || f.MaxNTID != [3]uint32{128, 2, 1} || f.MinCTA != 2 || f.Params[0].Size != 8 || !f.Params[0].Pointer || m.Funcs[0].Params[1].Size != 24 {
+	if m.Funcs[0].Defined || !f.Kernel || f.MaxNTID != [3]uint32{128, 2, 1} || f.MinCTA != 2 || f.Params[0].Size != 8 || !f.Params[0].Pointer || f.Params[0].Align != 8 || m.Funcs[0].Params[1].Size != 24 {
 		t.Errorf("%+v", f)
 	}
 	var ops []string

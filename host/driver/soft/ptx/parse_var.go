@@ -39,9 +39,12 @@ func (p *parser) varType(space Space) Var {
 		switch name := p.tok.text; name {
 		case "align":
 			p.advance()
-			v.Align = p.number()
-			if v.Align == 0 || v.Align&(v.Align-1) != 0 || v.Align > 1<<20 {
-				p.fail("alignment %d is not a power of two up to 1 MiB", v.Align)
+			n := p.number()
+			if n == 0 || n&(n-1) != 0 || n > 1<<20 {
+				p.fail("alignment %d is not a power of two up to 1 MiB", n)
+			}
+			if !v.Pointer { // after .ptr it is what the parameter points to
+				v.Align = n
 			}
 		case "ptr":
 			p.advance()
