@@ -47,6 +47,7 @@ CUresult cw_check_slow(void) { return CUDA_ERROR_NOT_INITIALIZED; }
 uint32_t cw_current_ctx_id(void) { return current; }
 void cw_set_current_ctx_id(uint32_t id) { current = id; }
 uint32_t cw_thread_ordinal(void) { return 1; }
+uint32_t cw_spin_turns(void) { return 0; }
 CUresult cw_word_wait(uint32_t word, uint32_t value) { return (void)word, (void)value, CUDA_SUCCESS; }
 CUresult cw_blob_send(const void *p, size_t len, uint32_t *blob) { return (void)p, (void)len, *blob = 1, CUDA_SUCCESS; }
 CUresult cw_region_drop(struct cw_region *r) { return (void)r, CUDA_SUCCESS; }
