@@ -7,13 +7,14 @@
 #   --variants "V..."   e.g. "13.0-static 11.8-shared"; default: all that are built under build/tests
 #   --vm SERIES         inside one VM with that kernel instead, with --socket PATH of `causeway device`
 #   --timeout SECONDS   for each program (default 60);  --logs DIR  (default build/test-logs/LABEL)
+#   --may-skip "P..."   programs that may end with status 77 (not possible here); anywhere else that is a failure
 #   --label NAME        names the table (default: native, run or vm-SERIES)
 #
 # Lines that begin with '#' may differ between GPUs and are not compared. The exit status is 0 if nothing failed.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 
-runner= variants= vm= socket= limit=60 logs= label=
+runner= variants= vm= socket= limit=60 logs= label= may_skip=
 programs=()
 while [ $# -gt 0 ]; do
   case $1 in
@@ -24,7 +25,8 @@ while [ $# -gt 0 ]; do
     --timeout) limit=$2; shift 2 ;;
     --logs) logs=$2; shift 2 ;;
     --label) label=$2; shift 2 ;;
-    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit ;;
+    --may-skip) may_skip=$2; shift 2 ;;
+    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1" ;;
     *) programs+=("$1"); shift ;;
   esac
@@ -124,6 +126,7 @@ verdict() {
   local base=$logs/$1/$2 rc
   if [ ! -x "$tests/$1/$2" ]; then cell=-; skipped=$((skipped + 1)); return; fi
   rc=$(cat "$base.rc" 2>/dev/null || echo 'not run')
+  if [ "$rc" = 77 ] && [[ " $may_skip " == *" $2 "* ]]; then cell=skipped; skipped=$((skipped + 1)); return; fi
   grep -v '^#' "$base.out" 2>/dev/null >"$base.got" || true
   if [ "$rc" = 0 ] && diff -u "$(expected "$1" "$2")" "$base.got" >"$base.diff" 2>&1; then
     passed=$((passed + 1)); cell=$(cat "$base.time" 2>/dev/null)s
