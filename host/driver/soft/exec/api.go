@@ -19,10 +19,11 @@ type AllocFunc func(name string, size, align uint64, space ptx.Space) (addr uint
 
 // Global is a module variable visible to the driver (cuModuleGetGlobal).
 type Global struct {
-	Name  string
-	Space ptx.Space // ptx.Global or ptx.Const
-	Addr  uint64
-	Size  uint64
+	Name    string
+	Space   ptx.Space // ptx.Global or ptx.Const
+	Addr    uint64
+	Size    uint64
+	Managed bool // declared __managed__
 }
 
 // Param is one kernel parameter's place in Config.Params.

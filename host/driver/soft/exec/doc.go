@@ -7,8 +7,8 @@
 // the non-canonical half of the address range, which no allocation can reach.
 //
 // A Module and its Kernels are immutable after Load, so any number of Launch
-// calls may run at once. Launch blocks its caller and runs blocks on its own
-// goroutines, all of which have ended when it returns. There are no locks:
+// calls may run at once. Launch runs blocks on its caller's goroutine and on
+// others of its own, all of which have ended when it returns. There are no locks:
 // blocks share nothing but device memory, touched as the kernel touches it,
 // and an atomic block counter.
 package exec

@@ -79,9 +79,10 @@ func (k *Kernel) Launch(ctx context.Context, c Config) error {
 	})
 	defer unhook()
 	var wg sync.WaitGroup
-	for i := range l.cores {
+	for i := 1; i < l.cores; i++ {
 		wg.Go(func() { l.work(i) })
 	}
+	l.work(0)
 	wg.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,12 +1,15 @@
 package exec_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"testing"
 
 	"causeway/host/driver/soft/exec"
 	"causeway/host/driver/soft/ptx"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestVectorAdd(t *testing.T) {
@@ -251,6 +254,65 @@ func TestAddressFaults(t *testing.T) {
 			if f.Address != p+uint64(c.off) || f.Size != 4 || f.Write != (name == "store_at") || f.Function != name || f.Line == 0 {
 				t.Errorf("%s at %d: %+v", name, c.off, f)
 			}
+		}
+	}
+}
+
+// vanishing claims that memory is live which is not mapped any more.
+type vanishing struct {
+	*arena
+	base uint64
+}
+
+func (v vanishing) Find(addr uint64) (base, size uint64, writable, ok bool) {
+	if addr-v.base < 4096 {
+		return v.base, 4096, true, true
+	}
+	return v.arena.Find(addr)
+}
+
+func TestMemoryFreedWhileInUse(t *testing.T) {
+	a := newArena(t)
+	m := a.file(t, "memory")
+	gone, err := unix.Mmap(-1, 0, 4096, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(gone)
+	k, _ := m.Kernel("store_at")
+	p := addressOf(gone)
+	err = k.Launch(context.Background(), exec.Config{Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{1, 1, 1}, Params: pack(p, int64(8)), Space: vanishing{a, p}})
+	var f *exec.Fault
+	if !errors.As(err, &f) || f.Kind != exec.IllegalAddress || f.Address != p+8 {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestConfigErrors(t *testing.T) {
+	a := newArena(t)
+	m := a.load(t, ".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry k(.param .u64 p) .maxntid 64 { ret; }\n.visible .entry r() .reqntid 32, 2 { ret; }")
+	one := [3]uint32{1, 1, 1}
+	for _, c := range []struct {
+		name string
+		c    exec.Config
+		bad  bool
+	}{
+		{"k", exec.Config{Grid: one, Block: one, Params: make([]byte, 8), Space: a}, false},
+		{"k", exec.Config{Grid: one, Block: one, Params: make([]byte, 7), Space: a}, true},
+		{"k", exec.Config{Grid: [3]uint32{0, 1, 1}, Block: one, Params: make([]byte, 8), Space: a}, true},
+		{"k", exec.Config{Grid: [3]uint32{1, 65536, 1}, Block: one, Params: make([]byte, 8), Space: a}, true},
+		{"k", exec.Config{Grid: one, Block: [3]uint32{65, 1, 1}, Params: make([]byte, 8), Space: a}, true},
+		{"k", exec.Config{Grid: one, Block: [3]uint32{1 << 16, 1 << 16, 1}, Params: make([]byte, 8), Space: a}, true},
+		{"k", exec.Config{Grid: one, Block: one, Params: make([]byte, 8)}, true},
+		{"k", exec.Config{Grid: one, Block: one, Params: make([]byte, 8), Space: a, DynShared: 1 << 20}, true},
+		{"r", exec.Config{Grid: one, Block: [3]uint32{32, 2, 1}, Space: a}, false},
+		{"r", exec.Config{Grid: one, Block: [3]uint32{64, 1, 1}, Space: a}, true},
+	} {
+		k, _ := m.Kernel(c.name)
+		err := k.Launch(context.Background(), c.c)
+		var bad *exec.ConfigError
+		if c.bad != errors.As(err, &bad) || !c.bad && err != nil {
+			t.Errorf("%s %+v: error %v", c.name, c.c, err)
 		}
 	}
 }

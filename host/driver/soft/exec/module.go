@@ -125,7 +125,7 @@ func (m *Module) placeVars(alloc AllocFunc) error {
 		if v.Space == ptx.Const {
 			m.consts += v.Size
 		}
-		m.globals = append(m.globals, Global{v.Name, v.Space, addr, v.Size})
+		m.globals = append(m.globals, Global{v.Name, v.Space, addr, v.Size, v.Managed})
 		list = append(list, placed{v, mem[:v.Size]})
 	}
 	for _, p := range list {

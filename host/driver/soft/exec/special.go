@@ -96,10 +96,12 @@ func (w *warp) specialUniform(k specialKind) uint64 {
 	case srGridid:
 		return c.GridID
 	case srClock:
+		w.mayspin()
 		return uint64(time.Since(l.began))
 	case srClockHi:
 		return uint64(time.Since(l.began)) >> 32
 	case srGlobaltimer:
+		w.mayspin()
 		return uint64(time.Now().UnixNano())
 	case srGlobaltimerHi:
 		return uint64(time.Now().UnixNano()) >> 32

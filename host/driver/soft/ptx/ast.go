@@ -41,6 +41,7 @@ type Var struct {
 	Init    []Init // flattened initialiser; missing elements are zero
 	Line    int
 	Pointer bool // parameter declared .ptr
+	Managed bool // .attribute(.managed): the host may touch it too
 	Reg     int  // parameter in .reg space: index in Func.Regs
 }
 

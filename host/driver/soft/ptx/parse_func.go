@@ -42,7 +42,7 @@ func (p *parser) function(link Linkage, kernel bool) {
 
 func (p *parser) attribute() {
 	if p.dot("attribute") {
-		p.skipParens()
+		p.skipParens("")
 	}
 }
 
@@ -121,7 +121,7 @@ func (p *parser) funcDirectives(f *Func) {
 			p.pragma()
 		case "attribute":
 			p.advance()
-			p.skipParens()
+			p.skipParens("")
 		default:
 			p.fail("unknown directive .%s", p.tok.text)
 		}

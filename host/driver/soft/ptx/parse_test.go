@@ -66,6 +66,9 @@ h global s64×1 align 8 size 8 dims [] link 3 [0]=-7
 i global s64×1 align 8 size 8 dims [] link 3
 j global b8×1 align 1 size 2 dims [2] link 0 [0]=a+0 false 0xff [1]=a+1 false 0xff00
 k const b32×1 align 4 size 4 dims [] link 0 [0]=15`
+	if !m.Vars[6].Managed || m.Vars[5].Managed {
+		t.Error("managed attribute lost or invented")
+	}
 	if s := strings.Join(got, "\n"); s != want {
 		t.Errorf("got\n%s\nwant\n%s", s, want)
 	}

@@ -50,9 +50,9 @@ func (p *parser) varType(space Space) Var {
 			p.advance()
 			v.Pointer = true
 			p.space()
-		case "attribute", "managed", "unified":
+		case "attribute":
 			p.advance()
-			p.skipParens()
+			v.Managed = p.skipParens("managed") || v.Managed
 		case "v2", "v4", "v8":
 			p.advance()
 			v.Vec = int(name[1] - '0')
@@ -71,12 +71,14 @@ func (p *parser) varType(space Space) Var {
 	return v
 }
 
-// skipParens passes one parenthesised group, if there is one.
-func (p *parser) skipParens() {
+// skipParens passes one parenthesised group, if there is one, and reports
+// whether the directive .name is in it.
+func (p *parser) skipParens(name string) (found bool) {
 	if !p.accept("(") {
-		return
+		return false
 	}
 	for depth := 1; depth > 0; p.advance() {
+		found = found || p.tok.kind == tokDot && p.tok.text == name
 		switch {
 		case p.tok.kind == tokEOF:
 			p.fail("missing )")
@@ -86,6 +88,7 @@ func (p *parser) skipParens() {
 			depth--
 		}
 	}
+	return found
 }
 
 // variables reads the list of variables up to and with the semicolon.
