@@ -13,6 +13,8 @@ func TestMemoryInstructions(t *testing.T) {
 		c("mov.u64 A3, sh; cvta.shared.u64 A4, A3; st.u16 [A4], h0; ld.shared.u16 ao, [sh]", 0x5678, 0x12345678),
 		c("st.volatile.shared.u32 [sh], a0; ld.volatile.shared.u32 ao, [sh]", 5, 5), c("st.release.gpu.global.u64 [mem+8], A0; ld.acquire.gpu.global.u64 AO, [mem+8]", 6, 6), c("st.relaxed.sys.global.u8 [mem], a0; ld.relaxed.sys.global.u8 ao, [mem]", 7, 7), c("st.weak.global.u32 [mem], a0; ld.global.u32 ao, [mem]", 8, 8),
 		c("membar.gl; fence.sc.cta; fence.acq_rel.gpu; fence.proxy.async; prefetch.global.L2 [mem]; mov.u32 ao, 3", 3),
+		c("mbarrier.init.shared.b64 [sh], 2; mbarrier.arrive.shared.b64 A3, [sh]; mbarrier.test_wait.shared.b64 po, [sh], A3", 0), c("mbarrier.init.shared.b64 [sh], 2; mbarrier.arrive.shared.b64 A3, [sh]; mbarrier.arrive.shared.b64 _, [sh]; mbarrier.test_wait.shared.b64 po, [sh], A3", 1),
+		c("mbarrier.init.shared.b64 [sh], 5; mbarrier.arrive.noComplete.shared.b64 A3, [sh], 3; mbarrier.pending_count.b64 ao, A3", 5), c("mbarrier.init.shared.b64 [sh], 1; mbarrier.arrive_drop.shared.b64 A3, [sh]; mbarrier.try_wait.parity.shared.b64 po, [sh], 0; mbarrier.inval.shared.b64 [sh]", 1), c("mbarrier.init.shared.b64 [sh], 1; mbarrier.test_wait.parity.shared.b64 po, [sh], 0", 0),
 		c("cp.async.ca.shared.global [sh+4], [mem+4], 4; cp.async.commit_group; cp.async.wait_group 0; ld.shared.u32 ao, [sh+4]", 0x88070605), c("cp.async.cg.shared.global [sh], [mem], 16, 4; cp.async.wait_all; ld.shared.u64 AO, [sh]", 0x04030201),
 	})
 }

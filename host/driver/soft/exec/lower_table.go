@@ -40,6 +40,8 @@ var lowerings = map[string]lowering{
 	// across lanes: lower_warp.go
 	"shfl": lowerShfl, "vote": lowerVote, "match": lowerMatch, "redux": lowerRedux, "elect": lowerElect,
 
+	"mbarrier": lowerMbarrier, // lower_mbarrier.go
+
 	// control: lower_misc.go
 	"trap": lowerTrap, "brkpt": lowerTrap, "nanosleep": lowerNanosleep, "pmevent": lowerNothing,
 	"setmaxnreg": lowerNothing, "griddepcontrol": lowerNothing,

@@ -162,6 +162,9 @@ func div64(a, b float64, r rounding) float64 {
 	if r == roundNearest || q != q || math.IsInf(a, 0) || math.IsInf(b, 0) || b == 0 || a == 0 {
 		return q
 	}
+	if abs := math.Abs; abs(a) > 1e-250 && abs(q) > 1e-280 && abs(q) < 1e280 && abs(b) > 1e-250 {
+		return direct(q, r, sign(math.FMA(-q, b, a))*sign(b)) // the remainder is exact
+	}
 	exact := new(big.Float).SetPrec(4096).Quo(new(big.Float).SetPrec(4096).SetFloat64(a), new(big.Float).SetPrec(4096).SetFloat64(b))
 	return direct(q, r, exact.Cmp(fromFloat(q)))
 }
