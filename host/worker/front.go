@@ -61,7 +61,7 @@ func (f *front) RegionAdd(c *wire.Call, a *wire.RegionAddArgs, r *wire.RegionAdd
 	if _, ok := w.Region(a.Region); ok {
 		return cuda.ErrorInvalidValue
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), regionWait)
+	ctx, cancel := context.WithTimeout(w.ctx, regionWait)
 	d, err := w.memory.Await(ctx, a.Region)
 	cancel()
 	if err != nil || d.VA != a.Va || d.Size != a.Size {

@@ -25,6 +25,7 @@ type Worker struct {
 
 	session driver.Session
 	front   *front
+	ctx     context.Context // ends with the session; set by Run
 
 	// The consumer's.
 	dispatch wire.Dispatcher
@@ -52,7 +53,7 @@ type Worker struct {
 // New makes a session on a carrier whose handshake is not finished yet. It takes over the carrier unless it fails.
 func New(c remote.Carrier, b driver.Backend, o driver.Options, log *slog.Logger) (*Worker, error) {
 	w := &Worker{
-		log: log, carrier: c, ring: c.Ring(), bell: c.Doorbell(), memory: c.Memory(),
+		ctx: context.Background(), log: log, carrier: c, ring: c.Ring(), bell: c.Doorbell(), memory: c.Memory(),
 		record:  newRecorder(),
 		regions: map[uint32]driver.Region{},
 		tasks:   make(chan func() error, 1),
@@ -92,6 +93,7 @@ func (w *Worker) addRegion0() error {
 func (w *Worker) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	w.ctx = ctx
 	go func() {
 		select {
 		case <-w.carrier.Done():

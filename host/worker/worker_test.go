@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
+	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -16,6 +19,7 @@ import (
 	"causeway/host/worker/workertest"
 	"causeway/remote"
 	"causeway/remote/shm"
+	"causeway/remote/tcp"
 )
 
 // session is a guest and the worker that serves it, in one process.
@@ -27,14 +31,40 @@ type session struct {
 
 func start(t testing.TB) *session {
 	t.Helper()
-	s := &session{done: make(chan error, 1)}
 	gc, hc, err := workertest.Pair()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startOn(t, func() (remote.Carrier, error) { return shm.AcceptUnix(hc) },
+		func() (*workertest.Guest, error) { return workertest.Connect(gc) })
+}
+
+// startTCP is start over a TCP connection.
+func startTCP(t testing.TB) *session {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	gc, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	hc, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startOn(t, func() (remote.Carrier, error) { return tcp.Accept(hc) },
+		func() (*workertest.Guest, error) { return workertest.ConnectTCP(gc) })
+}
+
+func startOn(t testing.TB, accept func() (remote.Carrier, error), connect func() (*workertest.Guest, error)) *session {
+	t.Helper()
+	s := &session{done: make(chan error, 1)}
 	go func() {
 		s.done <- func() error {
-			c, err := shm.AcceptUnix(hc)
+			c, err := accept()
 			if err != nil {
 				return err
 			}
@@ -48,14 +78,49 @@ func start(t testing.TB) *session {
 			return w.Run(context.Background())
 		}()
 	}()
-	s.Guest, err = workertest.Connect(gc)
-	if err != nil {
+	var err error
+	if s.Guest, err = connect(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Init(); err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// overCarriers runs a test over each carrier: nothing above remote's interfaces may tell them apart.
+func overCarriers(t *testing.T, test func(t *testing.T, s *session)) {
+	for name, start := range map[string]func(testing.TB) *session{"unix": start, "tcp": startTCP} {
+		t.Run(name, func(t *testing.T) {
+			check := leaks(t)
+			test(t, start(t))
+			check()
+		})
+	}
+}
+
+// leaks returns a function that fails if goroutines or descriptors are more than now.
+func leaks(t *testing.T) func() {
+	t.Helper()
+	count := func() (goroutines, files int) {
+		fds, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return runtime.NumGoroutine(), len(fds)
+	}
+	g0, f0 := count()
+	return func() {
+		t.Helper()
+		var g, f int
+		for range 50 {
+			if g, f = count(); g <= g0 && f <= f0 {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Errorf("%d goroutines and %d descriptors became %d and %d", g0, f0, g, f)
+	}
 }
 
 // finish ends the session and returns how the worker ended.
@@ -87,8 +152,9 @@ func (s *session) must(t testing.TB, want cuda.Result, a wire.Args, r wire.Reply
 	}
 }
 
-func TestCalls(t *testing.T) {
-	s := start(t)
+func TestCalls(t *testing.T) { overCarriers(t, testCalls) }
+
+func testCalls(t *testing.T, s *session) {
 	var m wire.MemAllocReply
 	s.must(t, cuda.Success, &wire.MemAllocArgs{Size: 40000}, &m)
 	if m.Ptr != drivertest.FirstAddress {
@@ -109,8 +175,9 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-func TestDeferredErrors(t *testing.T) {
-	s := start(t)
+func TestDeferredErrors(t *testing.T) { overCarriers(t, testDeferredErrors) }
+
+func testDeferredErrors(t *testing.T, s *session) {
 	if err := s.Send(&wire.MemFreeArgs{Ptr: 0x1234}); err != nil {
 		t.Fatal(err)
 	}
@@ -119,6 +186,7 @@ func TestDeferredErrors(t *testing.T) {
 	s.must(t, cuda.ErrorInvalidValue, &wire.CtxSynchronizeArgs{}, nil)
 	s.must(t, cuda.Success, &wire.CtxSynchronizeArgs{}, nil)
 	s.driver.Host.SetSticky(cuda.ErrorIllegalAddress)
+	s.must(t, cuda.Success, &wire.SessionFenceArgs{}, nil) // a reply that follows brings it along
 	if s.Sticky() != cuda.ErrorIllegalAddress {
 		t.Error("sticky error is not published")
 	}
@@ -127,8 +195,9 @@ func TestDeferredErrors(t *testing.T) {
 	}
 }
 
-func TestPendingReply(t *testing.T) {
-	s := start(t)
+func TestPendingReply(t *testing.T) { overCarriers(t, testestPendingReply) }
+
+func testestPendingReply(t *testing.T, s *session) {
 	seq, err := s.Begin(3, &wire.StreamSynchronizeArgs{Stream: drivertest.Held})
 	if err != nil {
 		t.Fatal(err)
@@ -151,8 +220,9 @@ func TestPendingReply(t *testing.T) {
 	}
 }
 
-func TestBlobs(t *testing.T) {
-	s := start(t)
+func TestBlobs(t *testing.T) { overCarriers(t, testBlobs) }
+
+func testBlobs(t *testing.T, s *session) {
 	image := bytes.Repeat([]byte{1, 2, 3, 4, 5}, 100_000)
 	s.must(t, cuda.Success, &wire.ModuleLoadArgs{Module: 20, Image: image}, nil)
 	if got := s.driver.Size(drivertest.FirstAddress); got != len(image) {
@@ -175,8 +245,9 @@ func TestBlobs(t *testing.T) {
 	}
 }
 
-func TestRegions(t *testing.T) {
-	s := start(t)
+func TestRegions(t *testing.T) { overCarriers(t, testRegions) }
+
+func testRegions(t *testing.T, s *session) {
 	var m wire.MemAllocReply
 	s.must(t, cuda.Success, &wire.MemAllocArgs{Size: 8192}, &m)
 	id, mem, res, err := s.AddRegion(0, wire.RegionStaging, 1<<20)
@@ -203,8 +274,9 @@ func TestRegions(t *testing.T) {
 	}
 }
 
-func TestConsole(t *testing.T) {
-	s := start(t)
+func TestConsole(t *testing.T) { overCarriers(t, testConsole) }
+
+func testConsole(t *testing.T, s *session) {
 	var want []byte
 	for i := range 3000 {
 		line := bytes.Repeat([]byte{byte('a' + i%26)}, 40)
@@ -229,8 +301,9 @@ func TestConsole(t *testing.T) {
 }
 
 // TestRingWraps sends more than the ring holds, in records of odd sizes, with the worker at times behind.
-func TestRingWraps(t *testing.T) {
-	s := start(t)
+func TestRingWraps(t *testing.T) { overCarriers(t, testRingWraps) }
+
+func testRingWraps(t *testing.T, s *session) {
 	var m wire.MemAllocReply
 	s.must(t, cuda.Success, &wire.MemAllocArgs{Size: 64 << 10}, &m)
 	for i := range 400 {

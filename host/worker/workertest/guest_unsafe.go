@@ -137,3 +137,20 @@ func (g *Guest) reply(slot uint32) (cuda.Result, []byte, uint32) {
 
 // State is what the worker says of itself.
 func (g *Guest) State() uint32 { return g.word(remote.ControlPageWorkerStateOffset).Load() }
+
+// answer stores a reply on the host's behalf, for carriers whose host cannot.
+func (g *Guest) answer(slot, seq, result, total uint32, payload []byte) {
+	s := g.slot(slot)
+	off := remote.SlotsOffset + uint64(slot)*uint64(remote.SlotSize) + uint64(unsafe.Sizeof(*s))
+	copy(g.Mem[off:off+uint64(remote.SlotPayload)], payload)
+	s.Result, s.PayloadLen, s.ReplyLen = result, uint32(len(payload)), total
+	(*atomic.Uint32)(unsafe.Pointer(&s.SeqDone)).Store(seq)
+	if w := (*atomic.Uint32)(unsafe.Pointer(&s.Waiting)); w.Swap(0) != 0 {
+		_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), 1, 1<<30, 0, 0, 0)
+	}
+}
+
+// Idle says whether the worker has consumed everything.
+func (g *Guest) Idle() bool {
+	return g.word64(remote.ControlPageHeadOffset).Load() == g.word64(remote.ControlPageTailOffset).Load()
+}

@@ -1,0 +1,144 @@
+package shm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/remote"
+)
+
+func testFile(t *testing.T, pages int) int {
+	t.Helper()
+	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	for i := range pages {
+		if _, err := unix.Pwrite(fd, bytes.Repeat([]byte{byte('a' + i)}, pageSize), int64(i*pageSize)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return fd
+}
+
+// TestScattered: a region is made of pages in any order, at any address, and keeps its address while its pages come and go.
+func TestScattered(t *testing.T) {
+	m := NewMemory()
+	fd := testFile(t, 6)
+	if err := m.Declare(4, remote.Declared{VA: 0x6a0000400000, Size: 4 * pageSize}, nil); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := m.Await(ctx, 4); !errors.Is(err, remote.ErrUnknownRegion) {
+		t.Errorf("region without pages: %v", err)
+	}
+	run := func(page int64, n uint64) Run { return Run{FD: fd, Offset: page * pageSize, Size: n * pageSize} }
+	if err := m.SetRuns(4, []Run{run(3, 1), run(0, 1), run(1, 1), run(5, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(m.regions[4].runs); n != 3 {
+		t.Errorf("%d mappings, want 3: neighbours are one", n)
+	}
+	if _, err := m.Await(context.Background(), 4); err != nil {
+		t.Error(err)
+	}
+	mem, err := m.Map(4, 0x6a0000400000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	look := func(want string) {
+		t.Helper()
+		got := ""
+		for i := 0; i < len(mem); i += pageSize {
+			got += string(mem[i])
+		}
+		if got != want {
+			t.Errorf("pages %q, want %q", got, want)
+		}
+	}
+	look("dabf")
+	if err := m.Detach(); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.ReadAt(4, make([]byte, 1), 0); !errors.Is(err, remote.ErrClosed) {
+		t.Errorf("read of detached memory: %v", err)
+	}
+	if err := m.SetRuns(4, []Run{run(2, 4)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	look("cdef")
+	if err := m.WriteAt(4, []byte("X"), pageSize); err != nil {
+		t.Error(err)
+	}
+	look("cXef")
+	for _, off := range []uint64{4 * pageSize, 4*pageSize - 1, ^uint64(0)} {
+		if err := m.ReadAt(4, make([]byte, 2), off); !errors.Is(err, remote.ErrOutOfBounds) {
+			t.Errorf("read at %#x: %v", off, err)
+		}
+	}
+	if err := m.End(4); !errors.Is(err, remote.ErrProtocol) {
+		t.Errorf("end of a mapped region: %v", err)
+	}
+	if _, err := reserve(0x6a0000400000, pageSize); !errors.Is(err, unix.EEXIST) {
+		t.Errorf("addresses in use: %v", err)
+	}
+	if err := errors.Join(m.Unmap(4), m.End(4), m.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDeclareRules(t *testing.T) {
+	m := NewMemory()
+	fd := testFile(t, 1)
+	for _, d := range []remote.Declared{{Size: 0}, {Size: 5}, {VA: 1, Size: pageSize}, {VA: ^uint64(pageSize - 1), Size: 2 * pageSize}, {Size: MaxRegionSize + pageSize}} {
+		if err := m.Declare(1, d, nil); !errors.Is(err, remote.ErrProtocol) {
+			t.Errorf("%+v: %v", d, err)
+		}
+	}
+	if err := m.Declare(1, remote.Declared{Size: pageSize}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Declare(1, remote.Declared{Size: pageSize}, nil); !errors.Is(err, remote.ErrProtocol) {
+		t.Errorf("declared twice: %v", err)
+	}
+	for _, runs := range [][]Run{nil, {{fd, 0, 2 * pageSize}}, {{fd, 0, 0}}, {{fd, 5, pageSize}}, {{fd, -pageSize, pageSize}}} {
+		if err := m.SetRuns(1, runs); !errors.Is(err, remote.ErrProtocol) {
+			t.Errorf("%v: %v", runs, err)
+		}
+	}
+	if err := m.SetRuns(2, nil); !errors.Is(err, remote.ErrUnknownRegion) {
+		t.Error(err)
+	}
+	_ = m.Close()
+}
+
+func TestBell(t *testing.T) {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := NewBell(fd, func(uint32) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	b.Ring()
+	if err := b.Wait(context.Background()); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(10*time.Millisecond, cancel)
+	if err := b.Wait(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("wait ended with %v", err)
+	}
+}

@@ -1,0 +1,164 @@
+package shm
+
+import (
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/remote"
+)
+
+func region0(t testing.TB) []byte {
+	t.Helper()
+	mem, err := unix.Mmap(-1, 0, int(remote.Region0Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Munmap(mem) })
+	return mem
+}
+
+func newTestRing(t testing.TB, head uint64) (*Ring, []byte) {
+	t.Helper()
+	mem := region0(t)
+	r, err := NewRing(mem, head)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, mem
+}
+
+// put writes a record header at a position of the ring.
+func put(mem []byte, pos uint64, h remote.Record) {
+	b := mem[remote.RingOffset+pos%remote.RingSize:]
+	binary.LittleEndian.PutUint32(b, h.Size)
+	binary.LittleEndian.PutUint16(b[4:], h.Op)
+	binary.LittleEndian.PutUint16(b[6:], h.Flags)
+	binary.LittleEndian.PutUint32(b[8:], h.Slot)
+	binary.LittleEndian.PutUint32(b[12:], h.Seq)
+	binary.LittleEndian.PutUint32(b[16:], h.Ctx)
+	binary.LittleEndian.PutUint32(b[20:], h.Thread)
+}
+
+func TestRingRules(t *testing.T) {
+	const start = remote.RingSize - 64 // two records from the end
+	for name, c := range map[string]struct {
+		tail uint64
+		size uint32
+		want int // records, -1: violation
+	}{
+		"empty":                {start, 0, 0},
+		"one":                  {start + 32, 32, 1},
+		"two":                  {start + 64, 32, 2},
+		"to the end":           {start + 64, 64, 1},
+		"beyond the end":       {start + 96, 96, -1},
+		"beyond tail":          {start + 32, 64, -1},
+		"below header":         {start + 32, 24, -1},
+		"odd size":             {start + 64, 36, -1},
+		"no size":              {start + 32, 0, -1},
+		"huge size":            {start + 32, 0xfffffff8, -1},
+		"tail behind head":     {start - 32, 32, -1},
+		"tail far ahead":       {start + remote.RingSize + 8, 32, -1},
+		"tail within a record": {start + 8, 32, -1},
+		"odd tail":             {start + 33, 32, -1},
+	} {
+		r, mem := newTestRing(t, start)
+		for pos := uint64(start); pos < start+64; pos += 32 {
+			put(mem, pos, remote.Record{Size: c.size, Op: 5, Slot: 1, Seq: 2, Ctx: 3, Thread: 4})
+		}
+		r.Publish(c.tail)
+		got := 0
+		for {
+			var in remote.Incoming
+			ok, err := r.Next(&in)
+			if err != nil {
+				if !errors.Is(err, remote.ErrProtocol) {
+					t.Errorf("%s: %v", name, err)
+				}
+				got = -1
+			}
+			if !ok {
+				break
+			}
+			if in.Op != 5 || in.Slot != 1 || in.Seq != 2 || in.Ctx != 3 || in.Thread != 4 || len(in.Bytes) != int(c.size) {
+				t.Errorf("%s: %+v", name, in)
+			}
+			got++
+			r.Advance()
+		}
+		if got != c.want {
+			t.Errorf("%s: %d records, want %d", name, got, c.want)
+		}
+	}
+}
+
+func TestReply(t *testing.T) {
+	r, mem := newTestRing(t, 0)
+	w := r.waitWord(3)
+	w.Store(1)
+	payload := []byte("answer")
+	if !r.Reply(&remote.Outgoing{Slot: 3, Seq: 9, Result: 7, Payload: payload, Total: 100}) {
+		t.Error("sleeping thread is not to be woken")
+	}
+	if r.Reply(&remote.Outgoing{Slot: 3, Seq: 10}) {
+		t.Error("thread is to be woken twice")
+	}
+	if r.Reply(&remote.Outgoing{Slot: remote.SlotCount, Seq: 1}) {
+		t.Error("slot that does not exist")
+	}
+	s := mem[remote.SlotsOffset+3*uint64(remote.SlotSize):]
+	if binary.LittleEndian.Uint32(s) != 10 || w.Load() != 0 {
+		t.Errorf("seq_done %d, waiting %d", binary.LittleEndian.Uint32(s), w.Load())
+	}
+	if string(s[64:70]) != "answer" {
+		t.Errorf("payload %q", s[64:70])
+	}
+	r.Complete(remote.WordCount, 1) // ignored
+	r.Complete(5, 77)
+	if got := binary.LittleEndian.Uint32(mem[remote.WordsOffset+20:]); got != 77 {
+		t.Errorf("completion word %d", got)
+	}
+}
+
+// FuzzRing: whatever stands in the ring, records lie within it and the consumer ends.
+func FuzzRing(f *testing.F) {
+	good := make([]byte, 64)
+	binary.LittleEndian.PutUint32(good, 64)
+	f.Add(uint64(0), uint64(64), good)
+	f.Add(uint64(remote.RingSize-32), uint64(remote.RingSize+32), good)
+	f.Add(uint64(1<<40), uint64(1<<40+64), good)
+	f.Add(^uint64(63), uint64(64), good)
+	r0, mem := newTestRing(f, 0)
+	f.Fuzz(func(t *testing.T, head, tail uint64, b []byte) {
+		head &^= 7
+		*r0 = *must(NewRing(mem, head))
+		for i := range b {
+			mem[remote.RingOffset+(head+uint64(i))%remote.RingSize] = b[i]
+		}
+		r0.Publish(tail)
+		for range remote.RingSize/32 + 1 {
+			var in remote.Incoming
+			ok, err := r0.Next(&in)
+			if err != nil && !errors.Is(err, remote.ErrProtocol) {
+				t.Fatal(err)
+			}
+			if !ok {
+				return
+			}
+			if len(in.Bytes) < 32 || len(in.Bytes)%8 != 0 || uint64(len(in.Bytes)) > remote.RingSize {
+				t.Fatalf("record of %d bytes", len(in.Bytes))
+			}
+			r0.Advance()
+		}
+		t.Fatal("more records than fit the ring")
+	})
+}
+
+func must(r *Ring, err error) *Ring {
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
