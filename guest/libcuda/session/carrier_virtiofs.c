@@ -9,8 +9,8 @@
  * Doorbells are asynchronous WRITEs: the ringing thread does not wait for the host. Waits are READs that the host completes
  * when the slot is answered, at once if `waiting` is 0 when they arrive, or after a second.
  *
- * Exit: pending READs keep a process from exiting until they complete. close() asks for that by MsgRegionEnd of every region;
- * a killed process leaves by the end of the term.
+ * Exit: pending READs keep a process from exiting until they complete. close() asks for that by MsgRegionEnd of region 0, which
+ * ends the session; a killed process leaves by the end of the term.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -284,13 +284,10 @@ static int open_file(struct cw_session *s, const char *mount)
 /* Ends every lease; waits for nothing. */
 static void stop(struct cw_session *s, int how)
 {
-	struct cw_region *r;
 	cw_lock_acquire(&v.lock);
 	v.stopping = how;
 	end_pieces(-1);
 	cw_lock_release(&v.lock);
-	for (r = s->regions; r; r = r->next)
-		control(s, CW_MSG_REGION_END, r->id, r->va, r->size);
 	control(s, CW_MSG_REGION_END, 0, s->base, CW_REGION0_SIZE);
 }
 

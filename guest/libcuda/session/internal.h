@@ -59,6 +59,7 @@ struct cw_session {
 
 	/* Waiting: pause iterations. */
 	uint32_t spin_max __attribute__((aligned(64)));
+	uint32_t spin_most; /* what the budget for a reply may grow to, where cores are plenty */
 	uint32_t spins_per_us;
 	uint32_t cpus;
 

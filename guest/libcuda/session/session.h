@@ -81,7 +81,7 @@ const struct cw_info *cw_session_info(void);
 /* --- requests --------------------------------------------------------------------------------------------------- */
 
 struct cw_tx {
-	uint8_t *rec;	/* record start; header is filled in, the rest zeroed */
+	uint8_t *rec;	/* record start; header is filled in, fixed part and padding are zeroed */
 	uint32_t size;	/* of the whole record */
 	uint32_t slot;	/* with a reply: slot that was claimed */
 	uint32_t seq;
@@ -97,7 +97,8 @@ struct cw_reply {
 };
 
 /*
- * Begins a record: fixed_size + var_size bytes after the header (var_size with each argument padded to 8), zeroed.
+ * Begins a record: fixed_size + var_size bytes after the header (var_size with each argument padded to 8); the fixed
+ * part is zeroed. The record's size is rounded up to 32.
  * Opens the session if it was not. On success the ring lock is held until cw_commit or cw_commit_wait: fill the record and do
  * nothing else in between (no other cw_ call, no signal-unsafe work). On failure nothing is held.
  * CUDA_ERROR_INVALID_VALUE if the record would be longer than CW_MAX_RECORD: send long bytes by cw_blob_send first.

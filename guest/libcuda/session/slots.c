@@ -68,11 +68,11 @@ static int spin(struct cw_session *s, struct cw_slot *slot, uint32_t seq)
 	static __thread uint32_t budget __attribute__((tls_model("initial-exec")));
 	/* a GPU answers an empty kernel in about 10 us: less than that would sleep through every short wait */
 	uint32_t least = s->spin_max / 2;
-	if (cw_unlikely(budget < least || budget > s->spin_max))
+	if (cw_unlikely(budget < least || budget > s->spin_most))
 		budget = s->spin_max;
 	for (uint32_t i = 0; i < budget; i++) {
 		if (answered(slot, seq)) {
-			budget = budget * 2 > s->spin_max ? s->spin_max : budget * 2;
+			budget = budget * 2 > s->spin_most ? s->spin_most : budget * 2;
 			return 1;
 		}
 		cw_pause();

@@ -202,7 +202,7 @@ static int control(struct fake_worker *w, const struct cw_hello *h)
 		v.started = 1;
 		return 0;
 	case CW_MSG_REGION_END:
-		end_pieces(h->region, 1);
+		end_pieces(h->region == 0 ? -1 : (int64_t)h->region, 1); /* region 0: the session's end */
 		if (h->region != 0) {
 			CHECK(!w->region[h->region].mem);
 			close(w->region[h->region].fd);
