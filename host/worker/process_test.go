@@ -25,8 +25,15 @@ import (
 const workerEnv = "CAUSEWAY_TEST_WORKER"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(workerEnv) == "" {
+	switch os.Getenv(workerEnv) {
+	case "":
 		os.Exit(m.Run())
+	case "pong":
+		if err := workertest.Pong(); err != nil {
+			fmt.Fprintln(os.Stderr, "pong:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	p := &worker.Process{
 		Backend: func(name string) (driver.Backend, error) {
