@@ -2,8 +2,6 @@ package exec
 
 import (
 	"math"
-	"slices"
-	"strings"
 
 	"causeway/host/driver/soft/ptx"
 )
@@ -339,8 +337,14 @@ func atomFunc(name string, t ptx.Type) func(old, b, c uint64) uint64 {
 // lowerCp lowers cp.async as a copy that is complete at once; the group and
 // wait forms have nothing left to do.
 func lowerCp(l *lowerer) error {
-	if !l.has("async") || l.has("bulk") || l.has("mbarrier") || slices.ContainsFunc(l.in.Mods, func(m string) bool { return strings.HasPrefix(m, "mbarrier") }) {
+	if !l.has("async") || l.has("bulk") {
 		return l.unsupported("%s", l.in)
+	}
+	if l.has("mbarrier") {
+		if l.has("noinc") {
+			return l.mbarUpdate(0, false, mbarArrive)
+		}
+		return nil // it would raise the count and arrive at once
 	}
 	if l.hasAny("commit_group", "wait_group", "wait_all") != "" {
 		return nil
