@@ -320,6 +320,17 @@ func (v *CtxSetLimitArgs) encode(w *writer) {
 	w.u64(8, v.Value)
 }
 
+// CtxGetStreamPriorityRangeArgs is the request of OpCtxGetStreamPriorityRange.
+type CtxGetStreamPriorityRangeArgs struct{}
+
+// Op implements Args.
+func (*CtxGetStreamPriorityRangeArgs) Op() Op { return OpCtxGetStreamPriorityRange }
+
+func (*CtxGetStreamPriorityRangeArgs) fixed() int { return 0 }
+
+func (*CtxGetStreamPriorityRangeArgs) decode(*reader) {}
+func (*CtxGetStreamPriorityRangeArgs) encode(*writer) {}
+
 // CtxSetCacheConfigArgs is the request of OpCtxSetCacheConfig.
 type CtxSetCacheConfigArgs struct {
 	Config uint32
@@ -1748,6 +1759,8 @@ func NewArgs(op Op) Args {
 		return new(CtxGetLimitArgs)
 	case OpCtxSetLimit:
 		return new(CtxSetLimitArgs)
+	case OpCtxGetStreamPriorityRange:
+		return new(CtxGetStreamPriorityRangeArgs)
 	case OpCtxSetCacheConfig:
 		return new(CtxSetCacheConfigArgs)
 	case OpCtxResetPersistingL2Cache:

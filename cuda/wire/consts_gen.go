@@ -46,17 +46,16 @@ const DeviceInfoSize = 1128
 
 // DeviceInfo has the layout of the struct of that name in ops.idl.
 type DeviceInfo struct {
-	Name         [256]uint8
-	UUID         [16]uint8
-	UUIDV2       [16]uint8
-	TotalMem     uint64
-	PCIBusID     [16]uint8
-	AttrCount    uint32
-	Compute      uint32
-	PrioLeast    int32
-	PrioGreatest int32
-	AttrValid    [32]uint8
-	Attrs        [192]int32
+	Name      [256]uint8
+	UUID      [16]uint8
+	UUIDV2    [16]uint8
+	TotalMem  uint64
+	PCIBusID  [16]uint8
+	AttrCount uint32
+	Compute   uint32
+	Rsvd      uint64
+	AttrValid [32]uint8
+	Attrs     [192]int32
 }
 
 // Append appends the encoded form to b.

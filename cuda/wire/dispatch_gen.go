@@ -83,6 +83,7 @@ type replies struct {
 	RegionAdd                        RegionAddReply
 	PrimaryCtxRetain                 PrimaryCtxRetainReply
 	CtxGetLimit                      CtxGetLimitReply
+	CtxGetStreamPriorityRange        CtxGetStreamPriorityRangeReply
 	DeviceCanAccessPeer              DeviceCanAccessPeerReply
 	DeviceGetP2PAttribute            DeviceGetP2PAttributeReply
 	MemGetInfo                       MemGetInfoReply
@@ -243,6 +244,12 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		}
 		d.args = a
 		return drv.CtxSetLimit(c, a), true
+	case OpCtxGetStreamPriorityRange:
+		d.args = &CtxGetStreamPriorityRangeArgs{}
+		r := &d.replies.CtxGetStreamPriorityRange
+		*r = CtxGetStreamPriorityRangeReply{}
+		d.reply = r
+		return drv.CtxGetStreamPriorityRange(c, r), true
 	case OpCtxSetCacheConfig:
 		a := &d.requests.CtxSetCacheConfig
 		a.decode(&d.in)

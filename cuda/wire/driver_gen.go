@@ -38,6 +38,8 @@ type Driver interface {
 	CtxGetLimit(c *Call, a *CtxGetLimitArgs, r *CtxGetLimitReply) cuda.Result
 	// CtxSetLimit is answered at once; it modifies a ctx.
 	CtxSetLimit(c *Call, a *CtxSetLimitArgs) cuda.Result
+	// CtxGetStreamPriorityRange is answered at once.
+	CtxGetStreamPriorityRange(c *Call, r *CtxGetStreamPriorityRangeReply) cuda.Result
 	// CtxSetCacheConfig is answered at once.
 	CtxSetCacheConfig(c *Call, a *CtxSetCacheConfigArgs) cuda.Result
 	// CtxResetPersistingL2Cache is answered at once.
@@ -222,6 +224,11 @@ func (Unsupported) CtxGetLimit(*Call, *CtxGetLimitArgs, *CtxGetLimitReply) cuda.
 
 // CtxSetLimit implements Driver.
 func (Unsupported) CtxSetLimit(*Call, *CtxSetLimitArgs) cuda.Result { return cuda.ErrorNotSupported }
+
+// CtxGetStreamPriorityRange implements Driver.
+func (Unsupported) CtxGetStreamPriorityRange(*Call, *CtxGetStreamPriorityRangeReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
 
 // CtxSetCacheConfig implements Driver.
 func (Unsupported) CtxSetCacheConfig(*Call, *CtxSetCacheConfigArgs) cuda.Result {

@@ -122,6 +122,27 @@ func (v *CtxGetLimitReply) encode(w *writer) {
 	w.u64(0, v.Value)
 }
 
+// CtxGetStreamPriorityRangeReply is the reply of OpCtxGetStreamPriorityRange.
+type CtxGetStreamPriorityRangeReply struct {
+	Least    int32
+	Greatest int32
+}
+
+// Op implements Reply.
+func (*CtxGetStreamPriorityRangeReply) Op() Op { return OpCtxGetStreamPriorityRange }
+
+func (*CtxGetStreamPriorityRangeReply) fixed() int { return 8 }
+
+func (v *CtxGetStreamPriorityRangeReply) decode(r *reader) {
+	v.Least = r.i32(0)
+	v.Greatest = r.i32(4)
+}
+
+func (v *CtxGetStreamPriorityRangeReply) encode(w *writer) {
+	w.i32(0, v.Least)
+	w.i32(4, v.Greatest)
+}
+
 // DeviceCanAccessPeerReply is the reply of OpDeviceCanAccessPeer.
 type DeviceCanAccessPeerReply struct {
 	Can int32
@@ -599,6 +620,8 @@ func NewReply(op Op) Reply {
 		return new(PrimaryCtxRetainReply)
 	case OpCtxGetLimit:
 		return new(CtxGetLimitReply)
+	case OpCtxGetStreamPriorityRange:
+		return new(CtxGetStreamPriorityRangeReply)
 	case OpDeviceCanAccessPeer:
 		return new(DeviceCanAccessPeerReply)
 	case OpDeviceGetP2PAttribute:

@@ -47,6 +47,7 @@ CUresult cw_devices_init(void);
 /* The calling thread's current context: 0 and *ctx, CUDA_ERROR_INVALID_CONTEXT (201) if there is none,
  * CUDA_ERROR_CONTEXT_IS_DESTROYED (709) if it is gone. */
 CUresult cw_ctx_current(struct cw_ctx **ctx);
+CUresult cw_ctx_priorities(struct cw_ctx *c, int *least, int *greatest); /* the current context's stream priorities */
 /* A context handle, NULL meaning the current one. */
 CUresult cw_ctx_resolve(CUcontext handle, struct cw_ctx **ctx);
 /* The primary context's object of a device, made on first use; does not retain it. NULL: out of handles. */

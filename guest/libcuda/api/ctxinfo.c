@@ -70,17 +70,40 @@ CUresult cwi_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
 	return res;
 }
 
+/* The host is asked once for each device: the driver tells the range only of a context. */
+CUresult cw_ctx_priorities(struct cw_ctx *c, int *least, int *greatest)
+{
+	struct cw_device *d = c->device;
+
+	if (!atomic_load_explicit(&d->prio_known, memory_order_acquire)) {
+		int32_t l, g;
+		CUresult res = cwop_CtxGetStreamPriorityRange(&l, &g);
+
+		if (res)
+			return res;
+		cw_lock_acquire(&d->lock);
+		d->prio_least = l;
+		d->prio_greatest = g;
+		atomic_store_explicit(&d->prio_known, 1, memory_order_release);
+		cw_lock_release(&d->lock);
+	}
+	*least = d->prio_least;
+	*greatest = d->prio_greatest;
+	return CUDA_SUCCESS;
+}
+
 CUresult cwi_cuCtxGetStreamPriorityRange(int *least, int *greatest)
 {
+	int l, g;
 	struct cw_ctx *c;
 	CUresult res = cw_ctx_current(&c);
 
-	if (res)
+	if (res || (res = cw_ctx_priorities(c, &l, &g)))
 		return res;
 	if (least)
-		*least = c->device->info->prio_least;
+		*least = l;
 	if (greatest)
-		*greatest = c->device->info->prio_greatest;
+		*greatest = g;
 	return CUDA_SUCCESS;
 }
 

@@ -18,6 +18,8 @@ struct cw_device {
 	_Atomic(struct cw_ctx *) primary;
 	_Atomic uint32_t retained;   /* guest's own count; the worker sees the first retain and the last release */
 	uint32_t primary_flags;
+	_Atomic uint32_t prio_known; /* prio_least and prio_greatest are those of the host */
+	int prio_least, prio_greatest;
 };
 
 enum cw_ctx_state { CW_CTX_LIVE = 0, CW_CTX_GONE = 1 };

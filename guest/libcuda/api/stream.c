@@ -51,10 +51,14 @@ CUresult cwi_cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, in
 	if (!stream || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING))
 		return CUDA_ERROR_INVALID_VALUE;
 	/* a priority outside of the device's range is clamped; smaller numbers are more urgent */
-	if (priority > c->device->info->prio_least)
-		priority = c->device->info->prio_least;
-	if (priority < c->device->info->prio_greatest)
-		priority = c->device->info->prio_greatest;
+	if (priority != 0) {
+		int least, greatest;
+
+		res = cw_ctx_priorities(c, &least, &greatest);
+		if (res)
+			return res;
+		priority = priority > least ? least : priority < greatest ? greatest : priority;
+	}
 	s = (struct cw_stream *)cw_handle_alloc();
 	if (!s)
 		return CUDA_ERROR_OUT_OF_MEMORY;

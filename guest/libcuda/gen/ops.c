@@ -417,6 +417,33 @@ CUresult cwop_CtxSetLimit(uint32_t limit, uint64_t value)
 	return r;
 }
 
+CUresult cwop_CtxGetStreamPriorityRange(int32_t *least, int32_t *greatest)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_CTX_GET_STREAM_PRIORITY_RANGE, 0, var, 1);
+	if (r)
+		return r;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_CtxGetStreamPriorityRange)) {
+		struct cw_out_CtxGetStreamPriorityRange out;
+		memcpy(&out, rep.data, sizeof out);
+		if (least)
+			*least = out.least;
+		if (greatest)
+			*greatest = out.greatest;
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
 CUresult cwop_CtxSetCacheConfig(uint32_t config)
 {
 	struct cw_tx tx;

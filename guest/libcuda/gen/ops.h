@@ -188,6 +188,15 @@ _Static_assert(offsetof(struct cw_in_CtxSetLimit, value) == 8, "value");
 _Static_assert(sizeof(struct cw_in_CtxSetLimit) == 16, "cw_in_CtxSetLimit");
 CUresult cwop_CtxSetLimit(uint32_t limit, uint64_t value);
 
+struct cw_out_CtxGetStreamPriorityRange {
+	int32_t least;
+	int32_t greatest;
+};
+_Static_assert(offsetof(struct cw_out_CtxGetStreamPriorityRange, least) == 0, "least");
+_Static_assert(offsetof(struct cw_out_CtxGetStreamPriorityRange, greatest) == 4, "greatest");
+_Static_assert(sizeof(struct cw_out_CtxGetStreamPriorityRange) == 8, "cw_out_CtxGetStreamPriorityRange");
+CUresult cwop_CtxGetStreamPriorityRange(int32_t *least, int32_t *greatest);
+
 struct cw_in_CtxSetCacheConfig {
 	uint32_t config;
 	uint8_t pad_[4];

@@ -170,6 +170,16 @@ func (s *session) CtxSetLimit(c *wire.Call, a *wire.CtxSetLimitArgs) cuda.Result
 	return s.fn.cuCtxSetLimit.call(uint64(a.Limit), a.Value)
 }
 
+// CtxGetStreamPriorityRange asks which stream priorities mean something.
+func (s *session) CtxGetStreamPriorityRange(c *wire.Call, r *wire.CtxGetStreamPriorityRangeReply) cuda.Result {
+	if res := s.use(c); res != cuda.Success {
+		return res
+	}
+	res := s.fn.cuCtxGetStreamPriorityRange.call(s.out.addr(), s.out.addr()+4)
+	r.Least, r.Greatest = *s.out.i32(0), *s.out.i32(1)
+	return res
+}
+
 // CtxSetCacheConfig sets the preferred split of L1 and shared memory.
 func (s *session) CtxSetCacheConfig(c *wire.Call, a *wire.CtxSetCacheConfigArgs) cuda.Result {
 	if res := s.use(c); res != cuda.Success {

@@ -10,14 +10,14 @@ const knownAttributes = 192 // room in DeviceInfo
 
 // deviceInfo is wire.DeviceInfo as this package fills it.
 type deviceInfo struct {
-	Name                 [256]byte
-	Uuid, UuidV2         [16]byte
-	TotalMem             uint64
-	PciBusId             [16]byte
-	AttrCount, Compute   uint32
-	PrioLeast, PrioGreat int32
-	AttrValid            [32]byte
-	Attrs                [knownAttributes]int32
+	Name               [256]byte
+	Uuid, UuidV2       [16]byte
+	TotalMem           uint64
+	PciBusId           [16]byte
+	AttrCount, Compute uint32
+	_                  uint64
+	AttrValid          [32]byte
+	Attrs              [knownAttributes]int32
 }
 
 func (d *deviceInfo) append(b []byte) []byte {
@@ -63,12 +63,8 @@ func (l *lib) deviceInfo(ordinal int) (deviceInfo, cuda.Result) {
 		d.AttrValid[i/8] |= 1 << (i % 8)
 		d.AttrCount = uint32(i + 1)
 	}
-	const major, minor, priorities = 75, 76, 78
+	const major, minor = 75, 76
 	d.Compute = uint32(d.Attrs[major]*10 + d.Attrs[minor])
-	// The range needs a context to ask for; every GPU since compute capability 3.5 with stream priorities has this one.
-	if d.Attrs[priorities] != 0 {
-		d.PrioGreat = -5
-	}
 	return d, cuda.Success
 }
 

@@ -2,7 +2,7 @@ package cuda
 
 // entryPoints are the driver functions that sessions use, each field named exactly as libcuda exports it.
 type entryPoints struct {
-	cuInit, cuDriverGetVersion, cuGetErrorName, cuGetErrorString                                              entry
+	cuInit, cuDriverGetVersion                                                                                entry
 	cuDeviceGet, cuDeviceGetCount, cuDeviceGetName, cuDeviceGetUuid, cuDeviceGetUuid_v2                       entry
 	cuDeviceTotalMem_v2, cuDeviceGetAttribute, cuDeviceGetPCIBusId                                            entry
 	cuDeviceCanAccessPeer, cuDeviceGetP2PAttribute, cuDeviceGetDefaultMemPool                                 entry
@@ -25,7 +25,7 @@ type entryPoints struct {
 	cuMemGetInfo_v2, cuMemAlloc_v2, cuMemAllocPitch_v2, cuMemFree_v2, cuMemAllocAsync, cuMemFreeAsync         entry
 	cuMemHostAlloc, cuMemFreeHost, cuMemHostRegister_v2, cuMemHostUnregister                                  entry
 	cuMemHostGetDevicePointer_v2                                                                              entry
-	cuMemcpyAsync, cuMemcpyHtoDAsync_v2, cuMemcpyDtoHAsync_v2, cuMemcpyDtoH_v2, cuMemcpyHtoD_v2               entry
+	cuMemcpyAsync, cuMemcpyHtoDAsync_v2, cuMemcpyDtoHAsync_v2                                                 entry
 	cuMemcpy3DAsync_v2                                                                                        entry
 	cuMemsetD8Async, cuMemsetD16Async, cuMemsetD32Async                                                       entry
 	cuMemsetD2D8Async, cuMemsetD2D16Async, cuMemsetD2D32Async                                                 entry

@@ -27,6 +27,15 @@ func (s *session) Launch(c *wire.Call, a *wire.LaunchArgs) cuda.Result {
 	}
 	d := launchDims{a.Gx, a.Gy, a.Gz, a.Bx, a.By, a.Bz, a.Shared}
 	switch {
+	case len(a.Attrs) > 0: // a cooperative launch then has its attribute among them
+		list, res := s.launchAttributes(a.Attrs)
+		if res != cuda.Success {
+			return res
+		}
+		defer list.free()
+		p := bufferOf(a.Params)
+		defer p.free()
+		return s.fn.cuLaunchKernelEx.launchEx(f.handle, &d, st.handle, list, len(a.Attrs)/launchAttributeSize, p, len(a.Params))
 	case a.Flags&wire.LaunchCooperative != 0:
 		p := bufferOf(a.Params)
 		defer p.free()
@@ -36,15 +45,6 @@ func (s *session) Launch(c *wire.Call, a *wire.LaunchArgs) cuda.Result {
 			}
 		}
 		return s.fn.cuLaunchCooperativeKernel.launchCooperative(f.handle, &d, st.handle, p, f.offsets)
-	case len(a.Attrs) > 0:
-		list, res := s.launchAttributes(a.Attrs)
-		if res != cuda.Success {
-			return res
-		}
-		defer list.free()
-		p := bufferOf(a.Params)
-		defer p.free()
-		return s.fn.cuLaunchKernelEx.launchEx(f.handle, &d, st.handle, list, len(a.Attrs)/launchAttributeSize, p, len(a.Params))
 	}
 	return s.fn.cuLaunchKernel.launch(f.handle, &d, st.handle, a.Params)
 }

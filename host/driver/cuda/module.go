@@ -17,7 +17,8 @@ type module struct {
 // pointers of the guest and are dropped, the log buffers being ours.
 var plainJITOption = map[uint64]bool{
 	0: true, 1: true, 7: true, 8: true, 9: true, 10: true, 11: true, 12: true, 13: true, 14: true, 15: true, 16: true,
-	20: true, 21: true, 22: true, 23: true, 24: true, 30: true, 31: true, 32: true, 33: true,
+	20: true, 21: true, 22: true, 23: true, 24: true, 29: true, 30: true, 31: true, 32: true,
+	33: true, 34: true, 35: true,
 }
 
 const (

@@ -3,8 +3,11 @@ package cuda
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -42,6 +45,7 @@ type session struct {
 	used          uint64                // bytes of allocs
 	limit         uint64                // 0: none
 	regions       map[uint32]uint64     // registered regions: id to worker address
+	detached      []uint32              // regions that Quiesce let go of
 	devices       []deviceInfo
 	consoleMu     sync.Mutex // guards stdout and the order of its text
 	stdout        *capture
@@ -182,6 +186,9 @@ func (s *session) use(c *wire.Call) cuda.Result {
 		return r
 	}
 	s.current = c.Ctx
+	if len(s.detached) > 0 {
+		return s.attach()
+	}
 	return cuda.Success
 }
 
@@ -239,6 +246,7 @@ func (s *session) unregister(id uint32) cuda.Result {
 
 // RegionDrop lets go of a region; the worker unmaps it afterwards. The driver waits for copies that still use it.
 func (s *session) RegionDrop(c *wire.Call, a *wire.RegionDropArgs) cuda.Result {
+	s.detached = slices.DeleteFunc(s.detached, func(id uint32) bool { return id == a.Region })
 	if _, ok := s.regions[a.Region]; !ok {
 		return cuda.Success
 	}
@@ -248,9 +256,79 @@ func (s *session) RegionDrop(c *wire.Call, a *wire.RegionDropArgs) cuda.Result {
 	return s.unregister(a.Region)
 }
 
-// Quiesce implements driver.Snapshotter.
-func (s *session) Quiesce(context.Context) error {
-	return cuda.ErrorNotSupported
+// Quiesce implements driver.Snapshotter: it waits for everything, then lets go of guest memory, which may be other pages
+// when work goes on. The next operation registers the regions anew. Worker goroutine.
+func (s *session) Quiesce(ctx context.Context) error {
+	done := make(chan cuda.Result, 1)
+	var handles []uint64
+	for _, c := range s.ctxs.m {
+		if c.handle != 0 {
+			handles = append(handles, c.handle)
+		}
+	}
+	s.watch.group.Go(func() {
+		runtime.LockOSThread() // the thread ends with its context bindings
+		for _, h := range handles {
+			res := s.fn.cuCtxSetCurrent.call(h)
+			if res == cuda.Success {
+				res = s.note(s.fn.cuCtxSynchronize.call())
+			}
+			if res != cuda.Success && !res.Sticky() {
+				done <- res
+				return
+			}
+		}
+		done <- cuda.Success
+	})
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("the GPU still works for this session: %w", ctx.Err())
+	case res := <-done:
+		if res != cuda.Success {
+			return fmt.Errorf("wait for the GPU: %w", res)
+		}
+	}
+	s.watch.settle()
+	return s.detach()
+}
+
+// detach unregisters all regions until the next operation.
+func (s *session) detach() error {
+	if len(s.regions) == 0 {
+		return nil
+	}
+	for id, c := range s.ctxs.m {
+		if c.handle == 0 {
+			continue
+		}
+		if res := s.useContext(id); res != cuda.Success {
+			return fmt.Errorf("let go of guest memory: %w", res)
+		}
+		break
+	}
+	for id := range s.regions {
+		// A poisoned context refuses; then nothing of it runs any more either.
+		if res := s.unregister(id); res != cuda.Success && !res.Sticky() {
+			return fmt.Errorf("let go of region %d: %w", id, res)
+		}
+		s.detached = append(s.detached, id)
+	}
+	s.current = 0 // every operation now passes use
+	return nil
+}
+
+// attach registers what detach let go of. The current context is set.
+func (s *session) attach() cuda.Result {
+	for len(s.detached) > 0 {
+		id := s.detached[0]
+		if reg, ok := s.host.Region(id); ok && reg.Mem != nil {
+			if _, res := s.register(reg); res != cuda.Success {
+				return res
+			}
+		}
+		s.detached = s.detached[1:]
+	}
+	return cuda.Success
 }
 
 // ExportMemory implements driver.Snapshotter: moving sessions between real GPUs is not there yet.

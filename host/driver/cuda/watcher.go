@@ -68,6 +68,18 @@ func (w *watcher) add(x *wait) {
 	}
 }
 
+// settle returns when the watcher has finished every wait that the GPU has answered. The GPU is idle.
+func (w *watcher) settle() {
+	for end := time.Now().Add(time.Second); time.Now().Before(end); nap(watchNap) {
+		w.mu.Lock()
+		n := len(w.waits)
+		w.mu.Unlock()
+		if n == 0 {
+			return
+		}
+	}
+}
+
 func (w *watcher) stop() {
 	close(w.quit)
 	// Goroutines inside a blocking driver call end with the process; they hold nothing of ours.
@@ -93,7 +105,7 @@ func (w *watcher) run() {
 		case left > 0:
 			last = now
 			if youngest > watchSpin {
-				nap(min(max(youngest/16, watchNap), watchMaxNap))
+				nap(min(max(youngest/64, watchNap), watchMaxNap))
 			}
 		case len(batch) > 0:
 			last = now

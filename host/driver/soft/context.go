@@ -270,3 +270,12 @@ func (s *session) DeviceGetP2PAttribute(c *wire.Call, a *wire.DeviceGetP2PAttrib
 	r.Value = 0
 	return cuda.Success
 }
+
+// CtxGetStreamPriorityRange is the range that StreamCreate accepts.
+func (s *session) CtxGetStreamPriorityRange(c *wire.Call, r *wire.CtxGetStreamPriorityRangeReply) cuda.Result {
+	if _, res := s.context(c); res != cuda.Success {
+		return res
+	}
+	r.Least, r.Greatest = priorityLeast, priorityGreatest
+	return cuda.Success
+}

@@ -65,7 +65,6 @@ func (g *gpu) uuidText() string {
 func (g *gpu) info(mapped bool) *wire.DeviceInfo {
 	d := &wire.DeviceInfo{
 		UUID: g.uuid, UUIDV2: g.uuid, TotalMem: g.memory, AttrCount: cuda.DeviceAttrMax, Compute: capability,
-		PrioLeast: priorityLeast, PrioGreatest: priorityGreatest,
 	}
 	copy(d.Name[:], g.name)
 	copy(d.PCIBusID[:], fmt.Sprintf("%04x:%02x:%02x.0", pciDomain, 0, g.index))

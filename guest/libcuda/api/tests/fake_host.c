@@ -34,7 +34,6 @@ CUresult cw_session_open(void)
 		attr(d, 33, 6 + i);
 		d->attr_count = 148;
 		d->compute = 90;
-		d->prio_greatest = -5;
 		d->uuid[0] = d->uuid_v2[0] = (uint8_t)(i + 1);
 		snprintf((char *)d->name, sizeof d->name, "Fake %d", i);
 	}
@@ -78,6 +77,7 @@ static union {
 	} list;
 	struct cw_out_ModuleLoad load;
 	struct cw_out_PrimaryCtxRetain retain;
+	struct cw_out_CtxGetStreamPriorityRange range;
 	struct cw_out_OccupancyMaxActiveBlocks occupancy;
 	struct cw_out_CtxGetLimit limit;
 	struct cw_out_DeviceCanAccessPeer peer;
@@ -155,6 +155,9 @@ static uint32_t execute(void)
 		break;
 	case CW_OP_PRIMARY_CTX_RETAIN:
 		reply.retain.flags = 8;
+		break;
+	case CW_OP_CTX_GET_STREAM_PRIORITY_RANGE:
+		reply.range.greatest = -5;
 		break;
 	case CW_OP_LAUNCH:
 		return launch(rec, in);
