@@ -30,6 +30,9 @@ struct fake_worker {
 	char console[65536];
 };
 
+/* fake_worker.c: consumes until the guest is gone; does not return. */
+void fake_run(struct fake_worker *w);
+
 /* fake_tcp.c */
 int fake_tcp_accept(struct fake_worker *w, int listener);
 void fake_tcp_poll(struct fake_worker *w);

@@ -1,0 +1,40 @@
+/* Between carrier_virtiofs.c (the control file) and lease.c (what keeps regions lent). */
+#ifndef CW_SESSION_LEASE_H
+#define CW_SESSION_LEASE_H
+
+#include <linux/aio_abi.h>
+
+#include "session/internal.h"
+
+#pragma GCC visibility push(hidden)
+
+enum { CW_AIO_EVENTS = 512 };
+
+struct cw_piece;
+
+struct cw_leases {
+	struct cw_lock lock;
+	aio_context_t aio;
+	struct cw_piece *pieces;
+	uint32_t max_read;   /* bytes of one READ */
+	uint32_t max_leases; /* pieces that may exist */
+	uint32_t leases;     /* that do, ended ones included */
+	int stopping;	     /* no renewals; 2: the thread ends too */
+	_Atomic int running; /* the lease thread */
+	_Atomic int gone; /* -errno of a lease that failed */
+	uint64_t ring;	  /* what a doorbell writes */
+};
+extern struct cw_leases cw_leases;
+
+/* Submits one asynchronous request. -errno. */
+int cw_aio_submit(int fd, int opcode, void *buf, size_t len, uint64_t offset, void *data);
+/* Cuts a region into pieces and leases each. -ENOBUFS: the budget is spent. */
+int cw_lease_region(struct cw_session *s, uint32_t region, uint8_t *va, uint64_t size);
+/* Under the lock: ends the pieces of a region, or of all (region < 0). Their memory follows with their last READ. */
+void cw_lease_end(int64_t region);
+/* Frees what is left, once the thread has ended and nothing is pending. */
+void cw_lease_forget(void);
+int cw_lease_start(struct cw_session *s);
+
+#pragma GCC visibility pop
+#endif
