@@ -99,19 +99,18 @@ type slotArg struct {
 
 // code is a lowered function, immutable once Load returned.
 type code struct {
-	name   string
-	index  int // position in Module.funcs
-	blocks []block
-	consts []uint64 // values of the last slots, the same in all lanes
-	slots  int      // register slots, constants included
-	preds  int
-	frame  uint64 // bytes of local memory per thread and call
-	params []slotArg
-	rets   []slotArg
-	calls  []*code // direct callees
-	// takes and indirect decide reachability for calls through pointers.
-	takes    []*code
-	indirect bool
+	name     string
+	index    int // position in Module.funcs
+	blocks   []block
+	consts   []uint64 // values of the last slots, the same in all lanes
+	slots    int      // register slots, constants included
+	preds    int
+	frame    uint64 // bytes of local memory per thread and call
+	params   []slotArg
+	rets     []slotArg
+	calls    []*code // direct callees
+	indirect bool    // calls through pointers
+	taken    bool    // its address is used: a call through a pointer may get here
 	shared   []*sharedVar
 	reserved bool // reads where the system's shared memory lies
 	pressure int  // registers live at once, in units of 32 bits

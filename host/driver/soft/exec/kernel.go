@@ -1,6 +1,8 @@
 package exec
 
 import (
+	"slices"
+
 	"causeway/host/driver/soft/ptx"
 )
 
@@ -61,9 +63,10 @@ func (k *Kernel) reachable() (list []*code, ok bool) {
 		next := c.calls
 		if c.indirect && !indirect {
 			indirect = true
-			for _, f := range k.module.funcs {
-				next = append(next[:len(next):len(next)], f.takes...)
+			if k.module.budget -= len(k.module.taken); k.module.budget < 0 {
+				return list, false
 			}
+			next = slices.Concat(next, k.module.taken)
 		}
 		if k.module.budget -= len(next) + 1; k.module.budget < 0 {
 			return list, false

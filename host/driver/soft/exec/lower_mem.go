@@ -104,7 +104,9 @@ func lowerLd(l *lowerer) error {
 		return err
 	}
 	switch {
-	case l.ordered() || a.space == ptx.LocalSpace:
+	case a.space == ptx.LocalSpace:
+		o.fn = bySize(t, opLdLocal[uint8], opLdLocal[int8], opLdLocal[uint16], opLdLocal[int16], opLdLocal[uint32], opLdLocal[int32], opLdLocal[uint64])
+	case l.ordered():
 		o.fn = bySize(t, opLdAny[uint8], opLdAny[int8], opLdAny[uint16], opLdAny[int16], opLdAny[uint32], opLdAny[int32], opLdAny[uint64])
 	case a.space == ptx.Shared:
 		o.fn = bySize(t, opLdShared[uint8], opLdShared[int8], opLdShared[uint16], opLdShared[int16], opLdShared[uint32], opLdShared[int32], opLdShared[uint64])
@@ -224,7 +226,9 @@ func lowerSt(l *lowerer) error {
 		return err
 	}
 	switch {
-	case l.ordered() || a.space == ptx.LocalSpace:
+	case a.space == ptx.LocalSpace:
+		o.fn = bySize(t, opStLocal[uint8], opStLocal[uint8], opStLocal[uint16], opStLocal[uint16], opStLocal[uint32], opStLocal[uint32], opStLocal[uint64])
+	case l.ordered():
 		o.fn = bySize(t, opStAny[uint8], opStAny[uint8], opStAny[uint16], opStAny[uint16], opStAny[uint32], opStAny[uint32], opStAny[uint64])
 	case a.space == ptx.Shared:
 		o.fn = bySize(t, opStShared[uint8], opStShared[uint8], opStShared[uint16], opStShared[uint16], opStShared[uint32], opStShared[uint32], opStShared[uint64])

@@ -78,9 +78,7 @@ func (l *lowerer) symbol(o *ptx.Operand) (int32, error) {
 		}
 	}
 	if c := l.m.funcOf[o.Name]; c != nil {
-		if !slices.Contains(l.c.takes, c) {
-			l.c.takes = append(l.c.takes, c)
-		}
+		l.m.take(c)
 		return l.constant(c.address() + o.Imm), nil
 	}
 	if a, ok := l.m.addr[o.Name]; ok {

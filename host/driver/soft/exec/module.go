@@ -21,6 +21,7 @@ type Module struct {
 	space   map[string]ptx.Space
 	hasBody map[string]bool // functions defined anywhere in the module
 	consts  uint64          // bytes of constant memory
+	taken   []*code         // functions whose address is used
 	budget  int             // steps left for finding what kernels reach
 }
 
@@ -81,6 +82,13 @@ func (m *Module) codeAt(addr uint64) *code {
 		return nil
 	}
 	return m.funcs[i]
+}
+
+func (m *Module) take(c *code) {
+	if !c.taken {
+		c.taken = true
+		m.taken = append(m.taken, c)
+	}
 }
 
 func (c *code) address() uint64 { return codeWindow + 16*uint64(c.index) }
@@ -174,6 +182,7 @@ func (m *Module) address(name string) (uint64, bool) {
 		return a, true
 	}
 	if c := m.funcOf[name]; c != nil {
+		m.take(c)
 		return c.address(), true
 	}
 	return 0, false

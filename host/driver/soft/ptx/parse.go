@@ -60,6 +60,7 @@ type parser struct {
 
 	fn     *Func // function being parsed
 	scopes []*scope
+	ranges int // register ranges of the function so far
 	used   int // estimated memory
 
 	aliases int

@@ -7,6 +7,10 @@ type scope struct {
 	vars   map[string]*Var
 }
 
+// maxRanges bounds the register ranges of a function, which looking a name up
+// may have to try one by one.
+const maxRanges = 512
+
 // regRange is a parameterised declaration: %r<100>.
 type regRange struct {
 	prefix string
@@ -18,7 +22,7 @@ func newScope() *scope { return &scope{regs: map[string]int{}, vars: map[string]
 
 func (p *parser) function(link Linkage, kernel bool) {
 	f := &Func{Kernel: kernel, Linkage: link, Line: p.tok.line, Labels: map[string]int{}}
-	p.fn, p.scopes = f, []*scope{newScope()}
+	p.fn, p.scopes, p.ranges = f, []*scope{newScope()}, 0
 	defer func() { p.fn, p.scopes = nil, nil }()
 	p.spend(costFunc)
 	p.attribute()
@@ -209,8 +213,8 @@ func (p *parser) registers() {
 			n := p.number()
 			p.expect(">")
 			s.ranges = append(s.ranges, regRange{name, n, t.Type})
-			if len(s.ranges) > 1024 {
-				p.fail("too many register ranges in one scope")
+			if p.ranges++; p.ranges > maxRanges {
+				p.fail("too many register ranges in one function")
 			}
 		} else {
 			p.spend(costName)
