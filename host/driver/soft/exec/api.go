@@ -85,5 +85,9 @@ func (k *Kernel) Params() []Param { return k.params }
 // ParamBytes is the length Config.Params must have at least.
 func (k *Kernel) ParamBytes() uint64 { return k.bytes }
 
+// Unsupported returns why no launch of the kernel can succeed, usually an
+// *UnsupportedError, or nil.
+func (k *Kernel) Unsupported() error { return k.err }
+
 // Attributes returns the kernel's attributes.
 func (k *Kernel) Attributes() Attributes { return k.attrs }
