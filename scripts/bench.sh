@@ -5,10 +5,7 @@
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 cd "$ROOT"
-pkg=$(go list -f '{{if eq .Name "main"}}{{.ImportPath}}{{end}}' ./scripts/... ./host/... 2>/dev/null | grep 'bench$' | head -1 || true)
-if [ -n "$pkg" ]; then
-  say "building $pkg"
-  go build -trimpath -o "$BUILD/bin/causeway-bench" "$pkg"
-fi
-[ -x "$BUILD/bin/causeway-bench" ] || die "there is no benchmark program in this tree yet"
+have gcc && gcc -O2 -std=gnu11 -Wall -Wextra scripts/bench/probe/bench.c -o "$BUILD/bin/bench" -ldl
+! have go || go build -trimpath -o "$BUILD/bin/causeway-bench" ./scripts/bench
+[ -x "$BUILD/bin/causeway-bench" ] && [ -x "$BUILD/bin/bench" ] || die "the benchmark is not built: install Go and gcc"
 exec "$BUILD/bin/causeway-bench" "$@"

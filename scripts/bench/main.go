@@ -18,7 +18,7 @@ import (
 
 type options struct {
 	causeway, bench, gpu string
-	native               bool
+	native               string
 	maxCopy, idle        int
 }
 
@@ -28,7 +28,7 @@ func main() {
 	flag.StringVar(&o.causeway, "causeway", filepath.Join(dir, "causeway"), "the causeway binary")
 	flag.StringVar(&o.bench, "bench", filepath.Join(dir, "bench"), "the measuring program (scripts/bench/probe/bench.c)")
 	flag.StringVar(&o.gpu, "gpu", "auto", "GPU to forward to: soft, auto or an index")
-	flag.BoolVar(&o.native, "native", false, "also measure the bare driver: the baseline of a real GPU")
+	flag.StringVar(&o.native, "native", "auto", "measure the bare driver too, the baseline of a real GPU: yes, no, or auto (if there is one)")
 	flag.IntVar(&o.maxCopy, "max-copy", 64, "largest copy in MiB")
 	flag.IntVar(&o.idle, "idle", 10, "seconds to watch an idle session, 0: skip")
 	flag.Parse()
@@ -44,13 +44,9 @@ func run(o options, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	native := results{}
-	if o.native {
-		for _, args := range [][]string{{"calls"}, {"copies", copyBytes}} {
-			if err := native.add(append([]string{o.bench}, args...)...); err != nil {
-				return err
-			}
-		}
+	native, err := measureNative(o, copyBytes)
+	if err != nil {
+		return err
 	}
 	forwarded := results{}
 	prefix := []string{o.causeway, "run", "--gpu", o.gpu, "--", o.bench}
@@ -75,8 +71,65 @@ func run(o options, w io.Writer) error {
 		}
 		fmt.Fprintf(t, "idle_cpu\t%.4f\t%% of a core\t-\t-\t< 0.1\n", share*100)
 		fmt.Fprintf(t, "idle_rss_largest_process\t%.1f\tMiB\t-\t-\t-\n", float64(rss)/(1<<20))
+		share, rss, err = deviceCost(o)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(t, "device_cpu\t%.4f\t%% of a core\t-\t-\t< 0.1\n", share*100)
+		fmt.Fprintf(t, "device_rss\t%.1f\tMiB\t-\t-\t< 40\n", float64(rss)/(1<<20))
 	}
 	return nil
+}
+
+// measureNative measures the bare driver. Where no GPU is promised its absence is no error.
+func measureNative(o options, copyBytes string) (results, error) {
+	var r results
+	if o.native == "no" || o.gpu == "soft" && o.native == "auto" {
+		return r, nil
+	}
+	for _, args := range [][]string{{"calls"}, {"copies", copyBytes}} {
+		if err := r.add(append([]string{o.bench}, args...)...); err != nil {
+			if o.native == "auto" && len(r.order) == 0 {
+				fmt.Fprintln(os.Stderr, "bench: no GPU of this machine's own, so no native baseline")
+				return results{}, nil
+			}
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+// deviceCost watches a device process that waits for a VM.
+func deviceCost(o options) (share float64, rss int64, err error) {
+	dir, err := os.MkdirTemp("", "causeway-bench")
+	if err != nil {
+		return 0, 0, err
+	}
+	defer os.RemoveAll(dir)
+	socket := filepath.Join(dir, "vm.sock")
+	c := exec.Command(o.causeway, "device", "--socket", socket, "--gpu", o.gpu)
+	c.Stderr = os.Stderr
+	if err := c.Start(); err != nil {
+		return 0, 0, err
+	}
+	defer func() {
+		_ = c.Process.Signal(os.Interrupt)
+		_ = c.Wait()
+	}()
+	for range 100 {
+		if _, err = os.Stat(socket); err == nil {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("causeway device never listened: %w", err)
+	}
+	time.Sleep(time.Second)
+	before, start := cpuOfTree(c.Process.Pid), time.Now()
+	time.Sleep(time.Duration(o.idle) * time.Second)
+	used := cpuOfTree(c.Process.Pid) - before
+	return used.Seconds() / time.Since(start).Seconds(), rssOfTree(c.Process.Pid), nil
 }
 
 // goals of the project's issues: a limit on the value without a native baseline, on the ratio with one.
