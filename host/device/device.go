@@ -42,6 +42,7 @@ type Device struct {
 
 	mu       sync.Mutex
 	sessions map[*session]struct{}
+	opened   chan struct{} // tells routineTick of a first session; one message is enough
 	last     uint64
 	ending   sync.WaitGroup // sessions whose worker is not gone yet
 }
@@ -50,7 +51,7 @@ var _ fs.ControlFile = (*Device)(nil)
 
 // New makes the device. Serve runs it.
 func New(o Options) (*Device, error) {
-	d := &Device{mem: vhostuser.NewMemory(), opts: o, log: o.Log, sessions: map[*session]struct{}{}}
+	d := &Device{mem: vhostuser.NewMemory(), opts: o, log: o.Log, sessions: map[*session]struct{}{}, opened: make(chan struct{}, 1)}
 	root, err := o.Tree.build(d)
 	if err != nil {
 		return nil, err
@@ -91,6 +92,10 @@ func (d *Device) Open(c fs.Caller) (fs.ControlHandle, syscall.Errno) {
 	d.last++
 	s := newSession(d, d.last, c)
 	d.sessions[s] = struct{}{}
+	select {
+	case d.opened <- struct{}{}:
+	default: // routineTick is told already
+	}
 	d.ending.Add(1)
 	go func() {
 		defer d.ending.Done()
@@ -118,7 +123,7 @@ func (d *Device) all() []*session {
 // Ticks. Guests renew every second; a lease of 1.7 s leaves a killed process to exit within two seconds of its end, and a
 // lease that lapses too early costs its session no more than a pause.
 const (
-	tickPeriod = 100 * time.Millisecond
+	tickPeriod = 200 * time.Millisecond // five wake-ups a second cost half of a thousandth of a core
 	leaseTerm  = 1700 * time.Millisecond
 	waitTerm   = time.Second
 )
@@ -128,11 +133,22 @@ func (d *Device) routineTick(ctx context.Context) {
 	t := time.NewTicker(tickPeriod)
 	defer t.Stop()
 	for {
+		list := d.all()
+		if len(list) == 0 {
+			t.Stop()
+			select {
+			case <-ctx.Done():
+				return
+			case <-d.opened:
+				t.Reset(tickPeriod)
+			}
+			continue
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-t.C:
-			for _, s := range d.all() {
+			for _, s := range list {
 				s.tick(now)
 			}
 		}
