@@ -61,11 +61,11 @@ func Load(m *ptx.Module, alloc AllocFunc) (*Module, error) {
 // bodies and initialisers may refer to any.
 func (m *Module) declareFuncs() error {
 	for _, f := range m.src.Funcs {
+		if m.hasBody[f.Name] && f.Defined {
+			return fmt.Errorf("exec: line %d: function %s is defined twice", f.Line, f.Name)
+		}
 		m.hasBody[f.Name] = m.hasBody[f.Name] || f.Defined
-		if old := m.funcOf[f.Name]; old != nil {
-			if old.defined && f.Defined {
-				return fmt.Errorf("exec: line %d: function %s is defined twice", f.Line, f.Name)
-			}
+		if m.funcOf[f.Name] != nil {
 			continue
 		}
 		c := &code{name: f.Name, index: len(m.funcs), builtin: builtinFor(f.Name)}
