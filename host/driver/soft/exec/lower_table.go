@@ -11,7 +11,7 @@ var lowerings = map[string]lowering{
 	"mov": lowerMov, "cvta": lowerCvta, "isspacep": lowerIsspacep, "selp": lowerSelp, "slct": lowerSlct,
 	"prmt": lowerPrmt, "activemask": lowerActivemask,
 
-	// memory: lower_mem.go
+	// memory: lower_mem.go, lower_atom.go
 	"ld": lowerLd, "ldu": lowerLd, "st": lowerSt, "atom": lowerAtom, "red": lowerAtom, "cp": lowerCp,
 	"membar": lowerFence, "fence": lowerFence, "prefetch": lowerNothing, "prefetchu": lowerNothing,
 	"discard": lowerNothing, "applypriority": lowerNothing, "createpolicy": lowerPolicy,

@@ -1,0 +1,102 @@
+package exec
+
+import "causeway/host/driver/soft/ptx"
+
+// lowerAtom lowers atom and red.
+func lowerAtom(l *lowerer) error {
+	space, err := l.space()
+	if err != nil {
+		return err
+	}
+	n, t := l.width()
+	at := 1
+	o := op{d: -1, b: -1, c: -1}
+	if l.in.Op == "red" {
+		at = 0
+	} else if len(l.in.Operands) > 0 && l.in.Operands[0].Kind != ptx.OpSink {
+		if o.d, err = l.dst(0); err != nil {
+			return err
+		}
+	}
+	if n > 1 || t.Size() > 8 || t.Size() < 2 || l.has("async") || l.has("multimem") {
+		return l.unsupported("%s", l.in)
+	}
+	a, err := l.addr(at, space)
+	if err != nil {
+		return err
+	}
+	o.a, o.imm, o.x = a.base, a.off, &opExtra{space: a.space, size: t.Size()}
+	if o.b, err = l.src(at+1, t); err != nil {
+		return err
+	}
+	name := l.hasAny("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
+	if name == "cas" {
+		if o.c, err = l.src(at+2, t); err != nil {
+			return err
+		}
+	}
+	integerAdd := name == "add" && !t.Float()
+	switch {
+	case integerAdd && t.Size() == 4:
+		o.fn = opAtomAdd32
+	case integerAdd && t.Size() == 8:
+		o.fn = opAtomAdd64
+	default:
+		o.fn, o.x.f3 = opAtom, atomFunc(name, t)
+		if o.x.f3 == nil {
+			return l.unsupported("%s", l.in)
+		}
+	}
+	if l.hasAny("acquire", "release", "acq_rel") != "" {
+		defer l.emit(op{fn: opFence})
+	}
+	l.emit(o)
+	return nil
+}
+
+// atomFunc computes the new value from the old one and the operands.
+func atomFunc(name string, t ptx.Type) func(old, b, c uint64) uint64 {
+	two := func(f func(a, b uint64) uint64) func(old, b, c uint64) uint64 {
+		if f == nil {
+			return nil
+		}
+		return func(old, b, _ uint64) uint64 { return f(old, b) }
+	}
+	switch name {
+	case "exch":
+		return func(_, b, _ uint64) uint64 { return b }
+	case "cas":
+		mask := ^uint64(0) >> (64 - t.Bits())
+		return func(old, b, c uint64) uint64 {
+			if old == b&mask {
+				return c
+			}
+			return old
+		}
+	case "and":
+		return func(old, b, _ uint64) uint64 { return old & b }
+	case "or":
+		return func(old, b, _ uint64) uint64 { return old | b }
+	case "xor":
+		return func(old, b, _ uint64) uint64 { return old ^ b }
+	case "inc":
+		return func(old, b, _ uint64) uint64 {
+			if uint32(old) >= uint32(b) {
+				return 0
+			}
+			return old + 1
+		}
+	case "dec":
+		return func(old, b, _ uint64) uint64 {
+			if uint32(old) == 0 || uint32(old) > uint32(b) {
+				return b
+			}
+			return old - 1
+		}
+	case "min", "max":
+		return two(minMaxFunc(name, t, false, false))
+	case "add":
+		return two(floatBin("add", t, roundNearest))
+	}
+	return nil
+}
