@@ -133,7 +133,7 @@ verdict() {
     return
   fi
   failed=$((failed + 1)); cell=FAIL
-  [ "$rc" != 124 ] || rc="124, no end within ${limit} s"
+  case $rc in 124 | 143) rc+=", no end within $limit s" ;; esac # busybox reports the signal
   report+="--- $label $1 $2: exit $rc"$'\n'
   report+=$(diff -u "$(expected "$1" "$2")" "$base.got" 2>&1 | sed -n '3,14p' || true)$'\n'
   report+=$(tail -3 "$base.err" 2>/dev/null | sed 's/^/stderr: /' || true)$'\n'

@@ -127,14 +127,14 @@ run_stage() {
     results+=("$(printf '%-10s FAILED  %5d s  see build/logs/%s.log' "$name" "$took" "$name")")
     failed=1
   fi
+  return $rc
 }
 
 [ $# -gt 0 ] || set -- setup lint build unit fuzz clib programs remote vm
 for s in "$@"; do
   declare -F "stage_$s" >/dev/null || die "unknown stage $s"
-  run_stage "$s"
-  # Nothing after these two can work without them.
-  case $s in setup | build) [ $failed = 0 ] || break ;; esac
+  # Nothing can work after a failed set-up or build.
+  run_stage "$s" || case $s in setup | build) break ;; esac
 done
 echo
 printf '%s\n' "${results[@]}"
