@@ -47,8 +47,9 @@ func (s *session) failed(g *gpuContext, res cuda.Result) {
 		s.host.Deferred(res)
 		return
 	}
-	if g.poison.CompareAndSwap(0, int32(res)) {
-		s.host.SetSticky(res)
+	if g.sticky() == cuda.Success {
+		s.host.SetSticky(res) // before anyone can see the context failed; the host keeps the first
+		g.poison.CompareAndSwap(0, int32(res))
 	}
 }
 
@@ -191,16 +192,16 @@ func (s *session) poisoned() bool {
 	return false
 }
 
-// CtxSynchronize waits for all work of a context.
+// CtxSynchronize waits for all work of a context, and for memory that is freed behind it.
 func (s *session) CtxSynchronize(c *wire.Call) cuda.Result {
 	g, res := s.context(c)
 	if res != cuda.Success {
 		return res
 	}
-	if !g.working() {
+	if !g.working() && s.freeing.finished() {
 		return g.sticky()
 	}
-	return s.answerBehind(c, g, s.lastOf(g, nil))
+	return s.answerBehind(c, g, append(s.lastOf(g, nil), s.freeing))
 }
 
 // answerBehind answers a wait operation when deps are done.

@@ -182,7 +182,7 @@ func (s *session) fault(k *exec.Kernel, err error) cuda.Result {
 		if f.Kind == exec.Assert {
 			s.host.Console([]byte(f.Msg + "\n"))
 		}
-		s.log.Info("kernel failed", "kernel", k.Name(), "why", err)
+		s.log.Debug("kernel failed", "kernel", k.Name(), "why", err)
 		if res, ok := faultResults[f.Kind]; ok {
 			return res
 		}

@@ -115,20 +115,20 @@ func (s *session) LibraryGetModule(c *wire.Call, a *wire.LibraryGetModuleArgs) c
 	return s.modules.put(a.Module, m)
 }
 
-// LibraryGetGlobal finds a variable in the current context. There are no managed ones.
+// LibraryGetGlobal finds a variable in the current context.
 func (s *session) LibraryGetGlobal(c *wire.Call, a *wire.LibraryGetGlobalArgs, r *wire.LibraryGetGlobalReply) cuda.Result {
 	l, ok := s.libraries[a.Library]
 	if !ok {
 		return cuda.ErrorInvalidHandle
-	}
-	if a.Managed != 0 {
-		return cuda.ErrorNotFound
 	}
 	m, res := s.instance(c, l)
 	if res != cuda.Success {
 		return res
 	}
 	r.Ptr, r.Size, res = m.global(string(a.Name))
+	if res == cuda.Success && a.Managed != 0 {
+		return cuda.ErrorNotFound // it is there, but not managed
+	}
 	return res
 }
 

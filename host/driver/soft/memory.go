@@ -34,10 +34,12 @@ func (s *session) free(gone []*allocation) {
 		s.space.release(gone...)
 		return
 	}
-	s.queue.submit(&task{always: true, run: func() cuda.Result {
+	last := &task{always: true, run: func() cuda.Result {
 		s.space.release(gone...)
 		return cuda.Success
-	}}, deps)
+	}}
+	s.queue.submit(last, append(deps, s.freeing))
+	s.freeing = last
 }
 
 // retire takes memory from the guest; release must follow.

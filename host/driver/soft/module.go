@@ -1,7 +1,6 @@
 package soft
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -26,7 +25,7 @@ type entry struct {
 	code       *exec.Kernel
 	dynamic    int32 // bytes of dynamic shared memory that launches may ask for
 	carveout   int32
-	lacks      error // why it cannot run: an instruction that exec lacks
+	lacks      error // why it cannot run, usually an instruction that exec lacks
 	complained bool
 }
 
@@ -65,18 +64,7 @@ func (m *module) adopt(code *exec.Module) error {
 		if static > sharedDefault {
 			return fmt.Errorf("entry function '%s' uses too much shared data (%#x bytes, %#x max)", k.Name(), static, sharedDefault)
 		}
-		m.funcs[k.Name()] = &entry{code: k, dynamic: int32(sharedDefault - static), carveout: -1, lacks: lacking(k)}
-	}
-	return nil
-}
-
-// lacking asks a kernel for the instruction that it cannot run: launches report it before they look at anything else.
-func lacking(k *exec.Kernel) error {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	var u *exec.UnsupportedError
-	if err := k.Launch(ctx, exec.Config{}); errors.As(err, &u) {
-		return u
+		m.funcs[k.Name()] = &entry{code: k, dynamic: int32(sharedDefault - static), carveout: -1, lacks: k.Unsupported()}
 	}
 	return nil
 }
@@ -90,10 +78,13 @@ func (b *build) mention(m *module) {
 	}
 }
 
-// global finds a variable.
+// global finds a variable. Managed ones are not given out: the host could not read them.
 func (m *module) global(name string) (ptr, size uint64, res cuda.Result) {
 	for _, g := range m.code.Globals() {
 		if g.Name == name {
+			if g.Managed {
+				return 0, 0, cuda.ErrorNotSupported
+			}
 			return g.Addr, g.Size, cuda.Success
 		}
 	}
@@ -131,9 +122,9 @@ func (s *session) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, r *wire.Modul
 // loaded logs what a guest without log buffers cannot see.
 func (s *session) loaded(b *build, res cuda.Result) cuda.Result {
 	if res != cuda.Success {
-		s.log.Info("image is refused", "result", res.Name(), "why", cut(b.errs.String(), 1000))
+		s.log.Debug("image is refused", "result", res.Name(), "why", cut(b.errs.String(), 1000))
 	} else if b.info.Len() > 0 {
-		s.log.Info("image has kernels that cannot run", "which", cut(b.info.String(), 1000))
+		s.log.Debug("image has kernels that cannot run", "which", cut(b.info.String(), 1000))
 	}
 	return res
 }

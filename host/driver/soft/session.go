@@ -45,6 +45,7 @@ type session struct {
 	devPools  []*pool
 	regions   map[uint32]*region
 	grids     uint64  // launches so far
+	freeing   *task   // releases memory; the last such, which follows all others
 	deps      []*task // scratch
 }
 
