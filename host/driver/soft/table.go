@@ -11,11 +11,6 @@ const maxObjects = 1 << 20
 // table finds objects of one kind by the numbers that the guest picked. An absent number means nothing else than that.
 type table[T any] map[wire.ID]T
 
-func (t table[T]) get(id wire.ID) (T, bool) {
-	v, ok := t[id]
-	return v, ok
-}
-
 // put gives a new object its number.
 func (t table[T]) put(id wire.ID, v T) cuda.Result {
 	if len(t) >= maxObjects {
