@@ -80,6 +80,10 @@ struct alignas(16) Quad {
     uint32_t x, y, z, w;
 };
 
+// load is a call of its own: within one function the sm_90 code of nvcc 11.8 and 12.9 reads a wrong value here, also on
+// the bare driver.
+__device__ __noinline__ uint32_t load(const uint32_t *p) { return *p; }
+
 __global__ void run(const Quad *quads, uint64_t *out)
 {
     int t = threadIdx.x;
@@ -98,13 +102,11 @@ __global__ void run(const Quad *quads, uint64_t *out)
            (uint64_t)__popcll(wide(m, t));
     // One generic pointer that is shared, local or global by lane.
     __shared__ uint32_t s[THREADS];
-    // (Volatile: the sm_90 code of nvcc 11.8 and 12.9 loses the store of a plain local variable here, on any driver.)
-    volatile uint32_t l[4];
-    l[t & 3] = t * 3;
+    uint32_t l = t * 3;
     s[t] = t * 5;
     __syncthreads();
-    const volatile uint32_t *p = t % 3 == 0 ? &s[THREADS - 1 - t] : t % 3 == 1 ? &l[t & 3] : &quads[t].y;
-    o[7] = *p;
+    const uint32_t *p = t % 3 == 0 ? &s[THREADS - 1 - t] : t % 3 == 1 ? &l : &quads[t].y;
+    o[7] = load(p);
 }
 
 static uint32_t reverse_bits(uint32_t x)

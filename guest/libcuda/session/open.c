@@ -113,8 +113,9 @@ int cw_spin_calibrate(struct cw_session *s)
 	if (s->spins_per_us == 0)
 		s->spins_per_us = 1;
 	s->spin_max = s->cpus > 1 ? s->spins_per_us * s->carrier->spin_us : 0;
-	/* A wait for a GPU often takes some hundred us, and a wake-up some ten: with cores to spare it is worth a millisecond. */
-	s->spin_most = s->cpus >= 4 ? s->spins_per_us * 1000 : s->spin_max;
+	/* A wait for a GPU often takes some hundred us, and a wake-up some ten: with cores to spare it is worth some ms, as the
+	 * bare driver does. */
+	s->spin_most = s->cpus >= 4 ? s->spins_per_us * 5000 : s->spin_max;
 	return 0;
 }
 

@@ -16,7 +16,7 @@ const (
 	watchSpin    = 500 * time.Microsecond // a wait younger than this is polled without sleeping
 	watchEager   = 30 * time.Microsecond  // how long it polls on after the last wait
 	watchLinger  = 5 * time.Millisecond   // how long the watcher stays half awake after the last wait
-	watchNap     = 50 * time.Microsecond
+	watchNap     = 20 * time.Microsecond
 	watchMaxNap  = 500 * time.Microsecond
 	watchQueries = time.Millisecond // between questions to the driver about one wait
 )
@@ -88,6 +88,8 @@ func (w *watcher) stop() {
 func (w *watcher) run() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	// Without this the kernel may stretch every nap by 50 us (prctl(2), PR_SET_TIMERSLACK).
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1000, 0, 0, 0)
 	last := time.Now()
 	var batch []*wait
 	for {
@@ -105,7 +107,7 @@ func (w *watcher) run() {
 		case left > 0:
 			last = now
 			if youngest > watchSpin {
-				nap(min(max(youngest/64, watchNap), watchMaxNap))
+				nap(min(max(youngest/128, watchNap), watchMaxNap))
 			}
 		case len(batch) > 0:
 			last = now
