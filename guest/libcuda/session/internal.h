@@ -100,6 +100,10 @@ static inline struct cw_slot *cw_slot_at(struct cw_session *s, uint32_t slot)
 #define CW_NO_SLOT UINT32_MAX
 CUresult cw_begin_slot(struct cw_session *s, struct cw_tx *tx, uint16_t op, uint32_t fixed, uint32_t var, uint32_t slot);
 
+/* ring.c: rings again if the worker sleeps on records. Waits that last call it now and then: a doorbell that a carrier or a host
+ * lost must not stop a program for good, and publish rings once only for each sleep. */
+void cw_nudge(struct cw_session *s);
+
 /* console.c */
 void cw_console_drain(struct cw_session *s);
 

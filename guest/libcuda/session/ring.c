@@ -29,6 +29,13 @@ static int has_room(struct cw_session *s, uint64_t need)
 	return s->tail + need - s->head_seen <= CW_RING_SIZE;
 }
 
+void cw_nudge(struct cw_session *s)
+{
+	if (s->carrier->doorbell && __atomic_load_n(&s->ctl->worker_state, __ATOMIC_ACQUIRE) == CW_WORKER_SLEEPING &&
+	    __atomic_load_n(&s->ctl->head, __ATOMIC_ACQUIRE) != __atomic_load_n(&s->ctl->tail, __ATOMIC_ACQUIRE))
+		s->carrier->doorbell(s);
+}
+
 /* Under the ring lock: waits for room. Others queue on the lock meanwhile. */
 static CUresult wait_room(struct cw_session *s, uint64_t need)
 {
@@ -46,6 +53,7 @@ static CUresult wait_room(struct cw_session *s, uint64_t need)
 			break;
 		if (s->carrier->wait_slot(s, CW_SLOT_COUNT, waiters) == -EPIPE)
 			cw_mark_dead(s, "the host ended the session");
+		cw_nudge(s);
 	}
 	atomic_store_explicit(waiters, 0, memory_order_relaxed);
 	return 0;

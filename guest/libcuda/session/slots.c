@@ -102,6 +102,7 @@ CUresult cw_slot_wait(struct cw_session *s, uint32_t index, uint32_t seq)
 			cw_mark_dead(s, "the host ended the session");
 			return CUDA_ERROR_LAUNCH_FAILED;
 		}
+		cw_nudge(s);
 	}
 	atomic_store_explicit(waiting, 0, memory_order_relaxed);
 	return 0;
