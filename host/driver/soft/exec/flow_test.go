@@ -221,6 +221,7 @@ func TestUnsupportedReasons(t *testing.T) {
 		"add.s32 r, i;":                                          "add.s32 with 2 operands",
 		"bra nowhere;":                                           "no label",
 		"ld.global.u32 r, [d1], d2, d3, d4;st.q":                 "st.q",
+		"ld.param.u32 r, [sh];":                                  "which is no parameter",
 		"st.const.u32 [d1], r;":                                  "st.const.u32",
 		"cp.async.bulk.commit_group;":                            "cp.async.bulk.commit_group",
 		"atom.global.add.v2.f32 {a1,a2}, [d1], {a1,a2};":         "atom.global.add.v2.f32",

@@ -2,6 +2,7 @@ package exec
 
 import (
 	"fmt"
+	"runtime/debug"
 	"slices"
 
 	"causeway/host/driver/soft/ptx"
@@ -47,10 +48,21 @@ func (m *Module) lowerFunc(f *ptx.Func, c *code) {
 	c.defined = true
 	l := &lowerer{m: m, f: f, c: c, index: map[uint64]int32{}, local: map[*ptx.Var]uint64{},
 		param: map[*ptx.Var]uint64{}, sh: map[*ptx.Var]*sharedVar{}}
-	if err := l.run(); err != nil {
-		c.err = err
+	c.err = l.guarded()
+	if c.err != nil {
 		c.blocks = []block{{term: termExit}}
 	}
+}
+
+// guarded turns a bug of ours that hostile code may reach into the function's
+// error, with its stack.
+func (l *lowerer) guarded() (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("exec: internal error in %s: %v\n%s", l.f.Name, r, debug.Stack())
+		}
+	}()
+	return l.run()
 }
 
 func (l *lowerer) unsupported(format string, args ...any) error {

@@ -163,7 +163,11 @@ func (l *lowerer) loadParam(a access, n int, t ptx.Type) error {
 	if err != nil {
 		return err
 	}
-	if l.in.Operands[1].Elems[0].Kind == ptx.OpReg {
+	base := &l.in.Operands[1].Elems[0]
+	if _, kernelParam := l.param[base.Var]; base.Kind == ptx.OpSymbol && !kernelParam {
+		return l.unsupported("%s of %s, which is no parameter", l.in, base.Name)
+	}
+	if base.Kind == ptx.OpReg {
 		if n > 1 {
 			return l.unsupported("%s through a register", l.in)
 		}
