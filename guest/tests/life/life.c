@@ -1,0 +1,323 @@
+/*
+ * Programs that live and die in chosen ways, for scripts/sessions.sh, which runs them in a VM.
+ *
+ *   life once                 opens a session, computes, checks, ends by itself
+ *   life idle|loop|long       opens a session, prints "@ready", then waits, launches for ever, or waits for an endless kernel;
+ *                             a byte on stdin makes it exit or crash. A failing call is reported as "@error CODE MS" and ends it
+ *   life pinned               computes with pinned memory and checks until SIGTERM, then prints "@pinned ROUNDS WRONG PAUSE_MS"
+ *   life idlecpu SECONDS      prints the CPU time that an idle session takes: "@idlecpu MICROSECONDS"
+ *   life fork                 forks with and without exec around a live session
+ *   life threads N            N threads compute at once
+ *   life orphan               ends itself while a forked child lives on for three seconds
+ *   life cycle N              N processes open a session and end, one after the other
+ *   life end HOW MODE         runs `life MODE` and ends it: exit, crash, or a signal's number; prints "@kill PID", "@gone MS STATUS"
+ *   life as UID MODE          runs `life MODE` as that user
+ */
+#include <errno.h>
+#include <grp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "gpu.h"
+
+static volatile sig_atomic_t ended;
+
+static void on_term(int sig)
+{
+	(void)sig;
+	ended = 1;
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static void nap_ms(int ms)
+{
+	struct timespec t = {ms / 1000, ms % 1000 * 1000000l};
+	nanosleep(&t, NULL);
+}
+
+/* One write, so that lines of several processes do not mix. */
+static void say(const char *format, long a, long b, long c)
+{
+	char line[160];
+	int n = snprintf(line, sizeof line, format, a, b, c);
+	if (write(1, line, (size_t)n) != n)
+		_exit(4);
+}
+
+static int check(const char *what, CUresult r)
+{
+	if (r != 0)
+		fprintf(stderr, "%s: %d\n", what, r);
+	return r != 0;
+}
+
+static int once(void) { return check("open", gpu_open()) || check("compute", gpu_works()); }
+
+/* Ends the process as a byte from stdin says: 'q' in order, any other by a crash. */
+static void *ender(void *arg)
+{
+	char c;
+	if (read(0, &c, 1) != 1)
+		return NULL;
+	if (c == 'q')
+		exit(0);
+	*(volatile char *)arg = 1;
+	return NULL;
+}
+
+static int endless(const char *mode)
+{
+	CUdeviceptr d;
+	pthread_t t;
+	if (check("open", gpu_open()) || check("alloc", cuMemAlloc_v2(&d, 4096)) || check("memset", cuMemsetD32_v2(d, 0, 1024)) ||
+	    check("launch", gpu_add_one(d + 1024, 32, NULL)) || check("synchronise", cuCtxSynchronize()) ||
+	    (!strcmp(mode, "long") && check("launch", gpu_run_forever(d))))
+		return 1;
+	if (pthread_create(&t, NULL, ender, NULL) != 0)
+		return 1;
+	say("@ready %ld\n", getpid(), 0, 0);
+	int64_t good = now_ms();
+	CUresult r = 0;
+	if (!strcmp(mode, "idle"))
+		for (;;)
+			pause();
+	if (!strcmp(mode, "long"))
+		r = cuCtxSynchronize();
+	for (int i = 1; r == 0; i++) {
+		r = gpu_add_one(d + 1024, 32, NULL);
+		if (r == 0 && i % 64 == 0)
+			r = cuCtxSynchronize();
+		if (r == 0 && i % 64 == 0)
+			good = now_ms();
+	}
+	say("@error %ld %ld\n", r, now_ms() - good, 0);
+	return 5;
+}
+
+static int pinned(void)
+{
+	enum { COUNT = 16384 };
+	uint32_t *in, *out, *mapped;
+	CUdeviceptr d, m;
+	CUhandle stream;
+	if (check("open", gpu_open()) || check("stream", cuStreamCreate(&stream, 1)) ||
+	    check("alloc", cuMemAlloc_v2(&d, COUNT * 4)) || check("pin", cuMemHostAlloc((void **)&in, COUNT * 4, 2)) ||
+	    check("pin", cuMemHostAlloc((void **)&out, COUNT * 4, 2)) ||
+	    check("pin", cuMemHostAlloc((void **)&mapped, 4096, 2)) || check("map", cuMemHostGetDevicePointer_v2(&m, mapped, 0)))
+		return 1;
+	signal(SIGTERM, on_term);
+	memset(mapped, 0, 4096);
+	say("@ready %ld\n", getpid(), 0, 0);
+	uint32_t round = 0, wrong = 0;
+	int64_t last = now_ms(), pause_ms = 0;
+	for (; !ended; round++) {
+		for (unsigned i = 0; i < COUNT; i++)
+			in[i] = round * 7 + i;
+		if (check("copy", cuMemcpyHtoDAsync_v2(d, in, COUNT * 4, stream)) ||
+		    check("launch", gpu_add_one(d, COUNT, stream)) || check("launch", gpu_add_one(m, 1024, stream)) ||
+		    check("copy", cuMemcpyDtoHAsync_v2(out, d, COUNT * 4, stream)) ||
+		    check("synchronise", cuStreamSynchronize(stream)))
+			return 1;
+		for (unsigned i = 0; i < COUNT; i++)
+			wrong += out[i] != round * 7 + i + 1;
+		for (unsigned i = 0; i < 1024; i++)
+			wrong += mapped[i] != round + 1;
+		int64_t now = now_ms();
+		if (now - last > pause_ms)
+			pause_ms = now - last;
+		last = now;
+		nap_ms(5);
+	}
+	say("@pinned %ld %ld %ld\n", round, wrong, (long)pause_ms);
+	return wrong != 0;
+}
+
+static int idle_cpu(int seconds)
+{
+	struct timespec a, b;
+	if (once())
+		return 1;
+	say("@ready %ld\n", getpid(), 0, 0);
+	nap_ms(1500); /* what polls after work has gone to sleep */
+	say("@idle\n", 0, 0, 0);
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &a);
+	nap_ms(seconds * 1000);
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);
+	say("@idlecpu %ld\n", (b.tv_sec - a.tv_sec) * 1000000 + (b.tv_nsec - a.tv_nsec) / 1000, 0, 0);
+	return 0;
+}
+
+/* Status of a child that calls f, or -1. */
+static int in_child(int (*f)(void))
+{
+	int status = -1;
+	pid_t pid = fork();
+	if (pid == 0)
+		exit(f()); /* with destructors: they must not end the parent's session */
+	return waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static int leaves(void) { return 42; }
+
+static int refused(void)
+{
+	CUdeviceptr d;
+	return cuMemAlloc_v2(&d, 16) == 3 ? 0 : 1; /* CUDA_ERROR_NOT_INITIALIZED */
+}
+
+static int execs(void)
+{
+	execl("/proc/self/exe", "life", "once", (char *)NULL);
+	return 99;
+}
+
+static int forks(void)
+{
+	if (once())
+		return 1;
+	int plain = in_child(leaves), uses = in_child(refused), fresh = in_child(execs);
+	if (plain != 42 || uses != 0 || fresh != 0) {
+		fprintf(stderr, "children: %d %d %d\n", plain, uses, fresh);
+		return 1;
+	}
+	return check("parent afterwards", gpu_works());
+}
+
+static void *worker(void *arg)
+{
+	CUresult r = cuCtxSetCurrent(gpu_ctx);
+	for (int i = 0; i < 10 && r == 0; i++)
+		r = gpu_works();
+	*(CUresult *)arg = r;
+	return NULL;
+}
+
+static int threads(int n)
+{
+	pthread_t t[64];
+	CUresult r[64];
+	int bad = n < 1 || n > 64 || check("open", gpu_open());
+	for (int i = 0; i < n && !bad; i++)
+		bad = pthread_create(&t[i], NULL, worker, &r[i]) != 0;
+	for (int i = 0; i < n && !bad; i++) {
+		pthread_join(t[i], NULL);
+		bad = check("thread", r[i]);
+	}
+	return bad;
+}
+
+static int orphan(void)
+{
+	if (once())
+		return 1;
+	pid_t pid = fork();
+	if (pid == 0) {
+		nap_ms(3000);
+		_exit(0);
+	}
+	say("@kill %ld\n", getpid(), 0, 0);
+	return 0;
+}
+
+static int opens(void) { return check("open", cuInit(0)) || check("context", cuDevicePrimaryCtxRetain(&gpu_ctx, 0)); }
+
+static int cycle(int n)
+{
+	for (int i = 0; i < n; i++) {
+		int rc = in_child(opens);
+		if (rc != 0) {
+			fprintf(stderr, "session %d: %d\n", i, rc);
+			return 1;
+		}
+	}
+	return 0;
+}
+
+/* Runs `life MODE` until it is ready, ends it, and measures how long its end takes. */
+static int end(const char *how, const char *mode)
+{
+	int in[2], out[2], status;
+	char line[64] = "";
+	if (pipe(in) || pipe(out))
+		return 1;
+	pid_t pid = fork();
+	if (pid == 0) {
+		dup2(in[0], 0);
+		dup2(out[1], 1);
+		close(in[0]), close(in[1]), close(out[0]), close(out[1]);
+		execl("/proc/self/exe", "life", mode, (char *)NULL);
+		_exit(99);
+	}
+	close(in[0]), close(out[1]);
+	ssize_t n = read(out[0], line, sizeof line - 1);
+	if (n <= 0 || strncmp(line, "@ready", 6)) {
+		fprintf(stderr, "life %s did not start\n", mode);
+		return 1;
+	}
+	nap_ms(300);
+	say("@kill %ld\n", pid, 0, 0);
+	int64_t t = now_ms();
+	if (!strcmp(how, "crash") || !strcmp(how, "exit")) {
+		if (write(in[1], how[0] == 'c' ? "x" : "q", 1) != 1)
+			return 1;
+	} else if (kill(pid, atoi(how)) != 0) {
+		return 1;
+	}
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	say("@gone %ld %ld\n", now_ms() - t, WIFSIGNALED(status) ? WTERMSIG(status) : -WEXITSTATUS(status), 0);
+	return 0;
+}
+
+static int as_user(int uid, char **argv)
+{
+	if (setgroups(0, NULL) || setgid((gid_t)uid) || setuid((uid_t)uid) || geteuid() != (uid_t)uid) {
+		perror("change the user");
+		return 1;
+	}
+	argv[0] = (char *)"life";
+	execv("/proc/self/exe", argv);
+	perror("exec");
+	return 1;
+}
+
+int main(int argc, char **argv)
+{
+	const char *mode = argc > 1 ? argv[1] : "";
+	int n = argc > 2 ? atoi(argv[2]) : 0;
+	if (!strcmp(mode, "end") && argc == 4)
+		return end(argv[2], argv[3]);
+	if (!strcmp(mode, "as") && argc > 3)
+		return as_user(n, argv + 2);
+	gpu_load();
+	if (!strcmp(mode, "once"))
+		return once();
+	if (!strcmp(mode, "idle") || !strcmp(mode, "loop") || !strcmp(mode, "long"))
+		return endless(mode);
+	if (!strcmp(mode, "pinned"))
+		return pinned();
+	if (!strcmp(mode, "idlecpu") && n > 0)
+		return idle_cpu(n);
+	if (!strcmp(mode, "fork"))
+		return forks();
+	if (!strcmp(mode, "threads"))
+		return threads(n);
+	if (!strcmp(mode, "orphan"))
+		return orphan();
+	if (!strcmp(mode, "cycle"))
+		return cycle(n);
+	fprintf(stderr, "usage: see the head of life.c\n");
+	return 2;
+}

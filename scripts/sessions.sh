@@ -1,0 +1,312 @@
+#!/usr/bin/env bash
+# Shows how sessions live and end, in a VM and under `causeway run`: exit, crash, SIGKILL, SIGSTOP, fork, reboot, the VM's death,
+# the worker's death, hostile programs; and what an idle session costs. Each line is a check with what was measured.
+#
+#   scripts/sessions.sh [--kernel SERIES] [--accel tcg|kvm]
+#
+# The programs are guest/tests/life. This script tells a shell in the guest what to run, over the serial console, and looks at
+# the workers here. The status is 0 if every check passed.
+set -uo pipefail
+. "$(dirname "$0")/lib/common.sh"
+. "$ROOT/scripts/lib/device.sh"
+
+kernel=6.12 accel=tcg
+while [ $# -gt 0 ]; do
+  case $1 in
+    --kernel) kernel=$2; shift 2 ;;
+    --accel) accel=$2; shift 2 ;;
+    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit ;;
+    *) die "unknown option $1: see $0 --help" ;;
+  esac
+done
+# The promise is 2 s. An emulated CPU shares two cores with everything that it waits for, which takes up to half a second more.
+death=2000
+[ "$accel" = kvm ] || death=2500
+qemu=${QEMU:-$(command -v qemu-system-x86_64 || true)}
+[ -n "$qemu" ] || die "qemu-system-x86_64 is missing: run scripts/setup.sh qemu"
+[ -f "$BUILD/kernels/$kernel/vmlinuz" ] || die "no kernel $kernel under build/kernels: run scripts/setup.sh kernels"
+[ -x "$CAUSEWAY" ] || die "build/bin/causeway is missing: run make build"
+
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-sessions.XXXXXX")
+mkdir -p "$BUILD/logs"
+device_log=$BUILD/logs/sessions-device.log console_log=$BUILD/logs/sessions-console.log
+qemu_pid=
+cleanup() {
+  [ -z "$qemu_pid" ] || kill -9 "$qemu_pid" 2>/dev/null
+  stop_service
+  rm -rf "$tmp"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+# --- measuring ---------------------------------------------------------------------------------------------------------
+
+mkfifo "$tmp/never"; exec 9<>"$tmp/never"
+nap() { read -r -t "$1" -u 9 || true; } # sleeps without a process
+ms() { local t=${EPOCHREALTIME/./}; echo $((t / 1000)); }
+
+passed=0 failed=0
+row() { # WHAT DETAIL, after a test whose status is $?
+  local rc=$?
+  if [ $rc = 0 ]; then passed=$((passed + 1)); printf 'ok      %-58s %s\n' "$1" "$2"
+  else failed=$((failed + 1)); printf 'FAILED  %-58s %s\n' "$1" "$2"; fi
+}
+at_most() { [[ $1 =~ ^[0-9]+$ ]] && [ "$1" -le "$2" ]; }
+
+# gone_after PID SINCE prints the ms from SINCE until the process is gone, at most 10 s.
+gone_after() {
+  while [ -d "/proc/$1" ] && [ $(($(ms) - $2)) -lt 10000 ]; do nap 0.01; done
+  echo $(($(ms) - $2))
+}
+workers() { cat /proc/"$service_pid"/task/*/children 2>/dev/null | tr -d '\n'; }
+# no_workers_after SINCE prints the ms until the device has no worker, at most 10 s.
+no_workers_after() {
+  while [ -n "$(workers)" ] && [ $(($(ms) - $1)) -lt 10000 ]; do nap 0.02; done
+  echo $(($(ms) - $1))
+}
+# worker_of GUEST_PID prints the last worker that was started for it.
+worker_of() { sed -n "s/.*worker started.* guest_pid=$1 .*worker=\([0-9]*\).*/\1/p" "$device_log" | tail -1; }
+fds() { ls "/proc/$service_pid/fd" | wc -l; }
+threads() { ls "/proc/$service_pid/task" | wc -l; }
+resident() { awk '/^VmRSS/ {print $2}' "/proc/$service_pid/status"; } # KiB
+# cpu PID prints the CPU time of each of its threads so far; cpu_since PID FILE: the us since that was written to FILE.
+cpu() { awk '{print FILENAME, $1}' /proc/"$1"/task/*/schedstat; }
+cpu_since() { cpu "$1" | awk 'NR == FNR {was[$1] = $2; next} {t += $2 - was[$1]} END {printf "%d\n", t / 1000}' "$2" -; }
+
+# --- the guest ---------------------------------------------------------------------------------------------------------
+
+prepare() {
+  local cc="gcc -std=gnu11 -O2 -Wall -Wextra -Werror -I$ROOT/guest/libcuda" src=$ROOT/guest/tests/life base=$BUILD/images/base-$kernel.cpio.gz
+  mkdir -p "$BUILD/life"
+  $cc -o "$BUILD/life/life" "$src/life.c" "$src/gpu.c" -ldl -lpthread && $cc -o "$BUILD/life/hostile" "$src/hostile.c" || die "guest/tests/life does not build"
+  cat >"$tmp/run" <<'RUN'
+stty -echo
+cd /app
+ulimit -c 0
+echo "@agent ready"
+while read -r line; do
+  case $line in
+    '&'*) eval "${line#&} &" ;;
+    *) eval "$line"; echo "@end $?" ;;
+  esac
+done
+RUN
+  if [ ! -f "$base" ] || [ -n "$(find "$ROOT/images/init" "$ROOT/images/build-initramfs.sh" -newer "$base" -print -quit)" ]; then
+    "$ROOT/images/build-initramfs.sh" "$kernel" "$base"
+  fi
+  chmod 755 "$tmp/run"
+  "$ROOT/images/build-initramfs.sh" --layer "$tmp/layer" "$BUILD/life/life" "$BUILD/life/hostile" "$tmp/run:/app/run"
+  cat "$base" "$tmp/layer" >"$tmp/initrd"
+  mkfifo "$tmp/to" "$tmp/from"
+}
+
+# boot starts the VM; it does not wait.
+boot() {
+  local args=(-accel tcg,thread=multi -cpu max)
+  [ "$accel" != kvm ] || args=(-accel kvm -cpu host)
+  exec 3<>"$tmp/from" 4<>"$tmp/to"
+  "$qemu" "${args[@]}" -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem \
+    -nodefaults -display none -serial stdio -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" \
+    -append 'console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check causeway.tag=gpu0' \
+    -chardev "socket,id=gpu0,path=$tmp/vm.sock" -device vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024 \
+    <"$tmp/to" >"$tmp/from" 2>&1 9>&- &
+  qemu_pid=$!
+}
+
+# await PATTERN [SECONDS] reads the console up to a line that matches; sets line, and at: when it came.
+await() {
+  local end=$(($(ms) + ${2:-20} * 1000)) left
+  while :; do
+    left=$((end - $(ms)))
+    [ "$left" -gt 0 ] || { echo "        the guest did not say '$1' within ${2:-20} s"; line= at=$(ms); return 1; }
+    IFS= read -r -t $((left / 1000 + 1)) line <&3 || continue
+    at=$(ms); line=${line%$'\r'}
+    printf '%s\n' "$line" >>"$console_log"
+    # shellcheck disable=SC2053
+    [[ $line == $1 ]] && return 0
+    case $line in @*) ;; *) printf '        | %s\n' "$line" ;; esac
+  done
+}
+send() { printf '%s\n' "$*" >&4; }
+# guest COMMAND... runs it in the guest; its status.
+guest() {
+  send "$*"
+  await '@end *' "${limit:-30}" || return 124
+  return "${line#@end }"
+}
+# spawn NAME MODE starts a program in the guest's background and sets NAME to its worker, pid to its pid there.
+spawn() {
+  send "&./life $2"
+  await '@ready *' && pid=${line#@ready } && printf -v "$1" '%s' "$(worker_of "$pid")" && [ -d "/proc/${!1}" ]
+}
+
+# ends HOW MODE LIMIT WANT: one program of the guest ends; its process and its worker must be gone in LIMIT ms.
+ends() {
+  local how=$1 mode=$2 want=$4 worker taken process
+  send "./life end $how $mode"
+  await '@kill *' || { false; row "$how, $mode" "it did not start"; return; }
+  worker=$(worker_of "${line#@kill }")
+  [ -n "$worker" ] && taken=$(gone_after "$worker" "$at")
+  await '@gone *'
+  read -r _ process want_got <<<"$line"
+  await '@end *'
+  at_most "$process" "$3" && at_most "${taken:-none}" "$3" && [ "$want_got" = "$want" ]
+  row "$how while $5" "process gone in ${process:-?} ms, worker in ${taken:-?} ms (limit $3)"
+}
+
+# --- the checks --------------------------------------------------------------------------------------------------------
+
+deaths() {
+  local when mode
+  for mode in idle loop long; do
+    case $mode in idle) when="it is idle" ;; loop) when="it launches in a loop" ;; long) when="a long kernel runs" ;; esac
+    ends exit $mode 500 0 "$when"
+    ends crash $mode $death 11 "$when"
+    ends 9 $mode $death 9 "$when"
+  done
+}
+
+families() {
+  guest ./life fork; row "fork without exec, fork and exec: the parent goes on" ""
+  send ./life orphan
+  await '@kill *'
+  local worker; worker=$(worker_of "${line#@kill }")
+  local taken; taken=$(gone_after "${worker:-0}" "$at")
+  await '@end *'
+  [ -n "$worker" ] && at_most "$taken" 500; row "a program ends while its forked child lives on" "worker gone in $taken ms (limit 500)"
+  guest ./life threads 8; row "8 threads in one process" ""
+}
+
+# A session that checks its results is stopped for 5 s, and lives through the death of other workers.
+stop_and_continue() {
+  local w victim waiter good parks
+  spawn good pinned; row "a program works with pinned memory" "worker $good"
+  local steady=$pid
+  guest "sleep 0.5; kill -STOP $steady"
+  local since=$(ms)
+  guest './life as 1000 once'; row "an unprivileged user of the guest (uid 1000)" ""
+  guest 'n=0; for i in 1 2 3 4; do ./life once & p="$p $!"; done; for i in $p; do wait $i && n=$((n+1)); done; [ $n = 4 ]'
+  row "4 processes at once" ""
+  while [ $(($(ms) - since)) -lt 5000 ]; do nap 0.05; done
+  [ -d "/proc/$good" ] && guest "kill -CONT $steady"
+  row "SIGSTOP for 5 s: the worker waits" ""
+  spawn victim loop
+  kill -9 "$victim"; since=$(ms)
+  await '@error *' 5
+  [[ $line == '@error 719 '* ]] && at_most $((at - since)) 500
+  row "kill -9 of a worker: its program gets error 719" "after $((at - since)) ms (limit 500)${line:+, $line}"
+  spawn waiter long
+  kill -9 "$waiter"; since=$(ms)
+  await '@error *' 5
+  [[ $line == '@error 719 '* ]] && at_most $((at - since)) 1500
+  row "the same while it waits for a kernel" "after $((at - since)) ms (limit 1500)"
+  send "&kill $steady"
+  await '@pinned *'; w=$line
+  [[ $w =~ ^@pinned\ ([0-9]+)\ 0\ ([0-9]+)$ ]] && [ "${BASH_REMATCH[1]}" -gt 10 ] && [ "${BASH_REMATCH[2]}" -ge 4500 ]
+  row "the stopped program went on, all results right" "rounds, wrong, longest pause in ms: ${w#@pinned }"
+  parks=$(grep -c "leases are back.* guest_pid=$steady\b" "$device_log")
+  [ "$parks" -ge 1 ]; row "its session was parked and resumed" "$parks times"
+}
+
+costs() {
+  local dev wrk worker us f0 f1 t0 t1 start
+  send "./life idlecpu 10"
+  await '@ready *'; worker=$(worker_of "${line#@ready }")
+  await '@idle'; cpu "$service_pid" >"$tmp/device.cpu"; cpu "$worker" >"$tmp/worker.cpu"
+  await '@idlecpu *'; dev=$(cpu_since "$service_pid" "$tmp/device.cpu") wrk=$(cpu_since "$worker" "$tmp/worker.cpu") us=${line#@idlecpu }
+  await '@end *'
+  at_most "$dev" 10000; row "10 s with an idle session: device process" "$dev us of CPU (limit 10000 us: 0.1 %)"
+  at_most "$wrk" 10000; row "10 s with an idle session: worker" "$wrk us of CPU (limit 10000 us)"
+  [ "$accel" = tcg ] && at_most "$us" 100000 || at_most "$us" 10000
+  row "10 s with an idle session: the program in the guest" "$us us of CPU, $([ "$accel" = tcg ] && echo 'emulated (limit 100000 us)' || echo '(limit 10000 us)')"
+  guest ./life cycle 5
+  no_workers_after "$(ms)" >/dev/null
+  f0=$(fds) t0=$(threads) start=$(ms)
+  limit=90 guest ./life cycle 200; row "200 sessions, one after the other" "$(($(ms) - start)) ms"
+  no_workers_after "$(ms)" >/dev/null
+  f1=$(fds) t1=$(threads)
+  [ "$f1" -le "$f0" ] && [ -z "$(workers)" ]; row "no descriptor or worker is left" "descriptors $f0 -> $f1, threads $t0 -> $t1"
+}
+
+hostility() {
+  local before; before=$(resident)
+  limit=60 guest ./hostile /run/causeway "$RANDOM"; row "a hostile program: errors, or its own session lost" ""
+  kill -0 "$service_pid"; row "the device process is up" "resident $before KiB -> $(resident) KiB"
+  guest ./life once; row "it serves a good program" ""
+  at_most "$(no_workers_after "$(ms)")" 2000; row "no worker is left" ""
+  at_most "$(resident)" 40960; row "device process under 40 MiB" "$(resident) KiB resident after all of this"
+}
+
+ends_of_vm() {
+  local a b c since taken
+  spawn a idle
+  spawn b loop
+  [ -d "/proc/$a" ] && [ -d "/proc/$b" ]; row "two sessions are open when the guest reboots" ""
+  send 'echo b >/proc/sysrq-trigger'; since=$(ms)
+  taken=$(no_workers_after "$since")
+  at_most "$taken" 2000; row "reboot of the guest: workers gone" "$taken ms (limit 2000)"
+  await '@agent ready' 60; row "the guest is back, the same device process" "$(($(ms) - since)) ms"
+  guest ./life once; row "and runs a program" ""
+  spawn a idle
+  spawn b loop
+  spawn c long
+  [ -d "/proc/$a" ] && [ -d "/proc/$b" ] && [ -d "/proc/$c" ]; row "three sessions are open when QEMU is killed" ""
+  kill -9 "$qemu_pid"; since=$(ms)
+  taken=$(no_workers_after "$since")
+  at_most "$taken" 2000; row "kill -9 of QEMU: workers gone" "$taken ms (limit 2000)"
+  wait "$qemu_pid" 2>/dev/null
+  boot
+  await '@agent ready' 60; row "a new VM on the same device process" ""
+  guest ./life once; row "and runs a program" ""
+  send 'poweroff -f'
+  at_most "$(gone_after "$qemu_pid" "$(ms)")" 9000; row "power-off" ""
+  qemu_pid=
+}
+
+here() { "$CAUSEWAY" run --gpu soft -- "$@"; }
+
+# run_checks: the same under `causeway run`, without a VM.
+run_checks() {
+  local life=$BUILD/life/life rc=0 how mode p q since out
+  here sh -c "$life once && exit 7"; [ $? = 7 ]; row "run: exit status 7" ""
+  for how in TERM INT; do
+    # Job control gives the program a process group of its own, and SIGINT its default.
+    set -m; here "$life" idle >"$tmp/out" </dev/null & p=$!; set +m
+    for _ in $(seq 100); do grep -q @ready "$tmp/out" && break; nap 0.05; done
+    since=$(ms)
+    if [ $how = INT ]; then kill -INT -- -$p; else kill -TERM $p; fi
+    wait $p 2>/dev/null; rc=$?
+    [ $rc = $((128 + $(kill -l $how))) ] && at_most $(($(ms) - since)) 1500
+    row "run: ended by SIG$how$([ $how = INT ] && echo ' to the process group')" "status $rc after $(($(ms) - since)) ms"
+  done
+  head -c 1000000 /dev/urandom >"$tmp/data"
+  here sh -c "$life once && cat" <"$tmp/data" | cmp - "$tmp/data"; row "run: 1 MB from stdin to stdout" ""
+  here "$life" threads 4 & p=$!
+  here "$life" threads 4 & q=$!
+  wait $p && wait $q; row "run: two programs at once" ""
+  for mode in idle loop long; do
+    for how in exit crash 9; do
+      out=$("$CAUSEWAY" run -v --gpu soft -- "$life" end $how $mode 2>"$tmp/log" | sed -n 's/^@gone //p')
+      rc=0; for p in $(sed -n 's/.*worker started.*worker=\([0-9]*\).*/\1/p' "$tmp/log"); do [ ! -d "/proc/$p" ] || rc=1; done
+      grep -q 'worker started' "$tmp/log" && [ $rc = 0 ] && at_most "${out% *}" 2000
+      row "run: $how while ${mode/long/waiting}" "process gone in ${out% *} ms, no worker left"
+    done
+  done
+}
+
+prepare
+start_device "$tmp/vm.sock" "$device_log" --gpu soft --memory 1GiB -v
+: >"$console_log"
+at_most "$(resident)" 40960; row "device process under 40 MiB" "$(resident) KiB resident before the VM"
+boot
+run_checks
+await '@agent ready' 60; row "the VM is up" "$SECONDS s"
+deaths
+families
+stop_and_continue
+costs
+hostility
+ends_of_vm
+echo "sessions: $passed passed, $failed failed in $SECONDS s"
+[ $failed = 0 ]
