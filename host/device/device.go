@@ -120,17 +120,19 @@ func (d *Device) all() []*session {
 	return list
 }
 
-// Ticks. Guests renew every second; a lease of 1.7 s leaves a killed process to exit within two seconds of its end, and a
-// lease that lapses too early costs its session no more than a pause.
+// Terms. Guests renew every second. A killed process leaves when its leases have lapsed and its worker has let go of them:
+// within two seconds of its end. A lease that lapses too early costs its session no more than a pause.
 const (
-	tickPeriod = 200 * time.Millisecond // five wake-ups a second cost half of a thousandth of a core
-	leaseTerm  = 1700 * time.Millisecond
-	waitTerm   = time.Second
+	leaseTerm = 1700 * time.Millisecond
+	waitTerm  = time.Second
+
+	longestNap  = waitTerm // what comes during a nap is not due before its end
+	shortestNap = 10 * time.Millisecond
 )
 
-// routineTick looks for what is overdue, while there are sessions.
+// routineTick ends what is overdue, when it is, while there are sessions.
 func (d *Device) routineTick(ctx context.Context) {
-	t := time.NewTicker(tickPeriod)
+	t := time.NewTimer(longestNap)
 	defer t.Stop()
 	for {
 		list := d.all()
@@ -140,7 +142,7 @@ func (d *Device) routineTick(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			case <-d.opened:
-				t.Reset(tickPeriod)
+				t.Reset(longestNap)
 			}
 			continue
 		}
@@ -148,9 +150,14 @@ func (d *Device) routineTick(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-t.C:
+			next := now.Add(longestNap)
 			for _, s := range list {
 				s.tick(now)
+				if due := s.due(); !due.IsZero() && due.Before(next) {
+					next = due
+				}
 			}
+			t.Reset(max(time.Until(next), shortestNap))
 		}
 	}
 }

@@ -82,12 +82,19 @@ func (r *region) complete() bool { return r.lent == r.size }
 
 // expired says whether a lease was not renewed in time.
 func (r *region) expired(now time.Time) bool {
+	t := r.oldest()
+	return !t.IsZero() && now.Sub(t) >= leaseTerm
+}
+
+// oldest says when the lease that lapses first was renewed; zero if nothing is lent.
+func (r *region) oldest() time.Time {
+	var t time.Time
 	for _, p := range r.pieces {
-		if p.req != nil && now.Sub(p.renewed) > leaseTerm {
-			return true
+		if p.req != nil && (t.IsZero() || p.renewed.Before(t)) {
+			t = p.renewed
 		}
 	}
-	return false
+	return t
 }
 
 // takeBack ends all leases and returns their READs.

@@ -35,6 +35,35 @@ func (s *session) tick(now time.Time) {
 	}
 }
 
+// due says when tick has something to do next; zero if nothing is pending.
+func (s *session) due() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var first time.Time
+	by := func(t time.Time, term time.Duration) {
+		if t = t.Add(term); first.IsZero() || t.Before(first) {
+			first = t
+		}
+	}
+	if s.starter != nil {
+		by(s.startedAt, leaseWait)
+	}
+	for _, list := range s.waits {
+		for _, w := range list {
+			by(w.since, waitTerm)
+		}
+	}
+	if s.state == parking || s.state >= dead {
+		return first // its leases are about to end
+	}
+	for _, r := range s.regions {
+		if t := r.oldest(); !t.IsZero() {
+			by(t, leaseTerm)
+		}
+	}
+	return first
+}
+
 // lapse has the worker let go of guest memory, then ends all leases. A worker that has not started yet is ended.
 func (s *session) lapse() {
 	s.mu.Lock()

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// quiesceLimit is how long the GPU may take to let go of guest memory whose lease has lapsed. A program that was killed
-// cannot exit before.
-const quiesceLimit = time.Second
+// quiesceLimit is how long the GPU may take to let go of guest memory whose lease has lapsed; a session that takes longer ends.
+// A program that was killed cannot exit before, and is promised to within 2 s: a lease's term and this.
+const quiesceLimit = 250 * time.Millisecond
 
 // park stops everything that touches guest memory, and takes the pages away. When it returns nil, neither this process nor
 // the GPU touches them until resume. An error ends the session.
