@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every test, stage by stage, and says how long each took.
 #
-#   scripts/test.sh [STAGE...]      stages: setup lint build unit fuzz clib programs remote vm; all by default
+#   scripts/test.sh [STAGE...]      stages: setup lint build unit fuzz clib programs remote vm sessions; all by default
 #
 # FUZZTIME (default 5s) is the time per fuzz target. Logs are under build/logs. The status is 0 if every stage passed.
 set -uo pipefail
@@ -96,6 +96,8 @@ stage_vm() {
   return $bad
 }
 
+stage_sessions() { scripts/sessions.sh; }
+
 # heartbeat says every 30 s what a stage is at; its own sleep ends with it.
 heartbeat() {
   local nap
@@ -130,7 +132,7 @@ run_stage() {
   return $rc
 }
 
-[ $# -gt 0 ] || set -- setup lint build unit fuzz clib programs remote vm
+[ $# -gt 0 ] || set -- setup lint build unit fuzz clib programs remote vm sessions
 for s in "$@"; do
   declare -F "stage_$s" >/dev/null || die "unknown stage $s"
   # Nothing can work after a failed set-up or build.
