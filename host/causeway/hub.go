@@ -127,6 +127,7 @@ func (h *hub) rebuild(ctx context.Context) (int, error) {
 			errs = append(errs, fmt.Errorf("worker %d: %w", p.PID(), err))
 			continue
 		}
+		delete(h.workers, p) // it is about to end, and has nothing to move any more
 		h.addLocked(next, cfg)
 		n++
 	}

@@ -231,5 +231,13 @@ func (p *Process) Kill() {
 	_ = p.link.Close()
 }
 
-// Close closes the link of a process that has ended.
-func (p *Process) Close() error { return p.link.Close() }
+// Close closes the link of a process that has ended, after what it said has been read.
+func (p *Process) Close() error {
+	t := time.NewTimer(time.Second) // somebody else may hold the worker's end open
+	defer t.Stop()
+	select {
+	case <-p.drained:
+	case <-t.C:
+	}
+	return p.link.Close()
+}
