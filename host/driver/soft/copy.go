@@ -19,8 +19,12 @@ const (
 	carrySize = 1 << 20
 )
 
-// inline runs a task's work on the worker goroutine.
+// inline runs a task's work on the worker goroutine. The context may have failed since the caller looked: by the very task
+// that is no longer before this one.
 func (s *session) inline(g *gpuContext, run func() cuda.Result) cuda.Result {
+	if res := g.sticky(); res != cuda.Success {
+		return res
+	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	res := guarded(run)
 	if res.Sticky() {
@@ -182,7 +186,8 @@ func (s *session) transfer(st *stream, size uint64, done completion, sides []sid
 	}
 	deps := s.before(st)
 	if len(deps) == 0 && size <= inlineBytes && mapped {
-		s.inline(g, run)
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+		run()
 		return
 	}
 	s.enqueue(st, &task{always: true, run: run}, deps)

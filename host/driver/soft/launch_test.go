@@ -248,3 +248,17 @@ func TestFunctionAttributes(t *testing.T) {
 	r.ok(r.s.Launch(r.call(wire.OpLaunch), &a))
 	r.ok(r.sync())
 }
+
+// TestCopyBehindFault copies at once behind a kernel that fails: whether the copy finds the kernel running or just ended,
+// it reports the fault.
+func TestCopyBehindFault(t *testing.T) {
+	for range 30 {
+		r := newRig(t, driver.Options{})
+		f, p := r.kernels()("trap"), r.alloc(64)
+		r.ok(r.launch(f, 1, 1, 1))
+		if _, res := r.get(p, 4); res != cuda.ErrorLaunchFailed {
+			t.Fatalf("copy behind a trap: %v", res)
+		}
+		r.close()
+	}
+}
