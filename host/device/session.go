@@ -286,8 +286,8 @@ func (s *session) endStart(now time.Time) {
 	s.refuse(w, syscall.EINVAL, fmt.Errorf("start before all of region 0 is lent: %w", errState))
 }
 
-// leaseWait is how long MsgStart waits for leases.
-const leaseWait = 5 * time.Second
+// leaseWait is how long MsgStart waits for leases. Guest kernels hold the control file's lock meanwhile.
+const leaseWait = time.Second
 
 // startLimit bounds what a worker needs to open a GPU.
 const startLimit = time.Minute
