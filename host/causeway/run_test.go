@@ -232,18 +232,14 @@ func TestRunSession(t *testing.T) {
 	empty(t, cmd)
 }
 
-// TestDeviceSocket: a stale socket is replaced, a live one is not.
-func TestDeviceSocket(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "vm.sock")
-	device := func() *exec.Cmd {
-		return causeway(t, "device", "--socket", path, "--gpu", "soft", "--lib", libFolder(t), "--memory", "1GiB")
-	}
-	first := device()
-	out, err := first.StdoutPipe()
+// ready starts a device process and returns what it says until it serves.
+func ready(t *testing.T, cmd *exec.Cmd) []byte {
+	t.Helper()
+	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := first.Start(); err != nil {
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	b := make([]byte, 4096)
@@ -254,6 +250,17 @@ func TestDeviceSocket(t *testing.T) {
 		}
 		n += k
 	}
+	return b
+}
+
+// TestDeviceSocket: a stale socket is replaced, a live one is not.
+func TestDeviceSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "vm.sock")
+	device := func() *exec.Cmd {
+		return causeway(t, "device", "--socket", path, "--gpu", "soft", "--lib", libFolder(t), "--memory", "1GiB")
+	}
+	first := device()
+	b := ready(t, first)
 	if !bytes.Contains(b, []byte("path="+path)) {
 		t.Errorf("device says %q", b)
 	}
@@ -263,10 +270,7 @@ func TestDeviceSocket(t *testing.T) {
 	_ = first.Process.Kill() // leaves the socket behind
 	_ = first.Wait()
 	third := device()
-	if err := third.Start(); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(300 * time.Millisecond)
+	ready(t, third)
 	_ = third.Process.Signal(syscall.SIGTERM)
 	done := make(chan error, 1)
 	go func() { done <- third.Wait() }()

@@ -152,8 +152,8 @@ CUresult cw_begin(struct cw_tx *tx, uint16_t op, uint32_t fixed_size, uint32_t v
 /* Publishes the record and drops the ring lock. */
 static void publish(struct cw_session *s, uint32_t size)
 {
-	s->tail += size;
-	__atomic_store_n(&s->ctl->tail, s->tail, __ATOMIC_RELEASE);
+	uint64_t tail = s->tail += size;
+	__atomic_store_n(&s->ctl->tail, tail, __ATOMIC_RELEASE);
 	cw_lock_release(&s->ring_lock);
 	if (s->carrier->publish) {
 		s->carrier->publish(s);
@@ -163,6 +163,9 @@ static void publish(struct cw_session *s, uint32_t size)
 	if (cw_likely(__atomic_load_n(&s->ctl->worker_state, __ATOMIC_RELAXED) != CW_WORKER_SLEEPING))
 		return;
 	uint64_t head = __atomic_load_n(&s->ctl->head, __ATOMIC_ACQUIRE);
+	/* Consumed meanwhile: a ring noted at this head would keep the next record's from being sent. */
+	if (head >= tail)
+		return;
 	if (atomic_load_explicit(&s->rung_head, memory_order_acquire) == head)
 		return;
 	s->carrier->doorbell(s);
