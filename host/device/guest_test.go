@@ -1,6 +1,7 @@
 package device_test
 
 import (
+	gocontext "context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -35,7 +36,12 @@ const workerEnv = "CAUSEWAY_TEST_WORKER"
 func TestMain(m *testing.M) {
 	if os.Getenv(workerEnv) != "" {
 		p := &worker.Process{
-			Backend: func(string) (driver.Backend, error) { return &drivertest.Backend{}, nil },
+			Backend: func(gpu string) (driver.Backend, error) {
+				if gpu == "busy" {
+					return busy{&drivertest.Backend{}}, nil
+				}
+				return &drivertest.Backend{}, nil
+			},
 			Logger: func(l slog.Level) *slog.Logger {
 				return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l}))
 			},
@@ -61,6 +67,30 @@ type vm struct {
 
 func boot(t *testing.T) *vm {
 	t.Helper()
+	return bootGPU(t, "test")
+}
+
+// busy is a GPU that never finishes what it does.
+type busy struct{ driver.Backend }
+
+func (b busy) Open(h driver.Host, o driver.Options) (driver.Session, error) {
+	s, err := b.Backend.Open(h, o)
+	if err != nil {
+		return nil, err
+	}
+	return busySession{s}, nil
+}
+
+type busySession struct{ driver.Session }
+
+func (busySession) Quiesce(ctx gocontext.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// bootGPU is boot with a GPU of the worker's: test or busy.
+func bootGPU(t *testing.T, gpu string) *vm {
+	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "libcuda.so.1"), []byte("ELF, so to speak"), 0o644); err != nil {
 		t.Fatal(err)
@@ -68,7 +98,7 @@ func boot(t *testing.T) *vm {
 	log := slog.New(slog.NewTextHandler(testWriter{t}, nil))
 	d, err := device.New(device.Options{
 		Tree:    device.Tree{Lib: dir, Version: "test", GPU: "Test GPU"},
-		Worker:  link.Config{GPU: "test"},
+		Worker:  link.Config{GPU: gpu},
 		Spawner: &spawn.Spawner{Command: []string{"/proc/self/exe"}, Env: append(os.Environ(), workerEnv+"=1"), NoNewPrivs: true},
 		Log:     log,
 	})
