@@ -17,9 +17,9 @@ func findBackend(name string) (driver.Backend, error) {
 	case "soft":
 		return newSoft()
 	case "cuda":
-		return newCUDA()
+		return openCUDA()
 	case "auto":
-		real, err := newCUDA()
+		real, err := openCUDA()
 		if err == nil {
 			return real, nil
 		}
@@ -29,9 +29,22 @@ func findBackend(name string) (driver.Backend, error) {
 	return nil, fmt.Errorf("unknown GPU %q: use auto, soft or GPU numbers", name)
 }
 
-// newCUDA opens the machine's driver; it fails if there is none or if it has no device.
-func newCUDA() (driver.Backend, error) {
+// openCUDA loads the machine's driver without starting it: a worker starts it with its guest's environment, which the
+// driver reads only once.
+func openCUDA() (driver.Backend, error) {
 	b, err := cuda.New()
+	if err != nil {
+		return nil, err
+	}
+	if !cuda.Present() {
+		return nil, errors.New("libcuda.so.1 is installed but this machine shows no NVIDIA GPU: check `nvidia-smi`, or use --gpu soft")
+	}
+	return b, nil
+}
+
+// newCUDA starts the machine's driver in this process; it fails if there is none or if it has no device.
+func newCUDA() (driver.Backend, error) {
+	b, err := openCUDA()
 	if err != nil {
 		return nil, err
 	}
