@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"causeway/host/driver/cuda"
 	"causeway/host/worker/link"
 )
 
@@ -35,6 +36,9 @@ func (f *gpuFlags) config() (link.Config, error) {
 				return c, fmt.Errorf("--gpu %q is not auto, soft or a list of GPU numbers: `causeway gpus` lists them", f.gpu)
 			}
 			c.Devices = append(c.Devices, n)
+		}
+		if !cuda.Present() {
+			return c, fmt.Errorf("--gpu %s: this machine shows no NVIDIA GPU: check `nvidia-smi`, or use --gpu soft", f.gpu)
 		}
 	}
 	if f.memory != "" {
