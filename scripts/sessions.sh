@@ -72,7 +72,7 @@ threads() { ls "/proc/$service_pid/task" | wc -l; }
 resident() { awk '/^VmRSS/ {print $2}' "/proc/$service_pid/status"; } # KiB
 # cpu PID prints the CPU time of each of its threads so far; cpu_since PID FILE: the us since that was written to FILE.
 cpu() { awk '{print FILENAME, $1}' /proc/"$1"/task/*/schedstat; }
-cpu_since() { [ -d "/proc/$1" ] && cpu "$1" | awk 'NR == FNR {was[$1] = $2; next} {t += $2 - was[$1]} END {printf "%d\n", t / 1000}' "$2" -; }
+cpu_since() { [ -s "$2" ] && [ -d "/proc/$1" ] && cpu "$1" | awk 'NR == FNR {was[$1] = $2; next} {t += $2 - was[$1]} END {printf "%d\n", t / 1000}' "$2" -; }
 
 # --- the guest ---------------------------------------------------------------------------------------------------------
 
