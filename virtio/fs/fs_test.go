@@ -74,7 +74,7 @@ func TestLease(t *testing.T) {
 	if h.caller != (fs.Caller{UID: 5, GID: 6, PID: 7}) {
 		t.Errorf("caller %+v", h.caller)
 	}
-	if f.Flags != fuse.FOPEN_DIRECT_IO {
+	if f.Flags != fuse.FOPEN_DIRECT_IO|fuse.FOPEN_NOFLUSH|fuse.FOPEN_PARALLEL_DIRECT_WRITES {
 		t.Errorf("a control file opens with flags %#x", f.Flags)
 	}
 	pages := g.Pages(256)

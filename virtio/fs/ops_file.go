@@ -11,6 +11,11 @@ import (
 	"causeway/virtio"
 )
 
+// controlFlags: every process of a guest opens the same inode. Without PARALLEL_DIRECT_WRITES the guest kernel holds the
+// inode's lock while a WRITE is answered, and a flush at close takes it too: one process's pending request would hold up
+// the doorbells and exits of all others. Kernels before 6.2 do not know the flag (fs/fuse/file.c).
+const controlFlags = fuse.FOPEN_DIRECT_IO | fuse.FOPEN_NOFLUSH | fuse.FOPEN_PARALLEL_DIRECT_WRITES
+
 // open gives control files a handle; other files need none, for their content is found by inode.
 func (r *request) open(n *node) syscall.Errno {
 	in := view[fuse.OpenIn](r.in)
@@ -26,7 +31,7 @@ func (r *request) open(n *node) syscall.Errno {
 		if errno != 0 {
 			return errno
 		}
-		out = fuse.OpenOut{Fh: fh, OpenFlags: fuse.FOPEN_DIRECT_IO}
+		out = fuse.OpenOut{Fh: fh, OpenFlags: controlFlags}
 	} else if in.Flags&syscall.O_ACCMODE != syscall.O_RDONLY || in.Flags&syscall.O_TRUNC != 0 {
 		return syscall.EROFS
 	}
