@@ -80,8 +80,8 @@ struct alignas(16) Quad {
     uint32_t x, y, z, w;
 };
 
-// load is a call of its own: within one function the sm_90 code of nvcc 11.8 and 12.9 reads a wrong value here, also on
-// the bare driver.
+// load is a call of its own, so that its pointer is generic. (One pointer selected among shared, local and global reads wrong
+// values in sm_90 code of nvcc 11.8 and 12.9, on the bare driver too.)
 __device__ __noinline__ uint32_t load(const uint32_t *p) { return *p; }
 
 __global__ void run(const Quad *quads, uint64_t *out)
@@ -100,13 +100,14 @@ __global__ void run(const Quad *quads, uint64_t *out)
     o[6] = __popc(m) + 100 * __clz(m) + 10000 * __ffs(m) + 1000000ull * (__brev(m) & 0xff) +
            ((uint64_t)__byte_perm(m, t, 0x3715) << 32) + __funnelshift_l(m, t, 9) + __umulhi(m, 12345) +
            (uint64_t)__popcll(wide(m, t));
-    // One generic pointer that is shared, local or global by lane.
+    // Generic pointers: local, and shared or global by lane.
     __shared__ uint32_t s[THREADS];
     uint32_t l = t * 3;
     s[t] = t * 5;
     __syncthreads();
-    const uint32_t *p = t % 3 == 0 ? &s[THREADS - 1 - t] : t % 3 == 1 ? &l : &quads[t].y;
-    o[7] = load(p);
+    uint32_t local = load(&l);
+    const uint32_t *p = t % 3 == 0 ? &s[THREADS - 1 - t] : &quads[t].y;
+    o[7] = t % 3 == 1 ? local : load(p);
 }
 
 static uint32_t reverse_bits(uint32_t x)
