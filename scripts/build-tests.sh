@@ -46,7 +46,13 @@ wanted() {
 }
 
 flags=(-O2 -Xptxas -suppress-stack-size-warning -std=c++17 -allow-unsupported-compiler -Wno-deprecated-gpu-targets
-  -gencode arch=compute_75,code=compute_75 -gencode arch=compute_90,code=sm_90)
+  -gencode arch=compute_75,code=compute_75)
+
+# native_code VERSION PROGRAM: flags for machine code of the newest GPU. A source may say "ptx only: cuda X.Y..." where
+# that version's assembler is wrong.
+native_code() {
+  grep -q "ptx only:.*cuda.* $1\>" "$src/$2.cu" || echo "-gencode arch=compute_90,code=sm_90"
+}
 
 # Link lines without nvcc: it would run nvlink and a second compilation for relocatable device code, which none has.
 link() { # VERSION KIND OBJECT OUT
@@ -81,7 +87,8 @@ object() { # VERSION PROGRAM: prints its path
 
 compile() { # VERSION PROGRAM
   local v=$1 p=$2 o nvcc; o=$(object "$v" "$p"); nvcc=$(nvcc_path "$v")
-  "$nvcc" "${flags[@]}" -I"$BUILD/tests/obj/$v" -c -o "$o.new" "$src/$p.cu" || return 1
+  # shellcheck disable=SC2046
+  "$nvcc" "${flags[@]}" $(native_code "$v" "$p") -I"$BUILD/tests/obj/$v" -c -o "$o.new" "$src/$p.cu" || return 1
   mv "$o.new" "$o"
 }
 
@@ -90,7 +97,8 @@ fatbin_header() { # VERSION
   local d=$BUILD/tests/obj/$1 nvcc; nvcc=$(nvcc_path "$1")
   mkdir -p "$d"
   newer "$d/driverapi_fatbin.h" "$src/driverapi_kernels.cu" "$nvcc" "$0" && return
-  "$nvcc" "${flags[@]}" -fatbin -o "$d/driverapi.fatbin" "$src/driverapi_kernels.cu"
+  # shellcheck disable=SC2046
+  "$nvcc" "${flags[@]}" $(native_code "$v" driverapi_kernels) -fatbin -o "$d/driverapi.fatbin" "$src/driverapi_kernels.cu"
   { echo 'alignas(8) static const unsigned char driverapi_fatbin[] = {'
     od -An -v -tx1 "$d/driverapi.fatbin" | sed 's/ \([0-9a-f][0-9a-f]\)/0x\1,/g'; echo '};'; } >"$d/driverapi_fatbin.h.new"
   mv "$d/driverapi_fatbin.h.new" "$d/driverapi_fatbin.h"
