@@ -115,7 +115,7 @@ int cw_spin_calibrate(struct cw_session *s)
 	s->spin_max = s->cpus > 1 ? s->spins_per_us * s->carrier->spin_us : 0;
 	/* A wait for a GPU often takes some hundred us, and a wake-up some ten: with cores to spare it is worth some ms, as the
 	 * bare driver does. */
-	s->spin_most = s->cpus >= 4 ? s->spins_per_us * 5000 : s->spin_max;
+	s->spin_most = s->cpus >= 4 ? s->spins_per_us * 30000 : s->spin_max;
 	return 0;
 }
 

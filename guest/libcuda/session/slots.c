@@ -62,10 +62,12 @@ static int answered(struct cw_slot *slot, uint32_t seq)
 	       __atomic_load_n(&slot->gpu_done, __ATOMIC_ACQUIRE) == seq;
 }
 
+/* How long this thread spins for its next reply, in pauses. */
+static __thread uint32_t budget __attribute__((tls_model("initial-exec")));
+
 /* Spins for at most the thread's current budget. A reply in time lets the budget grow again, a sleep halves it. */
 static int spin(struct cw_session *s, struct cw_slot *slot, uint32_t seq)
 {
-	static __thread uint32_t budget __attribute__((tls_model("initial-exec")));
 	/* a GPU answers an empty kernel in about 10 us: less than that would sleep through every short wait */
 	uint32_t least = s->spin_max / 2;
 	if (cw_unlikely(budget < least || budget > s->spin_most))
@@ -83,12 +85,29 @@ static int spin(struct cw_session *s, struct cw_slot *slot, uint32_t seq)
 	return answered(slot, seq);
 }
 
+static uint64_t now_us(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* A sleep that turned out shorter than a millisecond: the next wait spins for twice as long, where cores are plenty. */
+static void slept(const struct cw_session *s, uint64_t us)
+{
+	if (us < 1000 && s->spin_most > s->spin_max) {
+		uint64_t want = 2 * us * s->spins_per_us;
+		budget = want > s->spin_most ? s->spin_most : want > budget ? (uint32_t)want : budget;
+	}
+}
+
 CUresult cw_slot_wait(struct cw_session *s, uint32_t index, uint32_t seq)
 {
 	struct cw_slot *slot = cw_slot_at(s, index);
 	if (cw_likely(spin(s, slot, seq)))
 		return 0;
 	_Atomic uint32_t *waiting = (_Atomic uint32_t *)&slot->waiting;
+	uint64_t began = now_us();
 	for (;;) {
 		atomic_store(waiting, 1);
 		if (answered(slot, seq))
@@ -105,6 +124,7 @@ CUresult cw_slot_wait(struct cw_session *s, uint32_t index, uint32_t seq)
 		cw_nudge(s);
 	}
 	atomic_store_explicit(waiting, 0, memory_order_relaxed);
+	slept(s, now_us() - began);
 	return 0;
 }
 
