@@ -16,6 +16,11 @@ const (
 	spinFirst = 50 * time.Microsecond
 	spinMost  = 200 * time.Microsecond
 	pollTurns = 24 // pauses between looks at the clock
+
+	// patienceMost: how long it polls while the guest's last request is a wait that the GPU will answer: the next record
+	// follows at once, and a wake-up here takes some 200 us. Only where cores are plenty.
+	patienceMost = 25 * time.Millisecond
+	plentyCores  = 4
 )
 
 // loop consumes the ring. It owns its OS thread.
@@ -24,8 +29,12 @@ func (w *Worker) loop(ctx context.Context) error {
 	defer runtime.UnlockOSThread()
 	w.ring.SetState(remote.WorkerPolling)
 	spin := spinFirst
-	if runtime.NumCPU() == 1 {
+	patience := time.Duration(0)
+	switch n := runtime.NumCPU(); {
+	case n == 1:
 		spin = 0
+	case n >= plentyCores:
+		patience = patienceMost
 	}
 	for {
 		if w.pending.Load() {
@@ -46,8 +55,19 @@ func (w *Worker) loop(ctx context.Context) error {
 			}
 			continue
 		}
-		if w.spin(spin) {
+		waits := w.waits && patience > spin
+		limit := spin
+		if waits {
+			limit = patience
+		}
+		if w.spin(limit) {
+			if waits {
+				patience = min(2*patience, patienceMost)
+			}
 			continue
+		}
+		if waits {
+			patience = max(patience/2, 2*spinMost)
 		}
 		slept, err := w.sleep(ctx)
 		if err != nil {

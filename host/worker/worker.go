@@ -31,6 +31,7 @@ type Worker struct {
 	dispatch wire.Dispatcher
 	call     wire.Call
 	incoming remote.Incoming
+	waits    bool // the last request is a wait that will be answered later
 	blobs    blobs
 	record   *recorder
 
@@ -154,8 +155,9 @@ func (w *Worker) execute(in *remote.Incoming) error {
 			return err
 		}
 	}
+	w.waits = c.Taken()
 	switch {
-	case c.Taken():
+	case w.waits:
 	case wants:
 		w.Reply(in.Slot, in.Seq, res, payload)
 	case res != cuda.Success:
