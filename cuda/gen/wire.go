@@ -2,6 +2,7 @@ package main
 
 import (
 	"strconv"
+	"strings"
 
 	"causeway/cuda/idl"
 )
@@ -17,7 +18,7 @@ func wireConsts(w *writer, f *idl.File) {
 	}
 	w.f(")\n")
 	for _, s := range f.Structs {
-		if s.File != "ops.idl" {
+		if !strings.HasPrefix(s.File, "ops") {
 			continue
 		}
 		w.f("// %sSize is the length of an encoded %s.\nconst %sSize = %d\n", s.Name, s.Name, s.Name, s.Size)

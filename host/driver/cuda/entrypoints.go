@@ -2,6 +2,11 @@ package cuda
 
 // entryPoints are the driver functions that sessions use, each field named exactly as libcuda exports it.
 type entryPoints struct {
+	graphEntryPoints
+	vmmEntryPoints
+	arrayEntryPoints
+	hostEntryPoints
+
 	cuInit, cuDriverGetVersion                                                                                entry
 	cuDeviceGet, cuDeviceGetCount, cuDeviceGetName, cuDeviceGetUuid, cuDeviceGetUuid_v2                       entry
 	cuDeviceTotalMem_v2, cuDeviceGetAttribute, cuDeviceGetPCIBusId                                            entry

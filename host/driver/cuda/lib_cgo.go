@@ -84,17 +84,25 @@ func load(name string) (*lib, error) {
 		return nil, fmt.Errorf("%w (%s)", ErrNoDriver, C.GoString(C.dlerror()))
 	}
 	l := &lib{}
-	v := reflect.ValueOf(&l.fn).Elem()
+	resolve(h, reflect.ValueOf(&l.fn).Elem())
+	if l.fn.cuInit == 0 || l.fn.cuDriverGetVersion == 0 {
+		return nil, fmt.Errorf("%s is not a CUDA driver library: cuInit is missing", name)
+	}
+	return l, nil
+}
+
+// resolve fills a struct of entry points, and the structs embedded in it, by the names of its fields.
+func resolve(h unsafe.Pointer, v reflect.Value) {
 	for i := range v.NumField() {
+		if v.Field(i).Kind() == reflect.Struct {
+			resolve(h, v.Field(i))
+			continue
+		}
 		sym := C.CString(v.Type().Field(i).Name)
 		// Fields are unexported names of C symbols: set them through their address.
 		*(*entry)(unsafe.Pointer(v.Field(i).UnsafeAddr())) = entry(uintptr(C.dlsym(h, sym)))
 		C.free(unsafe.Pointer(sym))
 	}
-	if l.fn.cuInit == 0 || l.fn.cuDriverGetVersion == 0 {
-		return nil, fmt.Errorf("%s is not a CUDA driver library: cuInit is missing", name)
-	}
-	return l, nil
 }
 
 // entry is the address of an entry point, 0 if the driver lacks it.

@@ -23,6 +23,11 @@ const maxObjects = 1 << 20
 // session is one guest process on the real driver.
 type session struct {
 	wire.Unsupported
+	graphState
+	vmmState
+	arrayState
+	hostState
+
 	fn   *entryPoints
 	lib  *lib
 	host driver.Host

@@ -21,6 +21,11 @@ const dropWait = 5 * time.Second
 // session is one guest process on software GPUs.
 type session struct {
 	wire.Unsupported
+	graphState
+	vmmState
+	arrayState
+	hostState
+
 	host  driver.Host
 	opt   driver.Options
 	gpus  []*gpu // in the guest's order

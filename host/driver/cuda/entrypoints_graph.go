@@ -1,0 +1,4 @@
+package cuda
+
+// graphEntryPoints are the driver functions of graphs and stream capture.
+type graphEntryPoints struct{}

@@ -1,0 +1,4 @@
+package cuda
+
+// vmmEntryPoints are the driver functions of virtual memory, pools and sharing.
+type vmmEntryPoints struct{}

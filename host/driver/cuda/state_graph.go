@@ -1,0 +1,4 @@
+package cuda
+
+// graphState is what a session keeps for graphs and stream capture. Its zero value is ready.
+type graphState struct{}

@@ -1,0 +1,4 @@
+package cuda
+
+// hostState is what a session keeps for host functions and managed memory. Its zero value is ready.
+type hostState struct{}

@@ -1,0 +1,4 @@
+package cuda
+
+// vmmState is what a session keeps for virtual memory, pools and sharing. Its zero value is ready.
+type vmmState struct{}

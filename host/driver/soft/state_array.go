@@ -1,0 +1,4 @@
+package soft
+
+// arrayState is what a session keeps for arrays, textures, links and green contexts. Its zero value is ready.
+type arrayState struct{}
