@@ -28,6 +28,10 @@ enum cw_kind {
 	CW_KIND_MEMHANDLE, /* CUmemGenericAllocationHandle */
 	CW_KIND_GREENCTX,
 	CW_KIND_RESDESC, /* CUdevResourceDesc */
+	CW_KIND_TEX,
+	CW_KIND_SURF,
+	CW_KIND_TEXREF,
+	CW_KIND_SURFREF,
 	CW_KIND_LAST,
 };
 
