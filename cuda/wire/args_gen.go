@@ -1724,6 +1724,1026 @@ func (v *EventElapsedTimeArgs) encode(w *writer) {
 	w.u32(4, v.End)
 }
 
+// TensorMapEncodeArgs is the request of OpTensorMapEncode.
+type TensorMapEncodeArgs struct {
+	Form       uint32
+	Type       uint32
+	Rank       uint32
+	Channels   uint32
+	Pixels     uint32
+	Interleave uint32
+	Mode       uint32
+	Swizzle    uint32
+	Promotion  uint32
+	Fill       uint32
+	Address    uint64
+	Dims       []byte
+	Strides    []byte
+	Box        []byte
+	Elements   []byte
+}
+
+// Op implements Args.
+func (*TensorMapEncodeArgs) Op() Op { return OpTensorMapEncode }
+
+func (*TensorMapEncodeArgs) fixed() int { return 80 }
+
+func (v *TensorMapEncodeArgs) decode(r *reader) {
+	v.Form = r.u32(0)
+	v.Type = r.u32(4)
+	v.Rank = r.u32(8)
+	v.Channels = r.u32(12)
+	v.Pixels = r.u32(16)
+	v.Interleave = r.u32(20)
+	v.Mode = r.u32(24)
+	v.Swizzle = r.u32(28)
+	v.Promotion = r.u32(32)
+	v.Fill = r.u32(36)
+	v.Address = r.u64(40)
+	v.Dims = r.bytes(48)
+	v.Strides = r.bytes(56)
+	v.Box = r.bytes(64)
+	v.Elements = r.bytes(72)
+}
+
+func (v *TensorMapEncodeArgs) encode(w *writer) {
+	w.u32(0, v.Form)
+	w.u32(4, v.Type)
+	w.u32(8, v.Rank)
+	w.u32(12, v.Channels)
+	w.u32(16, v.Pixels)
+	w.u32(20, v.Interleave)
+	w.u32(24, v.Mode)
+	w.u32(28, v.Swizzle)
+	w.u32(32, v.Promotion)
+	w.u32(36, v.Fill)
+	w.u64(40, v.Address)
+	w.bytes(48, v.Dims)
+	w.bytes(56, v.Strides)
+	w.bytes(64, v.Box)
+	w.bytes(72, v.Elements)
+}
+
+// TensorMapReplaceAddressArgs is the request of OpTensorMapReplaceAddress.
+type TensorMapReplaceAddressArgs struct {
+	Address uint64
+	Map     []byte
+}
+
+// Op implements Args.
+func (*TensorMapReplaceAddressArgs) Op() Op { return OpTensorMapReplaceAddress }
+
+func (*TensorMapReplaceAddressArgs) fixed() int { return 16 }
+
+func (v *TensorMapReplaceAddressArgs) decode(r *reader) {
+	v.Address = r.u64(0)
+	v.Map = r.bytes(8)
+}
+
+func (v *TensorMapReplaceAddressArgs) encode(w *writer) {
+	w.u64(0, v.Address)
+	w.bytes(8, v.Map)
+}
+
+// LinkCreateArgs is the request of OpLinkCreate.
+type LinkCreateArgs struct {
+	Link    ID // new link
+	InfoCap uint32
+	ErrCap  uint32
+	Options []byte
+}
+
+// Op implements Args.
+func (*LinkCreateArgs) Op() Op { return OpLinkCreate }
+
+func (*LinkCreateArgs) fixed() int { return 24 }
+
+func (v *LinkCreateArgs) decode(r *reader) {
+	v.Link = r.u32(0)
+	v.InfoCap = r.u32(4)
+	v.ErrCap = r.u32(8)
+	v.Options = r.bytes(12)
+}
+
+func (v *LinkCreateArgs) encode(w *writer) {
+	w.u32(0, v.Link)
+	w.u32(4, v.InfoCap)
+	w.u32(8, v.ErrCap)
+	w.bytes(12, v.Options)
+}
+
+// LinkAddArgs is the request of OpLinkAdd.
+type LinkAddArgs struct {
+	Link    ID // link
+	Type    uint32
+	Name    []byte
+	Options []byte
+	Input   []byte
+}
+
+// Op implements Args.
+func (*LinkAddArgs) Op() Op { return OpLinkAdd }
+
+func (*LinkAddArgs) fixed() int { return 32 }
+
+func (v *LinkAddArgs) decode(r *reader) {
+	v.Link = r.u32(0)
+	v.Type = r.u32(4)
+	v.Name = r.bytes(8)
+	v.Options = r.bytes(16)
+	v.Input = r.bytes(24)
+}
+
+func (v *LinkAddArgs) encode(w *writer) {
+	w.u32(0, v.Link)
+	w.u32(4, v.Type)
+	w.bytes(8, v.Name)
+	w.bytes(16, v.Options)
+	w.bytes(24, v.Input)
+}
+
+// LinkCompleteArgs is the request of OpLinkComplete.
+type LinkCompleteArgs struct {
+	Link ID // link
+}
+
+// Op implements Args.
+func (*LinkCompleteArgs) Op() Op { return OpLinkComplete }
+
+func (*LinkCompleteArgs) fixed() int { return 8 }
+
+func (v *LinkCompleteArgs) decode(r *reader) {
+	v.Link = r.u32(0)
+}
+
+func (v *LinkCompleteArgs) encode(w *writer) {
+	w.u32(0, v.Link)
+}
+
+// LinkDestroyArgs is the request of OpLinkDestroy.
+type LinkDestroyArgs struct {
+	Link ID // link
+}
+
+// Op implements Args.
+func (*LinkDestroyArgs) Op() Op { return OpLinkDestroy }
+
+func (*LinkDestroyArgs) fixed() int { return 8 }
+
+func (v *LinkDestroyArgs) decode(r *reader) {
+	v.Link = r.u32(0)
+}
+
+func (v *LinkDestroyArgs) encode(w *writer) {
+	w.u32(0, v.Link)
+}
+
+// ArrayCreateArgs is the request of OpArrayCreate.
+type ArrayCreateArgs struct {
+	Array    ID // new array
+	Width    uint64
+	Height   uint64
+	Depth    uint64
+	Format   uint32
+	Channels uint32
+	Flags    uint32
+}
+
+// Op implements Args.
+func (*ArrayCreateArgs) Op() Op { return OpArrayCreate }
+
+func (*ArrayCreateArgs) fixed() int { return 48 }
+
+func (v *ArrayCreateArgs) decode(r *reader) {
+	v.Array = r.u32(0)
+	v.Width = r.u64(8)
+	v.Height = r.u64(16)
+	v.Depth = r.u64(24)
+	v.Format = r.u32(32)
+	v.Channels = r.u32(36)
+	v.Flags = r.u32(40)
+}
+
+func (v *ArrayCreateArgs) encode(w *writer) {
+	w.u32(0, v.Array)
+	w.u64(8, v.Width)
+	w.u64(16, v.Height)
+	w.u64(24, v.Depth)
+	w.u32(32, v.Format)
+	w.u32(36, v.Channels)
+	w.u32(40, v.Flags)
+}
+
+// ArrayDestroyArgs is the request of OpArrayDestroy.
+type ArrayDestroyArgs struct {
+	Array ID // array
+}
+
+// Op implements Args.
+func (*ArrayDestroyArgs) Op() Op { return OpArrayDestroy }
+
+func (*ArrayDestroyArgs) fixed() int { return 8 }
+
+func (v *ArrayDestroyArgs) decode(r *reader) {
+	v.Array = r.u32(0)
+}
+
+func (v *ArrayDestroyArgs) encode(w *writer) {
+	w.u32(0, v.Array)
+}
+
+// ArrayGetPlaneArgs is the request of OpArrayGetPlane.
+type ArrayGetPlaneArgs struct {
+	Plane ID // new array
+	Array ID // array
+	Index uint32
+}
+
+// Op implements Args.
+func (*ArrayGetPlaneArgs) Op() Op { return OpArrayGetPlane }
+
+func (*ArrayGetPlaneArgs) fixed() int { return 16 }
+
+func (v *ArrayGetPlaneArgs) decode(r *reader) {
+	v.Plane = r.u32(0)
+	v.Array = r.u32(4)
+	v.Index = r.u32(8)
+}
+
+func (v *ArrayGetPlaneArgs) encode(w *writer) {
+	w.u32(0, v.Plane)
+	w.u32(4, v.Array)
+	w.u32(8, v.Index)
+}
+
+// MipmapCreateArgs is the request of OpMipmapCreate.
+type MipmapCreateArgs struct {
+	Mipmap   ID // new mipmap
+	Width    uint64
+	Height   uint64
+	Depth    uint64
+	Format   uint32
+	Channels uint32
+	Flags    uint32
+	Levels   uint32
+}
+
+// Op implements Args.
+func (*MipmapCreateArgs) Op() Op { return OpMipmapCreate }
+
+func (*MipmapCreateArgs) fixed() int { return 48 }
+
+func (v *MipmapCreateArgs) decode(r *reader) {
+	v.Mipmap = r.u32(0)
+	v.Width = r.u64(8)
+	v.Height = r.u64(16)
+	v.Depth = r.u64(24)
+	v.Format = r.u32(32)
+	v.Channels = r.u32(36)
+	v.Flags = r.u32(40)
+	v.Levels = r.u32(44)
+}
+
+func (v *MipmapCreateArgs) encode(w *writer) {
+	w.u32(0, v.Mipmap)
+	w.u64(8, v.Width)
+	w.u64(16, v.Height)
+	w.u64(24, v.Depth)
+	w.u32(32, v.Format)
+	w.u32(36, v.Channels)
+	w.u32(40, v.Flags)
+	w.u32(44, v.Levels)
+}
+
+// MipmapDestroyArgs is the request of OpMipmapDestroy.
+type MipmapDestroyArgs struct {
+	Mipmap ID // mipmap
+}
+
+// Op implements Args.
+func (*MipmapDestroyArgs) Op() Op { return OpMipmapDestroy }
+
+func (*MipmapDestroyArgs) fixed() int { return 8 }
+
+func (v *MipmapDestroyArgs) decode(r *reader) {
+	v.Mipmap = r.u32(0)
+}
+
+func (v *MipmapDestroyArgs) encode(w *writer) {
+	w.u32(0, v.Mipmap)
+}
+
+// MipmapGetLevelArgs is the request of OpMipmapGetLevel.
+type MipmapGetLevelArgs struct {
+	Level  ID // new array
+	Mipmap ID // mipmap
+	Index  uint32
+}
+
+// Op implements Args.
+func (*MipmapGetLevelArgs) Op() Op { return OpMipmapGetLevel }
+
+func (*MipmapGetLevelArgs) fixed() int { return 16 }
+
+func (v *MipmapGetLevelArgs) decode(r *reader) {
+	v.Level = r.u32(0)
+	v.Mipmap = r.u32(4)
+	v.Index = r.u32(8)
+}
+
+func (v *MipmapGetLevelArgs) encode(w *writer) {
+	w.u32(0, v.Level)
+	w.u32(4, v.Mipmap)
+	w.u32(8, v.Index)
+}
+
+// ArrayGetSparsePropertiesArgs is the request of OpArrayGetSparseProperties.
+type ArrayGetSparsePropertiesArgs struct {
+	Array  ID // array
+	Mipmap ID // mipmap
+}
+
+// Op implements Args.
+func (*ArrayGetSparsePropertiesArgs) Op() Op { return OpArrayGetSparseProperties }
+
+func (*ArrayGetSparsePropertiesArgs) fixed() int { return 8 }
+
+func (v *ArrayGetSparsePropertiesArgs) decode(r *reader) {
+	v.Array = r.u32(0)
+	v.Mipmap = r.u32(4)
+}
+
+func (v *ArrayGetSparsePropertiesArgs) encode(w *writer) {
+	w.u32(0, v.Array)
+	w.u32(4, v.Mipmap)
+}
+
+// ArrayGetMemoryRequirementsArgs is the request of OpArrayGetMemoryRequirements.
+type ArrayGetMemoryRequirementsArgs struct {
+	Array  ID // array
+	Mipmap ID // mipmap
+	Dev    uint32
+}
+
+// Op implements Args.
+func (*ArrayGetMemoryRequirementsArgs) Op() Op { return OpArrayGetMemoryRequirements }
+
+func (*ArrayGetMemoryRequirementsArgs) fixed() int { return 16 }
+
+func (v *ArrayGetMemoryRequirementsArgs) decode(r *reader) {
+	v.Array = r.u32(0)
+	v.Mipmap = r.u32(4)
+	v.Dev = r.u32(8)
+}
+
+func (v *ArrayGetMemoryRequirementsArgs) encode(w *writer) {
+	w.u32(0, v.Array)
+	w.u32(4, v.Mipmap)
+	w.u32(8, v.Dev)
+}
+
+// TexObjectCreateArgs is the request of OpTexObjectCreate.
+type TexObjectCreateArgs struct {
+	Tex      ID // new tex
+	Array    ID // array
+	Mipmap   ID // mipmap
+	Resource []byte
+	Texture  []byte
+	View     []byte
+}
+
+// Op implements Args.
+func (*TexObjectCreateArgs) Op() Op { return OpTexObjectCreate }
+
+func (*TexObjectCreateArgs) fixed() int { return 40 }
+
+func (v *TexObjectCreateArgs) decode(r *reader) {
+	v.Tex = r.u32(0)
+	v.Array = r.u32(4)
+	v.Mipmap = r.u32(8)
+	v.Resource = r.bytes(12)
+	v.Texture = r.bytes(20)
+	v.View = r.bytes(28)
+}
+
+func (v *TexObjectCreateArgs) encode(w *writer) {
+	w.u32(0, v.Tex)
+	w.u32(4, v.Array)
+	w.u32(8, v.Mipmap)
+	w.bytes(12, v.Resource)
+	w.bytes(20, v.Texture)
+	w.bytes(28, v.View)
+}
+
+// TexObjectDestroyArgs is the request of OpTexObjectDestroy.
+type TexObjectDestroyArgs struct {
+	Tex ID // tex
+}
+
+// Op implements Args.
+func (*TexObjectDestroyArgs) Op() Op { return OpTexObjectDestroy }
+
+func (*TexObjectDestroyArgs) fixed() int { return 8 }
+
+func (v *TexObjectDestroyArgs) decode(r *reader) {
+	v.Tex = r.u32(0)
+}
+
+func (v *TexObjectDestroyArgs) encode(w *writer) {
+	w.u32(0, v.Tex)
+}
+
+// SurfObjectCreateArgs is the request of OpSurfObjectCreate.
+type SurfObjectCreateArgs struct {
+	Surf     ID // new surf
+	Array    ID // array
+	Resource []byte
+}
+
+// Op implements Args.
+func (*SurfObjectCreateArgs) Op() Op { return OpSurfObjectCreate }
+
+func (*SurfObjectCreateArgs) fixed() int { return 16 }
+
+func (v *SurfObjectCreateArgs) decode(r *reader) {
+	v.Surf = r.u32(0)
+	v.Array = r.u32(4)
+	v.Resource = r.bytes(8)
+}
+
+func (v *SurfObjectCreateArgs) encode(w *writer) {
+	w.u32(0, v.Surf)
+	w.u32(4, v.Array)
+	w.bytes(8, v.Resource)
+}
+
+// SurfObjectDestroyArgs is the request of OpSurfObjectDestroy.
+type SurfObjectDestroyArgs struct {
+	Surf ID // surf
+}
+
+// Op implements Args.
+func (*SurfObjectDestroyArgs) Op() Op { return OpSurfObjectDestroy }
+
+func (*SurfObjectDestroyArgs) fixed() int { return 8 }
+
+func (v *SurfObjectDestroyArgs) decode(r *reader) {
+	v.Surf = r.u32(0)
+}
+
+func (v *SurfObjectDestroyArgs) encode(w *writer) {
+	w.u32(0, v.Surf)
+}
+
+// TexRefCreateArgs is the request of OpTexRefCreate.
+type TexRefCreateArgs struct {
+	Texref ID // new texref
+}
+
+// Op implements Args.
+func (*TexRefCreateArgs) Op() Op { return OpTexRefCreate }
+
+func (*TexRefCreateArgs) fixed() int { return 8 }
+
+func (v *TexRefCreateArgs) decode(r *reader) {
+	v.Texref = r.u32(0)
+}
+
+func (v *TexRefCreateArgs) encode(w *writer) {
+	w.u32(0, v.Texref)
+}
+
+// TexRefDestroyArgs is the request of OpTexRefDestroy.
+type TexRefDestroyArgs struct {
+	Texref ID // texref
+}
+
+// Op implements Args.
+func (*TexRefDestroyArgs) Op() Op { return OpTexRefDestroy }
+
+func (*TexRefDestroyArgs) fixed() int { return 8 }
+
+func (v *TexRefDestroyArgs) decode(r *reader) {
+	v.Texref = r.u32(0)
+}
+
+func (v *TexRefDestroyArgs) encode(w *writer) {
+	w.u32(0, v.Texref)
+}
+
+// ModuleGetTexRefArgs is the request of OpModuleGetTexRef.
+type ModuleGetTexRefArgs struct {
+	Texref ID // new texref
+	Module ID // module
+	Name   []byte
+}
+
+// Op implements Args.
+func (*ModuleGetTexRefArgs) Op() Op { return OpModuleGetTexRef }
+
+func (*ModuleGetTexRefArgs) fixed() int { return 16 }
+
+func (v *ModuleGetTexRefArgs) decode(r *reader) {
+	v.Texref = r.u32(0)
+	v.Module = r.u32(4)
+	v.Name = r.bytes(8)
+}
+
+func (v *ModuleGetTexRefArgs) encode(w *writer) {
+	w.u32(0, v.Texref)
+	w.u32(4, v.Module)
+	w.bytes(8, v.Name)
+}
+
+// ModuleGetSurfRefArgs is the request of OpModuleGetSurfRef.
+type ModuleGetSurfRefArgs struct {
+	Surfref ID // new surfref
+	Module  ID // module
+	Name    []byte
+}
+
+// Op implements Args.
+func (*ModuleGetSurfRefArgs) Op() Op { return OpModuleGetSurfRef }
+
+func (*ModuleGetSurfRefArgs) fixed() int { return 16 }
+
+func (v *ModuleGetSurfRefArgs) decode(r *reader) {
+	v.Surfref = r.u32(0)
+	v.Module = r.u32(4)
+	v.Name = r.bytes(8)
+}
+
+func (v *ModuleGetSurfRefArgs) encode(w *writer) {
+	w.u32(0, v.Surfref)
+	w.u32(4, v.Module)
+	w.bytes(8, v.Name)
+}
+
+// TexRefSetArgs is the request of OpTexRefSet.
+type TexRefSetArgs struct {
+	Texref ID // texref
+	What   uint32
+	Array  ID // array
+	Mipmap ID // mipmap
+	A      uint64
+	B      uint64
+	C      uint64
+	Data   []byte
+}
+
+// Op implements Args.
+func (*TexRefSetArgs) Op() Op { return OpTexRefSet }
+
+func (*TexRefSetArgs) fixed() int { return 48 }
+
+func (v *TexRefSetArgs) decode(r *reader) {
+	v.Texref = r.u32(0)
+	v.What = r.u32(4)
+	v.Array = r.u32(8)
+	v.Mipmap = r.u32(12)
+	v.A = r.u64(16)
+	v.B = r.u64(24)
+	v.C = r.u64(32)
+	v.Data = r.bytes(40)
+}
+
+func (v *TexRefSetArgs) encode(w *writer) {
+	w.u32(0, v.Texref)
+	w.u32(4, v.What)
+	w.u32(8, v.Array)
+	w.u32(12, v.Mipmap)
+	w.u64(16, v.A)
+	w.u64(24, v.B)
+	w.u64(32, v.C)
+	w.bytes(40, v.Data)
+}
+
+// TexRefGetArgs is the request of OpTexRefGet.
+type TexRefGetArgs struct {
+	Texref ID // texref
+	What   uint32
+	Index  int32
+}
+
+// Op implements Args.
+func (*TexRefGetArgs) Op() Op { return OpTexRefGet }
+
+func (*TexRefGetArgs) fixed() int { return 16 }
+
+func (v *TexRefGetArgs) decode(r *reader) {
+	v.Texref = r.u32(0)
+	v.What = r.u32(4)
+	v.Index = r.i32(8)
+}
+
+func (v *TexRefGetArgs) encode(w *writer) {
+	w.u32(0, v.Texref)
+	w.u32(4, v.What)
+	w.i32(8, v.Index)
+}
+
+// SurfRefSetArrayArgs is the request of OpSurfRefSetArray.
+type SurfRefSetArrayArgs struct {
+	Surfref ID // surfref
+	Array   ID // array
+	Flags   uint32
+}
+
+// Op implements Args.
+func (*SurfRefSetArrayArgs) Op() Op { return OpSurfRefSetArray }
+
+func (*SurfRefSetArrayArgs) fixed() int { return 16 }
+
+func (v *SurfRefSetArrayArgs) decode(r *reader) {
+	v.Surfref = r.u32(0)
+	v.Array = r.u32(4)
+	v.Flags = r.u32(8)
+}
+
+func (v *SurfRefSetArrayArgs) encode(w *writer) {
+	w.u32(0, v.Surfref)
+	w.u32(4, v.Array)
+	w.u32(8, v.Flags)
+}
+
+// StreamSetAttributeArgs is the request of OpStreamSetAttribute.
+type StreamSetAttributeArgs struct {
+	Target ID // stream
+	Attr   uint32
+	Value  []byte
+}
+
+// Op implements Args.
+func (*StreamSetAttributeArgs) Op() Op { return OpStreamSetAttribute }
+
+func (*StreamSetAttributeArgs) fixed() int { return 16 }
+
+func (v *StreamSetAttributeArgs) decode(r *reader) {
+	v.Target = r.u32(0)
+	v.Attr = r.u32(4)
+	v.Value = r.bytes(8)
+}
+
+func (v *StreamSetAttributeArgs) encode(w *writer) {
+	w.u32(0, v.Target)
+	w.u32(4, v.Attr)
+	w.bytes(8, v.Value)
+}
+
+// StreamGetAttributeArgs is the request of OpStreamGetAttribute.
+type StreamGetAttributeArgs struct {
+	Stream Stream
+	Attr   uint32
+}
+
+// Op implements Args.
+func (*StreamGetAttributeArgs) Op() Op { return OpStreamGetAttribute }
+
+func (*StreamGetAttributeArgs) fixed() int { return 8 }
+
+func (v *StreamGetAttributeArgs) decode(r *reader) {
+	v.Stream = r.u32(0)
+	v.Attr = r.u32(4)
+}
+
+func (v *StreamGetAttributeArgs) encode(w *writer) {
+	w.u32(0, v.Stream)
+	w.u32(4, v.Attr)
+}
+
+// StreamCopyAttributesArgs is the request of OpStreamCopyAttributes.
+type StreamCopyAttributesArgs struct {
+	Target ID // stream
+	Source Stream
+}
+
+// Op implements Args.
+func (*StreamCopyAttributesArgs) Op() Op { return OpStreamCopyAttributes }
+
+func (*StreamCopyAttributesArgs) fixed() int { return 8 }
+
+func (v *StreamCopyAttributesArgs) decode(r *reader) {
+	v.Target = r.u32(0)
+	v.Source = r.u32(4)
+}
+
+func (v *StreamCopyAttributesArgs) encode(w *writer) {
+	w.u32(0, v.Target)
+	w.u32(4, v.Source)
+}
+
+// CtxRecordEventArgs is the request of OpCtxRecordEvent.
+type CtxRecordEventArgs struct {
+	Target ID // ctx
+	Event  ID // event
+}
+
+// Op implements Args.
+func (*CtxRecordEventArgs) Op() Op { return OpCtxRecordEvent }
+
+func (*CtxRecordEventArgs) fixed() int { return 8 }
+
+func (v *CtxRecordEventArgs) decode(r *reader) {
+	v.Target = r.u32(0)
+	v.Event = r.u32(4)
+}
+
+func (v *CtxRecordEventArgs) encode(w *writer) {
+	w.u32(0, v.Target)
+	w.u32(4, v.Event)
+}
+
+// CtxWaitEventArgs is the request of OpCtxWaitEvent.
+type CtxWaitEventArgs struct {
+	Target ID // ctx
+	Event  ID // event
+}
+
+// Op implements Args.
+func (*CtxWaitEventArgs) Op() Op { return OpCtxWaitEvent }
+
+func (*CtxWaitEventArgs) fixed() int { return 8 }
+
+func (v *CtxWaitEventArgs) decode(r *reader) {
+	v.Target = r.u32(0)
+	v.Event = r.u32(4)
+}
+
+func (v *CtxWaitEventArgs) encode(w *writer) {
+	w.u32(0, v.Target)
+	w.u32(4, v.Event)
+}
+
+// CtxGetExecAffinityArgs is the request of OpCtxGetExecAffinity.
+type CtxGetExecAffinityArgs struct {
+	Type uint32
+}
+
+// Op implements Args.
+func (*CtxGetExecAffinityArgs) Op() Op { return OpCtxGetExecAffinity }
+
+func (*CtxGetExecAffinityArgs) fixed() int { return 8 }
+
+func (v *CtxGetExecAffinityArgs) decode(r *reader) {
+	v.Type = r.u32(0)
+}
+
+func (v *CtxGetExecAffinityArgs) encode(w *writer) {
+	w.u32(0, v.Type)
+}
+
+// FlushRDMAWritesArgs is the request of OpFlushRDMAWrites.
+type FlushRDMAWritesArgs struct {
+	Target uint32
+	Scope  uint32
+}
+
+// Op implements Args.
+func (*FlushRDMAWritesArgs) Op() Op { return OpFlushRDMAWrites }
+
+func (*FlushRDMAWritesArgs) fixed() int { return 8 }
+
+func (v *FlushRDMAWritesArgs) decode(r *reader) {
+	v.Target = r.u32(0)
+	v.Scope = r.u32(4)
+}
+
+func (v *FlushRDMAWritesArgs) encode(w *writer) {
+	w.u32(0, v.Target)
+	w.u32(4, v.Scope)
+}
+
+// DeviceAskArgs is the request of OpDeviceAsk.
+type DeviceAskArgs struct {
+	What uint32
+	Dev  uint32
+	A    uint32
+	B    uint32
+	List []byte
+}
+
+// Op implements Args.
+func (*DeviceAskArgs) Op() Op { return OpDeviceAsk }
+
+func (*DeviceAskArgs) fixed() int { return 24 }
+
+func (v *DeviceAskArgs) decode(r *reader) {
+	v.What = r.u32(0)
+	v.Dev = r.u32(4)
+	v.A = r.u32(8)
+	v.B = r.u32(12)
+	v.List = r.bytes(16)
+}
+
+func (v *DeviceAskArgs) encode(w *writer) {
+	w.u32(0, v.What)
+	w.u32(4, v.Dev)
+	w.u32(8, v.A)
+	w.u32(12, v.B)
+	w.bytes(16, v.List)
+}
+
+// DevResourceGetArgs is the request of OpDevResourceGet.
+type DevResourceGetArgs struct {
+	Scope  uint32
+	Dev    uint32
+	Target ID // ctx
+	Green  ID // green
+	Type   uint32
+}
+
+// Op implements Args.
+func (*DevResourceGetArgs) Op() Op { return OpDevResourceGet }
+
+func (*DevResourceGetArgs) fixed() int { return 24 }
+
+func (v *DevResourceGetArgs) decode(r *reader) {
+	v.Scope = r.u32(0)
+	v.Dev = r.u32(4)
+	v.Target = r.u32(8)
+	v.Green = r.u32(12)
+	v.Type = r.u32(16)
+}
+
+func (v *DevResourceGetArgs) encode(w *writer) {
+	w.u32(0, v.Scope)
+	w.u32(4, v.Dev)
+	w.u32(8, v.Target)
+	w.u32(12, v.Green)
+	w.u32(16, v.Type)
+}
+
+// DevSmResourceSplitArgs is the request of OpDevSmResourceSplit.
+type DevSmResourceSplitArgs struct {
+	Room   uint32
+	Remain uint32
+	Flags  uint32
+	Least  uint32
+	Source []byte
+}
+
+// Op implements Args.
+func (*DevSmResourceSplitArgs) Op() Op { return OpDevSmResourceSplit }
+
+func (*DevSmResourceSplitArgs) fixed() int { return 24 }
+
+func (v *DevSmResourceSplitArgs) decode(r *reader) {
+	v.Room = r.u32(0)
+	v.Remain = r.u32(4)
+	v.Flags = r.u32(8)
+	v.Least = r.u32(12)
+	v.Source = r.bytes(16)
+}
+
+func (v *DevSmResourceSplitArgs) encode(w *writer) {
+	w.u32(0, v.Room)
+	w.u32(4, v.Remain)
+	w.u32(8, v.Flags)
+	w.u32(12, v.Least)
+	w.bytes(16, v.Source)
+}
+
+// DevResourceGenerateDescArgs is the request of OpDevResourceGenerateDesc.
+type DevResourceGenerateDescArgs struct {
+	Resdesc ID // new resdesc
+	Count   uint32
+	List    []byte
+}
+
+// Op implements Args.
+func (*DevResourceGenerateDescArgs) Op() Op { return OpDevResourceGenerateDesc }
+
+func (*DevResourceGenerateDescArgs) fixed() int { return 16 }
+
+func (v *DevResourceGenerateDescArgs) decode(r *reader) {
+	v.Resdesc = r.u32(0)
+	v.Count = r.u32(4)
+	v.List = r.bytes(8)
+}
+
+func (v *DevResourceGenerateDescArgs) encode(w *writer) {
+	w.u32(0, v.Resdesc)
+	w.u32(4, v.Count)
+	w.bytes(8, v.List)
+}
+
+// GreenCtxCreateArgs is the request of OpGreenCtxCreate.
+type GreenCtxCreateArgs struct {
+	Green   ID // new green
+	Resdesc ID // resdesc
+	Dev     uint32
+	Flags   uint32
+}
+
+// Op implements Args.
+func (*GreenCtxCreateArgs) Op() Op { return OpGreenCtxCreate }
+
+func (*GreenCtxCreateArgs) fixed() int { return 16 }
+
+func (v *GreenCtxCreateArgs) decode(r *reader) {
+	v.Green = r.u32(0)
+	v.Resdesc = r.u32(4)
+	v.Dev = r.u32(8)
+	v.Flags = r.u32(12)
+}
+
+func (v *GreenCtxCreateArgs) encode(w *writer) {
+	w.u32(0, v.Green)
+	w.u32(4, v.Resdesc)
+	w.u32(8, v.Dev)
+	w.u32(12, v.Flags)
+}
+
+// GreenCtxDestroyArgs is the request of OpGreenCtxDestroy.
+type GreenCtxDestroyArgs struct {
+	Green ID // green
+}
+
+// Op implements Args.
+func (*GreenCtxDestroyArgs) Op() Op { return OpGreenCtxDestroy }
+
+func (*GreenCtxDestroyArgs) fixed() int { return 8 }
+
+func (v *GreenCtxDestroyArgs) decode(r *reader) {
+	v.Green = r.u32(0)
+}
+
+func (v *GreenCtxDestroyArgs) encode(w *writer) {
+	w.u32(0, v.Green)
+}
+
+// CtxFromGreenCtxArgs is the request of OpCtxFromGreenCtx.
+type CtxFromGreenCtxArgs struct {
+	Ctx   ID // new ctx
+	Green ID // green
+}
+
+// Op implements Args.
+func (*CtxFromGreenCtxArgs) Op() Op { return OpCtxFromGreenCtx }
+
+func (*CtxFromGreenCtxArgs) fixed() int { return 8 }
+
+func (v *CtxFromGreenCtxArgs) decode(r *reader) {
+	v.Ctx = r.u32(0)
+	v.Green = r.u32(4)
+}
+
+func (v *CtxFromGreenCtxArgs) encode(w *writer) {
+	w.u32(0, v.Ctx)
+	w.u32(4, v.Green)
+}
+
+// GreenCtxStreamCreateArgs is the request of OpGreenCtxStreamCreate.
+type GreenCtxStreamCreateArgs struct {
+	Stream   ID // new stream
+	Green    ID // green
+	Flags    uint32
+	Priority int32
+}
+
+// Op implements Args.
+func (*GreenCtxStreamCreateArgs) Op() Op { return OpGreenCtxStreamCreate }
+
+func (*GreenCtxStreamCreateArgs) fixed() int { return 16 }
+
+func (v *GreenCtxStreamCreateArgs) decode(r *reader) {
+	v.Stream = r.u32(0)
+	v.Green = r.u32(4)
+	v.Flags = r.u32(8)
+	v.Priority = r.i32(12)
+}
+
+func (v *GreenCtxStreamCreateArgs) encode(w *writer) {
+	w.u32(0, v.Stream)
+	w.u32(4, v.Green)
+	w.u32(8, v.Flags)
+	w.i32(12, v.Priority)
+}
+
+// GreenCtxEventArgs is the request of OpGreenCtxEvent.
+type GreenCtxEventArgs struct {
+	Green ID // green
+	Event ID // event
+	Wait  uint32
+}
+
+// Op implements Args.
+func (*GreenCtxEventArgs) Op() Op { return OpGreenCtxEvent }
+
+func (*GreenCtxEventArgs) fixed() int { return 16 }
+
+func (v *GreenCtxEventArgs) decode(r *reader) {
+	v.Green = r.u32(0)
+	v.Event = r.u32(4)
+	v.Wait = r.u32(8)
+}
+
+func (v *GreenCtxEventArgs) encode(w *writer) {
+	w.u32(0, v.Green)
+	w.u32(4, v.Event)
+	w.u32(8, v.Wait)
+}
+
 // NewArgs returns an empty request for op, or nil if there is no such operation.
 func NewArgs(op Op) Args {
 	switch op {
@@ -1875,6 +2895,88 @@ func NewArgs(op Op) Args {
 		return new(EventSynchronizeArgs)
 	case OpEventElapsedTime:
 		return new(EventElapsedTimeArgs)
+	case OpTensorMapEncode:
+		return new(TensorMapEncodeArgs)
+	case OpTensorMapReplaceAddress:
+		return new(TensorMapReplaceAddressArgs)
+	case OpLinkCreate:
+		return new(LinkCreateArgs)
+	case OpLinkAdd:
+		return new(LinkAddArgs)
+	case OpLinkComplete:
+		return new(LinkCompleteArgs)
+	case OpLinkDestroy:
+		return new(LinkDestroyArgs)
+	case OpArrayCreate:
+		return new(ArrayCreateArgs)
+	case OpArrayDestroy:
+		return new(ArrayDestroyArgs)
+	case OpArrayGetPlane:
+		return new(ArrayGetPlaneArgs)
+	case OpMipmapCreate:
+		return new(MipmapCreateArgs)
+	case OpMipmapDestroy:
+		return new(MipmapDestroyArgs)
+	case OpMipmapGetLevel:
+		return new(MipmapGetLevelArgs)
+	case OpArrayGetSparseProperties:
+		return new(ArrayGetSparsePropertiesArgs)
+	case OpArrayGetMemoryRequirements:
+		return new(ArrayGetMemoryRequirementsArgs)
+	case OpTexObjectCreate:
+		return new(TexObjectCreateArgs)
+	case OpTexObjectDestroy:
+		return new(TexObjectDestroyArgs)
+	case OpSurfObjectCreate:
+		return new(SurfObjectCreateArgs)
+	case OpSurfObjectDestroy:
+		return new(SurfObjectDestroyArgs)
+	case OpTexRefCreate:
+		return new(TexRefCreateArgs)
+	case OpTexRefDestroy:
+		return new(TexRefDestroyArgs)
+	case OpModuleGetTexRef:
+		return new(ModuleGetTexRefArgs)
+	case OpModuleGetSurfRef:
+		return new(ModuleGetSurfRefArgs)
+	case OpTexRefSet:
+		return new(TexRefSetArgs)
+	case OpTexRefGet:
+		return new(TexRefGetArgs)
+	case OpSurfRefSetArray:
+		return new(SurfRefSetArrayArgs)
+	case OpStreamSetAttribute:
+		return new(StreamSetAttributeArgs)
+	case OpStreamGetAttribute:
+		return new(StreamGetAttributeArgs)
+	case OpStreamCopyAttributes:
+		return new(StreamCopyAttributesArgs)
+	case OpCtxRecordEvent:
+		return new(CtxRecordEventArgs)
+	case OpCtxWaitEvent:
+		return new(CtxWaitEventArgs)
+	case OpCtxGetExecAffinity:
+		return new(CtxGetExecAffinityArgs)
+	case OpFlushRDMAWrites:
+		return new(FlushRDMAWritesArgs)
+	case OpDeviceAsk:
+		return new(DeviceAskArgs)
+	case OpDevResourceGet:
+		return new(DevResourceGetArgs)
+	case OpDevSmResourceSplit:
+		return new(DevSmResourceSplitArgs)
+	case OpDevResourceGenerateDesc:
+		return new(DevResourceGenerateDescArgs)
+	case OpGreenCtxCreate:
+		return new(GreenCtxCreateArgs)
+	case OpGreenCtxDestroy:
+		return new(GreenCtxDestroyArgs)
+	case OpCtxFromGreenCtx:
+		return new(CtxFromGreenCtxArgs)
+	case OpGreenCtxStreamCreate:
+		return new(GreenCtxStreamCreateArgs)
+	case OpGreenCtxEvent:
+		return new(GreenCtxEventArgs)
 	}
 	return nil
 }

@@ -74,6 +74,47 @@ type requests struct {
 	EventQuery                       EventQueryArgs
 	EventSynchronize                 EventSynchronizeArgs
 	EventElapsedTime                 EventElapsedTimeArgs
+	TensorMapEncode                  TensorMapEncodeArgs
+	TensorMapReplaceAddress          TensorMapReplaceAddressArgs
+	LinkCreate                       LinkCreateArgs
+	LinkAdd                          LinkAddArgs
+	LinkComplete                     LinkCompleteArgs
+	LinkDestroy                      LinkDestroyArgs
+	ArrayCreate                      ArrayCreateArgs
+	ArrayDestroy                     ArrayDestroyArgs
+	ArrayGetPlane                    ArrayGetPlaneArgs
+	MipmapCreate                     MipmapCreateArgs
+	MipmapDestroy                    MipmapDestroyArgs
+	MipmapGetLevel                   MipmapGetLevelArgs
+	ArrayGetSparseProperties         ArrayGetSparsePropertiesArgs
+	ArrayGetMemoryRequirements       ArrayGetMemoryRequirementsArgs
+	TexObjectCreate                  TexObjectCreateArgs
+	TexObjectDestroy                 TexObjectDestroyArgs
+	SurfObjectCreate                 SurfObjectCreateArgs
+	SurfObjectDestroy                SurfObjectDestroyArgs
+	TexRefCreate                     TexRefCreateArgs
+	TexRefDestroy                    TexRefDestroyArgs
+	ModuleGetTexRef                  ModuleGetTexRefArgs
+	ModuleGetSurfRef                 ModuleGetSurfRefArgs
+	TexRefSet                        TexRefSetArgs
+	TexRefGet                        TexRefGetArgs
+	SurfRefSetArray                  SurfRefSetArrayArgs
+	StreamSetAttribute               StreamSetAttributeArgs
+	StreamGetAttribute               StreamGetAttributeArgs
+	StreamCopyAttributes             StreamCopyAttributesArgs
+	CtxRecordEvent                   CtxRecordEventArgs
+	CtxWaitEvent                     CtxWaitEventArgs
+	CtxGetExecAffinity               CtxGetExecAffinityArgs
+	FlushRDMAWrites                  FlushRDMAWritesArgs
+	DeviceAsk                        DeviceAskArgs
+	DevResourceGet                   DevResourceGetArgs
+	DevSmResourceSplit               DevSmResourceSplitArgs
+	DevResourceGenerateDesc          DevResourceGenerateDescArgs
+	GreenCtxCreate                   GreenCtxCreateArgs
+	GreenCtxDestroy                  GreenCtxDestroyArgs
+	CtxFromGreenCtx                  CtxFromGreenCtxArgs
+	GreenCtxStreamCreate             GreenCtxStreamCreateArgs
+	GreenCtxEvent                    GreenCtxEventArgs
 }
 
 type replies struct {
@@ -108,6 +149,24 @@ type replies struct {
 	PointerGetAttribute              PointerGetAttributeReply
 	PoolGetAttribute                 PoolGetAttributeReply
 	EventElapsedTime                 EventElapsedTimeReply
+	TensorMapEncode                  TensorMapEncodeReply
+	TensorMapReplaceAddress          TensorMapReplaceAddressReply
+	LinkAdd                          LinkAddReply
+	LinkComplete                     LinkCompleteReply
+	ArrayGetPlane                    ArrayGetPlaneReply
+	MipmapGetLevel                   MipmapGetLevelReply
+	ArrayGetSparseProperties         ArrayGetSparsePropertiesReply
+	ArrayGetMemoryRequirements       ArrayGetMemoryRequirementsReply
+	TexObjectCreate                  TexObjectCreateReply
+	SurfObjectCreate                 SurfObjectCreateReply
+	TexRefSet                        TexRefSetReply
+	TexRefGet                        TexRefGetReply
+	StreamGetAttribute               StreamGetAttributeReply
+	CtxGetExecAffinity               CtxGetExecAffinityReply
+	DeviceAsk                        DeviceAskReply
+	DevResourceGet                   DevResourceGetReply
+	DevSmResourceSplit               DevSmResourceSplitReply
+	GreenCtxCreate                   GreenCtxCreateReply
 }
 
 // call decodes the request of c.Op and executes it. ok is false if it was not executed: see d.in.
@@ -768,6 +827,388 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		*r = EventElapsedTimeReply{}
 		d.reply = r
 		return drv.EventElapsedTime(c, a, r), true
+	case OpTensorMapEncode:
+		a := &d.requests.TensorMapEncode
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.TensorMapEncode
+		*r = TensorMapEncodeReply{}
+		d.reply = r
+		return drv.TensorMapEncode(c, a, r), true
+	case OpTensorMapReplaceAddress:
+		a := &d.requests.TensorMapReplaceAddress
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.TensorMapReplaceAddress
+		*r = TensorMapReplaceAddressReply{}
+		d.reply = r
+		return drv.TensorMapReplaceAddress(c, a, r), true
+	case OpLinkCreate:
+		a := &d.requests.LinkCreate
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.LinkCreate(c, a), true
+	case OpLinkAdd:
+		a := &d.requests.LinkAdd
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.LinkAdd
+		*r = LinkAddReply{}
+		d.reply = r
+		return drv.LinkAdd(c, a, r), true
+	case OpLinkComplete:
+		a := &d.requests.LinkComplete
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.LinkComplete
+		*r = LinkCompleteReply{}
+		d.reply = r
+		return drv.LinkComplete(c, a, r), true
+	case OpLinkDestroy:
+		a := &d.requests.LinkDestroy
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.LinkDestroy(c, a), true
+	case OpArrayCreate:
+		a := &d.requests.ArrayCreate
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.ArrayCreate(c, a), true
+	case OpArrayDestroy:
+		a := &d.requests.ArrayDestroy
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.ArrayDestroy(c, a), true
+	case OpArrayGetPlane:
+		a := &d.requests.ArrayGetPlane
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.ArrayGetPlane
+		*r = ArrayGetPlaneReply{}
+		d.reply = r
+		return drv.ArrayGetPlane(c, a, r), true
+	case OpMipmapCreate:
+		a := &d.requests.MipmapCreate
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.MipmapCreate(c, a), true
+	case OpMipmapDestroy:
+		a := &d.requests.MipmapDestroy
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.MipmapDestroy(c, a), true
+	case OpMipmapGetLevel:
+		a := &d.requests.MipmapGetLevel
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.MipmapGetLevel
+		*r = MipmapGetLevelReply{}
+		d.reply = r
+		return drv.MipmapGetLevel(c, a, r), true
+	case OpArrayGetSparseProperties:
+		a := &d.requests.ArrayGetSparseProperties
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.ArrayGetSparseProperties
+		*r = ArrayGetSparsePropertiesReply{}
+		d.reply = r
+		return drv.ArrayGetSparseProperties(c, a, r), true
+	case OpArrayGetMemoryRequirements:
+		a := &d.requests.ArrayGetMemoryRequirements
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.ArrayGetMemoryRequirements
+		*r = ArrayGetMemoryRequirementsReply{}
+		d.reply = r
+		return drv.ArrayGetMemoryRequirements(c, a, r), true
+	case OpTexObjectCreate:
+		a := &d.requests.TexObjectCreate
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.TexObjectCreate
+		*r = TexObjectCreateReply{}
+		d.reply = r
+		return drv.TexObjectCreate(c, a, r), true
+	case OpTexObjectDestroy:
+		a := &d.requests.TexObjectDestroy
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.TexObjectDestroy(c, a), true
+	case OpSurfObjectCreate:
+		a := &d.requests.SurfObjectCreate
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.SurfObjectCreate
+		*r = SurfObjectCreateReply{}
+		d.reply = r
+		return drv.SurfObjectCreate(c, a, r), true
+	case OpSurfObjectDestroy:
+		a := &d.requests.SurfObjectDestroy
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.SurfObjectDestroy(c, a), true
+	case OpTexRefCreate:
+		a := &d.requests.TexRefCreate
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.TexRefCreate(c, a), true
+	case OpTexRefDestroy:
+		a := &d.requests.TexRefDestroy
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.TexRefDestroy(c, a), true
+	case OpModuleGetTexRef:
+		a := &d.requests.ModuleGetTexRef
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.ModuleGetTexRef(c, a), true
+	case OpModuleGetSurfRef:
+		a := &d.requests.ModuleGetSurfRef
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.ModuleGetSurfRef(c, a), true
+	case OpTexRefSet:
+		a := &d.requests.TexRefSet
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.TexRefSet
+		*r = TexRefSetReply{}
+		d.reply = r
+		return drv.TexRefSet(c, a, r), true
+	case OpTexRefGet:
+		a := &d.requests.TexRefGet
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.TexRefGet
+		*r = TexRefGetReply{}
+		d.reply = r
+		return drv.TexRefGet(c, a, r), true
+	case OpSurfRefSetArray:
+		a := &d.requests.SurfRefSetArray
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.SurfRefSetArray(c, a), true
+	case OpStreamSetAttribute:
+		a := &d.requests.StreamSetAttribute
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.StreamSetAttribute(c, a), true
+	case OpStreamGetAttribute:
+		a := &d.requests.StreamGetAttribute
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.StreamGetAttribute
+		*r = StreamGetAttributeReply{}
+		d.reply = r
+		return drv.StreamGetAttribute(c, a, r), true
+	case OpStreamCopyAttributes:
+		a := &d.requests.StreamCopyAttributes
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.StreamCopyAttributes(c, a), true
+	case OpCtxRecordEvent:
+		a := &d.requests.CtxRecordEvent
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.CtxRecordEvent(c, a), true
+	case OpCtxWaitEvent:
+		a := &d.requests.CtxWaitEvent
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.CtxWaitEvent(c, a), true
+	case OpCtxGetExecAffinity:
+		a := &d.requests.CtxGetExecAffinity
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.CtxGetExecAffinity
+		*r = CtxGetExecAffinityReply{}
+		d.reply = r
+		return drv.CtxGetExecAffinity(c, a, r), true
+	case OpFlushRDMAWrites:
+		a := &d.requests.FlushRDMAWrites
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.FlushRDMAWrites(c, a), true
+	case OpDeviceAsk:
+		a := &d.requests.DeviceAsk
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.DeviceAsk
+		*r = DeviceAskReply{}
+		d.reply = r
+		return drv.DeviceAsk(c, a, r), true
+	case OpDevResourceGet:
+		a := &d.requests.DevResourceGet
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.DevResourceGet
+		*r = DevResourceGetReply{}
+		d.reply = r
+		return drv.DevResourceGet(c, a, r), true
+	case OpDevSmResourceSplit:
+		a := &d.requests.DevSmResourceSplit
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.DevSmResourceSplit
+		*r = DevSmResourceSplitReply{}
+		d.reply = r
+		return drv.DevSmResourceSplit(c, a, r), true
+	case OpDevResourceGenerateDesc:
+		a := &d.requests.DevResourceGenerateDesc
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.DevResourceGenerateDesc(c, a), true
+	case OpGreenCtxCreate:
+		a := &d.requests.GreenCtxCreate
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.GreenCtxCreate
+		*r = GreenCtxCreateReply{}
+		d.reply = r
+		return drv.GreenCtxCreate(c, a, r), true
+	case OpGreenCtxDestroy:
+		a := &d.requests.GreenCtxDestroy
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.GreenCtxDestroy(c, a), true
+	case OpCtxFromGreenCtx:
+		a := &d.requests.CtxFromGreenCtx
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.CtxFromGreenCtx(c, a), true
+	case OpGreenCtxStreamCreate:
+		a := &d.requests.GreenCtxStreamCreate
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.GreenCtxStreamCreate(c, a), true
+	case OpGreenCtxEvent:
+		a := &d.requests.GreenCtxEvent
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.GreenCtxEvent(c, a), true
 	}
 	return 0, false
 }
@@ -817,5 +1258,46 @@ func (d *Dispatcher) release() {
 		d.requests.MemcpyHtoD = MemcpyHtoDArgs{}
 	case OpMemcpyDtoH:
 		d.replies.MemcpyDtoH = MemcpyDtoHReply{}
+	case OpTensorMapEncode:
+		d.requests.TensorMapEncode = TensorMapEncodeArgs{}
+		d.replies.TensorMapEncode = TensorMapEncodeReply{}
+	case OpTensorMapReplaceAddress:
+		d.requests.TensorMapReplaceAddress = TensorMapReplaceAddressArgs{}
+		d.replies.TensorMapReplaceAddress = TensorMapReplaceAddressReply{}
+	case OpLinkCreate:
+		d.requests.LinkCreate = LinkCreateArgs{}
+	case OpLinkAdd:
+		d.requests.LinkAdd = LinkAddArgs{}
+		d.replies.LinkAdd = LinkAddReply{}
+	case OpLinkComplete:
+		d.replies.LinkComplete = LinkCompleteReply{}
+	case OpArrayGetSparseProperties:
+		d.replies.ArrayGetSparseProperties = ArrayGetSparsePropertiesReply{}
+	case OpTexObjectCreate:
+		d.requests.TexObjectCreate = TexObjectCreateArgs{}
+	case OpSurfObjectCreate:
+		d.requests.SurfObjectCreate = SurfObjectCreateArgs{}
+	case OpModuleGetTexRef:
+		d.requests.ModuleGetTexRef = ModuleGetTexRefArgs{}
+	case OpModuleGetSurfRef:
+		d.requests.ModuleGetSurfRef = ModuleGetSurfRefArgs{}
+	case OpTexRefSet:
+		d.requests.TexRefSet = TexRefSetArgs{}
+	case OpTexRefGet:
+		d.replies.TexRefGet = TexRefGetReply{}
+	case OpStreamSetAttribute:
+		d.requests.StreamSetAttribute = StreamSetAttributeArgs{}
+	case OpStreamGetAttribute:
+		d.replies.StreamGetAttribute = StreamGetAttributeReply{}
+	case OpDeviceAsk:
+		d.requests.DeviceAsk = DeviceAskArgs{}
+		d.replies.DeviceAsk = DeviceAskReply{}
+	case OpDevResourceGet:
+		d.replies.DevResourceGet = DevResourceGetReply{}
+	case OpDevSmResourceSplit:
+		d.requests.DevSmResourceSplit = DevSmResourceSplitArgs{}
+		d.replies.DevSmResourceSplit = DevSmResourceSplitReply{}
+	case OpDevResourceGenerateDesc:
+		d.requests.DevResourceGenerateDesc = DevResourceGenerateDescArgs{}
 	}
 }

@@ -154,6 +154,88 @@ type Driver interface {
 	EventSynchronize(c *Call, a *EventSynchronizeArgs) cuda.Result
 	// EventElapsedTime is answered at once.
 	EventElapsedTime(c *Call, a *EventElapsedTimeArgs, r *EventElapsedTimeReply) cuda.Result
+	// TensorMapEncode is answered at once.
+	TensorMapEncode(c *Call, a *TensorMapEncodeArgs, r *TensorMapEncodeReply) cuda.Result
+	// TensorMapReplaceAddress is answered at once.
+	TensorMapReplaceAddress(c *Call, a *TensorMapReplaceAddressArgs, r *TensorMapReplaceAddressReply) cuda.Result
+	// LinkCreate is answered at once; it creates a link.
+	LinkCreate(c *Call, a *LinkCreateArgs) cuda.Result
+	// LinkAdd is answered at once; it modifies a link.
+	LinkAdd(c *Call, a *LinkAddArgs, r *LinkAddReply) cuda.Result
+	// LinkComplete is answered at once; it modifies a link.
+	LinkComplete(c *Call, a *LinkCompleteArgs, r *LinkCompleteReply) cuda.Result
+	// LinkDestroy is not answered; it destroys a link.
+	LinkDestroy(c *Call, a *LinkDestroyArgs) cuda.Result
+	// ArrayCreate is answered at once; it creates a array.
+	ArrayCreate(c *Call, a *ArrayCreateArgs) cuda.Result
+	// ArrayDestroy is answered at once; it destroys a array.
+	ArrayDestroy(c *Call, a *ArrayDestroyArgs) cuda.Result
+	// ArrayGetPlane is answered at once; it creates a array.
+	ArrayGetPlane(c *Call, a *ArrayGetPlaneArgs, r *ArrayGetPlaneReply) cuda.Result
+	// MipmapCreate is answered at once; it creates a mipmap.
+	MipmapCreate(c *Call, a *MipmapCreateArgs) cuda.Result
+	// MipmapDestroy is answered at once; it destroys a mipmap.
+	MipmapDestroy(c *Call, a *MipmapDestroyArgs) cuda.Result
+	// MipmapGetLevel is answered at once; it creates a array.
+	MipmapGetLevel(c *Call, a *MipmapGetLevelArgs, r *MipmapGetLevelReply) cuda.Result
+	// ArrayGetSparseProperties is answered at once.
+	ArrayGetSparseProperties(c *Call, a *ArrayGetSparsePropertiesArgs, r *ArrayGetSparsePropertiesReply) cuda.Result
+	// ArrayGetMemoryRequirements is answered at once.
+	ArrayGetMemoryRequirements(c *Call, a *ArrayGetMemoryRequirementsArgs, r *ArrayGetMemoryRequirementsReply) cuda.Result
+	// TexObjectCreate is answered at once; it creates a tex.
+	TexObjectCreate(c *Call, a *TexObjectCreateArgs, r *TexObjectCreateReply) cuda.Result
+	// TexObjectDestroy is answered at once; it destroys a tex.
+	TexObjectDestroy(c *Call, a *TexObjectDestroyArgs) cuda.Result
+	// SurfObjectCreate is answered at once; it creates a surf.
+	SurfObjectCreate(c *Call, a *SurfObjectCreateArgs, r *SurfObjectCreateReply) cuda.Result
+	// SurfObjectDestroy is answered at once; it destroys a surf.
+	SurfObjectDestroy(c *Call, a *SurfObjectDestroyArgs) cuda.Result
+	// TexRefCreate is answered at once; it creates a texref.
+	TexRefCreate(c *Call, a *TexRefCreateArgs) cuda.Result
+	// TexRefDestroy is answered at once; it destroys a texref.
+	TexRefDestroy(c *Call, a *TexRefDestroyArgs) cuda.Result
+	// ModuleGetTexRef is answered at once; it creates a texref.
+	ModuleGetTexRef(c *Call, a *ModuleGetTexRefArgs) cuda.Result
+	// ModuleGetSurfRef is answered at once; it creates a surfref.
+	ModuleGetSurfRef(c *Call, a *ModuleGetSurfRefArgs) cuda.Result
+	// TexRefSet is answered at once; it modifies a texref.
+	TexRefSet(c *Call, a *TexRefSetArgs, r *TexRefSetReply) cuda.Result
+	// TexRefGet is answered at once.
+	TexRefGet(c *Call, a *TexRefGetArgs, r *TexRefGetReply) cuda.Result
+	// SurfRefSetArray is answered at once; it modifies a surfref.
+	SurfRefSetArray(c *Call, a *SurfRefSetArrayArgs) cuda.Result
+	// StreamSetAttribute is answered at once; it modifies a stream.
+	StreamSetAttribute(c *Call, a *StreamSetAttributeArgs) cuda.Result
+	// StreamGetAttribute is answered at once.
+	StreamGetAttribute(c *Call, a *StreamGetAttributeArgs, r *StreamGetAttributeReply) cuda.Result
+	// StreamCopyAttributes is answered at once; it modifies a stream.
+	StreamCopyAttributes(c *Call, a *StreamCopyAttributesArgs) cuda.Result
+	// CtxRecordEvent is answered at once.
+	CtxRecordEvent(c *Call, a *CtxRecordEventArgs) cuda.Result
+	// CtxWaitEvent is answered at once.
+	CtxWaitEvent(c *Call, a *CtxWaitEventArgs) cuda.Result
+	// CtxGetExecAffinity is answered at once.
+	CtxGetExecAffinity(c *Call, a *CtxGetExecAffinityArgs, r *CtxGetExecAffinityReply) cuda.Result
+	// FlushRDMAWrites is answered at once.
+	FlushRDMAWrites(c *Call, a *FlushRDMAWritesArgs) cuda.Result
+	// DeviceAsk is answered at once.
+	DeviceAsk(c *Call, a *DeviceAskArgs, r *DeviceAskReply) cuda.Result
+	// DevResourceGet is answered at once.
+	DevResourceGet(c *Call, a *DevResourceGetArgs, r *DevResourceGetReply) cuda.Result
+	// DevSmResourceSplit is answered at once.
+	DevSmResourceSplit(c *Call, a *DevSmResourceSplitArgs, r *DevSmResourceSplitReply) cuda.Result
+	// DevResourceGenerateDesc is answered at once; it creates a resdesc.
+	DevResourceGenerateDesc(c *Call, a *DevResourceGenerateDescArgs) cuda.Result
+	// GreenCtxCreate is answered at once; it creates a green.
+	GreenCtxCreate(c *Call, a *GreenCtxCreateArgs, r *GreenCtxCreateReply) cuda.Result
+	// GreenCtxDestroy is answered at once; it destroys a green.
+	GreenCtxDestroy(c *Call, a *GreenCtxDestroyArgs) cuda.Result
+	// CtxFromGreenCtx is answered at once; it creates a ctx.
+	CtxFromGreenCtx(c *Call, a *CtxFromGreenCtxArgs) cuda.Result
+	// GreenCtxStreamCreate is answered at once; it creates a stream.
+	GreenCtxStreamCreate(c *Call, a *GreenCtxStreamCreateArgs) cuda.Result
+	// GreenCtxEvent is answered at once.
+	GreenCtxEvent(c *Call, a *GreenCtxEventArgs) cuda.Result
 }
 
 // Unsupported implements Driver: every operation is refused. Drivers embed it.
@@ -476,5 +558,196 @@ func (Unsupported) EventSynchronize(*Call, *EventSynchronizeArgs) cuda.Result {
 
 // EventElapsedTime implements Driver.
 func (Unsupported) EventElapsedTime(*Call, *EventElapsedTimeArgs, *EventElapsedTimeReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// TensorMapEncode implements Driver.
+func (Unsupported) TensorMapEncode(*Call, *TensorMapEncodeArgs, *TensorMapEncodeReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// TensorMapReplaceAddress implements Driver.
+func (Unsupported) TensorMapReplaceAddress(*Call, *TensorMapReplaceAddressArgs, *TensorMapReplaceAddressReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// LinkCreate implements Driver.
+func (Unsupported) LinkCreate(*Call, *LinkCreateArgs) cuda.Result { return cuda.ErrorNotSupported }
+
+// LinkAdd implements Driver.
+func (Unsupported) LinkAdd(*Call, *LinkAddArgs, *LinkAddReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// LinkComplete implements Driver.
+func (Unsupported) LinkComplete(*Call, *LinkCompleteArgs, *LinkCompleteReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// LinkDestroy implements Driver.
+func (Unsupported) LinkDestroy(*Call, *LinkDestroyArgs) cuda.Result { return cuda.ErrorNotSupported }
+
+// ArrayCreate implements Driver.
+func (Unsupported) ArrayCreate(*Call, *ArrayCreateArgs) cuda.Result { return cuda.ErrorNotSupported }
+
+// ArrayDestroy implements Driver.
+func (Unsupported) ArrayDestroy(*Call, *ArrayDestroyArgs) cuda.Result { return cuda.ErrorNotSupported }
+
+// ArrayGetPlane implements Driver.
+func (Unsupported) ArrayGetPlane(*Call, *ArrayGetPlaneArgs, *ArrayGetPlaneReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// MipmapCreate implements Driver.
+func (Unsupported) MipmapCreate(*Call, *MipmapCreateArgs) cuda.Result { return cuda.ErrorNotSupported }
+
+// MipmapDestroy implements Driver.
+func (Unsupported) MipmapDestroy(*Call, *MipmapDestroyArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// MipmapGetLevel implements Driver.
+func (Unsupported) MipmapGetLevel(*Call, *MipmapGetLevelArgs, *MipmapGetLevelReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// ArrayGetSparseProperties implements Driver.
+func (Unsupported) ArrayGetSparseProperties(*Call, *ArrayGetSparsePropertiesArgs, *ArrayGetSparsePropertiesReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// ArrayGetMemoryRequirements implements Driver.
+func (Unsupported) ArrayGetMemoryRequirements(*Call, *ArrayGetMemoryRequirementsArgs, *ArrayGetMemoryRequirementsReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// TexObjectCreate implements Driver.
+func (Unsupported) TexObjectCreate(*Call, *TexObjectCreateArgs, *TexObjectCreateReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// TexObjectDestroy implements Driver.
+func (Unsupported) TexObjectDestroy(*Call, *TexObjectDestroyArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// SurfObjectCreate implements Driver.
+func (Unsupported) SurfObjectCreate(*Call, *SurfObjectCreateArgs, *SurfObjectCreateReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// SurfObjectDestroy implements Driver.
+func (Unsupported) SurfObjectDestroy(*Call, *SurfObjectDestroyArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// TexRefCreate implements Driver.
+func (Unsupported) TexRefCreate(*Call, *TexRefCreateArgs) cuda.Result { return cuda.ErrorNotSupported }
+
+// TexRefDestroy implements Driver.
+func (Unsupported) TexRefDestroy(*Call, *TexRefDestroyArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// ModuleGetTexRef implements Driver.
+func (Unsupported) ModuleGetTexRef(*Call, *ModuleGetTexRefArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// ModuleGetSurfRef implements Driver.
+func (Unsupported) ModuleGetSurfRef(*Call, *ModuleGetSurfRefArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// TexRefSet implements Driver.
+func (Unsupported) TexRefSet(*Call, *TexRefSetArgs, *TexRefSetReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// TexRefGet implements Driver.
+func (Unsupported) TexRefGet(*Call, *TexRefGetArgs, *TexRefGetReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// SurfRefSetArray implements Driver.
+func (Unsupported) SurfRefSetArray(*Call, *SurfRefSetArrayArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// StreamSetAttribute implements Driver.
+func (Unsupported) StreamSetAttribute(*Call, *StreamSetAttributeArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// StreamGetAttribute implements Driver.
+func (Unsupported) StreamGetAttribute(*Call, *StreamGetAttributeArgs, *StreamGetAttributeReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// StreamCopyAttributes implements Driver.
+func (Unsupported) StreamCopyAttributes(*Call, *StreamCopyAttributesArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// CtxRecordEvent implements Driver.
+func (Unsupported) CtxRecordEvent(*Call, *CtxRecordEventArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// CtxWaitEvent implements Driver.
+func (Unsupported) CtxWaitEvent(*Call, *CtxWaitEventArgs) cuda.Result { return cuda.ErrorNotSupported }
+
+// CtxGetExecAffinity implements Driver.
+func (Unsupported) CtxGetExecAffinity(*Call, *CtxGetExecAffinityArgs, *CtxGetExecAffinityReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// FlushRDMAWrites implements Driver.
+func (Unsupported) FlushRDMAWrites(*Call, *FlushRDMAWritesArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// DeviceAsk implements Driver.
+func (Unsupported) DeviceAsk(*Call, *DeviceAskArgs, *DeviceAskReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// DevResourceGet implements Driver.
+func (Unsupported) DevResourceGet(*Call, *DevResourceGetArgs, *DevResourceGetReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// DevSmResourceSplit implements Driver.
+func (Unsupported) DevSmResourceSplit(*Call, *DevSmResourceSplitArgs, *DevSmResourceSplitReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// DevResourceGenerateDesc implements Driver.
+func (Unsupported) DevResourceGenerateDesc(*Call, *DevResourceGenerateDescArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// GreenCtxCreate implements Driver.
+func (Unsupported) GreenCtxCreate(*Call, *GreenCtxCreateArgs, *GreenCtxCreateReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// GreenCtxDestroy implements Driver.
+func (Unsupported) GreenCtxDestroy(*Call, *GreenCtxDestroyArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// CtxFromGreenCtx implements Driver.
+func (Unsupported) CtxFromGreenCtx(*Call, *CtxFromGreenCtxArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// GreenCtxStreamCreate implements Driver.
+func (Unsupported) GreenCtxStreamCreate(*Call, *GreenCtxStreamCreateArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// GreenCtxEvent implements Driver.
+func (Unsupported) GreenCtxEvent(*Call, *GreenCtxEventArgs) cuda.Result {
 	return cuda.ErrorNotSupported
 }

@@ -78,6 +78,47 @@ const (
 	OpEventQuery                       Op = 72
 	OpEventSynchronize                 Op = 73
 	OpEventElapsedTime                 Op = 74
+	OpTensorMapEncode                  Op = 75
+	OpTensorMapReplaceAddress          Op = 76
+	OpLinkCreate                       Op = 77
+	OpLinkAdd                          Op = 78
+	OpLinkComplete                     Op = 79
+	OpLinkDestroy                      Op = 80
+	OpArrayCreate                      Op = 81
+	OpArrayDestroy                     Op = 82
+	OpArrayGetPlane                    Op = 83
+	OpMipmapCreate                     Op = 84
+	OpMipmapDestroy                    Op = 85
+	OpMipmapGetLevel                   Op = 86
+	OpArrayGetSparseProperties         Op = 87
+	OpArrayGetMemoryRequirements       Op = 88
+	OpTexObjectCreate                  Op = 89
+	OpTexObjectDestroy                 Op = 90
+	OpSurfObjectCreate                 Op = 91
+	OpSurfObjectDestroy                Op = 92
+	OpTexRefCreate                     Op = 93
+	OpTexRefDestroy                    Op = 94
+	OpModuleGetTexRef                  Op = 95
+	OpModuleGetSurfRef                 Op = 96
+	OpTexRefSet                        Op = 97
+	OpTexRefGet                        Op = 98
+	OpSurfRefSetArray                  Op = 99
+	OpStreamSetAttribute               Op = 100
+	OpStreamGetAttribute               Op = 101
+	OpStreamCopyAttributes             Op = 102
+	OpCtxRecordEvent                   Op = 103
+	OpCtxWaitEvent                     Op = 104
+	OpCtxGetExecAffinity               Op = 105
+	OpFlushRDMAWrites                  Op = 106
+	OpDeviceAsk                        Op = 107
+	OpDevResourceGet                   Op = 108
+	OpDevSmResourceSplit               Op = 109
+	OpDevResourceGenerateDesc          Op = 110
+	OpGreenCtxCreate                   Op = 111
+	OpGreenCtxDestroy                  Op = 112
+	OpCtxFromGreenCtx                  Op = 113
+	OpGreenCtxStreamCreate             Op = 114
+	OpGreenCtxEvent                    Op = 115
 	// OpSkip pads to the end of the ring; it is no operation.
 	OpSkip Op = 0xffff
 )
@@ -94,6 +135,15 @@ const (
 	KindEvent
 	KindPool
 	KindMem
+	KindArray
+	KindMipmap
+	KindLink
+	KindTex
+	KindSurf
+	KindTexref
+	KindSurfref
+	KindResdesc
+	KindGreen
 )
 
 var kindNames = [...]string{"none",
@@ -106,6 +156,15 @@ var kindNames = [...]string{"none",
 	"event",
 	"pool",
 	"mem",
+	"array",
+	"mipmap",
+	"link",
+	"tex",
+	"surf",
+	"texref",
+	"surfref",
+	"resdesc",
+	"green",
 }
 
 // maxFixed is the longest fixed part of any request or reply.
@@ -563,6 +622,310 @@ var operations = [...]OpInfo{
 		Refs: []Ref{
 			{Name: "start", Offset: 0, Kind: KindEvent, New: false},
 			{Name: "end", Offset: 4, Kind: KindEvent, New: false},
+		},
+	},
+	OpTensorMapEncode: {
+		Name: "TensorMapEncode", Mode: Sync, Fixed: 80, ReplyFixed: 8,
+	},
+	OpTensorMapReplaceAddress: {
+		Name: "TensorMapReplaceAddress", Mode: Sync, Fixed: 16, ReplyFixed: 8,
+	},
+	OpLinkCreate: {
+		Name: "LinkCreate", Mode: Sync, Fixed: 24, ReplyFixed: 0,
+		Effect: Creates, Kind: KindLink, In: InRequest,
+		Object: Ref{Name: "link", Offset: 0, Kind: KindLink, New: true},
+		Refs: []Ref{
+			{Name: "link", Offset: 0, Kind: KindLink, New: true},
+		},
+	},
+	OpLinkAdd: {
+		Name: "LinkAdd", Mode: Sync, Fixed: 32, ReplyFixed: 24,
+		Always: true,
+		Effect: Modifies, Kind: KindLink, In: InRequest,
+		Object: Ref{Name: "link", Offset: 0, Kind: KindLink, New: false},
+		Refs: []Ref{
+			{Name: "link", Offset: 0, Kind: KindLink, New: false},
+		},
+	},
+	OpLinkComplete: {
+		Name: "LinkComplete", Mode: Sync, Fixed: 8, ReplyFixed: 24,
+		Always: true,
+		Effect: Modifies, Kind: KindLink, In: InRequest,
+		Object: Ref{Name: "link", Offset: 0, Kind: KindLink, New: false},
+		Refs: []Ref{
+			{Name: "link", Offset: 0, Kind: KindLink, New: false},
+		},
+	},
+	OpLinkDestroy: {
+		Name: "LinkDestroy", Mode: Async, Fixed: 8, ReplyFixed: 0,
+		Effect: Destroys, Kind: KindLink, In: InRequest,
+		Object: Ref{Name: "link", Offset: 0, Kind: KindLink, New: false},
+		Refs: []Ref{
+			{Name: "link", Offset: 0, Kind: KindLink, New: false},
+		},
+	},
+	OpArrayCreate: {
+		Name: "ArrayCreate", Mode: Sync, Fixed: 48, ReplyFixed: 0,
+		Effect: Creates, Kind: KindArray, In: InRequest,
+		Object: Ref{Name: "array", Offset: 0, Kind: KindArray, New: true},
+		Refs: []Ref{
+			{Name: "array", Offset: 0, Kind: KindArray, New: true},
+		},
+	},
+	OpArrayDestroy: {
+		Name: "ArrayDestroy", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		Effect: Destroys, Kind: KindArray, In: InRequest,
+		Object: Ref{Name: "array", Offset: 0, Kind: KindArray, New: false},
+		Refs: []Ref{
+			{Name: "array", Offset: 0, Kind: KindArray, New: false},
+		},
+	},
+	OpArrayGetPlane: {
+		Name: "ArrayGetPlane", Mode: Sync, Fixed: 16, ReplyFixed: 40,
+		Effect: Creates, Kind: KindArray, In: InRequest,
+		Object: Ref{Name: "plane", Offset: 0, Kind: KindArray, New: true},
+		Refs: []Ref{
+			{Name: "plane", Offset: 0, Kind: KindArray, New: true},
+			{Name: "array", Offset: 4, Kind: KindArray, New: false},
+		},
+	},
+	OpMipmapCreate: {
+		Name: "MipmapCreate", Mode: Sync, Fixed: 48, ReplyFixed: 0,
+		Effect: Creates, Kind: KindMipmap, In: InRequest,
+		Object: Ref{Name: "mipmap", Offset: 0, Kind: KindMipmap, New: true},
+		Refs: []Ref{
+			{Name: "mipmap", Offset: 0, Kind: KindMipmap, New: true},
+		},
+	},
+	OpMipmapDestroy: {
+		Name: "MipmapDestroy", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		Effect: Destroys, Kind: KindMipmap, In: InRequest,
+		Object: Ref{Name: "mipmap", Offset: 0, Kind: KindMipmap, New: false},
+		Refs: []Ref{
+			{Name: "mipmap", Offset: 0, Kind: KindMipmap, New: false},
+		},
+	},
+	OpMipmapGetLevel: {
+		Name: "MipmapGetLevel", Mode: Sync, Fixed: 16, ReplyFixed: 40,
+		Effect: Creates, Kind: KindArray, In: InRequest,
+		Object: Ref{Name: "level", Offset: 0, Kind: KindArray, New: true},
+		Refs: []Ref{
+			{Name: "level", Offset: 0, Kind: KindArray, New: true},
+			{Name: "mipmap", Offset: 4, Kind: KindMipmap, New: false},
+		},
+	},
+	OpArrayGetSparseProperties: {
+		Name: "ArrayGetSparseProperties", Mode: Sync, Fixed: 8, ReplyFixed: 8,
+		Refs: []Ref{
+			{Name: "array", Offset: 0, Kind: KindArray, New: false},
+			{Name: "mipmap", Offset: 4, Kind: KindMipmap, New: false},
+		},
+	},
+	OpArrayGetMemoryRequirements: {
+		Name: "ArrayGetMemoryRequirements", Mode: Sync, Fixed: 16, ReplyFixed: 16,
+		Refs: []Ref{
+			{Name: "array", Offset: 0, Kind: KindArray, New: false},
+			{Name: "mipmap", Offset: 4, Kind: KindMipmap, New: false},
+		},
+	},
+	OpTexObjectCreate: {
+		Name: "TexObjectCreate", Mode: Sync, Fixed: 40, ReplyFixed: 8,
+		Effect: Creates, Kind: KindTex, In: InRequest,
+		Object: Ref{Name: "tex", Offset: 0, Kind: KindTex, New: true},
+		Refs: []Ref{
+			{Name: "tex", Offset: 0, Kind: KindTex, New: true},
+			{Name: "array", Offset: 4, Kind: KindArray, New: false},
+			{Name: "mipmap", Offset: 8, Kind: KindMipmap, New: false},
+		},
+	},
+	OpTexObjectDestroy: {
+		Name: "TexObjectDestroy", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		Effect: Destroys, Kind: KindTex, In: InRequest,
+		Object: Ref{Name: "tex", Offset: 0, Kind: KindTex, New: false},
+		Refs: []Ref{
+			{Name: "tex", Offset: 0, Kind: KindTex, New: false},
+		},
+	},
+	OpSurfObjectCreate: {
+		Name: "SurfObjectCreate", Mode: Sync, Fixed: 16, ReplyFixed: 8,
+		Effect: Creates, Kind: KindSurf, In: InRequest,
+		Object: Ref{Name: "surf", Offset: 0, Kind: KindSurf, New: true},
+		Refs: []Ref{
+			{Name: "surf", Offset: 0, Kind: KindSurf, New: true},
+			{Name: "array", Offset: 4, Kind: KindArray, New: false},
+		},
+	},
+	OpSurfObjectDestroy: {
+		Name: "SurfObjectDestroy", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		Effect: Destroys, Kind: KindSurf, In: InRequest,
+		Object: Ref{Name: "surf", Offset: 0, Kind: KindSurf, New: false},
+		Refs: []Ref{
+			{Name: "surf", Offset: 0, Kind: KindSurf, New: false},
+		},
+	},
+	OpTexRefCreate: {
+		Name: "TexRefCreate", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		Effect: Creates, Kind: KindTexref, In: InRequest,
+		Object: Ref{Name: "texref", Offset: 0, Kind: KindTexref, New: true},
+		Refs: []Ref{
+			{Name: "texref", Offset: 0, Kind: KindTexref, New: true},
+		},
+	},
+	OpTexRefDestroy: {
+		Name: "TexRefDestroy", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		Effect: Destroys, Kind: KindTexref, In: InRequest,
+		Object: Ref{Name: "texref", Offset: 0, Kind: KindTexref, New: false},
+		Refs: []Ref{
+			{Name: "texref", Offset: 0, Kind: KindTexref, New: false},
+		},
+	},
+	OpModuleGetTexRef: {
+		Name: "ModuleGetTexRef", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+		Effect: Creates, Kind: KindTexref, In: InRequest,
+		Object: Ref{Name: "texref", Offset: 0, Kind: KindTexref, New: true},
+		Refs: []Ref{
+			{Name: "texref", Offset: 0, Kind: KindTexref, New: true},
+			{Name: "module", Offset: 4, Kind: KindModule, New: false},
+		},
+	},
+	OpModuleGetSurfRef: {
+		Name: "ModuleGetSurfRef", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+		Effect: Creates, Kind: KindSurfref, In: InRequest,
+		Object: Ref{Name: "surfref", Offset: 0, Kind: KindSurfref, New: true},
+		Refs: []Ref{
+			{Name: "surfref", Offset: 0, Kind: KindSurfref, New: true},
+			{Name: "module", Offset: 4, Kind: KindModule, New: false},
+		},
+	},
+	OpTexRefSet: {
+		Name: "TexRefSet", Mode: Sync, Fixed: 48, ReplyFixed: 8,
+		Effect: Modifies, Kind: KindTexref, In: InRequest,
+		Object: Ref{Name: "texref", Offset: 0, Kind: KindTexref, New: false},
+		Refs: []Ref{
+			{Name: "texref", Offset: 0, Kind: KindTexref, New: false},
+			{Name: "array", Offset: 8, Kind: KindArray, New: false},
+			{Name: "mipmap", Offset: 12, Kind: KindMipmap, New: false},
+		},
+	},
+	OpTexRefGet: {
+		Name: "TexRefGet", Mode: Sync, Fixed: 16, ReplyFixed: 24,
+		Refs: []Ref{
+			{Name: "texref", Offset: 0, Kind: KindTexref, New: false},
+		},
+	},
+	OpSurfRefSetArray: {
+		Name: "SurfRefSetArray", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+		Effect: Modifies, Kind: KindSurfref, In: InRequest,
+		Object: Ref{Name: "surfref", Offset: 0, Kind: KindSurfref, New: false},
+		Refs: []Ref{
+			{Name: "surfref", Offset: 0, Kind: KindSurfref, New: false},
+			{Name: "array", Offset: 4, Kind: KindArray, New: false},
+		},
+	},
+	OpStreamSetAttribute: {
+		Name: "StreamSetAttribute", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+		Effect: Modifies, Kind: KindStream, In: InRequest,
+		Object: Ref{Name: "target", Offset: 0, Kind: KindStream, New: false},
+		Refs: []Ref{
+			{Name: "target", Offset: 0, Kind: KindStream, New: false},
+		},
+	},
+	OpStreamGetAttribute: {
+		Name: "StreamGetAttribute", Mode: Sync, Fixed: 8, ReplyFixed: 8,
+		Refs: []Ref{
+			{Name: "stream", Offset: 0, Kind: KindStream, New: false},
+		},
+	},
+	OpStreamCopyAttributes: {
+		Name: "StreamCopyAttributes", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		Effect: Modifies, Kind: KindStream, In: InRequest,
+		Object: Ref{Name: "target", Offset: 0, Kind: KindStream, New: false},
+		Refs: []Ref{
+			{Name: "target", Offset: 0, Kind: KindStream, New: false},
+			{Name: "source", Offset: 4, Kind: KindStream, New: false},
+		},
+	},
+	OpCtxRecordEvent: {
+		Name: "CtxRecordEvent", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		Refs: []Ref{
+			{Name: "target", Offset: 0, Kind: KindCtx, New: false},
+			{Name: "event", Offset: 4, Kind: KindEvent, New: false},
+		},
+	},
+	OpCtxWaitEvent: {
+		Name: "CtxWaitEvent", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		Refs: []Ref{
+			{Name: "target", Offset: 0, Kind: KindCtx, New: false},
+			{Name: "event", Offset: 4, Kind: KindEvent, New: false},
+		},
+	},
+	OpCtxGetExecAffinity: {
+		Name: "CtxGetExecAffinity", Mode: Sync, Fixed: 8, ReplyFixed: 8,
+	},
+	OpFlushRDMAWrites: {
+		Name: "FlushRDMAWrites", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+	},
+	OpDeviceAsk: {
+		Name: "DeviceAsk", Mode: Sync, Fixed: 24, ReplyFixed: 8,
+	},
+	OpDevResourceGet: {
+		Name: "DevResourceGet", Mode: Sync, Fixed: 24, ReplyFixed: 8,
+		Refs: []Ref{
+			{Name: "target", Offset: 8, Kind: KindCtx, New: false},
+			{Name: "green", Offset: 12, Kind: KindGreen, New: false},
+		},
+	},
+	OpDevSmResourceSplit: {
+		Name: "DevSmResourceSplit", Mode: Sync, Fixed: 24, ReplyFixed: 16,
+	},
+	OpDevResourceGenerateDesc: {
+		Name: "DevResourceGenerateDesc", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+		Effect: Creates, Kind: KindResdesc, In: InRequest,
+		Object: Ref{Name: "resdesc", Offset: 0, Kind: KindResdesc, New: true},
+		Refs: []Ref{
+			{Name: "resdesc", Offset: 0, Kind: KindResdesc, New: true},
+		},
+	},
+	OpGreenCtxCreate: {
+		Name: "GreenCtxCreate", Mode: Sync, Fixed: 16, ReplyFixed: 8,
+		Effect: Creates, Kind: KindGreen, In: InRequest,
+		Object: Ref{Name: "green", Offset: 0, Kind: KindGreen, New: true},
+		Refs: []Ref{
+			{Name: "green", Offset: 0, Kind: KindGreen, New: true},
+			{Name: "resdesc", Offset: 4, Kind: KindResdesc, New: false},
+		},
+	},
+	OpGreenCtxDestroy: {
+		Name: "GreenCtxDestroy", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		Effect: Destroys, Kind: KindGreen, In: InRequest,
+		Object: Ref{Name: "green", Offset: 0, Kind: KindGreen, New: false},
+		Refs: []Ref{
+			{Name: "green", Offset: 0, Kind: KindGreen, New: false},
+		},
+	},
+	OpCtxFromGreenCtx: {
+		Name: "CtxFromGreenCtx", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		Effect: Creates, Kind: KindCtx, In: InRequest,
+		Object: Ref{Name: "ctx", Offset: 0, Kind: KindCtx, New: true},
+		Refs: []Ref{
+			{Name: "ctx", Offset: 0, Kind: KindCtx, New: true},
+			{Name: "green", Offset: 4, Kind: KindGreen, New: false},
+		},
+	},
+	OpGreenCtxStreamCreate: {
+		Name: "GreenCtxStreamCreate", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+		Effect: Creates, Kind: KindStream, In: InRequest,
+		Object: Ref{Name: "stream", Offset: 0, Kind: KindStream, New: true},
+		Refs: []Ref{
+			{Name: "stream", Offset: 0, Kind: KindStream, New: true},
+			{Name: "green", Offset: 4, Kind: KindGreen, New: false},
+		},
+	},
+	OpGreenCtxEvent: {
+		Name: "GreenCtxEvent", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+		Refs: []Ref{
+			{Name: "green", Offset: 0, Kind: KindGreen, New: false},
+			{Name: "event", Offset: 4, Kind: KindEvent, New: false},
 		},
 	},
 }

@@ -605,6 +605,390 @@ func (v *EventElapsedTimeReply) encode(w *writer) {
 	w.f32(0, v.Ms)
 }
 
+// TensorMapEncodeReply is the reply of OpTensorMapEncode.
+type TensorMapEncodeReply struct {
+	Map []byte
+}
+
+// Op implements Reply.
+func (*TensorMapEncodeReply) Op() Op { return OpTensorMapEncode }
+
+func (*TensorMapEncodeReply) fixed() int { return 8 }
+
+func (v *TensorMapEncodeReply) decode(r *reader) {
+	v.Map = r.bytes(0)
+}
+
+func (v *TensorMapEncodeReply) encode(w *writer) {
+	w.bytes(0, v.Map)
+}
+
+// TensorMapReplaceAddressReply is the reply of OpTensorMapReplaceAddress.
+type TensorMapReplaceAddressReply struct {
+	Replaced []byte
+}
+
+// Op implements Reply.
+func (*TensorMapReplaceAddressReply) Op() Op { return OpTensorMapReplaceAddress }
+
+func (*TensorMapReplaceAddressReply) fixed() int { return 8 }
+
+func (v *TensorMapReplaceAddressReply) decode(r *reader) {
+	v.Replaced = r.bytes(0)
+}
+
+func (v *TensorMapReplaceAddressReply) encode(w *writer) {
+	w.bytes(0, v.Replaced)
+}
+
+// LinkAddReply is the reply of OpLinkAdd.
+type LinkAddReply struct {
+	WallMs  float32
+	InfoLen uint32
+	ErrLen  uint32
+	Logs    []byte
+}
+
+// Op implements Reply.
+func (*LinkAddReply) Op() Op { return OpLinkAdd }
+
+func (*LinkAddReply) fixed() int { return 24 }
+
+func (v *LinkAddReply) decode(r *reader) {
+	v.WallMs = r.f32(0)
+	v.InfoLen = r.u32(4)
+	v.ErrLen = r.u32(8)
+	v.Logs = r.bytes(12)
+}
+
+func (v *LinkAddReply) encode(w *writer) {
+	w.f32(0, v.WallMs)
+	w.u32(4, v.InfoLen)
+	w.u32(8, v.ErrLen)
+	w.bytes(12, v.Logs)
+}
+
+// LinkCompleteReply is the reply of OpLinkComplete.
+type LinkCompleteReply struct {
+	WallMs  float32
+	InfoLen uint32
+	ErrLen  uint32
+	Result  []byte
+}
+
+// Op implements Reply.
+func (*LinkCompleteReply) Op() Op { return OpLinkComplete }
+
+func (*LinkCompleteReply) fixed() int { return 24 }
+
+func (v *LinkCompleteReply) decode(r *reader) {
+	v.WallMs = r.f32(0)
+	v.InfoLen = r.u32(4)
+	v.ErrLen = r.u32(8)
+	v.Result = r.bytes(12)
+}
+
+func (v *LinkCompleteReply) encode(w *writer) {
+	w.f32(0, v.WallMs)
+	w.u32(4, v.InfoLen)
+	w.u32(8, v.ErrLen)
+	w.bytes(12, v.Result)
+}
+
+// ArrayGetPlaneReply is the reply of OpArrayGetPlane.
+type ArrayGetPlaneReply struct {
+	Width    uint64
+	Height   uint64
+	Depth    uint64
+	Format   uint32
+	Channels uint32
+	Flags    uint32
+}
+
+// Op implements Reply.
+func (*ArrayGetPlaneReply) Op() Op { return OpArrayGetPlane }
+
+func (*ArrayGetPlaneReply) fixed() int { return 40 }
+
+func (v *ArrayGetPlaneReply) decode(r *reader) {
+	v.Width = r.u64(0)
+	v.Height = r.u64(8)
+	v.Depth = r.u64(16)
+	v.Format = r.u32(24)
+	v.Channels = r.u32(28)
+	v.Flags = r.u32(32)
+}
+
+func (v *ArrayGetPlaneReply) encode(w *writer) {
+	w.u64(0, v.Width)
+	w.u64(8, v.Height)
+	w.u64(16, v.Depth)
+	w.u32(24, v.Format)
+	w.u32(28, v.Channels)
+	w.u32(32, v.Flags)
+}
+
+// MipmapGetLevelReply is the reply of OpMipmapGetLevel.
+type MipmapGetLevelReply struct {
+	Width    uint64
+	Height   uint64
+	Depth    uint64
+	Format   uint32
+	Channels uint32
+	Flags    uint32
+}
+
+// Op implements Reply.
+func (*MipmapGetLevelReply) Op() Op { return OpMipmapGetLevel }
+
+func (*MipmapGetLevelReply) fixed() int { return 40 }
+
+func (v *MipmapGetLevelReply) decode(r *reader) {
+	v.Width = r.u64(0)
+	v.Height = r.u64(8)
+	v.Depth = r.u64(16)
+	v.Format = r.u32(24)
+	v.Channels = r.u32(28)
+	v.Flags = r.u32(32)
+}
+
+func (v *MipmapGetLevelReply) encode(w *writer) {
+	w.u64(0, v.Width)
+	w.u64(8, v.Height)
+	w.u64(16, v.Depth)
+	w.u32(24, v.Format)
+	w.u32(28, v.Channels)
+	w.u32(32, v.Flags)
+}
+
+// ArrayGetSparsePropertiesReply is the reply of OpArrayGetSparseProperties.
+type ArrayGetSparsePropertiesReply struct {
+	Properties []byte
+}
+
+// Op implements Reply.
+func (*ArrayGetSparsePropertiesReply) Op() Op { return OpArrayGetSparseProperties }
+
+func (*ArrayGetSparsePropertiesReply) fixed() int { return 8 }
+
+func (v *ArrayGetSparsePropertiesReply) decode(r *reader) {
+	v.Properties = r.bytes(0)
+}
+
+func (v *ArrayGetSparsePropertiesReply) encode(w *writer) {
+	w.bytes(0, v.Properties)
+}
+
+// ArrayGetMemoryRequirementsReply is the reply of OpArrayGetMemoryRequirements.
+type ArrayGetMemoryRequirementsReply struct {
+	Size      uint64
+	Alignment uint64
+}
+
+// Op implements Reply.
+func (*ArrayGetMemoryRequirementsReply) Op() Op { return OpArrayGetMemoryRequirements }
+
+func (*ArrayGetMemoryRequirementsReply) fixed() int { return 16 }
+
+func (v *ArrayGetMemoryRequirementsReply) decode(r *reader) {
+	v.Size = r.u64(0)
+	v.Alignment = r.u64(8)
+}
+
+func (v *ArrayGetMemoryRequirementsReply) encode(w *writer) {
+	w.u64(0, v.Size)
+	w.u64(8, v.Alignment)
+}
+
+// TexObjectCreateReply is the reply of OpTexObjectCreate.
+type TexObjectCreateReply struct {
+	Object uint64
+}
+
+// Op implements Reply.
+func (*TexObjectCreateReply) Op() Op { return OpTexObjectCreate }
+
+func (*TexObjectCreateReply) fixed() int { return 8 }
+
+func (v *TexObjectCreateReply) decode(r *reader) {
+	v.Object = r.u64(0)
+}
+
+func (v *TexObjectCreateReply) encode(w *writer) {
+	w.u64(0, v.Object)
+}
+
+// SurfObjectCreateReply is the reply of OpSurfObjectCreate.
+type SurfObjectCreateReply struct {
+	Object uint64
+}
+
+// Op implements Reply.
+func (*SurfObjectCreateReply) Op() Op { return OpSurfObjectCreate }
+
+func (*SurfObjectCreateReply) fixed() int { return 8 }
+
+func (v *SurfObjectCreateReply) decode(r *reader) {
+	v.Object = r.u64(0)
+}
+
+func (v *SurfObjectCreateReply) encode(w *writer) {
+	w.u64(0, v.Object)
+}
+
+// TexRefSetReply is the reply of OpTexRefSet.
+type TexRefSetReply struct {
+	Offset uint64
+}
+
+// Op implements Reply.
+func (*TexRefSetReply) Op() Op { return OpTexRefSet }
+
+func (*TexRefSetReply) fixed() int { return 8 }
+
+func (v *TexRefSetReply) decode(r *reader) {
+	v.Offset = r.u64(0)
+}
+
+func (v *TexRefSetReply) encode(w *writer) {
+	w.u64(0, v.Offset)
+}
+
+// TexRefGetReply is the reply of OpTexRefGet.
+type TexRefGetReply struct {
+	A      uint64
+	B      uint64
+	Border []byte
+}
+
+// Op implements Reply.
+func (*TexRefGetReply) Op() Op { return OpTexRefGet }
+
+func (*TexRefGetReply) fixed() int { return 24 }
+
+func (v *TexRefGetReply) decode(r *reader) {
+	v.A = r.u64(0)
+	v.B = r.u64(8)
+	v.Border = r.bytes(16)
+}
+
+func (v *TexRefGetReply) encode(w *writer) {
+	w.u64(0, v.A)
+	w.u64(8, v.B)
+	w.bytes(16, v.Border)
+}
+
+// StreamGetAttributeReply is the reply of OpStreamGetAttribute.
+type StreamGetAttributeReply struct {
+	Value []byte
+}
+
+// Op implements Reply.
+func (*StreamGetAttributeReply) Op() Op { return OpStreamGetAttribute }
+
+func (*StreamGetAttributeReply) fixed() int { return 8 }
+
+func (v *StreamGetAttributeReply) decode(r *reader) {
+	v.Value = r.bytes(0)
+}
+
+func (v *StreamGetAttributeReply) encode(w *writer) {
+	w.bytes(0, v.Value)
+}
+
+// CtxGetExecAffinityReply is the reply of OpCtxGetExecAffinity.
+type CtxGetExecAffinityReply struct {
+	Value uint32
+}
+
+// Op implements Reply.
+func (*CtxGetExecAffinityReply) Op() Op { return OpCtxGetExecAffinity }
+
+func (*CtxGetExecAffinityReply) fixed() int { return 8 }
+
+func (v *CtxGetExecAffinityReply) decode(r *reader) {
+	v.Value = r.u32(0)
+}
+
+func (v *CtxGetExecAffinityReply) encode(w *writer) {
+	w.u32(0, v.Value)
+}
+
+// DeviceAskReply is the reply of OpDeviceAsk.
+type DeviceAskReply struct {
+	Answers []byte
+}
+
+// Op implements Reply.
+func (*DeviceAskReply) Op() Op { return OpDeviceAsk }
+
+func (*DeviceAskReply) fixed() int { return 8 }
+
+func (v *DeviceAskReply) decode(r *reader) {
+	v.Answers = r.bytes(0)
+}
+
+func (v *DeviceAskReply) encode(w *writer) {
+	w.bytes(0, v.Answers)
+}
+
+// DevResourceGetReply is the reply of OpDevResourceGet.
+type DevResourceGetReply struct {
+	Resource []byte
+}
+
+// Op implements Reply.
+func (*DevResourceGetReply) Op() Op { return OpDevResourceGet }
+
+func (*DevResourceGetReply) fixed() int { return 8 }
+
+func (v *DevResourceGetReply) decode(r *reader) {
+	v.Resource = r.bytes(0)
+}
+
+func (v *DevResourceGetReply) encode(w *writer) {
+	w.bytes(0, v.Resource)
+}
+
+// DevSmResourceSplitReply is the reply of OpDevSmResourceSplit.
+type DevSmResourceSplitReply struct {
+	Groups uint32
+	List   []byte
+}
+
+// Op implements Reply.
+func (*DevSmResourceSplitReply) Op() Op { return OpDevSmResourceSplit }
+
+func (*DevSmResourceSplitReply) fixed() int { return 16 }
+
+func (v *DevSmResourceSplitReply) decode(r *reader) {
+	v.Groups = r.u32(0)
+	v.List = r.bytes(4)
+}
+
+func (v *DevSmResourceSplitReply) encode(w *writer) {
+	w.u32(0, v.Groups)
+	w.bytes(4, v.List)
+}
+
+// GreenCtxCreateReply is the reply of OpGreenCtxCreate.
+type GreenCtxCreateReply struct {
+	Uid uint64
+}
+
+// Op implements Reply.
+func (*GreenCtxCreateReply) Op() Op { return OpGreenCtxCreate }
+
+func (*GreenCtxCreateReply) fixed() int { return 8 }
+
+func (v *GreenCtxCreateReply) decode(r *reader) {
+	v.Uid = r.u64(0)
+}
+
+func (v *GreenCtxCreateReply) encode(w *writer) {
+	w.u64(0, v.Uid)
+}
+
 // NewReply returns an empty reply for op, or nil if it has none.
 func NewReply(op Op) Reply {
 	switch op {
@@ -670,6 +1054,42 @@ func NewReply(op Op) Reply {
 		return new(PoolGetAttributeReply)
 	case OpEventElapsedTime:
 		return new(EventElapsedTimeReply)
+	case OpTensorMapEncode:
+		return new(TensorMapEncodeReply)
+	case OpTensorMapReplaceAddress:
+		return new(TensorMapReplaceAddressReply)
+	case OpLinkAdd:
+		return new(LinkAddReply)
+	case OpLinkComplete:
+		return new(LinkCompleteReply)
+	case OpArrayGetPlane:
+		return new(ArrayGetPlaneReply)
+	case OpMipmapGetLevel:
+		return new(MipmapGetLevelReply)
+	case OpArrayGetSparseProperties:
+		return new(ArrayGetSparsePropertiesReply)
+	case OpArrayGetMemoryRequirements:
+		return new(ArrayGetMemoryRequirementsReply)
+	case OpTexObjectCreate:
+		return new(TexObjectCreateReply)
+	case OpSurfObjectCreate:
+		return new(SurfObjectCreateReply)
+	case OpTexRefSet:
+		return new(TexRefSetReply)
+	case OpTexRefGet:
+		return new(TexRefGetReply)
+	case OpStreamGetAttribute:
+		return new(StreamGetAttributeReply)
+	case OpCtxGetExecAffinity:
+		return new(CtxGetExecAffinityReply)
+	case OpDeviceAsk:
+		return new(DeviceAskReply)
+	case OpDevResourceGet:
+		return new(DevResourceGetReply)
+	case OpDevSmResourceSplit:
+		return new(DevSmResourceSplitReply)
+	case OpGreenCtxCreate:
+		return new(GreenCtxCreateReply)
 	}
 	return nil
 }

@@ -1809,3 +1809,1138 @@ CUresult cwop_EventElapsedTime(uint32_t start, uint32_t end, float *ms)
 	return r;
 }
 
+CUresult cwop_TensorMapEncode(uint32_t form, uint32_t type, uint32_t rank, uint32_t channels, uint32_t pixels, uint32_t interleave, uint32_t mode, uint32_t swizzle, uint32_t promotion, uint32_t fill, uint64_t address, const void *dims, size_t dims_len, const void *strides, size_t strides_len, const void *box, size_t box_len, const void *elements, size_t elements_len, void *map, size_t map_cap, size_t *map_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{dims, dims_len, 0, 1},
+		{strides, strides_len, 0, 1},
+		{box, box_len, 0, 1},
+		{elements, elements_len, 0, 1},
+	};
+	r = plan(s, 4, 80, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_TENSOR_MAP_ENCODE, 80, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 80;
+	struct cw_in_TensorMapEncode *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->form = form;
+	in->type = type;
+	in->rank = rank;
+	in->channels = channels;
+	in->pixels = pixels;
+	in->interleave = interleave;
+	in->mode = mode;
+	in->swizzle = swizzle;
+	in->promotion = promotion;
+	in->fill = fill;
+	in->address = address;
+	in->dims = put(tx.rec, &s[0], &at);
+	in->strides = put(tx.rec, &s[1], &at);
+	in->box = put(tx.rec, &s[2], &at);
+	in->elements = put(tx.rec, &s[3], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_TensorMapEncode)) {
+		struct cw_out_TensorMapEncode out;
+		memcpy(&out, rep.data, sizeof out);
+		take(&rep, out.map, map, map_cap, map_len);
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_TensorMapReplaceAddress(uint64_t address, const void *map, size_t map_len, void *replaced, size_t replaced_cap, size_t *replaced_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{map, map_len, 0, 1},
+	};
+	r = plan(s, 1, 16, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_TENSOR_MAP_REPLACE_ADDRESS, 16, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 16;
+	struct cw_in_TensorMapReplaceAddress *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->address = address;
+	in->map = put(tx.rec, &s[0], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_TensorMapReplaceAddress)) {
+		struct cw_out_TensorMapReplaceAddress out;
+		memcpy(&out, rep.data, sizeof out);
+		take(&rep, out.replaced, replaced, replaced_cap, replaced_len);
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_LinkCreate(uint32_t link, uint32_t info_cap, uint32_t err_cap, const void *options, size_t options_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{options, options_len, 0, 1},
+	};
+	r = plan(s, 1, 24, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_LINK_CREATE, 24, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 24;
+	struct cw_in_LinkCreate *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->link = link;
+	in->info_cap = info_cap;
+	in->err_cap = err_cap;
+	in->options = put(tx.rec, &s[0], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_LinkAdd(uint32_t link, uint32_t type, const void *name, size_t name_len, const void *options, size_t options_len, const void *input, size_t input_len, float *wall_ms, uint32_t *info_len, uint32_t *err_len, void *logs, size_t logs_cap, size_t *logs_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{name, name_len, 0, 1},
+		{options, options_len, 0, 1},
+		{input, input_len, 0, 1},
+	};
+	r = plan(s, 3, 32, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_LINK_ADD, 32, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 32;
+	struct cw_in_LinkAdd *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->link = link;
+	in->type = type;
+	in->name = put(tx.rec, &s[0], &at);
+	in->options = put(tx.rec, &s[1], &at);
+	in->input = put(tx.rec, &s[2], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (rep.len >= sizeof(struct cw_out_LinkAdd)) {
+		struct cw_out_LinkAdd out;
+		memcpy(&out, rep.data, sizeof out);
+		if (wall_ms)
+			*wall_ms = out.wall_ms;
+		if (info_len)
+			*info_len = out.info_len;
+		if (err_len)
+			*err_len = out.err_len;
+		take(&rep, out.logs, logs, logs_cap, logs_len);
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_LinkComplete(uint32_t link, float *wall_ms, uint32_t *info_len, uint32_t *err_len, void *result, size_t result_cap, size_t *result_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_LINK_COMPLETE, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_LinkComplete *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->link = link;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (rep.len >= sizeof(struct cw_out_LinkComplete)) {
+		struct cw_out_LinkComplete out;
+		memcpy(&out, rep.data, sizeof out);
+		if (wall_ms)
+			*wall_ms = out.wall_ms;
+		if (info_len)
+			*info_len = out.info_len;
+		if (err_len)
+			*err_len = out.err_len;
+		take(&rep, out.result, result, result_cap, result_len);
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_LinkDestroy(uint32_t link)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_LINK_DESTROY, 8, var, 0);
+	if (r)
+		return r;
+	struct cw_in_LinkDestroy *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->link = link;
+	return cw_commit(&tx);
+}
+
+CUresult cwop_ArrayCreate(uint32_t array, uint64_t width, uint64_t height, uint64_t depth, uint32_t format, uint32_t channels, uint32_t flags)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_ARRAY_CREATE, 48, var, 1);
+	if (r)
+		return r;
+	struct cw_in_ArrayCreate *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->array = array;
+	in->width = width;
+	in->height = height;
+	in->depth = depth;
+	in->format = format;
+	in->channels = channels;
+	in->flags = flags;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_ArrayDestroy(uint32_t array)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_ARRAY_DESTROY, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_ArrayDestroy *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->array = array;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_ArrayGetPlane(uint32_t plane, uint32_t array, uint32_t index, uint64_t *width, uint64_t *height, uint64_t *depth, uint32_t *format, uint32_t *channels, uint32_t *flags)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_ARRAY_GET_PLANE, 16, var, 1);
+	if (r)
+		return r;
+	struct cw_in_ArrayGetPlane *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->plane = plane;
+	in->array = array;
+	in->index = index;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_ArrayGetPlane)) {
+		struct cw_out_ArrayGetPlane out;
+		memcpy(&out, rep.data, sizeof out);
+		if (width)
+			*width = out.width;
+		if (height)
+			*height = out.height;
+		if (depth)
+			*depth = out.depth;
+		if (format)
+			*format = out.format;
+		if (channels)
+			*channels = out.channels;
+		if (flags)
+			*flags = out.flags;
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_MipmapCreate(uint32_t mipmap, uint64_t width, uint64_t height, uint64_t depth, uint32_t format, uint32_t channels, uint32_t flags, uint32_t levels)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_MIPMAP_CREATE, 48, var, 1);
+	if (r)
+		return r;
+	struct cw_in_MipmapCreate *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->mipmap = mipmap;
+	in->width = width;
+	in->height = height;
+	in->depth = depth;
+	in->format = format;
+	in->channels = channels;
+	in->flags = flags;
+	in->levels = levels;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_MipmapDestroy(uint32_t mipmap)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_MIPMAP_DESTROY, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_MipmapDestroy *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->mipmap = mipmap;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_MipmapGetLevel(uint32_t level, uint32_t mipmap, uint32_t index, uint64_t *width, uint64_t *height, uint64_t *depth, uint32_t *format, uint32_t *channels, uint32_t *flags)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_MIPMAP_GET_LEVEL, 16, var, 1);
+	if (r)
+		return r;
+	struct cw_in_MipmapGetLevel *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->level = level;
+	in->mipmap = mipmap;
+	in->index = index;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_MipmapGetLevel)) {
+		struct cw_out_MipmapGetLevel out;
+		memcpy(&out, rep.data, sizeof out);
+		if (width)
+			*width = out.width;
+		if (height)
+			*height = out.height;
+		if (depth)
+			*depth = out.depth;
+		if (format)
+			*format = out.format;
+		if (channels)
+			*channels = out.channels;
+		if (flags)
+			*flags = out.flags;
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_ArrayGetSparseProperties(uint32_t array, uint32_t mipmap, void *properties, size_t properties_cap, size_t *properties_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_ARRAY_GET_SPARSE_PROPERTIES, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_ArrayGetSparseProperties *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->array = array;
+	in->mipmap = mipmap;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_ArrayGetSparseProperties)) {
+		struct cw_out_ArrayGetSparseProperties out;
+		memcpy(&out, rep.data, sizeof out);
+		take(&rep, out.properties, properties, properties_cap, properties_len);
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_ArrayGetMemoryRequirements(uint32_t array, uint32_t mipmap, uint32_t dev, uint64_t *size, uint64_t *alignment)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_ARRAY_GET_MEMORY_REQUIREMENTS, 16, var, 1);
+	if (r)
+		return r;
+	struct cw_in_ArrayGetMemoryRequirements *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->array = array;
+	in->mipmap = mipmap;
+	in->dev = dev;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_ArrayGetMemoryRequirements)) {
+		struct cw_out_ArrayGetMemoryRequirements out;
+		memcpy(&out, rep.data, sizeof out);
+		if (size)
+			*size = out.size;
+		if (alignment)
+			*alignment = out.alignment;
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_TexObjectCreate(uint32_t tex, uint32_t array, uint32_t mipmap, const void *resource, size_t resource_len, const void *texture, size_t texture_len, const void *view, size_t view_len, uint64_t *object)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{resource, resource_len, 0, 1},
+		{texture, texture_len, 0, 1},
+		{view, view_len, 0, 1},
+	};
+	r = plan(s, 3, 40, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_TEX_OBJECT_CREATE, 40, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 40;
+	struct cw_in_TexObjectCreate *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->tex = tex;
+	in->array = array;
+	in->mipmap = mipmap;
+	in->resource = put(tx.rec, &s[0], &at);
+	in->texture = put(tx.rec, &s[1], &at);
+	in->view = put(tx.rec, &s[2], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_TexObjectCreate)) {
+		struct cw_out_TexObjectCreate out;
+		memcpy(&out, rep.data, sizeof out);
+		if (object)
+			*object = out.object;
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_TexObjectDestroy(uint32_t tex)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_TEX_OBJECT_DESTROY, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_TexObjectDestroy *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->tex = tex;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_SurfObjectCreate(uint32_t surf, uint32_t array, const void *resource, size_t resource_len, uint64_t *object)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{resource, resource_len, 0, 1},
+	};
+	r = plan(s, 1, 16, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_SURF_OBJECT_CREATE, 16, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 16;
+	struct cw_in_SurfObjectCreate *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->surf = surf;
+	in->array = array;
+	in->resource = put(tx.rec, &s[0], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_SurfObjectCreate)) {
+		struct cw_out_SurfObjectCreate out;
+		memcpy(&out, rep.data, sizeof out);
+		if (object)
+			*object = out.object;
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_SurfObjectDestroy(uint32_t surf)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_SURF_OBJECT_DESTROY, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_SurfObjectDestroy *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->surf = surf;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_TexRefCreate(uint32_t texref)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_TEX_REF_CREATE, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_TexRefCreate *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->texref = texref;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_TexRefDestroy(uint32_t texref)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_TEX_REF_DESTROY, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_TexRefDestroy *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->texref = texref;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_ModuleGetTexRef(uint32_t texref, uint32_t module, const void *name, size_t name_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{name, name_len, 0, 1},
+	};
+	r = plan(s, 1, 16, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_MODULE_GET_TEX_REF, 16, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 16;
+	struct cw_in_ModuleGetTexRef *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->texref = texref;
+	in->module = module;
+	in->name = put(tx.rec, &s[0], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_ModuleGetSurfRef(uint32_t surfref, uint32_t module, const void *name, size_t name_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{name, name_len, 0, 1},
+	};
+	r = plan(s, 1, 16, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_MODULE_GET_SURF_REF, 16, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 16;
+	struct cw_in_ModuleGetSurfRef *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->surfref = surfref;
+	in->module = module;
+	in->name = put(tx.rec, &s[0], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_TexRefSet(uint32_t texref, uint32_t what, uint32_t array, uint32_t mipmap, uint64_t a, uint64_t b, uint64_t c, const void *data, size_t data_len, uint64_t *offset)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{data, data_len, 0, 1},
+	};
+	r = plan(s, 1, 48, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_TEX_REF_SET, 48, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 48;
+	struct cw_in_TexRefSet *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->texref = texref;
+	in->what = what;
+	in->array = array;
+	in->mipmap = mipmap;
+	in->a = a;
+	in->b = b;
+	in->c = c;
+	in->data = put(tx.rec, &s[0], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_TexRefSet)) {
+		struct cw_out_TexRefSet out;
+		memcpy(&out, rep.data, sizeof out);
+		if (offset)
+			*offset = out.offset;
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_TexRefGet(uint32_t texref, uint32_t what, int32_t index, uint64_t *a, uint64_t *b, void *border, size_t border_cap, size_t *border_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_TEX_REF_GET, 16, var, 1);
+	if (r)
+		return r;
+	struct cw_in_TexRefGet *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->texref = texref;
+	in->what = what;
+	in->index = index;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_TexRefGet)) {
+		struct cw_out_TexRefGet out;
+		memcpy(&out, rep.data, sizeof out);
+		if (a)
+			*a = out.a;
+		if (b)
+			*b = out.b;
+		take(&rep, out.border, border, border_cap, border_len);
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_SurfRefSetArray(uint32_t surfref, uint32_t array, uint32_t flags)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_SURF_REF_SET_ARRAY, 16, var, 1);
+	if (r)
+		return r;
+	struct cw_in_SurfRefSetArray *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->surfref = surfref;
+	in->array = array;
+	in->flags = flags;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_StreamSetAttribute(uint32_t target, uint32_t attr, const void *value, size_t value_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{value, value_len, 0, 1},
+	};
+	r = plan(s, 1, 16, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_STREAM_SET_ATTRIBUTE, 16, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 16;
+	struct cw_in_StreamSetAttribute *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->target = target;
+	in->attr = attr;
+	in->value = put(tx.rec, &s[0], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_StreamGetAttribute(uint32_t stream, uint32_t attr, void *value, size_t value_cap, size_t *value_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_STREAM_GET_ATTRIBUTE, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_StreamGetAttribute *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->stream = stream;
+	in->attr = attr;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_StreamGetAttribute)) {
+		struct cw_out_StreamGetAttribute out;
+		memcpy(&out, rep.data, sizeof out);
+		take(&rep, out.value, value, value_cap, value_len);
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_StreamCopyAttributes(uint32_t target, uint32_t source)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_STREAM_COPY_ATTRIBUTES, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_StreamCopyAttributes *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->target = target;
+	in->source = source;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_CtxRecordEvent(uint32_t target, uint32_t event)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_CTX_RECORD_EVENT, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_CtxRecordEvent *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->target = target;
+	in->event = event;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_CtxWaitEvent(uint32_t target, uint32_t event)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_CTX_WAIT_EVENT, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_CtxWaitEvent *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->target = target;
+	in->event = event;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_CtxGetExecAffinity(uint32_t type, uint32_t *value)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_CTX_GET_EXEC_AFFINITY, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_CtxGetExecAffinity *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->type = type;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_CtxGetExecAffinity)) {
+		struct cw_out_CtxGetExecAffinity out;
+		memcpy(&out, rep.data, sizeof out);
+		if (value)
+			*value = out.value;
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_FlushRDMAWrites(uint32_t target, uint32_t scope)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_FLUSH_RDMA_WRITES, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_FlushRDMAWrites *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->target = target;
+	in->scope = scope;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_DeviceAsk(uint32_t what, uint32_t dev, uint32_t a, uint32_t b, const void *list, size_t list_len, void *answers, size_t answers_cap, size_t *answers_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{list, list_len, 0, 1},
+	};
+	r = plan(s, 1, 24, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_DEVICE_ASK, 24, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 24;
+	struct cw_in_DeviceAsk *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->what = what;
+	in->dev = dev;
+	in->a = a;
+	in->b = b;
+	in->list = put(tx.rec, &s[0], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_DeviceAsk)) {
+		struct cw_out_DeviceAsk out;
+		memcpy(&out, rep.data, sizeof out);
+		take(&rep, out.answers, answers, answers_cap, answers_len);
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_DevResourceGet(uint32_t scope, uint32_t dev, uint32_t target, uint32_t green, uint32_t type, void *resource, size_t resource_cap, size_t *resource_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_DEV_RESOURCE_GET, 24, var, 1);
+	if (r)
+		return r;
+	struct cw_in_DevResourceGet *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->scope = scope;
+	in->dev = dev;
+	in->target = target;
+	in->green = green;
+	in->type = type;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_DevResourceGet)) {
+		struct cw_out_DevResourceGet out;
+		memcpy(&out, rep.data, sizeof out);
+		take(&rep, out.resource, resource, resource_cap, resource_len);
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_DevSmResourceSplit(uint32_t room, uint32_t remain, uint32_t flags, uint32_t least, const void *source, size_t source_len, uint32_t *groups, void *list, size_t list_cap, size_t *list_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{source, source_len, 0, 1},
+	};
+	r = plan(s, 1, 24, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_DEV_SM_RESOURCE_SPLIT, 24, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 24;
+	struct cw_in_DevSmResourceSplit *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->room = room;
+	in->remain = remain;
+	in->flags = flags;
+	in->least = least;
+	in->source = put(tx.rec, &s[0], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_DevSmResourceSplit)) {
+		struct cw_out_DevSmResourceSplit out;
+		memcpy(&out, rep.data, sizeof out);
+		if (groups)
+			*groups = out.groups;
+		take(&rep, out.list, list, list_cap, list_len);
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_DevResourceGenerateDesc(uint32_t resdesc, uint32_t count, const void *list, size_t list_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{list, list_len, 0, 1},
+	};
+	r = plan(s, 1, 16, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_DEV_RESOURCE_GENERATE_DESC, 16, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 16;
+	struct cw_in_DevResourceGenerateDesc *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->resdesc = resdesc;
+	in->count = count;
+	in->list = put(tx.rec, &s[0], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GreenCtxCreate(uint32_t green, uint32_t resdesc, uint32_t dev, uint32_t flags, uint64_t *uid)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_GREEN_CTX_CREATE, 16, var, 1);
+	if (r)
+		return r;
+	struct cw_in_GreenCtxCreate *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->green = green;
+	in->resdesc = resdesc;
+	in->dev = dev;
+	in->flags = flags;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_GreenCtxCreate)) {
+		struct cw_out_GreenCtxCreate out;
+		memcpy(&out, rep.data, sizeof out);
+		if (uid)
+			*uid = out.uid;
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GreenCtxDestroy(uint32_t green)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_GREEN_CTX_DESTROY, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_GreenCtxDestroy *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->green = green;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_CtxFromGreenCtx(uint32_t ctx, uint32_t green)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_CTX_FROM_GREEN_CTX, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_CtxFromGreenCtx *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->ctx = ctx;
+	in->green = green;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GreenCtxStreamCreate(uint32_t stream, uint32_t green, uint32_t flags, int32_t priority)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_GREEN_CTX_STREAM_CREATE, 16, var, 1);
+	if (r)
+		return r;
+	struct cw_in_GreenCtxStreamCreate *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->stream = stream;
+	in->green = green;
+	in->flags = flags;
+	in->priority = priority;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GreenCtxEvent(uint32_t green, uint32_t event, uint32_t wait)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_GREEN_CTX_EVENT, 16, var, 1);
+	if (r)
+		return r;
+	struct cw_in_GreenCtxEvent *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->green = green;
+	in->event = event;
+	in->wait = wait;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+

@@ -1019,5 +1019,636 @@ _Static_assert(offsetof(struct cw_out_EventElapsedTime, ms) == 0, "ms");
 _Static_assert(sizeof(struct cw_out_EventElapsedTime) == 8, "cw_out_EventElapsedTime");
 CUresult cwop_EventElapsedTime(uint32_t start, uint32_t end, float *ms);
 
+struct cw_in_TensorMapEncode {
+	uint32_t form;
+	uint32_t type;
+	uint32_t rank;
+	uint32_t channels;
+	uint32_t pixels;
+	uint32_t interleave;
+	uint32_t mode;
+	uint32_t swizzle;
+	uint32_t promotion;
+	uint32_t fill;
+	uint64_t address;
+	struct cw_span dims;
+	struct cw_span strides;
+	struct cw_span box;
+	struct cw_span elements;
+};
+_Static_assert(offsetof(struct cw_in_TensorMapEncode, form) == 0, "form");
+_Static_assert(offsetof(struct cw_in_TensorMapEncode, type) == 4, "type");
+_Static_assert(offsetof(struct cw_in_TensorMapEncode, rank) == 8, "rank");
+_Static_assert(offsetof(struct cw_in_TensorMapEncode, channels) == 12, "channels");
+_Static_assert(offsetof(struct cw_in_TensorMapEncode, pixels) == 16, "pixels");
+_Static_assert(offsetof(struct cw_in_TensorMapEncode, interleave) == 20, "interleave");
+_Static_assert(offsetof(struct cw_in_TensorMapEncode, mode) == 24, "mode");
+_Static_assert(offsetof(struct cw_in_TensorMapEncode, swizzle) == 28, "swizzle");
+_Static_assert(offsetof(struct cw_in_TensorMapEncode, promotion) == 32, "promotion");
+_Static_assert(offsetof(struct cw_in_TensorMapEncode, fill) == 36, "fill");
+_Static_assert(offsetof(struct cw_in_TensorMapEncode, address) == 40, "address");
+_Static_assert(offsetof(struct cw_in_TensorMapEncode, dims) == 48, "dims");
+_Static_assert(offsetof(struct cw_in_TensorMapEncode, strides) == 56, "strides");
+_Static_assert(offsetof(struct cw_in_TensorMapEncode, box) == 64, "box");
+_Static_assert(offsetof(struct cw_in_TensorMapEncode, elements) == 72, "elements");
+_Static_assert(sizeof(struct cw_in_TensorMapEncode) == 80, "cw_in_TensorMapEncode");
+struct cw_out_TensorMapEncode {
+	struct cw_span map;
+};
+_Static_assert(offsetof(struct cw_out_TensorMapEncode, map) == 0, "map");
+_Static_assert(sizeof(struct cw_out_TensorMapEncode) == 8, "cw_out_TensorMapEncode");
+CUresult cwop_TensorMapEncode(uint32_t form, uint32_t type, uint32_t rank, uint32_t channels, uint32_t pixels, uint32_t interleave, uint32_t mode, uint32_t swizzle, uint32_t promotion, uint32_t fill, uint64_t address, const void *dims, size_t dims_len, const void *strides, size_t strides_len, const void *box, size_t box_len, const void *elements, size_t elements_len, void *map, size_t map_cap, size_t *map_len);
+
+struct cw_in_TensorMapReplaceAddress {
+	uint64_t address;
+	struct cw_span map;
+};
+_Static_assert(offsetof(struct cw_in_TensorMapReplaceAddress, address) == 0, "address");
+_Static_assert(offsetof(struct cw_in_TensorMapReplaceAddress, map) == 8, "map");
+_Static_assert(sizeof(struct cw_in_TensorMapReplaceAddress) == 16, "cw_in_TensorMapReplaceAddress");
+struct cw_out_TensorMapReplaceAddress {
+	struct cw_span replaced;
+};
+_Static_assert(offsetof(struct cw_out_TensorMapReplaceAddress, replaced) == 0, "replaced");
+_Static_assert(sizeof(struct cw_out_TensorMapReplaceAddress) == 8, "cw_out_TensorMapReplaceAddress");
+CUresult cwop_TensorMapReplaceAddress(uint64_t address, const void *map, size_t map_len, void *replaced, size_t replaced_cap, size_t *replaced_len);
+
+struct cw_in_LinkCreate {
+	uint32_t link;
+	uint32_t info_cap;
+	uint32_t err_cap;
+	struct cw_span options;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_LinkCreate, link) == 0, "link");
+_Static_assert(offsetof(struct cw_in_LinkCreate, info_cap) == 4, "info_cap");
+_Static_assert(offsetof(struct cw_in_LinkCreate, err_cap) == 8, "err_cap");
+_Static_assert(offsetof(struct cw_in_LinkCreate, options) == 12, "options");
+_Static_assert(sizeof(struct cw_in_LinkCreate) == 24, "cw_in_LinkCreate");
+CUresult cwop_LinkCreate(uint32_t link, uint32_t info_cap, uint32_t err_cap, const void *options, size_t options_len);
+
+struct cw_in_LinkAdd {
+	uint32_t link;
+	uint32_t type;
+	struct cw_span name;
+	struct cw_span options;
+	struct cw_span input;
+};
+_Static_assert(offsetof(struct cw_in_LinkAdd, link) == 0, "link");
+_Static_assert(offsetof(struct cw_in_LinkAdd, type) == 4, "type");
+_Static_assert(offsetof(struct cw_in_LinkAdd, name) == 8, "name");
+_Static_assert(offsetof(struct cw_in_LinkAdd, options) == 16, "options");
+_Static_assert(offsetof(struct cw_in_LinkAdd, input) == 24, "input");
+_Static_assert(sizeof(struct cw_in_LinkAdd) == 32, "cw_in_LinkAdd");
+struct cw_out_LinkAdd {
+	float wall_ms;
+	uint32_t info_len;
+	uint32_t err_len;
+	struct cw_span logs;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_out_LinkAdd, wall_ms) == 0, "wall_ms");
+_Static_assert(offsetof(struct cw_out_LinkAdd, info_len) == 4, "info_len");
+_Static_assert(offsetof(struct cw_out_LinkAdd, err_len) == 8, "err_len");
+_Static_assert(offsetof(struct cw_out_LinkAdd, logs) == 12, "logs");
+_Static_assert(sizeof(struct cw_out_LinkAdd) == 24, "cw_out_LinkAdd");
+CUresult cwop_LinkAdd(uint32_t link, uint32_t type, const void *name, size_t name_len, const void *options, size_t options_len, const void *input, size_t input_len, float *wall_ms, uint32_t *info_len, uint32_t *err_len, void *logs, size_t logs_cap, size_t *logs_len);
+
+struct cw_in_LinkComplete {
+	uint32_t link;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_LinkComplete, link) == 0, "link");
+_Static_assert(sizeof(struct cw_in_LinkComplete) == 8, "cw_in_LinkComplete");
+struct cw_out_LinkComplete {
+	float wall_ms;
+	uint32_t info_len;
+	uint32_t err_len;
+	struct cw_span result;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_out_LinkComplete, wall_ms) == 0, "wall_ms");
+_Static_assert(offsetof(struct cw_out_LinkComplete, info_len) == 4, "info_len");
+_Static_assert(offsetof(struct cw_out_LinkComplete, err_len) == 8, "err_len");
+_Static_assert(offsetof(struct cw_out_LinkComplete, result) == 12, "result");
+_Static_assert(sizeof(struct cw_out_LinkComplete) == 24, "cw_out_LinkComplete");
+CUresult cwop_LinkComplete(uint32_t link, float *wall_ms, uint32_t *info_len, uint32_t *err_len, void *result, size_t result_cap, size_t *result_len);
+
+struct cw_in_LinkDestroy {
+	uint32_t link;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_LinkDestroy, link) == 0, "link");
+_Static_assert(sizeof(struct cw_in_LinkDestroy) == 8, "cw_in_LinkDestroy");
+CUresult cwop_LinkDestroy(uint32_t link);
+
+struct cw_in_ArrayCreate {
+	uint32_t array;
+	uint64_t width;
+	uint64_t height;
+	uint64_t depth;
+	uint32_t format;
+	uint32_t channels;
+	uint32_t flags;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_ArrayCreate, array) == 0, "array");
+_Static_assert(offsetof(struct cw_in_ArrayCreate, width) == 8, "width");
+_Static_assert(offsetof(struct cw_in_ArrayCreate, height) == 16, "height");
+_Static_assert(offsetof(struct cw_in_ArrayCreate, depth) == 24, "depth");
+_Static_assert(offsetof(struct cw_in_ArrayCreate, format) == 32, "format");
+_Static_assert(offsetof(struct cw_in_ArrayCreate, channels) == 36, "channels");
+_Static_assert(offsetof(struct cw_in_ArrayCreate, flags) == 40, "flags");
+_Static_assert(sizeof(struct cw_in_ArrayCreate) == 48, "cw_in_ArrayCreate");
+CUresult cwop_ArrayCreate(uint32_t array, uint64_t width, uint64_t height, uint64_t depth, uint32_t format, uint32_t channels, uint32_t flags);
+
+struct cw_in_ArrayDestroy {
+	uint32_t array;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_ArrayDestroy, array) == 0, "array");
+_Static_assert(sizeof(struct cw_in_ArrayDestroy) == 8, "cw_in_ArrayDestroy");
+CUresult cwop_ArrayDestroy(uint32_t array);
+
+struct cw_in_ArrayGetPlane {
+	uint32_t plane;
+	uint32_t array;
+	uint32_t index;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_ArrayGetPlane, plane) == 0, "plane");
+_Static_assert(offsetof(struct cw_in_ArrayGetPlane, array) == 4, "array");
+_Static_assert(offsetof(struct cw_in_ArrayGetPlane, index) == 8, "index");
+_Static_assert(sizeof(struct cw_in_ArrayGetPlane) == 16, "cw_in_ArrayGetPlane");
+struct cw_out_ArrayGetPlane {
+	uint64_t width;
+	uint64_t height;
+	uint64_t depth;
+	uint32_t format;
+	uint32_t channels;
+	uint32_t flags;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_out_ArrayGetPlane, width) == 0, "width");
+_Static_assert(offsetof(struct cw_out_ArrayGetPlane, height) == 8, "height");
+_Static_assert(offsetof(struct cw_out_ArrayGetPlane, depth) == 16, "depth");
+_Static_assert(offsetof(struct cw_out_ArrayGetPlane, format) == 24, "format");
+_Static_assert(offsetof(struct cw_out_ArrayGetPlane, channels) == 28, "channels");
+_Static_assert(offsetof(struct cw_out_ArrayGetPlane, flags) == 32, "flags");
+_Static_assert(sizeof(struct cw_out_ArrayGetPlane) == 40, "cw_out_ArrayGetPlane");
+CUresult cwop_ArrayGetPlane(uint32_t plane, uint32_t array, uint32_t index, uint64_t *width, uint64_t *height, uint64_t *depth, uint32_t *format, uint32_t *channels, uint32_t *flags);
+
+struct cw_in_MipmapCreate {
+	uint32_t mipmap;
+	uint64_t width;
+	uint64_t height;
+	uint64_t depth;
+	uint32_t format;
+	uint32_t channels;
+	uint32_t flags;
+	uint32_t levels;
+};
+_Static_assert(offsetof(struct cw_in_MipmapCreate, mipmap) == 0, "mipmap");
+_Static_assert(offsetof(struct cw_in_MipmapCreate, width) == 8, "width");
+_Static_assert(offsetof(struct cw_in_MipmapCreate, height) == 16, "height");
+_Static_assert(offsetof(struct cw_in_MipmapCreate, depth) == 24, "depth");
+_Static_assert(offsetof(struct cw_in_MipmapCreate, format) == 32, "format");
+_Static_assert(offsetof(struct cw_in_MipmapCreate, channels) == 36, "channels");
+_Static_assert(offsetof(struct cw_in_MipmapCreate, flags) == 40, "flags");
+_Static_assert(offsetof(struct cw_in_MipmapCreate, levels) == 44, "levels");
+_Static_assert(sizeof(struct cw_in_MipmapCreate) == 48, "cw_in_MipmapCreate");
+CUresult cwop_MipmapCreate(uint32_t mipmap, uint64_t width, uint64_t height, uint64_t depth, uint32_t format, uint32_t channels, uint32_t flags, uint32_t levels);
+
+struct cw_in_MipmapDestroy {
+	uint32_t mipmap;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_MipmapDestroy, mipmap) == 0, "mipmap");
+_Static_assert(sizeof(struct cw_in_MipmapDestroy) == 8, "cw_in_MipmapDestroy");
+CUresult cwop_MipmapDestroy(uint32_t mipmap);
+
+struct cw_in_MipmapGetLevel {
+	uint32_t level;
+	uint32_t mipmap;
+	uint32_t index;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_MipmapGetLevel, level) == 0, "level");
+_Static_assert(offsetof(struct cw_in_MipmapGetLevel, mipmap) == 4, "mipmap");
+_Static_assert(offsetof(struct cw_in_MipmapGetLevel, index) == 8, "index");
+_Static_assert(sizeof(struct cw_in_MipmapGetLevel) == 16, "cw_in_MipmapGetLevel");
+struct cw_out_MipmapGetLevel {
+	uint64_t width;
+	uint64_t height;
+	uint64_t depth;
+	uint32_t format;
+	uint32_t channels;
+	uint32_t flags;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_out_MipmapGetLevel, width) == 0, "width");
+_Static_assert(offsetof(struct cw_out_MipmapGetLevel, height) == 8, "height");
+_Static_assert(offsetof(struct cw_out_MipmapGetLevel, depth) == 16, "depth");
+_Static_assert(offsetof(struct cw_out_MipmapGetLevel, format) == 24, "format");
+_Static_assert(offsetof(struct cw_out_MipmapGetLevel, channels) == 28, "channels");
+_Static_assert(offsetof(struct cw_out_MipmapGetLevel, flags) == 32, "flags");
+_Static_assert(sizeof(struct cw_out_MipmapGetLevel) == 40, "cw_out_MipmapGetLevel");
+CUresult cwop_MipmapGetLevel(uint32_t level, uint32_t mipmap, uint32_t index, uint64_t *width, uint64_t *height, uint64_t *depth, uint32_t *format, uint32_t *channels, uint32_t *flags);
+
+struct cw_in_ArrayGetSparseProperties {
+	uint32_t array;
+	uint32_t mipmap;
+};
+_Static_assert(offsetof(struct cw_in_ArrayGetSparseProperties, array) == 0, "array");
+_Static_assert(offsetof(struct cw_in_ArrayGetSparseProperties, mipmap) == 4, "mipmap");
+_Static_assert(sizeof(struct cw_in_ArrayGetSparseProperties) == 8, "cw_in_ArrayGetSparseProperties");
+struct cw_out_ArrayGetSparseProperties {
+	struct cw_span properties;
+};
+_Static_assert(offsetof(struct cw_out_ArrayGetSparseProperties, properties) == 0, "properties");
+_Static_assert(sizeof(struct cw_out_ArrayGetSparseProperties) == 8, "cw_out_ArrayGetSparseProperties");
+CUresult cwop_ArrayGetSparseProperties(uint32_t array, uint32_t mipmap, void *properties, size_t properties_cap, size_t *properties_len);
+
+struct cw_in_ArrayGetMemoryRequirements {
+	uint32_t array;
+	uint32_t mipmap;
+	uint32_t dev;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_ArrayGetMemoryRequirements, array) == 0, "array");
+_Static_assert(offsetof(struct cw_in_ArrayGetMemoryRequirements, mipmap) == 4, "mipmap");
+_Static_assert(offsetof(struct cw_in_ArrayGetMemoryRequirements, dev) == 8, "dev");
+_Static_assert(sizeof(struct cw_in_ArrayGetMemoryRequirements) == 16, "cw_in_ArrayGetMemoryRequirements");
+struct cw_out_ArrayGetMemoryRequirements {
+	uint64_t size;
+	uint64_t alignment;
+};
+_Static_assert(offsetof(struct cw_out_ArrayGetMemoryRequirements, size) == 0, "size");
+_Static_assert(offsetof(struct cw_out_ArrayGetMemoryRequirements, alignment) == 8, "alignment");
+_Static_assert(sizeof(struct cw_out_ArrayGetMemoryRequirements) == 16, "cw_out_ArrayGetMemoryRequirements");
+CUresult cwop_ArrayGetMemoryRequirements(uint32_t array, uint32_t mipmap, uint32_t dev, uint64_t *size, uint64_t *alignment);
+
+struct cw_in_TexObjectCreate {
+	uint32_t tex;
+	uint32_t array;
+	uint32_t mipmap;
+	struct cw_span resource;
+	struct cw_span texture;
+	struct cw_span view;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_TexObjectCreate, tex) == 0, "tex");
+_Static_assert(offsetof(struct cw_in_TexObjectCreate, array) == 4, "array");
+_Static_assert(offsetof(struct cw_in_TexObjectCreate, mipmap) == 8, "mipmap");
+_Static_assert(offsetof(struct cw_in_TexObjectCreate, resource) == 12, "resource");
+_Static_assert(offsetof(struct cw_in_TexObjectCreate, texture) == 20, "texture");
+_Static_assert(offsetof(struct cw_in_TexObjectCreate, view) == 28, "view");
+_Static_assert(sizeof(struct cw_in_TexObjectCreate) == 40, "cw_in_TexObjectCreate");
+struct cw_out_TexObjectCreate {
+	uint64_t object;
+};
+_Static_assert(offsetof(struct cw_out_TexObjectCreate, object) == 0, "object");
+_Static_assert(sizeof(struct cw_out_TexObjectCreate) == 8, "cw_out_TexObjectCreate");
+CUresult cwop_TexObjectCreate(uint32_t tex, uint32_t array, uint32_t mipmap, const void *resource, size_t resource_len, const void *texture, size_t texture_len, const void *view, size_t view_len, uint64_t *object);
+
+struct cw_in_TexObjectDestroy {
+	uint32_t tex;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_TexObjectDestroy, tex) == 0, "tex");
+_Static_assert(sizeof(struct cw_in_TexObjectDestroy) == 8, "cw_in_TexObjectDestroy");
+CUresult cwop_TexObjectDestroy(uint32_t tex);
+
+struct cw_in_SurfObjectCreate {
+	uint32_t surf;
+	uint32_t array;
+	struct cw_span resource;
+};
+_Static_assert(offsetof(struct cw_in_SurfObjectCreate, surf) == 0, "surf");
+_Static_assert(offsetof(struct cw_in_SurfObjectCreate, array) == 4, "array");
+_Static_assert(offsetof(struct cw_in_SurfObjectCreate, resource) == 8, "resource");
+_Static_assert(sizeof(struct cw_in_SurfObjectCreate) == 16, "cw_in_SurfObjectCreate");
+struct cw_out_SurfObjectCreate {
+	uint64_t object;
+};
+_Static_assert(offsetof(struct cw_out_SurfObjectCreate, object) == 0, "object");
+_Static_assert(sizeof(struct cw_out_SurfObjectCreate) == 8, "cw_out_SurfObjectCreate");
+CUresult cwop_SurfObjectCreate(uint32_t surf, uint32_t array, const void *resource, size_t resource_len, uint64_t *object);
+
+struct cw_in_SurfObjectDestroy {
+	uint32_t surf;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_SurfObjectDestroy, surf) == 0, "surf");
+_Static_assert(sizeof(struct cw_in_SurfObjectDestroy) == 8, "cw_in_SurfObjectDestroy");
+CUresult cwop_SurfObjectDestroy(uint32_t surf);
+
+struct cw_in_TexRefCreate {
+	uint32_t texref;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_TexRefCreate, texref) == 0, "texref");
+_Static_assert(sizeof(struct cw_in_TexRefCreate) == 8, "cw_in_TexRefCreate");
+CUresult cwop_TexRefCreate(uint32_t texref);
+
+struct cw_in_TexRefDestroy {
+	uint32_t texref;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_TexRefDestroy, texref) == 0, "texref");
+_Static_assert(sizeof(struct cw_in_TexRefDestroy) == 8, "cw_in_TexRefDestroy");
+CUresult cwop_TexRefDestroy(uint32_t texref);
+
+struct cw_in_ModuleGetTexRef {
+	uint32_t texref;
+	uint32_t module;
+	struct cw_span name;
+};
+_Static_assert(offsetof(struct cw_in_ModuleGetTexRef, texref) == 0, "texref");
+_Static_assert(offsetof(struct cw_in_ModuleGetTexRef, module) == 4, "module");
+_Static_assert(offsetof(struct cw_in_ModuleGetTexRef, name) == 8, "name");
+_Static_assert(sizeof(struct cw_in_ModuleGetTexRef) == 16, "cw_in_ModuleGetTexRef");
+CUresult cwop_ModuleGetTexRef(uint32_t texref, uint32_t module, const void *name, size_t name_len);
+
+struct cw_in_ModuleGetSurfRef {
+	uint32_t surfref;
+	uint32_t module;
+	struct cw_span name;
+};
+_Static_assert(offsetof(struct cw_in_ModuleGetSurfRef, surfref) == 0, "surfref");
+_Static_assert(offsetof(struct cw_in_ModuleGetSurfRef, module) == 4, "module");
+_Static_assert(offsetof(struct cw_in_ModuleGetSurfRef, name) == 8, "name");
+_Static_assert(sizeof(struct cw_in_ModuleGetSurfRef) == 16, "cw_in_ModuleGetSurfRef");
+CUresult cwop_ModuleGetSurfRef(uint32_t surfref, uint32_t module, const void *name, size_t name_len);
+
+struct cw_in_TexRefSet {
+	uint32_t texref;
+	uint32_t what;
+	uint32_t array;
+	uint32_t mipmap;
+	uint64_t a;
+	uint64_t b;
+	uint64_t c;
+	struct cw_span data;
+};
+_Static_assert(offsetof(struct cw_in_TexRefSet, texref) == 0, "texref");
+_Static_assert(offsetof(struct cw_in_TexRefSet, what) == 4, "what");
+_Static_assert(offsetof(struct cw_in_TexRefSet, array) == 8, "array");
+_Static_assert(offsetof(struct cw_in_TexRefSet, mipmap) == 12, "mipmap");
+_Static_assert(offsetof(struct cw_in_TexRefSet, a) == 16, "a");
+_Static_assert(offsetof(struct cw_in_TexRefSet, b) == 24, "b");
+_Static_assert(offsetof(struct cw_in_TexRefSet, c) == 32, "c");
+_Static_assert(offsetof(struct cw_in_TexRefSet, data) == 40, "data");
+_Static_assert(sizeof(struct cw_in_TexRefSet) == 48, "cw_in_TexRefSet");
+struct cw_out_TexRefSet {
+	uint64_t offset;
+};
+_Static_assert(offsetof(struct cw_out_TexRefSet, offset) == 0, "offset");
+_Static_assert(sizeof(struct cw_out_TexRefSet) == 8, "cw_out_TexRefSet");
+CUresult cwop_TexRefSet(uint32_t texref, uint32_t what, uint32_t array, uint32_t mipmap, uint64_t a, uint64_t b, uint64_t c, const void *data, size_t data_len, uint64_t *offset);
+
+struct cw_in_TexRefGet {
+	uint32_t texref;
+	uint32_t what;
+	int32_t index;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_TexRefGet, texref) == 0, "texref");
+_Static_assert(offsetof(struct cw_in_TexRefGet, what) == 4, "what");
+_Static_assert(offsetof(struct cw_in_TexRefGet, index) == 8, "index");
+_Static_assert(sizeof(struct cw_in_TexRefGet) == 16, "cw_in_TexRefGet");
+struct cw_out_TexRefGet {
+	uint64_t a;
+	uint64_t b;
+	struct cw_span border;
+};
+_Static_assert(offsetof(struct cw_out_TexRefGet, a) == 0, "a");
+_Static_assert(offsetof(struct cw_out_TexRefGet, b) == 8, "b");
+_Static_assert(offsetof(struct cw_out_TexRefGet, border) == 16, "border");
+_Static_assert(sizeof(struct cw_out_TexRefGet) == 24, "cw_out_TexRefGet");
+CUresult cwop_TexRefGet(uint32_t texref, uint32_t what, int32_t index, uint64_t *a, uint64_t *b, void *border, size_t border_cap, size_t *border_len);
+
+struct cw_in_SurfRefSetArray {
+	uint32_t surfref;
+	uint32_t array;
+	uint32_t flags;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_SurfRefSetArray, surfref) == 0, "surfref");
+_Static_assert(offsetof(struct cw_in_SurfRefSetArray, array) == 4, "array");
+_Static_assert(offsetof(struct cw_in_SurfRefSetArray, flags) == 8, "flags");
+_Static_assert(sizeof(struct cw_in_SurfRefSetArray) == 16, "cw_in_SurfRefSetArray");
+CUresult cwop_SurfRefSetArray(uint32_t surfref, uint32_t array, uint32_t flags);
+
+struct cw_in_StreamSetAttribute {
+	uint32_t target;
+	uint32_t attr;
+	struct cw_span value;
+};
+_Static_assert(offsetof(struct cw_in_StreamSetAttribute, target) == 0, "target");
+_Static_assert(offsetof(struct cw_in_StreamSetAttribute, attr) == 4, "attr");
+_Static_assert(offsetof(struct cw_in_StreamSetAttribute, value) == 8, "value");
+_Static_assert(sizeof(struct cw_in_StreamSetAttribute) == 16, "cw_in_StreamSetAttribute");
+CUresult cwop_StreamSetAttribute(uint32_t target, uint32_t attr, const void *value, size_t value_len);
+
+struct cw_in_StreamGetAttribute {
+	uint32_t stream;
+	uint32_t attr;
+};
+_Static_assert(offsetof(struct cw_in_StreamGetAttribute, stream) == 0, "stream");
+_Static_assert(offsetof(struct cw_in_StreamGetAttribute, attr) == 4, "attr");
+_Static_assert(sizeof(struct cw_in_StreamGetAttribute) == 8, "cw_in_StreamGetAttribute");
+struct cw_out_StreamGetAttribute {
+	struct cw_span value;
+};
+_Static_assert(offsetof(struct cw_out_StreamGetAttribute, value) == 0, "value");
+_Static_assert(sizeof(struct cw_out_StreamGetAttribute) == 8, "cw_out_StreamGetAttribute");
+CUresult cwop_StreamGetAttribute(uint32_t stream, uint32_t attr, void *value, size_t value_cap, size_t *value_len);
+
+struct cw_in_StreamCopyAttributes {
+	uint32_t target;
+	uint32_t source;
+};
+_Static_assert(offsetof(struct cw_in_StreamCopyAttributes, target) == 0, "target");
+_Static_assert(offsetof(struct cw_in_StreamCopyAttributes, source) == 4, "source");
+_Static_assert(sizeof(struct cw_in_StreamCopyAttributes) == 8, "cw_in_StreamCopyAttributes");
+CUresult cwop_StreamCopyAttributes(uint32_t target, uint32_t source);
+
+struct cw_in_CtxRecordEvent {
+	uint32_t target;
+	uint32_t event;
+};
+_Static_assert(offsetof(struct cw_in_CtxRecordEvent, target) == 0, "target");
+_Static_assert(offsetof(struct cw_in_CtxRecordEvent, event) == 4, "event");
+_Static_assert(sizeof(struct cw_in_CtxRecordEvent) == 8, "cw_in_CtxRecordEvent");
+CUresult cwop_CtxRecordEvent(uint32_t target, uint32_t event);
+
+struct cw_in_CtxWaitEvent {
+	uint32_t target;
+	uint32_t event;
+};
+_Static_assert(offsetof(struct cw_in_CtxWaitEvent, target) == 0, "target");
+_Static_assert(offsetof(struct cw_in_CtxWaitEvent, event) == 4, "event");
+_Static_assert(sizeof(struct cw_in_CtxWaitEvent) == 8, "cw_in_CtxWaitEvent");
+CUresult cwop_CtxWaitEvent(uint32_t target, uint32_t event);
+
+struct cw_in_CtxGetExecAffinity {
+	uint32_t type;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_CtxGetExecAffinity, type) == 0, "type");
+_Static_assert(sizeof(struct cw_in_CtxGetExecAffinity) == 8, "cw_in_CtxGetExecAffinity");
+struct cw_out_CtxGetExecAffinity {
+	uint32_t value;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_out_CtxGetExecAffinity, value) == 0, "value");
+_Static_assert(sizeof(struct cw_out_CtxGetExecAffinity) == 8, "cw_out_CtxGetExecAffinity");
+CUresult cwop_CtxGetExecAffinity(uint32_t type, uint32_t *value);
+
+struct cw_in_FlushRDMAWrites {
+	uint32_t target;
+	uint32_t scope;
+};
+_Static_assert(offsetof(struct cw_in_FlushRDMAWrites, target) == 0, "target");
+_Static_assert(offsetof(struct cw_in_FlushRDMAWrites, scope) == 4, "scope");
+_Static_assert(sizeof(struct cw_in_FlushRDMAWrites) == 8, "cw_in_FlushRDMAWrites");
+CUresult cwop_FlushRDMAWrites(uint32_t target, uint32_t scope);
+
+struct cw_in_DeviceAsk {
+	uint32_t what;
+	uint32_t dev;
+	uint32_t a;
+	uint32_t b;
+	struct cw_span list;
+};
+_Static_assert(offsetof(struct cw_in_DeviceAsk, what) == 0, "what");
+_Static_assert(offsetof(struct cw_in_DeviceAsk, dev) == 4, "dev");
+_Static_assert(offsetof(struct cw_in_DeviceAsk, a) == 8, "a");
+_Static_assert(offsetof(struct cw_in_DeviceAsk, b) == 12, "b");
+_Static_assert(offsetof(struct cw_in_DeviceAsk, list) == 16, "list");
+_Static_assert(sizeof(struct cw_in_DeviceAsk) == 24, "cw_in_DeviceAsk");
+struct cw_out_DeviceAsk {
+	struct cw_span answers;
+};
+_Static_assert(offsetof(struct cw_out_DeviceAsk, answers) == 0, "answers");
+_Static_assert(sizeof(struct cw_out_DeviceAsk) == 8, "cw_out_DeviceAsk");
+CUresult cwop_DeviceAsk(uint32_t what, uint32_t dev, uint32_t a, uint32_t b, const void *list, size_t list_len, void *answers, size_t answers_cap, size_t *answers_len);
+
+struct cw_in_DevResourceGet {
+	uint32_t scope;
+	uint32_t dev;
+	uint32_t target;
+	uint32_t green;
+	uint32_t type;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_DevResourceGet, scope) == 0, "scope");
+_Static_assert(offsetof(struct cw_in_DevResourceGet, dev) == 4, "dev");
+_Static_assert(offsetof(struct cw_in_DevResourceGet, target) == 8, "target");
+_Static_assert(offsetof(struct cw_in_DevResourceGet, green) == 12, "green");
+_Static_assert(offsetof(struct cw_in_DevResourceGet, type) == 16, "type");
+_Static_assert(sizeof(struct cw_in_DevResourceGet) == 24, "cw_in_DevResourceGet");
+struct cw_out_DevResourceGet {
+	struct cw_span resource;
+};
+_Static_assert(offsetof(struct cw_out_DevResourceGet, resource) == 0, "resource");
+_Static_assert(sizeof(struct cw_out_DevResourceGet) == 8, "cw_out_DevResourceGet");
+CUresult cwop_DevResourceGet(uint32_t scope, uint32_t dev, uint32_t target, uint32_t green, uint32_t type, void *resource, size_t resource_cap, size_t *resource_len);
+
+struct cw_in_DevSmResourceSplit {
+	uint32_t room;
+	uint32_t remain;
+	uint32_t flags;
+	uint32_t least;
+	struct cw_span source;
+};
+_Static_assert(offsetof(struct cw_in_DevSmResourceSplit, room) == 0, "room");
+_Static_assert(offsetof(struct cw_in_DevSmResourceSplit, remain) == 4, "remain");
+_Static_assert(offsetof(struct cw_in_DevSmResourceSplit, flags) == 8, "flags");
+_Static_assert(offsetof(struct cw_in_DevSmResourceSplit, least) == 12, "least");
+_Static_assert(offsetof(struct cw_in_DevSmResourceSplit, source) == 16, "source");
+_Static_assert(sizeof(struct cw_in_DevSmResourceSplit) == 24, "cw_in_DevSmResourceSplit");
+struct cw_out_DevSmResourceSplit {
+	uint32_t groups;
+	struct cw_span list;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_out_DevSmResourceSplit, groups) == 0, "groups");
+_Static_assert(offsetof(struct cw_out_DevSmResourceSplit, list) == 4, "list");
+_Static_assert(sizeof(struct cw_out_DevSmResourceSplit) == 16, "cw_out_DevSmResourceSplit");
+CUresult cwop_DevSmResourceSplit(uint32_t room, uint32_t remain, uint32_t flags, uint32_t least, const void *source, size_t source_len, uint32_t *groups, void *list, size_t list_cap, size_t *list_len);
+
+struct cw_in_DevResourceGenerateDesc {
+	uint32_t resdesc;
+	uint32_t count;
+	struct cw_span list;
+};
+_Static_assert(offsetof(struct cw_in_DevResourceGenerateDesc, resdesc) == 0, "resdesc");
+_Static_assert(offsetof(struct cw_in_DevResourceGenerateDesc, count) == 4, "count");
+_Static_assert(offsetof(struct cw_in_DevResourceGenerateDesc, list) == 8, "list");
+_Static_assert(sizeof(struct cw_in_DevResourceGenerateDesc) == 16, "cw_in_DevResourceGenerateDesc");
+CUresult cwop_DevResourceGenerateDesc(uint32_t resdesc, uint32_t count, const void *list, size_t list_len);
+
+struct cw_in_GreenCtxCreate {
+	uint32_t green;
+	uint32_t resdesc;
+	uint32_t dev;
+	uint32_t flags;
+};
+_Static_assert(offsetof(struct cw_in_GreenCtxCreate, green) == 0, "green");
+_Static_assert(offsetof(struct cw_in_GreenCtxCreate, resdesc) == 4, "resdesc");
+_Static_assert(offsetof(struct cw_in_GreenCtxCreate, dev) == 8, "dev");
+_Static_assert(offsetof(struct cw_in_GreenCtxCreate, flags) == 12, "flags");
+_Static_assert(sizeof(struct cw_in_GreenCtxCreate) == 16, "cw_in_GreenCtxCreate");
+struct cw_out_GreenCtxCreate {
+	uint64_t uid;
+};
+_Static_assert(offsetof(struct cw_out_GreenCtxCreate, uid) == 0, "uid");
+_Static_assert(sizeof(struct cw_out_GreenCtxCreate) == 8, "cw_out_GreenCtxCreate");
+CUresult cwop_GreenCtxCreate(uint32_t green, uint32_t resdesc, uint32_t dev, uint32_t flags, uint64_t *uid);
+
+struct cw_in_GreenCtxDestroy {
+	uint32_t green;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_GreenCtxDestroy, green) == 0, "green");
+_Static_assert(sizeof(struct cw_in_GreenCtxDestroy) == 8, "cw_in_GreenCtxDestroy");
+CUresult cwop_GreenCtxDestroy(uint32_t green);
+
+struct cw_in_CtxFromGreenCtx {
+	uint32_t ctx;
+	uint32_t green;
+};
+_Static_assert(offsetof(struct cw_in_CtxFromGreenCtx, ctx) == 0, "ctx");
+_Static_assert(offsetof(struct cw_in_CtxFromGreenCtx, green) == 4, "green");
+_Static_assert(sizeof(struct cw_in_CtxFromGreenCtx) == 8, "cw_in_CtxFromGreenCtx");
+CUresult cwop_CtxFromGreenCtx(uint32_t ctx, uint32_t green);
+
+struct cw_in_GreenCtxStreamCreate {
+	uint32_t stream;
+	uint32_t green;
+	uint32_t flags;
+	int32_t priority;
+};
+_Static_assert(offsetof(struct cw_in_GreenCtxStreamCreate, stream) == 0, "stream");
+_Static_assert(offsetof(struct cw_in_GreenCtxStreamCreate, green) == 4, "green");
+_Static_assert(offsetof(struct cw_in_GreenCtxStreamCreate, flags) == 8, "flags");
+_Static_assert(offsetof(struct cw_in_GreenCtxStreamCreate, priority) == 12, "priority");
+_Static_assert(sizeof(struct cw_in_GreenCtxStreamCreate) == 16, "cw_in_GreenCtxStreamCreate");
+CUresult cwop_GreenCtxStreamCreate(uint32_t stream, uint32_t green, uint32_t flags, int32_t priority);
+
+struct cw_in_GreenCtxEvent {
+	uint32_t green;
+	uint32_t event;
+	uint32_t wait;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_GreenCtxEvent, green) == 0, "green");
+_Static_assert(offsetof(struct cw_in_GreenCtxEvent, event) == 4, "event");
+_Static_assert(offsetof(struct cw_in_GreenCtxEvent, wait) == 8, "wait");
+_Static_assert(sizeof(struct cw_in_GreenCtxEvent) == 16, "cw_in_GreenCtxEvent");
+CUresult cwop_GreenCtxEvent(uint32_t green, uint32_t event, uint32_t wait);
+
 #pragma GCC visibility pop
 #endif
