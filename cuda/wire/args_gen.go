@@ -2744,6 +2744,41 @@ func (v *GreenCtxEventArgs) encode(w *writer) {
 	w.u32(8, v.Wait)
 }
 
+// CallbackOpenArgs is the request of OpCallbackOpen.
+type CallbackOpenArgs struct{}
+
+// Op implements Args.
+func (*CallbackOpenArgs) Op() Op { return OpCallbackOpen }
+
+func (*CallbackOpenArgs) fixed() int { return 0 }
+
+func (*CallbackOpenArgs) decode(*reader) {}
+func (*CallbackOpenArgs) encode(*writer) {}
+
+// LaunchHostFuncArgs is the request of OpLaunchHostFunc.
+type LaunchHostFuncArgs struct {
+	Stream Stream
+	ID     uint64
+	Status uint32
+}
+
+// Op implements Args.
+func (*LaunchHostFuncArgs) Op() Op { return OpLaunchHostFunc }
+
+func (*LaunchHostFuncArgs) fixed() int { return 24 }
+
+func (v *LaunchHostFuncArgs) decode(r *reader) {
+	v.Stream = r.u32(0)
+	v.ID = r.u64(8)
+	v.Status = r.u32(16)
+}
+
+func (v *LaunchHostFuncArgs) encode(w *writer) {
+	w.u32(0, v.Stream)
+	w.u64(8, v.ID)
+	w.u32(16, v.Status)
+}
+
 // NewArgs returns an empty request for op, or nil if there is no such operation.
 func NewArgs(op Op) Args {
 	switch op {
@@ -2977,6 +3012,10 @@ func NewArgs(op Op) Args {
 		return new(GreenCtxStreamCreateArgs)
 	case OpGreenCtxEvent:
 		return new(GreenCtxEventArgs)
+	case OpCallbackOpen:
+		return new(CallbackOpenArgs)
+	case OpLaunchHostFunc:
+		return new(LaunchHostFuncArgs)
 	}
 	return nil
 }

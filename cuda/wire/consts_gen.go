@@ -30,6 +30,8 @@ const (
 	AskHostAtomics      = 2
 	AskP2PAtomics       = 3
 	AskTexture1DWidth   = 4
+	CallbackCount       = 64
+	CallbackDoneOffset  = 2048
 	ProtocolVersion     = 1
 	HelloMagic          = 0x31535743
 	Region0Size         = 0x100000

@@ -115,6 +115,7 @@ type requests struct {
 	CtxFromGreenCtx                  CtxFromGreenCtxArgs
 	GreenCtxStreamCreate             GreenCtxStreamCreateArgs
 	GreenCtxEvent                    GreenCtxEventArgs
+	LaunchHostFunc                   LaunchHostFuncArgs
 }
 
 type replies struct {
@@ -1209,6 +1210,17 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		}
 		d.args = a
 		return drv.GreenCtxEvent(c, a), true
+	case OpCallbackOpen:
+		d.args = &CallbackOpenArgs{}
+		return drv.CallbackOpen(c), true
+	case OpLaunchHostFunc:
+		a := &d.requests.LaunchHostFunc
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.LaunchHostFunc(c, a), true
 	}
 	return 0, false
 }

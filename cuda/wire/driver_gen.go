@@ -236,6 +236,10 @@ type Driver interface {
 	GreenCtxStreamCreate(c *Call, a *GreenCtxStreamCreateArgs) cuda.Result
 	// GreenCtxEvent is answered at once.
 	GreenCtxEvent(c *Call, a *GreenCtxEventArgs) cuda.Result
+	// CallbackOpen is answered at once.
+	CallbackOpen(c *Call) cuda.Result
+	// LaunchHostFunc is not answered.
+	LaunchHostFunc(c *Call, a *LaunchHostFuncArgs) cuda.Result
 }
 
 // Unsupported implements Driver: every operation is refused. Drivers embed it.
@@ -749,5 +753,13 @@ func (Unsupported) GreenCtxStreamCreate(*Call, *GreenCtxStreamCreateArgs) cuda.R
 
 // GreenCtxEvent implements Driver.
 func (Unsupported) GreenCtxEvent(*Call, *GreenCtxEventArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// CallbackOpen implements Driver.
+func (Unsupported) CallbackOpen(*Call) cuda.Result { return cuda.ErrorNotSupported }
+
+// LaunchHostFunc implements Driver.
+func (Unsupported) LaunchHostFunc(*Call, *LaunchHostFuncArgs) cuda.Result {
 	return cuda.ErrorNotSupported
 }

@@ -119,6 +119,8 @@ const (
 	OpCtxFromGreenCtx                  Op = 113
 	OpGreenCtxStreamCreate             Op = 114
 	OpGreenCtxEvent                    Op = 115
+	OpCallbackOpen                     Op = 116
+	OpLaunchHostFunc                   Op = 117
 	// OpSkip pads to the end of the ring; it is no operation.
 	OpSkip Op = 0xffff
 )
@@ -926,6 +928,15 @@ var operations = [...]OpInfo{
 		Refs: []Ref{
 			{Name: "green", Offset: 0, Kind: KindGreen, New: false},
 			{Name: "event", Offset: 4, Kind: KindEvent, New: false},
+		},
+	},
+	OpCallbackOpen: {
+		Name: "CallbackOpen", Mode: Sync, Fixed: 0, ReplyFixed: 0,
+	},
+	OpLaunchHostFunc: {
+		Name: "LaunchHostFunc", Mode: Async, Fixed: 24, ReplyFixed: 0,
+		Refs: []Ref{
+			{Name: "stream", Offset: 0, Kind: KindStream, New: false},
 		},
 	},
 }

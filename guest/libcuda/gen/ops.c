@@ -2944,3 +2944,18 @@ CUresult cwop_GreenCtxEvent(uint32_t green, uint32_t event, uint32_t wait)
 	return r;
 }
 
+CUresult cwop_LaunchHostFunc(uint32_t stream, uint64_t id, uint32_t status)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_LAUNCH_HOST_FUNC, 24, var, 0);
+	if (r)
+		return r;
+	struct cw_in_LaunchHostFunc *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->stream = stream;
+	in->id = id;
+	in->status = status;
+	return cw_commit(&tx);
+}
+

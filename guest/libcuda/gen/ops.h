@@ -1650,5 +1650,17 @@ _Static_assert(offsetof(struct cw_in_GreenCtxEvent, wait) == 8, "wait");
 _Static_assert(sizeof(struct cw_in_GreenCtxEvent) == 16, "cw_in_GreenCtxEvent");
 CUresult cwop_GreenCtxEvent(uint32_t green, uint32_t event, uint32_t wait);
 
+struct cw_in_LaunchHostFunc {
+	uint32_t stream;
+	uint64_t id;
+	uint32_t status;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_LaunchHostFunc, stream) == 0, "stream");
+_Static_assert(offsetof(struct cw_in_LaunchHostFunc, id) == 8, "id");
+_Static_assert(offsetof(struct cw_in_LaunchHostFunc, status) == 16, "status");
+_Static_assert(sizeof(struct cw_in_LaunchHostFunc) == 24, "cw_in_LaunchHostFunc");
+CUresult cwop_LaunchHostFunc(uint32_t stream, uint64_t id, uint32_t status);
+
 #pragma GCC visibility pop
 #endif
