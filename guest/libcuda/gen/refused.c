@@ -288,10 +288,6 @@ static const struct {
 	{"cuSurfObjectGetResourceDesc", "widened later: arrays and textures"},
 	{"cuSurfRefGetArray", "widened later: arrays and textures"},
 	{"cuSurfRefSetArray", "widened later: arrays and textures"},
-	{"cuTensorMapEncodeIm2col", "widened later: arrays and textures"},
-	{"cuTensorMapEncodeIm2colWide", "widened later: arrays and textures"},
-	{"cuTensorMapEncodeTiled", "widened later: arrays and textures"},
-	{"cuTensorMapReplaceAddress", "widened later: arrays and textures"},
 	{"cuTexObjectCreate", "widened later: arrays and textures"},
 	{"cuTexObjectDestroy", "widened later: arrays and textures"},
 	{"cuTexObjectGetResourceDesc", "widened later: arrays and textures"},
@@ -392,7 +388,7 @@ static const struct {
 	{"cuStreamGetAttribute", "widened later: stream attributes"},
 	{"cuStreamSetAttribute", "widened later: stream attributes"},
 };
-static _Atomic unsigned char said[383];
+static _Atomic unsigned char said[379];
 
 static CUresult refuse(unsigned i)
 {
@@ -1904,613 +1900,593 @@ CUresult cuSurfRefSetArray(CUsurfref surfRef, CUarray array, unsigned int flags)
 	return refuse(279);
 }
 
-CUresult cuTensorMapEncodeIm2col(CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank, void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides, const int *pixelBoxLowerCorner, const int *pixelBoxUpperCorner, cuuint32_t channelsPerPixel, cuuint32_t pixelsPerColumn, const cuuint32_t *elementStrides, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill)
+CUresult cuTexObjectCreate(CUtexObject *texObject, const CUDA_RESOURCE_DESC *resDesc, const CUDA_TEXTURE_DESC *texDesc, const CUDA_RESOURCE_VIEW_DESC *resViewDesc)
 {
 	return refuse(280);
 }
 
-CUresult cuTensorMapEncodeIm2colWide(CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank, void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides, int pixelBoxLowerCornerWidth, int pixelBoxUpperCornerWidth, cuuint32_t channelsPerPixel, cuuint32_t pixelsPerColumn, const cuuint32_t *elementStrides, CUtensorMapInterleave interleave, CUtensorMapIm2ColWideMode mode, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill)
+CUresult cuTexObjectDestroy(CUtexObject texObject)
 {
 	return refuse(281);
 }
 
-CUresult cuTensorMapEncodeTiled(CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank, void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides, const cuuint32_t *boxDim, const cuuint32_t *elementStrides, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill)
+CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *resDesc, CUtexObject texObject)
 {
 	return refuse(282);
 }
 
-CUresult cuTensorMapReplaceAddress(CUtensorMap *tensorMap, void *globalAddress)
+CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *resViewDesc, CUtexObject texObject)
 {
 	return refuse(283);
 }
 
-CUresult cuTexObjectCreate(CUtexObject *texObject, const CUDA_RESOURCE_DESC *resDesc, const CUDA_TEXTURE_DESC *texDesc, const CUDA_RESOURCE_VIEW_DESC *resViewDesc)
+CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *texDesc, CUtexObject texObject)
 {
 	return refuse(284);
 }
 
-CUresult cuTexObjectDestroy(CUtexObject texObject)
+CUresult cuTexRefCreate(CUtexref *texRef)
 {
 	return refuse(285);
 }
 
-CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *resDesc, CUtexObject texObject)
+CUresult cuTexRefDestroy(CUtexref texRef)
 {
 	return refuse(286);
 }
 
-CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *resViewDesc, CUtexObject texObject)
+CUresult cuTexRefGetAddress(CUdeviceptr_v1 *pdptr, CUtexref texRef)
 {
 	return refuse(287);
 }
 
-CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *texDesc, CUtexObject texObject)
+CUresult cuTexRefGetAddressMode(CUaddress_mode *pam, CUtexref texRef, int dim)
 {
 	return refuse(288);
 }
 
-CUresult cuTexRefCreate(CUtexref *texRef)
+CUresult cuTexRefGetAddress_v2(CUdeviceptr *pdptr, CUtexref texRef)
 {
 	return refuse(289);
 }
 
-CUresult cuTexRefDestroy(CUtexref texRef)
+CUresult cuTexRefGetArray(CUarray *array, CUtexref texRef)
 {
 	return refuse(290);
 }
 
-CUresult cuTexRefGetAddress(CUdeviceptr_v1 *pdptr, CUtexref texRef)
+CUresult cuTexRefGetBorderColor(float *borderColor, CUtexref texRef)
 {
 	return refuse(291);
 }
 
-CUresult cuTexRefGetAddressMode(CUaddress_mode *pam, CUtexref texRef, int dim)
+CUresult cuTexRefGetFilterMode(CUfilter_mode *pfm, CUtexref texRef)
 {
 	return refuse(292);
 }
 
-CUresult cuTexRefGetAddress_v2(CUdeviceptr *pdptr, CUtexref texRef)
+CUresult cuTexRefGetFlags(unsigned int *flags, CUtexref texRef)
 {
 	return refuse(293);
 }
 
-CUresult cuTexRefGetArray(CUarray *array, CUtexref texRef)
+CUresult cuTexRefGetFormat(CUarray_format *format, int *numChannels, CUtexref texRef)
 {
 	return refuse(294);
 }
 
-CUresult cuTexRefGetBorderColor(float *borderColor, CUtexref texRef)
+CUresult cuTexRefGetMaxAnisotropy(int *pmaxAniso, CUtexref texRef)
 {
 	return refuse(295);
 }
 
-CUresult cuTexRefGetFilterMode(CUfilter_mode *pfm, CUtexref texRef)
+CUresult cuTexRefGetMipmapFilterMode(CUfilter_mode *pfm, CUtexref texRef)
 {
 	return refuse(296);
 }
 
-CUresult cuTexRefGetFlags(unsigned int *flags, CUtexref texRef)
+CUresult cuTexRefGetMipmapLevelBias(float *pbias, CUtexref texRef)
 {
 	return refuse(297);
 }
 
-CUresult cuTexRefGetFormat(CUarray_format *format, int *numChannels, CUtexref texRef)
+CUresult cuTexRefGetMipmapLevelClamp(float *pminMipmapLevelClamp, float *pmaxMipmapLevelClamp, CUtexref texRef)
 {
 	return refuse(298);
 }
 
-CUresult cuTexRefGetMaxAnisotropy(int *pmaxAniso, CUtexref texRef)
+CUresult cuTexRefGetMipmappedArray(CUmipmappedArray *mipmappedArray, CUtexref texRef)
 {
 	return refuse(299);
 }
 
-CUresult cuTexRefGetMipmapFilterMode(CUfilter_mode *pfm, CUtexref texRef)
+CUresult cuTexRefSetAddress(unsigned int *byteOffset, CUtexref texRef, CUdeviceptr_v1 ptr, unsigned int bytes)
 {
 	return refuse(300);
 }
 
-CUresult cuTexRefGetMipmapLevelBias(float *pbias, CUtexref texRef)
+CUresult cuTexRefSetAddress2D(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR_v1 *desc, CUdeviceptr_v1 ptr, unsigned int pitch)
 {
 	return refuse(301);
 }
 
-CUresult cuTexRefGetMipmapLevelClamp(float *pminMipmapLevelClamp, float *pmaxMipmapLevelClamp, CUtexref texRef)
+CUresult cuTexRefSetAddress2D_v2(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr ptr, size_t pitch)
 {
 	return refuse(302);
 }
 
-CUresult cuTexRefGetMipmappedArray(CUmipmappedArray *mipmappedArray, CUtexref texRef)
+CUresult cuTexRefSetAddress2D_v3(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr ptr, size_t pitch)
 {
 	return refuse(303);
 }
 
-CUresult cuTexRefSetAddress(unsigned int *byteOffset, CUtexref texRef, CUdeviceptr_v1 ptr, unsigned int bytes)
+CUresult cuTexRefSetAddressMode(CUtexref texRef, int dim, CUaddress_mode am)
 {
 	return refuse(304);
 }
 
-CUresult cuTexRefSetAddress2D(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR_v1 *desc, CUdeviceptr_v1 ptr, unsigned int pitch)
+CUresult cuTexRefSetAddress_v2(size_t *byteOffset, CUtexref texRef, CUdeviceptr ptr, size_t bytes)
 {
 	return refuse(305);
 }
 
-CUresult cuTexRefSetAddress2D_v2(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr ptr, size_t pitch)
+CUresult cuTexRefSetArray(CUtexref texRef, CUarray array, unsigned int flags)
 {
 	return refuse(306);
 }
 
-CUresult cuTexRefSetAddress2D_v3(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr ptr, size_t pitch)
+CUresult cuTexRefSetBorderColor(CUtexref texRef, float *borderColor)
 {
 	return refuse(307);
 }
 
-CUresult cuTexRefSetAddressMode(CUtexref texRef, int dim, CUaddress_mode am)
+CUresult cuTexRefSetFilterMode(CUtexref texRef, CUfilter_mode fm)
 {
 	return refuse(308);
 }
 
-CUresult cuTexRefSetAddress_v2(size_t *byteOffset, CUtexref texRef, CUdeviceptr ptr, size_t bytes)
+CUresult cuTexRefSetFlags(CUtexref texRef, unsigned int flags)
 {
 	return refuse(309);
 }
 
-CUresult cuTexRefSetArray(CUtexref texRef, CUarray array, unsigned int flags)
+CUresult cuTexRefSetFormat(CUtexref texRef, CUarray_format fmt, int numPackedComponents)
 {
 	return refuse(310);
 }
 
-CUresult cuTexRefSetBorderColor(CUtexref texRef, float *borderColor)
+CUresult cuTexRefSetMaxAnisotropy(CUtexref texRef, unsigned int maxAniso)
 {
 	return refuse(311);
 }
 
-CUresult cuTexRefSetFilterMode(CUtexref texRef, CUfilter_mode fm)
+CUresult cuTexRefSetMipmapFilterMode(CUtexref texRef, CUfilter_mode fm)
 {
 	return refuse(312);
 }
 
-CUresult cuTexRefSetFlags(CUtexref texRef, unsigned int flags)
+CUresult cuTexRefSetMipmapLevelBias(CUtexref texRef, float bias)
 {
 	return refuse(313);
 }
 
-CUresult cuTexRefSetFormat(CUtexref texRef, CUarray_format fmt, int numPackedComponents)
+CUresult cuTexRefSetMipmapLevelClamp(CUtexref texRef, float minMipmapLevelClamp, float maxMipmapLevelClamp)
 {
 	return refuse(314);
 }
 
-CUresult cuTexRefSetMaxAnisotropy(CUtexref texRef, unsigned int maxAniso)
+CUresult cuTexRefSetMipmappedArray(CUtexref texRef, CUmipmappedArray mipmappedArray, unsigned int flags)
 {
 	return refuse(315);
 }
 
-CUresult cuTexRefSetMipmapFilterMode(CUtexref texRef, CUfilter_mode fm)
+CUresult cuArray3DCreate(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *allocateArray)
 {
 	return refuse(316);
 }
 
-CUresult cuTexRefSetMipmapLevelBias(CUtexref texRef, float bias)
+CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *allocateArray)
 {
 	return refuse(317);
 }
 
-CUresult cuTexRefSetMipmapLevelClamp(CUtexref texRef, float minMipmapLevelClamp, float maxMipmapLevelClamp)
+CUresult cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
 {
 	return refuse(318);
 }
 
-CUresult cuTexRefSetMipmappedArray(CUtexref texRef, CUmipmappedArray mipmappedArray, unsigned int flags)
+CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *arrayDescriptor, CUarray array)
 {
 	return refuse(319);
 }
 
-CUresult cuArray3DCreate(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *allocateArray)
+CUresult cuArrayCreate(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR_v1 *allocateArray)
 {
 	return refuse(320);
 }
 
-CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *allocateArray)
+CUresult cuArrayCreate_v2(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR *allocateArray)
 {
 	return refuse(321);
 }
 
-CUresult cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
+CUresult cuArrayDestroy(CUarray array)
 {
 	return refuse(322);
 }
 
-CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *arrayDescriptor, CUarray array)
+CUresult cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
 {
 	return refuse(323);
 }
 
-CUresult cuArrayCreate(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR_v1 *allocateArray)
+CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *arrayDescriptor, CUarray array)
 {
 	return refuse(324);
 }
 
-CUresult cuArrayCreate_v2(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR *allocateArray)
+CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *memoryRequirements, CUarray array, CUdevice device)
 {
 	return refuse(325);
 }
 
-CUresult cuArrayDestroy(CUarray array)
+CUresult cuArrayGetPlane(CUarray *planeArray, CUarray array, unsigned int planeIdx)
 {
 	return refuse(326);
 }
 
-CUresult cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
+CUresult cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *sparseProperties, CUarray array)
 {
 	return refuse(327);
 }
 
-CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *arrayDescriptor, CUarray array)
+CUresult cuMemMapArrayAsync(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
 {
 	return refuse(328);
 }
 
-CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *memoryRequirements, CUarray array, CUdevice device)
-{
-	return refuse(329);
-}
-
-CUresult cuArrayGetPlane(CUarray *planeArray, CUarray array, unsigned int planeIdx)
-{
-	return refuse(330);
-}
-
-CUresult cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *sparseProperties, CUarray array)
-{
-	return refuse(331);
-}
-
-CUresult cuMemMapArrayAsync(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
-{
-	return refuse(332);
-}
-
 CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
 {
-	return refuse(332);
+	return refuse(328);
 }
 
 CUresult cuMemcpyAtoA(CUarray dstArray, unsigned int dstOffset, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(333);
+	return refuse(329);
 }
 
 CUresult cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset, size_t bytes)
 {
-	return refuse(334);
+	return refuse(330);
 }
 
 CUresult cuMemcpyAtoA_v2_ptds(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset, size_t bytes)
 {
-	return refuse(334);
+	return refuse(330);
 }
 
 CUresult cuMemcpyAtoD(CUdeviceptr_v1 dstDevice, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(335);
+	return refuse(331);
 }
 
 CUresult cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t bytes)
 {
-	return refuse(336);
+	return refuse(332);
 }
 
 CUresult cuMemcpyAtoD_v2_ptds(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t bytes)
 {
-	return refuse(336);
+	return refuse(332);
 }
 
 CUresult cuMemcpyAtoH(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(337);
+	return refuse(333);
 }
 
 CUresult cuMemcpyAtoHAsync(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int bytes, CUstream stream)
 {
-	return refuse(338);
+	return refuse(334);
 }
 
 CUresult cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes, CUstream stream)
 {
-	return refuse(339);
+	return refuse(335);
 }
 
 CUresult cuMemcpyAtoHAsync_v2_ptsz(void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes, CUstream stream)
 {
-	return refuse(339);
+	return refuse(335);
 }
 
 CUresult cuMemcpyAtoH_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes)
 {
-	return refuse(340);
+	return refuse(336);
 }
 
 CUresult cuMemcpyAtoH_v2_ptds(void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes)
 {
-	return refuse(340);
+	return refuse(336);
 }
 
 CUresult cuMemcpyDtoA(CUarray dstArray, unsigned int dstOffset, CUdeviceptr_v1 srcDevice, unsigned int bytes)
 {
-	return refuse(341);
+	return refuse(337);
 }
 
 CUresult cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t bytes)
 {
-	return refuse(342);
+	return refuse(338);
 }
 
 CUresult cuMemcpyDtoA_v2_ptds(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t bytes)
 {
-	return refuse(342);
+	return refuse(338);
 }
 
 CUresult cuMemcpyHtoA(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int bytes)
 {
-	return refuse(343);
+	return refuse(339);
 }
 
 CUresult cuMemcpyHtoAAsync(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int bytes, CUstream stream)
 {
-	return refuse(344);
+	return refuse(340);
 }
 
 CUresult cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t bytes, CUstream stream)
 {
-	return refuse(345);
+	return refuse(341);
 }
 
 CUresult cuMemcpyHtoAAsync_v2_ptsz(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t bytes, CUstream stream)
 {
-	return refuse(345);
+	return refuse(341);
 }
 
 CUresult cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t bytes)
 {
-	return refuse(346);
+	return refuse(342);
 }
 
 CUresult cuMemcpyHtoA_v2_ptds(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t bytes)
 {
-	return refuse(346);
+	return refuse(342);
 }
 
 CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *mipmappedArrayDesc, unsigned int numMipmapLevels)
 {
-	return refuse(347);
+	return refuse(343);
 }
 
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmappedArray)
 {
-	return refuse(348);
+	return refuse(344);
 }
 
 CUresult cuMipmappedArrayGetLevel(CUarray *levelArray, CUmipmappedArray mipmappedArray, unsigned int level)
 {
-	return refuse(349);
+	return refuse(345);
 }
 
 CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *memoryRequirements, CUmipmappedArray mipmap, CUdevice device)
 {
-	return refuse(350);
+	return refuse(346);
 }
 
 CUresult cuMipmappedArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *sparseProperties, CUmipmappedArray mipmap)
 {
-	return refuse(351);
+	return refuse(347);
 }
 
 CUresult cuLinkAddData(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int numOptions, CUjit_option *options, void **optionValues)
 {
-	return refuse(352);
+	return refuse(348);
 }
 
 CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int numOptions, CUjit_option *options, void **optionValues)
 {
-	return refuse(353);
+	return refuse(349);
 }
 
 CUresult cuLinkAddFile(CUlinkState state, CUjitInputType type, const char *path, unsigned int numOptions, CUjit_option *options, void **optionValues)
 {
-	return refuse(354);
+	return refuse(350);
 }
 
 CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *path, unsigned int numOptions, CUjit_option *options, void **optionValues)
 {
-	return refuse(355);
+	return refuse(351);
 }
 
 CUresult cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut)
 {
-	return refuse(356);
+	return refuse(352);
 }
 
 CUresult cuLinkCreate(unsigned int numOptions, CUjit_option *options, void **optionValues, CUlinkState *stateOut)
 {
-	return refuse(357);
+	return refuse(353);
 }
 
 CUresult cuLinkCreate_v2(unsigned int numOptions, CUjit_option *options, void **optionValues, CUlinkState *stateOut)
 {
-	return refuse(358);
+	return refuse(354);
 }
 
 CUresult cuLinkDestroy(CUlinkState state)
 {
-	return refuse(359);
+	return refuse(355);
 }
 
 CUresult cuLibraryGetManaged(CUdeviceptr *ptr, size_t *bytes, CUlibrary library, const char *name)
 {
-	return refuse(360);
+	return refuse(356);
 }
 
 CUresult cuLibraryGetUnifiedFunction(void **fptr, CUlibrary library, const char *symbol)
 {
-	return refuse(361);
+	return refuse(357);
 }
 
 CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)
 {
-	return refuse(362);
+	return refuse(358);
 }
 
 CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes)
 {
-	return refuse(363);
+	return refuse(359);
 }
 
 CUresult cuLaunch(CUfunction f)
 {
-	return refuse(364);
+	return refuse(360);
 }
 
 CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height)
 {
-	return refuse(365);
+	return refuse(361);
 }
 
 CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream stream)
 {
-	return refuse(366);
+	return refuse(362);
 }
 
 CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes)
 {
-	return refuse(367);
+	return refuse(363);
 }
 
 CUresult cuParamSetf(CUfunction hfunc, int offset, float value)
 {
-	return refuse(368);
+	return refuse(364);
 }
 
 CUresult cuParamSeti(CUfunction hfunc, int offset, unsigned int value)
 {
-	return refuse(369);
+	return refuse(365);
 }
 
 CUresult cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes)
 {
-	return refuse(370);
+	return refuse(366);
 }
 
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsigned int numDevices, unsigned int flags)
 {
-	return refuse(371);
+	return refuse(367);
 }
 
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn fn, void *userData)
 {
-	return refuse(372);
+	return refuse(368);
 }
 
 CUresult cuLaunchHostFunc_ptsz(CUstream stream, CUhostFn fn, void *userData)
 {
-	return refuse(372);
+	return refuse(368);
 }
 
 CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *userData, unsigned int flags)
 {
-	return refuse(373);
+	return refuse(369);
 }
 
 CUresult cuStreamAddCallback_ptsz(CUstream stream, CUstreamCallback callback, void *userData, unsigned int flags)
 {
-	return refuse(373);
+	return refuse(369);
 }
 
 CUresult cuStreamBeginCapture(CUstream stream)
 {
-	return refuse(374);
+	return refuse(370);
 }
 
 CUresult cuStreamBeginCapture_ptsz(CUstream stream)
 {
-	return refuse(374);
+	return refuse(370);
 }
 
 CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
 {
-	return refuse(375);
+	return refuse(371);
 }
 
 CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
 {
-	return refuse(375);
+	return refuse(371);
 }
 
 CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
 {
-	return refuse(376);
+	return refuse(372);
 }
 
 CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
 {
-	return refuse(376);
+	return refuse(372);
 }
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
-	return refuse(377);
+	return refuse(373);
 }
 
 CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
 {
-	return refuse(377);
+	return refuse(373);
 }
 
 CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *dependencies, size_t numDependencies, unsigned int flags)
 {
-	return refuse(378);
+	return refuse(374);
 }
 
 CUresult cuStreamUpdateCaptureDependencies_ptsz(CUstream stream, CUgraphNode *dependencies, size_t numDependencies, unsigned int flags)
 {
-	return refuse(378);
+	return refuse(374);
 }
 
 CUresult cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, unsigned int flags)
 {
-	return refuse(379);
+	return refuse(375);
 }
 
 CUresult cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, unsigned int flags)
 {
-	return refuse(379);
+	return refuse(375);
 }
 
 CUresult cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream)
 {
-	return refuse(380);
+	return refuse(376);
 }
 
 CUresult cuStreamCopyAttributes_ptsz(CUstream dstStream, CUstream srcStream)
 {
-	return refuse(380);
+	return refuse(376);
 }
 
 CUresult cuStreamGetAttribute(CUstream stream, CUstreamAttrID attr, CUstreamAttrValue *value)
 {
-	return refuse(381);
+	return refuse(377);
 }
 
 CUresult cuStreamGetAttribute_ptsz(CUstream stream, CUstreamAttrID attr, CUstreamAttrValue *value)
 {
-	return refuse(381);
+	return refuse(377);
 }
 
 CUresult cuStreamSetAttribute(CUstream stream, CUstreamAttrID attr, const CUstreamAttrValue *param)
 {
-	return refuse(382);
+	return refuse(378);
 }
 
 CUresult cuStreamSetAttribute_ptsz(CUstream stream, CUstreamAttrID attr, const CUstreamAttrValue *param)
 {
-	return refuse(382);
+	return refuse(378);
 }
 
