@@ -2,6 +2,10 @@
 #include <string.h>
 
 #include "memory/memory.h"
+#include "memory/streaming.h"
+
+/* From here on what is copied to the application would drive more from the CPU's caches than it is worth there. */
+enum { STREAMING_LEAST = 4 << 20 };
 
 struct linear {
 	uint64_t device;
@@ -29,8 +33,10 @@ static void move(const void *arg, uint64_t k, uint8_t *chunk)
 	const struct linear *l = arg;
 	if (l->direction == CW_TO_DEVICE)
 		memcpy(chunk, l->host + k * l->piece, length(l, k));
-	else
+	else if (l->size < STREAMING_LEAST)
 		memcpy(l->host + k * l->piece, chunk, length(l, k));
+	else
+		cw_copy_streaming(l->host + k * l->piece, chunk, length(l, k));
 }
 
 static CUresult send(const void *arg, uint64_t k, const struct cw_chunk *c)

@@ -101,13 +101,17 @@ enum { CW_CHUNK_SIZE = 1 << 20, CW_CHUNKS = 16, CW_STAGING_REGIONS = 4 };
 struct cw_chunk {
 	uint32_t region, offset; /* as MemcpyStaged wants them */
 	uint32_t word, value;	 /* value completes the use that is being prepared */
-	uint32_t stream;	 /* of the use in flight */
+	uint32_t stream, thread, ctx; /* of the use in flight, and whose it is */
+	uint64_t turn;			/* uses are numbered */
 	uint8_t *mem;
 	uint8_t state;
 };
 
-/* A chunk for the caller alone. NULL if none is free and may_wait is 0, or with *res set when staging cannot be had. */
-struct cw_chunk *cw_chunk_take(int may_wait, CUresult *res);
+/* A chunk for the caller alone, to be used on stream. NULL if none is free and may_wait is 0, or with *res set when staging cannot
+ * be had. */
+struct cw_chunk *cw_chunk_take(uint32_t stream, int may_wait, CUresult *res);
+/* Makes ready for another use a chunk that the caller holds and whose last use has ended. */
+void cw_chunk_renew(struct cw_chunk *c);
 /* Gives back a chunk that nothing uses, or whose DMA is under way (completion makes it free). */
 void cw_chunk_put(struct cw_chunk *c);
 void cw_chunk_put_busy(struct cw_chunk *c, uint32_t stream);
@@ -116,7 +120,8 @@ CUresult cw_chunk_wait(struct cw_chunk *c, uint32_t stream, int last);
 
 /*
  * A transfer through staging, cut into pieces of at most a chunk each. move copies piece k between the application's memory and
- * the chunk; send asks the worker to copy it between the chunk and the device, completing the chunk's word.
+ * the chunk; send asks the worker to copy it between the chunk and the device, completing the chunk's word. Both are called by several
+ * threads at once.
  */
 struct cw_transfer {
 	uint64_t pieces;

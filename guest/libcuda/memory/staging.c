@@ -16,7 +16,7 @@ static struct {
 	struct cw_lock lock;
 	struct cw_chunk chunk[CW_STAGING_REGIONS * CW_CHUNKS];
 	uint32_t regions; /* in use */
-	uint32_t next;	  /* where the next search begins */
+	uint64_t turn;	  /* uses that began */
 	int adding;	  /* a thread is adding a region */
 	int exhausted;	  /* the last attempt to add one failed */
 } st;
@@ -28,33 +28,58 @@ static int done(const struct cw_chunk *c)
 	return atomic_load_explicit(cw_word(c->word), memory_order_acquire) == c->value;
 }
 
-/* Under the lock: a chunk that is free, or whose copy has ended. */
+/* Looks for the end of a chunk's copy for a while; last: only as long as spinning is worth it. */
+static int poll_done(const struct cw_chunk *c, int last)
+{
+	for (uint32_t i = 0, n = cw_spin_turns(); i < n; i++) {
+		if (done(c))
+			return 1;
+		cw_pause();
+	}
+	for (int i = 0; i < POLL_NAPS && !last; i++) {
+		struct timespec nap = {0, 20000};
+		nanosleep(&nap, NULL);
+		if (done(c))
+			return 1;
+	}
+	return done(c);
+}
+
+void cw_chunk_renew(struct cw_chunk *c)
+{
+	if (++c->value == 0)
+		c->value = 1;
+}
+
+/* Under the lock: the first chunk that is free, or whose copy has ended. Always the first: the bytes of chunks used again and
+ * again stay in the CPU's cache. */
 static struct cw_chunk *find_free(void)
 {
-	uint32_t n = st.regions * CW_CHUNKS;
-	for (uint32_t i = 0; i < n; i++) {
-		struct cw_chunk *c = &st.chunk[(st.next + i) % n];
+	for (uint32_t i = 0; i < st.regions * CW_CHUNKS; i++) {
+		struct cw_chunk *c = &st.chunk[i];
 		if (c->state == FREE || (c->state == BUSY && done(c))) {
 			c->state = TAKEN;
-			if (++c->value == 0)
-				c->value = 1;
-			st.next = (st.next + i + 1) % n;
+			cw_chunk_renew(c);
 			return c;
 		}
 	}
 	return NULL;
 }
 
-/* Under the lock: the busy chunk that was given out longest ago. */
-static struct cw_chunk *oldest_busy(void)
+/* Under the lock: the busy chunk that was given out longest ago, on stream or (0) on any, and how many there are. */
+static struct cw_chunk *oldest_busy(uint32_t stream, uint32_t *count)
 {
-	uint32_t n = st.regions * CW_CHUNKS;
-	for (uint32_t i = 0; i < n; i++) {
-		struct cw_chunk *c = &st.chunk[(st.next + i) % n];
-		if (c->state == BUSY)
-			return c;
+	struct cw_chunk *oldest = NULL;
+	*count = 0;
+	for (uint32_t i = 0; i < st.regions * CW_CHUNKS; i++) {
+		struct cw_chunk *c = &st.chunk[i];
+		if (c->state != BUSY || (stream != 0 && c->stream != stream))
+			continue;
+		++*count;
+		if (!oldest || c->turn < oldest->turn)
+			oldest = c;
 	}
-	return NULL;
+	return oldest;
 }
 
 /* Under the lock, which is dropped meanwhile. */
@@ -78,7 +103,23 @@ static CUresult add_region(void)
 	return 0;
 }
 
-struct cw_chunk *cw_chunk_take(int may_wait, CUresult *res)
+/* Waits, for as long as it takes, until the copy that uses a taken chunk has ended. An error of that copy is for whoever
+ * synchronises with it. 0, or why the session is over. */
+static CUresult reclaim(struct cw_chunk *c)
+{
+	if (poll_done(c, 0))
+		return 0;
+	/* Asked in the name of the thread that used it: its stream may be that thread's own, or destroyed since. */
+	uint32_t thread = cw_thread_ordinal(), ctx = cw_current_ctx_id();
+	cw_thread_as(c->thread, c->ctx);
+	cwop_StreamSynchronize(c->stream);
+	if (!done(c))
+		cwop_CtxSynchronize();
+	cw_thread_as(thread, ctx);
+	return done(c) ? 0 : cw_check_alive();
+}
+
+struct cw_chunk *cw_chunk_take(uint32_t stream, int may_wait, CUresult *res)
 {
 	*res = 0;
 	cw_lock_acquire(&st.lock);
@@ -88,7 +129,10 @@ struct cw_chunk *cw_chunk_take(int may_wait, CUresult *res)
 			cw_lock_release(&st.lock);
 			return c;
 		}
-		if (!st.adding && st.regions < CW_STAGING_REGIONS && !(st.exhausted && st.regions > 0)) {
+		/* More staging is for copies that would wait for other streams; one stream's own wait for its link to the GPU. */
+		uint32_t count;
+		struct cw_chunk *oldest = oldest_busy(stream, &count);
+		if (count < CW_CHUNKS / 2 && !st.adding && st.regions < CW_STAGING_REGIONS && !(st.exhausted && st.regions > 0)) {
 			*res = add_region();
 			if (*res != 0 && st.regions == 0) {
 				cw_lock_release(&st.lock);
@@ -97,22 +141,23 @@ struct cw_chunk *cw_chunk_take(int may_wait, CUresult *res)
 			*res = 0;
 			continue;
 		}
-		struct cw_chunk busy = {0}, *oldest = oldest_busy();
+		if (!oldest)
+			oldest = oldest_busy(0, &count);
 		if (oldest)
-			busy = *oldest;
+			oldest->state = TAKEN; /* each waiter has a chunk of its own to wait for */
 		cw_lock_release(&st.lock);
 		if (oldest) {
-			/* An error of that copy is for whoever synchronises with it; here the chunk only has to be unused. */
-			if (cw_chunk_wait(&busy, busy.stream, 0) != 0 && (*res = cw_check_alive()) != 0)
-				return NULL;
-			cw_lock_acquire(&st.lock);
-			if (oldest->state == BUSY && oldest->value == busy.value)
-				oldest->state = FREE;
-		} else {
-			struct timespec nap = {0, 20000};
-			nanosleep(&nap, NULL);
-			cw_lock_acquire(&st.lock);
+			*res = reclaim(oldest);
+			if (*res == 0) {
+				cw_chunk_renew(oldest);
+				return oldest;
+			}
+			cw_chunk_put(oldest);
+			return NULL;
 		}
+		struct timespec nap = {0, 20000};
+		nanosleep(&nap, NULL);
+		cw_lock_acquire(&st.lock);
 	}
 }
 
@@ -127,23 +172,17 @@ void cw_chunk_put_busy(struct cw_chunk *c, uint32_t stream)
 {
 	cw_lock_acquire(&st.lock);
 	c->stream = stream;
+	c->thread = cw_thread_ordinal();
+	c->ctx = cw_current_ctx_id();
+	c->turn = ++st.turn;
 	c->state = BUSY;
 	cw_lock_release(&st.lock);
 }
 
 CUresult cw_chunk_wait(struct cw_chunk *c, uint32_t stream, int last)
 {
-	for (uint32_t i = 0, n = cw_spin_turns(); i < n; i++) {
-		if (done(c))
-			return 0;
-		cw_pause();
-	}
-	for (int i = 0; i < POLL_NAPS && !last; i++) {
-		struct timespec nap = {0, 20000};
-		nanosleep(&nap, NULL);
-		if (done(c))
-			return 0;
-	}
+	if (poll_done(c, last))
+		return 0;
 	/* Long work is ahead of the copy, or the copy failed before it began: the stream's end answers both. */
 	CUresult res = cwop_StreamSynchronize(stream);
 	if (done(c))

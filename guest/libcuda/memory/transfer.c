@@ -1,55 +1,125 @@
-/* The two pipelines through staging. */
+/*
+ * The two pipelines through staging. Several threads (crew.h) move pieces between the application's memory and chunks while the
+ * GPU copies other chunks; the bytes in flight stay few enough for the CPU's last cache.
+ */
+#include "memory/crew.h"
 #include "memory/memory.h"
+#include "session/lock.h"
 
-enum { DEPTH = 8 };
+enum { WINDOW = CW_CHUNKS };
+
+/* Hands for a transfer: each should find at least two pieces to move. */
+static uint32_t hands(const struct cw_transfer *t)
+{
+	uint64_t most = t->pieces / 2, n = cw_crew_size();
+	return (uint32_t)(most == 0 ? 1 : most < n ? most : n);
+}
+
+/* --- to the device: a piece is moved, then sent, by the thread that picked it ------------------------------------------ */
+
+struct upload {
+	const struct cw_transfer *t;
+	_Atomic uint64_t next;
+	_Atomic uint32_t res; /* the first error */
+};
+
+static void failed(_Atomic uint32_t *res, CUresult why)
+{
+	uint32_t none = 0;
+	if (why != 0)
+		atomic_compare_exchange_strong(res, &none, (uint32_t)why);
+}
+
+static void upload(void *arg)
+{
+	struct upload *u = arg;
+	const struct cw_transfer *t = u->t;
+	while (atomic_load_explicit(&u->res, memory_order_relaxed) == 0) {
+		uint64_t k = atomic_fetch_add_explicit(&u->next, 1, memory_order_relaxed);
+		CUresult res;
+		if (k >= t->pieces)
+			return;
+		struct cw_chunk *c = cw_chunk_take(t->stream, 1, &res);
+		if (c) {
+			t->move(t->arg, k, c->mem);
+			res = t->send(t->arg, k, c);
+			cw_chunk_put_busy(c, t->stream);
+		}
+		failed(&u->res, res);
+	}
+}
 
 CUresult cw_transfer_to_device(const struct cw_transfer *t)
 {
-	for (uint64_t k = 0; k < t->pieces; k++) {
-		CUresult res;
-		struct cw_chunk *c = cw_chunk_take(1, &res);
-		if (!c)
-			return res;
-		t->move(t->arg, k, c->mem);
-		res = t->send(t->arg, k, c);
-		cw_chunk_put_busy(c, t->stream);
-		if (res != 0)
-			return res;
+	struct upload u = {.t = t};
+	cw_crew_run(hands(t), upload, &u);
+	return (CUresult)atomic_load(&u.res);
+}
+
+/* --- from the device: a window of chunks is asked for ahead; who has moved one asks for the next with it ----------------- */
+
+struct download {
+	const struct cw_transfer *t;
+	struct cw_lock lock;
+	struct cw_chunk *fly[WINDOW]; /* piece k, asked for and not yet picked, is in fly[k % WINDOW] */
+	uint64_t asked, next;
+	CUresult res;
+};
+
+/* Under the lock: asks for the next piece with a chunk whose value is a fresh one, or gives the chunk back. */
+static void ask(struct download *d, struct cw_chunk *c)
+{
+	const struct cw_transfer *t = d->t;
+	if (d->res != 0 || d->asked == t->pieces) {
+		cw_chunk_put(c);
+		return;
 	}
-	return 0;
+	d->res = t->send(t->arg, d->asked, c);
+	if (d->res != 0)
+		cw_chunk_put_busy(c, t->stream);
+	else
+		d->fly[d->asked++ % WINDOW] = c;
+}
+
+static void download(void *arg)
+{
+	struct download *d = arg;
+	const struct cw_transfer *t = d->t;
+	cw_lock_acquire(&d->lock);
+	while (d->next < d->asked) {
+		uint64_t k = d->next++;
+		struct cw_chunk *c = d->fly[k % WINDOW];
+		CUresult res = d->res;
+		cw_lock_release(&d->lock);
+		CUresult r = cw_chunk_wait(c, t->stream, k + 1 == t->pieces);
+		if (r == 0 && res == 0)
+			t->move(t->arg, k, c->mem);
+		cw_lock_acquire(&d->lock);
+		if (d->res == 0)
+			d->res = r;
+		cw_chunk_renew(c);
+		ask(d, c);
+	}
+	cw_lock_release(&d->lock);
 }
 
 CUresult cw_transfer_from_device(const struct cw_transfer *t)
 {
-	struct cw_chunk *fly[DEPTH];
-	uint64_t asked = 0, got = 0;
-	CUresult res = 0;
-	while (got < asked || (res == 0 && asked < t->pieces)) {
-		/* Ask ahead as far as chunks are free; wait for one only with none in flight. */
-		struct cw_chunk *c = NULL;
-		if (res == 0 && asked < t->pieces && asked - got < DEPTH) {
-			CUresult why;
-			c = cw_chunk_take(asked == got, &why);
-			if (!c && asked == got)
-				return why;
-		}
-		if (c) {
-			res = t->send(t->arg, asked, c);
-			if (res != 0)
-				cw_chunk_put_busy(c, t->stream);
-			else
-				fly[asked++ % DEPTH] = c;
-			continue;
-		}
-		c = fly[got % DEPTH];
-		CUresult r = cw_chunk_wait(c, t->stream, got + 1 == t->pieces);
-		if (r == 0 && res == 0)
-			t->move(t->arg, got, c->mem);
-		else if (res == 0)
-			res = r;
-		cw_chunk_put(c);
-		got++;
+	struct download d = {.t = t};
+	uint32_t n = hands(t), ahead = n == 1 ? WINDOW / 2 : 2 * n + 2 < WINDOW ? 2 * n + 2 : WINDOW;
+	for (uint32_t i = 0; i < ahead && d.res == 0 && d.asked < t->pieces; i++) {
+		CUresult why;
+		struct cw_chunk *c = cw_chunk_take(t->stream, i == 0, &why);
+		if (!c && i == 0)
+			return why;
+		if (!c)
+			break;
+		ask(&d, c);
 	}
+	/* What is ahead of the copy may take long: helpers are called when its first bytes are here. */
+	if (n > 1 && d.asked > 0)
+		cw_chunk_wait(d.fly[0], t->stream, 0);
+	cw_crew_run(n, download, &d);
 	/* A copy that failed has completed its word all the same; its error waits in the worker for the next reply. */
-	return res != 0 ? res : cwop_SessionFence();
+	return d.res != 0 ? d.res : cwop_SessionFence();
 }

@@ -41,6 +41,12 @@ uint32_t *cw_thread_slot(void)
 uint32_t cw_current_ctx_id(void) { return self.ctx; }
 void cw_set_current_ctx_id(uint32_t id) { self.ctx = id; }
 
+void cw_thread_as(uint32_t ordinal, uint32_t ctx)
+{
+	self.ordinal = ordinal;
+	self.ctx = ctx;
+}
+
 const struct cw_info *cw_session_info(void) { return &cw_s.info; }
 
 int cw_is_dead(struct cw_session *s)

@@ -122,6 +122,8 @@ uint32_t cw_current_ctx_id(void);
 void cw_set_current_ctx_id(uint32_t id);
 /* 1, 2, ...: names the thread's per-thread default stream. Never reused within a process. */
 uint32_t cw_thread_ordinal(void);
+/* Makes the calling thread speak in another's name: for threads of the library's own that do a part of its call. */
+void cw_thread_as(uint32_t ordinal, uint32_t ctx);
 
 /* --- handles: see handles.h -------------------------------------------------------------------------------------- */
 #include "session/handles.h"

@@ -365,6 +365,7 @@ static void all(enum carrier carrier)
 int main(void)
 {
 	setenv("CAUSEWAY_LOG", "none", 1);
+	setenv("CAUSEWAY_COPY_THREADS", "4", 1);
 	for (int c = 0; c < CARRIERS; c++) {
 		int st = -1;
 		if (c == VIRTIOFS && !fake_vfs_possible()) {

@@ -1,0 +1,172 @@
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+
+#include "memory/crew.h"
+#include "session/lock.h"
+#include "session/session.h"
+
+enum { MOST = 32, USUAL = 6, STACK = 128 * 1024, LINGER_US = 50 };
+
+/* A copy under way; lives on its caller's stack. */
+struct job {
+	struct job *next;
+	void (*work)(void *arg);
+	void *arg;
+	uint32_t wanted; /* helpers that may still join */
+	uint32_t thread, ctx;
+	_Atomic uint32_t active; /* helpers inside work; futex */
+};
+
+static struct {
+	struct cw_lock lock;
+	struct job *jobs;
+	uint32_t started;
+	_Atomic uint32_t size;	/* 0: not asked yet */
+	_Atomic uint32_t gen;	/* futex: goes up with each job */
+	_Atomic uint32_t asleep;
+	_Atomic int quit;
+} crew;
+
+uint32_t cw_crew_size(void)
+{
+	uint32_t n = atomic_load_explicit(&crew.size, memory_order_relaxed);
+	if (n != 0)
+		return n;
+	const char *e = getenv("CAUSEWAY_COPY_THREADS");
+	long asked = e ? strtol(e, NULL, 10) : 0;
+	cpu_set_t set;
+	uint32_t cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 2;
+	n = asked > 0 ? (asked < MOST ? (uint32_t)asked : MOST) : cpus / 2 < USUAL ? cpus / 2 : USUAL;
+	n = n == 0 ? 1 : n;
+	atomic_store_explicit(&crew.size, n, memory_order_relaxed);
+	return n;
+}
+
+/* Under the lock: joins a job that wants hands. */
+static struct job *join(void)
+{
+	for (struct job *j = crew.jobs; j; j = j->next)
+		if (j->wanted > 0) {
+			j->wanted--;
+			atomic_fetch_add_explicit(&j->active, 1, memory_order_relaxed);
+			return j;
+		}
+	return NULL;
+}
+
+static int64_t now_us(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+/* Copies often follow each other at once, and a wake-up takes as long as a core needs for a MiB: looks for a while first. */
+static void await_job(uint32_t gen)
+{
+	for (int64_t end = now_us() + LINGER_US; now_us() < end;)
+		for (int i = 0; i < 32; i++) {
+			if (atomic_load_explicit(&crew.gen, memory_order_acquire) != gen)
+				return;
+			cw_pause();
+		}
+	atomic_fetch_add(&crew.asleep, 1);
+	cw_futex_wait(&crew.gen, gen, CW_FUTEX_PRIVATE, NULL);
+	atomic_fetch_sub(&crew.asleep, 1);
+}
+
+static void *helper(void *unused)
+{
+	(void)unused;
+	prctl(PR_SET_NAME, "causeway-copy");
+	while (!atomic_load(&crew.quit)) {
+		uint32_t gen = atomic_load_explicit(&crew.gen, memory_order_acquire);
+		cw_lock_acquire(&crew.lock);
+		struct job *j = join();
+		cw_lock_release(&crew.lock);
+		if (!j) {
+			await_job(gen);
+			continue;
+		}
+		cw_thread_as(j->thread, j->ctx);
+		j->work(j->arg);
+		/* The caller may return, and the job be gone, as soon as it reads 0: the wake-up may then be one for nobody. */
+		_Atomic uint32_t *active = &j->active;
+		if (atomic_fetch_sub_explicit(active, 1, memory_order_acq_rel) == 1)
+			cw_futex_wake(active, 1, CW_FUTEX_PRIVATE);
+	}
+	return NULL;
+}
+
+/* Under the lock. An application's fault while its memory is read or written stays the application's: its handler runs, or the
+ * process ends by that signal. */
+static void start_helpers(uint32_t n)
+{
+	sigset_t most, old;
+	pthread_attr_t attr;
+	pthread_t t;
+	if (crew.started >= n)
+		return;
+	sigfillset(&most);
+	sigdelset(&most, SIGBUS);
+	sigdelset(&most, SIGSEGV);
+	sigprocmask(SIG_SETMASK, &most, &old);
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, STACK);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	while (crew.started < n && pthread_create(&t, &attr, helper, NULL) == 0)
+		crew.started++;
+	pthread_attr_destroy(&attr);
+	sigprocmask(SIG_SETMASK, &old, NULL);
+}
+
+void cw_crew_run(uint32_t hands, void (*work)(void *arg), void *arg)
+{
+	uint32_t size = cw_crew_size();
+	hands = hands < size ? hands : size;
+	if (hands <= 1) {
+		work(arg);
+		return;
+	}
+	struct job j = {NULL, work, arg, hands - 1, cw_thread_ordinal(), cw_current_ctx_id(), 0};
+	cw_lock_acquire(&crew.lock);
+	start_helpers(size - 1);
+	struct job **at = &crew.jobs; /* at the end: who came first gets helpers first */
+	while (*at)
+		at = &(*at)->next;
+	*at = &j;
+	cw_lock_release(&crew.lock);
+	atomic_fetch_add(&crew.gen, 1);
+	if (atomic_load(&crew.asleep) != 0)
+		cw_futex_wake(&crew.gen, (int)hands - 1, CW_FUTEX_PRIVATE);
+
+	work(arg);
+
+	cw_lock_acquire(&crew.lock);
+	for (at = &crew.jobs; *at != &j; at = &(*at)->next)
+		;
+	*at = j.next;
+	cw_lock_release(&crew.lock);
+	for (int i = 0;; i++) {
+		uint32_t n = atomic_load_explicit(&j.active, memory_order_acquire);
+		if (n == 0)
+			return;
+		if (i < 2000)
+			cw_pause();
+		else
+			cw_futex_wait(&j.active, n, CW_FUTEX_PRIVATE, NULL);
+	}
+}
+
+/* The library stays mapped until the process ends (-z nodelete), so helpers need not be waited for. */
+__attribute__((destructor)) static void dismiss(void)
+{
+	atomic_store(&crew.quit, 1);
+	if (atomic_load(&cw_g.state) == CW_FORKED || crew.started == 0)
+		return;
+	atomic_fetch_add(&crew.gen, 1);
+	cw_futex_wake(&crew.gen, MOST, CW_FUTEX_PRIVATE);
+}

@@ -1,0 +1,25 @@
+/*
+ * The crew: threads that copy beside the application's own. A large copy of ordinary memory is bound by what one core can move,
+ * some 10 GB/s, while the GPU's link takes 55.
+ *
+ * Helpers start with the first copy that wants them, run with all signals but those of a memory fault blocked, sleep on a futex
+ * between copies and end with the process. A forked child has no session and so needs none. The crew's lock is a leaf.
+ */
+#ifndef CW_MEMORY_CREW_H
+#define CW_MEMORY_CREW_H
+
+#include <stdint.h>
+
+#pragma GCC visibility push(hidden)
+
+/* How many threads, the caller included, may copy at once: CAUSEWAY_COPY_THREADS, or by the CPUs that the process may use. */
+uint32_t cw_crew_size(void);
+
+/*
+ * Runs work(arg) on the calling thread and on up to hands-1 helpers, which speak to the worker in the caller's name; returns when
+ * all of them have returned. work shares out its pieces itself: a helper may come late, when none is left, or not at all.
+ */
+void cw_crew_run(uint32_t hands, void (*work)(void *arg), void *arg);
+
+#pragma GCC visibility pop
+#endif
