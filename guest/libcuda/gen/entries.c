@@ -1208,6 +1208,30 @@ CUresult cuOccupancyMaxPotentialClusterSize(int *clusterSize, CUfunction func, c
 	return cw_unlikely(r_) ? r_ : cwi_cuOccupancyMaxPotentialClusterSize(clusterSize, func, config);
 }
 
+CUresult cuLaunchHostFunc(CUstream stream, CUhostFn fn, void *userData)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuLaunchHostFunc(0, stream, fn, userData);
+}
+
+CUresult cuLaunchHostFunc_ptsz(CUstream stream, CUhostFn fn, void *userData)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuLaunchHostFunc(1, stream, fn, userData);
+}
+
+CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *userData, unsigned int flags)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamAddCallback(0, stream, callback, userData, flags);
+}
+
+CUresult cuStreamAddCallback_ptsz(CUstream stream, CUstreamCallback callback, void *userData, unsigned int flags)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamAddCallback(1, stream, callback, userData, flags);
+}
+
 CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out)
 {
 	CUresult r_ = cw_check_alive();

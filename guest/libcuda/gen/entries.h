@@ -209,6 +209,10 @@ CUresult cwi_cuOccupancyMaxPotentialBlockSize(int *minGridSize, int *blockSize, 
 CUresult cwi_cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockSize, CUfunction func, CUoccupancyB2DSize blockSizeToDynamicSMemSize, size_t dynamicSMemSize, int blockSizeLimit, unsigned int flags);
 CUresult cwi_cuOccupancyMaxPotentialClusterSize(int *clusterSize, CUfunction func, const CUlaunchConfig *config);
 
+/* --- Host functions and callbacks --- */
+CUresult cwi_cuLaunchHostFunc(int ptds, CUstream stream, CUhostFn fn, void *userData);
+CUresult cwi_cuStreamAddCallback(int ptds, CUstream stream, CUstreamCallback callback, void *userData, unsigned int flags);
+
 /* --- Stream capture --- */
 CUresult cwi_cuStreamGetCaptureInfo(int ptds, CUstream stream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out); /* works when a context is poisoned */
 CUresult cwi_cuStreamGetCaptureInfo_v2(int ptds, CUstream stream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out, const CUgraphNode **dependencies_out, size_t *numDependencies_out); /* works when a context is poisoned */

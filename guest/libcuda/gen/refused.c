@@ -376,8 +376,6 @@ static const struct {
 	{"cuParamSeti", "replaced by cuLaunchKernel in CUDA 4"},
 	{"cuParamSetv", "replaced by cuLaunchKernel in CUDA 4"},
 	{"cuLaunchCooperativeKernelMultiDevice", "removed from CUDA 13 by its makers"},
-	{"cuLaunchHostFunc", "widened later: callbacks into the guest in stream order"},
-	{"cuStreamAddCallback", "widened later: callbacks into the guest in stream order"},
 	{"cuStreamBeginCapture", "widened later: graphs"},
 	{"cuStreamBeginCaptureToGraph", "widened later: graphs"},
 	{"cuStreamBeginCapture_v2", "widened later: graphs"},
@@ -388,7 +386,7 @@ static const struct {
 	{"cuStreamGetAttribute", "widened later: stream attributes"},
 	{"cuStreamSetAttribute", "widened later: stream attributes"},
 };
-static _Atomic unsigned char said[379];
+static _Atomic unsigned char said[377];
 
 static CUresult refuse(unsigned i)
 {
@@ -2380,113 +2378,93 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsLi
 	return refuse(367);
 }
 
-CUresult cuLaunchHostFunc(CUstream stream, CUhostFn fn, void *userData)
-{
-	return refuse(368);
-}
-
-CUresult cuLaunchHostFunc_ptsz(CUstream stream, CUhostFn fn, void *userData)
-{
-	return refuse(368);
-}
-
-CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *userData, unsigned int flags)
-{
-	return refuse(369);
-}
-
-CUresult cuStreamAddCallback_ptsz(CUstream stream, CUstreamCallback callback, void *userData, unsigned int flags)
-{
-	return refuse(369);
-}
-
 CUresult cuStreamBeginCapture(CUstream stream)
 {
-	return refuse(370);
+	return refuse(368);
 }
 
 CUresult cuStreamBeginCapture_ptsz(CUstream stream)
 {
-	return refuse(370);
+	return refuse(368);
 }
 
 CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
 {
-	return refuse(371);
+	return refuse(369);
 }
 
 CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
 {
-	return refuse(371);
+	return refuse(369);
 }
 
 CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
 {
-	return refuse(372);
+	return refuse(370);
 }
 
 CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
 {
-	return refuse(372);
+	return refuse(370);
 }
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
-	return refuse(373);
+	return refuse(371);
 }
 
 CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
 {
-	return refuse(373);
+	return refuse(371);
 }
 
 CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *dependencies, size_t numDependencies, unsigned int flags)
 {
-	return refuse(374);
+	return refuse(372);
 }
 
 CUresult cuStreamUpdateCaptureDependencies_ptsz(CUstream stream, CUgraphNode *dependencies, size_t numDependencies, unsigned int flags)
 {
-	return refuse(374);
+	return refuse(372);
 }
 
 CUresult cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, unsigned int flags)
 {
-	return refuse(375);
+	return refuse(373);
 }
 
 CUresult cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, unsigned int flags)
 {
-	return refuse(375);
+	return refuse(373);
 }
 
 CUresult cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream)
 {
-	return refuse(376);
+	return refuse(374);
 }
 
 CUresult cuStreamCopyAttributes_ptsz(CUstream dstStream, CUstream srcStream)
 {
-	return refuse(376);
+	return refuse(374);
 }
 
 CUresult cuStreamGetAttribute(CUstream stream, CUstreamAttrID attr, CUstreamAttrValue *value)
 {
-	return refuse(377);
+	return refuse(375);
 }
 
 CUresult cuStreamGetAttribute_ptsz(CUstream stream, CUstreamAttrID attr, CUstreamAttrValue *value)
 {
-	return refuse(377);
+	return refuse(375);
 }
 
 CUresult cuStreamSetAttribute(CUstream stream, CUstreamAttrID attr, const CUstreamAttrValue *param)
 {
-	return refuse(378);
+	return refuse(376);
 }
 
 CUresult cuStreamSetAttribute_ptsz(CUstream stream, CUstreamAttrID attr, const CUstreamAttrValue *param)
 {
-	return refuse(378);
+	return refuse(376);
 }
 
