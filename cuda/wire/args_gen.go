@@ -2779,6 +2779,17 @@ func (v *LaunchHostFuncArgs) encode(w *writer) {
 	w.u32(16, v.Status)
 }
 
+// DeviceTpcMapArgs is the request of OpDeviceTpcMap.
+type DeviceTpcMapArgs struct{}
+
+// Op implements Args.
+func (*DeviceTpcMapArgs) Op() Op { return OpDeviceTpcMap }
+
+func (*DeviceTpcMapArgs) fixed() int { return 0 }
+
+func (*DeviceTpcMapArgs) decode(*reader) {}
+func (*DeviceTpcMapArgs) encode(*writer) {}
+
 // NewArgs returns an empty request for op, or nil if there is no such operation.
 func NewArgs(op Op) Args {
 	switch op {
@@ -3016,6 +3027,8 @@ func NewArgs(op Op) Args {
 		return new(CallbackOpenArgs)
 	case OpLaunchHostFunc:
 		return new(LaunchHostFuncArgs)
+	case OpDeviceTpcMap:
+		return new(DeviceTpcMapArgs)
 	}
 	return nil
 }

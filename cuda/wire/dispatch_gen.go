@@ -168,6 +168,7 @@ type replies struct {
 	DevResourceGet                   DevResourceGetReply
 	DevSmResourceSplit               DevSmResourceSplitReply
 	GreenCtxCreate                   GreenCtxCreateReply
+	DeviceTpcMap                     DeviceTpcMapReply
 }
 
 // call decodes the request of c.Op and executes it. ok is false if it was not executed: see d.in.
@@ -1221,6 +1222,12 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		}
 		d.args = a
 		return drv.LaunchHostFunc(c, a), true
+	case OpDeviceTpcMap:
+		d.args = &DeviceTpcMapArgs{}
+		r := &d.replies.DeviceTpcMap
+		*r = DeviceTpcMapReply{}
+		d.reply = r
+		return drv.DeviceTpcMap(c, r), true
 	}
 	return 0, false
 }
@@ -1311,5 +1318,7 @@ func (d *Dispatcher) release() {
 		d.replies.DevSmResourceSplit = DevSmResourceSplitReply{}
 	case OpDevResourceGenerateDesc:
 		d.requests.DevResourceGenerateDesc = DevResourceGenerateDescArgs{}
+	case OpDeviceTpcMap:
+		d.replies.DeviceTpcMap = DeviceTpcMapReply{}
 	}
 }

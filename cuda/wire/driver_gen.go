@@ -240,6 +240,8 @@ type Driver interface {
 	CallbackOpen(c *Call) cuda.Result
 	// LaunchHostFunc is not answered.
 	LaunchHostFunc(c *Call, a *LaunchHostFuncArgs) cuda.Result
+	// DeviceTpcMap is answered at once.
+	DeviceTpcMap(c *Call, r *DeviceTpcMapReply) cuda.Result
 }
 
 // Unsupported implements Driver: every operation is refused. Drivers embed it.
@@ -763,3 +765,6 @@ func (Unsupported) CallbackOpen(*Call) cuda.Result { return cuda.ErrorNotSupport
 func (Unsupported) LaunchHostFunc(*Call, *LaunchHostFuncArgs) cuda.Result {
 	return cuda.ErrorNotSupported
 }
+
+// DeviceTpcMap implements Driver.
+func (Unsupported) DeviceTpcMap(*Call, *DeviceTpcMapReply) cuda.Result { return cuda.ErrorNotSupported }

@@ -121,6 +121,7 @@ const (
 	OpGreenCtxEvent                    Op = 115
 	OpCallbackOpen                     Op = 116
 	OpLaunchHostFunc                   Op = 117
+	OpDeviceTpcMap                     Op = 118
 	// OpSkip pads to the end of the ring; it is no operation.
 	OpSkip Op = 0xffff
 )
@@ -938,5 +939,8 @@ var operations = [...]OpInfo{
 		Refs: []Ref{
 			{Name: "stream", Offset: 0, Kind: KindStream, New: false},
 		},
+	},
+	OpDeviceTpcMap: {
+		Name: "DeviceTpcMap", Mode: Sync, Fixed: 0, ReplyFixed: 8,
 	},
 }

@@ -989,6 +989,24 @@ func (v *GreenCtxCreateReply) encode(w *writer) {
 	w.u64(0, v.Uid)
 }
 
+// DeviceTpcMapReply is the reply of OpDeviceTpcMap.
+type DeviceTpcMapReply struct {
+	Map []byte
+}
+
+// Op implements Reply.
+func (*DeviceTpcMapReply) Op() Op { return OpDeviceTpcMap }
+
+func (*DeviceTpcMapReply) fixed() int { return 8 }
+
+func (v *DeviceTpcMapReply) decode(r *reader) {
+	v.Map = r.bytes(0)
+}
+
+func (v *DeviceTpcMapReply) encode(w *writer) {
+	w.bytes(0, v.Map)
+}
+
 // NewReply returns an empty reply for op, or nil if it has none.
 func NewReply(op Op) Reply {
 	switch op {
@@ -1090,6 +1108,8 @@ func NewReply(op Op) Reply {
 		return new(DevSmResourceSplitReply)
 	case OpGreenCtxCreate:
 		return new(GreenCtxCreateReply)
+	case OpDeviceTpcMap:
+		return new(DeviceTpcMapReply)
 	}
 	return nil
 }

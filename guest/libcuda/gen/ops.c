@@ -2959,3 +2959,27 @@ CUresult cwop_LaunchHostFunc(uint32_t stream, uint64_t id, uint32_t status)
 	return cw_commit(&tx);
 }
 
+CUresult cwop_DeviceTpcMap(void *map, size_t map_cap, size_t *map_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_DEVICE_TPC_MAP, 0, var, 1);
+	if (r)
+		return r;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_DeviceTpcMap)) {
+		struct cw_out_DeviceTpcMap out;
+		memcpy(&out, rep.data, sizeof out);
+		take(&rep, out.map, map, map_cap, map_len);
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+

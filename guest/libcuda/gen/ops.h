@@ -1662,5 +1662,12 @@ _Static_assert(offsetof(struct cw_in_LaunchHostFunc, status) == 16, "status");
 _Static_assert(sizeof(struct cw_in_LaunchHostFunc) == 24, "cw_in_LaunchHostFunc");
 CUresult cwop_LaunchHostFunc(uint32_t stream, uint64_t id, uint32_t status);
 
+struct cw_out_DeviceTpcMap {
+	struct cw_span map;
+};
+_Static_assert(offsetof(struct cw_out_DeviceTpcMap, map) == 0, "map");
+_Static_assert(sizeof(struct cw_out_DeviceTpcMap) == 8, "cw_out_DeviceTpcMap");
+CUresult cwop_DeviceTpcMap(void *map, size_t map_cap, size_t *map_len);
+
 #pragma GCC visibility pop
 #endif
