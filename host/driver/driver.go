@@ -64,6 +64,10 @@ type Host interface {
 	Deferred(res cuda.Result)
 	// Console takes output of device printf and assert, in order.
 	Console(text []byte)
+	// CallBack has the guest run the function that it knows as id, and returns when that has returned, or when the session
+	// ends: then false, and the function may not have run. status is for functions that are told one. Any goroutine; many at
+	// once.
+	CallBack(id uint64, status cuda.Result) bool
 }
 
 // Region is memory of the guest process that it shared by declaration.

@@ -52,6 +52,9 @@ func (f *front) ConsoleRead(_ *wire.Call, r *wire.ConsoleReadReply) cuda.Result 
 	return cuda.Success
 }
 
+// CallbackOpen implements wire.Driver: from now on the slot is the guest's callback thread's.
+func (f *front) CallbackOpen(c *wire.Call) cuda.Result { return f.w.calls.openAt(c.Slot, c.Seq) }
+
 // RegionAdd implements wire.Driver: the region is mapped before the driver hears of it.
 func (f *front) RegionAdd(c *wire.Call, a *wire.RegionAddArgs, r *wire.RegionAddReply) cuda.Result {
 	w := f.w

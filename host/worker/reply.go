@@ -71,7 +71,8 @@ func (w *Worker) put(s *slot, index uint32, res cuda.Result, payload []byte) boo
 // guest would lose track of an object that exists. Nor do the session's own.
 func carriesDeferred(op wire.Op) bool {
 	switch op {
-	case wire.OpReplyMore, wire.OpConsoleRead, wire.OpRegionAdd, wire.OpRegionDrop, wire.OpSessionInit, wire.OpSessionFence:
+	case wire.OpReplyMore, wire.OpConsoleRead, wire.OpRegionAdd, wire.OpRegionDrop, wire.OpSessionInit, wire.OpSessionFence,
+		wire.OpCallbackOpen:
 		return false
 	}
 	info := op.Info()

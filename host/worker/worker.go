@@ -40,6 +40,7 @@ type Worker struct {
 	deferred atomic.Uint32
 	sticky   atomic.Uint32
 	console  console
+	calls    callbacks
 
 	regionMu sync.RWMutex
 	regions  map[uint32]driver.Region

@@ -99,15 +99,16 @@ func (m *memory) Await(ctx context.Context, id uint32) (remote.Declared, error) 
 	}
 }
 
-// check finds out whether an extent lies in a declared region: the guest would end the session otherwise.
-func (m *memory) check(id uint32, off, n uint64) error {
+// check finds out whether an extent lies in a declared region: the guest would end the session otherwise. Region 0 can be
+// read, not written.
+func (m *memory) check(id uint32, off, n uint64, write bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	d, ok := m.regions[id]
 	switch {
 	case m.err != nil:
 		return m.err
-	case !ok || id == 0:
+	case !ok || write && id == 0:
 		return fmt.Errorf("region %d: %w", id, remote.ErrUnknownRegion)
 	case off > d.Size || n > d.Size-off:
 		return fmt.Errorf("region %d, %#x+%#x of %#x bytes: %w", id, off, n, d.Size, remote.ErrOutOfBounds)
@@ -117,7 +118,7 @@ func (m *memory) check(id uint32, off, n uint64) error {
 
 // ReadAt implements remote.GuestMemory. All parts are asked for before the first is awaited.
 func (m *memory) ReadAt(id uint32, p []byte, off uint64) error {
-	if err := m.check(id, off, uint64(len(p))); err != nil {
+	if err := m.check(id, off, uint64(len(p)), false); err != nil {
 		return err
 	}
 	var reads []*read
@@ -198,7 +199,7 @@ func (m *memory) pop() {
 
 // WriteAt implements remote.GuestMemory. A Reply or Complete that follows arrives after it.
 func (m *memory) WriteAt(id uint32, p []byte, off uint64) error {
-	if err := m.check(id, off, uint64(len(p))); err != nil {
+	if err := m.check(id, off, uint64(len(p)), true); err != nil {
 		return err
 	}
 	for len(p) > 0 {

@@ -31,6 +31,7 @@ type Guest struct {
 	words    map[uint32]uint32
 	seq      uint32
 	replies  map[uint32]chan answer
+	onCall   func(id uint64, status cuda.Result)
 }
 
 type answer struct {
@@ -178,6 +179,18 @@ func (g *Guest) Console(text []byte) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.console.Write(text)
+}
+
+// CallBack implements driver.Host.
+func (g *Guest) CallBack(id uint64, status cuda.Result) bool {
+	g.mu.Lock()
+	f := g.onCall
+	g.mu.Unlock()
+	if f == nil {
+		return false
+	}
+	f(id, status)
+	return true
 }
 
 // word waits until a completion word has a value: written by the driver through the host, or by the GPU itself.

@@ -1,4 +1,6 @@
 package cuda
 
 // hostEntryPoints are the driver functions of host functions and managed memory.
-type hostEntryPoints struct{}
+type hostEntryPoints struct {
+	cuLaunchHostFunc, cuStreamAddCallback entry
+}

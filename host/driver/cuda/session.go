@@ -87,6 +87,7 @@ func (b *Backend) Open(h driver.Host, o driver.Options) (driver.Session, error) 
 // Close implements driver.Session. Contexts die with the process; what must not outlive the session is the watcher.
 func (s *session) Close() error {
 	s.watch.stop()
+	s.closeHosts()
 	return s.stdout.close()
 }
 

@@ -1,4 +1,6 @@
 package cuda
 
 // hostState is what a session keeps for host functions and managed memory. Its zero value is ready.
-type hostState struct{}
+type hostState struct {
+	serving bool // host functions are served; worker goroutine
+}

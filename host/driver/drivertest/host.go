@@ -16,6 +16,8 @@ type Host struct {
 	Errors   []cuda.Result
 	Output   []byte
 	OnOutput func([]byte)
+	// OnCallBack is the guest's function, if set.
+	OnCallBack func(id uint64, status cuda.Result)
 }
 
 var _ driver.Host = (*Host)(nil)
@@ -69,4 +71,13 @@ func (h *Host) Console(text []byte) {
 	if h.OnOutput != nil {
 		h.OnOutput(text)
 	}
+}
+
+// CallBack implements driver.Host.
+func (h *Host) CallBack(id uint64, status cuda.Result) bool {
+	if h.OnCallBack == nil {
+		return false
+	}
+	h.OnCallBack(id, status)
+	return true
 }
