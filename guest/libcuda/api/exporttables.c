@@ -6,6 +6,7 @@
  */
 #include "api/api.h"
 #include "api/integrity.h"
+#include "api/librarytables.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -157,23 +158,6 @@ TABLE(context_checks, 15){
 	SLOT(refuse), SLOT(refuse),	   SLOT(refuse),	      SLOT(refuse), SLOT(refuse), SLOT(refuse), SLOT(refuse),
 }};
 
-/* --- cuBLASLt's question for a tool ------------------------------------------------------------------------------------- */
-
-static CUresult tool_lookup(uint64_t tls, uint64_t *out)
-{
-	if (tls)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (out)
-		*out = 0;
-	return CUDA_SUCCESS;
-}
-
-#define R4  SLOT(refuse), SLOT(refuse), SLOT(refuse), SLOT(refuse)
-#define R16 R4, R4, R4, R4
-TABLE(blas_table, 93){
-	SLOT(refuse), SLOT(refuse), SLOT(refuse), SLOT(tool_lookup), R16, R16, R16, R16, R16, R4, R4,
-}};
-
 /* --- integrity ---------------------------------------------------------------------------------------------------------- */
 
 #ifndef CAUSEWAY_NO_INTEGRITY
@@ -224,7 +208,7 @@ static CUresult integrity_answer(uint32_t version, uint64_t seconds, uint64_t ou
 static const struct {
 	uint8_t id[16];
 	const void *table;
-} tables[] = {
+} runtime_tables[] = {
 	{{0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9}, &cudart_interface},
 	{{0xa0, 0x94, 0x79, 0x8c, 0x2e, 0x74, 0x2e, 0x74, 0x93, 0xf2, 0x08, 0x00, 0x20, 0x0c, 0x0a, 0x66}, &callback_hooks},
 	{{0x42, 0xd8, 0x5a, 0x81, 0x23, 0xf6, 0xcb, 0x47, 0x82, 0x98, 0xf6, 0xe7, 0x8a, 0x3a, 0xec, 0xdc}, &tools_tls},
@@ -233,18 +217,36 @@ static const struct {
 #ifndef CAUSEWAY_NO_INTEGRITY
 	{{0xd4, 0x08, 0x20, 0x55, 0xbd, 0xe6, 0x70, 0x4b, 0x8d, 0x34, 0xba, 0x12, 0x3c, 0x66, 0xe1, 0xf2}, &integrity_check},
 #endif
-	{{0x21, 0x31, 0x8c, 0x60, 0x97, 0x14, 0x32, 0x48, 0x8c, 0xa6, 0x41, 0xff, 0x73, 0x24, 0xc8, 0xf2}, &blas_table},
 };
+
+static const struct {
+	uint8_t id[16];
+	const void *const *table;
+} library_tables[] = {
+	{{0x21, 0x31, 0x8c, 0x60, 0x97, 0x14, 0x32, 0x48, 0x8c, 0xa6, 0x41, 0xff, 0x73, 0x24, 0xc8, 0xf2}, &cw_context_question_table},
+	{{0x17, 0x34, 0xdc, 0x26, 0x80, 0x0d, 0x47, 0x45, 0x87, 0x26, 0xc0, 0xf1, 0xe7, 0xdd, 0x8b, 0xca}, &cw_topology_table},
+	{{0x6e, 0x16, 0x3f, 0xbe, 0xb9, 0x58, 0x44, 0x4d, 0x83, 0x5c, 0xe1, 0x82, 0xaf, 0xf1, 0x99, 0x1e}, &cw_module_walk_table},
+};
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+static const void *find_table(const CUuuid *id)
+{
+	for (size_t i = 0; i < COUNT(runtime_tables); i++)
+		if (!memcmp(runtime_tables[i].id, id, sizeof runtime_tables[i].id))
+			return runtime_tables[i].table;
+	for (size_t i = 0; i < COUNT(library_tables); i++)
+		if (!memcmp(library_tables[i].id, id, sizeof library_tables[i].id))
+			return *library_tables[i].table;
+	return NULL;
+}
 
 /* Works before cuInit. An unknown id: CUDA_ERROR_INVALID_VALUE, and NULL in the result. */
 CUresult cwi_cuGetExportTable(const void **table, const CUuuid *id)
 {
 	if (!table || !id)
 		return CUDA_ERROR_INVALID_VALUE;
-	*table = NULL;
-	for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
-		if (!memcmp(tables[i].id, id, sizeof tables[i].id))
-			*table = tables[i].table;
+	*table = find_table(id);
 	if (!*table && cw_log_enabled(CW_LOG_INFO)) {
 		const uint8_t *b = (const uint8_t *)id;
 

@@ -60,7 +60,7 @@ static CUresult fetch_new(struct cw_obj *owner, enum cw_kind kind, uint32_t ctx,
 	res = fetch(owner, f->o.id, name, info, sizeof info, &len);
 	if (!res) {
 		f->info = cw_func_info_parse(info, len < sizeof info ? len : sizeof info);
-		f->name = strdup(name);
+		f->o.name = f->name = strdup(name);
 		if (!f->info || !f->name)
 			res = CUDA_ERROR_OUT_OF_MEMORY;
 	}

@@ -59,6 +59,7 @@ struct cw_obj *cw_handle_alloc(void)
 	}
 	cw_lock_release(&h.lock);
 	if (o) {
+		o->name = NULL;
 		o->ctx = o->flags = 0;
 		memset(o + 1, 0, CW_OBJ_SIZE - sizeof *o);
 	}

@@ -43,9 +43,10 @@ enum cw_kind {
 struct cw_obj {
 	_Atomic uint32_t kind; /* enum cw_kind */
 	uint32_t id;	       /* what the wire carries */
+	const char *name;      /* of a function, which cuFFT reads here, 8 bytes into what the driver calls a CUfunction */
 	uint32_t ctx;	       /* id of the context it belongs to; owner's to use */
 	uint32_t flags;	       /* owner's to use */
-	/* CW_OBJ_SIZE - 16 bytes of the owner's, zero in a new object */
+	/* CW_OBJ_SIZE - sizeof(struct cw_obj) bytes of the owner's, zero in a new object */
 };
 #define CW_OBJ_FITS(type) _Static_assert(sizeof(type) <= CW_OBJ_SIZE, #type " does not fit a handle object")
 

@@ -7,7 +7,7 @@ type entryPoints struct {
 	arrayEntryPoints
 	hostEntryPoints
 
-	cuInit, cuDriverGetVersion                                                                                entry
+	cuInit, cuDriverGetVersion, cuGetExportTable                                                              entry
 	cuDeviceGet, cuDeviceGetCount, cuDeviceGetName, cuDeviceGetUuid, cuDeviceGetUuid_v2                       entry
 	cuDeviceTotalMem_v2, cuDeviceGetAttribute, cuDeviceGetPCIBusId                                            entry
 	cuDeviceCanAccessPeer, cuDeviceGetP2PAttribute, cuDeviceGetDefaultMemPool                                 entry
