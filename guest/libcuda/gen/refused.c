@@ -356,14 +356,6 @@ static const struct {
 	{"cuMipmappedArrayGetLevel", "widened later: arrays and textures"},
 	{"cuMipmappedArrayGetMemoryRequirements", "widened later: arrays and textures"},
 	{"cuMipmappedArrayGetSparseProperties", "widened later: arrays and textures"},
-	{"cuLinkAddData", "widened later: linking at run time"},
-	{"cuLinkAddData_v2", "widened later: linking at run time"},
-	{"cuLinkAddFile", "widened later: linking at run time"},
-	{"cuLinkAddFile_v2", "widened later: linking at run time"},
-	{"cuLinkComplete", "widened later: linking at run time"},
-	{"cuLinkCreate", "widened later: linking at run time"},
-	{"cuLinkCreate_v2", "widened later: linking at run time"},
-	{"cuLinkDestroy", "widened later: linking at run time"},
 	{"cuLibraryGetManaged", "widened later: managed variables and unified functions"},
 	{"cuLibraryGetUnifiedFunction", "widened later: functions that the host program and the GPU share"},
 	{"cuFuncSetBlockShape", "replaced by cuLaunchKernel in CUDA 4"},
@@ -386,7 +378,7 @@ static const struct {
 	{"cuStreamGetAttribute", "widened later: stream attributes"},
 	{"cuStreamSetAttribute", "widened later: stream attributes"},
 };
-static _Atomic unsigned char said[377];
+static _Atomic unsigned char said[369];
 
 static CUresult refuse(unsigned i)
 {
@@ -2278,193 +2270,153 @@ CUresult cuMipmappedArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *spars
 	return refuse(347);
 }
 
-CUresult cuLinkAddData(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int numOptions, CUjit_option *options, void **optionValues)
+CUresult cuLibraryGetManaged(CUdeviceptr *ptr, size_t *bytes, CUlibrary library, const char *name)
 {
 	return refuse(348);
 }
 
-CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int numOptions, CUjit_option *options, void **optionValues)
+CUresult cuLibraryGetUnifiedFunction(void **fptr, CUlibrary library, const char *symbol)
 {
 	return refuse(349);
 }
 
-CUresult cuLinkAddFile(CUlinkState state, CUjitInputType type, const char *path, unsigned int numOptions, CUjit_option *options, void **optionValues)
+CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)
 {
 	return refuse(350);
 }
 
-CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *path, unsigned int numOptions, CUjit_option *options, void **optionValues)
+CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes)
 {
 	return refuse(351);
 }
 
-CUresult cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut)
+CUresult cuLaunch(CUfunction f)
 {
 	return refuse(352);
 }
 
-CUresult cuLinkCreate(unsigned int numOptions, CUjit_option *options, void **optionValues, CUlinkState *stateOut)
+CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height)
 {
 	return refuse(353);
 }
 
-CUresult cuLinkCreate_v2(unsigned int numOptions, CUjit_option *options, void **optionValues, CUlinkState *stateOut)
+CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream stream)
 {
 	return refuse(354);
 }
 
-CUresult cuLinkDestroy(CUlinkState state)
+CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes)
 {
 	return refuse(355);
 }
 
-CUresult cuLibraryGetManaged(CUdeviceptr *ptr, size_t *bytes, CUlibrary library, const char *name)
+CUresult cuParamSetf(CUfunction hfunc, int offset, float value)
 {
 	return refuse(356);
 }
 
-CUresult cuLibraryGetUnifiedFunction(void **fptr, CUlibrary library, const char *symbol)
+CUresult cuParamSeti(CUfunction hfunc, int offset, unsigned int value)
 {
 	return refuse(357);
 }
 
-CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)
+CUresult cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes)
 {
 	return refuse(358);
 }
 
-CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes)
+CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsigned int numDevices, unsigned int flags)
 {
 	return refuse(359);
 }
 
-CUresult cuLaunch(CUfunction f)
+CUresult cuStreamBeginCapture(CUstream stream)
 {
 	return refuse(360);
 }
 
-CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height)
-{
-	return refuse(361);
-}
-
-CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream stream)
-{
-	return refuse(362);
-}
-
-CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes)
-{
-	return refuse(363);
-}
-
-CUresult cuParamSetf(CUfunction hfunc, int offset, float value)
-{
-	return refuse(364);
-}
-
-CUresult cuParamSeti(CUfunction hfunc, int offset, unsigned int value)
-{
-	return refuse(365);
-}
-
-CUresult cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes)
-{
-	return refuse(366);
-}
-
-CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsigned int numDevices, unsigned int flags)
-{
-	return refuse(367);
-}
-
-CUresult cuStreamBeginCapture(CUstream stream)
-{
-	return refuse(368);
-}
-
 CUresult cuStreamBeginCapture_ptsz(CUstream stream)
 {
-	return refuse(368);
+	return refuse(360);
 }
 
 CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
 {
-	return refuse(369);
+	return refuse(361);
 }
 
 CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
 {
-	return refuse(369);
+	return refuse(361);
 }
 
 CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
 {
-	return refuse(370);
+	return refuse(362);
 }
 
 CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
 {
-	return refuse(370);
+	return refuse(362);
 }
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
-	return refuse(371);
+	return refuse(363);
 }
 
 CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
 {
-	return refuse(371);
+	return refuse(363);
 }
 
 CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *dependencies, size_t numDependencies, unsigned int flags)
 {
-	return refuse(372);
+	return refuse(364);
 }
 
 CUresult cuStreamUpdateCaptureDependencies_ptsz(CUstream stream, CUgraphNode *dependencies, size_t numDependencies, unsigned int flags)
 {
-	return refuse(372);
+	return refuse(364);
 }
 
 CUresult cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, unsigned int flags)
 {
-	return refuse(373);
+	return refuse(365);
 }
 
 CUresult cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, unsigned int flags)
 {
-	return refuse(373);
+	return refuse(365);
 }
 
 CUresult cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream)
 {
-	return refuse(374);
+	return refuse(366);
 }
 
 CUresult cuStreamCopyAttributes_ptsz(CUstream dstStream, CUstream srcStream)
 {
-	return refuse(374);
+	return refuse(366);
 }
 
 CUresult cuStreamGetAttribute(CUstream stream, CUstreamAttrID attr, CUstreamAttrValue *value)
 {
-	return refuse(375);
+	return refuse(367);
 }
 
 CUresult cuStreamGetAttribute_ptsz(CUstream stream, CUstreamAttrID attr, CUstreamAttrValue *value)
 {
-	return refuse(375);
+	return refuse(367);
 }
 
 CUresult cuStreamSetAttribute(CUstream stream, CUstreamAttrID attr, const CUstreamAttrValue *param)
 {
-	return refuse(376);
+	return refuse(368);
 }
 
 CUresult cuStreamSetAttribute_ptsz(CUstream stream, CUstreamAttrID attr, const CUstreamAttrValue *param)
 {
-	return refuse(376);
+	return refuse(368);
 }
 
