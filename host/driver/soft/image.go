@@ -54,7 +54,7 @@ func (b *build) parse(image, options []byte) cuda.Result {
 	if res != cuda.Success {
 		return res
 	}
-	m, err := ptx.Parse(text)
+	m, err := parseModules(text)
 	if err == nil {
 		err = checkOpcodes(m)
 	}

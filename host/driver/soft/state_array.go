@@ -1,4 +1,6 @@
 package soft
 
 // arrayState is what a session keeps for arrays, textures, links and green contexts. Its zero value is ready.
-type arrayState struct{}
+type arrayState struct {
+	links table[*link]
+}
