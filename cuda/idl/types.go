@@ -119,6 +119,7 @@ func has(fields []Field, types []string) bool {
 // Kinds of objects, in the order of their numbers (1...).
 var Kinds = []string{"ctx", "module", "library", "func", "kernel", "stream", "event", "pool", "mem",
 	"array", "mipmap", "link", "tex", "surf", "texref", "surfref", "resdesc", "green",
+	"memhandle", "resv", "mapping",
 }
 
 // sizes of the types of struct and op fields.

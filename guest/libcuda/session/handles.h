@@ -32,6 +32,8 @@ enum cw_kind {
 	CW_KIND_SURF,
 	CW_KIND_TEXREF,
 	CW_KIND_SURFREF,
+	CW_KIND_RESV,	 /* address reservation: never seen by the application */
+	CW_KIND_MAPPING, /* likewise */
 	CW_KIND_LAST,
 };
 
