@@ -2744,6 +2744,33 @@ func (v *GreenCtxEventArgs) encode(w *writer) {
 	w.u32(8, v.Wait)
 }
 
+// MemcpyWaitArgs is the request of OpMemcpyWait.
+type MemcpyWaitArgs struct {
+	Dst    uint64
+	Src    uint64
+	Size   uint64
+	Stream Stream
+}
+
+// Op implements Args.
+func (*MemcpyWaitArgs) Op() Op { return OpMemcpyWait }
+
+func (*MemcpyWaitArgs) fixed() int { return 32 }
+
+func (v *MemcpyWaitArgs) decode(r *reader) {
+	v.Dst = r.u64(0)
+	v.Src = r.u64(8)
+	v.Size = r.u64(16)
+	v.Stream = r.u32(24)
+}
+
+func (v *MemcpyWaitArgs) encode(w *writer) {
+	w.u64(0, v.Dst)
+	w.u64(8, v.Src)
+	w.u64(16, v.Size)
+	w.u32(24, v.Stream)
+}
+
 // CallbackOpenArgs is the request of OpCallbackOpen.
 type CallbackOpenArgs struct{}
 
@@ -2789,6 +2816,204 @@ func (*DeviceTpcMapArgs) fixed() int { return 0 }
 
 func (*DeviceTpcMapArgs) decode(*reader) {}
 func (*DeviceTpcMapArgs) encode(*writer) {}
+
+// MemGetAllocationGranularityArgs is the request of OpMemGetAllocationGranularity.
+type MemGetAllocationGranularityArgs struct {
+	Dev     uint32
+	Handles uint32
+	Option  uint32
+}
+
+// Op implements Args.
+func (*MemGetAllocationGranularityArgs) Op() Op { return OpMemGetAllocationGranularity }
+
+func (*MemGetAllocationGranularityArgs) fixed() int { return 16 }
+
+func (v *MemGetAllocationGranularityArgs) decode(r *reader) {
+	v.Dev = r.u32(0)
+	v.Handles = r.u32(4)
+	v.Option = r.u32(8)
+}
+
+func (v *MemGetAllocationGranularityArgs) encode(w *writer) {
+	w.u32(0, v.Dev)
+	w.u32(4, v.Handles)
+	w.u32(8, v.Option)
+}
+
+// MemAddressReserveArgs is the request of OpMemAddressReserve.
+type MemAddressReserveArgs struct {
+	Resv  ID // new resv
+	Flags uint32
+	Size  uint64
+	Align uint64
+	Addr  uint64
+}
+
+// Op implements Args.
+func (*MemAddressReserveArgs) Op() Op { return OpMemAddressReserve }
+
+func (*MemAddressReserveArgs) fixed() int { return 32 }
+
+func (v *MemAddressReserveArgs) decode(r *reader) {
+	v.Resv = r.u32(0)
+	v.Flags = r.u32(4)
+	v.Size = r.u64(8)
+	v.Align = r.u64(16)
+	v.Addr = r.u64(24)
+}
+
+func (v *MemAddressReserveArgs) encode(w *writer) {
+	w.u32(0, v.Resv)
+	w.u32(4, v.Flags)
+	w.u64(8, v.Size)
+	w.u64(16, v.Align)
+	w.u64(24, v.Addr)
+}
+
+// MemAddressFreeArgs is the request of OpMemAddressFree.
+type MemAddressFreeArgs struct {
+	Resv ID // resv
+}
+
+// Op implements Args.
+func (*MemAddressFreeArgs) Op() Op { return OpMemAddressFree }
+
+func (*MemAddressFreeArgs) fixed() int { return 8 }
+
+func (v *MemAddressFreeArgs) decode(r *reader) {
+	v.Resv = r.u32(0)
+}
+
+func (v *MemAddressFreeArgs) encode(w *writer) {
+	w.u32(0, v.Resv)
+}
+
+// MemCreateArgs is the request of OpMemCreate.
+type MemCreateArgs struct {
+	Memhandle ID // new memhandle
+	Dev       uint32
+	Size      uint64
+	Handles   uint32
+	Flags     uint32
+}
+
+// Op implements Args.
+func (*MemCreateArgs) Op() Op { return OpMemCreate }
+
+func (*MemCreateArgs) fixed() int { return 24 }
+
+func (v *MemCreateArgs) decode(r *reader) {
+	v.Memhandle = r.u32(0)
+	v.Dev = r.u32(4)
+	v.Size = r.u64(8)
+	v.Handles = r.u32(16)
+	v.Flags = r.u32(20)
+}
+
+func (v *MemCreateArgs) encode(w *writer) {
+	w.u32(0, v.Memhandle)
+	w.u32(4, v.Dev)
+	w.u64(8, v.Size)
+	w.u32(16, v.Handles)
+	w.u32(20, v.Flags)
+}
+
+// MemReleaseArgs is the request of OpMemRelease.
+type MemReleaseArgs struct {
+	Memhandle ID // memhandle
+}
+
+// Op implements Args.
+func (*MemReleaseArgs) Op() Op { return OpMemRelease }
+
+func (*MemReleaseArgs) fixed() int { return 8 }
+
+func (v *MemReleaseArgs) decode(r *reader) {
+	v.Memhandle = r.u32(0)
+}
+
+func (v *MemReleaseArgs) encode(w *writer) {
+	w.u32(0, v.Memhandle)
+}
+
+// MemMapArgs is the request of OpMemMap.
+type MemMapArgs struct {
+	Mapping   ID // new mapping
+	Resv      ID // resv
+	Memhandle ID // memhandle
+	Flags     uint32
+	Ptr       uint64
+	Size      uint64
+	Offset    uint64
+}
+
+// Op implements Args.
+func (*MemMapArgs) Op() Op { return OpMemMap }
+
+func (*MemMapArgs) fixed() int { return 40 }
+
+func (v *MemMapArgs) decode(r *reader) {
+	v.Mapping = r.u32(0)
+	v.Resv = r.u32(4)
+	v.Memhandle = r.u32(8)
+	v.Flags = r.u32(12)
+	v.Ptr = r.u64(16)
+	v.Size = r.u64(24)
+	v.Offset = r.u64(32)
+}
+
+func (v *MemMapArgs) encode(w *writer) {
+	w.u32(0, v.Mapping)
+	w.u32(4, v.Resv)
+	w.u32(8, v.Memhandle)
+	w.u32(12, v.Flags)
+	w.u64(16, v.Ptr)
+	w.u64(24, v.Size)
+	w.u64(32, v.Offset)
+}
+
+// MemUnmapArgs is the request of OpMemUnmap.
+type MemUnmapArgs struct {
+	Mapping ID // mapping
+}
+
+// Op implements Args.
+func (*MemUnmapArgs) Op() Op { return OpMemUnmap }
+
+func (*MemUnmapArgs) fixed() int { return 8 }
+
+func (v *MemUnmapArgs) decode(r *reader) {
+	v.Mapping = r.u32(0)
+}
+
+func (v *MemUnmapArgs) encode(w *writer) {
+	w.u32(0, v.Mapping)
+}
+
+// MemSetAccessArgs is the request of OpMemSetAccess.
+type MemSetAccessArgs struct {
+	Mapping ID // mapping
+	Dev     uint32
+	Flags   uint32
+}
+
+// Op implements Args.
+func (*MemSetAccessArgs) Op() Op { return OpMemSetAccess }
+
+func (*MemSetAccessArgs) fixed() int { return 16 }
+
+func (v *MemSetAccessArgs) decode(r *reader) {
+	v.Mapping = r.u32(0)
+	v.Dev = r.u32(4)
+	v.Flags = r.u32(8)
+}
+
+func (v *MemSetAccessArgs) encode(w *writer) {
+	w.u32(0, v.Mapping)
+	w.u32(4, v.Dev)
+	w.u32(8, v.Flags)
+}
 
 // NewArgs returns an empty request for op, or nil if there is no such operation.
 func NewArgs(op Op) Args {
@@ -3023,12 +3248,30 @@ func NewArgs(op Op) Args {
 		return new(GreenCtxStreamCreateArgs)
 	case OpGreenCtxEvent:
 		return new(GreenCtxEventArgs)
+	case OpMemcpyWait:
+		return new(MemcpyWaitArgs)
 	case OpCallbackOpen:
 		return new(CallbackOpenArgs)
 	case OpLaunchHostFunc:
 		return new(LaunchHostFuncArgs)
 	case OpDeviceTpcMap:
 		return new(DeviceTpcMapArgs)
+	case OpMemGetAllocationGranularity:
+		return new(MemGetAllocationGranularityArgs)
+	case OpMemAddressReserve:
+		return new(MemAddressReserveArgs)
+	case OpMemAddressFree:
+		return new(MemAddressFreeArgs)
+	case OpMemCreate:
+		return new(MemCreateArgs)
+	case OpMemRelease:
+		return new(MemReleaseArgs)
+	case OpMemMap:
+		return new(MemMapArgs)
+	case OpMemUnmap:
+		return new(MemUnmapArgs)
+	case OpMemSetAccess:
+		return new(MemSetAccessArgs)
 	}
 	return nil
 }

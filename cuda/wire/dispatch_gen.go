@@ -115,7 +115,16 @@ type requests struct {
 	CtxFromGreenCtx                  CtxFromGreenCtxArgs
 	GreenCtxStreamCreate             GreenCtxStreamCreateArgs
 	GreenCtxEvent                    GreenCtxEventArgs
+	MemcpyWait                       MemcpyWaitArgs
 	LaunchHostFunc                   LaunchHostFuncArgs
+	MemGetAllocationGranularity      MemGetAllocationGranularityArgs
+	MemAddressReserve                MemAddressReserveArgs
+	MemAddressFree                   MemAddressFreeArgs
+	MemCreate                        MemCreateArgs
+	MemRelease                       MemReleaseArgs
+	MemMap                           MemMapArgs
+	MemUnmap                         MemUnmapArgs
+	MemSetAccess                     MemSetAccessArgs
 }
 
 type replies struct {
@@ -169,6 +178,8 @@ type replies struct {
 	DevSmResourceSplit               DevSmResourceSplitReply
 	GreenCtxCreate                   GreenCtxCreateReply
 	DeviceTpcMap                     DeviceTpcMapReply
+	MemGetAllocationGranularity      MemGetAllocationGranularityReply
+	MemAddressReserve                MemAddressReserveReply
 }
 
 // call decodes the request of c.Op and executes it. ok is false if it was not executed: see d.in.
@@ -1211,6 +1222,14 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		}
 		d.args = a
 		return drv.GreenCtxEvent(c, a), true
+	case OpMemcpyWait:
+		a := &d.requests.MemcpyWait
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.MemcpyWait(c, a), true
 	case OpCallbackOpen:
 		d.args = &CallbackOpenArgs{}
 		return drv.CallbackOpen(c), true
@@ -1228,6 +1247,76 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		*r = DeviceTpcMapReply{}
 		d.reply = r
 		return drv.DeviceTpcMap(c, r), true
+	case OpMemGetAllocationGranularity:
+		a := &d.requests.MemGetAllocationGranularity
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.MemGetAllocationGranularity
+		*r = MemGetAllocationGranularityReply{}
+		d.reply = r
+		return drv.MemGetAllocationGranularity(c, a, r), true
+	case OpMemAddressReserve:
+		a := &d.requests.MemAddressReserve
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.MemAddressReserve
+		*r = MemAddressReserveReply{}
+		d.reply = r
+		return drv.MemAddressReserve(c, a, r), true
+	case OpMemAddressFree:
+		a := &d.requests.MemAddressFree
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.MemAddressFree(c, a), true
+	case OpMemCreate:
+		a := &d.requests.MemCreate
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.MemCreate(c, a), true
+	case OpMemRelease:
+		a := &d.requests.MemRelease
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.MemRelease(c, a), true
+	case OpMemMap:
+		a := &d.requests.MemMap
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.MemMap(c, a), true
+	case OpMemUnmap:
+		a := &d.requests.MemUnmap
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.MemUnmap(c, a), true
+	case OpMemSetAccess:
+		a := &d.requests.MemSetAccess
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.MemSetAccess(c, a), true
 	}
 	return 0, false
 }

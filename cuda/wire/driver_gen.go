@@ -236,12 +236,30 @@ type Driver interface {
 	GreenCtxStreamCreate(c *Call, a *GreenCtxStreamCreateArgs) cuda.Result
 	// GreenCtxEvent is answered at once.
 	GreenCtxEvent(c *Call, a *GreenCtxEventArgs) cuda.Result
+	// MemcpyWait is answered at once or later.
+	MemcpyWait(c *Call, a *MemcpyWaitArgs) cuda.Result
 	// CallbackOpen is answered at once.
 	CallbackOpen(c *Call) cuda.Result
 	// LaunchHostFunc is not answered.
 	LaunchHostFunc(c *Call, a *LaunchHostFuncArgs) cuda.Result
 	// DeviceTpcMap is answered at once.
 	DeviceTpcMap(c *Call, r *DeviceTpcMapReply) cuda.Result
+	// MemGetAllocationGranularity is answered at once.
+	MemGetAllocationGranularity(c *Call, a *MemGetAllocationGranularityArgs, r *MemGetAllocationGranularityReply) cuda.Result
+	// MemAddressReserve is answered at once; it creates a resv.
+	MemAddressReserve(c *Call, a *MemAddressReserveArgs, r *MemAddressReserveReply) cuda.Result
+	// MemAddressFree is answered at once; it destroys a resv.
+	MemAddressFree(c *Call, a *MemAddressFreeArgs) cuda.Result
+	// MemCreate is answered at once; it creates a memhandle.
+	MemCreate(c *Call, a *MemCreateArgs) cuda.Result
+	// MemRelease is not answered; it destroys a memhandle.
+	MemRelease(c *Call, a *MemReleaseArgs) cuda.Result
+	// MemMap is answered at once; it creates a mapping.
+	MemMap(c *Call, a *MemMapArgs) cuda.Result
+	// MemUnmap is answered at once; it destroys a mapping.
+	MemUnmap(c *Call, a *MemUnmapArgs) cuda.Result
+	// MemSetAccess is answered at once; it modifies a mapping.
+	MemSetAccess(c *Call, a *MemSetAccessArgs) cuda.Result
 }
 
 // Unsupported implements Driver: every operation is refused. Drivers embed it.
@@ -758,6 +776,9 @@ func (Unsupported) GreenCtxEvent(*Call, *GreenCtxEventArgs) cuda.Result {
 	return cuda.ErrorNotSupported
 }
 
+// MemcpyWait implements Driver.
+func (Unsupported) MemcpyWait(*Call, *MemcpyWaitArgs) cuda.Result { return cuda.ErrorNotSupported }
+
 // CallbackOpen implements Driver.
 func (Unsupported) CallbackOpen(*Call) cuda.Result { return cuda.ErrorNotSupported }
 
@@ -768,3 +789,33 @@ func (Unsupported) LaunchHostFunc(*Call, *LaunchHostFuncArgs) cuda.Result {
 
 // DeviceTpcMap implements Driver.
 func (Unsupported) DeviceTpcMap(*Call, *DeviceTpcMapReply) cuda.Result { return cuda.ErrorNotSupported }
+
+// MemGetAllocationGranularity implements Driver.
+func (Unsupported) MemGetAllocationGranularity(*Call, *MemGetAllocationGranularityArgs, *MemGetAllocationGranularityReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// MemAddressReserve implements Driver.
+func (Unsupported) MemAddressReserve(*Call, *MemAddressReserveArgs, *MemAddressReserveReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// MemAddressFree implements Driver.
+func (Unsupported) MemAddressFree(*Call, *MemAddressFreeArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// MemCreate implements Driver.
+func (Unsupported) MemCreate(*Call, *MemCreateArgs) cuda.Result { return cuda.ErrorNotSupported }
+
+// MemRelease implements Driver.
+func (Unsupported) MemRelease(*Call, *MemReleaseArgs) cuda.Result { return cuda.ErrorNotSupported }
+
+// MemMap implements Driver.
+func (Unsupported) MemMap(*Call, *MemMapArgs) cuda.Result { return cuda.ErrorNotSupported }
+
+// MemUnmap implements Driver.
+func (Unsupported) MemUnmap(*Call, *MemUnmapArgs) cuda.Result { return cuda.ErrorNotSupported }
+
+// MemSetAccess implements Driver.
+func (Unsupported) MemSetAccess(*Call, *MemSetAccessArgs) cuda.Result { return cuda.ErrorNotSupported }

@@ -119,9 +119,18 @@ const (
 	OpCtxFromGreenCtx                  Op = 113
 	OpGreenCtxStreamCreate             Op = 114
 	OpGreenCtxEvent                    Op = 115
-	OpCallbackOpen                     Op = 116
-	OpLaunchHostFunc                   Op = 117
-	OpDeviceTpcMap                     Op = 118
+	OpMemcpyWait                       Op = 116
+	OpCallbackOpen                     Op = 117
+	OpLaunchHostFunc                   Op = 118
+	OpDeviceTpcMap                     Op = 119
+	OpMemGetAllocationGranularity      Op = 120
+	OpMemAddressReserve                Op = 121
+	OpMemAddressFree                   Op = 122
+	OpMemCreate                        Op = 123
+	OpMemRelease                       Op = 124
+	OpMemMap                           Op = 125
+	OpMemUnmap                         Op = 126
+	OpMemSetAccess                     Op = 127
 	// OpSkip pads to the end of the ring; it is no operation.
 	OpSkip Op = 0xffff
 )
@@ -147,6 +156,9 @@ const (
 	KindSurfref
 	KindResdesc
 	KindGreen
+	KindMemhandle
+	KindResv
+	KindMapping
 )
 
 var kindNames = [...]string{"none",
@@ -168,6 +180,9 @@ var kindNames = [...]string{"none",
 	"surfref",
 	"resdesc",
 	"green",
+	"memhandle",
+	"resv",
+	"mapping",
 }
 
 // maxFixed is the longest fixed part of any request or reply.
@@ -931,6 +946,12 @@ var operations = [...]OpInfo{
 			{Name: "event", Offset: 4, Kind: KindEvent, New: false},
 		},
 	},
+	OpMemcpyWait: {
+		Name: "MemcpyWait", Mode: Wait, Fixed: 32, ReplyFixed: 0,
+		Refs: []Ref{
+			{Name: "stream", Offset: 24, Kind: KindStream, New: false},
+		},
+	},
 	OpCallbackOpen: {
 		Name: "CallbackOpen", Mode: Sync, Fixed: 0, ReplyFixed: 0,
 	},
@@ -942,5 +963,66 @@ var operations = [...]OpInfo{
 	},
 	OpDeviceTpcMap: {
 		Name: "DeviceTpcMap", Mode: Sync, Fixed: 0, ReplyFixed: 8,
+	},
+	OpMemGetAllocationGranularity: {
+		Name: "MemGetAllocationGranularity", Mode: Sync, Fixed: 16, ReplyFixed: 8,
+	},
+	OpMemAddressReserve: {
+		Name: "MemAddressReserve", Mode: Sync, Fixed: 32, ReplyFixed: 8,
+		Effect: Creates, Kind: KindResv, In: InRequest,
+		Object: Ref{Name: "resv", Offset: 0, Kind: KindResv, New: true},
+		Refs: []Ref{
+			{Name: "resv", Offset: 0, Kind: KindResv, New: true},
+		},
+	},
+	OpMemAddressFree: {
+		Name: "MemAddressFree", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		Effect: Destroys, Kind: KindResv, In: InRequest,
+		Object: Ref{Name: "resv", Offset: 0, Kind: KindResv, New: false},
+		Refs: []Ref{
+			{Name: "resv", Offset: 0, Kind: KindResv, New: false},
+		},
+	},
+	OpMemCreate: {
+		Name: "MemCreate", Mode: Sync, Fixed: 24, ReplyFixed: 0,
+		Effect: Creates, Kind: KindMemhandle, In: InRequest,
+		Object: Ref{Name: "memhandle", Offset: 0, Kind: KindMemhandle, New: true},
+		Refs: []Ref{
+			{Name: "memhandle", Offset: 0, Kind: KindMemhandle, New: true},
+		},
+	},
+	OpMemRelease: {
+		Name: "MemRelease", Mode: Async, Fixed: 8, ReplyFixed: 0,
+		Effect: Destroys, Kind: KindMemhandle, In: InRequest,
+		Object: Ref{Name: "memhandle", Offset: 0, Kind: KindMemhandle, New: false},
+		Refs: []Ref{
+			{Name: "memhandle", Offset: 0, Kind: KindMemhandle, New: false},
+		},
+	},
+	OpMemMap: {
+		Name: "MemMap", Mode: Sync, Fixed: 40, ReplyFixed: 0,
+		Effect: Creates, Kind: KindMapping, In: InRequest,
+		Object: Ref{Name: "mapping", Offset: 0, Kind: KindMapping, New: true},
+		Refs: []Ref{
+			{Name: "mapping", Offset: 0, Kind: KindMapping, New: true},
+			{Name: "resv", Offset: 4, Kind: KindResv, New: false},
+			{Name: "memhandle", Offset: 8, Kind: KindMemhandle, New: false},
+		},
+	},
+	OpMemUnmap: {
+		Name: "MemUnmap", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		Effect: Destroys, Kind: KindMapping, In: InRequest,
+		Object: Ref{Name: "mapping", Offset: 0, Kind: KindMapping, New: false},
+		Refs: []Ref{
+			{Name: "mapping", Offset: 0, Kind: KindMapping, New: false},
+		},
+	},
+	OpMemSetAccess: {
+		Name: "MemSetAccess", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+		Effect: Modifies, Kind: KindMapping, In: InRequest,
+		Object: Ref{Name: "mapping", Offset: 0, Kind: KindMapping, New: false},
+		Refs: []Ref{
+			{Name: "mapping", Offset: 0, Kind: KindMapping, New: false},
+		},
 	},
 }

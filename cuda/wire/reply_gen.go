@@ -1007,6 +1007,42 @@ func (v *DeviceTpcMapReply) encode(w *writer) {
 	w.bytes(0, v.Map)
 }
 
+// MemGetAllocationGranularityReply is the reply of OpMemGetAllocationGranularity.
+type MemGetAllocationGranularityReply struct {
+	Granularity uint64
+}
+
+// Op implements Reply.
+func (*MemGetAllocationGranularityReply) Op() Op { return OpMemGetAllocationGranularity }
+
+func (*MemGetAllocationGranularityReply) fixed() int { return 8 }
+
+func (v *MemGetAllocationGranularityReply) decode(r *reader) {
+	v.Granularity = r.u64(0)
+}
+
+func (v *MemGetAllocationGranularityReply) encode(w *writer) {
+	w.u64(0, v.Granularity)
+}
+
+// MemAddressReserveReply is the reply of OpMemAddressReserve.
+type MemAddressReserveReply struct {
+	Ptr uint64
+}
+
+// Op implements Reply.
+func (*MemAddressReserveReply) Op() Op { return OpMemAddressReserve }
+
+func (*MemAddressReserveReply) fixed() int { return 8 }
+
+func (v *MemAddressReserveReply) decode(r *reader) {
+	v.Ptr = r.u64(0)
+}
+
+func (v *MemAddressReserveReply) encode(w *writer) {
+	w.u64(0, v.Ptr)
+}
+
 // NewReply returns an empty reply for op, or nil if it has none.
 func NewReply(op Op) Reply {
 	switch op {
@@ -1110,6 +1146,10 @@ func NewReply(op Op) Reply {
 		return new(GreenCtxCreateReply)
 	case OpDeviceTpcMap:
 		return new(DeviceTpcMapReply)
+	case OpMemGetAllocationGranularity:
+		return new(MemGetAllocationGranularityReply)
+	case OpMemAddressReserve:
+		return new(MemAddressReserveReply)
 	}
 	return nil
 }

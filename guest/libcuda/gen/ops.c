@@ -2944,6 +2944,28 @@ CUresult cwop_GreenCtxEvent(uint32_t green, uint32_t event, uint32_t wait)
 	return r;
 }
 
+CUresult cwop_MemcpyWait(uint64_t dst, uint64_t src, uint64_t size, uint32_t stream)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_MEMCPY_WAIT, 32, var, 1);
+	if (r)
+		return r;
+	struct cw_in_MemcpyWait *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->dst = dst;
+	in->src = src;
+	in->size = size;
+	in->stream = stream;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
 CUresult cwop_LaunchHostFunc(uint32_t stream, uint64_t id, uint32_t status)
 {
 	struct cw_tx tx;
@@ -2979,6 +3001,186 @@ CUresult cwop_DeviceTpcMap(void *map, size_t map_cap, size_t *map_len)
 	} else if (r == CUDA_SUCCESS) {
 		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
 	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_MemGetAllocationGranularity(uint32_t dev, uint32_t handles, uint32_t option, uint64_t *granularity)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_MEM_GET_ALLOCATION_GRANULARITY, 16, var, 1);
+	if (r)
+		return r;
+	struct cw_in_MemGetAllocationGranularity *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->dev = dev;
+	in->handles = handles;
+	in->option = option;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_MemGetAllocationGranularity)) {
+		struct cw_out_MemGetAllocationGranularity out;
+		memcpy(&out, rep.data, sizeof out);
+		if (granularity)
+			*granularity = out.granularity;
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_MemAddressReserve(uint32_t resv, uint32_t flags, uint64_t size, uint64_t align, uint64_t addr, uint64_t *ptr)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_MEM_ADDRESS_RESERVE, 32, var, 1);
+	if (r)
+		return r;
+	struct cw_in_MemAddressReserve *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->resv = resv;
+	in->flags = flags;
+	in->size = size;
+	in->align = align;
+	in->addr = addr;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_MemAddressReserve)) {
+		struct cw_out_MemAddressReserve out;
+		memcpy(&out, rep.data, sizeof out);
+		if (ptr)
+			*ptr = out.ptr;
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_MemAddressFree(uint32_t resv)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_MEM_ADDRESS_FREE, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_MemAddressFree *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->resv = resv;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_MemCreate(uint32_t memhandle, uint32_t dev, uint64_t size, uint32_t handles, uint32_t flags)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_MEM_CREATE, 24, var, 1);
+	if (r)
+		return r;
+	struct cw_in_MemCreate *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->memhandle = memhandle;
+	in->dev = dev;
+	in->size = size;
+	in->handles = handles;
+	in->flags = flags;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_MemRelease(uint32_t memhandle)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_MEM_RELEASE, 8, var, 0);
+	if (r)
+		return r;
+	struct cw_in_MemRelease *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->memhandle = memhandle;
+	return cw_commit(&tx);
+}
+
+CUresult cwop_MemMap(uint32_t mapping, uint32_t resv, uint32_t memhandle, uint32_t flags, uint64_t ptr, uint64_t size, uint64_t offset)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_MEM_MAP, 40, var, 1);
+	if (r)
+		return r;
+	struct cw_in_MemMap *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->mapping = mapping;
+	in->resv = resv;
+	in->memhandle = memhandle;
+	in->flags = flags;
+	in->ptr = ptr;
+	in->size = size;
+	in->offset = offset;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_MemUnmap(uint32_t mapping)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_MEM_UNMAP, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_MemUnmap *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->mapping = mapping;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_MemSetAccess(uint32_t mapping, uint32_t dev, uint32_t flags)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_MEM_SET_ACCESS, 16, var, 1);
+	if (r)
+		return r;
+	struct cw_in_MemSetAccess *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->mapping = mapping;
+	in->dev = dev;
+	in->flags = flags;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
 	cw_reply_release(&rep);
 	return r;
 }

@@ -1650,6 +1650,20 @@ _Static_assert(offsetof(struct cw_in_GreenCtxEvent, wait) == 8, "wait");
 _Static_assert(sizeof(struct cw_in_GreenCtxEvent) == 16, "cw_in_GreenCtxEvent");
 CUresult cwop_GreenCtxEvent(uint32_t green, uint32_t event, uint32_t wait);
 
+struct cw_in_MemcpyWait {
+	uint64_t dst;
+	uint64_t src;
+	uint64_t size;
+	uint32_t stream;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_MemcpyWait, dst) == 0, "dst");
+_Static_assert(offsetof(struct cw_in_MemcpyWait, src) == 8, "src");
+_Static_assert(offsetof(struct cw_in_MemcpyWait, size) == 16, "size");
+_Static_assert(offsetof(struct cw_in_MemcpyWait, stream) == 24, "stream");
+_Static_assert(sizeof(struct cw_in_MemcpyWait) == 32, "cw_in_MemcpyWait");
+CUresult cwop_MemcpyWait(uint64_t dst, uint64_t src, uint64_t size, uint32_t stream);
+
 struct cw_in_LaunchHostFunc {
 	uint32_t stream;
 	uint64_t id;
@@ -1668,6 +1682,113 @@ struct cw_out_DeviceTpcMap {
 _Static_assert(offsetof(struct cw_out_DeviceTpcMap, map) == 0, "map");
 _Static_assert(sizeof(struct cw_out_DeviceTpcMap) == 8, "cw_out_DeviceTpcMap");
 CUresult cwop_DeviceTpcMap(void *map, size_t map_cap, size_t *map_len);
+
+struct cw_in_MemGetAllocationGranularity {
+	uint32_t dev;
+	uint32_t handles;
+	uint32_t option;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_MemGetAllocationGranularity, dev) == 0, "dev");
+_Static_assert(offsetof(struct cw_in_MemGetAllocationGranularity, handles) == 4, "handles");
+_Static_assert(offsetof(struct cw_in_MemGetAllocationGranularity, option) == 8, "option");
+_Static_assert(sizeof(struct cw_in_MemGetAllocationGranularity) == 16, "cw_in_MemGetAllocationGranularity");
+struct cw_out_MemGetAllocationGranularity {
+	uint64_t granularity;
+};
+_Static_assert(offsetof(struct cw_out_MemGetAllocationGranularity, granularity) == 0, "granularity");
+_Static_assert(sizeof(struct cw_out_MemGetAllocationGranularity) == 8, "cw_out_MemGetAllocationGranularity");
+CUresult cwop_MemGetAllocationGranularity(uint32_t dev, uint32_t handles, uint32_t option, uint64_t *granularity);
+
+struct cw_in_MemAddressReserve {
+	uint32_t resv;
+	uint32_t flags;
+	uint64_t size;
+	uint64_t align;
+	uint64_t addr;
+};
+_Static_assert(offsetof(struct cw_in_MemAddressReserve, resv) == 0, "resv");
+_Static_assert(offsetof(struct cw_in_MemAddressReserve, flags) == 4, "flags");
+_Static_assert(offsetof(struct cw_in_MemAddressReserve, size) == 8, "size");
+_Static_assert(offsetof(struct cw_in_MemAddressReserve, align) == 16, "align");
+_Static_assert(offsetof(struct cw_in_MemAddressReserve, addr) == 24, "addr");
+_Static_assert(sizeof(struct cw_in_MemAddressReserve) == 32, "cw_in_MemAddressReserve");
+struct cw_out_MemAddressReserve {
+	uint64_t ptr;
+};
+_Static_assert(offsetof(struct cw_out_MemAddressReserve, ptr) == 0, "ptr");
+_Static_assert(sizeof(struct cw_out_MemAddressReserve) == 8, "cw_out_MemAddressReserve");
+CUresult cwop_MemAddressReserve(uint32_t resv, uint32_t flags, uint64_t size, uint64_t align, uint64_t addr, uint64_t *ptr);
+
+struct cw_in_MemAddressFree {
+	uint32_t resv;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_MemAddressFree, resv) == 0, "resv");
+_Static_assert(sizeof(struct cw_in_MemAddressFree) == 8, "cw_in_MemAddressFree");
+CUresult cwop_MemAddressFree(uint32_t resv);
+
+struct cw_in_MemCreate {
+	uint32_t memhandle;
+	uint32_t dev;
+	uint64_t size;
+	uint32_t handles;
+	uint32_t flags;
+};
+_Static_assert(offsetof(struct cw_in_MemCreate, memhandle) == 0, "memhandle");
+_Static_assert(offsetof(struct cw_in_MemCreate, dev) == 4, "dev");
+_Static_assert(offsetof(struct cw_in_MemCreate, size) == 8, "size");
+_Static_assert(offsetof(struct cw_in_MemCreate, handles) == 16, "handles");
+_Static_assert(offsetof(struct cw_in_MemCreate, flags) == 20, "flags");
+_Static_assert(sizeof(struct cw_in_MemCreate) == 24, "cw_in_MemCreate");
+CUresult cwop_MemCreate(uint32_t memhandle, uint32_t dev, uint64_t size, uint32_t handles, uint32_t flags);
+
+struct cw_in_MemRelease {
+	uint32_t memhandle;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_MemRelease, memhandle) == 0, "memhandle");
+_Static_assert(sizeof(struct cw_in_MemRelease) == 8, "cw_in_MemRelease");
+CUresult cwop_MemRelease(uint32_t memhandle);
+
+struct cw_in_MemMap {
+	uint32_t mapping;
+	uint32_t resv;
+	uint32_t memhandle;
+	uint32_t flags;
+	uint64_t ptr;
+	uint64_t size;
+	uint64_t offset;
+};
+_Static_assert(offsetof(struct cw_in_MemMap, mapping) == 0, "mapping");
+_Static_assert(offsetof(struct cw_in_MemMap, resv) == 4, "resv");
+_Static_assert(offsetof(struct cw_in_MemMap, memhandle) == 8, "memhandle");
+_Static_assert(offsetof(struct cw_in_MemMap, flags) == 12, "flags");
+_Static_assert(offsetof(struct cw_in_MemMap, ptr) == 16, "ptr");
+_Static_assert(offsetof(struct cw_in_MemMap, size) == 24, "size");
+_Static_assert(offsetof(struct cw_in_MemMap, offset) == 32, "offset");
+_Static_assert(sizeof(struct cw_in_MemMap) == 40, "cw_in_MemMap");
+CUresult cwop_MemMap(uint32_t mapping, uint32_t resv, uint32_t memhandle, uint32_t flags, uint64_t ptr, uint64_t size, uint64_t offset);
+
+struct cw_in_MemUnmap {
+	uint32_t mapping;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_MemUnmap, mapping) == 0, "mapping");
+_Static_assert(sizeof(struct cw_in_MemUnmap) == 8, "cw_in_MemUnmap");
+CUresult cwop_MemUnmap(uint32_t mapping);
+
+struct cw_in_MemSetAccess {
+	uint32_t mapping;
+	uint32_t dev;
+	uint32_t flags;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_MemSetAccess, mapping) == 0, "mapping");
+_Static_assert(offsetof(struct cw_in_MemSetAccess, dev) == 4, "dev");
+_Static_assert(offsetof(struct cw_in_MemSetAccess, flags) == 8, "flags");
+_Static_assert(sizeof(struct cw_in_MemSetAccess) == 16, "cw_in_MemSetAccess");
+CUresult cwop_MemSetAccess(uint32_t mapping, uint32_t dev, uint32_t flags);
 
 #pragma GCC visibility pop
 #endif
