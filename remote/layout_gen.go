@@ -31,6 +31,8 @@ const (
 	MsgRegion       uint32 = 3
 	MsgRegionEnd    uint32 = 4
 	MsgStart        uint32 = 5
+	EnvOwnDriver    uint32 = 1
+	EnvFirstDevice  uint32 = 2
 	FileControl     uint64 = 0
 	FileDoorbell    uint64 = 0x1000
 	FileError       uint64 = 0x2000

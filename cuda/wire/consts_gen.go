@@ -56,6 +56,8 @@ const (
 	MsgRegion           = 3
 	MsgRegionEnd        = 4
 	MsgStart            = 5
+	EnvOwnDriver        = 1
+	EnvFirstDevice      = 2
 	FileControl         = 0
 	FileDoorbell        = 0x1000
 	FileError           = 0x2000

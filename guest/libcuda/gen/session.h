@@ -57,6 +57,8 @@
 #define CW_MSG_REGION 3u
 #define CW_MSG_REGION_END 4u
 #define CW_MSG_START 5u
+#define CW_ENV_OWN_DRIVER 1u
+#define CW_ENV_FIRST_DEVICE 2u
 #define CW_FILE_CONTROL 0ull
 #define CW_FILE_DOORBELL 0x1000ull
 #define CW_FILE_ERROR 0x2000ull
