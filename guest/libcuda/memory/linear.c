@@ -75,11 +75,10 @@ CUresult cw_copy_linear(const struct cw_side *dst, const struct cw_side *src, ui
 	if (size == 0)
 		return CUDA_SUCCESS;
 	if (dst->worker && src->worker) {
-		CUresult res = cwop_Memcpy(dst->addr, src->addr, size, stream);
 		/* Between device addresses even the synchronous form does not wait (CUDA driver API, "API synchronization behavior"). */
-		if (res == 0 && wait && !(dst->device && src->device))
-			res = cwop_StreamSynchronize(stream);
-		return res;
+		if (wait && !(dst->device && src->device))
+			return cwop_MemcpyWait(dst->addr, src->addr, size, stream);
+		return cwop_Memcpy(dst->addr, src->addr, size, stream);
 	}
 	if (dst->device)
 		return to_device(dst->addr, (const void *)(uintptr_t)src->addr, size, stream);

@@ -242,6 +242,17 @@ func testPinned(t *testing.T, g *Guest) {
 			t.Fatalf("pinned[%d] = %d", i, v)
 		}
 	}
+	for _, size := range []uint64{4, 8192, 500000} { // from behind a kernel, out of quiet, into device memory and back
+		want := random(int(size))
+		copy(mem, want)
+		p := g.alloc(size)
+		for _, a := range []wire.MemcpyWaitArgs{{Dst: p, Src: r.Dev}, {Dst: r.Dev + 500000, Src: p}} {
+			a.Size, a.Stream = size, 1
+			res, _ := g.wait(wire.OpMemcpyWait, func(c *wire.Call) cuda.Result { return g.Session.MemcpyWait(c, &a) })
+			g.ok(res, "MemcpyWait")
+		}
+		g.want(mem[500000:][:size], want, "copy that was waited for")
+	}
 	g.ok(g.Session.RegionDrop(g.call(wire.OpRegionDrop), &wire.RegionDropArgs{Region: 2}), "RegionDrop")
 }
 

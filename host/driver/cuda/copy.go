@@ -41,6 +41,7 @@ func (s *session) MemcpyHtoD(c *wire.Call, a *wire.MemcpyHtoDArgs) cuda.Result {
 
 // MemcpyDtoH copies a few bytes into the reply.
 func (s *session) MemcpyDtoH(c *wire.Call, a *wire.MemcpyDtoHArgs, r *wire.MemcpyDtoHReply) cuda.Result {
+	atOnce := s.quiet(c, a.Stream)
 	st, res := s.submit(c, a.Stream)
 	if res != cuda.Success {
 		return res
@@ -57,19 +58,25 @@ func (s *session) MemcpyDtoH(c *wire.Call, a *wire.MemcpyDtoHArgs, r *wire.Memcp
 		p.Done(cuda.ErrorOutOfMemory, nil)
 		return cuda.Success
 	}
-	if res := s.note(s.fn.cuMemcpyDtoHAsync_v2.call(f.bounce, a.Src, uint64(a.Size), st.handle)); res != cuda.Success {
+	reply := &wire.MemcpyDtoHReply{Dst: hostBytes(f.bounce, int(a.Size))}
+	res = s.note(s.fn.cuMemcpyDtoHAsync_v2.call(f.bounce, a.Src, uint64(a.Size), st.handle))
+	if res == cuda.Success && atOnce {
+		if res = s.finishNow(st); res == cuda.Success {
+			p.Done(res, reply)
+			s.fences.put(f)
+			return cuda.Success
+		}
+	}
+	if res == cuda.Success {
+		res = s.note(s.fn.cuStreamWriteValue32_v2.call(st.handle, f.dev, uint64(f.value), 0))
+	}
+	if res != cuda.Success {
 		s.fences.put(f)
 		p.Done(res, nil)
 		return cuda.Success
 	}
-	if res := s.note(s.fn.cuStreamWriteValue32_v2.call(st.handle, f.dev, uint64(f.value), 0)); res != cuda.Success {
-		s.fences.put(f)
-		p.Done(res, nil)
-		return cuda.Success
-	}
-	n := int(a.Size)
-	reply := func() wire.Reply { return &wire.MemcpyDtoHReply{Dst: hostBytes(f.bounce, n)} }
-	s.watch.add(&wait{pending: p, word: f.word, seq: f.value, ctx: s.handleOf(st.ctx), stream: st.handle, finish: reply, fence: f})
+	finish := func() wire.Reply { return reply }
+	s.watch.add(&wait{pending: p, word: f.word, seq: f.value, ctx: s.handleOf(st.ctx), stream: st.handle, finish: finish, fence: f})
 	return cuda.Success
 }
 

@@ -50,6 +50,14 @@ func (s *session) Memcpy(c *wire.Call, a *wire.MemcpyArgs) cuda.Result {
 	})
 }
 
+// MemcpyWait copies between addresses that the GPU reaches and answers when the bytes are there.
+func (s *session) MemcpyWait(c *wire.Call, a *wire.MemcpyWaitArgs) cuda.Result {
+	if res := s.Memcpy(c, &wire.MemcpyArgs{Dst: a.Dst, Src: a.Src, Size: a.Size, Stream: a.Stream}); res != cuda.Success {
+		return res
+	}
+	return s.StreamSynchronize(c, &wire.StreamSynchronizeArgs{Stream: a.Stream})
+}
+
 // MemcpyHtoD copies bytes that came inside the record.
 func (s *session) MemcpyHtoD(c *wire.Call, a *wire.MemcpyHtoDArgs) cuda.Result {
 	st, res := s.stream(c, a.Stream)

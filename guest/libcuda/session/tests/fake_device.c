@@ -150,6 +150,7 @@ int fake_device(struct fake_call *c)
 		c->reply = reply;
 		c->reply_len = 16;
 		return 0;
+	case CW_OP_MEMCPY_WAIT:
 	case CW_OP_MEMCPY: {
 		void *p = reach(c->w, a[0], a[2]), *q = reach(c->w, a[1], a[2]);
 		CHECK(p && q);
