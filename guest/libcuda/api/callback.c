@@ -68,7 +68,9 @@ static void *callback_thread(void *arg)
 		uint32_t i = taken++ % CW_CALLBACK_COUNT;
 		struct entry e;
 		memcpy(&e, payload + i * sizeof e, sizeof e);
+		cw_in_callback = 1;
 		cw_hostfn_run(e.id, (CUresult)e.status);
+		cw_in_callback = 0;
 		__atomic_store_n(&done[i], taken, __ATOMIC_RELEASE);
 	}
 }

@@ -42,11 +42,16 @@ extern struct cw_global cw_g;
 
 CUresult cw_check_slow(void);
 
+/* The thread is the callback thread inside a function of the application, which may not call CUDA: CUDA_ERROR_NOT_PERMITTED. */
+extern __thread int cw_in_callback __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
 /* The preamble of an entry: 0, 3 (not initialised or forked), 4 (exiting), 719 (dead), or the sticky error. */
 static inline CUresult cw_check(void)
 {
 	if (cw_likely(atomic_load_explicit(&cw_g.state, memory_order_acquire) == CW_OPEN)) {
 		uint32_t sticky = __atomic_load_n(&cw_g.ctl->sticky, __ATOMIC_RELAXED);
+		if (cw_unlikely(cw_in_callback))
+			return CUDA_ERROR_NOT_PERMITTED;
 		return cw_likely(sticky == 0) ? 0 : (CUresult)sticky;
 	}
 	return cw_check_slow();
@@ -56,7 +61,7 @@ static inline CUresult cw_check(void)
 static inline CUresult cw_check_alive(void)
 {
 	if (cw_likely(atomic_load_explicit(&cw_g.state, memory_order_acquire) == CW_OPEN))
-		return 0;
+		return cw_unlikely(cw_in_callback) ? CUDA_ERROR_NOT_PERMITTED : 0;
 	return cw_check_slow();
 }
 
