@@ -86,25 +86,27 @@ static const struct {
 
 /* --- the functions of a module ------------------------------------------------------------------------------------------ */
 
-typedef int (*visit)(void *user, CUfunction func, const char *name);
+typedef void (*visit)(void *user, CUfunction func, const char *name);
 
-/* Calls fn with each function until it answers other than 0; 1 if it did. A function's object carries its name (cw_obj). */
+/* Calls fn with each function; 1 if there was one. A function's object carries its name (cw_obj). */
 static int module_walk(CUcontext ctx, CUmodule module, visit fn, void *user)
 {
 	unsigned count = 0;
 	CUfunction *list;
-	int stopped = 0;
+	int visited = 0;
 
 	(void)ctx;
 	if (cw_check() || !fn || cwi_cuModuleGetFunctionCount(&count, module) || count == 0)
 		return 0;
 	list = calloc(count, sizeof *list);
 	if (list && !cwi_cuModuleEnumerateFunctions(list, count, module))
-		for (unsigned i = 0; i < count && !stopped; i++)
-			/* The library's answer is a bool: its upper bits are not defined. */
-			stopped = list[i] && (fn(user, list[i], ((const struct cw_obj *)list[i])->name) & 0xff) != 0;
+		for (unsigned i = 0; i < count; i++)
+			if (list[i]) {
+				fn(user, list[i], ((const struct cw_obj *)list[i])->name);
+				visited = 1;
+			}
 	free(list);
-	return stopped;
+	return visited;
 }
 
 static const struct {
