@@ -96,6 +96,19 @@ CUresult cwi_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, 
 CUresult cwi_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value);
 CUresult cwi_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep);
 
+/* --- Virtual memory management --- */
+CUresult cwi_cuMemAddressFree(CUdeviceptr ptr, size_t size);
+CUresult cwi_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr, unsigned long long flags);
+CUresult cwi_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags);
+CUresult cwi_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr);
+CUresult cwi_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option);
+CUresult cwi_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle);
+CUresult cwi_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags);
+CUresult cwi_cuMemRelease(CUmemGenericAllocationHandle handle);
+CUresult cwi_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr);
+CUresult cwi_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count);
+CUresult cwi_cuMemUnmap(CUdeviceptr ptr, size_t size);
+
 /* --- Memory --- */
 CUresult cwi_cuMemAllocHost_v2(void **pp, size_t bytes);
 CUresult cwi_cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t widthInBytes, size_t height, unsigned int elementSizeBytes);

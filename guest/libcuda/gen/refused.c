@@ -119,26 +119,15 @@ static const struct {
 	{"cuIpcOpenEventHandle", "widened later: memory and events of other processes"},
 	{"cuIpcOpenMemHandle", "widened later: memory and events of other processes"},
 	{"cuIpcOpenMemHandle_v2", "widened later: memory and events of other processes"},
-	{"cuMemAddressFree", "widened later: address reservations and mappings of the application's own"},
-	{"cuMemAddressReserve", "widened later: address reservations and mappings of the application's own"},
-	{"cuMemCreate", "widened later: address reservations and mappings of the application's own"},
-	{"cuMemExportToShareableHandle", "widened later: address reservations and mappings of the application's own"},
-	{"cuMemGetAccess", "widened later: address reservations and mappings of the application's own"},
-	{"cuMemGetAllocationGranularity", "widened later: address reservations and mappings of the application's own"},
-	{"cuMemGetAllocationPropertiesFromHandle", "widened later: address reservations and mappings of the application's own"},
-	{"cuMemGetHandleForAddressRange", "widened later: address reservations and mappings of the application's own"},
-	{"cuMemImportFromShareableHandle", "widened later: address reservations and mappings of the application's own"},
-	{"cuMemMap", "widened later: address reservations and mappings of the application's own"},
-	{"cuMemRelease", "widened later: address reservations and mappings of the application's own"},
-	{"cuMemRetainAllocationHandle", "widened later: address reservations and mappings of the application's own"},
-	{"cuMemSetAccess", "widened later: address reservations and mappings of the application's own"},
-	{"cuMemUnmap", "widened later: address reservations and mappings of the application's own"},
-	{"cuMulticastAddDevice", "widened later: address reservations and mappings of the application's own"},
-	{"cuMulticastBindAddr", "widened later: address reservations and mappings of the application's own"},
-	{"cuMulticastBindMem", "widened later: address reservations and mappings of the application's own"},
-	{"cuMulticastCreate", "widened later: address reservations and mappings of the application's own"},
-	{"cuMulticastGetGranularity", "widened later: address reservations and mappings of the application's own"},
-	{"cuMulticastUnbind", "widened later: address reservations and mappings of the application's own"},
+	{"cuMemExportToShareableHandle", "widened later: memory of other processes"},
+	{"cuMemGetHandleForAddressRange", "no device of the guest could use the file: its devices cannot reach GPU memory"},
+	{"cuMemImportFromShareableHandle", "widened later: memory of other processes"},
+	{"cuMulticastAddDevice", "one mistake in a multicast object can stop every GPU of an NVLink domain: not offered to guests"},
+	{"cuMulticastBindAddr", "one mistake in a multicast object can stop every GPU of an NVLink domain: not offered to guests"},
+	{"cuMulticastBindMem", "one mistake in a multicast object can stop every GPU of an NVLink domain: not offered to guests"},
+	{"cuMulticastCreate", "one mistake in a multicast object can stop every GPU of an NVLink domain: not offered to guests"},
+	{"cuMulticastGetGranularity", "one mistake in a multicast object can stop every GPU of an NVLink domain: not offered to guests"},
+	{"cuMulticastUnbind", "one mistake in a multicast object can stop every GPU of an NVLink domain: not offered to guests"},
 	{"cuMemAdvise", "widened later: managed memory"},
 	{"cuMemAdvise_v2", "widened later: managed memory"},
 	{"cuMemAllocManaged", "widened later: managed memory"},
@@ -378,7 +367,7 @@ static const struct {
 	{"cuStreamGetAttribute", "widened later: stream attributes"},
 	{"cuStreamSetAttribute", "widened later: stream attributes"},
 };
-static _Atomic unsigned char said[369];
+static _Atomic unsigned char said[358];
 
 static CUresult refuse(unsigned i)
 {
@@ -960,1463 +949,1408 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsign
 	return refuse(110);
 }
 
-CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
+CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType, unsigned long long flags)
 {
 	return refuse(111);
 }
 
-CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr, unsigned long long flags)
+CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t size, CUmemRangeHandleType handleType, unsigned long long flags)
 {
 	return refuse(112);
 }
 
-CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle, CUmemAllocationHandleType shHandleType)
 {
 	return refuse(113);
 }
 
-CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType, unsigned long long flags)
+CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle mcHandle, CUdevice dev)
 {
 	return refuse(114);
 }
 
-CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)
+CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUdeviceptr memptr, size_t size, unsigned long long flags)
 {
 	return refuse(115);
 }
 
-CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option)
+CUresult cuMulticastBindMem(CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size, unsigned long long flags)
 {
 	return refuse(116);
 }
 
-CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
+CUresult cuMulticastCreate(CUmemGenericAllocationHandle *mcHandle, const CUmulticastObjectProp *prop)
 {
 	return refuse(117);
 }
 
-CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t size, CUmemRangeHandleType handleType, unsigned long long flags)
+CUresult cuMulticastGetGranularity(size_t *granularity, const CUmulticastObjectProp *prop, CUmulticastGranularity_flags option)
 {
 	return refuse(118);
 }
 
-CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle, CUmemAllocationHandleType shHandleType)
+CUresult cuMulticastUnbind(CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset, size_t size)
 {
 	return refuse(119);
 }
 
-CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
+CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device)
 {
 	return refuse(120);
 }
 
-CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
+CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUmemLocation location)
 {
 	return refuse(121);
 }
 
-CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
+CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t bytes, unsigned int flags)
 {
 	return refuse(122);
 }
 
-CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
+CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream)
 {
 	return refuse(123);
 }
 
-CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
-{
-	return refuse(124);
-}
-
-CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle mcHandle, CUdevice dev)
-{
-	return refuse(125);
-}
-
-CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUdeviceptr memptr, size_t size, unsigned long long flags)
-{
-	return refuse(126);
-}
-
-CUresult cuMulticastBindMem(CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size, unsigned long long flags)
-{
-	return refuse(127);
-}
-
-CUresult cuMulticastCreate(CUmemGenericAllocationHandle *mcHandle, const CUmulticastObjectProp *prop)
-{
-	return refuse(128);
-}
-
-CUresult cuMulticastGetGranularity(size_t *granularity, const CUmulticastObjectProp *prop, CUmulticastGranularity_flags option)
-{
-	return refuse(129);
-}
-
-CUresult cuMulticastUnbind(CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset, size_t size)
-{
-	return refuse(130);
-}
-
-CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device)
-{
-	return refuse(131);
-}
-
-CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUmemLocation location)
-{
-	return refuse(132);
-}
-
-CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t bytes, unsigned int flags)
-{
-	return refuse(133);
-}
-
-CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream)
-{
-	return refuse(134);
-}
-
 CUresult cuMemDiscardAndPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream)
 {
-	return refuse(134);
+	return refuse(123);
 }
 
 CUresult cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream stream)
 {
-	return refuse(135);
+	return refuse(124);
 }
 
 CUresult cuMemDiscardBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream stream)
 {
-	return refuse(135);
+	return refuse(124);
 }
 
 CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream stream)
 {
-	return refuse(136);
+	return refuse(125);
 }
 
 CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream stream)
 {
-	return refuse(136);
+	return refuse(125);
 }
 
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags, CUstream stream)
 {
-	return refuse(137);
+	return refuse(126);
 }
 
 CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags, CUstream stream)
 {
-	return refuse(137);
+	return refuse(126);
 }
 
 CUresult cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream)
 {
-	return refuse(138);
+	return refuse(127);
 }
 
 CUresult cuMemPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream)
 {
-	return refuse(138);
+	return refuse(127);
 }
 
 CUresult cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribute attribute, CUdeviceptr devPtr, size_t count)
 {
-	return refuse(139);
+	return refuse(128);
 }
 
 CUresult cuMemRangeGetAttributes(void **data, size_t *dataSizes, CUmem_range_attribute *attributes, size_t numAttributes, CUdeviceptr devPtr, size_t count)
 {
-	return refuse(140);
+	return refuse(129);
 }
 
 CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr ptr, size_t length, unsigned int flags)
 {
-	return refuse(141);
+	return refuse(130);
 }
 
 CUresult cuStreamAttachMemAsync_ptsz(CUstream stream, CUdeviceptr ptr, size_t length, unsigned int flags)
 {
-	return refuse(141);
+	return refuse(130);
 }
 
 CUresult cuMemBatchDecompressAsync(CUmemDecompressParams *paramsArray, size_t count, unsigned int flags, size_t *errorIndex, CUstream stream)
 {
-	return refuse(142);
+	return refuse(131);
 }
 
 CUresult cuMemBatchDecompressAsync_ptsz(CUmemDecompressParams *paramsArray, size_t count, unsigned int flags, size_t *errorIndex, CUstream stream)
 {
-	return refuse(142);
+	return refuse(131);
 }
 
 CUresult cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags, CUstream stream)
 {
-	return refuse(143);
+	return refuse(132);
 }
 
 CUresult cuMemcpy3DBatchAsync_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags, CUstream stream)
 {
-	return refuse(143);
+	return refuse(132);
 }
 
 CUresult cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream stream)
 {
-	return refuse(144);
+	return refuse(133);
 }
 
 CUresult cuMemcpy3DBatchAsync_v2_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream stream)
 {
-	return refuse(144);
+	return refuse(133);
 }
 
 CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream stream)
 {
-	return refuse(145);
+	return refuse(134);
 }
 
 CUresult cuMemcpyBatchAsync_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream stream)
 {
-	return refuse(145);
+	return refuse(134);
 }
 
 CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream stream)
 {
-	return refuse(146);
+	return refuse(135);
 }
 
 CUresult cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream stream)
 {
-	return refuse(146);
+	return refuse(135);
 }
 
 CUresult cuMemAlloc(CUdeviceptr_v1 *ptr, unsigned int bytes)
 {
-	return refuse(147);
+	return refuse(136);
 }
 
 CUresult cuMemAllocHost(void **pp, unsigned int bytes)
 {
-	return refuse(148);
+	return refuse(137);
 }
 
 CUresult cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsigned int widthInBytes, unsigned int height, unsigned int elementSizeBytes)
 {
-	return refuse(149);
+	return refuse(138);
 }
 
 CUresult cuMemFree(CUdeviceptr_v1 ptr)
 {
-	return refuse(150);
+	return refuse(139);
 }
 
 CUresult cuMemGetAddressRange(CUdeviceptr_v1 *pbase, unsigned int *psize, CUdeviceptr_v1 ptr)
 {
-	return refuse(151);
+	return refuse(140);
 }
 
 CUresult cuMemGetAttribute(void)
 {
-	return refuse(152);
+	return refuse(141);
 }
 
 CUresult cuMemGetAttribute_v2(void)
 {
-	return refuse(153);
+	return refuse(142);
 }
 
 CUresult cuMemGetInfo(unsigned int *free, unsigned int *total)
 {
-	return refuse(154);
+	return refuse(143);
 }
 
 CUresult cuMemHostGetDevicePointer(CUdeviceptr_v1 *pdptr, void *p, unsigned int flags)
 {
-	return refuse(155);
+	return refuse(144);
 }
 
 CUresult cuMemcpy2D(const CUDA_MEMCPY2D_v1 *copy)
 {
-	return refuse(156);
+	return refuse(145);
 }
 
 CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D_v1 *copy, CUstream stream)
 {
-	return refuse(157);
+	return refuse(146);
 }
 
 CUresult cuMemcpy2DUnaligned(const CUDA_MEMCPY2D_v1 *copy)
 {
-	return refuse(158);
+	return refuse(147);
 }
 
 CUresult cuMemcpy3D(const CUDA_MEMCPY3D_v1 *copy)
 {
-	return refuse(159);
+	return refuse(148);
 }
 
 CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D_v1 *copy, CUstream stream)
 {
-	return refuse(160);
+	return refuse(149);
 }
 
 CUresult cuMemcpyDtoD(CUdeviceptr_v1 dstDevice, CUdeviceptr_v1 srcDevice, unsigned int bytes)
 {
-	return refuse(161);
+	return refuse(150);
 }
 
 CUresult cuMemcpyDtoDAsync(CUdeviceptr_v1 dstDevice, CUdeviceptr_v1 srcDevice, unsigned int bytes, CUstream stream)
 {
-	return refuse(162);
+	return refuse(151);
 }
 
 CUresult cuMemcpyDtoH(void *dstHost, CUdeviceptr_v1 srcDevice, unsigned int bytes)
 {
-	return refuse(163);
+	return refuse(152);
 }
 
 CUresult cuMemcpyDtoHAsync(void *dstHost, CUdeviceptr_v1 srcDevice, unsigned int bytes, CUstream stream)
 {
-	return refuse(164);
+	return refuse(153);
 }
 
 CUresult cuMemcpyHtoD(CUdeviceptr_v1 dstDevice, const void *srcHost, unsigned int bytes)
 {
-	return refuse(165);
+	return refuse(154);
 }
 
 CUresult cuMemcpyHtoDAsync(CUdeviceptr_v1 dstDevice, const void *srcHost, unsigned int bytes, CUstream stream)
 {
-	return refuse(166);
+	return refuse(155);
 }
 
 CUresult cuMemsetD16(CUdeviceptr_v1 dstDevice, unsigned short us, unsigned int n)
 {
-	return refuse(167);
+	return refuse(156);
 }
 
 CUresult cuMemsetD2D16(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned short us, unsigned int width, unsigned int height)
 {
-	return refuse(168);
+	return refuse(157);
 }
 
 CUresult cuMemsetD2D32(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned int ui, unsigned int width, unsigned int height)
 {
-	return refuse(169);
+	return refuse(158);
 }
 
 CUresult cuMemsetD2D8(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned char uc, unsigned int width, unsigned int height)
 {
-	return refuse(170);
+	return refuse(159);
 }
 
 CUresult cuMemsetD32(CUdeviceptr_v1 dstDevice, unsigned int ui, unsigned int n)
 {
-	return refuse(171);
+	return refuse(160);
 }
 
 CUresult cuMemsetD8(CUdeviceptr_v1 dstDevice, unsigned char uc, unsigned int n)
 {
-	return refuse(172);
+	return refuse(161);
 }
 
 CUresult cudbgApiAttach(void)
 {
-	return refuse(173);
+	return refuse(162);
 }
 
 CUresult cudbgApiDetach(void)
 {
-	return refuse(174);
+	return refuse(163);
 }
 
 CUresult cudbgApiInit(void)
 {
-	return refuse(175);
+	return refuse(164);
 }
 
 CUresult cudbgGetAPI(void)
 {
-	return refuse(176);
+	return refuse(165);
 }
 
 CUresult cudbgGetAPIVersion(void)
 {
-	return refuse(177);
+	return refuse(166);
 }
 
 CUresult cudbgMain(void)
 {
-	return refuse(178);
+	return refuse(167);
 }
 
 CUresult cudbgReportDriverApiError(void)
 {
-	return refuse(179);
+	return refuse(168);
 }
 
 CUresult cudbgReportDriverInternalError(void)
 {
-	return refuse(180);
+	return refuse(169);
 }
 
 CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx ctx)
 {
-	return refuse(181);
+	return refuse(170);
 }
 
 CUresult cuCtxGetDevResource(CUcontext ctx, CUdevResource *resource, CUdevResourceType type)
 {
-	return refuse(182);
+	return refuse(171);
 }
 
 CUresult cuCtxRecordEvent(CUcontext ctx, CUevent event)
 {
-	return refuse(183);
+	return refuse(172);
 }
 
 CUresult cuCtxWaitEvent(CUcontext ctx, CUevent event)
 {
-	return refuse(184);
+	return refuse(173);
 }
 
 CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *desc, CUdevResource *resources, unsigned int nbResources)
 {
-	return refuse(185);
+	return refuse(174);
 }
 
 CUresult cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int *nbGroups, const CUdevResource *input, CUdevResource *remaining, unsigned int useFlags, unsigned int minCount)
 {
-	return refuse(186);
+	return refuse(175);
 }
 
 CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *resource, CUdevResourceType type)
 {
-	return refuse(187);
+	return refuse(176);
 }
 
 CUresult cuGreenCtxCreate(CUgreenCtx *ctx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags)
 {
-	return refuse(188);
+	return refuse(177);
 }
 
 CUresult cuGreenCtxDestroy(CUgreenCtx ctx)
 {
-	return refuse(189);
+	return refuse(178);
 }
 
 CUresult cuGreenCtxGetDevResource(CUgreenCtx ctx, CUdevResource *resource, CUdevResourceType type)
 {
-	return refuse(190);
+	return refuse(179);
 }
 
 CUresult cuGreenCtxGetId(CUgreenCtx greenCtx, unsigned long long *greenCtxId)
 {
-	return refuse(191);
+	return refuse(180);
 }
 
 CUresult cuGreenCtxRecordEvent(CUgreenCtx ctx, CUevent event)
 {
-	return refuse(192);
+	return refuse(181);
 }
 
 CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx greenCtx, unsigned int flags, int priority)
 {
-	return refuse(193);
+	return refuse(182);
 }
 
 CUresult cuGreenCtxWaitEvent(CUgreenCtx ctx, CUevent event)
 {
-	return refuse(194);
+	return refuse(183);
 }
 
 CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx *ctx)
 {
-	return refuse(195);
+	return refuse(184);
 }
 
 CUresult cuDeviceRegisterAsyncNotification(CUdevice device, CUasyncCallback callbackFunc, void *userData, CUasyncCallbackHandle *callback)
 {
-	return refuse(196);
+	return refuse(185);
 }
 
 CUresult cuDeviceUnregisterAsyncNotification(CUdevice device, CUasyncCallbackHandle callback)
 {
-	return refuse(197);
+	return refuse(186);
 }
 
 CUresult cuLogsCurrent(CUlogIterator *iterator_out, unsigned int flags)
 {
-	return refuse(198);
+	return refuse(187);
 }
 
 CUresult cuLogsDumpToFile(CUlogIterator *iterator, const char *pathToFile, unsigned int flags)
 {
-	return refuse(199);
+	return refuse(188);
 }
 
 CUresult cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, size_t *size, unsigned int flags)
 {
-	return refuse(200);
+	return refuse(189);
 }
 
 CUresult cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *userData, CUlogsCallbackHandle *callback_out)
 {
-	return refuse(201);
+	return refuse(190);
 }
 
 CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle callback)
 {
-	return refuse(202);
+	return refuse(191);
 }
 
 CUresult cuDeviceGetNvSciSyncAttributes(void *nvSciSyncAttrList, CUdevice dev, int flags)
 {
-	return refuse(203);
+	return refuse(192);
 }
 
 CUresult cuEGLApiInit(void)
 {
-	return refuse(204);
+	return refuse(193);
 }
 
 CUresult cuEGLStreamConsumerAcquireFrame(CUeglStreamConnection *conn, CUgraphicsResource *cudaResource, CUstream *stream, unsigned int timeout)
 {
-	return refuse(205);
+	return refuse(194);
 }
 
 CUresult cuEGLStreamConsumerConnect(CUeglStreamConnection *conn, EGLStreamKHR stream)
 {
-	return refuse(206);
+	return refuse(195);
 }
 
 CUresult cuEGLStreamConsumerConnectWithFlags(CUeglStreamConnection *conn, EGLStreamKHR stream, unsigned int flags)
 {
-	return refuse(207);
+	return refuse(196);
 }
 
 CUresult cuEGLStreamConsumerDisconnect(CUeglStreamConnection *conn)
 {
-	return refuse(208);
+	return refuse(197);
 }
 
 CUresult cuEGLStreamConsumerReleaseFrame(CUeglStreamConnection *conn, CUgraphicsResource cudaResource, CUstream *stream)
 {
-	return refuse(209);
+	return refuse(198);
 }
 
 CUresult cuEGLStreamProducerConnect(CUeglStreamConnection *conn, EGLStreamKHR stream, EGLint width, EGLint height)
 {
-	return refuse(210);
+	return refuse(199);
 }
 
 CUresult cuEGLStreamProducerDisconnect(CUeglStreamConnection *conn)
 {
-	return refuse(211);
+	return refuse(200);
 }
 
 CUresult cuEGLStreamProducerPresentFrame(CUeglStreamConnection *conn, CUeglFrame eglframe, CUstream *stream)
 {
-	return refuse(212);
+	return refuse(201);
 }
 
 CUresult cuEGLStreamProducerReturnFrame(CUeglStreamConnection *conn, CUeglFrame *eglframe, CUstream *stream)
 {
-	return refuse(213);
+	return refuse(202);
 }
 
 CUresult cuGLCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice device)
 {
-	return refuse(214);
+	return refuse(203);
 }
 
 CUresult cuGLCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device)
 {
-	return refuse(215);
+	return refuse(204);
 }
 
 CUresult cuGLGetDevices(unsigned int *outCount, CUdevice *cudaDevices, unsigned int cudaDeviceCount, CUGLDeviceList deviceList)
 {
-	return refuse(216);
+	return refuse(205);
 }
 
 CUresult cuGLGetDevices_v2(unsigned int *outCount, CUdevice *cudaDevices, unsigned int cudaDeviceCount, CUGLDeviceList deviceList)
 {
-	return refuse(217);
+	return refuse(206);
 }
 
 CUresult cuGLInit(void)
 {
-	return refuse(218);
+	return refuse(207);
 }
 
 CUresult cuGLMapBufferObject(CUdeviceptr_v1 *ptr, unsigned int *size, GLuint buffer)
 {
-	return refuse(219);
+	return refuse(208);
 }
 
 CUresult cuGLMapBufferObjectAsync(CUdeviceptr_v1 *ptr, unsigned int *size, GLuint buffer, CUstream stream)
 {
-	return refuse(220);
+	return refuse(209);
 }
 
 CUresult cuGLMapBufferObjectAsync_v2(CUdeviceptr *ptr, size_t *size, GLuint buffer, CUstream stream)
 {
-	return refuse(221);
+	return refuse(210);
 }
 
 CUresult cuGLMapBufferObjectAsync_v2_ptsz(CUdeviceptr *ptr, size_t *size, GLuint buffer, CUstream stream)
 {
-	return refuse(221);
+	return refuse(210);
 }
 
 CUresult cuGLMapBufferObject_v2(CUdeviceptr *ptr, size_t *size, GLuint buffer)
 {
-	return refuse(222);
+	return refuse(211);
 }
 
 CUresult cuGLMapBufferObject_v2_ptds(CUdeviceptr *ptr, size_t *size, GLuint buffer)
 {
-	return refuse(222);
+	return refuse(211);
 }
 
 CUresult cuGLRegisterBufferObject(GLuint buffer)
 {
-	return refuse(223);
+	return refuse(212);
 }
 
 CUresult cuGLSetBufferObjectMapFlags(GLuint buffer, unsigned int flags)
 {
-	return refuse(224);
+	return refuse(213);
 }
 
 CUresult cuGLUnmapBufferObject(GLuint buffer)
 {
-	return refuse(225);
+	return refuse(214);
 }
 
 CUresult cuGLUnmapBufferObjectAsync(GLuint buffer, CUstream stream)
 {
-	return refuse(226);
+	return refuse(215);
 }
 
 CUresult cuGLUnregisterBufferObject(GLuint buffer)
 {
-	return refuse(227);
+	return refuse(216);
 }
 
 CUresult cuGraphicsEGLRegisterImage(CUgraphicsResource *cudaResource, EGLImageKHR image, unsigned int flags)
 {
-	return refuse(228);
+	return refuse(217);
 }
 
 CUresult cuGraphicsGLRegisterBuffer(CUgraphicsResource *cudaResource, GLuint buffer, unsigned int flags)
 {
-	return refuse(229);
+	return refuse(218);
 }
 
 CUresult cuGraphicsGLRegisterImage(CUgraphicsResource *cudaResource, GLuint image, GLenum target, unsigned int flags)
 {
-	return refuse(230);
+	return refuse(219);
 }
 
 CUresult cuGraphicsMapResources(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(231);
+	return refuse(220);
 }
 
 CUresult cuGraphicsMapResources_ptsz(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(231);
+	return refuse(220);
 }
 
 CUresult cuGraphicsResourceGetMappedEglFrame(CUeglFrame *eglFrame, CUgraphicsResource resource, unsigned int index, unsigned int mipLevel)
 {
-	return refuse(232);
+	return refuse(221);
 }
 
 CUresult cuGraphicsResourceGetMappedMipmappedArray(CUmipmappedArray *mipmappedArray, CUgraphicsResource resource)
 {
-	return refuse(233);
+	return refuse(222);
 }
 
 CUresult cuGraphicsResourceGetMappedPointer(CUdeviceptr_v1 *devPtr, unsigned int *size, CUgraphicsResource resource)
 {
-	return refuse(234);
+	return refuse(223);
 }
 
 CUresult cuGraphicsResourceGetMappedPointer_v2(CUdeviceptr *devPtr, size_t *size, CUgraphicsResource resource)
 {
-	return refuse(235);
+	return refuse(224);
 }
 
 CUresult cuGraphicsResourceSetMapFlags(CUgraphicsResource resource, unsigned int flags)
 {
-	return refuse(236);
+	return refuse(225);
 }
 
 CUresult cuGraphicsResourceSetMapFlags_v2(CUgraphicsResource resource, unsigned int flags)
 {
-	return refuse(237);
+	return refuse(226);
 }
 
 CUresult cuGraphicsSubResourceGetMappedArray(CUarray *array, CUgraphicsResource resource, unsigned int arrayIndex, unsigned int mipLevel)
 {
-	return refuse(238);
+	return refuse(227);
 }
 
 CUresult cuGraphicsUnmapResources(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(239);
+	return refuse(228);
 }
 
 CUresult cuGraphicsUnmapResources_ptsz(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(239);
+	return refuse(228);
 }
 
 CUresult cuGraphicsUnregisterResource(CUgraphicsResource resource)
 {
-	return refuse(240);
+	return refuse(229);
 }
 
 CUresult cuGraphicsVDPAURegisterOutputSurface(CUgraphicsResource *cudaResource, VdpOutputSurface vdpSurface, unsigned int flags)
 {
-	return refuse(241);
+	return refuse(230);
 }
 
 CUresult cuGraphicsVDPAURegisterVideoSurface(CUgraphicsResource *cudaResource, VdpVideoSurface vdpSurface, unsigned int flags)
 {
-	return refuse(242);
+	return refuse(231);
 }
 
 CUresult cuVDPAUCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice device, VdpDevice vdpDevice, VdpGetProcAddress *vdpGetProcAddress)
 {
-	return refuse(243);
+	return refuse(232);
 }
 
 CUresult cuVDPAUCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device, VdpDevice vdpDevice, VdpGetProcAddress *vdpGetProcAddress)
 {
-	return refuse(244);
+	return refuse(233);
 }
 
 CUresult cuVDPAUGetDevice(CUdevice *device, VdpDevice vdpDevice, VdpGetProcAddress *vdpGetProcAddress)
 {
-	return refuse(245);
+	return refuse(234);
 }
 
 CUresult cuDestroyExternalMemory(CUexternalMemory extMem)
 {
-	return refuse(246);
+	return refuse(235);
 }
 
 CUresult cuDestroyExternalSemaphore(CUexternalSemaphore extSem)
 {
-	return refuse(247);
+	return refuse(236);
 }
 
 CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *devPtr, CUexternalMemory extMem, const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *bufferDesc)
 {
-	return refuse(248);
+	return refuse(237);
 }
 
 CUresult cuExternalMemoryGetMappedMipmappedArray(CUmipmappedArray *mipmap, CUexternalMemory extMem, const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *mipmapDesc)
 {
-	return refuse(249);
+	return refuse(238);
 }
 
 CUresult cuGraphAddExternalSemaphoresSignalNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *nodeParams)
 {
-	return refuse(250);
+	return refuse(239);
 }
 
 CUresult cuGraphAddExternalSemaphoresWaitNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_EXT_SEM_WAIT_NODE_PARAMS *nodeParams)
 {
-	return refuse(251);
+	return refuse(240);
 }
 
 CUresult cuGraphExecExternalSemaphoresSignalNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *nodeParams)
 {
-	return refuse(252);
+	return refuse(241);
 }
 
 CUresult cuGraphExecExternalSemaphoresWaitNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_EXT_SEM_WAIT_NODE_PARAMS *nodeParams)
 {
-	return refuse(253);
+	return refuse(242);
 }
 
 CUresult cuGraphExternalSemaphoresSignalNodeGetParams(CUgraphNode node, CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *params_out)
 {
-	return refuse(254);
+	return refuse(243);
 }
 
 CUresult cuGraphExternalSemaphoresSignalNodeSetParams(CUgraphNode node, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *nodeParams)
 {
-	return refuse(255);
+	return refuse(244);
 }
 
 CUresult cuGraphExternalSemaphoresWaitNodeGetParams(CUgraphNode node, CUDA_EXT_SEM_WAIT_NODE_PARAMS *params_out)
 {
-	return refuse(256);
+	return refuse(245);
 }
 
 CUresult cuGraphExternalSemaphoresWaitNodeSetParams(CUgraphNode node, const CUDA_EXT_SEM_WAIT_NODE_PARAMS *nodeParams)
 {
-	return refuse(257);
+	return refuse(246);
 }
 
 CUresult cuImportExternalMemory(CUexternalMemory *extMem_out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *memHandleDesc)
 {
-	return refuse(258);
+	return refuse(247);
 }
 
 CUresult cuImportExternalSemaphore(CUexternalSemaphore *extSem_out, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *semHandleDesc)
 {
-	return refuse(259);
+	return refuse(248);
 }
 
 CUresult cuSignalExternalSemaphoresAsync(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(260);
+	return refuse(249);
 }
 
 CUresult cuSignalExternalSemaphoresAsync_ptsz(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(260);
+	return refuse(249);
 }
 
 CUresult cuWaitExternalSemaphoresAsync(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(261);
+	return refuse(250);
 }
 
 CUresult cuWaitExternalSemaphoresAsync_ptsz(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(261);
+	return refuse(250);
 }
 
 CUresult cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs *args)
 {
-	return refuse(262);
+	return refuse(251);
 }
 
 CUresult cuCheckpointProcessGetRestoreThreadId(int pid, int *tid)
 {
-	return refuse(263);
+	return refuse(252);
 }
 
 CUresult cuCheckpointProcessGetState(int pid, CUprocessState *state)
 {
-	return refuse(264);
+	return refuse(253);
 }
 
 CUresult cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *args)
 {
-	return refuse(265);
+	return refuse(254);
 }
 
 CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args)
 {
-	return refuse(266);
+	return refuse(255);
 }
 
 CUresult cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs *args)
 {
-	return refuse(267);
+	return refuse(256);
 }
 
 CUresult cuCoredumpGetAttribute(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(268);
+	return refuse(257);
 }
 
 CUresult cuCoredumpGetAttributeGlobal(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(269);
+	return refuse(258);
 }
 
 CUresult cuCoredumpSetAttribute(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(270);
+	return refuse(259);
 }
 
 CUresult cuCoredumpSetAttributeGlobal(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(271);
+	return refuse(260);
 }
 
 CUresult cuModuleGetSurfRef(CUsurfref *surfRef, CUmodule hmod, const char *name)
 {
-	return refuse(272);
+	return refuse(261);
 }
 
 CUresult cuModuleGetTexRef(CUtexref *texRef, CUmodule hmod, const char *name)
 {
-	return refuse(273);
+	return refuse(262);
 }
 
 CUresult cuParamSetTexRef(CUfunction hfunc, int texunit, CUtexref texRef)
 {
-	return refuse(274);
+	return refuse(263);
 }
 
 CUresult cuSurfObjectCreate(CUsurfObject *surfObject, const CUDA_RESOURCE_DESC *resDesc)
 {
-	return refuse(275);
+	return refuse(264);
 }
 
 CUresult cuSurfObjectDestroy(CUsurfObject surfObject)
 {
-	return refuse(276);
+	return refuse(265);
 }
 
 CUresult cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *resDesc, CUsurfObject surfObject)
 {
-	return refuse(277);
+	return refuse(266);
 }
 
 CUresult cuSurfRefGetArray(CUarray *array, CUsurfref surfRef)
 {
-	return refuse(278);
+	return refuse(267);
 }
 
 CUresult cuSurfRefSetArray(CUsurfref surfRef, CUarray array, unsigned int flags)
 {
-	return refuse(279);
+	return refuse(268);
 }
 
 CUresult cuTexObjectCreate(CUtexObject *texObject, const CUDA_RESOURCE_DESC *resDesc, const CUDA_TEXTURE_DESC *texDesc, const CUDA_RESOURCE_VIEW_DESC *resViewDesc)
 {
-	return refuse(280);
+	return refuse(269);
 }
 
 CUresult cuTexObjectDestroy(CUtexObject texObject)
 {
-	return refuse(281);
+	return refuse(270);
 }
 
 CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *resDesc, CUtexObject texObject)
 {
-	return refuse(282);
+	return refuse(271);
 }
 
 CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *resViewDesc, CUtexObject texObject)
 {
-	return refuse(283);
+	return refuse(272);
 }
 
 CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *texDesc, CUtexObject texObject)
 {
-	return refuse(284);
+	return refuse(273);
 }
 
 CUresult cuTexRefCreate(CUtexref *texRef)
 {
-	return refuse(285);
+	return refuse(274);
 }
 
 CUresult cuTexRefDestroy(CUtexref texRef)
 {
-	return refuse(286);
+	return refuse(275);
 }
 
 CUresult cuTexRefGetAddress(CUdeviceptr_v1 *pdptr, CUtexref texRef)
 {
-	return refuse(287);
+	return refuse(276);
 }
 
 CUresult cuTexRefGetAddressMode(CUaddress_mode *pam, CUtexref texRef, int dim)
 {
-	return refuse(288);
+	return refuse(277);
 }
 
 CUresult cuTexRefGetAddress_v2(CUdeviceptr *pdptr, CUtexref texRef)
 {
-	return refuse(289);
+	return refuse(278);
 }
 
 CUresult cuTexRefGetArray(CUarray *array, CUtexref texRef)
 {
-	return refuse(290);
+	return refuse(279);
 }
 
 CUresult cuTexRefGetBorderColor(float *borderColor, CUtexref texRef)
 {
-	return refuse(291);
+	return refuse(280);
 }
 
 CUresult cuTexRefGetFilterMode(CUfilter_mode *pfm, CUtexref texRef)
 {
-	return refuse(292);
+	return refuse(281);
 }
 
 CUresult cuTexRefGetFlags(unsigned int *flags, CUtexref texRef)
 {
-	return refuse(293);
+	return refuse(282);
 }
 
 CUresult cuTexRefGetFormat(CUarray_format *format, int *numChannels, CUtexref texRef)
 {
-	return refuse(294);
+	return refuse(283);
 }
 
 CUresult cuTexRefGetMaxAnisotropy(int *pmaxAniso, CUtexref texRef)
 {
-	return refuse(295);
+	return refuse(284);
 }
 
 CUresult cuTexRefGetMipmapFilterMode(CUfilter_mode *pfm, CUtexref texRef)
 {
-	return refuse(296);
+	return refuse(285);
 }
 
 CUresult cuTexRefGetMipmapLevelBias(float *pbias, CUtexref texRef)
 {
-	return refuse(297);
+	return refuse(286);
 }
 
 CUresult cuTexRefGetMipmapLevelClamp(float *pminMipmapLevelClamp, float *pmaxMipmapLevelClamp, CUtexref texRef)
 {
-	return refuse(298);
+	return refuse(287);
 }
 
 CUresult cuTexRefGetMipmappedArray(CUmipmappedArray *mipmappedArray, CUtexref texRef)
 {
-	return refuse(299);
+	return refuse(288);
 }
 
 CUresult cuTexRefSetAddress(unsigned int *byteOffset, CUtexref texRef, CUdeviceptr_v1 ptr, unsigned int bytes)
 {
-	return refuse(300);
+	return refuse(289);
 }
 
 CUresult cuTexRefSetAddress2D(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR_v1 *desc, CUdeviceptr_v1 ptr, unsigned int pitch)
 {
-	return refuse(301);
+	return refuse(290);
 }
 
 CUresult cuTexRefSetAddress2D_v2(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr ptr, size_t pitch)
 {
-	return refuse(302);
+	return refuse(291);
 }
 
 CUresult cuTexRefSetAddress2D_v3(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr ptr, size_t pitch)
 {
-	return refuse(303);
+	return refuse(292);
 }
 
 CUresult cuTexRefSetAddressMode(CUtexref texRef, int dim, CUaddress_mode am)
 {
-	return refuse(304);
+	return refuse(293);
 }
 
 CUresult cuTexRefSetAddress_v2(size_t *byteOffset, CUtexref texRef, CUdeviceptr ptr, size_t bytes)
 {
-	return refuse(305);
+	return refuse(294);
 }
 
 CUresult cuTexRefSetArray(CUtexref texRef, CUarray array, unsigned int flags)
 {
-	return refuse(306);
+	return refuse(295);
 }
 
 CUresult cuTexRefSetBorderColor(CUtexref texRef, float *borderColor)
 {
-	return refuse(307);
+	return refuse(296);
 }
 
 CUresult cuTexRefSetFilterMode(CUtexref texRef, CUfilter_mode fm)
 {
-	return refuse(308);
+	return refuse(297);
 }
 
 CUresult cuTexRefSetFlags(CUtexref texRef, unsigned int flags)
 {
-	return refuse(309);
+	return refuse(298);
 }
 
 CUresult cuTexRefSetFormat(CUtexref texRef, CUarray_format fmt, int numPackedComponents)
 {
-	return refuse(310);
+	return refuse(299);
 }
 
 CUresult cuTexRefSetMaxAnisotropy(CUtexref texRef, unsigned int maxAniso)
 {
-	return refuse(311);
+	return refuse(300);
 }
 
 CUresult cuTexRefSetMipmapFilterMode(CUtexref texRef, CUfilter_mode fm)
 {
-	return refuse(312);
+	return refuse(301);
 }
 
 CUresult cuTexRefSetMipmapLevelBias(CUtexref texRef, float bias)
 {
-	return refuse(313);
+	return refuse(302);
 }
 
 CUresult cuTexRefSetMipmapLevelClamp(CUtexref texRef, float minMipmapLevelClamp, float maxMipmapLevelClamp)
 {
-	return refuse(314);
+	return refuse(303);
 }
 
 CUresult cuTexRefSetMipmappedArray(CUtexref texRef, CUmipmappedArray mipmappedArray, unsigned int flags)
 {
-	return refuse(315);
+	return refuse(304);
 }
 
 CUresult cuArray3DCreate(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *allocateArray)
 {
-	return refuse(316);
+	return refuse(305);
 }
 
 CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *allocateArray)
 {
-	return refuse(317);
+	return refuse(306);
 }
 
 CUresult cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
 {
-	return refuse(318);
+	return refuse(307);
 }
 
 CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *arrayDescriptor, CUarray array)
 {
-	return refuse(319);
+	return refuse(308);
 }
 
 CUresult cuArrayCreate(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR_v1 *allocateArray)
 {
-	return refuse(320);
+	return refuse(309);
 }
 
 CUresult cuArrayCreate_v2(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR *allocateArray)
 {
-	return refuse(321);
+	return refuse(310);
 }
 
 CUresult cuArrayDestroy(CUarray array)
 {
-	return refuse(322);
+	return refuse(311);
 }
 
 CUresult cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
 {
-	return refuse(323);
+	return refuse(312);
 }
 
 CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *arrayDescriptor, CUarray array)
 {
-	return refuse(324);
+	return refuse(313);
 }
 
 CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *memoryRequirements, CUarray array, CUdevice device)
 {
-	return refuse(325);
+	return refuse(314);
 }
 
 CUresult cuArrayGetPlane(CUarray *planeArray, CUarray array, unsigned int planeIdx)
 {
-	return refuse(326);
+	return refuse(315);
 }
 
 CUresult cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *sparseProperties, CUarray array)
 {
-	return refuse(327);
+	return refuse(316);
 }
 
 CUresult cuMemMapArrayAsync(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
 {
-	return refuse(328);
+	return refuse(317);
 }
 
 CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
 {
-	return refuse(328);
+	return refuse(317);
 }
 
 CUresult cuMemcpyAtoA(CUarray dstArray, unsigned int dstOffset, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(329);
+	return refuse(318);
 }
 
 CUresult cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset, size_t bytes)
 {
-	return refuse(330);
+	return refuse(319);
 }
 
 CUresult cuMemcpyAtoA_v2_ptds(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset, size_t bytes)
 {
-	return refuse(330);
+	return refuse(319);
 }
 
 CUresult cuMemcpyAtoD(CUdeviceptr_v1 dstDevice, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(331);
+	return refuse(320);
 }
 
 CUresult cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t bytes)
 {
-	return refuse(332);
+	return refuse(321);
 }
 
 CUresult cuMemcpyAtoD_v2_ptds(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t bytes)
 {
-	return refuse(332);
+	return refuse(321);
 }
 
 CUresult cuMemcpyAtoH(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(333);
+	return refuse(322);
 }
 
 CUresult cuMemcpyAtoHAsync(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int bytes, CUstream stream)
 {
-	return refuse(334);
+	return refuse(323);
 }
 
 CUresult cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes, CUstream stream)
 {
-	return refuse(335);
+	return refuse(324);
 }
 
 CUresult cuMemcpyAtoHAsync_v2_ptsz(void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes, CUstream stream)
 {
-	return refuse(335);
+	return refuse(324);
 }
 
 CUresult cuMemcpyAtoH_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes)
 {
-	return refuse(336);
+	return refuse(325);
 }
 
 CUresult cuMemcpyAtoH_v2_ptds(void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes)
 {
-	return refuse(336);
+	return refuse(325);
 }
 
 CUresult cuMemcpyDtoA(CUarray dstArray, unsigned int dstOffset, CUdeviceptr_v1 srcDevice, unsigned int bytes)
 {
-	return refuse(337);
+	return refuse(326);
 }
 
 CUresult cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t bytes)
 {
-	return refuse(338);
+	return refuse(327);
 }
 
 CUresult cuMemcpyDtoA_v2_ptds(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t bytes)
 {
-	return refuse(338);
+	return refuse(327);
 }
 
 CUresult cuMemcpyHtoA(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int bytes)
 {
-	return refuse(339);
+	return refuse(328);
 }
 
 CUresult cuMemcpyHtoAAsync(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int bytes, CUstream stream)
 {
-	return refuse(340);
+	return refuse(329);
 }
 
 CUresult cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t bytes, CUstream stream)
 {
-	return refuse(341);
+	return refuse(330);
 }
 
 CUresult cuMemcpyHtoAAsync_v2_ptsz(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t bytes, CUstream stream)
 {
-	return refuse(341);
+	return refuse(330);
 }
 
 CUresult cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t bytes)
 {
-	return refuse(342);
+	return refuse(331);
 }
 
 CUresult cuMemcpyHtoA_v2_ptds(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t bytes)
 {
-	return refuse(342);
+	return refuse(331);
 }
 
 CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *mipmappedArrayDesc, unsigned int numMipmapLevels)
 {
-	return refuse(343);
+	return refuse(332);
 }
 
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmappedArray)
 {
-	return refuse(344);
+	return refuse(333);
 }
 
 CUresult cuMipmappedArrayGetLevel(CUarray *levelArray, CUmipmappedArray mipmappedArray, unsigned int level)
 {
-	return refuse(345);
+	return refuse(334);
 }
 
 CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *memoryRequirements, CUmipmappedArray mipmap, CUdevice device)
 {
-	return refuse(346);
+	return refuse(335);
 }
 
 CUresult cuMipmappedArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *sparseProperties, CUmipmappedArray mipmap)
 {
-	return refuse(347);
+	return refuse(336);
 }
 
 CUresult cuLibraryGetManaged(CUdeviceptr *ptr, size_t *bytes, CUlibrary library, const char *name)
 {
-	return refuse(348);
+	return refuse(337);
 }
 
 CUresult cuLibraryGetUnifiedFunction(void **fptr, CUlibrary library, const char *symbol)
 {
-	return refuse(349);
+	return refuse(338);
 }
 
 CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)
 {
-	return refuse(350);
+	return refuse(339);
 }
 
 CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes)
 {
-	return refuse(351);
+	return refuse(340);
 }
 
 CUresult cuLaunch(CUfunction f)
 {
-	return refuse(352);
+	return refuse(341);
 }
 
 CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height)
 {
-	return refuse(353);
+	return refuse(342);
 }
 
 CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream stream)
 {
-	return refuse(354);
+	return refuse(343);
 }
 
 CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes)
 {
-	return refuse(355);
+	return refuse(344);
 }
 
 CUresult cuParamSetf(CUfunction hfunc, int offset, float value)
 {
-	return refuse(356);
+	return refuse(345);
 }
 
 CUresult cuParamSeti(CUfunction hfunc, int offset, unsigned int value)
 {
-	return refuse(357);
+	return refuse(346);
 }
 
 CUresult cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes)
 {
-	return refuse(358);
+	return refuse(347);
 }
 
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsigned int numDevices, unsigned int flags)
 {
-	return refuse(359);
+	return refuse(348);
 }
 
 CUresult cuStreamBeginCapture(CUstream stream)
 {
-	return refuse(360);
+	return refuse(349);
 }
 
 CUresult cuStreamBeginCapture_ptsz(CUstream stream)
 {
-	return refuse(360);
+	return refuse(349);
 }
 
 CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
 {
-	return refuse(361);
+	return refuse(350);
 }
 
 CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
 {
-	return refuse(361);
+	return refuse(350);
 }
 
 CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
 {
-	return refuse(362);
+	return refuse(351);
 }
 
 CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
 {
-	return refuse(362);
+	return refuse(351);
 }
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
-	return refuse(363);
+	return refuse(352);
 }
 
 CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
 {
-	return refuse(363);
+	return refuse(352);
 }
 
 CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *dependencies, size_t numDependencies, unsigned int flags)
 {
-	return refuse(364);
+	return refuse(353);
 }
 
 CUresult cuStreamUpdateCaptureDependencies_ptsz(CUstream stream, CUgraphNode *dependencies, size_t numDependencies, unsigned int flags)
 {
-	return refuse(364);
+	return refuse(353);
 }
 
 CUresult cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, unsigned int flags)
 {
-	return refuse(365);
+	return refuse(354);
 }
 
 CUresult cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, unsigned int flags)
 {
-	return refuse(365);
+	return refuse(354);
 }
 
 CUresult cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream)
 {
-	return refuse(366);
+	return refuse(355);
 }
 
 CUresult cuStreamCopyAttributes_ptsz(CUstream dstStream, CUstream srcStream)
 {
-	return refuse(366);
+	return refuse(355);
 }
 
 CUresult cuStreamGetAttribute(CUstream stream, CUstreamAttrID attr, CUstreamAttrValue *value)
 {
-	return refuse(367);
+	return refuse(356);
 }
 
 CUresult cuStreamGetAttribute_ptsz(CUstream stream, CUstreamAttrID attr, CUstreamAttrValue *value)
 {
-	return refuse(367);
+	return refuse(356);
 }
 
 CUresult cuStreamSetAttribute(CUstream stream, CUstreamAttrID attr, const CUstreamAttrValue *param)
 {
-	return refuse(368);
+	return refuse(357);
 }
 
 CUresult cuStreamSetAttribute_ptsz(CUstream stream, CUstreamAttrID attr, const CUstreamAttrValue *param)
 {
-	return refuse(368);
+	return refuse(357);
 }
 
