@@ -128,8 +128,12 @@ func (r *recorder) adopt(o *object, c *wire.Call, info *wire.OpInfo) {
 			o.parents = append(o.parents, p)
 		}
 	}
-	if info.Kind != wire.KindCtx && c.Ctx != 0 {
-		add(uint64(c.Ctx))
+	switch info.Kind {
+	case wire.KindCtx, wire.KindMemhandle, wire.KindResv, wire.KindMapping: // belong to no context
+	default:
+		if c.Ctx != 0 {
+			add(uint64(c.Ctx))
+		}
 	}
 	for i := range info.Refs {
 		ref := &info.Refs[i]
@@ -187,7 +191,7 @@ func (r *recorder) modify(o *object, op wire.Op, e *entry) error {
 // replaces an earlier one. -1: requests add up.
 func supersedes(op wire.Op) int {
 	switch op {
-	case wire.OpFuncSetAttribute, wire.OpPoolSetAttribute: // object, attribute
+	case wire.OpFuncSetAttribute, wire.OpPoolSetAttribute, wire.OpMemSetAccess: // object, attribute or device
 		return 8
 	case wire.OpCtxSetLimit, wire.OpFuncSetCacheConfig: // limit; object
 		return 4

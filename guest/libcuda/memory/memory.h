@@ -29,6 +29,7 @@ enum cw_range_kind {
 	CW_RANGE_FOREIGN,	/* device memory that the worker told us of: module globals */
 	CW_RANGE_PINNED,	/* cuMemHostAlloc in a region that the worker maps: dev is its device address */
 	CW_RANGE_HOST,		/* cuMemHostAlloc in ordinary memory: the carrier cannot map */
+	CW_RANGE_MAPPED,	/* cuMemMap: device memory at addresses that the application reserved */
 	CW_RANGE_REGISTERED,	/* cuMemHostRegister: dev is 0 unless the pages could be shared */
 };
 
@@ -44,12 +45,15 @@ struct cw_range {
 	uint8_t sync_memops;
 	struct cw_region *region; /* a region of its own */
 	struct slab *slab;	  /* or a part of one: slab.c */
+	struct cw_mapping *mapping; /* vmm.h; read under its lock */
 };
 
 /* Adds a range; r->id is filled in. Foreign ranges that it overlaps are forgotten. ENOMEM or EEXIST as -errno. */
 int cw_range_add(struct cw_range *r);
 /* The range that contains addr: 1 and a copy of it, or 0. */
 int cw_range_find(uint64_t addr, struct cw_range *out);
+/* Bytes from addr to the end of its range; mapped ranges that follow each other without a gap count as one. 0: no range. */
+uint64_t cw_range_reach(uint64_t addr);
 /* Whether [addr, addr+size) touches any range. */
 int cw_range_overlaps(uint64_t addr, uint64_t size);
 /* Takes out the range that begins at base and has one of the kinds (bit mask 1<<kind). 1 and a copy, or 0. */

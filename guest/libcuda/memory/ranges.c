@@ -139,6 +139,21 @@ int cw_range_find(uint64_t addr, struct cw_range *out)
 	return found;
 }
 
+uint64_t cw_range_reach(uint64_t addr)
+{
+	uint64_t end = addr;
+	read_lock();
+	uint32_t i = lower(addr);
+	if (i < map.count && map.all[i].base <= addr) {
+		end = map.all[i].base + map.all[i].size;
+		while (map.all[i].kind == CW_RANGE_MAPPED && i + 1 < map.count && map.all[i + 1].kind == CW_RANGE_MAPPED &&
+		       map.all[i + 1].base == end)
+			end += map.all[++i].size;
+	}
+	read_unlock();
+	return end - addr;
+}
+
 int cw_range_overlaps(uint64_t addr, uint64_t size)
 {
 	read_lock();

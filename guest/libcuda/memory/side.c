@@ -18,9 +18,16 @@ static int ask_worker(uint64_t ptr, struct cw_range *r)
 	return 1;
 }
 
-static int is_device(const struct cw_range *r) { return r->kind == CW_RANGE_DEVICE || r->kind == CW_RANGE_FOREIGN; }
+static int is_device(const struct cw_range *r)
+{
+	return r->kind == CW_RANGE_DEVICE || r->kind == CW_RANGE_FOREIGN || r->kind == CW_RANGE_MAPPED;
+}
 
-static int fits(const struct cw_range *r, uint64_t ptr, uint64_t size) { return size <= r->size - (ptr - r->base); }
+/* Copies may run over several mappings (cuMemMap) that lie side by side. */
+static int fits(const struct cw_range *r, uint64_t ptr, uint64_t size)
+{
+	return size <= r->size - (ptr - r->base) || (r->kind == CW_RANGE_MAPPED && size <= cw_range_reach(ptr));
+}
 
 static void from_range(const struct cw_range *r, uint64_t ptr, struct cw_side *out)
 {

@@ -113,7 +113,7 @@ func (s *session) PrimaryCtxReset(c *wire.Call, a *wire.PrimaryCtxResetArgs) cud
 		ctx.retains = 0
 		s.forgetContext(a.Ctx, ctx)
 		clear(s.allocs)
-		s.used = 0
+		s.used = s.created // memory of MemCreate belongs to no context
 		s.host.SetSticky(cuda.Success)
 	}
 	return res

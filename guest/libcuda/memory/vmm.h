@@ -1,0 +1,84 @@
+/*
+ * Virtual memory management: reservations, physical memory, mappings. The application sees addresses and
+ * CUmemGenericAllocationHandle; all three are objects of the handle slab, so that the worker can name them.
+ *
+ * Physical memory is counted here: refs by the application (create, import, retain), maps by mappings. The worker is told once, when
+ * both are zero. The virtual-memory lock guards all of it and is held across the requests, which are rare.
+ * Lock order: virtual-memory lock > range lock, session locks.
+ */
+#ifndef CW_MEMORY_VMM_H
+#define CW_MEMORY_VMM_H
+
+#include "memory/memory.h"
+#include "session/lock.h"
+
+struct CUmemAllocationProp_st {
+	CUmemAllocationType type;
+	CUmemAllocationHandleType requestedHandleTypes;
+	CUmemLocation location;
+	void *win32HandleMetaData;
+	struct {
+		unsigned char compressionType;
+		unsigned char gpuDirectRDMACapable;
+		unsigned short usage;
+		unsigned char reserved[4];
+	} allocFlags;
+};
+_Static_assert(sizeof(CUmemAllocationProp) == 32, "CUmemAllocationProp");
+
+struct CUmemAccessDesc_st {
+	CUmemLocation location;
+	CUmemAccess_flags flags;
+};
+_Static_assert(sizeof(CUmemAccessDesc) == 12, "CUmemAccessDesc");
+
+enum { CW_MEM_PINNED = 1 };  /* CU_MEM_ALLOCATION_TYPE_PINNED */
+enum { CW_MEM_POSIX_FD = 1, CW_MEM_WIN32 = 2, CW_MEM_WIN32_KMT = 4, CW_MEM_FABRIC = 8 }; /* CUmemAllocationHandleType */
+
+enum { CW_VMM_DEVICES = 64 };
+
+#pragma GCC visibility push(hidden)
+
+struct cw_resv {
+	struct cw_obj o;
+	uint64_t base, size;
+	uint32_t mappings;
+	uint8_t guarded; /* the addresses are taken in this process too */
+};
+CW_OBJ_FITS(struct cw_resv);
+
+struct cw_memhandle {
+	struct cw_obj o;
+	uint64_t size;
+	int32_t device;
+	uint32_t handles; /* types that exports may ask for */
+	uint32_t flags;	  /* compression, gpuDirectRDMACapable << 8, usage << 16 */
+	uint32_t refs, maps;
+	uint64_t block;	 /* CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID */
+};
+CW_OBJ_FITS(struct cw_memhandle);
+
+struct cw_mapping {
+	struct cw_obj o;
+	uint64_t base, size, offset;
+	struct cw_resv *resv;
+	struct cw_memhandle *mem;
+	uint8_t access[CW_VMM_DEVICES]; /* CUmemAccess_flags of each device */
+};
+CW_OBJ_FITS(struct cw_mapping);
+
+extern struct cw_lock cw_vmm_lock;
+
+/* What the application means by a handle, or NULL. Under the lock. */
+static inline struct cw_memhandle *cw_memhandle_get(CUmemGenericAllocationHandle h)
+{
+	struct cw_obj *o = cw_handle_get(CW_KIND_MEMHANDLE, (const void *)(uintptr_t)h);
+	struct cw_memhandle *m = (struct cw_memhandle *)o;
+
+	return o && m->refs > 0 ? m : NULL;
+}
+/* Tells the worker when nobody holds the memory any more. Under the lock. */
+CUresult cw_memhandle_settle(struct cw_memhandle *m);
+
+#pragma GCC visibility pop
+#endif
