@@ -120,6 +120,7 @@ func has(fields []Field, types []string) bool {
 var Kinds = []string{"ctx", "module", "library", "func", "kernel", "stream", "event", "pool", "mem",
 	"array", "mipmap", "link", "tex", "surf", "texref", "surfref", "resdesc", "green",
 	"memhandle", "resv", "mapping",
+	"graph", "graphnode", "graphexec",
 }
 
 // sizes of the types of struct and op fields.
