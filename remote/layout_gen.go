@@ -19,6 +19,7 @@ const (
 	MaxInlineData   uint32 = 0x8000
 	WordCount       uint32 = 256
 	WordsOffset     uint64 = 0x400
+	WordFailed      uint32 = 0x80000000
 	WorkerStarting  uint32 = 0
 	WorkerPolling   uint32 = 1
 	WorkerSleeping  uint32 = 2

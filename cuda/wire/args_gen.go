@@ -2771,6 +2771,825 @@ func (v *MemcpyWaitArgs) encode(w *writer) {
 	w.u32(24, v.Stream)
 }
 
+// StreamBeginCaptureArgs is the request of OpStreamBeginCapture.
+type StreamBeginCaptureArgs struct {
+	Stream Stream
+	Mode   uint32
+	Graph  uint32
+	Deps   []byte
+	Edges  []byte
+}
+
+// Op implements Args.
+func (*StreamBeginCaptureArgs) Op() Op { return OpStreamBeginCapture }
+
+func (*StreamBeginCaptureArgs) fixed() int { return 32 }
+
+func (v *StreamBeginCaptureArgs) decode(r *reader) {
+	v.Stream = r.u32(0)
+	v.Mode = r.u32(4)
+	v.Graph = r.u32(8)
+	v.Deps = r.bytes(12)
+	v.Edges = r.bytes(20)
+}
+
+func (v *StreamBeginCaptureArgs) encode(w *writer) {
+	w.u32(0, v.Stream)
+	w.u32(4, v.Mode)
+	w.u32(8, v.Graph)
+	w.bytes(12, v.Deps)
+	w.bytes(20, v.Edges)
+}
+
+// StreamEndCaptureArgs is the request of OpStreamEndCapture.
+type StreamEndCaptureArgs struct {
+	Stream Stream
+	Fresh  uint32
+}
+
+// Op implements Args.
+func (*StreamEndCaptureArgs) Op() Op { return OpStreamEndCapture }
+
+func (*StreamEndCaptureArgs) fixed() int { return 8 }
+
+func (v *StreamEndCaptureArgs) decode(r *reader) {
+	v.Stream = r.u32(0)
+	v.Fresh = r.u32(4)
+}
+
+func (v *StreamEndCaptureArgs) encode(w *writer) {
+	w.u32(0, v.Stream)
+	w.u32(4, v.Fresh)
+}
+
+// StreamCaptureInfoArgs is the request of OpStreamCaptureInfo.
+type StreamCaptureInfoArgs struct {
+	Stream Stream
+	Want   uint32
+	Fresh  uint32
+	Names  []byte
+}
+
+// Op implements Args.
+func (*StreamCaptureInfoArgs) Op() Op { return OpStreamCaptureInfo }
+
+func (*StreamCaptureInfoArgs) fixed() int { return 24 }
+
+func (v *StreamCaptureInfoArgs) decode(r *reader) {
+	v.Stream = r.u32(0)
+	v.Want = r.u32(4)
+	v.Fresh = r.u32(8)
+	v.Names = r.bytes(12)
+}
+
+func (v *StreamCaptureInfoArgs) encode(w *writer) {
+	w.u32(0, v.Stream)
+	w.u32(4, v.Want)
+	w.u32(8, v.Fresh)
+	w.bytes(12, v.Names)
+}
+
+// StreamUpdateCaptureArgs is the request of OpStreamUpdateCapture.
+type StreamUpdateCaptureArgs struct {
+	Stream Stream
+	Flags  uint32
+	Deps   []byte
+	Edges  []byte
+}
+
+// Op implements Args.
+func (*StreamUpdateCaptureArgs) Op() Op { return OpStreamUpdateCapture }
+
+func (*StreamUpdateCaptureArgs) fixed() int { return 24 }
+
+func (v *StreamUpdateCaptureArgs) decode(r *reader) {
+	v.Stream = r.u32(0)
+	v.Flags = r.u32(4)
+	v.Deps = r.bytes(8)
+	v.Edges = r.bytes(16)
+}
+
+func (v *StreamUpdateCaptureArgs) encode(w *writer) {
+	w.u32(0, v.Stream)
+	w.u32(4, v.Flags)
+	w.bytes(8, v.Deps)
+	w.bytes(16, v.Edges)
+}
+
+// ThreadCaptureModeArgs is the request of OpThreadCaptureMode.
+type ThreadCaptureModeArgs struct {
+	Mode uint32
+}
+
+// Op implements Args.
+func (*ThreadCaptureModeArgs) Op() Op { return OpThreadCaptureMode }
+
+func (*ThreadCaptureModeArgs) fixed() int { return 8 }
+
+func (v *ThreadCaptureModeArgs) decode(r *reader) {
+	v.Mode = r.u32(0)
+}
+
+func (v *ThreadCaptureModeArgs) encode(w *writer) {
+	w.u32(0, v.Mode)
+}
+
+// StreamCaptureCheckArgs is the request of OpStreamCaptureCheck.
+type StreamCaptureCheckArgs struct {
+	Stream Stream
+}
+
+// Op implements Args.
+func (*StreamCaptureCheckArgs) Op() Op { return OpStreamCaptureCheck }
+
+func (*StreamCaptureCheckArgs) fixed() int { return 8 }
+
+func (v *StreamCaptureCheckArgs) decode(r *reader) {
+	v.Stream = r.u32(0)
+}
+
+func (v *StreamCaptureCheckArgs) encode(w *writer) {
+	w.u32(0, v.Stream)
+}
+
+// GraphCreateArgs is the request of OpGraphCreate.
+type GraphCreateArgs struct {
+	Graph ID // new graph
+	Flags uint32
+}
+
+// Op implements Args.
+func (*GraphCreateArgs) Op() Op { return OpGraphCreate }
+
+func (*GraphCreateArgs) fixed() int { return 8 }
+
+func (v *GraphCreateArgs) decode(r *reader) {
+	v.Graph = r.u32(0)
+	v.Flags = r.u32(4)
+}
+
+func (v *GraphCreateArgs) encode(w *writer) {
+	w.u32(0, v.Graph)
+	w.u32(4, v.Flags)
+}
+
+// GraphDestroyArgs is the request of OpGraphDestroy.
+type GraphDestroyArgs struct {
+	Graph ID // graph
+}
+
+// Op implements Args.
+func (*GraphDestroyArgs) Op() Op { return OpGraphDestroy }
+
+func (*GraphDestroyArgs) fixed() int { return 8 }
+
+func (v *GraphDestroyArgs) decode(r *reader) {
+	v.Graph = r.u32(0)
+}
+
+func (v *GraphDestroyArgs) encode(w *writer) {
+	w.u32(0, v.Graph)
+}
+
+// GraphCloneArgs is the request of OpGraphClone.
+type GraphCloneArgs struct {
+	Graph    ID // new graph
+	Original ID // graph
+}
+
+// Op implements Args.
+func (*GraphCloneArgs) Op() Op { return OpGraphClone }
+
+func (*GraphCloneArgs) fixed() int { return 8 }
+
+func (v *GraphCloneArgs) decode(r *reader) {
+	v.Graph = r.u32(0)
+	v.Original = r.u32(4)
+}
+
+func (v *GraphCloneArgs) encode(w *writer) {
+	w.u32(0, v.Graph)
+	w.u32(4, v.Original)
+}
+
+// GraphAddNodeArgs is the request of OpGraphAddNode.
+type GraphAddNodeArgs struct {
+	Graph  ID // graph
+	Node   ID // new graphnode
+	Type   uint32
+	Deps   []byte
+	Edges  []byte
+	Params []byte
+}
+
+// Op implements Args.
+func (*GraphAddNodeArgs) Op() Op { return OpGraphAddNode }
+
+func (*GraphAddNodeArgs) fixed() int { return 40 }
+
+func (v *GraphAddNodeArgs) decode(r *reader) {
+	v.Graph = r.u32(0)
+	v.Node = r.u32(4)
+	v.Type = r.u32(8)
+	v.Deps = r.bytes(12)
+	v.Edges = r.bytes(20)
+	v.Params = r.bytes(28)
+}
+
+func (v *GraphAddNodeArgs) encode(w *writer) {
+	w.u32(0, v.Graph)
+	w.u32(4, v.Node)
+	w.u32(8, v.Type)
+	w.bytes(12, v.Deps)
+	w.bytes(20, v.Edges)
+	w.bytes(28, v.Params)
+}
+
+// GraphDestroyNodeArgs is the request of OpGraphDestroyNode.
+type GraphDestroyNodeArgs struct {
+	Node ID // graphnode
+}
+
+// Op implements Args.
+func (*GraphDestroyNodeArgs) Op() Op { return OpGraphDestroyNode }
+
+func (*GraphDestroyNodeArgs) fixed() int { return 8 }
+
+func (v *GraphDestroyNodeArgs) decode(r *reader) {
+	v.Node = r.u32(0)
+}
+
+func (v *GraphDestroyNodeArgs) encode(w *writer) {
+	w.u32(0, v.Node)
+}
+
+// GraphNodeGetParamsArgs is the request of OpGraphNodeGetParams.
+type GraphNodeGetParamsArgs struct {
+	Node  ID // graphnode
+	Fresh uint32
+}
+
+// Op implements Args.
+func (*GraphNodeGetParamsArgs) Op() Op { return OpGraphNodeGetParams }
+
+func (*GraphNodeGetParamsArgs) fixed() int { return 8 }
+
+func (v *GraphNodeGetParamsArgs) decode(r *reader) {
+	v.Node = r.u32(0)
+	v.Fresh = r.u32(4)
+}
+
+func (v *GraphNodeGetParamsArgs) encode(w *writer) {
+	w.u32(0, v.Node)
+	w.u32(4, v.Fresh)
+}
+
+// GraphNodeSetParamsArgs is the request of OpGraphNodeSetParams.
+type GraphNodeSetParamsArgs struct {
+	Node   ID // graphnode
+	Type   uint32
+	Params []byte
+}
+
+// Op implements Args.
+func (*GraphNodeSetParamsArgs) Op() Op { return OpGraphNodeSetParams }
+
+func (*GraphNodeSetParamsArgs) fixed() int { return 16 }
+
+func (v *GraphNodeSetParamsArgs) decode(r *reader) {
+	v.Node = r.u32(0)
+	v.Type = r.u32(4)
+	v.Params = r.bytes(8)
+}
+
+func (v *GraphNodeSetParamsArgs) encode(w *writer) {
+	w.u32(0, v.Node)
+	w.u32(4, v.Type)
+	w.bytes(8, v.Params)
+}
+
+// GraphListArgs is the request of OpGraphList.
+type GraphListArgs struct {
+	What  uint32
+	Graph uint32
+	Node  uint32
+	Names []byte
+}
+
+// Op implements Args.
+func (*GraphListArgs) Op() Op { return OpGraphList }
+
+func (*GraphListArgs) fixed() int { return 24 }
+
+func (v *GraphListArgs) decode(r *reader) {
+	v.What = r.u32(0)
+	v.Graph = r.u32(4)
+	v.Node = r.u32(8)
+	v.Names = r.bytes(12)
+}
+
+func (v *GraphListArgs) encode(w *writer) {
+	w.u32(0, v.What)
+	w.u32(4, v.Graph)
+	w.u32(8, v.Node)
+	w.bytes(12, v.Names)
+}
+
+// GraphSetEdgesArgs is the request of OpGraphSetEdges.
+type GraphSetEdgesArgs struct {
+	Graph  ID // graph
+	Remove uint32
+	Before []byte
+	After  []byte
+	Edges  []byte
+}
+
+// Op implements Args.
+func (*GraphSetEdgesArgs) Op() Op { return OpGraphSetEdges }
+
+func (*GraphSetEdgesArgs) fixed() int { return 32 }
+
+func (v *GraphSetEdgesArgs) decode(r *reader) {
+	v.Graph = r.u32(0)
+	v.Remove = r.u32(4)
+	v.Before = r.bytes(8)
+	v.After = r.bytes(16)
+	v.Edges = r.bytes(24)
+}
+
+func (v *GraphSetEdgesArgs) encode(w *writer) {
+	w.u32(0, v.Graph)
+	w.u32(4, v.Remove)
+	w.bytes(8, v.Before)
+	w.bytes(16, v.After)
+	w.bytes(24, v.Edges)
+}
+
+// GraphFindInCloneArgs is the request of OpGraphFindInClone.
+type GraphFindInCloneArgs struct {
+	Node  ID // graphnode
+	Graph ID // graph
+	Fresh uint32
+}
+
+// Op implements Args.
+func (*GraphFindInCloneArgs) Op() Op { return OpGraphFindInClone }
+
+func (*GraphFindInCloneArgs) fixed() int { return 16 }
+
+func (v *GraphFindInCloneArgs) decode(r *reader) {
+	v.Node = r.u32(0)
+	v.Graph = r.u32(4)
+	v.Fresh = r.u32(8)
+}
+
+func (v *GraphFindInCloneArgs) encode(w *writer) {
+	w.u32(0, v.Node)
+	w.u32(4, v.Graph)
+	w.u32(8, v.Fresh)
+}
+
+// GraphConditionalCreateArgs is the request of OpGraphConditionalCreate.
+type GraphConditionalCreateArgs struct {
+	Graph ID // graph
+	Ctx   uint32
+	Value uint32
+	Flags uint32
+}
+
+// Op implements Args.
+func (*GraphConditionalCreateArgs) Op() Op { return OpGraphConditionalCreate }
+
+func (*GraphConditionalCreateArgs) fixed() int { return 16 }
+
+func (v *GraphConditionalCreateArgs) decode(r *reader) {
+	v.Graph = r.u32(0)
+	v.Ctx = r.u32(4)
+	v.Value = r.u32(8)
+	v.Flags = r.u32(12)
+}
+
+func (v *GraphConditionalCreateArgs) encode(w *writer) {
+	w.u32(0, v.Graph)
+	w.u32(4, v.Ctx)
+	w.u32(8, v.Value)
+	w.u32(12, v.Flags)
+}
+
+// GraphNodeGetAttributeArgs is the request of OpGraphNodeGetAttribute.
+type GraphNodeGetAttributeArgs struct {
+	Node ID // graphnode
+	Attr uint32
+}
+
+// Op implements Args.
+func (*GraphNodeGetAttributeArgs) Op() Op { return OpGraphNodeGetAttribute }
+
+func (*GraphNodeGetAttributeArgs) fixed() int { return 8 }
+
+func (v *GraphNodeGetAttributeArgs) decode(r *reader) {
+	v.Node = r.u32(0)
+	v.Attr = r.u32(4)
+}
+
+func (v *GraphNodeGetAttributeArgs) encode(w *writer) {
+	w.u32(0, v.Node)
+	w.u32(4, v.Attr)
+}
+
+// GraphNodeSetAttributeArgs is the request of OpGraphNodeSetAttribute.
+type GraphNodeSetAttributeArgs struct {
+	Node  ID // graphnode
+	Attr  uint32
+	Value []byte
+}
+
+// Op implements Args.
+func (*GraphNodeSetAttributeArgs) Op() Op { return OpGraphNodeSetAttribute }
+
+func (*GraphNodeSetAttributeArgs) fixed() int { return 16 }
+
+func (v *GraphNodeSetAttributeArgs) decode(r *reader) {
+	v.Node = r.u32(0)
+	v.Attr = r.u32(4)
+	v.Value = r.bytes(8)
+}
+
+func (v *GraphNodeSetAttributeArgs) encode(w *writer) {
+	w.u32(0, v.Node)
+	w.u32(4, v.Attr)
+	w.bytes(8, v.Value)
+}
+
+// GraphNodeCopyAttributesArgs is the request of OpGraphNodeCopyAttributes.
+type GraphNodeCopyAttributesArgs struct {
+	Dst ID // graphnode
+	Src ID // graphnode
+}
+
+// Op implements Args.
+func (*GraphNodeCopyAttributesArgs) Op() Op { return OpGraphNodeCopyAttributes }
+
+func (*GraphNodeCopyAttributesArgs) fixed() int { return 8 }
+
+func (v *GraphNodeCopyAttributesArgs) decode(r *reader) {
+	v.Dst = r.u32(0)
+	v.Src = r.u32(4)
+}
+
+func (v *GraphNodeCopyAttributesArgs) encode(w *writer) {
+	w.u32(0, v.Dst)
+	w.u32(4, v.Src)
+}
+
+// GraphDebugDotArgs is the request of OpGraphDebugDot.
+type GraphDebugDotArgs struct {
+	Graph ID // graph
+	Flags uint32
+}
+
+// Op implements Args.
+func (*GraphDebugDotArgs) Op() Op { return OpGraphDebugDot }
+
+func (*GraphDebugDotArgs) fixed() int { return 8 }
+
+func (v *GraphDebugDotArgs) decode(r *reader) {
+	v.Graph = r.u32(0)
+	v.Flags = r.u32(4)
+}
+
+func (v *GraphDebugDotArgs) encode(w *writer) {
+	w.u32(0, v.Graph)
+	w.u32(4, v.Flags)
+}
+
+// GraphInstantiateArgs is the request of OpGraphInstantiate.
+type GraphInstantiateArgs struct {
+	Exec   ID // new graphexec
+	Graph  ID // graph
+	Form   uint32
+	Upload uint32
+	Flags  uint64
+}
+
+// Op implements Args.
+func (*GraphInstantiateArgs) Op() Op { return OpGraphInstantiate }
+
+func (*GraphInstantiateArgs) fixed() int { return 24 }
+
+func (v *GraphInstantiateArgs) decode(r *reader) {
+	v.Exec = r.u32(0)
+	v.Graph = r.u32(4)
+	v.Form = r.u32(8)
+	v.Upload = r.u32(12)
+	v.Flags = r.u64(16)
+}
+
+func (v *GraphInstantiateArgs) encode(w *writer) {
+	w.u32(0, v.Exec)
+	w.u32(4, v.Graph)
+	w.u32(8, v.Form)
+	w.u32(12, v.Upload)
+	w.u64(16, v.Flags)
+}
+
+// GraphExecDestroyArgs is the request of OpGraphExecDestroy.
+type GraphExecDestroyArgs struct {
+	Exec ID // graphexec
+}
+
+// Op implements Args.
+func (*GraphExecDestroyArgs) Op() Op { return OpGraphExecDestroy }
+
+func (*GraphExecDestroyArgs) fixed() int { return 8 }
+
+func (v *GraphExecDestroyArgs) decode(r *reader) {
+	v.Exec = r.u32(0)
+}
+
+func (v *GraphExecDestroyArgs) encode(w *writer) {
+	w.u32(0, v.Exec)
+}
+
+// GraphLaunchArgs is the request of OpGraphLaunch.
+type GraphLaunchArgs struct {
+	Exec   ID // graphexec
+	Stream Stream
+}
+
+// Op implements Args.
+func (*GraphLaunchArgs) Op() Op { return OpGraphLaunch }
+
+func (*GraphLaunchArgs) fixed() int { return 8 }
+
+func (v *GraphLaunchArgs) decode(r *reader) {
+	v.Exec = r.u32(0)
+	v.Stream = r.u32(4)
+}
+
+func (v *GraphLaunchArgs) encode(w *writer) {
+	w.u32(0, v.Exec)
+	w.u32(4, v.Stream)
+}
+
+// GraphUploadArgs is the request of OpGraphUpload.
+type GraphUploadArgs struct {
+	Exec   ID // graphexec
+	Stream Stream
+}
+
+// Op implements Args.
+func (*GraphUploadArgs) Op() Op { return OpGraphUpload }
+
+func (*GraphUploadArgs) fixed() int { return 8 }
+
+func (v *GraphUploadArgs) decode(r *reader) {
+	v.Exec = r.u32(0)
+	v.Stream = r.u32(4)
+}
+
+func (v *GraphUploadArgs) encode(w *writer) {
+	w.u32(0, v.Exec)
+	w.u32(4, v.Stream)
+}
+
+// GraphExecUpdateArgs is the request of OpGraphExecUpdate.
+type GraphExecUpdateArgs struct {
+	Exec  ID // graphexec
+	Graph ID // graph
+}
+
+// Op implements Args.
+func (*GraphExecUpdateArgs) Op() Op { return OpGraphExecUpdate }
+
+func (*GraphExecUpdateArgs) fixed() int { return 8 }
+
+func (v *GraphExecUpdateArgs) decode(r *reader) {
+	v.Exec = r.u32(0)
+	v.Graph = r.u32(4)
+}
+
+func (v *GraphExecUpdateArgs) encode(w *writer) {
+	w.u32(0, v.Exec)
+	w.u32(4, v.Graph)
+}
+
+// GraphExecNodeSetParamsArgs is the request of OpGraphExecNodeSetParams.
+type GraphExecNodeSetParamsArgs struct {
+	Exec   ID // graphexec
+	Node   ID // graphnode
+	Type   uint32
+	Params []byte
+}
+
+// Op implements Args.
+func (*GraphExecNodeSetParamsArgs) Op() Op { return OpGraphExecNodeSetParams }
+
+func (*GraphExecNodeSetParamsArgs) fixed() int { return 24 }
+
+func (v *GraphExecNodeSetParamsArgs) decode(r *reader) {
+	v.Exec = r.u32(0)
+	v.Node = r.u32(4)
+	v.Type = r.u32(8)
+	v.Params = r.bytes(12)
+}
+
+func (v *GraphExecNodeSetParamsArgs) encode(w *writer) {
+	w.u32(0, v.Exec)
+	w.u32(4, v.Node)
+	w.u32(8, v.Type)
+	w.bytes(12, v.Params)
+}
+
+// GraphNodeSetEnabledArgs is the request of OpGraphNodeSetEnabled.
+type GraphNodeSetEnabledArgs struct {
+	Exec    ID // graphexec
+	Node    ID // graphnode
+	Enabled uint32
+}
+
+// Op implements Args.
+func (*GraphNodeSetEnabledArgs) Op() Op { return OpGraphNodeSetEnabled }
+
+func (*GraphNodeSetEnabledArgs) fixed() int { return 16 }
+
+func (v *GraphNodeSetEnabledArgs) decode(r *reader) {
+	v.Exec = r.u32(0)
+	v.Node = r.u32(4)
+	v.Enabled = r.u32(8)
+}
+
+func (v *GraphNodeSetEnabledArgs) encode(w *writer) {
+	w.u32(0, v.Exec)
+	w.u32(4, v.Node)
+	w.u32(8, v.Enabled)
+}
+
+// GraphNodeGetEnabledArgs is the request of OpGraphNodeGetEnabled.
+type GraphNodeGetEnabledArgs struct {
+	Exec ID // graphexec
+	Node ID // graphnode
+}
+
+// Op implements Args.
+func (*GraphNodeGetEnabledArgs) Op() Op { return OpGraphNodeGetEnabled }
+
+func (*GraphNodeGetEnabledArgs) fixed() int { return 8 }
+
+func (v *GraphNodeGetEnabledArgs) decode(r *reader) {
+	v.Exec = r.u32(0)
+	v.Node = r.u32(4)
+}
+
+func (v *GraphNodeGetEnabledArgs) encode(w *writer) {
+	w.u32(0, v.Exec)
+	w.u32(4, v.Node)
+}
+
+// GraphMemGetAttributeArgs is the request of OpGraphMemGetAttribute.
+type GraphMemGetAttributeArgs struct {
+	Dev  uint32
+	Attr uint32
+}
+
+// Op implements Args.
+func (*GraphMemGetAttributeArgs) Op() Op { return OpGraphMemGetAttribute }
+
+func (*GraphMemGetAttributeArgs) fixed() int { return 8 }
+
+func (v *GraphMemGetAttributeArgs) decode(r *reader) {
+	v.Dev = r.u32(0)
+	v.Attr = r.u32(4)
+}
+
+func (v *GraphMemGetAttributeArgs) encode(w *writer) {
+	w.u32(0, v.Dev)
+	w.u32(4, v.Attr)
+}
+
+// GraphMemSetAttributeArgs is the request of OpGraphMemSetAttribute.
+type GraphMemSetAttributeArgs struct {
+	Dev   uint32
+	Attr  uint32
+	Value uint64
+}
+
+// Op implements Args.
+func (*GraphMemSetAttributeArgs) Op() Op { return OpGraphMemSetAttribute }
+
+func (*GraphMemSetAttributeArgs) fixed() int { return 16 }
+
+func (v *GraphMemSetAttributeArgs) decode(r *reader) {
+	v.Dev = r.u32(0)
+	v.Attr = r.u32(4)
+	v.Value = r.u64(8)
+}
+
+func (v *GraphMemSetAttributeArgs) encode(w *writer) {
+	w.u32(0, v.Dev)
+	w.u32(4, v.Attr)
+	w.u64(8, v.Value)
+}
+
+// GraphMemTrimArgs is the request of OpGraphMemTrim.
+type GraphMemTrimArgs struct {
+	Dev uint32
+}
+
+// Op implements Args.
+func (*GraphMemTrimArgs) Op() Op { return OpGraphMemTrim }
+
+func (*GraphMemTrimArgs) fixed() int { return 8 }
+
+func (v *GraphMemTrimArgs) decode(r *reader) {
+	v.Dev = r.u32(0)
+}
+
+func (v *GraphMemTrimArgs) encode(w *writer) {
+	w.u32(0, v.Dev)
+}
+
+// UserObjectCreateArgs is the request of OpUserObjectCreate.
+type UserObjectCreateArgs struct {
+	Object uint32
+	ID     uint64
+	Count  uint32
+	Flags  uint32
+}
+
+// Op implements Args.
+func (*UserObjectCreateArgs) Op() Op { return OpUserObjectCreate }
+
+func (*UserObjectCreateArgs) fixed() int { return 24 }
+
+func (v *UserObjectCreateArgs) decode(r *reader) {
+	v.Object = r.u32(0)
+	v.ID = r.u64(8)
+	v.Count = r.u32(16)
+	v.Flags = r.u32(20)
+}
+
+func (v *UserObjectCreateArgs) encode(w *writer) {
+	w.u32(0, v.Object)
+	w.u64(8, v.ID)
+	w.u32(16, v.Count)
+	w.u32(20, v.Flags)
+}
+
+// UserObjectCountArgs is the request of OpUserObjectCount.
+type UserObjectCountArgs struct {
+	Object  uint32
+	Release uint32
+	Count   uint32
+}
+
+// Op implements Args.
+func (*UserObjectCountArgs) Op() Op { return OpUserObjectCount }
+
+func (*UserObjectCountArgs) fixed() int { return 16 }
+
+func (v *UserObjectCountArgs) decode(r *reader) {
+	v.Object = r.u32(0)
+	v.Release = r.u32(4)
+	v.Count = r.u32(8)
+}
+
+func (v *UserObjectCountArgs) encode(w *writer) {
+	w.u32(0, v.Object)
+	w.u32(4, v.Release)
+	w.u32(8, v.Count)
+}
+
+// GraphUserObjectArgs is the request of OpGraphUserObject.
+type GraphUserObjectArgs struct {
+	Graph   ID // graph
+	Object  uint32
+	Release uint32
+	Count   uint32
+	Flags   uint32
+}
+
+// Op implements Args.
+func (*GraphUserObjectArgs) Op() Op { return OpGraphUserObject }
+
+func (*GraphUserObjectArgs) fixed() int { return 24 }
+
+func (v *GraphUserObjectArgs) decode(r *reader) {
+	v.Graph = r.u32(0)
+	v.Object = r.u32(4)
+	v.Release = r.u32(8)
+	v.Count = r.u32(12)
+	v.Flags = r.u32(16)
+}
+
+func (v *GraphUserObjectArgs) encode(w *writer) {
+	w.u32(0, v.Graph)
+	w.u32(4, v.Object)
+	w.u32(8, v.Release)
+	w.u32(12, v.Count)
+	w.u32(16, v.Flags)
+}
+
 // CallbackOpenArgs is the request of OpCallbackOpen.
 type CallbackOpenArgs struct{}
 
@@ -3250,6 +4069,76 @@ func NewArgs(op Op) Args {
 		return new(GreenCtxEventArgs)
 	case OpMemcpyWait:
 		return new(MemcpyWaitArgs)
+	case OpStreamBeginCapture:
+		return new(StreamBeginCaptureArgs)
+	case OpStreamEndCapture:
+		return new(StreamEndCaptureArgs)
+	case OpStreamCaptureInfo:
+		return new(StreamCaptureInfoArgs)
+	case OpStreamUpdateCapture:
+		return new(StreamUpdateCaptureArgs)
+	case OpThreadCaptureMode:
+		return new(ThreadCaptureModeArgs)
+	case OpStreamCaptureCheck:
+		return new(StreamCaptureCheckArgs)
+	case OpGraphCreate:
+		return new(GraphCreateArgs)
+	case OpGraphDestroy:
+		return new(GraphDestroyArgs)
+	case OpGraphClone:
+		return new(GraphCloneArgs)
+	case OpGraphAddNode:
+		return new(GraphAddNodeArgs)
+	case OpGraphDestroyNode:
+		return new(GraphDestroyNodeArgs)
+	case OpGraphNodeGetParams:
+		return new(GraphNodeGetParamsArgs)
+	case OpGraphNodeSetParams:
+		return new(GraphNodeSetParamsArgs)
+	case OpGraphList:
+		return new(GraphListArgs)
+	case OpGraphSetEdges:
+		return new(GraphSetEdgesArgs)
+	case OpGraphFindInClone:
+		return new(GraphFindInCloneArgs)
+	case OpGraphConditionalCreate:
+		return new(GraphConditionalCreateArgs)
+	case OpGraphNodeGetAttribute:
+		return new(GraphNodeGetAttributeArgs)
+	case OpGraphNodeSetAttribute:
+		return new(GraphNodeSetAttributeArgs)
+	case OpGraphNodeCopyAttributes:
+		return new(GraphNodeCopyAttributesArgs)
+	case OpGraphDebugDot:
+		return new(GraphDebugDotArgs)
+	case OpGraphInstantiate:
+		return new(GraphInstantiateArgs)
+	case OpGraphExecDestroy:
+		return new(GraphExecDestroyArgs)
+	case OpGraphLaunch:
+		return new(GraphLaunchArgs)
+	case OpGraphUpload:
+		return new(GraphUploadArgs)
+	case OpGraphExecUpdate:
+		return new(GraphExecUpdateArgs)
+	case OpGraphExecNodeSetParams:
+		return new(GraphExecNodeSetParamsArgs)
+	case OpGraphNodeSetEnabled:
+		return new(GraphNodeSetEnabledArgs)
+	case OpGraphNodeGetEnabled:
+		return new(GraphNodeGetEnabledArgs)
+	case OpGraphMemGetAttribute:
+		return new(GraphMemGetAttributeArgs)
+	case OpGraphMemSetAttribute:
+		return new(GraphMemSetAttributeArgs)
+	case OpGraphMemTrim:
+		return new(GraphMemTrimArgs)
+	case OpUserObjectCreate:
+		return new(UserObjectCreateArgs)
+	case OpUserObjectCount:
+		return new(UserObjectCountArgs)
+	case OpGraphUserObject:
+		return new(GraphUserObjectArgs)
 	case OpCallbackOpen:
 		return new(CallbackOpenArgs)
 	case OpLaunchHostFunc:

@@ -30,6 +30,14 @@ const (
 	AskHostAtomics      = 2
 	AskP2PAtomics       = 3
 	AskTexture1DWidth   = 4
+	CaptureWantGraph    = 1
+	GraphListNodes      = 0
+	GraphListRoots      = 1
+	GraphListEdges      = 2
+	GraphListBefore     = 3
+	GraphListAfter      = 4
+	GraphFormFlags      = 0
+	GraphFormParams     = 1
 	CallbackCount       = 64
 	CallbackDoneOffset  = 2048
 	ProtocolVersion     = 1
@@ -45,6 +53,7 @@ const (
 	MaxInlineData       = 0x8000
 	WordCount           = 256
 	WordsOffset         = 0x400
+	WordFailed          = 0x80000000
 	WorkerStarting      = 0
 	WorkerPolling       = 1
 	WorkerSleeping      = 2
@@ -133,6 +142,290 @@ func (v *ParamInfo) Append(b []byte) []byte {
 
 // Decode reads the first ParamInfoSize bytes of b.
 func (v *ParamInfo) Decode(b []byte) error {
+	_, err := binary.Decode(b, binary.LittleEndian, v)
+	return err
+}
+
+// KernelNodeSize is the length of an encoded KernelNode.
+const KernelNodeSize = 40
+
+// KernelNode has the layout of the struct of that name in ops_graph.idl.
+type KernelNode struct {
+	Func   uint32
+	Gx     uint32
+	Gy     uint32
+	Gz     uint32
+	Bx     uint32
+	By     uint32
+	Bz     uint32
+	Shared uint32
+	Ctx    uint32
+	Size   uint32
+}
+
+// Append appends the encoded form to b.
+func (v *KernelNode) Append(b []byte) []byte {
+	b, _ = binary.Append(b, binary.LittleEndian, v) // fixed size: cannot fail
+	return b
+}
+
+// Decode reads the first KernelNodeSize bytes of b.
+func (v *KernelNode) Decode(b []byte) error {
+	_, err := binary.Decode(b, binary.LittleEndian, v)
+	return err
+}
+
+// MemcpySideSize is the length of an encoded MemcpySide.
+const MemcpySideSize = 64
+
+// MemcpySide has the layout of the struct of that name in ops_graph.idl.
+type MemcpySide struct {
+	X      uint64
+	Y      uint64
+	Z      uint64
+	Lod    uint64
+	Type   uint32
+	Array  uint32
+	Ptr    uint64
+	Pitch  uint64
+	Height uint64
+}
+
+// Append appends the encoded form to b.
+func (v *MemcpySide) Append(b []byte) []byte {
+	b, _ = binary.Append(b, binary.LittleEndian, v) // fixed size: cannot fail
+	return b
+}
+
+// Decode reads the first MemcpySideSize bytes of b.
+func (v *MemcpySide) Decode(b []byte) error {
+	_, err := binary.Decode(b, binary.LittleEndian, v)
+	return err
+}
+
+// MemcpyNodeSize is the length of an encoded MemcpyNode.
+const MemcpyNodeSize = 32
+
+// MemcpyNode has the layout of the struct of that name in ops_graph.idl.
+type MemcpyNode struct {
+	Width  uint64
+	Height uint64
+	Depth  uint64
+	Ctx    uint32
+	Rsvd   uint32
+}
+
+// Append appends the encoded form to b.
+func (v *MemcpyNode) Append(b []byte) []byte {
+	b, _ = binary.Append(b, binary.LittleEndian, v) // fixed size: cannot fail
+	return b
+}
+
+// Decode reads the first MemcpyNodeSize bytes of b.
+func (v *MemcpyNode) Decode(b []byte) error {
+	_, err := binary.Decode(b, binary.LittleEndian, v)
+	return err
+}
+
+// MemsetNodeSize is the length of an encoded MemsetNode.
+const MemsetNodeSize = 48
+
+// MemsetNode has the layout of the struct of that name in ops_graph.idl.
+type MemsetNode struct {
+	Dst     uint64
+	Pitch   uint64
+	Value   uint32
+	Element uint32
+	Width   uint64
+	Height  uint64
+	Ctx     uint32
+	Rsvd    uint32
+}
+
+// Append appends the encoded form to b.
+func (v *MemsetNode) Append(b []byte) []byte {
+	b, _ = binary.Append(b, binary.LittleEndian, v) // fixed size: cannot fail
+	return b
+}
+
+// Decode reads the first MemsetNodeSize bytes of b.
+func (v *MemsetNode) Decode(b []byte) error {
+	_, err := binary.Decode(b, binary.LittleEndian, v)
+	return err
+}
+
+// HostNodeSize is the length of an encoded HostNode.
+const HostNodeSize = 8
+
+// HostNode has the layout of the struct of that name in ops_graph.idl.
+type HostNode struct {
+	ID uint64
+}
+
+// Append appends the encoded form to b.
+func (v *HostNode) Append(b []byte) []byte {
+	b, _ = binary.Append(b, binary.LittleEndian, v) // fixed size: cannot fail
+	return b
+}
+
+// Decode reads the first HostNodeSize bytes of b.
+func (v *HostNode) Decode(b []byte) error {
+	_, err := binary.Decode(b, binary.LittleEndian, v)
+	return err
+}
+
+// ChildNodeSize is the length of an encoded ChildNode.
+const ChildNodeSize = 8
+
+// ChildNode has the layout of the struct of that name in ops_graph.idl.
+type ChildNode struct {
+	Graph     uint32
+	Ownership uint32
+}
+
+// Append appends the encoded form to b.
+func (v *ChildNode) Append(b []byte) []byte {
+	b, _ = binary.Append(b, binary.LittleEndian, v) // fixed size: cannot fail
+	return b
+}
+
+// Decode reads the first ChildNodeSize bytes of b.
+func (v *ChildNode) Decode(b []byte) error {
+	_, err := binary.Decode(b, binary.LittleEndian, v)
+	return err
+}
+
+// EventNodeSize is the length of an encoded EventNode.
+const EventNodeSize = 8
+
+// EventNode has the layout of the struct of that name in ops_graph.idl.
+type EventNode struct {
+	Event uint32
+	Rsvd  uint32
+}
+
+// Append appends the encoded form to b.
+func (v *EventNode) Append(b []byte) []byte {
+	b, _ = binary.Append(b, binary.LittleEndian, v) // fixed size: cannot fail
+	return b
+}
+
+// Decode reads the first EventNodeSize bytes of b.
+func (v *EventNode) Decode(b []byte) error {
+	_, err := binary.Decode(b, binary.LittleEndian, v)
+	return err
+}
+
+// AllocNodeSize is the length of an encoded AllocNode.
+const AllocNodeSize = 24
+
+// AllocNode has the layout of the struct of that name in ops_graph.idl.
+type AllocNode struct {
+	Size   uint64
+	Ptr    uint64
+	Access uint32
+	Rsvd   uint32
+}
+
+// Append appends the encoded form to b.
+func (v *AllocNode) Append(b []byte) []byte {
+	b, _ = binary.Append(b, binary.LittleEndian, v) // fixed size: cannot fail
+	return b
+}
+
+// Decode reads the first AllocNodeSize bytes of b.
+func (v *AllocNode) Decode(b []byte) error {
+	_, err := binary.Decode(b, binary.LittleEndian, v)
+	return err
+}
+
+// FreeNodeSize is the length of an encoded FreeNode.
+const FreeNodeSize = 8
+
+// FreeNode has the layout of the struct of that name in ops_graph.idl.
+type FreeNode struct {
+	Ptr uint64
+}
+
+// Append appends the encoded form to b.
+func (v *FreeNode) Append(b []byte) []byte {
+	b, _ = binary.Append(b, binary.LittleEndian, v) // fixed size: cannot fail
+	return b
+}
+
+// Decode reads the first FreeNodeSize bytes of b.
+func (v *FreeNode) Decode(b []byte) error {
+	_, err := binary.Decode(b, binary.LittleEndian, v)
+	return err
+}
+
+// BatchNodeSize is the length of an encoded BatchNode.
+const BatchNodeSize = 16
+
+// BatchNode has the layout of the struct of that name in ops_graph.idl.
+type BatchNode struct {
+	Ctx   uint32
+	Count uint32
+	Flags uint32
+	Rsvd  uint32
+}
+
+// Append appends the encoded form to b.
+func (v *BatchNode) Append(b []byte) []byte {
+	b, _ = binary.Append(b, binary.LittleEndian, v) // fixed size: cannot fail
+	return b
+}
+
+// Decode reads the first BatchNodeSize bytes of b.
+func (v *BatchNode) Decode(b []byte) error {
+	_, err := binary.Decode(b, binary.LittleEndian, v)
+	return err
+}
+
+// ConditionalNodeSize is the length of an encoded ConditionalNode.
+const ConditionalNodeSize = 24
+
+// ConditionalNode has the layout of the struct of that name in ops_graph.idl.
+type ConditionalNode struct {
+	Handle uint64
+	Type   uint32
+	Size   uint32
+	Ctx    uint32
+	Rsvd   uint32
+}
+
+// Append appends the encoded form to b.
+func (v *ConditionalNode) Append(b []byte) []byte {
+	b, _ = binary.Append(b, binary.LittleEndian, v) // fixed size: cannot fail
+	return b
+}
+
+// Decode reads the first ConditionalNodeSize bytes of b.
+func (v *ConditionalNode) Decode(b []byte) error {
+	_, err := binary.Decode(b, binary.LittleEndian, v)
+	return err
+}
+
+// GraphEdgeSize is the length of an encoded GraphEdge.
+const GraphEdgeSize = 24
+
+// GraphEdge has the layout of the struct of that name in ops_graph.idl.
+type GraphEdge struct {
+	From     uint32
+	To       uint32
+	FromType uint32
+	ToType   uint32
+	Data     [8]uint8
+}
+
+// Append appends the encoded form to b.
+func (v *GraphEdge) Append(b []byte) []byte {
+	b, _ = binary.Append(b, binary.LittleEndian, v) // fixed size: cannot fail
+	return b
+}
+
+// Decode reads the first GraphEdgeSize bytes of b.
+func (v *GraphEdge) Decode(b []byte) error {
 	_, err := binary.Decode(b, binary.LittleEndian, v)
 	return err
 }

@@ -116,6 +116,41 @@ type requests struct {
 	GreenCtxStreamCreate             GreenCtxStreamCreateArgs
 	GreenCtxEvent                    GreenCtxEventArgs
 	MemcpyWait                       MemcpyWaitArgs
+	StreamBeginCapture               StreamBeginCaptureArgs
+	StreamEndCapture                 StreamEndCaptureArgs
+	StreamCaptureInfo                StreamCaptureInfoArgs
+	StreamUpdateCapture              StreamUpdateCaptureArgs
+	ThreadCaptureMode                ThreadCaptureModeArgs
+	StreamCaptureCheck               StreamCaptureCheckArgs
+	GraphCreate                      GraphCreateArgs
+	GraphDestroy                     GraphDestroyArgs
+	GraphClone                       GraphCloneArgs
+	GraphAddNode                     GraphAddNodeArgs
+	GraphDestroyNode                 GraphDestroyNodeArgs
+	GraphNodeGetParams               GraphNodeGetParamsArgs
+	GraphNodeSetParams               GraphNodeSetParamsArgs
+	GraphList                        GraphListArgs
+	GraphSetEdges                    GraphSetEdgesArgs
+	GraphFindInClone                 GraphFindInCloneArgs
+	GraphConditionalCreate           GraphConditionalCreateArgs
+	GraphNodeGetAttribute            GraphNodeGetAttributeArgs
+	GraphNodeSetAttribute            GraphNodeSetAttributeArgs
+	GraphNodeCopyAttributes          GraphNodeCopyAttributesArgs
+	GraphDebugDot                    GraphDebugDotArgs
+	GraphInstantiate                 GraphInstantiateArgs
+	GraphExecDestroy                 GraphExecDestroyArgs
+	GraphLaunch                      GraphLaunchArgs
+	GraphUpload                      GraphUploadArgs
+	GraphExecUpdate                  GraphExecUpdateArgs
+	GraphExecNodeSetParams           GraphExecNodeSetParamsArgs
+	GraphNodeSetEnabled              GraphNodeSetEnabledArgs
+	GraphNodeGetEnabled              GraphNodeGetEnabledArgs
+	GraphMemGetAttribute             GraphMemGetAttributeArgs
+	GraphMemSetAttribute             GraphMemSetAttributeArgs
+	GraphMemTrim                     GraphMemTrimArgs
+	UserObjectCreate                 UserObjectCreateArgs
+	UserObjectCount                  UserObjectCountArgs
+	GraphUserObject                  GraphUserObjectArgs
 	LaunchHostFunc                   LaunchHostFuncArgs
 	MemGetAllocationGranularity      MemGetAllocationGranularityArgs
 	MemAddressReserve                MemAddressReserveArgs
@@ -177,6 +212,19 @@ type replies struct {
 	DevResourceGet                   DevResourceGetReply
 	DevSmResourceSplit               DevSmResourceSplitReply
 	GreenCtxCreate                   GreenCtxCreateReply
+	StreamEndCapture                 StreamEndCaptureReply
+	StreamCaptureInfo                StreamCaptureInfoReply
+	GraphAddNode                     GraphAddNodeReply
+	GraphNodeGetParams               GraphNodeGetParamsReply
+	GraphList                        GraphListReply
+	GraphFindInClone                 GraphFindInCloneReply
+	GraphConditionalCreate           GraphConditionalCreateReply
+	GraphNodeGetAttribute            GraphNodeGetAttributeReply
+	GraphDebugDot                    GraphDebugDotReply
+	GraphInstantiate                 GraphInstantiateReply
+	GraphExecUpdate                  GraphExecUpdateReply
+	GraphNodeGetEnabled              GraphNodeGetEnabledReply
+	GraphMemGetAttribute             GraphMemGetAttributeReply
 	DeviceTpcMap                     DeviceTpcMapReply
 	MemGetAllocationGranularity      MemGetAllocationGranularityReply
 	MemAddressReserve                MemAddressReserveReply
@@ -1230,6 +1278,325 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		}
 		d.args = a
 		return drv.MemcpyWait(c, a), true
+	case OpStreamBeginCapture:
+		a := &d.requests.StreamBeginCapture
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.StreamBeginCapture(c, a), true
+	case OpStreamEndCapture:
+		a := &d.requests.StreamEndCapture
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.StreamEndCapture
+		*r = StreamEndCaptureReply{}
+		d.reply = r
+		return drv.StreamEndCapture(c, a, r), true
+	case OpStreamCaptureInfo:
+		a := &d.requests.StreamCaptureInfo
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.StreamCaptureInfo
+		*r = StreamCaptureInfoReply{}
+		d.reply = r
+		return drv.StreamCaptureInfo(c, a, r), true
+	case OpStreamUpdateCapture:
+		a := &d.requests.StreamUpdateCapture
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.StreamUpdateCapture(c, a), true
+	case OpThreadCaptureMode:
+		a := &d.requests.ThreadCaptureMode
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.ThreadCaptureMode(c, a), true
+	case OpStreamCaptureCheck:
+		a := &d.requests.StreamCaptureCheck
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.StreamCaptureCheck(c, a), true
+	case OpGraphCreate:
+		a := &d.requests.GraphCreate
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.GraphCreate(c, a), true
+	case OpGraphDestroy:
+		a := &d.requests.GraphDestroy
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.GraphDestroy(c, a), true
+	case OpGraphClone:
+		a := &d.requests.GraphClone
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.GraphClone(c, a), true
+	case OpGraphAddNode:
+		a := &d.requests.GraphAddNode
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.GraphAddNode
+		*r = GraphAddNodeReply{}
+		d.reply = r
+		return drv.GraphAddNode(c, a, r), true
+	case OpGraphDestroyNode:
+		a := &d.requests.GraphDestroyNode
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.GraphDestroyNode(c, a), true
+	case OpGraphNodeGetParams:
+		a := &d.requests.GraphNodeGetParams
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.GraphNodeGetParams
+		*r = GraphNodeGetParamsReply{}
+		d.reply = r
+		return drv.GraphNodeGetParams(c, a, r), true
+	case OpGraphNodeSetParams:
+		a := &d.requests.GraphNodeSetParams
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.GraphNodeSetParams(c, a), true
+	case OpGraphList:
+		a := &d.requests.GraphList
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.GraphList
+		*r = GraphListReply{}
+		d.reply = r
+		return drv.GraphList(c, a, r), true
+	case OpGraphSetEdges:
+		a := &d.requests.GraphSetEdges
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.GraphSetEdges(c, a), true
+	case OpGraphFindInClone:
+		a := &d.requests.GraphFindInClone
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.GraphFindInClone
+		*r = GraphFindInCloneReply{}
+		d.reply = r
+		return drv.GraphFindInClone(c, a, r), true
+	case OpGraphConditionalCreate:
+		a := &d.requests.GraphConditionalCreate
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.GraphConditionalCreate
+		*r = GraphConditionalCreateReply{}
+		d.reply = r
+		return drv.GraphConditionalCreate(c, a, r), true
+	case OpGraphNodeGetAttribute:
+		a := &d.requests.GraphNodeGetAttribute
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.GraphNodeGetAttribute
+		*r = GraphNodeGetAttributeReply{}
+		d.reply = r
+		return drv.GraphNodeGetAttribute(c, a, r), true
+	case OpGraphNodeSetAttribute:
+		a := &d.requests.GraphNodeSetAttribute
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.GraphNodeSetAttribute(c, a), true
+	case OpGraphNodeCopyAttributes:
+		a := &d.requests.GraphNodeCopyAttributes
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.GraphNodeCopyAttributes(c, a), true
+	case OpGraphDebugDot:
+		a := &d.requests.GraphDebugDot
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.GraphDebugDot
+		*r = GraphDebugDotReply{}
+		d.reply = r
+		return drv.GraphDebugDot(c, a, r), true
+	case OpGraphInstantiate:
+		a := &d.requests.GraphInstantiate
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.GraphInstantiate
+		*r = GraphInstantiateReply{}
+		d.reply = r
+		return drv.GraphInstantiate(c, a, r), true
+	case OpGraphExecDestroy:
+		a := &d.requests.GraphExecDestroy
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.GraphExecDestroy(c, a), true
+	case OpGraphLaunch:
+		a := &d.requests.GraphLaunch
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.GraphLaunch(c, a), true
+	case OpGraphUpload:
+		a := &d.requests.GraphUpload
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.GraphUpload(c, a), true
+	case OpGraphExecUpdate:
+		a := &d.requests.GraphExecUpdate
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.GraphExecUpdate
+		*r = GraphExecUpdateReply{}
+		d.reply = r
+		return drv.GraphExecUpdate(c, a, r), true
+	case OpGraphExecNodeSetParams:
+		a := &d.requests.GraphExecNodeSetParams
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.GraphExecNodeSetParams(c, a), true
+	case OpGraphNodeSetEnabled:
+		a := &d.requests.GraphNodeSetEnabled
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.GraphNodeSetEnabled(c, a), true
+	case OpGraphNodeGetEnabled:
+		a := &d.requests.GraphNodeGetEnabled
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.GraphNodeGetEnabled
+		*r = GraphNodeGetEnabledReply{}
+		d.reply = r
+		return drv.GraphNodeGetEnabled(c, a, r), true
+	case OpGraphMemGetAttribute:
+		a := &d.requests.GraphMemGetAttribute
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.GraphMemGetAttribute
+		*r = GraphMemGetAttributeReply{}
+		d.reply = r
+		return drv.GraphMemGetAttribute(c, a, r), true
+	case OpGraphMemSetAttribute:
+		a := &d.requests.GraphMemSetAttribute
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.GraphMemSetAttribute(c, a), true
+	case OpGraphMemTrim:
+		a := &d.requests.GraphMemTrim
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.GraphMemTrim(c, a), true
+	case OpUserObjectCreate:
+		a := &d.requests.UserObjectCreate
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.UserObjectCreate(c, a), true
+	case OpUserObjectCount:
+		a := &d.requests.UserObjectCount
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.UserObjectCount(c, a), true
+	case OpGraphUserObject:
+		a := &d.requests.GraphUserObject
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.GraphUserObject(c, a), true
 	case OpCallbackOpen:
 		d.args = &CallbackOpenArgs{}
 		return drv.CallbackOpen(c), true
@@ -1407,6 +1774,32 @@ func (d *Dispatcher) release() {
 		d.replies.DevSmResourceSplit = DevSmResourceSplitReply{}
 	case OpDevResourceGenerateDesc:
 		d.requests.DevResourceGenerateDesc = DevResourceGenerateDescArgs{}
+	case OpStreamBeginCapture:
+		d.requests.StreamBeginCapture = StreamBeginCaptureArgs{}
+	case OpStreamCaptureInfo:
+		d.requests.StreamCaptureInfo = StreamCaptureInfoArgs{}
+		d.replies.StreamCaptureInfo = StreamCaptureInfoReply{}
+	case OpStreamUpdateCapture:
+		d.requests.StreamUpdateCapture = StreamUpdateCaptureArgs{}
+	case OpGraphAddNode:
+		d.requests.GraphAddNode = GraphAddNodeArgs{}
+	case OpGraphNodeGetParams:
+		d.replies.GraphNodeGetParams = GraphNodeGetParamsReply{}
+	case OpGraphNodeSetParams:
+		d.requests.GraphNodeSetParams = GraphNodeSetParamsArgs{}
+	case OpGraphList:
+		d.requests.GraphList = GraphListArgs{}
+		d.replies.GraphList = GraphListReply{}
+	case OpGraphSetEdges:
+		d.requests.GraphSetEdges = GraphSetEdgesArgs{}
+	case OpGraphNodeGetAttribute:
+		d.replies.GraphNodeGetAttribute = GraphNodeGetAttributeReply{}
+	case OpGraphNodeSetAttribute:
+		d.requests.GraphNodeSetAttribute = GraphNodeSetAttributeArgs{}
+	case OpGraphDebugDot:
+		d.replies.GraphDebugDot = GraphDebugDotReply{}
+	case OpGraphExecNodeSetParams:
+		d.requests.GraphExecNodeSetParams = GraphExecNodeSetParamsArgs{}
 	case OpDeviceTpcMap:
 		d.replies.DeviceTpcMap = DeviceTpcMapReply{}
 	}

@@ -238,6 +238,76 @@ type Driver interface {
 	GreenCtxEvent(c *Call, a *GreenCtxEventArgs) cuda.Result
 	// MemcpyWait is answered at once or later.
 	MemcpyWait(c *Call, a *MemcpyWaitArgs) cuda.Result
+	// StreamBeginCapture is answered at once.
+	StreamBeginCapture(c *Call, a *StreamBeginCaptureArgs) cuda.Result
+	// StreamEndCapture is answered at once.
+	StreamEndCapture(c *Call, a *StreamEndCaptureArgs, r *StreamEndCaptureReply) cuda.Result
+	// StreamCaptureInfo is answered at once.
+	StreamCaptureInfo(c *Call, a *StreamCaptureInfoArgs, r *StreamCaptureInfoReply) cuda.Result
+	// StreamUpdateCapture is answered at once.
+	StreamUpdateCapture(c *Call, a *StreamUpdateCaptureArgs) cuda.Result
+	// ThreadCaptureMode is not answered.
+	ThreadCaptureMode(c *Call, a *ThreadCaptureModeArgs) cuda.Result
+	// StreamCaptureCheck is answered at once.
+	StreamCaptureCheck(c *Call, a *StreamCaptureCheckArgs) cuda.Result
+	// GraphCreate is answered at once.
+	GraphCreate(c *Call, a *GraphCreateArgs) cuda.Result
+	// GraphDestroy is answered at once.
+	GraphDestroy(c *Call, a *GraphDestroyArgs) cuda.Result
+	// GraphClone is answered at once.
+	GraphClone(c *Call, a *GraphCloneArgs) cuda.Result
+	// GraphAddNode is answered at once.
+	GraphAddNode(c *Call, a *GraphAddNodeArgs, r *GraphAddNodeReply) cuda.Result
+	// GraphDestroyNode is answered at once.
+	GraphDestroyNode(c *Call, a *GraphDestroyNodeArgs) cuda.Result
+	// GraphNodeGetParams is answered at once.
+	GraphNodeGetParams(c *Call, a *GraphNodeGetParamsArgs, r *GraphNodeGetParamsReply) cuda.Result
+	// GraphNodeSetParams is answered at once.
+	GraphNodeSetParams(c *Call, a *GraphNodeSetParamsArgs) cuda.Result
+	// GraphList is answered at once.
+	GraphList(c *Call, a *GraphListArgs, r *GraphListReply) cuda.Result
+	// GraphSetEdges is answered at once.
+	GraphSetEdges(c *Call, a *GraphSetEdgesArgs) cuda.Result
+	// GraphFindInClone is answered at once.
+	GraphFindInClone(c *Call, a *GraphFindInCloneArgs, r *GraphFindInCloneReply) cuda.Result
+	// GraphConditionalCreate is answered at once.
+	GraphConditionalCreate(c *Call, a *GraphConditionalCreateArgs, r *GraphConditionalCreateReply) cuda.Result
+	// GraphNodeGetAttribute is answered at once.
+	GraphNodeGetAttribute(c *Call, a *GraphNodeGetAttributeArgs, r *GraphNodeGetAttributeReply) cuda.Result
+	// GraphNodeSetAttribute is answered at once.
+	GraphNodeSetAttribute(c *Call, a *GraphNodeSetAttributeArgs) cuda.Result
+	// GraphNodeCopyAttributes is answered at once.
+	GraphNodeCopyAttributes(c *Call, a *GraphNodeCopyAttributesArgs) cuda.Result
+	// GraphDebugDot is answered at once.
+	GraphDebugDot(c *Call, a *GraphDebugDotArgs, r *GraphDebugDotReply) cuda.Result
+	// GraphInstantiate is answered at once.
+	GraphInstantiate(c *Call, a *GraphInstantiateArgs, r *GraphInstantiateReply) cuda.Result
+	// GraphExecDestroy is not answered.
+	GraphExecDestroy(c *Call, a *GraphExecDestroyArgs) cuda.Result
+	// GraphLaunch is not answered.
+	GraphLaunch(c *Call, a *GraphLaunchArgs) cuda.Result
+	// GraphUpload is not answered.
+	GraphUpload(c *Call, a *GraphUploadArgs) cuda.Result
+	// GraphExecUpdate is answered at once.
+	GraphExecUpdate(c *Call, a *GraphExecUpdateArgs, r *GraphExecUpdateReply) cuda.Result
+	// GraphExecNodeSetParams is answered at once.
+	GraphExecNodeSetParams(c *Call, a *GraphExecNodeSetParamsArgs) cuda.Result
+	// GraphNodeSetEnabled is answered at once.
+	GraphNodeSetEnabled(c *Call, a *GraphNodeSetEnabledArgs) cuda.Result
+	// GraphNodeGetEnabled is answered at once.
+	GraphNodeGetEnabled(c *Call, a *GraphNodeGetEnabledArgs, r *GraphNodeGetEnabledReply) cuda.Result
+	// GraphMemGetAttribute is answered at once.
+	GraphMemGetAttribute(c *Call, a *GraphMemGetAttributeArgs, r *GraphMemGetAttributeReply) cuda.Result
+	// GraphMemSetAttribute is answered at once.
+	GraphMemSetAttribute(c *Call, a *GraphMemSetAttributeArgs) cuda.Result
+	// GraphMemTrim is answered at once.
+	GraphMemTrim(c *Call, a *GraphMemTrimArgs) cuda.Result
+	// UserObjectCreate is answered at once.
+	UserObjectCreate(c *Call, a *UserObjectCreateArgs) cuda.Result
+	// UserObjectCount is answered at once.
+	UserObjectCount(c *Call, a *UserObjectCountArgs) cuda.Result
+	// GraphUserObject is answered at once.
+	GraphUserObject(c *Call, a *GraphUserObjectArgs) cuda.Result
 	// CallbackOpen is answered at once.
 	CallbackOpen(c *Call) cuda.Result
 	// LaunchHostFunc is not answered.
@@ -778,6 +848,169 @@ func (Unsupported) GreenCtxEvent(*Call, *GreenCtxEventArgs) cuda.Result {
 
 // MemcpyWait implements Driver.
 func (Unsupported) MemcpyWait(*Call, *MemcpyWaitArgs) cuda.Result { return cuda.ErrorNotSupported }
+
+// StreamBeginCapture implements Driver.
+func (Unsupported) StreamBeginCapture(*Call, *StreamBeginCaptureArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// StreamEndCapture implements Driver.
+func (Unsupported) StreamEndCapture(*Call, *StreamEndCaptureArgs, *StreamEndCaptureReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// StreamCaptureInfo implements Driver.
+func (Unsupported) StreamCaptureInfo(*Call, *StreamCaptureInfoArgs, *StreamCaptureInfoReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// StreamUpdateCapture implements Driver.
+func (Unsupported) StreamUpdateCapture(*Call, *StreamUpdateCaptureArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// ThreadCaptureMode implements Driver.
+func (Unsupported) ThreadCaptureMode(*Call, *ThreadCaptureModeArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// StreamCaptureCheck implements Driver.
+func (Unsupported) StreamCaptureCheck(*Call, *StreamCaptureCheckArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// GraphCreate implements Driver.
+func (Unsupported) GraphCreate(*Call, *GraphCreateArgs) cuda.Result { return cuda.ErrorNotSupported }
+
+// GraphDestroy implements Driver.
+func (Unsupported) GraphDestroy(*Call, *GraphDestroyArgs) cuda.Result { return cuda.ErrorNotSupported }
+
+// GraphClone implements Driver.
+func (Unsupported) GraphClone(*Call, *GraphCloneArgs) cuda.Result { return cuda.ErrorNotSupported }
+
+// GraphAddNode implements Driver.
+func (Unsupported) GraphAddNode(*Call, *GraphAddNodeArgs, *GraphAddNodeReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// GraphDestroyNode implements Driver.
+func (Unsupported) GraphDestroyNode(*Call, *GraphDestroyNodeArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// GraphNodeGetParams implements Driver.
+func (Unsupported) GraphNodeGetParams(*Call, *GraphNodeGetParamsArgs, *GraphNodeGetParamsReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// GraphNodeSetParams implements Driver.
+func (Unsupported) GraphNodeSetParams(*Call, *GraphNodeSetParamsArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// GraphList implements Driver.
+func (Unsupported) GraphList(*Call, *GraphListArgs, *GraphListReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// GraphSetEdges implements Driver.
+func (Unsupported) GraphSetEdges(*Call, *GraphSetEdgesArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// GraphFindInClone implements Driver.
+func (Unsupported) GraphFindInClone(*Call, *GraphFindInCloneArgs, *GraphFindInCloneReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// GraphConditionalCreate implements Driver.
+func (Unsupported) GraphConditionalCreate(*Call, *GraphConditionalCreateArgs, *GraphConditionalCreateReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// GraphNodeGetAttribute implements Driver.
+func (Unsupported) GraphNodeGetAttribute(*Call, *GraphNodeGetAttributeArgs, *GraphNodeGetAttributeReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// GraphNodeSetAttribute implements Driver.
+func (Unsupported) GraphNodeSetAttribute(*Call, *GraphNodeSetAttributeArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// GraphNodeCopyAttributes implements Driver.
+func (Unsupported) GraphNodeCopyAttributes(*Call, *GraphNodeCopyAttributesArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// GraphDebugDot implements Driver.
+func (Unsupported) GraphDebugDot(*Call, *GraphDebugDotArgs, *GraphDebugDotReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// GraphInstantiate implements Driver.
+func (Unsupported) GraphInstantiate(*Call, *GraphInstantiateArgs, *GraphInstantiateReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// GraphExecDestroy implements Driver.
+func (Unsupported) GraphExecDestroy(*Call, *GraphExecDestroyArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// GraphLaunch implements Driver.
+func (Unsupported) GraphLaunch(*Call, *GraphLaunchArgs) cuda.Result { return cuda.ErrorNotSupported }
+
+// GraphUpload implements Driver.
+func (Unsupported) GraphUpload(*Call, *GraphUploadArgs) cuda.Result { return cuda.ErrorNotSupported }
+
+// GraphExecUpdate implements Driver.
+func (Unsupported) GraphExecUpdate(*Call, *GraphExecUpdateArgs, *GraphExecUpdateReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// GraphExecNodeSetParams implements Driver.
+func (Unsupported) GraphExecNodeSetParams(*Call, *GraphExecNodeSetParamsArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// GraphNodeSetEnabled implements Driver.
+func (Unsupported) GraphNodeSetEnabled(*Call, *GraphNodeSetEnabledArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// GraphNodeGetEnabled implements Driver.
+func (Unsupported) GraphNodeGetEnabled(*Call, *GraphNodeGetEnabledArgs, *GraphNodeGetEnabledReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// GraphMemGetAttribute implements Driver.
+func (Unsupported) GraphMemGetAttribute(*Call, *GraphMemGetAttributeArgs, *GraphMemGetAttributeReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// GraphMemSetAttribute implements Driver.
+func (Unsupported) GraphMemSetAttribute(*Call, *GraphMemSetAttributeArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// GraphMemTrim implements Driver.
+func (Unsupported) GraphMemTrim(*Call, *GraphMemTrimArgs) cuda.Result { return cuda.ErrorNotSupported }
+
+// UserObjectCreate implements Driver.
+func (Unsupported) UserObjectCreate(*Call, *UserObjectCreateArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// UserObjectCount implements Driver.
+func (Unsupported) UserObjectCount(*Call, *UserObjectCountArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// GraphUserObject implements Driver.
+func (Unsupported) GraphUserObject(*Call, *GraphUserObjectArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
 
 // CallbackOpen implements Driver.
 func (Unsupported) CallbackOpen(*Call) cuda.Result { return cuda.ErrorNotSupported }

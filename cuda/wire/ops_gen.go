@@ -120,17 +120,52 @@ const (
 	OpGreenCtxStreamCreate             Op = 114
 	OpGreenCtxEvent                    Op = 115
 	OpMemcpyWait                       Op = 116
-	OpCallbackOpen                     Op = 117
-	OpLaunchHostFunc                   Op = 118
-	OpDeviceTpcMap                     Op = 119
-	OpMemGetAllocationGranularity      Op = 120
-	OpMemAddressReserve                Op = 121
-	OpMemAddressFree                   Op = 122
-	OpMemCreate                        Op = 123
-	OpMemRelease                       Op = 124
-	OpMemMap                           Op = 125
-	OpMemUnmap                         Op = 126
-	OpMemSetAccess                     Op = 127
+	OpStreamBeginCapture               Op = 117
+	OpStreamEndCapture                 Op = 118
+	OpStreamCaptureInfo                Op = 119
+	OpStreamUpdateCapture              Op = 120
+	OpThreadCaptureMode                Op = 121
+	OpStreamCaptureCheck               Op = 122
+	OpGraphCreate                      Op = 123
+	OpGraphDestroy                     Op = 124
+	OpGraphClone                       Op = 125
+	OpGraphAddNode                     Op = 126
+	OpGraphDestroyNode                 Op = 127
+	OpGraphNodeGetParams               Op = 128
+	OpGraphNodeSetParams               Op = 129
+	OpGraphList                        Op = 130
+	OpGraphSetEdges                    Op = 131
+	OpGraphFindInClone                 Op = 132
+	OpGraphConditionalCreate           Op = 133
+	OpGraphNodeGetAttribute            Op = 134
+	OpGraphNodeSetAttribute            Op = 135
+	OpGraphNodeCopyAttributes          Op = 136
+	OpGraphDebugDot                    Op = 137
+	OpGraphInstantiate                 Op = 138
+	OpGraphExecDestroy                 Op = 139
+	OpGraphLaunch                      Op = 140
+	OpGraphUpload                      Op = 141
+	OpGraphExecUpdate                  Op = 142
+	OpGraphExecNodeSetParams           Op = 143
+	OpGraphNodeSetEnabled              Op = 144
+	OpGraphNodeGetEnabled              Op = 145
+	OpGraphMemGetAttribute             Op = 146
+	OpGraphMemSetAttribute             Op = 147
+	OpGraphMemTrim                     Op = 148
+	OpUserObjectCreate                 Op = 149
+	OpUserObjectCount                  Op = 150
+	OpGraphUserObject                  Op = 151
+	OpCallbackOpen                     Op = 152
+	OpLaunchHostFunc                   Op = 153
+	OpDeviceTpcMap                     Op = 154
+	OpMemGetAllocationGranularity      Op = 155
+	OpMemAddressReserve                Op = 156
+	OpMemAddressFree                   Op = 157
+	OpMemCreate                        Op = 158
+	OpMemRelease                       Op = 159
+	OpMemMap                           Op = 160
+	OpMemUnmap                         Op = 161
+	OpMemSetAccess                     Op = 162
 	// OpSkip pads to the end of the ring; it is no operation.
 	OpSkip Op = 0xffff
 )
@@ -159,6 +194,9 @@ const (
 	KindMemhandle
 	KindResv
 	KindMapping
+	KindGraph
+	KindGraphnode
+	KindGraphexec
 )
 
 var kindNames = [...]string{"none",
@@ -183,6 +221,9 @@ var kindNames = [...]string{"none",
 	"memhandle",
 	"resv",
 	"mapping",
+	"graph",
+	"graphnode",
+	"graphexec",
 }
 
 // maxFixed is the longest fixed part of any request or reply.
@@ -950,6 +991,209 @@ var operations = [...]OpInfo{
 		Name: "MemcpyWait", Mode: Wait, Fixed: 32, ReplyFixed: 0,
 		Refs: []Ref{
 			{Name: "stream", Offset: 24, Kind: KindStream, New: false},
+		},
+	},
+	OpStreamBeginCapture: {
+		Name: "StreamBeginCapture", Mode: Sync, Fixed: 32, ReplyFixed: 0,
+		Refs: []Ref{
+			{Name: "stream", Offset: 0, Kind: KindStream, New: false},
+		},
+	},
+	OpStreamEndCapture: {
+		Name: "StreamEndCapture", Mode: Sync, Fixed: 8, ReplyFixed: 8,
+		Always: true,
+		Refs: []Ref{
+			{Name: "stream", Offset: 0, Kind: KindStream, New: false},
+		},
+	},
+	OpStreamCaptureInfo: {
+		Name: "StreamCaptureInfo", Mode: Sync, Fixed: 24, ReplyFixed: 32,
+		Refs: []Ref{
+			{Name: "stream", Offset: 0, Kind: KindStream, New: false},
+		},
+	},
+	OpStreamUpdateCapture: {
+		Name: "StreamUpdateCapture", Mode: Sync, Fixed: 24, ReplyFixed: 0,
+		Refs: []Ref{
+			{Name: "stream", Offset: 0, Kind: KindStream, New: false},
+		},
+	},
+	OpThreadCaptureMode: {
+		Name: "ThreadCaptureMode", Mode: Async, Fixed: 8, ReplyFixed: 0,
+	},
+	OpStreamCaptureCheck: {
+		Name: "StreamCaptureCheck", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		Refs: []Ref{
+			{Name: "stream", Offset: 0, Kind: KindStream, New: false},
+		},
+	},
+	OpGraphCreate: {
+		Name: "GraphCreate", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		Refs: []Ref{
+			{Name: "graph", Offset: 0, Kind: KindGraph, New: true},
+		},
+	},
+	OpGraphDestroy: {
+		Name: "GraphDestroy", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		Refs: []Ref{
+			{Name: "graph", Offset: 0, Kind: KindGraph, New: false},
+		},
+	},
+	OpGraphClone: {
+		Name: "GraphClone", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		Refs: []Ref{
+			{Name: "graph", Offset: 0, Kind: KindGraph, New: true},
+			{Name: "original", Offset: 4, Kind: KindGraph, New: false},
+		},
+	},
+	OpGraphAddNode: {
+		Name: "GraphAddNode", Mode: Sync, Fixed: 40, ReplyFixed: 8,
+		Refs: []Ref{
+			{Name: "graph", Offset: 0, Kind: KindGraph, New: false},
+			{Name: "node", Offset: 4, Kind: KindGraphnode, New: true},
+		},
+	},
+	OpGraphDestroyNode: {
+		Name: "GraphDestroyNode", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		Refs: []Ref{
+			{Name: "node", Offset: 0, Kind: KindGraphnode, New: false},
+		},
+	},
+	OpGraphNodeGetParams: {
+		Name: "GraphNodeGetParams", Mode: Sync, Fixed: 8, ReplyFixed: 16,
+		Refs: []Ref{
+			{Name: "node", Offset: 0, Kind: KindGraphnode, New: false},
+		},
+	},
+	OpGraphNodeSetParams: {
+		Name: "GraphNodeSetParams", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+		Refs: []Ref{
+			{Name: "node", Offset: 0, Kind: KindGraphnode, New: false},
+		},
+	},
+	OpGraphList: {
+		Name: "GraphList", Mode: Sync, Fixed: 24, ReplyFixed: 16,
+	},
+	OpGraphSetEdges: {
+		Name: "GraphSetEdges", Mode: Sync, Fixed: 32, ReplyFixed: 0,
+		Refs: []Ref{
+			{Name: "graph", Offset: 0, Kind: KindGraph, New: false},
+		},
+	},
+	OpGraphFindInClone: {
+		Name: "GraphFindInClone", Mode: Sync, Fixed: 16, ReplyFixed: 8,
+		Refs: []Ref{
+			{Name: "node", Offset: 0, Kind: KindGraphnode, New: false},
+			{Name: "graph", Offset: 4, Kind: KindGraph, New: false},
+		},
+	},
+	OpGraphConditionalCreate: {
+		Name: "GraphConditionalCreate", Mode: Sync, Fixed: 16, ReplyFixed: 8,
+		Refs: []Ref{
+			{Name: "graph", Offset: 0, Kind: KindGraph, New: false},
+		},
+	},
+	OpGraphNodeGetAttribute: {
+		Name: "GraphNodeGetAttribute", Mode: Sync, Fixed: 8, ReplyFixed: 8,
+		Refs: []Ref{
+			{Name: "node", Offset: 0, Kind: KindGraphnode, New: false},
+		},
+	},
+	OpGraphNodeSetAttribute: {
+		Name: "GraphNodeSetAttribute", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+		Refs: []Ref{
+			{Name: "node", Offset: 0, Kind: KindGraphnode, New: false},
+		},
+	},
+	OpGraphNodeCopyAttributes: {
+		Name: "GraphNodeCopyAttributes", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		Refs: []Ref{
+			{Name: "dst", Offset: 0, Kind: KindGraphnode, New: false},
+			{Name: "src", Offset: 4, Kind: KindGraphnode, New: false},
+		},
+	},
+	OpGraphDebugDot: {
+		Name: "GraphDebugDot", Mode: Sync, Fixed: 8, ReplyFixed: 8,
+		Refs: []Ref{
+			{Name: "graph", Offset: 0, Kind: KindGraph, New: false},
+		},
+	},
+	OpGraphInstantiate: {
+		Name: "GraphInstantiate", Mode: Sync, Fixed: 24, ReplyFixed: 8,
+		Always: true,
+		Refs: []Ref{
+			{Name: "exec", Offset: 0, Kind: KindGraphexec, New: true},
+			{Name: "graph", Offset: 4, Kind: KindGraph, New: false},
+		},
+	},
+	OpGraphExecDestroy: {
+		Name: "GraphExecDestroy", Mode: Async, Fixed: 8, ReplyFixed: 0,
+		Refs: []Ref{
+			{Name: "exec", Offset: 0, Kind: KindGraphexec, New: false},
+		},
+	},
+	OpGraphLaunch: {
+		Name: "GraphLaunch", Mode: Async, Fixed: 8, ReplyFixed: 0,
+		Refs: []Ref{
+			{Name: "exec", Offset: 0, Kind: KindGraphexec, New: false},
+			{Name: "stream", Offset: 4, Kind: KindStream, New: false},
+		},
+	},
+	OpGraphUpload: {
+		Name: "GraphUpload", Mode: Async, Fixed: 8, ReplyFixed: 0,
+		Refs: []Ref{
+			{Name: "exec", Offset: 0, Kind: KindGraphexec, New: false},
+			{Name: "stream", Offset: 4, Kind: KindStream, New: false},
+		},
+	},
+	OpGraphExecUpdate: {
+		Name: "GraphExecUpdate", Mode: Sync, Fixed: 8, ReplyFixed: 16,
+		Always: true,
+		Refs: []Ref{
+			{Name: "exec", Offset: 0, Kind: KindGraphexec, New: false},
+			{Name: "graph", Offset: 4, Kind: KindGraph, New: false},
+		},
+	},
+	OpGraphExecNodeSetParams: {
+		Name: "GraphExecNodeSetParams", Mode: Sync, Fixed: 24, ReplyFixed: 0,
+		Refs: []Ref{
+			{Name: "exec", Offset: 0, Kind: KindGraphexec, New: false},
+			{Name: "node", Offset: 4, Kind: KindGraphnode, New: false},
+		},
+	},
+	OpGraphNodeSetEnabled: {
+		Name: "GraphNodeSetEnabled", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+		Refs: []Ref{
+			{Name: "exec", Offset: 0, Kind: KindGraphexec, New: false},
+			{Name: "node", Offset: 4, Kind: KindGraphnode, New: false},
+		},
+	},
+	OpGraphNodeGetEnabled: {
+		Name: "GraphNodeGetEnabled", Mode: Sync, Fixed: 8, ReplyFixed: 8,
+		Refs: []Ref{
+			{Name: "exec", Offset: 0, Kind: KindGraphexec, New: false},
+			{Name: "node", Offset: 4, Kind: KindGraphnode, New: false},
+		},
+	},
+	OpGraphMemGetAttribute: {
+		Name: "GraphMemGetAttribute", Mode: Sync, Fixed: 8, ReplyFixed: 8,
+	},
+	OpGraphMemSetAttribute: {
+		Name: "GraphMemSetAttribute", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+	},
+	OpGraphMemTrim: {
+		Name: "GraphMemTrim", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+	},
+	OpUserObjectCreate: {
+		Name: "UserObjectCreate", Mode: Sync, Fixed: 24, ReplyFixed: 0,
+	},
+	OpUserObjectCount: {
+		Name: "UserObjectCount", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+	},
+	OpGraphUserObject: {
+		Name: "GraphUserObject", Mode: Sync, Fixed: 24, ReplyFixed: 0,
+		Refs: []Ref{
+			{Name: "graph", Offset: 0, Kind: KindGraph, New: false},
 		},
 	},
 	OpCallbackOpen: {

@@ -989,6 +989,270 @@ func (v *GreenCtxCreateReply) encode(w *writer) {
 	w.u64(0, v.Uid)
 }
 
+// StreamEndCaptureReply is the reply of OpStreamEndCapture.
+type StreamEndCaptureReply struct {
+	Graph uint32
+	Ended uint32
+}
+
+// Op implements Reply.
+func (*StreamEndCaptureReply) Op() Op { return OpStreamEndCapture }
+
+func (*StreamEndCaptureReply) fixed() int { return 8 }
+
+func (v *StreamEndCaptureReply) decode(r *reader) {
+	v.Graph = r.u32(0)
+	v.Ended = r.u32(4)
+}
+
+func (v *StreamEndCaptureReply) encode(w *writer) {
+	w.u32(0, v.Graph)
+	w.u32(4, v.Ended)
+}
+
+// StreamCaptureInfoReply is the reply of OpStreamCaptureInfo.
+type StreamCaptureInfoReply struct {
+	Status  uint32
+	Graph   uint32
+	ID      uint64
+	Unnamed uint32
+	Nodes   []byte
+}
+
+// Op implements Reply.
+func (*StreamCaptureInfoReply) Op() Op { return OpStreamCaptureInfo }
+
+func (*StreamCaptureInfoReply) fixed() int { return 32 }
+
+func (v *StreamCaptureInfoReply) decode(r *reader) {
+	v.Status = r.u32(0)
+	v.Graph = r.u32(4)
+	v.ID = r.u64(8)
+	v.Unnamed = r.u32(16)
+	v.Nodes = r.bytes(20)
+}
+
+func (v *StreamCaptureInfoReply) encode(w *writer) {
+	w.u32(0, v.Status)
+	w.u32(4, v.Graph)
+	w.u64(8, v.ID)
+	w.u32(16, v.Unnamed)
+	w.bytes(20, v.Nodes)
+}
+
+// GraphAddNodeReply is the reply of OpGraphAddNode.
+type GraphAddNodeReply struct {
+	Value uint64
+}
+
+// Op implements Reply.
+func (*GraphAddNodeReply) Op() Op { return OpGraphAddNode }
+
+func (*GraphAddNodeReply) fixed() int { return 8 }
+
+func (v *GraphAddNodeReply) decode(r *reader) {
+	v.Value = r.u64(0)
+}
+
+func (v *GraphAddNodeReply) encode(w *writer) {
+	w.u64(0, v.Value)
+}
+
+// GraphNodeGetParamsReply is the reply of OpGraphNodeGetParams.
+type GraphNodeGetParamsReply struct {
+	Type   uint32
+	Params []byte
+}
+
+// Op implements Reply.
+func (*GraphNodeGetParamsReply) Op() Op { return OpGraphNodeGetParams }
+
+func (*GraphNodeGetParamsReply) fixed() int { return 16 }
+
+func (v *GraphNodeGetParamsReply) decode(r *reader) {
+	v.Type = r.u32(0)
+	v.Params = r.bytes(4)
+}
+
+func (v *GraphNodeGetParamsReply) encode(w *writer) {
+	w.u32(0, v.Type)
+	w.bytes(4, v.Params)
+}
+
+// GraphListReply is the reply of OpGraphList.
+type GraphListReply struct {
+	Unnamed uint32
+	Nodes   []byte
+}
+
+// Op implements Reply.
+func (*GraphListReply) Op() Op { return OpGraphList }
+
+func (*GraphListReply) fixed() int { return 16 }
+
+func (v *GraphListReply) decode(r *reader) {
+	v.Unnamed = r.u32(0)
+	v.Nodes = r.bytes(4)
+}
+
+func (v *GraphListReply) encode(w *writer) {
+	w.u32(0, v.Unnamed)
+	w.bytes(4, v.Nodes)
+}
+
+// GraphFindInCloneReply is the reply of OpGraphFindInClone.
+type GraphFindInCloneReply struct {
+	Found uint32
+}
+
+// Op implements Reply.
+func (*GraphFindInCloneReply) Op() Op { return OpGraphFindInClone }
+
+func (*GraphFindInCloneReply) fixed() int { return 8 }
+
+func (v *GraphFindInCloneReply) decode(r *reader) {
+	v.Found = r.u32(0)
+}
+
+func (v *GraphFindInCloneReply) encode(w *writer) {
+	w.u32(0, v.Found)
+}
+
+// GraphConditionalCreateReply is the reply of OpGraphConditionalCreate.
+type GraphConditionalCreateReply struct {
+	Handle uint64
+}
+
+// Op implements Reply.
+func (*GraphConditionalCreateReply) Op() Op { return OpGraphConditionalCreate }
+
+func (*GraphConditionalCreateReply) fixed() int { return 8 }
+
+func (v *GraphConditionalCreateReply) decode(r *reader) {
+	v.Handle = r.u64(0)
+}
+
+func (v *GraphConditionalCreateReply) encode(w *writer) {
+	w.u64(0, v.Handle)
+}
+
+// GraphNodeGetAttributeReply is the reply of OpGraphNodeGetAttribute.
+type GraphNodeGetAttributeReply struct {
+	Value []byte
+}
+
+// Op implements Reply.
+func (*GraphNodeGetAttributeReply) Op() Op { return OpGraphNodeGetAttribute }
+
+func (*GraphNodeGetAttributeReply) fixed() int { return 8 }
+
+func (v *GraphNodeGetAttributeReply) decode(r *reader) {
+	v.Value = r.bytes(0)
+}
+
+func (v *GraphNodeGetAttributeReply) encode(w *writer) {
+	w.bytes(0, v.Value)
+}
+
+// GraphDebugDotReply is the reply of OpGraphDebugDot.
+type GraphDebugDotReply struct {
+	Text []byte
+}
+
+// Op implements Reply.
+func (*GraphDebugDotReply) Op() Op { return OpGraphDebugDot }
+
+func (*GraphDebugDotReply) fixed() int { return 8 }
+
+func (v *GraphDebugDotReply) decode(r *reader) {
+	v.Text = r.bytes(0)
+}
+
+func (v *GraphDebugDotReply) encode(w *writer) {
+	w.bytes(0, v.Text)
+}
+
+// GraphInstantiateReply is the reply of OpGraphInstantiate.
+type GraphInstantiateReply struct {
+	Result uint32
+	Node   uint32
+}
+
+// Op implements Reply.
+func (*GraphInstantiateReply) Op() Op { return OpGraphInstantiate }
+
+func (*GraphInstantiateReply) fixed() int { return 8 }
+
+func (v *GraphInstantiateReply) decode(r *reader) {
+	v.Result = r.u32(0)
+	v.Node = r.u32(4)
+}
+
+func (v *GraphInstantiateReply) encode(w *writer) {
+	w.u32(0, v.Result)
+	w.u32(4, v.Node)
+}
+
+// GraphExecUpdateReply is the reply of OpGraphExecUpdate.
+type GraphExecUpdateReply struct {
+	Result uint32
+	Node   uint32
+	From   uint32
+}
+
+// Op implements Reply.
+func (*GraphExecUpdateReply) Op() Op { return OpGraphExecUpdate }
+
+func (*GraphExecUpdateReply) fixed() int { return 16 }
+
+func (v *GraphExecUpdateReply) decode(r *reader) {
+	v.Result = r.u32(0)
+	v.Node = r.u32(4)
+	v.From = r.u32(8)
+}
+
+func (v *GraphExecUpdateReply) encode(w *writer) {
+	w.u32(0, v.Result)
+	w.u32(4, v.Node)
+	w.u32(8, v.From)
+}
+
+// GraphNodeGetEnabledReply is the reply of OpGraphNodeGetEnabled.
+type GraphNodeGetEnabledReply struct {
+	Enabled uint32
+}
+
+// Op implements Reply.
+func (*GraphNodeGetEnabledReply) Op() Op { return OpGraphNodeGetEnabled }
+
+func (*GraphNodeGetEnabledReply) fixed() int { return 8 }
+
+func (v *GraphNodeGetEnabledReply) decode(r *reader) {
+	v.Enabled = r.u32(0)
+}
+
+func (v *GraphNodeGetEnabledReply) encode(w *writer) {
+	w.u32(0, v.Enabled)
+}
+
+// GraphMemGetAttributeReply is the reply of OpGraphMemGetAttribute.
+type GraphMemGetAttributeReply struct {
+	Value uint64
+}
+
+// Op implements Reply.
+func (*GraphMemGetAttributeReply) Op() Op { return OpGraphMemGetAttribute }
+
+func (*GraphMemGetAttributeReply) fixed() int { return 8 }
+
+func (v *GraphMemGetAttributeReply) decode(r *reader) {
+	v.Value = r.u64(0)
+}
+
+func (v *GraphMemGetAttributeReply) encode(w *writer) {
+	w.u64(0, v.Value)
+}
+
 // DeviceTpcMapReply is the reply of OpDeviceTpcMap.
 type DeviceTpcMapReply struct {
 	Map []byte
@@ -1144,6 +1408,32 @@ func NewReply(op Op) Reply {
 		return new(DevSmResourceSplitReply)
 	case OpGreenCtxCreate:
 		return new(GreenCtxCreateReply)
+	case OpStreamEndCapture:
+		return new(StreamEndCaptureReply)
+	case OpStreamCaptureInfo:
+		return new(StreamCaptureInfoReply)
+	case OpGraphAddNode:
+		return new(GraphAddNodeReply)
+	case OpGraphNodeGetParams:
+		return new(GraphNodeGetParamsReply)
+	case OpGraphList:
+		return new(GraphListReply)
+	case OpGraphFindInClone:
+		return new(GraphFindInCloneReply)
+	case OpGraphConditionalCreate:
+		return new(GraphConditionalCreateReply)
+	case OpGraphNodeGetAttribute:
+		return new(GraphNodeGetAttributeReply)
+	case OpGraphDebugDot:
+		return new(GraphDebugDotReply)
+	case OpGraphInstantiate:
+		return new(GraphInstantiateReply)
+	case OpGraphExecUpdate:
+		return new(GraphExecUpdateReply)
+	case OpGraphNodeGetEnabled:
+		return new(GraphNodeGetEnabledReply)
+	case OpGraphMemGetAttribute:
+		return new(GraphMemGetAttributeReply)
 	case OpDeviceTpcMap:
 		return new(DeviceTpcMapReply)
 	case OpMemGetAllocationGranularity:

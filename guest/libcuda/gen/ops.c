@@ -2966,6 +2966,892 @@ CUresult cwop_MemcpyWait(uint64_t dst, uint64_t src, uint64_t size, uint32_t str
 	return r;
 }
 
+CUresult cwop_StreamBeginCapture(uint32_t stream, uint32_t mode, uint32_t graph, const void *deps, size_t deps_len, const void *edges, size_t edges_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{deps, deps_len, 0, 1},
+		{edges, edges_len, 0, 1},
+	};
+	r = plan(s, 2, 32, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_STREAM_BEGIN_CAPTURE, 32, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 32;
+	struct cw_in_StreamBeginCapture *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->stream = stream;
+	in->mode = mode;
+	in->graph = graph;
+	in->deps = put(tx.rec, &s[0], &at);
+	in->edges = put(tx.rec, &s[1], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_StreamEndCapture(uint32_t stream, uint32_t fresh, uint32_t *graph, uint32_t *ended)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_STREAM_END_CAPTURE, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_StreamEndCapture *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->stream = stream;
+	in->fresh = fresh;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (rep.len >= sizeof(struct cw_out_StreamEndCapture)) {
+		struct cw_out_StreamEndCapture out;
+		memcpy(&out, rep.data, sizeof out);
+		if (graph)
+			*graph = out.graph;
+		if (ended)
+			*ended = out.ended;
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_StreamCaptureInfo(uint32_t stream, uint32_t want, uint32_t fresh, const void *names, size_t names_len, uint32_t *status, uint32_t *graph, uint64_t *id, uint32_t *unnamed, void *nodes, size_t nodes_cap, size_t *nodes_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{names, names_len, 0, 1},
+	};
+	r = plan(s, 1, 24, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_STREAM_CAPTURE_INFO, 24, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 24;
+	struct cw_in_StreamCaptureInfo *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->stream = stream;
+	in->want = want;
+	in->fresh = fresh;
+	in->names = put(tx.rec, &s[0], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_StreamCaptureInfo)) {
+		struct cw_out_StreamCaptureInfo out;
+		memcpy(&out, rep.data, sizeof out);
+		if (status)
+			*status = out.status;
+		if (graph)
+			*graph = out.graph;
+		if (id)
+			*id = out.id;
+		if (unnamed)
+			*unnamed = out.unnamed;
+		take(&rep, out.nodes, nodes, nodes_cap, nodes_len);
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_StreamUpdateCapture(uint32_t stream, uint32_t flags, const void *deps, size_t deps_len, const void *edges, size_t edges_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{deps, deps_len, 0, 1},
+		{edges, edges_len, 0, 1},
+	};
+	r = plan(s, 2, 24, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_STREAM_UPDATE_CAPTURE, 24, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 24;
+	struct cw_in_StreamUpdateCapture *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->stream = stream;
+	in->flags = flags;
+	in->deps = put(tx.rec, &s[0], &at);
+	in->edges = put(tx.rec, &s[1], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_ThreadCaptureMode(uint32_t mode)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_THREAD_CAPTURE_MODE, 8, var, 0);
+	if (r)
+		return r;
+	struct cw_in_ThreadCaptureMode *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->mode = mode;
+	return cw_commit(&tx);
+}
+
+CUresult cwop_StreamCaptureCheck(uint32_t stream)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_STREAM_CAPTURE_CHECK, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_StreamCaptureCheck *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->stream = stream;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GraphCreate(uint32_t graph, uint32_t flags)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_GRAPH_CREATE, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_GraphCreate *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->graph = graph;
+	in->flags = flags;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GraphDestroy(uint32_t graph)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_GRAPH_DESTROY, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_GraphDestroy *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->graph = graph;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GraphClone(uint32_t graph, uint32_t original)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_GRAPH_CLONE, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_GraphClone *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->graph = graph;
+	in->original = original;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GraphAddNode(uint32_t graph, uint32_t node, uint32_t type, const void *deps, size_t deps_len, const void *edges, size_t edges_len, const void *params, size_t params_len, uint64_t *value)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{deps, deps_len, 0, 1},
+		{edges, edges_len, 0, 1},
+		{params, params_len, 0, 1},
+	};
+	r = plan(s, 3, 40, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_GRAPH_ADD_NODE, 40, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 40;
+	struct cw_in_GraphAddNode *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->graph = graph;
+	in->node = node;
+	in->type = type;
+	in->deps = put(tx.rec, &s[0], &at);
+	in->edges = put(tx.rec, &s[1], &at);
+	in->params = put(tx.rec, &s[2], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_GraphAddNode)) {
+		struct cw_out_GraphAddNode out;
+		memcpy(&out, rep.data, sizeof out);
+		if (value)
+			*value = out.value;
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GraphDestroyNode(uint32_t node)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_GRAPH_DESTROY_NODE, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_GraphDestroyNode *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->node = node;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GraphNodeGetParams(uint32_t node, uint32_t fresh, uint32_t *type, void *params, size_t params_cap, size_t *params_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_GRAPH_NODE_GET_PARAMS, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_GraphNodeGetParams *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->node = node;
+	in->fresh = fresh;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_GraphNodeGetParams)) {
+		struct cw_out_GraphNodeGetParams out;
+		memcpy(&out, rep.data, sizeof out);
+		if (type)
+			*type = out.type;
+		take(&rep, out.params, params, params_cap, params_len);
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GraphNodeSetParams(uint32_t node, uint32_t type, const void *params, size_t params_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{params, params_len, 0, 1},
+	};
+	r = plan(s, 1, 16, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_GRAPH_NODE_SET_PARAMS, 16, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 16;
+	struct cw_in_GraphNodeSetParams *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->node = node;
+	in->type = type;
+	in->params = put(tx.rec, &s[0], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GraphList(uint32_t what, uint32_t graph, uint32_t node, const void *names, size_t names_len, uint32_t *unnamed, void *nodes, size_t nodes_cap, size_t *nodes_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{names, names_len, 0, 1},
+	};
+	r = plan(s, 1, 24, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_GRAPH_LIST, 24, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 24;
+	struct cw_in_GraphList *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->what = what;
+	in->graph = graph;
+	in->node = node;
+	in->names = put(tx.rec, &s[0], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_GraphList)) {
+		struct cw_out_GraphList out;
+		memcpy(&out, rep.data, sizeof out);
+		if (unnamed)
+			*unnamed = out.unnamed;
+		take(&rep, out.nodes, nodes, nodes_cap, nodes_len);
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GraphSetEdges(uint32_t graph, uint32_t remove, const void *before, size_t before_len, const void *after, size_t after_len, const void *edges, size_t edges_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{before, before_len, 0, 1},
+		{after, after_len, 0, 1},
+		{edges, edges_len, 0, 1},
+	};
+	r = plan(s, 3, 32, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_GRAPH_SET_EDGES, 32, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 32;
+	struct cw_in_GraphSetEdges *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->graph = graph;
+	in->remove = remove;
+	in->before = put(tx.rec, &s[0], &at);
+	in->after = put(tx.rec, &s[1], &at);
+	in->edges = put(tx.rec, &s[2], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GraphFindInClone(uint32_t node, uint32_t graph, uint32_t fresh, uint32_t *found)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_GRAPH_FIND_IN_CLONE, 16, var, 1);
+	if (r)
+		return r;
+	struct cw_in_GraphFindInClone *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->node = node;
+	in->graph = graph;
+	in->fresh = fresh;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_GraphFindInClone)) {
+		struct cw_out_GraphFindInClone out;
+		memcpy(&out, rep.data, sizeof out);
+		if (found)
+			*found = out.found;
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GraphConditionalCreate(uint32_t graph, uint32_t ctx, uint32_t value, uint32_t flags, uint64_t *handle)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_GRAPH_CONDITIONAL_CREATE, 16, var, 1);
+	if (r)
+		return r;
+	struct cw_in_GraphConditionalCreate *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->graph = graph;
+	in->ctx = ctx;
+	in->value = value;
+	in->flags = flags;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_GraphConditionalCreate)) {
+		struct cw_out_GraphConditionalCreate out;
+		memcpy(&out, rep.data, sizeof out);
+		if (handle)
+			*handle = out.handle;
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GraphNodeGetAttribute(uint32_t node, uint32_t attr, void *value, size_t value_cap, size_t *value_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_GRAPH_NODE_GET_ATTRIBUTE, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_GraphNodeGetAttribute *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->node = node;
+	in->attr = attr;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_GraphNodeGetAttribute)) {
+		struct cw_out_GraphNodeGetAttribute out;
+		memcpy(&out, rep.data, sizeof out);
+		take(&rep, out.value, value, value_cap, value_len);
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GraphNodeSetAttribute(uint32_t node, uint32_t attr, const void *value, size_t value_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{value, value_len, 0, 1},
+	};
+	r = plan(s, 1, 16, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_GRAPH_NODE_SET_ATTRIBUTE, 16, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 16;
+	struct cw_in_GraphNodeSetAttribute *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->node = node;
+	in->attr = attr;
+	in->value = put(tx.rec, &s[0], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GraphNodeCopyAttributes(uint32_t dst, uint32_t src)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_GRAPH_NODE_COPY_ATTRIBUTES, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_GraphNodeCopyAttributes *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->dst = dst;
+	in->src = src;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GraphDebugDot(uint32_t graph, uint32_t flags, void *text, size_t text_cap, size_t *text_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_GRAPH_DEBUG_DOT, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_GraphDebugDot *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->graph = graph;
+	in->flags = flags;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_GraphDebugDot)) {
+		struct cw_out_GraphDebugDot out;
+		memcpy(&out, rep.data, sizeof out);
+		take(&rep, out.text, text, text_cap, text_len);
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GraphInstantiate(uint32_t exec, uint32_t graph, uint32_t form, uint32_t upload, uint64_t flags, uint32_t *result, uint32_t *node)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_GRAPH_INSTANTIATE, 24, var, 1);
+	if (r)
+		return r;
+	struct cw_in_GraphInstantiate *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->exec = exec;
+	in->graph = graph;
+	in->form = form;
+	in->upload = upload;
+	in->flags = flags;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (rep.len >= sizeof(struct cw_out_GraphInstantiate)) {
+		struct cw_out_GraphInstantiate out;
+		memcpy(&out, rep.data, sizeof out);
+		if (result)
+			*result = out.result;
+		if (node)
+			*node = out.node;
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GraphExecDestroy(uint32_t exec)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_GRAPH_EXEC_DESTROY, 8, var, 0);
+	if (r)
+		return r;
+	struct cw_in_GraphExecDestroy *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->exec = exec;
+	return cw_commit(&tx);
+}
+
+CUresult cwop_GraphLaunch(uint32_t exec, uint32_t stream)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_GRAPH_LAUNCH, 8, var, 0);
+	if (r)
+		return r;
+	struct cw_in_GraphLaunch *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->exec = exec;
+	in->stream = stream;
+	return cw_commit(&tx);
+}
+
+CUresult cwop_GraphUpload(uint32_t exec, uint32_t stream)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_GRAPH_UPLOAD, 8, var, 0);
+	if (r)
+		return r;
+	struct cw_in_GraphUpload *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->exec = exec;
+	in->stream = stream;
+	return cw_commit(&tx);
+}
+
+CUresult cwop_GraphExecUpdate(uint32_t exec, uint32_t graph, uint32_t *result, uint32_t *node, uint32_t *from)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_GRAPH_EXEC_UPDATE, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_GraphExecUpdate *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->exec = exec;
+	in->graph = graph;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (rep.len >= sizeof(struct cw_out_GraphExecUpdate)) {
+		struct cw_out_GraphExecUpdate out;
+		memcpy(&out, rep.data, sizeof out);
+		if (result)
+			*result = out.result;
+		if (node)
+			*node = out.node;
+		if (from)
+			*from = out.from;
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GraphExecNodeSetParams(uint32_t exec, uint32_t node, uint32_t type, const void *params, size_t params_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{params, params_len, 0, 1},
+	};
+	r = plan(s, 1, 24, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_GRAPH_EXEC_NODE_SET_PARAMS, 24, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 24;
+	struct cw_in_GraphExecNodeSetParams *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->exec = exec;
+	in->node = node;
+	in->type = type;
+	in->params = put(tx.rec, &s[0], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GraphNodeSetEnabled(uint32_t exec, uint32_t node, uint32_t enabled)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_GRAPH_NODE_SET_ENABLED, 16, var, 1);
+	if (r)
+		return r;
+	struct cw_in_GraphNodeSetEnabled *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->exec = exec;
+	in->node = node;
+	in->enabled = enabled;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GraphNodeGetEnabled(uint32_t exec, uint32_t node, uint32_t *enabled)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_GRAPH_NODE_GET_ENABLED, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_GraphNodeGetEnabled *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->exec = exec;
+	in->node = node;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_GraphNodeGetEnabled)) {
+		struct cw_out_GraphNodeGetEnabled out;
+		memcpy(&out, rep.data, sizeof out);
+		if (enabled)
+			*enabled = out.enabled;
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GraphMemGetAttribute(uint32_t dev, uint32_t attr, uint64_t *value)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_GRAPH_MEM_GET_ATTRIBUTE, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_GraphMemGetAttribute *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->dev = dev;
+	in->attr = attr;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_GraphMemGetAttribute)) {
+		struct cw_out_GraphMemGetAttribute out;
+		memcpy(&out, rep.data, sizeof out);
+		if (value)
+			*value = out.value;
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GraphMemSetAttribute(uint32_t dev, uint32_t attr, uint64_t value)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_GRAPH_MEM_SET_ATTRIBUTE, 16, var, 1);
+	if (r)
+		return r;
+	struct cw_in_GraphMemSetAttribute *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->dev = dev;
+	in->attr = attr;
+	in->value = value;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GraphMemTrim(uint32_t dev)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_GRAPH_MEM_TRIM, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_GraphMemTrim *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->dev = dev;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_UserObjectCreate(uint32_t object, uint64_t id, uint32_t count, uint32_t flags)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_USER_OBJECT_CREATE, 24, var, 1);
+	if (r)
+		return r;
+	struct cw_in_UserObjectCreate *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->object = object;
+	in->id = id;
+	in->count = count;
+	in->flags = flags;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_UserObjectCount(uint32_t object, uint32_t release, uint32_t count)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_USER_OBJECT_COUNT, 16, var, 1);
+	if (r)
+		return r;
+	struct cw_in_UserObjectCount *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->object = object;
+	in->release = release;
+	in->count = count;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_GraphUserObject(uint32_t graph, uint32_t object, uint32_t release, uint32_t count, uint32_t flags)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_GRAPH_USER_OBJECT, 24, var, 1);
+	if (r)
+		return r;
+	struct cw_in_GraphUserObject *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->graph = graph;
+	in->object = object;
+	in->release = release;
+	in->count = count;
+	in->flags = flags;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
 CUresult cwop_LaunchHostFunc(uint32_t stream, uint64_t id, uint32_t status)
 {
 	struct cw_tx tx;

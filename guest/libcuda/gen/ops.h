@@ -1664,6 +1664,483 @@ _Static_assert(offsetof(struct cw_in_MemcpyWait, stream) == 24, "stream");
 _Static_assert(sizeof(struct cw_in_MemcpyWait) == 32, "cw_in_MemcpyWait");
 CUresult cwop_MemcpyWait(uint64_t dst, uint64_t src, uint64_t size, uint32_t stream);
 
+struct cw_in_StreamBeginCapture {
+	uint32_t stream;
+	uint32_t mode;
+	uint32_t graph;
+	struct cw_span deps;
+	struct cw_span edges;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_StreamBeginCapture, stream) == 0, "stream");
+_Static_assert(offsetof(struct cw_in_StreamBeginCapture, mode) == 4, "mode");
+_Static_assert(offsetof(struct cw_in_StreamBeginCapture, graph) == 8, "graph");
+_Static_assert(offsetof(struct cw_in_StreamBeginCapture, deps) == 12, "deps");
+_Static_assert(offsetof(struct cw_in_StreamBeginCapture, edges) == 20, "edges");
+_Static_assert(sizeof(struct cw_in_StreamBeginCapture) == 32, "cw_in_StreamBeginCapture");
+CUresult cwop_StreamBeginCapture(uint32_t stream, uint32_t mode, uint32_t graph, const void *deps, size_t deps_len, const void *edges, size_t edges_len);
+
+struct cw_in_StreamEndCapture {
+	uint32_t stream;
+	uint32_t fresh;
+};
+_Static_assert(offsetof(struct cw_in_StreamEndCapture, stream) == 0, "stream");
+_Static_assert(offsetof(struct cw_in_StreamEndCapture, fresh) == 4, "fresh");
+_Static_assert(sizeof(struct cw_in_StreamEndCapture) == 8, "cw_in_StreamEndCapture");
+struct cw_out_StreamEndCapture {
+	uint32_t graph;
+	uint32_t ended;
+};
+_Static_assert(offsetof(struct cw_out_StreamEndCapture, graph) == 0, "graph");
+_Static_assert(offsetof(struct cw_out_StreamEndCapture, ended) == 4, "ended");
+_Static_assert(sizeof(struct cw_out_StreamEndCapture) == 8, "cw_out_StreamEndCapture");
+CUresult cwop_StreamEndCapture(uint32_t stream, uint32_t fresh, uint32_t *graph, uint32_t *ended);
+
+struct cw_in_StreamCaptureInfo {
+	uint32_t stream;
+	uint32_t want;
+	uint32_t fresh;
+	struct cw_span names;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_StreamCaptureInfo, stream) == 0, "stream");
+_Static_assert(offsetof(struct cw_in_StreamCaptureInfo, want) == 4, "want");
+_Static_assert(offsetof(struct cw_in_StreamCaptureInfo, fresh) == 8, "fresh");
+_Static_assert(offsetof(struct cw_in_StreamCaptureInfo, names) == 12, "names");
+_Static_assert(sizeof(struct cw_in_StreamCaptureInfo) == 24, "cw_in_StreamCaptureInfo");
+struct cw_out_StreamCaptureInfo {
+	uint32_t status;
+	uint32_t graph;
+	uint64_t id;
+	uint32_t unnamed;
+	struct cw_span nodes;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_out_StreamCaptureInfo, status) == 0, "status");
+_Static_assert(offsetof(struct cw_out_StreamCaptureInfo, graph) == 4, "graph");
+_Static_assert(offsetof(struct cw_out_StreamCaptureInfo, id) == 8, "id");
+_Static_assert(offsetof(struct cw_out_StreamCaptureInfo, unnamed) == 16, "unnamed");
+_Static_assert(offsetof(struct cw_out_StreamCaptureInfo, nodes) == 20, "nodes");
+_Static_assert(sizeof(struct cw_out_StreamCaptureInfo) == 32, "cw_out_StreamCaptureInfo");
+CUresult cwop_StreamCaptureInfo(uint32_t stream, uint32_t want, uint32_t fresh, const void *names, size_t names_len, uint32_t *status, uint32_t *graph, uint64_t *id, uint32_t *unnamed, void *nodes, size_t nodes_cap, size_t *nodes_len);
+
+struct cw_in_StreamUpdateCapture {
+	uint32_t stream;
+	uint32_t flags;
+	struct cw_span deps;
+	struct cw_span edges;
+};
+_Static_assert(offsetof(struct cw_in_StreamUpdateCapture, stream) == 0, "stream");
+_Static_assert(offsetof(struct cw_in_StreamUpdateCapture, flags) == 4, "flags");
+_Static_assert(offsetof(struct cw_in_StreamUpdateCapture, deps) == 8, "deps");
+_Static_assert(offsetof(struct cw_in_StreamUpdateCapture, edges) == 16, "edges");
+_Static_assert(sizeof(struct cw_in_StreamUpdateCapture) == 24, "cw_in_StreamUpdateCapture");
+CUresult cwop_StreamUpdateCapture(uint32_t stream, uint32_t flags, const void *deps, size_t deps_len, const void *edges, size_t edges_len);
+
+struct cw_in_ThreadCaptureMode {
+	uint32_t mode;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_ThreadCaptureMode, mode) == 0, "mode");
+_Static_assert(sizeof(struct cw_in_ThreadCaptureMode) == 8, "cw_in_ThreadCaptureMode");
+CUresult cwop_ThreadCaptureMode(uint32_t mode);
+
+struct cw_in_StreamCaptureCheck {
+	uint32_t stream;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_StreamCaptureCheck, stream) == 0, "stream");
+_Static_assert(sizeof(struct cw_in_StreamCaptureCheck) == 8, "cw_in_StreamCaptureCheck");
+CUresult cwop_StreamCaptureCheck(uint32_t stream);
+
+struct cw_in_GraphCreate {
+	uint32_t graph;
+	uint32_t flags;
+};
+_Static_assert(offsetof(struct cw_in_GraphCreate, graph) == 0, "graph");
+_Static_assert(offsetof(struct cw_in_GraphCreate, flags) == 4, "flags");
+_Static_assert(sizeof(struct cw_in_GraphCreate) == 8, "cw_in_GraphCreate");
+CUresult cwop_GraphCreate(uint32_t graph, uint32_t flags);
+
+struct cw_in_GraphDestroy {
+	uint32_t graph;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_GraphDestroy, graph) == 0, "graph");
+_Static_assert(sizeof(struct cw_in_GraphDestroy) == 8, "cw_in_GraphDestroy");
+CUresult cwop_GraphDestroy(uint32_t graph);
+
+struct cw_in_GraphClone {
+	uint32_t graph;
+	uint32_t original;
+};
+_Static_assert(offsetof(struct cw_in_GraphClone, graph) == 0, "graph");
+_Static_assert(offsetof(struct cw_in_GraphClone, original) == 4, "original");
+_Static_assert(sizeof(struct cw_in_GraphClone) == 8, "cw_in_GraphClone");
+CUresult cwop_GraphClone(uint32_t graph, uint32_t original);
+
+struct cw_in_GraphAddNode {
+	uint32_t graph;
+	uint32_t node;
+	uint32_t type;
+	struct cw_span deps;
+	struct cw_span edges;
+	struct cw_span params;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_GraphAddNode, graph) == 0, "graph");
+_Static_assert(offsetof(struct cw_in_GraphAddNode, node) == 4, "node");
+_Static_assert(offsetof(struct cw_in_GraphAddNode, type) == 8, "type");
+_Static_assert(offsetof(struct cw_in_GraphAddNode, deps) == 12, "deps");
+_Static_assert(offsetof(struct cw_in_GraphAddNode, edges) == 20, "edges");
+_Static_assert(offsetof(struct cw_in_GraphAddNode, params) == 28, "params");
+_Static_assert(sizeof(struct cw_in_GraphAddNode) == 40, "cw_in_GraphAddNode");
+struct cw_out_GraphAddNode {
+	uint64_t value;
+};
+_Static_assert(offsetof(struct cw_out_GraphAddNode, value) == 0, "value");
+_Static_assert(sizeof(struct cw_out_GraphAddNode) == 8, "cw_out_GraphAddNode");
+CUresult cwop_GraphAddNode(uint32_t graph, uint32_t node, uint32_t type, const void *deps, size_t deps_len, const void *edges, size_t edges_len, const void *params, size_t params_len, uint64_t *value);
+
+struct cw_in_GraphDestroyNode {
+	uint32_t node;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_GraphDestroyNode, node) == 0, "node");
+_Static_assert(sizeof(struct cw_in_GraphDestroyNode) == 8, "cw_in_GraphDestroyNode");
+CUresult cwop_GraphDestroyNode(uint32_t node);
+
+struct cw_in_GraphNodeGetParams {
+	uint32_t node;
+	uint32_t fresh;
+};
+_Static_assert(offsetof(struct cw_in_GraphNodeGetParams, node) == 0, "node");
+_Static_assert(offsetof(struct cw_in_GraphNodeGetParams, fresh) == 4, "fresh");
+_Static_assert(sizeof(struct cw_in_GraphNodeGetParams) == 8, "cw_in_GraphNodeGetParams");
+struct cw_out_GraphNodeGetParams {
+	uint32_t type;
+	struct cw_span params;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_out_GraphNodeGetParams, type) == 0, "type");
+_Static_assert(offsetof(struct cw_out_GraphNodeGetParams, params) == 4, "params");
+_Static_assert(sizeof(struct cw_out_GraphNodeGetParams) == 16, "cw_out_GraphNodeGetParams");
+CUresult cwop_GraphNodeGetParams(uint32_t node, uint32_t fresh, uint32_t *type, void *params, size_t params_cap, size_t *params_len);
+
+struct cw_in_GraphNodeSetParams {
+	uint32_t node;
+	uint32_t type;
+	struct cw_span params;
+};
+_Static_assert(offsetof(struct cw_in_GraphNodeSetParams, node) == 0, "node");
+_Static_assert(offsetof(struct cw_in_GraphNodeSetParams, type) == 4, "type");
+_Static_assert(offsetof(struct cw_in_GraphNodeSetParams, params) == 8, "params");
+_Static_assert(sizeof(struct cw_in_GraphNodeSetParams) == 16, "cw_in_GraphNodeSetParams");
+CUresult cwop_GraphNodeSetParams(uint32_t node, uint32_t type, const void *params, size_t params_len);
+
+struct cw_in_GraphList {
+	uint32_t what;
+	uint32_t graph;
+	uint32_t node;
+	struct cw_span names;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_GraphList, what) == 0, "what");
+_Static_assert(offsetof(struct cw_in_GraphList, graph) == 4, "graph");
+_Static_assert(offsetof(struct cw_in_GraphList, node) == 8, "node");
+_Static_assert(offsetof(struct cw_in_GraphList, names) == 12, "names");
+_Static_assert(sizeof(struct cw_in_GraphList) == 24, "cw_in_GraphList");
+struct cw_out_GraphList {
+	uint32_t unnamed;
+	struct cw_span nodes;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_out_GraphList, unnamed) == 0, "unnamed");
+_Static_assert(offsetof(struct cw_out_GraphList, nodes) == 4, "nodes");
+_Static_assert(sizeof(struct cw_out_GraphList) == 16, "cw_out_GraphList");
+CUresult cwop_GraphList(uint32_t what, uint32_t graph, uint32_t node, const void *names, size_t names_len, uint32_t *unnamed, void *nodes, size_t nodes_cap, size_t *nodes_len);
+
+struct cw_in_GraphSetEdges {
+	uint32_t graph;
+	uint32_t remove;
+	struct cw_span before;
+	struct cw_span after;
+	struct cw_span edges;
+};
+_Static_assert(offsetof(struct cw_in_GraphSetEdges, graph) == 0, "graph");
+_Static_assert(offsetof(struct cw_in_GraphSetEdges, remove) == 4, "remove");
+_Static_assert(offsetof(struct cw_in_GraphSetEdges, before) == 8, "before");
+_Static_assert(offsetof(struct cw_in_GraphSetEdges, after) == 16, "after");
+_Static_assert(offsetof(struct cw_in_GraphSetEdges, edges) == 24, "edges");
+_Static_assert(sizeof(struct cw_in_GraphSetEdges) == 32, "cw_in_GraphSetEdges");
+CUresult cwop_GraphSetEdges(uint32_t graph, uint32_t remove, const void *before, size_t before_len, const void *after, size_t after_len, const void *edges, size_t edges_len);
+
+struct cw_in_GraphFindInClone {
+	uint32_t node;
+	uint32_t graph;
+	uint32_t fresh;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_GraphFindInClone, node) == 0, "node");
+_Static_assert(offsetof(struct cw_in_GraphFindInClone, graph) == 4, "graph");
+_Static_assert(offsetof(struct cw_in_GraphFindInClone, fresh) == 8, "fresh");
+_Static_assert(sizeof(struct cw_in_GraphFindInClone) == 16, "cw_in_GraphFindInClone");
+struct cw_out_GraphFindInClone {
+	uint32_t found;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_out_GraphFindInClone, found) == 0, "found");
+_Static_assert(sizeof(struct cw_out_GraphFindInClone) == 8, "cw_out_GraphFindInClone");
+CUresult cwop_GraphFindInClone(uint32_t node, uint32_t graph, uint32_t fresh, uint32_t *found);
+
+struct cw_in_GraphConditionalCreate {
+	uint32_t graph;
+	uint32_t ctx;
+	uint32_t value;
+	uint32_t flags;
+};
+_Static_assert(offsetof(struct cw_in_GraphConditionalCreate, graph) == 0, "graph");
+_Static_assert(offsetof(struct cw_in_GraphConditionalCreate, ctx) == 4, "ctx");
+_Static_assert(offsetof(struct cw_in_GraphConditionalCreate, value) == 8, "value");
+_Static_assert(offsetof(struct cw_in_GraphConditionalCreate, flags) == 12, "flags");
+_Static_assert(sizeof(struct cw_in_GraphConditionalCreate) == 16, "cw_in_GraphConditionalCreate");
+struct cw_out_GraphConditionalCreate {
+	uint64_t handle;
+};
+_Static_assert(offsetof(struct cw_out_GraphConditionalCreate, handle) == 0, "handle");
+_Static_assert(sizeof(struct cw_out_GraphConditionalCreate) == 8, "cw_out_GraphConditionalCreate");
+CUresult cwop_GraphConditionalCreate(uint32_t graph, uint32_t ctx, uint32_t value, uint32_t flags, uint64_t *handle);
+
+struct cw_in_GraphNodeGetAttribute {
+	uint32_t node;
+	uint32_t attr;
+};
+_Static_assert(offsetof(struct cw_in_GraphNodeGetAttribute, node) == 0, "node");
+_Static_assert(offsetof(struct cw_in_GraphNodeGetAttribute, attr) == 4, "attr");
+_Static_assert(sizeof(struct cw_in_GraphNodeGetAttribute) == 8, "cw_in_GraphNodeGetAttribute");
+struct cw_out_GraphNodeGetAttribute {
+	struct cw_span value;
+};
+_Static_assert(offsetof(struct cw_out_GraphNodeGetAttribute, value) == 0, "value");
+_Static_assert(sizeof(struct cw_out_GraphNodeGetAttribute) == 8, "cw_out_GraphNodeGetAttribute");
+CUresult cwop_GraphNodeGetAttribute(uint32_t node, uint32_t attr, void *value, size_t value_cap, size_t *value_len);
+
+struct cw_in_GraphNodeSetAttribute {
+	uint32_t node;
+	uint32_t attr;
+	struct cw_span value;
+};
+_Static_assert(offsetof(struct cw_in_GraphNodeSetAttribute, node) == 0, "node");
+_Static_assert(offsetof(struct cw_in_GraphNodeSetAttribute, attr) == 4, "attr");
+_Static_assert(offsetof(struct cw_in_GraphNodeSetAttribute, value) == 8, "value");
+_Static_assert(sizeof(struct cw_in_GraphNodeSetAttribute) == 16, "cw_in_GraphNodeSetAttribute");
+CUresult cwop_GraphNodeSetAttribute(uint32_t node, uint32_t attr, const void *value, size_t value_len);
+
+struct cw_in_GraphNodeCopyAttributes {
+	uint32_t dst;
+	uint32_t src;
+};
+_Static_assert(offsetof(struct cw_in_GraphNodeCopyAttributes, dst) == 0, "dst");
+_Static_assert(offsetof(struct cw_in_GraphNodeCopyAttributes, src) == 4, "src");
+_Static_assert(sizeof(struct cw_in_GraphNodeCopyAttributes) == 8, "cw_in_GraphNodeCopyAttributes");
+CUresult cwop_GraphNodeCopyAttributes(uint32_t dst, uint32_t src);
+
+struct cw_in_GraphDebugDot {
+	uint32_t graph;
+	uint32_t flags;
+};
+_Static_assert(offsetof(struct cw_in_GraphDebugDot, graph) == 0, "graph");
+_Static_assert(offsetof(struct cw_in_GraphDebugDot, flags) == 4, "flags");
+_Static_assert(sizeof(struct cw_in_GraphDebugDot) == 8, "cw_in_GraphDebugDot");
+struct cw_out_GraphDebugDot {
+	struct cw_span text;
+};
+_Static_assert(offsetof(struct cw_out_GraphDebugDot, text) == 0, "text");
+_Static_assert(sizeof(struct cw_out_GraphDebugDot) == 8, "cw_out_GraphDebugDot");
+CUresult cwop_GraphDebugDot(uint32_t graph, uint32_t flags, void *text, size_t text_cap, size_t *text_len);
+
+struct cw_in_GraphInstantiate {
+	uint32_t exec;
+	uint32_t graph;
+	uint32_t form;
+	uint32_t upload;
+	uint64_t flags;
+};
+_Static_assert(offsetof(struct cw_in_GraphInstantiate, exec) == 0, "exec");
+_Static_assert(offsetof(struct cw_in_GraphInstantiate, graph) == 4, "graph");
+_Static_assert(offsetof(struct cw_in_GraphInstantiate, form) == 8, "form");
+_Static_assert(offsetof(struct cw_in_GraphInstantiate, upload) == 12, "upload");
+_Static_assert(offsetof(struct cw_in_GraphInstantiate, flags) == 16, "flags");
+_Static_assert(sizeof(struct cw_in_GraphInstantiate) == 24, "cw_in_GraphInstantiate");
+struct cw_out_GraphInstantiate {
+	uint32_t result;
+	uint32_t node;
+};
+_Static_assert(offsetof(struct cw_out_GraphInstantiate, result) == 0, "result");
+_Static_assert(offsetof(struct cw_out_GraphInstantiate, node) == 4, "node");
+_Static_assert(sizeof(struct cw_out_GraphInstantiate) == 8, "cw_out_GraphInstantiate");
+CUresult cwop_GraphInstantiate(uint32_t exec, uint32_t graph, uint32_t form, uint32_t upload, uint64_t flags, uint32_t *result, uint32_t *node);
+
+struct cw_in_GraphExecDestroy {
+	uint32_t exec;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_GraphExecDestroy, exec) == 0, "exec");
+_Static_assert(sizeof(struct cw_in_GraphExecDestroy) == 8, "cw_in_GraphExecDestroy");
+CUresult cwop_GraphExecDestroy(uint32_t exec);
+
+struct cw_in_GraphLaunch {
+	uint32_t exec;
+	uint32_t stream;
+};
+_Static_assert(offsetof(struct cw_in_GraphLaunch, exec) == 0, "exec");
+_Static_assert(offsetof(struct cw_in_GraphLaunch, stream) == 4, "stream");
+_Static_assert(sizeof(struct cw_in_GraphLaunch) == 8, "cw_in_GraphLaunch");
+CUresult cwop_GraphLaunch(uint32_t exec, uint32_t stream);
+
+struct cw_in_GraphUpload {
+	uint32_t exec;
+	uint32_t stream;
+};
+_Static_assert(offsetof(struct cw_in_GraphUpload, exec) == 0, "exec");
+_Static_assert(offsetof(struct cw_in_GraphUpload, stream) == 4, "stream");
+_Static_assert(sizeof(struct cw_in_GraphUpload) == 8, "cw_in_GraphUpload");
+CUresult cwop_GraphUpload(uint32_t exec, uint32_t stream);
+
+struct cw_in_GraphExecUpdate {
+	uint32_t exec;
+	uint32_t graph;
+};
+_Static_assert(offsetof(struct cw_in_GraphExecUpdate, exec) == 0, "exec");
+_Static_assert(offsetof(struct cw_in_GraphExecUpdate, graph) == 4, "graph");
+_Static_assert(sizeof(struct cw_in_GraphExecUpdate) == 8, "cw_in_GraphExecUpdate");
+struct cw_out_GraphExecUpdate {
+	uint32_t result;
+	uint32_t node;
+	uint32_t from;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_out_GraphExecUpdate, result) == 0, "result");
+_Static_assert(offsetof(struct cw_out_GraphExecUpdate, node) == 4, "node");
+_Static_assert(offsetof(struct cw_out_GraphExecUpdate, from) == 8, "from");
+_Static_assert(sizeof(struct cw_out_GraphExecUpdate) == 16, "cw_out_GraphExecUpdate");
+CUresult cwop_GraphExecUpdate(uint32_t exec, uint32_t graph, uint32_t *result, uint32_t *node, uint32_t *from);
+
+struct cw_in_GraphExecNodeSetParams {
+	uint32_t exec;
+	uint32_t node;
+	uint32_t type;
+	struct cw_span params;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_GraphExecNodeSetParams, exec) == 0, "exec");
+_Static_assert(offsetof(struct cw_in_GraphExecNodeSetParams, node) == 4, "node");
+_Static_assert(offsetof(struct cw_in_GraphExecNodeSetParams, type) == 8, "type");
+_Static_assert(offsetof(struct cw_in_GraphExecNodeSetParams, params) == 12, "params");
+_Static_assert(sizeof(struct cw_in_GraphExecNodeSetParams) == 24, "cw_in_GraphExecNodeSetParams");
+CUresult cwop_GraphExecNodeSetParams(uint32_t exec, uint32_t node, uint32_t type, const void *params, size_t params_len);
+
+struct cw_in_GraphNodeSetEnabled {
+	uint32_t exec;
+	uint32_t node;
+	uint32_t enabled;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_GraphNodeSetEnabled, exec) == 0, "exec");
+_Static_assert(offsetof(struct cw_in_GraphNodeSetEnabled, node) == 4, "node");
+_Static_assert(offsetof(struct cw_in_GraphNodeSetEnabled, enabled) == 8, "enabled");
+_Static_assert(sizeof(struct cw_in_GraphNodeSetEnabled) == 16, "cw_in_GraphNodeSetEnabled");
+CUresult cwop_GraphNodeSetEnabled(uint32_t exec, uint32_t node, uint32_t enabled);
+
+struct cw_in_GraphNodeGetEnabled {
+	uint32_t exec;
+	uint32_t node;
+};
+_Static_assert(offsetof(struct cw_in_GraphNodeGetEnabled, exec) == 0, "exec");
+_Static_assert(offsetof(struct cw_in_GraphNodeGetEnabled, node) == 4, "node");
+_Static_assert(sizeof(struct cw_in_GraphNodeGetEnabled) == 8, "cw_in_GraphNodeGetEnabled");
+struct cw_out_GraphNodeGetEnabled {
+	uint32_t enabled;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_out_GraphNodeGetEnabled, enabled) == 0, "enabled");
+_Static_assert(sizeof(struct cw_out_GraphNodeGetEnabled) == 8, "cw_out_GraphNodeGetEnabled");
+CUresult cwop_GraphNodeGetEnabled(uint32_t exec, uint32_t node, uint32_t *enabled);
+
+struct cw_in_GraphMemGetAttribute {
+	uint32_t dev;
+	uint32_t attr;
+};
+_Static_assert(offsetof(struct cw_in_GraphMemGetAttribute, dev) == 0, "dev");
+_Static_assert(offsetof(struct cw_in_GraphMemGetAttribute, attr) == 4, "attr");
+_Static_assert(sizeof(struct cw_in_GraphMemGetAttribute) == 8, "cw_in_GraphMemGetAttribute");
+struct cw_out_GraphMemGetAttribute {
+	uint64_t value;
+};
+_Static_assert(offsetof(struct cw_out_GraphMemGetAttribute, value) == 0, "value");
+_Static_assert(sizeof(struct cw_out_GraphMemGetAttribute) == 8, "cw_out_GraphMemGetAttribute");
+CUresult cwop_GraphMemGetAttribute(uint32_t dev, uint32_t attr, uint64_t *value);
+
+struct cw_in_GraphMemSetAttribute {
+	uint32_t dev;
+	uint32_t attr;
+	uint64_t value;
+};
+_Static_assert(offsetof(struct cw_in_GraphMemSetAttribute, dev) == 0, "dev");
+_Static_assert(offsetof(struct cw_in_GraphMemSetAttribute, attr) == 4, "attr");
+_Static_assert(offsetof(struct cw_in_GraphMemSetAttribute, value) == 8, "value");
+_Static_assert(sizeof(struct cw_in_GraphMemSetAttribute) == 16, "cw_in_GraphMemSetAttribute");
+CUresult cwop_GraphMemSetAttribute(uint32_t dev, uint32_t attr, uint64_t value);
+
+struct cw_in_GraphMemTrim {
+	uint32_t dev;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_GraphMemTrim, dev) == 0, "dev");
+_Static_assert(sizeof(struct cw_in_GraphMemTrim) == 8, "cw_in_GraphMemTrim");
+CUresult cwop_GraphMemTrim(uint32_t dev);
+
+struct cw_in_UserObjectCreate {
+	uint32_t object;
+	uint64_t id;
+	uint32_t count;
+	uint32_t flags;
+};
+_Static_assert(offsetof(struct cw_in_UserObjectCreate, object) == 0, "object");
+_Static_assert(offsetof(struct cw_in_UserObjectCreate, id) == 8, "id");
+_Static_assert(offsetof(struct cw_in_UserObjectCreate, count) == 16, "count");
+_Static_assert(offsetof(struct cw_in_UserObjectCreate, flags) == 20, "flags");
+_Static_assert(sizeof(struct cw_in_UserObjectCreate) == 24, "cw_in_UserObjectCreate");
+CUresult cwop_UserObjectCreate(uint32_t object, uint64_t id, uint32_t count, uint32_t flags);
+
+struct cw_in_UserObjectCount {
+	uint32_t object;
+	uint32_t release;
+	uint32_t count;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_UserObjectCount, object) == 0, "object");
+_Static_assert(offsetof(struct cw_in_UserObjectCount, release) == 4, "release");
+_Static_assert(offsetof(struct cw_in_UserObjectCount, count) == 8, "count");
+_Static_assert(sizeof(struct cw_in_UserObjectCount) == 16, "cw_in_UserObjectCount");
+CUresult cwop_UserObjectCount(uint32_t object, uint32_t release, uint32_t count);
+
+struct cw_in_GraphUserObject {
+	uint32_t graph;
+	uint32_t object;
+	uint32_t release;
+	uint32_t count;
+	uint32_t flags;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_GraphUserObject, graph) == 0, "graph");
+_Static_assert(offsetof(struct cw_in_GraphUserObject, object) == 4, "object");
+_Static_assert(offsetof(struct cw_in_GraphUserObject, release) == 8, "release");
+_Static_assert(offsetof(struct cw_in_GraphUserObject, count) == 12, "count");
+_Static_assert(offsetof(struct cw_in_GraphUserObject, flags) == 16, "flags");
+_Static_assert(sizeof(struct cw_in_GraphUserObject) == 24, "cw_in_GraphUserObject");
+CUresult cwop_GraphUserObject(uint32_t graph, uint32_t object, uint32_t release, uint32_t count, uint32_t flags);
+
 struct cw_in_LaunchHostFunc {
 	uint32_t stream;
 	uint64_t id;

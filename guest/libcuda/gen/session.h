@@ -30,6 +30,14 @@
 #define CW_ASK_HOST_ATOMICS 2u
 #define CW_ASK_P2P_ATOMICS 3u
 #define CW_ASK_TEXTURE1D_WIDTH 4u
+#define CW_CAPTURE_WANT_GRAPH 1u
+#define CW_GRAPH_LIST_NODES 0u
+#define CW_GRAPH_LIST_ROOTS 1u
+#define CW_GRAPH_LIST_EDGES 2u
+#define CW_GRAPH_LIST_BEFORE 3u
+#define CW_GRAPH_LIST_AFTER 4u
+#define CW_GRAPH_FORM_FLAGS 0u
+#define CW_GRAPH_FORM_PARAMS 1u
 #define CW_CALLBACK_COUNT 64u
 #define CW_CALLBACK_DONE_OFFSET 2048u
 #define CW_PROTOCOL_VERSION 1u
@@ -45,6 +53,7 @@
 #define CW_MAX_INLINE_DATA 0x8000u
 #define CW_WORD_COUNT 256u
 #define CW_WORDS_OFFSET 0x400ull
+#define CW_WORD_FAILED 0x80000000u
 #define CW_WORKER_STARTING 0u
 #define CW_WORKER_POLLING 1u
 #define CW_WORKER_SLEEPING 2u
@@ -107,6 +116,166 @@ struct cw_param_info {
 _Static_assert(offsetof(struct cw_param_info, offset) == 0, "ParamInfo.offset");
 _Static_assert(offsetof(struct cw_param_info, size) == 4, "ParamInfo.size");
 _Static_assert(sizeof(struct cw_param_info) == 8, "ParamInfo");
+
+struct cw_kernel_node {
+	uint32_t func;
+	uint32_t gx;
+	uint32_t gy;
+	uint32_t gz;
+	uint32_t bx;
+	uint32_t by;
+	uint32_t bz;
+	uint32_t shared;
+	uint32_t ctx;
+	uint32_t size;
+};
+_Static_assert(offsetof(struct cw_kernel_node, func) == 0, "KernelNode.func");
+_Static_assert(offsetof(struct cw_kernel_node, gx) == 4, "KernelNode.gx");
+_Static_assert(offsetof(struct cw_kernel_node, gy) == 8, "KernelNode.gy");
+_Static_assert(offsetof(struct cw_kernel_node, gz) == 12, "KernelNode.gz");
+_Static_assert(offsetof(struct cw_kernel_node, bx) == 16, "KernelNode.bx");
+_Static_assert(offsetof(struct cw_kernel_node, by) == 20, "KernelNode.by");
+_Static_assert(offsetof(struct cw_kernel_node, bz) == 24, "KernelNode.bz");
+_Static_assert(offsetof(struct cw_kernel_node, shared) == 28, "KernelNode.shared");
+_Static_assert(offsetof(struct cw_kernel_node, ctx) == 32, "KernelNode.ctx");
+_Static_assert(offsetof(struct cw_kernel_node, size) == 36, "KernelNode.size");
+_Static_assert(sizeof(struct cw_kernel_node) == 40, "KernelNode");
+
+struct cw_memcpy_side {
+	uint64_t x;
+	uint64_t y;
+	uint64_t z;
+	uint64_t lod;
+	uint32_t type;
+	uint32_t array;
+	uint64_t ptr;
+	uint64_t pitch;
+	uint64_t height;
+};
+_Static_assert(offsetof(struct cw_memcpy_side, x) == 0, "MemcpySide.x");
+_Static_assert(offsetof(struct cw_memcpy_side, y) == 8, "MemcpySide.y");
+_Static_assert(offsetof(struct cw_memcpy_side, z) == 16, "MemcpySide.z");
+_Static_assert(offsetof(struct cw_memcpy_side, lod) == 24, "MemcpySide.lod");
+_Static_assert(offsetof(struct cw_memcpy_side, type) == 32, "MemcpySide.type");
+_Static_assert(offsetof(struct cw_memcpy_side, array) == 36, "MemcpySide.array");
+_Static_assert(offsetof(struct cw_memcpy_side, ptr) == 40, "MemcpySide.ptr");
+_Static_assert(offsetof(struct cw_memcpy_side, pitch) == 48, "MemcpySide.pitch");
+_Static_assert(offsetof(struct cw_memcpy_side, height) == 56, "MemcpySide.height");
+_Static_assert(sizeof(struct cw_memcpy_side) == 64, "MemcpySide");
+
+struct cw_memcpy_node {
+	uint64_t width;
+	uint64_t height;
+	uint64_t depth;
+	uint32_t ctx;
+	uint32_t rsvd;
+};
+_Static_assert(offsetof(struct cw_memcpy_node, width) == 0, "MemcpyNode.width");
+_Static_assert(offsetof(struct cw_memcpy_node, height) == 8, "MemcpyNode.height");
+_Static_assert(offsetof(struct cw_memcpy_node, depth) == 16, "MemcpyNode.depth");
+_Static_assert(offsetof(struct cw_memcpy_node, ctx) == 24, "MemcpyNode.ctx");
+_Static_assert(offsetof(struct cw_memcpy_node, rsvd) == 28, "MemcpyNode.rsvd");
+_Static_assert(sizeof(struct cw_memcpy_node) == 32, "MemcpyNode");
+
+struct cw_memset_node {
+	uint64_t dst;
+	uint64_t pitch;
+	uint32_t value;
+	uint32_t element;
+	uint64_t width;
+	uint64_t height;
+	uint32_t ctx;
+	uint32_t rsvd;
+};
+_Static_assert(offsetof(struct cw_memset_node, dst) == 0, "MemsetNode.dst");
+_Static_assert(offsetof(struct cw_memset_node, pitch) == 8, "MemsetNode.pitch");
+_Static_assert(offsetof(struct cw_memset_node, value) == 16, "MemsetNode.value");
+_Static_assert(offsetof(struct cw_memset_node, element) == 20, "MemsetNode.element");
+_Static_assert(offsetof(struct cw_memset_node, width) == 24, "MemsetNode.width");
+_Static_assert(offsetof(struct cw_memset_node, height) == 32, "MemsetNode.height");
+_Static_assert(offsetof(struct cw_memset_node, ctx) == 40, "MemsetNode.ctx");
+_Static_assert(offsetof(struct cw_memset_node, rsvd) == 44, "MemsetNode.rsvd");
+_Static_assert(sizeof(struct cw_memset_node) == 48, "MemsetNode");
+
+struct cw_host_node {
+	uint64_t id;
+};
+_Static_assert(offsetof(struct cw_host_node, id) == 0, "HostNode.id");
+_Static_assert(sizeof(struct cw_host_node) == 8, "HostNode");
+
+struct cw_child_node {
+	uint32_t graph;
+	uint32_t ownership;
+};
+_Static_assert(offsetof(struct cw_child_node, graph) == 0, "ChildNode.graph");
+_Static_assert(offsetof(struct cw_child_node, ownership) == 4, "ChildNode.ownership");
+_Static_assert(sizeof(struct cw_child_node) == 8, "ChildNode");
+
+struct cw_event_node {
+	uint32_t event;
+	uint32_t rsvd;
+};
+_Static_assert(offsetof(struct cw_event_node, event) == 0, "EventNode.event");
+_Static_assert(offsetof(struct cw_event_node, rsvd) == 4, "EventNode.rsvd");
+_Static_assert(sizeof(struct cw_event_node) == 8, "EventNode");
+
+struct cw_alloc_node {
+	uint64_t size;
+	uint64_t ptr;
+	uint32_t access;
+	uint32_t rsvd;
+};
+_Static_assert(offsetof(struct cw_alloc_node, size) == 0, "AllocNode.size");
+_Static_assert(offsetof(struct cw_alloc_node, ptr) == 8, "AllocNode.ptr");
+_Static_assert(offsetof(struct cw_alloc_node, access) == 16, "AllocNode.access");
+_Static_assert(offsetof(struct cw_alloc_node, rsvd) == 20, "AllocNode.rsvd");
+_Static_assert(sizeof(struct cw_alloc_node) == 24, "AllocNode");
+
+struct cw_free_node {
+	uint64_t ptr;
+};
+_Static_assert(offsetof(struct cw_free_node, ptr) == 0, "FreeNode.ptr");
+_Static_assert(sizeof(struct cw_free_node) == 8, "FreeNode");
+
+struct cw_batch_node {
+	uint32_t ctx;
+	uint32_t count;
+	uint32_t flags;
+	uint32_t rsvd;
+};
+_Static_assert(offsetof(struct cw_batch_node, ctx) == 0, "BatchNode.ctx");
+_Static_assert(offsetof(struct cw_batch_node, count) == 4, "BatchNode.count");
+_Static_assert(offsetof(struct cw_batch_node, flags) == 8, "BatchNode.flags");
+_Static_assert(offsetof(struct cw_batch_node, rsvd) == 12, "BatchNode.rsvd");
+_Static_assert(sizeof(struct cw_batch_node) == 16, "BatchNode");
+
+struct cw_conditional_node {
+	uint64_t handle;
+	uint32_t type;
+	uint32_t size;
+	uint32_t ctx;
+	uint32_t rsvd;
+};
+_Static_assert(offsetof(struct cw_conditional_node, handle) == 0, "ConditionalNode.handle");
+_Static_assert(offsetof(struct cw_conditional_node, type) == 8, "ConditionalNode.type");
+_Static_assert(offsetof(struct cw_conditional_node, size) == 12, "ConditionalNode.size");
+_Static_assert(offsetof(struct cw_conditional_node, ctx) == 16, "ConditionalNode.ctx");
+_Static_assert(offsetof(struct cw_conditional_node, rsvd) == 20, "ConditionalNode.rsvd");
+_Static_assert(sizeof(struct cw_conditional_node) == 24, "ConditionalNode");
+
+struct cw_graph_edge {
+	uint32_t from;
+	uint32_t to;
+	uint32_t from_type;
+	uint32_t to_type;
+	uint8_t data[8];
+};
+_Static_assert(offsetof(struct cw_graph_edge, from) == 0, "GraphEdge.from");
+_Static_assert(offsetof(struct cw_graph_edge, to) == 4, "GraphEdge.to");
+_Static_assert(offsetof(struct cw_graph_edge, from_type) == 8, "GraphEdge.from_type");
+_Static_assert(offsetof(struct cw_graph_edge, to_type) == 12, "GraphEdge.to_type");
+_Static_assert(offsetof(struct cw_graph_edge, data) == 16, "GraphEdge.data");
+_Static_assert(sizeof(struct cw_graph_edge) == 24, "GraphEdge");
 
 struct cw_control_page {
 	uint32_t magic;
@@ -334,17 +503,52 @@ enum cw_op {
 	CW_OP_GREEN_CTX_STREAM_CREATE = 114,
 	CW_OP_GREEN_CTX_EVENT = 115,
 	CW_OP_MEMCPY_WAIT = 116,
-	CW_OP_CALLBACK_OPEN = 117,
-	CW_OP_LAUNCH_HOST_FUNC = 118,
-	CW_OP_DEVICE_TPC_MAP = 119,
-	CW_OP_MEM_GET_ALLOCATION_GRANULARITY = 120,
-	CW_OP_MEM_ADDRESS_RESERVE = 121,
-	CW_OP_MEM_ADDRESS_FREE = 122,
-	CW_OP_MEM_CREATE = 123,
-	CW_OP_MEM_RELEASE = 124,
-	CW_OP_MEM_MAP = 125,
-	CW_OP_MEM_UNMAP = 126,
-	CW_OP_MEM_SET_ACCESS = 127,
+	CW_OP_STREAM_BEGIN_CAPTURE = 117,
+	CW_OP_STREAM_END_CAPTURE = 118,
+	CW_OP_STREAM_CAPTURE_INFO = 119,
+	CW_OP_STREAM_UPDATE_CAPTURE = 120,
+	CW_OP_THREAD_CAPTURE_MODE = 121,
+	CW_OP_STREAM_CAPTURE_CHECK = 122,
+	CW_OP_GRAPH_CREATE = 123,
+	CW_OP_GRAPH_DESTROY = 124,
+	CW_OP_GRAPH_CLONE = 125,
+	CW_OP_GRAPH_ADD_NODE = 126,
+	CW_OP_GRAPH_DESTROY_NODE = 127,
+	CW_OP_GRAPH_NODE_GET_PARAMS = 128,
+	CW_OP_GRAPH_NODE_SET_PARAMS = 129,
+	CW_OP_GRAPH_LIST = 130,
+	CW_OP_GRAPH_SET_EDGES = 131,
+	CW_OP_GRAPH_FIND_IN_CLONE = 132,
+	CW_OP_GRAPH_CONDITIONAL_CREATE = 133,
+	CW_OP_GRAPH_NODE_GET_ATTRIBUTE = 134,
+	CW_OP_GRAPH_NODE_SET_ATTRIBUTE = 135,
+	CW_OP_GRAPH_NODE_COPY_ATTRIBUTES = 136,
+	CW_OP_GRAPH_DEBUG_DOT = 137,
+	CW_OP_GRAPH_INSTANTIATE = 138,
+	CW_OP_GRAPH_EXEC_DESTROY = 139,
+	CW_OP_GRAPH_LAUNCH = 140,
+	CW_OP_GRAPH_UPLOAD = 141,
+	CW_OP_GRAPH_EXEC_UPDATE = 142,
+	CW_OP_GRAPH_EXEC_NODE_SET_PARAMS = 143,
+	CW_OP_GRAPH_NODE_SET_ENABLED = 144,
+	CW_OP_GRAPH_NODE_GET_ENABLED = 145,
+	CW_OP_GRAPH_MEM_GET_ATTRIBUTE = 146,
+	CW_OP_GRAPH_MEM_SET_ATTRIBUTE = 147,
+	CW_OP_GRAPH_MEM_TRIM = 148,
+	CW_OP_USER_OBJECT_CREATE = 149,
+	CW_OP_USER_OBJECT_COUNT = 150,
+	CW_OP_GRAPH_USER_OBJECT = 151,
+	CW_OP_CALLBACK_OPEN = 152,
+	CW_OP_LAUNCH_HOST_FUNC = 153,
+	CW_OP_DEVICE_TPC_MAP = 154,
+	CW_OP_MEM_GET_ALLOCATION_GRANULARITY = 155,
+	CW_OP_MEM_ADDRESS_RESERVE = 156,
+	CW_OP_MEM_ADDRESS_FREE = 157,
+	CW_OP_MEM_CREATE = 158,
+	CW_OP_MEM_RELEASE = 159,
+	CW_OP_MEM_MAP = 160,
+	CW_OP_MEM_UNMAP = 161,
+	CW_OP_MEM_SET_ACCESS = 162,
 };
 
 #endif
