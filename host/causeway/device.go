@@ -67,10 +67,17 @@ func serveDevice(ctx context.Context, gpu *gpuFlags, socket, lib string, out io.
 	if err != nil {
 		return err
 	}
+	spawner := &spawn.Spawner{NoNewPrivs: true}
+	var pool *spawn.Pool
+	if gpu.warm > 0 && chosen.Backend != "soft" { // the software GPU starts at once
+		pool = &spawn.Pool{Spawner: spawner, Config: cfg, Size: gpu.warm, Log: log}
+		defer pool.Close()
+	}
 	dev, err := device.New(device.Options{
 		Tree:    device.Tree{Lib: lib, Version: version, GPU: chosen.Name, Memory: cfg.MemoryLimit},
 		Worker:  cfg,
-		Spawner: &spawn.Spawner{NoNewPrivs: true},
+		Spawner: spawner,
+		Pool:    pool,
 		Log:     log,
 	})
 	if err != nil {
@@ -91,6 +98,9 @@ func serveDevice(ctx context.Context, gpu *gpuFlags, socket, lib string, out io.
 	}
 	fmt.Fprintf(out, "virtual GPU for one VM: %s (%s)\n\n", chosen.Name, kind)
 	printAttach(out, socket)
+	if pool != nil {
+		pool.Fill()
+	}
 	go routineRebuild(ctx, dev, log)
 	return dev.Serve(ctx, ln)
 }

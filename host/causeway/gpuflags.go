@@ -17,11 +17,13 @@ type gpuFlags struct {
 	gpu     string
 	memory  string
 	verbose bool
+	warm    int
 }
 
 func (f *gpuFlags) register(c *cobra.Command) {
 	c.Flags().StringVar(&f.gpu, "gpu", "auto", "GPU to use: auto (a real one if there is one, else soft), soft, or ordinals as in 0 or 0,1")
 	c.Flags().StringVar(&f.memory, "memory", "", "limit of GPU memory, as in 4GiB (default: no limit)")
+	c.Flags().IntVar(&f.warm, "warm", 1, "workers that wait with the driver of a real GPU started: each holds a context (some 500 MiB of GPU memory); 0: none")
 	c.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "say what happens on stderr")
 }
 
@@ -40,6 +42,9 @@ func (f *gpuFlags) config() (link.Config, error) {
 		if !cuda.Present() {
 			return c, fmt.Errorf("--gpu %s: this machine shows no NVIDIA GPU: check `nvidia-smi`, or use --gpu soft", f.gpu)
 		}
+	}
+	if f.warm < 0 || f.warm > maxWorkers {
+		return c, fmt.Errorf("--warm %d: use 0 to %d", f.warm, maxWorkers)
 	}
 	if f.memory != "" {
 		n, err := parseBytes(f.memory)

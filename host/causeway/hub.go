@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"causeway/host/driver/cuda"
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
 )
@@ -24,6 +25,7 @@ const maxWorkers = 512
 // hub gives each connection a worker of its own. A worker lives as long as its connection, also when the hub is gone.
 type hub struct {
 	spawner *spawn.Spawner
+	pool    *spawn.Pool // may be nil
 	cfg     link.Config
 	log     *slog.Logger
 
@@ -88,12 +90,29 @@ func (h *hub) start(c fileConn, carrier string) error {
 	if len(h.workers) >= maxWorkers {
 		return fmt.Errorf("more than %d CUDA processes at once", maxWorkers)
 	}
+	if p := h.pool.Take(); p != nil {
+		if err := p.Configure(cfg, nil, int(f.Fd())); err == nil {
+			h.addLocked(p, cfg)
+			return nil
+		}
+		p.Kill() // it has ended: another then
+	}
 	p, err := h.spawner.Start(cfg, nil, int(f.Fd()))
 	if err != nil {
 		return err
 	}
 	h.addLocked(p, cfg)
 	return nil
+}
+
+// keepWarm has n workers wait for sessions: a real GPU takes some 200 ms to start, the software GPU none. once: they are
+// not replaced.
+func (h *hub) keepWarm(n int, once bool) {
+	if n == 0 || h.cfg.GPU == "soft" || h.cfg.GPU == "auto" && !cuda.Present() {
+		return
+	}
+	h.pool = &spawn.Pool{Spawner: h.spawner, Config: h.cfg, Size: n, Once: once, Log: h.log}
+	h.pool.Fill()
 }
 
 func (h *hub) addLocked(p *spawn.Process, cfg link.Config) {
@@ -149,6 +168,7 @@ func (h *hub) wait(d time.Duration) {
 
 // stop ends all workers.
 func (h *hub) stop() {
+	h.pool.Close()
 	h.mu.Lock()
 	ps := slices.Collect(maps.Keys(h.workers))
 	h.mu.Unlock()

@@ -63,6 +63,8 @@ func run(ctx context.Context, gpu *gpuFlags, lib string, args []string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	h := newHub(&spawn.Spawner{}, cfg, log)
+	h.keepWarm(gpu.warm, true) // starts while the program does
+	defer h.pool.Close()
 	if err := h.listen(ctx, filepath.Join(dir, "session")); err != nil {
 		return err
 	}
@@ -72,6 +74,7 @@ func run(ctx context.Context, gpu *gpuFlags, lib string, args []string) error {
 	log.Info("session socket is ready", "socket", filepath.Join(dir, "session"), "gpu", gpu.gpu, "lib", lib)
 	status := runProgram(args, childEnv(os.Environ(), "unix:"+filepath.Join(dir, "session"), lib))
 	cancel()
+	h.pool.Close()
 	h.wait(linger)
 	if errors.As(status, new(exitStatus)) {
 		_ = os.RemoveAll(dir) // exiting skips the deferred call

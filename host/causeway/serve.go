@@ -51,6 +51,7 @@ func serve(ctx context.Context, gpu *gpuFlags, listen string, out interface{ Wri
 	}
 	context.AfterFunc(ctx, func() { _ = ln.Close() })
 	h := newHub(&spawn.Spawner{NoNewPrivs: true}, cfg, logger(gpu.verbose))
+	h.keepWarm(gpu.warm, false)
 	fmt.Fprintf(out, "serving on tcp://%s\n", ln.Addr())
 	h.routineAccept(func() (fileConn, error) { return ln.AcceptTCP() }, link.CarrierTCP)
 	if ctx.Err() == nil {

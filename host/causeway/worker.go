@@ -22,13 +22,15 @@ func workerCommand() *cobra.Command {
 		Args:   cobra.NoArgs,
 		Hidden: true,
 		RunE: func(*cobra.Command, []string) error {
-			if kind, err := unix.GetsockoptInt(spawn.LinkFD, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_SEQPACKET {
+			resume := os.Getenv(worker.ResumeEnv)
+			_ = os.Unsetenv(worker.ResumeEnv)
+			if kind, err := unix.GetsockoptInt(spawn.LinkFD, unix.SOL_SOCKET, unix.SO_TYPE); resume == "" && (err != nil || kind != unix.SOCK_SEQPACKET) {
 				return errors.New("`causeway worker` is started by run, serve and device, not by users")
 			}
 			unix.CloseOnExec(spawn.LinkFD)
 			// What stops the parent reaches the worker over its link, in order.
 			signal.Ignore(unix.SIGHUP, unix.SIGINT)
-			p := &worker.Process{Backend: findBackend, Logger: func(l slog.Level) *slog.Logger {
+			p := &worker.Process{Backend: findBackend, Resume: resume, Logger: func(l slog.Level) *slog.Logger {
 				log := newLogger(l)
 				slog.SetDefault(log) // backends log there
 				return log

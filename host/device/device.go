@@ -30,6 +30,7 @@ type Options struct {
 	Tree    Tree
 	Worker  link.Config // what every worker of the VM is told
 	Spawner *spawn.Spawner
+	Pool    *spawn.Pool // workers that are ready; may be nil
 	Log     *slog.Logger
 }
 

@@ -191,7 +191,7 @@ func (s *session) hello(h remote.Hello, w *fs.WriteRequest) (syscall.Errno, erro
 	if err := s.addRegion(h); err != nil {
 		return syscall.EINVAL, err
 	}
-	if !s.do(func() { s.spawn(w) }) {
+	if !s.do(func() { s.spawn(h, w) }) {
 		return syscall.EBUSY, errState
 	}
 	return 0, nil
@@ -213,9 +213,22 @@ func (s *session) addRegion(h remote.Hello) error {
 	return nil
 }
 
+// worker gives the session a worker process: one that is ready, if what the guest says of its environment allows it.
+func (s *session) worker(h remote.Hello) (*spawn.Process, error) {
+	if link.Fits(h, len(s.dev.opts.Worker.Devices)) {
+		if p := s.dev.opts.Pool.Take(); p != nil {
+			if p.Configure(s.config(), s.wake) == nil {
+				return p, nil
+			}
+			p.Kill() // it has ended
+		}
+	}
+	return s.dev.opts.Spawner.Start(s.config(), s.wake)
+}
+
 // spawn starts the worker process. It runs on routine.
-func (s *session) spawn(w *fs.WriteRequest) {
-	p, err := s.dev.opts.Spawner.Start(s.config(), s.wake)
+func (s *session) spawn(h remote.Hello, w *fs.WriteRequest) {
+	p, err := s.worker(h)
 	if err != nil {
 		s.refuse(w, syscall.EIO, err)
 		s.fail(err)

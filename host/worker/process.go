@@ -24,24 +24,52 @@ type Process struct {
 	Backend func(name string) (driver.Backend, error)
 	// Logger makes the log of a given level.
 	Logger func(level slog.Level) *slog.Logger
+	// Resume is how a process that executed itself anew goes on (ResumeEnv), "" otherwise.
+	Resume string
 }
 
-// Main is a worker process: it is configured over the link, whose descriptor it takes over, runs one session and returns.
+// Main is a worker process: it is configured over the link, whose descriptor it takes over, runs one session and returns. It may
+// be told to get ready first, and then waits for its session as long as the parent lives.
 func (p *Process) Main(ctx context.Context, linkFD int) error {
 	harden()
+	if p.Resume != "" {
+		return p.resume(ctx)
+	}
 	l, err := link.New(linkFD)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
+	s := &starter{link: l, backend: p.Backend}
 	m, err := l.Receive()
+	if err == nil && m.Type == link.Warm {
+		if err := s.configure(p, m); err != nil {
+			return err
+		}
+		s.warmUp()
+		m, err = l.Receive()
+		if errors.Is(err, io.EOF) || err == nil && m.Type == link.Quit {
+			return nil // was not needed
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("no configuration: %w", err)
 	}
 	if m.Type != link.Configure {
 		link.CloseAll(m.Files)
-		return fmt.Errorf("first message is %d, not the configuration", m.Type)
+		return fmt.Errorf("message %d where the configuration is due", m.Type)
 	}
+	if err := s.configure(p, m); err != nil {
+		return err
+	}
+	if s.cfg.Adopt {
+		return s.adopt(ctx, m.Files)
+	}
+	return s.start(ctx, m.Files)
+}
+
+// configure takes a configuration. If it cannot, it closes the message's files.
+func (s *starter) configure(p *Process, m link.Message) error {
 	cfg, err := link.DecodeConfig(m.Payload)
 	if err != nil {
 		link.CloseAll(m.Files)
@@ -49,11 +77,8 @@ func (p *Process) Main(ctx context.Context, linkFD int) error {
 	}
 	var lvl slog.Level
 	_ = lvl.UnmarshalText([]byte(cfg.LogLevel)) // unknown: info
-	s := &starter{cfg: cfg, link: l, log: p.Logger(lvl).With("worker", os.Getpid()), backend: p.Backend}
-	if cfg.Adopt {
-		return s.adopt(ctx, m.Files)
-	}
-	return s.start(ctx, m.Files)
+	s.cfg, s.log = cfg, p.Logger(lvl).With("worker", os.Getpid())
+	return nil
 }
 
 // harden takes away what no session needs. The full sandbox is for a process that runs others' requests as another user.
@@ -69,7 +94,9 @@ type starter struct {
 	link    *link.Conn
 	log     *slog.Logger
 	backend func(name string) (driver.Backend, error)
-	leased  *leased // with CarrierLeased
+	ready   driver.Backend // opened ahead, nil if not
+	warm    bool           // ready has started its driver
+	leased  *leased        // with CarrierLeased
 }
 
 func (s *starter) options() driver.Options {
@@ -78,6 +105,9 @@ func (s *starter) options() driver.Options {
 
 // start shakes hands with the guest process and runs the session.
 func (s *starter) start(ctx context.Context, files []int) error {
+	if s.warm && !s.fits(files) {
+		return s.startCold(files)
+	}
 	carrier, err := s.carrier(files)
 	if err != nil {
 		s.refuse(err)
@@ -98,7 +128,7 @@ func (s *starter) start(ctx context.Context, files []int) error {
 
 // open opens the backend on a carrier; failing that, it tells the guest why and closes the carrier.
 func (s *starter) open(c remote.Carrier) (*Worker, error) {
-	b, err := s.backend(s.cfg.GPU)
+	b, err := s.gpu()
 	if err != nil {
 		return nil, errors.Join(err, c.Welcome(uint32(unix.ENODEV), err.Error()), c.Close())
 	}

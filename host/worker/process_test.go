@@ -14,7 +14,6 @@ import (
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver"
-	"causeway/host/driver/drivertest"
 	"causeway/host/worker"
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
@@ -40,8 +39,9 @@ func TestMain(m *testing.M) {
 			if name != "test" {
 				return nil, fmt.Errorf("no GPU named %s", name)
 			}
-			return &drivertest.Backend{}, nil
+			return &warmBackend{}, nil
 		},
+		Resume: os.Getenv(worker.ResumeEnv),
 		Logger: func(l slog.Level) *slog.Logger {
 			return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l}))
 		},

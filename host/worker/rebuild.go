@@ -243,7 +243,7 @@ func (s *starter) receive(h *handover) (*Worker, mover, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	b, err := s.backend(s.cfg.GPU)
+	b, err := s.gpu()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -32,6 +32,9 @@ const (
 	flagError  = 1
 )
 
+// HeaderSize precedes the Hello that a guest says first, for those who look before they Accept.
+const HeaderSize = headerSize
+
 // header is what every frame begins with.
 type header struct {
 	len   uint32

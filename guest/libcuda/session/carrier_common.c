@@ -16,6 +16,32 @@ void cw_why(struct cw_session *s, const char *fmt, ...)
 	va_end(ap);
 }
 
+/* CUDA_ variables that no driver reads at its start, or that this library obeys itself. */
+static int harmless(const char *var)
+{
+	static const char *const names[] = {"CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CUDA_DIR", "CUDA_VERSION", "CUDA_TOOLKIT_PATH",
+					    "CUDA_TOOLKIT_ROOT_DIR", "CUDA_BIN_PATH", "CUDA_INC_PATH", "CUDA_LIB_PATH",
+					    "CUDA_LAUNCH_BLOCKING", "CUDA_PKG_VERSION", "CUDA_ARCH_LIST"};
+	size_t len = strcspn(var, "=");
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		if (strlen(names[i]) == len && !strncmp(var, names[i], len))
+			return 1;
+	return 0;
+}
+
+/* What the environment asks of the worker's driver before it starts (CW_ENV_...). */
+static uint32_t env_flags(void)
+{
+	extern char **environ;
+	uint32_t flags = 0;
+	for (char **e = environ; e && *e; e++) {
+		if (strncmp(*e, "CUDA_", 5) || harmless(*e))
+			continue;
+		flags |= strcmp(*e, "CUDA_VISIBLE_DEVICES=0") ? CW_ENV_OWN_DRIVER : CW_ENV_FIRST_DEVICE;
+	}
+	return flags;
+}
+
 void cw_hello_fill(struct cw_hello *h, uint32_t type, uint32_t region, const void *va, size_t size)
 {
 	memset(h, 0, sizeof *h);
@@ -26,6 +52,8 @@ void cw_hello_fill(struct cw_hello *h, uint32_t type, uint32_t region, const voi
 	h->va = (uintptr_t)va;
 	h->size = size;
 	h->pid = (uint32_t)getpid();
+	if (type == CW_MSG_HELLO)
+		h->flags = env_flags();
 }
 
 /* Kernels before 3.17 have no memfd_create: a file in /dev/shm without a name serves. */

@@ -10,7 +10,10 @@ import (
 )
 
 // Backend is the machine's NVIDIA driver.
-type Backend struct{ lib *lib }
+type Backend struct {
+	lib  *lib
+	warm *warmth // what Warm made ready; nil
+}
 
 // New loads the driver library; ErrNoDriver if there is none. It does not initialise the driver: a worker must not be
 // initialised before it knows its guest's environment.

@@ -7,10 +7,15 @@ import (
 
 // PrimaryCtxRetain creates or references a device's primary context.
 func (s *session) PrimaryCtxRetain(c *wire.Call, a *wire.PrimaryCtxRetainArgs, r *wire.PrimaryCtxRetainReply) cuda.Result {
-	if res := s.fn.cuDevicePrimaryCtxRetain.call(s.out.addr(), uint64(a.Dev)); res != cuda.Success {
-		return res
+	handle, fences := s.warm.take(a.Dev)
+	if handle == 0 {
+		if res := s.fn.cuDevicePrimaryCtxRetain.call(s.out.addr(), uint64(a.Dev)); res != cuda.Success {
+			return res
+		}
+		handle = *s.out.u64(0)
+	} else if s.fences == nil {
+		s.fences = fences
 	}
-	handle := *s.out.u64(0)
 	ctx, ok := s.ctxs.get(a.Ctx)
 	if !ok {
 		ctx = &context_{dev: a.Dev, primary: true}
@@ -40,7 +45,7 @@ func (s *session) contextReady(id uint32, ctx *context_) cuda.Result {
 		}
 	}
 	if s.fences == nil {
-		f, res := newFencePool(s)
+		f, res := newFencePool(s.fn)
 		if res != cuda.Success {
 			return res
 		}
@@ -97,7 +102,7 @@ func (s *session) dropRegistrations() {
 		s.unregister(id)
 	}
 	if s.fences != nil {
-		s.fences.free(s)
+		s.fences.free(s.fn)
 		s.fences = nil
 	}
 }
@@ -119,13 +124,27 @@ func (s *session) PrimaryCtxReset(c *wire.Call, a *wire.PrimaryCtxResetArgs) cud
 	return res
 }
 
+// letWarm gives up a primary context that was made ready and never asked for.
+func (s *session) letWarm() {
+	if s.warm != nil && s.warm.primary != 0 {
+		s.warm.let(s.fn)
+		s.current = 0
+	}
+}
+
 // PrimaryCtxSetFlags sets the flags that the primary context has or will have.
 func (s *session) PrimaryCtxSetFlags(c *wire.Call, a *wire.PrimaryCtxSetFlagsArgs) cuda.Result {
-	return s.fn.cuDevicePrimaryCtxSetFlags_v2.call(uint64(a.Dev), uint64(a.Flags))
+	res := s.fn.cuDevicePrimaryCtxSetFlags_v2.call(uint64(a.Dev), uint64(a.Flags))
+	if res == cuda.ErrorPrimaryContextActive && a.Dev == 0 && s.warm != nil && s.warm.primary != 0 {
+		s.letWarm() // the guest has not retained it yet: to it there is no context
+		res = s.fn.cuDevicePrimaryCtxSetFlags_v2.call(uint64(a.Dev), uint64(a.Flags))
+	}
+	return res
 }
 
 // CtxCreate makes a context of the guest's own.
 func (s *session) CtxCreate(c *wire.Call, a *wire.CtxCreateArgs) cuda.Result {
+	s.letWarm() // a program with contexts of its own seldom wants the primary one beside them, which costs memory
 	if res := s.fn.cuCtxCreate_v2.call(s.out.addr(), uint64(a.Flags), uint64(a.Dev)); res != cuda.Success {
 		return res
 	}

@@ -28,12 +28,15 @@ type fencePool struct {
 	values [fenceCount]uint32
 }
 
-func newFencePool(s *session) (*fencePool, cuda.Result) {
+// newFencePool allocates in the current context.
+func newFencePool(f *entryPoints) (*fencePool, cuda.Result) {
 	const portable, deviceMap = 1, 2
-	if res := s.fn.cuMemHostAlloc.call(s.out.addr(), fenceCount*(bounceSize+4), portable|deviceMap); res != cuda.Success {
+	out := newBuffer(8)
+	defer out.free()
+	if res := f.cuMemHostAlloc.call(out.addr(), fenceCount*(bounceSize+4), portable|deviceMap); res != cuda.Success {
 		return nil, res
 	}
-	p := &fencePool{base: *s.out.u64(0)}
+	p := &fencePool{base: *out.u64(0)}
 	for i := range fenceCount {
 		p.free_ = append(p.free_, i)
 		p.at(i).word.store(0)
@@ -65,4 +68,4 @@ func (p *fencePool) put(f fence) {
 	p.free_ = append(p.free_, f.index)
 }
 
-func (p *fencePool) free(s *session) { s.fn.cuMemFreeHost.call(p.base) }
+func (p *fencePool) free(f *entryPoints) { f.cuMemFreeHost.call(p.base) }

@@ -30,6 +30,7 @@ type session struct {
 
 	fn   *entryPoints
 	lib  *lib
+	warm *warmth // nil if nothing was made ready
 	host driver.Host
 	opt  driver.Options
 
@@ -71,7 +72,7 @@ type context_ struct {
 // Open implements driver.Backend.
 func (b *Backend) Open(h driver.Host, o driver.Options) (driver.Session, error) {
 	s := &session{
-		fn: &b.lib.fn, lib: b.lib, host: h, opt: o, out: newBuffer(4096), limit: o.MemoryLimit,
+		fn: &b.lib.fn, lib: b.lib, warm: b.warm, host: h, opt: o, out: newBuffer(4096), limit: o.MemoryLimit,
 		threads: map[threadKey]*stream{}, legacy: map[uint32]*stream{}, allocs: map[uint64]uint64{},
 		regions: map[uint32]uint64{},
 	}
@@ -93,33 +94,23 @@ func (s *session) Close() error {
 
 // SessionInit starts the driver with the guest's environment.
 func (s *session) SessionInit(c *wire.Call, a *wire.SessionInitArgs, r *wire.SessionInitReply) cuda.Result {
-	applyEnvironment(a.Env, s.opt.Devices)
-	if res := s.fn.cuInit.call(0); res != cuda.Success {
-		return res
-	}
-	if res := s.fn.cuDriverGetVersion.call(s.out.addr()); res != cuda.Success {
-		return res
-	}
-	version := uint32(*s.out.i32(0))
-	if res := s.fn.cuDeviceGetCount.call(s.out.addr()); res != cuda.Success {
-		return res
-	}
-	n := int(*s.out.i32(0))
-	if n == 0 {
-		return cuda.ErrorNoDevice
-	}
-	var list []byte
-	for i := range n {
-		info, res := s.lib.deviceInfo(i)
+	if s.warm == nil {
+		applyEnvironment(a.Env, s.opt.Devices)
+		w, res := s.lib.start()
 		if res != cuda.Success {
 			return res
 		}
+		s.warm = w
+	}
+	var list []byte
+	for _, info := range s.warm.devices {
 		if s.limit != 0 {
 			info.TotalMem = min(info.TotalMem, s.limit)
 		}
 		s.devices = append(s.devices, info)
 		list = info.append(list)
 	}
+	version, n := s.warm.version, len(s.warm.devices)
 	r.DriverVersion, r.DeviceCount, r.MemLimit, r.Devices = version, uint32(n), s.limit, list
 	if reg, ok := s.host.Region(0); ok && reg.Mem != nil {
 		r.Caps |= wire.CapMap

@@ -28,6 +28,7 @@ const (
 	Resume                     // leases are back
 	Rebuild                    // move the session: files: stream socket to the new process. Answer: Rebuilt
 	Quit                       // end the session
+	Warm                       // payload: Config: get ready for the Configure that will follow some time
 )
 
 // Messages from the worker.

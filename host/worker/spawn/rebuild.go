@@ -21,7 +21,11 @@ func (s *Spawner) Rebuild(ctx context.Context, old *Process, cfg link.Config) (*
 	}
 	defer link.CloseAll(fds[:])
 	cfg.Adopt = true
-	next, err := s.Start(cfg, old.wake, fds[0])
+	var wake func(slot uint32)
+	if w := old.wake.Load(); w != nil {
+		wake = *w
+	}
+	next, err := s.Start(cfg, wake, fds[0])
 	if err != nil {
 		return nil, err
 	}

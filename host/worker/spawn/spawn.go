@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -39,7 +40,7 @@ type Spawner struct {
 type Process struct {
 	link    *link.Conn
 	cmd     *exec.Cmd
-	wake    func(slot uint32)
+	wake    atomic.Pointer[func(slot uint32)] // set before the session is
 	replies chan link.Message
 	drained chan struct{} // everything that the worker said has been read
 	done    chan struct{}
@@ -49,10 +50,49 @@ type Process struct {
 // Start starts a worker with its configuration and its files, which it duplicates. wake, which may be nil, is called for
 // each guest thread to be woken, on the goroutine that reads the link.
 func (s *Spawner) Start(cfg link.Config, wake func(slot uint32), files ...int) (*Process, error) {
+	p, err := s.process()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Configure(cfg, wake, files...); err != nil {
+		p.Kill()
+		return nil, err
+	}
+	return p, nil
+}
+
+// Warm starts a worker that gets ready for sessions like cfg; Configure gives it one.
+func (s *Spawner) Warm(cfg link.Config) (*Process, error) {
 	payload, err := cfg.Encode()
 	if err != nil {
 		return nil, err
 	}
+	p, err := s.process()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.link.Send(link.Message{Type: link.Warm, Payload: payload}); err != nil {
+		p.Kill()
+		return nil, fmt.Errorf("warm worker: %w", err)
+	}
+	return p, nil
+}
+
+// Configure gives a process that has no session yet its configuration and files, as Start does.
+func (p *Process) Configure(cfg link.Config, wake func(slot uint32), files ...int) error {
+	payload, err := cfg.Encode()
+	if err != nil {
+		return err
+	}
+	p.wake.Store(&wake)
+	if err := p.link.Send(link.Message{Type: link.Configure, Payload: payload, Files: files}); err != nil {
+		return fmt.Errorf("configure worker: %w", err)
+	}
+	return nil
+}
+
+// process starts a worker process that waits for its first message.
+func (s *Spawner) process() (*Process, error) {
 	conn, child, err := link.Pair()
 	if err != nil {
 		return nil, err
@@ -79,16 +119,12 @@ func (s *Spawner) Start(cfg link.Config, wake func(slot uint32), files ...int) (
 		_ = conn.Close()
 		return nil, fmt.Errorf("start worker: %w", err)
 	}
-	p := &Process{link: conn, cmd: cmd, wake: wake, replies: make(chan link.Message, 16), drained: make(chan struct{}), done: make(chan struct{})}
+	p := &Process{link: conn, cmd: cmd, replies: make(chan link.Message, 16), drained: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		p.err = cmd.Wait()
 		close(p.done)
 	}()
 	go p.routineReceive()
-	if err := conn.Send(link.Message{Type: link.Configure, Payload: payload, Files: files}); err != nil {
-		p.Kill()
-		return nil, fmt.Errorf("configure worker: %w", err)
-	}
 	return p, nil
 }
 
@@ -152,8 +188,8 @@ func (p *Process) routineReceive() {
 		}
 		link.CloseAll(m.Files)
 		if m.Type == link.Wake {
-			if p.wake != nil {
-				p.wake(m.Region)
+			if wake := p.wake.Load(); wake != nil && *wake != nil {
+				(*wake)(m.Region)
 			}
 			continue
 		}

@@ -44,9 +44,12 @@ func Pair() (guest, host *net.UnixConn, err error) {
 }
 
 // Connect shakes hands on a connection, which it takes over.
-func Connect(conn *net.UnixConn) (*Guest, error) {
+func Connect(conn *net.UnixConn) (*Guest, error) { return ConnectEnv(conn, 0) }
+
+// ConnectEnv is Connect of a guest that says remote.Env... of its environment.
+func ConnectEnv(conn *net.UnixConn, env uint32) (*Guest, error) {
 	g := &unixCarrier{conn: conn, gone: make(chan struct{}), regions: map[uint32][]byte{}}
-	if err := g.hello(); err != nil {
+	if err := g.hello(env); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	g.wg.Go(func() {
@@ -66,7 +69,7 @@ type unixCarrier struct {
 	regions map[uint32][]byte
 }
 
-func (g *unixCarrier) hello() error {
+func (g *unixCarrier) hello(env uint32) error {
 	fd, mem, err := memfd(int(remote.Region0Size))
 	if err != nil {
 		return err
@@ -77,7 +80,7 @@ func (g *unixCarrier) hello() error {
 	if g.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return err
 	}
-	h := remote.Hello{Type: remote.MsgHello, Va: Address(mem), Size: remote.Region0Size, Pid: uint32(os.Getpid())}
+	h := remote.Hello{Type: remote.MsgHello, Va: Address(mem), Size: remote.Region0Size, Pid: uint32(os.Getpid()), Flags: env}
 	if _, _, err := g.conn.WriteMsgUnix(remote.FormatHello(h, ""), unix.UnixRights(fd, g.bell), nil); err != nil {
 		return err
 	}
