@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// result is what became of a row.
+type result struct {
+	row               *row
+	native, forwarded outcome
+	verdict           verdict
+	reason            string
+}
+
+// suite runs rows; results[i] belongs to rows[i] and is written by the one goroutine that runs it.
+type suite struct {
+	o       *options
+	rows    []*row
+	results []result
+	tmp     string
+	start   time.Time
+	print   sync.Mutex         // standard error, one line at a time
+	natives map[string]outcome // known native outcomes; written only between prepare and runAll, and at the end
+}
+
+func newSuite(o *options, rows []*row) (*suite, error) {
+	tmp, err := os.MkdirTemp("", "causeway-compat")
+	if err != nil {
+		return nil, err
+	}
+	s := &suite{o: o, rows: rows, results: make([]result, len(rows)), tmp: tmp, start: time.Now(), natives: map[string]outcome{}}
+	for i, r := range rows {
+		s.results[i] = result{row: r, verdict: notRun, reason: "not reached"}
+	}
+	if o.natives != "" {
+		text, err := os.ReadFile(o.natives)
+		if err == nil {
+			err = json.Unmarshal(text, &s.natives)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("native outcomes: %w", err)
+		}
+	}
+	return s, nil
+}
+
+func (s *suite) close() { _ = os.RemoveAll(s.tmp) }
+
+// prepare compiles the small C programs, all at once.
+func (s *suite) prepare(ctx context.Context) {
+	var wg sync.WaitGroup
+	tools, err := findToolchain()
+	for _, r := range s.rows {
+		if filepath.Ext(r.source) != ".cu" || r.gpus > s.o.gpus {
+			continue
+		}
+		if err != nil {
+			r.broken = err.Error()
+			continue
+		}
+		wg.Go(func() {
+			if err := tools.build(ctx, r, s.tmp); err != nil {
+				r.broken = err.Error()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// runAll runs rows side by side, then those that need the GPU for themselves, one by one.
+func (s *suite) runAll(ctx context.Context) {
+	work := make(chan int)
+	var wg sync.WaitGroup
+	for range s.o.jobs {
+		wg.Go(func() {
+			for i := range work {
+				s.one(ctx, i)
+			}
+		})
+	}
+	for i, r := range s.rows {
+		if !r.alone {
+			work <- i
+		}
+	}
+	close(work)
+	wg.Wait()
+	for i, r := range s.rows {
+		if r.alone {
+			s.one(ctx, i)
+		}
+	}
+}
+
+func (s *suite) one(ctx context.Context, i int) {
+	r, res := s.rows[i], &s.results[i]
+	switch {
+	case ctx.Err() != nil:
+		return
+	case s.o.budget > 0 && time.Since(s.start) > s.o.budget:
+		res.reason = "no time left"
+		return
+	case r.gpus > s.o.gpus:
+		res.reason = fmt.Sprintf("needs %d GPUs", r.gpus)
+		return
+	case r.broken != "":
+		res.reason = r.broken
+		res.verdict = fails
+		s.progress(res)
+		return
+	}
+	limit := max(s.o.timeout, r.timeout)
+	lib := filepath.Join(s.o.dir, "lib")
+	native := func() outcome { return execute(ctx, r, nil, lib, s.tmp, limit) }
+	forwarded := func() outcome {
+		gpu := s.o.gpu
+		if r.gpus > 1 {
+			gpu = s.o.multi
+		}
+		return execute(ctx, r, []string{s.o.causeway, "run", "--gpu", gpu, "--"}, lib, s.tmp, limit)
+	}
+	known, cached := s.natives[r.name]
+	switch {
+	case cached:
+		res.native, res.forwarded = known, forwarded()
+	case r.alone:
+		res.native = native()
+		res.forwarded = forwarded()
+	default:
+		var wg sync.WaitGroup
+		wg.Go(func() { res.native = native() })
+		res.forwarded = forwarded()
+		wg.Wait()
+	}
+	if ctx.Err() != nil {
+		res.reason = "interrupted"
+		return
+	}
+	res.verdict, res.reason = judge(r, res.native, res.forwarded)
+	if res.verdict == differs && !cached && ctx.Err() == nil {
+		if again := native(); again.Status == 0 && agree(r.compare, res.native.Out, again.Out) != "" {
+			res.verdict = unrepeatable
+			res.reason = "two native runs: " + agree(r.compare, res.native.Out, again.Out)
+		}
+	}
+	s.keep(res)
+	s.progress(res)
+}
+
+// keep leaves both outputs of a row that is not the same.
+func (s *suite) keep(res *result) {
+	if s.o.logs == "" || res.verdict == same || res.verdict == within {
+		return
+	}
+	base := filepath.Join(s.o.logs, strings.ReplaceAll(res.row.name, "/", "_"))
+	if err := os.MkdirAll(s.o.logs, 0o755); err != nil {
+		return
+	}
+	for suffix, o := range map[string]outcome{".native": res.native, ".causeway": res.forwarded} {
+		text := fmt.Sprintf("%s\n--- stderr, status %d\n%s", tail(o.Out), o.Status, tail(o.Err))
+		_ = os.WriteFile(base+suffix, []byte(text), 0o644)
+	}
+}
+
+// tail keeps the last 64 KiB.
+func tail(s string) string { return s[max(0, len(s)-64<<10):] }
+
+func (s *suite) progress(res *result) {
+	s.print.Lock()
+	defer s.print.Unlock()
+	fmt.Fprintf(os.Stderr, "[%3.0fs] %-28s %s\n", time.Since(s.start).Seconds(), res.row.name, res.verdict)
+}
+
+// saveNatives completes the file of native outcomes; only those that succeeded are worth keeping.
+func (s *suite) saveNatives() {
+	if s.o.natives == "" {
+		return
+	}
+	for _, res := range s.results {
+		if res.native.Ran && res.native.Status == 0 {
+			o := res.native
+			o.Err = ""
+			s.natives[res.row.name] = o
+		}
+	}
+	text, err := json.MarshalIndent(s.natives, "", " ")
+	if err == nil {
+		err = os.WriteFile(s.o.natives, text, 0o644)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "compat: native outcomes are not kept:", err)
+	}
+}

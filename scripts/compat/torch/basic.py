@@ -1,0 +1,38 @@
+#: title: tensors, matmul fp32/tf32/bf16/fp16/fp8, softmax, convolution, sort, random numbers
+#: part: 1
+import compat
+
+torch = compat.deterministic()
+a, b = torch.randn(512, 512, device="cuda"), torch.randn(512, 512, device="cuda")
+compat.show("randn", a)
+compat.show("fp32", a @ b)
+compat.show("bf16", a.bfloat16() @ b.bfloat16())
+compat.show("fp16", a.half() @ b.half())
+compat.show("fp64", a.double() @ b.double())
+torch.backends.cuda.matmul.allow_tf32 = True
+compat.show("tf32", a @ b)
+one = torch.tensor(1.0, device="cuda")
+f8 = torch.float8_e4m3fn
+compat.show("fp8", torch._scaled_mm(a.to(f8), b.to(f8).t().contiguous().t(), one, one, out_dtype=torch.bfloat16))
+compat.show("addmm+gelu", torch.nn.functional.gelu(torch.nn.functional.linear(a.bfloat16(), b.bfloat16(), b[0].bfloat16())))
+compat.show("bmm", torch.bmm(a.view(8, 64, 512), b.view(8, 512, 64)))
+compat.show("softmax", torch.softmax(a, 1))
+compat.show("layernorm", torch.nn.functional.layer_norm(a, (512,)))
+compat.show("sort", a.flatten().sort().values)
+compat.show("topk", a.topk(5).indices)
+compat.show("cumsum", a.double().round().cumsum(0))
+compat.show("unique", (a * 3).int().unique())
+compat.show("where", torch.where(a > 0, a, b))
+x = torch.randn(8, 3, 64, 64, device="cuda")
+w = torch.nn.Conv2d(3, 16, 3).cuda()
+y = w(x).sum()
+y.backward()
+compat.show("conv", y)
+compat.show("conv.grad", w.weight.grad)
+compat.show("sdpa", torch.nn.functional.scaled_dot_product_attention(*(torch.randn(2, 4, 128, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3)), is_causal=True))
+compat.show("bernoulli", torch.nn.functional.dropout(torch.ones(4096, device="cuda"), 0.3))
+compat.show("multinomial", torch.multinomial(torch.softmax(a[:8], 1), 4))
+compat.fact("name", torch.cuda.get_device_name(), torch.cuda.get_device_capability())
+p = torch.cuda.get_device_properties(0)
+compat.fact("properties", p.multi_processor_count, p.L2_cache_size, p.warp_size, p.max_threads_per_multi_processor)
+compat.note("memory", torch.cuda.mem_get_info())
