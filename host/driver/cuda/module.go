@@ -2,6 +2,8 @@ package cuda
 
 import (
 	"encoding/binary"
+	"log/slog"
+	"time"
 
 	"causeway/cuda"
 	"causeway/cuda/fatbin"
@@ -113,6 +115,8 @@ func (s *session) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, r *wire.Modul
 	im, o := cString(a.Image), newJITOptions(a.Options, a.InfoCap, a.ErrCap)
 	defer im.free()
 	defer o.free()
+	begin := time.Now()
+	defer func() { loaded("module", len(a.Image), begin) }()
 	res := s.fn.cuModuleLoadDataEx.call(s.out.addr(), im.addr(), uint64(o.n), o.keys.addr(), o.values.addr())
 	info, errs, wall := o.logs()
 	r.InfoLen, r.ErrLen, r.WallMs = uint32(len(info)), uint32(len(errs)), wall
@@ -129,9 +133,16 @@ func (s *session) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, r *wire.Modul
 	return cuda.Success
 }
 
+// loaded tells whoever looks for a slow start.
+func loaded(kind string, bytes int, begin time.Time) {
+	slog.Info("image loaded", "kind", kind, "bytes", bytes, "took", time.Since(begin))
+}
+
 // notePrinting remembers whether an image may call vprintf: the driver hands device output over only in its own
 // synchronising calls, so waits must then go through it. What cannot be looked into counts as printing.
 func (s *session) notePrinting(img []byte) {
+	begin := time.Now()
+	defer func() { loaded("scan", len(img), begin) }()
 	s.printing = s.printing || mayPrint(img, s.compute())
 }
 
@@ -214,6 +225,8 @@ func (s *session) LibraryLoad(c *wire.Call, a *wire.LibraryLoadArgs, r *wire.Lib
 		defer w.free()
 		image = w.addr()
 	}
+	begin := time.Now()
+	defer func() { loaded("library", len(a.Image), begin) }()
 	res := s.fn.cuLibraryLoadData.call(s.out.addr(), image, o.keys.addr(), o.values.addr(), uint64(o.n), 0, 0, 0)
 	info, errs, wall := o.logs()
 	r.InfoLen, r.ErrLen, r.WallMs = uint32(len(info)), uint32(len(errs)), wall

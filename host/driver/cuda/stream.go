@@ -17,6 +17,7 @@ type stream struct {
 	handle      uint64
 	ctx         uint32
 	nonBlocking bool
+	joint       uint64 // event of ours that marks its work in a wait for the whole context, 0 until needed
 
 	// submitted counts operations put on the stream; done of them are known to have finished. Once the GPU has written
 	// markSeq (or a later number) to markWord, markAt of them have.
@@ -120,6 +121,9 @@ func (s *session) StreamDestroy(c *wire.Call, a *wire.StreamDestroyArgs) cuda.Re
 	}
 	if res := s.useContext(st.ctx); res != cuda.Success {
 		return res
+	}
+	if st.joint != 0 {
+		s.fn.cuEventDestroy_v2.call(st.joint)
 	}
 	return s.fn.cuStreamDestroy_v2.call(st.handle)
 }

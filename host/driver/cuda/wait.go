@@ -117,17 +117,98 @@ func (s *session) CtxSynchronize(c *wire.Call) cuda.Result {
 	}
 	all := func(*stream) bool { return true }
 	legacy := s.legacy[c.Ctx]
-	if (legacy == nil || !legacy.busy()) && !s.anyBusy(c.Ctx, all) {
+	idle := legacy == nil || !legacy.busy()
+	if idle && !s.anyBusy(c.Ctx, all) {
 		return s.note(s.fn.cuCtxSynchronize.call())
 	}
-	if s.printing || s.anyBusy(c.Ctx, func(o *stream) bool { return o.nonBlocking }) {
+	if s.printing {
 		return s.blockOn(c, s.fn.cuCtxSynchronize)
 	}
+	loose := s.looseBusy(c.Ctx)
+	switch {
+	case len(loose) == 0:
+		legacy, res := s.stream(c, streamLegacy)
+		if res != cuda.Success {
+			return res
+		}
+		return s.answerBehind(c, legacy)
+	case len(loose) == 1 && idle && !s.anyBusy(c.Ctx, func(o *stream) bool { return !o.nonBlocking }):
+		return s.answerBehind(c, loose[0])
+	case len(loose) > maxJoined:
+		return s.blockOn(c, s.fn.cuCtxSynchronize)
+	}
+	return s.answerBehindAll(c, loose)
+}
+
+// maxJoined is how many streams a wait for a context joins by events; beyond it a thread of its own waits in the driver.
+const maxJoined = 64
+
+// looseBusy lists the streams of a context with unfinished work that the legacy stream does not wait for.
+func (s *session) looseBusy(ctx uint32) []*stream {
+	var list []*stream
+	for _, o := range s.streams.m {
+		if o.ctx == ctx && o.nonBlocking && o.busy() {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// answerBehindAll has the GPU answer behind the work of the loose streams and of the legacy stream, which stands for all others.
+// The context is current.
+func (s *session) answerBehindAll(c *wire.Call, loose []*stream) cuda.Result {
 	legacy, res := s.stream(c, streamLegacy)
 	if res != cuda.Success {
 		return res
 	}
-	return s.answerBehind(c, legacy)
+	hidden, res := s.hiddenStream(legacy.ctx)
+	if res != cuda.Success {
+		return res
+	}
+	all := append(loose, legacy)
+	for _, st := range all {
+		if res := s.join(hidden, st); res != cuda.Success {
+			return res
+		}
+	}
+	hidden.markWord = 0
+	if res := s.answerBehind(c, hidden); res != cuda.Success || hidden.markWord == 0 {
+		return res
+	}
+	for _, st := range all {
+		s.marks(st, hidden.markWord, hidden.markSeq)
+	}
+	return cuda.Success
+}
+
+// join has later work of to wait for all work so far of st.
+func (s *session) join(to, st *stream) cuda.Result {
+	if st.joint == 0 {
+		const disableTiming = 2
+		if res := s.fn.cuEventCreate.call(s.out.addr(), disableTiming); res != cuda.Success {
+			return res
+		}
+		st.joint = *s.out.u64(0)
+	}
+	if res := s.note(s.fn.cuEventRecord.call(st.joint, st.handle)); res != cuda.Success {
+		return res
+	}
+	return s.note(s.fn.cuStreamWaitEvent.call(to.handle, st.joint, 0))
+}
+
+// hiddenStream is a stream of ours in a context, for waits. The context is current.
+func (s *session) hiddenStream(id uint32) (*stream, cuda.Result) {
+	ctx, ok := s.ctxs.get(id)
+	if !ok {
+		return nil, cuda.ErrorInvalidContext
+	}
+	if ctx.hidden == nil {
+		if res := s.fn.cuStreamCreateWithPriority.call(s.out.addr(), streamNonBlocking, 0); res != cuda.Success {
+			return nil, res
+		}
+		ctx.hidden = &stream{handle: *s.out.u64(0), ctx: id, nonBlocking: true}
+	}
+	return ctx.hidden, cuda.Success
 }
 
 // EventSynchronize waits for the work that an event marks.
@@ -145,17 +226,14 @@ func (s *session) EventSynchronize(c *wire.Call, a *wire.EventSynchronizeArgs) c
 	if s.printing {
 		return s.blockOn(c, s.fn.cuEventSynchronize, e.handle)
 	}
-	ctx, _ := s.ctxs.get(e.ctx)
-	if ctx.hidden == nil {
-		if res := s.fn.cuStreamCreateWithPriority.call(s.out.addr(), streamNonBlocking, 0); res != cuda.Success {
-			return res
-		}
-		ctx.hidden = &stream{handle: *s.out.u64(0), ctx: e.ctx, nonBlocking: true}
-	}
-	if res := s.fn.cuStreamWaitEvent.call(ctx.hidden.handle, e.handle, 0); res != cuda.Success {
+	hidden, res := s.hiddenStream(e.ctx)
+	if res != cuda.Success {
 		return res
 	}
-	return s.answerBehind(c, ctx.hidden)
+	if res := s.fn.cuStreamWaitEvent.call(hidden.handle, e.handle, 0); res != cuda.Success {
+		return res
+	}
+	return s.answerBehind(c, hidden)
 }
 
 // blockOn runs a blocking driver call on a thread of its own: for programs whose kernels print, and for waits over

@@ -190,6 +190,7 @@ static void *launcher(void *s)
 		CK(cuStreamSynchronize(s));
 		pthread_barrier_wait(&gate);
 	}
+	pthread_barrier_wait(&gate); /* the CPU time of threads that ended is not found */
 	return NULL;
 }
 
@@ -215,6 +216,7 @@ static void threads(const char *name, int n, int own)
 	}
 	mine = cpu_of(getpid()) - mine;
 	host = cpu_of_host() - host;
+	pthread_barrier_wait(&gate);
 	for (int i = 0; i < n; i++)
 		pthread_join(t[i], NULL);
 	double per = 1e3 * n * ROUNDS * LAUNCHES;
