@@ -13,6 +13,9 @@ const (
 	TensorMapTiled      = 0
 	TensorMapIm2col     = 1
 	TensorMapIm2colWide = 2
+	BoxAddress          = 0
+	BoxStaging          = 1
+	BoxArray            = 2
 	TexRefArray         = 1
 	TexRefMipmap        = 2
 	TexRefAddress       = 3

@@ -986,6 +986,168 @@ CUresult cuTensorMapReplaceAddress(CUtensorMap *tensorMap, void *globalAddress)
 	return cw_unlikely(r_) ? r_ : cwi_cuTensorMapReplaceAddress(tensorMap, globalAddress);
 }
 
+CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *allocateArray)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuArray3DCreate_v2(handle, allocateArray);
+}
+
+CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *arrayDescriptor, CUarray array)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuArray3DGetDescriptor_v2(arrayDescriptor, array);
+}
+
+CUresult cuArrayCreate_v2(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR *allocateArray)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuArrayCreate_v2(handle, allocateArray);
+}
+
+CUresult cuArrayDestroy(CUarray array)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuArrayDestroy(array);
+}
+
+CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *arrayDescriptor, CUarray array)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuArrayGetDescriptor_v2(arrayDescriptor, array);
+}
+
+CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *memoryRequirements, CUarray array, CUdevice device)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuArrayGetMemoryRequirements(memoryRequirements, array, device);
+}
+
+CUresult cuArrayGetPlane(CUarray *planeArray, CUarray array, unsigned int planeIdx)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuArrayGetPlane(planeArray, array, planeIdx);
+}
+
+CUresult cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *sparseProperties, CUarray array)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuArrayGetSparseProperties(sparseProperties, array);
+}
+
+CUresult cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset, size_t bytes)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoA_v2(0, dstArray, dstOffset, srcArray, srcOffset, bytes);
+}
+
+CUresult cuMemcpyAtoA_v2_ptds(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset, size_t bytes)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoA_v2(1, dstArray, dstOffset, srcArray, srcOffset, bytes);
+}
+
+CUresult cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t bytes)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoD_v2(0, dstDevice, srcArray, srcOffset, bytes);
+}
+
+CUresult cuMemcpyAtoD_v2_ptds(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t bytes)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoD_v2(1, dstDevice, srcArray, srcOffset, bytes);
+}
+
+CUresult cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoHAsync_v2(0, dstHost, srcArray, srcOffset, bytes, stream);
+}
+
+CUresult cuMemcpyAtoHAsync_v2_ptsz(void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoHAsync_v2(1, dstHost, srcArray, srcOffset, bytes, stream);
+}
+
+CUresult cuMemcpyAtoH_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoH_v2(0, dstHost, srcArray, srcOffset, bytes);
+}
+
+CUresult cuMemcpyAtoH_v2_ptds(void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoH_v2(1, dstHost, srcArray, srcOffset, bytes);
+}
+
+CUresult cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t bytes)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoA_v2(0, dstArray, dstOffset, srcDevice, bytes);
+}
+
+CUresult cuMemcpyDtoA_v2_ptds(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t bytes)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoA_v2(1, dstArray, dstOffset, srcDevice, bytes);
+}
+
+CUresult cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t bytes, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoAAsync_v2(0, dstArray, dstOffset, srcHost, bytes, stream);
+}
+
+CUresult cuMemcpyHtoAAsync_v2_ptsz(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t bytes, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoAAsync_v2(1, dstArray, dstOffset, srcHost, bytes, stream);
+}
+
+CUresult cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t bytes)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoA_v2(0, dstArray, dstOffset, srcHost, bytes);
+}
+
+CUresult cuMemcpyHtoA_v2_ptds(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t bytes)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoA_v2(1, dstArray, dstOffset, srcHost, bytes);
+}
+
+CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *mipmappedArrayDesc, unsigned int numMipmapLevels)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMipmappedArrayCreate(handle, mipmappedArrayDesc, numMipmapLevels);
+}
+
+CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmappedArray)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMipmappedArrayDestroy(mipmappedArray);
+}
+
+CUresult cuMipmappedArrayGetLevel(CUarray *levelArray, CUmipmappedArray mipmappedArray, unsigned int level)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMipmappedArrayGetLevel(levelArray, mipmappedArray, level);
+}
+
+CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *memoryRequirements, CUmipmappedArray mipmap, CUdevice device)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMipmappedArrayGetMemoryRequirements(memoryRequirements, mipmap, device);
+}
+
+CUresult cuMipmappedArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *sparseProperties, CUmipmappedArray mipmap)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMipmappedArrayGetSparseProperties(sparseProperties, mipmap);
+}
+
 CUresult cuLinkAddData(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int numOptions, CUjit_option *options, void **optionValues)
 {
 	CUresult r_ = cw_check();

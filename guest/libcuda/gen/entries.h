@@ -167,6 +167,28 @@ CUresult cwi_cuTensorMapEncodeIm2colWide(CUtensorMap *tensorMap, CUtensorMapData
 CUresult cwi_cuTensorMapEncodeTiled(CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank, void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides, const cuuint32_t *boxDim, const cuuint32_t *elementStrides, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill);
 CUresult cwi_cuTensorMapReplaceAddress(CUtensorMap *tensorMap, void *globalAddress);
 
+/* --- Arrays --- */
+CUresult cwi_cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *allocateArray);
+CUresult cwi_cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *arrayDescriptor, CUarray array);
+CUresult cwi_cuArrayCreate_v2(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR *allocateArray);
+CUresult cwi_cuArrayDestroy(CUarray array);
+CUresult cwi_cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *arrayDescriptor, CUarray array);
+CUresult cwi_cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *memoryRequirements, CUarray array, CUdevice device);
+CUresult cwi_cuArrayGetPlane(CUarray *planeArray, CUarray array, unsigned int planeIdx);
+CUresult cwi_cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *sparseProperties, CUarray array);
+CUresult cwi_cuMemcpyAtoA_v2(int ptds, CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset, size_t bytes);
+CUresult cwi_cuMemcpyAtoD_v2(int ptds, CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t bytes);
+CUresult cwi_cuMemcpyAtoHAsync_v2(int ptds, void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes, CUstream stream);
+CUresult cwi_cuMemcpyAtoH_v2(int ptds, void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes);
+CUresult cwi_cuMemcpyDtoA_v2(int ptds, CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t bytes);
+CUresult cwi_cuMemcpyHtoAAsync_v2(int ptds, CUarray dstArray, size_t dstOffset, const void *srcHost, size_t bytes, CUstream stream);
+CUresult cwi_cuMemcpyHtoA_v2(int ptds, CUarray dstArray, size_t dstOffset, const void *srcHost, size_t bytes);
+CUresult cwi_cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *mipmappedArrayDesc, unsigned int numMipmapLevels);
+CUresult cwi_cuMipmappedArrayDestroy(CUmipmappedArray mipmappedArray);
+CUresult cwi_cuMipmappedArrayGetLevel(CUarray *levelArray, CUmipmappedArray mipmappedArray, unsigned int level);
+CUresult cwi_cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *memoryRequirements, CUmipmappedArray mipmap, CUdevice device);
+CUresult cwi_cuMipmappedArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *sparseProperties, CUmipmappedArray mipmap);
+
 /* --- Linker --- */
 CUresult cwi_cuLinkAddData(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int numOptions, CUjit_option *options, void **optionValues);
 CUresult cwi_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int numOptions, CUjit_option *options, void **optionValues);

@@ -314,37 +314,17 @@ static const struct {
 	{"cuTexRefSetMipmapLevelClamp", "widened later: arrays and textures"},
 	{"cuTexRefSetMipmappedArray", "widened later: arrays and textures"},
 	{"cuArray3DCreate", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
-	{"cuArray3DCreate_v2", "widened later: arrays and textures"},
 	{"cuArray3DGetDescriptor", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
-	{"cuArray3DGetDescriptor_v2", "widened later: arrays and textures"},
 	{"cuArrayCreate", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
-	{"cuArrayCreate_v2", "widened later: arrays and textures"},
-	{"cuArrayDestroy", "widened later: arrays and textures"},
 	{"cuArrayGetDescriptor", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
-	{"cuArrayGetDescriptor_v2", "widened later: arrays and textures"},
-	{"cuArrayGetMemoryRequirements", "widened later: arrays and textures"},
-	{"cuArrayGetPlane", "widened later: arrays and textures"},
-	{"cuArrayGetSparseProperties", "widened later: arrays and textures"},
-	{"cuMemMapArrayAsync", "widened later: arrays and textures"},
-	{"cuMemcpyAtoA", "widened later: arrays and textures"},
-	{"cuMemcpyAtoA_v2", "widened later: arrays and textures"},
+	{"cuMemMapArrayAsync", "sparse arrays get no memory of their own yet: the handles of virtual memory do not meet arrays"},
+	{"cuMemcpyAtoA", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
 	{"cuMemcpyAtoD", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
-	{"cuMemcpyAtoD_v2", "widened later: arrays and textures"},
-	{"cuMemcpyAtoH", "widened later: arrays and textures"},
-	{"cuMemcpyAtoHAsync", "widened later: arrays and textures"},
-	{"cuMemcpyAtoHAsync_v2", "widened later: arrays and textures"},
-	{"cuMemcpyAtoH_v2", "widened later: arrays and textures"},
+	{"cuMemcpyAtoH", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
+	{"cuMemcpyAtoHAsync", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
 	{"cuMemcpyDtoA", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
-	{"cuMemcpyDtoA_v2", "widened later: arrays and textures"},
-	{"cuMemcpyHtoA", "widened later: arrays and textures"},
-	{"cuMemcpyHtoAAsync", "widened later: arrays and textures"},
-	{"cuMemcpyHtoAAsync_v2", "widened later: arrays and textures"},
-	{"cuMemcpyHtoA_v2", "widened later: arrays and textures"},
-	{"cuMipmappedArrayCreate", "widened later: arrays and textures"},
-	{"cuMipmappedArrayDestroy", "widened later: arrays and textures"},
-	{"cuMipmappedArrayGetLevel", "widened later: arrays and textures"},
-	{"cuMipmappedArrayGetMemoryRequirements", "widened later: arrays and textures"},
-	{"cuMipmappedArrayGetSparseProperties", "widened later: arrays and textures"},
+	{"cuMemcpyHtoA", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
+	{"cuMemcpyHtoAAsync", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
 	{"cuLibraryGetManaged", "widened later: managed variables and unified functions"},
 	{"cuLibraryGetUnifiedFunction", "widened later: functions that the host program and the GPU share"},
 	{"cuFuncSetBlockShape", "replaced by cuLaunchKernel in CUDA 4"},
@@ -367,7 +347,7 @@ static const struct {
 	{"cuStreamGetAttribute", "widened later: stream attributes"},
 	{"cuStreamSetAttribute", "widened later: stream attributes"},
 };
-static _Atomic unsigned char said[358];
+static _Atomic unsigned char said[338];
 
 static CUresult refuse(unsigned i)
 {
@@ -2009,348 +1989,213 @@ CUresult cuArray3DCreate(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *allo
 	return refuse(305);
 }
 
-CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *allocateArray)
+CUresult cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
 {
 	return refuse(306);
 }
 
-CUresult cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
+CUresult cuArrayCreate(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR_v1 *allocateArray)
 {
 	return refuse(307);
 }
 
-CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *arrayDescriptor, CUarray array)
+CUresult cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
 {
 	return refuse(308);
 }
 
-CUresult cuArrayCreate(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR_v1 *allocateArray)
+CUresult cuMemMapArrayAsync(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
 {
 	return refuse(309);
 }
 
-CUresult cuArrayCreate_v2(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR *allocateArray)
-{
-	return refuse(310);
-}
-
-CUresult cuArrayDestroy(CUarray array)
-{
-	return refuse(311);
-}
-
-CUresult cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
-{
-	return refuse(312);
-}
-
-CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *arrayDescriptor, CUarray array)
-{
-	return refuse(313);
-}
-
-CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *memoryRequirements, CUarray array, CUdevice device)
-{
-	return refuse(314);
-}
-
-CUresult cuArrayGetPlane(CUarray *planeArray, CUarray array, unsigned int planeIdx)
-{
-	return refuse(315);
-}
-
-CUresult cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *sparseProperties, CUarray array)
-{
-	return refuse(316);
-}
-
-CUresult cuMemMapArrayAsync(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
-{
-	return refuse(317);
-}
-
 CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
 {
-	return refuse(317);
+	return refuse(309);
 }
 
 CUresult cuMemcpyAtoA(CUarray dstArray, unsigned int dstOffset, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(318);
-}
-
-CUresult cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset, size_t bytes)
-{
-	return refuse(319);
-}
-
-CUresult cuMemcpyAtoA_v2_ptds(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset, size_t bytes)
-{
-	return refuse(319);
+	return refuse(310);
 }
 
 CUresult cuMemcpyAtoD(CUdeviceptr_v1 dstDevice, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(320);
-}
-
-CUresult cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t bytes)
-{
-	return refuse(321);
-}
-
-CUresult cuMemcpyAtoD_v2_ptds(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t bytes)
-{
-	return refuse(321);
+	return refuse(311);
 }
 
 CUresult cuMemcpyAtoH(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(322);
+	return refuse(312);
 }
 
 CUresult cuMemcpyAtoHAsync(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int bytes, CUstream stream)
 {
-	return refuse(323);
-}
-
-CUresult cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes, CUstream stream)
-{
-	return refuse(324);
-}
-
-CUresult cuMemcpyAtoHAsync_v2_ptsz(void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes, CUstream stream)
-{
-	return refuse(324);
-}
-
-CUresult cuMemcpyAtoH_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes)
-{
-	return refuse(325);
-}
-
-CUresult cuMemcpyAtoH_v2_ptds(void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes)
-{
-	return refuse(325);
+	return refuse(313);
 }
 
 CUresult cuMemcpyDtoA(CUarray dstArray, unsigned int dstOffset, CUdeviceptr_v1 srcDevice, unsigned int bytes)
 {
-	return refuse(326);
-}
-
-CUresult cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t bytes)
-{
-	return refuse(327);
-}
-
-CUresult cuMemcpyDtoA_v2_ptds(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t bytes)
-{
-	return refuse(327);
+	return refuse(314);
 }
 
 CUresult cuMemcpyHtoA(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int bytes)
 {
-	return refuse(328);
+	return refuse(315);
 }
 
 CUresult cuMemcpyHtoAAsync(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int bytes, CUstream stream)
 {
-	return refuse(329);
-}
-
-CUresult cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t bytes, CUstream stream)
-{
-	return refuse(330);
-}
-
-CUresult cuMemcpyHtoAAsync_v2_ptsz(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t bytes, CUstream stream)
-{
-	return refuse(330);
-}
-
-CUresult cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t bytes)
-{
-	return refuse(331);
-}
-
-CUresult cuMemcpyHtoA_v2_ptds(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t bytes)
-{
-	return refuse(331);
-}
-
-CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *mipmappedArrayDesc, unsigned int numMipmapLevels)
-{
-	return refuse(332);
-}
-
-CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmappedArray)
-{
-	return refuse(333);
-}
-
-CUresult cuMipmappedArrayGetLevel(CUarray *levelArray, CUmipmappedArray mipmappedArray, unsigned int level)
-{
-	return refuse(334);
-}
-
-CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *memoryRequirements, CUmipmappedArray mipmap, CUdevice device)
-{
-	return refuse(335);
-}
-
-CUresult cuMipmappedArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *sparseProperties, CUmipmappedArray mipmap)
-{
-	return refuse(336);
+	return refuse(316);
 }
 
 CUresult cuLibraryGetManaged(CUdeviceptr *ptr, size_t *bytes, CUlibrary library, const char *name)
 {
-	return refuse(337);
+	return refuse(317);
 }
 
 CUresult cuLibraryGetUnifiedFunction(void **fptr, CUlibrary library, const char *symbol)
 {
-	return refuse(338);
+	return refuse(318);
 }
 
 CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)
 {
-	return refuse(339);
+	return refuse(319);
 }
 
 CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes)
 {
-	return refuse(340);
+	return refuse(320);
 }
 
 CUresult cuLaunch(CUfunction f)
 {
-	return refuse(341);
+	return refuse(321);
 }
 
 CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height)
 {
-	return refuse(342);
+	return refuse(322);
 }
 
 CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream stream)
 {
-	return refuse(343);
+	return refuse(323);
 }
 
 CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes)
 {
-	return refuse(344);
+	return refuse(324);
 }
 
 CUresult cuParamSetf(CUfunction hfunc, int offset, float value)
 {
-	return refuse(345);
+	return refuse(325);
 }
 
 CUresult cuParamSeti(CUfunction hfunc, int offset, unsigned int value)
 {
-	return refuse(346);
+	return refuse(326);
 }
 
 CUresult cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes)
 {
-	return refuse(347);
+	return refuse(327);
 }
 
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsigned int numDevices, unsigned int flags)
 {
-	return refuse(348);
+	return refuse(328);
 }
 
 CUresult cuStreamBeginCapture(CUstream stream)
 {
-	return refuse(349);
+	return refuse(329);
 }
 
 CUresult cuStreamBeginCapture_ptsz(CUstream stream)
 {
-	return refuse(349);
+	return refuse(329);
 }
 
 CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
 {
-	return refuse(350);
+	return refuse(330);
 }
 
 CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
 {
-	return refuse(350);
+	return refuse(330);
 }
 
 CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
 {
-	return refuse(351);
+	return refuse(331);
 }
 
 CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
 {
-	return refuse(351);
+	return refuse(331);
 }
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
-	return refuse(352);
+	return refuse(332);
 }
 
 CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
 {
-	return refuse(352);
+	return refuse(332);
 }
 
 CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *dependencies, size_t numDependencies, unsigned int flags)
 {
-	return refuse(353);
+	return refuse(333);
 }
 
 CUresult cuStreamUpdateCaptureDependencies_ptsz(CUstream stream, CUgraphNode *dependencies, size_t numDependencies, unsigned int flags)
 {
-	return refuse(353);
+	return refuse(333);
 }
 
 CUresult cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, unsigned int flags)
 {
-	return refuse(354);
+	return refuse(334);
 }
 
 CUresult cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, unsigned int flags)
 {
-	return refuse(354);
+	return refuse(334);
 }
 
 CUresult cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream)
 {
-	return refuse(355);
+	return refuse(335);
 }
 
 CUresult cuStreamCopyAttributes_ptsz(CUstream dstStream, CUstream srcStream)
 {
-	return refuse(355);
+	return refuse(335);
 }
 
 CUresult cuStreamGetAttribute(CUstream stream, CUstreamAttrID attr, CUstreamAttrValue *value)
 {
-	return refuse(356);
+	return refuse(336);
 }
 
 CUresult cuStreamGetAttribute_ptsz(CUstream stream, CUstreamAttrID attr, CUstreamAttrValue *value)
 {
-	return refuse(356);
+	return refuse(336);
 }
 
 CUresult cuStreamSetAttribute(CUstream stream, CUstreamAttrID attr, const CUstreamAttrValue *param)
 {
-	return refuse(357);
+	return refuse(337);
 }
 
 CUresult cuStreamSetAttribute_ptsz(CUstream stream, CUstreamAttrID attr, const CUstreamAttrValue *param)
 {
-	return refuse(357);
+	return refuse(337);
 }
 

@@ -13,6 +13,9 @@
 #define CW_TENSOR_MAP_TILED 0u
 #define CW_TENSOR_MAP_IM2COL 1u
 #define CW_TENSOR_MAP_IM2COL_WIDE 2u
+#define CW_BOX_ADDRESS 0u
+#define CW_BOX_STAGING 1u
+#define CW_BOX_ARRAY 2u
 #define CW_TEX_REF_ARRAY 1u
 #define CW_TEX_REF_MIPMAP 2u
 #define CW_TEX_REF_ADDRESS 3u
