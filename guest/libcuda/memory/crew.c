@@ -8,7 +8,7 @@
 #include "session/lock.h"
 #include "session/session.h"
 
-enum { MOST = 32, USUAL = 6, STACK = 128 * 1024, LINGER_US = 50 };
+enum { MOST = 32, USUAL = 5, STACK = 128 * 1024, LINGER_LEAST = 50, LINGER_MOST = 1000 /* us */ };
 
 /* A copy under way; lives on its caller's stack. */
 struct job {
@@ -23,10 +23,11 @@ struct job {
 static struct {
 	struct cw_lock lock;
 	struct job *jobs;
-	uint32_t started;
+	_Atomic uint32_t started;
 	_Atomic uint32_t size;	/* 0: not asked yet */
 	_Atomic uint32_t gen;	/* futex: goes up with each job */
 	_Atomic uint32_t asleep;
+	_Atomic uint32_t rouse; /* helpers that are still to be woken: each wakes the next, a wake-up costs the waker some 10 us */
 	_Atomic int quit;
 } crew;
 
@@ -64,10 +65,19 @@ static int64_t now_us(void)
 	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-/* Copies often follow each other at once, and a wake-up takes as long as a core needs for a MiB: looks for a while first. */
-static void await_job(uint32_t gen)
+static void wake_next(void)
 {
-	for (int64_t end = now_us() + LINGER_US; now_us() < end;)
+	uint32_t n = atomic_load(&crew.rouse);
+	while (n > 0 && !atomic_compare_exchange_weak(&crew.rouse, &n, n - 1))
+		;
+	if (n > 0 && atomic_load(&crew.asleep) != 0)
+		cw_futex_wake(&crew.gen, 1, CW_FUTEX_PRIVATE);
+}
+
+/* Copies often follow each other at once, and a wake-up takes as long as a core needs for a MiB: looks for a while first. */
+static void await_job(uint32_t gen, int64_t linger)
+{
+	for (int64_t end = now_us() + linger; now_us() < end;)
 		for (int i = 0; i < 32; i++) {
 			if (atomic_load_explicit(&crew.gen, memory_order_acquire) != gen)
 				return;
@@ -76,11 +86,13 @@ static void await_job(uint32_t gen)
 	atomic_fetch_add(&crew.asleep, 1);
 	cw_futex_wait(&crew.gen, gen, CW_FUTEX_PRIVATE, NULL);
 	atomic_fetch_sub(&crew.asleep, 1);
+	wake_next();
 }
 
 static void *helper(void *unused)
 {
 	(void)unused;
+	int64_t linger = LINGER_LEAST;
 	prctl(PR_SET_NAME, "causeway-copy");
 	while (!atomic_load(&crew.quit)) {
 		uint32_t gen = atomic_load_explicit(&crew.gen, memory_order_acquire);
@@ -88,11 +100,15 @@ static void *helper(void *unused)
 		struct job *j = join();
 		cw_lock_release(&crew.lock);
 		if (!j) {
-			await_job(gen);
+			await_job(gen, linger);
+			linger = LINGER_LEAST;
 			continue;
 		}
 		cw_thread_as(j->thread, j->ctx);
+		int64_t began = now_us();
 		j->work(j->arg);
+		linger = now_us() - began;
+		linger = linger < LINGER_LEAST ? LINGER_LEAST : linger > LINGER_MOST ? LINGER_MOST : linger;
 		/* The caller may return, and the job be gone, as soon as it reads 0: the wake-up may then be one for nobody. */
 		_Atomic uint32_t *active = &j->active;
 		if (atomic_fetch_sub_explicit(active, 1, memory_order_acq_rel) == 1)
@@ -123,6 +139,17 @@ static void start_helpers(uint32_t n)
 	sigprocmask(SIG_SETMASK, &old, NULL);
 }
 
+void cw_crew_rouse(uint32_t hands)
+{
+	if (hands <= 1)
+		return;
+	uint32_t asleep = atomic_load(&crew.asleep), started = atomic_load(&crew.started);
+	uint32_t awake = started > asleep ? started - asleep : 0;
+	atomic_store(&crew.rouse, hands - 1 > awake ? hands - 1 - awake : 0);
+	atomic_fetch_add(&crew.gen, 1);
+	wake_next();
+}
+
 void cw_crew_run(uint32_t hands, void (*work)(void *arg), void *arg)
 {
 	uint32_t size = cw_crew_size();
@@ -139,9 +166,7 @@ void cw_crew_run(uint32_t hands, void (*work)(void *arg), void *arg)
 		at = &(*at)->next;
 	*at = &j;
 	cw_lock_release(&crew.lock);
-	atomic_fetch_add(&crew.gen, 1);
-	if (atomic_load(&crew.asleep) != 0)
-		cw_futex_wake(&crew.gen, (int)hands - 1, CW_FUTEX_PRIVATE);
+	cw_crew_rouse(hands);
 
 	work(arg);
 

@@ -3,7 +3,7 @@
  * some 10 GB/s, while the GPU's link takes 55.
  *
  * Helpers start with the first copy that wants them, run with all signals but those of a memory fault blocked, sleep on a futex
- * between copies and end with the process. A forked child has no session and so needs none. The crew's lock is a leaf.
+ * between copies, after looking for the next one for about as long as the last took, and end with the process. A forked child has no session and so needs none. The crew's lock is a leaf.
  */
 #ifndef CW_MEMORY_CREW_H
 #define CW_MEMORY_CREW_H
@@ -20,6 +20,9 @@ uint32_t cw_crew_size(void);
  * all of them have returned. work shares out its pieces itself: a helper may come late, when none is left, or not at all.
  */
 void cw_crew_run(uint32_t hands, void (*work)(void *arg), void *arg);
+
+/* Wakes a helper or more, if a copy that wants hands follows in some microseconds. */
+void cw_crew_rouse(uint32_t hands);
 
 #pragma GCC visibility pop
 #endif

@@ -19,7 +19,7 @@ static uint64_t piece_size(uint64_t size)
 {
 	if (size <= 256 << 10)
 		return size;
-	return size <= 8 << 20 ? 256 << 10 : CW_CHUNK_SIZE;
+	return size <= 8 << 20 ? 256 << 10 : size <= 32 << 20 ? 512 << 10 : CW_CHUNK_SIZE;
 }
 
 static uint64_t length(const struct linear *l, uint64_t k)

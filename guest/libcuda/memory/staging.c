@@ -23,10 +23,10 @@ static struct {
 
 _Static_assert(CW_STAGING_REGIONS * CW_CHUNKS < CW_WORD_COUNT, "one completion word a chunk");
 
-static int done(const struct cw_chunk *c)
-{
-	return atomic_load_explicit(cw_word(c->word), memory_order_acquire) == c->value;
-}
+static uint32_t word_of(const struct cw_chunk *c) { return atomic_load_explicit(cw_word(c->word), memory_order_acquire); }
+
+/* Whether a chunk's copy has ended, well or not. */
+static int done(const struct cw_chunk *c) { return (word_of(c) & ~CW_WORD_FAILED) == c->value; }
 
 /* Looks for the end of a chunk's copy for a while; last: only as long as spinning is worth it. */
 static int poll_done(const struct cw_chunk *c, int last)
@@ -47,8 +47,7 @@ static int poll_done(const struct cw_chunk *c, int last)
 
 void cw_chunk_renew(struct cw_chunk *c)
 {
-	if (++c->value == 0)
-		c->value = 1;
+	c->value = c->value + 1 < CW_WORD_FAILED ? c->value + 1 : 1;
 }
 
 /* Under the lock: the first chunk that is free, or whose copy has ended. Always the first: the bytes of chunks used again and
@@ -181,11 +180,11 @@ void cw_chunk_put_busy(struct cw_chunk *c, uint32_t stream)
 
 CUresult cw_chunk_wait(struct cw_chunk *c, uint32_t stream, int last)
 {
-	if (poll_done(c, last))
+	if (poll_done(c, last) && word_of(c) == c->value)
 		return 0;
-	/* Long work is ahead of the copy, or the copy failed before it began: the stream's end answers both. */
+	/* Long work is ahead of the copy, or the copy failed: the stream's end answers the one, the next reply says why of the other. */
 	CUresult res = cwop_StreamSynchronize(stream);
-	if (done(c))
+	if (res == 0 && word_of(c) == c->value)
 		return 0;
 	return res != 0 ? res : CUDA_ERROR_UNKNOWN;
 }

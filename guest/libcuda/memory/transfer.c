@@ -6,13 +6,18 @@
 #include "memory/memory.h"
 #include "session/lock.h"
 
-enum { WINDOW = CW_CHUNKS };
+/*
+ * Hands: a core moves 12 GB/s into staging and, streaming, 23 GB/s out of it, the link to the GPU some 50. More hands than that needs
+ * only wait for each other. A wake-up costs as much as 300 KiB of copying.
+ */
+enum { WINDOW = CW_CHUNKS, MOST_UP = 5, MOST_DOWN = 3, PER_HAND = 8 /* pieces */ };
 
-/* Hands for a transfer: each should find at least two pieces to move. */
-static uint32_t hands(const struct cw_transfer *t)
+static uint32_t hands(const struct cw_transfer *t, uint32_t most)
 {
-	uint64_t most = t->pieces / 2, n = cw_crew_size();
-	return (uint32_t)(most == 0 ? 1 : most < n ? most : n);
+	uint64_t n = t->pieces / PER_HAND;
+	n = n > most ? most : n;
+	n = n > cw_crew_size() ? cw_crew_size() : n;
+	return n == 0 ? 1 : (uint32_t)n;
 }
 
 /* --- to the device: a piece is moved, then sent, by the thread that picked it ------------------------------------------ */
@@ -52,7 +57,7 @@ static void upload(void *arg)
 CUresult cw_transfer_to_device(const struct cw_transfer *t)
 {
 	struct upload u = {.t = t};
-	cw_crew_run(hands(t), upload, &u);
+	cw_crew_run(hands(t, MOST_UP), upload, &u);
 	return (CUresult)atomic_load(&u.res);
 }
 
@@ -106,7 +111,7 @@ static void download(void *arg)
 CUresult cw_transfer_from_device(const struct cw_transfer *t)
 {
 	struct download d = {.t = t};
-	uint32_t n = hands(t), ahead = n == 1 ? WINDOW / 2 : 2 * n + 2 < WINDOW ? 2 * n + 2 : WINDOW;
+	uint32_t n = hands(t, MOST_DOWN), ahead = n == 1 ? WINDOW / 2 : 2 * n + 2 < WINDOW ? 2 * n + 2 : WINDOW;
 	for (uint32_t i = 0; i < ahead && d.res == 0 && d.asked < t->pieces; i++) {
 		CUresult why;
 		struct cw_chunk *c = cw_chunk_take(t->stream, i == 0, &why);
@@ -116,10 +121,11 @@ CUresult cw_transfer_from_device(const struct cw_transfer *t)
 			break;
 		ask(&d, c);
 	}
-	/* What is ahead of the copy may take long: helpers are called when its first bytes are here. */
-	if (n > 1 && d.asked > 0)
+	/* What is ahead of the copy may take long: helpers begin when its first bytes are here. */
+	if (n > 1 && d.asked > 0) {
+		cw_crew_rouse(n);
 		cw_chunk_wait(d.fly[0], t->stream, 0);
+	}
 	cw_crew_run(n, download, &d);
-	/* A copy that failed has completed its word all the same; its error waits in the worker for the next reply. */
-	return d.res != 0 ? d.res : cwop_SessionFence();
+	return d.res;
 }

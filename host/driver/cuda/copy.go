@@ -103,7 +103,7 @@ func (s *session) MemcpyStaged(c *wire.Call, a *wire.MemcpyStagedArgs) cuda.Resu
 		res = s.fn.cuMemcpyDtoHAsync_v2.call(host, a.Device, a.Size, st.handle)
 	}
 	if s.note(res) != cuda.Success {
-		s.host.CompleteWord(a.Word, a.Value)
+		s.host.CompleteWord(a.Word, a.Value|wire.WordFailed)
 		return res
 	}
 	return s.completeBehind(st, a.Word, a.Value)
@@ -113,12 +113,12 @@ func (s *session) MemcpyStaged(c *wire.Call, a *wire.MemcpyStagedArgs) cuda.Resu
 func (s *session) completeBehind(st *stream, w, value uint32) cuda.Result {
 	base := s.regions[0]
 	if base == 0 {
-		s.host.CompleteWord(w, value)
+		s.host.CompleteWord(w, value|wire.WordFailed)
 		return cuda.ErrorNotSupported
 	}
 	res := s.note(s.fn.cuStreamWriteValue32_v2.call(st.handle, base+wire.WordsOffset+4*uint64(w), uint64(value), 0))
 	if res != cuda.Success {
-		s.host.CompleteWord(w, value) // nobody may wait for ever; the error follows
+		s.host.CompleteWord(w, value|wire.WordFailed) // nobody may wait for ever; the error follows
 	}
 	return res
 }
@@ -132,7 +132,8 @@ func (s *session) copyThroughCarrier(a *wire.MemcpyStagedArgs, io interface {
 	if s.carry.p == nil {
 		s.carry = newBuffer(piece)
 	}
-	defer s.host.CompleteWord(a.Word, a.Value)
+	value := a.Value | wire.WordFailed
+	defer func() { s.host.CompleteWord(a.Word, value) }()
 	for done := uint64(0); done < a.Size; {
 		n := min(a.Size-done, piece)
 		b := s.carry.bytes()[:n]
@@ -160,6 +161,7 @@ func (s *session) copyThroughCarrier(a *wire.MemcpyStagedArgs, io interface {
 		}
 		done += n
 	}
+	value = a.Value
 	return cuda.Success
 }
 
@@ -202,7 +204,7 @@ func (s *session) Memcpy3D(c *wire.Call, a *wire.Memcpy3DArgs) cuda.Result {
 		return res
 	}
 	if res != cuda.Success {
-		s.host.CompleteWord(a.Word, a.Value)
+		s.host.CompleteWord(a.Word, a.Value|wire.WordFailed)
 		return res
 	}
 	return s.completeBehind(st, a.Word, a.Value)

@@ -186,6 +186,7 @@ func (s *session) transfer(st *stream, size uint64, done completion, sides []sid
 		}
 		if res != cuda.Success {
 			s.failed(g, res) // before the word: the guest looks at it next
+			done.value |= wire.WordFailed
 		}
 		if done.wanted {
 			s.host.CompleteWord(done.word, done.value)
