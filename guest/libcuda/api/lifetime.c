@@ -1,5 +1,6 @@
 /* The end of a context: its streams, events, modules and functions end with it; libraries and kernels stay. */
 #include "api/api.h"
+#include "memory/array.h"
 #include "memory/memory.h"
 
 #include <stddef.h>
@@ -75,5 +76,6 @@ void cw_ctx_objects_gone(struct cw_ctx *c)
 	cw_handle_each(CW_KIND_MODULE, end_module, &e);
 	cw_handle_each(CW_KIND_LIBRARY, end_in_library, &e);
 	cw_lock_release(&cw_module_lock);
+	cw_arrays_context_gone(c->o.id);
 	cw_memory_context_gone(c->o.id);
 }

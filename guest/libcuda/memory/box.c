@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "memory/array.h"
 #include "memory/memory.h"
 
 /* One side as the application describes it. */
@@ -12,13 +13,16 @@ struct half {
 	CUmemorytype type;
 	const void *host;
 	CUdeviceptr device;
+	CUarray array;
 	uint64_t x, y, z, lod, pitch, height;
 };
 
-/* One side resolved: row r of slice s begins at side.addr + s*slice + r*pitch. */
+/* One side resolved: row r of slice s begins at side.addr + s*slice + r*pitch; in an array, at x, y+r, z+s. */
 struct plane {
 	struct cw_side side;
 	uint64_t pitch, rows; /* rows of a slice: slice = pitch*rows */
+	uint32_t array;	      /* id, 0: memory */
+	uint64_t x, y, z;
 };
 
 struct box {
@@ -31,9 +35,24 @@ struct box {
 
 enum { MAX_PITCH = 0x7fffffff };
 
+/* A side in an array: it counts as device memory that the worker reaches. */
+static CUresult resolve_array(const struct half *h, const struct box *b, struct plane *out)
+{
+	struct cw_array *a = cw_array_get(h->array);
+
+	if (!a)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (h->lod != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	*out = (struct plane){.side = {.worker = 1, .device = 1}, .array = a->o.id, .x = h->x, .y = h->y, .z = h->z};
+	return cw_array_holds(a, h->x, h->y, h->z, b->width, b->height, b->depth);
+}
+
 static CUresult resolve(const struct half *h, const struct box *b, struct plane *out)
 {
 	uint64_t start = 0, need, base, at, span;
+	if (h->type == CU_MEMORYTYPE_ARRAY)
+		return resolve_array(h, b, out);
 	if (h->lod != 0 || __builtin_add_overflow(h->x, b->width, &need))
 		return CUDA_ERROR_INVALID_VALUE;
 	/* 0 stands for densely packed rows. */
@@ -59,8 +78,6 @@ static CUresult resolve(const struct half *h, const struct box *b, struct plane 
 		return cw_side_device(start, span, &out->side);
 	case CU_MEMORYTYPE_UNIFIED:
 		return cw_side_any(start, span, &out->side);
-	case CU_MEMORYTYPE_ARRAY:
-		return CUDA_ERROR_NOT_SUPPORTED; /* arrays cannot be made either */
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}
@@ -68,7 +85,7 @@ static CUresult resolve(const struct half *h, const struct box *b, struct plane 
 
 static int dense(const struct plane *p, const struct box *b)
 {
-	return (p->pitch == b->width || (b->height == 1 && b->depth == 1)) && (p->rows == b->height || b->depth == 1);
+	return !p->array && (p->pitch == b->width || (b->height == 1 && b->depth == 1)) && (p->rows == b->height || b->depth == 1);
 }
 
 /* --- staged ------------------------------------------------------------------------------------------------------- */
@@ -129,23 +146,63 @@ static CUresult send_rows(const struct box *b, uint64_t k, const struct cw_chunk
 	return res;
 }
 
+/* A side as Memcpy3D names it. */
+struct end {
+	uint32_t kind, region;
+	uint64_t base, pitch, rows, x, y, z;
+};
+
+static struct end end_of(const struct plane *p, uint64_t slice, uint64_t row)
+{
+	if (p->array)
+		return (struct end){.kind = CW_BOX_ARRAY, .base = p->array, .x = p->x, .y = p->y + row, .z = p->z + slice};
+	return (struct end){.kind = CW_BOX_ADDRESS, .base = address(p, slice, row), .pitch = p->pitch, .rows = p->rows};
+}
+
+static CUresult send_box(const struct end *d, const struct end *s, uint64_t width, uint64_t height, uint64_t depth,
+			 uint32_t stream, uint32_t word, uint32_t value)
+{
+	return cwop_Memcpy3D(s->kind, s->region, s->base, s->pitch, s->rows, s->x, s->y, s->z, d->kind, d->region, d->base, d->pitch,
+			     d->rows, d->x, d->y, d->z, width, height, depth, stream, word, value);
+}
+
 static CUresult send(const void *arg, uint64_t k, const struct cw_chunk *c)
 {
 	const struct box *b = arg;
+	int to = b->dst.side.device;
+	const struct plane *device = to ? &b->dst : &b->src;
 	uint64_t slice, row, slices, rows;
-	if (!cw_can_map())
+	if (!cw_can_map() && !device->array)
 		return send_rows(b, k, c);
 	piece(b, k, &slice, &row, &slices, &rows);
-	if (b->dst.side.device)
-		return cwop_Memcpy3D(1, c->region, c->offset, b->width, rows, 0, 0, 0, 0, 0, address(&b->dst, slice, row),
-				     b->dst.pitch, b->dst.rows, 0, 0, 0, b->width, rows, slices, b->stream, c->word, c->value);
-	return cwop_Memcpy3D(0, 0, address(&b->src, slice, row), b->src.pitch, b->src.rows, 0, 0, 0, 1, c->region, c->offset,
-			     b->width, rows, 0, 0, 0, b->width, rows, slices, b->stream, c->word, c->value);
+	struct end staging = {CW_BOX_STAGING, c->region, c->offset, b->width, rows, 0, 0, 0}, there = end_of(device, slice, row);
+	return send_box(to ? &there : &staging, to ? &staging : &there, b->width, rows, slices, b->stream, c->word, c->value);
+}
+
+static CUresult staged(struct box *b);
+
+/* Rows of an array longer than a chunk: columns of the box, one after the other. */
+static CUresult staged_wide(const struct box *b)
+{
+	for (uint64_t x = 0; x < b->width; x += CW_CHUNK_SIZE) {
+		struct box part = *b;
+		struct plane *sides[] = {&part.dst, &part.src};
+
+		part.width = b->width - x < CW_CHUNK_SIZE ? b->width - x : CW_CHUNK_SIZE;
+		for (int i = 0; i < 2; i++)
+			*(sides[i]->array ? &sides[i]->x : &sides[i]->side.addr) += x;
+		CUresult res = staged(&part);
+		if (res != 0)
+			return res;
+	}
+	return CUDA_SUCCESS;
 }
 
 static CUresult staged(struct box *b)
 {
 	uint64_t slice_bytes = b->width * b->height, pieces;
+	if (b->width > CW_CHUNK_SIZE && (b->dst.array || b->src.array))
+		return staged_wide(b);
 	if (b->width > CW_CHUNK_SIZE) {
 		/* Rows longer than a chunk: each is a linear copy of its own. */
 		for (uint64_t i = 0; i < b->height * b->depth; i++) {
@@ -198,8 +255,9 @@ static CUresult copy(const struct half *dst, const struct half *src, uint64_t wi
 	if (dense(&b.dst, &b) && dense(&b.src, &b))
 		res = cw_copy_linear(&b.dst.side, &b.src.side, width * height * depth, b.stream, wait);
 	else if (both) {
-		res = cwop_Memcpy3D(0, 0, b.src.side.addr, b.src.pitch, b.src.rows, 0, 0, 0, 0, 0, b.dst.side.addr, b.dst.pitch,
-				    b.dst.rows, 0, 0, 0, width, height, depth, b.stream, 0, 0);
+		struct end d = end_of(&b.dst, 0, 0), s = end_of(&b.src, 0, 0);
+
+		res = send_box(&d, &s, width, height, depth, b.stream, 0, 0);
 		if (res == 0 && wait && !(b.dst.side.device && b.src.side.device))
 			res = cwop_StreamSynchronize(b.stream);
 	} else
@@ -213,8 +271,8 @@ static CUresult copy2d(const CUDA_MEMCPY2D *p, CUstream stream, int ptds, int wa
 {
 	if (!p || p->srcPitch > max_pitch || p->dstPitch > max_pitch)
 		return CUDA_ERROR_INVALID_VALUE;
-	struct half d = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstXInBytes, p->dstY, 0, 0, p->dstPitch, 0};
-	struct half s = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcXInBytes, p->srcY, 0, 0, p->srcPitch, 0};
+	struct half d = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, p->dstXInBytes, p->dstY, 0, 0, p->dstPitch, 0};
+	struct half s = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, p->srcXInBytes, p->srcY, 0, 0, p->srcPitch, 0};
 	return copy(&d, &s, p->WidthInBytes, p->Height, 1, stream, ptds, wait);
 }
 
@@ -231,9 +289,9 @@ static CUresult copy3d(const CUDA_MEMCPY3D *p, CUstream stream, int ptds, int wa
 {
 	if (!p)
 		return CUDA_ERROR_INVALID_VALUE;
-	struct half d = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstXInBytes, p->dstY, p->dstZ, p->dstLOD, p->dstPitch,
+	struct half d = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, p->dstXInBytes, p->dstY, p->dstZ, p->dstLOD, p->dstPitch,
 			 p->dstHeight};
-	struct half s = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcXInBytes, p->srcY, p->srcZ, p->srcLOD, p->srcPitch,
+	struct half s = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, p->srcXInBytes, p->srcY, p->srcZ, p->srcLOD, p->srcPitch,
 			 p->srcHeight};
 	return copy(&d, &s, p->WidthInBytes, p->Height, p->Depth, stream, ptds, wait);
 }
@@ -251,9 +309,9 @@ static CUresult copy3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream stream, int pt
 	if ((p->dstMemoryType == CU_MEMORYTYPE_DEVICE && cw_ctx_resolve(p->dstContext, &c) != 0) ||
 	    (p->srcMemoryType == CU_MEMORYTYPE_DEVICE && cw_ctx_resolve(p->srcContext, &c) != 0))
 		return CUDA_ERROR_INVALID_CONTEXT;
-	struct half d = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstXInBytes, p->dstY, p->dstZ, p->dstLOD, p->dstPitch,
+	struct half d = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, p->dstXInBytes, p->dstY, p->dstZ, p->dstLOD, p->dstPitch,
 			 p->dstHeight};
-	struct half s = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcXInBytes, p->srcY, p->srcZ, p->srcLOD, p->srcPitch,
+	struct half s = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, p->srcXInBytes, p->srcY, p->srcZ, p->srcLOD, p->srcPitch,
 			 p->srcHeight};
 	return copy(&d, &s, p->WidthInBytes, p->Height, p->Depth, stream, ptds, wait);
 }
@@ -263,4 +321,55 @@ CUresult cwi_cuMemcpy3DPeer(int ptds, const CUDA_MEMCPY3D_PEER *p) { return copy
 CUresult cwi_cuMemcpy3DPeerAsync(int ptds, const CUDA_MEMCPY3D_PEER *p, CUstream stream)
 {
 	return copy3d_peer(p, stream, ptds, 0);
+}
+
+/* --- one-dimensional arrays: offsets in bytes ---------------------------------------------------------------------- */
+
+static struct half in_array(CUarray array, size_t offset)
+{
+	return (struct half){.type = CU_MEMORYTYPE_ARRAY, .array = array, .x = offset};
+}
+
+static struct half on_device(CUdeviceptr p) { return (struct half){.type = CU_MEMORYTYPE_DEVICE, .device = p}; }
+
+static struct half on_host(const void *p) { return (struct half){.type = CU_MEMORYTYPE_HOST, .host = p}; }
+
+static CUresult run(struct half dst, struct half src, size_t size, CUstream stream, int ptds, int wait)
+{
+	return copy(&dst, &src, size, 1, 1, stream, ptds, wait);
+}
+
+CUresult cwi_cuMemcpyAtoA_v2(int ptds, CUarray dst, size_t at, CUarray src, size_t from, size_t size)
+{
+	return run(in_array(dst, at), in_array(src, from), size, NULL, ptds, 1);
+}
+
+CUresult cwi_cuMemcpyAtoD_v2(int ptds, CUdeviceptr dst, CUarray src, size_t from, size_t size)
+{
+	return run(on_device(dst), in_array(src, from), size, NULL, ptds, 1);
+}
+
+CUresult cwi_cuMemcpyDtoA_v2(int ptds, CUarray dst, size_t at, CUdeviceptr src, size_t size)
+{
+	return run(in_array(dst, at), on_device(src), size, NULL, ptds, 1);
+}
+
+CUresult cwi_cuMemcpyAtoH_v2(int ptds, void *dst, CUarray src, size_t from, size_t size)
+{
+	return run(on_host(dst), in_array(src, from), size, NULL, ptds, 1);
+}
+
+CUresult cwi_cuMemcpyAtoHAsync_v2(int ptds, void *dst, CUarray src, size_t from, size_t size, CUstream stream)
+{
+	return run(on_host(dst), in_array(src, from), size, stream, ptds, 0);
+}
+
+CUresult cwi_cuMemcpyHtoA_v2(int ptds, CUarray dst, size_t at, const void *src, size_t size)
+{
+	return run(in_array(dst, at), on_host(src), size, NULL, ptds, 1);
+}
+
+CUresult cwi_cuMemcpyHtoAAsync_v2(int ptds, CUarray dst, size_t at, const void *src, size_t size, CUstream stream)
+{
+	return run(in_array(dst, at), on_host(src), size, stream, ptds, 0);
 }

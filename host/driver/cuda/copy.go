@@ -170,10 +170,12 @@ const (
 	memcpy3DSize    = 200
 	memcpy3DHalf    = 88
 	memoryTypeHost  = 1
+	memoryTypeArray = 3
 	memoryTypeUVA   = 4
 	half3DType      = 32
 	half3DHost      = 40
 	half3DDevice    = 48
+	half3DArray     = 56
 	half3DPitch     = 72
 	half3DHeight    = 80
 	memcpy3DExtents = 176
@@ -184,6 +186,9 @@ func (s *session) Memcpy3D(c *wire.Call, a *wire.Memcpy3DArgs) cuda.Result {
 	st, res := s.submit(c, a.Stream)
 	if res != cuda.Success {
 		return res
+	}
+	if s.boxNeedsCarrier(a) {
+		return s.boxThroughCarrier(a, st)
 	}
 	d := newBuffer(memcpy3DSize)
 	defer d.free()
@@ -218,6 +223,9 @@ type box struct {
 
 // put3D writes one half of CUDA_MEMCPY3D after checking that the box lies in memory of the guest.
 func (s *session) put3D(b []byte, x box, a *wire.Memcpy3DArgs) cuda.Result {
+	if x.kind == wire.BoxArray {
+		return s.putArray(b, x)
+	}
 	span, ok := x.span(a.Width, a.Height, a.Depth)
 	if !ok {
 		return cuda.ErrorInvalidValue

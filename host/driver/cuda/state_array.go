@@ -2,5 +2,7 @@ package cuda
 
 // arrayState is what a session keeps for arrays, textures, links and green contexts. Its zero value is ready.
 type arrayState struct {
-	links table[*link]
+	links   table[*link]
+	arrays  table[array]
+	mipmaps table[mipmap]
 }
