@@ -62,8 +62,10 @@ type Host interface {
 	SetSticky(res cuda.Result)
 	// Deferred leaves an asynchronous error for the next reply.
 	Deferred(res cuda.Result)
-	// Console takes output of device printf and assert, in order.
+	// Console takes output of device printf, in order.
 	Console(text []byte)
+	// ConsoleError takes what belongs on the program's standard error: the words of device asserts.
+	ConsoleError(text []byte)
 	// CallBack has the guest run the function that it knows as id, and returns when that has returned, or when the session
 	// ends: then false, and the function may not have run. status is for functions that are told one. Any goroutine; many at
 	// once.

@@ -48,7 +48,7 @@ func (f *front) ReplyMore(c *wire.Call, a *wire.ReplyMoreArgs, r *wire.ReplyMore
 
 // ConsoleRead implements wire.Driver.
 func (f *front) ConsoleRead(_ *wire.Call, r *wire.ConsoleReadReply) cuda.Result {
-	r.Text = f.w.consoleRead()
+	r.Text, r.Stream = f.w.consoleRead()
 	return cuda.Success
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime/debug"
 
 	"golang.org/x/sys/unix"
 
@@ -32,6 +33,7 @@ type Process struct {
 // be told to get ready first, and then waits for its session as long as the parent lives.
 func (p *Process) Main(ctx context.Context, linkFD int) error {
 	harden()
+	ownStderr()
 	if p.Resume != "" {
 		return p.resume(ctx)
 	}
@@ -86,6 +88,17 @@ func harden() {
 	// Best effort: a kernel without them leaves the process as it was.
 	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+}
+
+// ownStderr gives this process's own words a descriptor of their own: backends take over 1 and 2, which the driver writes to for
+// kernels.
+func ownStderr() {
+	fd, err := unix.FcntlInt(os.Stderr.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return // closed: there is nothing to keep
+	}
+	os.Stderr = os.NewFile(uintptr(fd), "/dev/stderr")
+	_ = debug.SetCrashOutput(os.Stderr, debug.CrashOptions{})
 }
 
 // starter brings a session up: carrier, backend, worker.

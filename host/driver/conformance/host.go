@@ -181,6 +181,9 @@ func (g *Guest) Console(text []byte) {
 	g.console.Write(text)
 }
 
+// ConsoleError implements driver.Host.
+func (g *Guest) ConsoleError(text []byte) { g.Console(text) }
+
 // CallBack implements driver.Host.
 func (g *Guest) CallBack(id uint64, status cuda.Result) bool {
 	g.mu.Lock()

@@ -3,6 +3,7 @@ package cuda
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -53,8 +54,9 @@ type session struct {
 	regions       map[uint32]uint64     // registered regions: id to worker address
 	detached      []uint32              // regions that Quiesce let go of
 	devices       []deviceInfo
-	consoleMu     sync.Mutex // guards stdout and the order of its text
+	consoleMu     sync.Mutex // guards stdout, stderr and the order of their text
 	stdout        *capture
+	stderr        *capture
 	watch         *watcher
 	fences        *fencePool
 	inline, carry buffer // C memory for copies that must not start in pinned memory
@@ -76,11 +78,13 @@ func (b *Backend) Open(h driver.Host, o driver.Options) (driver.Session, error) 
 		threads: map[threadKey]*stream{}, legacy: map[uint32]*stream{}, allocs: map[uint64]uint64{},
 		regions: map[uint32]uint64{},
 	}
-	out, err := captureStdout()
-	if err != nil {
+	var err error
+	if s.stdout, err = captureOutput(1); err != nil {
 		return nil, err
 	}
-	s.stdout = out
+	if s.stderr, err = captureOutput(2); err != nil {
+		return nil, errors.Join(err, s.stdout.close())
+	}
 	s.watch = newWatcher(s)
 	return s, nil
 }
@@ -89,7 +93,7 @@ func (b *Backend) Open(h driver.Host, o driver.Options) (driver.Session, error) 
 func (s *session) Close() error {
 	s.watch.stop()
 	s.closeHosts()
-	return s.stdout.close()
+	return errors.Join(s.stdout.close(), s.stderr.close())
 }
 
 // SessionInit starts the driver with the guest's environment.

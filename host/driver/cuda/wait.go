@@ -11,6 +11,7 @@ import (
 // note looks at a driver result for the errors after which a context answers nothing else, and tells the guest at once.
 func (s *session) note(res cuda.Result) cuda.Result {
 	if res.Sticky() {
+		s.drainConsole() // the driver has printed what a failed assert says
 		s.host.SetSticky(res)
 	}
 	return res
@@ -268,5 +269,8 @@ func (s *session) drainConsole() {
 	defer s.consoleMu.Unlock()
 	if text := s.stdout.take(); len(text) > 0 {
 		s.host.Console(text)
+	}
+	if text := s.stderr.take(); len(text) > 0 {
+		s.host.ConsoleError(text)
 	}
 }

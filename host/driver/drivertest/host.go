@@ -73,6 +73,9 @@ func (h *Host) Console(text []byte) {
 	}
 }
 
+// ConsoleError implements driver.Host.
+func (h *Host) ConsoleError(text []byte) { h.Console(text) }
+
 // CallBack implements driver.Host.
 func (h *Host) CallBack(id uint64, status cuda.Result) bool {
 	if h.OnCallBack == nil {

@@ -72,7 +72,7 @@ func (s *session) complain(e *entry) {
 	}
 	e.complained = true
 	s.log.Warn("kernel cannot run on the software GPU", "kernel", e.code.Name(), "why", e.lacks)
-	s.host.Console(fmt.Appendf(nil, "causeway: kernel %s cannot run on the software GPU: %v\n", e.code.Name(), e.lacks))
+	s.host.ConsoleError(fmt.Appendf(nil, "causeway: kernel %s cannot run on the software GPU: %v\n", e.code.Name(), e.lacks))
 }
 
 // check judges a launch as a driver does.
@@ -180,7 +180,7 @@ func (s *session) fault(k *exec.Kernel, err error) cuda.Result {
 			return cuda.Success // the session ends: nobody asks
 		}
 		if f.Kind == exec.Assert {
-			s.host.Console([]byte(f.Msg + "\n"))
+			s.host.ConsoleError([]byte(f.Msg + "\n"))
 		}
 		s.log.Debug("kernel failed", "kernel", k.Name(), "why", err)
 		if res, ok := faultResults[f.Kind]; ok {
@@ -188,7 +188,7 @@ func (s *session) fault(k *exec.Kernel, err error) cuda.Result {
 		}
 		return cuda.ErrorLaunchFailed
 	case errors.As(err, &u):
-		s.host.Console(fmt.Appendf(nil, "causeway: kernel %s cannot go on: %v\n", k.Name(), err))
+		s.host.ConsoleError(fmt.Appendf(nil, "causeway: kernel %s cannot go on: %v\n", k.Name(), err))
 		s.log.Warn("kernel failed", "kernel", k.Name(), "why", err)
 		return cuda.ErrorLaunchFailed
 	}
