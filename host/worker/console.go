@@ -10,41 +10,59 @@ const (
 
 const consoleLost = "\n[causeway: device output was lost, the program did not read it]\n"
 
+// Where output belongs in the guest process: its standard output, its standard error.
+const (
+	consoleOut = iota
+	consoleErr
+)
+
 type console struct {
 	mu   sync.Mutex
-	text []byte
+	text []byte // for standard output
+	errs []byte // for standard error
 	lost bool
 }
 
 // Console implements driver.Host.
-func (w *Worker) Console(text []byte) {
+func (w *Worker) Console(text []byte) { w.print(&w.console.text, text) }
+
+// ConsoleError implements driver.Host.
+func (w *Worker) ConsoleError(text []byte) { w.print(&w.console.errs, text) }
+
+func (w *Worker) print(to *[]byte, text []byte) {
 	w.gate.RLock()
 	defer w.gate.RUnlock()
 	c := &w.console
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	room := maxConsole - len(c.text)
+	room := maxConsole - len(c.text) - len(c.errs)
 	if len(text) > room {
 		text, c.lost = text[:room], true
 	}
-	c.text = append(c.text, text...)
-	w.ring.SetConsole(uint32(len(c.text)))
+	*to = append(*to, text...)
+	w.ring.SetConsole(c.waiting())
 }
 
-// consoleRead takes the oldest part of the output.
-func (w *Worker) consoleRead() []byte {
+func (c *console) waiting() uint32 { return uint32(len(c.text) + len(c.errs)) }
+
+// consoleRead takes the oldest part of the output, and says where it belongs.
+func (w *Worker) consoleRead() (part []byte, stream uint32) {
 	c := &w.console
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := min(len(c.text), consolePart)
-	part := append([]byte(nil), c.text[:n]...)
-	if c.text = c.text[n:]; len(c.text) == 0 {
-		c.text = nil
-		if c.lost {
+	from := &c.text
+	if len(c.text) == 0 && len(c.errs) > 0 {
+		from, stream = &c.errs, consoleErr
+	}
+	n := min(len(*from), consolePart)
+	part = append([]byte(nil), (*from)[:n]...)
+	if *from = (*from)[n:]; len(*from) == 0 {
+		*from = nil
+		if c.lost && c.waiting() == 0 {
 			c.lost = false
 			part = append(part, consoleLost...)
 		}
 	}
-	w.ring.SetConsole(uint32(len(c.text)))
-	return part
+	w.ring.SetConsole(c.waiting())
+	return part, stream
 }
