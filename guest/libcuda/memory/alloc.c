@@ -97,7 +97,7 @@ CUresult cwi_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdevicept
 		if (cw_side_device(dptr, 1, &s) != 0 || !cw_range_find(dptr, &r))
 			return CUDA_ERROR_NOT_FOUND;
 	}
-	if (r.dev == 0)
+	if (r.dev == 0 || (r.kind == CW_RANGE_MAPPED && r.access == 0))
 		return CUDA_ERROR_NOT_FOUND;
 	if (base)
 		*base = r.dev;

@@ -43,6 +43,7 @@ struct cw_range {
 	uint64_t dev;		/* device address of base, 0 if the device cannot reach it */
 	uint32_t pool;		/* id of the memory pool, 0 */
 	uint8_t sync_memops;
+	uint8_t access;		/* mapped: CUmemAccess_flags that some device has */
 	struct cw_region *region; /* a region of its own */
 	struct slab *slab;	  /* or a part of one: slab.c */
 	struct cw_mapping *mapping; /* vmm.h; read under its lock */
@@ -52,7 +53,10 @@ struct cw_range {
 int cw_range_add(struct cw_range *r);
 /* The range that contains addr: 1 and a copy of it, or 0. */
 int cw_range_find(uint64_t addr, struct cw_range *out);
-/* Bytes from addr to the end of its range; mapped ranges that follow each other without a gap count as one. 0: no range. */
+/* The first range that ends after addr and begins before end: 1 and a copy of it, or 0. */
+int cw_range_next(uint64_t addr, uint64_t end, struct cw_range *out);
+/* Bytes from addr to the end of its range; mapped ranges that a device may touch and that follow each other without a gap count
+ * as one. 0: no such range. */
 uint64_t cw_range_reach(uint64_t addr);
 /* Whether [addr, addr+size) touches any range. */
 int cw_range_overlaps(uint64_t addr, uint64_t size);
@@ -60,6 +64,8 @@ int cw_range_overlaps(uint64_t addr, uint64_t size);
 int cw_range_take(uint64_t base, unsigned kinds, struct cw_range *out);
 /* Sets sync_memops of the range that contains addr. */
 void cw_range_set_sync(uint64_t addr, int on);
+/* Sets access of the range that begins at base. */
+void cw_range_set_access(uint64_t base, int flags);
 /* Forgets every range for which drop says so, handing each to it first. */
 void cw_range_sweep(int (*drop)(const struct cw_range *r, void *arg), void *arg);
 uint32_t cw_range_count(void);

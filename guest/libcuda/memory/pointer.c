@@ -1,7 +1,7 @@
 /* What is asked about pointers, answered from the range map. */
 #include <string.h>
 
-#include "memory/memory.h"
+#include "memory/vmm.h"
 
 /* Bytes that each CUpointer_attribute writes (cuda.h says the types in words). 0: none such. */
 static unsigned attr_size(int attr)
@@ -28,8 +28,13 @@ static int host_kind(const struct cw_range *r)
 
 static CUresult answer(const struct cw_range *r, int attr, uint64_t ptr, struct answer *a)
 {
-	uint64_t off = ptr - r->base;
+	uint64_t off = ptr - r->base, mapped = 0;
+	CUresult res;
 	int host = host_kind(r);
+	if (r->kind == CW_RANGE_MAPPED && cw_mapping_answer(r, ptr, attr, &mapped, &res)) {
+		put64(a, mapped);
+		return res;
+	}
 	switch (attr) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
 		return put64(a, (uintptr_t)cw_handle_by_id(CW_KIND_CTX, r->ctx));
@@ -47,8 +52,8 @@ static CUresult answer(const struct cw_range *r, int attr, uint64_t ptr, struct 
 	case 20: /* MEMORY_BLOCK_ID: an allocation is one block */
 		return put64(a, r->id);
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: /* IPC is not forwarded */
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: /* IPC is not forwarded */
 	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: /* no NIC of the guest reaches this memory */
 	case 21:					      /* IS_HW_DECOMPRESS_CAPABLE */
 		return put64(a, 0);

@@ -139,6 +139,17 @@ int cw_range_find(uint64_t addr, struct cw_range *out)
 	return found;
 }
 
+int cw_range_next(uint64_t addr, uint64_t end, struct cw_range *out)
+{
+	read_lock();
+	uint32_t i = lower(addr);
+	int found = i < map.count && map.all[i].base < end;
+	if (found)
+		*out = map.all[i];
+	read_unlock();
+	return found;
+}
+
 uint64_t cw_range_reach(uint64_t addr)
 {
 	uint64_t end = addr;
@@ -146,8 +157,10 @@ uint64_t cw_range_reach(uint64_t addr)
 	uint32_t i = lower(addr);
 	if (i < map.count && map.all[i].base <= addr) {
 		end = map.all[i].base + map.all[i].size;
-		while (map.all[i].kind == CW_RANGE_MAPPED && i + 1 < map.count && map.all[i + 1].kind == CW_RANGE_MAPPED &&
-		       map.all[i + 1].base == end)
+		if (map.all[i].kind == CW_RANGE_MAPPED && map.all[i].access == 0)
+			end = addr;
+		while (end > addr && map.all[i].kind == CW_RANGE_MAPPED && i + 1 < map.count && map.all[i + 1].base == end &&
+		       map.all[i + 1].kind == CW_RANGE_MAPPED && map.all[i + 1].access != 0)
 			end += map.all[++i].size;
 	}
 	read_unlock();
@@ -182,6 +195,15 @@ void cw_range_set_sync(uint64_t addr, int on)
 	uint32_t i = lower(addr);
 	if (i < map.count && map.all[i].base <= addr)
 		map.all[i].sync_memops = (uint8_t)(on != 0);
+	write_unlock();
+}
+
+void cw_range_set_access(uint64_t base, int flags)
+{
+	write_lock();
+	uint32_t i = lower(base);
+	if (i < map.count && map.all[i].base == base)
+		map.all[i].access = (uint8_t)flags;
 	write_unlock();
 }
 

@@ -23,10 +23,10 @@ static int is_device(const struct cw_range *r)
 	return r->kind == CW_RANGE_DEVICE || r->kind == CW_RANGE_FOREIGN || r->kind == CW_RANGE_MAPPED;
 }
 
-/* Copies may run over several mappings (cuMemMap) that lie side by side. */
+/* Copies may run over several mappings (cuMemMap) that lie side by side and that a device may touch. */
 static int fits(const struct cw_range *r, uint64_t ptr, uint64_t size)
 {
-	return size <= r->size - (ptr - r->base) || (r->kind == CW_RANGE_MAPPED && size <= cw_range_reach(ptr));
+	return size <= (r->kind == CW_RANGE_MAPPED ? cw_range_reach(ptr) : r->size - (ptr - r->base));
 }
 
 static void from_range(const struct cw_range *r, uint64_t ptr, struct cw_side *out)

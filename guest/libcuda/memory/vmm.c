@@ -9,7 +9,8 @@
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
-enum { MAPPED = 1 << CW_RANGE_MAPPED, TRIES = 8 };
+enum { MAPPED = 1 << CW_RANGE_MAPPED };
+enum { UNIT = 2 << 20 /* granularity on every GPU */, FAR = 1 << 30 };
 
 struct cw_lock cw_vmm_lock;
 
@@ -63,45 +64,28 @@ static int insert(struct cw_resv *v)
 /* --- reservations -------------------------------------------------------------------------------------------------- */
 
 /* Takes the addresses in this process too, so that nothing else can live there: what an address names must stay one thing. */
-static int guard(uint64_t base, uint64_t size)
+static int guard(struct cw_resv *v)
 {
-	void *want = (void *)(uintptr_t)base;
-	void *p = mmap(want, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-	if (p == MAP_FAILED)
-		return 0;
-	if (p == want)
-		return 1;
-	munmap(p, size); /* kernels before 4.17 take the address for a hint */
-	return 0;
+	void *want = (void *)(uintptr_t)v->base;
+	void *p = mmap(want, v->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+	if (p != MAP_FAILED && p != want)
+		munmap(p, v->size); /* kernels before 4.17 take the address for a hint */
+	v->guarded = p == want;
+	return v->guarded;
 }
 
-/* Free addresses of this process as a wish for the worker. */
-static uint64_t propose(uint64_t size, uint64_t align)
+static CUresult reserve_once(uint64_t size, uint64_t align, uint64_t wish, uint64_t flags, struct cw_resv **out)
 {
-	uint64_t unit = align > 2u << 20 ? align : 2u << 20;
-	if (size + unit < size)
-		return 0;
-	void *p = mmap(NULL, size + unit, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (p == MAP_FAILED)
-		return 0;
-	munmap(p, size + unit);
-	return ((uint64_t)(uintptr_t)p + unit - 1) / unit * unit;
-}
-
-/* Asks the worker until its addresses are free here as well. */
-static CUresult reserve(struct cw_resv *v, uint64_t align, uint64_t wish, uint64_t flags)
-{
-	for (int i = 0; i < TRIES; i++) {
-		CUresult res = cwop_MemAddressReserve(v->o.id, (uint32_t)flags, v->size, align, wish, &v->base);
-		if (res != 0)
-			return res;
-		v->guarded = (uint8_t)guard(v->base, v->size);
-		if (v->guarded)
-			return CUDA_SUCCESS;
-		cwop_MemAddressFree(v->o.id);
-		wish = propose(v->size, align);
-	}
-	return CUDA_ERROR_OUT_OF_MEMORY;
+	struct cw_resv *v = (struct cw_resv *)cw_handle_new(CW_KIND_RESV);
+	if (!v)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	v->size = size;
+	CUresult res = cwop_MemAddressReserve(v->o.id, (uint32_t)flags, size, align, wish, &v->base);
+	if (res != 0)
+		cw_handle_free(CW_KIND_RESV, &v->o);
+	else
+		*out = v;
+	return res;
 }
 
 static CUresult unreserve(struct cw_resv *v)
@@ -115,24 +99,46 @@ static CUresult unreserve(struct cw_resv *v)
 	return CUDA_SUCCESS;
 }
 
+/*
+ * Addresses that are free in this process too. The driver takes small ranges from its process's own mappings, which may be
+ * anything in this one, and well-aligned ones from a window of its own, which is free here. A range that does not fit is held
+ * until the second is there, or it would come again.
+ */
+static CUresult reserve(uint64_t size, uint64_t align, uint64_t wish, uint64_t flags, struct cw_resv **out)
+{
+	struct cw_resv *first = NULL, *second = NULL;
+	CUresult res = reserve_once(size, align, wish, flags, &first);
+	if (res != 0)
+		return res;
+	if (guard(first)) {
+		*out = first;
+		return CUDA_SUCCESS;
+	}
+	res = reserve_once(size, align > FAR ? align : FAR, 0, flags, &second);
+	unreserve(first);
+	if (res != 0)
+		return res;
+	if (!guard(second)) {
+		unreserve(second);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*out = second;
+	return CUDA_SUCCESS;
+}
+
 CUresult cwi_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t align, CUdeviceptr addr, unsigned long long flags)
 {
+	struct cw_resv *v = NULL;
 	if (!ptr || size == 0 || flags > UINT32_MAX)
 		return CUDA_ERROR_INVALID_VALUE;
-	struct cw_resv *v = (struct cw_resv *)cw_handle_new(CW_KIND_RESV);
-	if (!v)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	v->size = size;
 	cw_lock_acquire(&cw_vmm_lock);
-	CUresult res = reserve(v, align, addr, flags);
+	CUresult res = reserve(size, align, addr, flags, &v);
 	if (res == 0 && !insert(v)) {
 		unreserve(v);
 		res = CUDA_ERROR_OUT_OF_MEMORY;
-	} else if (res != 0) {
-		cw_handle_free(CW_KIND_RESV, &v->o);
-	} else {
-		*ptr = v->base;
 	}
+	if (res == 0)
+		*ptr = v->base;
 	cw_lock_release(&cw_vmm_lock);
 	return res;
 }
@@ -177,8 +183,8 @@ CUresult cwi_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericA
 	cw_lock_acquire(&cw_vmm_lock);
 	struct cw_memhandle *mem = cw_memhandle_get(handle);
 	struct cw_resv *v = around(ptr, size);
-	if (mem && v && size != 0 && flags <= UINT32_MAX && offset <= mem->size && size <= mem->size - offset &&
-	    !cw_range_overlaps(ptr, size)) {
+	/* Whether this part of the memory may be mapped is the driver's to say. */
+	if (mem && v && size != 0 && flags <= UINT32_MAX && !cw_range_overlaps(ptr, size)) {
 		struct cw_mapping *m = (struct cw_mapping *)cw_handle_new(CW_KIND_MAPPING);
 		res = CUDA_ERROR_OUT_OF_MEMORY;
 		if (m) {
@@ -196,28 +202,26 @@ CUresult cwi_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericA
 	return res;
 }
 
-/* The mapping that begins at addr and ends by end. Under the lock. */
-static struct cw_mapping *mapping_at(uint64_t addr, uint64_t end)
+/* The first mapping that ends after addr and begins before end, or NULL. */
+static struct cw_mapping *next_mapping(uint64_t addr, uint64_t end)
 {
 	struct cw_range r;
-	if (!cw_range_find(addr, &r) || r.kind != CW_RANGE_MAPPED || r.base != addr || r.size > end - addr)
-		return NULL;
-	return r.mapping;
+	return cw_range_next(addr, end, &r) && r.kind == CW_RANGE_MAPPED ? r.mapping : NULL;
 }
 
-/* Whether [ptr, ptr+size) is a run of whole mappings without a gap. Under the lock. */
-static int whole(uint64_t ptr, uint64_t size)
+/* Whether every mapping that [ptr, ptr+size) touches lies wholly in it and, unless gaps are fine, without a gap. */
+static int whole(uint64_t ptr, uint64_t size, int gaps)
 {
-	uint64_t end = ptr + size;
+	uint64_t at = ptr, end = ptr + size;
+	struct cw_mapping *m;
 	if (size == 0 || !around(ptr, size))
 		return 0;
-	for (uint64_t at = ptr; at < end;) {
-		struct cw_mapping *m = mapping_at(at, end);
-		if (!m)
+	while ((m = next_mapping(at, end))) {
+		if (m->base < at || m->base + m->size > end || (m->base > at && !gaps))
 			return 0;
-		at += m->size;
+		at = m->base + m->size;
 	}
-	return 1;
+	return gaps || at == end;
 }
 
 static CUresult unmap(struct cw_mapping *m)
@@ -234,17 +238,16 @@ static CUresult unmap(struct cw_mapping *m)
 	return res;
 }
 
+/* What is not mapped stays so. */
 CUresult cwi_cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
 	CUresult res = CUDA_ERROR_INVALID_VALUE;
 	cw_lock_acquire(&cw_vmm_lock);
-	if (whole(ptr, size)) {
+	if (ptr % UNIT == 0 && size % UNIT == 0 && whole(ptr, size, 1)) {
+		struct cw_mapping *m;
 		res = CUDA_SUCCESS;
-		for (uint64_t at = ptr; res == 0 && at < ptr + size;) {
-			struct cw_mapping *m = mapping_at(at, ptr + size);
-			at += m->size;
+		while (res == 0 && (m = next_mapping(ptr, ptr + size)))
 			res = unmap(m);
-		}
 	}
 	cw_lock_release(&cw_vmm_lock);
 	return res;
@@ -261,22 +264,26 @@ static CUresult check_access(const CUmemAccessDesc *desc, size_t count)
 			return CUDA_ERROR_INVALID_VALUE;
 		if (desc[i].location.type == CU_MEM_LOCATION_TYPE_HOST || desc[i].location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA)
 			return CUDA_ERROR_NOT_SUPPORTED; /* device memory is not mapped for the CPU */
-		if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || !cw_device_get(desc[i].location.id) ||
+		    desc[i].location.id >= CW_VMM_DEVICES)
 			return CUDA_ERROR_INVALID_VALUE;
-		if (!cw_device_get(desc[i].location.id) || desc[i].location.id >= CW_VMM_DEVICES)
-			return CUDA_ERROR_INVALID_DEVICE;
 	}
 	return CUDA_SUCCESS;
 }
 
 static CUresult set_access(struct cw_mapping *m, const CUmemAccessDesc *desc, size_t count)
 {
+	int any = 0;
 	for (size_t i = 0; i < count; i++) {
 		CUresult res = cwop_MemSetAccess(m->o.id, (uint32_t)desc[i].location.id, (uint32_t)desc[i].flags);
 		if (res != 0)
 			return res;
 		m->access[desc[i].location.id] = (uint8_t)desc[i].flags;
 	}
+	for (int d = 0; d < CW_VMM_DEVICES; d++)
+		if (m->access[d] > any)
+			any = m->access[d];
+	cw_range_set_access(m->base, any);
 	return CUDA_SUCCESS;
 }
 
@@ -287,10 +294,10 @@ CUresult cwi_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc 
 		return res;
 	cw_lock_acquire(&cw_vmm_lock);
 	res = CUDA_ERROR_INVALID_VALUE;
-	if (whole(ptr, size)) {
+	if (whole(ptr, size, 0)) {
 		res = CUDA_SUCCESS;
 		for (uint64_t at = ptr; res == 0 && at < ptr + size;) {
-			struct cw_mapping *m = mapping_at(at, ptr + size);
+			struct cw_mapping *m = next_mapping(at, ptr + size);
 			at += m->size;
 			res = set_access(m, desc, count);
 		}
@@ -305,7 +312,7 @@ CUresult cwi_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *loca
 	CUresult res = CUDA_ERROR_INVALID_VALUE;
 	if (!flags || !location)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+	if (location->type != CU_MEM_LOCATION_TYPE_DEVICE && location->type != CU_MEM_LOCATION_TYPE_HOST)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!cw_device_get(location->id) || location->id >= CW_VMM_DEVICES)
 		return CUDA_ERROR_INVALID_DEVICE;
@@ -316,4 +323,42 @@ CUresult cwi_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *loca
 	}
 	cw_lock_release(&cw_vmm_lock);
 	return res;
+}
+
+int cw_mapping_answer(const struct cw_range *r, uint64_t ptr, int attr, uint64_t *value, CUresult *res)
+{
+	struct cw_range now;
+	*res = CUDA_SUCCESS;
+	switch (attr) {
+	case CU_POINTER_ATTRIBUTE_CONTEXT: /* belongs to none */
+		*value = 0;
+		return 1;
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+		*value = ptr;
+		*res = r->access ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+		return 1;
+	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+		*value = r->access;
+		return 1;
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+	case 20: /* MEMORY_BLOCK_ID */
+		break;
+	default:
+		return 0;
+	}
+	cw_lock_acquire(&cw_vmm_lock);
+	if (!cw_range_find(ptr, &now) || now.kind != CW_RANGE_MAPPED) /* unmapped meanwhile */
+		*res = CUDA_ERROR_INVALID_VALUE;
+	else if (attr == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+		*value = now.mapping->resv->base;
+	else if (attr == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+		*value = now.mapping->resv->size;
+	else if (attr == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES)
+		*value = now.mapping->mem->handles;
+	else
+		*value = now.mapping->mem->o.id;
+	cw_lock_release(&cw_vmm_lock);
+	return 1;
 }

@@ -54,7 +54,6 @@ struct cw_memhandle {
 	uint32_t handles; /* types that exports may ask for */
 	uint32_t flags;	  /* compression, gpuDirectRDMACapable << 8, usage << 16 */
 	uint32_t refs, maps;
-	uint64_t block;	 /* CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID */
 };
 CW_OBJ_FITS(struct cw_memhandle);
 
@@ -79,6 +78,9 @@ static inline struct cw_memhandle *cw_memhandle_get(CUmemGenericAllocationHandle
 }
 /* Tells the worker when nobody holds the memory any more. Under the lock. */
 CUresult cw_memhandle_settle(struct cw_memhandle *m);
+
+/* What cuPointerGetAttribute says about mapped memory where it differs from cuMemAlloc's. 0: as for other memory. */
+int cw_mapping_answer(const struct cw_range *r, uint64_t ptr, int attr, uint64_t *value, CUresult *res);
 
 #pragma GCC visibility pop
 #endif

@@ -21,8 +21,6 @@ static CUresult check_prop(const CUmemAllocationProp *p)
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}
-	if (p->requestedHandleTypes & ~(CW_MEM_POSIX_FD | CW_MEM_WIN32 | CW_MEM_WIN32_KMT | CW_MEM_FABRIC))
-		return CUDA_ERROR_INVALID_VALUE;
 	return CUDA_SUCCESS;
 }
 
@@ -30,11 +28,11 @@ CUresult cwi_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAlloc
 					   CUmemAllocationGranularity_flags option)
 {
 	uint64_t g = 0;
-	CUresult res = check_prop(prop);
-	if (!granularity)
+	CUresult res;
+	if (!granularity || !prop)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (res == 0)
-		res = cwop_MemGetAllocationGranularity((uint32_t)prop->location.id, (uint32_t)prop->requestedHandleTypes,
+	/* The driver looks at nothing else (observed on 580), and libraries ask before they know what is supported. */
+	res = cwop_MemGetAllocationGranularity(cw_device_get(prop->location.id) ? (uint32_t)prop->location.id : 0, (uint32_t)prop->requestedHandleTypes,
 						       (uint32_t)option, &g);
 	if (res == 0)
 		*granularity = g;

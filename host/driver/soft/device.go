@@ -121,20 +121,21 @@ func (g *gpu) limits() map[int]int32 {
 
 // features are there always.
 var features = map[int]int32{
-	cuda.DeviceAttrGPUOverlap:                 1,
-	cuda.DeviceAttrConcurrentKernels:          1,
-	cuda.DeviceAttrUnifiedAddressing:          1,
-	cuda.DeviceAttrStreamPrioritiesSupported:  1,
-	cuda.DeviceAttrGlobalL1CacheSupported:     1,
-	cuda.DeviceAttrLocalL1CacheSupported:      1,
-	cuda.DeviceAttrComputePreemptionSupported: 1,
-	cuda.DeviceAttrCooperativeLaunch:          1,
-	cuda.DeviceAttrMemoryPoolsSupported:       1,
-	cuda.DeviceAttrCanUse64BitStreamMemOpsV1:  1,
-	cuda.DeviceAttrCanUseStreamMemOpsV1:       1,
-	cuda.DeviceAttrCanUseStreamWaitValueNorV1: 1,
-	cuda.DeviceAttrCanUse64BitStreamMemOps:    1,
-	cuda.DeviceAttrCanUseStreamWaitValueNor:   1,
+	cuda.DeviceAttrGPUOverlap:                       1,
+	cuda.DeviceAttrConcurrentKernels:                1,
+	cuda.DeviceAttrUnifiedAddressing:                1,
+	cuda.DeviceAttrStreamPrioritiesSupported:        1,
+	cuda.DeviceAttrGlobalL1CacheSupported:           1,
+	cuda.DeviceAttrLocalL1CacheSupported:            1,
+	cuda.DeviceAttrComputePreemptionSupported:       1,
+	cuda.DeviceAttrCooperativeLaunch:                1,
+	cuda.DeviceAttrMemoryPoolsSupported:             1,
+	cuda.DeviceAttrVirtualMemoryManagementSupported: 1,
+	cuda.DeviceAttrCanUse64BitStreamMemOpsV1:        1,
+	cuda.DeviceAttrCanUseStreamMemOpsV1:             1,
+	cuda.DeviceAttrCanUseStreamWaitValueNorV1:       1,
+	cuda.DeviceAttrCanUse64BitStreamMemOps:          1,
+	cuda.DeviceAttrCanUseStreamWaitValueNor:         1,
 }
 
 // mappedFeatures need a carrier that shares guest memory.

@@ -92,7 +92,7 @@ func newSession(h driver.Host, o driver.Options, gpus []*gpu) (driver.Session, e
 func (s *session) Close() error {
 	s.cancel()
 	s.queue.close()
-	return s.space.close()
+	return errors.Join(s.closeVMM(), s.space.close())
 }
 
 // SessionInit describes the devices. CUDA_VISIBLE_DEVICES of the guest counts within the devices offered to it.

@@ -37,7 +37,8 @@ type allocation struct {
 	region   uint32 // id of a region
 	serial   uint64 // names it for cuPointerGetAttribute
 	kind     allocKind
-	freed    bool // released when the work before its end is done; worker only
+	freed    bool   // released when the work before its end is done; worker only
+	around   []byte // mappedMemory: the reservation that it lies in
 }
 
 type allocKind uint8
@@ -46,6 +47,7 @@ const (
 	plainMemory  allocKind = iota
 	pooledMemory           // cuMemAllocAsync
 	variable               // of a module: not the guest's to free
+	mappedMemory           // cuMemMap
 	pinnedRegion
 )
 
@@ -128,9 +130,25 @@ func (s *space) bytes(addr, size uint64) ([]byte, bool) {
 	}
 	off := addr - a.lo
 	if size > a.size-off {
-		return nil, false
+		return s.across(a, addr, size)
 	}
 	return a.mem[off : off+size : off+size], true
+}
+
+// across is bytes for memory that runs over several mappings side by side.
+func (s *space) across(a *allocation, addr, size uint64) ([]byte, bool) {
+	if a.kind != mappedMemory || addr+size < addr {
+		return nil, false
+	}
+	for end := a.lo + a.size; end < addr+size; {
+		b := s.lookup(end)
+		if b == nil || b.kind != mappedMemory || &b.around[0] != &a.around[0] {
+			return nil, false
+		}
+		end = b.lo + b.size
+	}
+	off := addr - addressOf(a.around)
+	return a.around[off : off+size : off+size], true
 }
 
 // request says what memory is wanted.

@@ -1,4 +1,9 @@
 package soft
 
 // vmmState is what a session keeps for virtual memory, pools and sharing. Its zero value is ready.
-type vmmState struct{}
+type vmmState struct {
+	resvs    map[uint32]*reservation
+	mems     map[uint32]*physical
+	mappings map[uint32]*mapping
+	window   uint64 // where the search for free addresses goes on
+}
