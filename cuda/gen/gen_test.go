@@ -25,8 +25,12 @@ func description(t *testing.T) *idl.File {
 // TestRegenerate fails when the committed files are not what the description says: run go generate ./cuda.
 func TestRegenerate(t *testing.T) {
 	f := description(t)
-	for _, o := range outputs() {
-		want, err := render(o, f)
+	all, err := everything(root, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range all {
+		want, err := render(o, o.from)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,8 +26,12 @@ func run(root string) error {
 	if err != nil {
 		return err
 	}
-	for _, o := range outputs() {
-		content, err := render(o, f)
+	all, err := everything(root, f)
+	if err != nil {
+		return err
+	}
+	for _, o := range all {
+		content, err := render(o, o.from)
 		if err != nil {
 			return err
 		}
@@ -49,30 +53,50 @@ func run(root string) error {
 type output struct {
 	path string
 	emit func(*writer, *idl.File)
+	from *idl.File // the description behind it
+}
+
+// everything is all generated files with their descriptions; f is the driver API's.
+func everything(root string, f *idl.File) ([]output, error) {
+	n, err := idl.ParseDir(filepath.Join(root, "cuda/api/nvml"))
+	if err != nil {
+		return nil, err
+	}
+	if err := checkNVML(n); err != nil {
+		return nil, err
+	}
+	var all []output
+	for _, o := range outputs() {
+		all = append(all, output{o.path, o.emit, f})
+	}
+	for _, o := range nvmlOutputs() {
+		all = append(all, output{o.path, o.emit, n})
+	}
+	return all, nil
 }
 
 func outputs() []output {
 	return []output{
-		{"cuda/result_gen.go", goResults},
-		{"cuda/enums_gen.go", goEnums},
-		{"cuda/wire/consts_gen.go", wireConsts},
-		{"cuda/wire/ops_gen.go", wireOps},
-		{"cuda/wire/args_gen.go", wireArgs},
-		{"cuda/wire/reply_gen.go", wireReplies},
-		{"cuda/wire/driver_gen.go", wireDriver},
-		{"cuda/wire/dispatch_gen.go", wireDispatch},
-		{"remote/layout_gen.go", remoteLayout},
-		{"guest/libcuda/gen/session.h", cSession},
-		{"guest/libcuda/gen/ops.h", cOpsHeader},
-		{"guest/libcuda/gen/ops.c", cOps},
-		{"guest/libcuda/gen/cuda_abi.h", cABI},
-		{"guest/libcuda/gen/entries.h", cEntriesHeader},
-		{"guest/libcuda/gen/exports.h", cExports},
-		{"guest/libcuda/gen/entries.c", cEntries},
-		{"guest/libcuda/gen/refused.c", cRefused},
-		{"guest/libcuda/gen/procs.c", cProcs},
-		{"guest/libcuda/gen/errors.c", cErrors},
-		{"docs/COVERAGE.md", coverage},
+		{"cuda/result_gen.go", goResults, nil},
+		{"cuda/enums_gen.go", goEnums, nil},
+		{"cuda/wire/consts_gen.go", wireConsts, nil},
+		{"cuda/wire/ops_gen.go", wireOps, nil},
+		{"cuda/wire/args_gen.go", wireArgs, nil},
+		{"cuda/wire/reply_gen.go", wireReplies, nil},
+		{"cuda/wire/driver_gen.go", wireDriver, nil},
+		{"cuda/wire/dispatch_gen.go", wireDispatch, nil},
+		{"remote/layout_gen.go", remoteLayout, nil},
+		{"guest/libcuda/gen/session.h", cSession, nil},
+		{"guest/libcuda/gen/ops.h", cOpsHeader, nil},
+		{"guest/libcuda/gen/ops.c", cOps, nil},
+		{"guest/libcuda/gen/cuda_abi.h", cABI, nil},
+		{"guest/libcuda/gen/entries.h", cEntriesHeader, nil},
+		{"guest/libcuda/gen/exports.h", cExports, nil},
+		{"guest/libcuda/gen/entries.c", cEntries, nil},
+		{"guest/libcuda/gen/refused.c", cRefused, nil},
+		{"guest/libcuda/gen/procs.c", cProcs, nil},
+		{"guest/libcuda/gen/errors.c", cErrors, nil},
+		{"docs/COVERAGE.md", coverage, nil},
 	}
 }
 

@@ -27,11 +27,11 @@ type Theme struct {
 
 // Entry is one exported symbol, with its per-thread twin if it has one:
 //
-//	entry SYMBOL SINCE hand|local|refuse [ptsz|ptds] [base NAME] [as NAME] [free|alive] "PARAMETERS" [reason "WHY"]
+//	entry SYMBOL SINCE hand|local|refuse [ptsz|ptds] [base NAME] [as NAME] [field NAME] [free|alive] "PARAMETERS" [reason "WHY"]
 //
 // SINCE is the CUDA version from which cuGetProcAddress finds it under its base name (the symbol without _vN); 0: never.
 // as: the hand-written function of another symbol does. free: callable before cuInit. alive: still works when a context is
-// poisoned.
+// poisoned. field: generated; gives that field of the device (NVML only).
 type Entry struct {
 	Pos
 	Symbol string
@@ -40,6 +40,7 @@ type Entry struct {
 	Twin   string // ptsz, ptds or empty
 	Base   string
 	As     string // symbol whose cwi_ function is called; Symbol if not said
+	Field  string // field of the device that the entry gives, or empty
 	Guard  string // free, alive or empty
 	Theme  string
 	Reason string
@@ -123,6 +124,8 @@ func (e *Entry) option(word, arg string) bool {
 		e.Base = arg
 	case "as":
 		e.As = arg
+	case "field":
+		e.Field = arg
 	case "reason":
 		e.Reason = arg
 	default:

@@ -1,8 +1,8 @@
 /*
- * Device identity through libcuda.so.1. A process may ask NVML and then fork children that use CUDA, so asking must not start CUDA
+ * Device identity through libcuda.so.1, for hosts that answer no questions of this library. A process may ask NVML and then fork children that use CUDA, so asking must not start CUDA
  * in the process itself: unless it runs already, a short-lived child asks and hands the answer back through a pipe.
  */
-#include "nvml.h"
+#include "device.h"
 #include "snapshot.h"
 
 #include <dlfcn.h>
@@ -10,19 +10,19 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(CW_NO_SYMVER)
 /* the versions that glibc 2.17 has, in libdl */
 __asm__(".symver dlopen,dlopen@GLIBC_2.2.5");
 __asm__(".symver dlsym,dlsym@GLIBC_2.2.5");
 #endif
 
 enum { CUDA_NOT_INITIALIZED = 3, CUDA_NO_DEVICE = 100, ANSWER_MS = 30000 };
-enum { MAJOR = 75, MINOR = 76, PCI_BUS = 33, PCI_DEVICE = 34, PCI_DOMAIN = 50, PCI_ID = 139, PCI_SUBSYSTEM = 140 };
+enum { MAJOR = 75, MINOR = 76, PCI_BUS = 33, PCI_DEVICE = 34, PCI_DOMAIN = 50 };
 
 /* The CUDA entries that are used; every result is a CUresult. */
 static struct {
@@ -32,7 +32,15 @@ static struct {
 	int (*name)(char *, int, int);
 	int (*uuid)(uint8_t[16], int);
 	int (*attribute)(int *, int, int);
+	int (*memory)(size_t *, int);
 } cuda;
+
+/* What a child hands back. */
+struct told {
+	int result;
+	struct cw_snapshot head;
+	struct cw_device devices[CW_SNAPSHOT_DEVICES];
+};
 
 static int symbol(void *lib, const char *name, void *slot)
 {
@@ -50,37 +58,49 @@ static int load(void)
 		return NVML_LIBRARY_NOT_FOUND;
 	if (!symbol(lib, "cuInit", &cuda.init) || !symbol(lib, "cuDriverGetVersion", &cuda.version) ||
 	    !symbol(lib, "cuDeviceGetCount", &cuda.count) || !symbol(lib, "cuDeviceGetName", &cuda.name) ||
-	    !symbol(lib, "cuDeviceGetUuid_v2", &cuda.uuid) || !symbol(lib, "cuDeviceGetAttribute", &cuda.attribute))
+	    !symbol(lib, "cuDeviceGetUuid_v2", &cuda.uuid) || !symbol(lib, "cuDeviceGetAttribute", &cuda.attribute) ||
+	    !symbol(lib, "cuDeviceTotalMem_v2", &cuda.memory))
 		return NVML_FUNCTION_NOT_FOUND;
 	return NVML_SUCCESS;
 }
 
-static int describe(struct cw_nvml_device *d, int i)
+static int describe(struct cw_device *d, int i)
 {
-	if (cuda.name(d->name, sizeof d->name, i) || cuda.uuid(d->uuid, i) || cuda.attribute(&d->major, MAJOR, i) ||
-	    cuda.attribute(&d->minor, MINOR, i))
+	int major, minor, domain, bus, device;
+	size_t total;
+
+	memset(d, 0xff, sizeof *d); /* nothing is known */
+	memset(d->name, 0, sizeof d->name);
+	memset(d->vbios, 0, sizeof d->vbios);
+	if (cuda.name(d->name, sizeof d->name, i) || cuda.uuid(d->uuid, i) || cuda.attribute(&major, MAJOR, i) ||
+	    cuda.attribute(&minor, MINOR, i) || cuda.memory(&total, i))
 		return NVML_UNKNOWN;
-	d->pci_known = !cuda.attribute(&d->domain, PCI_DOMAIN, i) && !cuda.attribute(&d->bus, PCI_BUS, i) &&
-		       !cuda.attribute(&d->device, PCI_DEVICE, i) && !cuda.attribute(&d->pci_id, PCI_ID, i) &&
-		       !cuda.attribute(&d->subsystem, PCI_SUBSYSTEM, i);
+	d->major = (uint32_t)major;
+	d->minor = (uint32_t)minor;
+	d->memory_total = total;
+	if (!cuda.attribute(&domain, PCI_DOMAIN, i) && !cuda.attribute(&bus, PCI_BUS, i) && !cuda.attribute(&device, PCI_DEVICE, i)) {
+		d->pci_domain = (uint32_t)domain;
+		d->pci_bus = (uint32_t)bus;
+		d->pci_device = (uint32_t)device;
+	}
 	return NVML_SUCCESS;
 }
 
 /* Asks in this process. A host without a device is no error: there are none. */
-static int ask(struct cw_nvml_snapshot *s)
+static int ask(struct told *t)
 {
-	int cu = cuda.init(0), res = NVML_SUCCESS;
+	int cu = cuda.init(0), version = 0, count = 0, res = NVML_SUCCESS;
 
 	if (cu && cu != CUDA_NO_DEVICE)
 		return NVML_DRIVER_NOT_LOADED;
-	if (cuda.version(&s->cuda_version))
+	if (cuda.version(&version) || (cu == 0 && cuda.count(&count)))
 		return NVML_UNKNOWN;
-	if (cu == 0 && cuda.count(&s->count))
-		return NVML_UNKNOWN;
-	if (s->count > CW_NVML_DEVICES_MAX)
-		s->count = CW_NVML_DEVICES_MAX;
-	for (int i = 0; i < s->count && !res; i++)
-		res = describe(&s->devices[i], i);
+	if (count > (int)CW_SNAPSHOT_DEVICES)
+		count = CW_SNAPSHOT_DEVICES;
+	t->head = (struct cw_snapshot){.magic = CW_SNAPSHOT_MAGIC, .version = CW_SNAPSHOT_VERSION, .device_count = (uint32_t)count,
+				       .cuda_version = (uint32_t)version};
+	for (int i = 0; i < count && !res; i++)
+		res = describe(&t->devices[i], i);
 	return res;
 }
 
@@ -106,7 +126,7 @@ static int read_all(int fd, void *to, size_t len)
 }
 
 /* Asks in a child. */
-static int ask_in_child(struct cw_nvml_snapshot *s)
+static int ask_in_child(struct told *s)
 {
 	int fds[2], ok;
 	pid_t pid;
@@ -142,20 +162,26 @@ static int ask_in_child(struct cw_nvml_snapshot *s)
 	return ok ? s->result : NVML_UNKNOWN;
 }
 
-const struct cw_nvml_snapshot *cw_nvml_snapshot(void)
+int cw_nvml_identity(void **answer, size_t *len)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	static struct cw_nvml_snapshot s;
-	static int taken;
-	int count = 0;
+	struct told *t = calloc(1, sizeof *t);
+	int count = 0, res = t ? load() : NVML_MEMORY;
+	char *out = NULL;
 
-	pthread_mutex_lock(&lock);
-	if (!taken) {
-		taken = 1;
-		s.result = load();
-		if (!s.result)
-			s.result = cuda.count(&count) == CUDA_NOT_INITIALIZED ? ask_in_child(&s) : ask(&s);
+	if (!res)
+		res = cuda.count(&count) == CUDA_NOT_INITIALIZED ? ask_in_child(t) : ask(t);
+	if (!res) {
+		*len = sizeof t->head + t->head.device_count * sizeof t->devices[0];
+		out = malloc(*len);
+		if (!out)
+			res = NVML_MEMORY;
 	}
-	pthread_mutex_unlock(&lock);
-	return &s;
+	if (!res) {
+		t->head.size = (uint32_t)*len;
+		memcpy(out, &t->head, sizeof t->head);
+		memcpy(out + sizeof t->head, t->devices, *len - sizeof t->head);
+		*answer = out;
+	}
+	free(t);
+	return res;
 }

@@ -1,9 +1,7 @@
-/*
- * libnvidia-ml for guests: initialisation, error texts, versions. Identity of the devices is in device.c. Sensors, processes and
- * topology are not forwarded: those entries answer NVML_ERROR_NOT_SUPPORTED.
- */
-#include "nvml.h"
+/* libnvidia-ml for guests: initialisation, error texts, versions, what is refused. */
 #include "device.h"
+#include "gen/entries.h"
+#include "snapshot.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -17,40 +15,40 @@ int cw_nvml_ready(void)
 	return atomic_load(&users) > 0;
 }
 
-int cw_nvml_refuse(const char *name)
+int cw_nvml_tracing(void)
+{
+	const char *log = getenv("CAUSEWAY_LOG");
+
+	return log && !strcmp(log, "trace");
+}
+
+int cw_nvml_refuse(_Atomic int *said, const char *name, const char *reason)
 {
 	const char *log = getenv("CAUSEWAY_LOG");
 
 	if (!cw_nvml_ready())
 		return NVML_UNINITIALIZED;
-	if (log && (!strcmp(log, "info") || !strcmp(log, "trace")))
-		fprintf(stderr, "causeway: %s is not forwarded\n", name);
+	if (log && (!strcmp(log, "info") || !strcmp(log, "trace")) && !atomic_exchange(said, 1))
+		fprintf(stderr, "causeway: %s is not supported: %s\n", name, reason);
 	return NVML_NOT_SUPPORTED;
 }
 
-/* Initialisation is counted, as the interface demands; nothing is opened before a device is asked for. */
-NVML_EXPORT int nvmlInitWithFlags(unsigned flags);
-NVML_EXPORT int nvmlInitWithFlags(unsigned flags)
+/* Initialisation is counted, as the interface demands; the host is asked when a device is. */
+nvmlReturn_t cwi_nvmlInitWithFlags(unsigned flags)
 {
 	(void)flags; /* no GPUs, no attach: both are how this library starts anyway */
+	if (!cw_nvml_source_present())
+		return NVML_DRIVER_NOT_LOADED;
 	atomic_fetch_add(&users, 1);
 	return NVML_SUCCESS;
 }
 
-NVML_EXPORT int nvmlInit(void);
-NVML_EXPORT int nvmlInit(void)
+nvmlReturn_t cwi_nvmlInit_v2(void)
 {
-	return nvmlInitWithFlags(0);
+	return cwi_nvmlInitWithFlags(0);
 }
 
-NVML_EXPORT int nvmlInit_v2(void);
-NVML_EXPORT int nvmlInit_v2(void)
-{
-	return nvmlInitWithFlags(0);
-}
-
-NVML_EXPORT int nvmlShutdown(void);
-NVML_EXPORT int nvmlShutdown(void)
+nvmlReturn_t cwi_nvmlShutdown(void)
 {
 	int n = atomic_load(&users);
 
@@ -61,8 +59,7 @@ NVML_EXPORT int nvmlShutdown(void)
 	return NVML_SUCCESS;
 }
 
-NVML_EXPORT const char *nvmlErrorString(int result);
-NVML_EXPORT const char *nvmlErrorString(int result)
+const char *cwi_nvmlErrorString(nvmlReturn_t result)
 {
 	static const char *const text[] = {
 		"Success", "Uninitialized", "Invalid Argument", "Not Supported", "Insufficient Permissions", "Already Initialized",
@@ -78,18 +75,49 @@ NVML_EXPORT const char *nvmlErrorString(int result)
 	return "Unknown Error";
 }
 
-NVML_EXPORT int nvmlSystemGetCudaDriverVersion_v2(int *version);
-NVML_EXPORT int nvmlSystemGetCudaDriverVersion_v2(int *version)
+nvmlReturn_t cwi_nvmlSystemGetCudaDriverVersion_v2(int *version)
 {
+	struct cw_view v;
+	int res;
+
 	if (!version)
 		return NVML_INVALID_ARGUMENT;
-	if (!cw_nvml_ready())
-		return NVML_UNINITIALIZED;
-	return cw_nvml_cuda_version(version);
+	res = cw_nvml_look(&v);
+	if (res)
+		return res;
+	*version = (int)v.head->cuda_version;
+	cw_nvml_leave();
+	return NVML_SUCCESS;
 }
 
-NVML_EXPORT int nvmlSystemGetCudaDriverVersion(int *version);
-NVML_EXPORT int nvmlSystemGetCudaDriverVersion(int *version)
+nvmlReturn_t cwi_nvmlSystemGetDriverVersion(char *version, unsigned length)
 {
-	return nvmlSystemGetCudaDriverVersion_v2(version);
+	struct cw_view v;
+	int res = cw_nvml_look(&v);
+
+	if (res)
+		return res;
+	res = cw_nvml_text(v.head->driver_version, version, length);
+	cw_nvml_leave();
+	return res;
+}
+
+nvmlReturn_t cwi_nvmlSystemGetNVMLVersion(char *version, unsigned length)
+{
+	struct cw_view v;
+	int res = cw_nvml_look(&v);
+
+	if (res)
+		return res;
+	res = cw_nvml_text(v.head->nvml_version, version, length);
+	cw_nvml_leave();
+	return res;
+}
+
+nvmlReturn_t cwi_nvmlUnitGetCount(unsigned *count)
+{
+	if (!count)
+		return NVML_INVALID_ARGUMENT;
+	*count = 0;
+	return NVML_SUCCESS;
 }
