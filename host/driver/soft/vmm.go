@@ -53,7 +53,7 @@ func (s *session) MemGetAllocationGranularity(c *wire.Call, a *wire.MemGetAlloca
 // MemAddressReserve takes addresses: the recorded ones on replay, else the wanted ones if they are free, else others.
 func (s *session) MemAddressReserve(c *wire.Call, a *wire.MemAddressReserveArgs, r *wire.MemAddressReserveReply) cuda.Result {
 	align := max(a.Align, vmmUnit)
-	if a.Size == 0 || a.Size%vmmUnit != 0 || align&(align-1) != 0 || a.Flags != 0 || a.Addr%vmmUnit != 0 {
+	if a.Size == 0 || a.Size%vmmUnit != 0 || a.Align&(a.Align-1) != 0 || a.Flags != 0 || a.Addr%vmmUnit != 0 {
 		return cuda.ErrorInvalidValue
 	}
 	if _, used := s.resvs[a.Resv]; used || a.Size > windowSize || align > windowSize || len(s.resvs) >= maxReserve {
