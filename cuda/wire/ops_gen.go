@@ -244,7 +244,7 @@ var operations = [...]OpInfo{
 		Name: "ReplyMore", Mode: Sync, Fixed: 8, ReplyFixed: 8,
 	},
 	OpConsoleRead: {
-		Name: "ConsoleRead", Mode: Sync, Fixed: 0, ReplyFixed: 8,
+		Name: "ConsoleRead", Mode: Sync, Fixed: 0, ReplyFixed: 16,
 	},
 	OpRegionAdd: {
 		Name: "RegionAdd", Mode: Sync, Fixed: 32, ReplyFixed: 8,

@@ -52,20 +52,23 @@ func (v *ReplyMoreReply) encode(w *writer) {
 
 // ConsoleReadReply is the reply of OpConsoleRead.
 type ConsoleReadReply struct {
-	Text []byte
+	Text   []byte
+	Stream uint32
 }
 
 // Op implements Reply.
 func (*ConsoleReadReply) Op() Op { return OpConsoleRead }
 
-func (*ConsoleReadReply) fixed() int { return 8 }
+func (*ConsoleReadReply) fixed() int { return 16 }
 
 func (v *ConsoleReadReply) decode(r *reader) {
 	v.Text = r.bytes(0)
+	v.Stream = r.u32(8)
 }
 
 func (v *ConsoleReadReply) encode(w *writer) {
 	w.bytes(0, v.Text)
+	w.u32(8, v.Stream)
 }
 
 // RegionAddReply is the reply of OpRegionAdd.

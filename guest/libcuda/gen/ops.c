@@ -150,7 +150,7 @@ CUresult cwop_BlobAppend(uint32_t blob, uint64_t total, const void *part, size_t
 	return cw_commit(&tx);
 }
 
-CUresult cwop_ConsoleRead(void *text, size_t text_cap, size_t *text_len)
+CUresult cwop_ConsoleRead(void *text, size_t text_cap, size_t *text_len, uint32_t *stream)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -167,6 +167,8 @@ CUresult cwop_ConsoleRead(void *text, size_t text_cap, size_t *text_len)
 		struct cw_out_ConsoleRead out;
 		memcpy(&out, rep.data, sizeof out);
 		take(&rep, out.text, text, text_cap, text_len);
+		if (stream)
+			*stream = out.stream;
 	} else if (r == CUDA_SUCCESS) {
 		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
 	}

@@ -65,10 +65,13 @@ _Static_assert(offsetof(struct cw_out_ReplyMore, part) == 0, "part");
 _Static_assert(sizeof(struct cw_out_ReplyMore) == 8, "cw_out_ReplyMore");
 struct cw_out_ConsoleRead {
 	struct cw_span text;
+	uint32_t stream;
+	uint8_t pad_[4];
 };
 _Static_assert(offsetof(struct cw_out_ConsoleRead, text) == 0, "text");
-_Static_assert(sizeof(struct cw_out_ConsoleRead) == 8, "cw_out_ConsoleRead");
-CUresult cwop_ConsoleRead(void *text, size_t text_cap, size_t *text_len);
+_Static_assert(offsetof(struct cw_out_ConsoleRead, stream) == 8, "stream");
+_Static_assert(sizeof(struct cw_out_ConsoleRead) == 16, "cw_out_ConsoleRead");
+CUresult cwop_ConsoleRead(void *text, size_t text_cap, size_t *text_len, uint32_t *stream);
 
 struct cw_in_RegionAdd {
 	uint32_t region;
