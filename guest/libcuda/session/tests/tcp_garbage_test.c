@@ -88,8 +88,9 @@ static void session(uint64_t seed)
 		/* calls in flight meanwhile; a reply may well be invented for them */
 		for (int i = 0; i < 4 && cw_check_alive() == 0; i++) {
 			size_t n = 0;
+			uint32_t stream;
 			char text[64];
-			cwop_ConsoleRead(text, sizeof text, &n);
+			cwop_ConsoleRead(text, sizeof text, &n, &stream);
 		}
 	}
 	waitpid(p, NULL, 0);
