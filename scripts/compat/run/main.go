@@ -17,7 +17,7 @@ import (
 type options struct {
 	causeway, dir, tests, expected string
 	gpu, multi                     string
-	only, skip                     string
+	only, skip, parts              string
 	jobs, gpus                     int
 	timeout, budget                time.Duration
 	markdown, logs, natives        string
@@ -41,6 +41,7 @@ func main() {
 	flag.IntVar(&o.gpus, "gpus", 1, "GPUs of this machine; rows that need more are not run")
 	flag.StringVar(&o.only, "only", "", "run rows whose name matches this regular expression")
 	flag.StringVar(&o.skip, "skip", "", "leave out rows whose name matches")
+	flag.StringVar(&o.parts, "parts", "123456", "the groups of the table to run")
 	flag.IntVar(&o.jobs, "jobs", max(1, runtime.NumCPU()/2), "rows at the same time")
 	flag.DurationVar(&o.timeout, "timeout", 60*time.Second, "limit of one run that says nothing else")
 	flag.DurationVar(&o.budget, "budget", 0, "start no row after this long (0: no limit)")
@@ -85,7 +86,7 @@ func selected(o *options, build string) ([]*row, error) {
 	}
 	var chosen []*row
 	for _, r := range rows {
-		if only.MatchString(r.name) && (o.skip == "" || !skip.MatchString(r.name)) && (o.withAlone || !r.alone) {
+		if strings.Contains(o.parts, r.part) && only.MatchString(r.name) && (o.skip == "" || !skip.MatchString(r.name)) && (o.withAlone || !r.alone) {
 			chosen = append(chosen, r)
 		}
 	}
