@@ -60,13 +60,35 @@ static CUresult to_device(uint64_t dst, const void *src, uint64_t size, uint32_t
 	return staged(CW_TO_DEVICE, dst, src, size, stream);
 }
 
+/* A few bytes travel inside the reply: as a span, or, from a GPU that answered by itself, at the start of its payload. */
+static CUresult inside_reply(void *dst, uint64_t src, uint32_t size, uint32_t stream)
+{
+	struct cw_tx tx;
+	struct cw_reply rep;
+	struct cw_in_MemcpyDtoH in = {.src = src, .size = size, .stream = stream};
+	struct cw_span span = {size, 0};
+	CUresult res = cw_begin(&tx, CW_OP_MEMCPY_DTO_H, sizeof in, 0, 1);
+	if (res != 0)
+		return res;
+	memcpy(tx.rec + sizeof(struct cw_record), &in, sizeof in);
+	res = cw_commit_wait(&tx, &rep);
+	if (res != 0)
+		return res;
+	res = rep.result;
+	if (res == 0 && rep.len >= sizeof span)
+		memcpy(&span, rep.data, sizeof span);
+	if (res == 0 && (span.len != size || (rep.len > 0 && (span.off > rep.len || size > rep.len - span.off))))
+		res = CUDA_ERROR_UNKNOWN;
+	if (res == 0)
+		memcpy(dst, rep.data + span.off, size);
+	cw_reply_release(&rep);
+	return res;
+}
+
 static CUresult from_device(void *dst, uint64_t src, uint64_t size, uint32_t stream)
 {
-	if (size <= CW_INLINE_REPLY) {
-		size_t len = 0;
-		CUresult res = cwop_MemcpyDtoH(src, (uint32_t)size, stream, dst, size, &len);
-		return res == 0 && len != size ? CUDA_ERROR_UNKNOWN : res;
-	}
+	if (size <= CW_INLINE_REPLY)
+		return inside_reply(dst, src, (uint32_t)size, stream);
 	return staged(CW_FROM_DEVICE, src, dst, size, stream);
 }
 

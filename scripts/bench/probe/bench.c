@@ -3,7 +3,9 @@
  * Prints "name value unit" lines; scripts/bench joins a native and a forwarded run into ratios. Values are medians.
  *
  *   bench calls            call latencies, launches, waits
- *   bench copies MAXBYTES  synchronous copies, pinned and pageable, both ways
+ *   bench copies MAXBYTES  synchronous copies, pinned, pageable, and to memory never touched before
+ *   bench overlap          a pinned copy beside a kernel, on two streams: per cent of the shorter that the longer hides
+ *   bench file BYTES       a file in the page cache, mapped, to the GPU in pieces as large as a layer's weights
  *   bench machine          shared-memory ping-pong between two processes, Unix socket round trip
  *   bench idle SECONDS     a session that does nothing
  */
@@ -47,7 +49,12 @@ static CUresult (*cuMemFreeHost)(void *);
 static CUresult (*cuMemcpyHtoD)(CUdeviceptr, const void *, size_t);
 static CUresult (*cuMemcpyDtoH)(void *, CUdeviceptr, size_t);
 static CUresult (*cuMemcpyHtoDAsync)(CUdeviceptr, const void *, size_t, handle);
+static CUresult (*cuMemcpyDtoHAsync)(void *, CUdeviceptr, size_t, handle);
 
+/* spin(ns): one thread that runs for so long */
+static const char spin_ptx[] = ".version 6.4\n.target sm_75\n.address_size 64\n.visible .entry spin(.param .u64 ns){.reg .u64 %t<4>;"
+			       ".reg .pred %p;ld.param.u64 %t0,[ns];mov.u64 %t1,%globaltimer;add.u64 %t1,%t1,%t0;L:mov.u64 %t2,%globaltimer;"
+			       "setp.lt.u64 %p,%t2,%t1;@%p bra L;ret;}\n";
 static const char ptx[] = ".version 6.4\n.target sm_75\n.address_size 64\n.visible .entry empty(){ret;}\n"
 			  ".visible .entry args(.param .u64 a,.param .u64 b,.param .u32 c,.param .f32 d){ret;}\n";
 
@@ -96,6 +103,7 @@ static void bind_all(void)
 	BIND(cuMemcpyHtoD, "cuMemcpyHtoD_v2");
 	BIND(cuMemcpyDtoH, "cuMemcpyDtoH_v2");
 	BIND(cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2");
+	BIND(cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2");
 }
 
 static double now_us(void)
@@ -210,9 +218,25 @@ static void copy_row(const char *kind, const char *dir, CUdeviceptr dev, char *h
 	printf("%s %.3f us\n", name, median(sample, runs));
 }
 
+/* To memory that was never touched: each of its pages comes into being on the way. */
+static void fresh_row(CUdeviceptr dev, size_t n)
+{
+	int runs = n <= (4 << 20) ? 20 : 5;
+	for (int i = 0; i < runs; i++) {
+		void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (p == MAP_FAILED)
+			exit(1);
+		double t = now_us();
+		CK(cuMemcpyDtoH(p, dev, n));
+		sample[i] = now_us() - t;
+		munmap(p, n);
+	}
+	printf("copy_fresh_d2h_%zu %.3f us\n", n, median(sample, runs));
+}
+
 static void copies(size_t max)
 {
-	static const size_t sizes[] = {4, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20, 1 << 30};
+	static const size_t sizes[] = {4, 4 << 10, 16 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30};
 	CUdeviceptr dev;
 	void *pinned;
 	start();
@@ -229,6 +253,8 @@ static void copies(size_t max)
 		copy_row("pinned", "d2h", dev, pinned, sizes[i]);
 		copy_row("pageable", "h2d", dev, pageable, sizes[i]);
 		copy_row("pageable", "d2h", dev, pageable, sizes[i]);
+		if (sizes[i] >= 1 << 20 && sizes[i] <= 256 << 20)
+			fresh_row(dev, sizes[i]);
 	}
 	for (size_t i = 0; i < max; i += 8) /* what came back is what was sent */
 		if (*(uint64_t *)(pageable + i) != i * 0x9e3779b97f4a7c15u || *(uint64_t *)((char *)pinned + i) != i * 0x9e3779b97f4a7c15u) {
@@ -237,6 +263,109 @@ static void copies(size_t max)
 		}
 	CK(cuMemFreeHost(pinned));
 	CK(cuMemFree(dev));
+}
+
+enum { OVERLAP = 256 << 20, OVERLAP_RUNS = 9 };
+
+static struct {
+	handle kernel, compute, copy;
+	CUdeviceptr dev;
+	void *host;
+	unsigned long long ns;
+	int up;
+} ov;
+
+static void launch_spin(void)
+{
+	void *params[] = {&ov.ns};
+	CK(cuLaunchKernel(ov.kernel, 1, 1, 1, 1, 1, 1, 0, ov.compute, params, NULL));
+}
+
+static void launch_copy(void)
+{
+	if (ov.up)
+		CK(cuMemcpyHtoDAsync(ov.dev, ov.host, OVERLAP, ov.copy));
+	else
+		CK(cuMemcpyDtoHAsync(ov.host, ov.dev, OVERLAP, ov.copy));
+}
+
+static double timed(void (*a)(void), void (*b)(void))
+{
+	for (int i = -2; i < OVERLAP_RUNS; i++) {
+		CK(cuCtxSynchronize());
+		double t = now_us();
+		a();
+		if (b)
+			b();
+		CK(cuCtxSynchronize());
+		if (i >= 0)
+			sample[i] = now_us() - t;
+	}
+	return median(sample, OVERLAP_RUNS);
+}
+
+static void overlap(void)
+{
+	handle mod;
+	start();
+	CK(cuModuleLoadData(&mod, spin_ptx));
+	CK(cuModuleGetFunction(&ov.kernel, mod, "spin"));
+	CK(cuStreamCreate(&ov.compute, 1));
+	CK(cuStreamCreate(&ov.copy, 1));
+	CK(cuMemAlloc(&ov.dev, OVERLAP));
+	CK(cuMemHostAlloc(&ov.host, OVERLAP, 0));
+	memset(ov.host, 1, OVERLAP);
+	for (ov.up = 1; ov.up >= 0; ov.up--) {
+		double copy = timed(launch_copy, NULL);
+		ov.ns = (unsigned long long)(copy * 1e3);
+		double spin = timed(launch_spin, NULL), both = timed(launch_spin, launch_copy);
+		printf("overlap_%s %.3f %%\n", ov.up ? "h2d" : "d2h", (copy + spin - both) / (copy < spin ? copy : spin) * 100);
+	}
+}
+
+static void file(size_t bytes)
+{
+	enum { LAYER = 128 << 20, RUNS = 5 };
+	char path[] = "/tmp/causeway-bench-XXXXXX";
+	int fd = mkstemp(path);
+	CUdeviceptr dev;
+	bytes &= ~(size_t)((1 << 20) - 1);
+	if (fd < 0 || unlink(path) || ftruncate(fd, (off_t)bytes))
+		exit(1);
+	char *block = malloc(1 << 20);
+	for (size_t at = 0; at < bytes; at += 1 << 20) {
+		for (size_t i = 0; i < 1 << 20; i += 8)
+			*(uint64_t *)(block + i) = (at + i) * 0x9e3779b97f4a7c15u;
+		if (pwrite(fd, block, 1 << 20, (off_t)at) != 1 << 20) {
+			fprintf(stderr, "bench: no room for a file of %zu bytes under /tmp\n", bytes);
+			exit(1);
+		}
+	}
+	start();
+	CK(cuMemAlloc(&dev, bytes));
+	for (int i = -1; i < RUNS; i++) {
+		double t = now_us();
+		char *p = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+		if (p == MAP_FAILED)
+			exit(1);
+		for (size_t at = 0; at < bytes; at += LAYER)
+			CK(cuMemcpyHtoD(dev + at, p + at, bytes - at < LAYER ? bytes - at : LAYER));
+		CK(cuCtxSynchronize());
+		if (i >= 0)
+			sample[i] = now_us() - t;
+		munmap(p, bytes);
+	}
+	for (size_t at = 0; at < bytes; at += 64 << 20) { /* a block of each piece, as it was written */
+		CK(cuMemcpyDtoH(block, dev + at, 1 << 20));
+		for (size_t i = 0; i < 1 << 20; i += 8)
+			if (*(uint64_t *)(block + i) != (at + i) * 0x9e3779b97f4a7c15u) {
+				fprintf(stderr, "bench: the file's byte %zu arrived wrong\n", at + i);
+				exit(1);
+			}
+	}
+	printf("copy_file_h2d_%zu %.3f us\n", bytes, median(sample, RUNS));
+	free(block);
+	close(fd);
 }
 
 static void pin_to(int nth)
@@ -303,6 +432,10 @@ int main(int argc, char **argv)
 		calls();
 	else if (!strcmp(mode, "copies") && argc > 2)
 		copies(strtoull(argv[2], NULL, 0));
+	else if (!strcmp(mode, "overlap"))
+		overlap();
+	else if (!strcmp(mode, "file") && argc > 2)
+		file(strtoull(argv[2], NULL, 0));
 	else if (!strcmp(mode, "machine"))
 		machine();
 	else if (!strcmp(mode, "idle") && argc > 2) {
@@ -312,7 +445,7 @@ int main(int argc, char **argv)
 		fflush(stdout);
 		sleep(atoi(argv[2]));
 	} else {
-		fprintf(stderr, "usage: bench calls | copies MAXBYTES | machine | idle SECONDS\n");
+		fprintf(stderr, "usage: bench calls | copies MAXBYTES | overlap | file BYTES | machine | idle SECONDS\n");
 		return 2;
 	}
 	return 0;

@@ -27,3 +27,5 @@ CUresult cw_settle(CUresult res, uint32_t stream)
 }
 
 struct cw_device *cw_device_get(CUdevice dev) { return dev == 0 ? &device : NULL; }
+
+CUresult cw_no_device(void) { return CUDA_ERROR_INVALID_DEVICE; }
