@@ -155,6 +155,7 @@ func (s *starter) open(c remote.Carrier) (*Worker, error) {
 
 // run consumes, beside the link's goroutine.
 func (s *starter) run(ctx context.Context, w *Worker) error {
+	w.sharing.link = s.link
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go s.routineLink(w, func() {
@@ -276,6 +277,9 @@ func (s *starter) follow(w *Worker, m link.Message, end func()) error {
 			return err
 		}
 		return s.link.Send(link.Message{Type: link.Parked, A: m.A})
+	case link.Answer:
+		w.sharing.answered(m)
+		return nil
 	case link.Resume:
 		return w.resume(s.leased)
 	case link.Rebuild:

@@ -24,6 +24,7 @@ type Worker struct {
 	mapper  remote.Mapper // nil: the carrier cannot map
 
 	session driver.Session
+	ordered driver.Ordered // session, if it issues from threads of its own
 	front   *front
 	ctx     context.Context // ends with the session; set by Run
 
@@ -40,6 +41,7 @@ type Worker struct {
 	deferred atomic.Uint32
 	sticky   atomic.Uint32
 	console  console
+	sharing  sharing
 	calls    callbacks
 
 	regionMu sync.RWMutex
@@ -71,6 +73,7 @@ func New(c remote.Carrier, b driver.Backend, o driver.Options, log *slog.Logger)
 		return nil, fmt.Errorf("open the %s GPU: %w", b.Name(), err)
 	}
 	w.session = s
+	w.ordered, _ = s.(driver.Ordered)
 	w.front = &front{Session: s, w: w}
 	return w, nil
 }

@@ -29,6 +29,7 @@ const (
 	Rebuild                    // move the session: files: stream socket to the new process. Answer: Rebuilt
 	Quit                       // end the session
 	Warm                       // payload: Config: get ready for the Configure that will follow some time
+	Answer                     // to Offer and Redeem. A: number of the request, B: errno or 0; Redeem: payload and perhaps a file
 )
 
 // Messages from the worker.
@@ -39,6 +40,9 @@ const (
 	Parked                        // A: number of the request
 	Rebuilt                       // A: errno or 0; payload: text. With 0 the sender exits next
 	Adopted                       // a new worker runs the session now
+	Offer                         // share with other workers. A: number of the request; payload: token, bytes; files: one or none
+	Redeem                        // what does a token name? A: number of the request; payload: token
+	Withdraw                      // payload: token of an Offer
 )
 
 // Message is one packet.

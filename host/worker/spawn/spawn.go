@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"causeway/host/worker/link"
+	"causeway/host/worker/share"
 )
 
 // LinkFD is the descriptor of the link in a worker process.
@@ -34,6 +35,8 @@ type Spawner struct {
 	Stderr io.Writer // nil: this process's
 	// NoNewPrivs bars workers from gaining privileges by set-uid programs.
 	NoNewPrivs bool
+
+	shared share.Broker // what its workers share: one Spawner serves one virtual GPU
 }
 
 // Process is a running worker.
@@ -42,6 +45,7 @@ type Process struct {
 	cmd     *exec.Cmd
 	wake    atomic.Pointer[func(slot uint32)] // set before the session is
 	replies chan link.Message
+	shared  *share.Broker
 	drained chan struct{} // everything that the worker said has been read
 	done    chan struct{}
 	err     error // valid once done is closed
@@ -119,7 +123,7 @@ func (s *Spawner) process() (*Process, error) {
 		_ = conn.Close()
 		return nil, fmt.Errorf("start worker: %w", err)
 	}
-	p := &Process{link: conn, cmd: cmd, replies: make(chan link.Message, 16), drained: make(chan struct{}), done: make(chan struct{})}
+	p := &Process{link: conn, cmd: cmd, shared: &s.shared, replies: make(chan link.Message, 16), drained: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		p.err = cmd.Wait()
 		close(p.done)
@@ -181,10 +185,14 @@ func withoutOwnLib(dirs []string) []string {
 // routineReceive reads the link until the worker or Close ends it. A worker that answers what nobody asked is ended.
 func (p *Process) routineReceive() {
 	defer close(p.drained)
+	defer p.shared.Gone(p)
 	for {
 		m, err := p.link.Receive()
 		if err != nil {
 			return
+		}
+		if p.broker(m) {
+			continue
 		}
 		link.CloseAll(m.Files)
 		if m.Type == link.Wake {

@@ -1,0 +1,144 @@
+package share
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// TokenSize is the length of a token in bytes.
+const TokenSize = 32
+
+// Token names something that was shared.
+type Token [TokenSize]byte
+
+// NewToken makes a token that nobody can guess.
+func NewToken() Token {
+	var t Token
+	_, _ = rand.Read(t[:]) // never fails (crypto/rand)
+	return t
+}
+
+// Limits.
+const (
+	MaxBlob       = 4096
+	maxPerOwner   = 1 << 16 // offers of one worker
+	maxFilesOwner = 256     // of them with a descriptor
+	maxFiles      = 768     // descriptors of all workers: the parent needs its own
+)
+
+// Errors.
+var (
+	ErrUnknown = errors.New("no such token in this virtual GPU")
+	ErrTaken   = errors.New("token is taken")
+	ErrFull    = errors.New("too much is shared")
+)
+
+// Broker keeps what the workers of one virtual GPU share. The zero value is ready.
+type Broker struct {
+	mu     sync.Mutex
+	offers map[Token]*offer
+	owners map[any]*holdings
+	files  int
+}
+
+type offer struct {
+	owner any
+	blob  []byte
+	file  int // -1: none
+}
+
+type holdings struct {
+	tokens map[Token]struct{}
+	files  int
+}
+
+// Offer keeps blob, and a duplicate of file unless it is -1, until the owner withdraws them or is gone.
+func (b *Broker) Offer(owner any, t Token, blob []byte, file int) error {
+	if len(blob) > MaxBlob {
+		return fmt.Errorf("%d bytes: %w", len(blob), ErrFull)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.offers[t] != nil {
+		return ErrTaken
+	}
+	h := b.owners[owner]
+	if h == nil {
+		h = &holdings{tokens: map[Token]struct{}{}}
+	}
+	if len(h.tokens) >= maxPerOwner || file >= 0 && (h.files >= maxFilesOwner || b.files >= maxFiles) {
+		return ErrFull
+	}
+	own := -1
+	if file >= 0 {
+		var err error
+		if own, err = unix.FcntlInt(uintptr(file), unix.F_DUPFD_CLOEXEC, 3); err != nil {
+			return fmt.Errorf("keep descriptor: %w", err)
+		}
+		h.files++
+		b.files++
+	}
+	if b.offers == nil {
+		b.offers, b.owners = map[Token]*offer{}, map[any]*holdings{}
+	}
+	b.owners[owner] = h
+	h.tokens[t] = struct{}{}
+	b.offers[t] = &offer{owner, bytes.Clone(blob), own}
+	return nil
+}
+
+// Redeem returns what a token names. The descriptor, -1 if there is none, is the caller's to close.
+func (b *Broker) Redeem(t Token) (blob []byte, file int, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	o := b.offers[t]
+	if o == nil {
+		return nil, -1, ErrUnknown
+	}
+	file = -1
+	if o.file >= 0 {
+		if file, err = unix.FcntlInt(uintptr(o.file), unix.F_DUPFD_CLOEXEC, 3); err != nil {
+			return nil, -1, fmt.Errorf("pass descriptor: %w", err)
+		}
+	}
+	return bytes.Clone(o.blob), file, nil
+}
+
+// Withdraw forgets an owner's offer.
+func (b *Broker) Withdraw(owner any, t Token) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if o := b.offers[t]; o != nil && o.owner == owner {
+		b.dropLocked(t, o)
+	}
+}
+
+// Gone forgets everything of an owner.
+func (b *Broker) Gone(owner any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := b.owners[owner]
+	if h == nil {
+		return
+	}
+	for t := range h.tokens {
+		b.dropLocked(t, b.offers[t])
+	}
+	delete(b.owners, owner)
+}
+
+func (b *Broker) dropLocked(t Token, o *offer) {
+	h := b.owners[o.owner]
+	delete(h.tokens, t)
+	delete(b.offers, t)
+	if o.file >= 0 {
+		_ = unix.Close(o.file)
+		h.files--
+		b.files--
+	}
+}

@@ -1,0 +1,105 @@
+package share
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	l, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(l)
+}
+
+func TestBroker(t *testing.T) {
+	var b Broker
+	before := descriptors(t)
+	pipe := [2]int{}
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	x, y := NewToken(), NewToken()
+	if x == y {
+		t.Fatal("tokens repeat")
+	}
+	if err := b.Offer("one", x, []byte("memory"), pipe[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Offer("two", x, nil, -1); !errors.Is(err, ErrTaken) {
+		t.Errorf("second offer of a token: %v", err)
+	}
+	if err := b.Offer("one", y, make([]byte, MaxBlob+1), -1); !errors.Is(err, ErrFull) {
+		t.Errorf("long offer: %v", err)
+	}
+	if err := b.Offer("one", y, nil, 1<<30); err == nil {
+		t.Error("an offer of no descriptor was kept")
+	}
+	_ = unix.Close(pipe[0])
+	if _, _, err := b.Redeem(y); !errors.Is(err, ErrUnknown) {
+		t.Errorf("unknown token: %v", err)
+	}
+	for range 2 {
+		blob, file, err := b.Redeem(x)
+		if err != nil || string(blob) != "memory" || file < 0 {
+			t.Fatalf("%q, %d, %v", blob, file, err)
+		}
+		if flags, err := unix.FcntlInt(uintptr(file), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+			t.Errorf("flags %#x, %v", flags, err)
+		}
+		_ = unix.Close(file)
+	}
+	b.Withdraw("two", x)
+	if _, f, err := b.Redeem(x); err != nil {
+		t.Errorf("withdrawn by another: %v", err)
+	} else {
+		_ = unix.Close(f)
+	}
+	b.Withdraw("one", x)
+	if _, _, err := b.Redeem(x); !errors.Is(err, ErrUnknown) {
+		t.Errorf("withdrawn: %v", err)
+	}
+	_ = unix.Close(pipe[1])
+	if n := descriptors(t); n != before {
+		t.Errorf("%d descriptors, %d before", n, before)
+	}
+}
+
+func TestGone(t *testing.T) {
+	var b Broker
+	f, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	before := descriptors(t)
+	var tokens []Token
+	for range maxFilesOwner {
+		tokens = append(tokens, NewToken())
+		if err := b.Offer(1, tokens[len(tokens)-1], nil, int(f.Fd())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.Offer(1, NewToken(), nil, int(f.Fd())); !errors.Is(err, ErrFull) {
+		t.Errorf("one more: %v", err)
+	}
+	if err := b.Offer(2, NewToken(), []byte("x"), int(f.Fd())); err != nil {
+		t.Errorf("another owner: %v", err)
+	}
+	b.Gone(1)
+	b.Gone(2)
+	b.Gone(3)
+	for _, k := range tokens {
+		if _, _, err := b.Redeem(k); !errors.Is(err, ErrUnknown) {
+			t.Fatal("left behind")
+		}
+	}
+	if n := descriptors(t); n != before {
+		t.Errorf("%d descriptors, %d before", n, before)
+	}
+}
