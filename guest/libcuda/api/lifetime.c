@@ -1,5 +1,6 @@
 /* The end of a context: its streams, events, modules and functions end with it; libraries and kernels stay. */
 #include "api/api.h"
+#include "api/texture.h"
 #include "memory/array.h"
 #include "memory/memory.h"
 
@@ -76,6 +77,11 @@ void cw_ctx_objects_gone(struct cw_ctx *c)
 	cw_handle_each(CW_KIND_MODULE, end_module, &e);
 	cw_handle_each(CW_KIND_LIBRARY, end_in_library, &e);
 	cw_lock_release(&cw_module_lock);
+	cw_textures_context_gone(c->o.id);
+	e.kind = CW_KIND_TEXREF;
+	cw_handle_each(CW_KIND_TEXREF, end_simple, &e);
+	e.kind = CW_KIND_SURFREF;
+	cw_handle_each(CW_KIND_SURFREF, end_simple, &e);
 	cw_arrays_context_gone(c->o.id);
 	cw_memory_context_gone(c->o.id);
 }

@@ -16,8 +16,7 @@ enum { INPUT_TYPES = CU_JIT_INPUT_NVVM + 1, REPLY_GUESS = 1 << 20 /* bytes */ };
 
 struct cw_link {
 	struct cw_obj o;
-	struct cw_lock lock; /* guards image; steps of one link are the application's to order */
-	struct cw_jit *jit;
+	struct cw_jit *jit; /* steps of one link are the application's to order */
 	void *image;
 	size_t size;
 };
@@ -61,6 +60,8 @@ static CUresult create(unsigned int count, CUjit_option *options, void **values,
 		free(jit);
 		return res;
 	}
+	/* nothing was logged yet, and the sizes say so */
+	cw_jit_finish(jit, 0, "", 0, 0, 0);
 	*out = (CUlinkState)l;
 	return CUDA_SUCCESS;
 }
@@ -191,13 +192,13 @@ static CUresult complete(struct cw_link *l, char **reply, size_t *len, uint32_t 
 	float wall_ms = 0;
 	CUresult res;
 
-	for (;;) {
+	for (uint32_t again = 0;; again = 1) {
 		char *buf = malloc(room);
 
 		if (!buf)
 			return CUDA_ERROR_OUT_OF_MEMORY;
 		*len = 0;
-		res = cwop_LinkComplete(l->o.id, &wall_ms, info_len, error_len, buf, room, len);
+		res = cwop_LinkComplete(l->o.id, again, &wall_ms, info_len, error_len, buf, room, len);
 		if (*len <= room) {
 			uint64_t logs = (uint64_t)*info_len + *error_len;
 
@@ -229,11 +230,8 @@ CUresult cwi_cuLinkComplete(CUlinkState state, void **image, size_t *size)
 		return res ? res : CUDA_ERROR_UNKNOWN;
 	}
 	memmove(reply, reply + skip, len - skip);
-	cw_lock_acquire(&l->lock);
-	free(l->image);
 	l->image = reply;
 	l->size = len - skip;
-	cw_lock_release(&l->lock);
 	*image = reply;
 	if (size)
 		*size = l->size;

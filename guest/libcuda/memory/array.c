@@ -47,7 +47,8 @@ CUresult cw_array_holds(const struct cw_array *a, uint64_t x, uint64_t y, uint64
 
 	if (element == 0) /* left to the driver */
 		return CUDA_SUCCESS;
-	if (x % element || width % element || !within(x, width, d->Width * element) ||
+	/* neither x nor width need be whole elements */
+	if (!within(x, width, d->Width * element) ||
 	    !within(y, height, d->Height ? d->Height : 1) || !within(z, depth, d->Depth ? d->Depth : 1))
 		return CUDA_ERROR_INVALID_VALUE;
 	return CUDA_SUCCESS;
@@ -118,8 +119,11 @@ CUresult cwi_cuArrayDestroy(CUarray array)
 	struct cw_array *a = cw_array_get(array);
 	uint32_t id;
 
-	if (!a || a->owner) /* levels and planes belong to another object */
+	if (!a)
 		return CUDA_ERROR_INVALID_HANDLE;
+	/* Levels and planes end with what they are part of; the driver accepts this call, too. */
+	if (a->owner)
+		return CUDA_SUCCESS;
 	id = a->o.id;
 	cw_lock_acquire(&lock);
 	end_parts(&a->parts);
@@ -322,8 +326,6 @@ static CUresult requirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *out, uint32_t array
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!array && !mipmap)
 		return CUDA_ERROR_INVALID_HANDLE;
-	if (!cw_device_get(dev))
-		return cw_no_device();
 	res = cwop_ArrayGetMemoryRequirements(array, mipmap, (uint32_t)dev, &size, &alignment);
 	if (!res) {
 		memset(out, 0, sizeof *out);

@@ -40,9 +40,7 @@ static CUresult resolve_array(const struct half *h, const struct box *b, struct 
 {
 	struct cw_array *a = cw_array_get(h->array);
 
-	if (!a)
-		return CUDA_ERROR_INVALID_HANDLE;
-	if (h->lod != 0)
+	if (!a || h->lod != 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	*out = (struct plane){.side = {.worker = 1, .device = 1}, .array = a->o.id, .x = h->x, .y = h->y, .z = h->z};
 	return cw_array_holds(a, h->x, h->y, h->z, b->width, b->height, b->depth);

@@ -178,7 +178,7 @@ func (s *session) MipmapCreate(c *wire.Call, a *wire.MipmapCreateArgs) cuda.Resu
 	d := arrayShape{a.Width, a.Height, a.Depth, a.Format, a.Channels, a.Flags}
 	var size uint64
 	level := d
-	for i := uint32(0); i < min(a.Levels, maxMipmapLevels); i++ {
+	for i := uint32(0); i < min(max(a.Levels, 1), maxMipmapLevels); i++ {
 		size += level.bytes()
 		if level.width <= 1 && level.height <= 1 && (level.depth <= 1 || d.flags&arrayLayered != 0) {
 			break
@@ -296,6 +296,20 @@ func (s *session) forgetArrays(ctx uint32) {
 		if m.ctx == ctx {
 			s.used -= min(s.used, m.size)
 			delete(s.mipmaps.m, id)
+		}
+	}
+	for _, list := range []*table[texture]{&s.textures, &s.surfaces} {
+		for id, t := range list.m {
+			if t.ctx == ctx {
+				delete(list.m, id)
+			}
+		}
+	}
+	for _, list := range []*table[reference]{&s.texRefs, &s.surfRefs} {
+		for id, t := range list.m {
+			if t.ctx == ctx {
+				delete(list.m, id)
+			}
 		}
 	}
 	for id, l := range s.links.m {

@@ -71,13 +71,13 @@ func (s *session) LinkAdd(c *wire.Call, a *wire.LinkAddArgs, r *wire.LinkAddRepl
 
 const linkInputPTX = 1 // CU_JIT_INPUT_PTX
 
-// LinkComplete links what was added. Asked again it gives the same image.
+// LinkComplete links what was added.
 func (s *session) LinkComplete(c *wire.Call, a *wire.LinkCompleteArgs, r *wire.LinkCompleteReply) cuda.Result {
 	l, res := s.link(a.Link)
 	if res != cuda.Success {
 		return res
 	}
-	if l.image == nil {
+	if a.Again == 0 || l.image == nil {
 		res = s.fn.cuLinkComplete.call(l.handle, s.out.addr(), s.out.addr()+8)
 		image, size := *s.out.u64(0), *s.out.u64(1)
 		switch {

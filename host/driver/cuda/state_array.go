@@ -5,4 +5,10 @@ type arrayState struct {
 	links   table[*link]
 	arrays  table[array]
 	mipmaps table[mipmap]
+
+	textures, surfaces table[texture]
+	texRefs, surfRefs  table[reference]
+	greens             table[green]
+	descs              table[uint64]
+	resources          map[string]struct{} // CUdevResource structs that the driver gave
 }

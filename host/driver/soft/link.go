@@ -18,6 +18,8 @@ type link struct {
 	errCap   uint32
 	log      build
 	texts    [][]byte
+	names    []string
+	broken   cuda.Result // of the first input that was refused: what every later step answers
 	size     int
 	image    []byte
 	finished bool
@@ -67,29 +69,59 @@ func (s *session) LinkAdd(c *wire.Call, a *wire.LinkAddArgs, r *wire.LinkAddRepl
 }
 
 func (l *link) add(a *wire.LinkAddArgs) cuda.Result {
-	if l.finished || len(l.texts) >= maxLinkInputs {
+	switch {
+	case l.broken != cuda.Success:
+		return l.broken
+	case l.finished || len(l.texts) >= maxLinkInputs:
 		return cuda.ErrorInvalidValue
+	case a.Type != inputPTX && a.Type != inputFatbin:
+		l.broken = l.log.fail(cuda.ErrorNoBinaryForGPU, "error   : input '%s' of type %d: the software GPU links PTX only", a.Name, a.Type)
+		return l.broken
 	}
 	b := build{}
-	if a.Type != inputPTX && a.Type != inputFatbin {
-		return l.log.fail(cuda.ErrorNoBinaryForGPU, "link input '%s' of type %d: the software GPU links PTX only", a.Name, a.Type)
-	}
 	res := b.parse(a.Input, a.Options)
 	l.log.began = b.began
 	l.log.errs.WriteString(b.errs.String())
 	l.log.info.WriteString(b.info.String())
-	if res != cuda.Success {
-		return res
+	var text []byte
+	if res == cuda.Success {
+		text, res = b.text(a.Input)
 	}
-	text, res := b.text(a.Input)
 	if res != cuda.Success {
+		l.broken = res
 		return res
 	}
 	if l.size += len(text); l.size > maxLinkBytes {
 		return cuda.ErrorOutOfMemory
 	}
 	l.texts = append(l.texts, bytes.Clone(text))
-	return cuda.Success
+	l.names = append(l.names, string(a.Name))
+	if len(l.texts) > 1 {
+		l.broken = l.judge(false)
+	}
+	return l.broken
+}
+
+// judge links tentatively; what is not defined yet counts only at the end.
+func (l *link) judge(last bool) cuda.Result {
+	_, err := parseModules(l.joined())
+	var e *ptx.LinkError
+	switch {
+	case err == nil || errors.As(err, &e) && !e.Twice && !last:
+		return cuda.Success
+	case e == nil:
+		return l.log.broken(err)
+	}
+	l.log.fail(0, "error   : %s in '%s'", e.Error(), l.names[min(e.Module, len(l.names)-1)])
+	return cuda.ErrorInvalidSource
+}
+
+func (l *link) joined() []byte {
+	var image []byte
+	for _, text := range l.texts {
+		image = append(append(append(image, linkMark...), text...), '\n')
+	}
+	return image
 }
 
 // LinkComplete checks that the inputs fit together. The image is their texts.
@@ -98,7 +130,10 @@ func (s *session) LinkComplete(c *wire.Call, a *wire.LinkCompleteArgs, r *wire.L
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	res := l.complete()
+	res := cuda.Success
+	if a.Again == 0 || !l.finished {
+		res = l.complete()
+	}
 	ms, info, errs, logs := l.log.results(l.infoCap, l.errCap)
 	r.WallMs, r.InfoLen, r.ErrLen = ms, info, errs
 	r.Result = append(logs, l.image...)
@@ -106,23 +141,18 @@ func (s *session) LinkComplete(c *wire.Call, a *wire.LinkCompleteArgs, r *wire.L
 }
 
 func (l *link) complete() cuda.Result {
-	if l.finished {
-		return cuda.Success
-	}
-	var image []byte
-	for _, text := range l.texts {
-		image = append(append(append(image, linkMark...), text...), '\n')
+	switch {
+	case l.broken != cuda.Success:
+		return l.broken
+	case l.finished:
+		return cuda.ErrorInvalidHandle
 	}
 	if len(l.texts) > 0 {
-		if _, err := parseModules(image); err != nil {
-			var e *ptx.LinkError
-			if errors.As(err, &e) {
-				return l.log.fail(cuda.ErrorInvalidImage, "error   : %v", e)
-			}
-			return l.log.broken(err)
+		if l.broken = l.judge(true); l.broken != cuda.Success {
+			return l.broken
 		}
 	}
-	l.image, l.finished = append(image, 0), true
+	l.image, l.finished = append(l.joined(), 0), true
 	return cuda.Success
 }
 

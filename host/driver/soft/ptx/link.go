@@ -9,13 +9,14 @@ import (
 type LinkError struct {
 	Symbol string
 	Twice  bool // defined in two modules; else in none
+	Module int  // index of the module that defines it again, or that misses it
 }
 
 func (e *LinkError) Error() string {
 	if e.Twice {
-		return fmt.Sprintf("multiple definition of '%s'", e.Symbol)
+		return fmt.Sprintf("Multiple definition of '%s'", e.Symbol)
 	}
-	return fmt.Sprintf("undefined reference to '%s'", e.Symbol)
+	return fmt.Sprintf("Undefined reference to '%s'", e.Symbol)
 }
 
 // Link makes one module of several, which it takes apart: symbols of one module that others do not see get names of their own,
@@ -47,11 +48,11 @@ func Link(modules []*Module) (*Module, error) {
 		}
 		out.AddressSize = m.AddressSize
 		l.privatise(m, i)
-		if err := l.add(m); err != nil {
+		if err := l.add(m, i); err != nil {
 			return nil, err
 		}
 	}
-	return out, l.complete()
+	return out, l.complete(modules)
 }
 
 type linker struct {
@@ -129,7 +130,7 @@ func renameOperands(list []Operand, names map[string]string) {
 	}
 }
 
-func (l *linker) add(m *Module) error {
+func (l *linker) add(m *Module, i int) error {
 	for _, v := range m.Vars {
 		at, known := l.vars[v.Name]
 		if !known {
@@ -146,7 +147,7 @@ func (l *linker) add(m *Module) error {
 		case v.Linkage == Common:
 			old.Size, old.Align = max(old.Size, v.Size), max(old.Align, v.Align)
 		default:
-			return &LinkError{v.Name, true}
+			return &LinkError{v.Name, true, i}
 		}
 	}
 	for _, f := range m.Funcs {
@@ -163,7 +164,7 @@ func (l *linker) add(m *Module) error {
 			l.out.Funcs[at] = f
 		case f.Linkage == Weak:
 		default:
-			return &LinkError{f.Name, true}
+			return &LinkError{f.Name, true, i}
 		}
 	}
 	return nil
@@ -176,16 +177,33 @@ var builtin = map[string]bool{
 }
 
 // complete finds what is still only declared. Dynamic shared memory is declared and never defined.
-func (l *linker) complete() error {
+func (l *linker) complete(modules []*Module) error {
 	for _, v := range l.out.Vars {
 		if v.Linkage == Extern && v.Space != Shared {
-			return &LinkError{Symbol: v.Name}
+			return &LinkError{Symbol: v.Name, Module: asking(modules, v.Name)}
 		}
 	}
 	for _, f := range l.out.Funcs {
 		if !f.Defined && !builtin[f.Name] {
-			return &LinkError{Symbol: f.Name}
+			return &LinkError{Symbol: f.Name, Module: asking(modules, f.Name)}
 		}
 	}
 	return nil
+}
+
+// asking is the first module that declares a name.
+func asking(modules []*Module, name string) int {
+	for i, m := range modules {
+		for _, v := range m.Vars {
+			if v.Name == name {
+				return i
+			}
+		}
+		for _, f := range m.Funcs {
+			if f.Name == name {
+				return i
+			}
+		}
+	}
+	return 0
 }

@@ -1,0 +1,130 @@
+/* Surface objects, and surface references of modules. */
+#include "api/texture.h"
+#include "memory/array.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+CUresult cwi_cuSurfObjectCreate(CUsurfObject *out, const CUDA_RESOURCE_DESC *resource)
+{
+	struct CUDA_RESOURCE_DESC_st plain;
+	uint32_t array, mipmap;
+	uint64_t value = 0;
+	struct cw_texture *t;
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_current(&c);
+
+	if (res)
+		return res;
+	if (!out || !resource || resource->type != CW_RESOURCE_ARRAY)
+		return CUDA_ERROR_INVALID_VALUE;
+	res = cw_texture_resource(resource, &plain, &array, &mipmap);
+	if (res)
+		return res;
+	t = (struct cw_texture *)cw_handle_new(CW_KIND_SURF);
+	if (!t)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	t->o.ctx = c->o.id;
+	t->descs = calloc(1, sizeof *t->descs);
+	if (!t->descs) {
+		cw_handle_free(CW_KIND_SURF, &t->o);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	t->descs->resource = *resource;
+	res = cwop_SurfObjectCreate(t->o.id, array, &plain, sizeof plain, &value);
+	if (res) {
+		free(t->descs);
+		cw_handle_free(CW_KIND_SURF, &t->o);
+		return res;
+	}
+	*out = value;
+	return cw_texture_add(CW_KIND_SURF, value, t);
+}
+
+CUresult cwi_cuSurfObjectDestroy(CUsurfObject object)
+{
+	struct cw_texture *t;
+	struct cw_ctx *c;
+	uint32_t id;
+	CUresult res = cw_ctx_current(&c);
+
+	if (res)
+		return res;
+	t = cw_texture_take(CW_KIND_SURF, object);
+	if (!t) /* as the real driver answers */
+		return CUDA_SUCCESS;
+	id = t->o.id;
+	free(t->descs);
+	cw_handle_free(CW_KIND_SURF, &t->o);
+	return cwop_SurfObjectDestroy(id);
+}
+
+CUresult cwi_cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *out, CUsurfObject object)
+{
+	struct cw_texture_descs d;
+
+	if (!out || !cw_texture_read(CW_KIND_SURF, object, &d))
+		return CUDA_ERROR_INVALID_VALUE;
+	*out = d.resource;
+	return CUDA_SUCCESS;
+}
+
+/* --- references ------------------------------------------------------------------------------------------------------ */
+
+struct cw_surfref {
+	struct cw_obj o;
+	CUarray array; /* as it was set */
+};
+CW_OBJ_FITS(struct cw_surfref);
+
+CUresult cwi_cuModuleGetSurfRef(CUsurfref *out, CUmodule module, const char *name)
+{
+	struct cw_obj *m = cw_handle_get(CW_KIND_MODULE, module);
+	struct cw_ctx *c;
+	struct cw_obj *r;
+	CUresult res = cw_ctx_current(&c);
+
+	if (res)
+		return res;
+	if (!out || !name)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!m)
+		return CUDA_ERROR_INVALID_HANDLE;
+	r = cw_handle_alloc();
+	if (!r)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	r->ctx = c->o.id;
+	cw_handle_publish(r, CW_KIND_SURFREF);
+	res = cwop_ModuleGetSurfRef(r->id, m->id, name, strlen(name));
+	if (res)
+		cw_handle_free(CW_KIND_SURFREF, r);
+	else
+		*out = (CUsurfref)r;
+	return res;
+}
+
+CUresult cwi_cuSurfRefSetArray(CUsurfref ref, CUarray array, unsigned int flags)
+{
+	struct cw_surfref *r = (struct cw_surfref *)cw_handle_get(CW_KIND_SURFREF, ref);
+	struct cw_array *a = cw_array_get(array);
+	CUresult res;
+
+	if (!r || !a)
+		return CUDA_ERROR_INVALID_HANDLE;
+	res = cwop_SurfRefSetArray(r->o.id, a->o.id, flags);
+	if (!res)
+		r->array = array;
+	return res;
+}
+
+CUresult cwi_cuSurfRefGetArray(CUarray *out, CUsurfref ref)
+{
+	struct cw_surfref *r = (struct cw_surfref *)cw_handle_get(CW_KIND_SURFREF, ref);
+
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!r || !r->array)
+		return CUDA_ERROR_INVALID_HANDLE;
+	*out = r->array;
+	return CUDA_SUCCESS;
+}

@@ -1,0 +1,69 @@
+/* Descriptors of textures and surfaces, with the layouts of the public headers. */
+#ifndef CW_API_TEXTURE_H
+#define CW_API_TEXTURE_H
+
+#include "api/api.h"
+
+#pragma GCC visibility push(hidden)
+
+enum { CW_RESOURCE_ARRAY = 0, CW_RESOURCE_MIPMAP = 1, CW_RESOURCE_LINEAR = 2, CW_RESOURCE_PITCH2D = 3 };
+
+struct CUDA_RESOURCE_DESC_st {
+	uint32_t type;
+	union {
+		void *handle; /* array, mipmapped array */
+		struct {
+			CUdeviceptr ptr;
+			uint32_t format, channels;
+			size_t size;
+		} linear;
+		struct {
+			CUdeviceptr ptr;
+			uint32_t format, channels;
+			size_t width, height, pitch;
+		} pitch2d;
+		int reserved[32];
+	} res;
+	uint32_t flags;
+};
+struct CUDA_TEXTURE_DESC_st {
+	uint32_t address[3], filter, flags, anisotropy, mip_filter;
+	float bias, min_clamp, max_clamp, border[4];
+	int reserved[12];
+};
+struct CUDA_RESOURCE_VIEW_DESC_st {
+	uint32_t format;
+	size_t width, height, depth;
+	uint32_t first_level, last_level, first_layer, last_layer, reserved[16];
+};
+_Static_assert(sizeof(struct CUDA_RESOURCE_DESC_st) == 144, "CUDA_RESOURCE_DESC");
+_Static_assert(sizeof(struct CUDA_TEXTURE_DESC_st) == 104, "CUDA_TEXTURE_DESC");
+_Static_assert(sizeof(struct CUDA_RESOURCE_VIEW_DESC_st) == 112, "CUDA_RESOURCE_VIEW_DESC");
+
+/* A texture or surface object. The application knows it by the driver's own 64-bit value, which its kernels use. */
+struct cw_texture {
+	struct cw_obj o;
+	uint64_t value;
+	struct cw_texture *next; /* of the same hash */
+	struct cw_texture_descs *descs;
+};
+CW_OBJ_FITS(struct cw_texture);
+
+struct cw_texture_descs {
+	struct CUDA_RESOURCE_DESC_st resource;
+	struct CUDA_TEXTURE_DESC_st texture;
+	struct CUDA_RESOURCE_VIEW_DESC_st view;
+};
+
+/* Objects of a kind by value, of the current context before those of others. find and take return NULL if there is none; take
+ * removes it from the table and leaves ending it to the caller. read copies what it was made from, under the table's lock. */
+CUresult cw_texture_add(enum cw_kind kind, uint64_t value, struct cw_texture *t);
+struct cw_texture *cw_texture_take(enum cw_kind kind, uint64_t value);
+int cw_texture_read(enum cw_kind kind, uint64_t value, struct cw_texture_descs *out);
+/* The wire's view of a resource: ids of its array, and the descriptor without the handle. */
+CUresult cw_texture_resource(const CUDA_RESOURCE_DESC *r, struct CUDA_RESOURCE_DESC_st *plain, uint32_t *array, uint32_t *mipmap);
+/* Ends the objects of a context. */
+void cw_textures_context_gone(uint32_t ctx);
+
+#pragma GCC visibility pop
+#endif
