@@ -126,6 +126,9 @@ func (s *session) reachable(addr, size uint64) cuda.Result {
 	}
 	const pointerMemoryType = 2
 	if res := s.fn.cuPointerGetAttribute.call(s.out.addr(), pointerMemoryType, addr); res != cuda.Success {
+		if s.graphMemory(addr, size) {
+			return cuda.Success
+		}
 		return cuda.ErrorInvalidValue
 	}
 	if *s.out.i32(0) != memoryTypeDevice {

@@ -86,7 +86,7 @@ func (b *Backend) Open(h driver.Host, o driver.Options) (driver.Session, error) 
 		return nil, errors.Join(err, s.stdout.close())
 	}
 	s.watch = newWatcher(s)
-	return s, nil
+	return gate{s}, nil
 }
 
 // Close implements driver.Session. Contexts die with the process; what must not outlive the session is the watcher.

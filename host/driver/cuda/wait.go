@@ -249,6 +249,7 @@ func (s *session) blockingWait(p *wire.Pending, f entry, finish func() wire.Repl
 	s.watch.group.Go(func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
+		s.relaxThread()
 		res := s.fn.cuCtxSetCurrent.call(ctx)
 		if res == cuda.Success {
 			res = s.note(f.call(args...))

@@ -90,6 +90,7 @@ func (w *watcher) run() {
 	defer runtime.UnlockOSThread()
 	// Without this the kernel may stretch every nap by 50 us (prctl(2), PR_SET_TIMERSLACK).
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1000, 0, 0, 0)
+	w.s.relaxThread()
 	last := time.Now()
 	var batch []*wait
 	for {
@@ -165,6 +166,9 @@ func (w *watcher) check(x *wait, now time.Time) (bool, cuda.Result) {
 		return false, cuda.Success
 	}
 	x.queried = now
+	if x.stream == streamLegacy && w.s.capturing() {
+		return false, cuda.Success // the question would end the capture of a blocking stream
+	}
 	res := w.s.fn.cuCtxSetCurrent.call(x.ctx)
 	if res == cuda.Success {
 		res = w.s.fn.cuStreamQuery.call(x.stream)
