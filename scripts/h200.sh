@@ -5,7 +5,8 @@
 #   scripts/h200.sh [PHASE...]        there: native run soft vm bench; all by default
 #
 # Phases: native runs the CUDA programs on the machine's own driver, run under `causeway run --gpu 0`, soft on the software
-# GPU, vm inside a VM with a vGPU on the real GPU; bench measures. Without a pack the programs are built there by the nvcc
+# GPU, vm inside a VM with a vGPU on the real GPU; bench measures. Not among "all": vmtorch runs PyTorch in a VM that sees this
+# machine's Python tree read-only (minutes, as the CPU is emulated), compat the table of scripts/compat. Without a pack the programs are built there by the nvcc
 # in PATH. Logs are left in $OUT (default /tmp/causeway-gpu). A short table comes last; the status is 0 if nothing failed.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
@@ -69,6 +70,18 @@ phase_vm() {
     scripts/run-tests.sh --label vm --logs "$out/vm" --vm "$kernel" --socket "$dir/vm.sock"
   ) || rc=1
   return $rc
+}
+
+phase_vmtorch() {
+  local program=$ROOT/scripts/compat/vm/torch_small.py
+  export QEMU=${QEMU:-$BUILD/qb/qemu}
+  PYTHONPATH=$ROOT/scripts/compat/lib python3 "$program" | tee "$out/vmtorch.native" || return
+  scripts/compat/vm/run.sh --gpu "$gpu" --timeout "${VM_TIMEOUT:-540}" ${THP:+--thp "$THP"} "$program" | tee "$out/vmtorch.vm" || return
+  diff <(grep -v '^#' "$out/vmtorch.native") <(grep -v '^#' "$out/vmtorch.vm") && echo "vmtorch: 1 passed, 0 failed"
+}
+
+phase_compat() {
+  "$BUILD/bin/causeway-compat" --gpu "$gpu" --tests "$BUILD/tests/13.0-static" --logs "$out/compat" --markdown "$out/COMPATIBILITY.md"
 }
 
 phase_bench() {

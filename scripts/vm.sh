@@ -5,6 +5,7 @@
 #
 #   --kernel SERIES   6.1, 6.12 (default) or 7.2, from build/kernels
 #   --socket PATH     vhost-user socket of `causeway device`; without it the guest has no vGPU
+#   --share SOCKET    a second virtio-fs device, tag "host", as causeway-share serves it; the program mounts it itself
 #   --accel MODE      auto (default: KVM if it really works, else TCG), kvm or tcg
 #   --mem SIZE        guest memory (default 1G);  --smp N  virtual CPUs (default 2)
 #   --file SRC[:DEST] one more file for the guest (default DEST: /app/NAME); may repeat
@@ -17,12 +18,13 @@
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 
-kernel=6.12 socket= accel=auto mem=1G smp=2 timeout=300 quiet=
+kernel=6.12 socket= share= accel=auto mem=1G smp=2 timeout=300 quiet=
 files=()
 while [ $# -gt 0 ]; do
   case $1 in
     --kernel) kernel=$2; shift 2 ;;
     --socket) socket=$2; shift 2 ;;
+    --share) share=$2; shift 2 ;;
     --accel | --kvm) accel=$2; shift 2 ;;
     --mem) mem=$2; shift 2 ;;
     --smp) smp=$2; shift 2 ;;
@@ -30,7 +32,7 @@ while [ $# -gt 0 ]; do
     --timeout) timeout=$2; shift 2 ;;
     --quiet) quiet=1; shift ;;
     --) shift; break ;;
-    -h | --help) sed -n '2,18s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,19s/^# \{0,1\}//p' "$0"; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done
@@ -109,6 +111,7 @@ if [ -n "$socket" ]; then
   args+=(-chardev "socket,id=gpu0,path=$socket" -device vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024)
   append+=' causeway.tag=gpu0'
 fi
+[ -z "$share" ] || args+=(-chardev "socket,id=host,path=$share" -device vhost-user-fs-pci,chardev=host,tag=host,queue-size=1024)
 [ -n "$quiet" ] || say "vm: kernel $kernel, $accel, $smp CPUs, $mem"
 mkfifo "$tmp/console"
 "$qemu" "${args[@]}" -initrd "$tmp/initrd" -append "$append" </dev/null >"$tmp/console" 2>&1 &
