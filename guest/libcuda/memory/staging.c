@@ -6,11 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "memory/crew.h"
 #include "memory/memory.h"
 #include "session/lock.h"
 
 enum { FREE = 0, TAKEN, BUSY };
-enum { POLL_NAPS = 40 };
+enum { POLL_NAPS = 40, SPIN_FACTOR = 8 };
 
 static struct {
 	struct cw_lock lock;
@@ -28,10 +29,12 @@ static uint32_t word_of(const struct cw_chunk *c) { return atomic_load_explicit(
 /* Whether a chunk's copy has ended, well or not. */
 static int done(const struct cw_chunk *c) { return (word_of(c) & ~CW_WORD_FAILED) == c->value; }
 
-/* Looks for the end of a chunk's copy for a while; last: only as long as spinning is worth it. */
+/* Looks for the end of a chunk's copy for a while; last: only as long as spinning is worth it. Where cores are plenty that is as
+ * long as a full window of chunks takes: a nap here and there halves a pipeline's throughput. */
 static int poll_done(const struct cw_chunk *c, int last)
 {
-	for (uint32_t i = 0, n = cw_spin_turns(); i < n; i++) {
+	uint32_t n = cw_spin_turns() * (cw_crew_size() > 1 ? SPIN_FACTOR : 1);
+	for (uint32_t i = 0; i < n; i++) {
 		if (done(c))
 			return 1;
 		cw_pause();

@@ -1,7 +1,10 @@
 /* Allocation and copies of every shape, each compared with memory of our own, against a worker with and without CapMap. */
 #include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -362,6 +365,23 @@ static void all(enum carrier carrier)
 		fake_vfs_umount(dir);
 }
 
+/* A file that became shorter than its mapping: a copy from it ends the program as reading it would, whichever thread reads. */
+static void shrunk_file(void)
+{
+	enum { N = 32 << 20 };
+	struct fake_options o = {.handler = fake_device, .caps = CW_CAP_MAP, .sleep_after_us = 50};
+	fake_worker_start(&o);
+	CHECK(cw_session_open() == 0);
+	cw_set_current_ctx_id(5);
+	char path[] = "/tmp/causeway-copy-XXXXXX";
+	int fd = mkstemp(path);
+	CHECK(fd >= 0 && unlink(path) == 0 && ftruncate(fd, N) == 0);
+	uint8_t *p = mmap(NULL, N, PROT_READ, MAP_PRIVATE, fd, 0);
+	CUdeviceptr d = alloc(N);
+	CHECK(cwi_cuMemcpyHtoD_v2(0, d, p, N) == 0 && ftruncate(fd, N / 2) == 0);
+	cwi_cuMemcpyHtoD_v2(0, d, p, N);
+}
+
 int main(void)
 {
 	setenv("CAUSEWAY_LOG", "none", 1);
@@ -379,6 +399,17 @@ int main(void)
 		}
 		CHECK(waitpid(p, &st, 0) == p && st == 0);
 	}
+	int st = 0;
+	pid_t p = fork();
+	if (p == 0) {
+		struct rlimit none = {0, 0};
+		setrlimit(RLIMIT_CORE, &none);
+		CHECK(freopen("/dev/null", "w", stderr));
+		shrunk_file();
+		_exit(0);
+	}
+	/* a sanitizer reports the signal and exits */
+	CHECK(waitpid(p, &st, 0) == p && (WIFSIGNALED(st) ? WTERMSIG(st) == SIGBUS : WEXITSTATUS(st) != 0));
 	puts("copy_test ok");
 	return 0;
 }
