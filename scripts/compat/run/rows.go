@@ -94,6 +94,8 @@ func parseRows(name string, in io.Reader) ([]*row, error) {
 		}
 		value = strings.TrimSpace(value)
 		switch key {
+		case "speed":
+			return nil, nil // a program of causeway-speed
 		case "row":
 			words := strings.Fields(value)
 			if len(words) == 0 {
