@@ -71,6 +71,8 @@ void cw_mark_dead(struct cw_session *s, const char *why)
 		       s->carrier->name);
 }
 
+CUresult cw_sticky(CUresult sticky) { return self.ctx != 0 ? sticky : CUDA_ERROR_INVALID_CONTEXT; }
+
 CUresult cw_check_slow(void)
 {
 	switch (atomic_load(&cw_g.state)) {

@@ -41,6 +41,8 @@ struct cw_global {
 extern struct cw_global cw_g;
 
 CUresult cw_check_slow(void);
+/* What a call returns after a fault: a thread without a context is told that first, as by a real driver. */
+CUresult cw_sticky(CUresult sticky);
 
 /* The thread is the callback thread inside a function of the application, which may not call CUDA: CUDA_ERROR_NOT_PERMITTED. */
 extern __thread int cw_in_callback __attribute__((tls_model("initial-exec"), visibility("hidden")));
@@ -52,7 +54,7 @@ static inline CUresult cw_check(void)
 		uint32_t sticky = __atomic_load_n(&cw_g.ctl->sticky, __ATOMIC_RELAXED);
 		if (cw_unlikely(cw_in_callback))
 			return CUDA_ERROR_NOT_PERMITTED;
-		return cw_likely(sticky == 0) ? 0 : (CUresult)sticky;
+		return cw_likely(sticky == 0) ? 0 : cw_sticky((CUresult)sticky);
 	}
 	return cw_check_slow();
 }
