@@ -1864,7 +1864,8 @@ func (v *LinkAddArgs) encode(w *writer) {
 
 // LinkCompleteArgs is the request of OpLinkComplete.
 type LinkCompleteArgs struct {
-	Link ID // link
+	Link  ID // link
+	Again uint32
 }
 
 // Op implements Args.
@@ -1874,10 +1875,12 @@ func (*LinkCompleteArgs) fixed() int { return 8 }
 
 func (v *LinkCompleteArgs) decode(r *reader) {
 	v.Link = r.u32(0)
+	v.Again = r.u32(4)
 }
 
 func (v *LinkCompleteArgs) encode(w *writer) {
 	w.u32(0, v.Link)
+	w.u32(4, v.Again)
 }
 
 // LinkDestroyArgs is the request of OpLinkDestroy.
@@ -3834,6 +3837,336 @@ func (v *MemSetAccessArgs) encode(w *writer) {
 	w.u32(8, v.Flags)
 }
 
+// MemExportArgs is the request of OpMemExport.
+type MemExportArgs struct {
+	Memhandle ID // memhandle
+}
+
+// Op implements Args.
+func (*MemExportArgs) Op() Op { return OpMemExport }
+
+func (*MemExportArgs) fixed() int { return 8 }
+
+func (v *MemExportArgs) decode(r *reader) {
+	v.Memhandle = r.u32(0)
+}
+
+func (v *MemExportArgs) encode(w *writer) {
+	w.u32(0, v.Memhandle)
+}
+
+// MemImportArgs is the request of OpMemImport.
+type MemImportArgs struct {
+	Memhandle ID // new memhandle
+	Token     []byte
+}
+
+// Op implements Args.
+func (*MemImportArgs) Op() Op { return OpMemImport }
+
+func (*MemImportArgs) fixed() int { return 16 }
+
+func (v *MemImportArgs) decode(r *reader) {
+	v.Memhandle = r.u32(0)
+	v.Token = r.bytes(4)
+}
+
+func (v *MemImportArgs) encode(w *writer) {
+	w.u32(0, v.Memhandle)
+	w.bytes(4, v.Token)
+}
+
+// IpcGetMemHandleArgs is the request of OpIpcGetMemHandle.
+type IpcGetMemHandleArgs struct {
+	Ptr uint64
+}
+
+// Op implements Args.
+func (*IpcGetMemHandleArgs) Op() Op { return OpIpcGetMemHandle }
+
+func (*IpcGetMemHandleArgs) fixed() int { return 8 }
+
+func (v *IpcGetMemHandleArgs) decode(r *reader) {
+	v.Ptr = r.u64(0)
+}
+
+func (v *IpcGetMemHandleArgs) encode(w *writer) {
+	w.u64(0, v.Ptr)
+}
+
+// IpcOpenMemHandleArgs is the request of OpIpcOpenMemHandle.
+type IpcOpenMemHandleArgs struct {
+	Flags uint32
+	Token []byte
+}
+
+// Op implements Args.
+func (*IpcOpenMemHandleArgs) Op() Op { return OpIpcOpenMemHandle }
+
+func (*IpcOpenMemHandleArgs) fixed() int { return 16 }
+
+func (v *IpcOpenMemHandleArgs) decode(r *reader) {
+	v.Flags = r.u32(0)
+	v.Token = r.bytes(4)
+}
+
+func (v *IpcOpenMemHandleArgs) encode(w *writer) {
+	w.u32(0, v.Flags)
+	w.bytes(4, v.Token)
+}
+
+// IpcCloseMemHandleArgs is the request of OpIpcCloseMemHandle.
+type IpcCloseMemHandleArgs struct {
+	Ptr uint64
+}
+
+// Op implements Args.
+func (*IpcCloseMemHandleArgs) Op() Op { return OpIpcCloseMemHandle }
+
+func (*IpcCloseMemHandleArgs) fixed() int { return 8 }
+
+func (v *IpcCloseMemHandleArgs) decode(r *reader) {
+	v.Ptr = r.u64(0)
+}
+
+func (v *IpcCloseMemHandleArgs) encode(w *writer) {
+	w.u64(0, v.Ptr)
+}
+
+// IpcGetEventHandleArgs is the request of OpIpcGetEventHandle.
+type IpcGetEventHandleArgs struct {
+	Event ID // event
+}
+
+// Op implements Args.
+func (*IpcGetEventHandleArgs) Op() Op { return OpIpcGetEventHandle }
+
+func (*IpcGetEventHandleArgs) fixed() int { return 8 }
+
+func (v *IpcGetEventHandleArgs) decode(r *reader) {
+	v.Event = r.u32(0)
+}
+
+func (v *IpcGetEventHandleArgs) encode(w *writer) {
+	w.u32(0, v.Event)
+}
+
+// IpcOpenEventHandleArgs is the request of OpIpcOpenEventHandle.
+type IpcOpenEventHandleArgs struct {
+	Event ID // new event
+	Token []byte
+}
+
+// Op implements Args.
+func (*IpcOpenEventHandleArgs) Op() Op { return OpIpcOpenEventHandle }
+
+func (*IpcOpenEventHandleArgs) fixed() int { return 16 }
+
+func (v *IpcOpenEventHandleArgs) decode(r *reader) {
+	v.Event = r.u32(0)
+	v.Token = r.bytes(4)
+}
+
+func (v *IpcOpenEventHandleArgs) encode(w *writer) {
+	w.u32(0, v.Event)
+	w.bytes(4, v.Token)
+}
+
+// PoolCreateArgs is the request of OpPoolCreate.
+type PoolCreateArgs struct {
+	Pool    ID // new pool
+	Dev     uint32
+	Max     uint64
+	Handles uint32
+	Usage   uint32
+}
+
+// Op implements Args.
+func (*PoolCreateArgs) Op() Op { return OpPoolCreate }
+
+func (*PoolCreateArgs) fixed() int { return 24 }
+
+func (v *PoolCreateArgs) decode(r *reader) {
+	v.Pool = r.u32(0)
+	v.Dev = r.u32(4)
+	v.Max = r.u64(8)
+	v.Handles = r.u32(16)
+	v.Usage = r.u32(20)
+}
+
+func (v *PoolCreateArgs) encode(w *writer) {
+	w.u32(0, v.Pool)
+	w.u32(4, v.Dev)
+	w.u64(8, v.Max)
+	w.u32(16, v.Handles)
+	w.u32(20, v.Usage)
+}
+
+// PoolDestroyArgs is the request of OpPoolDestroy.
+type PoolDestroyArgs struct {
+	Pool ID // pool
+}
+
+// Op implements Args.
+func (*PoolDestroyArgs) Op() Op { return OpPoolDestroy }
+
+func (*PoolDestroyArgs) fixed() int { return 8 }
+
+func (v *PoolDestroyArgs) decode(r *reader) {
+	v.Pool = r.u32(0)
+}
+
+func (v *PoolDestroyArgs) encode(w *writer) {
+	w.u32(0, v.Pool)
+}
+
+// PoolSetAccessArgs is the request of OpPoolSetAccess.
+type PoolSetAccessArgs struct {
+	Pool  ID // pool
+	Dev   uint32
+	Flags uint32
+}
+
+// Op implements Args.
+func (*PoolSetAccessArgs) Op() Op { return OpPoolSetAccess }
+
+func (*PoolSetAccessArgs) fixed() int { return 16 }
+
+func (v *PoolSetAccessArgs) decode(r *reader) {
+	v.Pool = r.u32(0)
+	v.Dev = r.u32(4)
+	v.Flags = r.u32(8)
+}
+
+func (v *PoolSetAccessArgs) encode(w *writer) {
+	w.u32(0, v.Pool)
+	w.u32(4, v.Dev)
+	w.u32(8, v.Flags)
+}
+
+// PoolGetAccessArgs is the request of OpPoolGetAccess.
+type PoolGetAccessArgs struct {
+	Pool ID // pool
+	Dev  uint32
+}
+
+// Op implements Args.
+func (*PoolGetAccessArgs) Op() Op { return OpPoolGetAccess }
+
+func (*PoolGetAccessArgs) fixed() int { return 8 }
+
+func (v *PoolGetAccessArgs) decode(r *reader) {
+	v.Pool = r.u32(0)
+	v.Dev = r.u32(4)
+}
+
+func (v *PoolGetAccessArgs) encode(w *writer) {
+	w.u32(0, v.Pool)
+	w.u32(4, v.Dev)
+}
+
+// MemAllocFromPoolArgs is the request of OpMemAllocFromPool.
+type MemAllocFromPoolArgs struct {
+	Size   uint64
+	Pool   ID // pool
+	Stream Stream
+}
+
+// Op implements Args.
+func (*MemAllocFromPoolArgs) Op() Op { return OpMemAllocFromPool }
+
+func (*MemAllocFromPoolArgs) fixed() int { return 16 }
+
+func (v *MemAllocFromPoolArgs) decode(r *reader) {
+	v.Size = r.u64(0)
+	v.Pool = r.u32(8)
+	v.Stream = r.u32(12)
+}
+
+func (v *MemAllocFromPoolArgs) encode(w *writer) {
+	w.u64(0, v.Size)
+	w.u32(8, v.Pool)
+	w.u32(12, v.Stream)
+}
+
+// PoolExportArgs is the request of OpPoolExport.
+type PoolExportArgs struct {
+	Pool ID // pool
+}
+
+// Op implements Args.
+func (*PoolExportArgs) Op() Op { return OpPoolExport }
+
+func (*PoolExportArgs) fixed() int { return 8 }
+
+func (v *PoolExportArgs) decode(r *reader) {
+	v.Pool = r.u32(0)
+}
+
+func (v *PoolExportArgs) encode(w *writer) {
+	w.u32(0, v.Pool)
+}
+
+// PoolImportArgs is the request of OpPoolImport.
+type PoolImportArgs struct {
+	Pool  ID // new pool
+	Token []byte
+}
+
+// Op implements Args.
+func (*PoolImportArgs) Op() Op { return OpPoolImport }
+
+func (*PoolImportArgs) fixed() int { return 16 }
+
+func (v *PoolImportArgs) decode(r *reader) {
+	v.Pool = r.u32(0)
+	v.Token = r.bytes(4)
+}
+
+func (v *PoolImportArgs) encode(w *writer) {
+	w.u32(0, v.Pool)
+	w.bytes(4, v.Token)
+}
+
+// PoolExportPointerArgs is the request of OpPoolExportPointer.
+type PoolExportPointerArgs struct {
+	Ptr uint64
+}
+
+// Op implements Args.
+func (*PoolExportPointerArgs) Op() Op { return OpPoolExportPointer }
+
+func (*PoolExportPointerArgs) fixed() int { return 8 }
+
+func (v *PoolExportPointerArgs) decode(r *reader) {
+	v.Ptr = r.u64(0)
+}
+
+func (v *PoolExportPointerArgs) encode(w *writer) {
+	w.u64(0, v.Ptr)
+}
+
+// PoolImportPointerArgs is the request of OpPoolImportPointer.
+type PoolImportPointerArgs struct {
+	Pool  ID // pool
+	Token []byte
+}
+
+// Op implements Args.
+func (*PoolImportPointerArgs) Op() Op { return OpPoolImportPointer }
+
+func (*PoolImportPointerArgs) fixed() int { return 16 }
+
+func (v *PoolImportPointerArgs) decode(r *reader) {
+	v.Pool = r.u32(0)
+	v.Token = r.bytes(4)
+}
+
+func (v *PoolImportPointerArgs) encode(w *writer) {
+	w.u32(0, v.Pool)
+	w.bytes(4, v.Token)
+}
+
 // NewArgs returns an empty request for op, or nil if there is no such operation.
 func NewArgs(op Op) Args {
 	switch op {
@@ -4161,6 +4494,38 @@ func NewArgs(op Op) Args {
 		return new(MemUnmapArgs)
 	case OpMemSetAccess:
 		return new(MemSetAccessArgs)
+	case OpMemExport:
+		return new(MemExportArgs)
+	case OpMemImport:
+		return new(MemImportArgs)
+	case OpIpcGetMemHandle:
+		return new(IpcGetMemHandleArgs)
+	case OpIpcOpenMemHandle:
+		return new(IpcOpenMemHandleArgs)
+	case OpIpcCloseMemHandle:
+		return new(IpcCloseMemHandleArgs)
+	case OpIpcGetEventHandle:
+		return new(IpcGetEventHandleArgs)
+	case OpIpcOpenEventHandle:
+		return new(IpcOpenEventHandleArgs)
+	case OpPoolCreate:
+		return new(PoolCreateArgs)
+	case OpPoolDestroy:
+		return new(PoolDestroyArgs)
+	case OpPoolSetAccess:
+		return new(PoolSetAccessArgs)
+	case OpPoolGetAccess:
+		return new(PoolGetAccessArgs)
+	case OpMemAllocFromPool:
+		return new(MemAllocFromPoolArgs)
+	case OpPoolExport:
+		return new(PoolExportArgs)
+	case OpPoolImport:
+		return new(PoolImportArgs)
+	case OpPoolExportPointer:
+		return new(PoolExportPointerArgs)
+	case OpPoolImportPointer:
+		return new(PoolImportPointerArgs)
 	}
 	return nil
 }

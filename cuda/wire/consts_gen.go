@@ -43,6 +43,7 @@ const (
 	GraphFormParams     = 1
 	CallbackCount       = 64
 	CallbackDoneOffset  = 2048
+	ShareTokenSize      = 32
 	ProtocolVersion     = 1
 	HelloMagic          = 0x31535743
 	Region0Size         = 0x100000

@@ -160,6 +160,22 @@ type requests struct {
 	MemMap                           MemMapArgs
 	MemUnmap                         MemUnmapArgs
 	MemSetAccess                     MemSetAccessArgs
+	MemExport                        MemExportArgs
+	MemImport                        MemImportArgs
+	IpcGetMemHandle                  IpcGetMemHandleArgs
+	IpcOpenMemHandle                 IpcOpenMemHandleArgs
+	IpcCloseMemHandle                IpcCloseMemHandleArgs
+	IpcGetEventHandle                IpcGetEventHandleArgs
+	IpcOpenEventHandle               IpcOpenEventHandleArgs
+	PoolCreate                       PoolCreateArgs
+	PoolDestroy                      PoolDestroyArgs
+	PoolSetAccess                    PoolSetAccessArgs
+	PoolGetAccess                    PoolGetAccessArgs
+	MemAllocFromPool                 MemAllocFromPoolArgs
+	PoolExport                       PoolExportArgs
+	PoolImport                       PoolImportArgs
+	PoolExportPointer                PoolExportPointerArgs
+	PoolImportPointer                PoolImportPointerArgs
 }
 
 type replies struct {
@@ -228,6 +244,16 @@ type replies struct {
 	DeviceTpcMap                     DeviceTpcMapReply
 	MemGetAllocationGranularity      MemGetAllocationGranularityReply
 	MemAddressReserve                MemAddressReserveReply
+	MemExport                        MemExportReply
+	MemImport                        MemImportReply
+	IpcGetMemHandle                  IpcGetMemHandleReply
+	IpcOpenMemHandle                 IpcOpenMemHandleReply
+	IpcGetEventHandle                IpcGetEventHandleReply
+	PoolGetAccess                    PoolGetAccessReply
+	MemAllocFromPool                 MemAllocFromPoolReply
+	PoolExport                       PoolExportReply
+	PoolExportPointer                PoolExportPointerReply
+	PoolImportPointer                PoolImportPointerReply
 }
 
 // call decodes the request of c.Op and executes it. ok is false if it was not executed: see d.in.
@@ -1684,6 +1710,164 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		}
 		d.args = a
 		return drv.MemSetAccess(c, a), true
+	case OpMemExport:
+		a := &d.requests.MemExport
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.MemExport
+		*r = MemExportReply{}
+		d.reply = r
+		return drv.MemExport(c, a, r), true
+	case OpMemImport:
+		a := &d.requests.MemImport
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.MemImport
+		*r = MemImportReply{}
+		d.reply = r
+		return drv.MemImport(c, a, r), true
+	case OpIpcGetMemHandle:
+		a := &d.requests.IpcGetMemHandle
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.IpcGetMemHandle
+		*r = IpcGetMemHandleReply{}
+		d.reply = r
+		return drv.IpcGetMemHandle(c, a, r), true
+	case OpIpcOpenMemHandle:
+		a := &d.requests.IpcOpenMemHandle
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.IpcOpenMemHandle
+		*r = IpcOpenMemHandleReply{}
+		d.reply = r
+		return drv.IpcOpenMemHandle(c, a, r), true
+	case OpIpcCloseMemHandle:
+		a := &d.requests.IpcCloseMemHandle
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.IpcCloseMemHandle(c, a), true
+	case OpIpcGetEventHandle:
+		a := &d.requests.IpcGetEventHandle
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.IpcGetEventHandle
+		*r = IpcGetEventHandleReply{}
+		d.reply = r
+		return drv.IpcGetEventHandle(c, a, r), true
+	case OpIpcOpenEventHandle:
+		a := &d.requests.IpcOpenEventHandle
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.IpcOpenEventHandle(c, a), true
+	case OpPoolCreate:
+		a := &d.requests.PoolCreate
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.PoolCreate(c, a), true
+	case OpPoolDestroy:
+		a := &d.requests.PoolDestroy
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.PoolDestroy(c, a), true
+	case OpPoolSetAccess:
+		a := &d.requests.PoolSetAccess
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.PoolSetAccess(c, a), true
+	case OpPoolGetAccess:
+		a := &d.requests.PoolGetAccess
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.PoolGetAccess
+		*r = PoolGetAccessReply{}
+		d.reply = r
+		return drv.PoolGetAccess(c, a, r), true
+	case OpMemAllocFromPool:
+		a := &d.requests.MemAllocFromPool
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.MemAllocFromPool
+		*r = MemAllocFromPoolReply{}
+		d.reply = r
+		return drv.MemAllocFromPool(c, a, r), true
+	case OpPoolExport:
+		a := &d.requests.PoolExport
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.PoolExport
+		*r = PoolExportReply{}
+		d.reply = r
+		return drv.PoolExport(c, a, r), true
+	case OpPoolImport:
+		a := &d.requests.PoolImport
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.PoolImport(c, a), true
+	case OpPoolExportPointer:
+		a := &d.requests.PoolExportPointer
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.PoolExportPointer
+		*r = PoolExportPointerReply{}
+		d.reply = r
+		return drv.PoolExportPointer(c, a, r), true
+	case OpPoolImportPointer:
+		a := &d.requests.PoolImportPointer
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.PoolImportPointer
+		*r = PoolImportPointerReply{}
+		d.reply = r
+		return drv.PoolImportPointer(c, a, r), true
 	}
 	return 0, false
 }
@@ -1802,5 +1986,25 @@ func (d *Dispatcher) release() {
 		d.requests.GraphExecNodeSetParams = GraphExecNodeSetParamsArgs{}
 	case OpDeviceTpcMap:
 		d.replies.DeviceTpcMap = DeviceTpcMapReply{}
+	case OpMemExport:
+		d.replies.MemExport = MemExportReply{}
+	case OpMemImport:
+		d.requests.MemImport = MemImportArgs{}
+	case OpIpcGetMemHandle:
+		d.replies.IpcGetMemHandle = IpcGetMemHandleReply{}
+	case OpIpcOpenMemHandle:
+		d.requests.IpcOpenMemHandle = IpcOpenMemHandleArgs{}
+	case OpIpcGetEventHandle:
+		d.replies.IpcGetEventHandle = IpcGetEventHandleReply{}
+	case OpIpcOpenEventHandle:
+		d.requests.IpcOpenEventHandle = IpcOpenEventHandleArgs{}
+	case OpPoolExport:
+		d.replies.PoolExport = PoolExportReply{}
+	case OpPoolImport:
+		d.requests.PoolImport = PoolImportArgs{}
+	case OpPoolExportPointer:
+		d.replies.PoolExportPointer = PoolExportPointerReply{}
+	case OpPoolImportPointer:
+		d.requests.PoolImportPointer = PoolImportPointerArgs{}
 	}
 }

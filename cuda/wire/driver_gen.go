@@ -330,6 +330,38 @@ type Driver interface {
 	MemUnmap(c *Call, a *MemUnmapArgs) cuda.Result
 	// MemSetAccess is answered at once; it modifies a mapping.
 	MemSetAccess(c *Call, a *MemSetAccessArgs) cuda.Result
+	// MemExport is answered at once.
+	MemExport(c *Call, a *MemExportArgs, r *MemExportReply) cuda.Result
+	// MemImport is answered at once; it creates a memhandle.
+	MemImport(c *Call, a *MemImportArgs, r *MemImportReply) cuda.Result
+	// IpcGetMemHandle is answered at once.
+	IpcGetMemHandle(c *Call, a *IpcGetMemHandleArgs, r *IpcGetMemHandleReply) cuda.Result
+	// IpcOpenMemHandle is answered at once; it creates a mem.
+	IpcOpenMemHandle(c *Call, a *IpcOpenMemHandleArgs, r *IpcOpenMemHandleReply) cuda.Result
+	// IpcCloseMemHandle is answered at once; it destroys a mem.
+	IpcCloseMemHandle(c *Call, a *IpcCloseMemHandleArgs) cuda.Result
+	// IpcGetEventHandle is answered at once.
+	IpcGetEventHandle(c *Call, a *IpcGetEventHandleArgs, r *IpcGetEventHandleReply) cuda.Result
+	// IpcOpenEventHandle is answered at once; it creates a event.
+	IpcOpenEventHandle(c *Call, a *IpcOpenEventHandleArgs) cuda.Result
+	// PoolCreate is answered at once; it creates a pool.
+	PoolCreate(c *Call, a *PoolCreateArgs) cuda.Result
+	// PoolDestroy is answered at once; it destroys a pool.
+	PoolDestroy(c *Call, a *PoolDestroyArgs) cuda.Result
+	// PoolSetAccess is answered at once; it modifies a pool.
+	PoolSetAccess(c *Call, a *PoolSetAccessArgs) cuda.Result
+	// PoolGetAccess is answered at once.
+	PoolGetAccess(c *Call, a *PoolGetAccessArgs, r *PoolGetAccessReply) cuda.Result
+	// MemAllocFromPool is answered at once; it creates a mem.
+	MemAllocFromPool(c *Call, a *MemAllocFromPoolArgs, r *MemAllocFromPoolReply) cuda.Result
+	// PoolExport is answered at once.
+	PoolExport(c *Call, a *PoolExportArgs, r *PoolExportReply) cuda.Result
+	// PoolImport is answered at once; it creates a pool.
+	PoolImport(c *Call, a *PoolImportArgs) cuda.Result
+	// PoolExportPointer is answered at once.
+	PoolExportPointer(c *Call, a *PoolExportPointerArgs, r *PoolExportPointerReply) cuda.Result
+	// PoolImportPointer is answered at once; it creates a mem.
+	PoolImportPointer(c *Call, a *PoolImportPointerArgs, r *PoolImportPointerReply) cuda.Result
 }
 
 // Unsupported implements Driver: every operation is refused. Drivers embed it.
@@ -1052,3 +1084,77 @@ func (Unsupported) MemUnmap(*Call, *MemUnmapArgs) cuda.Result { return cuda.Erro
 
 // MemSetAccess implements Driver.
 func (Unsupported) MemSetAccess(*Call, *MemSetAccessArgs) cuda.Result { return cuda.ErrorNotSupported }
+
+// MemExport implements Driver.
+func (Unsupported) MemExport(*Call, *MemExportArgs, *MemExportReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// MemImport implements Driver.
+func (Unsupported) MemImport(*Call, *MemImportArgs, *MemImportReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// IpcGetMemHandle implements Driver.
+func (Unsupported) IpcGetMemHandle(*Call, *IpcGetMemHandleArgs, *IpcGetMemHandleReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// IpcOpenMemHandle implements Driver.
+func (Unsupported) IpcOpenMemHandle(*Call, *IpcOpenMemHandleArgs, *IpcOpenMemHandleReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// IpcCloseMemHandle implements Driver.
+func (Unsupported) IpcCloseMemHandle(*Call, *IpcCloseMemHandleArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// IpcGetEventHandle implements Driver.
+func (Unsupported) IpcGetEventHandle(*Call, *IpcGetEventHandleArgs, *IpcGetEventHandleReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// IpcOpenEventHandle implements Driver.
+func (Unsupported) IpcOpenEventHandle(*Call, *IpcOpenEventHandleArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// PoolCreate implements Driver.
+func (Unsupported) PoolCreate(*Call, *PoolCreateArgs) cuda.Result { return cuda.ErrorNotSupported }
+
+// PoolDestroy implements Driver.
+func (Unsupported) PoolDestroy(*Call, *PoolDestroyArgs) cuda.Result { return cuda.ErrorNotSupported }
+
+// PoolSetAccess implements Driver.
+func (Unsupported) PoolSetAccess(*Call, *PoolSetAccessArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// PoolGetAccess implements Driver.
+func (Unsupported) PoolGetAccess(*Call, *PoolGetAccessArgs, *PoolGetAccessReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// MemAllocFromPool implements Driver.
+func (Unsupported) MemAllocFromPool(*Call, *MemAllocFromPoolArgs, *MemAllocFromPoolReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// PoolExport implements Driver.
+func (Unsupported) PoolExport(*Call, *PoolExportArgs, *PoolExportReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// PoolImport implements Driver.
+func (Unsupported) PoolImport(*Call, *PoolImportArgs) cuda.Result { return cuda.ErrorNotSupported }
+
+// PoolExportPointer implements Driver.
+func (Unsupported) PoolExportPointer(*Call, *PoolExportPointerArgs, *PoolExportPointerReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// PoolImportPointer implements Driver.
+func (Unsupported) PoolImportPointer(*Call, *PoolImportPointerArgs, *PoolImportPointerReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}

@@ -166,6 +166,22 @@ const (
 	OpMemMap                           Op = 160
 	OpMemUnmap                         Op = 161
 	OpMemSetAccess                     Op = 162
+	OpMemExport                        Op = 163
+	OpMemImport                        Op = 164
+	OpIpcGetMemHandle                  Op = 165
+	OpIpcOpenMemHandle                 Op = 166
+	OpIpcCloseMemHandle                Op = 167
+	OpIpcGetEventHandle                Op = 168
+	OpIpcOpenEventHandle               Op = 169
+	OpPoolCreate                       Op = 170
+	OpPoolDestroy                      Op = 171
+	OpPoolSetAccess                    Op = 172
+	OpPoolGetAccess                    Op = 173
+	OpMemAllocFromPool                 Op = 174
+	OpPoolExport                       Op = 175
+	OpPoolImport                       Op = 176
+	OpPoolExportPointer                Op = 177
+	OpPoolImportPointer                Op = 178
 	// OpSkip pads to the end of the ring; it is no operation.
 	OpSkip Op = 0xffff
 )
@@ -1267,6 +1283,111 @@ var operations = [...]OpInfo{
 		Object: Ref{Name: "mapping", Offset: 0, Kind: KindMapping, New: false},
 		Refs: []Ref{
 			{Name: "mapping", Offset: 0, Kind: KindMapping, New: false},
+		},
+	},
+	OpMemExport: {
+		Name: "MemExport", Mode: Sync, Fixed: 8, ReplyFixed: 8,
+		Refs: []Ref{
+			{Name: "memhandle", Offset: 0, Kind: KindMemhandle, New: false},
+		},
+	},
+	OpMemImport: {
+		Name: "MemImport", Mode: Sync, Fixed: 16, ReplyFixed: 24,
+		Effect: Creates, Kind: KindMemhandle, In: InRequest,
+		Object: Ref{Name: "memhandle", Offset: 0, Kind: KindMemhandle, New: true},
+		Refs: []Ref{
+			{Name: "memhandle", Offset: 0, Kind: KindMemhandle, New: true},
+		},
+	},
+	OpIpcGetMemHandle: {
+		Name: "IpcGetMemHandle", Mode: Sync, Fixed: 8, ReplyFixed: 8,
+	},
+	OpIpcOpenMemHandle: {
+		Name: "IpcOpenMemHandle", Mode: Sync, Fixed: 16, ReplyFixed: 24,
+		Effect: Creates, Kind: KindMem, In: InReply,
+		Object: Ref{Name: "ptr", Offset: 0, Kind: KindMem, New: false},
+	},
+	OpIpcCloseMemHandle: {
+		Name: "IpcCloseMemHandle", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		Effect: Destroys, Kind: KindMem, In: InRequest,
+		Object: Ref{Name: "ptr", Offset: 0, Kind: KindMem, New: false},
+	},
+	OpIpcGetEventHandle: {
+		Name: "IpcGetEventHandle", Mode: Sync, Fixed: 8, ReplyFixed: 8,
+		Refs: []Ref{
+			{Name: "event", Offset: 0, Kind: KindEvent, New: false},
+		},
+	},
+	OpIpcOpenEventHandle: {
+		Name: "IpcOpenEventHandle", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+		Effect: Creates, Kind: KindEvent, In: InRequest,
+		Object: Ref{Name: "event", Offset: 0, Kind: KindEvent, New: true},
+		Refs: []Ref{
+			{Name: "event", Offset: 0, Kind: KindEvent, New: true},
+		},
+	},
+	OpPoolCreate: {
+		Name: "PoolCreate", Mode: Sync, Fixed: 24, ReplyFixed: 0,
+		Effect: Creates, Kind: KindPool, In: InRequest,
+		Object: Ref{Name: "pool", Offset: 0, Kind: KindPool, New: true},
+		Refs: []Ref{
+			{Name: "pool", Offset: 0, Kind: KindPool, New: true},
+		},
+	},
+	OpPoolDestroy: {
+		Name: "PoolDestroy", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		Effect: Destroys, Kind: KindPool, In: InRequest,
+		Object: Ref{Name: "pool", Offset: 0, Kind: KindPool, New: false},
+		Refs: []Ref{
+			{Name: "pool", Offset: 0, Kind: KindPool, New: false},
+		},
+	},
+	OpPoolSetAccess: {
+		Name: "PoolSetAccess", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+		Effect: Modifies, Kind: KindPool, In: InRequest,
+		Object: Ref{Name: "pool", Offset: 0, Kind: KindPool, New: false},
+		Refs: []Ref{
+			{Name: "pool", Offset: 0, Kind: KindPool, New: false},
+		},
+	},
+	OpPoolGetAccess: {
+		Name: "PoolGetAccess", Mode: Sync, Fixed: 8, ReplyFixed: 8,
+		Refs: []Ref{
+			{Name: "pool", Offset: 0, Kind: KindPool, New: false},
+		},
+	},
+	OpMemAllocFromPool: {
+		Name: "MemAllocFromPool", Mode: Sync, Fixed: 16, ReplyFixed: 8,
+		Effect: Creates, Kind: KindMem, In: InReply,
+		Object: Ref{Name: "ptr", Offset: 0, Kind: KindMem, New: false},
+		Refs: []Ref{
+			{Name: "pool", Offset: 8, Kind: KindPool, New: false},
+			{Name: "stream", Offset: 12, Kind: KindStream, New: false},
+		},
+	},
+	OpPoolExport: {
+		Name: "PoolExport", Mode: Sync, Fixed: 8, ReplyFixed: 8,
+		Refs: []Ref{
+			{Name: "pool", Offset: 0, Kind: KindPool, New: false},
+		},
+	},
+	OpPoolImport: {
+		Name: "PoolImport", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+		Effect: Creates, Kind: KindPool, In: InRequest,
+		Object: Ref{Name: "pool", Offset: 0, Kind: KindPool, New: true},
+		Refs: []Ref{
+			{Name: "pool", Offset: 0, Kind: KindPool, New: true},
+		},
+	},
+	OpPoolExportPointer: {
+		Name: "PoolExportPointer", Mode: Sync, Fixed: 8, ReplyFixed: 8,
+	},
+	OpPoolImportPointer: {
+		Name: "PoolImportPointer", Mode: Sync, Fixed: 16, ReplyFixed: 16,
+		Effect: Creates, Kind: KindMem, In: InReply,
+		Object: Ref{Name: "ptr", Offset: 0, Kind: KindMem, New: false},
+		Refs: []Ref{
+			{Name: "pool", Offset: 0, Kind: KindPool, New: false},
 		},
 	},
 }

@@ -1310,6 +1310,204 @@ func (v *MemAddressReserveReply) encode(w *writer) {
 	w.u64(0, v.Ptr)
 }
 
+// MemExportReply is the reply of OpMemExport.
+type MemExportReply struct {
+	Token []byte
+}
+
+// Op implements Reply.
+func (*MemExportReply) Op() Op { return OpMemExport }
+
+func (*MemExportReply) fixed() int { return 8 }
+
+func (v *MemExportReply) decode(r *reader) {
+	v.Token = r.bytes(0)
+}
+
+func (v *MemExportReply) encode(w *writer) {
+	w.bytes(0, v.Token)
+}
+
+// MemImportReply is the reply of OpMemImport.
+type MemImportReply struct {
+	Dev     uint32
+	Handles uint32
+	Size    uint64
+	Flags   uint32
+}
+
+// Op implements Reply.
+func (*MemImportReply) Op() Op { return OpMemImport }
+
+func (*MemImportReply) fixed() int { return 24 }
+
+func (v *MemImportReply) decode(r *reader) {
+	v.Dev = r.u32(0)
+	v.Handles = r.u32(4)
+	v.Size = r.u64(8)
+	v.Flags = r.u32(16)
+}
+
+func (v *MemImportReply) encode(w *writer) {
+	w.u32(0, v.Dev)
+	w.u32(4, v.Handles)
+	w.u64(8, v.Size)
+	w.u32(16, v.Flags)
+}
+
+// IpcGetMemHandleReply is the reply of OpIpcGetMemHandle.
+type IpcGetMemHandleReply struct {
+	Token []byte
+}
+
+// Op implements Reply.
+func (*IpcGetMemHandleReply) Op() Op { return OpIpcGetMemHandle }
+
+func (*IpcGetMemHandleReply) fixed() int { return 8 }
+
+func (v *IpcGetMemHandleReply) decode(r *reader) {
+	v.Token = r.bytes(0)
+}
+
+func (v *IpcGetMemHandleReply) encode(w *writer) {
+	w.bytes(0, v.Token)
+}
+
+// IpcOpenMemHandleReply is the reply of OpIpcOpenMemHandle.
+type IpcOpenMemHandleReply struct {
+	Ptr  uint64
+	Size uint64
+	Dev  uint32
+}
+
+// Op implements Reply.
+func (*IpcOpenMemHandleReply) Op() Op { return OpIpcOpenMemHandle }
+
+func (*IpcOpenMemHandleReply) fixed() int { return 24 }
+
+func (v *IpcOpenMemHandleReply) decode(r *reader) {
+	v.Ptr = r.u64(0)
+	v.Size = r.u64(8)
+	v.Dev = r.u32(16)
+}
+
+func (v *IpcOpenMemHandleReply) encode(w *writer) {
+	w.u64(0, v.Ptr)
+	w.u64(8, v.Size)
+	w.u32(16, v.Dev)
+}
+
+// IpcGetEventHandleReply is the reply of OpIpcGetEventHandle.
+type IpcGetEventHandleReply struct {
+	Token []byte
+}
+
+// Op implements Reply.
+func (*IpcGetEventHandleReply) Op() Op { return OpIpcGetEventHandle }
+
+func (*IpcGetEventHandleReply) fixed() int { return 8 }
+
+func (v *IpcGetEventHandleReply) decode(r *reader) {
+	v.Token = r.bytes(0)
+}
+
+func (v *IpcGetEventHandleReply) encode(w *writer) {
+	w.bytes(0, v.Token)
+}
+
+// PoolGetAccessReply is the reply of OpPoolGetAccess.
+type PoolGetAccessReply struct {
+	Flags uint32
+}
+
+// Op implements Reply.
+func (*PoolGetAccessReply) Op() Op { return OpPoolGetAccess }
+
+func (*PoolGetAccessReply) fixed() int { return 8 }
+
+func (v *PoolGetAccessReply) decode(r *reader) {
+	v.Flags = r.u32(0)
+}
+
+func (v *PoolGetAccessReply) encode(w *writer) {
+	w.u32(0, v.Flags)
+}
+
+// MemAllocFromPoolReply is the reply of OpMemAllocFromPool.
+type MemAllocFromPoolReply struct {
+	Ptr uint64
+}
+
+// Op implements Reply.
+func (*MemAllocFromPoolReply) Op() Op { return OpMemAllocFromPool }
+
+func (*MemAllocFromPoolReply) fixed() int { return 8 }
+
+func (v *MemAllocFromPoolReply) decode(r *reader) {
+	v.Ptr = r.u64(0)
+}
+
+func (v *MemAllocFromPoolReply) encode(w *writer) {
+	w.u64(0, v.Ptr)
+}
+
+// PoolExportReply is the reply of OpPoolExport.
+type PoolExportReply struct {
+	Token []byte
+}
+
+// Op implements Reply.
+func (*PoolExportReply) Op() Op { return OpPoolExport }
+
+func (*PoolExportReply) fixed() int { return 8 }
+
+func (v *PoolExportReply) decode(r *reader) {
+	v.Token = r.bytes(0)
+}
+
+func (v *PoolExportReply) encode(w *writer) {
+	w.bytes(0, v.Token)
+}
+
+// PoolExportPointerReply is the reply of OpPoolExportPointer.
+type PoolExportPointerReply struct {
+	Token []byte
+}
+
+// Op implements Reply.
+func (*PoolExportPointerReply) Op() Op { return OpPoolExportPointer }
+
+func (*PoolExportPointerReply) fixed() int { return 8 }
+
+func (v *PoolExportPointerReply) decode(r *reader) {
+	v.Token = r.bytes(0)
+}
+
+func (v *PoolExportPointerReply) encode(w *writer) {
+	w.bytes(0, v.Token)
+}
+
+// PoolImportPointerReply is the reply of OpPoolImportPointer.
+type PoolImportPointerReply struct {
+	Ptr  uint64
+	Size uint64
+}
+
+// Op implements Reply.
+func (*PoolImportPointerReply) Op() Op { return OpPoolImportPointer }
+
+func (*PoolImportPointerReply) fixed() int { return 16 }
+
+func (v *PoolImportPointerReply) decode(r *reader) {
+	v.Ptr = r.u64(0)
+	v.Size = r.u64(8)
+}
+
+func (v *PoolImportPointerReply) encode(w *writer) {
+	w.u64(0, v.Ptr)
+	w.u64(8, v.Size)
+}
+
 // NewReply returns an empty reply for op, or nil if it has none.
 func NewReply(op Op) Reply {
 	switch op {
@@ -1443,6 +1641,26 @@ func NewReply(op Op) Reply {
 		return new(MemGetAllocationGranularityReply)
 	case OpMemAddressReserve:
 		return new(MemAddressReserveReply)
+	case OpMemExport:
+		return new(MemExportReply)
+	case OpMemImport:
+		return new(MemImportReply)
+	case OpIpcGetMemHandle:
+		return new(IpcGetMemHandleReply)
+	case OpIpcOpenMemHandle:
+		return new(IpcOpenMemHandleReply)
+	case OpIpcGetEventHandle:
+		return new(IpcGetEventHandleReply)
+	case OpPoolGetAccess:
+		return new(PoolGetAccessReply)
+	case OpMemAllocFromPool:
+		return new(MemAllocFromPoolReply)
+	case OpPoolExport:
+		return new(PoolExportReply)
+	case OpPoolExportPointer:
+		return new(PoolExportPointerReply)
+	case OpPoolImportPointer:
+		return new(PoolImportPointerReply)
 	}
 	return nil
 }

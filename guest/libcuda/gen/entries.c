@@ -196,25 +196,25 @@ CUresult cuCtxAttach(CUcontext *pctx, unsigned int flags)
 
 CUresult cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
-	CUresult r_ = cw_check();
+	CUresult r_ = cw_check_alive();
 	return cw_unlikely(r_) ? r_ : cwi_cuCtxCreate(pctx, flags, dev);
 }
 
 CUresult cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
-	CUresult r_ = cw_check();
+	CUresult r_ = cw_check_alive();
 	return cw_unlikely(r_) ? r_ : cwi_cuCtxCreate_v2(pctx, flags, dev);
 }
 
 CUresult cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags, CUdevice dev)
 {
-	CUresult r_ = cw_check();
+	CUresult r_ = cw_check_alive();
 	return cw_unlikely(r_) ? r_ : cwi_cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev);
 }
 
 CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags, CUdevice dev)
 {
-	CUresult r_ = cw_check();
+	CUresult r_ = cw_check_alive();
 	return cw_unlikely(r_) ? r_ : cwi_cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev);
 }
 
@@ -598,13 +598,13 @@ CUresult cuMemHostUnregister(void *p)
 
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
-	CUresult r_ = cw_check();
+	CUresult r_ = cw_check_alive();
 	return cw_unlikely(r_) ? r_ : cwi_cuPointerGetAttribute(data, attribute, ptr);
 }
 
 CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr)
 {
-	CUresult r_ = cw_check();
+	CUresult r_ = cw_check_alive();
 	return cw_unlikely(r_) ? r_ : cwi_cuPointerGetAttributes(numAttributes, attributes, data, ptr);
 }
 
@@ -962,6 +962,48 @@ CUresult cuMemsetD8_v2_ptds(CUdeviceptr dstDevice, unsigned char uc, size_t n)
 	return cw_unlikely(r_) ? r_ : cwi_cuMemsetD8_v2(1, dstDevice, uc, n);
 }
 
+CUresult cuModuleGetSurfRef(CUsurfref *surfRef, CUmodule hmod, const char *name)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuModuleGetSurfRef(surfRef, hmod, name);
+}
+
+CUresult cuModuleGetTexRef(CUtexref *texRef, CUmodule hmod, const char *name)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuModuleGetTexRef(texRef, hmod, name);
+}
+
+CUresult cuSurfObjectCreate(CUsurfObject *surfObject, const CUDA_RESOURCE_DESC *resDesc)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuSurfObjectCreate(surfObject, resDesc);
+}
+
+CUresult cuSurfObjectDestroy(CUsurfObject surfObject)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuSurfObjectDestroy(surfObject);
+}
+
+CUresult cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *resDesc, CUsurfObject surfObject)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuSurfObjectGetResourceDesc(resDesc, surfObject);
+}
+
+CUresult cuSurfRefGetArray(CUarray *array, CUsurfref surfRef)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuSurfRefGetArray(array, surfRef);
+}
+
+CUresult cuSurfRefSetArray(CUsurfref surfRef, CUarray array, unsigned int flags)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuSurfRefSetArray(surfRef, array, flags);
+}
+
 CUresult cuTensorMapEncodeIm2col(CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank, void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides, const int *pixelBoxLowerCorner, const int *pixelBoxUpperCorner, cuuint32_t channelsPerPixel, cuuint32_t pixelsPerColumn, const cuuint32_t *elementStrides, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill)
 {
 	CUresult r_ = cw_check();
@@ -984,6 +1026,204 @@ CUresult cuTensorMapReplaceAddress(CUtensorMap *tensorMap, void *globalAddress)
 {
 	CUresult r_ = cw_check();
 	return cw_unlikely(r_) ? r_ : cwi_cuTensorMapReplaceAddress(tensorMap, globalAddress);
+}
+
+CUresult cuTexObjectCreate(CUtexObject *texObject, const CUDA_RESOURCE_DESC *resDesc, const CUDA_TEXTURE_DESC *texDesc, const CUDA_RESOURCE_VIEW_DESC *resViewDesc)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexObjectCreate(texObject, resDesc, texDesc, resViewDesc);
+}
+
+CUresult cuTexObjectDestroy(CUtexObject texObject)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexObjectDestroy(texObject);
+}
+
+CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *resDesc, CUtexObject texObject)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexObjectGetResourceDesc(resDesc, texObject);
+}
+
+CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *resViewDesc, CUtexObject texObject)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexObjectGetResourceViewDesc(resViewDesc, texObject);
+}
+
+CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *texDesc, CUtexObject texObject)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexObjectGetTextureDesc(texDesc, texObject);
+}
+
+CUresult cuTexRefCreate(CUtexref *texRef)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefCreate(texRef);
+}
+
+CUresult cuTexRefDestroy(CUtexref texRef)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefDestroy(texRef);
+}
+
+CUresult cuTexRefGetAddressMode(CUaddress_mode *pam, CUtexref texRef, int dim)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefGetAddressMode(pam, texRef, dim);
+}
+
+CUresult cuTexRefGetAddress_v2(CUdeviceptr *pdptr, CUtexref texRef)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefGetAddress_v2(pdptr, texRef);
+}
+
+CUresult cuTexRefGetArray(CUarray *array, CUtexref texRef)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefGetArray(array, texRef);
+}
+
+CUresult cuTexRefGetBorderColor(float *borderColor, CUtexref texRef)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefGetBorderColor(borderColor, texRef);
+}
+
+CUresult cuTexRefGetFilterMode(CUfilter_mode *pfm, CUtexref texRef)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefGetFilterMode(pfm, texRef);
+}
+
+CUresult cuTexRefGetFlags(unsigned int *flags, CUtexref texRef)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefGetFlags(flags, texRef);
+}
+
+CUresult cuTexRefGetFormat(CUarray_format *format, int *numChannels, CUtexref texRef)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefGetFormat(format, numChannels, texRef);
+}
+
+CUresult cuTexRefGetMaxAnisotropy(int *pmaxAniso, CUtexref texRef)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefGetMaxAnisotropy(pmaxAniso, texRef);
+}
+
+CUresult cuTexRefGetMipmapFilterMode(CUfilter_mode *pfm, CUtexref texRef)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefGetMipmapFilterMode(pfm, texRef);
+}
+
+CUresult cuTexRefGetMipmapLevelBias(float *pbias, CUtexref texRef)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefGetMipmapLevelBias(pbias, texRef);
+}
+
+CUresult cuTexRefGetMipmapLevelClamp(float *pminMipmapLevelClamp, float *pmaxMipmapLevelClamp, CUtexref texRef)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefGetMipmapLevelClamp(pminMipmapLevelClamp, pmaxMipmapLevelClamp, texRef);
+}
+
+CUresult cuTexRefGetMipmappedArray(CUmipmappedArray *mipmappedArray, CUtexref texRef)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefGetMipmappedArray(mipmappedArray, texRef);
+}
+
+CUresult cuTexRefSetAddress2D_v2(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr ptr, size_t pitch)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetAddress2D_v2(texRef, desc, ptr, pitch);
+}
+
+CUresult cuTexRefSetAddress2D_v3(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr ptr, size_t pitch)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetAddress2D_v3(texRef, desc, ptr, pitch);
+}
+
+CUresult cuTexRefSetAddressMode(CUtexref texRef, int dim, CUaddress_mode am)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetAddressMode(texRef, dim, am);
+}
+
+CUresult cuTexRefSetAddress_v2(size_t *byteOffset, CUtexref texRef, CUdeviceptr ptr, size_t bytes)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetAddress_v2(byteOffset, texRef, ptr, bytes);
+}
+
+CUresult cuTexRefSetArray(CUtexref texRef, CUarray array, unsigned int flags)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetArray(texRef, array, flags);
+}
+
+CUresult cuTexRefSetBorderColor(CUtexref texRef, float *borderColor)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetBorderColor(texRef, borderColor);
+}
+
+CUresult cuTexRefSetFilterMode(CUtexref texRef, CUfilter_mode fm)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetFilterMode(texRef, fm);
+}
+
+CUresult cuTexRefSetFlags(CUtexref texRef, unsigned int flags)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetFlags(texRef, flags);
+}
+
+CUresult cuTexRefSetFormat(CUtexref texRef, CUarray_format fmt, int numPackedComponents)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetFormat(texRef, fmt, numPackedComponents);
+}
+
+CUresult cuTexRefSetMaxAnisotropy(CUtexref texRef, unsigned int maxAniso)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetMaxAnisotropy(texRef, maxAniso);
+}
+
+CUresult cuTexRefSetMipmapFilterMode(CUtexref texRef, CUfilter_mode fm)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetMipmapFilterMode(texRef, fm);
+}
+
+CUresult cuTexRefSetMipmapLevelBias(CUtexref texRef, float bias)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetMipmapLevelBias(texRef, bias);
+}
+
+CUresult cuTexRefSetMipmapLevelClamp(CUtexref texRef, float minMipmapLevelClamp, float maxMipmapLevelClamp)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetMipmapLevelClamp(texRef, minMipmapLevelClamp, maxMipmapLevelClamp);
+}
+
+CUresult cuTexRefSetMipmappedArray(CUtexref texRef, CUmipmappedArray mipmappedArray, unsigned int flags)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetMipmappedArray(texRef, mipmappedArray, flags);
 }
 
 CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *allocateArray)

@@ -53,10 +53,10 @@ CUresult cwi_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev); /* works when a c
 
 /* --- Contexts --- */
 CUresult cwi_cuCtxAttach(CUcontext *pctx, unsigned int flags);
-CUresult cwi_cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev);
-CUresult cwi_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev);
-CUresult cwi_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags, CUdevice dev);
-CUresult cwi_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags, CUdevice dev);
+CUresult cwi_cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev); /* works when a context is poisoned */
+CUresult cwi_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev); /* works when a context is poisoned */
+CUresult cwi_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags, CUdevice dev); /* works when a context is poisoned */
+CUresult cwi_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags, CUdevice dev); /* works when a context is poisoned */
 CUresult cwi_cuCtxDestroy(CUcontext ctx); /* works when a context is poisoned */
 CUresult cwi_cuCtxDestroy_v2(CUcontext ctx); /* works when a context is poisoned */
 CUresult cwi_cuCtxDetach(CUcontext ctx);
@@ -124,8 +124,8 @@ CUresult cwi_cuMemHostRegister_v2(void *p, size_t bytes, unsigned int flags);
 CUresult cwi_cuMemHostUnregister(void *p);
 
 /* --- Pointer attributes --- */
-CUresult cwi_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr);
-CUresult cwi_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr);
+CUresult cwi_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr); /* works when a context is poisoned */
+CUresult cwi_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr); /* works when a context is poisoned */
 CUresult cwi_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr);
 
 /* --- Copies --- */
@@ -162,10 +162,50 @@ CUresult cwi_cuMemsetD8Async(int ptds, CUdeviceptr dstDevice, unsigned char uc, 
 CUresult cwi_cuMemsetD8_v2(int ptds, CUdeviceptr dstDevice, unsigned char uc, size_t n);
 
 /* --- Textures and surfaces --- */
+CUresult cwi_cuModuleGetSurfRef(CUsurfref *surfRef, CUmodule hmod, const char *name);
+CUresult cwi_cuModuleGetTexRef(CUtexref *texRef, CUmodule hmod, const char *name);
+CUresult cwi_cuSurfObjectCreate(CUsurfObject *surfObject, const CUDA_RESOURCE_DESC *resDesc);
+CUresult cwi_cuSurfObjectDestroy(CUsurfObject surfObject);
+CUresult cwi_cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *resDesc, CUsurfObject surfObject);
+CUresult cwi_cuSurfRefGetArray(CUarray *array, CUsurfref surfRef);
+CUresult cwi_cuSurfRefSetArray(CUsurfref surfRef, CUarray array, unsigned int flags);
 CUresult cwi_cuTensorMapEncodeIm2col(CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank, void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides, const int *pixelBoxLowerCorner, const int *pixelBoxUpperCorner, cuuint32_t channelsPerPixel, cuuint32_t pixelsPerColumn, const cuuint32_t *elementStrides, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill);
 CUresult cwi_cuTensorMapEncodeIm2colWide(CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank, void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides, int pixelBoxLowerCornerWidth, int pixelBoxUpperCornerWidth, cuuint32_t channelsPerPixel, cuuint32_t pixelsPerColumn, const cuuint32_t *elementStrides, CUtensorMapInterleave interleave, CUtensorMapIm2ColWideMode mode, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill);
 CUresult cwi_cuTensorMapEncodeTiled(CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank, void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides, const cuuint32_t *boxDim, const cuuint32_t *elementStrides, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill);
 CUresult cwi_cuTensorMapReplaceAddress(CUtensorMap *tensorMap, void *globalAddress);
+CUresult cwi_cuTexObjectCreate(CUtexObject *texObject, const CUDA_RESOURCE_DESC *resDesc, const CUDA_TEXTURE_DESC *texDesc, const CUDA_RESOURCE_VIEW_DESC *resViewDesc);
+CUresult cwi_cuTexObjectDestroy(CUtexObject texObject);
+CUresult cwi_cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *resDesc, CUtexObject texObject);
+CUresult cwi_cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *resViewDesc, CUtexObject texObject);
+CUresult cwi_cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *texDesc, CUtexObject texObject);
+CUresult cwi_cuTexRefCreate(CUtexref *texRef);
+CUresult cwi_cuTexRefDestroy(CUtexref texRef);
+CUresult cwi_cuTexRefGetAddressMode(CUaddress_mode *pam, CUtexref texRef, int dim);
+CUresult cwi_cuTexRefGetAddress_v2(CUdeviceptr *pdptr, CUtexref texRef);
+CUresult cwi_cuTexRefGetArray(CUarray *array, CUtexref texRef);
+CUresult cwi_cuTexRefGetBorderColor(float *borderColor, CUtexref texRef);
+CUresult cwi_cuTexRefGetFilterMode(CUfilter_mode *pfm, CUtexref texRef);
+CUresult cwi_cuTexRefGetFlags(unsigned int *flags, CUtexref texRef);
+CUresult cwi_cuTexRefGetFormat(CUarray_format *format, int *numChannels, CUtexref texRef);
+CUresult cwi_cuTexRefGetMaxAnisotropy(int *pmaxAniso, CUtexref texRef);
+CUresult cwi_cuTexRefGetMipmapFilterMode(CUfilter_mode *pfm, CUtexref texRef);
+CUresult cwi_cuTexRefGetMipmapLevelBias(float *pbias, CUtexref texRef);
+CUresult cwi_cuTexRefGetMipmapLevelClamp(float *pminMipmapLevelClamp, float *pmaxMipmapLevelClamp, CUtexref texRef);
+CUresult cwi_cuTexRefGetMipmappedArray(CUmipmappedArray *mipmappedArray, CUtexref texRef);
+CUresult cwi_cuTexRefSetAddress2D_v2(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr ptr, size_t pitch);
+CUresult cwi_cuTexRefSetAddress2D_v3(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr ptr, size_t pitch);
+CUresult cwi_cuTexRefSetAddressMode(CUtexref texRef, int dim, CUaddress_mode am);
+CUresult cwi_cuTexRefSetAddress_v2(size_t *byteOffset, CUtexref texRef, CUdeviceptr ptr, size_t bytes);
+CUresult cwi_cuTexRefSetArray(CUtexref texRef, CUarray array, unsigned int flags);
+CUresult cwi_cuTexRefSetBorderColor(CUtexref texRef, float *borderColor);
+CUresult cwi_cuTexRefSetFilterMode(CUtexref texRef, CUfilter_mode fm);
+CUresult cwi_cuTexRefSetFlags(CUtexref texRef, unsigned int flags);
+CUresult cwi_cuTexRefSetFormat(CUtexref texRef, CUarray_format fmt, int numPackedComponents);
+CUresult cwi_cuTexRefSetMaxAnisotropy(CUtexref texRef, unsigned int maxAniso);
+CUresult cwi_cuTexRefSetMipmapFilterMode(CUtexref texRef, CUfilter_mode fm);
+CUresult cwi_cuTexRefSetMipmapLevelBias(CUtexref texRef, float bias);
+CUresult cwi_cuTexRefSetMipmapLevelClamp(CUtexref texRef, float minMipmapLevelClamp, float maxMipmapLevelClamp);
+CUresult cwi_cuTexRefSetMipmappedArray(CUtexref texRef, CUmipmappedArray mipmappedArray, unsigned int flags);
 
 /* --- Arrays --- */
 CUresult cwi_cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *allocateArray);

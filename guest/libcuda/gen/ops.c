@@ -1967,7 +1967,7 @@ CUresult cwop_LinkAdd(uint32_t link, uint32_t type, const void *name, size_t nam
 	return r;
 }
 
-CUresult cwop_LinkComplete(uint32_t link, float *wall_ms, uint32_t *info_len, uint32_t *err_len, void *result, size_t result_cap, size_t *result_len)
+CUresult cwop_LinkComplete(uint32_t link, uint32_t again, float *wall_ms, uint32_t *info_len, uint32_t *err_len, void *result, size_t result_cap, size_t *result_len)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -1977,6 +1977,7 @@ CUresult cwop_LinkComplete(uint32_t link, float *wall_ms, uint32_t *info_len, ui
 		return r;
 	struct cw_in_LinkComplete *in = (void *)(tx.rec + sizeof(struct cw_record));
 	in->link = link;
+	in->again = again;
 	struct cw_reply rep = {0};
 	r = cw_commit_wait(&tx, &rep);
 	if (r)
@@ -4069,6 +4070,446 @@ CUresult cwop_MemSetAccess(uint32_t mapping, uint32_t dev, uint32_t flags)
 	if (r)
 		return r;
 	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_MemExport(uint32_t memhandle, void *token, size_t token_cap, size_t *token_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_MEM_EXPORT, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_MemExport *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->memhandle = memhandle;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_MemExport)) {
+		struct cw_out_MemExport out;
+		memcpy(&out, rep.data, sizeof out);
+		take(&rep, out.token, token, token_cap, token_len);
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_MemImport(uint32_t memhandle, const void *token, size_t token_len, uint32_t *dev, uint32_t *handles, uint64_t *size, uint32_t *flags)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{token, token_len, 0, 1},
+	};
+	r = plan(s, 1, 16, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_MEM_IMPORT, 16, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 16;
+	struct cw_in_MemImport *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->memhandle = memhandle;
+	in->token = put(tx.rec, &s[0], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_MemImport)) {
+		struct cw_out_MemImport out;
+		memcpy(&out, rep.data, sizeof out);
+		if (dev)
+			*dev = out.dev;
+		if (handles)
+			*handles = out.handles;
+		if (size)
+			*size = out.size;
+		if (flags)
+			*flags = out.flags;
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_IpcGetMemHandle(uint64_t ptr, void *token, size_t token_cap, size_t *token_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_IPC_GET_MEM_HANDLE, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_IpcGetMemHandle *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->ptr = ptr;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_IpcGetMemHandle)) {
+		struct cw_out_IpcGetMemHandle out;
+		memcpy(&out, rep.data, sizeof out);
+		take(&rep, out.token, token, token_cap, token_len);
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_IpcOpenMemHandle(uint32_t flags, const void *token, size_t token_len, uint64_t *ptr, uint64_t *size, uint32_t *dev)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{token, token_len, 0, 1},
+	};
+	r = plan(s, 1, 16, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_IPC_OPEN_MEM_HANDLE, 16, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 16;
+	struct cw_in_IpcOpenMemHandle *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->flags = flags;
+	in->token = put(tx.rec, &s[0], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_IpcOpenMemHandle)) {
+		struct cw_out_IpcOpenMemHandle out;
+		memcpy(&out, rep.data, sizeof out);
+		if (ptr)
+			*ptr = out.ptr;
+		if (size)
+			*size = out.size;
+		if (dev)
+			*dev = out.dev;
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_IpcCloseMemHandle(uint64_t ptr)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_IPC_CLOSE_MEM_HANDLE, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_IpcCloseMemHandle *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->ptr = ptr;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_IpcGetEventHandle(uint32_t event, void *token, size_t token_cap, size_t *token_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_IPC_GET_EVENT_HANDLE, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_IpcGetEventHandle *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->event = event;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_IpcGetEventHandle)) {
+		struct cw_out_IpcGetEventHandle out;
+		memcpy(&out, rep.data, sizeof out);
+		take(&rep, out.token, token, token_cap, token_len);
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_IpcOpenEventHandle(uint32_t event, const void *token, size_t token_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{token, token_len, 0, 1},
+	};
+	r = plan(s, 1, 16, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_IPC_OPEN_EVENT_HANDLE, 16, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 16;
+	struct cw_in_IpcOpenEventHandle *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->event = event;
+	in->token = put(tx.rec, &s[0], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_PoolCreate(uint32_t pool, uint32_t dev, uint64_t max, uint32_t handles, uint32_t usage)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_POOL_CREATE, 24, var, 1);
+	if (r)
+		return r;
+	struct cw_in_PoolCreate *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->pool = pool;
+	in->dev = dev;
+	in->max = max;
+	in->handles = handles;
+	in->usage = usage;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_PoolDestroy(uint32_t pool)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_POOL_DESTROY, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_PoolDestroy *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->pool = pool;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_PoolSetAccess(uint32_t pool, uint32_t dev, uint32_t flags)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_POOL_SET_ACCESS, 16, var, 1);
+	if (r)
+		return r;
+	struct cw_in_PoolSetAccess *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->pool = pool;
+	in->dev = dev;
+	in->flags = flags;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_PoolGetAccess(uint32_t pool, uint32_t dev, uint32_t *flags)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_POOL_GET_ACCESS, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_PoolGetAccess *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->pool = pool;
+	in->dev = dev;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_PoolGetAccess)) {
+		struct cw_out_PoolGetAccess out;
+		memcpy(&out, rep.data, sizeof out);
+		if (flags)
+			*flags = out.flags;
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_MemAllocFromPool(uint64_t size, uint32_t pool, uint32_t stream, uint64_t *ptr)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_MEM_ALLOC_FROM_POOL, 16, var, 1);
+	if (r)
+		return r;
+	struct cw_in_MemAllocFromPool *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->size = size;
+	in->pool = pool;
+	in->stream = stream;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_MemAllocFromPool)) {
+		struct cw_out_MemAllocFromPool out;
+		memcpy(&out, rep.data, sizeof out);
+		if (ptr)
+			*ptr = out.ptr;
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_PoolExport(uint32_t pool, void *token, size_t token_cap, size_t *token_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_POOL_EXPORT, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_PoolExport *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->pool = pool;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_PoolExport)) {
+		struct cw_out_PoolExport out;
+		memcpy(&out, rep.data, sizeof out);
+		take(&rep, out.token, token, token_cap, token_len);
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_PoolImport(uint32_t pool, const void *token, size_t token_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{token, token_len, 0, 1},
+	};
+	r = plan(s, 1, 16, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_POOL_IMPORT, 16, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 16;
+	struct cw_in_PoolImport *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->pool = pool;
+	in->token = put(tx.rec, &s[0], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_PoolExportPointer(uint64_t ptr, void *token, size_t token_cap, size_t *token_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_POOL_EXPORT_POINTER, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_PoolExportPointer *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->ptr = ptr;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_PoolExportPointer)) {
+		struct cw_out_PoolExportPointer out;
+		memcpy(&out, rep.data, sizeof out);
+		take(&rep, out.token, token, token_cap, token_len);
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_PoolImportPointer(uint32_t pool, const void *token, size_t token_len, uint64_t *ptr, uint64_t *size)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{token, token_len, 0, 1},
+	};
+	r = plan(s, 1, 16, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_POOL_IMPORT_POINTER, 16, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 16;
+	struct cw_in_PoolImportPointer *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->pool = pool;
+	in->token = put(tx.rec, &s[0], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_PoolImportPointer)) {
+		struct cw_out_PoolImportPointer out;
+		memcpy(&out, rep.data, sizeof out);
+		if (ptr)
+			*ptr = out.ptr;
+		if (size)
+			*size = out.size;
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
 	cw_reply_release(&rep);
 	return r;
 }

@@ -1119,9 +1119,10 @@ CUresult cwop_LinkAdd(uint32_t link, uint32_t type, const void *name, size_t nam
 
 struct cw_in_LinkComplete {
 	uint32_t link;
-	uint8_t pad_[4];
+	uint32_t again;
 };
 _Static_assert(offsetof(struct cw_in_LinkComplete, link) == 0, "link");
+_Static_assert(offsetof(struct cw_in_LinkComplete, again) == 4, "again");
 _Static_assert(sizeof(struct cw_in_LinkComplete) == 8, "cw_in_LinkComplete");
 struct cw_out_LinkComplete {
 	float wall_ms;
@@ -1135,7 +1136,7 @@ _Static_assert(offsetof(struct cw_out_LinkComplete, info_len) == 4, "info_len");
 _Static_assert(offsetof(struct cw_out_LinkComplete, err_len) == 8, "err_len");
 _Static_assert(offsetof(struct cw_out_LinkComplete, result) == 12, "result");
 _Static_assert(sizeof(struct cw_out_LinkComplete) == 24, "cw_out_LinkComplete");
-CUresult cwop_LinkComplete(uint32_t link, float *wall_ms, uint32_t *info_len, uint32_t *err_len, void *result, size_t result_cap, size_t *result_len);
+CUresult cwop_LinkComplete(uint32_t link, uint32_t again, float *wall_ms, uint32_t *info_len, uint32_t *err_len, void *result, size_t result_cap, size_t *result_len);
 
 struct cw_in_LinkDestroy {
 	uint32_t link;
@@ -2269,6 +2270,221 @@ _Static_assert(offsetof(struct cw_in_MemSetAccess, dev) == 4, "dev");
 _Static_assert(offsetof(struct cw_in_MemSetAccess, flags) == 8, "flags");
 _Static_assert(sizeof(struct cw_in_MemSetAccess) == 16, "cw_in_MemSetAccess");
 CUresult cwop_MemSetAccess(uint32_t mapping, uint32_t dev, uint32_t flags);
+
+struct cw_in_MemExport {
+	uint32_t memhandle;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_MemExport, memhandle) == 0, "memhandle");
+_Static_assert(sizeof(struct cw_in_MemExport) == 8, "cw_in_MemExport");
+struct cw_out_MemExport {
+	struct cw_span token;
+};
+_Static_assert(offsetof(struct cw_out_MemExport, token) == 0, "token");
+_Static_assert(sizeof(struct cw_out_MemExport) == 8, "cw_out_MemExport");
+CUresult cwop_MemExport(uint32_t memhandle, void *token, size_t token_cap, size_t *token_len);
+
+struct cw_in_MemImport {
+	uint32_t memhandle;
+	struct cw_span token;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_MemImport, memhandle) == 0, "memhandle");
+_Static_assert(offsetof(struct cw_in_MemImport, token) == 4, "token");
+_Static_assert(sizeof(struct cw_in_MemImport) == 16, "cw_in_MemImport");
+struct cw_out_MemImport {
+	uint32_t dev;
+	uint32_t handles;
+	uint64_t size;
+	uint32_t flags;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_out_MemImport, dev) == 0, "dev");
+_Static_assert(offsetof(struct cw_out_MemImport, handles) == 4, "handles");
+_Static_assert(offsetof(struct cw_out_MemImport, size) == 8, "size");
+_Static_assert(offsetof(struct cw_out_MemImport, flags) == 16, "flags");
+_Static_assert(sizeof(struct cw_out_MemImport) == 24, "cw_out_MemImport");
+CUresult cwop_MemImport(uint32_t memhandle, const void *token, size_t token_len, uint32_t *dev, uint32_t *handles, uint64_t *size, uint32_t *flags);
+
+struct cw_in_IpcGetMemHandle {
+	uint64_t ptr;
+};
+_Static_assert(offsetof(struct cw_in_IpcGetMemHandle, ptr) == 0, "ptr");
+_Static_assert(sizeof(struct cw_in_IpcGetMemHandle) == 8, "cw_in_IpcGetMemHandle");
+struct cw_out_IpcGetMemHandle {
+	struct cw_span token;
+};
+_Static_assert(offsetof(struct cw_out_IpcGetMemHandle, token) == 0, "token");
+_Static_assert(sizeof(struct cw_out_IpcGetMemHandle) == 8, "cw_out_IpcGetMemHandle");
+CUresult cwop_IpcGetMemHandle(uint64_t ptr, void *token, size_t token_cap, size_t *token_len);
+
+struct cw_in_IpcOpenMemHandle {
+	uint32_t flags;
+	struct cw_span token;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_IpcOpenMemHandle, flags) == 0, "flags");
+_Static_assert(offsetof(struct cw_in_IpcOpenMemHandle, token) == 4, "token");
+_Static_assert(sizeof(struct cw_in_IpcOpenMemHandle) == 16, "cw_in_IpcOpenMemHandle");
+struct cw_out_IpcOpenMemHandle {
+	uint64_t ptr;
+	uint64_t size;
+	uint32_t dev;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_out_IpcOpenMemHandle, ptr) == 0, "ptr");
+_Static_assert(offsetof(struct cw_out_IpcOpenMemHandle, size) == 8, "size");
+_Static_assert(offsetof(struct cw_out_IpcOpenMemHandle, dev) == 16, "dev");
+_Static_assert(sizeof(struct cw_out_IpcOpenMemHandle) == 24, "cw_out_IpcOpenMemHandle");
+CUresult cwop_IpcOpenMemHandle(uint32_t flags, const void *token, size_t token_len, uint64_t *ptr, uint64_t *size, uint32_t *dev);
+
+struct cw_in_IpcCloseMemHandle {
+	uint64_t ptr;
+};
+_Static_assert(offsetof(struct cw_in_IpcCloseMemHandle, ptr) == 0, "ptr");
+_Static_assert(sizeof(struct cw_in_IpcCloseMemHandle) == 8, "cw_in_IpcCloseMemHandle");
+CUresult cwop_IpcCloseMemHandle(uint64_t ptr);
+
+struct cw_in_IpcGetEventHandle {
+	uint32_t event;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_IpcGetEventHandle, event) == 0, "event");
+_Static_assert(sizeof(struct cw_in_IpcGetEventHandle) == 8, "cw_in_IpcGetEventHandle");
+struct cw_out_IpcGetEventHandle {
+	struct cw_span token;
+};
+_Static_assert(offsetof(struct cw_out_IpcGetEventHandle, token) == 0, "token");
+_Static_assert(sizeof(struct cw_out_IpcGetEventHandle) == 8, "cw_out_IpcGetEventHandle");
+CUresult cwop_IpcGetEventHandle(uint32_t event, void *token, size_t token_cap, size_t *token_len);
+
+struct cw_in_IpcOpenEventHandle {
+	uint32_t event;
+	struct cw_span token;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_IpcOpenEventHandle, event) == 0, "event");
+_Static_assert(offsetof(struct cw_in_IpcOpenEventHandle, token) == 4, "token");
+_Static_assert(sizeof(struct cw_in_IpcOpenEventHandle) == 16, "cw_in_IpcOpenEventHandle");
+CUresult cwop_IpcOpenEventHandle(uint32_t event, const void *token, size_t token_len);
+
+struct cw_in_PoolCreate {
+	uint32_t pool;
+	uint32_t dev;
+	uint64_t max;
+	uint32_t handles;
+	uint32_t usage;
+};
+_Static_assert(offsetof(struct cw_in_PoolCreate, pool) == 0, "pool");
+_Static_assert(offsetof(struct cw_in_PoolCreate, dev) == 4, "dev");
+_Static_assert(offsetof(struct cw_in_PoolCreate, max) == 8, "max");
+_Static_assert(offsetof(struct cw_in_PoolCreate, handles) == 16, "handles");
+_Static_assert(offsetof(struct cw_in_PoolCreate, usage) == 20, "usage");
+_Static_assert(sizeof(struct cw_in_PoolCreate) == 24, "cw_in_PoolCreate");
+CUresult cwop_PoolCreate(uint32_t pool, uint32_t dev, uint64_t max, uint32_t handles, uint32_t usage);
+
+struct cw_in_PoolDestroy {
+	uint32_t pool;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_PoolDestroy, pool) == 0, "pool");
+_Static_assert(sizeof(struct cw_in_PoolDestroy) == 8, "cw_in_PoolDestroy");
+CUresult cwop_PoolDestroy(uint32_t pool);
+
+struct cw_in_PoolSetAccess {
+	uint32_t pool;
+	uint32_t dev;
+	uint32_t flags;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_PoolSetAccess, pool) == 0, "pool");
+_Static_assert(offsetof(struct cw_in_PoolSetAccess, dev) == 4, "dev");
+_Static_assert(offsetof(struct cw_in_PoolSetAccess, flags) == 8, "flags");
+_Static_assert(sizeof(struct cw_in_PoolSetAccess) == 16, "cw_in_PoolSetAccess");
+CUresult cwop_PoolSetAccess(uint32_t pool, uint32_t dev, uint32_t flags);
+
+struct cw_in_PoolGetAccess {
+	uint32_t pool;
+	uint32_t dev;
+};
+_Static_assert(offsetof(struct cw_in_PoolGetAccess, pool) == 0, "pool");
+_Static_assert(offsetof(struct cw_in_PoolGetAccess, dev) == 4, "dev");
+_Static_assert(sizeof(struct cw_in_PoolGetAccess) == 8, "cw_in_PoolGetAccess");
+struct cw_out_PoolGetAccess {
+	uint32_t flags;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_out_PoolGetAccess, flags) == 0, "flags");
+_Static_assert(sizeof(struct cw_out_PoolGetAccess) == 8, "cw_out_PoolGetAccess");
+CUresult cwop_PoolGetAccess(uint32_t pool, uint32_t dev, uint32_t *flags);
+
+struct cw_in_MemAllocFromPool {
+	uint64_t size;
+	uint32_t pool;
+	uint32_t stream;
+};
+_Static_assert(offsetof(struct cw_in_MemAllocFromPool, size) == 0, "size");
+_Static_assert(offsetof(struct cw_in_MemAllocFromPool, pool) == 8, "pool");
+_Static_assert(offsetof(struct cw_in_MemAllocFromPool, stream) == 12, "stream");
+_Static_assert(sizeof(struct cw_in_MemAllocFromPool) == 16, "cw_in_MemAllocFromPool");
+struct cw_out_MemAllocFromPool {
+	uint64_t ptr;
+};
+_Static_assert(offsetof(struct cw_out_MemAllocFromPool, ptr) == 0, "ptr");
+_Static_assert(sizeof(struct cw_out_MemAllocFromPool) == 8, "cw_out_MemAllocFromPool");
+CUresult cwop_MemAllocFromPool(uint64_t size, uint32_t pool, uint32_t stream, uint64_t *ptr);
+
+struct cw_in_PoolExport {
+	uint32_t pool;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_PoolExport, pool) == 0, "pool");
+_Static_assert(sizeof(struct cw_in_PoolExport) == 8, "cw_in_PoolExport");
+struct cw_out_PoolExport {
+	struct cw_span token;
+};
+_Static_assert(offsetof(struct cw_out_PoolExport, token) == 0, "token");
+_Static_assert(sizeof(struct cw_out_PoolExport) == 8, "cw_out_PoolExport");
+CUresult cwop_PoolExport(uint32_t pool, void *token, size_t token_cap, size_t *token_len);
+
+struct cw_in_PoolImport {
+	uint32_t pool;
+	struct cw_span token;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_PoolImport, pool) == 0, "pool");
+_Static_assert(offsetof(struct cw_in_PoolImport, token) == 4, "token");
+_Static_assert(sizeof(struct cw_in_PoolImport) == 16, "cw_in_PoolImport");
+CUresult cwop_PoolImport(uint32_t pool, const void *token, size_t token_len);
+
+struct cw_in_PoolExportPointer {
+	uint64_t ptr;
+};
+_Static_assert(offsetof(struct cw_in_PoolExportPointer, ptr) == 0, "ptr");
+_Static_assert(sizeof(struct cw_in_PoolExportPointer) == 8, "cw_in_PoolExportPointer");
+struct cw_out_PoolExportPointer {
+	struct cw_span token;
+};
+_Static_assert(offsetof(struct cw_out_PoolExportPointer, token) == 0, "token");
+_Static_assert(sizeof(struct cw_out_PoolExportPointer) == 8, "cw_out_PoolExportPointer");
+CUresult cwop_PoolExportPointer(uint64_t ptr, void *token, size_t token_cap, size_t *token_len);
+
+struct cw_in_PoolImportPointer {
+	uint32_t pool;
+	struct cw_span token;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_PoolImportPointer, pool) == 0, "pool");
+_Static_assert(offsetof(struct cw_in_PoolImportPointer, token) == 4, "token");
+_Static_assert(sizeof(struct cw_in_PoolImportPointer) == 16, "cw_in_PoolImportPointer");
+struct cw_out_PoolImportPointer {
+	uint64_t ptr;
+	uint64_t size;
+};
+_Static_assert(offsetof(struct cw_out_PoolImportPointer, ptr) == 0, "ptr");
+_Static_assert(offsetof(struct cw_out_PoolImportPointer, size) == 8, "size");
+_Static_assert(sizeof(struct cw_out_PoolImportPointer) == 16, "cw_out_PoolImportPointer");
+CUresult cwop_PoolImportPointer(uint32_t pool, const void *token, size_t token_len, uint64_t *ptr, uint64_t *size);
 
 #pragma GCC visibility pop
 #endif

@@ -269,50 +269,10 @@ static const struct {
 	{"cuCoredumpGetAttributeGlobal", "widened later: the worker, not the guest, holds the state"},
 	{"cuCoredumpSetAttribute", "widened later: the worker, not the guest, holds the state"},
 	{"cuCoredumpSetAttributeGlobal", "widened later: the worker, not the guest, holds the state"},
-	{"cuModuleGetSurfRef", "widened later: arrays and textures"},
-	{"cuModuleGetTexRef", "widened later: arrays and textures"},
-	{"cuParamSetTexRef", "widened later: arrays and textures"},
-	{"cuSurfObjectCreate", "widened later: arrays and textures"},
-	{"cuSurfObjectDestroy", "widened later: arrays and textures"},
-	{"cuSurfObjectGetResourceDesc", "widened later: arrays and textures"},
-	{"cuSurfRefGetArray", "widened later: arrays and textures"},
-	{"cuSurfRefSetArray", "widened later: arrays and textures"},
-	{"cuTexObjectCreate", "widened later: arrays and textures"},
-	{"cuTexObjectDestroy", "widened later: arrays and textures"},
-	{"cuTexObjectGetResourceDesc", "widened later: arrays and textures"},
-	{"cuTexObjectGetResourceViewDesc", "widened later: arrays and textures"},
-	{"cuTexObjectGetTextureDesc", "widened later: arrays and textures"},
-	{"cuTexRefCreate", "widened later: arrays and textures"},
-	{"cuTexRefDestroy", "widened later: arrays and textures"},
+	{"cuParamSetTexRef", "replaced by cuTexObjectCreate in CUDA 5"},
 	{"cuTexRefGetAddress", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
-	{"cuTexRefGetAddressMode", "widened later: arrays and textures"},
-	{"cuTexRefGetAddress_v2", "widened later: arrays and textures"},
-	{"cuTexRefGetArray", "widened later: arrays and textures"},
-	{"cuTexRefGetBorderColor", "widened later: arrays and textures"},
-	{"cuTexRefGetFilterMode", "widened later: arrays and textures"},
-	{"cuTexRefGetFlags", "widened later: arrays and textures"},
-	{"cuTexRefGetFormat", "widened later: arrays and textures"},
-	{"cuTexRefGetMaxAnisotropy", "widened later: arrays and textures"},
-	{"cuTexRefGetMipmapFilterMode", "widened later: arrays and textures"},
-	{"cuTexRefGetMipmapLevelBias", "widened later: arrays and textures"},
-	{"cuTexRefGetMipmapLevelClamp", "widened later: arrays and textures"},
-	{"cuTexRefGetMipmappedArray", "widened later: arrays and textures"},
 	{"cuTexRefSetAddress", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
 	{"cuTexRefSetAddress2D", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
-	{"cuTexRefSetAddress2D_v2", "widened later: arrays and textures"},
-	{"cuTexRefSetAddress2D_v3", "widened later: arrays and textures"},
-	{"cuTexRefSetAddressMode", "widened later: arrays and textures"},
-	{"cuTexRefSetAddress_v2", "widened later: arrays and textures"},
-	{"cuTexRefSetArray", "widened later: arrays and textures"},
-	{"cuTexRefSetBorderColor", "widened later: arrays and textures"},
-	{"cuTexRefSetFilterMode", "widened later: arrays and textures"},
-	{"cuTexRefSetFlags", "widened later: arrays and textures"},
-	{"cuTexRefSetFormat", "widened later: arrays and textures"},
-	{"cuTexRefSetMaxAnisotropy", "widened later: arrays and textures"},
-	{"cuTexRefSetMipmapFilterMode", "widened later: arrays and textures"},
-	{"cuTexRefSetMipmapLevelBias", "widened later: arrays and textures"},
-	{"cuTexRefSetMipmapLevelClamp", "widened later: arrays and textures"},
-	{"cuTexRefSetMipmappedArray", "widened later: arrays and textures"},
 	{"cuArray3DCreate", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
 	{"cuArray3DGetDescriptor", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
 	{"cuArrayCreate", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
@@ -347,7 +307,7 @@ static const struct {
 	{"cuStreamGetAttribute", "widened later: stream attributes"},
 	{"cuStreamSetAttribute", "widened later: stream attributes"},
 };
-static _Atomic unsigned char said[338];
+static _Atomic unsigned char said[298];
 
 static CUresult refuse(unsigned i)
 {
@@ -1764,438 +1724,238 @@ CUresult cuCoredumpSetAttributeGlobal(CUcoredumpSettings attrib, void *value, si
 	return refuse(260);
 }
 
-CUresult cuModuleGetSurfRef(CUsurfref *surfRef, CUmodule hmod, const char *name)
+CUresult cuParamSetTexRef(CUfunction hfunc, int texunit, CUtexref texRef)
 {
 	return refuse(261);
 }
 
-CUresult cuModuleGetTexRef(CUtexref *texRef, CUmodule hmod, const char *name)
+CUresult cuTexRefGetAddress(CUdeviceptr_v1 *pdptr, CUtexref texRef)
 {
 	return refuse(262);
 }
 
-CUresult cuParamSetTexRef(CUfunction hfunc, int texunit, CUtexref texRef)
+CUresult cuTexRefSetAddress(unsigned int *byteOffset, CUtexref texRef, CUdeviceptr_v1 ptr, unsigned int bytes)
 {
 	return refuse(263);
 }
 
-CUresult cuSurfObjectCreate(CUsurfObject *surfObject, const CUDA_RESOURCE_DESC *resDesc)
+CUresult cuTexRefSetAddress2D(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR_v1 *desc, CUdeviceptr_v1 ptr, unsigned int pitch)
 {
 	return refuse(264);
 }
 
-CUresult cuSurfObjectDestroy(CUsurfObject surfObject)
+CUresult cuArray3DCreate(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *allocateArray)
 {
 	return refuse(265);
 }
 
-CUresult cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *resDesc, CUsurfObject surfObject)
+CUresult cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
 {
 	return refuse(266);
 }
 
-CUresult cuSurfRefGetArray(CUarray *array, CUsurfref surfRef)
+CUresult cuArrayCreate(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR_v1 *allocateArray)
 {
 	return refuse(267);
 }
 
-CUresult cuSurfRefSetArray(CUsurfref surfRef, CUarray array, unsigned int flags)
+CUresult cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
 {
 	return refuse(268);
 }
 
-CUresult cuTexObjectCreate(CUtexObject *texObject, const CUDA_RESOURCE_DESC *resDesc, const CUDA_TEXTURE_DESC *texDesc, const CUDA_RESOURCE_VIEW_DESC *resViewDesc)
+CUresult cuMemMapArrayAsync(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
 {
 	return refuse(269);
 }
 
-CUresult cuTexObjectDestroy(CUtexObject texObject)
-{
-	return refuse(270);
-}
-
-CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *resDesc, CUtexObject texObject)
-{
-	return refuse(271);
-}
-
-CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *resViewDesc, CUtexObject texObject)
-{
-	return refuse(272);
-}
-
-CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *texDesc, CUtexObject texObject)
-{
-	return refuse(273);
-}
-
-CUresult cuTexRefCreate(CUtexref *texRef)
-{
-	return refuse(274);
-}
-
-CUresult cuTexRefDestroy(CUtexref texRef)
-{
-	return refuse(275);
-}
-
-CUresult cuTexRefGetAddress(CUdeviceptr_v1 *pdptr, CUtexref texRef)
-{
-	return refuse(276);
-}
-
-CUresult cuTexRefGetAddressMode(CUaddress_mode *pam, CUtexref texRef, int dim)
-{
-	return refuse(277);
-}
-
-CUresult cuTexRefGetAddress_v2(CUdeviceptr *pdptr, CUtexref texRef)
-{
-	return refuse(278);
-}
-
-CUresult cuTexRefGetArray(CUarray *array, CUtexref texRef)
-{
-	return refuse(279);
-}
-
-CUresult cuTexRefGetBorderColor(float *borderColor, CUtexref texRef)
-{
-	return refuse(280);
-}
-
-CUresult cuTexRefGetFilterMode(CUfilter_mode *pfm, CUtexref texRef)
-{
-	return refuse(281);
-}
-
-CUresult cuTexRefGetFlags(unsigned int *flags, CUtexref texRef)
-{
-	return refuse(282);
-}
-
-CUresult cuTexRefGetFormat(CUarray_format *format, int *numChannels, CUtexref texRef)
-{
-	return refuse(283);
-}
-
-CUresult cuTexRefGetMaxAnisotropy(int *pmaxAniso, CUtexref texRef)
-{
-	return refuse(284);
-}
-
-CUresult cuTexRefGetMipmapFilterMode(CUfilter_mode *pfm, CUtexref texRef)
-{
-	return refuse(285);
-}
-
-CUresult cuTexRefGetMipmapLevelBias(float *pbias, CUtexref texRef)
-{
-	return refuse(286);
-}
-
-CUresult cuTexRefGetMipmapLevelClamp(float *pminMipmapLevelClamp, float *pmaxMipmapLevelClamp, CUtexref texRef)
-{
-	return refuse(287);
-}
-
-CUresult cuTexRefGetMipmappedArray(CUmipmappedArray *mipmappedArray, CUtexref texRef)
-{
-	return refuse(288);
-}
-
-CUresult cuTexRefSetAddress(unsigned int *byteOffset, CUtexref texRef, CUdeviceptr_v1 ptr, unsigned int bytes)
-{
-	return refuse(289);
-}
-
-CUresult cuTexRefSetAddress2D(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR_v1 *desc, CUdeviceptr_v1 ptr, unsigned int pitch)
-{
-	return refuse(290);
-}
-
-CUresult cuTexRefSetAddress2D_v2(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr ptr, size_t pitch)
-{
-	return refuse(291);
-}
-
-CUresult cuTexRefSetAddress2D_v3(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr ptr, size_t pitch)
-{
-	return refuse(292);
-}
-
-CUresult cuTexRefSetAddressMode(CUtexref texRef, int dim, CUaddress_mode am)
-{
-	return refuse(293);
-}
-
-CUresult cuTexRefSetAddress_v2(size_t *byteOffset, CUtexref texRef, CUdeviceptr ptr, size_t bytes)
-{
-	return refuse(294);
-}
-
-CUresult cuTexRefSetArray(CUtexref texRef, CUarray array, unsigned int flags)
-{
-	return refuse(295);
-}
-
-CUresult cuTexRefSetBorderColor(CUtexref texRef, float *borderColor)
-{
-	return refuse(296);
-}
-
-CUresult cuTexRefSetFilterMode(CUtexref texRef, CUfilter_mode fm)
-{
-	return refuse(297);
-}
-
-CUresult cuTexRefSetFlags(CUtexref texRef, unsigned int flags)
-{
-	return refuse(298);
-}
-
-CUresult cuTexRefSetFormat(CUtexref texRef, CUarray_format fmt, int numPackedComponents)
-{
-	return refuse(299);
-}
-
-CUresult cuTexRefSetMaxAnisotropy(CUtexref texRef, unsigned int maxAniso)
-{
-	return refuse(300);
-}
-
-CUresult cuTexRefSetMipmapFilterMode(CUtexref texRef, CUfilter_mode fm)
-{
-	return refuse(301);
-}
-
-CUresult cuTexRefSetMipmapLevelBias(CUtexref texRef, float bias)
-{
-	return refuse(302);
-}
-
-CUresult cuTexRefSetMipmapLevelClamp(CUtexref texRef, float minMipmapLevelClamp, float maxMipmapLevelClamp)
-{
-	return refuse(303);
-}
-
-CUresult cuTexRefSetMipmappedArray(CUtexref texRef, CUmipmappedArray mipmappedArray, unsigned int flags)
-{
-	return refuse(304);
-}
-
-CUresult cuArray3DCreate(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *allocateArray)
-{
-	return refuse(305);
-}
-
-CUresult cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
-{
-	return refuse(306);
-}
-
-CUresult cuArrayCreate(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR_v1 *allocateArray)
-{
-	return refuse(307);
-}
-
-CUresult cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
-{
-	return refuse(308);
-}
-
-CUresult cuMemMapArrayAsync(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
-{
-	return refuse(309);
-}
-
 CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
 {
-	return refuse(309);
+	return refuse(269);
 }
 
 CUresult cuMemcpyAtoA(CUarray dstArray, unsigned int dstOffset, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(310);
+	return refuse(270);
 }
 
 CUresult cuMemcpyAtoD(CUdeviceptr_v1 dstDevice, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(311);
+	return refuse(271);
 }
 
 CUresult cuMemcpyAtoH(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(312);
+	return refuse(272);
 }
 
 CUresult cuMemcpyAtoHAsync(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int bytes, CUstream stream)
 {
-	return refuse(313);
+	return refuse(273);
 }
 
 CUresult cuMemcpyDtoA(CUarray dstArray, unsigned int dstOffset, CUdeviceptr_v1 srcDevice, unsigned int bytes)
 {
-	return refuse(314);
+	return refuse(274);
 }
 
 CUresult cuMemcpyHtoA(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int bytes)
 {
-	return refuse(315);
+	return refuse(275);
 }
 
 CUresult cuMemcpyHtoAAsync(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int bytes, CUstream stream)
 {
-	return refuse(316);
+	return refuse(276);
 }
 
 CUresult cuLibraryGetManaged(CUdeviceptr *ptr, size_t *bytes, CUlibrary library, const char *name)
 {
-	return refuse(317);
+	return refuse(277);
 }
 
 CUresult cuLibraryGetUnifiedFunction(void **fptr, CUlibrary library, const char *symbol)
 {
-	return refuse(318);
+	return refuse(278);
 }
 
 CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)
 {
-	return refuse(319);
+	return refuse(279);
 }
 
 CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes)
 {
-	return refuse(320);
+	return refuse(280);
 }
 
 CUresult cuLaunch(CUfunction f)
 {
-	return refuse(321);
+	return refuse(281);
 }
 
 CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height)
 {
-	return refuse(322);
+	return refuse(282);
 }
 
 CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream stream)
 {
-	return refuse(323);
+	return refuse(283);
 }
 
 CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes)
 {
-	return refuse(324);
+	return refuse(284);
 }
 
 CUresult cuParamSetf(CUfunction hfunc, int offset, float value)
 {
-	return refuse(325);
+	return refuse(285);
 }
 
 CUresult cuParamSeti(CUfunction hfunc, int offset, unsigned int value)
 {
-	return refuse(326);
+	return refuse(286);
 }
 
 CUresult cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes)
 {
-	return refuse(327);
+	return refuse(287);
 }
 
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsigned int numDevices, unsigned int flags)
 {
-	return refuse(328);
+	return refuse(288);
 }
 
 CUresult cuStreamBeginCapture(CUstream stream)
 {
-	return refuse(329);
+	return refuse(289);
 }
 
 CUresult cuStreamBeginCapture_ptsz(CUstream stream)
 {
-	return refuse(329);
+	return refuse(289);
 }
 
 CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
 {
-	return refuse(330);
+	return refuse(290);
 }
 
 CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
 {
-	return refuse(330);
+	return refuse(290);
 }
 
 CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
 {
-	return refuse(331);
+	return refuse(291);
 }
 
 CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
 {
-	return refuse(331);
+	return refuse(291);
 }
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
-	return refuse(332);
+	return refuse(292);
 }
 
 CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
 {
-	return refuse(332);
+	return refuse(292);
 }
 
 CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *dependencies, size_t numDependencies, unsigned int flags)
 {
-	return refuse(333);
+	return refuse(293);
 }
 
 CUresult cuStreamUpdateCaptureDependencies_ptsz(CUstream stream, CUgraphNode *dependencies, size_t numDependencies, unsigned int flags)
 {
-	return refuse(333);
+	return refuse(293);
 }
 
 CUresult cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, unsigned int flags)
 {
-	return refuse(334);
+	return refuse(294);
 }
 
 CUresult cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, unsigned int flags)
 {
-	return refuse(334);
+	return refuse(294);
 }
 
 CUresult cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream)
 {
-	return refuse(335);
+	return refuse(295);
 }
 
 CUresult cuStreamCopyAttributes_ptsz(CUstream dstStream, CUstream srcStream)
 {
-	return refuse(335);
+	return refuse(295);
 }
 
 CUresult cuStreamGetAttribute(CUstream stream, CUstreamAttrID attr, CUstreamAttrValue *value)
 {
-	return refuse(336);
+	return refuse(296);
 }
 
 CUresult cuStreamGetAttribute_ptsz(CUstream stream, CUstreamAttrID attr, CUstreamAttrValue *value)
 {
-	return refuse(336);
+	return refuse(296);
 }
 
 CUresult cuStreamSetAttribute(CUstream stream, CUstreamAttrID attr, const CUstreamAttrValue *param)
 {
-	return refuse(337);
+	return refuse(297);
 }
 
 CUresult cuStreamSetAttribute_ptsz(CUstream stream, CUstreamAttrID attr, const CUstreamAttrValue *param)
 {
-	return refuse(337);
+	return refuse(297);
 }
 
