@@ -15,7 +15,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --gpu) gpu=$2; shift 2 ;;
     --no-bench) bench=; shift ;;
-    --rounds | --weights | --only | --limit) args+=("$1" "$2"); shift 2 ;;
+    --rounds | --weights | --only | --limit | --markdown) args+=("$1" "$2"); shift 2 ;;
     -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit ;;
     *) die "unknown option $1" ;;
   esac

@@ -17,6 +17,7 @@ import (
 
 type options struct {
 	causeway, dir, gpu, only string
+	markdown                 string
 	rounds                   int
 	weights                  int
 	limit                    time.Duration
@@ -36,6 +37,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 7, "samples of each measure on each side")
 	flag.IntVar(&o.weights, "weights", 4, "size of the weights file in GB")
 	flag.DurationVar(&o.limit, "limit", 5*time.Minute, "limit of one program")
+	flag.StringVar(&o.markdown, "markdown", "", "write the table, with peers' figures, to this file")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -67,6 +69,7 @@ func run(ctx context.Context, o *options) error {
 	}
 	defer os.RemoveAll(tmp)
 	var failed []error
+	var all []*pairs
 	fmt.Println("name value unit native ratio goal")
 	for _, p := range programs {
 		if !only.MatchString(p.String()) || ctx.Err() != nil {
@@ -74,6 +77,7 @@ func run(ctx context.Context, o *options) error {
 		}
 		fmt.Fprintf(os.Stderr, "speed: %s\n", p)
 		pair, err := measure(ctx, o, p, tmp)
+		all = append(all, pair)
 		for _, l := range pair.lines() {
 			fmt.Println(l)
 		}
@@ -81,6 +85,9 @@ func run(ctx context.Context, o *options) error {
 			fmt.Fprintf(os.Stderr, "speed: %s: %v\n", p, err)
 			failed = append(failed, fmt.Errorf("%s: %w", p, err))
 		}
+	}
+	if o.markdown != "" {
+		failed = append(failed, os.WriteFile(o.markdown, []byte(markdown(all)), 0o644))
 	}
 	return errors.Join(append(failed, ctx.Err())...)
 }

@@ -65,6 +65,15 @@ func TestCommittedPrograms(t *testing.T) {
 	}
 }
 
+func TestMarkdown(t *testing.T) {
+	p := &pairs{}
+	p.add(0, sample{"graph_80_replay", "us", "<=1.01", 200})
+	p.add(1, sample{"graph_80_replay", "us", "<=1.01", 100})
+	if text := markdown([]*pairs{p}); !strings.Contains(text, "| graph_80_replay | 100 | us | 200 | 0.500 | <=1.01 | Lupine: 221 against 175 us |") {
+		t.Error(text)
+	}
+}
+
 func TestMedian(t *testing.T) {
 	if median([]float64{3, 1, 2}) != 2 || median([]float64{4, 1, 2, 3}) != 2.5 {
 		t.Error("median")
