@@ -134,6 +134,18 @@ CUresult cuDeviceGetCount(int *count)
 	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetCount(count);
 }
 
+CUresult cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType type, CUdevice dev)
+{
+	CUresult r_ = cw_check_alive();
+	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetExecAffinitySupport(pi, type, dev);
+}
+
+CUresult cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities, const CUatomicOperation *operations, unsigned int count, CUdevice dev)
+{
+	CUresult r_ = cw_check_alive();
+	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetHostAtomicCapabilities(capabilities, operations, count, dev);
+}
+
 CUresult cuDeviceGetLuid(char *luid, unsigned int *deviceNodeMask, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
@@ -144,6 +156,12 @@ CUresult cuDeviceGetName(char *name, int len, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
 	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetName(name, len, dev);
+}
+
+CUresult cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities, const CUatomicOperation *operations, unsigned int count, CUdevice srcDevice, CUdevice dstDevice)
+{
+	CUresult r_ = cw_check_alive();
+	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetP2PAtomicCapabilities(capabilities, operations, count, srcDevice, dstDevice);
 }
 
 CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdevice srcDevice, CUdevice dstDevice)
@@ -162,6 +180,12 @@ CUresult cuDeviceGetProperties(CUdevprop *prop, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
 	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetProperties(prop, dev);
+}
+
+CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t *maxWidthInElements, CUarray_format format, unsigned int numChannels, CUdevice dev)
+{
+	CUresult r_ = cw_check_alive();
+	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetTexture1DLinearMaxWidth(maxWidthInElements, format, numChannels, dev);
 }
 
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
@@ -186,6 +210,12 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
 	return cw_unlikely(r_) ? r_ : cwi_cuDeviceTotalMem_v2(bytes, dev);
+}
+
+CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target, CUflushGPUDirectRDMAWritesScope scope)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuFlushGPUDirectRDMAWrites(target, scope);
 }
 
 CUresult cuCtxAttach(CUcontext *pctx, unsigned int flags)
@@ -276,6 +306,12 @@ CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
 {
 	CUresult r_ = cw_check_alive();
 	return cw_unlikely(r_) ? r_ : cwi_cuCtxGetDevice_v2(device, ctx);
+}
+
+CUresult cuCtxGetExecAffinity(CUexecAffinityParam *execAffinity, CUexecAffinityType type)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuCtxGetExecAffinity(execAffinity, type);
 }
 
 CUresult cuCtxGetFlags(unsigned int *flags)
@@ -960,6 +996,96 @@ CUresult cuMemsetD8_v2_ptds(CUdeviceptr dstDevice, unsigned char uc, size_t n)
 {
 	CUresult r_ = cw_check();
 	return cw_unlikely(r_) ? r_ : cwi_cuMemsetD8_v2(1, dstDevice, uc, n);
+}
+
+CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx ctx)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuCtxFromGreenCtx(context, ctx);
+}
+
+CUresult cuCtxGetDevResource(CUcontext ctx, CUdevResource *resource, CUdevResourceType type)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuCtxGetDevResource(ctx, resource, type);
+}
+
+CUresult cuCtxRecordEvent(CUcontext ctx, CUevent event)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuCtxRecordEvent(ctx, event);
+}
+
+CUresult cuCtxWaitEvent(CUcontext ctx, CUevent event)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuCtxWaitEvent(ctx, event);
+}
+
+CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *desc, CUdevResource *resources, unsigned int nbResources)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuDevResourceGenerateDesc(desc, resources, nbResources);
+}
+
+CUresult cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int *nbGroups, const CUdevResource *input, CUdevResource *remaining, unsigned int useFlags, unsigned int minCount)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuDevSmResourceSplitByCount(result, nbGroups, input, remaining, useFlags, minCount);
+}
+
+CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *resource, CUdevResourceType type)
+{
+	CUresult r_ = cw_check_alive();
+	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetDevResource(device, resource, type);
+}
+
+CUresult cuGreenCtxCreate(CUgreenCtx *ctx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGreenCtxCreate(ctx, desc, dev, flags);
+}
+
+CUresult cuGreenCtxDestroy(CUgreenCtx ctx)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGreenCtxDestroy(ctx);
+}
+
+CUresult cuGreenCtxGetDevResource(CUgreenCtx ctx, CUdevResource *resource, CUdevResourceType type)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGreenCtxGetDevResource(ctx, resource, type);
+}
+
+CUresult cuGreenCtxGetId(CUgreenCtx greenCtx, unsigned long long *greenCtxId)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGreenCtxGetId(greenCtx, greenCtxId);
+}
+
+CUresult cuGreenCtxRecordEvent(CUgreenCtx ctx, CUevent event)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGreenCtxRecordEvent(ctx, event);
+}
+
+CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx greenCtx, unsigned int flags, int priority)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGreenCtxStreamCreate(stream, greenCtx, flags, priority);
+}
+
+CUresult cuGreenCtxWaitEvent(CUgreenCtx ctx, CUevent event)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGreenCtxWaitEvent(ctx, event);
+}
+
+CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx *ctx)
+{
+	CUresult r_ = cw_check_alive();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamGetGreenCtx(stream, ctx);
 }
 
 CUresult cuModuleGetSurfRef(CUsurfref *surfRef, CUmodule hmod, const char *name)
@@ -1748,6 +1874,54 @@ CUresult cuStreamAddCallback_ptsz(CUstream stream, CUstreamCallback callback, vo
 	return cw_unlikely(r_) ? r_ : cwi_cuStreamAddCallback(1, stream, callback, userData, flags);
 }
 
+CUresult cuStreamBeginCapture(CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCapture(0, stream);
+}
+
+CUresult cuStreamBeginCapture_ptsz(CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCapture(1, stream);
+}
+
+CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCaptureToGraph(0, stream, graph, dependencies, dependencyData, numDependencies, mode);
+}
+
+CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCaptureToGraph(1, stream, graph, dependencies, dependencyData, numDependencies, mode);
+}
+
+CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCapture_v2(0, stream, mode);
+}
+
+CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCapture_v2(1, stream, mode);
+}
+
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamEndCapture(0, stream, graph);
+}
+
+CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamEndCapture(1, stream, graph);
+}
+
 CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out)
 {
 	CUresult r_ = cw_check_alive();
@@ -1784,6 +1958,30 @@ CUresult cuStreamGetCaptureInfo_v3_ptsz(CUstream stream, CUstreamCaptureStatus *
 	return cw_unlikely(r_) ? r_ : cwi_cuStreamGetCaptureInfo_v3(1, stream, captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out, numDependencies_out);
 }
 
+CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *dependencies, size_t numDependencies, unsigned int flags)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamUpdateCaptureDependencies(0, stream, dependencies, numDependencies, flags);
+}
+
+CUresult cuStreamUpdateCaptureDependencies_ptsz(CUstream stream, CUgraphNode *dependencies, size_t numDependencies, unsigned int flags)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamUpdateCaptureDependencies(1, stream, dependencies, numDependencies, flags);
+}
+
+CUresult cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, unsigned int flags)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamUpdateCaptureDependencies_v2(0, stream, dependencies, dependencyData, numDependencies, flags);
+}
+
+CUresult cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, unsigned int flags)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamUpdateCaptureDependencies_v2(1, stream, dependencies, dependencyData, numDependencies, flags);
+}
+
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
 	CUresult r_ = cw_check_alive();
@@ -1814,6 +2012,18 @@ CUresult cuStreamBatchMemOp_v2_ptsz(CUstream stream, unsigned int count, CUstrea
 	return cw_unlikely(r_) ? r_ : cwi_cuStreamBatchMemOp_v2(1, stream, count, paramArray, flags);
 }
 
+CUresult cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamCopyAttributes(0, dstStream, srcStream);
+}
+
+CUresult cuStreamCopyAttributes_ptsz(CUstream dstStream, CUstream srcStream)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamCopyAttributes(1, dstStream, srcStream);
+}
+
 CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
 {
 	CUresult r_ = cw_check();
@@ -1836,6 +2046,18 @@ CUresult cuStreamDestroy_v2(CUstream stream)
 {
 	CUresult r_ = cw_check();
 	return cw_unlikely(r_) ? r_ : cwi_cuStreamDestroy_v2(stream);
+}
+
+CUresult cuStreamGetAttribute(CUstream stream, CUstreamAttrID attr, CUstreamAttrValue *value)
+{
+	CUresult r_ = cw_check_alive();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamGetAttribute(0, stream, attr, value);
+}
+
+CUresult cuStreamGetAttribute_ptsz(CUstream stream, CUstreamAttrID attr, CUstreamAttrValue *value)
+{
+	CUresult r_ = cw_check_alive();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamGetAttribute(1, stream, attr, value);
 }
 
 CUresult cuStreamGetCtx(CUstream stream, CUcontext *pctx)
@@ -1932,6 +2154,18 @@ CUresult cuStreamQuery_ptsz(CUstream stream)
 {
 	CUresult r_ = cw_check();
 	return cw_unlikely(r_) ? r_ : cwi_cuStreamQuery(1, stream);
+}
+
+CUresult cuStreamSetAttribute(CUstream stream, CUstreamAttrID attr, const CUstreamAttrValue *param)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamSetAttribute(0, stream, attr, param);
+}
+
+CUresult cuStreamSetAttribute_ptsz(CUstream stream, CUstreamAttrID attr, const CUstreamAttrValue *param)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamSetAttribute(1, stream, attr, param);
 }
 
 CUresult cuStreamSynchronize(CUstream stream)

@@ -41,15 +41,20 @@ CUresult cwi_cuDeviceGet(CUdevice *device, int ordinal); /* works when a context
 CUresult cwi_cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev); /* works when a context is poisoned */
 CUresult cwi_cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId); /* works when a context is poisoned */
 CUresult cwi_cuDeviceGetCount(int *count); /* works when a context is poisoned */
+CUresult cwi_cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType type, CUdevice dev); /* works when a context is poisoned */
+CUresult cwi_cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities, const CUatomicOperation *operations, unsigned int count, CUdevice dev); /* works when a context is poisoned */
 CUresult cwi_cuDeviceGetLuid(char *luid, unsigned int *deviceNodeMask, CUdevice dev); /* works when a context is poisoned */
 CUresult cwi_cuDeviceGetName(char *name, int len, CUdevice dev); /* works when a context is poisoned */
+CUresult cwi_cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities, const CUatomicOperation *operations, unsigned int count, CUdevice srcDevice, CUdevice dstDevice); /* works when a context is poisoned */
 CUresult cwi_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdevice srcDevice, CUdevice dstDevice); /* works when a context is poisoned */
 CUresult cwi_cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev); /* works when a context is poisoned */
 CUresult cwi_cuDeviceGetProperties(CUdevprop *prop, CUdevice dev); /* works when a context is poisoned */
+CUresult cwi_cuDeviceGetTexture1DLinearMaxWidth(size_t *maxWidthInElements, CUarray_format format, unsigned int numChannels, CUdevice dev); /* works when a context is poisoned */
 CUresult cwi_cuDeviceGetUuid(CUuuid *uuid, CUdevice dev); /* works when a context is poisoned */
 CUresult cwi_cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev); /* works when a context is poisoned */
 CUresult cwi_cuDeviceTotalMem(unsigned int *bytes, CUdevice dev); /* works when a context is poisoned */
 CUresult cwi_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev); /* works when a context is poisoned */
+CUresult cwi_cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target, CUflushGPUDirectRDMAWritesScope scope);
 
 /* --- Contexts --- */
 CUresult cwi_cuCtxAttach(CUcontext *pctx, unsigned int flags);
@@ -67,6 +72,7 @@ CUresult cwi_cuCtxGetCacheConfig(CUfunc_cache *pconfig);
 CUresult cwi_cuCtxGetCurrent(CUcontext *pctx); /* works when a context is poisoned */
 CUresult cwi_cuCtxGetDevice(CUdevice *device); /* works when a context is poisoned */
 CUresult cwi_cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx); /* works when a context is poisoned */
+CUresult cwi_cuCtxGetExecAffinity(CUexecAffinityParam *execAffinity, CUexecAffinityType type);
 CUresult cwi_cuCtxGetFlags(unsigned int *flags); /* works when a context is poisoned */
 CUresult cwi_cuCtxGetId(CUcontext ctx, unsigned long long *ctxId); /* works when a context is poisoned */
 CUresult cwi_cuCtxGetLimit(size_t *pvalue, CUlimit limit);
@@ -160,6 +166,23 @@ CUresult cwi_cuMemsetD32Async(int ptds, CUdeviceptr dstDevice, unsigned int ui, 
 CUresult cwi_cuMemsetD32_v2(int ptds, CUdeviceptr dstDevice, unsigned int ui, size_t n);
 CUresult cwi_cuMemsetD8Async(int ptds, CUdeviceptr dstDevice, unsigned char uc, size_t n, CUstream stream);
 CUresult cwi_cuMemsetD8_v2(int ptds, CUdeviceptr dstDevice, unsigned char uc, size_t n);
+
+/* --- Green contexts and device resources --- */
+CUresult cwi_cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx ctx);
+CUresult cwi_cuCtxGetDevResource(CUcontext ctx, CUdevResource *resource, CUdevResourceType type);
+CUresult cwi_cuCtxRecordEvent(CUcontext ctx, CUevent event);
+CUresult cwi_cuCtxWaitEvent(CUcontext ctx, CUevent event);
+CUresult cwi_cuDevResourceGenerateDesc(CUdevResourceDesc *desc, CUdevResource *resources, unsigned int nbResources);
+CUresult cwi_cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int *nbGroups, const CUdevResource *input, CUdevResource *remaining, unsigned int useFlags, unsigned int minCount);
+CUresult cwi_cuDeviceGetDevResource(CUdevice device, CUdevResource *resource, CUdevResourceType type); /* works when a context is poisoned */
+CUresult cwi_cuGreenCtxCreate(CUgreenCtx *ctx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags);
+CUresult cwi_cuGreenCtxDestroy(CUgreenCtx ctx);
+CUresult cwi_cuGreenCtxGetDevResource(CUgreenCtx ctx, CUdevResource *resource, CUdevResourceType type);
+CUresult cwi_cuGreenCtxGetId(CUgreenCtx greenCtx, unsigned long long *greenCtxId);
+CUresult cwi_cuGreenCtxRecordEvent(CUgreenCtx ctx, CUevent event);
+CUresult cwi_cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx greenCtx, unsigned int flags, int priority);
+CUresult cwi_cuGreenCtxWaitEvent(CUgreenCtx ctx, CUevent event);
+CUresult cwi_cuStreamGetGreenCtx(CUstream stream, CUgreenCtx *ctx); /* works when a context is poisoned */
 
 /* --- Textures and surfaces --- */
 CUresult cwi_cuModuleGetSurfRef(CUsurfref *surfRef, CUmodule hmod, const char *name);
@@ -299,18 +322,26 @@ CUresult cwi_cuLaunchHostFunc(int ptds, CUstream stream, CUhostFn fn, void *user
 CUresult cwi_cuStreamAddCallback(int ptds, CUstream stream, CUstreamCallback callback, void *userData, unsigned int flags);
 
 /* --- Stream capture --- */
+CUresult cwi_cuStreamBeginCapture(int ptds, CUstream stream);
+CUresult cwi_cuStreamBeginCaptureToGraph(int ptds, CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode);
+CUresult cwi_cuStreamBeginCapture_v2(int ptds, CUstream stream, CUstreamCaptureMode mode);
+CUresult cwi_cuStreamEndCapture(int ptds, CUstream stream, CUgraph *graph);
 CUresult cwi_cuStreamGetCaptureInfo(int ptds, CUstream stream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out); /* works when a context is poisoned */
 CUresult cwi_cuStreamGetCaptureInfo_v2(int ptds, CUstream stream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out, const CUgraphNode **dependencies_out, size_t *numDependencies_out); /* works when a context is poisoned */
 CUresult cwi_cuStreamGetCaptureInfo_v3(int ptds, CUstream stream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out, const CUgraphNode **dependencies_out, const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out); /* works when a context is poisoned */
+CUresult cwi_cuStreamUpdateCaptureDependencies(int ptds, CUstream stream, CUgraphNode *dependencies, size_t numDependencies, unsigned int flags);
+CUresult cwi_cuStreamUpdateCaptureDependencies_v2(int ptds, CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, unsigned int flags);
 CUresult cwi_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode); /* works when a context is poisoned */
 
 /* --- Streams --- */
 CUresult cwi_cuStreamBatchMemOp(int ptds, CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags);
 CUresult cwi_cuStreamBatchMemOp_v2(int ptds, CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags);
+CUresult cwi_cuStreamCopyAttributes(int ptds, CUstream dstStream, CUstream srcStream);
 CUresult cwi_cuStreamCreate(CUstream *stream, unsigned int flags);
 CUresult cwi_cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority);
 CUresult cwi_cuStreamDestroy(CUstream stream);
 CUresult cwi_cuStreamDestroy_v2(CUstream stream);
+CUresult cwi_cuStreamGetAttribute(int ptds, CUstream stream, CUstreamAttrID attr, CUstreamAttrValue *value); /* works when a context is poisoned */
 CUresult cwi_cuStreamGetCtx(int ptds, CUstream stream, CUcontext *pctx); /* works when a context is poisoned */
 CUresult cwi_cuStreamGetCtx_v2(int ptds, CUstream stream, CUcontext *ctx, CUgreenCtx *greenCtx); /* works when a context is poisoned */
 CUresult cwi_cuStreamGetDevice(int ptds, CUstream stream, CUdevice *device); /* works when a context is poisoned */
@@ -319,6 +350,7 @@ CUresult cwi_cuStreamGetId(int ptds, CUstream stream, unsigned long long *stream
 CUresult cwi_cuStreamGetPriority(int ptds, CUstream stream, int *priority); /* works when a context is poisoned */
 CUresult cwi_cuStreamIsCapturing(int ptds, CUstream stream, CUstreamCaptureStatus *captureStatus); /* works when a context is poisoned */
 CUresult cwi_cuStreamQuery(int ptds, CUstream stream);
+CUresult cwi_cuStreamSetAttribute(int ptds, CUstream stream, CUstreamAttrID attr, const CUstreamAttrValue *param);
 CUresult cwi_cuStreamSynchronize(int ptds, CUstream stream);
 CUresult cwi_cuStreamWaitEvent(int ptds, CUstream stream, CUevent event, unsigned int flags);
 CUresult cwi_cuStreamWaitValue32(int ptds, CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags);

@@ -9,12 +9,6 @@ static const struct {
 	const char *symbol, *reason;
 } refused[] = {
 	{"cuProfilerInitialize", "removed from CUDA 12: profiles are controlled by tools"},
-	{"cuDeviceGetExecAffinitySupport", "partitions of MPS belong to the host"},
-	{"cuDeviceGetHostAtomicCapabilities", "not a property of the devices that a vGPU offers"},
-	{"cuDeviceGetP2PAtomicCapabilities", "not a property of the devices that a vGPU offers"},
-	{"cuDeviceGetTexture1DLinearMaxWidth", "widened later: arrays and textures"},
-	{"cuFlushGPUDirectRDMAWrites", "no RDMA writes reach the memory of a vGPU"},
-	{"cuCtxGetExecAffinity", "partitions of MPS belong to the host"},
 	{"cuDeviceGetGraphMemAttribute", "widened later: graphs"},
 	{"cuDeviceGraphMemTrim", "widened later: graphs"},
 	{"cuDeviceSetGraphMemAttribute", "widened later: graphs"},
@@ -178,21 +172,6 @@ static const struct {
 	{"cudbgMain", "undocumented interface of the debugger"},
 	{"cudbgReportDriverApiError", "undocumented interface of the debugger"},
 	{"cudbgReportDriverInternalError", "undocumented interface of the debugger"},
-	{"cuCtxFromGreenCtx", "widened later: partitioning a GPU belongs to its host"},
-	{"cuCtxGetDevResource", "widened later: partitioning a GPU belongs to its host"},
-	{"cuCtxRecordEvent", "widened later: partitioning a GPU belongs to its host"},
-	{"cuCtxWaitEvent", "widened later: partitioning a GPU belongs to its host"},
-	{"cuDevResourceGenerateDesc", "widened later: partitioning a GPU belongs to its host"},
-	{"cuDevSmResourceSplitByCount", "widened later: partitioning a GPU belongs to its host"},
-	{"cuDeviceGetDevResource", "widened later: partitioning a GPU belongs to its host"},
-	{"cuGreenCtxCreate", "widened later: partitioning a GPU belongs to its host"},
-	{"cuGreenCtxDestroy", "widened later: partitioning a GPU belongs to its host"},
-	{"cuGreenCtxGetDevResource", "widened later: partitioning a GPU belongs to its host"},
-	{"cuGreenCtxGetId", "widened later: partitioning a GPU belongs to its host"},
-	{"cuGreenCtxRecordEvent", "widened later: partitioning a GPU belongs to its host"},
-	{"cuGreenCtxStreamCreate", "widened later: partitioning a GPU belongs to its host"},
-	{"cuGreenCtxWaitEvent", "widened later: partitioning a GPU belongs to its host"},
-	{"cuStreamGetGreenCtx", "widened later: partitioning a GPU belongs to its host"},
 	{"cuDeviceRegisterAsyncNotification", "widened later: callbacks into the guest"},
 	{"cuDeviceUnregisterAsyncNotification", "widened later: callbacks into the guest"},
 	{"cuLogsCurrent", "widened later: callbacks into the guest"},
@@ -297,17 +276,8 @@ static const struct {
 	{"cuParamSeti", "replaced by cuLaunchKernel in CUDA 4"},
 	{"cuParamSetv", "replaced by cuLaunchKernel in CUDA 4"},
 	{"cuLaunchCooperativeKernelMultiDevice", "removed from CUDA 13 by its makers"},
-	{"cuStreamBeginCapture", "widened later: graphs"},
-	{"cuStreamBeginCaptureToGraph", "widened later: graphs"},
-	{"cuStreamBeginCapture_v2", "widened later: graphs"},
-	{"cuStreamEndCapture", "widened later: graphs"},
-	{"cuStreamUpdateCaptureDependencies", "widened later: graphs"},
-	{"cuStreamUpdateCaptureDependencies_v2", "widened later: graphs"},
-	{"cuStreamCopyAttributes", "widened later: stream attributes"},
-	{"cuStreamGetAttribute", "widened later: stream attributes"},
-	{"cuStreamSetAttribute", "widened later: stream attributes"},
 };
-static _Atomic unsigned char said[298];
+static _Atomic unsigned char said[268];
 
 static CUresult refuse(unsigned i)
 {
@@ -324,1638 +294,1443 @@ CUresult cuProfilerInitialize(const char *configFile, const char *outputFile, CU
 	return refuse(0);
 }
 
-CUresult cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType type, CUdevice dev)
+CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
 {
 	return refuse(1);
 }
 
-CUresult cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities, const CUatomicOperation *operations, unsigned int count, CUdevice dev)
+CUresult cuDeviceGraphMemTrim(CUdevice device)
 {
 	return refuse(2);
 }
 
-CUresult cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities, const CUatomicOperation *operations, unsigned int count, CUdevice srcDevice, CUdevice dstDevice)
+CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
 {
 	return refuse(3);
 }
 
-CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t *maxWidthInElements, CUarray_format format, unsigned int numChannels, CUdevice dev)
+CUresult cuGraphAddBatchMemOpNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
 {
 	return refuse(4);
 }
 
-CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target, CUflushGPUDirectRDMAWritesScope scope)
+CUresult cuGraphAddChildGraphNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUgraph childGraph)
 {
 	return refuse(5);
 }
 
-CUresult cuCtxGetExecAffinity(CUexecAffinityParam *execAffinity, CUexecAffinityType type)
+CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t numDependencies)
 {
 	return refuse(6);
 }
 
-CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
+CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edgeData, size_t numDependencies)
 {
 	return refuse(7);
 }
 
-CUresult cuDeviceGraphMemTrim(CUdevice device)
+CUresult cuGraphAddEmptyNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies)
 {
 	return refuse(8);
 }
 
-CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
+CUresult cuGraphAddEventRecordNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUevent event)
 {
 	return refuse(9);
 }
 
-CUresult cuGraphAddBatchMemOpNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
+CUresult cuGraphAddEventWaitNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUevent event)
 {
 	return refuse(10);
 }
 
-CUresult cuGraphAddChildGraphNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUgraph childGraph)
+CUresult cuGraphAddHostNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
 	return refuse(11);
 }
 
-CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t numDependencies)
+CUresult cuGraphAddKernelNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
 	return refuse(12);
 }
 
-CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edgeData, size_t numDependencies)
+CUresult cuGraphAddKernelNode_v2(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
 	return refuse(13);
 }
 
-CUresult cuGraphAddEmptyNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies)
+CUresult cuGraphAddMemAllocNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
 {
 	return refuse(14);
 }
 
-CUresult cuGraphAddEventRecordNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUevent event)
+CUresult cuGraphAddMemFreeNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUdeviceptr ptr)
 {
 	return refuse(15);
 }
 
-CUresult cuGraphAddEventWaitNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUevent event)
+CUresult cuGraphAddMemcpyNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
 {
 	return refuse(16);
 }
 
-CUresult cuGraphAddHostNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_HOST_NODE_PARAMS *nodeParams)
+CUresult cuGraphAddMemsetNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
 {
 	return refuse(17);
 }
 
-CUresult cuGraphAddKernelNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+CUresult cuGraphAddNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUgraphNodeParams *nodeParams)
 {
 	return refuse(18);
 }
 
-CUresult cuGraphAddKernelNode_v2(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+CUresult cuGraphAddNode_v2(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUgraphNodeParams *nodeParams)
 {
 	return refuse(19);
 }
 
-CUresult cuGraphAddMemAllocNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
+CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode node, CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams_out)
 {
 	return refuse(20);
 }
 
-CUresult cuGraphAddMemFreeNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUdeviceptr ptr)
+CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
 {
 	return refuse(21);
 }
 
-CUresult cuGraphAddMemcpyNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph)
 {
 	return refuse(22);
 }
 
-CUresult cuGraphAddMemsetNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
+CUresult cuGraphClone(CUgraph *graphClone, CUgraph originalGraph)
 {
 	return refuse(23);
 }
 
-CUresult cuGraphAddNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUgraphNodeParams *nodeParams)
+CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle_out, CUgraph graph, CUcontext ctx, unsigned int defaultLaunchValue, unsigned int flags)
 {
 	return refuse(24);
 }
 
-CUresult cuGraphAddNode_v2(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUgraphNodeParams *nodeParams)
+CUresult cuGraphCreate(CUgraph *graph, unsigned int flags)
 {
 	return refuse(25);
 }
 
-CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode node, CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams_out)
+CUresult cuGraphDebugDotPrint(CUgraph graph, const char *path, unsigned int flags)
 {
 	return refuse(26);
 }
 
-CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
+CUresult cuGraphDestroy(CUgraph graph)
 {
 	return refuse(27);
 }
 
-CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph)
+CUresult cuGraphDestroyNode(CUgraphNode node)
 {
 	return refuse(28);
 }
 
-CUresult cuGraphClone(CUgraph *graphClone, CUgraph originalGraph)
+CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent *event_out)
 {
 	return refuse(29);
 }
 
-CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle_out, CUgraph graph, CUcontext ctx, unsigned int defaultLaunchValue, unsigned int flags)
+CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode node, CUevent event)
 {
 	return refuse(30);
 }
 
-CUresult cuGraphCreate(CUgraph *graph, unsigned int flags)
+CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent *event_out)
 {
 	return refuse(31);
 }
 
-CUresult cuGraphDebugDotPrint(CUgraph graph, const char *path, unsigned int flags)
+CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode node, CUevent event)
 {
 	return refuse(32);
 }
 
-CUresult cuGraphDestroy(CUgraph graph)
+CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
 {
 	return refuse(33);
 }
 
-CUresult cuGraphDestroyNode(CUgraphNode node)
+CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec graphExec, CUgraphNode node, CUgraph childGraph)
 {
 	return refuse(34);
 }
 
-CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent *event_out)
+CUresult cuGraphExecDestroy(CUgraphExec graphExec)
 {
 	return refuse(35);
 }
 
-CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode node, CUevent event)
+CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec graphExec, CUgraphNode node, CUevent event)
 {
 	return refuse(36);
 }
 
-CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent *event_out)
+CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec graphExec, CUgraphNode node, CUevent event)
 {
 	return refuse(37);
 }
 
-CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode node, CUevent event)
+CUresult cuGraphExecGetFlags(CUgraphExec graphExec, cuuint64_t *flags)
 {
 	return refuse(38);
 }
 
-CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
+CUresult cuGraphExecHostNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
 	return refuse(39);
 }
 
-CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec graphExec, CUgraphNode node, CUgraph childGraph)
+CUresult cuGraphExecKernelNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
 	return refuse(40);
 }
 
-CUresult cuGraphExecDestroy(CUgraphExec graphExec)
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec graphExec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
 	return refuse(41);
 }
 
-CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec graphExec, CUgraphNode node, CUevent event)
+CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
 {
 	return refuse(42);
 }
 
-CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec graphExec, CUgraphNode node, CUevent event)
+CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
 {
 	return refuse(43);
 }
 
-CUresult cuGraphExecGetFlags(CUgraphExec graphExec, cuuint64_t *flags)
+CUresult cuGraphExecNodeSetParams(CUgraphExec graphExec, CUgraphNode node, CUgraphNodeParams *nodeParams)
 {
 	return refuse(44);
 }
 
-CUresult cuGraphExecHostNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *nodeParams)
+CUresult cuGraphExecUpdate(CUgraphExec graphExec, CUgraph graph, CUgraphNode *errorNode_out, CUgraphExecUpdateResult *updateResult_out)
 {
 	return refuse(45);
 }
 
-CUresult cuGraphExecKernelNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+CUresult cuGraphExecUpdate_v2(CUgraphExec graphExec, CUgraph graph, CUgraphExecUpdateResultInfo *resultInfo)
 {
 	return refuse(46);
 }
 
-CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec graphExec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *numEdges)
 {
 	return refuse(47);
 }
 
-CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *edgeData, size_t *numEdges)
 {
 	return refuse(48);
 }
 
-CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *numNodes)
 {
 	return refuse(49);
 }
 
-CUresult cuGraphExecNodeSetParams(CUgraphExec graphExec, CUgraphNode node, CUgraphNodeParams *nodeParams)
+CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *rootNodes, size_t *numRootNodes)
 {
 	return refuse(50);
 }
 
-CUresult cuGraphExecUpdate(CUgraphExec graphExec, CUgraph graph, CUgraphNode *errorNode_out, CUgraphExecUpdateResult *updateResult_out)
+CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS *nodeParams)
 {
 	return refuse(51);
 }
 
-CUresult cuGraphExecUpdate_v2(CUgraphExec graphExec, CUgraph graph, CUgraphExecUpdateResultInfo *resultInfo)
+CUresult cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
 	return refuse(52);
 }
 
-CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *numEdges)
+CUresult cuGraphInstantiate(CUgraphExec *graphExec, CUgraph graph, CUgraphNode *errorNode, char *logBuffer, size_t bufferSize)
 {
 	return refuse(53);
 }
 
-CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *edgeData, size_t *numEdges)
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *graphExec, CUgraph graph, unsigned long long flags)
 {
 	return refuse(54);
 }
 
-CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *numNodes)
+CUresult cuGraphInstantiateWithParams(CUgraphExec *graphExec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
 {
 	return refuse(55);
 }
 
-CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *rootNodes, size_t *numRootNodes)
-{
-	return refuse(56);
-}
-
-CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS *nodeParams)
-{
-	return refuse(57);
-}
-
-CUresult cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS *nodeParams)
-{
-	return refuse(58);
-}
-
-CUresult cuGraphInstantiate(CUgraphExec *graphExec, CUgraph graph, CUgraphNode *errorNode, char *logBuffer, size_t bufferSize)
-{
-	return refuse(59);
-}
-
-CUresult cuGraphInstantiateWithFlags(CUgraphExec *graphExec, CUgraph graph, unsigned long long flags)
-{
-	return refuse(60);
-}
-
-CUresult cuGraphInstantiateWithParams(CUgraphExec *graphExec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
-{
-	return refuse(61);
-}
-
 CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *graphExec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
 {
-	return refuse(61);
+	return refuse(55);
 }
 
 CUresult cuGraphInstantiate_v2(CUgraphExec *graphExec, CUgraph graph, CUgraphNode *errorNode, char *logBuffer, size_t bufferSize)
 {
-	return refuse(62);
+	return refuse(56);
 }
 
 CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src)
 {
-	return refuse(63);
+	return refuse(57);
 }
 
 CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUkernelNodeAttrID attr, CUkernelNodeAttrValue *value_out)
 {
-	return refuse(64);
+	return refuse(58);
 }
 
 CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
-	return refuse(65);
+	return refuse(59);
 }
 
 CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
-	return refuse(66);
+	return refuse(60);
 }
 
 CUresult cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID attr, const CUkernelNodeAttrValue *value)
 {
-	return refuse(67);
+	return refuse(61);
 }
 
 CUresult cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
-	return refuse(68);
+	return refuse(62);
 }
 
 CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
-	return refuse(69);
+	return refuse(63);
 }
 
 CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream)
 {
-	return refuse(70);
+	return refuse(64);
 }
 
 CUresult cuGraphLaunch_ptsz(CUgraphExec graph, CUstream stream)
 {
-	return refuse(70);
+	return refuse(64);
 }
 
 CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *params_out)
 {
-	return refuse(71);
+	return refuse(65);
 }
 
 CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *dptr_out)
 {
-	return refuse(72);
+	return refuse(66);
 }
 
 CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *nodeParams)
 {
-	return refuse(73);
+	return refuse(67);
 }
 
 CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D *nodeParams)
 {
-	return refuse(74);
+	return refuse(68);
 }
 
 CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *nodeParams)
 {
-	return refuse(75);
+	return refuse(69);
 }
 
 CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *nodeParams)
 {
-	return refuse(76);
+	return refuse(70);
 }
 
 CUresult cuGraphNodeFindInClone(CUgraphNode *node, CUgraphNode originalNode, CUgraph clonedGraph)
 {
-	return refuse(77);
+	return refuse(71);
 }
 
 CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *dependencies, size_t *numDependencies)
 {
-	return refuse(78);
+	return refuse(72);
 }
 
 CUresult cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode *dependencies, CUgraphEdgeData *edgeData, size_t *numDependencies)
 {
-	return refuse(79);
+	return refuse(73);
 }
 
 CUresult cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode *dependentNodes, size_t *numDependentNodes)
 {
-	return refuse(80);
+	return refuse(74);
 }
 
 CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode node, CUgraphNode *dependentNodes, CUgraphEdgeData *edgeData, size_t *numDependentNodes)
 {
-	return refuse(81);
+	return refuse(75);
 }
 
 CUresult cuGraphNodeGetEnabled(CUgraphExec graphExec, CUgraphNode node, unsigned int *isEnabled)
 {
-	return refuse(82);
+	return refuse(76);
 }
 
 CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type)
 {
-	return refuse(83);
+	return refuse(77);
 }
 
 CUresult cuGraphNodeSetEnabled(CUgraphExec graphExec, CUgraphNode node, unsigned int isEnabled)
 {
-	return refuse(84);
+	return refuse(78);
 }
 
 CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *nodeParams)
 {
-	return refuse(85);
+	return refuse(79);
 }
 
 CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count)
 {
-	return refuse(86);
+	return refuse(80);
 }
 
 CUresult cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t numDependencies)
 {
-	return refuse(87);
+	return refuse(81);
 }
 
 CUresult cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edgeData, size_t numDependencies)
 {
-	return refuse(88);
+	return refuse(82);
 }
 
 CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags)
 {
-	return refuse(89);
+	return refuse(83);
 }
 
 CUresult cuGraphUpload(CUgraphExec graph, CUstream stream)
 {
-	return refuse(90);
+	return refuse(84);
 }
 
 CUresult cuGraphUpload_ptsz(CUgraphExec graph, CUstream stream)
 {
-	return refuse(90);
+	return refuse(84);
 }
 
 CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy, unsigned int initialRefcount, unsigned int flags)
 {
-	return refuse(91);
+	return refuse(85);
 }
 
 CUresult cuUserObjectRelease(CUuserObject object, unsigned int count)
 {
-	return refuse(92);
+	return refuse(86);
 }
 
 CUresult cuUserObjectRetain(CUuserObject object, unsigned int count)
 {
-	return refuse(93);
+	return refuse(87);
 }
 
 CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location, CUmemAllocationType type)
 {
-	return refuse(94);
+	return refuse(88);
 }
 
 CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
 {
-	return refuse(95);
+	return refuse(89);
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 {
-	return refuse(96);
+	return refuse(90);
 }
 
 CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
-	return refuse(97);
+	return refuse(91);
 }
 
 CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out, CUdeviceptr ptr)
 {
-	return refuse(98);
+	return refuse(92);
 }
 
 CUresult cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool, CUmemAllocationHandleType handleType, unsigned long long flags)
 {
-	return refuse(99);
+	return refuse(93);
 }
 
 CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUmemLocation *location)
 {
-	return refuse(100);
+	return refuse(94);
 }
 
 CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle, CUmemAllocationHandleType handleType, unsigned long long flags)
 {
-	return refuse(101);
+	return refuse(95);
 }
 
 CUresult cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool, CUmemPoolPtrExportData *shareData)
 {
-	return refuse(102);
+	return refuse(96);
 }
 
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
 {
-	return refuse(103);
+	return refuse(97);
 }
 
 CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
 {
-	return refuse(104);
+	return refuse(98);
 }
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr ptr)
 {
-	return refuse(105);
+	return refuse(99);
 }
 
 CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event)
 {
-	return refuse(106);
+	return refuse(100);
 }
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
 {
-	return refuse(107);
+	return refuse(101);
 }
 
 CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle)
 {
-	return refuse(108);
+	return refuse(102);
 }
 
 CUresult cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int flags)
 {
-	return refuse(109);
+	return refuse(103);
 }
 
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int flags)
 {
-	return refuse(110);
+	return refuse(104);
 }
 
 CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType, unsigned long long flags)
 {
-	return refuse(111);
+	return refuse(105);
 }
 
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t size, CUmemRangeHandleType handleType, unsigned long long flags)
 {
-	return refuse(112);
+	return refuse(106);
 }
 
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle, CUmemAllocationHandleType shHandleType)
 {
-	return refuse(113);
+	return refuse(107);
 }
 
 CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle mcHandle, CUdevice dev)
 {
-	return refuse(114);
+	return refuse(108);
 }
 
 CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUdeviceptr memptr, size_t size, unsigned long long flags)
 {
-	return refuse(115);
+	return refuse(109);
 }
 
 CUresult cuMulticastBindMem(CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size, unsigned long long flags)
 {
-	return refuse(116);
+	return refuse(110);
 }
 
 CUresult cuMulticastCreate(CUmemGenericAllocationHandle *mcHandle, const CUmulticastObjectProp *prop)
 {
-	return refuse(117);
+	return refuse(111);
 }
 
 CUresult cuMulticastGetGranularity(size_t *granularity, const CUmulticastObjectProp *prop, CUmulticastGranularity_flags option)
 {
-	return refuse(118);
+	return refuse(112);
 }
 
 CUresult cuMulticastUnbind(CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset, size_t size)
 {
-	return refuse(119);
+	return refuse(113);
 }
 
 CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device)
 {
-	return refuse(120);
+	return refuse(114);
 }
 
 CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUmemLocation location)
 {
-	return refuse(121);
+	return refuse(115);
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t bytes, unsigned int flags)
 {
-	return refuse(122);
+	return refuse(116);
 }
 
 CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream)
 {
-	return refuse(123);
+	return refuse(117);
 }
 
 CUresult cuMemDiscardAndPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream)
 {
-	return refuse(123);
+	return refuse(117);
 }
 
 CUresult cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream stream)
 {
-	return refuse(124);
+	return refuse(118);
 }
 
 CUresult cuMemDiscardBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream stream)
 {
-	return refuse(124);
+	return refuse(118);
 }
 
 CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream stream)
 {
-	return refuse(125);
+	return refuse(119);
 }
 
 CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream stream)
 {
-	return refuse(125);
+	return refuse(119);
 }
 
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags, CUstream stream)
 {
-	return refuse(126);
+	return refuse(120);
 }
 
 CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags, CUstream stream)
 {
-	return refuse(126);
+	return refuse(120);
 }
 
 CUresult cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream)
 {
-	return refuse(127);
+	return refuse(121);
 }
 
 CUresult cuMemPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream)
 {
-	return refuse(127);
+	return refuse(121);
 }
 
 CUresult cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribute attribute, CUdeviceptr devPtr, size_t count)
 {
-	return refuse(128);
+	return refuse(122);
 }
 
 CUresult cuMemRangeGetAttributes(void **data, size_t *dataSizes, CUmem_range_attribute *attributes, size_t numAttributes, CUdeviceptr devPtr, size_t count)
 {
-	return refuse(129);
+	return refuse(123);
 }
 
 CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr ptr, size_t length, unsigned int flags)
 {
-	return refuse(130);
+	return refuse(124);
 }
 
 CUresult cuStreamAttachMemAsync_ptsz(CUstream stream, CUdeviceptr ptr, size_t length, unsigned int flags)
 {
-	return refuse(130);
+	return refuse(124);
 }
 
 CUresult cuMemBatchDecompressAsync(CUmemDecompressParams *paramsArray, size_t count, unsigned int flags, size_t *errorIndex, CUstream stream)
 {
-	return refuse(131);
+	return refuse(125);
 }
 
 CUresult cuMemBatchDecompressAsync_ptsz(CUmemDecompressParams *paramsArray, size_t count, unsigned int flags, size_t *errorIndex, CUstream stream)
 {
-	return refuse(131);
+	return refuse(125);
 }
 
 CUresult cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags, CUstream stream)
 {
-	return refuse(132);
+	return refuse(126);
 }
 
 CUresult cuMemcpy3DBatchAsync_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags, CUstream stream)
 {
-	return refuse(132);
+	return refuse(126);
 }
 
 CUresult cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream stream)
 {
-	return refuse(133);
+	return refuse(127);
 }
 
 CUresult cuMemcpy3DBatchAsync_v2_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream stream)
 {
-	return refuse(133);
+	return refuse(127);
 }
 
 CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream stream)
 {
-	return refuse(134);
+	return refuse(128);
 }
 
 CUresult cuMemcpyBatchAsync_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream stream)
 {
-	return refuse(134);
+	return refuse(128);
 }
 
 CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream stream)
 {
-	return refuse(135);
+	return refuse(129);
 }
 
 CUresult cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream stream)
 {
-	return refuse(135);
+	return refuse(129);
 }
 
 CUresult cuMemAlloc(CUdeviceptr_v1 *ptr, unsigned int bytes)
 {
-	return refuse(136);
+	return refuse(130);
 }
 
 CUresult cuMemAllocHost(void **pp, unsigned int bytes)
 {
-	return refuse(137);
+	return refuse(131);
 }
 
 CUresult cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsigned int widthInBytes, unsigned int height, unsigned int elementSizeBytes)
 {
-	return refuse(138);
+	return refuse(132);
 }
 
 CUresult cuMemFree(CUdeviceptr_v1 ptr)
 {
-	return refuse(139);
+	return refuse(133);
 }
 
 CUresult cuMemGetAddressRange(CUdeviceptr_v1 *pbase, unsigned int *psize, CUdeviceptr_v1 ptr)
 {
-	return refuse(140);
+	return refuse(134);
 }
 
 CUresult cuMemGetAttribute(void)
 {
-	return refuse(141);
+	return refuse(135);
 }
 
 CUresult cuMemGetAttribute_v2(void)
 {
-	return refuse(142);
+	return refuse(136);
 }
 
 CUresult cuMemGetInfo(unsigned int *free, unsigned int *total)
 {
-	return refuse(143);
+	return refuse(137);
 }
 
 CUresult cuMemHostGetDevicePointer(CUdeviceptr_v1 *pdptr, void *p, unsigned int flags)
 {
-	return refuse(144);
+	return refuse(138);
 }
 
 CUresult cuMemcpy2D(const CUDA_MEMCPY2D_v1 *copy)
 {
-	return refuse(145);
+	return refuse(139);
 }
 
 CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D_v1 *copy, CUstream stream)
 {
-	return refuse(146);
+	return refuse(140);
 }
 
 CUresult cuMemcpy2DUnaligned(const CUDA_MEMCPY2D_v1 *copy)
 {
-	return refuse(147);
+	return refuse(141);
 }
 
 CUresult cuMemcpy3D(const CUDA_MEMCPY3D_v1 *copy)
 {
-	return refuse(148);
+	return refuse(142);
 }
 
 CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D_v1 *copy, CUstream stream)
 {
-	return refuse(149);
+	return refuse(143);
 }
 
 CUresult cuMemcpyDtoD(CUdeviceptr_v1 dstDevice, CUdeviceptr_v1 srcDevice, unsigned int bytes)
 {
-	return refuse(150);
+	return refuse(144);
 }
 
 CUresult cuMemcpyDtoDAsync(CUdeviceptr_v1 dstDevice, CUdeviceptr_v1 srcDevice, unsigned int bytes, CUstream stream)
 {
-	return refuse(151);
+	return refuse(145);
 }
 
 CUresult cuMemcpyDtoH(void *dstHost, CUdeviceptr_v1 srcDevice, unsigned int bytes)
 {
-	return refuse(152);
+	return refuse(146);
 }
 
 CUresult cuMemcpyDtoHAsync(void *dstHost, CUdeviceptr_v1 srcDevice, unsigned int bytes, CUstream stream)
 {
-	return refuse(153);
+	return refuse(147);
 }
 
 CUresult cuMemcpyHtoD(CUdeviceptr_v1 dstDevice, const void *srcHost, unsigned int bytes)
 {
-	return refuse(154);
+	return refuse(148);
 }
 
 CUresult cuMemcpyHtoDAsync(CUdeviceptr_v1 dstDevice, const void *srcHost, unsigned int bytes, CUstream stream)
 {
-	return refuse(155);
+	return refuse(149);
 }
 
 CUresult cuMemsetD16(CUdeviceptr_v1 dstDevice, unsigned short us, unsigned int n)
 {
-	return refuse(156);
+	return refuse(150);
 }
 
 CUresult cuMemsetD2D16(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned short us, unsigned int width, unsigned int height)
 {
-	return refuse(157);
+	return refuse(151);
 }
 
 CUresult cuMemsetD2D32(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned int ui, unsigned int width, unsigned int height)
 {
-	return refuse(158);
+	return refuse(152);
 }
 
 CUresult cuMemsetD2D8(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned char uc, unsigned int width, unsigned int height)
 {
-	return refuse(159);
+	return refuse(153);
 }
 
 CUresult cuMemsetD32(CUdeviceptr_v1 dstDevice, unsigned int ui, unsigned int n)
 {
-	return refuse(160);
+	return refuse(154);
 }
 
 CUresult cuMemsetD8(CUdeviceptr_v1 dstDevice, unsigned char uc, unsigned int n)
 {
-	return refuse(161);
+	return refuse(155);
 }
 
 CUresult cudbgApiAttach(void)
 {
-	return refuse(162);
+	return refuse(156);
 }
 
 CUresult cudbgApiDetach(void)
 {
-	return refuse(163);
+	return refuse(157);
 }
 
 CUresult cudbgApiInit(void)
 {
-	return refuse(164);
+	return refuse(158);
 }
 
 CUresult cudbgGetAPI(void)
 {
-	return refuse(165);
+	return refuse(159);
 }
 
 CUresult cudbgGetAPIVersion(void)
 {
-	return refuse(166);
+	return refuse(160);
 }
 
 CUresult cudbgMain(void)
 {
-	return refuse(167);
+	return refuse(161);
 }
 
 CUresult cudbgReportDriverApiError(void)
 {
-	return refuse(168);
+	return refuse(162);
 }
 
 CUresult cudbgReportDriverInternalError(void)
 {
-	return refuse(169);
-}
-
-CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx ctx)
-{
-	return refuse(170);
-}
-
-CUresult cuCtxGetDevResource(CUcontext ctx, CUdevResource *resource, CUdevResourceType type)
-{
-	return refuse(171);
-}
-
-CUresult cuCtxRecordEvent(CUcontext ctx, CUevent event)
-{
-	return refuse(172);
-}
-
-CUresult cuCtxWaitEvent(CUcontext ctx, CUevent event)
-{
-	return refuse(173);
-}
-
-CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *desc, CUdevResource *resources, unsigned int nbResources)
-{
-	return refuse(174);
-}
-
-CUresult cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int *nbGroups, const CUdevResource *input, CUdevResource *remaining, unsigned int useFlags, unsigned int minCount)
-{
-	return refuse(175);
-}
-
-CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *resource, CUdevResourceType type)
-{
-	return refuse(176);
-}
-
-CUresult cuGreenCtxCreate(CUgreenCtx *ctx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags)
-{
-	return refuse(177);
-}
-
-CUresult cuGreenCtxDestroy(CUgreenCtx ctx)
-{
-	return refuse(178);
-}
-
-CUresult cuGreenCtxGetDevResource(CUgreenCtx ctx, CUdevResource *resource, CUdevResourceType type)
-{
-	return refuse(179);
-}
-
-CUresult cuGreenCtxGetId(CUgreenCtx greenCtx, unsigned long long *greenCtxId)
-{
-	return refuse(180);
-}
-
-CUresult cuGreenCtxRecordEvent(CUgreenCtx ctx, CUevent event)
-{
-	return refuse(181);
-}
-
-CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx greenCtx, unsigned int flags, int priority)
-{
-	return refuse(182);
-}
-
-CUresult cuGreenCtxWaitEvent(CUgreenCtx ctx, CUevent event)
-{
-	return refuse(183);
-}
-
-CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx *ctx)
-{
-	return refuse(184);
+	return refuse(163);
 }
 
 CUresult cuDeviceRegisterAsyncNotification(CUdevice device, CUasyncCallback callbackFunc, void *userData, CUasyncCallbackHandle *callback)
 {
-	return refuse(185);
+	return refuse(164);
 }
 
 CUresult cuDeviceUnregisterAsyncNotification(CUdevice device, CUasyncCallbackHandle callback)
 {
-	return refuse(186);
+	return refuse(165);
 }
 
 CUresult cuLogsCurrent(CUlogIterator *iterator_out, unsigned int flags)
 {
-	return refuse(187);
+	return refuse(166);
 }
 
 CUresult cuLogsDumpToFile(CUlogIterator *iterator, const char *pathToFile, unsigned int flags)
 {
-	return refuse(188);
+	return refuse(167);
 }
 
 CUresult cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, size_t *size, unsigned int flags)
 {
-	return refuse(189);
+	return refuse(168);
 }
 
 CUresult cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *userData, CUlogsCallbackHandle *callback_out)
 {
-	return refuse(190);
+	return refuse(169);
 }
 
 CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle callback)
 {
-	return refuse(191);
+	return refuse(170);
 }
 
 CUresult cuDeviceGetNvSciSyncAttributes(void *nvSciSyncAttrList, CUdevice dev, int flags)
 {
-	return refuse(192);
+	return refuse(171);
 }
 
 CUresult cuEGLApiInit(void)
 {
-	return refuse(193);
+	return refuse(172);
 }
 
 CUresult cuEGLStreamConsumerAcquireFrame(CUeglStreamConnection *conn, CUgraphicsResource *cudaResource, CUstream *stream, unsigned int timeout)
 {
-	return refuse(194);
+	return refuse(173);
 }
 
 CUresult cuEGLStreamConsumerConnect(CUeglStreamConnection *conn, EGLStreamKHR stream)
 {
-	return refuse(195);
+	return refuse(174);
 }
 
 CUresult cuEGLStreamConsumerConnectWithFlags(CUeglStreamConnection *conn, EGLStreamKHR stream, unsigned int flags)
 {
-	return refuse(196);
+	return refuse(175);
 }
 
 CUresult cuEGLStreamConsumerDisconnect(CUeglStreamConnection *conn)
 {
-	return refuse(197);
+	return refuse(176);
 }
 
 CUresult cuEGLStreamConsumerReleaseFrame(CUeglStreamConnection *conn, CUgraphicsResource cudaResource, CUstream *stream)
 {
-	return refuse(198);
+	return refuse(177);
 }
 
 CUresult cuEGLStreamProducerConnect(CUeglStreamConnection *conn, EGLStreamKHR stream, EGLint width, EGLint height)
 {
-	return refuse(199);
+	return refuse(178);
 }
 
 CUresult cuEGLStreamProducerDisconnect(CUeglStreamConnection *conn)
 {
-	return refuse(200);
+	return refuse(179);
 }
 
 CUresult cuEGLStreamProducerPresentFrame(CUeglStreamConnection *conn, CUeglFrame eglframe, CUstream *stream)
 {
-	return refuse(201);
+	return refuse(180);
 }
 
 CUresult cuEGLStreamProducerReturnFrame(CUeglStreamConnection *conn, CUeglFrame *eglframe, CUstream *stream)
 {
-	return refuse(202);
+	return refuse(181);
 }
 
 CUresult cuGLCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice device)
 {
-	return refuse(203);
+	return refuse(182);
 }
 
 CUresult cuGLCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device)
 {
-	return refuse(204);
+	return refuse(183);
 }
 
 CUresult cuGLGetDevices(unsigned int *outCount, CUdevice *cudaDevices, unsigned int cudaDeviceCount, CUGLDeviceList deviceList)
 {
-	return refuse(205);
+	return refuse(184);
 }
 
 CUresult cuGLGetDevices_v2(unsigned int *outCount, CUdevice *cudaDevices, unsigned int cudaDeviceCount, CUGLDeviceList deviceList)
 {
-	return refuse(206);
+	return refuse(185);
 }
 
 CUresult cuGLInit(void)
 {
-	return refuse(207);
+	return refuse(186);
 }
 
 CUresult cuGLMapBufferObject(CUdeviceptr_v1 *ptr, unsigned int *size, GLuint buffer)
 {
-	return refuse(208);
+	return refuse(187);
 }
 
 CUresult cuGLMapBufferObjectAsync(CUdeviceptr_v1 *ptr, unsigned int *size, GLuint buffer, CUstream stream)
 {
-	return refuse(209);
+	return refuse(188);
 }
 
 CUresult cuGLMapBufferObjectAsync_v2(CUdeviceptr *ptr, size_t *size, GLuint buffer, CUstream stream)
 {
-	return refuse(210);
+	return refuse(189);
 }
 
 CUresult cuGLMapBufferObjectAsync_v2_ptsz(CUdeviceptr *ptr, size_t *size, GLuint buffer, CUstream stream)
 {
-	return refuse(210);
+	return refuse(189);
 }
 
 CUresult cuGLMapBufferObject_v2(CUdeviceptr *ptr, size_t *size, GLuint buffer)
 {
-	return refuse(211);
+	return refuse(190);
 }
 
 CUresult cuGLMapBufferObject_v2_ptds(CUdeviceptr *ptr, size_t *size, GLuint buffer)
 {
-	return refuse(211);
+	return refuse(190);
 }
 
 CUresult cuGLRegisterBufferObject(GLuint buffer)
 {
-	return refuse(212);
+	return refuse(191);
 }
 
 CUresult cuGLSetBufferObjectMapFlags(GLuint buffer, unsigned int flags)
 {
-	return refuse(213);
+	return refuse(192);
 }
 
 CUresult cuGLUnmapBufferObject(GLuint buffer)
 {
-	return refuse(214);
+	return refuse(193);
 }
 
 CUresult cuGLUnmapBufferObjectAsync(GLuint buffer, CUstream stream)
 {
-	return refuse(215);
+	return refuse(194);
 }
 
 CUresult cuGLUnregisterBufferObject(GLuint buffer)
 {
-	return refuse(216);
+	return refuse(195);
 }
 
 CUresult cuGraphicsEGLRegisterImage(CUgraphicsResource *cudaResource, EGLImageKHR image, unsigned int flags)
 {
-	return refuse(217);
+	return refuse(196);
 }
 
 CUresult cuGraphicsGLRegisterBuffer(CUgraphicsResource *cudaResource, GLuint buffer, unsigned int flags)
 {
-	return refuse(218);
+	return refuse(197);
 }
 
 CUresult cuGraphicsGLRegisterImage(CUgraphicsResource *cudaResource, GLuint image, GLenum target, unsigned int flags)
 {
-	return refuse(219);
+	return refuse(198);
 }
 
 CUresult cuGraphicsMapResources(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(220);
+	return refuse(199);
 }
 
 CUresult cuGraphicsMapResources_ptsz(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(220);
+	return refuse(199);
 }
 
 CUresult cuGraphicsResourceGetMappedEglFrame(CUeglFrame *eglFrame, CUgraphicsResource resource, unsigned int index, unsigned int mipLevel)
 {
-	return refuse(221);
+	return refuse(200);
 }
 
 CUresult cuGraphicsResourceGetMappedMipmappedArray(CUmipmappedArray *mipmappedArray, CUgraphicsResource resource)
 {
-	return refuse(222);
+	return refuse(201);
 }
 
 CUresult cuGraphicsResourceGetMappedPointer(CUdeviceptr_v1 *devPtr, unsigned int *size, CUgraphicsResource resource)
 {
-	return refuse(223);
+	return refuse(202);
 }
 
 CUresult cuGraphicsResourceGetMappedPointer_v2(CUdeviceptr *devPtr, size_t *size, CUgraphicsResource resource)
 {
-	return refuse(224);
+	return refuse(203);
 }
 
 CUresult cuGraphicsResourceSetMapFlags(CUgraphicsResource resource, unsigned int flags)
 {
-	return refuse(225);
+	return refuse(204);
 }
 
 CUresult cuGraphicsResourceSetMapFlags_v2(CUgraphicsResource resource, unsigned int flags)
 {
-	return refuse(226);
+	return refuse(205);
 }
 
 CUresult cuGraphicsSubResourceGetMappedArray(CUarray *array, CUgraphicsResource resource, unsigned int arrayIndex, unsigned int mipLevel)
 {
-	return refuse(227);
+	return refuse(206);
 }
 
 CUresult cuGraphicsUnmapResources(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(228);
+	return refuse(207);
 }
 
 CUresult cuGraphicsUnmapResources_ptsz(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(228);
+	return refuse(207);
 }
 
 CUresult cuGraphicsUnregisterResource(CUgraphicsResource resource)
 {
-	return refuse(229);
+	return refuse(208);
 }
 
 CUresult cuGraphicsVDPAURegisterOutputSurface(CUgraphicsResource *cudaResource, VdpOutputSurface vdpSurface, unsigned int flags)
 {
-	return refuse(230);
+	return refuse(209);
 }
 
 CUresult cuGraphicsVDPAURegisterVideoSurface(CUgraphicsResource *cudaResource, VdpVideoSurface vdpSurface, unsigned int flags)
 {
-	return refuse(231);
+	return refuse(210);
 }
 
 CUresult cuVDPAUCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice device, VdpDevice vdpDevice, VdpGetProcAddress *vdpGetProcAddress)
 {
-	return refuse(232);
+	return refuse(211);
 }
 
 CUresult cuVDPAUCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device, VdpDevice vdpDevice, VdpGetProcAddress *vdpGetProcAddress)
 {
-	return refuse(233);
+	return refuse(212);
 }
 
 CUresult cuVDPAUGetDevice(CUdevice *device, VdpDevice vdpDevice, VdpGetProcAddress *vdpGetProcAddress)
 {
-	return refuse(234);
+	return refuse(213);
 }
 
 CUresult cuDestroyExternalMemory(CUexternalMemory extMem)
 {
-	return refuse(235);
+	return refuse(214);
 }
 
 CUresult cuDestroyExternalSemaphore(CUexternalSemaphore extSem)
 {
-	return refuse(236);
+	return refuse(215);
 }
 
 CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *devPtr, CUexternalMemory extMem, const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *bufferDesc)
 {
-	return refuse(237);
+	return refuse(216);
 }
 
 CUresult cuExternalMemoryGetMappedMipmappedArray(CUmipmappedArray *mipmap, CUexternalMemory extMem, const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *mipmapDesc)
 {
-	return refuse(238);
+	return refuse(217);
 }
 
 CUresult cuGraphAddExternalSemaphoresSignalNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *nodeParams)
 {
-	return refuse(239);
+	return refuse(218);
 }
 
 CUresult cuGraphAddExternalSemaphoresWaitNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_EXT_SEM_WAIT_NODE_PARAMS *nodeParams)
 {
-	return refuse(240);
+	return refuse(219);
 }
 
 CUresult cuGraphExecExternalSemaphoresSignalNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *nodeParams)
 {
-	return refuse(241);
+	return refuse(220);
 }
 
 CUresult cuGraphExecExternalSemaphoresWaitNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_EXT_SEM_WAIT_NODE_PARAMS *nodeParams)
 {
-	return refuse(242);
+	return refuse(221);
 }
 
 CUresult cuGraphExternalSemaphoresSignalNodeGetParams(CUgraphNode node, CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *params_out)
 {
-	return refuse(243);
+	return refuse(222);
 }
 
 CUresult cuGraphExternalSemaphoresSignalNodeSetParams(CUgraphNode node, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *nodeParams)
 {
-	return refuse(244);
+	return refuse(223);
 }
 
 CUresult cuGraphExternalSemaphoresWaitNodeGetParams(CUgraphNode node, CUDA_EXT_SEM_WAIT_NODE_PARAMS *params_out)
 {
-	return refuse(245);
+	return refuse(224);
 }
 
 CUresult cuGraphExternalSemaphoresWaitNodeSetParams(CUgraphNode node, const CUDA_EXT_SEM_WAIT_NODE_PARAMS *nodeParams)
 {
-	return refuse(246);
+	return refuse(225);
 }
 
 CUresult cuImportExternalMemory(CUexternalMemory *extMem_out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *memHandleDesc)
 {
-	return refuse(247);
+	return refuse(226);
 }
 
 CUresult cuImportExternalSemaphore(CUexternalSemaphore *extSem_out, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *semHandleDesc)
 {
-	return refuse(248);
+	return refuse(227);
 }
 
 CUresult cuSignalExternalSemaphoresAsync(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(249);
+	return refuse(228);
 }
 
 CUresult cuSignalExternalSemaphoresAsync_ptsz(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(249);
+	return refuse(228);
 }
 
 CUresult cuWaitExternalSemaphoresAsync(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(250);
+	return refuse(229);
 }
 
 CUresult cuWaitExternalSemaphoresAsync_ptsz(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(250);
+	return refuse(229);
 }
 
 CUresult cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs *args)
 {
-	return refuse(251);
+	return refuse(230);
 }
 
 CUresult cuCheckpointProcessGetRestoreThreadId(int pid, int *tid)
 {
-	return refuse(252);
+	return refuse(231);
 }
 
 CUresult cuCheckpointProcessGetState(int pid, CUprocessState *state)
 {
-	return refuse(253);
+	return refuse(232);
 }
 
 CUresult cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *args)
 {
-	return refuse(254);
+	return refuse(233);
 }
 
 CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args)
 {
-	return refuse(255);
+	return refuse(234);
 }
 
 CUresult cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs *args)
 {
-	return refuse(256);
+	return refuse(235);
 }
 
 CUresult cuCoredumpGetAttribute(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(257);
+	return refuse(236);
 }
 
 CUresult cuCoredumpGetAttributeGlobal(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(258);
+	return refuse(237);
 }
 
 CUresult cuCoredumpSetAttribute(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(259);
+	return refuse(238);
 }
 
 CUresult cuCoredumpSetAttributeGlobal(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(260);
+	return refuse(239);
 }
 
 CUresult cuParamSetTexRef(CUfunction hfunc, int texunit, CUtexref texRef)
 {
-	return refuse(261);
+	return refuse(240);
 }
 
 CUresult cuTexRefGetAddress(CUdeviceptr_v1 *pdptr, CUtexref texRef)
 {
-	return refuse(262);
+	return refuse(241);
 }
 
 CUresult cuTexRefSetAddress(unsigned int *byteOffset, CUtexref texRef, CUdeviceptr_v1 ptr, unsigned int bytes)
 {
-	return refuse(263);
+	return refuse(242);
 }
 
 CUresult cuTexRefSetAddress2D(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR_v1 *desc, CUdeviceptr_v1 ptr, unsigned int pitch)
 {
-	return refuse(264);
+	return refuse(243);
 }
 
 CUresult cuArray3DCreate(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *allocateArray)
 {
-	return refuse(265);
+	return refuse(244);
 }
 
 CUresult cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
 {
-	return refuse(266);
+	return refuse(245);
 }
 
 CUresult cuArrayCreate(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR_v1 *allocateArray)
 {
-	return refuse(267);
+	return refuse(246);
 }
 
 CUresult cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
 {
-	return refuse(268);
+	return refuse(247);
 }
 
 CUresult cuMemMapArrayAsync(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
 {
-	return refuse(269);
+	return refuse(248);
 }
 
 CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
 {
-	return refuse(269);
+	return refuse(248);
 }
 
 CUresult cuMemcpyAtoA(CUarray dstArray, unsigned int dstOffset, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(270);
+	return refuse(249);
 }
 
 CUresult cuMemcpyAtoD(CUdeviceptr_v1 dstDevice, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(271);
+	return refuse(250);
 }
 
 CUresult cuMemcpyAtoH(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(272);
+	return refuse(251);
 }
 
 CUresult cuMemcpyAtoHAsync(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int bytes, CUstream stream)
 {
-	return refuse(273);
+	return refuse(252);
 }
 
 CUresult cuMemcpyDtoA(CUarray dstArray, unsigned int dstOffset, CUdeviceptr_v1 srcDevice, unsigned int bytes)
 {
-	return refuse(274);
+	return refuse(253);
 }
 
 CUresult cuMemcpyHtoA(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int bytes)
 {
-	return refuse(275);
+	return refuse(254);
 }
 
 CUresult cuMemcpyHtoAAsync(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int bytes, CUstream stream)
 {
-	return refuse(276);
+	return refuse(255);
 }
 
 CUresult cuLibraryGetManaged(CUdeviceptr *ptr, size_t *bytes, CUlibrary library, const char *name)
 {
-	return refuse(277);
+	return refuse(256);
 }
 
 CUresult cuLibraryGetUnifiedFunction(void **fptr, CUlibrary library, const char *symbol)
 {
-	return refuse(278);
+	return refuse(257);
 }
 
 CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)
 {
-	return refuse(279);
+	return refuse(258);
 }
 
 CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes)
 {
-	return refuse(280);
+	return refuse(259);
 }
 
 CUresult cuLaunch(CUfunction f)
 {
-	return refuse(281);
+	return refuse(260);
 }
 
 CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height)
 {
-	return refuse(282);
+	return refuse(261);
 }
 
 CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream stream)
 {
-	return refuse(283);
+	return refuse(262);
 }
 
 CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes)
 {
-	return refuse(284);
+	return refuse(263);
 }
 
 CUresult cuParamSetf(CUfunction hfunc, int offset, float value)
 {
-	return refuse(285);
+	return refuse(264);
 }
 
 CUresult cuParamSeti(CUfunction hfunc, int offset, unsigned int value)
 {
-	return refuse(286);
+	return refuse(265);
 }
 
 CUresult cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes)
 {
-	return refuse(287);
+	return refuse(266);
 }
 
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsigned int numDevices, unsigned int flags)
 {
-	return refuse(288);
-}
-
-CUresult cuStreamBeginCapture(CUstream stream)
-{
-	return refuse(289);
-}
-
-CUresult cuStreamBeginCapture_ptsz(CUstream stream)
-{
-	return refuse(289);
-}
-
-CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
-{
-	return refuse(290);
-}
-
-CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
-{
-	return refuse(290);
-}
-
-CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
-{
-	return refuse(291);
-}
-
-CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
-{
-	return refuse(291);
-}
-
-CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
-{
-	return refuse(292);
-}
-
-CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
-{
-	return refuse(292);
-}
-
-CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *dependencies, size_t numDependencies, unsigned int flags)
-{
-	return refuse(293);
-}
-
-CUresult cuStreamUpdateCaptureDependencies_ptsz(CUstream stream, CUgraphNode *dependencies, size_t numDependencies, unsigned int flags)
-{
-	return refuse(293);
-}
-
-CUresult cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, unsigned int flags)
-{
-	return refuse(294);
-}
-
-CUresult cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, unsigned int flags)
-{
-	return refuse(294);
-}
-
-CUresult cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream)
-{
-	return refuse(295);
-}
-
-CUresult cuStreamCopyAttributes_ptsz(CUstream dstStream, CUstream srcStream)
-{
-	return refuse(295);
-}
-
-CUresult cuStreamGetAttribute(CUstream stream, CUstreamAttrID attr, CUstreamAttrValue *value)
-{
-	return refuse(296);
-}
-
-CUresult cuStreamGetAttribute_ptsz(CUstream stream, CUstreamAttrID attr, CUstreamAttrValue *value)
-{
-	return refuse(296);
-}
-
-CUresult cuStreamSetAttribute(CUstream stream, CUstreamAttrID attr, const CUstreamAttrValue *param)
-{
-	return refuse(297);
-}
-
-CUresult cuStreamSetAttribute_ptsz(CUstream stream, CUstreamAttrID attr, const CUstreamAttrValue *param)
-{
-	return refuse(297);
+	return refuse(267);
 }
 
