@@ -24,6 +24,19 @@ type DeviceSummary struct {
 	Name     string
 	UUID     string // "GPU-xxxxxxxx-..."
 	TotalMem uint64 // bytes
+	PCIBusID string // "dddd:bb:dd.f"
+	Compute  uint32 // major*10 + minor
+}
+
+// Meter is a Session that can say what it uses. The worker calls it like an operation, between two of them.
+type Meter interface {
+	MemoryUse() []DeviceUse
+}
+
+// DeviceUse is device memory that a session has allocated.
+type DeviceUse struct {
+	UUID  [16]byte
+	Bytes uint64
 }
 
 // Options are the choices made for a session before its guest process says anything.

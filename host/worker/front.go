@@ -27,6 +27,7 @@ func (f *front) SessionInit(c *wire.Call, a *wire.SessionInitArgs, r *wire.Sessi
 	}
 	res := f.Session.SessionInit(c, a, r)
 	if res == cuda.Success {
+		f.w.guest = guestOf(a)
 		f.w.record.keepInit(c, a)
 	}
 	return res

@@ -282,6 +282,9 @@ func (s *starter) follow(w *Worker, m link.Message, end func()) error {
 		return nil
 	case link.Resume:
 		return w.resume(s.leased)
+	case link.Measure:
+		go w.measure(s.link)
+		return nil
 	case link.Rebuild:
 		return s.rebuild(w, m.Files)
 	}

@@ -35,6 +35,7 @@ type Worker struct {
 	waits    bool // the last request is a wait that will be answered later
 	blobs    blobs
 	record   *recorder
+	guest    guest
 
 	slots    [remote.SlotCount]slot
 	gate     sync.RWMutex // held for writing while guest memory is out of reach

@@ -58,6 +58,7 @@ func (b *Backend) Devices() ([]driver.DeviceSummary, error) {
 		}
 		list = append(list, driver.DeviceSummary{
 			Index: i, Name: cStringOf(info.Name[:]), UUID: uuidText(info.Uuid[:]), TotalMem: info.TotalMem,
+			PCIBusID: cStringOf(info.PciBusId[:]), Compute: info.Compute,
 		})
 	}
 	return list, nil

@@ -26,7 +26,7 @@ func (b *Backend) Devices() ([]driver.DeviceSummary, error) {
 	var list []driver.DeviceSummary
 	for i := range b.devices {
 		g := newGPU(i, driver.Options{})
-		list = append(list, driver.DeviceSummary{Index: i, Name: g.name, UUID: g.uuidText(), TotalMem: g.memory})
+		list = append(list, driver.DeviceSummary{Index: i, Name: g.name, UUID: g.uuidText(), TotalMem: g.memory, PCIBusID: g.pciBusID(), Compute: capability})
 	}
 	return list, nil
 }

@@ -61,13 +61,15 @@ func (g *gpu) uuidText() string {
 	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
 }
 
+func (g *gpu) pciBusID() string { return fmt.Sprintf("%04x:%02x:%02x.0", pciDomain, 0, g.index) }
+
 // info describes the device to the guest. mapped says that the worker can map guest memory.
 func (g *gpu) info(mapped bool) *wire.DeviceInfo {
 	d := &wire.DeviceInfo{
 		UUID: g.uuid, UUIDV2: g.uuid, TotalMem: g.memory, AttrCount: cuda.DeviceAttrMax, Compute: capability,
 	}
 	copy(d.Name[:], g.name)
-	copy(d.PCIBusID[:], fmt.Sprintf("%04x:%02x:%02x.0", pciDomain, 0, g.index))
+	copy(d.PCIBusID[:], g.pciBusID())
 	for a := 1; a < cuda.DeviceAttrMax; a++ {
 		d.AttrValid[a/8] |= 1 << (a % 8) // those that are not set below are 0: not there
 	}

@@ -29,6 +29,7 @@ const (
 	Rebuild                    // move the session: files: stream socket to the new process. Answer: Rebuilt
 	Quit                       // end the session
 	Warm                       // payload: Config: get ready for the Configure that will follow some time
+	Measure                    // who is the guest process, and what does it use? Answer: Measured, when the consumer has time
 	Answer                     // to Offer and Redeem. A: number of the request, B: errno or 0; Redeem: payload and perhaps a file
 )
 
@@ -43,6 +44,7 @@ const (
 	Offer                         // share with other workers. A: number of the request; payload: token, bytes; files: one or none
 	Redeem                        // what does a token name? A: number of the request; payload: token
 	Withdraw                      // payload: token of an Offer
+	Measured                      // payload: Use
 )
 
 // Message is one packet.

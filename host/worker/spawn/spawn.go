@@ -41,14 +41,15 @@ type Spawner struct {
 
 // Process is a running worker.
 type Process struct {
-	link    *link.Conn
-	cmd     *exec.Cmd
-	wake    atomic.Pointer[func(slot uint32)] // set before the session is
-	replies chan link.Message
-	shared  *share.Broker
-	drained chan struct{} // everything that the worker said has been read
-	done    chan struct{}
-	err     error // valid once done is closed
+	link     *link.Conn
+	cmd      *exec.Cmd
+	wake     atomic.Pointer[func(slot uint32)] // set before the session is
+	replies  chan link.Message
+	shared   *share.Broker
+	measured chan []byte   // the last Measured
+	drained  chan struct{} // everything that the worker said has been read
+	done     chan struct{}
+	err      error // valid once done is closed
 }
 
 // Start starts a worker with its configuration and its files, which it duplicates. wake, which may be nil, is called for
@@ -123,7 +124,7 @@ func (s *Spawner) process() (*Process, error) {
 		_ = conn.Close()
 		return nil, fmt.Errorf("start worker: %w", err)
 	}
-	p := &Process{link: conn, cmd: cmd, shared: &s.shared, replies: make(chan link.Message, 16), drained: make(chan struct{}), done: make(chan struct{})}
+	p := &Process{link: conn, cmd: cmd, shared: &s.shared, replies: make(chan link.Message, 16), measured: make(chan []byte, 1), drained: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		p.err = cmd.Wait()
 		close(p.done)
@@ -148,6 +149,9 @@ func (s *Spawner) fork(cmd *exec.Cmd) error {
 	}()
 	return <-done
 }
+
+// HostEnv is this process's environment, less what belongs to guests.
+func HostEnv() []string { return hostEnv(os.Environ()) }
 
 // hostEnv drops the variables that point programs at Causeway: a worker that follows them would find the guest library
 // instead of the driver.
@@ -202,6 +206,10 @@ func (p *Process) routineReceive() {
 			continue
 		}
 		m.Payload, m.Files = bytes.Clone(m.Payload), nil
+		if m.Type == link.Measured {
+			p.keepMeasured(m.Payload)
+			continue
+		}
 		select {
 		case p.replies <- m:
 		default:

@@ -1,0 +1,42 @@
+package spawn
+
+import (
+	"context"
+
+	"causeway/host/worker/link"
+)
+
+// Measure asks the worker who its guest process is and what it uses. Calls at the same time may get the same answer. While the
+// worker is busy there is none: ErrSilent.
+func (p *Process) Measure(ctx context.Context) (link.Use, error) {
+	select {
+	case <-p.measured: // of a call that has given up
+	default:
+	}
+	if err := p.link.Send(link.Message{Type: link.Measure}); err != nil {
+		return link.Use{}, err
+	}
+	select {
+	case b := <-p.measured:
+		return link.DecodeUse(b)
+	case <-p.drained:
+		return link.Use{}, ErrEnded
+	case <-ctx.Done():
+		return link.Use{}, ErrSilent
+	}
+}
+
+// keepMeasured keeps the last answer only.
+func (p *Process) keepMeasured(payload []byte) {
+	for {
+		select {
+		case p.measured <- payload:
+			return
+		default:
+		}
+		select {
+		case <-p.measured:
+		default:
+		}
+	}
+}
