@@ -5,9 +5,9 @@
 #   scripts/h200.sh [PHASE...]        there: native run soft vm bench; all by default
 #
 # Phases: native runs the CUDA programs on the machine's own driver, run under `causeway run --gpu 0`, soft on the software
-# GPU, vm inside a VM with a vGPU on the real GPU; bench measures. Not among "all": vmtorch runs PyTorch in a VM that sees this
-# machine's Python tree read-only (minutes, as the CPU is emulated), compat the table of scripts/compat. Without a pack the programs are built there by the nvcc
-# in PATH. Logs are left in $OUT (default /tmp/causeway-gpu). A short table comes last; the status is 0 if nothing failed.
+# GPU, vm inside a VM with a vGPU on the real GPU; bench measures. Only when asked for: vmtorch runs PyTorch in a VM that sees
+# this machine's Python tree read-only (minutes, as the CPU is emulated), compat makes the table of scripts/compat, speed that
+# of scripts/speed.sh. Without a pack the programs are built there by the nvcc in PATH. Logs are left in $OUT (default /tmp/causeway-gpu). A short table comes last; the status is 0 if nothing failed.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
@@ -20,6 +20,10 @@ make_pack() {
   set -e
   scripts/setup.sh qemu
   make --no-print-directory build
+  local p
+  for p in compat:compat/run share:compat/share speed:compat/speed bench:bench; do
+    CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$BUILD/bin/causeway-${p%%:*}" "./scripts/${p#*:}"
+  done
   scripts/build-tests.sh
   scripts/qemu-bundle.sh
   images/build-initramfs.sh "$kernel" "$BUILD/images/base-$kernel.cpio.gz"
@@ -83,6 +87,8 @@ phase_vmtorch() {
 phase_compat() {
   "$BUILD/bin/causeway-compat" --gpu "$gpu" --tests "$BUILD/tests/13.0-static" --logs "$out/compat" --markdown "$out/COMPATIBILITY.md"
 }
+
+phase_speed() { scripts/speed.sh --gpu "$gpu" --no-bench --markdown "$out/speed.md"; }
 
 phase_bench() {
   [ -x "$BUILD/bin/causeway-bench" ] || { echo "bench: build/bin/causeway-bench is not in the pack"; return 3; }
