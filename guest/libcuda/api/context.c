@@ -277,3 +277,37 @@ CUresult cwi_cuCtxDetach(CUcontext ctx)
 	}
 	return destroy(ctx);
 }
+
+/* --- contexts of green contexts -------------------------------------------------------------------------------------- */
+
+CUresult cw_ctx_of_green(struct cw_device *d, uint32_t green, uint64_t uid, struct cw_ctx **out)
+{
+	struct cw_ctx *c = (struct cw_ctx *)cw_handle_alloc();
+	CUresult res;
+
+	if (!c)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	c->device = d;
+	c->uid = uid ? uid : cw_ctx_next_uid();
+	c->version = 3020;
+	atomic_store(&c->refs, 1);
+	c->o.ctx = c->o.id;
+	cw_handle_publish(&c->o, CW_KIND_CTX);
+	res = cwop_CtxFromGreenCtx(c->o.id, green);
+	if (res)
+		drop(c);
+	else
+		*out = c;
+	return res;
+}
+
+void cw_ctx_green_gone(struct cw_ctx *c)
+{
+	uint32_t live = CW_CTX_LIVE;
+
+	cw_cls_clear(c);
+	if (!atomic_compare_exchange_strong(&c->state, &live, CW_CTX_GONE))
+		return;
+	cw_ctx_objects_gone(c);
+	drop(c);
+}

@@ -48,6 +48,7 @@ struct cw_stream {
 	struct cw_obj o; /* flags: CUstream_flags; ctx */
 	int32_t priority;
 	uint64_t uid; /* cuStreamGetId: never reused */
+	uint32_t green; /* id of its green context, 0 */
 };
 CW_OBJ_FITS(struct cw_stream);
 

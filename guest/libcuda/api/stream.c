@@ -1,9 +1,15 @@
 /* Streams: creation, waiting, and what is asked about them. */
 #include "api/api.h"
+#include "api/context.h"
 
 enum { LEGACY = 1, PER_THREAD = 2 }; /* wire ids of the default streams */
 
 static _Atomic uint64_t next_uid = 1;
+
+uint64_t cw_stream_next_uid(void)
+{
+	return atomic_fetch_add(&next_uid, 1);
+}
 
 /* A stream argument: the wire id, and the object unless it is a default stream. Default streams need a current context. */
 static CUresult resolve(CUstream stream, int ptds, uint32_t *id, struct cw_stream **s, struct cw_ctx **c)
@@ -65,7 +71,7 @@ CUresult cwi_cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, in
 	s->o.ctx = c->o.id;
 	s->o.flags = flags;
 	s->priority = priority;
-	s->uid = atomic_fetch_add(&next_uid, 1);
+	s->uid = cw_stream_next_uid();
 	cw_handle_publish(&s->o, CW_KIND_STREAM);
 	res = cwop_StreamCreate(s->o.id, flags, priority);
 	if (res)
@@ -199,14 +205,12 @@ CUresult cwi_cuStreamGetCtx(int ptds, CUstream stream, CUcontext *ctx)
 	return res;
 }
 
-/* As v1; a stream of ours never belongs to a green context. */
+/* As v1, and the green context that the stream belongs to. */
 CUresult cwi_cuStreamGetCtx_v2(int ptds, CUstream stream, CUcontext *ctx, CUgreenCtx *green)
 {
 	CUresult res = cwi_cuStreamGetCtx(ptds, stream, ctx);
 
-	if (!res && green)
-		*green = NULL;
-	return res;
+	return !res && green ? cwi_cuStreamGetGreenCtx(stream, green) : res;
 }
 
 CUresult cwi_cuStreamGetDevice(int ptds, CUstream stream, CUdevice *dev)
