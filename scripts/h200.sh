@@ -7,7 +7,8 @@
 # Phases: native runs the CUDA programs on the machine's own driver, run under `causeway run --gpu 0`, soft on the software
 # GPU, vm inside a VM with a vGPU on the real GPU; bench measures. Only when asked for: vmtorch runs PyTorch in a VM that sees
 # this machine's Python tree read-only (minutes, as the CPU is emulated), compat makes the table of scripts/compat, speed that
-# of scripts/speed.sh. Without a pack the programs are built there by the nvcc in PATH. Logs are left in $OUT (default /tmp/causeway-gpu). A short table comes last; the status is 0 if nothing failed.
+# of scripts/speed.sh. Without a pack the programs are built there by the nvcc in PATH. Logs are left in $OUT (default
+# /tmp/causeway-gpu). A short table comes last; the status is 0 if nothing failed.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
