@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"time"
 
+	"causeway/cuda/wire"
 	"causeway/remote"
 )
 
@@ -36,6 +37,7 @@ func (w *Worker) loop(ctx context.Context) error {
 	case n >= plentyCores:
 		patience = patienceMost
 	}
+	behind := false // the next record waits already
 	for {
 		if w.pending.Load() {
 			if err := w.runTask(); err != nil {
@@ -47,14 +49,19 @@ func (w *Worker) loop(ctx context.Context) error {
 		case err != nil:
 			return err
 		case ok:
+			if w.ordered != nil {
+				w.ordered.Before(wire.Op(w.incoming.Op), behind)
+			}
 			if err := w.execute(&w.incoming); err != nil {
 				return err
 			}
 			if w.ring.Advance() {
 				w.bell.Wake(remote.SlotCount)
 			}
+			behind = true
 			continue
 		}
+		behind = false
 		waits := w.waits && patience > spin
 		limit := spin
 		if waits {

@@ -61,6 +61,7 @@ func (s *session) forgetContext(id uint32, ctx *context_) {
 		s.fn.cuCtxSetCurrent.call(0)
 	}
 	ctx.handle, ctx.hidden = 0, nil
+	s.lanes.forget()
 	s.forgetArrays(id)
 	delete(s.legacy, id)
 	for k := range s.threads {

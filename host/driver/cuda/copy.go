@@ -20,7 +20,7 @@ func (s *session) Memcpy(c *wire.Call, a *wire.MemcpyArgs) cuda.Result {
 	if res := s.reachable(a.Src, a.Size); res != cuda.Success {
 		return res
 	}
-	return s.note(s.fn.cuMemcpyAsync.call(a.Dst, a.Src, a.Size, st.handle))
+	return s.issue(c, st, s.fn.cuMemcpyAsync, a.Dst, a.Src, a.Size, st.handle)
 }
 
 // MemcpyHtoD copies bytes that came inside the record. The ring is memory that the driver knows as pinned and would read
@@ -296,12 +296,12 @@ func (s *session) Memset(c *wire.Call, a *wire.MemsetArgs) cuda.Result {
 		if res := s.reachable(a.Dst, bytes); res != cuda.Success {
 			return res
 		}
-		return s.note(linear.call(a.Dst, uint64(a.Value), a.Width, st.handle))
+		return s.issue(c, st, linear, a.Dst, uint64(a.Value), a.Width, st.handle)
 	}
 	if res := s.reachable(a.Dst, (a.Height-1)*a.Pitch+bytes); res != cuda.Success {
 		return res
 	}
-	return s.note(pitched.call(a.Dst, a.Pitch, uint64(a.Value), a.Width, a.Height, st.handle))
+	return s.issue(c, st, pitched, a.Dst, a.Pitch, uint64(a.Value), a.Width, a.Height, st.handle)
 }
 
 // fill picks the entry points that fill elements of a size, 0 if there are none.

@@ -8,6 +8,7 @@ import (
 type event struct {
 	handle uint64
 	ctx    uint32
+	lanes  [maxLanes]uint64 // number of the last call of each lane that records it or waits for it, 0: none, or made
 }
 
 // EventCreate makes an event.
@@ -49,9 +50,9 @@ func (s *session) EventRecord(c *wire.Call, a *wire.EventRecordArgs) cuda.Result
 		return res
 	}
 	if a.Flags != 0 {
-		return s.fn.cuEventRecordWithFlags.call(e.handle, st.handle, uint64(a.Flags))
+		return s.issueEvent(c, st, e, s.fn.cuEventRecordWithFlags, e.handle, st.handle, uint64(a.Flags))
 	}
-	return s.fn.cuEventRecord.call(e.handle, st.handle)
+	return s.issueEvent(c, st, e, s.fn.cuEventRecord, e.handle, st.handle)
 }
 
 // EventQuery answers whether the work marked by an event is done.
@@ -60,6 +61,7 @@ func (s *session) EventQuery(c *wire.Call, a *wire.EventQueryArgs) cuda.Result {
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
+	s.settleEvent(e)
 	return s.note(s.fn.cuEventQuery.call(e.handle))
 }
 

@@ -242,7 +242,7 @@ func (s *session) clusters(c *wire.Call, ask entry, id uint32, d launchDims, att
 	if res != cuda.Success {
 		return 0, res
 	}
-	list, res := s.launchAttributes(attrs)
+	list, _, res := s.launchAttributes(attrs)
 	if res != cuda.Success {
 		return 0, res
 	}

@@ -28,14 +28,7 @@ func (s *session) Launch(c *wire.Call, a *wire.LaunchArgs) cuda.Result {
 	d := launchDims{a.Gx, a.Gy, a.Gz, a.Bx, a.By, a.Bz, a.Shared}
 	switch {
 	case len(a.Attrs) > 0: // a cooperative launch then has its attribute among them
-		list, res := s.launchAttributes(a.Attrs)
-		if res != cuda.Success {
-			return res
-		}
-		defer list.free()
-		p := bufferOf(a.Params)
-		defer p.free()
-		return s.fn.cuLaunchKernelEx.launchEx(f.handle, &d, st.handle, list, len(a.Attrs)/launchAttributeSize, p, len(a.Params))
+		return s.launchWithAttributes(c, a, f, st, &d)
 	case a.Flags&wire.LaunchCooperative != 0:
 		p := bufferOf(a.Params)
 		defer p.free()
@@ -44,15 +37,51 @@ func (s *session) Launch(c *wire.Call, a *wire.LaunchArgs) cuda.Result {
 				return cuda.ErrorInvalidValue
 			}
 		}
+		s.lanes.drain(nil)
 		return s.fn.cuLaunchCooperativeKernel.launchCooperative(f.handle, &d, st.handle, p, f.offsets)
 	}
-	return s.fn.cuLaunchKernel.launch(f.handle, &d, st.handle, a.Params)
+	l := s.laneFor(c, st)
+	if l == nil {
+		return s.fn.cuLaunchKernel.launch(f.handle, &d, st.handle, a.Params)
+	}
+	w := l.next()
+	w.kind, w.fn, w.fun, w.dims, w.stream = workLaunch, s.fn.cuLaunchKernel, f.handle, d, st.handle
+	l.setParams(w, a.Params)
+	s.send(l, st, w)
+	return cuda.Success
 }
 
-// launchAttributes copies attribute records into C memory and puts the driver's events where the guest's ids stand.
-func (s *session) launchAttributes(attrs []byte) (buffer, cuda.Result) {
+// launchWithAttributes is the extended form.
+func (s *session) launchWithAttributes(c *wire.Call, a *wire.LaunchArgs, f *function, st *stream, d *launchDims) cuda.Result {
+	list, events, res := s.launchAttributes(a.Attrs)
+	if res != cuda.Success {
+		return res
+	}
+	if events {
+		s.lanes.drain(nil) // the launch records them
+	}
+	n := len(a.Attrs) / launchAttributeSize
+	var l *lane
+	if !events {
+		l = s.laneFor(c, st)
+	}
+	if l == nil {
+		defer list.free()
+		return s.fn.cuLaunchKernelEx.launchEx(f.handle, d, st.handle, list, n, a.Params)
+	}
+	w := l.next()
+	w.kind, w.fn, w.fun, w.dims, w.stream = workLaunchEx, s.fn.cuLaunchKernelEx, f.handle, *d, st.handle
+	w.attrs, w.nattrs = list, n
+	l.setParams(w, a.Params)
+	s.send(l, st, w)
+	return cuda.Success
+}
+
+// launchAttributes copies attribute records into C memory and puts the driver's events where the guest's ids stand. It
+// reports whether there are any.
+func (s *session) launchAttributes(attrs []byte) (_ buffer, events bool, _ cuda.Result) {
 	if len(attrs)%launchAttributeSize != 0 {
-		return buffer{}, cuda.ErrorInvalidValue
+		return buffer{}, false, cuda.ErrorInvalidValue
 	}
 	list := bufferOf(attrs)
 	b := list.bytes()
@@ -62,13 +91,14 @@ func (s *session) launchAttributes(attrs []byte) (buffer, cuda.Result) {
 			e, ok := s.events.get(uint32(binary.LittleEndian.Uint64(b[8:])))
 			if !ok {
 				list.free()
-				return buffer{}, cuda.ErrorInvalidHandle
+				return buffer{}, false, cuda.ErrorInvalidHandle
 			}
 			binary.LittleEndian.PutUint64(b[8:], e.handle)
+			events = true
 		case attrDeviceUpdatableNode:
 			list.free()
-			return buffer{}, cuda.ErrorNotSupported
+			return buffer{}, false, cuda.ErrorNotSupported
 		}
 	}
-	return list, cuda.Success
+	return list, events, cuda.Success
 }

@@ -21,25 +21,29 @@ static int cw_call(uint64_t fn, const uint64_t *a) {
 // A launch from a packed parameter buffer: the hot path, one crossing.
 #cgo noescape cw_launch
 #cgo nocallback cw_launch
-static int cw_launch(uint64_t fn, uint64_t func, const uint32_t *d, uint64_t stream, const void *params, uint64_t size) {
+static int cw_launch(uint64_t fn, uint64_t func, const uint32_t *d, uint64_t stream, const uint8_t *params, uint64_t size) {
 	typedef int (*entry)(uint64_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint64_t, void **,
 	                     void **);
 	void *extra[] = {(void *)1, (void *)params, (void *)2, &size, NULL};
 	return ((entry)(uintptr_t)fn)(func, d[0], d[1], d[2], d[3], d[4], d[5], d[6], stream, NULL, size ? extra : NULL);
 }
 
+#cgo noescape cw_launch_ex
+#cgo nocallback cw_launch_ex
 static int cw_launch_ex(uint64_t fn, uint64_t func, const uint32_t *d, uint64_t stream, void *attrs, uint32_t nattrs,
-                        void *params, uint64_t size) {
+                        const uint8_t *params, uint64_t size) {
 	struct { uint32_t d[7]; uint32_t pad; uint64_t stream; void *attrs; uint32_t n; uint32_t pad2; } cfg;
 	memset(&cfg, 0, sizeof cfg);
 	memcpy(cfg.d, d, sizeof cfg.d);
 	cfg.stream = stream; cfg.attrs = attrs; cfg.n = nattrs;
-	void *extra[] = {(void *)1, params, (void *)2, &size, NULL};
+	void *extra[] = {(void *)1, (void *)params, (void *)2, &size, NULL};
 	typedef int (*entry)(void *, uint64_t, void **, void **);
 	return ((entry)(uintptr_t)fn)(&cfg, func, NULL, size ? extra : NULL);
 }
 
 // cuLaunchCooperativeKernel has no packed form: the parameters' addresses follow from the function's layout.
+#cgo noescape cw_launch_coop
+#cgo nocallback cw_launch_coop
 static int cw_launch_coop(uint64_t fn, uint64_t func, const uint32_t *d, uint64_t stream, uint8_t *params,
                           const uint32_t *offsets, uint32_t n) {
 	void **p = calloc(n + 1, sizeof *p);
@@ -121,22 +125,21 @@ func (f entry) call(a ...uint64) cuda.Result {
 // launchDims are grid x, y, z, block x, y, z and dynamic shared bytes.
 type launchDims [7]uint32
 
+// launch launches from a packed parameter buffer.
 func (f entry) launch(fn uint64, d *launchDims, stream uint64, params []byte) cuda.Result {
-	var p unsafe.Pointer
-	if len(params) > 0 {
-		p = unsafe.Pointer(&params[0])
-	}
+	p := (*C.uint8_t)(unsafe.Pointer(unsafe.SliceData(params)))
 	return cuda.Result(C.cw_launch(C.uint64_t(f), C.uint64_t(fn), (*C.uint32_t)(unsafe.Pointer(&d[0])), C.uint64_t(stream),
 		p, C.uint64_t(len(params))))
 }
 
-// launchEx launches with CUlaunchAttribute records in attrs (72 bytes each); params and attrs must be C memory.
-func (f entry) launchEx(fn uint64, d *launchDims, stream uint64, attrs buffer, n int, params buffer, size int) cuda.Result {
+// launchEx launches with n CUlaunchAttribute records in attrs.
+func (f entry) launchEx(fn uint64, d *launchDims, stream uint64, attrs buffer, n int, params []byte) cuda.Result {
 	if f == 0 {
 		return cuda.ErrorNotSupported
 	}
+	p := (*C.uint8_t)(unsafe.Pointer(unsafe.SliceData(params)))
 	return cuda.Result(C.cw_launch_ex(C.uint64_t(f), C.uint64_t(fn), (*C.uint32_t)(unsafe.Pointer(&d[0])), C.uint64_t(stream),
-		attrs.p, C.uint32_t(n), params.p, C.uint64_t(size)))
+		attrs.p, C.uint32_t(n), p, C.uint64_t(len(params))))
 }
 
 func (f entry) launchCooperative(fn uint64, d *launchDims, stream uint64, params buffer, offsets []uint32) cuda.Result {

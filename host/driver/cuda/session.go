@@ -58,6 +58,7 @@ type session struct {
 	stdout        *capture
 	stderr        *capture
 	watch         *watcher
+	lanes         lanes
 	fences        *fencePool
 	inline, carry buffer // C memory for copies that must not start in pinned memory
 	printing      bool   // a loaded image may print: waits must go through the driver
@@ -86,11 +87,13 @@ func (b *Backend) Open(h driver.Host, o driver.Options) (driver.Session, error) 
 		return nil, errors.Join(err, s.stdout.close())
 	}
 	s.watch = newWatcher(s)
+	s.lanes.init()
 	return gate{s}, nil
 }
 
 // Close implements driver.Session. Contexts die with the process; what must not outlive the session is the watcher.
 func (s *session) Close() error {
+	s.lanes.stop()
 	s.watch.stop()
 	s.closeHosts()
 	return errors.Join(s.stdout.close(), s.stderr.close())
@@ -260,6 +263,9 @@ func (s *session) RegionDrop(c *wire.Call, a *wire.RegionDropArgs) cuda.Result {
 // Quiesce implements driver.Snapshotter: it waits for everything, then lets go of guest memory, which may be other pages
 // when work goes on. The next operation registers the regions anew. Worker goroutine.
 func (s *session) Quiesce(ctx context.Context) error {
+	if !s.settleAll(ctx) {
+		return fmt.Errorf("the driver still takes work for this session: %w", ctx.Err())
+	}
 	done := make(chan cuda.Result, 1)
 	var handles []uint64
 	for _, c := range s.ctxs.m {

@@ -17,6 +17,8 @@ type stream struct {
 	handle      uint64
 	ctx         uint32
 	nonBlocking bool
+	lane        *lane  // has its latest calls, nil if none ever had
+	laneAt      uint64 // number of the last of them
 	joint       uint64 // event of ours that marks its work in a wait for the whole context, 0 until needed
 
 	// submitted counts operations put on the stream; done of them are known to have finished. Once the GPU has written
@@ -134,6 +136,7 @@ func (s *session) StreamQuery(c *wire.Call, a *wire.StreamQueryArgs) cuda.Result
 	if res != cuda.Success {
 		return res
 	}
+	s.settleStream(st)
 	return s.note(s.fn.cuStreamQuery.call(st.handle))
 }
 
@@ -147,7 +150,7 @@ func (s *session) StreamWaitEvent(c *wire.Call, a *wire.StreamWaitEventArgs) cud
 	if res != cuda.Success {
 		return res
 	}
-	return s.fn.cuStreamWaitEvent.call(st.handle, e.handle, uint64(a.Flags))
+	return s.issueEvent(c, st, e, s.fn.cuStreamWaitEvent, st.handle, e.handle, uint64(a.Flags))
 }
 
 // StreamWriteValue writes a word of memory in stream order.
@@ -172,7 +175,7 @@ func (s *session) memOp(c *wire.Call, id uint32, op32, op64 entry, addr, value u
 		return res
 	}
 	if width == 4 {
-		return op32.call(st.handle, addr, value, uint64(flags))
+		return s.issue(c, st, op32, st.handle, addr, value, uint64(flags))
 	}
-	return op64.call(st.handle, addr, value, uint64(flags))
+	return s.issue(c, st, op64, st.handle, addr, value, uint64(flags))
 }

@@ -11,6 +11,7 @@ import (
 // note looks at a driver result for the errors after which a context answers nothing else, and tells the guest at once.
 func (s *session) note(res cuda.Result) cuda.Result {
 	if res.Sticky() {
+		s.lanes.ended.Store(true)
 		s.drainConsole() // the driver has printed what a failed assert says
 		s.host.SetSticky(res)
 	}
@@ -26,6 +27,9 @@ func (s *session) StreamSynchronize(c *wire.Call, a *wire.StreamSynchronizeArgs)
 	if !s.busy(st) {
 		return s.note(s.fn.cuStreamSynchronize.call(st.handle))
 	}
+	if st.handle == streamLegacy || s.printing || s.capturing() {
+		s.lanes.drain(nil)
+	}
 	if s.printing {
 		return s.blockOn(c, s.fn.cuStreamSynchronize, st.handle)
 	}
@@ -37,14 +41,30 @@ func (s *session) StreamSynchronize(c *wire.Call, a *wire.StreamSynchronizeArgs)
 func (s *session) answerBehind(c *wire.Call, st *stream) cuda.Result {
 	p := c.Later()
 	if addr, seq, ok := p.GPUDone(); ok && s.regions[0] != 0 {
+		x := &wait{pending: p, direct: true, word: word(addr), seq: seq, ctx: s.handleOf(st.ctx), stream: st.handle}
+		if l := st.waiting(); l != nil {
+			w := l.next()
+			w.fn, w.args = s.fn.cuStreamWriteValue32_v2, [6]uint64{st.handle, uint64(addr), uint64(seq)}
+			w.then = func(res cuda.Result) {
+				if res != cuda.Success {
+					p.Done(res, nil)
+					return
+				}
+				s.watch.add(x)
+			}
+			s.send(l, st, w)
+			s.marks(st, word(addr), seq)
+			return cuda.Success
+		}
 		if res := s.note(s.fn.cuStreamWriteValue32_v2.call(st.handle, uint64(addr), uint64(seq), 0)); res != cuda.Success {
 			p.Done(res, nil)
 			return cuda.Success
 		}
 		s.marks(st, word(addr), seq)
-		s.watch.add(&wait{pending: p, direct: true, word: word(addr), seq: seq, ctx: s.handleOf(st.ctx), stream: st.handle})
+		s.watch.add(x)
 		return cuda.Success
 	}
+	s.settleStream(st)
 	return s.fence(p, st, nil)
 }
 
@@ -218,6 +238,7 @@ func (s *session) EventSynchronize(c *wire.Call, a *wire.EventSynchronizeArgs) c
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
+	s.settleEvent(e)
 	if res := s.fn.cuEventQuery.call(e.handle); res != cuda.ErrorNotReady && !s.printing {
 		return s.note(res)
 	}

@@ -1,0 +1,232 @@
+package cuda
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+)
+
+// Lanes issue the calls of different streams from different threads: the bare driver takes 2.5 us for a launch from one thread,
+// and one each 1.2 us from four. The worker goroutine decodes, resolves handles and keeps all tables; a lane gets a driver call
+// with its arguments. What keeps the order of the ring where it matters:
+//
+//   - a stream's calls go to one lane, and to another only after the first has made them;
+//   - an event's record, and the waits of streams for it, depend on each other by call numbers, whatever lane they are in;
+//   - operations on the legacy stream, and all that are not listed in own, wait until the lanes are empty.
+//
+// Handing over costs latency and a spinning thread, so the worker goroutine issues everything itself until it is what
+// holds the guest up. While a stream captures, and after a fault, it always does.
+type lanes struct {
+	all   []*lane
+	most  int    // lanes that may be
+	turn  int    // next lane for a stream without
+	own   []bool // by operation: it orders itself among those in lanes, or no lane sees it
+	score int    // how much the worker has been behind of late
+	hot   bool
+	ended atomic.Bool // a fault: any goroutine
+}
+
+const (
+	maxLanes    = 8
+	scoreMost   = 64
+	scoreHot    = 48 // so far behind, lanes are worth it
+	scoreCold   = 8
+	scoreRelief = 4 // what an operation that came in time takes off
+)
+
+// init decides how many lanes there may be: half of the CPUs, the others being the guest's; none where they are few.
+func (ls *lanes) init() {
+	if n := runtime.NumCPU() / 2; n >= 2 {
+		ls.most = min(n, maxLanes)
+	}
+	for _, op := range []wire.Op{
+		wire.OpLaunch, wire.OpMemset, wire.OpMemcpy, wire.OpEventRecord, wire.OpStreamWaitEvent, wire.OpStreamWriteValue,
+		wire.OpStreamWaitValue, wire.OpStreamSynchronize, wire.OpStreamQuery, wire.OpEventSynchronize, wire.OpEventQuery,
+		wire.OpBlobAppend, wire.OpReplyMore, wire.OpConsoleRead,
+	} {
+		for len(ls.own) <= int(op) {
+			ls.own = append(ls.own, false)
+		}
+		ls.own[op] = true
+	}
+}
+
+// Before implements driver.Ordered.
+func (s *session) Before(op wire.Op, behind bool) {
+	ls := &s.lanes
+	if ls.most == 0 {
+		return
+	}
+	switch {
+	case behind:
+		ls.score = min(ls.score+1, scoreMost)
+	default:
+		ls.score = max(ls.score-scoreRelief, 0)
+	}
+	if len(ls.all) > 0 && (int(op) >= len(ls.own) || !ls.own[op]) {
+		ls.drain(nil)
+	}
+}
+
+// drain waits until every call in every lane has been made, or stop is closed.
+func (ls *lanes) drain(stop <-chan struct{}) bool {
+	for _, l := range ls.all {
+		if !l.idle() && !l.reach(l.sent.Load(), stop) {
+			return false
+		}
+	}
+	return true
+}
+
+// forget has the lanes bind their threads anew: a context ended, and another may get its handle. The lanes are empty.
+func (ls *lanes) forget() {
+	for _, l := range ls.all {
+		l.ctx = 0
+	}
+}
+
+// stop ends the threads of lanes that wait. One inside the driver ends with the process.
+func (ls *lanes) stop() {
+	for _, l := range ls.all {
+		close(l.quit)
+	}
+}
+
+// waiting is the lane in which calls of the stream wait to be made, nil if none do.
+func (st *stream) waiting() *lane {
+	if st.lane != nil && st.lane.done.Load() < st.laneAt {
+		return st.lane
+	}
+	return nil
+}
+
+// settleStream waits until a stream's calls have been made: the worker goroutine may issue the next itself.
+func (s *session) settleStream(st *stream) {
+	switch l := st.waiting(); {
+	case st.handle == streamLegacy:
+		s.lanes.drain(nil) // its work is ordered with every stream's
+	case l != nil:
+		l.reach(st.laneAt, nil)
+	}
+}
+
+// laneFor picks the lane for the next call on a stream; nil: the worker goroutine issues it now, everything before it having been
+// issued.
+func (s *session) laneFor(c *wire.Call, st *stream) *lane {
+	ls := &s.lanes
+	if ls.most == 0 {
+		return nil
+	}
+	if st.handle == streamLegacy || c.Replier != nil || s.capturing() || ls.ended.Load() {
+		ls.drain(nil)
+		return nil
+	}
+	if ls.hot {
+		ls.hot = ls.score >= scoreCold || !ls.empty()
+	} else {
+		ls.hot = ls.score >= scoreHot
+	}
+	if l := st.waiting(); l != nil || !ls.hot {
+		return l
+	}
+	return s.pick(st)
+}
+
+func (ls *lanes) empty() bool {
+	for _, l := range ls.all {
+		if !l.idle() {
+			return false
+		}
+	}
+	return true
+}
+
+// pick gives a stream none of whose calls wait a lane: its last if that is free, another that is free, a new one.
+func (s *session) pick(st *stream) *lane {
+	ls := &s.lanes
+	if st.lane != nil && st.lane.idle() {
+		return st.lane
+	}
+	for _, l := range ls.all {
+		if l.idle() {
+			return l
+		}
+	}
+	if len(ls.all) < ls.most {
+		ls.all = append(ls.all, newLane(s, len(ls.all)))
+		return ls.all[len(ls.all)-1]
+	}
+	if st.lane != nil {
+		return st.lane
+	}
+	ls.turn++
+	return ls.all[ls.turn%len(ls.all)]
+}
+
+// send puts the work that l.next returned, a call on st.
+func (s *session) send(l *lane, st *stream, w *work) uint64 {
+	w.ctx = s.handleOf(st.ctx)
+	n := l.put()
+	st.lane, st.laneAt = l, n
+	return n
+}
+
+// issue makes an asynchronous driver call on a stream, here or in a lane. In a lane its failure is deferred.
+func (s *session) issue(c *wire.Call, st *stream, fn entry, args ...uint64) cuda.Result {
+	l := s.laneFor(c, st)
+	if l == nil {
+		return s.note(fn.call(args...))
+	}
+	if fn == 0 {
+		return cuda.ErrorNotSupported
+	}
+	w := l.next()
+	w.fn = fn
+	copy(w.args[:], args)
+	s.send(l, st, w)
+	return cuda.Success
+}
+
+// issueEvent is issue for a call that records e or waits for it: it is made after all earlier ones that do.
+func (s *session) issueEvent(c *wire.Call, st *stream, e *event, fn entry, args ...uint64) cuda.Result {
+	l := s.laneFor(c, st)
+	if l == nil {
+		s.settleEvent(e)
+		return s.note(fn.call(args...))
+	}
+	w := l.next()
+	w.fn = fn
+	copy(w.args[:], args)
+	for i, at := range e.lanes {
+		if at == 0 || i == l.index {
+			continue
+		}
+		o := s.lanes.all[i]
+		switch {
+		case o.done.Load() >= at:
+			e.lanes[i] = 0
+		case w.after == nil:
+			w.after, w.afterAt = o, at
+		default:
+			o.reach(at, nil)
+		}
+	}
+	e.lanes[l.index] = s.send(l, st, w)
+	return cuda.Success
+}
+
+// settleEvent waits until all calls that record e or wait for it have been made.
+func (s *session) settleEvent(e *event) {
+	for i, at := range e.lanes {
+		if at != 0 {
+			s.lanes.all[i].reach(at, nil)
+			e.lanes[i] = 0
+		}
+	}
+}
+
+// settleAll is drain for Quiesce.
+func (s *session) settleAll(ctx context.Context) bool { return s.lanes.drain(ctx.Done()) }

@@ -1,0 +1,259 @@
+package cuda
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+	"causeway/host/driver"
+	"causeway/host/driver/cuda/cudatest"
+)
+
+// laneHost keeps what a session tells its worker.
+type laneHost struct {
+	driver.Host // nothing else is asked
+	deferred, sticky atomic.Uint32
+}
+
+func (h *laneHost) SetSticky(r cuda.Result) { h.sticky.Store(uint32(r)) }
+func (h *laneHost) Deferred(r cuda.Result)  { h.deferred.Store(uint32(r)) }
+
+const (
+	laneStreams = 5 // ids from 16; the first two in context 1, the others in 2
+	laneEvents  = 3 // ids from 32
+	laneKernel  = 48
+)
+
+// laneSession is a session on the stand-in with streams, events and a kernel, and n lanes at most.
+func laneSession(t testing.TB, n int) (*session, *laneHost) {
+	runtime.LockOSThread() // the worker goroutine
+	t.Cleanup(runtime.UnlockOSThread)
+	h := &laneHost{}
+	fn := &entryPoints{}
+	fn.cuCtxSetCurrent = entry(cudatest.Address(cudatest.SetCurrent))
+	fn.cuLaunchKernel = entry(cudatest.Address(cudatest.Launch))
+	fn.cuEventRecord = entry(cudatest.Address(cudatest.Record))
+	fn.cuStreamWaitEvent = entry(cudatest.Address(cudatest.WaitEvent))
+	fn.cuStreamWriteValue32_v2 = entry(cudatest.Address(cudatest.WriteValue))
+	fn.cuEventQuery = entry(cudatest.Address(cudatest.Query))
+	fn.cuStreamQuery = fn.cuEventQuery
+	s := &session{fn: fn, host: h, out: newBuffer(4096), threads: map[threadKey]*stream{}, legacy: map[uint32]*stream{}, regions: map[uint32]uint64{0: 1}}
+	s.watch = newWatcher(s)
+	s.lanes.init()
+	s.lanes.most = n
+	for id := uint32(1); id <= 2; id++ {
+		s.ctxs.put(id, &context_{handle: 1000 * uint64(id)})
+	}
+	for i := range uint32(laneStreams) {
+		s.streams.put(16+i, &stream{handle: uint64(16 + i), ctx: 1 + min(i/2, 1), nonBlocking: true})
+	}
+	for i := range uint32(laneEvents) {
+		s.events.put(32+i, &event{handle: uint64(32 + i), ctx: 1})
+	}
+	s.funcs.put(laneKernel, &function{handle: 1})
+	t.Cleanup(func() {
+		s.lanes.drain(nil)
+		s.lanes.stop()
+		s.watch.stop()
+	})
+	return s, h
+}
+
+func params(n uint64) []byte { return binary.LittleEndian.AppendUint64(nil, n) }
+
+// launch launches number n on a stream.
+func (s *session) testLaunch(id uint32, n uint64) cuda.Result {
+	s.Before(wire.OpLaunch, true)
+	p := params(n)
+	res := s.Launch(&wire.Call{Op: wire.OpLaunch, Ctx: 1}, &wire.LaunchArgs{Func: laneKernel, Stream: id, Gx: 1, Params: p})
+	clear(p) // the ring's memory is used again
+	return res
+}
+
+// replier is a slot: done is where the GPU answers.
+type replier struct{ done, replies atomic.Uint32 }
+
+func (r *replier) Reply(slot, seq uint32, res cuda.Result, payload []byte) { r.replies.Add(1) }
+func (r *replier) GPUDone(uint32) (uintptr, bool)                          { return addressOf(&r.done), true }
+func (r *replier) WakeSlot(slot, seq uint32)                               { r.replies.Add(1) }
+
+// TestLanesKeepOrder submits random work on several streams, in two contexts, and checks the order of what was called: of each
+// stream as submitted, of the records of an event and the waits for it as submitted, each in its stream's context, and
+// before a wait returns everything of its stream.
+func TestLanesKeepOrder(t *testing.T) {
+	for name, most := range map[string]int{"none": 0, "two": 2, "many": maxLanes} {
+		t.Run(name, func(t *testing.T) {
+			s, h := laneSession(t, most)
+			cudatest.Reset(3000)
+			r := rand.New(rand.NewPCG(7, uint64(most)))
+			want := []cudatest.Call{}
+			for n := uint64(1); n <= 20000; n++ {
+				i := uint32(r.IntN(laneStreams))
+				id, ev := 16+i, uint32(32+r.IntN(laneEvents))
+				c := cudatest.Call{Stream: uint64(id), Ctx: 1000 * uint64(1+min(i/2, 1))}
+				var res cuda.Result
+				switch k := r.IntN(100); {
+				case k < 70:
+					c.Kind, c.Number = cudatest.Launch, n
+					res = s.testLaunch(id, n)
+				case k < 80:
+					c.Kind, c.Event = cudatest.Record, uint64(ev)
+					s.Before(wire.OpEventRecord, true)
+					res = s.EventRecord(&wire.Call{Op: wire.OpEventRecord, Ctx: 1}, &wire.EventRecordArgs{Event: ev, Stream: id})
+				case k < 95:
+					c.Kind, c.Event = cudatest.WaitEvent, uint64(ev)
+					s.Before(wire.OpStreamWaitEvent, true)
+					res = s.StreamWaitEvent(&wire.Call{Op: wire.OpStreamWaitEvent, Ctx: 1}, &wire.StreamWaitEventArgs{Event: ev, Stream: id})
+				case k < 98:
+					c.Kind, c.Number = cudatest.WriteValue, n
+					s.Before(wire.OpStreamSynchronize, true)
+					st, _ := s.streams.get(id)
+					st.submitted++ // else the driver would be asked
+					res = s.StreamSynchronize(&wire.Call{Op: wire.OpStreamSynchronize, Seq: uint32(n), Replier: &replier{}},
+						&wire.StreamSynchronizeArgs{Stream: id})
+				default: // any other operation: all before it has been called when it runs
+					s.Before(wire.OpMemAlloc, true)
+					if got := cudatest.Calls(); len(got) != len(want) {
+						t.Fatalf("%d of %d calls were made before an operation that orders all", len(got), len(want))
+					}
+					continue
+				}
+				if res != cuda.Success {
+					t.Fatal(res)
+				}
+				want = append(want, c)
+			}
+			s.lanes.drain(nil)
+			if most > 0 && len(s.lanes.all) == 0 {
+				t.Error("no lane was used")
+			}
+			check(t, want, cudatest.Calls())
+			if h.deferred.Load() != 0 || h.sticky.Load() != 0 {
+				t.Error("errors out of nowhere")
+			}
+		})
+	}
+}
+
+// check compares two orders of the same calls by stream and by event.
+func check(t *testing.T, want, got []cudatest.Call) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%d calls, want %d", len(got), len(want))
+	}
+	for _, key := range []func(c cudatest.Call) uint64{
+		func(c cudatest.Call) uint64 { return c.Stream },
+		func(c cudatest.Call) uint64 { return c.Event },
+	} {
+		a, b := map[uint64][]cudatest.Call{}, map[uint64][]cudatest.Call{}
+		for i := range want {
+			a[key(want[i])] = append(a[key(want[i])], want[i])
+			b[key(got[i])] = append(b[key(got[i])], got[i])
+		}
+		delete(a, 0)
+		for k := range a {
+			for i := range a[k] {
+				if i >= len(b[k]) || a[k][i] != b[k][i] {
+					t.Fatalf("stream or event %d: call %d is %+v, want %+v", k, i, b[k][i], a[k][i])
+				}
+			}
+		}
+	}
+}
+
+// TestLaneErrors: what fails in a lane is deferred, and after a fault nothing more goes to lanes.
+func TestLaneErrors(t *testing.T) {
+	s, h := laneSession(t, 4)
+	cudatest.Reset(30000)
+	for n := range uint64(200) {
+		if res := s.testLaunch(16+uint32(n%2), n+1); res != cuda.Success {
+			t.Fatal(res)
+		}
+	}
+	s.lanes.drain(nil)
+	cudatest.FailNext(uint32(cuda.ErrorInvalidValue))
+	if res := s.testLaunch(16, 1); res != cuda.Success {
+		t.Errorf("a launch in a lane failed at once: %v", res)
+	}
+	s.lanes.drain(nil)
+	if got := cuda.Result(h.deferred.Load()); got != cuda.ErrorInvalidValue {
+		t.Errorf("deferred: %v", got)
+	}
+	cudatest.FailNext(uint32(cuda.ErrorIllegalAddress))
+	s.testLaunch(16, 1)
+	s.lanes.drain(nil)
+	if got := cuda.Result(h.sticky.Load()); got != cuda.ErrorIllegalAddress {
+		t.Errorf("sticky: %v", got)
+	}
+	cudatest.FailNext(uint32(cuda.ErrorInvalidValue))
+	if res := s.testLaunch(16, 1); res != cuda.ErrorInvalidValue {
+		t.Errorf("a launch after a fault went to a lane: %v", res)
+	}
+}
+
+// TestLanesOnlyWhenBehind: a guest that the worker keeps up with is served by the worker's own thread.
+func TestLanesOnlyWhenBehind(t *testing.T) {
+	s, _ := laneSession(t, 4)
+	cudatest.Reset(0)
+	for n := range uint64(1000) {
+		s.Before(wire.OpLaunch, n%4 != 0)
+		if res := s.Launch(&wire.Call{Op: wire.OpLaunch, Ctx: 1}, &wire.LaunchArgs{Func: laneKernel, Stream: 16, Params: params(n)}); res != cuda.Success {
+			t.Fatal(res)
+		}
+	}
+	if len(s.lanes.all) != 0 {
+		t.Error("lanes were made")
+	}
+}
+
+// TestLanesSleep: lanes without work use no CPU, and wake for more.
+func TestLanesSleep(t *testing.T) {
+	s, _ := laneSession(t, 4)
+	cudatest.Reset(0)
+	for round := range uint64(3) {
+		for n := range uint64(300) {
+			s.testLaunch(16+uint32(n%4), 1000*round+n)
+		}
+		s.lanes.drain(nil)
+		end := time.Now().Add(5 * time.Second)
+		for _, l := range s.lanes.all {
+			for !l.asleep.Load() && time.Now().Before(end) {
+				time.Sleep(time.Millisecond)
+			}
+			if !l.asleep.Load() {
+				t.Fatal("a lane does not sleep")
+			}
+		}
+	}
+	if got := len(cudatest.Calls()); got != 900 {
+		t.Errorf("%d launches of 900", got)
+	}
+}
+
+// BenchmarkLaunch is the worker's own time for a launch, decoding included, beside a driver that takes none.
+func BenchmarkLaunch(b *testing.B) {
+	for name, most := range map[string]int{"inline": 0, "lane": 1} {
+		b.Run(name, func(b *testing.B) {
+			s, _ := laneSession(b, most)
+			s.fn.cuLaunchKernel = entry(cudatest.Address(cudatest.LaunchQuick))
+			var d wire.Dispatcher
+			rec, err := wire.AppendRecord(nil, wire.Header{Ctx: 1}, &wire.LaunchArgs{Func: laneKernel, Stream: 16, Gx: 1, Gy: 1, Gz: 1, Bx: 32, By: 1, Bz: 1, Params: make([]byte, 64)})
+			if err != nil {
+				b.Fatal(err)
+			}
+			c := wire.Call{Op: wire.OpLaunch, Ctx: 1}
+			b.ReportAllocs()
+			for b.Loop() {
+				s.Before(wire.OpLaunch, true)
+				if _, res, err := d.Dispatch(s, &c, rec, nil); err != nil || res != cuda.Success {
+					b.Fatal(res, err)
+				}
+			}
+		})
+	}
+}
