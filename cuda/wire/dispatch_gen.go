@@ -252,6 +252,7 @@ type replies struct {
 	PoolGetAccess                    PoolGetAccessReply
 	MemAllocFromPool                 MemAllocFromPoolReply
 	PoolExport                       PoolExportReply
+	PoolImport                       PoolImportReply
 	PoolExportPointer                PoolExportPointerReply
 	PoolImportPointer                PoolImportPointerReply
 }
@@ -1845,7 +1846,10 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
-		return drv.PoolImport(c, a), true
+		r := &d.replies.PoolImport
+		*r = PoolImportReply{}
+		d.reply = r
+		return drv.PoolImport(c, a, r), true
 	case OpPoolExportPointer:
 		a := &d.requests.PoolExportPointer
 		a.decode(&d.in)

@@ -357,7 +357,7 @@ type Driver interface {
 	// PoolExport is answered at once.
 	PoolExport(c *Call, a *PoolExportArgs, r *PoolExportReply) cuda.Result
 	// PoolImport is answered at once; it creates a pool.
-	PoolImport(c *Call, a *PoolImportArgs) cuda.Result
+	PoolImport(c *Call, a *PoolImportArgs, r *PoolImportReply) cuda.Result
 	// PoolExportPointer is answered at once.
 	PoolExportPointer(c *Call, a *PoolExportPointerArgs, r *PoolExportPointerReply) cuda.Result
 	// PoolImportPointer is answered at once; it creates a mem.
@@ -1147,7 +1147,9 @@ func (Unsupported) PoolExport(*Call, *PoolExportArgs, *PoolExportReply) cuda.Res
 }
 
 // PoolImport implements Driver.
-func (Unsupported) PoolImport(*Call, *PoolImportArgs) cuda.Result { return cuda.ErrorNotSupported }
+func (Unsupported) PoolImport(*Call, *PoolImportArgs, *PoolImportReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
 
 // PoolExportPointer implements Driver.
 func (Unsupported) PoolExportPointer(*Call, *PoolExportPointerArgs, *PoolExportPointerReply) cuda.Result {

@@ -1372,7 +1372,7 @@ var operations = [...]OpInfo{
 		},
 	},
 	OpPoolImport: {
-		Name: "PoolImport", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+		Name: "PoolImport", Mode: Sync, Fixed: 16, ReplyFixed: 8,
 		Effect: Creates, Kind: KindPool, In: InRequest,
 		Object: Ref{Name: "pool", Offset: 0, Kind: KindPool, New: true},
 		Refs: []Ref{

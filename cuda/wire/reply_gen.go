@@ -1469,6 +1469,24 @@ func (v *PoolExportReply) encode(w *writer) {
 	w.bytes(0, v.Token)
 }
 
+// PoolImportReply is the reply of OpPoolImport.
+type PoolImportReply struct {
+	Dev uint32
+}
+
+// Op implements Reply.
+func (*PoolImportReply) Op() Op { return OpPoolImport }
+
+func (*PoolImportReply) fixed() int { return 8 }
+
+func (v *PoolImportReply) decode(r *reader) {
+	v.Dev = r.u32(0)
+}
+
+func (v *PoolImportReply) encode(w *writer) {
+	w.u32(0, v.Dev)
+}
+
 // PoolExportPointerReply is the reply of OpPoolExportPointer.
 type PoolExportPointerReply struct {
 	Token []byte
@@ -1657,6 +1675,8 @@ func NewReply(op Op) Reply {
 		return new(MemAllocFromPoolReply)
 	case OpPoolExport:
 		return new(PoolExportReply)
+	case OpPoolImport:
+		return new(PoolImportReply)
 	case OpPoolExportPointer:
 		return new(PoolExportPointerReply)
 	case OpPoolImportPointer:

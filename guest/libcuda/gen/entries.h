@@ -98,17 +98,38 @@ CUresult cwi_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool);
 CUresult cwi_cuMemAllocAsync(int ptds, CUdeviceptr *ptr, size_t bytes, CUstream stream);
 CUresult cwi_cuMemAllocFromPoolAsync(int ptds, CUdeviceptr *ptr, size_t bytes, CUmemoryPool pool, CUstream stream);
 CUresult cwi_cuMemFreeAsync(int ptds, CUdeviceptr ptr, CUstream stream);
+CUresult cwi_cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location, CUmemAllocationType type);
+CUresult cwi_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type);
+CUresult cwi_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps);
+CUresult cwi_cuMemPoolDestroy(CUmemoryPool pool);
+CUresult cwi_cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out, CUdeviceptr ptr);
+CUresult cwi_cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool, CUmemAllocationHandleType handleType, unsigned long long flags);
+CUresult cwi_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUmemLocation *location);
 CUresult cwi_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value);
+CUresult cwi_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle, CUmemAllocationHandleType handleType, unsigned long long flags);
+CUresult cwi_cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool, CUmemPoolPtrExportData *shareData);
+CUresult cwi_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count);
 CUresult cwi_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value);
 CUresult cwi_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep);
+CUresult cwi_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool);
+
+/* --- Sharing between processes --- */
+CUresult cwi_cuIpcCloseMemHandle(CUdeviceptr ptr);
+CUresult cwi_cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event);
+CUresult cwi_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr);
+CUresult cwi_cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle);
+CUresult cwi_cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int flags);
+CUresult cwi_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int flags);
 
 /* --- Virtual memory management --- */
 CUresult cwi_cuMemAddressFree(CUdeviceptr ptr, size_t size);
 CUresult cwi_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr, unsigned long long flags);
 CUresult cwi_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags);
+CUresult cwi_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType, unsigned long long flags);
 CUresult cwi_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr);
 CUresult cwi_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option);
 CUresult cwi_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle);
+CUresult cwi_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle, CUmemAllocationHandleType shHandleType);
 CUresult cwi_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags);
 CUresult cwi_cuMemRelease(CUmemGenericAllocationHandle handle);
 CUresult cwi_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr);

@@ -4424,7 +4424,7 @@ CUresult cwop_PoolExport(uint32_t pool, void *token, size_t token_cap, size_t *t
 	return r;
 }
 
-CUresult cwop_PoolImport(uint32_t pool, const void *token, size_t token_len)
+CUresult cwop_PoolImport(uint32_t pool, const void *token, size_t token_len, uint32_t *dev)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -4447,6 +4447,14 @@ CUresult cwop_PoolImport(uint32_t pool, const void *token, size_t token_len)
 	if (r)
 		return r;
 	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_PoolImport)) {
+		struct cw_out_PoolImport out;
+		memcpy(&out, rep.data, sizeof out);
+		if (dev)
+			*dev = out.dev;
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
 	cw_reply_release(&rep);
 	return r;
 }

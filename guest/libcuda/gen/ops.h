@@ -2455,7 +2455,13 @@ struct cw_in_PoolImport {
 _Static_assert(offsetof(struct cw_in_PoolImport, pool) == 0, "pool");
 _Static_assert(offsetof(struct cw_in_PoolImport, token) == 4, "token");
 _Static_assert(sizeof(struct cw_in_PoolImport) == 16, "cw_in_PoolImport");
-CUresult cwop_PoolImport(uint32_t pool, const void *token, size_t token_len);
+struct cw_out_PoolImport {
+	uint32_t dev;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_out_PoolImport, dev) == 0, "dev");
+_Static_assert(sizeof(struct cw_out_PoolImport) == 8, "cw_out_PoolImport");
+CUresult cwop_PoolImport(uint32_t pool, const void *token, size_t token_len, uint32_t *dev);
 
 struct cw_in_PoolExportPointer {
 	uint64_t ptr;
