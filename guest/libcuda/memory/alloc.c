@@ -63,8 +63,12 @@ CUresult cwi_cuMemFree_v2(CUdeviceptr dptr)
 	if (dptr == 0)
 		return CUDA_SUCCESS;
 	/* Taken out first: once the worker has it, the address may be another thread's. */
-	if (!cw_range_take(dptr, DEVICE_KINDS, &r))
+	if (!cw_range_take(dptr, DEVICE_KINDS | 1u << CW_RANGE_MANAGED, &r))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (r.kind == CW_RANGE_MANAGED) {
+		cw_managed_release(&r);
+		return CUDA_SUCCESS;
+	}
 	return cwop_MemFree(dptr);
 }
 

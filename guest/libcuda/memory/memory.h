@@ -31,6 +31,7 @@ enum cw_range_kind {
 	CW_RANGE_HOST,		/* cuMemHostAlloc in ordinary memory: the carrier cannot map */
 	CW_RANGE_MAPPED,	/* cuMemMap: device memory at addresses that the application reserved */
 	CW_RANGE_REGISTERED,	/* cuMemHostRegister: dev is 0 unless the pages could be shared */
+	CW_RANGE_MANAGED,	/* cuMemAllocManaged: as pinned, but device memory to who asks */
 };
 
 struct cw_range {
@@ -46,6 +47,7 @@ struct cw_range {
 	uint8_t access;		/* mapped: CUmemAccess_flags that some device has */
 	struct cw_region *region; /* a region of its own */
 	struct slab *slab;	  /* or a part of one: slab.c */
+	struct cw_managed *managed; /* managed.h */
 	struct cw_mapping *mapping; /* vmm.h; read under its lock */
 };
 
@@ -73,6 +75,9 @@ uint32_t cw_range_count(void);
 /* Called by api/: device memory that a module brought; and the end of a context's objects. */
 void cw_memory_note_global(uint64_t ptr, uint64_t size);
 void cw_memory_context_gone(uint32_t ctx);
+
+/* Gives back what a managed range stands for; it is in the map no more. */
+void cw_managed_release(const struct cw_range *r);
 
 /* --- small pinned allocations: slab.c ---------------------------------------------------------------------------- */
 

@@ -43,7 +43,7 @@ static CUresult answer(const struct cw_range *r, int attr, uint64_t ptr, struct 
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
 		return r->dev ? put64(a, r->dev + off) : CUDA_ERROR_INVALID_VALUE;
 	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-		return host ? put64(a, ptr) : CUDA_ERROR_INVALID_VALUE;
+		return host || r->kind == CW_RANGE_MANAGED ? put64(a, ptr) : CUDA_ERROR_INVALID_VALUE;
 	case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
 		return CUDA_ERROR_INVALID_VALUE;
 	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
@@ -52,6 +52,7 @@ static CUresult answer(const struct cw_range *r, int attr, uint64_t ptr, struct 
 	case 20: /* MEMORY_BLOCK_ID: an allocation is one block */
 		return put64(a, r->id);
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+		return put64(a, r->kind == CW_RANGE_MANAGED);
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: /* IPC is not forwarded */
 	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: /* no NIC of the guest reaches this memory */
