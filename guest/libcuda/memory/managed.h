@@ -1,0 +1,33 @@
+/* Managed memory: between managed.c (allocations) and managed_hints.c (what is advised and recorded). */
+#ifndef CW_MEMORY_MANAGED_H
+#define CW_MEMORY_MANAGED_H
+
+#include "memory/memory.h"
+
+#pragma GCC visibility push(hidden)
+
+/* A place for memory: CUmemLocation's type and id. type 0: none. */
+struct cw_place {
+	int16_t type, id;
+};
+
+/* What holds for a stretch of a managed allocation up to `end` (bytes from its base, a multiple of the page size). */
+struct cw_stretch {
+	uint64_t end;
+	struct cw_place preferred, last;
+	uint64_t by; /* bit 63: the host; bit i: device i */
+	uint8_t mostly;
+};
+
+/* What is recorded about one allocation. managed_hints.c guards it. */
+struct cw_managed {
+	uint32_t count, cap;
+	struct cw_stretch *all;
+};
+
+struct cw_managed *cw_managed_new(uint64_t size); /* NULL: no memory */
+/* Takes the record out of use and frees it. */
+void cw_managed_free(struct cw_managed *m);
+
+#pragma GCC visibility pop
+#endif
