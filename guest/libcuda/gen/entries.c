@@ -668,6 +668,108 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 	return cw_unlikely(r_) ? r_ : cwi_cuMemUnmap(ptr, size);
 }
 
+CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemAdvise(devPtr, count, advice, device);
+}
+
+CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUmemLocation location)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemAdvise_v2(devPtr, count, advice, location);
+}
+
+CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t bytes, unsigned int flags)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemAllocManaged(ptr, bytes, flags);
+}
+
+CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemDiscardAndPrefetchBatchAsync(0, dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, stream);
+}
+
+CUresult cuMemDiscardAndPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemDiscardAndPrefetchBatchAsync(1, dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, stream);
+}
+
+CUresult cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemDiscardBatchAsync(0, dptrs, sizes, count, flags, stream);
+}
+
+CUresult cuMemDiscardBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemDiscardBatchAsync(1, dptrs, sizes, count, flags, stream);
+}
+
+CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchAsync(0, devPtr, count, dstDevice, stream);
+}
+
+CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchAsync(1, devPtr, count, dstDevice, stream);
+}
+
+CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchAsync_v2(0, devPtr, count, location, flags, stream);
+}
+
+CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchAsync_v2(1, devPtr, count, location, flags, stream);
+}
+
+CUresult cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchBatchAsync(0, dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, stream);
+}
+
+CUresult cuMemPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchBatchAsync(1, dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, stream);
+}
+
+CUresult cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribute attribute, CUdeviceptr devPtr, size_t count)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemRangeGetAttribute(data, dataSize, attribute, devPtr, count);
+}
+
+CUresult cuMemRangeGetAttributes(void **data, size_t *dataSizes, CUmem_range_attribute *attributes, size_t numAttributes, CUdeviceptr devPtr, size_t count)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuMemRangeGetAttributes(data, dataSizes, attributes, numAttributes, devPtr, count);
+}
+
+CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr ptr, size_t length, unsigned int flags)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamAttachMemAsync(0, stream, ptr, length, flags);
+}
+
+CUresult cuStreamAttachMemAsync_ptsz(CUstream stream, CUdeviceptr ptr, size_t length, unsigned int flags)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuStreamAttachMemAsync(1, stream, ptr, length, flags);
+}
+
 CUresult cuMemAllocHost_v2(void **pp, size_t bytes)
 {
 	CUresult r_ = cw_check();

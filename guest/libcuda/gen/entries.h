@@ -136,6 +136,19 @@ CUresult cwi_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, v
 CUresult cwi_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count);
 CUresult cwi_cuMemUnmap(CUdeviceptr ptr, size_t size);
 
+/* --- Managed memory --- */
+CUresult cwi_cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device);
+CUresult cwi_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUmemLocation location);
+CUresult cwi_cuMemAllocManaged(CUdeviceptr *ptr, size_t bytes, unsigned int flags);
+CUresult cwi_cuMemDiscardAndPrefetchBatchAsync(int ptds, CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream);
+CUresult cwi_cuMemDiscardBatchAsync(int ptds, CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream stream);
+CUresult cwi_cuMemPrefetchAsync(int ptds, CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream stream);
+CUresult cwi_cuMemPrefetchAsync_v2(int ptds, CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags, CUstream stream);
+CUresult cwi_cuMemPrefetchBatchAsync(int ptds, CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream);
+CUresult cwi_cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribute attribute, CUdeviceptr devPtr, size_t count);
+CUresult cwi_cuMemRangeGetAttributes(void **data, size_t *dataSizes, CUmem_range_attribute *attributes, size_t numAttributes, CUdeviceptr devPtr, size_t count);
+CUresult cwi_cuStreamAttachMemAsync(int ptds, CUstream stream, CUdeviceptr ptr, size_t length, unsigned int flags);
+
 /* --- Memory --- */
 CUresult cwi_cuMemAllocHost_v2(void **pp, size_t bytes);
 CUresult cwi_cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t widthInBytes, size_t height, unsigned int elementSizeBytes);

@@ -103,17 +103,6 @@ static const struct {
 	{"cuMulticastCreate", "one mistake in a multicast object can stop every GPU of an NVLink domain: not offered to guests"},
 	{"cuMulticastGetGranularity", "one mistake in a multicast object can stop every GPU of an NVLink domain: not offered to guests"},
 	{"cuMulticastUnbind", "one mistake in a multicast object can stop every GPU of an NVLink domain: not offered to guests"},
-	{"cuMemAdvise", "widened later: managed memory"},
-	{"cuMemAdvise_v2", "widened later: managed memory"},
-	{"cuMemAllocManaged", "widened later: managed memory"},
-	{"cuMemDiscardAndPrefetchBatchAsync", "widened later: managed memory"},
-	{"cuMemDiscardBatchAsync", "widened later: managed memory"},
-	{"cuMemPrefetchAsync", "widened later: managed memory"},
-	{"cuMemPrefetchAsync_v2", "widened later: managed memory"},
-	{"cuMemPrefetchBatchAsync", "widened later: managed memory"},
-	{"cuMemRangeGetAttribute", "widened later: managed memory"},
-	{"cuMemRangeGetAttributes", "widened later: managed memory"},
-	{"cuStreamAttachMemAsync", "widened later: managed memory"},
 	{"cuMemBatchDecompressAsync", "widened later: batched copies"},
 	{"cuMemcpy3DBatchAsync", "widened later: batched copies"},
 	{"cuMemcpy3DBatchAsync_v2", "widened later: batched copies"},
@@ -258,7 +247,7 @@ static const struct {
 	{"cuParamSetv", "replaced by cuLaunchKernel in CUDA 4"},
 	{"cuLaunchCooperativeKernelMultiDevice", "removed from CUDA 13 by its makers"},
 };
-static _Atomic unsigned char said[249];
+static _Atomic unsigned char said[238];
 
 static CUresult refuse(unsigned i)
 {
@@ -760,863 +749,778 @@ CUresult cuMulticastUnbind(CUmemGenericAllocationHandle mcHandle, CUdevice dev, 
 	return refuse(94);
 }
 
-CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device)
+CUresult cuMemBatchDecompressAsync(CUmemDecompressParams *paramsArray, size_t count, unsigned int flags, size_t *errorIndex, CUstream stream)
 {
 	return refuse(95);
 }
 
-CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUmemLocation location)
-{
-	return refuse(96);
-}
-
-CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t bytes, unsigned int flags)
-{
-	return refuse(97);
-}
-
-CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream)
-{
-	return refuse(98);
-}
-
-CUresult cuMemDiscardAndPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream)
-{
-	return refuse(98);
-}
-
-CUresult cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream stream)
-{
-	return refuse(99);
-}
-
-CUresult cuMemDiscardBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream stream)
-{
-	return refuse(99);
-}
-
-CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream stream)
-{
-	return refuse(100);
-}
-
-CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream stream)
-{
-	return refuse(100);
-}
-
-CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags, CUstream stream)
-{
-	return refuse(101);
-}
-
-CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags, CUstream stream)
-{
-	return refuse(101);
-}
-
-CUresult cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream)
-{
-	return refuse(102);
-}
-
-CUresult cuMemPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream)
-{
-	return refuse(102);
-}
-
-CUresult cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribute attribute, CUdeviceptr devPtr, size_t count)
-{
-	return refuse(103);
-}
-
-CUresult cuMemRangeGetAttributes(void **data, size_t *dataSizes, CUmem_range_attribute *attributes, size_t numAttributes, CUdeviceptr devPtr, size_t count)
-{
-	return refuse(104);
-}
-
-CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr ptr, size_t length, unsigned int flags)
-{
-	return refuse(105);
-}
-
-CUresult cuStreamAttachMemAsync_ptsz(CUstream stream, CUdeviceptr ptr, size_t length, unsigned int flags)
-{
-	return refuse(105);
-}
-
-CUresult cuMemBatchDecompressAsync(CUmemDecompressParams *paramsArray, size_t count, unsigned int flags, size_t *errorIndex, CUstream stream)
-{
-	return refuse(106);
-}
-
 CUresult cuMemBatchDecompressAsync_ptsz(CUmemDecompressParams *paramsArray, size_t count, unsigned int flags, size_t *errorIndex, CUstream stream)
 {
-	return refuse(106);
+	return refuse(95);
 }
 
 CUresult cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags, CUstream stream)
 {
-	return refuse(107);
+	return refuse(96);
 }
 
 CUresult cuMemcpy3DBatchAsync_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags, CUstream stream)
 {
-	return refuse(107);
+	return refuse(96);
 }
 
 CUresult cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream stream)
 {
-	return refuse(108);
+	return refuse(97);
 }
 
 CUresult cuMemcpy3DBatchAsync_v2_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream stream)
 {
-	return refuse(108);
+	return refuse(97);
 }
 
 CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream stream)
 {
-	return refuse(109);
+	return refuse(98);
 }
 
 CUresult cuMemcpyBatchAsync_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream stream)
 {
-	return refuse(109);
+	return refuse(98);
 }
 
 CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream stream)
 {
-	return refuse(110);
+	return refuse(99);
 }
 
 CUresult cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream stream)
 {
-	return refuse(110);
+	return refuse(99);
 }
 
 CUresult cuMemAlloc(CUdeviceptr_v1 *ptr, unsigned int bytes)
 {
-	return refuse(111);
+	return refuse(100);
 }
 
 CUresult cuMemAllocHost(void **pp, unsigned int bytes)
 {
-	return refuse(112);
+	return refuse(101);
 }
 
 CUresult cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsigned int widthInBytes, unsigned int height, unsigned int elementSizeBytes)
 {
-	return refuse(113);
+	return refuse(102);
 }
 
 CUresult cuMemFree(CUdeviceptr_v1 ptr)
 {
-	return refuse(114);
+	return refuse(103);
 }
 
 CUresult cuMemGetAddressRange(CUdeviceptr_v1 *pbase, unsigned int *psize, CUdeviceptr_v1 ptr)
 {
-	return refuse(115);
+	return refuse(104);
 }
 
 CUresult cuMemGetAttribute(void)
 {
-	return refuse(116);
+	return refuse(105);
 }
 
 CUresult cuMemGetAttribute_v2(void)
 {
-	return refuse(117);
+	return refuse(106);
 }
 
 CUresult cuMemGetInfo(unsigned int *free, unsigned int *total)
 {
-	return refuse(118);
+	return refuse(107);
 }
 
 CUresult cuMemHostGetDevicePointer(CUdeviceptr_v1 *pdptr, void *p, unsigned int flags)
 {
-	return refuse(119);
+	return refuse(108);
 }
 
 CUresult cuMemcpy2D(const CUDA_MEMCPY2D_v1 *copy)
 {
-	return refuse(120);
+	return refuse(109);
 }
 
 CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D_v1 *copy, CUstream stream)
 {
-	return refuse(121);
+	return refuse(110);
 }
 
 CUresult cuMemcpy2DUnaligned(const CUDA_MEMCPY2D_v1 *copy)
 {
-	return refuse(122);
+	return refuse(111);
 }
 
 CUresult cuMemcpy3D(const CUDA_MEMCPY3D_v1 *copy)
 {
-	return refuse(123);
+	return refuse(112);
 }
 
 CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D_v1 *copy, CUstream stream)
 {
-	return refuse(124);
+	return refuse(113);
 }
 
 CUresult cuMemcpyDtoD(CUdeviceptr_v1 dstDevice, CUdeviceptr_v1 srcDevice, unsigned int bytes)
 {
-	return refuse(125);
+	return refuse(114);
 }
 
 CUresult cuMemcpyDtoDAsync(CUdeviceptr_v1 dstDevice, CUdeviceptr_v1 srcDevice, unsigned int bytes, CUstream stream)
 {
-	return refuse(126);
+	return refuse(115);
 }
 
 CUresult cuMemcpyDtoH(void *dstHost, CUdeviceptr_v1 srcDevice, unsigned int bytes)
 {
-	return refuse(127);
+	return refuse(116);
 }
 
 CUresult cuMemcpyDtoHAsync(void *dstHost, CUdeviceptr_v1 srcDevice, unsigned int bytes, CUstream stream)
 {
-	return refuse(128);
+	return refuse(117);
 }
 
 CUresult cuMemcpyHtoD(CUdeviceptr_v1 dstDevice, const void *srcHost, unsigned int bytes)
 {
-	return refuse(129);
+	return refuse(118);
 }
 
 CUresult cuMemcpyHtoDAsync(CUdeviceptr_v1 dstDevice, const void *srcHost, unsigned int bytes, CUstream stream)
 {
-	return refuse(130);
+	return refuse(119);
 }
 
 CUresult cuMemsetD16(CUdeviceptr_v1 dstDevice, unsigned short us, unsigned int n)
 {
-	return refuse(131);
+	return refuse(120);
 }
 
 CUresult cuMemsetD2D16(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned short us, unsigned int width, unsigned int height)
 {
-	return refuse(132);
+	return refuse(121);
 }
 
 CUresult cuMemsetD2D32(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned int ui, unsigned int width, unsigned int height)
 {
-	return refuse(133);
+	return refuse(122);
 }
 
 CUresult cuMemsetD2D8(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned char uc, unsigned int width, unsigned int height)
 {
-	return refuse(134);
+	return refuse(123);
 }
 
 CUresult cuMemsetD32(CUdeviceptr_v1 dstDevice, unsigned int ui, unsigned int n)
 {
-	return refuse(135);
+	return refuse(124);
 }
 
 CUresult cuMemsetD8(CUdeviceptr_v1 dstDevice, unsigned char uc, unsigned int n)
 {
-	return refuse(136);
+	return refuse(125);
 }
 
 CUresult cudbgApiAttach(void)
 {
-	return refuse(137);
+	return refuse(126);
 }
 
 CUresult cudbgApiDetach(void)
 {
-	return refuse(138);
+	return refuse(127);
 }
 
 CUresult cudbgApiInit(void)
 {
-	return refuse(139);
+	return refuse(128);
 }
 
 CUresult cudbgGetAPI(void)
 {
-	return refuse(140);
+	return refuse(129);
 }
 
 CUresult cudbgGetAPIVersion(void)
 {
-	return refuse(141);
+	return refuse(130);
 }
 
 CUresult cudbgMain(void)
 {
-	return refuse(142);
+	return refuse(131);
 }
 
 CUresult cudbgReportDriverApiError(void)
 {
-	return refuse(143);
+	return refuse(132);
 }
 
 CUresult cudbgReportDriverInternalError(void)
 {
-	return refuse(144);
+	return refuse(133);
 }
 
 CUresult cuDeviceRegisterAsyncNotification(CUdevice device, CUasyncCallback callbackFunc, void *userData, CUasyncCallbackHandle *callback)
 {
-	return refuse(145);
+	return refuse(134);
 }
 
 CUresult cuDeviceUnregisterAsyncNotification(CUdevice device, CUasyncCallbackHandle callback)
 {
-	return refuse(146);
+	return refuse(135);
 }
 
 CUresult cuLogsCurrent(CUlogIterator *iterator_out, unsigned int flags)
 {
-	return refuse(147);
+	return refuse(136);
 }
 
 CUresult cuLogsDumpToFile(CUlogIterator *iterator, const char *pathToFile, unsigned int flags)
 {
-	return refuse(148);
+	return refuse(137);
 }
 
 CUresult cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, size_t *size, unsigned int flags)
 {
-	return refuse(149);
+	return refuse(138);
 }
 
 CUresult cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *userData, CUlogsCallbackHandle *callback_out)
 {
-	return refuse(150);
+	return refuse(139);
 }
 
 CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle callback)
 {
-	return refuse(151);
+	return refuse(140);
 }
 
 CUresult cuDeviceGetNvSciSyncAttributes(void *nvSciSyncAttrList, CUdevice dev, int flags)
 {
-	return refuse(152);
+	return refuse(141);
 }
 
 CUresult cuEGLApiInit(void)
 {
-	return refuse(153);
+	return refuse(142);
 }
 
 CUresult cuEGLStreamConsumerAcquireFrame(CUeglStreamConnection *conn, CUgraphicsResource *cudaResource, CUstream *stream, unsigned int timeout)
 {
-	return refuse(154);
+	return refuse(143);
 }
 
 CUresult cuEGLStreamConsumerConnect(CUeglStreamConnection *conn, EGLStreamKHR stream)
 {
-	return refuse(155);
+	return refuse(144);
 }
 
 CUresult cuEGLStreamConsumerConnectWithFlags(CUeglStreamConnection *conn, EGLStreamKHR stream, unsigned int flags)
 {
-	return refuse(156);
+	return refuse(145);
 }
 
 CUresult cuEGLStreamConsumerDisconnect(CUeglStreamConnection *conn)
 {
-	return refuse(157);
+	return refuse(146);
 }
 
 CUresult cuEGLStreamConsumerReleaseFrame(CUeglStreamConnection *conn, CUgraphicsResource cudaResource, CUstream *stream)
 {
-	return refuse(158);
+	return refuse(147);
 }
 
 CUresult cuEGLStreamProducerConnect(CUeglStreamConnection *conn, EGLStreamKHR stream, EGLint width, EGLint height)
 {
-	return refuse(159);
+	return refuse(148);
 }
 
 CUresult cuEGLStreamProducerDisconnect(CUeglStreamConnection *conn)
 {
-	return refuse(160);
+	return refuse(149);
 }
 
 CUresult cuEGLStreamProducerPresentFrame(CUeglStreamConnection *conn, CUeglFrame eglframe, CUstream *stream)
 {
-	return refuse(161);
+	return refuse(150);
 }
 
 CUresult cuEGLStreamProducerReturnFrame(CUeglStreamConnection *conn, CUeglFrame *eglframe, CUstream *stream)
 {
-	return refuse(162);
+	return refuse(151);
 }
 
 CUresult cuGLCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice device)
 {
-	return refuse(163);
+	return refuse(152);
 }
 
 CUresult cuGLCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device)
 {
-	return refuse(164);
+	return refuse(153);
 }
 
 CUresult cuGLGetDevices(unsigned int *outCount, CUdevice *cudaDevices, unsigned int cudaDeviceCount, CUGLDeviceList deviceList)
 {
-	return refuse(165);
+	return refuse(154);
 }
 
 CUresult cuGLGetDevices_v2(unsigned int *outCount, CUdevice *cudaDevices, unsigned int cudaDeviceCount, CUGLDeviceList deviceList)
 {
-	return refuse(166);
+	return refuse(155);
 }
 
 CUresult cuGLInit(void)
 {
-	return refuse(167);
+	return refuse(156);
 }
 
 CUresult cuGLMapBufferObject(CUdeviceptr_v1 *ptr, unsigned int *size, GLuint buffer)
 {
-	return refuse(168);
+	return refuse(157);
 }
 
 CUresult cuGLMapBufferObjectAsync(CUdeviceptr_v1 *ptr, unsigned int *size, GLuint buffer, CUstream stream)
 {
-	return refuse(169);
+	return refuse(158);
 }
 
 CUresult cuGLMapBufferObjectAsync_v2(CUdeviceptr *ptr, size_t *size, GLuint buffer, CUstream stream)
 {
-	return refuse(170);
+	return refuse(159);
 }
 
 CUresult cuGLMapBufferObjectAsync_v2_ptsz(CUdeviceptr *ptr, size_t *size, GLuint buffer, CUstream stream)
 {
-	return refuse(170);
+	return refuse(159);
 }
 
 CUresult cuGLMapBufferObject_v2(CUdeviceptr *ptr, size_t *size, GLuint buffer)
 {
-	return refuse(171);
+	return refuse(160);
 }
 
 CUresult cuGLMapBufferObject_v2_ptds(CUdeviceptr *ptr, size_t *size, GLuint buffer)
 {
-	return refuse(171);
+	return refuse(160);
 }
 
 CUresult cuGLRegisterBufferObject(GLuint buffer)
 {
-	return refuse(172);
+	return refuse(161);
 }
 
 CUresult cuGLSetBufferObjectMapFlags(GLuint buffer, unsigned int flags)
 {
-	return refuse(173);
+	return refuse(162);
 }
 
 CUresult cuGLUnmapBufferObject(GLuint buffer)
 {
-	return refuse(174);
+	return refuse(163);
 }
 
 CUresult cuGLUnmapBufferObjectAsync(GLuint buffer, CUstream stream)
 {
-	return refuse(175);
+	return refuse(164);
 }
 
 CUresult cuGLUnregisterBufferObject(GLuint buffer)
 {
-	return refuse(176);
+	return refuse(165);
 }
 
 CUresult cuGraphicsEGLRegisterImage(CUgraphicsResource *cudaResource, EGLImageKHR image, unsigned int flags)
 {
-	return refuse(177);
+	return refuse(166);
 }
 
 CUresult cuGraphicsGLRegisterBuffer(CUgraphicsResource *cudaResource, GLuint buffer, unsigned int flags)
 {
-	return refuse(178);
+	return refuse(167);
 }
 
 CUresult cuGraphicsGLRegisterImage(CUgraphicsResource *cudaResource, GLuint image, GLenum target, unsigned int flags)
 {
-	return refuse(179);
+	return refuse(168);
 }
 
 CUresult cuGraphicsMapResources(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(180);
+	return refuse(169);
 }
 
 CUresult cuGraphicsMapResources_ptsz(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(180);
+	return refuse(169);
 }
 
 CUresult cuGraphicsResourceGetMappedEglFrame(CUeglFrame *eglFrame, CUgraphicsResource resource, unsigned int index, unsigned int mipLevel)
 {
-	return refuse(181);
+	return refuse(170);
 }
 
 CUresult cuGraphicsResourceGetMappedMipmappedArray(CUmipmappedArray *mipmappedArray, CUgraphicsResource resource)
 {
-	return refuse(182);
+	return refuse(171);
 }
 
 CUresult cuGraphicsResourceGetMappedPointer(CUdeviceptr_v1 *devPtr, unsigned int *size, CUgraphicsResource resource)
 {
-	return refuse(183);
+	return refuse(172);
 }
 
 CUresult cuGraphicsResourceGetMappedPointer_v2(CUdeviceptr *devPtr, size_t *size, CUgraphicsResource resource)
 {
-	return refuse(184);
+	return refuse(173);
 }
 
 CUresult cuGraphicsResourceSetMapFlags(CUgraphicsResource resource, unsigned int flags)
 {
-	return refuse(185);
+	return refuse(174);
 }
 
 CUresult cuGraphicsResourceSetMapFlags_v2(CUgraphicsResource resource, unsigned int flags)
 {
-	return refuse(186);
+	return refuse(175);
 }
 
 CUresult cuGraphicsSubResourceGetMappedArray(CUarray *array, CUgraphicsResource resource, unsigned int arrayIndex, unsigned int mipLevel)
 {
-	return refuse(187);
+	return refuse(176);
 }
 
 CUresult cuGraphicsUnmapResources(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(188);
+	return refuse(177);
 }
 
 CUresult cuGraphicsUnmapResources_ptsz(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(188);
+	return refuse(177);
 }
 
 CUresult cuGraphicsUnregisterResource(CUgraphicsResource resource)
 {
-	return refuse(189);
+	return refuse(178);
 }
 
 CUresult cuGraphicsVDPAURegisterOutputSurface(CUgraphicsResource *cudaResource, VdpOutputSurface vdpSurface, unsigned int flags)
 {
-	return refuse(190);
+	return refuse(179);
 }
 
 CUresult cuGraphicsVDPAURegisterVideoSurface(CUgraphicsResource *cudaResource, VdpVideoSurface vdpSurface, unsigned int flags)
 {
-	return refuse(191);
+	return refuse(180);
 }
 
 CUresult cuVDPAUCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice device, VdpDevice vdpDevice, VdpGetProcAddress *vdpGetProcAddress)
 {
-	return refuse(192);
+	return refuse(181);
 }
 
 CUresult cuVDPAUCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device, VdpDevice vdpDevice, VdpGetProcAddress *vdpGetProcAddress)
 {
-	return refuse(193);
+	return refuse(182);
 }
 
 CUresult cuVDPAUGetDevice(CUdevice *device, VdpDevice vdpDevice, VdpGetProcAddress *vdpGetProcAddress)
 {
-	return refuse(194);
+	return refuse(183);
 }
 
 CUresult cuDestroyExternalMemory(CUexternalMemory extMem)
 {
-	return refuse(195);
+	return refuse(184);
 }
 
 CUresult cuDestroyExternalSemaphore(CUexternalSemaphore extSem)
 {
-	return refuse(196);
+	return refuse(185);
 }
 
 CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *devPtr, CUexternalMemory extMem, const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *bufferDesc)
 {
-	return refuse(197);
+	return refuse(186);
 }
 
 CUresult cuExternalMemoryGetMappedMipmappedArray(CUmipmappedArray *mipmap, CUexternalMemory extMem, const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *mipmapDesc)
 {
-	return refuse(198);
+	return refuse(187);
 }
 
 CUresult cuGraphAddExternalSemaphoresSignalNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *nodeParams)
 {
-	return refuse(199);
+	return refuse(188);
 }
 
 CUresult cuGraphAddExternalSemaphoresWaitNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_EXT_SEM_WAIT_NODE_PARAMS *nodeParams)
 {
-	return refuse(200);
+	return refuse(189);
 }
 
 CUresult cuGraphExecExternalSemaphoresSignalNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *nodeParams)
 {
-	return refuse(201);
+	return refuse(190);
 }
 
 CUresult cuGraphExecExternalSemaphoresWaitNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_EXT_SEM_WAIT_NODE_PARAMS *nodeParams)
 {
-	return refuse(202);
+	return refuse(191);
 }
 
 CUresult cuGraphExternalSemaphoresSignalNodeGetParams(CUgraphNode node, CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *params_out)
 {
-	return refuse(203);
+	return refuse(192);
 }
 
 CUresult cuGraphExternalSemaphoresSignalNodeSetParams(CUgraphNode node, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *nodeParams)
 {
-	return refuse(204);
+	return refuse(193);
 }
 
 CUresult cuGraphExternalSemaphoresWaitNodeGetParams(CUgraphNode node, CUDA_EXT_SEM_WAIT_NODE_PARAMS *params_out)
 {
-	return refuse(205);
+	return refuse(194);
 }
 
 CUresult cuGraphExternalSemaphoresWaitNodeSetParams(CUgraphNode node, const CUDA_EXT_SEM_WAIT_NODE_PARAMS *nodeParams)
 {
-	return refuse(206);
+	return refuse(195);
 }
 
 CUresult cuImportExternalMemory(CUexternalMemory *extMem_out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *memHandleDesc)
 {
-	return refuse(207);
+	return refuse(196);
 }
 
 CUresult cuImportExternalSemaphore(CUexternalSemaphore *extSem_out, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *semHandleDesc)
 {
-	return refuse(208);
+	return refuse(197);
 }
 
 CUresult cuSignalExternalSemaphoresAsync(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(209);
+	return refuse(198);
 }
 
 CUresult cuSignalExternalSemaphoresAsync_ptsz(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(209);
+	return refuse(198);
 }
 
 CUresult cuWaitExternalSemaphoresAsync(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(210);
+	return refuse(199);
 }
 
 CUresult cuWaitExternalSemaphoresAsync_ptsz(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(210);
+	return refuse(199);
 }
 
 CUresult cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs *args)
 {
-	return refuse(211);
+	return refuse(200);
 }
 
 CUresult cuCheckpointProcessGetRestoreThreadId(int pid, int *tid)
 {
-	return refuse(212);
+	return refuse(201);
 }
 
 CUresult cuCheckpointProcessGetState(int pid, CUprocessState *state)
 {
-	return refuse(213);
+	return refuse(202);
 }
 
 CUresult cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *args)
 {
-	return refuse(214);
+	return refuse(203);
 }
 
 CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args)
 {
-	return refuse(215);
+	return refuse(204);
 }
 
 CUresult cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs *args)
 {
-	return refuse(216);
+	return refuse(205);
 }
 
 CUresult cuCoredumpGetAttribute(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(217);
+	return refuse(206);
 }
 
 CUresult cuCoredumpGetAttributeGlobal(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(218);
+	return refuse(207);
 }
 
 CUresult cuCoredumpSetAttribute(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(219);
+	return refuse(208);
 }
 
 CUresult cuCoredumpSetAttributeGlobal(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(220);
+	return refuse(209);
 }
 
 CUresult cuParamSetTexRef(CUfunction hfunc, int texunit, CUtexref texRef)
 {
-	return refuse(221);
+	return refuse(210);
 }
 
 CUresult cuTexRefGetAddress(CUdeviceptr_v1 *pdptr, CUtexref texRef)
 {
-	return refuse(222);
+	return refuse(211);
 }
 
 CUresult cuTexRefSetAddress(unsigned int *byteOffset, CUtexref texRef, CUdeviceptr_v1 ptr, unsigned int bytes)
 {
-	return refuse(223);
+	return refuse(212);
 }
 
 CUresult cuTexRefSetAddress2D(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR_v1 *desc, CUdeviceptr_v1 ptr, unsigned int pitch)
 {
-	return refuse(224);
+	return refuse(213);
 }
 
 CUresult cuArray3DCreate(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *allocateArray)
 {
-	return refuse(225);
+	return refuse(214);
 }
 
 CUresult cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
 {
-	return refuse(226);
+	return refuse(215);
 }
 
 CUresult cuArrayCreate(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR_v1 *allocateArray)
 {
-	return refuse(227);
+	return refuse(216);
 }
 
 CUresult cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
 {
-	return refuse(228);
+	return refuse(217);
 }
 
 CUresult cuMemMapArrayAsync(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
 {
-	return refuse(229);
+	return refuse(218);
 }
 
 CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
 {
-	return refuse(229);
+	return refuse(218);
 }
 
 CUresult cuMemcpyAtoA(CUarray dstArray, unsigned int dstOffset, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(230);
+	return refuse(219);
 }
 
 CUresult cuMemcpyAtoD(CUdeviceptr_v1 dstDevice, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(231);
+	return refuse(220);
 }
 
 CUresult cuMemcpyAtoH(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(232);
+	return refuse(221);
 }
 
 CUresult cuMemcpyAtoHAsync(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int bytes, CUstream stream)
 {
-	return refuse(233);
+	return refuse(222);
 }
 
 CUresult cuMemcpyDtoA(CUarray dstArray, unsigned int dstOffset, CUdeviceptr_v1 srcDevice, unsigned int bytes)
 {
-	return refuse(234);
+	return refuse(223);
 }
 
 CUresult cuMemcpyHtoA(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int bytes)
 {
-	return refuse(235);
+	return refuse(224);
 }
 
 CUresult cuMemcpyHtoAAsync(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int bytes, CUstream stream)
 {
-	return refuse(236);
+	return refuse(225);
 }
 
 CUresult cuLibraryGetManaged(CUdeviceptr *ptr, size_t *bytes, CUlibrary library, const char *name)
 {
-	return refuse(237);
+	return refuse(226);
 }
 
 CUresult cuLibraryGetUnifiedFunction(void **fptr, CUlibrary library, const char *symbol)
 {
-	return refuse(238);
+	return refuse(227);
 }
 
 CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)
 {
-	return refuse(239);
+	return refuse(228);
 }
 
 CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes)
 {
-	return refuse(240);
+	return refuse(229);
 }
 
 CUresult cuLaunch(CUfunction f)
 {
-	return refuse(241);
+	return refuse(230);
 }
 
 CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height)
 {
-	return refuse(242);
+	return refuse(231);
 }
 
 CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream stream)
 {
-	return refuse(243);
+	return refuse(232);
 }
 
 CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes)
 {
-	return refuse(244);
+	return refuse(233);
 }
 
 CUresult cuParamSetf(CUfunction hfunc, int offset, float value)
 {
-	return refuse(245);
+	return refuse(234);
 }
 
 CUresult cuParamSeti(CUfunction hfunc, int offset, unsigned int value)
 {
-	return refuse(246);
+	return refuse(235);
 }
 
 CUresult cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes)
 {
-	return refuse(247);
+	return refuse(236);
 }
 
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsigned int numDevices, unsigned int flags)
 {
-	return refuse(248);
+	return refuse(237);
 }
 
