@@ -18,15 +18,13 @@ CUresult cwi_cuEventCreate(CUevent *event, unsigned int flags)
 		return res;
 	if (!event || (flags & ~(unsigned)FLAG_MASK) || ((flags & CU_EVENT_INTERPROCESS) && !(flags & CU_EVENT_DISABLE_TIMING)))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (flags & CU_EVENT_INTERPROCESS) {
-		cw_log(CW_LOG_ERROR, "cuEventCreate: events shared between processes are not forwarded");
-		return CUDA_ERROR_NOT_SUPPORTED;
-	}
 	e = (struct cw_event *)cw_handle_alloc();
 	if (!e)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	e->o.ctx = c->o.id;
 	e->o.flags = flags;
+	if (flags & CU_EVENT_INTERPROCESS) /* another process may record it */
+		atomic_store_explicit(&e->recorded, 1, memory_order_relaxed);
 	cw_handle_publish(&e->o, CW_KIND_EVENT);
 	res = cwop_EventCreate(e->o.id, flags);
 	if (res)

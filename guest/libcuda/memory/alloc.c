@@ -1,14 +1,14 @@
 /* Device allocations: made by the worker, remembered here. */
 #include <string.h>
 
-#include "memory/memory.h"
+#include "memory/pool.h"
 
 enum { DEVICE_KINDS = 1 << CW_RANGE_DEVICE };
 
 /* Remembers an allocation of the current context. */
-static CUresult remember(struct cw_ctx *c, uint64_t ptr, uint64_t size, uint32_t pool)
+static CUresult remember(struct cw_ctx *c, int device, uint64_t ptr, uint64_t size, uint32_t pool)
 {
-	struct cw_range r = {.base = ptr, .size = size, .kind = CW_RANGE_DEVICE, .ctx = c->o.id, .device = c->device->ordinal,
+	struct cw_range r = {.base = ptr, .size = size, .kind = CW_RANGE_DEVICE, .ctx = c->o.id, .device = device,
 			     .dev = ptr, .pool = pool};
 	if (cw_range_add(&r) == 0)
 		return CUDA_SUCCESS;
@@ -28,7 +28,7 @@ CUresult cwi_cuMemAlloc_v2(CUdeviceptr *dptr, size_t size)
 		return CUDA_ERROR_INVALID_VALUE;
 	res = cwop_MemAlloc(size, &ptr);
 	if (res == 0)
-		res = remember(c, ptr, size, 0);
+		res = remember(c, c->device->ordinal, ptr, size, 0);
 	if (res == 0)
 		*dptr = ptr;
 	return res;
@@ -45,7 +45,7 @@ CUresult cwi_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pitch, size_t width, 
 		return CUDA_ERROR_INVALID_VALUE;
 	res = cwop_MemAllocPitch(width, height, element, &ptr, &step);
 	if (res == 0)
-		res = remember(c, ptr, step * height, 0);
+		res = remember(c, c->device->ordinal, ptr, step * height, 0);
 	if (res == 0) {
 		*dptr = ptr;
 		*pitch = step;
@@ -112,8 +112,9 @@ CUresult cwi_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdevicept
 
 /* --- stream-ordered allocation ------------------------------------------------------------------------------------ */
 
-static CUresult alloc_async(CUdeviceptr *dptr, size_t size, uint32_t pool, CUstream stream, int ptds)
+static CUresult alloc_async(CUdeviceptr *dptr, size_t size, CUmemoryPool handle, CUstream stream, int ptds)
 {
+	struct cw_pool *p;
 	struct cw_ctx *c;
 	uint32_t id;
 	uint64_t ptr = 0;
@@ -122,10 +123,19 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t size, uint32_t pool, CUstr
 		res = cw_stream_id(stream, ptds, &id);
 	if (res == 0 && (!dptr || size == 0))
 		res = CUDA_ERROR_INVALID_VALUE;
-	if (res == 0)
+	if (res == 0 && !handle)
+		res = cw_pool_current(c->device->ordinal, &handle);
+	if (res != 0)
+		return res;
+	p = (struct cw_pool *)cw_handle_get(CW_KIND_POOL, handle);
+	if (!p)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (p->is_default && p->device == c->device->ordinal)
 		res = cwop_MemAllocAsync(size, id, &ptr);
+	else
+		res = cwop_MemAllocFromPool(size, p->o.id, id, &ptr);
 	if (res == 0)
-		res = remember(c, ptr, size, pool);
+		res = remember(c, p->device, ptr, size, p->o.id);
 	if (res == 0)
 		*dptr = ptr;
 	return res;
@@ -133,22 +143,12 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t size, uint32_t pool, CUstr
 
 CUresult cwi_cuMemAllocAsync(int ptds, CUdeviceptr *dptr, size_t size, CUstream stream)
 {
-	return alloc_async(dptr, size, 0, stream, ptds);
+	return alloc_async(dptr, size, NULL, stream, ptds);
 }
 
-/* Only default pools exist (cuMemPoolCreate is refused), and each belongs to one device: the current one it must be. */
 CUresult cwi_cuMemAllocFromPoolAsync(int ptds, CUdeviceptr *dptr, size_t size, CUmemoryPool pool, CUstream stream)
 {
-	struct cw_ctx *c;
-	struct cw_obj *o = cw_handle_get(CW_KIND_POOL, pool);
-	CUresult res = cw_ctx_current(&c);
-	if (res != 0)
-		return res;
-	if (!o)
-		return CUDA_ERROR_INVALID_VALUE;
-	if ((int)o->flags != c->device->ordinal)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	return alloc_async(dptr, size, o->id, stream, ptds);
+	return pool ? alloc_async(dptr, size, pool, stream, ptds) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cwi_cuMemFreeAsync(int ptds, CUdeviceptr dptr, CUstream stream)

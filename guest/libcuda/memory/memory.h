@@ -29,6 +29,7 @@ enum cw_range_kind {
 	CW_RANGE_FOREIGN,	/* device memory that the worker told us of: module globals */
 	CW_RANGE_PINNED,	/* cuMemHostAlloc in a region that the worker maps: dev is its device address */
 	CW_RANGE_HOST,		/* cuMemHostAlloc in ordinary memory: the carrier cannot map */
+	CW_RANGE_IPC,		/* cuIpcOpenMemHandle: another process's */
 	CW_RANGE_MAPPED,	/* cuMemMap: device memory at addresses that the application reserved */
 	CW_RANGE_REGISTERED,	/* cuMemHostRegister: dev is 0 unless the pages could be shared */
 	CW_RANGE_MANAGED,	/* cuMemAllocManaged: as pinned, but device memory to who asks */

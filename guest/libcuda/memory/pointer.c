@@ -37,7 +37,8 @@ static CUresult answer(const struct cw_range *r, int attr, uint64_t ptr, struct 
 	}
 	switch (attr) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
-		return put64(a, (uintptr_t)cw_handle_by_id(CW_KIND_CTX, r->ctx));
+		/* Memory of a pool belongs to a device, not to a context. */
+		return put64(a, r->pool ? 0 : (uintptr_t)cw_handle_by_id(CW_KIND_CTX, r->ctx));
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
 		return put64(a, host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
@@ -51,10 +52,11 @@ static CUresult answer(const struct cw_range *r, int attr, uint64_t ptr, struct 
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
 	case 20: /* MEMORY_BLOCK_ID: an allocation is one block */
 		return put64(a, r->id);
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		return put64(a, r->kind == CW_RANGE_DEVICE && r->pool == 0);
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
 		return put64(a, r->kind == CW_RANGE_MANAGED);
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: /* IPC is not forwarded */
 	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: /* no NIC of the guest reaches this memory */
 	case 21:					      /* IS_HW_DECOMPRESS_CAPABLE */
 		return put64(a, 0);

@@ -1,64 +1,212 @@
-/* Memory pools: the default pool of each device. Pools of the application's own are refused by cuMemPoolCreate. */
+/* Memory pools: which there are, and what they are set to. Sharing them is in poolshare.c. */
 #include <string.h>
 
-#include "memory/memory.h"
+#include "memory/pool.h"
+#include "memory/vmm.h"
 #include "session/lock.h"
 
 enum { MAX_DEVICES = 64 };
 
+/* Guards both lists; held while a default pool is asked for, once for each device. */
 static struct cw_lock lock;
-static struct cw_obj *default_pool[MAX_DEVICES];
+static struct cw_pool *default_pool[MAX_DEVICES];
+static struct cw_pool *current_pool[MAX_DEVICES]; /* NULL: the default one */
 
-/* flags of a pool's object: its device. */
-static CUresult pool_of(CUdevice dev, CUmemoryPool *out)
+/* Under the lock. */
+static CUresult default_of(CUdevice dev, struct cw_pool **out)
 {
 	CUresult res = CUDA_SUCCESS;
-	if (!out)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (dev < 0 || dev >= MAX_DEVICES || (uint32_t)dev >= cw_session_info()->device_count)
-		return CUDA_ERROR_INVALID_DEVICE;
-	cw_lock_acquire(&lock);
 	if (!default_pool[dev]) {
-		struct cw_obj *o = cw_handle_alloc();
-		res = o ? cwop_PoolGetDefault(o->id, (uint32_t)dev) : CUDA_ERROR_OUT_OF_MEMORY;
-		if (o)
-			o->flags = (uint32_t)dev;
-		if (o)
-			cw_handle_publish(o, CW_KIND_POOL);
+		struct cw_pool *p = (struct cw_pool *)cw_handle_alloc();
+		if (!p)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		p->device = dev;
+		p->is_default = 1;
+		p->o.flags = (uint32_t)dev;
+		cw_handle_publish(&p->o, CW_KIND_POOL);
+		res = cwop_PoolGetDefault(p->o.id, (uint32_t)dev);
 		if (res == 0)
-			default_pool[dev] = o;
-		else if (o)
-			cw_handle_free(CW_KIND_POOL, o);
+			default_pool[dev] = p;
+		else
+			cw_handle_free(CW_KIND_POOL, &p->o);
 	}
-	*out = (CUmemoryPool)default_pool[dev];
-	cw_lock_release(&lock);
+	*out = default_pool[dev];
 	return res;
 }
 
-CUresult cwi_cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice dev) { return pool_of(dev, pool); }
+static int is_device(CUdevice dev) { return cw_device_get(dev) != NULL && dev < MAX_DEVICES; }
 
-CUresult cwi_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) { return pool_of(dev, pool); }
+static CUresult get(CUdevice dev, int current, CUmemoryPool *out)
+{
+	struct cw_pool *p = NULL;
+	CUresult res = CUDA_SUCCESS;
+	cw_lock_acquire(&lock);
+	if (current && current_pool[dev])
+		p = current_pool[dev];
+	else
+		res = default_of(dev, &p);
+	cw_lock_release(&lock);
+	if (res == 0)
+		*out = (CUmemoryPool)p;
+	return res;
+}
 
-/* The default pool is what is set already; there is no other. */
+CUresult cw_pool_current(CUdevice dev, CUmemoryPool *out)
+{
+	return is_device(dev) ? get(dev, 1, out) : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult cwi_cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice dev)
+{
+	if (!pool)
+		return CUDA_ERROR_INVALID_VALUE;
+	return is_device(dev) ? get(dev, 0, pool) : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult cwi_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev)
+{
+	return pool ? cw_pool_current(dev, pool) : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult set(CUdevice dev, CUmemoryPool handle)
+{
+	struct cw_pool *p = cw_pool_get(handle);
+	if (!p || p->imported || p->device != dev)
+		return CUDA_ERROR_INVALID_VALUE;
+	cw_lock_acquire(&lock);
+	current_pool[dev] = p->is_default ? NULL : p;
+	cw_lock_release(&lock);
+	return CUDA_SUCCESS;
+}
+
 CUresult cwi_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
 {
-	CUmemoryPool own;
-	CUresult res = pool_of(dev, &own);
+	return is_device(dev) ? set(dev, pool) : CUDA_ERROR_INVALID_DEVICE;
+}
+
+/* --- by location (CUDA 13) ------------------------------------------------------------------------------------------- */
+
+/* Pools of host memory would be the host's memory, which the guest cannot map. */
+static CUresult check_location(const CUmemLocation *l, CUmemAllocationType type)
+{
+	if (!l || type != CW_MEM_PINNED)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (l->type == CU_MEM_LOCATION_TYPE_HOST || l->type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+	    l->type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return l->type == CU_MEM_LOCATION_TYPE_DEVICE && is_device(l->id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cwi_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
+{
+	CUresult res = pool ? check_location(location, type) : CUDA_ERROR_INVALID_VALUE;
+	return res != 0 ? res : get(location->id, 0, pool);
+}
+
+CUresult cwi_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
+{
+	CUresult res = pool ? check_location(location, type) : CUDA_ERROR_INVALID_VALUE;
+	return res != 0 ? res : get(location->id, 1, pool);
+}
+
+CUresult cwi_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
+{
+	CUresult res = check_location(location, type);
+	return res != 0 ? res : set(location->id, pool);
+}
+
+/* --- the application's own ---------------------------------------------------------------------------------------------- */
+
+enum { MANAGED = 2 /* CU_MEM_ALLOCATION_TYPE_MANAGED */ };
+
+CUresult cwi_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
+{
+	if (!pool || !props)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (props->allocType == MANAGED)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	CUresult res = check_location(&props->location, props->allocType);
 	if (res != 0)
 		return res;
-	return own == pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	struct cw_pool *p = (struct cw_pool *)cw_handle_alloc();
+	if (!p)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	p->device = props->location.id;
+	p->o.flags = (uint32_t)p->device;
+	cw_handle_publish(&p->o, CW_KIND_POOL);
+	res = cwop_PoolCreate(p->o.id, (uint32_t)p->device, props->maxSize, (uint32_t)props->handleTypes, props->usage);
+	if (res != 0)
+		cw_handle_free(CW_KIND_POOL, &p->o);
+	else
+		*pool = (CUmemoryPool)p;
+	return res;
 }
+
+/* Memory that was allocated from it stays. A device that used it goes back to its default pool. */
+CUresult cwi_cuMemPoolDestroy(CUmemoryPool pool)
+{
+	struct cw_pool *p = cw_pool_get(pool);
+	if (!p || p->is_default)
+		return CUDA_ERROR_INVALID_VALUE;
+	uint32_t id = p->o.id;
+	cw_lock_acquire(&lock);
+	if (current_pool[p->device] == p)
+		current_pool[p->device] = NULL;
+	cw_lock_release(&lock);
+	if (!cw_handle_free(CW_KIND_POOL, &p->o))
+		return CUDA_ERROR_INVALID_VALUE;
+	return cwop_PoolDestroy(id);
+}
+
+CUresult cwi_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location)
+{
+	struct cw_pool *p = cw_pool_get(pool);
+	uint32_t f = 0;
+	if (!flags || !p || !location)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (location->type == CU_MEM_LOCATION_TYPE_HOST || location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA) {
+		*flags = 0; /* CU_MEM_ACCESS_FLAGS_PROT_NONE */
+		return CUDA_SUCCESS;
+	}
+	if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || !is_device(location->id))
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult res = cwop_PoolGetAccess(p->o.id, (uint32_t)location->id, &f);
+	if (res == 0)
+		*flags = (CUmemAccess_flags)f;
+	return res;
+}
+
+CUresult cwi_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
+{
+	struct cw_pool *p = cw_pool_get(pool);
+	CUresult res = CUDA_SUCCESS;
+	if (!p || !map || count == 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; i < count; i++) {
+		if (map[i].location.type == CU_MEM_LOCATION_TYPE_HOST || map[i].location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA)
+			return CUDA_ERROR_NOT_SUPPORTED;
+		if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+			return CUDA_ERROR_INVALID_VALUE;
+		if (!is_device(map[i].location.id))
+			return CUDA_ERROR_INVALID_DEVICE;
+	}
+	for (size_t i = 0; res == 0 && i < count; i++)
+		res = cwop_PoolSetAccess(p->o.id, (uint32_t)map[i].location.id, (uint32_t)map[i].flags);
+	return res;
+}
+
+/* --- attributes --------------------------------------------------------------------------------------------------------- */
 
 /* Attributes 1 to 3 are ints, the rest 64-bit (cuda.h, CUmemPool_attribute). */
 static int is_int(int attr) { return attr >= 1 && attr <= 3; }
 
 CUresult cwi_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 {
-	struct cw_obj *o = cw_handle_get(CW_KIND_POOL, pool);
+	struct cw_pool *p = cw_pool_get(pool);
 	uint64_t v = 0;
-	if (!o || !value)
+	if (!p || !value)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult res = cwop_PoolGetAttribute(o->id, (int)attr, &v);
+	CUresult res = cwop_PoolGetAttribute(p->o.id, (int)attr, &v);
 	if (res == 0)
 		memcpy(value, &v, is_int((int)attr) ? 4 : 8);
 	return res;
@@ -66,16 +214,16 @@ CUresult cwi_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, 
 
 CUresult cwi_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 {
-	struct cw_obj *o = cw_handle_get(CW_KIND_POOL, pool);
+	struct cw_pool *p = cw_pool_get(pool);
 	uint64_t v = 0;
-	if (!o || !value)
+	if (!p || !value)
 		return CUDA_ERROR_INVALID_VALUE;
 	memcpy(&v, value, is_int((int)attr) ? 4 : 8);
-	return cwop_PoolSetAttribute(o->id, (int)attr, v);
+	return cwop_PoolSetAttribute(p->o.id, (int)attr, v);
 }
 
 CUresult cwi_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 {
-	struct cw_obj *o = cw_handle_get(CW_KIND_POOL, pool);
-	return o ? cwop_PoolTrimTo(o->id, keep) : CUDA_ERROR_INVALID_VALUE;
+	struct cw_pool *p = cw_pool_get(pool);
+	return p ? cwop_PoolTrimTo(p->o.id, keep) : CUDA_ERROR_INVALID_VALUE;
 }

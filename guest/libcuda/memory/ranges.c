@@ -237,7 +237,7 @@ void cw_memory_note_global(uint64_t ptr, uint64_t size)
 
 static int of_context(const struct cw_range *r, void *arg)
 {
-	return (r->kind == CW_RANGE_DEVICE || r->kind == CW_RANGE_FOREIGN) && r->ctx == *(uint32_t *)arg;
+	return (r->kind == CW_RANGE_DEVICE || r->kind == CW_RANGE_FOREIGN || r->kind == CW_RANGE_IPC) && r->ctx == *(uint32_t *)arg;
 }
 
 void cw_memory_context_gone(uint32_t ctx) { cw_range_sweep(of_context, &ctx); }

@@ -1,0 +1,38 @@
+/* Memory pools: the default one of each device, the application's own, and those of other processes. */
+#ifndef CW_MEMORY_POOL_H
+#define CW_MEMORY_POOL_H
+
+#include "memory/memory.h"
+
+struct CUmemPoolProps_st {
+	CUmemAllocationType allocType;
+	CUmemAllocationHandleType handleTypes;
+	CUmemLocation location;
+	void *win32SecurityAttributes;
+	size_t maxSize;
+	unsigned short usage;
+	unsigned char reserved[54];
+};
+_Static_assert(sizeof(CUmemPoolProps) == 88, "CUmemPoolProps");
+
+struct CUmemPoolPtrExportData_st {
+	unsigned char reserved[64];
+};
+
+#pragma GCC visibility push(hidden)
+
+struct cw_pool {
+	struct cw_obj o;
+	int device;
+	uint8_t is_default;
+	uint8_t imported; /* another process's: nothing can be allocated from it */
+};
+CW_OBJ_FITS(struct cw_pool);
+
+static inline struct cw_pool *cw_pool_get(CUmemoryPool pool) { return (struct cw_pool *)cw_handle_get(CW_KIND_POOL, pool); }
+
+/* The pool that cuMemAllocAsync uses on a device. */
+CUresult cw_pool_current(CUdevice dev, CUmemoryPool *out);
+
+#pragma GCC visibility pop
+#endif
