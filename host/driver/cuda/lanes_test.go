@@ -16,7 +16,7 @@ import (
 
 // laneHost keeps what a session tells its worker.
 type laneHost struct {
-	driver.Host // nothing else is asked
+	driver.Host      // nothing else is asked
 	deferred, sticky atomic.Uint32
 }
 

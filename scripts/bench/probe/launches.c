@@ -132,6 +132,8 @@ static double cpu_of(int pid)
 	snprintf(path, sizeof path, "/proc/%d/task", pid);
 	DIR *d = opendir(path);
 	while (d && (e = readdir(d))) {
+		if (e->d_name[0] == '.')
+			continue;
 		snprintf(path, sizeof path, "/proc/%d/task/%s/schedstat", pid, e->d_name);
 		FILE *f = fopen(path, "r");
 		double ns;
