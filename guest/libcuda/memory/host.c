@@ -95,7 +95,8 @@ CUresult cwi_cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *p, unsigned in
 	CUresult res = cw_ctx_current(&c);
 	if (res != 0)
 		return res;
-	if (!out || flags != 0 || !cw_range_find((uintptr_t)p, &r) || r.kind == CW_RANGE_DEVICE || r.kind == CW_RANGE_FOREIGN)
+	if (!out || flags != 0 || !cw_range_find((uintptr_t)p, &r) || r.kind == CW_RANGE_DEVICE || r.kind == CW_RANGE_FOREIGN ||
+	    r.kind == CW_RANGE_MANAGED)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (r.dev == 0)
 		return CUDA_ERROR_NOT_SUPPORTED;
@@ -110,8 +111,13 @@ CUresult cwi_cuMemHostGetFlags(unsigned int *out, void *p)
 	CUresult res = cw_ctx_current(&c);
 	if (res != 0)
 		return res;
-	if (!out || !cw_range_find((uintptr_t)p, &r) || (r.kind != CW_RANGE_PINNED && r.kind != CW_RANGE_HOST))
+	if (!out || !cw_range_find((uintptr_t)p, &r) ||
+	    (r.kind != CW_RANGE_PINNED && r.kind != CW_RANGE_HOST && r.kind != CW_RANGE_MANAGED))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (r.kind == CW_RANGE_MANAGED) { /* a real driver answers for it too */
+		*out = DEVICEMAP;
+		return CUDA_SUCCESS;
+	}
 	*out = r.flags | (r.dev ? DEVICEMAP : 0); /* unified addressing maps every allocation */
 	return CUDA_SUCCESS;
 }

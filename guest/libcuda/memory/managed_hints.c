@@ -125,7 +125,7 @@ static CUresult place_of(const CUmemLocation *l, struct cw_place *out)
 		break;
 	case CU_MEM_LOCATION_TYPE_HOST:
 	case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
-		*out = (struct cw_place){(int16_t)l->type, 0};
+		*out = (struct cw_place){(int16_t)l->type, -1};
 		return CUDA_SUCCESS;
 	case CU_MEM_LOCATION_TYPE_HOST_NUMA:
 		if (l->id < 0 || l->id > 1023)
@@ -191,7 +191,7 @@ static CUresult advise(CUdeviceptr ptr, size_t n, int what, const CUmemLocation 
 	if (what < SET_READ_MOSTLY || what > UNSET_ACCESSED_BY)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (what == SET_PREFERRED || what == SET_ACCESSED_BY || what == UNSET_ACCESSED_BY)
-		res = place_of(where, &a.place);
+		res = place_of(where, &a.place) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 	return res ? res : change(ptr, n, take_advice, &a);
 }
 
