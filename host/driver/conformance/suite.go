@@ -56,6 +56,8 @@ func Run(t *testing.T, open func(t *testing.T) driver.Backend) {
 		{"Box", testBox},
 		{"StreamsAndEvents", testStreamsAndEvents},
 		{"Errors", testErrors},
+		{"Instructions", testForms},
+		{"Arithmetic", testArithmetic},
 		{"PoisonIllegalAddress", testPoison},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, Open(t, open(t), driver.Options{MemoryLimit: 1 << 30})) })
