@@ -136,6 +136,10 @@ static int read_answer(int fd, int is_socket, void **answer, size_t *len)
 		if (n == 0)
 			break;
 	}
+	if (!have) { /* the host cannot say */
+		free(buf);
+		return NVML_FUNCTION_NOT_FOUND;
+	}
 	*answer = buf;
 	*len = have;
 	return NVML_SUCCESS;

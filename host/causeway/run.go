@@ -68,6 +68,9 @@ func run(ctx context.Context, gpu *gpuFlags, lib string, args []string) error {
 	if err := h.listen(ctx, filepath.Join(dir, "session")); err != nil {
 		return err
 	}
+	if err := h.listenNVML(ctx, filepath.Join(dir, "nvml")); err != nil {
+		return err
+	}
 	if err := h.listenControl(ctx, filepath.Join(dir, "control")); err != nil {
 		return err
 	}

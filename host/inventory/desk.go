@@ -1,0 +1,83 @@
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"causeway/host/worker/link"
+)
+
+// Worker is a session's worker process.
+type Worker interface {
+	PID() int
+	Measure(ctx context.Context) (link.Use, error)
+}
+
+// Times of a Desk.
+const (
+	fresh     = 100 * time.Millisecond // how long an answer serves all who ask
+	measuring = 150 * time.Millisecond // what workers may take; those that are busy count as they did last
+)
+
+// Desk answers the guests of one owner.
+type Desk struct {
+	Limit   uint64                                      // bytes of device memory; 0: none
+	Workers func() []Worker                             // the owner's, now
+	Machine func(ctx context.Context) (*Reading, error) // how the machine is
+
+	mu     sync.Mutex
+	answer []byte
+	at     time.Time
+	last   map[Worker]link.Use
+}
+
+// Answer is the encoded Answer, at most 100 ms old.
+func (d *Desk) Answer(ctx context.Context) ([]byte, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.answer != nil && time.Since(d.at) < fresh {
+		return d.answer, nil
+	}
+	sessions := d.measureLocked(ctx)
+	r, err := d.Machine(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("state of the GPUs: %w", err)
+	}
+	d.answer, d.at = View(r, Owner{Limit: d.Limit, Sessions: sessions}).Encode(), time.Now()
+	return d.answer, nil
+}
+
+// measureLocked asks all workers at once.
+func (d *Desk) measureLocked(ctx context.Context) []Session {
+	ctx, cancel := context.WithTimeout(ctx, measuring)
+	defer cancel()
+	workers := d.Workers()
+	uses := make([]link.Use, len(workers))
+	var wg sync.WaitGroup
+	for i, w := range workers {
+		uses[i] = d.last[w]
+		wg.Go(func() {
+			if u, err := w.Measure(ctx); err == nil {
+				uses[i] = u
+			}
+		})
+	}
+	wg.Wait()
+	d.last = map[Worker]link.Use{}
+	var list []Session
+	for i, w := range workers {
+		u := uses[i]
+		d.last[w] = u
+		if u.PID == 0 {
+			continue // its program has said nothing yet
+		}
+		s := Session{Worker: w.PID(), PID: u.PID, Name: u.Program}
+		for _, n := range u.Devices {
+			s.Use = append(s.Use, Use(n))
+		}
+		list = append(list, s)
+	}
+	return list
+}
