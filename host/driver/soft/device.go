@@ -146,4 +146,6 @@ var mappedFeatures = map[int]int32{
 	cuda.DeviceAttrHostNativeAtomicSupported:         1,
 	cuda.DeviceAttrHostRegisterSupported:             1,
 	cuda.DeviceAttrCanUseHostPointerForRegisteredMem: 1,
+	cuda.DeviceAttrManagedMemory:                     1,
+	cuda.DeviceAttrConcurrentManagedAccess:           1,
 }
