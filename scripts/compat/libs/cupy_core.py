@@ -3,6 +3,12 @@
 import compat
 import cupy as cp
 
+
+@cp.fuse()
+def fused(x):
+    return cp.sqrt(x) + 1
+
+
 a = cp.arange(100000, dtype=cp.float32)
 compat.show("elementwise", cp.sin(a) * 2 + a)
 compat.fact("sum", float(a.sum()), int(a.argmax()))
@@ -34,7 +40,7 @@ compat.show("normal", cp.random.standard_normal(1001))
 compat.show("sort", cp.sort(x))
 compat.show("unique", cp.unique((x * 50).astype(cp.int32)))
 compat.show("fancy", x[cp.array([5, 3, 1])])
-compat.show("fuse", cp.fuse()(lambda x: cp.sqrt(x) + 1)(x))
+compat.show("fuse", fused(x))
 compat.show("cub", cp.histogram(x, bins=10)[0])
 compat.show("matmul", cp.ones((128, 64), cp.float32) @ cp.ones((64, 32), cp.float32))
 compat.note("runtime", cp.cuda.runtime.runtimeGetVersion(), cp.cuda.runtime.driverGetVersion())

@@ -1,12 +1,19 @@
 #!/usr/bin/env bash
-#: title: nvidia-smi of the driver package: table, -L, queries
+#: title: nvidia-smi of the driver package; numbers that move are masked
 #: part: 5
-#: compare: status
-#: row: smi_table
-#: row: smi_list -L
-#: row: smi_query --query-gpu=name,memory.total,memory.used,utilization.gpu,driver_version,compute_cap --format=csv
-#: row: smi_xml -q -x
-#: row: smi_apps --query-compute-apps=pid,used_memory --format=csv
-set -eu
+#: row: smi_table table
+#: row: smi_list list
+#: row: smi_query query
+#: row: smi_xml xml
+#: note: smi_table: digits masked, the list of processes left out
+#: note: smi_xml: tags of the answer compared, values that move masked
+set -euo pipefail
 smi=$(command -v nvidia-smi || echo /usr/local/nvidia/bin/nvidia-smi)
-timeout 20 "$smi" "$@"
+case $1 in
+  table) timeout 20 "$smi" | sed -E '1d; /Processes:/,$d; s/[0-9.]+/N/g; s/ +/ /g' ;;
+  list) timeout 20 "$smi" -L ;;
+  query)
+    timeout 20 "$smi" --query-gpu=index,name,memory.total,driver_version,compute_cap,count --format=csv
+    timeout 20 "$smi" --query-gpu=memory.used,memory.free,utilization.gpu,utilization.memory,temperature.gpu,power.draw,clocks.sm --format=csv | sed -E 's/[0-9.]+/N/g' ;;
+  xml) timeout 30 "$smi" -q -x | grep -E '<(product_name|product_brand|product_architecture|driver_version|cuda_version|attached_gpus|total|compute_mode)>' ;;
+esac
