@@ -1,5 +1,7 @@
 /* Events. */
 #include "api/api.h"
+#include "api/capture.h"
+
 
 enum { FLAG_MASK = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS };
 
@@ -56,7 +58,7 @@ static CUresult record(int ptds, CUevent event, CUstream stream, unsigned flags)
 	CUresult res;
 
 	/* The one flag, external, makes a node of a captured graph; outside of a capture it is an error. */
-	if (flags)
+	if (flags && !cw_capture_any())
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!e)
 		return CUDA_ERROR_INVALID_HANDLE;
@@ -64,7 +66,8 @@ static CUresult record(int ptds, CUevent event, CUstream stream, unsigned flags)
 	if (res)
 		return res;
 	atomic_store_explicit(&e->recorded, 1, memory_order_relaxed);
-	return cwop_EventRecord(e->o.id, id, flags);
+	res = cwop_EventRecord(e->o.id, id, flags);
+	return cw_unlikely(cw_capture_any()) ? cw_capture_settle(res) : res;
 }
 
 CUresult cwi_cuEventRecord(int ptds, CUevent event, CUstream stream)

@@ -1,5 +1,6 @@
 /* Streams: creation, waiting, and what is asked about them. */
 #include "api/api.h"
+#include "api/capture.h"
 #include "api/context.h"
 
 enum { LEGACY = 1, PER_THREAD = 2 }; /* wire ids of the default streams */
@@ -43,6 +44,8 @@ CUresult cw_stream_here(CUstream stream, int ptds, uint32_t ctx, uint32_t *id)
 
 CUresult cw_settle(CUresult res, uint32_t stream)
 {
+	if (cw_unlikely(cw_capture_any()))
+		return cw_capture_settle(res);
 	return res || cw_likely(!cw_settings.blocking) ? res : cwop_StreamSynchronize(stream);
 }
 
@@ -134,12 +137,13 @@ CUresult cwi_cuStreamWaitEvent(int ptds, CUstream stream, CUevent event, unsigne
 	if (!e)
 		return CUDA_ERROR_INVALID_HANDLE;
 	/* the one flag, external, belongs to stream capture */
-	if (flags)
+	if (flags && !cw_capture_any())
 		return CUDA_ERROR_INVALID_VALUE;
 	/* never recorded: nothing to wait for */
-	if (!atomic_load(&e->recorded))
+	if (!atomic_load(&e->recorded) && !flags)
 		return CUDA_SUCCESS;
-	return cwop_StreamWaitEvent(id, e->o.id, flags);
+	res = cwop_StreamWaitEvent(id, e->o.id, flags);
+	return cw_unlikely(cw_capture_any()) ? cw_capture_settle(res) : res;
 }
 
 /* --- questions ----------------------------------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "memory/array.h"
+#include "api/capture.h"
 #include "memory/memory.h"
 
 /* One side as the application describes it. */
@@ -250,6 +251,8 @@ static CUresult copy(const struct half *dst, const struct half *src, uint64_t wi
 	if (res != 0)
 		return res;
 	int both = b.dst.side.worker && b.src.side.worker, neither = !b.dst.side.device && !b.src.side.device;
+	if (cw_unlikely(cw_capture_any()) && (res = cw_capture_copy(b.stream, both, wait)))
+		return res;
 	if (dense(&b.dst, &b) && dense(&b.src, &b))
 		res = cw_copy_linear(&b.dst.side, &b.src.side, width * height * depth, b.stream, wait);
 	else if (both) {

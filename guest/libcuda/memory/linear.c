@@ -1,6 +1,7 @@
 /* Linear copies: which way a copy travels. */
 #include <string.h>
 
+#include "api/capture.h"
 #include "memory/memory.h"
 #include "memory/streaming.h"
 
@@ -96,6 +97,11 @@ CUresult cw_copy_linear(const struct cw_side *dst, const struct cw_side *src, ui
 {
 	if (size == 0)
 		return CUDA_SUCCESS;
+	if (cw_unlikely(cw_capture_any())) {
+		CUresult res = cw_capture_copy(stream, dst->worker && src->worker, wait);
+		if (res != 0)
+			return res;
+	}
 	if (dst->worker && src->worker) {
 		/* Between device addresses even the synchronous form does not wait (CUDA driver API, "API synchronization behavior"). */
 		if (wait && !(dst->device && src->device))
