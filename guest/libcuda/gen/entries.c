@@ -416,6 +416,222 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx)
 	return cw_unlikely(r_) ? r_ : cwi_cuCtxSynchronize_v2(ctx);
 }
 
+CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
+{
+	CUresult r_ = cw_check_alive();
+	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetGraphMemAttribute(device, attr, value);
+}
+
+CUresult cuDeviceGraphMemTrim(CUdevice device)
+{
+	CUresult r_ = cw_check_alive();
+	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGraphMemTrim(device);
+}
+
+CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuDeviceSetGraphMemAttribute(device, attr, value);
+}
+
+CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t numDependencies)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphAddDependencies(graph, from, to, numDependencies);
+}
+
+CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edgeData, size_t numDependencies)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphAddDependencies_v2(graph, from, to, edgeData, numDependencies);
+}
+
+CUresult cuGraphClone(CUgraph *graphClone, CUgraph originalGraph)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphClone(graphClone, originalGraph);
+}
+
+CUresult cuGraphCreate(CUgraph *graph, unsigned int flags)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphCreate(graph, flags);
+}
+
+CUresult cuGraphDebugDotPrint(CUgraph graph, const char *path, unsigned int flags)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphDebugDotPrint(graph, path, flags);
+}
+
+CUresult cuGraphDestroy(CUgraph graph)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphDestroy(graph);
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec graphExec)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphExecDestroy(graphExec);
+}
+
+CUresult cuGraphExecGetFlags(CUgraphExec graphExec, cuuint64_t *flags)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphExecGetFlags(graphExec, flags);
+}
+
+CUresult cuGraphExecUpdate(CUgraphExec graphExec, CUgraph graph, CUgraphNode *errorNode_out, CUgraphExecUpdateResult *updateResult_out)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphExecUpdate(graphExec, graph, errorNode_out, updateResult_out);
+}
+
+CUresult cuGraphExecUpdate_v2(CUgraphExec graphExec, CUgraph graph, CUgraphExecUpdateResultInfo *resultInfo)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphExecUpdate_v2(graphExec, graph, resultInfo);
+}
+
+CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *numEdges)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphGetEdges(graph, from, to, numEdges);
+}
+
+CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *edgeData, size_t *numEdges)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphGetEdges_v2(graph, from, to, edgeData, numEdges);
+}
+
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *numNodes)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphGetNodes(graph, nodes, numNodes);
+}
+
+CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *rootNodes, size_t *numRootNodes)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphGetRootNodes(graph, rootNodes, numRootNodes);
+}
+
+CUresult cuGraphInstantiate(CUgraphExec *graphExec, CUgraph graph, CUgraphNode *errorNode, char *logBuffer, size_t bufferSize)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphInstantiate(graphExec, graph, errorNode, logBuffer, bufferSize);
+}
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *graphExec, CUgraph graph, unsigned long long flags)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphInstantiateWithFlags(graphExec, graph, flags);
+}
+
+CUresult cuGraphInstantiateWithParams(CUgraphExec *graphExec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphInstantiateWithParams(0, graphExec, graph, instantiateParams);
+}
+
+CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *graphExec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphInstantiateWithParams(1, graphExec, graph, instantiateParams);
+}
+
+CUresult cuGraphInstantiate_v2(CUgraphExec *graphExec, CUgraph graph, CUgraphNode *errorNode, char *logBuffer, size_t bufferSize)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphInstantiate_v2(graphExec, graph, errorNode, logBuffer, bufferSize);
+}
+
+CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphLaunch(0, graph, stream);
+}
+
+CUresult cuGraphLaunch_ptsz(CUgraphExec graph, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphLaunch(1, graph, stream);
+}
+
+CUresult cuGraphNodeFindInClone(CUgraphNode *node, CUgraphNode originalNode, CUgraph clonedGraph)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphNodeFindInClone(node, originalNode, clonedGraph);
+}
+
+CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *dependencies, size_t *numDependencies)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetDependencies(node, dependencies, numDependencies);
+}
+
+CUresult cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode *dependencies, CUgraphEdgeData *edgeData, size_t *numDependencies)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetDependencies_v2(node, dependencies, edgeData, numDependencies);
+}
+
+CUresult cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode *dependentNodes, size_t *numDependentNodes)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetDependentNodes(node, dependentNodes, numDependentNodes);
+}
+
+CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode node, CUgraphNode *dependentNodes, CUgraphEdgeData *edgeData, size_t *numDependentNodes)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetDependentNodes_v2(node, dependentNodes, edgeData, numDependentNodes);
+}
+
+CUresult cuGraphNodeGetEnabled(CUgraphExec graphExec, CUgraphNode node, unsigned int *isEnabled)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetEnabled(graphExec, node, isEnabled);
+}
+
+CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetType(node, type);
+}
+
+CUresult cuGraphNodeSetEnabled(CUgraphExec graphExec, CUgraphNode node, unsigned int isEnabled)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphNodeSetEnabled(graphExec, node, isEnabled);
+}
+
+CUresult cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t numDependencies)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphRemoveDependencies(graph, from, to, numDependencies);
+}
+
+CUresult cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edgeData, size_t numDependencies)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphRemoveDependencies_v2(graph, from, to, edgeData, numDependencies);
+}
+
+CUresult cuGraphUpload(CUgraphExec graph, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphUpload(0, graph, stream);
+}
+
+CUresult cuGraphUpload_ptsz(CUgraphExec graph, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return cw_unlikely(r_) ? r_ : cwi_cuGraphUpload(1, graph, stream);
+}
+
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();

@@ -91,6 +91,43 @@ CUresult cwi_cuCtxSetSharedMemConfig(CUsharedconfig config);
 CUresult cwi_cuCtxSynchronize(void);
 CUresult cwi_cuCtxSynchronize_v2(CUcontext ctx);
 
+/* --- Graph memory --- */
+CUresult cwi_cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value); /* works when a context is poisoned */
+CUresult cwi_cuDeviceGraphMemTrim(CUdevice device); /* works when a context is poisoned */
+CUresult cwi_cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value);
+
+/* --- Graphs --- */
+CUresult cwi_cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t numDependencies);
+CUresult cwi_cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edgeData, size_t numDependencies);
+CUresult cwi_cuGraphClone(CUgraph *graphClone, CUgraph originalGraph);
+CUresult cwi_cuGraphCreate(CUgraph *graph, unsigned int flags);
+CUresult cwi_cuGraphDebugDotPrint(CUgraph graph, const char *path, unsigned int flags);
+CUresult cwi_cuGraphDestroy(CUgraph graph);
+CUresult cwi_cuGraphExecDestroy(CUgraphExec graphExec);
+CUresult cwi_cuGraphExecGetFlags(CUgraphExec graphExec, cuuint64_t *flags);
+CUresult cwi_cuGraphExecUpdate(CUgraphExec graphExec, CUgraph graph, CUgraphNode *errorNode_out, CUgraphExecUpdateResult *updateResult_out);
+CUresult cwi_cuGraphExecUpdate_v2(CUgraphExec graphExec, CUgraph graph, CUgraphExecUpdateResultInfo *resultInfo);
+CUresult cwi_cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *numEdges);
+CUresult cwi_cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *edgeData, size_t *numEdges);
+CUresult cwi_cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *numNodes);
+CUresult cwi_cuGraphGetRootNodes(CUgraph graph, CUgraphNode *rootNodes, size_t *numRootNodes);
+CUresult cwi_cuGraphInstantiate(CUgraphExec *graphExec, CUgraph graph, CUgraphNode *errorNode, char *logBuffer, size_t bufferSize);
+CUresult cwi_cuGraphInstantiateWithFlags(CUgraphExec *graphExec, CUgraph graph, unsigned long long flags);
+CUresult cwi_cuGraphInstantiateWithParams(int ptds, CUgraphExec *graphExec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams);
+CUresult cwi_cuGraphInstantiate_v2(CUgraphExec *graphExec, CUgraph graph, CUgraphNode *errorNode, char *logBuffer, size_t bufferSize);
+CUresult cwi_cuGraphLaunch(int ptds, CUgraphExec graph, CUstream stream);
+CUresult cwi_cuGraphNodeFindInClone(CUgraphNode *node, CUgraphNode originalNode, CUgraph clonedGraph);
+CUresult cwi_cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *dependencies, size_t *numDependencies);
+CUresult cwi_cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode *dependencies, CUgraphEdgeData *edgeData, size_t *numDependencies);
+CUresult cwi_cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode *dependentNodes, size_t *numDependentNodes);
+CUresult cwi_cuGraphNodeGetDependentNodes_v2(CUgraphNode node, CUgraphNode *dependentNodes, CUgraphEdgeData *edgeData, size_t *numDependentNodes);
+CUresult cwi_cuGraphNodeGetEnabled(CUgraphExec graphExec, CUgraphNode node, unsigned int *isEnabled);
+CUresult cwi_cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type);
+CUresult cwi_cuGraphNodeSetEnabled(CUgraphExec graphExec, CUgraphNode node, unsigned int isEnabled);
+CUresult cwi_cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t numDependencies);
+CUresult cwi_cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edgeData, size_t numDependencies);
+CUresult cwi_cuGraphUpload(int ptds, CUgraphExec graph, CUstream stream);
+
 /* --- Memory pools --- */
 CUresult cwi_cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev); /* works when a context is poisoned */
 CUresult cwi_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev); /* works when a context is poisoned */

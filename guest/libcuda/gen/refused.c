@@ -9,13 +9,8 @@ static const struct {
 	const char *symbol, *reason;
 } refused[] = {
 	{"cuProfilerInitialize", "removed from CUDA 12: profiles are controlled by tools"},
-	{"cuDeviceGetGraphMemAttribute", "widened later: graphs"},
-	{"cuDeviceGraphMemTrim", "widened later: graphs"},
-	{"cuDeviceSetGraphMemAttribute", "widened later: graphs"},
 	{"cuGraphAddBatchMemOpNode", "widened later: graphs"},
 	{"cuGraphAddChildGraphNode", "widened later: graphs"},
-	{"cuGraphAddDependencies", "widened later: graphs"},
-	{"cuGraphAddDependencies_v2", "widened later: graphs"},
 	{"cuGraphAddEmptyNode", "widened later: graphs"},
 	{"cuGraphAddEventRecordNode", "widened later: graphs"},
 	{"cuGraphAddEventWaitNode", "widened later: graphs"},
@@ -31,11 +26,7 @@ static const struct {
 	{"cuGraphBatchMemOpNodeGetParams", "widened later: graphs"},
 	{"cuGraphBatchMemOpNodeSetParams", "widened later: graphs"},
 	{"cuGraphChildGraphNodeGetGraph", "widened later: graphs"},
-	{"cuGraphClone", "widened later: graphs"},
 	{"cuGraphConditionalHandleCreate", "widened later: graphs"},
-	{"cuGraphCreate", "widened later: graphs"},
-	{"cuGraphDebugDotPrint", "widened later: graphs"},
-	{"cuGraphDestroy", "widened later: graphs"},
 	{"cuGraphDestroyNode", "widened later: graphs"},
 	{"cuGraphEventRecordNodeGetEvent", "widened later: graphs"},
 	{"cuGraphEventRecordNodeSetEvent", "widened later: graphs"},
@@ -43,28 +34,16 @@ static const struct {
 	{"cuGraphEventWaitNodeSetEvent", "widened later: graphs"},
 	{"cuGraphExecBatchMemOpNodeSetParams", "widened later: graphs"},
 	{"cuGraphExecChildGraphNodeSetParams", "widened later: graphs"},
-	{"cuGraphExecDestroy", "widened later: graphs"},
 	{"cuGraphExecEventRecordNodeSetEvent", "widened later: graphs"},
 	{"cuGraphExecEventWaitNodeSetEvent", "widened later: graphs"},
-	{"cuGraphExecGetFlags", "widened later: graphs"},
 	{"cuGraphExecHostNodeSetParams", "widened later: graphs"},
 	{"cuGraphExecKernelNodeSetParams", "widened later: graphs"},
 	{"cuGraphExecKernelNodeSetParams_v2", "widened later: graphs"},
 	{"cuGraphExecMemcpyNodeSetParams", "widened later: graphs"},
 	{"cuGraphExecMemsetNodeSetParams", "widened later: graphs"},
 	{"cuGraphExecNodeSetParams", "widened later: graphs"},
-	{"cuGraphExecUpdate", "widened later: graphs"},
-	{"cuGraphExecUpdate_v2", "widened later: graphs"},
-	{"cuGraphGetEdges", "widened later: graphs"},
-	{"cuGraphGetEdges_v2", "widened later: graphs"},
-	{"cuGraphGetNodes", "widened later: graphs"},
-	{"cuGraphGetRootNodes", "widened later: graphs"},
 	{"cuGraphHostNodeGetParams", "widened later: graphs"},
 	{"cuGraphHostNodeSetParams", "widened later: graphs"},
-	{"cuGraphInstantiate", "widened later: graphs"},
-	{"cuGraphInstantiateWithFlags", "widened later: graphs"},
-	{"cuGraphInstantiateWithParams", "widened later: graphs"},
-	{"cuGraphInstantiate_v2", "widened later: graphs"},
 	{"cuGraphKernelNodeCopyAttributes", "widened later: graphs"},
 	{"cuGraphKernelNodeGetAttribute", "widened later: graphs"},
 	{"cuGraphKernelNodeGetParams", "widened later: graphs"},
@@ -72,27 +51,15 @@ static const struct {
 	{"cuGraphKernelNodeSetAttribute", "widened later: graphs"},
 	{"cuGraphKernelNodeSetParams", "widened later: graphs"},
 	{"cuGraphKernelNodeSetParams_v2", "widened later: graphs"},
-	{"cuGraphLaunch", "widened later: graphs"},
 	{"cuGraphMemAllocNodeGetParams", "widened later: graphs"},
 	{"cuGraphMemFreeNodeGetParams", "widened later: graphs"},
 	{"cuGraphMemcpyNodeGetParams", "widened later: graphs"},
 	{"cuGraphMemcpyNodeSetParams", "widened later: graphs"},
 	{"cuGraphMemsetNodeGetParams", "widened later: graphs"},
 	{"cuGraphMemsetNodeSetParams", "widened later: graphs"},
-	{"cuGraphNodeFindInClone", "widened later: graphs"},
-	{"cuGraphNodeGetDependencies", "widened later: graphs"},
-	{"cuGraphNodeGetDependencies_v2", "widened later: graphs"},
-	{"cuGraphNodeGetDependentNodes", "widened later: graphs"},
-	{"cuGraphNodeGetDependentNodes_v2", "widened later: graphs"},
-	{"cuGraphNodeGetEnabled", "widened later: graphs"},
-	{"cuGraphNodeGetType", "widened later: graphs"},
-	{"cuGraphNodeSetEnabled", "widened later: graphs"},
 	{"cuGraphNodeSetParams", "widened later: graphs"},
 	{"cuGraphReleaseUserObject", "widened later: graphs"},
-	{"cuGraphRemoveDependencies", "widened later: graphs"},
-	{"cuGraphRemoveDependencies_v2", "widened later: graphs"},
 	{"cuGraphRetainUserObject", "widened later: graphs"},
-	{"cuGraphUpload", "widened later: graphs"},
 	{"cuUserObjectCreate", "widened later: graphs"},
 	{"cuUserObjectRelease", "widened later: graphs"},
 	{"cuUserObjectRetain", "widened later: graphs"},
@@ -247,7 +214,7 @@ static const struct {
 	{"cuParamSetv", "replaced by cuLaunchKernel in CUDA 4"},
 	{"cuLaunchCooperativeKernelMultiDevice", "removed from CUDA 13 by its makers"},
 };
-static _Atomic unsigned char said[238];
+static _Atomic unsigned char said[205];
 
 static CUresult refuse(unsigned i)
 {
@@ -264,1263 +231,1083 @@ CUresult cuProfilerInitialize(const char *configFile, const char *outputFile, CU
 	return refuse(0);
 }
 
-CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
+CUresult cuGraphAddBatchMemOpNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
 {
 	return refuse(1);
 }
 
-CUresult cuDeviceGraphMemTrim(CUdevice device)
+CUresult cuGraphAddChildGraphNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUgraph childGraph)
 {
 	return refuse(2);
 }
 
-CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
+CUresult cuGraphAddEmptyNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies)
 {
 	return refuse(3);
 }
 
-CUresult cuGraphAddBatchMemOpNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
+CUresult cuGraphAddEventRecordNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUevent event)
 {
 	return refuse(4);
 }
 
-CUresult cuGraphAddChildGraphNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUgraph childGraph)
+CUresult cuGraphAddEventWaitNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUevent event)
 {
 	return refuse(5);
 }
 
-CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t numDependencies)
+CUresult cuGraphAddHostNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
 	return refuse(6);
 }
 
-CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edgeData, size_t numDependencies)
+CUresult cuGraphAddKernelNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
 	return refuse(7);
 }
 
-CUresult cuGraphAddEmptyNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies)
+CUresult cuGraphAddKernelNode_v2(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
 	return refuse(8);
 }
 
-CUresult cuGraphAddEventRecordNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUevent event)
+CUresult cuGraphAddMemAllocNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
 {
 	return refuse(9);
 }
 
-CUresult cuGraphAddEventWaitNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUevent event)
+CUresult cuGraphAddMemFreeNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUdeviceptr ptr)
 {
 	return refuse(10);
 }
 
-CUresult cuGraphAddHostNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_HOST_NODE_PARAMS *nodeParams)
+CUresult cuGraphAddMemcpyNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
 {
 	return refuse(11);
 }
 
-CUresult cuGraphAddKernelNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+CUresult cuGraphAddMemsetNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
 {
 	return refuse(12);
 }
 
-CUresult cuGraphAddKernelNode_v2(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+CUresult cuGraphAddNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUgraphNodeParams *nodeParams)
 {
 	return refuse(13);
 }
 
-CUresult cuGraphAddMemAllocNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
+CUresult cuGraphAddNode_v2(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUgraphNodeParams *nodeParams)
 {
 	return refuse(14);
 }
 
-CUresult cuGraphAddMemFreeNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUdeviceptr ptr)
+CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode node, CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams_out)
 {
 	return refuse(15);
 }
 
-CUresult cuGraphAddMemcpyNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
 {
 	return refuse(16);
 }
 
-CUresult cuGraphAddMemsetNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
+CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph)
 {
 	return refuse(17);
 }
 
-CUresult cuGraphAddNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUgraphNodeParams *nodeParams)
+CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle_out, CUgraph graph, CUcontext ctx, unsigned int defaultLaunchValue, unsigned int flags)
 {
 	return refuse(18);
 }
 
-CUresult cuGraphAddNode_v2(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUgraphNodeParams *nodeParams)
+CUresult cuGraphDestroyNode(CUgraphNode node)
 {
 	return refuse(19);
 }
 
-CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode node, CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams_out)
+CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent *event_out)
 {
 	return refuse(20);
 }
 
-CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
+CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode node, CUevent event)
 {
 	return refuse(21);
 }
 
-CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph)
+CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent *event_out)
 {
 	return refuse(22);
 }
 
-CUresult cuGraphClone(CUgraph *graphClone, CUgraph originalGraph)
+CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode node, CUevent event)
 {
 	return refuse(23);
 }
 
-CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle_out, CUgraph graph, CUcontext ctx, unsigned int defaultLaunchValue, unsigned int flags)
+CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
 {
 	return refuse(24);
 }
 
-CUresult cuGraphCreate(CUgraph *graph, unsigned int flags)
+CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec graphExec, CUgraphNode node, CUgraph childGraph)
 {
 	return refuse(25);
 }
 
-CUresult cuGraphDebugDotPrint(CUgraph graph, const char *path, unsigned int flags)
+CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec graphExec, CUgraphNode node, CUevent event)
 {
 	return refuse(26);
 }
 
-CUresult cuGraphDestroy(CUgraph graph)
+CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec graphExec, CUgraphNode node, CUevent event)
 {
 	return refuse(27);
 }
 
-CUresult cuGraphDestroyNode(CUgraphNode node)
+CUresult cuGraphExecHostNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
 	return refuse(28);
 }
 
-CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent *event_out)
+CUresult cuGraphExecKernelNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
 	return refuse(29);
 }
 
-CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode node, CUevent event)
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec graphExec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
 	return refuse(30);
 }
 
-CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent *event_out)
+CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
 {
 	return refuse(31);
 }
 
-CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode node, CUevent event)
+CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
 {
 	return refuse(32);
 }
 
-CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
+CUresult cuGraphExecNodeSetParams(CUgraphExec graphExec, CUgraphNode node, CUgraphNodeParams *nodeParams)
 {
 	return refuse(33);
 }
 
-CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec graphExec, CUgraphNode node, CUgraph childGraph)
+CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS *nodeParams)
 {
 	return refuse(34);
 }
 
-CUresult cuGraphExecDestroy(CUgraphExec graphExec)
+CUresult cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
 	return refuse(35);
 }
 
-CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec graphExec, CUgraphNode node, CUevent event)
+CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src)
 {
 	return refuse(36);
 }
 
-CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec graphExec, CUgraphNode node, CUevent event)
+CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUkernelNodeAttrID attr, CUkernelNodeAttrValue *value_out)
 {
 	return refuse(37);
 }
 
-CUresult cuGraphExecGetFlags(CUgraphExec graphExec, cuuint64_t *flags)
+CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
 	return refuse(38);
 }
 
-CUresult cuGraphExecHostNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *nodeParams)
+CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
 	return refuse(39);
 }
 
-CUresult cuGraphExecKernelNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+CUresult cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID attr, const CUkernelNodeAttrValue *value)
 {
 	return refuse(40);
 }
 
-CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec graphExec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+CUresult cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
 	return refuse(41);
 }
 
-CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
 	return refuse(42);
 }
 
-CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
+CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *params_out)
 {
 	return refuse(43);
 }
 
-CUresult cuGraphExecNodeSetParams(CUgraphExec graphExec, CUgraphNode node, CUgraphNodeParams *nodeParams)
+CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *dptr_out)
 {
 	return refuse(44);
 }
 
-CUresult cuGraphExecUpdate(CUgraphExec graphExec, CUgraph graph, CUgraphNode *errorNode_out, CUgraphExecUpdateResult *updateResult_out)
+CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *nodeParams)
 {
 	return refuse(45);
 }
 
-CUresult cuGraphExecUpdate_v2(CUgraphExec graphExec, CUgraph graph, CUgraphExecUpdateResultInfo *resultInfo)
+CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D *nodeParams)
 {
 	return refuse(46);
 }
 
-CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *numEdges)
+CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *nodeParams)
 {
 	return refuse(47);
 }
 
-CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *edgeData, size_t *numEdges)
+CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *nodeParams)
 {
 	return refuse(48);
 }
 
-CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *numNodes)
+CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *nodeParams)
 {
 	return refuse(49);
 }
 
-CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *rootNodes, size_t *numRootNodes)
+CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count)
 {
 	return refuse(50);
 }
 
-CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS *nodeParams)
+CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags)
 {
 	return refuse(51);
 }
 
-CUresult cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS *nodeParams)
+CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy, unsigned int initialRefcount, unsigned int flags)
 {
 	return refuse(52);
 }
 
-CUresult cuGraphInstantiate(CUgraphExec *graphExec, CUgraph graph, CUgraphNode *errorNode, char *logBuffer, size_t bufferSize)
+CUresult cuUserObjectRelease(CUuserObject object, unsigned int count)
 {
 	return refuse(53);
 }
 
-CUresult cuGraphInstantiateWithFlags(CUgraphExec *graphExec, CUgraph graph, unsigned long long flags)
+CUresult cuUserObjectRetain(CUuserObject object, unsigned int count)
 {
 	return refuse(54);
 }
 
-CUresult cuGraphInstantiateWithParams(CUgraphExec *graphExec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
-{
-	return refuse(55);
-}
-
-CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *graphExec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
-{
-	return refuse(55);
-}
-
-CUresult cuGraphInstantiate_v2(CUgraphExec *graphExec, CUgraph graph, CUgraphNode *errorNode, char *logBuffer, size_t bufferSize)
-{
-	return refuse(56);
-}
-
-CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src)
-{
-	return refuse(57);
-}
-
-CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUkernelNodeAttrID attr, CUkernelNodeAttrValue *value_out)
-{
-	return refuse(58);
-}
-
-CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
-{
-	return refuse(59);
-}
-
-CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *nodeParams)
-{
-	return refuse(60);
-}
-
-CUresult cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID attr, const CUkernelNodeAttrValue *value)
-{
-	return refuse(61);
-}
-
-CUresult cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
-{
-	return refuse(62);
-}
-
-CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
-{
-	return refuse(63);
-}
-
-CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream)
-{
-	return refuse(64);
-}
-
-CUresult cuGraphLaunch_ptsz(CUgraphExec graph, CUstream stream)
-{
-	return refuse(64);
-}
-
-CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *params_out)
-{
-	return refuse(65);
-}
-
-CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *dptr_out)
-{
-	return refuse(66);
-}
-
-CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *nodeParams)
-{
-	return refuse(67);
-}
-
-CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D *nodeParams)
-{
-	return refuse(68);
-}
-
-CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *nodeParams)
-{
-	return refuse(69);
-}
-
-CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *nodeParams)
-{
-	return refuse(70);
-}
-
-CUresult cuGraphNodeFindInClone(CUgraphNode *node, CUgraphNode originalNode, CUgraph clonedGraph)
-{
-	return refuse(71);
-}
-
-CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *dependencies, size_t *numDependencies)
-{
-	return refuse(72);
-}
-
-CUresult cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode *dependencies, CUgraphEdgeData *edgeData, size_t *numDependencies)
-{
-	return refuse(73);
-}
-
-CUresult cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode *dependentNodes, size_t *numDependentNodes)
-{
-	return refuse(74);
-}
-
-CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode node, CUgraphNode *dependentNodes, CUgraphEdgeData *edgeData, size_t *numDependentNodes)
-{
-	return refuse(75);
-}
-
-CUresult cuGraphNodeGetEnabled(CUgraphExec graphExec, CUgraphNode node, unsigned int *isEnabled)
-{
-	return refuse(76);
-}
-
-CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type)
-{
-	return refuse(77);
-}
-
-CUresult cuGraphNodeSetEnabled(CUgraphExec graphExec, CUgraphNode node, unsigned int isEnabled)
-{
-	return refuse(78);
-}
-
-CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *nodeParams)
-{
-	return refuse(79);
-}
-
-CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count)
-{
-	return refuse(80);
-}
-
-CUresult cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t numDependencies)
-{
-	return refuse(81);
-}
-
-CUresult cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edgeData, size_t numDependencies)
-{
-	return refuse(82);
-}
-
-CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags)
-{
-	return refuse(83);
-}
-
-CUresult cuGraphUpload(CUgraphExec graph, CUstream stream)
-{
-	return refuse(84);
-}
-
-CUresult cuGraphUpload_ptsz(CUgraphExec graph, CUstream stream)
-{
-	return refuse(84);
-}
-
-CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy, unsigned int initialRefcount, unsigned int flags)
-{
-	return refuse(85);
-}
-
-CUresult cuUserObjectRelease(CUuserObject object, unsigned int count)
-{
-	return refuse(86);
-}
-
-CUresult cuUserObjectRetain(CUuserObject object, unsigned int count)
-{
-	return refuse(87);
-}
-
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t size, CUmemRangeHandleType handleType, unsigned long long flags)
 {
-	return refuse(88);
+	return refuse(55);
 }
 
 CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle mcHandle, CUdevice dev)
 {
-	return refuse(89);
+	return refuse(56);
 }
 
 CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUdeviceptr memptr, size_t size, unsigned long long flags)
 {
-	return refuse(90);
+	return refuse(57);
 }
 
 CUresult cuMulticastBindMem(CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size, unsigned long long flags)
 {
-	return refuse(91);
+	return refuse(58);
 }
 
 CUresult cuMulticastCreate(CUmemGenericAllocationHandle *mcHandle, const CUmulticastObjectProp *prop)
 {
-	return refuse(92);
+	return refuse(59);
 }
 
 CUresult cuMulticastGetGranularity(size_t *granularity, const CUmulticastObjectProp *prop, CUmulticastGranularity_flags option)
 {
-	return refuse(93);
+	return refuse(60);
 }
 
 CUresult cuMulticastUnbind(CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset, size_t size)
 {
-	return refuse(94);
+	return refuse(61);
 }
 
 CUresult cuMemBatchDecompressAsync(CUmemDecompressParams *paramsArray, size_t count, unsigned int flags, size_t *errorIndex, CUstream stream)
 {
-	return refuse(95);
+	return refuse(62);
 }
 
 CUresult cuMemBatchDecompressAsync_ptsz(CUmemDecompressParams *paramsArray, size_t count, unsigned int flags, size_t *errorIndex, CUstream stream)
 {
-	return refuse(95);
+	return refuse(62);
 }
 
 CUresult cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags, CUstream stream)
 {
-	return refuse(96);
+	return refuse(63);
 }
 
 CUresult cuMemcpy3DBatchAsync_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags, CUstream stream)
 {
-	return refuse(96);
+	return refuse(63);
 }
 
 CUresult cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream stream)
 {
-	return refuse(97);
+	return refuse(64);
 }
 
 CUresult cuMemcpy3DBatchAsync_v2_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream stream)
 {
-	return refuse(97);
+	return refuse(64);
 }
 
 CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream stream)
 {
-	return refuse(98);
+	return refuse(65);
 }
 
 CUresult cuMemcpyBatchAsync_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream stream)
 {
-	return refuse(98);
+	return refuse(65);
 }
 
 CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream stream)
 {
-	return refuse(99);
+	return refuse(66);
 }
 
 CUresult cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream stream)
 {
-	return refuse(99);
+	return refuse(66);
 }
 
 CUresult cuMemAlloc(CUdeviceptr_v1 *ptr, unsigned int bytes)
 {
-	return refuse(100);
+	return refuse(67);
 }
 
 CUresult cuMemAllocHost(void **pp, unsigned int bytes)
 {
-	return refuse(101);
+	return refuse(68);
 }
 
 CUresult cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsigned int widthInBytes, unsigned int height, unsigned int elementSizeBytes)
 {
-	return refuse(102);
+	return refuse(69);
 }
 
 CUresult cuMemFree(CUdeviceptr_v1 ptr)
 {
-	return refuse(103);
+	return refuse(70);
 }
 
 CUresult cuMemGetAddressRange(CUdeviceptr_v1 *pbase, unsigned int *psize, CUdeviceptr_v1 ptr)
 {
-	return refuse(104);
+	return refuse(71);
 }
 
 CUresult cuMemGetAttribute(void)
 {
-	return refuse(105);
+	return refuse(72);
 }
 
 CUresult cuMemGetAttribute_v2(void)
 {
-	return refuse(106);
+	return refuse(73);
 }
 
 CUresult cuMemGetInfo(unsigned int *free, unsigned int *total)
 {
-	return refuse(107);
+	return refuse(74);
 }
 
 CUresult cuMemHostGetDevicePointer(CUdeviceptr_v1 *pdptr, void *p, unsigned int flags)
 {
-	return refuse(108);
+	return refuse(75);
 }
 
 CUresult cuMemcpy2D(const CUDA_MEMCPY2D_v1 *copy)
 {
-	return refuse(109);
+	return refuse(76);
 }
 
 CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D_v1 *copy, CUstream stream)
 {
-	return refuse(110);
+	return refuse(77);
 }
 
 CUresult cuMemcpy2DUnaligned(const CUDA_MEMCPY2D_v1 *copy)
 {
-	return refuse(111);
+	return refuse(78);
 }
 
 CUresult cuMemcpy3D(const CUDA_MEMCPY3D_v1 *copy)
 {
-	return refuse(112);
+	return refuse(79);
 }
 
 CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D_v1 *copy, CUstream stream)
 {
-	return refuse(113);
+	return refuse(80);
 }
 
 CUresult cuMemcpyDtoD(CUdeviceptr_v1 dstDevice, CUdeviceptr_v1 srcDevice, unsigned int bytes)
 {
-	return refuse(114);
+	return refuse(81);
 }
 
 CUresult cuMemcpyDtoDAsync(CUdeviceptr_v1 dstDevice, CUdeviceptr_v1 srcDevice, unsigned int bytes, CUstream stream)
 {
-	return refuse(115);
+	return refuse(82);
 }
 
 CUresult cuMemcpyDtoH(void *dstHost, CUdeviceptr_v1 srcDevice, unsigned int bytes)
 {
-	return refuse(116);
+	return refuse(83);
 }
 
 CUresult cuMemcpyDtoHAsync(void *dstHost, CUdeviceptr_v1 srcDevice, unsigned int bytes, CUstream stream)
 {
-	return refuse(117);
+	return refuse(84);
 }
 
 CUresult cuMemcpyHtoD(CUdeviceptr_v1 dstDevice, const void *srcHost, unsigned int bytes)
 {
-	return refuse(118);
+	return refuse(85);
 }
 
 CUresult cuMemcpyHtoDAsync(CUdeviceptr_v1 dstDevice, const void *srcHost, unsigned int bytes, CUstream stream)
 {
-	return refuse(119);
+	return refuse(86);
 }
 
 CUresult cuMemsetD16(CUdeviceptr_v1 dstDevice, unsigned short us, unsigned int n)
 {
-	return refuse(120);
+	return refuse(87);
 }
 
 CUresult cuMemsetD2D16(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned short us, unsigned int width, unsigned int height)
 {
-	return refuse(121);
+	return refuse(88);
 }
 
 CUresult cuMemsetD2D32(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned int ui, unsigned int width, unsigned int height)
 {
-	return refuse(122);
+	return refuse(89);
 }
 
 CUresult cuMemsetD2D8(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned char uc, unsigned int width, unsigned int height)
 {
-	return refuse(123);
+	return refuse(90);
 }
 
 CUresult cuMemsetD32(CUdeviceptr_v1 dstDevice, unsigned int ui, unsigned int n)
 {
-	return refuse(124);
+	return refuse(91);
 }
 
 CUresult cuMemsetD8(CUdeviceptr_v1 dstDevice, unsigned char uc, unsigned int n)
 {
-	return refuse(125);
+	return refuse(92);
 }
 
 CUresult cudbgApiAttach(void)
 {
-	return refuse(126);
+	return refuse(93);
 }
 
 CUresult cudbgApiDetach(void)
 {
-	return refuse(127);
+	return refuse(94);
 }
 
 CUresult cudbgApiInit(void)
 {
-	return refuse(128);
+	return refuse(95);
 }
 
 CUresult cudbgGetAPI(void)
 {
-	return refuse(129);
+	return refuse(96);
 }
 
 CUresult cudbgGetAPIVersion(void)
 {
-	return refuse(130);
+	return refuse(97);
 }
 
 CUresult cudbgMain(void)
 {
-	return refuse(131);
+	return refuse(98);
 }
 
 CUresult cudbgReportDriverApiError(void)
 {
-	return refuse(132);
+	return refuse(99);
 }
 
 CUresult cudbgReportDriverInternalError(void)
 {
-	return refuse(133);
+	return refuse(100);
 }
 
 CUresult cuDeviceRegisterAsyncNotification(CUdevice device, CUasyncCallback callbackFunc, void *userData, CUasyncCallbackHandle *callback)
 {
-	return refuse(134);
+	return refuse(101);
 }
 
 CUresult cuDeviceUnregisterAsyncNotification(CUdevice device, CUasyncCallbackHandle callback)
 {
-	return refuse(135);
+	return refuse(102);
 }
 
 CUresult cuLogsCurrent(CUlogIterator *iterator_out, unsigned int flags)
 {
-	return refuse(136);
+	return refuse(103);
 }
 
 CUresult cuLogsDumpToFile(CUlogIterator *iterator, const char *pathToFile, unsigned int flags)
 {
-	return refuse(137);
+	return refuse(104);
 }
 
 CUresult cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, size_t *size, unsigned int flags)
 {
-	return refuse(138);
+	return refuse(105);
 }
 
 CUresult cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *userData, CUlogsCallbackHandle *callback_out)
 {
-	return refuse(139);
+	return refuse(106);
 }
 
 CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle callback)
 {
-	return refuse(140);
+	return refuse(107);
 }
 
 CUresult cuDeviceGetNvSciSyncAttributes(void *nvSciSyncAttrList, CUdevice dev, int flags)
 {
-	return refuse(141);
+	return refuse(108);
 }
 
 CUresult cuEGLApiInit(void)
 {
-	return refuse(142);
+	return refuse(109);
 }
 
 CUresult cuEGLStreamConsumerAcquireFrame(CUeglStreamConnection *conn, CUgraphicsResource *cudaResource, CUstream *stream, unsigned int timeout)
 {
-	return refuse(143);
+	return refuse(110);
 }
 
 CUresult cuEGLStreamConsumerConnect(CUeglStreamConnection *conn, EGLStreamKHR stream)
 {
-	return refuse(144);
+	return refuse(111);
 }
 
 CUresult cuEGLStreamConsumerConnectWithFlags(CUeglStreamConnection *conn, EGLStreamKHR stream, unsigned int flags)
 {
-	return refuse(145);
+	return refuse(112);
 }
 
 CUresult cuEGLStreamConsumerDisconnect(CUeglStreamConnection *conn)
 {
-	return refuse(146);
+	return refuse(113);
 }
 
 CUresult cuEGLStreamConsumerReleaseFrame(CUeglStreamConnection *conn, CUgraphicsResource cudaResource, CUstream *stream)
 {
-	return refuse(147);
+	return refuse(114);
 }
 
 CUresult cuEGLStreamProducerConnect(CUeglStreamConnection *conn, EGLStreamKHR stream, EGLint width, EGLint height)
 {
-	return refuse(148);
+	return refuse(115);
 }
 
 CUresult cuEGLStreamProducerDisconnect(CUeglStreamConnection *conn)
 {
-	return refuse(149);
+	return refuse(116);
 }
 
 CUresult cuEGLStreamProducerPresentFrame(CUeglStreamConnection *conn, CUeglFrame eglframe, CUstream *stream)
 {
-	return refuse(150);
+	return refuse(117);
 }
 
 CUresult cuEGLStreamProducerReturnFrame(CUeglStreamConnection *conn, CUeglFrame *eglframe, CUstream *stream)
 {
-	return refuse(151);
+	return refuse(118);
 }
 
 CUresult cuGLCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice device)
 {
-	return refuse(152);
+	return refuse(119);
 }
 
 CUresult cuGLCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device)
 {
-	return refuse(153);
+	return refuse(120);
 }
 
 CUresult cuGLGetDevices(unsigned int *outCount, CUdevice *cudaDevices, unsigned int cudaDeviceCount, CUGLDeviceList deviceList)
 {
-	return refuse(154);
+	return refuse(121);
 }
 
 CUresult cuGLGetDevices_v2(unsigned int *outCount, CUdevice *cudaDevices, unsigned int cudaDeviceCount, CUGLDeviceList deviceList)
 {
-	return refuse(155);
+	return refuse(122);
 }
 
 CUresult cuGLInit(void)
 {
-	return refuse(156);
+	return refuse(123);
 }
 
 CUresult cuGLMapBufferObject(CUdeviceptr_v1 *ptr, unsigned int *size, GLuint buffer)
 {
-	return refuse(157);
+	return refuse(124);
 }
 
 CUresult cuGLMapBufferObjectAsync(CUdeviceptr_v1 *ptr, unsigned int *size, GLuint buffer, CUstream stream)
 {
-	return refuse(158);
+	return refuse(125);
 }
 
 CUresult cuGLMapBufferObjectAsync_v2(CUdeviceptr *ptr, size_t *size, GLuint buffer, CUstream stream)
 {
-	return refuse(159);
+	return refuse(126);
 }
 
 CUresult cuGLMapBufferObjectAsync_v2_ptsz(CUdeviceptr *ptr, size_t *size, GLuint buffer, CUstream stream)
 {
-	return refuse(159);
+	return refuse(126);
 }
 
 CUresult cuGLMapBufferObject_v2(CUdeviceptr *ptr, size_t *size, GLuint buffer)
 {
-	return refuse(160);
+	return refuse(127);
 }
 
 CUresult cuGLMapBufferObject_v2_ptds(CUdeviceptr *ptr, size_t *size, GLuint buffer)
 {
-	return refuse(160);
+	return refuse(127);
 }
 
 CUresult cuGLRegisterBufferObject(GLuint buffer)
 {
-	return refuse(161);
+	return refuse(128);
 }
 
 CUresult cuGLSetBufferObjectMapFlags(GLuint buffer, unsigned int flags)
 {
-	return refuse(162);
+	return refuse(129);
 }
 
 CUresult cuGLUnmapBufferObject(GLuint buffer)
 {
-	return refuse(163);
+	return refuse(130);
 }
 
 CUresult cuGLUnmapBufferObjectAsync(GLuint buffer, CUstream stream)
 {
-	return refuse(164);
+	return refuse(131);
 }
 
 CUresult cuGLUnregisterBufferObject(GLuint buffer)
 {
-	return refuse(165);
+	return refuse(132);
 }
 
 CUresult cuGraphicsEGLRegisterImage(CUgraphicsResource *cudaResource, EGLImageKHR image, unsigned int flags)
 {
-	return refuse(166);
+	return refuse(133);
 }
 
 CUresult cuGraphicsGLRegisterBuffer(CUgraphicsResource *cudaResource, GLuint buffer, unsigned int flags)
 {
-	return refuse(167);
+	return refuse(134);
 }
 
 CUresult cuGraphicsGLRegisterImage(CUgraphicsResource *cudaResource, GLuint image, GLenum target, unsigned int flags)
 {
-	return refuse(168);
+	return refuse(135);
 }
 
 CUresult cuGraphicsMapResources(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(169);
+	return refuse(136);
 }
 
 CUresult cuGraphicsMapResources_ptsz(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(169);
+	return refuse(136);
 }
 
 CUresult cuGraphicsResourceGetMappedEglFrame(CUeglFrame *eglFrame, CUgraphicsResource resource, unsigned int index, unsigned int mipLevel)
 {
-	return refuse(170);
+	return refuse(137);
 }
 
 CUresult cuGraphicsResourceGetMappedMipmappedArray(CUmipmappedArray *mipmappedArray, CUgraphicsResource resource)
 {
-	return refuse(171);
+	return refuse(138);
 }
 
 CUresult cuGraphicsResourceGetMappedPointer(CUdeviceptr_v1 *devPtr, unsigned int *size, CUgraphicsResource resource)
 {
-	return refuse(172);
+	return refuse(139);
 }
 
 CUresult cuGraphicsResourceGetMappedPointer_v2(CUdeviceptr *devPtr, size_t *size, CUgraphicsResource resource)
 {
-	return refuse(173);
+	return refuse(140);
 }
 
 CUresult cuGraphicsResourceSetMapFlags(CUgraphicsResource resource, unsigned int flags)
 {
-	return refuse(174);
+	return refuse(141);
 }
 
 CUresult cuGraphicsResourceSetMapFlags_v2(CUgraphicsResource resource, unsigned int flags)
 {
-	return refuse(175);
+	return refuse(142);
 }
 
 CUresult cuGraphicsSubResourceGetMappedArray(CUarray *array, CUgraphicsResource resource, unsigned int arrayIndex, unsigned int mipLevel)
 {
-	return refuse(176);
+	return refuse(143);
 }
 
 CUresult cuGraphicsUnmapResources(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(177);
+	return refuse(144);
 }
 
 CUresult cuGraphicsUnmapResources_ptsz(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(177);
+	return refuse(144);
 }
 
 CUresult cuGraphicsUnregisterResource(CUgraphicsResource resource)
 {
-	return refuse(178);
+	return refuse(145);
 }
 
 CUresult cuGraphicsVDPAURegisterOutputSurface(CUgraphicsResource *cudaResource, VdpOutputSurface vdpSurface, unsigned int flags)
 {
-	return refuse(179);
+	return refuse(146);
 }
 
 CUresult cuGraphicsVDPAURegisterVideoSurface(CUgraphicsResource *cudaResource, VdpVideoSurface vdpSurface, unsigned int flags)
 {
-	return refuse(180);
+	return refuse(147);
 }
 
 CUresult cuVDPAUCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice device, VdpDevice vdpDevice, VdpGetProcAddress *vdpGetProcAddress)
 {
-	return refuse(181);
+	return refuse(148);
 }
 
 CUresult cuVDPAUCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device, VdpDevice vdpDevice, VdpGetProcAddress *vdpGetProcAddress)
 {
-	return refuse(182);
+	return refuse(149);
 }
 
 CUresult cuVDPAUGetDevice(CUdevice *device, VdpDevice vdpDevice, VdpGetProcAddress *vdpGetProcAddress)
 {
-	return refuse(183);
+	return refuse(150);
 }
 
 CUresult cuDestroyExternalMemory(CUexternalMemory extMem)
 {
-	return refuse(184);
+	return refuse(151);
 }
 
 CUresult cuDestroyExternalSemaphore(CUexternalSemaphore extSem)
 {
-	return refuse(185);
+	return refuse(152);
 }
 
 CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *devPtr, CUexternalMemory extMem, const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *bufferDesc)
 {
-	return refuse(186);
+	return refuse(153);
 }
 
 CUresult cuExternalMemoryGetMappedMipmappedArray(CUmipmappedArray *mipmap, CUexternalMemory extMem, const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *mipmapDesc)
 {
-	return refuse(187);
+	return refuse(154);
 }
 
 CUresult cuGraphAddExternalSemaphoresSignalNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *nodeParams)
 {
-	return refuse(188);
+	return refuse(155);
 }
 
 CUresult cuGraphAddExternalSemaphoresWaitNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_EXT_SEM_WAIT_NODE_PARAMS *nodeParams)
 {
-	return refuse(189);
+	return refuse(156);
 }
 
 CUresult cuGraphExecExternalSemaphoresSignalNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *nodeParams)
 {
-	return refuse(190);
+	return refuse(157);
 }
 
 CUresult cuGraphExecExternalSemaphoresWaitNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_EXT_SEM_WAIT_NODE_PARAMS *nodeParams)
 {
-	return refuse(191);
+	return refuse(158);
 }
 
 CUresult cuGraphExternalSemaphoresSignalNodeGetParams(CUgraphNode node, CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *params_out)
 {
-	return refuse(192);
+	return refuse(159);
 }
 
 CUresult cuGraphExternalSemaphoresSignalNodeSetParams(CUgraphNode node, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *nodeParams)
 {
-	return refuse(193);
+	return refuse(160);
 }
 
 CUresult cuGraphExternalSemaphoresWaitNodeGetParams(CUgraphNode node, CUDA_EXT_SEM_WAIT_NODE_PARAMS *params_out)
 {
-	return refuse(194);
+	return refuse(161);
 }
 
 CUresult cuGraphExternalSemaphoresWaitNodeSetParams(CUgraphNode node, const CUDA_EXT_SEM_WAIT_NODE_PARAMS *nodeParams)
 {
-	return refuse(195);
+	return refuse(162);
 }
 
 CUresult cuImportExternalMemory(CUexternalMemory *extMem_out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *memHandleDesc)
 {
-	return refuse(196);
+	return refuse(163);
 }
 
 CUresult cuImportExternalSemaphore(CUexternalSemaphore *extSem_out, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *semHandleDesc)
 {
-	return refuse(197);
+	return refuse(164);
 }
 
 CUresult cuSignalExternalSemaphoresAsync(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(198);
+	return refuse(165);
 }
 
 CUresult cuSignalExternalSemaphoresAsync_ptsz(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(198);
+	return refuse(165);
 }
 
 CUresult cuWaitExternalSemaphoresAsync(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(199);
+	return refuse(166);
 }
 
 CUresult cuWaitExternalSemaphoresAsync_ptsz(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(199);
+	return refuse(166);
 }
 
 CUresult cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs *args)
 {
-	return refuse(200);
+	return refuse(167);
 }
 
 CUresult cuCheckpointProcessGetRestoreThreadId(int pid, int *tid)
 {
-	return refuse(201);
+	return refuse(168);
 }
 
 CUresult cuCheckpointProcessGetState(int pid, CUprocessState *state)
 {
-	return refuse(202);
+	return refuse(169);
 }
 
 CUresult cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *args)
 {
-	return refuse(203);
+	return refuse(170);
 }
 
 CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args)
 {
-	return refuse(204);
+	return refuse(171);
 }
 
 CUresult cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs *args)
 {
-	return refuse(205);
+	return refuse(172);
 }
 
 CUresult cuCoredumpGetAttribute(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(206);
+	return refuse(173);
 }
 
 CUresult cuCoredumpGetAttributeGlobal(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(207);
+	return refuse(174);
 }
 
 CUresult cuCoredumpSetAttribute(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(208);
+	return refuse(175);
 }
 
 CUresult cuCoredumpSetAttributeGlobal(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(209);
+	return refuse(176);
 }
 
 CUresult cuParamSetTexRef(CUfunction hfunc, int texunit, CUtexref texRef)
 {
-	return refuse(210);
+	return refuse(177);
 }
 
 CUresult cuTexRefGetAddress(CUdeviceptr_v1 *pdptr, CUtexref texRef)
 {
-	return refuse(211);
+	return refuse(178);
 }
 
 CUresult cuTexRefSetAddress(unsigned int *byteOffset, CUtexref texRef, CUdeviceptr_v1 ptr, unsigned int bytes)
 {
-	return refuse(212);
+	return refuse(179);
 }
 
 CUresult cuTexRefSetAddress2D(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR_v1 *desc, CUdeviceptr_v1 ptr, unsigned int pitch)
 {
-	return refuse(213);
+	return refuse(180);
 }
 
 CUresult cuArray3DCreate(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *allocateArray)
 {
-	return refuse(214);
+	return refuse(181);
 }
 
 CUresult cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
 {
-	return refuse(215);
+	return refuse(182);
 }
 
 CUresult cuArrayCreate(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR_v1 *allocateArray)
 {
-	return refuse(216);
+	return refuse(183);
 }
 
 CUresult cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
 {
-	return refuse(217);
+	return refuse(184);
 }
 
 CUresult cuMemMapArrayAsync(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
 {
-	return refuse(218);
+	return refuse(185);
 }
 
 CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
 {
-	return refuse(218);
+	return refuse(185);
 }
 
 CUresult cuMemcpyAtoA(CUarray dstArray, unsigned int dstOffset, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(219);
+	return refuse(186);
 }
 
 CUresult cuMemcpyAtoD(CUdeviceptr_v1 dstDevice, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(220);
+	return refuse(187);
 }
 
 CUresult cuMemcpyAtoH(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(221);
+	return refuse(188);
 }
 
 CUresult cuMemcpyAtoHAsync(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int bytes, CUstream stream)
 {
-	return refuse(222);
+	return refuse(189);
 }
 
 CUresult cuMemcpyDtoA(CUarray dstArray, unsigned int dstOffset, CUdeviceptr_v1 srcDevice, unsigned int bytes)
 {
-	return refuse(223);
+	return refuse(190);
 }
 
 CUresult cuMemcpyHtoA(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int bytes)
 {
-	return refuse(224);
+	return refuse(191);
 }
 
 CUresult cuMemcpyHtoAAsync(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int bytes, CUstream stream)
 {
-	return refuse(225);
+	return refuse(192);
 }
 
 CUresult cuLibraryGetManaged(CUdeviceptr *ptr, size_t *bytes, CUlibrary library, const char *name)
 {
-	return refuse(226);
+	return refuse(193);
 }
 
 CUresult cuLibraryGetUnifiedFunction(void **fptr, CUlibrary library, const char *symbol)
 {
-	return refuse(227);
+	return refuse(194);
 }
 
 CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)
 {
-	return refuse(228);
+	return refuse(195);
 }
 
 CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes)
 {
-	return refuse(229);
+	return refuse(196);
 }
 
 CUresult cuLaunch(CUfunction f)
 {
-	return refuse(230);
+	return refuse(197);
 }
 
 CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height)
 {
-	return refuse(231);
+	return refuse(198);
 }
 
 CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream stream)
 {
-	return refuse(232);
+	return refuse(199);
 }
 
 CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes)
 {
-	return refuse(233);
+	return refuse(200);
 }
 
 CUresult cuParamSetf(CUfunction hfunc, int offset, float value)
 {
-	return refuse(234);
+	return refuse(201);
 }
 
 CUresult cuParamSeti(CUfunction hfunc, int offset, unsigned int value)
 {
-	return refuse(235);
+	return refuse(202);
 }
 
 CUresult cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes)
 {
-	return refuse(236);
+	return refuse(203);
 }
 
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsigned int numDevices, unsigned int flags)
 {
-	return refuse(237);
+	return refuse(204);
 }
 
