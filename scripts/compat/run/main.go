@@ -20,8 +20,8 @@ type options struct {
 	only, skip, parts              string
 	jobs, gpus                     int
 	timeout, budget                time.Duration
-	markdown, logs, natives        string
-	withAlone, list                bool
+	markdown, logs, state          string
+	withAlone, list, reuse         bool
 }
 
 func main() {
@@ -47,7 +47,8 @@ func main() {
 	flag.DurationVar(&o.budget, "budget", 0, "start no row after this long (0: no limit)")
 	flag.StringVar(&o.markdown, "markdown", "", "write the table to this file")
 	flag.StringVar(&o.logs, "logs", "", "leave outputs of rows that are not the same here")
-	flag.StringVar(&o.natives, "natives", "", "file of native outcomes: read if there, so that only the forwarded side runs, and completed")
+	flag.StringVar(&o.state, "state", "", "file of results: the table in --markdown shows those of earlier runs too")
+	flag.BoolVar(&o.reuse, "reuse-native", false, "take native outcomes from the state file where it has them")
 	flag.BoolVar(&o.withAlone, "alone", true, "run the rows that need the whole GPU, after the others")
 	flag.BoolVar(&o.list, "list", false, "list the rows and end")
 	flag.Parse()
@@ -63,11 +64,11 @@ func main() {
 	}
 }
 
-// selected are the rows asked for.
-func selected(o *options, build string) ([]*row, error) {
-	rows, err := loadRows(o.dir)
+// load reads all rows; those of it that are asked for come second.
+func load(o *options, build string) (rows, chosen []*row, err error) {
+	rows, err = loadRows(o.dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var dirs []string
 	if o.tests != "" {
@@ -78,23 +79,22 @@ func selected(o *options, build string) ([]*row, error) {
 	rows = append(rows, testRows(dirs, o.expected)...)
 	only, err := regexp.Compile(o.only)
 	if err != nil {
-		return nil, fmt.Errorf("--only: %w", err)
+		return nil, nil, fmt.Errorf("--only: %w", err)
 	}
 	skip, err := regexp.Compile(o.skip)
 	if err != nil {
-		return nil, fmt.Errorf("--skip: %w", err)
+		return nil, nil, fmt.Errorf("--skip: %w", err)
 	}
-	var chosen []*row
 	for _, r := range rows {
 		if strings.Contains(o.parts, r.part) && only.MatchString(r.name) && (o.skip == "" || !skip.MatchString(r.name)) && (o.withAlone || !r.alone) {
 			chosen = append(chosen, r)
 		}
 	}
-	return chosen, nil
+	return rows, chosen, nil
 }
 
 func run(ctx context.Context, o *options, build string) (bool, error) {
-	rows, err := selected(o, build)
+	all, rows, err := load(o, build)
 	if err != nil {
 		return false, err
 	}
@@ -124,12 +124,14 @@ func run(ctx context.Context, o *options, build string) (bool, error) {
 	defer s.close()
 	s.prepare(ctx)
 	s.runAll(ctx)
-	s.saveNatives()
 	fmt.Print(table(s.results))
+	if err := s.save(); err != nil {
+		return false, err
+	}
 	good, line := summary(s.results)
 	fmt.Println(line)
 	if o.markdown != "" {
-		if err := os.WriteFile(o.markdown, []byte(markdown(s.results, versions())), 0o644); err != nil {
+		if err := os.WriteFile(o.markdown, []byte(markdown(s.known(all), versions())), 0o644); err != nil {
 			return false, err
 		}
 	}

@@ -21,6 +21,13 @@ type result struct {
 	reason            string
 }
 
+// record is what the state file keeps of a row.
+type record struct {
+	Native, Forwarded outcome
+	Verdict           verdict
+	Reason            string
+}
+
 // suite runs rows; results[i] belongs to rows[i] and is written by the one goroutine that runs it.
 type suite struct {
 	o       *options
@@ -28,8 +35,8 @@ type suite struct {
 	results []result
 	tmp     string
 	start   time.Time
-	print   sync.Mutex         // standard error, one line at a time
-	natives map[string]outcome // known native outcomes; written only between prepare and runAll, and at the end
+	print   sync.Mutex        // standard error, one line at a time
+	state   map[string]record // of earlier runs; written only before and after runAll
 }
 
 func newSuite(o *options, rows []*row) (*suite, error) {
@@ -37,17 +44,17 @@ func newSuite(o *options, rows []*row) (*suite, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &suite{o: o, rows: rows, results: make([]result, len(rows)), tmp: tmp, start: time.Now(), natives: map[string]outcome{}}
+	s := &suite{o: o, rows: rows, results: make([]result, len(rows)), tmp: tmp, start: time.Now(), state: map[string]record{}}
 	for i, r := range rows {
 		s.results[i] = result{row: r, verdict: notRun, reason: "not reached"}
 	}
-	if o.natives != "" {
-		text, err := os.ReadFile(o.natives)
+	if o.state != "" {
+		text, err := os.ReadFile(o.state)
 		if err == nil {
-			err = json.Unmarshal(text, &s.natives)
+			err = json.Unmarshal(text, &s.state)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("native outcomes: %w", err)
+			return nil, fmt.Errorf("state of earlier runs: %w", err)
 		}
 	}
 	return s, nil
@@ -128,7 +135,8 @@ func (s *suite) one(ctx context.Context, i int) {
 		}
 		return execute(ctx, r, []string{s.o.causeway, "run", "--gpu", gpu, "--"}, lib, s.tmp, limit)
 	}
-	known, cached := s.natives[r.name]
+	known := s.state[r.name].Native
+	cached := s.o.reuse && known.Ran && known.Status == 0
 	switch {
 	case cached:
 		res.native, res.forwarded = known, forwarded()
@@ -180,23 +188,36 @@ func (s *suite) progress(res *result) {
 	fmt.Fprintf(os.Stderr, "[%3.0fs] %-28s %s\n", time.Since(s.start).Seconds(), res.row.name, res.verdict)
 }
 
-// saveNatives completes the file of native outcomes; only those that succeeded are worth keeping.
-func (s *suite) saveNatives() {
-	if s.o.natives == "" {
-		return
-	}
+// save completes the state file with what ran now.
+func (s *suite) save() error {
 	for _, res := range s.results {
-		if res.native.Ran && res.native.Status == 0 {
-			o := res.native
-			o.Err = ""
-			s.natives[res.row.name] = o
+		if res.verdict != notRun {
+			res.native.Err, res.forwarded.Err = "", ""
+			s.state[res.row.name] = record{res.native, res.forwarded, res.verdict, res.reason}
 		}
 	}
-	text, err := json.MarshalIndent(s.natives, "", " ")
-	if err == nil {
-		err = os.WriteFile(s.o.natives, text, 0o644)
+	if s.o.state == "" {
+		return nil
 	}
+	text, err := json.MarshalIndent(s.state, "", " ")
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "compat: native outcomes are not kept:", err)
+		return err
 	}
+	return os.WriteFile(s.o.state, text, 0o644)
+}
+
+// known are the results of all rows, of this run or an earlier one.
+func (s *suite) known(rows []*row) []result {
+	list := make([]result, 0, len(rows))
+	for _, r := range rows {
+		k, ok := s.state[r.name]
+		if !ok || !k.Forwarded.Ran && k.Verdict == "" {
+			k = record{Verdict: notRun, Reason: "not run here"}
+			if r.gpus > s.o.gpus {
+				k.Reason = fmt.Sprintf("needs %d GPUs", r.gpus)
+			}
+		}
+		list = append(list, result{r, k.Native, k.Forwarded, k.Verdict, k.Reason})
+	}
+	return list
 }
