@@ -33,6 +33,7 @@ func (s *session) EventDestroy(c *wire.Call, a *wire.EventDestroyArgs) cuda.Resu
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
+	s.unshare(shareEvent, uint64(a.Event))
 	if ctx, ok := s.ctxs.get(e.ctx); !ok || ctx.handle == 0 {
 		return cuda.ErrorContextIsDestroyed
 	}

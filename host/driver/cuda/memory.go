@@ -7,10 +7,20 @@ import (
 
 const memoryTypeDevice = 2 // CU_MEMORYTYPE_DEVICE
 
-// charge books size bytes against the session's limit.
-func (s *session) charge(size uint64) cuda.Result {
-	if s.limit != 0 && (size > s.limit || s.used > s.limit-size) {
-		return cuda.ErrorOutOfMemory
+// charge books size bytes against the session's limit, which what pools keep back counts to.
+func (s *session) charge(size uint64) cuda.Result { return s.chargeBeside(size, 0) }
+
+// chargeBeside does so when up to reused of the bytes may come from what a pool keeps back.
+func (s *session) chargeBeside(size, reused uint64) cuda.Result {
+	if s.limit != 0 {
+		if size > s.limit || s.used > s.limit-size {
+			return cuda.ErrorOutOfMemory
+		}
+		if room := s.limit - size - s.used + reused; s.cached() > room {
+			if s.trim(); s.cached() > room {
+				return cuda.ErrorOutOfMemory
+			}
+		}
 	}
 	s.used += size
 	return cuda.Success
@@ -18,6 +28,8 @@ func (s *session) charge(size uint64) cuda.Result {
 
 func (s *session) booked(c *wire.Call, ptr, size uint64) {
 	s.allocs[ptr] = size
+	s.unshare(shareMemory, ptr) // what lay there before may have gone with its context
+	s.unshare(sharePointer, ptr)
 	c.Placed = append(c.Placed, ptr)
 }
 
@@ -69,6 +81,8 @@ func (s *session) MemFree(c *wire.Call, a *wire.MemFreeArgs) cuda.Result {
 	if res == cuda.Success {
 		delete(s.allocs, a.Ptr)
 		s.used -= size
+		s.unshare(shareMemory, a.Ptr)
+		s.unshare(sharePointer, a.Ptr)
 	}
 	return res
 }
@@ -79,7 +93,7 @@ func (s *session) MemAllocAsync(c *wire.Call, a *wire.MemAllocAsyncArgs, r *wire
 	if res != cuda.Success {
 		return res
 	}
-	if res := s.charge(a.Size); res != cuda.Success {
+	if res := s.chargeBeside(a.Size, a.Size); res != cuda.Success {
 		return res
 	}
 	if res := s.note(s.fn.cuMemAllocAsync.call(s.out.addr(), a.Size, st.handle)); res != cuda.Success {
@@ -105,6 +119,8 @@ func (s *session) MemFreeAsync(c *wire.Call, a *wire.MemFreeAsyncArgs) cuda.Resu
 	if res == cuda.Success {
 		delete(s.allocs, a.Ptr)
 		s.used -= size
+		s.unshare(shareMemory, a.Ptr)
+		s.unshare(sharePointer, a.Ptr)
 	}
 	return res
 }
@@ -153,6 +169,10 @@ func (s *session) PoolGetDefault(c *wire.Call, a *wire.PoolGetDefaultArgs) cuda.
 	if !s.pools.put(a.Pool, *s.out.u64(0)) {
 		return cuda.ErrorInvalidHandle
 	}
+	if s.poolDev == nil {
+		s.poolDev = map[uint32]uint32{}
+	}
+	s.poolDev[a.Pool] = a.Dev
 	return cuda.Success
 }
 

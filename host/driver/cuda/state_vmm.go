@@ -1,11 +1,16 @@
 package cuda
 
+import "causeway/host/driver"
+
 // vmmState is what a session keeps for virtual memory, pools and sharing. Its zero value is ready.
 type vmmState struct {
 	resvs    table[reservation]
 	mems     table[*physical]
 	mappings table[mapping]
-	created  uint64 // bytes of mems, which outlive contexts
+	created  uint64 // bytes charged for mems, which outlive contexts
+	poolDev  map[uint32]uint32
+	opened   map[uint64]int // memory of other sessions: how often it was opened
+	offered  map[shareKey]driver.ShareToken
 }
 
 // reservation is a range of device addresses.
@@ -13,8 +18,16 @@ type reservation struct{ base, size uint64 }
 
 // physical is memory without an address.
 type physical struct {
-	handle uint64
-	size   uint64 // charged; 0: another session's
+	handle, size uint64
+	foreign      bool // another session's, which it is charged to
+}
+
+// charged is what a session pays for it.
+func (p *physical) charged() uint64 {
+	if p.foreign {
+		return 0
+	}
+	return p.size
 }
 
 // mapping is memory at an address.

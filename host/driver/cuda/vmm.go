@@ -26,6 +26,16 @@ func allocationProp(dev, handles, flags uint32) buffer {
 	return b
 }
 
+// accessDesc writes a CUmemAccessDesc.
+func accessDesc(dev, flags uint32) buffer {
+	b := newBuffer(memAccessSize)
+	le := binary.LittleEndian
+	le.PutUint32(b.bytes(), memLocationDevice)
+	le.PutUint32(b.bytes()[4:], dev)
+	le.PutUint32(b.bytes()[8:], flags)
+	return b
+}
+
 // MemGetAllocationGranularity asks for the unit of MemCreate and MemMap.
 func (s *session) MemGetAllocationGranularity(c *wire.Call, a *wire.MemGetAllocationGranularityArgs, r *wire.MemGetAllocationGranularityReply) cuda.Result {
 	p := allocationProp(a.Dev, a.Handles, 0)
@@ -80,7 +90,7 @@ func (s *session) MemCreate(c *wire.Call, a *wire.MemCreateArgs) cuda.Result {
 		return res
 	}
 	handle := *s.out.u64(0)
-	if !s.mems.put(a.Memhandle, &physical{handle, a.Size}) {
+	if !s.mems.put(a.Memhandle, &physical{handle: handle, size: a.Size}) {
 		s.used -= a.Size
 		s.fn.cuMemRelease.call(handle)
 		return cuda.ErrorInvalidHandle
@@ -98,8 +108,9 @@ func (s *session) MemRelease(c *wire.Call, a *wire.MemReleaseArgs) cuda.Result {
 	res := s.note(s.fn.cuMemRelease.call(m.handle))
 	if res == cuda.Success {
 		s.mems.remove(a.Memhandle)
-		s.used -= m.size
-		s.created -= m.size
+		s.used -= m.charged()
+		s.created -= m.charged()
+		s.unshare(sharePhysical, uint64(a.Memhandle))
 	}
 	return res
 }
@@ -141,10 +152,7 @@ func (s *session) MemSetAccess(c *wire.Call, a *wire.MemSetAccessArgs) cuda.Resu
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	desc := newBuffer(memAccessSize)
+	desc := accessDesc(a.Dev, a.Flags)
 	defer desc.free()
-	binary.LittleEndian.PutUint32(desc.bytes(), memLocationDevice)
-	binary.LittleEndian.PutUint32(desc.bytes()[4:], a.Dev)
-	binary.LittleEndian.PutUint32(desc.bytes()[8:], a.Flags)
 	return s.note(s.fn.cuMemSetAccess.call(m.base, m.size, desc.addr(), 1))
 }

@@ -1,0 +1,217 @@
+package cuda
+
+import (
+	"encoding/binary"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+)
+
+const (
+	poolPropsSize  = 88
+	poolReserved   = 5 // CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+	poolUsed       = 7 // CU_MEMPOOL_ATTR_USED_MEM_CURRENT
+	memLocationLen = 8
+)
+
+// PoolCreate makes a pool of the guest's own.
+func (s *session) PoolCreate(c *wire.Call, a *wire.PoolCreateArgs) cuda.Result {
+	p := newBuffer(poolPropsSize)
+	defer p.free()
+	le, b := binary.LittleEndian, p.bytes()
+	le.PutUint32(b, memPinned)
+	le.PutUint32(b[4:], a.Handles)
+	le.PutUint32(b[8:], memLocationDevice)
+	le.PutUint32(b[12:], a.Dev)
+	le.PutUint64(b[24:], a.Max)
+	le.PutUint16(b[32:], uint16(a.Usage))
+	if res := s.note(s.fn.cuMemPoolCreate.call(s.out.addr(), p.addr())); res != cuda.Success {
+		return res
+	}
+	return s.keepPool(a.Pool, *s.out.u64(0), a.Dev)
+}
+
+func (s *session) keepPool(id uint32, handle uint64, dev uint32) cuda.Result {
+	if !s.pools.put(id, handle) {
+		s.fn.cuMemPoolDestroy.call(handle)
+		return cuda.ErrorInvalidHandle
+	}
+	if s.poolDev == nil {
+		s.poolDev = map[uint32]uint32{}
+	}
+	s.poolDev[id] = dev
+	return cuda.Success
+}
+
+// PoolDestroy ends a pool; its memory stays until it is freed.
+func (s *session) PoolDestroy(c *wire.Call, a *wire.PoolDestroyArgs) cuda.Result {
+	p, ok := s.pools.get(a.Pool)
+	if !ok {
+		return cuda.ErrorInvalidValue
+	}
+	res := s.note(s.fn.cuMemPoolDestroy.call(p))
+	if res == cuda.Success {
+		s.pools.remove(a.Pool)
+		delete(s.poolDev, a.Pool)
+		s.unshare(sharePool, uint64(a.Pool))
+	}
+	return res
+}
+
+// PoolSetAccess lets a device reach a pool's memory, or not.
+func (s *session) PoolSetAccess(c *wire.Call, a *wire.PoolSetAccessArgs) cuda.Result {
+	p, ok := s.pools.get(a.Pool)
+	if !ok {
+		return cuda.ErrorInvalidValue
+	}
+	desc := accessDesc(a.Dev, a.Flags)
+	defer desc.free()
+	return s.note(s.fn.cuMemPoolSetAccess.call(p, desc.addr(), 1))
+}
+
+// PoolGetAccess says what a device may do with a pool's memory.
+func (s *session) PoolGetAccess(c *wire.Call, a *wire.PoolGetAccessArgs, r *wire.PoolGetAccessReply) cuda.Result {
+	p, ok := s.pools.get(a.Pool)
+	if !ok {
+		return cuda.ErrorInvalidValue
+	}
+	loc := newBuffer(memLocationLen)
+	defer loc.free()
+	binary.LittleEndian.PutUint32(loc.bytes(), memLocationDevice)
+	binary.LittleEndian.PutUint32(loc.bytes()[4:], a.Dev)
+	res := s.fn.cuMemPoolGetAccess.call(s.out.addr(), p, loc.addr())
+	r.Flags = uint32(*s.out.i32(0))
+	return res
+}
+
+// MemAllocFromPool allocates from a pool in stream order.
+func (s *session) MemAllocFromPool(c *wire.Call, a *wire.MemAllocFromPoolArgs, r *wire.MemAllocFromPoolReply) cuda.Result {
+	st, res := s.submit(c, a.Stream)
+	if res != cuda.Success {
+		return res
+	}
+	p, ok := s.pools.get(a.Pool)
+	if !ok {
+		return cuda.ErrorInvalidValue
+	}
+	if res := s.chargeBeside(a.Size, a.Size); res != cuda.Success {
+		return res
+	}
+	if res := s.note(s.fn.cuMemAllocFromPoolAsync.call(s.out.addr(), a.Size, p, st.handle)); res != cuda.Success {
+		s.used -= a.Size
+		return res
+	}
+	r.Ptr = *s.out.u64(0)
+	s.booked(c, r.Ptr, a.Size)
+	return cuda.Success
+}
+
+// cached is how many bytes the session's pools hold without using them.
+func (s *session) cached() (n uint64) {
+	for _, p := range s.pools.m {
+		*s.out.u64(0), *s.out.u64(1) = 0, 0
+		s.fn.cuMemPoolGetAttribute.call(p, poolReserved, s.out.addr())
+		s.fn.cuMemPoolGetAttribute.call(p, poolUsed, s.out.addr()+8)
+		if held, used := *s.out.u64(0), *s.out.u64(1); held > used {
+			n += held - used
+		}
+	}
+	return n
+}
+
+// trim has the pools give back what they do not use, because the session's limit counts it.
+func (s *session) trim() {
+	for _, p := range s.pools.m {
+		s.fn.cuMemPoolTrimTo.call(p, 0)
+	}
+}
+
+// PoolExport shares a pool.
+func (s *session) PoolExport(c *wire.Call, a *wire.PoolExportArgs, r *wire.PoolExportReply) cuda.Result {
+	p, ok := s.pools.get(a.Pool)
+	if !ok {
+		return cuda.ErrorInvalidValue
+	}
+	key := shareKey{sharePool, uint64(a.Pool)}
+	if r.Token, ok = s.token(key); ok {
+		return cuda.Success
+	}
+	if res := s.fn.cuMemPoolExportToShareableHandle.call(s.out.addr(), p, posixFD, 0); res != cuda.Success {
+		return res
+	}
+	fd := int(*s.out.i32(0))
+	defer closeFile(fd)
+	dev := s.poolDev[a.Pool]
+	if int(dev) >= len(s.devices) {
+		return cuda.ErrorInvalidValue
+	}
+	var res cuda.Result
+	r.Token, res = s.offer(key, s.devices[dev].Uuid[:], fd)
+	return res
+}
+
+// PoolImport takes over a pool that another session shares.
+func (s *session) PoolImport(c *wire.Call, a *wire.PoolImportArgs, r *wire.PoolImportReply) cuda.Result {
+	blob, fd, ok := s.redeem(sharePool, a.Token, 16)
+	defer closeFile(fd)
+	if !ok || fd < 0 {
+		return cuda.ErrorUnknown
+	}
+	dev := -1
+	for i := range s.devices {
+		if s.devices[i].Uuid == [16]byte(blob) {
+			dev = i
+		}
+	}
+	if dev < 0 {
+		return cuda.ErrorInvalidDevice
+	}
+	if res := s.fn.cuMemPoolImportFromShareableHandle.call(s.out.addr(), uint64(fd), posixFD, 0); res != cuda.Success {
+		return res
+	}
+	r.Dev = uint32(dev)
+	return s.keepPool(a.Pool, *s.out.u64(0), r.Dev)
+}
+
+// PoolExportPointer shares an allocation of a shared pool.
+func (s *session) PoolExportPointer(c *wire.Call, a *wire.PoolExportPointerArgs, r *wire.PoolExportPointerReply) cuda.Result {
+	size, ok := s.allocs[a.Ptr]
+	if !ok {
+		return cuda.ErrorInvalidValue
+	}
+	if res := s.use(c); res != cuda.Success {
+		return res
+	}
+	key := shareKey{sharePointer, a.Ptr}
+	if r.Token, ok = s.token(key); ok {
+		return cuda.Success
+	}
+	if res := s.note(s.fn.cuMemPoolExportPointer.call(s.out.addr(), a.Ptr)); res != cuda.Success {
+		return res
+	}
+	var res cuda.Result
+	blob := binary.LittleEndian.AppendUint64(nil, size)
+	r.Token, res = s.offer(key, append(blob, s.out.bytes()[:opaqueSize]...), -1)
+	return res
+}
+
+// PoolImportPointer maps an allocation of another session's pool. Its bytes are charged there.
+func (s *session) PoolImportPointer(c *wire.Call, a *wire.PoolImportPointerArgs, r *wire.PoolImportPointerReply) cuda.Result {
+	if res := s.use(c); res != cuda.Success {
+		return res
+	}
+	p, known := s.pools.get(a.Pool)
+	blob, fd, ok := s.redeem(sharePointer, a.Token, 8+opaqueSize)
+	closeFile(fd)
+	if !ok || !known {
+		return cuda.ErrorInvalidValue
+	}
+	data := bufferOf(blob[8 : 8+opaqueSize])
+	defer data.free()
+	if res := s.note(s.fn.cuMemPoolImportPointer.call(s.out.addr(), p, data.addr())); res != cuda.Success {
+		return res
+	}
+	r.Ptr, r.Size = *s.out.u64(0), binary.LittleEndian.Uint64(blob)
+	s.booked(c, r.Ptr, 0)
+	return cuda.Success
+}
