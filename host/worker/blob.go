@@ -8,7 +8,7 @@ import (
 const (
 	maxBlobs     = 256
 	maxBlobBytes = 1 << 30
-	blobFirst    = 1 << 20 // allocated before the bytes are there
+	blobFirst    = 64 << 20 // allocated before the bytes are there: pages that nothing touches cost nothing
 )
 
 // blobs holds bytes arguments that were sent ahead of their operation. The consumer owns it.

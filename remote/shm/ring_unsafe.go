@@ -101,6 +101,9 @@ func (r *Ring) Next(in *remote.Incoming) (bool, error) {
 		return false, remote.Violation("record of %d bytes at %d, where %d are left", size, r.head, avail)
 	}
 	r.size = size
+	if r.tail-r.head > size { // while this record is executed, the next comes nearer
+		prefetch(unsafe.Pointer(&r.ring[(pos+size)&(remote.RingSize-1)]))
+	}
 	*in = remote.Incoming{
 		Op: h.Op, Flags: h.Flags, Slot: h.Slot, Seq: h.Seq, Ctx: h.Ctx, Thread: h.Thread,
 		Bytes: r.ring[pos : pos+size : pos+size],

@@ -2,11 +2,8 @@ package cuda
 
 import (
 	"encoding/binary"
-	"log/slog"
-	"time"
 
 	"causeway/cuda"
-	"causeway/cuda/fatbin"
 	"causeway/cuda/wire"
 )
 
@@ -92,32 +89,16 @@ func (o *jitOptions) free() {
 	}
 }
 
-// A guest's image is handed over in C memory, NUL-terminated so that PTX text ends where the guest's bytes end. Fatbins
-// go to cuModuleLoadDataEx as bare containers (behind a wrapper it answers INVALID_IMAGE, seen on driver 580) and to
-// cuLibraryLoadData behind a wrapper, as applications' runtimes do.
-const wrapperMagic = 0x466243b1
-
-// wrap makes a wrapper around the container at addr.
-func wrap(addr uint64) buffer {
-	b := newBuffer(fatbin.WrapperSize)
-	w := b.bytes()
-	binary.LittleEndian.PutUint32(w, wrapperMagic)
-	binary.LittleEndian.PutUint32(w[4:], 1)
-	binary.LittleEndian.PutUint64(w[8:], addr)
-	return b
-}
-
 // ModuleLoad loads PTX, a cubin or a fatbin into the current context.
 func (s *session) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, r *wire.ModuleLoadReply) cuda.Result {
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	im, o := cString(a.Image), newJITOptions(a.Options, a.InfoCap, a.ErrCap)
-	defer im.free()
+	prints := s.scan(a.Image)
+	im, o := holdImage(a.Image, false), newJITOptions(a.Options, a.InfoCap, a.ErrCap)
+	defer im.release()
 	defer o.free()
-	begin := time.Now()
-	defer func() { loaded("module", len(a.Image), begin) }()
-	res := s.fn.cuModuleLoadDataEx.call(s.out.addr(), im.addr(), uint64(o.n), o.keys.addr(), o.values.addr())
+	res := s.fn.cuModuleLoadDataEx.call(s.out.addr(), im.addr, uint64(o.n), o.keys.addr(), o.values.addr())
 	info, errs, wall := o.logs()
 	r.InfoLen, r.ErrLen, r.WallMs = uint32(len(info)), uint32(len(errs)), wall
 	r.Logs = append(append([]byte(nil), info...), errs...)
@@ -129,21 +110,8 @@ func (s *session) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, r *wire.Modul
 		s.fn.cuModuleUnload.call(handle)
 		return cuda.ErrorInvalidHandle
 	}
-	s.notePrinting(a.Image)
+	s.printing = prints() || s.printing
 	return cuda.Success
-}
-
-// loaded tells whoever looks for a slow start.
-func loaded(kind string, bytes int, begin time.Time) {
-	slog.Info("image loaded", "kind", kind, "bytes", bytes, "took", time.Since(begin))
-}
-
-// notePrinting remembers whether an image may call vprintf: the driver hands device output over only in its own
-// synchronising calls, so waits must then go through it. What cannot be looked into counts as printing.
-func (s *session) notePrinting(img []byte) {
-	begin := time.Now()
-	defer func() { loaded("scan", len(img), begin) }()
-	s.printing = s.printing || mayPrint(img, s.compute())
 }
 
 // ModuleUnload unloads a module that the guest loaded.
@@ -216,30 +184,31 @@ func (s *session) enumerate(handle uint64, count, list, name entry) ([]byte, cud
 
 // LibraryLoad loads an image independent of contexts.
 func (s *session) LibraryLoad(c *wire.Call, a *wire.LibraryLoadArgs, r *wire.LibraryLoadReply) cuda.Result {
-	im, o := cString(a.Image), newJITOptions(a.Jit, a.InfoCap, a.ErrCap)
-	defer im.free()
+	prints := s.scan(a.Image)
+	im, o := holdImage(a.Image, true), newJITOptions(a.Jit, a.InfoCap, a.ErrCap)
 	defer o.free()
-	image := im.addr()
-	if fatbin.Detect(a.Image) == fatbin.Container {
-		w := wrap(image)
-		defer w.free()
-		image = w.addr()
-	}
-	begin := time.Now()
-	defer func() { loaded("library", len(a.Image), begin) }()
-	res := s.fn.cuLibraryLoadData.call(s.out.addr(), image, o.keys.addr(), o.values.addr(), uint64(o.n), 0, 0, 0)
+	var keep struct{ keys, values buffer }
+	keep.keys, keep.values = newBuffer(4), newBuffer(8)
+	defer keep.keys.free()
+	defer keep.values.free()
+	*keep.keys.i32(0), *keep.values.u64(0) = libraryBinaryIsPreserved, 1
+	res := s.fn.cuLibraryLoadData.call(s.out.addr(), im.addr, o.keys.addr(), o.values.addr(), uint64(o.n),
+		keep.keys.addr(), keep.values.addr(), 1)
 	info, errs, wall := o.logs()
 	r.InfoLen, r.ErrLen, r.WallMs = uint32(len(info)), uint32(len(errs)), wall
 	r.Logs = append(append([]byte(nil), info...), errs...)
 	if res != cuda.Success {
+		im.release()
 		return res
 	}
 	handle := *s.out.u64(0)
 	if !s.libs.put(a.Library, handle) {
 		s.fn.cuLibraryUnload.call(handle)
+		im.release()
 		return cuda.ErrorInvalidHandle
 	}
-	s.notePrinting(a.Image)
+	s.images.put(a.Library, im)
+	s.printing = prints() || s.printing
 	return cuda.Success
 }
 
@@ -249,7 +218,11 @@ func (s *session) LibraryUnload(c *wire.Call, a *wire.LibraryUnloadArgs) cuda.Re
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	return s.fn.cuLibraryUnload.call(h)
+	res := s.fn.cuLibraryUnload.call(h)
+	if im, ok := s.images.remove(a.Library); ok {
+		im.release()
+	}
+	return res
 }
 
 // LibraryGetModule gives the library's module in the current context.

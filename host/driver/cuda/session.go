@@ -42,6 +42,7 @@ type session struct {
 	ctxs          table[*context_]
 	modules       table[module]
 	libs          table[uint64]
+	images        table[image] // of libraries: the driver reads them as long as these live
 	funcs         table[*function]
 	streams       table[*stream]
 	events        table[*event]
