@@ -133,17 +133,28 @@ func (s *Spawner) process() (*Process, error) {
 	return p, nil
 }
 
-// fork starts cmd, if wanted from a thread that has given up gaining privileges, which a child inherits.
+// addrCompatLayout is ADDR_COMPAT_LAYOUT of personality(2): mappings grow upwards from a third of the address space.
+const addrCompatLayout = 0x0200000
+
+// fork starts cmd from a thread of its own, whose ways the child inherits: memory laid out from the bottom, because a worker maps
+// its guest's pinned memory at the guest's addresses, which lie at the top where its own libraries would be; and, if wanted, no
+// way to gain privileges.
 func (s *Spawner) fork(cmd *exec.Cmd) error {
-	if !s.NoNewPrivs {
-		return cmd.Start()
-	}
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-			done <- fmt.Errorf("no_new_privs: %w", err)
-			return
+		now, _, errno := unix.RawSyscall(unix.SYS_PERSONALITY, 0xffffffff, 0, 0)
+		if errno == 0 {
+			_, _, errno = unix.RawSyscall(unix.SYS_PERSONALITY, now|addrCompatLayout, 0, 0)
+		}
+		if errno != 0 { // a sandbox may forbid it: some addresses may then be taken
+			slog.Debug("worker keeps the usual memory layout", "error", errno)
+		}
+		if s.NoNewPrivs {
+			if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+				done <- fmt.Errorf("no_new_privs: %w", err)
+				return
+			}
 		}
 		done <- cmd.Start()
 	}()
