@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -43,7 +44,7 @@ func judge(r *row, native, forwarded outcome) (verdict, string) {
 		if r.gap != "" {
 			return gapped, r.gap
 		}
-		return fails, fmt.Sprintf("status %d: %s", forwarded.Status, lastLine(forwarded.Err, forwarded.Out))
+		return fails, fmt.Sprintf("status %d: %s%s", forwarded.Status, lastLine(forwarded.Err, forwarded.Out), refusals(forwarded.Err))
 	}
 	if why := agree(r.compare, native.Out, forwarded.Out); why != "" {
 		if r.gap != "" {
@@ -128,7 +129,8 @@ func lastLine(texts ...string) string {
 			l := strings.TrimSpace(lines[i])
 			if l == "" || strings.HasPrefix(l, "#") || strings.HasPrefix(l, "^") || strings.Contains(l, "Device-side assertion") ||
 				strings.HasPrefix(l, "For debugging consider") || strings.HasPrefix(l, "Compile with") || strings.HasPrefix(l, "CUDA kernel errors might") ||
-				strings.HasPrefix(l, "Search for ") || strings.Contains(l, "resource_tracker") {
+				strings.HasPrefix(l, "Search for ") || strings.Contains(l, "resource_tracker") ||
+				strings.HasPrefix(l, "causeway: ") || strings.HasPrefix(l, "time=") {
 				continue
 			}
 			if len(l) > 240 {
@@ -138,4 +140,19 @@ func lastLine(texts ...string) string {
 		}
 	}
 	return ""
+}
+
+// refusals are the last things that our library said, beside what the program made of them.
+func refusals(text string) string {
+	var said []string
+	for line := range strings.Lines(text) {
+		l, ok := strings.CutPrefix(strings.TrimSpace(line), "causeway: ")
+		if ok && !strings.HasPrefix(l, "session open") && !slices.Contains(said, l) {
+			said = append(said, l)
+		}
+	}
+	if len(said) == 0 {
+		return ""
+	}
+	return " [" + strings.Join(said[max(0, len(said)-3):], "; ") + "]"
 }

@@ -86,6 +86,14 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+func TestReason(t *testing.T) {
+	err := "causeway: session open by unix\ncauseway: cuFoo is not supported: x\ncauseway: cuFoo is not supported: x\nError: no foo\ncauseway: late\n"
+	_, why := judge(&row{}, outcome{}, outcome{Status: 1, Err: err})
+	if why != "status 1: Error: no foo [cuFoo is not supported: x; late]" {
+		t.Error(why)
+	}
+}
+
 func TestExecute(t *testing.T) {
 	dir := t.TempDir()
 	sh := func(name, text string) *row {
