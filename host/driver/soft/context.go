@@ -49,6 +49,7 @@ func (s *session) failed(g *gpuContext, res cuda.Result) {
 	}
 	if g.sticky() == cuda.Success {
 		s.host.SetSticky(res) // before anyone can see the context failed; the host keeps the first
+		s.doomed.CompareAndSwap(0, int32(res))
 		g.poison.CompareAndSwap(0, int32(res))
 	}
 }
@@ -97,6 +98,7 @@ func (s *session) PrimaryCtxReset(c *wire.Call, a *wire.PrimaryCtxResetArgs) cud
 	if int(a.Dev) >= len(s.gpus) {
 		return cuda.ErrorInvalidDevice
 	}
+	s.doomed.Store(0)
 	d := &s.primaries[a.Dev]
 	if d.ctx == nil {
 		return cuda.Success
@@ -141,6 +143,9 @@ func (s *session) CtxCreate(c *wire.Call, a *wire.CtxCreateArgs) cuda.Result {
 	}
 	if a.Flags&^cuda.CtxFlagsMask != 0 {
 		return cuda.ErrorInvalidValue
+	}
+	if res := cuda.Result(s.doomed.Load()); res != cuda.Success {
+		return res // a process whose context failed gets no other
 	}
 	return s.ctxs.put(a.Ctx, newContext(a.Ctx, int(a.Dev), a.Flags))
 }

@@ -165,7 +165,7 @@ var faultResults = map[exec.FaultKind]cuda.Result{
 	exec.IllegalInstruction: cuda.ErrorIllegalInstruction,
 	exec.Assert:             cuda.ErrorAssert,
 	exec.Trap:               cuda.ErrorLaunchFailed,
-	exec.StackOverflow:      cuda.ErrorHardwareStackError,
+	exec.StackOverflow:      cuda.ErrorIllegalAddress, // as GPUs of today see it: the stack is memory
 	exec.InvalidPC:          cuda.ErrorInvalidPc,
 	exec.Deadlock:           cuda.ErrorLaunchTimeout,
 }
