@@ -133,6 +133,10 @@ func TestReport(t *testing.T) {
 	if good, _ := summary(r); good {
 		t.Error("a failure is called good")
 	}
+	p := []result{{row: &row{name: "jax_a"}, verdict: fails}, {row: &row{name: "jax_b"}, verdict: same}, {row: &row{name: "jax_c"}, verdict: notRun}}
+	if text := besidePeers(p); !strings.Contains(text, "| 1 of 2 |") || !strings.Contains(text, "| not run |") {
+		t.Error(text)
+	}
 	if text := markdown(r, []string{"GPU: x"}); !strings.Contains(text, "## PyTorch") || !strings.Contains(text, "| b | B | - | - | not run | needs 2 GPUs |") {
 		t.Error(text)
 	}

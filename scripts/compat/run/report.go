@@ -84,6 +84,7 @@ means that the same program does not work on the bare driver of that machine eit
 			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", r.row.name, escape(r.row.title), cell(r.native), cell(r.forwarded), shown(r), escape(r.reason))
 		}
 	}
+	b.WriteString(besidePeers(results))
 	return b.String()
 }
 
