@@ -112,7 +112,8 @@ CUresult cw_copy_linear(const struct cw_side *dst, const struct cw_side *src, ui
 
 /* --- staging ------------------------------------------------------------------------------------------------------- */
 
-enum { CW_CHUNK_SIZE = 1 << 20, CW_CHUNKS = 16, CW_STAGING_REGIONS = 4 };
+/* CW_CHUNKS: what one copy keeps in flight at most. */
+enum { CW_CHUNK_SIZE = 1 << 20, CW_CHUNKS_FIRST = 4, CW_CHUNKS = 16, CW_CHUNKS_MOST = 64 };
 
 struct cw_chunk {
 	uint32_t region, offset; /* as MemcpyStaged wants them */
@@ -126,6 +127,8 @@ struct cw_chunk {
 /* A chunk for the caller alone, to be used on stream. NULL if none is free and may_wait is 0, or with *res set when staging cannot
  * be had. */
 struct cw_chunk *cw_chunk_take(uint32_t stream, int may_wait, CUresult *res);
+/* Staging of so many chunks, if it can be had: for a copy that will keep them in flight. */
+void cw_staging_want(uint32_t chunks);
 /* Makes ready for another use a chunk that the caller holds and whose last use has ended. */
 void cw_chunk_renew(struct cw_chunk *c);
 /* Gives back a chunk that nothing uses, or whose DMA is under way (completion makes it free). */

@@ -1,5 +1,6 @@
 /*
- * Staging: regions of 16 chunks each, added when they are first needed. A chunk is free, taken by one thread, or busy with a
+ * Staging: regions of chunks, added when they are first needed: a small one first, which takes a millisecond to make, larger ones
+ * for copies that keep more chunks in flight. A chunk is free, taken by one thread, or busy with a
  * copy whose completion word will say that it is free again. A thread that holds a chunk never waits for another, so chunks
  * cannot deadlock.
  */
@@ -15,14 +16,14 @@ enum { POLL_NAPS = 40, SPIN_FACTOR = 8 };
 
 static struct {
 	struct cw_lock lock;
-	struct cw_chunk chunk[CW_STAGING_REGIONS * CW_CHUNKS];
-	uint32_t regions; /* in use */
+	struct cw_chunk chunk[CW_CHUNKS_MOST];
+	uint32_t count;	  /* of chunks that are there */
 	uint64_t turn;	  /* uses that began */
 	int adding;	  /* a thread is adding a region */
 	int exhausted;	  /* the last attempt to add one failed */
 } st;
 
-_Static_assert(CW_STAGING_REGIONS * CW_CHUNKS < CW_WORD_COUNT, "one completion word a chunk");
+_Static_assert(CW_CHUNKS_MOST < CW_WORD_COUNT, "one completion word a chunk");
 
 static uint32_t word_of(const struct cw_chunk *c) { return atomic_load_explicit(cw_word(c->word), memory_order_acquire); }
 
@@ -57,7 +58,7 @@ void cw_chunk_renew(struct cw_chunk *c)
  * again stay in the CPU's cache. */
 static struct cw_chunk *find_free(void)
 {
-	for (uint32_t i = 0; i < st.regions * CW_CHUNKS; i++) {
+	for (uint32_t i = 0; i < st.count; i++) {
 		struct cw_chunk *c = &st.chunk[i];
 		if (c->state == FREE || (c->state == BUSY && done(c))) {
 			c->state = TAKEN;
@@ -73,7 +74,7 @@ static struct cw_chunk *oldest_busy(uint32_t stream, uint32_t *count)
 {
 	struct cw_chunk *oldest = NULL;
 	*count = 0;
-	for (uint32_t i = 0; i < st.regions * CW_CHUNKS; i++) {
+	for (uint32_t i = 0; i < st.count; i++) {
 		struct cw_chunk *c = &st.chunk[i];
 		if (c->state != BUSY || (stream != 0 && c->stream != stream))
 			continue;
@@ -88,21 +89,33 @@ static struct cw_chunk *oldest_busy(uint32_t stream, uint32_t *count)
 static CUresult add_region(void)
 {
 	struct cw_region *r;
+	uint32_t n = st.count == 0 ? CW_CHUNKS_FIRST : CW_CHUNKS - st.count % CW_CHUNKS;
 	st.adding = 1;
 	cw_lock_release(&st.lock);
-	CUresult res = cw_region_add(CW_REGION_STAGING, (size_t)CW_CHUNK_SIZE * CW_CHUNKS, 0, &r);
+	CUresult res = cw_region_add(CW_REGION_STAGING, (size_t)CW_CHUNK_SIZE * n, 0, &r);
 	cw_lock_acquire(&st.lock);
 	st.adding = 0;
 	st.exhausted = res != 0;
 	if (res != 0)
 		return res;
-	for (uint32_t i = 0; i < CW_CHUNKS; i++) {
-		uint32_t k = st.regions * CW_CHUNKS + i;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t k = st.count + i;
 		st.chunk[k] = (struct cw_chunk){
 			.region = r->id, .offset = i * CW_CHUNK_SIZE, .word = k + 1, .mem = r->va + (size_t)i * CW_CHUNK_SIZE};
 	}
-	st.regions++;
+	st.count += n;
 	return 0;
+}
+
+/* Under the lock: whether there may be more chunks. */
+static int may_grow(void) { return !st.adding && st.count < CW_CHUNKS_MOST && !(st.exhausted && st.count > 0); }
+
+void cw_staging_want(uint32_t chunks)
+{
+	cw_lock_acquire(&st.lock);
+	while (st.count < chunks && may_grow() && add_region() == 0)
+		;
+	cw_lock_release(&st.lock);
 }
 
 /* Waits, for as long as it takes, until the copy that uses a taken chunk has ended. An error of that copy is for whoever
@@ -134,9 +147,9 @@ struct cw_chunk *cw_chunk_take(uint32_t stream, int may_wait, CUresult *res)
 		/* More staging is for copies that would wait for other streams; one stream's own wait for its link to the GPU. */
 		uint32_t count;
 		struct cw_chunk *oldest = oldest_busy(stream, &count);
-		if (count < CW_CHUNKS / 2 && !st.adding && st.regions < CW_STAGING_REGIONS && !(st.exhausted && st.regions > 0)) {
+		if (count < CW_CHUNKS_FIRST && may_grow()) {
 			*res = add_region();
-			if (*res != 0 && st.regions == 0) {
+			if (*res != 0 && st.count == 0) {
 				cw_lock_release(&st.lock);
 				return NULL;
 			}

@@ -57,6 +57,8 @@ static void upload(void *arg)
 CUresult cw_transfer_to_device(const struct cw_transfer *t)
 {
 	struct upload u = {.t = t};
+	if (t->pieces > PER_HAND)
+		cw_staging_want(WINDOW);
 	cw_crew_run(hands(t, MOST_UP), upload, &u);
 	return (CUresult)atomic_load(&u.res);
 }
@@ -112,6 +114,8 @@ CUresult cw_transfer_from_device(const struct cw_transfer *t)
 {
 	struct download d = {.t = t};
 	uint32_t n = hands(t, MOST_DOWN), ahead = n == 1 ? WINDOW / 2 : 2 * n + 2 < WINDOW ? 2 * n + 2 : WINDOW;
+	if (t->pieces > PER_HAND)
+		cw_staging_want(ahead);
 	for (uint32_t i = 0; i < ahead && d.res == 0 && d.asked < t->pieces; i++) {
 		CUresult why;
 		struct cw_chunk *c = cw_chunk_take(t->stream, i == 0, &why);
