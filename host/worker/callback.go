@@ -36,6 +36,22 @@ type callbacks struct {
 	polling bool
 }
 
+// callbackState is what another process needs to go on, when nothing is outstanding.
+type callbackState struct {
+	Open               bool
+	Slot, Base, Number uint32
+}
+
+func (b *callbacks) state() callbackState {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return callbackState{b.isOpen, b.slot, b.base, b.number}
+}
+
+func (b *callbacks) restore(s callbackState) {
+	b.isOpen, b.slot, b.base, b.number = s.Open && s.Slot < remote.SlotCount, s.Slot, s.Base, s.Number
+}
+
 type callback struct {
 	id     uint64
 	status cuda.Result

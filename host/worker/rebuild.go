@@ -24,6 +24,7 @@ type snapshot struct {
 	Sticky, Deferred uint32
 	Console          []byte
 	ConsoleLost      bool
+	Calls            callbackState
 	More             map[uint32][]byte // slots with replies that are not fetched completely
 	Blobs            map[uint32]blobState
 	Requests         []request
@@ -179,6 +180,7 @@ func (w *Worker) snapshot() *snapshot {
 		Console: w.console.text, ConsoleLost: w.console.lost,
 		More: map[uint32][]byte{}, Blobs: map[uint32]blobState{}, Images: map[uint32][]byte{},
 	}
+	s.Calls = w.calls.state()
 	for i := range w.slots {
 		if m := w.slots[i].more; m != nil {
 			s.More[uint32(i)] = m
@@ -297,6 +299,7 @@ func (w *Worker) restore(s *snapshot) error {
 	w.sticky.Store(s.Sticky)
 	w.deferred.Store(s.Deferred)
 	w.console.text, w.console.lost = s.Console, s.ConsoleLost
+	w.calls.restore(s.Calls)
 	for i, m := range s.More {
 		if i < remote.SlotCount {
 			w.slots[i].more = m

