@@ -56,6 +56,7 @@ func Run(t *testing.T, open func(t *testing.T) driver.Backend) {
 		{"Box", testBox},
 		{"StreamsAndEvents", testStreamsAndEvents},
 		{"Errors", testErrors},
+		{"HostFunc", testHostFunc},
 		{"Instructions", testForms},
 		{"Arithmetic", testArithmetic},
 		{"PoisonIllegalAddress", testPoison},
