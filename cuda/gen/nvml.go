@@ -140,11 +140,11 @@ func nvmlEntries(w *writer, f *idl.File) {
 		fd := nvmlField(f, &e)
 		switch {
 		case fd != nil:
-			w.f("\treturn cw_nvml_%s(%s, offsetof(struct cw_device, %s));", fd.Type, strings.Join(args, ", "), e.Field)
+			w.f("\treturn cw_nvml_said(%q, cw_nvml_%s(%s, offsetof(struct cw_device, %s)));", e.Symbol, fd.Type, strings.Join(args, ", "), e.Field)
 		case e.Guard == "free":
 			w.f("\treturn cwi_%s(%s);", e.As, strings.Join(args, ", "))
 		default:
-			w.f("\treturn cw_nvml_ready() ? cwi_%s(%s) : NVML_UNINITIALIZED;", e.As, strings.Join(args, ", "))
+			w.f("\treturn cw_nvml_said(%q, cw_nvml_ready() ? cwi_%s(%s) : NVML_UNINITIALIZED);", e.Symbol, e.As, strings.Join(args, ", "))
 		}
 		w.f("}\n")
 	}

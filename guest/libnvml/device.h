@@ -14,6 +14,8 @@ int cw_nvml_ready(void);
 int cw_nvml_refuse(_Atomic int *said, const char *name, const char *reason);
 /* CAUSEWAY_LOG=trace? */
 int cw_nvml_tracing(void);
+/* The result, which is traced with the entry's name unless it is NVML_SUCCESS. */
+int cw_nvml_said(const char *name, int result);
 
 /* What a number is that the host does not know. */
 #define CW_UNKNOWN32 0xffffffffu

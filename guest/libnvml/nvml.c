@@ -22,6 +22,13 @@ int cw_nvml_tracing(void)
 	return log && !strcmp(log, "trace");
 }
 
+int cw_nvml_said(const char *name, int result)
+{
+	if (result && cw_nvml_tracing())
+		fprintf(stderr, "causeway: %s: %s\n", name, cwi_nvmlErrorString(result));
+	return result;
+}
+
 int cw_nvml_refuse(_Atomic int *said, const char *name, const char *reason)
 {
 	const char *log = getenv("CAUSEWAY_LOG");
@@ -112,6 +119,11 @@ nvmlReturn_t cwi_nvmlSystemGetNVMLVersion(char *version, unsigned length)
 	res = cw_nvml_text(v.head->nvml_version, version, length);
 	cw_nvml_leave();
 	return res;
+}
+
+nvmlReturn_t cwi_nvmlGetExcludedDeviceCount(unsigned *count)
+{
+	return cwi_nvmlUnitGetCount(count); /* devices are not offered, rather than excluded */
 }
 
 nvmlReturn_t cwi_nvmlUnitGetCount(unsigned *count)

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { TOPOLOGY_INTERNAL = 0, LINKS_MAX = 18, P2P_KINDS = 5 };
 
@@ -163,6 +164,21 @@ nvmlReturn_t cwi_nvmlDeviceGetNvLinkRemotePciInfo(nvmlDevice_t device, unsigned 
 nvmlReturn_t cwi_nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned link, nvmlPciInfo_t *pci)
 {
 	return remote(device, link, pci, sizeof *pci);
+}
+
+/* A vGPU is as near to one processor of the guest as to another: all of them, in words of 64. */
+nvmlReturn_t cwi_nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned words, unsigned long *set)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_CONF);
+	struct cw_device d;
+	int res = words && set && cpus > 0 ? cw_nvml_device(device, &d, NULL) : NVML_INVALID_ARGUMENT;
+
+	if (res)
+		return res;
+	memset(set, 0, words * sizeof *set);
+	for (unsigned long i = 0; i < (unsigned long)cpus && i / 64 < words; i++)
+		set[i / 64] |= 1ul << i % 64;
+	return NVML_SUCCESS;
 }
 
 /*

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SLOTS = 320, TEXT = 26, HANDLE = 81, COMPUTE = 213, GRAPHICS = 214, MPS = 215, HOST_PCIE = 230 };
+enum { SLOTS = 320, TEXT = 26, MONITORED = 72, HANDLE = 81, COMPUTE = 213, GRAPHICS = 214, MPS = 215, HOST_PCIE = 230 };
 
 typedef uintptr_t word;
 
@@ -68,6 +68,14 @@ static int pcie(word device, word out, word c, word d)
 	return cw_nvml_u32((nvmlDevice_t)device, (unsigned *)out, offsetof(struct cw_device, pcie_max_gen));
 }
 
+/* Asked before pmon and dmon. */
+static int monitored(word device, word out, word c, word d)
+{
+	(void)device, (void)c, (void)d;
+	*(unsigned *)out = 1;
+	return NVML_SUCCESS;
+}
+
 static int unknown(unsigned slot, word a, word b, word c, word d)
 {
 	if (cw_nvml_tracing())
@@ -97,6 +105,7 @@ static const union slot {
 } table[SLOTS] = {
 	ALL(NAME)
 	[TEXT] = {.call = text},
+	[MONITORED] = {.call = monitored},
 	[HANDLE] = {.call = handle},
 	[COMPUTE] = {.call = compute},
 	[GRAPHICS] = {.call = none},

@@ -73,11 +73,14 @@ func serveDevice(ctx context.Context, gpu *gpuFlags, socket, lib string, out io.
 		pool = &spawn.Pool{Spawner: spawner, Config: cfg, Size: gpu.warm, Log: log}
 		defer pool.Close()
 	}
+	machine := inventoryClient(cfg)
+	defer machine.Close()
 	dev, err := device.New(device.Options{
 		Tree:    device.Tree{Lib: lib, Version: version, GPU: chosen.Name, Memory: cfg.MemoryLimit},
 		Worker:  cfg,
 		Spawner: spawner,
 		Pool:    pool,
+		Machine: machine.Read,
 		Log:     log,
 	})
 	if err != nil {

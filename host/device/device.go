@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"causeway/host/inventory"
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
 	"causeway/vhostuser"
@@ -31,6 +32,8 @@ type Options struct {
 	Worker  link.Config // what every worker of the VM is told
 	Spawner *spawn.Spawner
 	Pool    *spawn.Pool // workers that are ready; may be nil
+	// Machine says how the GPUs are, for the guest's NVML; nil: NVML tells names only.
+	Machine func(ctx context.Context) (*inventory.Reading, error)
 	Log     *slog.Logger
 }
 
@@ -53,7 +56,12 @@ var _ fs.ControlFile = (*Device)(nil)
 // New makes the device. Serve runs it.
 func New(o Options) (*Device, error) {
 	d := &Device{mem: vhostuser.NewMemory(), opts: o, log: o.Log, sessions: map[*session]struct{}{}, opened: make(chan struct{}, 1)}
-	root, err := o.Tree.build(d)
+	var nvml fs.ControlFile
+	if o.Machine != nil {
+		desk := &inventory.Desk{Limit: o.Worker.MemoryLimit, Workers: d.workers, Machine: o.Machine}
+		nvml = newNVMLFile(desk, o.Log)
+	}
+	root, err := o.Tree.build(d, nvml)
 	if err != nil {
 		return nil, err
 	}

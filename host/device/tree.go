@@ -32,7 +32,8 @@ type Tree struct {
 //	bin/setup        makes lib/ permanent in the guest
 //	info             key=value lines
 //	session          control file
-func (t Tree) build(session fs.ControlFile) (*fs.Dir, error) {
+//	nvml             control file: what libnvidia-ml.so.1 asks, if nvml is given
+func (t Tree) build(session, nvml fs.ControlFile) (*fs.Dir, error) {
 	root := fs.NewDir()
 	lib := root.Dir("lib")
 	for _, name := range []string{"libcuda.so", "libnvidia-ml.so"} {
@@ -49,6 +50,9 @@ func (t Tree) build(session fs.ControlFile) (*fs.Dir, error) {
 	root.Dir("bin").File("setup", fs.Bytes(setupScript), 0o555)
 	root.File("info", fs.Bytes([]byte(t.info())), 0o444)
 	root.Control("session", session)
+	if nvml != nil {
+		root.Control("nvml", nvml)
+	}
 	return root, nil
 }
 

@@ -72,7 +72,9 @@ func (g gpu) text(entry string) string {
 }
 
 // fill reads a struct: entry(device, args..., &struct).
-func (g gpu) fill(entry string, out []byte, args ...uint64) bool { return g.call(entry, args, out) == Success }
+func (g gpu) fill(entry string, out []byte, args ...uint64) bool {
+	return g.call(entry, args, out) == Success
+}
 
 func (g gpu) call(entry string, args []uint64, outs ...[]byte) Return {
 	all := []any{g.handle}

@@ -31,7 +31,8 @@ func (p *Plain) Read() (*Reading, error) {
 		d.MinorNumber = uint32(i)
 		d.Major, d.Minor = s.Compute/10, s.Compute%10
 		d.MemoryTotal, d.MemoryReserved = s.TotalMem, 0
-		d.ComputeMode, d.Persistence, d.Display, d.Accounting, d.Virtualization, d.MultiGpuBoard = 0, 1, 0, 0, 0, 0
+		d.Brand, d.MultiGpuBoard, d.ComputeMode, d.Display, d.Accounting, d.Virtualization = 0, 0, 0, 0, 0, 0
+		d.Persistence = 1 // nothing is unloaded when the last program ends
 		r.Devices = append(r.Devices, d)
 		for j := range p.Devices {
 			r.Pairs = append(r.Pairs, plainPair(i, j))

@@ -18,8 +18,13 @@ func guestOf(a *wire.SessionInitArgs) guest {
 	return guest{pid: a.Pid, program: string(bytes.TrimRight(a.Exe, "\x00"))}
 }
 
-// measure answers link.Measure, beside the link's goroutine: the consumer may be busy.
+// measure answers link.Measure, beside the link's goroutine: the consumer may be busy. One answer serves all questions that come
+// before it.
 func (w *Worker) measure(l *link.Conn) {
+	if w.measuring.Swap(true) {
+		return
+	}
+	defer w.measuring.Store(false)
 	var u link.Use
 	err := w.onLoop(func() error {
 		u.PID, u.Program = w.guest.pid, w.guest.program

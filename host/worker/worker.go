@@ -37,6 +37,8 @@ type Worker struct {
 	record   *recorder
 	guest    guest
 
+	measuring atomic.Bool // an answer to link.Measure is on its way
+
 	slots    [remote.SlotCount]slot
 	gate     sync.RWMutex // held for writing while guest memory is out of reach
 	deferred atomic.Uint32

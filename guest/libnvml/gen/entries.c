@@ -5,472 +5,487 @@
 
 nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, nvmlDeviceArchitecture_t *arch)
 {
-	return cw_nvml_u32(device, arch, offsetof(struct cw_device, architecture));
+	return cw_nvml_said("nvmlDeviceGetArchitecture", cw_nvml_u32(device, arch, offsetof(struct cw_device, architecture)));
 }
 
 nvmlReturn_t nvmlDeviceGetBoardId(nvmlDevice_t device, unsigned int *boardId)
 {
-	return cw_nvml_u32(device, boardId, offsetof(struct cw_device, board));
+	return cw_nvml_said("nvmlDeviceGetBoardId", cw_nvml_u32(device, boardId, offsetof(struct cw_device, board)));
 }
 
 nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t device, nvmlBrandType_t *type)
 {
-	return cw_nvml_u32(device, type, offsetof(struct cw_device, brand));
+	return cw_nvml_said("nvmlDeviceGetBrand", cw_nvml_u32(device, type, offsetof(struct cw_device, brand)));
 }
 
 nvmlReturn_t nvmlDeviceGetCount(unsigned int *deviceCount)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetCount_v2(deviceCount) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetCount", cw_nvml_ready() ? cwi_nvmlDeviceGetCount_v2(deviceCount) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *deviceCount)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetCount_v2(deviceCount) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetCount_v2", cw_nvml_ready() ? cwi_nvmlDeviceGetCount_v2(deviceCount) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetCudaComputeCapability(device, major, minor) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetCudaComputeCapability", cw_nvml_ready() ? cwi_nvmlDeviceGetCudaComputeCapability(device, major, minor) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetHandleByIndex_v2(index, device) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetHandleByIndex", cw_nvml_ready() ? cwi_nvmlDeviceGetHandleByIndex_v2(index, device) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetHandleByIndex_v2(index, device) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetHandleByIndex_v2", cw_nvml_ready() ? cwi_nvmlDeviceGetHandleByIndex_v2(index, device) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *pciBusId, nvmlDevice_t *device)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetHandleByPciBusId_v2(pciBusId, device) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetHandleByPciBusId", cw_nvml_ready() ? cwi_nvmlDeviceGetHandleByPciBusId_v2(pciBusId, device) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *pciBusId, nvmlDevice_t *device)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetHandleByPciBusId_v2(pciBusId, device) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetHandleByPciBusId_v2", cw_nvml_ready() ? cwi_nvmlDeviceGetHandleByPciBusId_v2(pciBusId, device) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetHandleByUUID(uuid, device) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetHandleByUUID", cw_nvml_ready() ? cwi_nvmlDeviceGetHandleByUUID(uuid, device) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_t *uuid, nvmlDevice_t *device)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetHandleByUUIDV(uuid, device) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetHandleByUUIDV", cw_nvml_ready() ? cwi_nvmlDeviceGetHandleByUUIDV(uuid, device) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetIndex(device, index) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetIndex", cw_nvml_ready() ? cwi_nvmlDeviceGetIndex(device, index) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryBusWidth(nvmlDevice_t device, unsigned int *busWidth)
 {
-	return cw_nvml_u32(device, busWidth, offsetof(struct cw_device, memory_bus_width));
+	return cw_nvml_said("nvmlDeviceGetMemoryBusWidth", cw_nvml_u32(device, busWidth, offsetof(struct cw_device, memory_bus_width)));
 }
 
 nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minorNumber)
 {
-	return cw_nvml_u32(device, minorNumber, offsetof(struct cw_device, minor_number));
+	return cw_nvml_said("nvmlDeviceGetMinorNumber", cw_nvml_u32(device, minorNumber, offsetof(struct cw_device, minor_number)));
 }
 
 nvmlReturn_t nvmlDeviceGetMultiGpuBoard(nvmlDevice_t device, unsigned int *multiGpuBool)
 {
-	return cw_nvml_u32(device, multiGpuBool, offsetof(struct cw_device, multi_gpu_board));
+	return cw_nvml_said("nvmlDeviceGetMultiGpuBoard", cw_nvml_u32(device, multiGpuBool, offsetof(struct cw_device, multi_gpu_board)));
 }
 
 nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetName(device, name, length) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetName", cw_nvml_ready() ? cwi_nvmlDeviceGetName(device, name, length) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetNumGpuCores(nvmlDevice_t device, unsigned int *numCores)
 {
-	return cw_nvml_u32(device, numCores, offsetof(struct cw_device, cores));
+	return cw_nvml_said("nvmlDeviceGetNumGpuCores", cw_nvml_u32(device, numCores, offsetof(struct cw_device, cores)));
 }
 
 nvmlReturn_t nvmlDeviceGetPciInfo(nvmlDevice_t device, nvmlPciInfo_t *pci)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetPciInfo(device, pci) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetPciInfo", cw_nvml_ready() ? cwi_nvmlDeviceGetPciInfo(device, pci) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_t *pci)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetPciInfoExt(device, pci) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetPciInfoExt", cw_nvml_ready() ? cwi_nvmlDeviceGetPciInfoExt(device, pci) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *pci)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetPciInfo_v2(device, pci) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetPciInfo_v2", cw_nvml_ready() ? cwi_nvmlDeviceGetPciInfo_v2(device, pci) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetPciInfo_v3(device, pci) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetPciInfo_v3", cw_nvml_ready() ? cwi_nvmlDeviceGetPciInfo_v3(device, pci) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetPcieReplayCounter(nvmlDevice_t device, unsigned int *value)
 {
-	return cw_nvml_u32(device, value, offsetof(struct cw_device, pcie_replays));
+	return cw_nvml_said("nvmlDeviceGetPcieReplayCounter", cw_nvml_u32(device, value, offsetof(struct cw_device, pcie_replays)));
 }
 
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetUUID(device, uuid, length) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetUUID", cw_nvml_ready() ? cwi_nvmlDeviceGetUUID(device, uuid, length) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetVbiosVersion(nvmlDevice_t device, char *version, unsigned int length)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetVbiosVersion(device, version, length) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetVbiosVersion", cw_nvml_ready() ? cwi_nvmlDeviceGetVbiosVersion(device, version, length) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v1_t *infos)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetComputeRunningProcesses(device, infoCount, infos) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetComputeRunningProcesses", cw_nvml_ready() ? cwi_nvmlDeviceGetComputeRunningProcesses(device, infoCount, infos) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v2_t *infos)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetComputeRunningProcesses_v3(device, infoCount, infos) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetComputeRunningProcesses_v2", cw_nvml_ready() ? cwi_nvmlDeviceGetComputeRunningProcesses_v3(device, infoCount, infos) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_t *infos)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetComputeRunningProcesses_v3(device, infoCount, infos) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetComputeRunningProcesses_v3", cw_nvml_ready() ? cwi_nvmlDeviceGetComputeRunningProcesses_v3(device, infoCount, infos) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v1_t *infos)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetGraphicsRunningProcesses(device, infoCount, infos) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetGraphicsRunningProcesses", cw_nvml_ready() ? cwi_nvmlDeviceGetGraphicsRunningProcesses(device, infoCount, infos) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v2_t *infos)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetGraphicsRunningProcesses_v3(device, infoCount, infos) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetGraphicsRunningProcesses_v2", cw_nvml_ready() ? cwi_nvmlDeviceGetGraphicsRunningProcesses_v3(device, infoCount, infos) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_t *infos)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetGraphicsRunningProcesses_v3(device, infoCount, infos) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetGraphicsRunningProcesses_v3", cw_nvml_ready() ? cwi_nvmlDeviceGetGraphicsRunningProcesses_v3(device, infoCount, infos) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v1_t *infos)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetMPSComputeRunningProcesses(device, infoCount, infos) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetMPSComputeRunningProcesses", cw_nvml_ready() ? cwi_nvmlDeviceGetMPSComputeRunningProcesses(device, infoCount, infos) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v2_t *infos)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetMPSComputeRunningProcesses_v3(device, infoCount, infos) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetMPSComputeRunningProcesses_v2", cw_nvml_ready() ? cwi_nvmlDeviceGetMPSComputeRunningProcesses_v3(device, infoCount, infos) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_t *infos)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetMPSComputeRunningProcesses_v3(device, infoCount, infos) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetMPSComputeRunningProcesses_v3", cw_nvml_ready() ? cwi_nvmlDeviceGetMPSComputeRunningProcesses_v3(device, infoCount, infos) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_t *plist)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetRunningProcessDetailList(device, plist) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetRunningProcessDetailList", cw_nvml_ready() ? cwi_nvmlDeviceGetRunningProcessDetailList(device, plist) : NVML_UNINITIALIZED);
+}
+
+nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned int cpuSetSize, unsigned long *cpuSet)
+{
+	return cw_nvml_said("nvmlDeviceGetCpuAffinity", cw_nvml_ready() ? cwi_nvmlDeviceGetCpuAffinity(device, cpuSetSize, cpuSet) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, nvmlGpuFabricInfo_t *gpuFabricInfo)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetGpuFabricInfo(device, gpuFabricInfo) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetGpuFabricInfo", cw_nvml_ready() ? cwi_nvmlDeviceGetGpuFabricInfo(device, gpuFabricInfo) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV_t *gpuFabricInfo)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetGpuFabricInfoV(device, gpuFabricInfo) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetGpuFabricInfoV", cw_nvml_ready() ? cwi_nvmlDeviceGetGpuFabricInfoV(device, gpuFabricInfo) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetNvLinkCapability(nvmlDevice_t device, unsigned int link, nvmlNvLinkCapability_t capability, unsigned int *capResult)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetNvLinkCapability(device, link, capability, capResult) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetNvLinkCapability", cw_nvml_ready() ? cwi_nvmlDeviceGetNvLinkCapability(device, link, capability, capResult) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned int link, nvmlIntNvLinkDeviceType_t *pNvLinkDeviceType)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetNvLinkRemoteDeviceType(device, link, pNvLinkDeviceType) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetNvLinkRemoteDeviceType", cw_nvml_ready() ? cwi_nvmlDeviceGetNvLinkRemoteDeviceType(device, link, pNvLinkDeviceType) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo(nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetNvLinkRemotePciInfo(device, link, pci) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetNvLinkRemotePciInfo", cw_nvml_ready() ? cwi_nvmlDeviceGetNvLinkRemotePciInfo(device, link, pci) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetNvLinkRemotePciInfo_v2(device, link, pci) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetNvLinkRemotePciInfo_v2", cw_nvml_ready() ? cwi_nvmlDeviceGetNvLinkRemotePciInfo_v2(device, link, pci) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link, nvmlEnableState_t *isActive)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetNvLinkState(device, link, isActive) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetNvLinkState", cw_nvml_ready() ? cwi_nvmlDeviceGetNvLinkState(device, link, isActive) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t device, unsigned int link, unsigned int *version)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetNvLinkVersion(device, link, version) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetNvLinkVersion", cw_nvml_ready() ? cwi_nvmlDeviceGetNvLinkVersion(device, link, version) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device1, nvmlDevice_t device2, nvmlGpuP2PCapsIndex_t p2pIndex, nvmlGpuP2PStatus_t *p2pStatus)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetP2PStatus(device1, device2, p2pIndex, p2pStatus) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetP2PStatus", cw_nvml_ready() ? cwi_nvmlDeviceGetP2PStatus(device1, device2, p2pIndex, p2pStatus) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device1, nvmlDevice_t device2, nvmlGpuTopologyLevel_t *pathInfo)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetTopologyCommonAncestor(device1, device2, pathInfo) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetTopologyCommonAncestor", cw_nvml_ready() ? cwi_nvmlDeviceGetTopologyCommonAncestor(device1, device2, pathInfo) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, nvmlGpuTopologyLevel_t level, unsigned int *count, nvmlDevice_t *deviceArray)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetTopologyNearestGpus(device, level, count, deviceArray) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetTopologyNearestGpus", cw_nvml_ready() ? cwi_nvmlDeviceGetTopologyNearestGpus(device, level, count, deviceArray) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceOnSameBoard(nvmlDevice_t device1, nvmlDevice_t device2, int *onSameBoard)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceOnSameBoard(device1, device2, onSameBoard) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceOnSameBoard", cw_nvml_ready() ? cwi_nvmlDeviceOnSameBoard(device1, device2, onSameBoard) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count)
 {
-	return cw_nvml_u32(device, count, offsetof(struct cw_device, max_mig));
+	return cw_nvml_said("nvmlDeviceGetMaxMigDeviceCount", cw_nvml_u32(device, count, offsetof(struct cw_device, max_mig)));
 }
 
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *currentMode, unsigned int *pendingMode)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetMigMode(device, currentMode, pendingMode) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetMigMode", cw_nvml_ready() ? cwi_nvmlDeviceGetMigMode(device, currentMode, pendingMode) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned int *isMigDevice)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceIsMigDeviceHandle(device, isMigDevice) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceIsMigDeviceHandle", cw_nvml_ready() ? cwi_nvmlDeviceIsMigDeviceHandle(device, isMigDevice) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device, nvmlGpuVirtualizationMode_t *pVirtualMode)
 {
-	return cw_nvml_u32(device, pVirtualMode, offsetof(struct cw_device, virtualization));
+	return cw_nvml_said("nvmlDeviceGetVirtualizationMode", cw_nvml_u32(device, pVirtualMode, offsetof(struct cw_device, virtualization)));
 }
 
 nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *bar1Memory)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetBAR1MemoryInfo(device, bar1Memory) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetBAR1MemoryInfo", cw_nvml_ready() ? cwi_nvmlDeviceGetBAR1MemoryInfo(device, bar1Memory) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned int *clock)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetClockInfo(device, type, clock) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetClockInfo", cw_nvml_ready() ? cwi_nvmlDeviceGetClockInfo(device, type, clock) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, nvmlComputeMode_t *mode)
 {
-	return cw_nvml_u32(device, mode, offsetof(struct cw_device, compute_mode));
+	return cw_nvml_said("nvmlDeviceGetComputeMode", cw_nvml_u32(device, mode, offsetof(struct cw_device, compute_mode)));
 }
 
 nvmlReturn_t nvmlDeviceGetCurrPcieLinkGeneration(nvmlDevice_t device, unsigned int *currLinkGen)
 {
-	return cw_nvml_u32(device, currLinkGen, offsetof(struct cw_device, pcie_gen));
+	return cw_nvml_said("nvmlDeviceGetCurrPcieLinkGeneration", cw_nvml_u32(device, currLinkGen, offsetof(struct cw_device, pcie_gen)));
 }
 
 nvmlReturn_t nvmlDeviceGetCurrPcieLinkWidth(nvmlDevice_t device, unsigned int *currLinkWidth)
 {
-	return cw_nvml_u32(device, currLinkWidth, offsetof(struct cw_device, pcie_width));
+	return cw_nvml_said("nvmlDeviceGetCurrPcieLinkWidth", cw_nvml_u32(device, currLinkWidth, offsetof(struct cw_device, pcie_width)));
 }
 
 nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t device, unsigned long long *clocksEventReasons)
 {
-	return cw_nvml_u64(device, clocksEventReasons, offsetof(struct cw_device, clock_reasons));
+	return cw_nvml_said("nvmlDeviceGetCurrentClocksEventReasons", cw_nvml_u64(device, clocksEventReasons, offsetof(struct cw_device, clock_reasons)));
 }
 
 nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t device, unsigned long long *clocksThrottleReasons)
 {
-	return cw_nvml_u64(device, clocksThrottleReasons, offsetof(struct cw_device, clock_reasons));
+	return cw_nvml_said("nvmlDeviceGetCurrentClocksThrottleReasons", cw_nvml_u64(device, clocksThrottleReasons, offsetof(struct cw_device, clock_reasons)));
 }
 
 nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetDecoderUtilization(device, utilization, samplingPeriodUs) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetDecoderUtilization", cw_nvml_ready() ? cwi_nvmlDeviceGetDecoderUtilization(device, utilization, samplingPeriodUs) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetDisplayActive(nvmlDevice_t device, nvmlEnableState_t *isActive)
 {
-	return cw_nvml_u32(device, isActive, offsetof(struct cw_device, display));
+	return cw_nvml_said("nvmlDeviceGetDisplayActive", cw_nvml_u32(device, isActive, offsetof(struct cw_device, display)));
 }
 
 nvmlReturn_t nvmlDeviceGetDisplayMode(nvmlDevice_t device, nvmlEnableState_t *display)
 {
-	return cw_nvml_u32(device, display, offsetof(struct cw_device, display));
+	return cw_nvml_said("nvmlDeviceGetDisplayMode", cw_nvml_u32(device, display, offsetof(struct cw_device, display)));
 }
 
 nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetEncoderUtilization(device, utilization, samplingPeriodUs) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetEncoderUtilization", cw_nvml_ready() ? cwi_nvmlDeviceGetEncoderUtilization(device, utilization, samplingPeriodUs) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned int *limit)
 {
-	return cw_nvml_u32(device, limit, offsetof(struct cw_device, power_limit));
+	return cw_nvml_said("nvmlDeviceGetEnforcedPowerLimit", cw_nvml_u32(device, limit, offsetof(struct cw_device, power_limit)));
 }
 
 nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t device, unsigned int *speed)
 {
-	return cw_nvml_u32(device, speed, offsetof(struct cw_device, fan));
+	return cw_nvml_said("nvmlDeviceGetFanSpeed", cw_nvml_u32(device, speed, offsetof(struct cw_device, fan)));
 }
 
 nvmlReturn_t nvmlDeviceGetFanSpeed_v2(nvmlDevice_t device, unsigned int fan, unsigned int *speed)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetFanSpeed_v2(device, fan, speed) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetFanSpeed_v2", cw_nvml_ready() ? cwi_nvmlDeviceGetFanSpeed_v2(device, fan, speed) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int valuesCount, nvmlFieldValue_t *values)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetFieldValues(device, valuesCount, values) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetFieldValues", cw_nvml_ready() ? cwi_nvmlDeviceGetFieldValues(device, valuesCount, values) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetGpuMaxPcieLinkGeneration(nvmlDevice_t device, unsigned int *maxLinkGenDevice)
 {
-	return cw_nvml_u32(device, maxLinkGenDevice, offsetof(struct cw_device, pcie_max_gen));
+	return cw_nvml_said("nvmlDeviceGetGpuMaxPcieLinkGeneration", cw_nvml_u32(device, maxLinkGenDevice, offsetof(struct cw_device, pcie_max_gen)));
 }
 
 nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned int *clock)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetMaxClockInfo(device, type, clock) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetMaxClockInfo", cw_nvml_ready() ? cwi_nvmlDeviceGetMaxClockInfo(device, type, clock) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetMaxPcieLinkGeneration(nvmlDevice_t device, unsigned int *maxLinkGen)
 {
-	return cw_nvml_u32(device, maxLinkGen, offsetof(struct cw_device, pcie_max_gen));
+	return cw_nvml_said("nvmlDeviceGetMaxPcieLinkGeneration", cw_nvml_u32(device, maxLinkGen, offsetof(struct cw_device, pcie_max_gen)));
 }
 
 nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_t device, unsigned int *maxLinkWidth)
 {
-	return cw_nvml_u32(device, maxLinkWidth, offsetof(struct cw_device, pcie_max_width));
+	return cw_nvml_said("nvmlDeviceGetMaxPcieLinkWidth", cw_nvml_u32(device, maxLinkWidth, offsetof(struct cw_device, pcie_max_width)));
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetMemoryInfo(device, memory) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetMemoryInfo", cw_nvml_ready() ? cwi_nvmlDeviceGetMemoryInfo(device, memory) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetMemoryInfo_v2(device, memory) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetMemoryInfo_v2", cw_nvml_ready() ? cwi_nvmlDeviceGetMemoryInfo_v2(device, memory) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetNumFans(nvmlDevice_t device, unsigned int *numFans)
 {
-	return cw_nvml_u32(device, numFans, offsetof(struct cw_device, fans));
+	return cw_nvml_said("nvmlDeviceGetNumFans", cw_nvml_u32(device, numFans, offsetof(struct cw_device, fans)));
 }
 
 nvmlReturn_t nvmlDeviceGetPcieLinkMaxSpeed(nvmlDevice_t device, unsigned int *maxSpeed)
 {
-	return cw_nvml_u32(device, maxSpeed, offsetof(struct cw_device, pcie_max_speed));
+	return cw_nvml_said("nvmlDeviceGetPcieLinkMaxSpeed", cw_nvml_u32(device, maxSpeed, offsetof(struct cw_device, pcie_max_speed)));
 }
 
 nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, nvmlPcieUtilCounter_t counter, unsigned int *value)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetPcieThroughput(device, counter, value) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetPcieThroughput", cw_nvml_ready() ? cwi_nvmlDeviceGetPcieThroughput(device, counter, value) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t device, nvmlPstates_t *pState)
 {
-	return cw_nvml_u32(device, pState, offsetof(struct cw_device, pstate));
+	return cw_nvml_said("nvmlDeviceGetPerformanceState", cw_nvml_u32(device, pState, offsetof(struct cw_device, pstate)));
 }
 
 nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t *mode)
 {
-	return cw_nvml_u32(device, mode, offsetof(struct cw_device, persistence));
+	return cw_nvml_said("nvmlDeviceGetPersistenceMode", cw_nvml_u32(device, mode, offsetof(struct cw_device, persistence)));
 }
 
 nvmlReturn_t nvmlDeviceGetPowerManagementDefaultLimit(nvmlDevice_t device, unsigned int *defaultLimit)
 {
-	return cw_nvml_u32(device, defaultLimit, offsetof(struct cw_device, power_default));
+	return cw_nvml_said("nvmlDeviceGetPowerManagementDefaultLimit", cw_nvml_u32(device, defaultLimit, offsetof(struct cw_device, power_default)));
 }
 
 nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t device, unsigned int *limit)
 {
-	return cw_nvml_u32(device, limit, offsetof(struct cw_device, power_limit));
+	return cw_nvml_said("nvmlDeviceGetPowerManagementLimit", cw_nvml_u32(device, limit, offsetof(struct cw_device, power_limit)));
 }
 
 nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device, unsigned int *minLimit, unsigned int *maxLimit)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetPowerManagementLimitConstraints(device, minLimit, maxLimit) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetPowerManagementLimitConstraints", cw_nvml_ready() ? cwi_nvmlDeviceGetPowerManagementLimitConstraints(device, minLimit, maxLimit) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetPowerManagementMode(nvmlDevice_t device, nvmlEnableState_t *mode)
 {
-	return cw_nvml_u32(device, mode, offsetof(struct cw_device, power_managed));
+	return cw_nvml_said("nvmlDeviceGetPowerManagementMode", cw_nvml_u32(device, mode, offsetof(struct cw_device, power_managed)));
 }
 
 nvmlReturn_t nvmlDeviceGetPowerState(nvmlDevice_t device, nvmlPstates_t *pState)
 {
-	return cw_nvml_u32(device, pState, offsetof(struct cw_device, pstate));
+	return cw_nvml_said("nvmlDeviceGetPowerState", cw_nvml_u32(device, pState, offsetof(struct cw_device, pstate)));
 }
 
 nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *power)
 {
-	return cw_nvml_u32(device, power, offsetof(struct cw_device, power));
+	return cw_nvml_said("nvmlDeviceGetPowerUsage", cw_nvml_u32(device, power, offsetof(struct cw_device, power)));
 }
 
 nvmlReturn_t nvmlDeviceGetSupportedClocksEventReasons(nvmlDevice_t device, unsigned long long *supportedClocksEventReasons)
 {
-	return cw_nvml_u64(device, supportedClocksEventReasons, offsetof(struct cw_device, clock_reasons_known));
+	return cw_nvml_said("nvmlDeviceGetSupportedClocksEventReasons", cw_nvml_u64(device, supportedClocksEventReasons, offsetof(struct cw_device, clock_reasons_known)));
 }
 
 nvmlReturn_t nvmlDeviceGetSupportedClocksThrottleReasons(nvmlDevice_t device, unsigned long long *supportedClocksThrottleReasons)
 {
-	return cw_nvml_u64(device, supportedClocksThrottleReasons, offsetof(struct cw_device, clock_reasons_known));
+	return cw_nvml_said("nvmlDeviceGetSupportedClocksThrottleReasons", cw_nvml_u64(device, supportedClocksThrottleReasons, offsetof(struct cw_device, clock_reasons_known)));
 }
 
 nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensorType, unsigned int *temp)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetTemperature(device, sensorType, temp) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetTemperature", cw_nvml_ready() ? cwi_nvmlDeviceGetTemperature(device, sensorType, temp) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device, nvmlTemperatureThresholds_t thresholdType, unsigned int *temp)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetTemperatureThreshold(device, thresholdType, temp) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetTemperatureThreshold", cw_nvml_ready() ? cwi_nvmlDeviceGetTemperatureThreshold(device, thresholdType, temp) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, nvmlTemperature_t *temperature)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetTemperatureV(device, temperature) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetTemperatureV", cw_nvml_ready() ? cwi_nvmlDeviceGetTemperatureV(device, temperature) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long *energy)
 {
-	return cw_nvml_u64(device, energy, offsetof(struct cw_device, energy));
+	return cw_nvml_said("nvmlDeviceGetTotalEnergyConsumption", cw_nvml_u64(device, energy, offsetof(struct cw_device, energy)));
 }
 
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetUtilizationRates(device, utilization) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetUtilizationRates", cw_nvml_ready() ? cwi_nvmlDeviceGetUtilizationRates(device, utilization) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetDefaultEccMode(nvmlDevice_t device, nvmlEnableState_t *defaultMode)
 {
-	return cw_nvml_u32(device, defaultMode, offsetof(struct cw_device, ecc_default));
+	return cw_nvml_said("nvmlDeviceGetDefaultEccMode", cw_nvml_u32(device, defaultMode, offsetof(struct cw_device, ecc_default)));
 }
 
 nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *current, nvmlEnableState_t *pending)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetEccMode(device, current, pending) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetEccMode", cw_nvml_ready() ? cwi_nvmlDeviceGetEccMode(device, current, pending) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorType_t errorType, nvmlEccCounterType_t counterType, unsigned long long *eccCounts)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetTotalEccErrors(device, errorType, counterType, eccCounts) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetTotalEccErrors", cw_nvml_ready() ? cwi_nvmlDeviceGetTotalEccErrors(device, errorType, counterType, eccCounts) : NVML_UNINITIALIZED);
 }
 
 const char *nvmlErrorString(nvmlReturn_t result)
 {
 	return cwi_nvmlErrorString(result);
+}
+
+nvmlReturn_t nvmlGetBlacklistDeviceCount(unsigned int *deviceCount)
+{
+	return cw_nvml_said("nvmlGetBlacklistDeviceCount", cw_nvml_ready() ? cwi_nvmlGetExcludedDeviceCount(deviceCount) : NVML_UNINITIALIZED);
+}
+
+nvmlReturn_t nvmlGetExcludedDeviceCount(unsigned int *deviceCount)
+{
+	return cw_nvml_said("nvmlGetExcludedDeviceCount", cw_nvml_ready() ? cwi_nvmlGetExcludedDeviceCount(deviceCount) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlInit(void)
@@ -500,66 +515,66 @@ nvmlReturn_t nvmlShutdown(void)
 
 nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *cudaDriverVersion)
 {
-	return cw_nvml_ready() ? cwi_nvmlSystemGetCudaDriverVersion_v2(cudaDriverVersion) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlSystemGetCudaDriverVersion", cw_nvml_ready() ? cwi_nvmlSystemGetCudaDriverVersion_v2(cudaDriverVersion) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *cudaDriverVersion)
 {
-	return cw_nvml_ready() ? cwi_nvmlSystemGetCudaDriverVersion_v2(cudaDriverVersion) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlSystemGetCudaDriverVersion_v2", cw_nvml_ready() ? cwi_nvmlSystemGetCudaDriverVersion_v2(cudaDriverVersion) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length)
 {
-	return cw_nvml_ready() ? cwi_nvmlSystemGetDriverVersion(version, length) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlSystemGetDriverVersion", cw_nvml_ready() ? cwi_nvmlSystemGetDriverVersion(version, length) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length)
 {
-	return cw_nvml_ready() ? cwi_nvmlSystemGetNVMLVersion(version, length) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlSystemGetNVMLVersion", cw_nvml_ready() ? cwi_nvmlSystemGetNVMLVersion(version, length) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length)
 {
-	return cw_nvml_ready() ? cwi_nvmlSystemGetProcessName(pid, name, length) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlSystemGetProcessName", cw_nvml_ready() ? cwi_nvmlSystemGetProcessName(pid, name, length) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetAccountingMode(nvmlDevice_t device, nvmlEnableState_t *mode)
 {
-	return cw_nvml_u32(device, mode, offsetof(struct cw_device, accounting));
+	return cw_nvml_said("nvmlDeviceGetAccountingMode", cw_nvml_u32(device, mode, offsetof(struct cw_device, accounting)));
 }
 
 nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device, unsigned long long *eventTypes)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceGetSupportedEventTypes(device, eventTypes) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceGetSupportedEventTypes", cw_nvml_ready() ? cwi_nvmlDeviceGetSupportedEventTypes(device, eventTypes) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long eventTypes, nvmlEventSet_t set)
 {
-	return cw_nvml_ready() ? cwi_nvmlDeviceRegisterEvents(device, eventTypes, set) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlDeviceRegisterEvents", cw_nvml_ready() ? cwi_nvmlDeviceRegisterEvents(device, eventTypes, set) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set)
 {
-	return cw_nvml_ready() ? cwi_nvmlEventSetCreate(set) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlEventSetCreate", cw_nvml_ready() ? cwi_nvmlEventSetCreate(set) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set)
 {
-	return cw_nvml_ready() ? cwi_nvmlEventSetFree(set) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlEventSetFree", cw_nvml_ready() ? cwi_nvmlEventSetFree(set) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlEventSetWait(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeoutms)
 {
-	return cw_nvml_ready() ? cwi_nvmlEventSetWait(set, data, timeoutms) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlEventSetWait", cw_nvml_ready() ? cwi_nvmlEventSetWait(set, data, timeoutms) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeoutms)
 {
-	return cw_nvml_ready() ? cwi_nvmlEventSetWait_v2(set, data, timeoutms) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlEventSetWait_v2", cw_nvml_ready() ? cwi_nvmlEventSetWait_v2(set, data, timeoutms) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlUnitGetCount(unsigned int *unitCount)
 {
-	return cw_nvml_ready() ? cwi_nvmlUnitGetCount(unitCount) : NVML_UNINITIALIZED;
+	return cw_nvml_said("nvmlUnitGetCount", cw_nvml_ready() ? cwi_nvmlUnitGetCount(unitCount) : NVML_UNINITIALIZED);
 }
 

@@ -435,6 +435,7 @@ nvmlReturn_t cwi_nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, u
 nvmlReturn_t cwi_nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_v1_t *infos);
 nvmlReturn_t cwi_nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *infoCount, nvmlProcessInfo_t *infos);
 nvmlReturn_t cwi_nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_t *plist);
+nvmlReturn_t cwi_nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned int cpuSetSize, unsigned long *cpuSet);
 nvmlReturn_t cwi_nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, nvmlGpuFabricInfo_t *gpuFabricInfo);
 nvmlReturn_t cwi_nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV_t *gpuFabricInfo);
 nvmlReturn_t cwi_nvmlDeviceGetNvLinkCapability(nvmlDevice_t device, unsigned int link, nvmlNvLinkCapability_t capability, unsigned int *capResult);
@@ -467,6 +468,7 @@ nvmlReturn_t cwi_nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilizat
 nvmlReturn_t cwi_nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *current, nvmlEnableState_t *pending);
 nvmlReturn_t cwi_nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorType_t errorType, nvmlEccCounterType_t counterType, unsigned long long *eccCounts);
 const char *cwi_nvmlErrorString(nvmlReturn_t result);
+nvmlReturn_t cwi_nvmlGetExcludedDeviceCount(unsigned int *deviceCount);
 nvmlReturn_t cwi_nvmlInitWithFlags(unsigned int flags);
 nvmlReturn_t cwi_nvmlInit_v2(void);
 nvmlReturn_t cwi_nvmlInternalGetExportTable(const void **exportTable, const void *exportTableId);

@@ -172,13 +172,6 @@ nvmlReturn_t nvmlDeviceGetC2cModeInfoV(nvmlDevice_t device, nvmlC2cModeInfo_v1_t
 	return cw_nvml_refuse(&said, "nvmlDeviceGetC2cModeInfoV", "not told for a vGPU");
 }
 
-nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned int cpuSetSize, unsigned long *cpuSet)
-{
-	static _Atomic int said;
-
-	return cw_nvml_refuse(&said, "nvmlDeviceGetCpuAffinity", "not told for a vGPU");
-}
-
 nvmlReturn_t nvmlDeviceGetCpuAffinityWithinScope(nvmlDevice_t device, unsigned int cpuSetSize, unsigned long *cpuSet, nvmlAffinityScope_t scope)
 {
 	static _Atomic int said;
@@ -1324,21 +1317,21 @@ nvmlReturn_t nvmlDeviceGetDetailedEccErrors(nvmlDevice_t device, nvmlMemoryError
 {
 	static _Atomic int said;
 
-	return cw_nvml_refuse(&said, "nvmlDeviceGetDetailedEccErrors", "not forwarded");
+	return cw_nvml_refuse(&said, "nvmlDeviceGetDetailedEccErrors", "repairing the board is its host's");
 }
 
 nvmlReturn_t nvmlDeviceGetDramEncryptionMode(nvmlDevice_t device, nvmlDramEncryptionInfo_t *current, nvmlDramEncryptionInfo_t *pending)
 {
 	static _Atomic int said;
 
-	return cw_nvml_refuse(&said, "nvmlDeviceGetDramEncryptionMode", "not forwarded");
+	return cw_nvml_refuse(&said, "nvmlDeviceGetDramEncryptionMode", "repairing the board is its host's");
 }
 
 nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *corrRows, unsigned int *uncRows, unsigned int *isPending, unsigned int *failureOccurred)
 {
 	static _Atomic int said;
 
-	return cw_nvml_refuse(&said, "nvmlDeviceGetRemappedRows", "not forwarded");
+	return cw_nvml_refuse(&said, "nvmlDeviceGetRemappedRows", "repairing the board is its host's");
 }
 
 nvmlReturn_t nvmlDeviceGetRemappedRows_v2(void)
@@ -1352,42 +1345,42 @@ nvmlReturn_t nvmlDeviceGetRepairStatus(nvmlDevice_t device, nvmlRepairStatus_t *
 {
 	static _Atomic int said;
 
-	return cw_nvml_refuse(&said, "nvmlDeviceGetRepairStatus", "not forwarded");
+	return cw_nvml_refuse(&said, "nvmlDeviceGetRepairStatus", "repairing the board is its host's");
 }
 
 nvmlReturn_t nvmlDeviceGetRetiredPages(nvmlDevice_t device, nvmlPageRetirementCause_t cause, unsigned int *pageCount, unsigned long long *addresses)
 {
 	static _Atomic int said;
 
-	return cw_nvml_refuse(&said, "nvmlDeviceGetRetiredPages", "not forwarded");
+	return cw_nvml_refuse(&said, "nvmlDeviceGetRetiredPages", "repairing the board is its host's");
 }
 
 nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(nvmlDevice_t device, nvmlEnableState_t *isPending)
 {
 	static _Atomic int said;
 
-	return cw_nvml_refuse(&said, "nvmlDeviceGetRetiredPagesPendingStatus", "not forwarded");
+	return cw_nvml_refuse(&said, "nvmlDeviceGetRetiredPagesPendingStatus", "repairing the board is its host's");
 }
 
 nvmlReturn_t nvmlDeviceGetRetiredPages_v2(nvmlDevice_t device, nvmlPageRetirementCause_t cause, unsigned int *pageCount, unsigned long long *addresses, unsigned long long *timestamps)
 {
 	static _Atomic int said;
 
-	return cw_nvml_refuse(&said, "nvmlDeviceGetRetiredPages_v2", "not forwarded");
+	return cw_nvml_refuse(&said, "nvmlDeviceGetRetiredPages_v2", "repairing the board is its host's");
 }
 
 nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t device, nvmlRowRemapperHistogramValues_t *values)
 {
 	static _Atomic int said;
 
-	return cw_nvml_refuse(&said, "nvmlDeviceGetRowRemapperHistogram", "not forwarded");
+	return cw_nvml_refuse(&said, "nvmlDeviceGetRowRemapperHistogram", "repairing the board is its host's");
 }
 
 nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(nvmlDevice_t device, nvmlEccSramErrorStatus_t *status)
 {
 	static _Atomic int said;
 
-	return cw_nvml_refuse(&said, "nvmlDeviceGetSramEccErrorStatus", "not forwarded");
+	return cw_nvml_refuse(&said, "nvmlDeviceGetSramEccErrorStatus", "repairing the board is its host's");
 }
 
 nvmlReturn_t nvmlDeviceGetUnrepairableMemoryFlag_v1(void)
@@ -1768,25 +1761,11 @@ nvmlReturn_t nvmlSystemSetNvlinkBwMode(unsigned int nvlinkBwMode)
 	return cw_nvml_refuse(&said, "nvmlSystemSetNvlinkBwMode", "settings of the GPU are its host's");
 }
 
-nvmlReturn_t nvmlGetBlacklistDeviceCount(unsigned int *deviceCount)
-{
-	static _Atomic int said;
-
-	return cw_nvml_refuse(&said, "nvmlGetBlacklistDeviceCount", "not told to a guest");
-}
-
 nvmlReturn_t nvmlGetBlacklistDeviceInfoByIndex(unsigned int index, nvmlExcludedDeviceInfo_t *info)
 {
 	static _Atomic int said;
 
 	return cw_nvml_refuse(&said, "nvmlGetBlacklistDeviceInfoByIndex", "not told to a guest");
-}
-
-nvmlReturn_t nvmlGetExcludedDeviceCount(unsigned int *deviceCount)
-{
-	static _Atomic int said;
-
-	return cw_nvml_refuse(&said, "nvmlGetExcludedDeviceCount", "not told to a guest");
 }
 
 nvmlReturn_t nvmlGetExcludedDeviceInfoByIndex(unsigned int index, nvmlExcludedDeviceInfo_t *info)
@@ -1807,49 +1786,49 @@ nvmlReturn_t nvmlDeviceGetAccountingBufferSize(nvmlDevice_t device, unsigned int
 {
 	static _Atomic int said;
 
-	return cw_nvml_refuse(&said, "nvmlDeviceGetAccountingBufferSize", "no event is forwarded");
+	return cw_nvml_refuse(&said, "nvmlDeviceGetAccountingBufferSize", "neither is forwarded");
 }
 
 nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *count, unsigned int *pids)
 {
 	static _Atomic int said;
 
-	return cw_nvml_refuse(&said, "nvmlDeviceGetAccountingPids", "no event is forwarded");
+	return cw_nvml_refuse(&said, "nvmlDeviceGetAccountingPids", "neither is forwarded");
 }
 
 nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid, nvmlAccountingStats_t *stats)
 {
 	static _Atomic int said;
 
-	return cw_nvml_refuse(&said, "nvmlDeviceGetAccountingStats", "no event is forwarded");
+	return cw_nvml_refuse(&said, "nvmlDeviceGetAccountingStats", "neither is forwarded");
 }
 
 nvmlReturn_t nvmlSystemEventSetCreate(nvmlSystemEventSetCreateRequest_t *request)
 {
 	static _Atomic int said;
 
-	return cw_nvml_refuse(&said, "nvmlSystemEventSetCreate", "no event is forwarded");
+	return cw_nvml_refuse(&said, "nvmlSystemEventSetCreate", "neither is forwarded");
 }
 
 nvmlReturn_t nvmlSystemEventSetFree(nvmlSystemEventSetFreeRequest_t *request)
 {
 	static _Atomic int said;
 
-	return cw_nvml_refuse(&said, "nvmlSystemEventSetFree", "no event is forwarded");
+	return cw_nvml_refuse(&said, "nvmlSystemEventSetFree", "neither is forwarded");
 }
 
 nvmlReturn_t nvmlSystemEventSetWait(nvmlSystemEventSetWaitRequest_t *request)
 {
 	static _Atomic int said;
 
-	return cw_nvml_refuse(&said, "nvmlSystemEventSetWait", "no event is forwarded");
+	return cw_nvml_refuse(&said, "nvmlSystemEventSetWait", "neither is forwarded");
 }
 
 nvmlReturn_t nvmlSystemRegisterEvents(nvmlSystemRegisterEventRequest_t *request)
 {
 	static _Atomic int said;
 
-	return cw_nvml_refuse(&said, "nvmlSystemRegisterEvents", "no event is forwarded");
+	return cw_nvml_refuse(&said, "nvmlSystemRegisterEvents", "neither is forwarded");
 }
 
 nvmlReturn_t nvmlDeviceGetConfComputeGpuAttestationReport(nvmlDevice_t device, nvmlConfComputeGpuAttestationReport_t *gpuAtstReport)

@@ -1,0 +1,130 @@
+package device
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"syscall"
+	"time"
+
+	"causeway/host/inventory"
+	"causeway/virtio/fs"
+)
+
+// Limits of the file "nvml".
+const (
+	maxQuestions = 64 // READs of all handles that wait for an answer
+	answerLimit  = 15 * time.Second
+)
+
+// nvmlFile is the control file that the guest's libnvidia-ml.so.1 reads: each open gets the state of the vGPU as of its first READ.
+type nvmlFile struct {
+	desk *inventory.Desk
+	log  *slog.Logger
+	room chan struct{}
+}
+
+func newNVMLFile(desk *inventory.Desk, log *slog.Logger) *nvmlFile {
+	return &nvmlFile{desk: desk, log: log, room: make(chan struct{}, maxQuestions)}
+}
+
+// Open implements fs.ControlFile.
+func (f *nvmlFile) Open(fs.Caller) (fs.ControlHandle, syscall.Errno) {
+	return &nvmlHandle{file: f, pending: map[*fs.ReadRequest]struct{}{}}, 0
+}
+
+// nvmlHandle is one open file. pending are the READs whose pages may be touched; the others are revoked.
+type nvmlHandle struct {
+	file *nvmlFile
+
+	answering sync.Mutex // held while the answer is made
+	answer    []byte
+
+	mu      sync.Mutex
+	pending map[*fs.ReadRequest]struct{}
+}
+
+// Read implements fs.ControlHandle.
+func (h *nvmlHandle) Read(r *fs.ReadRequest) {
+	select {
+	case h.file.room <- struct{}{}:
+	default:
+		r.Complete(0, syscall.EAGAIN)
+		return
+	}
+	h.mu.Lock()
+	h.pending[r] = struct{}{}
+	h.mu.Unlock()
+	go func() {
+		defer func() { <-h.file.room }()
+		h.give(r)
+	}()
+}
+
+// give answers a READ unless it was revoked meanwhile.
+func (h *nvmlHandle) give(r *fs.ReadRequest) {
+	b := h.text()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, ours := h.pending[r]; !ours {
+		return
+	}
+	delete(h.pending, r)
+	n := 0
+	if r.Offset >= 0 && r.Offset < int64(len(b)) {
+		b = b[r.Offset:]
+		n = r.CopyIn(b[:min(len(b), r.Size)], 0)
+	}
+	r.Complete(n, 0)
+}
+
+// text is the answer, made by the first READ. A machine that cannot be read is no error: the answer is empty then, and the
+// guest asks its CUDA library for the names.
+func (h *nvmlHandle) text() []byte {
+	h.answering.Lock()
+	defer h.answering.Unlock()
+	if h.answer != nil {
+		return h.answer
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), answerLimit)
+	defer cancel()
+	b, err := h.file.desk.Answer(ctx)
+	if err != nil {
+		h.file.log.Warn("NVML of the guest is limited to names", "error", err)
+		b = []byte{}
+	}
+	h.answer = b
+	return b
+}
+
+// Write implements fs.ControlHandle.
+func (h *nvmlHandle) Write(w *fs.WriteRequest) { w.Complete(0, syscall.EINVAL) }
+
+// Flush implements fs.ControlHandle.
+func (h *nvmlHandle) Flush(uint64) {}
+
+// Release implements fs.ControlHandle.
+func (h *nvmlHandle) Release() {}
+
+// Revoke implements fs.ControlHandle.
+func (h *nvmlHandle) Revoke(context.Context, []fs.Request) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for r := range h.pending {
+		r.Complete(0, syscall.EINTR)
+	}
+	clear(h.pending)
+}
+
+// workers are the processes of the device's sessions.
+func (d *Device) workers() []inventory.Worker {
+	var list []inventory.Worker
+	for _, s := range d.all() {
+		s.mu.Lock()
+		if s.proc != nil && s.state == running {
+			list = append(list, s.proc)
+		}
+		s.mu.Unlock()
+	}
+	return list
+}
