@@ -3,2786 +3,2792 @@
 #include "gen/exports.h"
 #include "session/session.h"
 
+/* A call that fails names itself with CAUSEWAY_LOG=trace. */
+static inline CUresult told(CUresult res, const char *call)
+{
+	return cw_unlikely(res) ? cw_failed(call, res) : res;
+}
+
 CUresult cuDriverGetVersion(int *driverVersion)
 {
-	return cwi_cuDriverGetVersion(driverVersion);
+	return told(cwi_cuDriverGetVersion(driverVersion), "cuDriverGetVersion");
 }
 
 CUresult cuGetErrorName(CUresult error, const char **str)
 {
-	return cwi_cuGetErrorName(error, str);
+	return told(cwi_cuGetErrorName(error, str), "cuGetErrorName");
 }
 
 CUresult cuGetErrorString(CUresult error, const char **str)
 {
-	return cwi_cuGetErrorString(error, str);
+	return told(cwi_cuGetErrorString(error, str), "cuGetErrorString");
 }
 
 CUresult cuGetExportTable(const void **exportTable, const CUuuid *exportTableId)
 {
-	return cwi_cuGetExportTable(exportTable, exportTableId);
+	return told(cwi_cuGetExportTable(exportTable, exportTableId), "cuGetExportTable");
 }
 
 CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)
 {
-	return cwi_cuGetProcAddress(symbol, pfn, cudaVersion, flags);
+	return told(cwi_cuGetProcAddress(symbol, pfn, cudaVersion, flags), "cuGetProcAddress");
 }
 
 CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags, CUdriverProcAddressQueryResult *symbolStatus)
 {
-	return cwi_cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus);
+	return told(cwi_cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus), "cuGetProcAddress_v2");
 }
 
 CUresult cuInit(unsigned int flags)
 {
-	return cwi_cuInit(flags);
+	return told(cwi_cuInit(flags), "cuInit");
 }
 
 CUresult cuProfilerStart(void)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuProfilerStart();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuProfilerStart(), "cuProfilerStart");
 }
 
 CUresult cuProfilerStop(void)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuProfilerStop();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuProfilerStop(), "cuProfilerStop");
 }
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxGetState(dev, flags, active);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxGetState(dev, flags, active), "cuDevicePrimaryCtxGetState");
 }
 
 CUresult cuDevicePrimaryCtxRelease(CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxRelease(dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxRelease(dev), "cuDevicePrimaryCtxRelease");
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxRelease_v2(dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxRelease_v2(dev), "cuDevicePrimaryCtxRelease_v2");
 }
 
 CUresult cuDevicePrimaryCtxReset(CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxReset(dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxReset(dev), "cuDevicePrimaryCtxReset");
 }
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxReset_v2(dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxReset_v2(dev), "cuDevicePrimaryCtxReset_v2");
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxRetain(pctx, dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxRetain(pctx, dev), "cuDevicePrimaryCtxRetain");
 }
 
 CUresult cuDevicePrimaryCtxSetFlags(CUdevice dev, unsigned int flags)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxSetFlags(dev, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxSetFlags(dev, flags), "cuDevicePrimaryCtxSetFlags");
 }
 
 CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxSetFlags_v2(dev, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDevicePrimaryCtxSetFlags_v2(dev, flags), "cuDevicePrimaryCtxSetFlags_v2");
 }
 
 CUresult cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDeviceCanAccessPeer(canAccessPeer, dev, peerDev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceCanAccessPeer(canAccessPeer, dev, peerDev), "cuDeviceCanAccessPeer");
 }
 
 CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDeviceComputeCapability(major, minor, dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceComputeCapability(major, minor, dev), "cuDeviceComputeCapability");
 }
 
 CUresult cuDeviceGet(CUdevice *device, int ordinal)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGet(device, ordinal);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGet(device, ordinal), "cuDeviceGet");
 }
 
 CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetAttribute(pi, attrib, dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetAttribute(pi, attrib, dev), "cuDeviceGetAttribute");
 }
 
 CUresult cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetByPCIBusId(dev, pciBusId);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetByPCIBusId(dev, pciBusId), "cuDeviceGetByPCIBusId");
 }
 
 CUresult cuDeviceGetCount(int *count)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetCount(count);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetCount(count), "cuDeviceGetCount");
 }
 
 CUresult cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType type, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetExecAffinitySupport(pi, type, dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetExecAffinitySupport(pi, type, dev), "cuDeviceGetExecAffinitySupport");
 }
 
 CUresult cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities, const CUatomicOperation *operations, unsigned int count, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetHostAtomicCapabilities(capabilities, operations, count, dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetHostAtomicCapabilities(capabilities, operations, count, dev), "cuDeviceGetHostAtomicCapabilities");
 }
 
 CUresult cuDeviceGetLuid(char *luid, unsigned int *deviceNodeMask, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetLuid(luid, deviceNodeMask, dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetLuid(luid, deviceNodeMask, dev), "cuDeviceGetLuid");
 }
 
 CUresult cuDeviceGetName(char *name, int len, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetName(name, len, dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetName(name, len, dev), "cuDeviceGetName");
 }
 
 CUresult cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities, const CUatomicOperation *operations, unsigned int count, CUdevice srcDevice, CUdevice dstDevice)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetP2PAtomicCapabilities(capabilities, operations, count, srcDevice, dstDevice);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetP2PAtomicCapabilities(capabilities, operations, count, srcDevice, dstDevice), "cuDeviceGetP2PAtomicCapabilities");
 }
 
 CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdevice srcDevice, CUdevice dstDevice)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetP2PAttribute(value, attrib, srcDevice, dstDevice);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetP2PAttribute(value, attrib, srcDevice, dstDevice), "cuDeviceGetP2PAttribute");
 }
 
 CUresult cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetPCIBusId(pciBusId, len, dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetPCIBusId(pciBusId, len, dev), "cuDeviceGetPCIBusId");
 }
 
 CUresult cuDeviceGetProperties(CUdevprop *prop, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetProperties(prop, dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetProperties(prop, dev), "cuDeviceGetProperties");
 }
 
 CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t *maxWidthInElements, CUarray_format format, unsigned int numChannels, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetTexture1DLinearMaxWidth(maxWidthInElements, format, numChannels, dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetTexture1DLinearMaxWidth(maxWidthInElements, format, numChannels, dev), "cuDeviceGetTexture1DLinearMaxWidth");
 }
 
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetUuid(uuid, dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetUuid(uuid, dev), "cuDeviceGetUuid");
 }
 
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetUuid_v2(uuid, dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetUuid_v2(uuid, dev), "cuDeviceGetUuid_v2");
 }
 
 CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDeviceTotalMem(bytes, dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceTotalMem(bytes, dev), "cuDeviceTotalMem");
 }
 
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDeviceTotalMem_v2(bytes, dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceTotalMem_v2(bytes, dev), "cuDeviceTotalMem_v2");
 }
 
 CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target, CUflushGPUDirectRDMAWritesScope scope)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuFlushGPUDirectRDMAWrites(target, scope);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuFlushGPUDirectRDMAWrites(target, scope), "cuFlushGPUDirectRDMAWrites");
 }
 
 CUresult cuCtxAttach(CUcontext *pctx, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxAttach(pctx, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxAttach(pctx, flags), "cuCtxAttach");
 }
 
 CUresult cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxCreate(pctx, flags, dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxCreate(pctx, flags, dev), "cuCtxCreate");
 }
 
 CUresult cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxCreate_v2(pctx, flags, dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxCreate_v2(pctx, flags, dev), "cuCtxCreate_v2");
 }
 
 CUresult cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxCreate_v3(pctx, paramsArray, numParams, flags, dev), "cuCtxCreate_v3");
 }
 
 CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxCreate_v4(pctx, ctxCreateParams, flags, dev), "cuCtxCreate_v4");
 }
 
 CUresult cuCtxDestroy(CUcontext ctx)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxDestroy(ctx);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxDestroy(ctx), "cuCtxDestroy");
 }
 
 CUresult cuCtxDestroy_v2(CUcontext ctx)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxDestroy_v2(ctx);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxDestroy_v2(ctx), "cuCtxDestroy_v2");
 }
 
 CUresult cuCtxDetach(CUcontext ctx)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxDetach(ctx);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxDetach(ctx), "cuCtxDetach");
 }
 
 CUresult cuCtxDisablePeerAccess(CUcontext peerContext)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxDisablePeerAccess(peerContext);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxDisablePeerAccess(peerContext), "cuCtxDisablePeerAccess");
 }
 
 CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxEnablePeerAccess(peerContext, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxEnablePeerAccess(peerContext, flags), "cuCtxEnablePeerAccess");
 }
 
 CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxGetApiVersion(ctx, version);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxGetApiVersion(ctx, version), "cuCtxGetApiVersion");
 }
 
 CUresult cuCtxGetCacheConfig(CUfunc_cache *pconfig)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxGetCacheConfig(pconfig);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxGetCacheConfig(pconfig), "cuCtxGetCacheConfig");
 }
 
 CUresult cuCtxGetCurrent(CUcontext *pctx)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxGetCurrent(pctx);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxGetCurrent(pctx), "cuCtxGetCurrent");
 }
 
 CUresult cuCtxGetDevice(CUdevice *device)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxGetDevice(device);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxGetDevice(device), "cuCtxGetDevice");
 }
 
 CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxGetDevice_v2(device, ctx);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxGetDevice_v2(device, ctx), "cuCtxGetDevice_v2");
 }
 
 CUresult cuCtxGetExecAffinity(CUexecAffinityParam *execAffinity, CUexecAffinityType type)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxGetExecAffinity(execAffinity, type);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxGetExecAffinity(execAffinity, type), "cuCtxGetExecAffinity");
 }
 
 CUresult cuCtxGetFlags(unsigned int *flags)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxGetFlags(flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxGetFlags(flags), "cuCtxGetFlags");
 }
 
 CUresult cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxGetId(ctx, ctxId);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxGetId(ctx, ctxId), "cuCtxGetId");
 }
 
 CUresult cuCtxGetLimit(size_t *pvalue, CUlimit limit)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxGetLimit(pvalue, limit);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxGetLimit(pvalue, limit), "cuCtxGetLimit");
 }
 
 CUresult cuCtxGetSharedMemConfig(CUsharedconfig *config)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxGetSharedMemConfig(config);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxGetSharedMemConfig(config), "cuCtxGetSharedMemConfig");
 }
 
 CUresult cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriority)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxGetStreamPriorityRange(leastPriority, greatestPriority);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxGetStreamPriorityRange(leastPriority, greatestPriority), "cuCtxGetStreamPriorityRange");
 }
 
 CUresult cuCtxPopCurrent(CUcontext *pctx)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxPopCurrent(pctx);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxPopCurrent(pctx), "cuCtxPopCurrent");
 }
 
 CUresult cuCtxPopCurrent_v2(CUcontext *pctx)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxPopCurrent_v2(pctx);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxPopCurrent_v2(pctx), "cuCtxPopCurrent_v2");
 }
 
 CUresult cuCtxPushCurrent(CUcontext ctx)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxPushCurrent(ctx);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxPushCurrent(ctx), "cuCtxPushCurrent");
 }
 
 CUresult cuCtxPushCurrent_v2(CUcontext ctx)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxPushCurrent_v2(ctx);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxPushCurrent_v2(ctx), "cuCtxPushCurrent_v2");
 }
 
 CUresult cuCtxResetPersistingL2Cache(void)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxResetPersistingL2Cache();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxResetPersistingL2Cache(), "cuCtxResetPersistingL2Cache");
 }
 
 CUresult cuCtxSetCacheConfig(CUfunc_cache config)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxSetCacheConfig(config);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxSetCacheConfig(config), "cuCtxSetCacheConfig");
 }
 
 CUresult cuCtxSetCurrent(CUcontext ctx)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxSetCurrent(ctx);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxSetCurrent(ctx), "cuCtxSetCurrent");
 }
 
 CUresult cuCtxSetFlags(unsigned int flags)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxSetFlags(flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxSetFlags(flags), "cuCtxSetFlags");
 }
 
 CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxSetLimit(limit, value);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxSetLimit(limit, value), "cuCtxSetLimit");
 }
 
 CUresult cuCtxSetSharedMemConfig(CUsharedconfig config)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxSetSharedMemConfig(config);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxSetSharedMemConfig(config), "cuCtxSetSharedMemConfig");
 }
 
 CUresult cuCtxSynchronize(void)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxSynchronize();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxSynchronize(), "cuCtxSynchronize");
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext ctx)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxSynchronize_v2(ctx);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxSynchronize_v2(ctx), "cuCtxSynchronize_v2");
 }
 
 CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetGraphMemAttribute(device, attr, value);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetGraphMemAttribute(device, attr, value), "cuDeviceGetGraphMemAttribute");
 }
 
 CUresult cuDeviceGraphMemTrim(CUdevice device)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGraphMemTrim(device);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGraphMemTrim(device), "cuDeviceGraphMemTrim");
 }
 
 CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuDeviceSetGraphMemAttribute(device, attr, value);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceSetGraphMemAttribute(device, attr, value), "cuDeviceSetGraphMemAttribute");
 }
 
 CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t numDependencies)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphAddDependencies(graph, from, to, numDependencies);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddDependencies(graph, from, to, numDependencies), "cuGraphAddDependencies");
 }
 
 CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edgeData, size_t numDependencies)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphAddDependencies_v2(graph, from, to, edgeData, numDependencies);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddDependencies_v2(graph, from, to, edgeData, numDependencies), "cuGraphAddDependencies_v2");
 }
 
 CUresult cuGraphClone(CUgraph *graphClone, CUgraph originalGraph)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphClone(graphClone, originalGraph);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphClone(graphClone, originalGraph), "cuGraphClone");
 }
 
 CUresult cuGraphCreate(CUgraph *graph, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphCreate(graph, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphCreate(graph, flags), "cuGraphCreate");
 }
 
 CUresult cuGraphDebugDotPrint(CUgraph graph, const char *path, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphDebugDotPrint(graph, path, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphDebugDotPrint(graph, path, flags), "cuGraphDebugDotPrint");
 }
 
 CUresult cuGraphDestroy(CUgraph graph)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphDestroy(graph);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphDestroy(graph), "cuGraphDestroy");
 }
 
 CUresult cuGraphExecDestroy(CUgraphExec graphExec)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphExecDestroy(graphExec);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecDestroy(graphExec), "cuGraphExecDestroy");
 }
 
 CUresult cuGraphExecGetFlags(CUgraphExec graphExec, cuuint64_t *flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphExecGetFlags(graphExec, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecGetFlags(graphExec, flags), "cuGraphExecGetFlags");
 }
 
 CUresult cuGraphExecUpdate(CUgraphExec graphExec, CUgraph graph, CUgraphNode *errorNode_out, CUgraphExecUpdateResult *updateResult_out)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphExecUpdate(graphExec, graph, errorNode_out, updateResult_out);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecUpdate(graphExec, graph, errorNode_out, updateResult_out), "cuGraphExecUpdate");
 }
 
 CUresult cuGraphExecUpdate_v2(CUgraphExec graphExec, CUgraph graph, CUgraphExecUpdateResultInfo *resultInfo)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphExecUpdate_v2(graphExec, graph, resultInfo);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecUpdate_v2(graphExec, graph, resultInfo), "cuGraphExecUpdate_v2");
 }
 
 CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *numEdges)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphGetEdges(graph, from, to, numEdges);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphGetEdges(graph, from, to, numEdges), "cuGraphGetEdges");
 }
 
 CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *edgeData, size_t *numEdges)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphGetEdges_v2(graph, from, to, edgeData, numEdges);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphGetEdges_v2(graph, from, to, edgeData, numEdges), "cuGraphGetEdges_v2");
 }
 
 CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *numNodes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphGetNodes(graph, nodes, numNodes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphGetNodes(graph, nodes, numNodes), "cuGraphGetNodes");
 }
 
 CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *rootNodes, size_t *numRootNodes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphGetRootNodes(graph, rootNodes, numRootNodes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphGetRootNodes(graph, rootNodes, numRootNodes), "cuGraphGetRootNodes");
 }
 
 CUresult cuGraphInstantiate(CUgraphExec *graphExec, CUgraph graph, CUgraphNode *errorNode, char *logBuffer, size_t bufferSize)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphInstantiate(graphExec, graph, errorNode, logBuffer, bufferSize);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphInstantiate(graphExec, graph, errorNode, logBuffer, bufferSize), "cuGraphInstantiate");
 }
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *graphExec, CUgraph graph, unsigned long long flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphInstantiateWithFlags(graphExec, graph, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphInstantiateWithFlags(graphExec, graph, flags), "cuGraphInstantiateWithFlags");
 }
 
 CUresult cuGraphInstantiateWithParams(CUgraphExec *graphExec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphInstantiateWithParams(0, graphExec, graph, instantiateParams);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphInstantiateWithParams(0, graphExec, graph, instantiateParams), "cuGraphInstantiateWithParams");
 }
 
 CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *graphExec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphInstantiateWithParams(1, graphExec, graph, instantiateParams);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphInstantiateWithParams(1, graphExec, graph, instantiateParams), "cuGraphInstantiateWithParams_ptsz");
 }
 
 CUresult cuGraphInstantiate_v2(CUgraphExec *graphExec, CUgraph graph, CUgraphNode *errorNode, char *logBuffer, size_t bufferSize)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphInstantiate_v2(graphExec, graph, errorNode, logBuffer, bufferSize);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphInstantiate_v2(graphExec, graph, errorNode, logBuffer, bufferSize), "cuGraphInstantiate_v2");
 }
 
 CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphLaunch(0, graph, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphLaunch(0, graph, stream), "cuGraphLaunch");
 }
 
 CUresult cuGraphLaunch_ptsz(CUgraphExec graph, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphLaunch(1, graph, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphLaunch(1, graph, stream), "cuGraphLaunch_ptsz");
 }
 
 CUresult cuGraphNodeFindInClone(CUgraphNode *node, CUgraphNode originalNode, CUgraph clonedGraph)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphNodeFindInClone(node, originalNode, clonedGraph);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeFindInClone(node, originalNode, clonedGraph), "cuGraphNodeFindInClone");
 }
 
 CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *dependencies, size_t *numDependencies)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetDependencies(node, dependencies, numDependencies);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetDependencies(node, dependencies, numDependencies), "cuGraphNodeGetDependencies");
 }
 
 CUresult cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode *dependencies, CUgraphEdgeData *edgeData, size_t *numDependencies)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetDependencies_v2(node, dependencies, edgeData, numDependencies);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetDependencies_v2(node, dependencies, edgeData, numDependencies), "cuGraphNodeGetDependencies_v2");
 }
 
 CUresult cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode *dependentNodes, size_t *numDependentNodes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetDependentNodes(node, dependentNodes, numDependentNodes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetDependentNodes(node, dependentNodes, numDependentNodes), "cuGraphNodeGetDependentNodes");
 }
 
 CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode node, CUgraphNode *dependentNodes, CUgraphEdgeData *edgeData, size_t *numDependentNodes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetDependentNodes_v2(node, dependentNodes, edgeData, numDependentNodes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetDependentNodes_v2(node, dependentNodes, edgeData, numDependentNodes), "cuGraphNodeGetDependentNodes_v2");
 }
 
 CUresult cuGraphNodeGetEnabled(CUgraphExec graphExec, CUgraphNode node, unsigned int *isEnabled)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetEnabled(graphExec, node, isEnabled);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetEnabled(graphExec, node, isEnabled), "cuGraphNodeGetEnabled");
 }
 
 CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetType(node, type);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeGetType(node, type), "cuGraphNodeGetType");
 }
 
 CUresult cuGraphNodeSetEnabled(CUgraphExec graphExec, CUgraphNode node, unsigned int isEnabled)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphNodeSetEnabled(graphExec, node, isEnabled);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeSetEnabled(graphExec, node, isEnabled), "cuGraphNodeSetEnabled");
 }
 
 CUresult cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t numDependencies)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphRemoveDependencies(graph, from, to, numDependencies);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphRemoveDependencies(graph, from, to, numDependencies), "cuGraphRemoveDependencies");
 }
 
 CUresult cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edgeData, size_t numDependencies)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphRemoveDependencies_v2(graph, from, to, edgeData, numDependencies);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphRemoveDependencies_v2(graph, from, to, edgeData, numDependencies), "cuGraphRemoveDependencies_v2");
 }
 
 CUresult cuGraphUpload(CUgraphExec graph, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphUpload(0, graph, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphUpload(0, graph, stream), "cuGraphUpload");
 }
 
 CUresult cuGraphUpload_ptsz(CUgraphExec graph, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGraphUpload(1, graph, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphUpload(1, graph, stream), "cuGraphUpload_ptsz");
 }
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetDefaultMemPool(pool_out, dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetDefaultMemPool(pool_out, dev), "cuDeviceGetDefaultMemPool");
 }
 
 CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetMemPool(pool, dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetMemPool(pool, dev), "cuDeviceGetMemPool");
 }
 
 CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuDeviceSetMemPool(dev, pool);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceSetMemPool(dev, pool), "cuDeviceSetMemPool");
 }
 
 CUresult cuMemAllocAsync(CUdeviceptr *ptr, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemAllocAsync(0, ptr, bytes, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemAllocAsync(0, ptr, bytes, stream), "cuMemAllocAsync");
 }
 
 CUresult cuMemAllocAsync_ptsz(CUdeviceptr *ptr, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemAllocAsync(1, ptr, bytes, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemAllocAsync(1, ptr, bytes, stream), "cuMemAllocAsync_ptsz");
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *ptr, size_t bytes, CUmemoryPool pool, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemAllocFromPoolAsync(0, ptr, bytes, pool, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemAllocFromPoolAsync(0, ptr, bytes, pool, stream), "cuMemAllocFromPoolAsync");
 }
 
 CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *ptr, size_t bytes, CUmemoryPool pool, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemAllocFromPoolAsync(1, ptr, bytes, pool, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemAllocFromPoolAsync(1, ptr, bytes, pool, stream), "cuMemAllocFromPoolAsync_ptsz");
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemFreeAsync(0, ptr, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemFreeAsync(0, ptr, stream), "cuMemFreeAsync");
 }
 
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr ptr, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemFreeAsync(1, ptr, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemFreeAsync(1, ptr, stream), "cuMemFreeAsync_ptsz");
 }
 
 CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location, CUmemAllocationType type)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemGetDefaultMemPool(pool_out, location, type);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemGetDefaultMemPool(pool_out, location, type), "cuMemGetDefaultMemPool");
 }
 
 CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemGetMemPool(pool, location, type);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemGetMemPool(pool, location, type), "cuMemGetMemPool");
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemPoolCreate(pool, poolProps);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPoolCreate(pool, poolProps), "cuMemPoolCreate");
 }
 
 CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemPoolDestroy(pool);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPoolDestroy(pool), "cuMemPoolDestroy");
 }
 
 CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out, CUdeviceptr ptr)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemPoolExportPointer(shareData_out, ptr);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPoolExportPointer(shareData_out, ptr), "cuMemPoolExportPointer");
 }
 
 CUresult cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool, CUmemAllocationHandleType handleType, unsigned long long flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemPoolExportToShareableHandle(handle_out, pool, handleType, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPoolExportToShareableHandle(handle_out, pool, handleType, flags), "cuMemPoolExportToShareableHandle");
 }
 
 CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUmemLocation *location)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemPoolGetAccess(flags, memPool, location);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPoolGetAccess(flags, memPool, location), "cuMemPoolGetAccess");
 }
 
 CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemPoolGetAttribute(pool, attr, value);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPoolGetAttribute(pool, attr, value), "cuMemPoolGetAttribute");
 }
 
 CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle, CUmemAllocationHandleType handleType, unsigned long long flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemPoolImportFromShareableHandle(pool_out, handle, handleType, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPoolImportFromShareableHandle(pool_out, handle, handleType, flags), "cuMemPoolImportFromShareableHandle");
 }
 
 CUresult cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool, CUmemPoolPtrExportData *shareData)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemPoolImportPointer(ptr_out, pool, shareData);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPoolImportPointer(ptr_out, pool, shareData), "cuMemPoolImportPointer");
 }
 
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemPoolSetAccess(pool, map, count);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPoolSetAccess(pool, map, count), "cuMemPoolSetAccess");
 }
 
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemPoolSetAttribute(pool, attr, value);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPoolSetAttribute(pool, attr, value), "cuMemPoolSetAttribute");
 }
 
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemPoolTrimTo(pool, minBytesToKeep);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPoolTrimTo(pool, minBytesToKeep), "cuMemPoolTrimTo");
 }
 
 CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemSetMemPool(location, type, pool);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemSetMemPool(location, type, pool), "cuMemSetMemPool");
 }
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr ptr)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuIpcCloseMemHandle(ptr);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuIpcCloseMemHandle(ptr), "cuIpcCloseMemHandle");
 }
 
 CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuIpcGetEventHandle(handle, event);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuIpcGetEventHandle(handle, event), "cuIpcGetEventHandle");
 }
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuIpcGetMemHandle(handle, ptr);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuIpcGetMemHandle(handle, ptr), "cuIpcGetMemHandle");
 }
 
 CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuIpcOpenEventHandle(event, handle);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuIpcOpenEventHandle(event, handle), "cuIpcOpenEventHandle");
 }
 
 CUresult cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuIpcOpenMemHandle(pdptr, handle, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuIpcOpenMemHandle(pdptr, handle, flags), "cuIpcOpenMemHandle");
 }
 
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuIpcOpenMemHandle_v2(pdptr, handle, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuIpcOpenMemHandle_v2(pdptr, handle, flags), "cuIpcOpenMemHandle_v2");
 }
 
 CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemAddressFree(ptr, size);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemAddressFree(ptr, size), "cuMemAddressFree");
 }
 
 CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr, unsigned long long flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemAddressReserve(ptr, size, alignment, addr, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemAddressReserve(ptr, size, alignment, addr, flags), "cuMemAddressReserve");
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemCreate(handle, size, prop, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemCreate(handle, size, prop, flags), "cuMemCreate");
 }
 
 CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType, unsigned long long flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemExportToShareableHandle(shareableHandle, handle, handleType, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemExportToShareableHandle(shareableHandle, handle, handleType, flags), "cuMemExportToShareableHandle");
 }
 
 CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemGetAccess(flags, location, ptr);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemGetAccess(flags, location, ptr), "cuMemGetAccess");
 }
 
 CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemGetAllocationGranularity(granularity, prop, option);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemGetAllocationGranularity(granularity, prop, option), "cuMemGetAllocationGranularity");
 }
 
 CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemGetAllocationPropertiesFromHandle(prop, handle);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemGetAllocationPropertiesFromHandle(prop, handle), "cuMemGetAllocationPropertiesFromHandle");
 }
 
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle, CUmemAllocationHandleType shHandleType)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemImportFromShareableHandle(handle, osHandle, shHandleType);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemImportFromShareableHandle(handle, osHandle, shHandleType), "cuMemImportFromShareableHandle");
 }
 
 CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemMap(ptr, size, offset, handle, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemMap(ptr, size, offset, handle, flags), "cuMemMap");
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemRelease(handle);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemRelease(handle), "cuMemRelease");
 }
 
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemRetainAllocationHandle(handle, addr);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemRetainAllocationHandle(handle, addr), "cuMemRetainAllocationHandle");
 }
 
 CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemSetAccess(ptr, size, desc, count);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemSetAccess(ptr, size, desc, count), "cuMemSetAccess");
 }
 
 CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemUnmap(ptr, size);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemUnmap(ptr, size), "cuMemUnmap");
 }
 
 CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemAdvise(devPtr, count, advice, device);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemAdvise(devPtr, count, advice, device), "cuMemAdvise");
 }
 
 CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUmemLocation location)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemAdvise_v2(devPtr, count, advice, location);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemAdvise_v2(devPtr, count, advice, location), "cuMemAdvise_v2");
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t bytes, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemAllocManaged(ptr, bytes, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemAllocManaged(ptr, bytes, flags), "cuMemAllocManaged");
 }
 
 CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemDiscardAndPrefetchBatchAsync(0, dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemDiscardAndPrefetchBatchAsync(0, dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, stream), "cuMemDiscardAndPrefetchBatchAsync");
 }
 
 CUresult cuMemDiscardAndPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemDiscardAndPrefetchBatchAsync(1, dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemDiscardAndPrefetchBatchAsync(1, dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, stream), "cuMemDiscardAndPrefetchBatchAsync_ptsz");
 }
 
 CUresult cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemDiscardBatchAsync(0, dptrs, sizes, count, flags, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemDiscardBatchAsync(0, dptrs, sizes, count, flags, stream), "cuMemDiscardBatchAsync");
 }
 
 CUresult cuMemDiscardBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, unsigned long long flags, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemDiscardBatchAsync(1, dptrs, sizes, count, flags, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemDiscardBatchAsync(1, dptrs, sizes, count, flags, stream), "cuMemDiscardBatchAsync_ptsz");
 }
 
 CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchAsync(0, devPtr, count, dstDevice, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchAsync(0, devPtr, count, dstDevice, stream), "cuMemPrefetchAsync");
 }
 
 CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchAsync(1, devPtr, count, dstDevice, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchAsync(1, devPtr, count, dstDevice, stream), "cuMemPrefetchAsync_ptsz");
 }
 
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchAsync_v2(0, devPtr, count, location, flags, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchAsync_v2(0, devPtr, count, location, flags, stream), "cuMemPrefetchAsync_v2");
 }
 
 CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchAsync_v2(1, devPtr, count, location, flags, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchAsync_v2(1, devPtr, count, location, flags, stream), "cuMemPrefetchAsync_v2_ptsz");
 }
 
 CUresult cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchBatchAsync(0, dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchBatchAsync(0, dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, stream), "cuMemPrefetchBatchAsync");
 }
 
 CUresult cuMemPrefetchBatchAsync_ptsz(CUdeviceptr *dptrs, size_t *sizes, size_t count, CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchBatchAsync(1, dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemPrefetchBatchAsync(1, dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, stream), "cuMemPrefetchBatchAsync_ptsz");
 }
 
 CUresult cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribute attribute, CUdeviceptr devPtr, size_t count)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemRangeGetAttribute(data, dataSize, attribute, devPtr, count);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemRangeGetAttribute(data, dataSize, attribute, devPtr, count), "cuMemRangeGetAttribute");
 }
 
 CUresult cuMemRangeGetAttributes(void **data, size_t *dataSizes, CUmem_range_attribute *attributes, size_t numAttributes, CUdeviceptr devPtr, size_t count)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemRangeGetAttributes(data, dataSizes, attributes, numAttributes, devPtr, count);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemRangeGetAttributes(data, dataSizes, attributes, numAttributes, devPtr, count), "cuMemRangeGetAttributes");
 }
 
 CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr ptr, size_t length, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamAttachMemAsync(0, stream, ptr, length, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamAttachMemAsync(0, stream, ptr, length, flags), "cuStreamAttachMemAsync");
 }
 
 CUresult cuStreamAttachMemAsync_ptsz(CUstream stream, CUdeviceptr ptr, size_t length, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamAttachMemAsync(1, stream, ptr, length, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamAttachMemAsync(1, stream, ptr, length, flags), "cuStreamAttachMemAsync_ptsz");
 }
 
 CUresult cuMemAllocHost_v2(void **pp, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemAllocHost_v2(pp, bytes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemAllocHost_v2(pp, bytes), "cuMemAllocHost_v2");
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t widthInBytes, size_t height, unsigned int elementSizeBytes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemAllocPitch_v2(ptr, pitch, widthInBytes, height, elementSizeBytes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemAllocPitch_v2(ptr, pitch, widthInBytes, height, elementSizeBytes), "cuMemAllocPitch_v2");
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemAlloc_v2(ptr, bytes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemAlloc_v2(ptr, bytes), "cuMemAlloc_v2");
 }
 
 CUresult cuMemFreeHost(void *p)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemFreeHost(p);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemFreeHost(p), "cuMemFreeHost");
 }
 
 CUresult cuMemFree_v2(CUdeviceptr ptr)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemFree_v2(ptr);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemFree_v2(ptr), "cuMemFree_v2");
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr ptr)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemGetAddressRange_v2(pbase, psize, ptr);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemGetAddressRange_v2(pbase, psize, ptr), "cuMemGetAddressRange_v2");
 }
 
 CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemGetInfo_v2(free, total);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemGetInfo_v2(free, total), "cuMemGetInfo_v2");
 }
 
 CUresult cuMemHostAlloc(void **pp, size_t bytes, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemHostAlloc(pp, bytes, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemHostAlloc(pp, bytes, flags), "cuMemHostAlloc");
 }
 
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemHostGetDevicePointer_v2(pdptr, p, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemHostGetDevicePointer_v2(pdptr, p, flags), "cuMemHostGetDevicePointer_v2");
 }
 
 CUresult cuMemHostGetFlags(unsigned int *flags, void *p)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemHostGetFlags(flags, p);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemHostGetFlags(flags, p), "cuMemHostGetFlags");
 }
 
 CUresult cuMemHostRegister(void *p, size_t bytes, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemHostRegister_v2(p, bytes, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemHostRegister_v2(p, bytes, flags), "cuMemHostRegister");
 }
 
 CUresult cuMemHostRegister_v2(void *p, size_t bytes, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemHostRegister_v2(p, bytes, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemHostRegister_v2(p, bytes, flags), "cuMemHostRegister_v2");
 }
 
 CUresult cuMemHostUnregister(void *p)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemHostUnregister(p);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemHostUnregister(p), "cuMemHostUnregister");
 }
 
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuPointerGetAttribute(data, attribute, ptr);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuPointerGetAttribute(data, attribute, ptr), "cuPointerGetAttribute");
 }
 
 CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuPointerGetAttributes(numAttributes, attributes, data, ptr);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuPointerGetAttributes(numAttributes, attributes, data, ptr), "cuPointerGetAttributes");
 }
 
 CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuPointerSetAttribute(value, attribute, ptr);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuPointerSetAttribute(value, attribute, ptr), "cuPointerSetAttribute");
 }
 
 CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpy(0, dst, src, bytes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy(0, dst, src, bytes), "cuMemcpy");
 }
 
 CUresult cuMemcpy_ptds(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpy(1, dst, src, bytes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy(1, dst, src, bytes), "cuMemcpy_ptds");
 }
 
 CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *copy, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpy2DAsync_v2(0, copy, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy2DAsync_v2(0, copy, stream), "cuMemcpy2DAsync_v2");
 }
 
 CUresult cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *copy, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpy2DAsync_v2(1, copy, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy2DAsync_v2(1, copy, stream), "cuMemcpy2DAsync_v2_ptsz");
 }
 
 CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *copy)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpy2DUnaligned_v2(0, copy);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy2DUnaligned_v2(0, copy), "cuMemcpy2DUnaligned_v2");
 }
 
 CUresult cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D *copy)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpy2DUnaligned_v2(1, copy);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy2DUnaligned_v2(1, copy), "cuMemcpy2DUnaligned_v2_ptds");
 }
 
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *copy)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpy2D_v2(0, copy);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy2D_v2(0, copy), "cuMemcpy2D_v2");
 }
 
 CUresult cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D *copy)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpy2D_v2(1, copy);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy2D_v2(1, copy), "cuMemcpy2D_v2_ptds");
 }
 
 CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *copy, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DAsync_v2(0, copy, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DAsync_v2(0, copy, stream), "cuMemcpy3DAsync_v2");
 }
 
 CUresult cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *copy, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DAsync_v2(1, copy, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DAsync_v2(1, copy, stream), "cuMemcpy3DAsync_v2_ptsz");
 }
 
 CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *copy)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DPeer(0, copy);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DPeer(0, copy), "cuMemcpy3DPeer");
 }
 
 CUresult cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER *copy)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DPeer(1, copy);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DPeer(1, copy), "cuMemcpy3DPeer_ptds");
 }
 
 CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *copy, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DPeerAsync(0, copy, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DPeerAsync(0, copy, stream), "cuMemcpy3DPeerAsync");
 }
 
 CUresult cuMemcpy3DPeerAsync_ptsz(const CUDA_MEMCPY3D_PEER *copy, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DPeerAsync(1, copy, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DPeerAsync(1, copy, stream), "cuMemcpy3DPeerAsync_ptsz");
 }
 
 CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D *copy)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpy3D_v2(0, copy);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3D_v2(0, copy), "cuMemcpy3D_v2");
 }
 
 CUresult cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D *copy)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpy3D_v2(1, copy);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3D_v2(1, copy), "cuMemcpy3D_v2_ptds");
 }
 
 CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyAsync(0, dst, src, bytes, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAsync(0, dst, src, bytes, stream), "cuMemcpyAsync");
 }
 
 CUresult cuMemcpyAsync_ptsz(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyAsync(1, dst, src, bytes, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAsync(1, dst, src, bytes, stream), "cuMemcpyAsync_ptsz");
 }
 
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoDAsync_v2(0, dstDevice, srcDevice, bytes, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoDAsync_v2(0, dstDevice, srcDevice, bytes, stream), "cuMemcpyDtoDAsync_v2");
 }
 
 CUresult cuMemcpyDtoDAsync_v2_ptsz(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoDAsync_v2(1, dstDevice, srcDevice, bytes, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoDAsync_v2(1, dstDevice, srcDevice, bytes, stream), "cuMemcpyDtoDAsync_v2_ptsz");
 }
 
 CUresult cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoD_v2(0, dstDevice, srcDevice, bytes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoD_v2(0, dstDevice, srcDevice, bytes), "cuMemcpyDtoD_v2");
 }
 
 CUresult cuMemcpyDtoD_v2_ptds(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoD_v2(1, dstDevice, srcDevice, bytes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoD_v2(1, dstDevice, srcDevice, bytes), "cuMemcpyDtoD_v2_ptds");
 }
 
 CUresult cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoHAsync_v2(0, dstHost, srcDevice, bytes, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoHAsync_v2(0, dstHost, srcDevice, bytes, stream), "cuMemcpyDtoHAsync_v2");
 }
 
 CUresult cuMemcpyDtoHAsync_v2_ptsz(void *dstHost, CUdeviceptr srcDevice, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoHAsync_v2(1, dstHost, srcDevice, bytes, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoHAsync_v2(1, dstHost, srcDevice, bytes, stream), "cuMemcpyDtoHAsync_v2_ptsz");
 }
 
 CUresult cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoH_v2(0, dstHost, srcDevice, bytes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoH_v2(0, dstHost, srcDevice, bytes), "cuMemcpyDtoH_v2");
 }
 
 CUresult cuMemcpyDtoH_v2_ptds(void *dstHost, CUdeviceptr srcDevice, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoH_v2(1, dstHost, srcDevice, bytes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoH_v2(1, dstHost, srcDevice, bytes), "cuMemcpyDtoH_v2_ptds");
 }
 
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoDAsync_v2(0, dstDevice, srcHost, bytes, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoDAsync_v2(0, dstDevice, srcHost, bytes, stream), "cuMemcpyHtoDAsync_v2");
 }
 
 CUresult cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr dstDevice, const void *srcHost, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoDAsync_v2(1, dstDevice, srcHost, bytes, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoDAsync_v2(1, dstDevice, srcHost, bytes, stream), "cuMemcpyHtoDAsync_v2_ptsz");
 }
 
 CUresult cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void *srcHost, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoD_v2(0, dstDevice, srcHost, bytes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoD_v2(0, dstDevice, srcHost, bytes), "cuMemcpyHtoD_v2");
 }
 
 CUresult cuMemcpyHtoD_v2_ptds(CUdeviceptr dstDevice, const void *srcHost, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoD_v2(1, dstDevice, srcHost, bytes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoD_v2(1, dstDevice, srcHost, bytes), "cuMemcpyHtoD_v2_ptds");
 }
 
 CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyPeer(0, dstDevice, dstContext, srcDevice, srcContext, bytes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyPeer(0, dstDevice, dstContext, srcDevice, srcContext, bytes), "cuMemcpyPeer");
 }
 
 CUresult cuMemcpyPeer_ptds(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyPeer(1, dstDevice, dstContext, srcDevice, srcContext, bytes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyPeer(1, dstDevice, dstContext, srcDevice, srcContext, bytes), "cuMemcpyPeer_ptds");
 }
 
 CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyPeerAsync(0, dstDevice, dstContext, srcDevice, srcContext, bytes, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyPeerAsync(0, dstDevice, dstContext, srcDevice, srcContext, bytes, stream), "cuMemcpyPeerAsync");
 }
 
 CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyPeerAsync(1, dstDevice, dstContext, srcDevice, srcContext, bytes, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyPeerAsync(1, dstDevice, dstContext, srcDevice, srcContext, bytes, stream), "cuMemcpyPeerAsync_ptsz");
 }
 
 CUresult cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us, size_t n, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemsetD16Async(0, dstDevice, us, n, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD16Async(0, dstDevice, us, n, stream), "cuMemsetD16Async");
 }
 
 CUresult cuMemsetD16Async_ptsz(CUdeviceptr dstDevice, unsigned short us, size_t n, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemsetD16Async(1, dstDevice, us, n, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD16Async(1, dstDevice, us, n, stream), "cuMemsetD16Async_ptsz");
 }
 
 CUresult cuMemsetD16_v2(CUdeviceptr dstDevice, unsigned short us, size_t n)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemsetD16_v2(0, dstDevice, us, n);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD16_v2(0, dstDevice, us, n), "cuMemsetD16_v2");
 }
 
 CUresult cuMemsetD16_v2_ptds(CUdeviceptr dstDevice, unsigned short us, size_t n)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemsetD16_v2(1, dstDevice, us, n);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD16_v2(1, dstDevice, us, n), "cuMemsetD16_v2_ptds");
 }
 
 CUresult cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t width, size_t height, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D16Async(0, dstDevice, dstPitch, us, width, height, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D16Async(0, dstDevice, dstPitch, us, width, height, stream), "cuMemsetD2D16Async");
 }
 
 CUresult cuMemsetD2D16Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t width, size_t height, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D16Async(1, dstDevice, dstPitch, us, width, height, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D16Async(1, dstDevice, dstPitch, us, width, height, stream), "cuMemsetD2D16Async_ptsz");
 }
 
 CUresult cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t width, size_t height)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D16_v2(0, dstDevice, dstPitch, us, width, height);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D16_v2(0, dstDevice, dstPitch, us, width, height), "cuMemsetD2D16_v2");
 }
 
 CUresult cuMemsetD2D16_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t width, size_t height)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D16_v2(1, dstDevice, dstPitch, us, width, height);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D16_v2(1, dstDevice, dstPitch, us, width, height), "cuMemsetD2D16_v2_ptds");
 }
 
 CUresult cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t width, size_t height, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D32Async(0, dstDevice, dstPitch, ui, width, height, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D32Async(0, dstDevice, dstPitch, ui, width, height, stream), "cuMemsetD2D32Async");
 }
 
 CUresult cuMemsetD2D32Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t width, size_t height, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D32Async(1, dstDevice, dstPitch, ui, width, height, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D32Async(1, dstDevice, dstPitch, ui, width, height, stream), "cuMemsetD2D32Async_ptsz");
 }
 
 CUresult cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t width, size_t height)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D32_v2(0, dstDevice, dstPitch, ui, width, height);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D32_v2(0, dstDevice, dstPitch, ui, width, height), "cuMemsetD2D32_v2");
 }
 
 CUresult cuMemsetD2D32_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t width, size_t height)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D32_v2(1, dstDevice, dstPitch, ui, width, height);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D32_v2(1, dstDevice, dstPitch, ui, width, height), "cuMemsetD2D32_v2_ptds");
 }
 
 CUresult cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t width, size_t height, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D8Async(0, dstDevice, dstPitch, uc, width, height, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D8Async(0, dstDevice, dstPitch, uc, width, height, stream), "cuMemsetD2D8Async");
 }
 
 CUresult cuMemsetD2D8Async_ptsz(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t width, size_t height, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D8Async(1, dstDevice, dstPitch, uc, width, height, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D8Async(1, dstDevice, dstPitch, uc, width, height, stream), "cuMemsetD2D8Async_ptsz");
 }
 
 CUresult cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t width, size_t height)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D8_v2(0, dstDevice, dstPitch, uc, width, height);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D8_v2(0, dstDevice, dstPitch, uc, width, height), "cuMemsetD2D8_v2");
 }
 
 CUresult cuMemsetD2D8_v2_ptds(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t width, size_t height)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D8_v2(1, dstDevice, dstPitch, uc, width, height);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD2D8_v2(1, dstDevice, dstPitch, uc, width, height), "cuMemsetD2D8_v2_ptds");
 }
 
 CUresult cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t n, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemsetD32Async(0, dstDevice, ui, n, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD32Async(0, dstDevice, ui, n, stream), "cuMemsetD32Async");
 }
 
 CUresult cuMemsetD32Async_ptsz(CUdeviceptr dstDevice, unsigned int ui, size_t n, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemsetD32Async(1, dstDevice, ui, n, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD32Async(1, dstDevice, ui, n, stream), "cuMemsetD32Async_ptsz");
 }
 
 CUresult cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t n)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemsetD32_v2(0, dstDevice, ui, n);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD32_v2(0, dstDevice, ui, n), "cuMemsetD32_v2");
 }
 
 CUresult cuMemsetD32_v2_ptds(CUdeviceptr dstDevice, unsigned int ui, size_t n)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemsetD32_v2(1, dstDevice, ui, n);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD32_v2(1, dstDevice, ui, n), "cuMemsetD32_v2_ptds");
 }
 
 CUresult cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t n, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemsetD8Async(0, dstDevice, uc, n, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD8Async(0, dstDevice, uc, n, stream), "cuMemsetD8Async");
 }
 
 CUresult cuMemsetD8Async_ptsz(CUdeviceptr dstDevice, unsigned char uc, size_t n, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemsetD8Async(1, dstDevice, uc, n, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD8Async(1, dstDevice, uc, n, stream), "cuMemsetD8Async_ptsz");
 }
 
 CUresult cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t n)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemsetD8_v2(0, dstDevice, uc, n);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD8_v2(0, dstDevice, uc, n), "cuMemsetD8_v2");
 }
 
 CUresult cuMemsetD8_v2_ptds(CUdeviceptr dstDevice, unsigned char uc, size_t n)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemsetD8_v2(1, dstDevice, uc, n);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemsetD8_v2(1, dstDevice, uc, n), "cuMemsetD8_v2_ptds");
 }
 
 CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx ctx)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxFromGreenCtx(context, ctx);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxFromGreenCtx(context, ctx), "cuCtxFromGreenCtx");
 }
 
 CUresult cuCtxGetDevResource(CUcontext ctx, CUdevResource *resource, CUdevResourceType type)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxGetDevResource(ctx, resource, type);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxGetDevResource(ctx, resource, type), "cuCtxGetDevResource");
 }
 
 CUresult cuCtxRecordEvent(CUcontext ctx, CUevent event)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxRecordEvent(ctx, event);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxRecordEvent(ctx, event), "cuCtxRecordEvent");
 }
 
 CUresult cuCtxWaitEvent(CUcontext ctx, CUevent event)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuCtxWaitEvent(ctx, event);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuCtxWaitEvent(ctx, event), "cuCtxWaitEvent");
 }
 
 CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *desc, CUdevResource *resources, unsigned int nbResources)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuDevResourceGenerateDesc(desc, resources, nbResources);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDevResourceGenerateDesc(desc, resources, nbResources), "cuDevResourceGenerateDesc");
 }
 
 CUresult cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int *nbGroups, const CUdevResource *input, CUdevResource *remaining, unsigned int useFlags, unsigned int minCount)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuDevSmResourceSplitByCount(result, nbGroups, input, remaining, useFlags, minCount);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDevSmResourceSplitByCount(result, nbGroups, input, remaining, useFlags, minCount), "cuDevSmResourceSplitByCount");
 }
 
 CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource *resource, CUdevResourceType type)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuDeviceGetDevResource(device, resource, type);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceGetDevResource(device, resource, type), "cuDeviceGetDevResource");
 }
 
 CUresult cuGreenCtxCreate(CUgreenCtx *ctx, CUdevResourceDesc desc, CUdevice dev, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGreenCtxCreate(ctx, desc, dev, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGreenCtxCreate(ctx, desc, dev, flags), "cuGreenCtxCreate");
 }
 
 CUresult cuGreenCtxDestroy(CUgreenCtx ctx)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGreenCtxDestroy(ctx);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGreenCtxDestroy(ctx), "cuGreenCtxDestroy");
 }
 
 CUresult cuGreenCtxGetDevResource(CUgreenCtx ctx, CUdevResource *resource, CUdevResourceType type)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGreenCtxGetDevResource(ctx, resource, type);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGreenCtxGetDevResource(ctx, resource, type), "cuGreenCtxGetDevResource");
 }
 
 CUresult cuGreenCtxGetId(CUgreenCtx greenCtx, unsigned long long *greenCtxId)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGreenCtxGetId(greenCtx, greenCtxId);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGreenCtxGetId(greenCtx, greenCtxId), "cuGreenCtxGetId");
 }
 
 CUresult cuGreenCtxRecordEvent(CUgreenCtx ctx, CUevent event)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGreenCtxRecordEvent(ctx, event);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGreenCtxRecordEvent(ctx, event), "cuGreenCtxRecordEvent");
 }
 
 CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx greenCtx, unsigned int flags, int priority)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGreenCtxStreamCreate(stream, greenCtx, flags, priority);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGreenCtxStreamCreate(stream, greenCtx, flags, priority), "cuGreenCtxStreamCreate");
 }
 
 CUresult cuGreenCtxWaitEvent(CUgreenCtx ctx, CUevent event)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuGreenCtxWaitEvent(ctx, event);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGreenCtxWaitEvent(ctx, event), "cuGreenCtxWaitEvent");
 }
 
 CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx *ctx)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamGetGreenCtx(stream, ctx);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetGreenCtx(stream, ctx), "cuStreamGetGreenCtx");
 }
 
 CUresult cuModuleGetSurfRef(CUsurfref *surfRef, CUmodule hmod, const char *name)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuModuleGetSurfRef(surfRef, hmod, name);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleGetSurfRef(surfRef, hmod, name), "cuModuleGetSurfRef");
 }
 
 CUresult cuModuleGetTexRef(CUtexref *texRef, CUmodule hmod, const char *name)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuModuleGetTexRef(texRef, hmod, name);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleGetTexRef(texRef, hmod, name), "cuModuleGetTexRef");
 }
 
 CUresult cuSurfObjectCreate(CUsurfObject *surfObject, const CUDA_RESOURCE_DESC *resDesc)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuSurfObjectCreate(surfObject, resDesc);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuSurfObjectCreate(surfObject, resDesc), "cuSurfObjectCreate");
 }
 
 CUresult cuSurfObjectDestroy(CUsurfObject surfObject)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuSurfObjectDestroy(surfObject);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuSurfObjectDestroy(surfObject), "cuSurfObjectDestroy");
 }
 
 CUresult cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *resDesc, CUsurfObject surfObject)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuSurfObjectGetResourceDesc(resDesc, surfObject);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuSurfObjectGetResourceDesc(resDesc, surfObject), "cuSurfObjectGetResourceDesc");
 }
 
 CUresult cuSurfRefGetArray(CUarray *array, CUsurfref surfRef)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuSurfRefGetArray(array, surfRef);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuSurfRefGetArray(array, surfRef), "cuSurfRefGetArray");
 }
 
 CUresult cuSurfRefSetArray(CUsurfref surfRef, CUarray array, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuSurfRefSetArray(surfRef, array, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuSurfRefSetArray(surfRef, array, flags), "cuSurfRefSetArray");
 }
 
 CUresult cuTensorMapEncodeIm2col(CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank, void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides, const int *pixelBoxLowerCorner, const int *pixelBoxUpperCorner, cuuint32_t channelsPerPixel, cuuint32_t pixelsPerColumn, const cuuint32_t *elementStrides, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTensorMapEncodeIm2col(tensorMap, tensorDataType, tensorRank, globalAddress, globalDim, globalStrides, pixelBoxLowerCorner, pixelBoxUpperCorner, channelsPerPixel, pixelsPerColumn, elementStrides, interleave, swizzle, l2Promotion, oobFill);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTensorMapEncodeIm2col(tensorMap, tensorDataType, tensorRank, globalAddress, globalDim, globalStrides, pixelBoxLowerCorner, pixelBoxUpperCorner, channelsPerPixel, pixelsPerColumn, elementStrides, interleave, swizzle, l2Promotion, oobFill), "cuTensorMapEncodeIm2col");
 }
 
 CUresult cuTensorMapEncodeIm2colWide(CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank, void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides, int pixelBoxLowerCornerWidth, int pixelBoxUpperCornerWidth, cuuint32_t channelsPerPixel, cuuint32_t pixelsPerColumn, const cuuint32_t *elementStrides, CUtensorMapInterleave interleave, CUtensorMapIm2ColWideMode mode, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTensorMapEncodeIm2colWide(tensorMap, tensorDataType, tensorRank, globalAddress, globalDim, globalStrides, pixelBoxLowerCornerWidth, pixelBoxUpperCornerWidth, channelsPerPixel, pixelsPerColumn, elementStrides, interleave, mode, swizzle, l2Promotion, oobFill);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTensorMapEncodeIm2colWide(tensorMap, tensorDataType, tensorRank, globalAddress, globalDim, globalStrides, pixelBoxLowerCornerWidth, pixelBoxUpperCornerWidth, channelsPerPixel, pixelsPerColumn, elementStrides, interleave, mode, swizzle, l2Promotion, oobFill), "cuTensorMapEncodeIm2colWide");
 }
 
 CUresult cuTensorMapEncodeTiled(CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank, void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides, const cuuint32_t *boxDim, const cuuint32_t *elementStrides, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTensorMapEncodeTiled(tensorMap, tensorDataType, tensorRank, globalAddress, globalDim, globalStrides, boxDim, elementStrides, interleave, swizzle, l2Promotion, oobFill);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTensorMapEncodeTiled(tensorMap, tensorDataType, tensorRank, globalAddress, globalDim, globalStrides, boxDim, elementStrides, interleave, swizzle, l2Promotion, oobFill), "cuTensorMapEncodeTiled");
 }
 
 CUresult cuTensorMapReplaceAddress(CUtensorMap *tensorMap, void *globalAddress)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTensorMapReplaceAddress(tensorMap, globalAddress);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTensorMapReplaceAddress(tensorMap, globalAddress), "cuTensorMapReplaceAddress");
 }
 
 CUresult cuTexObjectCreate(CUtexObject *texObject, const CUDA_RESOURCE_DESC *resDesc, const CUDA_TEXTURE_DESC *texDesc, const CUDA_RESOURCE_VIEW_DESC *resViewDesc)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexObjectCreate(texObject, resDesc, texDesc, resViewDesc);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexObjectCreate(texObject, resDesc, texDesc, resViewDesc), "cuTexObjectCreate");
 }
 
 CUresult cuTexObjectDestroy(CUtexObject texObject)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexObjectDestroy(texObject);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexObjectDestroy(texObject), "cuTexObjectDestroy");
 }
 
 CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *resDesc, CUtexObject texObject)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexObjectGetResourceDesc(resDesc, texObject);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexObjectGetResourceDesc(resDesc, texObject), "cuTexObjectGetResourceDesc");
 }
 
 CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *resViewDesc, CUtexObject texObject)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexObjectGetResourceViewDesc(resViewDesc, texObject);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexObjectGetResourceViewDesc(resViewDesc, texObject), "cuTexObjectGetResourceViewDesc");
 }
 
 CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *texDesc, CUtexObject texObject)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexObjectGetTextureDesc(texDesc, texObject);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexObjectGetTextureDesc(texDesc, texObject), "cuTexObjectGetTextureDesc");
 }
 
 CUresult cuTexRefCreate(CUtexref *texRef)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefCreate(texRef);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefCreate(texRef), "cuTexRefCreate");
 }
 
 CUresult cuTexRefDestroy(CUtexref texRef)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefDestroy(texRef);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefDestroy(texRef), "cuTexRefDestroy");
 }
 
 CUresult cuTexRefGetAddressMode(CUaddress_mode *pam, CUtexref texRef, int dim)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefGetAddressMode(pam, texRef, dim);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetAddressMode(pam, texRef, dim), "cuTexRefGetAddressMode");
 }
 
 CUresult cuTexRefGetAddress_v2(CUdeviceptr *pdptr, CUtexref texRef)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefGetAddress_v2(pdptr, texRef);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetAddress_v2(pdptr, texRef), "cuTexRefGetAddress_v2");
 }
 
 CUresult cuTexRefGetArray(CUarray *array, CUtexref texRef)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefGetArray(array, texRef);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetArray(array, texRef), "cuTexRefGetArray");
 }
 
 CUresult cuTexRefGetBorderColor(float *borderColor, CUtexref texRef)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefGetBorderColor(borderColor, texRef);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetBorderColor(borderColor, texRef), "cuTexRefGetBorderColor");
 }
 
 CUresult cuTexRefGetFilterMode(CUfilter_mode *pfm, CUtexref texRef)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefGetFilterMode(pfm, texRef);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetFilterMode(pfm, texRef), "cuTexRefGetFilterMode");
 }
 
 CUresult cuTexRefGetFlags(unsigned int *flags, CUtexref texRef)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefGetFlags(flags, texRef);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetFlags(flags, texRef), "cuTexRefGetFlags");
 }
 
 CUresult cuTexRefGetFormat(CUarray_format *format, int *numChannels, CUtexref texRef)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefGetFormat(format, numChannels, texRef);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetFormat(format, numChannels, texRef), "cuTexRefGetFormat");
 }
 
 CUresult cuTexRefGetMaxAnisotropy(int *pmaxAniso, CUtexref texRef)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefGetMaxAnisotropy(pmaxAniso, texRef);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetMaxAnisotropy(pmaxAniso, texRef), "cuTexRefGetMaxAnisotropy");
 }
 
 CUresult cuTexRefGetMipmapFilterMode(CUfilter_mode *pfm, CUtexref texRef)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefGetMipmapFilterMode(pfm, texRef);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetMipmapFilterMode(pfm, texRef), "cuTexRefGetMipmapFilterMode");
 }
 
 CUresult cuTexRefGetMipmapLevelBias(float *pbias, CUtexref texRef)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefGetMipmapLevelBias(pbias, texRef);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetMipmapLevelBias(pbias, texRef), "cuTexRefGetMipmapLevelBias");
 }
 
 CUresult cuTexRefGetMipmapLevelClamp(float *pminMipmapLevelClamp, float *pmaxMipmapLevelClamp, CUtexref texRef)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefGetMipmapLevelClamp(pminMipmapLevelClamp, pmaxMipmapLevelClamp, texRef);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetMipmapLevelClamp(pminMipmapLevelClamp, pmaxMipmapLevelClamp, texRef), "cuTexRefGetMipmapLevelClamp");
 }
 
 CUresult cuTexRefGetMipmappedArray(CUmipmappedArray *mipmappedArray, CUtexref texRef)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefGetMipmappedArray(mipmappedArray, texRef);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefGetMipmappedArray(mipmappedArray, texRef), "cuTexRefGetMipmappedArray");
 }
 
 CUresult cuTexRefSetAddress2D_v2(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr ptr, size_t pitch)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetAddress2D_v2(texRef, desc, ptr, pitch);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetAddress2D_v2(texRef, desc, ptr, pitch), "cuTexRefSetAddress2D_v2");
 }
 
 CUresult cuTexRefSetAddress2D_v3(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr ptr, size_t pitch)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetAddress2D_v3(texRef, desc, ptr, pitch);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetAddress2D_v3(texRef, desc, ptr, pitch), "cuTexRefSetAddress2D_v3");
 }
 
 CUresult cuTexRefSetAddressMode(CUtexref texRef, int dim, CUaddress_mode am)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetAddressMode(texRef, dim, am);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetAddressMode(texRef, dim, am), "cuTexRefSetAddressMode");
 }
 
 CUresult cuTexRefSetAddress_v2(size_t *byteOffset, CUtexref texRef, CUdeviceptr ptr, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetAddress_v2(byteOffset, texRef, ptr, bytes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetAddress_v2(byteOffset, texRef, ptr, bytes), "cuTexRefSetAddress_v2");
 }
 
 CUresult cuTexRefSetArray(CUtexref texRef, CUarray array, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetArray(texRef, array, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetArray(texRef, array, flags), "cuTexRefSetArray");
 }
 
 CUresult cuTexRefSetBorderColor(CUtexref texRef, float *borderColor)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetBorderColor(texRef, borderColor);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetBorderColor(texRef, borderColor), "cuTexRefSetBorderColor");
 }
 
 CUresult cuTexRefSetFilterMode(CUtexref texRef, CUfilter_mode fm)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetFilterMode(texRef, fm);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetFilterMode(texRef, fm), "cuTexRefSetFilterMode");
 }
 
 CUresult cuTexRefSetFlags(CUtexref texRef, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetFlags(texRef, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetFlags(texRef, flags), "cuTexRefSetFlags");
 }
 
 CUresult cuTexRefSetFormat(CUtexref texRef, CUarray_format fmt, int numPackedComponents)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetFormat(texRef, fmt, numPackedComponents);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetFormat(texRef, fmt, numPackedComponents), "cuTexRefSetFormat");
 }
 
 CUresult cuTexRefSetMaxAnisotropy(CUtexref texRef, unsigned int maxAniso)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetMaxAnisotropy(texRef, maxAniso);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetMaxAnisotropy(texRef, maxAniso), "cuTexRefSetMaxAnisotropy");
 }
 
 CUresult cuTexRefSetMipmapFilterMode(CUtexref texRef, CUfilter_mode fm)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetMipmapFilterMode(texRef, fm);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetMipmapFilterMode(texRef, fm), "cuTexRefSetMipmapFilterMode");
 }
 
 CUresult cuTexRefSetMipmapLevelBias(CUtexref texRef, float bias)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetMipmapLevelBias(texRef, bias);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetMipmapLevelBias(texRef, bias), "cuTexRefSetMipmapLevelBias");
 }
 
 CUresult cuTexRefSetMipmapLevelClamp(CUtexref texRef, float minMipmapLevelClamp, float maxMipmapLevelClamp)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetMipmapLevelClamp(texRef, minMipmapLevelClamp, maxMipmapLevelClamp);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetMipmapLevelClamp(texRef, minMipmapLevelClamp, maxMipmapLevelClamp), "cuTexRefSetMipmapLevelClamp");
 }
 
 CUresult cuTexRefSetMipmappedArray(CUtexref texRef, CUmipmappedArray mipmappedArray, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuTexRefSetMipmappedArray(texRef, mipmappedArray, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuTexRefSetMipmappedArray(texRef, mipmappedArray, flags), "cuTexRefSetMipmappedArray");
 }
 
 CUresult cuArray3DCreate_v2(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *allocateArray)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuArray3DCreate_v2(handle, allocateArray);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuArray3DCreate_v2(handle, allocateArray), "cuArray3DCreate_v2");
 }
 
 CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *arrayDescriptor, CUarray array)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuArray3DGetDescriptor_v2(arrayDescriptor, array);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuArray3DGetDescriptor_v2(arrayDescriptor, array), "cuArray3DGetDescriptor_v2");
 }
 
 CUresult cuArrayCreate_v2(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR *allocateArray)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuArrayCreate_v2(handle, allocateArray);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuArrayCreate_v2(handle, allocateArray), "cuArrayCreate_v2");
 }
 
 CUresult cuArrayDestroy(CUarray array)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuArrayDestroy(array);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuArrayDestroy(array), "cuArrayDestroy");
 }
 
 CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *arrayDescriptor, CUarray array)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuArrayGetDescriptor_v2(arrayDescriptor, array);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuArrayGetDescriptor_v2(arrayDescriptor, array), "cuArrayGetDescriptor_v2");
 }
 
 CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *memoryRequirements, CUarray array, CUdevice device)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuArrayGetMemoryRequirements(memoryRequirements, array, device);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuArrayGetMemoryRequirements(memoryRequirements, array, device), "cuArrayGetMemoryRequirements");
 }
 
 CUresult cuArrayGetPlane(CUarray *planeArray, CUarray array, unsigned int planeIdx)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuArrayGetPlane(planeArray, array, planeIdx);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuArrayGetPlane(planeArray, array, planeIdx), "cuArrayGetPlane");
 }
 
 CUresult cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *sparseProperties, CUarray array)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuArrayGetSparseProperties(sparseProperties, array);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuArrayGetSparseProperties(sparseProperties, array), "cuArrayGetSparseProperties");
 }
 
 CUresult cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoA_v2(0, dstArray, dstOffset, srcArray, srcOffset, bytes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoA_v2(0, dstArray, dstOffset, srcArray, srcOffset, bytes), "cuMemcpyAtoA_v2");
 }
 
 CUresult cuMemcpyAtoA_v2_ptds(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoA_v2(1, dstArray, dstOffset, srcArray, srcOffset, bytes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoA_v2(1, dstArray, dstOffset, srcArray, srcOffset, bytes), "cuMemcpyAtoA_v2_ptds");
 }
 
 CUresult cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoD_v2(0, dstDevice, srcArray, srcOffset, bytes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoD_v2(0, dstDevice, srcArray, srcOffset, bytes), "cuMemcpyAtoD_v2");
 }
 
 CUresult cuMemcpyAtoD_v2_ptds(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoD_v2(1, dstDevice, srcArray, srcOffset, bytes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoD_v2(1, dstDevice, srcArray, srcOffset, bytes), "cuMemcpyAtoD_v2_ptds");
 }
 
 CUresult cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoHAsync_v2(0, dstHost, srcArray, srcOffset, bytes, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoHAsync_v2(0, dstHost, srcArray, srcOffset, bytes, stream), "cuMemcpyAtoHAsync_v2");
 }
 
 CUresult cuMemcpyAtoHAsync_v2_ptsz(void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoHAsync_v2(1, dstHost, srcArray, srcOffset, bytes, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoHAsync_v2(1, dstHost, srcArray, srcOffset, bytes, stream), "cuMemcpyAtoHAsync_v2_ptsz");
 }
 
 CUresult cuMemcpyAtoH_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoH_v2(0, dstHost, srcArray, srcOffset, bytes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoH_v2(0, dstHost, srcArray, srcOffset, bytes), "cuMemcpyAtoH_v2");
 }
 
 CUresult cuMemcpyAtoH_v2_ptds(void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoH_v2(1, dstHost, srcArray, srcOffset, bytes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyAtoH_v2(1, dstHost, srcArray, srcOffset, bytes), "cuMemcpyAtoH_v2_ptds");
 }
 
 CUresult cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoA_v2(0, dstArray, dstOffset, srcDevice, bytes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoA_v2(0, dstArray, dstOffset, srcDevice, bytes), "cuMemcpyDtoA_v2");
 }
 
 CUresult cuMemcpyDtoA_v2_ptds(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoA_v2(1, dstArray, dstOffset, srcDevice, bytes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyDtoA_v2(1, dstArray, dstOffset, srcDevice, bytes), "cuMemcpyDtoA_v2_ptds");
 }
 
 CUresult cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoAAsync_v2(0, dstArray, dstOffset, srcHost, bytes, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoAAsync_v2(0, dstArray, dstOffset, srcHost, bytes, stream), "cuMemcpyHtoAAsync_v2");
 }
 
 CUresult cuMemcpyHtoAAsync_v2_ptsz(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t bytes, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoAAsync_v2(1, dstArray, dstOffset, srcHost, bytes, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoAAsync_v2(1, dstArray, dstOffset, srcHost, bytes, stream), "cuMemcpyHtoAAsync_v2_ptsz");
 }
 
 CUresult cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoA_v2(0, dstArray, dstOffset, srcHost, bytes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoA_v2(0, dstArray, dstOffset, srcHost, bytes), "cuMemcpyHtoA_v2");
 }
 
 CUresult cuMemcpyHtoA_v2_ptds(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t bytes)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoA_v2(1, dstArray, dstOffset, srcHost, bytes);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyHtoA_v2(1, dstArray, dstOffset, srcHost, bytes), "cuMemcpyHtoA_v2_ptds");
 }
 
 CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPTOR *mipmappedArrayDesc, unsigned int numMipmapLevels)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMipmappedArrayCreate(handle, mipmappedArrayDesc, numMipmapLevels);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMipmappedArrayCreate(handle, mipmappedArrayDesc, numMipmapLevels), "cuMipmappedArrayCreate");
 }
 
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmappedArray)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMipmappedArrayDestroy(mipmappedArray);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMipmappedArrayDestroy(mipmappedArray), "cuMipmappedArrayDestroy");
 }
 
 CUresult cuMipmappedArrayGetLevel(CUarray *levelArray, CUmipmappedArray mipmappedArray, unsigned int level)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMipmappedArrayGetLevel(levelArray, mipmappedArray, level);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMipmappedArrayGetLevel(levelArray, mipmappedArray, level), "cuMipmappedArrayGetLevel");
 }
 
 CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *memoryRequirements, CUmipmappedArray mipmap, CUdevice device)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMipmappedArrayGetMemoryRequirements(memoryRequirements, mipmap, device);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMipmappedArrayGetMemoryRequirements(memoryRequirements, mipmap, device), "cuMipmappedArrayGetMemoryRequirements");
 }
 
 CUresult cuMipmappedArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *sparseProperties, CUmipmappedArray mipmap)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuMipmappedArrayGetSparseProperties(sparseProperties, mipmap);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMipmappedArrayGetSparseProperties(sparseProperties, mipmap), "cuMipmappedArrayGetSparseProperties");
 }
 
 CUresult cuLinkAddData(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int numOptions, CUjit_option *options, void **optionValues)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuLinkAddData(state, type, data, size, name, numOptions, options, optionValues);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLinkAddData(state, type, data, size, name, numOptions, options, optionValues), "cuLinkAddData");
 }
 
 CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int numOptions, CUjit_option *options, void **optionValues)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuLinkAddData_v2(state, type, data, size, name, numOptions, options, optionValues);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLinkAddData_v2(state, type, data, size, name, numOptions, options, optionValues), "cuLinkAddData_v2");
 }
 
 CUresult cuLinkAddFile(CUlinkState state, CUjitInputType type, const char *path, unsigned int numOptions, CUjit_option *options, void **optionValues)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuLinkAddFile(state, type, path, numOptions, options, optionValues);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLinkAddFile(state, type, path, numOptions, options, optionValues), "cuLinkAddFile");
 }
 
 CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *path, unsigned int numOptions, CUjit_option *options, void **optionValues)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuLinkAddFile_v2(state, type, path, numOptions, options, optionValues);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLinkAddFile_v2(state, type, path, numOptions, options, optionValues), "cuLinkAddFile_v2");
 }
 
 CUresult cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuLinkComplete(state, cubinOut, sizeOut);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLinkComplete(state, cubinOut, sizeOut), "cuLinkComplete");
 }
 
 CUresult cuLinkCreate(unsigned int numOptions, CUjit_option *options, void **optionValues, CUlinkState *stateOut)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuLinkCreate(numOptions, options, optionValues, stateOut);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLinkCreate(numOptions, options, optionValues, stateOut), "cuLinkCreate");
 }
 
 CUresult cuLinkCreate_v2(unsigned int numOptions, CUjit_option *options, void **optionValues, CUlinkState *stateOut)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuLinkCreate_v2(numOptions, options, optionValues, stateOut);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLinkCreate_v2(numOptions, options, optionValues, stateOut), "cuLinkCreate_v2");
 }
 
 CUresult cuLinkDestroy(CUlinkState state)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuLinkDestroy(state);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLinkDestroy(state), "cuLinkDestroy");
 }
 
 CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned int numFunctions, CUmodule mod)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuModuleEnumerateFunctions(functions, numFunctions, mod);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleEnumerateFunctions(functions, numFunctions, mod), "cuModuleEnumerateFunctions");
 }
 
 CUresult cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuModuleGetFunction(hfunc, hmod, name);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleGetFunction(hfunc, hmod, name), "cuModuleGetFunction");
 }
 
 CUresult cuModuleGetFunctionCount(unsigned int *count, CUmodule mod)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuModuleGetFunctionCount(count, mod);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleGetFunctionCount(count, mod), "cuModuleGetFunctionCount");
 }
 
 CUresult cuModuleGetGlobal(CUdeviceptr_v1 *ptr, unsigned int *bytes, CUmodule hmod, const char *name)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuModuleGetGlobal(ptr, bytes, hmod, name);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleGetGlobal(ptr, bytes, hmod, name), "cuModuleGetGlobal");
 }
 
 CUresult cuModuleGetGlobal_v2(CUdeviceptr *ptr, size_t *bytes, CUmodule hmod, const char *name)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuModuleGetGlobal_v2(ptr, bytes, hmod, name);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleGetGlobal_v2(ptr, bytes, hmod, name), "cuModuleGetGlobal_v2");
 }
 
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuModuleGetLoadingMode(mode);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleGetLoadingMode(mode), "cuModuleGetLoadingMode");
 }
 
 CUresult cuModuleLoad(CUmodule *module, const char *fname)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuModuleLoad(module, fname);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleLoad(module, fname), "cuModuleLoad");
 }
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuModuleLoadData(module, image);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleLoadData(module, image), "cuModuleLoadData");
 }
 
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions, CUjit_option *options, void **optionValues)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuModuleLoadDataEx(module, image, numOptions, options, optionValues);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleLoadDataEx(module, image, numOptions, options, optionValues), "cuModuleLoadDataEx");
 }
 
 CUresult cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuModuleLoadFatBinary(module, fatCubin);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleLoadFatBinary(module, fatCubin), "cuModuleLoadFatBinary");
 }
 
 CUresult cuModuleUnload(CUmodule hmod)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuModuleUnload(hmod);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleUnload(hmod), "cuModuleUnload");
 }
 
 CUresult cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuKernelGetAttribute(pi, attrib, kernel, dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuKernelGetAttribute(pi, attrib, kernel, dev), "cuKernelGetAttribute");
 }
 
 CUresult cuKernelGetFunction(CUfunction *func, CUkernel kernel)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuKernelGetFunction(func, kernel);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuKernelGetFunction(func, kernel), "cuKernelGetFunction");
 }
 
 CUresult cuKernelGetLibrary(CUlibrary *lib, CUkernel kernel)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuKernelGetLibrary(lib, kernel);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuKernelGetLibrary(lib, kernel), "cuKernelGetLibrary");
 }
 
 CUresult cuKernelGetName(const char **name, CUkernel hfunc)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuKernelGetName(name, hfunc);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuKernelGetName(name, hfunc), "cuKernelGetName");
 }
 
 CUresult cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t *paramOffset, size_t *paramSize)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuKernelGetParamInfo(kernel, paramIndex, paramOffset, paramSize);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuKernelGetParamInfo(kernel, paramIndex, paramOffset, paramSize), "cuKernelGetParamInfo");
 }
 
 CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuKernelSetAttribute(attrib, val, kernel, dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuKernelSetAttribute(attrib, val, kernel, dev), "cuKernelSetAttribute");
 }
 
 CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuKernelSetCacheConfig(kernel, config, dev);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuKernelSetCacheConfig(kernel, config, dev), "cuKernelSetCacheConfig");
 }
 
 CUresult cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKernels, CUlibrary lib)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuLibraryEnumerateKernels(kernels, numKernels, lib);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLibraryEnumerateKernels(kernels, numKernels, lib), "cuLibraryEnumerateKernels");
 }
 
 CUresult cuLibraryGetGlobal(CUdeviceptr *ptr, size_t *bytes, CUlibrary library, const char *name)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuLibraryGetGlobal(ptr, bytes, library, name);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLibraryGetGlobal(ptr, bytes, library, name), "cuLibraryGetGlobal");
 }
 
 CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuLibraryGetKernel(kernel, library, name);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLibraryGetKernel(kernel, library, name), "cuLibraryGetKernel");
 }
 
 CUresult cuLibraryGetKernelCount(unsigned int *count, CUlibrary lib)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuLibraryGetKernelCount(count, lib);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLibraryGetKernelCount(count, lib), "cuLibraryGetKernelCount");
 }
 
 CUresult cuLibraryGetModule(CUmodule *mod, CUlibrary library)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuLibraryGetModule(mod, library);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLibraryGetModule(mod, library), "cuLibraryGetModule");
 }
 
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jitOptions, void **jitOptionsValues, unsigned int numJitOptions, CUlibraryOption *libraryOptions, void **libraryOptionValues, unsigned int numLibraryOptions)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuLibraryLoadData(library, code, jitOptions, jitOptionsValues, numJitOptions, libraryOptions, libraryOptionValues, numLibraryOptions);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLibraryLoadData(library, code, jitOptions, jitOptionsValues, numJitOptions, libraryOptions, libraryOptionValues, numLibraryOptions), "cuLibraryLoadData");
 }
 
 CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, CUjit_option *jitOptions, void **jitOptionsValues, unsigned int numJitOptions, CUlibraryOption *libraryOptions, void **libraryOptionValues, unsigned int numLibraryOptions)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuLibraryLoadFromFile(library, fileName, jitOptions, jitOptionsValues, numJitOptions, libraryOptions, libraryOptionValues, numLibraryOptions);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLibraryLoadFromFile(library, fileName, jitOptions, jitOptionsValues, numJitOptions, libraryOptions, libraryOptionValues, numLibraryOptions), "cuLibraryLoadFromFile");
 }
 
 CUresult cuLibraryUnload(CUlibrary library)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuLibraryUnload(library);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLibraryUnload(library), "cuLibraryUnload");
 }
 
 CUresult cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunction hfunc)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuFuncGetAttribute(pi, attrib, hfunc);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuFuncGetAttribute(pi, attrib, hfunc), "cuFuncGetAttribute");
 }
 
 CUresult cuFuncGetModule(CUmodule *hmod, CUfunction hfunc)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuFuncGetModule(hmod, hfunc);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuFuncGetModule(hmod, hfunc), "cuFuncGetModule");
 }
 
 CUresult cuFuncGetName(const char **name, CUfunction hfunc)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuFuncGetName(name, hfunc);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuFuncGetName(name, hfunc), "cuFuncGetName");
 }
 
 CUresult cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t *paramOffset, size_t *paramSize)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuFuncGetParamInfo(func, paramIndex, paramOffset, paramSize);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuFuncGetParamInfo(func, paramIndex, paramOffset, paramSize), "cuFuncGetParamInfo");
 }
 
 CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuFuncIsLoaded(state, function);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuFuncIsLoaded(state, function), "cuFuncIsLoaded");
 }
 
 CUresult cuFuncLoad(CUfunction function)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuFuncLoad(function);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuFuncLoad(function), "cuFuncLoad");
 }
 
 CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuFuncSetAttribute(hfunc, attrib, value);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuFuncSetAttribute(hfunc, attrib, value), "cuFuncSetAttribute");
 }
 
 CUresult cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuFuncSetCacheConfig(hfunc, config);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuFuncSetCacheConfig(hfunc, config), "cuFuncSetCacheConfig");
 }
 
 CUresult cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuFuncSetSharedMemConfig(hfunc, config);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuFuncSetSharedMemConfig(hfunc, config), "cuFuncSetSharedMemConfig");
 }
 
 CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream stream, void **kernelParams)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuLaunchCooperativeKernel(0, f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, stream, kernelParams);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLaunchCooperativeKernel(0, f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, stream, kernelParams), "cuLaunchCooperativeKernel");
 }
 
 CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream stream, void **kernelParams)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuLaunchCooperativeKernel(1, f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, stream, kernelParams);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLaunchCooperativeKernel(1, f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, stream, kernelParams), "cuLaunchCooperativeKernel_ptsz");
 }
 
 CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream stream, void **kernelParams, void **extra)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuLaunchKernel(0, f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, stream, kernelParams, extra);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLaunchKernel(0, f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, stream, kernelParams, extra), "cuLaunchKernel");
 }
 
 CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream stream, void **kernelParams, void **extra)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuLaunchKernel(1, f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, stream, kernelParams, extra);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLaunchKernel(1, f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, stream, kernelParams, extra), "cuLaunchKernel_ptsz");
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuLaunchKernelEx(0, config, f, kernelParams, extra);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLaunchKernelEx(0, config, f, kernelParams, extra), "cuLaunchKernelEx");
 }
 
 CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuLaunchKernelEx(1, config, f, kernelParams, extra);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLaunchKernelEx(1, config, f, kernelParams, extra), "cuLaunchKernelEx_ptsz");
 }
 
 CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CUfunction func, int numBlocks, int blockSize)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize, func, numBlocks, blockSize);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuOccupancyAvailableDynamicSMemPerBlock(dynamicSmemSize, func, numBlocks, blockSize), "cuOccupancyAvailableDynamicSMemPerBlock");
 }
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func, int blockSize, size_t dynamicSMemSize)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks, func, blockSize, dynamicSMemSize);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuOccupancyMaxActiveBlocksPerMultiprocessor(numBlocks, func, blockSize, dynamicSMemSize), "cuOccupancyMaxActiveBlocksPerMultiprocessor");
 }
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks, CUfunction func, int blockSize, size_t dynamicSMemSize, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize, dynamicSMemSize, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize, dynamicSMemSize, flags), "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags");
 }
 
 CUresult cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func, const CUlaunchConfig *config)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuOccupancyMaxActiveClusters(numClusters, func, config);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuOccupancyMaxActiveClusters(numClusters, func, config), "cuOccupancyMaxActiveClusters");
 }
 
 CUresult cuOccupancyMaxPotentialBlockSize(int *minGridSize, int *blockSize, CUfunction func, CUoccupancyB2DSize blockSizeToDynamicSMemSize, size_t dynamicSMemSize, int blockSizeLimit)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuOccupancyMaxPotentialBlockSize(minGridSize, blockSize, func, blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuOccupancyMaxPotentialBlockSize(minGridSize, blockSize, func, blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit), "cuOccupancyMaxPotentialBlockSize");
 }
 
 CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockSize, CUfunction func, CUoccupancyB2DSize blockSizeToDynamicSMemSize, size_t dynamicSMemSize, int blockSizeLimit, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuOccupancyMaxPotentialBlockSizeWithFlags(minGridSize, blockSize, func, blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuOccupancyMaxPotentialBlockSizeWithFlags(minGridSize, blockSize, func, blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit, flags), "cuOccupancyMaxPotentialBlockSizeWithFlags");
 }
 
 CUresult cuOccupancyMaxPotentialClusterSize(int *clusterSize, CUfunction func, const CUlaunchConfig *config)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuOccupancyMaxPotentialClusterSize(clusterSize, func, config);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuOccupancyMaxPotentialClusterSize(clusterSize, func, config), "cuOccupancyMaxPotentialClusterSize");
 }
 
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn fn, void *userData)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuLaunchHostFunc(0, stream, fn, userData);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLaunchHostFunc(0, stream, fn, userData), "cuLaunchHostFunc");
 }
 
 CUresult cuLaunchHostFunc_ptsz(CUstream stream, CUhostFn fn, void *userData)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuLaunchHostFunc(1, stream, fn, userData);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLaunchHostFunc(1, stream, fn, userData), "cuLaunchHostFunc_ptsz");
 }
 
 CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *userData, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamAddCallback(0, stream, callback, userData, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamAddCallback(0, stream, callback, userData, flags), "cuStreamAddCallback");
 }
 
 CUresult cuStreamAddCallback_ptsz(CUstream stream, CUstreamCallback callback, void *userData, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamAddCallback(1, stream, callback, userData, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamAddCallback(1, stream, callback, userData, flags), "cuStreamAddCallback_ptsz");
 }
 
 CUresult cuStreamBeginCapture(CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCapture(0, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCapture(0, stream), "cuStreamBeginCapture");
 }
 
 CUresult cuStreamBeginCapture_ptsz(CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCapture(1, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCapture(1, stream), "cuStreamBeginCapture_ptsz");
 }
 
 CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCaptureToGraph(0, stream, graph, dependencies, dependencyData, numDependencies, mode);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCaptureToGraph(0, stream, graph, dependencies, dependencyData, numDependencies, mode), "cuStreamBeginCaptureToGraph");
 }
 
 CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUstreamCaptureMode mode)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCaptureToGraph(1, stream, graph, dependencies, dependencyData, numDependencies, mode);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCaptureToGraph(1, stream, graph, dependencies, dependencyData, numDependencies, mode), "cuStreamBeginCaptureToGraph_ptsz");
 }
 
 CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCapture_v2(0, stream, mode);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCapture_v2(0, stream, mode), "cuStreamBeginCapture_v2");
 }
 
 CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCapture_v2(1, stream, mode);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamBeginCapture_v2(1, stream, mode), "cuStreamBeginCapture_v2_ptsz");
 }
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamEndCapture(0, stream, graph);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamEndCapture(0, stream, graph), "cuStreamEndCapture");
 }
 
 CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamEndCapture(1, stream, graph);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamEndCapture(1, stream, graph), "cuStreamEndCapture_ptsz");
 }
 
 CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamGetCaptureInfo(0, stream, captureStatus_out, id_out);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCaptureInfo(0, stream, captureStatus_out, id_out), "cuStreamGetCaptureInfo");
 }
 
 CUresult cuStreamGetCaptureInfo_ptsz(CUstream stream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamGetCaptureInfo(1, stream, captureStatus_out, id_out);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCaptureInfo(1, stream, captureStatus_out, id_out), "cuStreamGetCaptureInfo_ptsz");
 }
 
 CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out, const CUgraphNode **dependencies_out, size_t *numDependencies_out)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamGetCaptureInfo_v2(0, stream, captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCaptureInfo_v2(0, stream, captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out), "cuStreamGetCaptureInfo_v2");
 }
 
 CUresult cuStreamGetCaptureInfo_v2_ptsz(CUstream stream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out, const CUgraphNode **dependencies_out, size_t *numDependencies_out)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamGetCaptureInfo_v2(1, stream, captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCaptureInfo_v2(1, stream, captureStatus_out, id_out, graph_out, dependencies_out, numDependencies_out), "cuStreamGetCaptureInfo_v2_ptsz");
 }
 
 CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out, const CUgraphNode **dependencies_out, const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamGetCaptureInfo_v3(0, stream, captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out, numDependencies_out);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCaptureInfo_v3(0, stream, captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out, numDependencies_out), "cuStreamGetCaptureInfo_v3");
 }
 
 CUresult cuStreamGetCaptureInfo_v3_ptsz(CUstream stream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out, CUgraph *graph_out, const CUgraphNode **dependencies_out, const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamGetCaptureInfo_v3(1, stream, captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out, numDependencies_out);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCaptureInfo_v3(1, stream, captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out, numDependencies_out), "cuStreamGetCaptureInfo_v3_ptsz");
 }
 
 CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *dependencies, size_t numDependencies, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamUpdateCaptureDependencies(0, stream, dependencies, numDependencies, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamUpdateCaptureDependencies(0, stream, dependencies, numDependencies, flags), "cuStreamUpdateCaptureDependencies");
 }
 
 CUresult cuStreamUpdateCaptureDependencies_ptsz(CUstream stream, CUgraphNode *dependencies, size_t numDependencies, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamUpdateCaptureDependencies(1, stream, dependencies, numDependencies, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamUpdateCaptureDependencies(1, stream, dependencies, numDependencies, flags), "cuStreamUpdateCaptureDependencies_ptsz");
 }
 
 CUresult cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamUpdateCaptureDependencies_v2(0, stream, dependencies, dependencyData, numDependencies, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamUpdateCaptureDependencies_v2(0, stream, dependencies, dependencyData, numDependencies, flags), "cuStreamUpdateCaptureDependencies_v2");
 }
 
 CUresult cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamUpdateCaptureDependencies_v2(1, stream, dependencies, dependencyData, numDependencies, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamUpdateCaptureDependencies_v2(1, stream, dependencies, dependencyData, numDependencies, flags), "cuStreamUpdateCaptureDependencies_v2_ptsz");
 }
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuThreadExchangeStreamCaptureMode(mode);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuThreadExchangeStreamCaptureMode(mode), "cuThreadExchangeStreamCaptureMode");
 }
 
 CUresult cuStreamBatchMemOp(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamBatchMemOp(0, stream, count, paramArray, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamBatchMemOp(0, stream, count, paramArray, flags), "cuStreamBatchMemOp");
 }
 
 CUresult cuStreamBatchMemOp_ptsz(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamBatchMemOp(1, stream, count, paramArray, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamBatchMemOp(1, stream, count, paramArray, flags), "cuStreamBatchMemOp_ptsz");
 }
 
 CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamBatchMemOp_v2(0, stream, count, paramArray, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamBatchMemOp_v2(0, stream, count, paramArray, flags), "cuStreamBatchMemOp_v2");
 }
 
 CUresult cuStreamBatchMemOp_v2_ptsz(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamBatchMemOp_v2(1, stream, count, paramArray, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamBatchMemOp_v2(1, stream, count, paramArray, flags), "cuStreamBatchMemOp_v2_ptsz");
 }
 
 CUresult cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamCopyAttributes(0, dstStream, srcStream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamCopyAttributes(0, dstStream, srcStream), "cuStreamCopyAttributes");
 }
 
 CUresult cuStreamCopyAttributes_ptsz(CUstream dstStream, CUstream srcStream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamCopyAttributes(1, dstStream, srcStream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamCopyAttributes(1, dstStream, srcStream), "cuStreamCopyAttributes_ptsz");
 }
 
 CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamCreate(stream, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamCreate(stream, flags), "cuStreamCreate");
 }
 
 CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamCreateWithPriority(stream, flags, priority);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamCreateWithPriority(stream, flags, priority), "cuStreamCreateWithPriority");
 }
 
 CUresult cuStreamDestroy(CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamDestroy(stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamDestroy(stream), "cuStreamDestroy");
 }
 
 CUresult cuStreamDestroy_v2(CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamDestroy_v2(stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamDestroy_v2(stream), "cuStreamDestroy_v2");
 }
 
 CUresult cuStreamGetAttribute(CUstream stream, CUstreamAttrID attr, CUstreamAttrValue *value)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamGetAttribute(0, stream, attr, value);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetAttribute(0, stream, attr, value), "cuStreamGetAttribute");
 }
 
 CUresult cuStreamGetAttribute_ptsz(CUstream stream, CUstreamAttrID attr, CUstreamAttrValue *value)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamGetAttribute(1, stream, attr, value);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetAttribute(1, stream, attr, value), "cuStreamGetAttribute_ptsz");
 }
 
 CUresult cuStreamGetCtx(CUstream stream, CUcontext *pctx)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamGetCtx(0, stream, pctx);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCtx(0, stream, pctx), "cuStreamGetCtx");
 }
 
 CUresult cuStreamGetCtx_ptsz(CUstream stream, CUcontext *pctx)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamGetCtx(1, stream, pctx);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCtx(1, stream, pctx), "cuStreamGetCtx_ptsz");
 }
 
 CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext *ctx, CUgreenCtx *greenCtx)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamGetCtx_v2(0, stream, ctx, greenCtx);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCtx_v2(0, stream, ctx, greenCtx), "cuStreamGetCtx_v2");
 }
 
 CUresult cuStreamGetCtx_v2_ptsz(CUstream stream, CUcontext *ctx, CUgreenCtx *greenCtx)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamGetCtx_v2(1, stream, ctx, greenCtx);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetCtx_v2(1, stream, ctx, greenCtx), "cuStreamGetCtx_v2_ptsz");
 }
 
 CUresult cuStreamGetDevice(CUstream stream, CUdevice *device)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamGetDevice(0, stream, device);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetDevice(0, stream, device), "cuStreamGetDevice");
 }
 
 CUresult cuStreamGetDevice_ptsz(CUstream stream, CUdevice *device)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamGetDevice(1, stream, device);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetDevice(1, stream, device), "cuStreamGetDevice_ptsz");
 }
 
 CUresult cuStreamGetFlags(CUstream stream, unsigned int *flags)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamGetFlags(0, stream, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetFlags(0, stream, flags), "cuStreamGetFlags");
 }
 
 CUresult cuStreamGetFlags_ptsz(CUstream stream, unsigned int *flags)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamGetFlags(1, stream, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetFlags(1, stream, flags), "cuStreamGetFlags_ptsz");
 }
 
 CUresult cuStreamGetId(CUstream stream, unsigned long long *streamId)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamGetId(0, stream, streamId);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetId(0, stream, streamId), "cuStreamGetId");
 }
 
 CUresult cuStreamGetId_ptsz(CUstream stream, unsigned long long *streamId)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamGetId(1, stream, streamId);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetId(1, stream, streamId), "cuStreamGetId_ptsz");
 }
 
 CUresult cuStreamGetPriority(CUstream stream, int *priority)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamGetPriority(0, stream, priority);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetPriority(0, stream, priority), "cuStreamGetPriority");
 }
 
 CUresult cuStreamGetPriority_ptsz(CUstream stream, int *priority)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamGetPriority(1, stream, priority);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetPriority(1, stream, priority), "cuStreamGetPriority_ptsz");
 }
 
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *captureStatus)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamIsCapturing(0, stream, captureStatus);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamIsCapturing(0, stream, captureStatus), "cuStreamIsCapturing");
 }
 
 CUresult cuStreamIsCapturing_ptsz(CUstream stream, CUstreamCaptureStatus *captureStatus)
 {
 	CUresult r_ = cw_check_alive();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamIsCapturing(1, stream, captureStatus);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamIsCapturing(1, stream, captureStatus), "cuStreamIsCapturing_ptsz");
 }
 
 CUresult cuStreamQuery(CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamQuery(0, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamQuery(0, stream), "cuStreamQuery");
 }
 
 CUresult cuStreamQuery_ptsz(CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamQuery(1, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamQuery(1, stream), "cuStreamQuery_ptsz");
 }
 
 CUresult cuStreamSetAttribute(CUstream stream, CUstreamAttrID attr, const CUstreamAttrValue *param)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamSetAttribute(0, stream, attr, param);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamSetAttribute(0, stream, attr, param), "cuStreamSetAttribute");
 }
 
 CUresult cuStreamSetAttribute_ptsz(CUstream stream, CUstreamAttrID attr, const CUstreamAttrValue *param)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamSetAttribute(1, stream, attr, param);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamSetAttribute(1, stream, attr, param), "cuStreamSetAttribute_ptsz");
 }
 
 CUresult cuStreamSynchronize(CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamSynchronize(0, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamSynchronize(0, stream), "cuStreamSynchronize");
 }
 
 CUresult cuStreamSynchronize_ptsz(CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamSynchronize(1, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamSynchronize(1, stream), "cuStreamSynchronize_ptsz");
 }
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamWaitEvent(0, stream, event, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitEvent(0, stream, event, flags), "cuStreamWaitEvent");
 }
 
 CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamWaitEvent(1, stream, event, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitEvent(1, stream, event, flags), "cuStreamWaitEvent_ptsz");
 }
 
 CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue32(0, stream, addr, value, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue32(0, stream, addr, value, flags), "cuStreamWaitValue32");
 }
 
 CUresult cuStreamWaitValue32_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue32(1, stream, addr, value, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue32(1, stream, addr, value, flags), "cuStreamWaitValue32_ptsz");
 }
 
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue32_v2(0, stream, addr, value, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue32_v2(0, stream, addr, value, flags), "cuStreamWaitValue32_v2");
 }
 
 CUresult cuStreamWaitValue32_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue32_v2(1, stream, addr, value, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue32_v2(1, stream, addr, value, flags), "cuStreamWaitValue32_v2_ptsz");
 }
 
 CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue64(0, stream, addr, value, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue64(0, stream, addr, value, flags), "cuStreamWaitValue64");
 }
 
 CUresult cuStreamWaitValue64_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue64(1, stream, addr, value, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue64(1, stream, addr, value, flags), "cuStreamWaitValue64_ptsz");
 }
 
 CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue64_v2(0, stream, addr, value, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue64_v2(0, stream, addr, value, flags), "cuStreamWaitValue64_v2");
 }
 
 CUresult cuStreamWaitValue64_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue64_v2(1, stream, addr, value, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWaitValue64_v2(1, stream, addr, value, flags), "cuStreamWaitValue64_v2_ptsz");
 }
 
 CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue32(0, stream, addr, value, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue32(0, stream, addr, value, flags), "cuStreamWriteValue32");
 }
 
 CUresult cuStreamWriteValue32_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue32(1, stream, addr, value, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue32(1, stream, addr, value, flags), "cuStreamWriteValue32_ptsz");
 }
 
 CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue32_v2(0, stream, addr, value, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue32_v2(0, stream, addr, value, flags), "cuStreamWriteValue32_v2");
 }
 
 CUresult cuStreamWriteValue32_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue32_v2(1, stream, addr, value, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue32_v2(1, stream, addr, value, flags), "cuStreamWriteValue32_v2_ptsz");
 }
 
 CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue64(0, stream, addr, value, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue64(0, stream, addr, value, flags), "cuStreamWriteValue64");
 }
 
 CUresult cuStreamWriteValue64_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue64(1, stream, addr, value, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue64(1, stream, addr, value, flags), "cuStreamWriteValue64_ptsz");
 }
 
 CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue64_v2(0, stream, addr, value, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue64_v2(0, stream, addr, value, flags), "cuStreamWriteValue64_v2");
 }
 
 CUresult cuStreamWriteValue64_v2_ptsz(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue64_v2(1, stream, addr, value, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamWriteValue64_v2(1, stream, addr, value, flags), "cuStreamWriteValue64_v2_ptsz");
 }
 
 CUresult cuEventCreate(CUevent *event, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuEventCreate(event, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuEventCreate(event, flags), "cuEventCreate");
 }
 
 CUresult cuEventDestroy(CUevent event)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuEventDestroy(event);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuEventDestroy(event), "cuEventDestroy");
 }
 
 CUresult cuEventDestroy_v2(CUevent event)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuEventDestroy_v2(event);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuEventDestroy_v2(event), "cuEventDestroy_v2");
 }
 
 CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuEventElapsedTime(milliseconds, start, end);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuEventElapsedTime(milliseconds, start, end), "cuEventElapsedTime");
 }
 
 CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuEventElapsedTime_v2(milliseconds, start, end);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuEventElapsedTime_v2(milliseconds, start, end), "cuEventElapsedTime_v2");
 }
 
 CUresult cuEventQuery(CUevent event)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuEventQuery(event);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuEventQuery(event), "cuEventQuery");
 }
 
 CUresult cuEventRecord(CUevent event, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuEventRecord(0, event, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuEventRecord(0, event, stream), "cuEventRecord");
 }
 
 CUresult cuEventRecord_ptsz(CUevent event, CUstream stream)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuEventRecord(1, event, stream);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuEventRecord(1, event, stream), "cuEventRecord_ptsz");
 }
 
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuEventRecordWithFlags(0, event, stream, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuEventRecordWithFlags(0, event, stream, flags), "cuEventRecordWithFlags");
 }
 
 CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned int flags)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuEventRecordWithFlags(1, event, stream, flags);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuEventRecordWithFlags(1, event, stream, flags), "cuEventRecordWithFlags_ptsz");
 }
 
 CUresult cuEventSynchronize(CUevent event)
 {
 	CUresult r_ = cw_check();
-	return cw_unlikely(r_) ? r_ : cwi_cuEventSynchronize(event);
+	return told(cw_unlikely(r_) ? r_ : cwi_cuEventSynchronize(event), "cuEventSynchronize");
 }
 
