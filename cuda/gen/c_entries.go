@@ -103,6 +103,8 @@ func cExports(w *writer, f *idl.File) {
 // cEntries defines the exported symbols that hand-written functions implement.
 func cEntries(w *writer, f *idl.File) {
 	w.cFile("", "gen/entries.h", "gen/exports.h", "session/session.h")
+	w.f("/* A call that fails names itself with CAUSEWAY_LOG=trace. */\nstatic inline CUresult told(CUresult res, const char *call)\n{")
+	w.f("\treturn cw_unlikely(res) ? cw_failed(call, res) : res;\n}\n")
 	for _, e := range f.Entries {
 		if e.Mode == idl.ModeRefuse {
 			continue
@@ -119,11 +121,11 @@ func cEntries(w *writer, f *idl.File) {
 			w.f("%s\n{", prototype(s, "", e.Params))
 			switch e.Guard {
 			case "free":
-				w.f("\treturn %s;", call)
+				w.f("\treturn told(%s, %q);", call, s)
 			case "alive":
-				w.f("\tCUresult r_ = cw_check_alive();\n\treturn cw_unlikely(r_) ? r_ : %s;", call)
+				w.f("\tCUresult r_ = cw_check_alive();\n\treturn told(cw_unlikely(r_) ? r_ : %s, %q);", call, s)
 			default:
-				w.f("\tCUresult r_ = cw_check();\n\treturn cw_unlikely(r_) ? r_ : %s;", call)
+				w.f("\tCUresult r_ = cw_check();\n\treturn told(cw_unlikely(r_) ? r_ : %s, %q);", call, s)
 			}
 			w.f("}\n")
 		}

@@ -47,3 +47,9 @@ void cw_log(enum cw_log_level l, const char *fmt, ...)
 	ssize_t done = write(2, line, (size_t)n);
 	(void)done;
 }
+
+CUresult cw_failed(const char *call, CUresult res)
+{
+	cw_log(CW_LOG_TRACE, "%s: %d", call, (int)res);
+	return res;
+}

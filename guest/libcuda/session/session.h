@@ -175,6 +175,8 @@ uint32_t cw_spin_turns(void);
 
 enum cw_log_level { CW_LOG_NONE, CW_LOG_ERROR, CW_LOG_INFO, CW_LOG_TRACE };
 int cw_log_enabled(enum cw_log_level level);
+/* Says at level trace that a call failed, and gives its result back. */
+CUresult cw_failed(const char *call, CUresult res);
 void cw_log(enum cw_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #pragma GCC visibility pop
