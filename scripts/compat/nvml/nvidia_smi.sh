@@ -6,7 +6,7 @@
 #: row: smi_query query
 #: row: smi_xml xml
 #: note: smi_table: digits masked, the list of processes left out
-#: note: smi_xml: tags of the answer compared, values that move masked
+#: note: smi_xml: identity and memory sizes compared; protected memory is not offered to a vGPU
 set -euo pipefail
 smi=$(command -v nvidia-smi || echo /usr/local/nvidia/bin/nvidia-smi)
 case $1 in
@@ -15,5 +15,5 @@ case $1 in
   query)
     timeout 20 "$smi" --query-gpu=index,name,memory.total,driver_version,compute_cap,count --format=csv
     timeout 20 "$smi" --query-gpu=memory.used,memory.free,utilization.gpu,utilization.memory,temperature.gpu,power.draw,clocks.sm --format=csv | sed -E 's/[0-9.]+/N/g' ;;
-  xml) timeout 30 "$smi" -q -x | grep -E '<(product_name|product_brand|product_architecture|driver_version|cuda_version|attached_gpus|total|compute_mode)>' ;;
+  xml) timeout 30 "$smi" -q -x | sed "/<cc_protected_memory_usage>/,/<\/cc_protected_memory_usage>/d" | grep -E '<(product_name|product_brand|product_architecture|driver_version|cuda_version|attached_gpus|total|compute_mode)>' ;;
 esac

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -21,7 +22,7 @@ type options struct {
 	jobs, gpus                     int
 	timeout, budget                time.Duration
 	markdown, logs, state          string
-	withAlone, list, reuse         bool
+	withAlone, list, reuse, todo   bool
 }
 
 func main() {
@@ -49,6 +50,7 @@ func main() {
 	flag.StringVar(&o.logs, "logs", "", "leave outputs of rows that are not the same here")
 	flag.StringVar(&o.state, "state", "", "file of results: the table in --markdown shows those of earlier runs too")
 	flag.BoolVar(&o.reuse, "reuse-native", false, "take native outcomes from the state file where it has them")
+	flag.BoolVar(&o.todo, "todo", false, "run only rows that the state file does not have as same or within tolerance")
 	flag.BoolVar(&o.withAlone, "alone", true, "run the rows that need the whole GPU, after the others")
 	flag.BoolVar(&o.list, "list", false, "list the rows and end")
 	flag.Parse()
@@ -117,7 +119,14 @@ func run(ctx context.Context, o *options, build string) (bool, error) {
 			return false, err
 		}
 	}
-	s, err := newSuite(o, rows)
+	state, err := readState(o.state)
+	if err != nil {
+		return false, err
+	}
+	if o.todo {
+		rows = slices.DeleteFunc(rows, func(r *row) bool { v := state[r.name].Verdict; return v == same || v == within })
+	}
+	s, err := newSuite(o, rows, state)
 	if err != nil {
 		return false, err
 	}

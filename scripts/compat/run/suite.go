@@ -39,25 +39,35 @@ type suite struct {
 	state   map[string]record // of earlier runs; written only before and after runAll
 }
 
-func newSuite(o *options, rows []*row) (*suite, error) {
+func newSuite(o *options, rows []*row, state map[string]record) (*suite, error) {
 	tmp, err := os.MkdirTemp("", "causeway-compat")
 	if err != nil {
 		return nil, err
 	}
-	s := &suite{o: o, rows: rows, results: make([]result, len(rows)), tmp: tmp, start: time.Now(), state: map[string]record{}}
+	s := &suite{o: o, rows: rows, results: make([]result, len(rows)), tmp: tmp, start: time.Now(), state: state}
 	for i, r := range rows {
 		s.results[i] = result{row: r, verdict: notRun, reason: "not reached"}
 	}
-	if o.state != "" {
-		text, err := os.ReadFile(o.state)
-		if err == nil {
-			err = json.Unmarshal(text, &s.state)
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("state of earlier runs: %w", err)
-		}
-	}
 	return s, nil
+}
+
+// readState reads the results of earlier runs; a file that is not there holds none.
+func readState(name string) (map[string]record, error) {
+	state := map[string]record{}
+	if name == "" {
+		return state, nil
+	}
+	text, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return state, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &state)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("state of earlier runs: %w", err)
+	}
+	return state, nil
 }
 
 func (s *suite) close() { _ = os.RemoveAll(s.tmp) }
