@@ -10,7 +10,7 @@
  * Hands: a core moves 12 GB/s into staging and, streaming, 23 GB/s out of it, the link to the GPU some 50. More hands than that needs
  * only wait for each other. A wake-up costs as much as 300 KiB of copying.
  */
-enum { WINDOW = CW_CHUNKS, MOST_UP = 5, MOST_DOWN = 3, PER_HAND = 8 /* pieces */ };
+enum { WINDOW = CW_CHUNKS, MOST_UP = 5, MOST_DOWN = 3, PER_HAND = 4 /* pieces */ };
 
 static uint32_t hands(const struct cw_transfer *t, uint32_t most)
 {
@@ -57,7 +57,7 @@ static void upload(void *arg)
 CUresult cw_transfer_to_device(const struct cw_transfer *t)
 {
 	struct upload u = {.t = t};
-	if (t->pieces > PER_HAND)
+	if (t->pieces > CW_CHUNKS_FIRST)
 		cw_staging_want(WINDOW);
 	cw_crew_run(hands(t, MOST_UP), upload, &u);
 	return (CUresult)atomic_load(&u.res);
@@ -113,8 +113,8 @@ static void download(void *arg)
 CUresult cw_transfer_from_device(const struct cw_transfer *t)
 {
 	struct download d = {.t = t};
-	uint32_t n = hands(t, MOST_DOWN), ahead = n == 1 ? WINDOW / 2 : 2 * n + 2 < WINDOW ? 2 * n + 2 : WINDOW;
-	if (t->pieces > PER_HAND)
+	uint32_t n = hands(t, MOST_DOWN), ahead = n == 1 ? WINDOW / 2 : WINDOW;
+	if (t->pieces > CW_CHUNKS_FIRST)
 		cw_staging_want(ahead);
 	for (uint32_t i = 0; i < ahead && d.res == 0 && d.asked < t->pieces; i++) {
 		CUresult why;
