@@ -163,6 +163,7 @@ func (s *session) CtxDestroy(c *wire.Call, a *wire.CtxDestroyArgs) cuda.Result {
 // destroyContext forgets a context and what it holds. Work that is queued still runs; memory goes after it.
 func (s *session) destroyContext(g *gpuContext) {
 	s.ctxs.deleteIf(func(x *gpuContext) bool { return x == g })
+	s.forgetArrays(g)
 	s.streams.deleteIf(func(st *stream) bool { return st.ctx == g })
 	s.events.deleteIf(func(e *event) bool { return e.ctx == g })
 	s.modules.deleteIf(func(m *module) bool { return m.ctx == g && m.library == nil })

@@ -53,8 +53,11 @@ func (s *session) Memcpy3D(c *wire.Call, a *wire.Memcpy3DArgs) cuda.Result {
 	return cuda.Success
 }
 
-// side checks one end: the box must lie within its pitch and height, and all of it in memory that may be touched.
+// side checks one end: an array, or memory: the box must lie within its pitch and height, and all of it in memory that may be touched.
 func (s *session) side(b box, kind, id uint32, base, pitch, height uint64, at [3]uint64) (side, bool) {
+	if kind == wire.BoxArray {
+		return s.sideArray(b, base, at)
+	}
 	if pitch == 0 {
 		if b.height > 1 || b.depth > 1 || at[1] > 0 || at[2] > 0 {
 			return side{}, false

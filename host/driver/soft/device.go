@@ -80,6 +80,7 @@ func (g *gpu) info(mapped bool) *wire.DeviceInfo {
 	}
 	set(g.limits())
 	set(features)
+	set(arrayLimits)
 	if mapped {
 		set(mappedFeatures)
 	}

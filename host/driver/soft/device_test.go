@@ -79,7 +79,7 @@ func TestAttributes(t *testing.T) {
 		cuda.DeviceAttrClusterLaunch:               0,
 		cuda.DeviceAttrMaxSharedMemoryPerBlock:     48 << 10,
 		cuda.DeviceAttrComputeCapabilityMajor:      9,
-		cuda.DeviceAttrMaximumTexture1dWidth:       0,
+		cuda.DeviceAttrMaximumTexture1dWidth:       131072,
 		cuda.DeviceAttrStreamPrioritiesSupported:   1,
 		cuda.DeviceAttrMaxThreadsPerMultiprocessor: 2048,
 	} {

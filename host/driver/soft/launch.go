@@ -151,6 +151,9 @@ func (s *session) kernelTask(g *gpuContext, k *exec.Kernel, l *launch) *task {
 		Grid: l.grid, Block: l.block, DynShared: l.dynamic, Params: l.params, Space: s.space, Printf: s.host.Console,
 		Cores: cores, SMs: uint32(cores), StackBytes: g.limits[cuda.LimitStackSize], Cooperative: l.cooperative, GridID: s.grids,
 	}
+	if s.texSet != nil {
+		config.Textures = s.texSet
+	}
 	return &task{bytes: int64(len(l.params)) + 512, run: func() cuda.Result {
 		if err := k.Launch(s.running, config); err != nil {
 			return s.fault(k, err)

@@ -44,6 +44,7 @@ func (s *session) free(gone []*allocation) {
 
 // retire takes memory from the guest; release must follow.
 func (s *session) retire(a *allocation) {
+	s.forgetTexturesOf(a)
 	if a.kind == pooledMemory {
 		s.devPools[a.device].used(-int64(a.size))
 	}

@@ -47,6 +47,7 @@ type Config struct {
 	DynShared   uint32 // bytes of dynamic shared memory
 	Params      []byte // packed parameters; may be longer than needed, not shorter
 	Space       AddressSpace
+	Textures    Textures // nil: there are none
 	// Printf receives each formatted device printf. Calls may come from several
 	// goroutines at once; nil discards the text.
 	Printf func(text []byte)

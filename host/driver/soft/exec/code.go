@@ -39,6 +39,7 @@ type opExtra struct {
 	srcOff  uint64    // cp.async: offset of the source
 	signed  bool      // ld.param: extend the sign
 	text    string
+	image   *imageOp // textures and surfaces
 }
 
 // termKind says how a block ends.

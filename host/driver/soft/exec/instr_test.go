@@ -152,14 +152,14 @@ func TestUnsupportedIsNamed(t *testing.T) {
 .target sm_90
 .address_size 64
 .visible .entry good() { ret; }
-.func helper() { tex.2d.v4.f32.f32 {a,b,c,d}, [t, {x,y}]; ret; }
+.func helper() { sured.b.add.2d.u32.trap [t, {x,y}], c; ret; }
 .visible .entry bad() {
 	call helper;
 	ret;
 }
 .visible .entry worse() { frobnicate.sync.b32 a, b; ret; }`)
 	a.run(t, m, "good", 1, 1, nil)
-	for name, want := range map[string]string{"bad": "tex.2d.v4.f32.f32", "worse": "frobnicate.sync.b32"} {
+	for name, want := range map[string]string{"bad": "sured.b.add.2d.u32.trap", "worse": "frobnicate.sync.b32"} {
 		err := a.launch(t, m, name, exec.Config{})
 		var u *exec.UnsupportedError
 		if !errors.As(err, &u) || u.What != want || u.Line == 0 {

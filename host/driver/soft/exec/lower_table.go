@@ -37,6 +37,9 @@ var lowerings = map[string]lowering{
 	// comparison and conversion: lower_cmp.go, lower_cvt.go
 	"setp": lowerSetp, "set": lowerSet, "cvt": lowerCvt,
 
+	// textures and surfaces: lower_tex.go
+	"tex": lowerTex, "tld4": lowerTex, "txq": lowerTxq, "suq": lowerTxq, "suld": lowerSuld, "sust": lowerSust,
+
 	// across lanes: lower_warp.go
 	"shfl": lowerShfl, "vote": lowerVote, "match": lowerMatch, "redux": lowerRedux, "elect": lowerElect,
 
