@@ -1,4 +1,4 @@
-// Managed memory: one pointer for both processors, what is asked about it, hints, and mistakes.
+// Managed memory: one pointer for both processors, what is asked about it, hints, and mistakes. needs: cuda 12.9
 #include "driver.h"
 
 #if CUDART_VERSION >= 13000
