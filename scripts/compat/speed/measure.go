@@ -150,6 +150,11 @@ func measure(ctx context.Context, o *options, p *program, tmp string) (*pairs, e
 		}
 		defer s[side].stop()
 	}
+	for side := range s { // both get ready at the same time
+		if !s[side].ready() {
+			return result, fmt.Errorf("side %d ended before it was ready", side)
+		}
+	}
 	for round := range o.rounds + 1 { // the first warms both up
 		for k := range s {
 			side := (k + round) % 2
@@ -220,14 +225,17 @@ func startServer(ctx context.Context, o *options, p *program, forwarded bool, tm
 	if err := c.Start(); err != nil {
 		return nil, err
 	}
-	s := &server{in, bufio.NewScanner(out), c.Wait}
+	return &server{in, bufio.NewScanner(out), c.Wait}, nil
+}
+
+// ready waits for the program's first word.
+func (s *server) ready() bool {
 	for s.out.Scan() {
 		if s.out.Text() == "ready" {
-			return s, nil
+			return true
 		}
 	}
-	s.stop()
-	return nil, fmt.Errorf("%s (forwarded: %t) ended before it was ready", p, forwarded)
+	return false
 }
 
 // ask takes one sample of each measure.

@@ -1,4 +1,5 @@
 #: speed: serve
+import fcntl
 import os
 
 import speed
@@ -7,11 +8,13 @@ from safetensors.torch import load_file, save_file
 
 size = int(os.environ.get("SPEED_WEIGHTS_GB", "4"))
 path = os.path.join(os.environ["SPEED_DIR"], "weights.safetensors")
-if not os.path.exists(path):  # the first process makes it, so it lies in the page cache
-    blocks = {f"layers.{i}.weight": torch.empty(8192, 8192, dtype=torch.bfloat16).fill_(i) for i in range(size * 8)}
-    save_file(blocks, path + ".new")
-    os.rename(path + ".new", path)
-    del blocks
+with open(path + ".lock", "w") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if not os.path.exists(path):  # the first process makes it, so it lies in the page cache
+        blocks = {f"layers.{i}.weight": torch.empty(8192, 8192, dtype=torch.bfloat16).fill_(i) for i in range(size * 8)}
+        save_file(blocks, path + ".new")
+        os.rename(path + ".new", path)
+        del blocks
 total = os.path.getsize(path)
 torch.cuda.init()
 staging = torch.empty(64 << 20, dtype=torch.uint8).pin_memory()
