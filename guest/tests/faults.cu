@@ -1,5 +1,5 @@
-// What goes wrong, one case a process: usage: faults CASE (without: their names). It prints the code of each call after the needs: cuda 12.9
-// fault; scripts/faults.sh compares them with those of a real driver, line by line.
+// What goes wrong, one case a process: usage: faults CASE (without: their names). It prints the code of each call after the
+// fault; scripts/faults.sh compares them with those of a real driver, line by line. needs: cuda 12.9
 #include "driver.h"
 
 #include <cassert>
