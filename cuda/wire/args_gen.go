@@ -2915,6 +2915,28 @@ func (v *StreamCaptureCheckArgs) encode(w *writer) {
 	w.u32(0, v.Stream)
 }
 
+// CaptureUnsafeArgs is the request of OpCaptureUnsafe.
+type CaptureUnsafeArgs struct{}
+
+// Op implements Args.
+func (*CaptureUnsafeArgs) Op() Op { return OpCaptureUnsafe }
+
+func (*CaptureUnsafeArgs) fixed() int { return 0 }
+
+func (*CaptureUnsafeArgs) decode(*reader) {}
+func (*CaptureUnsafeArgs) encode(*writer) {}
+
+// CaptureSettleArgs is the request of OpCaptureSettle.
+type CaptureSettleArgs struct{}
+
+// Op implements Args.
+func (*CaptureSettleArgs) Op() Op { return OpCaptureSettle }
+
+func (*CaptureSettleArgs) fixed() int { return 0 }
+
+func (*CaptureSettleArgs) decode(*reader) {}
+func (*CaptureSettleArgs) encode(*writer) {}
+
 // GraphCreateArgs is the request of OpGraphCreate.
 type GraphCreateArgs struct {
 	Graph ID // new graph
@@ -4414,6 +4436,10 @@ func NewArgs(op Op) Args {
 		return new(ThreadCaptureModeArgs)
 	case OpStreamCaptureCheck:
 		return new(StreamCaptureCheckArgs)
+	case OpCaptureUnsafe:
+		return new(CaptureUnsafeArgs)
+	case OpCaptureSettle:
+		return new(CaptureSettleArgs)
 	case OpGraphCreate:
 		return new(GraphCreateArgs)
 	case OpGraphDestroy:

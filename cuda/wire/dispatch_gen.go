@@ -1359,6 +1359,12 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		}
 		d.args = a
 		return drv.StreamCaptureCheck(c, a), true
+	case OpCaptureUnsafe:
+		d.args = &CaptureUnsafeArgs{}
+		return drv.CaptureUnsafe(c), true
+	case OpCaptureSettle:
+		d.args = &CaptureSettleArgs{}
+		return drv.CaptureSettle(c), true
 	case OpGraphCreate:
 		a := &d.requests.GraphCreate
 		a.decode(&d.in)

@@ -250,6 +250,10 @@ type Driver interface {
 	ThreadCaptureMode(c *Call, a *ThreadCaptureModeArgs) cuda.Result
 	// StreamCaptureCheck is answered at once.
 	StreamCaptureCheck(c *Call, a *StreamCaptureCheckArgs) cuda.Result
+	// CaptureUnsafe is answered at once.
+	CaptureUnsafe(c *Call) cuda.Result
+	// CaptureSettle is answered at once.
+	CaptureSettle(c *Call) cuda.Result
 	// GraphCreate is answered at once.
 	GraphCreate(c *Call, a *GraphCreateArgs) cuda.Result
 	// GraphDestroy is answered at once.
@@ -910,6 +914,12 @@ func (Unsupported) ThreadCaptureMode(*Call, *ThreadCaptureModeArgs) cuda.Result 
 func (Unsupported) StreamCaptureCheck(*Call, *StreamCaptureCheckArgs) cuda.Result {
 	return cuda.ErrorNotSupported
 }
+
+// CaptureUnsafe implements Driver.
+func (Unsupported) CaptureUnsafe(*Call) cuda.Result { return cuda.ErrorNotSupported }
+
+// CaptureSettle implements Driver.
+func (Unsupported) CaptureSettle(*Call) cuda.Result { return cuda.ErrorNotSupported }
 
 // GraphCreate implements Driver.
 func (Unsupported) GraphCreate(*Call, *GraphCreateArgs) cuda.Result { return cuda.ErrorNotSupported }

@@ -126,62 +126,64 @@ const (
 	OpStreamUpdateCapture              Op = 120
 	OpThreadCaptureMode                Op = 121
 	OpStreamCaptureCheck               Op = 122
-	OpGraphCreate                      Op = 123
-	OpGraphDestroy                     Op = 124
-	OpGraphClone                       Op = 125
-	OpGraphAddNode                     Op = 126
-	OpGraphDestroyNode                 Op = 127
-	OpGraphNodeGetParams               Op = 128
-	OpGraphNodeSetParams               Op = 129
-	OpGraphList                        Op = 130
-	OpGraphSetEdges                    Op = 131
-	OpGraphFindInClone                 Op = 132
-	OpGraphConditionalCreate           Op = 133
-	OpGraphNodeGetAttribute            Op = 134
-	OpGraphNodeSetAttribute            Op = 135
-	OpGraphNodeCopyAttributes          Op = 136
-	OpGraphDebugDot                    Op = 137
-	OpGraphInstantiate                 Op = 138
-	OpGraphExecDestroy                 Op = 139
-	OpGraphLaunch                      Op = 140
-	OpGraphUpload                      Op = 141
-	OpGraphExecUpdate                  Op = 142
-	OpGraphExecNodeSetParams           Op = 143
-	OpGraphNodeSetEnabled              Op = 144
-	OpGraphNodeGetEnabled              Op = 145
-	OpGraphMemGetAttribute             Op = 146
-	OpGraphMemSetAttribute             Op = 147
-	OpGraphMemTrim                     Op = 148
-	OpUserObjectCreate                 Op = 149
-	OpUserObjectCount                  Op = 150
-	OpGraphUserObject                  Op = 151
-	OpCallbackOpen                     Op = 152
-	OpLaunchHostFunc                   Op = 153
-	OpDeviceTpcMap                     Op = 154
-	OpMemGetAllocationGranularity      Op = 155
-	OpMemAddressReserve                Op = 156
-	OpMemAddressFree                   Op = 157
-	OpMemCreate                        Op = 158
-	OpMemRelease                       Op = 159
-	OpMemMap                           Op = 160
-	OpMemUnmap                         Op = 161
-	OpMemSetAccess                     Op = 162
-	OpMemExport                        Op = 163
-	OpMemImport                        Op = 164
-	OpIpcGetMemHandle                  Op = 165
-	OpIpcOpenMemHandle                 Op = 166
-	OpIpcCloseMemHandle                Op = 167
-	OpIpcGetEventHandle                Op = 168
-	OpIpcOpenEventHandle               Op = 169
-	OpPoolCreate                       Op = 170
-	OpPoolDestroy                      Op = 171
-	OpPoolSetAccess                    Op = 172
-	OpPoolGetAccess                    Op = 173
-	OpMemAllocFromPool                 Op = 174
-	OpPoolExport                       Op = 175
-	OpPoolImport                       Op = 176
-	OpPoolExportPointer                Op = 177
-	OpPoolImportPointer                Op = 178
+	OpCaptureUnsafe                    Op = 123
+	OpCaptureSettle                    Op = 124
+	OpGraphCreate                      Op = 125
+	OpGraphDestroy                     Op = 126
+	OpGraphClone                       Op = 127
+	OpGraphAddNode                     Op = 128
+	OpGraphDestroyNode                 Op = 129
+	OpGraphNodeGetParams               Op = 130
+	OpGraphNodeSetParams               Op = 131
+	OpGraphList                        Op = 132
+	OpGraphSetEdges                    Op = 133
+	OpGraphFindInClone                 Op = 134
+	OpGraphConditionalCreate           Op = 135
+	OpGraphNodeGetAttribute            Op = 136
+	OpGraphNodeSetAttribute            Op = 137
+	OpGraphNodeCopyAttributes          Op = 138
+	OpGraphDebugDot                    Op = 139
+	OpGraphInstantiate                 Op = 140
+	OpGraphExecDestroy                 Op = 141
+	OpGraphLaunch                      Op = 142
+	OpGraphUpload                      Op = 143
+	OpGraphExecUpdate                  Op = 144
+	OpGraphExecNodeSetParams           Op = 145
+	OpGraphNodeSetEnabled              Op = 146
+	OpGraphNodeGetEnabled              Op = 147
+	OpGraphMemGetAttribute             Op = 148
+	OpGraphMemSetAttribute             Op = 149
+	OpGraphMemTrim                     Op = 150
+	OpUserObjectCreate                 Op = 151
+	OpUserObjectCount                  Op = 152
+	OpGraphUserObject                  Op = 153
+	OpCallbackOpen                     Op = 154
+	OpLaunchHostFunc                   Op = 155
+	OpDeviceTpcMap                     Op = 156
+	OpMemGetAllocationGranularity      Op = 157
+	OpMemAddressReserve                Op = 158
+	OpMemAddressFree                   Op = 159
+	OpMemCreate                        Op = 160
+	OpMemRelease                       Op = 161
+	OpMemMap                           Op = 162
+	OpMemUnmap                         Op = 163
+	OpMemSetAccess                     Op = 164
+	OpMemExport                        Op = 165
+	OpMemImport                        Op = 166
+	OpIpcGetMemHandle                  Op = 167
+	OpIpcOpenMemHandle                 Op = 168
+	OpIpcCloseMemHandle                Op = 169
+	OpIpcGetEventHandle                Op = 170
+	OpIpcOpenEventHandle               Op = 171
+	OpPoolCreate                       Op = 172
+	OpPoolDestroy                      Op = 173
+	OpPoolSetAccess                    Op = 174
+	OpPoolGetAccess                    Op = 175
+	OpMemAllocFromPool                 Op = 176
+	OpPoolExport                       Op = 177
+	OpPoolImport                       Op = 178
+	OpPoolExportPointer                Op = 179
+	OpPoolImportPointer                Op = 180
 	// OpSkip pads to the end of the ring; it is no operation.
 	OpSkip Op = 0xffff
 )
@@ -1042,6 +1044,12 @@ var operations = [...]OpInfo{
 		Refs: []Ref{
 			{Name: "stream", Offset: 0, Kind: KindStream, New: false},
 		},
+	},
+	OpCaptureUnsafe: {
+		Name: "CaptureUnsafe", Mode: Sync, Fixed: 0, ReplyFixed: 0,
+	},
+	OpCaptureSettle: {
+		Name: "CaptureSettle", Mode: Sync, Fixed: 0, ReplyFixed: 0,
 	},
 	OpGraphCreate: {
 		Name: "GraphCreate", Mode: Sync, Fixed: 8, ReplyFixed: 0,

@@ -3134,6 +3134,40 @@ CUresult cwop_StreamCaptureCheck(uint32_t stream)
 	return r;
 }
 
+CUresult cwop_CaptureUnsafe(void)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_CAPTURE_UNSAFE, 0, var, 1);
+	if (r)
+		return r;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_CaptureSettle(void)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_CAPTURE_SETTLE, 0, var, 1);
+	if (r)
+		return r;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
 CUresult cwop_GraphCreate(uint32_t graph, uint32_t flags)
 {
 	struct cw_tx tx;

@@ -1757,6 +1757,10 @@ _Static_assert(offsetof(struct cw_in_StreamCaptureCheck, stream) == 0, "stream")
 _Static_assert(sizeof(struct cw_in_StreamCaptureCheck) == 8, "cw_in_StreamCaptureCheck");
 CUresult cwop_StreamCaptureCheck(uint32_t stream);
 
+CUresult cwop_CaptureUnsafe(void);
+
+CUresult cwop_CaptureSettle(void);
+
 struct cw_in_GraphCreate {
 	uint32_t graph;
 	uint32_t flags;
