@@ -85,19 +85,6 @@ type Host interface {
 	CallBack(id uint64, status cuda.Result) bool
 }
 
-// Sharer is a Host whose session may share with other sessions of the same virtual GPU. An offer lasts until it is withdrawn or
-// the session ends.
-type Sharer interface {
-	// Offer leaves bytes, and a descriptor unless file is -1 (it stays the caller's), under a token that nobody can guess.
-	Offer(blob []byte, file int) (ShareToken, error)
-	// Redeem returns what a token names; file is -1 or the caller's to close.
-	Redeem(t ShareToken) (blob []byte, file int, err error)
-	Withdraw(t ShareToken)
-}
-
-// ShareToken names what a session shares.
-type ShareToken [32]byte
-
 // Region is memory of the guest process that it shared by declaration.
 type Region struct {
 	ID   uint32

@@ -13,16 +13,11 @@ func (s *session) IpcGetMemHandle(c *wire.Call, a *wire.IpcGetMemHandleArgs, r *
 	if _, ok := s.allocs[a.Ptr]; !ok {
 		return cuda.ErrorInvalidValue
 	}
-	key := shareKey{shareMemory, a.Ptr}
-	var ok bool
-	if r.Token, ok = s.token(key); ok {
-		return cuda.Success
-	}
-	if res := s.note(s.fn.cuIpcGetMemHandle.call(s.out.addr(), a.Ptr)); res != cuda.Success {
-		return res
-	}
 	var res cuda.Result
-	r.Token, res = s.offer(key, s.out.bytes()[:opaqueSize], -1)
+	r.Token, res = s.offer(shareMemory, a.Ptr, func() ([]byte, int, cuda.Result) {
+		res := s.note(s.fn.cuIpcGetMemHandle.call(s.out.addr(), a.Ptr))
+		return s.out.bytes()[:opaqueSize], -1, res
+	})
 	return res
 }
 
@@ -84,15 +79,11 @@ func (s *session) IpcGetEventHandle(c *wire.Call, a *wire.IpcGetEventHandleArgs,
 	if res := s.useContext(e.ctx); res != cuda.Success {
 		return res
 	}
-	key := shareKey{shareEvent, uint64(a.Event)}
-	if r.Token, ok = s.token(key); ok {
-		return cuda.Success
-	}
-	if res := s.note(s.fn.cuIpcGetEventHandle.call(s.out.addr(), e.handle)); res != cuda.Success {
-		return res
-	}
 	var res cuda.Result
-	r.Token, res = s.offer(key, s.out.bytes()[:opaqueSize], -1)
+	r.Token, res = s.offer(shareEvent, uint64(a.Event), func() ([]byte, int, cuda.Result) {
+		res := s.note(s.fn.cuIpcGetEventHandle.call(s.out.addr(), e.handle))
+		return s.out.bytes()[:opaqueSize], -1, res
+	})
 	return res
 }
 

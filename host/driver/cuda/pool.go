@@ -132,21 +132,17 @@ func (s *session) PoolExport(c *wire.Call, a *wire.PoolExportArgs, r *wire.PoolE
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	key := shareKey{sharePool, uint64(a.Pool)}
-	if r.Token, ok = s.token(key); ok {
-		return cuda.Success
-	}
-	if res := s.fn.cuMemPoolExportToShareableHandle.call(s.out.addr(), p, posixFD, 0); res != cuda.Success {
-		return res
-	}
-	fd := int(*s.out.i32(0))
-	defer closeFile(fd)
 	dev := s.poolDev[a.Pool]
 	if int(dev) >= len(s.devices) {
 		return cuda.ErrorInvalidValue
 	}
 	var res cuda.Result
-	r.Token, res = s.offer(key, s.devices[dev].Uuid[:], fd)
+	r.Token, res = s.offer(sharePool, uint64(a.Pool), func() ([]byte, int, cuda.Result) {
+		if res := s.fn.cuMemPoolExportToShareableHandle.call(s.out.addr(), p, posixFD, 0); res != cuda.Success {
+			return nil, -1, res
+		}
+		return s.devices[dev].Uuid[:], int(*s.out.i32(0)), cuda.Success
+	})
 	return res
 }
 
@@ -182,16 +178,12 @@ func (s *session) PoolExportPointer(c *wire.Call, a *wire.PoolExportPointerArgs,
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	key := shareKey{sharePointer, a.Ptr}
-	if r.Token, ok = s.token(key); ok {
-		return cuda.Success
-	}
-	if res := s.note(s.fn.cuMemPoolExportPointer.call(s.out.addr(), a.Ptr)); res != cuda.Success {
-		return res
-	}
 	var res cuda.Result
-	blob := binary.LittleEndian.AppendUint64(nil, size)
-	r.Token, res = s.offer(key, append(blob, s.out.bytes()[:opaqueSize]...), -1)
+	r.Token, res = s.offer(sharePointer, a.Ptr, func() ([]byte, int, cuda.Result) {
+		res := s.note(s.fn.cuMemPoolExportPointer.call(s.out.addr(), a.Ptr))
+		blob := binary.LittleEndian.AppendUint64(nil, size)
+		return append(blob, s.out.bytes()[:opaqueSize]...), -1, res
+	})
 	return res
 }
 

@@ -2,7 +2,8 @@ package cuda
 
 import (
 	"encoding/binary"
-	"slices"
+	"errors"
+	"log/slog"
 
 	"golang.org/x/sys/unix"
 
@@ -28,63 +29,36 @@ const (
 	attrRangeSize = 12 // CU_POINTER_ATTRIBUTE_RANGE_SIZE
 )
 
-// shareKey names what was offered: an address, or the id of an object.
-type shareKey struct {
-	kind byte
-	id   uint64
-}
-
-// offer leaves bytes and a descriptor (-1: none) with the parent, once for each object.
-func (s *session) offer(key shareKey, blob []byte, file int) ([]byte, cuda.Result) {
-	h, ok := s.host.(driver.Sharer)
-	if !ok {
+// offer shares an object of the driver's, once. what writes its bytes and returns a descriptor (-1: none) that is closed then.
+func (s *session) offer(kind byte, id uint64, what func() (blob []byte, file int, res cuda.Result)) ([]byte, cuda.Result) {
+	res := cuda.Success
+	file := -1
+	token, err := s.offers.Offer(s.host, kind, id, func() (blob []byte, _ int, _ error) {
+		if blob, file, res = what(); res != cuda.Success {
+			return nil, -1, res
+		}
+		return blob, file, nil
+	})
+	closeFile(file)
+	switch {
+	case res != cuda.Success:
+		return nil, res
+	case errors.Is(err, driver.ErrNoSharer):
 		return nil, cuda.ErrorNotSupported
-	}
-	t, err := h.Offer(append([]byte{key.kind}, blob...), file)
-	if err != nil {
+	case err != nil:
+		slog.Warn("cannot share with other processes", "error", err)
 		return nil, cuda.ErrorOperatingSystem
 	}
-	if s.offered == nil {
-		s.offered = map[shareKey]driver.ShareToken{}
-	}
-	s.offered[key] = t
-	return t[:], cuda.Success
-}
-
-// token is what an earlier offer answered.
-func (s *session) token(key shareKey) ([]byte, bool) {
-	t, ok := s.offered[key]
-	return slices.Clone(t[:]), ok
+	return token, cuda.Success
 }
 
 // unshare takes an offer back: its object is gone.
-func (s *session) unshare(kind byte, id uint64) {
-	key := shareKey{kind, id}
-	t, ok := s.offered[key]
-	if !ok {
-		return
-	}
-	delete(s.offered, key)
-	if h, ok := s.host.(driver.Sharer); ok {
-		h.Withdraw(t)
-	}
-}
+func (s *session) unshare(kind byte, id uint64) { s.offers.Withdraw(s.host, kind, id) }
 
 // redeem finds what a token of a kind names; at least size bytes. The descriptor, -1 or the caller's, goes with it.
 func (s *session) redeem(kind byte, token []byte, size int) (blob []byte, file int, ok bool) {
-	h, shares := s.host.(driver.Sharer)
-	if !shares || len(token) != wire.ShareTokenSize {
-		return nil, -1, false
-	}
-	blob, file, err := h.Redeem(driver.ShareToken(token))
-	if err != nil {
-		return nil, -1, false
-	}
-	if len(blob) < 1+size || blob[0] != kind {
-		closeFile(file)
-		return nil, -1, false
-	}
-	return blob[1:], file, true
+	blob, file, err := driver.Redeem(s.host, kind, token, size)
+	return blob, file, err == nil
 }
 
 func closeFile(fd int) {
@@ -107,17 +81,13 @@ func (s *session) MemExport(c *wire.Call, a *wire.MemExportArgs, r *wire.MemExpo
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	key := shareKey{sharePhysical, uint64(a.Memhandle)}
-	if r.Token, ok = s.token(key); ok {
-		return cuda.Success
-	}
-	if res := s.fn.cuMemExportToShareableHandle.call(s.out.addr(), m.handle, posixFD, 0); res != cuda.Success {
-		return res
-	}
-	fd := int(*s.out.i32(0))
-	defer closeFile(fd)
 	var res cuda.Result
-	r.Token, res = s.offer(key, binary.LittleEndian.AppendUint64(nil, m.size), fd)
+	r.Token, res = s.offer(sharePhysical, uint64(a.Memhandle), func() ([]byte, int, cuda.Result) {
+		if res := s.fn.cuMemExportToShareableHandle.call(s.out.addr(), m.handle, posixFD, 0); res != cuda.Success {
+			return nil, -1, res
+		}
+		return binary.LittleEndian.AppendUint64(nil, m.size), int(*s.out.i32(0)), cuda.Success
+	})
 	return res
 }
 

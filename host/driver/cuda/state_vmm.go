@@ -10,7 +10,7 @@ type vmmState struct {
 	created  uint64 // bytes charged for mems, which outlive contexts
 	poolDev  map[uint32]uint32
 	opened   map[uint64]int // memory of other sessions: how often it was opened
-	offered  map[shareKey]driver.ShareToken
+	offers   driver.Offers
 }
 
 // reservation is a range of device addresses.

@@ -1,0 +1,99 @@
+package driver
+
+import (
+	"errors"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Sharer is a Host whose session may share with other sessions of the same virtual GPU. An offer lasts until it is withdrawn or
+// the session ends.
+type Sharer interface {
+	// Offer leaves bytes, and a descriptor unless file is -1 (it stays the caller's), under a token that nobody can guess.
+	Offer(blob []byte, file int) (ShareToken, error)
+	// Redeem returns what a token names; file is -1 or the caller's to close.
+	Redeem(t ShareToken) (blob []byte, file int, err error)
+	Withdraw(t ShareToken)
+}
+
+// ShareToken names what a session shares.
+type ShareToken [32]byte
+
+// Errors of Offers.
+var (
+	ErrNotShared = errors.New("not shared") // the token names nothing, or something of another kind
+	ErrNoSharer  = errors.New("this session has no others to share with")
+)
+
+// Offers remembers what a session shares, each object once. The first byte of what travels is the object's kind. The zero value is
+// ready; it belongs to the worker goroutine.
+type Offers struct{ made map[offerKey]ShareToken }
+
+type offerKey struct {
+	kind byte
+	id   uint64
+}
+
+// Offer shares an object, or returns the token that it has.
+func (o *Offers) Offer(h Host, kind byte, id uint64, what func() (blob []byte, file int, err error)) ([]byte, error) {
+	key := offerKey{kind, id}
+	if t, ok := o.made[key]; ok {
+		return slices.Clone(t[:]), nil
+	}
+	s, ok := h.(Sharer)
+	if !ok {
+		return nil, ErrNoSharer
+	}
+	blob, file, err := what()
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.Offer(append([]byte{kind}, blob...), file)
+	if err != nil {
+		return nil, err
+	}
+	if o.made == nil {
+		o.made = map[offerKey]ShareToken{}
+	}
+	o.made[key] = t
+	return t[:], nil
+}
+
+// Withdraw takes an offer back: its object is gone. Objects that were not shared are fine.
+func (o *Offers) Withdraw(h Host, kind byte, id uint64) {
+	key := offerKey{kind, id}
+	t, ok := o.made[key]
+	if !ok {
+		return
+	}
+	delete(o.made, key)
+	if s, ok := h.(Sharer); ok {
+		s.Withdraw(t)
+	}
+}
+
+// Any reports whether something is shared.
+func (o *Offers) Any() bool { return len(o.made) > 0 }
+
+// Redeem finds what a token names, if it is of a kind and has at least size bytes. file is -1 or the caller's to close.
+func Redeem(h Host, kind byte, token []byte, size int) (blob []byte, file int, err error) {
+	s, ok := h.(Sharer)
+	if !ok {
+		return nil, -1, ErrNoSharer
+	}
+	if len(token) != len(ShareToken{}) {
+		return nil, -1, ErrNotShared
+	}
+	blob, file, err = s.Redeem(ShareToken(token))
+	if err != nil {
+		return nil, -1, err
+	}
+	if len(blob) < 1+size || blob[0] != kind {
+		if file >= 0 {
+			_ = unix.Close(file)
+		}
+		return nil, -1, ErrNotShared
+	}
+	return blob[1:], file, nil
+}
