@@ -16,11 +16,12 @@ import (
 )
 
 type options struct {
-	causeway, dir, gpu, only string
-	markdown                 string
-	rounds                   int
-	weights                  int
-	limit                    time.Duration
+	self, causeway, dir string
+	gpu, only           string
+	markdown            string
+	rounds              int
+	weights             int
+	limit               time.Duration
 }
 
 func main() {
@@ -28,8 +29,15 @@ func main() {
 	if err != nil {
 		exe = os.Args[0]
 	}
+	if len(os.Args) > 2 && os.Args[1] == "spawner" {
+		if err := spawner(os.Stdin, os.Stdout, os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "speed:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	build := filepath.Dir(filepath.Dir(exe))
-	var o options
+	o := options{self: exe}
 	flag.StringVar(&o.causeway, "causeway", filepath.Join(build, "bin/causeway"), "the causeway binary")
 	flag.StringVar(&o.dir, "dir", filepath.Join(filepath.Dir(build), "scripts/compat"), "folder of the programs")
 	flag.StringVar(&o.gpu, "gpu", "0", "GPU to forward to")
@@ -97,6 +105,9 @@ func (o *options) command(ctx context.Context, p *program, forwarded bool, dir s
 	argv := append([]string{"python3", p.file}, p.args...)
 	if strings.HasSuffix(p.file, ".cu") {
 		argv = append([]string{p.binary}, p.args...)
+	}
+	if p.spawn > 0 {
+		argv = append([]string{o.self, "spawner"}, argv...)
 	}
 	side := "native"
 	if forwarded {

@@ -17,7 +17,7 @@ import (
 type program struct {
 	file, binary string
 	args         []string
-	spawn        int // how often it is started on each side; 0: a server
+	spawn        int // how often it is started on each side, by a spawner that lives on; 0: it is a server itself
 }
 
 func (p *program) String() string {
@@ -139,9 +139,6 @@ func measure(ctx context.Context, o *options, p *program, tmp string) (*pairs, e
 			return result, err
 		}
 	}
-	if p.spawn > 0 {
-		return result, spawned(ctx, o, p, tmp, result)
-	}
 	var s [2]*server
 	for side := range s {
 		var err error
@@ -155,7 +152,11 @@ func measure(ctx context.Context, o *options, p *program, tmp string) (*pairs, e
 			return result, fmt.Errorf("side %d ended before it was ready", side)
 		}
 	}
-	for round := range o.rounds + 1 { // the first warms both up
+	rounds := o.rounds
+	if p.spawn > 0 {
+		rounds = p.spawn
+	}
+	for round := range rounds + 1 { // the first warms both up
 		for k := range s {
 			side := (k + round) % 2
 			got, err := s[side].ask()
@@ -170,36 +171,6 @@ func measure(ctx context.Context, o *options, p *program, tmp string) (*pairs, e
 		}
 	}
 	return result, nil
-}
-
-// spawned measures a program's life, and what it prints itself.
-func spawned(ctx context.Context, o *options, p *program, tmp string, result *pairs) error {
-	name := strings.TrimSuffix(filepath.Base(p.file), filepath.Ext(p.file)) + "_whole_process"
-	for round := range p.spawn + 1 { // the first fills the page cache
-		for k := range 2 {
-			side := (k + round) % 2
-			c, err := o.command(ctx, p, side == 1, tmp)
-			if err != nil {
-				return err
-			}
-			start := time.Now()
-			out, err := c.Output()
-			seconds := time.Since(start).Seconds()
-			if err != nil {
-				return fmt.Errorf("side %d: %w", side, err)
-			}
-			if round == 0 {
-				continue
-			}
-			result.add(side, sample{name, "s", "<=1.0", seconds})
-			for line := range strings.Lines(string(out)) {
-				if s, ok := parseSample(line); ok {
-					result.add(side, s)
-				}
-			}
-		}
-	}
-	return nil
 }
 
 // server is a program that waits for "go".

@@ -9,6 +9,17 @@ import (
 	"time"
 )
 
+// TestMain lets this binary be the spawner that TestMeasure starts.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == "spawner" {
+		if err := spawner(os.Stdin, os.Stdout, os.Args[2:]); err != nil {
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
 // TestMeasure runs a server and a spawned program of the same protocol, with a shell in place of causeway.
 func TestMeasure(t *testing.T) {
 	dir := t.TempDir()
@@ -33,7 +44,11 @@ for line in sys.stdin:
     print(".", flush=True)
 `, 0o644)
 	write("speed/once.py", "#: speed: spawn 2\nprint('inner 5 s <=1.0')\n", 0o644)
-	o := &options{causeway: filepath.Join(dir, "causeway"), dir: dir, gpu: "0", rounds: 3, limit: time.Minute}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &options{self: exe, causeway: filepath.Join(dir, "causeway"), dir: dir, gpu: "0", rounds: 3, limit: time.Minute}
 	list, err := load(filepath.Join(dir, "speed"))
 	if err != nil || len(list) != 2 {
 		t.Fatalf("%v, %v", list, err)
