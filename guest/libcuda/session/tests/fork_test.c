@@ -208,6 +208,8 @@ static void sticky(void)
 	struct cw_reply rep;
 	CHECK(cw_begin(&tx, CW_OP_STREAM_SYNCHRONIZE, 8, 0, 1) == 0 && cw_commit_wait(&tx, &rep) == 0 && (int)rep.result == 700);
 	cw_reply_release(&rep);
+	CHECK((int)cw_check() == 201 && cw_check_alive() == 0); /* no context: told first */
+	cw_set_current_ctx_id(17);
 	CHECK((int)cw_check() == 700 && cw_check_alive() == 0);
 	CHECK(cw_begin(&tx, CW_OP_EVENT_RECORD, 16, 0, 0) == 0 && (int)cw_commit(&tx) == 700);
 	fake_worker_kill(w);
