@@ -1,4 +1,4 @@
-#: title: CuPy: FFT, linalg, sparse, streams, events, graphs, memory pools, managed and pinned memory, textures
+#: title: CuPy
 #: part: 2
 #: compare: numbers 1e-5
 #: row: cupy_fft fft

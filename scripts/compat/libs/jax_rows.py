@@ -1,4 +1,4 @@
-#: title: JAX: jit, matmul, linalg, a training step, default preallocation
+#: title: JAX
 #: part: 2
 #: compare: numbers 2e-4
 #: timeout: 120

@@ -1,4 +1,4 @@
-#: title: Triton: softmax, autotuned matmul, matmul with TMA descriptors (host and device made), atomics, libdevice
+#: title: Triton
 #: part: 2
 #: row: triton_softmax softmax
 #: row: triton_matmul matmul

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-#: title: nvidia-smi of the driver package; numbers that move are masked
+#: title: nvidia-smi of the driver package
 #: part: 5
 #: row: smi_table table
 #: row: smi_list list

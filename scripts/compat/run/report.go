@@ -81,11 +81,19 @@ means that the same program does not work on the bare driver of that machine eit
 		}
 		fmt.Fprintf(&b, "\n## %s\n\n| row | what | native | Causeway | result | reason |\n|---|---|---|---|---|---|\n", p.name)
 		for _, r := range rows {
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", r.row.name, escape(r.row.title), cell(r.native), cell(r.forwarded), shown(r), escape(r.reason))
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", r.row.name, escape(about(r.row)), cell(r.native), cell(r.forwarded), shown(r), escape(r.reason))
 		}
 	}
 	b.WriteString(besidePeers(results))
 	return b.String()
+}
+
+// about is a row's title with what tells it from the others of its file.
+func about(r *row) string {
+	if len(r.args) == 0 {
+		return r.title
+	}
+	return r.title + ": " + strings.Join(r.args, " ")
 }
 
 // shown adds the tolerance to a verdict that used one.

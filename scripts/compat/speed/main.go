@@ -107,7 +107,7 @@ func (o *options) command(ctx context.Context, p *program, forwarded bool, dir s
 		argv = append([]string{p.binary}, p.args...)
 	}
 	if p.spawn > 0 {
-		argv = append([]string{o.self, "spawner"}, argv...)
+		argv = append([]string{o.self, "spawner", o.rest.String()}, argv...)
 	}
 	side := "native"
 	if forwarded {

@@ -11,12 +11,15 @@ import (
 	"time"
 )
 
-// rest lies before each start, unmeasured, so that a worker for the next process can get ready as it does in daily life.
-const rest = time.Second
-
 // spawner is the server for programs whose whole life is a sample: it runs natively or under `causeway run`, and starts
-// argv whenever it is asked.
-func spawner(in io.Reader, out io.Writer, argv []string) error {
+// args[1:] whenever it is asked. args[0] is how long it rests before each start, unmeasured, so that a worker for the next
+// process can get ready as it does in daily life.
+func spawner(in io.Reader, out io.Writer, args []string) error {
+	rest, err := time.ParseDuration(args[0])
+	if err != nil || len(args) < 2 {
+		return fmt.Errorf("spawner REST COMMAND...: %w", err)
+	}
+	argv := args[1:]
 	base := filepath.Base(argv[len(argv)-1])
 	name := strings.TrimSuffix(base, filepath.Ext(base)) + "_whole_process"
 	fmt.Fprintln(out, "ready")

@@ -1,4 +1,4 @@
-#: title: allocator back ends: expandable segments, cudaMallocAsync, pinned through cudaHostRegister
+#: title: training with another allocator
 #: part: 1
 #: row: expandable_segments expandable_segments:True
 #: row: cudaMallocAsync backend:cudaMallocAsync

@@ -1,4 +1,4 @@
-#: title: torch.compile with Inductor and Triton; mode reduce-overhead replays CUDA graphs
+#: title: torch.compile (Inductor, Triton), training; mode
 #: part: 1
 #: compare: numbers 2e-3
 #: timeout: 150

@@ -1,4 +1,4 @@
-#: title: GPT training, forward, backward, AMP bf16, AdamW, gradient clipping, GradScaler off and on
+#: title: GPT training with autocast, GradScaler, clipping, AdamW
 #: part: 1
 #: row: gpt_bf16 bf16
 #: row: gpt_fp16_scaler fp16

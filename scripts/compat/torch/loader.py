@@ -1,4 +1,4 @@
-#: title: DataLoader with forked workers, pinned memory and non_blocking copies
+#: title: DataLoader with workers, pinned memory and non_blocking copies
 #: part: 1
 #: row: loader_fork fork
 #: row: loader_spawn spawn

@@ -1,4 +1,4 @@
-#: title: profiler: CPU times, and a clear answer where GPU tracing (CUPTI) cannot work
+#: title: profiler
 #: part: 1
 #: row: profiler_off off
 #: row: profiler_cpu cpu
