@@ -21,7 +21,7 @@ type options struct {
 	markdown            string
 	rounds              int
 	weights             int
-	limit               time.Duration
+	limit, rest         time.Duration
 }
 
 func main() {
@@ -45,6 +45,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 7, "samples of each measure on each side")
 	flag.IntVar(&o.weights, "weights", 4, "size of the weights file in GB")
 	flag.DurationVar(&o.limit, "limit", 5*time.Minute, "limit of one program")
+	flag.DurationVar(&o.rest, "rest", time.Second, "pause before a program is started anew")
 	flag.StringVar(&o.markdown, "markdown", "", "write the table, with peers' figures, to this file")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
