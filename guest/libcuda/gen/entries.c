@@ -992,6 +992,54 @@ CUresult cuStreamAttachMemAsync_ptsz(CUstream stream, CUdeviceptr ptr, size_t le
 	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamAttachMemAsync(1, stream, ptr, length, flags), "cuStreamAttachMemAsync_ptsz");
 }
 
+CUresult cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DBatchAsync(0, numOps, opList, failIdx, flags, stream), "cuMemcpy3DBatchAsync");
+}
+
+CUresult cuMemcpy3DBatchAsync_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DBatchAsync(1, numOps, opList, failIdx, flags, stream), "cuMemcpy3DBatchAsync_ptsz");
+}
+
+CUresult cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DBatchAsync_v2(0, numOps, opList, flags, stream), "cuMemcpy3DBatchAsync_v2");
+}
+
+CUresult cuMemcpy3DBatchAsync_v2_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpy3DBatchAsync_v2(1, numOps, opList, flags, stream), "cuMemcpy3DBatchAsync_v2_ptsz");
+}
+
+CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyBatchAsync(0, dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, stream), "cuMemcpyBatchAsync");
+}
+
+CUresult cuMemcpyBatchAsync_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyBatchAsync(1, dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, stream), "cuMemcpyBatchAsync_ptsz");
+}
+
+CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyBatchAsync_v2(0, dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, stream), "cuMemcpyBatchAsync_v2");
+}
+
+CUresult cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemcpyBatchAsync_v2(1, dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, stream), "cuMemcpyBatchAsync_v2_ptsz");
+}
+
 CUresult cuMemAllocHost_v2(void **pp, size_t bytes)
 {
 	CUresult r_ = cw_check();

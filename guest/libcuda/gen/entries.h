@@ -186,6 +186,12 @@ CUresult cwi_cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_att
 CUresult cwi_cuMemRangeGetAttributes(void **data, size_t *dataSizes, CUmem_range_attribute *attributes, size_t numAttributes, CUdeviceptr devPtr, size_t count);
 CUresult cwi_cuStreamAttachMemAsync(int ptds, CUstream stream, CUdeviceptr ptr, size_t length, unsigned int flags);
 
+/* --- Batched copies --- */
+CUresult cwi_cuMemcpy3DBatchAsync(int ptds, size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags, CUstream stream);
+CUresult cwi_cuMemcpy3DBatchAsync_v2(int ptds, size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream stream);
+CUresult cwi_cuMemcpyBatchAsync(int ptds, CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream stream);
+CUresult cwi_cuMemcpyBatchAsync_v2(int ptds, CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream stream);
+
 /* --- Memory --- */
 CUresult cwi_cuMemAllocHost_v2(void **pp, size_t bytes);
 CUresult cwi_cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t widthInBytes, size_t height, unsigned int elementSizeBytes);

@@ -70,11 +70,7 @@ static const struct {
 	{"cuMulticastCreate", "one mistake in a multicast object can stop every GPU of an NVLink domain: not offered to guests"},
 	{"cuMulticastGetGranularity", "one mistake in a multicast object can stop every GPU of an NVLink domain: not offered to guests"},
 	{"cuMulticastUnbind", "one mistake in a multicast object can stop every GPU of an NVLink domain: not offered to guests"},
-	{"cuMemBatchDecompressAsync", "widened later: batched copies"},
-	{"cuMemcpy3DBatchAsync", "widened later: batched copies"},
-	{"cuMemcpy3DBatchAsync_v2", "widened later: batched copies"},
-	{"cuMemcpyBatchAsync", "widened later: batched copies"},
-	{"cuMemcpyBatchAsync_v2", "widened later: batched copies"},
+	{"cuMemBatchDecompressAsync", "the devices offered have no decompression engine (device attribute 136 is 0)"},
 	{"cuMemAlloc", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
 	{"cuMemAllocHost", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
 	{"cuMemAllocPitch", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
@@ -214,7 +210,7 @@ static const struct {
 	{"cuParamSetv", "replaced by cuLaunchKernel in CUDA 4"},
 	{"cuLaunchCooperativeKernelMultiDevice", "removed from CUDA 13 by its makers"},
 };
-static _Atomic unsigned char said[205];
+static _Atomic unsigned char said[201];
 
 static CUresult refuse(unsigned i)
 {
@@ -546,768 +542,728 @@ CUresult cuMemBatchDecompressAsync_ptsz(CUmemDecompressParams *paramsArray, size
 	return refuse(62);
 }
 
-CUresult cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags, CUstream stream)
-{
-	return refuse(63);
-}
-
-CUresult cuMemcpy3DBatchAsync_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx, unsigned long long flags, CUstream stream)
-{
-	return refuse(63);
-}
-
-CUresult cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream stream)
-{
-	return refuse(64);
-}
-
-CUresult cuMemcpy3DBatchAsync_v2_ptsz(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, unsigned long long flags, CUstream stream)
-{
-	return refuse(64);
-}
-
-CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream stream)
-{
-	return refuse(65);
-}
-
-CUresult cuMemcpyBatchAsync_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx, CUstream stream)
-{
-	return refuse(65);
-}
-
-CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream stream)
-{
-	return refuse(66);
-}
-
-CUresult cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream stream)
-{
-	return refuse(66);
-}
-
 CUresult cuMemAlloc(CUdeviceptr_v1 *ptr, unsigned int bytes)
 {
-	return refuse(67);
+	return refuse(63);
 }
 
 CUresult cuMemAllocHost(void **pp, unsigned int bytes)
 {
-	return refuse(68);
+	return refuse(64);
 }
 
 CUresult cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsigned int widthInBytes, unsigned int height, unsigned int elementSizeBytes)
 {
-	return refuse(69);
+	return refuse(65);
 }
 
 CUresult cuMemFree(CUdeviceptr_v1 ptr)
 {
-	return refuse(70);
+	return refuse(66);
 }
 
 CUresult cuMemGetAddressRange(CUdeviceptr_v1 *pbase, unsigned int *psize, CUdeviceptr_v1 ptr)
 {
-	return refuse(71);
+	return refuse(67);
 }
 
 CUresult cuMemGetAttribute(void)
 {
-	return refuse(72);
+	return refuse(68);
 }
 
 CUresult cuMemGetAttribute_v2(void)
 {
-	return refuse(73);
+	return refuse(69);
 }
 
 CUresult cuMemGetInfo(unsigned int *free, unsigned int *total)
 {
-	return refuse(74);
+	return refuse(70);
 }
 
 CUresult cuMemHostGetDevicePointer(CUdeviceptr_v1 *pdptr, void *p, unsigned int flags)
 {
-	return refuse(75);
+	return refuse(71);
 }
 
 CUresult cuMemcpy2D(const CUDA_MEMCPY2D_v1 *copy)
 {
-	return refuse(76);
+	return refuse(72);
 }
 
 CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D_v1 *copy, CUstream stream)
 {
-	return refuse(77);
+	return refuse(73);
 }
 
 CUresult cuMemcpy2DUnaligned(const CUDA_MEMCPY2D_v1 *copy)
 {
-	return refuse(78);
+	return refuse(74);
 }
 
 CUresult cuMemcpy3D(const CUDA_MEMCPY3D_v1 *copy)
 {
-	return refuse(79);
+	return refuse(75);
 }
 
 CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D_v1 *copy, CUstream stream)
 {
-	return refuse(80);
+	return refuse(76);
 }
 
 CUresult cuMemcpyDtoD(CUdeviceptr_v1 dstDevice, CUdeviceptr_v1 srcDevice, unsigned int bytes)
 {
-	return refuse(81);
+	return refuse(77);
 }
 
 CUresult cuMemcpyDtoDAsync(CUdeviceptr_v1 dstDevice, CUdeviceptr_v1 srcDevice, unsigned int bytes, CUstream stream)
 {
-	return refuse(82);
+	return refuse(78);
 }
 
 CUresult cuMemcpyDtoH(void *dstHost, CUdeviceptr_v1 srcDevice, unsigned int bytes)
 {
-	return refuse(83);
+	return refuse(79);
 }
 
 CUresult cuMemcpyDtoHAsync(void *dstHost, CUdeviceptr_v1 srcDevice, unsigned int bytes, CUstream stream)
 {
-	return refuse(84);
+	return refuse(80);
 }
 
 CUresult cuMemcpyHtoD(CUdeviceptr_v1 dstDevice, const void *srcHost, unsigned int bytes)
 {
-	return refuse(85);
+	return refuse(81);
 }
 
 CUresult cuMemcpyHtoDAsync(CUdeviceptr_v1 dstDevice, const void *srcHost, unsigned int bytes, CUstream stream)
 {
-	return refuse(86);
+	return refuse(82);
 }
 
 CUresult cuMemsetD16(CUdeviceptr_v1 dstDevice, unsigned short us, unsigned int n)
 {
-	return refuse(87);
+	return refuse(83);
 }
 
 CUresult cuMemsetD2D16(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned short us, unsigned int width, unsigned int height)
 {
-	return refuse(88);
+	return refuse(84);
 }
 
 CUresult cuMemsetD2D32(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned int ui, unsigned int width, unsigned int height)
 {
-	return refuse(89);
+	return refuse(85);
 }
 
 CUresult cuMemsetD2D8(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned char uc, unsigned int width, unsigned int height)
 {
-	return refuse(90);
+	return refuse(86);
 }
 
 CUresult cuMemsetD32(CUdeviceptr_v1 dstDevice, unsigned int ui, unsigned int n)
 {
-	return refuse(91);
+	return refuse(87);
 }
 
 CUresult cuMemsetD8(CUdeviceptr_v1 dstDevice, unsigned char uc, unsigned int n)
 {
-	return refuse(92);
+	return refuse(88);
 }
 
 CUresult cudbgApiAttach(void)
 {
-	return refuse(93);
+	return refuse(89);
 }
 
 CUresult cudbgApiDetach(void)
 {
-	return refuse(94);
+	return refuse(90);
 }
 
 CUresult cudbgApiInit(void)
 {
-	return refuse(95);
+	return refuse(91);
 }
 
 CUresult cudbgGetAPI(void)
 {
-	return refuse(96);
+	return refuse(92);
 }
 
 CUresult cudbgGetAPIVersion(void)
 {
-	return refuse(97);
+	return refuse(93);
 }
 
 CUresult cudbgMain(void)
 {
-	return refuse(98);
+	return refuse(94);
 }
 
 CUresult cudbgReportDriverApiError(void)
 {
-	return refuse(99);
+	return refuse(95);
 }
 
 CUresult cudbgReportDriverInternalError(void)
 {
-	return refuse(100);
+	return refuse(96);
 }
 
 CUresult cuDeviceRegisterAsyncNotification(CUdevice device, CUasyncCallback callbackFunc, void *userData, CUasyncCallbackHandle *callback)
 {
-	return refuse(101);
+	return refuse(97);
 }
 
 CUresult cuDeviceUnregisterAsyncNotification(CUdevice device, CUasyncCallbackHandle callback)
 {
-	return refuse(102);
+	return refuse(98);
 }
 
 CUresult cuLogsCurrent(CUlogIterator *iterator_out, unsigned int flags)
 {
-	return refuse(103);
+	return refuse(99);
 }
 
 CUresult cuLogsDumpToFile(CUlogIterator *iterator, const char *pathToFile, unsigned int flags)
 {
-	return refuse(104);
+	return refuse(100);
 }
 
 CUresult cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, size_t *size, unsigned int flags)
 {
-	return refuse(105);
+	return refuse(101);
 }
 
 CUresult cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *userData, CUlogsCallbackHandle *callback_out)
 {
-	return refuse(106);
+	return refuse(102);
 }
 
 CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle callback)
 {
-	return refuse(107);
+	return refuse(103);
 }
 
 CUresult cuDeviceGetNvSciSyncAttributes(void *nvSciSyncAttrList, CUdevice dev, int flags)
 {
-	return refuse(108);
+	return refuse(104);
 }
 
 CUresult cuEGLApiInit(void)
 {
-	return refuse(109);
+	return refuse(105);
 }
 
 CUresult cuEGLStreamConsumerAcquireFrame(CUeglStreamConnection *conn, CUgraphicsResource *cudaResource, CUstream *stream, unsigned int timeout)
 {
-	return refuse(110);
+	return refuse(106);
 }
 
 CUresult cuEGLStreamConsumerConnect(CUeglStreamConnection *conn, EGLStreamKHR stream)
 {
-	return refuse(111);
+	return refuse(107);
 }
 
 CUresult cuEGLStreamConsumerConnectWithFlags(CUeglStreamConnection *conn, EGLStreamKHR stream, unsigned int flags)
 {
-	return refuse(112);
+	return refuse(108);
 }
 
 CUresult cuEGLStreamConsumerDisconnect(CUeglStreamConnection *conn)
 {
-	return refuse(113);
+	return refuse(109);
 }
 
 CUresult cuEGLStreamConsumerReleaseFrame(CUeglStreamConnection *conn, CUgraphicsResource cudaResource, CUstream *stream)
 {
-	return refuse(114);
+	return refuse(110);
 }
 
 CUresult cuEGLStreamProducerConnect(CUeglStreamConnection *conn, EGLStreamKHR stream, EGLint width, EGLint height)
 {
-	return refuse(115);
+	return refuse(111);
 }
 
 CUresult cuEGLStreamProducerDisconnect(CUeglStreamConnection *conn)
 {
-	return refuse(116);
+	return refuse(112);
 }
 
 CUresult cuEGLStreamProducerPresentFrame(CUeglStreamConnection *conn, CUeglFrame eglframe, CUstream *stream)
 {
-	return refuse(117);
+	return refuse(113);
 }
 
 CUresult cuEGLStreamProducerReturnFrame(CUeglStreamConnection *conn, CUeglFrame *eglframe, CUstream *stream)
 {
-	return refuse(118);
+	return refuse(114);
 }
 
 CUresult cuGLCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice device)
 {
-	return refuse(119);
+	return refuse(115);
 }
 
 CUresult cuGLCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device)
 {
-	return refuse(120);
+	return refuse(116);
 }
 
 CUresult cuGLGetDevices(unsigned int *outCount, CUdevice *cudaDevices, unsigned int cudaDeviceCount, CUGLDeviceList deviceList)
 {
-	return refuse(121);
+	return refuse(117);
 }
 
 CUresult cuGLGetDevices_v2(unsigned int *outCount, CUdevice *cudaDevices, unsigned int cudaDeviceCount, CUGLDeviceList deviceList)
 {
-	return refuse(122);
+	return refuse(118);
 }
 
 CUresult cuGLInit(void)
 {
-	return refuse(123);
+	return refuse(119);
 }
 
 CUresult cuGLMapBufferObject(CUdeviceptr_v1 *ptr, unsigned int *size, GLuint buffer)
 {
-	return refuse(124);
+	return refuse(120);
 }
 
 CUresult cuGLMapBufferObjectAsync(CUdeviceptr_v1 *ptr, unsigned int *size, GLuint buffer, CUstream stream)
 {
-	return refuse(125);
+	return refuse(121);
 }
 
 CUresult cuGLMapBufferObjectAsync_v2(CUdeviceptr *ptr, size_t *size, GLuint buffer, CUstream stream)
 {
-	return refuse(126);
+	return refuse(122);
 }
 
 CUresult cuGLMapBufferObjectAsync_v2_ptsz(CUdeviceptr *ptr, size_t *size, GLuint buffer, CUstream stream)
 {
-	return refuse(126);
+	return refuse(122);
 }
 
 CUresult cuGLMapBufferObject_v2(CUdeviceptr *ptr, size_t *size, GLuint buffer)
 {
-	return refuse(127);
+	return refuse(123);
 }
 
 CUresult cuGLMapBufferObject_v2_ptds(CUdeviceptr *ptr, size_t *size, GLuint buffer)
 {
-	return refuse(127);
+	return refuse(123);
 }
 
 CUresult cuGLRegisterBufferObject(GLuint buffer)
 {
-	return refuse(128);
+	return refuse(124);
 }
 
 CUresult cuGLSetBufferObjectMapFlags(GLuint buffer, unsigned int flags)
 {
-	return refuse(129);
+	return refuse(125);
 }
 
 CUresult cuGLUnmapBufferObject(GLuint buffer)
 {
-	return refuse(130);
+	return refuse(126);
 }
 
 CUresult cuGLUnmapBufferObjectAsync(GLuint buffer, CUstream stream)
 {
-	return refuse(131);
+	return refuse(127);
 }
 
 CUresult cuGLUnregisterBufferObject(GLuint buffer)
 {
-	return refuse(132);
+	return refuse(128);
 }
 
 CUresult cuGraphicsEGLRegisterImage(CUgraphicsResource *cudaResource, EGLImageKHR image, unsigned int flags)
 {
-	return refuse(133);
+	return refuse(129);
 }
 
 CUresult cuGraphicsGLRegisterBuffer(CUgraphicsResource *cudaResource, GLuint buffer, unsigned int flags)
 {
-	return refuse(134);
+	return refuse(130);
 }
 
 CUresult cuGraphicsGLRegisterImage(CUgraphicsResource *cudaResource, GLuint image, GLenum target, unsigned int flags)
 {
-	return refuse(135);
+	return refuse(131);
 }
 
 CUresult cuGraphicsMapResources(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(136);
+	return refuse(132);
 }
 
 CUresult cuGraphicsMapResources_ptsz(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(136);
+	return refuse(132);
 }
 
 CUresult cuGraphicsResourceGetMappedEglFrame(CUeglFrame *eglFrame, CUgraphicsResource resource, unsigned int index, unsigned int mipLevel)
 {
-	return refuse(137);
+	return refuse(133);
 }
 
 CUresult cuGraphicsResourceGetMappedMipmappedArray(CUmipmappedArray *mipmappedArray, CUgraphicsResource resource)
 {
-	return refuse(138);
+	return refuse(134);
 }
 
 CUresult cuGraphicsResourceGetMappedPointer(CUdeviceptr_v1 *devPtr, unsigned int *size, CUgraphicsResource resource)
 {
-	return refuse(139);
+	return refuse(135);
 }
 
 CUresult cuGraphicsResourceGetMappedPointer_v2(CUdeviceptr *devPtr, size_t *size, CUgraphicsResource resource)
 {
-	return refuse(140);
+	return refuse(136);
 }
 
 CUresult cuGraphicsResourceSetMapFlags(CUgraphicsResource resource, unsigned int flags)
 {
-	return refuse(141);
+	return refuse(137);
 }
 
 CUresult cuGraphicsResourceSetMapFlags_v2(CUgraphicsResource resource, unsigned int flags)
 {
-	return refuse(142);
+	return refuse(138);
 }
 
 CUresult cuGraphicsSubResourceGetMappedArray(CUarray *array, CUgraphicsResource resource, unsigned int arrayIndex, unsigned int mipLevel)
 {
-	return refuse(143);
+	return refuse(139);
 }
 
 CUresult cuGraphicsUnmapResources(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(144);
+	return refuse(140);
 }
 
 CUresult cuGraphicsUnmapResources_ptsz(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(144);
+	return refuse(140);
 }
 
 CUresult cuGraphicsUnregisterResource(CUgraphicsResource resource)
 {
-	return refuse(145);
+	return refuse(141);
 }
 
 CUresult cuGraphicsVDPAURegisterOutputSurface(CUgraphicsResource *cudaResource, VdpOutputSurface vdpSurface, unsigned int flags)
 {
-	return refuse(146);
+	return refuse(142);
 }
 
 CUresult cuGraphicsVDPAURegisterVideoSurface(CUgraphicsResource *cudaResource, VdpVideoSurface vdpSurface, unsigned int flags)
 {
-	return refuse(147);
+	return refuse(143);
 }
 
 CUresult cuVDPAUCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice device, VdpDevice vdpDevice, VdpGetProcAddress *vdpGetProcAddress)
 {
-	return refuse(148);
+	return refuse(144);
 }
 
 CUresult cuVDPAUCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device, VdpDevice vdpDevice, VdpGetProcAddress *vdpGetProcAddress)
 {
-	return refuse(149);
+	return refuse(145);
 }
 
 CUresult cuVDPAUGetDevice(CUdevice *device, VdpDevice vdpDevice, VdpGetProcAddress *vdpGetProcAddress)
 {
-	return refuse(150);
+	return refuse(146);
 }
 
 CUresult cuDestroyExternalMemory(CUexternalMemory extMem)
 {
-	return refuse(151);
+	return refuse(147);
 }
 
 CUresult cuDestroyExternalSemaphore(CUexternalSemaphore extSem)
 {
-	return refuse(152);
+	return refuse(148);
 }
 
 CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *devPtr, CUexternalMemory extMem, const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *bufferDesc)
 {
-	return refuse(153);
+	return refuse(149);
 }
 
 CUresult cuExternalMemoryGetMappedMipmappedArray(CUmipmappedArray *mipmap, CUexternalMemory extMem, const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *mipmapDesc)
 {
-	return refuse(154);
+	return refuse(150);
 }
 
 CUresult cuGraphAddExternalSemaphoresSignalNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *nodeParams)
 {
-	return refuse(155);
+	return refuse(151);
 }
 
 CUresult cuGraphAddExternalSemaphoresWaitNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_EXT_SEM_WAIT_NODE_PARAMS *nodeParams)
 {
-	return refuse(156);
+	return refuse(152);
 }
 
 CUresult cuGraphExecExternalSemaphoresSignalNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *nodeParams)
 {
-	return refuse(157);
+	return refuse(153);
 }
 
 CUresult cuGraphExecExternalSemaphoresWaitNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_EXT_SEM_WAIT_NODE_PARAMS *nodeParams)
 {
-	return refuse(158);
+	return refuse(154);
 }
 
 CUresult cuGraphExternalSemaphoresSignalNodeGetParams(CUgraphNode node, CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *params_out)
 {
-	return refuse(159);
+	return refuse(155);
 }
 
 CUresult cuGraphExternalSemaphoresSignalNodeSetParams(CUgraphNode node, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *nodeParams)
 {
-	return refuse(160);
+	return refuse(156);
 }
 
 CUresult cuGraphExternalSemaphoresWaitNodeGetParams(CUgraphNode node, CUDA_EXT_SEM_WAIT_NODE_PARAMS *params_out)
 {
-	return refuse(161);
+	return refuse(157);
 }
 
 CUresult cuGraphExternalSemaphoresWaitNodeSetParams(CUgraphNode node, const CUDA_EXT_SEM_WAIT_NODE_PARAMS *nodeParams)
 {
-	return refuse(162);
+	return refuse(158);
 }
 
 CUresult cuImportExternalMemory(CUexternalMemory *extMem_out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *memHandleDesc)
 {
-	return refuse(163);
+	return refuse(159);
 }
 
 CUresult cuImportExternalSemaphore(CUexternalSemaphore *extSem_out, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *semHandleDesc)
 {
-	return refuse(164);
+	return refuse(160);
 }
 
 CUresult cuSignalExternalSemaphoresAsync(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(165);
+	return refuse(161);
 }
 
 CUresult cuSignalExternalSemaphoresAsync_ptsz(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(165);
+	return refuse(161);
 }
 
 CUresult cuWaitExternalSemaphoresAsync(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(166);
+	return refuse(162);
 }
 
 CUresult cuWaitExternalSemaphoresAsync_ptsz(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(166);
+	return refuse(162);
 }
 
 CUresult cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs *args)
 {
-	return refuse(167);
+	return refuse(163);
 }
 
 CUresult cuCheckpointProcessGetRestoreThreadId(int pid, int *tid)
 {
-	return refuse(168);
+	return refuse(164);
 }
 
 CUresult cuCheckpointProcessGetState(int pid, CUprocessState *state)
 {
-	return refuse(169);
+	return refuse(165);
 }
 
 CUresult cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *args)
 {
-	return refuse(170);
+	return refuse(166);
 }
 
 CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args)
 {
-	return refuse(171);
+	return refuse(167);
 }
 
 CUresult cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs *args)
 {
-	return refuse(172);
+	return refuse(168);
 }
 
 CUresult cuCoredumpGetAttribute(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(173);
+	return refuse(169);
 }
 
 CUresult cuCoredumpGetAttributeGlobal(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(174);
+	return refuse(170);
 }
 
 CUresult cuCoredumpSetAttribute(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(175);
+	return refuse(171);
 }
 
 CUresult cuCoredumpSetAttributeGlobal(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(176);
+	return refuse(172);
 }
 
 CUresult cuParamSetTexRef(CUfunction hfunc, int texunit, CUtexref texRef)
 {
-	return refuse(177);
+	return refuse(173);
 }
 
 CUresult cuTexRefGetAddress(CUdeviceptr_v1 *pdptr, CUtexref texRef)
 {
-	return refuse(178);
+	return refuse(174);
 }
 
 CUresult cuTexRefSetAddress(unsigned int *byteOffset, CUtexref texRef, CUdeviceptr_v1 ptr, unsigned int bytes)
 {
-	return refuse(179);
+	return refuse(175);
 }
 
 CUresult cuTexRefSetAddress2D(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR_v1 *desc, CUdeviceptr_v1 ptr, unsigned int pitch)
 {
-	return refuse(180);
+	return refuse(176);
 }
 
 CUresult cuArray3DCreate(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *allocateArray)
 {
-	return refuse(181);
+	return refuse(177);
 }
 
 CUresult cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
 {
-	return refuse(182);
+	return refuse(178);
 }
 
 CUresult cuArrayCreate(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR_v1 *allocateArray)
 {
-	return refuse(183);
+	return refuse(179);
 }
 
 CUresult cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
 {
-	return refuse(184);
+	return refuse(180);
 }
 
 CUresult cuMemMapArrayAsync(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
 {
-	return refuse(185);
+	return refuse(181);
 }
 
 CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
 {
-	return refuse(185);
+	return refuse(181);
 }
 
 CUresult cuMemcpyAtoA(CUarray dstArray, unsigned int dstOffset, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(186);
+	return refuse(182);
 }
 
 CUresult cuMemcpyAtoD(CUdeviceptr_v1 dstDevice, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(187);
+	return refuse(183);
 }
 
 CUresult cuMemcpyAtoH(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(188);
+	return refuse(184);
 }
 
 CUresult cuMemcpyAtoHAsync(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int bytes, CUstream stream)
 {
-	return refuse(189);
+	return refuse(185);
 }
 
 CUresult cuMemcpyDtoA(CUarray dstArray, unsigned int dstOffset, CUdeviceptr_v1 srcDevice, unsigned int bytes)
 {
-	return refuse(190);
+	return refuse(186);
 }
 
 CUresult cuMemcpyHtoA(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int bytes)
 {
-	return refuse(191);
+	return refuse(187);
 }
 
 CUresult cuMemcpyHtoAAsync(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int bytes, CUstream stream)
 {
-	return refuse(192);
+	return refuse(188);
 }
 
 CUresult cuLibraryGetManaged(CUdeviceptr *ptr, size_t *bytes, CUlibrary library, const char *name)
 {
-	return refuse(193);
+	return refuse(189);
 }
 
 CUresult cuLibraryGetUnifiedFunction(void **fptr, CUlibrary library, const char *symbol)
 {
-	return refuse(194);
+	return refuse(190);
 }
 
 CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)
 {
-	return refuse(195);
+	return refuse(191);
 }
 
 CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes)
 {
-	return refuse(196);
+	return refuse(192);
 }
 
 CUresult cuLaunch(CUfunction f)
 {
-	return refuse(197);
+	return refuse(193);
 }
 
 CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height)
 {
-	return refuse(198);
+	return refuse(194);
 }
 
 CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream stream)
 {
-	return refuse(199);
+	return refuse(195);
 }
 
 CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes)
 {
-	return refuse(200);
+	return refuse(196);
 }
 
 CUresult cuParamSetf(CUfunction hfunc, int offset, float value)
 {
-	return refuse(201);
+	return refuse(197);
 }
 
 CUresult cuParamSeti(CUfunction hfunc, int offset, unsigned int value)
 {
-	return refuse(202);
+	return refuse(198);
 }
 
 CUresult cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes)
 {
-	return refuse(203);
+	return refuse(199);
 }
 
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsigned int numDevices, unsigned int flags)
 {
-	return refuse(204);
+	return refuse(200);
 }
 
