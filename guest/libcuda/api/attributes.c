@@ -110,7 +110,7 @@ CUresult cwi_cuCtxRecordEvent(CUcontext ctx, CUevent event)
 {
 	struct cw_event *e = (struct cw_event *)cw_handle_get(CW_KIND_EVENT, event);
 	struct cw_ctx *c;
-	CUresult res = cw_ctx_resolve(ctx, &c);
+	CUresult res = ctx ? cw_ctx_resolve(ctx, &c) : CUDA_ERROR_INVALID_CONTEXT;
 
 	if (res)
 		return res;
@@ -126,7 +126,7 @@ CUresult cwi_cuCtxWaitEvent(CUcontext ctx, CUevent event)
 {
 	struct cw_event *e = (struct cw_event *)cw_handle_get(CW_KIND_EVENT, event);
 	struct cw_ctx *c;
-	CUresult res = cw_ctx_resolve(ctx, &c);
+	CUresult res = ctx ? cw_ctx_resolve(ctx, &c) : CUDA_ERROR_INVALID_CONTEXT;
 
 	if (res)
 		return res;

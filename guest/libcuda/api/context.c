@@ -166,7 +166,7 @@ static CUresult destroy(CUcontext handle)
 	uint32_t live = CW_CTX_LIVE;
 	CUresult res;
 
-	if (!c || c->is_primary)
+	if (!c || c->is_primary || c->is_green)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	cw_cls_clear(c);
 	if (!atomic_compare_exchange_strong(&c->state, &live, CW_CTX_GONE))
@@ -290,6 +290,8 @@ CUresult cw_ctx_of_green(struct cw_device *d, uint32_t green, uint64_t uid, stru
 	c->device = d;
 	c->uid = uid ? uid : cw_ctx_next_uid();
 	c->version = 3020;
+	c->is_green = 1;
+	atomic_store(&c->flags, CU_CTX_MAP_HOST);
 	atomic_store(&c->refs, 1);
 	c->o.ctx = c->o.id;
 	cw_handle_publish(&c->o, CW_KIND_CTX);

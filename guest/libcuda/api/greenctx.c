@@ -148,7 +148,7 @@ CUresult cwi_cuGreenCtxDestroy(CUgreenCtx green)
 	uint32_t id;
 
 	if (!g)
-		return CUDA_ERROR_INVALID_VALUE;
+		return green ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT;
 	id = g->o.id;
 	c = g->ctx;
 	if (!cw_handle_free(CW_KIND_GREENCTX, &g->o))

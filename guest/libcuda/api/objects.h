@@ -41,6 +41,7 @@ struct cw_ctx {
 	_Atomic uint32_t cache_config;
 	_Atomic uint32_t shared_config;
 	uint8_t is_primary;
+	uint8_t is_green; /* of a green context: ends with it only */
 };
 CW_OBJ_FITS(struct cw_ctx);
 

@@ -212,9 +212,20 @@ CUresult cwi_cuStreamGetCtx(int ptds, CUstream stream, CUcontext *ctx)
 /* As v1, and the green context that the stream belongs to. */
 CUresult cwi_cuStreamGetCtx_v2(int ptds, CUstream stream, CUcontext *ctx, CUgreenCtx *green)
 {
-	CUresult res = cwi_cuStreamGetCtx(ptds, stream, ctx);
+	struct cw_stream *s;
+	struct cw_ctx *c;
+	uint32_t id;
+	CUresult res = resolve(stream, ptds, &id, &s, &c);
 
-	return !res && green ? cwi_cuStreamGetGreenCtx(stream, green) : res;
+	if (!ctx)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (res)
+		return res;
+	/* of a stream of a green context: the primary context, beside the green one */
+	*ctx = (CUcontext)(s && s->green ? cw_ctx_primary(c->device) : c);
+	if (green)
+		*green = s && s->green ? (CUgreenCtx)cw_handle_by_id(CW_KIND_GREENCTX, s->green) : NULL;
+	return CUDA_SUCCESS;
 }
 
 CUresult cwi_cuStreamGetDevice(int ptds, CUstream stream, CUdevice *dev)

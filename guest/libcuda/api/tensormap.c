@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { MAP_BYTES = 128, MAP_ALIGN = 64, RANK_MAX = 5, CACHE = 256 /* power of two */ };
+enum { MAP_BYTES = 128, RANK_MAX = 5, CACHE = 256 /* power of two */ };
 
 /* Every argument; unused parts are zero, so that equal requests compare equal. */
 struct request {
@@ -87,8 +87,7 @@ static CUresult encode(CUtensorMap *map, const struct request *q)
 static CUresult common(struct request *q, const void *map, uint32_t lowest, const void *address, const cuuint64_t *dims,
 		       const cuuint64_t *strides, const cuuint32_t *elements)
 {
-	if (!map || (uintptr_t)map % MAP_ALIGN || q->rank < lowest || q->rank > RANK_MAX || !dims || !elements ||
-	    (q->rank > 1 && !strides))
+	if (!map || q->rank < lowest || q->rank > RANK_MAX || !dims || !strides || !elements)
 		return CUDA_ERROR_INVALID_VALUE;
 	q->address = (uintptr_t)address;
 	memcpy(q->dims, dims, q->rank * sizeof *dims);
@@ -186,7 +185,7 @@ CUresult cwi_cuTensorMapReplaceAddress(CUtensorMap *map, void *address)
 	size_t len = 0;
 	CUresult res;
 
-	if (!map || (uintptr_t)map % MAP_ALIGN)
+	if (!map)
 		return CUDA_ERROR_INVALID_VALUE;
 	res = cwop_TensorMapReplaceAddress((uintptr_t)address, map, MAP_BYTES, bytes, sizeof bytes, &len);
 	if (!res && len != MAP_BYTES)

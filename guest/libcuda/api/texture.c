@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUCKETS = 1024 };
+enum { BUCKETS = 1024, ADDRESS_BORDER = 3 };
 
 static struct cw_lock lock; /* guards the table and the descriptors of what is in it */
 static struct cw_texture *table[BUCKETS];
@@ -147,6 +147,7 @@ CUresult cwi_cuTexObjectCreate(CUtexObject *out, const CUDA_RESOURCE_DESC *resou
 	}
 	t->descs->resource = *resource;
 	t->descs->texture = *texture;
+	t->descs->has_view = view != NULL;
 	if (view)
 		t->descs->view = *view;
 	res = cwop_TexObjectCreate(t->o.id, array, mipmap, &plain, sizeof plain, texture, sizeof *texture, view,
@@ -194,8 +195,11 @@ CUresult cwi_cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *out, CUtexObject objec
 
 	if (!out || !cw_texture_read(CW_KIND_TEX, object, &d))
 		return CUDA_ERROR_INVALID_VALUE;
-	/* the reserved tail stays as it was */
-	memcpy(out, &d.texture, offsetof(struct CUDA_TEXTURE_DESC_st, reserved));
+	/* The real driver leaves the reserved tail as it was, and the border colour where none is used. */
+	int border = d.texture.address[0] == ADDRESS_BORDER || d.texture.address[1] == ADDRESS_BORDER ||
+		     d.texture.address[2] == ADDRESS_BORDER;
+	memcpy(out, &d.texture,
+	       border ? offsetof(struct CUDA_TEXTURE_DESC_st, reserved) : offsetof(struct CUDA_TEXTURE_DESC_st, border));
 	return CUDA_SUCCESS;
 }
 
@@ -205,6 +209,7 @@ CUresult cwi_cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *out, CUtexO
 
 	if (!out || !cw_texture_read(CW_KIND_TEX, object, &d))
 		return CUDA_ERROR_INVALID_VALUE;
-	*out = d.view; /* zeros if it has none */
+	if (d.has_view) /* else untouched, as by the real driver */
+		*out = d.view;
 	return CUDA_SUCCESS;
 }

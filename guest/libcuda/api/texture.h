@@ -53,6 +53,7 @@ struct cw_texture_descs {
 	struct CUDA_RESOURCE_DESC_st resource;
 	struct CUDA_TEXTURE_DESC_st texture;
 	struct CUDA_RESOURCE_VIEW_DESC_st view;
+	int has_view;
 };
 
 /* Objects of a kind by value, of the current context before those of others. find and take return NULL if there is none; take

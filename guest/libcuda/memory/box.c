@@ -9,15 +9,6 @@
 #include "api/capture.h"
 #include "memory/memory.h"
 
-/* One side as the application describes it. */
-struct half {
-	CUmemorytype type;
-	const void *host;
-	CUdeviceptr device;
-	CUarray array;
-	uint64_t x, y, z, lod, pitch, height;
-};
-
 /* One side resolved: row r of slice s begins at side.addr + s*slice + r*pitch; in an array, at x, y+r, z+s. */
 struct plane {
 	struct cw_side side;
@@ -37,7 +28,7 @@ struct box {
 enum { MAX_PITCH = 0x7fffffff };
 
 /* A side in an array: it counts as device memory that the worker reaches. */
-static CUresult resolve_array(const struct half *h, const struct box *b, struct plane *out)
+static CUresult resolve_array(const struct cw_box_side *h, const struct box *b, struct plane *out)
 {
 	struct cw_array *a = cw_array_get(h->array);
 
@@ -47,7 +38,7 @@ static CUresult resolve_array(const struct half *h, const struct box *b, struct 
 	return cw_array_holds(a, h->x, h->y, h->z, b->width, b->height, b->depth);
 }
 
-static CUresult resolve(const struct half *h, const struct box *b, struct plane *out)
+static CUresult resolve(const struct cw_box_side *h, const struct box *b, struct plane *out)
 {
 	uint64_t start = 0, need, base, at, span;
 	if (h->type == CU_MEMORYTYPE_ARRAY)
@@ -220,7 +211,7 @@ static CUresult staged(struct box *b)
 		pieces = (b->depth + b->slices - 1) / b->slices;
 	else
 		pieces = (b->height + b->rows - 1) / b->rows * b->depth;
-	struct cw_transfer t = {pieces, b->stream, move, send, b};
+	struct cw_transfer t = {.pieces = pieces, .stream = b->stream, .move = move, .send = send, .arg = b};
 	return b->dst.side.device ? cw_transfer_to_device(&t) : cw_transfer_from_device(&t);
 }
 
@@ -235,7 +226,33 @@ static CUresult host_to_host(const struct box *b)
 	return CUDA_SUCCESS;
 }
 
-static CUresult copy(const struct half *dst, const struct half *src, uint64_t width, uint64_t height, uint64_t depth,
+/* Copies a box whose sides are resolved. */
+static CUresult run_box(struct box *b, int wait)
+{
+	CUresult res = CUDA_SUCCESS;
+	int both = b->dst.side.worker && b->src.side.worker, neither = !b->dst.side.device && !b->src.side.device;
+	if (cw_unlikely(cw_capture_any()) && (res = cw_capture_copy(b->stream, both, wait)))
+		return res;
+	if (dense(&b->dst, b) && dense(&b->src, b))
+		res = cw_copy_linear(&b->dst.side, &b->src.side, b->width * b->height * b->depth, b->stream, wait);
+	else if (both) {
+		struct end d = end_of(&b->dst, 0, 0), s = end_of(&b->src, 0, 0);
+
+		res = send_box(&d, &s, b->width, b->height, b->depth, b->stream, 0, 0);
+		if (res == 0 && wait && !(b->dst.side.device && b->src.side.device))
+			res = cwop_StreamSynchronize(b->stream);
+	} else
+		res = neither ? host_to_host(b) : staged(b);
+	return wait ? res : cw_settle(res, b->stream);
+}
+
+static CUresult resolve_both(struct box *b, const struct cw_box_side *dst, const struct cw_box_side *src)
+{
+	CUresult res = resolve(dst, b, &b->dst);
+	return res != 0 ? res : resolve(src, b, &b->src);
+}
+
+static CUresult copy(const struct cw_box_side *dst, const struct cw_box_side *src, uint64_t width, uint64_t height, uint64_t depth,
 		     CUstream stream, int ptds, int wait)
 {
 	struct box b = {.width = width, .height = height, .depth = depth};
@@ -245,25 +262,16 @@ static CUresult copy(const struct half *dst, const struct half *src, uint64_t wi
 		res = cw_stream_id(stream, ptds, &b.stream);
 	if (res != 0 || width == 0 || height == 0 || depth == 0)
 		return res;
-	res = resolve(dst, &b, &b.dst);
-	if (res == 0)
-		res = resolve(src, &b, &b.src);
-	if (res != 0)
-		return res;
-	int both = b.dst.side.worker && b.src.side.worker, neither = !b.dst.side.device && !b.src.side.device;
-	if (cw_unlikely(cw_capture_any()) && (res = cw_capture_copy(b.stream, both, wait)))
-		return res;
-	if (dense(&b.dst, &b) && dense(&b.src, &b))
-		res = cw_copy_linear(&b.dst.side, &b.src.side, width * height * depth, b.stream, wait);
-	else if (both) {
-		struct end d = end_of(&b.dst, 0, 0), s = end_of(&b.src, 0, 0);
+	res = resolve_both(&b, dst, src);
+	return res != 0 ? res : run_box(&b, wait);
+}
 
-		res = send_box(&d, &s, width, height, depth, b.stream, 0, 0);
-		if (res == 0 && wait && !(b.dst.side.device && b.src.side.device))
-			res = cwop_StreamSynchronize(b.stream);
-	} else
-		res = neither ? host_to_host(&b) : staged(&b);
-	return wait ? res : cw_settle(res, b.stream);
+CUresult cw_copy_box(const struct cw_box_side *dst, const struct cw_box_side *src, uint64_t width, uint64_t height, uint64_t depth,
+		     uint32_t stream, int check)
+{
+	struct box b = {.width = width, .height = height, .depth = depth, .stream = stream};
+	CUresult res = resolve_both(&b, dst, src);
+	return res != 0 || check ? res : run_box(&b, 0);
 }
 
 /* --- entries ------------------------------------------------------------------------------------------------------ */
@@ -272,8 +280,8 @@ static CUresult copy2d(const CUDA_MEMCPY2D *p, CUstream stream, int ptds, int wa
 {
 	if (!p || p->srcPitch > max_pitch || p->dstPitch > max_pitch)
 		return CUDA_ERROR_INVALID_VALUE;
-	struct half d = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, p->dstXInBytes, p->dstY, 0, 0, p->dstPitch, 0};
-	struct half s = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, p->srcXInBytes, p->srcY, 0, 0, p->srcPitch, 0};
+	struct cw_box_side d = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, p->dstXInBytes, p->dstY, 0, 0, p->dstPitch, 0};
+	struct cw_box_side s = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, p->srcXInBytes, p->srcY, 0, 0, p->srcPitch, 0};
 	return copy(&d, &s, p->WidthInBytes, p->Height, 1, stream, ptds, wait);
 }
 
@@ -290,9 +298,9 @@ static CUresult copy3d(const CUDA_MEMCPY3D *p, CUstream stream, int ptds, int wa
 {
 	if (!p)
 		return CUDA_ERROR_INVALID_VALUE;
-	struct half d = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, p->dstXInBytes, p->dstY, p->dstZ, p->dstLOD, p->dstPitch,
+	struct cw_box_side d = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, p->dstXInBytes, p->dstY, p->dstZ, p->dstLOD, p->dstPitch,
 			 p->dstHeight};
-	struct half s = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, p->srcXInBytes, p->srcY, p->srcZ, p->srcLOD, p->srcPitch,
+	struct cw_box_side s = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, p->srcXInBytes, p->srcY, p->srcZ, p->srcLOD, p->srcPitch,
 			 p->srcHeight};
 	return copy(&d, &s, p->WidthInBytes, p->Height, p->Depth, stream, ptds, wait);
 }
@@ -310,9 +318,9 @@ static CUresult copy3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream stream, int pt
 	if ((p->dstMemoryType == CU_MEMORYTYPE_DEVICE && cw_ctx_resolve(p->dstContext, &c) != 0) ||
 	    (p->srcMemoryType == CU_MEMORYTYPE_DEVICE && cw_ctx_resolve(p->srcContext, &c) != 0))
 		return CUDA_ERROR_INVALID_CONTEXT;
-	struct half d = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, p->dstXInBytes, p->dstY, p->dstZ, p->dstLOD, p->dstPitch,
+	struct cw_box_side d = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, p->dstXInBytes, p->dstY, p->dstZ, p->dstLOD, p->dstPitch,
 			 p->dstHeight};
-	struct half s = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, p->srcXInBytes, p->srcY, p->srcZ, p->srcLOD, p->srcPitch,
+	struct cw_box_side s = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, p->srcXInBytes, p->srcY, p->srcZ, p->srcLOD, p->srcPitch,
 			 p->srcHeight};
 	return copy(&d, &s, p->WidthInBytes, p->Height, p->Depth, stream, ptds, wait);
 }
@@ -326,16 +334,16 @@ CUresult cwi_cuMemcpy3DPeerAsync(int ptds, const CUDA_MEMCPY3D_PEER *p, CUstream
 
 /* --- one-dimensional arrays: offsets in bytes ---------------------------------------------------------------------- */
 
-static struct half in_array(CUarray array, size_t offset)
+static struct cw_box_side in_array(CUarray array, size_t offset)
 {
-	return (struct half){.type = CU_MEMORYTYPE_ARRAY, .array = array, .x = offset};
+	return (struct cw_box_side){.type = CU_MEMORYTYPE_ARRAY, .array = array, .x = offset};
 }
 
-static struct half on_device(CUdeviceptr p) { return (struct half){.type = CU_MEMORYTYPE_DEVICE, .device = p}; }
+static struct cw_box_side on_device(CUdeviceptr p) { return (struct cw_box_side){.type = CU_MEMORYTYPE_DEVICE, .device = p}; }
 
-static struct half on_host(const void *p) { return (struct half){.type = CU_MEMORYTYPE_HOST, .host = p}; }
+static struct cw_box_side on_host(const void *p) { return (struct cw_box_side){.type = CU_MEMORYTYPE_HOST, .host = p}; }
 
-static CUresult run(struct half dst, struct half src, size_t size, CUstream stream, int ptds, int wait)
+static CUresult run(struct cw_box_side dst, struct cw_box_side src, size_t size, CUstream stream, int ptds, int wait)
 {
 	return copy(&dst, &src, size, 1, 1, stream, ptds, wait);
 }

@@ -110,6 +110,21 @@ CUresult cw_side_any(uint64_t ptr, uint64_t size, struct cw_side *out);
 /* Copies on a stream. wait: the application expects the copy to be done when the call returns, as far as CUDA promises it. */
 CUresult cw_copy_linear(const struct cw_side *dst, const struct cw_side *src, uint64_t size, uint32_t stream, int wait);
 
+/* --- boxes ---------------------------------------------------------------------------------------------------------- */
+
+/* One side of a copy in two or three dimensions, as the application describes it. type says which of host, device, array counts. */
+struct cw_box_side {
+	CUmemorytype type;
+	const void *host;
+	CUdeviceptr device;
+	CUarray array;
+	uint64_t x, y, z, lod, pitch, height; /* x and pitch in bytes */
+};
+
+/* Copies a box (width in bytes, nothing 0) on a stream. check: only judges it. */
+CUresult cw_copy_box(const struct cw_box_side *dst, const struct cw_box_side *src, uint64_t width, uint64_t height, uint64_t depth,
+		     uint32_t stream, int check);
+
 /* --- staging ------------------------------------------------------------------------------------------------------- */
 
 /* CW_CHUNKS: what one copy keeps in flight at most. */
@@ -124,9 +139,10 @@ struct cw_chunk {
 	uint8_t state;
 };
 
-/* A chunk for the caller alone, to be used on stream. NULL if none is free and may_wait is 0, or with *res set when staging cannot
- * be had. */
-struct cw_chunk *cw_chunk_take(uint32_t stream, int may_wait, CUresult *res);
+enum cw_patience { CW_NO_WAIT, CW_SHORT_WAIT, CW_LONG_WAIT };
+/* A chunk for the caller alone, to be used on stream. NULL if none is to be had that soon, or with *res set when staging cannot be
+ * had at all. A short wait is one for the link to the GPU, a long one also for work that is ahead on it. */
+struct cw_chunk *cw_chunk_take(uint32_t stream, enum cw_patience patience, CUresult *res);
 /* Staging of so many chunks, if it can be had: for a copy that will keep them in flight. */
 void cw_staging_want(uint32_t chunks);
 /* Makes ready for another use a chunk that the caller holds and whose last use has ended. */
@@ -148,6 +164,7 @@ struct cw_transfer {
 	void (*move)(const void *arg, uint64_t k, uint8_t *chunk);
 	CUresult (*send)(const void *arg, uint64_t k, const struct cw_chunk *c);
 	const void *arg;
+	int fresh; /* the destination's pages are yet to be made, which takes longer than filling them: by as many threads as there are */
 };
 /* Returns when the application's memory is no longer needed. */
 CUresult cw_transfer_to_device(const struct cw_transfer *t);

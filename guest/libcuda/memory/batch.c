@@ -1,0 +1,217 @@
+/*
+ * Batches of copies. The copies of a batch are unordered among each other, so any order will do: theirs. All of them are judged before the
+ * first is sent. Where a source may be read: pinned and device memory in stream order; ordinary memory during the call, which every
+ * access order allows, since nothing on a stream writes ordinary memory after the call that asked for it.
+ */
+#include <string.h>
+
+#include "memory/array.h"
+#include "memory/memory.h"
+
+/* Layouts of cuda.h. */
+struct CUmemcpyAttributes_st {
+	int order;
+	CUmemLocation src, dst;
+	unsigned int flags;
+};
+_Static_assert(sizeof(struct CUmemcpyAttributes_st) == 24, "CUmemcpyAttributes");
+
+struct operand {
+	int type;
+	union {
+		struct {
+			CUdeviceptr ptr;
+			size_t row_length, layer_height; /* in elements, 0: dense */
+			CUmemLocation hint;
+		} ptr;
+		struct {
+			CUarray array;
+			size_t x, y, z; /* in elements */
+		} array;
+	} op;
+};
+
+struct CUDA_MEMCPY3D_BATCH_OP_st {
+	struct operand src, dst;
+	size_t width, height, depth; /* in elements if an array takes part, else width in bytes */
+	int order;
+	unsigned int flags;
+};
+_Static_assert(sizeof(struct operand) == 40, "CUmemcpy3DOperand");
+_Static_assert(sizeof(struct CUDA_MEMCPY3D_BATCH_OP_st) == 112, "CUDA_MEMCPY3D_BATCH_OP");
+
+enum { ORDER_FIRST = 1, ORDER_LAST = 3, FLAGS = 1 /* prefer overlap with kernels */, OPERAND_POINTER = 1, OPERAND_ARRAY = 2 };
+enum { LEGACY = 1 };
+
+static int valid(int order, unsigned flags)
+{
+	return order >= ORDER_FIRST && order <= ORDER_LAST && !(flags & ~(unsigned)FLAGS);
+}
+
+/* The stream of a batch: the legacy stream is refused. */
+static CUresult stream_of(CUstream stream, int ptds, uint32_t *id)
+{
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_current(&c);
+
+	if (!res)
+		res = cw_stream_id(stream, ptds, id);
+	if (!res && *id == LEGACY)
+		res = CUDA_ERROR_INVALID_VALUE;
+	return res;
+}
+
+/* Attribute k holds for copies from first[k] on; the first must begin at 0, and they rise. */
+static CUresult check_attributes(const CUmemcpyAttributes *attrs, const size_t *first, size_t count, size_t copies)
+{
+	if (!attrs || !first || count == 0 || count > copies || first[0] != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; i < count; i++)
+		if (!valid(attrs[i].order, attrs[i].flags) || first[i] >= copies || (i > 0 && first[i] <= first[i - 1]))
+			return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
+}
+
+static CUresult one_side(CUdeviceptr dst, CUdeviceptr src, size_t size, struct cw_side *d, struct cw_side *s)
+{
+	CUresult res;
+
+	if (!dst || !src || !size)
+		return CUDA_ERROR_INVALID_VALUE;
+	res = cw_side_any(dst, size, d);
+	return res ? res : cw_side_any(src, size, s);
+}
+
+static CUresult linear(int ptds, CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs,
+		       size_t *first, size_t attr_count, size_t *fail, CUstream stream)
+{
+	struct cw_side d, s;
+	uint32_t id;
+	CUresult res = stream_of(stream, ptds, &id);
+
+	if (res)
+		return res;
+	*fail = SIZE_MAX;
+	if (!dsts || !srcs || !sizes || count == 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	res = check_attributes(attrs, first, attr_count, count);
+	for (size_t i = 0; i < count && !res; i++) {
+		res = one_side(dsts[i], srcs[i], sizes[i], &d, &s);
+		if (res)
+			*fail = i;
+	}
+	for (size_t i = 0; i < count && !res; i++) {
+		res = one_side(dsts[i], srcs[i], sizes[i], &d, &s);
+		if (!res)
+			res = cw_copy_linear(&d, &s, sizes[i], id, 0);
+		if (res)
+			*fail = i;
+	}
+	return cw_settle(res, id);
+}
+
+CUresult cwi_cuMemcpyBatchAsync(int ptds, CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
+				CUmemcpyAttributes *attrs, size_t *first, size_t attr_count, size_t *fail, CUstream stream)
+{
+	size_t unused = 0;
+
+	return linear(ptds, dsts, srcs, sizes, count, attrs, first, attr_count, fail ? fail : &unused, stream);
+}
+
+CUresult cwi_cuMemcpyBatchAsync_v2(int ptds, CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
+				   CUmemcpyAttributes *attrs, size_t *first, size_t attr_count, CUstream stream)
+{
+	size_t fail = 0;
+
+	return linear(ptds, dsts, srcs, sizes, count, attrs, first, attr_count, &fail, stream);
+}
+
+/* --- boxes -------------------------------------------------------------------------------------------------------------- */
+
+/* Bytes of an element: of the array that takes part; between pointers an element is a byte. */
+static uint64_t element_of(const CUDA_MEMCPY3D_BATCH_OP *op)
+{
+	const struct operand *sides[] = {&op->src, &op->dst};
+	uint64_t bytes = 1;
+
+	for (int i = 0; i < 2; i++)
+		if (sides[i]->type == OPERAND_ARRAY) {
+			struct cw_array *a = cw_array_get(sides[i]->op.array.array);
+
+			bytes = a ? cw_array_element(&a->desc) : 0;
+			if (!bytes)
+				return 0;
+		}
+	return bytes;
+}
+
+static CUresult fill(const struct operand *o, const CUDA_MEMCPY3D_BATCH_OP *op, uint64_t bytes, struct cw_box_side *out)
+{
+	*out = (struct cw_box_side){0};
+	if (o->type == OPERAND_ARRAY) {
+		out->type = CU_MEMORYTYPE_ARRAY;
+		out->array = o->op.array.array;
+		out->x = o->op.array.x * bytes;
+		out->y = o->op.array.y;
+		out->z = o->op.array.z;
+		return CUDA_SUCCESS;
+	}
+	if (o->type != OPERAND_POINTER || !o->op.ptr.ptr || (o->op.ptr.row_length && o->op.ptr.row_length < op->width) ||
+	    (o->op.ptr.layer_height && o->op.ptr.layer_height < op->height) || o->op.ptr.row_length > UINT64_MAX / 16)
+		return CUDA_ERROR_INVALID_VALUE;
+	out->type = CU_MEMORYTYPE_UNIFIED;
+	out->device = o->op.ptr.ptr;
+	out->pitch = (o->op.ptr.row_length ? o->op.ptr.row_length : op->width) * bytes;
+	out->height = o->op.ptr.layer_height ? o->op.ptr.layer_height : op->height;
+	return CUDA_SUCCESS;
+}
+
+/* check: only judge. */
+static CUresult box(const CUDA_MEMCPY3D_BATCH_OP *op, uint32_t id, int check)
+{
+	uint64_t bytes = element_of(op);
+	struct cw_box_side d, s;
+	CUresult res;
+
+	if (!bytes || !op->width || !op->height || !op->depth || op->width > UINT64_MAX / 16 || !valid(op->order, op->flags))
+		return CUDA_ERROR_INVALID_VALUE;
+	res = fill(&op->dst, op, bytes, &d);
+	if (!res)
+		res = fill(&op->src, op, bytes, &s);
+	return res ? res : cw_copy_box(&d, &s, op->width * bytes, op->height, op->depth, id, check);
+}
+
+static CUresult boxes(int ptds, size_t count, CUDA_MEMCPY3D_BATCH_OP *list, size_t *fail, unsigned long long flags, CUstream stream)
+{
+	uint32_t id;
+	CUresult res = stream_of(stream, ptds, &id);
+
+	if (res)
+		return res;
+	*fail = SIZE_MAX;
+	if (!list || count == 0 || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (int check = 1; check >= 0; check--)
+		for (size_t i = 0; i < count && !res; i++) {
+			res = box(&list[i], id, check);
+			if (res)
+				*fail = i;
+		}
+	return cw_settle(res, id);
+}
+
+CUresult cwi_cuMemcpy3DBatchAsync(int ptds, size_t count, CUDA_MEMCPY3D_BATCH_OP *list, size_t *fail, unsigned long long flags,
+				  CUstream stream)
+{
+	size_t unused = 0;
+
+	return boxes(ptds, count, list, fail ? fail : &unused, flags, stream);
+}
+
+CUresult cwi_cuMemcpy3DBatchAsync_v2(int ptds, size_t count, CUDA_MEMCPY3D_BATCH_OP *list, unsigned long long flags,
+				     CUstream stream)
+{
+	size_t fail = 0;
+
+	return boxes(ptds, count, list, &fail, flags, stream);
+}
