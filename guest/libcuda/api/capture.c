@@ -18,7 +18,7 @@ static __thread int thread_mode = MODE_GLOBAL;
 
 static int quiet(void) { return cw_likely(!cw_capture_any()); }
 
-CUresult cw_capture_settle(CUresult res) { return res ? res : cwop_SessionFence(); }
+CUresult cw_capture_settle(CUresult res) { return res ? res : cwop_CaptureSettle(); }
 
 CUresult cw_capture_status(uint32_t stream, int *active)
 {
@@ -279,6 +279,8 @@ CUresult cwi_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 	*mode = (CUstreamCaptureMode)cw_capture_mode((int)*mode);
 	return CUDA_SUCCESS;
 }
+
+CUresult cw_capture_unsafe(void) { return cwop_CaptureUnsafe(); }
 
 CUresult cw_capture_copy(uint32_t stream, int direct, int wait)
 {

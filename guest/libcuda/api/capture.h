@@ -18,6 +18,8 @@ static inline int cw_capture_any(void) { return atomic_load_explicit(&cw_capture
 CUresult cw_capture_settle(CUresult res);
 /* Whether a stream captures. CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, or what the driver says to this question. */
 CUresult cw_capture_status(uint32_t stream, int *active);
+/* While something captures: whether the calling thread may make a potentially unsafe call. Asked by those that would send nothing. */
+CUresult cw_capture_unsafe(void);
 /* Whether a copy may be made while something captures. direct: between addresses of the worker; wait: synchronous. */
 CUresult cw_capture_copy(uint32_t stream, int direct, int wait);
 /* Exchanges the calling thread's capture mode. */

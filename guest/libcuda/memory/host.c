@@ -7,7 +7,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "api/capture.h"
 #include "memory/memory.h"
+
 
 enum { ALLOC_FLAGS = 7 /* PORTABLE, DEVICEMAP, WRITECOMBINED */, REGISTER_FLAGS = 15, IOMEMORY = 4, DEVICEMAP = 2 };
 
@@ -56,6 +58,8 @@ CUresult cwi_cuMemHostAlloc(void **out, size_t size, unsigned int flags)
 		return res;
 	if (!out || size == 0 || (flags & ~(unsigned)ALLOC_FLAGS))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (cw_unlikely(cw_capture_any()) && (res = cw_capture_unsafe()) != 0)
+		return res;
 	if (size > SIZE_MAX / 2)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	struct cw_range r = {.size = size, .ctx = c->o.id, .device = c->device->ordinal, .flags = flags};
@@ -175,6 +179,8 @@ CUresult cwi_cuMemHostRegister_v2(void *p, size_t size, unsigned int flags)
 		return res;
 	if (at == 0 || size == 0 || at + size < at || (flags & ~(unsigned)REGISTER_FLAGS))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (cw_unlikely(cw_capture_any()) && (res = cw_capture_unsafe()) != 0)
+		return res;
 	if (flags & IOMEMORY)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	if (cw_range_overlaps(at, size))

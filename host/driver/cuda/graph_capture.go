@@ -136,15 +136,20 @@ func (s *session) StreamEndCapture(c *wire.Call, a *wire.StreamEndCaptureArgs, r
 		return res
 	}
 	x := s.captureOf(st)
-	if x != nil && x.mode != uint32(cuda.CaptureModeRelaxed) && x.thread != c.Thread {
-		return cuda.ErrorStreamCaptureWrongThread
-	}
+	// A capture that is not relaxed ends in the thread that began it; from another the call ends it too, without a graph.
+	wrong := x != nil && x.mode != uint32(cuda.CaptureModeRelaxed) && x.thread != c.Thread
 	*s.out.u64(0) = 0
 	res = s.fn.cuStreamEndCapture.call(st.handle, s.out.addr())
 	handle := *s.out.u64(0)
 	if x != nil && (res == cuda.Success || !s.inCapture(st)) {
 		r.Ended = 1
 		s.captureEnded(x)
+	}
+	if wrong {
+		if res == cuda.Success && handle != 0 {
+			s.dropCaptured(handle)
+		}
+		return cuda.ErrorStreamCaptureWrongThread
 	}
 	if res != cuda.Success || handle == 0 {
 		return s.note(res)
@@ -156,6 +161,14 @@ func (s *session) StreamEndCapture(c *wire.Call, a *wire.StreamEndCaptureArgs, r
 	}
 	r.Graph = g.id
 	return cuda.Success
+}
+
+// dropCaptured destroys a graph that the guest does not get.
+func (s *session) dropCaptured(handle uint64) {
+	s.fn.cuGraphDestroy.call(handle)
+	if g := s.graphOf[handle]; g != nil {
+		s.forgetGraph(g)
+	}
 }
 
 // StreamCaptureInfo tells whether a stream captures, into which graph and behind which nodes.
@@ -215,14 +228,34 @@ func (s *session) StreamUpdateCapture(c *wire.Call, a *wire.StreamUpdateCaptureA
 	return s.note(s.fn.cuStreamUpdateCaptureDependencies_v2.call(st.handle, deps.nodesAddr(), deps.edgesAddr(), deps.count(), uint64(a.Flags)))
 }
 
-// StreamCaptureCheck answers what the driver says to a synchronous call on the stream.
+// StreamCaptureCheck answers what the driver says to a synchronous copy on the stream: only a capture that the copy would become
+// part of forbids it.
 func (s *session) StreamCaptureCheck(c *wire.Call, a *wire.StreamCaptureCheckArgs) cuda.Result {
 	st, res := s.stream(c, a.Stream)
-	if res != cuda.Success {
+	if res != cuda.Success || !s.inCapture(st) {
 		return res
 	}
-	return s.checkCapture(c, st)
+	return s.note(s.fn.cuStreamSynchronize.call(st.handle))
 }
+
+// CaptureUnsafe makes a potentially unsafe call for a guest thread that did one without asking us.
+func (s *session) CaptureUnsafe(c *wire.Call) cuda.Result {
+	if !s.capturing() || !s.prohibited(c) {
+		return cuda.Success
+	}
+	if res := s.use(c); res != cuda.Success {
+		return res
+	}
+	defer s.guard(c)()
+	res := s.note(s.fn.cuMemAlloc_v2.call(s.out.addr(), 1))
+	if res == cuda.Success {
+		s.fn.cuMemFree_v2.call(*s.out.u64(0))
+	}
+	return res
+}
+
+// CaptureSettle answers when what came before it was given to the driver; the reply carries the error of that.
+func (s *session) CaptureSettle(*wire.Call) cuda.Result { return cuda.Success }
 
 // checkCapture makes the driver refuse a wait for the stream if a capture forbids it. Success: none does.
 func (s *session) checkCapture(c *wire.Call, st *stream) cuda.Result {

@@ -161,8 +161,10 @@ func (g gate) StreamDestroy(c *wire.Call, a *wire.StreamDestroyArgs) cuda.Result
 
 // MemcpyWait implements wire.Driver.
 func (g gate) MemcpyWait(c *wire.Call, a *wire.MemcpyWaitArgs) cuda.Result {
-	if res := g.mayWait(c, a.Stream); res != cuda.Success {
-		return res
+	if g.capturing() {
+		if res := g.StreamCaptureCheck(c, &wire.StreamCaptureCheckArgs{Stream: a.Stream}); res != cuda.Success {
+			return res
+		}
 	}
 	return g.session.MemcpyWait(c, a)
 }
