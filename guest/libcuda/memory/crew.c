@@ -8,14 +8,14 @@
 #include "session/lock.h"
 #include "session/session.h"
 
-enum { MOST = 32, USUAL = 5, STACK = 128 * 1024, LINGER_LEAST = 50, LINGER_MOST = 1000 /* us */ };
+enum { MOST = 32, USUAL = 6, STACK = 128 * 1024, LINGER_LEAST = 50, LINGER_MOST = 1000 /* us */ };
 
 /* A copy under way; lives on its caller's stack. */
 struct job {
 	struct job *next;
 	void (*work)(void *arg);
 	void *arg;
-	uint32_t wanted; /* helpers that may still join */
+	uint32_t wanted, most; /* helpers that may still join, of how many */
 	uint32_t thread, ctx;
 	_Atomic uint32_t active; /* helpers inside work; futex */
 };
@@ -89,9 +89,14 @@ static void await_job(uint32_t gen, int64_t linger)
 	wake_next();
 }
 
+static __thread int is_helper __attribute__((tls_model("initial-exec")));
+
+int cw_crew_is_helper(void) { return is_helper; }
+
 static void *helper(void *unused)
 {
 	(void)unused;
+	is_helper = 1;
 	int64_t linger = LINGER_LEAST;
 	prctl(PR_SET_NAME, "causeway-copy");
 	while (!atomic_load(&crew.quit)) {
@@ -139,6 +144,21 @@ static void start_helpers(uint32_t n)
 	sigprocmask(SIG_SETMASK, &old, NULL);
 }
 
+void cw_crew_recall(const void *arg)
+{
+	uint32_t missed = 0;
+	cw_lock_acquire(&crew.lock);
+	for (struct job *j = crew.jobs; j; j = j->next) {
+		uint32_t active = atomic_load(&j->active);
+		if (j->arg == arg && active + j->wanted < j->most) {
+			j->wanted = j->most - active;
+			missed = j->wanted;
+		}
+	}
+	cw_lock_release(&crew.lock);
+	cw_crew_rouse(missed + 1);
+}
+
 void cw_crew_rouse(uint32_t hands)
 {
 	if (hands <= 1)
@@ -158,7 +178,7 @@ void cw_crew_run(uint32_t hands, void (*work)(void *arg), void *arg)
 		work(arg);
 		return;
 	}
-	struct job j = {NULL, work, arg, hands - 1, cw_thread_ordinal(), cw_current_ctx_id(), 0};
+	struct job j = {NULL, work, arg, hands - 1, hands - 1, cw_thread_ordinal(), cw_current_ctx_id(), 0};
 	cw_lock_acquire(&crew.lock);
 	start_helpers(size - 1);
 	struct job **at = &crew.jobs; /* at the end: who came first gets helpers first */

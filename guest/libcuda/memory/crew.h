@@ -21,6 +21,10 @@ uint32_t cw_crew_size(void);
  */
 void cw_crew_run(uint32_t hands, void (*work)(void *arg), void *arg);
 
+/* Calls helpers to the run with arg once more: those that left it, because there was nothing to do for them, are missed. */
+void cw_crew_recall(const void *arg);
+/* Whether the calling thread is a helper. */
+int cw_crew_is_helper(void);
 /* Wakes a helper or more, if a copy that wants hands follows in some microseconds. */
 void cw_crew_rouse(uint32_t hands);
 

@@ -1,5 +1,7 @@
 /* Linear copies: which way a copy travels. */
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "api/capture.h"
 #include "memory/memory.h"
@@ -48,10 +50,25 @@ static CUresult send(const void *arg, uint64_t k, const struct cw_chunk *c)
 				 c->value);
 }
 
+/* Whether most of a buffer's pages do not exist yet, by a look at some of them. */
+static int is_fresh(const void *host, uint64_t size)
+{
+	enum { LOOKS = 8 };
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	int absent = 0;
+	for (uint64_t i = 0; i < LOOKS; i++) {
+		unsigned char there = 1;
+		uint64_t at = ((uintptr_t)host + size / LOOKS * i + page) & ~(page - 1);
+		absent += mincore((void *)(uintptr_t)at, page, &there) == 0 && !(there & 1);
+	}
+	return absent > LOOKS / 2;
+}
+
 static CUresult staged(uint32_t direction, uint64_t device, const void *host, uint64_t size, uint32_t stream)
 {
 	struct linear l = {device, (uint8_t *)(uintptr_t)host, size, piece_size(size), direction, stream};
-	struct cw_transfer t = {(size + l.piece - 1) / l.piece, stream, move, send, &l};
+	struct cw_transfer t = {.pieces = (size + l.piece - 1) / l.piece, .stream = stream, .move = move, .send = send, .arg = &l};
+	t.fresh = direction == CW_FROM_DEVICE && size >= STREAMING_LEAST && is_fresh(host, size);
 	return direction == CW_TO_DEVICE ? cw_transfer_to_device(&t) : cw_transfer_from_device(&t);
 }
 

@@ -30,9 +30,9 @@ static uint32_t word_of(const struct cw_chunk *c) { return atomic_load_explicit(
 /* Whether a chunk's copy has ended, well or not. */
 static int done(const struct cw_chunk *c) { return (word_of(c) & ~CW_WORD_FAILED) == c->value; }
 
-/* Looks for the end of a chunk's copy for a while; last: only as long as spinning is worth it. Where cores are plenty that is as
+/* Looks for the end of a chunk's copy for a while, poll_done for longer unless last. Where cores are plenty that is as
  * long as a full window of chunks takes: a nap here and there halves a pipeline's throughput. */
-static int poll_done(const struct cw_chunk *c, int last)
+static int spin_done(const struct cw_chunk *c)
 {
 	uint32_t n = cw_spin_turns() * (cw_crew_size() > 1 ? SPIN_FACTOR : 1);
 	for (uint32_t i = 0; i < n; i++) {
@@ -40,6 +40,13 @@ static int poll_done(const struct cw_chunk *c, int last)
 			return 1;
 		cw_pause();
 	}
+	return done(c);
+}
+
+static int poll_done(const struct cw_chunk *c, int last)
+{
+	if (spin_done(c))
+		return 1;
 	for (int i = 0; i < POLL_NAPS && !last; i++) {
 		struct timespec nap = {0, 20000};
 		nanosleep(&nap, NULL);
@@ -134,13 +141,13 @@ static CUresult reclaim(struct cw_chunk *c)
 	return done(c) ? 0 : cw_check_alive();
 }
 
-struct cw_chunk *cw_chunk_take(uint32_t stream, int may_wait, CUresult *res)
+struct cw_chunk *cw_chunk_take(uint32_t stream, enum cw_patience patience, CUresult *res)
 {
 	*res = 0;
 	cw_lock_acquire(&st.lock);
 	for (;;) {
 		struct cw_chunk *c = find_free();
-		if (c || !may_wait) {
+		if (c || patience == CW_NO_WAIT) {
 			cw_lock_release(&st.lock);
 			return c;
 		}
@@ -161,6 +168,12 @@ struct cw_chunk *cw_chunk_take(uint32_t stream, int may_wait, CUresult *res)
 		if (oldest)
 			oldest->state = TAKEN; /* each waiter has a chunk of its own to wait for */
 		cw_lock_release(&st.lock);
+		if (oldest && patience == CW_SHORT_WAIT && !spin_done(oldest)) {
+			cw_lock_acquire(&st.lock);
+			oldest->state = BUSY;
+			cw_lock_release(&st.lock);
+			return NULL;
+		}
 		if (oldest) {
 			*res = reclaim(oldest);
 			if (*res == 0) {

@@ -35,16 +35,25 @@ static void failed(_Atomic uint32_t *res, CUresult why)
 		atomic_compare_exchange_strong(res, &none, (uint32_t)why);
 }
 
+/* Behind work that takes long helpers leave; the caller waits, and calls them back when chunks are free again. */
 static void upload(void *arg)
 {
 	struct upload *u = arg;
 	const struct cw_transfer *t = u->t;
 	while (atomic_load_explicit(&u->res, memory_order_relaxed) == 0) {
-		uint64_t k = atomic_fetch_add_explicit(&u->next, 1, memory_order_relaxed);
-		CUresult res;
-		if (k >= t->pieces)
+		CUresult res = 0;
+		struct cw_chunk *c = cw_chunk_take(t->stream, CW_SHORT_WAIT, &res);
+		if (!c && res == 0) {
+			if (cw_crew_is_helper())
+				return;
+			c = cw_chunk_take(t->stream, CW_LONG_WAIT, &res);
+			cw_crew_recall(u);
+		}
+		uint64_t k = c ? atomic_fetch_add_explicit(&u->next, 1, memory_order_relaxed) : 0;
+		if (c && k >= t->pieces) {
+			cw_chunk_put(c);
 			return;
-		struct cw_chunk *c = cw_chunk_take(t->stream, 1, &res);
+		}
 		if (c) {
 			t->move(t->arg, k, c->mem);
 			res = t->send(t->arg, k, c);
@@ -113,12 +122,12 @@ static void download(void *arg)
 CUresult cw_transfer_from_device(const struct cw_transfer *t)
 {
 	struct download d = {.t = t};
-	uint32_t n = hands(t, MOST_DOWN), ahead = n == 1 ? WINDOW / 2 : WINDOW;
+	uint32_t n = hands(t, t->fresh ? UINT32_MAX : MOST_DOWN), ahead = n == 1 ? WINDOW / 2 : WINDOW;
 	if (t->pieces > CW_CHUNKS_FIRST)
 		cw_staging_want(ahead);
 	for (uint32_t i = 0; i < ahead && d.res == 0 && d.asked < t->pieces; i++) {
 		CUresult why;
-		struct cw_chunk *c = cw_chunk_take(t->stream, i == 0, &why);
+		struct cw_chunk *c = cw_chunk_take(t->stream, i == 0 ? CW_LONG_WAIT : CW_NO_WAIT, &why);
 		if (!c && i == 0)
 			return why;
 		if (!c)
