@@ -3,6 +3,7 @@
  * number that has become stale names nothing.
  */
 #include "api/callback.h"
+#include "api/capture.h"
 
 #include <stdlib.h>
 
@@ -123,10 +124,10 @@ void cw_hostfn_run(uint64_t id, CUresult status)
 
 static CUresult enqueue(uint32_t stream, uint64_t id, uint32_t status)
 {
-	CUresult res = cwop_LaunchHostFunc(stream, id, status);
+	CUresult res = cw_settle(cwop_LaunchHostFunc(stream, id, status), stream);
 	if (res != 0)
 		cw_hostfn_drop(id);
-	return cw_settle(res, stream);
+	return res;
 }
 
 CUresult cwi_cuLaunchHostFunc(int ptds, CUstream stream, CUhostFn fn, void *data)
@@ -134,13 +135,17 @@ CUresult cwi_cuLaunchHostFunc(int ptds, CUstream stream, CUhostFn fn, void *data
 	struct cw_ctx *c;
 	uint32_t id;
 	uint64_t callback;
+	int keep = 0;
 	CUresult res = cw_ctx_current(&c);
 	if (res == 0)
 		res = cw_stream_id(stream, ptds, &id);
 	if (res == 0 && !fn)
 		res = CUDA_ERROR_INVALID_VALUE;
+	/* captured, it runs with each launch of each graph that the capture ends up in */
+	if (res == 0 && cw_unlikely(cw_capture_any()))
+		res = cw_capture_status(id, &keep);
 	if (res == 0)
-		res = cw_hostfn_new(fn, data, 0, &callback);
+		res = cw_hostfn_new(fn, data, keep, &callback);
 	return res ? res : enqueue(id, callback, 0);
 }
 
