@@ -7,7 +7,8 @@
 
 _Static_assert(sizeof(CUmemPoolPtrExportData) == sizeof(struct cw_shared), "CUmemPoolPtrExportData");
 
-static CUresult fill(CUresult res, size_t len)
+/* A reply without a whole token is none. */
+static CUresult whole(CUresult res, size_t len)
 {
 	return res == 0 && len != CW_SHARE_TOKEN_SIZE ? CUDA_ERROR_UNKNOWN : res;
 }
@@ -20,7 +21,8 @@ CUresult cwi_cuMemPoolExportToShareableHandle(void *out, CUmemoryPool pool, CUme
 	if (!out || !p || type != CW_MEM_POSIX_FD || flags != 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	cw_share_init(&s, CW_SHARE_POOL);
-	CUresult res = fill(cwop_PoolExport(p->o.id, s.token, sizeof s.token, &len), len);
+	CUresult res = cwop_PoolExport(p->o.id, s.token, sizeof s.token, &len);
+	res = whole(res, len);
 	if (res != 0)
 		return res;
 	int fd = cw_share_to_fd(&s);
@@ -64,7 +66,8 @@ CUresult cwi_cuMemPoolExportPointer(CUmemPoolPtrExportData *out, CUdeviceptr ptr
 	if (!out || !cw_range_find(ptr, &r) || r.kind != CW_RANGE_DEVICE || r.base != ptr || r.pool == 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	cw_share_init(&s, CW_SHARE_POINTER);
-	CUresult res = fill(cwop_PoolExportPointer(ptr, s.token, sizeof s.token, &len), len);
+	CUresult res = cwop_PoolExportPointer(ptr, s.token, sizeof s.token, &len);
+	res = whole(res, len);
 	if (res == 0)
 		memcpy(out, &s, sizeof s);
 	return res;

@@ -39,6 +39,7 @@ func (s *space) decommitLocked(a *allocation) {
 	}
 	if from, to := within(lo, hi, before, after, chunkSize); from < to {
 		_ = decommit(ar.mem[from-ar.base : to-ar.base])
+		ar.unpublish(from, to)
 	}
 }
 

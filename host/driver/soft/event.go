@@ -9,9 +9,10 @@ import (
 
 // event is a CUDA event. The worker owns it.
 type event struct {
-	ctx   *gpuContext
-	flags uint32
-	mark  *mark // of the last record, nil if there was none
+	ctx    *gpuContext
+	flags  uint32
+	mark   *mark        // of the last record, nil if there was none
+	shared *sharedEvent // nil unless other processes may have it
 }
 
 // mark is one recording of an event.
@@ -31,17 +32,26 @@ func (s *session) EventCreate(c *wire.Call, a *wire.EventCreateArgs) cuda.Result
 		return cuda.ErrorInvalidValue
 	case a.Flags&cuda.EventInterprocess != 0 && a.Flags&cuda.EventDisableTiming == 0:
 		return cuda.ErrorInvalidValue
-	case a.Flags&cuda.EventInterprocess != 0:
-		return cuda.ErrorNotSupported
 	}
-	return s.events.put(a.Event, &event{ctx: g, flags: a.Flags})
+	e := &event{ctx: g, flags: a.Flags}
+	if a.Flags&cuda.EventInterprocess != 0 {
+		sh, err := newSharedEvent()
+		if err != nil {
+			return cuda.ErrorOutOfMemory
+		}
+		e.shared = sh
+	}
+	return s.events.put(a.Event, e)
 }
 
 // EventDestroy forgets an event; what waits for it goes on waiting.
 func (s *session) EventDestroy(c *wire.Call, a *wire.EventDestroyArgs) cuda.Result {
-	if _, ok := s.events[a.Event]; !ok {
+	e, ok := s.events[a.Event]
+	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
+	e.close()
+	s.unshare(shareEvent, uint64(a.Event))
 	delete(s.events, a.Event)
 	return cuda.Success
 }
@@ -69,13 +79,25 @@ func (s *session) EventRecord(c *wire.Call, a *wire.EventRecordArgs) cuda.Result
 func (s *session) record(st *stream, e *event) {
 	m := &mark{}
 	e.mark = m
+	reached := func() {}
+	if sh := e.shared; sh != nil {
+		n := sh.recorded.Add(1)
+		sh.seen = n
+		sh.users.Add(1)
+		reached = func() {
+			sh.reached(n)
+			sh.release()
+		}
+	}
 	deps := s.before(st)
 	if len(deps) == 0 {
 		m.at = time.Now()
+		reached()
 		return
 	}
 	m.task = &task{always: true, run: func() cuda.Result {
 		m.at = time.Now()
+		reached()
 		return cuda.Success
 	}}
 	s.enqueue(st, m.task, deps)
@@ -84,6 +106,9 @@ func (s *session) record(st *stream, e *event) {
 // EventQuery reports whether what an event marks is done.
 func (s *session) EventQuery(c *wire.Call, a *wire.EventQueryArgs) cuda.Result {
 	e, ok := s.events[a.Event]
+	if ok {
+		s.latest(e)
+	}
 	switch {
 	case !ok:
 		return cuda.ErrorInvalidHandle
@@ -96,6 +121,9 @@ func (s *session) EventQuery(c *wire.Call, a *wire.EventQueryArgs) cuda.Result {
 // EventSynchronize waits for what an event marks.
 func (s *session) EventSynchronize(c *wire.Call, a *wire.EventSynchronizeArgs) cuda.Result {
 	e, ok := s.events[a.Event]
+	if ok {
+		s.latest(e)
+	}
 	switch {
 	case !ok:
 		return cuda.ErrorInvalidHandle

@@ -45,9 +45,11 @@ func (s *session) free(gone []*allocation) {
 // retire takes memory from the guest; release must follow.
 func (s *session) retire(a *allocation) {
 	s.forgetTexturesOf(a)
-	if a.kind == pooledMemory {
-		s.devPools[a.device].used(-int64(a.size))
+	if a.pool != nil {
+		a.pool.used(-int64(a.size))
 	}
+	s.unshare(shareMemory, a.lo)
+	s.unshare(sharePointer, a.lo)
 	s.space.retire(a)
 }
 
@@ -114,6 +116,10 @@ func (s *session) MemFree(c *wire.Call, a *wire.MemFreeArgs) cuda.Result {
 	if a.Ptr == 0 {
 		return cuda.Success
 	}
+	if o := s.opened[a.Ptr]; o != nil && o.pooled {
+		delete(s.opened, a.Ptr)
+		return s.shut(o)
+	}
 	m, res := s.owned(a.Ptr)
 	if res == cuda.Success {
 		s.free([]*allocation{m})
@@ -127,11 +133,7 @@ func (s *session) MemAllocAsync(c *wire.Call, a *wire.MemAllocAsyncArgs, r *wire
 	if res != cuda.Success {
 		return res
 	}
-	m, res := s.obtain(c, request{device: st.ctx.device, size: a.Size, align: allocUnit, ctx: st.ctx, kind: pooledMemory})
-	if res == cuda.Success {
-		s.devPools[m.device].used(int64(m.size))
-		r.Ptr = m.lo
-	}
+	r.Ptr, res = s.allocPooled(c, s.devPools[st.ctx.device], a.Size, st.ctx)
 	return res
 }
 
@@ -140,6 +142,10 @@ func (s *session) MemFreeAsync(c *wire.Call, a *wire.MemFreeAsyncArgs) cuda.Resu
 	st, res := s.stream(c, a.Stream)
 	if res != cuda.Success {
 		return res
+	}
+	if o := s.opened[a.Ptr]; o != nil && o.pooled {
+		delete(s.opened, a.Ptr)
+		return s.shut(o)
 	}
 	m, res := s.owned(a.Ptr)
 	if res != cuda.Success {

@@ -5,11 +5,16 @@ import (
 	"causeway/cuda/wire"
 )
 
-// pool is a device's default memory pool. It keeps nothing back: freed memory returns to the device.
+// pool is a memory pool: a device's default one, the guest's own, or another session's. It keeps nothing back: freed memory returns to the device.
 type pool struct {
 	device       int
 	attrs        map[int32]uint64
 	current, top uint64 // bytes in use, and their maximum
+	max          uint64 // bytes; 0: no limit
+	shareable    bool
+	imported     bool     // another session's: nothing is allocated from it
+	owner        [16]byte // that session
+	access       map[uint32]uint32
 }
 
 // used counts bytes taken (or, negative, given back).

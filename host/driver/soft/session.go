@@ -3,6 +3,7 @@ package soft
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"log/slog"
 	"strconv"
@@ -80,6 +81,7 @@ func newSession(h driver.Host, o driver.Options, gpus []*gpu) (driver.Session, e
 		streams: table[*stream]{}, events: table[*event]{}, modules: table[*module]{}, libraries: table[*library]{},
 		funcs: table[*function]{}, kernels: table[*kernel]{}, pools: table[*pool]{}, regions: map[uint32]*region{},
 	}
+	_, _ = rand.Read(s.name[:])
 	for range gpus {
 		s.devPools = append(s.devPools, &pool{device: len(s.devPools), attrs: map[int32]uint64{}})
 	}

@@ -38,6 +38,7 @@ type allocation struct {
 	serial   uint64 // names it for cuPointerGetAttribute
 	kind     allocKind
 	freed    bool   // released when the work before its end is done; worker only
+	pool     *pool  // pooledMemory
 	around   []byte // mappedMemory: the reservation that it lies in
 }
 
@@ -48,6 +49,7 @@ const (
 	pooledMemory           // cuMemAllocAsync
 	variable               // of a module: not the guest's to free
 	mappedMemory           // cuMemMap
+	ipcMemory              // another session's
 	pinnedRegion
 )
 
@@ -77,7 +79,9 @@ var _ exec.AddressSpace = (*space)(nil)
 type arena struct {
 	base, limit uint64
 	mem         []byte
-	cursor      uint64 // where the search for free addresses goes on: reuse comes late, so that stale pointers are found
+	file        *memoryFile         // what other processes may map; nil until then
+	public      map[uint64]struct{} // offsets of chunks that lie in it
+	cursor      uint64              // where the search for free addresses goes on: reuse comes late, so that stale pointers are found
 }
 
 func newSpace(devices int, limit uint64) (*space, error) {
@@ -348,7 +352,7 @@ func (s *space) close() error {
 	s.extents.Store(&[]extent{})
 	var err error
 	for _, ar := range s.arenas {
-		err = errors.Join(err, releaseAll(ar.mem))
+		err = errors.Join(err, releaseAll(ar.mem), ar.file.close())
 	}
 	s.arenas = nil
 	s.released.Broadcast()

@@ -2,6 +2,7 @@ package soft
 
 import (
 	"context"
+	"fmt"
 
 	"causeway/cuda"
 )
@@ -26,22 +27,69 @@ func (s *space) give(size uint64) {
 
 // mapped makes a mapping reachable.
 func (s *space) mapped(m *mapping, readOnly bool) *allocation {
+	return s.add(&allocation{mem: m.mem, device: m.of.device, readOnly: readOnly, kind: mappedMemory, around: m.in.mem})
+}
+
+// foreign makes another session's memory reachable.
+func (s *space) foreign(mem []byte, device int, ctx *gpuContext, kind allocKind) *allocation {
+	return s.add(&allocation{mem: mem, device: device, ctx: ctx, kind: kind})
+}
+
+func (s *space) add(a *allocation) *allocation {
+	a.lo, a.size = addressOf(a.mem), uint64(len(a.mem))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.serials++
-	a := &allocation{
-		lo: addressOf(m.mem), size: uint64(len(m.mem)), mem: m.mem, device: m.of.device, readOnly: readOnly,
-		serial: s.serials, kind: mappedMemory, around: m.in.mem,
-	}
+	a.serial = s.serials
 	s.insertLocked(a)
 	return a
 }
 
-// unmap ends mapped.
+// unmap ends mapped and foreign.
 func (s *space) unmap(gone *allocation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.removeLocked(func(a *allocation) bool { return a == gone })
+}
+
+// publish makes an allocation's memory part of a file that other processes can map: its chunks are copied there, and the file is
+// mapped over them. What lies in the same chunks goes along. Nothing may run.
+func (s *space) publish(a *allocation) (*memoryFile, uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ar := s.arenas[a.device]
+	if ar.file == nil {
+		f, err := newMemoryFile(arenaSize)
+		if err != nil {
+			return nil, 0, err
+		}
+		ar.file, ar.public = f, map[uint64]struct{}{}
+	}
+	off := a.lo - ar.base
+	for at := off &^ (chunkSize - 1); at < off+a.size; at += chunkSize {
+		if _, done := ar.public[at]; done {
+			continue
+		}
+		chunk := ar.mem[at : at+chunkSize : at+chunkSize]
+		if _, err := ar.file.f.WriteAt(chunk, int64(at)); err != nil {
+			return nil, 0, fmt.Errorf("share %d bytes: %w", a.size, err)
+		}
+		if err := ar.file.mapAt(chunk, at); err != nil {
+			return nil, 0, fmt.Errorf("share %d bytes: %w", a.size, err)
+		}
+		ar.public[at] = struct{}{}
+	}
+	return ar.file, off, nil
+}
+
+// unpublish gives back the memory of public chunks in a range that becomes inaccessible. Importers keep zeros.
+func (ar *arena) unpublish(from, to uint64) {
+	for at := from; at < to && len(ar.public) > 0; at += chunkSize {
+		if _, ok := ar.public[at-ar.base]; ok {
+			ar.file.punch(at-ar.base, chunkSize)
+			delete(ar.public, at-ar.base)
+		}
+	}
 }
 
 // awaitIdle waits for queued work, at most dropWait.

@@ -178,6 +178,7 @@ func (s *session) StreamWaitEvent(c *wire.Call, a *wire.StreamWaitEventArgs) cud
 	if a.Flags&^cuda.EventWaitExternal != 0 {
 		return cuda.ErrorInvalidValue
 	}
+	s.latest(e)
 	if e.mark == nil || e.mark.task.finished() {
 		return cuda.Success
 	}

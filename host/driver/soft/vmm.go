@@ -15,8 +15,8 @@ const (
 	vmmUnit    = chunkSize // granularity of memory and addresses
 	maxReserve = 1 << 14   // reservations, and tries to find one
 
-	handleWin32, handleWin32Kmt, handleFabric = 2, 4, 8 // CUmemAllocationHandleType
-	accessRead, accessReadWrite               = 1, 3    // CUmemAccess_flags
+	handleFile, handleWin32, handleWin32Kmt, handleFabric = 1, 2, 4, 8 // CUmemAllocationHandleType
+	accessRead, accessReadWrite                           = 1, 3       // CUmemAccess_flags
 )
 
 // reservation is an address range of this process without memory behind it.
@@ -27,9 +27,10 @@ type reservation struct {
 
 // physical is memory without an address: a file in memory, which other processes may map too.
 type physical struct {
-	file   *memoryFile
-	size   uint64
-	device int
+	file    *memoryFile
+	size    uint64
+	device  int
+	foreign bool // another session's, which it is charged to
 }
 
 // mapping is memory at reserved addresses. The GPU reaches it once a device has access.
@@ -166,7 +167,10 @@ func (s *session) MemRelease(c *wire.Call, a *wire.MemReleaseArgs) cuda.Result {
 		}
 	}
 	delete(s.mems, a.Memhandle)
-	s.space.give(p.size)
+	s.unshare(sharePhysical, uint64(a.Memhandle))
+	if !p.foreign {
+		s.space.give(p.size)
+	}
 	if p.file.close() != nil {
 		return cuda.ErrorOperatingSystem
 	}
@@ -195,7 +199,7 @@ func (s *session) MemMap(c *wire.Call, a *wire.MemMapArgs) cuda.Result {
 		}
 	}
 	m := &mapping{in: v, of: p, mem: v.mem[off : off+a.Size : off+a.Size], access: map[uint32]uint32{}}
-	if p.file.mapAt(m.mem) != nil {
+	if p.file.mapAt(m.mem, 0) != nil {
 		return cuda.ErrorMapFailed
 	}
 	if s.mappings == nil {
@@ -252,6 +256,12 @@ func (s *session) closeVMM() error {
 	for _, p := range s.mems {
 		errs = append(errs, p.file.close())
 	}
-	s.resvs, s.mems, s.mappings = nil, nil, nil
+	for _, o := range s.opened {
+		errs = append(errs, releaseAll(o.in.mem), o.file.close())
+	}
+	for _, e := range s.events {
+		e.close()
+	}
+	s.resvs, s.mems, s.mappings, s.opened = nil, nil, nil, nil
 	return errors.Join(errs...)
 }

@@ -1,0 +1,120 @@
+package soft
+
+import (
+	"causeway/cuda"
+	"causeway/cuda/wire"
+)
+
+// opened is memory of another session, mapped at addresses of the window.
+type opened struct {
+	in     *reservation
+	file   *memoryFile
+	a      *allocation
+	from   part
+	pooled bool // of a pool: cuMemFree ends it
+}
+
+// open maps a part of a file and makes it reachable.
+func (s *session) open(p part, f *memoryFile, dev int, ctx *gpuContext, kind allocKind, c *wire.Call) (*opened, cuda.Result) {
+	from := p.Offset &^ (pageSize - 1)
+	length := (p.Offset + p.Size - from + pageSize - 1) &^ (pageSize - 1)
+	in, ok := s.reserve(c, 0, (length+vmmUnit-1)&^(vmmUnit-1), vmmUnit)
+	if !ok {
+		return nil, cuda.ErrorOutOfMemory
+	}
+	if from+length > f.size || f.mapAt(in.mem[:length], from) != nil {
+		_ = releaseAll(in.mem)
+		return nil, cuda.ErrorMapFailed
+	}
+	lo := p.Offset - from
+	o := &opened{in: in, file: f, from: p}
+	o.a = s.space.foreign(in.mem[lo:lo+p.Size:lo+p.Size], dev, ctx, kind)
+	c.Placed[len(c.Placed)-1] = o.a.lo
+	return o, cuda.Success
+}
+
+// shut unmaps, after the work that may use it.
+func (s *session) shut(o *opened) cuda.Result {
+	s.awaitIdle()
+	s.space.unmap(o.a)
+	err := releaseAll(o.in.mem)
+	if e := o.file.close(); err != nil || e != nil {
+		return cuda.ErrorOperatingSystem
+	}
+	return cuda.Success
+}
+
+// IpcGetMemHandle shares memory of MemAlloc: the chunks around it become parts of a file, in place.
+func (s *session) IpcGetMemHandle(c *wire.Call, a *wire.IpcGetMemHandleArgs, r *wire.IpcGetMemHandleReply) cuda.Result {
+	if _, res := s.context(c); res != cuda.Success {
+		return res
+	}
+	m, res := s.owned(a.Ptr)
+	if res != cuda.Success || m.kind != plainMemory {
+		return cuda.ErrorInvalidValue
+	}
+	r.Token, res = s.shareArena(shareMemory, m)
+	return res
+}
+
+// shareArena shares an allocation of an arena.
+func (s *session) shareArena(kind byte, m *allocation) ([]byte, cuda.Result) {
+	return s.offer(kind, m.lo, func() ([]byte, int, cuda.Result) {
+		s.awaitIdle() // chunks are copied
+		f, off, err := s.space.publish(m)
+		if err != nil {
+			s.log.Warn("memory cannot be shared", "error", err)
+			return nil, -1, cuda.ErrorOutOfMemory
+		}
+		return s.part(m.device, off, m.size).encode(), int(f.f.Fd()), cuda.Success
+	})
+}
+
+// IpcOpenMemHandle maps memory of another session. What is open already has one address.
+func (s *session) IpcOpenMemHandle(c *wire.Call, a *wire.IpcOpenMemHandleArgs, r *wire.IpcOpenMemHandleReply) cuda.Result {
+	g, res := s.context(c)
+	if res != cuda.Success {
+		return res
+	}
+	p, f, dev, res := s.redeem(shareMemory, a.Token, cuda.ErrorInvalidValue)
+	if res != cuda.Success {
+		return res
+	}
+	if f == nil || p.Session == s.name {
+		_ = f.close()
+		return cuda.ErrorInvalidContext
+	}
+	for _, o := range s.opened {
+		if o.from == p && !o.pooled {
+			_ = f.close()
+			r.Ptr, r.Size, r.Dev = o.a.lo, o.a.size, uint32(o.a.device)
+			c.Placed = append(c.Placed, r.Ptr)
+			return cuda.Success
+		}
+	}
+	o, res := s.open(p, f, dev, g, ipcMemory, c)
+	if res != cuda.Success {
+		_ = f.close()
+		return res
+	}
+	s.keepOpened(o)
+	r.Ptr, r.Size, r.Dev = o.a.lo, o.a.size, uint32(dev)
+	return cuda.Success
+}
+
+func (s *session) keepOpened(o *opened) {
+	if s.opened == nil {
+		s.opened = map[uint64]*opened{}
+	}
+	s.opened[o.a.lo] = o
+}
+
+// IpcCloseMemHandle unmaps memory of another session.
+func (s *session) IpcCloseMemHandle(c *wire.Call, a *wire.IpcCloseMemHandleArgs) cuda.Result {
+	o := s.opened[a.Ptr]
+	if o == nil || o.pooled {
+		return cuda.ErrorInvalidValue
+	}
+	delete(s.opened, a.Ptr)
+	return s.shut(o)
+}
