@@ -8,7 +8,7 @@
 #include <time.h>
 
 enum { TYPE_UINT = 1, TYPE_ULL = 3 };
-enum { LINK_COUNT = 91, LINK_SPEED_COMMON = 90, LINK_SPEED = 164, LINK_STATE = 165, LINK_VERSION = 166, C2C_COUNT = 170 };
+enum { LINK_COUNT = 91, LINK_SPEED_COMMON = 90, LINK_SPEED = 164, LINK_STATE = 165, LINK_VERSION = 166, C2C_COUNT = 170, POWER_FIRST = 185, POWER_NOW = 186, POWER_LAST = 192 };
 
 /* Fields of the device by public id. */
 static const struct {
@@ -25,7 +25,7 @@ static const struct {
 	{83, TYPE_ULL, offsetof(struct cw_device, energy)},
 	{94, TYPE_UINT, offsetof(struct cw_device, pcie_replays)},
 	{185, TYPE_UINT, offsetof(struct cw_device, power)},
-	{186, TYPE_UINT, offsetof(struct cw_device, power)},
+	{186, TYPE_UINT, offsetof(struct cw_device, power_now)},
 	{187, TYPE_UINT, offsetof(struct cw_device, power_min)},
 	{188, TYPE_UINT, offsetof(struct cw_device, power_max)},
 	{189, TYPE_UINT, offsetof(struct cw_device, power_default)},
@@ -55,6 +55,12 @@ static int link_field(unsigned device, struct nvmlFieldValue *f)
 	return cw_nvml_known(f->fieldId == LINK_COUNT ? count : value, &f->value.ui);
 }
 
+/* Power has scopes: the GPU's is 0, that of the module around it 1. */
+static int other_scope(const struct nvmlFieldValue *f)
+{
+	return f->fieldId >= POWER_FIRST && f->fieldId <= POWER_LAST && f->scopeId != 0;
+}
+
 static int field(const struct cw_device *d, unsigned index, struct nvmlFieldValue *f)
 {
 	switch (f->fieldId) {
@@ -69,11 +75,15 @@ static int field(const struct cw_device *d, unsigned index, struct nvmlFieldValu
 		f->value.ui = 0;
 		return NVML_SUCCESS;
 	}
+	if (f->fieldId == POWER_NOW && f->scopeId == 1) {
+		f->valueType = TYPE_UINT;
+		return cw_nvml_known(d->power_module, &f->value.ui);
+	}
 	for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
 		uint64_t u64;
 		uint32_t u32;
 
-		if (fields[i].id != f->fieldId)
+		if (fields[i].id != f->fieldId || other_scope(f))
 			continue;
 		f->valueType = fields[i].type;
 		if (fields[i].type == TYPE_UINT) {

@@ -130,6 +130,7 @@ const (
 	linkCaps        = 6
 	fieldLinkSpeed  = 164
 	fieldMemoryTemp = 82
+	fieldPowerNow   = 186
 )
 
 // links are a device's NVLinks. One that ends at a device outside the vGPU is not told.

@@ -108,6 +108,8 @@ func describePower(v *Device, g gpu) {
 		v.Threshold[i] = g.number("nvmlDeviceGetTemperatureThreshold", uint64(i))
 	}
 	v.Power = g.number("nvmlDeviceGetPowerUsage")
+	v.PowerNow = field(g, fieldPowerNow, 0)
+	v.PowerModule = field(g, fieldPowerNow, 1)
 	v.PowerLimit = g.number("nvmlDeviceGetEnforcedPowerLimit")
 	v.PowerDefault = g.number("nvmlDeviceGetPowerManagementDefaultLimit")
 	v.PowerMin, v.PowerMax = g.two("nvmlDeviceGetPowerManagementLimitConstraints")

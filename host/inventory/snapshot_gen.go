@@ -44,7 +44,7 @@ func (v *Snapshot) Decode(b []byte) error {
 }
 
 // DeviceSize is the length of an encoded Device.
-const DeviceSize = 488
+const DeviceSize = 496
 
 // Device has the layout of the struct of that name in snapshot.idl.
 type Device struct {
@@ -82,6 +82,8 @@ type Device struct {
 	TemperatureMemory   uint32
 	Threshold           [4]uint32
 	Power               uint32
+	PowerNow            uint32
+	PowerModule         uint32
 	PowerLimit          uint32
 	PowerDefault        uint32
 	PowerMin            uint32

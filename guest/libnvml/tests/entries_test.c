@@ -61,7 +61,7 @@ static void numbers(void)
 	struct nvmlMemory m;
 	struct nvmlMemory_v2 m2 = {.version = CW_NVML_VERSION(struct nvmlMemory_v2, 2)};
 	struct nvmlUtilization use;
-	struct nvmlFieldValue f[3] = {{.fieldId = 186}, {.fieldId = 83}, {.fieldId = 99999}};
+	struct nvmlFieldValue f[3] = {{.fieldId = 185}, {.fieldId = 83}, {.fieldId = 99999}};
 	unsigned n, k;
 	unsigned long long big;
 
