@@ -143,6 +143,7 @@ func (s *session) ModuleGetGlobal(c *wire.Call, a *wire.ModuleGetGlobalArgs, r *
 	res := s.fn.cuModuleGetGlobal_v2.call(s.out.addr(), s.out.addr()+8, m.handle, name.addr())
 	if res == cuda.Success {
 		r.Ptr, r.Size = *s.out.u64(0), *s.out.u64(1)
+		res = s.refuseManaged(r.Ptr, a.Name)
 	}
 	return res
 }
@@ -261,6 +262,7 @@ func (s *session) LibraryGetGlobal(c *wire.Call, a *wire.LibraryGetGlobalArgs, r
 	res := find.call(s.out.addr(), s.out.addr()+8, h, name.addr())
 	if res == cuda.Success {
 		r.Ptr, r.Size = *s.out.u64(0), *s.out.u64(1)
+		res = s.refuseManaged(r.Ptr, a.Name)
 	}
 	return res
 }
