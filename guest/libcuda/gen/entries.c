@@ -2180,6 +2180,12 @@ CUresult cuLibraryGetKernelCount(unsigned int *count, CUlibrary lib)
 	return told(cw_unlikely(r_) ? r_ : cwi_cuLibraryGetKernelCount(count, lib), "cuLibraryGetKernelCount");
 }
 
+CUresult cuLibraryGetManaged(CUdeviceptr *ptr, size_t *bytes, CUlibrary library, const char *name)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLibraryGetManaged(ptr, bytes, library, name), "cuLibraryGetManaged");
+}
+
 CUresult cuLibraryGetModule(CUmodule *mod, CUlibrary library)
 {
 	CUresult r_ = cw_check();

@@ -364,6 +364,7 @@ CUresult cwi_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKernel
 CUresult cwi_cuLibraryGetGlobal(CUdeviceptr *ptr, size_t *bytes, CUlibrary library, const char *name);
 CUresult cwi_cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name);
 CUresult cwi_cuLibraryGetKernelCount(unsigned int *count, CUlibrary lib);
+CUresult cwi_cuLibraryGetManaged(CUdeviceptr *ptr, size_t *bytes, CUlibrary library, const char *name);
 CUresult cwi_cuLibraryGetModule(CUmodule *mod, CUlibrary library);
 CUresult cwi_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jitOptions, void **jitOptionsValues, unsigned int numJitOptions, CUlibraryOption *libraryOptions, void **libraryOptionValues, unsigned int numLibraryOptions);
 CUresult cwi_cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, CUjit_option *jitOptions, void **jitOptionsValues, unsigned int numJitOptions, CUlibraryOption *libraryOptions, void **libraryOptionValues, unsigned int numLibraryOptions);

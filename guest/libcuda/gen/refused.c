@@ -197,7 +197,6 @@ static const struct {
 	{"cuMemcpyDtoA", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
 	{"cuMemcpyHtoA", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
 	{"cuMemcpyHtoAAsync", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
-	{"cuLibraryGetManaged", "widened later: managed variables and unified functions"},
 	{"cuLibraryGetUnifiedFunction", "widened later: functions that the host program and the GPU share"},
 	{"cuFuncSetBlockShape", "replaced by cuLaunchKernel in CUDA 4"},
 	{"cuFuncSetSharedSize", "replaced by cuLaunchKernel in CUDA 4"},
@@ -210,7 +209,7 @@ static const struct {
 	{"cuParamSetv", "replaced by cuLaunchKernel in CUDA 4"},
 	{"cuLaunchCooperativeKernelMultiDevice", "removed from CUDA 13 by its makers"},
 };
-static _Atomic unsigned char said[201];
+static _Atomic unsigned char said[200];
 
 static CUresult refuse(unsigned i)
 {
@@ -1207,63 +1206,58 @@ CUresult cuMemcpyHtoAAsync(CUarray dstArray, unsigned int dstOffset, const void 
 	return refuse(188);
 }
 
-CUresult cuLibraryGetManaged(CUdeviceptr *ptr, size_t *bytes, CUlibrary library, const char *name)
+CUresult cuLibraryGetUnifiedFunction(void **fptr, CUlibrary library, const char *symbol)
 {
 	return refuse(189);
 }
 
-CUresult cuLibraryGetUnifiedFunction(void **fptr, CUlibrary library, const char *symbol)
+CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)
 {
 	return refuse(190);
 }
 
-CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)
+CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes)
 {
 	return refuse(191);
 }
 
-CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes)
+CUresult cuLaunch(CUfunction f)
 {
 	return refuse(192);
 }
 
-CUresult cuLaunch(CUfunction f)
+CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height)
 {
 	return refuse(193);
 }
 
-CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height)
+CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream stream)
 {
 	return refuse(194);
 }
 
-CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream stream)
+CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes)
 {
 	return refuse(195);
 }
 
-CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes)
+CUresult cuParamSetf(CUfunction hfunc, int offset, float value)
 {
 	return refuse(196);
 }
 
-CUresult cuParamSetf(CUfunction hfunc, int offset, float value)
+CUresult cuParamSeti(CUfunction hfunc, int offset, unsigned int value)
 {
 	return refuse(197);
 }
 
-CUresult cuParamSeti(CUfunction hfunc, int offset, unsigned int value)
+CUresult cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes)
 {
 	return refuse(198);
 }
 
-CUresult cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes)
-{
-	return refuse(199);
-}
-
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsigned int numDevices, unsigned int flags)
 {
-	return refuse(200);
+	return refuse(199);
 }
 
