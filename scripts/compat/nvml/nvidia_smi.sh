@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 #: title: nvidia-smi of the driver package
 #: part: 5
+#: fresh: yes
 #: row: smi_table table
 #: row: smi_list list
 #: row: smi_query query

@@ -36,6 +36,19 @@ func cell(o outcome) string {
 	return fmt.Sprintf("%d %.1fs", o.Status, o.Seconds)
 }
 
+// ended is how a run ended; times are left to the benchmarks, for rows run side by side.
+func ended(o outcome) string {
+	switch {
+	case !o.Ran:
+		return "-"
+	case o.Status == 0:
+		return "ok"
+	case o.Status == 124:
+		return "no end"
+	}
+	return fmt.Sprintf("status %d", o.Status)
+}
+
 // summary counts verdicts; good means that nothing failed without a declared reason and something ran.
 func summary(results []result) (good bool, line string) {
 	count := map[verdict]int{}
@@ -81,7 +94,7 @@ means that the same program does not work on the bare driver of that machine eit
 		}
 		fmt.Fprintf(&b, "\n## %s\n\n| row | what | native | Causeway | result | reason |\n|---|---|---|---|---|---|\n", p.name)
 		for _, r := range rows {
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", r.row.name, escape(about(r.row)), cell(r.native), cell(r.forwarded), shown(r), escape(r.reason))
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", r.row.name, escape(about(r.row)), ended(r.native), ended(r.forwarded), shown(r), escape(r.reason))
 		}
 	}
 	b.WriteString(besidePeers(results))

@@ -28,6 +28,7 @@ type row struct {
 	compare           comparison
 	gap, note         string
 	alone             bool
+	fresh             bool // native outcomes belong to one machine and are not reused
 	gpus              int
 	timeout           time.Duration // 0: the runner's default
 	broken            string        // why it could not be prepared
@@ -147,6 +148,8 @@ func (r *row) set(key, value string) error {
 		r.libs = strings.Fields(value)
 	case "env":
 		r.env = strings.Fields(value)
+	case "fresh":
+		r.fresh = value == "yes"
 	case "gpus":
 		r.gpus, err = strconv.Atoi(value)
 	case "timeout":

@@ -146,7 +146,7 @@ func (s *suite) one(ctx context.Context, i int) {
 		return execute(ctx, r, []string{s.o.causeway, "run", "--gpu", gpu, "--"}, lib, s.tmp, limit)
 	}
 	known := s.state[r.name].Native
-	cached := s.o.reuse && known.Ran && known.Status == 0
+	cached := s.o.reuse && !r.fresh && known.Ran && known.Status == 0
 	switch {
 	case cached:
 		res.native, res.forwarded = known, forwarded()
