@@ -104,6 +104,19 @@ void cw_hostfn_drop(uint64_t id)
 	cw_lock_release(&table.lock);
 }
 
+int cw_hostfn_find(uint64_t id, CUhostFn *fn, void **data)
+{
+	cw_lock_acquire(&table.lock);
+	const struct hostfn *h = find(id);
+	int known = h && !h->of_stream;
+	if (known) {
+		*fn = h->call.fn;
+		*data = h->data;
+	}
+	cw_lock_release(&table.lock);
+	return known;
+}
+
 void cw_hostfn_run(uint64_t id, CUresult status)
 {
 	cw_lock_acquire(&table.lock);

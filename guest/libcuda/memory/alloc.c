@@ -1,6 +1,7 @@
 /* Device allocations: made by the worker, remembered here. */
 #include <string.h>
 
+#include "api/capture.h"
 #include "memory/pool.h"
 
 enum { DEVICE_KINDS = 1 << CW_RANGE_DEVICE };
@@ -64,7 +65,7 @@ CUresult cwi_cuMemFree_v2(CUdeviceptr dptr)
 		return CUDA_SUCCESS;
 	/* Taken out first: once the worker has it, the address may be another thread's. */
 	if (!cw_range_take(dptr, DEVICE_KINDS | 1u << CW_RANGE_MANAGED, &r))
-		return CUDA_ERROR_INVALID_VALUE;
+		return cw_range_of_graph(dptr) ? cwop_MemFree(dptr) : CUDA_ERROR_INVALID_VALUE;
 	if (r.kind == CW_RANGE_MANAGED) {
 		cw_managed_release(&r);
 		return CUDA_SUCCESS;
@@ -130,11 +131,16 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t size, CUmemoryPool handle,
 	p = (struct cw_pool *)cw_handle_get(CW_KIND_POOL, handle);
 	if (!p)
 		return CUDA_ERROR_INVALID_VALUE;
+	int captured = 0;
+	if (cw_unlikely(cw_capture_any()) && (res = cw_capture_status(id, &captured)) != 0)
+		return res;
 	if (p->is_default && p->device == c->device->ordinal)
 		res = cwop_MemAllocAsync(size, id, &ptr);
 	else
 		res = cwop_MemAllocFromPool(size, p->o.id, id, &ptr);
-	if (res == 0)
+	if (res == 0 && captured)
+		cw_memory_note_graph(ptr, size);
+	else if (res == 0)
 		res = remember(c, p->device, ptr, size, p->o.id);
 	if (res == 0)
 		*dptr = ptr;
@@ -163,6 +169,8 @@ CUresult cwi_cuMemFreeAsync(int ptds, CUdeviceptr dptr, CUstream stream)
 		return res;
 	if (dptr == 0)
 		return CUDA_SUCCESS;
+	if (cw_range_of_graph(dptr))
+		return cw_settle(cwop_MemFreeAsync(dptr, id), id);
 	if (!cw_range_take(dptr, DEVICE_KINDS, &r))
 		return CUDA_ERROR_INVALID_VALUE;
 	return cwop_MemFreeAsync(dptr, id);

@@ -76,6 +76,9 @@ uint32_t cw_range_count(void);
 /* Called by api/: device memory that a module brought; and the end of a context's objects. */
 void cw_memory_note_global(uint64_t ptr, uint64_t size);
 void cw_memory_context_gone(uint32_t ctx);
+/* The address of an allocation node; and whether memory that begins there is of that kind. */
+void cw_memory_note_graph(uint64_t ptr, uint64_t size);
+int cw_range_of_graph(uint64_t ptr);
 
 /* Gives back what a managed range stands for; it is in the map no more. */
 void cw_managed_release(const struct cw_range *r);

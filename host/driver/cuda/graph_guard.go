@@ -24,6 +24,12 @@ func (g gate) MemAllocPitch(c *wire.Call, a *wire.MemAllocPitchArgs, r *wire.Mem
 // MemFree implements wire.Driver.
 func (g gate) MemFree(c *wire.Call, a *wire.MemFreeArgs) cuda.Result {
 	defer g.guard(c)()
+	if _, ok := g.graphAllocs[a.Ptr]; ok {
+		if res := g.use(c); res != cuda.Success {
+			return res
+		}
+		return g.note(g.fn.cuMemFree_v2.call(a.Ptr))
+	}
 	return g.session.MemFree(c, a)
 }
 
@@ -167,4 +173,45 @@ func (g gate) MemcpyWait(c *wire.Call, a *wire.MemcpyWaitArgs) cuda.Result {
 		}
 	}
 	return g.session.MemcpyWait(c, a)
+}
+
+// MemAllocAsync implements wire.Driver: captured, the memory is the graph's.
+func (g gate) MemAllocAsync(c *wire.Call, a *wire.MemAllocAsyncArgs, r *wire.MemAllocAsyncReply) cuda.Result {
+	res := g.session.MemAllocAsync(c, a, r)
+	if res == cuda.Success {
+		g.claimCaptured(c, a.Stream, r.Ptr)
+	}
+	return res
+}
+
+// MemAllocFromPool implements wire.Driver.
+func (g gate) MemAllocFromPool(c *wire.Call, a *wire.MemAllocFromPoolArgs, r *wire.MemAllocFromPoolReply) cuda.Result {
+	res := g.session.MemAllocFromPool(c, a, r)
+	if res == cuda.Success {
+		g.claimCaptured(c, a.Stream, r.Ptr)
+	}
+	return res
+}
+
+// claimCaptured moves an allocation to those of graphs if its stream captures.
+func (g gate) claimCaptured(c *wire.Call, id uint32, ptr uint64) {
+	if !g.capturing() {
+		return
+	}
+	if st, res := g.stream(c, id); res == cuda.Success && g.inCapture(st) {
+		g.noteGraphAlloc(ptr, g.allocs[ptr])
+		delete(g.allocs, ptr)
+	}
+}
+
+// MemFreeAsync implements wire.Driver. Memory of a graph comes again with its next launch.
+func (g gate) MemFreeAsync(c *wire.Call, a *wire.MemFreeAsyncArgs) cuda.Result {
+	if _, ok := g.graphAllocs[a.Ptr]; !ok {
+		return g.session.MemFreeAsync(c, a)
+	}
+	st, res := g.submit(c, a.Stream)
+	if res != cuda.Success {
+		return res
+	}
+	return g.note(g.fn.cuMemFreeAsync.call(a.Ptr, st.handle))
 }

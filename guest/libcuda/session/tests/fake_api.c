@@ -31,6 +31,13 @@ CUresult cw_capture_copy(uint32_t stream, int direct, int wait)
 
 CUresult cw_capture_unsafe(void) { return CUDA_SUCCESS; }
 
+CUresult cw_capture_status(uint32_t stream, int *active)
+{
+	(void)stream;
+	*active = 0;
+	return CUDA_SUCCESS;
+}
+
 CUresult cw_settle(CUresult res, uint32_t stream)
 {
 	(void)stream;
