@@ -440,6 +440,18 @@ CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
 	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceSetGraphMemAttribute(device, attr, value), "cuDeviceSetGraphMemAttribute");
 }
 
+CUresult cuGraphAddBatchMemOpNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddBatchMemOpNode(graphNode, graph, dependencies, numDependencies, nodeParams), "cuGraphAddBatchMemOpNode");
+}
+
+CUresult cuGraphAddChildGraphNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUgraph childGraph)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddChildGraphNode(graphNode, graph, dependencies, numDependencies, childGraph), "cuGraphAddChildGraphNode");
+}
+
 CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t numDependencies)
 {
 	CUresult r_ = cw_check();
@@ -452,10 +464,106 @@ CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *from, const
 	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddDependencies_v2(graph, from, to, edgeData, numDependencies), "cuGraphAddDependencies_v2");
 }
 
+CUresult cuGraphAddEmptyNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddEmptyNode(graphNode, graph, dependencies, numDependencies), "cuGraphAddEmptyNode");
+}
+
+CUresult cuGraphAddEventRecordNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUevent event)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddEventRecordNode(graphNode, graph, dependencies, numDependencies, event), "cuGraphAddEventRecordNode");
+}
+
+CUresult cuGraphAddEventWaitNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUevent event)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddEventWaitNode(graphNode, graph, dependencies, numDependencies, event), "cuGraphAddEventWaitNode");
+}
+
+CUresult cuGraphAddHostNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_HOST_NODE_PARAMS *nodeParams)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddHostNode(graphNode, graph, dependencies, numDependencies, nodeParams), "cuGraphAddHostNode");
+}
+
+CUresult cuGraphAddKernelNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddKernelNode(graphNode, graph, dependencies, numDependencies, nodeParams), "cuGraphAddKernelNode");
+}
+
+CUresult cuGraphAddKernelNode_v2(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddKernelNode_v2(graphNode, graph, dependencies, numDependencies, nodeParams), "cuGraphAddKernelNode_v2");
+}
+
+CUresult cuGraphAddMemAllocNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddMemAllocNode(graphNode, graph, dependencies, numDependencies, nodeParams), "cuGraphAddMemAllocNode");
+}
+
+CUresult cuGraphAddMemFreeNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUdeviceptr ptr)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddMemFreeNode(graphNode, graph, dependencies, numDependencies, ptr), "cuGraphAddMemFreeNode");
+}
+
+CUresult cuGraphAddMemcpyNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddMemcpyNode(graphNode, graph, dependencies, numDependencies, copyParams, ctx), "cuGraphAddMemcpyNode");
+}
+
+CUresult cuGraphAddMemsetNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddMemsetNode(graphNode, graph, dependencies, numDependencies, memsetParams, ctx), "cuGraphAddMemsetNode");
+}
+
+CUresult cuGraphAddNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUgraphNodeParams *nodeParams)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddNode(graphNode, graph, dependencies, numDependencies, nodeParams), "cuGraphAddNode");
+}
+
+CUresult cuGraphAddNode_v2(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUgraphNodeParams *nodeParams)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphAddNode_v2(graphNode, graph, dependencies, dependencyData, numDependencies, nodeParams), "cuGraphAddNode_v2");
+}
+
+CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode node, CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams_out)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphBatchMemOpNodeGetParams(node, nodeParams_out), "cuGraphBatchMemOpNodeGetParams");
+}
+
+CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphBatchMemOpNodeSetParams(node, nodeParams), "cuGraphBatchMemOpNodeSetParams");
+}
+
+CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphChildGraphNodeGetGraph(node, graph), "cuGraphChildGraphNodeGetGraph");
+}
+
 CUresult cuGraphClone(CUgraph *graphClone, CUgraph originalGraph)
 {
 	CUresult r_ = cw_check();
 	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphClone(graphClone, originalGraph), "cuGraphClone");
+}
+
+CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle_out, CUgraph graph, CUcontext ctx, unsigned int defaultLaunchValue, unsigned int flags)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphConditionalHandleCreate(handle_out, graph, ctx, defaultLaunchValue, flags), "cuGraphConditionalHandleCreate");
 }
 
 CUresult cuGraphCreate(CUgraph *graph, unsigned int flags)
@@ -476,16 +584,106 @@ CUresult cuGraphDestroy(CUgraph graph)
 	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphDestroy(graph), "cuGraphDestroy");
 }
 
+CUresult cuGraphDestroyNode(CUgraphNode node)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphDestroyNode(node), "cuGraphDestroyNode");
+}
+
+CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent *event_out)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphEventRecordNodeGetEvent(node, event_out), "cuGraphEventRecordNodeGetEvent");
+}
+
+CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode node, CUevent event)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphEventRecordNodeSetEvent(node, event), "cuGraphEventRecordNodeSetEvent");
+}
+
+CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent *event_out)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphEventWaitNodeGetEvent(node, event_out), "cuGraphEventWaitNodeGetEvent");
+}
+
+CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode node, CUevent event)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphEventWaitNodeSetEvent(node, event), "cuGraphEventWaitNodeSetEvent");
+}
+
+CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecBatchMemOpNodeSetParams(graphExec, node, nodeParams), "cuGraphExecBatchMemOpNodeSetParams");
+}
+
+CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec graphExec, CUgraphNode node, CUgraph childGraph)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecChildGraphNodeSetParams(graphExec, node, childGraph), "cuGraphExecChildGraphNodeSetParams");
+}
+
 CUresult cuGraphExecDestroy(CUgraphExec graphExec)
 {
 	CUresult r_ = cw_check();
 	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecDestroy(graphExec), "cuGraphExecDestroy");
 }
 
+CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec graphExec, CUgraphNode node, CUevent event)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecEventRecordNodeSetEvent(graphExec, node, event), "cuGraphExecEventRecordNodeSetEvent");
+}
+
+CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec graphExec, CUgraphNode node, CUevent event)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecEventWaitNodeSetEvent(graphExec, node, event), "cuGraphExecEventWaitNodeSetEvent");
+}
+
 CUresult cuGraphExecGetFlags(CUgraphExec graphExec, cuuint64_t *flags)
 {
 	CUresult r_ = cw_check();
 	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecGetFlags(graphExec, flags), "cuGraphExecGetFlags");
+}
+
+CUresult cuGraphExecHostNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *nodeParams)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecHostNodeSetParams(graphExec, node, nodeParams), "cuGraphExecHostNodeSetParams");
+}
+
+CUresult cuGraphExecKernelNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecKernelNodeSetParams(graphExec, node, nodeParams), "cuGraphExecKernelNodeSetParams");
+}
+
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec graphExec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecKernelNodeSetParams_v2(graphExec, node, nodeParams), "cuGraphExecKernelNodeSetParams_v2");
+}
+
+CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecMemcpyNodeSetParams(graphExec, node, copyParams, ctx), "cuGraphExecMemcpyNodeSetParams");
+}
+
+CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecMemsetNodeSetParams(graphExec, node, memsetParams, ctx), "cuGraphExecMemsetNodeSetParams");
+}
+
+CUresult cuGraphExecNodeSetParams(CUgraphExec graphExec, CUgraphNode node, CUgraphNodeParams *nodeParams)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphExecNodeSetParams(graphExec, node, nodeParams), "cuGraphExecNodeSetParams");
 }
 
 CUresult cuGraphExecUpdate(CUgraphExec graphExec, CUgraph graph, CUgraphNode *errorNode_out, CUgraphExecUpdateResult *updateResult_out)
@@ -524,6 +722,18 @@ CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *rootNodes, size_t *numR
 	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphGetRootNodes(graph, rootNodes, numRootNodes), "cuGraphGetRootNodes");
 }
 
+CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS *nodeParams)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphHostNodeGetParams(node, nodeParams), "cuGraphHostNodeGetParams");
+}
+
+CUresult cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS *nodeParams)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphHostNodeSetParams(node, nodeParams), "cuGraphHostNodeSetParams");
+}
+
 CUresult cuGraphInstantiate(CUgraphExec *graphExec, CUgraph graph, CUgraphNode *errorNode, char *logBuffer, size_t bufferSize)
 {
 	CUresult r_ = cw_check();
@@ -554,6 +764,48 @@ CUresult cuGraphInstantiate_v2(CUgraphExec *graphExec, CUgraph graph, CUgraphNod
 	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphInstantiate_v2(graphExec, graph, errorNode, logBuffer, bufferSize), "cuGraphInstantiate_v2");
 }
 
+CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphKernelNodeCopyAttributes(dst, src), "cuGraphKernelNodeCopyAttributes");
+}
+
+CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUkernelNodeAttrID attr, CUkernelNodeAttrValue *value_out)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphKernelNodeGetAttribute(node, attr, value_out), "cuGraphKernelNodeGetAttribute");
+}
+
+CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphKernelNodeGetParams(node, nodeParams), "cuGraphKernelNodeGetParams");
+}
+
+CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphKernelNodeGetParams_v2(node, nodeParams), "cuGraphKernelNodeGetParams_v2");
+}
+
+CUresult cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID attr, const CUkernelNodeAttrValue *value)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphKernelNodeSetAttribute(node, attr, value), "cuGraphKernelNodeSetAttribute");
+}
+
+CUresult cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphKernelNodeSetParams(node, nodeParams), "cuGraphKernelNodeSetParams");
+}
+
+CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphKernelNodeSetParams_v2(node, nodeParams), "cuGraphKernelNodeSetParams_v2");
+}
+
 CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream)
 {
 	CUresult r_ = cw_check();
@@ -564,6 +816,42 @@ CUresult cuGraphLaunch_ptsz(CUgraphExec graph, CUstream stream)
 {
 	CUresult r_ = cw_check();
 	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphLaunch(1, graph, stream), "cuGraphLaunch_ptsz");
+}
+
+CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *params_out)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphMemAllocNodeGetParams(node, params_out), "cuGraphMemAllocNodeGetParams");
+}
+
+CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *dptr_out)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphMemFreeNodeGetParams(node, dptr_out), "cuGraphMemFreeNodeGetParams");
+}
+
+CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *nodeParams)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphMemcpyNodeGetParams(node, nodeParams), "cuGraphMemcpyNodeGetParams");
+}
+
+CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D *nodeParams)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphMemcpyNodeSetParams(node, nodeParams), "cuGraphMemcpyNodeSetParams");
+}
+
+CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *nodeParams)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphMemsetNodeGetParams(node, nodeParams), "cuGraphMemsetNodeGetParams");
+}
+
+CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *nodeParams)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphMemsetNodeSetParams(node, nodeParams), "cuGraphMemsetNodeSetParams");
 }
 
 CUresult cuGraphNodeFindInClone(CUgraphNode *node, CUgraphNode originalNode, CUgraph clonedGraph)
@@ -614,6 +902,18 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec graphExec, CUgraphNode node, unsigned
 	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeSetEnabled(graphExec, node, isEnabled), "cuGraphNodeSetEnabled");
 }
 
+CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *nodeParams)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphNodeSetParams(node, nodeParams), "cuGraphNodeSetParams");
+}
+
+CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphReleaseUserObject(graph, object, count), "cuGraphReleaseUserObject");
+}
+
 CUresult cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t numDependencies)
 {
 	CUresult r_ = cw_check();
@@ -626,6 +926,12 @@ CUresult cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode *from, co
 	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphRemoveDependencies_v2(graph, from, to, edgeData, numDependencies), "cuGraphRemoveDependencies_v2");
 }
 
+CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphRetainUserObject(graph, object, count, flags), "cuGraphRetainUserObject");
+}
+
 CUresult cuGraphUpload(CUgraphExec graph, CUstream stream)
 {
 	CUresult r_ = cw_check();
@@ -636,6 +942,24 @@ CUresult cuGraphUpload_ptsz(CUgraphExec graph, CUstream stream)
 {
 	CUresult r_ = cw_check();
 	return told(cw_unlikely(r_) ? r_ : cwi_cuGraphUpload(1, graph, stream), "cuGraphUpload_ptsz");
+}
+
+CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy, unsigned int initialRefcount, unsigned int flags)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuUserObjectCreate(object_out, ptr, destroy, initialRefcount, flags), "cuUserObjectCreate");
+}
+
+CUresult cuUserObjectRelease(CUuserObject object, unsigned int count)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuUserObjectRelease(object, count), "cuUserObjectRelease");
+}
+
+CUresult cuUserObjectRetain(CUuserObject object, unsigned int count)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuUserObjectRetain(object, count), "cuUserObjectRetain");
 }
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev)

@@ -9,60 +9,6 @@ static const struct {
 	const char *symbol, *reason;
 } refused[] = {
 	{"cuProfilerInitialize", "removed from CUDA 12: profiles are controlled by tools"},
-	{"cuGraphAddBatchMemOpNode", "widened later: graphs"},
-	{"cuGraphAddChildGraphNode", "widened later: graphs"},
-	{"cuGraphAddEmptyNode", "widened later: graphs"},
-	{"cuGraphAddEventRecordNode", "widened later: graphs"},
-	{"cuGraphAddEventWaitNode", "widened later: graphs"},
-	{"cuGraphAddHostNode", "widened later: graphs"},
-	{"cuGraphAddKernelNode", "widened later: graphs"},
-	{"cuGraphAddKernelNode_v2", "widened later: graphs"},
-	{"cuGraphAddMemAllocNode", "widened later: graphs"},
-	{"cuGraphAddMemFreeNode", "widened later: graphs"},
-	{"cuGraphAddMemcpyNode", "widened later: graphs"},
-	{"cuGraphAddMemsetNode", "widened later: graphs"},
-	{"cuGraphAddNode", "widened later: graphs"},
-	{"cuGraphAddNode_v2", "widened later: graphs"},
-	{"cuGraphBatchMemOpNodeGetParams", "widened later: graphs"},
-	{"cuGraphBatchMemOpNodeSetParams", "widened later: graphs"},
-	{"cuGraphChildGraphNodeGetGraph", "widened later: graphs"},
-	{"cuGraphConditionalHandleCreate", "widened later: graphs"},
-	{"cuGraphDestroyNode", "widened later: graphs"},
-	{"cuGraphEventRecordNodeGetEvent", "widened later: graphs"},
-	{"cuGraphEventRecordNodeSetEvent", "widened later: graphs"},
-	{"cuGraphEventWaitNodeGetEvent", "widened later: graphs"},
-	{"cuGraphEventWaitNodeSetEvent", "widened later: graphs"},
-	{"cuGraphExecBatchMemOpNodeSetParams", "widened later: graphs"},
-	{"cuGraphExecChildGraphNodeSetParams", "widened later: graphs"},
-	{"cuGraphExecEventRecordNodeSetEvent", "widened later: graphs"},
-	{"cuGraphExecEventWaitNodeSetEvent", "widened later: graphs"},
-	{"cuGraphExecHostNodeSetParams", "widened later: graphs"},
-	{"cuGraphExecKernelNodeSetParams", "widened later: graphs"},
-	{"cuGraphExecKernelNodeSetParams_v2", "widened later: graphs"},
-	{"cuGraphExecMemcpyNodeSetParams", "widened later: graphs"},
-	{"cuGraphExecMemsetNodeSetParams", "widened later: graphs"},
-	{"cuGraphExecNodeSetParams", "widened later: graphs"},
-	{"cuGraphHostNodeGetParams", "widened later: graphs"},
-	{"cuGraphHostNodeSetParams", "widened later: graphs"},
-	{"cuGraphKernelNodeCopyAttributes", "widened later: graphs"},
-	{"cuGraphKernelNodeGetAttribute", "widened later: graphs"},
-	{"cuGraphKernelNodeGetParams", "widened later: graphs"},
-	{"cuGraphKernelNodeGetParams_v2", "widened later: graphs"},
-	{"cuGraphKernelNodeSetAttribute", "widened later: graphs"},
-	{"cuGraphKernelNodeSetParams", "widened later: graphs"},
-	{"cuGraphKernelNodeSetParams_v2", "widened later: graphs"},
-	{"cuGraphMemAllocNodeGetParams", "widened later: graphs"},
-	{"cuGraphMemFreeNodeGetParams", "widened later: graphs"},
-	{"cuGraphMemcpyNodeGetParams", "widened later: graphs"},
-	{"cuGraphMemcpyNodeSetParams", "widened later: graphs"},
-	{"cuGraphMemsetNodeGetParams", "widened later: graphs"},
-	{"cuGraphMemsetNodeSetParams", "widened later: graphs"},
-	{"cuGraphNodeSetParams", "widened later: graphs"},
-	{"cuGraphReleaseUserObject", "widened later: graphs"},
-	{"cuGraphRetainUserObject", "widened later: graphs"},
-	{"cuUserObjectCreate", "widened later: graphs"},
-	{"cuUserObjectRelease", "widened later: graphs"},
-	{"cuUserObjectRetain", "widened later: graphs"},
 	{"cuMemGetHandleForAddressRange", "no device of the guest could use the file: its devices cannot reach GPU memory"},
 	{"cuMulticastAddDevice", "one mistake in a multicast object can stop every GPU of an NVLink domain: not offered to guests"},
 	{"cuMulticastBindAddr", "one mistake in a multicast object can stop every GPU of an NVLink domain: not offered to guests"},
@@ -209,7 +155,7 @@ static const struct {
 	{"cuParamSetv", "replaced by cuLaunchKernel in CUDA 4"},
 	{"cuLaunchCooperativeKernelMultiDevice", "removed from CUDA 13 by its makers"},
 };
-static _Atomic unsigned char said[200];
+static _Atomic unsigned char said[146];
 
 static CUresult refuse(unsigned i)
 {
@@ -226,1038 +172,768 @@ CUresult cuProfilerInitialize(const char *configFile, const char *outputFile, CU
 	return refuse(0);
 }
 
-CUresult cuGraphAddBatchMemOpNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
+CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t size, CUmemRangeHandleType handleType, unsigned long long flags)
 {
 	return refuse(1);
 }
 
-CUresult cuGraphAddChildGraphNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUgraph childGraph)
+CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle mcHandle, CUdevice dev)
 {
 	return refuse(2);
 }
 
-CUresult cuGraphAddEmptyNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies)
+CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUdeviceptr memptr, size_t size, unsigned long long flags)
 {
 	return refuse(3);
 }
 
-CUresult cuGraphAddEventRecordNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUevent event)
+CUresult cuMulticastBindMem(CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size, unsigned long long flags)
 {
 	return refuse(4);
 }
 
-CUresult cuGraphAddEventWaitNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUevent event)
+CUresult cuMulticastCreate(CUmemGenericAllocationHandle *mcHandle, const CUmulticastObjectProp *prop)
 {
 	return refuse(5);
 }
 
-CUresult cuGraphAddHostNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_HOST_NODE_PARAMS *nodeParams)
+CUresult cuMulticastGetGranularity(size_t *granularity, const CUmulticastObjectProp *prop, CUmulticastGranularity_flags option)
 {
 	return refuse(6);
 }
 
-CUresult cuGraphAddKernelNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+CUresult cuMulticastUnbind(CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset, size_t size)
 {
 	return refuse(7);
 }
 
-CUresult cuGraphAddKernelNode_v2(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+CUresult cuMemBatchDecompressAsync(CUmemDecompressParams *paramsArray, size_t count, unsigned int flags, size_t *errorIndex, CUstream stream)
 {
 	return refuse(8);
 }
 
-CUresult cuGraphAddMemAllocNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
-{
-	return refuse(9);
-}
-
-CUresult cuGraphAddMemFreeNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUdeviceptr ptr)
-{
-	return refuse(10);
-}
-
-CUresult cuGraphAddMemcpyNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
-{
-	return refuse(11);
-}
-
-CUresult cuGraphAddMemsetNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
-{
-	return refuse(12);
-}
-
-CUresult cuGraphAddNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, CUgraphNodeParams *nodeParams)
-{
-	return refuse(13);
-}
-
-CUresult cuGraphAddNode_v2(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData, size_t numDependencies, CUgraphNodeParams *nodeParams)
-{
-	return refuse(14);
-}
-
-CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode node, CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams_out)
-{
-	return refuse(15);
-}
-
-CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
-{
-	return refuse(16);
-}
-
-CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph)
-{
-	return refuse(17);
-}
-
-CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle_out, CUgraph graph, CUcontext ctx, unsigned int defaultLaunchValue, unsigned int flags)
-{
-	return refuse(18);
-}
-
-CUresult cuGraphDestroyNode(CUgraphNode node)
-{
-	return refuse(19);
-}
-
-CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent *event_out)
-{
-	return refuse(20);
-}
-
-CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode node, CUevent event)
-{
-	return refuse(21);
-}
-
-CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent *event_out)
-{
-	return refuse(22);
-}
-
-CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode node, CUevent event)
-{
-	return refuse(23);
-}
-
-CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
-{
-	return refuse(24);
-}
-
-CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec graphExec, CUgraphNode node, CUgraph childGraph)
-{
-	return refuse(25);
-}
-
-CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec graphExec, CUgraphNode node, CUevent event)
-{
-	return refuse(26);
-}
-
-CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec graphExec, CUgraphNode node, CUevent event)
-{
-	return refuse(27);
-}
-
-CUresult cuGraphExecHostNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *nodeParams)
-{
-	return refuse(28);
-}
-
-CUresult cuGraphExecKernelNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
-{
-	return refuse(29);
-}
-
-CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec graphExec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
-{
-	return refuse(30);
-}
-
-CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
-{
-	return refuse(31);
-}
-
-CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
-{
-	return refuse(32);
-}
-
-CUresult cuGraphExecNodeSetParams(CUgraphExec graphExec, CUgraphNode node, CUgraphNodeParams *nodeParams)
-{
-	return refuse(33);
-}
-
-CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS *nodeParams)
-{
-	return refuse(34);
-}
-
-CUresult cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS *nodeParams)
-{
-	return refuse(35);
-}
-
-CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src)
-{
-	return refuse(36);
-}
-
-CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUkernelNodeAttrID attr, CUkernelNodeAttrValue *value_out)
-{
-	return refuse(37);
-}
-
-CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
-{
-	return refuse(38);
-}
-
-CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *nodeParams)
-{
-	return refuse(39);
-}
-
-CUresult cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID attr, const CUkernelNodeAttrValue *value)
-{
-	return refuse(40);
-}
-
-CUresult cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
-{
-	return refuse(41);
-}
-
-CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
-{
-	return refuse(42);
-}
-
-CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *params_out)
-{
-	return refuse(43);
-}
-
-CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *dptr_out)
-{
-	return refuse(44);
-}
-
-CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *nodeParams)
-{
-	return refuse(45);
-}
-
-CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D *nodeParams)
-{
-	return refuse(46);
-}
-
-CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *nodeParams)
-{
-	return refuse(47);
-}
-
-CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *nodeParams)
-{
-	return refuse(48);
-}
-
-CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *nodeParams)
-{
-	return refuse(49);
-}
-
-CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count)
-{
-	return refuse(50);
-}
-
-CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags)
-{
-	return refuse(51);
-}
-
-CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy, unsigned int initialRefcount, unsigned int flags)
-{
-	return refuse(52);
-}
-
-CUresult cuUserObjectRelease(CUuserObject object, unsigned int count)
-{
-	return refuse(53);
-}
-
-CUresult cuUserObjectRetain(CUuserObject object, unsigned int count)
-{
-	return refuse(54);
-}
-
-CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr ptr, size_t size, CUmemRangeHandleType handleType, unsigned long long flags)
-{
-	return refuse(55);
-}
-
-CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle mcHandle, CUdevice dev)
-{
-	return refuse(56);
-}
-
-CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUdeviceptr memptr, size_t size, unsigned long long flags)
-{
-	return refuse(57);
-}
-
-CUresult cuMulticastBindMem(CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size, unsigned long long flags)
-{
-	return refuse(58);
-}
-
-CUresult cuMulticastCreate(CUmemGenericAllocationHandle *mcHandle, const CUmulticastObjectProp *prop)
-{
-	return refuse(59);
-}
-
-CUresult cuMulticastGetGranularity(size_t *granularity, const CUmulticastObjectProp *prop, CUmulticastGranularity_flags option)
-{
-	return refuse(60);
-}
-
-CUresult cuMulticastUnbind(CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset, size_t size)
-{
-	return refuse(61);
-}
-
-CUresult cuMemBatchDecompressAsync(CUmemDecompressParams *paramsArray, size_t count, unsigned int flags, size_t *errorIndex, CUstream stream)
-{
-	return refuse(62);
-}
-
 CUresult cuMemBatchDecompressAsync_ptsz(CUmemDecompressParams *paramsArray, size_t count, unsigned int flags, size_t *errorIndex, CUstream stream)
 {
-	return refuse(62);
+	return refuse(8);
 }
 
 CUresult cuMemAlloc(CUdeviceptr_v1 *ptr, unsigned int bytes)
 {
-	return refuse(63);
+	return refuse(9);
 }
 
 CUresult cuMemAllocHost(void **pp, unsigned int bytes)
 {
-	return refuse(64);
+	return refuse(10);
 }
 
 CUresult cuMemAllocPitch(CUdeviceptr_v1 *ptr, unsigned int *pitch, unsigned int widthInBytes, unsigned int height, unsigned int elementSizeBytes)
 {
-	return refuse(65);
+	return refuse(11);
 }
 
 CUresult cuMemFree(CUdeviceptr_v1 ptr)
 {
-	return refuse(66);
+	return refuse(12);
 }
 
 CUresult cuMemGetAddressRange(CUdeviceptr_v1 *pbase, unsigned int *psize, CUdeviceptr_v1 ptr)
 {
-	return refuse(67);
+	return refuse(13);
 }
 
 CUresult cuMemGetAttribute(void)
 {
-	return refuse(68);
+	return refuse(14);
 }
 
 CUresult cuMemGetAttribute_v2(void)
 {
-	return refuse(69);
+	return refuse(15);
 }
 
 CUresult cuMemGetInfo(unsigned int *free, unsigned int *total)
 {
-	return refuse(70);
+	return refuse(16);
 }
 
 CUresult cuMemHostGetDevicePointer(CUdeviceptr_v1 *pdptr, void *p, unsigned int flags)
 {
-	return refuse(71);
+	return refuse(17);
 }
 
 CUresult cuMemcpy2D(const CUDA_MEMCPY2D_v1 *copy)
 {
-	return refuse(72);
+	return refuse(18);
 }
 
 CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D_v1 *copy, CUstream stream)
 {
-	return refuse(73);
+	return refuse(19);
 }
 
 CUresult cuMemcpy2DUnaligned(const CUDA_MEMCPY2D_v1 *copy)
 {
-	return refuse(74);
+	return refuse(20);
 }
 
 CUresult cuMemcpy3D(const CUDA_MEMCPY3D_v1 *copy)
 {
-	return refuse(75);
+	return refuse(21);
 }
 
 CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D_v1 *copy, CUstream stream)
 {
-	return refuse(76);
+	return refuse(22);
 }
 
 CUresult cuMemcpyDtoD(CUdeviceptr_v1 dstDevice, CUdeviceptr_v1 srcDevice, unsigned int bytes)
 {
-	return refuse(77);
+	return refuse(23);
 }
 
 CUresult cuMemcpyDtoDAsync(CUdeviceptr_v1 dstDevice, CUdeviceptr_v1 srcDevice, unsigned int bytes, CUstream stream)
 {
-	return refuse(78);
+	return refuse(24);
 }
 
 CUresult cuMemcpyDtoH(void *dstHost, CUdeviceptr_v1 srcDevice, unsigned int bytes)
 {
-	return refuse(79);
+	return refuse(25);
 }
 
 CUresult cuMemcpyDtoHAsync(void *dstHost, CUdeviceptr_v1 srcDevice, unsigned int bytes, CUstream stream)
 {
-	return refuse(80);
+	return refuse(26);
 }
 
 CUresult cuMemcpyHtoD(CUdeviceptr_v1 dstDevice, const void *srcHost, unsigned int bytes)
 {
-	return refuse(81);
+	return refuse(27);
 }
 
 CUresult cuMemcpyHtoDAsync(CUdeviceptr_v1 dstDevice, const void *srcHost, unsigned int bytes, CUstream stream)
 {
-	return refuse(82);
+	return refuse(28);
 }
 
 CUresult cuMemsetD16(CUdeviceptr_v1 dstDevice, unsigned short us, unsigned int n)
 {
-	return refuse(83);
+	return refuse(29);
 }
 
 CUresult cuMemsetD2D16(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned short us, unsigned int width, unsigned int height)
 {
-	return refuse(84);
+	return refuse(30);
 }
 
 CUresult cuMemsetD2D32(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned int ui, unsigned int width, unsigned int height)
 {
-	return refuse(85);
+	return refuse(31);
 }
 
 CUresult cuMemsetD2D8(CUdeviceptr_v1 dstDevice, unsigned int dstPitch, unsigned char uc, unsigned int width, unsigned int height)
 {
-	return refuse(86);
+	return refuse(32);
 }
 
 CUresult cuMemsetD32(CUdeviceptr_v1 dstDevice, unsigned int ui, unsigned int n)
 {
-	return refuse(87);
+	return refuse(33);
 }
 
 CUresult cuMemsetD8(CUdeviceptr_v1 dstDevice, unsigned char uc, unsigned int n)
 {
-	return refuse(88);
+	return refuse(34);
 }
 
 CUresult cudbgApiAttach(void)
 {
-	return refuse(89);
+	return refuse(35);
 }
 
 CUresult cudbgApiDetach(void)
 {
-	return refuse(90);
+	return refuse(36);
 }
 
 CUresult cudbgApiInit(void)
 {
-	return refuse(91);
+	return refuse(37);
 }
 
 CUresult cudbgGetAPI(void)
 {
-	return refuse(92);
+	return refuse(38);
 }
 
 CUresult cudbgGetAPIVersion(void)
 {
-	return refuse(93);
+	return refuse(39);
 }
 
 CUresult cudbgMain(void)
 {
-	return refuse(94);
+	return refuse(40);
 }
 
 CUresult cudbgReportDriverApiError(void)
 {
-	return refuse(95);
+	return refuse(41);
 }
 
 CUresult cudbgReportDriverInternalError(void)
 {
-	return refuse(96);
+	return refuse(42);
 }
 
 CUresult cuDeviceRegisterAsyncNotification(CUdevice device, CUasyncCallback callbackFunc, void *userData, CUasyncCallbackHandle *callback)
 {
-	return refuse(97);
+	return refuse(43);
 }
 
 CUresult cuDeviceUnregisterAsyncNotification(CUdevice device, CUasyncCallbackHandle callback)
 {
-	return refuse(98);
+	return refuse(44);
 }
 
 CUresult cuLogsCurrent(CUlogIterator *iterator_out, unsigned int flags)
 {
-	return refuse(99);
+	return refuse(45);
 }
 
 CUresult cuLogsDumpToFile(CUlogIterator *iterator, const char *pathToFile, unsigned int flags)
 {
-	return refuse(100);
+	return refuse(46);
 }
 
 CUresult cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, size_t *size, unsigned int flags)
 {
-	return refuse(101);
+	return refuse(47);
 }
 
 CUresult cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *userData, CUlogsCallbackHandle *callback_out)
 {
-	return refuse(102);
+	return refuse(48);
 }
 
 CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle callback)
 {
-	return refuse(103);
+	return refuse(49);
 }
 
 CUresult cuDeviceGetNvSciSyncAttributes(void *nvSciSyncAttrList, CUdevice dev, int flags)
 {
-	return refuse(104);
+	return refuse(50);
 }
 
 CUresult cuEGLApiInit(void)
 {
-	return refuse(105);
+	return refuse(51);
 }
 
 CUresult cuEGLStreamConsumerAcquireFrame(CUeglStreamConnection *conn, CUgraphicsResource *cudaResource, CUstream *stream, unsigned int timeout)
 {
-	return refuse(106);
+	return refuse(52);
 }
 
 CUresult cuEGLStreamConsumerConnect(CUeglStreamConnection *conn, EGLStreamKHR stream)
 {
-	return refuse(107);
+	return refuse(53);
 }
 
 CUresult cuEGLStreamConsumerConnectWithFlags(CUeglStreamConnection *conn, EGLStreamKHR stream, unsigned int flags)
 {
-	return refuse(108);
+	return refuse(54);
 }
 
 CUresult cuEGLStreamConsumerDisconnect(CUeglStreamConnection *conn)
 {
-	return refuse(109);
+	return refuse(55);
 }
 
 CUresult cuEGLStreamConsumerReleaseFrame(CUeglStreamConnection *conn, CUgraphicsResource cudaResource, CUstream *stream)
 {
-	return refuse(110);
+	return refuse(56);
 }
 
 CUresult cuEGLStreamProducerConnect(CUeglStreamConnection *conn, EGLStreamKHR stream, EGLint width, EGLint height)
 {
-	return refuse(111);
+	return refuse(57);
 }
 
 CUresult cuEGLStreamProducerDisconnect(CUeglStreamConnection *conn)
 {
-	return refuse(112);
+	return refuse(58);
 }
 
 CUresult cuEGLStreamProducerPresentFrame(CUeglStreamConnection *conn, CUeglFrame eglframe, CUstream *stream)
 {
-	return refuse(113);
+	return refuse(59);
 }
 
 CUresult cuEGLStreamProducerReturnFrame(CUeglStreamConnection *conn, CUeglFrame *eglframe, CUstream *stream)
 {
-	return refuse(114);
+	return refuse(60);
 }
 
 CUresult cuGLCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice device)
 {
-	return refuse(115);
+	return refuse(61);
 }
 
 CUresult cuGLCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device)
 {
-	return refuse(116);
+	return refuse(62);
 }
 
 CUresult cuGLGetDevices(unsigned int *outCount, CUdevice *cudaDevices, unsigned int cudaDeviceCount, CUGLDeviceList deviceList)
 {
-	return refuse(117);
+	return refuse(63);
 }
 
 CUresult cuGLGetDevices_v2(unsigned int *outCount, CUdevice *cudaDevices, unsigned int cudaDeviceCount, CUGLDeviceList deviceList)
 {
-	return refuse(118);
+	return refuse(64);
 }
 
 CUresult cuGLInit(void)
 {
-	return refuse(119);
+	return refuse(65);
 }
 
 CUresult cuGLMapBufferObject(CUdeviceptr_v1 *ptr, unsigned int *size, GLuint buffer)
 {
-	return refuse(120);
+	return refuse(66);
 }
 
 CUresult cuGLMapBufferObjectAsync(CUdeviceptr_v1 *ptr, unsigned int *size, GLuint buffer, CUstream stream)
 {
-	return refuse(121);
+	return refuse(67);
 }
 
 CUresult cuGLMapBufferObjectAsync_v2(CUdeviceptr *ptr, size_t *size, GLuint buffer, CUstream stream)
 {
-	return refuse(122);
+	return refuse(68);
 }
 
 CUresult cuGLMapBufferObjectAsync_v2_ptsz(CUdeviceptr *ptr, size_t *size, GLuint buffer, CUstream stream)
 {
-	return refuse(122);
+	return refuse(68);
 }
 
 CUresult cuGLMapBufferObject_v2(CUdeviceptr *ptr, size_t *size, GLuint buffer)
 {
-	return refuse(123);
+	return refuse(69);
 }
 
 CUresult cuGLMapBufferObject_v2_ptds(CUdeviceptr *ptr, size_t *size, GLuint buffer)
 {
-	return refuse(123);
+	return refuse(69);
 }
 
 CUresult cuGLRegisterBufferObject(GLuint buffer)
 {
-	return refuse(124);
+	return refuse(70);
 }
 
 CUresult cuGLSetBufferObjectMapFlags(GLuint buffer, unsigned int flags)
 {
-	return refuse(125);
+	return refuse(71);
 }
 
 CUresult cuGLUnmapBufferObject(GLuint buffer)
 {
-	return refuse(126);
+	return refuse(72);
 }
 
 CUresult cuGLUnmapBufferObjectAsync(GLuint buffer, CUstream stream)
 {
-	return refuse(127);
+	return refuse(73);
 }
 
 CUresult cuGLUnregisterBufferObject(GLuint buffer)
 {
-	return refuse(128);
+	return refuse(74);
 }
 
 CUresult cuGraphicsEGLRegisterImage(CUgraphicsResource *cudaResource, EGLImageKHR image, unsigned int flags)
 {
-	return refuse(129);
+	return refuse(75);
 }
 
 CUresult cuGraphicsGLRegisterBuffer(CUgraphicsResource *cudaResource, GLuint buffer, unsigned int flags)
 {
-	return refuse(130);
+	return refuse(76);
 }
 
 CUresult cuGraphicsGLRegisterImage(CUgraphicsResource *cudaResource, GLuint image, GLenum target, unsigned int flags)
 {
-	return refuse(131);
+	return refuse(77);
 }
 
 CUresult cuGraphicsMapResources(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(132);
+	return refuse(78);
 }
 
 CUresult cuGraphicsMapResources_ptsz(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(132);
+	return refuse(78);
 }
 
 CUresult cuGraphicsResourceGetMappedEglFrame(CUeglFrame *eglFrame, CUgraphicsResource resource, unsigned int index, unsigned int mipLevel)
 {
-	return refuse(133);
+	return refuse(79);
 }
 
 CUresult cuGraphicsResourceGetMappedMipmappedArray(CUmipmappedArray *mipmappedArray, CUgraphicsResource resource)
 {
-	return refuse(134);
+	return refuse(80);
 }
 
 CUresult cuGraphicsResourceGetMappedPointer(CUdeviceptr_v1 *devPtr, unsigned int *size, CUgraphicsResource resource)
 {
-	return refuse(135);
+	return refuse(81);
 }
 
 CUresult cuGraphicsResourceGetMappedPointer_v2(CUdeviceptr *devPtr, size_t *size, CUgraphicsResource resource)
 {
-	return refuse(136);
+	return refuse(82);
 }
 
 CUresult cuGraphicsResourceSetMapFlags(CUgraphicsResource resource, unsigned int flags)
 {
-	return refuse(137);
+	return refuse(83);
 }
 
 CUresult cuGraphicsResourceSetMapFlags_v2(CUgraphicsResource resource, unsigned int flags)
 {
-	return refuse(138);
+	return refuse(84);
 }
 
 CUresult cuGraphicsSubResourceGetMappedArray(CUarray *array, CUgraphicsResource resource, unsigned int arrayIndex, unsigned int mipLevel)
 {
-	return refuse(139);
+	return refuse(85);
 }
 
 CUresult cuGraphicsUnmapResources(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(140);
+	return refuse(86);
 }
 
 CUresult cuGraphicsUnmapResources_ptsz(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(140);
+	return refuse(86);
 }
 
 CUresult cuGraphicsUnregisterResource(CUgraphicsResource resource)
 {
-	return refuse(141);
+	return refuse(87);
 }
 
 CUresult cuGraphicsVDPAURegisterOutputSurface(CUgraphicsResource *cudaResource, VdpOutputSurface vdpSurface, unsigned int flags)
 {
-	return refuse(142);
+	return refuse(88);
 }
 
 CUresult cuGraphicsVDPAURegisterVideoSurface(CUgraphicsResource *cudaResource, VdpVideoSurface vdpSurface, unsigned int flags)
 {
-	return refuse(143);
+	return refuse(89);
 }
 
 CUresult cuVDPAUCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice device, VdpDevice vdpDevice, VdpGetProcAddress *vdpGetProcAddress)
 {
-	return refuse(144);
+	return refuse(90);
 }
 
 CUresult cuVDPAUCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device, VdpDevice vdpDevice, VdpGetProcAddress *vdpGetProcAddress)
 {
-	return refuse(145);
+	return refuse(91);
 }
 
 CUresult cuVDPAUGetDevice(CUdevice *device, VdpDevice vdpDevice, VdpGetProcAddress *vdpGetProcAddress)
 {
-	return refuse(146);
+	return refuse(92);
 }
 
 CUresult cuDestroyExternalMemory(CUexternalMemory extMem)
 {
-	return refuse(147);
+	return refuse(93);
 }
 
 CUresult cuDestroyExternalSemaphore(CUexternalSemaphore extSem)
 {
-	return refuse(148);
+	return refuse(94);
 }
 
 CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *devPtr, CUexternalMemory extMem, const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *bufferDesc)
 {
-	return refuse(149);
+	return refuse(95);
 }
 
 CUresult cuExternalMemoryGetMappedMipmappedArray(CUmipmappedArray *mipmap, CUexternalMemory extMem, const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *mipmapDesc)
 {
-	return refuse(150);
+	return refuse(96);
 }
 
 CUresult cuGraphAddExternalSemaphoresSignalNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *nodeParams)
 {
-	return refuse(151);
+	return refuse(97);
 }
 
 CUresult cuGraphAddExternalSemaphoresWaitNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_EXT_SEM_WAIT_NODE_PARAMS *nodeParams)
 {
-	return refuse(152);
+	return refuse(98);
 }
 
 CUresult cuGraphExecExternalSemaphoresSignalNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *nodeParams)
 {
-	return refuse(153);
+	return refuse(99);
 }
 
 CUresult cuGraphExecExternalSemaphoresWaitNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_EXT_SEM_WAIT_NODE_PARAMS *nodeParams)
 {
-	return refuse(154);
+	return refuse(100);
 }
 
 CUresult cuGraphExternalSemaphoresSignalNodeGetParams(CUgraphNode node, CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *params_out)
 {
-	return refuse(155);
+	return refuse(101);
 }
 
 CUresult cuGraphExternalSemaphoresSignalNodeSetParams(CUgraphNode node, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *nodeParams)
 {
-	return refuse(156);
+	return refuse(102);
 }
 
 CUresult cuGraphExternalSemaphoresWaitNodeGetParams(CUgraphNode node, CUDA_EXT_SEM_WAIT_NODE_PARAMS *params_out)
 {
-	return refuse(157);
+	return refuse(103);
 }
 
 CUresult cuGraphExternalSemaphoresWaitNodeSetParams(CUgraphNode node, const CUDA_EXT_SEM_WAIT_NODE_PARAMS *nodeParams)
 {
-	return refuse(158);
+	return refuse(104);
 }
 
 CUresult cuImportExternalMemory(CUexternalMemory *extMem_out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *memHandleDesc)
 {
-	return refuse(159);
+	return refuse(105);
 }
 
 CUresult cuImportExternalSemaphore(CUexternalSemaphore *extSem_out, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *semHandleDesc)
 {
-	return refuse(160);
+	return refuse(106);
 }
 
 CUresult cuSignalExternalSemaphoresAsync(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(161);
+	return refuse(107);
 }
 
 CUresult cuSignalExternalSemaphoresAsync_ptsz(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(161);
+	return refuse(107);
 }
 
 CUresult cuWaitExternalSemaphoresAsync(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(162);
+	return refuse(108);
 }
 
 CUresult cuWaitExternalSemaphoresAsync_ptsz(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(162);
+	return refuse(108);
 }
 
 CUresult cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs *args)
 {
-	return refuse(163);
+	return refuse(109);
 }
 
 CUresult cuCheckpointProcessGetRestoreThreadId(int pid, int *tid)
 {
-	return refuse(164);
+	return refuse(110);
 }
 
 CUresult cuCheckpointProcessGetState(int pid, CUprocessState *state)
 {
-	return refuse(165);
+	return refuse(111);
 }
 
 CUresult cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *args)
 {
-	return refuse(166);
+	return refuse(112);
 }
 
 CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args)
 {
-	return refuse(167);
+	return refuse(113);
 }
 
 CUresult cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs *args)
 {
-	return refuse(168);
+	return refuse(114);
 }
 
 CUresult cuCoredumpGetAttribute(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(169);
+	return refuse(115);
 }
 
 CUresult cuCoredumpGetAttributeGlobal(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(170);
+	return refuse(116);
 }
 
 CUresult cuCoredumpSetAttribute(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(171);
+	return refuse(117);
 }
 
 CUresult cuCoredumpSetAttributeGlobal(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(172);
+	return refuse(118);
 }
 
 CUresult cuParamSetTexRef(CUfunction hfunc, int texunit, CUtexref texRef)
 {
-	return refuse(173);
+	return refuse(119);
 }
 
 CUresult cuTexRefGetAddress(CUdeviceptr_v1 *pdptr, CUtexref texRef)
 {
-	return refuse(174);
+	return refuse(120);
 }
 
 CUresult cuTexRefSetAddress(unsigned int *byteOffset, CUtexref texRef, CUdeviceptr_v1 ptr, unsigned int bytes)
 {
-	return refuse(175);
+	return refuse(121);
 }
 
 CUresult cuTexRefSetAddress2D(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR_v1 *desc, CUdeviceptr_v1 ptr, unsigned int pitch)
 {
-	return refuse(176);
+	return refuse(122);
 }
 
 CUresult cuArray3DCreate(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *allocateArray)
 {
-	return refuse(177);
+	return refuse(123);
 }
 
 CUresult cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
 {
-	return refuse(178);
+	return refuse(124);
 }
 
 CUresult cuArrayCreate(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR_v1 *allocateArray)
 {
-	return refuse(179);
+	return refuse(125);
 }
 
 CUresult cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
 {
-	return refuse(180);
+	return refuse(126);
 }
 
 CUresult cuMemMapArrayAsync(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
 {
-	return refuse(181);
+	return refuse(127);
 }
 
 CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
 {
-	return refuse(181);
+	return refuse(127);
 }
 
 CUresult cuMemcpyAtoA(CUarray dstArray, unsigned int dstOffset, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(182);
+	return refuse(128);
 }
 
 CUresult cuMemcpyAtoD(CUdeviceptr_v1 dstDevice, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(183);
+	return refuse(129);
 }
 
 CUresult cuMemcpyAtoH(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(184);
+	return refuse(130);
 }
 
 CUresult cuMemcpyAtoHAsync(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int bytes, CUstream stream)
 {
-	return refuse(185);
+	return refuse(131);
 }
 
 CUresult cuMemcpyDtoA(CUarray dstArray, unsigned int dstOffset, CUdeviceptr_v1 srcDevice, unsigned int bytes)
 {
-	return refuse(186);
+	return refuse(132);
 }
 
 CUresult cuMemcpyHtoA(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int bytes)
 {
-	return refuse(187);
+	return refuse(133);
 }
 
 CUresult cuMemcpyHtoAAsync(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int bytes, CUstream stream)
 {
-	return refuse(188);
+	return refuse(134);
 }
 
 CUresult cuLibraryGetUnifiedFunction(void **fptr, CUlibrary library, const char *symbol)
 {
-	return refuse(189);
+	return refuse(135);
 }
 
 CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)
 {
-	return refuse(190);
+	return refuse(136);
 }
 
 CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes)
 {
-	return refuse(191);
+	return refuse(137);
 }
 
 CUresult cuLaunch(CUfunction f)
 {
-	return refuse(192);
+	return refuse(138);
 }
 
 CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height)
 {
-	return refuse(193);
+	return refuse(139);
 }
 
 CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream stream)
 {
-	return refuse(194);
+	return refuse(140);
 }
 
 CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes)
 {
-	return refuse(195);
+	return refuse(141);
 }
 
 CUresult cuParamSetf(CUfunction hfunc, int offset, float value)
 {
-	return refuse(196);
+	return refuse(142);
 }
 
 CUresult cuParamSeti(CUfunction hfunc, int offset, unsigned int value)
 {
-	return refuse(197);
+	return refuse(143);
 }
 
 CUresult cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes)
 {
-	return refuse(198);
+	return refuse(144);
 }
 
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsigned int numDevices, unsigned int flags)
 {
-	return refuse(199);
+	return refuse(145);
 }
 
