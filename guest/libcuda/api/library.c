@@ -212,16 +212,12 @@ CUresult cwi_cuLibraryGetGlobal(CUdeviceptr *ptr, size_t *bytes, CUlibrary libra
 /* The variable lies where the worker's driver has put it, which the program cannot reach: better no address than that one. */
 CUresult cwi_cuLibraryGetManaged(CUdeviceptr *ptr, size_t *bytes, CUlibrary library, const char *name)
 {
-	uint64_t p = 0;
-	struct cw_ctx *c;
-	CUresult res = cw_ctx_current(&c);
-
-	if (!res && !(res = get_global(&p, bytes, library, name, 1)))
-		res = CUDA_ERROR_NOT_SUPPORTED;
-	if (res == CUDA_ERROR_NOT_SUPPORTED)
-		cw_log(CW_LOG_ERROR, "__managed__ variable %s: the program cannot reach it here; allocate with cudaMallocManaged instead", name);
-	(void)ptr;
-	return res;
+	if (!name || (!ptr && !bytes))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!get(library))
+		return CUDA_ERROR_INVALID_HANDLE;
+	cw_log(CW_LOG_ERROR, "__managed__ variable %s: the program cannot reach it here; allocate with cudaMallocManaged instead", name);
+	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 struct listing {
