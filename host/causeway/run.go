@@ -13,7 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
+	"causeway/remote"
 )
 
 func runCommand() *cobra.Command {
@@ -63,7 +65,9 @@ func run(ctx context.Context, gpu *gpuFlags, lib string, args []string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	h := newHub(&spawn.Spawner{}, cfg, log)
-	h.keepWarm(gpu.warm, true) // starts while the program does
+	if link.Fits(remote.Hello{Flags: link.EnvFlags(os.Environ())}, len(cfg.Devices)) {
+		h.keepWarm(gpu.warm, true) // starts while the program does
+	}
 	defer h.pool.Close()
 	if err := h.listen(ctx, filepath.Join(dir, "session")); err != nil {
 		return err

@@ -130,7 +130,8 @@ func (r *Ring) Advance() bool {
 	r.head += r.size
 	r.size = 0
 	r.headWord.Store(r.head)
-	return r.spaceWaits.Load() != 0 && r.spaceWaits.Swap(0) != 0
+	// Not before a quarter is free: any record fits then, and who sleeps is not woken for one record after the other.
+	return r.spaceWaits.Load() != 0 && r.tailWord.Load()-r.head <= remote.RingSize/4*3 && r.spaceWaits.Swap(0) != 0
 }
 
 // SetState implements remote.Ring. The store is a full fence.

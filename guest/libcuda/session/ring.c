@@ -40,8 +40,10 @@ void cw_nudge(struct cw_session *s)
 static CUresult wait_room(struct cw_session *s, uint64_t need)
 {
 	_Atomic uint32_t *waiters = (_Atomic uint32_t *)&s->ctl->space_waiters;
+	/* For several records at once: along a full ring each one would fetch the line of head that the worker writes to. */
+	uint64_t some = need > CW_RING_SIZE / 32 ? need : CW_RING_SIZE / 32;
 	for (uint32_t i = 0; i < s->spin_max; i++) {
-		if (has_room(s, need))
+		if (has_room(s, some))
 			return 0;
 		cw_pause();
 	}

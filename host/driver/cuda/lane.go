@@ -10,63 +10,28 @@ import (
 )
 
 const (
-	laneDepth = 512 // calls that a lane holds
-	laneBytes = 256 // of a launch's parameters that need no allocation
-
 	laneSpin  = 50 * time.Microsecond // how long a lane looks for its next call before it sleeps
 	spinTurns = 64                    // pauses between looks at the clock
-)
-
-// work is a driver call that a lane makes. It holds driver handles and addresses, nothing that tables may change meanwhile.
-type work struct {
-	kind workKind
-	fn   entry
-	ctx  uint64 // current during the call
-
-	args [6]uint64 // workCall
-
-	dims   launchDims // launches
-	fun    uint64
-	stream uint64
-	params []byte // C memory: the slot's own, or big
-	big    buffer
-	attrs  buffer
-	nattrs int
-
-	after   *lane // what must be issued first: call number afterAt-1 of another lane
-	afterAt uint64
-	then    func(cuda.Result) // gets the result; nil: a failure is deferred
-}
-
-type workKind uint8
-
-const (
-	workCall workKind = iota
-	workLaunch
-	workLaunchEx
 )
 
 // lane is a thread that makes driver calls in the order in which the worker goroutine put them.
 type lane struct {
 	s     *session
 	index int
-	queue [laneDepth]work
-	bytes buffer // laneDepth pieces of laneBytes
-
-	ctx uint64 // current on the thread; the lane's while it has work, else the worker's
-
-	_      [64]byte
-	sent   atomic.Uint64 // calls put; written by the worker goroutine
-	_      [56]byte
-	done   atomic.Uint64 // calls made; written by the lane
-	_      [56]byte
+	mem   laneMemory
+	sent  *atomic.Uint64 // calls put; written by the worker goroutine
+	done  *atomic.Uint64 // calls made; written by the lane
+	// then gets the result of the call in its place of the queue; nil: a failure is deferred. Written before the call is put.
+	then   [laneDepth]func(cuda.Result)
+	handed atomic.Uint64 // orders then for those who do not see the order of sent and done in C memory: the race detector
 	asleep atomic.Bool
 	wake   chan struct{}
 	quit   chan struct{}
 }
 
 func newLane(s *session, index int) *lane {
-	l := &lane{s: s, index: index, bytes: newBuffer(laneDepth * laneBytes), wake: make(chan struct{}, 1), quit: make(chan struct{})}
+	m := newLaneMemory(s.fn.cuCtxSetCurrent)
+	l := &lane{s: s, index: index, mem: m, sent: m.sent(), done: m.done(), wake: make(chan struct{}, 1), quit: make(chan struct{})}
 	go l.run()
 	return l
 }
@@ -74,15 +39,21 @@ func newLane(s *session, index int) *lane {
 // idle reports whether every call that was put has been made.
 func (l *lane) idle() bool { return l.done.Load() == l.sent.Load() }
 
-// next is the work to fill in for put. It waits for room.
-func (l *lane) next() *work {
+// next is the item to fill in for put. It waits for room.
+func (l *lane) next() item {
 	at := l.sent.Load()
 	if at-l.done.Load() >= laneDepth {
 		l.reach(at-laneDepth+1, nil)
 	}
-	w := &l.queue[at%laneDepth]
-	*w = work{}
-	return w
+	return l.mem.item(at)
+}
+
+// tell has then run with the result of the call that is about to be put, on the lane's thread.
+func (l *lane) tell(i item, then func(cuda.Result)) {
+	l.handed.Load()
+	l.then[l.sent.Load()%laneDepth] = then
+	l.handed.Add(1)
+	i.tells()
 }
 
 // put hands over what next returned and returns its number, counted from 1.
@@ -95,18 +66,6 @@ func (l *lane) put() uint64 {
 		}
 	}
 	return n
-}
-
-// setParams keeps a launch's parameters, which lie in memory that is about to be used again.
-func (l *lane) setParams(w *work, p []byte) {
-	if len(p) > laneBytes {
-		w.big = bufferOf(p)
-		w.params = w.big.bytes()
-		return
-	}
-	at := int(l.sent.Load()%laneDepth) * laneBytes
-	w.params = l.bytes.bytes()[at : at+len(p)]
-	copy(w.params, p)
 }
 
 // reach waits until n calls have been made, or stop is closed; it reports which. Any goroutine.
@@ -138,28 +97,42 @@ func (l *lane) reach(n uint64, stop <-chan struct{}) bool {
 func (l *lane) run() {
 	runtime.LockOSThread() // never unlocked: the thread ends with its context binding
 	for {
-		n := l.done.Load()
-		if l.sent.Load() == n && !l.await(n) {
+		switch why, res := l.mem.run(); why {
+		case laneTell:
+			l.told(res)
+		case laneQuit:
 			return
+		default:
+			if !l.await() {
+				return
+			}
 		}
-		l.execute(&l.queue[n%laneDepth])
-		l.done.Store(n + 1)
 	}
 }
 
-// await returns when call number n is there; false when the session ends.
-func (l *lane) await(n uint64) bool {
-	for begin := time.Now(); time.Since(begin) < laneSpin; {
-		for range spinTurns {
-			if l.sent.Load() != n {
-				return true
-			}
-			spin.Pause()
-		}
+// told deals with the result of the call that was made last, and counts it.
+func (l *lane) told(res cuda.Result) {
+	l.handed.Load()
+	n := l.done.Load()
+	l.mem.item(n).release()
+	l.s.note(res)
+	then := l.then[n%laneDepth]
+	l.then[n%laneDepth] = nil
+	l.handed.Add(1)
+	switch {
+	case then != nil:
+		then(res)
+	case res != cuda.Success:
+		l.s.host.Deferred(res)
 	}
+	l.done.Store(n + 1)
+}
+
+// await sleeps until there is a call; false when the session ends.
+func (l *lane) await() bool {
 	l.asleep.Store(true)
 	defer l.asleep.Store(false)
-	for l.sent.Load() == n {
+	for l.idle() {
 		select {
 		case <-l.wake:
 		case <-l.quit:
@@ -169,38 +142,8 @@ func (l *lane) await(n uint64) bool {
 	return true
 }
 
-func (l *lane) execute(w *work) {
-	if w.after != nil && !w.after.reach(w.afterAt, l.quit) {
-		return
-	}
-	res := cuda.Success
-	if l.ctx != w.ctx {
-		if res = l.s.fn.cuCtxSetCurrent.call(w.ctx); res == cuda.Success {
-			l.ctx = w.ctx
-		}
-	}
-	if res == cuda.Success {
-		switch w.kind {
-		case workCall:
-			res = w.fn.call(w.args[:]...)
-		case workLaunch:
-			res = w.fn.launch(w.fun, &w.dims, w.stream, w.params)
-		case workLaunchEx:
-			res = w.fn.launchEx(w.fun, &w.dims, w.stream, w.attrs, w.nattrs, w.params)
-		}
-	}
-	if w.big.p != nil {
-		w.big.free()
-	}
-	if w.attrs.p != nil {
-		w.attrs.free()
-	}
-	l.s.note(res)
-	switch {
-	case w.then != nil:
-		w.then(res)
-		w.then = nil
-	case res != cuda.Success:
-		l.s.host.Deferred(res)
-	}
+// stop ends the thread if it waits. Inside the driver it ends with the process.
+func (l *lane) stop() {
+	l.mem.quit()
+	close(l.quit)
 }

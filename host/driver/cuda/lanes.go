@@ -84,14 +84,14 @@ func (ls *lanes) drain(stop <-chan struct{}) bool {
 // forget has the lanes bind their threads anew: a context ended, and another may get its handle. The lanes are empty.
 func (ls *lanes) forget() {
 	for _, l := range ls.all {
-		l.ctx = 0
+		l.mem.unbind()
 	}
 }
 
 // stop ends the threads of lanes that wait. One inside the driver ends with the process.
 func (ls *lanes) stop() {
 	for _, l := range ls.all {
-		close(l.quit)
+		l.stop()
 	}
 }
 
@@ -166,9 +166,9 @@ func (s *session) pick(st *stream) *lane {
 	return ls.all[ls.turn%len(ls.all)]
 }
 
-// send puts the work that l.next returned, a call on st.
-func (s *session) send(l *lane, st *stream, w *work) uint64 {
-	w.ctx = s.handleOf(st.ctx)
+// send puts the item that l.next returned, a call on st.
+func (s *session) send(l *lane, st *stream, i item) uint64 {
+	i.setContext(s.handleOf(st.ctx))
 	n := l.put()
 	st.lane, st.laneAt = l, n
 	return n
@@ -177,16 +177,12 @@ func (s *session) send(l *lane, st *stream, w *work) uint64 {
 // issue makes an asynchronous driver call on a stream, here or in a lane. In a lane its failure is deferred.
 func (s *session) issue(c *wire.Call, st *stream, fn entry, args ...uint64) cuda.Result {
 	l := s.laneFor(c, st)
-	if l == nil {
+	if l == nil || fn == 0 {
 		return s.note(fn.call(args...))
 	}
-	if fn == 0 {
-		return cuda.ErrorNotSupported
-	}
-	w := l.next()
-	w.fn = fn
-	copy(w.args[:], args)
-	s.send(l, st, w)
+	i := l.next()
+	i.setCall(fn, args)
+	s.send(l, st, i)
 	return cuda.Success
 }
 
@@ -197,24 +193,30 @@ func (s *session) issueEvent(c *wire.Call, st *stream, e *event, fn entry, args 
 		s.settleEvent(e)
 		return s.note(fn.call(args...))
 	}
-	w := l.next()
-	w.fn = fn
-	copy(w.args[:], args)
-	for i, at := range e.lanes {
-		if at == 0 || i == l.index {
+	if st.waiting() == nil { // free to go where the event's calls wait: streams that wait for each other share a lane
+		for k, at := range e.lanes {
+			if at != 0 && s.lanes.all[k].done.Load() < at {
+				l = s.lanes.all[k]
+			}
+		}
+	}
+	i := l.next()
+	i.setCall(fn, args)
+	for k, at := range e.lanes {
+		if at == 0 || k == l.index {
 			continue
 		}
-		o := s.lanes.all[i]
+		o := s.lanes.all[k]
 		switch {
 		case o.done.Load() >= at:
-			e.lanes[i] = 0
-		case w.after == nil:
-			w.after, w.afterAt = o, at
+			e.lanes[k] = 0
+		case !i.hasAfter():
+			i.setAfter(o.mem, at)
 		default:
 			o.reach(at, nil)
 		}
 	}
-	e.lanes[l.index] = s.send(l, st, w)
+	e.lanes[l.index] = s.send(l, st, i)
 	return cuda.Success
 }
 

@@ -69,18 +69,18 @@ func params(n uint64) []byte { return binary.LittleEndian.AppendUint64(nil, n) }
 // launch launches number n on a stream.
 func (s *session) testLaunch(id uint32, n uint64) cuda.Result {
 	s.Before(wire.OpLaunch, true)
-	p := params(n)
+	p := append(params(n), make([]byte, n*97%1000)...) // some are too long for an item
 	res := s.Launch(&wire.Call{Op: wire.OpLaunch, Ctx: 1}, &wire.LaunchArgs{Func: laneKernel, Stream: id, Gx: 1, Params: p})
 	clear(p) // the ring's memory is used again
 	return res
 }
 
-// replier is a slot: done is where the GPU answers.
-type replier struct{ done, replies atomic.Uint32 }
+// replier is a slot: at its address the GPU answers.
+type replier uintptr
 
-func (r *replier) Reply(slot, seq uint32, res cuda.Result, payload []byte) { r.replies.Add(1) }
-func (r *replier) GPUDone(uint32) (uintptr, bool)                          { return addressOf(&r.done), true }
-func (r *replier) WakeSlot(slot, seq uint32)                               { r.replies.Add(1) }
+func (replier) Reply(slot, seq uint32, res cuda.Result, payload []byte) {}
+func (r replier) GPUDone(uint32) (uintptr, bool)                        { return uintptr(r), true }
+func (replier) WakeSlot(slot, seq uint32)                               {}
 
 // TestLanesKeepOrder submits random work on several streams, in two contexts, and checks the order of what was called: of each
 // stream as submitted, of the records of an event and the waits for it as submitted, each in its stream's context, and
@@ -91,8 +91,10 @@ func TestLanesKeepOrder(t *testing.T) {
 			s, h := laneSession(t, most)
 			cudatest.Reset(3000)
 			r := rand.New(rand.NewPCG(7, uint64(most)))
+			const turns = 20000
 			want := []cudatest.Call{}
-			for n := uint64(1); n <= 20000; n++ {
+			answers := newBuffer(4 * (turns + 1)) // for the length of the process
+			for n := uint64(1); n <= turns; n++ {
 				i := uint32(r.IntN(laneStreams))
 				id, ev := 16+i, uint32(32+r.IntN(laneEvents))
 				c := cudatest.Call{Stream: uint64(id), Ctx: 1000 * uint64(1+min(i/2, 1))}
@@ -114,7 +116,7 @@ func TestLanesKeepOrder(t *testing.T) {
 					s.Before(wire.OpStreamSynchronize, true)
 					st, _ := s.streams.get(id)
 					st.submitted++ // else the driver would be asked
-					res = s.StreamSynchronize(&wire.Call{Op: wire.OpStreamSynchronize, Seq: uint32(n), Replier: &replier{}},
+					res = s.StreamSynchronize(&wire.Call{Op: wire.OpStreamSynchronize, Seq: uint32(n), Replier: replier(answers.addr() + 4*n)},
 						&wire.StreamSynchronizeArgs{Stream: id})
 				default: // any other operation: all before it has been called when it runs
 					s.Before(wire.OpMemAlloc, true)

@@ -44,10 +44,9 @@ func (s *session) Launch(c *wire.Call, a *wire.LaunchArgs) cuda.Result {
 	if l == nil {
 		return s.fn.cuLaunchKernel.launch(f.handle, &d, st.handle, a.Params)
 	}
-	w := l.next()
-	w.kind, w.fn, w.fun, w.dims, w.stream = workLaunch, s.fn.cuLaunchKernel, f.handle, d, st.handle
-	l.setParams(w, a.Params)
-	s.send(l, st, w)
+	i := l.next()
+	i.setLaunch(s.fn.cuLaunchKernel, f.handle, st.handle, &d, a.Params, buffer{}, 0)
+	s.send(l, st, i)
 	return cuda.Success
 }
 
@@ -65,15 +64,13 @@ func (s *session) launchWithAttributes(c *wire.Call, a *wire.LaunchArgs, f *func
 	if !events {
 		l = s.laneFor(c, st)
 	}
-	if l == nil {
+	if l == nil || s.fn.cuLaunchKernelEx == 0 {
 		defer list.free()
 		return s.fn.cuLaunchKernelEx.launchEx(f.handle, d, st.handle, list, n, a.Params)
 	}
-	w := l.next()
-	w.kind, w.fn, w.fun, w.dims, w.stream = workLaunchEx, s.fn.cuLaunchKernelEx, f.handle, *d, st.handle
-	w.attrs, w.nattrs = list, n
-	l.setParams(w, a.Params)
-	s.send(l, st, w)
+	i := l.next()
+	i.setLaunch(s.fn.cuLaunchKernelEx, f.handle, st.handle, d, a.Params, list, n)
+	s.send(l, st, i)
 	return cuda.Success
 }
 

@@ -43,16 +43,16 @@ func (s *session) answerBehind(c *wire.Call, st *stream) cuda.Result {
 	if addr, seq, ok := p.GPUDone(); ok && s.regions[0] != 0 {
 		x := &wait{pending: p, direct: true, word: word(addr), seq: seq, ctx: s.handleOf(st.ctx), stream: st.handle}
 		if l := st.waiting(); l != nil {
-			w := l.next()
-			w.fn, w.args = s.fn.cuStreamWriteValue32_v2, [6]uint64{st.handle, uint64(addr), uint64(seq)}
-			w.then = func(res cuda.Result) {
+			i := l.next()
+			i.setCall(s.fn.cuStreamWriteValue32_v2, []uint64{st.handle, uint64(addr), uint64(seq)})
+			l.tell(i, func(res cuda.Result) {
 				if res != cuda.Success {
 					p.Done(res, nil)
 					return
 				}
 				s.watch.add(x)
-			}
-			s.send(l, st, w)
+			})
+			s.send(l, st, i)
 			s.marks(st, word(addr), seq)
 			return cuda.Success
 		}

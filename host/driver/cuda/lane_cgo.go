@@ -1,0 +1,215 @@
+package cuda
+
+/*
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { CW_LANE_DEPTH = 2048, CW_LANE_BYTES = 128, CW_LANE_ARGS = 8 };
+
+// A driver call. One side writes it before sent passes it, the other reads it before done does.
+struct cw_item {
+	uint64_t fn, ctx;
+	uint32_t kind, size;         // of a launch's parameters
+	uint64_t args[CW_LANE_ARGS]; // arguments; of a launch: function, stream, seven dimensions in the rest
+	const uint64_t *after;       // another lane's done, which must reach after_at first
+	uint64_t after_at;
+	const void *attrs;
+	const uint8_t *params;       // NULL: in bytes
+	uint32_t nattrs, tell;       // tell: return to Go with the result whatever it is
+	uint8_t bytes[CW_LANE_BYTES];
+};
+
+struct cw_lane {
+	_Alignas(64) uint64_t sent;
+	_Alignas(64) uint64_t done;
+	_Alignas(64) uint64_t ctx; // current on the thread
+	uint64_t set_current;
+	uint32_t quit;
+	_Alignas(64) struct cw_item items[CW_LANE_DEPTH];
+};
+
+enum { CW_CALL, CW_LAUNCH, CW_LAUNCH_EX };
+enum { CW_IDLE, CW_TELL, CW_QUIT };
+
+static void cw_relax(void) {
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#endif
+}
+
+static int64_t cw_now(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+static int cw_item_call(struct cw_item *i) {
+	const uint64_t *a = i->args;
+	uint64_t size = i->size;
+	void *extra[] = {(void *)1, i->params ? (void *)i->params : (void *)i->bytes, (void *)2, &size, NULL};
+	const uint32_t *d = (const uint32_t *)(a + 2);
+	if (i->kind == CW_LAUNCH) {
+		typedef int (*entry)(uint64_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint64_t, void **, void **);
+		return ((entry)(uintptr_t)i->fn)(a[0], d[0], d[1], d[2], d[3], d[4], d[5], d[6], a[1], NULL, size ? extra : NULL);
+	}
+	if (i->kind == CW_LAUNCH_EX) {
+		struct { uint32_t d[7]; uint32_t pad; uint64_t stream; const void *attrs; uint32_t n; uint32_t pad2; } cfg;
+		typedef int (*entry)(void *, uint64_t, void **, void **);
+		memset(&cfg, 0, sizeof cfg);
+		memcpy(cfg.d, d, sizeof cfg.d);
+		cfg.stream = a[1], cfg.attrs = i->attrs, cfg.n = i->nattrs;
+		return ((entry)(uintptr_t)i->fn)(&cfg, a[0], NULL, size ? extra : NULL);
+	}
+	typedef int (*entry)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
+	return ((entry)(uintptr_t)i->fn)(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]);
+}
+
+// Waits for *word to be no longer less than at; 0 if the lane is to quit instead.
+static int cw_lane_after(struct cw_lane *l, const uint64_t *word, uint64_t at) {
+	for (uint32_t turn = 0; __atomic_load_n(word, __ATOMIC_ACQUIRE) < at; turn++) {
+		cw_relax();
+		if (turn > 4000) { // some 100 us: the other lane is held up inside the driver
+			struct timespec nap = {0, 20000};
+			nanosleep(&nap, NULL);
+			if (__atomic_load_n(&l->quit, __ATOMIC_RELAXED))
+				return 0;
+		}
+	}
+	return 1;
+}
+
+// Makes the calls that are there, and those that come within spin_ns of the last, until one's result is wanted.
+static int cw_lane_run(struct cw_lane *l, int64_t spin_ns, int *result) {
+	for (;;) {
+		uint64_t n = l->done, sent = __atomic_load_n(&l->sent, __ATOMIC_ACQUIRE);
+		if (sent == n) {
+			int64_t end = cw_now() + spin_ns;
+			do {
+				for (int i = 0; i < 64 && (sent = __atomic_load_n(&l->sent, __ATOMIC_ACQUIRE)) == n; i++)
+					cw_relax();
+			} while (sent == n && cw_now() < end);
+			if (sent == n)
+				return CW_IDLE;
+		}
+		struct cw_item *i = &l->items[n % CW_LANE_DEPTH];
+		if (sent - n > 1) { // another core has written it: it comes nearer during this call
+			const char *next = (const char *)&l->items[(n + 1) % CW_LANE_DEPTH];
+			__builtin_prefetch(next);
+			__builtin_prefetch(next + 64);
+			__builtin_prefetch(next + 128);
+		}
+		if (i->after && !cw_lane_after(l, i->after, i->after_at))
+			return CW_QUIT;
+		int r = 0;
+		if (l->ctx != i->ctx) {
+			r = ((int (*)(uint64_t))(uintptr_t)l->set_current)(i->ctx);
+			if (r == 0)
+				l->ctx = i->ctx;
+		}
+		if (r == 0)
+			r = cw_item_call(i);
+		if (r != 0 || i->tell) {
+			*result = r;
+			return CW_TELL;
+		}
+		__atomic_store_n(&l->done, n + 1, __ATOMIC_RELEASE);
+	}
+}
+*/
+import "C"
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"causeway/cuda"
+)
+
+const (
+	laneDepth = C.CW_LANE_DEPTH // calls that a lane holds: about as many as the ring
+	laneBytes = C.CW_LANE_BYTES // of a launch's parameters that need no allocation
+)
+
+// laneMemory is what a lane's thread and the worker goroutine share, in C memory: the thread spends its time there.
+type laneMemory struct{ c *C.struct_cw_lane }
+
+func newLaneMemory(setCurrent entry) laneMemory {
+	p := C.aligned_alloc(64, C.sizeof_struct_cw_lane)
+	C.memset(p, 0, C.sizeof_struct_cw_lane)
+	m := laneMemory{(*C.struct_cw_lane)(p)}
+	m.c.set_current = C.uint64_t(setCurrent)
+	return m
+}
+
+func (m laneMemory) sent() *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&m.c.sent)) }
+func (m laneMemory) done() *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&m.c.done)) }
+
+// unbind has the thread bind its context anew. The lane is idle.
+func (m laneMemory) unbind() { m.c.ctx = 0 }
+func (m laneMemory) quit()   { atomic.StoreUint32((*uint32)(unsafe.Pointer(&m.c.quit)), 1) }
+
+// Why laneMemory.run returns.
+const (
+	laneIdle = C.CW_IDLE // nothing came for a while
+	laneTell = C.CW_TELL // the result of call number done is wanted; it is not counted yet
+	laneQuit = C.CW_QUIT
+)
+
+// run makes calls on this thread.
+func (m laneMemory) run() (why int, res cuda.Result) {
+	var r C.int
+	why = int(C.cw_lane_run(m.c, C.int64_t(laneSpin), &r))
+	return why, cuda.Result(r)
+}
+
+// item is a call to be filled in. It holds driver handles and addresses, nothing that tables may change meanwhile.
+type item struct{ c *C.struct_cw_item }
+
+func (m laneMemory) item(n uint64) item { return item{&m.c.items[n%laneDepth]} }
+
+// setCall makes it a call of fn.
+func (i item) setCall(fn entry, args []uint64) {
+	c := i.c
+	c.kind, c.fn = C.CW_CALL, C.uint64_t(fn)
+	clear(c.args[copy(unsafe.Slice((*uint64)(unsafe.Pointer(&c.args[0])), len(c.args)), args):])
+	c.after, c.tell = nil, 0
+}
+
+// setLaunch makes it a launch; with attributes if nattrs is not 0. params are copied.
+func (i item) setLaunch(fn entry, fun, stream uint64, d *launchDims, params []byte, attrs buffer, nattrs int) {
+	c := i.c
+	c.kind, c.fn = C.CW_LAUNCH, C.uint64_t(fn)
+	c.args[0], c.args[1] = C.uint64_t(fun), C.uint64_t(stream)
+	*(*launchDims)(unsafe.Pointer(&c.args[2])) = *d
+	c.size, c.params, c.after, c.tell = C.uint32_t(len(params)), nil, nil, 0
+	if len(params) > laneBytes {
+		c.params, c.tell = (*C.uint8_t)(bufferOf(params).p), 1
+	} else {
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(&c.bytes[0])), laneBytes), params)
+	}
+	if nattrs > 0 {
+		c.kind, c.attrs, c.nattrs, c.tell = C.CW_LAUNCH_EX, attrs.p, C.uint32_t(nattrs), 1
+	}
+}
+
+// setAfter has it wait until the calls before number at of another lane are made.
+func (i item) setAfter(m laneMemory, at uint64) { i.c.after, i.c.after_at = &m.c.done, C.uint64_t(at) }
+func (i item) hasAfter() bool                   { return i.c.after != nil }
+
+// tells has its result told.
+func (i item) tells()              { i.c.tell = 1 }
+func (i item) setContext(h uint64) { i.c.ctx = C.uint64_t(h) }
+
+// release frees what a launch brought along.
+func (i item) release() {
+	if i.c.kind == C.CW_CALL {
+		return
+	}
+	C.free(unsafe.Pointer(i.c.params))
+	i.c.params = nil
+	if i.c.kind == C.CW_LAUNCH_EX {
+		C.free(unsafe.Pointer(i.c.attrs))
+	}
+}
