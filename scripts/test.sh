@@ -78,7 +78,13 @@ stage_clib() {
 }
 
 stage_programs() {
-  scripts/build-tests.sh && scripts/run-tests.sh --label run --runner "$CAUSEWAY run --gpu soft --"
+  scripts/build-tests.sh && scripts/run-tests.sh --label run --runner "$CAUSEWAY run --gpu soft --" && faults
+}
+
+# What programs see after faults, as a real driver's runs left it in guest/tests/faults. On that GPU a process whose context
+# failed never works again; the software GPU recovers by cudaDeviceReset, and takes PTX of later versions.
+faults() {
+  scripts/faults.sh --native table --runner "$CAUSEWAY run --gpu soft --" --until cudaDeviceReset --may-differ bad_images --life
 }
 
 # The same programs over TCP: nothing above the carrier may notice.
