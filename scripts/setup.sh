@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what Causeway's build, tests and demo need. Idempotent; says each step before doing it.
 #
-#   scripts/setup.sh all | demo | qemu | kernels [SERIES...] | cuda [VERSION...] | go-tools
+#   scripts/setup.sh all | demo | qemu | kernels [SERIES...] | cuda [VERSION...] | go-tools | nvidia-smi
 #
 # Only QEMU, g++ and the like are installed on the machine; the rest goes under build/. Further Debian suites come
 # from the mirror that apt already uses; elsewhere CAUSEWAY_DEBIAN_MIRROR names one.
@@ -12,6 +12,7 @@ set -euo pipefail
 . "$ROOT/scripts/lib/setup-qemu.sh"
 . "$ROOT/scripts/lib/setup-kernels.sh"
 . "$ROOT/scripts/lib/setup-cuda.sh"
+. "$ROOT/scripts/lib/setup-nvidia-smi.sh"
 
 usage() { sed -n '2,7s/^# \{0,1\}//p' "$0"; }
 
@@ -68,6 +69,7 @@ case ${1:-all} in
   kernels) shift; setup_kernels "$@" ;;
   cuda) shift; setup_system; setup_cuda "$@" ;;
   go-tools) setup_go_tools ;;
+  nvidia-smi) setup_nvidia_smi ;;
   -h | --help | help) usage; exit ;;
   *) usage >&2; exit 2 ;;
 esac

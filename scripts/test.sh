@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every test, stage by stage, and says how long each took.
 #
-#   scripts/test.sh [STAGE...]      stages: setup lint build unit fuzz clib programs remote vm sessions; all by default
+#   scripts/test.sh [STAGE...]      stages: setup lint build unit fuzz clib programs smi remote vm sessions; all by default
 #
 # FUZZTIME (default 5s) is the time per fuzz target. Logs are under build/logs. The status is 0 if every stage passed.
 set -uo pipefail
@@ -87,6 +87,15 @@ faults() {
   scripts/faults.sh --native table --runner "$CAUSEWAY run --gpu soft --" --until cudaDeviceReset --may-differ bad_images --life
 }
 
+# The driver's nvidia-smi; a machine that cannot fetch it skips this, and says so.
+stage_smi() {
+  local rc=0
+  scripts/setup.sh nvidia-smi || echo "nvidia-smi cannot be fetched"
+  scripts/nvidia-smi.sh || rc=$?
+  [ $rc = 77 ] && { echo "0 passed, 0 failed, 1 skipped: no nvidia-smi"; return 0; }
+  return $rc
+}
+
 # The same programs over TCP: nothing above the carrier may notice.
 stage_remote() {
   local port=$((20000 + $$ % 20000)) rc=0
@@ -151,7 +160,7 @@ run_stage() {
   return $rc
 }
 
-[ $# -gt 0 ] || set -- setup lint build unit fuzz clib programs remote vm sessions
+[ $# -gt 0 ] || set -- setup lint build unit fuzz clib programs smi remote vm sessions
 for s in "$@"; do
   declare -F "stage_$s" >/dev/null || die "unknown stage $s"
   # Nothing can work after a failed set-up or build.

@@ -126,7 +126,7 @@ static int renew(void)
 	}
 	if (!res && !cw_nvml_parse(answer, len, &v)) {
 		free(answer);
-		res = NVML_UNKNOWN;
+		res = NVML_LIB_RM_VERSION_MISMATCH; /* this library is not of that host */
 	}
 	if (res)
 		return kept.answer ? NVML_SUCCESS : res;
