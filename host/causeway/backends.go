@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
+	"strings"
 
 	"causeway/host/driver"
 	"causeway/host/driver/cuda"
@@ -13,6 +15,9 @@ import (
 // findBackend returns a backend by name: "soft", "cuda", or "auto" for a real GPU if this machine has one, else the software GPU.
 // This file is the one place that knows which backends this program is built with.
 func findBackend(name string) (driver.Backend, error) {
+	if n, ok := softCount(name); ok {
+		return soft.NewMany(n), nil
+	}
 	switch name {
 	case "soft":
 		return newSoft()
@@ -56,6 +61,22 @@ func newCUDA() (driver.Backend, error) {
 		return nil, errors.New("the NVIDIA driver offers no GPU: check `nvidia-smi`, or use --gpu soft")
 	}
 	return b, nil
+}
+
+// isSoft reports whether a GPU by this name is a software GPU.
+func isSoft(name string) bool {
+	_, several := softCount(name)
+	return several || name == "soft"
+}
+
+// softCount reads soft:N, which means N software GPUs.
+func softCount(name string) (int, bool) {
+	rest, ok := strings.CutPrefix(name, "soft:")
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.Atoi(rest)
+	return n, err == nil && n >= 1 && n <= soft.MaxDevices
 }
 
 func newSoft() (driver.Backend, error) { return soft.New(), nil }

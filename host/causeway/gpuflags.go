@@ -21,7 +21,7 @@ type gpuFlags struct {
 }
 
 func (f *gpuFlags) register(c *cobra.Command) {
-	c.Flags().StringVar(&f.gpu, "gpu", "auto", "GPU to use: auto (a real one if there is one, else soft), soft, or ordinals as in 0 or 0,1")
+	c.Flags().StringVar(&f.gpu, "gpu", "auto", "GPU to use: auto (a real one if there is one, else soft), soft, soft:2 for two software GPUs, ordinals as in 0 or 0,1, or all")
 	c.Flags().StringVar(&f.memory, "memory", "", "limit of GPU memory, as in 4GiB (default: no limit)")
 	c.Flags().IntVar(&f.warm, "warm", 1, "workers that wait with the driver of a real GPU started: each holds a context (some 500 MiB of GPU memory); 0: none")
 	c.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "say what happens on stderr")
@@ -30,12 +30,12 @@ func (f *gpuFlags) register(c *cobra.Command) {
 // config is the part of a worker's configuration that the flags decide.
 func (f *gpuFlags) config() (link.Config, error) {
 	c := link.Config{GPU: f.gpu, LogLevel: level(f.verbose).String()}
-	if f.gpu != "auto" && f.gpu != "soft" {
+	if f.gpu != "auto" && !isSoft(f.gpu) {
 		c.GPU = "cuda"
-		for _, s := range strings.Split(f.gpu, ",") {
+		for _, s := range ordinals(f.gpu) {
 			n, err := strconv.Atoi(strings.TrimSpace(s))
 			if err != nil || n < 0 {
-				return c, fmt.Errorf("--gpu %q is not auto, soft or a list of GPU numbers: `causeway gpus` lists them", f.gpu)
+				return c, fmt.Errorf("--gpu %q is not auto, soft, soft:2, all or a list of GPU numbers: `causeway gpus` lists them", f.gpu)
 			}
 			c.Devices = append(c.Devices, n)
 		}
@@ -54,6 +54,14 @@ func (f *gpuFlags) config() (link.Config, error) {
 		c.MemoryLimit = n
 	}
 	return c, nil
+}
+
+// ordinals splits a list of GPU numbers; "all" is no list: nothing is held back.
+func ordinals(list string) []string {
+	if list == "all" {
+		return nil
+	}
+	return strings.Split(list, ",")
 }
 
 // parseBytes reads a size such as 512MiB, 4G or 1073741824. K, M, G and T are powers of 1024 with or without iB.

@@ -108,7 +108,7 @@ func (h *hub) start(c fileConn, carrier string) error {
 // keepWarm has n workers wait for sessions: a real GPU takes some 200 ms to start, the software GPU none. once: they are
 // not replaced.
 func (h *hub) keepWarm(n int, once bool) {
-	if n == 0 || h.cfg.GPU == "soft" || h.cfg.GPU == "auto" && !cuda.Present() {
+	if n == 0 || isSoft(h.cfg.GPU) || h.cfg.GPU == "auto" && !cuda.Present() {
 		return
 	}
 	h.pool = &spawn.Pool{Spawner: h.spawner, Config: h.cfg, Size: n, Once: once, Log: h.log}

@@ -62,27 +62,46 @@ func inventoryClient(cfg link.Config) *inventory.Client {
 
 // openInventory opens what tells of a vGPU's devices. devices nil: all.
 func openInventory(gpu string, devices []int) (inventory.Source, error) {
-	if gpu == "soft" || gpu == "auto" && !cuda.Present() {
-		b, err := newSoft()
-		if err != nil {
-			return nil, err
-		}
-		list, err := b.Devices()
-		if err != nil {
-			return nil, err
-		}
-		return &inventory.Plain{Devices: list, Driver: softDriver, NVML: softNVML, CUDA: softCUDA}, nil
+	if gpu != "cuda" && (gpu != "auto" || !cuda.Present()) {
+		return openPlain(gpu, devices)
 	}
 	lib, err := inventory.LoadNVML("libnvidia-ml.so.1")
 	if err != nil {
 		return nil, err
 	}
-	return inventory.OpenNVML(lib, func(ids []inventory.Identity) ([]int, error) { return choosers(ids, devices) })
+	return inventory.OpenNVML(lib, func(ids []inventory.Identity) ([]int, error) { return inOrder(ids, devices) })
 }
 
-// choosers finds the vGPU's devices, which are numbered as CUDA numbers them, among NVML's. Both orders are the same on a
+// openPlain is openInventory for software GPUs.
+func openPlain(gpu string, devices []int) (inventory.Source, error) {
+	if gpu == "auto" {
+		gpu = "soft"
+	}
+	b, err := findBackend(gpu)
+	if err != nil {
+		return nil, err
+	}
+	list, err := b.Devices()
+	if err != nil {
+		return nil, err
+	}
+	p := &inventory.Plain{Devices: list, Driver: softDriver, NVML: softNVML, CUDA: softCUDA}
+	if devices == nil {
+		return p, nil
+	}
+	p.Devices = nil
+	for _, d := range devices {
+		if d < 0 || d >= len(list) {
+			return nil, fmt.Errorf("there is no software GPU %d", d)
+		}
+		p.Devices = append(p.Devices, list[d])
+	}
+	return p, nil
+}
+
+// inOrder finds the vGPU's devices, which are numbered as CUDA numbers them, among NVML's. Both orders are the same on a
 // machine whose GPUs are all alike, unless an environment says otherwise: then CUDA is asked.
-func choosers(ids []inventory.Identity, devices []int) ([]int, error) {
+func inOrder(ids []inventory.Identity, devices []int) ([]int, error) {
 	order := make([]int, len(ids))
 	for i := range order {
 		order[i] = i

@@ -187,6 +187,8 @@ CUresult cwi_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, s
 			return CUDA_ERROR_NOT_SUPPORTED;
 		if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE)
 			return CUDA_ERROR_INVALID_VALUE;
+		if (map[i].flags == 1) /* CU_MEM_ACCESS_FLAGS_PROT_READ */
+			return CUDA_ERROR_NOT_SUPPORTED;
 		if (!is_device(map[i].location.id))
 			return CUDA_ERROR_INVALID_DEVICE;
 	}

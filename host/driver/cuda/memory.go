@@ -122,6 +122,7 @@ func (s *session) MemFreeAsync(c *wire.Call, a *wire.MemFreeAsyncArgs) cuda.Resu
 		s.unshare(shareMemory, a.Ptr)
 		s.unshare(sharePointer, a.Ptr)
 	}
+	s.freedAsync = true
 	return res
 }
 
@@ -194,6 +195,9 @@ func (s *session) PoolSetAttribute(c *wire.Call, a *wire.PoolSetAttributeArgs) c
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
+	if a.Attr == poolThreshold && a.Value != 0 {
+		s.poolsKeep = true
+	}
 	*s.out.u64(0) = a.Value
 	return s.fn.cuMemPoolSetAttribute.call(p, uint64(a.Attr), s.out.addr())
 }
@@ -204,5 +208,6 @@ func (s *session) PoolTrimTo(c *wire.Call, a *wire.PoolTrimToArgs) cuda.Result {
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
+	s.tellPools()
 	return s.fn.cuMemPoolTrimTo.call(p, a.Keep)
 }

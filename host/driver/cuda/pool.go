@@ -9,6 +9,7 @@ import (
 
 const (
 	poolPropsSize  = 88
+	poolThreshold  = 4 // CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
 	poolReserved   = 5 // CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
 	poolUsed       = 7 // CU_MEMPOOL_ATTR_USED_MEM_CURRENT
 	memLocationLen = 8
@@ -106,6 +107,33 @@ func (s *session) MemAllocFromPool(c *wire.Call, a *wire.MemAllocFromPoolArgs, r
 	return cuda.Success
 }
 
+// owesPools reports, once for all frees so far, whether a synchronisation must go through the driver: that is when its pools give
+// memory back. A program that has pools keep it trims them itself.
+func (s *session) owesPools() bool {
+	owed := s.freedAsync && !s.poolsKeep
+	s.freedAsync = false
+	return owed
+}
+
+// tellPools has the driver see that streams are idle, so that what was freed on them can go.
+func (s *session) tellPools() {
+	for _, st := range s.streams.m {
+		if !st.busy() {
+			s.fn.cuStreamSynchronize.call(st.handle)
+		}
+	}
+	for _, st := range s.threads {
+		if !st.busy() {
+			s.fn.cuStreamSynchronize.call(st.handle)
+		}
+	}
+	for _, st := range s.legacy {
+		if s.useContext(st.ctx) == cuda.Success && !s.busy(st) {
+			s.fn.cuStreamSynchronize.call(st.handle)
+		}
+	}
+}
+
 // cached is how many bytes the session's pools hold without using them.
 func (s *session) cached() (n uint64) {
 	for _, p := range s.pools.m {
@@ -121,6 +149,7 @@ func (s *session) cached() (n uint64) {
 
 // trim has the pools give back what they do not use, because the session's limit counts it.
 func (s *session) trim() {
+	s.tellPools()
 	for _, p := range s.pools.m {
 		s.fn.cuMemPoolTrimTo.call(p, 0)
 	}

@@ -9,8 +9,11 @@ type vmmState struct {
 	mappings table[mapping]
 	created  uint64 // bytes charged for mems, which outlive contexts
 	poolDev  map[uint32]uint32
-	opened   map[uint64]int // memory of other sessions: how often it was opened
-	offers   driver.Offers
+	// Pools learn at synchronisations through the driver that memory is free again: freedAsync says that they have to; poolsKeep
+	// that some are to keep it back anyway.
+	freedAsync, poolsKeep bool
+	opened                map[uint64]int // memory of other sessions: how often it was opened
+	offers                driver.Offers
 }
 
 // reservation is a range of device addresses.

@@ -27,10 +27,11 @@ func (s *session) StreamSynchronize(c *wire.Call, a *wire.StreamSynchronizeArgs)
 	if !s.busy(st) {
 		return s.note(s.fn.cuStreamSynchronize.call(st.handle))
 	}
-	if st.handle == streamLegacy || s.printing || s.capturing() {
+	through := s.printing || s.owesPools()
+	if st.handle == streamLegacy || through || s.capturing() {
 		s.lanes.drain(nil)
 	}
-	if s.printing {
+	if through {
 		return s.blockOn(c, s.fn.cuStreamSynchronize, st.handle)
 	}
 	return s.answerBehind(c, st)
@@ -142,7 +143,7 @@ func (s *session) CtxSynchronize(c *wire.Call) cuda.Result {
 	if idle && !s.anyBusy(c.Ctx, all) {
 		return s.note(s.fn.cuCtxSynchronize.call())
 	}
-	if s.printing {
+	if s.printing || s.owesPools() {
 		return s.blockOn(c, s.fn.cuCtxSynchronize)
 	}
 	loose := s.looseBusy(c.Ctx)

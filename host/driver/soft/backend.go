@@ -6,8 +6,8 @@ import (
 	"causeway/host/driver"
 )
 
-// maxDevices is how many arenas fit into the reserved address range.
-const maxDevices = 8
+// MaxDevices is how many arenas fit into the reserved address range.
+const MaxDevices = 8
 
 // Backend offers software GPUs.
 type Backend struct{ devices int }
@@ -16,7 +16,7 @@ type Backend struct{ devices int }
 func New() driver.Backend { return &Backend{devices: 1} }
 
 // NewMany offers n software GPUs, 1 to 8, which share the machine's cores and memory.
-func NewMany(n int) driver.Backend { return &Backend{devices: max(1, min(n, maxDevices))} }
+func NewMany(n int) driver.Backend { return &Backend{devices: max(1, min(n, MaxDevices))} }
 
 // Name implements driver.Backend.
 func (*Backend) Name() string { return "soft" }

@@ -164,6 +164,8 @@ func (s *session) CtxDestroy(c *wire.Call, a *wire.CtxDestroyArgs) cuda.Result {
 func (s *session) destroyContext(g *gpuContext) {
 	s.ctxs.deleteIf(func(x *gpuContext) bool { return x == g })
 	s.forgetArrays(g)
+	s.forgetPeers(g)
+	s.forgetOpened(g)
 	s.streams.deleteIf(func(st *stream) bool { return st.ctx == g })
 	s.events.deleteIf(func(e *event) bool { return e.ctx == g })
 	s.modules.deleteIf(func(m *module) bool { return m.ctx == g && m.library == nil })
@@ -174,7 +176,7 @@ func (s *session) destroyContext(g *gpuContext) {
 	s.modules.deleteIf(func(m *module) bool { return m.ctx == g })
 	var memory []*allocation
 	for _, e := range *s.space.extents.Load() {
-		if e.a.ctx == g && !e.a.freed {
+		if e.a.ctx == g && !e.a.freed && e.a.kind != ipcMemory {
 			memory = append(memory, e.a)
 		}
 	}
@@ -228,53 +230,6 @@ func (s *session) outcome(g *gpuContext) cuda.Result {
 	if s.queue.stopped.Load() {
 		return cuda.ErrorDeinitialized
 	}
-	return cuda.Success
-}
-
-// CtxEnablePeerAccess refuses: every software GPU is alone.
-func (s *session) CtxEnablePeerAccess(c *wire.Call, a *wire.CtxEnablePeerAccessArgs) cuda.Result {
-	g, res := s.context(c)
-	if res != cuda.Success {
-		return res
-	}
-	switch peer, ok := s.ctxs[a.Peer]; {
-	case !ok || peer == g:
-		return cuda.ErrorInvalidContext
-	case a.Flags != 0:
-		return cuda.ErrorInvalidValue
-	}
-	return cuda.ErrorPeerAccessUnsupported
-}
-
-// CtxDisablePeerAccess has nothing to disable.
-func (s *session) CtxDisablePeerAccess(c *wire.Call, a *wire.CtxDisablePeerAccessArgs) cuda.Result {
-	if _, res := s.context(c); res != cuda.Success {
-		return res
-	}
-	if _, ok := s.ctxs[a.Peer]; !ok {
-		return cuda.ErrorInvalidContext
-	}
-	return cuda.ErrorPeerAccessNotEnabled
-}
-
-// DeviceCanAccessPeer says no.
-func (s *session) DeviceCanAccessPeer(c *wire.Call, a *wire.DeviceCanAccessPeerArgs, r *wire.DeviceCanAccessPeerReply) cuda.Result {
-	if int(a.Dev) >= len(s.gpus) || int(a.Peer) >= len(s.gpus) {
-		return cuda.ErrorInvalidDevice
-	}
-	r.Can = 0
-	return cuda.Success
-}
-
-// DeviceGetP2PAttribute answers 0 to everything.
-func (s *session) DeviceGetP2PAttribute(c *wire.Call, a *wire.DeviceGetP2PAttributeArgs, r *wire.DeviceGetP2PAttributeReply) cuda.Result {
-	if int(a.Src) >= len(s.gpus) || int(a.Dst) >= len(s.gpus) || a.Src == a.Dst {
-		return cuda.ErrorInvalidDevice
-	}
-	if a.Attr < cuda.P2PAttrPerformanceRank || a.Attr > cuda.P2PAttrOnlyPartialNativeAtomicSupported {
-		return cuda.ErrorInvalidValue
-	}
-	r.Value = 0
 	return cuda.Success
 }
 

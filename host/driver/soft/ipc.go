@@ -118,3 +118,13 @@ func (s *session) IpcCloseMemHandle(c *wire.Call, a *wire.IpcCloseMemHandleArgs)
 	delete(s.opened, a.Ptr)
 	return s.shut(o)
 }
+
+// forgetOpened unmaps what was opened in a context that is gone.
+func (s *session) forgetOpened(g *gpuContext) {
+	for ptr, o := range s.opened {
+		if o.a.ctx == g {
+			delete(s.opened, ptr)
+			_ = s.shut(o)
+		}
+	}
+}
