@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,6 +19,8 @@ type gpuLine struct {
 	Name    string `json:"name"`
 	UUID    string `json:"uuid"`
 	Memory  uint64 `json:"memory"`
+	Driver  string `json:"driver,omitempty"`
+	MIG     string `json:"mig,omitempty"`
 }
 
 func gpusCommand() *cobra.Command {
@@ -55,21 +58,50 @@ func gpus() (list []gpuLine, notes []string) {
 			continue
 		}
 		for _, d := range devs {
-			list = append(list, gpuLine{b.Name(), d.Index, d.Name, d.UUID, d.TotalMem})
+			list = append(list, gpuLine{Backend: b.Name(), Index: d.Index, Name: d.Name, UUID: d.UUID, Memory: d.TotalMem})
+		}
+		if err := describe(b.Name(), list); err != nil {
+			notes = append(notes, err.Error())
 		}
 	}
 	return list, notes
 }
 
+// describe adds what the driver's management library knows of a backend's GPUs.
+func describe(backend string, list []gpuLine) error {
+	src, err := openInventory(backend, nil)
+	if err != nil {
+		return err
+	}
+	r, err := src.Read()
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		l := &list[i]
+		if l.Backend != backend || l.Index >= len(r.Devices) {
+			continue
+		}
+		l.Driver = r.Driver
+		switch r.Devices[l.Index].MigCurrent {
+		case 0:
+			l.MIG = "off"
+		case 1:
+			l.MIG = "on"
+		}
+	}
+	return nil
+}
+
 func printGPUs(w io.Writer, list []gpuLine, notes []string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "GPU\tNAME\tMEMORY\tUUID")
+	fmt.Fprintln(t, "GPU\tNAME\tMEMORY\tDRIVER\tMIG\tUUID")
 	for _, g := range list {
 		name := fmt.Sprint(g.Index)
 		if g.Backend == "soft" {
 			name = "soft"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", name, g.Name, formatBytes(g.Memory), g.UUID)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", name, g.Name, formatBytes(g.Memory), cmp.Or(g.Driver, "-"), cmp.Or(g.MIG, "-"), g.UUID)
 	}
 	if err := t.Flush(); err != nil {
 		return err

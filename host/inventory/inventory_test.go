@@ -49,7 +49,7 @@ func TestNVML(t *testing.T) {
 	if d.MemoryTotal != 1000 || d.MemoryReserved != 50 || d.MemoryFree != 700 {
 		t.Errorf("memory: %d %d %d", d.MemoryTotal, d.MemoryReserved, d.MemoryFree)
 	}
-	if d.Temperature != Unknown32 || d.Energy != Unknown64 || d.MigCurrent != 0 {
+	if d.Temperature != Unknown32 || d.Energy != Unknown64 || d.MigCurrent != 1 || View(r, Owner{}).Devices[1].MigCurrent != 0 {
 		t.Errorf("what is not supported: %d %d, MIG %d", d.Temperature, d.Energy, d.MigCurrent)
 	}
 	if want := (Pair{A: 0, B: 1, Topology: Unknown32, P2p: [5]uint32{0, 1, 2, 3, 4}}); r.Pairs[1] != want {

@@ -142,11 +142,9 @@ func describeHealth(v *Device, g gpu) {
 	v.EccUncorrectedTotal = g.long(errors, uncorrected, ever)
 }
 
-// describeModes: a vGPU is not divided, whatever its host does, and nothing of it is accounted in the driver.
+// describeModes: nothing of a vGPU is accounted in the driver.
 func describeModes(v *Device, g gpu) {
-	if now, _ := g.two("nvmlDeviceGetMigMode"); now != Unknown32 {
-		v.MigCurrent, v.MigPending, v.MaxMig = 0, 0, 0
-	}
+	v.MigCurrent, v.MigPending = g.two("nvmlDeviceGetMigMode")
 	v.ComputeMode = g.number("nvmlDeviceGetComputeMode")
 	v.Persistence = g.number("nvmlDeviceGetPersistenceMode")
 	v.Display = g.number("nvmlDeviceGetDisplayActive")

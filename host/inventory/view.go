@@ -53,6 +53,9 @@ func View(r *Reading, o Owner) *Answer {
 			a.Processes = append(a.Processes, p)
 			used += n
 		}
+		if d.MigCurrent != Unknown32 { // a vGPU is not divided, whatever its host does
+			d.MigCurrent, d.MigPending, d.MaxMig = 0, 0, 0
+		}
 		a.Devices = append(a.Devices, limit(d, o.Limit, used))
 	}
 	return a
