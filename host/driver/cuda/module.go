@@ -209,6 +209,7 @@ func (s *session) LibraryLoad(c *wire.Call, a *wire.LibraryLoadArgs, r *wire.Lib
 		return cuda.ErrorInvalidHandle
 	}
 	s.images.put(a.Library, im)
+	s.keepSource(a.Library, a.Image)
 	s.printing = prints() || s.printing
 	return cuda.Success
 }
@@ -220,6 +221,7 @@ func (s *session) LibraryUnload(c *wire.Call, a *wire.LibraryUnloadArgs) cuda.Re
 		return cuda.ErrorInvalidHandle
 	}
 	res := s.fn.cuLibraryUnload.call(h)
+	s.forgetSource(a.Library)
 	if im, ok := s.images.remove(a.Library); ok {
 		im.release()
 	}
@@ -246,6 +248,10 @@ func (s *session) LibraryGetModule(c *wire.Call, a *wire.LibraryGetModuleArgs) c
 
 // LibraryGetGlobal finds a global or managed variable of a library.
 func (s *session) LibraryGetGlobal(c *wire.Call, a *wire.LibraryGetGlobalArgs, r *wire.LibraryGetGlobalReply) cuda.Result {
+	if v, ok := s.managed[a.Library][string(a.Name)]; ok {
+		r.Ptr, r.Size = v.addr, v.size
+		return cuda.Success
+	}
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
