@@ -13,6 +13,7 @@ type library struct {
 	// spare waits for the first context that asks. It is made with the library, so that its variables' addresses belong to
 	// a recorded operation.
 	spare *module
+	managed *managedVars // nil: not moved
 	shape *module // some instance, for names and attributes; never nil
 }
 
@@ -62,7 +63,7 @@ func (s *session) instance(c *wire.Call, l *library) (*module, cuda.Result) {
 		l.instances[g] = m
 		return m, cuda.Success
 	}
-	m, res := s.instantiate(c, &build{}, l.source, g, g.device)
+	m, res := s.instantiate(c, &build{managed: l.managed}, l.source, g, g.device)
 	if res != cuda.Success {
 		return nil, res
 	}
@@ -120,6 +121,10 @@ func (s *session) LibraryGetGlobal(c *wire.Call, a *wire.LibraryGetGlobalArgs, r
 	l, ok := s.libraries[a.Library]
 	if !ok {
 		return cuda.ErrorInvalidHandle
+	}
+	if l.managed != nil && l.managed.size[string(a.Name)] != 0 {
+		r.Ptr, r.Size = l.managed.base+l.managed.offset[string(a.Name)], l.managed.size[string(a.Name)]
+		return cuda.Success
 	}
 	m, res := s.instance(c, l)
 	if res != cuda.Success {

@@ -33,6 +33,9 @@ type entry struct {
 func (s *session) instantiate(c *wire.Call, b *build, source *ptx.Module, g *gpuContext, device int) (*module, cuda.Result) {
 	m := &module{ctx: g, device: device, funcs: map[string]*entry{}}
 	code, err := exec.Load(source, func(name string, size, align uint64, space ptx.Space) (uint64, []byte, error) {
+		if addr, mem, ok := b.managed.place(name); ok {
+			return addr, mem, nil
+		}
 		r := request{device: device, size: size, align: max(align, 256), ctx: g, kind: variable, readOnly: space == ptx.Const}
 		a, res := s.obtain(c, r)
 		if res != cuda.Success {
