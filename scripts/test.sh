@@ -78,7 +78,8 @@ stage_clib() {
 }
 
 stage_programs() {
-  scripts/build-tests.sh && scripts/run-tests.sh --label run --may-skip "greenctx" --runner "$CAUSEWAY run --gpu soft --" && faults
+  scripts/build-tests.sh && scripts/run-tests.sh --label run --may-skip "greenctx peer" --runner "$CAUSEWAY run --gpu soft --" &&
+    scripts/run-tests.sh --label run-two --runner "$CAUSEWAY run --gpu soft:2 --" peer twoproc vmm && faults
 }
 
 # What programs see after faults, as a real driver's runs left it in guest/tests/faults. On that GPU a process whose context
@@ -102,7 +103,7 @@ stage_remote() {
   (
     trap stop_service EXIT
     start_serve "$port" "$logs/serve.log" --gpu soft
-    scripts/run-tests.sh --label tcp --variants "13.0-static 11.8-shared" --may-skip "mapped hostfunc managed nvml greenctx" \
+    scripts/run-tests.sh --label tcp --variants "13.0-static 11.8-shared" --may-skip "mapped hostfunc managed nvml greenctx peer" \
       --runner "env CAUSEWAY=tcp://127.0.0.1:$port LD_LIBRARY_PATH=$BUILD/lib"
   ) || rc=1
   return $rc
@@ -118,7 +119,7 @@ stage_vm() {
     (
       trap 'stop_service; rm -rf "$(dirname "$socket")"' EXIT
       start_device "$socket" "$logs/device-$k.log" --gpu soft --memory 4GiB
-      scripts/run-tests.sh --vm "$k" --socket "$socket" --variants "$variants" --may-skip "greenctx"
+      scripts/run-tests.sh --vm "$k" --socket "$socket" --variants "$variants" --may-skip "greenctx peer"
     ) || bad=1
   done
   return $bad

@@ -118,10 +118,20 @@ func TestContexts(t *testing.T) {
 	r.ok(r.s.Memcpy(r.call(wire.OpMemcpy), &wire.MemcpyArgs{Dst: q, Src: p, Size: 1000, Stream: 1}))
 	var can wire.DeviceCanAccessPeerReply
 	r.ok(r.s.DeviceCanAccessPeer(r.call(wire.OpDeviceCanAccessPeer), &wire.DeviceCanAccessPeerArgs{Peer: 1}, &can))
-	if can.Can != 0 {
-		t.Error("peers are accessible")
+	if can.Can != 1 {
+		t.Error("peers are not accessible")
 	}
-	r.want(r.s.CtxEnablePeerAccess(r.call(wire.OpCtxEnablePeerAccess), &wire.CtxEnablePeerAccessArgs{Peer: first}), cuda.ErrorPeerAccessUnsupported, "peer access")
+	enable := func(peer wire.ID) cuda.Result {
+		return r.s.CtxEnablePeerAccess(r.call(wire.OpCtxEnablePeerAccess), &wire.CtxEnablePeerAccessArgs{Peer: peer})
+	}
+	disable := func() cuda.Result {
+		return r.s.CtxDisablePeerAccess(r.call(wire.OpCtxDisablePeerAccess), &wire.CtxDisablePeerAccessArgs{Peer: first})
+	}
+	r.want(enable(second), cuda.ErrorPeerAccessUnsupported, "peer access to itself")
+	r.want(disable(), cuda.ErrorPeerAccessNotEnabled, "disable before")
+	r.ok(enable(first))
+	r.want(enable(first), cuda.ErrorPeerAccessAlreadyEnabled, "peer access again")
+	r.ok(disable())
 	r.ctx = first
 	r.ok(release(first, 0))
 	r.ok(r.put(p, []byte{1}, 1))

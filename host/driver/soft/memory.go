@@ -172,7 +172,7 @@ func (s *session) MemGetInfo(c *wire.Call, r *wire.MemGetInfoReply) cuda.Result 
 	}
 	used, limit := s.space.usage()
 	r.Total = s.gpus[g.device].memory
-	r.Free = min(r.Total, limit-min(used, limit))
+	r.Free = min(r.Total-min(r.Total, s.space.usageOf(g.device)), limit-min(used, limit))
 	return cuda.Success
 }
 

@@ -66,8 +66,9 @@ type space struct {
 	mu       sync.Mutex // guards replacing extents, and what follows
 	released *sync.Cond
 	limit    uint64
-	live     uint64 // bytes allocated
-	dying    uint64 // bytes freed, but not released
+	live     uint64             // bytes allocated
+	dying    uint64             // bytes freed, but not released
+	liveOn   [MaxDevices]uint64 // bytes allocated, of each device
 	serials  uint64
 	arenas   []*arena
 	closed   bool
@@ -196,6 +197,7 @@ func (s *space) alloc(r request) (*allocation, cuda.Result) {
 	}
 	s.insertLocked(a)
 	s.live += a.size
+	s.liveOn[r.device] += a.size
 	return a, cuda.Success
 }
 
@@ -301,6 +303,7 @@ func (s *space) retire(a *allocation) {
 	a.freed = true
 	s.mu.Lock()
 	s.live -= a.size
+	s.liveOn[a.device] -= a.size
 	s.dying += a.size
 	s.mu.Unlock()
 }
@@ -342,6 +345,13 @@ func (s *space) usage() (used, limit uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.live + s.dying, s.limit
+}
+
+// usageOf is what is in use of one device, or may still be.
+func (s *space) usageOf(device int) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.liveOn[device] + s.dying
 }
 
 // close gives the arenas back. Nothing may run.

@@ -8,21 +8,23 @@ import (
 )
 
 // take books memory without an address.
-func (s *space) take(size uint64) cuda.Result {
+func (s *space) take(device int, size uint64) cuda.Result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.roomLocked(size) {
 		return cuda.ErrorOutOfMemory
 	}
 	s.live += size
+	s.liveOn[device] += size
 	return cuda.Success
 }
 
 // give ends take.
-func (s *space) give(size uint64) {
+func (s *space) give(device int, size uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.live -= size
+	s.liveOn[device] -= size
 }
 
 // mapped makes a mapping reachable.

@@ -136,12 +136,12 @@ func (s *session) MemCreate(c *wire.Call, a *wire.MemCreateArgs) cuda.Result {
 	if _, used := s.mems[a.Memhandle]; used || len(s.mems) >= maxObjects {
 		return cuda.ErrorInvalidHandle
 	}
-	if res := s.space.take(a.Size); res != cuda.Success {
+	if res := s.space.take(int(a.Dev), a.Size); res != cuda.Success {
 		return res
 	}
 	f, err := newMemoryFile(a.Size)
 	if err != nil {
-		s.space.give(a.Size)
+		s.space.give(int(a.Dev), a.Size)
 		return cuda.ErrorOutOfMemory
 	}
 	s.keepPhysical(a.Memhandle, &physical{file: f, size: a.Size, device: int(a.Dev)})
@@ -169,7 +169,7 @@ func (s *session) MemRelease(c *wire.Call, a *wire.MemReleaseArgs) cuda.Result {
 	delete(s.mems, a.Memhandle)
 	s.unshare(sharePhysical, uint64(a.Memhandle))
 	if !p.foreign {
-		s.space.give(p.size)
+		s.space.give(p.device, p.size)
 	}
 	if p.file.close() != nil {
 		return cuda.ErrorOperatingSystem
