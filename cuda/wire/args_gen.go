@@ -3650,6 +3650,27 @@ func (v *LaunchHostFuncArgs) encode(w *writer) {
 	w.u32(16, v.Status)
 }
 
+// LibraryManageArgs is the request of OpLibraryManage.
+type LibraryManageArgs struct {
+	Library ID // library
+	Region  uint32
+}
+
+// Op implements Args.
+func (*LibraryManageArgs) Op() Op { return OpLibraryManage }
+
+func (*LibraryManageArgs) fixed() int { return 8 }
+
+func (v *LibraryManageArgs) decode(r *reader) {
+	v.Library = r.u32(0)
+	v.Region = r.u32(4)
+}
+
+func (v *LibraryManageArgs) encode(w *writer) {
+	w.u32(0, v.Library)
+	w.u32(4, v.Region)
+}
+
 // DeviceTpcMapArgs is the request of OpDeviceTpcMap.
 type DeviceTpcMapArgs struct{}
 
@@ -4502,6 +4523,8 @@ func NewArgs(op Op) Args {
 		return new(CallbackOpenArgs)
 	case OpLaunchHostFunc:
 		return new(LaunchHostFuncArgs)
+	case OpLibraryManage:
+		return new(LibraryManageArgs)
 	case OpDeviceTpcMap:
 		return new(DeviceTpcMapArgs)
 	case OpMemGetAllocationGranularity:

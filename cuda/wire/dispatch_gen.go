@@ -152,6 +152,7 @@ type requests struct {
 	UserObjectCount                  UserObjectCountArgs
 	GraphUserObject                  GraphUserObjectArgs
 	LaunchHostFunc                   LaunchHostFuncArgs
+	LibraryManage                    LibraryManageArgs
 	MemGetAllocationGranularity      MemGetAllocationGranularityArgs
 	MemAddressReserve                MemAddressReserveArgs
 	MemAddressFree                   MemAddressFreeArgs
@@ -241,6 +242,7 @@ type replies struct {
 	GraphExecUpdate                  GraphExecUpdateReply
 	GraphNodeGetEnabled              GraphNodeGetEnabledReply
 	GraphMemGetAttribute             GraphMemGetAttributeReply
+	LibraryManage                    LibraryManageReply
 	DeviceTpcMap                     DeviceTpcMapReply
 	MemGetAllocationGranularity      MemGetAllocationGranularityReply
 	MemAddressReserve                MemAddressReserveReply
@@ -1641,6 +1643,17 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		}
 		d.args = a
 		return drv.LaunchHostFunc(c, a), true
+	case OpLibraryManage:
+		a := &d.requests.LibraryManage
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.LibraryManage
+		*r = LibraryManageReply{}
+		d.reply = r
+		return drv.LibraryManage(c, a, r), true
 	case OpDeviceTpcMap:
 		d.args = &DeviceTpcMapArgs{}
 		r := &d.replies.DeviceTpcMap

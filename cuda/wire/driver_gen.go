@@ -316,6 +316,8 @@ type Driver interface {
 	CallbackOpen(c *Call) cuda.Result
 	// LaunchHostFunc is not answered.
 	LaunchHostFunc(c *Call, a *LaunchHostFuncArgs) cuda.Result
+	// LibraryManage is answered at once; it modifies a library.
+	LibraryManage(c *Call, a *LibraryManageArgs, r *LibraryManageReply) cuda.Result
 	// DeviceTpcMap is answered at once.
 	DeviceTpcMap(c *Call, r *DeviceTpcMapReply) cuda.Result
 	// MemGetAllocationGranularity is answered at once.
@@ -1059,6 +1061,11 @@ func (Unsupported) CallbackOpen(*Call) cuda.Result { return cuda.ErrorNotSupport
 
 // LaunchHostFunc implements Driver.
 func (Unsupported) LaunchHostFunc(*Call, *LaunchHostFuncArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// LibraryManage implements Driver.
+func (Unsupported) LibraryManage(*Call, *LibraryManageArgs, *LibraryManageReply) cuda.Result {
 	return cuda.ErrorNotSupported
 }
 

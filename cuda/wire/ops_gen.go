@@ -159,31 +159,32 @@ const (
 	OpGraphUserObject                  Op = 153
 	OpCallbackOpen                     Op = 154
 	OpLaunchHostFunc                   Op = 155
-	OpDeviceTpcMap                     Op = 156
-	OpMemGetAllocationGranularity      Op = 157
-	OpMemAddressReserve                Op = 158
-	OpMemAddressFree                   Op = 159
-	OpMemCreate                        Op = 160
-	OpMemRelease                       Op = 161
-	OpMemMap                           Op = 162
-	OpMemUnmap                         Op = 163
-	OpMemSetAccess                     Op = 164
-	OpMemExport                        Op = 165
-	OpMemImport                        Op = 166
-	OpIpcGetMemHandle                  Op = 167
-	OpIpcOpenMemHandle                 Op = 168
-	OpIpcCloseMemHandle                Op = 169
-	OpIpcGetEventHandle                Op = 170
-	OpIpcOpenEventHandle               Op = 171
-	OpPoolCreate                       Op = 172
-	OpPoolDestroy                      Op = 173
-	OpPoolSetAccess                    Op = 174
-	OpPoolGetAccess                    Op = 175
-	OpMemAllocFromPool                 Op = 176
-	OpPoolExport                       Op = 177
-	OpPoolImport                       Op = 178
-	OpPoolExportPointer                Op = 179
-	OpPoolImportPointer                Op = 180
+	OpLibraryManage                    Op = 156
+	OpDeviceTpcMap                     Op = 157
+	OpMemGetAllocationGranularity      Op = 158
+	OpMemAddressReserve                Op = 159
+	OpMemAddressFree                   Op = 160
+	OpMemCreate                        Op = 161
+	OpMemRelease                       Op = 162
+	OpMemMap                           Op = 163
+	OpMemUnmap                         Op = 164
+	OpMemSetAccess                     Op = 165
+	OpMemExport                        Op = 166
+	OpMemImport                        Op = 167
+	OpIpcGetMemHandle                  Op = 168
+	OpIpcOpenMemHandle                 Op = 169
+	OpIpcCloseMemHandle                Op = 170
+	OpIpcGetEventHandle                Op = 171
+	OpIpcOpenEventHandle               Op = 172
+	OpPoolCreate                       Op = 173
+	OpPoolDestroy                      Op = 174
+	OpPoolSetAccess                    Op = 175
+	OpPoolGetAccess                    Op = 176
+	OpMemAllocFromPool                 Op = 177
+	OpPoolExport                       Op = 178
+	OpPoolImport                       Op = 179
+	OpPoolExportPointer                Op = 180
+	OpPoolImportPointer                Op = 181
 	// OpSkip pads to the end of the ring; it is no operation.
 	OpSkip Op = 0xffff
 )
@@ -1227,6 +1228,14 @@ var operations = [...]OpInfo{
 		Name: "LaunchHostFunc", Mode: Async, Fixed: 24, ReplyFixed: 0,
 		Refs: []Ref{
 			{Name: "stream", Offset: 0, Kind: KindStream, New: false},
+		},
+	},
+	OpLibraryManage: {
+		Name: "LibraryManage", Mode: Sync, Fixed: 8, ReplyFixed: 8,
+		Effect: Modifies, Kind: KindLibrary, In: InRequest,
+		Object: Ref{Name: "library", Offset: 0, Kind: KindLibrary, New: false},
+		Refs: []Ref{
+			{Name: "library", Offset: 0, Kind: KindLibrary, New: false},
 		},
 	},
 	OpDeviceTpcMap: {

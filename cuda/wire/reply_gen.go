@@ -1256,6 +1256,24 @@ func (v *GraphMemGetAttributeReply) encode(w *writer) {
 	w.u64(0, v.Value)
 }
 
+// LibraryManageReply is the reply of OpLibraryManage.
+type LibraryManageReply struct {
+	Size uint64
+}
+
+// Op implements Reply.
+func (*LibraryManageReply) Op() Op { return OpLibraryManage }
+
+func (*LibraryManageReply) fixed() int { return 8 }
+
+func (v *LibraryManageReply) decode(r *reader) {
+	v.Size = r.u64(0)
+}
+
+func (v *LibraryManageReply) encode(w *writer) {
+	w.u64(0, v.Size)
+}
+
 // DeviceTpcMapReply is the reply of OpDeviceTpcMap.
 type DeviceTpcMapReply struct {
 	Map []byte
@@ -1653,6 +1671,8 @@ func NewReply(op Op) Reply {
 		return new(GraphNodeGetEnabledReply)
 	case OpGraphMemGetAttribute:
 		return new(GraphMemGetAttributeReply)
+	case OpLibraryManage:
+		return new(LibraryManageReply)
 	case OpDeviceTpcMap:
 		return new(DeviceTpcMapReply)
 	case OpMemGetAllocationGranularity:

@@ -1898,6 +1898,36 @@ CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx *ctx)
 	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetGreenCtx(stream, ctx), "cuStreamGetGreenCtx");
 }
 
+CUresult cuLogsCurrent(CUlogIterator *iterator_out, unsigned int flags)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLogsCurrent(iterator_out, flags), "cuLogsCurrent");
+}
+
+CUresult cuLogsDumpToFile(CUlogIterator *iterator, const char *pathToFile, unsigned int flags)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLogsDumpToFile(iterator, pathToFile, flags), "cuLogsDumpToFile");
+}
+
+CUresult cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, size_t *size, unsigned int flags)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLogsDumpToMemory(iterator, buffer, size, flags), "cuLogsDumpToMemory");
+}
+
+CUresult cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *userData, CUlogsCallbackHandle *callback_out)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLogsRegisterCallback(callbackFunc, userData, callback_out), "cuLogsRegisterCallback");
+}
+
+CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle callback)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLogsUnregisterCallback(callback), "cuLogsUnregisterCallback");
+}
+
 CUresult cuModuleGetSurfRef(CUsurfref *surfRef, CUmodule hmod, const char *name)
 {
 	CUresult r_ = cw_check();

@@ -315,6 +315,13 @@ CUresult cwi_cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx greenCtx, unsig
 CUresult cwi_cuGreenCtxWaitEvent(CUgreenCtx ctx, CUevent event);
 CUresult cwi_cuStreamGetGreenCtx(CUstream stream, CUgreenCtx *ctx); /* works when a context is poisoned */
 
+/* --- Notifications and logs --- */
+CUresult cwi_cuLogsCurrent(CUlogIterator *iterator_out, unsigned int flags);
+CUresult cwi_cuLogsDumpToFile(CUlogIterator *iterator, const char *pathToFile, unsigned int flags);
+CUresult cwi_cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, size_t *size, unsigned int flags);
+CUresult cwi_cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *userData, CUlogsCallbackHandle *callback_out);
+CUresult cwi_cuLogsUnregisterCallback(CUlogsCallbackHandle callback);
+
 /* --- Textures and surfaces --- */
 CUresult cwi_cuModuleGetSurfRef(CUsurfref *surfRef, CUmodule hmod, const char *name);
 CUresult cwi_cuModuleGetTexRef(CUtexref *texRef, CUmodule hmod, const char *name);

@@ -3904,6 +3904,34 @@ CUresult cwop_LaunchHostFunc(uint32_t stream, uint64_t id, uint32_t status)
 	return cw_commit(&tx);
 }
 
+CUresult cwop_LibraryManage(uint32_t library, uint32_t region, uint64_t *size)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_LIBRARY_MANAGE, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_LibraryManage *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->library = library;
+	in->region = region;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_LibraryManage)) {
+		struct cw_out_LibraryManage out;
+		memcpy(&out, rep.data, sizeof out);
+		if (size)
+			*size = out.size;
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
 CUresult cwop_DeviceTpcMap(void *map, size_t map_cap, size_t *map_len)
 {
 	struct cw_tx tx;

@@ -2161,6 +2161,20 @@ _Static_assert(offsetof(struct cw_in_LaunchHostFunc, status) == 16, "status");
 _Static_assert(sizeof(struct cw_in_LaunchHostFunc) == 24, "cw_in_LaunchHostFunc");
 CUresult cwop_LaunchHostFunc(uint32_t stream, uint64_t id, uint32_t status);
 
+struct cw_in_LibraryManage {
+	uint32_t library;
+	uint32_t region;
+};
+_Static_assert(offsetof(struct cw_in_LibraryManage, library) == 0, "library");
+_Static_assert(offsetof(struct cw_in_LibraryManage, region) == 4, "region");
+_Static_assert(sizeof(struct cw_in_LibraryManage) == 8, "cw_in_LibraryManage");
+struct cw_out_LibraryManage {
+	uint64_t size;
+};
+_Static_assert(offsetof(struct cw_out_LibraryManage, size) == 0, "size");
+_Static_assert(sizeof(struct cw_out_LibraryManage) == 8, "cw_out_LibraryManage");
+CUresult cwop_LibraryManage(uint32_t library, uint32_t region, uint64_t *size);
+
 struct cw_out_DeviceTpcMap {
 	struct cw_span map;
 };

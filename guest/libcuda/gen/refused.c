@@ -51,13 +51,8 @@ static const struct {
 	{"cudbgMain", "undocumented interface of the debugger"},
 	{"cudbgReportDriverApiError", "undocumented interface of the debugger"},
 	{"cudbgReportDriverInternalError", "undocumented interface of the debugger"},
-	{"cuDeviceRegisterAsyncNotification", "widened later: callbacks into the guest"},
-	{"cuDeviceUnregisterAsyncNotification", "widened later: callbacks into the guest"},
-	{"cuLogsCurrent", "widened later: callbacks into the guest"},
-	{"cuLogsDumpToFile", "widened later: callbacks into the guest"},
-	{"cuLogsDumpToMemory", "widened later: callbacks into the guest"},
-	{"cuLogsRegisterCallback", "widened later: callbacks into the guest"},
-	{"cuLogsUnregisterCallback", "widened later: callbacks into the guest"},
+	{"cuDeviceRegisterAsyncNotification", "their one event is an allocation beyond a budget that the host sets; a vGPU has a limit instead, which allocations meet"},
+	{"cuDeviceUnregisterAsyncNotification", "their one event is an allocation beyond a budget that the host sets; a vGPU has a limit instead, which allocations meet"},
 	{"cuDeviceGetNvSciSyncAttributes", "a vGPU has no display, OpenGL, EGL, VDPAU or NvSci"},
 	{"cuEGLApiInit", "a vGPU has no display, OpenGL, EGL, VDPAU or NvSci"},
 	{"cuEGLStreamConsumerAcquireFrame", "a vGPU has no display, OpenGL, EGL, VDPAU or NvSci"},
@@ -101,32 +96,32 @@ static const struct {
 	{"cuVDPAUCtxCreate", "a vGPU has no display, OpenGL, EGL, VDPAU or NvSci"},
 	{"cuVDPAUCtxCreate_v2", "a vGPU has no display, OpenGL, EGL, VDPAU or NvSci"},
 	{"cuVDPAUGetDevice", "a vGPU has no display, OpenGL, EGL, VDPAU or NvSci"},
-	{"cuDestroyExternalMemory", "widened later: handles of other processes and devices"},
-	{"cuDestroyExternalSemaphore", "widened later: handles of other processes and devices"},
-	{"cuExternalMemoryGetMappedBuffer", "widened later: handles of other processes and devices"},
-	{"cuExternalMemoryGetMappedMipmappedArray", "widened later: handles of other processes and devices"},
-	{"cuGraphAddExternalSemaphoresSignalNode", "widened later: handles of other processes and devices"},
-	{"cuGraphAddExternalSemaphoresWaitNode", "widened later: handles of other processes and devices"},
-	{"cuGraphExecExternalSemaphoresSignalNodeSetParams", "widened later: handles of other processes and devices"},
-	{"cuGraphExecExternalSemaphoresWaitNodeSetParams", "widened later: handles of other processes and devices"},
-	{"cuGraphExternalSemaphoresSignalNodeGetParams", "widened later: handles of other processes and devices"},
-	{"cuGraphExternalSemaphoresSignalNodeSetParams", "widened later: handles of other processes and devices"},
-	{"cuGraphExternalSemaphoresWaitNodeGetParams", "widened later: handles of other processes and devices"},
-	{"cuGraphExternalSemaphoresWaitNodeSetParams", "widened later: handles of other processes and devices"},
-	{"cuImportExternalMemory", "widened later: handles of other processes and devices"},
-	{"cuImportExternalSemaphore", "widened later: handles of other processes and devices"},
-	{"cuSignalExternalSemaphoresAsync", "widened later: handles of other processes and devices"},
-	{"cuWaitExternalSemaphoresAsync", "widened later: handles of other processes and devices"},
-	{"cuCheckpointProcessCheckpoint", "widened later: the worker, not the guest, holds the state"},
-	{"cuCheckpointProcessGetRestoreThreadId", "widened later: the worker, not the guest, holds the state"},
-	{"cuCheckpointProcessGetState", "widened later: the worker, not the guest, holds the state"},
-	{"cuCheckpointProcessLock", "widened later: the worker, not the guest, holds the state"},
-	{"cuCheckpointProcessRestore", "widened later: the worker, not the guest, holds the state"},
-	{"cuCheckpointProcessUnlock", "widened later: the worker, not the guest, holds the state"},
-	{"cuCoredumpGetAttribute", "widened later: the worker, not the guest, holds the state"},
-	{"cuCoredumpGetAttributeGlobal", "widened later: the worker, not the guest, holds the state"},
-	{"cuCoredumpSetAttribute", "widened later: the worker, not the guest, holds the state"},
-	{"cuCoredumpSetAttributeGlobal", "widened later: the worker, not the guest, holds the state"},
+	{"cuDestroyExternalMemory", "handles of graphics interfaces and other drivers, which a vGPU has none of; memory is shared by cuMemExportToShareableHandle and cuIpcGetMemHandle"},
+	{"cuDestroyExternalSemaphore", "handles of graphics interfaces and other drivers, which a vGPU has none of; memory is shared by cuMemExportToShareableHandle and cuIpcGetMemHandle"},
+	{"cuExternalMemoryGetMappedBuffer", "handles of graphics interfaces and other drivers, which a vGPU has none of; memory is shared by cuMemExportToShareableHandle and cuIpcGetMemHandle"},
+	{"cuExternalMemoryGetMappedMipmappedArray", "handles of graphics interfaces and other drivers, which a vGPU has none of; memory is shared by cuMemExportToShareableHandle and cuIpcGetMemHandle"},
+	{"cuGraphAddExternalSemaphoresSignalNode", "handles of graphics interfaces and other drivers, which a vGPU has none of; memory is shared by cuMemExportToShareableHandle and cuIpcGetMemHandle"},
+	{"cuGraphAddExternalSemaphoresWaitNode", "handles of graphics interfaces and other drivers, which a vGPU has none of; memory is shared by cuMemExportToShareableHandle and cuIpcGetMemHandle"},
+	{"cuGraphExecExternalSemaphoresSignalNodeSetParams", "handles of graphics interfaces and other drivers, which a vGPU has none of; memory is shared by cuMemExportToShareableHandle and cuIpcGetMemHandle"},
+	{"cuGraphExecExternalSemaphoresWaitNodeSetParams", "handles of graphics interfaces and other drivers, which a vGPU has none of; memory is shared by cuMemExportToShareableHandle and cuIpcGetMemHandle"},
+	{"cuGraphExternalSemaphoresSignalNodeGetParams", "handles of graphics interfaces and other drivers, which a vGPU has none of; memory is shared by cuMemExportToShareableHandle and cuIpcGetMemHandle"},
+	{"cuGraphExternalSemaphoresSignalNodeSetParams", "handles of graphics interfaces and other drivers, which a vGPU has none of; memory is shared by cuMemExportToShareableHandle and cuIpcGetMemHandle"},
+	{"cuGraphExternalSemaphoresWaitNodeGetParams", "handles of graphics interfaces and other drivers, which a vGPU has none of; memory is shared by cuMemExportToShareableHandle and cuIpcGetMemHandle"},
+	{"cuGraphExternalSemaphoresWaitNodeSetParams", "handles of graphics interfaces and other drivers, which a vGPU has none of; memory is shared by cuMemExportToShareableHandle and cuIpcGetMemHandle"},
+	{"cuImportExternalMemory", "handles of graphics interfaces and other drivers, which a vGPU has none of; memory is shared by cuMemExportToShareableHandle and cuIpcGetMemHandle"},
+	{"cuImportExternalSemaphore", "handles of graphics interfaces and other drivers, which a vGPU has none of; memory is shared by cuMemExportToShareableHandle and cuIpcGetMemHandle"},
+	{"cuSignalExternalSemaphoresAsync", "handles of graphics interfaces and other drivers, which a vGPU has none of; memory is shared by cuMemExportToShareableHandle and cuIpcGetMemHandle"},
+	{"cuWaitExternalSemaphoresAsync", "handles of graphics interfaces and other drivers, which a vGPU has none of; memory is shared by cuMemExportToShareableHandle and cuIpcGetMemHandle"},
+	{"cuCheckpointProcessCheckpoint", "their subject, the state on the GPU, belongs to the worker process, which its host can dump and stop"},
+	{"cuCheckpointProcessGetRestoreThreadId", "their subject, the state on the GPU, belongs to the worker process, which its host can dump and stop"},
+	{"cuCheckpointProcessGetState", "their subject, the state on the GPU, belongs to the worker process, which its host can dump and stop"},
+	{"cuCheckpointProcessLock", "their subject, the state on the GPU, belongs to the worker process, which its host can dump and stop"},
+	{"cuCheckpointProcessRestore", "their subject, the state on the GPU, belongs to the worker process, which its host can dump and stop"},
+	{"cuCheckpointProcessUnlock", "their subject, the state on the GPU, belongs to the worker process, which its host can dump and stop"},
+	{"cuCoredumpGetAttribute", "their subject, the state on the GPU, belongs to the worker process, which its host can dump and stop"},
+	{"cuCoredumpGetAttributeGlobal", "their subject, the state on the GPU, belongs to the worker process, which its host can dump and stop"},
+	{"cuCoredumpSetAttribute", "their subject, the state on the GPU, belongs to the worker process, which its host can dump and stop"},
+	{"cuCoredumpSetAttributeGlobal", "their subject, the state on the GPU, belongs to the worker process, which its host can dump and stop"},
 	{"cuParamSetTexRef", "replaced by cuTexObjectCreate in CUDA 5"},
 	{"cuTexRefGetAddress", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
 	{"cuTexRefSetAddress", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
@@ -143,7 +138,7 @@ static const struct {
 	{"cuMemcpyDtoA", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
 	{"cuMemcpyHtoA", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
 	{"cuMemcpyHtoAAsync", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
-	{"cuLibraryGetUnifiedFunction", "widened later: functions that the host program and the GPU share"},
+	{"cuLibraryGetUnifiedFunction", "a pointer to code that processor and GPU share: no page of the guest is code of the GPU"},
 	{"cuFuncSetBlockShape", "replaced by cuLaunchKernel in CUDA 4"},
 	{"cuFuncSetSharedSize", "replaced by cuLaunchKernel in CUDA 4"},
 	{"cuLaunch", "replaced by cuLaunchKernel in CUDA 4"},
@@ -155,7 +150,7 @@ static const struct {
 	{"cuParamSetv", "replaced by cuLaunchKernel in CUDA 4"},
 	{"cuLaunchCooperativeKernelMultiDevice", "removed from CUDA 13 by its makers"},
 };
-static _Atomic unsigned char said[146];
+static _Atomic unsigned char said[141];
 
 static CUresult refuse(unsigned i)
 {
@@ -397,543 +392,518 @@ CUresult cuDeviceUnregisterAsyncNotification(CUdevice device, CUasyncCallbackHan
 	return refuse(44);
 }
 
-CUresult cuLogsCurrent(CUlogIterator *iterator_out, unsigned int flags)
+CUresult cuDeviceGetNvSciSyncAttributes(void *nvSciSyncAttrList, CUdevice dev, int flags)
 {
 	return refuse(45);
 }
 
-CUresult cuLogsDumpToFile(CUlogIterator *iterator, const char *pathToFile, unsigned int flags)
+CUresult cuEGLApiInit(void)
 {
 	return refuse(46);
 }
 
-CUresult cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, size_t *size, unsigned int flags)
+CUresult cuEGLStreamConsumerAcquireFrame(CUeglStreamConnection *conn, CUgraphicsResource *cudaResource, CUstream *stream, unsigned int timeout)
 {
 	return refuse(47);
 }
 
-CUresult cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *userData, CUlogsCallbackHandle *callback_out)
+CUresult cuEGLStreamConsumerConnect(CUeglStreamConnection *conn, EGLStreamKHR stream)
 {
 	return refuse(48);
 }
 
-CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle callback)
+CUresult cuEGLStreamConsumerConnectWithFlags(CUeglStreamConnection *conn, EGLStreamKHR stream, unsigned int flags)
 {
 	return refuse(49);
 }
 
-CUresult cuDeviceGetNvSciSyncAttributes(void *nvSciSyncAttrList, CUdevice dev, int flags)
+CUresult cuEGLStreamConsumerDisconnect(CUeglStreamConnection *conn)
 {
 	return refuse(50);
 }
 
-CUresult cuEGLApiInit(void)
+CUresult cuEGLStreamConsumerReleaseFrame(CUeglStreamConnection *conn, CUgraphicsResource cudaResource, CUstream *stream)
 {
 	return refuse(51);
 }
 
-CUresult cuEGLStreamConsumerAcquireFrame(CUeglStreamConnection *conn, CUgraphicsResource *cudaResource, CUstream *stream, unsigned int timeout)
+CUresult cuEGLStreamProducerConnect(CUeglStreamConnection *conn, EGLStreamKHR stream, EGLint width, EGLint height)
 {
 	return refuse(52);
 }
 
-CUresult cuEGLStreamConsumerConnect(CUeglStreamConnection *conn, EGLStreamKHR stream)
+CUresult cuEGLStreamProducerDisconnect(CUeglStreamConnection *conn)
 {
 	return refuse(53);
 }
 
-CUresult cuEGLStreamConsumerConnectWithFlags(CUeglStreamConnection *conn, EGLStreamKHR stream, unsigned int flags)
+CUresult cuEGLStreamProducerPresentFrame(CUeglStreamConnection *conn, CUeglFrame eglframe, CUstream *stream)
 {
 	return refuse(54);
 }
 
-CUresult cuEGLStreamConsumerDisconnect(CUeglStreamConnection *conn)
+CUresult cuEGLStreamProducerReturnFrame(CUeglStreamConnection *conn, CUeglFrame *eglframe, CUstream *stream)
 {
 	return refuse(55);
 }
 
-CUresult cuEGLStreamConsumerReleaseFrame(CUeglStreamConnection *conn, CUgraphicsResource cudaResource, CUstream *stream)
+CUresult cuGLCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice device)
 {
 	return refuse(56);
 }
 
-CUresult cuEGLStreamProducerConnect(CUeglStreamConnection *conn, EGLStreamKHR stream, EGLint width, EGLint height)
+CUresult cuGLCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device)
 {
 	return refuse(57);
 }
 
-CUresult cuEGLStreamProducerDisconnect(CUeglStreamConnection *conn)
+CUresult cuGLGetDevices(unsigned int *outCount, CUdevice *cudaDevices, unsigned int cudaDeviceCount, CUGLDeviceList deviceList)
 {
 	return refuse(58);
 }
 
-CUresult cuEGLStreamProducerPresentFrame(CUeglStreamConnection *conn, CUeglFrame eglframe, CUstream *stream)
+CUresult cuGLGetDevices_v2(unsigned int *outCount, CUdevice *cudaDevices, unsigned int cudaDeviceCount, CUGLDeviceList deviceList)
 {
 	return refuse(59);
 }
 
-CUresult cuEGLStreamProducerReturnFrame(CUeglStreamConnection *conn, CUeglFrame *eglframe, CUstream *stream)
+CUresult cuGLInit(void)
 {
 	return refuse(60);
 }
 
-CUresult cuGLCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice device)
+CUresult cuGLMapBufferObject(CUdeviceptr_v1 *ptr, unsigned int *size, GLuint buffer)
 {
 	return refuse(61);
 }
 
-CUresult cuGLCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device)
+CUresult cuGLMapBufferObjectAsync(CUdeviceptr_v1 *ptr, unsigned int *size, GLuint buffer, CUstream stream)
 {
 	return refuse(62);
 }
 
-CUresult cuGLGetDevices(unsigned int *outCount, CUdevice *cudaDevices, unsigned int cudaDeviceCount, CUGLDeviceList deviceList)
+CUresult cuGLMapBufferObjectAsync_v2(CUdeviceptr *ptr, size_t *size, GLuint buffer, CUstream stream)
 {
 	return refuse(63);
 }
 
-CUresult cuGLGetDevices_v2(unsigned int *outCount, CUdevice *cudaDevices, unsigned int cudaDeviceCount, CUGLDeviceList deviceList)
-{
-	return refuse(64);
-}
-
-CUresult cuGLInit(void)
-{
-	return refuse(65);
-}
-
-CUresult cuGLMapBufferObject(CUdeviceptr_v1 *ptr, unsigned int *size, GLuint buffer)
-{
-	return refuse(66);
-}
-
-CUresult cuGLMapBufferObjectAsync(CUdeviceptr_v1 *ptr, unsigned int *size, GLuint buffer, CUstream stream)
-{
-	return refuse(67);
-}
-
-CUresult cuGLMapBufferObjectAsync_v2(CUdeviceptr *ptr, size_t *size, GLuint buffer, CUstream stream)
-{
-	return refuse(68);
-}
-
 CUresult cuGLMapBufferObjectAsync_v2_ptsz(CUdeviceptr *ptr, size_t *size, GLuint buffer, CUstream stream)
 {
-	return refuse(68);
+	return refuse(63);
 }
 
 CUresult cuGLMapBufferObject_v2(CUdeviceptr *ptr, size_t *size, GLuint buffer)
 {
-	return refuse(69);
+	return refuse(64);
 }
 
 CUresult cuGLMapBufferObject_v2_ptds(CUdeviceptr *ptr, size_t *size, GLuint buffer)
 {
-	return refuse(69);
+	return refuse(64);
 }
 
 CUresult cuGLRegisterBufferObject(GLuint buffer)
 {
-	return refuse(70);
+	return refuse(65);
 }
 
 CUresult cuGLSetBufferObjectMapFlags(GLuint buffer, unsigned int flags)
 {
-	return refuse(71);
+	return refuse(66);
 }
 
 CUresult cuGLUnmapBufferObject(GLuint buffer)
 {
-	return refuse(72);
+	return refuse(67);
 }
 
 CUresult cuGLUnmapBufferObjectAsync(GLuint buffer, CUstream stream)
 {
-	return refuse(73);
+	return refuse(68);
 }
 
 CUresult cuGLUnregisterBufferObject(GLuint buffer)
 {
-	return refuse(74);
+	return refuse(69);
 }
 
 CUresult cuGraphicsEGLRegisterImage(CUgraphicsResource *cudaResource, EGLImageKHR image, unsigned int flags)
 {
-	return refuse(75);
+	return refuse(70);
 }
 
 CUresult cuGraphicsGLRegisterBuffer(CUgraphicsResource *cudaResource, GLuint buffer, unsigned int flags)
 {
-	return refuse(76);
+	return refuse(71);
 }
 
 CUresult cuGraphicsGLRegisterImage(CUgraphicsResource *cudaResource, GLuint image, GLenum target, unsigned int flags)
 {
-	return refuse(77);
+	return refuse(72);
 }
 
 CUresult cuGraphicsMapResources(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(78);
+	return refuse(73);
 }
 
 CUresult cuGraphicsMapResources_ptsz(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(78);
+	return refuse(73);
 }
 
 CUresult cuGraphicsResourceGetMappedEglFrame(CUeglFrame *eglFrame, CUgraphicsResource resource, unsigned int index, unsigned int mipLevel)
 {
-	return refuse(79);
+	return refuse(74);
 }
 
 CUresult cuGraphicsResourceGetMappedMipmappedArray(CUmipmappedArray *mipmappedArray, CUgraphicsResource resource)
 {
-	return refuse(80);
+	return refuse(75);
 }
 
 CUresult cuGraphicsResourceGetMappedPointer(CUdeviceptr_v1 *devPtr, unsigned int *size, CUgraphicsResource resource)
 {
-	return refuse(81);
+	return refuse(76);
 }
 
 CUresult cuGraphicsResourceGetMappedPointer_v2(CUdeviceptr *devPtr, size_t *size, CUgraphicsResource resource)
 {
-	return refuse(82);
+	return refuse(77);
 }
 
 CUresult cuGraphicsResourceSetMapFlags(CUgraphicsResource resource, unsigned int flags)
 {
-	return refuse(83);
+	return refuse(78);
 }
 
 CUresult cuGraphicsResourceSetMapFlags_v2(CUgraphicsResource resource, unsigned int flags)
 {
-	return refuse(84);
+	return refuse(79);
 }
 
 CUresult cuGraphicsSubResourceGetMappedArray(CUarray *array, CUgraphicsResource resource, unsigned int arrayIndex, unsigned int mipLevel)
 {
-	return refuse(85);
+	return refuse(80);
 }
 
 CUresult cuGraphicsUnmapResources(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(86);
+	return refuse(81);
 }
 
 CUresult cuGraphicsUnmapResources_ptsz(unsigned int count, CUgraphicsResource *resources, CUstream stream)
 {
-	return refuse(86);
+	return refuse(81);
 }
 
 CUresult cuGraphicsUnregisterResource(CUgraphicsResource resource)
 {
-	return refuse(87);
+	return refuse(82);
 }
 
 CUresult cuGraphicsVDPAURegisterOutputSurface(CUgraphicsResource *cudaResource, VdpOutputSurface vdpSurface, unsigned int flags)
 {
-	return refuse(88);
+	return refuse(83);
 }
 
 CUresult cuGraphicsVDPAURegisterVideoSurface(CUgraphicsResource *cudaResource, VdpVideoSurface vdpSurface, unsigned int flags)
 {
-	return refuse(89);
+	return refuse(84);
 }
 
 CUresult cuVDPAUCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice device, VdpDevice vdpDevice, VdpGetProcAddress *vdpGetProcAddress)
 {
-	return refuse(90);
+	return refuse(85);
 }
 
 CUresult cuVDPAUCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice device, VdpDevice vdpDevice, VdpGetProcAddress *vdpGetProcAddress)
 {
-	return refuse(91);
+	return refuse(86);
 }
 
 CUresult cuVDPAUGetDevice(CUdevice *device, VdpDevice vdpDevice, VdpGetProcAddress *vdpGetProcAddress)
 {
-	return refuse(92);
+	return refuse(87);
 }
 
 CUresult cuDestroyExternalMemory(CUexternalMemory extMem)
 {
-	return refuse(93);
+	return refuse(88);
 }
 
 CUresult cuDestroyExternalSemaphore(CUexternalSemaphore extSem)
 {
-	return refuse(94);
+	return refuse(89);
 }
 
 CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *devPtr, CUexternalMemory extMem, const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *bufferDesc)
 {
-	return refuse(95);
+	return refuse(90);
 }
 
 CUresult cuExternalMemoryGetMappedMipmappedArray(CUmipmappedArray *mipmap, CUexternalMemory extMem, const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *mipmapDesc)
 {
-	return refuse(96);
+	return refuse(91);
 }
 
 CUresult cuGraphAddExternalSemaphoresSignalNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *nodeParams)
 {
-	return refuse(97);
+	return refuse(92);
 }
 
 CUresult cuGraphAddExternalSemaphoresWaitNode(CUgraphNode *graphNode, CUgraph graph, const CUgraphNode *dependencies, size_t numDependencies, const CUDA_EXT_SEM_WAIT_NODE_PARAMS *nodeParams)
 {
-	return refuse(98);
+	return refuse(93);
 }
 
 CUresult cuGraphExecExternalSemaphoresSignalNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *nodeParams)
 {
-	return refuse(99);
+	return refuse(94);
 }
 
 CUresult cuGraphExecExternalSemaphoresWaitNodeSetParams(CUgraphExec graphExec, CUgraphNode node, const CUDA_EXT_SEM_WAIT_NODE_PARAMS *nodeParams)
 {
-	return refuse(100);
+	return refuse(95);
 }
 
 CUresult cuGraphExternalSemaphoresSignalNodeGetParams(CUgraphNode node, CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *params_out)
 {
-	return refuse(101);
+	return refuse(96);
 }
 
 CUresult cuGraphExternalSemaphoresSignalNodeSetParams(CUgraphNode node, const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS *nodeParams)
 {
-	return refuse(102);
+	return refuse(97);
 }
 
 CUresult cuGraphExternalSemaphoresWaitNodeGetParams(CUgraphNode node, CUDA_EXT_SEM_WAIT_NODE_PARAMS *params_out)
 {
-	return refuse(103);
+	return refuse(98);
 }
 
 CUresult cuGraphExternalSemaphoresWaitNodeSetParams(CUgraphNode node, const CUDA_EXT_SEM_WAIT_NODE_PARAMS *nodeParams)
 {
-	return refuse(104);
+	return refuse(99);
 }
 
 CUresult cuImportExternalMemory(CUexternalMemory *extMem_out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *memHandleDesc)
 {
-	return refuse(105);
+	return refuse(100);
 }
 
 CUresult cuImportExternalSemaphore(CUexternalSemaphore *extSem_out, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *semHandleDesc)
 {
-	return refuse(106);
+	return refuse(101);
 }
 
 CUresult cuSignalExternalSemaphoresAsync(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(107);
+	return refuse(102);
 }
 
 CUresult cuSignalExternalSemaphoresAsync_ptsz(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(107);
+	return refuse(102);
 }
 
 CUresult cuWaitExternalSemaphoresAsync(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(108);
+	return refuse(103);
 }
 
 CUresult cuWaitExternalSemaphoresAsync_ptsz(const CUexternalSemaphore *extSemArray, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *paramsArray, unsigned int numExtSems, CUstream stream)
 {
-	return refuse(108);
+	return refuse(103);
 }
 
 CUresult cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs *args)
 {
-	return refuse(109);
+	return refuse(104);
 }
 
 CUresult cuCheckpointProcessGetRestoreThreadId(int pid, int *tid)
 {
-	return refuse(110);
+	return refuse(105);
 }
 
 CUresult cuCheckpointProcessGetState(int pid, CUprocessState *state)
 {
-	return refuse(111);
+	return refuse(106);
 }
 
 CUresult cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *args)
 {
-	return refuse(112);
+	return refuse(107);
 }
 
 CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args)
 {
-	return refuse(113);
+	return refuse(108);
 }
 
 CUresult cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs *args)
 {
-	return refuse(114);
+	return refuse(109);
 }
 
 CUresult cuCoredumpGetAttribute(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(115);
+	return refuse(110);
 }
 
 CUresult cuCoredumpGetAttributeGlobal(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(116);
+	return refuse(111);
 }
 
 CUresult cuCoredumpSetAttribute(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(117);
+	return refuse(112);
 }
 
 CUresult cuCoredumpSetAttributeGlobal(CUcoredumpSettings attrib, void *value, size_t *size)
 {
-	return refuse(118);
+	return refuse(113);
 }
 
 CUresult cuParamSetTexRef(CUfunction hfunc, int texunit, CUtexref texRef)
 {
-	return refuse(119);
+	return refuse(114);
 }
 
 CUresult cuTexRefGetAddress(CUdeviceptr_v1 *pdptr, CUtexref texRef)
 {
-	return refuse(120);
+	return refuse(115);
 }
 
 CUresult cuTexRefSetAddress(unsigned int *byteOffset, CUtexref texRef, CUdeviceptr_v1 ptr, unsigned int bytes)
 {
-	return refuse(121);
+	return refuse(116);
 }
 
 CUresult cuTexRefSetAddress2D(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR_v1 *desc, CUdeviceptr_v1 ptr, unsigned int pitch)
 {
-	return refuse(122);
+	return refuse(117);
 }
 
 CUresult cuArray3DCreate(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *allocateArray)
 {
-	return refuse(123);
+	return refuse(118);
 }
 
 CUresult cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
 {
-	return refuse(124);
+	return refuse(119);
 }
 
 CUresult cuArrayCreate(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR_v1 *allocateArray)
 {
-	return refuse(125);
+	return refuse(120);
 }
 
 CUresult cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
 {
-	return refuse(126);
+	return refuse(121);
 }
 
 CUresult cuMemMapArrayAsync(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
 {
-	return refuse(127);
+	return refuse(122);
 }
 
 CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
 {
-	return refuse(127);
+	return refuse(122);
 }
 
 CUresult cuMemcpyAtoA(CUarray dstArray, unsigned int dstOffset, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(128);
+	return refuse(123);
 }
 
 CUresult cuMemcpyAtoD(CUdeviceptr_v1 dstDevice, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(129);
+	return refuse(124);
 }
 
 CUresult cuMemcpyAtoH(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(130);
+	return refuse(125);
 }
 
 CUresult cuMemcpyAtoHAsync(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int bytes, CUstream stream)
 {
-	return refuse(131);
+	return refuse(126);
 }
 
 CUresult cuMemcpyDtoA(CUarray dstArray, unsigned int dstOffset, CUdeviceptr_v1 srcDevice, unsigned int bytes)
 {
-	return refuse(132);
+	return refuse(127);
 }
 
 CUresult cuMemcpyHtoA(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int bytes)
 {
-	return refuse(133);
+	return refuse(128);
 }
 
 CUresult cuMemcpyHtoAAsync(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int bytes, CUstream stream)
 {
-	return refuse(134);
+	return refuse(129);
 }
 
 CUresult cuLibraryGetUnifiedFunction(void **fptr, CUlibrary library, const char *symbol)
 {
-	return refuse(135);
+	return refuse(130);
 }
 
 CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)
 {
-	return refuse(136);
+	return refuse(131);
 }
 
 CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes)
 {
-	return refuse(137);
+	return refuse(132);
 }
 
 CUresult cuLaunch(CUfunction f)
 {
-	return refuse(138);
+	return refuse(133);
 }
 
 CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height)
 {
-	return refuse(139);
+	return refuse(134);
 }
 
 CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream stream)
 {
-	return refuse(140);
+	return refuse(135);
 }
 
 CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes)
 {
-	return refuse(141);
+	return refuse(136);
 }
 
 CUresult cuParamSetf(CUfunction hfunc, int offset, float value)
 {
-	return refuse(142);
+	return refuse(137);
 }
 
 CUresult cuParamSeti(CUfunction hfunc, int offset, unsigned int value)
 {
-	return refuse(143);
+	return refuse(138);
 }
 
 CUresult cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes)
 {
-	return refuse(144);
+	return refuse(139);
 }
 
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsigned int numDevices, unsigned int flags)
 {
-	return refuse(145);
+	return refuse(140);
 }
 
