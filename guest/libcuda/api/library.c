@@ -209,17 +209,6 @@ CUresult cwi_cuLibraryGetGlobal(CUdeviceptr *ptr, size_t *bytes, CUlibrary libra
 	return res;
 }
 
-/* The variable lies where the worker's driver has put it, which the program cannot reach: better no address than that one. */
-CUresult cwi_cuLibraryGetManaged(CUdeviceptr *ptr, size_t *bytes, CUlibrary library, const char *name)
-{
-	if (!name || (!ptr && !bytes))
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!get(library))
-		return CUDA_ERROR_INVALID_HANDLE;
-	cw_log(CW_LOG_ERROR, "__managed__ variable %s: the program cannot reach it here; allocate with cudaMallocManaged instead", name);
-	return CUDA_ERROR_NOT_SUPPORTED;
-}
-
 struct listing {
 	struct cw_library *library;
 	CUkernel *out;

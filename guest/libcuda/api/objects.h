@@ -90,6 +90,7 @@ struct cw_library {
 	struct cw_obj o;
 	struct cw_func *kernels;
 	struct cw_module *modules;
+	uint8_t managed; /* managedvar.c */
 };
 CW_OBJ_FITS(struct cw_library);
 

@@ -1,0 +1,98 @@
+/*
+ * Managed variables (__managed__). The worker's driver would put them where the program cannot reach them, so they move before the
+ * first is asked for: into a pinned region, which program and kernels reach at one address (LibraryManage). The runtime asks when
+ * a program starts, before it has a context and before it looks up any kernel.
+ */
+#include "api/api.h"
+#include "memory/managed.h"
+
+#include <string.h>
+
+enum { WITHOUT = 0, MOVED, REFUSED }; /* cw_library.managed */
+
+static struct cw_lock lock;
+
+/* A region of this size, known as managed memory. A context is needed to make one: without, device 0's primary context, which
+ * stays retained, as the region stays. */
+static CUresult region_for(uint64_t size, struct cw_region **out)
+{
+	struct cw_ctx *c;
+	CUcontext primary;
+	CUresult res;
+	int pushed = 0;
+
+	if (!cw_can_map())
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (cw_ctx_current(&c) != CUDA_SUCCESS) {
+		res = cwi_cuDevicePrimaryCtxRetain(&primary, 0);
+		if (!res)
+			res = cwi_cuCtxPushCurrent(primary);
+		if (res)
+			return res;
+		pushed = 1;
+		cw_ctx_current(&c);
+	}
+	res = cw_region_add(CW_REGION_PINNED, size, 0, out);
+	if (!res) {
+		struct cw_range r = {.base = (uintptr_t)(*out)->va, .size = size, .kind = CW_RANGE_MANAGED, .ctx = c->o.id,
+				     .device = c->device->ordinal, .flags = CU_MEM_ATTACH_GLOBAL, .sync_memops = 1,
+				     .dev = (*out)->dev, .region = *out, .managed = cw_managed_new(size)};
+
+		/* known to nobody: hints about it are refused, kernels and copies find it all the same */
+		if (!r.managed || cw_range_add(&r) != 0)
+			cw_managed_free(r.managed);
+	}
+	if (pushed)
+		cwi_cuCtxPopCurrent(&primary);
+	return res;
+}
+
+static CUresult move(struct cw_library *l)
+{
+	struct cw_region *r;
+	uint64_t size = 0;
+	CUresult res = cwop_LibraryManage(l->o.id, 0, &size);
+
+	if (!res && size != 0 && !(res = region_for(size, &r))) {
+		res = cwop_LibraryManage(l->o.id, r->id, &size);
+		if (res) {
+			struct cw_range gone;
+
+			if (cw_range_take((uintptr_t)r->va, 1u << CW_RANGE_MANAGED, &gone))
+				cw_managed_free(gone.managed);
+			cw_region_drop(r);
+		}
+	}
+	return res;
+}
+
+CUresult cwi_cuLibraryGetManaged(CUdeviceptr *ptr, size_t *bytes, CUlibrary library, const char *name)
+{
+	struct cw_library *l = (struct cw_library *)cw_handle_get(CW_KIND_LIBRARY, library);
+	uint64_t p = 0, size = 0;
+	CUresult res = CUDA_SUCCESS;
+
+	if (!name || (!ptr && !bytes))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!l)
+		return CUDA_ERROR_INVALID_HANDLE;
+	cw_lock_acquire(&lock);
+	if (l->managed == WITHOUT) {
+		res = move(l);
+		l->managed = res ? REFUSED : MOVED;
+	}
+	if (l->managed == REFUSED)
+		res = CUDA_ERROR_NOT_SUPPORTED;
+	cw_lock_release(&lock);
+	if (res) {
+		cw_log(CW_LOG_ERROR, "__managed__ variable %s cannot be shared with the GPU here (it needs mapped memory, and PTX in the program)",
+		       name);
+		return res;
+	}
+	res = cwop_LibraryGetGlobal(l->o.id, 1, name, strlen(name), &p, &size);
+	if (!res && ptr)
+		*ptr = p;
+	if (!res && bytes)
+		*bytes = size;
+	return res;
+}
