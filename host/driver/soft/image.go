@@ -19,10 +19,10 @@ const maxLog = 1 << 20
 // build is one compilation: its source once parsed, and what there is to say about it.
 type build struct {
 	managed *managedVars // where managed variables lie, nil: as others
-	began  time.Time
-	source *ptx.Module
-	info   strings.Builder
-	errs   strings.Builder
+	began   time.Time
+	source  *ptx.Module
+	info    strings.Builder
+	errs    strings.Builder
 }
 
 // results are the fields of a load operation's reply.

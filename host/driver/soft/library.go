@@ -12,9 +12,9 @@ type library struct {
 	instances map[*gpuContext]*module
 	// spare waits for the first context that asks. It is made with the library, so that its variables' addresses belong to
 	// a recorded operation.
-	spare *module
+	spare   *module
 	managed *managedVars // nil: not moved
-	shape *module // some instance, for names and attributes; never nil
+	shape   *module      // some instance, for names and attributes; never nil
 }
 
 // kernel is a library's entry function, in whichever context.
