@@ -25,7 +25,7 @@ static CUresult refuse(void)
 #define R16 R8, R8
 #define R64 R16, R16, R16, R16
 
-/* --- is there a context? ------------------------------------------------------------------------------------------------ */
+/* --- contexts and streams as cuBLAS sees them ------------------------------------------------------------------------------------------------ */
 
 /* Driver 580 writes 1 for a context and 0 for none, and succeeds. */
 static CUresult context_question(const void *ctx, uint64_t *out)
@@ -35,10 +35,47 @@ static CUresult context_question(const void *ctx, uint64_t *out)
 	return CUDA_SUCCESS;
 }
 
+/* What the driver keeps for a stream. cuBLAS only hands it to stream_number. */
+enum { LEGACY = 1, PER_THREAD = 2 }; /* CU_STREAM_LEGACY, CU_STREAM_PER_THREAD */
+static uint64_t legacy_object[8], thread_object[8];
+
+static CUresult stream_object(const void *ctx, CUstream stream, const void **object)
+{
+	uint32_t id;
+	CUresult res = cw_check();
+
+	(void)ctx;
+	if (res)
+		return res;
+	if (!object)
+		return CUDA_ERROR_INVALID_VALUE;
+	res = cw_stream_id(stream, 0, &id);
+	if (!res)
+		*object = id == LEGACY ? legacy_object : id == PER_THREAD ? thread_object : (const void *)stream;
+	return res;
+}
+
+static CUresult stream_number(const void *ctx, const void *object, unsigned long long *number)
+{
+	CUstream stream = (CUstream)(uintptr_t)object;
+
+	(void)ctx;
+	if (!number)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (object == legacy_object)
+		stream = (CUstream)LEGACY;
+	else if (object == thread_object)
+		stream = (CUstream)PER_THREAD;
+	return cwi_cuStreamGetId(0, stream, number);
+}
+
 static const struct {
 	size_t size;
 	slot fn[92];
-} context_question_words = {93 * sizeof(slot), {R3, SLOT(context_question), R64, R16, R8}};
+} context_question_words = {
+	93 * sizeof(slot),
+	{R3, SLOT(context_question), R16, R16, R2, SLOT(stream_number), R8, R3, SLOT(stream_object), R16, R16, R8, R1},
+};
 
 /* --- where multiprocessors lie ------------------------------------------------------------------------------------------ */
 
