@@ -1,6 +1,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 
@@ -8,7 +9,7 @@
 #include "session/lock.h"
 #include "session/session.h"
 
-enum { MOST = 32, USUAL = 6, STACK = 128 * 1024, LINGER_LEAST = 50, LINGER_MOST = 1000 /* us */ };
+enum { MOST = 32, USUAL = 6, STACK = 128 * 1024, LINGER_LEAST = 50, LINGER_ROUSED = 300, LINGER_MOST = 1000 /* us */ };
 
 /* A copy under way; lives on its caller's stack. */
 struct job {
@@ -31,6 +32,20 @@ static struct {
 	_Atomic int quit;
 } crew;
 
+/* CPUs' worth of time that a container grants, rounded up (cgroup v2, cpu.max: "QUOTA PERIOD", or "max PERIOD"). */
+static uint32_t granted(void)
+{
+	FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
+	char line[64] = "", *end;
+	if (f) {
+		if (!fgets(line, sizeof line, f))
+			line[0] = 0;
+		fclose(f);
+	}
+	unsigned long quota = strtoul(line, &end, 10), period = strtoul(end, NULL, 10);
+	return quota == 0 || period == 0 || quota / period > 1024 ? 1024 : (uint32_t)((quota + period - 1) / period);
+}
+
 uint32_t cw_crew_size(void)
 {
 	uint32_t n = atomic_load_explicit(&crew.size, memory_order_relaxed);
@@ -40,6 +55,8 @@ uint32_t cw_crew_size(void)
 	long asked = e ? strtol(e, NULL, 10) : 0;
 	cpu_set_t set;
 	uint32_t cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 2;
+	uint32_t quota = granted();
+	cpus = cpus < quota ? cpus : quota;
 	n = asked > 0 ? (asked < MOST ? (uint32_t)asked : MOST) : cpus / 2 < USUAL ? cpus / 2 : USUAL;
 	n = n == 0 ? 1 : n;
 	atomic_store_explicit(&crew.size, n, memory_order_relaxed);
@@ -106,7 +123,7 @@ static void *helper(void *unused)
 		cw_lock_release(&crew.lock);
 		if (!j) {
 			await_job(gen, linger);
-			linger = LINGER_LEAST;
+			linger = LINGER_ROUSED; /* the job may be a DMA away */
 			continue;
 		}
 		cw_thread_as(j->thread, j->ctx);

@@ -66,7 +66,7 @@ static void upload(void *arg)
 CUresult cw_transfer_to_device(const struct cw_transfer *t)
 {
 	struct upload u = {.t = t};
-	if (t->pieces > CW_CHUNKS_FIRST)
+	if (t->pieces >= 2 * CW_CHUNKS_FIRST)
 		cw_staging_want(WINDOW);
 	cw_crew_run(hands(t, MOST_UP), upload, &u);
 	return (CUresult)atomic_load(&u.res);
@@ -123,7 +123,7 @@ CUresult cw_transfer_from_device(const struct cw_transfer *t)
 {
 	struct download d = {.t = t};
 	uint32_t n = hands(t, t->fresh ? UINT32_MAX : MOST_DOWN), ahead = n == 1 ? WINDOW / 2 : WINDOW;
-	if (t->pieces > CW_CHUNKS_FIRST)
+	if (t->pieces >= 2 * CW_CHUNKS_FIRST)
 		cw_staging_want(ahead);
 	for (uint32_t i = 0; i < ahead && d.res == 0 && d.asked < t->pieces; i++) {
 		CUresult why;
