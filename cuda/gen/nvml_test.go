@@ -125,6 +125,7 @@ func TestNVMLLayouts(t *testing.T) {
 		"struct nvmlGpuFabricInfo|nvmlGpuFabricInfo_t":            "clusterUuid status cliqueId state",
 		"struct nvmlGpuFabricInfoV|nvmlGpuFabricInfo_v3_t":        "version clusterUuid status cliqueId state healthMask healthSummary",
 		"struct nvmlTemperature|nvmlTemperature_v1_t":             "version sensorType temperature",
+		"struct nvmlMarginTemperature|nvmlMarginTemperature_v1_t": "version marginTemperature",
 		"struct nvmlUUID|nvmlUUID_v1_t":                           "version type value",
 	} {
 		layouts[ours] = fields

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { TYPE_UINT = 1, TYPE_ULL = 3 };
+enum { TYPE_UINT = 1, TYPE_ULL = 3, TYPE_INT = 5 };
 enum { LINK_COUNT = 91, LINK_SPEED_COMMON = 90, LINK_SPEED = 164, LINK_STATE = 165, LINK_VERSION = 166, C2C_COUNT = 170, POWER_FIRST = 185, POWER_NOW = 186, POWER_LAST = 192 };
 
 /* Fields of the device by public id. */
@@ -31,6 +31,10 @@ static const struct {
 	{189, TYPE_UINT, offsetof(struct cw_device, power_default)},
 	{190, TYPE_UINT, offsetof(struct cw_device, power_limit)},
 	{192, TYPE_UINT, offsetof(struct cw_device, power_limit)},
+	{193, TYPE_INT, offsetof(struct cw_device, threshold_margin[0])},
+	{194, TYPE_INT, offsetof(struct cw_device, threshold_margin[1])},
+	{195, TYPE_INT, offsetof(struct cw_device, threshold_margin[2])},
+	{196, TYPE_INT, offsetof(struct cw_device, threshold_margin[3])},
 };
 
 static int link_field(unsigned device, struct nvmlFieldValue *f)
@@ -55,7 +59,7 @@ static int link_field(unsigned device, struct nvmlFieldValue *f)
 	return cw_nvml_known(f->fieldId == LINK_COUNT ? count : value, &f->value.ui);
 }
 
-/* Power has scopes: the GPU's is 0, that of the module around it 1. */
+/* Power has scopes: the GPU's is 0, that of the module around it 1, that of memory 2. */
 static int other_scope(const struct nvmlFieldValue *f)
 {
 	return f->fieldId >= POWER_FIRST && f->fieldId <= POWER_LAST && f->scopeId != 0;
@@ -75,9 +79,9 @@ static int field(const struct cw_device *d, unsigned index, struct nvmlFieldValu
 		f->value.ui = 0;
 		return NVML_SUCCESS;
 	}
-	if (f->fieldId == POWER_NOW && f->scopeId == 1) {
+	if ((f->fieldId == POWER_NOW && f->scopeId == 1) || (f->fieldId == POWER_FIRST && f->scopeId == 2)) {
 		f->valueType = TYPE_UINT;
-		return cw_nvml_known(d->power_module, &f->value.ui);
+		return cw_nvml_known(f->scopeId == 1 ? d->power_module : d->power_memory, &f->value.ui);
 	}
 	for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
 		uint64_t u64;
@@ -86,7 +90,7 @@ static int field(const struct cw_device *d, unsigned index, struct nvmlFieldValu
 		if (fields[i].id != f->fieldId || other_scope(f))
 			continue;
 		f->valueType = fields[i].type;
-		if (fields[i].type == TYPE_UINT) {
+		if (fields[i].type != TYPE_ULL) {
 			memcpy(&u32, (const char *)d + fields[i].at, sizeof u32);
 			return cw_nvml_known(u32, &f->value.ui);
 		}

@@ -1,6 +1,7 @@
 /* How the vGPU's devices reach each other: peer status, topology, NVLink, fabric. */
 #include "device.h"
 #include "gen/entries.h"
+#include "peers.h"
 #include "snapshot.h"
 #include "structs.h"
 
@@ -101,6 +102,40 @@ static int link_of(nvmlDevice_t device, unsigned number, struct cw_link *out)
 		}
 	cw_nvml_leave();
 	return res;
+}
+
+/* Active links of device i to the switches, or to device j. */
+static unsigned links_to(const struct cw_view *v, unsigned i, unsigned j)
+{
+	enum { SWITCH = 2 };
+	const struct cw_device *to = &v->devices[j];
+	unsigned n = 0;
+
+	for (unsigned k = 0; k < v->head->link_count; k++) {
+		const struct cw_link *l = &v->links[k];
+
+		n += l->device == i && l->state == 1 &&
+		     (l->remote_type == SWITCH ||
+		      (l->remote_domain == to->pci_domain && l->remote_bus == to->pci_bus && l->remote_device == to->pci_device));
+	}
+	return n;
+}
+
+unsigned cw_nvml_links_between(nvmlDevice_t a, nvmlDevice_t b)
+{
+	struct cw_device d;
+	struct cw_view v;
+	unsigned i, j, n, m;
+
+	if (a == b || cw_nvml_device(a, &d, &i) || cw_nvml_device(b, &d, &j) || cw_nvml_look(&v))
+		return 0;
+	n = m = 0;
+	if (i < v.head->device_count && j < v.head->device_count) { /* it may have changed meanwhile */
+		n = links_to(&v, i, j);
+		m = links_to(&v, j, i);
+	}
+	cw_nvml_leave();
+	return n < m ? n : m;
 }
 
 nvmlReturn_t cwi_nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned link, nvmlEnableState_t *isActive)

@@ -97,14 +97,72 @@ nvmlReturn_t cwi_nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned *
 	return res ? res : codec(d.use_decoder, utilization, period);
 }
 
-nvmlReturn_t cwi_nvmlDeviceGetClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned *clock)
+nvmlReturn_t cwi_nvmlDeviceGetJpgUtilization(nvmlDevice_t device, unsigned *utilization, unsigned *period)
 {
+	struct cw_device d;
+	int res = cw_nvml_device(device, &d, NULL);
+
+	return res ? res : codec(d.use_jpg, utilization, period);
+}
+
+nvmlReturn_t cwi_nvmlDeviceGetOfaUtilization(nvmlDevice_t device, unsigned *utilization, unsigned *period)
+{
+	struct cw_device d;
+	int res = cw_nvml_device(device, &d, NULL);
+
+	return res ? res : codec(d.use_ofa, utilization, period);
+}
+
+enum { CLOCKS = 4 };
+
+static int one_clock(const uint32_t clocks[CLOCKS], nvmlClockType_t type, unsigned *clock)
+{
+	return type < CLOCKS ? cw_nvml_known(clocks[type], clock) : NVML_INVALID_ARGUMENT;
+}
+
+nvmlReturn_t cwi_nvmlDeviceGetApplicationsClock(nvmlDevice_t device, nvmlClockType_t type, unsigned *clock)
+{
+	struct cw_device d;
+	int res = cw_nvml_device(device, &d, NULL);
+
+	return res ? res : one_clock(d.clock_app, type, clock);
+}
+
+nvmlReturn_t cwi_nvmlDeviceGetDefaultApplicationsClock(nvmlDevice_t device, nvmlClockType_t type, unsigned *clock)
+{
+	struct cw_device d;
+	int res = cw_nvml_device(device, &d, NULL);
+
+	return res ? res : one_clock(d.clock_app_default, type, clock);
+}
+
+nvmlReturn_t cwi_nvmlDeviceGetClock(nvmlDevice_t device, nvmlClockType_t type, nvmlClockId_t id, unsigned *clock)
+{
+	enum { NOW, APPLICATION, APPLICATION_DEFAULT, CUSTOMER_BOOST };
 	struct cw_device d;
 	int res = cw_nvml_device(device, &d, NULL);
 
 	if (res)
 		return res;
-	return type < sizeof d.clock / sizeof *d.clock ? cw_nvml_known(d.clock[type], clock) : NVML_INVALID_ARGUMENT;
+	switch (id) {
+	case NOW:
+		return one_clock(d.clock, type, clock);
+	case APPLICATION:
+		return one_clock(d.clock_app, type, clock);
+	case APPLICATION_DEFAULT:
+		return one_clock(d.clock_app_default, type, clock);
+	case CUSTOMER_BOOST:
+		return NVML_NOT_SUPPORTED;
+	}
+	return NVML_INVALID_ARGUMENT;
+}
+
+nvmlReturn_t cwi_nvmlDeviceGetClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned *clock)
+{
+	struct cw_device d;
+	int res = cw_nvml_device(device, &d, NULL);
+
+	return res ? res : one_clock(d.clock, type, clock);
 }
 
 nvmlReturn_t cwi_nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned *clock)
@@ -112,9 +170,7 @@ nvmlReturn_t cwi_nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, nvmlClockType_t 
 	struct cw_device d;
 	int res = cw_nvml_device(device, &d, NULL);
 
-	if (res)
-		return res;
-	return type < sizeof d.clock_max / sizeof *d.clock_max ? cw_nvml_known(d.clock_max[type], clock) : NVML_INVALID_ARGUMENT;
+	return res ? res : one_clock(d.clock_max, type, clock);
 }
 
 nvmlReturn_t cwi_nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensor, unsigned *temperature)
@@ -140,6 +196,24 @@ nvmlReturn_t cwi_nvmlDeviceGetTemperatureV(nvmlDevice_t device, nvmlTemperature_
 	if (!res)
 		temperature->temperature = (int)value;
 	return res;
+}
+
+nvmlReturn_t cwi_nvmlDeviceGetMarginTemperature(nvmlDevice_t device, nvmlMarginTemperature_t *margin)
+{
+	struct cw_device d;
+	int res;
+
+	if (!margin)
+		return NVML_INVALID_ARGUMENT;
+	if (margin->version != CW_NVML_VERSION(struct nvmlMarginTemperature, 1))
+		return NVML_VERSION_MISMATCH;
+	res = cw_nvml_device(device, &d, NULL);
+	if (res)
+		return res;
+	if (d.margin == CW_UNKNOWN32)
+		return NVML_NOT_SUPPORTED;
+	margin->marginTemperature = (int)d.margin;
+	return NVML_SUCCESS;
 }
 
 nvmlReturn_t cwi_nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device, nvmlTemperatureThresholds_t type, unsigned *temperature)
@@ -181,6 +255,22 @@ nvmlReturn_t cwi_nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErro
 	};
 
 	return type < 2 && counter < 2 ? cw_nvml_u64(device, count, at[type][counter]) : NVML_INVALID_ARGUMENT;
+}
+
+nvmlReturn_t cwi_nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned *corrected, unsigned *uncorrected, unsigned *pending,
+					   unsigned *failed)
+{
+	struct cw_device d;
+	int res = corrected && uncorrected && pending && failed ? cw_nvml_device(device, &d, NULL) : NVML_INVALID_ARGUMENT;
+
+	if (!res)
+		res = cw_nvml_known(d.remapped[0], corrected);
+	if (res)
+		return res;
+	*uncorrected = d.remapped[1];
+	*pending = d.remapped[2];
+	*failed = d.remapped[3];
+	return NVML_SUCCESS;
 }
 
 nvmlReturn_t cwi_nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsigned *pending)

@@ -5,13 +5,14 @@
  */
 #include "device.h"
 #include "gen/entries.h"
+#include "peers.h"
 #include "processes.h"
 #include "structs.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { SLOTS = 320, TEXT = 26, MONITORED = 72, HANDLE = 81, COMPUTE = 213, GRAPHICS = 214, MPS = 215, HOST_PCIE = 230 };
+enum { SLOTS = 320, NEARNESS = 23, TEXT = 26, MONITORED = 72, HANDLE = 81, COMPUTE = 213, GRAPHICS = 214, MPS = 215, HOST_PCIE = 230 };
 
 typedef uintptr_t word;
 
@@ -76,6 +77,29 @@ static int monitored(word device, word out, word c, word d)
 	return NVML_SUCCESS;
 }
 
+/*
+ * Two PCI addresses: how near are they? 0 to 4 are PIX, PXB, PHB, NODE, SYS, which nvmlGpuTopologyLevel_t counts in tens from 10
+ * on; 4 + n is n NVLinks.
+ */
+static int nearness(word a, word b, word out, word d)
+{
+	enum { INTERNAL = 0, SINGLE = 10, STEP = 10, SYS = 4 };
+	nvmlDevice_t x, y;
+	unsigned level, links;
+	int res = cwi_nvmlDeviceGetHandleByPciBusId_v2((const char *)a, &x);
+
+	(void)d;
+	if (!res)
+		res = cwi_nvmlDeviceGetHandleByPciBusId_v2((const char *)b, &y);
+	if (!res)
+		res = cwi_nvmlDeviceGetTopologyCommonAncestor(x, y, &level);
+	if (res)
+		return res;
+	links = cw_nvml_links_between(x, y);
+	*(unsigned *)out = links ? SYS + links : level < SINGLE ? INTERNAL : (level - SINGLE) / STEP;
+	return NVML_SUCCESS;
+}
+
 static int unknown(unsigned slot, word a, word b, word c, word d)
 {
 	if (cw_nvml_tracing())
@@ -104,6 +128,7 @@ static const union slot {
 	int (*call)(word, word, word, word);
 } table[SLOTS] = {
 	ALL(NAME)
+	[NEARNESS] = {.call = nearness},
 	[TEXT] = {.call = text},
 	[MONITORED] = {.call = monitored},
 	[HANDLE] = {.call = handle},

@@ -95,6 +95,11 @@ struct nvmlTemperature {
 	int temperature;
 };
 
+struct nvmlMarginTemperature {
+	unsigned version;
+	int marginTemperature;
+};
+
 struct nvmlUUID {
 	unsigned version, type;
 	union {

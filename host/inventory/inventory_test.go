@@ -183,7 +183,7 @@ func TestPlain(t *testing.T) {
 	if err != nil || len(r.Devices) != 2 || len(r.Pairs) != 4 || len(r.Links) != 0 {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	if d := &r.Devices[1]; d.PCIDomain != 0xca50 || d.PCIDevice != 1 || d.Major != 9 || d.Minor != 0 || d.Power != Unknown32 {
+	if d := &r.Devices[1]; d.PCIDomain != 0xca50 || d.PCIDevice != 1 || d.Major != 9 || d.Architecture != 9 || d.Minor != 0 || d.Power != Unknown32 {
 		t.Errorf("%+v", d)
 	}
 	p.Devices[0].PCIBusID = "?"

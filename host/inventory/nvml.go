@@ -130,7 +130,9 @@ const (
 	linkCaps        = 6
 	fieldLinkSpeed  = 164
 	fieldMemoryTemp = 82
+	fieldPower      = 185
 	fieldPowerNow   = 186
+	fieldMargins    = 193 // four
 )
 
 // links are a device's NVLinks. One that ends at a device outside the vGPU is not told.

@@ -88,12 +88,18 @@ func describeMemory(v *Device, g gpu) {
 	}
 	v.UseEncoder, _ = g.two("nvmlDeviceGetEncoderUtilization")
 	v.UseDecoder, _ = g.two("nvmlDeviceGetDecoderUtilization")
+	v.UseJpg, _ = g.two("nvmlDeviceGetJpgUtilization")
+	v.UseOfa, _ = g.two("nvmlDeviceGetOfaUtilization")
 }
 
 func describeClocks(v *Device, g gpu) {
 	for i := range v.Clock {
 		v.Clock[i] = g.number("nvmlDeviceGetClockInfo", uint64(i))
 		v.ClockMax[i] = g.number("nvmlDeviceGetMaxClockInfo", uint64(i))
+	}
+	for i := range v.ClockApp {
+		v.ClockApp[i] = g.number("nvmlDeviceGetApplicationsClock", uint64(i))
+		v.ClockAppDefault[i] = g.number("nvmlDeviceGetDefaultApplicationsClock", uint64(i))
 	}
 	v.ClockReasons = g.long("nvmlDeviceGetCurrentClocksThrottleReasons")
 	v.ClockReasonsKnown = g.long("nvmlDeviceGetSupportedClocksThrottleReasons")
@@ -107,9 +113,18 @@ func describePower(v *Device, g gpu) {
 	for i := range v.Threshold {
 		v.Threshold[i] = g.number("nvmlDeviceGetTemperatureThreshold", uint64(i))
 	}
+	margin := make([]byte, 8)
+	binary.LittleEndian.PutUint32(margin, 8|1<<24) // size and version of nvmlMarginTemperature_t
+	if g.fill("nvmlDeviceGetMarginTemperature", margin) {
+		v.Margin = binary.LittleEndian.Uint32(margin[4:])
+	}
+	for i := range v.ThresholdMargin {
+		v.ThresholdMargin[i] = field(g, fieldMargins+uint32(i), 0)
+	}
 	v.Power = g.number("nvmlDeviceGetPowerUsage")
 	v.PowerNow = field(g, fieldPowerNow, 0)
 	v.PowerModule = field(g, fieldPowerNow, 1)
+	v.PowerMemory = field(g, fieldPower, 2)
 	v.PowerLimit = g.number("nvmlDeviceGetEnforcedPowerLimit")
 	v.PowerDefault = g.number("nvmlDeviceGetPowerManagementDefaultLimit")
 	v.PowerMin, v.PowerMax = g.two("nvmlDeviceGetPowerManagementLimitConstraints")
@@ -135,6 +150,12 @@ func describeHealth(v *Device, g gpu) {
 	const corrected, uncorrected, sinceStart, ever = 0, 1, 0, 1
 	const errors = "nvmlDeviceGetTotalEccErrors"
 	v.EccCurrent, v.EccPending = g.two("nvmlDeviceGetEccMode")
+	rows := [4][]byte{make([]byte, 4), make([]byte, 4), make([]byte, 4), make([]byte, 4)}
+	if g.call("nvmlDeviceGetRemappedRows", nil, rows[:]...) == Success {
+		for i := range v.Remapped {
+			v.Remapped[i] = binary.LittleEndian.Uint32(rows[i])
+		}
+	}
 	v.EccDefault = g.number("nvmlDeviceGetDefaultEccMode")
 	v.EccCorrected = g.long(errors, corrected, sinceStart)
 	v.EccUncorrected = g.long(errors, uncorrected, sinceStart)

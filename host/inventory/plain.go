@@ -31,6 +31,7 @@ func (p *Plain) Read() (*Reading, error) {
 		d.MinorNumber = uint32(i)
 		d.Major, d.Minor = s.Compute/10, s.Compute%10
 		d.MemoryTotal, d.MemoryReserved = s.TotalMem, 0
+		d.Architecture = architecture(s.Compute)
 		d.Brand, d.MultiGpuBoard, d.ComputeMode, d.Display, d.Accounting, d.Virtualization = 0, 0, 0, 0, 0, 0
 		d.Persistence = 1 // nothing is unloaded when the last program ends
 		r.Devices = append(r.Devices, d)
@@ -39,6 +40,16 @@ func (p *Plain) Read() (*Reading, error) {
 		}
 	}
 	return r, nil
+}
+
+// architecture is the public number of what has a compute capability, major*10 + minor.
+func architecture(compute uint32) uint32 {
+	for _, a := range []struct{ from, number uint32 }{{100, 10}, {90, 9}, {89, 8}, {80, 7}, {75, 6}, {70, 5}} {
+		if compute >= a.from {
+			return a.number
+		}
+	}
+	return Unknown32
 }
 
 // plainPair: memory is reached through the machine's own; there is no NVLink.

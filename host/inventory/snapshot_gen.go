@@ -7,7 +7,7 @@ import "encoding/binary"
 // Numbers of cuda/api/nvml/snapshot.idl, which says what they mean.
 const (
 	SnapshotMagic     = 0x4d4e5743
-	SnapshotVersion   = 1
+	SnapshotVersion   = 2
 	SnapshotDevices   = 64
 	SnapshotPairs     = 4096
 	SnapshotLinks     = 2048
@@ -44,7 +44,7 @@ func (v *Snapshot) Decode(b []byte) error {
 }
 
 // DeviceSize is the length of an encoded Device.
-const DeviceSize = 496
+const DeviceSize = 576
 
 // Device has the layout of the struct of that name in snapshot.idl.
 type Device struct {
@@ -115,6 +115,14 @@ type Device struct {
 	Display             uint32
 	Accounting          uint32
 	Virtualization      uint32
+	UseJpg              uint32
+	UseOfa              uint32
+	ClockApp            [4]uint32
+	ClockAppDefault     [4]uint32
+	Margin              uint32
+	ThresholdMargin     [4]uint32
+	Remapped            [4]uint32
+	PowerMemory         uint32
 	MultiGpuBoard       uint32
 	Board               uint32
 }

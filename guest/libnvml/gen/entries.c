@@ -263,9 +263,19 @@ nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device, nvmlGpuVirtual
 	return cw_nvml_said("nvmlDeviceGetVirtualizationMode", cw_nvml_u32(device, pVirtualMode, offsetof(struct cw_device, virtualization)));
 }
 
+nvmlReturn_t nvmlDeviceGetApplicationsClock(nvmlDevice_t device, nvmlClockType_t clockType, unsigned int *clockMHz)
+{
+	return cw_nvml_said("nvmlDeviceGetApplicationsClock", cw_nvml_ready() ? cwi_nvmlDeviceGetApplicationsClock(device, clockType, clockMHz) : NVML_UNINITIALIZED);
+}
+
 nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *bar1Memory)
 {
 	return cw_nvml_said("nvmlDeviceGetBAR1MemoryInfo", cw_nvml_ready() ? cwi_nvmlDeviceGetBAR1MemoryInfo(device, bar1Memory) : NVML_UNINITIALIZED);
+}
+
+nvmlReturn_t nvmlDeviceGetClock(nvmlDevice_t device, nvmlClockType_t clockType, nvmlClockId_t clockId, unsigned int *clockMHz)
+{
+	return cw_nvml_said("nvmlDeviceGetClock", cw_nvml_ready() ? cwi_nvmlDeviceGetClock(device, clockType, clockId, clockMHz) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned int *clock)
@@ -301,6 +311,11 @@ nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t device, unsi
 nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs)
 {
 	return cw_nvml_said("nvmlDeviceGetDecoderUtilization", cw_nvml_ready() ? cwi_nvmlDeviceGetDecoderUtilization(device, utilization, samplingPeriodUs) : NVML_UNINITIALIZED);
+}
+
+nvmlReturn_t nvmlDeviceGetDefaultApplicationsClock(nvmlDevice_t device, nvmlClockType_t clockType, unsigned int *clockMHz)
+{
+	return cw_nvml_said("nvmlDeviceGetDefaultApplicationsClock", cw_nvml_ready() ? cwi_nvmlDeviceGetDefaultApplicationsClock(device, clockType, clockMHz) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetDisplayActive(nvmlDevice_t device, nvmlEnableState_t *isActive)
@@ -343,6 +358,16 @@ nvmlReturn_t nvmlDeviceGetGpuMaxPcieLinkGeneration(nvmlDevice_t device, unsigned
 	return cw_nvml_said("nvmlDeviceGetGpuMaxPcieLinkGeneration", cw_nvml_u32(device, maxLinkGenDevice, offsetof(struct cw_device, pcie_max_gen)));
 }
 
+nvmlReturn_t nvmlDeviceGetJpgUtilization(nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs)
+{
+	return cw_nvml_said("nvmlDeviceGetJpgUtilization", cw_nvml_ready() ? cwi_nvmlDeviceGetJpgUtilization(device, utilization, samplingPeriodUs) : NVML_UNINITIALIZED);
+}
+
+nvmlReturn_t nvmlDeviceGetMarginTemperature(nvmlDevice_t device, nvmlMarginTemperature_t *marginTempInfo)
+{
+	return cw_nvml_said("nvmlDeviceGetMarginTemperature", cw_nvml_ready() ? cwi_nvmlDeviceGetMarginTemperature(device, marginTempInfo) : NVML_UNINITIALIZED);
+}
+
 nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned int *clock)
 {
 	return cw_nvml_said("nvmlDeviceGetMaxClockInfo", cw_nvml_ready() ? cwi_nvmlDeviceGetMaxClockInfo(device, type, clock) : NVML_UNINITIALIZED);
@@ -371,6 +396,11 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
 nvmlReturn_t nvmlDeviceGetNumFans(nvmlDevice_t device, unsigned int *numFans)
 {
 	return cw_nvml_said("nvmlDeviceGetNumFans", cw_nvml_u32(device, numFans, offsetof(struct cw_device, fans)));
+}
+
+nvmlReturn_t nvmlDeviceGetOfaUtilization(nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs)
+{
+	return cw_nvml_said("nvmlDeviceGetOfaUtilization", cw_nvml_ready() ? cwi_nvmlDeviceGetOfaUtilization(device, utilization, samplingPeriodUs) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetPcieLinkMaxSpeed(nvmlDevice_t device, unsigned int *maxSpeed)
@@ -466,6 +496,11 @@ nvmlReturn_t nvmlDeviceGetDefaultEccMode(nvmlDevice_t device, nvmlEnableState_t 
 nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *current, nvmlEnableState_t *pending)
 {
 	return cw_nvml_said("nvmlDeviceGetEccMode", cw_nvml_ready() ? cwi_nvmlDeviceGetEccMode(device, current, pending) : NVML_UNINITIALIZED);
+}
+
+nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *corrRows, unsigned int *uncRows, unsigned int *isPending, unsigned int *failureOccurred)
+{
+	return cw_nvml_said("nvmlDeviceGetRemappedRows", cw_nvml_ready() ? cwi_nvmlDeviceGetRemappedRows(device, corrRows, uncRows, isPending, failureOccurred) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorType_t errorType, nvmlEccCounterType_t counterType, unsigned long long *eccCounts)

@@ -1040,13 +1040,6 @@ nvmlReturn_t nvmlDeviceGetAddressingMode(nvmlDevice_t device, nvmlDeviceAddressi
 	return cw_nvml_refuse(&said, "nvmlDeviceGetAddressingMode", "not forwarded");
 }
 
-nvmlReturn_t nvmlDeviceGetApplicationsClock(nvmlDevice_t device, nvmlClockType_t clockType, unsigned int *clockMHz)
-{
-	static _Atomic int said;
-
-	return cw_nvml_refuse(&said, "nvmlDeviceGetApplicationsClock", "not forwarded");
-}
-
 nvmlReturn_t nvmlDeviceGetAutoBoostedClocksEnabled(nvmlDevice_t device, nvmlEnableState_t *isEnabled, nvmlEnableState_t *defaultIsEnabled)
 {
 	static _Atomic int said;
@@ -1059,13 +1052,6 @@ nvmlReturn_t nvmlDeviceGetClkMonStatus(nvmlDevice_t device, nvmlClkMonStatus_t *
 	static _Atomic int said;
 
 	return cw_nvml_refuse(&said, "nvmlDeviceGetClkMonStatus", "not forwarded");
-}
-
-nvmlReturn_t nvmlDeviceGetClock(nvmlDevice_t device, nvmlClockType_t clockType, nvmlClockId_t clockId, unsigned int *clockMHz)
-{
-	static _Atomic int said;
-
-	return cw_nvml_refuse(&said, "nvmlDeviceGetClock", "not forwarded");
 }
 
 nvmlReturn_t nvmlDeviceGetClockOffsets(nvmlDevice_t device, nvmlClockOffset_t *info)
@@ -1087,13 +1073,6 @@ nvmlReturn_t nvmlDeviceGetCurrentClockFreqs(nvmlDevice_t device, nvmlDeviceCurre
 	static _Atomic int said;
 
 	return cw_nvml_refuse(&said, "nvmlDeviceGetCurrentClockFreqs", "not forwarded");
-}
-
-nvmlReturn_t nvmlDeviceGetDefaultApplicationsClock(nvmlDevice_t device, nvmlClockType_t clockType, unsigned int *clockMHz)
-{
-	static _Atomic int said;
-
-	return cw_nvml_refuse(&said, "nvmlDeviceGetDefaultApplicationsClock", "not forwarded");
 }
 
 nvmlReturn_t nvmlDeviceGetDriverModel(nvmlDevice_t device, nvmlDriverModel_t *current, nvmlDriverModel_t *pending)
@@ -1159,25 +1138,11 @@ nvmlReturn_t nvmlDeviceGetIrqNum(nvmlDevice_t device, unsigned int *irqNum)
 	return cw_nvml_refuse(&said, "nvmlDeviceGetIrqNum", "not forwarded");
 }
 
-nvmlReturn_t nvmlDeviceGetJpgUtilization(nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs)
-{
-	static _Atomic int said;
-
-	return cw_nvml_refuse(&said, "nvmlDeviceGetJpgUtilization", "not forwarded");
-}
-
 nvmlReturn_t nvmlDeviceGetLastBBXFlushTime(nvmlDevice_t device, unsigned long long *timestamp, unsigned long *durationUs)
 {
 	static _Atomic int said;
 
 	return cw_nvml_refuse(&said, "nvmlDeviceGetLastBBXFlushTime", "not forwarded");
-}
-
-nvmlReturn_t nvmlDeviceGetMarginTemperature(nvmlDevice_t device, nvmlMarginTemperature_t *marginTempInfo)
-{
-	static _Atomic int said;
-
-	return cw_nvml_refuse(&said, "nvmlDeviceGetMarginTemperature", "not forwarded");
 }
 
 nvmlReturn_t nvmlDeviceGetMaxCustomerBoostClock(nvmlDevice_t device, nvmlClockType_t clockType, unsigned int *clockMHz)
@@ -1213,13 +1178,6 @@ nvmlReturn_t nvmlDeviceGetMinMaxFanSpeed(nvmlDevice_t device, unsigned int *minS
 	static _Atomic int said;
 
 	return cw_nvml_refuse(&said, "nvmlDeviceGetMinMaxFanSpeed", "not forwarded");
-}
-
-nvmlReturn_t nvmlDeviceGetOfaUtilization(nvmlDevice_t device, unsigned int *utilization, unsigned int *samplingPeriodUs)
-{
-	static _Atomic int said;
-
-	return cw_nvml_refuse(&said, "nvmlDeviceGetOfaUtilization", "not forwarded");
 }
 
 nvmlReturn_t nvmlDeviceGetPcieSpeed(nvmlDevice_t device, unsigned int *pcieSpeed)
@@ -1325,13 +1283,6 @@ nvmlReturn_t nvmlDeviceGetDramEncryptionMode(nvmlDevice_t device, nvmlDramEncryp
 	static _Atomic int said;
 
 	return cw_nvml_refuse(&said, "nvmlDeviceGetDramEncryptionMode", "repairing the board is its host's");
-}
-
-nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *corrRows, unsigned int *uncRows, unsigned int *isPending, unsigned int *failureOccurred)
-{
-	static _Atomic int said;
-
-	return cw_nvml_refuse(&said, "nvmlDeviceGetRemappedRows", "repairing the board is its host's");
 }
 
 nvmlReturn_t nvmlDeviceGetRemappedRows_v2(void)

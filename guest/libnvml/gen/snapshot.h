@@ -7,7 +7,7 @@
 
 /* Layout of the host's answer: cuda/api/nvml/snapshot.idl says what it means. */
 #define CW_SNAPSHOT_MAGIC 0x4d4e5743u
-#define CW_SNAPSHOT_VERSION 1u
+#define CW_SNAPSHOT_VERSION 2u
 #define CW_SNAPSHOT_DEVICES 64u
 #define CW_SNAPSHOT_PAIRS 4096u
 #define CW_SNAPSHOT_LINKS 2048u
@@ -105,6 +105,14 @@ struct cw_device {
 	uint32_t display;
 	uint32_t accounting;
 	uint32_t virtualization;
+	uint32_t use_jpg;
+	uint32_t use_ofa;
+	uint32_t clock_app[4];
+	uint32_t clock_app_default[4];
+	uint32_t margin;
+	uint32_t threshold_margin[4];
+	uint32_t remapped[4];
+	uint32_t power_memory;
 	uint32_t multi_gpu_board;
 	uint32_t board;
 };
@@ -175,9 +183,17 @@ _Static_assert(offsetof(struct cw_device, persistence) == 472, "Device.persisten
 _Static_assert(offsetof(struct cw_device, display) == 476, "Device.display");
 _Static_assert(offsetof(struct cw_device, accounting) == 480, "Device.accounting");
 _Static_assert(offsetof(struct cw_device, virtualization) == 484, "Device.virtualization");
-_Static_assert(offsetof(struct cw_device, multi_gpu_board) == 488, "Device.multi_gpu_board");
-_Static_assert(offsetof(struct cw_device, board) == 492, "Device.board");
-_Static_assert(sizeof(struct cw_device) == 496, "Device");
+_Static_assert(offsetof(struct cw_device, use_jpg) == 488, "Device.use_jpg");
+_Static_assert(offsetof(struct cw_device, use_ofa) == 492, "Device.use_ofa");
+_Static_assert(offsetof(struct cw_device, clock_app) == 496, "Device.clock_app");
+_Static_assert(offsetof(struct cw_device, clock_app_default) == 512, "Device.clock_app_default");
+_Static_assert(offsetof(struct cw_device, margin) == 528, "Device.margin");
+_Static_assert(offsetof(struct cw_device, threshold_margin) == 532, "Device.threshold_margin");
+_Static_assert(offsetof(struct cw_device, remapped) == 548, "Device.remapped");
+_Static_assert(offsetof(struct cw_device, power_memory) == 564, "Device.power_memory");
+_Static_assert(offsetof(struct cw_device, multi_gpu_board) == 568, "Device.multi_gpu_board");
+_Static_assert(offsetof(struct cw_device, board) == 572, "Device.board");
+_Static_assert(sizeof(struct cw_device) == 576, "Device");
 
 struct cw_pair {
 	uint32_t a;

@@ -167,6 +167,9 @@ static void table(void)
 	CHECK(*(unsigned *)list[1] == 101 && !strcmp((char *)list[1] + 32, "/bin/prog1"));
 	n = 3;
 	CHECK(((int (*)(void *, unsigned *, void *))words[214])(dev[0], &n, list) == 0 && n == 0);
+	n = 99;
+	CHECK(((int (*)(const char *, const char *, unsigned *))words[23])("ca50:03:00.0", "ca50:03:01.0", &n) == 0 && n == 1); /* PXB */
+	CHECK(((int (*)(const char *, const char *, unsigned *))words[23])("ca50:03:00.0", "ca50:04:01.0", &n) == NVML_NOT_FOUND);
 	CHECK(((int (*)(int, int))words[100])(0, 0) == NVML_NOT_SUPPORTED);
 	CHECK(nvmlInternalGetExportTable(&t, "0123456789abcdef") == NVML_INVALID_ARGUMENT && !t);
 }
