@@ -57,6 +57,8 @@ func Run(t *testing.T, open func(t *testing.T) driver.Backend) {
 		{"StreamsAndEvents", testStreamsAndEvents},
 		{"Errors", testErrors},
 		{"HostFunc", testHostFunc},
+		{"VirtualMemory", testVirtualMemory},
+		{"Pools", testPools},
 		{"Instructions", testForms},
 		{"Arithmetic", testArithmetic},
 		{"PoisonIllegalAddress", testPoison},

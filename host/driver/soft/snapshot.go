@@ -3,6 +3,7 @@ package soft
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 )
@@ -17,12 +18,35 @@ func (s *session) Quiesce(ctx context.Context) error {
 
 // ExportMemory implements driver.Snapshotter. The session must be quiescent.
 func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) error {
+	if err := s.movable(); err != nil {
+		return err
+	}
 	for _, e := range *s.space.extents.Load() {
 		if e.a.kind == pinnedRegion || e.a.freed {
 			continue
 		}
 		if err := fn(e.a.lo, e.a.size, bytes.NewReader(e.a.mem)); err != nil {
 			return fmt.Errorf("export %d bytes at %#x: %w", e.a.size, e.a.lo, err)
+		}
+	}
+	return nil
+}
+
+// movable says why a session's memory cannot be rebuilt elsewhere: others see the same pages, or no address names it.
+func (s *session) movable() error {
+	if s.offers.Any() || len(s.opened) > 0 {
+		return errors.New("memory or events are shared with another process")
+	}
+	reachable := map[*physical]bool{}
+	for _, m := range s.mappings {
+		reachable[m.of] = reachable[m.of] || m.a != nil
+	}
+	for _, p := range s.mems {
+		switch {
+		case p.foreign:
+			return errors.New("memory of another process is in use")
+		case !reachable[p]:
+			return errors.New("memory of cuMemCreate is not mapped")
 		}
 	}
 	return nil
