@@ -96,10 +96,14 @@ static void get_memcpy(const struct cw_node_params *p, struct cw_memcpy_node_par
 	m->dstXInBytes = d.x, m->dstY = d.y, m->dstZ = d.z, m->dstLOD = d.lod, m->dstMemoryType = (CUmemorytype)d.type;
 	if (s.type == CU_MEMORYTYPE_HOST)
 		m->srcHost = (const void *)(uintptr_t)s.ptr;
+	else if (s.type == CU_MEMORYTYPE_ARRAY)
+		m->srcArray = (CUarray)cw_handle_by_id(CW_KIND_ARRAY, s.array);
 	else
 		m->srcDevice = s.ptr;
 	if (d.type == CU_MEMORYTYPE_HOST)
 		m->dstHost = (void *)(uintptr_t)d.ptr;
+	else if (d.type == CU_MEMORYTYPE_ARRAY)
+		m->dstArray = (CUarray)cw_handle_by_id(CW_KIND_ARRAY, d.array);
 	else
 		m->dstDevice = d.ptr;
 	m->srcPitch = s.pitch, m->srcHeight = s.height, m->dstPitch = d.pitch, m->dstHeight = d.height;

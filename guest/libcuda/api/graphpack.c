@@ -1,6 +1,7 @@
 /* Node parameters: from the application's structs into the form that travels. */
 #include "api/callback.h"
 #include "api/graphnode.h"
+#include "memory/array.h"
 #include "memory/memory.h"
 
 #include <stdlib.h>
@@ -75,7 +76,8 @@ static CUresult pack_kernel(const struct CUDA_KERNEL_NODE_PARAMS_st *k, struct c
 }
 
 /* One side of a copy. The bytes from the box's first to its last must lie in memory that the worker reaches. */
-static CUresult side(struct cw_memcpy_side *w, CUmemorytype type, const void *host, CUdeviceptr device, const CUDA_MEMCPY3D *m)
+static CUresult side(struct cw_memcpy_side *w, CUmemorytype type, const void *host, CUdeviceptr device, CUarray array,
+		     const CUDA_MEMCPY3D *m)
 {
 	uint64_t base = type == CU_MEMORYTYPE_HOST ? (uintptr_t)host : device, row = w->x + m->WidthInBytes, at, span;
 	uint64_t pitch = w->pitch ? w->pitch : row, height = w->height ? w->height : w->y + m->Height;
@@ -84,8 +86,12 @@ static CUresult side(struct cw_memcpy_side *w, CUmemorytype type, const void *ho
 
 	w->type = type;
 	if (type == CU_MEMORYTYPE_ARRAY) {
-		cw_log(CW_LOG_ERROR, "graph nodes that copy arrays are not forwarded");
-		return CUDA_ERROR_NOT_SUPPORTED;
+		struct cw_array *a = cw_array_get(array);
+
+		if (!a || w->lod)
+			return CUDA_ERROR_INVALID_VALUE;
+		w->array = a->o.id;
+		return cw_array_holds(a, w->x, w->y, w->z, m->WidthInBytes, m->Height, m->Depth);
 	}
 	if (__builtin_mul_overflow(w->z, height, &at) || __builtin_add_overflow(at, w->y, &at) ||
 	    __builtin_mul_overflow(at, pitch, &at) || __builtin_add_overflow(at, w->x, &at) ||
@@ -122,9 +128,9 @@ static CUresult pack_memcpy(const struct cw_memcpy_node_params *n, struct cw_nod
 	if (!m->WidthInBytes || !m->Height || !m->Depth)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!res)
-		res = side(&w.src, m->srcMemoryType, m->srcHost, m->srcDevice, m);
+		res = side(&w.src, m->srcMemoryType, m->srcHost, m->srcDevice, m->srcArray, m);
 	if (!res)
-		res = side(&w.dst, m->dstMemoryType, m->dstHost, m->dstDevice, m);
+		res = side(&w.dst, m->dstMemoryType, m->dstHost, m->dstDevice, m->dstArray, m);
 	if (res)
 		return res;
 	*out = cw_node_params_new(sizeof w, 0);

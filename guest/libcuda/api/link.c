@@ -17,7 +17,7 @@ enum { INPUT_TYPES = CU_JIT_INPUT_NVVM + 1, REPLY_GUESS = 1 << 20 /* bytes */ };
 struct cw_link {
 	struct cw_obj o;
 	struct cw_jit *jit; /* steps of one link are the application's to order */
-	void *image;
+	void *image; /* NULL until it is completed */
 	size_t size;
 };
 CW_OBJ_FITS(struct cw_link);
@@ -170,7 +170,7 @@ CUresult cwi_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char
 
 	if (!get(state))
 		return CUDA_ERROR_INVALID_HANDLE;
-	if (!path)
+	if (!path || get(state)->image)
 		return CUDA_ERROR_INVALID_VALUE;
 	res = read_whole(path, &data, &size);
 	if (!res)

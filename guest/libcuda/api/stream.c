@@ -35,7 +35,8 @@ CUresult cw_stream_here(CUstream stream, int ptds, uint32_t ctx, uint32_t *id)
 	if (res)
 		return res;
 	if (*id > PER_THREAD)
-		return ((struct cw_stream *)stream)->o.ctx == ctx ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+		return ((struct cw_stream *)stream)->o.ctx == ctx || ((struct cw_stream *)stream)->green ? CUDA_SUCCESS
+												   : CUDA_ERROR_INVALID_HANDLE;
 	res = cw_ctx_current(&c);
 	if (!res && c->o.id != ctx)
 		res = CUDA_ERROR_INVALID_HANDLE;

@@ -203,6 +203,9 @@ func (s *session) memcpySide(m []byte, v *wire.MemcpySide, n *wire.MemcpyNode) c
 	le.PutUint32(m[half3DType:], v.Type)
 	le.PutUint64(m[half3DPitch:], v.Pitch)
 	le.PutUint64(m[half3DHeight:], v.Height)
+	if v.Type == memoryTypeArray {
+		return s.putArray(m, box{ptr: uint64(v.Array), x: v.X, y: v.Y, z: v.Z})
+	}
 	x := box{ptr: v.Ptr, pitch: v.Pitch, height: v.Height, x: v.X, y: v.Y, z: v.Z}
 	span, ok := x.span(n.Width, n.Height, n.Depth)
 	if !ok {

@@ -199,7 +199,7 @@ func (s *session) GreenCtxStreamCreate(c *wire.Call, a *wire.GreenCtxStreamCreat
 	if res != cuda.Success {
 		return res
 	}
-	st := &stream{handle: *s.out.u64(0), ctx: ctx, nonBlocking: a.Flags&streamNonBlocking != 0}
+	st := &stream{handle: *s.out.u64(0), ctx: ctx, nonBlocking: a.Flags&streamNonBlocking != 0, green: true}
 	if !s.streams.put(a.Stream, st) {
 		s.fn.cuStreamDestroy_v2.call(st.handle)
 		return cuda.ErrorInvalidHandle

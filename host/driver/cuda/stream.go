@@ -17,6 +17,7 @@ type stream struct {
 	handle      uint64
 	ctx         uint32
 	nonBlocking bool
+	green       bool // of a green context: takes work whatever context of the device is current
 	lane        *lane  // has its latest calls, nil if none ever had
 	laneAt      uint64 // number of the last of them
 	joint       uint64 // event of ours that marks its work in a wait for the whole context, 0 until needed
@@ -51,6 +52,9 @@ func (s *session) stream(c *wire.Call, id uint32) (*stream, cuda.Result) {
 		st, ok := s.streams.get(id)
 		if !ok {
 			return nil, cuda.ErrorInvalidHandle
+		}
+		if st.green && c.Ctx != 0 {
+			return st, s.use(c)
 		}
 		if st.ctx == s.current {
 			return st, cuda.Success
