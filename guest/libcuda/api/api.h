@@ -82,6 +82,8 @@ CUresult cw_names(uint16_t op, uint32_t id, char **names, size_t *len);
 CUresult cw_module_load(CUmodule *module, const void *image, unsigned count, const int *options, void **values);
 /* A file's bytes with a NUL behind them; free() them. CUDA_ERROR_FILE_NOT_FOUND if it cannot be read. */
 CUresult cw_read_file(const char *path, void **data);
+/* A managed variable of a library, which moves to where the program reaches it if it has not. */
+CUresult cw_managed_variable(struct cw_library *l, const char *name, uint64_t *ptr, uint64_t *size);
 /* The module of a library in the current context. */
 CUresult cw_library_module(struct cw_library *l, struct cw_module **out);
 

@@ -90,7 +90,7 @@ struct cw_library {
 	struct cw_obj o;
 	struct cw_func *kernels;
 	struct cw_module *modules;
-	uint8_t managed; /* managedvar.c */
+	_Atomic uint8_t managed; /* enum cw_managed_state */
 };
 CW_OBJ_FITS(struct cw_library);
 

@@ -10,6 +10,7 @@ import (
 type module struct {
 	handle  uint64
 	library bool // belongs to a library: not unloaded on its own
+	lib     uint32 // that library
 }
 
 // CUjit_option values (CUDA Driver API reference, cuModuleLoadDataEx) that carry a plain number; all others hold
@@ -240,7 +241,7 @@ func (s *session) LibraryGetModule(c *wire.Call, a *wire.LibraryGetModuleArgs) c
 	if res := s.fn.cuLibraryGetModule.call(s.out.addr(), h); res != cuda.Success {
 		return res
 	}
-	if !s.modules.put(a.Module, module{handle: *s.out.u64(0), library: true}) {
+	if !s.modules.put(a.Module, module{handle: *s.out.u64(0), library: true, lib: a.Library}) {
 		return cuda.ErrorInvalidHandle
 	}
 	return cuda.Success
