@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { WITHOUT = 0, MOVED, REFUSED }; /* cw_library.managed */
+enum cw_managed_state { WITHOUT = 0, MOVED, REFUSED };
 
 static struct cw_lock lock;
 
@@ -47,22 +47,58 @@ static CUresult region_for(uint64_t size, struct cw_region **out)
 	return res;
 }
 
+static int has_functions(const struct cw_library *l)
+{
+	int some = 0;
+
+	cw_lock_acquire(&cw_module_lock);
+	some = l->kernels != NULL;
+	for (const struct cw_module *m = l->modules; m; m = m->next)
+		some |= m->funcs != NULL;
+	cw_lock_release(&cw_module_lock);
+	return some;
+}
+
 static CUresult move(struct cw_library *l)
 {
 	struct cw_region *r;
 	uint64_t size = 0;
 	CUresult res = cwop_LibraryManage(l->o.id, 0, &size);
 
-	if (!res && size != 0 && !(res = region_for(size, &r))) {
-		res = cwop_LibraryManage(l->o.id, r->id, &size);
-		if (res) {
-			struct cw_range gone;
+	if (res || size == 0)
+		return res;
+	if (has_functions(l)) /* they know the variables where they were */
+		return CUDA_ERROR_NOT_SUPPORTED;
+	res = region_for(size, &r);
+	if (res)
+		return res;
+	res = cwop_LibraryManage(l->o.id, r->id, &size);
+	if (res) {
+		struct cw_range gone;
 
-			if (cw_range_take((uintptr_t)r->va, 1u << CW_RANGE_MANAGED, &gone))
-				cw_managed_free(gone.managed);
-			cw_region_drop(r);
-		}
+		if (cw_range_take((uintptr_t)r->va, 1u << CW_RANGE_MANAGED, &gone))
+			cw_managed_free(gone.managed);
+		cw_region_drop(r);
 	}
+	return res;
+}
+
+CUresult cw_managed_variable(struct cw_library *l, const char *name, uint64_t *ptr, uint64_t *size)
+{
+	CUresult res = CUDA_SUCCESS;
+
+	cw_lock_acquire(&lock);
+	if (l->managed == WITHOUT) {
+		res = move(l);
+		l->managed = res ? REFUSED : MOVED;
+	} else if (l->managed == REFUSED) {
+		res = CUDA_ERROR_NOT_SUPPORTED;
+	}
+	cw_lock_release(&lock);
+	if (!res)
+		return cwop_LibraryGetGlobal(l->o.id, 1, name, strlen(name), ptr, size);
+	cw_log(CW_LOG_ERROR, "__managed__ variable %s cannot be shared with the GPU here (it needs mapped memory, and PTX in the program)",
+	       name);
 	return res;
 }
 
@@ -70,26 +106,13 @@ CUresult cwi_cuLibraryGetManaged(CUdeviceptr *ptr, size_t *bytes, CUlibrary libr
 {
 	struct cw_library *l = (struct cw_library *)cw_handle_get(CW_KIND_LIBRARY, library);
 	uint64_t p = 0, size = 0;
-	CUresult res = CUDA_SUCCESS;
+	CUresult res;
 
 	if (!name || (!ptr && !bytes))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!l)
 		return CUDA_ERROR_INVALID_HANDLE;
-	cw_lock_acquire(&lock);
-	if (l->managed == WITHOUT) {
-		res = move(l);
-		l->managed = res ? REFUSED : MOVED;
-	}
-	if (l->managed == REFUSED)
-		res = CUDA_ERROR_NOT_SUPPORTED;
-	cw_lock_release(&lock);
-	if (res) {
-		cw_log(CW_LOG_ERROR, "__managed__ variable %s cannot be shared with the GPU here (it needs mapped memory, and PTX in the program)",
-		       name);
-		return res;
-	}
-	res = cwop_LibraryGetGlobal(l->o.id, 1, name, strlen(name), &p, &size);
+	res = cw_managed_variable(l, name, &p, &size);
 	if (!res && ptr)
 		*ptr = p;
 	if (!res && bytes)

@@ -29,8 +29,7 @@ func (s *session) refuseManaged(ptr uint64, name []byte) cuda.Result {
 // would put them where only this process can follow, so the library is loaded anew, from PTX that names the region's addresses
 // instead of the variables.
 func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire.LibraryManageReply) cuda.Result {
-	old, ok := s.libs.get(a.Library)
-	if !ok {
+	if _, ok := s.libs.get(a.Library); !ok {
 		return cuda.ErrorInvalidHandle
 	}
 	text, ok := libraryPTX(s.sources[a.Library], s.compute())
@@ -59,13 +58,14 @@ func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire
 		im.release()
 		return res
 	}
-	s.libs.remove(a.Library)
-	s.libs.put(a.Library, *s.out.u64(0))
-	s.fn.cuLibraryUnload.call(old)
-	if o, ok := s.images.remove(a.Library); ok {
-		o.release()
+	fresh := *s.out.u64(0)
+	if res := s.swapModules(c, a.Library, fresh); res != cuda.Success {
+		s.fn.cuLibraryUnload.call(fresh)
+		im.release()
+		return res
 	}
-	s.images.put(a.Library, im)
+	// The old one stays loaded, and its image with it: a guest may have handles of it.
+	s.libs.m[a.Library], s.images.m[a.Library] = fresh, im
 	table := managedVars{}
 	for _, v := range vars {
 		table[v.Name] = struct{ addr, size uint64 }{reg.VA + v.Offset, v.Size}
@@ -77,6 +77,24 @@ func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire
 		s.managed = map[uint32]managedVars{}
 	}
 	s.managed[a.Library] = table
+	return cuda.Success
+}
+
+// swapModules gives the modules of a library that the guest has their successors, those of lib.
+func (s *session) swapModules(c *wire.Call, library uint32, lib uint64) cuda.Result {
+	for id, m := range s.modules.m {
+		if !m.library || m.lib != library {
+			continue
+		}
+		if res := s.use(c); res != cuda.Success {
+			return res
+		}
+		if res := s.fn.cuLibraryGetModule.call(s.out.addr(), lib); res != cuda.Success {
+			return res
+		}
+		m.handle = *s.out.u64(0)
+		s.modules.m[id] = m
+	}
 	return cuda.Success
 }
 

@@ -9,7 +9,7 @@ import (
 
 type module struct {
 	handle  uint64
-	library bool // belongs to a library: not unloaded on its own
+	library bool   // belongs to a library: not unloaded on its own
 	lib     uint32 // that library
 }
 

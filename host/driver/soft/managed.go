@@ -67,17 +67,37 @@ func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire
 	if !ok || reg.Kind != wire.RegionPinned || uint64(len(reg.Mem)) < total || l.managed != nil {
 		return cuda.ErrorInvalidValue
 	}
-	if len(l.instances) > 0 || l.spare == nil {
-		return cuda.ErrorNotSupported // code that runs already knows them elsewhere
+	g, old := s.ctxs[c.Ctx], l.spare
+	if old == nil {
+		old = l.instances[g]
+	}
+	for _, f := range s.funcs {
+		if f.mod == old {
+			old = nil
+			break
+		}
+	}
+	if old == nil || len(l.instances) > 1 {
+		return cuda.ErrorNotSupported // code that may run already knows them elsewhere
 	}
 	m.mem, m.base, m.filled = reg.Mem, reg.VA, c.Replay
-	fresh, res := s.instantiate(c, &build{managed: m}, l.source, nil, l.spare.device)
+	fresh, res := s.instantiate(c, &build{managed: m}, l.source, old.ctx, old.device)
 	if res != cuda.Success {
 		return res
 	}
 	m.filled = true
-	s.unload(l.spare)
 	fresh.library = l
-	l.managed, l.spare, l.shape = m, fresh, fresh
+	l.managed, l.shape = m, fresh
+	if old == l.spare {
+		l.spare = fresh
+	} else {
+		l.instances[g] = fresh
+	}
+	for id, x := range s.modules {
+		if x == old {
+			s.modules[id] = fresh
+		}
+	}
+	s.unload(old)
 	return cuda.Success
 }
