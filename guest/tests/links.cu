@@ -128,7 +128,7 @@ int main()
         remove(path);
         CU(cuLinkComplete(l.state, &image, &size));
         run(image, "from a file");
-        printf("no such file: %s\n", name_of(cuLinkAddFile(l.state, CU_JIT_INPUT_PTX, path, 0, nullptr, nullptr)));
+        printf("a file afterwards: %s\n", name_of(cuLinkAddFile(l.state, CU_JIT_INPUT_PTX, path, 0, nullptr, nullptr)));
     }
     {
         Link l;
@@ -147,6 +147,7 @@ int main()
     {
         Link l;
         printf("no data: %s\n", name_of(cuLinkAddData(l.state, CU_JIT_INPUT_PTX, nullptr, 10, "x", 0, nullptr, nullptr)));
+        printf("no such file: %s\n", name_of(cuLinkAddFile(l.state, CU_JIT_INPUT_PTX, "/nonexistent", 0, nullptr, nullptr)));
         printf("no such kind: %s\n", name_of(cuLinkAddData(l.state, (CUjitInputType)77, (void *)b.c_str(), b.size(), "x", 0, nullptr, nullptr)));
         printf("no place for the image: %s\n", name_of(cuLinkComplete(l.state, nullptr, nullptr)));
     }
