@@ -45,7 +45,7 @@ func main() {
 
 func run(ctx context.Context, socket string, empty, paths []string) error {
 	if socket == "" || len(paths) == 0 {
-		return errors.New("usage: causeway-share --socket PATH [--empty DIR]... PATH...")
+		return errors.New("--socket and at least one folder are needed: see --help")
 	}
 	root, files, err := build(empty, paths)
 	if err != nil {
