@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-enum cw_managed_state { WITHOUT = 0, MOVED, REFUSED };
-
 static struct cw_lock lock;
 
 /* A region of this size, known as managed memory. A context is needed to make one: without, device 0's primary context, which
@@ -88,10 +86,10 @@ CUresult cw_managed_variable(struct cw_library *l, const char *name, uint64_t *p
 	CUresult res = CUDA_SUCCESS;
 
 	cw_lock_acquire(&lock);
-	if (l->managed == WITHOUT) {
+	if (l->managed == CW_MANAGED_HOME) {
 		res = move(l);
-		l->managed = res ? REFUSED : MOVED;
-	} else if (l->managed == REFUSED) {
+		l->managed = res ? CW_MANAGED_REFUSED : CW_MANAGED_MOVED;
+	} else if (l->managed == CW_MANAGED_REFUSED) {
 		res = CUDA_ERROR_NOT_SUPPORTED;
 	}
 	cw_lock_release(&lock);

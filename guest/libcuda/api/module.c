@@ -173,11 +173,9 @@ CUresult cwi_cuModuleGetGlobal_v2(CUdeviceptr *ptr, size_t *bytes, CUmodule modu
 		return CUDA_ERROR_INVALID_HANDLE;
 	/* a managed variable is refused until it has moved, and not in the module any more afterwards */
 	res = cwop_ModuleGetGlobal(m->o.id, name, strlen(name), &p, &size);
-	if (m->library && (res == CUDA_ERROR_NOT_SUPPORTED || res == CUDA_ERROR_NOT_FOUND)) {
-		CUresult moved = cw_managed_variable((struct cw_library *)m->library, name, &p, &size);
-
-		res = moved == CUDA_ERROR_NOT_FOUND ? res : moved;
-	}
+	if (m->library && (res == CUDA_ERROR_NOT_SUPPORTED ||
+			   (res == CUDA_ERROR_NOT_FOUND && ((struct cw_library *)m->library)->managed == CW_MANAGED_MOVED)))
+		res = cw_managed_variable((struct cw_library *)m->library, name, &p, &size);
 	if (res)
 		return res;
 	cw_memory_note_global(p, size);

@@ -86,6 +86,9 @@ struct cw_module {
 };
 CW_OBJ_FITS(struct cw_module);
 
+/* Where a library's managed variables lie: managedvar.c. */
+enum cw_managed_state { CW_MANAGED_HOME = 0, CW_MANAGED_MOVED, CW_MANAGED_REFUSED };
+
 struct cw_library {
 	struct cw_obj o;
 	struct cw_func *kernels;
