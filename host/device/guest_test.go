@@ -100,6 +100,7 @@ func bootGPU(t *testing.T, gpu string) *vm {
 		Tree:    device.Tree{Lib: dir, Version: "test", GPU: "Test GPU"},
 		Worker:  link.Config{GPU: gpu},
 		Spawner: &spawn.Spawner{Command: []string{"/proc/self/exe"}, Env: append(os.Environ(), workerEnv+"=1"), NoNewPrivs: true},
+		Machine: machine,
 		Log:     log,
 	})
 	if err != nil {

@@ -18,13 +18,21 @@ func guestOf(a *wire.SessionInitArgs) guest {
 	return guest{pid: a.Pid, program: string(bytes.TrimRight(a.Exe, "\x00"))}
 }
 
-// measure answers link.Measure, beside the link's goroutine: the consumer may be busy. One answer serves all questions that come
-// before it.
+// measure answers link.Measure, beside the link's goroutine: the consumer may be busy. One answer serves all questions that came
+// before it was begun.
 func (w *Worker) measure(l *link.Conn) {
-	if w.measuring.Swap(true) {
-		return
+	if w.questions.Add(1) > 1 {
+		return // who answers sees it
 	}
-	defer w.measuring.Store(false)
+	for n := int32(1); ; n = w.questions.Load() {
+		w.answer(l)
+		if w.questions.CompareAndSwap(n, 0) {
+			return
+		}
+	}
+}
+
+func (w *Worker) answer(l *link.Conn) {
 	var u link.Use
 	err := w.onLoop(func() error {
 		u.PID, u.Program = w.guest.pid, w.guest.program

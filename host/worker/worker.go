@@ -37,7 +37,7 @@ type Worker struct {
 	record   *recorder
 	guest    guest
 
-	measuring atomic.Bool // an answer to link.Measure is on its way
+	questions atomic.Int32 // link.Measure that wait for their answer
 
 	slots    [remote.SlotCount]slot
 	gate     sync.RWMutex // held for writing while guest memory is out of reach

@@ -6,9 +6,14 @@ import (
 	"causeway/host/worker/link"
 )
 
-// Measure asks the worker who its guest process is and what it uses. Calls at the same time may get the same answer. While the
-// worker is busy there is none: ErrSilent.
+// Measure asks the worker who its guest process is and what it uses. While the worker is busy there is no answer: ErrSilent.
 func (p *Process) Measure(ctx context.Context) (link.Use, error) {
+	select {
+	case p.measuring <- struct{}{}:
+		defer func() { <-p.measuring }()
+	case <-ctx.Done():
+		return link.Use{}, ErrSilent
+	}
 	select {
 	case <-p.measured: // of a call that has given up
 	default:

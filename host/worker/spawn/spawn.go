@@ -41,15 +41,16 @@ type Spawner struct {
 
 // Process is a running worker.
 type Process struct {
-	link     *link.Conn
-	cmd      *exec.Cmd
-	wake     atomic.Pointer[func(slot uint32)] // set before the session is
-	replies  chan link.Message
-	shared   *share.Broker
-	measured chan []byte   // the last Measured
-	drained  chan struct{} // everything that the worker said has been read
-	done     chan struct{}
-	err      error // valid once done is closed
+	link      *link.Conn
+	cmd       *exec.Cmd
+	wake      atomic.Pointer[func(slot uint32)] // set before the session is
+	replies   chan link.Message
+	shared    *share.Broker
+	measured  chan []byte   // the last Measured
+	measuring chan struct{} // held by who measures
+	drained   chan struct{} // everything that the worker said has been read
+	done      chan struct{}
+	err       error // valid once done is closed
 }
 
 // Start starts a worker with its configuration and its files, which it duplicates. wake, which may be nil, is called for
@@ -124,7 +125,7 @@ func (s *Spawner) process() (*Process, error) {
 		_ = conn.Close()
 		return nil, fmt.Errorf("start worker: %w", err)
 	}
-	p := &Process{link: conn, cmd: cmd, shared: &s.shared, replies: make(chan link.Message, 16), measured: make(chan []byte, 1), drained: make(chan struct{}), done: make(chan struct{})}
+	p := &Process{link: conn, cmd: cmd, shared: &s.shared, replies: make(chan link.Message, 16), measured: make(chan []byte, 1), measuring: make(chan struct{}, 1), drained: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		p.err = cmd.Wait()
 		close(p.done)
