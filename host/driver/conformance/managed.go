@@ -1,0 +1,77 @@
+package conformance
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+)
+
+const managedKernels = `.version 6.4
+.target sm_75
+.address_size 64
+.global .attribute(.managed) .align 4 .u32 count = 5;
+.global .attribute(.managed) .align 4 .b8 list[16] = {1, 2, 3};
+.visible .entry next()
+{
+	.reg .b32 %r<3>; .reg .b64 %d<2>;
+	ld.global.u32 %r1, [count];
+	add.u32 %r1, %r1, 1;
+	st.global.u32 [count], %r1;
+	mov.u64 %d1, list;
+	st.global.u32 [%d1+12], %r1;
+	ret;
+}
+`
+
+// testManagedVariables: they move into guest memory, with their values, and kernels follow.
+func testManagedVariables(t *testing.T, g *Guest) {
+	lib, kernel, fn := g.ID(), g.ID(), g.ID()
+	manage := func(region uint32) (uint64, cuda.Result) {
+		var r wire.LibraryManageReply
+		res := g.Session.LibraryManage(g.call(wire.OpLibraryManage), &wire.LibraryManageArgs{Library: lib, Region: region}, &r)
+		return r.Size, res
+	}
+	if _, res := manage(0); res != cuda.ErrorInvalidHandle {
+		t.Errorf("a library that is not there: %v", res)
+	}
+	g.ok(g.Session.LibraryLoad(g.call(wire.OpLibraryLoad), &wire.LibraryLoadArgs{Library: lib, Image: []byte(managedKernels)}, &wire.LibraryLoadReply{}), "LibraryLoad")
+	size, res := manage(0)
+	g.ok(res, "LibraryManage without a region")
+	if size < 20 || size > 4096 {
+		t.Fatalf("20 bytes of variables need %d", size)
+	}
+	if _, res := manage(9); res != cuda.ErrorInvalidValue {
+		t.Errorf("a region that is not there: %v", res)
+	}
+	mem := g.AddRegion(9, wire.RegionPinned, 4096)
+	var added wire.RegionAddReply
+	g.ok(g.Session.RegionAdd(g.call(wire.OpRegionAdd), &wire.RegionAddArgs{Region: 9, Kind: wire.RegionPinned, Va: address(mem), Size: 4096}, &added), "RegionAdd")
+	_, res = manage(9)
+	g.ok(res, "LibraryManage")
+	where := func(name string, size uint64) []byte {
+		var r wire.LibraryGetGlobalReply
+		g.ok(g.Session.LibraryGetGlobal(g.call(wire.OpLibraryGetGlobal), &wire.LibraryGetGlobalArgs{Library: lib, Managed: 1, Name: []byte(name)}, &r), name)
+		if r.Size != size || r.Ptr < address(mem) || r.Ptr+r.Size > address(mem)+4096 {
+			t.Fatalf("%s: %d bytes at %#x, region at %#x", name, r.Size, r.Ptr, address(mem))
+		}
+		return mem[r.Ptr-address(mem):][:size]
+	}
+	count, list := where("count", 4), where("list", 16)
+	if binary.LittleEndian.Uint32(count) != 5 || list[0] != 1 || list[2] != 3 || list[3] != 0 {
+		t.Errorf("first values: %v, %v", count, list)
+	}
+	binary.LittleEndian.PutUint32(count, 100)
+	g.ok(g.Session.LibraryGetKernel(g.call(wire.OpLibraryGetKernel), &wire.LibraryGetKernelArgs{Kernel: kernel, Library: lib, Name: []byte("next")}, &wire.LibraryGetKernelReply{}), "LibraryGetKernel")
+	g.ok(g.Session.KernelGetFunction(g.call(wire.OpKernelGetFunction), &wire.KernelGetFunctionArgs{Func: fn, Kernel: kernel}, &wire.KernelGetFunctionReply{}), "KernelGetFunction")
+	g.ok(g.Session.Launch(g.call(wire.OpLaunch), &wire.LaunchArgs{Func: fn, Stream: 1, Gx: 1, Gy: 1, Gz: 1, Bx: 1, By: 1, Bz: 1}), "Launch")
+	res, _ = g.wait(wire.OpStreamSynchronize, func(c *wire.Call) cuda.Result {
+		return g.Session.StreamSynchronize(c, &wire.StreamSynchronizeArgs{Stream: 1})
+	})
+	g.ok(res, "StreamSynchronize")
+	if binary.LittleEndian.Uint32(count) != 101 || binary.LittleEndian.Uint32(list[12:]) != 101 {
+		t.Errorf("after a kernel: %v, %v", count, list)
+	}
+	g.ok(g.Session.LibraryUnload(g.call(wire.OpLibraryUnload), &wire.LibraryUnloadArgs{Library: lib}), "LibraryUnload")
+}
