@@ -45,10 +45,11 @@ struct cw_session {
 	uint8_t *base; /* region 0 */
 	struct cw_control_page *ctl;
 
-	/* Ring: all under ring_lock. */
+	/* Ring: all under ring_lock, but for what says otherwise. */
 	struct cw_lock ring_lock __attribute__((aligned(64)));
 	uint64_t tail;
 	uint64_t head_seen;
+	struct cw_lock room_lock;   /* held by the thread that waits for room; never beside ring_lock */
 	_Atomic uint64_t rung_head; /* head when the doorbell was last rung: see ring.c */
 
 	/* Slots: bit set = free. slot_seq[i] belongs to the slot's owner. */

@@ -36,29 +36,43 @@ void cw_nudge(struct cw_session *s)
 		s->carrier->doorbell(s);
 }
 
-/* Under the ring lock: waits for room. Others queue on the lock meanwhile. */
+/* has_room for those who do not hold the ring lock: only worth a try at it. */
+static int seems_room(struct cw_session *s, uint64_t need)
+{
+	uint64_t tail = __atomic_load_n(&s->ctl->tail, __ATOMIC_RELAXED);
+	return tail + need - __atomic_load_n(&s->ctl->head, __ATOMIC_ACQUIRE) <= CW_RING_SIZE;
+}
+
+/* Waits for room without the ring lock, one thread at a time: threads that fill the ring take turns, so that the worker finds the
+ * work of all of them in it. */
 static CUresult wait_room(struct cw_session *s, uint64_t need)
 {
 	_Atomic uint32_t *waiters = (_Atomic uint32_t *)&s->ctl->space_waiters;
 	/* For several records at once: along a full ring each one would fetch the line of head that the worker writes to. */
 	uint64_t some = need > CW_RING_SIZE / 32 ? need : CW_RING_SIZE / 32;
+	CUresult r = 0;
+	cw_lock_acquire(&s->room_lock);
 	for (uint32_t i = 0; i < s->spin_max; i++) {
-		if (has_room(s, some))
-			return 0;
+		if (seems_room(s, some))
+			goto out;
 		cw_pause();
 	}
-	while (!has_room(s, need)) {
-		if (cw_is_dead(s))
-			return CUDA_ERROR_LAUNCH_FAILED;
+	while (!seems_room(s, need)) {
+		if (cw_is_dead(s)) {
+			r = CUDA_ERROR_LAUNCH_FAILED;
+			break;
+		}
 		atomic_store(waiters, 1);
-		if (has_room(s, need))
+		if (seems_room(s, need))
 			break;
 		if (s->carrier->wait_slot(s, CW_SLOT_COUNT, waiters) == -EPIPE)
 			cw_mark_dead(s, "the host ended the session");
 		cw_nudge(s);
 	}
 	atomic_store_explicit(waiters, 0, memory_order_relaxed);
-	return 0;
+out:
+	cw_lock_release(&s->room_lock);
+	return r;
 }
 
 static void put_header(uint8_t *at, uint32_t size, uint16_t op, uint16_t flags, uint32_t slot, uint32_t seq)
@@ -84,15 +98,17 @@ CUresult cw_begin_slot(struct cw_session *s, struct cw_tx *tx, uint16_t op, uint
 	if (cw_unlikely(size > CW_MAX_RECORD))
 		return CUDA_ERROR_INVALID_VALUE;
 
-	cw_lock_acquire(&s->ring_lock);
-	uint32_t off = (uint32_t)(s->tail & RING_MASK);
-	uint32_t pad = CW_RING_SIZE - off >= size ? 0 : (uint32_t)CW_RING_SIZE - off;
-	if (cw_unlikely(!has_room(s, (uint64_t)pad + size))) {
+	uint32_t off, pad;
+	for (;;) {
+		cw_lock_acquire(&s->ring_lock);
+		off = (uint32_t)(s->tail & RING_MASK);
+		pad = CW_RING_SIZE - off >= size ? 0 : (uint32_t)CW_RING_SIZE - off;
+		if (cw_likely(has_room(s, (uint64_t)pad + size)))
+			break;
+		cw_lock_release(&s->ring_lock);
 		CUresult r = wait_room(s, (uint64_t)pad + size);
-		if (r != 0) {
-			cw_lock_release(&s->ring_lock);
+		if (r != 0)
 			return r;
-		}
 	}
 	uint8_t *ring = s->base + CW_RING_OFFSET;
 	if (pad != 0) {

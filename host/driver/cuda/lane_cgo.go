@@ -6,15 +6,13 @@ package cuda
 #include <string.h>
 #include <time.h>
 
-enum { CW_LANE_DEPTH = 2048, CW_LANE_BYTES = 128, CW_LANE_ARGS = 8 };
+enum { CW_LANE_DEPTH = 8192, CW_LANE_BYTES = 128, CW_LANE_ARGS = 8 };
 
 // A driver call. One side writes it before sent passes it, the other reads it before done does.
 struct cw_item {
 	uint64_t fn, ctx;
 	uint32_t kind, size;         // of a launch's parameters
 	uint64_t args[CW_LANE_ARGS]; // arguments; of a launch: function, stream, seven dimensions in the rest
-	const uint64_t *after;       // another lane's done, which must reach after_at first
-	uint64_t after_at;
 	const void *attrs;
 	const uint8_t *params;       // NULL: in bytes
 	uint32_t nattrs, tell;       // tell: return to Go with the result whatever it is
@@ -26,12 +24,11 @@ struct cw_lane {
 	_Alignas(64) uint64_t done;
 	_Alignas(64) uint64_t ctx; // current on the thread
 	uint64_t set_current;
-	uint32_t quit;
 	_Alignas(64) struct cw_item items[CW_LANE_DEPTH];
 };
 
 enum { CW_CALL, CW_LAUNCH, CW_LAUNCH_EX };
-enum { CW_IDLE, CW_TELL, CW_QUIT };
+enum { CW_IDLE, CW_TELL };
 
 static void cw_relax(void) {
 #if defined(__x86_64__)
@@ -66,20 +63,6 @@ static int cw_item_call(struct cw_item *i) {
 	return ((entry)(uintptr_t)i->fn)(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]);
 }
 
-// Waits for *word to be no longer less than at; 0 if the lane is to quit instead.
-static int cw_lane_after(struct cw_lane *l, const uint64_t *word, uint64_t at) {
-	for (uint32_t turn = 0; __atomic_load_n(word, __ATOMIC_ACQUIRE) < at; turn++) {
-		cw_relax();
-		if (turn > 4000) { // some 100 us: the other lane is held up inside the driver
-			struct timespec nap = {0, 20000};
-			nanosleep(&nap, NULL);
-			if (__atomic_load_n(&l->quit, __ATOMIC_RELAXED))
-				return 0;
-		}
-	}
-	return 1;
-}
-
 // Makes the calls that are there, and those that come within spin_ns of the last, until one's result is wanted.
 static int cw_lane_run(struct cw_lane *l, int64_t spin_ns, int *result) {
 	for (;;) {
@@ -100,8 +83,6 @@ static int cw_lane_run(struct cw_lane *l, int64_t spin_ns, int *result) {
 			__builtin_prefetch(next + 64);
 			__builtin_prefetch(next + 128);
 		}
-		if (i->after && !cw_lane_after(l, i->after, i->after_at))
-			return CW_QUIT;
 		int r = 0;
 		if (l->ctx != i->ctx) {
 			r = ((int (*)(uint64_t))(uintptr_t)l->set_current)(i->ctx);
@@ -128,7 +109,7 @@ import (
 )
 
 const (
-	laneDepth = C.CW_LANE_DEPTH // calls that a lane holds: about as many as the ring
+	laneDepth = C.CW_LANE_DEPTH // calls that a lane holds, some more than the ring
 	laneBytes = C.CW_LANE_BYTES // of a launch's parameters that need no allocation
 )
 
@@ -148,13 +129,11 @@ func (m laneMemory) done() *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Point
 
 // unbind has the thread bind its context anew. The lane is idle.
 func (m laneMemory) unbind() { m.c.ctx = 0 }
-func (m laneMemory) quit()   { atomic.StoreUint32((*uint32)(unsafe.Pointer(&m.c.quit)), 1) }
 
 // Why laneMemory.run returns.
 const (
 	laneIdle = C.CW_IDLE // nothing came for a while
 	laneTell = C.CW_TELL // the result of call number done is wanted; it is not counted yet
-	laneQuit = C.CW_QUIT
 )
 
 // run makes calls on this thread.
@@ -174,7 +153,7 @@ func (i item) setCall(fn entry, args []uint64) {
 	c := i.c
 	c.kind, c.fn = C.CW_CALL, C.uint64_t(fn)
 	clear(c.args[copy(unsafe.Slice((*uint64)(unsafe.Pointer(&c.args[0])), len(c.args)), args):])
-	c.after, c.tell = nil, 0
+	c.tell = 0
 }
 
 // setLaunch makes it a launch; with attributes if nattrs is not 0. params are copied.
@@ -183,7 +162,7 @@ func (i item) setLaunch(fn entry, fun, stream uint64, d *launchDims, params []by
 	c.kind, c.fn = C.CW_LAUNCH, C.uint64_t(fn)
 	c.args[0], c.args[1] = C.uint64_t(fun), C.uint64_t(stream)
 	*(*launchDims)(unsafe.Pointer(&c.args[2])) = *d
-	c.size, c.params, c.after, c.tell = C.uint32_t(len(params)), nil, nil, 0
+	c.size, c.params, c.tell = C.uint32_t(len(params)), nil, 0
 	if len(params) > laneBytes {
 		c.params, c.tell = (*C.uint8_t)(bufferOf(params).p), 1
 	} else {
@@ -193,10 +172,6 @@ func (i item) setLaunch(fn entry, fun, stream uint64, d *launchDims, params []by
 		c.kind, c.attrs, c.nattrs, c.tell = C.CW_LAUNCH_EX, attrs.p, C.uint32_t(nattrs), 1
 	}
 }
-
-// setAfter has it wait until the calls before number at of another lane are made.
-func (i item) setAfter(m laneMemory, at uint64) { i.c.after, i.c.after_at = &m.c.done, C.uint64_t(at) }
-func (i item) hasAfter() bool                   { return i.c.after != nil }
 
 // tells has its result told.
 func (i item) tells()              { i.c.tell = 1 }

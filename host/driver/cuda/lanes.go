@@ -14,7 +14,7 @@ import (
 // with its arguments. What keeps the order of the ring where it matters:
 //
 //   - a stream's calls go to one lane, and to another only after the first has made them;
-//   - an event's record, and the waits of streams for it, depend on each other by call numbers, whatever lane they are in;
+//   - an event's record, and the waits of streams for it, go to one lane, or to another when they have been made;
 //   - operations on the legacy stream, and all that are not listed in own, wait until the lanes are empty.
 //
 // Handing over costs latency and a spinning thread, so the worker goroutine issues everything itself until it is what
@@ -81,6 +81,14 @@ func (ls *lanes) drain(stop <-chan struct{}) bool {
 	return true
 }
 
+// at is lane k, nil if there is none.
+func (ls *lanes) at(k int) *lane {
+	if k < len(ls.all) {
+		return ls.all[k]
+	}
+	return nil
+}
+
 // forget has the lanes bind their threads anew: a context ended, and another may get its handle. The lanes are empty.
 func (ls *lanes) forget() {
 	for _, l := range ls.all {
@@ -120,7 +128,7 @@ func (s *session) laneFor(c *wire.Call, st *stream) *lane {
 	if ls.most == 0 {
 		return nil
 	}
-	if st.handle == streamLegacy || c.Replier != nil || s.capturing() || ls.ended.Load() {
+	if st.handle == streamLegacy || st.ctx != s.current || c.Replier != nil || s.capturing() || ls.ended.Load() {
 		ls.drain(nil)
 		return nil
 	}
@@ -193,29 +201,24 @@ func (s *session) issueEvent(c *wire.Call, st *stream, e *event, fn entry, args 
 		s.settleEvent(e)
 		return s.note(fn.call(args...))
 	}
-	if st.waiting() == nil { // free to go where the event's calls wait: streams that wait for each other share a lane
-		for k, at := range e.lanes {
-			if at != 0 && s.lanes.all[k].done.Load() < at {
-				l = s.lanes.all[k]
-			}
+	// Calls that depend on each other share a lane: with every step of one thread waiting for another's, both are slower than
+	// one. What the stream has in its own lane, and the event in third ones, is waited for once.
+	for k, at := range e.lanes {
+		if o := s.lanes.at(k); at != 0 && o.done.Load() < at {
+			l = o
+		}
+	}
+	if o := st.waiting(); o != nil && o != l {
+		o.reach(st.laneAt, nil)
+	}
+	for k, at := range e.lanes {
+		if o := s.lanes.at(k); at != 0 && o != l {
+			o.reach(at, nil)
+			e.lanes[k] = 0
 		}
 	}
 	i := l.next()
 	i.setCall(fn, args)
-	for k, at := range e.lanes {
-		if at == 0 || k == l.index {
-			continue
-		}
-		o := s.lanes.all[k]
-		switch {
-		case o.done.Load() >= at:
-			e.lanes[k] = 0
-		case !i.hasAfter():
-			i.setAfter(o.mem, at)
-		default:
-			o.reach(at, nil)
-		}
-	}
 	e.lanes[l.index] = s.send(l, st, i)
 	return cuda.Success
 }
