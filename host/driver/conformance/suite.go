@@ -60,6 +60,8 @@ func Run(t *testing.T, open func(t *testing.T) driver.Backend) {
 		{"ManagedVariables", testManagedVariables},
 		{"VirtualMemory", testVirtualMemory},
 		{"Pools", testPools},
+		{"Arrays", testArrays},
+		{"Link", testLink},
 		{"Instructions", testForms},
 		{"Arithmetic", testArithmetic},
 		{"PoisonIllegalAddress", testPoison},

@@ -17,7 +17,7 @@ type stream struct {
 	handle      uint64
 	ctx         uint32
 	nonBlocking bool
-	green       bool // of a green context: takes work whatever context of the device is current
+	green       bool   // of a green context: takes work whatever context of the device is current
 	lane        *lane  // has its latest calls, nil if none ever had
 	laneAt      uint64 // number of the last of them
 	joint       uint64 // event of ours that marks its work in a wait for the whole context, 0 until needed
