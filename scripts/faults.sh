@@ -42,7 +42,7 @@ work=$(mktemp -d)
 export FAULTS_STOP=$work/stop
 trap 'touch "$FAULTS_STOP"; wait; rm -rf "$work"' EXIT
 # shellcheck disable=SC2086
-[ ${#cases[@]} -gt 0 ] || mapfile -t cases < <($runner "$program" | grep -vx -e infinite -e steady -e orphan)
+[ ${#cases[@]} -gt 0 ] || mapfile -t cases < <($runner "$program" | grep -vx -e infinite -e stuck -e steady -e orphan)
 
 # run PREFIX CASE OUT: standard output, how the process ended, and the words of assertions on standard error.
 run() {
@@ -102,14 +102,16 @@ for c in "${cases[@]}"; do
 done
 
 if [ -n "$life" ]; then
-  # A program that is killed while its kernel runs for ever.
-  # shellcheck disable=SC2086
-  $runner "$program" infinite >"$work/infinite" 2>&1 </dev/null & carrier=$!
-  until_true 20 grep -q running "$work/infinite" || bad=1
-  worker=$(pgrep -P $carrier -f 'causeway worker' | head -1 || true)
-  kill -KILL "$(pgrep -P $carrier -f ' infinite$' | head -1)"
-  verdict 'killed program: its worker leaves within 5 s' until_true 5 gone "${worker:-0}"
-  wait $carrier 2>/dev/null || true
+  # Programs that are killed while their kernel runs for ever, or a host function does not return.
+  for c in infinite stuck; do
+    # shellcheck disable=SC2086
+    $runner "$program" $c >"$work/$c" 2>&1 </dev/null & carrier=$!
+    until_true 20 grep -q running "$work/$c" || bad=1
+    worker=$(pgrep -P $carrier -f 'causeway worker' | head -1 || true)
+    kill -KILL "$(pgrep -P $carrier -f " $c\$" | head -1)"
+    verdict "killed program ($c): its worker leaves within 5 s" until_true 5 gone "${worker:-0}"
+    wait $carrier 2>/dev/null || true
+  done
   # A program whose worker is killed.
   # shellcheck disable=SC2086
   $runner "$program" orphan >"$work/orphan" 2>&1 </dev/null & carrier=$!

@@ -351,6 +351,17 @@ static void infinite()
     (void)cudaDeviceSynchronize();
 }
 
+// A host function that never returns.
+static void stuck()
+{
+    prepare();
+    CUDA(cudaLaunchHostFunc(other, [](void *) { pause(); }, nullptr));
+    store<<<1, 1, 0, other>>>(d, 1);
+    printf("running\n");
+    fflush(stdout);
+    (void)cudaStreamSynchronize(other);
+}
+
 // steady works until the file FAULTS_STOP is there, and checks every result.
 static void steady()
 {
@@ -416,7 +427,8 @@ static const struct {
     {"child", in_child, nullptr},
     {"two_contexts", two_contexts, nullptr},
     {"own_context", own_context, nullptr},
-    {"infinite", infinite, nullptr}, // the last three need a script
+    {"infinite", infinite, nullptr}, // the last four need a script
+    {"stuck", stuck, nullptr},
     {"steady", steady, nullptr},
     {"orphan", orphan, nullptr},
 };
