@@ -35,12 +35,26 @@ static uint64_t length(const struct linear *l, uint64_t k)
 static void move(const void *arg, uint64_t k, uint8_t *chunk)
 {
 	const struct linear *l = arg;
-	if (l->direction == CW_TO_DEVICE)
-		memcpy(chunk, l->host + k * l->piece, length(l, k));
-	else if (l->size < STREAMING_LEAST)
-		memcpy(l->host + k * l->piece, chunk, length(l, k));
+	memcpy(chunk, l->host + k * l->piece, length(l, k));
+}
+
+/* From the device: a part of a piece, so that the last piece's hands do not wait for one of them. */
+enum { PART = 256 << 10 };
+
+static uint32_t parts(const void *arg, uint64_t k)
+{
+	return (uint32_t)((length(arg, k) + PART - 1) / PART);
+}
+
+static void move_part(const void *arg, uint64_t k, uint32_t part, uint8_t *chunk)
+{
+	const struct linear *l = arg;
+	uint64_t at = (uint64_t)part * PART, rest = length(l, k) - at, n = rest < PART ? rest : PART;
+	uint8_t *to = l->host + k * l->piece + at;
+	if (l->size < STREAMING_LEAST)
+		memcpy(to, chunk + at, n);
 	else
-		cw_copy_streaming(l->host + k * l->piece, chunk, length(l, k));
+		cw_copy_streaming(to, chunk + at, n);
 }
 
 static CUresult send(const void *arg, uint64_t k, const struct cw_chunk *c)
@@ -68,6 +82,8 @@ static CUresult staged(uint32_t direction, uint64_t device, const void *host, ui
 {
 	struct linear l = {device, (uint8_t *)(uintptr_t)host, size, piece_size(size), direction, stream};
 	struct cw_transfer t = {.pieces = (size + l.piece - 1) / l.piece, .stream = stream, .move = move, .send = send, .arg = &l};
+	t.parts = parts;
+	t.move_part = move_part;
 	t.fresh = direction == CW_FROM_DEVICE && size >= STREAMING_LEAST && is_fresh(host, size);
 	return direction == CW_TO_DEVICE ? cw_transfer_to_device(&t) : cw_transfer_from_device(&t);
 }

@@ -167,6 +167,9 @@ struct cw_transfer {
 	void (*move)(const void *arg, uint64_t k, uint8_t *chunk);
 	CUresult (*send)(const void *arg, uint64_t k, const struct cw_chunk *c);
 	const void *arg;
+	/* What move does, in parts, where a piece can be parted: into parts(arg, k) of them. */
+	uint32_t (*parts)(const void *arg, uint64_t k);
+	void (*move_part)(const void *arg, uint64_t k, uint32_t part, uint8_t *chunk);
 	int fresh; /* the destination's pages are yet to be made, which takes longer than filling them: by as many threads as there are */
 };
 /* Returns when the application's memory is no longer needed. */

@@ -72,29 +72,41 @@ CUresult cw_transfer_to_device(const struct cw_transfer *t)
 	return (CUresult)atomic_load(&u.res);
 }
 
-/* --- from the device: a window of chunks is asked for ahead; who has moved one asks for the next with it ----------------- */
+/* --- from the device: a window of chunks is asked for ahead; hands share the parts of the oldest, and who moves the last part of
+ * one asks for the next piece with it --------------------------------------------------------------------------------------------- */
+
+/* A chunk and the piece that it is in flight with. */
+struct flight {
+	struct cw_chunk *c;
+	uint32_t parts, taken, left;
+};
 
 struct download {
 	const struct cw_transfer *t;
 	struct cw_lock lock;
-	struct cw_chunk *fly[WINDOW]; /* piece k, asked for and not yet picked, is in fly[k % WINDOW] */
-	uint64_t asked, next;
+	struct flight fly[WINDOW];
+	struct flight *order[WINDOW]; /* piece k, of which next <= k < asked, is in order[k % WINDOW]: each of them holds a chunk */
+	uint64_t asked, next;	      /* next: the oldest with parts that nobody took */
 	CUresult res;
 };
 
 /* Under the lock: asks for the next piece with a chunk whose value is a fresh one, or gives the chunk back. */
-static void ask(struct download *d, struct cw_chunk *c)
+static void ask(struct download *d, struct flight *f)
 {
+	struct cw_chunk *c = f->c;
 	const struct cw_transfer *t = d->t;
 	if (d->res != 0 || d->asked == t->pieces) {
 		cw_chunk_put(c);
 		return;
 	}
 	d->res = t->send(t->arg, d->asked, c);
-	if (d->res != 0)
+	if (d->res != 0) {
 		cw_chunk_put_busy(c, t->stream);
-	else
-		d->fly[d->asked++ % WINDOW] = c;
+		return;
+	}
+	f->parts = f->left = t->parts ? t->parts(t->arg, d->asked) : 1;
+	f->taken = 0;
+	d->order[d->asked++ % WINDOW] = f;
 }
 
 static void download(void *arg)
@@ -103,18 +115,26 @@ static void download(void *arg)
 	const struct cw_transfer *t = d->t;
 	cw_lock_acquire(&d->lock);
 	while (d->next < d->asked) {
-		uint64_t k = d->next++;
-		struct cw_chunk *c = d->fly[k % WINDOW];
+		uint64_t k = d->next;
+		struct flight *f = d->order[k % WINDOW];
+		struct cw_chunk *c = f->c;
+		uint32_t part = f->taken++;
 		CUresult res = d->res;
+		if (f->taken == f->parts)
+			d->next++;
 		cw_lock_release(&d->lock);
 		CUresult r = cw_chunk_wait(c, t->stream, k + 1 == t->pieces);
-		if (r == 0 && res == 0)
+		if (r == 0 && res == 0 && t->move_part)
+			t->move_part(t->arg, k, part, c->mem);
+		else if (r == 0 && res == 0)
 			t->move(t->arg, k, c->mem);
 		cw_lock_acquire(&d->lock);
 		if (d->res == 0)
 			d->res = r;
-		cw_chunk_renew(c);
-		ask(d, c);
+		if (--f->left == 0) {
+			cw_chunk_renew(c);
+			ask(d, f);
+		}
 	}
 	cw_lock_release(&d->lock);
 }
@@ -132,12 +152,13 @@ CUresult cw_transfer_from_device(const struct cw_transfer *t)
 			return why;
 		if (!c)
 			break;
-		ask(&d, c);
+		d.fly[i].c = c;
+		ask(&d, &d.fly[i]);
 	}
 	/* What is ahead of the copy may take long: helpers begin when its first bytes are here. */
 	if (n > 1 && d.asked > 0) {
 		cw_crew_rouse(n);
-		cw_chunk_wait(d.fly[0], t->stream, 0);
+		cw_chunk_wait(d.fly[0].c, t->stream, 0);
 	}
 	cw_crew_run(n, download, &d);
 	return d.res;
