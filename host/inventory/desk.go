@@ -1,8 +1,10 @@
 package inventory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,6 +56,7 @@ func (d *Desk) measureLocked(ctx context.Context) []Session {
 	ctx, cancel := context.WithTimeout(ctx, measuring)
 	defer cancel()
 	workers := d.Workers()
+	slices.SortFunc(workers, func(a, b Worker) int { return cmp.Compare(a.PID(), b.PID()) }) // lists keep their order
 	uses := make([]link.Use, len(workers))
 	var wg sync.WaitGroup
 	for i, w := range workers {
