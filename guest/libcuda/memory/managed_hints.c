@@ -333,19 +333,20 @@ static CUresult ask(void *data, size_t size, int attr, CUdeviceptr ptr, size_t n
 	    (attr == ATTR_ACCESSED_BY ? size == 0 || size % 4 != 0 : size != 4))
 		return CUDA_ERROR_INVALID_VALUE;
 	uint64_t off = 0, at = 0, by = UINT64_MAX;
-	int value = 0, first = 1;
+	int value = 0, first = 1, differ = 0;
 	cw_lock_acquire(&lock);
 	struct cw_managed *m = find(ptr, n, &off);
 	for (uint32_t i = 0; m && i < m->count && at < off + n; at = m->all[i++].end) {
 		if (m->all[i].end <= off)
 			continue;
 		int v = number(&m->all[i], attr);
-		value = first || v == value ? v : mixed(attr);
+		differ |= !first && v != value;
+		value = v;
 		first = 0;
 		by &= m->all[i].by;
-		if (v != value)
-			break; /* differs once: differs */
 	}
+	if (differ)
+		value = mixed(attr);
 	cw_lock_release(&lock);
 	if (!m)
 		return CUDA_ERROR_INVALID_VALUE;
