@@ -30,6 +30,7 @@ const (
 	MsgHello        uint32 = 1
 	MsgWelcome      uint32 = 2
 	MsgRegion       uint32 = 3
+	RegionShared    uint32 = 1
 	MsgRegionEnd    uint32 = 4
 	MsgStart        uint32 = 5
 	EnvOwnDriver    uint32 = 1
@@ -171,7 +172,8 @@ type Hello struct {
 	Status  uint32
 	Flags   uint32
 	TextLen uint32
-	Rsvd    [2]uint64
+	Offset  uint64
+	Rsvd    uint64
 }
 
 // HelloSize is the length of an encoded Hello.

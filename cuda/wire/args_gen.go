@@ -2105,6 +2105,30 @@ func (v *ArrayGetMemoryRequirementsArgs) encode(w *writer) {
 	w.u32(8, v.Dev)
 }
 
+// MemMapArrayArgs is the request of OpMemMapArray.
+type MemMapArrayArgs struct {
+	Stream Stream
+	Count  uint32
+	List   []byte
+}
+
+// Op implements Args.
+func (*MemMapArrayArgs) Op() Op { return OpMemMapArray }
+
+func (*MemMapArrayArgs) fixed() int { return 16 }
+
+func (v *MemMapArrayArgs) decode(r *reader) {
+	v.Stream = r.u32(0)
+	v.Count = r.u32(4)
+	v.List = r.bytes(8)
+}
+
+func (v *MemMapArrayArgs) encode(w *writer) {
+	w.u32(0, v.Stream)
+	w.u32(4, v.Count)
+	w.bytes(8, v.List)
+}
+
 // TexObjectCreateArgs is the request of OpTexObjectCreate.
 type TexObjectCreateArgs struct {
 	Tex      ID // new tex
@@ -4389,6 +4413,8 @@ func NewArgs(op Op) Args {
 		return new(ArrayGetSparsePropertiesArgs)
 	case OpArrayGetMemoryRequirements:
 		return new(ArrayGetMemoryRequirementsArgs)
+	case OpMemMapArray:
+		return new(MemMapArrayArgs)
 	case OpTexObjectCreate:
 		return new(TexObjectCreateArgs)
 	case OpTexObjectDestroy:

@@ -67,6 +67,7 @@ const (
 	MsgHello            = 1
 	MsgWelcome          = 2
 	MsgRegion           = 3
+	RegionShared        = 1
 	MsgRegionEnd        = 4
 	MsgStart            = 5
 	EnvOwnDriver        = 1

@@ -88,6 +88,7 @@ type requests struct {
 	MipmapGetLevel                   MipmapGetLevelArgs
 	ArrayGetSparseProperties         ArrayGetSparsePropertiesArgs
 	ArrayGetMemoryRequirements       ArrayGetMemoryRequirementsArgs
+	MemMapArray                      MemMapArrayArgs
 	TexObjectCreate                  TexObjectCreateArgs
 	TexObjectDestroy                 TexObjectDestroyArgs
 	SurfObjectCreate                 SurfObjectCreateArgs
@@ -1053,6 +1054,14 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		*r = ArrayGetMemoryRequirementsReply{}
 		d.reply = r
 		return drv.ArrayGetMemoryRequirements(c, a, r), true
+	case OpMemMapArray:
+		a := &d.requests.MemMapArray
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.MemMapArray(c, a), true
 	case OpTexObjectCreate:
 		a := &d.requests.TexObjectCreate
 		a.decode(&d.in)
@@ -1955,6 +1964,8 @@ func (d *Dispatcher) release() {
 		d.replies.LinkComplete = LinkCompleteReply{}
 	case OpArrayGetSparseProperties:
 		d.replies.ArrayGetSparseProperties = ArrayGetSparsePropertiesReply{}
+	case OpMemMapArray:
+		d.requests.MemMapArray = MemMapArrayArgs{}
 	case OpTexObjectCreate:
 		d.requests.TexObjectCreate = TexObjectCreateArgs{}
 	case OpSurfObjectCreate:

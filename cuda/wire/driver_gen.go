@@ -182,6 +182,8 @@ type Driver interface {
 	ArrayGetSparseProperties(c *Call, a *ArrayGetSparsePropertiesArgs, r *ArrayGetSparsePropertiesReply) cuda.Result
 	// ArrayGetMemoryRequirements is answered at once.
 	ArrayGetMemoryRequirements(c *Call, a *ArrayGetMemoryRequirementsArgs, r *ArrayGetMemoryRequirementsReply) cuda.Result
+	// MemMapArray is answered at once.
+	MemMapArray(c *Call, a *MemMapArrayArgs) cuda.Result
 	// TexObjectCreate is answered at once; it creates a tex.
 	TexObjectCreate(c *Call, a *TexObjectCreateArgs, r *TexObjectCreateReply) cuda.Result
 	// TexObjectDestroy is answered at once; it destroys a tex.
@@ -752,6 +754,9 @@ func (Unsupported) ArrayGetSparseProperties(*Call, *ArrayGetSparsePropertiesArgs
 func (Unsupported) ArrayGetMemoryRequirements(*Call, *ArrayGetMemoryRequirementsArgs, *ArrayGetMemoryRequirementsReply) cuda.Result {
 	return cuda.ErrorNotSupported
 }
+
+// MemMapArray implements Driver.
+func (Unsupported) MemMapArray(*Call, *MemMapArrayArgs) cuda.Result { return cuda.ErrorNotSupported }
 
 // TexObjectCreate implements Driver.
 func (Unsupported) TexObjectCreate(*Call, *TexObjectCreateArgs, *TexObjectCreateReply) cuda.Result {

@@ -2240,6 +2240,18 @@ CUresult cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *sparseProperti
 	return told(cw_unlikely(r_) ? r_ : cwi_cuArrayGetSparseProperties(sparseProperties, array), "cuArrayGetSparseProperties");
 }
 
+CUresult cuMemMapArrayAsync(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemMapArrayAsync(0, mapInfoList, count, stream), "cuMemMapArrayAsync");
+}
+
+CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuMemMapArrayAsync(1, mapInfoList, count, stream), "cuMemMapArrayAsync_ptsz");
+}
+
 CUresult cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset, size_t bytes)
 {
 	CUresult r_ = cw_check();

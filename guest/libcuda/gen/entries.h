@@ -377,6 +377,7 @@ CUresult cwi_cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *arrayDescriptor, CUa
 CUresult cwi_cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *memoryRequirements, CUarray array, CUdevice device);
 CUresult cwi_cuArrayGetPlane(CUarray *planeArray, CUarray array, unsigned int planeIdx);
 CUresult cwi_cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *sparseProperties, CUarray array);
+CUresult cwi_cuMemMapArrayAsync(int ptds, CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream);
 CUresult cwi_cuMemcpyAtoA_v2(int ptds, CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset, size_t bytes);
 CUresult cwi_cuMemcpyAtoD_v2(int ptds, CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t bytes);
 CUresult cwi_cuMemcpyAtoHAsync_v2(int ptds, void *dstHost, CUarray srcArray, size_t srcOffset, size_t bytes, CUstream stream);

@@ -2236,6 +2236,34 @@ CUresult cwop_ArrayGetMemoryRequirements(uint32_t array, uint32_t mipmap, uint32
 	return r;
 }
 
+CUresult cwop_MemMapArray(uint32_t stream, uint32_t count, const void *list, size_t list_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{list, list_len, 0, 1},
+	};
+	r = plan(s, 1, 16, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_MEM_MAP_ARRAY, 16, var, 1);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 16;
+	struct cw_in_MemMapArray *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->stream = stream;
+	in->count = count;
+	in->list = put(tx.rec, &s[0], &at);
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+
 CUresult cwop_TexObjectCreate(uint32_t tex, uint32_t array, uint32_t mipmap, const void *resource, size_t resource_len, const void *texture, size_t texture_len, const void *view, size_t view_len, uint64_t *object)
 {
 	struct cw_tx tx;

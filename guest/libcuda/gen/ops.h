@@ -1292,6 +1292,17 @@ _Static_assert(offsetof(struct cw_out_ArrayGetMemoryRequirements, alignment) == 
 _Static_assert(sizeof(struct cw_out_ArrayGetMemoryRequirements) == 16, "cw_out_ArrayGetMemoryRequirements");
 CUresult cwop_ArrayGetMemoryRequirements(uint32_t array, uint32_t mipmap, uint32_t dev, uint64_t *size, uint64_t *alignment);
 
+struct cw_in_MemMapArray {
+	uint32_t stream;
+	uint32_t count;
+	struct cw_span list;
+};
+_Static_assert(offsetof(struct cw_in_MemMapArray, stream) == 0, "stream");
+_Static_assert(offsetof(struct cw_in_MemMapArray, count) == 4, "count");
+_Static_assert(offsetof(struct cw_in_MemMapArray, list) == 8, "list");
+_Static_assert(sizeof(struct cw_in_MemMapArray) == 16, "cw_in_MemMapArray");
+CUresult cwop_MemMapArray(uint32_t stream, uint32_t count, const void *list, size_t list_len);
+
 struct cw_in_TexObjectCreate {
 	uint32_t tex;
 	uint32_t array;

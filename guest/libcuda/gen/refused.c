@@ -130,7 +130,6 @@ static const struct {
 	{"cuArray3DGetDescriptor", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
 	{"cuArrayCreate", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
 	{"cuArrayGetDescriptor", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
-	{"cuMemMapArrayAsync", "sparse arrays get no memory of their own yet: the handles of virtual memory do not meet arrays"},
 	{"cuMemcpyAtoA", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
 	{"cuMemcpyAtoD", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
 	{"cuMemcpyAtoH", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
@@ -150,7 +149,7 @@ static const struct {
 	{"cuParamSetv", "replaced by cuLaunchKernel in CUDA 4"},
 	{"cuLaunchCooperativeKernelMultiDevice", "removed from CUDA 13 by its makers"},
 };
-static _Atomic unsigned char said[141];
+static _Atomic unsigned char said[140];
 
 static CUresult refuse(unsigned i)
 {
@@ -807,103 +806,93 @@ CUresult cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1 *arrayDescriptor, CUarray
 	return refuse(121);
 }
 
-CUresult cuMemMapArrayAsync(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
-{
-	return refuse(122);
-}
-
-CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream stream)
-{
-	return refuse(122);
-}
-
 CUresult cuMemcpyAtoA(CUarray dstArray, unsigned int dstOffset, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(123);
+	return refuse(122);
 }
 
 CUresult cuMemcpyAtoD(CUdeviceptr_v1 dstDevice, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(124);
+	return refuse(123);
 }
 
 CUresult cuMemcpyAtoH(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
-	return refuse(125);
+	return refuse(124);
 }
 
 CUresult cuMemcpyAtoHAsync(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int bytes, CUstream stream)
 {
-	return refuse(126);
+	return refuse(125);
 }
 
 CUresult cuMemcpyDtoA(CUarray dstArray, unsigned int dstOffset, CUdeviceptr_v1 srcDevice, unsigned int bytes)
 {
-	return refuse(127);
+	return refuse(126);
 }
 
 CUresult cuMemcpyHtoA(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int bytes)
 {
-	return refuse(128);
+	return refuse(127);
 }
 
 CUresult cuMemcpyHtoAAsync(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int bytes, CUstream stream)
 {
-	return refuse(129);
+	return refuse(128);
 }
 
 CUresult cuLibraryGetUnifiedFunction(void **fptr, CUlibrary library, const char *symbol)
 {
-	return refuse(130);
+	return refuse(129);
 }
 
 CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)
 {
-	return refuse(131);
+	return refuse(130);
 }
 
 CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes)
 {
-	return refuse(132);
+	return refuse(131);
 }
 
 CUresult cuLaunch(CUfunction f)
 {
-	return refuse(133);
+	return refuse(132);
 }
 
 CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height)
 {
-	return refuse(134);
+	return refuse(133);
 }
 
 CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream stream)
 {
-	return refuse(135);
+	return refuse(134);
 }
 
 CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes)
 {
-	return refuse(136);
+	return refuse(135);
 }
 
 CUresult cuParamSetf(CUfunction hfunc, int offset, float value)
 {
-	return refuse(137);
+	return refuse(136);
 }
 
 CUresult cuParamSeti(CUfunction hfunc, int offset, unsigned int value)
 {
-	return refuse(138);
+	return refuse(137);
 }
 
 CUresult cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes)
 {
-	return refuse(139);
+	return refuse(138);
 }
 
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsigned int numDevices, unsigned int flags)
 {
-	return refuse(140);
+	return refuse(139);
 }
 
