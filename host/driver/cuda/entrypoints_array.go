@@ -9,6 +9,7 @@ type arrayEntryPoints struct {
 	cuArrayGetPlane, cuArrayGetSparseProperties, cuArrayGetMemoryRequirements    entry
 	cuMipmappedArrayCreate, cuMipmappedArrayDestroy, cuMipmappedArrayGetLevel    entry
 	cuMipmappedArrayGetSparseProperties, cuMipmappedArrayGetMemoryRequirements   entry
+	cuMemMapArrayAsync                                                           entry
 	cuTexObjectCreate, cuTexObjectDestroy, cuSurfObjectCreate                    entry
 	cuSurfObjectDestroy                                                          entry
 	cuTexRefCreate, cuTexRefDestroy, cuModuleGetTexRef, cuModuleGetSurfRef       entry
