@@ -78,7 +78,7 @@ stage_clib() {
 }
 
 stage_programs() {
-  scripts/build-tests.sh && scripts/run-tests.sh --label run --may-skip "greenctx peer" --runner "$CAUSEWAY run --gpu soft --" &&
+  scripts/build-tests.sh && scripts/run-tests.sh --label run --may-skip "greenctx peer sparse" --runner "$CAUSEWAY run --gpu soft --" &&
     scripts/run-tests.sh --label run-two --runner "$CAUSEWAY run --gpu soft:2 --" peer twoproc vmm && faults
 }
 
@@ -103,7 +103,7 @@ stage_remote() {
   (
     trap stop_service EXIT
     start_serve "$port" "$logs/serve.log" --gpu soft
-    scripts/run-tests.sh --label tcp --variants "13.0-static 11.8-shared" --may-skip "mapped hostfunc managed managedvar nvml greenctx peer" \
+    scripts/run-tests.sh --label tcp --variants "13.0-static 11.8-shared" --may-skip "mapped hostfunc managed managedvar nvml greenctx peer sparse" \
       --runner "env CAUSEWAY=tcp://127.0.0.1:$port LD_LIBRARY_PATH=$BUILD/lib"
   ) || rc=1
   return $rc
@@ -119,7 +119,7 @@ stage_vm() {
     (
       trap 'stop_service; rm -rf "$(dirname "$socket")"' EXIT
       start_device "$socket" "$logs/device-$k.log" --gpu soft --memory 4GiB
-      scripts/run-tests.sh --vm "$k" --socket "$socket" --variants "$variants" --may-skip "greenctx peer"
+      scripts/run-tests.sh --vm "$k" --socket "$socket" --variants "$variants" --may-skip "greenctx peer sparse"
     ) || bad=1
   done
   return $bad
