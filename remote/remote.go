@@ -76,6 +76,9 @@ type Ring interface {
 type Declared struct {
 	VA   uint64 // address in the guest process
 	Size uint64
+	// Of a region over a file: where it begins there, and whether the file is shared with others.
+	Offset uint64
+	Shared bool
 }
 
 // GuestMemory is one-sided access to the regions that the guest process declared.

@@ -17,6 +17,8 @@ import (
 type RegionState struct {
 	ID       uint32
 	VA, Size uint64
+	Offset   uint64
+	Shared   bool
 }
 
 // UnixState is what AdoptUnix needs besides descriptors.
@@ -64,7 +66,7 @@ func (u *Unix) State() (UnixState, []int, error) {
 		if err != nil {
 			return s, nil, err
 		}
-		s.Regions = append(s.Regions, RegionState{ID: id, VA: d.VA, Size: d.Size})
+		s.Regions = append(s.Regions, RegionState{ID: id, VA: d.VA, Size: d.Size, Offset: d.Offset, Shared: d.Shared})
 		files = append(files, fd)
 	}
 	return s, files, nil
@@ -89,7 +91,7 @@ func AdoptUnix(s UnixState, files []int) (*Unix, error) {
 	u := newUnix(conn)
 	u.pid = s.PID
 	for i, r := range s.Regions {
-		if err := u.declare(r.ID, remote.Declared{VA: r.VA, Size: r.Size}, files[2+i]); err != nil {
+		if err := u.declare(r.ID, remote.Declared{VA: r.VA, Size: r.Size, Offset: r.Offset, Shared: r.Shared}, files[2+i]); err != nil {
 			closeAll(files[3+i:])
 			return nil, errors.Join(err, unix.Close(files[1]), u.release())
 		}

@@ -89,7 +89,7 @@ func (u *Unix) attach(bell int, head uint64, fresh bool) error {
 
 // declare takes over fd.
 func (u *Unix) declare(id uint32, d remote.Declared, fd int) error {
-	err := checkMemfd(fd, d.Size)
+	err := checkMemfd(fd, d)
 	if err == nil {
 		err = u.mem.Declare(id, d, func() error {
 			u.mu.Lock()
@@ -105,19 +105,21 @@ func (u *Unix) declare(id uint32, d remote.Declared, fd int) error {
 	u.mu.Lock()
 	u.files[id] = fd
 	u.mu.Unlock()
-	return u.mem.SetRuns(id, []Run{{FD: fd, Size: d.Size}})
+	return u.mem.SetRuns(id, []Run{{FD: fd, Offset: int64(d.Offset), Size: d.Size}})
 }
 
-// checkMemfd makes sure that the file has the bytes and will keep them: a mapping beyond its end kills with SIGBUS. What
-// cannot be sealed is accepted: a guest process that truncates it ends its own worker.
-func checkMemfd(fd int, size uint64) error {
-	_, _ = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
+// checkMemfd makes sure that the file has the bytes and, if it is the session's alone, will keep them: a mapping beyond its end
+// kills with SIGBUS. What cannot be sealed is accepted: a guest process that truncates it ends its own worker.
+func checkMemfd(fd int, d remote.Declared) error {
+	if !d.Shared {
+		_, _ = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
+	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("region's memfd: %w", err)
+		return fmt.Errorf("region's file: %w", err)
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || uint64(st.Size) < size {
-		return remote.Violation("region of %#x bytes over a file of %#x bytes", size, st.Size)
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || d.Offset%uint64(os.Getpagesize()) != 0 || d.Offset > uint64(st.Size) || d.Size > uint64(st.Size)-d.Offset {
+		return remote.Violation("region of %#x bytes at %#x in a file of %#x bytes", d.Size, d.Offset, st.Size)
 	}
 	return nil
 }
@@ -174,7 +176,7 @@ func (u *Unix) routineReceive() {
 func (u *Unix) message(h remote.Hello, files []int) error {
 	switch {
 	case h.Type == remote.MsgRegion && len(files) == 1 && h.Region != 0:
-		return u.declare(h.Region, remote.Declared{VA: h.Va, Size: h.Size}, files[0])
+		return u.declare(h.Region, remote.Declared{VA: h.Va, Size: h.Size, Offset: h.Offset, Shared: h.Flags&remote.RegionShared != 0}, files[0])
 	case h.Type == remote.MsgRegionEnd && len(files) == 0 && h.Region != 0:
 		return u.mem.End(h.Region)
 	}

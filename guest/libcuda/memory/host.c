@@ -3,9 +3,14 @@
  * is valid here and in kernels. Without, it is ordinary memory whose copies are staged, and it has no device pointer (801):
  * better than one that is wrong.
  */
+#include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "api/capture.h"
 #include "memory/memory.h"
@@ -140,31 +145,79 @@ static uint64_t hex(const char **p)
 	}
 }
 
-enum backing { UNMAPPED, OTHER, ANONYMOUS };
+enum backing { UNMAPPED, OTHER, ANONYMOUS, SHARED };
 
-/* What [at, end) is made of, by /proc/self/maps: writable anonymous memory (or what became of it at an earlier registration),
- * other memory, or nothing in places. */
-static enum backing backing_of(uint64_t at, uint64_t end)
+/* One line of /proc/self/maps. */
+struct mapping {
+	uint64_t lo, hi, at, inode; /* at: offset in the file */
+	int shared, writable;
+	const char *path; /* NULL: anonymous */
+};
+
+static struct mapping parse_mapping(const char *p)
+{
+	struct mapping m = {0};
+	m.lo = hex(&p);
+	m.hi = *p == '-' ? (p++, hex(&p)) : 0;
+	if (*p == ' ' && strlen(p) > 6) {
+		m.writable = !strncmp(p + 1, "rw", 2);
+		m.shared = p[4] == 's';
+		p += 6;
+		m.at = hex(&p);
+	}
+	m.path = strpbrk(p, "/[");
+	p = strchr(p, ':');
+	p = p ? strchr(p, ' ') : NULL;
+	m.inode = p ? strtoull(p, NULL, 10) : 0;
+	return m;
+}
+
+/* The file behind a shared mapping: by its name if that still leads to it, else by the kernel's own link. */
+static int open_mapped(const struct mapping *m)
+{
+	char name[4352], link[64];
+	struct stat st;
+	snprintf(name, sizeof name, "%.*s", (int)strcspn(m->path, "\n"), m->path);
+	int fd = open(name, O_RDWR | O_CLOEXEC);
+	if (fd >= 0 && fstat(fd, &st) == 0 && st.st_ino == m->inode && S_ISREG(st.st_mode))
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	snprintf(link, sizeof link, "/proc/self/map_files/%" PRIx64 "-%" PRIx64, m->lo, m->hi);
+	fd = open(link, O_RDWR | O_CLOEXEC);
+	if (fd >= 0 && (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+/* What [at, end) is made of, by /proc/self/maps: writable anonymous memory (or what became of it at an earlier registration), one
+ * shared mapping of a file (*file, if it can be opened, and where at lies in it), other memory, or nothing in places. */
+static enum backing backing_of(uint64_t at, uint64_t end, int *file, uint64_t *file_at)
 {
 	FILE *f = fopen("/proc/self/maps", "re");
 	char line[4352];
 	enum backing b = ANONYMOUS;
+	uint64_t from = at;
 	if (!f)
 		return OTHER;
 	while (at < end && fgets(line, sizeof line, f)) {
-		const char *p = line;
-		uint64_t lo = hex(&p);
-		uint64_t hi = *p == '-' ? (p++, hex(&p)) : 0;
-		if (hi <= at)
+		struct mapping m = parse_mapping(line);
+		if (m.hi <= at)
 			continue;
-		if (lo > at)
+		if (m.lo > at)
 			break;
-		const char *perms = *p == ' ' ? p + 1 : p, *path = strpbrk(p, "/[");
-		int ours = path && !strncmp(path, "/memfd:causeway", 15);
-		int heap = path && !strncmp(path, "[heap]", 6);
-		if (strncmp(perms, "rw", 2) != 0 || (path && !ours && !heap))
+		int ours = m.path && !strncmp(m.path, "/memfd:causeway", 15);
+		int heap = m.path && !strncmp(m.path, "[heap]", 6);
+		if (at == from && m.hi >= end && m.writable && m.shared && m.path && *m.path == '/' && !ours) {
+			b = SHARED;
+			*file = open_mapped(&m);
+			*file_at = m.at + (from - m.lo);
+		} else if (!m.writable || (m.path && !ours && !heap)) {
 			b = OTHER;
-		at = hi;
+		}
+		at = m.hi;
 	}
 	fclose(f);
 	return at < end ? UNMAPPED : b;
@@ -185,19 +238,23 @@ CUresult cwi_cuMemHostRegister_v2(void *p, size_t size, unsigned int flags)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	if (cw_range_overlaps(at, size))
 		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-	enum backing b = backing_of(at, at + size);
+	int file = -1;
+	uint64_t file_at = 0;
+	enum backing b = backing_of(at, at + size, &file, &file_at);
 	if (b == UNMAPPED)
 		return CUDA_ERROR_INVALID_VALUE;
 	struct cw_range r = {.base = at, .size = size, .kind = CW_RANGE_REGISTERED, .ctx = c->o.id, .device = c->device->ordinal,
 			     .flags = flags};
 	/* Only whole pages can become shared memory: the neighbours of a part of a page belong to someone else. */
-	if (cw_can_map() && b == ANONYMOUS && at % page == 0 && size % page == 0) {
-		res = cw_region_adopt(p, size, flags, &r.region);
+	if (cw_can_map() && (b == ANONYMOUS || file >= 0) && at % page == 0 && size % page == 0) {
+		res = file >= 0 ? cw_region_adopt_file(p, size, file, file_at, flags, &r.region) : cw_region_adopt(p, size, flags, &r.region);
 		if (res == 0)
 			r.dev = r.region->dev;
-		else if (cw_check_alive() != 0)
-			return res;
 	}
+	if (file >= 0)
+		close(file);
+	if (res != 0 && cw_check_alive() != 0)
+		return res;
 	if (cw_range_add(&r) != 0) {
 		if (r.region)
 			cw_region_drop(r.region);

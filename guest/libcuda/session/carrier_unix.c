@@ -148,8 +148,9 @@ static int adopt(struct cw_region *r, int mem)
 
 static int unix_add_region(struct cw_session *s, struct cw_region *r)
 {
-	int mem = cw_memfd(r->size), err = mem < 0 ? mem : 0;
-	if (err == 0 && r->adopted)
+	int shared = r->adopted && r->file >= 0;
+	int mem = shared ? r->file : cw_memfd(r->size), err = mem < 0 ? mem : 0;
+	if (err == 0 && r->adopted && !shared)
 		err = adopt(r, mem);
 	if (err == 0 && !r->adopted) {
 		r->va = cw_map_shared(mem, r->size, r->va);
@@ -159,11 +160,13 @@ static int unix_add_region(struct cw_session *s, struct cw_region *r)
 	if (err == 0) {
 		struct cw_hello h;
 		cw_hello_fill(&h, CW_MSG_REGION, r->id, r->va, r->size);
+		h.offset = shared ? r->file_at : 0;
+		h.flags = shared ? CW_REGION_SHARED : 0;
 		err = send_fds(s->fd, &h, &mem, 1);
 		if (err != 0 && !r->adopted)
 			munmap(r->va, r->size);
 	}
-	if (mem >= 0)
+	if (mem >= 0 && !shared)
 		close(mem);
 	return err;
 }

@@ -146,13 +146,19 @@ static int vfs_open(struct cw_session *s, const char *mount)
 	return err;
 }
 
+static void unadopt(const struct cw_region *r)
+{
+	if (r->file < 0)
+		madvise(r->va, r->size, MADV_DOFORK);
+}
+
 static int vfs_add_region(struct cw_session *s, struct cw_region *r)
 {
 	if (!r->adopted) {
 		r->va = cw_map_shared(-1, r->size, r->va);
 		if (!r->va)
 			return -ENOMEM;
-	} else {
+	} else if (r->file < 0) {
 		/* Private pages could part from their lease when a child is forked (Linux 6.1 copies them on write). */
 		madvise(r->va, r->size, MADV_DONTFORK);
 	}
@@ -163,7 +169,7 @@ static int vfs_add_region(struct cw_session *s, struct cw_region *r)
 			control(s, CW_MSG_REGION_END, r->id, r->va, r->size);
 	}
 	if (err != 0 && r->adopted)
-		madvise(r->va, r->size, MADV_DOFORK);
+		unadopt(r);
 	else if (err != 0)
 		munmap(r->va, r->size);
 	return err;
@@ -177,7 +183,7 @@ static void vfs_end_region(struct cw_session *s, struct cw_region *r)
 	control(s, CW_MSG_REGION_END, r->id, r->va, r->size);
 	/* A READ that is still pending holds the pages themselves, not their addresses. */
 	if (r->adopted)
-		madvise(r->va, r->size, MADV_DOFORK);
+		unadopt(r);
 	else
 		munmap(r->va, r->size);
 }

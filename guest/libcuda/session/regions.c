@@ -22,8 +22,17 @@ static CUresult add_once(struct cw_session *s, struct cw_region *r, uint32_t fla
 	return res;
 }
 
-static CUresult region_new(struct cw_session *s, uint32_t kind, void *va, size_t size, uint32_t flags, struct cw_region **out)
+/* What a region is made from: new memory, or the app's own at va, which may map a file. */
+struct source {
+	void *va;
+	int file;
+	uint64_t file_at;
+};
+
+static CUresult region_new(struct cw_session *s, uint32_t kind, const struct source *from, size_t size, uint32_t flags,
+			   struct cw_region **out)
 {
+	void *va = from->va;
 	CUresult res = cw_session_open();
 	if (res != 0)
 		return res;
@@ -38,6 +47,8 @@ static CUresult region_new(struct cw_session *s, uint32_t kind, void *va, size_t
 		r->size = (size + page - 1) & ~(page - 1);
 		r->adopted = va != NULL;
 		r->va = va;
+		r->file = from->file;
+		r->file_at = from->file_at;
 		r->dev = 0;
 		if (!va) {
 			if (s->next_va == 0)
@@ -63,12 +74,17 @@ static CUresult region_new(struct cw_session *s, uint32_t kind, void *va, size_t
 
 CUresult cw_region_add(uint32_t kind, size_t size, uint32_t flags, struct cw_region **out)
 {
-	return region_new(&cw_s, kind, NULL, size, flags, out);
+	return region_new(&cw_s, kind, &(struct source){NULL, -1, 0}, size, flags, out);
 }
 
 CUresult cw_region_adopt(void *va, size_t size, uint32_t flags, struct cw_region **out)
 {
-	return region_new(&cw_s, CW_REGION_PINNED, va, size, flags, out);
+	return region_new(&cw_s, CW_REGION_PINNED, &(struct source){va, -1, 0}, size, flags, out);
+}
+
+CUresult cw_region_adopt_file(void *va, size_t size, int file, uint64_t at, uint32_t flags, struct cw_region **out)
+{
+	return region_new(&cw_s, CW_REGION_PINNED, &(struct source){va, file, at}, size, flags, out);
 }
 
 CUresult cw_region_drop(struct cw_region *r)

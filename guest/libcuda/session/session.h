@@ -145,6 +145,8 @@ struct cw_region {
 	size_t size;	  /* multiple of the page size */
 	uint64_t dev;	  /* device address (pinned, with CapMap), else 0 */
 	int adopted;	  /* va was the app's memory: cw_region_drop leaves it mapped */
+	int file;	  /* adopted memory of a file that others may share: its descriptor for the time of adding, else -1 */
+	uint64_t file_at; /* where va begins in it */
 	void *carrier;	  /* carrier's own record of the region */
 	struct cw_region *next;
 };
@@ -157,6 +159,8 @@ CUresult cw_region_add(uint32_t kind, size_t size, uint32_t flags, struct cw_reg
 /* The same for memory that the app has (cuMemHostRegister). va and size in whole pages. CUDA_ERROR_NOT_SUPPORTED when the
  * carrier cannot share these pages: the caller then keeps the range on the staging path. */
 CUresult cw_region_adopt(void *va, size_t size, uint32_t flags, struct cw_region **out);
+/* The same for a shared mapping of file from at on, which stays as it is: others go on sharing it. The descriptor stays the caller's. */
+CUresult cw_region_adopt_file(void *va, size_t size, int file, uint64_t at, uint32_t flags, struct cw_region **out);
 /* Waits until the worker has let go of the region, then ends it and unmaps it (unless adopted). r is freed. */
 CUresult cw_region_drop(struct cw_region *r);
 
