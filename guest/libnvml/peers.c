@@ -216,6 +216,33 @@ nvmlReturn_t cwi_nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned words, u
 	return NVML_SUCCESS;
 }
 
+nvmlReturn_t cwi_nvmlDeviceGetCpuAffinityWithinScope(nvmlDevice_t device, unsigned words, unsigned long *set, nvmlAffinityScope_t scope)
+{
+	enum { SOCKET = 1 };
+
+	return scope <= SOCKET ? cwi_nvmlDeviceGetCpuAffinity(device, words, set) : NVML_INVALID_ARGUMENT;
+}
+
+/* All memory nodes of the guest. */
+nvmlReturn_t cwi_nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned words, unsigned long *set, nvmlAffinityScope_t scope)
+{
+	enum { SOCKET = 1, NODES = 1024 };
+	struct cw_device d;
+	int res = words && set && scope <= SOCKET ? cw_nvml_device(device, &d, NULL) : NVML_INVALID_ARGUMENT;
+
+	if (res)
+		return res;
+	memset(set, 0, words * sizeof *set);
+	for (unsigned i = 0; i < NODES && i / 64 < words; i++) {
+		char path[64];
+
+		snprintf(path, sizeof path, "/sys/devices/system/node/node%u", i);
+		if (access(path, F_OK) == 0)
+			set[i / 64] |= 1ul << i % 64;
+	}
+	return NVML_SUCCESS;
+}
+
 /*
  * A vGPU is in no fabric: handles of memory that reach across machines are not offered. State 0 says "not supported", which
  * is what devices without a fabric answer.

@@ -183,6 +183,11 @@ nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned int cpuSetSi
 	return cw_nvml_said("nvmlDeviceGetCpuAffinity", cw_nvml_ready() ? cwi_nvmlDeviceGetCpuAffinity(device, cpuSetSize, cpuSet) : NVML_UNINITIALIZED);
 }
 
+nvmlReturn_t nvmlDeviceGetCpuAffinityWithinScope(nvmlDevice_t device, unsigned int cpuSetSize, unsigned long *cpuSet, nvmlAffinityScope_t scope)
+{
+	return cw_nvml_said("nvmlDeviceGetCpuAffinityWithinScope", cw_nvml_ready() ? cwi_nvmlDeviceGetCpuAffinityWithinScope(device, cpuSetSize, cpuSet, scope) : NVML_UNINITIALIZED);
+}
+
 nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, nvmlGpuFabricInfo_t *gpuFabricInfo)
 {
 	return cw_nvml_said("nvmlDeviceGetGpuFabricInfo", cw_nvml_ready() ? cwi_nvmlDeviceGetGpuFabricInfo(device, gpuFabricInfo) : NVML_UNINITIALIZED);
@@ -191,6 +196,11 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, nvmlGpuFabricInfo_t
 nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV_t *gpuFabricInfo)
 {
 	return cw_nvml_said("nvmlDeviceGetGpuFabricInfoV", cw_nvml_ready() ? cwi_nvmlDeviceGetGpuFabricInfoV(device, gpuFabricInfo) : NVML_UNINITIALIZED);
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned int nodeSetSize, unsigned long *nodeSet, nvmlAffinityScope_t scope)
+{
+	return cw_nvml_said("nvmlDeviceGetMemoryAffinity", cw_nvml_ready() ? cwi_nvmlDeviceGetMemoryAffinity(device, nodeSetSize, nodeSet, scope) : NVML_UNINITIALIZED);
 }
 
 nvmlReturn_t nvmlDeviceGetNvLinkCapability(nvmlDevice_t device, unsigned int link, nvmlNvLinkCapability_t capability, unsigned int *capResult)

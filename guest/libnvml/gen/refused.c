@@ -172,20 +172,6 @@ nvmlReturn_t nvmlDeviceGetC2cModeInfoV(nvmlDevice_t device, nvmlC2cModeInfo_v1_t
 	return cw_nvml_refuse(&said, "nvmlDeviceGetC2cModeInfoV", "not told for a vGPU");
 }
 
-nvmlReturn_t nvmlDeviceGetCpuAffinityWithinScope(nvmlDevice_t device, unsigned int cpuSetSize, unsigned long *cpuSet, nvmlAffinityScope_t scope)
-{
-	static _Atomic int said;
-
-	return cw_nvml_refuse(&said, "nvmlDeviceGetCpuAffinityWithinScope", "not told for a vGPU");
-}
-
-nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned int nodeSetSize, unsigned long *nodeSet, nvmlAffinityScope_t scope)
-{
-	static _Atomic int said;
-
-	return cw_nvml_refuse(&said, "nvmlDeviceGetMemoryAffinity", "not told for a vGPU");
-}
-
 nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned int *node)
 {
 	static _Atomic int said;

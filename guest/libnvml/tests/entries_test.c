@@ -113,6 +113,7 @@ static void peers(void)
 	struct nvmlGpuFabricInfoV fabric = {.version = CW_NVML_VERSION(struct nvmlGpuFabricInfoV, 3), .state = 9};
 	struct nvmlPciInfo pci;
 	nvmlDevice_t near[2];
+	unsigned long set[2];
 	unsigned n;
 	int same;
 
@@ -124,6 +125,9 @@ static void peers(void)
 	n = 2;
 	CHECK(nvmlDeviceGetTopologyNearestGpus(dev[0], 20, &n, near) == 0 && n == 1 && near[0] == dev[1]);
 	CHECK(nvmlDeviceOnSameBoard(dev[0], dev[1], &same) == 0 && !same);
+	CHECK(nvmlDeviceGetCpuAffinity(dev[0], 2, set) == 0 && (set[0] & 1));
+	CHECK(nvmlDeviceGetCpuAffinityWithinScope(dev[0], 2, set, 7) == NVML_INVALID_ARGUMENT);
+	CHECK(nvmlDeviceGetMemoryAffinity(dev[0], 2, set, 0) == 0);
 	CHECK(nvmlDeviceGetNvLinkState(dev[1], 2, &n) == 0 && n == 1);
 	CHECK(nvmlDeviceGetNvLinkState(dev[0], 2, &n) == NVML_NOT_SUPPORTED);
 	CHECK(nvmlDeviceGetNvLinkState(dev[1], 18, &n) == NVML_INVALID_ARGUMENT);
