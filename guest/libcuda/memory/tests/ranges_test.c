@@ -110,6 +110,27 @@ static void concurrent(void)
 		pthread_join(t[i], NULL);
 }
 
+/* Mapped ranges side by side are one to copies, as far as a device may touch them. */
+static void mapped(void)
+{
+	struct cw_range r;
+	for (uint64_t i = 0; i < 4; i++)
+		CHECK(cw_range_add(&(struct cw_range){.base = 1000 + i * 100, .size = 100, .kind = CW_RANGE_MAPPED}) == 0);
+	CHECK(cw_range_add(&(struct cw_range){.base = 1400, .size = 100, .kind = CW_RANGE_DEVICE}) == 0);
+	CHECK(cw_range_add(&(struct cw_range){.base = 1600, .size = 100, .kind = CW_RANGE_MAPPED}) == 0);
+	CHECK(cw_range_reach(1000) == 0 && cw_range_reach(999) == 0 && cw_range_reach(1410) == 90 && cw_range_reach(1500) == 0);
+	for (uint64_t i = 0; i < 4; i++)
+		if (i != 2)
+			cw_range_set_access(1000 + i * 100, 3);
+	CHECK(cw_range_reach(1000) == 200 && cw_range_reach(1199) == 1 && cw_range_reach(1200) == 0 && cw_range_reach(1350) == 50);
+	cw_range_set_access(1200, 1);
+	cw_range_set_access(1250, 0); /* no range begins there */
+	CHECK(cw_range_reach(1001) == 399);
+	CHECK(cw_range_next(0, 1000, &r) == 0 && cw_range_next(0, 1001, &r) == 1 && r.base == 1000);
+	CHECK(cw_range_next(1100, 1101, &r) == 1 && r.base == 1100 && cw_range_next(1500, 1600, &r) == 0);
+	cw_range_sweep(drop_all, NULL);
+}
+
 int main(void)
 {
 	for (int n = 0; n < ROUNDS; n++) {
@@ -124,6 +145,7 @@ int main(void)
 	CHECK(cw_range_add(&r) == -EINVAL && !cw_range_find(UINT64_MAX, &r) && !cw_range_overlaps(UINT64_MAX - 8, 8));
 	cw_range_sweep(drop_all, NULL);
 	CHECK(cw_range_count() == 0);
+	mapped();
 	concurrent();
 	puts("ranges_test ok");
 	return 0;
