@@ -50,7 +50,20 @@ func (c *Callbacks) Take() (id uint64, status cuda.Result, done func(), err erro
 	i := c.taken % wire.CallbackCount
 	c.taken++
 	number := c.taken
-	e := c.g.Mem[c.at(header+16*uint64(i)):][:16]
+	var e [16]byte
+	c.held(func() { copy(e[:], c.g.Mem[c.at(header+16*uint64(i)):]) })
 	word := c.g.word(c.at(header + uint64(wire.CallbackDoneOffset) + 4*uint64(i)))
-	return binary.LittleEndian.Uint64(e), cuda.Result(binary.LittleEndian.Uint32(e[8:])), func() { word.Store(number) }, nil
+	return binary.LittleEndian.Uint64(e[:]), cuda.Result(binary.LittleEndian.Uint32(e[8:])), func() {
+		c.held(func() { word.Store(number) })
+	}, nil
+}
+
+// held runs f while nobody copies the slot: over TCP both sides of the copy are goroutines of one process, and a post writes
+// entries again that are as they were.
+func (c *Callbacks) held(f func()) {
+	if t, ok := c.g.carrier.(*tcpCarrier); ok {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+	}
+	f()
 }

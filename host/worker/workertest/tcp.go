@@ -111,7 +111,9 @@ func (c *tcpCarrier) serve(g *Guest) error {
 			g.word(uintptr(uint32(arg))).Store(uint32(arg >> 32))
 		}
 	case tcpSlot:
+		c.mu.Lock()
 		g.answer(uint32(arg), le.Uint32(p), le.Uint32(p[4:]), le.Uint32(p[12:]), p[16:])
+		c.mu.Unlock()
 	case tcpRead, tcpWrite:
 		c.mu.Lock()
 		defer c.mu.Unlock()
