@@ -67,11 +67,16 @@ class Decoder:
         self.ids = torch.zeros(batch, 1, dtype=torch.long, device="cuda")
         self.run = self._step
         if mode == "compiled":
-            self.run = torch.compile(self._step, mode="reduce-overhead")
+            torch._dynamo.mark_static_address(self.ids)
+            self.next = torch.compile(self._next, mode="reduce-overhead")
+        else:
+            self.next = self._next
 
-    def _step(self):
-        out = self.model(input_ids=self.ids, past_key_values=self.cache, use_cache=True)
-        self.ids.copy_(out.logits[:, -1:].argmax(-1))
+    def _next(self):
+        return self.model(input_ids=self.ids, past_key_values=self.cache, use_cache=True).logits[:, -1:].argmax(-1)
+
+    def _step(self):  # the copy stays outside what is compiled: a graph that changes its input would not be replayed
+        self.ids.copy_(self.next())
 
     @torch.inference_mode()
     def prefill(self, prompt):

@@ -36,6 +36,8 @@ type outcome struct {
 // judge compares a native and a forwarded run; the reason is empty when they agree.
 func judge(r *row, native, forwarded outcome) (verdict, string) {
 	switch {
+	case native.Status == 77 && forwarded.Status == 77:
+		return notRun, lastLine(native.Out, native.Err)
 	case native.Status != 0 && forwarded.Status == native.Status && agree(r.compare, native.Out, forwarded.Out) == "":
 		return nativeFails, lastLine(native.Err, native.Out)
 	case native.Status != 0 && forwarded.Status == 0:

@@ -78,6 +78,7 @@ func TestJudge(t *testing.T) {
 		"native too":        {exact, "", outcome{Status: 1}, outcome{Status: 1}, nativeFails},
 		"native alone":      {exact, "", outcome{Status: 1}, outcome{Out: "x\n"}, nativeFails},
 		"both, unlike":      {exact, "", outcome{Status: 1}, outcome{Status: 139}, fails},
+		"skipped":           {exact, "", outcome{Status: 77}, outcome{Status: 77}, notRun},
 		"status only":       {status, "", outcome{Out: "a\n"}, outcome{Out: "b\n"}, within},
 	} {
 		if got, why := judge(&row{compare: c.compare, gap: c.gap}, c.native, c.forwarded); got != c.want {

@@ -124,7 +124,10 @@ func run(ctx context.Context, o *options, build string) (bool, error) {
 		return false, err
 	}
 	if o.todo {
-		rows = slices.DeleteFunc(rows, func(r *row) bool { v := state[r.name].Verdict; return v == same || v == within })
+		rows = slices.DeleteFunc(rows, func(r *row) bool {
+			k := state[r.name]
+			return k.Source == r.digest() && (k.Verdict == same || k.Verdict == within)
+		})
 	}
 	s, err := newSuite(o, rows, state)
 	if err != nil {

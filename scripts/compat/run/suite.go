@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,6 +25,7 @@ type result struct {
 
 // record is what the state file keeps of a row.
 type record struct {
+	Source            string // digest of the program: results of another text are worth nothing
 	Native, Forwarded outcome
 	Verdict           verdict
 	Reason            string
@@ -146,7 +149,7 @@ func (s *suite) one(ctx context.Context, i int) {
 		return execute(ctx, r, []string{s.o.causeway, "run", "--gpu", gpu, "--"}, lib, s.tmp, limit)
 	}
 	known := s.state[r.name].Native
-	cached := s.o.reuse && !r.fresh && known.Ran && known.Status == 0
+	cached := s.o.reuse && s.state[r.name].Source == r.digest() && !r.fresh && known.Ran && known.Status == 0
 	switch {
 	case cached:
 		res.native, res.forwarded = known, forwarded()
@@ -198,12 +201,22 @@ func (s *suite) progress(res *result) {
 	fmt.Fprintf(os.Stderr, "[%3.0fs] %-28s %s\n", time.Since(s.start).Seconds(), res.row.name, res.verdict)
 }
 
+// digest is that of the file that describes a row.
+func (r *row) digest() string {
+	text, err := os.ReadFile(r.source)
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
+}
+
 // save completes the state file with what ran now.
 func (s *suite) save() error {
 	for _, res := range s.results {
 		if res.verdict != notRun {
 			res.native.Err, res.forwarded.Err = "", ""
-			s.state[res.row.name] = record{res.native, res.forwarded, res.verdict, res.reason}
+			s.state[res.row.name] = record{res.row.digest(), res.native, res.forwarded, res.verdict, res.reason}
 		}
 	}
 	if s.o.state == "" {
