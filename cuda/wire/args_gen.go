@@ -3963,23 +3963,29 @@ func (v *IpcGetMemHandleArgs) encode(w *writer) {
 
 // IpcOpenMemHandleArgs is the request of OpIpcOpenMemHandle.
 type IpcOpenMemHandleArgs struct {
-	Flags uint32
-	Token []byte
+	Flags     uint32
+	AvoidSize uint32
+	Avoid     uint64
+	Token     []byte
 }
 
 // Op implements Args.
 func (*IpcOpenMemHandleArgs) Op() Op { return OpIpcOpenMemHandle }
 
-func (*IpcOpenMemHandleArgs) fixed() int { return 16 }
+func (*IpcOpenMemHandleArgs) fixed() int { return 24 }
 
 func (v *IpcOpenMemHandleArgs) decode(r *reader) {
 	v.Flags = r.u32(0)
-	v.Token = r.bytes(4)
+	v.AvoidSize = r.u32(4)
+	v.Avoid = r.u64(8)
+	v.Token = r.bytes(16)
 }
 
 func (v *IpcOpenMemHandleArgs) encode(w *writer) {
 	w.u32(0, v.Flags)
-	w.bytes(4, v.Token)
+	w.u32(4, v.AvoidSize)
+	w.u64(8, v.Avoid)
+	w.bytes(16, v.Token)
 }
 
 // IpcCloseMemHandleArgs is the request of OpIpcCloseMemHandle.

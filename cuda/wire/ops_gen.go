@@ -1327,7 +1327,7 @@ var operations = [...]OpInfo{
 		Name: "IpcGetMemHandle", Mode: Sync, Fixed: 8, ReplyFixed: 8,
 	},
 	OpIpcOpenMemHandle: {
-		Name: "IpcOpenMemHandle", Mode: Sync, Fixed: 16, ReplyFixed: 24,
+		Name: "IpcOpenMemHandle", Mode: Sync, Fixed: 24, ReplyFixed: 24,
 		Effect: Creates, Kind: KindMem, In: InReply,
 		Object: Ref{Name: "ptr", Offset: 0, Kind: KindMem, New: false},
 	},

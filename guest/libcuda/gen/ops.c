@@ -4257,7 +4257,7 @@ CUresult cwop_IpcGetMemHandle(uint64_t ptr, void *token, size_t token_cap, size_
 	return r;
 }
 
-CUresult cwop_IpcOpenMemHandle(uint32_t flags, const void *token, size_t token_len, uint64_t *ptr, uint64_t *size, uint32_t *dev)
+CUresult cwop_IpcOpenMemHandle(uint32_t flags, uint32_t avoid_size, uint64_t avoid, const void *token, size_t token_len, uint64_t *ptr, uint64_t *size, uint32_t *dev)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -4265,15 +4265,17 @@ CUresult cwop_IpcOpenMemHandle(uint32_t flags, const void *token, size_t token_l
 	struct span_in s[] = {
 		{token, token_len, 0, 1},
 	};
-	r = plan(s, 1, 16, &var);
+	r = plan(s, 1, 24, &var);
 	if (r)
 		return r;
-	r = cw_begin(&tx, CW_OP_IPC_OPEN_MEM_HANDLE, 16, var, 1);
+	r = cw_begin(&tx, CW_OP_IPC_OPEN_MEM_HANDLE, 24, var, 1);
 	if (r)
 		return r;
-	uint32_t at = (uint32_t)sizeof(struct cw_record) + 16;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 24;
 	struct cw_in_IpcOpenMemHandle *in = (void *)(tx.rec + sizeof(struct cw_record));
 	in->flags = flags;
+	in->avoid_size = avoid_size;
+	in->avoid = avoid;
 	in->token = put(tx.rec, &s[0], &at);
 	struct cw_reply rep = {0};
 	r = cw_commit_wait(&tx, &rep);
