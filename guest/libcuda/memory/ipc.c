@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "memory/share.h"
+#include "memory/vmm.h"
 #include "session/lock.h"
 
 enum { OPENED = 1 << CW_RANGE_IPC };
@@ -11,11 +12,14 @@ enum { LAZY_PEER_ACCESS = 1 }; /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, the only f
 _Static_assert(sizeof(CUipcMemHandle) == sizeof(struct cw_shared), "CUipcMemHandle");
 _Static_assert(sizeof(CUipcEventHandle) == sizeof(struct cw_shared), "CUipcEventHandle");
 
-/* How often each address is open. Held across requests, so that an open and a close do not cross. */
+enum { PAGE = 4096, TRIES = 8 };
+
+/* How often each address is open, and the pages around it that are taken here. Held across requests, so that an open and a close
+ * do not cross. */
 static struct {
 	struct cw_lock lock;
 	struct opened {
-		uint64_t ptr;
+		uint64_t ptr, page, pages;
 		uint32_t count;
 	} *all;
 	uint32_t count, cap;
@@ -39,11 +43,37 @@ static struct opened *add(uint64_t ptr)
 		open_.all = all;
 		open_.cap = cap;
 	}
-	open_.all[open_.count] = (struct opened){ptr, 0};
+	open_.all[open_.count] = (struct opened){.ptr = ptr};
 	return &open_.all[open_.count++];
 }
 
-static void forget(struct opened *o) { *o = open_.all[--open_.count]; }
+/* Memory of the exporter's that lies side by side there shares pages here. */
+static int shares_pages(uint64_t page, uint64_t pages)
+{
+	for (uint32_t i = 0; i < open_.count; i++)
+		if (open_.all[i].page < page + pages && page < open_.all[i].page + open_.all[i].pages)
+			return 1;
+	return 0;
+}
+
+static void forget(struct opened *o)
+{
+	uint64_t page = o->page, pages = o->pages;
+	*o = open_.all[--open_.count];
+	if (pages != 0 && !shares_pages(page, pages))
+		cw_addresses_give(page, pages);
+}
+
+/* Whether the addresses of opened memory are free in this process, or already its own. Takes them. */
+static int take(struct opened *o, uint64_t size)
+{
+	uint64_t page = o->ptr & ~(uint64_t)(PAGE - 1), pages = (o->ptr + size + PAGE - 1 - page) & ~(uint64_t)(PAGE - 1);
+	if (!shares_pages(page, pages) && !cw_addresses_take(page, pages))
+		return 0;
+	o->page = page;
+	o->pages = pages;
+	return 1;
+}
 
 CUresult cwi_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
 {
@@ -66,8 +96,10 @@ CUresult cwi_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
 	return res;
 }
 
-/* Under the lock. */
-static CUresult opened(struct cw_ctx *c, uint64_t ptr, uint64_t size, uint32_t dev)
+enum { OPENED_HERE = -1 }; /* no CUresult: the addresses are in use */
+
+/* Under the lock. The worker has opened it. */
+static int opened(struct cw_ctx *c, uint64_t ptr, uint64_t size, uint32_t dev)
 {
 	struct cw_range r = {.base = ptr, .size = size, .kind = CW_RANGE_IPC, .ctx = c->o.id, .device = (int)dev, .dev = ptr};
 	struct opened *o = find(ptr);
@@ -76,24 +108,42 @@ static CUresult opened(struct cw_ctx *c, uint64_t ptr, uint64_t size, uint32_t d
 		o = NULL;
 	}
 	if (!o) {
+		int clash = 0;
 		o = add(ptr);
-		if (!o || cw_range_add(&r) != 0) {
+		if (!o || (clash = !take(o, size)) || cw_range_add(&r) != 0) {
 			if (o)
 				forget(o);
 			cwop_IpcCloseMemHandle(ptr);
-			return CUDA_ERROR_OUT_OF_MEMORY;
+			return clash ? OPENED_HERE : (int)CUDA_ERROR_OUT_OF_MEMORY;
 		}
 	}
 	o->count++;
-	return CUDA_SUCCESS;
+	return 0;
+}
+
+/* The driver maps such memory among its own process's mappings (0x7f...), where this one may have its libraries: then elsewhere. */
+static CUresult open_somewhere(struct cw_ctx *c, const struct cw_shared *s, uint64_t *ptr)
+{
+	uint64_t size = 0, avoid = 0;
+	uint32_t dev = 0, avoid_size = 0;
+	for (int i = 0; i < TRIES; i++) {
+		CUresult res = cwop_IpcOpenMemHandle(LAZY_PEER_ACCESS, avoid_size, avoid, s->token, sizeof s->token, ptr, &size, &dev);
+		if (res != 0)
+			return res;
+		int r = opened(c, *ptr, size, dev);
+		if (r != OPENED_HERE)
+			return (CUresult)r;
+		avoid = *ptr;
+		avoid_size = size > UINT32_MAX ? UINT32_MAX : (uint32_t)size;
+	}
+	return CUDA_ERROR_MAP_FAILED;
 }
 
 static CUresult open_mem(CUdeviceptr *out, const CUipcMemHandle *handle, unsigned int flags)
 {
 	struct cw_shared s;
 	struct cw_ctx *c;
-	uint64_t ptr = 0, size = 0;
-	uint32_t dev = 0;
+	uint64_t ptr = 0;
 	CUresult res = cw_ctx_current(&c);
 	if (res != 0)
 		return res;
@@ -101,9 +151,7 @@ static CUresult open_mem(CUdeviceptr *out, const CUipcMemHandle *handle, unsigne
 	if (!out || !(flags & LAZY_PEER_ACCESS) || !cw_share_is(&s, CW_SHARE_MEMORY))
 		return CUDA_ERROR_INVALID_VALUE;
 	cw_lock_acquire(&open_.lock);
-	res = cwop_IpcOpenMemHandle(LAZY_PEER_ACCESS, s.token, sizeof s.token, &ptr, &size, &dev);
-	if (res == 0)
-		res = opened(c, ptr, size, dev);
+	res = open_somewhere(c, &s, &ptr);
 	cw_lock_release(&open_.lock);
 	if (res == 0)
 		*out = ptr;

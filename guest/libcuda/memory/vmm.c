@@ -63,14 +63,20 @@ static int insert(struct cw_resv *v)
 
 /* --- reservations -------------------------------------------------------------------------------------------------- */
 
-/* Takes the addresses in this process too, so that nothing else can live there: what an address names must stay one thing. */
+int cw_addresses_take(uint64_t base, uint64_t size)
+{
+	void *want = (void *)(uintptr_t)base;
+	void *p = mmap(want, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+	if (p != MAP_FAILED && p != want)
+		munmap(p, size); /* kernels before 4.17 take the address for a hint */
+	return p == want;
+}
+
+void cw_addresses_give(uint64_t base, uint64_t size) { munmap((void *)(uintptr_t)base, size); }
+
 static int guard(struct cw_resv *v)
 {
-	void *want = (void *)(uintptr_t)v->base;
-	void *p = mmap(want, v->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-	if (p != MAP_FAILED && p != want)
-		munmap(p, v->size); /* kernels before 4.17 take the address for a hint */
-	v->guarded = p == want;
+	v->guarded = (uint8_t)cw_addresses_take(v->base, v->size);
 	return v->guarded;
 }
 
@@ -94,7 +100,7 @@ static CUresult unreserve(struct cw_resv *v)
 	if (res != 0)
 		return res;
 	if (v->guarded)
-		munmap((void *)(uintptr_t)v->base, v->size);
+		cw_addresses_give(v->base, v->size);
 	cw_handle_free(CW_KIND_RESV, &v->o);
 	return CUDA_SUCCESS;
 }

@@ -39,6 +39,11 @@ enum { CW_VMM_DEVICES = 64 };
 
 #pragma GCC visibility push(hidden)
 
+/* Takes addresses in this process too, so that nothing else can live there: what an address names must stay one thing. 0 if they
+ * are in use. Whole pages. */
+int cw_addresses_take(uint64_t base, uint64_t size);
+void cw_addresses_give(uint64_t base, uint64_t size);
+
 struct cw_resv {
 	struct cw_obj o;
 	uint64_t base, size;

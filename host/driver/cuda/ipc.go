@@ -31,6 +31,9 @@ func (s *session) IpcOpenMemHandle(c *wire.Call, a *wire.IpcOpenMemHandleArgs, r
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
+	if a.AvoidSize != 0 && !s.avoid(a.Avoid, uint64(a.AvoidSize)) {
+		return cuda.ErrorMapFailed
+	}
 	w := words(blob)
 	res := s.note(s.fn.cuIpcOpenMemHandle_v2.call(s.out.addr(), uint64(a.Flags), 0, 0, 0, 0, w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]))
 	if res != cuda.Success {

@@ -14,6 +14,7 @@ type vmmState struct {
 	freedAsync, poolsKeep bool
 	opened                map[uint64]int // memory of other sessions: how often it was opened
 	offers                driver.Offers
+	avoided               int // address ranges kept from the driver
 }
 
 // reservation is a range of device addresses.
