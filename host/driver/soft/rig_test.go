@@ -48,7 +48,7 @@ func openRig(t testing.TB, b driver.Backend, o driver.Options) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.s = s.(*session)
+	r.s = s.(gate).session
 	t.Cleanup(func() {
 		r.close()
 		checkLeaks(t, before)

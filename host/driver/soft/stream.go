@@ -21,8 +21,8 @@ type stream struct {
 	listed   bool // in ctx.busy
 }
 
-// stream finds the stream that an operation names, if its context works.
-func (s *session) stream(c *wire.Call, id wire.Stream) (*stream, cuda.Result) {
+// findStream finds the stream that an operation names, if its context works.
+func (s *session) findStream(c *wire.Call, id wire.Stream) (*stream, cuda.Result) {
 	if id != wire.StreamLegacy && id != wire.StreamPerThread {
 		st, ok := s.streams[id]
 		if !ok {
@@ -65,6 +65,9 @@ func (g *gpuContext) working() bool {
 
 // before are the unfinished tasks that a new one on st must follow. The result is valid until the next call.
 func (s *session) before(st *stream) []*task {
+	if s.recording != nil {
+		return s.recording.hold
+	}
 	s.deps = s.deps[:0]
 	g := st.ctx
 	if !g.working() {
@@ -99,6 +102,10 @@ func (s *session) lastOf(g *gpuContext, deps []*task) []*task {
 
 // enqueue puts t on st, behind deps, which come from before.
 func (s *session) enqueue(st *stream, t *task, deps []*task) {
+	if s.recording != nil {
+		s.recording.tasks = append(s.recording.tasks, t)
+		return
+	}
 	t.ctx = st.ctx
 	st.last = t
 	if !st.listed {
