@@ -3963,10 +3963,10 @@ func (v *IpcGetMemHandleArgs) encode(w *writer) {
 
 // IpcOpenMemHandleArgs is the request of OpIpcOpenMemHandle.
 type IpcOpenMemHandleArgs struct {
-	Flags     uint32
-	AvoidSize uint32
-	Avoid     uint64
-	Token     []byte
+	Flags    uint32
+	AvoidMib uint32
+	Avoid    uint64
+	Token    []byte
 }
 
 // Op implements Args.
@@ -3976,14 +3976,14 @@ func (*IpcOpenMemHandleArgs) fixed() int { return 24 }
 
 func (v *IpcOpenMemHandleArgs) decode(r *reader) {
 	v.Flags = r.u32(0)
-	v.AvoidSize = r.u32(4)
+	v.AvoidMib = r.u32(4)
 	v.Avoid = r.u64(8)
 	v.Token = r.bytes(16)
 }
 
 func (v *IpcOpenMemHandleArgs) encode(w *writer) {
 	w.u32(0, v.Flags)
-	w.u32(4, v.AvoidSize)
+	w.u32(4, v.AvoidMib)
 	w.u64(8, v.Avoid)
 	w.bytes(16, v.Token)
 }

@@ -4257,7 +4257,7 @@ CUresult cwop_IpcGetMemHandle(uint64_t ptr, void *token, size_t token_cap, size_
 	return r;
 }
 
-CUresult cwop_IpcOpenMemHandle(uint32_t flags, uint32_t avoid_size, uint64_t avoid, const void *token, size_t token_len, uint64_t *ptr, uint64_t *size, uint32_t *dev)
+CUresult cwop_IpcOpenMemHandle(uint32_t flags, uint32_t avoid_mib, uint64_t avoid, const void *token, size_t token_len, uint64_t *ptr, uint64_t *size, uint32_t *dev)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -4274,7 +4274,7 @@ CUresult cwop_IpcOpenMemHandle(uint32_t flags, uint32_t avoid_size, uint64_t avo
 	uint32_t at = (uint32_t)sizeof(struct cw_record) + 24;
 	struct cw_in_IpcOpenMemHandle *in = (void *)(tx.rec + sizeof(struct cw_record));
 	in->flags = flags;
-	in->avoid_size = avoid_size;
+	in->avoid_mib = avoid_mib;
 	in->avoid = avoid;
 	in->token = put(tx.rec, &s[0], &at);
 	struct cw_reply rep = {0};

@@ -2349,12 +2349,12 @@ CUresult cwop_IpcGetMemHandle(uint64_t ptr, void *token, size_t token_cap, size_
 
 struct cw_in_IpcOpenMemHandle {
 	uint32_t flags;
-	uint32_t avoid_size;
+	uint32_t avoid_mib;
 	uint64_t avoid;
 	struct cw_span token;
 };
 _Static_assert(offsetof(struct cw_in_IpcOpenMemHandle, flags) == 0, "flags");
-_Static_assert(offsetof(struct cw_in_IpcOpenMemHandle, avoid_size) == 4, "avoid_size");
+_Static_assert(offsetof(struct cw_in_IpcOpenMemHandle, avoid_mib) == 4, "avoid_mib");
 _Static_assert(offsetof(struct cw_in_IpcOpenMemHandle, avoid) == 8, "avoid");
 _Static_assert(offsetof(struct cw_in_IpcOpenMemHandle, token) == 16, "token");
 _Static_assert(sizeof(struct cw_in_IpcOpenMemHandle) == 24, "cw_in_IpcOpenMemHandle");
@@ -2368,7 +2368,7 @@ _Static_assert(offsetof(struct cw_out_IpcOpenMemHandle, ptr) == 0, "ptr");
 _Static_assert(offsetof(struct cw_out_IpcOpenMemHandle, size) == 8, "size");
 _Static_assert(offsetof(struct cw_out_IpcOpenMemHandle, dev) == 16, "dev");
 _Static_assert(sizeof(struct cw_out_IpcOpenMemHandle) == 24, "cw_out_IpcOpenMemHandle");
-CUresult cwop_IpcOpenMemHandle(uint32_t flags, uint32_t avoid_size, uint64_t avoid, const void *token, size_t token_len, uint64_t *ptr, uint64_t *size, uint32_t *dev);
+CUresult cwop_IpcOpenMemHandle(uint32_t flags, uint32_t avoid_mib, uint64_t avoid, const void *token, size_t token_len, uint64_t *ptr, uint64_t *size, uint32_t *dev);
 
 struct cw_in_IpcCloseMemHandle {
 	uint64_t ptr;
