@@ -12,7 +12,7 @@ enum { LAZY_PEER_ACCESS = 1 }; /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, the only f
 _Static_assert(sizeof(CUipcMemHandle) == sizeof(struct cw_shared), "CUipcMemHandle");
 _Static_assert(sizeof(CUipcEventHandle) == sizeof(struct cw_shared), "CUipcEventHandle");
 
-enum { PAGE = 4096, TRIES = 8 };
+enum { PAGE = 4096, TRIES = 5, NEAR_MIB = 256 };
 
 /* How often each address is open, and the pages around it that are taken here. Held across requests, so that an open and a close
  * do not cross. */
@@ -125,16 +125,16 @@ static int opened(struct cw_ctx *c, uint64_t ptr, uint64_t size, uint32_t dev)
 static CUresult open_somewhere(struct cw_ctx *c, const struct cw_shared *s, uint64_t *ptr)
 {
 	uint64_t size = 0, avoid = 0;
-	uint32_t dev = 0, avoid_size = 0;
+	uint32_t dev = 0, distance = 0;
 	for (int i = 0; i < TRIES; i++) {
-		CUresult res = cwop_IpcOpenMemHandle(LAZY_PEER_ACCESS, avoid_size, avoid, s->token, sizeof s->token, ptr, &size, &dev);
+		CUresult res = cwop_IpcOpenMemHandle(LAZY_PEER_ACCESS, distance, avoid, s->token, sizeof s->token, ptr, &size, &dev);
 		if (res != 0)
 			return res;
 		int r = opened(c, *ptr, size, dev);
 		if (r != OPENED_HERE)
 			return (CUresult)r;
 		avoid = *ptr;
-		avoid_size = size > UINT32_MAX ? UINT32_MAX : (uint32_t)size;
+		distance = distance ? distance * 4 : NEAR_MIB;
 	}
 	return CUDA_ERROR_MAP_FAILED;
 }

@@ -31,7 +31,7 @@ func (s *session) IpcOpenMemHandle(c *wire.Call, a *wire.IpcOpenMemHandleArgs, r
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	if a.AvoidSize != 0 && !s.avoid(a.Avoid, uint64(a.AvoidSize)) {
+	if a.AvoidMib != 0 && !s.avoid(a.Avoid, uint64(a.AvoidMib)<<20) {
 		return cuda.ErrorMapFailed
 	}
 	w := words(blob)
