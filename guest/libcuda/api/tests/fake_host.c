@@ -43,12 +43,23 @@ CUresult cw_session_open(void)
 
 const struct cw_info *cw_session_info(void) { return &info; }
 CUresult cw_check_slow(void) { return CUDA_ERROR_NOT_INITIALIZED; }
+__thread int cw_in_callback;
+CUresult cw_sticky(CUresult sticky) { return sticky; }
+void cw_thread_as(uint32_t ordinal, uint32_t ctx) { (void)ordinal, (void)ctx; }
 uint32_t cw_current_ctx_id(void) { return current; }
 void cw_set_current_ctx_id(uint32_t id) { current = id; }
 uint32_t cw_thread_ordinal(void) { return 1; }
 uint32_t cw_spin_turns(void) { return 0; }
 CUresult cw_word_wait(uint32_t word, uint32_t value) { return (void)word, (void)value, CUDA_SUCCESS; }
 CUresult cw_blob_send(const void *p, size_t len, uint32_t *blob) { return (void)p, (void)len, *blob = 1, CUDA_SUCCESS; }
+void cw_mark_dead(struct cw_session *s, const char *why) { (void)s, (void)why; }
+int cw_is_dead(struct cw_session *s) { return (void)s, 0; }
+
+CUresult cw_region_adopt_file(void *va, size_t size, int file, uint64_t at, uint32_t flags, struct cw_region **out)
+{
+	return (void)va, (void)size, (void)file, (void)at, (void)flags, (void)out, CUDA_ERROR_NOT_SUPPORTED;
+}
+
 CUresult cw_region_drop(struct cw_region *r) { return (void)r, CUDA_SUCCESS; }
 
 CUresult cw_region_add(uint32_t kind, size_t size, uint32_t flags, struct cw_region **out)
