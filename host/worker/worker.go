@@ -32,7 +32,7 @@ type Worker struct {
 	dispatch wire.Dispatcher
 	call     wire.Call
 	incoming remote.Incoming
-	waits    bool // the last request is a wait that will be answered later
+	waits    bool // the guest waits for the last request, which will be answered later
 	blobs    blobs
 	record   *recorder
 	guest    guest
@@ -162,15 +162,25 @@ func (w *Worker) execute(in *remote.Incoming) error {
 			return err
 		}
 	}
-	w.waits = c.Taken()
+	taken := c.Taken()
+	w.waits = taken || w.awaited(op)
 	switch {
-	case w.waits:
+	case taken:
 	case wants:
 		w.Reply(in.Slot, in.Seq, res, payload)
 	case res != cuda.Success:
 		w.Deferred(res)
 	}
 	return nil
+}
+
+// awaited says that the guest waits for the last operation although it wants no reply: for bytes on their way into staging.
+func (w *Worker) awaited(op wire.Op) bool {
+	if op != wire.OpMemcpyStaged {
+		return false
+	}
+	a, ok := w.dispatch.Args().(*wire.MemcpyStagedArgs)
+	return ok && a.Direction == 1
 }
 
 // note keeps what a fresh worker must know of a request that succeeded.
