@@ -128,7 +128,7 @@ static void exporter()
     CU(cuMemsetD32(small, 2, 250));
     CU(cuIpcGetMemHandle(&m.memory, plain));
     CU(cuIpcGetMemHandle(&m.middle, small + 256));
-    CU(cuDeviceGetAttribute(&m.events, CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, 0));
+    CU(cuDeviceGetAttribute(&m.events, (CUdevice_attribute)125, 0)); // IPC_EVENT_SUPPORTED, named since CUDA 12
     if (m.events) {
         CU(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
         CU(cuIpcGetEventHandle(&m.event, event));
