@@ -307,7 +307,7 @@ static void memory(cudaStream_t s)
     expect(wrong == 0, "memory of a graph");
     unsigned long long used = 1;
     CUDA(cudaDeviceGetGraphMemAttribute(0, cudaGraphMemAttrUsedMemCurrent, &used));
-    printf("in use by graphs afterwards: %llu\n", used);
+    note("in use by graphs afterwards: %llu", used);
     CUDA(cudaGraphExecDestroy(x));
     CUDA(cudaGraphDestroy(g));
     CUDA(cudaDeviceGraphMemTrim(0));

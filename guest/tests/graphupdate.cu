@@ -1,5 +1,7 @@
 // Executable graphs that change: single nodes, whole graphs, nodes switched off; what an update may not change.
 // needs: cuda 12.9
+#include <unistd.h>
+
 #include "check.h"
 
 __global__ void put(int *at, int value) { *at = value; }
@@ -99,7 +101,8 @@ int main()
 
     FILE *f;
     char line[256] = "", path[] = "/tmp/graphupdate-XXXXXX";
-    CUDA(cudaGraphDebugDotPrint(h, mktemp(path), 0));
+    close(mkstemp(path));
+    CUDA(cudaGraphDebugDotPrint(h, path, 0));
     f = fopen(path, "r");
     if (f && fgets(line, sizeof line, f))
         line[7] = 0;

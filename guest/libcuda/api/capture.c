@@ -102,6 +102,8 @@ CUresult cwi_cuStreamEndCapture(int ptds, CUstream stream, CUgraph *graph)
 	g = (struct cw_graph *)cw_handle_by_id(CW_KIND_GRAPH, got);
 	if (!res)
 		*graph = (CUgraph)g;
+	else if (g) /* seen while it was captured, gone with the capture */
+		cw_graph_free(g);
 	return res;
 }
 
@@ -282,19 +284,23 @@ CUresult cwi_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 
 CUresult cw_capture_unsafe(void) { return cwop_CaptureUnsafe(); }
 
-CUresult cw_capture_copy(uint32_t stream, int direct, int wait)
+CUresult cw_capture_copy(uint32_t stream, int direct, int wait, int *pageable)
 {
-	int active = 0;
-	CUresult res;
-
+	*pageable = 0;
 	if (wait)
 		return cwop_StreamCaptureCheck(stream);
-	if (direct)
-		return CUDA_SUCCESS;
-	res = cw_capture_status(stream, &active);
-	if (!res && active) {
-		cw_log(CW_LOG_ERROR, "copies of pageable memory are not captured: pin it");
-		res = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	}
+	return direct ? CUDA_SUCCESS : cw_capture_status(stream, pageable);
+}
+
+CUresult cw_capture_graph(uint32_t stream, uint32_t *graph)
+{
+	struct info i;
+	CUresult res;
+
+	memset(&i, 0, sizeof i);
+	res = ask(stream, &i);
+	if (!res && i.status != STATUS_ACTIVE)
+		res = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	*graph = i.graph;
 	return res;
 }

@@ -56,6 +56,14 @@ static CUresult fetch(struct cw_graph_node *n, struct cw_node_params **out)
 
 static CUcontext context_of(uint32_t id) { return (CUcontext)(id ? cw_handle_by_id(CW_KIND_CTX, id) : NULL); }
 
+/* The kernel that a function is, or comes from: runtimes know their functions by it. */
+static CUkernel kernel_of(struct cw_func *f)
+{
+	if (cw_handle_by_id(CW_KIND_KERNEL, f->o.id))
+		return (CUkernel)f;
+	return f->owner ? (CUkernel)cw_handle_by_id(CW_KIND_KERNEL, f->owner->id) : NULL;
+}
+
 static CUresult get_kernel(struct cw_node_params *p, struct CUDA_KERNEL_NODE_PARAMS_st *out)
 {
 	struct cw_kernel_node w;
@@ -71,7 +79,7 @@ static CUresult get_kernel(struct cw_node_params *p, struct CUDA_KERNEL_NODE_PAR
 		p->args[i] = p->wire + sizeof w + f->info->params[i].offset;
 	*out = (struct CUDA_KERNEL_NODE_PARAMS_st){
 		.func = p->by_kernel ? NULL : (CUfunction)f,
-		.kern = p->by_kernel ? (CUkernel)f : NULL,
+		.kern = kernel_of(f),
 		.grid = {w.gx, w.gy, w.gz},
 		.block = {w.bx, w.by, w.bz},
 		.shared = w.shared,

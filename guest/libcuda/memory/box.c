@@ -188,23 +188,27 @@ static CUresult staged_wide(const struct box *b)
 	return CUDA_SUCCESS;
 }
 
+/* Each row is a linear copy of its own. */
+static CUresult by_rows(const struct box *b)
+{
+	for (uint64_t i = 0; i < b->height * b->depth; i++) {
+		struct cw_side d = b->dst.side, s = b->src.side;
+		d.addr = address(&b->dst, i / b->height, i % b->height);
+		s.addr = address(&b->src, i / b->height, i % b->height);
+		CUresult res = cw_copy_linear(&d, &s, b->width, b->stream, 0);
+		if (res != 0)
+			return res;
+	}
+	return CUDA_SUCCESS;
+}
+
 static CUresult staged(struct box *b)
 {
 	uint64_t slice_bytes = b->width * b->height, pieces;
 	if (b->width > CW_CHUNK_SIZE && (b->dst.array || b->src.array))
 		return staged_wide(b);
-	if (b->width > CW_CHUNK_SIZE) {
-		/* Rows longer than a chunk: each is a linear copy of its own. */
-		for (uint64_t i = 0; i < b->height * b->depth; i++) {
-			struct cw_side d = b->dst.side, s = b->src.side;
-			d.addr = address(&b->dst, i / b->height, i % b->height);
-			s.addr = address(&b->src, i / b->height, i % b->height);
-			CUresult res = cw_copy_linear(&d, &s, b->width, b->stream, 0);
-			if (res != 0)
-				return res;
-		}
-		return CUDA_SUCCESS;
-	}
+	if (b->width > CW_CHUNK_SIZE)
+		return by_rows(b); /* rows longer than a chunk */
 	b->rows = CW_CHUNK_SIZE / b->width;
 	b->slices = slice_bytes <= CW_CHUNK_SIZE ? CW_CHUNK_SIZE / slice_bytes : 0;
 	if (b->slices > 0)
@@ -231,8 +235,15 @@ static CUresult run_box(struct box *b, int wait)
 {
 	CUresult res = CUDA_SUCCESS;
 	int both = b->dst.side.worker && b->src.side.worker, neither = !b->dst.side.device && !b->src.side.device;
-	if (cw_unlikely(cw_capture_any()) && (res = cw_capture_copy(b->stream, both, wait)))
+	int pageable = 0;
+	if (cw_unlikely(cw_capture_any()) && (res = cw_capture_copy(b->stream, both, wait, &pageable)))
 		return res;
+	if (pageable && (b->dst.array || b->src.array)) {
+		cw_log(CW_LOG_ERROR, "copies between arrays and pageable memory are not captured: pin it");
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+	if (pageable && !(dense(&b->dst, b) && dense(&b->src, b)))
+		return by_rows(b);
 	if (dense(&b->dst, b) && dense(&b->src, b))
 		res = cw_copy_linear(&b->dst.side, &b->src.side, b->width * b->height * b->depth, b->stream, wait);
 	else if (both) {

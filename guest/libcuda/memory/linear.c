@@ -132,9 +132,10 @@ CUresult cw_copy_linear(const struct cw_side *dst, const struct cw_side *src, ui
 	if (size == 0)
 		return CUDA_SUCCESS;
 	if (cw_unlikely(cw_capture_any())) {
-		CUresult res = cw_capture_copy(stream, dst->worker && src->worker, wait);
-		if (res != 0)
-			return res;
+		int pageable;
+		CUresult res = cw_capture_copy(stream, dst->worker && src->worker, wait, &pageable);
+		if (res != 0 || pageable)
+			return res != 0 ? res : cw_capture_pageable(dst, src, size, stream);
 	}
 	if (dst->worker && src->worker) {
 		/* Between device addresses even the synchronous form does not wait (CUDA driver API, "API synchronization behavior"). */

@@ -109,7 +109,11 @@ func (s *session) StreamBeginCapture(c *wire.Call, a *wire.StreamBeginCaptureArg
 	if res != cuda.Success {
 		return s.note(res)
 	}
-	s.captures = append(s.captures, &streamCapture{st, c.Thread, a.Mode})
+	x := &streamCapture{stream: st, thread: c.Thread, mode: a.Mode, into: a.Graph != 0}
+	if s.fn.cuStreamGetCaptureInfo_v3.call(st.handle, s.out.addr(), s.out.addr()+8, 0, 0, 0, 0) == cuda.Success {
+		x.id = *s.out.u64(1)
+	}
+	s.captures = append(s.captures, x)
 	s.active.Store(int32(len(s.captures)))
 	return cuda.Success
 }
@@ -147,11 +151,15 @@ func (s *session) StreamEndCapture(c *wire.Call, a *wire.StreamEndCaptureArgs, r
 	}
 	if wrong {
 		if res == cuda.Success && handle != 0 {
-			s.dropCaptured(handle)
+			s.fn.cuGraphDestroy.call(handle)
 		}
-		return cuda.ErrorStreamCaptureWrongThread
+		res, handle = cuda.ErrorStreamCaptureWrongThread, 0
 	}
 	if res != cuda.Success || handle == 0 {
+		if r.Ended != 0 && x.seen != nil && !x.into {
+			r.Graph = x.seen.id // gone
+			s.forgetGraph(x.seen)
+		}
 		return s.note(res)
 	}
 	g, res := s.adoptGraph(handle, a.Fresh, false)
@@ -161,14 +169,6 @@ func (s *session) StreamEndCapture(c *wire.Call, a *wire.StreamEndCaptureArgs, r
 	}
 	r.Graph = g.id
 	return cuda.Success
-}
-
-// dropCaptured destroys a graph that the guest does not get.
-func (s *session) dropCaptured(handle uint64) {
-	s.fn.cuGraphDestroy.call(handle)
-	if g := s.graphOf[handle]; g != nil {
-		s.forgetGraph(g)
-	}
 }
 
 // StreamCaptureInfo tells whether a stream captures, into which graph and behind which nodes.
@@ -202,6 +202,11 @@ func (s *session) StreamCaptureInfo(c *wire.Call, a *wire.StreamCaptureInfoArgs,
 		}
 	}
 	r.Graph = g.id
+	for _, x := range s.captures {
+		if x.id == r.ID {
+			x.seen = g
+		}
+	}
 	l := nodeList{s: s, graph: g, names: a.Names}
 	for i := range n {
 		var data []byte

@@ -43,4 +43,7 @@ type streamCapture struct {
 	stream *stream
 	thread uint32 // guest thread that began it
 	mode   uint32
+	id     uint64 // as the driver numbers captures
+	seen   *graph // the graph, if the guest has asked for it
+	into   bool   // the graph was there before
 }

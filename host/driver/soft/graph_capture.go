@@ -184,6 +184,7 @@ func (s *session) StreamEndCapture(c *wire.Call, a *wire.StreamEndCaptureArgs, r
 	}
 	if res != cuda.Success {
 		if !x.into {
+			r.Graph = x.graph.id // gone, if the guest has seen it
 			s.dropGraph(x.graph)
 		}
 		return res

@@ -23,10 +23,17 @@ CUresult cw_ctx_resolve(CUcontext handle, struct cw_ctx **c)
 
 _Atomic uint32_t cw_captures;
 
-CUresult cw_capture_copy(uint32_t stream, int direct, int wait)
+CUresult cw_capture_copy(uint32_t stream, int direct, int wait, int *pageable)
 {
 	(void)stream, (void)direct, (void)wait;
+	*pageable = 0;
 	return CUDA_SUCCESS;
+}
+
+CUresult cw_capture_pageable(const struct cw_side *dst, const struct cw_side *src, size_t size, uint32_t stream)
+{
+	(void)dst, (void)src, (void)size, (void)stream;
+	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 CUresult cw_capture_unsafe(void) { return CUDA_SUCCESS; }
