@@ -18,7 +18,8 @@ type stream struct {
 	flags    uint32
 	priority int32
 	last     *task
-	listed   bool // in ctx.busy
+	listed   bool              // in ctx.busy
+	attrs    map[uint32][]byte // what StreamSetAttribute set
 }
 
 // findStream finds the stream that an operation names, if its context works.
