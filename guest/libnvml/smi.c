@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SLOTS = 320, NEARNESS = 23, TEXT = 26, MONITORED = 72, HANDLE = 81, COMPUTE = 213, GRAPHICS = 214, MPS = 215, HOST_PCIE = 230 };
+enum { SLOTS = 320, NEARNESS = 23, TEXT = 26, MONITORED = 72, HANDLE = 81, COMPUTE = 213, GRAPHICS = 214, MPS = 215 };
 
 typedef uintptr_t word;
 
@@ -61,12 +61,6 @@ static int none(word device, word count, word array, word d)
 		return NVML_INVALID_ARGUMENT;
 	*(unsigned *)count = 0;
 	return NVML_SUCCESS;
-}
-
-static int pcie(word device, word out, word c, word d)
-{
-	(void)c, (void)d;
-	return cw_nvml_u32((nvmlDevice_t)device, (unsigned *)out, offsetof(struct cw_device, pcie_max_gen));
 }
 
 /* Asked before pmon and dmon. */
@@ -135,7 +129,6 @@ static const union slot {
 	[COMPUTE] = {.call = compute},
 	[GRAPHICS] = {.call = none},
 	[MPS] = {.call = none},
-	[HOST_PCIE] = {.call = pcie},
 	[0] = {.word = SLOTS * sizeof(word)},
 	[1] = {.word = 0},
 	[2] = {.word = 0},
