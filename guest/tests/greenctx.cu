@@ -1,4 +1,4 @@
-// Green contexts: parts of a device, their streams, events and contexts. needs: cuda 12.9
+// Green contexts: parts of a device, their streams, events and contexts. needs: cuda 13.0
 #include "driver.h"
 
 #include <vector>

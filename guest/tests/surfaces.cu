@@ -55,7 +55,7 @@ __global__ void beside(cudaSurfaceObject_t s, uint32_t *out)
     surf1Dwrite(7u, s, (W + x) * 4, cudaBoundaryModeZero);
 }
 
-static cudaSurfaceObject_t surface(cudaArray_t a)
+static cudaSurfaceObject_t object(cudaArray_t a)
 {
     cudaResourceDesc r = {};
     r.resType = cudaResourceTypeArray;
@@ -76,7 +76,7 @@ int main()
     CUDA(cudaMallocArray(&b2, &shorts, W, H, cudaArraySurfaceLoadStore));
     CUDA(cudaMalloc3DArray(&a3, &byte, make_cudaExtent(W, H, D), cudaArraySurfaceLoadStore));
     CUDA(cudaMalloc3DArray(&l2, &pair, make_cudaExtent(W, H, D), cudaArraySurfaceLoadStore | cudaArrayLayered));
-    cudaSurfaceObject_t s1 = surface(a1), s2 = surface(a2), t2 = surface(b2), s3 = surface(a3), sl = surface(l2);
+    cudaSurfaceObject_t s1 = object(a1), s2 = object(a2), t2 = object(b2), s3 = object(a3), sl = object(l2);
     write1<<<1, 64>>>(s1);
     write2<<<dim3(2, H), 32>>>(s2);
     write3<<<dim3(H, D), 64>>>(s3);
