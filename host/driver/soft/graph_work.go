@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"causeway/cuda"
@@ -253,7 +254,7 @@ func (s *session) prepareConditional(n *graphNode, p []byte) cuda.Result {
 	if v.Type > formSwitch || v.Type == formIf && v.Size > 2 || v.Type == formWhile && v.Size > 1 {
 		return cuda.ErrorInvalidValue
 	}
-	cond := s.condition(v.Handle)
+	cond := s.conditions.get(v.Handle)
 	if cond == nil || !inside(n.graph, cond.graph) {
 		return cuda.ErrorInvalidValue
 	}
@@ -268,12 +269,37 @@ func (s *session) prepareConditional(n *graphNode, p []byte) cuda.Result {
 	return cuda.Success
 }
 
-// Handles of conditions are their numbers, from 1.
-func (s *session) condition(handle uint64) *condition {
-	if handle == 0 || handle > uint64(len(s.conditions)) {
+// conditionTable holds conditions under their handles, which are numbers from 1. Kernels that run look into it, too.
+type conditionTable struct {
+	mu   sync.Mutex
+	list []*condition
+}
+
+func (t *conditionTable) get(handle uint64) *condition {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if handle == 0 || handle > uint64(len(t.list)) {
 		return nil
 	}
-	return s.conditions[handle-1]
+	return t.list[handle-1]
+}
+
+// add returns 0 when there are too many.
+func (t *conditionTable) add(c *condition) uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.list) >= maxObjects {
+		return 0
+	}
+	t.list = append(t.list, c)
+	return uint64(len(t.list))
+}
+
+// setConditional is what cudaGraphSetConditional does in a kernel. Any goroutine.
+func (s *session) setConditional(handle uint64, value uint32) {
+	if c := s.conditions.get(handle); c != nil {
+		c.value.Store(value)
+	}
 }
 
 // GraphConditionalCreate makes a condition for nodes of a graph.
@@ -283,10 +309,9 @@ func (s *session) GraphConditionalCreate(c *wire.Call, a *wire.GraphConditionalC
 	if g == nil || a.Flags&^assignDefault != 0 {
 		return cuda.ErrorInvalidValue
 	}
-	if len(s.conditions) >= maxObjects {
+	r.Handle = s.conditions.add(&condition{initial: a.Value, assigned: a.Flags&assignDefault != 0, graph: g})
+	if r.Handle == 0 {
 		return cuda.ErrorOutOfMemory
 	}
-	s.conditions = append(s.conditions, &condition{initial: a.Value, assigned: a.Flags&assignDefault != 0, graph: g})
-	r.Handle = uint64(len(s.conditions))
 	return cuda.Success
 }

@@ -148,7 +148,7 @@ func (s *session) kernelTask(g *gpuContext, k *exec.Kernel, l *launch) *task {
 	s.grids++
 	cores := s.gpus[g.device].cores
 	config := exec.Config{
-		Grid: l.grid, Block: l.block, DynShared: l.dynamic, Params: l.params, Space: s.space, Printf: s.host.Console,
+		Grid: l.grid, Block: l.block, DynShared: l.dynamic, Params: l.params, Space: s.space, Printf: s.host.Console, SetConditional: s.setConditional,
 		Cores: cores, SMs: uint32(cores), StackBytes: g.limits[cuda.LimitStackSize], Cooperative: l.cooperative, GridID: s.grids,
 	}
 	if s.texSet != nil {

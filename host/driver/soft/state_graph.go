@@ -19,7 +19,7 @@ type graphState struct {
 	modes       map[uint32]uint32       // capture modes of guest threads; absent: global
 	recording   *recording
 
-	conditions []*condition
+	conditions conditionTable
 	graphMem   map[uint64]*graphAlloc // by address
 	memHigh    uint64
 }

@@ -12,8 +12,20 @@ func builtinFor(name string) func(w *warp, s *callSite) {
 		return builtinVprintf
 	case "__assertfail":
 		return builtinAssert
+	case "cudaGraphSetConditional":
+		return builtinSetConditional
 	}
 	return nil
+}
+
+// builtinSetConditional is void cudaGraphSetConditional(handle, value).
+func builtinSetConditional(w *warp, s *callSite) {
+	set := w.blk.launch.config.SetConditional
+	for _, l := range w.act {
+		if lane := int(l & 31); set != nil {
+			set(w.arg(s, 0, lane), uint32(w.arg(s, 1, lane)))
+		}
+	}
 }
 
 // Bounds of what a kernel may make the host format.

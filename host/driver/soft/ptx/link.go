@@ -174,6 +174,7 @@ func (l *linker) add(m *Module, i int) error {
 var builtin = map[string]bool{
 	"vprintf": true, "malloc": true, "free": true, "__assertfail": true, "cudaGetParameterBufferV2": true,
 	"cudaLaunchDeviceV2": true, "cudaGetParameterBuffer": true, "cudaLaunchDevice": true, "cudaDeviceSynchronize": true,
+	"cudaGraphSetConditional": true,
 }
 
 // complete finds what is still only declared. Dynamic shared memory is declared and never defined.
