@@ -118,7 +118,7 @@ static void *helper(void *unused)
 	prctl(PR_SET_NAME, "causeway-copy");
 	while (!atomic_load(&crew.quit)) {
 		uint32_t gen = atomic_load_explicit(&crew.gen, memory_order_acquire);
-		cw_lock_acquire(&crew.lock);
+		cw_lock_spin(&crew.lock);
 		struct job *j = join();
 		cw_lock_release(&crew.lock);
 		if (!j) {
@@ -164,7 +164,7 @@ static void start_helpers(uint32_t n)
 void cw_crew_recall(const void *arg)
 {
 	uint32_t missed = 0;
-	cw_lock_acquire(&crew.lock);
+	cw_lock_spin(&crew.lock);
 	for (struct job *j = crew.jobs; j; j = j->next) {
 		uint32_t active = atomic_load(&j->active);
 		if (j->arg == arg && active + j->wanted < j->most) {
@@ -196,7 +196,7 @@ void cw_crew_run(uint32_t hands, void (*work)(void *arg), void *arg)
 		return;
 	}
 	struct job j = {NULL, work, arg, hands - 1, hands - 1, cw_thread_ordinal(), cw_current_ctx_id(), 0};
-	cw_lock_acquire(&crew.lock);
+	cw_lock_spin(&crew.lock);
 	start_helpers(size - 1);
 	struct job **at = &crew.jobs; /* at the end: who came first gets helpers first */
 	while (*at)
@@ -207,7 +207,7 @@ void cw_crew_run(uint32_t hands, void (*work)(void *arg), void *arg)
 
 	work(arg);
 
-	cw_lock_acquire(&crew.lock);
+	cw_lock_spin(&crew.lock);
 	for (at = &crew.jobs; *at != &j; at = &(*at)->next)
 		;
 	*at = j.next;

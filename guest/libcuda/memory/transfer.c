@@ -113,7 +113,7 @@ static void download(void *arg)
 {
 	struct download *d = arg;
 	const struct cw_transfer *t = d->t;
-	cw_lock_acquire(&d->lock);
+	cw_lock_spin(&d->lock);
 	while (d->next < d->asked) {
 		uint64_t k = d->next;
 		struct flight *f = d->order[k % WINDOW];
@@ -128,7 +128,7 @@ static void download(void *arg)
 			t->move_part(t->arg, k, part, c->mem);
 		else if (r == 0 && res == 0)
 			t->move(t->arg, k, c->mem);
-		cw_lock_acquire(&d->lock);
+		cw_lock_spin(&d->lock);
 		if (d->res == 0)
 			d->res = r;
 		if (--f->left == 0) {
