@@ -2,3 +2,9 @@ package spin
 
 // Pause tells the CPU that this is a waiting loop: it saves power and leaves the sibling thread its share.
 func Pause()
+
+// Store stores v after everything before it, without waiting until others see it: sync/atomic's store does wait. A load
+// that follows may be done earlier.
+//
+//go:noescape
+func Store(p *uint64, v uint64)

@@ -10,7 +10,9 @@ import (
 )
 
 const (
-	laneSpin  = 50 * time.Microsecond // how long a lane looks for its next call before it sleeps
+	laneSpin  = 40 * time.Microsecond // how long a lane looks for its next call before it says that it will sleep
+	laneDoze  = 10 * time.Microsecond // how long it looks on then
+	laneDoubt = time.Millisecond      // when it looks a last time
 	spinTurns = 64                    // pauses between looks at the clock
 )
 
@@ -19,7 +21,8 @@ type lane struct {
 	s     *session
 	index int
 	mem   laneMemory
-	sent  *atomic.Uint64 // calls put; written by the worker goroutine
+	put_  uint64         // calls put; the worker goroutine's
+	seen  uint64         // done, when the worker goroutine last looked: the lane's core keeps its line
 	done  *atomic.Uint64 // calls made; written by the lane
 	// then gets the result of the call in its place of the queue; nil: a failure is deferred. Written before the call is put.
 	then   [laneDepth]func(cuda.Result)
@@ -31,42 +34,52 @@ type lane struct {
 
 func newLane(s *session, index int) *lane {
 	m := newLaneMemory(s.fn.cuCtxSetCurrent)
-	l := &lane{s: s, index: index, mem: m, sent: m.sent(), done: m.done(), wake: make(chan struct{}, 1), quit: make(chan struct{})}
+	l := &lane{s: s, index: index, mem: m, done: m.done(), wake: make(chan struct{}, 1), quit: make(chan struct{})}
 	go l.run()
 	return l
 }
 
-// idle reports whether every call that was put has been made.
-func (l *lane) idle() bool { return l.done.Load() == l.sent.Load() }
+// idle reports whether every call that was put has been made. Worker goroutine.
+func (l *lane) idle() bool { return l.made(l.put_) }
+
+// made reports whether n calls have been made. Worker goroutine.
+func (l *lane) made(n uint64) bool {
+	if l.seen < n {
+		l.seen = l.done.Load()
+	}
+	return l.seen >= n
+}
 
 // next is the item to fill in for put. It waits for room: a full lane has work for milliseconds, so not for each place that becomes
 // free, which would cost the lane the peace of its core.
 func (l *lane) next() item {
-	at := l.sent.Load()
-	if at-l.done.Load() >= laneDepth {
-		l.reach(at-laneDepth/4*3, nil)
+	if l.put_-l.seen >= laneDepth && !l.made(l.put_-laneDepth+1) {
+		l.reach(l.put_-laneDepth/4*3, nil)
+		l.seen = l.done.Load()
 	}
-	return l.mem.item(at)
+	return l.mem.item(l.put_)
 }
 
 // tell has then run with the result of the call that is about to be put, on the lane's thread.
 func (l *lane) tell(i item, then func(cuda.Result)) {
 	l.handed.Load()
-	l.then[l.sent.Load()%laneDepth] = then
+	l.then[l.put_%laneDepth] = then
 	l.handed.Add(1)
 	i.tells()
 }
 
-// put hands over what next returned and returns its number, counted from 1.
+// put hands over what next returned and returns its number, counted from 1. The lane sees it a little later, perhaps after asleep
+// was read here: it looks again for longer than that takes before it sleeps.
 func (l *lane) put() uint64 {
-	n := l.sent.Add(1)
+	l.put_++
+	spin.Store(l.mem.sent(), l.put_)
 	if l.asleep.Load() {
 		select {
 		case l.wake <- struct{}{}:
 		default:
 		}
 	}
-	return n
+	return l.put_
 }
 
 // reach waits until n calls have been made, or stop is closed; it reports which. Any goroutine.
@@ -98,14 +111,41 @@ func (l *lane) reach(n uint64, stop <-chan struct{}) bool {
 func (l *lane) run() {
 	runtime.LockOSThread() // never unlocked: the thread ends with its context binding
 	for {
-		switch why, res := l.mem.run(); why {
-		case laneTell:
-			l.told(res)
-		default:
-			if !l.await() {
+		why, res := l.mem.run(laneSpin)
+		if why == laneIdle {
+			l.asleep.Store(true)
+			if why, res = l.mem.run(laneDoze); why == laneIdle && !l.sleep() {
 				return
 			}
+			l.asleep.Store(false)
 		}
+		if why == laneTell {
+			l.told(res)
+		}
+	}
+}
+
+// sleep returns when it is woken, or once after a while: a call that was put without its being seen must not wait for the next.
+// false: the session ends.
+func (l *lane) sleep() bool {
+	t := time.NewTimer(laneDoubt)
+	defer t.Stop()
+	select {
+	case <-l.wake:
+		return true
+	case <-l.quit:
+		return false
+	case <-t.C:
+	}
+	if why, res := l.mem.run(0); why == laneTell {
+		l.told(res)
+		return true
+	}
+	select {
+	case <-l.wake:
+		return true
+	case <-l.quit:
+		return false
 	}
 }
 
@@ -125,20 +165,6 @@ func (l *lane) told(res cuda.Result) {
 		l.s.host.Deferred(res)
 	}
 	l.done.Store(n + 1)
-}
-
-// await sleeps until there is a call; false when the session ends.
-func (l *lane) await() bool {
-	l.asleep.Store(true)
-	defer l.asleep.Store(false)
-	for l.idle() {
-		select {
-		case <-l.wake:
-		case <-l.quit:
-			return false
-		}
-	}
-	return true
 }
 
 // stop ends the thread if it waits. Inside the driver it ends with the process.

@@ -22,7 +22,8 @@ struct cw_item {
 struct cw_lane {
 	_Alignas(64) uint64_t sent;
 	_Alignas(64) uint64_t done;
-	_Alignas(64) uint64_t ctx; // current on the thread
+	_Alignas(64) uint64_t seen; // sent, when the thread last looked: the other core keeps its line
+	uint64_t ctx;               // current on the thread
 	uint64_t set_current;
 	_Alignas(64) struct cw_item items[CW_LANE_DEPTH];
 };
@@ -66,7 +67,9 @@ static int cw_item_call(struct cw_item *i) {
 // Makes the calls that are there, and those that come within spin_ns of the last, until one's result is wanted.
 static int cw_lane_run(struct cw_lane *l, int64_t spin_ns, int *result) {
 	for (;;) {
-		uint64_t n = l->done, sent = __atomic_load_n(&l->sent, __ATOMIC_ACQUIRE);
+		uint64_t n = l->done, sent = l->seen;
+		if (sent == n)
+			sent = l->seen = __atomic_load_n(&l->sent, __ATOMIC_ACQUIRE);
 		if (sent == n) {
 			int64_t end = cw_now() + spin_ns;
 			do {
@@ -75,6 +78,7 @@ static int cw_lane_run(struct cw_lane *l, int64_t spin_ns, int *result) {
 			} while (sent == n && cw_now() < end);
 			if (sent == n)
 				return CW_IDLE;
+			l->seen = sent;
 		}
 		struct cw_item *i = &l->items[n % CW_LANE_DEPTH];
 		if (sent - n > 1) { // another core has written it: it comes nearer during this call
@@ -103,6 +107,7 @@ import "C"
 
 import (
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"causeway/cuda"
@@ -124,7 +129,7 @@ func newLaneMemory(setCurrent entry) laneMemory {
 	return m
 }
 
-func (m laneMemory) sent() *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&m.c.sent)) }
+func (m laneMemory) sent() *uint64        { return (*uint64)(unsafe.Pointer(&m.c.sent)) }
 func (m laneMemory) done() *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&m.c.done)) }
 
 // unbind has the thread bind its context anew. The lane is idle.
@@ -136,10 +141,10 @@ const (
 	laneTell = C.CW_TELL // the result of call number done is wanted; it is not counted yet
 )
 
-// run makes calls on this thread.
-func (m laneMemory) run() (why int, res cuda.Result) {
+// run makes calls on this thread, and looks for the next ones for d.
+func (m laneMemory) run(d time.Duration) (why int, res cuda.Result) {
 	var r C.int
-	why = int(C.cw_lane_run(m.c, C.int64_t(laneSpin), &r))
+	why = int(C.cw_lane_run(m.c, C.int64_t(d), &r))
 	return why, cuda.Result(r)
 }
 

@@ -74,7 +74,7 @@ func (s *session) Before(op wire.Op, behind bool) {
 // drain waits until every call in every lane has been made, or stop is closed.
 func (ls *lanes) drain(stop <-chan struct{}) bool {
 	for _, l := range ls.all {
-		if !l.idle() && !l.reach(l.sent.Load(), stop) {
+		if !l.idle() && !l.reach(l.put_, stop) {
 			return false
 		}
 	}
@@ -105,7 +105,7 @@ func (ls *lanes) stop() {
 
 // waiting is the lane in which calls of the stream wait to be made, nil if none do.
 func (st *stream) waiting() *lane {
-	if st.lane != nil && st.lane.done.Load() < st.laneAt {
+	if st.lane != nil && !st.lane.made(st.laneAt) {
 		return st.lane
 	}
 	return nil
@@ -136,6 +136,9 @@ func (s *session) laneFor(c *wire.Call, st *stream) *lane {
 		ls.hot = ls.score >= scoreCold || !ls.empty()
 	} else {
 		ls.hot = ls.score >= scoreHot
+	}
+	if l := st.lane; l != nil && ls.hot && l.seen < st.laneAt {
+		return l // as far as is known: to look again would take longer than to stay
 	}
 	if l := st.waiting(); l != nil || !ls.hot {
 		return l
@@ -204,7 +207,7 @@ func (s *session) issueEvent(c *wire.Call, st *stream, e *event, fn entry, args 
 	// Calls that depend on each other share a lane: with every step of one thread waiting for another's, both are slower than
 	// one. What the stream has in its own lane, and the event in third ones, is waited for once.
 	for k, at := range e.lanes {
-		if o := s.lanes.at(k); at != 0 && o.done.Load() < at {
+		if o := s.lanes.at(k); at != 0 && !o.made(at) {
 			l = o
 		}
 	}
