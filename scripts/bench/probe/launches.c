@@ -4,6 +4,7 @@
  * Prints "name value unit" lines like bench.c beside it. Values are medians.
  *
  *   launches through            microseconds per launch, over all threads and streams
+ *   launches four               part of it, for longer: four threads
  *   launches calls              waits and queries
  *   launches graph              a captured graph of 500 kernels
  *   launches start N PAUSE_MS   N fresh processes, one after the other: milliseconds from exec until each step is done
@@ -276,6 +277,13 @@ static void through(void)
 	one_thread("launches_1_stream_again", 1, 1);
 }
 
+static void four(void)
+{
+	start();
+	for (int i = 0; i < 4; i++)
+		threads("launches_4_threads", 4, 1);
+}
+
 /* --- calls ---------------------------------------------------------------------------------------------------------- */
 
 #define TIMED(name, n, before, stmt)                                                                                                       \
@@ -407,6 +415,8 @@ int main(int argc, char **argv)
 	const char *mode = argc > 1 ? argv[1] : "";
 	if (!strcmp(mode, "through"))
 		through();
+	else if (!strcmp(mode, "four"))
+		four();
 	else if (!strcmp(mode, "calls"))
 		calls();
 	else if (!strcmp(mode, "graph"))
@@ -416,7 +426,7 @@ int main(int argc, char **argv)
 	else if (!strcmp(mode, "start") && argc > 3 && atoi(argv[2]) > 0 && atoi(argv[2]) <= 64)
 		starts("/proc/self/exe", atoi(argv[2]), atoi(argv[3]));
 	else {
-		fprintf(stderr, "usage: launches through | calls | graph | start N PAUSE_MS | first\n");
+		fprintf(stderr, "usage: launches through | four | calls | graph | start N PAUSE_MS | first\n");
 		return 2;
 	}
 	return 0;
