@@ -63,8 +63,9 @@ func (t toolchain) library(name string) string {
 
 // build compiles a row's source into dir and points the row at the binary.
 func (t toolchain) build(ctx context.Context, r *row, dir string) error {
-	bin := filepath.Join(dir, strings.TrimSuffix(filepath.Base(r.source), ".cu"))
+	bin := filepath.Join(dir, r.name)
 	args := []string{"-O2", "-std=c++17", "-arch=sm_90", "-Wno-deprecated-declarations", "-diag-suppress", "177", "-o", bin, r.source}
+	args = append(args, r.flags...)
 	for _, d := range t.inc[1:] { // nvcc knows its own
 		args = append(args, "-I", d)
 	}

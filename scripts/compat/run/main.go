@@ -23,6 +23,7 @@ type options struct {
 	timeout, budget                time.Duration
 	markdown, logs, state          string
 	withAlone, list, reuse, todo   bool
+	again                          bool
 }
 
 func main() {
@@ -52,6 +53,7 @@ func main() {
 	flag.BoolVar(&o.reuse, "reuse-native", false, "take native outcomes from the state file where it has them")
 	flag.BoolVar(&o.todo, "todo", false, "run only rows that the state file does not have as same or within tolerance")
 	flag.BoolVar(&o.withAlone, "alone", true, "run the rows that need the whole GPU, after the others")
+	flag.BoolVar(&o.again, "again", true, "run rows that differ or fail once more, with nothing beside them")
 	flag.BoolVar(&o.list, "list", false, "list the rows and end")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

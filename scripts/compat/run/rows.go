@@ -24,7 +24,7 @@ type row struct {
 	source            string   // the file that describes it
 	args              []string // after the program
 	program           string   // what to run; for .cu the binary, once built
-	libs, env         []string
+	libs, flags, env  []string
 	compare           comparison
 	gap, note         string
 	alone             bool
@@ -146,6 +146,8 @@ func (r *row) set(key, value string) error {
 		r.part = value
 	case "libs":
 		r.libs = strings.Fields(value)
+	case "flags":
+		r.flags = strings.Fields(value)
 	case "env":
 		r.env = strings.Fields(value)
 	case "fresh":
