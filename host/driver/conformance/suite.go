@@ -56,6 +56,7 @@ func Run(t *testing.T, open func(t *testing.T) driver.Backend) {
 		{"Box", testBox},
 		{"StreamsAndEvents", testStreamsAndEvents},
 		{"Errors", testErrors},
+		{"Graphs", testGraphs},
 		{"HostFunc", testHostFunc},
 		{"ManagedVariables", testManagedVariables},
 		{"VirtualMemory", testVirtualMemory},
