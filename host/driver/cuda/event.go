@@ -8,7 +8,13 @@ import (
 type event struct {
 	handle uint64
 	ctx    uint32
-	lanes  [maxLanes]uint64 // number of the last call of each lane that records it or waits for it, 0: none, or made
+	plain  bool // nobody but this session's EventRecord records it
+	// Its last record was operation at of a stream: once that is known to be done the driver, which takes a microsecond for an
+	// event that none of its own waits has seen, need not be asked. Only while nothing else may have recorded it.
+	on    *stream
+	at    uint64
+	epoch uint64
+	lanes [maxLanes]uint64 // number of the last call of each lane that records it or waits for it, 0: none, or made
 }
 
 // EventCreate makes an event.
@@ -19,7 +25,8 @@ func (s *session) EventCreate(c *wire.Call, a *wire.EventCreateArgs) cuda.Result
 	if res := s.fn.cuEventCreate.call(s.out.addr(), uint64(a.Flags)); res != cuda.Success {
 		return res
 	}
-	e := &event{handle: *s.out.u64(0), ctx: c.Ctx}
+	const interprocess = 4
+	e := &event{handle: *s.out.u64(0), ctx: c.Ctx, plain: a.Flags&interprocess == 0}
 	if !s.events.put(a.Event, e) {
 		s.fn.cuEventDestroy_v2.call(e.handle)
 		return cuda.ErrorInvalidHandle
@@ -50,10 +57,19 @@ func (s *session) EventRecord(c *wire.Call, a *wire.EventRecordArgs) cuda.Result
 	if res != cuda.Success {
 		return res
 	}
-	if a.Flags != 0 {
-		return s.issueEvent(c, st, e, s.fn.cuEventRecordWithFlags, e.handle, st.handle, uint64(a.Flags))
+	e.on = nil
+	if e.plain && a.Flags == 0 && !s.capturing() {
+		e.on, e.at, e.epoch = st, st.submitted, s.epoch
 	}
-	return s.issueEvent(c, st, e, s.fn.cuEventRecord, e.handle, st.handle)
+	if a.Flags != 0 {
+		res = s.issueEvent(c, st, e, s.fn.cuEventRecordWithFlags, e.handle, st.handle, uint64(a.Flags))
+	} else {
+		res = s.issueEvent(c, st, e, s.fn.cuEventRecord, e.handle, st.handle)
+	}
+	if res != cuda.Success {
+		e.on = nil
+	}
+	return res
 }
 
 // EventQuery answers whether the work marked by an event is done.
@@ -61,6 +77,9 @@ func (s *session) EventQuery(c *wire.Call, a *wire.EventQueryArgs) cuda.Result {
 	e, ok := s.events.get(a.Event)
 	if !ok {
 		return cuda.ErrorInvalidHandle
+	}
+	if e.on != nil && e.epoch == s.epoch && e.on.reached(e.at) {
+		return cuda.Success
 	}
 	s.settleEvent(e)
 	return s.note(s.fn.cuEventQuery.call(e.handle))

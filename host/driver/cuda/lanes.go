@@ -57,6 +57,10 @@ func (ls *lanes) init() {
 // Before implements driver.Ordered.
 func (s *session) Before(op wire.Op, behind bool) {
 	ls := &s.lanes
+	own := int(op) < len(ls.own) && ls.own[op]
+	if !own {
+		s.epoch++
+	}
 	if ls.most == 0 {
 		return
 	}
@@ -66,7 +70,7 @@ func (s *session) Before(op wire.Op, behind bool) {
 	default:
 		ls.score = max(ls.score-scoreRelief, 0)
 	}
-	if len(ls.all) > 0 && (int(op) >= len(ls.own) || !ls.own[op]) {
+	if len(ls.all) > 0 && !own {
 		ls.drain(nil)
 	}
 }

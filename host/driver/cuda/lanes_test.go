@@ -237,6 +237,45 @@ func TestLanesSleep(t *testing.T) {
 	}
 }
 
+// TestKnownEvents: the driver is not asked for events that the worker knows are complete, and is for all others.
+func TestKnownEvents(t *testing.T) {
+	s, _ := laneSession(t, 0)
+	cudatest.Reset(0)
+	for _, e := range s.events.m {
+		e.plain = true
+	}
+	answer := newBuffer(4)
+	record := func(ev uint32) {
+		s.Before(wire.OpEventRecord, false)
+		s.EventRecord(&wire.Call{Op: wire.OpEventRecord, Ctx: 1}, &wire.EventRecordArgs{Event: ev, Stream: 16})
+	}
+	query := func(ev uint32, asked bool, what string) {
+		t.Helper()
+		before := len(cudatest.Calls())
+		s.Before(wire.OpEventQuery, false)
+		if res := s.EventQuery(&wire.Call{Op: wire.OpEventQuery, Ctx: 1}, &wire.EventQueryArgs{Event: ev}); res != cuda.Success {
+			t.Fatal(res)
+		}
+		if got := len(cudatest.Calls()) > before; got != asked {
+			t.Errorf("%s: driver asked: %v", what, got)
+		}
+	}
+	query(32, true, "never recorded")
+	s.testLaunch(16, 1)
+	record(32)
+	query(32, true, "recorded")
+	s.Before(wire.OpStreamSynchronize, false)
+	s.StreamSynchronize(&wire.Call{Op: wire.OpStreamSynchronize, Seq: 1, Replier: replier(answer.addr())}, &wire.StreamSynchronizeArgs{Stream: 16})
+	query(32, false, "stream waited for")
+	record(33)
+	query(33, true, "recorded after the wait")
+	query(32, false, "still known")
+	record(32)
+	query(32, true, "recorded again")
+	s.Before(wire.OpGraphLaunch, false)
+	query(32, true, "a graph may have recorded it")
+}
+
 // BenchmarkLaunch is the worker's own time for a launch, decoding included, beside a driver that takes none.
 func BenchmarkLaunch(b *testing.B) {
 	for name, most := range map[string]int{"inline": 0, "lane": 1} {

@@ -57,6 +57,7 @@ func (s *session) launchWithAttributes(c *wire.Call, a *wire.LaunchArgs, f *func
 		return res
 	}
 	if events {
+		s.epoch++
 		s.lanes.drain(nil) // the launch records them
 	}
 	n := len(a.Attrs) / launchAttributeSize

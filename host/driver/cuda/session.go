@@ -60,6 +60,7 @@ type session struct {
 	stderr        *capture
 	watch         *watcher
 	lanes         lanes
+	epoch         uint64 // counts operations that may record events in ways of their own
 	fences        *fencePool
 	inline, carry buffer // C memory for copies that must not start in pinned memory
 	printing      bool   // a loaded image may print: waits must go through the driver

@@ -32,6 +32,19 @@ type stream struct {
 // mark says that what was submitted so far is done once w has reached seq.
 func (st *stream) mark(w word, seq uint32) { st.markWord, st.markSeq, st.markAt = w, seq, st.submitted }
 
+// reached reports whether the first n operations are known to be done.
+func (st *stream) reached(n uint64) bool {
+	st.busy()
+	return st.done >= n
+}
+
+// markUpTo is mark for the first n operations.
+func (st *stream) markUpTo(n uint64, w word, seq uint32) {
+	if st.markAt < n || st.markWord == 0 {
+		st.markWord, st.markSeq, st.markAt = w, seq, n
+	}
+}
+
 // busy reports whether the stream may have unfinished work.
 func (st *stream) busy() bool {
 	if st.submitted == st.done {

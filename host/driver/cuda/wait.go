@@ -240,6 +240,9 @@ func (s *session) EventSynchronize(c *wire.Call, a *wire.EventSynchronizeArgs) c
 		return cuda.ErrorInvalidHandle
 	}
 	s.settleEvent(e)
+	if e.on != nil && e.epoch == s.epoch && e.on.reached(e.at) && !s.printing {
+		return cuda.Success
+	}
 	if res := s.fn.cuEventQuery.call(e.handle); res != cuda.ErrorNotReady && !s.printing {
 		return s.note(res)
 	}
@@ -256,7 +259,12 @@ func (s *session) EventSynchronize(c *wire.Call, a *wire.EventSynchronizeArgs) c
 	if res := s.fn.cuStreamWaitEvent.call(hidden.handle, e.handle, 0); res != cuda.Success {
 		return res
 	}
-	return s.answerBehind(c, hidden)
+	hidden.markWord = 0
+	res = s.answerBehind(c, hidden)
+	if res == cuda.Success && hidden.markWord != 0 && e.on != nil && e.epoch == s.epoch {
+		e.on.markUpTo(e.at, hidden.markWord, hidden.markSeq)
+	}
+	return res
 }
 
 // blockOn runs a blocking driver call on a thread of its own: for programs whose kernels print, and for waits over
