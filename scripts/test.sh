@@ -103,7 +103,7 @@ stage_remote() {
   (
     trap stop_service EXIT
     start_serve "$port" "$logs/serve.log" --gpu soft
-    scripts/run-tests.sh --label tcp --variants "13.0-static 11.8-shared" --may-skip "mapped hostfunc managed managedvar nvml greenctx peer sparse" \
+    scripts/run-tests.sh --label tcp --variants "13.0-static 11.8-shared" --may-skip "graphcapture graphnodes mapped hostfunc managed managedvar nvml greenctx peer sparse" \
       --runner "env CAUSEWAY=tcp://127.0.0.1:$port LD_LIBRARY_PATH=$BUILD/lib"
   ) || rc=1
   return $rc

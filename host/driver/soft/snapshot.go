@@ -37,6 +37,9 @@ func (s *session) movable() error {
 	if s.offers.Any() || len(s.opened) > 0 {
 		return errors.New("memory or events are shared with another process")
 	}
+	if len(s.graphs) > 0 || len(s.execs) > 0 || s.capturing() {
+		return errors.New("graphs are not rebuilt elsewhere")
+	}
 	reachable := map[*physical]bool{}
 	for _, m := range s.mappings {
 		reachable[m.of] = reachable[m.of] || m.a != nil
