@@ -33,6 +33,7 @@ var formResults []byte
 const (
 	arithmeticPrograms = 96
 	arithmeticLength   = 48
+	maxTold            = 8 // lanes of a form whose difference is told
 )
 
 // testArithmetic runs random programs and compares each instruction's results with a real GPU's.
@@ -92,10 +93,10 @@ func testForms(t *testing.T, g *Guest) {
 			t.Errorf("%s: %v", form, res)
 			continue
 		}
-		for lane := range ptxgen.Lanes {
+		for lane, told := 0, 0; lane < ptxgen.Lanes && told < maxTold; lane++ {
 			if a, b := p.Value(got, 0, lane), p.Value(want, 0, lane); a != b {
-				t.Errorf("form %d, %s, lane %d: %#x, an H200 has %#x", i, p.Steps[0], lane, a, b)
-				break
+				t.Errorf("form %d, %s with %s: %#x, an H200 has %#x", i, p.Steps[0], p.Sources(0, lane), a, b)
+				told++
 			}
 		}
 	}

@@ -48,6 +48,24 @@ func (p *Program) Value(output []byte, step, lane int) uint64 {
 	return binary.LittleEndian.Uint64(output[(step*Lanes+lane)*slot:])
 }
 
+// Sources lists the inputs that a step's instruction reads in a lane; operands that other steps made are left out.
+func (p *Program) Sources(step, lane int) string {
+	var out []string
+	for _, word := range strings.FieldsFunc(p.Steps[step], func(r rune) bool { return strings.ContainsRune(" ,;", r) }) {
+		if len(word) < 3 || word[0] != '%' {
+			continue
+		}
+		kind := strings.IndexByte(types, word[1])
+		n, err := strconv.Atoi(word[2:])
+		if kind < 0 || err != nil || n < 1 || n > inputs {
+			continue
+		}
+		v := binary.LittleEndian.Uint64(p.Input[((kind*inputs+n-1)*Lanes+lane)*slot:])
+		out = append(out, fmt.Sprintf("%s=%#x", word, v))
+	}
+	return strings.Join(out, " ")
+}
+
 // registers by type: name prefix and PTX type.
 var registers = map[byte]string{'r': "b32", 'd': "b64", 'f': "f32", 'e': "f64", 'h': "b16", 'p': "pred", 't': "b32"}
 

@@ -31,44 +31,50 @@ func toBfloat(v float64) uint16 { return roundSmall(v, 7, 8, roundNearest) }
 // roundSmall rounds to a 16-bit format with man mantissa and exp exponent
 // bits.
 func roundSmall(v float64, man, exp int, r rounding) uint16 {
+	if v != v {
+		return 0x7fff
+	}
 	s := uint16(0)
 	if math.Signbit(v) {
 		s = 0x8000
 	}
+	return s | uint16(roundMagnitude(v, man, exp, (1<<exp-1)<<man, r))
+}
+
+// roundMagnitude rounds v, which is no NaN, to man mantissa and exp exponent
+// bits and returns them without the sign. top is the first encoding above the
+// finite ones; what is too large becomes top, or the one below where r says so.
+func roundMagnitude(v float64, man, exp int, top uint32, r rounding) uint32 {
 	bias := 1<<(exp-1) - 1
-	inf := uint16(1<<exp-1) << man
-	if v != v {
-		return 0x7fff
+	dir := r
+	if math.Signbit(v) {
+		switch r {
+		case roundDown:
+			dir = roundUp
+		case roundUp:
+			dir = roundDown
+		}
 	}
 	a := math.Abs(v)
 	if math.IsInf(a, 0) {
-		return s | inf
+		return top
 	}
 	if a == 0 {
-		return s
+		return 0
 	}
 	_, e := math.Frexp(a) // a = f·2^e, f in [0.5, 1)
 	e = max(e-1, 1-bias)
 	q := math.Ldexp(a, man-e) // integer part: mantissa with its hidden bit
-	dir := r
-	if s != 0 && r == roundDown {
-		dir = roundUp
-	} else if s != 0 && r == roundUp {
-		dir = roundDown
-	}
-	n := uint32(integral(q, dir))
 	// A carry out of the mantissa moves into the exponent by itself.
-	var bits uint32
-	if n >= 1<<man {
-		bits = uint32(e+bias)<<man + (n - 1<<man)
-	} else {
-		bits = n
+	bits := uint64(integral(q, dir))
+	if bits >= 1<<man {
+		bits += uint64(e+bias-1) << man
 	}
-	if bits >= uint32(inf) {
+	if bits >= uint64(top) {
 		if dir == roundZero || dir == roundDown {
-			return s | (inf - 1)
+			return top - 1
 		}
-		return s | inf
+		return top
 	}
-	return s | uint16(bits)
+	return uint32(bits)
 }

@@ -171,14 +171,24 @@ func lowerLop3(l *lowerer) error {
 	return l.map3(ptx.B32, ptx.B32, ptx.B32, f)
 }
 
+// fieldMask is what instructions of a width heed of a field's position and
+// length: the ISA says 8 bits, but the 64-bit ones take all.
+func fieldMask(width uint64) uint64 {
+	if width == 64 {
+		return 0xffffffff
+	}
+	return 0xff
+}
+
 // lowerBfe extracts a bit field; bits beyond the width repeat the sign.
 func lowerBfe(l *lowerer) error {
 	t := l.typ()
 	width := uint64(t.Bits())
 	signed := t.Signed()
+	heed := fieldMask(width)
 	return l.map3(t, ptx.U32, ptx.U32, func(a, b, c uint64) uint64 {
 		a <<= 64 - width
-		pos, n := b&0xff, c&0xff
+		pos, n := b&heed, c&heed
 		if n == 0 {
 			return 0
 		}
@@ -224,9 +234,10 @@ func lowerBfi(l *lowerer) error {
 // opBfi inserts a into b at position c; the length is in register q.
 func opBfi(w *warp, o *op) {
 	d, a, b, pos, n := &w.r[o.d], &w.r[o.a], &w.r[o.b], &w.r[o.c], &w.r[o.q]
+	heed := fieldMask(o.imm)
 	for _, l := range w.act {
 		i := l & 31
-		at, num := pos[i]&0xff, n[i]&0xff
+		at, num := pos[i]&heed, n[i]&heed
 		mask := ^uint64(0)
 		if num < 64 {
 			mask = 1<<num - 1

@@ -1,8 +1,6 @@
 package exec
 
 import (
-	"strings"
-
 	"causeway/host/driver/soft/ptx"
 )
 
@@ -126,6 +124,9 @@ func compareFn(t ptx.Type, ftz bool) opFn {
 	case ptx.F64:
 		return opSetpF64
 	case ptx.F16:
+		if ftz {
+			return opSetpFloat(func(v uint64) float64 { return flush16(fromHalf(uint16(v))) })
+		}
 		return opSetpFloat(func(v uint64) float64 { return fromHalf(uint16(v)) })
 	case ptx.BF16:
 		return opSetpFloat(func(v uint64) float64 { return fromBfloat(uint16(v)) })
@@ -190,8 +191,11 @@ func (l *lowerer) setpPair(t ptx.Type) error {
 // lowerSet writes all ones or 1.0 where the comparison holds.
 func lowerSet(l *lowerer) error {
 	ts := l.types()
-	if len(ts) != 2 || strings.Contains(l.in.String(), "x2") {
+	if len(ts) != 2 {
 		return l.unsupported("%s", l.in)
+	}
+	if e, pair := unpacked(ts[1]); pair {
+		return l.setPair(ts[0], e)
 	}
 	o, err := l.comparing(ts[1])
 	if err != nil {
@@ -211,4 +215,27 @@ func lowerSet(l *lowerer) error {
 	l.emit(o)
 	l.emit(op{fn: opSelp, d: d, a: l.constant(yes), b: l.constant(0), p: o.p})
 	return nil
+}
+
+// setPair compares halves: 1.0 or all ones in each.
+func (l *lowerer) setPair(dt, e ptx.Type) error {
+	c, invert, ok := comparisonOf(l.hasAny(compareNames...), true)
+	if !ok || l.hasAny("and", "or", "xor") != "" {
+		return l.unsupported("%s", l.in)
+	}
+	yes := uint64(0xffff)
+	if one, pair := unpacked(dt); pair {
+		yes = floatImm(1, one)
+	}
+	read, ftz := readFloat(e, false), l.has("ftz") && e == ptx.F16
+	return l.map2(ptx.B32, ptx.B32, halves(func(a, b uint64) uint64 {
+		x, y := read(a), read(b)
+		if ftz {
+			x, y = flush16(x), flush16(y)
+		}
+		if relate(c, x, y) != invert {
+			return yes
+		}
+		return 0
+	}))
 }

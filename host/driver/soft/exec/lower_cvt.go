@@ -10,6 +10,12 @@ func lowerCvt(l *lowerer) error {
 	if l.has("pack") {
 		return l.cvtPack(ts)
 	}
+	if l.has("tf32") {
+		return l.cvtTF32(ts)
+	}
+	if l.hasAny("e4m3x2", "e5m2x2") != "" {
+		return l.cvtByteFloats()
+	}
 	if len(ts) != 2 || len(l.in.Operands) < 2 {
 		return l.unsupported("%s", l.in)
 	}
@@ -228,12 +234,19 @@ func floatToFloat(dt, at ptx.Type, r, ri rounding, toInt, ftz, sat, relu bool) f
 		}
 		write = f.write
 	}
+	nan := nanConversion(dt, at, ftz)
+	if sat || relu {
+		nan = nil
+	}
 	return func(a uint64) uint64 {
 		v := read(a)
+		if v != v && nan != nil {
+			return nan(a)
+		}
 		if toInt {
 			v = integral(v, ri)
 		}
-		if relu && v < 0 {
+		if relu && !(v > 0) && v == v {
 			v = 0
 		}
 		return write(v)

@@ -104,16 +104,16 @@ func floatBinFunc(name string, t ptx.Type, r rounding, ftz, sat bool) func(a, b 
 	if t == ptx.F64 {
 		switch name {
 		case "add":
-			return func(a, b uint64) uint64 { return bits64(sum64(f64(a), f64(b), r)) }
+			return func(a, b uint64) uint64 { return quiet64(sum64(f64(a), f64(b), r), a, b, 0) }
 		case "sub":
-			return func(a, b uint64) uint64 { return bits64(sum64(f64(a), -f64(b), r)) }
+			return func(a, b uint64) uint64 { return quiet64(sum64(f64(a), -f64(b), r), a, b, 0) }
 		case "mul":
 			return func(a, b uint64) uint64 {
 				p := f64(a) * f64(b)
-				return bits64(exact64(f64(a), f64(b), math.Copysign(0, p), r))
+				return quiet64(exact64(f64(a), f64(b), math.Copysign(0, p), r), a, b, 0)
 			}
 		case "div":
-			return func(a, b uint64) uint64 { return bits64(div64(f64(a), f64(b), r)) }
+			return func(a, b uint64) uint64 { return quiet64(div64(f64(a), f64(b), r), a, b, 0) }
 		}
 		return nil
 	}
@@ -186,7 +186,7 @@ func lowerFma(l *lowerer) error {
 		}
 	}
 	if t == ptx.F64 {
-		return l.map3(t, t, t, func(a, b, c uint64) uint64 { return bits64(exact64(f64(a), f64(b), f64(c), r)) })
+		return l.map3(t, t, t, func(a, b, c uint64) uint64 { return quiet64(exact64(f64(a), f64(b), f64(c), r), a, b, c) })
 	}
 	e, pair := unpacked(t)
 	f, ok := formatOf(e, r, ftz, sat)
@@ -206,23 +206,6 @@ func lowerFma(l *lowerer) error {
 	return l.map3(t, t, t, func(a, b, c uint64) uint64 {
 		return one(a&0xffff, b&0xffff, c&0xffff)&0xffff | one(a>>16&0xffff, b>>16&0xffff, c>>16&0xffff)&0xffff<<16
 	})
-}
-
-// floatSign lowers abs and neg, which only touch the sign bit.
-func (l *lowerer) floatSign(t ptx.Type) error {
-	e, pair := unpacked(t)
-	signBit := uint64(1) << (e.Bits() - 1)
-	if pair {
-		signBit |= signBit << 16
-	}
-	flush := func(v uint64) uint64 { return v }
-	if l.has("ftz") && t == ptx.F32 {
-		flush = func(v uint64) uint64 { return bits32(flush32(f32(v))) }
-	}
-	if l.in.Op == "neg" {
-		return l.map1(t, func(a uint64) uint64 { return flush(a) ^ signBit })
-	}
-	return l.map1(t, func(a uint64) uint64 { return flush(a) &^ signBit })
 }
 
 // floatMinMax lowers min and max: a NaN loses, unless .NaN lets it win; -0 is
@@ -253,15 +236,13 @@ func floatMinMaxFunc(name string, t ptx.Type, nan, ftz, xorsign bool) func(a, b 
 		read = func(v uint64) float64 { return fromHalf(uint16(v)) }
 	case ptx.BF16:
 		read = func(v uint64) float64 { return fromBfloat(uint16(v)) }
-	case ptx.F64:
-		nanBits = 0x7ff8000000000000
 	}
 	signBit := uint64(1) << (e.Bits() - 1)
 	lessWins := name == "min"
 	one := func(a, b uint64) uint64 {
 		s := (a ^ b) & signBit
-		if ftz && e == ptx.F32 {
-			a, b = bits32(flush32(f32(a))), bits32(flush32(f32(b)))
+		if ftz {
+			a, b = flushBits(a, e), flushBits(b, e)
 		}
 		if xorsign {
 			a, b = a&^signBit, b&^signBit
@@ -269,6 +250,8 @@ func floatMinMaxFunc(name string, t ptx.Type, nan, ftz, xorsign bool) func(a, b 
 		x, y := read(a), read(b)
 		var v uint64
 		switch {
+		case x != x && y != y && e == ptx.F64:
+			return a | quiet
 		case x != x && y != y, nan && (x != x || y != y):
 			return nanBits
 		case x != x:
@@ -334,48 +317,4 @@ func double1(name string, r rounding) func(a uint64) uint64 {
 		return func(a uint64) uint64 { return bits64(1 / math.Sqrt(f64(a))) }
 	}
 	return nil
-}
-
-func lowerTestp(l *lowerer) error {
-	if err := l.need(2); err != nil {
-		return err
-	}
-	t := l.typ()
-	p, err := l.predDst(&l.in.Operands[0])
-	if err != nil {
-		return err
-	}
-	a, err := l.src(1, t)
-	if err != nil {
-		return err
-	}
-	expBits, manBits := 8, 23
-	if t == ptx.F64 {
-		expBits, manBits = 11, 52
-	}
-	kind := l.hasAny("finite", "infinite", "number", "notanumber", "normal", "subnormal")
-	l.emit(op{fn: opTest, p: p, a: a, b: a, x: &opExtra{cmp: func(v, _ uint64) bool {
-		top := uint64(1)<<expBits - 1
-		exp, man := v>>manBits&top, v&(1<<manBits-1)
-		switch kind {
-		case "finite":
-			return exp != top
-		case "infinite":
-			return exp == top && man == 0
-		case "number":
-			return exp != top || man == 0
-		case "notanumber":
-			return exp == top && man != 0
-		case "normal":
-			return exp != top && exp != 0
-		}
-		return exp == 0 && man != 0
-	}}})
-	return nil
-}
-
-func lowerCopysign(l *lowerer) error {
-	t := l.typ()
-	s := uint64(1) << (t.Bits() - 1)
-	return l.map2(t, t, func(a, b uint64) uint64 { return b&^s | a&s })
 }

@@ -253,8 +253,8 @@ func lowerMul24(l *lowerer) error {
 	return l.map3(t, t, t, func(a, b, c uint64) uint64 { return mul(a, b) + c })
 }
 
-// Division by zero gives all ones, the remainder the dividend, as hardware
-// does though the ISA leaves it open.
+// Division by zero and its remainder give all ones, as hardware does though the
+// ISA leaves it open.
 func divide[T integer](a, b uint64) uint64 {
 	if T(b) == 0 {
 		return ^uint64(0)
@@ -264,7 +264,7 @@ func divide[T integer](a, b uint64) uint64 {
 
 func remainder[T integer](a, b uint64) uint64 {
 	if T(b) == 0 {
-		return uint64(T(a))
+		return ^uint64(0)
 	}
 	return uint64(T(a) % T(b))
 }
@@ -311,10 +311,17 @@ func lowerMinMax(l *lowerer) error {
 		if p == "s16x2" {
 			t = ptx.S16
 		}
-		return l.map2(ptx.B32, ptx.B32, halves(minMaxFunc(name, t, false, false)))
+		f := minMaxFunc(name, t, false, false)
+		if l.has("relu") {
+			f = reluOf(f, t)
+		}
+		return l.map2(ptx.B32, ptx.B32, halves(f))
 	}
 	if t.Float() {
 		return l.floatMinMax(t)
+	}
+	if l.has("relu") {
+		return l.map2(t, t, reluOf(minMaxFunc(name, t, false, false), t))
 	}
 	if name == "min" {
 		return l.emit2(t, byInt(t, opMin[uint16], opMin[int16], opMin[uint32], opMin[int32], opMin[uint64], opMin[int64]))
@@ -324,6 +331,19 @@ func lowerMinMax(l *lowerer) error {
 
 func minOf[T integer](a, b uint64) uint64 { return uint64(min(T(a), T(b))) }
 func maxOf[T integer](a, b uint64) uint64 { return uint64(max(T(a), T(b))) }
+
+// reluOf replaces what f gives below zero by zero.
+func reluOf(f func(a, b uint64) uint64, t ptx.Type) func(a, b uint64) uint64 {
+	if f == nil || !t.Signed() {
+		return nil
+	}
+	return func(a, b uint64) uint64 {
+		if v := f(a, b); int64(extend(v, t)) > 0 {
+			return v
+		}
+		return 0
+	}
+}
 
 // minMaxFunc is min or max on values; nan lets a NaN through.
 func minMaxFunc(name string, t ptx.Type, nan, ftz bool) func(a, b uint64) uint64 {

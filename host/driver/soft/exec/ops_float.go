@@ -115,34 +115,64 @@ func opFmaFtzF32(w *warp, o *op) {
 func opAddF64(w *warp, o *op) {
 	d, a, b := &w.r[o.d], &w.r[o.a], &w.r[o.b]
 	for _, l := range w.act {
-		d[l&31] = bits64(f64(a[l&31]) + f64(b[l&31]))
+		x, y := a[l&31], b[l&31]
+		v := f64(x) + f64(y)
+		if v != v {
+			d[l&31] = quiet64(v, x, y, 0)
+			continue
+		}
+		d[l&31] = bits64(v)
 	}
 }
 
 func opSubF64(w *warp, o *op) {
 	d, a, b := &w.r[o.d], &w.r[o.a], &w.r[o.b]
 	for _, l := range w.act {
-		d[l&31] = bits64(f64(a[l&31]) - f64(b[l&31]))
+		x, y := a[l&31], b[l&31]
+		v := f64(x) - f64(y)
+		if v != v {
+			d[l&31] = quiet64(v, x, y, 0)
+			continue
+		}
+		d[l&31] = bits64(v)
 	}
 }
 
 func opMulF64(w *warp, o *op) {
 	d, a, b := &w.r[o.d], &w.r[o.a], &w.r[o.b]
 	for _, l := range w.act {
-		d[l&31] = bits64(f64(a[l&31]) * f64(b[l&31]))
+		x, y := a[l&31], b[l&31]
+		v := f64(x) * f64(y)
+		if v != v {
+			d[l&31] = quiet64(v, x, y, 0)
+			continue
+		}
+		d[l&31] = bits64(v)
 	}
 }
 
 func opDivF64(w *warp, o *op) {
 	d, a, b := &w.r[o.d], &w.r[o.a], &w.r[o.b]
 	for _, l := range w.act {
-		d[l&31] = bits64(f64(a[l&31]) / f64(b[l&31]))
+		x, y := a[l&31], b[l&31]
+		v := f64(x) / f64(y)
+		if v != v {
+			d[l&31] = quiet64(v, x, y, 0)
+			continue
+		}
+		d[l&31] = bits64(v)
 	}
 }
 
 func opFmaF64(w *warp, o *op) {
 	d, a, b, c := &w.r[o.d], &w.r[o.a], &w.r[o.b], &w.r[o.c]
 	for _, l := range w.act {
-		d[l&31] = bits64(math.FMA(f64(a[l&31]), f64(b[l&31]), f64(c[l&31])))
+		x, y, z := a[l&31], b[l&31], c[l&31]
+		v := math.FMA(f64(x), f64(y), f64(z))
+		if v != v {
+			d[l&31] = quiet64(v, x, y, z)
+			continue
+		}
+		d[l&31] = bits64(v)
 	}
 }

@@ -174,6 +174,9 @@ func sqrt64(a float64, r rounding) float64 {
 	if r == roundNearest || q != q || q == 0 || math.IsInf(q, 0) {
 		return q
 	}
+	if a < 0x1p-900 { // keep the remainder from underflow
+		return sqrt64(a*0x1p200, r) * 0x1p-100
+	}
 	return direct(q, r, sign(math.FMA(-q, q, a)))
 }
 
