@@ -2,6 +2,7 @@
 #: title: nvidia-smi of the driver package
 #: part: 5
 #: fresh: yes
+#: gpus: all
 #: row: smi_table table
 #: row: smi_list list
 #: row: smi_query query

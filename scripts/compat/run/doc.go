@@ -8,7 +8,7 @@
 //	#: note: [NAME:] text                 shown beside a row that works
 //	#: alone: yes | NAME...               nothing else may run meanwhile
 //	#: fresh: yes                         --reuse-native runs it natively all the same: it shows what one machine has
-//	#: gpus: 2    #: timeout: SECONDS    #: env: K=V
+//	#: gpus: 2 | all    #: timeout: SECONDS    #: env: K=V
 //	//: libs: cublas ...                  for .cu: link against these;  //: flags: for nvcc
 //
 // One goroutine collects; --jobs others run rows. A result belongs to its row alone, so there are no locks but the printer's.

@@ -28,8 +28,8 @@ type row struct {
 	compare           comparison
 	gap, note         string
 	alone             bool
-	fresh             bool // native outcomes belong to one machine and are not reused
-	gpus              int
+	fresh             bool          // native outcomes belong to one machine and are not reused
+	gpus              int           // that it needs; 0: one will do, and it looks at all
 	timeout           time.Duration // 0: the runner's default
 	broken            string        // why it could not be prepared
 }
@@ -153,7 +153,9 @@ func (r *row) set(key, value string) error {
 	case "fresh":
 		r.fresh = value == "yes"
 	case "gpus":
-		r.gpus, err = strconv.Atoi(value)
+		if r.gpus = 0; value != "all" {
+			r.gpus, err = strconv.Atoi(value)
+		}
 	case "timeout":
 		var s int
 		s, err = strconv.Atoi(value)
@@ -217,7 +219,7 @@ func testRows(dirs []string, expected string) []*row {
 				continue
 			}
 			rows = append(rows, &row{name: variant + "/" + base, title: "guest/tests/" + base + ".cu", part: part, source: p, program: p,
-				compare: comparison{kind: "exact"}, gpus: 1})
+				compare: comparison{kind: "exact"}})
 		}
 	}
 	return rows

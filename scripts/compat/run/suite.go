@@ -153,7 +153,7 @@ func (s *suite) one(ctx context.Context, i int) {
 	native := func() outcome { return execute(ctx, r, nil, lib, s.tmp, limit) }
 	forwarded := func() outcome {
 		gpu := s.o.gpu
-		if r.gpus > 1 {
+		if r.gpus > 1 || r.gpus == 0 && s.o.gpus > 1 {
 			gpu = s.o.multi
 		}
 		return execute(ctx, r, []string{s.o.causeway, "run", "--gpu", gpu, "--"}, lib, s.tmp, limit)
