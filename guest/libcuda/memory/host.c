@@ -247,8 +247,13 @@ CUresult cwi_cuMemHostRegister_v2(void *p, size_t size, unsigned int flags)
 	struct cw_range r = {.base = at, .size = size, .kind = CW_RANGE_REGISTERED, .ctx = c->o.id, .device = c->device->ordinal,
 			     .flags = flags};
 	/* Only whole pages can become shared memory: the neighbours of a part of a page belong to someone else. */
-	if (cw_can_map() && (b == ANONYMOUS || file >= 0) && at % page == 0 && size % page == 0) {
-		res = file >= 0 ? cw_region_adopt_file(p, size, file, file_at, flags, &r.region) : cw_region_adopt(p, size, flags, &r.region);
+	if (cw_can_map() && b == SHARED && file >= 0) { /* which is shared anyhow: the rest of its pages too */
+		uint64_t before = at % page, end = (at + size + page - 1) & ~(page - 1);
+		res = cw_region_adopt_file((void *)(uintptr_t)(at - before), end - (at - before), file, file_at - before, flags, &r.region);
+		if (res == 0)
+			r.dev = r.region->dev + before;
+	} else if (cw_can_map() && b == ANONYMOUS && at % page == 0 && size % page == 0) {
+		res = cw_region_adopt(p, size, flags, &r.region);
 		if (res == 0)
 			r.dev = r.region->dev;
 	}
