@@ -66,7 +66,9 @@ static CUresult add(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps, co
 	res = n ? cw_node_pack(np, &p) : CUDA_ERROR_OUT_OF_MEMORY;
 	if (!res && np->type == CW_NODE_CONDITIONAL)
 		res = offer_bodies(p, np->conditional.size, &bodies);
-	if (!res)
+	if (!res && p->pageable)
+		res = cw_node_add_pageable(g, n->o.id, ids, count * sizeof *ids, edges, cw_edge_bytes(edges, count), p);
+	else if (!res)
 		res = cwop_GraphAddNode(g->o.id, n->o.id, (uint32_t)np->type, ids, count * sizeof *ids, edges,
 					cw_edge_bytes(edges, count), p->wire, p->len, &value);
 	free(ids);
@@ -121,6 +123,10 @@ static CUresult set(struct cw_graph_exec *x, CUgraphNode node, const CUgraphNode
 	if (!n || n->type != np->type)
 		return CUDA_ERROR_INVALID_VALUE;
 	res = cw_node_pack(np, &p);
+	if (!res && np->type == CW_NODE_MEMCPY && (p->pageable || (n->params && n->params->pageable))) {
+		cw_log(CW_LOG_ERROR, "changing graph nodes that copy pageable memory is not forwarded: pin it");
+		res = CUDA_ERROR_NOT_SUPPORTED;
+	}
 	if (!res && x)
 		res = cwop_GraphExecNodeSetParams(x->o.id, n->o.id, (uint32_t)np->type, p->wire, p->len);
 	else if (!res)

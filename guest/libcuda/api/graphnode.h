@@ -93,9 +93,14 @@ struct cw_node_params {
 	CUhostFn fn;	 /* of a host node */
 	void *data;
 	int by_kernel;	 /* the application named a CUkernel */
+	int pageable;	 /* of a copy: CW_PAGEABLE_* */
 	_Alignas(16) uint8_t wire[];
 };
 
+enum { CW_PAGEABLE_SRC = 1, CW_PAGEABLE_DST = 2 };
+/* Adds a copy with a side that the worker does not reach, as a child graph. */
+CUresult cw_node_add_pageable(struct cw_graph *g, uint32_t node, const uint32_t *deps, size_t deps_bytes, const void *edges,
+			      size_t edges_bytes, const struct cw_node_params *p);
 /* A block with room for len bytes, for count arguments or bodies. NULL: no memory. */
 struct cw_node_params *cw_node_params_new(size_t len, size_t count);
 /* Checks and packs; *out is to be freed. Kernels, child graphs, events and so on become ids. */

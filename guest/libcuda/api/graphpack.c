@@ -75,9 +75,9 @@ static CUresult pack_kernel(const struct CUDA_KERNEL_NODE_PARAMS_st *k, struct c
 	return CUDA_SUCCESS;
 }
 
-/* One side of a copy. The bytes from the box's first to its last must lie in memory that the worker reaches. */
+/* One side of a copy, and whether the worker does not reach it. */
 static CUresult side(struct cw_memcpy_side *w, CUmemorytype type, const void *host, CUdeviceptr device, CUarray array,
-		     const CUDA_MEMCPY3D *m)
+		     const CUDA_MEMCPY3D *m, int *pageable)
 {
 	uint64_t base = type == CU_MEMORYTYPE_HOST ? (uintptr_t)host : device, row = w->x + m->WidthInBytes, at, span;
 	uint64_t pitch = w->pitch ? w->pitch : row, height = w->height ? w->height : w->y + m->Height;
@@ -104,10 +104,7 @@ static CUresult side(struct cw_memcpy_side *w, CUmemorytype type, const void *ho
 		res = type == CU_MEMORYTYPE_DEVICE ? cw_side_device(base + at, span, &s) : cw_side_any(base + at, span, &s);
 	if (res)
 		return res;
-	if (!s.worker) {
-		cw_log(CW_LOG_ERROR, "graph nodes that copy pageable memory are not forwarded: pin it");
-		return CUDA_ERROR_NOT_SUPPORTED;
-	}
+	*pageable = !s.worker;
 	w->ptr = s.addr - at;
 	return CUDA_SUCCESS;
 }
@@ -123,20 +120,22 @@ static CUresult pack_memcpy(const struct cw_memcpy_node_params *n, struct cw_nod
 		.dst = {.x = m->dstXInBytes, .y = m->dstY, .z = m->dstZ, .lod = m->dstLOD, .pitch = m->dstPitch, .height = m->dstHeight},
 		.box = {m->WidthInBytes, m->Height, m->Depth, 0, 0},
 	};
+	int src = 0, dst = 0;
 	CUresult res = context_id(n->ctx, &w.box.ctx);
 
 	if (!m->WidthInBytes || !m->Height || !m->Depth)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!res)
-		res = side(&w.src, m->srcMemoryType, m->srcHost, m->srcDevice, m->srcArray, m);
+		res = side(&w.src, m->srcMemoryType, m->srcHost, m->srcDevice, m->srcArray, m, &src);
 	if (!res)
-		res = side(&w.dst, m->dstMemoryType, m->dstHost, m->dstDevice, m->dstArray, m);
+		res = side(&w.dst, m->dstMemoryType, m->dstHost, m->dstDevice, m->dstArray, m, &dst);
 	if (res)
 		return res;
 	*out = cw_node_params_new(sizeof w, 0);
 	if (!*out)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	memcpy((*out)->wire, &w, sizeof w);
+	(*out)->pageable = (src ? CW_PAGEABLE_SRC : 0) | (dst ? CW_PAGEABLE_DST : 0);
 	return CUDA_SUCCESS;
 }
 
