@@ -40,7 +40,8 @@ static void upload(void *arg)
 {
 	struct upload *u = arg;
 	const struct cw_transfer *t = u->t;
-	while (atomic_load_explicit(&u->res, memory_order_relaxed) == 0) {
+	while (atomic_load_explicit(&u->res, memory_order_relaxed) == 0 &&
+	       atomic_load_explicit(&u->next, memory_order_relaxed) < t->pieces) {
 		CUresult res = 0;
 		struct cw_chunk *c = cw_chunk_take(t->stream, CW_SHORT_WAIT, &res);
 		if (!c && res == 0) {
