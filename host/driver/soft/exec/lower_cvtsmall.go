@@ -39,16 +39,19 @@ func (l *lowerer) cvtTF32(ts []ptx.Type) error {
 		r = roundAway
 	}
 	top := uint32(0xff) << 10
-	if l.has("satfinite") {
-		return l.map1(ptx.F32, func(a uint64) uint64 { return toTF32(a, top-1, r, l.has("relu")) })
-	}
 	relu := l.has("relu")
+	if l.has("satfinite") {
+		top--
+	}
 	return l.map1(ptx.F32, func(a uint64) uint64 { return toTF32(a, top, r, relu) })
 }
 
 func toTF32(a uint64, largest uint32, r rounding, relu bool) uint64 {
 	v := float64(f32(a))
-	if v != v {
+	switch {
+	case v != v && r == roundAway: // cut like a number
+		return a & 0xffffe000
+	case v != v:
 		return 0x7fffe000
 	}
 	if relu && !(v > 0) {

@@ -66,7 +66,7 @@ func formatOf(t ptx.Type, r rounding, ftz, sat bool) (format, bool) {
 		f.write = func(v float64) uint64 { return uint64(roundSmall(v, 10, 5, r)) }
 		if ftz {
 			f.read = func(v uint64) float64 { return flush16(fromHalf(uint16(v))) }
-			f.write = func(v float64) uint64 { return uint64(toHalf(flush16(v))) }
+			f.write = func(v float64) uint64 { return flushBits(uint64(toHalf(v)), ptx.F16) }
 		}
 	case ptx.BF16:
 		f.read = func(v uint64) float64 { return fromBfloat(uint16(v)) }
@@ -113,7 +113,7 @@ func floatBinFunc(name string, t ptx.Type, r rounding, ftz, sat bool) func(a, b 
 				return quiet64(exact64(f64(a), f64(b), math.Copysign(0, p), r), a, b, 0)
 			}
 		case "div":
-			return func(a, b uint64) uint64 { return quiet64(div64(f64(a), f64(b), r), a, b, 0) }
+			return func(a, b uint64) uint64 { return quiet64(div64(f64(a), f64(b), r), b, a, 0) }
 		}
 		return nil
 	}
@@ -164,6 +164,9 @@ func pairwise(name string, t ptx.Type, r rounding, ftz, sat bool) func(a, b uint
 // floatBin2 lowers add, sub, mul and div.
 func (l *lowerer) floatBin2(name string, t ptx.Type) error {
 	r, ftz, sat := l.rounding(), l.has("ftz"), l.has("sat")
+	if name != "div" && t == ptx.F64 && l.orderFactors() && name == "sub" {
+		return l.map2(t, t, func(b, a uint64) uint64 { return quiet64(sum64(f64(a), -f64(b), r), b, a, 0) })
+	}
 	if r == roundNearest && !sat {
 		if fn := plainFloat(name, t, ftz); fn != nil {
 			return l.emit2(t, fn)
@@ -172,9 +175,22 @@ func (l *lowerer) floatBin2(name string, t ptx.Type) error {
 	return l.map2(t, t, pairwise(name, t, r, ftz, sat))
 }
 
+// orderFactors puts the registers of a product or sum in the order in which the
+// assembler has them, which decides between two NaNs. It reports whether that
+// is the reverse of what the text says.
+func (l *lowerer) orderFactors() bool {
+	ops := l.in.Operands
+	if len(ops) < 3 || ops[1].Kind != ptx.OpReg || ops[2].Kind != ptx.OpReg || ops[1].Reg <= ops[2].Reg {
+		return false
+	}
+	ops[1], ops[2] = ops[2], ops[1]
+	return true
+}
+
 func lowerFma(l *lowerer) error {
 	t, r, ftz, sat := l.typ(), l.rounding(), l.has("ftz"), l.has("sat")
 	relu := l.has("relu")
+	l.orderFactors()
 	if r == roundNearest && !sat && !relu {
 		switch {
 		case t == ptx.F32 && !ftz:
@@ -194,7 +210,11 @@ func lowerFma(l *lowerer) error {
 		return l.unsupported("%s", l.in)
 	}
 	one := func(a, b, c uint64) uint64 {
-		v := addOdd(f.read(a)*f.read(b), f.read(c))
+		x, z := f.read(a)*f.read(b), f.read(c)
+		v := addOdd(x, z)
+		if r == roundDown && v == 0 && (x != 0 || math.Signbit(x) != math.Signbit(z)) {
+			v = math.Copysign(0, -1) // x - x
+		}
 		if relu && !(v > 0) && v == v {
 			v = 0
 		}
@@ -220,6 +240,10 @@ func (l *lowerer) minMaxN(t ptx.Type, f func(a, b uint64) uint64) error {
 	}
 	if len(l.in.Operands) == 4 {
 		return l.map3(t, t, t, func(a, b, c uint64) uint64 { return f(f(a, b), c) })
+	}
+	if a, b := l.in.Operands[1], l.in.Operands[2]; a.Kind == ptx.OpReg && b.Kind == ptx.OpReg && a.Reg == b.Reg && len(l.in.Mods) == 1 && (t == ptx.F16 || t == ptx.F32 || t == ptx.F64) {
+		l.in.Operands = l.in.Operands[:2] // the assembler makes a move of it, which keeps any NaN
+		return l.map1(t, func(a uint64) uint64 { return a })
 	}
 	return l.map2(t, t, f)
 }

@@ -7,12 +7,14 @@ import (
 // quiet is the bit that makes a float64 NaN quiet.
 const quiet = 1 << 51
 
-// quiet64 is v's bits. A NaN is what hardware makes of the operands: the first that is one, quiet, or the default NaN.
+// quiet64 is v's bits, the result for operands a, b, c. A NaN is what hardware
+// makes of the operands: the first that is one of b, c, a, quiet, or the
+// default NaN.
 func quiet64(v float64, a, b, c uint64) uint64 {
 	if v == v {
 		return bits64(v)
 	}
-	for _, x := range [...]uint64{a, b, c} {
+	for _, x := range [...]uint64{b, c, a} {
 		if f := f64(x); f != f {
 			return x | quiet
 		}

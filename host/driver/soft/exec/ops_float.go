@@ -157,7 +157,7 @@ func opDivF64(w *warp, o *op) {
 		x, y := a[l&31], b[l&31]
 		v := f64(x) / f64(y)
 		if v != v {
-			d[l&31] = quiet64(v, x, y, 0)
+			d[l&31] = quiet64(v, y, x, 0) // the dividend's NaN first
 			continue
 		}
 		d[l&31] = bits64(v)
