@@ -151,7 +151,7 @@ static void devices(void)
 	CHECK_RES(cuDeviceGetAttribute(&v, 16, 0), 0);
 	CHECK(v == 132);
 	CHECK_RES(cuDeviceGetAttribute(&v, 83, 0), 0);
-	CHECK(v == 0); /* managed memory is not forwarded, whatever the host says */
+	CHECK(v == 1); /* managed memory: the worker says 0 where it cannot be */
 	CHECK_RES(cuDeviceGetAttribute(&v, 9, 0), 1);	/* the worker does not know it */
 	CHECK_RES(cuDeviceGetAttribute(&v, 191, 0), 1);
 	CHECK_RES(cuDeviceGetAttribute(&v, 192, 0), 1);
