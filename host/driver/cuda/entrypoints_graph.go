@@ -10,9 +10,6 @@ type graphEntryPoints struct {
 	cuGraphHostNodeGetParams, cuGraphChildGraphNodeGetGraph, cuGraphEventRecordNodeGetEvent            entry
 	cuGraphEventWaitNodeGetEvent, cuGraphMemAllocNodeGetParams, cuGraphMemFreeNodeGetParams            entry
 	cuGraphBatchMemOpNodeGetParams                                                                     entry
-	cuGraphKernelNodeSetParams_v2, cuGraphMemcpyNodeSetParams, cuGraphMemsetNodeSetParams              entry
-	cuGraphHostNodeSetParams, cuGraphEventRecordNodeSetEvent, cuGraphEventWaitNodeSetEvent             entry
-	cuGraphBatchMemOpNodeSetParams                                                                     entry
 	cuGraphGetNodes, cuGraphGetRootNodes, cuGraphGetEdges_v2, cuGraphNodeGetDependencies_v2            entry
 	cuGraphNodeGetDependentNodes_v2, cuGraphAddDependencies_v2, cuGraphRemoveDependencies_v2           entry
 	cuGraphConditionalHandleCreate, cuGraphKernelNodeGetAttribute, cuGraphKernelNodeSetAttribute       entry

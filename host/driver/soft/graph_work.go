@@ -52,7 +52,6 @@ type condition struct {
 // graph exists.
 type graphAlloc struct {
 	mem  *allocation
-	refs int
 	live atomic.Bool // between allocation and free
 }
 
