@@ -4,9 +4,12 @@ import (
 	"encoding/binary"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
@@ -19,7 +22,10 @@ var writeSeeds = flag.Bool("write-seeds", false, "write the seeds of FuzzOperati
 // FuzzOperations gives a session records as a guest could send them, one behind the other.
 func FuzzOperations(f *testing.F) {
 	f.Fuzz(func(t *testing.T, records []byte) {
-		s, err := New().Open(drivertest.NewHost(), driver.Options{MemoryLimit: 16 << 20, Cores: 1})
+		host := &sharingHost{Host: drivertest.NewHost()}
+		host.OnCallBack = func(uint64, cuda.Result) {}
+		defer host.close()
+		s, err := New().Open(host, driver.Options{MemoryLimit: 16 << 20, Cores: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,6 +53,46 @@ type silent struct{}
 func (silent) Reply(_, _ uint32, _ cuda.Result, _ []byte) {}
 func (silent) GPUDone(uint32) (uintptr, bool)             { return 0, false }
 func (silent) WakeSlot(_, _ uint32)                       {}
+
+// sharingHost is a host whose session shares with itself: its nth offer, from 1, has the token n, 0, 0, ...
+type sharingHost struct {
+	*drivertest.Host
+	blobs [][]byte
+	files []int
+}
+
+func (h *sharingHost) Offer(blob []byte, file int) (t driver.ShareToken, err error) {
+	if file >= 0 {
+		if file, err = unix.Dup(file); err != nil {
+			return t, err
+		}
+	}
+	h.blobs, h.files = append(h.blobs, blob), append(h.files, file)
+	t[0] = byte(len(h.blobs))
+	return t, nil
+}
+
+func (h *sharingHost) Redeem(t driver.ShareToken) ([]byte, int, error) {
+	n := int(t[0]) - 1
+	if n < 0 || n >= len(h.blobs) {
+		return nil, -1, driver.ErrNotShared
+	}
+	if h.files[n] < 0 {
+		return h.blobs[n], -1, nil
+	}
+	file, err := unix.Dup(h.files[n])
+	return h.blobs[n], file, err
+}
+
+func (h *sharingHost) Withdraw(driver.ShareToken) {}
+
+func (h *sharingHost) close() {
+	for _, f := range h.files {
+		if f >= 0 {
+			_ = unix.Close(f)
+		}
+	}
+}
 
 // seeds are small guests.
 func seeds(t *testing.T) map[string][]byte {
@@ -87,6 +133,8 @@ func seeds(t *testing.T) map[string][]byte {
 			&wire.PrimaryCtxReleaseArgs{Ctx: ctx},
 		},
 	}
+	maps.Copy(list, graphSeeds())
+	maps.Copy(list, memorySeeds())
 	out := map[string][]byte{}
 	for name, args := range list {
 		start := []wire.Args{
