@@ -9,7 +9,7 @@ import (
 )
 
 func TestHello(t *testing.T) {
-	in := remote.Hello{Type: remote.MsgRegion, Region: 7, Va: 0x6a0000000000, Size: 1 << 20, Pid: 4, Status: 5, Flags: 6}
+	in := remote.Hello{Type: remote.MsgRegion, Region: 7, Va: 0x6a0000000000, Size: 1 << 20, Pid: 4, Status: 5, Flags: 6, Offset: 1 << 21}
 	out, text, err := remote.ParseHello(remote.FormatHello(in, "why"))
 	in.Magic, in.Version, in.TextLen = remote.HelloMagic, remote.ProtocolVersion, 3
 	if err != nil || out != in || text != "why" {

@@ -1,0 +1,179 @@
+package shm
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/remote"
+)
+
+// connected returns both ends of a session socket.
+func connected(t *testing.T) (guest, host *net.UnixConn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends [2]*net.UnixConn
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "session")
+		c, err := net.FileConn(f)
+		_ = f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends[i] = c.(*net.UnixConn)
+	}
+	return ends[0], ends[1]
+}
+
+func memfile(t *testing.T, size int64) int {
+	t.Helper()
+	fd, err := unix.MemfdCreate("region", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err == nil {
+		err = unix.Ftruncate(fd, size)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+// send sends a message with descriptors, which it takes over.
+func send(conn *net.UnixConn, b []byte, files ...int) error {
+	defer closeAll(files)
+	_, _, err := conn.WriteMsgUnix(b, unix.UnixRights(files...), nil)
+	return err
+}
+
+// accept is a session whose guest has said hello.
+func accept(t *testing.T) (*net.UnixConn, *Unix) {
+	t.Helper()
+	guest, host := connected(t)
+	region0 := memfile(t, int64(remote.Region0Size))
+	page := make([]byte, remote.ControlPageMagicOffset+16)
+	binary.LittleEndian.PutUint32(page, remote.HelloMagic)
+	binary.LittleEndian.PutUint32(page[4:], remote.ProtocolVersion)
+	binary.LittleEndian.PutUint64(page[8:], remote.RingSize)
+	if _, err := unix.Pwrite(region0, page, 0); err != nil {
+		t.Fatal(err)
+	}
+	bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hello := remote.Hello{Type: remote.MsgHello, Va: 0x6a0000000000, Size: remote.Region0Size}
+	if err := send(guest, remote.FormatHello(hello, ""), region0, bell); err != nil {
+		t.Fatal(err)
+	}
+	u, err := AcceptUnix(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return guest, u
+}
+
+// TestRegionOfAFile: a region may begin inside a file, which stays as it is if it is shared with others, and lies in it.
+func TestRegionOfAFile(t *testing.T) {
+	const size = 4 * pageSize
+	for _, c := range []struct {
+		name         string
+		offset, size uint64
+		flags        uint32
+		ok           bool
+	}{
+		{"all of it", 0, size, 0, true},
+		{"its end", pageSize, size - pageSize, 0, true},
+		{"shared", pageSize, pageSize, remote.RegionShared, true},
+		{"between pages", 512, pageSize, 0, false},
+		{"past its end", pageSize, size, 0, false},
+		{"begins at its end", size, pageSize, 0, false},
+		{"begins past its end", 2 * size, pageSize, remote.RegionShared, false},
+		{"end overflows", ^uint64(pageSize - 1), 2 * pageSize, 0, false},
+	} {
+		guest, u := accept(t)
+		file := memfile(t, size)
+		for i := range int64(4) {
+			if _, err := unix.Pwrite(file, bytes.Repeat([]byte{byte('a' + i)}, pageSize), i*pageSize); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h := remote.Hello{Type: remote.MsgRegion, Region: 5, Va: 0x6a0000400000, Size: c.size, Offset: c.offset, Flags: c.flags}
+		mine, err := unix.Dup(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := send(guest, remote.FormatHello(h, ""), file); err != nil {
+			t.Fatal(err)
+		}
+		_ = guest.CloseWrite()
+		<-u.Done()
+		if c.ok != (u.Err() == nil) || !c.ok && !errors.Is(u.Err(), remote.ErrProtocol) {
+			t.Errorf("%s: %v", c.name, u.Err())
+		}
+		if b := make([]byte, 1); c.ok {
+			if err := u.mem.ReadAt(5, b, 0); err != nil || b[0] != byte('a'+c.offset/pageSize) {
+				t.Errorf("%s: begins with %q, %v", c.name, b, err)
+			}
+			shrunk := unix.Ftruncate(mine, 0) == nil
+			if shared := c.flags&remote.RegionShared != 0; shrunk != shared {
+				t.Errorf("%s: could be shrunk: %v", c.name, shrunk)
+			}
+		}
+		_ = unix.Close(mine)
+		if err := errors.Join(u.Close(), guest.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// FuzzUnix sends a session messages, one behind the other: a byte with the number of descriptors and their files' size, then the
+// message. Whatever comes, the session ends orderly and keeps no descriptor.
+func FuzzUnix(f *testing.F) {
+	f.Fuzz(func(t *testing.T, messages []byte) {
+		before := descriptors(t)
+		guest, u := accept(t)
+		for len(messages) > 1 {
+			n := min(len(messages), 1+remote.HelloSize)
+			var files []int
+			for range messages[0] % 4 {
+				files = append(files, memfile(t, int64(messages[0]/4)*pageSize))
+			}
+			if send(guest, messages[1:n], files...) != nil {
+				break // the session has ended
+			}
+			messages = messages[n:]
+		}
+		_ = guest.CloseWrite()
+		select {
+		case <-u.Done():
+		case <-time.After(10 * time.Second):
+			t.Error("the session did not end")
+		}
+		if err := u.Err(); err != nil && !errors.Is(err, remote.ErrProtocol) && !errors.Is(err, remote.ErrUnknownRegion) {
+			t.Logf("ended by %v", err)
+		}
+		if err := errors.Join(u.Close(), guest.Close()); err != nil {
+			t.Error(err)
+		}
+		if after := descriptors(t); after > before {
+			t.Errorf("%d descriptors before, %d after", before, after)
+		}
+	})
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
