@@ -107,3 +107,47 @@ func TestShare(t *testing.T) {
 		t.Error("redeemed what a worker that is gone had offered")
 	}
 }
+
+// FuzzBroker is a worker that says anything about sharing: a byte for each message's type, number of descriptors and length in
+// units of 16, then its payload. The parent answers each offer and request once, and nothing is left when the worker is gone.
+func FuzzBroker(f *testing.F) {
+	f.Fuzz(func(t *testing.T, said []byte) {
+		before := descriptors(t)
+		var shared share.Broker
+		w, p := end(t, &shared)
+		for n := uint64(1); len(said) > 0 && n < 64; n++ {
+			m := link.Message{Type: link.Offer + link.Type(said[0]%3), A: n}
+			for range said[0] / 3 % 3 {
+				m.Files = append(m.Files, 0)
+			}
+			size := min(int(said[0]/9)*16, len(said)-1)
+			m.Payload, said = said[1:1+size], said[1+size:]
+			if m.Type == link.Withdraw && size >= share.TokenSize && len(m.Files) < 2 {
+				if err := w.Send(m); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			a := ask(t, w, m)
+			if len(a.Files) > 1 || a.B != 0 && len(a.Payload)+len(a.Files) > 0 || len(a.Payload) > share.MaxBlob {
+				t.Errorf("%d: answer %d with %d bytes, %d descriptors", m.Type, a.B, len(a.Payload), len(a.Files))
+			}
+			link.CloseAll(a.Files)
+		}
+		_ = w.Close()
+		<-p.drained
+		_ = p.link.Close()
+		if after := descriptors(t); after > before {
+			t.Errorf("%d descriptors before, %d after", before, after)
+		}
+	})
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
