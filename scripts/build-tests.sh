@@ -46,12 +46,18 @@ wanted() {
 }
 
 flags=(-O2 -Xptxas -suppress-stack-size-warning -std=c++17 -allow-unsupported-compiler -Wno-deprecated-gpu-targets
-  -gencode arch=compute_75,code=compute_75)
+)
 
 # native_code VERSION PROGRAM: flags for machine code of the newest GPU. A source may say "ptx only: cuda X.Y..." where
 # that version's assembler is wrong.
 native_code() {
   grep -q "ptx only:.*cuda.* $1\>" "$src/$2.cu" || echo "-gencode arch=compute_90,code=sm_90"
+}
+
+# ptx_code PROGRAM: flags for PTX, of the oldest architecture; a source that needs a newer one says "ptx: 90".
+ptx_code() {
+  local arch; arch=$(sed -n 's/.*ptx: \([0-9]*\).*/\1/p' "$src/$1.cu" | head -1)
+  echo "-gencode arch=compute_${arch:-75},code=compute_${arch:-75}"
 }
 
 # Link lines without nvcc: it would run nvlink and a second compilation for relocatable device code, which none has.
@@ -88,7 +94,7 @@ object() { # VERSION PROGRAM: prints its path
 compile() { # VERSION PROGRAM
   local v=$1 p=$2 o nvcc; o=$(object "$v" "$p"); nvcc=$(nvcc_path "$v")
   # shellcheck disable=SC2046
-  "$nvcc" "${flags[@]}" $(native_code "$v" "$p") -I"$BUILD/tests/obj/$v" -c -o "$o.new" "$src/$p.cu" || return 1
+  "$nvcc" "${flags[@]}" $(ptx_code "$p") $(native_code "$v" "$p") -I"$BUILD/tests/obj/$v" -c -o "$o.new" "$src/$p.cu" || return 1
   mv "$o.new" "$o"
 }
 
@@ -98,7 +104,7 @@ fatbin_header() { # VERSION
   mkdir -p "$d"
   newer "$d/driverapi_fatbin.h" "$src/driverapi_kernels.cu" "$nvcc" "$0" && return
   # shellcheck disable=SC2046
-  "$nvcc" "${flags[@]}" $(native_code "$v" driverapi_kernels) -fatbin -o "$d/driverapi.fatbin" "$src/driverapi_kernels.cu"
+  "$nvcc" "${flags[@]}" $(ptx_code driverapi_kernels) $(native_code "$v" driverapi_kernels) -fatbin -o "$d/driverapi.fatbin" "$src/driverapi_kernels.cu"
   { echo 'alignas(8) static const unsigned char driverapi_fatbin[] = {'
     od -An -v -tx1 "$d/driverapi.fatbin" | sed 's/ \([0-9a-f][0-9a-f]\)/0x\1,/g'; echo '};'; } >"$d/driverapi_fatbin.h.new"
   mv "$d/driverapi_fatbin.h.new" "$d/driverapi_fatbin.h"

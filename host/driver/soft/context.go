@@ -16,6 +16,7 @@ type gpuContext struct {
 	retains int
 	flags   uint32
 	limits  map[uint32]uint64
+	heap    *heap // of malloc in kernels; nil until a kernel may need it
 
 	legacy  *stream
 	threads map[uint32]*stream // per-thread default streams by guest thread

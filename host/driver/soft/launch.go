@@ -58,6 +58,11 @@ func (s *session) Launch(c *wire.Call, a *wire.LaunchArgs) cuda.Result {
 		return cuda.ErrorNotSupported
 	}
 	l.params = bytes.Clone(a.Params)
+	if f.entry.code.UsesHeap() {
+		if _, res := s.heapFor(st.ctx); res != cuda.Success {
+			return res
+		}
+	}
 	s.enqueue(st, s.kernelTask(st.ctx, f.entry.code, &l), s.before(st))
 	for _, e := range l.events {
 		s.record(st, e)
@@ -150,6 +155,9 @@ func (s *session) kernelTask(g *gpuContext, k *exec.Kernel, l *launch) *task {
 	config := exec.Config{
 		Grid: l.grid, Block: l.block, DynShared: l.dynamic, Params: l.params, Space: s.space, Printf: s.host.Console, SetConditional: s.setConditional,
 		Cores: cores, SMs: uint32(cores), StackBytes: g.limits[cuda.LimitStackSize], Cooperative: l.cooperative, GridID: s.grids,
+	}
+	if g.heap != nil {
+		config.Heap = g.heap
 	}
 	if s.texSet != nil {
 		config.Textures = s.texSet

@@ -12,6 +12,13 @@ type AddressSpace interface {
 	Find(addr uint64) (base, size uint64, writable, ok bool)
 }
 
+// Heap is where kernels get memory by malloc. Calls may come from several
+// goroutines at once.
+type Heap interface {
+	Malloc(size uint64) (addr uint64) // 0: there is none left
+	Free(addr uint64) bool            // false: not what Malloc gave
+}
+
 // AllocFunc provides memory for a module variable. mem is the memory at addr
 // as host bytes, len(mem) == size; Load fills it with the initialiser and
 // keeps no reference. space is ptx.Global or ptx.Const.
@@ -48,6 +55,7 @@ type Config struct {
 	Params      []byte // packed parameters; may be longer than needed, not shorter
 	Space       AddressSpace
 	Textures    Textures // nil: there are none
+	Heap        Heap     // nil: malloc in kernels finds no memory
 	// Printf receives each formatted device printf. Calls may come from several
 	// goroutines at once; nil discards the text.
 	Printf func(text []byte)
@@ -91,6 +99,9 @@ func (k *Kernel) ParamBytes() uint64 { return k.bytes }
 // Unsupported returns why no launch of the kernel can succeed, usually an
 // *UnsupportedError, or nil.
 func (k *Kernel) Unsupported() error { return k.err }
+
+// UsesHeap reports whether the kernel can reach malloc or free.
+func (k *Kernel) UsesHeap() bool { return k.heap }
 
 // Attributes returns the kernel's attributes.
 func (k *Kernel) Attributes() Attributes { return k.attrs }

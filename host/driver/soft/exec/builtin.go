@@ -12,6 +12,10 @@ func builtinFor(name string) func(w *warp, s *callSite) {
 		return builtinVprintf
 	case "__assertfail":
 		return builtinAssert
+	case "malloc":
+		return builtinMalloc
+	case "free":
+		return builtinFree
 	case "cudaGraphSetConditional":
 		return builtinSetConditional
 	}
@@ -24,6 +28,30 @@ func builtinSetConditional(w *warp, s *callSite) {
 	for _, l := range w.act {
 		if lane := int(l & 31); set != nil {
 			set(w.arg(s, 0, lane), uint32(w.arg(s, 1, lane)))
+		}
+	}
+}
+
+// builtinMalloc is void *malloc(size_t).
+func builtinMalloc(w *warp, s *callSite) {
+	h := w.blk.launch.config.Heap
+	for _, l := range w.act {
+		lane, addr := int(l&31), uint64(0)
+		if h != nil {
+			addr = h.Malloc(w.arg(s, 0, lane))
+		}
+		w.result(s, lane, addr)
+	}
+}
+
+// builtinFree is void free(void *). Freeing what malloc did not give ends the
+// kernel, as it does on a GPU.
+func builtinFree(w *warp, s *callSite) {
+	h := w.blk.launch.config.Heap
+	for _, l := range w.act {
+		addr := w.arg(s, 0, int(l&31))
+		if addr != 0 && (h == nil || !h.Free(addr)) {
+			w.faultLine(s.line, Trap, "free of something that malloc did not give")
 		}
 	}
 }

@@ -45,8 +45,11 @@ func (n *node) succs(f func(int)) {
 	f(n.next)
 }
 
+// wholeWarp stands for an operand with all lanes.
+const wholeWarp = 1 << 16
+
 // maskOperand returns the operand that names the lanes an instruction waits
-// for, or -1.
+// for, wholeWarp, or -1.
 func maskOperand(in *ptx.Instr) int {
 	switch in.Op {
 	case "shfl", "vote", "match", "redux", "elect":
@@ -57,6 +60,8 @@ func maskOperand(in *ptx.Instr) int {
 		if slices.Contains(in.Mods, "warp") && len(in.Operands) == 1 {
 			return 0
 		}
+	case "mma", "wmma", "ldmatrix", "stmatrix", "movmatrix":
+		return wholeWarp
 	}
 	return -1
 }

@@ -40,6 +40,9 @@ type opExtra struct {
 	signed  bool      // ld.param: extend the sign
 	text    string
 	image   *imageOp // textures and surfaces
+
+	product  *product        // of matrices
+	fragment *fragmentAccess // wmma.load and wmma.store
 }
 
 // termKind says how a block ends.

@@ -17,6 +17,7 @@ type Kernel struct {
 	sharedSize uint64
 	sharedAt   []uint64 // offset by sharedVar.index
 	dynamicAt  uint64   // where dynamic shared memory begins
+	heap       bool     // some code calls malloc or free
 	reserved   bool     // some code uses the system's part of shared memory
 	err        error    // why it cannot be launched
 }
@@ -120,6 +121,7 @@ func (k *Kernel) attributes(f *ptx.Func, reach []*code) {
 	a.ConstBytes = k.module.consts
 	pressure := 0
 	for _, c := range reach {
+		k.heap = k.heap || c.name == "malloc" || c.name == "free"
 		k.reserved = k.reserved || c.reserved
 		a.LocalBytes = max(a.LocalBytes, c.frame)
 		pressure = max(pressure, c.pressure)

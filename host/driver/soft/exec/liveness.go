@@ -92,7 +92,7 @@ func nodeEffects(n *node, use, def func(reg int)) {
 		return
 	}
 	if n.term == termSync {
-		if m := maskOperand(n.instr); m >= 0 {
+		if m := maskOperand(n.instr); m >= 0 && m != wholeWarp {
 			eachReg(&n.instr.Operands[m], use, use)
 		}
 		return

@@ -43,6 +43,9 @@ var lowerings = map[string]lowering{
 	// across lanes: lower_warp.go
 	"shfl": lowerShfl, "vote": lowerVote, "match": lowerMatch, "redux": lowerRedux, "elect": lowerElect,
 
+	// matrices: lower_mma.go
+	"mma": lowerMma, "wmma": lowerWmma, "ldmatrix": lowerMatrix, "stmatrix": lowerMatrix, "movmatrix": lowerMovmatrix,
+
 	"mbarrier": lowerMbarrier, // lower_mbarrier.go
 
 	// control: lower_misc.go

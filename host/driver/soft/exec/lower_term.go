@@ -18,7 +18,11 @@ func (l *lowerer) terminator(n *node, b *block) error {
 			b.targets = append(b.targets, int32(t))
 		}
 	case termSync:
-		b.reg, err = l.src(maskOperand(n.instr), ptx.U32)
+		if at := maskOperand(n.instr); at == wholeWarp {
+			b.reg = l.constant(fullMask)
+		} else {
+			b.reg, err = l.src(at, ptx.U32)
+		}
 	case termBarrier:
 		b.bar, err = l.barrier()
 		if err == nil && b.bar.cluster && !b.bar.wait {

@@ -41,6 +41,7 @@ type warp struct {
 	scratch            [32]uint8 // act of guarded operations
 	active             [32]uint8
 	fence              uint32
+	tiles              *tiles // room for products of matrices
 }
 
 // frame is one activation of a function for some lanes of a warp. Diverged
