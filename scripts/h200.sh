@@ -6,7 +6,7 @@
 #
 # Phases: native runs the CUDA programs on the machine's own driver, run under `causeway run --gpu 0`, soft on the software
 # GPU, vm inside a VM with a vGPU on the real GPU; bench measures. Only when asked for: vmtorch runs PyTorch in a VM that sees
-# this machine's Python tree read-only (minutes, as the CPU is emulated), compat makes the table of scripts/compat, speed that
+# this machine's Python tree read-only (minutes, as the CPU is emulated), vmcopy measures copies in a VM, compat makes the table of scripts/compat, speed that
 # of scripts/speed.sh. Without a pack the programs are built there by the nvcc in PATH. Logs are left in $OUT (default
 # /tmp/causeway-gpu). A short table comes last; the status is 0 if nothing failed.
 set -uo pipefail
@@ -83,6 +83,22 @@ phase_vmtorch() {
   PYTHONPATH=$ROOT/scripts/compat/lib python3 "$program" | tee "$out/vmtorch.native" || return
   scripts/compat/vm/run.sh --gpu "$gpu" --timeout "${VM_TIMEOUT:-540}" ${THP:+--thp "$THP"} "$program" | tee "$out/vmtorch.vm" || return
   diff <(grep -v '^#' "$out/vmtorch.native") <(grep -v '^#' "$out/vmtorch.vm") && echo "vmtorch: 1 passed, 0 failed"
+}
+
+# Copies in a VM with 2 CPUs, the guest's huge pages on and off, by each way that pageable memory can travel.
+phase_vmcopy() {
+  local dir rc=0
+  [ -x "$BUILD/bin/bench" ] || gcc -O2 -std=gnu11 scripts/bench/probe/bench.c -o "$BUILD/bin/bench" -ldl || return 3
+  dir=$(mktemp -d)
+  (
+    trap 'stop_service; rm -rf "$dir"' EXIT
+    start_device "$dir/vm.sock" "$out/vmcopy-device.log" --gpu "$gpu"
+    export QEMU=${QEMU:-$BUILD/qb/qemu}
+    scripts/vm.sh --kernel "$kernel" --socket "$dir/vm.sock" --mem 2G --smp "${VM_CPUS:-2}" --timeout 200 --quiet --file "$BUILD/bin/bench" \
+      --file scripts/bench/vmcopy.sh -- sh /app/vmcopy.sh "$((${COPY_MIB:-64} << 20))" | tee "$out/vmcopy.lines"
+    exit "${PIPESTATUS[0]}"
+  ) || rc=$?
+  return $rc
 }
 
 phase_compat() {

@@ -4,6 +4,7 @@
  *
  *   bench calls            call latencies, launches, waits
  *   bench copies MAXBYTES  synchronous copies, pinned, pageable, and to memory never touched before
+ *   bench large MAXBYTES   the same from 1 MiB on, few times each: for guests whose CPU is emulated
  *   bench overlap          a pinned copy beside a kernel, on two streams: per cent of the shorter that the longer hides
  *   bench file BYTES       a file in the page cache, mapped, to the GPU in pieces as large as a layer's weights
  *   bench machine          shared-memory ping-pong between two processes, Unix socket round trip
@@ -201,9 +202,11 @@ static void calls(void)
 	});
 }
 
+static int few; /* runs of a copy, 0: by its size */
+
 static void copy_row(const char *kind, const char *dir, CUdeviceptr dev, char *host, size_t n)
 {
-	int runs = n <= 65536 ? 500 : n <= (4 << 20) ? 60 : n <= (64 << 20) ? 15 : 5;
+	int runs = few ? few : n <= 65536 ? 500 : n <= (4 << 20) ? 60 : n <= (64 << 20) ? 15 : 5;
 	char name[64];
 	for (int i = -2; i < runs; i++) {
 		double t = now_us();
@@ -221,7 +224,7 @@ static void copy_row(const char *kind, const char *dir, CUdeviceptr dev, char *h
 /* To memory that was never touched: each of its pages comes into being on the way. */
 static void fresh_row(CUdeviceptr dev, size_t n)
 {
-	int runs = n <= (4 << 20) ? 20 : 5;
+	int runs = few ? few : n <= (4 << 20) ? 20 : 5;
 	for (int i = 0; i < runs; i++) {
 		void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		if (p == MAP_FAILED)
@@ -249,6 +252,8 @@ static void copies(size_t max)
 		*(uint64_t *)(pageable + i) = i * 0x9e3779b97f4a7c15u;
 	memcpy(pinned, pageable, max);
 	for (size_t i = 0; i < sizeof sizes / sizeof *sizes && sizes[i] <= max; i++) {
+		if (few && sizes[i] < 1 << 20)
+			continue;
 		copy_row("pinned", "h2d", dev, pinned, sizes[i]);
 		copy_row("pinned", "d2h", dev, pinned, sizes[i]);
 		copy_row("pageable", "h2d", dev, pageable, sizes[i]);
@@ -432,7 +437,10 @@ int main(int argc, char **argv)
 		calls();
 	else if (!strcmp(mode, "copies") && argc > 2)
 		copies(strtoull(argv[2], NULL, 0));
-	else if (!strcmp(mode, "overlap"))
+	else if (!strcmp(mode, "large") && argc > 2) {
+		few = 5;
+		copies(strtoull(argv[2], NULL, 0));
+	} else if (!strcmp(mode, "overlap"))
 		overlap();
 	else if (!strcmp(mode, "file") && argc > 2)
 		file(strtoull(argv[2], NULL, 0));
@@ -445,7 +453,7 @@ int main(int argc, char **argv)
 		fflush(stdout);
 		sleep(atoi(argv[2]));
 	} else {
-		fprintf(stderr, "usage: bench calls | copies MAXBYTES | overlap | file BYTES | machine | idle SECONDS\n");
+		fprintf(stderr, "usage: bench calls | copies MAXBYTES | large MAXBYTES | overlap | file BYTES | machine | idle SECONDS\n");
 		return 2;
 	}
 	return 0;
