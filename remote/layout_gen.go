@@ -39,6 +39,7 @@ const (
 	FileDoorbell    uint64 = 0x1000
 	FileError       uint64 = 0x2000
 	FileLease       uint64 = 0x1000000000000000
+	FileExtent      uint64 = 0x3000000000000000
 	FileWait        uint64 = 0x2000000000000000
 )
 

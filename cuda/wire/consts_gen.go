@@ -76,6 +76,7 @@ const (
 	FileDoorbell        = 0x1000
 	FileError           = 0x2000
 	FileLease           = 0x1000000000000000
+	FileExtent          = 0x3000000000000000
 	FileWait            = 0x2000000000000000
 )
 
