@@ -1,5 +1,5 @@
 // Cooperative groups: tiles, reductions, scans, groups by label and by branch; cooperative launches whose blocks wait for one another.
-// usage: coop [blocks] [rounds]
+// usage: coop [blocks] [rounds] needs: cuda 12.9
 #include "check.h"
 
 #include <cooperative_groups.h>

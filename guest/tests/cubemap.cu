@@ -31,7 +31,7 @@ __global__ void write(cudaSurfaceObject_t s, int width)
     surfCubemapwrite(1000.0f * blockIdx.x + 10 * y + x, s, x * 4, y, blockIdx.x);
 }
 
-static cudaTextureObject_t texture(cudaArray_t a)
+static cudaTextureObject_t sampler(cudaArray_t a)
 {
     cudaResourceDesc r = {};
     cudaTextureDesc d = {};
@@ -76,7 +76,7 @@ int main()
     c.srcPtr = make_cudaPitchedPtr(h.data(), w * sizeof(float), w, w);
     c.dstArray = a, c.extent = make_cudaExtent(w, w, 6), c.kind = cudaMemcpyHostToDevice;
     CUDA(cudaMemcpy3D(&c));
-    cudaTextureObject_t t = texture(a);
+    cudaTextureObject_t t = sampler(a);
     fetch<<<6, dim3(w, w)>>>(t, out, w, -1);
     CUDA(cudaGetLastError());
     expect(same(out, h.data(), n), "six faces");
@@ -103,7 +103,7 @@ int main()
     CUDA(cudaMalloc3DArray(&layered, &f, make_cudaExtent(w, w, 6 * cubes), cudaArrayCubemap | cudaArrayLayered));
     c.dstArray = layered, c.extent = make_cudaExtent(w, w, 6 * cubes);
     CUDA(cudaMemcpy3D(&c));
-    t = texture(layered);
+    t = sampler(layered);
     for (int layer = 0; layer < cubes; layer++) {
         fetch<<<6, dim3(w, w)>>>(t, out, w, layer);
         CUDA(cudaGetLastError());

@@ -57,11 +57,14 @@ CUresult cwi_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_optio
 	if (!l)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	res = cw_load(CW_OP_LIBRARY_LOAD, l->o.id, &jit, &img);
-	if (res)
+	if (res) {
 		cw_handle_free(CW_KIND_LIBRARY, &l->o);
-	else
-		*library = (CUlibrary)l;
-	return res;
+		return res;
+	}
+	if (cw_settings.eager)
+		cw_managed_early(l);
+	*library = (CUlibrary)l;
+	return CUDA_SUCCESS;
 }
 
 CUresult cwi_cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *jit_options, void **jit_values,

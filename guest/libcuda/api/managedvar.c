@@ -81,6 +81,17 @@ static CUresult move(struct cw_library *l)
 	return res;
 }
 
+/* Told to load everything at once, a runtime looks up every kernel first: a library with managed variables moves them as it loads. */
+void cw_managed_early(struct cw_library *l)
+{
+	uint64_t size = 0;
+
+	cw_lock_acquire(&lock);
+	if (!cwop_LibraryManage(l->o.id, 0, &size) && size && !move(l))
+		l->managed = CW_MANAGED_MOVED;
+	cw_lock_release(&lock);
+}
+
 CUresult cw_managed_variable(struct cw_library *l, const char *name, uint64_t *ptr, uint64_t *size)
 {
 	CUresult res = CUDA_SUCCESS;
