@@ -126,6 +126,7 @@ func (g *gpu) limits() map[int]int32 {
 var features = map[int]int32{
 	cuda.DeviceAttrGPUOverlap:                             1,
 	cuda.DeviceAttrConcurrentKernels:                      1,
+	cuda.DeviceAttrClusterLaunch:                          1,
 	cuda.DeviceAttrUnifiedAddressing:                      1,
 	cuda.DeviceAttrStreamPrioritiesSupported:              1,
 	cuda.DeviceAttrGlobalL1CacheSupported:                 1,

@@ -76,7 +76,7 @@ func TestAttributes(t *testing.T) {
 		cuda.DeviceAttrWarpSize:                    32,
 		cuda.DeviceAttrManagedMemory:               0,
 		cuda.DeviceAttrCanMapHostMemory:            0,
-		cuda.DeviceAttrClusterLaunch:               0,
+		cuda.DeviceAttrClusterLaunch:               1,
 		cuda.DeviceAttrMaxSharedMemoryPerBlock:     48 << 10,
 		cuda.DeviceAttrComputeCapabilityMajor:      9,
 		cuda.DeviceAttrMaximumTexture1dWidth:       131072,

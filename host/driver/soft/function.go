@@ -29,7 +29,7 @@ func (s *session) function(c *wire.Call, id wire.ID) (*function, cuda.Result) {
 	return &function{mod: m, entry: m.funcs[k.name]}, cuda.Success
 }
 
-// attributes are the CUfunction_attribute values. The last ones concern clusters, which are not there.
+// attributes are the CUfunction_attribute values.
 func (e *entry) attributes() [cuda.FuncAttrMax]int32 {
 	a := e.code.Attributes()
 	var v [cuda.FuncAttrMax]int32
@@ -42,6 +42,15 @@ func (e *entry) attributes() [cuda.FuncAttrMax]int32 {
 	v[cuda.FuncAttrBinaryVersion] = capability
 	v[cuda.FuncAttrMaxDynamicSharedSizeBytes] = e.dynamic
 	v[cuda.FuncAttrPreferredSharedMemoryCarveout] = e.carveout
+	if a.ExplicitCluster && a.RequiredCluster == [3]uint32{} {
+		v[cuda.FuncAttrClusterSizeMustBeSet] = 1
+	}
+	v[cuda.FuncAttrRequiredClusterWidth] = int32(a.RequiredCluster[0])
+	v[cuda.FuncAttrRequiredClusterHeight] = int32(a.RequiredCluster[1])
+	v[cuda.FuncAttrRequiredClusterDepth] = int32(a.RequiredCluster[2])
+	if e.nonPortable {
+		v[cuda.FuncAttrNonPortableClusterSizeAllowed] = 1
+	}
 	return v
 }
 
@@ -88,8 +97,13 @@ func (s *session) FuncSetAttribute(c *wire.Call, a *wire.FuncSetAttributeArgs) c
 			return cuda.ErrorInvalidValue
 		}
 		f.entry.carveout = a.Value
-	case cuda.FuncAttrRequiredClusterWidth, cuda.FuncAttrRequiredClusterHeight, cuda.FuncAttrRequiredClusterDepth,
-		cuda.FuncAttrNonPortableClusterSizeAllowed, cuda.FuncAttrClusterSchedulingPolicyPreference:
+	case cuda.FuncAttrNonPortableClusterSizeAllowed:
+		if a.Value < 0 || a.Value > 1 {
+			return cuda.ErrorInvalidValue
+		}
+		f.entry.nonPortable = a.Value != 0
+	case cuda.FuncAttrClusterSchedulingPolicyPreference: // blocks of a cluster run on one core anyway
+	case cuda.FuncAttrRequiredClusterWidth, cuda.FuncAttrRequiredClusterHeight, cuda.FuncAttrRequiredClusterDepth:
 		return cuda.ErrorNotSupported
 	default:
 		return cuda.ErrorInvalidValue

@@ -17,6 +17,7 @@ const attributeSize = 72
 // launch is a kernel launch before it is queued.
 type launch struct {
 	grid, block [3]uint32
+	cluster     [3]uint32 // zero: what the kernel says, or none
 	dynamic     uint32
 	cooperative bool
 	params      []byte
@@ -99,7 +100,7 @@ func (l *launch) check(e *entry) cuda.Result {
 	case l.threads() > uint64(attrs.MaxThreadsPerBlock):
 		return cuda.ErrorLaunchOutOfResources
 	}
-	return cuda.Success
+	return l.checkCluster(e)
 }
 
 // fits reports whether all blocks can be resident at once.
@@ -128,9 +129,7 @@ func (s *session) attributes(l *launch, list []byte) cuda.Result {
 		case cuda.LaunchAttrCooperative:
 			l.cooperative = l.cooperative || word(0) != 0
 		case cuda.LaunchAttrClusterDimension:
-			if word(0) > 1 || word(1) > 1 || word(2) > 1 {
-				return cuda.ErrorNotSupported
-			}
+			l.cluster = [3]uint32{word(0), word(1), word(2)}
 		case cuda.LaunchAttrProgrammaticEvent, cuda.LaunchAttrLaunchCompletionEvent:
 			e, ok := s.events[word(0)]
 			if !ok || word(1) != 0 {
@@ -153,7 +152,7 @@ func (s *session) kernelTask(g *gpuContext, k *exec.Kernel, l *launch) *task {
 	s.grids++
 	cores := s.gpus[g.device].cores
 	config := exec.Config{
-		Grid: l.grid, Block: l.block, DynShared: l.dynamic, Params: l.params, Space: s.space, Printf: s.host.Console, SetConditional: s.setConditional,
+		Grid: l.grid, Block: l.block, Cluster: l.cluster, DynShared: l.dynamic, Params: l.params, Space: s.space, Printf: s.host.Console, SetConditional: s.setConditional,
 		Cores: cores, SMs: uint32(cores), StackBytes: g.limits[cuda.LimitStackSize], Cooperative: l.cooperative, GridID: s.grids,
 	}
 	if g.heap != nil {

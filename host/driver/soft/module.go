@@ -22,11 +22,13 @@ type module struct {
 
 // entry is one kernel of a module with what the guest has set for it.
 type entry struct {
-	code       *exec.Kernel
-	dynamic    int32 // bytes of dynamic shared memory that launches may ask for
-	carveout   int32
-	lacks      error // why it cannot run, usually an instruction that exec lacks
-	complained bool
+	code     *exec.Kernel
+	dynamic  int32 // bytes of dynamic shared memory that launches may ask for
+	carveout int32
+	// nonPortable allows clusters larger than every GPU of the architecture takes.
+	nonPortable bool
+	lacks       error // why it cannot run, usually an instruction that exec lacks
+	complained  bool
 }
 
 // instantiate lowers source and places its variables; their addresses are noted in c.

@@ -47,7 +47,7 @@ func (s *session) OccupancyAvailableDynamicSMem(c *wire.Call, a *wire.OccupancyA
 	return cuda.Success
 }
 
-// OccupancyMaxActiveClusters counts clusters of one block; others are not supported.
+// OccupancyMaxActiveClusters is how many clusters of a launch the device holds at once. The blocks of one share a core.
 func (s *session) OccupancyMaxActiveClusters(c *wire.Call, a *wire.OccupancyMaxActiveClustersArgs, r *wire.OccupancyMaxActiveClustersReply) cuda.Result {
 	f, res := s.function(c, a.Func)
 	if res != cuda.Success {
@@ -60,13 +60,15 @@ func (s *session) OccupancyMaxActiveClusters(c *wire.Call, a *wire.OccupancyMaxA
 	if res := l.check(f.entry); res != cuda.Success {
 		return res
 	}
-	r.Clusters = f.entry.active(int32(l.threads()), uint64(a.Shared)) * int32(s.gpus[f.mod.device].cores)
+	r.Clusters = max(f.entry.active(int32(l.threads()), uint64(a.Shared))/int32(l.blocks()), 1) * int32(s.gpus[f.mod.device].cores)
 	return cuda.Success
 }
 
-// OccupancyMaxPotentialClusterSize is 1.
+// OccupancyMaxPotentialClusterSize is the largest cluster that a kernel can have.
 func (s *session) OccupancyMaxPotentialClusterSize(c *wire.Call, a *wire.OccupancyMaxPotentialClusterSizeArgs, r *wire.OccupancyMaxPotentialClusterSizeReply) cuda.Result {
-	_, res := s.function(c, a.Func)
-	r.Size = 1
+	f, res := s.function(c, a.Func)
+	if res == cuda.Success {
+		r.Size = int32(f.entry.largest())
+	}
 	return res
 }

@@ -46,13 +46,16 @@ type Attributes struct {
 	PTXVersion         int    // for example 90
 	BinaryVersion      int    // for example 90
 	RequiredBlock      [3]uint32
+	RequiredCluster    [3]uint32 // zero: none
+	ExplicitCluster    bool      // launches must give a cluster
 }
 
 // Config describes one launch.
 type Config struct {
 	Grid, Block [3]uint32
-	DynShared   uint32 // bytes of dynamic shared memory
-	Params      []byte // packed parameters; may be longer than needed, not shorter
+	Cluster     [3]uint32 // blocks of a cluster; zero: what the kernel says, or none
+	DynShared   uint32    // bytes of dynamic shared memory
+	Params      []byte    // packed parameters; may be longer than needed, not shorter
 	Space       AddressSpace
 	Textures    Textures // nil: there are none
 	Heap        Heap     // nil: malloc in kernels finds no memory

@@ -21,6 +21,11 @@ type blockRun struct {
 	shared []byte
 	bars   [barriers + 1]barrierState
 
+	cluster   *clusterRun // nil: the block is alone
+	rank      uint32      // in the cluster
+	clusterID [3]uint32
+	inCluster [3]uint32
+
 	ranges    [8]memRange // device memory that the block's warps have touched
 	rangeNext int
 }
@@ -84,6 +89,13 @@ func (b *blockRun) step() bool {
 	if b.live == 0 {
 		return true
 	}
+	if c := b.cluster; c != nil {
+		if progress {
+			c.idle = 0
+		} else if c.idle++; c.idle <= 2*len(c.blocks) {
+			return false // another block may let this one go on
+		}
+	}
 	if !progress {
 		for _, w := range b.warps {
 			progress = w.forceSync() || progress
@@ -125,6 +137,18 @@ func (b *blockRun) deadlock() {
 func (b *blockRun) barrier(w *warp, blk *block) {
 	s := blk.bar
 	w.pc = blk.next
+	if s.cluster {
+		switch {
+		case b.cluster != nil && s.wait:
+			b.clusterWait(w, blk)
+			return
+		case b.cluster != nil:
+			b.clusterArrive(w)
+			return
+		case !s.wait: // alone: waiting is a barrier of the block
+			return
+		}
+	}
 	first := bits.TrailingZeros32(w.mask) & 31
 	id := uint32(w.r[s.id][first])
 	if id >= barriers && !s.cluster {

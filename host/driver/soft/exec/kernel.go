@@ -134,6 +134,7 @@ func (k *Kernel) attributes(f *ptx.Func, reach []*code) {
 		}
 	}
 	a.RequiredBlock = f.ReqNTID
+	a.RequiredCluster, a.ExplicitCluster = f.ReqCluster, f.ExplicitCluster
 	a.PTXVersion = k.module.src.SM
 	a.BinaryVersion = k.module.src.SM
 }

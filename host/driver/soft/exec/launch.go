@@ -45,7 +45,8 @@ type launch struct {
 	kernel  *Kernel
 	config  *Config
 	threads int
-	blocks  uint64
+	units   uint64 // clusters, or blocks
+	cluster int    // blocks of a cluster; 0: none
 	cores   int
 	stack   uint64
 	shared  uint64
@@ -119,7 +120,18 @@ func (k *Kernel) prepare(c *Config) (*launch, error) {
 		return bad("no address space")
 	}
 	l := &launch{kernel: k, config: c, threads: int(b[0] * b[1] * b[2]), began: time.Now()}
-	l.blocks = uint64(g[0]) * uint64(g[1]) * uint64(g[2])
+	l.units = uint64(g[0]) * uint64(g[1]) * uint64(g[2])
+	if c.Cluster == [3]uint32{} {
+		c.Cluster = k.attrs.RequiredCluster
+	}
+	if n := c.Cluster; n != [3]uint32{} {
+		size := uint64(n[0]) * uint64(n[1]) * uint64(n[2])
+		if size == 0 || max(n[0], n[1], n[2]) > maxCluster || size > maxCluster || g[0]%n[0] != 0 || g[1]%n[1] != 0 || g[2]%n[2] != 0 {
+			return bad("clusters of %v in a grid of %v", n, g)
+		}
+		l.cluster = int(size)
+		l.units /= size
+	}
 	l.static = k.dynamicAt
 	if c.DynShared == 0 {
 		l.static = k.sharedSize
@@ -143,7 +155,7 @@ func (k *Kernel) prepare(c *Config) (*launch, error) {
 	if l.cores <= 0 {
 		l.cores = runtime.GOMAXPROCS(0)
 	}
-	l.cores = int(min(uint64(l.cores), l.blocks))
+	l.cores = int(min(uint64(l.cores), l.units))
 	return l, nil
 }
 
@@ -170,7 +182,7 @@ func (l *launch) work(worker int) {
 		}
 	}()
 	if l.config.Cooperative {
-		for n := uint64(worker); n < l.blocks; n += uint64(l.cores) {
+		for n := uint64(worker); n < l.units; n += uint64(l.cores) {
 			p.start(n)
 		}
 		p.drain()
@@ -178,7 +190,7 @@ func (l *launch) work(worker int) {
 	}
 	for !l.stop.Load() {
 		n := l.next.Add(1) - 1
-		if n >= l.blocks {
+		if n >= l.units {
 			break
 		}
 		p.start(n)
@@ -197,7 +209,25 @@ type pool struct {
 	stats   Stats
 }
 
+// start begins block n, or all blocks of cluster n.
 func (p *pool) start(n uint64) {
+	if p.l.cluster == 0 {
+		p.take().start(n)
+		return
+	}
+	c := &clusterRun{live: p.l.cluster}
+	for range p.l.cluster {
+		c.blocks = append(c.blocks, p.take())
+	}
+	for i, b := range c.blocks {
+		p.current = b
+		b.start(0)
+		b.joinCluster(c, n, uint32(i))
+	}
+}
+
+// take makes a block one of those running.
+func (p *pool) take() *blockRun {
 	var b *blockRun
 	if n := len(p.spare); n > 0 {
 		b, p.spare = p.spare[n-1], p.spare[:n-1]
@@ -210,8 +240,8 @@ func (p *pool) start(n uint64) {
 		b.warps[0].charge(p.l.shared)
 	}
 	p.current = b
-	b.start(n)
 	p.running = append(p.running, b)
+	return b
 }
 
 // drainTo runs the started blocks until all ended, or until they make no end
@@ -233,7 +263,7 @@ func (p *pool) drainTo(limit int) {
 			}
 			i++
 		}
-		if len(p.running) < limit && p.l.next.Load() < p.l.blocks && time.Since(since) > restless {
+		if len(p.running) < limit && p.l.next.Load() < p.l.units && time.Since(since) > restless {
 			return
 		}
 	}
@@ -243,7 +273,14 @@ func (p *pool) drain() { p.drainTo(0) }
 
 func (p *pool) retire(b *blockRun) {
 	p.count(b)
-	p.spare = append(p.spare, b)
+	c := b.cluster
+	if c == nil {
+		p.spare = append(p.spare, b)
+		return
+	}
+	if c.live--; c.live == 0 { // others may have used its memory until now
+		p.spare = append(p.spare, c.blocks...)
+	}
 }
 
 func (p *pool) count(b *blockRun) {

@@ -179,6 +179,9 @@ func lowerIsspacep(l *lowerer) error {
 	}
 	base := l.window(space)
 	test := func(a, _ uint64) bool { return a-base < windowSize }
+	if l.hasAny("shared", "shared::cta") != "" {
+		test = func(a, _ uint64) bool { return a-base < ownShared }
+	}
 	if base == 0 { // constants live in device memory like everything global
 		test = func(a, _ uint64) bool { return space == ptx.Global && a < sharedWindow }
 	}

@@ -46,6 +46,8 @@ var lowerings = map[string]lowering{
 	// matrices: lower_mma.go
 	"mma": lowerMma, "wmma": lowerWmma, "ldmatrix": lowerMatrix, "stmatrix": lowerMatrix, "movmatrix": lowerMovmatrix,
 
+	"mapa": lowerMapa, "getctarank": lowerGetctarank, // cluster.go
+
 	"mbarrier": lowerMbarrier, // lower_mbarrier.go
 
 	// control: lower_misc.go

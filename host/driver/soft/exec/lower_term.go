@@ -25,9 +25,6 @@ func (l *lowerer) terminator(n *node, b *block) error {
 		}
 	case termBarrier:
 		b.bar, err = l.barrier()
-		if err == nil && b.bar.cluster && !b.bar.wait {
-			b.term = termJump
-		}
 	case termCall:
 		b.call, err = l.call()
 	}
@@ -38,8 +35,6 @@ func (l *lowerer) terminator(n *node, b *block) error {
 func (l *lowerer) barrier() (*barrierSite, error) {
 	s := &barrierSite{count: -1, wait: !l.has("arrive")}
 	if l.has("cluster") {
-		// A cluster here is always one block: arriving is free, and waiting is
-		// a barrier of the block.
 		s.cluster, s.id = true, l.constant(clusterBarrier)
 		return s, nil
 	}

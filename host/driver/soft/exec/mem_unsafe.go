@@ -93,7 +93,8 @@ func (b *blockRun) remember(r memRange) {
 func (w *warp) find(addr uint64) (memRange, bool) {
 	switch {
 	case addr-sharedWindow < windowSize:
-		return bytesRange(sharedWindow, w.blk.shared, true), true
+		mem, off := w.blk.sharedOf(addr - sharedWindow)
+		return bytesRange(addr-off, mem, true), mem != nil
 	case addr-paramWindow < windowSize:
 		return bytesRange(paramWindow, w.blk.launch.config.Params, false), true
 	case addr-gridWindow < windowSize:
@@ -124,14 +125,14 @@ func (w *warp) localPtr(o *op, lane int, addr, size uint64, write bool) unsafe.P
 
 // sharedPtr checks an access to shared memory at its own address.
 func (w *warp) sharedPtr(o *op, lane int, addr, size uint64, write bool) unsafe.Pointer {
-	s := w.blk.shared
 	if addr&(size-1) != 0 {
 		w.faultAddress(MisalignedAddress, o, lane, ptx.Shared, addr, size, write)
 	}
-	if n := uint64(len(s)); addr >= n || n-addr < size {
+	s, at := w.blk.sharedOf(addr)
+	if n := uint64(len(s)); at >= n || n-at < size {
 		w.faultAddress(IllegalAddress, o, lane, ptx.Shared, addr, size, write)
 	}
-	return unsafe.Pointer(&s[addr])
+	return unsafe.Pointer(&s[at])
 }
 
 // lanePtr is the access of one lane in o's space, at register a plus imm.

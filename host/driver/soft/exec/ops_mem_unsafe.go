@@ -60,7 +60,8 @@ func opLdShared[T integer](w *warp, o *op) {
 		i := l & 31
 		at := uint64(uint32(a[i]) + off)
 		if at+size > n || at&(size-1) != 0 {
-			w.sharedPtr(o, int(i), at, size, false)
+			d[i] = uint64(*(*T)(w.sharedPtr(o, int(i), at, size, false)))
+			continue
 		}
 		d[i] = uint64(*(*T)(unsafe.Add(ptr, at)))
 	}
@@ -77,7 +78,8 @@ func opStShared[T integer](w *warp, o *op) {
 		i := l & 31
 		at := uint64(uint32(a[i]) + off)
 		if at+size > n || at&(size-1) != 0 {
-			w.sharedPtr(o, int(i), at, size, true)
+			*(*T)(w.sharedPtr(o, int(i), at, size, true)) = T(v[i])
+			continue
 		}
 		*(*T)(unsafe.Add(ptr, at)) = T(v[i])
 	}

@@ -32,6 +32,21 @@ const (
 	srReservedEnd
 	srGridHi // address of the cooperative grid's barrier
 	srGridLo
+	srClusterX
+	srClusterY
+	srClusterZ
+	srNclusterX
+	srNclusterY
+	srNclusterZ
+	srInClusterX
+	srInClusterY
+	srInClusterZ
+	srClusterNX
+	srClusterNY
+	srClusterNZ
+	srClusterRank
+	srClusterSize
+	srIsCluster
 	perLane
 	srTidX
 	srTidY
@@ -44,8 +59,8 @@ const (
 	srMaskGe
 )
 
-// specials names the special registers. Every launch consists of clusters of
-// one block.
+// specials names the special registers. A launch without clusters consists of
+// clusters of one block.
 var specials = map[string]specialKind{
 	"%tid.x": srTidX, "%tid.y": srTidY, "%tid.z": srTidZ, "%tid": srTidX, "%tid.w": srZero,
 	"%ntid.x": srNtidX, "%ntid.y": srNtidY, "%ntid.z": srNtidZ, "%ntid": srNtidX,
@@ -59,11 +74,11 @@ var specials = map[string]specialKind{
 	"%dynamic_smem_size": srDynSmem, "%total_smem_size": srTotalSmem, "%aggr_smem_size": srTotalSmem,
 	"%reserved_smem_offset_begin": srReserved, "%reserved_smem_offset_end": srReservedEnd, "%reserved_smem_offset_cap": srReservedEnd,
 	"%reserved_smem_offset_0": srReserved, "%reserved_smem_offset_1": srReserved,
-	"%clusterid.x": srCtaidX, "%clusterid.y": srCtaidY, "%clusterid.z": srCtaidZ,
-	"%nclusterid.x": srNctaidX, "%nclusterid.y": srNctaidY, "%nclusterid.z": srNctaidZ,
-	"%cluster_ctaid.x": srZero, "%cluster_ctaid.y": srZero, "%cluster_ctaid.z": srZero,
-	"%cluster_nctaid.x": srOne, "%cluster_nctaid.y": srOne, "%cluster_nctaid.z": srOne,
-	"%cluster_ctarank": srZero, "%cluster_nctarank": srOne, "%is_explicit_cluster": srZero,
+	"%clusterid.x": srClusterX, "%clusterid.y": srClusterY, "%clusterid.z": srClusterZ, "%clusterid": srClusterX,
+	"%nclusterid.x": srNclusterX, "%nclusterid.y": srNclusterY, "%nclusterid.z": srNclusterZ, "%nclusterid": srNclusterX,
+	"%cluster_ctaid.x": srInClusterX, "%cluster_ctaid.y": srInClusterY, "%cluster_ctaid.z": srInClusterZ, "%cluster_ctaid": srInClusterX,
+	"%cluster_nctaid.x": srClusterNX, "%cluster_nctaid.y": srClusterNY, "%cluster_nctaid.z": srClusterNZ, "%cluster_nctaid": srClusterNX,
+	"%cluster_ctarank": srClusterRank, "%cluster_nctarank": srClusterSize, "%is_explicit_cluster": srIsCluster,
 	"%envreg0": srZero, "%envreg1": srGridHi, "%envreg2": srGridLo, "%envreg3": srZero,
 	"%pm0": srZero, "%pm1": srZero, "%pm2": srZero, "%pm3": srZero,
 }
@@ -113,6 +128,23 @@ func (w *warp) specialUniform(k specialKind) uint64 {
 		return l.shared - reservedShared
 	case srReservedEnd:
 		return l.shared
+	case srClusterX, srClusterY, srClusterZ:
+		if w.blk.cluster == nil {
+			return uint64(w.blk.ctaid[k-srClusterX])
+		}
+		return uint64(w.blk.clusterID[k-srClusterX])
+	case srNclusterX, srNclusterY, srNclusterZ:
+		return uint64(c.Grid[k-srNclusterX] / l.clusterOf()[k-srNclusterX])
+	case srInClusterX, srInClusterY, srInClusterZ:
+		return uint64(w.blk.inCluster[k-srInClusterX])
+	case srClusterNX, srClusterNY, srClusterNZ:
+		return uint64(l.clusterOf()[k-srClusterNX])
+	case srClusterRank:
+		return uint64(w.blk.rank)
+	case srClusterSize:
+		return uint64(max(l.cluster, 1))
+	case srIsCluster:
+		return uint64(min(l.cluster, 1))
 	case srGridHi:
 		if l.grid != nil {
 			return gridWindow >> 32

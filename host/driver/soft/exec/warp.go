@@ -41,7 +41,8 @@ type warp struct {
 	scratch            [32]uint8 // act of guarded operations
 	active             [32]uint8
 	fence              uint32
-	tiles              *tiles // room for products of matrices
+	tiles              *tiles     // room for products of matrices
+	inPhase            [32]uint64 // cluster barrier: 1 + the phase in which a lane arrived last
 }
 
 // frame is one activation of a function for some lanes of a warp. Diverged
@@ -285,5 +286,8 @@ func (w *warp) exit(m uint32) {
 	}
 	w.mask = 0
 	w.recheckSync()
+	if w.blk.cluster != nil {
+		w.blk.leaveCluster(w, m)
+	}
 	w.blk.threadsExited()
 }

@@ -67,24 +67,27 @@ type Init struct {
 
 // Func is a kernel (.entry) or device function (.func).
 type Func struct {
-	Name     string
-	Kernel   bool
-	Linkage  Linkage
-	Params   []*Var
-	Returns  []*Var
-	Body     []Instr // nil for a declaration
-	Defined  bool
-	Regs     []Reg          // every register named in the body or signature
-	Labels   map[string]int // label to index into Body
-	Vars     []*Var         // .local, .shared, .param and others of the body
-	Tables   map[string][]string
-	Protos   map[string]*Proto
-	MaxNTID  [3]uint32 // .maxntid; zero if absent
-	ReqNTID  [3]uint32 // .reqntid
-	MinCTA   uint32    // .minnctapersm
-	MaxRegs  uint32    // .maxnreg
-	Noreturn bool
-	Line     int
+	Name    string
+	Kernel  bool
+	Linkage Linkage
+	Params  []*Var
+	Returns []*Var
+	Body    []Instr // nil for a declaration
+	Defined bool
+	Regs    []Reg          // every register named in the body or signature
+	Labels  map[string]int // label to index into Body
+	Vars    []*Var         // .local, .shared, .param and others of the body
+	Tables  map[string][]string
+	Protos  map[string]*Proto
+	MaxNTID [3]uint32 // .maxntid; zero if absent
+	ReqNTID [3]uint32 // .reqntid
+
+	ReqCluster      [3]uint32 // .reqnctapercluster
+	ExplicitCluster bool      // .explicitcluster
+	MinCTA          uint32    // .minnctapersm
+	MaxRegs         uint32    // .maxnreg
+	Noreturn        bool
+	Line            int
 }
 
 // Proto is a .callprototype.

@@ -110,10 +110,16 @@ func (p *parser) funcDirectives(f *Func) {
 		case "maxnreg":
 			p.advance()
 			f.MaxRegs = p.small("registers", 1<<16)
-		case "reqnctapercluster", "maxclusterrank":
+		case "reqnctapercluster":
+			p.advance()
+			f.ReqCluster = p.triple()
+		case "maxclusterrank":
 			p.advance()
 			p.triple()
-		case "explicitcluster", "blocksareclusters", "unified":
+		case "explicitcluster":
+			p.advance()
+			f.ExplicitCluster = true
+		case "blocksareclusters", "unified":
 			p.advance()
 		case "noreturn":
 			p.advance()
