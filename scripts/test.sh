@@ -79,7 +79,7 @@ stage_clib() {
 }
 
 stage_programs() {
-  scripts/build-tests.sh && scripts/run-tests.sh --label run --may-skip "greenctx peer sparse" --runner "$CAUSEWAY run --gpu soft --" &&
+  scripts/build-tests.sh && scripts/run-tests.sh --label run --may-skip "cubemap greenctx peer sparse" --runner "$CAUSEWAY run --gpu soft --" &&
     scripts/run-tests.sh --label run-two --runner "$CAUSEWAY run --gpu soft:2 --" peer twoproc vmm && faults
 }
 
@@ -104,7 +104,7 @@ stage_remote() {
   (
     trap stop_service EXIT
     start_serve "$port" "$logs/serve.log" --gpu soft
-    scripts/run-tests.sh --label tcp --variants "13.0-static 11.8-shared" --may-skip "graphcapture graphnodes mapped hostfunc managed managedvar nvml greenctx peer sparse" \
+    scripts/run-tests.sh --label tcp --variants "13.0-static 11.8-shared" --may-skip "cubemap doorbell graphcapture graphnodes mapped hostfunc managed managedvar nvml greenctx peer sparse" \
       --runner "env CAUSEWAY=tcp://127.0.0.1:$port LD_LIBRARY_PATH=$BUILD/lib"
   ) || rc=1
   return $rc
@@ -120,7 +120,7 @@ stage_vm() {
     (
       trap 'stop_service; rm -rf "$(dirname "$socket")"' EXIT
       start_device "$socket" "$logs/device-$k.log" --gpu soft --memory 4GiB
-      scripts/run-tests.sh --vm "$k" --socket "$socket" --variants "$variants" --may-skip "greenctx peer sparse"
+      scripts/run-tests.sh --vm "$k" --socket "$socket" --variants "$variants" --may-skip "cubemap greenctx peer sparse"
     ) || bad=1
   done
   return $bad

@@ -1,5 +1,5 @@
-// Stream memory operations: values written and waited for in stream order, batches of them, streams that wait for each other and
-// for the program. needs: cuda 12.9
+// Stream memory operations: values written and waited for in stream order, batches of them, streams that wait for each other.
+// needs: cuda 12.9
 #include "driver.h"
 
 __global__ void fill(int *x, int n, int v)
@@ -100,35 +100,6 @@ static void mistakes(CUstream s, uint32_t *words)
     CU(cuStreamSynchronize(s));
 }
 
-// gate has the program hold a stream back, and hear from it, through memory that both see.
-static void gate(CUstream s)
-{
-    volatile uint32_t *host;
-    void *device;
-    CUDA(cudaHostAlloc((void **)&host, 4096, cudaHostAllocMapped));
-    cudaError_t e = cudaHostGetDevicePointer(&device, (void *)host, 0);
-    if (e == cudaErrorNotSupported) {
-        note("kernels cannot reach this machine's memory from where they run");
-        cudaGetLastError();
-        CUDA(cudaFreeHost((void *)host));
-        return;
-    }
-    CUDA(e);
-    host[0] = host[16] = 0;
-    CU(cuStreamWaitValue32(s, at(device), 1, CU_STREAM_WAIT_VALUE_GEQ));
-    CU(cuStreamWriteValue32(s, at(device) + 64, 42, CU_STREAM_WRITE_VALUE_DEFAULT));
-    double until = seconds() + 0.03;
-    while (seconds() < until)
-        ;
-    printf("held: %d, %u\n", (int)cuStreamQuery(s), host[16]);
-    host[0] = 1;
-    for (until = seconds() + 10; host[16] != 42 && seconds() < until;)
-        ;
-    printf("let go: %u\n", host[16]);
-    CU(cuStreamSynchronize(s));
-    CUDA(cudaFreeHost((void *)host));
-}
-
 int main()
 {
     note_device();
@@ -143,7 +114,6 @@ int main()
     relay(a, b, words, x);
     conditions(a, words);
     mistakes(a, words);
-    gate(b);
     CU(cuStreamDestroy(a));
     CU(cuStreamDestroy(b));
     return finish();
