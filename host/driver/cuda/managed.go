@@ -65,6 +65,9 @@ func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire
 		return res
 	}
 	// The old one stays loaded, and its image with it: a guest may have handles of it.
+	if old, ok := s.images.get(a.Library); ok {
+		s.retired = append(s.retired, old)
+	}
 	s.libs.m[a.Library], s.images.m[a.Library] = fresh, im
 	table := managedVars{}
 	for _, v := range vars {

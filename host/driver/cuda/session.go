@@ -98,6 +98,12 @@ func (s *session) Close() error {
 	s.lanes.stop()
 	s.watch.stop()
 	s.closeHosts()
+	for _, im := range s.images.m { // nothing calls into their libraries any more
+		im.release()
+	}
+	for _, im := range s.retired {
+		im.release()
+	}
 	return errors.Join(s.stdout.close(), s.stderr.close())
 }
 
