@@ -104,6 +104,7 @@ func (s *session) dropRegistrations() {
 		s.unregister(id)
 	}
 	if s.fences != nil {
+		s.watch.abandon()
 		s.fences.free(s.fn)
 		s.fences = nil
 	}

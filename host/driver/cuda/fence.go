@@ -50,6 +50,9 @@ func (p *fencePool) at(i int) fence {
 }
 
 func (p *fencePool) take() (fence, bool) {
+	if p == nil {
+		return fence{}, false // there was no memory for them when the context was made
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := len(p.free_)

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,7 @@ type wait struct {
 	stream  uint64
 
 	since, queried time.Time
+	dropped        bool // by abandon; guarded by fences of the watcher
 }
 
 // watcher finishes waits: wakes guest threads that went to sleep before the GPU answered, sends replies that carry
@@ -41,6 +43,7 @@ type watcher struct {
 	s      *session
 	mu     sync.Mutex
 	waits  []*wait
+	fences sync.Mutex // held to look at a wait with a fence, before mu
 	asleep atomic.Bool
 	wake   chan struct{}
 	quit   chan struct{}
@@ -146,15 +149,47 @@ func (w *watcher) sleep() bool {
 func (w *watcher) poll(batch []*wait, now time.Time) (youngest time.Duration, left int) {
 	youngest = 1<<63 - 1
 	for _, x := range batch {
-		if done, res := w.check(x, now); done {
-			w.remove(x)
-			w.finish(x, res)
+		if w.look(x, now) {
 			continue
 		}
 		youngest = min(youngest, now.Sub(x.since))
 		left++
 	}
 	return youngest, left
+}
+
+// look finishes a wait that is over.
+func (w *watcher) look(x *wait, now time.Time) (over bool) {
+	if x.fence.word != 0 {
+		w.fences.Lock()
+		defer w.fences.Unlock()
+		if x.dropped {
+			return true
+		}
+	}
+	over, res := w.check(x, now)
+	if over {
+		w.remove(x)
+		w.finish(x, res)
+	}
+	return over
+}
+
+// abandon ends the waits with fences, whose memory goes with the context that is destroyed next. Worker goroutine.
+func (w *watcher) abandon() {
+	w.fences.Lock()
+	defer w.fences.Unlock()
+	w.mu.Lock()
+	list := slices.Clone(w.waits)
+	w.mu.Unlock()
+	for _, x := range list {
+		if x.fence.word == 0 {
+			continue
+		}
+		x.dropped = true
+		w.remove(x)
+		w.finish(x, cuda.ErrorContextIsDestroyed)
+	}
 }
 
 // check reports whether a wait is over and how.
