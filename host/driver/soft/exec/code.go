@@ -43,6 +43,7 @@ type opExtra struct {
 
 	product  *product        // of matrices
 	fragment *fragmentAccess // wmma.load and wmma.store
+	bulk     *bulkCopy       // cp.async.bulk
 }
 
 // termKind says how a block ends.

@@ -215,17 +215,17 @@ func TestLoadErrors(t *testing.T) {
 
 func TestUnsupportedReasons(t *testing.T) {
 	for body, want := range map[string]string{
-		"call nowhere;":                                          "unsupported: call of something that is no function: nowhere",
-		"mov.u64 d1, nowhere;":                                   "unresolved symbol nowhere",
-		"mov.u32 r, %unknown;":                                   "special register %unknown",
-		"add.s32 r, i;":                                          "add.s32 with 2 operands",
-		"bra nowhere;":                                           "no label",
-		"ld.global.u32 r, [d1], d2, d3, d4;st.q":                 "st.q",
-		"ld.param.u32 r, [sh];":                                  "which is no parameter",
-		"st.const.u32 [d1], r;":                                  "st.const.u32",
-		"cp.async.bulk.commit_group;":                            "cp.async.bulk.commit_group",
-		"atom.global.add.v2.f32 {a1,a2}, [d1], {a1,a2};":         "atom.global.add.v2.f32",
-		"wmma.load.a.sync.aligned.row.m16n16k16.f16 {a1}, [d1];": "wmma.load.a",
+		"call nowhere;":                          "unsupported: call of something that is no function: nowhere",
+		"mov.u64 d1, nowhere;":                   "unresolved symbol nowhere",
+		"mov.u32 r, %unknown;":                   "special register %unknown",
+		"add.s32 r, i;":                          "add.s32 with 2 operands",
+		"bra nowhere;":                           "no label",
+		"ld.global.u32 r, [d1], d2, d3, d4;st.q": "st.q",
+		"ld.param.u32 r, [sh];":                  "which is no parameter",
+		"st.const.u32 [d1], r;":                  "st.const.u32",
+		"cp.async.bulk.global.shared::cta.cp_mask.bulk_group [d1], [sh], 16, r;": "cp.async.bulk.global",
+		"atom.global.add.v2.u32 {a1,a2}, [d1], {a1,a2};":                         "atom.global.add.v2.u32",
+		"wmma.load.a.sync.aligned.row.m16n16k16.f16 {a1}, [d1];":                 "wmma.load.a",
 	} {
 		src := flow(body)
 		if strings.HasSuffix(body, "st.q") {

@@ -5,44 +5,64 @@ import (
 )
 
 // An mbarrier object is opaque to programs. Here its 64 bits are the arrivals
-// still pending in bits 0 to 19, those expected per phase in bits 20 to 39, and
-// the number of completed phases above. Transaction counts, which only bulk
-// copies use, are not supported.
+// still pending in bits 0 to 19, those expected per phase in bits 20 to 39, the
+// bytes of bulk copies still awaited in bits 40 to 60, as a signed number, and
+// the number of completed phases above, modulo 8: a program can only wait for
+// the phase that runs or the one before.
 const (
 	mbarBits  = 20
 	mbarMask  = 1<<mbarBits - 1
-	mbarPhase = 2 * mbarBits
+	mbarTx    = 2 * mbarBits
+	txMask    = 1<<21 - 1
+	mbarPhase = mbarTx + 21
 )
 
 func mbarInit(_, n, _ uint64) uint64 { return n&mbarMask<<mbarBits | n&mbarMask }
 
-func mbarArrive(old, n, _ uint64) uint64 {
-	pending, expected := old&mbarMask, old>>mbarBits&mbarMask
-	if pending > n&mbarMask {
-		return old - n&mbarMask
+// mbarStep subtracts arrivals and adds awaited bytes; the phase ends when none
+// of either is left.
+func mbarStep(old, arrivals, bytes uint64) uint64 {
+	pending, expected, tx, phase := old&mbarMask, old>>mbarBits&mbarMask, (old>>mbarTx+bytes)&txMask, old>>mbarPhase
+	pending -= min(arrivals&mbarMask, pending)
+	if pending == 0 && tx == 0 {
+		pending, phase = expected, phase+1
 	}
-	return (old>>mbarPhase+1)<<mbarPhase | expected<<mbarBits | expected
+	return phase<<mbarPhase | tx<<mbarTx | expected<<mbarBits | pending
 }
+
+func mbarArrive(old, n, _ uint64) uint64 { return mbarStep(old, n, 0) }
 
 func mbarDrop(old, n, _ uint64) uint64 {
 	expected := old >> mbarBits & mbarMask
-	return mbarArrive(old-min(n&mbarMask, expected)<<mbarBits, n, 0)
+	return mbarStep(old-min(n&mbarMask, expected)<<mbarBits, n, 0)
 }
+
+// mbarExpect awaits n bytes more, mbarArriveExpect arrives besides, and
+// mbarComplete has got them.
+func mbarExpect(old, n, _ uint64) uint64       { return mbarStep(old, 0, n) }
+func mbarArriveExpect(old, n, _ uint64) uint64 { return mbarStep(old, 1, n) }
+func mbarComplete(old, n, _ uint64) uint64     { return mbarStep(old, 0, -n) }
+
+func mbarDropExpect(old, n, _ uint64) uint64 { return mbarDrop(mbarExpect(old, n, 0), 1, 0) }
 
 // lowerMbarrier lowers mbarrier on objects in shared memory.
 func lowerMbarrier(l *lowerer) error {
-	if l.has("shared::cluster") {
+	if len(l.in.Mods) == 0 {
 		return l.unsupported("%s", l.in)
 	}
-	switch l.hasAny("init", "inval", "arrive", "arrive_drop", "test_wait", "try_wait", "pending_count") {
+	switch l.in.Mods[0] {
 	case "init":
 		return l.mbarUpdate(0, false, mbarInit)
 	case "inval":
 		return nil
+	case "expect_tx":
+		return l.mbarUpdate(0, false, mbarExpect)
+	case "complete_tx":
+		return l.mbarUpdate(0, false, mbarComplete)
 	case "arrive":
-		return l.mbarArrival(mbarArrive)
+		return l.mbarArrival(mbarArrive, mbarArriveExpect)
 	case "arrive_drop":
-		return l.mbarArrival(mbarDrop)
+		return l.mbarArrival(mbarDrop, mbarDropExpect)
 	case "test_wait", "try_wait":
 		return l.mbarWait()
 	case "pending_count":
@@ -51,9 +71,14 @@ func lowerMbarrier(l *lowerer) error {
 	return l.unsupported("%s", l.in)
 }
 
-func (l *lowerer) mbarArrival(f func(old, n, _ uint64) uint64) error {
+// mbarArrival lowers arrivals, with or without a result in front.
+func (l *lowerer) mbarArrival(plain, expecting func(old, n, _ uint64) uint64) error {
+	f := plain
 	if l.has("expect_tx") {
-		return l.unsupported("%s", l.in)
+		f = expecting
+	}
+	if len(l.in.Operands) > 0 && l.in.Operands[0].Kind == ptx.OpAddr {
+		return l.mbarUpdate(0, false, f)
 	}
 	return l.mbarUpdate(1, true, f)
 }

@@ -246,8 +246,11 @@ func lowerSt(l *lowerer) error {
 // lowerCp lowers cp.async as a copy that is complete at once; the group and
 // wait forms have nothing left to do.
 func lowerCp(l *lowerer) error {
-	if !l.has("async") || l.has("bulk") {
+	if !l.has("async") {
 		return l.unsupported("%s", l.in)
+	}
+	if l.has("bulk") {
+		return l.lowerBulk()
 	}
 	if l.has("mbarrier") {
 		if l.has("noinc") {
