@@ -271,13 +271,15 @@ run_checks() {
   local life=$BUILD/life/life rc=0 how mode p q since out
   here sh -c "$life once && exit 7"; [ $? = 7 ]; row "run: exit status 7" ""
   for how in TERM INT; do
-    # Job control gives the program a process group of its own, and SIGINT its default.
-    set -m; here "$life" idle >"$tmp/out" </dev/null & p=$!; set +m
+    # Job control gives the program a process group of its own; a background shell's children would ignore SIGINT.
+    set -m; env --default-signal=INT "$CAUSEWAY" run --gpu soft -- "$life" idle >"$tmp/out" </dev/null & p=$!
+    { nap 20; kill -9 -- -$p; } 2>/dev/null & q=$!; set +m
     for _ in $(seq 100); do grep -q @ready "$tmp/out" && break; nap 0.05; done
     since=$(ms)
     if [ $how = INT ]; then kill -INT -- -$p; else kill -TERM $p; fi
     wait $p 2>/dev/null; rc=$?
-    [ $rc = $((128 + $(kill -l $how))) ] && at_most $(($(ms) - since)) 1500
+    kill -9 $q; wait $q 2>/dev/null
+    [ $rc = $((128 + $(kill -l $how))) ] && at_most $(($(ms) - since)) 1500 && ! kill -0 -- -$p 2>/dev/null
     row "run: ended by SIG$how$([ $how = INT ] && echo ' to the process group')" "status $rc after $(($(ms) - since)) ms"
   done
   head -c 1000000 /dev/urandom >"$tmp/data"
