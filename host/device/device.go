@@ -44,6 +44,8 @@ type Device struct {
 	opts Options
 	log  *slog.Logger
 
+	hands chan struct{} // one for each extent that is being copied
+
 	mu       sync.Mutex
 	sessions map[*session]struct{}
 	opened   chan struct{} // tells routineTick of a first session; one message is enough
@@ -55,7 +57,8 @@ var _ fs.ControlFile = (*Device)(nil)
 
 // New makes the device. Serve runs it.
 func New(o Options) (*Device, error) {
-	d := &Device{mem: vhostuser.NewMemory(), opts: o, log: o.Log, sessions: map[*session]struct{}{}, opened: make(chan struct{}, 1)}
+	d := &Device{mem: vhostuser.NewMemory(), opts: o, log: o.Log, sessions: map[*session]struct{}{}, opened: make(chan struct{}, 1),
+		hands: make(chan struct{}, copyHands())}
 	var nvml fs.ControlFile
 	if o.Machine != nil {
 		desk := &inventory.Desk{Limit: o.Worker.MemoryLimit, Workers: d.workers, Machine: o.Machine}

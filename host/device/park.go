@@ -123,6 +123,7 @@ func (s *session) endLeases() {
 	}
 	reqs = append(reqs, s.takeWaitsLocked()...)
 	s.mu.Unlock()
+	s.settle()
 	completeAll(reqs, 0)
 }
 
@@ -204,6 +205,8 @@ func (s *session) sendRegions() {
 
 // Revoke implements fs.ControlHandle.
 func (s *session) Revoke(ctx context.Context, _ []fs.Request) {
+	s.dropExtents()
+	defer s.settle()
 	s.mu.Lock()
 	if s.state == running {
 		s.state = parking
@@ -260,6 +263,7 @@ func (s *session) fail(err error) {
 	}
 	reqs = append(reqs, s.takeWaitsLocked()...)
 	s.mu.Unlock()
+	s.settle()
 	completeAll(reqs, unix.EPIPE)
 }
 

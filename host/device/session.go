@@ -56,6 +56,9 @@ type session struct {
 	why     string // text of the last refused control write
 	parks   uint64
 
+	copying sync.RWMutex         // held for reading while an extent is copied; taken before mu
+	extents map[*extent]struct{} // not begun
+
 	starter   *fs.WriteRequest // MsgStart that waits for leases
 	startedAt time.Time
 
@@ -75,7 +78,7 @@ func newSession(d *Device, id uint64, c fs.Caller) *session {
 	return &session{
 		dev: d, caller: c, bell: -1,
 		log:     d.log.With("session", id, "guest_pid", c.PID),
-		regions: map[uint32]*region{}, waits: map[uint32][]wait{}, tokens: map[uint32]bool{},
+		regions: map[uint32]*region{}, waits: map[uint32][]wait{}, tokens: map[uint32]bool{}, extents: map[*extent]struct{}{},
 		jobs: make(chan func(), 1024), over: make(chan struct{}),
 	}
 }
@@ -129,6 +132,8 @@ func (s *session) Write(w *fs.WriteRequest) {
 	case uint64(w.Offset) == remote.FileDoorbell:
 		s.ring()
 		w.Complete(w.Size, 0)
+	case uint64(w.Offset) >= remote.FileExtent:
+		s.queueExtent(&extent{off: uint64(w.Offset), size: w.Size, pages: w.Segments(), in: true, end: w.Complete})
 	case uint64(w.Offset) == remote.FileControl && w.Size <= remote.HelloSize+remote.MaxText:
 		h, _, err := remote.ParseHello(w.Data())
 		if err != nil {
@@ -408,6 +413,7 @@ func (s *session) dropRegion(r *region, w *fs.WriteRequest) {
 	s.leased -= r.size
 	delete(s.regions, r.id)
 	s.mu.Unlock()
+	s.settle()
 	completeAll(reqs, 0)
 	w.Complete(w.Size, 0)
 }

@@ -13,6 +13,8 @@ import (
 func (s *session) Read(req *fs.ReadRequest) {
 	off := uint64(req.Offset)
 	switch {
+	case off >= remote.FileExtent:
+		s.queueExtent(&extent{off: off, size: req.Size, pages: req.Segments(), end: req.Complete})
 	case off >= remote.FileWait:
 		s.await(req, uint32(min((off-remote.FileWait)>>12, uint64(remote.SlotCount)+1)))
 	case off >= remote.FileLease:

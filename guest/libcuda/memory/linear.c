@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "api/capture.h"
+#include "memory/extent.h"
 #include "memory/memory.h"
 #include "memory/streaming.h"
 
@@ -80,6 +81,9 @@ static int is_fresh(const void *host, uint64_t size)
 
 static CUresult staged(uint32_t direction, uint64_t device, const void *host, uint64_t size, uint32_t stream)
 {
+	CUresult res;
+	if (cw_copy_extents(direction, device, host, size, stream, &res))
+		return res;
 	struct linear l = {device, (uint8_t *)(uintptr_t)host, size, piece_size(size), direction, stream};
 	struct cw_transfer t = {.pieces = (size + l.piece - 1) / l.piece, .stream = stream, .move = move, .send = send, .arg = &l};
 	t.parts = parts;
