@@ -16,6 +16,18 @@ func builtinFor(name string) func(w *warp, s *callSite) {
 		return builtinMalloc
 	case "free":
 		return builtinFree
+	case "__cudaCDP2GetParameterBufferV2", "cudaGetParameterBufferV2":
+		return builtinParameterBuffer
+	case "__cudaCDP2LaunchDeviceV2", "__cudaCDP2LaunchDeviceV2_ptsz", "cudaLaunchDeviceV2", "cudaLaunchDeviceV2_ptsz":
+		return builtinLaunchDevice
+	case "__cudaCDP2GetLastError", "cudaGetLastError":
+		return builtinDeviceError(false)
+	case "__cudaCDP2PeekAtLastError", "cudaPeekAtLastError":
+		return builtinDeviceError(true)
+	case "__cudaCDP2StreamCreateWithFlags", "cudaStreamCreateWithFlags":
+		return builtinStreamCreate
+	case "__cudaCDP2StreamDestroy", "cudaStreamDestroy":
+		return builtinSucceed
 	case "cudaGraphSetConditional":
 		return builtinSetConditional
 	}

@@ -2,6 +2,7 @@ package exec
 
 import (
 	"slices"
+	"strings"
 
 	"causeway/host/driver/soft/ptx"
 )
@@ -121,7 +122,7 @@ func (k *Kernel) attributes(f *ptx.Func, reach []*code) {
 	a.ConstBytes = k.module.consts
 	pressure := 0
 	for _, c := range reach {
-		k.heap = k.heap || c.name == "malloc" || c.name == "free"
+		k.heap = k.heap || c.name == "malloc" || c.name == "free" || strings.Contains(c.name, "GetParameterBuffer") && k.module.funcOf["malloc"] != nil
 		k.reserved = k.reserved || c.reserved
 		a.LocalBytes = max(a.LocalBytes, c.frame)
 		pressure = max(pressure, c.pressure)

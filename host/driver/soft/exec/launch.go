@@ -57,6 +57,8 @@ type launch struct {
 	memory  atomic.Int64  // bytes that warps took so far
 	stop    atomic.Bool
 
+	children children // launches by the grid's threads
+
 	mu    sync.Mutex
 	err   error
 	stats Stats
@@ -86,11 +88,15 @@ func (k *Kernel) Launch(ctx context.Context, c Config) error {
 	l.work(0)
 	wg.Wait()
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	err = l.err
 	if c.Stats != nil {
 		*c.Stats = l.stats
 	}
-	return l.err
+	l.mu.Unlock()
+	if err == nil {
+		err = l.children.run(ctx, &c)
+	}
+	return err
 }
 
 func (k *Kernel) prepare(c *Config) (*launch, error) {

@@ -97,6 +97,12 @@ func (w *warp) find(addr uint64) (memRange, bool) {
 		return bytesRange(addr-off, mem, true), mem != nil
 	case addr-paramWindow < windowSize:
 		return bytesRange(paramWindow, w.blk.launch.config.Params, false), true
+	case addr-childWindow < windowSize:
+		k := w.blk.launch.children.at(addr)
+		if k == nil {
+			return memRange{}, false
+		}
+		return bytesRange(addr-(addr-childWindow)%childStride, k.config.Params, !k.launched), true
 	case addr-gridWindow < windowSize:
 		return bytesRange(gridWindow, w.blk.launch.grid, true), true
 	}
@@ -210,3 +216,9 @@ func (w *warp) readString(lane int, addr uint64, max uint64) (string, bool) {
 
 // opFence orders this thread's memory accesses before and after it.
 func opFence(w *warp, _ *op) { atomic.AddUint32(&w.fence, 1) }
+
+// storeWord writes 8 bytes for a builtin.
+func (w *warp) storeWord(lane int, s *callSite, addr, v uint64) {
+	o := op{line: s.line, x: &opExtra{}}
+	*(*uint64)(w.resolve(&o, lane, addr, 8, true)) = v
+}

@@ -42,6 +42,7 @@ type warp struct {
 	active             [32]uint8
 	fence              uint32
 	tiles              *tiles     // room for products of matrices
+	deviceError        [32]uint32 // cudaError_t of the device runtime, by lane
 	inPhase            [32]uint64 // cluster barrier: 1 + the phase in which a lane arrived last
 }
 
@@ -136,6 +137,7 @@ func (w *warp) start(c *code, mask uint32) {
 	w.live = mask
 	w.splits = w.splits[:0]
 	w.rotate, w.favoured = false, false
+	w.deviceError = [32]uint32{}
 	w.patience, w.fair = fairSlice, fairSlice
 	w.forgetRanges()
 	f := w.newFrame(c)
