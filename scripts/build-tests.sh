@@ -93,8 +93,9 @@ object() { # VERSION PROGRAM: prints its path
 
 compile() { # VERSION PROGRAM
   local v=$1 p=$2 o nvcc; o=$(object "$v" "$p"); nvcc=$(nvcc_path "$v")
+  # Named from the root: programs print __FILE__.
   # shellcheck disable=SC2046
-  "$nvcc" "${flags[@]}" $(ptx_code "$p") $(native_code "$v" "$p") -I"$BUILD/tests/obj/$v" -c -o "$o.new" "$src/$p.cu" || return 1
+  (cd "$ROOT" && "$nvcc" "${flags[@]}" $(ptx_code "$p") $(native_code "$v" "$p") -I"$BUILD/tests/obj/$v" -c -o "$o.new" "guest/tests/$p.cu") || return 1
   mv "$o.new" "$o"
 }
 
