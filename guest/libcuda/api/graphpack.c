@@ -68,7 +68,7 @@ static CUresult pack_kernel(const struct CUDA_KERNEL_NODE_PARAMS_st *k, struct c
 	memcpy(p->wire, &w, sizeof w);
 	p->by_kernel = !k->func;
 	if (packed.data)
-		memcpy(p->wire + sizeof w, packed.data, info->param_bytes);
+		memcpy(p->wire + sizeof w, packed.data, packed.size < info->param_bytes ? packed.size : info->param_bytes);
 	else
 		cw_params_gather(p->wire + sizeof w, info->params, info->param_count, k->args);
 	*out = p;

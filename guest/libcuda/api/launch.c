@@ -95,8 +95,8 @@ static inline uint32_t pad8(uint32_t n)
 	return (n + 7) & ~7u;
 }
 
-/* size: bytes of arguments, from the caller's pointers or packed. */
-static inline CUresult send(const struct launch *l, void *const *args, const void *packed, uint32_t size)
+/* size: bytes of arguments, from the caller's pointers or packed; what a packed form leaves out is zero. */
+static inline CUresult send(const struct launch *l, void *const *args, const struct cw_packed *packed, uint32_t size)
 {
 	const struct cw_func_info *info = l->func->info;
 	struct cw_in_Launch *a;
@@ -121,10 +121,14 @@ static inline CUresult send(const struct launch *l, void *const *args, const voi
 	at = (uint32_t)(sizeof(struct cw_record) + sizeof *a);
 	if (size) {
 		a->params = (struct cw_span){size, at};
-		if (args)
+		if (args) {
 			cw_params_gather(tx.rec + at, info->params, info->param_count, args);
-		else
-			memcpy(tx.rec + at, packed, size);
+		} else {
+			uint32_t given = packed->size < size ? (uint32_t)packed->size : size;
+
+			memcpy(tx.rec + at, packed->data, given);
+			memset(tx.rec + at + given, 0, size - given);
+		}
 		at += pad8(size);
 	}
 	if (l->attr_bytes) {
@@ -147,7 +151,7 @@ static inline CUresult submit(const struct launch *l, void **args, void **extra)
 	}
 	if (args || cw_params_packed(extra, info->param_bytes, &packed))
 		return CUDA_ERROR_INVALID_VALUE;
-	return send(l, NULL, packed.data, info->param_bytes);
+	return send(l, NULL, &packed, info->param_bytes);
 }
 
 CUresult cwi_cuLaunchKernel(int ptds, CUfunction func, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,

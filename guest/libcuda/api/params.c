@@ -24,7 +24,7 @@ int cw_params_packed(void *const *extra, uint32_t need, struct cw_packed *out)
 			return INVALID_VALUE;
 		}
 	}
-	if (out->size > CW_PARAM_BYTES_MAX || (out->size && !out->data) || (out->data && !have_size) || out->size < need)
+	if (out->size > CW_PARAM_BYTES_MAX || (out->size && !out->data) || (out->data && !have_size) || (need && !out->size))
 		return INVALID_VALUE;
 	return 0;
 }

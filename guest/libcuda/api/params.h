@@ -41,7 +41,8 @@ struct cw_packed {
 
 /* cw_params_packed reads the `extra` array of a launch: (key, value) pairs ended by key 0; 1 is the buffer, 2 points to its size.
  * need is the end of the kernel's last argument. 0, or 1 (CUDA_ERROR_INVALID_VALUE) for an unknown key, too many pairs, a
- * missing half, or a buffer that is shorter than the arguments or longer than a launch can carry. */
+ * missing half, no bytes for a kernel with arguments, or more than a launch can carry. A buffer shorter than the arguments is
+ * taken, as by driver 580: NCCL leaves out the unused end of its kernels' argument. */
 int cw_params_packed(void *const *extra, uint32_t need, struct cw_packed *out);
 
 #endif

@@ -48,7 +48,7 @@ static void packed(void)
 		{"buffer, size", {V(B), buf, V(S), &n24, V(E)}, 24, 0, 24},
 		{"size, buffer", {V(S), &n24, V(B), buf, V(E)}, 20, 0, 24},
 		{"longer than needed", {V(B), buf, V(S), &n64, V(E)}, 24, 0, 64},
-		{"shorter than needed", {V(B), buf, V(S), &n24, V(E)}, 25, 1, 0},
+		{"shorter than needed", {V(B), buf, V(S), &n24, V(E)}, 25, 0, 24},
 		{"nothing for a kernel without arguments", {V(E)}, 0, 0, 0},
 		{"nothing for one with", {V(E)}, 4, 1, 0},
 		{"buffer without size", {V(B), buf, V(E)}, 0, 1, 0},
