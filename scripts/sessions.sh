@@ -159,8 +159,8 @@ ends() {
 
 deaths() {
   local when mode
-  for mode in idle loop long; do
-    case $mode in idle) when="it is idle" ;; loop) when="it launches in a loop" ;; long) when="a long kernel runs" ;; esac
+  for mode in idle loop long copy; do
+    case $mode in idle) when="it is idle" ;; copy) when="it copies by extents" ;; loop) when="it launches in a loop" ;; long) when="a long kernel runs" ;; esac
     ends exit $mode 500 0 "$when"
     ends crash $mode $death 11 "$when"
     ends 9 $mode $death 9 "$when"

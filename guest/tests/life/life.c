@@ -4,6 +4,7 @@
  *   life once                 opens a session, computes, checks, ends by itself
  *   life idle|loop|long       opens a session, prints "@ready", then waits, launches for ever, or waits for an endless kernel;
  *                             a byte on stdin makes it exit or crash. A failing call is reported as "@error CODE MS" and ends it
+ *   life copy                 the same with large copies of pageable memory, by extents where they can be had
  *   life pinned               computes with pinned memory and checks until SIGTERM, then prints "@pinned ROUNDS WRONG PAUSE_MS"
  *   life idlecpu SECONDS      prints the CPU time that an idle session takes: "@idlecpu MICROSECONDS"
  *   life fork                 forks with and without exec around a live session
@@ -79,10 +80,33 @@ static void *ender(void *arg)
 	return NULL;
 }
 
+/* To the device and back, every byte compared. */
+static CUresult copy_for_ever(void)
+{
+	enum { SIZE = 16 << 20 };
+	CUdeviceptr d;
+	uint8_t *in = malloc(SIZE), *out = malloc(SIZE);
+	CUresult r = cuMemAlloc_v2(&d, SIZE);
+	if (!in || !out)
+		return 2;
+	for (unsigned round = 1; r == 0; round++) {
+		memset(in, (int)(round * 11), SIZE);
+		for (unsigned i = 0; i < SIZE; i += 4096)
+			memcpy(in + i, &(unsigned){i + round}, sizeof i);
+		if ((r = cuMemcpyHtoDAsync_v2(d, in, SIZE, NULL)) == 0)
+			r = cuMemcpyDtoH_v2(out, d, SIZE);
+		if (r == 0 && memcmp(in, out, SIZE) != 0)
+			say("@wrong\n", 0, 0, 0);
+	}
+	return r;
+}
+
 static int endless(const char *mode)
 {
 	CUdeviceptr d;
 	pthread_t t;
+	if (!strcmp(mode, "copy"))
+		setenv("CAUSEWAY_COPY", "extents", 1);
 	if (check("open", gpu_open()) || check("alloc", cuMemAlloc_v2(&d, 4096)) || check("memset", cuMemsetD32_v2(d, 0, 1024)) ||
 	    check("launch", gpu_add_one(d + 1024, 32, NULL)) || check("synchronise", cuCtxSynchronize()) ||
 	    (!strcmp(mode, "long") && check("launch", gpu_run_forever(d))))
@@ -95,6 +119,8 @@ static int endless(const char *mode)
 	if (!strcmp(mode, "idle"))
 		for (;;)
 			pause();
+	if (!strcmp(mode, "copy"))
+		r = copy_for_ever();
 	if (!strcmp(mode, "long"))
 		r = cuCtxSynchronize();
 	for (int i = 1; r == 0; i++) {
@@ -309,7 +335,7 @@ int main(int argc, char **argv)
 	gpu_load();
 	if (!strcmp(mode, "once"))
 		return once();
-	if (!strcmp(mode, "idle") || !strcmp(mode, "loop") || !strcmp(mode, "long"))
+	if (!strcmp(mode, "idle") || !strcmp(mode, "loop") || !strcmp(mode, "long") || !strcmp(mode, "copy"))
 		return endless(mode);
 	if (!strcmp(mode, "pinned"))
 		return pinned();
