@@ -8,10 +8,11 @@
  * otherwise       NUL-terminated PTX text, of any alignment
  *
  * A version 2 wrapper (separate compilation) points to the linked image; the array beside it holds the linker's inputs, which
- * a loader does not need.
+ * a loader needs when nothing was linked for its GPU.
  */
 #include "image.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define WRAPPER_MAGIC 0x466243b1u
@@ -42,7 +43,7 @@ static uint64_t get64(const uint8_t *p)
 
 static struct cw_image none(void)
 {
-	return (struct cw_image){CW_IMAGE_INVALID, NULL, 0};
+	return (struct cw_image){CW_IMAGE_INVALID, NULL, 0, NULL};
 }
 
 static struct cw_image fatbin(const uint8_t *p)
@@ -51,7 +52,7 @@ static struct cw_image fatbin(const uint8_t *p)
 
 	if (header < 16 || body > CW_IMAGE_MAX - header)
 		return none();
-	return (struct cw_image){CW_IMAGE_FATBIN, p, (size_t)(header + body)};
+	return (struct cw_image){CW_IMAGE_FATBIN, p, (size_t)(header + body), NULL};
 }
 
 /* The larger of end and off + size; 0 when that is out of bounds. */
@@ -81,7 +82,7 @@ static struct cw_image elf(const uint8_t *p)
 		if (get32(s + 4) != SHT_NOBITS)
 			end = extend(end, get64(s + 24), get64(s + 32));
 	}
-	return end ? (struct cw_image){CW_IMAGE_ELF, p, (size_t)end} : none();
+	return end ? (struct cw_image){CW_IMAGE_ELF, p, (size_t)end, NULL} : none();
 }
 
 static struct cw_image ptx(const uint8_t *p)
@@ -92,7 +93,7 @@ static struct cw_image ptx(const uint8_t *p)
 	size_t len = strnlen((const char *)p, CW_IMAGE_MAX);
 	if (len >= CW_IMAGE_MAX)
 		return none();
-	return (struct cw_image){CW_IMAGE_PTX, p, len + 1};
+	return (struct cw_image){CW_IMAGE_PTX, p, len + 1, NULL};
 }
 
 /* The first bytes decide; they are compared one by one because a short text may end before the fourth. */
@@ -114,17 +115,49 @@ struct cw_image cw_image_probe(const void *image)
 		return none();
 	if (begins(p, WRAPPER_MAGIC)) {
 		uint32_t version = get32(p + 4);
+		const void *const *inputs = version == 2 ? (const void *const *)(uintptr_t)get64(p + 16) : NULL;
+		struct cw_image img;
 
 		p = (const uint8_t *)(uintptr_t)get64(p + 8);
 		if ((version != 1 && version != 2) || !p)
 			return none();
 		if (begins(p, FATBIN_MAGIC))
-			return fatbin(p);
-		return begins(p, ELF_MAGIC) ? elf(p) : none();
+			img = fatbin(p);
+		else
+			img = begins(p, ELF_MAGIC) ? elf(p) : none();
+		img.inputs = inputs;
+		return img;
 	}
 	if (begins(p, FATBIN_MAGIC))
 		return fatbin(p);
 	if (begins(p, ELF_MAGIC))
 		return elf(p);
 	return ptx(p);
+}
+
+#define INPUTS_MAX 4096 /* more than linkers take on a command line */
+
+struct cw_image cw_image_inputs(const struct cw_image *img)
+{
+	struct cw_image one, all = none();
+	size_t count = 0, len = 0;
+	uint8_t *out;
+
+	for (; img->inputs && count < INPUTS_MAX && img->inputs[count]; count++) {
+		if (!begins(img->inputs[count], FATBIN_MAGIC))
+			return all;
+		one = fatbin(img->inputs[count]);
+		if (!one.data || one.len > CW_IMAGE_MAX - len)
+			return all;
+		len += one.len;
+	}
+	out = len ? malloc(len) : NULL;
+	if (!out)
+		return all;
+	all = (struct cw_image){CW_IMAGE_FATBIN, out, len, NULL};
+	for (size_t i = 0; i < count; i++, out += one.len) {
+		one = fatbin(img->inputs[i]);
+		memcpy(out, one.data, one.len);
+	}
+	return all;
 }

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-CUresult cw_load(uint16_t op, uint32_t id, const struct cw_jit *jit, const struct cw_image *img)
+static CUresult load(uint16_t op, uint32_t id, const struct cw_jit *jit, const struct cw_image *img)
 {
 	size_t room = (size_t)jit->info_cap + jit->error_cap, len = 0;
 	size_t pairs = (size_t)jit->count * 2 * sizeof *jit->pairs;
@@ -25,6 +25,22 @@ CUresult cw_load(uint16_t op, uint32_t id, const struct cw_jit *jit, const struc
 	cw_jit_finish(jit, wall_ms, logs, len < room ? len : room, info_len, error_len);
 	free(logs);
 	return res;
+}
+
+/* Code that was linked for other GPUs only is linked again from its parts, as far as they are PTX. */
+CUresult cw_load(uint16_t op, uint32_t id, const struct cw_jit *jit, const struct cw_image *img)
+{
+	CUresult res = load(op, id, jit, img), again;
+	struct cw_image parts;
+
+	if (res != CUDA_ERROR_NO_BINARY_FOR_GPU || !img->inputs)
+		return res;
+	parts = cw_image_inputs(img);
+	if (!parts.data)
+		return res;
+	again = load(op, id, jit, &parts);
+	free((void *)parts.data);
+	return again == CUDA_ERROR_INVALID_IMAGE ? res : again;
 }
 
 CUresult cw_names(uint16_t op, uint32_t id, char **names, size_t *len)

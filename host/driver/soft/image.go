@@ -116,6 +116,9 @@ func (b *build) text(image []byte) ([]byte, cuda.Result) {
 	default:
 		return nil, b.fail(cuda.ErrorInvalidImage, "image is neither PTX, fatbin nor cubin")
 	}
+	if first, err := fatbin.Size(image); err == nil && first < uint64(len(image)) {
+		return b.parts(image)
+	}
 	list, err := fatbin.Decode(image)
 	if err != nil {
 		return nil, b.fail(cuda.ErrorInvalidImage, "%v", err)
@@ -133,4 +136,34 @@ func (b *build) text(image []byte) ([]byte, cuda.Result) {
 		return nil, b.fail(cuda.ErrorInvalidImage, "%v", err)
 	}
 	return text, cuda.Success
+}
+
+// parts finds PTX in the inputs of a link that follow one another. An input without any for this GPU is left out: the device
+// runtime's library is one, and the GPU has that by itself.
+func (b *build) parts(image []byte) ([]byte, cuda.Result) {
+	var joined []byte
+	for len(image) > 0 {
+		size, err := fatbin.Size(image)
+		if err != nil || size > uint64(len(image)) {
+			return nil, b.fail(cuda.ErrorInvalidImage, "inputs of a link: %v", err)
+		}
+		list, err := fatbin.Decode(image[:size])
+		if err != nil {
+			return nil, b.fail(cuda.ErrorInvalidImage, "inputs of a link: %v", err)
+		}
+		image = image[size:]
+		best, ok := fatbin.BestPTX(list, capability)
+		if !ok {
+			continue
+		}
+		text, err := best.Payload()
+		if err != nil {
+			return nil, b.fail(cuda.ErrorInvalidImage, "inputs of a link: %v", err)
+		}
+		joined = append(append(append(joined, linkMark...), bytes.TrimRight(text, "\x00")...), '\n')
+	}
+	if joined == nil {
+		return nil, b.fail(cuda.ErrorNoBinaryForGPU, "no input of the link has PTX that the software GPU can run")
+	}
+	return joined, cuda.Success
 }

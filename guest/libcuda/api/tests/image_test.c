@@ -80,6 +80,41 @@ static void fatbins(void)
 	}
 }
 
+/* The inputs of a link lie behind one another in what is sent. */
+static void inputs(void)
+{
+	uint8_t a[24] = {0}, b[16] = {0}, linked[16] = {0}, wrapper[24] = {0};
+	const void *list[] = {a, b, NULL};
+	struct cw_image img, all;
+
+	for (int i = 0; i < 3; i++) {
+		uint8_t *p = i == 0 ? a : i == 1 ? b : linked;
+
+		put32(p, 0xba55ed50);
+		put16(p + 4, 1);
+		put16(p + 6, 16);
+		put64(p + 8, i == 0 ? 8 : 0);
+	}
+	put32(wrapper, 0x466243b1);
+	put32(wrapper + 4, 2);
+	put64(wrapper + 8, (uintptr_t)linked);
+	put64(wrapper + 16, (uintptr_t)list);
+	img = cw_image_probe(wrapper);
+	all = cw_image_inputs(&img);
+	if (img.data != linked || img.len != 16 || !all.data || all.len != 40 || memcmp(all.data, a, 24) ||
+	    memcmp((const uint8_t *)all.data + 24, b, 16)) {
+		printf("inputs of a link: %zu bytes\n", all.len);
+		exit(1);
+	}
+	free((void *)all.data);
+	put32(b, 0);
+	all = cw_image_inputs(&img);
+	if (all.data) {
+		printf("an input that is no fatbin was taken\n");
+		exit(1);
+	}
+}
+
 /* --- cubins --------------------------------------------------------------------------------------------------------- */
 
 enum { ELF_LEN = 1024 };
@@ -197,6 +232,7 @@ static void random_elves(void)
 int main(void)
 {
 	fatbins();
+	inputs();
 	cubins();
 	texts();
 	random_elves();

@@ -174,7 +174,10 @@ func (l *linker) add(m *Module, i int) error {
 var builtin = map[string]bool{
 	"vprintf": true, "malloc": true, "free": true, "__assertfail": true, "cudaGetParameterBufferV2": true,
 	"cudaLaunchDeviceV2": true, "cudaGetParameterBuffer": true, "cudaLaunchDevice": true, "cudaDeviceSynchronize": true,
-	"cudaGraphSetConditional": true,
+	"cudaGraphSetConditional":        true,
+	"__cudaCDP2GetParameterBufferV2": true, "__cudaCDP2LaunchDeviceV2": true, "__cudaCDP2LaunchDeviceV2_ptsz": true,
+	"__cudaCDP2GetLastError": true, "__cudaCDP2PeekAtLastError": true,
+	"__cudaCDP2StreamCreateWithFlags": true, "__cudaCDP2StreamDestroy": true,
 }
 
 // complete finds what is still only declared. Dynamic shared memory is declared and never defined.
