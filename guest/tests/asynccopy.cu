@@ -1,5 +1,5 @@
 // Asynchronous copies into shared memory: pipelines of cp.async, their groups, zero fill, and barriers that await them.
-// ptx: 80
+// ptx: 80. needs: cuda 12.9
 #include "check.h"
 
 #include <cooperative_groups.h>
