@@ -52,10 +52,16 @@ func (s *session) routineExtent(e *extent) {
 	case errno != 0:
 		e.end(0, errno)
 	case e.in:
-		e.end(copySegments(lent, e.pages), 0)
+		s.copied(e, copySegments(lent, e.pages))
 	default:
-		e.end(copySegments(e.pages, lent), 0)
+		s.copied(e, copySegments(e.pages, lent))
 	}
+}
+
+// copied completes an extent.
+func (s *session) copied(e *extent, n int) {
+	s.moved.Add(int64(n))
+	e.end(n, 0)
 }
 
 // lentLocked finds the region's pages that an extent means. They stay lent as long as copying is held for reading. EAGAIN: not now.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -58,6 +59,7 @@ type session struct {
 
 	copying sync.RWMutex         // held for reading while an extent is copied; taken before mu
 	extents map[*extent]struct{} // not begun
+	moved   atomic.Int64         // bytes of extents
 
 	starter   *fs.WriteRequest // MsgStart that waits for leases
 	startedAt time.Time
@@ -115,7 +117,7 @@ func (s *session) finish() {
 	s.mu.Unlock()
 	if p != nil {
 		p.Stop(stopGrace)
-		s.log.Info("session ended")
+		s.log.Info("session ended", "extent_bytes", s.moved.Load())
 	}
 	if bell >= 0 {
 		_ = unix.Close(bell)
