@@ -60,11 +60,15 @@ ptx_code() {
   echo "-gencode arch=compute_${arch:-75},code=compute_${arch:-75}"
 }
 
-# Link lines without nvcc: it would run nvlink and a second compilation for relocatable device code, which none has.
+# separate PROGRAM: is it compiled to relocatable device code? A source that launches kernels in kernels says "rdc".
+separate() { grep -q '^// rdc' "$src/$1.cu"; }
+
+# Link lines without nvcc: it would run nvlink and a second compilation for relocatable device code, which few have.
 link() { # VERSION KIND OBJECT OUT
   local lib; lib=$(dirname "$(dirname "$(nvcc_path "$1")")")
   for lib in "$lib/lib" "$lib/lib64" "$lib/targets/x86_64-linux/lib"; do [ -e "$lib/libcudart_static.a" ] && break; done
   local args=(-o "$4" "$3")
+  [ ! -f "${3%.o}.dlink" ] || args+=(-x none "${3%.o}.dlink" "$lib/libcudadevrt.a")
   [ "${3%-driver.o}" = "$3" ] || args+=("$stubs/libcuda.so")
   case $2 in
     static) args+=("$lib/libcudart_static.a" -ldl -lrt -lpthread) ;;
@@ -95,7 +99,14 @@ compile() { # VERSION PROGRAM
   local v=$1 p=$2 o nvcc; o=$(object "$v" "$p"); nvcc=$(nvcc_path "$v")
   # Named from the root: programs print __FILE__.
   # shellcheck disable=SC2046
-  (cd "$ROOT" && "$nvcc" "${flags[@]}" $(ptx_code "$p") $(native_code "$v" "$p") -I"$BUILD/tests/obj/$v" -c -o "$o.new" "guest/tests/$p.cu") || return 1
+  (cd "$ROOT" && "$nvcc" "${flags[@]}" $(ptx_code "$p") $(native_code "$v" "$p") $(! separate "$p" || echo -rdc=true) -I"$BUILD/tests/obj/$v" -c -o "$o.new" "guest/tests/$p.cu") || return 1
+  if separate "$p"; then
+    cp "$o.new" "${o%.o}.part.o" # nvcc knows objects by their ending
+    # shellcheck disable=SC2046
+    "$nvcc" -Wno-deprecated-gpu-targets $(native_code "$v" "$p") -dlink -o "${o%.o}.dlink.o" "${o%.o}.part.o" -lcudadevrt || return 1
+    rm "${o%.o}.part.o"
+    mv "${o%.o}.dlink.o" "${o%.o}.dlink"
+  fi
   mv "$o.new" "$o"
 }
 
