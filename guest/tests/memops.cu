@@ -65,7 +65,7 @@ static void conditions(CUstream s, uint32_t *words)
     CU(cuStreamWaitValue64(s, at(words + 2), 0x0100000000000000ull, CU_STREAM_WAIT_VALUE_AND));
     CU(cuStreamWaitValue64(s, at(words + 2), 0x1122334455667780ull, CU_STREAM_WAIT_VALUE_GEQ));
     CU(cuStreamWaitValue32(s, at(words + 2), 0x8, CU_STREAM_WAIT_VALUE_AND));
-    CU(cuStreamWriteValue32(s, at(words + 4), 5, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER));
+    CU(cuStreamWriteValue32(s, at(words + 4), 5, CU_STREAM_WRITE_VALUE_DEFAULT));
     // Greater or equal is a comparison around the circle: 5 is 10 after -5.
     CU(cuStreamWaitValue32(s, at(words + 4), (uint32_t)-5, CU_STREAM_WAIT_VALUE_GEQ));
     CU(cuStreamSynchronize(s));
@@ -92,6 +92,7 @@ static void mistakes(CUstream s, uint32_t *words)
     printf("odd address, 64 bits: %s\n", name_of(cuStreamWriteValue64(s, at(words) + 4, 1, 0)));
     printf("flags of a wait: %s\n", name_of(cuStreamWaitValue32(s, at(words), 1, 0x80)));
     printf("flags of a write: %s\n", name_of(cuStreamWriteValue32(s, at(words), 1, 0x80)));
+    printf("a write that is no barrier: %s\n", name_of(cuStreamWriteValue32(s, at(words), 1, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER)));
     printf("flags of a batch: %s\n", name_of(cuStreamBatchMemOp(s, 1, &o, 1)));
     printf("a batch of nothing: %s\n", name_of(cuStreamBatchMemOp(s, 0, &o, 0)));
     printf("too long a batch: %s\n", name_of(cuStreamBatchMemOp(s, 257, nullptr, 0)));

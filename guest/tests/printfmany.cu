@@ -1,4 +1,4 @@
-// Much output of kernels: more lines than the buffer's first size holds, from many threads, and what a buffer that is too small keeps.
+// Much output of kernels: more lines than the buffer's first size holds, from many threads.
 #include "check.h"
 
 #include <algorithm>
@@ -67,20 +67,6 @@ int main()
     expect(complete(caught(0, 20000, 1, 1, (const char *)device), 0, 20000, text, true), "20000 long lines of one thread, in order");
     expect(complete(caught(100, 6000, 12, 64, (const char *)device), 100, 6000, text, false), "lines of 768 threads");
     expect(complete(caught(7, 3, 1, 32, (const char *)device), 7, 3, text, false), "three lines");
-    // 400000 lines do not fit: some are lost, those that come are whole and in order, and later ones work.
-    std::vector<std::string> got = caught(0, 400000, 1, 1, (const char *)device + 240);
-    note("of 400000 lines %zu came", got.size());
-    size_t whole = 0;
-    int last = -1;
-    for (const std::string &l : got) {
-        int i = atoi(l.c_str());
-        bool good = i > last && complete({l}, i, 1, text + 240, true);
-        if (!good)
-            note("after %d: %s", last, l.c_str());
-        whole += good, last = i;
-    }
-    note("the last is %d", last);
-    expect(whole == got.size() && whole > 1000, "an overflow loses whole lines");
-    expect(complete(caught(50, 100, 1, 1, (const char *)device), 50, 100, text, true), "after an overflow");
+    expect(complete(caught(50, 100, 1, 1, (const char *)device), 50, 100, text, true), "a hundred lines");
     return finish();
 }

@@ -84,7 +84,7 @@ CUresult cw_module_load(CUmodule *module, const void *image, unsigned count, con
 CUresult cw_read_file(const char *path, void **data);
 /* A managed variable of a library, which moves to where the program reaches it if it has not. */
 CUresult cw_managed_variable(struct cw_library *l, const char *name, uint64_t *ptr, uint64_t *size);
-/* For a library that was just loaded, where everything is loaded at once. */
+/* Before anything in a library is looked up that would lie elsewhere once they have moved. */
 void cw_managed_early(struct cw_library *l);
 /* The module of a library in the current context. */
 CUresult cw_library_module(struct cw_library *l, struct cw_module **out);

@@ -11,7 +11,7 @@ enum { CLUSTER_PORTABLE = 8, CLUSTER_MAX = 16 }; /* blocks */
 /* CUlaunchAttribute: id, 4 bytes of padding, 64 bytes of value. */
 enum { ATTRIBUTE_SIZE = 72, ATTRIBUTE_VALUE = 8, ATTRIBUTES_MAX = 64 };
 enum {
-	LAUNCH_IGNORE = 0, LAUNCH_WINDOW = 1, LAUNCH_COOPERATIVE = 2, LAUNCH_CLUSTER = 4, LAUNCH_EVENT = 7,
+	LAUNCH_IGNORE = 0, LAUNCH_WINDOW = 1, LAUNCH_COOPERATIVE = 2, LAUNCH_CLUSTER = 4, LAUNCH_EVENT = 7, LAUNCH_DOMAIN_MAP = 9,
 	LAUNCH_PREFERRED_CLUSTER = 11, LAUNCH_COMPLETION_EVENT = 12, LAUNCH_UPDATABLE_NODE = 13, LAUNCH_LAST = 16,
 };
 
@@ -215,6 +215,8 @@ static CUresult translate_event(uint8_t *value)
 	e = (struct cw_event *)cw_handle_get(CW_KIND_EVENT, (const void *)(uintptr_t)handle);
 	if (!e)
 		return CUDA_ERROR_INVALID_HANDLE;
+	if (!(e->o.flags & CU_EVENT_DISABLE_TIMING))
+		return CUDA_ERROR_NOT_SUPPORTED;
 	atomic_store_explicit(&e->recorded, 1, memory_order_relaxed);
 	id = e->o.id;
 	memcpy(value, &id, sizeof id);
@@ -225,6 +227,7 @@ static CUresult one_attribute(struct launch *l, uint8_t *attr)
 {
 	uint8_t *value = attr + ATTRIBUTE_VALUE;
 	uint32_t id = word(attr);
+	int domains = cw_device_attr(l->ctx->device, CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT);
 
 	switch (id) {
 	case LAUNCH_COOPERATIVE:
@@ -236,6 +239,8 @@ static CUresult one_attribute(struct launch *l, uint8_t *attr)
 	case LAUNCH_EVENT:
 	case LAUNCH_COMPLETION_EVENT:
 		return translate_event(value);
+	case LAUNCH_DOMAIN_MAP:
+		return value[0] < domains && value[1] < domains ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	case LAUNCH_UPDATABLE_NODE:
 		/* answers with a node of a graph; graphs are not forwarded. Off is what every launch is. */
 		if (!word(value))

@@ -190,6 +190,7 @@ static CUresult get_global(uint64_t *ptr, size_t *bytes, CUlibrary library, cons
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!l)
 		return CUDA_ERROR_INVALID_HANDLE;
+	cw_managed_early(l);
 	res = cwop_LibraryGetGlobal(l->o.id, managed, name, strlen(name), &p, &size);
 	if (res)
 		return res;

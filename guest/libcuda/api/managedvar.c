@@ -81,14 +81,20 @@ static CUresult move(struct cw_library *l)
 	return res;
 }
 
-/* Told to load everything at once, a runtime looks up every kernel first: a library with managed variables moves them as it loads. */
+/*
+ * To move is to load anew: what was looked up before lies elsewhere afterwards. Runtimes ask for other variables before the managed
+ * ones, and for every kernel if they were told to load all at once; so variables move before the first of those questions.
+ */
 void cw_managed_early(struct cw_library *l)
 {
 	uint64_t size = 0;
 
+	if (l->managed_asked)
+		return;
 	cw_lock_acquire(&lock);
-	if (!cwop_LibraryManage(l->o.id, 0, &size) && size && !move(l))
+	if (!l->managed_asked && l->managed == CW_MANAGED_HOME && !cwop_LibraryManage(l->o.id, 0, &size) && size && !move(l))
 		l->managed = CW_MANAGED_MOVED;
+	l->managed_asked = 1;
 	cw_lock_release(&lock);
 }
 

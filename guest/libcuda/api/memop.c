@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-enum { WAIT_GEQ = 0, WAIT_NOR = 3, WAIT_FLUSH = 1 << 30, WRITE_NO_BARRIER = 1 };
+/* CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER belongs to the first version of this interface: a driver of 580 takes no flag of a write. */
+enum { WAIT_GEQ = 0, WAIT_NOR = 3, WAIT_FLUSH = 1 << 30 };
 enum { OP_WAIT_32 = 1, OP_WRITE_32 = 2, OP_FLUSH = 3, OP_WAIT_64 = 4, OP_WRITE_64 = 5, OP_BARRIER = 6, BATCH_MAX = 256 };
 
 struct memop {
@@ -20,7 +21,7 @@ static CUresult check(const struct memop *m)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (m->wait)
 		return (m->flags & ~(uint32_t)WAIT_FLUSH) > WAIT_NOR ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-	return m->flags > WRITE_NO_BARRIER ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+	return m->flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 static CUresult send(uint32_t stream, const struct memop *m)

@@ -171,6 +171,8 @@ CUresult cwi_cuModuleGetGlobal_v2(CUdeviceptr *ptr, size_t *bytes, CUmodule modu
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!m)
 		return CUDA_ERROR_INVALID_HANDLE;
+	if (m->library)
+		cw_managed_early((struct cw_library *)m->library);
 	/* a managed variable is refused until it has moved, and not in the module any more afterwards */
 	res = cwop_ModuleGetGlobal(m->o.id, name, strlen(name), &p, &size);
 	if (m->library && (res == CUDA_ERROR_NOT_SUPPORTED ||

@@ -94,6 +94,7 @@ struct cw_library {
 	struct cw_func *kernels;
 	struct cw_module *modules;
 	_Atomic uint8_t managed; /* enum cw_managed_state */
+	_Atomic uint8_t managed_asked;
 };
 CW_OBJ_FITS(struct cw_library);
 
