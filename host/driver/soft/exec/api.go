@@ -74,6 +74,8 @@ type Config struct {
 	Cooperative bool
 	GridID      uint64 // %gridid
 	SMs         uint32 // %nsmid; 0 means Cores
+	depth       int    // of launches by kernels
+
 	// Stats, if not nil, receives counts when Launch returns, also on error.
 	Stats *Stats
 }

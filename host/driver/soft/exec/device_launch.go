@@ -16,6 +16,7 @@ const (
 	childWindow = 0xffff_0006_0000_0000
 	childStride = 32 << 10 // at least what parameters can take
 	maxChildren = 1 << 14  // of one grid
+	maxDepth    = 24       // of launches by kernels
 )
 
 // Streams that the device runtime names.
@@ -24,6 +25,7 @@ const (
 	streamOfDevice  = 0x100 // what device code gets for a stream of its own
 	errInvalidValue = 1     // cudaError_t
 	errNoFunction   = 98
+	errTooDeep      = 65
 	errTooMany      = 69
 )
 
@@ -116,12 +118,15 @@ func builtinParameterBuffer(w *warp, s *callSite) {
 		if c := m.codeAt(w.arg(s, 0, lane)); c != nil {
 			k = m.kernelOf(c)
 		}
-		if k == nil || k.bytes > childStride {
+		switch {
+		case k == nil || k.bytes > childStride:
 			w.deviceError[lane] = errNoFunction
-		} else {
+		case l.config.depth == maxDepth:
+			w.deviceError[lane] = errTooDeep
+		default:
 			c := &child{kernel: k, config: *l.config}
 			c.config.Grid, c.config.Block, c.config.DynShared = w.triple(s, 1, lane), w.triple(s, 2, lane), uint32(w.arg(s, 3, lane))
-			c.config.Cluster, c.config.Cooperative = [3]uint32{}, false
+			c.config.Cluster, c.config.Cooperative, c.config.depth = [3]uint32{}, false, l.config.depth+1
 			c.config.Params = make([]byte, max(k.bytes, 8))
 			w.charge(uint64(len(c.config.Params)) + 256)
 			if addr = l.children.add(c); addr == 0 {
