@@ -60,11 +60,11 @@ func judge(r *row, native, forwarded outcome) (verdict, string) {
 	return same, r.note
 }
 
-// compared drops the lines that may differ.
+// compared drops the lines that may differ: remarks, and what NCCL says of itself if the environment asks it to.
 func compared(out string) string {
 	var b strings.Builder
 	for line := range strings.Lines(out) {
-		if !strings.HasPrefix(line, "#") {
+		if !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "NCCL version ") {
 			b.WriteString(line)
 		}
 	}
