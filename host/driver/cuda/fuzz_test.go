@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	"causeway/cuda"
@@ -32,23 +33,7 @@ func FuzzOperations(f *testing.F) {
 	lib := &lib{}
 	fill(reflect.ValueOf(&lib.fn).Elem())
 	f.Fuzz(func(t *testing.T, records []byte) {
-		runtime.LockOSThread() // the worker goroutine
-		defer runtime.UnlockOSThread()
-		host := drivertest.NewHost()
-		host.OnCallBack = func(uint64, cuda.Result) {}
-		s := &session{
-			fn: &lib.fn, lib: lib, warm: &warmth{version: 13000, devices: make([]deviceInfo, 2)}, host: host, opt: driver.Options{MemoryLimit: 1 << 30},
-			out: newBuffer(4096), limit: 1 << 30, threads: map[threadKey]*stream{}, legacy: map[uint32]*stream{}, allocs: map[uint64]uint64{},
-			regions: map[uint32]uint64{},
-		}
-		s.watch = newWatcher(s)
-		s.lanes.init()
-		defer func() {
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
-			s.dropRegistrations() // otherwise the end of the process does
-		}()
+		s := agreeing(t, lib, drivertest.NewHost())
 		var d wire.Dispatcher
 		le := binary.LittleEndian
 		for n := 0; len(records) >= wire.RecordSize && n < 64; n++ {
@@ -62,6 +47,58 @@ func FuzzOperations(f *testing.F) {
 			records = records[size:]
 		}
 	})
+}
+
+// agreeing is a session on a driver that agrees to everything, until the test ends.
+func agreeing(t *testing.T, lib *lib, host *drivertest.Host) *session {
+	runtime.LockOSThread() // the worker goroutine
+	host.OnCallBack = func(uint64, cuda.Result) {}
+	s := &session{
+		fn: &lib.fn, lib: lib, warm: &warmth{version: 13000, devices: make([]deviceInfo, 2)}, host: host, opt: driver.Options{MemoryLimit: 1 << 30},
+		out: newBuffer(4096), limit: 1 << 30, threads: map[threadKey]*stream{}, legacy: map[uint32]*stream{}, allocs: map[uint64]uint64{},
+		regions: map[uint32]uint64{},
+	}
+	s.watch = newWatcher(s)
+	s.lanes.init()
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		s.dropRegistrations() // otherwise the end of the process does
+		runtime.UnlockOSThread()
+	})
+	return s
+}
+
+// TestImagesStay: the image of a library stays held when managed variables put another in its place. Pins that are lost end the
+// process at a garbage collection.
+func TestImagesStay(t *testing.T) {
+	lib := &lib{}
+	fill(reflect.ValueOf(&lib.fn).Elem())
+	host := drivertest.NewHost()
+	host.Regions[1] = driver.Region{ID: 1, Kind: wire.RegionPinned, VA: 0x6a0000000000, Size: 4096, Mem: make([]byte, 4096)}
+	s := agreeing(t, lib, host)
+	container := make([]byte, 32) // without entries
+	copy(container, "\x50\xed\x55\xba\x01\x00\x10\x00\x10")
+	c, id := &wire.Call{}, uint32(5)
+	if res := s.LibraryLoad(c, &wire.LibraryLoadArgs{Library: id, Image: container}, &wire.LibraryLoadReply{}); res != cuda.Success {
+		t.Fatal(res)
+	}
+	if im, _ := s.images.get(id); im.pin == nil {
+		t.Fatal("the container is not pinned")
+	}
+	s.keepSource(id, []byte(".version 6.4\n.target sm_75\n.address_size 64\n.global .attribute(.managed) .align 4 .u32 x = 5;\n"))
+	var r wire.LibraryManageReply
+	if res := s.LibraryManage(c, &wire.LibraryManageArgs{Library: id, Region: 1}, &r); res != cuda.Success || r.Size == 0 {
+		t.Fatal(res, r.Size)
+	}
+	for range 3 {
+		runtime.GC()
+		time.Sleep(10 * time.Millisecond) // finalizers run
+	}
+	if len(s.retired) != 1 {
+		t.Errorf("%d images are held for the driver", len(s.retired))
+	}
 }
 
 // silent takes answers.
