@@ -136,14 +136,14 @@ static void end(struct session *s)
 static void random_writes(void)
 {
 	static uint8_t junk[8192] __attribute__((aligned(4096)));
-	static const uint64_t at[] = {CW_FILE_CONTROL, CW_FILE_DOORBELL, CW_FILE_ERROR, 1, 4096, CW_FILE_LEASE, CW_FILE_WAIT};
+	static const uint64_t at[] = {CW_FILE_CONTROL, CW_FILE_DOORBELL, CW_FILE_ERROR, 1, 4096, CW_FILE_LEASE, CW_FILE_WAIT, CW_FILE_EXTENT};
 	for (int i = 0; i < 200; i++) {
 		if (i % 20 == 0)
 			nap_ms(1);
 		int fd = open_file();
 		fill(junk, sizeof junk);
 		size_t n = rnd() % 3 ? sizeof(struct cw_hello) : 1 + rnd() % sizeof junk;
-		uint64_t off = i % 8 == 7 ? ((uint64_t)rnd() << 31 | rnd()) & INT64_MAX : at[i % 8 % 7];
+		uint64_t off = i % 9 == 8 ? ((uint64_t)rnd() << 31 | rnd()) & INT64_MAX : at[i % 9];
 		ssize_t r = pwrite(fd, junk, n, (off_t)off);
 		expect(r < 0 || off == CW_FILE_DOORBELL, "random bytes are refused", (long)off);
 		close(fd);
@@ -213,6 +213,50 @@ static void absurd_leases(void)
 			expect(pread(s.fd, buf, 8, (off_t)(CW_FILE_WAIT | slot << 12)) < 0, "a wait for no slot is refused", (long)slot);
 	end(&s);
 	munmap(two, 2 << 20);
+}
+
+/* Copies by the host's hands: of regions that are not there, not lent, or taken away in the middle. */
+static void extents(void)
+{
+	enum { SIZE = 1 << 20, TURNS = 24 };
+	struct session s;
+	if (!start(&s))
+		return;
+	uint8_t *region = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	uint8_t *mine = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	static const uint64_t bad[] = {0, 2ull << 44, 1ull << 44 | SIZE, 1ull << 44 | (SIZE - 4096), 1ull << 44 | 1ull << 43, 0xfffull << 44};
+	expect(control(s.fd, hello(CW_MSG_REGION, 1, region, SIZE)) == 0, "a region", errno);
+	expect(pwrite(s.fd, mine, 8192, (off_t)(CW_FILE_EXTENT | 1ull << 44)) < 0, "an extent of what is not lent is refused", 0);
+	expect(lease(&s, region, SIZE, 1ull << 44) == 0, "a lease", errno);
+	nap_ms(50);
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+		expect(pread(s.fd, mine, 8192, (off_t)(CW_FILE_EXTENT | bad[i])) < 0, "an absurd extent is refused", (long)i);
+	fill(mine, SIZE);
+	expect(pwrite(s.fd, mine, SIZE, (off_t)(CW_FILE_EXTENT | 1ull << 44)) == SIZE && !memcmp(mine, region, SIZE), "an extent is copied", errno);
+	expect(pread(s.fd, region, SIZE, (off_t)(CW_FILE_EXTENT | 1ull << 44)) == SIZE && !memcmp(mine, region, SIZE), "onto itself", errno);
+
+	/* Many are on their way when the region ends and its memory goes. Each ends, in whatever way. */
+	aio_context_t aio = 0;
+	struct io_event e[TURNS];
+	struct timespec limit = {2, 0};
+	int sent = 0, ended = 0;
+	expect(syscall(SYS_io_setup, TURNS, &aio) == 0, "io_setup", errno);
+	for (int i = 0; i < TURNS; i++) {
+		struct iocb cb = {.aio_lio_opcode = i & 1 ? IOCB_CMD_PREAD : IOCB_CMD_PWRITE, .aio_fildes = (uint32_t)s.fd,
+				  .aio_buf = (uintptr_t)mine, .aio_nbytes = SIZE, .aio_offset = (int64_t)(CW_FILE_EXTENT | 1ull << 44)};
+		struct iocb *list = &cb;
+		sent += syscall(SYS_io_submit, aio, 1, &list) == 1;
+		if (i == TURNS / 2) {
+			expect(control(s.fd, hello(CW_MSG_REGION_END, 1, region, SIZE)) == 0, "the region ends", errno);
+			munmap(region, SIZE);
+		}
+	}
+	for (long n = 1; ended < sent && n > 0; ended += (int)n)
+		n = syscall(SYS_io_getevents, aio, 1, sent - ended, e, &limit);
+	expect(sent == TURNS && ended == sent, "every extent ends", ended);
+	syscall(SYS_io_destroy, aio);
+	munmap(mine, SIZE);
+	end(&s);
 }
 
 /* How a ring is spoilt. */
@@ -337,7 +381,7 @@ int main(int argc, char **argv)
 	static const struct {
 		const char *name;
 		void (*run)(void);
-	} cases[] = {{"random writes", random_writes}, {"wrong hellos", wrong_hellos}, {"absurd leases", absurd_leases},
+	} cases[] = {{"random writes", random_writes}, {"wrong hellos", wrong_hellos}, {"absurd leases", absurd_leases}, {"extents", extents},
 		     {"broken rings", bad_rings}, {"1000 opens", many_opens}};
 	int status;
 	if (argc < 2 || strlen(argv[1]) > sizeof path - 16) {
