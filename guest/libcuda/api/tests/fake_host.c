@@ -1,5 +1,6 @@
 #include "fake_host.h"
 
+#include "session/extent.h"
 #include "session/internal.h"
 
 struct fake fake;
@@ -54,6 +55,18 @@ CUresult cw_word_wait(uint32_t word, uint32_t value) { return (void)word, (void)
 CUresult cw_blob_send(const void *p, size_t len, uint32_t *blob) { return (void)p, (void)len, *blob = 1, CUDA_SUCCESS; }
 void cw_mark_dead(struct cw_session *s, const char *why) { (void)s, (void)why; }
 int cw_is_dead(struct cw_session *s) { return (void)s, 0; }
+
+/* No extents: copies go through staging. */
+uint32_t cw_extent_take(void) { return 0; }
+void cw_extent_give(void) {}
+int cw_extent_pins(void) { return 0; }
+
+int cw_extent_submit(uint32_t region, uint32_t offset, void *p, uint32_t len, int to_region, void *tag)
+{
+	return (void)region, (void)offset, (void)p, (void)len, (void)to_region, (void)tag, -1;
+}
+
+int cw_extent_reap(struct cw_extent_end *ends, int most, int wait) { return (void)ends, (void)most, (void)wait, -1; }
 
 CUresult cw_region_adopt_file(void *va, size_t size, int file, uint64_t at, uint32_t flags, struct cw_region **out)
 {

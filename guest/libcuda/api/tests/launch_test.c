@@ -96,8 +96,9 @@ static void bytes(void)
 	extra[3] = &longer;
 	CHECK_RES(cuLaunchKernel(k, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, extra), 0);
 	CHECK(fake.launch.params.len == 28);
-	extra[3] = &shorter;
-	CHECK_RES(cuLaunchKernel(k, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, extra), 1);
+	extra[3] = &shorter; /* the rest is zero */
+	CHECK_RES(cuLaunchKernel(k, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, extra), 0);
+	CHECK(fake.launch.params.len == 28 && fake.params[26] == 9 && fake.params[27] == 0);
 }
 
 struct attribute {
