@@ -242,7 +242,7 @@ static CUresult one_attribute(struct launch *l, uint8_t *attr)
 	case LAUNCH_DOMAIN_MAP:
 		return value[0] < domains && value[1] < domains ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	case LAUNCH_UPDATABLE_NODE:
-		/* answers with a node of a graph; graphs are not forwarded. Off is what every launch is. */
+		/* answers with what kernels call the node by, which is not forwarded. Off is what every launch is. */
 		if (!word(value))
 			return CUDA_SUCCESS;
 		cw_log(CW_LOG_ERROR, "cuLaunchKernelEx: device-updatable kernel nodes are not forwarded");

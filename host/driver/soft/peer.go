@@ -72,7 +72,7 @@ func (s *session) DeviceCanAccessPeer(c *wire.Call, a *wire.DeviceCanAccessPeerA
 	return cuda.Success
 }
 
-// DeviceGetP2PAttribute says how two devices are linked: by the same memory, but for arrays, which there are none of.
+// DeviceGetP2PAttribute says how two devices are linked: by the same memory, but for arrays.
 func (s *session) DeviceGetP2PAttribute(c *wire.Call, a *wire.DeviceGetP2PAttributeArgs, r *wire.DeviceGetP2PAttributeReply) cuda.Result {
 	if int(a.Src) >= len(s.gpus) || int(a.Dst) >= len(s.gpus) || a.Src == a.Dst {
 		return cuda.ErrorInvalidDevice
