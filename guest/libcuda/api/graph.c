@@ -20,6 +20,13 @@ void cw_graph_publish(struct cw_graph *g, struct cw_graph_node *parent)
 	cw_handle_publish(&g->o, CW_KIND_GRAPH);
 }
 
+void cw_graph_move(struct cw_graph *g, struct cw_graph_node *parent)
+{
+	g->parent = parent;
+	g->next = parent->inner;
+	parent->inner = g;
+}
+
 struct cw_graph_node *cw_graph_node_fresh(void) { return (struct cw_graph_node *)cw_handle_alloc(); }
 
 void cw_graph_node_publish(struct cw_graph_node *n, struct cw_graph *g, int type)

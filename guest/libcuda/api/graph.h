@@ -55,6 +55,9 @@ static inline struct cw_graph_exec *cw_graph_exec_get(CUgraphExec x)
 /* An object whose id may be offered to the worker; then either published or discarded. NULL: none left. */
 struct cw_graph *cw_graph_fresh(void);
 void cw_graph_publish(struct cw_graph *g, struct cw_graph_node *parent);
+/* A graph of the application's becomes part of a child node, which it ends with. */
+enum { CW_CHILD_CLONED = 0, CW_CHILD_MOVED = 1 }; /* CUgraphChildGraphNodeOwnership */
+void cw_graph_move(struct cw_graph *g, struct cw_graph_node *parent);
 struct cw_graph_node *cw_graph_node_fresh(void);
 void cw_graph_node_publish(struct cw_graph_node *n, struct cw_graph *g, int type);
 void cw_graph_discard(struct cw_obj *fresh);

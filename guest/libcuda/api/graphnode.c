@@ -76,6 +76,8 @@ static CUresult add(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps, co
 		n->params = p;
 		p = NULL;
 		cw_graph_node_publish(n, g, np->type);
+		if (np->type == CW_NODE_GRAPH && np->graph.ownership == CW_CHILD_MOVED)
+			cw_graph_move(cw_graph_get(np->graph.graph), n);
 		*out = (CUgraphNode)n;
 	} else if (n) {
 		cw_graph_discard(&n->o);

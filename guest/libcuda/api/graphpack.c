@@ -198,10 +198,8 @@ static CUresult pack_child(const struct cw_child_node_params *c, struct cw_node_
 
 	if (!g)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (c->ownership != 0) {
-		cw_log(CW_LOG_ERROR, "child graphs that move into their parent are not forwarded");
-		return CUDA_ERROR_NOT_SUPPORTED;
-	}
+	if (c->ownership != CW_CHILD_CLONED && (c->ownership != CW_CHILD_MOVED || g->parent))
+		return CUDA_ERROR_INVALID_VALUE;
 	return plain(&w, sizeof w, out);
 }
 

@@ -116,3 +116,41 @@ func testGraphs(t *testing.T, g *Guest) {
 	g.ok(g.Session.MemAlloc(g.call(wire.OpMemAlloc), &wire.MemAllocArgs{Size: 4}, &again), "MemAlloc afterwards")
 	g.ok(g.Session.GraphExecDestroy(g.call(wire.OpGraphExecDestroy), &wire.GraphExecDestroyArgs{Exec: exec}), "GraphExecDestroy")
 }
+
+// testMovedGraph makes a captured graph part of another's child node: it runs there, and belongs to it from then on.
+func testMovedGraph(t *testing.T, g *Guest) {
+	const n = 64
+	buf, st := g.alloc(4*n), g.stream()
+	fill := func(value uint32) wire.ID {
+		g.t.Helper()
+		g.ok(g.Session.StreamBeginCapture(g.call(wire.OpStreamBeginCapture), &wire.StreamBeginCaptureArgs{Stream: st, Mode: cuda.CaptureModeRelaxed}), "StreamBeginCapture")
+		g.ok(g.Session.Memset(g.call(wire.OpMemset), &wire.MemsetArgs{Dst: buf, Value: value, Element: 4, Width: n, Height: 1, Stream: st}), "Memset")
+		var r wire.StreamEndCaptureReply
+		g.ok(g.Session.StreamEndCapture(g.call(wire.OpStreamEndCapture), &wire.StreamEndCaptureArgs{Stream: st, Fresh: g.ID()}, &r), "StreamEndCapture")
+		return r.Graph
+	}
+	child, parent := fill(77), g.ID()
+	g.ok(g.Session.GraphCreate(g.call(wire.OpGraphCreate), &wire.GraphCreateArgs{Graph: parent}), "GraphCreate")
+	move := func() cuda.Result {
+		var r wire.GraphAddNodeReply
+		return g.Session.GraphAddNode(g.call(wire.OpGraphAddNode), &wire.GraphAddNodeArgs{Graph: parent, Node: g.ID(), Type: 4,
+			Params: (&wire.ChildNode{Graph: child, Ownership: 1}).Append(nil)}, &r)
+	}
+	g.ok(move(), "GraphAddNode")
+	if res := move(); res == cuda.Success {
+		t.Error("a graph moved twice")
+	}
+	if res := g.Session.GraphDestroy(g.call(wire.OpGraphDestroy), &wire.GraphDestroyArgs{Graph: child}); res == cuda.Success {
+		t.Error("a graph inside a node was destroyed by itself")
+	}
+	exec := g.ID()
+	var ir wire.GraphInstantiateReply
+	g.ok(g.Session.GraphInstantiate(g.call(wire.OpGraphInstantiate), &wire.GraphInstantiateArgs{Exec: exec, Graph: parent}, &ir), "GraphInstantiate")
+	g.ok(g.Session.GraphLaunch(g.call(wire.OpGraphLaunch), &wire.GraphLaunchArgs{Exec: exec, Stream: st}), "GraphLaunch")
+	g.ok(g.sync(), "CtxSynchronize")
+	if got := binary.LittleEndian.Uint32(g.get(buf+4*(n-1), 4)); got != 77 {
+		t.Errorf("the child wrote %d", got)
+	}
+	g.ok(g.Session.GraphExecDestroy(g.call(wire.OpGraphExecDestroy), &wire.GraphExecDestroyArgs{Exec: exec}), "GraphExecDestroy")
+	g.ok(g.Session.GraphDestroy(g.call(wire.OpGraphDestroy), &wire.GraphDestroyArgs{Graph: parent}), "GraphDestroy")
+}

@@ -57,6 +57,7 @@ func Run(t *testing.T, open func(t *testing.T) driver.Backend) {
 		{"StreamsAndEvents", testStreamsAndEvents},
 		{"Errors", testErrors},
 		{"Graphs", testGraphs},
+		{"MovedGraph", testMovedGraph},
 		{"HostFunc", testHostFunc},
 		{"ManagedVariables", testManagedVariables},
 		{"VirtualMemory", testVirtualMemory},

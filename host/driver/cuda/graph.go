@@ -195,6 +195,11 @@ func (s *session) GraphAddNode(c *wire.Call, a *wire.GraphAddNodeArgs, r *wire.G
 // added takes what the driver wrote into the parameters of a new node.
 func (s *session) added(n *graphNode, p *nodeParams, r *wire.GraphAddNodeReply) cuda.Result {
 	switch p.kind {
+	case nodeChild:
+		if p.moved != nil {
+			p.moved.inner = true
+			n.inner = append(n.inner, p.moved)
+		}
 	case nodeMemAlloc:
 		r.Value = p.u64(nodeUnion + allocPtr)
 		s.noteGraphAlloc(r.Value, p.alloc)
@@ -273,6 +278,9 @@ func (s *session) setParams(c *wire.Call, kind uint32, params []byte, set func(*
 		return res
 	}
 	defer p.free()
+	if p.moved != nil { // a node has its graph from the beginning
+		return cuda.ErrorInvalidValue
+	}
 	return s.note(set(p))
 }
 

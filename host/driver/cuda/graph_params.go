@@ -69,6 +69,7 @@ type nodeParams struct {
 	more   []buffer
 	alloc  uint64   // bytes that an allocation node takes
 	bodies []uint32 // ids for the graphs of a conditional node
+	moved  *graph   // what a child node takes over
 }
 
 func (p *nodeParams) free() {
@@ -255,6 +256,12 @@ func (s *session) hostNode(p *nodeParams, b []byte) cuda.Result {
 	return cuda.Success
 }
 
+// CUgraphChildGraphNodeOwnership.
+const (
+	childCloned = 0
+	childMoved  = 1
+)
+
 func (s *session) childNode(p *nodeParams, b []byte) cuda.Result {
 	var v wire.ChildNode
 	if v.Decode(b) != nil {
@@ -264,10 +271,18 @@ func (s *session) childNode(p *nodeParams, b []byte) cuda.Result {
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	if v.Ownership != 0 { // moving a graph into its parent would change who destroys it
-		return cuda.ErrorNotSupported
+	switch v.Ownership {
+	case childCloned:
+	case childMoved:
+		if g.inner {
+			return cuda.ErrorInvalidValue
+		}
+		p.moved = g
+	default:
+		return cuda.ErrorInvalidValue
 	}
 	p.member64(0, g.handle)
+	p.member32(8, v.Ownership)
 	return cuda.Success
 }
 

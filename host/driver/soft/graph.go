@@ -204,8 +204,14 @@ func (s *session) GraphAddNode(c *wire.Call, a *wire.GraphAddNodeArgs, r *wire.G
 		return res
 	}
 	if res := s.nameNode(n, a.Node); res != cuda.Success {
+		if n.kind == nodeChild && n.inner[0].parent == nil {
+			n.inner = nil // it stays its owner's
+		}
 		s.removeNode(n)
 		return res
+	}
+	if n.kind == nodeChild {
+		n.inner[0].parent = n
 	}
 	if n.work.alloc != nil {
 		r.Value = n.work.alloc.mem.lo

@@ -213,7 +213,13 @@ func (s *session) batchNode(c *wire.Call, p []byte) cuda.Result {
 	return cuda.Success
 }
 
-// prepareChild copies the graph that the node will own.
+// CUgraphChildGraphNodeOwnership.
+const (
+	childCloned = 0
+	childMoved  = 1
+)
+
+// prepareChild copies the graph that the node will own, or takes it over.
 func (s *session) prepareChild(n *graphNode, p []byte) cuda.Result {
 	var v wire.ChildNode
 	if v.Decode(p) != nil {
@@ -223,8 +229,12 @@ func (s *session) prepareChild(n *graphNode, p []byte) cuda.Result {
 	if from == nil || inside(n.graph, from) {
 		return cuda.ErrorInvalidValue
 	}
-	if v.Ownership != 0 {
-		return cuda.ErrorNotSupported
+	switch {
+	case v.Ownership == childMoved && from.parent == nil:
+		n.inner = []*graph{from} // whose parent is set when nothing can fail any more
+		return cuda.Success
+	case v.Ownership != childCloned:
+		return cuda.ErrorInvalidValue
 	}
 	g := &graph{parent: n}
 	n.inner = []*graph{g}
