@@ -31,4 +31,4 @@ failed=0
     scripts/bench.sh --gpu "$gpu" --native yes --max-copy 1024 | sed -e 1d -e 's/ (native)//' -e 's/\([<>]=\) /\1/g' || failed=1
   fi
   exit $failed # of the pipe's subshell; pipefail passes it on
-} | column -t
+} | if have column; then column -t; else cat; fi

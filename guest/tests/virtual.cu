@@ -100,6 +100,7 @@ static void show(const char *what, const int *v)
 int main()
 {
     note_device();
+    CUDA(cudaDeviceSetLimit(cudaLimitStackSize, 64 << 10)); // for the recursion
     int *out;
     CUDA(cudaMallocManaged(&out, 4096));
     shapes<<<1, 64>>>(out);
