@@ -142,7 +142,7 @@ func deviceCost(o options) (share float64, rss int64, err error) {
 	before, start := cpuOfTree(c.Process.Pid), time.Now()
 	time.Sleep(time.Duration(o.idle) * time.Second)
 	used := cpuOfTree(c.Process.Pid) - before
-	return used.Seconds() / time.Since(start).Seconds(), rssOfTree(c.Process.Pid), nil
+	return used.Seconds() / time.Since(start).Seconds(), rssOf(c.Process.Pid), nil // the worker that waits ready is another process
 }
 
 // goals of the project's issues: a limit on the value without a native baseline, on the ratio with one.

@@ -61,11 +61,18 @@ func cpuOfTree(root int) time.Duration {
 func rssOfTree(root int) int64 {
 	var largest int64
 	for _, pid := range tree(root) {
-		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-		if f := strings.Fields(string(b)); len(f) > 1 {
-			pages, _ := strconv.ParseInt(f[1], 10, 64)
-			largest = max(largest, pages*int64(os.Getpagesize()))
-		}
+		largest = max(largest, rssOf(pid))
 	}
 	return largest
+}
+
+// rssOf is the resident set of one process, in bytes.
+func rssOf(pid int) int64 {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	f := strings.Fields(string(b))
+	if len(f) < 2 {
+		return 0
+	}
+	pages, _ := strconv.ParseInt(f[1], 10, 64)
+	return pages * int64(os.Getpagesize())
 }
