@@ -102,8 +102,8 @@ int main()
     note_device();
     const int N = 64 * 16 * 4;
     int *in, *out;
-    CUDA(cudaMallocManaged(&in, N * 4));
-    CUDA(cudaMallocManaged(&out, 4096));
+    managed(&in, N * 4);
+    managed(&out, 4096);
     for (int i = 0; i < N; i++)
         in[i] = mix(i) % 1000;
     staged<<<1, 64>>>((int4 *)in, 16, out);

@@ -84,7 +84,7 @@ int main()
 {
     note_device();
     int *out, supported = 0;
-    CUDA(cudaMallocManaged(&out, 1 << 16));
+    managed(&out, 1 << 16);
     CUDA(cudaDeviceGetAttribute(&supported, cudaDevAttrClusterLaunch, 0));
     printf("cluster launch: %d\n", supported);
     fixed<<<dim3(4, 4), 64>>>(out);
@@ -103,7 +103,7 @@ int main()
 
     const int N = 20000;
     unsigned *data;
-    CUDA(cudaMallocManaged(&data, N * 4));
+    managed(&data, N * 4);
     for (int i = 0; i < N; i++)
         data[i] = mix(i);
     memset(out, 0, BINS * 4);

@@ -108,7 +108,7 @@ int main()
     CUDA(cudaDeviceGetLimit(&heap, cudaLimitMallocHeapSize));
     expect(heap >= 16 << 20, "heap size");
     int *out;
-    CUDA(cudaMallocManaged(&out, 4096));
+    managed(&out, 4096);
     scratch<<<1, 256>>>(out);
     CUDA(cudaDeviceSynchronize());
     long sum = 0;

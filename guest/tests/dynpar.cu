@@ -43,7 +43,7 @@ int main()
 {
     note_device();
     int *out;
-    CUDA(cudaMallocManaged(&out, 4096));
+    managed(&out, 4096);
     out[0] = 0;
     parent<<<1, 3>>>(out);
     CUDA(cudaGetLastError());

@@ -99,7 +99,7 @@ int main()
 {
     note_device();
     char *mem;
-    CUDA(cudaMallocManaged(&mem, 1 << 16));
+    managed(&mem, 1 << 16);
     memset(mem, 0, 1 << 16);
     float *f = (float *)mem;
     unsigned *h = (unsigned *)(mem + 1024), *b = (unsigned *)(mem + 2048);

@@ -45,10 +45,10 @@ static void check(const char *what, int lo, bool rowC)
     const int depth = 2 * K;
     In *a, *b;
     Acc *c, *d;
-    CUDA(cudaMallocManaged(&a, M * depth * sizeof(In)));
-    CUDA(cudaMallocManaged(&b, N * depth * sizeof(In)));
-    CUDA(cudaMallocManaged(&c, M * N * sizeof(Acc)));
-    CUDA(cudaMallocManaged(&d, M * N * sizeof(Acc)));
+    managed(&a, M * depth * sizeof(In));
+    managed(&b, N * depth * sizeof(In));
+    managed(&c, M * N * sizeof(Acc));
+    managed(&d, M * N * sizeof(Acc));
     auto va = [&](int i, int k) { return value(1, i * depth + k, 7) - lo; };
     auto vb = [&](int k, int j) { return value(2, k * N + j, 5) - lo; };
     auto vc = [&](int i, int j) { return value(3, i * N + j, 9); };
@@ -199,7 +199,7 @@ int main()
     check<double, double, double, 8, 8, 4, Row, Col>("f64", 0, true);
     check<double, double, double, 8, 8, 4, Col, Row>("f64", 0, false);
     int *out;
-    CUDA(cudaMallocManaged(&out, 1024));
+    managed(&out, 1024);
     raw<<<1, 32>>>(out);
     CUDA(cudaDeviceSynchronize());
     const char *names[] = {"m16n8k16 f16", "m16n8k8 f16", "m16n8k16 bf16", "m16n8k8 tf32", "m16n8k32 s8", "m8n8k16 u8 s8", "m8n8k4 f64"};

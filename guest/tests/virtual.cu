@@ -102,7 +102,7 @@ int main()
     note_device();
     CUDA(cudaDeviceSetLimit(cudaLimitStackSize, 64 << 10)); // for the recursion
     int *out;
-    CUDA(cudaMallocManaged(&out, 4096));
+    managed(&out, 4096);
     shapes<<<1, 64>>>(out);
     CUDA(cudaDeviceSynchronize());
     show("shapes", out);
