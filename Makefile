@@ -32,7 +32,7 @@ generate: ## write generated code anew from the API description
 lint: ## check formatting, vet, staticcheck, the repository's own fences and that generated code is current
 	scripts/test.sh lint
 
-test: ## install what is needed and run every test (under 20 minutes on 2 cores)
+test: ## install what is needed and run every test (under 25 minutes on 2 cores)
 	scripts/test.sh
 
 test-programs: build ## build the CUDA test programs and run them under causeway run
