@@ -10,21 +10,18 @@
 
 struct cw_graph *cw_graph_fresh(void) { return (struct cw_graph *)cw_handle_alloc(); }
 
-void cw_graph_publish(struct cw_graph *g, struct cw_graph_node *parent)
-{
-	g->parent = parent;
-	if (parent) {
-		g->next = parent->inner;
-		parent->inner = g;
-	}
-	cw_handle_publish(&g->o, CW_KIND_GRAPH);
-}
-
 void cw_graph_move(struct cw_graph *g, struct cw_graph_node *parent)
 {
 	g->parent = parent;
 	g->next = parent->inner;
 	parent->inner = g;
+}
+
+void cw_graph_publish(struct cw_graph *g, struct cw_graph_node *parent)
+{
+	if (parent)
+		cw_graph_move(g, parent);
+	cw_handle_publish(&g->o, CW_KIND_GRAPH);
 }
 
 struct cw_graph_node *cw_graph_node_fresh(void) { return (struct cw_graph_node *)cw_handle_alloc(); }

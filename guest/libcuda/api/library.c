@@ -180,7 +180,7 @@ CUresult cwi_cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char 
 	return res;
 }
 
-static CUresult get_global(uint64_t *ptr, size_t *bytes, CUlibrary library, const char *name, uint32_t managed)
+static CUresult get_global(uint64_t *ptr, size_t *bytes, CUlibrary library, const char *name)
 {
 	struct cw_library *l = get(library);
 	uint64_t p = 0, size = 0;
@@ -191,7 +191,7 @@ static CUresult get_global(uint64_t *ptr, size_t *bytes, CUlibrary library, cons
 	if (!l)
 		return CUDA_ERROR_INVALID_HANDLE;
 	cw_managed_early(l);
-	res = cwop_LibraryGetGlobal(l->o.id, managed, name, strlen(name), &p, &size);
+	res = cwop_LibraryGetGlobal(l->o.id, 0, name, strlen(name), &p, &size);
 	if (res)
 		return res;
 	cw_memory_note_global(p, size);
@@ -208,7 +208,7 @@ CUresult cwi_cuLibraryGetGlobal(CUdeviceptr *ptr, size_t *bytes, CUlibrary libra
 	uint64_t p = 0;
 	CUresult res = cw_ctx_current(&c);
 
-	if (!res && !(res = get_global(&p, bytes, library, name, 0)) && ptr)
+	if (!res && !(res = get_global(&p, bytes, library, name)) && ptr)
 		*ptr = p;
 	return res;
 }

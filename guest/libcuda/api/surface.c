@@ -21,20 +21,12 @@ CUresult cwi_cuSurfObjectCreate(CUsurfObject *out, const CUDA_RESOURCE_DESC *res
 	res = cw_texture_resource(resource, &plain, &array, &mipmap);
 	if (res)
 		return res;
-	t = (struct cw_texture *)cw_handle_new(CW_KIND_SURF);
+	t = cw_texture_new(CW_KIND_SURF, c, resource);
 	if (!t)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	t->o.ctx = c->o.id;
-	t->descs = calloc(1, sizeof *t->descs);
-	if (!t->descs) {
-		cw_handle_free(CW_KIND_SURF, &t->o);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	t->descs->resource = *resource;
 	res = cwop_SurfObjectCreate(t->o.id, array, &plain, sizeof plain, &value);
 	if (res) {
-		free(t->descs);
-		cw_handle_free(CW_KIND_SURF, &t->o);
+		cw_texture_free(CW_KIND_SURF, t);
 		return res;
 	}
 	*out = value;
@@ -43,20 +35,11 @@ CUresult cwi_cuSurfObjectCreate(CUsurfObject *out, const CUDA_RESOURCE_DESC *res
 
 CUresult cwi_cuSurfObjectDestroy(CUsurfObject object)
 {
-	struct cw_texture *t;
-	struct cw_ctx *c;
 	uint32_t id;
-	CUresult res = cw_ctx_current(&c);
+	CUresult res = cw_texture_drop(CW_KIND_SURF, object, &id);
 
-	if (res)
-		return res;
-	t = cw_texture_take(CW_KIND_SURF, object);
-	if (!t) /* as the real driver answers */
-		return CUDA_SUCCESS;
-	id = t->o.id;
-	free(t->descs);
-	cw_handle_free(CW_KIND_SURF, &t->o);
-	return cwop_SurfObjectDestroy(id);
+	/* an object that is not there: success, as the real driver answers */
+	return res || !id ? res : cwop_SurfObjectDestroy(id);
 }
 
 CUresult cwi_cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *out, CUsurfObject object)

@@ -89,6 +89,43 @@ void cw_textures_context_gone(uint32_t ctx)
 	cw_lock_release(&lock);
 }
 
+struct cw_texture *cw_texture_new(enum cw_kind kind, struct cw_ctx *c, const CUDA_RESOURCE_DESC *resource)
+{
+	struct cw_texture *t = (struct cw_texture *)cw_handle_new(kind);
+
+	if (!t)
+		return NULL;
+	t->o.ctx = c->o.id;
+	t->descs = calloc(1, sizeof *t->descs);
+	if (!t->descs) {
+		cw_handle_free(kind, &t->o);
+		return NULL;
+	}
+	t->descs->resource = *resource;
+	return t;
+}
+
+uint32_t cw_texture_free(enum cw_kind kind, struct cw_texture *t)
+{
+	uint32_t id = t->o.id;
+
+	free(t->descs);
+	cw_handle_free(kind, &t->o);
+	return id;
+}
+
+CUresult cw_texture_drop(enum cw_kind kind, uint64_t value, uint32_t *id)
+{
+	struct cw_texture *t;
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_current(&c);
+
+	*id = 0;
+	if (!res && (t = cw_texture_take(kind, value)))
+		*id = cw_texture_free(kind, t);
+	return res;
+}
+
 CUresult cw_texture_resource(const CUDA_RESOURCE_DESC *r, struct CUDA_RESOURCE_DESC_st *plain, uint32_t *array, uint32_t *mipmap)
 {
 	struct cw_array *a;
@@ -136,16 +173,9 @@ CUresult cwi_cuTexObjectCreate(CUtexObject *out, const CUDA_RESOURCE_DESC *resou
 	res = cw_texture_resource(resource, &plain, &array, &mipmap);
 	if (res)
 		return res;
-	t = (struct cw_texture *)cw_handle_new(CW_KIND_TEX);
+	t = cw_texture_new(CW_KIND_TEX, c, resource);
 	if (!t)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	t->o.ctx = c->o.id;
-	t->descs = calloc(1, sizeof *t->descs);
-	if (!t->descs) {
-		cw_handle_free(CW_KIND_TEX, &t->o);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	t->descs->resource = *resource;
 	t->descs->texture = *texture;
 	t->descs->has_view = view != NULL;
 	if (view)
@@ -153,8 +183,7 @@ CUresult cwi_cuTexObjectCreate(CUtexObject *out, const CUDA_RESOURCE_DESC *resou
 	res = cwop_TexObjectCreate(t->o.id, array, mipmap, &plain, sizeof plain, texture, sizeof *texture, view,
 				   view ? sizeof *view : 0, &value);
 	if (res) {
-		free(t->descs);
-		cw_handle_free(CW_KIND_TEX, &t->o);
+		cw_texture_free(CW_KIND_TEX, t);
 		return res;
 	}
 	*out = value;
@@ -163,20 +192,11 @@ CUresult cwi_cuTexObjectCreate(CUtexObject *out, const CUDA_RESOURCE_DESC *resou
 
 CUresult cwi_cuTexObjectDestroy(CUtexObject object)
 {
-	struct cw_texture *t;
-	struct cw_ctx *c;
 	uint32_t id;
-	CUresult res = cw_ctx_current(&c);
+	CUresult res = cw_texture_drop(CW_KIND_TEX, object, &id);
 
-	if (res)
-		return res;
-	t = cw_texture_take(CW_KIND_TEX, object);
-	if (!t) /* as the real driver answers */
-		return CUDA_SUCCESS;
-	id = t->o.id;
-	free(t->descs);
-	cw_handle_free(CW_KIND_TEX, &t->o);
-	return cwop_TexObjectDestroy(id);
+	/* an object that is not there: success, as the real driver answers */
+	return res || !id ? res : cwop_TexObjectDestroy(id);
 }
 
 CUresult cwi_cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *out, CUtexObject object)

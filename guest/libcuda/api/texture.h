@@ -58,6 +58,12 @@ struct cw_texture_descs {
 
 /* Objects of a kind by value, of the current context before those of others. find and take return NULL if there is none; take
  * removes it from the table and leaves ending it to the caller. read copies what it was made from, under the table's lock. */
+/* A texture (CW_KIND_TEX) or surface (CW_KIND_SURF) object of the current context that the worker does not know yet; NULL: no memory. */
+struct cw_texture *cw_texture_new(enum cw_kind kind, struct cw_ctx *c, const CUDA_RESOURCE_DESC *resource);
+/* Ends one, and answers with its id. */
+uint32_t cw_texture_free(enum cw_kind kind, struct cw_texture *t);
+/* Takes the object of a value that the application gives back: its id, or 0 if there is none. */
+CUresult cw_texture_drop(enum cw_kind kind, uint64_t value, uint32_t *id);
 CUresult cw_texture_add(enum cw_kind kind, uint64_t value, struct cw_texture *t);
 struct cw_texture *cw_texture_take(enum cw_kind kind, uint64_t value);
 int cw_texture_read(enum cw_kind kind, uint64_t value, struct cw_texture_descs *out);

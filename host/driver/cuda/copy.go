@@ -10,17 +10,23 @@ import (
 
 // Memcpy copies between addresses that the GPU reaches.
 func (s *session) Memcpy(c *wire.Call, a *wire.MemcpyArgs) cuda.Result {
-	st, res := s.submit(c, a.Stream)
+	st, res := s.copyStream(c, a.Stream, a.Dst, a.Src, a.Size)
 	if res != cuda.Success {
 		return res
 	}
-	if res := s.reachable(a.Dst, a.Size); res != cuda.Success {
-		return res
-	}
-	if res := s.reachable(a.Src, a.Size); res != cuda.Success {
-		return res
-	}
 	return s.issue(c, st, s.fn.cuMemcpyAsync, a.Dst, a.Src, a.Size, st.handle)
+}
+
+// copyStream gives the stream of a copy whose two ends the GPU reaches.
+func (s *session) copyStream(c *wire.Call, id wire.Stream, dst, src, size uint64) (*stream, cuda.Result) {
+	st, res := s.submit(c, id)
+	if res == cuda.Success {
+		res = s.reachable(dst, size)
+	}
+	if res == cuda.Success {
+		res = s.reachable(src, size)
+	}
+	return st, res
 }
 
 // MemcpyHtoD copies bytes that came inside the record. The ring is memory that the driver knows as pinned and would read

@@ -7,14 +7,8 @@ import (
 
 // MemcpyWait copies between addresses that the GPU reaches and answers when the bytes are there.
 func (s *session) MemcpyWait(c *wire.Call, a *wire.MemcpyWaitArgs) cuda.Result {
-	st, res := s.submit(c, a.Stream)
+	st, res := s.copyStream(c, a.Stream, a.Dst, a.Src, a.Size)
 	if res != cuda.Success {
-		return res
-	}
-	if res := s.reachable(a.Dst, a.Size); res != cuda.Success {
-		return res
-	}
-	if res := s.reachable(a.Src, a.Size); res != cuda.Success {
 		return res
 	}
 	if res := s.note(s.fn.cuMemcpyAsync.call(a.Dst, a.Src, a.Size, st.handle)); res != cuda.Success {

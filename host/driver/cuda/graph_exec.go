@@ -68,28 +68,24 @@ func (s *session) GraphExecDestroy(c *wire.Call, a *wire.GraphExecDestroyArgs) c
 
 // GraphLaunch puts a whole graph on a stream.
 func (s *session) GraphLaunch(c *wire.Call, a *wire.GraphLaunchArgs) cuda.Result {
-	x, ok := s.execs.get(a.Exec)
-	if !ok {
-		return cuda.ErrorInvalidValue
-	}
-	st, res := s.submit(c, a.Stream)
-	if res != cuda.Success {
-		return res
-	}
-	return s.note(s.fn.cuGraphLaunch.call(x.handle, st.handle))
+	return s.execOn(c, a.Exec, a.Stream, s.fn.cuGraphLaunch)
 }
 
 // GraphUpload brings a graph to the device ahead of its first launch.
 func (s *session) GraphUpload(c *wire.Call, a *wire.GraphUploadArgs) cuda.Result {
-	x, ok := s.execs.get(a.Exec)
+	return s.execOn(c, a.Exec, a.Stream, s.fn.cuGraphUpload)
+}
+
+func (s *session) execOn(c *wire.Call, exec wire.ID, on wire.Stream, f entry) cuda.Result {
+	x, ok := s.execs.get(exec)
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	st, res := s.submit(c, a.Stream)
+	st, res := s.submit(c, on)
 	if res != cuda.Success {
 		return res
 	}
-	return s.note(s.fn.cuGraphUpload.call(x.handle, st.handle))
+	return s.note(f.call(x.handle, st.handle))
 }
 
 // GraphExecUpdate makes an executable graph do what a graph of the same shape says.
