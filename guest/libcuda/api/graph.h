@@ -11,12 +11,6 @@
 
 #pragma GCC visibility push(hidden)
 
-enum cw_node_type {
-	CW_NODE_KERNEL = 0, CW_NODE_MEMCPY, CW_NODE_MEMSET, CW_NODE_HOST, CW_NODE_GRAPH, CW_NODE_EMPTY, CW_NODE_WAIT_EVENT,
-	CW_NODE_EVENT_RECORD, CW_NODE_EXT_SIGNAL, CW_NODE_EXT_WAIT, CW_NODE_MEM_ALLOC, CW_NODE_MEM_FREE, CW_NODE_BATCH_MEM_OP,
-	CW_NODE_CONDITIONAL,
-};
-
 struct cw_graph {
 	struct cw_obj o;
 	struct cw_graph_node *nodes;
@@ -56,7 +50,6 @@ static inline struct cw_graph_exec *cw_graph_exec_get(CUgraphExec x)
 struct cw_graph *cw_graph_fresh(void);
 void cw_graph_publish(struct cw_graph *g, struct cw_graph_node *parent);
 /* A graph of the application's becomes part of a child node, which it ends with. */
-enum { CW_CHILD_CLONED = 0, CW_CHILD_MOVED = 1 }; /* CUgraphChildGraphNodeOwnership */
 void cw_graph_move(struct cw_graph *g, struct cw_graph_node *parent);
 struct cw_graph_node *cw_graph_node_fresh(void);
 void cw_graph_node_publish(struct cw_graph_node *n, struct cw_graph *g, int type);

@@ -89,7 +89,7 @@ static void processes(void)
 	struct nvmlProcessInfo list[4];
 	struct cw_process_detail detail[2];
 	struct nvmlProcessDetailList all = {CW_NVML_VERSION(struct nvmlProcessDetailList, 1), 0, 2, detail};
-	char name[64];
+	char name[4096]; /* /proc says a program's whole path */
 	unsigned n = 0;
 
 	CHECK(nvmlDeviceGetComputeRunningProcesses_v3(dev[0], &n, NULL) == NVML_INSUFFICIENT_SIZE && n == 2);

@@ -195,15 +195,15 @@ func (s *session) GraphAddNode(c *wire.Call, a *wire.GraphAddNodeArgs, r *wire.G
 // added takes what the driver wrote into the parameters of a new node.
 func (s *session) added(n *graphNode, p *nodeParams, r *wire.GraphAddNodeReply) cuda.Result {
 	switch p.kind {
-	case nodeChild:
+	case wire.NodeGraph:
 		if p.moved != nil {
 			p.moved.inner = true
 			n.inner = append(n.inner, p.moved)
 		}
-	case nodeMemAlloc:
+	case wire.NodeMemAlloc:
 		r.Value = p.u64(nodeUnion + allocPtr)
 		s.noteGraphAlloc(r.Value, p.alloc)
-	case nodeConditional:
+	case wire.NodeConditional:
 		bodies := p.u64(nodeUnion + condBodies)
 		for i, id := range p.bodies {
 			g, res := s.adoptGraph(readWord(bodies+8*uint64(i)), id, true)

@@ -7,22 +7,6 @@ import (
 	"causeway/cuda/wire"
 )
 
-// Node types (CUDA Driver API, CUgraphNodeType).
-const (
-	nodeKernel      = 0
-	nodeMemcpy      = 1
-	nodeMemset      = 2
-	nodeHost        = 3
-	nodeChild       = 4
-	nodeEmpty       = 5
-	nodeWaitEvent   = 6
-	nodeRecordEvent = 7
-	nodeMemAlloc    = 10
-	nodeMemFree     = 11
-	nodeBatchMemOp  = 12
-	nodeConditional = 13
-)
-
 // CUgraphNodeParams: type, three reserved words, a union of 232 bytes, a reserved word. Offsets of the fields of its members.
 const (
 	nodeParamsSize = 256
@@ -96,30 +80,30 @@ func (s *session) nodeParams(c *wire.Call, kind uint32, b []byte) (*nodeParams, 
 	p.put32(0, kind)
 	var res cuda.Result
 	switch kind {
-	case nodeKernel:
+	case wire.NodeKernel:
 		res = s.kernelNode(c, p, b)
-	case nodeMemcpy:
+	case wire.NodeMemcpy:
 		res = s.memcpyNode(c, p, b)
-	case nodeMemset:
+	case wire.NodeMemset:
 		res = s.memsetNode(c, p, b)
-	case nodeHost:
+	case wire.NodeHost:
 		res = s.hostNode(p, b)
-	case nodeChild:
+	case wire.NodeGraph:
 		res = s.childNode(p, b)
-	case nodeEmpty:
-	case nodeWaitEvent, nodeRecordEvent:
+	case wire.NodeEmpty:
+	case wire.NodeWaitEvent, wire.NodeEventRecord:
 		res = s.eventNode(p, b)
-	case nodeMemAlloc:
+	case wire.NodeMemAlloc:
 		res = s.allocNode(p, b)
-	case nodeMemFree:
+	case wire.NodeMemFree:
 		var v wire.FreeNode
 		if v.Decode(b) != nil {
 			res = cuda.ErrorInvalidValue
 		}
 		p.member64(0, v.Ptr)
-	case nodeBatchMemOp:
+	case wire.NodeBatchMemOp:
 		res = s.batchNode(c, p, b)
-	case nodeConditional:
+	case wire.NodeConditional:
 		res = s.conditionalNode(c, p, b)
 	default:
 		res = cuda.ErrorNotSupported
@@ -256,12 +240,6 @@ func (s *session) hostNode(p *nodeParams, b []byte) cuda.Result {
 	return cuda.Success
 }
 
-// CUgraphChildGraphNodeOwnership.
-const (
-	childCloned = 0
-	childMoved  = 1
-)
-
 func (s *session) childNode(p *nodeParams, b []byte) cuda.Result {
 	var v wire.ChildNode
 	if v.Decode(b) != nil {
@@ -272,8 +250,8 @@ func (s *session) childNode(p *nodeParams, b []byte) cuda.Result {
 		return cuda.ErrorInvalidValue
 	}
 	switch v.Ownership {
-	case childCloned:
-	case childMoved:
+	case wire.ChildCloned:
+	case wire.ChildMoved:
 		if g.inner {
 			return cuda.ErrorInvalidValue
 		}

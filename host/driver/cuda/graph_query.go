@@ -24,32 +24,32 @@ func (s *session) GraphNodeGetParams(c *wire.Call, a *wire.GraphNodeGetParamsArg
 	defer p.free()
 	res := cuda.Success
 	switch r.Type {
-	case nodeKernel:
+	case wire.NodeKernel:
 		res = s.kernelNodeOf(n, p, r)
-	case nodeMemcpy:
+	case wire.NodeMemcpy:
 		res = s.memcpyNodeOf(n, p, r)
-	case nodeMemset:
+	case wire.NodeMemset:
 		if res = s.fn.cuGraphMemsetNodeGetParams.call(n.handle, p.addr()); res == cuda.Success {
 			r.Params = append(r.Params, p.bytes()[:memsetCtx+8]...)
 		}
-	case nodeHost:
+	case wire.NodeHost:
 		if res = s.fn.cuGraphHostNodeGetParams.call(n.handle, p.addr()); res == cuda.Success {
 			r.Params = (&wire.HostNode{ID: *p.u64(1)}).Append(nil)
 		}
-	case nodeChild:
+	case wire.NodeGraph:
 		res = s.childNodeOf(n, a.Fresh, r)
-	case nodeWaitEvent:
+	case wire.NodeWaitEvent:
 		res = s.fn.cuGraphEventWaitNodeGetEvent.call(n.handle, p.addr())
 		r.Params = (&wire.EventNode{Event: s.eventID(*p.u64(0))}).Append(nil)
-	case nodeRecordEvent:
+	case wire.NodeEventRecord:
 		res = s.fn.cuGraphEventRecordNodeGetEvent.call(n.handle, p.addr())
 		r.Params = (&wire.EventNode{Event: s.eventID(*p.u64(0))}).Append(nil)
-	case nodeMemAlloc:
+	case wire.NodeMemAlloc:
 		res = s.allocNodeOf(n, p, r)
-	case nodeMemFree:
+	case wire.NodeMemFree:
 		res = s.fn.cuGraphMemFreeNodeGetParams.call(n.handle, p.addr())
 		r.Params = (&wire.FreeNode{Ptr: *p.u64(0)}).Append(nil)
-	case nodeBatchMemOp:
+	case wire.NodeBatchMemOp:
 		res = s.batchNodeOf(n, p, r)
 	}
 	return res

@@ -138,7 +138,7 @@ func (s *session) GraphClone(c *wire.Call, a *wire.GraphCloneArgs) cuda.Result {
 func (s *session) copyInto(g, from *graph) cuda.Result {
 	twin := map[*graphNode]*graphNode{}
 	for _, o := range from.nodes {
-		if o.kind == nodeMemAlloc || o.kind == nodeMemFree || o.kind == nodeConditional {
+		if o.kind == wire.NodeMemAlloc || o.kind == wire.NodeMemFree || o.kind == wire.NodeConditional {
 			return cuda.ErrorNotSupported // as documented for clones and child graphs
 		}
 		n := &graphNode{kind: o.kind, params: o.params, work: o.work, attrs: maps.Clone(o.attrs), origin: o}
@@ -204,13 +204,13 @@ func (s *session) GraphAddNode(c *wire.Call, a *wire.GraphAddNodeArgs, r *wire.G
 		return res
 	}
 	if res := s.nameNode(n, a.Node); res != cuda.Success {
-		if n.kind == nodeChild && n.inner[0].parent == nil {
+		if n.kind == wire.NodeGraph && n.inner[0].parent == nil {
 			n.inner = nil // it stays its owner's
 		}
 		s.removeNode(n)
 		return res
 	}
-	if n.kind == nodeChild {
+	if n.kind == wire.NodeGraph {
 		n.inner[0].parent = n
 	}
 	if n.work.alloc != nil {
@@ -246,7 +246,7 @@ func (s *session) removeNode(n *graphNode) {
 // GraphDestroyNode removes a node and its edges.
 func (s *session) GraphDestroyNode(c *wire.Call, a *wire.GraphDestroyNodeArgs) cuda.Result {
 	n := s.nodes[a.Node]
-	if n == nil || n.kind == nodeMemAlloc || n.kind == nodeMemFree {
+	if n == nil || n.kind == wire.NodeMemAlloc || n.kind == wire.NodeMemFree {
 		return cuda.ErrorInvalidValue
 	}
 	s.removeNode(n)
@@ -270,7 +270,7 @@ func (s *session) GraphNodeSetParams(c *wire.Call, a *wire.GraphNodeSetParamsArg
 
 func changeable(kind uint32) bool {
 	switch kind {
-	case nodeKernel, nodeMemcpy, nodeMemset, nodeHost, nodeWaitEvent, nodeRecordEvent, nodeBatchMemOp:
+	case wire.NodeKernel, wire.NodeMemcpy, wire.NodeMemset, wire.NodeHost, wire.NodeWaitEvent, wire.NodeEventRecord, wire.NodeBatchMemOp:
 		return true
 	}
 	return false
@@ -283,7 +283,7 @@ func (s *session) GraphNodeGetParams(c *wire.Call, a *wire.GraphNodeGetParamsArg
 		return cuda.ErrorInvalidValue
 	}
 	r.Type, r.Params = n.kind, n.params
-	if n.kind != nodeChild {
+	if n.kind != wire.NodeGraph {
 		return cuda.Success
 	}
 	g := n.inner[0]

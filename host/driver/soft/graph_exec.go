@@ -85,7 +85,7 @@ func (p *plan) add(n *graphNode, before []int) ([]int, cuda.Result) {
 		return nil, cuda.ErrorOutOfMemory
 	}
 	x := planNode{node: n, work: n.work, before: before}
-	if n.kind == nodeConditional {
+	if n.kind == wire.NodeConditional {
 		p.conds = append(p.conds, n.work.cond)
 		for _, g := range n.inner {
 			body := &plan{places: map[*graphNode]int{}}
@@ -99,7 +99,7 @@ func (p *plan) add(n *graphNode, before []int) ([]int, cuda.Result) {
 	p.places[n] = len(p.nodes)
 	p.nodes = append(p.nodes, x)
 	at := []int{len(p.nodes) - 1}
-	if n.kind != nodeChild {
+	if n.kind != wire.NodeGraph {
 		return at, cuda.Success
 	}
 	leaves, res := p.build(n.inner[0], at)
@@ -340,7 +340,7 @@ func (s *session) GraphExecNodeSetParams(c *wire.Call, a *wire.GraphExecNodeSetP
 // GraphNodeSetEnabled switches a node of an executable graph on or off.
 func (s *session) GraphNodeSetEnabled(c *wire.Call, a *wire.GraphNodeSetEnabledArgs) cuda.Result {
 	p, n := s.planned(a.Exec, a.Node)
-	if p == nil || n.kind != nodeKernel && n.kind != nodeMemcpy && n.kind != nodeMemset {
+	if p == nil || n.kind != wire.NodeKernel && n.kind != wire.NodeMemcpy && n.kind != wire.NodeMemset {
 		return cuda.ErrorInvalidValue
 	}
 	p.off = a.Enabled == 0
@@ -350,7 +350,7 @@ func (s *session) GraphNodeSetEnabled(c *wire.Call, a *wire.GraphNodeSetEnabledA
 // GraphNodeGetEnabled tells whether a node is on.
 func (s *session) GraphNodeGetEnabled(c *wire.Call, a *wire.GraphNodeGetEnabledArgs, r *wire.GraphNodeGetEnabledReply) cuda.Result {
 	p, n := s.planned(a.Exec, a.Node)
-	if p == nil || n.kind != nodeKernel && n.kind != nodeMemcpy && n.kind != nodeMemset {
+	if p == nil || n.kind != wire.NodeKernel && n.kind != wire.NodeMemcpy && n.kind != wire.NodeMemset {
 		return cuda.ErrorInvalidValue
 	}
 	if !p.off {

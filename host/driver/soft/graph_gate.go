@@ -22,7 +22,7 @@ func (s *session) stream(c *wire.Call, id wire.Stream) (*stream, cuda.Result) {
 
 // Launch implements wire.Driver.
 func (g gate) Launch(c *wire.Call, a *wire.LaunchArgs) cuda.Result {
-	n, done, res := g.capturedOp(c, a.Stream, nodeKernel, func() []byte {
+	n, done, res := g.capturedOp(c, a.Stream, wire.NodeKernel, func() []byte {
 		v := wire.KernelNode{Func: a.Func, Gx: a.Gx, Gy: a.Gy, Gz: a.Gz, Bx: a.Bx, By: a.By, Bz: a.Bz, Shared: a.Shared,
 			Size: uint32(len(a.Params))}
 		return append(v.Append(nil), a.Params...)
@@ -41,7 +41,7 @@ func (g gate) Launch(c *wire.Call, a *wire.LaunchArgs) cuda.Result {
 		n.attrs[cuda.LaunchAttrCooperative] = binary.LittleEndian.AppendUint64(nil, 1)
 		n.attrs[cuda.LaunchAttrCooperative] = append(n.attrs[cuda.LaunchAttrCooperative], make([]byte, attributeSize-16)...)
 	}
-	return g.prepare(c, n, nodeKernel, n.params)
+	return g.prepare(c, n, wire.NodeKernel, n.params)
 }
 
 // sides are the parameters of a copy node between two addresses.
@@ -54,7 +54,7 @@ func sides(dst, src wire.MemcpySide, width, height, depth uint64) []byte {
 
 // Memcpy implements wire.Driver.
 func (g gate) Memcpy(c *wire.Call, a *wire.MemcpyArgs) cuda.Result {
-	_, done, res := g.capturedOp(c, a.Stream, nodeMemcpy, func() []byte {
+	_, done, res := g.capturedOp(c, a.Stream, wire.NodeMemcpy, func() []byte {
 		return sides(wire.MemcpySide{Ptr: a.Dst, Pitch: a.Size}, wire.MemcpySide{Ptr: a.Src, Pitch: a.Size}, a.Size, 1, 1)
 	})
 	if done {
@@ -68,7 +68,7 @@ func (g gate) Memcpy3D(c *wire.Call, a *wire.Memcpy3DArgs) cuda.Result {
 	if a.SrcKind != sideAddress || a.DstKind != sideAddress || a.Word != 0 {
 		return g.session.Memcpy3D(c, a)
 	}
-	_, done, res := g.capturedOp(c, a.Stream, nodeMemcpy, func() []byte {
+	_, done, res := g.capturedOp(c, a.Stream, wire.NodeMemcpy, func() []byte {
 		return sides(wire.MemcpySide{Ptr: a.Dst, Pitch: a.DstPitch, Height: a.DstHeight, X: a.DstX, Y: a.DstY, Z: a.DstZ},
 			wire.MemcpySide{Ptr: a.Src, Pitch: a.SrcPitch, Height: a.SrcHeight, X: a.SrcX, Y: a.SrcY, Z: a.SrcZ},
 			a.Width, a.Height, a.Depth)
@@ -81,7 +81,7 @@ func (g gate) Memcpy3D(c *wire.Call, a *wire.Memcpy3DArgs) cuda.Result {
 
 // Memset implements wire.Driver.
 func (g gate) Memset(c *wire.Call, a *wire.MemsetArgs) cuda.Result {
-	_, done, res := g.capturedOp(c, a.Stream, nodeMemset, func() []byte {
+	_, done, res := g.capturedOp(c, a.Stream, wire.NodeMemset, func() []byte {
 		return (&wire.MemsetNode{Dst: a.Dst, Pitch: a.Pitch, Value: a.Value, Element: a.Element, Width: a.Width, Height: a.Height}).Append(nil)
 	})
 	if done {
@@ -93,7 +93,7 @@ func (g gate) Memset(c *wire.Call, a *wire.MemsetArgs) cuda.Result {
 // LaunchHostFunc implements wire.Driver.
 func (g gate) LaunchHostFunc(c *wire.Call, a *wire.LaunchHostFuncArgs) cuda.Result {
 	if a.Status == 0 {
-		_, done, res := g.capturedOp(c, a.Stream, nodeHost, func() []byte { return (&wire.HostNode{ID: a.ID}).Append(nil) })
+		_, done, res := g.capturedOp(c, a.Stream, wire.NodeHost, func() []byte { return (&wire.HostNode{ID: a.ID}).Append(nil) })
 		if done {
 			return res
 		}
@@ -113,7 +113,7 @@ func memOp(op uint32, addr, value uint64, flags uint32) []byte {
 
 // StreamWriteValue implements wire.Driver.
 func (g gate) StreamWriteValue(c *wire.Call, a *wire.StreamWriteValueArgs) cuda.Result {
-	_, done, res := g.capturedOp(c, a.Stream, nodeBatchMemOp, func() []byte {
+	_, done, res := g.capturedOp(c, a.Stream, wire.NodeBatchMemOp, func() []byte {
 		return memOp(2+3*(a.Width/8), a.Addr, a.Value, a.Flags)
 	})
 	if done {
@@ -124,7 +124,7 @@ func (g gate) StreamWriteValue(c *wire.Call, a *wire.StreamWriteValueArgs) cuda.
 
 // StreamWaitValue implements wire.Driver.
 func (g gate) StreamWaitValue(c *wire.Call, a *wire.StreamWaitValueArgs) cuda.Result {
-	_, done, res := g.capturedOp(c, a.Stream, nodeBatchMemOp, func() []byte {
+	_, done, res := g.capturedOp(c, a.Stream, wire.NodeBatchMemOp, func() []byte {
 		return memOp(1+3*(a.Width/8), a.Addr, a.Value, a.Flags)
 	})
 	if done {
@@ -144,7 +144,7 @@ func (g gate) EventRecord(c *wire.Call, a *wire.EventRecordArgs) cuda.Result {
 		return g.session.EventRecord(c, a)
 	}
 	if a.Flags&cuda.EventRecordExternal != 0 {
-		_, done, res := g.capturedOp(c, a.Stream, nodeRecordEvent, func() []byte { return (&wire.EventNode{Event: a.Event}).Append(nil) })
+		_, done, res := g.capturedOp(c, a.Stream, wire.NodeEventRecord, func() []byte { return (&wire.EventNode{Event: a.Event}).Append(nil) })
 		if done {
 			return res
 		}
@@ -183,7 +183,7 @@ func (g gate) StreamWaitEvent(c *wire.Call, a *wire.StreamWaitEventArgs) cuda.Re
 	}
 	x, m := g.captureOf(st), g.marks[e]
 	if x != nil && a.Flags&cuda.EventWaitExternal != 0 {
-		_, _, res := g.capturedOp(c, a.Stream, nodeWaitEvent, func() []byte { return (&wire.EventNode{Event: a.Event}).Append(nil) })
+		_, _, res := g.capturedOp(c, a.Stream, wire.NodeWaitEvent, func() []byte { return (&wire.EventNode{Event: a.Event}).Append(nil) })
 		return res
 	}
 	switch {
@@ -317,7 +317,7 @@ func (g gate) MemFree(c *wire.Call, a *wire.MemFreeArgs) cuda.Result {
 
 // MemAllocAsync implements wire.Driver.
 func (g gate) MemAllocAsync(c *wire.Call, a *wire.MemAllocAsyncArgs, r *wire.MemAllocAsyncReply) cuda.Result {
-	n, done, res := g.capturedOp(c, a.Stream, nodeMemAlloc, func() []byte {
+	n, done, res := g.capturedOp(c, a.Stream, wire.NodeMemAlloc, func() []byte {
 		return append((&wire.AllocNode{Size: a.Size}).Append(nil), make([]byte, 88)...)
 	})
 	if !done {
@@ -331,7 +331,7 @@ func (g gate) MemAllocAsync(c *wire.Call, a *wire.MemAllocAsyncArgs, r *wire.Mem
 
 // MemFreeAsync implements wire.Driver.
 func (g gate) MemFreeAsync(c *wire.Call, a *wire.MemFreeAsyncArgs) cuda.Result {
-	_, done, res := g.capturedOp(c, a.Stream, nodeMemFree, func() []byte { return (&wire.FreeNode{Ptr: a.Ptr}).Append(nil) })
+	_, done, res := g.capturedOp(c, a.Stream, wire.NodeMemFree, func() []byte { return (&wire.FreeNode{Ptr: a.Ptr}).Append(nil) })
 	if done {
 		return res
 	}

@@ -122,7 +122,7 @@ func (s *session) GraphSetEdges(c *wire.Call, a *wire.GraphSetEdgesArgs) cuda.Re
 // GraphNodeGetAttribute reads an attribute of a kernel node; those that were not set are zero.
 func (s *session) GraphNodeGetAttribute(c *wire.Call, a *wire.GraphNodeGetAttributeArgs, r *wire.GraphNodeGetAttributeReply) cuda.Result {
 	n := s.nodes[a.Node]
-	if n == nil || n.kind != nodeKernel || a.Attr > cuda.LaunchAttrNvlinkUtilCentricScheduling {
+	if n == nil || n.kind != wire.NodeKernel || a.Attr > cuda.LaunchAttrNvlinkUtilCentricScheduling {
 		return cuda.ErrorInvalidValue
 	}
 	r.Value = make([]byte, attributeSize-8)
@@ -133,7 +133,7 @@ func (s *session) GraphNodeGetAttribute(c *wire.Call, a *wire.GraphNodeGetAttrib
 // GraphNodeSetAttribute sets an attribute of a kernel node.
 func (s *session) GraphNodeSetAttribute(c *wire.Call, a *wire.GraphNodeSetAttributeArgs) cuda.Result {
 	n := s.nodes[a.Node]
-	if n == nil || n.kind != nodeKernel || len(a.Value) != attributeSize-8 || a.Attr > cuda.LaunchAttrNvlinkUtilCentricScheduling {
+	if n == nil || n.kind != wire.NodeKernel || len(a.Value) != attributeSize-8 || a.Attr > cuda.LaunchAttrNvlinkUtilCentricScheduling {
 		return cuda.ErrorInvalidValue
 	}
 	switch a.Attr {
@@ -144,26 +144,26 @@ func (s *session) GraphNodeSetAttribute(c *wire.Call, a *wire.GraphNodeSetAttrib
 		n.attrs = map[uint32][]byte{}
 	}
 	n.attrs[a.Attr] = bytes.Clone(a.Value)
-	return s.prepare(c, n, nodeKernel, n.params)
+	return s.prepare(c, n, wire.NodeKernel, n.params)
 }
 
 // GraphNodeCopyAttributes gives dst the attributes of src.
 func (s *session) GraphNodeCopyAttributes(c *wire.Call, a *wire.GraphNodeCopyAttributesArgs) cuda.Result {
 	dst, src := s.nodes[a.Dst], s.nodes[a.Src]
-	if dst == nil || src == nil || dst.kind != nodeKernel || src.kind != nodeKernel {
+	if dst == nil || src == nil || dst.kind != wire.NodeKernel || src.kind != wire.NodeKernel {
 		return cuda.ErrorInvalidValue
 	}
 	dst.attrs = map[uint32][]byte{}
 	for id, v := range src.attrs {
 		dst.attrs[id] = v
 	}
-	return s.prepare(c, dst, nodeKernel, dst.params)
+	return s.prepare(c, dst, wire.NodeKernel, dst.params)
 }
 
 var kindNames = map[uint32]string{
-	nodeKernel: "KERNEL", nodeMemcpy: "MEMCPY", nodeMemset: "MEMSET", nodeHost: "HOST", nodeChild: "GRAPH", nodeEmpty: "EMPTY",
-	nodeWaitEvent: "EVENT_WAIT", nodeRecordEvent: "EVENT_RECORD", nodeMemAlloc: "MEM_ALLOC", nodeMemFree: "MEM_FREE",
-	nodeBatchMemOp: "BATCH_MEM_OP", nodeConditional: "CONDITIONAL",
+	wire.NodeKernel: "KERNEL", wire.NodeMemcpy: "MEMCPY", wire.NodeMemset: "MEMSET", wire.NodeHost: "HOST", wire.NodeGraph: "GRAPH", wire.NodeEmpty: "EMPTY",
+	wire.NodeWaitEvent: "EVENT_WAIT", wire.NodeEventRecord: "EVENT_RECORD", wire.NodeMemAlloc: "MEM_ALLOC", wire.NodeMemFree: "MEM_FREE",
+	wire.NodeBatchMemOp: "BATCH_MEM_OP", wire.NodeConditional: "CONDITIONAL",
 }
 
 // GraphDebugDot prints a graph as DOT text.

@@ -73,11 +73,11 @@ func TestConditionSetByKernel(t *testing.T) {
 	const while = 1
 	body := r.id()
 	loop := (&wire.ConditionalNode{Handle: h.Handle, Type: while, Size: 1}).Append(nil)
-	r.node(g, nodeConditional, binary.LittleEndian.AppendUint32(loop, body))
+	r.node(g, wire.NodeConditional, binary.LittleEndian.AppendUint32(loop, body))
 	params := binary.LittleEndian.AppendUint64(nil, at)
 	params = binary.LittleEndian.AppendUint64(params, h.Handle)
 	params = binary.LittleEndian.AppendUint32(params, 10)
-	r.node(body, nodeKernel, kernelParams(count, params))
+	r.node(body, wire.NodeKernel, kernelParams(count, params))
 	x := r.instantiate(g)
 	r.ok(r.s.GraphDestroy(r.call(wire.OpGraphDestroy), &wire.GraphDestroyArgs{Graph: g}))
 	for i, want := range []uint32{10, 11} { // the second launch counts once: only then does it look
@@ -99,16 +99,16 @@ func TestGraphHostile(t *testing.T) {
 		want   cuda.Result
 	}{
 		{"no such kind", 99, nil, cuda.ErrorNotSupported},
-		{"kernel cut short", nodeKernel, make([]byte, 8), cuda.ErrorInvalidValue},
-		{"kernel with more parameters than sent", nodeKernel, (&wire.KernelNode{Size: 1 << 31}).Append(nil), cuda.ErrorInvalidValue},
-		{"kernel that is not there", nodeKernel, (&wire.KernelNode{Func: 77}).Append(nil), cuda.ErrorInvalidHandle},
-		{"copy from nowhere", nodeMemcpy, sides(wire.MemcpySide{Ptr: 16, Pitch: 4}, wire.MemcpySide{Ptr: 32, Pitch: 4}, 4, 1, 1), cuda.ErrorInvalidValue},
-		{"fill of nowhere", nodeMemset, (&wire.MemsetNode{Dst: 16, Element: 1, Width: 4, Height: 1}).Append(nil), cuda.ErrorInvalidValue},
-		{"more operations than sent", nodeBatchMemOp, (&wire.BatchNode{Count: 9}).Append(nil), cuda.ErrorInvalidValue},
-		{"condition that is not there", nodeConditional, append((&wire.ConditionalNode{Handle: 5, Size: 1}).Append(nil), 0, 1, 0, 0), cuda.ErrorInvalidValue},
-		{"a graph in itself", nodeChild, (&wire.ChildNode{Graph: g}).Append(nil), cuda.ErrorInvalidValue},
-		{"free of what no graph has", nodeMemFree, (&wire.FreeNode{Ptr: 64}).Append(nil), cuda.ErrorInvalidValue},
-		{"event that is not there", nodeRecordEvent, (&wire.EventNode{Event: 5}).Append(nil), cuda.ErrorInvalidHandle},
+		{"kernel cut short", wire.NodeKernel, make([]byte, 8), cuda.ErrorInvalidValue},
+		{"kernel with more parameters than sent", wire.NodeKernel, (&wire.KernelNode{Size: 1 << 31}).Append(nil), cuda.ErrorInvalidValue},
+		{"kernel that is not there", wire.NodeKernel, (&wire.KernelNode{Func: 77}).Append(nil), cuda.ErrorInvalidHandle},
+		{"copy from nowhere", wire.NodeMemcpy, sides(wire.MemcpySide{Ptr: 16, Pitch: 4}, wire.MemcpySide{Ptr: 32, Pitch: 4}, 4, 1, 1), cuda.ErrorInvalidValue},
+		{"fill of nowhere", wire.NodeMemset, (&wire.MemsetNode{Dst: 16, Element: 1, Width: 4, Height: 1}).Append(nil), cuda.ErrorInvalidValue},
+		{"more operations than sent", wire.NodeBatchMemOp, (&wire.BatchNode{Count: 9}).Append(nil), cuda.ErrorInvalidValue},
+		{"condition that is not there", wire.NodeConditional, append((&wire.ConditionalNode{Handle: 5, Size: 1}).Append(nil), 0, 1, 0, 0), cuda.ErrorInvalidValue},
+		{"a graph in itself", wire.NodeGraph, (&wire.ChildNode{Graph: g}).Append(nil), cuda.ErrorInvalidValue},
+		{"free of what no graph has", wire.NodeMemFree, (&wire.FreeNode{Ptr: 64}).Append(nil), cuda.ErrorInvalidValue},
+		{"event that is not there", wire.NodeEventRecord, (&wire.EventNode{Event: 5}).Append(nil), cuda.ErrorInvalidHandle},
 	} {
 		var reply wire.GraphAddNodeReply
 		got := r.s.GraphAddNode(r.call(wire.OpGraphAddNode), &wire.GraphAddNodeArgs{Graph: g, Node: r.id(), Type: c.kind, Params: c.params}, &reply)

@@ -11,22 +11,6 @@ import (
 	"causeway/cuda/wire"
 )
 
-// Node types (CUDA Driver API, CUgraphNodeType).
-const (
-	nodeKernel      = 0
-	nodeMemcpy      = 1
-	nodeMemset      = 2
-	nodeHost        = 3
-	nodeChild       = 4
-	nodeEmpty       = 5
-	nodeWaitEvent   = 6
-	nodeRecordEvent = 7
-	nodeMemAlloc    = 10
-	nodeMemFree     = 11
-	nodeBatchMemOp  = 12
-	nodeConditional = 13
-)
-
 // work is what a node does. It is never changed, only replaced: executable graphs share it.
 type work struct {
 	ctx   *gpuContext
@@ -78,7 +62,7 @@ func (s *session) recordOp(op func() cuda.Result) ([]func() cuda.Result, cuda.Re
 
 // prepare makes the work of a node from its parameters.
 func (s *session) prepare(c *wire.Call, n *graphNode, kind uint32, p []byte) cuda.Result {
-	if kind != nodeEmpty && kind != nodeChild {
+	if kind != wire.NodeEmpty && kind != wire.NodeGraph {
 		g, res := s.context(c)
 		if res != cuda.Success {
 			return res
@@ -87,20 +71,20 @@ func (s *session) prepare(c *wire.Call, n *graphNode, kind uint32, p []byte) cud
 	}
 	var res cuda.Result
 	switch kind {
-	case nodeEmpty:
-	case nodeKernel:
+	case wire.NodeEmpty:
+	case wire.NodeKernel:
 		res = s.prepareKernel(c, n, p)
-	case nodeMemcpy:
+	case wire.NodeMemcpy:
 		n.work.steps, res = s.recordOp(func() cuda.Result { return s.memcpyNode(c, p) })
-	case nodeMemset:
+	case wire.NodeMemset:
 		n.work.steps, res = s.recordOp(func() cuda.Result { return s.memsetNode(c, p) })
-	case nodeHost:
+	case wire.NodeHost:
 		var v wire.HostNode
 		if v.Decode(p) != nil {
 			return cuda.ErrorInvalidValue
 		}
 		n.work.steps = []func() cuda.Result{s.hostFunc(v.ID)}
-	case nodeWaitEvent, nodeRecordEvent:
+	case wire.NodeWaitEvent, wire.NodeEventRecord:
 		var v wire.EventNode
 		if v.Decode(p) != nil {
 			return cuda.ErrorInvalidValue
@@ -108,21 +92,21 @@ func (s *session) prepare(c *wire.Call, n *graphNode, kind uint32, p []byte) cud
 		if n.work.event = s.events[v.Event]; n.work.event == nil {
 			return cuda.ErrorInvalidHandle
 		}
-		n.work.wait = kind == nodeWaitEvent
-	case nodeBatchMemOp:
+		n.work.wait = kind == wire.NodeWaitEvent
+	case wire.NodeBatchMemOp:
 		n.work.steps, res = s.recordOp(func() cuda.Result { return s.batchNode(c, p) })
-	case nodeChild:
+	case wire.NodeGraph:
 		res = s.prepareChild(n, p)
-	case nodeMemAlloc:
+	case wire.NodeMemAlloc:
 		res = s.prepareAlloc(c, n, p)
-	case nodeMemFree:
+	case wire.NodeMemFree:
 		var v wire.FreeNode
 		if v.Decode(p) != nil || s.graphMem[v.Ptr] == nil {
 			return cuda.ErrorInvalidValue
 		}
 		n.work.free = s.graphMem[v.Ptr]
 		n.work.steps = []func() cuda.Result{n.work.free.release}
-	case nodeConditional:
+	case wire.NodeConditional:
 		res = s.prepareConditional(n, p)
 	default:
 		res = cuda.ErrorNotSupported
@@ -213,12 +197,6 @@ func (s *session) batchNode(c *wire.Call, p []byte) cuda.Result {
 	return cuda.Success
 }
 
-// CUgraphChildGraphNodeOwnership.
-const (
-	childCloned = 0
-	childMoved  = 1
-)
-
 // prepareChild copies the graph that the node will own, or takes it over.
 func (s *session) prepareChild(n *graphNode, p []byte) cuda.Result {
 	var v wire.ChildNode
@@ -230,10 +208,10 @@ func (s *session) prepareChild(n *graphNode, p []byte) cuda.Result {
 		return cuda.ErrorInvalidValue
 	}
 	switch {
-	case v.Ownership == childMoved && from.parent == nil:
+	case v.Ownership == wire.ChildMoved && from.parent == nil:
 		n.inner = []*graph{from} // whose parent is set when nothing can fail any more
 		return cuda.Success
-	case v.Ownership != childCloned:
+	case v.Ownership != wire.ChildCloned:
 		return cuda.ErrorInvalidValue
 	}
 	g := &graph{parent: n}
