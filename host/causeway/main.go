@@ -40,7 +40,16 @@ software GPU where there is none.`,
 		Version:       version,
 	}
 	c.CompletionOptions.HiddenDefaultCmd = true
-	c.AddCommand(runCommand(), deviceCommand(), serveCommand(), gpusCommand(), rebuildCommand(), workerCommand(), inventoryCommand(), versionCommand())
+	c.AddCommand(
+		runCommand(),
+		deviceCommand(),
+		serveCommand(),
+		gpusCommand(),
+		rebuildCommand(),
+		workerCommand(),
+		inventoryCommand(),
+		versionCommand(),
+	)
 	return c
 }
 

@@ -1,0 +1,70 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestCheck(t *testing.T) {
+	for name, c := range map[string]struct {
+		spec Spec
+		want error
+	}{
+		"plain":     {Spec{VM: "vm1", Name: "gpu0"}, nil},
+		"full":      {Spec{VM: "vm-1.a", Name: "gpu0", Limits: Limits{Weight: 300, Cap: 25}}, nil},
+		"no VM":     {Spec{Name: "gpu0"}, ErrName},
+		"dots":      {Spec{VM: "..", Name: "gpu0"}, ErrName},
+		"slash":     {Spec{VM: "a/b", Name: "gpu0"}, ErrName},
+		"long":      {Spec{VM: strings.Repeat("a", 64), Name: "gpu0"}, ErrName},
+		"both long": {Spec{VM: strings.Repeat("a", 63), Name: strings.Repeat("b", 63)}, ErrName},
+		"cap":       {Spec{VM: "a", Name: "b", Limits: Limits{Cap: 101}}, ErrLimit},
+		"weight":    {Spec{VM: "a", Name: "b", Limits: Limits{Weight: 1 << 20}}, ErrLimit},
+	} {
+		if err := c.spec.Check(); !errors.Is(err, c.want) || c.want == nil && err != nil {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+func TestClient(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	c := NewClient(socket)
+	defer c.Close()
+	if _, err := c.GPUs(context.Background()); !errors.Is(err, ErrNotRunning) {
+		t.Fatalf("without a daemon: %v", err)
+	}
+	ln, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("PUT /v1/vgpus/{vm}/{name}", func(w http.ResponseWriter, r *http.Request) {
+		var s Spec
+		if json.NewDecoder(r.Body).Decode(&s) != nil || s.Memory != 5 || r.PathValue("vm") != "a" {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(VGPU{Spec: s, State: Waiting})
+	})
+	mux.HandleFunc("DELETE /v1/vgpus/{vm}/{name}", func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusConflict)
+		_ = json.NewEncoder(w).Encode(Error{Text: "a VM uses it", Remedy: "detach it first"})
+	})
+	srv := &http.Server{Handler: mux}
+	go func() { _ = srv.Serve(ln) }()
+	defer srv.Close()
+	v, err := c.Ensure(context.Background(), Spec{VM: "a", Name: "g", Limits: Limits{Memory: 5}})
+	if err != nil || v.State != Waiting || v.Spec.Memory != 5 {
+		t.Fatalf("%+v %v", v, err)
+	}
+	var e *Error
+	if err := c.Release(context.Background(), "a", "g", true); !errors.As(err, &e) || e.Status != 409 || e.Error() != "a VM uses it: detach it first" {
+		t.Fatalf("%v", err)
+	}
+}

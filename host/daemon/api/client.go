@@ -1,0 +1,132 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"syscall"
+)
+
+// Client speaks to causewayd, or to a device process's control socket.
+type Client struct {
+	socket string
+	http   *http.Client
+}
+
+// NewClient returns a client for a socket; nothing is connected yet.
+func NewClient(socket string) *Client {
+	t := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	}}
+	return &Client{socket: socket, http: &http.Client{Transport: t}}
+}
+
+// Close closes idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// ErrNotRunning says that nobody serves the socket.
+var ErrNotRunning = errors.New("causewayd does not run: start it with `systemctl start causewayd` or `causeway daemon`")
+
+// Do sends in as JSON, if it is not nil, and reads the answer into out, if that is not nil.
+func (c *Client) Do(ctx context.Context, method, path string, in, out any) error {
+	body, err := c.Open(ctx, method, path, in)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if out == nil {
+		_, err = io.Copy(io.Discard, body)
+		return err
+	}
+	if err := json.NewDecoder(body).Decode(out); err != nil {
+		return fmt.Errorf("answer to %s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+// Open is Do for an answer that the caller reads, and closes.
+func (c *Client) Open(ctx context.Context, method, path string, in any) (io.ReadCloser, error) {
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return nil, err
+		}
+		body = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://causeway"+path, body)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
+			return nil, fmt.Errorf("%w (%s)", ErrNotRunning, c.socket)
+		}
+		return nil, err
+	}
+	if resp.StatusCode < 300 {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	e := &Error{Status: resp.StatusCode}
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16))
+	if json.Unmarshal(b, e) != nil || e.Text == "" {
+		e.Text = fmt.Sprintf("%s %s: %s", method, path, resp.Status)
+	}
+	return nil, e
+}
+
+func path(vm, name string) string {
+	return "/v1/vgpus/" + url.PathEscape(vm) + "/" + url.PathEscape(name)
+}
+
+// GPUs lists the host's GPUs.
+func (c *Client) GPUs(ctx context.Context) (list []GPU, err error) {
+	return list, c.Do(ctx, http.MethodGet, "/v1/gpus", nil, &list)
+}
+
+// VGPUs lists all vGPUs.
+func (c *Client) VGPUs(ctx context.Context) (list []VGPU, err error) {
+	return list, c.Do(ctx, http.MethodGet, "/v1/vgpus", nil, &list)
+}
+
+// VGPU is one of them.
+func (c *Client) VGPU(ctx context.Context, vm, name string) (v VGPU, err error) {
+	return v, c.Do(ctx, http.MethodGet, path(vm, name), nil, &v)
+}
+
+// Ensure has a vGPU ready: its socket takes connections when this returns.
+func (c *Client) Ensure(ctx context.Context, s Spec) (v VGPU, err error) {
+	return v, c.Do(ctx, http.MethodPut, path(s.VM, s.Name), s, &v)
+}
+
+// SetLimits changes limits while programs run.
+func (c *Client) SetLimits(ctx context.Context, vm, name string, l Limits) error {
+	return c.Do(ctx, http.MethodPut, path(vm, name)+"/limits", l, nil)
+}
+
+// Release ends a vGPU. unused: only if no VM is connected.
+func (c *Client) Release(ctx context.Context, vm, name string, unused bool) error {
+	p := path(vm, name)
+	if unused {
+		p += "?if=unused"
+	}
+	return c.Do(ctx, http.MethodDelete, p, nil, nil)
+}
+
+// Status is a device process's account; the client is one of its control socket.
+func (c *Client) Status(ctx context.Context) (s Status, err error) {
+	return s, c.Do(ctx, http.MethodGet, "/v1/status", nil, &s)
+}
+
+// Socket is causewayd's below a run directory.
+func Socket(run string) string { return filepath.Join(run, DaemonSocket) }
