@@ -131,7 +131,7 @@ func routineRebuild(ctx context.Context, dev *device.Device, log *slog.Logger) {
 func choose(ctx context.Context, cfg *link.Config) (gpuLine, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", "gpus", "--json")
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", "gpus", "--local", "--json")
 	cmd.Stderr = os.Stderr
 	b, err := cmd.Output()
 	if err != nil {

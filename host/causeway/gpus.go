@@ -24,7 +24,7 @@ type gpuLine struct {
 }
 
 func gpusCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON, local bool
 	c := &cobra.Command{
 		Use:   "gpus",
 		Short: "List the GPUs that this machine offers",
@@ -41,6 +41,7 @@ PTX on the CPU and is always there.`,
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.Flags().BoolVar(&local, "local", false, "ask the drivers in this process, whether or not causewayd runs")
 	return c
 }
 

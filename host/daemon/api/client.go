@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"strconv"
 	"syscall"
 )
 
@@ -121,6 +122,34 @@ func (c *Client) Release(ctx context.Context, vm, name string, unused bool) erro
 		p += "?if=unused"
 	}
 	return c.Do(ctx, http.MethodDelete, p, nil, nil)
+}
+
+// Version says which causewayd answers.
+func (c *Client) Version(ctx context.Context) (v Version, err error) {
+	return v, c.Do(ctx, http.MethodGet, "/v1/version", nil, &v)
+}
+
+// Drain keeps new vGPUs away from a GPU; Resume lets them come again. Those that are there stay.
+func (c *Client) Drain(ctx context.Context, gpu string) error {
+	return c.Do(ctx, http.MethodPost, "/v1/gpus/"+url.PathEscape(gpu)+"/drain", nil, nil)
+}
+
+// Resume undoes Drain.
+func (c *Client) Resume(ctx context.Context, gpu string) error {
+	return c.Do(ctx, http.MethodPost, "/v1/gpus/"+url.PathEscape(gpu)+"/resume", nil, nil)
+}
+
+// Log opens a vGPU's log, which the caller closes. It begins lines before the end (negative: at the beginning), and goes on until ctx ends if
+// follow is set.
+func (c *Client) Log(ctx context.Context, vm, name string, lines int, follow bool) (io.ReadCloser, error) {
+	q := url.Values{}
+	if lines >= 0 {
+		q.Set("lines", strconv.Itoa(lines))
+	}
+	if follow {
+		q.Set("follow", "1")
+	}
+	return c.Open(ctx, http.MethodGet, path(vm, name)+"/log?"+q.Encode(), nil)
 }
 
 // Status is a device process's account; the client is one of its control socket.
