@@ -28,6 +28,10 @@ func workerCommand() *cobra.Command {
 				return errors.New("`causeway worker` is started by run, serve and device, not by users")
 			}
 			unix.CloseOnExec(spawn.LinkFD)
+			stopProfile, err := profile(os.Getenv(profileEnv))
+			if err != nil {
+				return err
+			}
 			// What stops the parent reaches the worker over its link, in order.
 			signal.Ignore(unix.SIGHUP, unix.SIGINT)
 			p := &worker.Process{Backend: findBackend, Resume: resume, Logger: func(l slog.Level) *slog.Logger {
@@ -35,7 +39,7 @@ func workerCommand() *cobra.Command {
 				slog.SetDefault(log) // backends log there
 				return log
 			}}
-			if err := p.Main(context.Background(), spawn.LinkFD); err != nil {
+			if err := errors.Join(p.Main(context.Background(), spawn.LinkFD), stopProfile()); err != nil {
 				return fmt.Errorf("worker %d: %w", os.Getpid(), err)
 			}
 			return nil
