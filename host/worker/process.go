@@ -110,6 +110,7 @@ type starter struct {
 	ready   driver.Backend // opened ahead, nil if not
 	warm    bool           // ready has started its driver
 	leased  *leased        // with CarrierLeased
+	pages   pages          // shared with others
 }
 
 func (s *starter) options() driver.Options {
@@ -120,6 +121,10 @@ func (s *starter) options() driver.Options {
 func (s *starter) start(ctx context.Context, files []int) error {
 	if s.warm && !s.fits(files) {
 		return s.startCold(files)
+	}
+	if err := s.awaitPages(); err != nil {
+		link.CloseAll(files)
+		return err
 	}
 	carrier, err := s.carrier(files)
 	if err != nil {
@@ -233,6 +238,10 @@ func (s *starter) acceptLeased() (remote.Carrier, error) {
 				return nil, errors.Join(err, l.Close())
 			}
 			return l, nil
+		case m.Type == link.Shared:
+			if err := s.pages.take(m); err != nil {
+				return nil, errors.Join(err, l.Close())
+			}
 		default:
 			if err := l.handle(m); err != nil {
 				return nil, errors.Join(err, l.Close())
@@ -282,6 +291,8 @@ func (s *starter) follow(w *Worker, m link.Message, end func()) error {
 		return nil
 	case link.Resume:
 		return w.resume(s.leased)
+	case link.Shared:
+		return s.pages.take(m)
 	case link.Measure:
 		go w.measure(s.link)
 		return nil

@@ -205,6 +205,9 @@ func (s *starter) adopt(ctx context.Context, files []int) error {
 		return err
 	}
 	defer h.close()
+	if err := s.awaitPages(); err != nil {
+		return err
+	}
 	w, m, err := s.receive(h)
 	if err != nil {
 		err = errors.Join(err, h.say(err))

@@ -31,6 +31,7 @@ const (
 	Warm                       // payload: Config: get ready for the Configure that will follow some time
 	Measure                    // who is the guest process, and what does it use? Answer: Measured, when the consumer has time
 	Answer                     // to Offer and Redeem. A: number of the request, B: errno or 0; Redeem: payload and perhaps a file
+	Shared                     // payload: a PageKind for each of the files. Right after Configure if that announced it, and at any time later
 )
 
 // Messages from the worker.

@@ -25,10 +25,17 @@ type Config struct {
 	// Adopt: the session comes from another worker over the second file of Configure (or the first, if the carrier
 	// brings none), instead of from a handshake.
 	Adopt bool `json:"adopt,omitempty"`
+	// Shared: a Shared message follows, and the session waits for it. Encode sets it.
+	Shared bool `json:"shared,omitempty"`
+	// Pages are sent behind the configuration. Their files stay the sender's, and open until then.
+	Pages []Page `json:"-"`
 }
 
 // Encode is Config as a payload.
-func (c Config) Encode() ([]byte, error) { return json.Marshal(c) }
+func (c Config) Encode() ([]byte, error) {
+	c.Shared = c.Shared || len(c.Pages) > 0
+	return json.Marshal(c)
+}
 
 // DecodeConfig reads a Configure payload.
 func DecodeConfig(b []byte) (Config, error) {

@@ -94,6 +94,18 @@ func (p *Process) Configure(cfg link.Config, wake func(slot uint32), files ...in
 	if err := p.link.Send(link.Message{Type: link.Configure, Payload: payload, Files: files}); err != nil {
 		return fmt.Errorf("configure worker: %w", err)
 	}
+	if len(cfg.Pages) > 0 {
+		return p.Share(cfg.Pages...)
+	}
+	return nil
+}
+
+// Share hands pages to the worker, whose session sees them from then on, in place of earlier ones of their kinds. Those of
+// Config.Pages are there before the session opens. The files stay the caller's.
+func (p *Process) Share(pages ...link.Page) error {
+	if err := p.link.Send(link.SharedMessage(pages)); err != nil {
+		return fmt.Errorf("share pages with worker: %w", err)
+	}
 	return nil
 }
 
