@@ -21,6 +21,7 @@ type Ring struct {
 	console, spaceWaits *atomic.Uint32
 
 	head, tail uint64 // private: consumed, and known to be there
+	said       uint64 // the head that the producer was told
 	size       uint64 // of the record that Next delivered
 }
 
@@ -46,6 +47,7 @@ func NewRing(mem []byte, head uint64) (*Ring, error) {
 		spaceWaits: word32(mem, unsafe.Offsetof(c.SpaceWaiters)),
 		head:       head,
 		tail:       head,
+		said:       head,
 	}
 	return r, nil
 }
@@ -125,10 +127,18 @@ func (r *Ring) Poll(n int) bool {
 	return r.tailWord.Load() != r.head
 }
 
-// Advance implements remote.Ring.
+// headStep is how far head runs ahead of what the producer is told while more is there: producers that wait for room poll its
+// line, and the store waits for everything that the record's execution has stored for other cores.
+const headStep = remote.RingSize / 64
+
+// Advance implements remote.Ring. The producer is told of a record that was the last known, of others in steps.
 func (r *Ring) Advance() bool {
 	r.head += r.size
 	r.size = 0
+	if r.head != r.tail && r.head-r.said < headStep {
+		return false
+	}
+	r.said = r.head
 	r.headWord.Store(r.head)
 	// Not before a quarter is free: any record fits then, and who sleeps is not woken for one record after the other.
 	return r.spaceWaits.Load() != 0 && r.tailWord.Load()-r.head <= remote.RingSize/4*3 && r.spaceWaits.Swap(0) != 0

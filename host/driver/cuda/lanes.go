@@ -2,7 +2,9 @@ package cuda
 
 import (
 	"context"
+	"os"
 	"runtime"
+	"strconv"
 	"sync/atomic"
 
 	"causeway/cuda"
@@ -37,9 +39,15 @@ const (
 	scoreRelief = 4 // what an operation that came in time takes off
 )
 
+// lanesEnv sets how many lanes there may be, for measurements; 0: none.
+const lanesEnv = "CAUSEWAY_LANES"
+
 // init decides how many lanes there may be: half of the CPUs, the others being the guest's; none where they are few.
 func (ls *lanes) init() {
 	if n := runtime.NumCPU() / 2; n >= 2 {
+		ls.most = min(n, maxLanes)
+	}
+	if n, err := strconv.Atoi(os.Getenv(lanesEnv)); err == nil && n >= 0 {
 		ls.most = min(n, maxLanes)
 	}
 	for _, op := range []wire.Op{
