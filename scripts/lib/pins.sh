@@ -5,6 +5,7 @@ PIN_QEMU_SUITE=bookworm-backports
 PIN_QEMU='1:10.0.2+ds-2+deb13u1~bpo12+1'
 PIN_SEABIOS='1.16.3-2~bpo12+1'
 MIN_QEMU_MAJOR=10
+PIN_LIBVIRT='11.3.0-2~bpo12+1'
 
 # Series, suite, package pattern (a regular expression) and pinned release of the stock cloud kernels.
 PIN_KERNELS=(

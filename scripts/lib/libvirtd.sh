@@ -1,0 +1,76 @@
+# A libvirtd of one's own, beside the machine's: sourced by libvirt.sh after common.sh.
+# The script runs in namespaces of mounts and processes, where /run and libvirt's folders are private: nothing that is there
+# belongs to the machine, and all of it ends with the script.
+
+LIBVIRT_PACKAGES=(libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients libvirt0 libvirt-daemon-common libvirt-daemon-log
+  libvirt-common libvirt-daemon-lock)
+
+# setup_libvirt installs libvirtd with the QEMU driver if it is missing.
+setup_libvirt() {
+  local p want=()
+  have libvirtd && have virsh && compgen -G '/usr/lib/*/libvirt/connection-driver/libvirt_driver_qemu.so' >/dev/null && return
+  have apt-get || die "libvirtd is missing: install libvirt's QEMU driver and virsh"
+  [ ! -d /run/systemd/system ] || die "libvirtd is missing, and installing it starts services here: apt-get install libvirt-daemon-driver-qemu libvirt-clients"
+  say "installing libvirt (libvirtd, its QEMU driver and virsh, about 10 MB)"
+  mkdir -p "$APT_DIR"
+  system_update
+  for p in "${LIBVIRT_PACKAGES[@]}"; do want+=("$p=$PIN_LIBVIRT"); done
+  system_install "${want[@]}" || { say "the pinned libvirt is not to be had: taking what this machine's suites offer"
+    retry 3 system_install "${LIBVIRT_PACKAGES[@]}"; } || die "installing libvirt failed: see $APT_DIR/install.log"
+}
+
+# in_namespaces SCRIPT ARGS... runs it again where /run and libvirt's folders are private, and returns if that is done already.
+in_namespaces() {
+  [ "${CAUSEWAY_NAMESPACED:-}" != 1 ] || return 0
+  [ "$(id -u)" = 0 ] || die "this needs root, for namespaces of mounts and processes"
+  mkdir -p /etc/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt
+  exec env CAUSEWAY_NAMESPACED=1 unshare --mount --pid --fork --kill-child --mount-proc --propagation private bash "$@"
+}
+
+# private_folders ROOT mounts what libvirtd and causewayd write, from below ROOT.
+private_folders() {
+  local d
+  for d in etc lib log cache; do mkdir -p "$1/$d"; done
+  cp -a /etc/libvirt/. "$1/etc/"
+  rm -rf "$1/etc/qemu"; mkdir -p "$1/etc/qemu" "$1/etc/hooks/qemu.d"
+  mount -t tmpfs -o mode=755 tmpfs /run
+  mkdir -p /run/lock /run/causeway
+  mount --bind "$1/etc" /etc/libvirt
+  mount --bind "$1/lib" /var/lib/libvirt
+  mount --bind "$1/log" /var/log/libvirt
+  mount --bind "$1/cache" /var/cache/libvirt
+  # What libvirt would ask of a machine's services, and has to do without here.
+  cat >/etc/libvirt/qemu.conf <<'E'
+user = "root"
+group = "root"
+security_driver = "none"
+dynamic_ownership = 0
+remember_owner = 0
+namespaces = []
+cgroup_controllers = []
+stdio_handler = "file"
+E
+  printf 'auth_unix_rw = "none"\nlog_outputs = "2:stderr"\nhost_uuid = "%s"\n' "$(cat /proc/sys/kernel/random/uuid)" >/etc/libvirt/libvirtd.conf
+}
+
+libvirtd_pid=
+# start_libvirtd LOG returns when it answers.
+start_libvirtd() {
+  libvirtd >>"$1" 2>&1 9>&- &
+  libvirtd_pid=$!
+  local _
+  for _ in $(seq 100); do
+    virsh version >/dev/null 2>&1 && return
+    kill -0 "$libvirtd_pid" 2>/dev/null || break
+    nap 0.1
+  done
+  tail -5 "$1" >&2
+  die "libvirtd does not answer: see $1"
+}
+
+stop_libvirtd() {
+  [ -n "$libvirtd_pid" ] || return 0
+  kill "$libvirtd_pid" 2>/dev/null
+  wait "$libvirtd_pid" 2>/dev/null
+  libvirtd_pid=
+}
