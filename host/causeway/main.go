@@ -49,6 +49,7 @@ software GPU where there is none.`,
 		workerCommand(),
 		inventoryCommand(),
 		versionCommand(),
+		manCommand(),
 	)
 	return c
 }

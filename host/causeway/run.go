@@ -37,7 +37,7 @@ The program has this terminal, stdin, stdout and stderr; its exit status, or the
 	}
 	c.Flags().SetInterspersed(false)
 	gpu.register(c)
-	c.Flags().StringVar(&lib, "lib", "", "folder that holds Causeway's libcuda.so.1 (default: ../lib beside this program)")
+	c.Flags().StringVar(&lib, "lib", "", "folder that holds Causeway's libcuda.so.1 (default: ../lib/causeway or ../lib beside this program)")
 	return c
 }
 
@@ -89,23 +89,29 @@ func run(ctx context.Context, gpu *gpuFlags, lib string, args []string) error {
 	return status
 }
 
-// findLib returns the absolute folder of the guest library.
+// findLib returns the absolute folder of the guest library. Unless it is named, that is lib/causeway beside the program's folder, where
+// packages put it, or lib, where `make build` does. The first comes first: /usr/lib/libcuda.so.1 would be another's.
 func findLib(lib string) (string, error) {
+	dirs := []string{lib}
 	if lib == "" {
 		exe, err := os.Executable()
 		if err != nil {
 			return "", fmt.Errorf("find this program's folder: %w", err)
 		}
-		lib = filepath.Join(filepath.Dir(filepath.Dir(exe)), "lib")
+		prefix := filepath.Join(filepath.Dir(filepath.Dir(exe)), "lib")
+		dirs = []string{filepath.Join(prefix, "causeway"), prefix}
 	}
-	lib, err := filepath.Abs(lib)
-	if err != nil {
-		return "", err
+	for i, dir := range dirs {
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return "", err
+		}
+		dirs[i] = abs
+		if _, err := os.Stat(filepath.Join(abs, "libcuda.so.1")); err == nil {
+			return abs, nil
+		}
 	}
-	if _, err := os.Stat(filepath.Join(lib, "libcuda.so.1")); err != nil {
-		return "", fmt.Errorf("there is no libcuda.so.1 in %s: build it by `make build`, or name its folder with --lib", lib)
-	}
-	return lib, nil
+	return "", fmt.Errorf("there is no libcuda.so.1 in %s: build it by `make build`, or name its folder with --lib", strings.Join(dirs, " or "))
 }
 
 // childEnv points a program at a session socket and at the guest library.
