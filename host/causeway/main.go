@@ -21,7 +21,7 @@ func main() {
 		exit.now()
 	default:
 		fmt.Fprintln(os.Stderr, "causeway:", err)
-		os.Exit(1)
+		os.Exit(exitCode(err))
 	}
 }
 
@@ -45,12 +45,16 @@ software GPU where there is none.`,
 		deviceCommand(),
 		serveCommand(),
 		gpusCommand(),
+		psCommand(),
+		logsCommand(),
+		inspectCommand(),
 		rebuildCommand(),
 		workerCommand(),
 		inventoryCommand(),
 		versionCommand(),
 		manCommand(),
 	)
+	arrange(c)
 	return c
 }
 

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"causeway/host/daemon/api"
+)
+
+// Groups of commands, as `causeway help` shows them.
+const (
+	groupRun     = "run"
+	groupOperate = "operate"
+	groupNode    = "node"
+)
+
+var groupOf = map[string]string{
+	"run": groupRun, "attach": groupRun, "detach": groupRun, "ensure": groupRun, "release": groupRun,
+	"ps": groupOperate, "top": groupOperate, "logs": groupOperate, "inspect": groupOperate, "limits": groupOperate, "gpus": groupOperate, "doctor": groupOperate,
+	"daemon": groupNode, "device": groupNode, "scheduler": groupNode, "serve": groupNode,
+}
+
+// arrange puts the commands into groups.
+func arrange(c *cobra.Command) {
+	c.AddGroup(
+		&cobra.Group{ID: groupRun, Title: "Give GPUs to VMs and programs:"},
+		&cobra.Group{ID: groupOperate, Title: "See and operate:"},
+		&cobra.Group{ID: groupNode, Title: "Processes of a node:"},
+	)
+	for _, sub := range c.Commands() {
+		sub.GroupID = groupOf[sub.Name()]
+	}
+}
+
+// Exit statuses, as the manual has them. A program under `causeway run` sets its own.
+const (
+	exitFailed     = 1 // anything else; `causeway doctor`: a check failed
+	exitNoDaemon   = 3 // causewayd does not run
+	exitUnknown    = 4 // nothing of that name
+	exitConflict   = 5 // the state of things does not allow it, or there is no room
+	exitNotAllowed = 6 // the caller's role does not allow it
+)
+
+// exitCode is the exit status for an error.
+func exitCode(err error) int {
+	var e *api.Error
+	switch {
+	case errors.Is(err, api.ErrNotRunning):
+		return exitNoDaemon
+	case !errors.As(err, &e):
+		return exitFailed
+	}
+	switch e.Status {
+	case 404:
+		return exitUnknown
+	case 409, 507:
+		return exitConflict
+	case 403:
+		return exitNotAllowed
+	}
+	return exitFailed
+}

@@ -1,0 +1,80 @@
+package view
+
+import (
+	"encoding/xml"
+	"fmt"
+	"strings"
+
+	"causeway/host/daemon/api"
+)
+
+// Attach is how a VM gets a vGPU that exists.
+type Attach struct {
+	MemoryBacking string   `json:"memory_backing"` // of the domain
+	Filesystem    string   `json:"filesystem"`     // device of the domain
+	Metadata      string   `json:"metadata"`       // of the domain: has the libvirt hook make the vGPU
+	QEMU          []string `json:"qemu"`           // arguments, for QEMU without libvirt; the memory's size is the VM's
+	Guest         []string `json:"guest"`          // commands, once
+}
+
+// AttachTo says how a VM gets a vGPU.
+func AttachTo(v *api.VGPU) Attach {
+	s := &v.Spec
+	return Attach{
+		MemoryBacking: "<memoryBacking>\n  <source type='memfd'/>\n  <access mode='shared'/>\n</memoryBacking>",
+		Filesystem: fmt.Sprintf("<filesystem type='mount'>\n  <driver type='virtiofs' queue='1024'/>\n  <source socket='%s'/>\n  <target dir='%s'/>\n</filesystem>",
+			escape(v.Socket), escape(s.Name)),
+		Metadata: "<metadata>\n  <causeway:vgpus xmlns:causeway='urn:causeway:vgpu:1'>\n    " + wish(s) + "\n  </causeway:vgpus>\n</metadata>",
+		QEMU: []string{
+			"-object", "memory-backend-memfd,id=mem,size=4G,share=on", "-machine", "q35,memory-backend=mem",
+			"-chardev", "socket,id=" + s.Name + ",path=" + strings.ReplaceAll(v.Socket, ",", ",,"),
+			"-device", "vhost-user-fs-pci,chardev=" + s.Name + ",tag=" + s.Name + ",queue-size=1024",
+		},
+		Guest: []string{"mkdir -p /run/causeway", "mount -t virtiofs " + s.Name + " /run/causeway", "/run/causeway/bin/setup"},
+	}
+}
+
+// wish is the metadata's element for one vGPU.
+func wish(s *api.Spec) string {
+	var b strings.Builder
+	b.WriteString("<causeway:vgpu")
+	attr := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, " %s='%s'", name, escape(value))
+		}
+	}
+	nonzero := func(n uint32) string {
+		if n == 0 {
+			return ""
+		}
+		return fmt.Sprint(n)
+	}
+	attr("name", s.Name)
+	attr("gpu", s.GPU)
+	attr("mig", s.MIG)
+	attr("remote", s.Remote)
+	if s.Memory > 0 {
+		attr("memory", Exact(s.Memory))
+	}
+	attr("share", nonzero(s.Weight))
+	attr("cap", nonzero(s.Cap))
+	attr("sessions", nonzero(s.Sessions))
+	b.WriteString("/>")
+	return b.String()
+}
+
+// Exact writes a size so that reading it gives the same number.
+func Exact(n uint64) string {
+	for _, u := range units {
+		if u.shift > 0 && n > 0 && n%(1<<u.shift) == 0 {
+			return fmt.Sprintf("%d%s", n>>u.shift, u.name)
+		}
+	}
+	return fmt.Sprint(n)
+}
+
+func escape(s string) string {
+	var b strings.Builder
+	_ = xml.EscapeText(&b, []byte(s)) // a Builder takes everything
+	return b.String()
+}

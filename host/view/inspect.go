@@ -1,0 +1,144 @@
+package view
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"causeway/host/daemon/api"
+)
+
+// Inspected is a vGPU with how to attach it, as `causeway inspect --json` prints it.
+type Inspected struct {
+	api.VGPU
+	Attach Attach `json:"attach"`
+}
+
+// Inspect writes all that is known of a vGPU.
+func Inspect(w io.Writer, r *Reading, v *api.VGPU) error {
+	p := &paper{w: w}
+	p.title("%s: %s", clean(v.Spec.Key()), v.State)
+	if v.Why != "" {
+		p.line("why", clean(v.Why))
+	}
+	gpu := r.gpuOf(v)
+	if v.GPU != "" && v.GPU != gpu {
+		gpu += " (" + v.GPU + ")"
+	}
+	p.line("GPU", gpu)
+	p.line("asked for", wish(&v.Spec))
+	p.line("socket", v.Socket)
+	p.line("control", v.Control)
+	p.line("owner", v.Spec.Owner)
+	process := "none"
+	if v.PID > 0 {
+		process = number(v.PID)
+	}
+	if v.Status != nil {
+		process += ", causeway " + clean(v.Status.Version)
+	}
+	if !v.Started.IsZero() {
+		process += fmt.Sprintf(", since %s (%s)", v.Started.Local().Format(time.DateTime), Age(r.Time.Sub(v.Started)))
+	}
+	p.line("process", process)
+	inspectLimits(p, v)
+	if v.Status != nil {
+		inspectStatus(p, r, v)
+	}
+	inspectAttach(p, AttachTo(v))
+	return p.err
+}
+
+func inspectLimits(p *paper, v *api.VGPU) {
+	l := limitsOf(v)
+	memory, cap, sessions := "the whole GPU", "none", "as many as the configuration allows"
+	if l.Memory > 0 {
+		memory = Bytes(l.Memory)
+	}
+	if l.Cap > 0 {
+		cap = fmt.Sprintf("%d %% of the GPU's time", l.Cap)
+	}
+	if l.Sessions > 0 {
+		sessions = fmt.Sprint(l.Sessions)
+	}
+	p.title("Limits")
+	p.line("memory", memory)
+	p.line("share", fmt.Sprintf("%d (others have %d unless they say so)", l.Weight, api.DefaultWeight))
+	p.line("cap", cap)
+	p.line("sessions", sessions)
+}
+
+func inspectStatus(p *paper, r *Reading, v *api.VGPU) {
+	s := v.Status
+	all := s.Past
+	for _, o := range s.Sessions {
+		all.Add(o.Counters)
+	}
+	p.title("Use")
+	p.line("memory", fmt.Sprintf("%s (most in one session: %s)", usedOf(s.Memory, memoryOf(v)), Bytes(all.MemoryPeak)))
+	p.line("sessions", fmt.Sprintf("%d now, %d so far, %d refused by a limit", len(s.Sessions), s.Opened, s.Refused))
+	p.line("calls", fmt.Sprintf("%d (%d failed), %d launches", all.Calls, all.FailedCalls, all.Launches))
+	p.line("copied", fmt.Sprintf("%s to the GPU, %s back", Bytes(all.BytesIn), Bytes(all.BytesOut)))
+	p.line("time", fmt.Sprintf("GPU busy %s, work held back by limits %s, workers' CPU %s", seconds(all.BusyNanos), seconds(all.WaitNanos), seconds(all.WorkerNanos)))
+	p.line("no memory", fmt.Sprintf("%d allocations refused by the limit", all.OutOfMemory))
+	if len(s.Sessions) == 0 {
+		return
+	}
+	p.title("Guest processes")
+	one := Reading{Time: r.Time, VGPUs: []api.VGPU{*v}}
+	var b bytes.Buffer
+	_ = Sessions(&b, &one)
+	p.block(b.String())
+}
+
+func inspectAttach(p *paper, a Attach) {
+	p.title("In the domain's XML (below <domain>)")
+	p.block(a.MemoryBacking)
+	p.block(a.Metadata)
+	p.title("In the domain's XML (below <devices>)")
+	p.block(a.Filesystem)
+	p.title("QEMU without libvirt (the memory's size is the VM's)")
+	var lines []string
+	for i := 0; i+1 < len(a.QEMU); i += 2 {
+		lines = append(lines, a.QEMU[i]+" "+a.QEMU[i+1])
+	}
+	p.block(strings.Join(lines, "\n"))
+	p.title("In the guest, once")
+	p.block(strings.Join(a.Guest, "\n"))
+}
+
+// paper is a writer that remembers its first error.
+type paper struct {
+	w     io.Writer
+	err   error
+	begun bool
+}
+
+func (p *paper) printf(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format, args...)
+	}
+}
+
+func (p *paper) title(format string, args ...any) {
+	if p.begun {
+		p.printf("\n")
+	}
+	p.begun = true
+	p.printf(format+"\n", args...)
+}
+
+func (p *paper) line(name, value string) {
+	if value = cmp.Or(value, "-"); value != "-" {
+		p.printf("  %-10s  %s\n", name, value)
+	}
+}
+
+func (p *paper) block(text string) {
+	for l := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
+		p.printf("  %s\n", l)
+	}
+}

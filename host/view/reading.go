@@ -1,0 +1,119 @@
+package view
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"causeway/host/daemon/api"
+)
+
+// Reading is what a node said at one moment.
+type Reading struct {
+	Time   time.Time
+	Daemon *api.Version // nil: no causewayd was there, and the device processes were asked
+	GPUs   []api.GPU
+	VGPUs  []api.VGPU
+	Notes  []string // what could not be read, a sentence each
+}
+
+// Sort puts a reading into the order in which it is shown: GPUs by number, vGPUs by name, sessions by number.
+func (r *Reading) Sort() {
+	slices.SortStableFunc(r.GPUs, func(a, b api.GPU) int {
+		return cmp.Or(cmp.Compare(a.Backend, b.Backend), cmp.Compare(a.Index, b.Index), cmp.Compare(a.ID, b.ID))
+	})
+	slices.SortFunc(r.VGPUs, func(a, b api.VGPU) int {
+		return cmp.Or(cmp.Compare(a.Spec.VM, b.Spec.VM), cmp.Compare(a.Spec.Name, b.Spec.Name))
+	})
+	for _, v := range r.VGPUs {
+		if v.Status != nil {
+			slices.SortFunc(v.Status.Sessions, func(a, b api.Session) int { return cmp.Compare(a.ID, b.ID) })
+		}
+	}
+}
+
+// Find returns the vGPUs that a key names: VM/NAME one of them, VM all of that VM.
+func (r *Reading) Find(key string) []api.VGPU {
+	var found []api.VGPU
+	vm, name, one := strings.Cut(key, "/")
+	for _, v := range r.VGPUs {
+		if v.Spec.VM == vm && (!one || v.Spec.Name == name) {
+			found = append(found, v)
+		}
+	}
+	return found
+}
+
+// gpu is the GPU with a UUID, or the one that holds that MIG slice.
+func (r *Reading) gpu(uuid string) *api.GPU {
+	for i := range r.GPUs {
+		g := &r.GPUs[i]
+		if uuid != "" && (strings.EqualFold(g.ID, uuid) || slices.Contains(g.MIG, uuid)) {
+			return g
+		}
+	}
+	return nil
+}
+
+// gpuOf names a vGPU's GPU shortly: its number and model.
+func (r *Reading) gpuOf(v *api.VGPU) string {
+	switch g := r.gpu(v.GPU); {
+	case v.Spec.Remote != "":
+		return v.Spec.Remote
+	case g != nil && v.GPU != g.ID:
+		return gpuName(g) + " " + cmp.Or(v.Spec.MIG, "MIG")
+	case g != nil:
+		return gpuName(g)
+	case v.Status != nil && v.Status.GPU != "":
+		return model(v.Status.GPU)
+	}
+	return cmp.Or(v.GPU, v.Spec.GPU, "-")
+}
+
+func gpuName(g *api.GPU) string {
+	switch {
+	case g.Backend == "soft":
+		return gpuNumber(g)
+	case g.Index < 0:
+		return model(g.Name)
+	}
+	return gpuNumber(g) + " " + model(g.Name)
+}
+
+// gpuNumber is what --gpu takes for it.
+func gpuNumber(g *api.GPU) string {
+	switch {
+	case g.Backend == "soft" && g.Index == 0:
+		return "soft"
+	case g.Backend == "soft":
+		return "soft:" + number(g.Index)
+	case g.Index < 0:
+		return "-"
+	}
+	return number(g.Index)
+}
+
+// model drops from a GPU's name what all of them share.
+func model(name string) string {
+	name = clean(name)
+	return strings.TrimPrefix(name, "NVIDIA ")
+}
+
+// memoryOf is a vGPU's limit: what its process enforces, else what was asked; 0: none.
+func memoryOf(v *api.VGPU) uint64 {
+	if v.Status != nil {
+		return v.Status.Limits.Memory
+	}
+	return v.Spec.Memory
+}
+
+// limitsOf are a vGPU's limits with the default weight filled in.
+func limitsOf(v *api.VGPU) api.Limits {
+	l := v.Spec.Limits
+	if v.Status != nil {
+		l = v.Status.Limits
+	}
+	l.Weight = cmp.Or(l.Weight, api.DefaultWeight)
+	return l
+}

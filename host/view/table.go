@@ -1,0 +1,116 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+
+	"causeway/host/daemon/api"
+)
+
+// VGPUs writes a line for each vGPU.
+func VGPUs(w io.Writer, r *Reading) error {
+	if len(r.VGPUs) == 0 {
+		_, err := fmt.Fprintln(w, "no vGPU: `causeway attach DOMAIN` gives a VM one, and so does its domain XML; see `causeway help attach`")
+		return err
+	}
+	var rows [][]string
+	for i := range r.VGPUs {
+		v := &r.VGPUs[i]
+		l := limitsOf(v)
+		memory, sessions := "-", "-"
+		if s := v.Status; s != nil {
+			memory, sessions = usedOf(s.Memory, memoryOf(v)), number(len(s.Sessions))
+			if l.Sessions > 0 {
+				sessions += fmt.Sprintf("/%d", l.Sessions)
+			}
+		} else if v.Spec.Memory > 0 {
+			memory = "-/" + Bytes(v.Spec.Memory)
+		}
+		age := "-"
+		if !v.Started.IsZero() {
+			age = Age(r.Time.Sub(v.Started))
+		}
+		rows = append(rows, []string{
+			clean(v.Spec.VM), clean(v.Spec.Name), r.gpuOf(v), string(v.State), memory, fmt.Sprint(l.Weight), percent(l.Cap), sessions, age,
+		})
+	}
+	return grid(w, []string{"VM", "VGPU", "GPU", "STATE", "MEMORY", "SHARE", "CAP", "SESSIONS", "AGE"}, rows)
+}
+
+// Sessions writes a line for each process of a guest that uses a vGPU.
+func Sessions(w io.Writer, r *Reading) error {
+	var rows [][]string
+	for i := range r.VGPUs {
+		v := &r.VGPUs[i]
+		if v.Status == nil {
+			continue
+		}
+		for _, s := range v.Status.Sessions {
+			rows = append(rows, []string{
+				clean(v.Spec.VM), clean(v.Spec.Name), fmt.Sprint(s.GuestPID), fmt.Sprint(s.GuestUID), cmp.Or(clean(s.Program), "-"),
+				cmp.Or(clean(s.State), "-"), Bytes(s.Memory), count(float64(s.Counters.Launches)),
+				Bytes(s.Counters.BytesIn), Bytes(s.Counters.BytesOut), seconds(s.Counters.BusyNanos), seconds(s.Counters.WaitNanos),
+				number(s.Worker), Age(r.Time.Sub(s.Started)),
+			})
+		}
+	}
+	if len(rows) == 0 {
+		_, err := fmt.Fprintln(w, "no process of a guest uses a vGPU")
+		return err
+	}
+	return grid(w, []string{"VM", "VGPU", "PID", "UID", "PROGRAM", "STATE", "MEMORY", "LAUNCHES", "IN", "OUT", "BUSY", "WAITED", "WORKER", "AGE"}, rows)
+}
+
+// GPUs writes a line for each GPU with what causewayd knows of it.
+func GPUs(w io.Writer, r *Reading) error {
+	var rows [][]string
+	for i := range r.GPUs {
+		g := &r.GPUs[i]
+		state := "ready"
+		if g.Drained {
+			state = "drained"
+		}
+		mig := "-"
+		if len(g.MIG) > 0 {
+			mig = number(len(g.MIG))
+		}
+		rows = append(rows, []string{
+			gpuNumber(g), clean(g.Name), usedOf(g.Used, g.Memory), Bytes(g.Promised), number(len(g.VGPUs)), fmt.Sprintf("%d%%", g.Utilization),
+			orDash(g.Temperature, "%d°C"), orDash((g.PowerMW+500)/1000, "%dW"), mig, cmp.Or(clean(g.Driver), "-"), state, g.ID,
+		})
+	}
+	err := grid(w, []string{"GPU", "NAME", "MEMORY", "PROMISED", "VGPUS", "UTIL", "TEMP", "POWER", "MIG", "DRIVER", "STATE", "UUID"}, rows)
+	for i := range r.GPUs {
+		if g := &r.GPUs[i]; g.Drained {
+			fmt.Fprintf(w, "note: GPU %s is drained (%s): `causeway gpus resume %s` has it take vGPUs again\n",
+				gpuNumber(g), cmp.Or(clean(g.Why), "nobody said why"), gpuNumber(g))
+		}
+	}
+	return err
+}
+
+func orDash(n int, format string) string {
+	if n == 0 {
+		return "-"
+	}
+	return fmt.Sprintf(format, n)
+}
+
+// Notes writes what a reading lacks.
+func Notes(w io.Writer, r *Reading) {
+	if r.Daemon == nil {
+		fmt.Fprintln(w, "note: causewayd does not run: this is what the device processes say; `systemctl start causewayd` or `causeway daemon` starts it")
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintln(w, "note:", n)
+	}
+	for i := range r.VGPUs {
+		v := &r.VGPUs[i]
+		if v.State == api.Lost {
+			fmt.Fprintf(w, "note: %s is lost (%s): restart the VM, or detach the vGPU and attach it again\n",
+				clean(v.Spec.Key()), cmp.Or(strings.TrimSpace(clean(v.Why)), "its device process ended"))
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package view
+
+import (
+	"bytes"
+	"encoding/xml"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"causeway/host/daemon/api"
+)
+
+var update = flag.Bool("update", false, "write golden files anew")
+
+func TestMain(m *testing.M) {
+	time.Local = time.UTC // golden files hold times
+	os.Exit(m.Run())
+}
+
+// golden compares with testdata/NAME.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs (-update writes it anew):\n--- have\n%s\n--- want\n%s", name, got, want)
+	}
+}
+
+func TestTables(t *testing.T) {
+	r := sample()
+	plain := *r
+	plain.Daemon, plain.Notes = nil, []string{"vm3/gpu0 does not answer: context deadline exceeded"}
+	for name, fn := range map[string]func(io.Writer) error{
+		"ps.txt":       func(w io.Writer) error { return VGPUs(w, r) },
+		"sessions.txt": func(w io.Writer) error { return Sessions(w, r) },
+		"gpus.txt":     func(w io.Writer) error { return GPUs(w, r) },
+		"notes.txt":    func(w io.Writer) error { Notes(w, &plain); return nil },
+		"empty.txt":    func(w io.Writer) error { return VGPUs(w, &Reading{}) },
+		"inspect.txt":  func(w io.Writer) error { return Inspect(w, r, &r.Find("vm1/gpu0")[0]) },
+		"lost.txt":     func(w io.Writer) error { return Inspect(w, r, &r.Find("vm9")[0]) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b bytes.Buffer
+			if err := fn(&b); err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(b.String(), "\x1b") {
+				t.Error("an escape character of a guest came through")
+			}
+			golden(t, name, b.String())
+		})
+	}
+}
+
+func TestFind(t *testing.T) {
+	r := sample()
+	for key, want := range map[string]int{"vm1": 1, "vm1/gpu0": 1, "vm1/gpu1": 0, "vm": 0, "": 0, "vm9/": 0} {
+		if got := r.Find(key); len(got) != want {
+			t.Errorf("Find(%q): %d, want %d", key, len(got), want)
+		}
+	}
+}
+
+// The lines that people paste into a domain must be XML, whatever the names are.
+func TestAttachIsXML(t *testing.T) {
+	v := api.VGPU{Spec: api.Spec{VM: "a", Name: "g'<&", GPU: "0", Limits: api.Limits{Memory: 3 << 29, Weight: 7, Cap: 5, Sessions: 2}}, Socket: "/run/a,b/x.sock"}
+	a := AttachTo(&v)
+	for _, text := range []string{a.MemoryBacking, a.Filesystem, a.Metadata} {
+		d := xml.NewDecoder(strings.NewReader(text))
+		for {
+			if _, err := d.Token(); err == io.EOF {
+				break
+			} else if err != nil {
+				t.Fatalf("%v in %s", err, text)
+			}
+		}
+	}
+	for _, want := range []string{"memory='1536MiB'", "share='7'", "cap='5'", "sessions='2'", "gpu='0'"} {
+		if !strings.Contains(a.Metadata, want) {
+			t.Errorf("no %s in %s", want, a.Metadata)
+		}
+	}
+	if !strings.Contains(a.QEMU[5], "path=/run/a,,b/x.sock") {
+		t.Errorf("a comma ends QEMU's argument: %s", a.QEMU[5])
+	}
+}
+
+func TestText(t *testing.T) {
+	for n, want := range map[uint64]string{0: "0 B", 5: "5 B", 1023: "1023 B", 1 << 10: "1 KiB", 3 << 29: "1.5 GiB", 150 << 30: "150 GiB", 1<<40 + 1<<39: "1.5 TiB", 1<<64 - 1: "16777216 TiB"} {
+		if got := Bytes(n); got != want {
+			t.Errorf("Bytes(%d) = %q, want %q", n, got, want)
+		}
+	}
+	for d, want := range map[time.Duration]string{-5: "0s", 59 * time.Second: "59s", time.Hour: "1h00m", 25 * time.Hour: "1d", 119 * time.Minute: "1h59m"} {
+		if got := Age(d); got != want {
+			t.Errorf("Age(%v) = %q, want %q", d, got, want)
+		}
+	}
+	for f, want := range map[float64]string{0: "0", 9999: "9999", 12345: "12.3k", 1.25e6: "1.2M", 2e9: "2.0G"} {
+		if got := count(f); got != want {
+			t.Errorf("count(%v) = %q, want %q", f, got, want)
+		}
+	}
+	if got := clean("a\x1b[31m\u202eb\xff"); got != "a?[31m?b?" {
+		t.Errorf("clean: %q", got)
+	}
+	if got := clean(strings.Repeat("x", 5000)); len(got) > longest+3 {
+		t.Errorf("clean leaves %d bytes", len(got))
+	}
+}
+
+func TestSafe(t *testing.T) {
+	in := "line\n\ttab \x1b[2J \xc2\x9b31m é \xc2\xa0 \r\x7f"
+	for size := 1; size < 5; size++ { // whatever the pieces
+		var b bytes.Buffer
+		w := Safe(&b)
+		for i := 0; i < len(in); i += size {
+			if _, err := w.Write([]byte(in[i:min(len(in), i+size)])); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, want := b.String(), "line\n\ttab ?[2J ?31m é \u00a0 ??"; got != want {
+			t.Errorf("in pieces of %d: %q, want %q", size, got, want)
+		}
+	}
+}
