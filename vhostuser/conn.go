@@ -13,11 +13,12 @@ import (
 
 // conn is one front end. Its fields belong to its goroutine.
 type conn struct {
-	mem  *Memory
-	dev  Device
-	log  *slog.Logger
-	sock *net.UnixConn
-	done chan struct{} // closed when everything of the front end is gone
+	mem   *Memory
+	dev   Device
+	log   *slog.Logger
+	sock  *net.UnixConn
+	done  chan struct{} // closed when everything of the front end is gone
+	hears func(connected bool)
 
 	features  uint64 // acknowledged
 	protocol  uint64 // acknowledged
@@ -28,7 +29,7 @@ type conn struct {
 
 func newConn(s *Server, sock *net.UnixConn) *conn {
 	n := s.dev.Queues()
-	return &conn{mem: s.mem, dev: s.dev, log: s.log, sock: sock, done: make(chan struct{}), rings: make([]vring, n), maxQueues: n}
+	return &conn{mem: s.mem, dev: s.dev, log: s.log, sock: sock, done: make(chan struct{}), hears: s.hears, rings: make([]vring, n), maxQueues: n}
 }
 
 // routine serves the front end until it disconnects, breaks the protocol, or ctx ends.
@@ -37,8 +38,10 @@ func (c *conn) routine(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() { _ = c.sock.Close() })
 	defer stop()
 	c.log.Info("front end connected")
+	c.hears(true)
 	err := c.serve()
 	c.teardown()
+	c.hears(false)
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, unix.ECONNRESET) {
 		c.log.Info("front end disconnected")
 	} else {

@@ -16,13 +16,16 @@ import (
 // Options of a Server.
 type Options struct {
 	Logger *slog.Logger // nil: slog.Default()
+	// Front hears that a front end has connected, or that everything of it is gone. nil: nobody does.
+	Front func(connected bool)
 }
 
 // Server serves one Device to one front end at a time.
 type Server struct {
-	mem *Memory
-	dev Device
-	log *slog.Logger
+	mem   *Memory
+	dev   Device
+	log   *slog.Logger
+	hears func(connected bool)
 
 	mu     sync.Mutex
 	active *conn
@@ -33,7 +36,10 @@ func NewServer(mem *Memory, dev Device, o Options) *Server {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	return &Server{mem: mem, dev: dev, log: o.Logger}
+	if o.Front == nil {
+		o.Front = func(bool) {}
+	}
+	return &Server{mem: mem, dev: dev, log: o.Logger, hears: o.Front}
 }
 
 // Listen opens a listening socket at path. A socket that nobody serves any more is replaced.

@@ -2,37 +2,44 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
-	"time"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"causeway/host/daemon/api"
 	"causeway/host/device"
-	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
-	"causeway/vhostuser"
 )
 
+// deviceFlags are what a device is besides its GPU.
+type deviceFlags struct {
+	gpu                        gpuFlags
+	socket, control, lib       string
+	vm, name, owner, scheduler string
+	weight, cap, sessions      uint32
+}
+
 func deviceCommand() *cobra.Command {
-	var gpu gpuFlags
-	var socket, lib string
+	var f deviceFlags
 	c := &cobra.Command{
 		Use:   "device --socket PATH",
 		Short: "Give a VM a virtual GPU",
 		Long: `Gives one VM a virtual GPU: serves a vhost-user socket, to which QEMU connects a vhost-user-fs device. The guest mounts it
 with its own virtiofs driver, and finds there the libraries that CUDA programs load.
 It runs until it is interrupted; a VM that is attached then loses its GPU for good. The lines for QEMU and libvirt are printed.
-SIGUSR2 moves all sessions to fresh worker processes, which their programs do not notice.`,
+SIGUSR2 moves all sessions to fresh worker processes, which their programs do not notice.
+With --control it tells how it is, and takes other limits, over HTTP on a Unix socket, as causewayd does.`,
 		Example: `  causeway device --socket /run/causeway/vm1.sock --gpu auto --memory 4GiB
+  causeway device --socket /run/causeway/vm1/gpu0.sock --control /run/causeway/vm1/gpu0.ctl --gpu H200 --memory 16GiB --owner libvirt-qemu:kvm
   # in the guest:
   mount -t virtiofs gpu0 /run/causeway
   LD_LIBRARY_PATH=/run/causeway/lib ./vectoradd
@@ -41,36 +48,67 @@ SIGUSR2 moves all sessions to fresh worker processes, which their programs do no
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 			defer stop()
-			return serveDevice(ctx, &gpu, socket, lib, cmd.OutOrStdout())
+			return serveDevice(ctx, &f, cmd.OutOrStdout())
 		},
 	}
-	gpu.register(c)
-	c.Flags().StringVar(&socket, "socket", "", "path of the vhost-user socket; one that nobody serves any more is replaced")
-	c.Flags().StringVar(&lib, "lib", "", "folder that holds Causeway's libcuda.so.1 (default: ../lib beside this program)")
+	f.gpu.register(c)
+	fl := c.Flags()
+	fl.StringVar(&f.socket, "socket", "", "path of the vhost-user socket; one that nobody serves any more is replaced")
+	fl.StringVar(&f.control, "control", "", "path of the socket that tells how the device is, and takes limits (default: none)")
+	fl.StringVar(&f.lib, "lib", "", "folder that holds Causeway's libcuda.so.1 (default: ../lib beside this program)")
+	fl.StringVar(&f.vm, "vm", "", "the VM's name, for logs and the scheduler")
+	fl.StringVar(&f.name, "name", "gpu0", "the virtual GPU's name within its VM")
+	fl.StringVar(&f.owner, "owner", "", "USER or USER:GROUP who may open the vhost-user socket (default: this user)")
+	fl.StringVar(&f.scheduler, "scheduler", "", "socket of causeway scheduler, which shares GPU time (default: none)")
+	fl.Uint32Var(&f.weight, "weight", api.DefaultWeight, "share of GPU time when several want it, relative to others'")
+	fl.Uint32Var(&f.cap, "cap", 0, "most per cent of GPU time; 0: no cap")
+	fl.Uint32Var(&f.sessions, "sessions", device.DefaultSessions, "how many CUDA processes may run at once")
 	_ = c.MarkFlagRequired("socket")
 	return c
 }
 
-func serveDevice(ctx context.Context, gpu *gpuFlags, socket, lib string, out io.Writer) error {
-	cfg, err := gpu.config()
+// limits are those that the flags ask for.
+func (f *deviceFlags) limits(memory uint64) (api.Limits, error) {
+	l := api.Limits{Memory: memory, Weight: f.weight, Cap: f.cap, Sessions: f.sessions}
+	return l, l.Check()
+}
+
+func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	cfg, err := f.gpu.config()
 	if err != nil {
 		return err
 	}
-	if lib, err = findLib(lib); err != nil {
-		return err
-	}
-	if socket, err = filepath.Abs(socket); err != nil {
-		return err
-	}
-	log := logger(gpu.verbose)
-	chosen, err := choose(ctx, &cfg)
+	limits, err := f.limits(cfg.MemoryLimit)
 	if err != nil {
 		return err
 	}
+	lib, err := findLib(f.lib)
+	if err != nil {
+		return err
+	}
+	log := logger(f.gpu.verbose)
+	if f.vm != "" {
+		log = log.With("vm", f.vm, "vgpu", f.name)
+	}
+	list, err := askGPUs(ctx, cfg.Visible)
+	if err != nil {
+		return err
+	}
+	chosen, err := choose(&cfg, f.gpu.gpu, list)
+	if err != nil {
+		return err
+	}
+	ln, ctl, err := f.listen()
+	if err != nil {
+		return err
+	}
+	defer ln.Close()
 	spawner := &spawn.Spawner{NoNewPrivs: true}
 	var pool *spawn.Pool
-	if gpu.warm > 0 && chosen.Backend != "soft" { // the software GPU starts at once
-		pool = &spawn.Pool{Spawner: spawner, Config: cfg, Size: gpu.warm, Log: log}
+	if f.gpu.warm > 0 && chosen.Backend != "soft" { // the software GPU starts at once
+		pool = &spawn.Pool{Spawner: spawner, Config: cfg, Size: f.gpu.warm, Log: log}
 		defer pool.Close()
 	}
 	machine := inventoryClient(cfg)
@@ -81,31 +119,63 @@ func serveDevice(ctx context.Context, gpu *gpuFlags, socket, lib string, out io.
 		Spawner: spawner,
 		Pool:    pool,
 		Machine: machine.Read,
+		Limits:  limits,
+		UUID:    chosen.UUID,
 		Log:     log,
 	})
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
-		return fmt.Errorf("folder of the socket: %w", err)
-	}
-	ln, err := vhostuser.Listen(socket)
-	if err != nil {
-		return err
-	}
-	ln.SetUnlinkOnClose(true)
 	debug.SetGCPercent(50) // one device per VM: memory counts, and garbage is rare
 	kind := "a real GPU"
 	if chosen.Backend == "soft" {
 		kind = "the software GPU: no real one was found or asked for"
 	}
 	fmt.Fprintf(out, "virtual GPU for one VM: %s (%s)\n\n", chosen.Name, kind)
-	printAttach(out, socket)
+	printAttach(out, ln.Addr().String())
 	if pool != nil {
 		pool.Fill()
 	}
 	go routineRebuild(ctx, dev, log)
+	if ctl != nil {
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer stop()
+		wg.Go(func() {
+			if err := dev.ServeControl(ctx, ctl, stop); err != nil {
+				log.Error("nobody can ask this device any more", "error", err)
+			}
+		})
+	}
 	return dev.Serve(ctx, ln)
+}
+
+// listen opens the two sockets. The second is nil if it is not wanted.
+func (f *deviceFlags) listen() (ln, ctl *net.UnixListener, err error) {
+	socket, err := filepath.Abs(f.socket)
+	if err != nil {
+		return nil, nil, err
+	}
+	mode, owner := os.FileMode(0o600), (*device.Owner)(nil)
+	if f.owner != "" {
+		o, err := device.ParseOwner(f.owner)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--owner: %w", err)
+		}
+		mode, owner = 0o660, &o
+	}
+	if ln, err = device.Listen(socket, mode, owner); err != nil || f.control == "" {
+		return ln, nil, err
+	}
+	control, err := filepath.Abs(f.control)
+	if err == nil {
+		ctl, err = device.Listen(control, 0o600, nil)
+	}
+	if err != nil {
+		_ = ln.Close()
+		return nil, nil, err
+	}
+	return ln, ctl, nil
 }
 
 // routineRebuild moves all sessions to fresh workers at each SIGUSR2, for tests and for those who replace the program.
@@ -125,33 +195,6 @@ func routineRebuild(ctx context.Context, dev *device.Device, log *slog.Logger) {
 			log.Info("sessions moved to fresh workers", "sessions", n)
 		}
 	}
-}
-
-// choose settles which GPU the VM gets. A child process asks the drivers, so that none is ever loaded here.
-func choose(ctx context.Context, cfg *link.Config) (gpuLine, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", "gpus", "--local", "--json")
-	cmd.Stderr = os.Stderr
-	b, err := cmd.Output()
-	if err != nil {
-		return gpuLine{}, fmt.Errorf("ask for this machine's GPUs: %w", err)
-	}
-	var list []gpuLine
-	if err := json.Unmarshal(b, &list); err != nil {
-		return gpuLine{}, fmt.Errorf("ask for this machine's GPUs: %w", err)
-	}
-	for _, g := range list {
-		wanted := cfg.GPU == "auto" || cfg.GPU == g.Backend
-		if wanted && g.Backend == "cuda" && len(cfg.Devices) > 0 {
-			wanted = g.Index == cfg.Devices[0]
-		}
-		if wanted {
-			cfg.GPU = g.Backend
-			return g, nil
-		}
-	}
-	return gpuLine{}, fmt.Errorf("this machine has no such GPU: `causeway gpus` lists what there is, --gpu soft is always there")
 }
 
 // attachTag is the mount tag in what printAttach prints. Any other does as well.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"strconv"
@@ -8,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"causeway/host/driver/cuda"
 	"causeway/host/worker/link"
 )
 
@@ -21,7 +21,7 @@ type gpuFlags struct {
 }
 
 func (f *gpuFlags) register(c *cobra.Command) {
-	c.Flags().StringVar(&f.gpu, "gpu", "auto", "GPU to use: auto (a real one if there is one, else soft), soft, soft:2 for two software GPUs, ordinals as in 0 or 0,1, or all")
+	c.Flags().StringVar(&f.gpu, "gpu", "auto", "GPU to use: auto (real ones if there are any, else soft), any (one), soft, soft:2 for two software GPUs, numbers as in 0 or 0,1, all, a UUID of a GPU or MIG slice, or a part of a model's name as in H200")
 	c.Flags().StringVar(&f.memory, "memory", "", "limit of GPU memory, as in 4GiB (default: no limit)")
 	c.Flags().IntVar(&f.warm, "warm", 1, "workers that wait with the driver of a real GPU started: each holds a context (some 500 MiB of GPU memory); 0: none")
 	c.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "say what happens on stderr")
@@ -30,17 +30,29 @@ func (f *gpuFlags) register(c *cobra.Command) {
 // config is the part of a worker's configuration that the flags decide.
 func (f *gpuFlags) config() (link.Config, error) {
 	c := link.Config{GPU: f.gpu, LogLevel: level(f.verbose).String()}
-	if f.gpu != "auto" && !isSoft(f.gpu) {
-		c.GPU = "cuda"
-		for _, s := range ordinals(f.gpu) {
-			n, err := strconv.Atoi(strings.TrimSpace(s))
-			if err != nil || n < 0 {
-				return c, fmt.Errorf("--gpu %q is not auto, soft, soft:2, all or a list of GPU numbers: `causeway gpus` lists them", f.gpu)
-			}
-			c.Devices = append(c.Devices, n)
+	switch {
+	case isAuto(f.gpu):
+		c.GPU = "auto"
+	case isSoft(f.gpu):
+	case f.gpu == "all" || isOrdinals(f.gpu):
+		if err := present(f.gpu); err != nil {
+			return c, err
 		}
-		if !cuda.Present() {
-			return c, fmt.Errorf("--gpu %s: this machine shows no NVIDIA GPU: check `nvidia-smi`, or use --gpu soft", f.gpu)
+		c.GPU = "cuda"
+		if f.gpu != "all" { // all: nothing is held back
+			list, err := parseOrdinals(f.gpu)
+			if err != nil {
+				return c, err
+			}
+			c.Devices = list
+		}
+	default:
+		list, err := askGPUs(context.Background(), nil)
+		if err != nil {
+			return c, err
+		}
+		if err := named(&c, f.gpu, list); err != nil {
+			return c, err
 		}
 	}
 	if f.warm < 0 || f.warm > maxWorkers {
@@ -54,14 +66,6 @@ func (f *gpuFlags) config() (link.Config, error) {
 		c.MemoryLimit = n
 	}
 	return c, nil
-}
-
-// ordinals splits a list of GPU numbers; "all" is no list: nothing is held back.
-func ordinals(list string) []string {
-	if list == "all" {
-		return nil
-	}
-	return strings.Split(list, ",")
 }
 
 // parseBytes reads a size such as 512MiB, 4G or 1073741824. K, M, G and T are powers of 1024 with or without iB.

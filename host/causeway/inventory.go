@@ -14,7 +14,6 @@ import (
 	"causeway/host/driver/cuda"
 	"causeway/host/inventory"
 	"causeway/host/worker/link"
-	"causeway/host/worker/spawn"
 )
 
 // What the software GPU says of its driver.
@@ -57,7 +56,7 @@ func inventoryClient(cfg link.Config) *inventory.Client {
 	for _, d := range cfg.Devices {
 		args = append(args, "--devices", fmt.Sprint(d))
 	}
-	return &inventory.Client{Command: args, Env: spawn.HostEnv()}
+	return &inventory.Client{Command: args, Env: envFor(cfg.Visible)}
 }
 
 // openInventory opens what tells of a vGPU's devices. devices nil: all.

@@ -6,9 +6,11 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	"causeway/host/daemon/api"
 	"causeway/host/inventory"
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
@@ -18,7 +20,6 @@ import (
 
 // Limits of one VM.
 const (
-	maxSessions   = 128
 	maxRegions    = 256       // per session
 	maxPieces     = 16384     // per session
 	maxLeased     = 256 << 30 // bytes per session
@@ -34,7 +35,10 @@ type Options struct {
 	Pool    *spawn.Pool // workers that are ready; may be nil
 	// Machine says how the GPUs are, for the guest's NVML; nil: NVML tells names only.
 	Machine func(ctx context.Context) (*inventory.Reading, error)
-	Log     *slog.Logger
+	// Limits hold until SetLimits changes them. Their memory and sessions are kept here; weight and cap are the scheduler's.
+	Limits api.Limits
+	UUID   string // of the GPU, for Status
+	Log    *slog.Logger
 }
 
 // Device is one VM's virtual GPU.
@@ -46,10 +50,16 @@ type Device struct {
 
 	hands chan struct{} // one for each extent that is being copied
 
+	began     time.Time
+	connected atomic.Bool // a front end is
+
 	mu       sync.Mutex
+	limits   api.Limits
 	sessions map[*session]struct{}
 	opened   chan struct{} // tells routineTick of a first session; one message is enough
 	last     uint64
+	refused  uint64
+	past     api.Counters   // of sessions that have ended
 	ending   sync.WaitGroup // sessions whose worker is not gone yet
 }
 
@@ -58,7 +68,7 @@ var _ fs.ControlFile = (*Device)(nil)
 // New makes the device. Serve runs it.
 func New(o Options) (*Device, error) {
 	d := &Device{mem: vhostuser.NewMemory(), opts: o, log: o.Log, sessions: map[*session]struct{}{}, opened: make(chan struct{}, 1),
-		hands: make(chan struct{}, copyHands())}
+		hands: make(chan struct{}, copyHands()), began: time.Now(), limits: withDefaults(o.Limits)}
 	var nvml fs.ControlFile
 	if o.Machine != nil {
 		desk := &inventory.Desk{Limit: o.Worker.MemoryLimit, Workers: d.workers, Machine: o.Machine}
@@ -69,7 +79,7 @@ func New(o Options) (*Device, error) {
 		return nil, err
 	}
 	d.fs, err = fs.New(d.mem, root, fs.Options{
-		RequestQueues: requestQueues, MaxHandles: maxSessions, Logger: o.Log,
+		RequestQueues: requestQueues, MaxHandles: mostSessions + mostOthers, Logger: o.Log,
 		OnDisconnect: func() { d.log.Info("VM is gone") },
 		OnReset:      func() { d.log.Info("VM was reset") },
 	})
@@ -86,7 +96,7 @@ func (d *Device) Serve(ctx context.Context, ln *net.UnixListener) error {
 	defer stop()
 	var wg sync.WaitGroup
 	wg.Go(func() { d.routineTick(tick) })
-	err := vhostuser.NewServer(d.mem, d.fs, vhostuser.Options{Logger: d.log}).Serve(ctx, ln)
+	err := vhostuser.NewServer(d.mem, d.fs, vhostuser.Options{Logger: d.log, Front: d.connected.Store}).Serve(ctx, ln)
 	stop()
 	wg.Wait()
 	d.ending.Wait()
@@ -97,8 +107,8 @@ func (d *Device) Serve(ctx context.Context, ln *net.UnixListener) error {
 func (d *Device) Open(c fs.Caller) (fs.ControlHandle, syscall.Errno) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.sessions) >= maxSessions {
-		d.log.Warn("session refused: too many", "limit", maxSessions)
+	if len(d.sessions) >= mostSessions {
+		d.refused++
 		return nil, syscall.EMFILE
 	}
 	d.last++

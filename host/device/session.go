@@ -37,11 +37,17 @@ const (
 	released              // the file is closed
 )
 
+func (s state) String() string {
+	return [...]string{"idle", "opening", "starting", "running", "parking", "parked", "dead", "ended"}[s]
+}
+
 // session is one open control file: one CUDA process in the guest.
 type session struct {
 	dev    *Device
+	id     uint64
 	log    *slog.Logger
 	caller fs.Caller
+	opened time.Time
 
 	mu      sync.Mutex
 	state   state
@@ -78,7 +84,7 @@ var _ fs.ControlHandle = (*session)(nil)
 
 func newSession(d *Device, id uint64, c fs.Caller) *session {
 	return &session{
-		dev: d, caller: c, bell: -1,
+		dev: d, id: id, caller: c, opened: time.Now(), bell: -1,
 		log:     d.log.With("session", id, "guest_pid", c.PID),
 		regions: map[uint32]*region{}, waits: map[uint32][]wait{}, tokens: map[uint32]bool{}, extents: map[*extent]struct{}{},
 		jobs: make(chan func(), 1024), over: make(chan struct{}),

@@ -12,15 +12,24 @@ import (
 	"causeway/virtio/fs"
 )
 
-//go:embed setup.sh
-var setupScript []byte
+// What runs in the guest.
+var (
+	//go:embed setup.sh
+	setupScript []byte
+	//go:embed check.sh
+	checkScript []byte
+	//go:embed cdihook.sh
+	cdiHook []byte
+	//go:embed cloud-init.yaml
+	cloudInit []byte
+)
 
 // maxRead is the largest READ that a guest sends: 256 pages.
 const maxRead = 1 << 20
 
 // Tree is what the guest sees besides the session file.
 type Tree struct {
-	Lib     string // folder with libcuda.so.1 and libnvidia-ml.so.1
+	Lib     string // folder with libcuda.so.1, libnvidia-ml.so.1 and causeway-check
 	Version string
 	GPU     string // what users are told
 	Memory  uint64 // limit in bytes, 0: none
@@ -30,30 +39,49 @@ type Tree struct {
 //
 //	lib/libcuda.so.1 libcuda.so libnvidia-ml.so.1 libnvidia-ml.so
 //	bin/setup        makes lib/ permanent in the guest
+//	bin/check        says whether programs can use the GPU; bin/causeway-check is one
+//	bin/cdi-hook     of the container specification that setup writes
+//	share/cloud-init.yaml
 //	info             key=value lines
 //	session          control file
 //	nvml             control file: what libnvidia-ml.so.1 asks, if nvml is given
 func (t Tree) build(session, nvml fs.ControlFile) (*fs.Dir, error) {
 	root := fs.NewDir()
-	lib := root.Dir("lib")
+	lib, bin := root.Dir("lib"), root.Dir("bin")
 	for _, name := range []string{"libcuda.so", "libnvidia-ml.so"} {
-		b, err := os.ReadFile(filepath.Join(t.Lib, name+".1"))
+		c, err := t.file(name + ".1")
 		if errors.Is(err, os.ErrNotExist) && name != "libcuda.so" {
 			continue // NVML is optional: programs ask for it and go on without
 		}
 		if err != nil {
 			return nil, fmt.Errorf("guest library: %w: build it by `make build`, or name its folder with --lib", err)
 		}
-		lib.File(name+".1", fs.Bytes(b), 0o555)
+		lib.File(name+".1", c, 0o555)
 		lib.Symlink(name, name+".1")
 	}
-	root.Dir("bin").File("setup", fs.Bytes(setupScript), 0o555)
+	if c, err := t.file("causeway-check"); err == nil { // bin/check does without, and says so
+		bin.File("causeway-check", c, 0o555)
+	}
+	bin.File("setup", fs.Bytes(setupScript), 0o555)
+	bin.File("check", fs.Bytes(checkScript), 0o555)
+	bin.File("cdi-hook", fs.Bytes(cdiHook), 0o555)
+	root.Dir("share").File("cloud-init.yaml", fs.Bytes(cloudInit), 0o444)
 	root.File("info", fs.Bytes([]byte(t.info())), 0o444)
 	root.Control("session", session)
 	if nvml != nil {
 		root.Control("nvml", nvml)
 	}
 	return root, nil
+}
+
+// file serves a file of Lib from the page cache, which all devices of the host share. It stays open: an upgrade puts another
+// file in its place, and this device goes on with the one that its guest knows.
+func (t Tree) file(name string) (fs.Content, error) {
+	f, err := os.Open(filepath.Join(t.Lib, name))
+	if err != nil {
+		return nil, err
+	}
+	return fs.OSFile(f)
 }
 
 func (t Tree) info() string {

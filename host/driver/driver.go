@@ -41,9 +41,10 @@ type DeviceUse struct {
 
 // Options are the choices made for a session before its guest process says anything.
 type Options struct {
-	Devices     []int  // host ordinals offered to the guest, in guest order; nil: all
-	MemoryLimit uint64 // bytes over all devices, 0: no limit
-	Cores       int    // soft only: parallel blocks, 0: all
+	Devices     []int    // host ordinals offered to the guest, in guest order; nil: all
+	Visible     []string // names of Devices for the driver's environment: UUIDs; nil: their numbers
+	MemoryLimit uint64   // bytes over all devices, 0: no limit
+	Cores       int      // soft only: parallel blocks, 0: all
 }
 
 // Session executes one guest process's operations.

@@ -114,7 +114,7 @@ type starter struct {
 }
 
 func (s *starter) options() driver.Options {
-	return driver.Options{Devices: s.cfg.Devices, MemoryLimit: s.cfg.MemoryLimit, Cores: s.cfg.Cores}
+	return driver.Options{Devices: s.cfg.Devices, Visible: s.cfg.Visible, MemoryLimit: s.cfg.MemoryLimit, Cores: s.cfg.Cores}
 }
 
 // start shakes hands with the guest process and runs the session.

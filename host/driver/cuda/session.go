@@ -110,7 +110,7 @@ func (s *session) Close() error {
 // SessionInit starts the driver with the guest's environment.
 func (s *session) SessionInit(c *wire.Call, a *wire.SessionInitArgs, r *wire.SessionInitReply) cuda.Result {
 	if s.warm == nil {
-		applyEnvironment(a.Env, s.opt.Devices)
+		applyEnvironment(a.Env, offered(s.opt))
 		w, res := s.lib.start()
 		if res != cuda.Success {
 			return res
@@ -136,9 +136,21 @@ func (s *session) SessionInit(c *wire.Call, a *wire.SessionInitArgs, r *wire.Ses
 // SessionFence answers by being consumed.
 func (s *session) SessionFence(*wire.Call) cuda.Result { return cuda.Success }
 
+// offered names the devices that a session may use, for CUDA_VISIBLE_DEVICES; nil: all.
+func offered(o driver.Options) []string {
+	if o.Visible != nil || o.Devices == nil {
+		return o.Visible
+	}
+	list := []string{}
+	for _, d := range o.Devices {
+		list = append(list, strconv.Itoa(d))
+	}
+	return list
+}
+
 // applyEnvironment sets the variables that the driver reads itself. CUDA_VISIBLE_DEVICES of the guest counts within
 // the devices offered to it.
-func applyEnvironment(env []byte, offered []int) {
+func applyEnvironment(env []byte, offered []string) {
 	visible, restricted := "", false
 	for _, kv := range bytes.Split(env, []byte{0}) {
 		name, value, ok := strings.Cut(string(kv), "=")
@@ -163,20 +175,17 @@ func applyEnvironment(env []byte, offered []int) {
 
 // composeVisible maps a guest's list of ordinals through the offered ones; like the driver it stops at the first
 // entry that names no device.
-func composeVisible(offered []int, visible string, restricted bool) string {
-	var list []string
+func composeVisible(offered []string, visible string, restricted bool) string {
 	if !restricted {
-		for _, d := range offered {
-			list = append(list, strconv.Itoa(d))
-		}
-		return strings.Join(list, ",")
+		return strings.Join(offered, ",")
 	}
+	var list []string
 	for _, f := range strings.Split(visible, ",") {
 		i, err := strconv.Atoi(strings.TrimSpace(f))
 		if err != nil || i < 0 || i >= len(offered) {
 			break
 		}
-		list = append(list, strconv.Itoa(offered[i]))
+		list = append(list, offered[i])
 	}
 	if len(list) == 0 {
 		return "-1"

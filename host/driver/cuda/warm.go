@@ -21,7 +21,7 @@ type warmth struct {
 func (b *Backend) Warm(o driver.Options) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	applyEnvironment(nil, o.Devices)
+	applyEnvironment(nil, offered(o))
 	w, res := b.lib.start()
 	if res != cuda.Success {
 		return fmt.Errorf("start the driver: %w", res)

@@ -15,13 +15,15 @@ const (
 
 // Config is what a worker must know before it starts.
 type Config struct {
-	Carrier     string `json:"carrier"`
-	GPU         string `json:"gpu"`               // a backend's name
-	Devices     []int  `json:"devices,omitempty"` // host ordinals; nil: all
-	MemoryLimit uint64 `json:"memory_limit,omitempty"`
-	Cores       int    `json:"cores,omitempty"`
-	LogLevel    string `json:"log_level,omitempty"`
-	Peer        string `json:"peer,omitempty"` // who the guest process is, for the log
+	Carrier string `json:"carrier"`
+	GPU     string `json:"gpu"`               // a backend's name
+	Devices []int  `json:"devices,omitempty"` // host ordinals; nil: all
+	// Visible names Devices for CUDA_VISIBLE_DEVICES by UUID; nil: by number.
+	Visible     []string `json:"visible,omitempty"`
+	MemoryLimit uint64   `json:"memory_limit,omitempty"`
+	Cores       int      `json:"cores,omitempty"`
+	LogLevel    string   `json:"log_level,omitempty"`
+	Peer        string   `json:"peer,omitempty"` // who the guest process is, for the log
 	// Adopt: the session comes from another worker over the second file of Configure (or the first, if the carrier
 	// brings none), instead of from a handshake.
 	Adopt bool `json:"adopt,omitempty"`

@@ -1,0 +1,148 @@
+package device
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/host/daemon/api"
+)
+
+// Bounds of the control socket.
+const (
+	controlAtOnce = 32 // connections
+	controlLimit  = 10 * time.Second
+	mostBody      = 64 << 10
+)
+
+// ServeControl serves the device's API (package api) on ln until ctx ends. stop is what POST /v1/stop calls. Only root and this
+// process's own user are answered.
+func (d *Device) ServeControl(ctx context.Context, ln *net.UnixListener, stop func()) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { reply(w, d.Status()) })
+	mux.HandleFunc("PUT /v1/limits", func(w http.ResponseWriter, r *http.Request) {
+		var l api.Limits
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostBody)).Decode(&l); err != nil {
+			refuse(w, http.StatusBadRequest, fmt.Errorf("limits: %w", err))
+			return
+		}
+		if err := d.SetLimits(l); err != nil {
+			refuse(w, http.StatusBadRequest, err)
+			return
+		}
+		reply(w, d.Limits())
+	})
+	mux.HandleFunc("POST /v1/rebuild", func(w http.ResponseWriter, r *http.Request) {
+		n, err := d.Rebuild(r.Context())
+		if err != nil {
+			refuse(w, http.StatusConflict, fmt.Errorf("%d sessions moved: %w", n, err))
+			return
+		}
+		reply(w, Moved{n})
+	})
+	mux.HandleFunc("POST /v1/stop", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, struct{}{})
+		stop()
+	})
+	srv := &http.Server{
+		Handler: trusted(mux), ReadHeaderTimeout: controlLimit, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		ErrorLog:    slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, peerKey{}, peerOf(c)) },
+	}
+	end := context.AfterFunc(ctx, func() {
+		grace, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = srv.Shutdown(grace) // what is left is closed below
+		_ = srv.Close()
+	})
+	defer end()
+	if err := srv.Serve(&bounded{ln, make(chan struct{}, controlAtOnce)}); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	return nil
+}
+
+// Moved is the answer to POST /v1/rebuild.
+type Moved struct {
+	Sessions int `json:"sessions"`
+}
+
+func reply(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // who has gone wants no answer
+}
+
+func refuse(w http.ResponseWriter, status int, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(api.Error{Text: err.Error()})
+}
+
+type peerKey struct{}
+
+// peerOf is the user at the other end of a connection; nil if the kernel does not say.
+func peerOf(c net.Conn) *unix.Ucred {
+	if b, ok := c.(*boundedConn); ok {
+		c = b.Conn
+	}
+	uc, ok := c.(*net.UnixConn)
+	if !ok {
+		return nil
+	}
+	raw, err := uc.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	var cred *unix.Ucred
+	_ = raw.Control(func(fd uintptr) { cred, _ = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	return cred
+}
+
+// trusted answers root and this process's user.
+func trusted(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		cred, _ := r.Context().Value(peerKey{}).(*unix.Ucred)
+		if cred == nil || cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
+			refuse(w, http.StatusForbidden, errors.New("only root and the device's own user may ask"))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// bounded is a listener with so many connections at once; more wait in its backlog.
+type bounded struct {
+	net.Listener
+	room chan struct{}
+}
+
+type boundedConn struct {
+	net.Conn
+	leave func()
+}
+
+// Accept implements net.Listener.
+func (b *bounded) Accept() (net.Conn, error) {
+	b.room <- struct{}{}
+	c, err := b.Listener.Accept()
+	if err != nil {
+		<-b.room
+		return nil, err
+	}
+	return &boundedConn{c, sync.OnceFunc(func() { <-b.room })}, nil
+}
+
+// Close implements net.Conn.
+func (c *boundedConn) Close() error {
+	c.leave()
+	return c.Conn.Close()
+}

@@ -1,0 +1,74 @@
+package device
+
+import (
+	"cmp"
+	"os"
+	"slices"
+
+	"causeway/host/daemon/api"
+)
+
+// Sessions that one virtual GPU may have at once.
+const (
+	DefaultSessions = 128
+	mostSessions    = 1000 // slots of the memory page
+	mostOthers      = 256  // open files besides: those that ask NVML, and sessions on their way out
+)
+
+// Limits are the device's, with defaults filled in.
+func (d *Device) Limits() api.Limits {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.limits
+}
+
+// withDefaults fills in what was left open.
+func withDefaults(l api.Limits) api.Limits {
+	l.Weight = cmp.Or(l.Weight, api.DefaultWeight)
+	l.Sessions = min(cmp.Or(l.Sessions, DefaultSessions), mostSessions)
+	return l
+}
+
+// SetLimits changes the limits while programs run. Memory below what is in use takes nothing away: new allocations fail.
+func (d *Device) SetLimits(l api.Limits) error {
+	if err := l.Check(); err != nil {
+		return err
+	}
+	l = withDefaults(l)
+	d.mu.Lock()
+	d.limits = l
+	d.mu.Unlock()
+	d.log.Info("limits", "memory", l.Memory, "weight", l.Weight, "cap", l.Cap, "sessions", l.Sessions)
+	return nil
+}
+
+// Status is the device's own account. It waits for no worker.
+func (d *Device) Status() api.Status {
+	st := api.Status{
+		Version: d.opts.Tree.Version, PID: os.Getpid(), Started: d.began, Connected: d.connected.Load(),
+		GPU: d.opts.Tree.GPU, UUID: d.opts.UUID, Sessions: []api.Session{},
+	}
+	for _, s := range d.all() {
+		if e, ok := s.account(); ok {
+			st.Sessions = append(st.Sessions, e)
+			st.Memory += e.Memory
+		}
+	}
+	slices.SortFunc(st.Sessions, func(a, b api.Session) int { return cmp.Compare(a.ID, b.ID) })
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	st.Limits, st.Past, st.Opened, st.Refused = d.limits, d.past, d.last, d.refused
+	return st
+}
+
+// account is the session for Status; false: no worker was started for it.
+func (s *session) account() (api.Session, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := api.Session{ID: s.id, GuestPID: s.caller.PID, GuestUID: s.caller.UID, State: s.state.String(), Started: s.opened}
+	if s.proc == nil {
+		return e, false
+	}
+	e.Worker = s.proc.PID()
+	return e, true
+}
