@@ -1,6 +1,6 @@
 # Causeway's one entry point for people and CI. `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup build causeway libcuda libnvml generate lint test test-programs demo bench clean
+.PHONY: help setup build causeway libcuda libnvml tools generate lint test test-programs demo bench clean
 
 VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 OUT     := $(abspath build)
@@ -11,7 +11,7 @@ help: ## list the targets
 setup: ## install what build, tests and demo need (QEMU 10, guest kernels, nvcc; idempotent)
 	scripts/setup.sh all
 
-build: causeway libcuda libnvml ## build build/bin/causeway, build/lib/libcuda.so.1 and build/lib/libnvidia-ml.so.1
+build: causeway libcuda libnvml tools ## build build/bin/causeway, build/lib/libcuda.so.1 and build/lib/libnvidia-ml.so.1
 
 causeway:
 	@command -v go >/dev/null || { echo "Go is missing: install Go $$(awk '/^go /{print $$2}' go.mod) or newer"; exit 1; }
@@ -25,6 +25,9 @@ libcuda:
 libnvml:
 	@mkdir -p $(OUT)/lib
 	@$(MAKE) --no-print-directory -C guest/libnvml OUT=$(OUT)/lib
+
+tools:
+	@$(MAKE) --no-print-directory -C guest/tools OUT=$(OUT)/lib
 
 generate: ## write generated code anew from the API description
 	go generate ./...

@@ -14,6 +14,9 @@ PIN_KERNELS=(
   '7.2  trixie-backports   linux-binary-7\.2\.[0-9.]+\+deb13-cloud-amd64    linux-binary-7.2.12+deb13-cloud-amd64'
 )
 
+# The kernel of images/build-debian.sh's guest.
+PIN_GUEST_KERNEL=linux-image-6.12.107+deb13-cloud-amd64
+
 # What virtio-fs needs, in insmod order. A kernel that has one built in simply lacks its file.
 GUEST_MODULES=(virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci fuse virtiofs)
 
