@@ -1,0 +1,139 @@
+package memory
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"causeway/host/worker/link"
+)
+
+// Budget is one session's end of a virtual GPU's budget. Its methods may be called from any goroutine, except Adopt and Settle.
+type Budget struct {
+	words []uint64
+	slot  []uint64
+	// context is what a context is guessed to take.
+	context uint64
+	adopted atomic.Bool   // what is reserved is the predecessor's, still in the slot
+	moving  atomic.Uint64 // reserved since Adopt
+}
+
+// Open uses a slot of a mapped page, which stays mapped as long as the budget is used. context is what a context takes beside
+// allocations, as far as anybody knows.
+func Open(mem []byte, slot int, context uint64) (*Budget, error) {
+	if len(mem) < pageBytes || slot < 0 || slot >= Slots {
+		return nil, fmt.Errorf("slot %d of a memory budget of %d bytes: %w", slot, len(mem), link.ErrPage)
+	}
+	words := wordsOf(mem)
+	return &Budget{words: words, slot: words[headWords+slot*slotWords:][:slotWords], context: context}, nil
+}
+
+// Tries of a session that sees no room while others reserve.
+const (
+	tries    = 8
+	longWait = 200 * time.Microsecond
+)
+
+// Reserve books n bytes if the limit allows: else false, and nothing has changed.
+func (b *Budget) Reserve(n uint64) bool {
+	if b.adopted.Load() {
+		b.moving.Add(n)
+		return true
+	}
+	return b.add(slotHeld, n)
+}
+
+// add adds n to a word of the slot, if the limit allows.
+func (b *Budget) add(word int, n uint64) bool {
+	for try := range tries {
+		limit := b.Limit()
+		if n > sane || limit != 0 && n > limit {
+			return false
+		}
+		atomic.AddUint64(&b.slot[word], n)
+		if limit == 0 || b.Used() <= limit {
+			b.note()
+			return true
+		}
+		atomic.AddUint64(&b.slot[word], -n)
+		if used := b.Used(); used > limit || n > limit-used {
+			return false // whoever raced: there is no room
+		}
+		if try > 0 {
+			time.Sleep(rand.N(longWait))
+		}
+	}
+	return false
+}
+
+// Book books what is taken already, limit or not.
+func (b *Budget) Book(n uint64) {
+	if b.adopted.Load() {
+		b.moving.Add(n)
+		return
+	}
+	atomic.AddUint64(&b.slot[slotHeld], n)
+	b.note()
+}
+
+// Release gives n bytes back, which were reserved or booked.
+func (b *Budget) Release(n uint64) {
+	if b.adopted.Load() {
+		b.moving.Add(-n)
+		return
+	}
+	for {
+		held := atomic.LoadUint64(&b.slot[slotHeld])
+		if atomic.CompareAndSwapUint64(&b.slot[slotHeld], held, held-min(held, n)) {
+			return
+		}
+	}
+}
+
+// Enter books a context that is about to be made, if the limit allows.
+func (b *Budget) Enter() bool {
+	if b.adopted.Load() {
+		return true
+	}
+	return b.add(slotGuess, b.context)
+}
+
+// Leave is the end of a context, or of making it.
+func (b *Budget) Leave() {
+	for {
+		n := atomic.LoadUint64(&b.slot[slotGuess])
+		if atomic.CompareAndSwapUint64(&b.slot[slotGuess], n, n-min(n, b.context)) {
+			return
+		}
+	}
+}
+
+// Limit is the limit of now; 0: none.
+func (b *Budget) Limit() uint64 { return atomic.LoadUint64(&b.words[wordLimit]) }
+
+// Used is what all sessions use.
+func (b *Budget) Used() uint64 {
+	return sum(b.words, min(atomic.LoadUint64(&b.words[wordSlots]), Slots))
+}
+
+// note keeps the peak. Two goroutines may lose one of two near values.
+func (b *Budget) note() {
+	if n := slotSum(b.slot); n > atomic.LoadUint64(&b.slot[slotPeak]) {
+		atomic.StoreUint64(&b.slot[slotPeak], n)
+	}
+}
+
+// Adopt begins the takeover of a session whose predecessor has booked what is now booked again: until Settle the slot stays as it is,
+// and nothing is refused.
+func (b *Budget) Adopt() {
+	b.moving.Store(0)
+	b.adopted.Store(true)
+}
+
+// Settle ends a takeover: the predecessor has let go.
+func (b *Budget) Settle() {
+	atomic.StoreUint64(&b.slot[slotHeld], b.moving.Load())
+	b.adopted.Store(false)
+	b.note()
+}

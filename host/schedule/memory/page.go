@@ -1,0 +1,144 @@
+package memory
+
+import (
+	"fmt"
+	"math"
+	"sync/atomic"
+
+	"causeway/host/worker/link"
+)
+
+// Layout, in 64-bit words. Slots follow the header.
+const (
+	wordLimit  = 0 // 0: none
+	wordSlots  = 1 // how many slots were ever used: the rest need not be summed
+	headWords  = 8
+	slotWords  = 4
+	slotHeld   = 0 // allocated
+	slotGuess  = 1 // what contexts take, as the worker guesses
+	slotBeside = 2 // what contexts and code take, as the driver says; takes the place of the guess. 0: not known
+	slotPeak   = 3 // most of all three
+
+	pageBytes = 32 << 10
+	// Slots is how many sessions a budget has room for.
+	Slots = (pageBytes/8 - headWords) / slotWords
+
+	// sane bounds what anybody believes of a slot.
+	sane = 1 << 50
+)
+
+// Page is the budget as the process sees it that starts the workers. Its methods may be called from any goroutine, until Close.
+type Page struct {
+	fd    int
+	mem   []byte
+	words []uint64
+	taken [Slots]atomic.Bool
+	limit atomic.Uint64
+	high  atomic.Uint64 // slots that were ever taken
+}
+
+// New makes a budget; limit 0: none.
+func New(limit uint64) (*Page, error) {
+	fd, mem, err := link.NewPage("memory", pageBytes)
+	if err != nil {
+		return nil, err
+	}
+	p := &Page{fd: fd, mem: mem, words: wordsOf(mem)}
+	p.SetLimit(limit)
+	return p, nil
+}
+
+// Close gives the page back. Workers keep their mappings.
+func (p *Page) Close() {
+	closeFile(p.fd)
+	link.UnmapPage(p.mem)
+	p.words = nil
+}
+
+// Shared is the page for a worker's configuration.
+func (p *Page) Shared() link.Page { return link.Page{Kind: link.PageMemory, File: p.fd} }
+
+// SetLimit changes the limit; 0: none. What is allocated stays.
+func (p *Page) SetLimit(limit uint64) {
+	p.limit.Store(limit)
+	p.tell()
+}
+
+// Limit is the limit.
+func (p *Page) Limit() uint64 { return p.limit.Load() }
+
+// Used is what all sessions use.
+func (p *Page) Used() uint64 { return sum(p.words, p.high.Load()) }
+
+// ErrFull says that all slots are taken.
+var ErrFull = fmt.Errorf("more than %d sessions at once", Slots)
+
+// Take reserves a slot, which is empty.
+func (p *Page) Take() (int, error) {
+	for n := range p.taken {
+		if !p.taken[n].CompareAndSwap(false, true) {
+			continue
+		}
+		p.clear(n)
+		for old := p.high.Load(); old <= uint64(n); old = p.high.Load() {
+			p.high.CompareAndSwap(old, uint64(n)+1)
+		}
+		p.tell()
+		return n, nil
+	}
+	return 0, ErrFull
+}
+
+// tell writes what is this side's to say, which a worker may have overwritten.
+func (p *Page) tell() {
+	atomic.StoreUint64(&p.words[wordLimit], p.limit.Load())
+	atomic.StoreUint64(&p.words[wordSlots], p.high.Load())
+}
+
+// Free returns a slot, and what its session held. Its worker is gone.
+func (p *Page) Free(slot int) {
+	p.clear(slot)
+	p.taken[slot].Store(false)
+}
+
+func (p *Page) clear(slot int) {
+	for i := range uint64(slotWords) {
+		atomic.StoreUint64(&p.words[headWords+uint64(slot)*slotWords+i], 0)
+	}
+}
+
+// Held is what a session uses, and the most that it used.
+func (p *Page) Held(slot int) (now, peak uint64) {
+	w := p.words[headWords+slot*slotWords:]
+	now = slotSum(w)
+	return now, max(now, min(atomic.LoadUint64(&w[slotPeak]), sane))
+}
+
+// Allocated is what a session has allocated, without its contexts.
+func (p *Page) Allocated(slot int) uint64 {
+	return min(atomic.LoadUint64(&p.words[headWords+slot*slotWords+slotHeld]), sane)
+}
+
+// SetBeside says what a session takes of the GPU beside its allocations, as the driver told; 0: not known.
+func (p *Page) SetBeside(slot int, n uint64) {
+	p.tell()
+	atomic.StoreUint64(&p.words[headWords+slot*slotWords+slotBeside], n)
+}
+
+// slotSum is what a slot counts for.
+func slotSum(w []uint64) uint64 {
+	beside := atomic.LoadUint64(&w[slotBeside])
+	if beside == 0 {
+		beside = atomic.LoadUint64(&w[slotGuess])
+	}
+	return min(atomic.LoadUint64(&w[slotHeld]), sane) + min(beside, sane)
+}
+
+// sum is what the first n slots count for.
+func sum(words []uint64, n uint64) uint64 {
+	var total uint64
+	for i := range n {
+		total += slotSum(words[headWords+i*slotWords:])
+	}
+	return min(total, math.MaxInt64)
+}
