@@ -1,6 +1,6 @@
 # Causeway's one entry point for people and CI. `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup build causeway libcuda libnvml tools generate lint test test-programs demo bench clean
+.PHONY: help setup build causeway libcuda libnvml tools generate lint test test-programs demo bench deb rpm clean
 
 VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 OUT     := $(abspath build)
@@ -48,5 +48,11 @@ demo: ## boot a VM with a vGPU and run two CUDA programs in it
 bench: build ## measure calls, launches and copies beside their baselines
 	scripts/bench.sh
 
+deb: ## build the Debian package: build/package/causeway_*.deb
+	@scripts/package/build.sh deb
+
+rpm: ## build the RPM package: build/package/causeway-*.rpm
+	@scripts/package/build.sh rpm
+
 clean: ## remove what was built; downloads stay (rm -r build removes them too)
-	rm -rf $(OUT)/bin $(OUT)/lib $(OUT)/obj $(OUT)/tests $(OUT)/images $(OUT)/logs $(OUT)/test-logs $(OUT)/qb $(OUT)/*.tar.xz
+	rm -rf $(OUT)/bin $(OUT)/lib $(OUT)/obj $(OUT)/tests $(OUT)/images $(OUT)/logs $(OUT)/test-logs $(OUT)/package $(OUT)/qb $(OUT)/*.tar.xz
