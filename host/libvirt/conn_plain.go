@@ -1,0 +1,6 @@
+//go:build !libvirt_dlopen && !libvirt
+
+package libvirt
+
+// Open fails: see ErrNoLibvirt.
+func Open(string, string) (Domain, error) { return nil, ErrNoLibvirt }
