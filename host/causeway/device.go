@@ -105,7 +105,12 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		return err
 	}
 	defer ln.Close()
-	spawner := &spawn.Spawner{NoNewPrivs: true}
+	space, err := f.gpu.sandbox.space(cfg, log)
+	if err != nil {
+		return err
+	}
+	defer space.Close()
+	spawner := &spawn.Spawner{NoNewPrivs: true, Sandbox: space}
 	var pool *spawn.Pool
 	if f.gpu.warm > 0 && chosen.Backend != "soft" { // the software GPU starts at once
 		pool = &spawn.Pool{Spawner: spawner, Config: cfg, Size: f.gpu.warm, Log: log}

@@ -64,7 +64,12 @@ func run(ctx context.Context, gpu *gpuFlags, lib string, args []string) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	h := newHub(&spawn.Spawner{}, cfg, log)
+	space, err := gpu.sandbox.space(cfg, log)
+	if err != nil {
+		return err
+	}
+	defer space.Close()
+	h := newHub(&spawn.Spawner{Sandbox: space}, cfg, log)
 	if link.Fits(remote.Hello{Flags: link.EnvFlags(os.Environ())}, len(cfg.Devices)) {
 		h.keepWarm(gpu.warm, true) // starts while the program does
 	}

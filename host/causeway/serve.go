@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os/signal"
@@ -50,7 +51,13 @@ func serve(ctx context.Context, gpu *gpuFlags, listen string, out interface{ Wri
 		return fmt.Errorf("cannot listen on %s (%w): choose another port, or 0 for any", listen, err)
 	}
 	context.AfterFunc(ctx, func() { _ = ln.Close() })
-	h := newHub(&spawn.Spawner{NoNewPrivs: true}, cfg, logger(gpu.verbose))
+	log := logger(gpu.verbose)
+	space, err := gpu.sandbox.space(cfg, log)
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	defer space.Close()
+	h := newHub(&spawn.Spawner{NoNewPrivs: true, Sandbox: space}, cfg, log)
 	h.keepWarm(gpu.warm, false)
 	fmt.Fprintf(out, "serving on tcp://%s\n", ln.Addr())
 	h.routineAccept(func() (fileConn, error) { return ln.AcceptTCP() }, link.CarrierTCP)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"causeway/host/sandbox"
 	"causeway/host/worker"
 	"causeway/host/worker/spawn"
 )
@@ -34,7 +35,11 @@ func workerCommand() *cobra.Command {
 			}
 			// What stops the parent reaches the worker over its link, in order.
 			signal.Ignore(unix.SIGHUP, unix.SIGINT)
-			p := &worker.Process{Backend: findBackend, Resume: resume, Logger: func(l slog.Level) *slog.Logger {
+			policy, err := enterSandbox(logger(false))
+			if err != nil {
+				return err
+			}
+			p := &worker.Process{Backend: findBackend, Resume: resume, Seal: func() error { return sandbox.Seal(policy) }, Logger: func(l slog.Level) *slog.Logger {
 				log := newLogger(l)
 				slog.SetDefault(log) // backends log there
 				return log

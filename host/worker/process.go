@@ -27,6 +27,8 @@ type Process struct {
 	Logger func(level slog.Level) *slog.Logger
 	// Resume is how a process that executed itself anew goes on (ResumeEnv), "" otherwise.
 	Resume string
+	// Seal is called when the process needs no new image any more, before it hears its guest; nil: nothing.
+	Seal func() error
 }
 
 // Main is a worker process: it is configured over the link, whose descriptor it takes over, runs one session and returns. It may
@@ -42,7 +44,7 @@ func (p *Process) Main(ctx context.Context, linkFD int) error {
 		return err
 	}
 	defer l.Close()
-	s := &starter{link: l, backend: p.Backend}
+	s := &starter{link: l, backend: p.Backend, seal: p.Seal}
 	m, err := l.Receive()
 	if err == nil && m.Type == link.Warm {
 		if err := s.configure(p, m); err != nil {
@@ -65,6 +67,10 @@ func (p *Process) Main(ctx context.Context, linkFD int) error {
 		return err
 	}
 	if s.cfg.Adopt {
+		if err := s.sealed(); err != nil {
+			link.CloseAll(m.Files)
+			return err
+		}
 		return s.adopt(ctx, m.Files)
 	}
 	return s.start(ctx, m.Files)
@@ -107,6 +113,7 @@ type starter struct {
 	link    *link.Conn
 	log     *slog.Logger
 	backend func(name string) (driver.Backend, error)
+	seal    func() error   // may be nil
 	ready   driver.Backend // opened ahead, nil if not
 	warm    bool           // ready has started its driver
 	leased  *leased        // with CarrierLeased
@@ -121,6 +128,10 @@ func (s *starter) options() driver.Options {
 func (s *starter) start(ctx context.Context, files []int) error {
 	if s.warm && !s.fits(files) {
 		return s.startCold(files)
+	}
+	if err := s.sealed(); err != nil {
+		link.CloseAll(files)
+		return err
 	}
 	if err := s.awaitPages(); err != nil {
 		link.CloseAll(files)
@@ -142,6 +153,13 @@ func (s *starter) start(ctx context.Context, files []int) error {
 		return errors.Join(fmt.Errorf("welcome: %w", err), w.close())
 	}
 	return s.run(ctx, w)
+}
+
+func (s *starter) sealed() error {
+	if s.seal == nil {
+		return nil
+	}
+	return s.seal()
 }
 
 // open opens the backend on a carrier; failing that, it tells the guest why and closes the carrier.

@@ -151,7 +151,7 @@ func (p *Process) resume(ctx context.Context) error {
 		return err
 	}
 	defer l.Close()
-	s := &starter{link: l, backend: p.Backend}
+	s := &starter{link: l, backend: p.Backend, seal: p.Seal}
 	if err := s.configure(p, link.Message{Payload: payload[:n], Files: fds[1:2]}); err != nil {
 		return err
 	}

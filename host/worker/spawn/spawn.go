@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"causeway/host/sandbox"
 	"causeway/host/worker/link"
 	"causeway/host/worker/share"
 )
@@ -35,6 +36,8 @@ type Spawner struct {
 	Stderr io.Writer // nil: this process's
 	// NoNewPrivs bars workers from gaining privileges by set-uid programs.
 	NoNewPrivs bool
+	// Sandbox confines the workers, with no_new_privs; nil: they are as this process is.
+	Sandbox *sandbox.Space
 
 	shared share.Broker // what its workers share: one Spawner serves one virtual GPU
 }
@@ -169,7 +172,7 @@ func (s *Spawner) fork(cmd *exec.Cmd) error {
 				return
 			}
 		}
-		done <- cmd.Start()
+		done <- s.Sandbox.Fork(cmd)
 	}()
 	return <-done
 }

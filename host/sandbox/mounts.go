@@ -1,0 +1,55 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// hidden are folders that are empty for workers, unless something that they may read lies there.
+var hidden = []string{"/run", "/tmp", "/var", "/home", "/root", "/srv", "/mnt", "/media", "/boot"}
+
+// sharedSize bounds /dev/shm of one virtual GPU's workers.
+const sharedSize = "size=64m,mode=1777"
+
+// mounts furnishes the mount namespace of this thread: nothing reaches the host's, folders with others' things are empty,
+// /dev/shm is its own, and /proc shows no other users' processes.
+func (s *Space) mounts() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("private mounts: %w", err)
+	}
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	for _, dir := range hidden {
+		if s.reads(dir) {
+			continue
+		}
+		if st, err := os.Lstat(dir); err != nil || !st.IsDir() {
+			continue
+		}
+		if err := unix.Mount("empty", dir, "tmpfs", flags|unix.MS_RDONLY, "size=4k,mode=555"); err != nil {
+			return fmt.Errorf("%s: %w", dir, err)
+		}
+	}
+	if st, err := os.Lstat("/dev/shm"); err == nil && st.IsDir() {
+		if err := unix.Mount("shm", "/dev/shm", "tmpfs", flags, sharedSize); err != nil {
+			return fmt.Errorf("/dev/shm: %w", err)
+		}
+	}
+	// Best effort: a container may forbid it.
+	_ = unix.Mount("proc", "/proc", "proc", flags, "hidepid=invisible")
+	return nil
+}
+
+// reads reports whether the policy grants something in a folder.
+func (s *Space) reads(dir string) bool {
+	for _, list := range [][]string{s.policy.Read, s.policy.Write, s.policy.Nodes} {
+		for _, p := range list {
+			if p == dir || strings.HasPrefix(p, dir+"/") {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,92 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+)
+
+// Mode says how much is enforced.
+type Mode string
+
+// Modes.
+const (
+	Off    Mode = "off"    // nothing
+	On     Mode = "on"     // all that this host can; what it cannot is logged. A real GPU's driver gets some room
+	Strict Mode = "strict" // as on without that room; refuses to start where a layer is missing
+	Audit  Mode = "audit"  // enforces nothing and logs what strict would deny
+)
+
+// ParseMode reads a mode as people write it.
+func ParseMode(s string) (Mode, error) {
+	switch m := Mode(s); m {
+	case Off, On, Strict, Audit:
+		return m, nil
+	}
+	return "", fmt.Errorf("%q is no sandbox mode: use on, strict, off or audit", s)
+}
+
+// Env names the variable by which a Space tells its workers their policy.
+const Env = "CAUSEWAY_WORKER_SANDBOX"
+
+// UIDBase is where users of workers begin by default. Process ids are below 4,194,304, so 0x6f000000 to 0x6f3fffff is in use:
+// outside what distributions, systemd and container tools give out.
+const UIDBase = 0x6f000000
+
+// Policy is what a worker may do. It travels in its environment, from a parent that it trusts.
+type Policy struct {
+	Mode Mode `json:"mode"`
+	// Real: the worker runs a real GPU's driver, not only the software GPU.
+	Real bool `json:"real,omitempty"`
+	// UIDBase and the process id make the user of a worker that root starts; 0: it stays who it is.
+	UIDBase uint32 `json:"uid,omitempty"`
+	// Groups are supplementary groups, for device nodes that only a group may open.
+	Groups []int `json:"groups,omitempty"`
+	// Nodes are the device nodes of its GPU.
+	Nodes []string `json:"nodes,omitempty"`
+	// Read are further folders that it may read: the driver's libraries where they are in no usual place.
+	Read []string `json:"read,omitempty"`
+	// Write are further folders that it may write.
+	Write []string `json:"write,omitempty"`
+}
+
+func (p *Policy) encode() (string, error) {
+	b, err := json.Marshal(p)
+	if err != nil {
+		return "", fmt.Errorf("sandbox policy: %w", err)
+	}
+	return Env + "=" + string(b), nil
+}
+
+// FromEnv is the policy in this process's environment; nil if there is none.
+func FromEnv() (*Policy, error) {
+	text, ok := os.LookupEnv(Env)
+	if !ok {
+		return nil, nil
+	}
+	p := new(Policy)
+	if err := json.Unmarshal([]byte(text), p); err != nil {
+		return nil, fmt.Errorf("%s=%q: %w", Env, text, err)
+	}
+	if _, err := ParseMode(string(p.Mode)); err != nil {
+		return nil, fmt.Errorf("%s: %w", Env, err)
+	}
+	return p, nil
+}
+
+// tight: nothing beyond what is known to be needed.
+func (p *Policy) tight() bool { return !p.Real || p.Mode == Strict || p.Mode == Audit }
+
+// Report says which layers a process got.
+type Report struct {
+	Has   []string
+	Lacks []string // with the reason
+}
+
+func (r *Report) note(layer string, err error) {
+	if err != nil {
+		r.Lacks = append(r.Lacks, fmt.Sprintf("%s (%v)", layer, err))
+		return
+	}
+	r.Has = append(r.Has, layer)
+}
