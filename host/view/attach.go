@@ -54,23 +54,13 @@ func wish(s *api.Spec) string {
 	attr("mig", s.MIG)
 	attr("remote", s.Remote)
 	if s.Memory > 0 {
-		attr("memory", Exact(s.Memory))
+		attr("memory", api.FormatSize(s.Memory))
 	}
 	attr("share", nonzero(s.Weight))
 	attr("cap", nonzero(s.Cap))
 	attr("sessions", nonzero(s.Sessions))
 	b.WriteString("/>")
 	return b.String()
-}
-
-// Exact writes a size so that reading it gives the same number.
-func Exact(n uint64) string {
-	for _, u := range units {
-		if u.shift > 0 && n > 0 && n%(1<<u.shift) == 0 {
-			return fmt.Sprintf("%d%s", n>>u.shift, u.name)
-		}
-	}
-	return fmt.Sprint(n)
 }
 
 func escape(s string) string {
