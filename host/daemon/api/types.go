@@ -30,6 +30,7 @@ type Spec struct {
 	// MIG is the profile of the slice wanted, as in 1g.18gb; empty: a whole GPU, or what GPU names.
 	MIG    string `json:"mig,omitempty"`
 	Remote string `json:"remote,omitempty"` // HOST:PORT of a GPU server, in place of a GPU of this host
+	NUMA   *int   `json:"numa,omitempty"`   // host node of the VM's memory; among GPUs that will do, one of that node is taken
 	Limits
 	// Owner may open the vhost-user socket, as USER or USER:GROUP; empty: the configuration's.
 	Owner string `json:"owner,omitempty"`
