@@ -110,8 +110,16 @@ CUresult cw_func_lookup(struct cw_obj *owner, struct cw_func **list, enum cw_kin
 void cw_funcs_free(struct cw_func **list);
 /* Checks and copies what the worker says about a function; NULL if it is malformed or there is no memory. free() it. */
 struct cw_func_info *cw_func_info_parse(const void *p, size_t len);
-/* Calls fn for each of the NUL-terminated names of a list; stops at the first error. */
-CUresult cw_each_name(const char *names, size_t len, CUresult (*fn)(const char *name, void *arg), void *arg);
+/* The names in a module or library: cw_list has lookup fill place i of out for each, as far as there is room; count counts all. */
+struct cw_listing {
+	uint16_t op;
+	struct cw_obj *owner; /* NULL: an invalid handle */
+	CUresult (*lookup)(void *out, unsigned i, struct cw_obj *owner, const char *name);
+	void *out;
+	unsigned room, count;
+};
+CUresult cw_list(struct cw_listing *l);
+CUresult cw_list_count(struct cw_listing *l, unsigned *count);
 
 /* --- occupancy ---------------------------------------------------------------------------------------------------- */
 

@@ -213,57 +213,30 @@ CUresult cwi_cuLibraryGetGlobal(CUdeviceptr *ptr, size_t *bytes, CUlibrary libra
 	return res;
 }
 
-struct listing {
-	struct cw_library *library;
-	CUkernel *out;
-	unsigned room, count;
-};
-
-static CUresult list_one(const char *name, void *arg)
+static CUresult kernel_at(void *out, unsigned i, struct cw_obj *library, const char *name)
 {
-	struct listing *l = arg;
-	CUresult res = CUDA_SUCCESS;
-
-	if (l->count < l->room)
-		res = cwi_cuLibraryGetKernel(&l->out[l->count], (CUlibrary)l->library, name);
-	l->count++;
-	return res;
+	return cwi_cuLibraryGetKernel((CUkernel *)out + i, (CUlibrary)library, name);
 }
 
-static CUresult list(struct listing *l)
+static struct cw_listing kernels_of(CUlibrary library, CUkernel *out, unsigned room)
 {
-	char *names = NULL;
-	size_t len = 0;
-	CUresult res = cw_names(CW_OP_LIBRARY_LIST_KERNELS, l->library->o.id, &names, &len);
+	struct cw_library *l = get(library);
 
-	if (!res)
-		res = cw_each_name(names, len, list_one, l);
-	free(names);
-	return res;
+	return (struct cw_listing){CW_OP_LIBRARY_LIST_KERNELS, l ? &l->o : NULL, kernel_at, out, room, 0};
 }
 
 CUresult cwi_cuLibraryGetKernelCount(unsigned int *count, CUlibrary library)
 {
-	struct listing l = {get(library), NULL, 0, 0};
-	CUresult res;
+	struct cw_listing l = kernels_of(library, NULL, 0);
 
-	if (!count)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!l.library)
-		return CUDA_ERROR_INVALID_HANDLE;
-	res = list(&l);
-	if (!res)
-		*count = l.count;
-	return res;
+	return cw_list_count(&l, count);
 }
 
 CUresult cwi_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int room, CUlibrary library)
 {
-	struct listing l = {get(library), kernels, room, 0};
+	struct cw_listing l = kernels_of(library, kernels, room);
 
-	if (!kernels || !room)
-		return CUDA_ERROR_INVALID_VALUE;
-	return l.library ? list(&l) : CUDA_ERROR_INVALID_HANDLE;
+	return kernels && room ? cw_list(&l) : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* --- kernels ------------------------------------------------------------------------------------------------------- */

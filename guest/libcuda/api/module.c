@@ -195,7 +195,17 @@ CUresult cwi_cuModuleGetGlobal(CUdeviceptr_v1 *ptr, unsigned int *bytes, CUmodul
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-CUresult cw_each_name(const char *names, size_t len, CUresult (*fn)(const char *name, void *arg), void *arg)
+static CUresult list_one(const char *name, struct cw_listing *l)
+{
+	CUresult res = CUDA_SUCCESS;
+
+	if (l->count < l->room)
+		res = l->lookup(l->out, l->count, l->owner, name);
+	l->count++;
+	return res;
+}
+
+static CUresult each_name(const char *names, size_t len, struct cw_listing *l)
 {
 	for (size_t at = 0; at < len;) {
 		size_t n = strnlen(names + at, len - at);
@@ -203,7 +213,7 @@ CUresult cw_each_name(const char *names, size_t len, CUresult (*fn)(const char *
 
 		if (n == len - at) /* not terminated: the worker's reply is malformed */
 			return CUDA_ERROR_UNKNOWN;
-		res = fn(names + at, arg);
+		res = list_one(names + at, l);
 		if (res)
 			return res;
 		at += n + 1;
@@ -211,55 +221,55 @@ CUresult cw_each_name(const char *names, size_t len, CUresult (*fn)(const char *
 	return CUDA_SUCCESS;
 }
 
-struct listing {
-	struct cw_module *module;
-	CUfunction *out;
-	unsigned room, count;
-};
-
-static CUresult list_one(const char *name, void *arg)
-{
-	struct listing *l = arg;
-	CUresult res = CUDA_SUCCESS;
-
-	if (l->count < l->room)
-		res = cwi_cuModuleGetFunction(&l->out[l->count], (CUmodule)l->module, name);
-	l->count++;
-	return res;
-}
-
-static CUresult list(struct listing *l)
+CUresult cw_list(struct cw_listing *l)
 {
 	char *names = NULL;
 	size_t len = 0;
-	CUresult res = cw_names(CW_OP_MODULE_LIST_FUNCTIONS, l->module->o.id, &names, &len);
+	CUresult res;
 
+	if (!l->owner)
+		return CUDA_ERROR_INVALID_HANDLE;
+	res = cw_names(l->op, l->owner->id, &names, &len);
 	if (!res)
-		res = cw_each_name(names, len, list_one, l);
+		res = each_name(names, len, l);
 	free(names);
 	return res;
 }
 
-CUresult cwi_cuModuleGetFunctionCount(unsigned int *count, CUmodule module)
+CUresult cw_list_count(struct cw_listing *l, unsigned *count)
 {
-	struct listing l = {get(module), NULL, 0, 0};
 	CUresult res;
 
 	if (!count)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!l.module)
-		return CUDA_ERROR_INVALID_HANDLE;
-	res = list(&l);
+	res = cw_list(l);
 	if (!res)
-		*count = l.count;
+		*count = l->count;
 	return res;
+}
+
+static CUresult function_at(void *out, unsigned i, struct cw_obj *module, const char *name)
+{
+	return cwi_cuModuleGetFunction((CUfunction *)out + i, (CUmodule)module, name);
+}
+
+static struct cw_listing functions_of(CUmodule module, CUfunction *out, unsigned room)
+{
+	struct cw_module *m = get(module);
+
+	return (struct cw_listing){CW_OP_MODULE_LIST_FUNCTIONS, m ? &m->o : NULL, function_at, out, room, 0};
+}
+
+CUresult cwi_cuModuleGetFunctionCount(unsigned int *count, CUmodule module)
+{
+	struct cw_listing l = functions_of(module, NULL, 0);
+
+	return cw_list_count(&l, count);
 }
 
 CUresult cwi_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int room, CUmodule module)
 {
-	struct listing l = {get(module), functions, room, 0};
+	struct cw_listing l = functions_of(module, functions, room);
 
-	if (!functions || !room)
-		return CUDA_ERROR_INVALID_VALUE;
-	return l.module ? list(&l) : CUDA_ERROR_INVALID_HANDLE;
+	return functions && room ? cw_list(&l) : CUDA_ERROR_INVALID_VALUE;
 }

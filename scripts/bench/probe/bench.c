@@ -24,6 +24,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "timing.h"
+
 typedef int CUresult;
 typedef unsigned long long CUdeviceptr;
 typedef void *handle;
@@ -105,25 +107,6 @@ static void bind_all(void)
 	BIND(cuMemcpyDtoH, "cuMemcpyDtoH_v2");
 	BIND(cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2");
 	BIND(cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2");
-}
-
-static double now_us(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1e6 + t.tv_nsec * 1e-3;
-}
-
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return x < y ? -1 : x > y;
-}
-
-static double median(double *v, int n)
-{
-	qsort(v, n, sizeof *v, by_value);
-	return v[n / 2];
 }
 
 static handle start(void)
