@@ -3,13 +3,14 @@
 #
 #   scripts/package/build.sh [deb] [rpm]      both by default; they come to build/package/
 #
-# PACKAGE_VERSION and SOURCE_DATE_EPOCH (environment) replace what version.sh says. The same commit gives the same bytes.
+# PACKAGE_VERSION and SOURCE_DATE_EPOCH (environment) replace what version.sh says, PACKAGE_OUT the folder. The same commit gives the
+# same bytes.
 set -euo pipefail
 . "$(dirname "$0")/../lib/common.sh"
 
 NFPM=v2.43.4 # newer ones need modules that the Go proxy does not serve everywhere
 here=$ROOT/scripts/package
-out=$BUILD/package
+out=${PACKAGE_OUT:-$BUILD/package}
 root=$out/root
 
 # nfpm_ready installs the packager itself, apart from go.mod.
@@ -107,7 +108,7 @@ selinux() {
 newest_glibc() { objdump -T "$root/usr/bin/causeway" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -1 | cut -d_ -f2; }
 
 [ $# -gt 0 ] || set -- deb rpm
-for f; do case $f in deb | rpm) ;; -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit ;; *) die "unknown format $f: deb or rpm" ;; esac; done
+for f; do case $f in deb | rpm) ;; -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit ;; *) die "unknown format $f: deb or rpm" ;; esac; done
 have go || die "Go is missing: install Go $(awk '/^go /{print $2}' "$ROOT/go.mod") or newer"
 VERSION=${PACKAGE_VERSION:-$("$here/version.sh")}
 SOURCE_DATE_EPOCH=$("$here/version.sh" --epoch)

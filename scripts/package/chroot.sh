@@ -1,21 +1,20 @@
-# A clean Debian to install packages in; sourced after common.sh and apt.sh.
+# A clean Debian to install packages in; sourced after common.sh, apt.sh and images/lib.sh.
 
-# debian_root DIR [PACKAGE...] unpacks a minimal Debian, made once a week and kept below build/debian.
+# debian_root DIR unpacks a minimal Debian 12, made once a week and kept below build/debian.
 debian_root() {
-  local dir=$1 suite=bookworm mirror tar stamp; shift
-  stamp="$suite $*"
-  tar=$BUILD/debian/$suite.tar
-  mkdir -p "$BUILD/debian"
-  if ! stamped "$tar.stamp" "$stamp" || [ -z "$(find "$tar" -mtime -7 2>/dev/null)" ]; then
-    mirror=$(debian_mirror) || exit 1
-    have mmdebstrap || { system_update; system_install mmdebstrap || exit 1; }
-    say "making a minimal Debian $suite"
-    mmdebstrap --quiet --mode=root --variant=apt ${1:+--include="$(IFS=,; echo "$*")"} --aptopt='Acquire::Languages "none"' \
-      --keyring="$(debian_keyring)" "$suite" "$tar" "$mirror" 2>"$tar.log" || { tail -5 "$tar.log" >&2; die "mmdebstrap failed: see $tar.log"; }
-    echo "$stamp" >"$tar.stamp"
+  local tar=$BUILD/debian/bookworm.tar
+  if [ -z "$(find "$tar" -mtime -7 2>/dev/null)" ]; then
+    image_tools
+    say "making a minimal Debian 12"
+    # The package's own documents are to be installed: the last rule that matches decides.
+    image_tree bookworm "$BUILD/debian/tree" procps --variant=apt \
+      --dpkgopt='path-include=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/man/*'
+    tar -cf "$tar.new" -C "$BUILD/debian/tree" .
+    rm -rf "$BUILD/debian/tree"
+    mv "$tar.new" "$tar"
   fi
-  mkdir -p "$dir"
-  tar -xf "$tar" -C "$dir"
+  mkdir -p "$1"
+  tar -xf "$tar" -C "$1"
 }
 
 # in_root DIR COMMAND... runs a command in it, with /proc, /dev and /sys of its own kind, in its own process namespace: whatever it
@@ -25,6 +24,6 @@ in_root() {
   # shellcheck disable=SC2016 # the inner shell expands
   unshare --mount --pid --fork --kill-child --propagation private bash -c '
     mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && mount --rbind /sys "$0/sys" && mount -t tmpfs tmpfs "$0/run" || exit 125
-    for f in /etc/resolv.conf; do [ ! -e $f ] || cp -L $f "$0$f"; done
+    [ ! -e /etc/resolv.conf ] || cp -L /etc/resolv.conf "$0/etc/resolv.conf"
     exec chroot "$0" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C DEBIAN_FRONTEND=noninteractive "$@"' "$dir" "$@"
 }

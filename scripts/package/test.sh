@@ -5,6 +5,7 @@
 set -euo pipefail
 . "$(dirname "$0")/../lib/common.sh"
 . "$ROOT/scripts/lib/apt.sh"
+. "$ROOT/images/lib.sh"
 . "$ROOT/scripts/package/chroot.sh"
 
 [ "$(id -u)" = 0 ] || die "this test needs root: it makes a chroot"
