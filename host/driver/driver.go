@@ -43,7 +43,8 @@ type DeviceUse struct {
 type Options struct {
 	Devices     []int    // host ordinals offered to the guest, in guest order; nil: all
 	Visible     []string // names of Devices for the driver's environment: UUIDs; nil: their numbers
-	MemoryLimit uint64   // bytes over all devices, 0: no limit
+	MemoryLimit uint64   // bytes over all devices when the session opens, 0: no limit. What devices say they have
+	Budget      Budget   // what holds while it runs; nil: MemoryLimit, for this session alone
 	Cores       int      // soft only: parallel blocks, 0: all
 }
 

@@ -100,13 +100,13 @@ func (s *session) ArrayCreate(c *wire.Call, a *wire.ArrayCreateArgs) cuda.Result
 	defer b.free()
 	d.put(b.bytes())
 	if res := s.note(s.fn.cuArray3DCreate_v2.call(s.out.addr(), b.addr())); res != cuda.Success {
-		s.used -= size
+		s.refund(size)
 		return res
 	}
 	x := array{handle: *s.out.u64(0), ctx: c.Ctx, size: size}
 	if !s.arrays.put(a.Array, x) {
 		s.fn.cuArrayDestroy.call(x.handle)
-		s.used -= size
+		s.refund(size)
 		return cuda.ErrorInvalidHandle
 	}
 	return cuda.Success
@@ -125,7 +125,7 @@ func (s *session) ArrayDestroy(c *wire.Call, a *wire.ArrayDestroyArgs) cuda.Resu
 	if res == cuda.Success {
 		s.arrays.remove(a.Array)
 		s.dropParts(a.Array)
-		s.used -= x.size
+		s.refund(x.size)
 	}
 	return res
 }
@@ -198,13 +198,13 @@ func (s *session) MipmapCreate(c *wire.Call, a *wire.MipmapCreateArgs) cuda.Resu
 	defer b.free()
 	d.put(b.bytes())
 	if res := s.note(s.fn.cuMipmappedArrayCreate.call(s.out.addr(), b.addr(), uint64(a.Levels))); res != cuda.Success {
-		s.used -= size
+		s.refund(size)
 		return res
 	}
 	m := mipmap{handle: *s.out.u64(0), ctx: c.Ctx, size: size}
 	if !s.mipmaps.put(a.Mipmap, m) {
 		s.fn.cuMipmappedArrayDestroy.call(m.handle)
-		s.used -= size
+		s.refund(size)
 		return cuda.ErrorInvalidHandle
 	}
 	return cuda.Success
@@ -223,7 +223,7 @@ func (s *session) MipmapDestroy(c *wire.Call, a *wire.MipmapDestroyArgs) cuda.Re
 	if res == cuda.Success {
 		s.mipmaps.remove(a.Mipmap)
 		s.dropParts(a.Mipmap)
-		s.used -= m.size
+		s.refund(m.size)
 	}
 	return res
 }
@@ -288,13 +288,13 @@ func (s *session) ArrayGetMemoryRequirements(c *wire.Call, a *wire.ArrayGetMemor
 func (s *session) forgetArrays(ctx uint32) {
 	for id, x := range s.arrays.m {
 		if x.ctx == ctx {
-			s.used -= min(s.used, x.size)
+			s.refund(x.size)
 			delete(s.arrays.m, id)
 		}
 	}
 	for id, m := range s.mipmaps.m {
 		if m.ctx == ctx {
-			s.used -= min(s.used, m.size)
+			s.refund(m.size)
 			delete(s.mipmaps.m, id)
 		}
 	}

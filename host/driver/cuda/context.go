@@ -9,12 +9,15 @@ import (
 func (s *session) PrimaryCtxRetain(c *wire.Call, a *wire.PrimaryCtxRetainArgs, r *wire.PrimaryCtxRetainReply) cuda.Result {
 	handle, fences := s.warm.take(a.Dev)
 	if handle == 0 {
-		if res := s.fn.cuDevicePrimaryCtxRetain.call(s.out.addr(), uint64(a.Dev)); res != cuda.Success {
+		if res := s.enter(a.Ctx, func() cuda.Result { return s.fn.cuDevicePrimaryCtxRetain.call(s.out.addr(), uint64(a.Dev)) }); res != cuda.Success {
 			return res
 		}
 		handle = *s.out.u64(0)
-	} else if s.fences == nil {
-		s.fences = fences
+	} else {
+		s.budget.Enter() // the worker had it before the session came; a limit that it breaks holds from now on
+		if s.fences == nil {
+			s.fences = fences
+		}
 	}
 	ctx, ok := s.ctxs.get(a.Ctx)
 	if !ok {
@@ -30,6 +33,21 @@ func (s *session) PrimaryCtxRetain(c *wire.Call, a *wire.PrimaryCtxRetainArgs, r
 	}
 	r.Flags = uint32(*s.out.i32(0))
 	return s.contextReady(a.Ctx, ctx)
+}
+
+// enter makes a context, or retains one, if the budget has room for what contexts take.
+func (s *session) enter(id uint32, make func() cuda.Result) cuda.Result {
+	if ctx, ok := s.ctxs.get(id); ok && ctx.handle != 0 {
+		return make() // it is there
+	}
+	if !s.budget.Enter() {
+		return cuda.ErrorOutOfMemory
+	}
+	res := make()
+	if res != cuda.Success {
+		s.budget.Leave()
+	}
+	return res
 }
 
 // contextReady makes region 0 reachable for the GPU, so that waits can be answered by it.
@@ -60,9 +78,13 @@ func (s *session) forgetContext(id uint32, ctx *context_) {
 		s.current = 0
 		s.fn.cuCtxSetCurrent.call(0)
 	}
+	if ctx.handle != 0 {
+		s.budget.Leave()
+	}
 	ctx.handle, ctx.hidden = 0, nil
 	s.lanes.forget()
 	s.forgetArrays(id)
+	s.forgetMemory(id)
 	delete(s.legacy, id)
 	for k := range s.threads {
 		if k.ctx == id {
@@ -120,8 +142,10 @@ func (s *session) PrimaryCtxReset(c *wire.Call, a *wire.PrimaryCtxResetArgs) cud
 	if ok && res == cuda.Success {
 		ctx.retains = 0
 		s.forgetContext(a.Ctx, ctx)
-		clear(s.allocs)
-		s.used = s.created // memory of MemCreate belongs to no context
+		for ptr, m := range s.allocs { // of pools
+			s.freed(ptr, m)
+		}
+		s.settlePools()
 		s.host.SetSticky(cuda.Success)
 	}
 	return res
@@ -148,12 +172,13 @@ func (s *session) PrimaryCtxSetFlags(c *wire.Call, a *wire.PrimaryCtxSetFlagsArg
 // CtxCreate makes a context of the guest's own.
 func (s *session) CtxCreate(c *wire.Call, a *wire.CtxCreateArgs) cuda.Result {
 	s.letWarm() // a program with contexts of its own seldom wants the primary one beside them, which costs memory
-	if res := s.fn.cuCtxCreate_v2.call(s.out.addr(), uint64(a.Flags), uint64(a.Dev)); res != cuda.Success {
+	if res := s.enter(a.Ctx, func() cuda.Result { return s.fn.cuCtxCreate_v2.call(s.out.addr(), uint64(a.Flags), uint64(a.Dev)) }); res != cuda.Success {
 		return res
 	}
 	ctx := &context_{handle: *s.out.u64(0), dev: a.Dev, retains: 1}
 	if !s.ctxs.put(a.Ctx, ctx) {
 		s.fn.cuCtxDestroy_v2.call(ctx.handle)
+		s.budget.Leave()
 		s.current = 0
 		return cuda.ErrorInvalidContext
 	}
@@ -260,9 +285,10 @@ func (s *session) MemGetInfo(c *wire.Call, r *wire.MemGetInfoReply) cuda.Result 
 	}
 	res := s.fn.cuMemGetInfo_v2.call(s.out.addr(), s.out.addr()+8)
 	r.Free, r.Total = *s.out.u64(0), *s.out.u64(1)
-	if s.limit != 0 {
-		r.Total = min(r.Total, s.limit)
-		r.Free = min(r.Free, s.limit-min(s.limit, s.used))
+	if limit := s.budget.Limit(); limit != 0 {
+		s.settlePools()
+		r.Total = min(r.Total, limit)
+		r.Free = min(r.Free, limit-min(limit, s.budget.Used()))
 	}
 	return res
 }

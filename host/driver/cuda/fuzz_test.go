@@ -55,7 +55,7 @@ func agreeing(t *testing.T, lib *lib, host *drivertest.Host) *session {
 	host.OnCallBack = func(uint64, cuda.Result) {}
 	s := &session{
 		fn: &lib.fn, lib: lib, warm: &warmth{version: 13000, devices: make([]deviceInfo, 2)}, host: host, opt: driver.Options{MemoryLimit: 1 << 30},
-		out: newBuffer(4096), limit: 1 << 30, threads: map[threadKey]*stream{}, legacy: map[uint32]*stream{}, allocs: map[uint64]uint64{},
+		out: newBuffer(4096), budget: driver.Options{MemoryLimit: 1 << 30}.Memory(), threads: map[threadKey]*stream{}, legacy: map[uint32]*stream{}, allocs: map[uint64]allocation{},
 		regions: map[uint32]uint64{},
 	}
 	s.watch = newWatcher(s)

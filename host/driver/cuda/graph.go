@@ -178,7 +178,7 @@ func (s *session) GraphAddNode(c *wire.Call, a *wire.GraphAddNodeArgs, r *wire.G
 		return res
 	}
 	if res := s.fn.cuGraphAddNode_v2.call(s.out.addr(), g.handle, deps.nodesAddr(), deps.edgesAddr(), deps.count(), p.addr()); res != cuda.Success {
-		s.used -= p.alloc
+		s.refund(p.alloc)
 		return s.note(res)
 	}
 	handle := *s.out.u64(0)
@@ -203,6 +203,7 @@ func (s *session) added(n *graphNode, p *nodeParams, r *wire.GraphAddNodeReply) 
 	case wire.NodeMemAlloc:
 		r.Value = p.u64(nodeUnion + allocPtr)
 		s.noteGraphAlloc(r.Value, p.alloc)
+		s.pooling.graphs += p.alloc
 	case wire.NodeConditional:
 		bodies := p.u64(nodeUnion + condBodies)
 		for i, id := range p.bodies {

@@ -199,8 +199,11 @@ func (g gate) claimCaptured(c *wire.Call, id uint32, ptr uint64) {
 		return
 	}
 	if st, res := g.stream(c, id); res == cuda.Success && g.inCapture(st) {
-		g.noteGraphAlloc(ptr, g.allocs[ptr])
+		m := g.allocs[ptr]
+		g.noteGraphAlloc(ptr, m.size)
+		g.pooling.graphs += m.size
 		delete(g.allocs, ptr)
+		g.pooling.live -= min(g.pooling.live, m.size)
 	}
 }
 

@@ -7,30 +7,63 @@ import (
 
 const memoryTypeDevice = 2 // CU_MEMORYTYPE_DEVICE
 
-// charge books size bytes against the session's limit, which what pools keep back counts to.
+// allocation is live device memory.
+type allocation struct {
+	size   uint64
+	ctx    uint32 // with which it goes
+	pooled bool   // it goes back to a pool, whatever becomes of the context
+}
+
+// charge books size bytes, if the budget allows.
 func (s *session) charge(size uint64) cuda.Result { return s.chargeBeside(size, 0) }
 
-// chargeBeside does so when up to reused of the bytes may come from what a pool keeps back.
+// chargeBeside does so when up to reused of the bytes may come from what pools hold, which is booked already.
 func (s *session) chargeBeside(size, reused uint64) cuda.Result {
-	if s.limit != 0 {
-		if size > s.limit || s.used > s.limit-size {
-			return cuda.ErrorOutOfMemory
-		}
-		if room := s.limit - size - s.used + reused; s.cached() > room {
-			if s.trim(); s.cached() > room {
-				return cuda.ErrorOutOfMemory
-			}
-		}
+	reused = min(reused, s.pooling.spare)
+	if s.budget.Reserve(size - reused) {
+		s.pooling.spare -= reused
+		s.used += size
+		return cuda.Success
+	}
+	s.trim()
+	if !s.budget.Reserve(size) {
+		return cuda.ErrorOutOfMemory
 	}
 	s.used += size
 	return cuda.Success
 }
 
-func (s *session) booked(c *wire.Call, ptr, size uint64) {
-	s.allocs[ptr] = size
-	s.unshare(shareMemory, ptr) // what lay there before may have gone with its context
+// refund ends what charge has booked.
+func (s *session) refund(size uint64) {
+	size = min(size, s.used)
+	s.used -= size
+	s.budget.Release(size)
+}
+
+// limited is what the guest sees of a device's memory.
+func (s *session) limited(total uint64) uint64 {
+	if l := s.budget.Limit(); l != 0 {
+		return min(total, l)
+	}
+	return total
+}
+
+func (s *session) booked(c *wire.Call, ptr uint64, a allocation) {
+	s.refund(s.allocs[ptr].size) // what lay there before has gone with its context
+	s.allocs[ptr] = a
+	s.unshare(shareMemory, ptr)
 	s.unshare(sharePointer, ptr)
 	c.Placed = append(c.Placed, ptr)
+}
+
+// forgetMemory drops the allocations that went with a context.
+func (s *session) forgetMemory(ctx uint32) {
+	for ptr, a := range s.allocs {
+		if a.ctx == ctx && !a.pooled {
+			s.refund(a.size)
+			delete(s.allocs, ptr)
+		}
+	}
 }
 
 // MemAlloc allocates device memory.
@@ -42,11 +75,11 @@ func (s *session) MemAlloc(c *wire.Call, a *wire.MemAllocArgs, r *wire.MemAllocR
 		return res
 	}
 	if res := s.note(s.fn.cuMemAlloc_v2.call(s.out.addr(), a.Size)); res != cuda.Success {
-		s.used -= a.Size
+		s.refund(a.Size)
 		return res
 	}
 	r.Ptr = *s.out.u64(0)
-	s.booked(c, r.Ptr, a.Size)
+	s.booked(c, r.Ptr, allocation{size: a.Size, ctx: c.Ctx})
 	return cuda.Success
 }
 
@@ -64,7 +97,7 @@ func (s *session) MemAllocPitch(c *wire.Call, a *wire.MemAllocPitchArgs, r *wire
 		s.fn.cuMemFree_v2.call(r.Ptr)
 		return res
 	}
-	s.booked(c, r.Ptr, size)
+	s.booked(c, r.Ptr, allocation{size: size, ctx: c.Ctx})
 	return cuda.Success
 }
 
@@ -73,14 +106,13 @@ func (s *session) MemFree(c *wire.Call, a *wire.MemFreeArgs) cuda.Result {
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	size, ok := s.allocs[a.Ptr]
+	m, ok := s.allocs[a.Ptr]
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
 	res := s.note(s.fn.cuMemFree_v2.call(a.Ptr))
 	if res == cuda.Success {
-		delete(s.allocs, a.Ptr)
-		s.used -= size
+		s.freed(a.Ptr, m)
 		s.unshare(shareMemory, a.Ptr)
 		s.unshare(sharePointer, a.Ptr)
 	}
@@ -97,11 +129,11 @@ func (s *session) MemAllocAsync(c *wire.Call, a *wire.MemAllocAsyncArgs, r *wire
 		return res
 	}
 	if res := s.note(s.fn.cuMemAllocAsync.call(s.out.addr(), a.Size, st.handle)); res != cuda.Success {
-		s.used -= a.Size
+		s.refund(a.Size)
 		return res
 	}
 	r.Ptr = *s.out.u64(0)
-	s.booked(c, r.Ptr, a.Size)
+	s.bookedPooled(c, r.Ptr, a.Size)
 	return cuda.Success
 }
 
@@ -111,14 +143,13 @@ func (s *session) MemFreeAsync(c *wire.Call, a *wire.MemFreeAsyncArgs) cuda.Resu
 	if res != cuda.Success {
 		return res
 	}
-	size, ok := s.allocs[a.Ptr]
+	m, ok := s.allocs[a.Ptr]
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
 	res = s.note(s.fn.cuMemFreeAsync.call(a.Ptr, st.handle))
 	if res == cuda.Success {
-		delete(s.allocs, a.Ptr)
-		s.used -= size
+		s.freed(a.Ptr, m)
 		s.unshare(shareMemory, a.Ptr)
 		s.unshare(sharePointer, a.Ptr)
 	}
@@ -209,5 +240,7 @@ func (s *session) PoolTrimTo(c *wire.Call, a *wire.PoolTrimToArgs) cuda.Result {
 		return cuda.ErrorInvalidHandle
 	}
 	s.tellPools()
-	return s.fn.cuMemPoolTrimTo.call(p, a.Keep)
+	res := s.fn.cuMemPoolTrimTo.call(p, a.Keep)
+	s.settlePools()
+	return res
 }

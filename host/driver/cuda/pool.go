@@ -11,7 +11,6 @@ const (
 	poolPropsSize  = 88
 	poolThreshold  = 4 // CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
 	poolReserved   = 5 // CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
-	poolUsed       = 7 // CU_MEMPOOL_ATTR_USED_MEM_CURRENT
 	memLocationLen = 8
 )
 
@@ -54,6 +53,7 @@ func (s *session) PoolDestroy(c *wire.Call, a *wire.PoolDestroyArgs) cuda.Result
 	if res == cuda.Success {
 		s.pools.remove(a.Pool)
 		delete(s.poolDev, a.Pool)
+		delete(s.pooling.imported, a.Pool)
 		s.unshare(sharePool, uint64(a.Pool))
 	}
 	return res
@@ -99,11 +99,11 @@ func (s *session) MemAllocFromPool(c *wire.Call, a *wire.MemAllocFromPoolArgs, r
 		return res
 	}
 	if res := s.note(s.fn.cuMemAllocFromPoolAsync.call(s.out.addr(), a.Size, p, st.handle)); res != cuda.Success {
-		s.used -= a.Size
+		s.refund(a.Size)
 		return res
 	}
 	r.Ptr = *s.out.u64(0)
-	s.booked(c, r.Ptr, a.Size)
+	s.bookedPooled(c, r.Ptr, a.Size)
 	return cuda.Success
 }
 
@@ -131,27 +131,6 @@ func (s *session) tellPools() {
 		if s.useContext(st.ctx) == cuda.Success && !s.busy(st) {
 			s.fn.cuStreamSynchronize.call(st.handle)
 		}
-	}
-}
-
-// cached is how many bytes the session's pools hold without using them.
-func (s *session) cached() (n uint64) {
-	for _, p := range s.pools.m {
-		*s.out.u64(0), *s.out.u64(1) = 0, 0
-		s.fn.cuMemPoolGetAttribute.call(p, poolReserved, s.out.addr())
-		s.fn.cuMemPoolGetAttribute.call(p, poolUsed, s.out.addr()+8)
-		if held, used := *s.out.u64(0), *s.out.u64(1); held > used {
-			n += held - used
-		}
-	}
-	return n
-}
-
-// trim has the pools give back what they do not use, because the session's limit counts it.
-func (s *session) trim() {
-	s.tellPools()
-	for _, p := range s.pools.m {
-		s.fn.cuMemPoolTrimTo.call(p, 0)
 	}
 }
 
@@ -195,12 +174,16 @@ func (s *session) PoolImport(c *wire.Call, a *wire.PoolImportArgs, r *wire.PoolI
 		return res
 	}
 	r.Dev = uint32(dev)
+	if s.pooling.imported == nil {
+		s.pooling.imported = map[uint32]bool{}
+	}
+	s.pooling.imported[a.Pool] = true
 	return s.keepPool(a.Pool, *s.out.u64(0), r.Dev)
 }
 
 // PoolExportPointer shares an allocation of a shared pool.
 func (s *session) PoolExportPointer(c *wire.Call, a *wire.PoolExportPointerArgs, r *wire.PoolExportPointerReply) cuda.Result {
-	size, ok := s.allocs[a.Ptr]
+	m, ok := s.allocs[a.Ptr]
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
@@ -210,7 +193,7 @@ func (s *session) PoolExportPointer(c *wire.Call, a *wire.PoolExportPointerArgs,
 	var res cuda.Result
 	r.Token, res = s.offer(sharePointer, a.Ptr, func() ([]byte, int, cuda.Result) {
 		res := s.note(s.fn.cuMemPoolExportPointer.call(s.out.addr(), a.Ptr))
-		blob := binary.LittleEndian.AppendUint64(nil, size)
+		blob := binary.LittleEndian.AppendUint64(nil, m.size)
 		return append(blob, s.out.bytes()[:opaqueSize]...), -1, res
 	})
 	return res
@@ -233,6 +216,6 @@ func (s *session) PoolImportPointer(c *wire.Call, a *wire.PoolImportPointerArgs,
 		return res
 	}
 	r.Ptr, r.Size = *s.out.u64(0), binary.LittleEndian.Uint64(blob)
-	s.booked(c, r.Ptr, 0)
+	s.booked(c, r.Ptr, allocation{pooled: true})
 	return cuda.Success
 }

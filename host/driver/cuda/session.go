@@ -49,11 +49,12 @@ type session struct {
 	pools         table[uint64]
 	threads       map[threadKey]*stream // per-thread default streams
 	legacy        map[uint32]*stream    // the legacy stream of each context
-	allocs        map[uint64]uint64     // live device allocations: address to size
-	used          uint64                // bytes of allocs
-	limit         uint64                // 0: none
-	regions       map[uint32]uint64     // registered regions: id to worker address
-	detached      []uint32              // regions that Quiesce let go of
+	allocs        map[uint64]allocation // live device allocations by address
+	used          uint64                // bytes booked: allocs, arrays, memory without addresses
+	budget        driver.Budget
+	pooling       pooling
+	regions       map[uint32]uint64 // registered regions: id to worker address
+	detached      []uint32          // regions that Quiesce let go of
 	devices       []deviceInfo
 	consoleMu     sync.Mutex // guards stdout, stderr and the order of their text
 	stdout        *capture
@@ -77,8 +78,8 @@ type context_ struct {
 // Open implements driver.Backend.
 func (b *Backend) Open(h driver.Host, o driver.Options) (driver.Session, error) {
 	s := &session{
-		fn: &b.lib.fn, lib: b.lib, warm: b.warm, host: h, opt: o, out: newBuffer(4096), limit: o.MemoryLimit,
-		threads: map[threadKey]*stream{}, legacy: map[uint32]*stream{}, allocs: map[uint64]uint64{},
+		fn: &b.lib.fn, lib: b.lib, warm: b.warm, host: h, opt: o, out: newBuffer(4096), budget: o.Memory(),
+		threads: map[threadKey]*stream{}, legacy: map[uint32]*stream{}, allocs: map[uint64]allocation{},
 		regions: map[uint32]uint64{},
 	}
 	var err error
@@ -119,14 +120,12 @@ func (s *session) SessionInit(c *wire.Call, a *wire.SessionInitArgs, r *wire.Ses
 	}
 	var list []byte
 	for _, info := range s.warm.devices {
-		if s.limit != 0 {
-			info.TotalMem = min(info.TotalMem, s.limit)
-		}
+		info.TotalMem = s.limited(info.TotalMem)
 		s.devices = append(s.devices, info)
 		list = info.append(list)
 	}
 	version, n := s.warm.version, len(s.warm.devices)
-	r.DriverVersion, r.DeviceCount, r.MemLimit, r.Devices = version, uint32(n), s.limit, list
+	r.DriverVersion, r.DeviceCount, r.MemLimit, r.Devices = version, uint32(n), s.budget.Limit(), list
 	if reg, ok := s.host.Region(0); ok && reg.Mem != nil {
 		r.Caps |= wire.CapMap
 	}

@@ -13,11 +13,13 @@ func (s *session) MemoryUse() []driver.DeviceUse {
 	if len(s.devices) == 0 {
 		return nil
 	}
+	s.settlePools()
 	by := make([]uint64, len(s.devices))
 	rest := s.used
 	if len(s.devices) > 1 {
 		const deviceOrdinal = 9 // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-		for ptr, size := range s.allocs {
+		for ptr, m := range s.allocs {
+			size := m.size
 			if s.fn.cuPointerGetAttribute.call(s.out.addr(), deviceOrdinal, ptr) != cuda.Success {
 				continue
 			}

@@ -86,12 +86,12 @@ func (s *session) MemCreate(c *wire.Call, a *wire.MemCreateArgs) cuda.Result {
 	p := allocationProp(a.Dev, a.Handles, a.Flags)
 	defer p.free()
 	if res := s.note(s.fn.cuMemCreate.call(s.out.addr(), a.Size, p.addr(), 0)); res != cuda.Success {
-		s.used -= a.Size
+		s.refund(a.Size)
 		return res
 	}
 	handle := *s.out.u64(0)
 	if !s.mems.put(a.Memhandle, &physical{handle: handle, size: a.Size}) {
-		s.used -= a.Size
+		s.refund(a.Size)
 		s.fn.cuMemRelease.call(handle)
 		return cuda.ErrorInvalidHandle
 	}
@@ -108,7 +108,7 @@ func (s *session) MemRelease(c *wire.Call, a *wire.MemReleaseArgs) cuda.Result {
 	res := s.note(s.fn.cuMemRelease.call(m.handle))
 	if res == cuda.Success {
 		s.mems.remove(a.Memhandle)
-		s.used -= m.charged()
+		s.refund(m.charged())
 		s.created -= m.charged()
 		s.unshare(sharePhysical, uint64(a.Memhandle))
 	}

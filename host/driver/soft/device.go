@@ -40,7 +40,8 @@ type gpu struct {
 	index  int // on the host
 	name   string
 	uuid   [16]byte
-	memory uint64
+	memory uint64 // physical, or the limit when the session opened
+	size   uint64 // physical
 	cores  int
 }
 
@@ -49,7 +50,8 @@ func newGPU(index int, o driver.Options) *gpu {
 	if g.cores <= 0 {
 		g.cores = runtime.GOMAXPROCS(0)
 	}
-	g.memory = min(hostMemory()/2, arenaSize) &^ (1<<20 - 1)
+	g.size = min(hostMemory()/2, arenaSize) &^ (1<<20 - 1)
+	g.memory = g.size
 	if o.MemoryLimit != 0 {
 		g.memory = min(g.memory, o.MemoryLimit)
 	}

@@ -171,7 +171,7 @@ func (s *session) MemGetInfo(c *wire.Call, r *wire.MemGetInfoReply) cuda.Result 
 		return res
 	}
 	used, limit := s.space.usage()
-	r.Total = s.gpus[g.device].memory
+	r.Total = min(s.gpus[g.device].size, limit)
 	r.Free = min(r.Total-min(r.Total, s.space.usageOf(g.device)), limit-min(used, limit))
 	return cuda.Success
 }

@@ -53,6 +53,7 @@ type session struct {
 	grids     uint64  // launches so far
 	freeing   *task   // releases memory; the last such, which follows all others
 	deps      []*task // scratch
+	gauge     gauge
 }
 
 // primary is the state of a device's primary context, also while there is none.
@@ -64,14 +65,11 @@ type primary struct {
 var _ driver.Session = (*session)(nil)
 
 func newSession(h driver.Host, o driver.Options, gpus []*gpu) (driver.Session, error) {
-	var limit uint64
+	var physical uint64
 	for _, g := range gpus {
-		limit += g.memory
+		physical += g.size
 	}
-	if o.MemoryLimit != 0 {
-		limit = min(limit, o.MemoryLimit)
-	}
-	space, err := newSpace(len(gpus), limit)
+	space, err := newSpace(len(gpus), physical, o.Memory())
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +112,7 @@ func (s *session) SessionInit(c *wire.Call, a *wire.SessionInitArgs, r *wire.Ses
 	for _, g := range s.gpus {
 		r.Devices = g.info(mapped).Append(r.Devices)
 	}
-	r.DriverVersion, r.DeviceCount, r.MemLimit = driverVersion, uint32(len(s.gpus)), s.opt.MemoryLimit
+	r.DriverVersion, r.DeviceCount, r.MemLimit = driverVersion, uint32(len(s.gpus)), s.space.budget.Limit()
 	return cuda.Success
 }
 

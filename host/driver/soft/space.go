@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"causeway/cuda"
+	"causeway/host/driver"
 	"causeway/host/driver/soft/exec"
 )
 
@@ -65,7 +66,8 @@ type space struct {
 
 	mu       sync.Mutex // guards replacing extents, and what follows
 	released *sync.Cond
-	limit    uint64
+	physical uint64             // bytes that there are
+	budget   driver.Budget      // what may be live of them; also holds what others have
 	live     uint64             // bytes allocated
 	dying    uint64             // bytes freed, but not released
 	liveOn   [MaxDevices]uint64 // bytes allocated, of each device
@@ -85,8 +87,8 @@ type arena struct {
 	cursor      uint64              // where the search for free addresses goes on: reuse comes late, so that stale pointers are found
 }
 
-func newSpace(devices int, limit uint64) (*space, error) {
-	s := &space{limit: limit}
+func newSpace(devices int, physical uint64, budget driver.Budget) (*space, error) {
+	s := &space{physical: physical, budget: budget}
 	s.released = sync.NewCond(&s.mu)
 	s.extents.Store(&[]extent{})
 	for i := range devices {
@@ -175,15 +177,13 @@ func (s *space) alloc(r request) (*allocation, cuda.Result) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.roomLocked(r.size) {
+	if !s.bookLocked(r.device, r.size) {
 		return nil, cuda.ErrorOutOfMemory
 	}
 	ar := s.arenas[r.device]
 	lo, ok := s.gapLocked(ar, &r)
-	if !ok {
-		return nil, cuda.ErrorOutOfMemory
-	}
-	if err := ar.commit(lo, r.size); err != nil {
+	if !ok || ar.commit(lo, r.size) != nil {
+		s.unbookLocked(r.device, r.size)
 		return nil, cuda.ErrorOutOfMemory
 	}
 	if !r.far {
@@ -196,18 +196,41 @@ func (s *space) alloc(r request) (*allocation, cuda.Result) {
 		readOnly: r.readOnly, serial: s.serials, kind: r.kind,
 	}
 	s.insertLocked(a)
-	s.live += a.size
-	s.liveOn[r.device] += a.size
 	return a, cuda.Success
 }
 
-// roomLocked decides whether size more bytes are within the limit. Memory whose release waits for running work may be
-// there once more beside it; for more than that it waits, as freeing does on a GPU.
-func (s *space) roomLocked(size uint64) bool {
-	if size > s.limit || s.live > s.limit-size {
+// bookLocked counts size more bytes as live, if there is room.
+func (s *space) bookLocked(device int, size uint64) bool {
+	if !s.roomLocked(size) || !s.budget.Reserve(size) {
 		return false
 	}
-	if s.dying <= s.limit {
+	s.live += size
+	s.liveOn[device] += size
+	return true
+}
+
+func (s *space) unbookLocked(device int, size uint64) {
+	s.live -= size
+	s.liveOn[device] -= size
+	s.budget.Release(size)
+}
+
+// bound is what may be live at most.
+func (s *space) bound() uint64 {
+	if l := s.budget.Limit(); l != 0 {
+		return min(l, s.physical)
+	}
+	return s.physical
+}
+
+// roomLocked decides whether there are size more bytes. Memory whose release waits for running work may be
+// there once more beside it; for more than that it waits, as freeing does on a GPU.
+func (s *space) roomLocked(size uint64) bool {
+	bound := s.bound()
+	if size > s.physical || s.live > s.physical-size {
+		return false
+	}
+	if s.dying <= bound {
 		return true
 	}
 	late := false
@@ -218,10 +241,10 @@ func (s *space) roomLocked(size uint64) bool {
 		s.released.Broadcast()
 	})
 	defer timer.Stop()
-	for s.dying > s.limit && !late && !s.closed {
+	for s.dying > bound && !late && !s.closed {
 		s.released.Wait()
 	}
-	return s.dying <= s.limit
+	return s.dying <= bound
 }
 
 // gapLocked finds addresses: the wanted ones, or the first free ones from the cursor on, then from the start.
@@ -302,8 +325,7 @@ func (s *space) addRegion(id uint32, mem []byte) error {
 func (s *space) retire(a *allocation) {
 	a.freed = true
 	s.mu.Lock()
-	s.live -= a.size
-	s.liveOn[a.device] -= a.size
+	s.unbookLocked(a.device, a.size)
 	s.dying += a.size
 	s.mu.Unlock()
 }
@@ -340,11 +362,11 @@ func (s *space) removeLocked(gone func(*allocation) bool) {
 	s.extents.Store(&list)
 }
 
-// usage is what is in use and the limit, in bytes.
+// usage is what is in use, others' included, and the limit, in bytes.
 func (s *space) usage() (used, limit uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.live + s.dying, s.limit
+	return max(s.live, s.budget.Used()) + s.dying, s.bound()
 }
 
 // usageOf is what is in use of one device, or may still be.
@@ -359,6 +381,8 @@ func (s *space) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
+	s.budget.Release(s.live)
+	s.live = 0
 	s.extents.Store(&[]extent{})
 	var err error
 	for _, ar := range s.arenas {

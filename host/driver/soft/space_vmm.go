@@ -11,11 +11,9 @@ import (
 func (s *space) take(device int, size uint64) cuda.Result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.roomLocked(size) {
+	if !s.bookLocked(device, size) {
 		return cuda.ErrorOutOfMemory
 	}
-	s.live += size
-	s.liveOn[device] += size
 	return cuda.Success
 }
 
@@ -23,8 +21,7 @@ func (s *space) take(device int, size uint64) cuda.Result {
 func (s *space) give(device int, size uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.live -= size
-	s.liveOn[device] -= size
+	s.unbookLocked(device, size)
 }
 
 // mapped makes a mapping reachable.

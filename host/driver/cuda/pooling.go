@@ -1,0 +1,148 @@
+package cuda
+
+import (
+	"causeway/cuda"
+	"causeway/cuda/wire"
+)
+
+/*
+Memory that pools hold is the session's, used or not: it is booked as what its allocations take (pooling.live, part of
+session.used) and what is held besides (pooling.spare): freed behind work that still runs, kept back, or rounded up. The driver tells the sum,
+but is not asked at each call: spare follows frees at once, and what the driver tells when room is short, when somebody asks for
+free memory, and now and then.
+*/
+
+// pooling is what a session's pools hold. Worker goroutine.
+type pooling struct {
+	live     uint64            // bytes of live allocations
+	spare    uint64            // bytes held besides, booked
+	graphs   uint64            // bytes booked for graphs' allocation nodes, part of session.used
+	changes  uint              // since the driver was asked
+	imported map[uint32]bool   // pools whose memory another session is charged for
+	defaults map[uint32]uint64 // default pools of devices that were used without being asked for
+}
+
+// settleEvery is after how many operations the driver is asked anyway.
+const settleEvery = 64
+
+// bookedPooled notes an allocation of a pool.
+func (s *session) bookedPooled(c *wire.Call, ptr, size uint64) {
+	s.booked(c, ptr, allocation{size: size, ctx: c.Ctx, pooled: true})
+	s.pooling.live += size
+	s.poolChanged()
+}
+
+// freed ends an allocation. What came from a pool stays booked as spare: the pool holds it until the stream gets there, or longer.
+func (s *session) freed(ptr uint64, m allocation) {
+	delete(s.allocs, ptr)
+	if !m.pooled {
+		s.refund(m.size)
+		return
+	}
+	m.size = min(m.size, s.used, s.pooling.live)
+	s.used -= m.size
+	s.pooling.live -= m.size
+	s.pooling.spare += m.size
+	s.poolChanged()
+}
+
+func (s *session) poolChanged() {
+	if s.pooling.changes++; s.pooling.changes >= settleEvery {
+		s.settlePools()
+	}
+}
+
+// settlePools books what the pools hold by the driver's account.
+func (s *session) settlePools() {
+	p := &s.pooling
+	if p.changes == 0 && p.spare == 0 {
+		return
+	}
+	p.changes = 0
+	seen := map[uint64]struct{}{}
+	var held uint64
+	for _, h := range s.ownPools() {
+		if _, again := seen[h]; again {
+			continue
+		}
+		seen[h] = struct{}{}
+		*s.out.u64(0) = 0
+		s.fn.cuMemPoolGetAttribute.call(h, poolReserved, s.out.addr())
+		held += *s.out.u64(0)
+	}
+	spare := held - min(held, p.live)
+	if spare > p.spare {
+		s.budget.Book(spare - p.spare)
+	} else {
+		s.budget.Release(p.spare - spare)
+	}
+	p.spare = spare
+}
+
+// ownPools are the pools that the session's allocations come from; one may be there twice.
+func (s *session) ownPools() []uint64 {
+	var list []uint64
+	for id, h := range s.pools.m {
+		if !s.pooling.imported[id] {
+			list = append(list, h)
+		}
+	}
+	if s.pooling.defaults == nil {
+		s.pooling.defaults = map[uint32]uint64{}
+	}
+	for _, ctx := range s.ctxs.m {
+		if _, known := s.pooling.defaults[ctx.dev]; known {
+			continue
+		}
+		*s.out.u64(0) = 0
+		s.fn.cuDeviceGetDefaultMemPool.call(s.out.addr(), uint64(ctx.dev))
+		s.pooling.defaults[ctx.dev] = *s.out.u64(0)
+	}
+	for _, h := range s.pooling.defaults {
+		if h != 0 {
+			list = append(list, h)
+		}
+	}
+	return list
+}
+
+// settleGraphs books what graphs hold by the driver's account: nodes are booked when they are added, and nobody tells when the last
+// executable graph that has one is gone.
+func (s *session) settleGraphs() {
+	const reserved = 2 // CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT
+	p := &s.pooling
+	if p.graphs == 0 {
+		return
+	}
+	var held uint64
+	seen := map[uint32]struct{}{}
+	for _, ctx := range s.ctxs.m {
+		if _, again := seen[ctx.dev]; again {
+			continue
+		}
+		seen[ctx.dev] = struct{}{}
+		*s.out.u64(0) = 0
+		if s.fn.cuDeviceGetGraphMemAttribute.call(uint64(ctx.dev), reserved, s.out.addr()) != cuda.Success {
+			return
+		}
+		held += *s.out.u64(0)
+	}
+	if held < p.graphs {
+		s.refund(p.graphs - held)
+		p.graphs = held
+	}
+}
+
+// trim gives back what nothing uses.
+func (s *session) trim() {
+	s.settleGraphs()
+	if s.pooling.spare == 0 && s.pooling.changes == 0 {
+		return
+	}
+	s.tellPools()
+	for _, h := range s.ownPools() {
+		s.fn.cuMemPoolTrimTo.call(h, 0)
+	}
+	s.pooling.changes++ // the driver is asked
+	s.settlePools()
+}
