@@ -103,7 +103,10 @@ func setText(to []byte, s string) {
 	copy(to[:len(to)-1], s)
 }
 
-// text is what is before the first NUL.
+// Text is what is before the first NUL.
+func Text(b []byte) string { return text(b) }
+
+// text is Text.
 func text(b []byte) string {
 	for i, c := range b {
 		if c == 0 {

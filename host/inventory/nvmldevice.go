@@ -174,3 +174,9 @@ func describeModes(v *Device, g gpu) {
 	v.PcieTx = g.number("nvmlDeviceGetPcieThroughput", 0)
 	v.PcieRx = g.number("nvmlDeviceGetPcieThroughput", 1)
 }
+
+// FormatUUID is the inverse of ParseUUID.
+func FormatUUID(id [16]byte) string {
+	s := hex.EncodeToString(id[:])
+	return "GPU-" + s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
+}

@@ -1,0 +1,112 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"causeway/host/daemon/api"
+)
+
+// ErrValue says that a key's value cannot be used.
+var ErrValue = errors.New("wrong value")
+
+// maxRunDir leaves room for {vm}/{name}.sock in the 107 bytes of a socket's path.
+const maxRunDir = 64
+
+func wrong(key string, value any, remedy string) error {
+	return fmt.Errorf("%w: %s = %v: %s", ErrValue, key, value, remedy)
+}
+
+// Check says everything that is wrong.
+func (c *Config) Check() error {
+	var errs []error
+	bad := func(is bool, key string, value any, remedy string) {
+		if is {
+			errs = append(errs, wrong(key, value, remedy))
+		}
+	}
+	for key, dir := range map[string]string{"run_dir": c.RunDir, "state_dir": c.StateDir, "log_dir": c.LogDir} {
+		bad(!filepath.IsAbs(dir), key, strconv.Quote(dir), "write an absolute path")
+	}
+	bad(len(c.RunDir) > maxRunDir, "run_dir", c.RunDir, fmt.Sprintf("use a path of at most %d bytes: sockets' paths are short", maxRunDir))
+	for key, list := range map[string][]string{"roles.admin": c.Roles.Admin, "roles.operator": c.Roles.Operator, "roles.viewer": c.Roles.Viewer} {
+		for _, who := range list {
+			if _, _, err := Lookup(who); err != nil {
+				errs = append(errs, wrong(key, strconv.Quote(who), err.Error()))
+			}
+		}
+	}
+	d := &c.Devices
+	if err := CheckOwner(d.SocketOwner); err != nil {
+		errs = append(errs, wrong("devices.socket_owner", strconv.Quote(d.SocketOwner), err.Error()))
+	}
+	bad(d.Weight < 1 || d.Weight > api.MostWeight, "devices.weight", d.Weight, fmt.Sprintf("use 1 to %d", api.MostWeight))
+	bad(d.Cap > api.MostCap, "devices.cap", d.Cap, "use 1 to 100, or 0 for none")
+	bad(d.Sessions < 1 || d.Sessions > 512, "devices.sessions", d.Sessions, "use 1 to 512")
+	bad(d.WarmWorkers < 0 || d.WarmWorkers > 64, "devices.warm_workers", d.WarmWorkers, "use 0 to 64")
+	bad(d.StartTimeout.Of() < time.Second || d.StartTimeout.Of() > 10*time.Minute, "devices.start_timeout", d.StartTimeout.Of(), "use 1s to 10m")
+	bad(d.Log != LogAuto && d.Log != LogFile && d.Log != LogJournal, "devices.log", strconv.Quote(d.Log), `use "auto", "file" or "journal"`)
+	bad(d.LogSize < 64<<10, "devices.log_size", d.LogSize, `use "64KiB" or more`)
+	for k := range d.Environment {
+		bad(k == "" || strings.ContainsAny(k, "=\x00"), "devices.environment", strconv.Quote(k), "a variable's name has no =")
+	}
+	p := &c.Placement
+	bad(!(p.Overcommit >= 1 && p.Overcommit <= 100), "placement.overcommit", p.Overcommit, "use 1.0 (promise what there is) to 100")
+	bad(p.SoftwareGPU != SoftAuto && p.SoftwareGPU != SoftNamed && p.SoftwareGPU != SoftNever, "placement.software_gpu", strconv.Quote(p.SoftwareGPU), `use "auto", "named" or "never"`)
+	bad(c.Health.Interval.Of() < time.Second || c.Health.Interval.Of() > time.Hour, "health.interval", c.Health.Interval.Of(), "use 1s to 1h")
+	if m := c.Metrics.Listen; m != "" {
+		_, port, err := net.SplitHostPort(m)
+		n, _ := strconv.ParseUint(port, 10, 16)
+		bad(err != nil || n == 0, "metrics.listen", strconv.Quote(m), `write ADDRESS:PORT as in "127.0.0.1:9435", or nothing`)
+	}
+	return errors.Join(errs...)
+}
+
+// Lookup finds the number of a user, or of a group with an @ before its name.
+func Lookup(who string) (id uint32, group bool, err error) {
+	name, group := strings.CutPrefix(who, "@")
+	if n, err := strconv.ParseUint(name, 10, 32); err == nil {
+		return uint32(n), group, nil
+	}
+	var number string
+	if group {
+		g, err := user.LookupGroup(name)
+		if err != nil {
+			return 0, true, fmt.Errorf("the host has no group %q: create it with `groupadd %[1]s`, or write another", name)
+		}
+		number = g.Gid
+	} else {
+		u, err := user.Lookup(name)
+		if err != nil {
+			return 0, false, fmt.Errorf("the host has no user %q: write another, or @NAME for a group", name)
+		}
+		number = u.Uid
+	}
+	n, err := strconv.ParseUint(number, 10, 32)
+	return uint32(n), group, err
+}
+
+// CheckOwner checks USER or USER:GROUP; empty is none.
+func CheckOwner(s string) error {
+	if s == "" {
+		return nil
+	}
+	u, g, both := strings.Cut(s, ":")
+	if strings.HasPrefix(u, "@") || u == "" {
+		return errors.New("write USER or USER:GROUP")
+	}
+	if _, _, err := Lookup(u); err != nil {
+		return err
+	}
+	if both {
+		_, _, err := Lookup("@" + g)
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+package config
+
+import (
+	_ "embed"
+	"os/user"
+	"path/filepath"
+
+	"causeway/host/daemon/api"
+)
+
+//go:embed example.toml
+var example []byte
+
+// Example is the documented file. Loading it gives Default.
+func Example() []byte { return append([]byte(nil), example...) }
+
+// Config is everything an operator decides. example.toml says what each key means.
+type Config struct {
+	RunDir    string    `toml:"run_dir"`
+	StateDir  string    `toml:"state_dir"`
+	LogDir    string    `toml:"log_dir"`
+	Roles     Roles     `toml:"roles"`
+	Devices   Devices   `toml:"devices"`
+	Placement Placement `toml:"placement"`
+	Health    Health    `toml:"health"`
+	Scheduler Scheduler `toml:"scheduler"`
+	Metrics   Metrics   `toml:"metrics"`
+}
+
+// Roles lists who has which role: users by name or number, groups with an @ before.
+type Roles struct {
+	Admin    []string `toml:"admin"`
+	Operator []string `toml:"operator"`
+	Viewer   []string `toml:"viewer"`
+}
+
+// Devices says how device processes are started.
+type Devices struct {
+	SocketOwner  string            `toml:"socket_owner"`
+	Memory       Size              `toml:"memory"`
+	Weight       uint32            `toml:"weight"`
+	Cap          uint32            `toml:"cap"`
+	Sessions     uint32            `toml:"sessions"`
+	WarmWorkers  int               `toml:"warm_workers"`
+	StartTimeout Duration          `toml:"start_timeout"`
+	Log          string            `toml:"log"`
+	LogSize      Size              `toml:"log_size"`
+	Verbose      bool              `toml:"verbose"`
+	Environment  map[string]string `toml:"environment"`
+}
+
+// Placement says which GPU a vGPU gets.
+type Placement struct {
+	Overcommit  float64 `toml:"overcommit"`
+	SoftwareGPU string  `toml:"software_gpu"`
+}
+
+// Health says when a GPU is drained.
+type Health struct {
+	Interval   Duration `toml:"interval"`
+	Drain      bool     `toml:"drain"`
+	IgnoreXIDs []uint64 `toml:"ignore_xids"`
+}
+
+// Scheduler says whether GPU time is shared by weights and caps.
+type Scheduler struct {
+	Enabled bool `toml:"enabled"`
+}
+
+// Metrics says where Prometheus may ask besides the API's socket.
+type Metrics struct {
+	Listen string `toml:"listen"`
+}
+
+// Values of Placement.SoftwareGPU.
+const (
+	SoftAuto  = "auto"  // for any when there is no real GPU, and by name
+	SoftNamed = "named" // by name only
+	SoftNever = "never"
+)
+
+// Values of Devices.Log.
+const (
+	LogAuto    = "auto"
+	LogFile    = "file"
+	LogJournal = "journal"
+)
+
+// Default is what holds where the file says nothing.
+func Default() Config {
+	return Config{
+		RunDir: api.RunDir, StateDir: api.StateDir, LogDir: "/var/log/causeway",
+		Roles: Roles{Admin: []string{}, Operator: []string{}, Viewer: []string{}},
+		Devices: Devices{
+			Weight: api.DefaultWeight, Sessions: 64, WarmWorkers: 1, StartTimeout: Duration(60e9), Log: LogAuto, LogSize: 8 << 20,
+			Environment: map[string]string{},
+		},
+		Placement: Placement{Overcommit: 1, SoftwareGPU: SoftAuto},
+		Health:    Health{Interval: Duration(5e9), Drain: true, IgnoreXIDs: []uint64{13, 31, 43, 45, 63, 68, 69, 94, 109}},
+		Scheduler: Scheduler{Enabled: true},
+	}
+}
+
+// Below puts all folders below one, for a causewayd beside the host's own.
+func (c *Config) Below(dir string) {
+	c.RunDir, c.StateDir, c.LogDir = dir, filepath.Join(dir, "state"), filepath.Join(dir, "log")
+}
+
+// Owner is who opens vhost-user sockets: the configured one, or else the user that this host's libvirt runs QEMU as. Empty: root.
+func (d *Devices) Owner() string {
+	if d.SocketOwner != "" {
+		return d.SocketOwner
+	}
+	for _, name := range []string{"libvirt-qemu", "qemu"} { // Debian and Ubuntu; Fedora and its kin
+		if _, err := user.Lookup(name); err != nil {
+			continue
+		}
+		if _, err := user.LookupGroup("kvm"); err == nil {
+			return name + ":kvm"
+		}
+		return name
+	}
+	return ""
+}

@@ -1,0 +1,122 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+// Load reads a file. The error of a file that is not there is fs.ErrNotExist.
+func Load(name string) (Config, error) {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return Config{}, err
+	}
+	c, err := Parse(b)
+	if err != nil {
+		return Config{}, fmt.Errorf("%s: %w", name, err)
+	}
+	return c, nil
+}
+
+// Parse reads a file's text over the defaults, and checks it.
+func Parse(b []byte) (Config, error) {
+	c := Default()
+	d := toml.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&c); err != nil {
+		return Config{}, explain(err)
+	}
+	if err := c.Check(); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}
+
+// Text is a configuration as a file.
+func (c *Config) Text() ([]byte, error) { return toml.Marshal(c) }
+
+// explain says where a file is wrong and what might have been meant.
+func explain(err error) error {
+	var unknown *toml.StrictMissingError
+	if errors.As(err, &unknown) {
+		var all []error
+		for i := range unknown.Errors {
+			e := &unknown.Errors[i]
+			line, _ := e.Position()
+			key := strings.Join(e.Key(), ".")
+			all = append(all, fmt.Errorf("line %d: unknown key %s: did you mean %s?", line, key, nearest(key)))
+		}
+		return errors.Join(all...)
+	}
+	var wrong *toml.DecodeError
+	if errors.As(err, &wrong) {
+		line, column := wrong.Position()
+		at := fmt.Sprintf("line %d, column %d", line, column)
+		if key := strings.Join(wrong.Key(), "."); key != "" {
+			at = fmt.Sprintf("line %d, key %s", line, key)
+		}
+		return fmt.Errorf("%s: %s", at, strings.TrimPrefix(wrong.Error(), "toml: "))
+	}
+	return err
+}
+
+// nearest is the known key that is most like a wrong one.
+func nearest(key string) string {
+	best, least := "", 1<<30
+	for _, k := range keys(reflect.TypeFor[Config](), "") {
+		d := distance(key, k)
+		// A key in the wrong section is near the right one.
+		if last(key) == last(k) {
+			d = min(d, 1)
+		} else {
+			d = min(d, distance(last(key), last(k))+1)
+		}
+		if d < least {
+			best, least = k, d
+		}
+	}
+	return best
+}
+
+func last(key string) string { return key[strings.LastIndexByte(key, '.')+1:] }
+
+// keys lists every key of a struct.
+func keys(t reflect.Type, prefix string) []string {
+	var list []string
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name := prefix + f.Tag.Get("toml")
+		list = append(list, name)
+		if f.Type.Kind() == reflect.Struct {
+			list = append(list, keys(f.Type, name+".")...)
+		}
+	}
+	return list
+}
+
+// distance is Levenshtein's: how many letters to change, add or leave out.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,200 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"causeway/host/daemon/api"
+	"causeway/host/daemon/config"
+	"causeway/host/daemon/peer"
+	"causeway/host/daemon/process"
+)
+
+// Options of a Daemon.
+type Options struct {
+	Config config.Config
+	// Program is the causeway binary, which is started as `causeway device` and `causeway scheduler`.
+	Program string
+	// Scheduler is whether Program has that command.
+	Scheduler bool
+	Version   string
+	Machine   Machine
+	// Scopes gives processes units of their own; nil: this host was not booted with systemd.
+	Scopes Scopes
+	Log    *slog.Logger
+}
+
+// Scopes puts processes under the host's service manager, so that what is done to causewayd's service is not done to them.
+type Scopes interface {
+	// Place puts a process into a unit of its own.
+	Place(ctx context.Context, unit, description string, pid int) error
+}
+
+// Daemon is causewayd. Its methods may be called from any goroutine.
+type Daemon struct {
+	opt     Options
+	run     string
+	log     *slog.Logger
+	started time.Time
+	gates   gates
+	starts  *semaphore.Weighted // device processes that are being started
+	gpus    gpuBook
+	sched   scheduler
+	lock    *os.File
+
+	ctx     context.Context // of what runs in the background
+	stop    context.CancelFunc
+	closing context.Context // ends first: requests that would go on for ever end then
+	shut    context.CancelFunc
+	wg      sync.WaitGroup
+
+	mu     sync.Mutex
+	cfg    config.Config
+	policy *peer.Policy
+	vgpus  map[string]*vgpu
+	served servedCounts
+}
+
+// vgpu is a vGPU that has a record. Its fields are guarded by Daemon.mu.
+type vgpu struct {
+	rec   record
+	proc  *process.Process // nil: lost, or not started yet
+	ready bool             // its device process has answered
+	end   bool             // we end it: it is not lost
+	last  *api.Status      // its last account
+}
+
+// mostStarts is how many device processes start at once; the others' requests wait.
+const mostStarts = 8
+
+// New takes the run directory and finds again what runs there.
+func New(ctx context.Context, o Options) (*Daemon, error) {
+	policy, err := peer.NewPolicy(o.Config.Roles)
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{o.Config.RunDir, o.Config.StateDir} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, fmt.Errorf("causewayd's folder: %w", err)
+		}
+	}
+	lock, err := lockDir(o.Config.RunDir)
+	if err != nil {
+		return nil, err
+	}
+	d := &Daemon{
+		opt: o, run: o.Config.RunDir, log: o.Log, started: time.Now(), lock: lock, cfg: o.Config, policy: policy,
+		starts: semaphore.NewWeighted(mostStarts), vgpus: map[string]*vgpu{},
+	}
+	d.ctx, d.stop = context.WithCancel(context.WithoutCancel(ctx))
+	d.closing, d.shut = context.WithCancel(d.ctx)
+	if err := d.gpus.open(o.Machine, o.Config.StateDir); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	if err := d.scan(ctx); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	d.wg.Go(d.routineHealth)
+	if o.Scheduler && o.Config.Scheduler.Enabled {
+		d.wg.Go(d.routineScheduler)
+	}
+	return d, nil
+}
+
+// Close ends causewayd. What it started goes on.
+func (d *Daemon) Close() error {
+	d.shut()
+	d.stop()
+	d.wg.Wait()
+	for _, v := range d.vgpus {
+		if v.proc != nil {
+			_ = v.proc.Close()
+		}
+	}
+	return d.lock.Close()
+}
+
+// Reload makes a new configuration hold. It returns the keys that hold only after a restart.
+func (d *Daemon) Reload(c config.Config) (restart []string, err error) {
+	policy, err := peer.NewPolicy(c.Roles)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, k := range []struct {
+		name    string
+		changed bool
+	}{
+		{"run_dir", c.RunDir != d.cfg.RunDir}, {"state_dir", c.StateDir != d.cfg.StateDir}, {"log_dir", c.LogDir != d.cfg.LogDir},
+		{"scheduler.enabled", c.Scheduler != d.cfg.Scheduler}, {"metrics.listen", c.Metrics != d.cfg.Metrics},
+	} {
+		if k.changed {
+			restart = append(restart, k.name)
+		}
+	}
+	c.RunDir, c.StateDir, c.LogDir, c.Scheduler, c.Metrics = d.cfg.RunDir, d.cfg.StateDir, d.cfg.LogDir, d.cfg.Scheduler, d.cfg.Metrics
+	d.cfg, d.policy = c, policy
+	return restart, nil
+}
+
+// config is the configuration that holds now. Its maps and lists are not changed.
+func (d *Daemon) config() config.Config {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.cfg
+}
+
+func (d *Daemon) role(p peer.Peer) peer.Role {
+	d.mu.Lock()
+	policy := d.policy
+	d.mu.Unlock()
+	return policy.Role(p)
+}
+
+// gates let one request at a time change a vGPU.
+type gates struct {
+	mu sync.Mutex
+	of map[string]*gate
+}
+
+type gate struct {
+	pass chan struct{}
+	n    int // who holds it or waits
+}
+
+// enter waits for the gate; leave must be called.
+func (g *gates) enter(ctx context.Context, key string) (leave func(), err error) {
+	g.mu.Lock()
+	if g.of == nil {
+		g.of = map[string]*gate{}
+	}
+	one := g.of[key]
+	if one == nil {
+		one = &gate{pass: make(chan struct{}, 1)}
+		g.of[key] = one
+	}
+	one.n++
+	g.mu.Unlock()
+	drop := func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if one.n--; one.n == 0 {
+			delete(g.of, key)
+		}
+	}
+	select {
+	case one.pass <- struct{}{}:
+		return func() { <-one.pass; drop() }, nil
+	case <-ctx.Done():
+		drop()
+		return nil, ctx.Err()
+	}
+}

@@ -1,0 +1,44 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"syscall"
+
+	"causeway/host/daemon/api"
+	"causeway/host/daemon/place"
+)
+
+// refuse is an error of the API.
+func refuse(status int, remedy, format string, args ...any) error {
+	return &api.Error{Status: status, Text: fmt.Sprintf(format, args...), Remedy: remedy}
+}
+
+// asError makes an error of the API of any error.
+func asError(err error) *api.Error {
+	var e *api.Error
+	switch {
+	case errors.As(err, &e):
+		if e.Status == 0 {
+			e.Status = http.StatusInternalServerError
+		}
+		return e
+	case errors.Is(err, place.ErrWish):
+		return &api.Error{Status: http.StatusBadRequest, Text: err.Error(), Remedy: "see `causeway gpus`"}
+	case errors.Is(err, place.ErrNoGPU):
+		return &api.Error{Status: http.StatusNotFound, Text: err.Error(), Remedy: "see `causeway gpus`"}
+	case errors.Is(err, place.ErrDrained):
+		return &api.Error{Status: http.StatusConflict, Text: err.Error(), Remedy: "when it is well again, `causeway gpus --resume ID`"}
+	case errors.Is(err, place.ErrNoRoom):
+		return &api.Error{Status: http.StatusInsufficientStorage, Text: err.Error(), Remedy: "ask for less memory, detach a vGPU, or raise placement.overcommit"}
+	case errors.Is(err, api.ErrName), errors.Is(err, api.ErrLimit):
+		return &api.Error{Status: http.StatusBadRequest, Text: err.Error()}
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG):
+		return &api.Error{Status: http.StatusInsufficientStorage, Text: err.Error(), Remedy: "make room on that file system; nothing was changed"}
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return &api.Error{Status: http.StatusServiceUnavailable, Text: "it took too long, or causewayd is ending: " + err.Error(), Remedy: "try again"}
+	}
+	return &api.Error{Status: http.StatusInternalServerError, Text: err.Error()}
+}

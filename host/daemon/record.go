@@ -1,0 +1,109 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"causeway/host/daemon/api"
+)
+
+// recordFormat is raised when a causewayd could misread what a newer one wrote.
+const recordFormat = 1
+
+// record is what causewayd writes about a vGPU.
+type record struct {
+	Format  int       `json:"format"`
+	Asked   api.Spec  `json:"asked"` // as the request said
+	Spec    api.Spec  `json:"spec"`  // with the configuration's defaults, and limits that were changed since
+	GPU     string    `json:"gpu"`   // UUIDs, separated by commas
+	PID     int       `json:"pid"`   // 0: it was about to be started
+	Start   uint64    `json:"start"` // of the process, in clock ticks since the host booted
+	Started time.Time `json:"started"`
+	Version string    `json:"version"` // of the device process
+	Journal bool      `json:"journal"` // its log goes to the journal
+	Lost    bool      `json:"lost,omitempty"`
+	Why     string    `json:"why,omitempty"`
+}
+
+const recordSuffix = ".json"
+
+func recordPath(run string, s *api.Spec) string {
+	return filepath.Join(run, s.VM, s.Name+recordSuffix)
+}
+
+// writeJSON writes a file as a whole or not at all.
+func writeJSON(name string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(b, '\n'))
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
+
+// maxRecord bounds what is read of a file that others might have written.
+const maxRecord = 1 << 20
+
+func readJSON(name string, v any) error {
+	info, err := os.Lstat(name)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxRecord {
+		return fmt.Errorf("%s is no record of causewayd's", name)
+	}
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// readRecord reads a record, and checks that it is about the vGPU whose place it has.
+func readRecord(run, vm, name string) (record, error) {
+	var r record
+	file := filepath.Join(run, vm, name+recordSuffix)
+	if err := readJSON(file, &r); err != nil {
+		return r, err
+	}
+	switch {
+	case r.Format > recordFormat:
+		return r, fmt.Errorf("%s was written by a newer causewayd (format %d, this one knows %d)", file, r.Format, recordFormat)
+	case r.Spec.VM != vm || r.Spec.Name != name || r.PID < 0:
+		return r, fmt.Errorf("%s is about %s", file, r.Spec.Key())
+	}
+	return r, r.Spec.Check()
+}
+
+// removeAll removes files; what is not there is no error.
+func removeAll(names ...string) error {
+	var errs []error
+	for _, n := range names {
+		if err := os.Remove(n); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,111 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"causeway/host/daemon/process"
+)
+
+// scheduler is what is known of the process that shares GPU time.
+type scheduler struct {
+	mu       sync.Mutex
+	pid      int
+	restarts uint64
+}
+
+// schedulerRecord is what causewayd writes about it.
+type schedulerRecord struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"`
+}
+
+func (d *Daemon) schedulerSocket() string { return filepath.Join(d.run, "scheduler.sock") }
+
+// Pauses between two starts of a scheduler that ends by itself.
+const (
+	firstPause = 500 * time.Millisecond
+	mostPause  = time.Minute
+)
+
+// routineScheduler keeps one scheduler running. Device processes connect to it whenever it is there.
+func (d *Daemon) routineScheduler() {
+	pause := firstPause
+	for d.ctx.Err() == nil {
+		begun := time.Now()
+		p, err := d.haveScheduler()
+		if err == nil {
+			d.noteScheduler(p.PID())
+			select {
+			case <-p.Done():
+				err = errors.New(p.Reason())
+			case <-d.ctx.Done():
+			}
+			d.noteScheduler(0)
+			_ = p.Close()
+		}
+		if d.ctx.Err() != nil {
+			return
+		}
+		if time.Since(begun) > mostPause {
+			pause = firstPause
+		}
+		d.log.Error("the scheduler is gone: GPU time is not shared by weights until it is back", "error", err, "next", pause)
+		select {
+		case <-time.After(pause):
+		case <-d.ctx.Done():
+		}
+		pause = min(2*pause, mostPause)
+		d.sched.mu.Lock()
+		d.sched.restarts++
+		d.sched.mu.Unlock()
+	}
+}
+
+func (d *Daemon) noteScheduler(pid int) {
+	d.sched.mu.Lock()
+	defer d.sched.mu.Unlock()
+	d.sched.pid = pid
+}
+
+// haveScheduler finds the scheduler again or starts one.
+func (d *Daemon) haveScheduler() (*process.Process, error) {
+	file := filepath.Join(d.run, "scheduler.json")
+	var rec schedulerRecord
+	if readJSON(file, &rec) == nil && rec.PID > 0 && rec.Start > 0 {
+		if p, err := process.Adopt(rec.PID, rec.Start); err == nil {
+			d.log.Info("scheduler found", "pid", p.PID())
+			return p, nil
+		}
+	}
+	if process.Listening(d.schedulerSocket()) {
+		return nil, fmt.Errorf("a process that causewayd did not start serves %s", d.schedulerSocket())
+	}
+	name := filepath.Join(d.opt.Config.LogDir, "scheduler.log")
+	if err := os.MkdirAll(filepath.Dir(name), 0o750); err != nil {
+		return nil, err
+	}
+	out, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	p, err := process.Start(process.Command{
+		Path: d.opt.Program, Args: []string{"scheduler", "--socket", d.schedulerSocket()}, Env: d.environment(), Output: out,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start the scheduler: %w", err)
+	}
+	if err := writeJSON(file, schedulerRecord{PID: p.PID(), Start: p.StartTime()}); err != nil {
+		err = errors.Join(fmt.Errorf("write down the scheduler: %w", err), p.End(context.Background(), endGrace))
+		return nil, errors.Join(err, p.Close())
+	}
+	d.scope(d.ctx, "causeway-scheduler", "Causeway scheduler", p)
+	d.log.Info("scheduler started", "pid", p.PID())
+	return p, nil
+}

@@ -1,0 +1,252 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"causeway/host/daemon/api"
+	"causeway/host/daemon/process"
+)
+
+// Times.
+const (
+	askTimeout     = time.Second     // what a device process may take to answer
+	unusedPatience = 2 * time.Second // a VM that has just ended may be connected still
+)
+
+func (d *Daemon) find(key string) *vgpu {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.vgpus[key]
+}
+
+func (d *Daemon) copyOf(v *vgpu) (record, *process.Process) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return v.rec, v.proc
+}
+
+// ask asks a vGPU's device process for its account.
+func (d *Daemon) ask(ctx context.Context, v *vgpu) (*api.Status, error) {
+	rec, _ := d.copyOf(v)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	c := api.NewClient(rec.Spec.ControlPath(d.run))
+	defer c.Close()
+	st, err := c.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	v.last = &st
+	d.mu.Unlock()
+	return &st, nil
+}
+
+// refresh asks all device processes.
+func (d *Daemon) refresh(ctx context.Context) { _, _ = d.VGPUs(ctx) }
+
+// VGPUs lists all vGPUs, by VM and name.
+func (d *Daemon) VGPUs(ctx context.Context) ([]api.VGPU, error) {
+	d.mu.Lock()
+	var all []*vgpu
+	for _, key := range slices.Sorted(maps.Keys(d.vgpus)) {
+		all = append(all, d.vgpus[key])
+	}
+	d.mu.Unlock()
+	const atOnce = 16
+	list := make([]api.VGPU, len(all))
+	slots := semaphore.NewWeighted(atOnce)
+	var wg sync.WaitGroup
+	for i, v := range all {
+		if err := slots.Acquire(ctx, 1); err != nil {
+			wg.Wait()
+			return nil, err
+		}
+		wg.Go(func() {
+			defer slots.Release(1)
+			list[i] = d.view(ctx, v)
+		})
+	}
+	wg.Wait()
+	return list, nil
+}
+
+// VGPU is one of them.
+func (d *Daemon) VGPU(ctx context.Context, key string) (api.VGPU, error) {
+	v := d.find(key)
+	if v == nil {
+		return api.VGPU{}, unknown(key)
+	}
+	return d.view(ctx, v), nil
+}
+
+func unknown(key string) error {
+	return refuse(http.StatusNotFound, "`causeway ps` lists them", "there is no vGPU %s", key)
+}
+
+// view is a vGPU as the API shows it. One that does not answer is shown as it was last.
+func (d *Daemon) view(ctx context.Context, v *vgpu) api.VGPU {
+	rec, proc := d.copyOf(v)
+	var st *api.Status
+	if !rec.Lost && proc != nil {
+		st, _ = d.ask(ctx, v)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	rec = v.rec
+	out := api.VGPU{
+		Spec: rec.Spec, State: api.Waiting, GPU: rec.GPU, Socket: rec.Spec.SocketPath(d.run), Control: rec.Spec.ControlPath(d.run),
+		PID: rec.PID, Started: rec.Started, Why: rec.Why, Status: st,
+	}
+	switch {
+	case rec.Lost:
+		out.State = api.Lost
+	case v.last != nil && v.last.Connected:
+		out.State = api.Connected
+	}
+	return out
+}
+
+// routineWatch waits for the end of a device process, or ours.
+func (d *Daemon) routineWatch(v *vgpu, p *process.Process) {
+	select {
+	case <-p.Done():
+	case <-d.ctx.Done():
+		return
+	}
+	d.mu.Lock()
+	if v.end || v.proc != p || !v.ready {
+		d.mu.Unlock()
+		return
+	}
+	d.loseLocked(v, fmt.Sprintf("its device process %d is gone: %s", p.PID(), p.Reason()))
+	rec := v.rec
+	d.mu.Unlock()
+	d.log.Error("vGPU lost", "vgpu", rec.Spec.Key(), "why", rec.Why)
+	if err := writeJSON(recordPath(d.run, &rec.Spec), &rec); err != nil {
+		d.log.Error("a lost vGPU was not written down", "vgpu", rec.Spec.Key(), "error", err)
+	}
+}
+
+func (d *Daemon) loseLocked(v *vgpu, why string) {
+	v.rec.Lost, v.rec.Why = true, why
+}
+
+// SetLimits changes limits while programs run. What is 0 is the configuration's.
+func (d *Daemon) SetLimits(ctx context.Context, key string, l api.Limits) error {
+	if err := l.Check(); err != nil {
+		return err
+	}
+	leave, err := d.gates.enter(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	v := d.find(key)
+	if v == nil {
+		return unknown(key)
+	}
+	rec, _ := d.copyOf(v)
+	if rec.Lost {
+		return refuse(http.StatusConflict, "attach it again", "%s is lost: %s", key, rec.Why)
+	}
+	return d.change(ctx, v, rec.Asked, limitsWithDefaults(l, d.config().Devices))
+}
+
+// change makes limits hold. The vGPU's gate is held.
+func (d *Daemon) change(ctx context.Context, v *vgpu, asked api.Spec, l api.Limits) error {
+	r, err := d.readGPUs(ctx)
+	if err != nil {
+		return fmt.Errorf("read the host's GPUs: %w", err)
+	}
+	d.refresh(ctx)
+	d.mu.Lock()
+	old := v.rec
+	if l.Memory > old.Spec.Memory && old.Spec.Memory != 0 || old.Spec.Memory == 0 && l.Memory != 0 {
+		if err := d.fitsLocked(r, v, l.Memory); err != nil {
+			d.mu.Unlock()
+			return err
+		}
+	}
+	v.rec.Spec.Limits, v.rec.Asked = l, asked
+	rec := v.rec
+	d.mu.Unlock()
+	if err = writeJSON(recordPath(d.run, &rec.Spec), &rec); err == nil {
+		c := api.NewClient(rec.Spec.ControlPath(d.run))
+		defer c.Close()
+		if err = c.Do(ctx, http.MethodPut, "/v1/limits", l, nil); err == nil {
+			d.log.Info("limits changed", "vgpu", rec.Spec.Key(), "limits", l)
+			return nil
+		}
+	}
+	d.mu.Lock()
+	v.rec.Spec, v.rec.Asked = old.Spec, old.Asked
+	rec = v.rec
+	d.mu.Unlock()
+	if back := writeJSON(recordPath(d.run, &rec.Spec), &rec); back != nil {
+		err = errors.Join(err, back)
+	}
+	return fmt.Errorf("change limits of %s: %w", rec.Spec.Key(), err)
+}
+
+// Release ends a vGPU. unused: only if no VM is connected.
+func (d *Daemon) Release(ctx context.Context, key string, unused bool) error {
+	leave, err := d.gates.enter(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	v := d.find(key)
+	if v == nil {
+		return unknown(key)
+	}
+	for start := time.Now(); unused; time.Sleep(50 * time.Millisecond) {
+		rec, proc := d.copyOf(v)
+		if rec.Lost || proc == nil || !proc.Alive() {
+			break
+		}
+		st, err := d.ask(ctx, v)
+		if err != nil {
+			return refuse(http.StatusConflict, "leave out ?if=unused to end it all the same", "whether a VM is connected to %s is not known: %v", key, err)
+		}
+		if !st.Connected {
+			break
+		}
+		if time.Since(start) > unusedPatience || ctx.Err() != nil {
+			return refuse(http.StatusConflict, "end the VM or detach the device first", "a VM is connected to %s", key)
+		}
+	}
+	return d.end(ctx, v)
+}
+
+// end ends a vGPU's process and removes what is left of it. Its gate is held.
+func (d *Daemon) end(ctx context.Context, v *vgpu) error {
+	d.mu.Lock()
+	v.end = true
+	rec, proc := v.rec, v.proc
+	d.mu.Unlock()
+	if proc != nil && proc.Alive() {
+		c := api.NewClient(rec.Spec.ControlPath(d.run))
+		stop, cancel := context.WithTimeout(ctx, askTimeout)
+		_ = c.Do(stop, http.MethodPost, "/v1/stop", nil, nil) // SIGTERM says the same
+		cancel()
+		c.Close()
+		if err := proc.End(context.WithoutCancel(ctx), endGrace); err != nil {
+			d.mu.Lock()
+			v.end = false
+			d.mu.Unlock()
+			return err
+		}
+	}
+	d.log.Info("vGPU ended", "vgpu", rec.Spec.Key())
+	return d.forget(v)
+}
