@@ -2,17 +2,21 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"causeway/host/daemon/api"
 	"causeway/host/driver"
+	"causeway/host/view"
 )
 
-// gpuLine is one GPU as `causeway gpus --json` prints it.
+// gpuLine is one GPU as `causeway gpus --local --json` prints it, for this program's other processes.
 type gpuLine struct {
 	Backend string `json:"backend"`
 	Index   int    `json:"index"`
@@ -24,25 +28,108 @@ type gpuLine struct {
 }
 
 func gpusCommand() *cobra.Command {
-	var asJSON, local bool
+	var node nodeFlags
+	var local bool
 	c := &cobra.Command{
 		Use:   "gpus",
 		Short: "List the GPUs that this machine offers",
 		Long: `Lists the GPUs that this machine offers: real ones by the number that --gpu takes, and the software GPU, which executes
-PTX on the CPU and is always there.`,
-		Example: "  causeway gpus\n  causeway gpus --json",
+PTX on the CPU. With causewayd also how much of their memory is used and promised to vGPUs, how busy they are, and whether they
+are drained: a drained GPU gets no new vGPU, those that it has go on. causewayd drains a GPU itself when its driver reports a
+fault that only a reset cures.
+
+Without causewayd the drivers are asked.`,
+		Example: "  causeway gpus\n  causeway gpus --json\n  causeway gpus drain 0     # before maintenance\n  causeway gpus resume 0",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			list, notes := gpus()
-			if asJSON {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(list)
+			if local {
+				list, notes := gpus()
+				if node.json {
+					return json.NewEncoder(cmd.OutOrStdout()).Encode(list)
+				}
+				return printGPUs(cmd.OutOrStdout(), list, notes)
 			}
-			return printGPUs(cmd.OutOrStdout(), list, notes)
+			return node.gpus(cmd)
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	node.register(c)
 	c.Flags().BoolVar(&local, "local", false, "ask the drivers in this process, whether or not causewayd runs")
+	_ = c.Flags().MarkHidden("local")
+	c.AddCommand(
+		drainCommand("drain", "Place no new vGPU on a GPU", "Has causewayd place no new vGPU on a GPU. The vGPUs that it has go on: detach them, or end their VMs, to have it free.", (*api.Client).Drain),
+		drainCommand("resume", "Place vGPUs on a drained GPU again", "Has causewayd place vGPUs on a GPU again that was drained, by an operator or for a fault.", (*api.Client).Resume),
+	)
 	return c
+}
+
+// gpus prints what causewayd knows of them, or the drivers.
+func (f *nodeFlags) gpus(cmd *cobra.Command) error {
+	c := f.client()
+	defer c.Close()
+	out := cmd.OutOrStdout()
+	r, err := readDaemon(cmd.Context(), c)
+	switch {
+	case errors.Is(err, api.ErrNotRunning):
+		list, notes := gpus()
+		if !f.json {
+			return printGPUs(out, list, append(notes, "causewayd does not run: use, promises and drains are not known"))
+		}
+		told := []api.GPU{}
+		for _, g := range list {
+			told = append(told, api.GPU{ID: g.UUID, Index: g.Index, Backend: g.Backend, Name: g.Name, Memory: g.Memory, Driver: g.Driver, NUMA: -1})
+		}
+		return printJSON(out, told)
+	case err != nil:
+		return err
+	}
+	r.Sort()
+	if f.json {
+		return printJSON(out, append([]api.GPU{}, r.GPUs...))
+	}
+	return view.GPUs(out, r)
+}
+
+func drainCommand(name, short, long string, do func(*api.Client, context.Context, string) error) *cobra.Command {
+	var node nodeFlags
+	c := &cobra.Command{
+		Use:               name + " GPU",
+		Short:             short,
+		Long:              long + "\nGPU is a number as `causeway gpus` shows it, soft, or a UUID.",
+		Example:           "  causeway gpus " + name + " 0",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: node.completeGPU,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := node.client()
+			defer c.Close()
+			r, err := readDaemon(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			g, err := r.GPU(args[0])
+			if err != nil {
+				return &api.Error{Status: 404, Text: err.Error(), Remedy: "`causeway gpus` lists them"}
+			}
+			return do(c, cmd.Context(), g.ID)
+		},
+	}
+	node.registerRun(c)
+	return c
+}
+
+// completeGPU offers the GPUs' numbers, for shells.
+func (f *nodeFlags) completeGPU(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	c := f.client()
+	defer c.Close()
+	r, err := readDaemon(cmd.Context(), c)
+	if err != nil || len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	r.Sort()
+	var list []string
+	for i := range r.GPUs {
+		list = append(list, cobra.CompletionWithDesc(view.GPUNumber(&r.GPUs[i]), r.GPUs[i].Name))
+	}
+	return list, cobra.ShellCompDirectiveNoFileComp
 }
 
 // gpus asks every backend. notes says why one has none.

@@ -39,7 +39,6 @@ software GPU where there is none.`,
 		SilenceUsage:  true,
 		Version:       version,
 	}
-	c.CompletionOptions.HiddenDefaultCmd = true
 	c.AddCommand(
 		runCommand(),
 		deviceCommand(),
@@ -53,6 +52,9 @@ software GPU where there is none.`,
 		topCommand(),
 		logsCommand(),
 		inspectCommand(),
+		limitsCommand(),
+		createCommand(),
+		deleteCommand(),
 		rebuildCommand(),
 		workerCommand(),
 		inventoryCommand(),

@@ -44,7 +44,7 @@ func Inspect(w io.Writer, r *Reading, v *api.VGPU) error {
 		process += fmt.Sprintf(", since %s (%s)", v.Started.Local().Format(time.DateTime), Age(r.Time.Sub(v.Started)))
 	}
 	p.line("process", process)
-	inspectLimits(p, v)
+	inspectLimits(p, limitsOf(v))
 	if v.Status != nil {
 		inspectStatus(p, r, v)
 	}
@@ -52,8 +52,14 @@ func Inspect(w io.Writer, r *Reading, v *api.VGPU) error {
 	return p.err
 }
 
-func inspectLimits(p *paper, v *api.VGPU) {
-	l := limitsOf(v)
+// Limits writes a vGPU's limits.
+func Limits(w io.Writer, l api.Limits) error {
+	p := &paper{w: w}
+	inspectLimits(p, l)
+	return p.err
+}
+
+func inspectLimits(p *paper, l api.Limits) {
 	memory, cap, sessions := "the whole GPU", "none", "as many as the configuration allows"
 	if l.Memory > 0 {
 		memory = Bytes(l.Memory)
@@ -66,7 +72,7 @@ func inspectLimits(p *paper, v *api.VGPU) {
 	}
 	p.title("Limits")
 	p.line("memory", memory)
-	p.line("share", fmt.Sprintf("%d (others have %d unless they say so)", l.Weight, api.DefaultWeight))
+	p.line("share", fmt.Sprintf("%d (others have %d unless they say so)", cmp.Or(l.Weight, api.DefaultWeight), api.DefaultWeight))
 	p.line("cap", cap)
 	p.line("sessions", sessions)
 }

@@ -130,7 +130,7 @@ func (t *Top) gpuLines() []Line {
 		if g.Drained {
 			name, style = name+", drained: "+cmp.Or(clean(g.Why), "nobody said why"), Alert
 		}
-		cells = append(cells, []string{gpuNumber(g), util, bar, usedOf(g.Used, g.Memory), Bytes(g.Promised),
+		cells = append(cells, []string{GPUNumber(g), util, bar, usedOf(g.Used, g.Memory), Bytes(g.Promised),
 			orDash(g.Temperature, "%d°C"), orDash((g.PowerMW+500)/1000, "%dW"), name})
 		styles = append(styles, style)
 	}

@@ -2,6 +2,7 @@ package view
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -56,6 +57,26 @@ func (r *Reading) gpu(uuid string) *api.GPU {
 	return nil
 }
 
+// GPU finds a GPU by what people call it: a number, soft, or a UUID or the beginning of one that no other has.
+func (r *Reading) GPU(name string) (*api.GPU, error) {
+	var found []*api.GPU
+	for i := range r.GPUs {
+		switch g := &r.GPUs[i]; {
+		case GPUNumber(g) == name, strings.EqualFold(g.ID, name):
+			return g, nil
+		case len(name) > len("GPU-") && len(g.ID) > len(name) && strings.EqualFold(g.ID[:len(name)], name):
+			found = append(found, g)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, fmt.Errorf("no GPU %q", name)
+	case 1:
+		return found[0], nil
+	}
+	return nil, fmt.Errorf("%q begins the UUIDs of %d GPUs", name, len(found))
+}
+
 // gpuOf names a vGPU's GPU shortly: its number and model.
 func (r *Reading) gpuOf(v *api.VGPU) string {
 	switch g := r.gpu(v.GPU); {
@@ -74,15 +95,15 @@ func (r *Reading) gpuOf(v *api.VGPU) string {
 func gpuName(g *api.GPU) string {
 	switch {
 	case g.Backend == "soft":
-		return gpuNumber(g)
+		return GPUNumber(g)
 	case g.Index < 0:
 		return model(g.Name)
 	}
-	return gpuNumber(g) + " " + model(g.Name)
+	return GPUNumber(g) + " " + model(g.Name)
 }
 
-// gpuNumber is what --gpu takes for it.
-func gpuNumber(g *api.GPU) string {
+// GPUNumber is what --gpu takes for a GPU.
+func GPUNumber(g *api.GPU) string {
 	switch {
 	case g.Backend == "soft" && g.Index == 0:
 		return "soft"

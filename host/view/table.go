@@ -77,7 +77,7 @@ func GPUs(w io.Writer, r *Reading) error {
 			mig = number(len(g.MIG))
 		}
 		rows = append(rows, []string{
-			gpuNumber(g), clean(g.Name), usedOf(g.Used, g.Memory), Bytes(g.Promised), number(len(g.VGPUs)), fmt.Sprintf("%d%%", g.Utilization),
+			GPUNumber(g), clean(g.Name), usedOf(g.Used, g.Memory), Bytes(g.Promised), number(len(g.VGPUs)), fmt.Sprintf("%d%%", g.Utilization),
 			orDash(g.Temperature, "%d°C"), orDash((g.PowerMW+500)/1000, "%dW"), mig, cmp.Or(clean(g.Driver), "-"), state, g.ID,
 		})
 	}
@@ -85,7 +85,7 @@ func GPUs(w io.Writer, r *Reading) error {
 	for i := range r.GPUs {
 		if g := &r.GPUs[i]; g.Drained {
 			fmt.Fprintf(w, "note: GPU %s is drained (%s): `causeway gpus resume %s` has it take vGPUs again\n",
-				gpuNumber(g), cmp.Or(clean(g.Why), "nobody said why"), gpuNumber(g))
+				GPUNumber(g), cmp.Or(clean(g.Why), "nobody said why"), GPUNumber(g))
 		}
 	}
 	return err

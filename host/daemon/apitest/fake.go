@@ -50,8 +50,32 @@ func (f *Fake) Serve(t testing.TB, run string) {
 // ServeStatus serves as a device process does, with the status that get returns at that moment.
 func ServeStatus(t testing.TB, socket string, get func() api.Status) {
 	t.Helper()
+	ServeDevice(t, socket, get, func(api.Limits) *api.Error { return refuse(http.StatusConflict, "this one has no limits", "") })
+}
+
+// ServeDevice is ServeStatus for one that takes limits.
+func ServeDevice(t testing.TB, socket string, get func() api.Status, set func(api.Limits) *api.Error) {
+	t.Helper()
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, get()) })
+	var mu sync.Mutex
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		answer(w, get())
+	})
+	mux.HandleFunc("PUT /v1/limits", func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		var l api.Limits
+		e := refuse(http.StatusBadRequest, "no limits", "")
+		if json.NewDecoder(r.Body).Decode(&l) == nil {
+			e = set(l)
+		}
+		if e != nil {
+			w.WriteHeader(e.Status)
+			_ = json.NewEncoder(w).Encode(e)
+		}
+	})
 	serve(t, socket, mux)
 }
 
