@@ -46,7 +46,9 @@ system_files() {
   put_as 0644 "$here/files/logrotate" /etc/logrotate.d/causeway
   put_as 0644 "$here/files/apparmor" /etc/apparmor.d/abstractions/libvirt-qemu.d/causeway
   mkdir -p "$root/etc/causeway"
-  "$root/usr/bin/causeway" daemon --example >"$root/etc/causeway/causewayd.toml" || echo "# see causeway daemon" >"$root/etc/causeway/causewayd.toml" # TODO
+  # The package has a group for those who attach and detach.
+  "$root/usr/bin/causeway" daemon --example | sed 's/^operator = \[\]  */operator = ["@causeway"] /' >"$root/etc/causeway/causewayd.toml"
+  grep -q '^operator = \["@causeway"\]' "$root/etc/causeway/causewayd.toml" || die "the example configuration has no operators"
 }
 
 manuals() {

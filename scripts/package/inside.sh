@@ -1,35 +1,57 @@
 #!/bin/sh
-# Runs in a clean Debian, as root, with /root/causeway.deb. Every step must work.
+# Runs in a clean Debian without systemd, as root, with /root/causeway.deb. Every step must work.
 set -eu
 
 say() { echo "   $*"; }
-die() { echo "   error: $*" >&2; exit 1; }
-daemon= scheduler=
+die() { echo "   error: $*" >&2; tail -n 20 -v /root/*.log >&2; exit 1; }
+daemon=
 start() {
-	causeway scheduler >/root/scheduler.log 2>&1 & scheduler=$!
-	causeway daemon >/root/daemon.log 2>&1 & daemon=$!
+	causeway daemon >>/root/daemon.log 2>&1 & daemon=$!
 	n=0
-	until [ -S /run/causeway/causewayd.sock ]; do
-		kill -0 $daemon 2>/dev/null || { cat /root/daemon.log >&2; die "causewayd ended"; }
-		n=$((n + 1)); [ $n -lt 100 ] || die "causewayd makes no socket"
+	until causeway ps >/dev/null 2>&1; do
+		kill -0 $daemon 2>/dev/null || die "causewayd ended"
+		n=$((n + 1)); [ $n -lt 100 ] || die "causewayd does not answer"
 		sleep 0.1
 	done
 }
+stop() { kill $daemon; wait $daemon || true; }
+pid_of() { causeway inspect "$1" --json | sed -n 's/^ *"pid": *\([0-9]*\).*/\1/p' | head -1; }
 
-apt-get -q install -y --no-install-recommends /root/causeway.deb >/root/apt.log 2>&1 || { tail -20 /root/apt.log; die "apt-get install failed"; }
+apt-get -q install -y --no-install-recommends /root/causeway.deb >/root/apt.log 2>&1 || die "apt-get install failed"
 say "$(causeway version)"
 dpkg -V causeway || die "files differ"
 getent group causeway >/dev/null || die "no group"
 for d in /run/causeway /var/lib/causeway /var/log/causeway; do [ -d $d ] || die "no $d"; done
 [ "$(stat -c %a /etc/libvirt/hooks/qemu.d/causeway)" = 755 ] || die "the hook is not executable"
-causeway run --gpu soft -- /bin/true
-if causeway daemon --help >/dev/null 2>&1; then
-	start
-	causeway gpus
-	kill $daemon $scheduler
-fi
-apt-get -q remove -y causeway >>/root/apt.log 2>&1 || { tail -20 /root/apt.log; die "apt-get remove failed"; }
+[ -s /usr/share/man/man1/causeway-daemon.1.gz ] || die "no manual pages"
+causeway daemon --check >/dev/null || die "the configuration is not right"
+causeway run --gpu soft -- /bin/true || die "causeway run fails"
+echo "<domain type='kvm'><name>vm0</name></domain>" | /etc/libvirt/hooks/qemu.d/causeway vm0 prepare begin - || die "the hook fails for a domain without vGPUs"
+
+start
+causeway doctor >/root/doctor.log 2>&1 || true # a chroot lacks KVM and libvirt: it says so and fails
+grep -qi kvm /root/doctor.log || die "causeway doctor says nothing of KVM"
+causeway create vm1 --gpu soft --memory 1GiB >/root/create.log || die "no vGPU"
+[ -S /run/causeway/vm1/gpu0.sock ] || die "no socket"
+before=$(pid_of vm1/gpu0)
+[ -d "/proc/$before" ] || die "no device process: $before"
+stop
+[ -d "/proc/$before" ] || die "the device process ended with causewayd"
+start
+[ "$(pid_of vm1/gpu0)" = "$before" ] || die "causewayd did not find its vGPU again"
+say "a vGPU, process $before, outlived causewayd"
+causeway create vm2 --gpu soft --memory 1GiB >/root/create.log || die "no second vGPU"
+causeway delete vm2
+[ ! -e /run/causeway/vm2/gpu0.sock ] || die "a deleted vGPU's socket is there"
+
+# Removal ends vGPUs that no VM uses, and takes no configuration.
+apt-get -q remove -y causeway >>/root/apt.log 2>&1 || die "apt-get remove failed"
+[ ! -d "/proc/$before" ] || die "an unused vGPU outlived the package"
 [ -f /etc/causeway/causewayd.toml ] || die "removal took the configuration"
 /etc/libvirt/hooks/qemu.d/causeway vm1 prepare begin - </dev/null || die "the hook of a removed package stops VMs"
-apt-get -q purge -y causeway >>/root/apt.log 2>&1 || { tail -20 /root/apt.log; die "apt-get purge failed"; }
-rm -f /root/apt.log /root/daemon.log /root/scheduler.log
+stop
+[ -z "$(pidof causeway || true)" ] || die "these go on: $(ps ax | grep causewa[y])"
+apt-get -q purge -y causeway >>/root/apt.log 2>&1 || die "apt-get purge failed"
+[ ! -e /var/lib/causeway ] && [ ! -e /var/log/causeway ] && [ ! -e /etc/causeway ] && [ ! -e /etc/libvirt ] || die "purge leaves folders"
+[ -z "$(ls /run/causeway 2>/dev/null)" ] || die "purge leaves $(ls /run/causeway)"
+rm -f /root/apt.log /root/daemon.log /root/create.log /root/doctor.log
