@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"causeway/host/driver/cuda"
+	"causeway/host/schedule"
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
 )
@@ -28,14 +29,16 @@ type hub struct {
 	pool    *spawn.Pool // may be nil
 	cfg     link.Config
 	log     *slog.Logger
+	seat    *schedule.Seat // at a scheduler; nil: GPU time is not limited
 
 	mu      sync.Mutex
 	workers map[*spawn.Process]link.Config
-	wg      sync.WaitGroup // one for each worker
+	turns   map[*spawn.Process]*schedule.Session // with a seat
+	wg      sync.WaitGroup                       // one for each worker
 }
 
 func newHub(s *spawn.Spawner, cfg link.Config, log *slog.Logger) *hub {
-	return &hub{spawner: s, cfg: cfg, log: log, workers: map[*spawn.Process]link.Config{}}
+	return &hub{spawner: s, cfg: cfg, log: log, workers: map[*spawn.Process]link.Config{}, turns: map[*spawn.Process]*schedule.Session{}}
 }
 
 // listen accepts guest processes on a new socket until ctx ends.
@@ -90,18 +93,26 @@ func (h *hub) start(c fileConn, carrier string) error {
 	if len(h.workers) >= maxWorkers {
 		return fmt.Errorf("more than %d CUDA processes at once", maxWorkers)
 	}
+	var turn *schedule.Session
+	if h.seat != nil {
+		if turn, err = h.seat.Add(); err != nil {
+			return err
+		}
+		cfg.Pages = turn.Pages()
+	}
 	if p := h.pool.Take(); p != nil {
 		if err := p.Configure(cfg, nil, int(f.Fd())); err == nil {
-			h.addLocked(p, cfg)
+			h.addLocked(p, cfg, turn)
 			return nil
 		}
 		p.Kill() // it has ended: another then
 	}
 	p, err := h.spawner.Start(cfg, nil, int(f.Fd()))
 	if err != nil {
+		turn.Close()
 		return err
 	}
-	h.addLocked(p, cfg)
+	h.addLocked(p, cfg, turn)
 	return nil
 }
 
@@ -115,8 +126,8 @@ func (h *hub) keepWarm(n int, once bool) {
 	h.pool.Fill()
 }
 
-func (h *hub) addLocked(p *spawn.Process, cfg link.Config) {
-	h.workers[p] = cfg
+func (h *hub) addLocked(p *spawn.Process, cfg link.Config, turn *schedule.Session) {
+	h.workers[p], h.turns[p] = cfg, turn
 	h.wg.Add(1)
 	h.log.Info("worker started", "pid", p.PID())
 	go func() {
@@ -129,8 +140,11 @@ func (h *hub) addLocked(p *spawn.Process, cfg link.Config) {
 		}
 		_ = p.Close()
 		h.mu.Lock()
+		turn := h.turns[p] // nil: none, or its session has another worker now
 		delete(h.workers, p)
+		delete(h.turns, p)
 		h.mu.Unlock()
+		turn.Close()
 	}()
 }
 
@@ -146,8 +160,10 @@ func (h *hub) rebuild(ctx context.Context) (int, error) {
 			errs = append(errs, fmt.Errorf("worker %d: %w", p.PID(), err))
 			continue
 		}
+		turn := h.turns[p]
 		delete(h.workers, p) // it is about to end, and has nothing to move any more
-		h.addLocked(next, cfg)
+		delete(h.turns, p)
+		h.addLocked(next, cfg, turn)
 		n++
 	}
 	return n, errors.Join(errs...)

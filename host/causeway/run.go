@@ -20,6 +20,7 @@ import (
 
 func runCommand() *cobra.Command {
 	var gpu gpuFlags
+	var turn turnFlags
 	var lib string
 	c := &cobra.Command{
 		Use:   "run [flags] -- program [arguments]",
@@ -32,11 +33,12 @@ The program has this terminal, stdin, stdout and stderr; its exit status, or the
   causeway run --gpu 0 -v -- ./matmul`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return run(cmd.Context(), &gpu, lib, args)
+			return run(cmd.Context(), &gpu, &turn, lib, args)
 		},
 	}
 	c.Flags().SetInterspersed(false)
 	gpu.register(c)
+	turn.register(c)
 	c.Flags().StringVar(&lib, "lib", "", "folder that holds Causeway's libcuda.so.1 (default: ../lib/causeway or ../lib beside this program)")
 	return c
 }
@@ -44,7 +46,7 @@ The program has this terminal, stdin, stdout and stderr; its exit status, or the
 // linger is how long run waits, after the program, for workers to see the end of their process.
 const linger = 500 * time.Millisecond
 
-func run(ctx context.Context, gpu *gpuFlags, lib string, args []string) error {
+func run(ctx context.Context, gpu *gpuFlags, turn *turnFlags, lib string, args []string) error {
 	cfg, err := gpu.config()
 	if err != nil {
 		return err
@@ -69,7 +71,13 @@ func run(ctx context.Context, gpu *gpuFlags, lib string, args []string) error {
 		return err
 	}
 	defer space.Close()
+	seat, err := turn.seat(ctx, &cfg, gpu.gpu, log)
+	if err != nil {
+		return err
+	}
+	defer seat.Close()
 	h := newHub(&spawn.Spawner{Sandbox: space}, cfg, log)
+	h.seat = seat
 	if link.Fits(remote.Hello{Flags: link.EnvFlags(os.Environ())}, len(cfg.Devices)) {
 		h.keepWarm(gpu.warm, true) // starts while the program does
 	}

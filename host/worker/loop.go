@@ -52,7 +52,12 @@ func (w *Worker) loop(ctx context.Context) error {
 			if w.ordered != nil {
 				w.ordered.Before(wire.Op(w.incoming.Op), behind)
 			}
-			if err := w.execute(&w.incoming); err != nil {
+			if w.turn != nil {
+				err = w.pass(ctx, w.incoming.Op)
+			} else {
+				err = w.execute(&w.incoming)
+			}
+			if err != nil {
 				return err
 			}
 			if w.ring.Advance() {
@@ -62,6 +67,9 @@ func (w *Worker) loop(ctx context.Context) error {
 			continue
 		}
 		behind = false
+		if w.turn != nil {
+			w.turn.Rest()
+		}
 		waits := w.waits && patience > spin
 		limit := spin
 		if waits {
@@ -142,6 +150,9 @@ func (w *Worker) onLoop(f func() error) error {
 	}
 	w.pending.Store(true)
 	w.bell.Ring()
+	if w.turn != nil {
+		w.turn.Poke()
+	}
 	select {
 	case <-ran:
 		return result

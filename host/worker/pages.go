@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"causeway/host/worker/link"
 )
 
@@ -13,6 +15,7 @@ type pages struct {
 	mu      sync.Mutex
 	mem     [256][]byte
 	watches [256][]func(mem []byte)
+	bell    int // eventfd of the scheduler, open until the process ends; 0: none
 }
 
 // page is the newest page of a kind; nil: none.
@@ -40,6 +43,12 @@ func (p *pages) take(m link.Message) error {
 		return err
 	}
 	for _, s := range list {
+		if s.Kind == link.PageBell {
+			if err := p.takeBell(s.File); err != nil {
+				return err
+			}
+			continue
+		}
 		mem, err := link.MapPage(s.File, s.Kind != link.PageGrant)
 		if err != nil {
 			return fmt.Errorf("page of kind %d: %w", s.Kind, err)
@@ -51,6 +60,17 @@ func (p *pages) take(m link.Message) error {
 		}
 		p.mu.Unlock()
 	}
+	return nil
+}
+
+func (p *pages) takeBell(fd int) error {
+	fd, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return fmt.Errorf("scheduler's bell: %w", err)
+	}
+	p.mu.Lock()
+	p.bell = fd
+	p.mu.Unlock()
 	return nil
 }
 

@@ -188,6 +188,9 @@ func (s *starter) run(ctx context.Context, w *Worker) error {
 		}
 	})
 	return w.Run(ctx)
+	if err := s.openGate(w); err != nil {
+		return errors.Join(err, w.close())
+	}
 }
 
 // carrier makes the carrier that the configuration names.

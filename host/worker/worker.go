@@ -11,6 +11,7 @@ import (
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver"
+	"causeway/host/schedule/gate"
 	"causeway/remote"
 )
 
@@ -36,6 +37,8 @@ type Worker struct {
 	blobs    blobs
 	record   *recorder
 	guest    guest
+	count    counting
+	turn     *gate.Gate // holds back what gives the GPU work; nil: nothing does. Set before the consumer runs
 
 	questions atomic.Int32 // link.Measure that wait for their answer
 
@@ -111,6 +114,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	}()
 	err := w.loop(ctx)
 	close(w.ended)
+	if w.turn != nil {
+		w.turn.Close()
+	}
 	if errors.Is(err, errMoved) {
 		return nil // the session, and with it guest memory, belongs to another process now
 	}

@@ -17,13 +17,14 @@ const (
 	PageMeter                      // counters of the session, written by its worker
 	PageGrant                      // what the scheduler grants, mapped read-only by the worker
 	PageUsage                      // what the worker tells the scheduler
+	PageBell                       // no page: an eventfd by which the worker has the scheduler look
 	pageKinds
 )
 
 // Page is a page that a worker shares with others.
 type Page struct {
 	Kind PageKind
-	File int // a sealed memfd, as of NewPage
+	File int // a sealed memfd, as of NewPage; of PageBell an eventfd
 }
 
 // MostPage bounds a shared page, in bytes.

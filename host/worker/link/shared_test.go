@@ -79,7 +79,7 @@ func TestShared(t *testing.T) {
 		"other message": {Type: Memory},
 		"no files":      {Type: Shared, Payload: []byte{1}},
 		"kind 0":        {Type: Shared, Payload: []byte{0}, Files: []int{3}},
-		"kind 5":        {Type: Shared, Payload: []byte{5}, Files: []int{3}},
+		"kind 6":        {Type: Shared, Payload: []byte{6}, Files: []int{3}},
 	} {
 		if _, err := DecodeShared(m); err == nil {
 			t.Errorf("%s is taken", name)

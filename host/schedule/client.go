@@ -1,0 +1,274 @@
+package schedule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/host/schedule/page"
+	"causeway/host/schedule/policy"
+)
+
+// Membership is what a virtual GPU tells a scheduler.
+type Membership struct {
+	GPU    string // UUID: all that use this GPU name it the same
+	Key    string // who it is: VM/NAME
+	Weight uint32
+	Cap    uint32 // per cent; 0: none
+}
+
+// Seat is a virtual GPU's place at a scheduler. Its methods may be called from any goroutine.
+type Seat struct {
+	log  *slog.Logger
+	dial func(ctx context.Context) (*net.UnixConn, error)
+
+	ctx    context.Context // ends with the seat
+	cancel context.CancelFunc
+	group  sync.WaitGroup
+	down   func() // ends a scheduler of its own; nil
+
+	mu       sync.Mutex
+	who      Membership
+	sessions map[uint64]*Session
+	next     uint64
+	conn     *caller // nil: there is no scheduler now
+}
+
+// Session is one worker's pages, made by this process and known to the scheduler, if there is one.
+type Session struct {
+	seat         *Seat
+	id           uint64
+	files        [3]int // grant for the scheduler, usage, bell
+	grantRO      int    // grant for the worker, who must not write it
+	grant, usage []byte
+	g            page.Grant
+	u            page.Usage
+	once         sync.Once
+}
+
+const (
+	retryFirst = 50 * time.Millisecond
+	retryMost  = 2 * time.Second
+	callLimit  = 2 * time.Second // for an answer
+)
+
+// Join takes a seat at the scheduler of a socket. It does not fail: while there is no scheduler, all grants are open, and it is
+// looked for.
+func Join(socket string, who Membership, log *slog.Logger) *Seat {
+	s := newSeat(who, log)
+	s.dial = func(ctx context.Context) (*net.UnixConn, error) {
+		var d net.Dialer
+		c, err := d.DialContext(ctx, "unixpacket", socket)
+		if err != nil {
+			return nil, err
+		}
+		return c.(*net.UnixConn), nil
+	}
+	s.start()
+	return s
+}
+
+// Alone is a seat at a scheduler in this process that knows nobody else: it holds a cap where the node has no scheduler.
+func Alone(who Membership, log *slog.Logger) *Seat {
+	s := newSeat(who, log)
+	server := &Server{Log: log}
+	s.dial = func(context.Context) (*net.UnixConn, error) {
+		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return nil, fmt.Errorf("socketpair: %w", err)
+		}
+		a, errA := connOf(fds[0])
+		b, errB := connOf(fds[1])
+		if errA != nil || errB != nil {
+			return nil, errors.Join(errA, errB)
+		}
+		server.Attach(b)
+		return a, nil
+	}
+	s.down = server.Close
+	s.start()
+	return s
+}
+
+func connOf(fd int) (*net.UnixConn, error) {
+	f := os.NewFile(uintptr(fd), "scheduler")
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.UnixConn), nil
+}
+
+func newSeat(who Membership, log *slog.Logger) *Seat {
+	s := &Seat{log: log, who: who, sessions: map[uint64]*Session{}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// start tries once before it returns: who is there already is joined from the first session on.
+func (s *Seat) start() {
+	s.connect()
+	s.group.Go(s.routine)
+}
+
+// routine keeps the seat taken.
+func (s *Seat) routine() {
+	wait := retryFirst
+	for s.ctx.Err() == nil {
+		s.mu.Lock()
+		conn := s.conn
+		s.mu.Unlock()
+		if conn != nil {
+			wait = retryFirst
+			select {
+			case <-conn.done:
+				s.mu.Lock()
+				s.dropLocked(errors.New("its connection ended"))
+				s.mu.Unlock()
+			case <-s.ctx.Done():
+			}
+			continue
+		}
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, retryMost)
+		s.connect()
+	}
+}
+
+// connect joins, and tells of the sessions that there are. If that fails, the seat stays without a scheduler.
+func (s *Seat) connect() {
+	ctx, cancel := context.WithTimeout(s.ctx, callLimit)
+	defer cancel()
+	uc, err := s.dial(ctx)
+	if err != nil {
+		s.log.Debug("no scheduler", "error", err)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conn = newCaller(uc)
+	err = s.conn.call(&request{Op: opJoin, GPU: s.who.GPU, Key: s.who.Key, Weight: s.who.Weight, Cap: s.who.Cap}, nil)
+	for _, x := range s.sessions {
+		if err == nil {
+			err = s.conn.call(&request{Op: opAdd, Session: x.id}, x.files[:])
+		}
+	}
+	if err != nil {
+		s.dropLocked(err)
+		return
+	}
+	s.log.Info("joined the scheduler", "gpu", s.who.GPU, "sessions", len(s.sessions))
+}
+
+// dropLocked gives up the scheduler, and opens all grants.
+func (s *Seat) dropLocked(why error) {
+	if s.conn == nil {
+		return
+	}
+	if s.ctx.Err() == nil {
+		s.log.Warn("no scheduler any more: the GPU's time is not shared by weight until one is back", "why", why)
+	}
+	s.conn.close()
+	s.conn = nil
+	for _, x := range s.sessions {
+		x.g.Set(page.Open, 0)
+	}
+}
+
+// SetLimits changes what the virtual GPU may use, at once.
+func (s *Seat) SetLimits(l policy.Limits) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.who.Weight, s.who.Cap = l.Weight, l.Cap
+	s.tellLocked(&request{Op: opLimits, Weight: l.Weight, Cap: l.Cap}, nil)
+}
+
+// tellLocked makes a call. One that fails costs the connection: it is then made anew, with everything.
+func (s *Seat) tellLocked(r *request, files []int) {
+	if s.conn == nil {
+		return
+	}
+	if err := s.conn.call(r, files); err != nil {
+		s.dropLocked(err)
+	}
+}
+
+// Connected reports whether a scheduler serves the seat.
+func (s *Seat) Connected() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conn != nil
+}
+
+// Add makes the pages of a new session.
+func (s *Seat) Add() (*Session, error) {
+	x := &Session{seat: s, files: [3]int{-1, -1, -1}, grantRO: -1}
+	if err := x.create(); err != nil {
+		x.release()
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		x.release()
+		return nil, errors.New("the virtual GPU's seat at the scheduler is closed")
+	}
+	s.next++
+	x.id = s.next
+	s.sessions[x.id] = x
+	s.tellLocked(&request{Op: opAdd, Session: x.id}, x.files[:])
+	return x, nil
+}
+
+// Close leaves. Sessions that are left can no longer be held back by anybody. A nil seat is none.
+func (s *Seat) Close() {
+	if s == nil {
+		return
+	}
+	s.cancel()
+	s.group.Wait()
+	s.mu.Lock()
+	s.dropLocked(nil)
+	left := make([]*Session, 0, len(s.sessions))
+	for _, x := range s.sessions {
+		left = append(left, x)
+	}
+	s.mu.Unlock()
+	for _, x := range left {
+		x.Close()
+	}
+	if s.down != nil {
+		s.down()
+	}
+}
+
+// ReadStatus asks the scheduler of a socket who has what.
+func ReadStatus(ctx context.Context, socket string) (*Status, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unixpacket", socket)
+	if err != nil {
+		return nil, fmt.Errorf("scheduler: %w", err)
+	}
+	conn := newCaller(c.(*net.UnixConn))
+	defer conn.close()
+	a, err := conn.ask(&request{Op: opStatus}, nil)
+	if err != nil {
+		return nil, err
+	}
+	if a.Status == nil {
+		return nil, errors.New("scheduler: no status")
+	}
+	return a.Status, nil
+}

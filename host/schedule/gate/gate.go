@@ -1,0 +1,370 @@
+package gate
+
+import (
+	"context"
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/host/driver"
+	"causeway/host/schedule/page"
+	"causeway/host/spin"
+)
+
+// Options of a Gate.
+type Options struct {
+	Grant page.Grant
+	Usage page.Usage
+	Bell  int // eventfd by which the scheduler is told; stays the caller's
+	// Gauge fences the session's work; nil: the driver cannot, and the session has nothing in flight as far as anybody knows.
+	Gauge driver.Gauge
+	// OnConsumer has the consumer run f between two operations, and waits for it.
+	OnConsumer func(f func() error) error
+	// Serve runs what OnConsumer handed over, if anything, while the consumer stands at the gate.
+	Serve func() error
+	// Spin is how long the consumer looks for a grant before it sleeps.
+	Spin time.Duration
+}
+
+// Gate is one session's.
+type Gate struct {
+	Options
+
+	// The consumer's.
+	free       page.Word // the last free word seen; 0: not free
+	metering   bool      // the gauge was told
+	sinceFence uint64    // operations since the last fence
+
+	loose     atomic.Bool   // there may be work that nobody counted: the session was free
+	idle      atomic.Bool   // nothing that was counted is on the GPU
+	submitted atomic.Uint64 // operations let through while metered
+
+	mu      sync.Mutex
+	marks   [depth]mark // of fences that have not passed, by number modulo depth
+	passed  uint64      // marks passed
+	fenced  uint64      // marks given
+	done    uint64      // operations known to be finished
+	counted time.Time   // up to here busy is in the usage; zero: not busy
+	moved   time.Time   // when done last grew
+	est     float64     // nanoseconds that an operation takes
+	active  bool        // as the scheduler was told
+	quietAt time.Time   // nothing has been on the GPU since; zero: something is
+	asking  bool        // the consumer was asked for a fence
+
+	kick    chan struct{}
+	quit    chan struct{}
+	stopped atomic.Bool
+	group   sync.WaitGroup
+}
+
+// mark is what a fence stands behind.
+type mark struct {
+	ops uint64 // submitted before it
+}
+
+const (
+	depth     = 256
+	maxFlight = 1024 // operations
+	leastOps  = 2    // one runs, one waits
+	firstOps  = 8    // while nothing is known of what they take
+	grace     = 60 * time.Microsecond
+	stand     = 10 * time.Millisecond // how long the consumer sleeps at the gate before it looks around
+	napLeast  = 20 * time.Microsecond
+	napMost   = 500 * time.Microsecond
+)
+
+// New makes a gate and starts its goroutines.
+func New(o Options) *Gate {
+	g := &Gate{Options: o, kick: make(chan struct{}, 1), quit: make(chan struct{})}
+	g.idle.Store(true)
+	g.group.Go(g.routineListen)
+	g.group.Go(g.routineMonitor)
+	return g
+}
+
+// Close ends the goroutines. The consumer has ended, or will not come back.
+func (g *Gate) Close() {
+	g.stopped.Store(true)
+	close(g.quit)
+	g.Grant.Wake()
+	// The listener may go to sleep just now: wake it until it is gone.
+	gone := make(chan struct{})
+	go func() {
+		g.group.Wait()
+		close(gone)
+	}()
+	for {
+		select {
+		case <-gone:
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.Usage.Active.Store(0)
+			g.Usage.Waiting.Store(0)
+			g.Usage.Drained.Store(uint32(g.Grant.Word()))
+			g.ring()
+			return
+		case <-time.After(time.Millisecond):
+			g.Grant.Wake()
+		}
+	}
+}
+
+// Poke has a consumer that stands at the gate call Serve.
+func (g *Gate) Poke() {
+	g.Grant.Wake()
+}
+
+// Before lets an operation through that gives the GPU work, when it may. An error is ctx's, or of Serve, and ends the session.
+func (g *Gate) Before(ctx context.Context) error {
+	w := g.Grant.Word()
+	if w == g.free && w != 0 {
+		return nil
+	}
+	return g.before(ctx, w)
+}
+
+func (g *Gate) before(ctx context.Context, w page.Word) error {
+	for {
+		switch {
+		case w.Free():
+			g.become(w)
+			return nil
+		case w&page.Open == 0:
+			g.become(0)
+			if err := g.stand(ctx); err != nil {
+				return err
+			}
+		default:
+			g.become(0)
+			if g.room() {
+				g.submit()
+				return nil
+			}
+			if err := g.serve(ctx); err != nil {
+				return err
+			}
+			nap(napLeast)
+		}
+		w = g.Grant.Word()
+	}
+}
+
+// become follows a change between free (w, the word) and metered (0).
+func (g *Gate) become(w page.Word) {
+	if w != 0 {
+		if g.metering {
+			g.metering = false
+			g.Gauge.Metering(false)
+		}
+		g.free = w
+		g.loose.Store(true)
+		g.announce()
+		return
+	}
+	g.free = 0
+	if !g.metering && g.Gauge != nil {
+		g.metering = true
+		g.Gauge.Metering(true)
+	}
+	if g.loose.Load() {
+		g.fence()
+		g.loose.Store(false)
+		g.wakeMonitor()
+	}
+}
+
+// announce tells the scheduler that the session wants the GPU.
+func (g *Gate) announce() {
+	g.mu.Lock()
+	g.quietAt = time.Time{}
+	if !g.active {
+		g.active = true
+		g.Usage.Active.Store(1)
+		g.ring()
+	}
+	g.mu.Unlock()
+}
+
+// submit counts an operation.
+func (g *Gate) submit() {
+	g.submitted.Add(1)
+	g.sinceFence++
+	if g.idle.Load() {
+		g.begin()
+	}
+}
+
+// begin starts the clock: something is on the GPU.
+func (g *Gate) begin() {
+	g.mu.Lock()
+	if g.idle.Load() {
+		g.idle.Store(false)
+		g.counted = time.Now()
+		g.moved = g.counted
+	}
+	g.mu.Unlock()
+	g.announce()
+	g.wakeMonitor()
+}
+
+// After follows an operation that Before let through.
+func (g *Gate) After() {
+	if g.free != 0 {
+		return
+	}
+	if g.sinceFence >= g.segment() {
+		g.fence()
+	}
+}
+
+// Rest says that no operation follows for now.
+func (g *Gate) Rest() {
+	if g.free != 0 {
+		return
+	}
+	if g.sinceFence > 0 {
+		g.fence()
+	}
+}
+
+// limit is how many operations may be in flight.
+func (g *Gate) limit() uint64 {
+	g.mu.Lock()
+	est := g.est
+	g.mu.Unlock()
+	if est <= 0 {
+		return firstOps
+	}
+	return uint64(min(max(float64(g.Grant.Budget())/est, leastOps), maxFlight))
+}
+
+// segment is how many operations go between two fences.
+func (g *Gate) segment() uint64 { return min(max(g.limit()/4, 1), maxFlight/8) }
+
+// room reports whether one more operation may be in flight.
+func (g *Gate) room() bool {
+	if g.idle.Load() {
+		return true
+	}
+	limit := g.limit()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.submitted.Load()-g.done < limit && g.fenced-g.passed < depth {
+		return true
+	}
+	g.lookLocked(time.Now())
+	return g.submitted.Load()-g.done < limit && g.fenced-g.passed < depth
+}
+
+// fence puts a mark behind everything so far.
+func (g *Gate) fence() {
+	g.sinceFence = 0
+	if g.Gauge == nil {
+		return
+	}
+	g.mu.Lock()
+	for g.fenced-g.passed >= depth { // at most what Rest adds to room's bound
+		g.lookLocked(time.Now())
+		if g.fenced-g.passed < depth {
+			break
+		}
+		g.mu.Unlock()
+		nap(napLeast)
+		g.mu.Lock()
+	}
+	n := g.fenced + 1
+	g.marks[n%depth] = mark{g.submitted.Load()}
+	if g.idle.Load() { // work of the free time
+		g.idle.Store(false)
+		g.counted = time.Now()
+		g.moved = g.counted
+	}
+	g.fenced = n
+	g.mu.Unlock()
+	g.Gauge.Fence(n)
+	g.wakeMonitor()
+}
+
+// stand waits for a grant.
+func (g *Gate) stand(ctx context.Context) error {
+	if g.sinceFence > 0 {
+		g.fence()
+	}
+	begin := time.Now()
+	g.Usage.Waiting.Store(1)
+	g.announce()
+	defer func() {
+		g.Usage.Waiting.Store(0)
+		g.Usage.Waited.Add(uint64(time.Since(begin)))
+		g.Usage.Waits.Add(1)
+	}()
+	g.wakeMonitor()
+	for {
+		w := g.Grant.Word()
+		if w&page.Open != 0 {
+			break
+		}
+		if err := g.serve(ctx); err != nil {
+			return err
+		}
+		if time.Since(begin) < g.Spin {
+			spin.Pause()
+			continue
+		}
+		g.Grant.Await(w, stand)
+	}
+	return nil
+}
+
+// serve does what others want of the consumer.
+func (g *Gate) serve(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return g.Serve()
+}
+
+// lookLocked learns which fences have passed, and accounts for the time until now.
+func (g *Gate) lookLocked(now time.Time) {
+	if g.idle.Load() {
+		if g.submitted.Load() == g.done && g.fenced == g.passed {
+			return
+		}
+		g.idle.Store(false) // submitted while this side found it idle
+		g.counted, g.moved = now, now
+	}
+	if g.Gauge == nil {
+		g.passed, g.done = g.fenced, g.submitted.Load()
+	} else if p := min(g.Gauge.Passed(), g.fenced); p > g.passed {
+		ops := g.marks[p%depth].ops
+		if n := ops - g.done; n > 0 {
+			took := float64(now.Sub(g.moved)) / float64(n)
+			if g.est == 0 {
+				g.est = took
+			}
+			g.est += (took - g.est) / 4
+		}
+		g.passed, g.done, g.moved = p, ops, now
+	} else if n := g.submitted.Load() - g.done; n > 0 {
+		// What takes longer than was thought is known before it ends.
+		g.est = max(g.est, float64(now.Sub(g.moved))/float64(n))
+	}
+	if d := now.Sub(g.counted); d > 0 {
+		g.Usage.Busy.Add(uint64(d))
+		g.counted = now
+	}
+	if g.submitted.Load() == g.done && g.fenced == g.passed {
+		g.idle.Store(true)
+		g.quietAt = now
+	}
+}
+
+// ring tells the scheduler to look.
+func (g *Gate) ring() {
+	var one [8]byte
+	binary.NativeEndian.PutUint64(one[:], 1)
+	_, _ = unix.Write(g.Bell, one[:]) // EAGAIN: it has not looked since the last rings
+}

@@ -1,0 +1,128 @@
+package gate
+
+import (
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/host/schedule/page"
+)
+
+// routineListen wakes the monitor when the grant changes.
+func (g *Gate) routineListen() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for last := g.Grant.Word(); !g.stopped.Load(); {
+		if w := g.Grant.Word(); w != last {
+			last = w
+			g.wakeMonitor()
+			continue
+		}
+		g.Grant.Await(last, 0)
+	}
+}
+
+func (g *Gate) wakeMonitor() {
+	select {
+	case g.kick <- struct{}{}:
+	default:
+	}
+}
+
+// routineMonitor follows what is on the GPU.
+func (g *Gate) routineMonitor() {
+	for {
+		select {
+		case <-g.kick:
+		case <-g.quit:
+			return
+		}
+		if !g.follow() {
+			return
+		}
+	}
+}
+
+// follow looks at the fences until there is nothing left to see; false: the gate is closed for good.
+func (g *Gate) follow() bool {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1000, 0, 0, 0) // else each nap is 50 us longer
+	for !g.stopped.Load() {
+		w := g.Grant.Word()
+		if w.Free() {
+			return true // nothing is measured, and nobody asks
+		}
+		g.settle()
+		g.mu.Lock()
+		now := time.Now()
+		g.lookLocked(now)
+		rest, d := g.tellLocked(w, now)
+		g.mu.Unlock()
+		if rest {
+			return true
+		}
+		nap(d)
+	}
+	return false
+}
+
+// settle has the consumer fence what it submitted while the session was free.
+func (g *Gate) settle() {
+	if !g.loose.Load() {
+		return
+	}
+	g.mu.Lock()
+	ask := !g.asking
+	g.asking = true
+	g.mu.Unlock()
+	if !ask {
+		return
+	}
+	g.group.Go(func() {
+		_ = g.OnConsumer(func() error { // an error: the session has ended
+			if !g.Grant.Word().Free() {
+				g.become(0)
+			}
+			return nil
+		})
+		g.mu.Lock()
+		g.asking = false
+		g.mu.Unlock()
+		g.wakeMonitor()
+	})
+}
+
+// tellLocked tells the scheduler what is new. It reports whether there is nothing more to see, or else when to look again.
+func (g *Gate) tellLocked(w page.Word, now time.Time) (rest bool, again time.Duration) {
+	if g.loose.Load() {
+		return true, 0 // whoever fences it wakes the monitor
+	}
+	if !g.idle.Load() {
+		return false, min(max(now.Sub(g.moved)/32, napLeast), napMost)
+	}
+	if w&page.Open == 0 && page.Word(g.Usage.Drained.Load()) != w {
+		g.Usage.Drained.Store(uint32(w))
+		g.ring()
+	}
+	if !g.active || g.Usage.Waiting.Load() != 0 {
+		return true, 0
+	}
+	if g.quietAt.IsZero() {
+		g.quietAt = now
+	}
+	if left := grace - now.Sub(g.quietAt); left > 0 {
+		return false, left
+	}
+	g.active = false
+	g.Usage.Active.Store(0)
+	g.ring()
+	return true, 0
+}
+
+// nap sleeps on the caller's own thread: the runtime's timers may round up to a millisecond.
+func nap(d time.Duration) {
+	t := unix.NsecToTimespec(int64(d))
+	_ = unix.Nanosleep(&t, nil)
+}

@@ -1,0 +1,394 @@
+package policy
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// Parameters of all GPUs.
+const (
+	Quantum  = 3 * time.Millisecond   // a slice
+	MinSlice = 500 * time.Microsecond // before it ends for the sake of one that is behind
+	Patience = 15 * time.Millisecond  // how long a slice waits for the end of the work before it
+	Calm     = time.Second            // how long one that became quiet is still expected back
+	MaxLag   = 30 * time.Millisecond  // of GPU time that one can be owed for the past
+
+	FlightShared      = 750 * time.Microsecond // work in flight while several want the GPU, or under a cap
+	FlightInteractive = 100 * time.Microsecond // the same while one that types may come
+
+	capSlice  = 2 * time.Millisecond  // what an empty bucket is filled with before its owner goes on
+	capBurst  = 10 * time.Millisecond // what a bucket holds
+	memory    = 150 * time.Millisecond
+	farBelow  = 4 // who uses less than one part in farBelow of its share is interactive
+	shortNext = 100 * time.Microsecond
+)
+
+// Mode is what a virtual GPU may do.
+type Mode int
+
+// Modes.
+const (
+	Closed  Mode = iota // submit nothing
+	Metered             // submit, with fences, within the budget
+	Free                // submit as if there were nobody else
+)
+
+func (m Mode) String() string { return [...]string{"closed", "metered", "free"}[m] }
+
+// Limits of a virtual GPU.
+type Limits struct {
+	Weight uint32 // relative to others'; 0 counts as 1
+	Cap    uint32 // per cent of the GPU's time; 0 or from 100 on: none
+}
+
+func (l Limits) weight() float64 { return float64(max(l.Weight, 1)) }
+
+func (l Limits) cap() float64 {
+	if l.Cap == 0 || l.Cap >= 100 {
+		return 0
+	}
+	return float64(l.Cap) / 100
+}
+
+// Report is what the sessions of a virtual GPU say, together.
+type Report struct {
+	Active  bool          // one has work on the GPU, or wants to submit some
+	Drained bool          // none has work on the GPU; counts while closed
+	Busy    time.Duration // GPU time since the last report
+}
+
+// Share is a virtual GPU on its GPU. Its owner reads Grant and Budget after Decide.
+type Share struct {
+	Limits
+	Mode   Mode
+	Budget time.Duration // of work in flight, while Metered
+
+	// Time so far: held is GPU time charged, Busy what was measured.
+	Held, BusyTotal time.Duration
+
+	active    bool
+	drained   bool
+	busy      time.Duration
+	cameAt    time.Time // became active
+	leftAt    time.Time // became quiet
+	closedAt  time.Time
+	opened    bool    // has been granted something since it became active
+	virtual   float64 // nanoseconds held, divided by weight
+	tokens    float64 // nanoseconds in the cap's bucket
+	throttled bool
+	recent    float64 // part of the GPU's time, over memory
+}
+
+// Throttled reports whether the cap holds it back.
+func (s *Share) Throttled() bool { return s.throttled }
+
+// Active reports whether it wants the GPU.
+func (s *Share) Active() bool { return s.active }
+
+// GPU shares one GPU. The zero value is ready.
+type GPU struct {
+	shares   []*Share
+	holder   *Share
+	sliceAt  time.Time // the holder's slice began
+	sliceEnd time.Time
+	beside   bool // the holder does not wait for the end of the work before
+	last     time.Time
+}
+
+// Join adds a virtual GPU. It is quiet until a Report says otherwise.
+func (g *GPU) Join(now time.Time, l Limits) *Share {
+	s := &Share{Limits: l, drained: true, leftAt: now.Add(-Calm), tokens: float64(capSlice)}
+	s.virtual = g.floor(nil)
+	g.shares = append(g.shares, s)
+	return s
+}
+
+// Leave removes a virtual GPU.
+func (g *GPU) Leave(s *Share) {
+	g.shares = slices.DeleteFunc(g.shares, func(o *Share) bool { return o == s })
+	if g.holder == s {
+		g.holder = nil
+	}
+}
+
+// Len is how many virtual GPUs there are.
+func (g *GPU) Len() int { return len(g.shares) }
+
+// Report takes what a virtual GPU's sessions say now. Decide comes after the reports of all. What a worker says is worth no more
+// than the time that passed: Busy is cut to it.
+func (g *GPU) Report(s *Share, now time.Time, r Report) {
+	s.busy = min(max(r.Busy, 0), max(now.Sub(g.last), 0))
+	s.drained = r.Drained || !r.Active
+	if r.Active == s.active {
+		return
+	}
+	s.active = r.Active
+	if !r.Active {
+		s.leftAt = now
+		return
+	}
+	s.cameAt = now
+	// What it did not use long ago is nobody's debt any more.
+	s.virtual = max(s.virtual, g.floor(s)-float64(MaxLag)/s.weight())
+}
+
+// floor is the least virtual time of those that want the GPU, but of s.
+func (g *GPU) floor(but *Share) float64 {
+	least := math.Inf(1)
+	for _, s := range g.shares {
+		if s != but && s.active {
+			least = min(least, s.virtual)
+		}
+	}
+	if !math.IsInf(least, 1) {
+		return least
+	}
+	for _, s := range g.shares { // nobody: then of the one that is furthest
+		if s != but && (math.IsInf(least, 1) || s.virtual > least) {
+			least = s.virtual
+		}
+	}
+	if math.IsInf(least, 1) {
+		return 0
+	}
+	return least
+}
+
+// Decide charges the time since the last call and sets Mode and Budget of every Share. The next call is due at the time that it
+// returns, or when a report changes; the zero time: not before.
+func (g *GPU) Decide(now time.Time) (next time.Time) {
+	g.charge(now)
+	var want []*Share
+	for _, s := range g.shares {
+		if s.active && !s.throttled {
+			want = append(want, s)
+		}
+	}
+	g.pick(now, want)
+	g.grant(now, want)
+	return g.next(now, want)
+}
+
+// occupies reports whether s has, or may have, work on the GPU.
+func (s *Share) occupies() bool { return s.active && (s.Mode != Closed || !s.drained && s.opened) }
+
+// charge accounts for the time since the last decision.
+func (g *GPU) charge(now time.Time) {
+	dt := now.Sub(g.last)
+	if g.last.IsZero() || dt < 0 {
+		dt = 0
+	}
+	g.last = now
+	n := 0
+	for _, s := range g.shares {
+		if s.occupies() {
+			n++
+		}
+	}
+	fade := 1 - math.Exp(-float64(dt)/float64(memory))
+	for _, s := range g.shares {
+		part := 0.0
+		if s.occupies() {
+			part = 1 / float64(n)
+		}
+		held := part * float64(dt)
+		s.Held += time.Duration(held)
+		s.virtual += held / s.weight()
+		s.recent += (part - s.recent) * fade
+		busy := min(s.busy, dt)
+		s.BusyTotal += busy
+		s.busy = 0
+		c := s.cap()
+		if c == 0 {
+			s.throttled, s.tokens = false, float64(capSlice)
+			continue
+		}
+		s.tokens = min(s.tokens+c*float64(dt)-float64(busy), float64(capBurst))
+		switch {
+		case s.tokens <= 0:
+			s.throttled = true
+		case s.tokens >= float64(capSlice):
+			s.throttled = false
+		}
+	}
+}
+
+// interactive reports whether s uses far less than its share among those that want the GPU.
+func (g *GPU) interactive(s *Share) bool {
+	sum := s.weight()
+	for _, o := range g.shares {
+		if o != s && o.active {
+			sum += o.weight()
+		}
+	}
+	return s.recent*farBelow < s.weight()/sum
+}
+
+// pick chooses the holder among those that want the GPU.
+func (g *GPU) pick(now time.Time, want []*Share) {
+	if !slices.Contains(want, g.holder) {
+		g.holder = nil
+	}
+	if len(want) == 0 {
+		return
+	}
+	h := g.holder
+	if h != nil && len(want) == 1 {
+		return
+	}
+	if h == nil || !g.interactive(h) {
+		if i := g.typist(want); i != nil && i != h {
+			g.begin(now, i, true)
+			return
+		}
+	}
+	best := slices.MinFunc(want, func(a, b *Share) int {
+		switch {
+		case a.virtual < b.virtual:
+			return -1
+		case a.virtual > b.virtual:
+			return 1
+		}
+		return 0
+	})
+	switch {
+	case h == nil, !now.Before(g.sliceEnd):
+		g.begin(now, best, false)
+	case best != h && now.Sub(g.sliceAt) >= MinSlice && best.virtual+float64(Quantum)/best.weight() < h.virtual:
+		g.begin(now, best, false) // it was away for a moment, and is behind
+	}
+}
+
+// typist is the interactive one that used the least, nil if none is.
+func (g *GPU) typist(want []*Share) *Share {
+	var best *Share
+	for _, s := range want {
+		if g.interactive(s) && (best == nil || s.recent < best.recent) {
+			best = s
+		}
+	}
+	return best
+}
+
+// begin starts a slice. beside: without waiting for the end of what others have on the GPU.
+func (g *GPU) begin(now time.Time, s *Share, beside bool) {
+	if s != g.holder {
+		g.beside = beside
+	}
+	g.holder, g.sliceAt, g.sliceEnd = s, now, now.Add(Quantum)
+}
+
+// grant sets all modes.
+func (g *GPU) grant(now time.Time, want []*Share) {
+	alone := len(want) == 1 && g.others(now, want[0]) == 0
+	flight := FlightShared
+	for _, s := range g.shares {
+		if s != g.holder && s.recently(now) && g.interactive(s) {
+			flight = FlightInteractive
+		}
+	}
+	for _, s := range g.shares {
+		if s != g.holder {
+			s.set(now, g.quiet(s, len(want)), flight)
+		}
+	}
+	switch h := g.holder; {
+	case h == nil:
+	case alone && h.cap() == 0:
+		h.set(now, Free, flight)
+	case h.Mode != Closed || g.beside || g.cleared(now):
+		if h.Mode == Closed {
+			g.sliceAt, g.sliceEnd = now, now.Add(Quantum) // the wait for others is not its time
+		}
+		h.set(now, Metered, flight)
+	default:
+		h.set(now, Closed, flight)
+	}
+}
+
+// quiet is the mode of one that does not hold the GPU.
+func (g *GPU) quiet(s *Share, want int) Mode {
+	switch {
+	case s.active || s.throttled:
+		return Closed
+	case len(g.shares) == 1 && s.cap() == 0:
+		return Free // nobody to share with: it need not say when it begins
+	case want == 0 || g.interactive(s):
+		return Metered
+	}
+	return Closed
+}
+
+// recently reports whether s wants the GPU, or did within Calm.
+func (s *Share) recently(now time.Time) bool { return s.active || now.Sub(s.leftAt) < Calm }
+
+// others counts those that may want the GPU any moment.
+func (g *GPU) others(now time.Time, but *Share) int {
+	n := 0
+	for _, s := range g.shares {
+		if s != but && s.recently(now) {
+			n++
+		}
+	}
+	return n
+}
+
+// cleared reports whether the GPU is done with all but the holder, or took too long.
+func (g *GPU) cleared(now time.Time) bool {
+	for _, s := range g.shares {
+		if s != g.holder && s.active && s.opened && !s.drained && now.Sub(s.closedAt) < Patience {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Share) set(now time.Time, m Mode, budget time.Duration) {
+	if m == Closed && s.Mode != Closed {
+		s.closedAt = now
+		s.drained = false // until it says so
+	}
+	if m != Closed {
+		s.opened = true
+	} else if s.drained {
+		s.opened = false
+	}
+	s.Mode, s.Budget = m, budget
+}
+
+// next is when something happens that no report announces.
+func (g *GPU) next(now time.Time, want []*Share) (next time.Time) {
+	at := func(t time.Time) {
+		if t.Before(now.Add(shortNext)) {
+			t = now.Add(shortNext)
+		}
+		if next.IsZero() || t.Before(next) {
+			next = t
+		}
+	}
+	h := g.holder
+	if h != nil && len(want) > 1 {
+		at(g.sliceEnd)
+		if g.sliceAt.Add(MinSlice).After(now) {
+			at(g.sliceAt.Add(MinSlice))
+		}
+	}
+	for _, s := range g.shares {
+		if h != nil && h.Mode == Closed && s != h && s.active && s.opened && !s.drained {
+			at(s.closedAt.Add(Patience))
+		}
+		if c := s.cap(); c > 0 {
+			switch {
+			case s.throttled && s.active:
+				at(now.Add(time.Duration((float64(capSlice) - s.tokens) / c)))
+			case s.Mode == Metered && s.active:
+				at(now.Add(time.Duration(s.tokens / (1 - c))))
+			}
+		}
+		if h != nil && h.Mode == Metered && h.cap() == 0 && s != h && !s.active && s.recently(now) {
+			at(s.leftAt.Add(Calm)) // the holder becomes free
+		}
+	}
+	return next
+}
