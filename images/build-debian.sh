@@ -4,7 +4,8 @@
 #   images/build-debian.sh [OUT-DIR]      default: build/images/debian
 #
 # OUT-DIR gets root.ext4 (a raw disk, no partition table), vmlinuz (the cloud kernel that goes with it) and packages. Nothing is done if they
-# are there and nothing that they are made of changed. The serial console logs root in; no network is needed. Boot it with
+# are there and nothing that they are made of changed. The serial console logs root in; no network is needed. If there is a file
+# system with the label causeway-run, its program `run` takes the console instead of a shell. Boot it with
 #
 #   qemu-system-x86_64 -m 1G -object memory-backend-memfd,id=mem,size=1G,share=on -machine q35,memory-backend=mem -nographic \
 #     -kernel OUT-DIR/vmlinuz -append 'console=ttyS0 root=/dev/nvme0n1 rw' \
@@ -16,7 +17,7 @@ set -euo pipefail
 . "$ROOT/scripts/lib/apt.sh"
 . "$ROOT/images/lib.sh"
 
-case ${1:-} in -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit ;; esac
+case ${1:-} in -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit ;; esac
 out=${1:-$BUILD/images/debian}
 suite=trixie
 kernel='linux-image-6\.12\.[0-9.]+\+deb13-cloud-amd64'
@@ -43,10 +44,17 @@ as_root sh -eu -c '
   mkdir -p etc/systemd/system/serial-getty@ttyS0.service.d
   printf "%s\n" "[Service]" "ExecStart=" "ExecStart=-/sbin/agetty --autologin root --keep-baud 115200 %I dumb" \
     >etc/systemd/system/serial-getty@ttyS0.service.d/autologin.conf
+  cat >>root/.profile <<"PROFILE"
+if [ "$(tty)" = /dev/ttyS0 ] && mount -L causeway-run /mnt 2>/dev/null; then exec /mnt/run; fi
+PROFILE
   for unit in apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer e2scrub_reap.service dpkg-db-backup.timer fstrim.timer \
     systemd-firstboot.service podman-auto-update.timer podman-auto-update.service podman-restart.service podman-clean-transient.service; do
     ln -sf /dev/null "etc/systemd/system/$unit"
   done
+  # Neither a first boot nor an update: what those do takes longer than the rest of the boot. Each guest makes its own machine id.
+  : >etc/machine-id
+  touch etc/.updated var/.updated
+  rm -f etc/motd; touch etc/default/locale root/.hushlogin
   rm -rf var/lib/apt/lists/* var/cache/apt/* var/log/*.log
   chroot . dpkg-query -W >"$2"
 ' - "$tree" "$out/packages"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every test, stage by stage, and says how long each took.
 #
-#   scripts/test.sh [STAGE...]      stages: setup lint build unit fuzz clib programs smi remote vm sessions; all by default
+#   scripts/test.sh [STAGE...]      stages: setup lint build unit fuzz clib programs smi remote vm guest sessions; all by default
 #
 # FUZZTIME (default 5s) is the time per fuzz target. Logs are under build/logs. The status is 0 if every stage passed.
 set -uo pipefail
@@ -128,6 +128,9 @@ stage_vm() {
 
 stage_sessions() { scripts/sessions.sh; }
 
+# A Debian guest with systemd that keeps its vGPU, and gives it to a container.
+stage_guest() { scripts/guest.sh; }
+
 # heartbeat says every 30 s what a stage is at; its own sleep ends with it.
 heartbeat() {
   local nap
@@ -162,7 +165,7 @@ run_stage() {
   return $rc
 }
 
-[ $# -gt 0 ] || set -- setup lint build unit fuzz clib programs smi remote vm sessions
+[ $# -gt 0 ] || set -- setup lint build unit fuzz clib programs smi remote vm guest sessions
 for s in "$@"; do
   declare -F "stage_$s" >/dev/null || die "unknown stage $s"
   # Nothing can work after a failed set-up or build.

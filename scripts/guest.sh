@@ -1,0 +1,172 @@
+#!/usr/bin/env bash
+# Shows what a guest that keeps its vGPU sees: boots images/build-debian.sh's Debian (systemd, nothing installed by hand) without the
+# device, plugs it in, reboots, runs programs and a container, unplugs it. Each line is a check.
+#
+#   scripts/guest.sh [--accel tcg|kvm] [--causeway PROGRAM]
+#
+# The status is 0 if every check passed.
+set -uo pipefail
+. "$(dirname "$0")/lib/common.sh"
+. "$ROOT/scripts/lib/device.sh"
+
+accel=tcg
+while [ $# -gt 0 ]; do
+  case $1 in
+    --accel) accel=$2; shift 2 ;;
+    --causeway) CAUSEWAY=$2; shift 2 ;;
+    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit ;;
+    *) die "unknown option $1: see $0 --help" ;;
+  esac
+done
+qemu=${QEMU:-$(command -v qemu-system-x86_64 || true)}
+[ -n "$qemu" ] || die "qemu-system-x86_64 is missing: run scripts/setup.sh qemu"
+[ -x "$CAUSEWAY" ] || die "$CAUSEWAY is missing: run make build"
+image=$BUILD/images/debian
+"$ROOT/images/build-debian.sh" || die "no guest image"
+
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-guest.XXXXXX")
+mkdir -p "$BUILD/logs"
+console_log=$BUILD/logs/guest-console.log
+: >"$console_log"
+qemu_pid=
+cleanup() {
+  [ -z "$qemu_pid" ] || kill -9 "$qemu_pid" 2>/dev/null
+  stop_service
+  rm -rf "$tmp"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+passed=0 failed=0
+row() { # WHAT DETAIL, after a test whose status is $?
+  local rc=$?
+  if [ $rc = 0 ]; then passed=$((passed + 1)); printf 'ok      %-66s %s\n' "$1" "${2:-}"
+  else failed=$((failed + 1)); printf 'FAILED  %-66s %s\n' "$1" "${2:-}"; fi
+}
+
+# The disk that the guest's console runs: an agent, which does what this script sends, and a CUDA program.
+prepare() {
+  mkdir "$tmp/run"
+  cat >"$tmp/run/run" <<'RUN'
+#!/bin/bash
+stty -echo
+cd /mnt
+echo "@agent ready"
+while read -r line; do eval "$line"; echo "@end $?"; done
+RUN
+  # A container's root: glibc, a shell, a library cache; it knows nothing of GPUs.
+  cat >"$tmp/run/container" <<'RUN'
+#!/bin/bash -e
+c=/var/tmp/container
+mkdir -p $c/{lib64,usr/lib/x86_64-linux-gnu,bin,etc,tmp}
+cp -L /lib64/ld-linux-x86-64.so.2 $c/lib64/
+for l in libc.so.6 libdl.so.2 libpthread.so.0 librt.so.1; do cp -L /lib/x86_64-linux-gnu/$l $c/usr/lib/x86_64-linux-gnu/; done
+cp /bin/dash $c/bin/sh
+ldconfig -r $c
+! ldconfig -r $c -p | grep libcuda
+podman run --rm --network=none --log-driver=none --device nvidia.com/gpu=all "$@" --rootfs $c /run/causeway/bin/causeway-check
+ldconfig -r $c -p | grep -q 'libcuda.so.1 .*/usr/lib/x86_64-linux-gnu/libcuda.so.1'
+RUN
+  chmod 755 "$tmp/run"/*
+  [ ! -x "$BUILD/tests/13.0-static/vectoradd" ] || cp "$BUILD/tests/13.0-static/vectoradd" "$tmp/run/"
+  truncate -s 32M "$tmp/run.ext4"
+  mkfs.ext4 -q -F -L causeway-run -O ^has_journal -d "$tmp/run" "$tmp/run.ext4" || die "mkfs.ext4 failed"
+  mkfifo "$tmp/to" "$tmp/from"
+}
+
+boot() {
+  local args=(-accel tcg,thread=multi -cpu max)
+  [ "$accel" != kvm ] || args=(-accel kvm -cpu host)
+  exec 3<>"$tmp/from" 4<>"$tmp/to"
+  "$qemu" "${args[@]}" -smp 2 -m 1G -object memory-backend-memfd,id=mem,size=1G,share=on -machine q35,memory-backend=mem \
+    -nodefaults -display none -serial stdio -monitor "unix:$tmp/monitor,server=on,wait=off" -kernel "$image/vmlinuz" \
+    -append 'console=ttyS0 root=/dev/nvme0n1 rw quiet panic=-1 mitigations=off audit=0 no_timer_check' \
+    -drive "file=$image/root.ext4,format=raw,if=none,id=root,snapshot=on" -device nvme,drive=root,serial=root \
+    -drive "file=$tmp/run.ext4,format=raw,if=none,id=run" -device nvme,drive=run,serial=run \
+    -device pcie-root-port,id=slot0,bus=pcie.0,chassis=1 <"$tmp/to" >"$tmp/from" 2>&1 &
+  qemu_pid=$!
+}
+
+monitor() { # COMMAND: what QEMU says to it
+  python3 - "$tmp/monitor" "$1" <<'PY'
+import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.settimeout(10)
+s.connect(sys.argv[1])
+text = b""
+def prompt():
+    global text
+    while not text.endswith(b"(qemu) "):
+        text += s.recv(4096)
+prompt()
+text = b""
+s.sendall(sys.argv[2].encode() + b"\n")
+prompt()
+out = text.decode(errors="replace").split("\n", 1)[-1].replace("(qemu) ", "").strip()
+if out:
+    print(out)
+sys.exit(1 if "rror" in out else 0)
+PY
+}
+
+# await PATTERN [SECONDS] reads the console up to a line that matches.
+await() {
+  local end=$((SECONDS + ${2:-30}))
+  while [ $SECONDS -lt $end ]; do
+    IFS= read -r -t 1 line <&3 || continue
+    line=${line%$'\r'}
+    printf '%s\n' "$line" >>"$console_log"
+    # shellcheck disable=SC2053
+    [[ $line == $1 ]] && return 0
+    [ -z "${show:-}" ] || case $line in @*) ;; *) printf '        | %s\n' "$line" ;; esac
+  done
+  echo "        the guest did not say '$1' within ${2:-30} s"
+  return 1
+}
+# guest COMMAND... runs it in the guest; its status. What it prints is shown.
+guest() {
+  local show=yes
+  printf '%s\n' "$*" >&4
+  await '@end *' "${limit:-60}" || return 124
+  return "${line#@end }"
+}
+ready() { limit=90 guest 'r=$(systemctl is-system-running --wait); echo $r; [ $r = running ] || { systemctl --failed --no-legend; false; }'; }
+
+prepare
+start_device "$tmp/vm.sock" "$BUILD/logs/guest-device.log" --gpu soft --memory 1GiB -v
+began=$SECONDS
+boot
+await '@agent ready' 120; row "Debian boots without the device" "$((SECONDS - began)) s to a shell"
+ready; row "and nothing failed" ""
+guest '! mountpoint -q /run/causeway && ! ldconfig -p | grep libcuda'; row "no mount, no libcuda" ""
+
+monitor "chardev-add socket,id=gpu0,path=$tmp/vm.sock" && monitor 'device_add vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024,bus=slot0,id=gpu0'
+row "the device is plugged in" ""
+guest 'for i in $(seq 100); do ldconfig -p | grep -q /run/causeway/lib/libcuda.so.1 && break; sleep 0.1; done; mountpoint -q /run/causeway'
+row "it is mounted and its libraries are found" ""
+
+began=$SECONDS
+printf 'reboot\n' >&4
+await '@agent ready' 120; row "reboot" "$((SECONDS - began)) s to a shell"
+guest 'mountpoint -q /run/causeway && ldconfig -p | grep -q /run/causeway/lib/libnvidia-ml.so.1'; row "mounted at boot, libraries found" ""
+guest 'su user -c /run/causeway/bin/check'; row "bin/check, as an ordinary user" ""
+if [ -f "$tmp/run/vectoradd" ]; then
+  guest 'su user -c "env -u LD_LIBRARY_PATH ./vectoradd"'; row "a CUDA program, as an ordinary user, without LD_LIBRARY_PATH" ""
+fi
+ready; row "nothing failed" ""
+guest '/run/causeway/bin/setup --cdi | grep -v done:; ! /run/causeway/bin/setup --cdi | grep wrote'; row "bin/setup changes nothing" ""
+guest './container'; row "podman run --device nvidia.com/gpu=all" ""
+guest '/run/causeway/bin/setup --remove >/tmp/removed; cat /tmp/removed; ! grep -rl causeway /etc'; row "bin/setup --remove leaves nothing" ""
+guest '/run/causeway/bin/setup --cdi && systemctl is-active run-causeway.mount && ldconfig -p | grep -q causeway'; row "and bin/setup sets it up again" ""
+
+monitor 'device_del gpu0'; row "the device is unplugged" ""
+guest 'for i in $(seq 100); do mountpoint -q /run/causeway || break; sleep 0.1; done; ! mountpoint -q /run/causeway; echo $(systemctl is-system-running)'
+row "its mount is gone, the guest lives" ""
+printf 'poweroff\n' >&4
+for _ in $(seq 300); do kill -0 $qemu_pid 2>/dev/null || break; sleep 0.1; done
+! kill -0 $qemu_pid 2>/dev/null; row "power-off" ""
+wait $qemu_pid 2>/dev/null
+qemu_pid=
+echo "guest: $passed passed, $failed failed in $SECONDS s"
+[ $failed = 0 ]
