@@ -179,6 +179,9 @@ func (s *starter) open(c remote.Carrier) (*Worker, error) {
 // run consumes, beside the link's goroutine.
 func (s *starter) run(ctx context.Context, w *Worker) error {
 	w.sharing.link = s.link
+	if err := s.openGate(w); err != nil {
+		return errors.Join(err, w.close())
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go s.routineLink(w, func() {
@@ -188,9 +191,6 @@ func (s *starter) run(ctx context.Context, w *Worker) error {
 		}
 	})
 	return w.Run(ctx)
-	if err := s.openGate(w); err != nil {
-		return errors.Join(err, w.close())
-	}
 }
 
 // carrier makes the carrier that the configuration names.

@@ -37,7 +37,6 @@ type Worker struct {
 	blobs    blobs
 	record   *recorder
 	guest    guest
-	count    counting
 	turn     *gate.Gate // holds back what gives the GPU work; nil: nothing does. Set before the consumer runs
 
 	questions atomic.Int32 // link.Measure that wait for their answer
