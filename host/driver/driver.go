@@ -45,7 +45,15 @@ type Options struct {
 	Visible     []string // names of Devices for the driver's environment: UUIDs; nil: their numbers
 	MemoryLimit uint64   // bytes over all devices when the session opens, 0: no limit. What devices say they have
 	Budget      Budget   // what holds while it runs; nil: MemoryLimit, for this session alone
+	Busy        Clock    // hears when the GPU works for the session, if the backend knows; nil: nobody asks
 	Cores       int      // soft only: parallel blocks, 0: all
+}
+
+// Clock keeps how long the GPU has worked for a session.
+type Clock interface {
+	// Begin says that the GPU has work again, End that it has none. They alternate; one follows the other in order.
+	Begin()
+	End()
 }
 
 // Session executes one guest process's operations.

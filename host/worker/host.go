@@ -36,7 +36,10 @@ func (w *Worker) SetSticky(res cuda.Result) {
 }
 
 // Deferred implements driver.Host. The first error is delivered; those that follow from it are not.
-func (w *Worker) Deferred(res cuda.Result) { w.deferred.CompareAndSwap(0, uint32(res)) }
+func (w *Worker) Deferred(res cuda.Result) {
+	w.count.failed(res)
+	w.deferred.CompareAndSwap(0, uint32(res))
+}
 
 // regionIO reads and writes a region through the carrier.
 type regionIO struct {

@@ -83,5 +83,8 @@ func (s *starter) awaitPages() error {
 	if err != nil {
 		return fmt.Errorf("no shared pages: %w", err)
 	}
-	return s.pages.take(m)
+	if err := s.pages.take(m); err != nil {
+		return err
+	}
+	return s.openPages()
 }

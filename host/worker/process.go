@@ -13,7 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"causeway/host/driver"
+	"causeway/host/schedule/memory"
 	"causeway/host/worker/link"
+	"causeway/host/worker/meter"
 	"causeway/remote"
 	"causeway/remote/shm"
 	"causeway/remote/tcp"
@@ -118,10 +120,8 @@ type starter struct {
 	warm    bool           // ready has started its driver
 	leased  *leased        // with CarrierLeased
 	pages   pages          // shared with others
-}
-
-func (s *starter) options() driver.Options {
-	return driver.Options{Devices: s.cfg.Devices, Visible: s.cfg.Visible, MemoryLimit: s.cfg.MemoryLimit, Cores: s.cfg.Cores}
+	budget  *memory.Budget // nil: Config.MemoryLimit, for this session alone
+	meter   *meter.Writer  // nil: nobody reads
 }
 
 // start shakes hands with the guest process and runs the session.
@@ -169,11 +169,20 @@ func (s *starter) open(c remote.Carrier) (*Worker, error) {
 		return nil, errors.Join(err, c.Welcome(uint32(unix.ENODEV), err.Error()), c.Close())
 	}
 	s.log.Info("session opens", "gpu", b.Name(), "peer", s.cfg.Peer, "carrier", s.cfg.Carrier)
-	w, err := New(c, b, s.options(), s.log)
+	w, err := s.session(c, b)
 	if err != nil {
 		return nil, errors.Join(err, c.Welcome(uint32(unix.ENODEV), err.Error()), c.Close())
 	}
 	return w, nil
+}
+
+// session is New with what the starter has for it.
+func (s *starter) session(c remote.Carrier, b driver.Backend) (*Worker, error) {
+	w, err := New(c, b, s.options(), s.log)
+	if err == nil {
+		w.count.to = s.meter
+	}
+	return w, err
 }
 
 // run consumes, beside the link's goroutine.

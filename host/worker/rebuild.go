@@ -220,6 +220,9 @@ func (s *starter) adopt(ctx context.Context, files []int) error {
 		return errors.Join(err, s.link.Send(adopted(err)))
 	}
 	m.Thaw()
+	if s.budget != nil {
+		s.budget.Settle()
+	}
 	if err := s.link.Send(adopted(nil)); err != nil {
 		return err
 	}
@@ -252,7 +255,7 @@ func (s *starter) receive(h *handover) (*Worker, mover, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	w, err := New(carrier, b, s.options(), s.log)
+	w, err := s.session(carrier, b)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -333,6 +336,12 @@ func (w *Worker) replay(r *request, images wire.BlobSource) error {
 	}
 	if err != nil {
 		return fmt.Errorf("replay %s: %w", info.Name, err)
+	}
+	if w.count.to != nil && counted[uint8(op)] {
+		switch a := w.dispatch.Args().(type) { // who the guest is and where its memory lies; nothing is counted twice
+		case *wire.SessionInitArgs, *wire.RegionAddArgs:
+			w.count.more(a)
+		}
 	}
 	err = w.note(c, info, payload)
 	*c = wire.Call{}

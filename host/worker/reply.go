@@ -40,6 +40,7 @@ func (w *Worker) Reply(index, seq uint32, res cuda.Result, payload []byte) {
 	wake := false
 	if s.open && s.seq == seq {
 		s.open = false
+		w.count.failed(res)
 		if res == cuda.Success && w.deferred.Load() != 0 && carriesDeferred(s.op) {
 			if d := cuda.Result(w.deferred.Swap(0)); d != cuda.Success {
 				res, payload = d, nil

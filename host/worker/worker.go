@@ -37,6 +37,7 @@ type Worker struct {
 	blobs    blobs
 	record   *recorder
 	guest    guest
+	count    counting
 	turn     *gate.Gate // holds back what gives the GPU work; nil: nothing does. Set before the consumer runs
 
 	questions atomic.Int32 // link.Measure that wait for their answer
@@ -166,6 +167,9 @@ func (w *Worker) execute(in *remote.Incoming) error {
 		if err := w.note(c, info, payload); err != nil {
 			return err
 		}
+	}
+	if w.count.to != nil {
+		w.count.count(op, w.dispatch.Args(), res)
 	}
 	taken := c.Taken()
 	w.waits = taken || w.awaited(op)

@@ -162,7 +162,7 @@ func (s *session) kernelTask(g *gpuContext, k *exec.Kernel, l *launch) *task {
 		config.Textures = s.texSet
 	}
 	return &task{bytes: int64(len(l.params)) + 512, run: func() cuda.Result {
-		if err := k.Launch(s.running, config); err != nil {
+		if err := s.busy.run(func() error { return k.Launch(s.running, config) }); err != nil {
 			return s.fault(k, err)
 		}
 		return cuda.Success

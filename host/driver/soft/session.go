@@ -32,6 +32,7 @@ type session struct {
 	gpus  []*gpu // in the guest's order
 	space *space
 	queue *queue
+	busy  clock
 	log   *slog.Logger
 
 	// running is cancelled when kernels and stream waits must end.
@@ -74,7 +75,7 @@ func newSession(h driver.Host, o driver.Options, gpus []*gpu) (driver.Session, e
 		return nil, err
 	}
 	s := &session{
-		host: h, opt: o, gpus: gpus, space: space, log: slog.Default(),
+		host: h, opt: o, gpus: gpus, space: space, log: slog.Default(), busy: clock{to: o.Busy},
 		ctxs: table[*gpuContext]{}, primaries: make([]primary, len(gpus)),
 		streams: table[*stream]{}, events: table[*event]{}, modules: table[*module]{}, libraries: table[*library]{},
 		funcs: table[*function]{}, kernels: table[*kernel]{}, pools: table[*pool]{}, regions: map[uint32]*region{},

@@ -21,9 +21,12 @@ type Config struct {
 	// Visible names Devices for CUDA_VISIBLE_DEVICES by UUID; nil: by number.
 	Visible     []string `json:"visible,omitempty"`
 	MemoryLimit uint64   `json:"memory_limit,omitempty"`
-	Cores       int      `json:"cores,omitempty"`
-	LogLevel    string   `json:"log_level,omitempty"`
-	Peer        string   `json:"peer,omitempty"` // who the guest process is, for the log
+	// With PageMemory: the session's slot in it, and what a context takes beside allocations, as far as anybody knows.
+	MemorySlot   int    `json:"memory_slot,omitempty"`
+	ContextBytes uint64 `json:"context_bytes,omitempty"`
+	Cores        int    `json:"cores,omitempty"`
+	LogLevel     string `json:"log_level,omitempty"`
+	Peer         string `json:"peer,omitempty"` // who the guest process is, for the log
 	// Adopt: the session comes from another worker over the second file of Configure (or the first, if the carrier
 	// brings none), instead of from a handshake.
 	Adopt bool `json:"adopt,omitempty"`

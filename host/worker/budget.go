@@ -1,0 +1,39 @@
+package worker
+
+import (
+	"fmt"
+
+	"causeway/host/driver"
+	"causeway/host/schedule/memory"
+	"causeway/host/worker/link"
+	"causeway/host/worker/meter"
+)
+
+// options are the backend's. Before awaitPages they are those of a session without a page.
+func (s *starter) options() driver.Options {
+	o := driver.Options{Devices: s.cfg.Devices, Visible: s.cfg.Visible, MemoryLimit: s.cfg.MemoryLimit, Cores: s.cfg.Cores}
+	if s.budget != nil {
+		o.Budget, o.MemoryLimit = s.budget, s.budget.Limit()
+	}
+	if m := s.meter; m != nil {
+		o.Busy = m
+	}
+	return o
+}
+
+// openPages takes up what came with the configuration: the virtual GPU's memory budget and the session's meter. The scheduler's
+// pages are openGate's.
+func (s *starter) openPages() error {
+	if mem := s.pages.page(link.PageMemory); mem != nil {
+		b, err := memory.Open(mem, s.cfg.MemorySlot, s.cfg.ContextBytes)
+		if err != nil {
+			return fmt.Errorf("memory budget: %w", err)
+		}
+		if s.cfg.Adopt {
+			b.Adopt()
+		}
+		s.budget = b
+	}
+	s.meter = meter.Open(s.pages.page(link.PageMeter))
+	return nil
+}

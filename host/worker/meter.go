@@ -1,0 +1,98 @@
+package worker
+
+import (
+	"slices"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+	"causeway/host/worker/meter"
+)
+
+// counted are the operations of which more than their number is counted.
+var counted = func() (set [256]bool) {
+	for _, op := range []wire.Op{
+		wire.OpSessionInit, wire.OpLaunch, wire.OpGraphLaunch, wire.OpMemcpy, wire.OpMemcpyHtoD, wire.OpMemcpyDtoH, wire.OpMemcpyStaged,
+		wire.OpMemcpy3D, wire.OpMemcpyWait, wire.OpRegionAdd, wire.OpRegionDrop,
+	} {
+		set[op] = true
+	}
+	return set
+}()
+
+// counting is what the consumer counts with.
+type counting struct {
+	to     *meter.Writer // nil: nobody reads
+	pinned []span        // regions of the guest that kernels and copies reach by address
+}
+
+type span struct {
+	id     uint32
+	lo, hi uint64
+}
+
+// count notes a request that was executed.
+func (n *counting) count(op wire.Op, args wire.Args, res cuda.Result) {
+	n.to.Call()
+	if counted[uint8(op)] && res == cuda.Success {
+		n.more(args)
+	}
+}
+
+// more counts launches and bytes: a graph's launch is one, however many kernels it has, and what moves within the device, or within
+// the guest, is no byte in or out. Bytes that kernels read and write in the guest's pinned memory pass uncounted.
+func (n *counting) more(args wire.Args) {
+	switch a := args.(type) {
+	case *wire.LaunchArgs, *wire.GraphLaunchArgs:
+		n.to.Launch()
+	case *wire.MemcpyArgs:
+		n.copied(n.guests(a.Src), n.guests(a.Dst), a.Size)
+	case *wire.MemcpyWaitArgs:
+		n.copied(n.guests(a.Src), n.guests(a.Dst), a.Size)
+	case *wire.MemcpyHtoDArgs:
+		n.to.In(uint64(len(a.Src)))
+	case *wire.MemcpyDtoHArgs:
+		n.to.Out(uint64(a.Size))
+	case *wire.MemcpyStagedArgs:
+		n.copied(a.Direction == 0, a.Direction == 1, a.Size)
+	case *wire.Memcpy3DArgs:
+		from := a.SrcKind == wire.BoxStaging || a.SrcKind != wire.BoxArray && n.guests(a.Src)
+		to := a.DstKind == wire.BoxStaging || a.DstKind != wire.BoxArray && n.guests(a.Dst)
+		n.copied(from, to, a.Width*max(a.Height, 1)*max(a.Depth, 1))
+	case *wire.SessionInitArgs:
+		g := guestOf(a)
+		n.to.Guest(g.pid, g.program)
+	case *wire.RegionAddArgs:
+		if a.Kind == wire.RegionPinned {
+			n.pinned = append(n.pinned, span{a.Region, a.Va, a.Va + a.Size})
+		}
+	case *wire.RegionDropArgs:
+		n.pinned = slices.DeleteFunc(n.pinned, func(s span) bool { return s.id == a.Region })
+	}
+}
+
+// copied counts a copy; from and to say which end is the guest's memory.
+func (n *counting) copied(from, to bool, size uint64) {
+	switch {
+	case from && !to:
+		n.to.In(size)
+	case to && !from:
+		n.to.Out(size)
+	}
+}
+
+// guests reports whether an address is in the guest's own memory.
+func (n *counting) guests(addr uint64) bool {
+	for i := range n.pinned {
+		if addr >= n.pinned[i].lo && addr < n.pinned[i].hi {
+			return true
+		}
+	}
+	return false
+}
+
+// failed counts an error that the guest is told of. Any goroutine.
+func (n *counting) failed(res cuda.Result) {
+	if n.to != nil && res != cuda.Success && res != cuda.ErrorNotReady {
+		n.to.Failed(res == cuda.ErrorOutOfMemory)
+	}
+}

@@ -1,0 +1,94 @@
+package meter
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"causeway/host/daemon/api"
+	"causeway/host/worker/link"
+)
+
+func pair(t testing.TB) (*Page, *Writer) {
+	t.Helper()
+	p, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	mem, err := link.MapPage(p.fd, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { link.UnmapPage(mem) })
+	return p, Open(mem)
+}
+
+func TestCounters(t *testing.T) {
+	p, w := pair(t)
+	for range 3 {
+		w.Call()
+	}
+	w.Launch()
+	w.In(10)
+	w.In(1 << 40)
+	w.Out(7)
+	w.Failed(false)
+	w.Failed(true)
+	want := api.Counters{Calls: 3, Launches: 1, BytesIn: 1<<40 + 10, BytesOut: 7, FailedCalls: 2, OutOfMemory: 1}
+	if got := p.Counters(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if Open(make([]byte, 8)) != nil {
+		t.Error("a page that is too small")
+	}
+}
+
+func TestBusy(t *testing.T) {
+	p, w := pair(t)
+	w.Begin()
+	time.Sleep(3 * time.Millisecond)
+	if n := p.Counters().BusyNanos; n < 3e6 || n > 3e9 {
+		t.Errorf("busy for %d ns so far", n)
+	}
+	w.End()
+	n := p.Counters().BusyNanos
+	time.Sleep(time.Millisecond)
+	if again := p.Counters().BusyNanos; n < 3e6 || again != n {
+		t.Errorf("busy for %d ns, then %d", n, again)
+	}
+	w.End() // without Begin
+	if again := p.Counters().BusyNanos; again != n {
+		t.Errorf("busy for %d ns, then %d", n, again)
+	}
+}
+
+func TestGuest(t *testing.T) {
+	p, w := pair(t)
+	for said, want := range map[string]string{
+		"":                        "",
+		"/usr/bin/python3":        "/usr/bin/python3",
+		"/tmp/\x1b[2Jx\n\u202e":   "/tmp/?[2Jx??",
+		"naïve":                   "naïve",
+		strings.Repeat("ab", 400): strings.Repeat("ab", 256),
+	} {
+		w.Guest(7, said)
+		if pid, got := p.Guest(); pid != 7 || got != want {
+			t.Errorf("%q became %d %q", said, pid, got)
+		}
+	}
+	for i := range p.words { // a worker that writes anything
+		p.words[i] = ^uint64(0)
+	}
+	if _, got := p.Guest(); strings.Trim(got, "?\ufffd") != "" || len(got) > 4*mostName {
+		t.Errorf("%q", got)
+	}
+}
+
+func BenchmarkCall(b *testing.B) {
+	_, w := pair(b)
+	for b.Loop() {
+		w.Call()
+		w.Launch()
+	}
+}
