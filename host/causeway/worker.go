@@ -39,7 +39,7 @@ func workerCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p := &worker.Process{Backend: findBackend, Resume: resume, Seal: func() error { return sandbox.Seal(policy) }, Logger: func(l slog.Level) *slog.Logger {
+			p := &worker.Process{Backend: takenOver(findBackend), Resume: resume, Seal: func() error { return sandbox.Seal(policy) }, Logger: func(l slog.Level) *slog.Logger {
 				log := newLogger(l)
 				slog.SetDefault(log) // backends log there
 				return log

@@ -14,11 +14,11 @@ var hidden = []string{"/run", "/tmp", "/var", "/home", "/root", "/srv", "/mnt", 
 // sharedSize bounds /dev/shm of one virtual GPU's workers.
 const sharedSize = "size=64m,mode=1777"
 
-// mounts furnishes the mount namespace of this thread: nothing reaches the host's, folders with others' things are empty,
+// mounts furnishes the mount namespace of this thread: nothing reaches the host, whose unmounting still reaches it; folders with others' things are empty,
 // /dev/shm is its own, and /proc shows no other users' processes.
 func (s *Space) mounts() error {
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("private mounts: %w", err)
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return fmt.Errorf("mounts of its own: %w", err)
 	}
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	for _, dir := range hidden {

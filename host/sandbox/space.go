@@ -21,7 +21,6 @@ type Space struct {
 	log    *slog.Logger
 
 	mu     sync.Mutex
-	made   bool
 	ns     []namespace // with root; kept by descriptors
 	flags  uintptr     // clone flags, without root
 	closed bool
@@ -148,6 +147,14 @@ func (s *Space) Fork(cmd *exec.Cmd) error {
 	}
 	if s.policy.Mode == Audit {
 		return cmd.Start()
+	}
+	if len(s.ns) > 0 && cmd.Path != "/proc/self/exe" { // the program may lie where workers see nothing
+		f, err := os.Open(cmd.Path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		cmd.Path = fmt.Sprintf("/proc/self/fd/%d", f.Fd())
 	}
 	if err := s.join(); err != nil {
 		return err
