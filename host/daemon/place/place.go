@@ -236,7 +236,8 @@ func size(n uint64) string {
 		name  string
 	}{{30, "GiB"}, {20, "MiB"}, {10, "KiB"}} {
 		if n >= 1<<u.shift {
-			return strconv.FormatFloat(float64(n)/float64(uint64(1)<<u.shift), 'f', -1, 32) + " " + u.name
+			text := strconv.FormatFloat(float64(n)/float64(uint64(1)<<u.shift), 'f', 2, 64)
+			return strings.TrimRight(strings.TrimRight(text, "0"), ".") + " " + u.name
 		}
 	}
 	return fmt.Sprintf("%d bytes", n)

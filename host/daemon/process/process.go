@@ -86,6 +86,10 @@ func Adopt(pid int, start uint64) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, state, err := stat(pid); err != nil || state == 'Z' {
+		_ = p.fd.Close()
+		return nil, fmt.Errorf("process %d: %w", pid, ErrGone)
+	}
 	if start != 0 && p.start != start {
 		_ = p.fd.Close()
 		return nil, fmt.Errorf("process %d: %w", pid, ErrOther)
@@ -101,9 +105,8 @@ func newProcess(pid, fd int) (*Process, error) {
 		return nil, err
 	}
 	p := &Process{pid: pid, fd: os.NewFile(uintptr(fd), "pidfd"), done: make(chan struct{})}
-	var state byte
 	var err error
-	if p.start, state, err = stat(pid); err != nil || state == 'X' {
+	if p.start, _, err = stat(pid); err != nil {
 		_ = p.fd.Close()
 		return nil, fmt.Errorf("process %d: %w", pid, ErrGone)
 	}
@@ -129,7 +132,7 @@ func stat(pid int) (start uint64, state byte, err error) {
 // routineWatch waits for the end.
 func (p *Process) routineWatch() {
 	defer close(p.done)
-	p.end = "it ended while nobody could see its exit status"
+	p.end = "it was started by an earlier causewayd, so its exit status is not known"
 	if rc, err := p.fd.SyscallConn(); err == nil {
 		_ = rc.Read(func(fd uintptr) bool { return ended(int(fd)) })
 	}

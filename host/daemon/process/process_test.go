@@ -94,7 +94,7 @@ func TestAdopt(t *testing.T) {
 	if err := q.End(context.Background(), 5*time.Second); err != nil {
 		t.Error(err)
 	}
-	if got := wait(t, q); !strings.Contains(got, "nobody could see") {
+	if got := wait(t, q); !strings.Contains(got, "not known") {
 		t.Errorf("the exit status of one that is not a child: %q", got)
 	}
 	wait(t, p)

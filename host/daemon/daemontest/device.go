@@ -1,0 +1,200 @@
+package daemontest
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/host/daemon/api"
+)
+
+// Environment variables of the fake device process. Tests set them through the configuration's devices.environment.
+const (
+	// FailEnv: it says this on stderr and ends with status 1 before it is ready.
+	FailEnv = "FAKE_DEVICE_FAIL"
+	// DelayEnv: it is ready after this time.
+	DelayEnv = "FAKE_DEVICE_DELAY"
+	// VersionEnv is its version.
+	VersionEnv = "FAKE_DEVICE_VERSION"
+	// StubbornEnv: nothing but SIGKILL ends it.
+	StubbornEnv = "FAKE_DEVICE_STUBBORN"
+	// UUIDEnv is the GPU that it says it has.
+	UUIDEnv = "FAKE_DEVICE_UUID"
+	// CountEnv names a file that gets a line for each start.
+	CountEnv = "FAKE_DEVICE_COUNT"
+)
+
+// Main is called first by TestMain. If the program was started as a device process or a scheduler, it is one, and does not return.
+func Main() {
+	if len(os.Args) < 2 {
+		return
+	}
+	var err error
+	switch os.Args[1] {
+	case "device":
+		err = runDevice(os.Args[2:])
+	case "scheduler":
+		err = runScheduler(os.Args[2:])
+	default:
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "causeway:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// device is a device process without a GPU and without VMs.
+type device struct {
+	mu     sync.Mutex
+	status api.Status
+	ended  chan struct{}
+	once   sync.Once
+}
+
+func runDevice(args []string) error {
+	var socket, control, memory string
+	var d device
+	var weight, limit, sessions uint
+	f := flag.NewFlagSet("device", flag.ContinueOnError)
+	f.StringVar(&socket, "socket", "", "")
+	f.StringVar(&control, "control", "", "")
+	f.StringVar(&memory, "memory", "", "")
+	f.UintVar(&weight, "weight", 0, "")
+	f.UintVar(&limit, "cap", 0, "")
+	f.UintVar(&sessions, "sessions", 0, "")
+	for _, name := range []string{"vm", "name", "gpu", "warm", "owner", "scheduler"} {
+		f.String(name, "", "")
+	}
+	f.Bool("verbose", false, "")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if name := os.Getenv(CountEnv); name != "" {
+		if err := appendLine(name); err != nil {
+			return err
+		}
+	}
+	if text := os.Getenv(FailEnv); text != "" {
+		return errors.New(text)
+	}
+	pause, _ := time.ParseDuration(os.Getenv(DelayEnv))
+	time.Sleep(pause)
+	d.ended = make(chan struct{})
+	d.status = api.Status{
+		Version: os.Getenv(VersionEnv), PID: os.Getpid(), Started: time.Now(), UUID: os.Getenv(UUIDEnv),
+		Limits: api.Limits{Weight: uint32(weight), Cap: uint32(limit), Sessions: uint32(sessions)}, Sessions: []api.Session{},
+	}
+	if memory != "" {
+		n, err := api.ParseSize(memory)
+		if err != nil {
+			return err
+		}
+		d.status.Limits.Memory = n
+	}
+	return d.serve(socket, control)
+}
+
+func appendLine(name string) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, os.Getpid())
+	return errors.Join(err, f.Close())
+}
+
+func (d *device) serve(socket, control string) error {
+	vhost, err := listen(socket)
+	if err != nil {
+		return err
+	}
+	defer vhost.Close()
+	ln, err := listen(control)
+	if err != nil {
+		return err
+	}
+	defer ln.Close()
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, unix.SIGTERM)
+	stubborn := os.Getenv(StubbornEnv) != ""
+	go func() {
+		for range term {
+			if !stubborn {
+				d.end()
+			}
+		}
+	}()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		_ = json.NewEncoder(w).Encode(d.status)
+	})
+	mux.HandleFunc("PUT /v1/limits", d.setLimits)
+	mux.HandleFunc("POST /v1/stop", func(w http.ResponseWriter, _ *http.Request) {
+		if !stubborn {
+			d.end()
+		}
+	})
+	mux.HandleFunc("PUT /fake", func(w http.ResponseWriter, r *http.Request) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		_ = json.NewDecoder(r.Body).Decode(&d.status)
+	})
+	mux.HandleFunc("POST /say", func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(os.Stderr, r.Body) })
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = srv.Serve(ln) }()
+	<-d.ended
+	return nil
+}
+
+// setLimits refuses a memory limit of 13 bytes, for tests of what is refused.
+func (d *device) setLimits(w http.ResponseWriter, r *http.Request) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var l api.Limits
+	err := json.NewDecoder(r.Body).Decode(&l)
+	if err != nil || l.Memory == 13 {
+		w.WriteHeader(http.StatusConflict)
+		_ = json.NewEncoder(w).Encode(api.Error{Text: "13 bytes are too few"})
+		return
+	}
+	d.status.Limits = l
+}
+
+func (d *device) end() { d.once.Do(func() { close(d.ended) }) }
+
+func listen(path string) (net.Listener, error) {
+	_ = os.Remove(path)
+	return net.Listen("unix", path)
+}
+
+func runScheduler(args []string) error {
+	if len(args) != 2 || args[0] != "--socket" {
+		return fmt.Errorf("scheduler %q", args)
+	}
+	if text := os.Getenv(FailEnv); text != "" {
+		return errors.New(text)
+	}
+	ln, err := listen(args[1])
+	if err != nil {
+		return err
+	}
+	defer ln.Close()
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, unix.SIGTERM)
+	<-term
+	return nil
+}
