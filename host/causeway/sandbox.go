@@ -38,7 +38,7 @@ func enterSandbox(log *slog.Logger) (*sandbox.Policy, error) {
 	if err != nil || p == nil {
 		return nil, err
 	}
-	r, err := sandbox.Enter(p)
+	r, err := sandbox.Enter(p, log)
 	if err != nil {
 		return nil, err
 	}

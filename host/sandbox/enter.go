@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"syscall"
 
@@ -19,22 +20,20 @@ const (
 const nobody = 65534
 
 // Enter gives up what the policy denies: user, limits, files, system calls. Mode strict fails if a layer is missing. Call it
-// before the process has read anything from others.
-func Enter(p *Policy) (*Report, error) {
+// before the process has read anything from others. log, which is used on, gets what mode audit finds.
+func Enter(p *Policy, log *slog.Logger) (*Report, error) {
 	r := new(Report)
 	if p == nil || p.Mode == Off {
 		return r, nil
 	}
 	if p.Mode == Audit {
-		return r, audit(p)
+		return r, audit(p, log)
 	}
 	r.note("no core dumps", harden(p))
 	if p.UIDBase != 0 && os.Getuid() == 0 {
 		r.note("own user", become(p))
-	} else if err := noCapabilities(); err != nil {
-		r.note("no capabilities", err)
 	} else {
-		r.note("no capabilities", nil)
+		r.note("no capabilities", noCapabilities())
 	}
 	pinned, err := os.Open("/proc/self")
 	if err != nil {

@@ -141,6 +141,18 @@ func never(arg int, values ...uint32) check {
 	return check{arg: arg, values: values, match: verdictDeny, other: verdictAllow}
 }
 
+// merge adds what another program denies.
+func (p *program) merge(o *program) {
+	for nr, v := range o.verdicts {
+		if v != verdictAllow {
+			p.verdicts[nr] = v
+		}
+	}
+	for nr, list := range o.checks {
+		p.checks[nr] = append(p.checks[nr], list...)
+	}
+}
+
 // notifying turns every denial into a question to the listener, for audit.
 func (p *program) notifying() {
 	turn := func(v uint32) uint32 {

@@ -19,7 +19,7 @@ func call(name string, nr uintptr, args ...uintptr) func() error {
 	var a [6]uintptr
 	copy(a[:], args)
 	return func() error {
-		_, _, e := unix.RawSyscall6(nr, a[0], a[1], a[2], a[3], a[4], a[5])
+		_, _, e := unix.Syscall6(nr, a[0], a[1], a[2], a[3], a[4], a[5])
 		return errno(name, e)
 	}
 }
@@ -29,7 +29,7 @@ func opens(name string, nr uintptr, args ...uintptr) func() error {
 	var a [6]uintptr
 	copy(a[:], args)
 	return func() error {
-		fd, _, e := unix.RawSyscall6(nr, a[0], a[1], a[2], a[3], a[4], a[5])
+		fd, _, e := unix.Syscall6(nr, a[0], a[1], a[2], a[3], a[4], a[5])
 		return closed(int(fd), errno(name, e))
 	}
 }
@@ -48,7 +48,7 @@ func onThread(f func() error) func() error {
 
 func seize(pid int) error {
 	return onThread(func() error {
-		_, _, e := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(pid), 0, 0, 0, 0)
+		_, _, e := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(pid), 0, 0, 0, 0)
 		return errno("ptrace", e) // the tracee goes on when the tracer's thread ends
 	})()
 }

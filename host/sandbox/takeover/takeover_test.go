@@ -214,6 +214,12 @@ func listen(t *testing.T, network, addr string) string {
 // attack runs the attempts in a worker.
 func attack(t *testing.T, program string, policy sandbox.Policy, target *takeover.Target) map[string]takeover.Result {
 	t.Helper()
+	results, _ := attackAndLog(t, program, policy, target)
+	return results
+}
+
+func attackAndLog(t *testing.T, program string, policy sandbox.Policy, target *takeover.Target) (map[string]takeover.Result, string) {
+	t.Helper()
 	b, err := json.Marshal(target)
 	if err != nil {
 		t.Fatal(err)
@@ -227,11 +233,11 @@ func attack(t *testing.T, program string, policy sandbox.Policy, target *takeove
 	case <-time.After(10 * time.Second):
 		t.Fatal("worker does not end with its guest")
 	}
-	results := map[string]takeover.Result{}
+	results, rest := map[string]takeover.Result{}, []string{}
 	for sc := bufio.NewScanner(strings.NewReader(out.text())); sc.Scan(); {
 		line, ok := strings.CutPrefix(sc.Text(), takeover.Prefix)
 		if !ok {
-			t.Log(sc.Text())
+			rest = append(rest, sc.Text())
 			continue
 		}
 		var r takeover.Result
@@ -240,7 +246,7 @@ func attack(t *testing.T, program string, policy sandbox.Policy, target *takeove
 		}
 		results[r.Name] = r
 	}
-	return results
+	return results, strings.Join(rest, "\n")
 }
 
 // soft and real are policies of workers of the software GPU, and of a real one's, whose driver gets more room.
@@ -260,6 +266,12 @@ func TestTakeover(t *testing.T) {
 	victim, _, _ := session(t, program, soft(sandbox.On))
 	target.Worker = victim.PID()
 	free := attack(t, program, soft(sandbox.Off), target)
+	audited, log := attackAndLog(t, program, real(sandbox.Audit), target)
+	for _, want := range []string{"open /etc/shadow to read", "open " + target.Files[0] + " to write", "/.causeway-takeover-", "system call 101(", "system call 59("} {
+		if !strings.Contains(log, want) {
+			t.Errorf("audit did not say %q:\n%s", want, log)
+		}
+	}
 	confined := map[string]map[string]takeover.Result{
 		"on":           attack(t, program, soft(sandbox.On), target),
 		"strict":       attack(t, program, soft(sandbox.Strict), target),
@@ -278,6 +290,9 @@ func TestTakeover(t *testing.T) {
 			if r.Through && !(name == "real, on" && slices.Contains(room, a.Name)) {
 				t.Errorf("%s: %s gets through", name, a.Name)
 			}
+		}
+		if audited[a.Name].Through != f.Through {
+			t.Errorf("audit: %s: %s, without it: %s", a.Name, verdict(audited[a.Name]), verdict(f))
 		}
 		if !f.Through && !a.Always && !absent(f) {
 			t.Errorf("%s: fails without a sandbox too (%s): this attempt proves nothing", a.Name, f.Error)
