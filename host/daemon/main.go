@@ -11,6 +11,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/activation"
 	sdnotify "github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"causeway/host/daemon/api"
@@ -44,10 +45,26 @@ func Main(ctx context.Context, o Options, load func() (config.Config, error)) er
 			}
 		}
 	}()
-	err = d.Serve(ctx, ln)
+	err = d.serveAll(ctx, ln, o.Config.Metrics.Listen)
 	tell(sdnotify.SdNotifyStopping)
 	o.Log.Info("causewayd ends; what it started goes on")
 	return err
+}
+
+// serveAll serves the API, and metrics over TCP if there is an address, until ctx ends or one of them fails.
+func (d *Daemon) serveAll(ctx context.Context, ln net.Listener, metrics string) error {
+	g, ctx := errgroup.WithContext(ctx)
+	if metrics != "" {
+		tcp, err := net.Listen("tcp", metrics)
+		if err != nil {
+			_ = ln.Close()
+			return fmt.Errorf("metrics.listen: %w", err)
+		}
+		d.log.Info("metrics are served", "address", tcp.Addr())
+		g.Go(func() error { return d.ServeMetrics(ctx, tcp) })
+	}
+	g.Go(func() error { return d.Serve(ctx, ln) })
+	return g.Wait()
 }
 
 // tell tells the service manager, if there is one.

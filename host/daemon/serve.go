@@ -13,7 +13,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/netutil"
+
 	"causeway/host/daemon/api"
+	"causeway/host/daemon/metrics"
 	"causeway/host/daemon/peer"
 )
 
@@ -57,6 +60,12 @@ func (d *Daemon) Handler() http.Handler {
 	for _, r := range routes {
 		mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) { d.serve(w, req, r) })
 	}
+	text := metrics.Handler(d, d.log)
+	scrape := route{"GET /metrics", peer.Viewer, func(_ *Daemon, w http.ResponseWriter, r *http.Request) error {
+		text.ServeHTTP(w, r)
+		return nil
+	}}
+	mux.HandleFunc(scrape.pattern, func(w http.ResponseWriter, req *http.Request) { d.serve(w, req, scrape) })
 	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
 		d.answer(w, req, refuse(http.StatusNotFound, "the client may be newer than this causewayd", "causewayd has no %s %s", req.Method, req.URL.Path))
 	})
@@ -227,6 +236,27 @@ func (f flushing) Write(b []byte) (int, error) {
 	}
 	return n, f.c.Flush()
 }
+
+// Counts implements metrics.Source.
+func (d *Daemon) Counts() metrics.Counts {
+	s := &d.served
+	bad, no := s.failed.Load(), s.refused.Load()
+	c := metrics.Counts{OK: s.requests.Load() - min(bad, s.requests.Load()), Failed: bad - min(no, bad), Refused: no}
+	d.sched.mu.Lock()
+	defer d.sched.mu.Unlock()
+	c.SchedulerRestarts, c.SchedulerUp = d.sched.restarts, d.sched.pid != 0
+	return c
+}
+
+// ServeMetrics serves GET /metrics, and nothing else, to anybody who connects, until ctx ends.
+func (d *Daemon) ServeMetrics(ctx context.Context, ln net.Listener) error {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", metrics.Handler(d, d.log))
+	return d.serveHTTP(ctx, netutil.LimitListener(ln, maxScrapes), mux, nil)
+}
+
+// maxScrapes bounds connections to the metrics' listener.
+const maxScrapes = 32
 
 // Version is this causewayd's.
 func (d *Daemon) Version() api.Version {
