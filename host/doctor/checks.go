@@ -1,0 +1,32 @@
+package doctor
+
+// checks in the order of what depends on what.
+var checks = []check{
+	{"kernel", kernel},
+	{"kernel config", kernelConfig},
+	{"KVM", kvm},
+	{"memfd", sealedMemory},
+	{"shared huge pages", hugePages},
+	{"locked memory", lockedMemory},
+	{"memory maps", memoryMaps},
+	{"control groups", controlGroups},
+	{"seccomp", seccomp},
+	{"Landlock", landlockVersion},
+	{"user namespaces", userNamespaces},
+	{"QEMU", qemu},
+	{"libvirt", libvirt},
+	{"libvirt hook", hook},
+	{"AppArmor", appArmor},
+	{"SELinux", seLinux},
+	{"NVIDIA driver", driver},
+	{"device nodes", deviceNodes},
+	{"GPUs", gpus},
+	{"MIG", mig},
+	{"configuration", configuration},
+	{"run directory", runDirectory},
+	{"disk space", diskSpace},
+	{"causewayd", daemon},
+	{"scheduler", scheduler},
+	{"sockets", sockets},
+	{"vGPUs", vgpus},
+}

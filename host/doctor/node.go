@@ -1,0 +1,176 @@
+package doctor
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"causeway/host/daemon/api"
+)
+
+func configuration(_ context.Context, m *Machine) Result {
+	switch err := m.Config(); {
+	case err == nil:
+		return ok("right")
+	case errors.Is(err, fs.ErrNotExist):
+		return ok("none: the defaults hold")
+	default:
+		return failed("Correct it; `causeway daemon --check` tries it, `causeway daemon --example` explains each key.", "%v", err)
+	}
+}
+
+func runDirectory(_ context.Context, m *Machine) Result {
+	st, err := m.stat(m.RunDir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return warning("`systemd-tmpfiles --create causeway.conf`, or start causewayd, which makes it.", "%s is not there", m.RunDir)
+	case err != nil:
+		return failed("Run this as root.", "%v", err)
+	case !st.IsDir():
+		return failed("Move it away: `mv "+m.RunDir+" "+m.RunDir+".old`.", "%s is no folder", m.RunDir)
+	case st.Mode().Perm()&0o022 != 0:
+		return failed("`chmod 755 "+m.RunDir+"`.", "%s may be written by others (%v): anybody could pose as a vGPU", m.RunDir, st.Mode().Perm())
+	case st.Mode().Perm()&0o001 == 0:
+		return failed("`chmod 755 "+m.RunDir+"`: each socket has permissions of its own.", "%s (%v) keeps QEMU's user from its sockets", m.RunDir, st.Mode().Perm())
+	}
+	return ok("%s, %v", m.RunDir, st.Mode().Perm())
+}
+
+// Room that state and logs need.
+const (
+	leastFree  = 16 << 20
+	littleFree = 256 << 20
+)
+
+func diskSpace(_ context.Context, m *Machine) Result {
+	var found []string
+	worst := OK
+	for _, path := range []string{m.StateDir, m.LogDir, m.RunDir} {
+		at := path
+		for at != "/" && at != "." && !m.exists(at) {
+			at = filepath.Dir(at)
+		}
+		s, err := m.Space(at)
+		if err != nil {
+			return warning("Run this as root.", "room for %s: %v", path, err)
+		}
+		state, text := OK, fmt.Sprintf("%s has %d MiB", path, s.Free>>20)
+		switch {
+		case s.Free < leastFree || s.Nodes > 0 && s.Inodes < 16:
+			state = Failed
+		case s.Free < littleFree && s.Free < s.Total/20 || s.Nodes > 0 && s.Inodes < 256:
+			state = Warning
+		}
+		if s.Nodes > 0 && s.Inodes < 256 {
+			text += fmt.Sprintf(" and %d files left", s.Inodes)
+		}
+		if state != OK {
+			text += " (too little)"
+		}
+		if state == Failed || state == Warning && worst == OK {
+			worst = state
+		}
+		found = append(found, text)
+	}
+	r := Result{State: worst, Found: strings.Join(found, ", ")}
+	if worst != OK {
+		r.Do = "Make room: `du -xsh /var/log/* | sort -h`, `journalctl --vacuum-size=200M`."
+	}
+	return r
+}
+
+func daemon(ctx context.Context, m *Machine) Result {
+	v, err := m.Daemon.Version(ctx)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return warning("Run this as root, or give yourself a role in causewayd.toml.", "its socket may not be opened by this user")
+	case errors.Is(err, api.ErrNotRunning):
+		return failed("`systemctl enable --now causewayd`, or `causeway daemon`.", "it does not run (%s)", api.Socket(m.RunDir))
+	case err != nil:
+		return failed("`systemctl status causewayd`, `journalctl -u causewayd`.", "it does not answer: %v", err)
+	case v.Version != m.Version:
+		return warning("`systemctl restart causewayd`: VMs do not notice.", "causewayd is %s, this program %s", v.Version, m.Version)
+	}
+	return ok("version %s, process %d", v.Version, v.PID)
+}
+
+func scheduler(ctx context.Context, m *Machine) Result {
+	socket := filepath.Join(m.RunDir, "scheduler.sock")
+	err := m.Dial(ctx, socket)
+	if err == nil {
+		return ok("it answers")
+	}
+	if _, derr := m.Daemon.Version(ctx); derr != nil {
+		return ok("causewayd starts it")
+	}
+	return warning("`systemctl restart causewayd` starts it, unless causewayd.toml says enabled = false below [scheduler]; `journalctl -u causeway-scheduler` says why it ended.",
+		"it does not run: shares and caps do not hold (%v)", err)
+}
+
+// accepting is the flag of /proc/net/unix for sockets that listen.
+const accepting = "00010000"
+
+// sockets finds those that nobody serves any more.
+func sockets(_ context.Context, m *Machine) Result {
+	text, there := m.text("/proc/net/unix")
+	if !there {
+		return ok("not known: /proc/net/unix is not readable")
+	}
+	listening := map[string]bool{}
+	for s := bufio.NewScanner(strings.NewReader(text)); s.Scan(); {
+		if f := strings.Fields(s.Text()); len(f) >= 8 && f[3] == accepting {
+			listening[f[7]] = true
+		}
+	}
+	var stale, all int
+	var names []string
+	for _, pattern := range []string{"*.sock", "*/*.sock", "*/*.ctl"} {
+		for _, path := range m.glob(filepath.Join(m.RunDir, pattern)) {
+			if all++; !listening[path] {
+				stale++
+				names = append(names, path)
+			}
+		}
+	}
+	if stale > 0 {
+		return warning("Remove them: `rm "+strings.Join(names[:min(stale, 8)], " ")+"`; causewayd replaces its own.", "%d of %d sockets are served by nobody", stale, all)
+	}
+	return ok("%d, all served", all)
+}
+
+// vgpus looks at what causewayd says of them.
+func vgpus(ctx context.Context, m *Machine) Result {
+	list, err := m.Daemon.VGPUs(ctx)
+	if err != nil {
+		return ok("not known without causewayd")
+	}
+	var lost, silent []string
+	for _, v := range list {
+		switch {
+		case v.State == api.Lost:
+			lost = append(lost, v.Spec.Key())
+		case v.Status == nil && v.Spec.Remote == "":
+			silent = append(silent, v.Spec.Key())
+		}
+	}
+	switch {
+	case len(lost) > 0:
+		return failed("`causeway logs "+lost[0]+"` says why; restart the VM, or detach and attach the vGPU.", "lost: %s", strings.Join(lost, ", "))
+	case len(silent) > 0:
+		return warning("`causeway inspect "+silent[0]+"`; end the process if it stays so.", "no answer from %s", strings.Join(silent, ", "))
+	}
+	gpus, err := m.Daemon.GPUs(ctx)
+	if err != nil {
+		return ok("%d", len(list))
+	}
+	for _, g := range gpus {
+		if g.Drained {
+			return warning("`causeway gpus resume "+g.ID+"` once it is well.", "%d; GPU %s is drained: %s", len(list), g.ID, g.Why)
+		}
+	}
+	return ok("%d", len(list))
+}
