@@ -83,6 +83,7 @@ func (s *session) forgetContext(id uint32, ctx *context_) {
 	}
 	ctx.handle, ctx.hidden = 0, nil
 	s.lanes.forget()
+	s.forgetGauge(id)
 	s.forgetArrays(id)
 	s.forgetMemory(id)
 	delete(s.legacy, id)
@@ -125,6 +126,7 @@ func (s *session) dropRegistrations() {
 	for id := range s.regions {
 		s.unregister(id)
 	}
+	s.dropGauge()
 	if s.fences != nil {
 		s.watch.abandon()
 		s.fences.free(s.fn)

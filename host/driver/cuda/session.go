@@ -61,6 +61,7 @@ type session struct {
 	stderr        *capture
 	watch         *watcher
 	lanes         lanes
+	gauge         gauge
 	epoch         uint64 // counts operations that may record events in ways of their own
 	fences        *fencePool
 	inline, carry buffer // C memory for copies that must not start in pinned memory

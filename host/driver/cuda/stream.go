@@ -20,6 +20,8 @@ type stream struct {
 	green       bool   // of a green context: takes work whatever context of the device is current
 	lane        *lane  // has its latest calls, nil if none ever had
 	laneAt      uint64 // number of the last of them
+	latest      uint64 // gauge.order when it last got work
+	dirty       bool   // among gauge.dirty
 	joint       uint64 // event of ours that marks its work in a wait for the whole context, 0 until needed
 
 	// submitted counts operations put on the stream; done of them are known to have finished. Once the GPU has written
@@ -105,6 +107,7 @@ func (s *session) submit(c *wire.Call, id uint32) (*stream, cuda.Result) {
 	st, res := s.stream(c, id)
 	if res == cuda.Success {
 		st.submitted++
+		s.gauge.touch(st)
 	}
 	return st, res
 }
@@ -141,6 +144,7 @@ func (s *session) StreamDestroy(c *wire.Call, a *wire.StreamDestroyArgs) cuda.Re
 	if res := s.useContext(st.ctx); res != cuda.Success {
 		return res
 	}
+	s.leaveGauge(st)
 	if st.joint != 0 {
 		s.fn.cuEventDestroy_v2.call(st.joint)
 	}

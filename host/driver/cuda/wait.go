@@ -11,6 +11,7 @@ import (
 // note looks at a driver result for the errors after which a context answers nothing else, and tells the guest at once.
 func (s *session) note(res cuda.Result) cuda.Result {
 	if res.Sticky() {
+		s.gauge.faults.Add(1)
 		s.lanes.ended.Store(true)
 		s.drainConsole() // the driver has printed what a failed assert says
 		s.host.SetSticky(res)

@@ -69,9 +69,8 @@ type Share struct {
 
 	active    bool
 	drained   bool
-	busy      time.Duration
-	cameAt    time.Time // became active
-	leftAt    time.Time // became quiet
+	heldAt    time.Duration // Held at its last report
+	leftAt    time.Time     // became quiet
 	closedAt  time.Time
 	opened    bool    // has been granted something since it became active
 	virtual   float64 // nanoseconds held, divided by weight
@@ -116,9 +115,13 @@ func (g *GPU) Leave(s *Share) {
 func (g *GPU) Len() int { return len(g.shares) }
 
 // Report takes what a virtual GPU's sessions say now. Decide comes after the reports of all. What a worker says is worth no more
-// than the time that passed: Busy is cut to it.
+// than the time that it was charged for since its last report: Busy is cut to it.
 func (g *GPU) Report(s *Share, now time.Time, r Report) {
-	s.busy = min(max(r.Busy, 0), max(now.Sub(g.last), 0))
+	g.charge(now)                                // by what was known until now
+	busy := min(max(r.Busy, 0), s.Held-s.heldAt) // beside others' work, a part of the time
+	s.heldAt = s.Held
+	s.BusyTotal += busy
+	s.tokens -= float64(busy)
 	s.drained = r.Drained || !r.Active
 	if r.Active == s.active {
 		return
@@ -128,7 +131,6 @@ func (g *GPU) Report(s *Share, now time.Time, r Report) {
 		s.leftAt = now
 		return
 	}
-	s.cameAt = now
 	// What it did not use long ago is nobody's debt any more.
 	s.virtual = max(s.virtual, g.floor(s)-float64(MaxLag)/s.weight())
 }
@@ -159,6 +161,9 @@ func (g *GPU) floor(but *Share) float64 {
 // returns, or when a report changes; the zero time: not before.
 func (g *GPU) Decide(now time.Time) (next time.Time) {
 	g.charge(now)
+	for _, s := range g.shares {
+		s.fill()
+	}
 	var want []*Share
 	for _, s := range g.shares {
 		if s.active && !s.throttled {
@@ -173,13 +178,16 @@ func (g *GPU) Decide(now time.Time) (next time.Time) {
 // occupies reports whether s has, or may have, work on the GPU.
 func (s *Share) occupies() bool { return s.active && (s.Mode != Closed || !s.drained && s.opened) }
 
-// charge accounts for the time since the last decision.
+// charge accounts for the time since the last call.
 func (g *GPU) charge(now time.Time) {
 	dt := now.Sub(g.last)
-	if g.last.IsZero() || dt < 0 {
+	if g.last.IsZero() {
 		dt = 0
 	}
 	g.last = now
+	if dt <= 0 { // also of a clock that steps back
+		return
+	}
 	n := 0
 	for _, s := range g.shares {
 		if s.occupies() {
@@ -196,21 +204,19 @@ func (g *GPU) charge(now time.Time) {
 		s.Held += time.Duration(held)
 		s.virtual += held / s.weight()
 		s.recent += (part - s.recent) * fade
-		busy := min(s.busy, dt)
-		s.BusyTotal += busy
-		s.busy = 0
-		c := s.cap()
-		if c == 0 {
-			s.throttled, s.tokens = false, float64(capSlice)
-			continue
-		}
-		s.tokens = min(s.tokens+c*float64(dt)-float64(busy), float64(capBurst))
-		switch {
-		case s.tokens <= 0:
-			s.throttled = true
-		case s.tokens >= float64(capSlice):
-			s.throttled = false
-		}
+		s.tokens += s.cap() * float64(dt)
+	}
+}
+
+// fill sees to the cap's bucket.
+func (s *Share) fill() {
+	switch {
+	case s.cap() == 0:
+		s.throttled, s.tokens = false, float64(capSlice)
+	case s.tokens <= 0:
+		s.throttled = true
+	case s.tokens >= float64(capSlice):
+		s.throttled, s.tokens = false, min(s.tokens, float64(capBurst))
 	}
 }
 

@@ -1,0 +1,330 @@
+package cuda
+
+import (
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+	"causeway/host/driver"
+)
+
+var _ driver.Gauge = (*session)(nil)
+
+// A fence of the gauge is a word for each stream that got work since the last one, written by the GPU behind that work. The words
+// lie in memory of this process, which stays when a context and its registrations go.
+//
+// What a fence must not do, and how it does not:
+//
+//   - Be captured, or end a capture. A stream that captures, and the legacy stream while a blocking one does, is left alone: it
+//     stays among those that are due.
+//   - Order what was not ordered. A write to the legacy stream would hold later work of blocking streams back until earlier
+//     work of all of them is done. Nothing changes if the legacy stream's own work came after all of theirs; otherwise a
+//     blocking stream has later work, which waits for the legacy stream's, and that stream's word stands for both.
+//   - Overtake lanes. The write goes where the stream's calls go.
+const (
+	gaugeWords = 4096
+	// gaugeDoubt is how long a fence may take before the driver is asked whether the context still lives, and how often.
+	gaugeDoubt = 20 * time.Millisecond
+)
+
+// gauge is a session's state of fences.
+type gauge struct {
+	// The worker goroutine's.
+	on    bool
+	order uint64    // operations submitted, over all streams
+	dirty []*stream // got work since their last fence
+	early []due     // words of streams that were destroyed since the last fence
+
+	faults atomic.Uint32 // errors after which nothing of a context comes any more
+
+	mu     sync.Mutex
+	mem    []byte
+	dev    uint64 // device address of mem; 0: not registered
+	free   []int
+	values [gaugeWords]uint32
+	points []point // in order
+	passed uint64
+	seen   uint32 // faults when points last were given up
+	since  time.Time
+	asking bool // the driver is being asked about the first point's context
+}
+
+// point is what one fence waits for.
+type point struct {
+	n    uint64
+	dues []due
+}
+
+// due is a word that the GPU will write.
+type due struct {
+	index  int
+	value  uint32
+	ctx    uint32
+	handle uint64 // of the context
+}
+
+// touch notes that a stream has got work.
+func (g *gauge) touch(st *stream) {
+	g.order++
+	st.latest = g.order
+	if g.on && !st.dirty {
+		st.dirty = true
+		g.dirty = append(g.dirty, st)
+	}
+}
+
+// Metering implements driver.Gauge.
+func (s *session) Metering(on bool) {
+	g := &s.gauge
+	if g.on == on {
+		return
+	}
+	g.on = on
+	for _, st := range g.dirty {
+		st.dirty = false
+	}
+	clear(g.dirty)
+	g.dirty = g.dirty[:0]
+	if !on {
+		return
+	}
+	add := func(st *stream) {
+		if st.busy() {
+			st.dirty = true
+			g.dirty = append(g.dirty, st)
+		}
+	}
+	for _, st := range s.streams.m {
+		add(st)
+	}
+	for _, st := range s.threads {
+		add(st)
+	}
+	for _, st := range s.legacy {
+		add(st)
+	}
+}
+
+// Fence implements driver.Gauge.
+func (s *session) Fence(n uint64) {
+	g := &s.gauge
+	p := point{n: n, dues: g.early}
+	g.early = nil
+	var keep []*stream
+	for _, st := range g.dirty {
+		switch d, how := s.fenceStream(st); how {
+		case fenceSet:
+			p.dues = append(p.dues, d)
+			st.dirty = false
+		case fenceLater:
+			keep = append(keep, st)
+		case fenceNever:
+			st.dirty = false
+		}
+	}
+	g.dirty = append(g.dirty[:0], keep...)
+	g.mu.Lock()
+	if len(g.points) == 0 {
+		g.since = time.Now()
+	}
+	g.points = append(g.points, p)
+	g.mu.Unlock()
+}
+
+// How fenceStream ends.
+const (
+	fenceSet   = iota
+	fenceLater // the stream must not be touched now
+	fenceNever // its context is gone, or another stream's word stands for it
+)
+
+// fenceStream has the GPU write a word behind a stream's work, unless nothing may be put there.
+func (s *session) fenceStream(st *stream) (due, int) {
+	g := &s.gauge
+	handle := s.handleOf(st.ctx)
+	switch {
+	case handle == 0 || s.useContext(st.ctx) != cuda.Success:
+		return due{}, fenceNever
+	case s.inCapture(st):
+		return due{}, fenceLater
+	case st.handle == streamLegacy && s.outrun(st):
+		return due{}, fenceNever
+	case !g.ready(s):
+		return due{}, fenceLater
+	}
+	g.mu.Lock()
+	last := len(g.free) - 1
+	if last < 0 {
+		g.mu.Unlock()
+		return due{}, fenceLater
+	}
+	d := due{index: g.free[last], ctx: st.ctx, handle: handle}
+	g.free = g.free[:last]
+	g.values[d.index]++
+	d.value = g.values[d.index]
+	g.mu.Unlock()
+	args := []uint64{st.handle, g.dev + uint64(4*d.index), uint64(d.value), 0}
+	if l := s.laneFor(&wire.Call{}, st); l != nil {
+		i := l.next()
+		i.setCall(s.fn.cuStreamWriteValue32_v2, args)
+		l.tell(i, func(res cuda.Result) { // a failure is no operation's of the guest's
+			if res != cuda.Success {
+				g.word(d).store(d.value)
+			}
+		})
+		s.send(l, st, i)
+		return d, fenceSet
+	}
+	if s.note(s.fn.cuStreamWriteValue32_v2.call(args...)) != cuda.Success {
+		g.word(d).store(d.value)
+	}
+	return d, fenceSet
+}
+
+// outrun reports whether a blocking stream got work after the legacy stream of its context did.
+func (s *session) outrun(legacy *stream) bool {
+	later := func(o *stream) bool { return o.ctx == legacy.ctx && !o.nonBlocking && o.latest > legacy.latest }
+	for _, o := range s.streams.m {
+		if later(o) {
+			return true
+		}
+	}
+	for _, o := range s.threads {
+		if later(o) {
+			return true
+		}
+	}
+	return false
+}
+
+func (g *gauge) word(d due) word { return word(memAddr(g.mem) + uint64(4*d.index)) }
+
+// ready makes the words, and has the driver reach them. A context is current.
+func (g *gauge) ready(s *session) bool {
+	if g.dev != 0 {
+		return true
+	}
+	if g.mem == nil {
+		mem, err := unix.Mmap(-1, 0, 4*gaugeWords, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
+		if err != nil {
+			return false
+		}
+		g.mu.Lock()
+		g.mem = mem
+		g.mu.Unlock()
+	}
+	const portable, deviceMap = 1, 2
+	addr := memAddr(g.mem)
+	if s.fn.cuMemHostRegister_v2.call(addr, uint64(len(g.mem)), portable|deviceMap) != cuda.Success {
+		return false
+	}
+	if s.fn.cuMemHostGetDevicePointer_v2.call(s.out.addr(), addr, 0) != cuda.Success {
+		s.fn.cuMemHostUnregister.call(addr)
+		return false
+	}
+	g.dev = *s.out.u64(0)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.free = g.free[:0]
+	for i := range gaugeWords {
+		g.free = append(g.free, i)
+	}
+	return true
+}
+
+// Passed implements driver.Gauge.
+func (s *session) Passed() uint64 {
+	g := &s.gauge
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if f := g.faults.Load(); f != g.seen {
+		g.seen = f
+		g.dropLocked(func(due) bool { return true })
+	}
+	for len(g.points) > 0 {
+		p := &g.points[0]
+		for len(p.dues) > 0 {
+			d := p.dues[0]
+			if int32(g.word(d).load()-d.value) < 0 {
+				g.doubtLocked(s, d)
+				return g.passed
+			}
+			g.free = append(g.free, d.index)
+			p.dues = p.dues[1:]
+		}
+		g.passed, g.since = p.n, time.Now()
+		g.points = g.points[1:]
+	}
+	return g.passed
+}
+
+// doubtLocked has the driver asked, now and then, about the context of a word that takes long to come: its errors reach Passed by note.
+func (g *gauge) doubtLocked(s *session, d due) {
+	if g.asking || time.Since(g.since) < gaugeDoubt || s.capturing() {
+		return // while a stream captures, the question would end that
+	}
+	g.asking = true
+	s.watch.group.Go(func() {
+		runtime.LockOSThread() // the thread ends with its context and mode
+		s.relaxThread()
+		if s.fn.cuCtxSetCurrent.call(d.handle) == cuda.Success && !s.capturing() {
+			if res := s.fn.cuStreamQuery.call(streamLegacy); res != cuda.ErrorNotReady {
+				s.note(res)
+			}
+		}
+		g.mu.Lock()
+		g.asking, g.since = false, time.Now()
+		g.mu.Unlock()
+	})
+}
+
+// dropLocked takes words that will not come from the fences that wait for them. They are not used again while their registration
+// lasts: one may come after all.
+func (g *gauge) dropLocked(gone func(due) bool) {
+	for i := range g.points {
+		g.points[i].dues = slices.DeleteFunc(g.points[i].dues, gone)
+	}
+}
+
+// leave fences a stream that is about to be destroyed. Worker goroutine.
+func (s *session) leaveGauge(st *stream) {
+	g := &s.gauge
+	if !st.dirty {
+		return
+	}
+	g.dirty = slices.DeleteFunc(g.dirty, func(o *stream) bool { return o == st })
+	st.dirty = false
+	if d, how := s.fenceStream(st); how == fenceSet {
+		g.early = append(g.early, d)
+	}
+}
+
+// forgetGauge gives up what was due in a context that is gone. Worker goroutine.
+func (s *session) forgetGauge(ctx uint32) {
+	g := &s.gauge
+	gone := func(d due) bool { return d.ctx == ctx }
+	g.dirty = slices.DeleteFunc(g.dirty, func(st *stream) bool { return st.ctx == ctx })
+	g.early = slices.DeleteFunc(g.early, gone)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.dropLocked(gone)
+}
+
+// dropGauge takes all words from the driver: the last context is about to go.
+func (s *session) dropGauge() {
+	g := &s.gauge
+	if g.dev == 0 {
+		return
+	}
+	g.dev, g.early = 0, nil
+	s.fn.cuMemHostUnregister.call(memAddr(g.mem)) // refused by a poisoned context: it goes with that
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.dropLocked(func(due) bool { return true })
+}
