@@ -23,7 +23,7 @@ in_root() {
   local dir=$1; shift
   # shellcheck disable=SC2016 # the inner shell expands
   unshare --mount --pid --fork --kill-child --propagation private bash -c '
-    mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && mount --rbind /sys "$0/sys" && mount -t tmpfs tmpfs "$0/run" || exit 125
+    mount --bind "$0" "$0" && cd "$0" && mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && mount --rbind /sys "$0/sys" && mount -t tmpfs tmpfs "$0/run" || exit 125
     [ ! -e /etc/resolv.conf ] || cp -L /etc/resolv.conf "$0/etc/resolv.conf"
     exec chroot "$0" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C DEBIAN_FRONTEND=noninteractive "$@"' "$dir" "$@"
 }
