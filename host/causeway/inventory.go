@@ -27,6 +27,7 @@ const (
 func inventoryCommand() *cobra.Command {
 	var gpu string
 	var devices []int
+	var watch bool
 	c := &cobra.Command{
 		Use:    "inventory",
 		Short:  "Tell how the GPUs are (started by run and device)",
@@ -34,18 +35,22 @@ func inventoryCommand() *cobra.Command {
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			signal.Ignore(unix.SIGHUP, unix.SIGINT)
-			return serveInventory(cmd.InOrStdin(), cmd.OutOrStdout(), gpu, devices)
+			return serveInventory(cmd.InOrStdin(), cmd.OutOrStdout(), gpu, devices, watch)
 		},
 	}
 	c.Flags().StringVar(&gpu, "gpu", "auto", "backend")
 	c.Flags().IntSliceVar(&devices, "devices", nil, "ordinals offered")
+	c.Flags().BoolVar(&watch, "watch", false, "tell faults and MIG slices too")
 	return c
 }
 
-func serveInventory(in io.Reader, out io.Writer, gpu string, devices []int) error {
+func serveInventory(in io.Reader, out io.Writer, gpu string, devices []int, watch bool) error {
 	src, err := openInventory(gpu, devices)
 	if err != nil {
 		return err
+	}
+	if s, ok := src.(*inventory.NVML); ok && watch {
+		s.Watch()
 	}
 	return inventory.Serve(in, out, src)
 }

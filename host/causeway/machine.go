@@ -41,7 +41,7 @@ func newMachine(cfg *config.Config) (*machine, error) {
 	if cuda.Present() {
 		// Device processes count GPUs as the driver does in their environment, so this child has the same.
 		m.real = &inventory.Client{
-			Command: []string{"/proc/self/exe", "inventory", "--gpu", "cuda"},
+			Command: []string{"/proc/self/exe", "inventory", "--gpu", "cuda", "--watch"},
 			Env:     daemon.Environment(cfg.Devices.Environment), Idle: time.Hour,
 		}
 	}
@@ -59,6 +59,7 @@ func (m *machine) Read(ctx context.Context) (daemon.Reading, error) {
 			out.Missing = fmt.Sprintf("the NVIDIA driver does not answer: %v", err)
 		} else {
 			out.GPUs = gpusOf(r, "cuda")
+			addWatched(&out, r)
 		}
 	}
 	out.GPUs = append(out.GPUs, m.soft...)
@@ -72,12 +73,27 @@ func (m *machine) Close() {
 	}
 }
 
+// addWatched adds faults, and slices, of which their GPUs tell too.
+func addWatched(out *daemon.Reading, r *inventory.Reading) {
+	for _, f := range r.Faults {
+		out.Faults = append(out.Faults, daemon.Fault{GPU: f.UUID, XID: f.XID, Text: f.Text})
+	}
+	for _, s := range r.Slices {
+		out.Slices = append(out.Slices, daemon.Slice{ID: s.UUID, Parent: s.Parent, Profile: s.Profile, Memory: s.Memory})
+		for i := range out.GPUs {
+			if g := &out.GPUs[i]; g.ID == s.Parent {
+				g.MIG = append(g.MIG, s.UUID)
+			}
+		}
+	}
+}
+
 func gpusOf(r *inventory.Reading, backend string) []api.GPU {
 	var list []api.GPU
 	for i := range r.Devices {
 		d := &r.Devices[i]
 		g := api.GPU{
-			ID: inventory.FormatUUID(d.UUID), Index: i, Backend: backend, Name: inventory.Text(d.Name[:]), Memory: d.MemoryTotal,
+			ID: inventory.FormatUUID(d.UUID), Index: i, Backend: backend, Name: inventory.Text(d.Name[:]), Memory: known64(d.MemoryTotal),
 			NUMA: -1, Driver: r.Driver,
 		}
 		if backend == "cuda" {

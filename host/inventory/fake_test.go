@@ -11,7 +11,15 @@ type fakeLibrary struct {
 	n     int
 	fails map[string]Return
 	calls map[string]int
+
+	events     []fakeEvent // that wait
+	registered int
+	ecc        uint64
+	lost       map[uint32]bool
 }
+
+// fakeEvent is what a device reports.
+type fakeEvent struct{ device, kind, data uint64 }
 
 func newFake(n int) *fakeLibrary {
 	return &fakeLibrary{n: n, fails: map[string]Return{}, calls: map[string]int{}}
@@ -35,7 +43,67 @@ func (f *fakeLibrary) Call(entry string, args ...any) Return {
 	case "nvmlSystemGetCudaDriverVersion_v2":
 		return put32(args[0], 13000)
 	}
+	if r, ok := f.watched(entry, args); ok {
+		return r
+	}
 	return f.device(entry, args)
+}
+
+// watched is the part of the library that watches: one event set, 7.
+func (f *fakeLibrary) watched(entry string, args []any) (Return, bool) {
+	le := binary.LittleEndian
+	switch entry {
+	case "nvmlEventSetCreate":
+		le.PutUint64(args[0].([]byte), 7)
+		return Success, true
+	case "nvmlDeviceGetSupportedEventTypes":
+		le.PutUint64(args[1].([]byte), 0xff)
+		return Success, true
+	case "nvmlDeviceRegisterEvents":
+		if args[1] != uint64(eventXID|eventDoubleBit) || args[2] != uint64(7) {
+			return InvalidArgument, true
+		}
+		f.registered++
+		return Success, true
+	case "nvmlEventSetWait_v2":
+		if args[0] != uint64(7) || args[2] != uint64(0) {
+			return InvalidArgument, true
+		}
+		if len(f.events) == 0 {
+			return Return(10), true
+		}
+		b, e := args[1].([]byte), f.events[0]
+		le.PutUint64(b, 100+e.device)
+		le.PutUint64(b[8:], e.kind)
+		le.PutUint64(b[16:], e.data)
+		f.events = f.events[1:]
+		return Success, true
+	}
+	return f.mig(entry, args)
+}
+
+// mig: device 0 has a slice, number 1, whose handle is 900.
+func (f *fakeLibrary) mig(entry string, args []any) (Return, bool) {
+	switch {
+	case entry == "nvmlDeviceGetMaxMigDeviceCount":
+		return put32(args[1], 7), true
+	case entry == "nvmlDeviceGetMigDeviceHandleByIndex":
+		if args[0] != uint64(100) || args[1] != uint64(1) {
+			return Return(6), true // NVML_ERROR_NOT_FOUND
+		}
+		binary.LittleEndian.PutUint64(args[2].([]byte), 900)
+		return Success, true
+	case len(args) < 2 || args[0] != uint64(900):
+		return 0, false
+	case entry == "nvmlDeviceGetUUID":
+		return putText(args[1], "MIG-a"), true
+	case entry == "nvmlDeviceGetName":
+		return putText(args[1], "Fake GPU MIG 1g.18gb"), true
+	case entry == "nvmlDeviceGetMemoryInfo":
+		binary.LittleEndian.PutUint64(args[1].([]byte), 180)
+		return Success, true
+	}
+	return NotSupported, true
 }
 
 func (f *fakeLibrary) device(entry string, args []any) Return {
@@ -56,12 +124,21 @@ func (f *fakeLibrary) device(entry string, args []any) Return {
 		return Success
 	case "nvmlDeviceGetMemoryInfo_v2":
 		b := args[1].([]byte)
+		if f.lost[i] {
+			return gpuIsLost
+		}
 		if le.Uint32(b) != 40|2<<24 {
 			return 25
 		}
 		le.PutUint64(b[8:], 1000)
 		le.PutUint64(b[16:], 50)
 		le.PutUint64(b[24:], 700)
+		return Success
+	case "nvmlDeviceGetTotalEccErrors": // device, kind, counter, &count
+		if f.ecc == 0 || len(args) < 4 {
+			return NotSupported
+		}
+		le.PutUint64(args[3].([]byte), f.ecc)
 		return Success
 	case "nvmlDeviceGetPowerUsage":
 		return put32(args[1], 1000*(i+1))

@@ -9,6 +9,8 @@ import (
 type NVML struct {
 	lib     Library
 	devices []gpu // in the order of the vGPU
+	ids     []Identity
+	watch   *watcher // nil: nobody asked for it
 }
 
 // Identity is what devices are told apart by.
@@ -59,7 +61,7 @@ func (s *NVML) pick(all []gpu, ids []Identity, choose func([]Identity) ([]int, e
 		if i < 0 || i >= len(all) {
 			return fmt.Errorf("there is no GPU %d: NVML shows %d", i, len(all))
 		}
-		s.devices = append(s.devices, all[i])
+		s.devices, s.ids = append(s.devices, all[i]), append(s.ids, ids[i])
 	}
 	return nil
 }
@@ -79,10 +81,24 @@ func (s *NVML) Read() (*Reading, error) {
 	if s.lib.Call("nvmlSystemGetCudaDriverVersion_v2", version[:]) == Success {
 		r.CUDA = binary.LittleEndian.Uint32(version[:])
 	}
+	if s.watch != nil {
+		r.Faults = s.faults()
+	}
 	for i, g := range s.devices {
 		dev, err := describe(g, i)
-		if err != nil {
+		if err == nil && s.watch != nil {
+			err = errLost(g)
+		}
+		switch {
+		case err != nil && s.watch == nil:
 			return nil, err
+		case err != nil:
+			var faults []Fault
+			dev, faults = s.watch.lost(i, s.ids[i], err)
+			r.Faults = append(r.Faults, faults...)
+		case s.watch != nil:
+			r.Faults = append(r.Faults, s.watch.judge(i, &dev)...)
+			r.Slices = append(r.Slices, migSlices(g, &dev)...)
 		}
 		r.Devices = append(r.Devices, dev)
 		r.Used = append(r.Used, processes(g))

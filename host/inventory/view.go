@@ -10,6 +10,9 @@ type Reading struct {
 	Links   []Link
 	// Used is, for each device, what host processes use of it, by process id. Where the driver does not tell, it is empty.
 	Used []map[int]uint64
+	// Faults since the reading before, and MIG slices, of a source that is watched.
+	Faults []Fault
+	Slices []Slice
 }
 
 // Source reads the machine.
