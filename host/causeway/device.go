@@ -11,12 +11,14 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"causeway/host/daemon/api"
 	"causeway/host/device"
+	"causeway/host/schedule"
 	"causeway/host/worker/spawn"
 )
 
@@ -116,6 +118,10 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		pool = &spawn.Pool{Spawner: spawner, Config: cfg, Size: f.gpu.warm, Log: log}
 		defer pool.Close()
 	}
+	audit := 5 * time.Second
+	if chosen.Backend == "soft" {
+		audit = 0 // nobody else knows what it uses
+	}
 	machine := inventoryClient(cfg)
 	defer machine.Close()
 	dev, err := device.New(device.Options{
@@ -126,7 +132,11 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		Machine: machine.Read,
 		Limits:  limits,
 		UUID:    chosen.UUID,
-		Log:     log,
+		Audit:   audit,
+		Scheduler: func(l api.Limits) *schedule.Seat {
+			return takeSeat(f.scheduler, schedule.Membership{GPU: chosen.UUID, Key: f.key(), Weight: l.Weight, Cap: l.Cap}, log)
+		},
+		Log: log,
 	})
 	if err != nil {
 		return err
@@ -153,6 +163,14 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		})
 	}
 	return dev.Serve(ctx, ln)
+}
+
+// key names the virtual GPU to the scheduler.
+func (f *deviceFlags) key() string {
+	if f.vm == "" {
+		return fmt.Sprintf("device/%d", os.Getpid())
+	}
+	return f.vm + "/" + f.name
 }
 
 // listen opens the two sockets. The second is nil if it is not wanted.

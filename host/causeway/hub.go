@@ -16,6 +16,7 @@ import (
 
 	"causeway/host/driver/cuda"
 	"causeway/host/schedule"
+	"causeway/host/schedule/memory"
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
 )
@@ -30,6 +31,7 @@ type hub struct {
 	cfg     link.Config
 	log     *slog.Logger
 	seat    *schedule.Seat // at a scheduler; nil: GPU time is not limited
+	budget  *memory.Page   // device memory of all its sessions, without what contexts take; nil: each has a limit of its own
 
 	mu      sync.Mutex
 	workers map[*spawn.Process]link.Config
@@ -38,7 +40,12 @@ type hub struct {
 }
 
 func newHub(s *spawn.Spawner, cfg link.Config, log *slog.Logger) *hub {
-	return &hub{spawner: s, cfg: cfg, log: log, workers: map[*spawn.Process]link.Config{}, turns: map[*spawn.Process]*schedule.Session{}}
+	h := &hub{spawner: s, cfg: cfg, log: log, workers: map[*spawn.Process]link.Config{}, turns: map[*spawn.Process]*schedule.Session{}}
+	var err error
+	if h.budget, err = memory.New(cfg.MemoryLimit); err != nil {
+		log.Warn("each process has a memory limit of its own", "error", err)
+	}
+	return h
 }
 
 // listen accepts guest processes on a new socket until ctx ends.
@@ -100,6 +107,13 @@ func (h *hub) start(c fileConn, carrier string) error {
 		}
 		cfg.Pages = turn.Pages()
 	}
+	if h.budget != nil {
+		if cfg.MemorySlot, err = h.budget.Take(); err != nil {
+			turn.Close()
+			return err
+		}
+		cfg.Pages = append(cfg.Pages, h.budget.Shared())
+	}
 	if p := h.pool.Take(); p != nil {
 		if err := p.Configure(cfg, nil, int(f.Fd())); err == nil {
 			h.addLocked(p, cfg, turn)
@@ -110,6 +124,7 @@ func (h *hub) start(c fileConn, carrier string) error {
 	p, err := h.spawner.Start(cfg, nil, int(f.Fd()))
 	if err != nil {
 		turn.Close()
+		h.free(cfg)
 		return err
 	}
 	h.addLocked(p, cfg, turn)
@@ -141,11 +156,29 @@ func (h *hub) addLocked(p *spawn.Process, cfg link.Config, turn *schedule.Sessio
 		_ = p.Close()
 		h.mu.Lock()
 		turn := h.turns[p] // nil: none, or its session has another worker now
+		if cfg, last := h.workers[p]; last {
+			h.free(cfg)
+		}
 		delete(h.workers, p)
 		delete(h.turns, p)
 		h.mu.Unlock()
 		turn.Close()
 	}()
+}
+
+// free gives a session's part of the memory budget back.
+func (h *hub) free(cfg link.Config) {
+	if h.budget != nil {
+		h.budget.Free(cfg.MemorySlot)
+	}
+}
+
+// memory is the limit, and what all sessions use.
+func (h *hub) memory() (limit, used uint64) {
+	if h.budget == nil {
+		return h.cfg.MemoryLimit, 0
+	}
+	return h.budget.Limit(), h.budget.Used()
 }
 
 // rebuild moves every session to a fresh worker. It returns how many moved.

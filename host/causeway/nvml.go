@@ -27,7 +27,7 @@ func (h *hub) listenNVML(ctx context.Context, path string) error {
 		_ = ln.Close()
 		client.Close()
 	})
-	desk := &inventory.Desk{Limit: h.cfg.MemoryLimit, Workers: h.inventoryWorkers, Machine: client.Read}
+	desk := &inventory.Desk{Memory: h.memory, Workers: h.inventoryWorkers, Machine: client.Read}
 	go h.routineNVML(ctx, ln, desk)
 	return nil
 }

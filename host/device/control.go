@@ -55,8 +55,10 @@ func (d *Device) ServeControl(ctx context.Context, ln *net.UnixListener, stop fu
 	})
 	srv := &http.Server{
 		Handler: trusted(mux), ReadHeaderTimeout: controlLimit, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
-		ErrorLog:    slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, peerKey{}, peerOf(c)) },
+		ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, peerKey{}, peerOf(c))
+		},
 	}
 	end := context.AfterFunc(ctx, func() {
 		grace, cancel := context.WithTimeout(context.Background(), time.Second)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -12,6 +13,8 @@ import (
 
 	"causeway/host/daemon/api"
 	"causeway/host/inventory"
+	"causeway/host/schedule"
+	"causeway/host/schedule/memory"
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
 	"causeway/vhostuser"
@@ -38,7 +41,11 @@ type Options struct {
 	// Limits hold until SetLimits changes them. Their memory and sessions are kept here; weight and cap are the scheduler's.
 	Limits api.Limits
 	UUID   string // of the GPU, for Status
-	Log    *slog.Logger
+	// Scheduler takes the virtual GPU's seat at the scheduler of GPU time; nil, or if it returns nil: GPU time is not shared.
+	Scheduler func(api.Limits) *schedule.Seat
+	// Audit is how often the memory in use is compared with what Machine says of it; 0: never, as for software GPUs.
+	Audit time.Duration
+	Log   *slog.Logger
 }
 
 // Device is one VM's virtual GPU.
@@ -50,11 +57,18 @@ type Device struct {
 
 	hands chan struct{} // one for each extent that is being copied
 
+	budget *memory.Page  // of all sessions
+	door   door          // through which they come
+	starts chan struct{} // one for each worker that starts
+	audit  audit
+
 	began     time.Time
 	connected atomic.Bool // a front end is
 
 	mu       sync.Mutex
 	limits   api.Limits
+	place    *schedule.Seat // nil: none
+	admitted int            // sessions that count
 	sessions map[*session]struct{}
 	opened   chan struct{} // tells routineTick of a first session; one message is enough
 	last     uint64
@@ -68,11 +82,19 @@ var _ fs.ControlFile = (*Device)(nil)
 // New makes the device. Serve runs it.
 func New(o Options) (*Device, error) {
 	d := &Device{mem: vhostuser.NewMemory(), opts: o, log: o.Log, sessions: map[*session]struct{}{}, opened: make(chan struct{}, 1),
-		hands: make(chan struct{}, copyHands()), began: time.Now(), limits: withDefaults(o.Limits)}
+		hands: make(chan struct{}, copyHands()), starts: make(chan struct{}, startsAtOnce()), began: time.Now(), limits: withDefaults(o.Limits)}
 	var nvml fs.ControlFile
 	if o.Machine != nil {
-		desk := &inventory.Desk{Limit: o.Worker.MemoryLimit, Workers: d.workers, Machine: o.Machine}
+		desk := &inventory.Desk{Memory: func() (uint64, uint64) { return d.budget.Limit(), d.budget.Used() }, Workers: d.workers, Machine: o.Machine}
 		nvml = newNVMLFile(desk, o.Log)
+	}
+	var err error
+	if d.budget, err = memory.New(o.Limits.Memory); err != nil {
+		return nil, err
+	}
+	runtime.AddCleanup(d, func(p *memory.Page) { p.Close() }, d.budget)
+	if o.Scheduler != nil {
+		d.place = o.Scheduler(d.limits)
 	}
 	root, err := o.Tree.build(d, nvml)
 	if err != nil {
@@ -96,10 +118,12 @@ func (d *Device) Serve(ctx context.Context, ln *net.UnixListener) error {
 	defer stop()
 	var wg sync.WaitGroup
 	wg.Go(func() { d.routineTick(tick) })
+	wg.Go(func() { d.routineAudit(tick) })
 	err := vhostuser.NewServer(d.mem, d.fs, vhostuser.Options{Logger: d.log, Front: d.connected.Store}).Serve(ctx, ln)
 	stop()
 	wg.Wait()
 	d.ending.Wait()
+	d.seat().Close()
 	return err
 }
 
@@ -124,6 +148,13 @@ func (d *Device) Open(c fs.Caller) (fs.ControlHandle, syscall.Errno) {
 		s.routine()
 	}()
 	return s, 0
+}
+
+// refusedOne counts a session that a limit refused.
+func (d *Device) refusedOne() {
+	d.mu.Lock()
+	d.refused++
+	d.mu.Unlock()
 }
 
 func (d *Device) forget(s *session) {

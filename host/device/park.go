@@ -208,6 +208,12 @@ func (s *session) Revoke(ctx context.Context, _ []fs.Request) {
 	s.dropExtents()
 	defer s.settle()
 	s.mu.Lock()
+	waits := s.state == opening
+	s.mu.Unlock()
+	if waits {
+		s.hurryUp()
+	}
+	s.mu.Lock()
 	if s.state == running {
 		s.state = parking
 	}
@@ -255,7 +261,9 @@ func (s *session) fail(err error) {
 	if p != nil {
 		p.Kill()
 	}
+	s.hurryUp()
 	s.markDead()
+	s.do(func() { s.yield(p) }) // or finish does
 	s.mu.Lock()
 	var reqs []*fs.ReadRequest
 	for _, r := range s.regions {
@@ -266,6 +274,9 @@ func (s *session) fail(err error) {
 	s.settle()
 	completeAll(reqs, unix.EPIPE)
 }
+
+// hurryUp ends waits for a turn to start.
+func (s *session) hurryUp() { s.rush.Do(func() { close(s.hurry) }) }
 
 // workerGone follows the end of a worker process.
 func (s *session) workerGone(p *spawn.Process) {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"causeway/host/worker/link"
 )
 
 // rebuildLimit bounds the move of one session, memory included.
@@ -64,6 +62,10 @@ func (s *session) rebuild(ctx context.Context) error {
 	s.moving = nil
 	if err == nil {
 		s.proc = next
+		if s.res != nil {
+			<-p.Done() // it has said that it let go, and ends
+			s.res.cpu += p.CPU()
+		}
 	}
 	gone := s.state >= dead
 	s.mu.Unlock()
@@ -84,10 +86,7 @@ func (s *session) rebuild(ctx context.Context) error {
 	return fmt.Errorf("worker %d: %w", p.PID(), err)
 }
 
-// config is what the session's workers are told.
-func (s *session) config() link.Config {
-	cfg := s.dev.opts.Worker
-	cfg.Carrier = link.CarrierLeased
-	cfg.Peer = fmt.Sprintf("guest process %d of uid %d", s.caller.PID, s.caller.UID)
-	return cfg
+// peer is who the guest process is, for logs.
+func (s *session) peer() string {
+	return fmt.Sprintf("guest process %d of uid %d", s.caller.PID, s.caller.UID)
 }

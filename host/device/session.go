@@ -67,6 +67,10 @@ type session struct {
 	extents map[*extent]struct{} // not begun
 	moved   atomic.Int64         // bytes of extents
 
+	res   *resources    // nil: no worker was started, or the last is gone
+	hurry chan struct{} // closed when what waits must not
+	rush  sync.Once     // closes hurry
+
 	starter   *fs.WriteRequest // MsgStart that waits for leases
 	startedAt time.Time
 
@@ -87,7 +91,7 @@ func newSession(d *Device, id uint64, c fs.Caller) *session {
 		dev: d, id: id, caller: c, opened: time.Now(), bell: -1,
 		log:     d.log.With("session", id, "guest_pid", c.PID),
 		regions: map[uint32]*region{}, waits: map[uint32][]wait{}, tokens: map[uint32]bool{}, extents: map[*extent]struct{}{},
-		jobs: make(chan func(), 1024), over: make(chan struct{}),
+		jobs: make(chan func(), 1024), over: make(chan struct{}), hurry: make(chan struct{}),
 	}
 }
 
@@ -123,8 +127,10 @@ func (s *session) finish() {
 	s.mu.Unlock()
 	if p != nil {
 		p.Stop(stopGrace)
+		s.yield(p)
 		s.log.Info("session ended", "extent_bytes", s.moved.Load())
 	}
+	s.yield(nil)
 	if bell >= 0 {
 		_ = unix.Close(bell)
 	}
@@ -228,6 +234,11 @@ func (s *session) addRegion(h remote.Hello) error {
 
 // worker gives the session a worker process: one that is ready, if what the guest says of its environment allows it.
 func (s *session) worker(h remote.Hello) (*spawn.Process, error) {
+	started, err := s.starting()
+	if err != nil {
+		return nil, err
+	}
+	defer started()
 	if link.Fits(h, len(s.dev.opts.Worker.Devices)) {
 		if p := s.dev.opts.Pool.Take(); p != nil {
 			if p.Configure(s.config(), s.wake) == nil {
@@ -241,6 +252,18 @@ func (s *session) worker(h remote.Hello) (*spawn.Process, error) {
 
 // spawn starts the worker process. It runs on routine.
 func (s *session) spawn(h remote.Hello, w *fs.WriteRequest) {
+	if err := s.admit(); err != nil {
+		s.dev.refusedOne()
+		s.refuse(w, syscall.EUSERS, err)
+		s.fail(nil)
+		return
+	}
+	if err := s.provide(); err != nil {
+		s.leave()
+		s.refuse(w, syscall.EIO, err)
+		s.fail(err)
+		return
+	}
 	p, err := s.worker(h)
 	if err != nil {
 		s.refuse(w, syscall.EIO, err)
@@ -260,7 +283,13 @@ func (s *session) spawn(h remote.Hello, w *fs.WriteRequest) {
 	}
 	s.mu.Lock()
 	s.proc = p
+	gone := s.state >= dead
 	s.mu.Unlock()
+	if gone { // meanwhile
+		p.Kill()
+		w.Complete(0, syscall.EPIPE)
+		return
+	}
 	s.log.Info("worker started", "worker", p.PID(), "uid", s.caller.UID)
 	s.follow(p)
 	w.Complete(w.Size, 0)
@@ -320,6 +349,11 @@ const startLimit = time.Minute
 
 func (s *session) startWorker(w *fs.WriteRequest) {
 	err := func() error {
+		started, err := s.starting()
+		if err != nil {
+			return err
+		}
+		defer started()
 		bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 		if err != nil {
 			return fmt.Errorf("eventfd: %w", err)

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"causeway/host/daemon/api"
+	"causeway/host/schedule"
+	"causeway/host/schedule/policy"
 )
 
 // Sessions that one virtual GPU may have at once.
@@ -20,6 +22,13 @@ func (d *Device) Limits() api.Limits {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.limits
+}
+
+// seat is the device's at the scheduler; nil: none.
+func (d *Device) seat() *schedule.Seat {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.place
 }
 
 // withDefaults fills in what was left open.
@@ -37,7 +46,15 @@ func (d *Device) SetLimits(l api.Limits) error {
 	l = withDefaults(l)
 	d.mu.Lock()
 	d.limits = l
+	if d.place == nil && d.opts.Scheduler != nil {
+		d.place = d.opts.Scheduler(l) // for sessions to come: those that run have no gate
+	}
+	place := d.place
 	d.mu.Unlock()
+	d.budget.SetLimit(l.Memory)
+	if place != nil {
+		place.SetLimits(policy.Limits{Weight: l.Weight, Cap: l.Cap})
+	}
 	d.log.Info("limits", "memory", l.Memory, "weight", l.Weight, "cap", l.Cap, "sessions", l.Sessions)
 	return nil
 }
@@ -51,10 +68,10 @@ func (d *Device) Status() api.Status {
 	for _, s := range d.all() {
 		if e, ok := s.account(); ok {
 			st.Sessions = append(st.Sessions, e)
-			st.Memory += e.Memory
 		}
 	}
 	slices.SortFunc(st.Sessions, func(a, b api.Session) int { return cmp.Compare(a.ID, b.ID) })
+	st.Memory = d.budget.Used()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	st.Limits, st.Past, st.Opened, st.Refused = d.limits, d.past, d.last, d.refused
@@ -70,5 +87,13 @@ func (s *session) account() (api.Session, bool) {
 		return e, false
 	}
 	e.Worker = s.proc.PID()
+	if s.res != nil {
+		e.Memory, _ = s.dev.budget.Held(s.res.slot)
+		e.Counters = s.countersLocked(s.proc)
+		var pid uint32
+		if pid, e.Program = s.res.meter.Guest(); pid != 0 {
+			e.GuestPID = pid
+		}
+	}
 	return e, true
 }

@@ -25,7 +25,7 @@ const (
 
 // Desk answers the guests of one owner.
 type Desk struct {
-	Limit   uint64                                      // bytes of device memory; 0: none
+	Memory  func() (limit, used uint64)                 // bytes of device memory that all may use, 0: no limit, and that they do; nil: no limit
 	Workers func() []Worker                             // the owner's, now
 	Machine func(ctx context.Context) (*Reading, error) // how the machine is
 
@@ -47,7 +47,11 @@ func (d *Desk) Answer(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("state of the GPUs: %w", err)
 	}
-	d.answer, d.at = View(r, Owner{Limit: d.Limit, Sessions: sessions}).Encode(), time.Now()
+	o := Owner{Sessions: sessions}
+	if d.Memory != nil {
+		o.Limit, o.Used = d.Memory()
+	}
+	d.answer, d.at = View(r, o).Encode(), time.Now()
 	return d.answer, nil
 }
 

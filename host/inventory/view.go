@@ -13,6 +13,8 @@ type Reading struct {
 	// Faults since the reading before, and MIG slices, of a source that is watched.
 	Faults []Fault
 	Slices []Slice
+	// Busy is, for each device, how many per cent of the time of late it worked for host processes, by process id. May be nil.
+	Busy []map[int]uint32
 }
 
 // Source reads the machine.
@@ -23,6 +25,7 @@ type Source interface {
 // Owner is whose vGPU it is.
 type Owner struct {
 	Limit    uint64 // bytes of device memory; 0: none
+	Used     uint64 // what its sessions use of all devices, by its own account; 0: not known
 	Sessions []Session
 }
 
@@ -58,6 +61,9 @@ func View(r *Reading, o Owner) *Answer {
 		}
 		if d.MigCurrent != Unknown32 { // a vGPU is not divided, whatever its host does
 			d.MigCurrent, d.MigPending, d.MaxMig = 0, 0, 0
+		}
+		if len(r.Devices) == 1 { // the account says nothing of which device it was
+			used = max(used, o.Used)
 		}
 		a.Devices = append(a.Devices, limit(d, o.Limit, used))
 	}

@@ -282,6 +282,19 @@ func (p *Process) Await(ctx context.Context, t link.Type) (link.Message, error) 
 // PID is the worker's process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
+// CPU is the CPU time that the process has taken.
+func (p *Process) CPU() time.Duration {
+	select {
+	case <-p.done:
+		if st := p.cmd.ProcessState; st != nil {
+			return st.UserTime() + st.SystemTime()
+		}
+		return 0
+	default:
+		return cpuTime(p.PID())
+	}
+}
+
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 

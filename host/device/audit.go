@@ -1,0 +1,151 @@
+package device
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"causeway/host/inventory"
+)
+
+/*
+Audit compares what workers say of the memory that they use with what the machine's driver says. The driver also counts what no worker
+can see: contexts, code, the heap of kernels. That is booked beside what the worker says.
+
+A worker that was taken over can lie in the memory page, and allocate what it did not book. The driver then says more than the virtual
+GPU may have; the session with the most that it did not book is ended.
+*/
+
+const (
+	auditEvery   = 5 * time.Second
+	auditLimit   = 4 * time.Second
+	auditMargin  = 256 << 20 // bytes beyond the limit, or a sixteenth of it: rounding, and contexts that were just made
+	auditStrikes = 2         // audits in a row
+
+	// guessedContext is what a context takes beside allocations until the driver has told (H200, driver 580).
+	guessedContext = 520 << 20
+)
+
+// audit is what is known from earlier ones. It belongs to routineAudit, but for what mu of the device guards.
+type audit struct {
+	allowed uint64 // what the virtual GPU may use: the limit, or what it already used when that was lowered
+	strikes int
+	last    time.Time
+	context uint64 // the least that a worker used beside its allocations; guarded by Device.mu
+}
+
+// contextBytes is what a context is guessed to take.
+func (d *Device) contextBytes() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.opts.Audit == 0:
+		return 0
+	case d.audit.context == 0:
+		return guessedContext
+	}
+	return d.audit.context
+}
+
+// routineAudit audits while there are sessions.
+func (d *Device) routineAudit(ctx context.Context) {
+	if d.opts.Audit == 0 || d.opts.Machine == nil {
+		return
+	}
+	t := time.NewTicker(d.opts.Audit)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if len(d.all()) == 0 {
+			d.audit.strikes = 0
+			continue
+		}
+		limited, cancel := context.WithTimeout(ctx, auditLimit)
+		r, err := d.opts.Machine(limited)
+		cancel()
+		if err != nil {
+			d.log.Debug("memory in use is not known", "error", err)
+			continue
+		}
+		d.compare(r, time.Now())
+	}
+}
+
+// compare is one audit.
+func (d *Device) compare(r *inventory.Reading, now time.Time) {
+	a := &d.audit
+	period := now.Sub(a.last)
+	if a.last.IsZero() || period > 4*d.opts.Audit {
+		period = 0
+	}
+	a.last = now
+	var total, most uint64
+	var worst *session
+	least := uint64(0)
+	for _, s := range d.all() {
+		used, hidden, ok := s.audit(r, period)
+		if !ok {
+			continue
+		}
+		total += used
+		if hidden > most {
+			worst, most = s, hidden
+		}
+		if hidden > 0 && (least == 0 || hidden < least) {
+			least = hidden
+		}
+	}
+	if least > 0 {
+		d.mu.Lock()
+		a.context = least
+		d.mu.Unlock()
+	}
+	limit := d.budget.Limit()
+	switch {
+	case limit == 0:
+		a.allowed, a.strikes = total, 0
+		return
+	case total <= max(limit, a.allowed):
+		a.allowed = max(limit, total)
+	}
+	a.allowed = max(a.allowed, limit)
+	if total <= a.allowed+max(auditMargin, limit/16) {
+		a.strikes = 0
+		return
+	}
+	if a.strikes++; a.strikes < auditStrikes || worst == nil {
+		return
+	}
+	a.strikes = 0
+	worst.log.Error("session uses memory that it did not ask for", "used", total, "limit", limit, "not_booked", most)
+	go worst.fail(fmt.Errorf("its worker uses more GPU memory than the virtual GPU may: %d bytes of %d", total, limit))
+}
+
+// audit books what the driver says of the session's worker: used is all, hidden what the worker did not book. ok: it says something.
+func (s *session) audit(r *inventory.Reading, period time.Duration) (used, hidden uint64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil || s.res == nil || s.moving != nil || s.state >= dead {
+		return 0, 0, false
+	}
+	pid := s.proc.PID()
+	for i := range r.Used {
+		if n, here := r.Used[i][pid]; here {
+			used, ok = used+n, true
+		}
+		if i < len(r.Busy) {
+			s.res.sampled += uint64(period) / 100 * uint64(min(r.Busy[i][pid], 100))
+		}
+	}
+	if !ok {
+		return 0, 0, false
+	}
+	own := s.dev.budget.Allocated(s.res.slot)
+	hidden = used - min(used, own)
+	s.dev.budget.SetBeside(s.res.slot, hidden)
+	return used, hidden, true
+}

@@ -1,0 +1,104 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// How fast sessions open: so many at once, then so many a second. Those that come faster wait, up to a bound; the rest is refused.
+const (
+	openBurst    = 64
+	openRate     = 20 // a second
+	openPatience = 10 * time.Second
+)
+
+var (
+	errSessions = errors.New("this virtual GPU has as many CUDA processes as it may")
+	errTooFast  = errors.New("CUDA processes start too fast")
+	errGone     = errors.New("the session was given up while it waited")
+)
+
+// door lets sessions in at a bounded rate: a bucket of tokens that may owe some. The zero value is a full bucket.
+type door struct {
+	mu   sync.Mutex
+	owed float64 // tokens taken, less those that came back
+	at   time.Time
+}
+
+// enter takes a token, and says how long to wait for it. ErrTooFast: too many wait already.
+func (d *door) enter(now time.Time) (time.Duration, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.at.IsZero() {
+		d.owed = max(0, d.owed-now.Sub(d.at).Seconds()*openRate)
+	}
+	d.at = now
+	late := d.owed + 1 - openBurst
+	wait := time.Duration(max(0, late) / openRate * float64(time.Second))
+	if wait > openPatience {
+		return 0, fmt.Errorf("%w: more than %d at once and %d a second; try again later", errTooFast, openBurst, openRate)
+	}
+	d.owed++
+	return wait, nil
+}
+
+// startsAtOnce is how many workers of a virtual GPU may be starting at a time.
+func startsAtOnce() int { return max(2, min(runtime.NumCPU(), 16)) }
+
+// admit lets a session in, which may take a while, or says why not. It runs on routine. With nil, leave must follow.
+func (s *session) admit() error {
+	d := s.dev
+	d.mu.Lock()
+	limit := d.limits.Sessions
+	full := d.admitted >= int(limit)
+	if !full {
+		d.admitted++
+	}
+	d.mu.Unlock()
+	if full {
+		return fmt.Errorf("%w: %d", errSessions, limit)
+	}
+	wait, err := d.door.enter(time.Now())
+	if err == nil && wait > 0 {
+		s.log.Debug("session waits", "for", wait)
+		err = s.pause(wait)
+	}
+	if err != nil {
+		s.leave()
+	}
+	return err
+}
+
+// leave is the end of what admit let in.
+func (s *session) leave() {
+	s.dev.mu.Lock()
+	s.dev.admitted--
+	s.dev.mu.Unlock()
+}
+
+// pause waits, unless the session is given up.
+func (s *session) pause(d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-s.hurry:
+	case <-s.over:
+	}
+	return errGone
+}
+
+// starting waits for its turn to start a worker; the function ends it.
+func (s *session) starting() (func(), error) {
+	select {
+	case s.dev.starts <- struct{}{}:
+		return func() { <-s.dev.starts }, nil
+	case <-s.hurry:
+	case <-s.over:
+	}
+	return nil, errGone
+}

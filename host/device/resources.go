@@ -1,0 +1,116 @@
+package device
+
+import (
+	"time"
+
+	"causeway/host/daemon/api"
+	"causeway/host/schedule"
+	"causeway/host/worker/link"
+	"causeway/host/worker/meter"
+	"causeway/host/worker/spawn"
+)
+
+// resources are what a session has of its virtual GPU while it has a worker, one after the other of which use them. They are made
+// and given back on routine, and read under session.mu.
+type resources struct {
+	slot    int // of the memory budget
+	meter   *meter.Page
+	turn    *schedule.Session // nil: GPU time is not shared
+	cpu     time.Duration     // of workers that the session has left
+	sampled uint64            // nanoseconds of GPU time by the driver's account
+	seen    api.Counters      // at the last look: what counters never go below
+}
+
+// provide makes the session's resources.
+func (s *session) provide() error {
+	r := &resources{}
+	var err error
+	if r.meter, err = meter.New(); err != nil {
+		return err
+	}
+	if r.slot, err = s.dev.budget.Take(); err != nil {
+		r.meter.Close()
+		return err
+	}
+	if seat := s.dev.seat(); seat != nil {
+		if r.turn, err = seat.Add(); err != nil {
+			s.log.Warn("session without a place at the scheduler", "error", err)
+		}
+	}
+	s.mu.Lock()
+	s.res = r
+	s.mu.Unlock()
+	return nil
+}
+
+// yield gives the resources back; p, the last worker, is gone, or nil. What it held of the memory is free again. It runs on routine.
+func (s *session) yield(p *spawn.Process) {
+	s.mu.Lock()
+	r := s.res
+	if r == nil {
+		s.mu.Unlock()
+		return
+	}
+	c := s.countersLocked(p)
+	s.res = nil
+	s.mu.Unlock()
+	c.ThrottledNow = false
+	r.turn.Close()
+	r.meter.Close()
+	d := s.dev
+	d.budget.Free(r.slot)
+	d.mu.Lock()
+	d.past.Add(c)
+	d.admitted--
+	d.mu.Unlock()
+}
+
+// countersLocked reads what the session has done so far with p as its worker. What workers say is believed as far as clocks allow.
+func (s *session) countersLocked(p *spawn.Process) api.Counters {
+	r := s.res
+	if r == nil {
+		return api.Counters{}
+	}
+	c := r.meter.Counters()
+	_, c.MemoryPeak = s.dev.budget.Held(r.slot)
+	c.BusyNanos = max(c.BusyNanos, r.sampled)
+	if r.turn != nil {
+		busy, waited, now := r.turn.Use()
+		c.BusyNanos = max(c.BusyNanos, uint64(busy))
+		c.WaitNanos, c.ThrottledNow = uint64(waited), now
+	}
+	age := uint64(time.Since(s.opened))
+	c.BusyNanos, c.WaitNanos = min(c.BusyNanos, age), min(c.WaitNanos, age)
+	cpu := r.cpu
+	if p != nil {
+		cpu += p.CPU()
+	}
+	c.WorkerNanos = uint64(cpu)
+	// A counter that is lower than before was so for a moment, between two stores of the worker, or is a lie.
+	old := &r.seen
+	for _, f := range []struct{ now, old *uint64 }{
+		{&c.Calls, &old.Calls}, {&c.Launches, &old.Launches}, {&c.BytesIn, &old.BytesIn}, {&c.BytesOut, &old.BytesOut},
+		{&c.BusyNanos, &old.BusyNanos}, {&c.WaitNanos, &old.WaitNanos}, {&c.WorkerNanos, &old.WorkerNanos},
+		{&c.OutOfMemory, &old.OutOfMemory}, {&c.FailedCalls, &old.FailedCalls}, {&c.MemoryPeak, &old.MemoryPeak},
+	} {
+		*f.now = max(*f.now, *f.old)
+	}
+	r.seen = c
+	return c
+}
+
+// config is what the session's workers are told. It runs on routine.
+func (s *session) config() link.Config {
+	cfg := s.dev.opts.Worker
+	cfg.Carrier = link.CarrierLeased
+	cfg.Peer = s.peer()
+	cfg.MemoryLimit = s.dev.budget.Limit()
+	if r := s.res; r != nil {
+		cfg.Pages = []link.Page{s.dev.budget.Shared(), r.meter.Shared()}
+		cfg.MemorySlot, cfg.ContextBytes = r.slot, s.dev.contextBytes()
+		if r.turn != nil {
+			cfg.Pages = append(cfg.Pages, r.turn.Pages()...)
+		}
+	}
+	return cfg
+}
