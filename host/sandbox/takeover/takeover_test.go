@@ -299,6 +299,7 @@ func TestTakeover(t *testing.T) {
 		}
 	}
 	t.Logf("\n%s", table.String())
+	asUser(t, program, target)
 }
 
 func verdict(r takeover.Result) string {
