@@ -28,6 +28,7 @@ type deviceFlags struct {
 	socket, control, lib       string
 	vm, name, owner, scheduler string
 	weight, cap, sessions      uint32
+	group                      groupFlags
 }
 
 func deviceCommand() *cobra.Command {
@@ -65,6 +66,7 @@ With --control it tells how it is, and takes other limits, over HTTP on a Unix s
 	fl.Uint32Var(&f.weight, "weight", api.DefaultWeight, "share of GPU time when several want it, relative to others'")
 	fl.Uint32Var(&f.cap, "cap", 0, "most per cent of GPU time; 0: no cap")
 	fl.Uint32Var(&f.sessions, "sessions", device.DefaultSessions, "how many CUDA processes may run at once")
+	f.group.register(c)
 	_ = c.MarkFlagRequired("socket")
 	return c
 }
@@ -107,6 +109,11 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		return err
 	}
 	defer ln.Close()
+	group, err := f.group.join(log)
+	if err != nil {
+		return err
+	}
+	defer leave(group, log)
 	space, err := f.gpu.sandbox.space(cfg, log)
 	if err != nil {
 		return err

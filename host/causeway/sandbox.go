@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -8,8 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"causeway/host/daemon/api"
 	"causeway/host/driver/cuda"
 	"causeway/host/sandbox"
+	"causeway/host/sandbox/cgroup"
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
 )
@@ -46,4 +49,51 @@ func enterSandbox(log *slog.Logger) (*sandbox.Policy, error) {
 		log.Debug("sandbox", "pid", os.Getpid(), "has", strings.Join(r.Has, ", "), "lacks", strings.Join(r.Lacks, "; "))
 	}
 	return p, nil
+}
+
+// groupFlags bound what a virtual GPU's processes use of the host: this one and its workers.
+type groupFlags struct {
+	path, memory           string
+	weight, cpu, processes uint32
+}
+
+func (f *groupFlags) register(c *cobra.Command) {
+	fl := c.Flags()
+	fl.StringVar(&f.path, "cgroup", "", "control group to make and be in, below /sys/fs/cgroup, as in causeway/vm1/gpu0 (default: none)")
+	fl.StringVar(&f.memory, "cgroup-memory", "", "with --cgroup: most memory of the host, as in 4GiB, besides the VM's own (default: no limit)")
+	fl.Uint32Var(&f.cpu, "cgroup-cpu", 0, "with --cgroup: most per cent of one processor, 250 is two and a half; 0: no limit")
+	fl.Uint32Var(&f.weight, "cgroup-weight", 0, "with --cgroup: share of processor time when several want it, 1 to 10000; 0: the kernel's 100")
+	fl.Uint32Var(&f.processes, "cgroup-processes", 0, "with --cgroup: most processes and threads; 0: no limit")
+}
+
+// join puts this process into its group. Limits that this host cannot hold are logged; limits without a group are an error.
+func (f *groupFlags) join(log *slog.Logger) (*cgroup.Group, error) {
+	l := cgroup.Limits{CPUWeight: f.weight, CPU: f.cpu, Processes: f.processes}
+	if f.memory != "" {
+		n, err := api.ParseSize(f.memory)
+		if err != nil {
+			return nil, fmt.Errorf("--cgroup-memory: %w", err)
+		}
+		l.Memory = n
+	}
+	if f.path == "" {
+		if l != (cgroup.Limits{}) {
+			return nil, errors.New("--cgroup-memory, -cpu, -weight and -processes want --cgroup PATH")
+		}
+		return nil, nil
+	}
+	if err := l.Check(); err != nil {
+		return nil, err
+	}
+	g, err := cgroup.Make(cgroup.Root, f.path, l)
+	if err != nil {
+		log.Warn("control group: not all that was asked for", "group", f.path, "error", err)
+	}
+	return g, nil
+}
+
+func leave(g *cgroup.Group, log *slog.Logger) {
+	if err := g.Close(); err != nil {
+		log.Warn("control group stays", "error", err)
+	}
 }

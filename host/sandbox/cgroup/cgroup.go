@@ -39,8 +39,11 @@ func (l Limits) Check() error {
 
 // Group is a control group.
 type Group struct {
-	dirs []string // one in version 2, one for each controller in version 1
+	dirs []dir // one in version 2, one for each controller in version 1
 }
+
+// dir is a group in one tree.
+type dir struct{ root, path string }
 
 // controller is what one controller needs to be told, by version.
 type setting struct {
@@ -103,16 +106,16 @@ func Make(root, path string, l Limits) (*Group, error) {
 }
 
 func make2(root, path string, l Limits) (*Group, error) {
-	dir := filepath.Join(root, path)
+	at := filepath.Join(root, path)
 	settings := settings2(l)
 	var errs []error
 	errs = append(errs, enable(root, filepath.Dir(path), settings))
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(at, 0o755); err != nil {
 		return nil, errors.Join(append(errs, fmt.Errorf("control group: %w", err))...)
 	}
-	g := &Group{dirs: []string{dir}}
+	g := &Group{dirs: []dir{{root, at}}}
 	for _, s := range settings {
-		errs = append(errs, put(dir, s.file, s.value))
+		errs = append(errs, put(at, s.file, s.value))
 	}
 	if err := g.enter(); err != nil {
 		return nil, errors.Join(err, g.Close())
@@ -127,14 +130,14 @@ func enable(root, path string, settings []setting) error {
 	for _, s := range settings {
 		wanted[s.controller] = true
 	}
-	dir := root
+	at := root
 	for _, part := range append([]string{""}, strings.Split(path, "/")...) {
-		dir = filepath.Join(dir, part)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		at = filepath.Join(at, part)
+		if err := os.MkdirAll(at, 0o755); err != nil {
 			return fmt.Errorf("control group: %w", err)
 		}
 		for c := range wanted {
-			if err := put(dir, "cgroup.subtree_control", "+"+c); err != nil {
+			if err := put(at, "cgroup.subtree_control", "+"+c); err != nil {
 				return err
 			}
 		}
@@ -150,20 +153,21 @@ func make1(root, path string, l Limits) (*Group, error) {
 	var errs []error
 	made := map[string]bool{}
 	for _, s := range settings1(l) {
-		dir := filepath.Join(root, s.controller, path)
+		tree := filepath.Join(root, s.controller)
+		at := filepath.Join(tree, path)
 		if !made[s.controller] {
-			if _, err := os.Stat(filepath.Join(root, s.controller, "cgroup.procs")); err != nil {
+			if _, err := os.Stat(filepath.Join(tree, "cgroup.procs")); err != nil {
 				errs = append(errs, fmt.Errorf("no controller %s: %w", s.controller, err))
 				continue
 			}
-			if err := os.MkdirAll(dir, 0o755); err != nil {
+			if err := os.MkdirAll(at, 0o755); err != nil {
 				errs = append(errs, fmt.Errorf("control group: %w", err))
 				continue
 			}
 			made[s.controller] = true
-			g.dirs = append(g.dirs, dir)
+			g.dirs = append(g.dirs, dir{tree, at})
 		}
-		errs = append(errs, put(dir, s.file, s.value))
+		errs = append(errs, put(at, s.file, s.value))
 	}
 	if len(g.dirs) == 0 {
 		return nil, errors.Join(errs...)
@@ -190,7 +194,7 @@ func put(dir, file, value string) error {
 // enter puts this process, all its threads, into the group.
 func (g *Group) enter() error {
 	for _, d := range g.dirs {
-		if err := put(d, "cgroup.procs", "0"); err != nil {
+		if err := put(d.path, "cgroup.procs", "0"); err != nil {
 			return err
 		}
 	}
@@ -200,38 +204,42 @@ func (g *Group) enter() error {
 // gone is how long the kernel may take to notice that the last process of a group ended.
 const gone = 500 * time.Millisecond
 
-// Close moves this process to the group above and removes the group. One that still has processes stays, and is an error.
+// Close moves this process out and removes the group, and the groups above that nothing else needs. One that still has
+// processes stays, and is an error.
 func (g *Group) Close() error {
 	if g == nil {
 		return nil
 	}
 	var errs []error
 	for _, d := range g.dirs {
-		up := filepath.Dir(d)
-		err := put(up, "cgroup.procs", "0")
-		for err != nil && filepath.Dir(up) != up { // version 2 has no processes in groups that pass controllers on
-			if up = filepath.Dir(up); put(up, "cgroup.procs", "0") == nil {
-				err = nil
-			}
+		if err := put(d.root, "cgroup.procs", "0"); err != nil { // not ours, where root delegated a part
+			_ = put(filepath.Dir(d.path), "cgroup.procs", "0") // if that fails too, removing says it
 		}
+		var err error
 		for end := time.Now().Add(gone); ; time.Sleep(5 * time.Millisecond) {
-			if err = unix.Rmdir(d); err == nil || !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
+			if err = unix.Rmdir(d.path); err == nil || !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
 				break
 			}
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("remove control group %s: %w", d, err))
+			errs = append(errs, fmt.Errorf("remove control group %s: %w", d.path, err))
+			continue
+		}
+		for up := filepath.Dir(d.path); up != d.root && unix.Rmdir(up) == nil; up = filepath.Dir(up) {
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // Folders are the group's, for those who show it.
-func (g *Group) Folders() []string {
+func (g *Group) Folders() (out []string) {
 	if g == nil {
 		return nil
 	}
-	return g.dirs
+	for _, d := range g.dirs {
+		out = append(out, d.path)
+	}
+	return out
 }
 
 // Processes are those in the group.
@@ -239,7 +247,7 @@ func (g *Group) Processes() ([]int, error) {
 	if g == nil || len(g.dirs) == 0 {
 		return nil, nil
 	}
-	f, err := os.Open(filepath.Join(g.dirs[0], "cgroup.procs"))
+	f, err := os.Open(filepath.Join(g.dirs[0].path, "cgroup.procs"))
 	if err != nil {
 		return nil, err
 	}
