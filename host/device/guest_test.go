@@ -91,18 +91,26 @@ func (busySession) Quiesce(ctx gocontext.Context) error {
 // bootGPU is boot with a GPU of the worker's: test or busy.
 func bootGPU(t *testing.T, gpu string) *vm {
 	t.Helper()
+	return bootWith(t, func(o *device.Options) { o.Worker.GPU = gpu })
+}
+
+// bootWith is boot of a device with other options.
+func bootWith(t *testing.T, change func(*device.Options)) *vm {
+	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "libcuda.so.1"), []byte("ELF, so to speak"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(testWriter{t}, nil))
-	d, err := device.New(device.Options{
+	o := device.Options{
 		Tree:    device.Tree{Lib: dir, Version: "test", GPU: "Test GPU"},
-		Worker:  link.Config{GPU: gpu},
+		Worker:  link.Config{GPU: "test"},
 		Spawner: &spawn.Spawner{Command: []string{"/proc/self/exe"}, Env: append(os.Environ(), workerEnv+"=1"), NoNewPrivs: true},
 		Machine: machine,
 		Log:     log,
-	})
+	}
+	change(&o)
+	d, err := device.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

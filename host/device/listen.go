@@ -66,8 +66,13 @@ func Listen(path string, mode os.FileMode, o *Owner) (*net.UnixListener, error) 
 		return nil, fmt.Errorf("socket %s: its path has %d bytes, more than the %d that Linux allows", path, len(path), mostPath)
 	}
 	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o711); err != nil {
-		return nil, fmt.Errorf("folder of the socket: %w", err)
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		if err = os.MkdirAll(dir, 0o711); err == nil {
+			err = os.Chmod(dir, 0o711) // whatever the umask
+		}
+		if err != nil {
+			return nil, fmt.Errorf("folder of the socket: %w", err)
+		}
 	}
 	d, err := os.Open(dir)
 	if err != nil {

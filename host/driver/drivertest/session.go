@@ -38,7 +38,7 @@ func (b *Backend) Open(h driver.Host, o driver.Options) (driver.Session, error) 
 	if b.Err != nil {
 		return nil, b.Err
 	}
-	s := &Session{Host: h, Options: o, next: FirstAddress, Memory: map[uint64][]byte{}, Objects: map[uint32]wire.Op{}}
+	s := &Session{Host: h, Options: o, budget: o.Memory(), next: FirstAddress, Memory: map[uint64][]byte{}, Objects: map[uint32]wire.Op{}}
 	if b.OnOpen != nil {
 		b.OnOpen(s)
 	}
@@ -53,6 +53,7 @@ type Session struct {
 	Options driver.Options
 
 	mu      sync.Mutex
+	budget  driver.Budget
 	next    uint64
 	Memory  map[uint64][]byte
 	Objects map[uint32]wire.Op // id to the operation that made it
@@ -170,7 +171,21 @@ func (s *Session) MemAlloc(c *wire.Call, a *wire.MemAllocArgs, r *wire.MemAllocR
 	if a.Size == 0 || a.Size > 1<<30 {
 		return cuda.ErrorInvalidValue
 	}
+	if !s.budget.Reserve(a.Size) {
+		return cuda.ErrorOutOfMemory
+	}
 	r.Ptr = s.place(c, a.Size)
+	return cuda.Success
+}
+
+// MemGetInfo implements wire.Driver: of a device with 1 GiB.
+func (s *Session) MemGetInfo(c *wire.Call, r *wire.MemGetInfoReply) cuda.Result {
+	s.log(c)
+	r.Total = 1 << 30
+	if l := s.budget.Limit(); l != 0 {
+		r.Total = min(r.Total, l)
+	}
+	r.Free = r.Total - min(r.Total, s.budget.Used())
 	return cuda.Success
 }
 
@@ -200,10 +215,12 @@ func (s *Session) MemFree(c *wire.Call, a *wire.MemFreeArgs) cuda.Result {
 	s.log(c)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.Memory[a.Ptr]; !ok {
+	m, ok := s.Memory[a.Ptr]
+	if !ok {
 		return cuda.ErrorInvalidValue
 	}
 	delete(s.Memory, a.Ptr)
+	s.budget.Release(uint64(len(m)))
 	return cuda.Success
 }
 

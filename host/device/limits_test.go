@@ -1,0 +1,354 @@
+package device_test
+
+import (
+	gocontext "context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+	"causeway/host/daemon/api"
+	"causeway/host/device"
+	"causeway/host/inventory"
+	"causeway/host/worker/workertest"
+	"causeway/remote"
+)
+
+// alloc is a MemAlloc that is expected to end so.
+func alloc(t *testing.T, g *workertest.Guest, size uint64, want cuda.Result) uint64 {
+	t.Helper()
+	var m wire.MemAllocReply
+	if res, err := g.Call(0, &wire.MemAllocArgs{Size: size}, &m); err != nil || res != want {
+		t.Fatalf("%d bytes: %v, %v, want %v", size, res, err, want)
+	}
+	return m.Ptr
+}
+
+func free(t *testing.T, g *workertest.Guest) uint64 {
+	t.Helper()
+	var r wire.MemGetInfoReply
+	must(t, g, &wire.MemGetInfoArgs{}, &r)
+	return r.Free
+}
+
+// eventually waits for what takes a moment.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for range 200 {
+		if ok() {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatal(what)
+}
+
+// TestOneLimit: the sessions of a virtual GPU share its limit, which may change; a session that dies gives back what it had, and one
+// that moves keeps it.
+func TestOneLimit(t *testing.T) {
+	v := bootWith(t, func(o *device.Options) { o.Limits.Memory = 100 << 20 })
+	pa, a := start(t, v)
+	_, b := start(t, v)
+	alloc(t, a, 60<<20, cuda.Success)
+	alloc(t, b, 41<<20, cuda.ErrorOutOfMemory)
+	if n := free(t, b); n != 40<<20 {
+		t.Errorf("%d bytes free after another session's 60 MiB", n)
+	}
+	ptr := alloc(t, b, 40<<20, cuda.Success)
+	alloc(t, a, 1, cuda.ErrorOutOfMemory)
+	if n, err := v.device.Rebuild(context()); n != 2 || err != nil {
+		t.Fatal(n, err)
+	}
+	if st := v.device.Status(); st.Memory != 100<<20 || len(st.Sessions) != 2 || st.Sessions[0].Memory != 60<<20 || st.Sessions[1].Memory != 40<<20 {
+		t.Errorf("after both moved: %+v", st)
+	}
+	alloc(t, a, 1, cuda.ErrorOutOfMemory)
+	if err := v.device.SetLimits(api.Limits{Memory: 50 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	must(t, b, &wire.MemFreeArgs{Ptr: ptr}, nil)
+	alloc(t, b, 1, cuda.ErrorOutOfMemory) // 60 of 50 MiB
+	if n := free(t, b); n != 0 {
+		t.Errorf("%d bytes free beyond the limit", n)
+	}
+	pid := v.device.Status().Sessions[0].Worker
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a killed worker's memory does not come back", func() bool { return v.device.Status().Memory == 0 })
+	alloc(t, b, 50<<20, cuda.Success)
+	st := v.device.Status()
+	if c := st.Past; c.MemoryPeak != 60<<20 || c.OutOfMemory != 2 || c.Calls == 0 || c.WorkerNanos == 0 {
+		t.Errorf("past: %+v", c)
+	}
+	pa.halt()
+	_ = pa.file.Close()
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "sessions stay", func() bool { return len(v.device.Status().Sessions) == 0 })
+	if st := v.device.Status(); st.Memory != 0 || st.Opened != 2 || st.Refused != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestMeter: what a session does is counted, with a guest that says who it is.
+func TestMeter(t *testing.T) {
+	v := boot(t)
+	_, g := start(t, v)
+	ptr := alloc(t, g, 1<<20, cuda.Success)
+	id, _, res, err := g.AddRegion(0, wire.RegionStaging, 1<<20)
+	if err != nil || res != cuda.Success {
+		t.Fatal(res, err)
+	}
+	for _, a := range []wire.Args{
+		&wire.MemcpyHtoDArgs{Dst: ptr, Src: make([]byte, 100)},
+		&wire.MemcpyStagedArgs{Region: id, Size: 1 << 20, Device: ptr, Word: 1, Value: 1},
+		&wire.MemcpyStagedArgs{Direction: 1, Region: id, Size: 4096, Device: ptr, Word: 2, Value: 1},
+		&wire.MemcpyHtoDArgs{Dst: 1, Src: make([]byte, 100)}, // fails
+	} {
+		if err := g.Send(a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, _ = g.Call(0, &wire.CtxSynchronizeArgs{}, nil) // tells of the failure
+	must(t, g, &wire.MemcpyDtoHArgs{Src: ptr, Size: 7}, &wire.MemcpyDtoHReply{})
+	s := v.device.Status().Sessions[0]
+	c := s.Counters
+	if c.BytesIn != 100+1<<20 || c.BytesOut != 4096+7 || c.FailedCalls != 1 || c.Calls < 8 || c.MemoryPeak != 1<<20 || s.State != "running" {
+		t.Errorf("%+v", s)
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// refusal is what a session's Hello is answered, and the text that explains it.
+func refusal(t *testing.T, v *vm, pid uint32) (errno error, text string) {
+	t.Helper()
+	p, _, err := v.exec(pid)
+	if err == nil {
+		t.Fatal("the session was let in")
+	}
+	c, e := p.file.Read(0, int64(remote.FileError), v.Pages(1))
+	if e != nil {
+		t.Fatal(e)
+	}
+	b, _, e := c.Wait(time.Second)
+	if e != nil {
+		t.Fatal(e)
+	}
+	if e := p.file.Close(); e != nil {
+		t.Error(e)
+	}
+	return err, string(b)
+}
+
+// TestTooManySessions: one more than may be is refused, and says why; another's end makes room.
+func TestTooManySessions(t *testing.T) {
+	v := bootWith(t, func(o *device.Options) { o.Limits.Sessions = 2 })
+	_, a := start(t, v)
+	_, b := start(t, v)
+	err, text := refusal(t, v, 7)
+	if !errors.Is(err, syscall.EUSERS) || !strings.Contains(text, "as many CUDA processes as it may: 2") {
+		t.Errorf("%v: %q", err, text)
+	}
+	must(t, b, &wire.CtxSynchronizeArgs{}, nil) // others are unaffected
+	if st := v.device.Status(); st.Refused != 1 || len(st.Sessions) != 2 {
+		t.Errorf("%+v", st)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "no room after a session's end", func() bool { return len(v.device.Status().Sessions) < 2 })
+	_, c := start(t, v)
+	for _, g := range []*workertest.Guest{b, c} {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestFlood: a guest that opens files and sessions as fast as it can gets what the limit allows; the device stays small, and a
+// session that runs does not notice.
+func TestFlood(t *testing.T) {
+	v := bootWith(t, func(o *device.Options) { o.Limits.Sessions = 4 })
+	_, g := start(t, v)
+	before := runtime.NumGoroutine()
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for i := range 60 {
+				f, err := v.Open(syscall.O_RDWR, caller(99), "session")
+				if err != nil {
+					continue
+				}
+				p := &process{vm: v, file: f}
+				if i%2 == 0 {
+					_ = p.control(remote.Hello{Type: remote.MsgHello, Va: 0x7f0000000000, Size: remote.Region0Size})
+				}
+				_ = f.Close()
+			}
+		})
+	}
+	worst := time.Duration(0)
+	done := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(done)
+	}()
+	for flooding := true; flooding; {
+		select {
+		case <-done:
+			flooding = false
+		default:
+		}
+		begin := time.Now()
+		must(t, g, &wire.CtxSynchronizeArgs{}, nil)
+		worst = max(worst, time.Since(begin))
+	}
+	t.Logf("slowest call: %v; %+v", worst, v.device.Status().Refused)
+	if worst > 900*time.Millisecond {
+		t.Errorf("a call took %v", worst)
+	}
+	eventually(t, "sessions stay", func() bool { return len(v.device.Status().Sessions) == 1 && runtime.NumGoroutine() < before+20 })
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// files counts this process's descriptors by what they are, for messages.
+func files(t *testing.T) (n int, kinds map[string]int) {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds = map[string]int{}
+	for _, e := range list {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil {
+			n++
+			kinds[strings.TrimRight(to, "[]0123456789")]++
+		}
+	}
+	return n, kinds
+}
+
+// TestStartsLeakNothing: after many sessions of several VMs, ended in every way, there are as many descriptors, goroutines and processes as after a few.
+func TestStartsLeakNothing(t *testing.T) {
+	v := bootWith(t, func(o *device.Options) { o.Limits.Memory = 64 << 20 })
+	cycle := func(i int) {
+		if i%12 == 11 { // another VM, after one that was killed: the fake one's memory is small
+			if err := v.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			v.connect()
+		}
+		p, g, err := v.exec(uint32(i + 1))
+		if err != nil {
+			t.Fatal(i, err)
+		}
+		alloc(t, g, 40<<20, cuda.Success) // two at once would not fit
+		switch i % 3 {
+		case 0:
+			err = g.Close()
+		case 1: // its worker is killed
+			_ = unix.Kill(v.device.Status().Sessions[0].Worker, unix.SIGKILL)
+			p.halt()
+			err = p.file.Close()
+		case 2: // it is killed itself
+			p.halt()
+			err = p.file.Close()
+		}
+		_ = p.mem.Close()
+		if err != nil {
+			t.Fatal(i, err)
+		}
+		eventually(t, fmt.Sprintf("session %d stays", i), func() bool {
+			st := v.device.Status()
+			return len(st.Sessions) == 0 && st.Memory == 0
+		})
+	}
+	rounds := 120
+	if testing.Short() {
+		rounds = 30
+	}
+	for i := range 12 {
+		cycle(i)
+	}
+	goroutines := runtime.NumGoroutine()
+	before, _ := files(t)
+	for i := range rounds {
+		cycle(i)
+	}
+	noChildren(t)
+	eventually(t, "goroutines stay", func() bool { return runtime.NumGoroutine() <= goroutines+3 })
+	if after, kinds := files(t); after > before+3 {
+		t.Errorf("%d descriptors before, %d after: %v", before, after, kinds)
+	}
+	if st := v.device.Status(); st.Opened != uint64(rounds+12) || st.Past.Calls == 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestAudit: what the driver says of a worker counts beside what it booked, and a worker that uses what it did not ask for is ended.
+func TestAudit(t *testing.T) {
+	var mu sync.Mutex
+	used := map[int]uint64{}
+	set := func(pid int, n uint64) {
+		mu.Lock()
+		used[pid] = n
+		mu.Unlock()
+	}
+	v := bootWith(t, func(o *device.Options) {
+		o.Limits.Memory, o.Audit = 1<<30, 20*time.Millisecond
+		o.Machine = func(gocontext.Context) (*inventory.Reading, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			m, busy := map[int]uint64{}, map[int]uint32{}
+			for pid, n := range used {
+				m[pid], busy[pid] = n, 50
+			}
+			return &inventory.Reading{Used: []map[int]uint64{m}, Busy: []map[int]uint32{busy}}, nil
+		}
+	})
+	_, honest := start(t, v)
+	_, liar := start(t, v)
+	alloc(t, honest, 100<<20, cuda.Success)
+	st := v.device.Status()
+	h, l := st.Sessions[0].Worker, st.Sessions[1].Worker
+	set(h, 400<<20) // a context of 300 MiB
+	set(l, 300<<20)
+	eventually(t, "contexts do not count", func() bool { return v.device.Status().Memory == 700<<20 })
+	alloc(t, honest, 325<<20, cuda.ErrorOutOfMemory)
+	alloc(t, honest, 324<<20, cuda.Success)
+	set(h, 724<<20)
+	eventually(t, "no GPU time", func() bool { return v.device.Status().Sessions[0].Counters.BusyNanos > 0 })
+	// Beyond a limit that was lowered is no crime.
+	if err := v.device.SetLimits(api.Limits{Memory: 512 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(150 * time.Millisecond)
+	must(t, liar, &wire.CtxSynchronizeArgs{}, nil)
+	if err := v.device.SetLimits(api.Limits{Memory: 1 << 30}); err != nil {
+		t.Fatal(err)
+	}
+	set(l, 2<<30)
+	eventually(t, "a worker that takes what it did not ask for goes on", func() bool {
+		_, err := liar.Call(1, &wire.CtxSynchronizeArgs{}, nil)
+		return err != nil
+	})
+	must(t, honest, &wire.CtxSynchronizeArgs{}, nil)
+	if err := honest.Close(); err != nil {
+		t.Error(err)
+	}
+}
