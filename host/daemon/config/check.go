@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"causeway/host/daemon/api"
+	"causeway/host/sandbox"
+	"causeway/host/sandbox/cgroup"
 )
 
 // ErrValue says that a key's value cannot be used.
@@ -56,6 +58,12 @@ func (c *Config) Check() error {
 	for k := range d.Environment {
 		bad(k == "" || strings.ContainsAny(k, "=\x00"), "devices.environment", strconv.Quote(k), "a variable's name has no =")
 	}
+	if _, err := sandbox.ParseMode(c.Isolation.Sandbox); err != nil {
+		errs = append(errs, wrong("isolation.sandbox", strconv.Quote(c.Isolation.Sandbox), "use \"on\", \"strict\", \"audit\" or \"off\""))
+	}
+	if err := c.Isolation.Limits().Check(); err != nil {
+		errs = append(errs, wrong("isolation", fmt.Sprintf("%+v", c.Isolation), err.Error()))
+	}
 	p := &c.Placement
 	bad(!(p.Overcommit >= 1 && p.Overcommit <= 100), "placement.overcommit", p.Overcommit, "use 1.0 (promise what there is) to 100")
 	bad(p.SoftwareGPU != SoftAuto && p.SoftwareGPU != SoftNamed && p.SoftwareGPU != SoftNever, "placement.software_gpu", strconv.Quote(p.SoftwareGPU), `use "auto", "named" or "never"`)
@@ -66,6 +74,11 @@ func (c *Config) Check() error {
 		bad(err != nil || n == 0, "metrics.listen", strconv.Quote(m), `write ADDRESS:PORT as in "127.0.0.1:9435", or nothing`)
 	}
 	return errors.Join(errs...)
+}
+
+// Limits are those of a vGPU's control group.
+func (i *Isolation) Limits() cgroup.Limits {
+	return cgroup.Limits{CPUWeight: i.Weight, CPU: i.CPU, Memory: uint64(i.Memory), Processes: i.Processes}
 }
 
 // Lookup finds the number of a user, or of a group with an @ before its name.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"causeway/host/daemon/api"
+	"causeway/host/sandbox"
 )
 
 //go:embed example.toml
@@ -21,6 +22,7 @@ type Config struct {
 	LogDir    string    `toml:"log_dir"`
 	Roles     Roles     `toml:"roles"`
 	Devices   Devices   `toml:"devices"`
+	Isolation Isolation `toml:"isolation"`
 	Placement Placement `toml:"placement"`
 	Health    Health    `toml:"health"`
 	Scheduler Scheduler `toml:"scheduler"`
@@ -47,6 +49,15 @@ type Devices struct {
 	LogSize      Size              `toml:"log_size"`
 	Verbose      bool              `toml:"verbose"`
 	Environment  map[string]string `toml:"environment"`
+}
+
+// Isolation says how device processes and their workers are confined. Zero: no limit.
+type Isolation struct {
+	Sandbox   string `toml:"sandbox"`
+	Memory    Size   `toml:"memory"`
+	CPU       uint32 `toml:"cpu"`
+	Weight    uint32 `toml:"cpu_weight"`
+	Processes uint32 `toml:"processes"`
 }
 
 // Placement says which GPU a vGPU gets.
@@ -95,6 +106,7 @@ func Default() Config {
 			Weight: api.DefaultWeight, Sessions: 64, WarmWorkers: 1, StartTimeout: Duration(60e9), Log: LogAuto, LogSize: 8 << 20,
 			Environment: map[string]string{},
 		},
+		Isolation: Isolation{Sandbox: string(sandbox.On)},
 		Placement: Placement{Overcommit: 1, SoftwareGPU: SoftAuto},
 		Health:    Health{Interval: Duration(5e9), Drain: true, IgnoreXIDs: []uint64{13, 31, 43, 45, 63, 68, 69, 94, 109}},
 		Scheduler: Scheduler{Enabled: true},

@@ -74,7 +74,7 @@ func runDevice(args []string) error {
 	f.UintVar(&weight, "weight", 0, "")
 	f.UintVar(&limit, "cap", 0, "")
 	f.UintVar(&sessions, "sessions", 0, "")
-	for _, name := range []string{"vm", "name", "gpu", "warm", "owner", "scheduler"} {
+	for _, name := range []string{"vm", "name", "gpu", "warm", "owner", "scheduler", "sandbox", "cgroup", "cgroup-memory", "cgroup-cpu", "cgroup-weight", "cgroup-processes"} {
 		f.String(name, "", "")
 	}
 	f.Bool("verbose", false, "")
