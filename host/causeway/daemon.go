@@ -17,6 +17,7 @@ import (
 	"causeway/host/daemon/api"
 	"causeway/host/daemon/config"
 	"causeway/host/daemon/process"
+	"causeway/host/daemon/systemd"
 )
 
 // daemonFlags are what `causeway daemon` is told.
@@ -125,7 +126,9 @@ func serveDaemon(cfg config.Config, load func() (config.Config, error), schedule
 		return err
 	}
 	defer m.Close()
-	return daemon.Main(ctx, daemon.Options{
-		Config: cfg, Program: program, Scheduler: scheduler, Version: version, Machine: m, Log: log,
-	}, load)
+	o := daemon.Options{Config: cfg, Program: program, Scheduler: scheduler, Version: version, Machine: m, Log: log}
+	if systemd.Booted() {
+		o.Scopes, o.Journal = &systemd.Scopes{}, &systemd.Journal{}
+	}
+	return daemon.Main(ctx, o, load)
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"causeway/host/daemon/config"
 	"causeway/host/daemon/peer"
 	"causeway/host/daemon/process"
+	"causeway/host/daemon/systemd"
 )
 
 // Options of a Daemon.
@@ -28,7 +30,11 @@ type Options struct {
 	Machine   Machine
 	// Scopes gives processes units of their own; nil: this host was not booted with systemd.
 	Scopes Scopes
-	Log    *slog.Logger
+	// Journal takes what processes say; nil: files do.
+	Journal *systemd.Journal
+	// Grace is what a process may take to end by itself; 0: 5 s.
+	Grace time.Duration
+	Log   *slog.Logger
 }
 
 // Scopes puts processes under the host's service manager, so that what is done to causewayd's service is not done to them.
@@ -80,6 +86,10 @@ func New(ctx context.Context, o Options) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Config.Devices.Log == config.LogJournal && o.Journal == nil {
+		return nil, fmt.Errorf("%w: devices.log = \"journal\": this host was not booted with systemd: use \"file\"", config.ErrValue)
+	}
+	o.Grace = cmp.Or(o.Grace, 5*time.Second)
 	for _, dir := range []string{o.Config.RunDir, o.Config.StateDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, fmt.Errorf("causewayd's folder: %w", err)

@@ -235,9 +235,6 @@ func TestStartFails(t *testing.T) {
 		"stubbornly": {map[string]string{daemontest.StubbornEnv: "1", daemontest.UUIDEnv: daemontest.UUID(3)}, http.StatusServiceUnavailable, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if name == "stubbornly" && testing.Short() {
-				t.Skip("takes 5 s")
-			}
 			t.Parallel()
 			count := filepath.Join(t.TempDir(), "count")
 			h := newHost(t, daemontest.Soft(1<<30)).env(daemontest.CountEnv, count)

@@ -203,7 +203,7 @@ func (d *Daemon) undo(v *vgpu) error {
 	var err error
 	if proc != nil {
 		// Not the request's context: that may be why it failed.
-		err = proc.End(context.Background(), endGrace)
+		err = proc.End(context.Background(), d.opt.Grace)
 	}
 	return errors.Join(err, d.forget(v))
 }

@@ -89,7 +89,7 @@ func (h *host) options() daemon.Options {
 		h.t.Fatal(err)
 	}
 	return daemon.Options{
-		Config: h.cfg, Program: program, Scheduler: true, Version: "test", Machine: h.m,
+		Config: h.cfg, Program: program, Scheduler: true, Version: "test", Machine: h.m, Grace: 300 * time.Millisecond,
 		Log: slog.New(slog.NewTextHandler(io.MultiWriter(h.log, testWriter{h.t}), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 }

@@ -4,32 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"causeway/host/daemon/api"
 	"causeway/host/daemon/process"
+	"causeway/host/daemon/systemd"
+	"causeway/host/sandbox/cgroup"
 )
-
-// endGrace is what a process may take to end by itself.
-const endGrace = 5 * time.Second
 
 // launch starts a vGPU's device process and waits until it is ready.
 func (d *Daemon) launch(ctx context.Context, v *vgpu, gpu string) error {
 	rec, _ := d.copyOf(v)
 	spec := &rec.Spec
-	out, journal, err := d.openLog(spec)
+	out, journal, err := d.openLog(logName(spec))
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	from := logEnd(out)
+	from, begun := logEnd(out), time.Now()
 	p, err := process.Start(process.Command{
 		Path: d.opt.Program, Args: d.deviceArgs(spec, gpu), Env: d.environment(), Output: out,
 	})
@@ -44,10 +40,10 @@ func (d *Daemon) launch(ctx context.Context, v *vgpu, gpu string) error {
 	if err := writeJSON(recordPath(d.run, spec), &rec); err != nil {
 		return fmt.Errorf("write down the vGPU: %w", err)
 	}
-	d.scope(ctx, "causeway-"+spec.VM+"-"+spec.Name, "Causeway vGPU "+spec.Key(), p)
+	d.scope(ctx, systemd.UnitName(spec.VM, spec.Name), "Causeway vGPU "+spec.Key(), p)
 	st, err := d.awaitReady(ctx, v, p)
 	if err != nil {
-		if why := lastWords(out.Name(), from, journal); why != "" {
+		if why := d.lastWords(logName(spec), from, begun, journal); why != "" {
 			err = fmt.Errorf("%w; it said: %s", err, why)
 		}
 		return refuse(http.StatusInternalServerError, "see `causeway logs "+spec.Key()+"` and `causeway doctor`", "%s: %v", spec.Key(), err)
@@ -83,6 +79,11 @@ func (d *Daemon) deviceArgs(s *api.Spec, gpu string) []string {
 	}
 	if d.opt.Scheduler && c.Scheduler.Enabled {
 		args = append(args, "--scheduler", d.schedulerSocket())
+	}
+	args = append(args, "--sandbox", c.Isolation.Sandbox)
+	if l := c.Isolation.Limits(); l != (cgroup.Limits{}) && d.opt.Scopes == nil {
+		args = append(args, "--cgroup", "causeway/"+s.VM+"/"+s.Name, "--cgroup-memory", l.MemoryText(),
+			"--cgroup-cpu", fmt.Sprint(l.CPU), "--cgroup-weight", fmt.Sprint(l.CPUWeight), "--cgroup-processes", fmt.Sprint(l.Processes))
 	}
 	if c.Devices.Verbose {
 		args = append(args, "--verbose")
@@ -149,65 +150,4 @@ func checkPlaced(want string, st *api.Status) error {
 		return nil
 	}
 	return refuse(http.StatusServiceUnavailable, "try again", "the driver numbers its GPUs otherwise by now: the device process got %s in place of %s", st.UUID, first)
-}
-
-// openLog opens where a device process's stderr goes.
-func (d *Daemon) openLog(s *api.Spec) (f *os.File, journal bool, err error) {
-	name := d.logPath(s)
-	if err := os.MkdirAll(filepath.Dir(name), 0o750); err != nil {
-		return nil, false, fmt.Errorf("log: %w", err)
-	}
-	f, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
-	if err != nil {
-		return nil, false, fmt.Errorf("log: %w", err)
-	}
-	return f, false, nil
-}
-
-func (d *Daemon) logPath(s *api.Spec) string {
-	return filepath.Join(d.opt.Config.LogDir, s.VM+"-"+s.Name+".log")
-}
-
-func logEnd(f *os.File) int64 {
-	if info, err := f.Stat(); err == nil {
-		return info.Size()
-	}
-	return 0
-}
-
-// lastWords is the last line that a process wrote to its log after from.
-func lastWords(name string, from int64, journal bool) string {
-	if journal {
-		return ""
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	const most = 8 << 10
-	end := logEnd(f)
-	b := make([]byte, min(max(end-from, 0), most))
-	n, _ := f.ReadAt(b, end-int64(len(b)))
-	lines := strings.Split(strings.TrimSpace(string(b[:n])), "\n")
-	return strings.TrimPrefix(lines[len(lines)-1], "causeway: ")
-}
-
-// rotateLogs keeps log files below their size: a long one is copied to .1 and emptied, since its writer does not open it again. What
-// is written in between is lost.
-func (d *Daemon) rotateLogs() {
-	most := int64(d.config().Devices.LogSize)
-	files, err := filepath.Glob(filepath.Join(d.opt.Config.LogDir, "*.log"))
-	if err != nil {
-		return
-	}
-	for _, name := range files {
-		if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() || info.Size() <= most {
-			continue
-		}
-		if err := rotate(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			d.log.Warn("a log could not be rotated: it is emptied", "log", name, "error", err)
-			_ = os.Truncate(name, 0)
-		}
-	}
 }

@@ -9,8 +9,83 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
+
+	"causeway/host/daemon/api"
+	"causeway/host/daemon/config"
 )
+
+func logName(s *api.Spec) string { return s.VM + "-" + s.Name }
+
+// identifier is under which the journal has a log.
+func identifier(name string) string { return "causeway-" + name }
+
+func (d *Daemon) logPath(name string) string {
+	return filepath.Join(d.opt.Config.LogDir, name+".log")
+}
+
+// openLog opens where a process's stderr goes.
+func (d *Daemon) openLog(name string) (f *os.File, journal bool, err error) {
+	if d.opt.Journal != nil && d.config().Devices.Log != config.LogFile {
+		f, err := d.opt.Journal.Open(identifier(name))
+		return f, true, err
+	}
+	path := d.logPath(name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return nil, false, fmt.Errorf("log: %w", err)
+	}
+	f, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
+	if err != nil {
+		return nil, false, fmt.Errorf("log: %w", err)
+	}
+	return f, false, nil
+}
+
+func logEnd(f *os.File) int64 {
+	if info, err := f.Stat(); err == nil {
+		return info.Size()
+	}
+	return 0
+}
+
+// lastWords is the last line of a log, of those after an offset, or in the journal a time.
+func (d *Daemon) lastWords(name string, from int64, begun time.Time, journal bool) string {
+	var text bytes.Buffer
+	if journal {
+		ctx, cancel := context.WithTimeout(d.ctx, askTimeout)
+		defer cancel()
+		_ = d.opt.Journal.Read(ctx, &text, identifier(name), 1, begun, false) // no words then
+	} else if f, err := os.Open(d.logPath(name)); err == nil {
+		defer f.Close()
+		const most = 8 << 10
+		end := logEnd(f)
+		n := min(max(end-from, 0), most)
+		_, _ = io.Copy(&text, io.NewSectionReader(f, end-n, n))
+	}
+	lines := strings.Split(strings.TrimSpace(text.String()), "\n")
+	return strings.TrimPrefix(lines[len(lines)-1], "causeway: ")
+}
+
+// rotateLogs keeps log files below their size: a long one is copied to .1 and emptied, since its writer does not open it again. What
+// is written in between is lost.
+func (d *Daemon) rotateLogs() {
+	most := int64(d.config().Devices.LogSize)
+	files, err := filepath.Glob(filepath.Join(d.opt.Config.LogDir, "*.log"))
+	if err != nil {
+		return
+	}
+	for _, name := range files {
+		if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() || info.Size() <= most {
+			continue
+		}
+		if err := rotate(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			d.log.Warn("a log could not be rotated: it is emptied", "log", name, "error", err)
+			_ = os.Truncate(name, 0)
+		}
+	}
+}
 
 // rotate copies a log to .1 and empties it.
 func rotate(name string) error {
@@ -41,7 +116,13 @@ func (d *Daemon) Log(ctx context.Context, w io.Writer, key string, lines int, fo
 		return unknown(key)
 	}
 	rec, _ := d.copyOf(v)
-	f, err := os.Open(d.logPath(&rec.Spec))
+	if rec.Journal && d.opt.Journal != nil {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(d.closing, cancel)()
+		return d.opt.Journal.Read(ctx, w, identifier(logName(&rec.Spec)), lines, time.Time{}, follow)
+	}
+	f, err := os.Open(d.logPath(logName(&rec.Spec)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return refuse(http.StatusNotFound, "", "%s has no log", key)
 	}

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
 	"causeway/host/daemon/process"
+	"causeway/host/daemon/systemd"
 )
 
 // scheduler is what is known of the process that shares GPU time.
@@ -26,6 +26,9 @@ type schedulerRecord struct {
 }
 
 func (d *Daemon) schedulerSocket() string { return filepath.Join(d.run, "scheduler.sock") }
+
+// schedulerLog is its log's name.
+const schedulerLog = "scheduler"
 
 // Pauses between two starts of a scheduler that ends by itself.
 const (
@@ -86,11 +89,7 @@ func (d *Daemon) haveScheduler() (*process.Process, error) {
 	if process.Listening(d.schedulerSocket()) {
 		return nil, fmt.Errorf("a process that causewayd did not start serves %s", d.schedulerSocket())
 	}
-	name := filepath.Join(d.opt.Config.LogDir, "scheduler.log")
-	if err := os.MkdirAll(filepath.Dir(name), 0o750); err != nil {
-		return nil, err
-	}
-	out, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
+	out, _, err := d.openLog(schedulerLog)
 	if err != nil {
 		return nil, err
 	}
@@ -102,10 +101,10 @@ func (d *Daemon) haveScheduler() (*process.Process, error) {
 		return nil, fmt.Errorf("start the scheduler: %w", err)
 	}
 	if err := writeJSON(file, schedulerRecord{PID: p.PID(), Start: p.StartTime()}); err != nil {
-		err = errors.Join(fmt.Errorf("write down the scheduler: %w", err), p.End(context.Background(), endGrace))
+		err = errors.Join(fmt.Errorf("write down the scheduler: %w", err), p.End(context.Background(), d.opt.Grace))
 		return nil, errors.Join(err, p.Close())
 	}
-	d.scope(d.ctx, "causeway-scheduler", "Causeway scheduler", p)
+	d.scope(d.ctx, systemd.UnitName("scheduler"), "Causeway scheduler", p)
 	d.log.Info("scheduler started", "pid", p.PID())
 	return p, nil
 }

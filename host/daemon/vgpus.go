@@ -240,7 +240,7 @@ func (d *Daemon) end(ctx context.Context, v *vgpu) error {
 		_ = c.Do(stop, http.MethodPost, "/v1/stop", nil, nil) // SIGTERM says the same
 		cancel()
 		c.Close()
-		if err := proc.End(context.WithoutCancel(ctx), endGrace); err != nil {
+		if err := proc.End(context.WithoutCancel(ctx), d.opt.Grace); err != nil {
 			d.mu.Lock()
 			v.end = false
 			d.mu.Unlock()
