@@ -128,6 +128,8 @@ func chooseAll(gpus []GPU, list []int, w Wish, r Rules) ([]int, error) {
 			return nil, fmt.Errorf("%w: this host has no GPU %d%s", ErrNoGPU, n, offered(gpus, r))
 		case slices.Contains(picked, at):
 			return nil, fmt.Errorf("%w: GPU %d is listed twice", ErrWish, n)
+		case len(gpus[at].MIG) > 0:
+			return nil, fmt.Errorf("%w: GPU %d is cut into MIG slices: ask for one by profile or UUID", ErrWish, n)
 		case gpus[at].Drained:
 			return nil, fmt.Errorf("%w: %s", ErrDrained, why(gpus, []int{at}))
 		case gpus[at].Room(r.Overcommit) < w.Memory:
