@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every test, stage by stage, and says how long each took.
 #
-#   scripts/test.sh [STAGE...]      stages: setup lint build unit fuzz clib programs smi remote vm guest sessions; all by default
+#   scripts/test.sh [STAGE...]      stages: setup lint build unit fuzz clib programs smi remote vm guest sessions density; all by default
 #
 # FUZZTIME (default 5s) is the time per fuzz target. Logs are under build/logs. The status is 0 if every stage passed.
 set -uo pipefail
@@ -131,6 +131,8 @@ stage_sessions() { scripts/sessions.sh; }
 # A Debian guest with systemd that keeps its vGPU, and gives it to a container.
 stage_guest() { scripts/guest.sh; }
 
+stage_density() { scripts/density.sh --small; }
+
 # heartbeat says every 30 s what a stage is at; its own sleep ends with it.
 heartbeat() {
   local nap
@@ -165,7 +167,7 @@ run_stage() {
   return $rc
 }
 
-[ $# -gt 0 ] || set -- setup lint build unit fuzz clib programs smi remote vm guest sessions
+[ $# -gt 0 ] || set -- setup lint build unit fuzz clib programs smi remote vm guest sessions density
 for s in "$@"; do
   declare -F "stage_$s" >/dev/null || die "unknown stage $s"
   # Nothing can work after a failed set-up or build.

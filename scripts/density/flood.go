@@ -62,6 +62,8 @@ func (t *test) floods(ctx context.Context) error {
 		return fmt.Errorf("the other VM, under flood: %w", err)
 	}
 	line("the same while another VM floods, 8 at a time", "%v; the flood: %d opened, %d refused", under, opened.Load(), refused.Load())
+	t.bound(under.quantile(0.5) <= max(mostFlood*alone.quantile(0.5), mostFloodAnyhow), "under flood a session takes %v to start, alone %v",
+		under.quantile(0.5), alone.quantile(0.5))
 	err = errors.Join(t.detach(ctx, "bad", bad), t.detach(ctx, "good", good))
 	return errors.Join(err, t.settle("worker", 0, 20*time.Second), t.settle("device", 0, 20*time.Second))
 }

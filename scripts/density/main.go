@@ -42,6 +42,22 @@ func main() {
 	}
 }
 
+// Bounds of what things cost, some four times what they do cost: they find what went wrong, not what got a little worse.
+const (
+	mostVGPU         = 16 << 20 // bytes
+	mostSession      = 12 << 20
+	mostIdle         = 1.0 // per cent of a core, all processes together, without sessions
+	mostIdlePerVGPU  = 0.01
+	mostIdleSession  = 0.05
+	mostFlood        = 5 // times as long as alone, the median
+	mostFloodAnyhow  = 400 * time.Millisecond
+	settledSessions  = 5 * time.Second
+	settledVGPUs     = 2 * time.Second
+	sessionsAtATime  = 4
+	warmUpCycles     = 20
+	cyclesPerSession = 10
+)
+
 // test is one run: its host and the VMs that are connected.
 type test struct {
 	*options
@@ -124,13 +140,14 @@ func (t *test) attachAll(ctx context.Context) error {
 	}
 	line("attach: request to socket ready", "%v", ready)
 	line("attach: request to VM connected and mounted", "%v", connected)
-	time.Sleep(2 * time.Second)
+	time.Sleep(settledVGPUs)
 	if r, err = t.measure(); err != nil {
 		return err
 	}
 	d := r.of("device")
 	t.bound(d.n == t.vgpus, "%d device processes for %d vGPUs", d.n, t.vgpus)
 	n := int64(max(d.n, 1))
+	t.bound(d.pss/n <= mostVGPU, "%.1f MiB for a vGPU", mib(d.pss/n))
 	line(fmt.Sprintf("%d vGPUs without sessions: each device process", d.n), "%.1f MiB PSS (%.1f anonymous), %.1f threads, %.0f descriptors",
 		mib(d.pss/n), mib(d.anon/n), float64(d.threads)/float64(n), float64(d.fds)/float64(n))
 	if len(r) > 2 {
@@ -142,7 +159,7 @@ func (t *test) attachAll(ctx context.Context) error {
 	}
 	line("  the machine's memory, per vGPU, kernel included", "%.1f MiB", mib((taken()-before)/n))
 	line("  causewayd", "%.1f MiB PSS, %d threads, %d descriptors", mib(r.of("daemon").pss), r.of("daemon").threads, r.of("daemon").fds)
-	return t.rest("at rest, no sessions")
+	return t.rest("at rest, no sessions", 0)
 }
 
 // openAll opens sessions on all VMs in turn, watches them idle, and ends them.
@@ -163,7 +180,7 @@ func (t *test) openAll(context.Context) error {
 		open, list = append(open, time.Since(begin)), append(list, s)
 	}
 	line(fmt.Sprintf("%d sessions: open to first context", t.sessions), "%v", open)
-	time.Sleep(5 * time.Second)
+	time.Sleep(settledSessions)
 	r, err := t.measure()
 	if err != nil {
 		return err
@@ -171,11 +188,12 @@ func (t *test) openAll(context.Context) error {
 	w := r.of("worker")
 	t.bound(w.n >= t.sessions, "%d workers for %d sessions", w.n, t.sessions)
 	n := int64(max(w.n, 1))
+	t.bound(w.pss/n <= mostSession, "%.1f MiB for a session", mib(w.pss/n))
 	line("  each worker process", "%.1f MiB PSS (%.1f anonymous; largest process %.1f), %.1f threads, %.0f descriptors",
 		mib(w.pss/n), mib(w.anon/n), mib(w.most), float64(w.threads)/float64(n), float64(w.fds)/float64(n))
 	line("  its device process, per session", "%.2f MiB PSS more", mib((r.of("device").pss-was.of("device").pss)/n))
 	line("  the machine's memory, per session, kernel included", "%.1f MiB", mib((taken()-before)/n))
-	if err := t.rest("at rest, with sessions"); err != nil {
+	if err := t.rest("at rest, with sessions", t.sessions); err != nil {
 		return err
 	}
 	begin := time.Now()
@@ -192,7 +210,7 @@ func (t *test) openAll(context.Context) error {
 }
 
 // rest watches processes that have nothing to do.
-func (t *test) rest(when string) error {
+func (t *test) rest(when string, sessions int) error {
 	a, err := t.measure()
 	if err != nil {
 		return err
@@ -204,6 +222,7 @@ func (t *test) rest(when string) error {
 		return err
 	}
 	took := time.Since(begin)
+	all := 0.0
 	for _, role := range []string{"daemon", "scheduler", "device", "worker"} {
 		if b[role] == nil {
 			continue
@@ -211,7 +230,10 @@ func (t *test) rest(when string) error {
 		cpu := 100 * (b.of(role).cpu - a.of(role).cpu).Seconds() / took.Seconds()
 		wakes := float64(b.of(role).wakeups-a.of(role).wakeups) / took.Seconds()
 		line(fmt.Sprintf("  %s: %d %s processes", when, b.of(role).n, role), "%.3f %% of a core, %.1f wake-ups/s together", cpu, wakes)
+		all += cpu
 	}
+	most := mostIdle + mostIdlePerVGPU*float64(t.vgpus) + mostIdleSession*float64(sessions)
+	t.bound(all <= most, "%s: %.2f %% of a core, of %.2f", when, all, most)
 	return nil
 }
 
@@ -225,9 +247,9 @@ func (t *test) leakStarts(ctx context.Context) error {
 		var all times
 		var errs error
 		var wg sync.WaitGroup
-		for lane := range 4 {
+		for lane := range sessionsAtATime {
 			wg.Go(func() {
-				for i := lane; i < n && ctx.Err() == nil; i += 4 {
+				for i := lane; i < n && ctx.Err() == nil; i += sessionsAtATime {
 					begin := time.Now()
 					s, err := t.vms[i%len(t.vms)].start(uint32(2000 + i))
 					took := time.Since(begin)
@@ -284,7 +306,7 @@ func (t *test) leakCycles(ctx context.Context) error {
 			if err != nil {
 				return nil, err
 			}
-			if i%10 == 0 {
+			if i%cyclesPerSession == 0 {
 				if _, err := v.start(uint32(3000 + i)); err != nil {
 					return nil, errors.Join(err, v.close())
 				}
@@ -296,7 +318,7 @@ func (t *test) leakCycles(ctx context.Context) error {
 		}
 		return all, errors.Join(t.settle("device", 0, 20*time.Second), t.settle("worker", 0, 20*time.Second))
 	}
-	if _, err := turn(20); err != nil {
+	if _, err := turn(warmUpCycles); err != nil {
 		return err
 	}
 	begin := time.Now()
