@@ -35,11 +35,11 @@ func (f *sandboxFlag) space(cfg link.Config, log *slog.Logger) (*sandbox.Space, 
 	return sandbox.New(p, log)
 }
 
-// enterSandbox confines this process, a worker, as its parent asks.
-func enterSandbox(log *slog.Logger) (*sandbox.Policy, error) {
+// enterSandbox confines this process, a worker, as its parent asks. again: it has been confined before it executed itself anew.
+func enterSandbox(log *slog.Logger, again bool) (*sandbox.Policy, error) {
 	p, err := sandbox.FromEnv()
-	if err != nil || p == nil {
-		return nil, err
+	if err != nil || p == nil || again {
+		return p, err
 	}
 	r, err := sandbox.Enter(p, log)
 	if err != nil {

@@ -35,7 +35,7 @@ func workerCommand() *cobra.Command {
 			}
 			// What stops the parent reaches the worker over its link, in order.
 			signal.Ignore(unix.SIGHUP, unix.SIGINT)
-			policy, err := enterSandbox(logger(false))
+			policy, err := enterSandbox(logger(false), resume != "")
 			if err != nil {
 				return err
 			}

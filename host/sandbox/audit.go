@@ -61,7 +61,7 @@ func audit(p *Policy, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("sandbox audit: %w", err)
 	}
-	a := &auditor{memory: memory, rules: p.rules(), said: map[string]bool{}, log: log}
+	a := &auditor{memory: memory, rules: p.rules("/proc/self"), said: map[string]bool{}, log: log}
 	_, _ = time.Now().Zone() // the log's first line reads the time zone's file
 	if a.listener, err = install(code, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH); err != nil {
 		_ = memory.Close()

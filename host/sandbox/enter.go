@@ -35,12 +35,12 @@ func Enter(p *Policy, log *slog.Logger) (*Report, error) {
 	} else {
 		r.note("no capabilities", noCapabilities())
 	}
-	pinned, err := os.Open("/proc/self")
-	if err != nil {
-		r.note("/proc/self", err)
+	if p.Fenced {
+		r.note("files", partly())
+	} else {
+		pin("/proc/self")
+		r.note("files", restrictFiles(p.rules("/proc/self")))
 	}
-	pin(pinned)
-	r.note("files", restrictFiles(p.rules()))
 	r.note("system calls", filterCalls(base(p)))
 	if p.Mode == Strict && len(r.Lacks) > 0 {
 		return r, fmt.Errorf("sandbox is not complete, and --sandbox strict asks for all of it: %v", r.Lacks)
@@ -70,12 +70,8 @@ func filterCalls(p *program) error {
 
 // pin keeps a folder's entry in the kernel's cache for as long as this process lives: Landlock knows files by inode, and /proc
 // makes a new one when it has forgotten the old.
-func pin(f *os.File) {
-	if f == nil {
-		return
-	}
-	_, _ = unix.FcntlInt(f.Fd(), unix.F_DUPFD, 100) // also across a cold start
-	_ = f.Close()
+func pin(dir string) {
+	_, _ = unix.Open(dir, unix.O_PATH, 0) // kept across a cold start; without it the folder may be out of reach one day
 }
 
 // harden sets limits and takes the process from debuggers' sight.

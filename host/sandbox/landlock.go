@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/landlock-lsm/go-landlock/landlock"
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
 )
@@ -24,11 +23,10 @@ func landlockABI() int {
 var errNoLandlock = errors.New("the kernel has no Landlock, or lsm= leaves it out")
 
 // rights turns a rule's access into Landlock's.
-func rights(may access) landlock.AccessFSSet {
-	var a landlock.AccessFSSet
+func rights(may access) (a uint64) {
 	for _, r := range []struct {
 		may access
-		fs  landlock.AccessFSSet
+		fs  uint64
 	}{
 		{read, ll.AccessFSReadFile | ll.AccessFSReadDir},
 		{write, ll.AccessFSWriteFile},
@@ -46,29 +44,89 @@ func rights(may access) landlock.AccessFSSet {
 // fileRights are those that make sense for what is no folder; the kernel refuses the others there.
 const fileRights = ll.AccessFSReadFile | ll.AccessFSWriteFile | ll.AccessFSExecute | ll.AccessFSTruncate | ll.AccessFSIoctlDev
 
-// restrictFiles applies rules to all threads for good: files, and where the kernel can, TCP, UDP, signals and abstract sockets.
-// A rule whose path is missing grants nothing.
-func restrictFiles(rules []rule) error {
+// handled is all that a version of the ABI can deny: what no rule grants is denied. (landlock(7); newer versions only add.)
+func handled(abi int) *ll.RulesetAttr {
+	a := &ll.RulesetAttr{HandledAccessFS: 1<<13 - 1}
+	for _, v := range []struct {
+		abi             int
+		fs, net, scopes uint64
+	}{
+		{abi: 2, fs: ll.AccessFSRefer}, {abi: 3, fs: ll.AccessFSTruncate}, {abi: 4, net: ll.AccessNetBindTCP | ll.AccessNetConnectTCP},
+		{abi: 5, fs: ll.AccessFSIoctlDev}, {abi: 6, scopes: ll.ScopeAbstractUnixSocket | ll.ScopeSignal}, {abi: 9, fs: ll.AccessFSResolveUnix},
+		{abi: 10, net: ll.AccessNetBindUDP | ll.AccessNetConnectSendUDP},
+	} {
+		if abi >= v.abi {
+			a.HandledAccessFS |= v.fs
+			a.HandledAccessNet |= v.net
+			a.Scoped |= v.scopes
+		}
+	}
+	return a
+}
+
+// ruleset makes a ruleset: files by rules, and where the kernel can, no TCP, UDP, signals and abstract sockets. The caller closes
+// the descriptor. A rule whose path is missing grants nothing.
+func ruleset(rules []rule) (int, error) {
 	abi := landlockABI()
 	if abi == 0 {
-		return errNoLandlock
+		return -1, errNoLandlock
 	}
-	opts := make([]landlock.Rule, 0, len(rules))
+	attr := handled(abi)
+	set, err := ll.LandlockCreateRuleset(attr, 0)
+	if err != nil {
+		return -1, fmt.Errorf("landlock_create_ruleset: %w", err)
+	}
 	for _, r := range rules {
-		var st unix.Stat_t
-		if unix.Stat(r.path, &st) != nil {
-			continue
+		if err := grant(set, attr, r); err != nil {
+			_ = unix.Close(set)
+			return -1, err
 		}
-		a := rights(r.may)
-		if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-			a &= fileRights
-		}
-		opts = append(opts, landlock.PathAccess(a, r.path).IgnoreIfMissing())
 	}
-	if err := landlock.V11.BestEffort().Restrict(opts...); err != nil {
+	return set, nil
+}
+
+func grant(set int, attr *ll.RulesetAttr, r rule) error {
+	fd, err := unix.Open(r.path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("%s: %w", r.path, err)
+	}
+	a := rights(r.may) & attr.HandledAccessFS
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		a &= fileRights
+	}
+	if a == 0 {
+		return nil
+	}
+	if err := ll.LandlockAddPathBeneathRule(set, &ll.PathBeneathAttr{AllowedAccess: a, ParentFd: fd}, 0); err != nil {
+		return fmt.Errorf("landlock rule for %s: %w", r.path, err)
+	}
+	return nil
+}
+
+// restrictFiles applies rules to all threads for good.
+func restrictFiles(rules []rule) error {
+	set, err := ruleset(rules)
+	if err != nil {
 		return err
 	}
-	if abi < landlockWanted {
+	defer unix.Close(set)
+	if err := ll.AllThreadsPrctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("no_new_privs: %w", err)
+	}
+	if err := ll.AllThreadsLandlockRestrictSelf(set, 0); err != nil {
+		return fmt.Errorf("landlock_restrict_self: %w", err)
+	}
+	return partly()
+}
+
+// partly is an error where the kernel's Landlock leaves holes.
+func partly() error {
+	if abi := landlockABI(); abi < landlockWanted {
 		return fmt.Errorf("version %d of %d of Landlock: %w", abi, landlockWanted, errPartly)
 	}
 	return nil

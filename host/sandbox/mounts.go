@@ -38,7 +38,7 @@ func (s *Space) mounts() error {
 		}
 	}
 	// Best effort: a container may forbid it.
-	_ = unix.Mount("proc", "/proc", "proc", flags, "hidepid=invisible")
+	s.proc = unix.Mount("proc", "/proc", "proc", flags, "hidepid=invisible") == nil
 	return nil
 }
 

@@ -23,8 +23,9 @@ type rule struct {
 	may  access
 }
 
-// rules are the files that a worker may touch. Descriptors that its parent hands it are not concerned.
-func (p *Policy) rules() []rule {
+// rules are the files that a worker may touch. Descriptors that its parent hands it are not concerned. self is its folder in
+// /proc, or all of /proc where that shows no other users' processes.
+func (p *Policy) rules(self string) []rule {
 	var out []rule
 	grant := func(may access, paths ...string) {
 		for _, path := range paths {
@@ -40,8 +41,10 @@ func (p *Policy) rules() []rule {
 	grant(read|execute, interpreters...)
 	grant(read|write, "/dev/null", "/dev/zero", "/dev/full")
 	grant(read, "/dev/urandom", "/dev/random")
-	grant(read, "/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys/kernel", "/proc/sys/vm")
-	grant(write, "/proc/self/task") // names of threads
+	grant(read, self, "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys/kernel", "/proc/sys/vm")
+	if self != "/proc" {
+		grant(write, self+"/task") // names of threads
+	}
 	grant(read, "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm", "/etc/machine-id")
 	if !p.Real {
 		return out

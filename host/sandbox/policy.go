@@ -46,6 +46,8 @@ type Policy struct {
 	Nodes []string `json:"nodes,omitempty"`
 	// Read are further folders that it may read: the driver's libraries where they are in no usual place.
 	Read []string `json:"read,omitempty"`
+	// Fenced: the parent has restricted files already.
+	Fenced bool `json:"fenced,omitempty"`
 	// Write are further folders that it may write.
 	Write []string `json:"write,omitempty"`
 }

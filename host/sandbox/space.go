@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 
+	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,6 +24,8 @@ type Space struct {
 	mu     sync.Mutex
 	ns     []namespace // with root; kept by descriptors
 	flags  uintptr     // clone flags, without root
+	proc   bool        // /proc of the namespaces shows no other users' processes
+	fence  *os.File    // ruleset that workers inherit, made by the first Fork; only with proc
 	closed bool
 }
 
@@ -126,7 +129,10 @@ func (s *Space) Close() {
 	for _, n := range s.ns {
 		_ = n.file.Close()
 	}
-	s.ns = nil
+	if s.fence != nil {
+		_ = s.fence.Close()
+	}
+	s.ns, s.fence = nil, nil
 }
 
 // Fork starts cmd as a worker in the space. It changes the calling thread for good: call it on a goroutine that is locked to
@@ -135,18 +141,13 @@ func (s *Space) Fork(cmd *exec.Cmd) error {
 	if s == nil {
 		return cmd.Start()
 	}
-	kv, err := s.policy.encode()
-	if err != nil {
-		return err
-	}
-	cmd.Env = append(cmd.Env, kv)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return errors.New("sandbox is closed")
 	}
 	if s.policy.Mode == Audit {
-		return cmd.Start()
+		return s.start(cmd)
 	}
 	if len(s.ns) > 0 && cmd.Path != "/proc/self/exe" { // the program may lie where workers see nothing
 		f, err := os.Open(cmd.Path)
@@ -162,10 +163,42 @@ func (s *Space) Fork(cmd *exec.Cmd) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no_new_privs: %w", err)
 	}
+	if err := s.restrict(cmd.Path); err != nil {
+		return err
+	}
+	return s.start(cmd)
+}
+
+// start starts cmd with its policy.
+func (s *Space) start(cmd *exec.Cmd) error {
+	kv, err := s.policy.encode()
+	if err != nil {
+		return err
+	}
+	cmd.Env = append(cmd.Env, kv)
 	if s.flags == 0 {
 		return cmd.Start()
 	}
 	return s.startInUserNamespace(cmd)
+}
+
+// restrict restricts files on this thread, whose child inherits it: a process that runs would have to stop all its threads for
+// that, which takes milliseconds. Where /proc shows others, the worker does so, when its own folder there is known.
+func (s *Space) restrict(program string) error {
+	if !s.proc || landlockABI() == 0 {
+		return nil
+	}
+	if s.fence == nil {
+		set, err := ruleset(append(s.policy.rules("/proc"), rule{program, read | execute}))
+		if err != nil {
+			return err
+		}
+		s.fence, s.policy.Fenced = os.NewFile(uintptr(set), "ruleset"), true
+	}
+	if err := ll.LandlockRestrictSelf(int(s.fence.Fd()), 0); err != nil {
+		return fmt.Errorf("landlock_restrict_self: %w", err)
+	}
+	return nil
 }
 
 // join puts the thread into the namespaces, and takes the capabilities that the worker will not need to become another user.
