@@ -63,6 +63,7 @@ func newHost(t *testing.T, m *daemontest.Machine) *host {
 	h.cfg.Devices.Log = config.LogFile
 	h.cfg.Devices.SocketOwner = "0"
 	h.cfg.Scheduler.Enabled = false
+	h.cfg.Health.Interval = 100e6
 	t.Cleanup(func() {
 		h.stop()
 		records, _ := filepath.Glob(filepath.Join(h.cfg.RunDir, "*", "*.json"))

@@ -30,6 +30,8 @@ const (
 	StubbornEnv = "FAKE_DEVICE_STUBBORN"
 	// UUIDEnv is the GPU that it says it has.
 	UUIDEnv = "FAKE_DEVICE_UUID"
+	// FillEnv names a file that it writes until the disk is full.
+	FillEnv = "FAKE_DEVICE_FILL"
 	// CountEnv names a file that gets a line for each start.
 	CountEnv = "FAKE_DEVICE_COUNT"
 )
@@ -86,6 +88,9 @@ func runDevice(args []string) error {
 			return err
 		}
 	}
+	if name := os.Getenv(FillEnv); name != "" {
+		Fill(name)
+	}
 	if text := os.Getenv(FailEnv); text != "" {
 		return errors.New(text)
 	}
@@ -104,6 +109,18 @@ func runDevice(args []string) error {
 		d.status.Limits.Memory = n
 	}
 	return d.serve(socket, control)
+}
+
+// Fill writes a file until the disk is full.
+func Fill(name string) {
+	f, err := os.Create(name)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	for b := make([]byte, 512); err == nil; {
+		_, err = f.Write(b)
+	}
 }
 
 func appendLine(name string) error {

@@ -1,0 +1,312 @@
+package daemon_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"causeway/host/daemon/api"
+	"causeway/host/daemon/daemontest"
+	"causeway/host/daemon/peer"
+)
+
+// as makes a request in somebody's name, without a socket.
+func (h *host) as(uid uint32, method, path, body string) (int, api.Error) {
+	h.t.Helper()
+	req := httptest.NewRequest(method, path, strings.NewReader(body))
+	req = req.WithContext(peer.With(h.t.Context(), peer.Peer{PID: 1, UID: uid, GID: uid}))
+	rec := httptest.NewRecorder()
+	h.d.Handler().ServeHTTP(rec, req)
+	var e api.Error
+	_ = json.Unmarshal(rec.Body.Bytes(), &e)
+	return rec.Code, e
+}
+
+// TestRoles: who may what.
+func TestRoles(t *testing.T) {
+	h := newHost(t, daemontest.Soft(1<<30))
+	h.cfg.Roles.Viewer, h.cfg.Roles.Operator, h.cfg.Roles.Admin = []string{"11"}, []string{"@12"}, []string{"13"}
+	h.start()
+	h.ensure(one)
+	const nobody, viewer, operator, admin = 10, 11, 12, 13
+	for _, c := range []struct {
+		method, path, body string
+		least              uint32
+	}{
+		{"GET", "/v1/version", "", viewer},
+		{"GET", "/v1/gpus", "", viewer},
+		{"GET", "/v1/vgpus", "", viewer},
+		{"GET", "/v1/vgpus/vm1/gpu0", "", viewer},
+		{"GET", "/v1/vgpus/vm1/gpu0/log", "", viewer},
+		{"GET", "/metrics", "", viewer},
+		{"PUT", "/v1/vgpus/vm1/gpu0", `{"memory":1048576}`, operator},
+		{"PUT", "/v1/vgpus/vm1/gpu0/limits", `{"memory":1048576}`, operator},
+		{"POST", "/v1/gpus/soft/drain", "", admin},
+		{"POST", "/v1/gpus/soft/resume", "", admin},
+		{"DELETE", "/v1/vgpus/vm1/gpu0", "", operator},
+	} {
+		for uid := uint32(nobody); uid <= admin; uid++ {
+			if c.method == "DELETE" && uid > operator {
+				continue // it is gone
+			}
+			code, e := h.as(uid, c.method, c.path, c.body)
+			if allowed := code == 200; allowed != (uid >= c.least) || !allowed && (code != 403 || e.Remedy == "") {
+				t.Errorf("%s %s by %d: %d %v", c.method, c.path, uid, code, e.Error())
+			}
+		}
+	}
+	rec := httptest.NewRecorder()
+	h.d.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/v1/version", nil))
+	if rec.Code != 403 {
+		t.Errorf("without a name: %d", rec.Code)
+	}
+}
+
+func TestBadRequests(t *testing.T) {
+	h := newHost(t, daemontest.Soft(1<<30)).start()
+	for name, c := range map[string]struct {
+		method, path, body string
+		status             int
+		words              string
+	}{
+		"no such path":     {"GET", "/v2/x", "", 404, "GET /v2/x"},
+		"no such method":   {"POST", "/v1/vgpus/vm1/gpu0", "", 404, ""},
+		"not JSON":         {"PUT", "/v1/vgpus/vm1/gpu0", "<xml/>", 400, "body"},
+		"empty":            {"PUT", "/v1/vgpus/vm1/gpu0", "", 400, "EOF"},
+		"two values":       {"PUT", "/v1/vgpus/vm1/gpu0", "{}{}", 400, "more than one"},
+		"unknown field":    {"PUT", "/v1/vgpus/vm1/gpu0", `{"memorie":1}`, 400, "memorie"},
+		"negative":         {"PUT", "/v1/vgpus/vm1/gpu0", `{"memory":-1}`, 400, "memory"},
+		"other name":       {"PUT", "/v1/vgpus/vm1/gpu0", `{"vm":"vm2"}`, 400, "vm2/gpu0"},
+		"too long":         {"PUT", "/v1/vgpus/vm1/gpu0", `{"gpu":"` + strings.Repeat("x", 1<<17) + `"}`, 413, "65536"},
+		"name":             {"PUT", "/v1/vgpus/.vm/gpu0", `{}`, 400, "not a name"},
+		"name that climbs": {"PUT", "/v1/vgpus/..%2f..%2fetc/gpu0", `{}`, 400, "not a name"},
+		"long path":        {"PUT", "/v1/vgpus/" + strings.Repeat("v", 60) + "/" + strings.Repeat("g", 60), `{}`, 400, "too long"},
+		"cap":              {"PUT", "/v1/vgpus/vm1/gpu0", `{"cap":101}`, 400, "cap"},
+		"remote":           {"PUT", "/v1/vgpus/vm1/gpu0", `{"remote":"a:1"}`, 400, "cannot serve VMs yet"},
+		"owner":            {"PUT", "/v1/vgpus/vm1/gpu0", `{"owner":"no-such-user"}`, 400, "no-such-user"},
+		"GPU":              {"PUT", "/v1/vgpus/vm1/gpu0", `{"gpu":"H200"}`, 404, "it has soft"},
+		"too much":         {"PUT", "/v1/vgpus/vm1/gpu0", `{"memory":2147483648}`, 507, "2 GiB do not fit: soft (Causeway Software GPU) has 1 GiB"},
+		"no vGPU":          {"GET", "/v1/vgpus/vm1/gpu0", "", 404, "vm1/gpu0"},
+		"limits of none":   {"PUT", "/v1/vgpus/vm1/gpu0/limits", "{}", 404, ""},
+		"log of none":      {"GET", "/v1/vgpus/vm1/gpu0/log", "", 404, ""},
+		"lines":            {"GET", "/v1/vgpus/vm1/gpu0/log?lines=x", "", 400, "lines=x"},
+		"condition":        {"DELETE", "/v1/vgpus/vm1/gpu0?if=used", "", 400, "unused"},
+		"no GPU":           {"POST", "/v1/gpus/7/drain", "", 404, `"7"`},
+	} {
+		if code, e := h.as(0, c.method, c.path, c.body); code != c.status || !strings.Contains(e.Error(), c.words) {
+			t.Errorf("%s: %d %q", name, code, e.Error())
+		}
+	}
+	if left := h.below(); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// TestFlood: connections that say nothing do not keep others out for long, and one user cannot take them all.
+func TestFlood(t *testing.T) {
+	h := newHost(t, daemontest.Soft(1<<30)).start()
+	var held []net.Conn
+	defer func() {
+		for _, c := range held {
+			_ = c.Close()
+		}
+	}()
+	told := 0
+	for range 600 { // root's bound is the total
+		c, err := net.Dial("unix", api.Socket(h.cfg.RunDir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, c)
+	}
+	for _, c := range held[500:] {
+		_ = c.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+		b, _ := io.ReadAll(c)
+		if bytes.Contains(b, []byte("503")) && bytes.Contains(b, []byte("too many connections")) {
+			told++
+		}
+	}
+	if told < 80 {
+		t.Errorf("%d of 600 connections were told that they are too many", told)
+	}
+	for _, c := range held {
+		_ = c.Close()
+	}
+	until(t, "served again", func() bool { _, err := h.c.Version(t.Context()); return err == nil })
+}
+
+// TestLimits: changed while it runs, or not at all.
+func TestLimits(t *testing.T) {
+	h := newHost(t, daemontest.Soft(1<<30)).start()
+	v := h.ensure(one)
+	h.tell(one, api.Status{Connected: true})
+	set := func(l api.Limits) error { return h.c.SetLimits(t.Context(), one.VM, one.Name, l) }
+	if err := set(api.Limits{Memory: 2 << 20, Weight: 300, Cap: 25, Sessions: 3}); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.vgpu(one); got.Spec.Weight != 300 || got.Status.Limits != got.Spec.Limits || got.Status.Limits.Memory != 2<<20 || got.PID != v.PID {
+		t.Errorf("%+v", got)
+	}
+	before := h.vgpu(one).Spec.Limits
+	refused(t, set(api.Limits{Memory: 2 << 30}), 507, "2 GiB do not fit", "0 vGPUs")
+	refused(t, set(api.Limits{Memory: 13}), 409, "too few")
+	refused(t, set(api.Limits{Cap: 101}), 400, "cap")
+	if got := h.vgpu(one); got.Spec.Limits != before || got.Status.Limits != before {
+		t.Errorf("after what was refused: %+v", got)
+	}
+	h.stop()
+	h.start()
+	if got := h.vgpu(one); got.Spec.Limits != before {
+		t.Errorf("after a restart: %+v", got.Spec)
+	}
+	if got := h.ensure(one); got.Spec.Limits != before {
+		t.Errorf("the first Spec again: %+v", got.Spec)
+	}
+	other := one
+	other.Limits.Weight = 50
+	if got := h.ensure(other); got.Spec.Weight != 50 || got.Status.Limits.Weight != 50 || got.PID != v.PID {
+		t.Errorf("a Spec with other limits: %+v", got)
+	}
+	moved := other
+	moved.GPU = "soft"
+	_, err := h.c.Ensure(t.Context(), moved)
+	refused(t, err, 409, "in use, as GPU any")
+	h.tell(one, api.Status{})
+	if got := h.ensure(moved); got.PID == v.PID || got.Spec.GPU != "soft" || runs(v.PID) {
+		t.Errorf("another Spec once it is not in use: %+v", got)
+	}
+}
+
+func TestLog(t *testing.T) {
+	h := newHost(t, daemontest.Soft(1<<30))
+	h.cfg.Devices.LogSize = 1000
+	h.start()
+	h.ensure(one)
+	dev := api.NewClient(one.ControlPath(h.cfg.RunDir))
+	defer dev.Close()
+	say := func(text string) {
+		t.Helper()
+		d := &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return net.Dial("unix", one.ControlPath(h.cfg.RunDir))
+		}}}
+		defer d.CloseIdleConnections()
+		resp, err := d.Post("http://x/say", "", strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+	}
+	read := func(lines int) string {
+		t.Helper()
+		body, err := h.c.Log(t.Context(), one.VM, one.Name, lines, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer body.Close()
+		b, err := io.ReadAll(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	say("a\nb\nc\n")
+	for lines, want := range map[int]string{-1: "a\nb\nc\n", 0: "", 1: "c\n", 2: "b\nc\n", 3: "a\nb\nc\n", 99: "a\nb\nc\n"} {
+		if got := read(lines); got != want {
+			t.Errorf("%d lines: %q", lines, got)
+		}
+	}
+	follow, err := h.c.Log(t.Context(), one.VM, one.Name, 1, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer follow.Close()
+	buf := make([]byte, 100)
+	n, err := io.ReadAtLeast(follow, buf, 2)
+	if err != nil || string(buf[:n]) != "c\n" {
+		t.Errorf("%q, %v", buf[:n], err)
+	}
+	say("d\n")
+	if n, err = io.ReadAtLeast(follow, buf, 2); err != nil || string(buf[:n]) != "d\n" {
+		t.Errorf("%q, %v", buf[:n], err)
+	}
+	say(strings.Repeat("0123456789\n", 200))
+	until(t, "rotated", func() bool { return !strings.Contains(read(-1), "0123456789") })
+	say("after\n")
+	if got := read(-1); got != "after\n" {
+		t.Errorf("after it was rotated: %q", got)
+	}
+	// Who follows does not keep causewayd from ending.
+	begun := time.Now()
+	h.stop()
+	if d := time.Since(begun); d > 5*time.Second {
+		t.Errorf("it took %v to end", d)
+	}
+}
+
+func TestReload(t *testing.T) {
+	h := newHost(t, daemontest.Soft(1<<30)).start()
+	c := h.cfg
+	c.Roles.Viewer, c.Devices.Cap, c.RunDir = []string{"11"}, 30, "/elsewhere"
+	later, err := h.d.Reload(c)
+	if err != nil || strings.Join(later, " ") != "run_dir" {
+		t.Errorf("%v, %v", later, err)
+	}
+	if code, _ := h.as(11, "GET", "/v1/version", ""); code != 200 {
+		t.Errorf("the new viewer: %d", code)
+	}
+	if v := h.ensure(one); v.Spec.Cap != 30 {
+		t.Errorf("%+v", v.Spec)
+	}
+	c.Roles.Admin = []string{"no-such-user"}
+	if _, err := h.d.Reload(c); err == nil {
+		t.Error("a wrong configuration holds")
+	}
+}
+
+// TestMetrics: what the fake device says reaches Prometheus; over TCP, metrics are all there is.
+func TestMetrics(t *testing.T) {
+	h := newHost(t, daemontest.Real(2, "NVIDIA H200", 1<<30)).start()
+	h.ensure(one)
+	h.tell(one, api.Status{Past: api.Counters{Launches: 41}, Memory: 99})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- h.d.ServeMetrics(ctx, ln) }()
+	get := func(path string) (int, string) {
+		resp, err := http.Get("http://" + ln.Addr().String() + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(b)
+	}
+	code, text := get("/metrics")
+	for _, want := range []string{
+		`causeway_vgpu_launches_total{gpu="` + daemontest.UUID(0) + `",vgpu="gpu0",vm="vm1"} 41`,
+		`causeway_gpu_memory_promised_bytes{gpu="` + daemontest.UUID(0) + `"} 1.048576e+06`,
+		`causeway_build_info{version="test"} 1`,
+	} {
+		if code != 200 || !strings.Contains(text, want) {
+			t.Errorf("%d, no %s in\n%s", code, want, text)
+		}
+	}
+	if code, _ := get("/v1/vgpus"); code != 404 {
+		t.Errorf("the API over TCP: %d", code)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

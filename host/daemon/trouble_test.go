@@ -1,0 +1,240 @@
+package daemon_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/host/daemon"
+	"causeway/host/daemon/api"
+	"causeway/host/daemon/daemontest"
+)
+
+// smallDisk is a folder with room for some pages.
+func smallDisk(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k,mode=755")
+	if errors.Is(err, unix.EPERM) {
+		t.Skip("mounting is not allowed here")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	return dir
+}
+
+// TestFullDisk: a request that cannot be written down fails, and nothing is half done.
+func TestFullDisk(t *testing.T) {
+	count := filepath.Join(t.TempDir(), "count")
+	h := newHost(t, daemontest.Soft(1<<30)).env(daemontest.CountEnv, count)
+	disk := smallDisk(t)
+	h.cfg.RunDir, h.cfg.StateDir = disk, filepath.Join(disk, "state")
+	h.start()
+	junk := filepath.Join(disk, "junk")
+
+	daemontest.Fill(junk)
+	_, err := h.c.Ensure(t.Context(), one)
+	refused(t, err, 507, "no space left", "nothing was changed")
+	if _, err := os.Stat(count); err == nil || len(h.below()) > 0 {
+		t.Errorf("something was started: %v, %v", err, h.below())
+	}
+	refused(t, h.c.Drain(t.Context(), "soft"), 507, "no space left")
+	if gpus, err := h.c.GPUs(t.Context()); err != nil || gpus[0].Drained || gpus[0].Promised != 0 {
+		t.Errorf("%+v, %v", gpus, err)
+	}
+	_ = os.Remove(junk)
+	v := h.ensure(one)
+
+	daemontest.Fill(junk)
+	refused(t, h.c.SetLimits(t.Context(), one.VM, one.Name, api.Limits{Cap: 50}), 507, "no space left")
+	if now := h.vgpu(one); now.Spec.Cap != 0 || now.Status.Limits.Cap != 0 {
+		t.Errorf("limits changed all the same: %+v", now)
+	}
+	// What is lost is known, though it cannot be written down, and going works without room.
+	_ = syscall.Kill(v.PID, syscall.SIGKILL)
+	until(t, "lost", func() bool { return h.vgpu(one).State == api.Lost })
+	if err := h.c.Release(t.Context(), one.VM, one.Name, true); err != nil {
+		t.Error(err)
+	}
+	_ = os.Remove(junk)
+	h.stop()
+
+	// The disk is full once the process has started: that is ended.
+	h.env(daemontest.FillEnv, junk).start()
+	_ = os.Remove(count)
+	_, err = h.c.Ensure(t.Context(), one)
+	refused(t, err, 507, "no space left")
+	b, err := os.ReadFile(count)
+	if pid := strings.TrimSpace(string(b)); err != nil || pid == "" {
+		t.Errorf("nothing was started: %v", err)
+	} else if _, err := os.Stat("/proc/" + pid); err == nil {
+		t.Error("its process is left")
+	}
+	if len(h.below()) > 0 {
+		t.Errorf("left: %v", h.below())
+	}
+}
+
+// TestDrain: a drained GPU gets no new vGPU, also after a restart; what runs there is not touched.
+func TestDrain(t *testing.T) {
+	h := newHost(t, daemontest.Real(2, "NVIDIA H200", 1<<30)).start()
+	v := h.ensure(one)
+	if v.GPU != daemontest.UUID(0) {
+		t.Fatalf("placed on %s", v.GPU)
+	}
+	if err := h.c.Drain(t.Context(), "0"); err != nil {
+		t.Fatal(err)
+	}
+	h.stop()
+	h.start()
+	if got := h.vgpu(one); got.PID != v.PID || got.State != api.Waiting {
+		t.Errorf("%+v", got)
+	}
+	if got := h.ensure(api.Spec{VM: "vm2", Name: "gpu0"}); got.GPU != daemontest.UUID(1) {
+		t.Errorf("placed on %s", got.GPU)
+	}
+	_, err := h.c.Ensure(t.Context(), api.Spec{VM: "vm3", Name: "gpu0", GPU: "0"})
+	refused(t, err, 409, "drained by", "--resume")
+	if err := h.c.Resume(t.Context(), daemontest.UUID(0)); err != nil {
+		t.Fatal(err)
+	}
+	h.ensure(api.Spec{VM: "vm3", Name: "gpu0", GPU: "0"})
+}
+
+// TestFaults: faults of a GPU drain it, faults of programs do not.
+func TestFaults(t *testing.T) {
+	h := newHost(t, daemontest.Real(3, "NVIDIA H200", 1<<30)).start()
+	h.m.Change(func(r *daemon.Reading) {
+		r.Faults = []daemon.Fault{
+			{GPU: daemontest.UUID(0), XID: 79, Text: "XID 79"},
+			{GPU: daemontest.UUID(1), XID: 31, Text: "XID 31"},
+			{GPU: daemontest.UUID(2), Text: "2 more uncorrectable memory errors"},
+		}
+	})
+	drained := func() (list []string) {
+		gpus, err := h.c.GPUs(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range gpus {
+			if g.Drained {
+				list = append(list, g.ID+" "+g.Why)
+			}
+		}
+		return list
+	}
+	want := []string{daemontest.UUID(0) + " XID 79", daemontest.UUID(2) + " 2 more uncorrectable memory errors"}
+	until(t, "drained", func() bool { return len(drained()) == 2 })
+	if got := drained(); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if v := h.ensure(one); v.GPU != daemontest.UUID(1) {
+		t.Errorf("placed on %s", v.GPU)
+	}
+	h.stop()
+	h.start()
+	if got := drained(); !slices.Equal(got, want) {
+		t.Errorf("after a restart: %v", got)
+	}
+	h.stop()
+	h.cfg.Health.Drain = false
+	h.start()
+	h.m.Change(func(r *daemon.Reading) { r.Faults = []daemon.Fault{{GPU: daemontest.UUID(1), XID: 79}} })
+	until(t, "reported", func() bool { return h.log.has("does not drain it") })
+	if got := drained(); len(got) != 2 {
+		t.Errorf("with health.drain = false: %v", got)
+	}
+}
+
+// TestMissingDriver: a host that has GPUs of which the driver does not answer does not fall back to the software GPU.
+func TestMissingDriver(t *testing.T) {
+	m := daemontest.Soft(1 << 30)
+	m.Change(func(r *daemon.Reading) { r.Missing = "the NVIDIA driver does not answer: timeout" })
+	h := newHost(t, m).start()
+	_, err := h.c.Ensure(t.Context(), one)
+	refused(t, err, 503, "does not answer", "causeway doctor")
+	soft := one
+	soft.GPU = "soft"
+	h.ensure(soft)
+}
+
+// TestScheduler: started with causewayd, started again when it ends, found again by the next causewayd.
+func TestScheduler(t *testing.T) {
+	h := newHost(t, daemontest.Soft(1<<30))
+	h.cfg.Scheduler.Enabled = true
+	pid := func() int {
+		var r struct{ PID int }
+		b, _ := os.ReadFile(filepath.Join(h.cfg.RunDir, "scheduler.json"))
+		_ = json.Unmarshal(b, &r)
+		return r.PID
+	}
+	h.start()
+	until(t, "a scheduler", func() bool { return pid() > 0 })
+	first := pid()
+	h.stop()
+	if !runs(first) {
+		t.Fatal("it ended with causewayd")
+	}
+	h.start()
+	until(t, "found again", func() bool { return h.log.has("scheduler found") })
+	_ = syscall.Kill(first, syscall.SIGKILL)
+	until(t, "another scheduler", func() bool { return pid() != first && runs(pid()) })
+	if n := h.d.Counts(); n.SchedulerRestarts != 1 {
+		t.Errorf("%+v", n)
+	}
+	h.stop()
+	_ = syscall.Kill(pid(), syscall.SIGKILL)
+	h.env(daemontest.FailEnv, "no such command").start()
+	until(t, "said", func() bool { return h.log.has("the scheduler is gone") })
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
+
+// TestLeaks: many vGPUs come and go; descriptors, goroutines and files are as before.
+func TestLeaks(t *testing.T) {
+	h := newHost(t, daemontest.Soft(1<<30)).start()
+	cycle := func() {
+		v := h.ensure(one)
+		if err := h.c.Release(t.Context(), one.VM, one.Name, true); err != nil {
+			t.Fatal(err)
+		}
+		if runs(v.PID) {
+			t.Error("its process is left")
+		}
+	}
+	cycle()
+	h.c.Close()
+	fds, routines := 0, 0
+	until(t, "at rest", func() bool {
+		again := descriptors(t) == fds && runtime.NumGoroutine() == routines
+		fds, routines = descriptors(t), runtime.NumGoroutine()
+		return again
+	})
+	for range 25 {
+		cycle()
+	}
+	h.c.Close()
+	until(t, "as before", func() bool { return descriptors(t) <= fds && runtime.NumGoroutine() <= routines })
+	if left := h.below(); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	h.stop()
+	until(t, "all gone", func() bool { return runtime.NumGoroutine() < routines })
+}
