@@ -45,7 +45,7 @@ func (f *turnFlags) seat(ctx context.Context, cfg *link.Config, gpu string, log 
 	if f.key == "" {
 		f.key = fmt.Sprintf("run/%d", os.Getpid())
 	}
-	return takeSeat(f.scheduler, schedule.Membership{GPU: chosen.UUID, Key: f.key, Weight: f.weight, Cap: f.cap}, log), nil
+	return takeSeat(f.scheduler, schedule.Membership{GPU: chosen.UUID, Key: f.key, Weight: f.weight, Cap: f.cap, Soft: chosen.Backend == "soft"}, log), nil
 }
 
 // takeSeat joins a scheduler; without one, a cap is held by a scheduler in this process.

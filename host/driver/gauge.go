@@ -11,4 +11,7 @@ type Gauge interface {
 	Fence(n uint64)
 	// Passed is the last mark before which everything is finished, or never will be because its context is gone. Any goroutine.
 	Passed() uint64
+	// OnPass has f called after marks have passed, by any goroutine. false: the session only notices when it is asked, and f is not
+	// called. Before the first mark.
+	OnPass(f func()) bool
 }

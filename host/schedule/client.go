@@ -22,6 +22,7 @@ type Membership struct {
 	Key    string // who it is: VM/NAME
 	Weight uint32
 	Cap    uint32 // per cent; 0: none
+	Soft   bool   // it is a software GPU
 }
 
 // Seat is a virtual GPU's place at a scheduler. Its methods may be called from any goroutine.
@@ -159,7 +160,7 @@ func (s *Seat) connect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conn = newCaller(uc)
-	err = s.conn.call(&request{Op: opJoin, GPU: s.who.GPU, Key: s.who.Key, Weight: s.who.Weight, Cap: s.who.Cap}, nil)
+	err = s.conn.call(&request{Op: opJoin, GPU: s.who.GPU, Key: s.who.Key, Weight: s.who.Weight, Cap: s.who.Cap, Soft: s.who.Soft}, nil)
 	for _, x := range s.sessions {
 		if err == nil {
 			err = s.conn.call(&request{Op: opAdd, Session: x.id}, x.files[:])

@@ -63,7 +63,7 @@ const (
 	ringsMost   = 4000
 )
 
-func newEngine(gpu string, log *slog.Logger) (*engine, error) {
+func newEngine(gpu string, soft bool, log *slog.Logger) (*engine, error) {
 	poll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
@@ -74,6 +74,9 @@ func newEngine(gpu string, log *slog.Logger) (*engine, error) {
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
 	e := &engine{gpu: gpu, log: log.With("gpu", gpu), poll: poll, self: self, bells: map[int32]*session{}, done: make(chan struct{})}
+	if soft {
+		e.policy.Quantum = policy.SoftQuantum
+	}
 	if err := e.listen(self); err != nil {
 		return nil, errors.Join(err, unix.Close(self), unix.Close(poll))
 	}

@@ -23,7 +23,7 @@ const (
 
 // Operations of a request.
 const (
-	opJoin   = "join"   // GPU, Key, Weight, Cap
+	opJoin   = "join"   // GPU, Key, Weight, Cap, Soft
 	opLimits = "limits" // Weight, Cap
 	opAdd    = "add"    // Session; files: grant, usage, bell
 	opRemove = "remove" // Session
@@ -38,6 +38,7 @@ type request struct {
 	Weight  uint32 `json:"weight,omitempty"`
 	Cap     uint32 `json:"cap,omitempty"`
 	Session uint64 `json:"session,omitempty"`
+	Soft    bool   `json:"soft,omitempty"`
 }
 
 // answer is what the server says to each request, in turn.

@@ -214,7 +214,7 @@ func (c *client) join(r request, l policy.Limits) error {
 	e := s.engines[r.GPU]
 	if e == nil {
 		var err error
-		if e, err = newEngine(r.GPU, s.Log); err != nil {
+		if e, err = newEngine(r.GPU, r.Soft, s.Log); err != nil {
 			return err
 		}
 		s.engines[r.GPU] = e

@@ -264,6 +264,9 @@ func (s *session) Passed() uint64 {
 	return g.passed
 }
 
+// OnPass implements driver.Gauge: the GPU writes words and wakes nobody.
+func (s *session) OnPass(func()) bool { return false }
+
 // doubtLocked has the driver asked, now and then, about the context of a word that takes long to come: its errors reach Passed by note.
 func (g *gauge) doubtLocked(s *session, d due) {
 	if g.asking || time.Since(g.since) < gaugeDoubt || s.capturing() {

@@ -13,6 +13,7 @@ var _ driver.Gauge = (*session)(nil)
 type gauge struct {
 	fence  *task // the last
 	passed atomic.Uint64
+	tell   func() // nil: nobody asked
 }
 
 // Metering implements driver.Gauge. Queues know at any time what is in them.
@@ -32,6 +33,9 @@ func (s *session) Fence(n uint64) {
 	}
 	t := &task{always: true, run: func() cuda.Result {
 		s.gauge.passed.Store(n)
+		if s.gauge.tell != nil {
+			s.gauge.tell()
+		}
 		return cuda.Success
 	}}
 	s.gauge.fence = t
@@ -40,3 +44,9 @@ func (s *session) Fence(n uint64) {
 
 // Passed implements driver.Gauge.
 func (s *session) Passed() uint64 { return s.gauge.passed.Load() }
+
+// OnPass implements driver.Gauge.
+func (s *session) OnPass(f func()) bool {
+	s.gauge.tell = f
+	return true
+}

@@ -54,6 +54,9 @@ type Gate struct {
 	quietAt time.Time   // nothing has been on the GPU since; zero: something is
 	asking  bool        // the consumer was asked for a fence
 
+	tells   bool          // the gauge says when marks pass
+	passes  atomic.Uint32 // counts what it said, for the consumer to sleep on
+	lacking atomic.Bool   // the consumer sleeps on it, or is about to
 	kick    chan struct{}
 	quit    chan struct{}
 	stopped atomic.Bool
@@ -74,12 +77,16 @@ const (
 	stand     = 10 * time.Millisecond // how long the consumer sleeps at the gate before it looks around
 	napLeast  = 20 * time.Microsecond
 	napMost   = 500 * time.Microsecond
+	napTold   = 2 * time.Millisecond // while a gauge tells: only busy time goes on
 )
 
 // New makes a gate and starts its goroutines.
 func New(o Options) *Gate {
 	g := &Gate{Options: o, kick: make(chan struct{}, 1), quit: make(chan struct{})}
 	g.idle.Store(true)
+	if g.Gauge != nil {
+		g.tells = g.Gauge.OnPass(g.pass)
+	}
 	g.group.Go(g.routineListen)
 	g.group.Go(g.routineMonitor)
 	return g
@@ -146,7 +153,7 @@ func (g *Gate) before(ctx context.Context, w page.Word) error {
 			if err := g.serve(ctx); err != nil {
 				return err
 			}
-			nap(napLeast)
+			g.lack()
 		}
 		w = g.Grant.Word()
 	}
@@ -257,6 +264,29 @@ func (g *Gate) room() bool {
 	}
 	g.lookLocked(time.Now())
 	return g.submitted.Load()-g.done < limit && g.fenced-g.passed < depth
+}
+
+// lack sleeps until a fence may have passed.
+func (g *Gate) lack() {
+	if !g.tells {
+		nap(napLeast)
+		return
+	}
+	n := g.passes.Load()
+	g.lacking.Store(true)
+	if !g.room() {
+		page.Await(&g.passes, n, stand)
+	}
+	g.lacking.Store(false)
+}
+
+// pass hears from the gauge that marks have passed.
+func (g *Gate) pass() {
+	g.passes.Add(1)
+	if g.lacking.Load() {
+		page.Wake(&g.passes)
+	}
+	g.wakeMonitor()
 }
 
 // fence puts a mark behind everything so far.

@@ -60,12 +60,29 @@ func (g *Gate) follow() bool {
 		g.lookLocked(now)
 		rest, d := g.tellLocked(w, now)
 		g.mu.Unlock()
-		if rest {
+		switch {
+		case rest:
 			return true
+		case !g.tells:
+			nap(d)
+		case !g.await(d):
+			return false
 		}
-		nap(d)
 	}
 	return false
+}
+
+// await sleeps until something is new, or for d; false: the gate is closed for good.
+func (g *Gate) await(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-g.kick:
+	case <-t.C:
+	case <-g.quit:
+		return false
+	}
+	return true
 }
 
 // settle has the consumer fence what it submitted while the session was free.
@@ -99,7 +116,11 @@ func (g *Gate) tellLocked(w page.Word, now time.Time) (rest bool, again time.Dur
 	if g.loose.Load() {
 		return true, 0 // whoever fences it wakes the monitor
 	}
-	if !g.idle.Load() {
+	switch {
+	case g.idle.Load():
+	case g.tells:
+		return false, napTold
+	default:
 		return false, min(max(now.Sub(g.moved)/32, napLeast), napMost)
 	}
 	if w&page.Open == 0 && page.Word(g.Usage.Drained.Load()) != w {

@@ -5,7 +5,7 @@
 //
 //   - One virtual GPU that wants the GPU, without a cap: it is free. No fence, no count, no bound on what it has in flight.
 //   - Several: exclusive slices. Who has got the least GPU time for its weight goes next (stride scheduling: time held divided
-//     by weight). A slice ends after the quantum, or when its holder has nothing more to do; the next begins when the GPU has
+//     by weight). A slice ends after its quantum, or when its holder has nothing more to do; the next begins when the GPU has
 //     finished the holder's work. Work in flight is bounded, so that this is soon. A kernel that takes longer is charged, and
 //     paid back by the slices of the others. After Patience the next begins beside it, and the GPU's own time slicing
 //     parts the time; each is then charged its part.

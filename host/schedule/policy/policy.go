@@ -8,21 +8,35 @@ import (
 
 // Parameters of all GPUs.
 const (
-	Quantum  = 3 * time.Millisecond   // a slice
-	MinSlice = 500 * time.Microsecond // before it ends for the sake of one that is behind
-	Patience = 15 * time.Millisecond  // how long a slice waits for the end of the work before it
-	Calm     = time.Second            // how long one that became quiet is still expected back
-	MaxLag   = 30 * time.Millisecond  // of GPU time that one can be owed for the past
+	Patience = 15 * time.Millisecond // how long a slice waits for the end of the work before it
+	Calm     = time.Second           // how long one that became quiet is still expected back
 
-	FlightShared      = 750 * time.Microsecond // work in flight while several want the GPU, or under a cap
-	FlightInteractive = 100 * time.Microsecond // the same while one that types may come
+	FlightInteractive = 100 * time.Microsecond // work in flight while one that types may come
 
-	capSlice  = 2 * time.Millisecond  // what an empty bucket is filled with before its owner goes on
-	capBurst  = 10 * time.Millisecond // what a bucket holds
+	// Slices. A software GPU takes longer to go from one to another: what it waits for are the CPUs.
+	Quantum     = 3 * time.Millisecond
+	SoftQuantum = 12 * time.Millisecond
+
 	memory    = 150 * time.Millisecond
 	farBelow  = 4 // who uses less than one part in farBelow of its share is interactive
 	shortNext = 100 * time.Microsecond
 )
+
+// Times that follow from the length of a slice.
+func (g *GPU) quantum() time.Duration {
+	if g.Quantum > 0 {
+		return g.Quantum
+	}
+	return Quantum
+}
+
+func (g *GPU) minSlice() time.Duration { return g.quantum() / 6 }              // before it ends for the sake of one that is behind
+func (g *GPU) flight() time.Duration   { return g.quantum() / 2 }              // work in flight while several want the GPU, or under a cap
+func (g *GPU) grace() time.Duration    { return g.quantum() / 4 }              // of a slice that is not charged if nothing was on the GPU: wake-ups take their time
+func (g *GPU) maxLag() time.Duration   { return 10 * g.quantum() }             // of GPU time that one can be owed for the past
+func (g *GPU) maxSlack() time.Duration { return 2 * g.quantum() }              // reports of busy time may come so late
+func (g *GPU) capSlice() float64       { return float64(g.quantum()) * 2 / 3 } // what an empty bucket is filled with before its owner goes on
+func (g *GPU) capBurst() float64       { return 5 * g.capSlice() }             // what a bucket holds
 
 // Mode is what a virtual GPU may do.
 type Mode int
@@ -70,7 +84,10 @@ type Share struct {
 	active    bool
 	drained   bool
 	heldAt    time.Duration // Held at its last report
-	leftAt    time.Time     // became quiet
+	slack     time.Duration // held and not yet reported busy, of late
+	sliceHeld time.Duration // of this slice
+	sliceBusy time.Duration
+	leftAt    time.Time // became quiet
 	closedAt  time.Time
 	opened    bool    // has been granted something since it became active
 	virtual   float64 // nanoseconds held, divided by weight
@@ -87,6 +104,8 @@ func (s *Share) Active() bool { return s.active }
 
 // GPU shares one GPU. The zero value is ready.
 type GPU struct {
+	Quantum time.Duration // of slices; 0: Quantum
+
 	shares   []*Share
 	holder   *Share
 	sliceAt  time.Time // the holder's slice began
@@ -97,7 +116,7 @@ type GPU struct {
 
 // Join adds a virtual GPU. It is quiet until a Report says otherwise.
 func (g *GPU) Join(now time.Time, l Limits) *Share {
-	s := &Share{Limits: l, drained: true, leftAt: now.Add(-Calm), tokens: float64(capSlice)}
+	s := &Share{Limits: l, drained: true, leftAt: now.Add(-Calm), tokens: g.capSlice()}
 	s.virtual = g.floor(nil)
 	g.shares = append(g.shares, s)
 	return s
@@ -115,11 +134,14 @@ func (g *GPU) Leave(s *Share) {
 func (g *GPU) Len() int { return len(g.shares) }
 
 // Report takes what a virtual GPU's sessions say now. Decide comes after the reports of all. What a worker says is worth no more
-// than the time that it was charged for since its last report: Busy is cut to it.
+// than the time that it was charged for of late: Busy is cut to it.
 func (g *GPU) Report(s *Share, now time.Time, r Report) {
-	g.charge(now)                                // by what was known until now
-	busy := min(max(r.Busy, 0), s.Held-s.heldAt) // beside others' work, a part of the time
+	g.charge(now)                // by what was known until now
+	s.slack += s.Held - s.heldAt // beside others' work, a part of the time
 	s.heldAt = s.Held
+	busy := min(max(r.Busy, 0), s.slack)
+	s.slack = min(s.slack-busy, g.maxSlack())
+	s.sliceBusy += busy
 	s.BusyTotal += busy
 	s.tokens -= float64(busy)
 	s.drained = r.Drained || !r.Active
@@ -132,7 +154,7 @@ func (g *GPU) Report(s *Share, now time.Time, r Report) {
 		return
 	}
 	// What it did not use long ago is nobody's debt any more.
-	s.virtual = max(s.virtual, g.floor(s)-float64(MaxLag)/s.weight())
+	s.virtual = max(s.virtual, g.floor(s)-float64(g.maxLag())/s.weight())
 }
 
 // floor is the least virtual time of those that want the GPU, but of s.
@@ -162,7 +184,10 @@ func (g *GPU) floor(but *Share) float64 {
 func (g *GPU) Decide(now time.Time) (next time.Time) {
 	g.charge(now)
 	for _, s := range g.shares {
-		s.fill()
+		s.fill(g)
+		if !s.occupies() {
+			s.settle(g)
+		}
 	}
 	var want []*Share
 	for _, s := range g.shares {
@@ -202,6 +227,7 @@ func (g *GPU) charge(now time.Time) {
 		}
 		held := part * float64(dt)
 		s.Held += time.Duration(held)
+		s.sliceHeld += time.Duration(held)
 		s.virtual += held / s.weight()
 		s.recent += (part - s.recent) * fade
 		s.tokens += s.cap() * float64(dt)
@@ -209,15 +235,21 @@ func (g *GPU) charge(now time.Time) {
 }
 
 // fill sees to the cap's bucket.
-func (s *Share) fill() {
+func (s *Share) fill(g *GPU) {
 	switch {
 	case s.cap() == 0:
-		s.throttled, s.tokens = false, float64(capSlice)
+		s.throttled, s.tokens = false, g.capSlice()
 	case s.tokens <= 0:
 		s.throttled = true
-	case s.tokens >= float64(capSlice):
-		s.throttled, s.tokens = false, min(s.tokens, float64(capBurst))
+	case s.tokens >= g.capSlice():
+		s.throttled, s.tokens = false, min(s.tokens, g.capBurst())
 	}
+}
+
+// settle ends a slice's account: what passed without work on the GPU is given back, up to the grace.
+func (s *Share) settle(g *GPU) {
+	s.virtual -= float64(min(max(s.sliceHeld-s.sliceBusy, 0), g.grace())) / s.weight()
+	s.sliceHeld, s.sliceBusy = 0, 0
 }
 
 // interactive reports whether s uses far less than its share among those that want the GPU.
@@ -261,7 +293,7 @@ func (g *GPU) pick(now time.Time, want []*Share) {
 	switch {
 	case h == nil, !now.Before(g.sliceEnd):
 		g.begin(now, best, false)
-	case best != h && now.Sub(g.sliceAt) >= MinSlice && best.virtual+float64(Quantum)/best.weight() < h.virtual:
+	case best != h && now.Sub(g.sliceAt) >= g.minSlice() && best.virtual+float64(g.quantum())/best.weight() < h.virtual:
 		g.begin(now, best, false) // it was away for a moment, and is behind
 	}
 }
@@ -282,13 +314,14 @@ func (g *GPU) begin(now time.Time, s *Share, beside bool) {
 	if s != g.holder {
 		g.beside = beside
 	}
-	g.holder, g.sliceAt, g.sliceEnd = s, now, now.Add(Quantum)
+	s.settle(g)
+	g.holder, g.sliceAt, g.sliceEnd = s, now, now.Add(g.quantum())
 }
 
 // grant sets all modes.
 func (g *GPU) grant(now time.Time, want []*Share) {
 	alone := len(want) == 1 && g.others(now, want[0]) == 0
-	flight := FlightShared
+	flight := g.flight()
 	for _, s := range g.shares {
 		if s != g.holder && s.recently(now) && g.interactive(s) {
 			flight = FlightInteractive
@@ -305,7 +338,7 @@ func (g *GPU) grant(now time.Time, want []*Share) {
 		h.set(now, Free, flight)
 	case h.Mode != Closed || g.beside || g.cleared(now):
 		if h.Mode == Closed {
-			g.sliceAt, g.sliceEnd = now, now.Add(Quantum) // the wait for others is not its time
+			g.sliceAt, g.sliceEnd = now, now.Add(g.quantum()) // the wait for others is not its time
 		}
 		h.set(now, Metered, flight)
 	default:
@@ -376,8 +409,8 @@ func (g *GPU) next(now time.Time, want []*Share) (next time.Time) {
 	h := g.holder
 	if h != nil && len(want) > 1 {
 		at(g.sliceEnd)
-		if g.sliceAt.Add(MinSlice).After(now) {
-			at(g.sliceAt.Add(MinSlice))
+		if g.sliceAt.Add(g.minSlice()).After(now) {
+			at(g.sliceAt.Add(g.minSlice()))
 		}
 	}
 	for _, s := range g.shares {
@@ -387,7 +420,7 @@ func (g *GPU) next(now time.Time, want []*Share) (next time.Time) {
 		if c := s.cap(); c > 0 {
 			switch {
 			case s.throttled && s.active:
-				at(now.Add(time.Duration((float64(capSlice) - s.tokens) / c)))
+				at(now.Add(time.Duration((g.capSlice() - s.tokens) / c)))
 			case s.Mode == Metered && s.active:
 				at(now.Add(time.Duration(s.tokens / (1 - c))))
 			}

@@ -3,8 +3,8 @@
  * end are seconds since the epoch, so that several of these measure the same moments.
  *
  *   share calibrate US                  turns of the loop that take about US microseconds: "turns N us X"
- *   share load TURNS DEPTH BEGIN END    kernels of TURNS turns as fast as they go, at most DEPTH in flight: "done N us_per_kernel X"
- *   share burst TURNS COUNT BEGIN END   rounds of COUNT kernels and a wait: "done N us_per_kernel X"
+ *   share load TURNS DEPTH BEGIN END    kernels of TURNS turns as fast as they go, at most DEPTH in flight: "done N us X best Y":
+ *                                       kernels, microseconds for each, and the same in the best tenth of a second
  *   share typist TURNS PAUSE_US BEGIN END   one launch and a wait, then a pause: "latency MEDIAN P90 P99 WORST COUNT" in microseconds
  *   share idle BEGIN END                a context, and then nothing
  */
@@ -133,8 +133,8 @@ static void calibrate(double us)
 static void load(uint32_t turns, int depth, double begin, double end)
 {
 	static handle mark[DEEPEST];
-	uint64_t n = 0, done = 0;
-	double first = 0, last = 0;
+	uint64_t n = 0, done = 0, in_bucket = 0;
+	double first = 0, last = 0, bucket = 0, best = 0;
 	depth = depth < 1 ? 1 : depth > DEEPEST ? DEEPEST : depth;
 	for (int i = 0; i < depth; i++)
 		CK(cuEventCreate(&mark[i], 2));
@@ -143,37 +143,27 @@ static void load(uint32_t turns, int depth, double begin, double end)
 		if (n >= (uint64_t)depth) {
 			CK(cuEventSynchronize(e));
 			double t = wall();
-			if (t >= begin && t < end) {
-				done += first != 0;
-				first = first ? first : t;
-				last = t;
-			}
 			if (t >= end)
 				break;
+			if (t >= begin && !first)
+				first = last = bucket = t;
+			else if (t >= begin) {
+				done++;
+				in_bucket++;
+				last = t;
+				if (t - bucket >= 1e5) {
+					double us = (t - bucket) / in_bucket;
+					best = best == 0 || us < best ? us : best;
+					bucket = t;
+					in_bucket = 0;
+				}
+			}
 		}
 		launch(turns);
 		CK(cuEventRecord(e, stream));
 	}
 	CK(cuStreamSynchronize(stream));
-	printf("done %llu us_per_kernel %.2f\n", (unsigned long long)done, done ? (last - first) / done : 0);
-}
-
-static void burst(uint32_t turns, int count, double begin, double end)
-{
-	uint64_t done = 0;
-	double first = 0, last = 0;
-	for (double t = 0; t < end;) {
-		for (int i = 0; i < count; i++)
-			launch(turns);
-		CK(cuStreamSynchronize(stream));
-		t = wall();
-		if (t >= begin && t < end) {
-			done += first ? count : 0;
-			first = first ? first : t;
-			last = t;
-		}
-	}
-	printf("done %llu us_per_kernel %.2f\n", (unsigned long long)done, done ? (last - first) / done : 0);
+	printf("done %llu us %.3f best %.3f\n", (unsigned long long)done, done ? (last - first) / done : 0, best);
 }
 
 static int ascending(const void *a, const void *b)
@@ -211,8 +201,6 @@ int main(int argc, char **argv)
 		calibrate(a[0]);
 	else if (!strcmp(what, "load") && argc == 6)
 		load((uint32_t)a[0], (int)a[1], a[2] * 1e6, a[3] * 1e6);
-	else if (!strcmp(what, "burst") && argc == 6)
-		burst((uint32_t)a[0], (int)a[1], a[2] * 1e6, a[3] * 1e6);
 	else if (!strcmp(what, "typist") && argc == 6)
 		typist((uint32_t)a[0], a[1], a[2] * 1e6, a[3] * 1e6);
 	else if (!strcmp(what, "idle") && argc == 4)

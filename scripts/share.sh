@@ -1,0 +1,153 @@
+#!/usr/bin/env bash
+# Measures how a GPU's time is shared: two and more `causeway run` are virtual GPUs of one `causeway scheduler`.
+#
+#   scripts/share.sh [--gpu soft|N] [--seconds S] [--causeway PROGRAM]
+#
+# Prints name, value, goal and verdict. The status is not 0 if shares, a cap or a lone virtual GPU miss their goals. --seconds is
+# the length of one measurement (default 3); all take about 15 times that.
+set -euo pipefail
+. "$(dirname "$0")/lib/common.sh"
+
+gpu=soft seconds=3 causeway=$BUILD/bin/causeway
+while [ $# -gt 0 ]; do
+  case $1 in
+    --gpu) gpu=$2; shift 2 ;;
+    --seconds) seconds=$2; shift 2 ;;
+    --causeway) causeway=$2; shift 2 ;;
+    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit ;;
+    *) die "unknown option $1: see $0 --help" ;;
+  esac
+done
+probe=$BUILD/bin/share
+[ -x "$causeway" ] || die "$causeway is missing: run make build"
+! have gcc || gcc -O2 -std=gnu11 -Wall -Wextra "$ROOT/scripts/bench/probe/share.c" -o "$probe" -ldl
+[ -x "$probe" ] || die "the benchmark is not built: install gcc"
+
+# A kernel on the software GPU is thousands of times slower; a start of the driver takes a real one a second.
+case $gpu in
+  soft*) short=300 long=15000 lead=0.8 typed=300 ;;
+  *) short=30 long=20000 lead=4 typed=5 ;;
+esac
+
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-share.XXXXXX")
+scheduler=
+cleanup() {
+  [ -z "$scheduler" ] || kill "$scheduler" 2>/dev/null || true
+  wait
+  rm -rf "$tmp"
+}
+trap cleanup EXIT
+
+"$causeway" scheduler --socket "$tmp/s" 2>"$tmp/scheduler.log" &
+scheduler=$!
+for _ in $(seq 50); do [ -S "$tmp/s" ] && break; sleep 0.1; done
+[ -S "$tmp/s" ] || die "the scheduler does not start: $(cat "$tmp/scheduler.log")"
+
+calc() { awk "BEGIN { $1 }"; }
+pids=()
+
+# window sets begin and end of what is measured next, $1 times as long as usual.
+window() { read -r begin end < <(awk -v n="$(date +%s.%N)" -v l=$lead -v s="$seconds" -v k="${1:-1}" 'BEGIN { printf "%.6f %.6f\n", n + l, n + l + k * s }'); }
+
+# go NAME [FLAGS...] -- MODE ARGUMENTS... starts a program; the times of the window are added.
+go() {
+  local name=$1 flags=(); shift
+  while [ "$1" != -- ]; do flags+=("$1"); shift; done
+  shift
+  "$causeway" run --gpu "$gpu" "${flags[@]}" -- "$probe" "$@" "$begin" "$end" >"$tmp/$name" 2>"$tmp/$name.err" &
+  pids+=($!)
+}
+shared() { local n=$1 w=$2; shift 2; go "$n" --scheduler "$tmp/s" --vm "$n" --weight "$w" "$@"; }
+settle() {
+  local p
+  for p in "${pids[@]}"; do wait "$p" || { cat "$tmp"/*.err >&2; die "a program failed"; }; done
+  pids=()
+}
+# field FILE NAME: the number behind a word. median FILE.
+field() { awk -v k="$2" '{ for (i = 1; i < NF; i++) if ($i == k) print $(i + 1) }' "$tmp/$1"; }
+typed_at() { awk '{ print $2 }' "$tmp/$1"; }
+
+missed=0
+# row NAME VALUE GOAL CONDITION [soft]: soft rows are told, and do not fail.
+row() {
+  local verdict=ok
+  if [ -z "$4" ]; then verdict=; elif [ "$(calc "print (($4) ? 1 : 0)")" = 0 ]; then
+    verdict=MISSED
+    [ "${5:-}" = soft ] || missed=1
+  fi
+  printf '%-58s %12s  %-22s %s\n' "$1" "$2" "$3" "$verdict"
+}
+fmt() { printf "%.${2:-2}f" "$1"; }
+turns_for() { "$causeway" run --gpu "$gpu" -- "$probe" calibrate "$1" | awk '{ print $2 }'; }
+
+printf '%-58s %12s  %-22s\n' "GPU $gpu, $(nproc) CPUs, windows of $seconds s" value goal
+turns=$(turns_for $short) longturns=$(turns_for $long) typedturns=$(turns_for $typed)
+
+# 1. weights
+window 1.5
+shared a 3 -- load "$turns" 64
+shared b 1 -- load "$turns" 64
+settle
+a=$(field a done) b=$(field b done)
+row "3:1 under full load, kernels of $short us: ratio" "$(fmt "$(calc "print $a / ($b + 0.001)")")" "3, within 10 %" "$a / $b > 2.7 && $a / $b < 3.3"
+sum=$(calc "print 1 / $(field a us) + 1 / $(field b us)")
+
+# 2 and 3. a cap, and nobody else: alternating with what has no limits at all
+free=1e9 lone=1e9 rates=()
+for _ in 1 2 3; do
+  window 0.4; go free -- load "$turns" 64; settle
+  free=$(calc "f = $(field free best); print f < $free ? f : $free"); rates+=("$(field free us)")
+  window 0.4; shared lone 1 -- load "$turns" 64; settle
+  lone=$(calc "f = $(field lone best); print f < $lone ? f : $lone")
+done
+unlimited=$(printf '%s\n' "${rates[@]}" | sort -n | sed -n 2p)
+window; go capped --cap 25 -- load "$turns" 64; settle
+part=$(calc "print 100 * $unlimited / $(field capped us)")
+row "cap of 25 %, alone: per cent of what it gets without" "$(fmt "$part" 1)" "25, within 3 points" "$part > 22 && $part < 28"
+row "weight 1, alone: part of unlimited" "$(fmt "$(calc "print $free / $lone")" 3)" "0.97" "$free / $lone >= 0.97"
+row "two under full load together: part of one unlimited" "$(fmt "$(calc "print $sum * $unlimited")" 3)" "" ""
+window; shared capped 1 --cap 25 -- load "$turns" 64; shared rest 1 -- load "$turns" 64; settle
+row "cap of 25 % beside another: per cent, and the other's" \
+  "$(fmt "$(calc "print 100 * $unlimited / $(field capped us)")" 1) $(fmt "$(calc "print 100 * $unlimited / $(field rest us)")" 1)" "" ""
+
+# 4. somebody types
+for pause in 5000 0; do
+  what="a launch and a wait every 5 ms"
+  [ $pause != 0 ] || what="the same without a pause"
+  window 0.6; shared typist 1 -- typist "$typedturns" $pause; settle; alone=$(typed_at typist)
+  row "$what, alone: median us" "$(fmt "$alone" 0)" "" ""
+  window; shared typist 1 -- typist "$typedturns" $pause; shared load 1 -- load "$turns" 64; settle
+  with=$(typed_at typist)
+  row "  beside full load of short kernels" "$(fmt "$with" 0)" "2 x alone" "$with <= 2 * $alone" soft
+  [ $pause != 5000 ] || row "  what the load has then: part of unlimited" "$(fmt "$(calc "print $unlimited / $(field load us)")" 3)" "" ""
+  window 0.6; go typist -- typist "$typedturns" $pause; go load -- load "$turns" 64; settle
+  row "  the same without a scheduler" "$(fmt "$(typed_at typist)" 0)" "" ""
+done
+
+# 5. an idle neighbour
+idle=1e9
+for _ in 1 2; do
+  window 0.4; shared neighbour 1 -- idle; shared lone 1 -- load "$turns" 64; settle
+  idle=$(calc "f = $(field lone best); print f < $idle ? f : $idle")
+done
+row "beside an idle neighbour: part of unlimited" "$(fmt "$(calc "print $free / $idle")" 3)" "0.97" "$free / $idle >= 0.97" soft
+ticks() { awk '{ print $14 + $15 }' "/proc/$scheduler/stat"; }
+window 0.7; shared neighbour 1 -- idle; shared other 1 -- idle
+sleep $lead; t=$(ticks); sleep 1; t=$(($(ticks) - t)); settle
+row "scheduler at rest: ms of CPU in a second" "$((t * 10))" "0" "$t <= 1" soft
+
+# 6. long kernels
+window; shared long 1 -- load "$longturns" 2; shared short 1 -- load "$turns" 64; settle
+row "beside kernels of $((long / 1000)) ms, 1:1: part of the short ones" "$(fmt "$(calc "print $unlimited / $(field short us)")" 3)" "" ""
+window 0.6; shared long 1 -- load "$longturns" 2; shared typist 1 -- typist "$typedturns" 5000; settle
+row "  a launch and a wait every 5 ms there: median us" "$(fmt "$(typed_at typist)" 0)" "" ""
+
+# 7. what the gate costs
+plain=1e9 gated=1e9 metered=1e9
+for _ in 1 2; do
+  window 0.3; go plain -- load 1 256; settle; plain=$(calc "f = $(field plain best); print f < $plain ? f : $plain")
+  window 0.3; shared gated 1 -- load 1 256; settle; gated=$(calc "f = $(field gated best); print f < $gated ? f : $gated")
+  window 0.3; go metered --cap 99 -- load 1 256; settle; metered=$(calc "f = $(field metered best); print f < $metered ? f : $metered")
+done
+row "us per empty kernel: no scheduler, alone with one, cap 99 %" "$(fmt "$plain") $(fmt "$gated") $(fmt "$metered")" "" ""
+exit $missed
