@@ -141,7 +141,7 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		UUID:    chosen.UUID,
 		Audit:   audit,
 		Scheduler: func(l api.Limits) *schedule.Seat {
-			return takeSeat(f.scheduler, schedule.Membership{GPU: chosen.UUID, Key: f.key(), Weight: l.Weight, Cap: l.Cap}, log)
+			return takeSeat(f.scheduler, schedule.Membership{GPU: chosen.UUID, Key: f.key(), Weight: l.Weight, Cap: l.Cap, Soft: chosen.Backend == "soft"}, log)
 		},
 		Log: log,
 	})
