@@ -55,11 +55,12 @@ type Daemon struct {
 	sched   scheduler
 	lock    *os.File
 
-	ctx     context.Context // of what runs in the background
-	stop    context.CancelFunc
-	closing context.Context // ends first: requests that would go on for ever end then
-	shut    context.CancelFunc
-	wg      sync.WaitGroup
+	ctx      context.Context // of what runs in the background
+	stop     context.CancelFunc
+	closing  context.Context // ends first: requests that would go on for ever end then
+	shut     context.CancelFunc
+	wg       sync.WaitGroup
+	handlers sync.WaitGroup // requests that are being answered; none comes once Serve has returned
 
 	mu     sync.Mutex
 	cfg    config.Config
@@ -121,6 +122,7 @@ func New(ctx context.Context, o Options) (*Daemon, error) {
 // Close ends causewayd. What it started goes on.
 func (d *Daemon) Close() error {
 	d.shut()
+	d.handlers.Wait() // those whose time was up undo what they began
 	d.stop()
 	d.wg.Wait()
 	for _, v := range d.vgpus {

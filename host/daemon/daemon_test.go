@@ -287,3 +287,25 @@ func TestRelease(t *testing.T) {
 		t.Errorf("after its release: runs %v, files %v", runs(v.PID), h.below())
 	}
 }
+
+// TestEnds: a causewayd that is told to end while a vGPU starts ends soon, and leaves nothing of that one.
+func TestEnds(t *testing.T) {
+	h := newHost(t, daemontest.Soft(1<<30)).env(daemontest.DelayEnv, "60s").start()
+	done := make(chan error, 1)
+	go func() {
+		_, err := h.c.Ensure(context.Background(), one)
+		done <- err
+	}()
+	until(t, "started", func() bool { return len(h.below()) == 1 })
+	begun := time.Now()
+	h.stop()
+	if d := time.Since(begun); d > 10*time.Second {
+		t.Errorf("it took %v", d)
+	}
+	if err := <-done; err == nil {
+		t.Error("it says that the vGPU is ready")
+	}
+	if len(h.below()) > 0 {
+		t.Errorf("left: %v", h.below())
+	}
+}

@@ -26,6 +26,7 @@ const (
 	maxHeaders = 16 << 10
 	readTime   = 10 * time.Second
 	idleTime   = time.Minute
+	endTime    = 3 * time.Second // requests that are being answered when causewayd is to end
 )
 
 // servedCounts count requests.
@@ -74,6 +75,8 @@ func (d *Daemon) Handler() http.Handler {
 
 func (d *Daemon) serve(w http.ResponseWriter, req *http.Request, r route) {
 	d.served.requests.Add(1)
+	d.handlers.Add(1)
+	defer d.handlers.Done()
 	req.Body = http.MaxBytesReader(w, req.Body, maxBody)
 	who, ok := peer.From(req.Context())
 	if role := d.role(who); !ok || role < r.needs {
@@ -281,7 +284,7 @@ func (d *Daemon) serveHTTP(ctx context.Context, ln net.Listener, h http.Handler,
 	stop := context.AfterFunc(ctx, func() {
 		defer close(done)
 		d.shut()
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTime)
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 		defer cancel()
 		_ = srv.Shutdown(end)
 		_ = srv.Close()
