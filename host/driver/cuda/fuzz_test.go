@@ -45,6 +45,9 @@ func FuzzOperations(f *testing.F) {
 				return // the worker ends the session
 			}
 			records = records[size:]
+			if n := s.budget.Used(); n != s.used+s.pooling.spare {
+				t.Fatalf("%d bytes booked after operation %d, for %d in use and %d that pools hold", n, c.Op, s.used, s.pooling.spare)
+			}
 		}
 	})
 }

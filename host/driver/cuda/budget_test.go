@@ -1,0 +1,65 @@
+package cuda
+
+import (
+	"reflect"
+	"testing"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+	"causeway/host/driver"
+	"causeway/host/driver/drivertest"
+)
+
+// contexts is a budget that counts contexts, and has room for some.
+type contexts struct {
+	driver.Budget
+	now, most int
+}
+
+func (b *contexts) Enter() bool {
+	if b.now >= b.most {
+		return false
+	}
+	b.now++
+	return true
+}
+
+func (b *contexts) Leave() { b.now-- }
+
+// TestContextsCount: each context counts once, however often it is retained; what goes with it is given back, what pools hold is not.
+func TestContextsCount(t *testing.T) {
+	lib := &lib{}
+	fill(reflect.ValueOf(&lib.fn).Elem())
+	s := agreeing(t, lib, drivertest.NewHost())
+	b := &contexts{Budget: s.budget, most: 2}
+	s.budget = b
+	call := func(ctx wire.ID) *wire.Call { return &wire.Call{Ctx: ctx, Replier: silent{}} }
+	check := func(what string, res, want cuda.Result, contexts int, used uint64) {
+		t.Helper()
+		if res != want || b.now != contexts || b.Used() != used {
+			t.Fatalf("%s: %v, %d contexts, %d bytes; want %v, %d, %d", what, res, b.now, b.Used(), want, contexts, used)
+		}
+	}
+	retain := func() cuda.Result {
+		return s.PrimaryCtxRetain(call(0), &wire.PrimaryCtxRetainArgs{Ctx: 16}, &wire.PrimaryCtxRetainReply{})
+	}
+	release := func() cuda.Result { return s.PrimaryCtxRelease(call(0), &wire.PrimaryCtxReleaseArgs{Ctx: 16}) }
+	check("retain", retain(), cuda.Success, 1, 0)
+	check("retain again", retain(), cuda.Success, 1, 0)
+	check("create", s.CtxCreate(call(0), &wire.CtxCreateArgs{Ctx: 17}), cuda.Success, 2, 0)
+	check("one too many", s.CtxCreate(call(0), &wire.CtxCreateArgs{Ctx: 18}), cuda.ErrorOutOfMemory, 2, 0)
+	var m wire.MemAllocReply
+	check("allocate", s.MemAlloc(call(17), &wire.MemAllocArgs{Size: 1000}, &m), cuda.Success, 2, 1000)
+	check("elsewhere", s.MemAlloc(call(16), &wire.MemAllocArgs{Size: 10}, &m), cuda.Success, 2, 1010)
+	var p wire.MemAllocAsyncReply
+	check("of a pool", s.MemAllocAsync(call(17), &wire.MemAllocAsyncArgs{Size: 300, Stream: wire.StreamLegacy}, &p), cuda.Success, 2, 1310)
+	check("destroy", s.CtxDestroy(call(17), &wire.CtxDestroyArgs{Ctx: 17}), cuda.Success, 1, 310)
+	check("release", release(), cuda.Success, 1, 310)
+	check("to the pool", s.MemFreeAsync(call(16), &wire.MemFreeAsyncArgs{Ptr: p.Ptr, Stream: wire.StreamLegacy}), cuda.Success, 1, 310)
+	if s.pooling.spare != 300 || s.used != 10 {
+		t.Errorf("%d bytes held by pools, %d used", s.pooling.spare, s.used)
+	}
+	s.settlePools() // this driver's pools hold nothing
+	check("settled", cuda.Success, cuda.Success, 1, 10)
+	check("release the last", release(), cuda.Success, 0, 0)
+}
