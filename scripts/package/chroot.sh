@@ -1,13 +1,14 @@
 # A clean Debian to install packages in; sourced after common.sh, apt.sh and images/lib.sh.
 
-# debian_root DIR unpacks a minimal Debian 12, made once a week and kept below build/debian.
+# debian_root DIR [SUITE] unpacks a minimal Debian, of bookworm by default, made once a week and kept below build/debian.
 debian_root() {
-  local tar=$BUILD/debian/bookworm.tar
+  local suite=${2:-bookworm} tar
+  tar=$BUILD/debian/$suite.tar
   if [ -z "$(find "$tar" -mtime -7 2>/dev/null)" ]; then
     image_tools
-    say "making a minimal Debian 12"
+    say "making a minimal Debian, $suite"
     # The package's own documents are to be installed: the last rule that matches decides.
-    image_tree bookworm "$BUILD/debian/tree" procps --variant=apt \
+    image_tree "$suite" "$BUILD/debian/tree" procps --variant=apt \
       --dpkgopt='path-include=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/man/*'
     tar -cf "$tar.new" -C "$BUILD/debian/tree" .
     rm -rf "$BUILD/debian/tree"
