@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 )
@@ -168,7 +167,16 @@ func (e *Error) Error() string {
 	return e.Text + ": " + e.Remedy
 }
 
-var names = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._+:@-]{0,62}$`)
+// isName: a name is part of paths and units. No regular expression: every process of ours would compile it at its start.
+func isName(n string) bool {
+	for i, c := range []byte(n) {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_'
+		if !letter && (i == 0 || !strings.ContainsRune("._+:@-", rune(c))) {
+			return false
+		}
+	}
+	return n != "" && len(n) <= 63
+}
 
 // Errors of Spec.Check.
 var (
@@ -179,7 +187,7 @@ var (
 // Check says what is wrong with a Spec in itself.
 func (s *Spec) Check() error {
 	for _, n := range []string{s.VM, s.Name} {
-		if !names.MatchString(n) {
+		if !isName(n) {
 			return fmt.Errorf("%w: %q: use up to 63 letters, digits and ._+:@-, not . or - first", ErrName, n)
 		}
 	}
