@@ -119,6 +119,9 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		return err
 	}
 	defer space.Close()
+	if err := f.gpu.sandbox.confine(log); err != nil {
+		return err
+	}
 	spawner := &spawn.Spawner{NoNewPrivs: true, Sandbox: space}
 	var pool *spawn.Pool
 	if f.gpu.warm > 0 && chosen.Backend != "soft" { // the software GPU starts at once

@@ -35,6 +35,11 @@ func (f *sandboxFlag) space(cfg link.Config, log *slog.Logger) (*sandbox.Space, 
 	return sandbox.New(p, log)
 }
 
+// confine takes from this process what starting workers does not need. Its space is made.
+func (f *sandboxFlag) confine(log *slog.Logger) error {
+	return sandbox.Confine(sandbox.Mode(f.mode), log)
+}
+
 // enterSandbox confines this process, a worker, as its parent asks. again: it has been confined before it executed itself anew.
 func enterSandbox(log *slog.Logger, again bool) (*sandbox.Policy, error) {
 	p, err := sandbox.FromEnv()

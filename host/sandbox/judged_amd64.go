@@ -73,3 +73,26 @@ func sealed() *program {
 	f.set(verdictDeny, unix.SYS_SECCOMP)
 	return f
 }
+
+// workshop are denied calls that a parent of workers needs to make them: it joins namespaces, and its children become others.
+var workshop = []uint32{
+	unix.SYS_SETNS, unix.SYS_SECCOMP, unix.SYS_SETUID, unix.SYS_SETGID, unix.SYS_SETREUID, unix.SYS_SETREGID, unix.SYS_SETRESUID, unix.SYS_SETRESGID, unix.SYS_SETGROUPS,
+	unix.SYS_CAPSET, unix.SYS_PIDFD_OPEN, unix.SYS_PIDFD_SEND_SIGNAL, unix.SYS_TKILL, unix.SYS_SETPGID, unix.SYS_SETSID, unix.SYS_CHOWN, unix.SYS_FCHOWN,
+	unix.SYS_FCHOWNAT, unix.SYS_LINK, unix.SYS_LINKAT,
+}
+
+// parent is the filter of Confine. Workers inherit it.
+func parent() *program {
+	f := &program{verdicts: map[uint32]uint32{}, rest: verdictAllow, beyond: verdictAbsent, checks: map[uint32][]check{
+		unix.SYS_IOCTL:   {never(1, terminalIoctls...)},
+		unix.SYS_SOCKET:  {only(0, unix.AF_UNIX)},
+		unix.SYS_UNSHARE: {only(0, unix.CLONE_FS)},
+	}}
+	f.set(verdictDeny, denied...)
+	f.set(verdictAllow, workshop...)
+	if os.Geteuid() == 0 { // else workers are made in user namespaces
+		f.checks[unix.SYS_CLONE] = []check{{arg: 0, mask: namespaceFlags, values: []uint32{0}, match: verdictAllow, other: verdictDeny}}
+		f.set(verdictAbsent, unix.SYS_CLONE3)
+	}
+	return f
+}
