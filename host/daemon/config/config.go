@@ -108,7 +108,7 @@ func Default() Config {
 		},
 		Isolation: Isolation{Sandbox: string(sandbox.On)},
 		Placement: Placement{Overcommit: 1, SoftwareGPU: SoftAuto},
-		Health:    Health{Interval: Duration(5e9), Drain: true, IgnoreXIDs: []uint64{13, 31, 43, 45, 63, 68, 69, 94, 109}},
+		Health:    Health{Interval: Duration(5e9), Drain: true, IgnoreXIDs: []uint64{13, 31, 43, 45, 63, 68, 69, 109}},
 		Scheduler: Scheduler{Enabled: true},
 	}
 }
