@@ -32,10 +32,10 @@ type door struct {
 func (d *door) enter(now time.Time) (time.Duration, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.at.IsZero() {
+	if now.After(d.at) {
 		d.owed = max(0, d.owed-now.Sub(d.at).Seconds()*openRate)
+		d.at = now
 	}
-	d.at = now
 	late := d.owed + 1 - openBurst
 	wait := time.Duration(max(0, late) / openRate * float64(time.Second))
 	if wait > openPatience {

@@ -203,3 +203,28 @@ func BenchmarkReserve(b *testing.B) {
 		s.Release(512)
 	}
 }
+
+// FuzzPage is a worker that writes anything anywhere into the page, between calls of both sides: nothing panics or waits for long, and
+// what the other side believes stays sane.
+func FuzzPage(f *testing.F) {
+	f.Add([]byte{0, 0, 0xff, 8, 0, 1, 9, 1, 0x7f})
+	f.Add([]byte{1, 0, 0xff, 10, 0, 0xff, 2, 0, 0})
+	f.Fuzz(func(t *testing.T, writes []byte) {
+		p := page(t, 1000)
+		b, slot := join(t, p, 10)
+		for len(writes) >= 3 {
+			word := (int(writes[0]) | int(writes[1])<<8) % len(p.words)
+			atomic.StoreUint64(&p.words[word], uint64(writes[2])*0x0101010101010101)
+			b.Reserve(uint64(writes[0]))
+			b.Enter()
+			b.Release(uint64(writes[1]))
+			b.Leave()
+			p.SetBeside(slot, uint64(writes[2]))
+			now, peak := p.Held(slot)
+			if n := p.Used(); now > 2*sane || peak > 2*sane || n > Slots*2*sane || p.Limit() != 1000 || b.Limit() != 1000 {
+				t.Fatalf("%d held, peak %d, %d used, limit %d", now, peak, n, b.Limit())
+			}
+			writes = writes[3:]
+		}
+	})
+}

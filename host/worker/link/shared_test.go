@@ -93,3 +93,25 @@ func TestShared(t *testing.T) {
 		t.Errorf("announced: %+v, %v", c, err)
 	}
 }
+
+// FuzzDecodeShared: what a message says of its files is a list of known kinds or an error.
+func FuzzDecodeShared(f *testing.F) {
+	f.Add([]byte{1, 2, 3, 4}, 4)
+	f.Add([]byte{1, 2}, 1)
+	f.Add([]byte{0}, 1)
+	f.Fuzz(func(t *testing.T, kinds []byte, files int) {
+		m := Message{Type: Shared, Payload: kinds, Files: make([]int, files&0xff)}
+		pages, err := DecodeShared(m)
+		if err != nil {
+			return
+		}
+		if len(pages) != len(kinds) || len(pages) != len(m.Files) {
+			t.Fatalf("%d pages of %d kinds with %d files", len(pages), len(kinds), len(m.Files))
+		}
+		for i, p := range pages {
+			if byte(p.Kind) != kinds[i] || p.Kind == 0 || p.Kind >= pageKinds {
+				t.Errorf("kind %d became %d", kinds[i], p.Kind)
+			}
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"causeway/host/daemon/api"
 	"causeway/host/worker/link"
@@ -91,4 +92,19 @@ func BenchmarkCall(b *testing.B) {
 		w.Call()
 		w.Launch()
 	}
+}
+
+// FuzzGuest: whatever a worker writes, what people are shown has no control characters and is short.
+func FuzzGuest(f *testing.F) {
+	f.Add([]byte("/usr/bin/python3"), uint64(16))
+	f.Add([]byte("\x1b]0;title\x07"), uint64(1<<63))
+	f.Fuzz(func(t *testing.T, text []byte, length uint64) {
+		p, _ := pair(t)
+		copy(p.mem[8*wordText:], text)
+		p.words[wordName] = length
+		_, name := p.Guest()
+		if len(name) > 4*mostName || strings.ContainsFunc(name, unicode.IsControl) {
+			t.Errorf("%q", name)
+		}
+	})
 }
