@@ -28,6 +28,7 @@ if [ "${CAUSEWAY_NAMESPACED:-}" != 1 ]; then
   [ -x "$CAUSEWAY" ] || die "build/bin/causeway is missing: run make build"
   have qemu-system-x86_64 || die "qemu-system-x86_64 is missing: run scripts/setup.sh qemu"
 fi
+CAUSEWAY=${CAUSEWAY_PROGRAM:-$CAUSEWAY}
 in_namespaces "$0" --kernel "$kernel" "${phases[@]}"
 
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-libvirt.XXXXXX")
@@ -39,9 +40,9 @@ export LIBVIRT_DEFAULT_URI=qemu:///system
 mkfifo "$tmp/never" "$tmp/serial.in" "$tmp/serial.out"
 exec 9<>"$tmp/never" 3<>"$tmp/serial.out" 4<>"$tmp/serial.in"
 cleanup() {
-  virsh destroy vm1 >/dev/null 2>&1
+  timeout 10 virsh destroy vm1 >/dev/null 2>&1
   stop_libvirtd
-  stop_service
+  stop_causewayd
   cp -r "$tmp/root/log/." "$logs/" 2>/dev/null
   rm -rf "$tmp"
 }
@@ -49,15 +50,49 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-# --- the domain --------------------------------------------------------------------------------------------------------
+# --- causewayd, the hook and the domain --------------------------------------------------------------------------------
 
-# domain [FILESYSTEM] prints a domain's XML: a guest with an initramfs, whose serial console is a pair of fifos.
+causewayd_pid=
+start_causewayd() { # [PROGRAM]
+  "${1:-$CAUSEWAY}" daemon --config "$tmp/causewayd.toml" >>"$logs/causewayd.log" 2>&1 9>&- 3>&- 4>&- &
+  causewayd_pid=$!
+  for _ in $(seq 100); do
+    "$CAUSEWAY" ps >/dev/null 2>&1 && [ -S /run/causeway/causewayd.sock ] && return
+    kill -0 "$causewayd_pid" 2>/dev/null || break
+    nap 0.1
+  done
+  tail -5 "$logs/causewayd.log" >&2
+  die "causewayd does not answer: see $logs/causewayd.log"
+}
+stop_causewayd() {
+  end "$causewayd_pid"
+  causewayd_pid=
+}
+# vgpu KEY prints a value of vm1/gpu0 as causewayd tells it.
+vgpu() { "$CAUSEWAY" inspect vm1/gpu0 --json 2>/dev/null | sed -n "s/^ *\"$1\": \"\{0,1\}\([^\",]*\).*/\1/p" | head -1; }
+
+life=$BUILD/life/life
+prepare() {
+  local cc="gcc -std=gnu11 -O2 -Wall -Wextra -Werror -I$ROOT/guest/libcuda" src=$ROOT/guest/tests/life
+  mkdir -p "$BUILD/life"
+  $cc -o "$life" "$src/life.c" "$src/gpu.c" -ldl -lpthread || die "guest/tests/life does not build"
+  guest_image "$kernel" "$tmp/initrd" "$life" "$BUILD/tests/13.0-static/vectoradd" || die "no guest image"
+  truncate -s 1M "$tmp/disk.raw"
+  printf '%s\n' 'run_dir = "/run/causeway"' "state_dir = \"$tmp/state\"" "log_dir = \"$logs\"" '[devices]' 'log = "file"' 'verbose = true' >"$tmp/causewayd.toml"
+  sed "s,/usr/bin/causeway,$CAUSEWAY,g" "$ROOT/scripts/package/files/libvirt-hook" >/etc/libvirt/hooks/qemu.d/causeway
+  chmod 755 /etc/libvirt/hooks/qemu.d/causeway
+}
+
+# domain [METADATA [FILESYSTEM [MEMORYBACKING]]] prints a domain's XML: a guest with an initramfs, whose serial console is a pair of fifos.
+shared="<memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>"
 domain() {
   cat <<E
 <domain type='qemu'>
   <name>vm1</name>
+  <uuid>7a6f1a2e-5b0c-4c55-9c1e-0d8f3c0a9b11</uuid>
+  ${1:+<metadata>$1</metadata>}
   <memory unit='MiB'>512</memory>
-  <memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>
+  ${3-$shared}
   <vcpu>2</vcpu>
   <os><type arch='x86_64' machine='q35'>hvm</type>
     <kernel>$BUILD/kernels/$kernel/vmlinuz</kernel><initrd>$tmp/initrd</initrd>
@@ -66,50 +101,110 @@ domain() {
   <on_poweroff>destroy</on_poweroff><on_reboot>restart</on_reboot><on_crash>destroy</on_crash>
   <devices>
     <emulator>$(command -v qemu-system-x86_64)</emulator>
+    <disk type='file' device='disk'><driver name='qemu' type='raw'/><source file='$tmp/disk.raw'/><target dev='vda' bus='virtio'/></disk>
     <controller type='pci' index='0' model='pcie-root'/>
     <controller type='pci' index='1' model='pcie-root-port'/>
     <controller type='pci' index='2' model='pcie-root-port'/>
+    <controller type='pci' index='3' model='pcie-root-port'/>
     <controller type='usb' model='none'/>
-    ${1:-}
+    ${2:-}
     <serial type='pipe'><source path='$tmp/serial'/><target type='isa-serial' port='0'/></serial>
+    <serial type='pty'><target type='isa-serial' port='1'/></serial>
     <memballoon model='none'/>
   </devices>
 </domain>
 E
 }
-filesystem() { # NAME SOCKET
-  echo "<filesystem type='mount'><driver type='virtiofs' queue='1024'/><source socket='$2'/><target dir='$1'/></filesystem>"
+metadata="<causeway:vgpus xmlns:causeway='urn:causeway:vgpu:1'><causeway:vgpu name='gpu0' gpu='any' memory='1GiB' share='50' cap='75'/></causeway:vgpus>"
+filesystem="<filesystem type='mount'><driver type='virtiofs' queue='1024'/><source socket='/run/causeway/vm1/gpu0.sock'/><target dir='gpu0'/></filesystem>"
+
+define() { domain "$@" >"$tmp/vm1.xml" && virsh -q define --validate "$tmp/vm1.xml" >"$tmp/out" 2>&1 || { cat "$tmp/out"; false; }; }
+start() { virsh -q start vm1 && await '@agent ready' 60; }
+# A driver that was just plugged in takes a moment to find its device.
+mount_gpu() {
+  guest 'mkdir -p /run/causeway; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do mount -t virtiofs gpu0 /run/causeway 2>/dev/null && break; usleep 200000; done; [ -e /run/causeway/info ]'
 }
-in_guest_mount() { guest "mkdir -p /run/causeway && mount -t virtiofs ${1:-gpu0} /run/causeway"; }
+# spawn MODE starts a program in the guest's background and sets pid to its pid there.
+spawn() {
+  send "&./life $1"
+  await '@ready *' && pid=${line#@ready }
+}
+refused() { ! "$@" >"$tmp/out" 2>&1; } # COMMAND...; its text is in $tmp/out
+says() { grep -qF -e "$1" "$tmp/out" || { head -12 "$tmp/out" | sed 's/^/        | /'; false; }; }
+timed() { local since; since=$(ms); "$@" >"$tmp/out" 2>&1; local rc=$?; took=$(($(ms) - since)); [ $rc = 0 ] || sed 's/^/        | /' "$tmp/out"; return $rc; }
 
 # --- the phases --------------------------------------------------------------------------------------------------------
 
-# A device process started by hand, the domain started from XML.
-phase_byhand() {
-  start_device /run/causeway/vm1/gpu0.sock "$logs/device.log" --gpu soft --memory 1GiB -v
-  domain "$(filesystem gpu0 /run/causeway/vm1/gpu0.sock)" >"$tmp/vm1.xml"
-  virsh -q define --validate "$tmp/vm1.xml"; row "define --validate" ""
+# The domain's XML says everything; the hook has the vGPU ready.
+phase_declarative() {
+  stop_causewayd
+  define && virsh -q start vm1 --paused && virsh -q destroy vm1; row "a domain without a vGPU starts while causewayd is down" ""
+  define "$metadata" "$filesystem"; row "define --validate, with metadata and <filesystem>" ""
+  refused virsh start vm1 && says 'causewayd does not run'; row "a domain with one does not, and says why" ""
+  start_causewayd
   local since; since=$(ms)
-  virsh -q start vm1; row "start" "$(($(ms) - since)) ms"
-  await '@agent ready' 60; row "the guest is up" "$(($(ms) - since)) ms"
-  in_guest_mount && limit=60 guest ./vectoradd; row "a CUDA program in the guest" "$(($(ms) - since)) ms after the start"
-  since=$(ms)
-  virsh -q destroy vm1; row "destroy" "$(($(ms) - since)) ms"
-  stop_service
+  timed virsh -q start vm1; row "virsh start: the hook has causewayd ready the socket" "$took ms"
+  await '@agent ready' 60; lap; row "the guest is up" "$took ms" || return
+  mount_gpu && limit=60 guest ./vectoradd; lap; row "a CUDA program in the guest" "$took ms after the start"
+  [ "$(vgpu state)" = connected ] && [ "$(vgpu memory)" = 1073741824 ] && [ "$(vgpu weight)" = 50 ] && [ "$(vgpu cap)" = 75 ]
+  row "causewayd has the metadata's limits" ""
+  timeout 3 script -qfc 'virsh console vm1 serial1' "$tmp/typed" >/dev/null 2>&1 <&9 & local c=$!
+  nap 0.5; guest 'echo hello from the guest >/dev/ttyS1'; nap 0.3; kill $c 2>/dev/null; wait $c 2>/dev/null
+  grep -q 'hello from the guest' "$tmp/typed"; row "virsh console" ""
+  spawn loop
+  timed virsh -q destroy vm1; row "destroy while a program runs" "$took ms"
+  gone; row "the vGPU is released, nothing of it is left" "$gone ms"
 }
 
-life=$BUILD/life/life
-prepare() {
-  local cc="gcc -std=gnu11 -O2 -Wall -Wextra -Werror -I$ROOT/guest/libcuda" src=$ROOT/guest/tests/life
-  mkdir -p "$BUILD/life"
-  $cc -o "$life" "$src/life.c" "$src/gpu.c" -ldl -lpthread || die "guest/tests/life does not build"
-  guest_image "$kernel" "$tmp/initrd" "$life" "$BUILD/tests/13.0-static/vectoradd"
+# has_vgpu [--inactive] looks for both parts in the domain's description, no_vgpu for either.
+has_vgpu() { virsh dumpxml vm1 "$@" >"$tmp/out" && says /run/causeway/vm1/gpu0.sock && says '<causeway:vgpu name="gpu0" gpu="any" memory="1GiB" share="50"/>'; }
+no_vgpu() { virsh dumpxml vm1 "$@" >"$tmp/out" && ! grep -e urn:causeway -e /run/causeway/vm1 "$tmp/out"; }
+
+# gone waits until no process or file of vm1's vGPU is left; sets gone to the ms that took.
+gone() {
+  local since; since=$(ms)
+  while [ -n "$(pgrep -f 'causeway (device|worker)|/proc/self/exe worker')" ] || [ -e /run/causeway/vm1 ]; do
+    gone=$(($(ms) - since))
+    [ $gone -lt 5000 ] || { pgrep -af 'causeway (device|worker)'; ls -R /run/causeway; return 1; }
+    nap 0.05
+  done
+  gone=$(($(ms) - since))
+}
+
+# The same by command, into a running guest and its definition.
+phase_hotplug() {
+  define '' '' '' && start; row "a guest without a vGPU, its memory not shared" ""
+  refused "$CAUSEWAY" attach vm1 && says "<source type='memfd'" && says "<access mode='shared'"; row "attach: refused with the XML to add" ""
+  virsh -q destroy vm1
+  define && start; row "the same with shared memory" "" || return
+  "$CAUSEWAY" attach vm1 --memory 1GiB --share 50 --dry-run >"$tmp/out" && says "memory='1GiB' share='50'" && says /run/causeway/vm1/gpu0.sock && [ ! -e /run/causeway/vm1 ]
+  row "attach --dry-run prints the XML, does nothing" ""
+  timed "$CAUSEWAY" attach vm1 --memory 1GiB --share 50; row "causeway attach, live and persistent" "$took ms"
+  has_vgpu && has_vgpu --inactive
+  row "both descriptions have it, metadata and device" ""
+  mount_gpu && limit=60 guest ./vectoradd; row "a CUDA program in the guest" ""
+  refused "$CAUSEWAY" attach vm1 --name gpu0 && says 'has such a vGPU already'; row "attach again: refused" ""
+  local mode
+  for mode in idle loop long copy; do
+    spawn $mode || { row "life $mode starts" ""; continue; }
+    local victim=$pid
+    timed "$CAUSEWAY" detach vm1; row "causeway detach while a program runs ($mode)" "$took ms"
+    [ $mode = idle ] || { await '@error *' 10 && [[ $line == '@error '[1-9]* ]]; row "the program gets an error and ends" "$line"; }
+    guest "kill $victim 2>/dev/null; for i in 1 2 3 4 5 6 7 8 9 10; do [ -d /proc/$victim ] || break; usleep 200000; done; [ ! -d /proc/$victim ] && umount -l /run/causeway"
+    row "the guest lives, and the program is gone" ""
+    gone; row "so are its worker and the device process" "$gone ms"
+    no_vgpu && no_vgpu --inactive; row "neither description has a trace" ""
+    timed "$CAUSEWAY" attach vm1 && mount_gpu && guest ./life once; row "attached again, a program runs" "$took ms to attach"
+  done
+  virsh -q destroy vm1
+  gone; row "destroy: the hook released what was plugged in" "$gone ms"
 }
 
 private_folders "$tmp/root"
 prepare
 start_libvirtd "$logs/libvirtd.log"
-[ ${#phases[@]} -gt 0 ] || phases=(byhand)
+start_causewayd
+[ ${#phases[@]} -gt 0 ] || phases=(declarative hotplug)
 for p in "${phases[@]}"; do
   declare -F "phase_$p" >/dev/null || die "no phase $p"
   since=$SECONDS

@@ -122,7 +122,7 @@ func number(to *uint32, text string) error {
 
 // MetadataXML writes what Parse reads, as it stands in a domain's XML.
 func MetadataXML(list []api.Spec) string {
-	return metadata(list, Prefix+":", fmt.Sprintf(" xmlns:%s='%s'", Prefix, Namespace))
+	return metadata(list, Prefix+":", fmt.Sprintf(" xmlns:%s='%s'", Prefix, Namespace), "\n")
 }
 
 // bareMetadata is the same for libvirt's call that sets metadata, which adds prefix and namespace itself. Empty: no vGPU.
@@ -130,14 +130,17 @@ func bareMetadata(list []api.Spec) string {
 	if len(list) == 0 {
 		return ""
 	}
-	return metadata(list, "", "")
+	return metadata(list, "", "", "") // without spaces, so that libvirt indents it
 }
 
-func metadata(list []api.Spec, prefix, declaration string) string {
+func metadata(list []api.Spec, prefix, declaration, newline string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "<%svgpus%s>\n", prefix, declaration)
+	fmt.Fprintf(&b, "<%svgpus%s>%s", prefix, declaration, newline)
 	for _, s := range list {
-		fmt.Fprintf(&b, "  <%svgpu", prefix)
+		if newline != "" {
+			b.WriteString("  ")
+		}
+		fmt.Fprintf(&b, "<%svgpu", prefix)
 		attr := func(name, value string) {
 			if value != "" {
 				fmt.Fprintf(&b, " %s='", name)
@@ -160,7 +163,7 @@ func metadata(list []api.Spec, prefix, declaration string) string {
 		attr("mig", s.MIG)
 		attr("remote", s.Remote)
 		count("sessions", s.Sessions)
-		b.WriteString("/>\n")
+		b.WriteString("/>" + newline)
 	}
 	fmt.Fprintf(&b, "</%svgpus>", prefix)
 	return b.String()

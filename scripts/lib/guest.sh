@@ -4,12 +4,24 @@
 nap() { read -r -t "$1" -u 9 || true; } # sleeps without a process
 ms() { local t=${EPOCHREALTIME/./}; echo $((t / 1000)); }
 
+# end PID ends a child of this shell: by SIGTERM, after 5 s by SIGKILL.
+end() {
+  [ -n "$1" ] || return 0
+  kill "$1" 2>/dev/null
+  for _ in $(seq 100); do kill -0 "$1" 2>/dev/null || break; nap 0.05; done
+  kill -9 "$1" 2>/dev/null
+  wait "$1" 2>/dev/null
+}
+
 passed=0 failed=0
-row() { # WHAT DETAIL, after a test whose status is $?
+row() { # WHAT DETAIL, after a test whose status is $?, which it returns
   local rc=$?
   if [ $rc = 0 ]; then passed=$((passed + 1)); printf 'ok      %-62s %s\n' "$1" "$2"
   else failed=$((failed + 1)); printf 'FAILED  %-62s %s\n' "$1" "$2"; fi
+  return $rc
 }
+# lap sets took to the ms since $since, and leaves the status as it was: a detail of row must not run anything, which would change it.
+lap() { local rc=$?; took=$(($(ms) - since)); return $rc; }
 at_most() { [[ $1 =~ ^[0-9]+$ ]] && [ "$1" -le "$2" ]; }
 
 # guest_image KERNEL OUT FILE... packs the base image and an agent with files for /app.

@@ -69,8 +69,6 @@ start_libvirtd() {
 }
 
 stop_libvirtd() {
-  [ -n "$libvirtd_pid" ] || return 0
-  kill "$libvirtd_pid" 2>/dev/null
-  wait "$libvirtd_pid" 2>/dev/null
+  end "$libvirtd_pid"
   libvirtd_pid=
 }
