@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what Causeway's build, tests and demo need. Idempotent; says each step before doing it.
 #
-#   scripts/setup.sh all | demo | qemu | kernels [SERIES...] | cuda [VERSION...] | go-tools | nvidia-smi
+#   scripts/setup.sh all | demo | qemu | kernels [SERIES...] | cuda [VERSION...] | go-tools | nvidia-smi | guest
 #
 # Only QEMU, g++ and the like are installed on the machine; the rest goes under build/. Further Debian suites come
 # from the mirror that apt already uses; elsewhere CAUSEWAY_DEBIAN_MIRROR names one.
@@ -24,6 +24,9 @@ setup_go_tools() {
   (cd "$ROOT" && retry 4 go mod download) || die "go mod download failed"
   echo "$want" >"$BUILD/.go-modules"
 }
+
+# setup_guest makes the Debian guest of scripts/guest.sh.
+setup_guest() { "$ROOT/images/build-debian.sh"; }
 
 # together runs steps side by side and fails if one does.
 together() {
@@ -63,13 +66,14 @@ flock -n 9 || { say "another setup.sh is running: waiting for it"; flock 9; }
 
 what=$*
 case ${1:-all} in
-  all) together setup_qemu setup_cuda setup_kernels setup_go_tools ;;
+  all) together setup_qemu setup_cuda setup_kernels setup_go_tools setup_guest ;;
   demo) together setup_qemu 'setup_cuda 13.0' 'setup_kernels 6.12' setup_go_tools ;;
   qemu) setup_qemu ;;
   kernels) shift; setup_kernels "$@" ;;
   cuda) shift; setup_system; setup_cuda "$@" ;;
   go-tools) setup_go_tools ;;
   nvidia-smi) setup_nvidia_smi ;;
+  guest) setup_guest ;;
   -h | --help | help) usage; exit ;;
   *) usage >&2; exit 2 ;;
 esac

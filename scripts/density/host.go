@@ -157,6 +157,7 @@ func (h *host) measure() (roles, error) {
 		s.file += p.file
 		s.shmem += p.shmem
 		s.private += p.private
+		s.kernel += p.kernel
 		s.threads += p.threads
 		s.fds += p.fds
 		s.cpu += p.cpu

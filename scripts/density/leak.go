@@ -19,12 +19,11 @@ const (
 type state struct {
 	roles roles
 	files []string
-	shmem int64
 }
 
 func (t *test) state() (state, error) {
 	r, err := t.measure()
-	return state{r, files(t.dir), meminfo("Shmem")}, err
+	return state{r, files(t.dir)}, err
 }
 
 // unchanged runs what should leave nothing behind, and compares.

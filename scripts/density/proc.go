@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -18,6 +17,7 @@ type process struct {
 	role                     string // daemon, scheduler, device, worker...
 	pss, anon, file, private int64  // bytes; pss is the first two's share of what is mapped, less shared guest memory
 	shmem                    int64
+	kernel                   int64 // page tables and the threads' stacks in the kernel, which no process's own figures show
 	threads, fds             int
 	cpu                      time.Duration
 	wakeups                  int64 // times that a thread slept and was woken
@@ -80,6 +80,19 @@ func (p *process) measureMemory() {
 	}
 	p.pss = p.anon + p.file
 	p.threads, p.fds = count(p.pid, "task"), count(p.pid, "fd")
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
+	p.kernel = int64(p.threads)*kernelStack + number(string(status), "\nVmPTE:\t")<<10
+}
+
+// kernelStack is THREAD_SIZE of x86_64.
+const kernelStack = 16 << 10
+
+// number is the decimal number after a prefix; 0 without.
+func number(text, prefix string) int64 {
+	_, rest, _ := strings.Cut(text, prefix)
+	line, _, _ := strings.Cut(rest, "\n")
+	n, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(line), " kB"), 10, 64)
+	return n
 }
 
 func count(pid int, what string) int {
@@ -97,28 +110,9 @@ func (p *process) measureWork() {
 		n, _ := strconv.ParseInt(ns, 10, 64)
 		p.cpu += time.Duration(n)
 		b, _ = os.ReadFile(filepath.Join(t, "status"))
-		if _, rest, ok := strings.Cut(string(b), "\nvoluntary_ctxt_switches:\t"); ok {
-			line, _, _ := strings.Cut(rest, "\n")
-			n, _ := strconv.ParseInt(line, 10, 64)
-			p.wakeups += n
-		}
+		p.wakeups += number(string(b), "\nvoluntary_ctxt_switches:\t")
 	}
 }
-
-// meminfo reads one field of /proc/meminfo, in bytes.
-func meminfo(field string) int64 {
-	b, _ := os.ReadFile("/proc/meminfo")
-	for line := range strings.Lines(string(b)) {
-		if f := strings.Fields(line); len(f) > 1 && f[0] == field+":" {
-			n, _ := strconv.ParseInt(f[1], 10, 64)
-			return n << 10
-		}
-	}
-	return 0
-}
-
-// taken is the machine's memory in use, less what is shared memory: that is the VMs' own.
-func taken() int64 { return meminfo("MemTotal") - meminfo("MemAvailable") - meminfo("Shmem") }
 
 // files lists what is below a folder.
 func files(dir string) []string {
@@ -131,6 +125,3 @@ func files(dir string) []string {
 	})
 	return list
 }
-
-// alive says whether a process is there, and no zombie.
-func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
