@@ -50,6 +50,9 @@ func enterSandbox(log *slog.Logger, again bool) (*sandbox.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(r.Surprises) > 0 {
+		log.Warn("sandbox: this worker lacks a layer", "pid", os.Getpid(), "lacks", strings.Join(r.Surprises, "; "))
+	}
 	if p.Mode != sandbox.Off {
 		log.Debug("sandbox", "pid", os.Getpid(), "has", strings.Join(r.Has, ", "), "lacks", strings.Join(r.Lacks, "; "))
 	}

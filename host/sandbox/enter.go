@@ -10,10 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits of a worker. Sessions hold descriptors for each region and each allocation that they share; a driver starts some dozens of threads.
+// Limits of a worker. Sessions hold descriptors for each region and each allocation that they share; a driver starts some dozens of
+// threads, and in a container all workers may count as one user.
 const (
 	maxFiles   = 65536
-	maxThreads = 4096
+	maxThreads = 32768
 )
 
 // nobody is the user of workers where a container knows none of the range from Policy.UIDBase.
@@ -88,6 +89,9 @@ func harden(p *Policy) error {
 		if err := syscall.Setrlimit(what, &syscall.Rlimit{Cur: n, Max: n}); err != nil {
 			errs = append(errs, err)
 		}
+	}
+	if os.Getuid() == 0 { // a driver may lock what a guest has it register; best effort
+		_ = syscall.Setrlimit(unix.RLIMIT_MEMLOCK, &syscall.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY})
 	}
 	limit(unix.RLIMIT_CORE, 0)
 	limit(unix.RLIMIT_NOFILE, maxFiles)

@@ -16,6 +16,12 @@ var prctls = []uint32{
 	unix.PR_SET_THP_DISABLE, unix.PR_GET_THP_DISABLE, unix.PR_GET_SPECULATION_CTRL, unix.PR_SET_VMA,
 }
 
+// notPrctls are those that are denied where the rest is let through.
+var notPrctls = []uint32{
+	unix.PR_SET_PTRACER, unix.PR_SET_MM, unix.PR_SET_SECCOMP, unix.PR_SET_SECUREBITS, unix.PR_CAPBSET_DROP, unix.PR_CAP_AMBIENT, unix.PR_SET_CHILD_SUBREAPER,
+	unix.PR_SET_SYSCALL_USER_DISPATCH, unix.PR_SET_IO_FLUSHER, unix.PR_SCHED_CORE, unix.PR_SET_TSC, unix.PR_SET_MEMORY_MERGE,
+}
+
 // terminalIoctls type into, or take over, a terminal that a worker's standard error may be.
 var terminalIoctls = []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSCTTY, unix.TIOCCONS, unix.TIOCSETD}
 
@@ -37,6 +43,9 @@ func judged(p *Policy, pid int) map[uint32][]check {
 	if p.Real {
 		// libcuda binds an abstract socket for each process, by which others ask it for memory that it shares.
 		m[unix.SYS_SOCKET] = []check{only(0, unix.AF_UNIX)}
+	}
+	if !p.tight() {
+		m[unix.SYS_PRCTL] = []check{never(0, notPrctls...)}
 	}
 	return m
 }

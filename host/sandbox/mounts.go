@@ -37,9 +37,22 @@ func (s *Space) mounts() error {
 			return fmt.Errorf("/dev/shm: %w", err)
 		}
 	}
+	if hides, err := hiddenBelowProc(); err != nil || hides {
+		return err
+	}
 	// Best effort: a container may forbid it.
 	s.proc = unix.Mount("proc", "/proc", "proc", flags, "hidepid=invisible") == nil
 	return nil
+}
+
+// hiddenBelowProc reports whether something is mounted over the driver's part of /proc, as container tools do to hide GPUs: a fresh
+// /proc would show them.
+func hiddenBelowProc() (bool, error) {
+	b, err := os.ReadFile("/proc/thread-self/mountinfo")
+	if err != nil {
+		return false, fmt.Errorf("mounts: %w", err)
+	}
+	return strings.Contains(string(b), " /proc/driver"), nil
 }
 
 // reads reports whether the policy grants something in a folder.

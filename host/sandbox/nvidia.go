@@ -85,6 +85,9 @@ func NewPolicy(mode Mode, real bool, visible, env []string) Policy {
 	if real {
 		p.Nodes = Nodes("/", visible)
 		p.Groups = groupsOf(p.Nodes)
+		if home, err := os.UserHomeDir(); err == nil && os.Getuid() != 0 { // the user's own cache of compiled kernels
+			p.Write = append(p.Write, filepath.Join(home, ".nv"))
+		}
 	}
 	return p
 }

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 )
@@ -83,11 +84,17 @@ func (p *Policy) tight() bool { return !p.Real || p.Mode == Strict || p.Mode == 
 type Report struct {
 	Has   []string
 	Lacks []string // with the reason
+	// Surprises are those of Lacks that the parent could not know, and has not logged.
+	Surprises []string
 }
 
 func (r *Report) note(layer string, err error) {
 	if err != nil {
-		r.Lacks = append(r.Lacks, fmt.Sprintf("%s (%v)", layer, err))
+		text := fmt.Sprintf("%s (%v)", layer, err)
+		r.Lacks = append(r.Lacks, text)
+		if !errors.Is(err, errPartly) && !errors.Is(err, errNoLandlock) {
+			r.Surprises = append(r.Surprises, text)
+		}
 		return
 	}
 	r.Has = append(r.Has, layer)

@@ -215,7 +215,7 @@ func (s *Space) join() error {
 	}
 	if s.policy.UIDBase != 0 {
 		for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
-			if c != unix.CAP_SETUID && c != unix.CAP_SETGID && c != unix.CAP_SETPCAP {
+			if c != unix.CAP_SETUID && c != unix.CAP_SETGID && c != unix.CAP_SYS_RESOURCE {
 				_ = unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0) // one that the kernel does not know is none to take
 			}
 		}
