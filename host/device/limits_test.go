@@ -4,6 +4,7 @@ import (
 	gocontext "context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"runtime"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"causeway/host/daemon/api"
 	"causeway/host/device"
 	"causeway/host/inventory"
+	"causeway/host/schedule"
 	"causeway/host/worker/workertest"
 	"causeway/remote"
 )
@@ -129,6 +131,52 @@ func TestMeter(t *testing.T) {
 	}
 	if err := g.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSeat: sessions have a place at the scheduler, from the start or from the first limit on that needs one, also after they moved.
+func TestSeat(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	v := bootWith(t, func(o *device.Options) {
+		o.Scheduler = func(l api.Limits) *schedule.Seat {
+			if l.Cap == 0 {
+				return nil
+			}
+			return schedule.Alone(schedule.Membership{GPU: "GPU-1", Key: "vm/gpu0", Weight: l.Weight, Cap: l.Cap}, log)
+		}
+	})
+	_, a := start(t, v)
+	if err := v.device.SetLimits(api.Limits{Cap: 50}); err != nil {
+		t.Fatal(err)
+	}
+	_, b := start(t, v)
+	work := func(g *workertest.Guest) {
+		t.Helper()
+		ptr := alloc(t, g, 4096, cuda.Success)
+		for range 50 {
+			if err := g.Send(&wire.MemcpyHtoDArgs{Dst: ptr, Src: []byte("x")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		must(t, g, &wire.CtxSynchronizeArgs{}, nil)
+	}
+	work(a)
+	work(b)
+	if n, err := v.device.Rebuild(context()); n != 2 || err != nil {
+		t.Fatal(n, err)
+	}
+	work(b)
+	if c := v.device.Status().Sessions[1].Counters; c.BytesIn != 100 {
+		t.Errorf("%+v", c)
+	}
+	if err := v.device.SetLimits(api.Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	work(b)
+	for _, g := range []*workertest.Guest{a, b} {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
