@@ -6,7 +6,8 @@
 #
 # Phases: native runs the CUDA programs on the machine's own driver, run under `causeway run --gpu 0`, soft on the software
 # GPU, vm inside a VM with a vGPU on the real GPU; bench measures. Only when asked for: vmtorch runs PyTorch in a VM that sees
-# this machine's Python tree read-only (minutes, as the CPU is emulated), vmcopy measures copies in a VM, compat makes the table of scripts/compat, speed that
+# this machine's Python tree read-only (minutes, as the CPU is emulated), vmcopy measures copies in a VM, limits holds a vGPU's memory
+# limit against the driver's account, compat makes the table of scripts/compat, speed that
 # of scripts/speed.sh. Without a pack the programs are built there by the nvcc in PATH. Logs are left in $OUT (default
 # /tmp/causeway-gpu). A short table comes last; the status is 0 if nothing failed.
 set -uo pipefail
@@ -25,6 +26,7 @@ make_pack() {
   for p in compat:compat/run share:compat/share speed:compat/speed bench:bench; do
     CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$BUILD/bin/causeway-${p%%:*}" "./scripts/${p#*:}"
   done
+  go test -c -trimpath -ldflags '-s -w' -o "$BUILD/bin/causeway-limits" ./host/device
   gcc -O2 -std=gnu11 scripts/bench/probe/bench.c -o "$BUILD/bin/bench" -ldl
   scripts/build-tests.sh
   scripts/qemu-bundle.sh
@@ -110,6 +112,14 @@ phase_compat() {
 }
 
 phase_speed() { scripts/speed.sh --gpu "$gpu" --no-bench --markdown "$out/speed.md"; }
+
+# A vGPU's memory limit against NVML's account: sessions of simulated VMs allocate in every way until there is no room.
+phase_limits() {
+  [ -x "$BUILD/bin/causeway-limits" ] || { echo "limits: build/bin/causeway-limits is not in the pack"; return 3; }
+  local rc=0
+  (cd /tmp && CAUSEWAY_TEST_GPU=cuda timeout 85 "$BUILD/bin/causeway-limits" -test.run '^TestLimitsOnGPU$' -test.v) | grep -v level= || rc=1
+  return $rc
+}
 
 phase_bench() {
   [ -x "$BUILD/bin/causeway-bench" ] || { echo "bench: build/bin/causeway-bench is not in the pack"; return 3; }
