@@ -111,6 +111,7 @@ func TestBadRequests(t *testing.T) {
 
 // TestFlood: connections that say nothing do not keep others out for long, and one user cannot take them all.
 func TestFlood(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, daemontest.Soft(1<<30)).start()
 	var held []net.Conn
 	defer func() {

@@ -17,6 +17,7 @@ import (
 	"causeway/host/daemon/peer"
 	"causeway/host/daemon/process"
 	"causeway/host/daemon/systemd"
+	"causeway/host/sandbox/cgroup"
 )
 
 // Options of a Daemon.
@@ -39,8 +40,8 @@ type Options struct {
 
 // Scopes puts processes under the host's service manager, so that what is done to causewayd's service is not done to them.
 type Scopes interface {
-	// Place puts a process into a unit of its own.
-	Place(ctx context.Context, unit, description string, pid int) error
+	// Place puts a process into a unit of its own, with limits.
+	Place(ctx context.Context, unit, description string, pid int, l cgroup.Limits) error
 }
 
 // Daemon is causewayd. Its methods may be called from any goroutine.

@@ -273,6 +273,7 @@ func TestGivesUp(t *testing.T) {
 }
 
 func TestRelease(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, daemontest.Soft(1<<30)).env(daemontest.StubbornEnv, "1").start()
 	v := h.ensure(one)
 	h.tell(one, api.Status{Connected: true})
@@ -290,6 +291,7 @@ func TestRelease(t *testing.T) {
 
 // TestEnds: a causewayd that is told to end while a vGPU starts ends soon, and leaves nothing of that one.
 func TestEnds(t *testing.T) {
+	t.Parallel()
 	h := newHost(t, daemontest.Soft(1<<30)).env(daemontest.DelayEnv, "60s").start()
 	done := make(chan error, 1)
 	go func() {

@@ -19,6 +19,7 @@ import (
 	"causeway/host/daemon/api"
 	"causeway/host/daemon/config"
 	"causeway/host/daemon/daemontest"
+	"causeway/host/daemon/systemd"
 )
 
 func TestMain(m *testing.M) {
@@ -35,6 +36,9 @@ type host struct {
 	c   *api.Client
 	end func() error // of the API
 	log *lines
+
+	scopes  daemon.Scopes
+	journal *systemd.Journal
 }
 
 // lines is a log that tests read.
@@ -90,6 +94,7 @@ func (h *host) options() daemon.Options {
 		h.t.Fatal(err)
 	}
 	return daemon.Options{
+		Scopes: h.scopes, Journal: h.journal,
 		Config: h.cfg, Program: program, Scheduler: true, Version: "test", Machine: h.m, Grace: 300 * time.Millisecond,
 		Log: slog.New(slog.NewTextHandler(io.MultiWriter(h.log, testWriter{h.t}), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"causeway/host/daemon/api"
@@ -40,7 +41,8 @@ func (d *Daemon) launch(ctx context.Context, v *vgpu, gpu string) error {
 	if err := writeJSON(recordPath(d.run, spec), &rec); err != nil {
 		return fmt.Errorf("write down the vGPU: %w", err)
 	}
-	d.scope(ctx, systemd.UnitName(spec.VM, spec.Name), "Causeway vGPU "+spec.Key(), p)
+	c := d.config()
+	d.scope(ctx, systemd.UnitName(spec.VM, spec.Name), "Causeway vGPU "+spec.Key(), p, c.Isolation.Limits())
 	st, err := d.awaitReady(ctx, v, p)
 	if err != nil {
 		if why := d.lastWords(logName(spec), from, begun, journal); why != "" {
@@ -105,13 +107,22 @@ func Environment(more map[string]string) []string {
 	return list
 }
 
-// scope has the service manager treat a process as none of ours. Without it the process runs as well, until causewayd's service is
-// stopped with all that belongs to it.
-func (d *Daemon) scope(ctx context.Context, unit, description string, p *process.Process) {
+// scopeTime is what the service manager may take to make a unit.
+const scopeTime = 10 * time.Second
+
+// scope has the service manager treat a process as none of ours. It is stopped meanwhile, so that all that it starts is in its unit.
+// Without a unit the process runs as well, until causewayd's service is stopped with all that belongs to it.
+func (d *Daemon) scope(ctx context.Context, unit, description string, p *process.Process, l cgroup.Limits) {
 	if d.opt.Scopes == nil {
 		return
 	}
-	if err := d.opt.Scopes.Place(ctx, unit, description, p.PID()); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, scopeTime)
+	defer cancel()
+	err := p.Signal(syscall.SIGSTOP)
+	if err == nil {
+		err = errors.Join(d.opt.Scopes.Place(ctx, unit, description, p.PID(), l), p.Signal(syscall.SIGCONT))
+	}
+	if err != nil {
 		d.log.Warn("no unit of its own: it may end when causewayd's service is stopped, unless that has KillMode=process", "process", p.PID(), "unit", unit, "error", err)
 	}
 }

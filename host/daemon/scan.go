@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 
 	"causeway/host/daemon/api"
 	"causeway/host/daemon/peer"
@@ -80,6 +81,9 @@ func (d *Daemon) findAgain(ctx context.Context, vm, name string) {
 		}
 		d.add(v)
 		return
+	}
+	if d.opt.Scopes != nil {
+		_ = proc.Signal(syscall.SIGCONT) // in case that causewayd ended while it made its unit
 	}
 	v.proc, v.ready, v.rec.PID, v.rec.Start = proc, true, proc.PID(), proc.StartTime()
 	d.add(v)

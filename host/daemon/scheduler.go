@@ -10,6 +10,7 @@ import (
 
 	"causeway/host/daemon/process"
 	"causeway/host/daemon/systemd"
+	"causeway/host/sandbox/cgroup"
 )
 
 // scheduler is what is known of the process that shares GPU time.
@@ -104,7 +105,7 @@ func (d *Daemon) haveScheduler() (*process.Process, error) {
 		err = errors.Join(fmt.Errorf("write down the scheduler: %w", err), p.End(context.Background(), d.opt.Grace))
 		return nil, errors.Join(err, p.Close())
 	}
-	d.scope(d.ctx, systemd.UnitName("scheduler"), "Causeway scheduler", p)
+	d.scope(d.ctx, systemd.UnitName("scheduler"), "Causeway scheduler", p, cgroup.Limits{})
 	d.log.Info("scheduler started", "pid", p.PID())
 	return p, nil
 }

@@ -104,7 +104,7 @@ func TestDrain(t *testing.T) {
 		t.Errorf("placed on %s", got.GPU)
 	}
 	_, err := h.c.Ensure(t.Context(), api.Spec{VM: "vm3", Name: "gpu0", GPU: "0"})
-	refused(t, err, 409, "drained by", "--resume")
+	refused(t, err, 409, "drained by", "gpus resume")
 	if err := h.c.Resume(t.Context(), daemontest.UUID(0)); err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +227,7 @@ func TestLeaks(t *testing.T) {
 		fds, routines = descriptors(t), runtime.NumGoroutine()
 		return again
 	})
-	for range 25 {
+	for range 10 {
 		cycle()
 	}
 	h.c.Close()

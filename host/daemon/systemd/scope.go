@@ -7,6 +7,8 @@ import (
 	"github.com/coreos/go-systemd/v22/dbus"
 	"github.com/coreos/go-systemd/v22/unit"
 	godbus "github.com/godbus/dbus/v5"
+
+	"causeway/host/sandbox/cgroup"
 )
 
 // Slice is the slice of all scopes.
@@ -35,7 +37,7 @@ func UnitName(parts ...string) string {
 
 // Place moves a process into a scope of its own. The scope ends with its last process; its memory of failures too (CollectMode), so
 // that the name is free again. Its control group is the process's to divide (Delegate).
-func (s *Scopes) Place(ctx context.Context, name, description string, pid int) error {
+func (s *Scopes) Place(ctx context.Context, name, description string, pid int, l cgroup.Limits) error {
 	connect := s.Connect
 	if connect == nil {
 		connect = func(ctx context.Context) (Bus, error) { return dbus.NewSystemConnectionContext(ctx) }
@@ -46,7 +48,7 @@ func (s *Scopes) Place(ctx context.Context, name, description string, pid int) e
 	}
 	defer bus.Close()
 	done := make(chan string, 1)
-	_, err = bus.StartTransientUnitContext(ctx, name, "fail", []dbus.Property{
+	_, err = bus.StartTransientUnitContext(ctx, name, "fail", append([]dbus.Property{
 		dbus.PropDescription(description),
 		dbus.PropSlice(Slice),
 		dbus.PropPids(uint32(pid)),
@@ -54,7 +56,7 @@ func (s *Scopes) Place(ctx context.Context, name, description string, pid int) e
 		property("CollectMode", "inactive-or-failed"),
 		// When the host shuts down the VM goes first, by its own unit; then this is waited for a moment only.
 		property("TimeoutStopUSec", uint64(10e6)),
-	}, done)
+	}, limits(l)...), done)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
@@ -67,6 +69,23 @@ func (s *Scopes) Place(ctx context.Context, name, description string, pid int) e
 	case <-ctx.Done():
 		return fmt.Errorf("start %s: %w", name, ctx.Err())
 	}
+}
+
+// limits are those of systemd.resource-control(5).
+func limits(l cgroup.Limits) []dbus.Property {
+	const perCent = 10_000 // microseconds of a second
+	var list []dbus.Property
+	for _, p := range []struct {
+		name  string
+		value uint64
+	}{
+		{"MemoryMax", l.Memory}, {"CPUQuotaPerSecUSec", uint64(l.CPU) * perCent}, {"CPUWeight", uint64(l.CPUWeight)}, {"TasksMax", uint64(l.Processes)},
+	} {
+		if p.value != 0 {
+			list = append(list, property(p.name, p.value))
+		}
+	}
+	return list
 }
 
 func property(name string, v any) dbus.Property {

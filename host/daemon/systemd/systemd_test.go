@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/dbus"
+
+	"causeway/host/sandbox/cgroup"
 )
 
 // fakeBus answers with result, or err.
@@ -50,18 +52,19 @@ func TestPlace(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		b := c.bus
 		s := Scopes{Connect: func(context.Context) (Bus, error) { return &b, nil }}
-		err := s.Place(ctx, UnitName("vm-1", "gpu0"), "d", 42)
+		err := s.Place(ctx, UnitName("vm-1", "gpu0"), "d", 42, cgroup.Limits{CPU: 250, Memory: 1 << 30})
 		cancel()
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 		pids, _ := b.props["PIDs"].([]uint32)
-		if b.name != `causeway-vm\x2d1-gpu0.scope` || len(pids) != 1 || pids[0] != 42 || b.props["Slice"] != Slice || b.props["Delegate"] != true || !b.closed {
+		if b.name != `causeway-vm\x2d1-gpu0.scope` || len(pids) != 1 || pids[0] != 42 || b.props["Slice"] != Slice || b.props["Delegate"] != true || !b.closed ||
+			b.props["CPUQuotaPerSecUSec"] != uint64(2_500_000) || b.props["MemoryMax"] != uint64(1<<30) || b.props["TasksMax"] != nil {
 			t.Errorf("%s: %s %v, closed %v", name, b.name, b.props, b.closed)
 		}
 	}
 	s := Scopes{Connect: func(context.Context) (Bus, error) { return nil, denied }}
-	if err := s.Place(t.Context(), "x.scope", "", 1); !errors.Is(err, denied) {
+	if err := s.Place(t.Context(), "x.scope", "", 1, cgroup.Limits{}); !errors.Is(err, denied) {
 		t.Error(err)
 	}
 }
