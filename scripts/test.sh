@@ -26,6 +26,9 @@ stage_lint() {
   go run ./scripts/lint || bad=1
   bash -n scripts/*.sh scripts/lib/*.sh images/*.sh || bad=1
   generated_is_current || bad=1
+  if have promtool; then # Debian's prometheus; the names are compared by scripts/grafana's own test
+    promtool check rules scripts/prometheus/*.rules.yml && promtool test rules scripts/prometheus/test/*.yml || bad=1
+  fi
   return $bad
 }
 

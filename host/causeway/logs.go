@@ -96,7 +96,7 @@ func (l *logReader) copyFile(ctx context.Context, out io.Writer) error {
 	path := filepath.Join(l.dir, l.vm+"-"+l.name+".log")
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("no log of %s/%s: causewayd does not run and there is no %s: try `journalctl -t causeway-device | grep %s`", l.vm, l.name, path, l.vm)
+		return fmt.Errorf("no log of %s/%s: causewayd does not run and there is no %s: try `journalctl -t causeway-%s-%s`", l.vm, l.name, path, l.vm, l.name)
 	}
 	if err != nil {
 		return fmt.Errorf("log of %s/%s: %w", l.vm, l.name, err)

@@ -107,7 +107,7 @@ func appArmor(_ context.Context, m *Machine) Result {
 	if !there {
 		return ok("in use, but libvirt's rules are not installed")
 	}
-	if local, _ := m.text(appArmorLocal); strings.Contains(local, "/causeway/") {
+	if local, _ := m.text(appArmorLocal); strings.Contains(local, "causeway") {
 		return ok("in use; %s has the rule", appArmorLocal)
 	}
 	if !m.exists(appArmorRule) {
