@@ -104,6 +104,9 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if err := fits(limits.Memory, chosen, offered(cfg, chosen, list)); err != nil {
+		return err
+	}
 	ln, ctl, err := f.listen()
 	if err != nil {
 		return err

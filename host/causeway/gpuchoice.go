@@ -88,6 +88,39 @@ func choose(cfg *link.Config, gpu string, list []gpuLine) (gpuLine, error) {
 	return gpuLine{}, errNoGPU
 }
 
+// offered is how many GPUs a vGPU gets.
+func offered(cfg link.Config, chosen gpuLine, list []gpuLine) int {
+	if n, ok := softCount(cfg.GPU); ok {
+		return n
+	}
+	if cfg.Devices != nil {
+		return len(cfg.Devices)
+	}
+	n := 0
+	for _, g := range list {
+		if g.Backend == chosen.Backend {
+			n++
+		}
+	}
+	return n
+}
+
+// leastMemory is what a context of a real driver takes, and a little to work with.
+const leastMemory = 640 << 20
+
+// fits says what is wrong with a memory limit for n GPUs like g. The software GPU takes its memory from the host's as it goes.
+func fits(limit uint64, g gpuLine, n int) error {
+	switch {
+	case limit == 0 || g.Backend == "soft":
+		return nil
+	case limit < leastMemory:
+		return fmt.Errorf("--memory %s: the driver's context alone takes some 520 MiB, so give %s or more", formatBytes(limit), formatBytes(leastMemory))
+	case g.Memory != 0 && limit > g.Memory*uint64(n):
+		return fmt.Errorf("--memory %s: %s has %s", formatBytes(limit), g.Name, formatBytes(g.Memory))
+	}
+	return nil
+}
+
 // askGPUs lists this machine's GPUs. A child process asks the drivers, so that none is ever loaded here. visible, if not empty, is
 // what it may see.
 func askGPUs(ctx context.Context, visible []string) ([]gpuLine, error) {
