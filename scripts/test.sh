@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every test, stage by stage, and says how long each took.
 #
-#   scripts/test.sh [STAGE...]      stages: setup lint build unit fuzz clib programs smi remote vm guest sessions libvirt density; all by default
+#   scripts/test.sh [STAGE...]      stages: setup lint build unit fuzz clib programs smi remote vm guest sessions libvirt density package; all by default
 #
 # FUZZTIME (default 5s) is the time per fuzz target. Logs are under build/logs. The status is 0 if every stage passed.
 set -uo pipefail
@@ -24,7 +24,7 @@ stage_lint() {
   go vet -tags "$tags" ./host/libvirt/... ./host/causeway || bad=1
   go run honnef.co/go/tools/cmd/staticcheck -tags "$tags" ./... || bad=1
   go run ./scripts/lint || bad=1
-  bash -n scripts/*.sh scripts/lib/*.sh images/*.sh || bad=1
+  bash -n scripts/*.sh scripts/lib/*.sh scripts/package/*.sh images/*.sh || bad=1
   generated_is_current || bad=1
   if have promtool; then # Debian's prometheus; the names are compared by scripts/grafana's own test
     promtool check rules scripts/prometheus/*.rules.yml && promtool test rules scripts/prometheus/test/*.yml || bad=1
@@ -140,6 +140,9 @@ stage_guest() { scripts/guest.sh; }
 
 stage_density() { scripts/density.sh --small; }
 
+# The Debian package in a clean chroot; scripts/package/vm.sh and walkthrough.sh take longer.
+stage_package() { scripts/package/test.sh; }
+
 # heartbeat says every 30 s what a stage is at; its own sleep ends with it.
 heartbeat() {
   local nap
@@ -174,7 +177,7 @@ run_stage() {
   return $rc
 }
 
-[ $# -gt 0 ] || set -- setup lint build unit fuzz clib programs smi remote vm guest sessions libvirt density
+[ $# -gt 0 ] || set -- setup lint build unit fuzz clib programs smi remote vm guest sessions libvirt density package
 for s in "$@"; do
   declare -F "stage_$s" >/dev/null || die "unknown stage $s"
   # Nothing can work after a failed set-up or build.

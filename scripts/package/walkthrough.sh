@@ -23,6 +23,7 @@ debian_root "$dir" trixie
 cp "$deb" "$ROOT/docs/WALKTHROUGH.md" "$dir/root/"
 install -m 755 "$ROOT/scripts/package/walk.sh" "$dir/root/walk.sh"
 rc=0
+: >"$log"
 in_root "$dir" /root/walk.sh /root/WALKTHROUGH.md >"$log" 2>&1 & walk=$!
 tail -f --pid=$walk "$log" | sed -un 's/^@walk /   /p' &
 wait $walk || rc=$?
