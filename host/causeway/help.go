@@ -21,8 +21,9 @@ var groupOf = map[string]string{
 	"daemon": groupNode, "device": groupNode, "scheduler": groupNode, "serve": groupNode,
 }
 
-// arrange puts the commands into groups.
+// arrange puts the commands into groups, and adds what is worth knowing beside them.
 func arrange(c *cobra.Command) {
+	c.AddCommand(&cobra.Command{Use: "exit-status", Short: "What the exit statuses mean", Long: exitText})
 	c.AddGroup(
 		&cobra.Group{ID: groupRun, Title: "Give GPUs to VMs and programs:"},
 		&cobra.Group{ID: groupOperate, Title: "See and operate:"},
@@ -32,6 +33,15 @@ func arrange(c *cobra.Command) {
 		sub.GroupID = groupOf[sub.Name()]
 	}
 }
+
+const exitText = `causeway run ends with the status of the program that it ran. Other commands end with
+
+  0   done
+  1   an error, told in a sentence; for doctor: a check failed
+  3   causewayd does not run
+  4   nothing of that name
+  5   the state of things does not allow it, as when a VM uses the vGPU, or there is no room
+  6   the caller's role does not allow it`
 
 // Exit statuses, as the manual has them. A program under `causeway run` sets its own.
 const (

@@ -175,7 +175,7 @@ func TestHelp(t *testing.T) {
 	c := root()
 	c.InitDefaultHelpCmd()
 	for _, sub := range c.Commands() {
-		if sub.Hidden || sub.Name() == "help" || sub.Name() == "version" || sub.Name() == "completion" {
+		if !sub.Runnable() || sub.Hidden || sub.Name() == "help" || sub.Name() == "version" || sub.Name() == "completion" {
 			continue
 		}
 		if sub.GroupID == "" {

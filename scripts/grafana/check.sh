@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
 # Shows that every query of the dashboard returns data: a real Prometheus reads a real causewayd whose vGPUs two VMs use.
 #
-#   scripts/grafana/check.sh [--seconds S] [--gpu soft|N] [--accel auto|kvm|tcg] [--causeway PROGRAM] [--keep]
+#   scripts/grafana/check.sh [--seconds S] [--gpu soft|N] [--accel auto|kvm|tcg] [--causeway PROGRAM] [--image FILE] [--keep]
 #
 # Needs prometheus (Debian's package), QEMU, a guest kernel and the test programs (scripts/setup.sh all, scripts/build-tests.sh). Prints
 # each query with its number of series and a value; the status is 0 if every one had data. --seconds is how long both VMs compute
-# (default 30). --keep leaves everything running until Enter, to look at Prometheus' own pages.
+# (default 30). --image has chromium draw Prometheus' page of some of the queries to a PNG. --keep leaves everything running until Enter.
 set -euo pipefail
 . "$(dirname "$0")/../lib/common.sh"
 
-seconds=30 gpu=soft accel=auto causeway=$BUILD/bin/causeway keep=
+seconds=30 gpu=soft accel=auto causeway=$BUILD/bin/causeway image= keep=
 while [ $# -gt 0 ]; do
   case $1 in
     --seconds) seconds=$2; shift 2 ;;
     --gpu) gpu=$2; shift 2 ;;
     --accel) accel=$2; shift 2 ;;
     --causeway) causeway=$2; shift 2 ;;
+    --image) image=$2; shift 2 ;;
     --keep) keep=1; shift ;;
     -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
@@ -74,6 +75,14 @@ sleep "$seconds"
 cw ps -a
 cw top --once
 python3 "$ROOT/scripts/grafana/query.py" "http://127.0.0.1:$web" "$ROOT/scripts/grafana/causeway.json" --gpu "$gpu" && status=0 || status=$?
+if [ -n "$image" ]; then
+  url=http://127.0.0.1:$web/graph? n=0
+  for q in '100 * rate(causeway_vgpu_busy_seconds_total[10s])' '100 * rate(causeway_vgpu_wait_seconds_total[10s])' 'rate(causeway_vgpu_launches_total[10s])'; do
+    url+="g$n.tab=0&g$n.range_input=1m&g$n.expr=$(python3 -c 'import sys, urllib.parse; print(urllib.parse.quote(sys.argv[1]))' "$q")&" n=$((n + 1))
+  done
+  timeout 60 chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1000,2010 --virtual-time-budget=8000 \
+    --screenshot="$image" "$url" >"$tmp/chromium.log" 2>&1 || { tail -n 3 "$tmp/chromium.log" >&2; die "no picture"; }
+fi
 if [ -n "$keep" ]; then
   say "Prometheus is at http://127.0.0.1:$web, causewayd's run directory is $run: Enter ends"
   read -r
