@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -168,11 +169,12 @@ func (d *Daemon) tallyLocked(r Reading) []place.GPU {
 				continue
 			}
 			g := &all[at]
-			promised := v.rec.Spec.Memory
+			promised, used := v.rec.Spec.Memory, min(used, g.Memory) // the device process says it: it may lie
 			if promised == 0 {
 				promised = used // without a limit, what it has is gone
 			}
-			g.Promised += promised
+			used = min(used, promised)
+			g.Promised += min(promised, math.MaxInt64-min(g.Promised, math.MaxInt64))
 			g.Weight += uint64(v.rec.Spec.Weight)
 			g.Count++
 			g.VGPUs = append(g.VGPUs, key)

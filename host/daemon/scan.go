@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -114,12 +113,7 @@ func (d *Daemon) processOf(rec *record) (*process.Process, error) {
 	if rec.PID != 0 {
 		return process.Adopt(rec.PID, rec.Start)
 	}
-	c, err := net.Dial("unix", rec.Spec.ControlPath(d.run))
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	p, err := peer.Of(c.(*net.UnixConn))
+	p, err := peer.Serving(rec.Spec.ControlPath(d.run))
 	if err != nil {
 		return nil, err
 	}

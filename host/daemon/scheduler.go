@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"causeway/host/daemon/peer"
 	"causeway/host/daemon/process"
 	"causeway/host/daemon/systemd"
 	"causeway/host/sandbox/cgroup"
@@ -88,7 +89,13 @@ func (d *Daemon) haveScheduler() (*process.Process, error) {
 		}
 	}
 	if process.Listening(d.schedulerSocket()) {
-		return nil, fmt.Errorf("a process that causewayd did not start serves %s", d.schedulerSocket())
+		// An operator's, or ours if causewayd ended before it wrote that down.
+		who, err := peer.Serving(d.schedulerSocket())
+		if err != nil {
+			return nil, err
+		}
+		d.log.Info("a scheduler runs that causewayd did not start", "pid", who.PID)
+		return process.Adopt(who.PID, 0)
 	}
 	out, _, err := d.openLog(schedulerLog)
 	if err != nil {

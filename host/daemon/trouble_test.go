@@ -16,6 +16,7 @@ import (
 	"causeway/host/daemon"
 	"causeway/host/daemon/api"
 	"causeway/host/daemon/daemontest"
+	"causeway/host/daemon/peer"
 )
 
 // smallDisk is a folder with room for some pages.
@@ -193,7 +194,17 @@ func TestScheduler(t *testing.T) {
 		t.Errorf("%+v", n)
 	}
 	h.stop()
-	_ = syscall.Kill(pid(), syscall.SIGKILL)
+	// It was not written down.
+	second := pid()
+	until(t, "it serves", func() bool {
+		who, err := peer.Serving(filepath.Join(h.cfg.RunDir, "scheduler.sock"))
+		return err == nil && who.PID == second
+	})
+	_ = os.Remove(filepath.Join(h.cfg.RunDir, "scheduler.json"))
+	h.start()
+	until(t, "taken as it is", func() bool { return h.log.has("did not start\" pid=" + itoa(second)) })
+	h.stop()
+	_ = syscall.Kill(second, syscall.SIGKILL)
 	h.env(daemontest.FailEnv, "no such command").start()
 	until(t, "said", func() bool { return h.log.has("the scheduler is gone") })
 }
@@ -237,4 +248,29 @@ func TestLeaks(t *testing.T) {
 	}
 	h.stop()
 	until(t, "all gone", func() bool { return runtime.NumGoroutine() < routines })
+}
+
+// TestHostileDevice: what a device process says that its guest has taken over is bounded.
+func TestHostileDevice(t *testing.T) {
+	h := newHost(t, daemontest.Real(1, "NVIDIA H200", 1<<30)).start()
+	h.m.Change(func(r *daemon.Reading) { r.GPUs[0].Used = 3 << 28 })
+	free := api.Spec{VM: "vm1", Name: "gpu0"} // without a limit
+	h.ensure(one)
+	two := api.Spec{VM: "vm2", Name: "gpu0"}
+	h.ensure(two)
+	h.tell(free, api.Status{Memory: 1 << 63})
+	h.tell(two, api.Status{Memory: 1 << 63})
+	h.vgpu(free)
+	h.vgpu(two)
+	// A vGPU with a limit cannot claim others' use for itself; one without has at most all.
+	if gpus, err := h.c.GPUs(t.Context()); err != nil || gpus[0].Promised != one.Memory+1<<30 {
+		t.Errorf("%+v, %v", gpus, err)
+	}
+	h.tell(two, api.Status{Sessions: []api.Session{{Program: strings.Repeat("x", 5<<20)}}})
+	if v := h.vgpu(two); v.Status != nil || v.State != api.Waiting {
+		t.Errorf("an account of 5 MiB was taken")
+	}
+	if list, err := h.c.VGPUs(t.Context()); err != nil || len(list) != 2 || list[0].Status == nil {
+		t.Errorf("%+v, %v", list, err)
+	}
 }

@@ -2,8 +2,10 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -41,15 +43,23 @@ func (d *Daemon) ask(ctx context.Context, v *vgpu) (*api.Status, error) {
 	defer cancel()
 	c := api.NewClient(rec.Spec.ControlPath(d.run))
 	defer c.Close()
-	st, err := c.Status(ctx)
+	body, err := c.Open(ctx, http.MethodGet, "/v1/status", nil)
 	if err != nil {
 		return nil, err
 	}
+	defer body.Close()
+	st := &api.Status{}
+	if err := json.NewDecoder(io.LimitReader(body, maxStatus)).Decode(st); err != nil {
+		return nil, fmt.Errorf("status of %s: %w", rec.Spec.Key(), err)
+	}
 	d.mu.Lock()
-	v.last = &st
+	v.last = st
 	d.mu.Unlock()
-	return &st, nil
+	return st, nil
 }
+
+// maxStatus bounds a device process's account: it serves a guest, which may have taken it over.
+const maxStatus = 4 << 20
 
 // refresh asks all device processes.
 func (d *Daemon) refresh(ctx context.Context) { _, _ = d.VGPUs(ctx) }

@@ -10,6 +10,7 @@ import (
 	"os/user"
 	"slices"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -66,6 +67,21 @@ func Of(c *net.UnixConn) (Peer, error) {
 		return Peer{}, fmt.Errorf("who is at the other end of the socket: %w", err)
 	}
 	return p, nil
+}
+
+// Serving is who listens at a socket of either kind, as it was when it began to.
+func Serving(path string) (Peer, error) {
+	var errs []error
+	for _, network := range []string{"unix", "unixpacket"} {
+		c, err := net.DialTimeout(network, path, time.Second)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		defer c.Close()
+		return Of(c.(*net.UnixConn))
+	}
+	return Peer{}, fmt.Errorf("who serves %s: %w", path, errors.Join(errs...))
 }
 
 // Policy is who has which role. It is not changed once it is in use.

@@ -77,3 +77,20 @@ func TestOf(t *testing.T) {
 		t.Error("it has no name")
 	}
 }
+
+func TestServing(t *testing.T) {
+	for _, network := range []string{"unix", "unixpacket"} {
+		path := filepath.Join(t.TempDir(), "s")
+		if _, err := Serving(path); err == nil {
+			t.Error("nobody serves it")
+		}
+		ln, err := net.ListenUnix(network, &net.UnixAddr{Name: path, Net: network})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err := Serving(path); err != nil || p.PID != os.Getpid() {
+			t.Errorf("%s: %+v, %v", network, p, err)
+		}
+		_ = ln.Close()
+	}
+}
