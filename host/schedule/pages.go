@@ -57,6 +57,9 @@ func (x *Session) create() (err error) {
 	if x.files[1], x.usage, err = link.NewPage("usage", size); err != nil {
 		return err
 	}
+	if err = link.LockSeals(x.files[1]); err != nil {
+		return err
+	}
 	if x.g, err = page.NewGrant(x.grant); err != nil {
 		return err
 	}

@@ -56,11 +56,15 @@ func Listen(path string) (*net.UnixListener, error) {
 func (s *Server) Serve(ctx context.Context, ln *net.UnixListener) error {
 	stop := context.AfterFunc(ctx, func() { _ = ln.Close() })
 	defer stop()
+	defer ln.Close()
 	defer s.Close()
 	for {
 		c, err := ln.AcceptUnix()
 		switch {
 		case ctx.Err() != nil:
+			if err == nil {
+				_ = c.Close()
+			}
 			return nil
 		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ECONNABORTED):
 			time.Sleep(50 * time.Millisecond)

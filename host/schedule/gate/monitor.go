@@ -13,7 +13,7 @@ import (
 func (g *Gate) routineListen() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	for last := g.Grant.Word(); !g.stopped.Load(); {
+	for last := page.Word(0); !g.stopped.Load(); { // no grant is 0
 		if w := g.Grant.Word(); w != last {
 			last = w
 			g.wakeMonitor()

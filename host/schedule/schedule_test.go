@@ -1,0 +1,563 @@
+package schedule
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/host/schedule/gate"
+	"causeway/host/schedule/page"
+	"causeway/host/schedule/policy"
+	"causeway/host/worker/link"
+)
+
+var quietLog = slog.New(slog.DiscardHandler)
+
+// leaks fails the test if descriptors or goroutines are left at its end. Called first.
+func leaks(t *testing.T) {
+	t.Helper()
+	files, routines := descriptors(), runtime.NumGoroutine()
+	t.Cleanup(func() {
+		for end := time.Now().Add(5 * time.Second); descriptors() > files || runtime.NumGoroutine() > routines; time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Errorf("descriptors: %d before, %d after; goroutines: %d, %d", files, descriptors(), routines, runtime.NumGoroutine())
+				return
+			}
+		}
+	})
+}
+
+func descriptors() int {
+	list, _ := os.ReadDir("/proc/self/fd")
+	return len(list)
+}
+
+// serve runs a scheduler on a socket until the returned function is called.
+func serve(t *testing.T, path string) (stop func()) {
+	t.Helper()
+	ln, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- (&Server{Log: quietLog}).Serve(ctx, ln) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// gpu is one GPU: kernels that take some time each, one after the other in the order of submission.
+type gpu struct {
+	mu   sync.Mutex
+	free time.Time // when all that was submitted is done
+}
+
+// fakeWorker is a worker on the other side of a session's pages: it launches kernels as fast as its gate lets it.
+type fakeWorker struct {
+	gpu    *gpu
+	kernel time.Duration
+	gate   *gate.Gate
+	mem    [2][]byte
+	bell   int
+
+	mu     sync.Mutex
+	end    time.Time // of its last kernel
+	fences []struct {
+		n  uint64
+		at time.Time
+	}
+	done atomic.Int64 // kernels
+
+	cancel context.CancelFunc
+	group  sync.WaitGroup
+}
+
+func (w *fakeWorker) Metering(bool)      {}
+func (w *fakeWorker) OnPass(func()) bool { return false }
+
+func (w *fakeWorker) Fence(n uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fences = append(w.fences, struct {
+		n  uint64
+		at time.Time
+	}{n, w.end})
+}
+
+func (w *fakeWorker) Passed() (n uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, f := range w.fences {
+		if time.Now().Before(f.at) {
+			break
+		}
+		n = f.n
+	}
+	if len(w.fences) > 1000 {
+		w.fences = w.fences[500:]
+	}
+	return n
+}
+
+func (w *fakeWorker) launch() {
+	g := w.gpu
+	g.mu.Lock()
+	begin := time.Now()
+	if g.free.After(begin) {
+		begin = g.free
+	}
+	g.free = begin.Add(w.kernel)
+	end := g.free
+	g.mu.Unlock()
+	w.mu.Lock()
+	w.end = end
+	w.mu.Unlock()
+	w.done.Add(1)
+}
+
+// work starts a worker on a session.
+func work(t *testing.T, g *gpu, x *Session, kernel time.Duration) *fakeWorker {
+	t.Helper()
+	w := &fakeWorker{gpu: g, kernel: kernel, bell: -1}
+	for _, p := range x.Pages() {
+		var err error
+		switch p.Kind {
+		case link.PageGrant:
+			w.mem[0], err = link.MapPage(p.File, false)
+			if _, err := link.MapPage(p.File, true); err == nil {
+				t.Error("a worker can write its grant")
+			}
+		case link.PageUsage:
+			w.mem[1], err = link.MapPage(p.File, true)
+		case link.PageBell:
+			w.bell, err = unix.FcntlInt(uintptr(p.File), unix.F_DUPFD_CLOEXEC, 3)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	grant, err := page.NewGrant(w.mem[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	usage, err := page.NewUsage(w.mem[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	tasks := make(chan func() error, 1)
+	var ctx context.Context
+	ctx, w.cancel = context.WithCancel(context.Background())
+	w.gate = gate.New(gate.Options{
+		Grant: grant, Usage: usage, Bell: w.bell, Gauge: w,
+		OnConsumer: func(f func() error) error {
+			select {
+			case tasks <- f:
+			case <-ctx.Done():
+			}
+			return nil
+		},
+		Serve: func() error {
+			select {
+			case f := <-tasks:
+				return f()
+			default:
+				return nil
+			}
+		},
+	})
+	w.group.Go(func() {
+		for ctx.Err() == nil && w.gate.Before(ctx) == nil {
+			w.launch()
+			w.gate.After()
+			w.mu.Lock()
+			ahead := time.Until(w.end)
+			w.mu.Unlock()
+			if ahead > 20*time.Millisecond { // as a guest that waits now and then
+				w.gate.Rest()
+				time.Sleep(ahead / 2)
+			}
+			select {
+			case f := <-tasks:
+				_ = f()
+			default:
+			}
+		}
+	})
+	return w
+}
+
+func (w *fakeWorker) stop() {
+	w.cancel()
+	w.gate.Poke()
+	w.group.Wait()
+	w.gate.Close()
+	link.UnmapPage(w.mem[0])
+	link.UnmapPage(w.mem[1])
+	_ = unix.Close(w.bell)
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(15 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func join(t *testing.T, socket, key string, weight, cap uint32) *Seat {
+	t.Helper()
+	s := Join(socket, Membership{GPU: "GPU-1", Key: key, Weight: weight, Cap: cap}, quietLog)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func add(t *testing.T, s *Seat) *Session {
+	t.Helper()
+	x, err := s.Add()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(x.Close)
+	return x
+}
+
+// TestShare: two workers at 3:1 get that, then the other way round when the limits change, and the rest has everything when one
+// leaves. The bounds are wide: the clock of a loaded machine is no measure.
+func TestShare(t *testing.T) {
+	leaks(t)
+	socket := filepath.Join(t.TempDir(), "s")
+	serve(t, socket)
+	g := &gpu{}
+	a, b := join(t, socket, "a", 300, 0), join(t, socket, "b", 100, 0)
+	x, y := add(t, a), add(t, b)
+	v, w := work(t, g, x, 200*time.Microsecond), work(t, g, y, 200*time.Microsecond)
+	defer v.stop()
+	measure := func(d time.Duration) float64 {
+		time.Sleep(100 * time.Millisecond)
+		p, q := v.done.Load(), w.done.Load()
+		time.Sleep(d)
+		return float64(v.done.Load()-p) / float64(max(w.done.Load()-q, 1))
+	}
+	if r := measure(time.Second); r < 2 || r > 4.5 {
+		t.Errorf("3:1 is %.2f", r)
+	}
+	a.SetLimits(policy.Limits{Weight: 100})
+	b.SetLimits(policy.Limits{Weight: 400})
+	if r := measure(time.Second); r < 0.15 || r > 0.5 {
+		t.Errorf("1:4 is %.2f", r)
+	}
+	st, err := ReadStatus(context.Background(), socket)
+	if err != nil || len(st.GPUs) != 1 || len(st.GPUs[0].Shares) != 2 || st.GPUs[0].Shares[0].Sessions != 1 {
+		t.Fatalf("status %+v, %v", st, err)
+	}
+	if busy, waited, _ := y.Use(); busy == 0 || waited == 0 {
+		t.Errorf("busy %v, waited %v", busy, waited)
+	}
+	w.stop()
+	y.Close()
+	b.Close()
+	eventually(t, "free", func() bool { return x.g.Word().Free() })
+}
+
+// TestDies: when the scheduler ends, workers go on, also one that stood at its gate; another takes over.
+func TestDies(t *testing.T) {
+	leaks(t)
+	socket := filepath.Join(t.TempDir(), "s")
+	stop := serve(t, socket)
+	g := &gpu{}
+	a, b := join(t, socket, "a", 1, 0), join(t, socket, "b", 1, 0)
+	x, y := add(t, a), add(t, b)
+	v, w := work(t, g, x, 200*time.Microsecond), work(t, g, y, 200*time.Microsecond)
+	defer v.stop()
+	defer w.stop()
+	contended := func() bool {
+		return !x.g.Word().Free() && !y.g.Word().Free() && x.u.Waits.Load() > 3 && y.u.Waits.Load() > 3
+	}
+	eventually(t, "contended", contended)
+	stop()
+	eventually(t, "open", func() bool { return x.g.Word().Free() && y.g.Word().Free() })
+	p, q := v.done.Load(), w.done.Load()
+	eventually(t, "both go on", func() bool { return v.done.Load() > p+100 && w.done.Load() > q+100 })
+	x.u.Waits.Store(0)
+	y.u.Waits.Store(0)
+	serve(t, socket)
+	eventually(t, "contended again", contended)
+	if !a.Connected() || !b.Connected() {
+		t.Error("not connected")
+	}
+}
+
+// TestLate: a seat that is taken before there is a scheduler is open until one comes.
+func TestLate(t *testing.T) {
+	leaks(t)
+	socket := filepath.Join(t.TempDir(), "s")
+	s := join(t, socket, "a", 1, 0)
+	x := add(t, s)
+	if !x.g.Word().Free() || s.Connected() {
+		t.Errorf("grant %#x", x.g.Word())
+	}
+	serve(t, socket)
+	eventually(t, "connected", s.Connected)
+}
+
+// TestAlone: a cap without a node's scheduler.
+func TestAlone(t *testing.T) {
+	leaks(t)
+	s := Alone(Membership{GPU: "GPU-1", Key: "a", Weight: 1, Cap: 20}, quietLog)
+	defer s.Close()
+	x := add(t, s)
+	w := work(t, &gpu{}, x, 200*time.Microsecond)
+	defer w.stop()
+	time.Sleep(100 * time.Millisecond)
+	before := w.done.Load()
+	time.Sleep(time.Second)
+	if part := float64(w.done.Load()-before) / 5000; part < 0.1 || part > 0.3 {
+		t.Errorf("%.3f under a cap of 20 %%", part)
+	}
+}
+
+// TestHostile: a worker that writes anything into its usage, and rings without end, changes nothing for another.
+func TestHostile(t *testing.T) {
+	leaks(t)
+	socket := filepath.Join(t.TempDir(), "s")
+	serve(t, socket)
+	g := &gpu{}
+	a, b := join(t, socket, "good", 1, 0), join(t, socket, "bad", 1, 50)
+	x, y := add(t, a), add(t, b)
+	v := work(t, g, x, 200*time.Microsecond)
+	defer v.stop()
+	var stop atomic.Bool
+	var group sync.WaitGroup
+	group.Go(func() {
+		var one [8]byte
+		binary.NativeEndian.PutUint64(one[:], 1)
+		for n := uint64(1); !stop.Load(); n = n*6364136223846793005 + 1442695040888963407 {
+			y.u.Active.Store(uint32(n >> 60 & 1))
+			y.u.Drained.Store(uint32(n >> 20))
+			y.u.Busy.Store(n)
+			y.u.Waited.Store(^n)
+			_, _ = unix.Write(y.files[2], one[:])
+			if n>>40&0xfff == 0 {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	})
+	before := v.done.Load()
+	time.Sleep(1500 * time.Millisecond)
+	if n := v.done.Load() - before; n < 1500 {
+		t.Errorf("the good one made %d kernels of 7500", n)
+	}
+	st, err := ReadStatus(context.Background(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range st.GPUs[0].Shares {
+		if s.Held < 0 || s.Busy < 0 || s.Waited < 0 || s.Held > 10*time.Second || s.Busy > 10*time.Second {
+			t.Errorf("%+v", s)
+		}
+	}
+	stop.Store(true)
+	group.Wait()
+}
+
+// dialRaw is a client that says anything.
+func dialRaw(t *testing.T, socket string) (ask func(text string, files ...int) string) {
+	t.Helper()
+	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return func(text string, files ...int) string {
+		t.Helper()
+		var oob []byte
+		if len(files) > 0 {
+			oob = unix.UnixRights(files...)
+		}
+		if _, _, err := c.WriteMsgUnix([]byte(text), oob, nil); err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, maxPacket)
+		n, err := c.Read(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var a answer
+		if err := json.Unmarshal(b[:n], &a); err != nil {
+			t.Fatal(err)
+		}
+		return a.Error
+	}
+}
+
+// TestRefusals: what makes no sense is refused by a sentence, costs nobody anything, and leaves nothing behind.
+func TestRefusals(t *testing.T) {
+	leaks(t)
+	socket := filepath.Join(t.TempDir(), "s")
+	serve(t, socket)
+	ask := dialRaw(t, socket)
+	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(4096); err != nil {
+		t.Fatal(err)
+	}
+	plain := int(f.Fd())
+	mem, _, err := link.NewPage("test", 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(mem)
+	bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(bell)
+	for _, c := range []struct {
+		text  string
+		files []int
+		want  string
+	}{
+		{`{`, nil, "bad request"},
+		{`{"op":"fly"}`, nil, "no operation"},
+		{`{"op":"status","x":1}`, nil, "unknown field"},
+		{`{"op":"add","session":1}`, []int{mem, mem, bell}, "before join"},
+		{`{"op":"limits","weight":1}`, nil, "before join"},
+		{`{"op":"join","key":"k"}`, nil, "which GPU"},
+		{`{"op":"join","gpu":"g","key":"k","cap":101}`, nil, "cap"},
+		{`{"op":"join","gpu":"` + strings.Repeat("g", 300) + `","key":"k"}`, nil, "too long"},
+		{`{"op":"join","gpu":"g","key":"k","weight":1}`, []int{mem}, ""},
+		{`{"op":"join","gpu":"g","key":"k","weight":1}`, nil, "has joined"},
+		{`{"op":"add","session":1}`, nil, "0 files"},
+		{`{"op":"add","session":1}`, []int{mem, mem, bell, bell}, "4 files"},
+		{`{"op":"add","session":1}`, []int{plain, mem, bell}, "not a shared page"},
+		{`{"op":"add","session":1}`, []int{mem, plain, bell}, "not a shared page"},
+		{`{"op":"add","session":1}`, []int{mem, mem, plain}, "bell"},
+		{`{"op":"add","session":1}`, []int{mem, mem, bell}, ""},
+		{`{"op":"add","session":1}`, []int{mem, mem, bell}, "there already"},
+		{`{"op":"remove","session":2}`, nil, "no session 2"},
+		{`{"op":"remove","session":1}`, nil, ""},
+		{`{"op":"status"}`, []int{mem, mem}, ""},
+	} {
+		got := ask(c.text, c.files...)
+		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s with %d files: %q, want %q", c.text, len(c.files), got, c.want)
+		}
+	}
+}
+
+// TestTwo: a second scheduler on a socket is refused, and one whose socket was left behind is replaced.
+func TestTwo(t *testing.T) {
+	leaks(t)
+	socket := filepath.Join(t.TempDir(), "s")
+	stop := serve(t, socket)
+	if _, err := Listen(socket); err == nil || !strings.Contains(err.Error(), "another scheduler") {
+		t.Errorf("%v", err)
+	}
+	stop()
+	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socket, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.SetUnlinkOnClose(false)
+	_ = ln.Close()
+	serve(t, socket)
+	if _, err := ReadStatus(context.Background(), socket); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOthers: other users are not let in, even if the socket's mode would.
+func TestOthers(t *testing.T) {
+	if os.Getenv("CAUSEWAY_SCHEDULE_DIAL") != "" {
+		_, err := ReadStatus(context.Background(), os.Getenv("CAUSEWAY_SCHEDULE_DIAL"))
+		if err == nil {
+			os.Exit(3)
+		}
+		_, _ = io.WriteString(os.Stdout, err.Error())
+		os.Exit(0)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to become somebody else")
+	}
+	leaks(t)
+	dir, err := os.MkdirTemp("/tmp", "causeway-schedule")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	socket := filepath.Join(dir, "s")
+	serve(t, socket)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	exe, err := os.Open("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer exe.Close()
+	for mode, want := range map[os.FileMode]string{0o600: "permission denied", 0o666: ""} {
+		if err := os.Chmod(socket, mode); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("/proc/self/fd/3", "-test.run", "^TestOthers$")
+		cmd.ExtraFiles = []*os.File{exe}
+		cmd.Env = []string{"CAUSEWAY_SCHEDULE_DIAL=" + socket}
+		cmd.Dir = "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("mode %v: %s, %v", mode, out, err)
+		}
+	}
+}
+
+// FuzzDecodeRequest: what a client says is a request within bounds or an error.
+func FuzzDecodeRequest(f *testing.F) {
+	for _, s := range []string{
+		`{"op":"join","gpu":"GPU-1","key":"vm/gpu0","weight":100,"cap":25,"soft":true}`, `{"op":"limits","weight":1}`,
+		`{"op":"add","session":18446744073709551615}`, `{"op":"remove","session":0}`, `{"op":"status"}`, `{"op":"status"}{}`, `{"op":"join","weight":-1}`, `[]`, ``,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := decodeRequest(b)
+		if err != nil {
+			return
+		}
+		if r.Cap > 100 || len(r.Key) > maxText || len(r.GPU) > maxText || r.Weight > 1_000_000 || r.Op == "" {
+			t.Errorf("%+v", r)
+		}
+		again, err := json.Marshal(&r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, err := decodeRequest(again); err != nil || v != r {
+			t.Errorf("%+v became %+v, %v", r, v, err)
+		}
+	})
+}
