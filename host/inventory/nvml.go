@@ -8,7 +8,7 @@ import (
 // NVML reads real GPUs.
 type NVML struct {
 	lib     Library
-	devices []gpu // in the order of the vGPU
+	devices []gpu          // in the order of the vGPU
 	ids     []Identity     // theirs
 	watch   *watcher       // nil: only read
 	sampled map[int]uint64 // by device: when the last sample of busy was taken
