@@ -8,14 +8,21 @@ import (
 	"causeway/host/worker/meter"
 )
 
-// counted are the operations of which more than their number is counted.
-var counted = func() (set [256]bool) {
+// What is counted of an operation besides that there was one.
+const (
+	countsLaunch = 1 + iota
+	countsMore   // which its arguments say
+)
+
+// counted says so for each operation. A graph's launch is one, however many kernels it has.
+var counted = func() (set [256]uint8) {
 	for _, op := range []wire.Op{
-		wire.OpSessionInit, wire.OpLaunch, wire.OpGraphLaunch, wire.OpMemcpy, wire.OpMemcpyHtoD, wire.OpMemcpyDtoH, wire.OpMemcpyStaged,
+		wire.OpSessionInit, wire.OpMemcpy, wire.OpMemcpyHtoD, wire.OpMemcpyDtoH, wire.OpMemcpyStaged,
 		wire.OpMemcpy3D, wire.OpMemcpyWait, wire.OpRegionAdd, wire.OpRegionDrop,
 	} {
-		set[op] = true
+		set[op] = countsMore
 	}
+	set[wire.OpLaunch], set[wire.OpGraphLaunch] = countsLaunch, countsLaunch
 	return set
 }()
 
@@ -30,20 +37,23 @@ type span struct {
 	lo, hi uint64
 }
 
-// count notes a request that was executed.
-func (n *counting) count(op wire.Op, args wire.Args, res cuda.Result) {
+// count notes a request that was executed, and reports whether its arguments say more.
+func (n *counting) count(op wire.Op, res cuda.Result) bool {
 	n.to.Call()
-	if counted[uint8(op)] && res == cuda.Success {
-		n.more(args)
+	switch counted[uint8(op)] {
+	case countsLaunch:
+		if res == cuda.Success {
+			n.to.Launch()
+		}
+	case countsMore:
+		return res == cuda.Success
 	}
+	return false
 }
 
-// more counts launches and bytes: a graph's launch is one, however many kernels it has, and what moves within the device, or within
-// the guest, is no byte in or out. Bytes that kernels read and write in the guest's pinned memory pass uncounted.
+// more counts bytes: what moves within the device, or within the guest, is no byte in or out. Bytes that kernels read and write in the guest's pinned memory pass uncounted.
 func (n *counting) more(args wire.Args) {
 	switch a := args.(type) {
-	case *wire.LaunchArgs, *wire.GraphLaunchArgs:
-		n.to.Launch()
 	case *wire.MemcpyArgs:
 		n.copied(n.guests(a.Src), n.guests(a.Dst), a.Size)
 	case *wire.MemcpyWaitArgs:

@@ -168,8 +168,8 @@ func (w *Worker) execute(in *remote.Incoming) error {
 			return err
 		}
 	}
-	if w.count.to != nil {
-		w.count.count(op, w.dispatch.Args(), res)
+	if w.count.to != nil && w.count.count(op, res) {
+		w.count.more(w.dispatch.Args())
 	}
 	taken := c.Taken()
 	w.waits = taken || w.awaited(op)

@@ -44,6 +44,10 @@ func New(limit uint64) (*Page, error) {
 		return nil, err
 	}
 	p := &Page{fd: fd, mem: mem, words: wordsOf(mem)}
+	if err := link.LockSeals(fd); err != nil {
+		p.Close()
+		return nil, err
+	}
 	p.SetLimit(limit)
 	return p, nil
 }

@@ -60,6 +60,14 @@ func SealPage(fd int) error {
 	return nil
 }
 
+// LockSeals has nobody seal a page further. One of several that write to it could otherwise shut out those who come later.
+func LockSeals(fd int) error {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SEAL); err != nil {
+		return fmt.Errorf("seal page: %w", err)
+	}
+	return nil
+}
+
 // MapPage maps a page that somebody else made; fd stays the caller's.
 func MapPage(fd int, write bool) ([]byte, error) {
 	var st unix.Stat_t

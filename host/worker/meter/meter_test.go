@@ -40,7 +40,7 @@ func TestCounters(t *testing.T) {
 	if got := p.Counters(); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	if Open(make([]byte, 8)) != nil {
+	if Open(make([]byte, 8)) != nil || Open(nil) != nil {
 		t.Error("a page that is too small")
 	}
 }

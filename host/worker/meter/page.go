@@ -33,7 +33,7 @@ const (
 type Page struct {
 	fd    int
 	mem   []byte
-	words []uint64
+	words *words
 }
 
 // New makes a meter.
@@ -42,7 +42,12 @@ func New() (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Page{fd: fd, mem: mem, words: wordsOf(mem)}, nil
+	p := &Page{fd: fd, mem: mem, words: wordsOf(mem)}
+	if err := link.LockSeals(fd); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
 }
 
 // Close gives the page back.
@@ -94,7 +99,7 @@ func Clean(s string) string {
 
 // Writer is a session's meter as its worker sees it. The consumer calls its methods, except Failed, which any goroutine may, and
 // Begin and End, which are called in turns.
-type Writer struct{ words []uint64 }
+type Writer struct{ words *words }
 
 // Open writes to a mapped page; nil if that is none.
 func Open(mem []byte) *Writer {

@@ -2,7 +2,11 @@ package meter
 
 import "unsafe"
 
-// wordsOf is a page as 64-bit words. Pages are aligned.
-func wordsOf(mem []byte) []uint64 {
-	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(mem))), len(mem)/8)
+// words is a page. Indices are constants: nothing is checked while a program runs.
+type words [pageBytes / 8]uint64
+
+// wordsOf is a page of at least pageBytes as 64-bit words. Pages are aligned.
+func wordsOf(mem []byte) *words {
+	_ = mem[pageBytes-1]
+	return (*words)(unsafe.Pointer(unsafe.SliceData(mem)))
 }
