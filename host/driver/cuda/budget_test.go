@@ -44,6 +44,12 @@ func TestContextsCount(t *testing.T) {
 		return s.PrimaryCtxRetain(call(0), &wire.PrimaryCtxRetainArgs{Ctx: 16}, &wire.PrimaryCtxRetainReply{})
 	}
 	release := func() cuda.Result { return s.PrimaryCtxRelease(call(0), &wire.PrimaryCtxReleaseArgs{Ctx: 16}) }
+	b.most, s.warm.primary = 0, 0x5000
+	check("no room for the one that is ready", retain(), cuda.ErrorOutOfMemory, 0, 0)
+	if s.warm.primary != 0 {
+		t.Error("the worker keeps a context that there is no room for")
+	}
+	b.most, s.warm.primary = 2, 0x5000
 	check("retain", retain(), cuda.Success, 1, 0)
 	check("retain again", retain(), cuda.Success, 1, 0)
 	check("create", s.CtxCreate(call(0), &wire.CtxCreateArgs{Ctx: 17}), cuda.Success, 2, 0)

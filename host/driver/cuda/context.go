@@ -7,17 +7,23 @@ import (
 
 // PrimaryCtxRetain creates or references a device's primary context.
 func (s *session) PrimaryCtxRetain(c *wire.Call, a *wire.PrimaryCtxRetainArgs, r *wire.PrimaryCtxRetainReply) cuda.Result {
-	handle, fences := s.warm.take(a.Dev)
-	if handle == 0 {
-		if res := s.enter(a.Ctx, func() cuda.Result { return s.fn.cuDevicePrimaryCtxRetain.call(s.out.addr(), uint64(a.Dev)) }); res != cuda.Success {
-			return res
+	handle, fences := uint64(0), (*fencePool)(nil)
+	res := s.enter(a.Ctx, func() cuda.Result {
+		if handle, fences = s.warm.take(a.Dev); handle != 0 {
+			return cuda.Success
 		}
+		res := s.fn.cuDevicePrimaryCtxRetain.call(s.out.addr(), uint64(a.Dev))
 		handle = *s.out.u64(0)
-	} else {
-		s.budget.Enter() // the worker had it before the session came; a limit that it breaks holds from now on
-		if s.fences == nil {
-			s.fences = fences
-		}
+		return res
+	})
+	if res == cuda.ErrorOutOfMemory {
+		s.letWarm() // nor is there room for what the worker has ready
+	}
+	if res != cuda.Success {
+		return res
+	}
+	if fences != nil && s.fences == nil {
+		s.fences = fences
 	}
 	ctx, ok := s.ctxs.get(a.Ctx)
 	if !ok {
