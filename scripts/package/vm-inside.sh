@@ -23,6 +23,10 @@ must "apt-get install" apt-get -q install -y --no-install-recommends /root/cause
 must "causewayd runs" daemon_ready
 must "causewayd is enabled" systemctl -q is-enabled causewayd.service
 must "the units are right" systemd-analyze verify causewayd.service causeway-scheduler.service causeway.slice causeway-device@vm9.service
+for unit in causewayd causeway-device@vm9; do
+  [ "$(systemctl show -P DeviceAllow -P DevicePolicy $unit.service | tr -d '\n')" = auto ] || fail "$unit may not open GPUs: $(systemctl show -p DeviceAllow -p DevicePolicy $unit.service)"
+done
+ok "the units may open GPUs"
 must "the group is there" getent group causeway
 must "manual page" sh -c 'man causeway-daemon | grep -q causewayd'
 causeway doctor >/root/doctor.log 2>&1
