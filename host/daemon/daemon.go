@@ -55,6 +55,7 @@ type Daemon struct {
 	gpus    gpuBook
 	sched   scheduler
 	lock    *os.File
+	missing string // the last Reading.Missing; gpuBook.mu is held
 
 	ctx      context.Context // of what runs in the background
 	stop     context.CancelFunc
@@ -107,6 +108,7 @@ func New(ctx context.Context, o Options) (*Daemon, error) {
 	}
 	d.ctx, d.stop = context.WithCancel(context.WithoutCancel(ctx))
 	d.closing, d.shut = context.WithCancel(d.ctx)
+	d.gpus.spawn, d.gpus.ctx, d.gpus.note = d.wg.Go, d.ctx, d.noteReading
 	if err := d.gpus.open(o.Machine, o.Config.StateDir); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}

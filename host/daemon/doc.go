@@ -9,9 +9,9 @@
 // control socket (and the kernel tells its id), or nobody does.
 //
 // Locks. A vGPU's gate is held by the one request that starts, changes or ends it, and may be held for long; Daemon.mu guards the tables
-// and records, and is held for moments, never while anybody is asked. gpuBook.mu is held while the GPUs are read. Order: gate,
-// gpuBook.mu, Daemon.mu.
+// and records, gpuBook.mu what is known of the GPUs: both are held for moments, never while anybody is asked. Order: gate, gpuBook.mu,
+// Daemon.mu.
 //
 // Goroutines: one for each connection (net/http), one for each process that is watched, one that looks at GPUs' health and at the size of
-// logs, one that keeps the scheduler running. Daemon.Close ends them all.
+// logs, one that reads the GPUs while somebody asks for them, one that keeps the scheduler running. Daemon.Close ends them all.
 package daemon

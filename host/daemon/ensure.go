@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -142,7 +143,9 @@ func (d *Daemon) reserve(ctx context.Context, asked, spec api.Spec) (*vgpu, stri
 	if err != nil {
 		return nil, "", fmt.Errorf("read the host's GPUs: %w", err)
 	}
-	d.refresh(ctx)
+	if slices.ContainsFunc(r.GPUs, func(g api.GPU) bool { return g.Backend != "soft" }) {
+		d.refresh(ctx) // what of a GPU's use is our vGPUs'
+	}
 	v := &vgpu{rec: record{Format: recordFormat, Asked: asked, Spec: spec, Started: time.Now()}}
 	gpu, err := d.placeVGPU(r, v)
 	if err != nil {

@@ -53,19 +53,26 @@ type Drain struct {
 	Since time.Time `json:"since"`
 }
 
-// gpuBook is what is known of the GPUs. mu is held while they are read.
+// gpuBook is what is known of the GPUs. One goroutine at a time reads them, for all who ask: a driver may hang.
 type gpuBook struct {
 	machine Machine
 	file    string
+	spawn   func(func()) // runs what is waited for at the end
+	ctx     context.Context
+	note    func(Reading) // gets each new reading; mu is held
 
 	mu      sync.Mutex
 	last    Reading
+	err     error
 	at      time.Time
+	flight  chan struct{}    // closed when the reading that goes on has ended; nil: none goes on
 	drained map[string]Drain // by UUID; kept in file
 }
 
-// freshGPUs is how long a reading serves.
-const freshGPUs = 500 * time.Millisecond
+const (
+	freshGPUs = 500 * time.Millisecond // how long a reading serves
+	slowGPUs  = 2 * time.Second        // when to do with an older one
+)
 
 func (b *gpuBook) open(m Machine, state string) error {
 	b.machine, b.file, b.drained = m, filepath.Join(state, "drained.json"), map[string]Drain{}
@@ -79,17 +86,37 @@ func (b *gpuBook) open(m Machine, state string) error {
 	return err
 }
 
-// read returns the reading, with drains, at most freshGPUs old. note gets each reading that is new.
-func (b *gpuBook) read(ctx context.Context, note func(Reading)) (Reading, error) {
+// read returns the reading, with drains: at most freshGPUs old, or the last one if the driver takes its time.
+func (b *gpuBook) read(ctx context.Context) (Reading, error) {
+	b.mu.Lock()
+	first := b.at.IsZero()
+	var wait chan struct{}
+	if first || time.Since(b.at) > freshGPUs {
+		if b.flight == nil {
+			b.flight = make(chan struct{})
+			b.spawn(b.routineRead)
+		}
+		wait = b.flight
+	}
+	b.mu.Unlock()
+	if wait != nil {
+		var slow <-chan time.Time
+		if !first {
+			t := time.NewTimer(slowGPUs)
+			defer t.Stop()
+			slow = t.C
+		}
+		select {
+		case <-wait:
+		case <-slow:
+		case <-ctx.Done():
+			return Reading{}, ctx.Err()
+		}
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.at.IsZero() || time.Since(b.at) > freshGPUs {
-		r, err := b.machine.Read(ctx)
-		if err != nil {
-			return Reading{}, err
-		}
-		b.last, b.at = r, time.Now()
-		note(r)
+	if b.err != nil {
+		return Reading{}, b.err
 	}
 	r := b.last
 	r.GPUs = slices.Clone(r.GPUs)
@@ -99,6 +126,20 @@ func (b *gpuBook) read(ctx context.Context, note func(Reading)) (Reading, error)
 		}
 	}
 	return r, nil
+}
+
+// routineRead reads the GPUs once. No request's context ends it: the next one would start all over.
+func (b *gpuBook) routineRead() {
+	r, err := b.machine.Read(b.ctx)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err = err; err == nil {
+		b.last = r
+		b.note(r)
+	}
+	b.at = time.Now()
+	close(b.flight)
+	b.flight = nil
 }
 
 // setLocked drains a GPU, or with nil ends that. Nothing changes if it cannot be written down.
@@ -116,10 +157,7 @@ func (b *gpuBook) setLocked(id string, d *Drain) error {
 	return nil
 }
 
-// readGPUs reads the GPUs and drains those that report faults.
-func (d *Daemon) readGPUs(ctx context.Context) (Reading, error) {
-	return d.gpus.read(ctx, d.noteFaults)
-}
+func (d *Daemon) readGPUs(ctx context.Context) (Reading, error) { return d.gpus.read(ctx) }
 
 // GPUs lists the host's GPUs with what is promised of them.
 func (d *Daemon) GPUs(ctx context.Context) ([]api.GPU, error) {

@@ -24,8 +24,17 @@ func (d *Daemon) routineHealth() {
 	}
 }
 
-// noteFaults drains GPUs that report faults of their own. gpuBook.mu is held.
-func (d *Daemon) noteFaults(r Reading) {
+// noteReading says what is new, and drains GPUs that report faults of their own. gpuBook.mu is held.
+func (d *Daemon) noteReading(r Reading) {
+	if r.Missing != d.missing {
+		d.missing = r.Missing
+		switch {
+		case r.Missing != "":
+			d.log.Error("this host has GPUs that cannot be used: see `causeway doctor`", "why", r.Missing)
+		default:
+			d.log.Info("the driver answers again")
+		}
+	}
 	h := d.config().Health
 	for _, f := range r.Faults {
 		what := cmp.Or(f.Text, fmt.Sprintf("XID %d", f.XID))

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -167,6 +168,26 @@ func TestMissingDriver(t *testing.T) {
 	soft := one
 	soft.GPU = "soft"
 	h.ensure(soft)
+}
+
+// TestHungDriver: a driver that does not answer any more holds nobody up for long.
+func TestHungDriver(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, daemontest.Real(1, "NVIDIA H200", 1<<30)).start()
+	h.ensure(one)
+	h.m.Hang()
+	time.Sleep(600 * time.Millisecond) // what is known is fresh so long
+	begun := time.Now()
+	if gpus, err := h.c.GPUs(t.Context()); err != nil || len(gpus) != 1 || gpus[0].Promised != one.Memory {
+		t.Errorf("%+v, %v", gpus, err)
+	}
+	if list, err := h.c.VGPUs(t.Context()); err != nil || len(list) != 1 || list[0].Status == nil {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if d := time.Since(begun); d > 10*time.Second {
+		t.Errorf("it took %v", d)
+	}
+	h.stop()
 }
 
 // TestScheduler: started with causewayd, started again when it ends, found again by the next causewayd.

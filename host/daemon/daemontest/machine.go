@@ -12,8 +12,16 @@ import (
 
 // Machine is a host's GPUs. The zero value has none.
 type Machine struct {
-	mu sync.Mutex
-	r  daemon.Reading
+	mu   sync.Mutex
+	r    daemon.Reading
+	hang bool
+}
+
+// Hang has the driver not answer, from the next reading on.
+func (m *Machine) Hang() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.hang = true
 }
 
 // Soft is a host with the software GPU only.
@@ -43,9 +51,13 @@ func (m *Machine) Change(f func(r *daemon.Reading)) {
 }
 
 // Read implements daemon.Machine.
-func (m *Machine) Read(context.Context) (daemon.Reading, error) {
+func (m *Machine) Read(ctx context.Context) (daemon.Reading, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.hang {
+		<-ctx.Done()
+		return daemon.Reading{}, ctx.Err()
+	}
 	r := m.r
 	r.GPUs = slices.Clone(r.GPUs)
 	m.r.Faults = nil
