@@ -12,7 +12,7 @@ import (
 
 // parentKeeps are the capabilities by which root starts workers: it joins their namespaces, becomes another user, ends them, raises
 // their limits, and removes its sockets from folders of others.
-var parentKeeps = []uint{unix.CAP_SYS_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SETPCAP, unix.CAP_KILL, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_CHOWN, unix.CAP_SYS_RESOURCE}
+var parentKeeps = []uint{unix.CAP_SYS_ADMIN, unix.CAP_SYS_CHROOT, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SETPCAP, unix.CAP_KILL, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_CHOWN, unix.CAP_SYS_RESOURCE}
 
 // Confine takes from this process, which is to start workers, what it does not need for that: most capabilities, sockets but
 // Unix ones, and the system calls that no worker may make, less those by which workers are made. Call it when its Spaces

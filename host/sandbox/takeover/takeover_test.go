@@ -71,8 +71,13 @@ func session(t *testing.T, program string, policy sandbox.Policy, env ...string)
 		t.Fatal(err)
 	}
 	t.Cleanup(space.Close)
+	return sessionIn(t, space, []string{program, "worker"}, env...)
+}
+
+func sessionIn(t *testing.T, space *sandbox.Space, command []string, env ...string) (*spawn.Process, *workertest.Guest, *output) {
+	t.Helper()
 	out := new(output)
-	s := &spawn.Spawner{Command: []string{program, "worker"}, Env: append(spawn.HostEnv(), env...), Stderr: out, Sandbox: space}
+	s := &spawn.Spawner{Command: command, Env: append(spawn.HostEnv(), env...), Stderr: out, Sandbox: space}
 	guest, host, err := workertest.Pair()
 	if err != nil {
 		t.Fatal(err)
