@@ -92,7 +92,7 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	log := logger(f.gpu.verbose)
+	log := bounded(logger(f.gpu.verbose), 2000, 10)
 	if f.vm != "" {
 		log = log.With("vm", f.vm, "vgpu", f.name)
 	}

@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"causeway/host/ratelog"
 )
 
 // version is set by the build: -ldflags "-X main.version=...".
@@ -72,6 +74,11 @@ func logger(verbose bool) *slog.Logger { return newLogger(level(verbose)) }
 
 func newLogger(l slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l}))
+}
+
+// bounded is log for a process that guests can have say things: burst lines at once, then so many a second.
+func bounded(log *slog.Logger, burst int, rate float64) *slog.Logger {
+	return slog.New(ratelog.New(log.Handler(), burst, rate))
 }
 
 func level(verbose bool) slog.Level {

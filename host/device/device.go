@@ -72,6 +72,7 @@ type Device struct {
 	sessions map[*session]struct{}
 	opened   chan struct{} // tells routineTick of a first session; one message is enough
 	last     uint64
+	begun    uint64 // sessions that were let in
 	refused  uint64
 	past     api.Counters   // of sessions that have ended
 	ending   sync.WaitGroup // sessions whose worker is not gone yet

@@ -68,8 +68,12 @@ func (s *session) admit() error {
 	}
 	if err != nil {
 		s.leave()
+		return err
 	}
-	return err
+	d.mu.Lock()
+	d.begun++
+	d.mu.Unlock()
+	return nil
 }
 
 // leave is the end of what admit let in.

@@ -74,7 +74,7 @@ func (d *Device) Status() api.Status {
 	st.Memory = d.budget.Used()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	st.Limits, st.Past, st.Opened, st.Refused = d.limits, d.past, d.last, d.refused
+	st.Limits, st.Past, st.Opened, st.Refused = d.limits, d.past, d.begun, d.refused
 	return st
 }
 
