@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every test, stage by stage, and says how long each took.
 #
-#   scripts/test.sh [STAGE...]      stages: setup lint build unit fuzz clib programs smi remote vm guest sessions libvirt density package; all by default
+#   scripts/test.sh [STAGE...]      stages: setup lint build unit fuzz clib programs smi remote vm guest sessions libvirt share density package; all by default
 #
 # FUZZTIME (default 5s) is the time per fuzz target. Logs are under build/logs. The status is 0 if every stage passed.
 set -uo pipefail
@@ -138,6 +138,9 @@ stage_libvirt() { scripts/libvirt.sh; }
 # A Debian guest with systemd that keeps its vGPU, and gives it to a container.
 stage_guest() { scripts/guest.sh; }
 
+# GPU time shared by weight and cap, on the software GPU.
+stage_share() { scripts/share.sh --gpu soft --seconds 1.5; }
+
 stage_density() { scripts/density.sh --small; }
 
 # The Debian package in a clean chroot; scripts/package/vm.sh and walkthrough.sh take longer.
@@ -177,7 +180,7 @@ run_stage() {
   return $rc
 }
 
-[ $# -gt 0 ] || set -- setup lint build unit fuzz clib programs smi remote vm guest sessions libvirt density package
+[ $# -gt 0 ] || set -- setup lint build unit fuzz clib programs smi remote vm guest sessions libvirt share density package
 for s in "$@"; do
   declare -F "stage_$s" >/dev/null || die "unknown stage $s"
   # Nothing can work after a failed set-up or build.

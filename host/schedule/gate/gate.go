@@ -37,6 +37,7 @@ type Gate struct {
 	free       page.Word // the last free word seen; 0: not free
 	metering   bool      // the gauge was told
 	sinceFence uint64    // operations since the last fence
+	sharp      bool      // its thread's naps are exact
 
 	loose     atomic.Bool   // there may be work that nobody counted: the session was free
 	idle      atomic.Bool   // nothing that was counted is on the GPU
@@ -149,6 +150,9 @@ func (g *Gate) before(ctx context.Context, w page.Word) error {
 			if g.room() {
 				g.submit()
 				return nil
+			}
+			if g.sinceFence > 0 {
+				g.fence() // else what fills the room would never be seen to end
 			}
 			if err := g.serve(ctx); err != nil {
 				return err
@@ -269,6 +273,10 @@ func (g *Gate) room() bool {
 // lack sleeps until a fence may have passed.
 func (g *Gate) lack() {
 	if !g.tells {
+		if !g.sharp {
+			g.sharp = true
+			sharpen()
+		}
 		nap(napLeast)
 		return
 	}

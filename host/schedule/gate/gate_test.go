@@ -292,6 +292,37 @@ func TestBudget(t *testing.T) {
 	}
 }
 
+// TestFull: operations that were let through without a fence, and take longer than was thought then, get one when there is no room
+// behind them.
+func TestFull(t *testing.T) {
+	r := newRig(t, &fakeGauge{})
+	r.grant.Set(metered, 10*time.Millisecond)
+	estimate := func(d time.Duration) {
+		r.Gate.mu.Lock()
+		r.Gate.est = float64(d)
+		r.Gate.mu.Unlock()
+	}
+	r.op()
+	estimate(time.Microsecond)
+	for range 50 {
+		r.op()
+	}
+	before := r.gauge.last()
+	estimate(5 * time.Millisecond)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.op()
+	}()
+	for end := time.Now().Add(5 * time.Second); r.gauge.last() == before; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("no fence")
+		}
+	}
+	r.gauge.pass(before + 1)
+	<-done
+}
+
 // TestQuiet: one that is metered says when it begins and when it has nothing more to do, and neither twice.
 func TestQuiet(t *testing.T) {
 	r := newRig(t, &fakeGauge{complete: true, tells: true})

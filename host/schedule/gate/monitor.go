@@ -48,7 +48,7 @@ func (g *Gate) routineMonitor() {
 func (g *Gate) follow() bool {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1000, 0, 0, 0) // else each nap is 50 us longer
+	sharpen()
 	for !g.stopped.Load() {
 		w := g.Grant.Word()
 		if w.Free() {
@@ -63,7 +63,7 @@ func (g *Gate) follow() bool {
 		switch {
 		case rest:
 			return true
-		case !g.tells:
+		case !g.tells || d <= grace: // the runtime's timers are too coarse for that
 			nap(d)
 		case !g.await(d):
 			return false
@@ -141,6 +141,9 @@ func (g *Gate) tellLocked(w page.Word, now time.Time) (rest bool, again time.Dur
 	g.ring()
 	return true, 0
 }
+
+// sharpen makes the naps of the caller's thread exact: else each is 50 us longer (prctl(2), PR_SET_TIMERSLACK).
+func sharpen() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1000, 0, 0, 0) }
 
 // nap sleeps on the caller's own thread: the runtime's timers may round up to a millisecond.
 func nap(d time.Duration) {
