@@ -31,7 +31,7 @@ var good = map[string]string{
 	"sys/module/apparmor/parameters/enabled":              "Y\n",
 	"etc/apparmor.d/abstractions/libvirt-qemu":            "include if exists <abstractions/libvirt-qemu.d>\n",
 	"etc/apparmor.d/abstractions/libvirt-qemu.d/causeway": "rw,\n",
-	"proc/net/unix":                                       "Num RefCount Protocol Flags Type St Inode Path\n",
+	"proc/net/unix":                                       "Num RefCount Protocol Flags Type St Inode Path\n0000: 00000002 00000000 00010000 0005 01 99 RUN/scheduler.sock\n",
 }
 
 // said is what programs print on it.
@@ -85,7 +85,6 @@ func host(t *testing.T, files, programs map[string]string) *Machine {
 		},
 		Open: func(string) error { return nil }, Memfd: func() error { return nil }, Landlock: func() (int, error) { return 6, nil },
 		Space:  func(string) (Space, error) { return Space{10 << 30, 20 << 30, 1 << 20, 1 << 20}, nil },
-		Dial:   func(context.Context, string) error { return nil },
 		Config: func() error { return nil },
 		Daemon: c, Program: []string{"causeway"}, Version: "1.0", RunDir: run, StateDir: "/var/lib/causeway", LogDir: "/var/log/causeway",
 	}
@@ -210,7 +209,8 @@ func TestChecks(t *testing.T) {
 		{"disk space", Failed, nil, nil, space1(Space{Free: 1 << 40, Total: 1 << 40, Inodes: 3, Nodes: 1000}), "3 files"},
 		{"causewayd", Warning, nil, nil, func(m *Machine) { m.Version = "2.0" }, "restart"},
 		{"causewayd", Failed, nil, nil, nobody, "enable --now"},
-		{"scheduler", Warning, nil, nil, func(m *Machine) { m.Dial = func(context.Context, string) error { return errors.New("refused") } }, "caps"},
+		{"scheduler", Warning, files{"proc/net/unix": "Num\n"}, nil, nil, "caps"},
+		{"scheduler", OK, files{"proc/net/unix": "Num\n"}, nil, nobody, "starts it"},
 		{"sockets", Warning, files{"RUN/vm1/gpu0.ctl": "x", "RUN/vm1/gpu0.sock": "x",
 			"proc/net/unix": "Num\n0000: 00000002 00000000 00010000 0001 01 123 RUN/vm1/gpu0.sock\n0000: 00000003 00000000 00000000 0001 03 124 RUN/vm1/gpu0.ctl\n"}, nil, nil, "gpu0.ctl`"},
 	} {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -23,11 +22,10 @@ type Machine struct {
 	Run func(ctx context.Context, name string, args ...string) (string, error)
 	// Open tries to open a device for reading and writing.
 	Open     func(path string) error
-	Memfd    func() error                              // makes and seals one
-	Landlock func() (version int, err error)           // of the kernel's Landlock
-	Space    func(path string) (Space, error)          // of the file system that holds path
-	Dial     func(ctx context.Context, s string) error // connects to a Unix socket and closes it
-	Config   func() error                              // reads causewayd's configuration
+	Memfd    func() error                     // makes and seals one
+	Landlock func() (version int, err error)  // of the kernel's Landlock
+	Space    func(path string) (Space, error) // of the file system that holds path
+	Config   func() error                     // reads causewayd's configuration
 	Daemon   *api.Client
 	Program  []string // this program: runs children that may load drivers
 	Version  string   // of this program
@@ -46,7 +44,7 @@ type Space struct {
 // Real is the host that this process runs on. RunDir, StateDir, LogDir, Config, Daemon and Version are left to the caller.
 func Real() *Machine {
 	return &Machine{
-		FS: os.DirFS("/"), Run: run, Open: open, Memfd: memfd, Landlock: landlock, Space: space, Dial: dial,
+		FS: os.DirFS("/"), Run: run, Open: open, Memfd: memfd, Landlock: landlock, Space: space,
 		Program: []string{"/proc/self/exe"}, UID: os.Getuid(),
 	}
 }
@@ -96,15 +94,6 @@ func space(path string) (Space, error) {
 		return Space{}, err
 	}
 	return Space{s.Bavail * uint64(s.Bsize), s.Blocks * uint64(s.Bsize), s.Ffree, s.Files}, nil
-}
-
-func dial(ctx context.Context, socket string) error {
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "unix", socket)
-	if err != nil {
-		return err
-	}
-	return c.Close()
 }
 
 // text reads a small file; ok says whether it is there.

@@ -99,32 +99,40 @@ func daemon(ctx context.Context, m *Machine) Result {
 }
 
 func scheduler(ctx context.Context, m *Machine) Result {
-	socket := filepath.Join(m.RunDir, "scheduler.sock")
-	err := m.Dial(ctx, socket)
-	if err == nil {
-		return ok("it answers")
+	listening, known := m.listening()
+	switch socket := filepath.Join(m.RunDir, "scheduler.sock"); {
+	case !known:
+		return ok("not known: /proc/net/unix is not readable")
+	case listening[socket]:
+		return ok("it listens")
 	}
-	if _, derr := m.Daemon.Version(ctx); derr != nil {
+	if _, err := m.Daemon.Version(ctx); err != nil {
 		return ok("causewayd starts it")
 	}
 	return warning("`systemctl restart causewayd` starts it, unless causewayd.toml says enabled = false below [scheduler]; `journalctl -u causeway-scheduler` says why it ended.",
-		"it does not run: shares and caps do not hold (%v)", err)
+		"it does not run: shares and caps do not hold")
 }
 
 // accepting is the flag of /proc/net/unix for sockets that listen.
 const accepting = "00010000"
 
-// sockets finds those that nobody serves any more.
-func sockets(_ context.Context, m *Machine) Result {
+// listening are the paths of sockets that somebody serves. Nobody is connected to for it: a vhost-user socket takes one VM only.
+func (m *Machine) listening() (paths map[string]bool, known bool) {
 	text, there := m.text("/proc/net/unix")
-	if !there {
-		return ok("not known: /proc/net/unix is not readable")
-	}
-	listening := map[string]bool{}
+	paths = map[string]bool{}
 	for s := bufio.NewScanner(strings.NewReader(text)); s.Scan(); {
 		if f := strings.Fields(s.Text()); len(f) >= 8 && f[3] == accepting {
-			listening[f[7]] = true
+			paths[f[7]] = true
 		}
+	}
+	return paths, there
+}
+
+// sockets finds those that nobody serves any more.
+func sockets(_ context.Context, m *Machine) Result {
+	listening, known := m.listening()
+	if !known {
+		return ok("not known: /proc/net/unix is not readable")
 	}
 	var stale, all int
 	var names []string
