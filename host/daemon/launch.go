@@ -57,6 +57,9 @@ func (d *Daemon) launch(ctx context.Context, v *vgpu, gpu string) error {
 	v.rec.Version, v.ready = st.Version, true
 	rec = v.rec
 	d.mu.Unlock()
+	if !p.Alive() { // routineWatch may have seen its end when it was not ready yet
+		return refuse(http.StatusInternalServerError, "see `causeway logs "+spec.Key()+"`", "the device process of %s ended at once: %s", spec.Key(), p.Reason())
+	}
 	if err := writeJSON(recordPath(d.run, spec), &rec); err != nil {
 		return fmt.Errorf("write down the vGPU: %w", err)
 	}
