@@ -50,7 +50,7 @@ func enterSandbox(log *slog.Logger, again bool) (*sandbox.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(r.Surprises) > 0 {
+	if len(r.Surprises) > 0 && !p.Told {
 		log.Warn("sandbox: this worker lacks a layer", "pid", os.Getpid(), "lacks", strings.Join(r.Surprises, "; "))
 	}
 	if p.Mode != sandbox.Off {

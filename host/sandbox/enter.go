@@ -32,7 +32,11 @@ func Enter(p *Policy, log *slog.Logger) (*Report, error) {
 	}
 	r.note("no core dumps", harden(p))
 	if p.UIDBase != 0 && os.Getuid() == 0 {
-		r.note("own user", become(p))
+		err := become(p)
+		if err != nil { // it stays who it is; what root can do beyond files goes at least
+			err = errors.Join(err, limitCapabilities(0))
+		}
+		r.note("own user", err)
 	} else {
 		r.note("no capabilities", noCapabilities())
 	}

@@ -47,6 +47,8 @@ type Policy struct {
 	Nodes []string `json:"nodes,omitempty"`
 	// Read are further folders that it may read: the driver's libraries where they are in no usual place.
 	Read []string `json:"read,omitempty"`
+	// Told: the parent has logged what its host lacks.
+	Told bool `json:"told,omitempty"`
 	// Fenced: the parent has restricted files already.
 	Fenced bool `json:"fenced,omitempty"`
 	// Write are further folders that it may write.

@@ -34,6 +34,17 @@ func TestPolicyTravels(t *testing.T) {
 	}
 }
 
+func TestMapped(t *testing.T) {
+	for table, want := range map[string]bool{
+		"         0          0 4294967295\n": true, "0 1000 1\n": false, "0 100000 65536\n": false, "": false, "x y z\n": false,
+		"0 1000 1\n1862270976 500000 4194304\n": true, "1862270976 500000 4194303\n": false,
+	} {
+		if got := mapped(table, UIDBase); got != want {
+			t.Errorf("%q: %v", table, got)
+		}
+	}
+}
+
 // TestNodes: only the named GPUs' nodes, and all where a name says too little.
 func TestNodes(t *testing.T) {
 	root := t.TempDir()

@@ -46,12 +46,16 @@ func New(p Policy, log *slog.Logger) (*Space, error) {
 		return s, nil
 	}
 	lacks := hostLacks()
+	if err := canBecome(p.UIDBase); err != nil {
+		lacks = append(lacks, "users of their own: "+err.Error())
+	}
 	if err := s.make(); err != nil {
-		lacks = append(lacks, "namespaces: "+err.Error())
+		lacks = append(lacks, "namespaces: "+strings.ReplaceAll(err.Error(), "\n", ", "))
 	}
 	if len(lacks) == 0 {
 		return s, nil
 	}
+	s.policy.Told = true
 	if p.Mode == Strict {
 		s.Close()
 		return nil, fmt.Errorf("--sandbox strict: this host lacks %s", strings.Join(lacks, "; "))
@@ -76,6 +80,46 @@ func hostLacks() []string {
 		lacks = append(lacks, "seccomp: "+err.Error())
 	}
 	return lacks
+}
+
+// canBecome reports why root could not start workers as users from base on.
+func canBecome(base uint32) error {
+	if base == 0 || os.Geteuid() != 0 {
+		return nil
+	}
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&hdr, &data[0]); err != nil {
+		return err
+	}
+	const needs = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID
+	if data[0].Effective&needs != needs {
+		return errors.New("no capability to change users")
+	}
+	for _, file := range []string{"/proc/self/uid_map", "/proc/self/gid_map"} {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if !mapped(string(b), base) {
+			return fmt.Errorf("users from %d on are unknown in this container", base)
+		}
+	}
+	return nil
+}
+
+// mostPID is the highest process id that Linux gives out.
+const mostPID = 1 << 22
+
+// mapped reads lines of first id inside, first id outside, count (user_namespaces(7)).
+func mapped(table string, base uint32) bool {
+	for line := range strings.Lines(table) {
+		var in, out, n uint64
+		if _, err := fmt.Sscan(line, &in, &out, &n); err == nil && uint64(base) >= in && uint64(base)+mostPID <= in+n {
+			return true
+		}
+	}
+	return false
 }
 
 // make makes the namespaces, or finds out that they cannot be had. The space works either way.
