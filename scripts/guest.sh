@@ -28,9 +28,10 @@ tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-guest.XXXXXX")
 mkdir -p "$BUILD/logs"
 console_log=$BUILD/logs/guest-console.log
 : >"$console_log"
-qemu_pid=
+qemu_pid= second_pid=
 cleanup() {
   [ -z "$qemu_pid" ] || kill -9 "$qemu_pid" 2>/dev/null
+  [ -z "$second_pid" ] || kill "$second_pid" 2>/dev/null
   stop_service
   rm -rf "$tmp"
 }
@@ -84,7 +85,7 @@ boot() {
     -append 'console=ttyS0 root=/dev/nvme0n1 rw quiet panic=-1 mitigations=off audit=0 no_timer_check' \
     -drive "file=$image/root.ext4,format=raw,if=none,id=root,snapshot=on" -device nvme,drive=root,serial=root \
     -drive "file=$tmp/run.ext4,format=raw,if=none,id=run" -device nvme,drive=run,serial=run \
-    -device pcie-root-port,id=slot0,bus=pcie.0,chassis=1 <"$tmp/to" >"$tmp/from" 2>&1 &
+    -device pcie-root-port,id=slot0,bus=pcie.0,chassis=1 -device pcie-root-port,id=slot1,bus=pcie.0,chassis=2 <"$tmp/to" >"$tmp/from" 2>&1 &
   qemu_pid=$!
 }
 
@@ -135,6 +136,7 @@ ready() { limit=90 guest 'r=$(systemctl is-system-running --wait); echo $r; [ $r
 
 prepare
 start_device "$tmp/vm.sock" "$BUILD/logs/guest-device.log" --gpu soft --memory 1GiB -v
+"$CAUSEWAY" device --socket "$tmp/vm1.sock" --gpu soft --memory 2GiB >"$BUILD/logs/guest-device1.log" 2>&1 & second_pid=$!
 began=$SECONDS
 boot
 await '@agent ready' 120; row "Debian boots without the device" "$((SECONDS - began)) s to a shell"
@@ -159,6 +161,11 @@ guest '/run/causeway/bin/setup --cdi | grep -v done:; ! /run/causeway/bin/setup 
 guest './container'; row "podman run --device nvidia.com/gpu=all" ""
 guest '/run/causeway/bin/setup --remove >/tmp/removed; cat /tmp/removed; ! grep -rl causeway /etc'; row "bin/setup --remove leaves nothing" ""
 guest '/run/causeway/bin/setup --cdi && systemctl is-active run-causeway.mount && ldconfig -p | grep -q causeway'; row "and bin/setup sets it up again" ""
+
+monitor "chardev-add socket,id=gpu1,path=$tmp/vm1.sock" && monitor 'device_add vhost-user-fs-pci,chardev=gpu1,tag=gpu1,queue-size=1024,bus=slot1,id=gpu1'
+row "a second vGPU is plugged in" ""
+guest 'm=/run/causeway-gpu1; mkdir -p $m; for i in $(seq 100); do mount -t virtiofs gpu1 $m 2>/dev/null && break; sleep 0.1; done; $m/bin/setup | grep "programs use" && LD_LIBRARY_PATH=$m/lib $m/bin/causeway-check | grep " 2.0 GiB" && $m/bin/causeway-check | grep " 1.0 GiB"'
+row "each program uses the one whose library it loads" ""
 
 monitor 'device_del gpu0'; row "the device is unplugged" ""
 guest 'for i in $(seq 100); do mountpoint -q /run/causeway || break; sleep 0.1; done; ! mountpoint -q /run/causeway; echo $(systemctl is-system-running)'

@@ -134,9 +134,9 @@ func (h *host) close() error {
 type roles map[string]*sum
 
 type sum struct {
-	n            int
-	process      // sums
-	most, mostFD int64
+	n       int
+	process // sums
+	most    int64
 }
 
 // measure looks at all processes of ours.
