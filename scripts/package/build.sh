@@ -35,7 +35,23 @@ program() {
   (cd "$ROOT" && go build -trimpath -buildvcs=false -tags libvirt_dlopen -ldflags "-s -w -X main.version=$VERSION" -o "$root/usr/bin/causeway" ./host/causeway)
   make --no-print-directory -C "$ROOT" libcuda libnvml
   put 0644 "$BUILD"/lib/libcuda.so.1 "$BUILD"/lib/libnvidia-ml.so.1 /usr/lib/causeway
-  strip --strip-unneeded --remove-section=.comment "$root"/usr/lib/causeway/*.so.1
+  local lib
+  for lib in "$root"/usr/lib/causeway/*.so.1; do
+    strip --strip-unneeded --remove-section=.comment "$lib"
+    name_anew "$lib"
+  done
+}
+
+# name_anew LIB gives a stripped library the build id of what it is now: the linker's was of its debugging information too, with this
+# machine's paths.
+name_anew() {
+  local note=.note.gnu.build-id t=$out/build-id
+  objcopy --dump-section $note="$t" "$1" "$t.lib"
+  objcopy --remove-section $note "$1" "$t.lib"
+  { head -c 16 "$t"; sha1sum "$t.lib" | cut -d' ' -f1 | tr -d '\n' | sed 's/../\\x&/g' | xargs -0 printf '%b'; } >"$t.new"
+  [ "$(stat -c %s "$t")" = "$(stat -c %s "$t.new")" ] || die "the build id of $1 is no SHA-1"
+  objcopy --update-section $note="$t.new" "$1"
+  rm -f "$t" "$t.lib" "$t.new"
 }
 
 system_files() {
@@ -70,10 +86,12 @@ documents() {
   for f in OPERATIONS WALKTHROUGH COMPATIBILITY COVERAGE; do
     [ ! -f "$ROOT/docs/$f.md" ] || put 0644 "$ROOT/docs/$f.md" $doc
   done
-  put_as 0644 "$here/copyright" $doc/copyright
+  put_as 0644 "$here/copyright" /debian/copyright
+  put 0644 "$ROOT/LICENSE" /licence
+  # Debian wants these two, rpm the licence.
   printf 'causeway (%s-1) unstable; urgency=medium\n\n  * Built from commit %s.\n\n -- %s  %s\n' "$VERSION" \
     "$(git -C "$ROOT" rev-parse HEAD 2>/dev/null || echo unknown)" "$MAINTAINER" "$(date -u -R -d "@$SOURCE_DATE_EPOCH")" |
-    gzip -9n >"$root$doc/changelog.Debian.gz"
+    gzip -9n >"$root/debian/changelog.Debian.gz"
   put_as 0644 "$here/lintian-overrides" /usr/share/lintian/overrides/causeway
   licences >"$root$doc/LICENCES.libraries"
   local d

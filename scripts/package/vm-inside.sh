@@ -32,7 +32,7 @@ must "manual page" sh -c 'man causeway-daemon | grep -q causewayd'
 causeway doctor >/root/doctor.log 2>&1
 sed 's/^/   doctor: /' /root/doctor.log
 
-must "a vGPU is made" causeway create vm1 --gpu soft --memory 256MiB
+must "a vGPU is made" causeway create vm1 --gpu soft --memory 64MiB
 device=$(pid_of vm1)
 started=$(start_time "$device")
 scope=$(unit_of "$device")
@@ -61,7 +61,7 @@ must "an upgrade" apt-get -q install -y --no-install-recommends /root/next.deb
 again daemon_ready && same || fail "an upgrade changed the vGPU's process"
 [[ $(readlink "/proc/$device/exe") == *deleted* ]] || fail "the vGPU's process is not the version from before: $(readlink "/proc/$device/exe")"
 ok "the vGPU is the same process after an upgrade"
-must "a vGPU of the new version beside it" causeway create vm2 --gpu soft --memory 256MiB
+must "a vGPU of the new version beside it" causeway create vm2 --gpu soft --memory 64MiB
 
 # AppArmor as libvirt confines QEMU with it. perl connects in QEMU's place.
 connect() {
