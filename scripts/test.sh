@@ -139,7 +139,7 @@ stage_libvirt() { scripts/libvirt.sh; }
 stage_guest() { scripts/guest.sh; }
 
 # GPU time shared by weight and cap, on the software GPU.
-stage_share() { scripts/share.sh --gpu soft --seconds 1.5; }
+stage_share() { scripts/share.sh --gpu soft; }
 
 stage_density() { scripts/density.sh --small; }
 

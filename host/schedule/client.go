@@ -39,7 +39,8 @@ type Seat struct {
 	who      Membership
 	sessions map[uint64]*Session
 	next     uint64
-	conn     *caller // nil: there is no scheduler now
+	conn     *caller       // nil: there is no scheduler now
+	changed  chan struct{} // the first session came
 }
 
 // Session is one worker's pages, made by this process and known to the scheduler, if there is one.
@@ -49,6 +50,7 @@ type Session struct {
 	files        [3]int // grant for the scheduler, usage, bell
 	grantRO      int    // grant for the worker, who must not write it
 	grant, usage []byte
+	waits        uint64 // when the scheduler was last doubted
 	g            page.Grant
 	u            page.Usage
 	once         sync.Once
@@ -58,6 +60,7 @@ const (
 	retryFirst = 50 * time.Millisecond
 	retryMost  = 2 * time.Second
 	callLimit  = 2 * time.Second // for an answer
+	doubtEvery = 3 * time.Second // while there are sessions: does one wait for a scheduler that hangs?
 )
 
 // Join takes a seat at the scheduler of a socket. It does not fail: while there is no scheduler, all grants are open, and it is
@@ -109,7 +112,7 @@ func connOf(fd int) (*net.UnixConn, error) {
 }
 
 func newSeat(who Membership, log *slog.Logger) *Seat {
-	s := &Seat{log: log, who: who, sessions: map[uint64]*Session{}}
+	s := &Seat{log: log, who: who, sessions: map[uint64]*Session{}, changed: make(chan struct{}, 1)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -125,17 +128,11 @@ func (s *Seat) routine() {
 	wait := retryFirst
 	for s.ctx.Err() == nil {
 		s.mu.Lock()
-		conn := s.conn
+		conn, sessions := s.conn, len(s.sessions)
 		s.mu.Unlock()
 		if conn != nil {
 			wait = retryFirst
-			select {
-			case <-conn.done:
-				s.mu.Lock()
-				s.dropLocked(errors.New("its connection ended"))
-				s.mu.Unlock()
-			case <-s.ctx.Done():
-			}
+			s.attend(conn, sessions > 0)
 			continue
 		}
 		select {
@@ -148,6 +145,42 @@ func (s *Seat) routine() {
 	}
 }
 
+// attend waits until something may be wrong with the scheduler, or sessions come. Without sessions it is not doubted.
+func (s *Seat) attend(conn *caller, doubt bool) {
+	var tick <-chan time.Time
+	if doubt {
+		t := time.NewTimer(doubtEvery)
+		defer t.Stop()
+		tick = t.C
+	}
+	select {
+	case <-conn.done:
+		s.mu.Lock()
+		s.dropLocked(errors.New("its connection ended"))
+		s.mu.Unlock()
+	case <-tick:
+		s.doubt()
+	case <-s.changed:
+	case <-s.ctx.Done():
+	}
+}
+
+// doubt asks the scheduler something if a session has stood at its gate since the last time. One that hangs is given up, like one
+// that has ended.
+func (s *Seat) doubt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stuck := false
+	for _, x := range s.sessions {
+		n := x.u.Waits.Load()
+		stuck = stuck || x.u.Waiting.Load() != 0 && x.waits == n
+		x.waits = n
+	}
+	if stuck {
+		s.tellLocked(&request{Op: opLimits, Weight: s.who.Weight, Cap: s.who.Cap}, nil)
+	}
+}
+
 // connect joins, and tells of the sessions that there are. If that fails, the seat stays without a scheduler.
 func (s *Seat) connect() {
 	ctx, cancel := context.WithTimeout(s.ctx, callLimit)
@@ -157,10 +190,17 @@ func (s *Seat) connect() {
 		s.log.Debug("no scheduler", "error", err)
 		return
 	}
+	conn := newCaller(uc)
+	s.mu.Lock()
+	who := s.who
+	s.mu.Unlock()
+	err = conn.call(&request{Op: opJoin, GPU: who.GPU, Key: who.Key, Weight: who.Weight, Cap: who.Cap, Soft: who.Soft}, nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.conn = newCaller(uc)
-	err = s.conn.call(&request{Op: opJoin, GPU: s.who.GPU, Key: s.who.Key, Weight: s.who.Weight, Cap: s.who.Cap, Soft: s.who.Soft}, nil)
+	s.conn = conn
+	if err == nil && who != s.who { // meanwhile
+		err = conn.call(&request{Op: opLimits, Weight: s.who.Weight, Cap: s.who.Cap}, nil)
+	}
 	for _, x := range s.sessions {
 		if err == nil {
 			err = s.conn.call(&request{Op: opAdd, Session: x.id}, x.files[:])
@@ -179,7 +219,7 @@ func (s *Seat) dropLocked(why error) {
 		return
 	}
 	if s.ctx.Err() == nil {
-		s.log.Warn("no scheduler any more: the GPU's time is not shared by weight until one is back", "why", why)
+		s.log.Warn("no scheduler: the GPU's time is not shared by weight until one is back", "why", why)
 	}
 	s.conn.close()
 	s.conn = nil
@@ -229,6 +269,12 @@ func (s *Seat) Add() (*Session, error) {
 	s.next++
 	x.id = s.next
 	s.sessions[x.id] = x
+	if len(s.sessions) == 1 {
+		select {
+		case s.changed <- struct{}{}:
+		default:
+		}
+	}
 	s.tellLocked(&request{Op: opAdd, Session: x.id}, x.files[:])
 	return x, nil
 }

@@ -309,6 +309,52 @@ func TestDies(t *testing.T) {
 	}
 }
 
+// TestHangs: a scheduler that takes requests and does nothing is given up by those whose sessions wait for it.
+func TestHangs(t *testing.T) {
+	leaks(t)
+	socket := filepath.Join(t.TempDir(), "s")
+	ln, err := Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conns := make(chan *net.UnixConn, 16)
+	var hung atomic.Bool
+	go func() {
+		for {
+			c, err := ln.AcceptUnix()
+			if err != nil {
+				close(conns)
+				return
+			}
+			conns <- c
+			go func() {
+				b := make([]byte, maxPacket)
+				for {
+					if n, err := c.Read(b); err != nil || n == 0 {
+						return
+					}
+					if !hung.Load() {
+						_, _ = c.Write([]byte("{}"))
+					}
+				}
+			}()
+		}
+	}()
+	defer func() {
+		_ = ln.Close()
+		for c := range conns {
+			_ = c.Close()
+		}
+	}()
+	s := join(t, socket, "a", 1, 0)
+	x := add(t, s)
+	hung.Store(true)
+	x.g.Set(page.Metered, time.Millisecond) // the last that it did
+	w := work(t, &gpu{}, x, 200*time.Microsecond)
+	defer w.stop()
+	eventually(t, "goes on", func() bool { return w.done.Load() > 10 })
+}
+
 // TestLate: a seat that is taken before there is a scheduler is open until one comes.
 func TestLate(t *testing.T) {
 	leaks(t)

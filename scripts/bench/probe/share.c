@@ -1,6 +1,6 @@
 /*
  * Work of a known size, to measure how a GPU's time is shared. Uses whatever libcuda.so.1 the loader finds. Times to begin and to
- * end are seconds since the epoch, so that several of these measure the same moments.
+ * end are seconds since the epoch, so that several of these measure the same moments; who is not ready at the beginning fails (1: at once).
  *
  *   share calibrate US                  turns of the loop that take about US microseconds: "turns N us X"
  *   share load TURNS DEPTH BEGIN END    kernels of TURNS turns as fast as they go, at most DEPTH in flight: "done N us X best Y":
@@ -197,6 +197,10 @@ int main(int argc, char **argv)
 		a[i - 2] = atof(argv[i]);
 	const char *what = argc > 1 ? argv[1] : "";
 	start();
+	if (argc > 3 && wall() > (argc == 4 ? a[0] : a[2]) * 1e6 && (argc == 4 ? a[0] : a[2]) > 1) {
+		fprintf(stderr, "share: the start took longer than there was time\n");
+		return 3;
+	}
 	if (!strcmp(what, "calibrate") && argc == 3)
 		calibrate(a[0]);
 	else if (!strcmp(what, "load") && argc == 6)
