@@ -181,7 +181,7 @@ func TestSeat(t *testing.T) {
 }
 
 // refusal is what a session's Hello is answered, and the text that explains it.
-func refusal(t *testing.T, v *vm, pid uint32) (errno error, text string) {
+func refusal(t *testing.T, v *vm, pid uint32) (text string, errno error) {
 	t.Helper()
 	p, _, err := v.exec(pid)
 	if err == nil {
@@ -198,7 +198,7 @@ func refusal(t *testing.T, v *vm, pid uint32) (errno error, text string) {
 	if e := p.file.Close(); e != nil {
 		t.Error(e)
 	}
-	return err, string(b)
+	return string(b), err
 }
 
 // TestTooManySessions: one more than may be is refused, and says why; another's end makes room.
@@ -206,7 +206,7 @@ func TestTooManySessions(t *testing.T) {
 	v := bootWith(t, func(o *device.Options) { o.Limits.Sessions = 2 })
 	_, a := start(t, v)
 	_, b := start(t, v)
-	err, text := refusal(t, v, 7)
+	text, err := refusal(t, v, 7)
 	if !errors.Is(err, syscall.EUSERS) || !strings.Contains(text, "as many CUDA processes as it may: 2") {
 		t.Errorf("%v: %q", err, text)
 	}

@@ -1,0 +1,180 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/host/worker/link"
+	"causeway/host/worker/spawn"
+	"causeway/remote"
+	"causeway/virtio/fs"
+)
+
+// worker gives the session a worker process: one that is ready, if what the guest says of its environment allows it.
+func (s *session) worker(h remote.Hello) (*spawn.Process, error) {
+	started, err := s.starting()
+	if err != nil {
+		return nil, err
+	}
+	defer started()
+	if link.Fits(h, len(s.dev.opts.Worker.Devices)) {
+		if p := s.dev.opts.Pool.Take(); p != nil {
+			if p.Configure(s.config(), s.wake) == nil {
+				return p, nil
+			}
+			p.Kill() // it has ended
+		}
+	}
+	return s.dev.opts.Spawner.Start(s.config(), s.wake)
+}
+
+// spawn starts the worker process. It runs on routine.
+func (s *session) spawn(h remote.Hello, w *fs.WriteRequest) {
+	if err := s.admit(); err != nil {
+		s.dev.refusedOne()
+		s.refuse(w, syscall.EUSERS, err)
+		s.fail(nil)
+		return
+	}
+	if err := s.provide(); err != nil {
+		s.leave()
+		s.refuse(w, syscall.EIO, err)
+		s.fail(err)
+		return
+	}
+	p, err := s.worker(h)
+	if err != nil {
+		s.refuse(w, syscall.EIO, err)
+		s.fail(err)
+		return
+	}
+	rs, files, err := s.dev.memoryRegions()
+	if err == nil {
+		err = p.Send(link.Message{Type: link.Memory, Payload: link.EncodeMemory(rs), Files: files})
+		link.CloseAll(files)
+	}
+	if err != nil {
+		p.Kill()
+		s.refuse(w, syscall.EIO, err)
+		s.fail(err)
+		return
+	}
+	s.mu.Lock()
+	s.proc = p
+	gone := s.state >= dead
+	s.mu.Unlock()
+	if gone { // meanwhile
+		p.Kill()
+		w.Complete(0, syscall.EPIPE)
+		return
+	}
+	s.log.Info("worker started", "worker", p.PID(), "uid", s.caller.UID)
+	s.follow(p)
+	w.Complete(w.Size, 0)
+}
+
+// follow notices the end of a worker.
+func (s *session) follow(p *spawn.Process) {
+	go func() {
+		<-p.Done()
+		s.workerGone(p)
+	}()
+}
+
+// start has the worker map region 0 and begin. The WRITE is answered when it runs. It waits for leases that are still on
+// their way through another queue.
+func (s *session) start(w *fs.WriteRequest) (syscall.Errno, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state != opening || s.proc == nil || s.starter != nil {
+		return syscall.EINVAL, fmt.Errorf("start: %w", errState)
+	}
+	s.starter, s.startedAt = w, time.Now()
+	s.startIfLentLocked()
+	return 0, nil
+}
+
+// startIfLentLocked starts the worker once region 0 is lent.
+func (s *session) startIfLentLocked() {
+	w := s.starter
+	if w == nil || s.state != opening || !s.regions[0].complete() {
+		return
+	}
+	s.starter, s.state = nil, starting
+	if !s.do(func() { s.startWorker(w) }) {
+		w.Complete(0, syscall.EBUSY)
+	}
+}
+
+// endStart refuses a start whose leases do not come.
+func (s *session) endStart(now time.Time) {
+	s.mu.Lock()
+	w := s.starter
+	if w == nil || now.Sub(s.startedAt) < leaseWait && s.state == opening {
+		s.mu.Unlock()
+		return
+	}
+	s.starter = nil
+	s.mu.Unlock()
+	s.refuse(w, syscall.EINVAL, fmt.Errorf("start before all of region 0 is lent: %w", errState))
+}
+
+// leaseWait is how long MsgStart waits for leases. Guest kernels hold the control file's lock meanwhile.
+const leaseWait = time.Second
+
+// startLimit bounds what a worker needs to open a GPU.
+const startLimit = time.Minute
+
+func (s *session) startWorker(w *fs.WriteRequest) {
+	err := func() error {
+		started, err := s.starting()
+		if err != nil {
+			return err
+		}
+		defer started()
+		bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+		if err != nil {
+			return fmt.Errorf("eventfd: %w", err)
+		}
+		s.mu.Lock()
+		s.bell = bell
+		p := s.proc
+		ms := s.regions[0].messages()
+		s.mu.Unlock()
+		if p == nil {
+			return spawn.ErrEnded
+		}
+		for _, m := range append(ms, link.Message{Type: link.Start, Files: []int{bell}}) {
+			if err := p.Send(m); err != nil {
+				return err
+			}
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+		defer cancel()
+		m, err := p.Await(ctx, link.Started)
+		if err != nil {
+			return err
+		}
+		if m.A != 0 {
+			return errors.New(string(m.Payload))
+		}
+		return nil
+	}()
+	if err != nil {
+		s.refuse(w, syscall.EIO, err)
+		s.fail(err)
+		return
+	}
+	s.mu.Lock()
+	if s.state == starting {
+		s.state = running
+	}
+	s.mu.Unlock()
+	w.Complete(w.Size, 0)
+	s.sendRegions() // some may have been lent meanwhile
+}
