@@ -18,7 +18,7 @@ import (
 func Nodes(root string, visible []string) []string {
 	at := func(p string) string { return filepath.Join(root, p) }
 	var out []string
-	for _, pattern := range []string{"dev/nvidiactl", "dev/nvidia-uvm", "dev/nvidia-uvm-tools", "dev/nvidia-modeset", "dev/nvidia-caps/nvidia-cap*", "dev/dxg"} {
+	for _, pattern := range []string{"dev/nvidiactl", "dev/nvidia-uvm", "dev/nvidia-uvm-tools", "dev/nvidia-modeset", "dev/nvidia-nvlink", "dev/nvidia-caps/nvidia-cap*", "dev/nvidia-caps-imex-channels/channel*", "dev/dxg"} {
 		found, _ := filepath.Glob(at(pattern)) // the patterns are well-formed
 		out = append(out, found...)
 	}
