@@ -63,8 +63,7 @@ func (s *session) rebuild(ctx context.Context) error {
 	if err == nil {
 		s.proc = next
 		if s.res != nil {
-			<-p.Done() // it has said that it let go, and ends
-			s.res.cpu += p.CPU()
+			s.res.left = append(s.res.left, p)
 		}
 	}
 	gone := s.state >= dead

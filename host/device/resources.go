@@ -1,6 +1,7 @@
 package device
 
 import (
+	"slices"
 	"time"
 
 	"causeway/host/daemon/api"
@@ -16,7 +17,8 @@ type resources struct {
 	slot    int // of the memory budget
 	meter   *meter.Page
 	turn    *schedule.Session // nil: GPU time is not shared
-	cpu     time.Duration     // of workers that the session has left
+	left    []*spawn.Process  // workers that the session has left, and that are about to end
+	cpu     time.Duration     // of those that have ended
 	sampled uint64            // nanoseconds of GPU time by the driver's account
 	seen    api.Counters      // at the last look: what counters never go below
 }
@@ -81,11 +83,7 @@ func (s *session) countersLocked(p *spawn.Process) api.Counters {
 	}
 	age := uint64(time.Since(s.opened))
 	c.BusyNanos, c.WaitNanos = min(c.BusyNanos, age), min(c.WaitNanos, age)
-	cpu := r.cpu
-	if p != nil {
-		cpu += p.CPU()
-	}
-	c.WorkerNanos = uint64(cpu)
+	c.WorkerNanos = uint64(r.cpuTime(p))
 	// A counter that is lower than before was so for a moment, between two stores of the worker, or is a lie.
 	old := &r.seen
 	for _, f := range []struct{ now, old *uint64 }{
@@ -97,6 +95,27 @@ func (s *session) countersLocked(p *spawn.Process) api.Counters {
 	}
 	r.seen = c
 	return c
+}
+
+// cpuTime is that of all workers so far; p is the last.
+func (r *resources) cpuTime(p *spawn.Process) time.Duration {
+	r.left = slices.DeleteFunc(r.left, func(old *spawn.Process) bool {
+		select {
+		case <-old.Done():
+			r.cpu += old.CPU()
+			return true
+		default:
+			return false
+		}
+	})
+	sum := r.cpu
+	for _, old := range r.left {
+		sum += old.CPU()
+	}
+	if p != nil {
+		sum += p.CPU()
+	}
+	return sum
 }
 
 // config is what the session's workers are told. It runs on routine.
