@@ -33,13 +33,15 @@ program() {
   say "building causeway $VERSION"
   mkdir -p "$root/usr/bin"
   (cd "$ROOT" && go build -trimpath -buildvcs=false -tags libvirt_dlopen -ldflags "-s -w -X main.version=$VERSION" -o "$root/usr/bin/causeway" ./host/causeway)
-  make --no-print-directory -C "$ROOT" libcuda libnvml
+  make --no-print-directory -C "$ROOT" libcuda libnvml tools
   put 0644 "$BUILD"/lib/libcuda.so.1 "$BUILD"/lib/libnvidia-ml.so.1 /usr/lib/causeway
   local lib
   for lib in "$root"/usr/lib/causeway/*.so.1; do
     strip --strip-unneeded --remove-section=.comment "$lib"
     name_anew "$lib"
   done
+  put 0755 "$BUILD/lib/causeway-check" /usr/lib/causeway
+  strip --remove-section=.comment "$root/usr/lib/causeway/causeway-check"
 }
 
 # name_anew LIB gives a stripped library the build id of what it is now: the linker's was of its debugging information too, with this
