@@ -67,6 +67,7 @@ func TestControl(t *testing.T) {
 		status       int
 	}{
 		"cap":      {"PUT", "/v1/limits", api.Limits{Cap: 200}, 400},
+		"sessions": {"PUT", "/v1/limits", api.Limits{Sessions: 1001}, 400},
 		"no JSON":  {"PUT", "/v1/limits", "x", 400},
 		"long":     {"PUT", "/v1/limits", strings.Repeat("x", 1<<20), 400},
 		"no such":  {"GET", "/v1/other", nil, 404},

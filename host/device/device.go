@@ -89,7 +89,10 @@ func New(o Options) (*Device, error) {
 		desk := &inventory.Desk{Memory: func() (uint64, uint64) { return d.budget.Limit(), d.budget.Used() }, Workers: d.workers, Machine: o.Machine}
 		nvml = newNVMLFile(desk, o.Log)
 	}
-	var err error
+	err := check(o.Limits)
+	if err != nil {
+		return nil, err
+	}
 	if d.budget, err = memory.New(o.Limits.Memory); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package device
 
 import (
 	"cmp"
+	"fmt"
 	"os"
 	"slices"
 
@@ -31,16 +32,27 @@ func (d *Device) seat() *schedule.Seat {
 	return d.place
 }
 
+// check says what is wrong with limits in themselves.
+func check(l api.Limits) error {
+	if err := l.Check(); err != nil {
+		return err
+	}
+	if l.Sessions > mostSessions {
+		return fmt.Errorf("%w: %d sessions: use 1 to %d", api.ErrLimit, l.Sessions, mostSessions)
+	}
+	return nil
+}
+
 // withDefaults fills in what was left open.
 func withDefaults(l api.Limits) api.Limits {
 	l.Weight = cmp.Or(l.Weight, api.DefaultWeight)
-	l.Sessions = min(cmp.Or(l.Sessions, DefaultSessions), mostSessions)
+	l.Sessions = cmp.Or(l.Sessions, DefaultSessions)
 	return l
 }
 
 // SetLimits changes the limits while programs run. Memory below what is in use takes nothing away: new allocations fail.
 func (d *Device) SetLimits(l api.Limits) error {
-	if err := l.Check(); err != nil {
+	if err := check(l); err != nil {
 		return err
 	}
 	l = withDefaults(l)
