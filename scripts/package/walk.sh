@@ -23,9 +23,19 @@ open_console() {
   console=$(virsh ttyconsole vm1) || return 1
   stty -F "$console" raw -echo
   exec 5<>"$console"
-  await 'login:' 300 && printf 'root\n' >&5 && await '#' 120 || return 1
-  printf "stty -echo; PS1=; bind 'set enable-bracketed-paste off' 2>/dev/null; echo @rea''dy\n" >&5
-  await '@ready' 60
+  await 'login:' 300 || return 1
+  # getty drops what comes before it listens.
+  local try
+  for try in 1 2 3 4 5 6 7 8; do
+    printf 'root\r' >&5
+    ! await 'root@vm1' 20 || break
+  done
+  [ "$try" != 8 ] || return 1
+  for try in 1 2 3 4 5; do
+    printf "stty -echo; PS1=; bind 'set enable-bracketed-paste off' 2>/dev/null; echo @rea''dy\n" >&5
+    ! await '@ready' 30 || return 0
+  done
+  return 1
 }
 # await TEXT SECONDS reads the console until TEXT comes, and copies what it reads.
 await() {
@@ -33,7 +43,8 @@ await() {
   while [ $SECONDS -lt $end ]; do
     if IFS= read -r -t 1 -N 1 -u 5 c; then
       printf '%s' "$c"
-      seen=${seen: -200}$c
+      seen+=$c
+      [ ${#seen} -lt 500 ] || seen=${seen: -100}
       [[ $seen != *"$text"* ]] || { echo; return 0; }
     fi
   done
