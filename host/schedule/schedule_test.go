@@ -211,7 +211,7 @@ func (w *fakeWorker) stop() {
 	w.cancel()
 	w.gate.Poke()
 	w.group.Wait()
-	w.gate.Close()
+	w.gate.Close(true)
 	link.UnmapPage(w.mem[0])
 	link.UnmapPage(w.mem[1])
 	_ = unix.Close(w.bell)

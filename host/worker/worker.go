@@ -115,7 +115,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	err := w.loop(ctx)
 	close(w.ended)
 	if w.turn != nil {
-		w.turn.Close()
+		w.turn.Close(!errors.Is(err, errMoved))
 	}
 	if errors.Is(err, errMoved) {
 		return nil // the session, and with it guest memory, belongs to another process now

@@ -93,8 +93,9 @@ func New(o Options) *Gate {
 	return g
 }
 
-// Close ends the goroutines. The consumer has ended, or will not come back.
-func (g *Gate) Close() {
+// Close ends the goroutines. The consumer has ended, or will not come back. over: the session has ended, too; else another worker has
+// it, and the usage is that one's.
+func (g *Gate) Close(over bool) {
 	g.stopped.Store(true)
 	close(g.quit)
 	g.Grant.Wake()
@@ -107,6 +108,9 @@ func (g *Gate) Close() {
 	for {
 		select {
 		case <-gone:
+			if !over {
+				return
+			}
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			g.Usage.Active.Store(0)
@@ -353,6 +357,10 @@ func (g *Gate) stand(ctx context.Context) error {
 			continue
 		}
 		g.Grant.Await(w, stand)
+		if g.Usage.Active.Load() == 0 { // a worker that had the session before may have said so just now
+			g.Usage.Active.Store(1)
+			g.ring()
+		}
 	}
 	return nil
 }

@@ -119,7 +119,7 @@ func newRig(t *testing.T, gauge *fakeGauge) *rig {
 		Serve: r.serveTasks,
 	})
 	t.Cleanup(func() {
-		r.Close()
+		r.Close(true)
 		_ = unix.Close(bell)
 		_ = unix.Munmap(mem)
 		for end := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
@@ -236,6 +236,22 @@ func TestStands(t *testing.T) {
 	if r.usage.Waits.Load() != 1 || r.usage.Waited.Load() < uint64(20*time.Millisecond) || r.usage.Waiting.Load() != 0 {
 		t.Errorf("%d waits, %d ns", r.usage.Waits.Load(), r.usage.Waited.Load())
 	}
+}
+
+// TestReplaced: a worker whose predecessor says at the last moment that there is nothing to do says otherwise.
+func TestReplaced(t *testing.T) {
+	r := newRig(t, &fakeGauge{complete: true})
+	r.grant.Set(page.Metered, time.Millisecond)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.op()
+	}()
+	r.until("wants", r.active)
+	r.usage.Active.Store(0)
+	r.until("wants again", r.active)
+	r.grant.Set(metered, time.Millisecond)
+	<-done
 }
 
 // TestEnds: the end of the session, and an error of what it serves, end a wait at the gate.
@@ -389,7 +405,7 @@ func benchGate(b *testing.B, w page.Word) *Gate {
 		OnConsumer: func(func() error) error { return nil }, Serve: func() error { return nil },
 	})
 	b.Cleanup(func() {
-		g.Close()
+		g.Close(true)
 		_ = unix.Close(bell)
 		_ = unix.Munmap(mem)
 	})
