@@ -122,10 +122,10 @@ func (t *Top) gpuLines() []Line {
 	cells := [][]string{{"GPU", "UTIL", "", "MEMORY", "PROMISED", "TEMP", "POWER", "NAME"}}
 	styles := []Style{Head}
 	for i := range t.reading.GPUs {
-		g := &t.reading.GPUs[i]
-		util, bar, name, style := fmt.Sprintf("%d%%", g.Utilization), gauge(g.Utilization), clean(g.Name), Plain
+		g, name, style := t.withoutSensors(t.reading.GPUs[i]), clean(t.reading.GPUs[i].Name), Plain
+		util, bar := fmt.Sprintf("%d%%", g.Utilization), gauge(g.Utilization)
 		if g.Utilization < 0 {
-			util, bar = "-", gauge(0)
+			util = "-"
 		}
 		if g.Drained {
 			name, style = name+", drained: "+cmp.Or(clean(g.Why), "nobody said why"), Alert
@@ -135,6 +135,27 @@ func (t *Top) gpuLines() []Line {
 		styles = append(styles, style)
 	}
 	return table(cells, styles, 1)
+}
+
+// withoutSensors fills in what nobody measures of a GPU from what its vGPUs count: the software GPU's use, and all GPUs' without causewayd.
+func (t *Top) withoutSensors(g api.GPU) *api.GPU {
+	if g.Backend == "cuda" {
+		return &g
+	}
+	busy, known, used := 0.0, false, uint64(0)
+	for _, r := range t.rows {
+		if r.VGPU.GPU != g.ID || r.VGPU.Status == nil {
+			continue
+		}
+		used += r.VGPU.Status.Memory
+		if r.Rates != nil {
+			busy, known = busy+r.Rates.Busy, true
+		}
+	}
+	if g.Used = max(g.Used, used); known {
+		g.Utilization = max(g.Utilization, int(min(busy, 1)*100+0.5))
+	}
+	return &g
 }
 
 func gauge(percent int) string {

@@ -18,7 +18,7 @@ func sample() *Reading {
 		Time:   noon,
 		Daemon: &api.Version{Version: "1.0", PID: 99, Started: noon.Add(-48 * time.Hour)},
 		GPUs: []api.GPU{
-			{ID: soft, Backend: "soft", Name: "Causeway Software GPU", Memory: 8 << 30, Used: 96 << 20, Promised: 512 << 20, Utilization: 3, NUMA: -1, Driver: "580.0.0", VGPUs: []string{"build-2/gpu0"}},
+			{ID: soft, Backend: "soft", Name: "Causeway Software GPU", Memory: 8 << 30, Promised: 512 << 20, NUMA: -1, Driver: "580.0.0", VGPUs: []string{"build-2/gpu0"}},
 			{ID: h200, Backend: "cuda", Name: "NVIDIA H200", Memory: 150 << 30, Used: 3 << 30, Promised: 16 << 30, Utilization: 62, Temperature: 54, PowerMW: 312400, Driver: "580.82",
 				Drained: true, Why: "XID 79: the GPU has fallen off the bus", VGPUs: []string{"vm1/gpu0", "vm9/gpu1"}},
 		},
@@ -33,7 +33,7 @@ func sample() *Reading {
 						{ID: 3, GuestPID: 800, Program: "nvidia-smi", Worker: 5000, State: "idle", Started: noon.Add(-10 * time.Minute), Memory: 512 << 20},
 					}}},
 			{Spec: small, State: api.Waiting, GPU: soft, Socket: "/run/causeway/build-2/gpu0.sock", Control: "/run/causeway/build-2/gpu0.ctl", PID: 4712, Started: noon.Add(-30 * time.Second),
-				Status: &api.Status{Version: "1.0", PID: 4712, Started: noon.Add(-30 * time.Second), GPU: "Causeway Software GPU", UUID: soft, Limits: small.Limits}},
+				Status: &api.Status{Version: "1.0", PID: 4712, Started: noon.Add(-30 * time.Second), GPU: "Causeway Software GPU", UUID: soft, Limits: small.Limits, Memory: 96 << 20}},
 			{Spec: lost, State: api.Lost, GPU: h200, Socket: "/run/causeway/vm9/gpu1.sock", Why: "signal: killed", Started: noon.Add(-72 * time.Hour)},
 		},
 	}

@@ -211,6 +211,34 @@ func TestTopFailedAndHeld(t *testing.T) {
 	}
 }
 
+// What nobody measures is what the vGPUs count.
+func TestWithoutSensors(t *testing.T) {
+	rows := []Row{
+		{VGPU: api.VGPU{GPU: "G", Status: &api.Status{Memory: 3}}, Rates: &Rates{Busy: .3}},
+		{VGPU: api.VGPU{GPU: "G", Status: &api.Status{Memory: 4}}, Rates: &Rates{Busy: .9}},
+		{VGPU: api.VGPU{GPU: "G"}},
+		{VGPU: api.VGPU{GPU: "other", Status: &api.Status{Memory: 9}}, Rates: &Rates{Busy: 1}},
+	}
+	for _, c := range []struct {
+		name string
+		gpu  api.GPU
+		rows []Row
+		used uint64
+		util int
+	}{
+		{"software", api.GPU{ID: "G", Backend: "soft"}, rows, 7, 100},
+		{"one of them", api.GPU{ID: "G", Backend: "soft"}, rows[:1], 3, 30},
+		{"no rates yet", api.GPU{ID: "G", Utilization: -1}, nil, 0, -1},
+		{"without causewayd", api.GPU{ID: "G", Used: 7, Utilization: -1}, rows, 7, 100},
+		{"real", api.GPU{ID: "G", Backend: "cuda", Used: 1, Utilization: 2}, rows, 1, 2},
+	} {
+		top := &Top{rows: c.rows}
+		if g := top.withoutSensors(c.gpu); g.Used != c.used || g.Utilization != c.util {
+			t.Errorf("%s: %d used, %d%%, want %d and %d%%", c.name, g.Used, g.Utilization, c.used, c.util)
+		}
+	}
+}
+
 func TestOrders(t *testing.T) {
 	row := func(vm string, memory uint64, r *Rates) Row {
 		return Row{VGPU: api.VGPU{Spec: api.Spec{VM: vm}, Status: &api.Status{Memory: memory}}, Rates: r}

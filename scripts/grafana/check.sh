@@ -80,7 +80,7 @@ if [ -n "$image" ]; then
   for q in '100 * rate(causeway_vgpu_busy_seconds_total[10s])' '100 * rate(causeway_vgpu_wait_seconds_total[10s])' 'rate(causeway_vgpu_launches_total[10s])'; do
     url+="g$n.tab=0&g$n.range_input=1m&g$n.expr=$(python3 -c 'import sys, urllib.parse; print(urllib.parse.quote(sys.argv[1]))' "$q")&" n=$((n + 1))
   done
-  timeout 60 chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1000,2010 --virtual-time-budget=8000 \
+  timeout 60 chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1000,2230 --virtual-time-budget=8000 \
     --screenshot="$image" "$url" >"$tmp/chromium.log" 2>&1 || { tail -n 3 "$tmp/chromium.log" >&2; die "no picture"; }
 fi
 if [ -n "$keep" ]; then
