@@ -18,7 +18,15 @@ log=$BUILD/package/walkthrough.log
 deb=$(echo "$BUILD"/package/*.deb)
 [ -f "$deb" ] || die "no package under build/package: run make deb"
 dir=$(mktemp -d "${TMPDIR:-/tmp}/causeway-walk.XXXXXX")
-trap 'rm -rf --one-file-system "$dir"' EXIT
+walk=
+cleanup() {
+  [ -z "$walk" ] || kill "$(pgrep -P "$walk" unshare)" 2>/dev/null || true # it takes all that it started with it
+  wait
+  rm -rf --one-file-system "$dir"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 debian_root "$dir" trixie
 cp "$deb" "$ROOT/docs/WALKTHROUGH.md" "$dir/root/"
 install -m 755 "$ROOT/scripts/package/walk.sh" "$dir/root/walk.sh"
@@ -27,6 +35,7 @@ rc=0
 in_root "$dir" /root/walk.sh /root/WALKTHROUGH.md >"$log" 2>&1 & walk=$!
 tail -f --pid=$walk "$log" | sed -un 's/^@walk /   /p' &
 wait $walk || rc=$?
+walk=
 wait
 [ $rc = 0 ] || { tail -30 "$log" >&2; die "a command of docs/WALKTHROUGH.md failed: see build/package/walkthrough.log"; }
 grep '^@walk .*passed' "$log" | sed 's/^@walk //'
