@@ -230,7 +230,7 @@ func TestStartFails(t *testing.T) {
 		words  []string
 	}{
 		"says why":   {map[string]string{daemontest.FailEnv: "no libcuda.so.1"}, http.StatusInternalServerError, []string{"status 1", "it said: no libcuda.so.1", "causeway logs"}},
-		"too slow":   {map[string]string{daemontest.DelayEnv: "30s"}, http.StatusInternalServerError, []string{"not ready within 300ms"}},
+		"too slow":   {map[string]string{daemontest.DelayEnv: "30s"}, http.StatusInternalServerError, []string{"not ready within 3s"}},
 		"other GPU":  {map[string]string{daemontest.UUIDEnv: daemontest.UUID(3)}, http.StatusServiceUnavailable, []string{"numbers its GPUs otherwise"}},
 		"stubbornly": {map[string]string{daemontest.StubbornEnv: "1", daemontest.UUIDEnv: daemontest.UUID(3)}, http.StatusServiceUnavailable, nil},
 	} {
@@ -241,7 +241,9 @@ func TestStartFails(t *testing.T) {
 			for k, v := range c.env {
 				h.env(k, v)
 			}
-			h.cfg.Devices.StartTimeout = 300e6
+			if name == "too slow" {
+				h.cfg.Devices.StartTimeout = 3e9
+			}
 			h.start()
 			_, err := h.c.Ensure(t.Context(), one)
 			refused(t, err, c.status, c.words...)

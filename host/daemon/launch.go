@@ -152,6 +152,9 @@ func (d *Daemon) awaitReady(ctx context.Context, v *vgpu, p *process.Process) (*
 			return nil, fmt.Errorf("the device process did not start: %s", p.Reason())
 		case <-ctx.Done():
 			t.Stop()
+			if errors.Is(err, api.ErrNotRunning) { // nobody listens there yet
+				err = nil
+			}
 			return nil, fmt.Errorf("the device process was not ready within %v (devices.start_timeout): %w", limit, errors.Join(ctx.Err(), err))
 		}
 	}
