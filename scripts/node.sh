@@ -5,7 +5,7 @@
 #
 # --gpu is what the vGPUs ask for (default soft). --fault is a CUDA program that faults on a real GPU, for example
 # "build/tests/.../faults oob": the driver then reports an XID that must be told and not drain. Prints one line for each check; the status is
-# not 0 if one failed. Takes some seconds; needs nothing but this program and its libraries.
+# not 0 if one failed. Takes some seconds; needs curl and python3.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 
@@ -27,11 +27,14 @@ daemon= failed=0
 # json FILE EXPRESSION prints what a Python expression makes of x, the file's JSON.
 json() { python3 -c 'import json,sys; x=json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$@"; }
 
+# ask PATH prints causewayd's answer.
+ask() { curl -s --unix-socket "$CAUSEWAY_RUN_DIR/causewayd.sock" "http://causeway/v1/$1" || true; }
+
 start_daemon() {
   "$causeway" daemon --run-dir "$CAUSEWAY_RUN_DIR" --config "$tmp/causewayd.toml" 2>>"$tmp/causewayd.log" &
   daemon=$!
   for _ in $(seq 300); do
-    "$causeway" ps >/dev/null 2>&1 && return
+    ask version | grep -q "\"pid\":$daemon," && return
     kill -0 "$daemon" 2>/dev/null || break
     sleep 0.1
   done
@@ -78,7 +81,7 @@ check "a model that is not there" "" refused 4 "no GPU" "$causeway" create b --g
 check "drained: no new vGPU" "" refused 5 "drained" "$causeway" create b --gpu "$index"
 "$causeway" gpus resume "$index" >/dev/null
 check "resumed" "" "$causeway" create b --gpu "$index" --memory 1GiB
-curl -s --unix-socket "$CAUSEWAY_RUN_DIR/causewayd.sock" http://causeway/metrics >"$tmp/metrics" || true
+ask ../metrics >"$tmp/metrics"
 names="causeway_gpu_memory_bytes causeway_vgpu_launches_total causeway_scheduler_up"
 [ "$index" = soft ] || names="$names causeway_gpu_power_watts causeway_gpu_temperature_celsius causeway_gpu_memory_used_bytes"
 for name in $names; do

@@ -107,7 +107,7 @@ func TestDaemon(t *testing.T) {
 	if now, err := client.VGPU(ctx, "vm1", "gpu0"); err != nil || now.Status == nil || now.Status.Limits.Memory != 32<<20 || now.Status.Limits.Weight != 300 {
 		t.Errorf("%+v, %v", now, err)
 	}
-	third := exec.Command(program, "daemon", "--run-dir", run)
+	third := exec.Command(program, "daemon", "--run-dir", run, "--config", filepath.Join(dir, "causewayd.toml"))
 	if out, err := third.CombinedOutput(); err == nil || !bytes.Contains(out, []byte("process "+strconv.Itoa(second.Process.Pid))) {
 		t.Errorf("a second causewayd: %v, %s", err, out)
 	}
