@@ -204,7 +204,7 @@ func TestWeights(t *testing.T) {
 					s.add(Limits{Weight: w}, p)
 					sum += w
 				}
-				got := s.shares(3 * time.Second)
+				got := s.shares(1500 * time.Millisecond)
 				for i, w := range weights {
 					want := float64(w) / float64(sum)
 					if !near(got[i], want, want*0.08+0.005) {
