@@ -8,7 +8,7 @@ debian_root() {
     image_tools
     say "making a minimal Debian, $suite"
     # The package's own documents are to be installed: the last rule that matches decides.
-    image_tree "$suite" "$BUILD/debian/tree" procps --variant=apt \
+    image_tree "$suite" "$BUILD/debian/tree" passwd,mount --variant=apt \
       --dpkgopt='path-include=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/man/*'
     tar -cf "$tar.new" -C "$BUILD/debian/tree" .
     rm -rf "$BUILD/debian/tree"
@@ -26,5 +26,7 @@ in_root() {
   unshare --mount --pid --fork --kill-child --propagation private bash -c '
     mount --bind "$0" "$0" && cd "$0" && mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && mount --rbind /sys "$0/sys" && mount -t tmpfs tmpfs "$0/run" || exit 125
     [ ! -e /etc/resolv.conf ] || cp -L /etc/resolv.conf "$0/etc/resolv.conf"
-    exec chroot "$0" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C DEBIAN_FRONTEND=noninteractive "$@"' "$dir" "$@"
+    # Not chroot: who is in one may not make or enter namespaces, as the sandbox of workers does.
+    pivot_root . . && umount -l . && cd / || exit 125
+    exec /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C DEBIAN_FRONTEND=noninteractive "$@"' "$dir" "$@"
 }

@@ -50,7 +50,7 @@ apt-get -q remove -y causeway >>/root/apt.log 2>&1 || die "apt-get remove failed
 [ -f /etc/causeway/causewayd.toml ] || die "removal took the configuration"
 /etc/libvirt/hooks/qemu.d/causeway vm1 prepare begin - </dev/null || die "the hook of a removed package stops VMs"
 stop
-[ -z "$(pidof causeway || true)" ] || die "these go on: $(ps ax | grep causewa[y])"
+[ -z "$(pidof causeway || true)" ] || die "these processes go on: $(pidof causeway)"
 apt-get -q purge -y causeway >>/root/apt.log 2>&1 || die "apt-get purge failed"
 [ ! -e /var/lib/causeway ] && [ ! -e /var/log/causeway ] && [ ! -e /etc/causeway ] && [ ! -e /etc/libvirt ] || die "purge leaves folders"
 [ -z "$(ls /run/causeway 2>/dev/null)" ] || die "purge leaves $(ls /run/causeway)"
