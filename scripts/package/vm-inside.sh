@@ -110,7 +110,9 @@ kill $user; kill "$device"; sleep 1
 must "apt-get purge" apt-get -q purge -y causeway
 left=$(find / -xdev -name '*causeway*' -not -path '/proc/*' -not -path '/sys/*' -not -path '/root/*' -not -path '/var/lib/apt/*' -not -path '/var/cache/*' -not -path '/var/log/*' 2>/dev/null)
 [ -z "$left" ] || fail "purge leaves $left"
-systemctl list-units --all --plain --no-legend 'causeway*' | grep -v scheduler | grep . && fail "purge leaves units"
+no_units() { [ -z "$(systemctl list-units --plain --no-legend 'causeway-*' 'causewayd*')" ]; }
+again no_units || fail "purge leaves units: $(systemctl list-units --plain --no-legend 'causeway*')"
+[ -z "$(pidof causeway)" ] || fail "purge leaves processes"
 ok "purge leaves nothing"
 sync
 echo "@causeway exit 0"
