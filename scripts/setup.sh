@@ -28,6 +28,9 @@ setup_go_tools() {
 # setup_guest makes the Debian guest of scripts/guest.sh.
 setup_guest() { "$ROOT/images/build-debian.sh"; }
 
+# setup_package makes the Debian that packages are tested in; that takes root.
+setup_package() { [ "$(id -u)" != 0 ] || "$ROOT/scripts/package/test.sh" --prepare; }
+
 # together runs steps side by side and fails if one does.
 together() {
   setup_system
@@ -66,7 +69,7 @@ flock -n 9 || { say "another setup.sh is running: waiting for it"; flock 9; }
 
 what=$*
 case ${1:-all} in
-  all) together setup_qemu setup_cuda setup_kernels setup_go_tools setup_guest ;;
+  all) together setup_qemu setup_cuda setup_kernels setup_go_tools setup_guest setup_package ;;
   demo) together setup_qemu 'setup_cuda 13.0' 'setup_kernels 6.12' setup_go_tools ;;
   qemu) setup_qemu ;;
   kernels) shift; setup_kernels "$@" ;;

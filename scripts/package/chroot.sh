@@ -1,21 +1,25 @@
 # A clean Debian to install packages in; sourced after common.sh, apt.sh and images/lib.sh.
 
-# debian_root DIR [SUITE] unpacks a minimal Debian, of bookworm by default, made once a week and kept below build/debian.
-debian_root() {
-  local suite=${2:-bookworm} tar
+# debian_tar [SUITE] makes a minimal Debian, of bookworm by default, once a week, and keeps it below build/debian.
+debian_tar() {
+  local suite=${1:-bookworm} tar
   tar=$BUILD/debian/$suite.tar
-  if [ -z "$(find "$tar" -mtime -7 2>/dev/null)" ]; then
-    image_tools
-    say "making a minimal Debian, $suite"
-    # The package's own documents are to be installed: the last rule that matches decides.
-    image_tree "$suite" "$BUILD/debian/tree" passwd,mount --variant=apt \
-      --dpkgopt='path-include=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/man/*'
-    tar -cf "$tar.new" -C "$BUILD/debian/tree" .
-    rm -rf "$BUILD/debian/tree"
-    mv "$tar.new" "$tar"
-  fi
+  [ -z "$(find "$tar" -mtime -7 2>/dev/null)" ] || return 0
+  image_tools
+  say "making a minimal Debian, $suite"
+  # The package's own documents are to be installed: the last rule that matches decides.
+  image_tree "$suite" "$BUILD/debian/tree" passwd,mount --variant=apt \
+    --dpkgopt='path-include=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/man/*'
+  tar -cf "$tar.new" -C "$BUILD/debian/tree" .
+  rm -rf "$BUILD/debian/tree"
+  mv "$tar.new" "$tar"
+}
+
+# debian_root DIR [SUITE] unpacks it.
+debian_root() {
+  debian_tar "${2:-bookworm}"
   mkdir -p "$1"
-  tar -xf "$tar" -C "$1"
+  tar -xf "$BUILD/debian/${2:-bookworm}.tar" -C "$1"
 }
 
 # in_root DIR COMMAND... runs a command in it, with /proc, /dev and /sys of its own kind, in its own process namespace: whatever it

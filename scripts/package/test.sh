@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Builds the packages and installs the Debian one in a clean chroot: files, daemon, a vGPU, removal, purge. Then looks at the rpm.
 #
-#   scripts/package/test.sh [--built]     --built: take the packages that are in build/package
+#   scripts/package/test.sh [--built | --prepare]
+#
+# --built takes the packages that are in build/package; --prepare only makes the Debian that they are installed in.
 set -euo pipefail
 . "$(dirname "$0")/../lib/common.sh"
 . "$ROOT/scripts/lib/apt.sh"
@@ -9,6 +11,7 @@ set -euo pipefail
 . "$ROOT/scripts/package/chroot.sh"
 
 [ "$(id -u)" = 0 ] || die "this test needs root: it makes a chroot"
+[ "${1:-}" != --prepare ] || { debian_tar; exit; }
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-package.XXXXXX")
 trap 'rm -rf --one-file-system "$tmp"' EXIT
 
