@@ -49,7 +49,8 @@ func Dial(socket string, limit time.Duration) (*Machine, error) {
 		err = errors.New("no greeting: does another program hold its QMP socket?")
 	}
 	if err != nil {
-		_ = mon.Disconnect()
+		// Disconnect of a monitor that never connected closes its socket, then waits for ever.
+		go func() { _ = mon.Disconnect() }()
 		return nil, fmt.Errorf("connect to QEMU at %s: %w", socket, err)
 	}
 	return New(mon)
@@ -92,7 +93,7 @@ func (m *Machine) run(c qmp.Command, out any) error {
 	if err != nil {
 		return err
 	}
-	answer, err := m.mon.Run(b)
+	answer, err := m.ask(b)
 	if err != nil {
 		return fmt.Errorf("QEMU refuses %s: %w", c.Execute, err)
 	}
@@ -109,6 +110,28 @@ func (m *Machine) run(c qmp.Command, out any) error {
 		return fmt.Errorf("answer of QEMU to %s: %w", c.Execute, err)
 	}
 	return nil
+}
+
+// runLimit bounds one command: a QEMU that is stuck answers none.
+const runLimit = 20 * time.Second
+
+// ask sends a command and waits for its answer. After an error by time the connection is of no use any more.
+func (m *Machine) ask(command []byte) ([]byte, error) {
+	type result struct {
+		answer []byte
+		err    error
+	}
+	done := make(chan result, 1)
+	go func() {
+		answer, err := m.mon.Run(command)
+		done <- result{answer, err}
+	}()
+	select {
+	case r := <-done:
+		return r.answer, r.err
+	case <-time.After(runLimit):
+		return nil, errors.New("no answer")
+	}
 }
 
 // id of QEMU's objects for a vGPU.
@@ -160,7 +183,7 @@ type device struct {
 	ID     string `json:"qdev_id"`
 	Bridge *struct {
 		Devices []device `json:"devices"`
-	} `json:"bridge"`
+	} `json:"pci_bridge"`
 }
 
 // freePort is a named bridge without devices.

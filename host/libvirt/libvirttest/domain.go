@@ -152,7 +152,7 @@ func (d *Domain) SetMetadata(text string, w libvirt.Where) error {
 	if d.metadata == nil {
 		d.metadata = map[libvirt.Where]string{}
 	}
-	text = element.ReplaceAllString(text, "<$1"+libvirt.Prefix+":$2")
+	text = element.ReplaceAllString(text, "<${1}"+libvirt.Prefix+":${2}")
 	text = strings.Replace(text, ":vgpus>", ":vgpus xmlns:"+libvirt.Prefix+"='"+libvirt.Namespace+"'>", 1)
 	each(w, func(p libvirt.Where) { d.metadata[p] = text })
 	return nil
