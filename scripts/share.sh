@@ -1,22 +1,24 @@
 #!/usr/bin/env bash
 # Measures how a GPU's time is shared: two and more `causeway run` are virtual GPUs of one `causeway scheduler`.
 #
-#   scripts/share.sh [--gpu soft|N] [--seconds S] [--lead S] [--causeway PROGRAM]
+#   scripts/share.sh [--gpu soft|N] [--seconds S] [--lead S] [--lenient] [--causeway PROGRAM]
 #
-# Prints name, value, goal and verdict. The status is not 0 if shares, a cap or a lone virtual GPU miss their goals. --seconds is
+# Prints name, value, goal and verdict. The status is not 0 if shares, a cap or a lone virtual GPU miss their goals, with --lenient
+# only if by far: a software GPU gets what the machine's other work leaves of its CPUs. --seconds is
 # the length of one measurement (default 1.5), --lead the time that programs get to start (default 0.7 on a software GPU, 2 on a
 # real one). On a real GPU it takes some 80 s.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 
-gpu=soft seconds=1.5 lead= causeway=$BUILD/bin/causeway
+gpu=soft seconds=1.5 lead= lenient= causeway=$BUILD/bin/causeway
 while [ $# -gt 0 ]; do
   case $1 in
     --gpu) gpu=$2; shift 2 ;;
     --seconds) seconds=$2; shift 2 ;;
     --lead) lead=$2; shift 2 ;;
+    --lenient) lenient=1; shift ;;
     --causeway) causeway=$2; shift 2 ;;
-    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done
@@ -71,12 +73,13 @@ field() { awk -v k="$2" '{ for (i = 1; i < NF; i++) if ($i == k) print $(i + 1) 
 typed_at() { awk '{ print $2 }' "$tmp/$1"; }
 
 missed=0
-# row NAME VALUE GOAL CONDITION [soft]: soft rows are told, and do not fail.
+holds() { [ "$(calc "print (($1) ? 1 : 0)")" = 1 ]; }
+# row NAME VALUE GOAL CONDITION [soft|WIDER]: soft rows are told, and do not fail; WIDER is the condition for --lenient.
 row() {
   verdict=ok
-  if [ -z "$4" ]; then verdict=; elif [ "$(calc "print (($4) ? 1 : 0)")" = 0 ]; then
+  if [ -z "$4" ]; then verdict=; elif ! holds "$4"; then
     verdict=MISSED
-    [ "${5:-}" = soft ] || missed=1
+    [ "${5:-}" = soft ] || { [ -n "$lenient" ] && holds "${5:-0}"; } || missed=1
   fi
   printf '%-58s %12s  %-22s %s\n' "$1" "$2" "$3" "$verdict"
 }
@@ -98,7 +101,7 @@ for try in 1 2; do
     sums+=("$(calc "print 1 / $(field a us) + 1 / $(field b us)")")
   done
   ratio=$(median "${ratios[@]}") sum=$(median "${sums[@]}")
-  row "3:1 under full load, kernels of $short us: ratio" "$(fmt "$ratio")" "3, within 10 %" "$ratio > 2.7 && $ratio < 3.3" "$([ $try = 2 ] || echo soft)"
+  row "3:1 under full load, kernels of $short us: ratio" "$(fmt "$ratio")" "3, within 10 %" "$ratio > 2.7 && $ratio < 3.3" "$([ $try = 2 ] && echo "$ratio > 1.8 && $ratio < 5" || echo soft)"
   [ "$verdict" = MISSED ] || break
 done
 
@@ -116,7 +119,7 @@ for round in 1 2 3 4 5 6; do
   [ "$round" -lt 3 ] || [ "$(calc "print ($part >= 0.97)")" = 0 ] || break
 done
 unlimited=$(median "${rates[@]:0:3}")
-row "weight 1, alone: part of unlimited" "$(fmt "$part" 3)" "0.97" "$part >= 0.97"
+row "weight 1, alone: part of unlimited" "$(fmt "$part" 3)" "0.97" "$part >= 0.97" "$part >= 0.8"
 parts=()
 for i in 1 2 3; do
   [ $i = 1 ] || { window 0.5; go free -- load "$turns" 64; settle; }
@@ -124,7 +127,7 @@ for i in 1 2 3; do
   parts+=("$(calc "print 100 * $(field free us) / $(field capped us)")")
 done
 part=$(median "${parts[@]}")
-row "cap of 25 %, alone: per cent of what it gets without" "$(fmt "$part" 1)" "25, within 3 points" "$part > 22 && $part < 28"
+row "cap of 25 %, alone: per cent of what it gets without" "$(fmt "$part" 1)" "25, within 3 points" "$part > 22 && $part < 28" "$part > 12 && $part < 40"
 row "two under full load together: part of one unlimited" "$(fmt "$(calc "print $sum * $unlimited")" 3)" "" ""
 window; shared capped 1 --cap 25 -- load "$turns" 64; shared rest 1 -- load "$turns" 64; settle
 row "cap of 25 % beside another: per cent, and the other's" \
