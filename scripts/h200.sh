@@ -7,9 +7,10 @@
 # Phases: native runs the CUDA programs on the machine's own driver, run under `causeway run --gpu 0`, soft on the software
 # GPU, vm inside a VM with a vGPU on the real GPU; bench measures. Only when asked for: vmtorch runs PyTorch in a VM that sees
 # this machine's Python tree read-only (minutes, as the CPU is emulated), vmcopy measures copies in a VM, limits holds a vGPU's memory
-# limit against the driver's account, compat makes the table of scripts/compat, speed that
-# of scripts/speed.sh. Without a pack the programs are built there by the nvcc in PATH. Logs are left in $OUT (default
-# /tmp/causeway-gpu). A short table comes last; the status is 0 if nothing failed.
+# limit against the driver's account, share, sandbox and node are the scripts of these names, lanes measures launches by the number of
+# lanes and leaves profiles, compat makes the table of scripts/compat, speed that of scripts/speed.sh. Without a pack the programs are
+# built there by the nvcc in PATH. Logs are left in $OUT (default /tmp/causeway-gpu). A short table comes last; the status is 0 if nothing
+# failed.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
@@ -27,6 +28,7 @@ make_pack() {
     CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$BUILD/bin/causeway-${p%%:*}" "./scripts/${p#*:}"
   done
   go test -c -trimpath -ldflags '-s -w' -o "$BUILD/bin/causeway-limits" ./host/device
+  go build -trimpath -tags takeover -ldflags '-s -w' -o "$BUILD/bin/causeway-takeover" ./host/causeway
   gcc -O2 -std=gnu11 scripts/bench/probe/bench.c -o "$BUILD/bin/bench" -ldl
   scripts/build-tests.sh
   scripts/qemu-bundle.sh
@@ -119,6 +121,18 @@ phase_limits() {
   local rc=0
   (cd /tmp && CAUSEWAY_TEST_GPU=cuda timeout 85 "$BUILD/bin/causeway-limits" -test.run '^TestLimitsOnGPU$' -test.v) | grep -v level= || rc=1
   return $rc
+}
+
+phase_share() { scripts/share.sh --gpu "$gpu"; }
+phase_sandbox() { scripts/sandbox.sh --gpu "$gpu"; }
+phase_node() { scripts/node.sh --gpu "$gpu" --fault "$(ls -d "$BUILD"/tests/*-static | tail -1)/faults oob"; }
+
+# Launches from several threads natively and by the number of lanes, and where the time goes.
+phase_lanes() {
+  local n probe=$BUILD/bin/launches
+  scripts/bench/profile.sh --gpu "$gpu" --out "$out/profile" >"$out/profile.txt" || return
+  echo "native: $("$probe" through | tr '\n' ';')"
+  for n in 8 6 4 3 2 0; do echo "$n lanes: $(CAUSEWAY_LANES=$n "$CAUSEWAY" run --gpu "$gpu" -- "$probe" through | tr '\n' ';')"; done
 }
 
 phase_bench() {
