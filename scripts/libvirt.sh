@@ -200,11 +200,123 @@ phase_hotplug() {
   gone; row "destroy: the hook released what was plugged in" "$gone ms"
 }
 
+# steady begins a program that computes and checks without end; still_steady ends it: no result wrong, no pause longer than allowed.
+steady() { spawn pinned; row "a program that checks its results runs" "" && steady_pid=$pid; }
+still_steady() { # WHAT PAUSE_MS
+  send "&kill $steady_pid"
+  await '@pinned *' 10; local result=$line
+  guest "while [ -d /proc/$steady_pid ]; do usleep 50000; done" && [[ $result =~ ^@pinned\ ([0-9]+)\ 0\ ([0-9]+)$ ]] && [ "${BASH_REMATCH[1]}" -gt 5 ] && [ "${BASH_REMATCH[2]}" -le "$2" ]
+  row "$1" "rounds, wrong, longest pause in ms: ${result#@pinned }"
+}
+
+# What happens to VMs in the course of time.
+phase_lifecycle() {
+  local since device
+  define "$metadata" "$filesystem" && start && mount_gpu && guest ./life once; row "a VM with a vGPU" "" || return
+  device=$(vgpu pid)
+
+  steady
+  virsh -q suspend vm1 && nap 3 && virsh -q resume vm1; row "suspend for 3 s, resume" ""
+  nap 1
+  still_steady "the program went on" 3000
+
+  steady
+  stop_libvirtd; nap 1; start_libvirtd "$logs/libvirtd.log"
+  [ "$(virsh domstate vm1)" = running ]; row "libvirtd restarted" ""
+  stop_causewayd; nap 2; start_causewayd
+  [ "$(vgpu state)" = connected ] && [ "$(vgpu pid)" = "$device" ]; row "causewayd restarted: it finds the vGPU again" ""
+  stop_causewayd
+  (cd "$ROOT" && go build -tags libvirt_dlopen -trimpath -ldflags '-X main.version=next' -o "$tmp/next/bin/causeway" ./host/causeway) && ln -s "$BUILD/lib" "$tmp/next/lib" &&
+    start_causewayd "$tmp/next/bin/causeway"
+  [ "$(vgpu state)" = connected ] && [ "$(vgpu pid)" = "$device" ] && grep -q 'causewayd is ready.*version=next' "$logs/causewayd.log"; row "causewayd upgraded: so does another version" ""
+  guest ./life once; row "another program starts meanwhile" ""
+  still_steady "neither was noticed" 3000
+
+  steady
+  since=$(ms)
+  refused timeout 60 virsh save vm1 "$tmp/vm1.save" && says 'vhost-user-fs-backend' && [ "$(virsh domstate vm1)" = running ]; lap
+  row "virsh save while a session is open: refused, the VM runs on" "$took ms"
+  refused timeout 60 virsh snapshot-create-as vm1 s1 --memspec "file=$tmp/s1.mem,snapshot=external" --diskspec "vda,snapshot=external,file=$tmp/s1.qcow2" && [ "$(virsh domstate vm1)" = running ]
+  row "a snapshot with memory: refused as well" ""
+  virsh -q snapshot-create-as vm1 s2 --disk-only --diskspec "vda,snapshot=external,file=$tmp/s2.qcow2" >/dev/null; row "a snapshot of disks succeeds" ""
+  still_steady "the program went on, all results right" 6000
+
+  timed timeout 60 virsh save vm1 "$tmp/vm1.save"; row "virsh save without a session" "$took ms"
+  gone; row "the vGPU is released meanwhile" "$gone ms"
+  timed timeout 60 virsh restore "$tmp/vm1.save"; row "virsh restore: the hook readies the vGPU" "$took ms"
+  limit=60 guest 'cat /run/causeway/info >/dev/null && ./life once'; row "the mount is as it was, a program runs" ""
+
+  spawn loop
+  since=$(ms)
+  send 'echo b >/proc/sysrq-trigger'
+  await '@agent ready' 60; lap; row "the guest reboots" "$took ms"
+  mount_gpu && guest ./life once; row "and runs a program" ""
+
+  nap 0.3 # the guest is idle: what waits for a host that is gone waits for ever
+  kill -9 "$(vgpu pid)"
+  for _ in 1 2 3 4 5 6 7 8 9 10; do [ "$(vgpu state)" = lost ] && break; nap 0.1; done
+  [ "$(vgpu state)" = lost ]; row "the device process is killed: causewayd says that the vGPU is lost" ""
+  guest true; row "the VM lives" ""
+  timed virsh -q destroy vm1; row "destroy" "$took ms"
+  gone; row "nothing is left" "$gone ms"
+  start && mount_gpu && guest ./life once; row "the next start has a vGPU again" ""
+  virsh -q destroy vm1
+}
+
+# The complete examples of docs/LIBVIRT.md, as they stand; without KVM, they are defined for an emulated CPU.
+phase_examples() {
+  local f name n=0
+  awk -v dir="$tmp" '/^```xml$/ {getline; if (/^<domain/) {n++; on = 1; f = dir "/example" n ".xml"}} /^```$/ {on = 0} on {print > f}' "$ROOT/docs/LIBVIRT.md"
+  for f in "$tmp"/example*.xml; do
+    n=$((n + 1)) name=$(sed -n 's/.*<name>\(.*\)<.name>.*/\1/p' "$f")
+    sed -i "s/type='kvm'/type='qemu'/; s/mode='host-passthrough'/mode='maximum'/" "$f"
+    virsh define --validate "$f" >"$tmp/out" 2>&1 || { cat "$tmp/out"; false; }; row "docs/LIBVIRT.md: domain $name" ""
+    "$CAUSEWAY" hook qemu "$name" prepare begin - <"$f" 2>"$tmp/out"; local rc=$?
+    [ $rc = 0 ] || cat "$tmp/out"
+    "$CAUSEWAY" hook qemu "$name" release end - <"$f" && [ $rc = 0 ]; row "and its hook" ""
+    virsh -q undefine "$name"
+  done
+  [ $n -ge 2 ]; row "the documentation has examples" "$n"
+}
+
+# QEMU without libvirt.
+phase_qmp() {
+  local qemu
+  qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem \
+    -nodefaults -display none -chardev "pipe,id=serial,path=$tmp/serial" -serial chardev:serial -qmp "unix:$tmp/qmp,server=on,wait=off" -device pcie-root-port,id=rp1,chassis=1 \
+    -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" -append 'console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check' 9>&- 3>&- 4>&- &
+  qemu=$!
+  await '@agent ready' 60; row "a guest of QEMU without libvirt" "" || return
+  timed "$CAUSEWAY" attach vm2 --qmp "$tmp/qmp" --memory 1GiB; row "causeway attach --qmp" "$took ms"
+  mount_gpu && guest ./life once; row "a program runs" ""
+  refused "$CAUSEWAY" attach vm2 --qmp "$tmp/qmp" && says 'has such a vGPU'; row "attach again: refused" ""
+  spawn loop
+  timed "$CAUSEWAY" detach vm2 --qmp "$tmp/qmp"; row "causeway detach --qmp while a program runs" "$took ms"
+  await '@error *' 10; row "the program gets an error" "$line"
+  guest umount -l /run/causeway
+  timed "$CAUSEWAY" attach vm2 --qmp "$tmp/qmp" && mount_gpu && guest ./life once; row "attached again, a program runs" "$took ms to attach"
+  end $qemu
+  "$CAUSEWAY" delete vm2/gpu0 || { nap 1; "$CAUSEWAY" delete vm2/gpu0; }; row "the VM ends; causeway delete ends the vGPU" ""
+}
+
+# After everything: the scheduler and causewayd go, nothing else may be there.
+phase_leftovers() {
+  local left
+  "$CAUSEWAY" ps --json | grep -q '"vm"'; [ $? != 0 ]; row "causewayd knows no vGPU" ""
+  stop_causewayd
+  left=$(ps -eo pid=,args= | grep -vE "^ *(1|$libvirtd_pid) |ps -eo|grep -v| scheduler --socket|scripts/libvirt.sh|<defunct>")
+  [ -z "$left" ]; row "no process is left but the scheduler, which outlives causewayd" "$left"
+  left=$(find /run/causeway -mindepth 1 | grep -v -e /scheduler -e causewayd.lock); [ -z "$left" ]; row "no socket or record" "$left"
+  left=$(grep -c causeway /proc/mounts); [ "$left" = "$mounts" ]; row "no mount" "$left"
+  left=$(find /dev/shm -name '*causeway*'); [ -z "$left" ]; row "no shared memory" "$left"
+}
+
 private_folders "$tmp/root"
 prepare
 start_libvirtd "$logs/libvirtd.log"
 start_causewayd
-[ ${#phases[@]} -gt 0 ] || phases=(declarative hotplug)
+mounts=$(grep -c causeway /proc/mounts)
+[ ${#phases[@]} -gt 0 ] || phases=(examples declarative hotplug lifecycle qmp leftovers)
 for p in "${phases[@]}"; do
   declare -F "phase_$p" >/dev/null || die "no phase $p"
   since=$SECONDS
