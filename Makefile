@@ -16,7 +16,8 @@ build: causeway libcuda libnvml tools ## build build/bin/causeway, build/lib/lib
 causeway:
 	@command -v go >/dev/null || { echo "Go is missing: install Go $$(awk '/^go /{print $$2}' go.mod) or newer"; exit 1; }
 	@mkdir -p $(OUT)/bin
-	go build -tags libvirt_dlopen -trimpath -ldflags "-X main.version=$(VERSION)" -o $(OUT)/bin/causeway ./host/causeway
+	go build -trimpath -ldflags "-X main.version=$(VERSION)" -o $(OUT)/bin/causeway ./host/causeway
+	go build -tags libvirt_dlopen -trimpath -ldflags "-X main.version=$(VERSION)" -o $(OUT)/bin/causeway-libvirt ./host/causeway
 
 libcuda:
 	@mkdir -p $(OUT)/lib

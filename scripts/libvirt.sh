@@ -226,7 +226,7 @@ phase_lifecycle() {
   stop_causewayd; nap 2; start_causewayd
   [ "$(vgpu state)" = connected ] && [ "$(vgpu pid)" = "$device" ]; row "causewayd restarted: it finds the vGPU again" ""
   stop_causewayd
-  (cd "$ROOT" && go build -tags libvirt_dlopen -trimpath -ldflags '-X main.version=next' -o "$tmp/next/bin/causeway" ./host/causeway) && ln -s "$BUILD/lib" "$tmp/next/lib" &&
+  (cd "$ROOT" && go build -trimpath -ldflags '-X main.version=next' -o "$tmp/next/bin/causeway" ./host/causeway) && ln -s "$BUILD/lib" "$tmp/next/lib" &&
     start_causewayd "$tmp/next/bin/causeway"
   [ "$(vgpu state)" = connected ] && [ "$(vgpu pid)" = "$device" ] && grep -q 'causewayd is ready.*version=next' "$logs/causewayd.log"; row "causewayd upgraded: so does another version" ""
   guest ./life once; row "another program starts meanwhile" ""

@@ -59,6 +59,9 @@ func (f *domainFlags) with(cmd *cobra.Command, domain string, fn func(context.Co
 	ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	d, err := libvirt.Open(f.connect, domain)
+	if errors.Is(err, libvirt.ErrNoLibvirt) {
+		err = becomeLibvirt()
+	}
 	if err != nil {
 		return err
 	}

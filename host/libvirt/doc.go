@@ -6,5 +6,6 @@
 // from people. Hook is what libvirt runs around a domain's start and end; it never calls libvirt, which waits for it.
 //
 // The connection to libvirt is behind the interface Domain; libvirttest has a fake. Open makes a real one in builds with the tag
-// libvirt_dlopen, which load libvirt.so.0 when it is needed, or libvirt, which link it. No goroutine is started here.
+// libvirt_dlopen, which load libvirt.so.0 when the program starts, or libvirt, which link it; so only causeway-libvirt, which attach and
+// detach become, is built with it. No goroutine is started here.
 package libvirt

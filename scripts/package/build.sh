@@ -31,8 +31,9 @@ put_as() { install -D -m "$1" "$2" "$root$3"; }
 
 program() {
   say "building causeway $VERSION"
-  mkdir -p "$root/usr/bin"
-  (cd "$ROOT" && go build -trimpath -buildvcs=false -tags libvirt_dlopen -ldflags "-s -w -X main.version=$VERSION" -o "$root/usr/bin/causeway" ./host/causeway)
+  mkdir -p "$root/usr/bin" "$root/usr/libexec/causeway"
+  (cd "$ROOT" && go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$VERSION" -o "$root/usr/bin/causeway" ./host/causeway &&
+    go build -trimpath -buildvcs=false -tags libvirt_dlopen -ldflags "-s -w -X main.version=$VERSION" -o "$root/usr/libexec/causeway/causeway-libvirt" ./host/causeway)
   make --no-print-directory -C "$ROOT" libcuda libnvml tools
   put 0644 "$BUILD"/lib/libcuda.so.1 "$BUILD"/lib/libnvidia-ml.so.1 /usr/lib/causeway
   local lib
