@@ -3,12 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"math"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
+	"causeway/host/daemon/api"
 	"causeway/host/worker/link"
 )
 
@@ -61,7 +59,7 @@ func (f *gpuFlags) config() (link.Config, error) {
 		return c, fmt.Errorf("--warm %d: use 0 to %d", f.warm, maxWorkers)
 	}
 	if f.memory != "" {
-		n, err := parseBytes(f.memory)
+		n, err := api.ParseSize(f.memory)
 		if err != nil {
 			return c, fmt.Errorf("--memory: %w", err)
 		}
@@ -70,21 +68,7 @@ func (f *gpuFlags) config() (link.Config, error) {
 	return c, nil
 }
 
-// parseBytes reads a size such as 512MiB, 4G or 1073741824. K, M, G and T are powers of 1024 with or without iB.
-func parseBytes(s string) (uint64, error) {
-	digits := strings.TrimRight(s, "KMGTiBkmgtb ")
-	unit := strings.ToUpper(strings.TrimSpace(s[len(digits):]))
-	shift, ok := map[string]uint{
-		"": 0, "B": 0, "K": 10, "KIB": 10, "KB": 10, "M": 20, "MIB": 20, "MB": 20, "G": 30, "GIB": 30, "GB": 30, "T": 40, "TIB": 40, "TB": 40,
-	}[unit]
-	n, err := strconv.ParseUint(strings.TrimSpace(digits), 10, 64)
-	if err != nil || !ok || n > math.MaxUint64>>shift || n == 0 {
-		return 0, fmt.Errorf("%q is no size; write it as 512MiB or 4GiB", s)
-	}
-	return n << shift, nil
-}
-
-// formatBytes is the inverse, rounded down to a readable unit.
+// formatBytes is a size for people: what api.ParseSize reads, rounded down to a readable unit.
 func formatBytes(n uint64) string {
 	for _, u := range []struct {
 		shift uint

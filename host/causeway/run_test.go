@@ -286,15 +286,3 @@ func TestDeviceSocket(t *testing.T) {
 		t.Error("socket is left behind")
 	}
 }
-
-func TestParseBytes(t *testing.T) {
-	for s, want := range map[string]uint64{
-		"4GiB": 4 << 30, "4G": 4 << 30, "512MiB": 512 << 20, "1048576": 1 << 20, "64 kib": 64 << 10, "1TB": 1 << 40,
-		"": 0, "0": 0, "GiB": 0, "-1G": 0, "1.5G": 0, "4GG": 0, "99999999999T": 0, "1X": 0,
-	} {
-		got, err := parseBytes(s)
-		if got != want || (err == nil) != (want != 0) {
-			t.Errorf("%q: %d, %v", s, got, err)
-		}
-	}
-}
