@@ -77,14 +77,9 @@ deb_version() { apt-cache "${APT_OPTS[@]}" show --no-all-versions "$1" 2>/dev/nu
 
 # system_install ARGS... is apt-get install with the machine's own sources and lists.
 system_install() {
-  mkdir -p "$APT_DIR"
-  exec 5>"$APT_DIR/install.lock"; flock 5
-  local rc=0
   as_root env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends \
     -o Acquire::Retries=5 -o DPkg::Lock::Timeout=300 "$@" >"$APT_DIR/install.log" 2>&1 ||
-    { tail -5 "$APT_DIR/install.log" >&2; rc=1; }
-  exec 5>&-
-  return $rc
+    { tail -5 "$APT_DIR/install.log" >&2; return 1; }
 }
 
 # system_update reads the machine's own lists, once an hour at most; steps that run side by side queue here.
