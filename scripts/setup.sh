@@ -25,9 +25,9 @@ setup_go_tools() {
   echo "$want" >"$BUILD/.go-modules"
 }
 
-# setup_image_tools installs what makes Debian systems. Nothing may run side by side with it: a machine's apt may be set up to delete
+# setup_mmdebstrap installs what makes Debian systems. Nothing may run side by side with it: a machine's apt may be set up to delete
 # what it has fetched at each of its runs.
-setup_image_tools() { (. "$ROOT/images/lib.sh"; image_tools); }
+setup_mmdebstrap() { (. "$ROOT/images/lib.sh"; image_tools); }
 
 # setup_guest makes the Debian guest of scripts/guest.sh.
 setup_guest() { "$ROOT/images/build-debian.sh"; }
@@ -73,7 +73,7 @@ flock -n 9 || { say "another setup.sh is running: waiting for it"; flock 9; }
 
 what=$*
 case ${1:-all} in
-  all) setup_system; setup_image_tools; together setup_qemu setup_cuda setup_kernels setup_go_tools setup_guest setup_package ;;
+  all) setup_system; setup_mmdebstrap; together setup_qemu setup_cuda setup_kernels setup_go_tools setup_guest setup_package ;;
   demo) together setup_qemu 'setup_cuda 13.0' 'setup_kernels 6.12' setup_go_tools ;;
   qemu) setup_qemu ;;
   kernels) shift; setup_kernels "$@" ;;
