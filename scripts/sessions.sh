@@ -9,6 +9,7 @@
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
+. "$ROOT/scripts/lib/guest.sh"
 
 kernel=6.12 accel=tcg
 while [ $# -gt 0 ]; do
@@ -43,18 +44,8 @@ trap 'exit 143' TERM HUP
 # --- measuring ---------------------------------------------------------------------------------------------------------
 
 mkfifo "$tmp/never"; exec 9<>"$tmp/never"
-nap() { read -r -t "$1" -u 9 || true; } # sleeps without a process
-ms() { local t=${EPOCHREALTIME/./}; echo $((t / 1000)); }
-
-passed=0 failed=0
-row() { # WHAT DETAIL, after a test whose status is $?
-  local rc=$?
-  if [ $rc = 0 ]; then passed=$((passed + 1)); printf 'ok      %-58s %s\n' "$1" "$2"
-  else failed=$((failed + 1)); printf 'FAILED  %-58s %s\n' "$1" "$2"; fi
-}
 # keep runs a command in a detail of row, and leaves the status as it was: that of the last command substitution is what row would see.
 keep() { local rc=$?; "$@"; return $rc; }
-at_most() { [[ $1 =~ ^[0-9]+$ ]] && [ "$1" -le "$2" ]; }
 
 # gone_after PID SINCE prints the ms from SINCE until the process is gone, at most 10 s.
 gone_after() {
@@ -79,27 +70,10 @@ cpu_since() { [ -s "$2" ] && [ -d "/proc/$1" ] && cpu "$1" | awk 'NR == FNR {was
 # --- the guest ---------------------------------------------------------------------------------------------------------
 
 prepare() {
-  local cc="gcc -std=gnu11 -O2 -Wall -Wextra -Werror -I$ROOT/guest/libcuda" src=$ROOT/guest/tests/life base=$BUILD/images/base-$kernel.cpio.gz
+  local cc="gcc -std=gnu11 -O2 -Wall -Wextra -Werror -I$ROOT/guest/libcuda" src=$ROOT/guest/tests/life
   mkdir -p "$BUILD/life"
   $cc -o "$BUILD/life/life" "$src/life.c" "$src/gpu.c" -ldl -lpthread && $cc -o "$BUILD/life/hostile" "$src/hostile.c" || die "guest/tests/life does not build"
-  cat >"$tmp/run" <<'RUN'
-stty -echo
-cd /app
-ulimit -c 0
-echo "@agent ready"
-while read -r line; do
-  case $line in
-    '&'*) eval "${line#&} &" ;;
-    *) eval "$line"; echo "@end $?" ;;
-  esac
-done
-RUN
-  if [ ! -f "$base" ] || [ -n "$(find "$ROOT/images/init" "$ROOT/images/build-initramfs.sh" -newer "$base" -print -quit)" ]; then
-    "$ROOT/images/build-initramfs.sh" "$kernel" "$base"
-  fi
-  chmod 755 "$tmp/run"
-  "$ROOT/images/build-initramfs.sh" --layer "$tmp/layer" "$BUILD/life/life" "$BUILD/life/hostile" "$tmp/run:/app/run"
-  cat "$base" "$tmp/layer" >"$tmp/initrd"
+  guest_image "$kernel" "$tmp/initrd" "$BUILD/life/life" "$BUILD/life/hostile" || die "the guest image cannot be made"
   mkfifo "$tmp/to" "$tmp/from"
 }
 
@@ -116,27 +90,6 @@ boot() {
   qemu_pid=$!
 }
 
-# await PATTERN [SECONDS] reads the console up to a line that matches; sets line, and at: when it came.
-await() {
-  local end=$(($(ms) + ${2:-20} * 1000)) left
-  while :; do
-    left=$((end - $(ms)))
-    [ "$left" -gt 0 ] || { echo "        the guest did not say '$1' within ${2:-20} s"; line= at=$(ms); return 1; }
-    IFS= read -r -t $((left / 1000 + 1)) line <&3 || continue
-    at=$(ms); line=${line%$'\r'}
-    printf '%s\n' "$line" >>"$console_log"
-    # shellcheck disable=SC2053
-    [[ $line == $1 ]] && return 0
-    case $line in @*) ;; *) printf '        | %s\n' "$line" ;; esac
-  done
-}
-send() { printf '%s\n' "$*" >&4; }
-# guest COMMAND... runs it in the guest; its status.
-guest() {
-  send "$*"
-  await '@end *' "${limit:-30}" || return 124
-  return "${line#@end }"
-}
 # spawn NAME MODE starts a program in the guest's background and sets NAME to its worker, pid to its pid there.
 spawn() {
   send "&./life $2"
