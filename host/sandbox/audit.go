@@ -118,13 +118,16 @@ func (a *auditor) judge(q *question) string {
 	may, how := read, "read"
 	if c.flags < 0 || q.Args[c.flags]&unix.O_ACCMODE != unix.O_RDONLY {
 		may, how = write, "write"
+		if c.flags < 0 || q.Args[c.flags]&unix.O_TRUNC != 0 {
+			may |= truncate
+		}
 	}
 	if c.flags >= 0 && q.Args[c.flags]&unix.O_PATH != 0 {
 		return ""
 	}
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		if may != write {
+		if may == read {
 			return "" // fails anyhow
 		}
 		dir, err := filepath.EvalSymlinks(filepath.Dir(path))

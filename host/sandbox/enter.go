@@ -35,6 +35,7 @@ func Enter(p *Policy, log *slog.Logger) (*Report, error) {
 		err := become(p)
 		if err != nil { // it stays who it is; what root can do beyond files goes at least
 			err = errors.Join(err, limitCapabilities(0))
+			p.Fenced = false // the parent's rules count on another user
 		}
 		r.note("own user", err)
 	} else {

@@ -30,8 +30,9 @@ func rights(may access) (a uint64) {
 	}{
 		{read, ll.AccessFSReadFile | ll.AccessFSReadDir},
 		{write, ll.AccessFSWriteFile},
+		{truncate, ll.AccessFSTruncate},
 		{execute, ll.AccessFSExecute},
-		{create, ll.AccessFSMakeReg | ll.AccessFSMakeDir | ll.AccessFSRemoveFile | ll.AccessFSRemoveDir | ll.AccessFSTruncate},
+		{create, ll.AccessFSMakeReg | ll.AccessFSMakeDir | ll.AccessFSRemoveFile | ll.AccessFSRemoveDir},
 		{ioctl, ll.AccessFSIoctlDev},
 	} {
 		if may&r.may != 0 {

@@ -10,11 +10,12 @@ import (
 type access uint8
 
 const (
-	read    access = 1 << iota // files and folders
-	write                      // to what exists
-	execute                    // as a program
-	create                     // make, remove, truncate
-	ioctl                      // of device nodes
+	read     access = 1 << iota // files and folders
+	write                       // to what exists
+	execute                     // as a program
+	truncate                    // what exists: O_TRUNC asks for it even where it means nothing
+	create                      // make, remove
+	ioctl                       // of device nodes
 )
 
 // rule grants access to a path and to everything below it. A path that does not exist grants nothing.
@@ -35,15 +36,18 @@ func (p *Policy) rules(self string) []rule {
 	// Programs' libraries, and what the loader reads.
 	grant(read, "/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.preload", "/etc/localtime")
 	grant(read, p.Read...)
-	grant(read|write|create, p.Write...)
+	grant(read|write|truncate|create, p.Write...)
 	// A cold start executes this program anew (before Seal); the loader is a program too.
 	grant(read|execute, "/proc/self/exe")
 	grant(read|execute, interpreters...)
 	grant(read|write, "/dev/null", "/dev/zero", "/dev/full")
 	grant(read, "/dev/urandom", "/dev/random")
 	grant(read, self, "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys/kernel", "/proc/sys/vm")
+	// libcuda names the threads that it makes by opening their comm with O_TRUNC, and takes a refusal for a failed start.
 	if self != "/proc" {
-		grant(write, self+"/task") // names of threads
+		grant(write|truncate, self+"/task")
+	} else if p.UIDBase != 0 { // what is not a worker's own there, its user may not write
+		grant(write|truncate, self)
 	}
 	grant(read, "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm", "/etc/machine-id")
 	if !p.Real {
@@ -60,7 +64,7 @@ func (p *Policy) rules(self string) []rule {
 		grant(read, "/etc")
 	}
 	grant(read, "/sys", "/proc/uptime", "/proc/loadavg", "/proc/zoneinfo", "/proc/vmstat", "/opt", "/dev/dxg")
-	grant(read|write|create, "/dev/shm")
+	grant(read|write|truncate|create, "/dev/shm")
 	return out
 }
 

@@ -32,11 +32,14 @@ func (t *Target) files() []Attempt {
 			return closed(fd, err)
 		}})
 	}
-	for _, f := range t.Files {
+	for _, f := range append([]string{"/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", fmt.Sprintf("/proc/%d/oom_score_adj", t.Parent)}, t.Files...) {
 		all = append(all, Attempt{Name: "write: " + short(f), Do: func() error {
 			fd, err := unix.Open(f, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 			return closed(fd, err)
-		}}, Attempt{Name: "link: " + short(f), Do: func() error {
+		}})
+	}
+	for _, f := range t.Files {
+		all = append(all, Attempt{Name: "link: " + short(f), Do: func() error {
 			err := unix.Link(f, f+".link")
 			if err == nil {
 				_ = unix.Unlink(f + ".link")

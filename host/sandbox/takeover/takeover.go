@@ -42,6 +42,8 @@ type Attempt struct {
 	Do   func() error
 	// Through are errors that only those get whom the kernel would have let.
 	Through []syscall.Errno
+	// Needed: no attack; what a driver does, and must be let.
+	Needed bool
 	// Always: workers give it up without a sandbox too.
 	Always bool
 }
@@ -50,6 +52,7 @@ type Attempt struct {
 type Result struct {
 	Name    string
 	Through bool
+	Needed  bool
 	Error   string
 }
 
@@ -68,7 +71,7 @@ func (t *Target) Run() []Result {
 	var out []Result
 	for _, a := range t.Attempts() {
 		err := a.Do()
-		r := Result{Name: a.Name, Through: err == nil}
+		r := Result{Name: a.Name, Through: err == nil, Needed: a.Needed}
 		if err != nil {
 			r.Error = err.Error()
 			for _, e := range a.Through {

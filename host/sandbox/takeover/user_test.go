@@ -65,8 +65,8 @@ func TestAsUser(t *testing.T) {
 			t.Errorf("%s: %d attempts, %d without a sandbox", mode, len(results), len(free))
 		}
 		for name, r := range results {
-			if r.Through {
-				t.Errorf("%s: %s gets through", mode, name)
+			if r.Through != r.Needed {
+				t.Errorf("%s: %s: %s", mode, name, verdict(r))
 			}
 		}
 	}
