@@ -22,7 +22,7 @@ causeway=$BUILD/bin/causeway probe=$BUILD/bin/launches sampler=$BUILD/bin/sample
 mkdir -p "$out"
 gcc -O2 -std=gnu11 -Wall -Wextra -pthread "$ROOT/scripts/bench/probe/launches.c" -o "$probe" -ldl
 gcc -O2 -std=gnu11 -Wall -Wextra -shared -fPIC "$ROOT/scripts/bench/probe/sampler.c" -o "$sampler" -ldl
-CAUSEWAY_PROFILE=$out "$causeway" run --gpu "$gpu" --warm 0 -- env LD_PRELOAD="$sampler" CAUSEWAY_SAMPLES="$out/program.txt" "$probe" "$mode"
+CAUSEWAY_PROFILE=$out "$causeway" run --gpu "$gpu" --warm 0 --sandbox off -- env LD_PRELOAD="$sampler" CAUSEWAY_SAMPLES="$out/program.txt" "$probe" "$mode"
 say "the program's most frequent places:"
 head -20 "$out/program.txt"
 ls "$out"/worker-*.pprof
