@@ -34,7 +34,7 @@ rm -rf "$out"; mkdir -p "$out"
 # attempt MODE PROGRAM: one word, how it ended.
 attempt() {
   local rc=0
-  timeout 30 "$causeway" run --gpu "$gpu" --lib "$BUILD/lib" --sandbox "$1" -- "$BUILD/tests/$variant/$2" >"$out/$2.$1.out" 2>"$out/$2.$1.err" || rc=$?
+  timeout -k 2 12 "$causeway" run --gpu "$gpu" --lib "$BUILD/lib" --sandbox "$1" -- "$BUILD/tests/$variant/$2" >"$out/$2.$1.out" 2>"$out/$2.$1.err" || rc=$?
   case $rc in
     0) echo ok ;;
     77) echo skipped ;;

@@ -218,6 +218,7 @@ static void meanwhile()
 {
     CUDA(cudaMemset(a, 0, N * 4));
     CUDA(cudaMemset(b, 0, N * 4));
+    CUDA(cudaDeviceSynchronize()); // s and side do not wait for the legacy stream
     CUDA(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed));
     go(s, a, 1, 1);
     go(side, b, 1, 7);
