@@ -3,7 +3,8 @@
 // Layers, each of which holds alone; what a host lacks is named in a Report and the log, and refused by mode strict:
 //
 //   - user: a worker started by root becomes a user that no other process is (UIDBase + its process id), without groups or
-//     capabilities; one started by a user has a user namespace.
+//     capabilities; one started by a user has a user namespace. In mode on, workers of a real GPU share one user with the others
+//     of their virtual GPU (UIDBase + their parent's process id): their driver shares events so.
 //   - namespaces: no network, no System V IPC; with root also a mount namespace in which /run, /tmp, /home and the like are empty.
 //     The workers of one virtual GPU share them (a Space), so that the driver's own sharing between processes can work.
 //   - Landlock: files by path, only the GPU's device nodes, no TCP, no signals or abstract sockets outside.

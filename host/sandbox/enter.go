@@ -45,7 +45,7 @@ func Enter(p *Policy, log *slog.Logger) (*Report, error) {
 		r.note("files", partly())
 	} else {
 		pin("/proc/self")
-		r.note("files", restrictFiles(p.rules("/proc/self")))
+		r.note("files", restrictFiles(p, "/proc/self"))
 	}
 	r.note("system calls", filterCalls(base(p)))
 	if p.Mode == Strict && len(r.Lacks) > 0 {
@@ -109,9 +109,13 @@ func harden(p *Policy) error {
 	return errors.Join(errs...)
 }
 
-// become gives all threads a user that no other living process is, which takes the capabilities too.
+// become gives all threads a user that no other living process is, or only workers of the same virtual GPU are, which takes the
+// capabilities too.
 func become(p *Policy) error {
-	id := int(p.UIDBase) + os.Getpid()
+	id := int(p.User)
+	if id == 0 {
+		id = int(p.UIDBase) + os.Getpid()
+	}
 	err := switchTo(id, p.Groups)
 	if errors.Is(err, unix.EINVAL) { // not mapped in this container's user namespace
 		if err = switchTo(nobody, p.Groups); err == nil {

@@ -65,14 +65,17 @@ func handled(abi int) *ll.RulesetAttr {
 	return a
 }
 
-// ruleset makes a ruleset: files by rules, and where the kernel can, no TCP, UDP, signals and abstract sockets. The caller closes
-// the descriptor. A rule whose path is missing grants nothing.
-func ruleset(rules []rule) (int, error) {
+// ruleset makes a ruleset: files by rules, and where the kernel can, no TCP, UDP, signals and abstract sockets outside. The caller
+// closes the descriptor. A rule whose path is missing grants nothing.
+func ruleset(p *Policy, rules []rule) (int, error) {
 	abi := landlockABI()
 	if abi == 0 {
 		return -1, errNoLandlock
 	}
 	attr := handled(abi)
+	if p.Network {
+		attr.Scoped &^= ll.ScopeAbstractUnixSocket
+	}
 	set, err := ll.LandlockCreateRuleset(attr, 0)
 	if err != nil {
 		return -1, fmt.Errorf("landlock_create_ruleset: %w", err)
@@ -109,9 +112,9 @@ func grant(set int, attr *ll.RulesetAttr, r rule) error {
 	return nil
 }
 
-// restrictFiles applies rules to all threads for good.
-func restrictFiles(rules []rule) error {
-	set, err := ruleset(rules)
+// restrictFiles applies the rules of a policy to all threads for good.
+func restrictFiles(p *Policy, self string) error {
+	set, err := ruleset(p, p.rules(self))
 	if err != nil {
 		return err
 	}

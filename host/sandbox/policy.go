@@ -41,6 +41,12 @@ type Policy struct {
 	Real bool `json:"real,omitempty"`
 	// UIDBase and the process id make the user of a worker that root starts; 0: it stays who it is.
 	UIDBase uint32 `json:"uid,omitempty"`
+	// User is that of all workers of a virtual GPU, 0: each has its own. libcuda keeps the events that processes share in files of
+	// its user below /dev/shm. Set by the Space.
+	User uint32 `json:"user,omitempty"`
+	// Network: its network namespace is the virtual GPU's own, which bounds abstract sockets too; libcuda connects such
+	// between processes that share memory. Set by the Space.
+	Network bool `json:"network,omitempty"`
 	// Groups are supplementary groups, for device nodes that only a group may open.
 	Groups []int `json:"groups,omitempty"`
 	// Nodes are the device nodes of its GPU.
@@ -78,6 +84,9 @@ func FromEnv() (*Policy, error) {
 	}
 	return p, nil
 }
+
+// sharing: workers of a virtual GPU may share memory and events by their driver's means, as processes of one user do.
+func (p *Policy) sharing() bool { return p.Real && p.Mode == On }
 
 // tight: nothing beyond what is known to be needed.
 func (p *Policy) tight() bool { return !p.Real || p.Mode == Strict || p.Mode == Audit }

@@ -129,6 +129,9 @@ func (s *Space) make() error {
 		s.flags = unix.CLONE_NEWUSER | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
 		return nil // tried by the first worker
 	}
+	if s.policy.sharing() && s.policy.UIDBase != 0 {
+		s.policy.User = s.policy.UIDBase + uint32(os.Getpid()) // no worker is this process
+	}
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
@@ -158,6 +161,7 @@ func (s *Space) unshare() error {
 			continue
 		}
 		s.ns = append(s.ns, namespace{k.kind, f})
+		s.policy.Network = s.policy.Network || k.kind == unix.CLONE_NEWNET && s.policy.sharing()
 	}
 	return errors.Join(errs...)
 }
@@ -233,7 +237,7 @@ func (s *Space) restrict(program string) error {
 		return nil
 	}
 	if s.fence == nil {
-		set, err := ruleset(append(s.policy.rules("/proc"), rule{program, read | execute}))
+		set, err := ruleset(&s.policy, append(s.policy.rules("/proc"), rule{program, read | execute}))
 		if err != nil {
 			return err
 		}
