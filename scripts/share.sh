@@ -133,18 +133,25 @@ window; shared capped 1 --cap 25 -- load "$turns" 64; shared rest 1 -- load "$tu
 row "cap of 25 % beside another: per cent, and the other's" \
   "$(fmt "$(calc "print 100 * $unlimited / $(field capped us)")" 1) $(fmt "$(calc "print 100 * $unlimited / $(field rest us)")" 1)" "" ""
 
-# 4. somebody types
-for pause in 5000 0; do
-  what="a launch and a wait every 5 ms"
-  [ $pause != 0 ] || what="the same without a pause"
-  window 0.6; shared typist 1 -- typist "$typedturns" $pause; settle; alone=$(typed_at typist)
+# 4. somebody types: pause in microseconds, launches before each
+for burst in 5000:1 20000:20 0:1; do
+  case $burst in
+    5000:1) what="a launch and a wait every 5 ms" ;;
+    20000:20) what="20 of them every 20 ms" ;;
+    *) what="without a pause" ;;
+  esac
+  type=(typist "$typedturns" "${burst%:*}" "${burst#*:}")
+  window 0.6; shared typist 1 -- "${type[@]}"; settle; alone=$(typed_at typist)
   row "$what, alone: median us" "$(fmt "$alone" 0)" "" ""
-  window; shared typist 1 -- typist "$typedturns" $pause; shared load 1 -- load "$turns" 64; settle
+  window; shared typist 1 -- "${type[@]}"; shared load 1 -- load "$turns" 64; settle
   with=$(typed_at typist)
   row "  beside full load of short kernels" "$(fmt "$with" 0)" "2 x alone" "$with <= 2 * $alone" soft
-  [ $pause != 5000 ] || row "  what the load has then: part of unlimited" "$(fmt "$(calc "print $unlimited / $(field load us)")" 3)" "" ""
-  window 0.6; go typist -- typist "$typedturns" $pause; go load -- load "$turns" 64; settle
+  [ $burst != 5000:1 ] || row "  what the load has then: part of unlimited" "$(fmt "$(calc "print $unlimited / $(field load us)")" 3)" "" ""
+  window 0.6; go typist -- "${type[@]}"; go load -- load "$turns" 64; settle
   row "  the same without a scheduler" "$(fmt "$(typed_at typist)" 0)" "" ""
+  [ $burst = 5000:1 ] || continue
+  window 0.6; go typist -- "${type[@]}"; go other -- typist "$typedturns" 0 1; settle
+  row "  beside one kernel at a time: the GPU's own switch" "$(fmt "$(typed_at typist)" 0)" "" ""
 done
 
 # 5. an idle neighbour
@@ -162,7 +169,7 @@ row "scheduler at rest: ms of CPU in a second" "$((t * 10))" "0" "$t <= 1" soft
 # 6. long kernels
 window; shared long 1 -- load "$longturns" 2; shared short 1 -- load "$turns" 64; settle
 row "beside kernels of $((long / 1000)) ms, 1:1: part of the short ones" "$(fmt "$(calc "print $unlimited / $(field short us)")" 3)" "" ""
-window 0.6; shared long 1 -- load "$longturns" 2; shared typist 1 -- typist "$typedturns" 5000; settle
+window 0.6; shared long 1 -- load "$longturns" 2; shared typist 1 -- typist "$typedturns" 5000 1; settle
 row "  a launch and a wait every 5 ms there: median us" "$(fmt "$(typed_at typist)" 0)" "" ""
 
 # 7. what the gate costs

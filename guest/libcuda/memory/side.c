@@ -40,10 +40,15 @@ static void from_range(const struct cw_range *r, uint64_t ptr, struct cw_side *o
 CUresult cw_side_device(CUdeviceptr ptr, uint64_t size, struct cw_side *out)
 {
 	struct cw_range r;
-	if (!cw_range_find(ptr, &r) && !ask_worker(ptr, &r))
+	if (!cw_range_find(ptr, &r) && !ask_worker(ptr, &r)) {
+		cw_log(CW_LOG_TRACE, "%#llx is in no memory of this process", (unsigned long long)ptr);
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!fits(&r, ptr, size))
+	}
+	if (!fits(&r, ptr, size)) {
+		cw_log(CW_LOG_TRACE, "%llu bytes at %#llx leave memory of %llu bytes (kind %d) at %#llx", (unsigned long long)size,
+		       (unsigned long long)ptr, (unsigned long long)r.size, (int)r.kind, (unsigned long long)r.base);
 		return CUDA_ERROR_INVALID_VALUE;
+	}
 	from_range(&r, ptr, out);
 	/* Pinned memory's device address is its own address, so it may stand here; memory that the device cannot reach may not. */
 	return out->worker ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

@@ -11,7 +11,7 @@ const (
 	Patience = 15 * time.Millisecond // how long a slice waits for the end of the work before it
 	Calm     = time.Second           // how long one that became quiet is still expected back
 
-	FlightInteractive = 100 * time.Microsecond // work in flight while one that types may come
+	FlightInteractive = 60 * time.Microsecond // work in flight while one that types may come; less gains nothing beside the GPU's own switch
 
 	// Slices. A software GPU takes longer to go from one to another: what it waits for are the CPUs.
 	Quantum     = 3 * time.Millisecond

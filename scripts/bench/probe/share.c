@@ -5,7 +5,8 @@
  *   share calibrate US                  turns of the loop that take about US microseconds: "turns N us X"
  *   share load TURNS DEPTH BEGIN END    kernels of TURNS turns as fast as they go, at most DEPTH in flight: "done N us X best Y":
  *                                       kernels, microseconds for each, and the same in the best tenth of a second
- *   share typist TURNS PAUSE_US BEGIN END   one launch and a wait, then a pause: "latency MEDIAN P90 P99 WORST COUNT" in microseconds
+ *   share typist TURNS PAUSE_US BURST BEGIN END   BURST times a launch and a wait, then a pause: "latency MEDIAN P90 P99 WORST COUNT" of
+ *                                       a launch and its wait, in microseconds
  *   share idle BEGIN END                a context, and then nothing
  */
 #define _GNU_SOURCE
@@ -172,16 +173,18 @@ static int ascending(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static void typist(uint32_t turns, double pause, double begin, double end)
+static void typist(uint32_t turns, double pause, int burst, double begin, double end)
 {
 	static double took[MOST];
 	int n = 0;
-	for (double t = wall(); t < end && n < MOST; t = wall()) {
-		double from = now_us(CLOCK_MONOTONIC);
-		launch(turns);
-		CK(cuStreamSynchronize(stream));
-		if (t >= begin)
-			took[n++] = now_us(CLOCK_MONOTONIC) - from;
+	for (double t = wall(); t < end; t = wall()) {
+		for (int i = 0; i < burst; i++) {
+			double from = now_us(CLOCK_MONOTONIC);
+			launch(turns);
+			CK(cuStreamSynchronize(stream));
+			if (t >= begin && n < MOST)
+				took[n++] = now_us(CLOCK_MONOTONIC) - from;
+		}
 		pause_us(pause);
 	}
 	if (!n)
@@ -197,7 +200,7 @@ int main(int argc, char **argv)
 		a[i - 2] = atof(argv[i]);
 	const char *what = argc > 1 ? argv[1] : "";
 	start();
-	if (argc > 3 && wall() > (argc == 4 ? a[0] : a[2]) * 1e6 && (argc == 4 ? a[0] : a[2]) > 1) {
+	if (argc > 3 && a[argc - 4] > 1 && wall() > a[argc - 4] * 1e6) { // the last two are begin and end
 		fprintf(stderr, "share: the start took longer than there was time\n");
 		return 3;
 	}
@@ -205,8 +208,8 @@ int main(int argc, char **argv)
 		calibrate(a[0]);
 	else if (!strcmp(what, "load") && argc == 6)
 		load((uint32_t)a[0], (int)a[1], a[2] * 1e6, a[3] * 1e6);
-	else if (!strcmp(what, "typist") && argc == 6)
-		typist((uint32_t)a[0], a[1], a[2] * 1e6, a[3] * 1e6);
+	else if (!strcmp(what, "typist") && argc == 7)
+		typist((uint32_t)a[0], a[1], (int)a[2], a[3] * 1e6, a[4] * 1e6);
 	else if (!strcmp(what, "idle") && argc == 4)
 		for (double t; (t = wall()) < a[1] * 1e6;)
 			pause_us(a[1] * 1e6 - t);
