@@ -5,7 +5,7 @@
 #
 # Prints name, value, goal and verdict. The status is not 0 if shares, a cap or a lone virtual GPU miss their goals, with --lenient
 # only if by far: a software GPU gets what the machine's other work leaves of its CPUs. --seconds is
-# the length of one measurement (default 1.5), --lead the time that programs get to start (default 0.7 on a software GPU, 2 on a
+# the length of one measurement (default 1.5), --lead the time that programs get to start (default 1 on a software GPU, 2 on a
 # real one). On a real GPU it takes some 80 s.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
@@ -29,7 +29,7 @@ probe=$BUILD/bin/share
 
 # A kernel on the software GPU is thousands of times slower; a start of the driver takes a real one a second.
 case $gpu in
-  soft*) short=300 long=15000 lead=${lead:-0.7} typed=50 ;;
+  soft*) short=300 long=15000 lead=${lead:-1} typed=50 ;;
   *) short=30 long=20000 lead=${lead:-2} typed=5 ;;
 esac
 
