@@ -1,55 +1,48 @@
 package sandbox
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
-	"runtime"
+	"os/exec"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Audit enforces nothing. Calls that strict would judge stop and ask a thread of this process, which writes down the ones
-// that strict would deny, and lets them go on. What users and namespaces would deny does not show.
+// Audit enforces nothing. Calls that strict would judge stop and ask the worker's auditor, a process of its own, which lets them go
+// on and then writes down the ones that strict would deny. What users and namespaces would deny does not show.
+//
+// No thread of the worker could answer: one that asks may hold what the answer takes, as a lock of the loader that libc
+// wants for new threads, or the processor of Go's scheduler; and none is left when a cold start executes the program anew, while the
+// new image's loader asks already. The auditor lives until the kernel knows of nobody any more who could ask. If it dies first,
+// such calls fail with ENOSYS: only it holds the listener.
 
-// question is struct seccomp_notif (seccomp_unotify(2)).
-type question struct {
-	ID     uint64
-	PID    uint32
-	Flags  uint32
-	Number int32
-	Arch   uint32
-	IP     uint64
-	Args   [6]uint64
-}
+const (
+	// auditorEnv marks an auditor; its value is the worker's process id.
+	auditorEnv = "CAUSEWAY_SANDBOX_AUDITOR"
+	// The auditor's descriptors: a socket to the worker, where workers have their link, and the worker's memory.
+	auditorSocket = 3
+	auditorMemory = 4
+	// auditorPatience is for the auditor's start.
+	auditorPatience = 30 * time.Second
+)
 
-// answer is struct seccomp_notif_resp.
-type answer struct {
-	ID    uint64
-	Val   int64
-	Error int32
-	Flags uint32
-}
+// auditorOmits are variables that are not for an auditor: it leaves no profile.
+var auditorOmits = []string{"CAUSEWAY_PROFILE"}
 
-// goOn is SECCOMP_USER_NOTIF_FLAG_CONTINUE.
-const goOn = 1
-
-// auditor answers questions. Its goroutine owns it.
-type auditor struct {
-	listener int
-	memory   *os.File // of this process
-	rules    []rule
-	said     map[string]bool
-	log      *slog.Logger
-}
-
-// maxSaid bounds what an auditor remembers; then it repeats itself.
-const maxSaid = 4096
-
+// audit has an auditor watch this process. In the auditor, which is this program again, started as a worker, it does not return.
 func audit(p *Policy, log *slog.Logger) error {
+	if worker, ok := os.LookupEnv(auditorEnv); ok {
+		if err := serveAudit(p, worker, log); err != nil {
+			log.Error("sandbox: audit ends", "error", err)
+			os.Exit(1)
+		}
+		os.Exit(0) // it is no worker, and must not become one
+	}
 	f := base(p)
 	f.merge(sealed())
 	f.notifying()
@@ -57,97 +50,75 @@ func audit(p *Policy, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("seccomp filter: %w", err)
 	}
-	memory, err := os.Open("/proc/self/mem")
+	conn, err := startAuditor()
 	if err != nil {
-		return fmt.Errorf("sandbox audit: %w", err)
+		return fmt.Errorf("sandbox auditor: %w", err)
 	}
-	a := &auditor{memory: memory, rules: p.rules("/proc/self"), said: map[string]bool{}, log: log}
-	_, _ = time.Now().Zone() // the log's first line reads the time zone's file
-	if a.listener, err = install(code, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH); err != nil {
-		_ = memory.Close()
+	defer unix.Close(conn)
+	listener, err := install(code, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH)
+	if err != nil {
 		return err
 	}
-	unix.CloseOnExec(a.listener)
-	go a.routineAnswer()
+	defer unix.Close(listener)
+	// From here to the auditor's first answer nothing can be opened.
+	if err := unix.Sendmsg(conn, []byte{1}, unix.UnixRights(listener), nil, unix.MSG_NOSIGNAL); err != nil {
+		return fmt.Errorf("sandbox auditor: listener: %w", err)
+	}
 	return nil
 }
 
-// routineAnswer runs as long as the process. It makes no call that asks.
-func (a *auditor) routineAnswer() {
-	runtime.LockOSThread()
-	for {
-		q, err := receive(a.listener)
-		switch err {
-		case nil:
-		case unix.EINTR, unix.ENOENT: // the asker was interrupted
-			continue
-		default:
-			a.log.Error("sandbox: audit ends", "error", err)
-			return
-		}
-		if text := a.judge(&q); text != "" && !a.said[text] {
-			if len(a.said) >= maxSaid {
-				clear(a.said)
-			}
-			a.said[text] = true
-			a.log.Warn("sandbox: strict would deny", "call", text)
-		}
-		_ = respond(a.listener, answer{ID: q.ID, Flags: goOn}) // an asker that is gone needs none
-	}
-}
-
-// judge describes what strict would deny, "" if nothing.
-func (a *auditor) judge(q *question) string {
-	nr := uint32(q.Number)
-	c, ok := paths[nr]
-	if !ok {
-		return fmt.Sprintf("system call %d(%#x, %#x, %#x)", nr, q.Args[0], q.Args[1], q.Args[2])
-	}
-	path := a.text(q.Args[c.path])
-	if !filepath.IsAbs(path) {
-		dir := "/proc/self/cwd"
-		if c.path == 1 && int32(q.Args[0]) != unix.AT_FDCWD {
-			dir = fmt.Sprintf("/proc/self/fd/%d", int32(q.Args[0]))
-		}
-		base, err := os.Readlink(dir)
-		if err != nil {
-			return ""
-		}
-		path = filepath.Join(base, path)
-	}
-	may, how := read, "read"
-	if c.flags < 0 || q.Args[c.flags]&unix.O_ACCMODE != unix.O_RDONLY {
-		may, how = write, "write"
-		if c.flags < 0 || q.Args[c.flags]&unix.O_TRUNC != 0 {
-			may |= truncate
-		}
-	}
-	if c.flags >= 0 && q.Args[c.flags]&unix.O_PATH != 0 {
-		return ""
-	}
-	real, err := filepath.EvalSymlinks(path)
+// startAuditor starts this process's auditor and waits until it is ready. The caller sends it the listener over conn, or closes conn,
+// which ends it.
+func startAuditor() (conn int, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		if may == read {
-			return "" // fails anyhow
-		}
-		dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+		return -1, fmt.Errorf("socketpair: %w", err)
+	}
+	defer func() {
 		if err != nil {
-			return ""
+			_ = unix.Close(pair[0])
 		}
-		real, may, how = filepath.Join(dir, filepath.Base(path)), create, "create"
+	}()
+	theirs := os.NewFile(uintptr(pair[1]), "auditor")
+	defer theirs.Close()
+	// Opened here: later the worker is not dumpable, and who traces may be restricted to ancestors.
+	memory, err := os.Open("/proc/self/mem")
+	if err != nil {
+		return -1, err
 	}
-	if allows(a.rules, real, may) {
-		return ""
+	defer memory.Close()
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Args[0] = "causeway-auditor"
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.Contains(auditorOmits, name)
+	}), fmt.Sprintf("%s=%d", auditorEnv, os.Getpid()))
+	cmd.Stderr, cmd.ExtraFiles = os.Stderr, []*os.File{theirs, memory}
+	if err := cmd.Start(); err != nil {
+		return -1, err
 	}
-	return fmt.Sprintf("open %s to %s", path, how)
+	go func() { _ = cmd.Wait() }() // ends before this process only if it fails, and then says so
+	// Yama lets it open the memory of the image that a cold start brings; other kernels do not know the call.
+	_ = unix.Prctl(unix.PR_SET_PTRACER, uintptr(cmd.Process.Pid), 0, 0, 0)
+	_ = theirs.Close()
+	return pair[0], awaitByte(pair[0])
 }
 
-// text reads a string of this process; the thread that owns it waits for the answer.
-func (a *auditor) text(at uint64) string {
-	b := make([]byte, 4096)
-	n, _ := a.memory.ReadAt(b, int64(at)) // short where the mapping ends
-	if i := bytes.IndexByte(b[:n], 0); i >= 0 {
-		return string(b[:i])
+// awaitByte waits for the auditor's word that it is ready.
+func awaitByte(conn int) error {
+	limit := unix.NsecToTimeval(int64(auditorPatience))
+	if err := unix.SetsockoptTimeval(conn, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
+		return err
 	}
-	return ""
+	for {
+		switch n, err := unix.Read(conn, make([]byte, 1)); {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return fmt.Errorf("is not ready: %w", err)
+		case n == 0:
+			return errors.New("ended before it was ready")
+		default:
+			return nil
+		}
+	}
 }

@@ -46,6 +46,9 @@ func confined() error {
 			return err
 		}
 	}
+	if err := hold(resume != ""); err != nil {
+		return err
+	}
 	p := worker.Process{
 		Backend: func(string) (driver.Backend, error) { return &warmBackend{}, nil },
 		Logger:  func(slog.Level) *slog.Logger { return slog.Default() },
