@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -41,6 +42,7 @@ type auditor struct {
 	listener int
 	worker   int
 	memory   int // of the worker
+	end      int // a pidfd that tells the worker's end; -1: none
 
 	asked    chan asked // to the goroutine that judges; closed by the loop
 	lost     atomic.Uint64
@@ -68,6 +70,9 @@ func serveAudit(p *Policy, worker string, log *slog.Logger) error {
 		rules: p.rules(fmt.Sprintf("/proc/%d", pid)), worker: pid, self: os.Getpid(), said: map[string]bool{}, log: log,
 	}}
 	unix.CloseOnExec(a.memory)
+	if a.end, err = unix.PidfdOpen(pid, 0); err != nil {
+		a.end = -1
+	}
 	if _, err := unix.Write(auditorSocket, []byte{1}); err != nil {
 		return fmt.Errorf("worker: %w", err)
 	}
@@ -109,17 +114,36 @@ func receiveListener() (int, error) {
 	}
 }
 
-// answerAll answers until nobody has the filter any more. It waits for nothing else.
+// silence is how long nobody asks, once the worker has ended, before its auditor ends.
+const silence = time.Second
+
+// answerAll answers until nobody has the filter any more: kernels before 6.11 say so only when the worker has been waited for, which
+// the reaper of a container may never do. It waits for nothing else.
 func (a *auditor) answerAll() error {
-	fds := []unix.PollFd{{Fd: int32(a.listener), Events: unix.POLLIN}}
+	fds := []unix.PollFd{{Fd: int32(a.listener), Events: unix.POLLIN}, {Fd: int32(a.end), Events: unix.POLLIN}}
+	patience := -1
 	for {
-		if _, err := unix.Poll(fds, -1); err != nil && !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("poll: %w", err)
-		} else if err != nil {
+		n, err := unix.Poll(fds, patience)
+		switch {
+		case errors.Is(err, unix.EINTR):
 			continue
+		case err != nil:
+			return fmt.Errorf("poll: %w", err)
+		case fds[0].Revents&^unix.POLLIN != 0:
+			return nil
+		case n == 0:
+			// Kernels may take a thread that executes a program for the end.
+			if fds[1].Fd = int32(a.end); !readable(a.end) {
+				patience = -1
+				continue
+			}
+			return nil
 		}
-		if fds[0].Revents&unix.POLLIN == 0 {
-			return nil // POLLHUP
+		if fds[1].Revents != 0 {
+			fds[1].Fd, patience = -1, int(silence.Milliseconds())
+		}
+		if fds[0].Revents == 0 {
+			continue
 		}
 		q, err := receive(a.listener)
 		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.ENOENT) { // the asker was interrupted
@@ -139,6 +163,11 @@ func (a *auditor) answerAll() error {
 			a.lost.Add(1)
 		}
 	}
+}
+
+func readable(fd int) bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	return err == nil && n == 1
 }
 
 // path is the file that an asker, who waits, names.

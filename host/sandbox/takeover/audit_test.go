@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -28,6 +29,9 @@ import (
 // anew.
 const holdEnv = "CAUSEWAY_TEST_HOLD"
 
+// childEnv has a worker of this test start a program that outlives it, and everything that waits here.
+const childEnv = "CAUSEWAY_TEST_CHILD"
+
 // hold opens as a driver's loader does that holds what Go needs to run anything else: in a call that the scheduler knows nothing of,
 // on the only processor that it has.
 func hold(anew bool) error {
@@ -42,6 +46,11 @@ func hold(anew bool) error {
 	path, err := unix.BytePtrFromString(name)
 	if err != nil {
 		return err
+	}
+	if os.Getenv(childEnv) != "" {
+		if err := exec.Command("sleep", "8").Start(); err != nil {
+			return err
+		}
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	at := unix.AT_FDCWD
@@ -202,11 +211,15 @@ func TestAuditEnds(t *testing.T) {
 			// What asks now fails: the worker is heard again.
 			return errors.Join(unix.Kill(auditor, unix.SIGKILL), p.Send(link.Message{Type: link.Quit}))
 		},
-		"by its group": func(p *spawn.Process, _ int) error { return unix.Kill(-p.PID(), unix.SIGTERM) },
+		"worker, with a child": func(p *spawn.Process, _ int) error { return unix.Kill(p.PID(), unix.SIGKILL) },
+		"by its group":         func(p *spawn.Process, _ int) error { return unix.Kill(-p.PID(), unix.SIGTERM) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := new(output)
 			s, _ := held(t, out)
+			if strings.Contains(name, "child") {
+				s.Env = append(s.Env, childEnv+"=1")
+			}
 			p := ready(t, s, out)
 			auditor := auditorOf(t, p.PID())
 			if err := end(p, auditor); err != nil {
