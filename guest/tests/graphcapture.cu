@@ -236,6 +236,25 @@ static void meanwhile()
     CUDA(cudaGraphDestroy(g));
 }
 
+// a fill of an address where no memory is: the capture takes it up, and nobody launches it.
+static void stray()
+{
+    CUDA(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed));
+    cudaError_t e = cudaMemsetAsync((void *)0x80, 0, 1 << 16, s);
+    printf("a captured fill of nowhere: %s, %s\n", cudaGetErrorName(e), cudaGetErrorName(cudaGetLastError()));
+    cudaGraph_t g;
+    CUDA(cudaStreamEndCapture(s, &g));
+    cudaGraphNode_t node;
+    size_t n = 1;
+    CUDA(cudaGraphGetNodes(g, &node, &n));
+    cudaMemsetParams m = {};
+    CUDA(cudaGraphMemsetNodeGetParams(node, &m));
+    printf("its nodes: %zu, at %p\n", n, m.dst);
+    CUDA(cudaGraphDestroy(g));
+    printf("outside of captures: %s\n", cudaGetErrorName(cudaMemsetAsync((void *)0x80, 0, 1 << 16, side)));
+    cudaGetLastError();
+}
+
 // a capture whose next node depends on what the application says.
 static void rewired()
 {
@@ -288,6 +307,7 @@ int main()
     copies();
     memory();
     meanwhile();
+    stray();
     rewired();
     pageable();
     return finish();

@@ -31,7 +31,7 @@ CUresult cwi_cuCtxGetFlags(unsigned int *flags)
 	if (!flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!res)
-		*flags = atomic_load(&c->flags) | CU_CTX_MAP_HOST; /* always so, and drivers say it */
+		*flags = atomic_load(&c->flags) | (c->is_primary ? CU_CTX_MAP_HOST : 0); /* as driver 580 says */
 	return res;
 }
 

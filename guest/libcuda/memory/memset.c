@@ -1,4 +1,5 @@
 /* cuMemset*: one operation; asynchronous with respect to the host in all forms, as for device memory on a real driver. */
+#include "api/capture.h"
 #include "memory/memory.h"
 
 struct fill {
@@ -22,6 +23,14 @@ static CUresult extent(const struct fill *f, uint64_t *bytes)
 	return CUDA_SUCCESS;
 }
 
+/* A fill that a stream captures may name any address, as on the driver: cuDNN captures work on addresses that it made up and only
+ * reads the graph. */
+static int captured(uint32_t stream)
+{
+	int active = 0;
+	return cw_capture_status(stream, &active) == 0 && active;
+}
+
 static CUresult fill(const struct fill *f, CUstream stream, int ptds, int wait)
 {
 	struct cw_ctx *c;
@@ -38,6 +47,10 @@ static CUresult fill(const struct fill *f, CUstream stream, int ptds, int wait)
 	if (f->width == 0 || f->height == 0)
 		return CUDA_SUCCESS;
 	res = cw_side_device(f->dst, bytes, &s);
+	if (res != 0 && cw_unlikely(cw_capture_any()) && captured(id)) {
+		s = (struct cw_side){.addr = f->dst, .device = 1};
+		res = CUDA_SUCCESS;
+	}
 	if (res == 0)
 		res = cwop_Memset(s.addr, f->height > 1 ? f->pitch : 0, f->value, f->element, f->width, f->height, id);
 	/* On pinned memory the synchronous form is synchronous (CUDA driver API, "API synchronization behavior"). */

@@ -284,6 +284,7 @@ func (x box) span(width, height, depth uint64) (uint64, bool) {
 }
 
 // Memset fills memory.
+// What a capture takes up may name any address: a launch of its graph finds out, as a kernel would (cuDNN captures what it never launches).
 func (s *session) Memset(c *wire.Call, a *wire.MemsetArgs) cuda.Result {
 	st, res := s.submit(c, a.Stream)
 	if res != cuda.Success {
@@ -299,12 +300,12 @@ func (s *session) Memset(c *wire.Call, a *wire.MemsetArgs) cuda.Result {
 	}
 	bytes := a.Width * uint64(a.Element)
 	if a.Pitch == 0 || a.Height <= 1 {
-		if res := s.reachable(a.Dst, bytes); res != cuda.Success {
+		if res := s.reachable(a.Dst, bytes); res != cuda.Success && !s.inCapture(st) {
 			return res
 		}
 		return s.issue(c, st, linear, a.Dst, uint64(a.Value), a.Width, st.handle)
 	}
-	if res := s.reachable(a.Dst, (a.Height-1)*a.Pitch+bytes); res != cuda.Success {
+	if res := s.reachable(a.Dst, (a.Height-1)*a.Pitch+bytes); res != cuda.Success && !s.inCapture(st) {
 		return res
 	}
 	return s.issue(c, st, pitched, a.Dst, a.Pitch, uint64(a.Value), a.Width, a.Height, st.handle)

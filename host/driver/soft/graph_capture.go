@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"bytes"
 	"slices"
 
 	"causeway/cuda"
@@ -318,6 +319,24 @@ func (s *session) CaptureUnsafe(c *wire.Call) cuda.Result { return s.forbidden(c
 // CaptureSettle brings the error of an asynchronous operation before it.
 func (s *session) CaptureSettle(*wire.Call) cuda.Result { return cuda.Success }
 
+// strayFill is the node of a captured fill of an address where no memory is: real drivers take it up, and only a launch fails.
+func (s *session) strayFill(g *graph, ctx *gpuContext, params []byte, before []graphEdge) (*graphNode, cuda.Result) {
+	var v wire.MemsetNode
+	if v.Decode(params) != nil {
+		return nil, cuda.ErrorInvalidValue
+	}
+	if _, known := s.space.bytes(v.Dst, 1); known { // it is something else that is wrong
+		return nil, cuda.ErrorInvalidValue
+	}
+	n := &graphNode{kind: wire.NodeMemset, params: bytes.Clone(params), before: before}
+	if res := s.append(g, n); res != cuda.Success {
+		return nil, res
+	}
+	n.work.ctx = ctx
+	n.work.steps = []func() cuda.Result{func() cuda.Result { return cuda.ErrorIllegalAddress }}
+	return n, cuda.Success
+}
+
 // captured adds what an operation would do as a node, if its stream captures; done says that it does.
 func (s *session) capturedOp(c *wire.Call, id wire.Stream, kind uint32, params func() []byte) (n *graphNode, done bool, res cuda.Result) {
 	if !s.capturing() || s.recording != nil {
@@ -336,7 +355,11 @@ func (s *session) capturedOp(c *wire.Call, id wire.Stream, kind uint32, params f
 	}
 	call := *c
 	call.Ctx = st.ctx.id
-	n, res = s.newNode(&call, x.graph, kind, params(), x.streams[st])
+	p := params()
+	n, res = s.newNode(&call, x.graph, kind, p, x.streams[st])
+	if res == cuda.ErrorInvalidValue && kind == wire.NodeMemset {
+		n, res = s.strayFill(x.graph, st.ctx, p, x.streams[st])
+	}
 	if res != cuda.Success {
 		return nil, true, invalidate(x, res)
 	}
