@@ -44,6 +44,7 @@ static void one_dimension()
     CU(cuMemAlloc(&p, 400));
     CU(cuMemcpyAtoD(p, a, 0, 400));
     CU(cuMemcpyDtoA(b, 0, p, 400));
+    CU(cuCtxSynchronize()); // s waits for nobody
     memset(o.data(), 0, 400);
     CUstream s;
     CU(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
