@@ -93,10 +93,10 @@ func (l *logReader) copy(ctx context.Context, node *nodeFlags, out io.Writer) er
 
 // copyFile is copy without causewayd.
 func (l *logReader) copyFile(ctx context.Context, out io.Writer) error {
-	path := filepath.Join(l.dir, l.vm+"-"+l.name+".log")
+	path := filepath.Join(l.dir, l.vm, l.name+".log")
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("no log of %s/%s: causewayd does not run and there is no %s: try `journalctl -t causeway-%s-%s`", l.vm, l.name, path, l.vm, l.name)
+		return fmt.Errorf("no log of %s/%s: causewayd does not run and there is no %s: try `journalctl -t causeway-%s/%s`", l.vm, l.name, path, l.vm, l.name)
 	}
 	if err != nil {
 		return fmt.Errorf("log of %s/%s: %w", l.vm, l.name, err)

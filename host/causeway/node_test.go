@@ -141,10 +141,10 @@ func TestWithoutDaemon(t *testing.T) {
 		!strings.Contains(errs, "causewayd does not run") {
 		t.Fatalf("%v:\n%s%s", err, out, errs)
 	}
-	if _, _, err = command(t, "logs", "vm5", "--run-dir", run, "--log-dir", run); err == nil || !strings.Contains(err.Error(), "vm5-gpu0.log") {
+	if _, _, err = command(t, "logs", "vm5", "--run-dir", run, "--log-dir", run); err == nil || !strings.Contains(err.Error(), "vm5/gpu0.log") {
 		t.Errorf("logs without a file: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(run, "vm5-gpu0.log"), []byte("a\nb\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(run, "vm5", "gpu0.log"), []byte("a\nb\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if out, _, err = command(t, "logs", "vm5", "-n", "1", "--run-dir", run, "--log-dir", run); err != nil || out != "b\n" {

@@ -34,6 +34,11 @@ func TestEnsure(t *testing.T) {
 	if again := h.ensure(one); again.PID != v.PID {
 		t.Errorf("the same Spec again started process %d beside %d", again.PID, v.PID)
 	}
+	elsewhere, node := one, 1
+	elsewhere.NUMA = &node
+	if again := h.ensure(elsewhere); again.PID != v.PID {
+		t.Errorf("a node of the host started process %d beside %d", again.PID, v.PID)
+	}
 	gpus, err := h.c.GPUs(t.Context())
 	if err != nil || len(gpus) != 1 || gpus[0].Promised != 1<<20 || len(gpus[0].VGPUs) != 1 {
 		t.Errorf("%+v, %v", gpus, err)

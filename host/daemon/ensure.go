@@ -94,6 +94,7 @@ func (d *Daemon) keep(ctx context.Context, v *vgpu, asked, spec api.Spec) (done 
 	if rec.Lost || proc == nil || !proc.Alive() {
 		return false, nil
 	}
+	asked.NUMA = rec.Asked.NUMA // it has its place
 	if reflect.DeepEqual(rec.Asked, asked) {
 		return true, nil
 	}

@@ -17,7 +17,8 @@ import (
 	"causeway/host/daemon/config"
 )
 
-func logName(s *api.Spec) string { return s.VM + "-" + s.Name }
+// logName is a path: with a dash between, VM a-b's c and a's b-c would share a log.
+func logName(s *api.Spec) string { return s.VM + "/" + s.Name }
 
 // identifier is under which the journal has a log.
 func identifier(name string) string { return "causeway-" + name }
@@ -72,11 +73,9 @@ func (d *Daemon) lastWords(name string, from int64, begun time.Time, journal boo
 // is written in between is lost.
 func (d *Daemon) rotateLogs() {
 	most := int64(d.config().Devices.LogSize)
-	files, err := filepath.Glob(filepath.Join(d.opt.Config.LogDir, "*.log"))
-	if err != nil {
-		return
-	}
-	for _, name := range files {
+	files, _ := filepath.Glob(filepath.Join(d.opt.Config.LogDir, "*.log")) // both are well-formed
+	ofVMs, _ := filepath.Glob(filepath.Join(d.opt.Config.LogDir, "*", "*.log"))
+	for _, name := range append(files, ofVMs...) {
 		if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() || info.Size() <= most {
 			continue
 		}

@@ -92,8 +92,8 @@ func TestJournal(t *testing.T) {
 	h.journal = &systemd.Journal{Socket: ln.Addr().String(), Reader: []string{reader}}
 	h.start()
 	_, err = h.c.Ensure(t.Context(), one)
-	refused(t, err, 500, "it said: entries of", "--identifier=causeway-vm1-gpu0", "--since=@")
-	if got := <-said; got != "causeway-vm1-gpu0\n\n6\n0\n0\n0\n0\ncauseway: no driver\n" {
+	refused(t, err, 500, "it said: entries of", "--identifier=causeway-vm1/gpu0", "--since=@")
+	if got := <-said; got != "causeway-vm1/gpu0\n\n6\n0\n0\n0\n0\ncauseway: no driver\n" {
 		t.Errorf("%q", got)
 	}
 	h.stop()
@@ -106,7 +106,7 @@ func TestJournal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer body.Close()
-	if b, err := io.ReadAll(body); err != nil || !strings.Contains(string(b), "--identifier=causeway-vm1-gpu0 --lines=7") {
+	if b, err := io.ReadAll(body); err != nil || !strings.Contains(string(b), "--identifier=causeway-vm1/gpu0 --lines=7") {
 		t.Errorf("%q, %v", b, err)
 	}
 	h.stop()

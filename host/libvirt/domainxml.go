@@ -54,12 +54,27 @@ type domainXML struct {
 	} `xml:"os"`
 	Memory *libvirtxml.DomainMemoryBacking `xml:"memoryBacking"`
 	Cells  []libvirtxml.DomainCell         `xml:"cpu>numa>cell"`
+	Tune   struct {
+		Memory []nodesXML `xml:"memory"`
+		Nodes  []nodesXML `xml:"memnode"`
+	} `xml:"numatune"`
+	VCPU struct {
+		Count string `xml:",chardata"`
+		CPUs  string `xml:"cpuset,attr"`
+	} `xml:"vcpu"`
+	Pins []struct {
+		CPUs string `xml:"cpuset,attr"`
+	} `xml:"cputune>vcpupin"`
 	Launch *struct {
 		Type string `xml:"type,attr"`
 	} `xml:"launchSecurity"`
 	Devices struct {
 		All []deviceXML `xml:",any"`
 	} `xml:"devices"`
+}
+
+type nodesXML struct {
+	Nodes string `xml:"nodeset,attr"`
 }
 
 // deviceXML is any device.
