@@ -8,7 +8,8 @@
 # GPU, vm inside a VM with a vGPU on the real GPU; bench measures. Only when asked for: vmtorch runs PyTorch in a VM that sees
 # this machine's Python tree read-only (minutes, as the CPU is emulated), vmcopy measures copies in a VM, limits holds a vGPU's memory
 # limit against the driver's account, share, sandbox and node are the scripts of these names, lanes measures launches by the number of
-# lanes and leaves profiles, compat makes the table of scripts/compat, speed that of scripts/speed.sh. Without a pack the programs are
+# lanes and leaves profiles, costs what calls and starts cost by sandbox and placement, compat makes the table of scripts/compat,
+# speed that of scripts/speed.sh. Without a pack the programs are
 # built there by the nvcc in PATH. Logs are left in $OUT (default /tmp/causeway-gpu). A short table comes last; the status is 0 if nothing
 # failed.
 set -uo pipefail
@@ -137,6 +138,23 @@ phase_lanes() {
   scripts/bench/profile.sh --gpu "$gpu" --out "$out/profile" >"$out/profile.txt" || return
   echo "native: $("$probe" through | tr '\n' ';')"
   for n in 8 6 4 3 2 0; do echo "$n lanes: $(CAUSEWAY_LANES=$n "$CAUSEWAY" run --gpu "$gpu" -- "$probe" through | tr '\n' ';')"; done
+}
+
+# What calls and starts cost by sandbox, with a cache of compiled kernels, and by where the program and its worker run.
+phase_costs() {
+  local probe=$BUILD/bin/launches mode cpus
+  line() { printf '%-34s %s\n' "$1" "$("${@:2}" 2>/dev/null | tr '\n' ';')"; }
+  line "bare driver: calls" "$probe" calls
+  for mode in off on strict; do
+    line "sandbox $mode: calls" "$CAUSEWAY" run --gpu "$gpu" --sandbox "$mode" -- "$probe" calls
+    line "sandbox $mode: starts" "$CAUSEWAY" run --gpu "$gpu" --sandbox "$mode" -- "$probe" start 5 100
+    line "sandbox $mode: cold starts" "$CAUSEWAY" run --gpu "$gpu" --warm 0 --sandbox "$mode" -- "$probe" start 5 100
+  done
+  line "compute cache: starts" env CUDA_CACHE_PATH=/dev/shm/compute-cache CUDA_CACHE_MAXSIZE=$((32 << 20)) \
+    "$CAUSEWAY" run --gpu "$gpu" -- "$probe" start 5 100
+  for cpus in 0-1 0,2 0,4 0,8 0-15; do
+    line "CPUs $cpus: calls" taskset -c "$cpus" "$CAUSEWAY" run --gpu "$gpu" -- "$probe" calls
+  done
 }
 
 phase_bench() {
