@@ -6,6 +6,7 @@ require (
 	github.com/landlock-lsm/go-landlock v0.11.0
 	golang.org/x/net v0.62.0
 	golang.org/x/sys v0.49.0
+	golang.org/x/time v0.15.0
 )
 
 require (

@@ -4,8 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // How fast sessions open: so many at once, then so many a second. Those that come faster wait, up to a bound; the rest is refused.
@@ -21,27 +22,19 @@ var (
 	errGone     = errors.New("the session was given up while it waited")
 )
 
-// door lets sessions in at a bounded rate: a bucket of tokens that may owe some. The zero value is a full bucket.
-type door struct {
-	mu   sync.Mutex
-	owed float64 // tokens taken, less those that came back
-	at   time.Time
-}
+// door lets sessions in at a bounded rate.
+type door struct{ pace *rate.Limiter }
 
-// enter takes a token, and says how long to wait for it. ErrTooFast: too many wait already.
-func (d *door) enter(now time.Time) (time.Duration, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if now.After(d.at) {
-		d.owed = max(0, d.owed-now.Sub(d.at).Seconds()*openRate)
-		d.at = now
-	}
-	late := d.owed + 1 - openBurst
-	wait := time.Duration(max(0, late) / openRate * float64(time.Second))
+func newDoor() door { return door{rate.NewLimiter(openRate, openBurst)} }
+
+// enter takes a place, and says how long to wait for it. ErrTooFast: too many wait already.
+func (d door) enter(now time.Time) (time.Duration, error) {
+	place := d.pace.ReserveN(now, 1)
+	wait := place.DelayFrom(now)
 	if wait > openPatience {
+		place.CancelAt(now)
 		return 0, fmt.Errorf("%w: more than %d at once and %d a second; try again later", errTooFast, openBurst, openRate)
 	}
-	d.owed++
 	return wait, nil
 }
 

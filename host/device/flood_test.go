@@ -8,7 +8,7 @@ import (
 
 // TestDoor: a burst at once, then a bounded rate, with so many in wait; time brings the burst back.
 func TestDoor(t *testing.T) {
-	var d door
+	d := newDoor()
 	now := time.Now()
 	for i := range openBurst {
 		if wait, err := d.enter(now); wait != 0 || err != nil {

@@ -4,50 +4,30 @@ package ratelog
 import (
 	"context"
 	"log/slog"
-	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // Handler passes records on to another handler at a bounded rate, and says how many it left out. Those derived from it by
 // attributes share its bounds. Any goroutine.
 type Handler struct {
 	next slog.Handler
-	b    *bucket
+	b    *bounds
 }
 
-type bucket struct {
-	burst, rate float64
-	now         func() time.Time
-
-	mu      sync.Mutex
-	owed    float64 // records taken, less those that time allowed since
-	at      time.Time
-	dropped uint64
+type bounds struct {
+	pace    *rate.Limiter
+	now     func() time.Time
+	dropped atomic.Uint64 // since the last that passed
 }
 
 var _ slog.Handler = (*Handler)(nil)
 
-// New lets burst records through at once, then rate a second.
-func New(next slog.Handler, burst int, rate float64) *Handler {
-	return &Handler{next, &bucket{burst: float64(burst), rate: rate, now: time.Now}}
-}
-
-// take reports whether a record may pass, and how many were left out before it.
-func (b *bucket) take() (dropped uint64, ok bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := b.now()
-	if now.After(b.at) {
-		b.owed = max(0, b.owed-now.Sub(b.at).Seconds()*b.rate)
-		b.at = now
-	}
-	if b.owed+1 > b.burst {
-		b.dropped++
-		return 0, false
-	}
-	b.owed++
-	dropped, b.dropped = b.dropped, 0
-	return dropped, true
+// New lets burst records through at once, then perSecond a second.
+func New(next slog.Handler, burst int, perSecond float64) *Handler {
+	return &Handler{next, &bounds{pace: rate.NewLimiter(rate.Limit(perSecond), burst), now: time.Now}}
 }
 
 // Enabled implements slog.Handler.
@@ -55,11 +35,11 @@ func (h *Handler) Enabled(ctx context.Context, l slog.Level) bool { return h.nex
 
 // Handle implements slog.Handler.
 func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
-	dropped, ok := h.b.take()
-	if !ok {
+	if !h.b.pace.AllowN(h.b.now(), 1) {
+		h.b.dropped.Add(1)
 		return nil
 	}
-	if dropped > 0 {
+	if dropped := h.b.dropped.Swap(0); dropped > 0 {
 		r = r.Clone()
 		r.AddAttrs(slog.Uint64("left_out_before", dropped))
 	}
