@@ -62,20 +62,15 @@ var unixConfig = link.Config{Carrier: link.CarrierUnix, GPU: "test", LogLevel: "
 // startProcess starts a worker process and a guest.
 func startProcess(t testing.TB, cfg link.Config) (*spawn.Process, *workertest.Guest, error) {
 	t.Helper()
-	gc, hc, err := workertest.Pair()
+	gc, host, err := workertest.PairFile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := hc.File()
+	p, err := spawner().Start(cfg, nil, int(host.Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := spawner().Start(cfg, nil, int(f.Fd()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = f.Close()
-	_ = hc.Close()
+	_ = host.Close()
 	g, err := workertest.Connect(gc)
 	return p, g, err
 }

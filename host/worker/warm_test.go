@@ -53,19 +53,14 @@ func TestWarm(t *testing.T) {
 			if pool.Take() != nil {
 				t.Fatal("the worker was given twice")
 			}
-			gc, hc, err := workertest.Pair()
+			gc, host, err := workertest.PairFile()
 			if err != nil {
 				t.Fatal(err)
 			}
-			f, err := hc.File()
-			if err != nil {
+			if err := p.Configure(unixConfig, nil, int(host.Fd())); err != nil {
 				t.Fatal(err)
 			}
-			if err := p.Configure(unixConfig, nil, int(f.Fd())); err != nil {
-				t.Fatal(err)
-			}
-			_ = f.Close()
-			_ = hc.Close()
+			_ = host.Close()
 			g, err := workertest.ConnectEnv(gc, c.env)
 			if err != nil {
 				t.Fatal(err)

@@ -145,17 +145,12 @@ func ready(t *testing.T, s *spawn.Spawner, out *output) *spawn.Process {
 // serve gives a worker a guest that says env of its environment.
 func serve(t *testing.T, p *spawn.Process, env uint32, out *output) *workertest.Guest {
 	t.Helper()
-	guest, host, err := workertest.Pair()
+	guest, host, err := workertest.PairFile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := host.File()
-	_ = host.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := p.Configure(config, nil, int(f.Fd())); err != nil {
+	defer host.Close()
+	if err := p.Configure(config, nil, int(host.Fd())); err != nil {
 		t.Fatal(err)
 	}
 	g, err := workertest.ConnectEnv(guest, env)

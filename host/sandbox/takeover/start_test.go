@@ -80,26 +80,7 @@ func TestColdStart(t *testing.T) {
 			if p == nil {
 				t.Fatalf("no worker is ready: %s", out.text())
 			}
-			gc, hc, err := workertest.Pair()
-			if err != nil {
-				t.Fatal(err)
-			}
-			f, err := hc.File()
-			_ = hc.Close()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := p.Configure(config, nil, int(f.Fd())); err != nil {
-				t.Fatal(err)
-			}
-			_ = f.Close()
-			g, err := workertest.ConnectEnv(gc, env)
-			if err != nil {
-				t.Fatalf("%s: %v\n%s", name, err, out.text())
-			}
-			if _, err := g.Init(); err != nil {
-				t.Fatal(err)
-			}
+			g := serve(t, p, env, out)
 			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
 			if err != nil {
 				t.Fatal(err)
@@ -170,17 +151,12 @@ func BenchmarkSession(b *testing.B) {
 			defer space.Close()
 			s := &spawn.Spawner{Command: []string{program, "worker"}, Sandbox: space}
 			for b.Loop() {
-				gc, hc, err := workertest.Pair()
+				gc, host, err := workertest.PairFile()
 				if err != nil {
 					b.Fatal(err)
 				}
-				f, err := hc.File()
-				_ = hc.Close()
-				if err != nil {
-					b.Fatal(err)
-				}
-				p, err := s.Start(config, nil, int(f.Fd()))
-				_ = f.Close()
+				p, err := s.Start(config, nil, int(host.Fd()))
+				_ = host.Close()
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -78,17 +78,12 @@ func sessionIn(t *testing.T, space *sandbox.Space, command []string, env ...stri
 	t.Helper()
 	out := new(output)
 	s := &spawn.Spawner{Command: command, Env: append(spawn.HostEnv(), env...), Stderr: out, Sandbox: space}
-	guest, host, err := workertest.Pair()
+	guest, host, err := workertest.PairFile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := host.File()
+	p, err := s.Start(config, nil, int(host.Fd()))
 	_ = host.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := s.Start(config, nil, int(f.Fd()))
-	_ = f.Close()
 	if err != nil {
 		t.Fatal(err)
 	}

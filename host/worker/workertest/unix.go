@@ -43,6 +43,20 @@ func Pair() (guest, host *net.UnixConn, err error) {
 	return conns[0], conns[1], nil
 }
 
+// PairFile is Pair with the host's end as a file, as a worker is handed it.
+func PairFile() (guest *net.UnixConn, host *os.File, err error) {
+	guest, conn, err := Pair()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer conn.Close()
+	if host, err = conn.File(); err != nil {
+		_ = guest.Close()
+		return nil, nil, err
+	}
+	return guest, host, nil
+}
+
 // Connect shakes hands on a connection, which it takes over.
 func Connect(conn *net.UnixConn) (*Guest, error) { return ConnectEnv(conn, 0) }
 
