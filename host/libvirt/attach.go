@@ -143,8 +143,8 @@ func (a *Attacher) plan(spec api.Spec, w Where) (*plan, error) {
 	p.socket = p.spec.SocketPath(a.Run)
 	for _, place := range places {
 		if d := p.xml[place]; d != nil {
-			if node, ok := d.Node("/sys"); ok && p.spec.NUMA == nil {
-				p.spec.NUMA = &node
+			if p.spec.NUMA == nil {
+				p.spec.NUMA = d.Node("/sys")
 			}
 			if err := p.fits(place, d); err != nil {
 				return nil, err

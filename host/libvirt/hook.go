@@ -48,11 +48,9 @@ func Hook(ctx context.Context, c HookCall, run string, d Daemon, say io.Writer) 
 
 // ready ensures every vGPU of a domain, or none.
 func ready(ctx context.Context, x *DomainXML, run string, d Daemon, say io.Writer) error {
-	list := x.specs(run)
+	list, node := x.specs(run), x.Node("/sys")
 	for i, s := range list {
-		if node, ok := x.Node("/sys"); ok {
-			s.NUMA = &node
-		}
+		s.NUMA = node
 		_, wished := x.VGPU(s.Name)
 		if _, ok := x.Filesystem(s.SocketPath(run)); !ok {
 			device, err := FilesystemXML(s.SocketPath(run), s.Name)

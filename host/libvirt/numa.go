@@ -11,12 +11,19 @@ import (
 const mostIDs = 8192
 
 // Node is the host's NUMA node of the domain's memory, as <numatune> says, or else the one that all its vCPUs are pinned to. sys is
-// where sysfs is. False: the XML binds it to no single node.
-func (d *DomainXML) Node(sys string) (int, bool) {
+// where sysfs is. Nil: the XML binds it to no single node.
+func (d *DomainXML) Node(sys string) *int {
+	var node int
+	var ok bool
 	if list := d.doc.memoryNodes(); len(list) > 0 {
-		return single(list)
+		node, ok = single(list)
+	} else {
+		node, ok = nodeOf(sys, d.doc.pinned())
 	}
-	return nodeOf(sys, d.doc.pinned())
+	if !ok {
+		return nil
+	}
+	return &node
 }
 
 // memoryNodes are the lists of nodes in <numatune>. Memory that is only preferred there counts too.

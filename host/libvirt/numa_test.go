@@ -42,9 +42,9 @@ func TestNode(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		node, ok := d.Node(sys)
-		if !ok {
-			node = -1
+		node := -1
+		if n := d.Node(sys); n != nil {
+			node = *n
 		}
 		if node != c.want {
 			t.Errorf("%s: node %d, want %d", name, node, c.want)
