@@ -140,7 +140,7 @@ func (d *Daemon) start(ctx context.Context, asked, spec api.Spec) (*vgpu, error)
 
 // reserve chooses the GPU and writes the intent down, in one step, so that nothing is promised twice. It returns what --gpu is told.
 func (d *Daemon) reserve(ctx context.Context, asked, spec api.Spec) (*vgpu, string, error) {
-	r, err := d.readGPUs(ctx)
+	r, err := d.gpus.read(ctx)
 	if err != nil {
 		return nil, "", fmt.Errorf("read the host's GPUs: %w", err)
 	}

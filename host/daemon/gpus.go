@@ -157,11 +157,9 @@ func (b *gpuBook) setLocked(id string, d *Drain) error {
 	return nil
 }
 
-func (d *Daemon) readGPUs(ctx context.Context) (Reading, error) { return d.gpus.read(ctx) }
-
 // GPUs lists the host's GPUs with what is promised of them.
 func (d *Daemon) GPUs(ctx context.Context) ([]api.GPU, error) {
-	r, err := d.readGPUs(ctx)
+	r, err := d.gpus.read(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -260,7 +258,7 @@ func (d *Daemon) Resume(ctx context.Context, name string) error {
 
 // findGPU finds a GPU by UUID, its beginning, number, or soft.
 func (d *Daemon) findGPU(ctx context.Context, name string) (string, error) {
-	r, err := d.readGPUs(ctx)
+	r, err := d.gpus.read(ctx)
 	if err != nil {
 		return "", err
 	}

@@ -10,7 +10,7 @@ import (
 // routineHealth looks at the GPUs and at the size of logs now and then.
 func (d *Daemon) routineHealth() {
 	for {
-		if _, err := d.readGPUs(d.ctx); err != nil && d.ctx.Err() == nil {
+		if _, err := d.gpus.read(d.ctx); err != nil && d.ctx.Err() == nil {
 			d.log.Warn("the GPUs cannot be read", "error", err)
 		}
 		d.rotateLogs()

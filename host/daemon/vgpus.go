@@ -174,7 +174,7 @@ func (d *Daemon) SetLimits(ctx context.Context, key string, l api.Limits) error 
 
 // change makes limits hold. The vGPU's gate is held.
 func (d *Daemon) change(ctx context.Context, v *vgpu, asked api.Spec, l api.Limits) error {
-	r, err := d.readGPUs(ctx)
+	r, err := d.gpus.read(ctx)
 	if err != nil {
 		return fmt.Errorf("read the host's GPUs: %w", err)
 	}

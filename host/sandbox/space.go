@@ -161,7 +161,9 @@ func (s *Space) unshare() error {
 			continue
 		}
 		s.ns = append(s.ns, namespace{k.kind, f})
-		s.policy.Network = s.policy.Network || k.kind == unix.CLONE_NEWNET && s.policy.sharing()
+		if k.kind == unix.CLONE_NEWNET {
+			s.policy.Network = s.policy.sharing()
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -283,8 +283,8 @@ func (x box) span(width, height, depth uint64) (uint64, bool) {
 	return (rows-1)*x.pitch + x.x + width, true
 }
 
-// Memset fills memory.
-// What a capture takes up may name any address: a launch of its graph finds out, as a kernel would (cuDNN captures what it never launches).
+// Memset fills memory. What a capture takes up may name any address: a launch of its graph finds out, as a kernel would (cuDNN captures
+// what it never launches).
 func (s *session) Memset(c *wire.Call, a *wire.MemsetArgs) cuda.Result {
 	st, res := s.submit(c, a.Stream)
 	if res != cuda.Success {
@@ -298,15 +298,16 @@ func (s *session) Memset(c *wire.Call, a *wire.MemsetArgs) cuda.Result {
 	if a.Width > bound || a.Height > bound || a.Pitch > bound || a.Height > 1 && a.Pitch > 0 && a.Height > (1<<62)/a.Pitch {
 		return cuda.ErrorInvalidValue
 	}
-	bytes := a.Width * uint64(a.Element)
-	if a.Pitch == 0 || a.Height <= 1 {
-		if res := s.reachable(a.Dst, bytes); res != cuda.Success && !s.inCapture(st) {
-			return res
-		}
-		return s.issue(c, st, linear, a.Dst, uint64(a.Value), a.Width, st.handle)
+	rows := a.Pitch != 0 && a.Height > 1
+	span := a.Width * uint64(a.Element)
+	if rows {
+		span += (a.Height - 1) * a.Pitch
 	}
-	if res := s.reachable(a.Dst, (a.Height-1)*a.Pitch+bytes); res != cuda.Success && !s.inCapture(st) {
+	if res := s.reachable(a.Dst, span); res != cuda.Success && !s.inCapture(st) {
 		return res
+	}
+	if !rows {
+		return s.issue(c, st, linear, a.Dst, uint64(a.Value), a.Width, st.handle)
 	}
 	return s.issue(c, st, pitched, a.Dst, a.Pitch, uint64(a.Value), a.Width, a.Height, st.handle)
 }

@@ -219,14 +219,22 @@ func (s *session) GraphAddNode(c *wire.Call, a *wire.GraphAddNodeArgs, r *wire.G
 	return cuda.Success
 }
 
-// newNode adds a node without an id.
-func (s *session) newNode(c *wire.Call, g *graph, kind uint32, params []byte, before []graphEdge) (*graphNode, cuda.Result) {
+// bareNode adds a node that does nothing yet.
+func (s *session) bareNode(g *graph, kind uint32, params []byte, before []graphEdge) (*graphNode, cuda.Result) {
 	n := &graphNode{kind: kind, params: bytes.Clone(params), before: before}
 	if res := s.append(g, n); res != cuda.Success {
 		return nil, res
 	}
-	res := s.prepare(c, n, kind, n.params)
+	return n, cuda.Success
+}
+
+// newNode adds a node without an id.
+func (s *session) newNode(c *wire.Call, g *graph, kind uint32, params []byte, before []graphEdge) (*graphNode, cuda.Result) {
+	n, res := s.bareNode(g, kind, params, before)
 	if res != cuda.Success {
+		return nil, res
+	}
+	if res = s.prepare(c, n, kind, n.params); res != cuda.Success {
 		s.removeNode(n)
 		return nil, res
 	}

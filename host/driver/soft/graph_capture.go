@@ -1,7 +1,6 @@
 package soft
 
 import (
-	"bytes"
 	"slices"
 
 	"causeway/cuda"
@@ -328,8 +327,8 @@ func (s *session) strayFill(g *graph, ctx *gpuContext, params []byte, before []g
 	if _, known := s.space.bytes(v.Dst, 1); known { // it is something else that is wrong
 		return nil, cuda.ErrorInvalidValue
 	}
-	n := &graphNode{kind: wire.NodeMemset, params: bytes.Clone(params), before: before}
-	if res := s.append(g, n); res != cuda.Success {
+	n, res := s.bareNode(g, wire.NodeMemset, params, before)
+	if res != cuda.Success {
 		return nil, res
 	}
 	n.work.ctx = ctx
@@ -337,7 +336,7 @@ func (s *session) strayFill(g *graph, ctx *gpuContext, params []byte, before []g
 	return n, cuda.Success
 }
 
-// captured adds what an operation would do as a node, if its stream captures; done says that it does.
+// capturedOp adds what an operation would do as a node, if its stream captures; done says that it does.
 func (s *session) capturedOp(c *wire.Call, id wire.Stream, kind uint32, params func() []byte) (n *graphNode, done bool, res cuda.Result) {
 	if !s.capturing() || s.recording != nil {
 		return nil, false, cuda.Success
