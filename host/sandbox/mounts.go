@@ -11,8 +11,9 @@ import (
 // hidden are folders that are empty for workers, unless something that they may read lies there.
 var hidden = []string{"/run", "/tmp", "/var", "/home", "/root", "/srv", "/mnt", "/media", "/boot"}
 
-// sharedSize bounds /dev/shm of one virtual GPU's workers.
-const sharedSize = "size=64m,mode=1777"
+// sharedSize bounds /dev/shm of one virtual GPU's workers, in bytes. Its pages count for the control group of the worker that wrote
+// them: the virtual GPU's, if it has one.
+const sharedSize = 64 << 20
 
 // mounts furnishes the mount namespace of this thread: nothing reaches the host, whose unmounting still reaches it; folders with others' things are empty,
 // /dev/shm is its own, and /proc shows no other users' processes.
@@ -33,9 +34,10 @@ func (s *Space) mounts() error {
 		}
 	}
 	if st, err := os.Lstat("/dev/shm"); err == nil && st.IsDir() {
-		if err := unix.Mount("shm", "/dev/shm", "tmpfs", flags, sharedSize); err != nil {
+		if err := unix.Mount("shm", "/dev/shm", "tmpfs", flags, fmt.Sprintf("size=%d,mode=1777", sharedSize)); err != nil {
 			return fmt.Errorf("/dev/shm: %w", err)
 		}
+		s.shm = true
 	}
 	if hides, err := hiddenBelowProc(); err != nil || hides {
 		return err

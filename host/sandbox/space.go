@@ -25,6 +25,7 @@ type Space struct {
 	ns     []namespace // with root; kept by descriptors
 	flags  uintptr     // clone flags, without root
 	proc   bool        // /proc of the namespaces shows no other users' processes
+	shm    bool        // /dev/shm of the namespaces is their own
 	fence  *os.File    // ruleset that workers inherit, made by the first Fork; only with proc
 	closed bool
 }
@@ -157,6 +158,7 @@ func (s *Space) unshare() error {
 			f, err = os.Open("/proc/thread-self/ns/" + k.name)
 		}
 		if err != nil {
+			s.shm = s.shm && k.kind != unix.CLONE_NEWNS // nobody joins it
 			errs = append(errs, fmt.Errorf("%s: %w", k.name, err))
 			continue
 		}
@@ -224,6 +226,9 @@ func (s *Space) start(cmd *exec.Cmd) error {
 	kv, err := s.policy.encode()
 	if err != nil {
 		return err
+	}
+	if s.cached() {
+		cmd.Env = withCache(cmd.Env)
 	}
 	cmd.Env = append(cmd.Env, kv)
 	if s.flags == 0 {

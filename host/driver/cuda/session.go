@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,8 +8,6 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 
 	"causeway/cuda"
@@ -135,63 +132,6 @@ func (s *session) SessionInit(c *wire.Call, a *wire.SessionInitArgs, r *wire.Ses
 
 // SessionFence answers by being consumed.
 func (s *session) SessionFence(*wire.Call) cuda.Result { return cuda.Success }
-
-// offered names the devices that a session may use, for CUDA_VISIBLE_DEVICES; nil: all.
-func offered(o driver.Options) []string {
-	if o.Visible != nil || o.Devices == nil {
-		return o.Visible
-	}
-	list := []string{}
-	for _, d := range o.Devices {
-		list = append(list, strconv.Itoa(d))
-	}
-	return list
-}
-
-// applyEnvironment sets the variables that the driver reads itself. CUDA_VISIBLE_DEVICES of the guest counts within
-// the devices offered to it.
-func applyEnvironment(env []byte, offered []string) {
-	visible, restricted := "", false
-	for _, kv := range bytes.Split(env, []byte{0}) {
-		name, value, ok := strings.Cut(string(kv), "=")
-		if !ok || !strings.HasPrefix(name, "CUDA_") {
-			continue
-		}
-		if name == "CUDA_VISIBLE_DEVICES" {
-			visible, restricted = value, true
-			continue
-		}
-		setenv(name, value)
-	}
-	if offered == nil {
-		if restricted {
-			setenv("CUDA_VISIBLE_DEVICES", visible)
-		}
-		return
-	}
-	setenv("CUDA_VISIBLE_DEVICES", composeVisible(offered, visible, restricted))
-	setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-}
-
-// composeVisible maps a guest's list of ordinals through the offered ones; like the driver it stops at the first
-// entry that names no device.
-func composeVisible(offered []string, visible string, restricted bool) string {
-	if !restricted {
-		return strings.Join(offered, ",")
-	}
-	var list []string
-	for _, f := range strings.Split(visible, ",") {
-		i, err := strconv.Atoi(strings.TrimSpace(f))
-		if err != nil || i < 0 || i >= len(offered) {
-			break
-		}
-		list = append(list, offered[i])
-	}
-	if len(list) == 0 {
-		return "-1"
-	}
-	return strings.Join(list, ",")
-}
 
 // use makes the call's context current on the worker's thread.
 func (s *session) use(c *wire.Call) cuda.Result {

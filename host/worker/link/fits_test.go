@@ -24,6 +24,8 @@ func TestFits(t *testing.T) {
 		{[]string{"CUDA_VISIBLE_DEVICES="}, 1, false},
 		{[]string{"CUDA_DEVICE_MAX_CONNECTIONS=1"}, 1, false},
 		{[]string{"CUDA_HOMES=1"}, 1, false},
+		{[]string{"CUDA_CACHE_PATH=/tmp/x", "CUDA_CACHE_MAXSIZE=1"}, 1, true},
+		{[]string{"CUDA_CACHE_DISABLE=1"}, 1, false},
 	} {
 		if got := Fits(remote.Hello{Flags: EnvFlags(c.env)}, c.devices); got != c.want {
 			t.Errorf("%q on %d devices: %v", c.env, c.devices, got)
