@@ -5,9 +5,9 @@
  * on the application's thread. Nothing here owns a thread. Objects live in the session's handle slab; their structs are in
  * objects.h.
  *
- * Lock order: device lock (primary contexts) > context-storage lock > module lock > session locks. No lock is held while a
- * request is in flight, except the device lock (a primary context is retained once) and a module's lock (a function is
- * looked up once).
+ * Lock order: device lock (primary contexts) > context-storage lock > module lock > session locks; legacy.c's is taken alone.
+ * No lock is held while a request is in flight, except the device lock (a primary context is retained once) and a module's lock
+ * (a function is looked up once).
  */
 #ifndef CW_API_API_H
 #define CW_API_API_H

@@ -106,6 +106,7 @@ void cw_funcs_free(struct cw_func **list)
 		*list = f->next;
 		free(f->name);
 		free(f->info);
+		free(f->legacy);
 		cw_handle_free(kind, &f->o);
 	}
 }

@@ -1,7 +1,7 @@
 /* The packed form of kernel arguments. */
 #include "params.h"
 
-enum { END = 0, BUFFER = 1, SIZE = 2, PAIRS_MAX = 8, INVALID_VALUE = 1 };
+enum { PAIRS_MAX = 8, INVALID_VALUE = 1 };
 
 int cw_params_packed(void *const *extra, uint32_t need, struct cw_packed *out)
 {
@@ -11,13 +11,13 @@ int cw_params_packed(void *const *extra, uint32_t need, struct cw_packed *out)
 	for (int i = 0;; i += 2) {
 		uintptr_t key = (uintptr_t)extra[i];
 
-		if (key == END)
+		if (key == CW_PACKED_END)
 			break;
 		if (i == 2 * PAIRS_MAX || !extra[i + 1])
 			return INVALID_VALUE;
-		if (key == BUFFER) {
+		if (key == CW_PACKED_BUFFER) {
 			out->data = extra[i + 1];
-		} else if (key == SIZE) {
+		} else if (key == CW_PACKED_SIZE) {
 			memcpy(&out->size, extra[i + 1], sizeof out->size);
 			have_size = 1;
 		} else {

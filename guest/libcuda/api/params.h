@@ -39,6 +39,9 @@ struct cw_packed {
 	size_t size;
 };
 
+/* The keys in an `extra` array. */
+enum { CW_PACKED_END = 0, CW_PACKED_BUFFER = 1, CW_PACKED_SIZE = 2 };
+
 /* cw_params_packed reads the `extra` array of a launch: (key, value) pairs ended by key 0; 1 is the buffer, 2 points to its size.
  * need is the end of the kernel's last argument. 0, or 1 (CUDA_ERROR_INVALID_VALUE) for an unknown key, too many pairs, a
  * missing half, no bytes for a kernel with arguments, or more than a launch can carry. A buffer shorter than the arguments is

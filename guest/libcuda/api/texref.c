@@ -15,6 +15,8 @@ struct cw_texref {
 };
 CW_OBJ_FITS(struct cw_texref);
 
+enum { TEXUNIT_DEFAULT = -1 }; /* CU_PARAM_TR_DEFAULT */
+
 static struct cw_texref *get(CUtexref ref)
 {
 	return (struct cw_texref *)cw_handle_get(CW_KIND_TEXREF, ref);
@@ -99,6 +101,17 @@ CUresult cwi_cuTexRefDestroy(CUtexref ref)
 	if (!r || r->of_module || !cw_handle_free(CW_KIND_TEXREF, &r->o))
 		return CUDA_ERROR_INVALID_VALUE;
 	return cwop_TexRefDestroy(id);
+}
+
+/* Kernels have used the references of their module by themselves since CUDA 3.2: the arguments are checked, and no more. */
+CUresult cwi_cuParamSetTexRef(CUfunction func, int unit, CUtexref ref)
+{
+	struct cw_func *f = (struct cw_func *)cw_handle_get(CW_KIND_FUNC, func);
+	struct cw_texref *r = get(ref);
+
+	if (!f)
+		return CUDA_ERROR_INVALID_HANDLE;
+	return unit == TEXUNIT_DEFAULT && r && r->of_module ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* --- what they are bound to -------------------------------------------------------------------------------------------- */

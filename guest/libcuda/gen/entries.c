@@ -1940,6 +1940,12 @@ CUresult cuModuleGetTexRef(CUtexref *texRef, CUmodule hmod, const char *name)
 	return told(cw_unlikely(r_) ? r_ : cwi_cuModuleGetTexRef(texRef, hmod, name), "cuModuleGetTexRef");
 }
 
+CUresult cuParamSetTexRef(CUfunction hfunc, int texunit, CUtexref texRef)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuParamSetTexRef(hfunc, texunit, texRef), "cuParamSetTexRef");
+}
+
 CUresult cuSurfObjectCreate(CUsurfObject *surfObject, const CUDA_RESOURCE_DESC *resDesc)
 {
 	CUresult r_ = cw_check();
@@ -2628,6 +2634,60 @@ CUresult cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config)
 {
 	CUresult r_ = cw_check();
 	return told(cw_unlikely(r_) ? r_ : cwi_cuFuncSetSharedMemConfig(hfunc, config), "cuFuncSetSharedMemConfig");
+}
+
+CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuFuncSetBlockShape(hfunc, x, y, z), "cuFuncSetBlockShape");
+}
+
+CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuFuncSetSharedSize(hfunc, bytes), "cuFuncSetSharedSize");
+}
+
+CUresult cuLaunch(CUfunction f)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLaunch(f), "cuLaunch");
+}
+
+CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLaunchGrid(f, grid_width, grid_height), "cuLaunchGrid");
+}
+
+CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream stream)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuLaunchGridAsync(f, grid_width, grid_height, stream), "cuLaunchGridAsync");
+}
+
+CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuParamSetSize(hfunc, numbytes), "cuParamSetSize");
+}
+
+CUresult cuParamSetf(CUfunction hfunc, int offset, float value)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuParamSetf(hfunc, offset, value), "cuParamSetf");
+}
+
+CUresult cuParamSeti(CUfunction hfunc, int offset, unsigned int value)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuParamSeti(hfunc, offset, value), "cuParamSeti");
+}
+
+CUresult cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes)
+{
+	CUresult r_ = cw_check();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuParamSetv(hfunc, offset, ptr, numbytes), "cuParamSetv");
 }
 
 CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream stream, void **kernelParams)

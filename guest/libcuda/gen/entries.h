@@ -325,6 +325,7 @@ CUresult cwi_cuLogsUnregisterCallback(CUlogsCallbackHandle callback);
 /* --- Textures and surfaces --- */
 CUresult cwi_cuModuleGetSurfRef(CUsurfref *surfRef, CUmodule hmod, const char *name);
 CUresult cwi_cuModuleGetTexRef(CUtexref *texRef, CUmodule hmod, const char *name);
+CUresult cwi_cuParamSetTexRef(CUfunction hfunc, int texunit, CUtexref texRef);
 CUresult cwi_cuSurfObjectCreate(CUsurfObject *surfObject, const CUDA_RESOURCE_DESC *resDesc);
 CUresult cwi_cuSurfObjectDestroy(CUsurfObject surfObject);
 CUresult cwi_cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *resDesc, CUsurfObject surfObject);
@@ -442,6 +443,17 @@ CUresult cwi_cuFuncLoad(CUfunction function);
 CUresult cwi_cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value);
 CUresult cwi_cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config);
 CUresult cwi_cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config);
+
+/* --- Launch interface of CUDA 3 --- */
+CUresult cwi_cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z);
+CUresult cwi_cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes);
+CUresult cwi_cuLaunch(CUfunction f);
+CUresult cwi_cuLaunchGrid(CUfunction f, int grid_width, int grid_height);
+CUresult cwi_cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream stream);
+CUresult cwi_cuParamSetSize(CUfunction hfunc, unsigned int numbytes);
+CUresult cwi_cuParamSetf(CUfunction hfunc, int offset, float value);
+CUresult cwi_cuParamSeti(CUfunction hfunc, int offset, unsigned int value);
+CUresult cwi_cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes);
 
 /* --- Launches --- */
 CUresult cwi_cuLaunchCooperativeKernel(int ptds, CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream stream, void **kernelParams);

@@ -122,7 +122,6 @@ static const struct {
 	{"cuCoredumpGetAttributeGlobal", "their subject, the state on the GPU, belongs to the worker process, which its host can dump and stop"},
 	{"cuCoredumpSetAttribute", "their subject, the state on the GPU, belongs to the worker process, which its host can dump and stop"},
 	{"cuCoredumpSetAttributeGlobal", "their subject, the state on the GPU, belongs to the worker process, which its host can dump and stop"},
-	{"cuParamSetTexRef", "replaced by cuTexObjectCreate in CUDA 5"},
 	{"cuTexRefGetAddress", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
 	{"cuTexRefSetAddress", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
 	{"cuTexRefSetAddress2D", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
@@ -138,18 +137,9 @@ static const struct {
 	{"cuMemcpyHtoA", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
 	{"cuMemcpyHtoAAsync", "device pointers and sizes of 32 bits, replaced in CUDA 3.2"},
 	{"cuLibraryGetUnifiedFunction", "a pointer to code that processor and GPU share: no page of the guest is code of the GPU"},
-	{"cuFuncSetBlockShape", "replaced by cuLaunchKernel in CUDA 4"},
-	{"cuFuncSetSharedSize", "replaced by cuLaunchKernel in CUDA 4"},
-	{"cuLaunch", "replaced by cuLaunchKernel in CUDA 4"},
-	{"cuLaunchGrid", "replaced by cuLaunchKernel in CUDA 4"},
-	{"cuLaunchGridAsync", "replaced by cuLaunchKernel in CUDA 4"},
-	{"cuParamSetSize", "replaced by cuLaunchKernel in CUDA 4"},
-	{"cuParamSetf", "replaced by cuLaunchKernel in CUDA 4"},
-	{"cuParamSeti", "replaced by cuLaunchKernel in CUDA 4"},
-	{"cuParamSetv", "replaced by cuLaunchKernel in CUDA 4"},
 	{"cuLaunchCooperativeKernelMultiDevice", "removed from CUDA 13 by its makers"},
 };
-static _Atomic unsigned char said[140];
+static _Atomic unsigned char said[130];
 
 static CUresult refuse(unsigned i)
 {
@@ -766,133 +756,83 @@ CUresult cuCoredumpSetAttributeGlobal(CUcoredumpSettings attrib, void *value, si
 	return refuse(113);
 }
 
-CUresult cuParamSetTexRef(CUfunction hfunc, int texunit, CUtexref texRef)
+CUresult cuTexRefGetAddress(CUdeviceptr_v1 *pdptr, CUtexref texRef)
 {
 	return refuse(114);
 }
 
-CUresult cuTexRefGetAddress(CUdeviceptr_v1 *pdptr, CUtexref texRef)
+CUresult cuTexRefSetAddress(unsigned int *byteOffset, CUtexref texRef, CUdeviceptr_v1 ptr, unsigned int bytes)
 {
 	return refuse(115);
 }
 
-CUresult cuTexRefSetAddress(unsigned int *byteOffset, CUtexref texRef, CUdeviceptr_v1 ptr, unsigned int bytes)
+CUresult cuTexRefSetAddress2D(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR_v1 *desc, CUdeviceptr_v1 ptr, unsigned int pitch)
 {
 	return refuse(116);
 }
 
-CUresult cuTexRefSetAddress2D(CUtexref texRef, const CUDA_ARRAY_DESCRIPTOR_v1 *desc, CUdeviceptr_v1 ptr, unsigned int pitch)
+CUresult cuArray3DCreate(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *allocateArray)
 {
 	return refuse(117);
 }
 
-CUresult cuArray3DCreate(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *allocateArray)
+CUresult cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
 {
 	return refuse(118);
 }
 
-CUresult cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
+CUresult cuArrayCreate(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR_v1 *allocateArray)
 {
 	return refuse(119);
 }
 
-CUresult cuArrayCreate(CUarray *handle, const CUDA_ARRAY_DESCRIPTOR_v1 *allocateArray)
+CUresult cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
 {
 	return refuse(120);
 }
 
-CUresult cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1 *arrayDescriptor, CUarray array)
+CUresult cuMemcpyAtoA(CUarray dstArray, unsigned int dstOffset, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
 	return refuse(121);
 }
 
-CUresult cuMemcpyAtoA(CUarray dstArray, unsigned int dstOffset, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
+CUresult cuMemcpyAtoD(CUdeviceptr_v1 dstDevice, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
 	return refuse(122);
 }
 
-CUresult cuMemcpyAtoD(CUdeviceptr_v1 dstDevice, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
+CUresult cuMemcpyAtoH(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
 {
 	return refuse(123);
 }
 
-CUresult cuMemcpyAtoH(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int bytes)
+CUresult cuMemcpyAtoHAsync(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int bytes, CUstream stream)
 {
 	return refuse(124);
 }
 
-CUresult cuMemcpyAtoHAsync(void *dstHost, CUarray srcArray, unsigned int srcOffset, unsigned int bytes, CUstream stream)
+CUresult cuMemcpyDtoA(CUarray dstArray, unsigned int dstOffset, CUdeviceptr_v1 srcDevice, unsigned int bytes)
 {
 	return refuse(125);
 }
 
-CUresult cuMemcpyDtoA(CUarray dstArray, unsigned int dstOffset, CUdeviceptr_v1 srcDevice, unsigned int bytes)
+CUresult cuMemcpyHtoA(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int bytes)
 {
 	return refuse(126);
 }
 
-CUresult cuMemcpyHtoA(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int bytes)
+CUresult cuMemcpyHtoAAsync(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int bytes, CUstream stream)
 {
 	return refuse(127);
 }
 
-CUresult cuMemcpyHtoAAsync(CUarray dstArray, unsigned int dstOffset, const void *srcHost, unsigned int bytes, CUstream stream)
+CUresult cuLibraryGetUnifiedFunction(void **fptr, CUlibrary library, const char *symbol)
 {
 	return refuse(128);
 }
 
-CUresult cuLibraryGetUnifiedFunction(void **fptr, CUlibrary library, const char *symbol)
-{
-	return refuse(129);
-}
-
-CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)
-{
-	return refuse(130);
-}
-
-CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes)
-{
-	return refuse(131);
-}
-
-CUresult cuLaunch(CUfunction f)
-{
-	return refuse(132);
-}
-
-CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height)
-{
-	return refuse(133);
-}
-
-CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream stream)
-{
-	return refuse(134);
-}
-
-CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes)
-{
-	return refuse(135);
-}
-
-CUresult cuParamSetf(CUfunction hfunc, int offset, float value)
-{
-	return refuse(136);
-}
-
-CUresult cuParamSeti(CUfunction hfunc, int offset, unsigned int value)
-{
-	return refuse(137);
-}
-
-CUresult cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes)
-{
-	return refuse(138);
-}
-
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsigned int numDevices, unsigned int flags)
 {
-	return refuse(139);
+	return refuse(129);
 }
 

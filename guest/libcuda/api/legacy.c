@@ -1,0 +1,209 @@
+/*
+ * The launch interface of CUDA 3: a function keeps its block shape, its dynamic shared memory and the bytes of its arguments from
+ * one launch to the next. A launch takes a copy of all that and goes the way of cuLaunchKernel with packed arguments.
+ */
+#include "api/api.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Guards every function's state, for the time of a copy. */
+static struct cw_lock lock;
+
+/* Zero until set: a launch without a block shape is refused, as is one of a function with arguments without their size. */
+struct cw_legacy {
+	uint32_t block[3];
+	uint32_t shared; /* bytes */
+	uint32_t size;	 /* bytes of arguments, as set; those behind the function's last argument are dropped */
+	uint8_t args[];	 /* as many as the function has */
+};
+
+static size_t bytes_of(const struct cw_func *f)
+{
+	return sizeof(struct cw_legacy) + f->info->param_bytes;
+}
+
+/* A function of the current context. Kernels have no state: it would be that of all contexts. */
+static CUresult target(CUfunction func, struct cw_func **f, struct cw_ctx **c)
+{
+	CUresult res = cw_ctx_current(c);
+
+	if (res)
+		return res;
+	*f = (struct cw_func *)cw_handle_get(CW_KIND_FUNC, func);
+	return *f && (*f)->o.ctx == (*c)->o.id ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* The function's state, made on first use and locked; NULL and not locked without memory. */
+static struct cw_legacy *state_lock(struct cw_func *f)
+{
+	cw_lock_acquire(&lock);
+	if (!f->legacy)
+		f->legacy = calloc(1, bytes_of(f));
+	if (!f->legacy)
+		cw_lock_release(&lock);
+	return f->legacy;
+}
+
+/* --- settings ------------------------------------------------------------------------------------------------------ */
+
+/* What no kernel of the device can have is refused here, what this one cannot have at the launch. */
+CUresult cwi_cuFuncSetBlockShape(CUfunction func, int x, int y, int z)
+{
+	const int shape[3] = {x, y, z};
+	const int32_t *max;
+	struct cw_legacy *l;
+	struct cw_func *f;
+	struct cw_ctx *c;
+	CUresult res = target(func, &f, &c);
+
+	if (res)
+		return res;
+	max = c->device->attrs + CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X; /* x, y, z follow each other */
+	for (int i = 0; i < 3; i++)
+		if (shape[i] <= 0 || shape[i] > max[i])
+			return CUDA_ERROR_INVALID_VALUE;
+	if ((int64_t)x * y * z > c->device->attrs[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK])
+		return CUDA_ERROR_INVALID_VALUE;
+	l = state_lock(f);
+	if (!l)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (int i = 0; i < 3; i++)
+		l->block[i] = (uint32_t)shape[i];
+	cw_lock_release(&lock);
+	return CUDA_SUCCESS;
+}
+
+/* The most that cuFuncSetAttribute could allow it, before or after this call. */
+static uint32_t shared_max(const struct cw_device *d)
+{
+	int optin = cw_device_attr(d, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+
+	return (uint32_t)(optin > 0 ? optin : cw_device_attr(d, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK));
+}
+
+CUresult cwi_cuFuncSetSharedSize(CUfunction func, unsigned int bytes)
+{
+	struct cw_legacy *l;
+	struct cw_func *f;
+	struct cw_ctx *c;
+	CUresult res = target(func, &f, &c);
+
+	if (res)
+		return res;
+	if (bytes > shared_max(c->device))
+		return CUDA_ERROR_INVALID_VALUE;
+	l = state_lock(f);
+	if (!l)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	l->shared = bytes;
+	cw_lock_release(&lock);
+	return CUDA_SUCCESS;
+}
+
+/* --- arguments ----------------------------------------------------------------------------------------------------- */
+
+CUresult cwi_cuParamSetSize(CUfunction func, unsigned int bytes)
+{
+	struct cw_legacy *l;
+	struct cw_func *f;
+	struct cw_ctx *c;
+	CUresult res = target(func, &f, &c);
+
+	if (res)
+		return res;
+	if (bytes > CW_PARAM_BYTES_MAX)
+		return CUDA_ERROR_INVALID_VALUE;
+	l = state_lock(f);
+	if (!l)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	l->size = bytes;
+	cw_lock_release(&lock);
+	return CUDA_SUCCESS;
+}
+
+/* The size may be set before or after: only what no kernel can have is out of range. */
+CUresult cwi_cuParamSetv(CUfunction func, int offset, void *ptr, unsigned int bytes)
+{
+	struct cw_legacy *l;
+	struct cw_func *f;
+	struct cw_ctx *c;
+	CUresult res = target(func, &f, &c);
+	uint32_t at, room;
+
+	if (res)
+		return res;
+	if (offset < 0 || offset > CW_PARAM_BYTES_MAX || bytes > (uint32_t)(CW_PARAM_BYTES_MAX - offset) || (bytes && !ptr))
+		return CUDA_ERROR_INVALID_VALUE;
+	l = state_lock(f);
+	if (!l)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	at = (uint32_t)offset;
+	room = at < f->info->param_bytes ? f->info->param_bytes - at : 0;
+	if (bytes && room)
+		memcpy(l->args + at, ptr, bytes < room ? bytes : room);
+	cw_lock_release(&lock);
+	return CUDA_SUCCESS;
+}
+
+CUresult cwi_cuParamSeti(CUfunction func, int offset, unsigned int value)
+{
+	return cwi_cuParamSetv(func, offset, &value, sizeof value);
+}
+
+CUresult cwi_cuParamSetf(CUfunction func, int offset, float value)
+{
+	return cwi_cuParamSetv(func, offset, &value, sizeof value);
+}
+
+/* --- launches ------------------------------------------------------------------------------------------------------ */
+
+/* A copy of the function's state, to be launched without the lock; free() it. */
+static struct cw_legacy *snapshot(struct cw_func *f)
+{
+	struct cw_legacy *copy = malloc(bytes_of(f)), *l = copy ? state_lock(f) : NULL;
+
+	if (l) {
+		memcpy(copy, l, bytes_of(f));
+		cw_lock_release(&lock);
+		return copy;
+	}
+	free(copy);
+	return NULL;
+}
+
+/* Launches are as asynchronous as cuLaunchKernel's. */
+CUresult cwi_cuLaunchGridAsync(CUfunction func, int width, int height, CUstream stream)
+{
+	struct cw_legacy *l;
+	struct cw_func *f;
+	struct cw_ctx *c;
+	CUresult res = target(func, &f, &c);
+	void *extra[5] = {(void *)CW_PACKED_BUFFER, NULL, (void *)CW_PACKED_SIZE, NULL, (void *)CW_PACKED_END};
+	size_t size;
+
+	if (res)
+		return res;
+	if (width <= 0 || height <= 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	l = snapshot(f);
+	if (!l)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	size = l->size < f->info->param_bytes ? l->size : f->info->param_bytes;
+	extra[1] = l->args;
+	extra[3] = &size;
+	res = cwi_cuLaunchKernel(0, func, (unsigned)width, (unsigned)height, 1, l->block[0], l->block[1], l->block[2], l->shared, stream,
+				 NULL, extra);
+	free(l);
+	return res;
+}
+
+CUresult cwi_cuLaunchGrid(CUfunction func, int width, int height)
+{
+	return cwi_cuLaunchGridAsync(func, width, height, NULL);
+}
+
+CUresult cwi_cuLaunch(CUfunction func)
+{
+	return cwi_cuLaunchGridAsync(func, 1, 1, NULL);
+}
