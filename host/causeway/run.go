@@ -66,6 +66,7 @@ func run(ctx context.Context, gpu *gpuFlags, turn *turnFlags, lib string, args [
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	gpu.sandbox.own = true
 	space, err := gpu.sandbox.space(cfg, log)
 	if err != nil {
 		return err

@@ -18,7 +18,10 @@ import (
 )
 
 // sandboxFlag says how workers are confined.
-type sandboxFlag struct{ mode string }
+type sandboxFlag struct {
+	mode string
+	own  bool // workers serve programs of this user, not of guests
+}
 
 func (f *sandboxFlag) register(c *cobra.Command) {
 	c.Flags().StringVar(&f.mode, "sandbox", string(sandbox.On), "confine workers: on (as far as this host can), strict (all of it, or refuse to start), audit (say what strict would deny), off")
@@ -32,6 +35,9 @@ func (f *sandboxFlag) space(cfg link.Config, log *slog.Logger) (*sandbox.Space, 
 	}
 	real := !isSoft(cfg.GPU) && cuda.Present()
 	p := sandbox.NewPolicy(mode, real, cfg.Visible, spawn.HostEnv())
+	if f.own {
+		p.ShareCache()
+	}
 	return sandbox.New(p, log)
 }
 

@@ -85,9 +85,14 @@ func NewPolicy(mode Mode, real bool, visible, env []string) Policy {
 	if real {
 		p.Nodes = Nodes("/", visible)
 		p.Groups = groupsOf(p.Nodes)
-		if home, err := os.UserHomeDir(); err == nil && os.Getuid() != 0 { // the user's own cache of compiled kernels
-			p.Write = append(p.Write, filepath.Join(home, ".nv"))
-		}
 	}
 	return p
+}
+
+// ShareCache lets workers use this user's cache of compiled kernels, as the user's own programs do: what they leave there those run. It is
+// not for workers of guests, nor for those that root starts as other users.
+func (p *Policy) ShareCache() {
+	if home, err := os.UserHomeDir(); err == nil && p.Real && os.Getuid() != 0 {
+		p.Write = append(p.Write, filepath.Join(home, ".nv"))
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -45,6 +46,14 @@ func TestAsUser(t *testing.T) {
 	target := new(takeover.Target)
 	if err := json.Unmarshal([]byte(text), target); err != nil {
 		t.Fatal(err)
+	}
+	policy := real(sandbox.On)
+	if len(policy.Write) > 0 {
+		t.Errorf("workers of guests may write %q", policy.Write)
+	}
+	t.Setenv("HOME", "/home/user")
+	if policy.ShareCache(); !slices.Equal(policy.Write, []string{"/home/user/.nv"}) {
+		t.Errorf("workers of the user's own programs may write %q", policy.Write)
 	}
 	program := os.Getenv(userProgram)
 	victim, _, _ := session(t, program, soft(sandbox.On)) // the same user's
