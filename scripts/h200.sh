@@ -140,7 +140,8 @@ phase_lanes() {
   for n in 8 6 4 3 2 0; do echo "$n lanes: $(CAUSEWAY_LANES=$n "$CAUSEWAY" run --gpu "$gpu" -- "$probe" through | tr '\n' ';')"; done
 }
 
-# What calls and starts cost by sandbox, with a cache of compiled kernels, and by where the program and its worker run.
+# What calls and starts cost by sandbox and by where the program and its worker run. After # each start in ms: the first of a vGPU compiles
+# the probe's PTX, those after it, and so the medians, find it compiled where workers have a cache (not in mode strict).
 phase_costs() {
   local probe=$BUILD/bin/launches mode cpus
   line() { printf '%-34s %s\n' "$1" "$("${@:2}" 2>/dev/null | tr '\n' ';')"; }
@@ -150,8 +151,6 @@ phase_costs() {
     line "sandbox $mode: starts" "$CAUSEWAY" run --gpu "$gpu" --sandbox "$mode" -- "$probe" start 5 100
     line "sandbox $mode: cold starts" "$CAUSEWAY" run --gpu "$gpu" --warm 0 --sandbox "$mode" -- "$probe" start 5 100
   done
-  line "compute cache: starts" env CUDA_CACHE_PATH=/dev/shm/compute-cache CUDA_CACHE_MAXSIZE=$((32 << 20)) \
-    "$CAUSEWAY" run --gpu "$gpu" -- "$probe" start 5 100
   for cpus in 0-1 0,2 0,4 0,8 0-15; do
     line "CPUs $cpus: calls" taskset -c "$cpus" "$CAUSEWAY" run --gpu "$gpu" -- "$probe" calls
   done
