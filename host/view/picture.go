@@ -90,7 +90,8 @@ func (t *Top) title() string {
 	}
 	if t.reading != nil {
 		var connected, lost, processes int
-		for _, r := range t.rows {
+		rows := t.shown()
+		for _, r := range rows {
 			switch r.VGPU.State {
 			case api.Connected:
 				connected++
@@ -99,7 +100,7 @@ func (t *Top) title() string {
 			}
 			processes += len(r.Sessions)
 		}
-		s += fmt.Sprintf("  %s, %d connected, %d lost, %s", several(len(t.rows), "vGPU"), connected, lost, several(processes, "process"))
+		s += fmt.Sprintf("  %s, %d connected, %d lost, %s", several(len(rows), "vGPU"), connected, lost, several(processes, "process"))
 	}
 	if t.height > 0 {
 		s += "  (h: help, q: quit)"
@@ -122,40 +123,34 @@ func (t *Top) gpuLines() []Line {
 	cells := [][]string{{"GPU", "UTIL", "", "MEMORY", "PROMISED", "TEMP", "POWER", "NAME"}}
 	styles := []Style{Head}
 	for i := range t.reading.GPUs {
-		g, name, style := t.withoutSensors(t.reading.GPUs[i]), clean(t.reading.GPUs[i].Name), Plain
-		util, bar := fmt.Sprintf("%d%%", g.Utilization), gauge(g.Utilization)
-		if g.Utilization < 0 {
+		g := &t.reading.GPUs[i]
+		name, style, busy := clean(g.Name), Plain, t.utilization(g)
+		util := fmt.Sprintf("%d%%", busy)
+		if busy < 0 {
 			util = "-"
 		}
 		if g.Drained {
 			name, style = name+", drained: "+cmp.Or(clean(g.Why), "nobody said why"), Alert
 		}
-		cells = append(cells, []string{GPUNumber(g), util, bar, usedOf(g.Used, g.Memory), Bytes(g.Promised),
+		cells = append(cells, []string{GPUNumber(g), util, gauge(busy), usedOf(t.reading.used(g), g.Memory), Bytes(g.Promised),
 			orDash(g.Temperature, "%d°C"), orDash((g.PowerMW+500)/1000, "%dW"), name})
 		styles = append(styles, style)
 	}
 	return table(cells, styles, 1)
 }
 
-// withoutSensors fills in what nobody measures of a GPU from what its vGPUs count: the software GPU's use, and all GPUs' without causewayd.
-func (t *Top) withoutSensors(g api.GPU) *api.GPU {
-	if g.Backend == "cuda" {
-		return &g
-	}
-	busy, known, used := 0.0, false, uint64(0)
+// utilization is what the driver says of a GPU, or the time that all of its vGPUs count where it says nothing; percent, -1: not known.
+func (t *Top) utilization(g *api.GPU) int {
+	busy, known := 0.0, false
 	for _, r := range t.rows {
-		if r.VGPU.GPU != g.ID || r.VGPU.Status == nil {
-			continue
-		}
-		used += r.VGPU.Status.Memory
-		if r.Rates != nil {
+		if r.VGPU.GPU == g.ID && r.Rates != nil {
 			busy, known = busy+r.Rates.Busy, true
 		}
 	}
-	if g.Used = max(g.Used, used); known {
-		g.Utilization = max(g.Utilization, int(min(busy, 1)*100+0.5))
+	if g.Backend == "cuda" || !known {
+		return g.Utilization
 	}
-	return &g
+	return max(g.Utilization, int(min(busy, 1)*100+0.5))
 }
 
 func gauge(percent int) string {
@@ -215,7 +210,11 @@ func rateCells(r *Rates, memory string) []string {
 
 func (t *Top) noteLines() []Line {
 	var b strings.Builder
-	Notes(&b, t.reading)
+	r := *t.reading
+	if t.Only != "" {
+		r.VGPUs = r.Find(t.Only)
+	}
+	Notes(&b, &r)
 	var list []Line
 	for l := range strings.Lines(b.String()) {
 		list = append(list, Line{strings.TrimSuffix(l, "\n"), Faint})

@@ -37,13 +37,32 @@ func (r *Reading) Sort() {
 // Find returns the vGPUs that a key names: VM/NAME one of them, VM all of that VM.
 func (r *Reading) Find(key string) []api.VGPU {
 	var found []api.VGPU
-	vm, name, one := strings.Cut(key, "/")
 	for _, v := range r.VGPUs {
-		if v.Spec.VM == vm && (!one || v.Spec.Name == name) {
+		if names(key, &v) {
 			found = append(found, v)
 		}
 	}
 	return found
+}
+
+func names(key string, v *api.VGPU) bool {
+	vm, name, one := strings.Cut(key, "/")
+	return v.Spec.VM == vm && (!one || v.Spec.Name == name)
+}
+
+// used is the memory in use of a GPU: as its driver says, or where none does (the software GPU; all GPUs without causewayd) what all
+// of its vGPUs count.
+func (r *Reading) used(g *api.GPU) uint64 {
+	if g.Backend == "cuda" {
+		return g.Used
+	}
+	var counted uint64
+	for i := range r.VGPUs {
+		if v := &r.VGPUs[i]; v.GPU == g.ID && v.Status != nil {
+			counted += v.Status.Memory
+		}
+	}
+	return max(g.Used, counted)
 }
 
 // gpu is the GPU with a UUID, or the one that holds that MIG slice.

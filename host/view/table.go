@@ -76,17 +76,12 @@ func GPUs(w io.Writer, r *Reading) error {
 		if len(g.MIG) > 0 {
 			mig = number(len(g.MIG))
 		}
-		util, used := fmt.Sprintf("%d%%", g.Utilization), g.Used
+		util := fmt.Sprintf("%d%%", g.Utilization)
 		if g.Backend == "soft" { // it has no sensors
 			util = "-"
-			for _, v := range r.VGPUs {
-				if v.GPU == g.ID && v.Status != nil {
-					used += v.Status.Memory
-				}
-			}
 		}
 		rows = append(rows, []string{
-			GPUNumber(g), clean(g.Name), usedOf(used, g.Memory), Bytes(g.Promised), number(len(g.VGPUs)), util,
+			GPUNumber(g), clean(g.Name), usedOf(r.used(g), g.Memory), Bytes(g.Promised), number(len(g.VGPUs)), util,
 			orDash(g.Temperature, "%d°C"), orDash((g.PowerMW+500)/1000, "%dW"), mig, cmp.Or(clean(g.Driver), "-"), state, g.ID,
 		})
 	}

@@ -52,7 +52,7 @@ type Top struct {
 
 	meter         Meter
 	reading       *Reading
-	rows          []Row
+	rows          []Row // of all vGPUs: GPUs are shown with what all of them use
 	err           error
 	help, paused  bool
 	scroll        int
@@ -64,11 +64,6 @@ func (t *Top) Resize(width, height int) { t.width, t.height = width, height }
 
 // Read takes a reading in. While the picture is paused, only its counters are kept.
 func (t *Top) Read(r *Reading) {
-	if t.Only != "" {
-		only := *r
-		only.VGPUs = r.Find(t.Only)
-		r = &only
-	}
 	rows := t.meter.Rows(r)
 	t.err = nil
 	if !t.paused {
@@ -79,7 +74,7 @@ func (t *Top) Read(r *Reading) {
 // Failed says that no reading could be taken.
 func (t *Top) Failed(err error) { t.err = err }
 
-// Record returns what Read took in last.
+// Record returns what Read took in last, and the rows shown of it.
 func (t *Top) Record() (*Reading, []Row) { return t.reading, t.sorted() }
 
 // Key acts on a key.
@@ -126,9 +121,14 @@ func (t *Top) Key(k Key) Action {
 	return Draw
 }
 
-// sorted is the rows in the order wanted, and their sessions.
+// shown is a copy of the rows that are wanted.
+func (t *Top) shown() []Row {
+	return slices.DeleteFunc(slices.Clone(t.rows), func(r Row) bool { return t.Only != "" && !names(t.Only, &r.VGPU) })
+}
+
+// sorted is the rows shown in the order wanted, and their sessions.
 func (t *Top) sorted() []Row {
-	rows := slices.Clone(t.rows)
+	rows := t.shown()
 	by := func(a, b *Rates, am, bm uint64) int {
 		switch zero := (Rates{}); t.Order {
 		case ByBusy:

@@ -232,9 +232,12 @@ func TestWithoutSensors(t *testing.T) {
 		{"without causewayd", api.GPU{ID: "G", Used: 7, Utilization: -1}, rows, 7, 100},
 		{"real", api.GPU{ID: "G", Backend: "cuda", Used: 1, Utilization: 2}, rows, 1, 2},
 	} {
-		top := &Top{rows: c.rows}
-		if g := top.withoutSensors(c.gpu); g.Used != c.used || g.Utilization != c.util {
-			t.Errorf("%s: %d used, %d%%, want %d and %d%%", c.name, g.Used, g.Utilization, c.used, c.util)
+		top := &Top{reading: &Reading{}, rows: c.rows, Only: "shown"} // what is not shown counts too
+		for _, r := range c.rows {
+			top.reading.VGPUs = append(top.reading.VGPUs, r.VGPU)
+		}
+		if used, util := top.reading.used(&c.gpu), top.utilization(&c.gpu); used != c.used || util != c.util {
+			t.Errorf("%s: %d used, %d%%, want %d and %d%%", c.name, used, util, c.used, c.util)
 		}
 	}
 }
