@@ -49,15 +49,7 @@ func (w *Worker) loop(ctx context.Context) error {
 		case err != nil:
 			return err
 		case ok:
-			if w.ordered != nil {
-				w.ordered.Before(wire.Op(w.incoming.Op), behind)
-			}
-			if w.turn != nil {
-				err = w.pass(ctx, w.incoming.Op)
-			} else {
-				err = w.execute(&w.incoming)
-			}
-			if err != nil {
+			if err := w.consume(ctx, behind); err != nil {
 				return err
 			}
 			if w.ring.Advance() {
@@ -93,6 +85,22 @@ func (w *Worker) loop(ctx context.Context) error {
 		}
 		spin = adapt(spin, slept)
 	}
+}
+
+// consume executes the incoming record. One that pads to the ring's end is nobody's operation: lanes that waited for it would run
+// empty once in every turn of the ring.
+func (w *Worker) consume(ctx context.Context, behind bool) error {
+	op := wire.Op(w.incoming.Op)
+	if op == wire.OpSkip {
+		return nil
+	}
+	if w.ordered != nil {
+		w.ordered.Before(op, behind)
+	}
+	if w.turn != nil {
+		return w.pass(ctx, w.incoming.Op)
+	}
+	return w.execute(&w.incoming)
 }
 
 // spin polls for about d, and reports whether there is something to do.

@@ -137,9 +137,6 @@ func (w *Worker) close() error {
 // execute runs one record. An error ends the session.
 func (w *Worker) execute(in *remote.Incoming) error {
 	op := wire.Op(in.Op)
-	if op == wire.OpSkip {
-		return nil
-	}
 	info := op.Info()
 	if info == nil {
 		return remote.Violation("unknown operation %d", in.Op)
