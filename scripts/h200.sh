@@ -143,8 +143,10 @@ phase_lanes() {
 # What calls and starts cost by sandbox and by where the program and its worker run. After # each start in ms: the first of a vGPU compiles
 # the probe's PTX, those after it, and so the medians, find it compiled where workers have a cache (not in mode strict).
 phase_costs() {
-  local probe=$BUILD/bin/launches mode cpus
+  local probe=$BUILD/bin/launches mode cpus p
+  for p in launches pairs; do gcc -O2 -std=gnu11 -pthread "scripts/bench/probe/$p.c" -o "$BUILD/bin/$p" -ldl || return 3; done
   line() { printf '%-34s %s\n' "$1" "$("${@:2}" 2>/dev/null | tr '\n' ';')"; }
+  line "round trips between CPUs" "$BUILD/bin/pairs"
   line "bare driver: calls" "$probe" calls
   for mode in off on strict; do
     line "sandbox $mode: calls" "$CAUSEWAY" run --gpu "$gpu" --sandbox "$mode" -- "$probe" calls

@@ -27,13 +27,16 @@ func runCommand() *cobra.Command {
 		Short: "Run a program on this host with its CUDA calls going through Causeway",
 		Long: `Runs a program on this host whose CUDA calls go through Causeway's library, a ring in shared memory and a worker process:
 the whole path that a VM takes, without the VM. Each process that uses CUDA gets a worker of its own.
-The program has this terminal, stdin, stdout and stderr; its exit status, or the signal that ended it, is that of causeway run.`,
+The program has this terminal, stdin, stdout and stderr; its exit status, or the signal that ended it, is that of causeway run.
+A worker waits ready for the first process that uses a real GPU; with --warm 1, or more, as many wait for each next one too.`,
 		Example: `  causeway run -- ./vectoradd 1000000
   causeway run --gpu soft --memory 1GiB -- python3 train.py
+  causeway run --gpu 0 --warm 1 -- ./many-short-programs.sh
   causeway run --gpu 0 -v -- ./matmul`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return run(cmd.Context(), &gpu, &turn, lib, args)
+			once := !cmd.Flags().Changed("warm")
+			return run(cmd.Context(), &gpu, &turn, lib, once, args)
 		},
 	}
 	c.Flags().SetInterspersed(false)
@@ -46,7 +49,8 @@ The program has this terminal, stdin, stdout and stderr; its exit status, or the
 // linger is how long run waits, after the program, for workers to see the end of their process.
 const linger = 500 * time.Millisecond
 
-func run(ctx context.Context, gpu *gpuFlags, turn *turnFlags, lib string, args []string) error {
+// run: once says that a worker waits for the program's first process only, as most programs have one.
+func run(ctx context.Context, gpu *gpuFlags, turn *turnFlags, lib string, once bool, args []string) error {
 	cfg, err := gpu.config()
 	if err != nil {
 		return err
@@ -80,7 +84,7 @@ func run(ctx context.Context, gpu *gpuFlags, turn *turnFlags, lib string, args [
 	h := newHub(&spawn.Spawner{Sandbox: space}, cfg, log)
 	h.seat = seat
 	if link.Fits(remote.Hello{Flags: link.EnvFlags(os.Environ())}, len(cfg.Devices)) {
-		h.keepWarm(gpu.warm, true) // starts while the program does
+		h.keepWarm(gpu.warm, once) // starts while the program does
 	}
 	defer h.pool.Close()
 	if err := h.listen(ctx, filepath.Join(dir, "session")); err != nil {

@@ -112,7 +112,11 @@ func (o *options) command(ctx context.Context, p *program, forwarded bool, dir s
 	}
 	side := "native"
 	if forwarded {
-		argv = append([]string{o.causeway, "run", "--gpu", o.gpu, "--"}, argv...)
+		run := []string{o.causeway, "run", "--gpu", o.gpu}
+		if p.spawn > 0 {
+			run = append(run, "--warm", "1") // for every process, as in a VM
+		}
+		argv = append(append(run, "--"), argv...)
 		side = "causeway"
 	}
 	cache := filepath.Join(dir, side)
