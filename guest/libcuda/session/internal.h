@@ -63,6 +63,7 @@ struct cw_session {
 	uint32_t spin_most; /* what the budget for a reply may grow to, where cores are plenty */
 	uint32_t spins_per_us;
 	uint32_t cpus;
+	_Atomic uint32_t long_spinners __attribute__((aligned(64))); /* threads that spin for a reply beyond spin_max */
 
 	struct cw_lock open_lock;
 	_Atomic uint32_t opener; /* ordinal of the thread inside cw_session_open, which may send before the state is open */

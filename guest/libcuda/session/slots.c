@@ -65,6 +65,32 @@ static int answered(struct cw_slot *slot, uint32_t seq)
 /* How long this thread spins for its next reply, in pauses. */
 static __thread uint32_t budget __attribute__((tls_model("initial-exec")));
 
+static int spin_for(struct cw_slot *slot, uint32_t seq, uint32_t turns)
+{
+	for (uint32_t i = 0; i < turns; i++) {
+		if (answered(slot, seq))
+			return 1;
+		cw_pause();
+	}
+	return 0;
+}
+
+/* Spins for turns, by what a short wait deserves, and on if few others do: one that waits for long costs the worker's threads, which
+ * make the calls of all, the other half of a core. */
+static int spin_on(struct cw_session *s, struct cw_slot *slot, uint32_t seq, uint32_t turns)
+{
+	uint32_t brief = turns < s->spin_max ? turns : s->spin_max;
+	if (spin_for(slot, seq, brief))
+		return 1;
+	if (turns == brief)
+		return 0;
+	int hit = 0;
+	if (atomic_fetch_add_explicit(&s->long_spinners, 1, memory_order_relaxed) < s->cpus / 4)
+		hit = spin_for(slot, seq, turns - brief);
+	atomic_fetch_sub_explicit(&s->long_spinners, 1, memory_order_relaxed);
+	return hit;
+}
+
 /* Spins for at most the thread's current budget. A reply in time lets the budget grow again, a sleep halves it. */
 static int spin(struct cw_session *s, struct cw_slot *slot, uint32_t seq)
 {
@@ -72,12 +98,9 @@ static int spin(struct cw_session *s, struct cw_slot *slot, uint32_t seq)
 	uint32_t least = s->spin_max / 2;
 	if (cw_unlikely(budget < least || budget > s->spin_most))
 		budget = s->spin_max;
-	for (uint32_t i = 0; i < budget; i++) {
-		if (answered(slot, seq)) {
-			budget = budget * 2 > s->spin_most ? s->spin_most : budget * 2;
-			return 1;
-		}
-		cw_pause();
+	if (spin_on(s, slot, seq, budget)) {
+		budget = budget * 2 > s->spin_most ? s->spin_most : budget * 2;
+		return 1;
 	}
 	if (s->spin_max == 0)
 		sched_yield();
