@@ -1,5 +1,6 @@
 // The launch interface of CUDA 3, which a driver still has: a function keeps its block shape, dynamic shared memory and arguments
-// from one launch to the next. Each line of a call that may be refused has its error code.
+// from one launch to the next. Each line of a call that may be refused has its error code. Offsets below zero are left out: the real
+// driver writes there.
 #include "driver.h"
 
 #include <climits>
@@ -98,7 +99,7 @@ static bool mixed_is(int tag, float scale)
 
 static void arguments(CUstream s)
 {
-    say("launch before anything is set", cuLaunch(f_mixed));
+    say("launch before anything is set", cuLaunch(f_mixed)); // one thread, zeros for arguments
     CU(cuFuncSetBlockShape(f_mixed, 64, 1, 1));
     say("launch without a size of arguments", cuLaunch(f_mixed));
     give_mixed(3, 1.5f);
@@ -111,10 +112,9 @@ static void arguments(CUstream s)
     CU(cuParamSetf(f_mixed, 8, 99.0f)); // of the next launch only
     CU(cuStreamSynchronize(s));
     expect(mixed_is(3, -2.0f), "changed argument");
-    CU(cuParamSetf(f_mixed, 8, 0.5f));
     say("size larger than the arguments", cuParamSetSize(f_mixed, 1024));
     say("launched", cuLaunchGrid(f_mixed, 16, 1));
-    expect(mixed_is(3, 0.5f), "arguments of a larger size");
+    CU(cuParamSetSize(f_mixed, 56));
 }
 
 static void shapes(CUstream s)
@@ -177,6 +177,7 @@ static void refused(CUstream s)
 {
     const int blocks[][3] = {{0, 1, 1}, {1, -1, 1}, {1025, 1, 1}, {1, 1, 65}, {32, 32, 2}, {INT_MAX, INT_MAX, INT_MAX}};
     const int grids[][2] = {{0, 1}, {1, 0}, {-1, 1}, {1, -1}, {INT_MIN, 1}, {1, 65536}};
+    static char many[40000];
     int v = 0;
     for (const int *b : blocks) {
         printf("block of %d x %d x %d", b[0], b[1], b[2]);
@@ -184,7 +185,6 @@ static void refused(CUstream s)
     }
     say("block of no function", cuFuncSetBlockShape(nullptr, 1, 1, 1));
     say("launch without a shape", cuLaunch(f_nothing));
-    CU(cuFuncSetBlockShape(f_nothing, 1, 1, 1));
     for (const int *g : grids) {
         printf("grid of %d x %d", g[0], g[1]);
         say("", cuLaunchGrid(f_nothing, g[0], g[1]));
@@ -205,17 +205,15 @@ static void refused(CUstream s)
     say("size of 32768", cuParamSetSize(f_nothing, 32768));
     say("size of no function", cuParamSetSize(nullptr, 0));
     say("size of nothing", cuParamSetSize(f_nothing, 0));
-    say("integer at -4", cuParamSeti(f_mixed, -4, 1));
     say("integer behind the arguments", cuParamSeti(f_mixed, 56, 1));
     say("integer at 32760", cuParamSeti(f_mixed, 32760, 1));
     say("integer at 32764", cuParamSeti(f_mixed, 32764, 1));
     say("integer of no function", cuParamSeti(nullptr, 0, 1));
-    say("float at -1", cuParamSetf(f_mixed, -1, 1));
     say("float of no function", cuParamSetf(nullptr, 0, 1));
     say("no bytes", cuParamSetv(f_mixed, 0, &v, 0));
     say("no bytes of nothing", cuParamSetv(f_mixed, 0, nullptr, 0));
     say("bytes of nothing", cuParamSetv(f_mixed, 0, nullptr, 4));
-    say("more bytes than a launch has", cuParamSetv(f_mixed, 0, &v, 1u << 31));
+    say("more bytes than a launch has", cuParamSetv(f_mixed, 0, many, sizeof many));
     say("bytes of no function", cuParamSetv(nullptr, 0, &v, 4));
     CUDA(cudaDeviceSynchronize());
 }
@@ -225,14 +223,12 @@ static void references()
 {
     CUtexref ref;
     say("no texture reference", cuParamSetTexRef(f_nothing, CU_PARAM_TR_DEFAULT, nullptr));
-    say("texture unit 0 without a reference", cuParamSetTexRef(f_nothing, 0, nullptr));
     CUresult r = cuTexRefCreate(&ref);
     note("texture reference: %s", name_of(r));
     if (r != CUDA_SUCCESS)
         return;
     note("reference of no module: %s", name_of(cuParamSetTexRef(f_nothing, CU_PARAM_TR_DEFAULT, ref)));
     note("unit 0: %s", name_of(cuParamSetTexRef(f_nothing, 0, ref)));
-    note("no function: %s", name_of(cuParamSetTexRef(nullptr, CU_PARAM_TR_DEFAULT, ref)));
     CU(cuTexRefDestroy(ref));
 }
 

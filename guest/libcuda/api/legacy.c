@@ -10,11 +10,11 @@
 /* Guards every function's state, for the time of a copy. */
 static struct cw_lock lock;
 
-/* Zero until set: a launch without a block shape is refused, as is one of a function with arguments without their size. */
+/* A function of which nothing was set has one thread, and zeros for arguments, as with the real driver. */
 struct cw_legacy {
 	uint32_t block[3];
 	uint32_t shared; /* bytes */
-	uint32_t size;	 /* bytes of arguments, as set; those behind the function's last argument are dropped */
+	uint32_t size;	 /* bytes of arguments, as set; it counts for nothing unless it is more than the function has */
 	uint8_t args[];	 /* as many as the function has */
 };
 
@@ -38,8 +38,11 @@ static CUresult target(CUfunction func, struct cw_func **f, struct cw_ctx **c)
 static struct cw_legacy *state_lock(struct cw_func *f)
 {
 	cw_lock_acquire(&lock);
-	if (!f->legacy)
+	if (!f->legacy) {
 		f->legacy = calloc(1, bytes_of(f));
+		for (int i = 0; f->legacy && i < 3; i++)
+			f->legacy->block[i] = 1;
+	}
 	if (!f->legacy)
 		cw_lock_release(&lock);
 	return f->legacy;
@@ -74,14 +77,6 @@ CUresult cwi_cuFuncSetBlockShape(CUfunction func, int x, int y, int z)
 	return CUDA_SUCCESS;
 }
 
-/* The most that cuFuncSetAttribute could allow it, before or after this call. */
-static uint32_t shared_max(const struct cw_device *d)
-{
-	int optin = cw_device_attr(d, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
-
-	return (uint32_t)(optin > 0 ? optin : cw_device_attr(d, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK));
-}
-
 CUresult cwi_cuFuncSetSharedSize(CUfunction func, unsigned int bytes)
 {
 	struct cw_legacy *l;
@@ -91,7 +86,7 @@ CUresult cwi_cuFuncSetSharedSize(CUfunction func, unsigned int bytes)
 
 	if (res)
 		return res;
-	if (bytes > shared_max(c->device))
+	if (bytes > (uint32_t)cw_func_attr(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES))
 		return CUDA_ERROR_INVALID_VALUE;
 	l = state_lock(f);
 	if (!l)
@@ -133,7 +128,7 @@ CUresult cwi_cuParamSetv(CUfunction func, int offset, void *ptr, unsigned int by
 
 	if (res)
 		return res;
-	if (offset < 0 || offset > CW_PARAM_BYTES_MAX || bytes > (uint32_t)(CW_PARAM_BYTES_MAX - offset) || (bytes && !ptr))
+	if (offset < 0 || offset > CW_PARAM_BYTES_MAX || bytes > (uint32_t)(CW_PARAM_BYTES_MAX - offset) || !ptr)
 		return CUDA_ERROR_INVALID_VALUE;
 	l = state_lock(f);
 	if (!l)
@@ -189,11 +184,13 @@ CUresult cwi_cuLaunchGridAsync(CUfunction func, int width, int height, CUstream 
 	l = snapshot(f);
 	if (!l)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	size = l->size < f->info->param_bytes ? l->size : f->info->param_bytes;
+	size = f->info->param_bytes;
 	extra[1] = l->args;
 	extra[3] = &size;
-	res = cwi_cuLaunchKernel(0, func, (unsigned)width, (unsigned)height, 1, l->block[0], l->block[1], l->block[2], l->shared, stream,
-				 NULL, extra);
+	res = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+	if (l->size <= size)
+		res = cwi_cuLaunchKernel(0, func, (unsigned)width, (unsigned)height, 1, l->block[0], l->block[1], l->block[2], l->shared,
+					 stream, NULL, extra);
 	free(l);
 	return res;
 }

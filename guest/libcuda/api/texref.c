@@ -109,9 +109,9 @@ CUresult cwi_cuParamSetTexRef(CUfunction func, int unit, CUtexref ref)
 	struct cw_func *f = (struct cw_func *)cw_handle_get(CW_KIND_FUNC, func);
 	struct cw_texref *r = get(ref);
 
-	if (!f)
+	if (!f || !r)
 		return CUDA_ERROR_INVALID_HANDLE;
-	return unit == TEXUNIT_DEFAULT && r && r->of_module ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	return unit == TEXUNIT_DEFAULT && r->of_module ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* --- what they are bound to -------------------------------------------------------------------------------------------- */
