@@ -30,11 +30,12 @@ var layouts = []struct {
 	{"CUlaunchConfig", "gridDimX gridDimY gridDimZ blockDimX blockDimY blockDimZ sharedMemBytes hStream attrs numAttrs"},
 	{"CUlaunchAttribute", "id value value.cooperative value.clusterDim.x value.clusterDim.z value.programmaticEvent.event value.programmaticEvent.flags value.priority value.launchCompletionEvent.event value.launchCompletionEvent.flags"},
 	{"CUstreamBatchMemOpParams", "operation pad"},
+	{"CUasyncNotificationInfo", "type info.overBudget.bytesOverBudget"},
 }
 
 // newerThan names what a toolkit's header does not have yet.
 var newerThan = map[string][]string{
-	"11.8": {"CUctxCreateParams", "CUDA_LAUNCH", "value.launchCompletionEvent.event", "value.launchCompletionEvent.flags"},
+	"11.8": {"CUctxCreateParams", "CUasyncNotificationInfo", "CUDA_LAUNCH", "value.launchCompletionEvent.event", "value.launchCompletionEvent.flags"},
 }
 
 // moved names numbers that CUDA 12 gave a new meaning; the old ones have names of their own (..._V1) since.

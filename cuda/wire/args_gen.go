@@ -4240,6 +4240,24 @@ func (v *PoolImportPointerArgs) encode(w *writer) {
 	w.bytes(4, v.Token)
 }
 
+// WatchBudgetArgs is the request of OpWatchBudget.
+type WatchBudgetArgs struct {
+	Wanted uint32
+}
+
+// Op implements Args.
+func (*WatchBudgetArgs) Op() Op { return OpWatchBudget }
+
+func (*WatchBudgetArgs) fixed() int { return 8 }
+
+func (v *WatchBudgetArgs) decode(r *reader) {
+	v.Wanted = r.u32(0)
+}
+
+func (v *WatchBudgetArgs) encode(w *writer) {
+	w.u32(0, v.Wanted)
+}
+
 // NewArgs returns an empty request for op, or nil if there is no such operation.
 func NewArgs(op Op) Args {
 	switch op {
@@ -4607,6 +4625,8 @@ func NewArgs(op Op) Args {
 		return new(PoolExportPointerArgs)
 	case OpPoolImportPointer:
 		return new(PoolImportPointerArgs)
+	case OpWatchBudget:
+		return new(WatchBudgetArgs)
 	}
 	return nil
 }

@@ -60,6 +60,9 @@ const (
 	CallbackCount       = 64
 	CallbackDoneOffset  = 2048
 	ShareTokenSize      = 32
+	CallbackEvent       = 65536
+	CallbackOverBudget  = 65536
+	CallbackStillOver   = 65537
 	ProtocolVersion     = 1
 	HelloMagic          = 0x31535743
 	Region0Size         = 0x100000

@@ -178,6 +178,7 @@ type requests struct {
 	PoolImport                       PoolImportArgs
 	PoolExportPointer                PoolExportPointerArgs
 	PoolImportPointer                PoolImportPointerArgs
+	WatchBudget                      WatchBudgetArgs
 }
 
 type replies struct {
@@ -1900,6 +1901,14 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		*r = PoolImportPointerReply{}
 		d.reply = r
 		return drv.PoolImportPointer(c, a, r), true
+	case OpWatchBudget:
+		a := &d.requests.WatchBudget
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.WatchBudget(c, a), true
 	}
 	return 0, false
 }

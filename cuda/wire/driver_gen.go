@@ -370,6 +370,8 @@ type Driver interface {
 	PoolExportPointer(c *Call, a *PoolExportPointerArgs, r *PoolExportPointerReply) cuda.Result
 	// PoolImportPointer is answered at once; it creates a mem.
 	PoolImportPointer(c *Call, a *PoolImportPointerArgs, r *PoolImportPointerReply) cuda.Result
+	// WatchBudget is answered at once.
+	WatchBudget(c *Call, a *WatchBudgetArgs) cuda.Result
 }
 
 // Unsupported implements Driver: every operation is refused. Drivers embed it.
@@ -1182,3 +1184,6 @@ func (Unsupported) PoolExportPointer(*Call, *PoolExportPointerArgs, *PoolExportP
 func (Unsupported) PoolImportPointer(*Call, *PoolImportPointerArgs, *PoolImportPointerReply) cuda.Result {
 	return cuda.ErrorNotSupported
 }
+
+// WatchBudget implements Driver.
+func (Unsupported) WatchBudget(*Call, *WatchBudgetArgs) cuda.Result { return cuda.ErrorNotSupported }

@@ -186,6 +186,7 @@ const (
 	OpPoolImport                       Op = 180
 	OpPoolExportPointer                Op = 181
 	OpPoolImportPointer                Op = 182
+	OpWatchBudget                      Op = 183
 	// OpSkip pads to the end of the ring; it is no operation.
 	OpSkip Op = 0xffff
 )
@@ -1413,5 +1414,8 @@ var operations = [...]OpInfo{
 		Refs: []Ref{
 			{Name: "pool", Offset: 0, Kind: KindPool, New: false},
 		},
+	},
+	OpWatchBudget: {
+		Name: "WatchBudget", Mode: Sync, Fixed: 8, ReplyFixed: 0,
 	},
 }

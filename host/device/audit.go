@@ -31,6 +31,7 @@ type audit struct {
 	allowed uint64 // what the virtual GPU may use: the limit, or what it already used when that was lowered
 	strikes int
 	last    time.Time
+	over    bool   // more was used than the limit allows, at the last look
 	context uint64 // the least that a worker used beside its allocations; guarded by Device.mu
 }
 
@@ -72,6 +73,18 @@ func (d *Device) routineAudit(ctx context.Context) {
 			continue
 		}
 		d.compare(r, time.Now())
+		d.watchLimit()
+	}
+}
+
+// watchLimit tells the workers when what the driver said has brought the virtual GPU's use above its limit, or back.
+func (d *Device) watchLimit() {
+	d.telling.Lock()
+	defer d.telling.Unlock()
+	limit := d.budget.Limit()
+	if over := limit != 0 && d.budget.Used() > limit; over != d.audit.over {
+		d.audit.over = over
+		d.tellLimit(limit)
 	}
 }
 

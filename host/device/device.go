@@ -62,6 +62,8 @@ type Device struct {
 	starts chan struct{} // one for each worker that starts
 	audit  audit
 
+	telling sync.Mutex // orders what workers are told of the limit; before mu
+
 	began     time.Time
 	connected atomic.Bool // a front end is
 

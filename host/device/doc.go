@@ -17,6 +17,6 @@
 // Methods of session that the FUSE device calls take session.mu, never block, and leave what must wait for the worker to the
 // session's own goroutine (session.routine), which owns the worker process's answers. Wake-ups come on the goroutine that
 // reads the worker's link. Device.routineTick looks for lapsed leases and overdue waits.
-// Lock order: Device.mu, session.mu. Requests are completed, and the worker is sent to, with neither held, except for
+// Lock order: Device.telling, Device.mu, session.mu. Requests are completed, and the worker is sent to, with neither held, except for
 // renewals, which complete under session.mu.
 package device

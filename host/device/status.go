@@ -9,6 +9,7 @@ import (
 	"causeway/host/daemon/api"
 	"causeway/host/schedule"
 	"causeway/host/schedule/policy"
+	"causeway/host/worker/link"
 )
 
 // Sessions that one virtual GPU may have at once.
@@ -50,12 +51,15 @@ func withDefaults(l api.Limits) api.Limits {
 	return l
 }
 
-// SetLimits changes the limits while programs run. Memory below what is in use takes nothing away: new allocations fail.
+// SetLimits changes the limits while programs run. Memory below what is in use takes nothing away: new allocations fail, and programs
+// that asked to be told are (cuDeviceRegisterAsyncNotification).
 func (d *Device) SetLimits(l api.Limits) error {
 	if err := check(l); err != nil {
 		return err
 	}
 	l = withDefaults(l)
+	d.telling.Lock()
+	defer d.telling.Unlock()
 	d.mu.Lock()
 	d.limits = l
 	if d.place == nil && d.opts.Scheduler != nil {
@@ -64,11 +68,19 @@ func (d *Device) SetLimits(l api.Limits) error {
 	place := d.place
 	d.mu.Unlock()
 	d.budget.SetLimit(l.Memory)
+	d.tellLimit(l.Memory)
 	if place != nil {
 		place.SetLimits(policy.Limits{Weight: l.Weight, Cap: l.Cap})
 	}
 	d.log.Info("limits", "memory", l.Memory, "weight", l.Weight, "cap", l.Cap, "sessions", l.Sessions)
 	return nil
+}
+
+// tellLimit has the workers compare their memory with the limit. It waits for none of them. telling is held.
+func (d *Device) tellLimit(limit uint64) {
+	for _, s := range d.all() {
+		s.do(func() { s.tell(link.Message{Type: link.Limit, A: limit}) })
+	}
 }
 
 // Status is the device's own account. It waits for no worker.

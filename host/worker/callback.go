@@ -59,6 +59,12 @@ type callback struct {
 	done   chan struct{}
 }
 
+func (b *callbacks) opened() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.isOpen
+}
+
 // openAt gives callbacks their slot, once.
 func (b *callbacks) openAt(slot, seq uint32) cuda.Result {
 	b.mu.Lock()

@@ -191,6 +191,9 @@ func (s *starter) run(ctx context.Context, w *Worker) error {
 	if err := s.openGate(w); err != nil {
 		return errors.Join(err, w.close())
 	}
+	if s.budget != nil {
+		w.limitIs(s.budget.Limit()) // it may have changed while the session moved
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go s.routineLink(w, func() {
@@ -272,6 +275,7 @@ func (s *starter) acceptLeased() (remote.Carrier, error) {
 			if err := s.pages.take(m); err != nil {
 				return nil, errors.Join(err, l.Close())
 			}
+		case m.Type == link.Limit: // nobody has asked yet
 		default:
 			if err := l.handle(m); err != nil {
 				return nil, errors.Join(err, l.Close())
@@ -325,6 +329,9 @@ func (s *starter) follow(w *Worker, m link.Message, end func()) error {
 		return s.pages.take(m)
 	case link.Measure:
 		go w.measure(s.link)
+		return nil
+	case link.Limit:
+		w.limitIs(m.A)
 		return nil
 	case link.Rebuild:
 		return s.rebuild(w, m.Files)

@@ -25,6 +25,7 @@ type snapshot struct {
 	Console          []byte
 	ConsoleLost      bool
 	Calls            callbackState
+	Watch            watchState
 	More             map[uint32][]byte // slots with replies that are not fetched completely
 	Blobs            map[uint32]blobState
 	Requests         []request
@@ -152,10 +153,10 @@ func (w *Worker) move(h *handover) (err error) {
 	return h.say(nil)
 }
 
-// awaitReplies returns when every request was answered; the drivers' goroutines may be on their way.
+// awaitReplies returns when every request was answered and every event taken; the drivers' goroutines may be on their way.
 func (w *Worker) awaitReplies(ctx context.Context) error {
 	for {
-		open := false
+		open := w.watch.busy()
 		for i := range w.slots {
 			s := &w.slots[i]
 			s.mu.Lock()
@@ -180,7 +181,7 @@ func (w *Worker) snapshot() *snapshot {
 		Console: w.console.text, ConsoleLost: w.console.lost,
 		More: map[uint32][]byte{}, Blobs: map[uint32]blobState{}, Images: map[uint32][]byte{},
 	}
-	s.Calls = w.calls.state()
+	s.Calls, s.Watch = w.calls.state(), w.watch.state()
 	for i := range w.slots {
 		if m := w.slots[i].more; m != nil {
 			s.More[uint32(i)] = m
@@ -306,6 +307,7 @@ func (w *Worker) restore(s *snapshot) error {
 	w.deferred.Store(s.Deferred)
 	w.console.text, w.console.lost = s.Console, s.ConsoleLost
 	w.calls.restore(s.Calls)
+	w.watch.restore(s.Watch)
 	for i, m := range s.More {
 		if i < remote.SlotCount {
 			w.slots[i].more = m

@@ -73,7 +73,7 @@ func (w *Worker) put(s *slot, index uint32, res cuda.Result, payload []byte) boo
 func carriesDeferred(op wire.Op) bool {
 	switch op {
 	case wire.OpReplyMore, wire.OpConsoleRead, wire.OpRegionAdd, wire.OpRegionDrop, wire.OpSessionInit, wire.OpSessionFence,
-		wire.OpCallbackOpen,
+		wire.OpCallbackOpen, wire.OpWatchBudget,
 		wire.OpGraphCreate, wire.OpGraphClone, wire.OpGraphAddNode, wire.OpGraphInstantiate, wire.OpGraphDestroy,
 		wire.OpGraphDestroyNode, wire.OpStreamBeginCapture, wire.OpStreamEndCapture, wire.OpUserObjectCreate:
 		return false

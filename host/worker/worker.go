@@ -49,6 +49,7 @@ type Worker struct {
 	console  console
 	sharing  sharing
 	calls    callbacks
+	watch    watch
 
 	regionMu sync.RWMutex
 	regions  map[uint32]driver.Region
@@ -70,6 +71,7 @@ func New(c remote.Carrier, b driver.Backend, o driver.Options, log *slog.Logger)
 		ended:   make(chan struct{}),
 	}
 	w.mapper, _ = w.memory.(remote.Mapper)
+	w.watch.budget = o.Budget
 	w.blobs.init()
 	if err := w.addRegion0(); err != nil {
 		return nil, err

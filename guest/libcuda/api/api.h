@@ -6,8 +6,8 @@
  * objects.h.
  *
  * Lock order: device lock (primary contexts) > context-storage lock > module lock > session locks; legacy.c's is taken alone.
- * No lock is held while a request is in flight, except the device lock (a primary context is retained once) and a module's lock
- * (a function is looked up once).
+ * No lock is held while a request is in flight, except the device lock (a primary context is retained once), a module's lock
+ * (a function is looked up once) and that of registering notifications (notify.c).
  */
 #ifndef CW_API_API_H
 #define CW_API_API_H

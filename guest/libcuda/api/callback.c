@@ -1,7 +1,8 @@
 /*
  * The callback thread: runs functions of the application when the host says that a stream has reached them. It starts at the first
  * use and ends with the session. How the host tells it, and learns that a function has returned, stands in cuda/api/ops_host.idl:
- * neither way goes through the ring, so that a worker that is blocked by the very work behind a callback cannot hold it up.
+ * neither way goes through the ring, so that a worker that is blocked by the very work behind a callback cannot hold it up. Events
+ * come the same way, and go on to a thread of their own (notify.c).
  *
  * All signals are blocked on it, as on a driver's thread. A forked child has no such thread and no session.
  */
@@ -62,26 +63,32 @@ static void *callback_thread(void *arg)
 	for (uint32_t taken = 0;;) {
 		if (__atomic_load_n(&slot->seq_done, __ATOMIC_ACQUIRE) == way.base + taken) {
 			if (await_more(s, slot, way.base + taken) != 0)
-				return NULL;
+				break;
 			continue;
 		}
 		uint32_t i = taken++ % CW_CALLBACK_COUNT;
 		struct entry e;
 		memcpy(&e, payload + i * sizeof e, sizeof e);
-		cw_in_callback = 1;
-		cw_hostfn_run(e.id, (CUresult)e.status);
-		cw_in_callback = 0;
+		if (cw_unlikely(e.status >= CW_CALLBACK_EVENT)) {
+			cw_notice_post(e.status, e.id);
+		} else {
+			cw_in_callback = 1;
+			cw_hostfn_run(e.id, (CUresult)e.status);
+			cw_in_callback = 0;
+		}
 		__atomic_store_n(&done[i], taken, __ATOMIC_RELEASE);
 	}
+	cw_notice_end();
+	return NULL;
 }
 
-static CUresult start(struct cw_session *s)
+CUresult cw_thread_start(void *(*run)(void *), void *arg)
 {
 	sigset_t all, old;
 	pthread_t t;
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, &old);
-	int err = pthread_create(&t, NULL, callback_thread, s);
+	int err = pthread_create(&t, NULL, run, arg);
 	if (err == 0)
 		pthread_detach(t);
 	sigprocmask(SIG_SETMASK, &old, NULL);
@@ -107,7 +114,7 @@ static CUresult open_way(struct cw_session *s)
 	}
 	way.slot = tx.slot;
 	way.base = tx.seq;
-	return start(s);
+	return cw_thread_start(callback_thread, s);
 }
 
 CUresult cw_callbacks_open(void)

@@ -1,4 +1,5 @@
-/* Functions of the application that the GPU's order of work calls: by cuLaunchHostFunc, cuStreamAddCallback, graph host nodes. */
+/* Functions of the application that are called when the host says so: at their turn in the GPU's work (cuLaunchHostFunc,
+ * cuStreamAddCallback, graph host nodes), or of an event (cuDeviceRegisterAsyncNotification). */
 #ifndef CW_API_CALLBACK_H
 #define CW_API_CALLBACK_H
 
@@ -18,8 +19,14 @@ int cw_hostfn_find(uint64_t id, CUhostFn *fn, void **data);
 
 /* callback.c, for hostfunc.c: runs what stands behind an id. */
 void cw_hostfn_run(uint64_t id, CUresult status);
+/* notify.c: passes an event of the host on (CW_CALLBACK_EVENT and above). Waits for nobody. */
+void cw_notice_post(uint32_t event, uint64_t number);
+/* notify.c: the session has ended, and with it what it would pass on. */
+void cw_notice_end(void);
 /* callback.c: opens the way back from the host, once. */
 CUresult cw_callbacks_open(void);
+/* callback.c: a thread that receives no signals and is never joined. */
+CUresult cw_thread_start(void *(*run)(void *), void *arg);
 
 #pragma GCC visibility pop
 #endif

@@ -929,6 +929,15 @@ typedef union CUstreamBatchMemOpParams_union {
 	cuuint64_t pad[6];
 } CUstreamBatchMemOpParams;
 
+typedef struct CUasyncNotificationInfo_st {
+	int type; /* 1: over the memory budget, the only one */
+	union {
+		struct {
+			unsigned long long bytesOverBudget;
+		} overBudget;
+	} info;
+} CUasyncNotificationInfo;
+
 /* Three plane pointers, six sizes, three enumerations: passed by value to an entry that refuses it. */
 typedef struct CUeglFrame_st {
 	void *plane[3];
@@ -946,6 +955,7 @@ _Static_assert(sizeof(CUDA_MEMCPY3D_PEER) == 200, "CUDA_MEMCPY3D_PEER");
 _Static_assert(sizeof(CUlaunchAttribute) == 72, "CUlaunchAttribute");
 _Static_assert(sizeof(CUlaunchConfig) == 56, "CUlaunchConfig");
 _Static_assert(sizeof(CUstreamBatchMemOpParams) == 48, "CUstreamBatchMemOpParams");
+_Static_assert(sizeof(CUasyncNotificationInfo) == 16, "CUasyncNotificationInfo");
 _Static_assert(sizeof(CUeglFrame) == 64, "CUeglFrame");
 
 #endif

@@ -1898,6 +1898,18 @@ CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx *ctx)
 	return told(cw_unlikely(r_) ? r_ : cwi_cuStreamGetGreenCtx(stream, ctx), "cuStreamGetGreenCtx");
 }
 
+CUresult cuDeviceRegisterAsyncNotification(CUdevice device, CUasyncCallback callbackFunc, void *userData, CUasyncCallbackHandle *callback)
+{
+	CUresult r_ = cw_check_alive();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceRegisterAsyncNotification(device, callbackFunc, userData, callback), "cuDeviceRegisterAsyncNotification");
+}
+
+CUresult cuDeviceUnregisterAsyncNotification(CUdevice device, CUasyncCallbackHandle callback)
+{
+	CUresult r_ = cw_check_alive();
+	return told(cw_unlikely(r_) ? r_ : cwi_cuDeviceUnregisterAsyncNotification(device, callback), "cuDeviceUnregisterAsyncNotification");
+}
+
 CUresult cuLogsCurrent(CUlogIterator *iterator_out, unsigned int flags)
 {
 	CUresult r_ = cw_check();

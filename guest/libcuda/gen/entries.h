@@ -316,6 +316,8 @@ CUresult cwi_cuGreenCtxWaitEvent(CUgreenCtx ctx, CUevent event);
 CUresult cwi_cuStreamGetGreenCtx(CUstream stream, CUgreenCtx *ctx); /* works when a context is poisoned */
 
 /* --- Notifications and logs --- */
+CUresult cwi_cuDeviceRegisterAsyncNotification(CUdevice device, CUasyncCallback callbackFunc, void *userData, CUasyncCallbackHandle *callback); /* works when a context is poisoned */
+CUresult cwi_cuDeviceUnregisterAsyncNotification(CUdevice device, CUasyncCallbackHandle callback); /* works when a context is poisoned */
 CUresult cwi_cuLogsCurrent(CUlogIterator *iterator_out, unsigned int flags);
 CUresult cwi_cuLogsDumpToFile(CUlogIterator *iterator, const char *pathToFile, unsigned int flags);
 CUresult cwi_cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, size_t *size, unsigned int flags);

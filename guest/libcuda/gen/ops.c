@@ -4614,3 +4614,22 @@ CUresult cwop_PoolImportPointer(uint32_t pool, const void *token, size_t token_l
 	return r;
 }
 
+CUresult cwop_WatchBudget(uint32_t wanted)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_WATCH_BUDGET, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_WatchBudget *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->wanted = wanted;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	cw_reply_release(&rep);
+	return r;
+}
+

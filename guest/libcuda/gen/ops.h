@@ -2524,5 +2524,13 @@ _Static_assert(offsetof(struct cw_out_PoolImportPointer, size) == 8, "size");
 _Static_assert(sizeof(struct cw_out_PoolImportPointer) == 16, "cw_out_PoolImportPointer");
 CUresult cwop_PoolImportPointer(uint32_t pool, const void *token, size_t token_len, uint64_t *ptr, uint64_t *size);
 
+struct cw_in_WatchBudget {
+	uint32_t wanted;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_WatchBudget, wanted) == 0, "wanted");
+_Static_assert(sizeof(struct cw_in_WatchBudget) == 8, "cw_in_WatchBudget");
+CUresult cwop_WatchBudget(uint32_t wanted);
+
 #pragma GCC visibility pop
 #endif

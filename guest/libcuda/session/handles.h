@@ -35,6 +35,7 @@ enum cw_kind {
 	CW_KIND_RESV,	 /* address reservation: never seen by the application */
 	CW_KIND_MAPPING, /* likewise */
 	CW_KIND_USEROBJ, /* CUuserObject */
+	CW_KIND_NOTICE,	 /* CUasyncCallbackHandle */
 	CW_KIND_LAST,
 };
 
