@@ -48,97 +48,101 @@ static struct cw_legacy *state_lock(struct cw_func *f)
 	return f->legacy;
 }
 
-/* --- settings ------------------------------------------------------------------------------------------------------ */
-
-/* What no kernel of the device can have is refused here, what this one cannot have at the launch. */
-CUresult cwi_cuFuncSetBlockShape(CUfunction func, int x, int y, int z)
-{
-	const int shape[3] = {x, y, z};
-	const int32_t *max;
-	struct cw_legacy *l;
+/* What a setting works on: state is locked until close_state. */
+struct setting {
+	struct cw_ctx *ctx;
 	struct cw_func *f;
-	struct cw_ctx *c;
-	CUresult res = target(func, &f, &c);
+	struct cw_legacy *state;
+};
+
+static CUresult open_state(CUfunction func, struct setting *s)
+{
+	CUresult res = target(func, &s->f, &s->ctx);
 
 	if (res)
 		return res;
-	max = c->device->attrs + CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X; /* x, y, z follow each other */
+	s->state = state_lock(s->f);
+	return s->state ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult close_state(int valid)
+{
+	cw_lock_release(&lock);
+	return valid ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* --- settings ------------------------------------------------------------------------------------------------------ */
+
+/* Whether any kernel of the device can have the shape; what this one cannot have is refused at the launch. */
+static int shape_fits(const struct cw_device *d, const int shape[3])
+{
+	const int32_t *max = d->attrs + CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X; /* x, y, z follow each other */
+
 	for (int i = 0; i < 3; i++)
 		if (shape[i] <= 0 || shape[i] > max[i])
-			return CUDA_ERROR_INVALID_VALUE;
-	if ((int64_t)x * y * z > c->device->attrs[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK])
-		return CUDA_ERROR_INVALID_VALUE;
-	l = state_lock(f);
-	if (!l)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	for (int i = 0; i < 3; i++)
-		l->block[i] = (uint32_t)shape[i];
-	cw_lock_release(&lock);
-	return CUDA_SUCCESS;
+			return 0;
+	return (int64_t)shape[0] * shape[1] * shape[2] <= d->attrs[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
+}
+
+CUresult cwi_cuFuncSetBlockShape(CUfunction func, int x, int y, int z)
+{
+	const int shape[3] = {x, y, z};
+	struct setting s;
+	CUresult res = open_state(func, &s);
+	int fits;
+
+	if (res)
+		return res;
+	fits = shape_fits(s.ctx->device, shape);
+	for (int i = 0; fits && i < 3; i++)
+		s.state->block[i] = (uint32_t)shape[i];
+	return close_state(fits);
 }
 
 CUresult cwi_cuFuncSetSharedSize(CUfunction func, unsigned int bytes)
 {
-	struct cw_legacy *l;
-	struct cw_func *f;
-	struct cw_ctx *c;
-	CUresult res = target(func, &f, &c);
+	struct setting s;
+	CUresult res = open_state(func, &s);
+	int fits;
 
 	if (res)
 		return res;
-	if (bytes > (uint32_t)cw_func_attr(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES))
-		return CUDA_ERROR_INVALID_VALUE;
-	l = state_lock(f);
-	if (!l)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	l->shared = bytes;
-	cw_lock_release(&lock);
-	return CUDA_SUCCESS;
+	fits = bytes <= (uint32_t)cw_func_attr(s.f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+	if (fits)
+		s.state->shared = bytes;
+	return close_state(fits);
 }
 
 /* --- arguments ----------------------------------------------------------------------------------------------------- */
 
 CUresult cwi_cuParamSetSize(CUfunction func, unsigned int bytes)
 {
-	struct cw_legacy *l;
-	struct cw_func *f;
-	struct cw_ctx *c;
-	CUresult res = target(func, &f, &c);
+	struct setting s;
+	CUresult res = open_state(func, &s);
 
 	if (res)
 		return res;
-	if (bytes > CW_PARAM_BYTES_MAX)
-		return CUDA_ERROR_INVALID_VALUE;
-	l = state_lock(f);
-	if (!l)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	l->size = bytes;
-	cw_lock_release(&lock);
-	return CUDA_SUCCESS;
+	if (bytes <= CW_PARAM_BYTES_MAX)
+		s.state->size = bytes;
+	return close_state(bytes <= CW_PARAM_BYTES_MAX);
 }
 
-/* The size may be set before or after: only what no kernel can have is out of range. */
+/* The size may be set before or after: only what no kernel can have is out of range, and what this one does not have is dropped. */
 CUresult cwi_cuParamSetv(CUfunction func, int offset, void *ptr, unsigned int bytes)
 {
-	struct cw_legacy *l;
-	struct cw_func *f;
-	struct cw_ctx *c;
-	CUresult res = target(func, &f, &c);
-	uint32_t at, room;
+	struct setting s;
+	CUresult res = open_state(func, &s);
+	uint32_t at = (uint32_t)offset, room;
+	int fits;
 
 	if (res)
 		return res;
-	if (offset < 0 || offset > CW_PARAM_BYTES_MAX || bytes > (uint32_t)(CW_PARAM_BYTES_MAX - offset) || !ptr)
-		return CUDA_ERROR_INVALID_VALUE;
-	l = state_lock(f);
-	if (!l)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	at = (uint32_t)offset;
-	room = at < f->info->param_bytes ? f->info->param_bytes - at : 0;
-	if (bytes && room)
-		memcpy(l->args + at, ptr, bytes < room ? bytes : room);
-	cw_lock_release(&lock);
-	return CUDA_SUCCESS;
+	fits = ptr && offset >= 0 && offset <= CW_PARAM_BYTES_MAX && bytes <= (uint32_t)(CW_PARAM_BYTES_MAX - offset);
+	if (fits && at < s.f->info->param_bytes) {
+		room = s.f->info->param_bytes - at;
+		memcpy(s.state->args + at, ptr, bytes < room ? bytes : room);
+	}
+	return close_state(fits);
 }
 
 CUresult cwi_cuParamSeti(CUfunction func, int offset, unsigned int value)
