@@ -32,7 +32,7 @@ func TestMeasure(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("causeway", "#!/bin/sh\nshift 4\nexport FORWARDED=1\nexec \"$@\"\n", 0o755)
+	write("causeway", "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nshift\nexport FORWARDED=1\nexec \"$@\"\n", 0o755)
 	write("speed/serve.py", `#: speed: serve
 import os, sys
 print("ready", flush=True)
