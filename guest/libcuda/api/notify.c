@@ -32,14 +32,14 @@ static struct {
 	struct notice *list;
 	uint64_t serials, running; /* running: serial of the one whose function runs, 0: none */
 	uint32_t event;		   /* not delivered yet, 0: none */
-	uint64_t over;		   /* bytes */
+	uint64_t over, last;	   /* bytes; the newest serial when it came: who comes later asks the host itself */
 	_Atomic uint32_t events, returns; /* counted for who sleeps on them */
 	_Atomic uintptr_t thread;
 	int started; /* under asking */
 } all;
 
-/* The first registration behind serial `after` that is to hear of event; its function counts as running. */
-static int next(uint32_t event, uint64_t after, struct notice *out)
+/* The first registration behind serial `after`, up to `last`, that is to hear of event; its function counts as running. */
+static int next(uint32_t event, uint64_t after, uint64_t last, struct notice *out)
 {
 	struct notice *r;
 
@@ -47,6 +47,8 @@ static int next(uint32_t event, uint64_t after, struct notice *out)
 	for (r = all.list; r; r = r->next)
 		if (r->serial > after && (event == CW_CALLBACK_OVER_BUDGET || !r->told))
 			break;
+	if (r && r->serial > last)
+		r = NULL;
 	if (r) {
 		r->told = 1;
 		all.running = r->serial;
@@ -68,11 +70,11 @@ static void returned(void)
 	cw_futex_wake(&all.returns, INT32_MAX, CW_FUTEX_PRIVATE);
 }
 
-static void deliver(uint32_t event, uint64_t over)
+static void deliver(uint32_t event, uint64_t over, uint64_t last)
 {
 	struct notice r = {.serial = 0};
 
-	while (next(event, r.serial, &r)) {
+	while (next(event, r.serial, last, &r)) {
 		/* each gets its own, which it may change */
 		CUasyncNotificationInfo info = {.type = OVER_BUDGET, .info.overBudget.bytesOverBudget = over};
 
@@ -88,15 +90,16 @@ static void *notice_thread(void *arg)
 	atomic_store(&all.thread, (uintptr_t)pthread_self());
 	while (atomic_load(&cw_g.state) == CW_OPEN) {
 		uint32_t seen = atomic_load(&all.events), event;
-		uint64_t over;
+		uint64_t over, last;
 
 		cw_lock_acquire(&all.lock);
 		event = all.event;
 		over = all.over;
+		last = all.last;
 		all.event = 0;
 		cw_lock_release(&all.lock);
 		if (event)
-			deliver(event, over);
+			deliver(event, over, last);
 		else
 			cw_futex_wait(&all.events, seen, CW_FUTEX_PRIVATE, NULL);
 	}
@@ -117,6 +120,7 @@ void cw_notice_post(uint32_t event, uint64_t number)
 	if (all.event != CW_CALLBACK_OVER_BUDGET)
 		all.event = event; /* one that all hear is not replaced by one that some do */
 	all.over = number;
+	all.last = all.serials;
 	atomic_fetch_add(&all.events, 1);
 	cw_lock_release(&all.lock);
 	cw_futex_wake(&all.events, 1, CW_FUTEX_PRIVATE);

@@ -185,6 +185,9 @@ static uint32_t execute(void)
 		break;
 	case CW_OP_LAUNCH:
 		return launch(rec, in);
+	case CW_OP_WATCH_BUDGET:
+		fake.wanted = ((const struct cw_in_WatchBudget *)in)->wanted;
+		break;
 	}
 	return 0;
 }
@@ -196,6 +199,8 @@ CUresult cw_begin(struct cw_tx *tx, uint16_t op, uint32_t fixed_size, uint32_t v
 	tx->size = (uint32_t)sizeof *r + fixed_size + var_size;
 	CHECK(tx->size <= CW_MAX_RECORD && tx->size % 8 == 0);
 	tx->rec = (uint8_t *)record;
+	tx->slot = FAKE_SLOT;
+	tx->seq = FAKE_SEQ;
 	memset(record, 0, tx->size);
 	*r = (struct cw_record){.size = tx->size, .op = op, .flags = with_reply ? CW_RECORD_REPLY : 0, .ctx = current, .thread = 1};
 	return CUDA_SUCCESS;

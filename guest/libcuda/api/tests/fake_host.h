@@ -35,6 +35,8 @@
  *   none  without arguments
  * Occupancy: 2048 threads and 32 blocks per multiprocessor, 100 KiB of dynamic shared memory.
  */
+enum { FAKE_SLOT = 3, FAKE_SEQ = 77 }; /* where each reply is due; there is one only for who makes cw_s.base */
+
 struct fake {
 	int failures;
 	unsigned count[256];	    /* records seen, by operation */
@@ -42,6 +44,7 @@ struct fake {
 	struct cw_record last;
 	struct cw_in_Launch launch; /* the last launch */
 	uint8_t params[256], attrs[72 * 8];
+	uint32_t wanted;	    /* of the last WatchBudget */
 	uint16_t fail_op;	    /* this operation answers fail_result */
 	uint32_t fail_result;
 };
