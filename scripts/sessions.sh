@@ -164,6 +164,29 @@ stop_and_continue() {
   [ "$parks" -ge 1 ]; row "its session was parked and resumed" "$parks times"
 }
 
+# lower BYTES changes the vGPU's memory limit.
+lower() {
+  python3 -c 'import socket, sys
+s, body = socket.socket(socket.AF_UNIX), "{\"memory\": %s, \"sessions\": 128}" % sys.argv[2]
+s.connect(sys.argv[1])
+s.sendall(("PUT /v1/limits HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)).encode())
+sys.exit(" 200 " not in s.recv(99).decode())' "$tmp/device.ctl" "$1"
+}
+
+# A program that asked for it is told each time that the vGPU's limit falls below what it has allocated, and can free memory then.
+budget() {
+  local w over=() mib since
+  no_workers_after "$(ms)" >/dev/null
+  spawn w budget
+  for mib in 64 60 48 47; do
+    lower $((mib << 20)); since=$(ms)
+    case $mib in 60 | 47) await '@over *' 5; over+=("${line#@over }" "$((at - since)) ms,") ;; esac
+  done
+  [ "${over[0]-}:${over[2]-}" = "$((4 << 20)) 48:$((1 << 20)) 32" ]
+  row "the memory limit falls: a program is told, and frees" "bytes over, MiB left: ${over[*]}"
+  lower $((1 << 30)); guest "kill $pid && wait $pid"; row "and ends in order" ""
+}
+
 costs() {
   local dev wrk worker us f0 f1 t0 t1 start
   send "./life idlecpu 10"
@@ -255,7 +278,7 @@ run_checks() {
 }
 
 prepare
-start_device "$tmp/vm.sock" "$device_log" --gpu soft --memory 1GiB --sessions 128 -v
+start_device "$tmp/vm.sock" "$device_log" --gpu soft --memory 1GiB --sessions 128 --control "$tmp/device.ctl" -v
 : >"$console_log"
 at_most "$(resident)" 40960; row "device process under 40 MiB" "$(keep resident) KiB resident before the VM"
 boot
@@ -264,6 +287,7 @@ await '@agent ready' 60; row "the VM is up" "$SECONDS s"
 deaths
 families
 stop_and_continue
+budget
 costs
 hostility
 ends_of_vm

@@ -12,6 +12,8 @@ typedef void *CUhandle;
 /* What libcuda.so.1 exports, by name and signature. */
 #define GPU_CALLS(X)                                                                                                           \
 	X(cuInit, (unsigned flags))                                                                                            \
+	X(cuDeviceRegisterAsyncNotification, (int dev, void (*fn)(void *, void *, CUhandle), void *data, CUhandle *handle))     \
+	X(cuDeviceUnregisterAsyncNotification, (int dev, CUhandle handle))                                                     \
 	X(cuDevicePrimaryCtxRetain, (CUhandle * ctx, int dev))                                                                 \
 	X(cuCtxSetCurrent, (CUhandle ctx))                                                                                     \
 	X(cuCtxSynchronize, (void))                                                                                            \

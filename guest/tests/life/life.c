@@ -6,6 +6,8 @@
  *                             a byte on stdin makes it exit or crash. A failing call is reported as "@error CODE MS" and ends it
  *   life copy                 the same with large copies of pageable memory, by extents where they can be had
  *   life pinned               computes with pinned memory and checks until SIGTERM, then prints "@pinned ROUNDS WRONG PAUSE_MS"
+ *   life budget               allocates 64 MiB and asks to be told when that is too much; then frees 16 MiB each time and prints
+ *                             "@over BYTES LEFT_MIB"; SIGTERM ends it
  *   life idlecpu SECONDS      prints the CPU time that an idle session takes: "@idlecpu MICROSECONDS"
  *   life fork                 forks with and without exec around a live session
  *   life threads N            N threads compute at once
@@ -174,6 +176,41 @@ static int pinned(void)
 	return wrong != 0;
 }
 
+static struct {
+	CUdeviceptr piece[4];
+	int left;
+} budget;
+
+static void over_budget(void *arg, void *data, CUhandle handle)
+{
+	struct {
+		int type;
+		uint64_t over;
+	} *info = arg;
+	(void)handle;
+	if (info->type != 1 || data != &budget || budget.left == 0 || check("context", cuCtxSetCurrent(gpu_ctx)) ||
+	    check("free", cuMemFree_v2(budget.piece[--budget.left])))
+		_exit(1);
+	say("@over %ld %ld\n", (long)info->over, 16l * budget.left, 0);
+}
+
+static int told_of_budget(void)
+{
+	CUhandle handle;
+	if (check("open", gpu_open()))
+		return 1;
+	for (; budget.left < 4; budget.left++)
+		if (check("alloc", cuMemAlloc_v2(&budget.piece[budget.left], 16 << 20)))
+			return 1;
+	signal(SIGTERM, on_term);
+	if (check("register", cuDeviceRegisterAsyncNotification(0, over_budget, &budget, &handle)))
+		return 1;
+	say("@ready %ld\n", getpid(), 0, 0);
+	while (!ended)
+		nap_ms(20);
+	return check("unregister", cuDeviceUnregisterAsyncNotification(0, handle)) || check("afterwards", gpu_works());
+}
+
 static int idle_cpu(int seconds)
 {
 	struct timespec a, b;
@@ -339,6 +376,8 @@ int main(int argc, char **argv)
 		return endless(mode);
 	if (!strcmp(mode, "pinned"))
 		return pinned();
+	if (!strcmp(mode, "budget"))
+		return told_of_budget();
 	if (!strcmp(mode, "idlecpu") && n > 0)
 		return idle_cpu(n);
 	if (!strcmp(mode, "fork"))
