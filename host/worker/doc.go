@@ -15,7 +15,7 @@
 //
 // # Locks
 //
-// gate, then slot.mu; regionMu and console.mu are leaves. Whoever writes to guest memory outside the consumer holds gate for
+// gate, then slot.mu; regionMu, console.mu and watch.mu are leaves. Whoever writes to guest memory outside the consumer holds gate for
 // reading; parking holds it for writing until the leases are back.
 //
 // # The end
