@@ -1,12 +1,16 @@
 package device_test
 
 import (
+	gocontext "context"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/daemon/api"
 	"causeway/host/device"
+	"causeway/host/inventory"
 	"causeway/host/worker/workertest"
 )
 
@@ -116,6 +120,31 @@ func TestUntakenEvent(t *testing.T) {
 			t.Fatal(n, event, err)
 		}
 		done()
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestToldOfContexts: what the driver tells beside allocations may be too much as well.
+func TestToldOfContexts(t *testing.T) {
+	var used atomic.Uint64
+	var worker atomic.Int64
+	v := bootWith(t, func(o *device.Options) {
+		o.Limits.Memory, o.Audit = 1<<30, 10*time.Millisecond
+		o.Machine = func(gocontext.Context) (*inventory.Reading, error) {
+			return &inventory.Reading{Used: []map[int]uint64{{int(worker.Load()): used.Load()}}}, nil
+		}
+	})
+	_, g := start(t, v)
+	alloc(t, g, 900<<20, cuda.Success)
+	d := watch(t, g)
+	worker.Store(int64(v.device.Status().Sessions[0].Worker))
+	for _, n := range []uint64{1200, 1100} {
+		used.Store(n << 20)
+		d.event(wire.CallbackOverBudget, (n-1024)<<20)
+		used.Store(1000 << 20)
+		eventually(t, "still over", func() bool { return v.device.Status().Memory == 1000<<20 })
 	}
 	if err := g.Close(); err != nil {
 		t.Error(err)
