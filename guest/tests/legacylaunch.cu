@@ -1,6 +1,6 @@
 // The launch interface of CUDA 3, which a driver still has: a function keeps its block shape, dynamic shared memory and arguments
-// from one launch to the next. Each line of a call that may be refused has its error code. Offsets below zero are left out: the real
-// driver writes there.
+// from one launch to the next. Each line of a call that may be refused has its error code. Offsets below zero are left out, where
+// the real driver writes, and captures, which it does not record.
 #include "driver.h"
 
 #include <climits>
@@ -142,37 +142,6 @@ static void shapes(CUstream s)
     }
 }
 
-// captured records launches, each with the arguments of its time.
-static void captured(CUstream s)
-{
-    CUgraph graph;
-    CUgraphNode node[4];
-    cudaGraphExec_t exec;
-    size_t nodes = 4;
-    CU(cuFuncSetBlockShape(f_mixed, 128, 1, 1));
-    CU(cuParamSetf(f_mixed, 8, 2.5f));
-    CU(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
-    say("launch in a capture", cuLaunchGridAsync(f_mixed, 8, 1, s));
-    CU(cuStreamEndCapture(s, &graph));
-    CU(cuGraphGetNodes(graph, node, &nodes));
-    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-    if (nodes == 1)
-        CU(cuGraphNodeGetType(node[0], &type));
-    expect(nodes == 1 && type == CU_GRAPH_NODE_TYPE_KERNEL, "one kernel node");
-    CU(cuParamSetf(f_mixed, 8, 77.0f));
-    CUDA(cudaMemset(out, 0, count * sizeof *out));
-#if CUDART_VERSION >= 12000
-    CUDA(cudaGraphInstantiate(&exec, graph, 0));
-#else
-    CUDA(cudaGraphInstantiate(&exec, graph, nullptr, nullptr, 0));
-#endif
-    CUDA(cudaGraphLaunch(exec, s));
-    CU(cuStreamSynchronize(s));
-    expect(mixed_is(3, 2.5f), "replayed arguments");
-    CUDA(cudaGraphExecDestroy(exec));
-    CUDA(cudaGraphDestroy(graph));
-}
-
 static void refused(CUstream s)
 {
     const int blocks[][3] = {{0, 1, 1}, {1, -1, 1}, {1025, 1, 1}, {1, 1, 65}, {32, 32, 2}, {INT_MAX, INT_MAX, INT_MAX}};
@@ -248,7 +217,6 @@ int main()
     CUDA(cudaDeviceSynchronize());
     arguments(s);
     shapes(s);
-    captured(s);
     refused(s);
     references();
     return finish();
