@@ -150,7 +150,7 @@ phase_costs() {
   line "bare driver: calls" "$probe" calls
   for mode in off on strict; do
     line "sandbox $mode: calls" "$CAUSEWAY" run --gpu "$gpu" --sandbox "$mode" -- "$probe" calls
-    line "sandbox $mode: starts" "$CAUSEWAY" run --gpu "$gpu" --sandbox "$mode" -- "$probe" start 5 100
+    line "sandbox $mode: starts" "$CAUSEWAY" run --gpu "$gpu" --warm 1 --sandbox "$mode" -- "$probe" start 5 1500
     line "sandbox $mode: cold starts" "$CAUSEWAY" run --gpu "$gpu" --warm 0 --sandbox "$mode" -- "$probe" start 5 100
   done
   for cpus in 0-1 0,2 0,4 0,8 0-15; do
