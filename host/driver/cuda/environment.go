@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"bytes"
+	"log/slog"
 	"os"
 	"slices"
 	"strconv"
@@ -43,15 +44,19 @@ func offered(o driver.Options) []string {
 
 // applyEnvironment sets the variables that the driver reads itself.
 func applyEnvironment(env []byte, offered []string) {
-	for _, v := range compose(env, offered, os.LookupEnv) {
+	set, dropped := compose(env, offered, os.LookupEnv)
+	for _, v := range set {
 		setenv(v.name, v.value)
+	}
+	if len(dropped) > 0 {
+		slog.Info("variables of the guest that are not its driver's to see", "names", dropped[:min(len(dropped), 16)], "count", len(dropped))
 	}
 }
 
 // compose makes what a guest's environment, NUL-separated, changes in the worker's. CUDA_VISIBLE_DEVICES of the guest counts within the
 // devices offered to it. Whether the driver caches what it compiles is the guest's choice if host, the worker's own environment, has none.
-func compose(env []byte, offered []string, host func(name string) (string, bool)) []variable {
-	var out []variable
+// dropped are the names of the others.
+func compose(env []byte, offered []string, host func(name string) (string, bool)) (out []variable, dropped []string) {
 	visible, restricted := "", false
 	for _, kv := range bytes.Split(env, []byte{0}) {
 		name, value, ok := strings.Cut(string(kv), "=")
@@ -62,10 +67,8 @@ func compose(env []byte, offered []string, host func(name string) (string, bool)
 			visible, restricted = value, true
 			continue
 		}
-		if !slices.Contains(guests, name) {
-			continue
-		}
-		if _, set := host(name); set && name == cacheDisable {
+		if _, set := host(name); !slices.Contains(guests, name) || set && name == cacheDisable {
+			dropped = append(dropped, name)
 			continue
 		}
 		out = append(out, variable{name, value})
@@ -74,9 +77,9 @@ func compose(env []byte, offered []string, host func(name string) (string, bool)
 		if restricted {
 			out = append(out, variable{visibleDevices, visible})
 		}
-		return out
+		return out, dropped
 	}
-	return append(out, variable{visibleDevices, composeVisible(offered, visible, restricted)}, variable{deviceOrder, "PCI_BUS_ID"})
+	return append(out, variable{visibleDevices, composeVisible(offered, visible, restricted)}, variable{deviceOrder, "PCI_BUS_ID"}), dropped
 }
 
 // composeVisible maps a guest's list of ordinals through the offered ones; like the driver it stops at the first

@@ -29,8 +29,15 @@ func TestCompose(t *testing.T) {
 		"an order beside the host's": {guest: []string{"CUDA_DEVICE_ORDER=FASTEST_FIRST"}, offered: all, want: []string{"CUDA_DEVICE_ORDER=FASTEST_FIRST", "CUDA_VISIBLE_DEVICES=0", "CUDA_DEVICE_ORDER=PCI_BUS_ID"}},
 	} {
 		var got []string
-		for _, v := range compose([]byte(strings.Join(c.guest, "\x00")), c.offered, func(name string) (string, bool) { return "", slices.Contains(c.host, name) }) {
+		set, dropped := compose([]byte(strings.Join(c.guest, "\x00")), c.offered, func(name string) (string, bool) { return "", slices.Contains(c.host, name) })
+		for _, v := range set {
 			got = append(got, v.name+"="+v.value)
+		}
+		for _, kv := range c.guest {
+			name, _, variable := strings.Cut(kv, "=")
+			if told := slices.Contains(dropped, name); told != (variable && name != visibleDevices && !slices.Contains(c.want, kv)) {
+				t.Errorf("%s: %q told of: %t", name, kv, told)
+			}
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
