@@ -34,15 +34,15 @@ make_pack() {
   scripts/build-tests.sh
   scripts/qemu-bundle.sh
   images/build-initramfs.sh "$kernel" "$BUILD/images/base-$kernel.cpio.gz"
-  local parts=(bin lib tests qb tools "images/base-$kernel.cpio.gz" "kernels/$kernel")
+  local parts=(bin/causeway bin/causeway-{bench,compat,limits,share,speed,takeover} bin/bench lib tests qb tools "images/base-$kernel.cpio.gz" "kernels/$kernel")
   say "packing $(du -shc --apparent-size "${parts[@]/#/$BUILD/}" | tail -1 | cut -f1)"
-  # tests/obj and the stub are for linking only; libvirt and density have no business on that machine.
-  tar c --sort=name -C "$BUILD" --exclude tests/obj --exclude tests/stubs --exclude bin/causeway-libvirt --exclude bin/causeway-density "${parts[@]}" |
+  # tests/obj and the stub are for linking only.
+  tar c --sort=name -C "$BUILD" --exclude tests/obj --exclude tests/stubs "${parts[@]}" |
     xz --lzma2=preset=6,dict=256MiB >"$pack.new" # programs repeat their static runtimes, far apart
   mv "$pack.new" "$pack"
   local size; size=$(stat -c %s "$pack")
   say "$pack: $(numfmt --to=iec "$size")"
-  [ "$size" -lt $((52 << 20)) ] || die "the pack is over 52 MiB"
+  [ "$size" -lt $((60 << 20)) ] || die "the pack is over 60 MiB"
 }
 
 if [ "${1:-}" = pack ]; then make_pack; exit; fi
