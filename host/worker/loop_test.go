@@ -1,15 +1,12 @@
 package worker_test
 
 import (
-	"context"
-	"log/slog"
 	"testing"
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver"
 	"causeway/host/driver/drivertest"
-	"causeway/host/worker"
 	"causeway/host/worker/workertest"
 	"causeway/remote"
 	"causeway/remote/shm"
@@ -47,22 +44,7 @@ func TestSkipsAreNoOperations(t *testing.T) {
 	}
 	b := &orderingBackend{}
 	done := make(chan error, 1)
-	go func() {
-		done <- func() error {
-			c, err := shm.AcceptUnix(hc)
-			if err != nil {
-				return err
-			}
-			w, err := worker.New(c, b, driver.Options{}, slog.New(slog.DiscardHandler))
-			if err != nil {
-				return err
-			}
-			if err := c.Welcome(0, ""); err != nil {
-				return err
-			}
-			return w.Run(context.Background())
-		}()
-	}()
+	go func() { done <- serve(func() (remote.Carrier, error) { return shm.AcceptUnix(hc) }, b) }()
 	g, err := workertest.Connect(gc)
 	if err != nil {
 		t.Fatal(err)

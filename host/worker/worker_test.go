@@ -63,20 +63,7 @@ func startOn(t testing.TB, accept func() (remote.Carrier, error), connect func()
 	t.Helper()
 	s := &session{done: make(chan error, 1)}
 	go func() {
-		s.done <- func() error {
-			c, err := accept()
-			if err != nil {
-				return err
-			}
-			w, err := worker.New(c, &drivertest.Backend{OnOpen: func(d *drivertest.Session) { s.driver = d }}, driver.Options{}, slog.New(slog.DiscardHandler))
-			if err != nil {
-				return err
-			}
-			if err := c.Welcome(0, ""); err != nil {
-				return err
-			}
-			return w.Run(context.Background())
-		}()
+		s.done <- serve(accept, &drivertest.Backend{OnOpen: func(d *drivertest.Session) { s.driver = d }})
 	}()
 	var err error
 	if s.Guest, err = connect(); err != nil {
@@ -86,6 +73,22 @@ func startOn(t testing.TB, accept func() (remote.Carrier, error), connect func()
 		t.Fatal(err)
 	}
 	return s
+}
+
+// serve is the worker's side of a session, from its carrier to its end.
+func serve(accept func() (remote.Carrier, error), b driver.Backend) error {
+	c, err := accept()
+	if err != nil {
+		return err
+	}
+	w, err := worker.New(c, b, driver.Options{}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	if err := c.Welcome(0, ""); err != nil {
+		return err
+	}
+	return w.Run(context.Background())
 }
 
 // overCarriers runs a test over each carrier: nothing above remote's interfaces may tell them apart.
