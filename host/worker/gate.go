@@ -60,7 +60,7 @@ func (s *starter) openGate(w *Worker) error {
 }
 
 // pass runs a record, behind the gate if it gives the GPU work.
-func (w *Worker) pass(ctx context.Context, op uint16) error {
+func (w *Worker) pass(ctx context.Context, op wire.Op) error {
 	if int(op) >= len(gated) || !gated[op] {
 		return w.execute(&w.incoming)
 	}

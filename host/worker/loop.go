@@ -98,7 +98,7 @@ func (w *Worker) consume(ctx context.Context, behind bool) error {
 		w.ordered.Before(op, behind)
 	}
 	if w.turn != nil {
-		return w.pass(ctx, w.incoming.Op)
+		return w.pass(ctx, op)
 	}
 	return w.execute(&w.incoming)
 }

@@ -34,21 +34,7 @@ static CUresult target(CUfunction func, struct cw_func **f, struct cw_ctx **c)
 	return *f && (*f)->o.ctx == (*c)->o.id ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* The function's state, made on first use and locked; NULL and not locked without memory. */
-static struct cw_legacy *state_lock(struct cw_func *f)
-{
-	cw_lock_acquire(&lock);
-	if (!f->legacy) {
-		f->legacy = calloc(1, bytes_of(f));
-		for (int i = 0; f->legacy && i < 3; i++)
-			f->legacy->block[i] = 1;
-	}
-	if (!f->legacy)
-		cw_lock_release(&lock);
-	return f->legacy;
-}
-
-/* What a setting works on: state is locked until close_state. */
+/* A function of the current context and its state, which is made on first use and locked until close_state. */
 struct setting {
 	struct cw_ctx *ctx;
 	struct cw_func *f;
@@ -61,8 +47,17 @@ static CUresult open_state(CUfunction func, struct setting *s)
 
 	if (res)
 		return res;
-	s->state = state_lock(s->f);
-	return s->state ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	cw_lock_acquire(&lock);
+	if (!s->f->legacy) {
+		s->f->legacy = calloc(1, bytes_of(s->f));
+		for (int i = 0; s->f->legacy && i < 3; i++)
+			s->f->legacy->block[i] = 1;
+	}
+	s->state = s->f->legacy;
+	if (s->state)
+		return CUDA_SUCCESS;
+	cw_lock_release(&lock);
+	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static CUresult close_state(int valid)
@@ -157,38 +152,26 @@ CUresult cwi_cuParamSetf(CUfunction func, int offset, float value)
 
 /* --- launches ------------------------------------------------------------------------------------------------------ */
 
-/* A copy of the function's state, to be launched without the lock; free() it. */
-static struct cw_legacy *snapshot(struct cw_func *f)
-{
-	struct cw_legacy *copy = malloc(bytes_of(f)), *l = copy ? state_lock(f) : NULL;
-
-	if (l) {
-		memcpy(copy, l, bytes_of(f));
-		cw_lock_release(&lock);
-		return copy;
-	}
-	free(copy);
-	return NULL;
-}
-
 /* Launches are as asynchronous as cuLaunchKernel's. */
 CUresult cwi_cuLaunchGridAsync(CUfunction func, int width, int height, CUstream stream)
 {
+	struct setting s;
 	struct cw_legacy *l;
-	struct cw_func *f;
-	struct cw_ctx *c;
-	CUresult res = target(func, &f, &c);
+	CUresult res = open_state(func, &s);
 	void *extra[5] = {(void *)CW_PACKED_BUFFER, NULL, (void *)CW_PACKED_SIZE, NULL, (void *)CW_PACKED_END};
 	size_t size;
 
 	if (res)
 		return res;
 	if (width <= 0 || height <= 0)
-		return CUDA_ERROR_INVALID_VALUE;
-	l = snapshot(f);
+		return close_state(0);
+	l = malloc(bytes_of(s.f)); /* a copy, to be launched without the lock */
+	if (l)
+		memcpy(l, s.state, bytes_of(s.f));
+	close_state(1);
 	if (!l)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	size = f->info->param_bytes;
+	size = s.f->info->param_bytes;
 	extra[1] = l->args;
 	extra[3] = &size;
 	res = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;

@@ -9,7 +9,6 @@
 #include "api/callback.h"
 #include "session/lock.h"
 
-#include <pthread.h>
 #include <stdint.h>
 #include <sys/prctl.h>
 
@@ -34,9 +33,11 @@ static struct {
 	uint32_t event;		   /* not delivered yet, 0: none */
 	uint64_t over, last;	   /* bytes; the newest serial when it came: who comes later asks the host itself */
 	_Atomic uint32_t events, returns; /* counted for who sleeps on them */
-	_Atomic uintptr_t thread;
 	int started; /* under asking */
 } all;
+
+/* On the thread that calls the functions. */
+static __thread int inside __attribute__((tls_model("initial-exec")));
 
 /* The first registration behind serial `after`, up to `last`, that is to hear of event; its function counts as running. */
 static int next(uint32_t event, uint64_t after, uint64_t last, struct notice *out)
@@ -87,7 +88,7 @@ static void *notice_thread(void *arg)
 {
 	(void)arg;
 	prctl(PR_SET_NAME, "causeway-notes");
-	atomic_store(&all.thread, (uintptr_t)pthread_self());
+	inside = 1;
 	while (atomic_load(&cw_g.state) == CW_OPEN) {
 		uint32_t seen = atomic_load(&all.events), event;
 		uint64_t over, last;
@@ -126,8 +127,13 @@ void cw_notice_post(uint32_t event, uint64_t number)
 	cw_futex_wake(&all.events, 1, CW_FUTEX_PRIVATE);
 }
 
-/* A function that is called for a notification may not change who is. */
-static int inside(void) { return atomic_load(&all.thread) == (uintptr_t)pthread_self(); }
+/* Whether this thread may change who is called: not a function that is called. */
+static CUresult may_change(CUdevice device)
+{
+	if (inside)
+		return CUDA_ERROR_NOT_PERMITTED;
+	return cw_device_get(device) ? CUDA_SUCCESS : cw_no_device();
+}
 
 /* Takes r out of the list. 1: nobody is left. */
 static int take_out(struct notice *r)
@@ -171,12 +177,10 @@ static CUresult start(void)
 CUresult cwi_cuDeviceRegisterAsyncNotification(CUdevice device, CUasyncCallback fn, void *data, CUasyncCallbackHandle *callback)
 {
 	struct notice *r;
-	CUresult res;
+	CUresult res = may_change(device);
 
-	if (inside())
-		return CUDA_ERROR_NOT_PERMITTED;
-	if (!cw_device_get(device))
-		return cw_no_device();
+	if (res)
+		return res;
 	if (!fn || !callback)
 		return CUDA_ERROR_INVALID_VALUE;
 	cw_lock_acquire(&all.asking);
@@ -225,11 +229,10 @@ CUresult cwi_cuDeviceUnregisterAsyncNotification(CUdevice device, CUasyncCallbac
 {
 	struct notice *r;
 	uint64_t serial;
+	CUresult res = may_change(device);
 
-	if (inside())
-		return CUDA_ERROR_NOT_PERMITTED;
-	if (!cw_device_get(device))
-		return cw_no_device();
+	if (res)
+		return res;
 	cw_lock_acquire(&all.asking);
 	r = (struct notice *)cw_handle_get(CW_KIND_NOTICE, callback);
 	if (!r || r->device != device) {
