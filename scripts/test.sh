@@ -24,6 +24,7 @@ stage_lint() {
   go vet -tags "$tags" ./host/libvirt/... ./host/causeway || bad=1
   go run honnef.co/go/tools/cmd/staticcheck -tags "$tags" ./... || bad=1
   go run ./scripts/lint || bad=1
+  GOPROXY=off go mod tidy -diff || { echo "go.mod is not tidy (go mod tidy)"; bad=1; }
   bash -n scripts/*.sh scripts/lib/*.sh scripts/package/*.sh images/*.sh || bad=1
   generated_is_current || bad=1
   if have promtool; then # Debian's prometheus; the names are compared by scripts/grafana's own test
