@@ -19,6 +19,9 @@ import (
 
 var errNoGPU = errors.New("this machine has no such GPU: `causeway gpus` lists what there is, --gpu soft is always there")
 
+// errNoCUDA is errNoGPU where there is none at all.
+var errNoCUDA = errors.New("this machine shows no NVIDIA GPU: check `nvidia-smi`, or use --gpu soft")
+
 // isAuto: a real GPU if there is one.
 func isAuto(gpu string) bool { return gpu == "auto" || gpu == "any" || gpu == "" }
 
@@ -152,7 +155,7 @@ func envFor(visible []string) []string {
 // present says what is wrong if there is no real GPU.
 func present(gpu string) error {
 	if !cuda.Present() {
-		return fmt.Errorf("--gpu %s: this machine shows no NVIDIA GPU: check `nvidia-smi`, or use --gpu soft", gpu)
+		return fmt.Errorf("--gpu %s: %w", gpu, errNoCUDA)
 	}
 	return nil
 }

@@ -24,7 +24,8 @@ import (
 // maxWorkers bounds the CUDA processes of one hub.
 const maxWorkers = 512
 
-// hub gives each connection a worker of its own. A worker lives as long as its connection, also when the hub is gone.
+// hub gives each connection a worker of its own. A worker lives as long as its connection, also when the hub is gone; a tied one only if the
+// hub left.
 type hub struct {
 	spawner *spawn.Spawner
 	pool    *spawn.Pool // may be nil
@@ -34,6 +35,7 @@ type hub struct {
 	budget  *memory.Page   // device memory of all its sessions, without what contexts take; nil: each has a limit of its own
 
 	mu      sync.Mutex
+	ended   bool // no worker starts any more: set before wg is waited for
 	workers map[*spawn.Process]link.Config
 	turns   map[*spawn.Process]*schedule.Session // with a seat
 	wg      sync.WaitGroup                       // one for each worker
@@ -97,6 +99,9 @@ func (h *hub) start(c fileConn, carrier string) error {
 	cfg.Carrier = carrier
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.ended {
+		return errors.New("a CUDA process came after the end")
+	}
 	if len(h.workers) >= maxWorkers {
 		return fmt.Errorf("more than %d CUDA processes at once", maxWorkers)
 	}
@@ -202,8 +207,16 @@ func (h *hub) rebuild(ctx context.Context) (int, error) {
 	return n, errors.Join(errs...)
 }
 
-// wait waits until all workers are gone, at most d.
+// end has no worker start any more.
+func (h *hub) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ended = true
+}
+
+// wait waits until all workers are gone, at most d. None starts any more.
 func (h *hub) wait(d time.Duration) {
+	h.end()
 	gone := make(chan struct{})
 	go func() {
 		h.wg.Wait()
@@ -215,8 +228,18 @@ func (h *hub) wait(d time.Duration) {
 	}
 }
 
+// leave lets the workers that are left go on without this process, with programs that went to the background.
+func (h *hub) leave() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for p := range h.workers {
+		_ = p.Leave() // one that has ended needs no word
+	}
+}
+
 // stop ends all workers.
 func (h *hub) stop() {
+	h.end()
 	h.pool.Close()
 	h.mu.Lock()
 	ps := slices.Collect(maps.Keys(h.workers))

@@ -53,6 +53,9 @@ is gone is found as long as its log is there. Without causewayd, the file in --l
 // logDir is where causewayd has device processes write when there is no journal.
 const logDir = "/var/log/causeway"
 
+// errNoLog says that a vGPU has left no log.
+var errNoLog = errors.New("no log of")
+
 // logReader prints one vGPU's log.
 type logReader struct {
 	vm, name string
@@ -96,7 +99,7 @@ func (l *logReader) copyFile(ctx context.Context, out io.Writer) error {
 	path := filepath.Join(l.dir, l.vm, l.name+".log")
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("no log of %s/%s: causewayd does not run and there is no %s: try `journalctl -t causeway-%s/%s`", l.vm, l.name, path, l.vm, l.name)
+		return fmt.Errorf("%w %s/%s: causewayd does not run and there is no %s: try `journalctl -t causeway-%[2]s/%[3]s`", errNoLog, l.vm, l.name, path)
 	}
 	if err != nil {
 		return fmt.Errorf("log of %s/%s: %w", l.vm, l.name, err)

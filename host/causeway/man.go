@@ -99,6 +99,9 @@ func manPage(c *cobra.Command, date string) string {
 	if c.Example != "" {
 		r.line(".SH EXAMPLES\n.EX\n%s\n.EE", escapeLines(c.Example))
 	}
+	if !c.HasParent() || c.Name() == "run" {
+		r.exits()
+	}
 	r.seeAlso(c)
 	return r.String()
 }
@@ -141,6 +144,14 @@ func (r *roff) flags(title string, set *pflag.FlagSet) {
 		}
 		r.line(".TP\n.B %s\n%s", escape(term), escape(usage))
 	})
+}
+
+func (r *roff) exits() {
+	r.line(".SH EXIT STATUS")
+	for _, e := range exits {
+		r.line(".TP\n.B %d\n%s.", e.status, escape(e.meaning))
+	}
+	r.line(".PP\nA program under %s sets its own.", escape("causeway run"))
 }
 
 func (r *roff) seeAlso(c *cobra.Command) {

@@ -14,9 +14,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// runPrefix begins the name of run's temporary folders; the process id follows.
-const runPrefix = "causeway-run-"
-
 // rebuildLimit bounds one rebuild of all workers, memory included.
 const rebuildLimit = 2 * time.Minute
 

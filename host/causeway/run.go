@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,18 +30,21 @@ func runCommand() *cobra.Command {
 		Short: "Run a program on this host with its CUDA calls going through Causeway",
 		Long: `Runs a program on this host whose CUDA calls go through Causeway's library, a ring in shared memory and a worker process:
 the whole path that a VM takes, without the VM. Each process that uses CUDA gets a worker of its own.
-The program has this terminal, stdin, stdout and stderr; its exit status, or the signal that ended it, is that of causeway run.
+The program has this terminal, stdin, stdout and stderr; its exit status, or the signal that ended it, is that of causeway run. It is
+125 if causeway run itself fails, 126 if the program cannot be invoked, 127 if there is none.
+If causeway run is killed (SIGKILL), the program is killed too, and the workers end.
 A worker waits ready for the first process that uses a real GPU; with --warm 1, or more, as many wait for each next one too.`,
 		Example: `  causeway run -- ./vectoradd 1000000
   causeway run --gpu soft --memory 1GiB -- python3 train.py
   causeway run --gpu 0 --warm 1 -- ./many-short-programs.sh
   causeway run --gpu 0 -v -- ./matmul`,
-		Args: cobra.MinimumNArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error { return runFailed(cobra.MinimumNArgs(1)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			once := !cmd.Flags().Changed("warm")
-			return run(cmd.Context(), &gpu, &turn, lib, once, args)
+			return runFailed(run(cmd.Context(), &gpu, &turn, lib, once, args))
 		},
 	}
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return runFailed(err) })
 	c.Flags().SetInterspersed(false)
 	gpu.register(c)
 	turn.register(c)
@@ -49,22 +55,36 @@ A worker waits ready for the first process that uses a real GPU; with --warm 1, 
 // linger is how long run waits, after the program, for workers to see the end of their process.
 const linger = 500 * time.Millisecond
 
+// runFailed gives failures of run itself their status. A program's own end, and why one did not start, have theirs.
+func runFailed(err error) error {
+	if err == nil || errors.As(err, new(exitStatus)) || errors.As(err, new(*statusError)) {
+		return err
+	}
+	return &statusError{exitRunFailed, err}
+}
+
 // run: once says that a worker waits for the program's first process only, as most programs have one.
 func run(ctx context.Context, gpu *gpuFlags, turn *turnFlags, lib string, once bool, args []string) error {
+	program, err := findProgram(args[0])
+	if err != nil {
+		return err
+	}
 	cfg, err := gpu.config()
 	if err != nil {
 		return err
 	}
+	cfg.Tied = true
 	lib, err = findLib(lib)
 	if err != nil {
 		return err
 	}
 	log := logger(gpu.verbose)
-	dir, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", runPrefix, os.Getpid()))
+	folder, err := newRunFolder()
 	if err != nil {
-		return fmt.Errorf("temporary folder for the session's socket: %w", err)
+		return err
 	}
-	defer os.RemoveAll(dir)
+	defer folder.Close()
+	dir := folder.path
 	if ctx == nil {
 		ctx = context.Background()
 	}
@@ -97,13 +117,11 @@ func run(ctx context.Context, gpu *gpuFlags, turn *turnFlags, lib string, once b
 		return err
 	}
 	log.Info("session socket is ready", "socket", filepath.Join(dir, "session"), "gpu", gpu.gpu, "lib", lib)
-	status := runProgram(args, childEnv(os.Environ(), "unix:"+filepath.Join(dir, "session"), lib))
+	status := runProgram(program, args, childEnv(os.Environ(), "unix:"+filepath.Join(dir, "session"), lib))
 	cancel()
 	h.pool.Close()
 	h.wait(linger)
-	if errors.As(status, new(exitStatus)) {
-		_ = os.RemoveAll(dir) // exiting skips the deferred call
-	}
+	h.leave()
 	return status
 }
 
@@ -151,26 +169,37 @@ func childEnv(env []string, target, lib string) []string {
 	return append(out, "CAUSEWAY="+target, "LD_LIBRARY_PATH="+path)
 }
 
-// runProgram runs args to its end. The result is nil, an exitStatus, or why it could not start.
-func runProgram(args, env []string) error {
-	path, err := exec.LookPath(args[0])
-	if err != nil {
-		if errors.Is(err, exec.ErrNotFound) {
-			return fmt.Errorf("no program %q in PATH: give its path, as in ./%s", args[0], args[0])
-		}
-		return fmt.Errorf("cannot run %s: %w", args[0], err)
+// findProgram finds a program as execvp(3) does.
+func findProgram(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	switch {
+	case err == nil:
+		return path, nil
+	case errors.Is(err, exec.ErrNotFound):
+		return "", &statusError{exitNotFound, fmt.Errorf("no program %q in PATH: give its path, as in ./%s", name, name)}
+	case errors.Is(err, fs.ErrNotExist):
+		return "", &statusError{exitNotFound, fmt.Errorf("there is no %s", name)}
 	}
+	return "", &statusError{exitNoInvoke, fmt.Errorf("cannot run %s: %w", name, err)}
+}
+
+// runProgram runs args to its end. The result is nil, an exitStatus, or why it could not start.
+func runProgram(path string, args, env []string) error {
 	cmd := exec.Command(path, args[1:]...)
 	cmd.Args[0] = args[0]
 	cmd.Env = env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	// The kernel sends the signal when the thread that started the program ends: it is this goroutine's until the program has ended.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	stop := forwardSignals()
 	if err := cmd.Start(); err != nil {
 		stop(nil)
-		return fmt.Errorf("cannot run %s: %w", args[0], err)
+		return &statusError{exitNoInvoke, fmt.Errorf("cannot run %s: %w", args[0], err)}
 	}
 	stop(cmd.Process)
-	err = cmd.Wait()
+	err := cmd.Wait()
 	stop(nil)
 	var exit *exec.ExitError
 	switch {

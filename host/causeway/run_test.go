@@ -165,6 +165,44 @@ func TestRunSignals(t *testing.T) {
 	}
 }
 
+// TestRunFailures: statuses of run's own failures, as docker run has them.
+func TestRunFailures(t *testing.T) {
+	lib := libFolder(t)
+	dir := t.TempDir()
+	file := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for name, c := range map[string]struct {
+		args []string
+		want int
+	}{
+		"done":              {[]string{"--lib", lib, "--", "true"}, 0},
+		"program's own 125": {[]string{"--lib", lib, "--", "sh", "-c", "exit 125"}, 125},
+		"no option":         {[]string{"--no-such-option", "--", "true"}, 125},
+		"no program named":  {nil, 125},
+		"no GPU":            {[]string{"--gpu", "99", "--lib", lib, "--", "true"}, 125},
+		"wrong memory":      {[]string{"--memory", "lots", "--lib", lib, "--", "true"}, 125},
+		"no library":        {[]string{"--lib", "/nowhere", "--", "true"}, 125},
+		"a folder":          {[]string{"--lib", lib, "--", dir}, 126},
+		"not executable":    {[]string{"--lib", lib, "--", file("plain", "#!/bin/sh\n", 0o644)}, 126},
+		"no such format":    {[]string{"--lib", lib, "--", file("format", "\x7fnothing", 0o755)}, 126},
+		"no interpreter":    {[]string{"--lib", lib, "--", file("script", "#!/nowhere/sh\n", 0o755)}, 126},
+		"not in PATH":       {[]string{"--lib", lib, "--", "no-such-program"}, 127},
+		"no such file":      {[]string{"--lib", lib, "--", "./no-such-program"}, 127},
+	} {
+		cmd := causeway(t, append([]string{"run"}, c.args...)...)
+		out, _ := cmd.CombinedOutput()
+		if got := cmd.ProcessState.ExitCode(); got != c.want || got >= 125 && name != "program's own 125" && strings.Count(string(out), "\n") != 1 {
+			t.Errorf("%s: status %d, want %d: %q", name, got, c.want, out)
+		}
+		empty(t, cmd)
+	}
+}
+
 func TestRunErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string

@@ -291,14 +291,19 @@ func (s *starter) refuse(err error) {
 
 // routineLink follows the parent process until the session or the link ends.
 func (s *starter) routineLink(w *Worker, end func()) {
+	tied := s.leased != nil || s.cfg.Tied
 	for {
 		m, err := s.link.Receive()
 		if err != nil {
-			// Without a device process there is no guest memory. A worker on a connection goes on with its guest.
-			if s.leased != nil {
+			// Without a device process there is no guest memory. A worker on a connection goes on with its guest, unless it is tied.
+			if tied {
 				end()
 			}
 			return
+		}
+		if m.Type == link.Leave {
+			tied = s.leased != nil
+			continue
 		}
 		if err := s.follow(w, m, end); err != nil {
 			if !errors.Is(err, errEnded) && !errors.Is(err, errMoved) {

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -66,5 +68,21 @@ func TestClient(t *testing.T) {
 	var e *Error
 	if err := c.Release(context.Background(), "a", "g", true); !errors.As(err, &e) || e.Status != 409 || e.Error() != "a VM uses it: detach it first" {
 		t.Fatalf("%v", err)
+	}
+}
+
+// TestUnreached: nobody there, and nobody whom this user may ask, are told apart from what went wrong on the way.
+func TestUnreached(t *testing.T) {
+	c := NewClient("/run/x.sock")
+	defer c.Close()
+	for errno, want := range map[syscall.Errno]int{syscall.ENOENT: 0, syscall.ECONNREFUSED: 0, syscall.EACCES: http.StatusForbidden, syscall.EPERM: http.StatusForbidden, syscall.EIO: -1} {
+		err := c.unreached(&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", errno)})
+		var e *Error
+		switch {
+		case want == 0 && !errors.Is(err, ErrNotRunning),
+			want > 0 && (!errors.As(err, &e) || e.Status != want || !strings.Contains(e.Text, "/run/x.sock")),
+			want < 0 && !errors.Is(err, errno):
+			t.Errorf("%v: %v", errno, err)
+		}
 	}
 }

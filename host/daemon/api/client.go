@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -69,10 +70,7 @@ func (c *Client) Open(ctx context.Context, method, path string, in any) (io.Read
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
-			return nil, fmt.Errorf("%w (%s)", ErrNotRunning, c.socket)
-		}
-		return nil, err
+		return nil, c.unreached(err)
 	}
 	if resp.StatusCode < 300 {
 		return resp.Body, nil
@@ -84,6 +82,17 @@ func (c *Client) Open(ctx context.Context, method, path string, in any) (io.Read
 		e.Text = fmt.Sprintf("%s %s: %s", method, path, resp.Status)
 	}
 	return nil, e
+}
+
+// unreached says why nobody answered.
+func (c *Client) unreached(err error) error {
+	switch {
+	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w (%s)", ErrNotRunning, c.socket)
+	case errors.Is(err, fs.ErrPermission):
+		return &Error{Status: http.StatusForbidden, Text: "this user may not connect to " + c.socket, Remedy: "run it as root, or have root make the user an operator in " + ConfigFile}
+	}
+	return err
 }
 
 func path(vm, name string) string {

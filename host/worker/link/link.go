@@ -33,6 +33,7 @@ const (
 	Answer                     // to Offer and Redeem. A: number of the request, B: errno or 0; Redeem: payload and perhaps a file
 	Shared                     // payload: a PageKind for each of the files. Right after Configure if that announced it, and at any time later
 	Limit                      // the virtual GPU's memory limit is A bytes, 0: none; or what it uses has passed that either way
+	Leave                      // the parent ends as it should: a Tied worker goes on without it
 )
 
 // Messages from the worker.

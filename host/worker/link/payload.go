@@ -27,6 +27,8 @@ type Config struct {
 	Cores        int    `json:"cores,omitempty"`
 	LogLevel     string `json:"log_level,omitempty"`
 	Peer         string `json:"peer,omitempty"` // who the guest process is, for the log
+	// Tied: the worker ends when its link does, unless Leave came before: its parent was killed.
+	Tied bool `json:"tied,omitempty"`
 	// Adopt: the session comes from another worker over the second file of Configure (or the first, if the carrier
 	// brings none), instead of from a handshake.
 	Adopt bool `json:"adopt,omitempty"`

@@ -301,6 +301,9 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // Err says how the process ended: nil for exit status 0. Only after Done.
 func (p *Process) Err() error { return p.err }
 
+// Leave lets a Tied worker go on without this process.
+func (p *Process) Leave() error { return p.link.Send(link.Message{Type: link.Leave}) }
+
 // Stop asks the worker to quit, and kills it after grace. It returns when the process is gone.
 func (p *Process) Stop(grace time.Duration) {
 	_ = p.link.Send(link.Message{Type: link.Quit})
