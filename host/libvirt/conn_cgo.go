@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 
 	"libvirt.org/go/libvirt"
 )
@@ -19,7 +20,7 @@ func Open(uri, domain string) (Domain, error) {
 	}
 	c, err := libvirt.NewConnect(uri)
 	if err != nil {
-		return nil, fmt.Errorf("connect to libvirt: %w", plain(err))
+		return nil, connectError(err)
 	}
 	d, err := c.LookupDomainByName(domain)
 	if err != nil {
@@ -40,6 +41,18 @@ func Open(uri, domain string) (Domain, error) {
 		return nil, fmt.Errorf("name of the domain: %w", plain(err))
 	}
 	return r, nil
+}
+
+// connectError tells a missing library, of which the binding has dlopen's words only, from a libvirt that does not answer.
+func connectError(err error) error {
+	var e libvirt.Error
+	switch errors.As(err, &e); {
+	case strings.HasPrefix(e.Message, "Failed to open libvirt.so"):
+		return ErrNoLibrary
+	case strings.HasPrefix(e.Message, "Failed to connect socket"):
+		return fmt.Errorf("connect to libvirt: %w: start it with `systemctl start libvirtd` (or virtqemud.socket)", plain(err))
+	}
+	return fmt.Errorf("connect to libvirt: %w", plain(err))
 }
 
 // realDomain is one of a real libvirt.
