@@ -44,7 +44,11 @@ func execute(ctx context.Context, r *row, prefix []string, libDir, dir string, l
 	argv := append(append([]string{}, prefix...), command(r)...)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir = cache
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+libDir, "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1", "TORCHINDUCTOR_CACHE_DIR="+cache+"/inductor",
+	path := libDir
+	if own := os.Getenv("PYTHONPATH"); own != "" {
+		path += ":" + own // packages that were brought along
+	}
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+path, "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1", "TORCHINDUCTOR_CACHE_DIR="+cache+"/inductor",
 		"TRITON_CACHE_DIR="+cache+"/triton", "CUPY_CACHE_DIR="+cache+"/cupy", "CUDA_CACHE_PATH="+cache+"/cuda", "TMPDIR="+cache,
 		"NCCL_NVLS_ENABLE=0", "TORCH_SYMM_MEM_DISABLE_MULTICAST=1", "NVSHMEM_DISABLE_NVLS=1", "HF_HUB_OFFLINE=1", "OMP_NUM_THREADS=2")
 	cmd.Env = append(cmd.Env, r.env...)
