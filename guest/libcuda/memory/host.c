@@ -278,8 +278,10 @@ CUresult cwi_cuMemHostUnregister(void *p)
 		return res;
 	if (!p)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!cw_range_take((uintptr_t)p, 1u << CW_RANGE_REGISTERED, &r))
-		return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+	if (!cw_range_take((uintptr_t)p, 1u << CW_RANGE_REGISTERED, &r)) {
+		int inside = cw_range_find((uintptr_t)p, &r) && r.kind == CW_RANGE_REGISTERED && r.base != (uintptr_t)p;
+		return inside ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+	}
 	if (r.region)
 		cw_region_drop(r.region);
 	return CUDA_SUCCESS;

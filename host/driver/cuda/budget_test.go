@@ -69,3 +69,47 @@ func TestContextsCount(t *testing.T) {
 	check("settled", cuda.Success, cuda.Success, 1, 10)
 	check("release the last", release(), cuda.Success, 0, 0)
 }
+
+// TestRegionsOutliveContexts: what the guest shares is registered again with the next context after its last one went, before anything
+// uses it, unless the guest dropped it meanwhile.
+func TestRegionsOutliveContexts(t *testing.T) {
+	lib := &lib{}
+	fill(reflect.ValueOf(&lib.fn).Elem())
+	host := drivertest.NewHost()
+	s := agreeing(t, lib, host)
+	call := func(ctx wire.ID) *wire.Call { return &wire.Call{Ctx: ctx, Replier: silent{}} }
+	want := func(what string, ids ...uint32) {
+		t.Helper()
+		for _, id := range ids {
+			if s.regions[id] == 0 {
+				t.Errorf("%s: region %d is not registered", what, id)
+			}
+		}
+		if len(s.regions) != len(ids) {
+			t.Errorf("%s: %d regions are registered, want %v", what, len(s.regions), ids)
+		}
+	}
+	for _, id := range []uint32{0, 5, 6} {
+		host.Regions[id] = driver.Region{ID: id, Kind: wire.RegionStaging, Mem: make([]byte, 4096)}
+	}
+	for round := range 2 {
+		ctx := wire.ID(17 + round)
+		if res := s.CtxCreate(call(0), &wire.CtxCreateArgs{Ctx: ctx}); res != cuda.Success {
+			t.Fatal(res)
+		}
+		if round == 0 {
+			for _, id := range []uint32{5, 6} {
+				var r wire.RegionAddReply
+				if res := s.RegionAdd(call(ctx), &wire.RegionAddArgs{Region: id, Kind: wire.RegionStaging}, &r); res != cuda.Success {
+					t.Fatal(res)
+				}
+			}
+		}
+		want("with a context", [][]uint32{{0, 5, 6}, {0, 6}}[round]...)
+		if res := s.CtxDestroy(call(ctx), &wire.CtxDestroyArgs{Ctx: ctx}); res != cuda.Success {
+			t.Fatal(res)
+		}
+		want("without")
+		s.RegionDrop(call(0), &wire.RegionDropArgs{Region: 5})
+	}
+}

@@ -75,7 +75,7 @@ func (s *session) contextReady(id uint32, ctx *context_) cuda.Result {
 		}
 		s.fences = f
 	}
-	return cuda.Success
+	return s.attach()
 }
 
 // forgetContext drops what hung on a context that is gone.
@@ -118,7 +118,8 @@ func (s *session) PrimaryCtxRelease(c *wire.Call, a *wire.PrimaryCtxReleaseArgs)
 	return res
 }
 
-// dropRegistrations unpins what was registered through a context that is about to go, if it is the last one.
+// dropRegistrations unpins what was registered through a context that is about to go, if it is the last one. The regions are the guest
+// process's and outlive its contexts: the next context registers them anew.
 func (s *session) dropRegistrations() {
 	live := 0
 	for _, ctx := range s.ctxs.m {
@@ -131,6 +132,9 @@ func (s *session) dropRegistrations() {
 	}
 	for id := range s.regions {
 		s.unregister(id)
+		if id != 0 { // contextReady's own
+			s.detached = append(s.detached, id)
+		}
 	}
 	s.dropGauge()
 	if s.fences != nil {

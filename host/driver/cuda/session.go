@@ -51,7 +51,7 @@ type session struct {
 	budget        driver.Budget
 	pooling       pooling
 	regions       map[uint32]uint64 // registered regions: id to worker address
-	detached      []uint32          // regions that Quiesce let go of
+	detached      []uint32          // regions that are registered again as soon as there is a context
 	devices       []deviceInfo
 	consoleMu     sync.Mutex // guards stdout, stderr and the order of their text
 	stdout        *capture
