@@ -7,8 +7,6 @@
 # Each line is a check with what was measured. The status is 0 if every check passed. Needs root.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
-. "$ROOT/scripts/lib/pins.sh"
-. "$ROOT/scripts/lib/apt.sh"
 . "$ROOT/scripts/lib/device.sh"
 . "$ROOT/scripts/lib/guest.sh"
 . "$ROOT/scripts/lib/libvirtd.sh"
@@ -23,7 +21,7 @@ while [ $# -gt 0 ]; do
   esac
 done
 if [ "${CAUSEWAY_NAMESPACED:-}" != 1 ]; then
-  setup_libvirt
+  "$ROOT/scripts/setup.sh" libvirt || exit 1
   [ -f "$BUILD/kernels/$kernel/vmlinuz" ] || die "no kernel $kernel under build/kernels: run scripts/setup.sh kernels"
   [ -x "$CAUSEWAY" ] || die "build/bin/causeway is missing: run make build"
   have qemu-system-x86_64 || die "qemu-system-x86_64 is missing: run scripts/setup.sh qemu"
@@ -35,10 +33,8 @@ tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-libvirt.XXXXXX")
 logs=$BUILD/logs/libvirt
 rm -rf "$logs"; mkdir -p "$logs"
 console_log=$logs/console.log
-: >"$console_log"
 export LIBVIRT_DEFAULT_URI=qemu:///system
-mkfifo "$tmp/never" "$tmp/serial.in" "$tmp/serial.out"
-exec 9<>"$tmp/never" 3<>"$tmp/serial.out" 4<>"$tmp/serial.in"
+guest_channel "$tmp"
 cleanup() {
   timeout 10 virsh destroy vm1 >/dev/null 2>&1
   stop_libvirtd
@@ -83,7 +79,7 @@ prepare() {
   chmod 755 /etc/libvirt/hooks/qemu.d/causeway
 }
 
-# domain [METADATA [FILESYSTEM [MEMORYBACKING]]] prints a domain's XML: a guest with an initramfs, whose serial console is a pair of fifos.
+# domain [METADATA [FILESYSTEM [MEMORYBACKING]]] prints a domain's XML: a guest with an initramfs, and guest.sh's channel.
 shared="<memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>"
 domain() {
   cat <<E
@@ -106,9 +102,11 @@ domain() {
     <controller type='pci' index='1' model='pcie-root-port'/>
     <controller type='pci' index='2' model='pcie-root-port'/>
     <controller type='pci' index='3' model='pcie-root-port'/>
+    <controller type='pci' index='4' model='pcie-root-port'/>
     <controller type='usb' model='none'/>
     ${2:-}
-    <serial type='pipe'><source path='$tmp/serial'/><target type='isa-serial' port='0'/></serial>
+    <channel type='pipe'><source path='$tmp/agent'/><target type='virtio' name='agent'/></channel>
+    <serial type='file'><source path='$console_log' append='on'/><target type='isa-serial' port='0'/></serial>
     <serial type='pty'><target type='isa-serial' port='1'/></serial>
     <memballoon model='none'/>
   </devices>
@@ -122,7 +120,7 @@ define() { domain "$@" >"$tmp/vm1.xml" && virsh -q define --validate "$tmp/vm1.x
 start() { virsh -q start vm1 && await '@agent ready' 60; }
 # A driver that was just plugged in takes a moment to find its device.
 mount_gpu() {
-  guest 'mkdir -p /run/causeway; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do mount -t virtiofs gpu0 /run/causeway 2>/dev/null && break; usleep 200000; done; [ -e /run/causeway/info ]'
+  guest 'mkdir -p /run/causeway; for i in $(seq 200); do mount -t virtiofs gpu0 /run/causeway 2>/dev/null && break; usleep 100000; done; [ -e /run/causeway/info ]'
 }
 # spawn MODE starts a program in the guest's background and sets pid to its pid there.
 spawn() {
@@ -148,9 +146,11 @@ phase_declarative() {
   mount_gpu && limit=60 guest ./vectoradd; lap; row "a CUDA program in the guest" "$took ms after the start"
   [ "$(vgpu state)" = connected ] && [ "$(vgpu memory)" = 1073741824 ] && [ "$(vgpu weight)" = 50 ] && [ "$(vgpu cap)" = 75 ]
   row "causewayd has the metadata's limits" ""
-  timeout 3 script -qfc 'virsh console vm1 serial1' "$tmp/typed" >/dev/null 2>&1 <&9 & local c=$!
-  nap 0.5; guest 'echo hello from the guest >/dev/ttyS1'; nap 0.3; kill $c 2>/dev/null; wait $c 2>/dev/null
-  grep -q 'hello from the guest' "$tmp/typed"; row "virsh console" ""
+  : >"$tmp/typed"
+  timeout 20 script -qfc 'virsh console vm1 serial1' "$tmp/typed" >/dev/null 2>&1 <&9 & local c=$!
+  until_true 10 grep -q 'Escape character' "$tmp/typed" && guest 'echo hello from the guest >/dev/ttyS1' && until_true 10 grep -q 'hello from the guest' "$tmp/typed"
+  row "virsh console" ""
+  kill $c 2>/dev/null; wait $c 2>/dev/null
   spawn loop
   timed virsh -q destroy vm1; row "destroy while a program runs" "$took ms"
   gone; row "the vGPU is released, nothing of it is left" "$gone ms"
@@ -170,6 +170,9 @@ gone() {
   done
   gone=$(($(ms) - since))
 }
+
+is_state() { [ "$(vgpu state)" = "$1" ]; }
+no_workers() { ! pgrep -f '/proc/self/exe worker' >/dev/null; }
 
 # The same by command, into a running guest and its definition.
 phase_hotplug() {
@@ -252,10 +255,10 @@ phase_lifecycle() {
   await '@agent ready' 60; lap; row "the guest reboots" "$took ms"
   mount_gpu && guest ./life once; row "and runs a program" ""
 
-  nap 0.3 # the guest is idle: what waits for a host that is gone waits for ever
+  # The guest must be idle: what waits for a host that is gone waits for ever.
+  until_true 5 no_workers; guest sync
   kill -9 "$(vgpu pid)"
-  for _ in 1 2 3 4 5 6 7 8 9 10; do [ "$(vgpu state)" = lost ] && break; nap 0.1; done
-  [ "$(vgpu state)" = lost ]; row "the device process is killed: causewayd says that the vGPU is lost" ""
+  until_true 5 is_state lost; row "the device process is killed: causewayd says that the vGPU is lost" ""
   guest true; row "the VM lives" ""
   timed virsh -q destroy vm1; row "destroy" "$took ms"
   gone; row "nothing is left" "$gone ms"
@@ -283,7 +286,7 @@ phase_examples() {
 phase_qmp() {
   local qemu
   qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem \
-    -nodefaults -display none -chardev "pipe,id=serial,path=$tmp/serial" -serial chardev:serial -qmp "unix:$tmp/qmp,server=on,wait=off" -device pcie-root-port,id=rp1,chassis=1 \
+    -nodefaults -display none "${channel[@]}" -qmp "unix:$tmp/qmp,server=on,wait=off" -device pcie-root-port,id=rp1,chassis=1 \
     -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" -append 'console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check' 9>&- 3>&- 4>&- &
   qemu=$!
   await '@agent ready' 60; row "a guest of QEMU without libvirt" "" || return
@@ -296,7 +299,7 @@ phase_qmp() {
   guest umount -l /run/causeway
   timed "$CAUSEWAY" attach vm2 --qmp "$tmp/qmp" && mount_gpu && guest ./life once; row "attached again, a program runs" "$took ms to attach"
   end $qemu
-  "$CAUSEWAY" delete vm2/gpu0 || { nap 1; "$CAUSEWAY" delete vm2/gpu0; }; row "the VM ends; causeway delete ends the vGPU" ""
+  until_true 5 "$CAUSEWAY" delete vm2/gpu0; row "the VM ends; causeway delete ends the vGPU" ""
 }
 
 # After everything: the scheduler and causewayd go, nothing else may be there.
@@ -323,5 +326,6 @@ for p in "${phases[@]}"; do
   "phase_$p"
   printf -- '--      %-62s %s\n' "$p" "$((SECONDS - since)) s"
 done
+calm_kernels
 echo "libvirt: $passed passed, $failed failed in $SECONDS s"
 [ $failed = 0 ]

@@ -4,8 +4,8 @@
 #
 #   scripts/sessions.sh [--kernel SERIES] [--accel tcg|kvm]
 #
-# The programs are guest/tests/life. This script tells a shell in the guest what to run, over the serial console, and looks at
-# the workers here. The status is 0 if every check passed.
+# The programs are guest/tests/life. This script tells a shell in the guest what to run, and looks at the workers
+# here. The status is 0 if every check passed.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
@@ -43,7 +43,7 @@ trap 'exit 143' TERM HUP
 
 # --- measuring ---------------------------------------------------------------------------------------------------------
 
-mkfifo "$tmp/never"; exec 9<>"$tmp/never"
+guest_channel "$tmp"
 # keep runs a command in a detail of row, and leaves the status as it was: that of the last command substitution is what row would see.
 keep() { local rc=$?; "$@"; return $rc; }
 
@@ -74,19 +74,17 @@ prepare() {
   mkdir -p "$BUILD/life"
   $cc -o "$BUILD/life/life" "$src/life.c" "$src/gpu.c" -ldl -lpthread && $cc -o "$BUILD/life/hostile" "$src/hostile.c" || die "guest/tests/life does not build"
   guest_image "$kernel" "$tmp/initrd" "$BUILD/life/life" "$BUILD/life/hostile" || die "the guest image cannot be made"
-  mkfifo "$tmp/to" "$tmp/from"
 }
 
 # boot starts the VM; it does not wait.
 boot() {
   local args=(-accel tcg,thread=multi -cpu max)
   [ "$accel" != kvm ] || args=(-accel kvm -cpu host)
-  exec 3<>"$tmp/from" 4<>"$tmp/to"
   "$qemu" "${args[@]}" -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem \
-    -nodefaults -display none -serial stdio -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" \
+    -nodefaults -display none "${channel[@]}" -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" \
     -append 'console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check causeway.tag=gpu0' \
     -chardev "socket,id=gpu0,path=$tmp/vm.sock" -device vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024 \
-    <"$tmp/to" >"$tmp/from" 2>&1 9>&- &
+    </dev/null >>"$BUILD/logs/sessions-qemu.log" 2>&1 9>&- 3>&- 4>&- &
   qemu_pid=$!
 }
 
@@ -279,7 +277,7 @@ run_checks() {
 
 prepare
 start_device "$tmp/vm.sock" "$device_log" --gpu soft --memory 1GiB --sessions 128 --control "$tmp/device.ctl" -v
-: >"$console_log"
+: >"$BUILD/logs/sessions-qemu.log"
 at_most "$(resident)" 40960; row "device process under 40 MiB" "$(keep resident) KiB resident before the VM"
 boot
 run_checks
@@ -291,5 +289,6 @@ budget
 costs
 hostility
 ends_of_vm
+calm_kernels
 echo "sessions: $passed passed, $failed failed in $SECONDS s"
 [ $failed = 0 ]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what Causeway's build, tests and demo need. Idempotent; says each step before doing it.
 #
-#   scripts/setup.sh all | demo | qemu | kernels [SERIES...] | cuda [VERSION...] | go-tools | nvidia-smi | guest
+#   scripts/setup.sh all | demo | qemu | libvirt | kernels [SERIES...] | cuda [VERSION...] | go-tools | nvidia-smi | guest
 #
 # Only QEMU, g++ and the like are installed on the machine; the rest goes under build/. Further Debian suites come
 # from the mirror that apt already uses; elsewhere CAUSEWAY_DEBIAN_MIRROR names one.
@@ -10,6 +10,7 @@ set -euo pipefail
 . "$ROOT/scripts/lib/pins.sh"
 . "$ROOT/scripts/lib/apt.sh"
 . "$ROOT/scripts/lib/setup-qemu.sh"
+. "$ROOT/scripts/lib/setup-libvirt.sh"
 . "$ROOT/scripts/lib/setup-kernels.sh"
 . "$ROOT/scripts/lib/setup-cuda.sh"
 . "$ROOT/scripts/lib/setup-nvidia-smi.sh"
@@ -31,6 +32,9 @@ setup_go_tools() {
 # what it has fetched at each of its runs.
 setup_mmdebstrap() { (. "$ROOT/images/lib.sh"; image_tools); }
 
+# setup_vms installs what starts VMs, one after the other: both are packages.
+setup_vms() { setup_qemu; setup_libvirt; }
+
 # setup_guest makes the Debian guest of scripts/guest.sh.
 setup_guest() { "$ROOT/images/build-debian.sh"; }
 
@@ -51,14 +55,19 @@ together() {
   [ $rc = 0 ] || die "setup is not complete: run it again once the cause above is gone"
 }
 
-# setup_system installs the ordinary tools that are missing, before anything runs side by side.
+# What a stock Debian may lack, by the program that tells: PROGRAM PACKAGE...
+ORDINARY_TOOLS=('g++ g++' 'ar binutils' 'make make' 'xz xz-utils' 'git git' 'python3 python3' 'ps procps' 'ip iproute2' 'script bsdutils')
+# What the test's stages need beside those.
+TEST_TOOLS=('rpm rpm' 'depmod kmod')
+
+# setup_system [ROW...] installs the ordinary tools that are missing, before anything runs side by side.
 setup_system() {
-  local missing=()
-  { have g++ && have ar; } || missing+=(g++ binutils)
-  have make || missing+=(make)
-  have xz || missing+=(xz-utils)
-  have git || missing+=(git)
-  have python3 || missing+=(python3)
+  local row missing=()
+  for row in "${ORDINARY_TOOLS[@]}" "$@"; do
+    # shellcheck disable=SC2206
+    have "${row%% *}" || missing+=(${row#* })
+  done
+  [ -e /etc/ssl/certs/ca-certificates.crt ] || [ -e /etc/pki/tls/certs/ca-bundle.crt ] || missing+=(ca-certificates)
   python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
   [ ${#missing[@]} = 0 ] && return
   have apt-get || die "these are missing: ${missing[*]}; install them"
@@ -75,9 +84,10 @@ flock -n 9 || { say "another setup.sh is running: waiting for it"; flock 9; }
 
 what=$*
 case ${1:-all} in
-  all) setup_system; setup_mmdebstrap; together setup_qemu setup_cuda setup_kernels setup_go_tools setup_guest setup_package ;;
+  all) setup_system "${TEST_TOOLS[@]}"; setup_mmdebstrap; together setup_vms setup_cuda setup_kernels setup_go_tools setup_guest setup_package ;;
   demo) together setup_qemu 'setup_cuda 13.0' 'setup_kernels 6.12' setup_go_tools ;;
   qemu) setup_qemu ;;
+  libvirt) setup_libvirt ;;
   kernels) shift; setup_kernels "$@" ;;
   cuda) shift; setup_system; setup_cuda "$@" ;;
   go-tools) setup_go_tools ;;

@@ -94,3 +94,29 @@ system_update() {
   fi
   exec 6>&-
 }
+
+# candidate_major PKG prints the major version of what apt would install of the machine's own suites; empty if they lack it.
+candidate_major() { apt-cache policy "$1" | awk '/Candidate:/ && $2 != "(none)" {sub(/^[0-9]+:/, "", $2); sub(/[^0-9].*/, "", $2); print $2}'; }
+
+# install_backports PKG=VERSION... installs them from the backports of this Debian, by a list of sources of our own beside the machine's:
+# that suite is not added to it. The versions are pins of PIN_BACKPORTS; elsewhere, and where they are gone, the newest ones are taken.
+install_backports() {
+  local suite mirror key dir=$APT_DIR/install
+  [ "$(os_id)" = debian ] || die "$(os_id) $(os_codename) has no ${1%%=*} that is new enough: install it by hand"
+  suite=$(os_codename)-backports
+  mirror=$(debian_mirror) || exit 1
+  key=$(debian_keyring) || exit 1
+  mkdir -p "$dir/lists/partial"
+  : >"$dir/sources.list"
+  [ ! -f /etc/apt/sources.list ] || cat /etc/apt/sources.list >"$dir/sources.list"
+  apt-get indextargets --format '$(RELEASE)' 'Created-By: Packages' | grep -qx "$suite" ||
+    echo "deb [signed-by=$key] $mirror $suite main" >>"$dir/sources.list"
+  local opts=(-o "Dir::Etc::sourcelist=$dir/sources.list" -o "Dir::State::lists=$dir/lists" -o Acquire::Languages=none -o APT::Sandbox::User=root)
+  retry 4 as_root apt-get -q "${opts[@]}" -o Acquire::Retries=5 update >"$dir/update.log" 2>&1 ||
+    { tail -3 "$dir/update.log" >&2; die "apt-get update failed: is the mirror reachable?"; }
+  if [ "$suite" = "$PIN_BACKPORTS" ]; then
+    system_install "${opts[@]}" -t "$suite" "$@" && return
+    say "the pinned versions are gone from the mirror: taking the newest of $suite"
+  fi
+  retry 3 system_install "${opts[@]}" -t "$suite" "${@%%=*}"
+}

@@ -1,5 +1,7 @@
-# A guest that does what the host's script tells it, line by line over its serial console: sourced after common.sh.
-# Sets console_log; reads the console from descriptor 3 and writes to 4. Descriptor 9 must be a fifo that nobody writes.
+# A guest that does what the host's script tells it: sourced after common.sh.
+# The script sets console_log, to which the kernel's console goes, and calls guest_channel. Commands and answers travel through a
+# virtio-serial port, which holds back what the other side has not read yet: a 16550 drops it. Commands are numbered, and the guest
+# says so if one is missing. Descriptors 3 and 4 are the port's ends, 9 a fifo that nobody writes.
 
 nap() { read -r -t "$1" -u 9 || true; } # sleeps without a process
 ms() { local t=${EPOCHREALTIME/./}; echo $((t / 1000)); }
@@ -13,6 +15,15 @@ end() {
   wait "$1" 2>/dev/null
 }
 
+# until_true SECONDS COMMAND... tries it until it succeeds, for that long; its status.
+until_true() {
+  local end=$(($(ms) + $1 * 1000)); shift
+  until "$@"; do
+    [ "$(ms)" -lt "$end" ] || return 1
+    nap 0.05
+  done
+}
+
 passed=0 failed=0
 row() { # WHAT DETAIL, after a test whose status is $?, which it returns
   local rc=$?
@@ -24,23 +35,49 @@ row() { # WHAT DETAIL, after a test whose status is $?, which it returns
 lap() { local rc=$?; took=$(($(ms) - since)); return $rc; }
 at_most() { [[ $1 =~ ^[0-9]+$ ]] && [ "$1" -le "$2" ]; }
 
+# guest_channel DIR makes the channel's fifos, agent.out and agent.in, and sets channel: QEMU's arguments for it and for the console.
+guest_channel() {
+  mkfifo "$1/never" "$1/agent.in" "$1/agent.out"
+  exec 9<>"$1/never" 3<>"$1/agent.out" 4<>"$1/agent.in"
+  : >"$console_log"
+  # shellcheck disable=SC2034 # whoever sources this boots the guest
+  channel=(-chardev "file,id=console,path=$console_log,append=on" -serial chardev:console
+    -device virtio-serial-pci,id=channel -chardev "pipe,id=agent,path=$1/agent" -device virtserialport,bus=channel.0,chardev=agent,name=agent)
+}
+
+# agent_script prints the guest's side, for busybox and bash: it runs in the folder that it lies in.
+agent_script() {
+  cat <<'RUN'
+#!/bin/sh
+cd "${0%/*}"
+ulimit -c 0
+until [ -n "$agent_port" ]; do # the port comes to be a moment after its driver
+  for p in /sys/class/virtio-ports/*; do
+    [ -e "$p/name" ] && read -r name <"$p/name" && [ "$name" = agent ] && [ -c "/dev/${p##*/}" ] && agent_port=/dev/${p##*/}
+  done
+  sleep 0.02
+done
+unset p name # commands have variables of their own
+exec <>"$agent_port" >&0 2>&1
+echo # what ran before may have left half a line
+echo "@agent ready"
+while read -r agent_nr agent_line; do
+  [ "$agent_nr" = "${agent_next:-$agent_nr}" ] || echo "@lost commands from $agent_next to $((agent_nr - 1))"
+  agent_next=$((agent_nr + 1))
+  case $agent_line in
+    '&'*) eval "${agent_line#&} &" ;;
+    *) eval "$agent_line" </dev/null; echo "@end $agent_nr $?" ;;
+  esac
+done
+RUN
+}
+
 # guest_image KERNEL OUT FILE... packs the base image and an agent with files for /app.
 guest_image() {
   local base=$BUILD/images/base-$1.cpio.gz out=$2 kernel=$1 dir
   shift 2
   dir=$(mktemp -d)
-  cat >"$dir/run" <<'RUN'
-stty -echo
-cd /app
-ulimit -c 0
-echo "@agent ready"
-while read -r line; do
-  case $line in
-    '&'*) eval "${line#&} &" ;;
-    *) eval "$line"; echo "@end $?" ;;
-  esac
-done
-RUN
+  agent_script >"$dir/run"
   chmod 755 "$dir/run"
   if [ ! -f "$base" ] || [ -n "$(find "$ROOT/images/init" "$ROOT/images/build-initramfs.sh" -newer "$base" -print -quit)" ]; then
     "$ROOT/images/build-initramfs.sh" "$kernel" "$base"
@@ -51,24 +88,36 @@ RUN
   return $rc
 }
 
-# await PATTERN [SECONDS] reads the console up to a line that matches; sets line, and at: when it came.
+partial= # of a line whose rest had not come when await gave up
+# await PATTERN [SECONDS] reads what the guest says up to a line that matches; sets line, and at: when it came.
 await() {
-  local end=$(($(ms) + ${2:-20} * 1000)) left
+  local end=$(($(ms) + ${2:-20} * 1000)) left rc
   while :; do
     left=$((end - $(ms)))
     [ "$left" -gt 0 ] || { echo "        the guest did not say '$1' within ${2:-20} s"; line= at=$(ms); return 1; }
-    IFS= read -r -t $((left / 1000 + 1)) line <&3 || continue
-    at=$(ms); line=${line%$'\r'}
-    printf '%s\n' "$line" >>"$console_log"
+    rc=0; IFS= read -r -t $((left / 1000 + 1)) line <&3 || rc=$?
+    at=$(ms); line=$partial$line partial=
+    [ $rc = 0 ] || { partial=$line; continue; }
     # shellcheck disable=SC2053
     [[ $line == $1 ]] && return 0
-    case $line in @*) ;; *) printf '        | %s\n' "$line" ;; esac
+    case $line in
+      '@lost '*) false; row "each command arrives" "${line#@}" ;;
+      '' | @*) ;;
+      *) printf '        | %s\n' "$line" ;;
+    esac
   done
 }
-send() { printf '%s\n' "$*" >&4; }
+sent=0
+send() { sent=$((sent + 1)); printf '%s %s\n' $sent "$*" >&4; }
 # guest COMMAND... runs it in the guest; its status.
 guest() {
   send "$*"
-  await '@end *' "${limit:-30}" || return 124
-  return "${line#@end }"
+  await "@end $sent *" "${limit:-30}" || return 124
+  return "${line##* }"
+}
+
+# calm_kernels: no guest's kernel had to complain (a CPU that stood still, a task that hangs, a fault of its own).
+calm_kernels() {
+  local bad; bad=$(grep -aE 'rcu.*(stall|starved)|lockup|blocked for more than|BUG:|WARNING:|Oops|Kernel panic' "$console_log")
+  [ -z "$bad" ]; row "no guest's kernel complained" "${bad:+${bad%%$'\n'*} ($(wc -l <<<"$bad") lines in $console_log)}"
 }

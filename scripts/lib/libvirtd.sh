@@ -2,23 +2,6 @@
 # The script runs in namespaces of mounts and processes, where /run and libvirt's folders are private: nothing that is there
 # belongs to the machine, and all of it ends with the script.
 
-LIBVIRT_PACKAGES=(libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients libvirt0 libvirt-daemon-common libvirt-daemon-log
-  libvirt-common libvirt-daemon-lock)
-
-# setup_libvirt installs libvirtd with the QEMU driver if it is missing.
-setup_libvirt() {
-  local p want=()
-  have libvirtd && have virsh && compgen -G '/usr/lib/*/libvirt/connection-driver/libvirt_driver_qemu.so' >/dev/null && return
-  have apt-get || die "libvirtd is missing: install libvirt's QEMU driver and virsh"
-  [ ! -d /run/systemd/system ] || die "libvirtd is missing, and installing it starts services here: apt-get install libvirt-daemon-driver-qemu libvirt-clients"
-  say "installing libvirt (libvirtd, its QEMU driver and virsh, about 10 MB)"
-  mkdir -p "$APT_DIR"
-  system_update
-  for p in "${LIBVIRT_PACKAGES[@]}"; do want+=("$p=$PIN_LIBVIRT"); done
-  system_install "${want[@]}" || { say "the pinned libvirt is not to be had: taking what this machine's suites offer"
-    retry 3 system_install "${LIBVIRT_PACKAGES[@]}"; } || die "installing libvirt failed: see $APT_DIR/install.log"
-}
-
 # in_namespaces SCRIPT ARGS... runs it again where /run and libvirt's folders are private, and returns if that is done already.
 in_namespaces() {
   [ "${CAUSEWAY_NAMESPACED:-}" != 1 ] || return 0

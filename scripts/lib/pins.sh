@@ -1,11 +1,13 @@
 # Exact versions of everything setup.sh fetches; sourced. One place to change a pin.
 # A pinned Debian version can vanish when its suite moves on: the newest of the same series is taken then, and said.
 
-PIN_QEMU_SUITE=bookworm-backports
+# What Debian 12 has in its backports; Debian 13 has QEMU 10 and libvirt 11 of its own.
+PIN_BACKPORTS=bookworm-backports
 PIN_QEMU='1:10.0.2+ds-2+deb13u1~bpo12+1'
 PIN_SEABIOS='1.16.3-2~bpo12+1'
-MIN_QEMU_MAJOR=10
 PIN_LIBVIRT='11.3.0-2~bpo12+1'
+MIN_QEMU_MAJOR=10
+MIN_LIBVIRT_MAJOR=11
 
 # Series, suite, package pattern (a regular expression) and pinned release of the stock cloud kernels.
 PIN_KERNELS=(
@@ -17,8 +19,8 @@ PIN_KERNELS=(
 # The kernel of images/build-debian.sh's guest.
 PIN_GUEST_KERNEL=linux-image-6.12.107+deb13-cloud-amd64
 
-# What virtio-fs needs, in insmod order. A kernel that has one built in simply lacks its file.
-GUEST_MODULES=(virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci fuse virtiofs)
+# What virtio-fs needs, and the port that tests talk through, in insmod order. A kernel that has one built in simply lacks its file.
+GUEST_MODULES=(virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci fuse virtiofs virtio_console)
 
 PIN_CUDA_13_0=(nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88
   nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85)

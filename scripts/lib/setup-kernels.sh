@@ -7,7 +7,7 @@ setup_kernels() {
   for row in "${PIN_KERNELS[@]}"; do
     read -r series suite pattern pinned <<<"$row"
     [ $# = 0 ] || [[ $chosen == *" $series "* ]] || continue
-    stamped "$BUILD/kernels/$series/.pin" "$pinned 1" || missing+=("$row")
+    stamped "$BUILD/kernels/$series/.pin" "$pinned 2" || missing+=("$row")
   done
   [ ${#missing[@]} = 0 ] && return
   say "fetching ${#missing[@]} stock Debian cloud kernels (about 35 MB each, into build/kernels)"
@@ -29,7 +29,7 @@ kernel_unpack() {
     deb_download "$p=$v" || die "fetching $p failed"
     # Debian 13 kernels keep vmlinuz beside the modules, older ones in /boot.
     dpkg-deb --fsys-tarfile "$(deb_file "$p" "$v")" | tar x -C "$d/root" --wildcards \
-      './boot/vmlinuz*' '*/modules/*/vmlinuz' '*/drivers/virtio/*' '*/fs/fuse/*' 2>/dev/null || true
+      './boot/vmlinuz*' '*/modules/*/vmlinuz' '*/drivers/virtio/*' '*/fs/fuse/*' '*/char/virtio_console.ko*' 2>/dev/null || true
     rm -f "$(deb_file "$p" "$v")"
   done
   cp "$(find "$d/root" -name 'vmlinuz*' -type f | head -1)" "$d/vmlinuz" || die "$image holds no kernel"
@@ -46,7 +46,7 @@ kernel_unpack() {
   done
   rm -rf "$d/root" "$BUILD/kernels/$series"
   echo "$image" >"$d/package"
-  echo "$pinned 1" >"$d/.pin"
+  echo "$pinned 2" >"$d/.pin"
   mv "$d" "$BUILD/kernels/$series"
   say "kernel $series: $image, $(wc -l <"$BUILD/kernels/$series/modules/order") modules"
 }

@@ -2,12 +2,6 @@
 
 qemu_major() { qemu-system-x86_64 --version 2>/dev/null | sed -n 's/.*version \([0-9]*\)\..*/\1/p' || true; }
 
-# candidate_major PKG: major version of what the machine's own suites offer.
-candidate_major() {
-  apt-cache madison "$1" | awk -F'|' '{gsub(/ /, "", $2); sub(/^[0-9]+:/, "", $2); print $2}' |
-    sort -V | tail -1 | cut -d. -f1
-}
-
 setup_qemu() {
   local m; m=$(qemu_major)
   if [ "${m:-0}" -lt "$MIN_QEMU_MAJOR" ]; then
@@ -16,38 +10,14 @@ setup_qemu() {
     system_update
     local own; own=$(candidate_major qemu-system-x86)
     if [ "${own:-0}" -ge "$MIN_QEMU_MAJOR" ]; then
-      retry 3 system_install qemu-system-x86 seabios || die "installing QEMU failed: see $APT_DIR/install.log"
+      retry 3 system_install qemu-system-x86 seabios
     else
-      qemu_from_backports
-    fi
+      install_backports "qemu-system-x86=$PIN_QEMU" "qemu-system-common=$PIN_QEMU" "qemu-system-data=$PIN_QEMU" "seabios=$PIN_SEABIOS"
+    fi || die "installing QEMU failed: see $APT_DIR/install.log"
     m=$(qemu_major)
     [ "${m:-0}" -ge "$MIN_QEMU_MAJOR" ] || die "QEMU $MIN_QEMU_MAJOR or newer is needed, this machine has ${m:-none}"
   fi
   setup_image_tools
-}
-
-# qemu_from_backports adds the backports suite for this one installation, beside the machine's own sources.
-qemu_from_backports() {
-  local c; c=$(os_codename)
-  [ "$c-backports" = "$PIN_QEMU_SUITE" ] || die "$(os_id) $c has no QEMU $MIN_QEMU_MAJOR: install one and put qemu-system-x86_64 first in PATH"
-  local mirror key dir=$APT_DIR/install
-  mirror=$(debian_mirror) || exit 1
-  key=$(debian_keyring) || exit 1
-  mkdir -p "$dir/lists/partial"
-  : >"$dir/sources.list"
-  [ -f /etc/apt/sources.list ] && cat /etc/apt/sources.list >"$dir/sources.list"
-  if ! apt-get indextargets --format '$(RELEASE)' 'Created-By: Packages' | grep -qx "$PIN_QEMU_SUITE"; then
-    echo "deb [signed-by=$key] $mirror $PIN_QEMU_SUITE main" >>"$dir/sources.list"
-  fi
-  local opts=(-o "Dir::Etc::sourcelist=$dir/sources.list" -o "Dir::State::lists=$dir/lists"
-    -o Acquire::Languages=none -o Acquire::Retries=5 -o APT::Sandbox::User=root)
-  retry 4 as_root apt-get -q "${opts[@]}" update >"$dir/update.log" 2>&1 || { tail -3 "$dir/update.log" >&2; die "apt-get update failed: is the mirror reachable?"; }
-  # The pin first; backports moves on, so then whatever it has.
-  system_install "${opts[@]}" -t "$PIN_QEMU_SUITE" "qemu-system-x86=$PIN_QEMU" "qemu-system-common=$PIN_QEMU" \
-    "qemu-system-data=$PIN_QEMU" "seabios=$PIN_SEABIOS" ||
-    { say "the pinned QEMU is gone from the mirror: taking the newest of $PIN_QEMU_SUITE"
-      retry 3 system_install "${opts[@]}" -t "$PIN_QEMU_SUITE" qemu-system-x86 seabios; } ||
-    die "installing QEMU failed: see $APT_DIR/install.log"
 }
 
 # Static busybox and cpio go under build/tools: the guest image needs them, the machine need not have them.
