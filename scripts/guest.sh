@@ -8,6 +8,7 @@
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
+. "$ROOT/scripts/lib/guest.sh"
 
 accel=tcg
 while [ $# -gt 0 ]; do
@@ -27,8 +28,8 @@ image=$BUILD/images/debian
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-guest.XXXXXX")
 mkdir -p "$BUILD/logs"
 console_log=$BUILD/logs/guest-console.log
-: >"$console_log"
-qemu_pid= second_pid=
+guest_channel "$tmp"
+qemu_pid= second_pid= limit=60
 cleanup() {
   [ -z "$qemu_pid" ] || kill -9 "$qemu_pid" 2>/dev/null
   [ -z "$second_pid" ] || kill "$second_pid" 2>/dev/null
@@ -39,23 +40,10 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-passed=0 failed=0
-row() { # WHAT DETAIL, after a test whose status is $?
-  local rc=$?
-  if [ $rc = 0 ]; then passed=$((passed + 1)); printf 'ok      %-66s %s\n' "$1" "${2:-}"
-  else failed=$((failed + 1)); printf 'FAILED  %-66s %s\n' "$1" "${2:-}"; fi
-}
-
-# The disk that the guest's console runs: an agent, which does what this script sends, and a CUDA program.
+# The disk whose program the guest's console runs: guest.sh's agent. A CUDA program and a container lie beside it.
 prepare() {
   mkdir "$tmp/run"
-  cat >"$tmp/run/run" <<'RUN'
-#!/bin/bash
-stty -echo
-cd /mnt
-echo "@agent ready"
-while read -r line; do eval "$line"; echo "@end $?"; done
-RUN
+  agent_script >"$tmp/run/run"
   # A container's root: glibc, a shell, a library cache; it knows nothing of GPUs.
   cat >"$tmp/run/container" <<'RUN'
 #!/bin/bash -e
@@ -73,19 +61,18 @@ RUN
   [ ! -x "$BUILD/tests/13.0-static/vectoradd" ] || cp "$BUILD/tests/13.0-static/vectoradd" "$tmp/run/"
   truncate -s 32M "$tmp/run.ext4"
   mkfs.ext4 -q -F -L causeway-run -O ^has_journal -d "$tmp/run" "$tmp/run.ext4" || die "mkfs.ext4 failed"
-  mkfifo "$tmp/to" "$tmp/from"
 }
 
 boot() {
   local args=(-accel tcg,thread=multi -cpu max)
   [ "$accel" != kvm ] || args=(-accel kvm -cpu host)
-  exec 3<>"$tmp/from" 4<>"$tmp/to"
   "$qemu" "${args[@]}" -smp 2 -m 1G -object memory-backend-memfd,id=mem,size=1G,share=on -machine q35,memory-backend=mem \
-    -nodefaults -display none -serial stdio -monitor "unix:$tmp/monitor,server=on,wait=off" -kernel "$image/vmlinuz" \
+    -nodefaults -display none "${channel[@]}" -monitor "unix:$tmp/monitor,server=on,wait=off" -kernel "$image/vmlinuz" \
     -append 'console=ttyS0 root=/dev/nvme0n1 rw quiet panic=-1 mitigations=off audit=0 no_timer_check' \
     -drive "file=$image/root.ext4,format=raw,if=none,id=root,snapshot=on" -device nvme,drive=root,serial=root \
     -drive "file=$tmp/run.ext4,format=raw,if=none,id=run" -device nvme,drive=run,serial=run \
-    -device pcie-root-port,id=slot0,bus=pcie.0,chassis=1 -device pcie-root-port,id=slot1,bus=pcie.0,chassis=2 <"$tmp/to" >"$tmp/from" 2>&1 &
+    -device pcie-root-port,id=slot0,bus=pcie.0,chassis=1 -device pcie-root-port,id=slot1,bus=pcie.0,chassis=2 \
+    </dev/null >"$BUILD/logs/guest-qemu.log" 2>&1 9>&- 3>&- 4>&- &
   qemu_pid=$!
 }
 
@@ -111,27 +98,6 @@ sys.exit(1 if "rror" in out else 0)
 PY
 }
 
-# await PATTERN [SECONDS] reads the console up to a line that matches.
-await() {
-  local end=$((SECONDS + ${2:-30}))
-  while [ $SECONDS -lt $end ]; do
-    IFS= read -r -t 1 line <&3 || continue
-    line=${line%$'\r'}
-    printf '%s\n' "$line" >>"$console_log"
-    # shellcheck disable=SC2053
-    [[ $line == $1 ]] && return 0
-    [ -z "${show:-}" ] || case $line in @*) ;; *) printf '        | %s\n' "$line" ;; esac
-  done
-  echo "        the guest did not say '$1' within ${2:-30} s"
-  return 1
-}
-# guest COMMAND... runs it in the guest; its status. What it prints is shown.
-guest() {
-  local show=yes
-  printf '%s\n' "$*" >&4
-  await '@end *' "${limit:-60}" || return 124
-  return "${line#@end }"
-}
 ready() { limit=90 guest 'r=$(systemctl is-system-running --wait); echo $r; [ $r = running ] || { systemctl --failed --no-legend; false; }'; }
 
 prepare
@@ -145,11 +111,11 @@ guest '! mountpoint -q /run/causeway && ! ldconfig -p | grep libcuda'; row "no m
 
 monitor "chardev-add socket,id=gpu0,path=$tmp/vm.sock" && monitor 'device_add vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024,bus=slot0,id=gpu0'
 row "the device is plugged in" ""
-guest 'for i in $(seq 100); do ldconfig -p | grep -q /run/causeway/lib/libcuda.so.1 && break; sleep 0.1; done; mountpoint -q /run/causeway'
+guest 'for i in $(seq 300); do ldconfig -p | grep -q /run/causeway/lib/libcuda.so.1 && break; sleep 0.1; done; mountpoint -q /run/causeway'
 row "it is mounted and its libraries are found" ""
 
 began=$SECONDS
-printf 'reboot\n' >&4
+send reboot
 await '@agent ready' 120; row "reboot" "$((SECONDS - began)) s to a shell"
 guest 'mountpoint -q /run/causeway && ldconfig -p | grep -q /run/causeway/lib/libnvidia-ml.so.1'; row "mounted at boot, libraries found" ""
 guest 'su user -c /run/causeway/bin/check'; row "bin/check, as an ordinary user" ""
@@ -164,16 +130,17 @@ guest '/run/causeway/bin/setup --cdi && systemctl is-active run-causeway.mount &
 
 monitor "chardev-add socket,id=gpu1,path=$tmp/vm1.sock" && monitor 'device_add vhost-user-fs-pci,chardev=gpu1,tag=gpu1,queue-size=1024,bus=slot1,id=gpu1'
 row "a second vGPU is plugged in" ""
-guest 'm=/run/causeway-gpu1; mkdir -p $m; for i in $(seq 100); do mount -t virtiofs gpu1 $m 2>/dev/null && break; sleep 0.1; done; $m/bin/setup | grep "programs use" && LD_LIBRARY_PATH=$m/lib $m/bin/causeway-check | grep " 2.0 GiB" && $m/bin/causeway-check | grep " 1.0 GiB"'
+guest 'm=/run/causeway-gpu1; mkdir -p $m; for i in $(seq 300); do mount -t virtiofs gpu1 $m 2>/dev/null && break; sleep 0.1; done; $m/bin/setup | grep "programs use" && LD_LIBRARY_PATH=$m/lib $m/bin/causeway-check | grep " 2.0 GiB" && $m/bin/causeway-check | grep " 1.0 GiB"'
 row "each program uses the one whose library it loads" ""
 
 monitor 'device_del gpu0'; row "the device is unplugged" ""
-guest 'for i in $(seq 100); do mountpoint -q /run/causeway || break; sleep 0.1; done; ! mountpoint -q /run/causeway; echo $(systemctl is-system-running)'
+guest 'for i in $(seq 300); do mountpoint -q /run/causeway || break; sleep 0.1; done; ! mountpoint -q /run/causeway; echo $(systemctl is-system-running)'
 row "its mount is gone, the guest lives" ""
-printf 'poweroff\n' >&4
+send poweroff
 for _ in $(seq 300); do kill -0 $qemu_pid 2>/dev/null || break; sleep 0.1; done
 ! kill -0 $qemu_pid 2>/dev/null; row "power-off" ""
 wait $qemu_pid 2>/dev/null
 qemu_pid=
+calm_kernels
 echo "guest: $passed passed, $failed failed in $SECONDS s"
 [ $failed = 0 ]
