@@ -91,8 +91,10 @@ run() {
   else
     bad=1
     results+=("$(printf '%-9s %-24s FAILED  %5d s  see %s' "$suite" "$*" $((SECONDS - start)) "${logs#"$ROOT"/}/$name.log")")
-    tail -30 "$logs/$name.log" >&2
   fi
+  # The stages' table, or else what it ended with.
+  if grep -q '^all passed in\|^FAILED after' "$logs/$name.log"; then grep -E '^[a-z]+ +(passed|FAILED|waited) .* s |^all passed in|^FAILED after' "$logs/$name.log"
+  elif [ $rc != 0 ]; then tail -30 "$logs/$name.log"; fi
 }
 
 [ -n "$resume" ] || make_root
@@ -102,14 +104,11 @@ stages=()
 for r in "${runs[@]}"; do
   case $r in
     demo) run demo make demo ;;
-    test) run test make test; sed -n '/^setup  /,$p' "$logs/test.log" ;;
+    test) run test make test ;;
     *) stages+=("$r") ;;
   esac
 done
-if [ ${#stages[@]} -gt 0 ]; then
-  run stages scripts/test.sh "${stages[@]}"
-  sed -n "/^${stages[0]}  /,\$p" "$logs/stages.log"
-fi
+[ ${#stages[@]} = 0 ] || run stages scripts/test.sh "${stages[@]}"
 echo
 printf '%s\n' "${results[@]}"
 echo "$suite: $before programs at first, $(find "$tree/usr/bin" "$tree/usr/sbin" | wc -l) after"

@@ -72,6 +72,7 @@ prepare() {
   local cc="gcc -std=gnu11 -O2 -Wall -Wextra -Werror -I$ROOT/guest/libcuda" src=$ROOT/guest/tests/life
   mkdir -p "$BUILD/life"
   $cc -o "$life" "$src/life.c" "$src/gpu.c" -ldl -lpthread || die "guest/tests/life does not build"
+  "$ROOT/scripts/build-tests.sh" --only 13.0-static vectoradd || die "guest/tests/vectoradd does not build: run scripts/setup.sh cuda 13.0"
   guest_image "$kernel" "$tmp/initrd" "$life" "$BUILD/tests/13.0-static/vectoradd" || die "no guest image"
   truncate -s 1M "$tmp/disk.raw"
   printf '%s\n' 'run_dir = "/run/causeway"' "state_dir = \"$tmp/state\"" "log_dir = \"$logs\"" '[devices]' 'log = "file"' 'verbose = true' >"$tmp/causewayd.toml"
