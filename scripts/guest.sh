@@ -76,28 +76,6 @@ boot() {
   qemu_pid=$!
 }
 
-monitor() { # COMMAND: what QEMU says to it
-  python3 - "$tmp/monitor" "$1" <<'PY'
-import socket, sys
-s = socket.socket(socket.AF_UNIX)
-s.settimeout(10)
-s.connect(sys.argv[1])
-text = b""
-def prompt():
-    global text
-    while not text.endswith(b"(qemu) "):
-        text += s.recv(4096)
-prompt()
-text = b""
-s.sendall(sys.argv[2].encode() + b"\n")
-prompt()
-out = text.decode(errors="replace").split("\n", 1)[-1].replace("(qemu) ", "").strip()
-if out:
-    print(out)
-sys.exit(1 if "rror" in out else 0)
-PY
-}
-
 ready() { limit=90 guest 'r=$(systemctl is-system-running --wait); echo $r; [ $r = running ] || { systemctl --failed --no-legend; false; }'; }
 
 prepare

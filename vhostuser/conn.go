@@ -7,9 +7,14 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// slowMessage is how long a message may take without a warning. QEMU waits for a reply while it holds the lock that its virtual CPUs
+// need for each access to a device: a guest's CPU stands still for as long.
+const slowMessage = 500 * time.Millisecond
 
 // conn is one front end. Its fields belong to its goroutine.
 type conn struct {
@@ -76,8 +81,13 @@ func (c *conn) dispatch(m *message) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.log.Debug("vhost-user", "message", r.name, "descriptors", len(m.fds))
+	began := time.Now()
 	payload, err := r.handler(c, m)
+	level, took := slog.LevelDebug, time.Since(began)
+	if took > slowMessage {
+		level = slog.LevelWarn
+	}
+	c.log.Log(context.Background(), level, "vhost-user", "message", r.name, "descriptors", len(m.fds), "took", took)
 	switch {
 	case err != nil && wantAck && r.reply == replyNone:
 		// The front end asked to be told, and decides itself what follows.

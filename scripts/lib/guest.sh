@@ -116,6 +116,29 @@ guest() {
   return "${line##* }"
 }
 
+# monitor COMMAND prints what QEMU says to it at the monitor $tmp/monitor.
+monitor() {
+  python3 - "$tmp/monitor" "$1" <<'PY'
+import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.settimeout(10)
+s.connect(sys.argv[1])
+text = b""
+def prompt():
+    global text
+    while not text.endswith(b"(qemu) "):
+        text += s.recv(4096)
+prompt()
+text = b""
+s.sendall(sys.argv[2].encode() + b"\n")
+prompt()
+out = text.decode(errors="replace").split("\n", 1)[-1].replace("(qemu) ", "").strip()
+if out:
+    print(out)
+sys.exit(1 if "rror" in out else 0)
+PY
+}
+
 # calm_kernels: no guest's kernel had to complain (a CPU that stood still, a task that hangs, a fault of its own).
 calm_kernels() {
   local bad; bad=$(grep -aE 'rcu.*(stall|starved)|lockup|blocked for more than|BUG:|WARNING:|Oops|Kernel panic' "$console_log")
