@@ -64,7 +64,7 @@ func run(ctx context.Context, o *options) error {
 			return err
 		}
 	}
-	programs, err := load(filepath.Join(o.dir, "speed"))
+	programs, err := load(programsOf(o.dir)...)
 	if err != nil {
 		return err
 	}
@@ -101,10 +101,15 @@ func run(ctx context.Context, o *options) error {
 	return errors.Join(append(failed, ctx.Err())...)
 }
 
+// programsOf are the patterns of programs that can be measured, beside and in the folder of compat.
+func programsOf(dir string) []string {
+	return []string{filepath.Join(dir, "../bench/probe/*.c"), filepath.Join(dir, "speed/*.cu"), filepath.Join(dir, "speed/*.py")}
+}
+
 // command makes one side's command; dir is its folder for compiler caches.
 func (o *options) command(ctx context.Context, p *program, forwarded bool, dir string) (*exec.Cmd, error) {
 	argv := append([]string{"python3", p.file}, p.args...)
-	if strings.HasSuffix(p.file, ".cu") {
+	if p.compiled() {
 		argv = append([]string{p.binary}, p.args...)
 	}
 	if p.spawn > 0 {
@@ -134,16 +139,20 @@ func (o *options) command(ctx context.Context, p *program, forwarded bool, dir s
 	return c, nil
 }
 
-// build compiles a program of the .cu kind with the nvcc that is there.
+// build compiles a program: CUDA C++ with the nvcc that is there, C with the system's compiler.
 func build(ctx context.Context, p *program, dir string) error {
-	nvcc, err := exec.LookPath("nvcc")
-	if err != nil {
-		nvcc = "/usr/local/cuda/bin/nvcc"
+	name := filepath.Base(p.file)
+	p.binary = filepath.Join(dir, strings.TrimSuffix(name, filepath.Ext(name)))
+	argv := []string{"cc", "-O2", "-o", p.binary, p.file, "-ldl", "-lpthread"}
+	if strings.HasSuffix(p.file, ".cu") {
+		nvcc, err := exec.LookPath("nvcc")
+		if err != nil {
+			nvcc = "/usr/local/cuda/bin/nvcc"
+		}
+		argv = []string{nvcc, "-O2", "-arch=sm_90", "-o", p.binary, p.file}
 	}
-	p.binary = filepath.Join(dir, "start")
-	out, err := exec.CommandContext(ctx, nvcc, "-O2", "-arch=sm_90", "-o", p.binary, p.file).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("nvcc: %w: %s", err, out)
+	if out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", filepath.Base(argv[0]), err, out)
 	}
 	return nil
 }

@@ -23,11 +23,14 @@ func (p *program) String() string {
 	return strings.Join(append([]string{filepath.Base(p.file)}, p.args...), " ")
 }
 
-// load reads the describing lines of every file in dir, in the order of names.
-func load(dir string) ([]*program, error) {
+// compiled says that the file is C or CUDA C++.
+func (p *program) compiled() bool { return !strings.HasSuffix(p.file, ".py") }
+
+// load reads the describing lines of the files that match patterns, in the order of names.
+func load(patterns ...string) ([]*program, error) {
 	var list []*program
-	for _, pattern := range []string{"*.cu", "*.py"} {
-		files, err := filepath.Glob(filepath.Join(dir, pattern))
+	for _, pattern := range patterns {
+		files, err := filepath.Glob(pattern)
 		if err != nil {
 			return nil, err
 		}
@@ -133,7 +136,7 @@ func measure(ctx context.Context, o *options, p *program, tmp string) (*pairs, e
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
 	result := &pairs{}
-	if strings.HasSuffix(p.file, ".cu") {
+	if p.compiled() {
 		if err := build(ctx, p, tmp); err != nil {
 			return result, err
 		}

@@ -49,7 +49,7 @@ for line in sys.stdin:
 		t.Fatal(err)
 	}
 	o := &options{self: exe, causeway: filepath.Join(dir, "causeway"), dir: dir, gpu: "0", rounds: 3, limit: time.Minute}
-	list, err := load(filepath.Join(dir, "speed"))
+	list, err := load(programsOf(dir)...)
 	if err != nil || len(list) != 2 {
 		t.Fatalf("%v, %v", list, err)
 	}
@@ -74,8 +74,8 @@ for line in sys.stdin:
 }
 
 func TestCommittedPrograms(t *testing.T) {
-	list, err := load(".")
-	if err != nil || len(list) < 7 {
+	list, err := load(programsOf("..")...)
+	if err != nil || len(list) < 12 {
 		t.Fatalf("%d programs, %v", len(list), err)
 	}
 }
