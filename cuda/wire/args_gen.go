@@ -2798,6 +2798,33 @@ func (v *MemcpyWaitArgs) encode(w *writer) {
 	w.u32(24, v.Stream)
 }
 
+// MemcpyBatchArgs is the request of OpMemcpyBatch.
+type MemcpyBatchArgs struct {
+	Stream Stream
+	Order  uint32
+	Flags  uint32
+	Pieces []byte // shared memory: copy once, before the method returns
+}
+
+// Op implements Args.
+func (*MemcpyBatchArgs) Op() Op { return OpMemcpyBatch }
+
+func (*MemcpyBatchArgs) fixed() int { return 24 }
+
+func (v *MemcpyBatchArgs) decode(r *reader) {
+	v.Stream = r.u32(0)
+	v.Order = r.u32(4)
+	v.Flags = r.u32(8)
+	v.Pieces = r.data(12)
+}
+
+func (v *MemcpyBatchArgs) encode(w *writer) {
+	w.u32(0, v.Stream)
+	w.u32(4, v.Order)
+	w.u32(8, v.Flags)
+	w.data(12, v.Pieces)
+}
+
 // StreamBeginCaptureArgs is the request of OpStreamBeginCapture.
 type StreamBeginCaptureArgs struct {
 	Stream Stream
@@ -4495,6 +4522,8 @@ func NewArgs(op Op) Args {
 		return new(GreenCtxEventArgs)
 	case OpMemcpyWait:
 		return new(MemcpyWaitArgs)
+	case OpMemcpyBatch:
+		return new(MemcpyBatchArgs)
 	case OpStreamBeginCapture:
 		return new(StreamBeginCaptureArgs)
 	case OpStreamEndCapture:

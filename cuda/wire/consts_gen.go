@@ -33,6 +33,7 @@ const (
 	AskHostAtomics      = 2
 	AskP2PAtomics       = 3
 	AskTexture1DWidth   = 4
+	MemcpyBatchPiece    = 24
 	NodeKernel          = 0
 	NodeMemcpy          = 1
 	NodeMemset          = 2

@@ -117,6 +117,7 @@ type requests struct {
 	GreenCtxStreamCreate             GreenCtxStreamCreateArgs
 	GreenCtxEvent                    GreenCtxEventArgs
 	MemcpyWait                       MemcpyWaitArgs
+	MemcpyBatch                      MemcpyBatchArgs
 	StreamBeginCapture               StreamBeginCaptureArgs
 	StreamEndCapture                 StreamEndCaptureArgs
 	StreamCaptureInfo                StreamCaptureInfoArgs
@@ -1317,6 +1318,14 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		}
 		d.args = a
 		return drv.MemcpyWait(c, a), true
+	case OpMemcpyBatch:
+		a := &d.requests.MemcpyBatch
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.MemcpyBatch(c, a), true
 	case OpStreamBeginCapture:
 		a := &d.requests.StreamBeginCapture
 		a.decode(&d.in)
@@ -2001,6 +2010,8 @@ func (d *Dispatcher) release() {
 		d.replies.DevSmResourceSplit = DevSmResourceSplitReply{}
 	case OpDevResourceGenerateDesc:
 		d.requests.DevResourceGenerateDesc = DevResourceGenerateDescArgs{}
+	case OpMemcpyBatch:
+		d.requests.MemcpyBatch = MemcpyBatchArgs{}
 	case OpStreamBeginCapture:
 		d.requests.StreamBeginCapture = StreamBeginCaptureArgs{}
 	case OpStreamCaptureInfo:

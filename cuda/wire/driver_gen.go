@@ -240,6 +240,8 @@ type Driver interface {
 	GreenCtxEvent(c *Call, a *GreenCtxEventArgs) cuda.Result
 	// MemcpyWait is answered at once or later.
 	MemcpyWait(c *Call, a *MemcpyWaitArgs) cuda.Result
+	// MemcpyBatch is not answered.
+	MemcpyBatch(c *Call, a *MemcpyBatchArgs) cuda.Result
 	// StreamBeginCapture is answered at once.
 	StreamBeginCapture(c *Call, a *StreamBeginCaptureArgs) cuda.Result
 	// StreamEndCapture is answered at once.
@@ -893,6 +895,9 @@ func (Unsupported) GreenCtxEvent(*Call, *GreenCtxEventArgs) cuda.Result {
 
 // MemcpyWait implements Driver.
 func (Unsupported) MemcpyWait(*Call, *MemcpyWaitArgs) cuda.Result { return cuda.ErrorNotSupported }
+
+// MemcpyBatch implements Driver.
+func (Unsupported) MemcpyBatch(*Call, *MemcpyBatchArgs) cuda.Result { return cuda.ErrorNotSupported }
 
 // StreamBeginCapture implements Driver.
 func (Unsupported) StreamBeginCapture(*Call, *StreamBeginCaptureArgs) cuda.Result {

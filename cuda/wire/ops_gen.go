@@ -121,72 +121,73 @@ const (
 	OpGreenCtxStreamCreate             Op = 115
 	OpGreenCtxEvent                    Op = 116
 	OpMemcpyWait                       Op = 117
-	OpStreamBeginCapture               Op = 118
-	OpStreamEndCapture                 Op = 119
-	OpStreamCaptureInfo                Op = 120
-	OpStreamUpdateCapture              Op = 121
-	OpThreadCaptureMode                Op = 122
-	OpStreamCaptureCheck               Op = 123
-	OpCaptureUnsafe                    Op = 124
-	OpCaptureSettle                    Op = 125
-	OpGraphCreate                      Op = 126
-	OpGraphDestroy                     Op = 127
-	OpGraphClone                       Op = 128
-	OpGraphAddNode                     Op = 129
-	OpGraphDestroyNode                 Op = 130
-	OpGraphNodeGetParams               Op = 131
-	OpGraphNodeSetParams               Op = 132
-	OpGraphList                        Op = 133
-	OpGraphSetEdges                    Op = 134
-	OpGraphFindInClone                 Op = 135
-	OpGraphConditionalCreate           Op = 136
-	OpGraphNodeGetAttribute            Op = 137
-	OpGraphNodeSetAttribute            Op = 138
-	OpGraphNodeCopyAttributes          Op = 139
-	OpGraphDebugDot                    Op = 140
-	OpGraphInstantiate                 Op = 141
-	OpGraphExecDestroy                 Op = 142
-	OpGraphLaunch                      Op = 143
-	OpGraphUpload                      Op = 144
-	OpGraphExecUpdate                  Op = 145
-	OpGraphExecNodeSetParams           Op = 146
-	OpGraphNodeSetEnabled              Op = 147
-	OpGraphNodeGetEnabled              Op = 148
-	OpGraphMemGetAttribute             Op = 149
-	OpGraphMemSetAttribute             Op = 150
-	OpGraphMemTrim                     Op = 151
-	OpUserObjectCreate                 Op = 152
-	OpUserObjectCount                  Op = 153
-	OpGraphUserObject                  Op = 154
-	OpCallbackOpen                     Op = 155
-	OpLaunchHostFunc                   Op = 156
-	OpLibraryManage                    Op = 157
-	OpDeviceTpcMap                     Op = 158
-	OpMemGetAllocationGranularity      Op = 159
-	OpMemAddressReserve                Op = 160
-	OpMemAddressFree                   Op = 161
-	OpMemCreate                        Op = 162
-	OpMemRelease                       Op = 163
-	OpMemMap                           Op = 164
-	OpMemUnmap                         Op = 165
-	OpMemSetAccess                     Op = 166
-	OpMemExport                        Op = 167
-	OpMemImport                        Op = 168
-	OpIpcGetMemHandle                  Op = 169
-	OpIpcOpenMemHandle                 Op = 170
-	OpIpcCloseMemHandle                Op = 171
-	OpIpcGetEventHandle                Op = 172
-	OpIpcOpenEventHandle               Op = 173
-	OpPoolCreate                       Op = 174
-	OpPoolDestroy                      Op = 175
-	OpPoolSetAccess                    Op = 176
-	OpPoolGetAccess                    Op = 177
-	OpMemAllocFromPool                 Op = 178
-	OpPoolExport                       Op = 179
-	OpPoolImport                       Op = 180
-	OpPoolExportPointer                Op = 181
-	OpPoolImportPointer                Op = 182
-	OpWatchBudget                      Op = 183
+	OpMemcpyBatch                      Op = 118
+	OpStreamBeginCapture               Op = 119
+	OpStreamEndCapture                 Op = 120
+	OpStreamCaptureInfo                Op = 121
+	OpStreamUpdateCapture              Op = 122
+	OpThreadCaptureMode                Op = 123
+	OpStreamCaptureCheck               Op = 124
+	OpCaptureUnsafe                    Op = 125
+	OpCaptureSettle                    Op = 126
+	OpGraphCreate                      Op = 127
+	OpGraphDestroy                     Op = 128
+	OpGraphClone                       Op = 129
+	OpGraphAddNode                     Op = 130
+	OpGraphDestroyNode                 Op = 131
+	OpGraphNodeGetParams               Op = 132
+	OpGraphNodeSetParams               Op = 133
+	OpGraphList                        Op = 134
+	OpGraphSetEdges                    Op = 135
+	OpGraphFindInClone                 Op = 136
+	OpGraphConditionalCreate           Op = 137
+	OpGraphNodeGetAttribute            Op = 138
+	OpGraphNodeSetAttribute            Op = 139
+	OpGraphNodeCopyAttributes          Op = 140
+	OpGraphDebugDot                    Op = 141
+	OpGraphInstantiate                 Op = 142
+	OpGraphExecDestroy                 Op = 143
+	OpGraphLaunch                      Op = 144
+	OpGraphUpload                      Op = 145
+	OpGraphExecUpdate                  Op = 146
+	OpGraphExecNodeSetParams           Op = 147
+	OpGraphNodeSetEnabled              Op = 148
+	OpGraphNodeGetEnabled              Op = 149
+	OpGraphMemGetAttribute             Op = 150
+	OpGraphMemSetAttribute             Op = 151
+	OpGraphMemTrim                     Op = 152
+	OpUserObjectCreate                 Op = 153
+	OpUserObjectCount                  Op = 154
+	OpGraphUserObject                  Op = 155
+	OpCallbackOpen                     Op = 156
+	OpLaunchHostFunc                   Op = 157
+	OpLibraryManage                    Op = 158
+	OpDeviceTpcMap                     Op = 159
+	OpMemGetAllocationGranularity      Op = 160
+	OpMemAddressReserve                Op = 161
+	OpMemAddressFree                   Op = 162
+	OpMemCreate                        Op = 163
+	OpMemRelease                       Op = 164
+	OpMemMap                           Op = 165
+	OpMemUnmap                         Op = 166
+	OpMemSetAccess                     Op = 167
+	OpMemExport                        Op = 168
+	OpMemImport                        Op = 169
+	OpIpcGetMemHandle                  Op = 170
+	OpIpcOpenMemHandle                 Op = 171
+	OpIpcCloseMemHandle                Op = 172
+	OpIpcGetEventHandle                Op = 173
+	OpIpcOpenEventHandle               Op = 174
+	OpPoolCreate                       Op = 175
+	OpPoolDestroy                      Op = 176
+	OpPoolSetAccess                    Op = 177
+	OpPoolGetAccess                    Op = 178
+	OpMemAllocFromPool                 Op = 179
+	OpPoolExport                       Op = 180
+	OpPoolImport                       Op = 181
+	OpPoolExportPointer                Op = 182
+	OpPoolImportPointer                Op = 183
+	OpWatchBudget                      Op = 184
 	// OpSkip pads to the end of the ring; it is no operation.
 	OpSkip Op = 0xffff
 )
@@ -1018,6 +1019,12 @@ var operations = [...]OpInfo{
 		Name: "MemcpyWait", Mode: Wait, Fixed: 32, ReplyFixed: 0,
 		Refs: []Ref{
 			{Name: "stream", Offset: 24, Kind: KindStream, New: false},
+		},
+	},
+	OpMemcpyBatch: {
+		Name: "MemcpyBatch", Mode: Async, Fixed: 24, ReplyFixed: 0,
+		Refs: []Ref{
+			{Name: "stream", Offset: 0, Kind: KindStream, New: false},
 		},
 	},
 	OpStreamBeginCapture: {

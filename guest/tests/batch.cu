@@ -41,6 +41,40 @@ int main()
     CU(linear(back, from, parts, 2, attrs, first, 1, &fail, s));
     CU(cuStreamSynchronize(s));
     expect(!memcmp(o.data(), a.data(), 1000) && !memcmp(&o[250], &b[250], 4 * n - 1000), "bytes");
+    // Pinned memory, more copies than fit one message, their sources free after the call.
+    const size_t pieces = 3000, words = 17;
+    uint32_t *pinned;
+    CUdeviceptr r;
+    CU(cuMemHostAlloc((void **)&pinned, pieces * words * 4, 0));
+    CU(cuMemAlloc(&r, pieces * words * 4));
+    for (int order = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM; order <= CU_MEMCPY_SRC_ACCESS_ORDER_ANY; order++) {
+        std::vector<CUdeviceptr> to(pieces), of(pieces);
+        std::vector<size_t> bytes(pieces, words * 4);
+        for (size_t i = 0; i < pieces * words; i++)
+            pinned[i] = mix(i + order);
+        for (size_t i = 0; i < pieces; i++)
+            to[i] = r + i * 7 % pieces * words * 4, of[i] = (CUdeviceptr)(pinned + i * words);
+        CUmemcpyAttributes one[2] = {};
+        size_t at[2] = {0, 1000};
+        one[0].srcAccessOrder = one[1].srcAccessOrder = (CUmemcpySrcAccessOrder)order;
+        one[1].flags = CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE;
+        CU(linear(to.data(), of.data(), bytes.data(), pieces, one, at, 2, &fail, s));
+        if (order == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL)
+            memset(pinned, 0, pieces * words * 4);
+        CU(cuStreamSynchronize(s));
+        for (size_t i = 0; i < pieces; i++)
+            std::swap(to[i], of[i]);
+        memset(pinned, 0, pieces * words * 4);
+        one[0].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+        CU(linear(to.data(), of.data(), bytes.data(), pieces, one, at, 1, &fail, s));
+        CU(cuStreamSynchronize(s));
+        bool same = true;
+        for (size_t i = 0; i < pieces * words; i++)
+            same = same && pinned[i] == mix(i + order);
+        expect(same, "pinned pieces");
+    }
+    CU(cuMemFreeHost(pinned));
+    CU(cuMemFree(r));
     struct {
         const char *what;
         size_t *field, value;

@@ -21,7 +21,7 @@ const gateSpin = 150 * time.Microsecond
 var gated = func() (set [256]bool) {
 	for _, op := range []wire.Op{
 		wire.OpLaunch, wire.OpGraphLaunch, wire.OpGraphUpload, wire.OpMemset, wire.OpMemcpy, wire.OpMemcpyHtoD, wire.OpMemcpyDtoH,
-		wire.OpMemcpyStaged, wire.OpMemcpy3D, wire.OpMemcpyWait,
+		wire.OpMemcpyStaged, wire.OpMemcpy3D, wire.OpMemcpyWait, wire.OpMemcpyBatch,
 	} {
 		set[op] = true
 	}

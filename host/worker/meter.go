@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"encoding/binary"
 	"slices"
 
 	"causeway/cuda"
@@ -18,7 +19,7 @@ const (
 var counted = func() (set [256]uint8) {
 	for _, op := range []wire.Op{
 		wire.OpSessionInit, wire.OpMemcpy, wire.OpMemcpyHtoD, wire.OpMemcpyDtoH, wire.OpMemcpyStaged,
-		wire.OpMemcpy3D, wire.OpMemcpyWait, wire.OpRegionAdd, wire.OpRegionDrop,
+		wire.OpMemcpy3D, wire.OpMemcpyWait, wire.OpMemcpyBatch, wire.OpRegionAdd, wire.OpRegionDrop,
 	} {
 		set[op] = countsMore
 	}
@@ -58,6 +59,10 @@ func (n *counting) more(args wire.Args) {
 		n.copied(n.guests(a.Src), n.guests(a.Dst), a.Size)
 	case *wire.MemcpyWaitArgs:
 		n.copied(n.guests(a.Src), n.guests(a.Dst), a.Size)
+	case *wire.MemcpyBatchArgs:
+		for p := a.Pieces; len(p) >= wire.MemcpyBatchPiece; p = p[wire.MemcpyBatchPiece:] {
+			n.copied(n.guests(binary.LittleEndian.Uint64(p[8:])), n.guests(binary.LittleEndian.Uint64(p)), binary.LittleEndian.Uint64(p[16:]))
+		}
 	case *wire.MemcpyHtoDArgs:
 		n.to.In(uint64(len(a.Src)))
 	case *wire.MemcpyDtoHArgs:

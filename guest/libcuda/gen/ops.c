@@ -2997,6 +2997,29 @@ CUresult cwop_MemcpyWait(uint64_t dst, uint64_t src, uint64_t size, uint32_t str
 	return r;
 }
 
+CUresult cwop_MemcpyBatch(uint32_t stream, uint32_t order, uint32_t flags, const void *pieces, size_t pieces_len)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	struct span_in s[] = {
+		{pieces, pieces_len, 0, 0},
+	};
+	r = plan(s, 1, 24, &var);
+	if (r)
+		return r;
+	r = cw_begin(&tx, CW_OP_MEMCPY_BATCH, 24, var, 0);
+	if (r)
+		return r;
+	uint32_t at = (uint32_t)sizeof(struct cw_record) + 24;
+	struct cw_in_MemcpyBatch *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->stream = stream;
+	in->order = order;
+	in->flags = flags;
+	in->pieces = put(tx.rec, &s[0], &at);
+	return cw_commit(&tx);
+}
+
 CUresult cwop_StreamBeginCapture(uint32_t stream, uint32_t mode, uint32_t graph, const void *deps, size_t deps_len, const void *edges, size_t edges_len)
 {
 	struct cw_tx tx;

@@ -1679,6 +1679,20 @@ _Static_assert(offsetof(struct cw_in_MemcpyWait, stream) == 24, "stream");
 _Static_assert(sizeof(struct cw_in_MemcpyWait) == 32, "cw_in_MemcpyWait");
 CUresult cwop_MemcpyWait(uint64_t dst, uint64_t src, uint64_t size, uint32_t stream);
 
+struct cw_in_MemcpyBatch {
+	uint32_t stream;
+	uint32_t order;
+	uint32_t flags;
+	struct cw_span pieces;
+	uint8_t pad_[4];
+};
+_Static_assert(offsetof(struct cw_in_MemcpyBatch, stream) == 0, "stream");
+_Static_assert(offsetof(struct cw_in_MemcpyBatch, order) == 4, "order");
+_Static_assert(offsetof(struct cw_in_MemcpyBatch, flags) == 8, "flags");
+_Static_assert(offsetof(struct cw_in_MemcpyBatch, pieces) == 12, "pieces");
+_Static_assert(sizeof(struct cw_in_MemcpyBatch) == 24, "cw_in_MemcpyBatch");
+CUresult cwop_MemcpyBatch(uint32_t stream, uint32_t order, uint32_t flags, const void *pieces, size_t pieces_len);
+
 struct cw_in_StreamBeginCapture {
 	uint32_t stream;
 	uint32_t mode;

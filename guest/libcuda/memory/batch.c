@@ -1,10 +1,12 @@
 /*
- * Batches of copies. The copies of a batch are unordered among each other, so any order will do: theirs. All of them are judged before the
- * first is sent. Where a source may be read: pinned and device memory in stream order; ordinary memory during the call, which every
- * access order allows, since nothing on a stream writes ordinary memory after the call that asked for it.
+ * Batches of copies. The copies of a batch are unordered among each other, so any order will do. All of them are judged before the first
+ * is sent. Those between pinned and device memory travel together, to the driver's own batch, with their attributes. Ordinary memory is
+ * read during the call, which every access order allows, since nothing on a stream writes ordinary memory after the call that asked for it.
  */
+#include <stdlib.h>
 #include <string.h>
 
+#include "api/capture.h"
 #include "memory/array.h"
 #include "memory/memory.h"
 
@@ -40,7 +42,7 @@ struct CUDA_MEMCPY3D_BATCH_OP_st {
 _Static_assert(sizeof(struct operand) == 40, "CUmemcpy3DOperand");
 _Static_assert(sizeof(struct CUDA_MEMCPY3D_BATCH_OP_st) == 112, "CUDA_MEMCPY3D_BATCH_OP");
 
-enum { ORDER_FIRST = 1, ORDER_LAST = 3, FLAGS = 1 /* prefer overlap with kernels */, OPERAND_POINTER = 1, OPERAND_ARRAY = 2 };
+enum { ORDER_FIRST = 1, ORDER_IN_CALL = 2, ORDER_LAST = 3, FLAGS = 1 /* prefer overlap with kernels */, OPERAND_POINTER = 1, OPERAND_ARRAY = 2 };
 enum { LEGACY = 1 };
 
 static int valid(int order, unsigned flags)
@@ -72,22 +74,101 @@ static CUresult check_attributes(const CUmemcpyAttributes *attrs, const size_t *
 	return CUDA_SUCCESS;
 }
 
-static CUresult one_side(CUdeviceptr dst, CUdeviceptr src, size_t size, struct cw_side *d, struct cw_side *s)
+/* The copies of a call, and what is being gathered of those that are between addresses of the worker: they travel together. */
+struct batch {
+	const CUdeviceptr *dst, *src;
+	const size_t *size, *first;
+	const CUmemcpyAttributes *attrs;
+	size_t count, attr_count;
+	uint32_t stream;
+	struct cw_range near_dst, near_src;
+	struct piece {
+		uint64_t dst, src, size;
+	} *pieces;
+	uint32_t gathered, room;
+	int in_call; /* a source that only the worker reads may not be read after the call */
+};
+_Static_assert(sizeof(struct piece) == CW_MEMCPY_BATCH_PIECE, "pieces of MemcpyBatch");
+
+enum { PIECES_MOST = CW_MAX_INLINE_DATA / sizeof(struct piece) };
+
+static CUresult sides(struct batch *b, size_t i, struct cw_side *d, struct cw_side *s)
 {
 	CUresult res;
 
-	if (!dst || !src || !size)
+	if (!b->dst[i] || !b->src[i] || !b->size[i])
 		return CUDA_ERROR_INVALID_VALUE;
-	res = cw_side_any(dst, size, d);
-	return res ? res : cw_side_any(src, size, s);
+	res = cw_side_near(b->dst[i], b->size[i], &b->near_dst, d);
+	return res ? res : cw_side_near(b->src[i], b->size[i], &b->near_src, s);
+}
+
+static CUresult judge(struct batch *b, size_t *fail)
+{
+	struct cw_side d, s;
+	CUresult res = CUDA_SUCCESS;
+
+	for (size_t i = 0; i < b->count && !res; i++) {
+		res = sides(b, i, &d, &s);
+		if (res)
+			*fail = i;
+	}
+	return res;
+}
+
+static CUresult flush(struct batch *b, const CUmemcpyAttributes *a)
+{
+	uint32_t n = b->gathered;
+
+	b->gathered = 0;
+	return n == 0 ? CUDA_SUCCESS : cwop_MemcpyBatch(b->stream, (uint32_t)a->order, a->flags, b->pieces, n * sizeof *b->pieces);
+}
+
+/* Copies from on up to end, which have the attributes a. While something captures each is a copy of its own. */
+static CUresult send(struct batch *b, const CUmemcpyAttributes *a, size_t from, size_t end, size_t *fail)
+{
+	struct cw_side d, s;
+	CUresult res = CUDA_SUCCESS;
+	int together = !cw_capture_any();
+
+	for (size_t i = from; i < end && !res; i++) {
+		res = sides(b, i, &d, &s);
+		if (!res && together && d.worker && s.worker) {
+			b->in_call |= a->order == ORDER_IN_CALL && !s.device;
+			b->pieces[b->gathered++] = (struct piece){d.addr, s.addr, b->size[i]};
+			if (b->gathered == b->room)
+				res = flush(b, a);
+		} else if (!res) {
+			res = cw_copy_linear(&d, &s, b->size[i], b->stream, 0);
+		}
+		if (res)
+			*fail = i;
+	}
+	return res ? res : flush(b, a);
+}
+
+static CUresult send_all(struct batch *b, size_t *fail)
+{
+	CUresult res = CUDA_SUCCESS;
+
+	b->room = b->count < PIECES_MOST ? (uint32_t)b->count : PIECES_MOST;
+	b->pieces = malloc(b->room * sizeof *b->pieces);
+	if (!b->pieces)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (size_t k = 0; k < b->attr_count && !res; k++)
+		res = send(b, &b->attrs[k], b->first[k], k + 1 < b->attr_count ? b->first[k + 1] : b->count, fail);
+	free(b->pieces);
+	/* The driver's call reads such sources before it returns: so may this one when the worker has made it. */
+	if (!res && b->in_call)
+		res = cwop_SessionFence();
+	return res;
 }
 
 static CUresult linear(int ptds, CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs,
 		       size_t *first, size_t attr_count, size_t *fail, CUstream stream)
 {
-	struct cw_side d, s;
-	uint32_t id;
-	CUresult res = stream_of(stream, ptds, &id);
+	struct batch b = {.dst = dsts, .src = srcs, .size = sizes, .first = first, .attrs = attrs, .count = count,
+			  .attr_count = attr_count};
+	CUresult res = stream_of(stream, ptds, &b.stream);
 
 	if (res)
 		return res;
@@ -95,19 +176,11 @@ static CUresult linear(int ptds, CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *s
 	if (!dsts || !srcs || !sizes || count == 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	res = check_attributes(attrs, first, attr_count, count);
-	for (size_t i = 0; i < count && !res; i++) {
-		res = one_side(dsts[i], srcs[i], sizes[i], &d, &s);
-		if (res)
-			*fail = i;
-	}
-	for (size_t i = 0; i < count && !res; i++) {
-		res = one_side(dsts[i], srcs[i], sizes[i], &d, &s);
-		if (!res)
-			res = cw_copy_linear(&d, &s, sizes[i], id, 0);
-		if (res)
-			*fail = i;
-	}
-	return cw_settle(res, id);
+	if (!res)
+		res = judge(&b, fail);
+	if (!res)
+		res = send_all(&b, fail);
+	return cw_settle(res, b.stream);
 }
 
 CUresult cwi_cuMemcpyBatchAsync(int ptds, CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,

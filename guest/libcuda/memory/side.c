@@ -70,6 +70,18 @@ CUresult cw_side_host(const void *p, uint64_t size, struct cw_side *out)
 	return CUDA_SUCCESS;
 }
 
+CUresult cw_side_near(uint64_t ptr, uint64_t size, struct cw_range *near, struct cw_side *out)
+{
+	uint64_t off = ptr - near->base;
+	if (near->size != 0 && ptr >= near->base && off < near->size && size <= near->size - off && near->kind != CW_RANGE_MAPPED) {
+		from_range(near, ptr, out);
+		return CUDA_SUCCESS;
+	}
+	if (!cw_range_find(ptr, near))
+		near->size = 0;
+	return cw_side_any(ptr, size, out);
+}
+
 CUresult cw_side_any(uint64_t ptr, uint64_t size, struct cw_side *out)
 {
 	struct cw_range r;

@@ -31,7 +31,7 @@ type entryPoints struct {
 	cuMemHostAlloc, cuMemFreeHost, cuMemHostRegister_v2, cuMemHostUnregister                                  entry
 	cuMemHostGetDevicePointer_v2                                                                              entry
 	cuMemcpyAsync, cuMemcpyHtoDAsync_v2, cuMemcpyDtoHAsync_v2                                                 entry
-	cuMemcpy3DAsync_v2                                                                                        entry
+	cuMemcpy3DAsync_v2, cuMemcpyBatchAsync, cuMemcpyBatchAsync_v2                                             entry
 	cuMemsetD8Async, cuMemsetD16Async, cuMemsetD32Async                                                       entry
 	cuMemsetD2D8Async, cuMemsetD2D16Async, cuMemsetD2D32Async                                                 entry
 	cuPointerGetAttribute, cuMemPoolGetAttribute, cuMemPoolSetAttribute, cuMemPoolTrimTo                      entry

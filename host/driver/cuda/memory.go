@@ -160,17 +160,11 @@ func (s *session) MemFreeAsync(c *wire.Call, a *wire.MemFreeAsyncArgs) cuda.Resu
 // reachable checks that a guest-given address may be handed to the driver: device memory (whose extent the driver
 // checks), or wholly inside a region that the guest shared. Anything else would be this process's own memory.
 func (s *session) reachable(addr, size uint64) cuda.Result {
-	for id := range s.regions {
-		reg, ok := s.host.Region(id)
-		if !ok || id == 0 || reg.Kind != wire.RegionPinned {
-			continue
+	if p := s.pinnedAt(addr); p != nil {
+		if !p.holds(addr, size) {
+			return cuda.ErrorInvalidValue
 		}
-		if base := memAddr(reg.Mem); addr >= base && addr-base < uint64(len(reg.Mem)) {
-			if size > uint64(len(reg.Mem))-(addr-base) {
-				return cuda.ErrorInvalidValue
-			}
-			return cuda.Success
-		}
+		return cuda.Success
 	}
 	const pointerMemoryType = 2
 	if res := s.fn.cuPointerGetAttribute.call(s.out.addr(), pointerMemoryType, addr); res != cuda.Success {

@@ -51,6 +51,7 @@ type session struct {
 	budget        driver.Budget
 	pooling       pooling
 	regions       map[uint32]uint64 // registered regions: id to worker address
+	pinned        []pinnedRegion    // those of them that the guest pinned
 	detached      []uint32          // regions that are registered again as soon as there is a context
 	devices       []deviceInfo
 	consoleMu     sync.Mutex // guards stdout, stderr and the order of their text
@@ -62,6 +63,7 @@ type session struct {
 	epoch         uint64 // counts operations that may record events in ways of their own
 	fences        *fencePool
 	inline, carry buffer // C memory for copies that must not start in pinned memory
+	batch         buffer // C memory for the arrays of a batch of copies
 	printing      bool   // a loaded image may print: waits must go through the driver
 }
 
@@ -189,6 +191,9 @@ func (s *session) register(reg driver.Region) (uint64, cuda.Result) {
 			return 0, res
 		}
 		s.regions[reg.ID] = addr
+		if reg.Kind == wire.RegionPinned && reg.ID != 0 {
+			s.pinned = append(s.pinned, pinnedRegion{extent{addr, addr + uint64(len(reg.Mem))}, reg.ID})
+		}
 	}
 	if res := s.fn.cuMemHostGetDevicePointer_v2.call(s.out.addr(), addr, 0); res != cuda.Success {
 		return 0, res
@@ -202,6 +207,7 @@ func (s *session) unregister(id uint32) cuda.Result {
 		return cuda.Success
 	}
 	delete(s.regions, id)
+	s.pinned = slices.DeleteFunc(s.pinned, func(p pinnedRegion) bool { return p.id == id })
 	return s.fn.cuMemHostUnregister.call(addr)
 }
 

@@ -63,6 +63,20 @@ func (g gate) Memcpy(c *wire.Call, a *wire.MemcpyArgs) cuda.Result {
 	return g.session.Memcpy(c, a)
 }
 
+// MemcpyBatch implements wire.Driver: any order of the copies will do, so theirs does.
+func (g gate) MemcpyBatch(c *wire.Call, a *wire.MemcpyBatchArgs) cuda.Result {
+	if len(a.Pieces)%wire.MemcpyBatchPiece != 0 {
+		return cuda.ErrorInvalidValue
+	}
+	for p := a.Pieces; len(p) > 0; p = p[wire.MemcpyBatchPiece:] {
+		word := binary.LittleEndian.Uint64
+		if res := g.Memcpy(c, &wire.MemcpyArgs{Dst: word(p), Src: word(p[8:]), Size: word(p[16:]), Stream: a.Stream}); res != cuda.Success {
+			return res
+		}
+	}
+	return cuda.Success
+}
+
 // Memcpy3D implements wire.Driver.
 func (g gate) Memcpy3D(c *wire.Call, a *wire.Memcpy3DArgs) cuda.Result {
 	if a.SrcKind != sideAddress || a.DstKind != sideAddress || a.Word != 0 {
