@@ -722,6 +722,27 @@ func (v *KernelGetFunctionArgs) encode(w *writer) {
 	w.u32(4, v.Kernel)
 }
 
+// KernelFunctionArgs is the request of OpKernelFunction.
+type KernelFunctionArgs struct {
+	Func   ID // new func
+	Kernel ID // kernel
+}
+
+// Op implements Args.
+func (*KernelFunctionArgs) Op() Op { return OpKernelFunction }
+
+func (*KernelFunctionArgs) fixed() int { return 8 }
+
+func (v *KernelFunctionArgs) decode(r *reader) {
+	v.Func = r.u32(0)
+	v.Kernel = r.u32(4)
+}
+
+func (v *KernelFunctionArgs) encode(w *writer) {
+	w.u32(0, v.Func)
+	w.u32(4, v.Kernel)
+}
+
 // FuncGetAttributeArgs is the request of OpFuncGetAttribute.
 type FuncGetAttributeArgs struct {
 	Func ID // func
@@ -4360,6 +4381,8 @@ func NewArgs(op Op) Args {
 		return new(LibraryListKernelsArgs)
 	case OpKernelGetFunction:
 		return new(KernelGetFunctionArgs)
+	case OpKernelFunction:
+		return new(KernelFunctionArgs)
 	case OpFuncGetAttribute:
 		return new(FuncGetAttributeArgs)
 	case OpFuncSetAttribute:

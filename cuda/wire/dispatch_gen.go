@@ -36,6 +36,7 @@ type requests struct {
 	LibraryGetGlobal                 LibraryGetGlobalArgs
 	LibraryListKernels               LibraryListKernelsArgs
 	KernelGetFunction                KernelGetFunctionArgs
+	KernelFunction                   KernelFunctionArgs
 	FuncGetAttribute                 FuncGetAttributeArgs
 	FuncSetAttribute                 FuncSetAttributeArgs
 	FuncSetCacheConfig               FuncSetCacheConfigArgs
@@ -580,6 +581,14 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		*r = KernelGetFunctionReply{}
 		d.reply = r
 		return drv.KernelGetFunction(c, a, r), true
+	case OpKernelFunction:
+		a := &d.requests.KernelFunction
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.KernelFunction(c, a), true
 	case OpFuncGetAttribute:
 		a := &d.requests.FuncGetAttribute
 		a.decode(&d.in)

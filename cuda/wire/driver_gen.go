@@ -78,6 +78,8 @@ type Driver interface {
 	LibraryListKernels(c *Call, a *LibraryListKernelsArgs, r *LibraryListKernelsReply) cuda.Result
 	// KernelGetFunction is answered at once; it creates a func.
 	KernelGetFunction(c *Call, a *KernelGetFunctionArgs, r *KernelGetFunctionReply) cuda.Result
+	// KernelFunction is not answered; it creates a func.
+	KernelFunction(c *Call, a *KernelFunctionArgs) cuda.Result
 	// FuncGetAttribute is answered at once.
 	FuncGetAttribute(c *Call, a *FuncGetAttributeArgs, r *FuncGetAttributeReply) cuda.Result
 	// FuncSetAttribute is answered at once; it modifies a func.
@@ -536,6 +538,11 @@ func (Unsupported) LibraryListKernels(*Call, *LibraryListKernelsArgs, *LibraryLi
 
 // KernelGetFunction implements Driver.
 func (Unsupported) KernelGetFunction(*Call, *KernelGetFunctionArgs, *KernelGetFunctionReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// KernelFunction implements Driver.
+func (Unsupported) KernelFunction(*Call, *KernelFunctionArgs) cuda.Result {
 	return cuda.ErrorNotSupported
 }
 

@@ -50,6 +50,7 @@ static CUresult fetch_new(struct cw_obj *owner, enum cw_kind kind, uint32_t ctx,
 {
 	static uint8_t info[INFO_HEAD + (size_t)INFO_PARAMS_MAX * sizeof(struct cw_param)];
 	struct cw_func *f = (struct cw_func *)cw_handle_alloc();
+	struct cw_ctx *here;
 	size_t len = 0;
 	CUresult res;
 
@@ -57,6 +58,7 @@ static CUresult fetch_new(struct cw_obj *owner, enum cw_kind kind, uint32_t ctx,
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	f->o.ctx = ctx;
 	f->owner = owner;
+	f->device = cw_ctx_current(&here) == CUDA_SUCCESS ? here->device->ordinal : 0;
 	res = fetch(owner, f->o.id, name, info, sizeof info, &len);
 	if (!res) {
 		f->info = cw_func_info_parse(info, len < sizeof info ? len : sizeof info);
@@ -140,6 +142,8 @@ static CUresult set_attribute(struct cw_func *f, int attr, int value, int dev)
 
 	if (!settable(attr))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (dev != f->device)
+		atomic_store_explicit(&f->mixed, 1, memory_order_relaxed);
 	res = cwop_FuncSetAttribute(f->o.id, attr, value, dev);
 	if (!res) {
 		atomic_store_explicit(&f->info->attrs[attr], value, memory_order_relaxed);

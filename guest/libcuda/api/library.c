@@ -241,10 +241,36 @@ CUresult cwi_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int room, CUl
 
 /* --- kernels ------------------------------------------------------------------------------------------------------- */
 
+/* What a kernel is like, in the form in which the worker describes a function. 0: no room. */
+static size_t describe(const struct cw_func *k, uint8_t *out, size_t cap)
+{
+	struct cw_function_info w = {.attr_count = k->info->attr_count, .param_count = k->info->param_count};
+	size_t params = w.param_count * sizeof(struct cw_param_info);
+
+	if (cap < sizeof w || cap - sizeof w < params)
+		return 0;
+	for (uint32_t i = 0; i < w.attr_count; i++)
+		w.attrs[i] = cw_func_attr(k, (int)i);
+	memcpy(out, &w, sizeof w);
+	memcpy(out + sizeof w, k->info->params, params);
+	return sizeof w + params;
+}
+
+/* A kernel's function in a context is like the kernel: nobody is asked, so that a first launch waits for nobody, unless the context is
+ * another device's than the one that was asked about. */
 static CUresult fetch_function(struct cw_obj *owner, uint32_t id, const char *name, void *info, size_t cap, size_t *len)
 {
+	const struct cw_func *k = (const struct cw_func *)owner;
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_current(&c);
+
 	(void)name;
-	return cwop_KernelGetFunction(id, owner->id, info, cap, len);
+	if (res)
+		return res;
+	*len = 0;
+	if (c->device->ordinal == k->device && !atomic_load_explicit(&k->mixed, memory_order_relaxed))
+		*len = describe(k, info, cap);
+	return *len ? cwop_KernelFunction(id, owner->id) : cwop_KernelGetFunction(id, owner->id, info, cap, len);
 }
 
 CUresult cwi_cuKernelGetFunction(CUfunction *func, CUkernel kernel)

@@ -75,6 +75,8 @@ struct cw_func {
 	struct cw_func *next;
 	struct cw_obj *owner;	     /* module; library of a kernel; kernel of a kernel's function */
 	struct cw_func *functions;   /* of a kernel: its functions, one per context */
+	int device;		     /* of a kernel: info is what it is like on that one, unless mixed */
+	_Atomic uint8_t mixed;	     /* an attribute was set for another device */
 	struct cw_legacy *legacy;    /* legacy.c's, under its lock; NULL until the launch interface of CUDA 3 is used */
 };
 CW_OBJ_FITS(struct cw_func);

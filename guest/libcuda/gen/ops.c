@@ -959,6 +959,20 @@ CUresult cwop_KernelGetFunction(uint32_t func, uint32_t kernel, void *info, size
 	return r;
 }
 
+CUresult cwop_KernelFunction(uint32_t func, uint32_t kernel)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_KERNEL_FUNCTION, 8, var, 0);
+	if (r)
+		return r;
+	struct cw_in_KernelFunction *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->func = func;
+	in->kernel = kernel;
+	return cw_commit(&tx);
+}
+
 CUresult cwop_FuncGetAttribute(uint32_t func, int32_t attr, int32_t dev, int32_t *value)
 {
 	struct cw_tx tx;

@@ -457,6 +457,15 @@ _Static_assert(offsetof(struct cw_out_KernelGetFunction, info) == 0, "info");
 _Static_assert(sizeof(struct cw_out_KernelGetFunction) == 8, "cw_out_KernelGetFunction");
 CUresult cwop_KernelGetFunction(uint32_t func, uint32_t kernel, void *info, size_t info_cap, size_t *info_len);
 
+struct cw_in_KernelFunction {
+	uint32_t func;
+	uint32_t kernel;
+};
+_Static_assert(offsetof(struct cw_in_KernelFunction, func) == 0, "func");
+_Static_assert(offsetof(struct cw_in_KernelFunction, kernel) == 4, "kernel");
+_Static_assert(sizeof(struct cw_in_KernelFunction) == 8, "cw_in_KernelFunction");
+CUresult cwop_KernelFunction(uint32_t func, uint32_t kernel);
+
 struct cw_in_FuncGetAttribute {
 	uint32_t func;
 	int32_t attr;

@@ -23,7 +23,7 @@ type entryPoints struct {
 	cuKernelGetFunction, cuKernelGetAttribute, cuKernelSetAttribute, cuKernelGetParamInfo, cuKernelGetName    entry
 	cuKernelSetCacheConfig                                                                                    entry
 	cuFuncGetAttribute, cuFuncSetAttribute, cuFuncSetCacheConfig, cuFuncGetModule, cuFuncGetParamInfo         entry
-	cuFuncGetName                                                                                             entry
+	cuFuncGetName, cuFuncLoad                                                                                 entry
 	cuLaunchKernel, cuLaunchKernelEx, cuLaunchCooperativeKernel                                               entry
 	cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, cuOccupancyAvailableDynamicSMemPerBlock             entry
 	cuOccupancyMaxActiveClusters, cuOccupancyMaxPotentialClusterSize                                          entry

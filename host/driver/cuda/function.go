@@ -81,6 +81,30 @@ func (s *session) KernelGetFunction(c *wire.Call, a *wire.KernelGetFunctionArgs,
 	return res
 }
 
+// KernelFunction gives a kernel's function in the current context to a guest that knows what it is like.
+func (s *session) KernelFunction(c *wire.Call, a *wire.KernelFunctionArgs) cuda.Result {
+	k, ok := s.funcs.get(a.Kernel)
+	if !ok || !k.kernel {
+		return cuda.ErrorInvalidHandle
+	}
+	if res := s.use(c); res != cuda.Success {
+		return res
+	}
+	if res := s.fn.cuKernelGetFunction.call(s.out.addr(), k.handle); res != cuda.Success {
+		return res
+	}
+	f := &function{handle: *s.out.u64(0), offsets: k.offsets}
+	if s.fn.cuFuncLoad != 0 { // 12.4: before its first launch, which then need not
+		if res := s.note(s.fn.cuFuncLoad.call(f.handle)); res != cuda.Success {
+			return res
+		}
+	}
+	if !s.funcs.put(a.Func, f) {
+		return cuda.ErrorInvalidHandle
+	}
+	return cuda.Success
+}
+
 func (s *session) deviceOf(c *wire.Call) uint32 {
 	if ctx, ok := s.ctxs.get(c.Ctx); ok {
 		return ctx.dev

@@ -161,3 +161,8 @@ func (s *session) KernelGetFunction(c *wire.Call, a *wire.KernelGetFunctionArgs,
 	r.Info = e.info()
 	return s.funcs.put(a.Func, &function{mod: m, entry: e})
 }
+
+// KernelFunction is the same for a guest that knows what the kernel is like.
+func (s *session) KernelFunction(c *wire.Call, a *wire.KernelFunctionArgs) cuda.Result {
+	return s.KernelGetFunction(c, &wire.KernelGetFunctionArgs{Func: a.Func, Kernel: a.Kernel}, new(wire.KernelGetFunctionReply))
+}
