@@ -1,0 +1,135 @@
+/*
+ * The table by which NVRTC keeps PTX and cubins in the driver's cache. NVRTC runs in the guest and so does this: cache/ keeps files
+ * in the guest's folder, and no call reaches the worker. What the functions take and return was learnt by watching NVRTC 13.0 and driver
+ * 580 from outside (docs/RATIONALE.md). For each stage of a compilation NVRTC makes a key, looks up, inserts what it then had to
+ * compile, and ends the key. Failures of the cache are no failures of NVRTC: it compiles.
+ */
+#include "api/compilecache.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "cache/cache.h"
+
+typedef void (*slot)(void);
+#define SLOT(f) ((slot)(f))
+
+static const uint64_t key_magic = 0x79656b2d65686361ull, data_magic = 0x617461642d656863ull;
+
+struct key {
+	uint64_t magic;
+	struct cw_cache_key key;
+};
+
+/* In front of what a look-up gives out, so that only that is taken back. */
+struct loan {
+	uint64_t magic;
+	uint64_t size;
+};
+_Static_assert(sizeof(struct loan) == 16, "data is aligned as malloc's");
+
+static struct key *key_of(void *handle)
+{
+	struct key *k = handle;
+
+	return k && (uintptr_t)k % sizeof k->magic == 0 && k->magic == key_magic ? k : NULL;
+}
+
+/* NVRTC compiles without a word then; the log tells why. */
+static CUresult unusable(const char *what, int err, CUresult res)
+{
+	cw_log(CW_LOG_INFO, "compile cache in %s: %s: %s", cw_cache_settings()->folder, what,
+	       err == -EPERM ? "the folder is another user's, or others may write there" : strerror(-err));
+	return res;
+}
+
+static CUresult key_make(void **handle, int kind, const void *data, size_t size, const char *options, const char *host)
+{
+	const struct cw_cache_source src = {kind, data, size, options, host};
+	struct key *k;
+
+	if (cw_cache_settings()->disabled)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (!handle || (!data && size))
+		return CUDA_ERROR_INVALID_VALUE;
+	k = malloc(sizeof *k);
+	if (!k)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	k->magic = key_magic;
+	cw_cache_key(&k->key, &src);
+	*handle = k;
+	return CUDA_SUCCESS;
+}
+
+static CUresult key_end(void *handle)
+{
+	struct key *k = key_of(handle);
+
+	if (!k)
+		return CUDA_ERROR_INVALID_VALUE;
+	k->magic = 0;
+	free(k);
+	return CUDA_SUCCESS;
+}
+
+static CUresult look_up(void *handle, uint64_t zero, void **data, uint32_t *size)
+{
+	struct key *k = key_of(handle);
+	struct cw_cache_found found;
+	int err;
+
+	(void)zero;
+	if (!k || !data || !size)
+		return CUDA_ERROR_INVALID_VALUE;
+	err = cw_cache_get(cw_cache_settings(), &k->key, sizeof(struct loan), &found);
+	if (err && err != -ENOENT)
+		return unusable("looking up", err, CUDA_ERROR_NOT_FOUND);
+	if (!err && found.size > UINT32_MAX) {
+		free(found.memory);
+		err = -EFBIG;
+	}
+	if (err)
+		return CUDA_ERROR_NOT_FOUND;
+	*(struct loan *)found.memory = (struct loan){data_magic, found.size};
+	*data = (char *)found.memory + sizeof(struct loan);
+	*size = (uint32_t)found.size;
+	return CUDA_SUCCESS;
+}
+
+static CUresult insert(void *handle, uint64_t zero, const void *data, size_t size, uint64_t flags)
+{
+	struct key *k = key_of(handle);
+	int err;
+
+	(void)zero, (void)flags;
+	if (!k || (!data && size) || size > UINT32_MAX)
+		return CUDA_ERROR_INVALID_VALUE;
+	err = cw_cache_put(cw_cache_settings(), &k->key, data, size);
+	return err ? unusable("inserting", err, CUDA_ERROR_OPERATING_SYSTEM) : CUDA_SUCCESS;
+}
+
+static CUresult give_back(void *data)
+{
+	struct loan *l = data ? (struct loan *)((char *)data - sizeof(struct loan)) : NULL;
+
+	if (!l || (uintptr_t)data % sizeof(struct loan) || l->magic != data_magic)
+		return CUDA_ERROR_INVALID_VALUE;
+	l->magic = 0;
+	free(l);
+	return CUDA_SUCCESS;
+}
+
+static CUresult refuse(void)
+{
+	cw_log(CW_LOG_INFO, "compile cache: function 5 was not seen in use and is not known");
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static const struct {
+	size_t size;
+	slot fn[6];
+} words = {7 * sizeof(slot), {SLOT(key_make), SLOT(key_end), SLOT(look_up), SLOT(insert), SLOT(refuse), SLOT(give_back)}};
+
+const void *const cw_compile_cache_table = &words;
