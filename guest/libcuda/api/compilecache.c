@@ -16,6 +16,8 @@
 typedef void (*slot)(void);
 #define SLOT(f) ((slot)(f))
 
+enum { CUBIN = 1, PTX = 2 }; /* kinds of what is kept */
+
 static const uint64_t key_magic = 0x79656b2d65686361ull, data_magic = 0x617461642d656863ull;
 
 struct key {
@@ -45,22 +47,58 @@ static CUresult unusable(const char *what, int err, CUresult res)
 	return res;
 }
 
-static CUresult key_make(void **handle, int kind, const void *data, size_t size, const char *options, const char *host)
-{
-	const struct cw_cache_source src = {kind, data, size, options, host};
-	struct key *k;
+/*
+ * A cubin's key names the bitcode and the assembler's options, but not all that the PTX between them was made with: -ftz and -prec-div
+ * change the PTX alone. So it counts which PTX this thread asked for before, from the same bitcode; without that no key is made.
+ */
+static __thread struct {
+	struct cw_cache_key data, key;
+} last_ptx;
 
-	if (cw_cache_settings()->disabled)
-		return CUDA_ERROR_NOT_INITIALIZED;
-	if (!handle || (!data && size))
-		return CUDA_ERROR_INVALID_VALUE;
-	k = malloc(sizeof *k);
+static int complete_source(struct cw_cache_source *src)
+{
+	if (src->kind != CUBIN)
+		return 1;
+	src->from = last_ptx.key;
+	return !memcmp(&last_ptx.data, &src->data, sizeof src->data);
+}
+
+static CUresult new_key(void **handle, const struct cw_cache_source *src)
+{
+	struct key *k = malloc(sizeof *k);
+
 	if (!k)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	k->magic = key_magic;
-	cw_cache_key(&k->key, &src);
+	cw_cache_key(&k->key, src);
+	if (src->kind == PTX) {
+		last_ptx.data = src->data;
+		last_ptx.key = k->key;
+	}
 	*handle = k;
 	return CUDA_SUCCESS;
+}
+
+/* compiler is the time at which that NVRTC was built; arch is 90 for sm_90, with variant 1 for sm_90a. */
+static CUresult key_make(void **handle, int kind, const void *data, size_t size, const char *options, const char *host, const char *compiler,
+			 uint32_t arch, uint32_t variant)
+{
+	struct cw_cache_source src = {.kind = kind, .arch = arch, .variant = variant, .options = options, .host = host, .compiler = compiler};
+	int err;
+
+	if (!handle || !data || !size || !options || (kind != PTX && kind != CUBIN))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (cw_cache_settings()->disabled)
+		return CUDA_ERROR_NOT_INITIALIZED;
+	err = cw_cache_ready(cw_cache_settings());
+	if (err)
+		return unusable("opening", err, CUDA_ERROR_NOT_INITIALIZED);
+	cw_cache_data_key(&src.data, data, size);
+	if (!complete_source(&src)) {
+		cw_log(CW_LOG_INFO, "compile cache: a cubin without its PTX is not kept");
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+	return new_key(handle, &src);
 }
 
 static CUresult key_end(void *handle)

@@ -35,19 +35,24 @@ void cw_cache_settings_read(struct cw_cache_settings *s);
 /* The same as the first caller in this process found it. Never NULL. */
 const struct cw_cache_settings *cw_cache_settings(void);
 
-/* Everything that decides what is compiled. */
-struct cw_cache_source {
-	int kind;
-	const void *data;
-	size_t size;
-	const char *options, *host;
-};
-
 struct cw_cache_key {
 	uint8_t digest[CW_DIGEST];
 };
 
+/* Everything that decides what is compiled. Texts may be NULL. */
+struct cw_cache_source {
+	int kind;
+	uint32_t arch, variant;
+	const char *options, *host, *compiler;
+	struct cw_cache_key data; /* of the bytes that are compiled */
+	struct cw_cache_key from; /* of what was compiled from them before, or zeros */
+};
+
+void cw_cache_data_key(struct cw_cache_key *key, const void *data, size_t size);
 void cw_cache_key(struct cw_cache_key *key, const struct cw_cache_source *src);
+
+/* Whether there is a folder, which is made if need be: 0, or -errno as from cw_cache_put. */
+int cw_cache_ready(const struct cw_cache_settings *s);
 
 /* An entry: memory from malloc with size bytes behind the room that was asked for in front. */
 struct cw_cache_found {

@@ -1,5 +1,6 @@
 /* Keys, and the files of entries. */
 #include "cache/cache.h"
+#include "cache/xxh64.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,36 +22,41 @@ struct header {
 	uint32_t version, size;
 	uint8_t key[CW_DIGEST];
 	uint64_t length;
-	uint8_t digest[CW_DIGEST]; /* of the fields above and the data */
+	uint64_t data_sum, sum; /* of the data; of the fields above */
 };
-_Static_assert(sizeof(struct header) == 88, "the file's layout");
+_Static_assert(sizeof(struct header) == 72, "the file's layout");
 
-/* A field and its length, so that no two sources give the same bytes. */
-static void add_field(struct cw_blake2b *b, const void *data, uint64_t len)
+void cw_cache_data_key(struct cw_cache_key *key, const void *data, size_t size)
 {
-	cw_blake2b_add(b, &len, sizeof len);
-	cw_blake2b_add(b, data, len);
+	struct cw_blake2b b;
+
+	cw_blake2b_init(&b);
+	cw_blake2b_add(&b, data, size);
+	cw_blake2b_end(&b, key->digest);
 }
 
+/* With its end, or without, so that no two sources give the same bytes. */
 static void add_text(struct cw_blake2b *b, const char *text)
 {
 	uint8_t there = text != NULL;
 
-	add_field(b, &there, 1);
+	cw_blake2b_add(b, &there, 1);
 	if (text)
-		add_field(b, text, strlen(text));
+		cw_blake2b_add(b, text, strlen(text) + 1);
 }
 
 void cw_cache_key(struct cw_cache_key *key, const struct cw_cache_source *src)
 {
-	const uint32_t words[2] = {VERSION, (uint32_t)src->kind};
+	const uint32_t words[4] = {VERSION, (uint32_t)src->kind, src->arch, src->variant};
 	struct cw_blake2b b;
 
 	cw_blake2b_init(&b);
-	add_field(&b, words, sizeof words);
+	cw_blake2b_add(&b, words, sizeof words);
+	cw_blake2b_add(&b, src->data.digest, CW_DIGEST);
+	cw_blake2b_add(&b, src->from.digest, CW_DIGEST);
 	add_text(&b, src->options);
 	add_text(&b, src->host);
-	add_field(&b, src->data, src->size);
+	add_text(&b, src->compiler);
 	cw_blake2b_end(&b, key->digest);
 }
 
@@ -62,17 +68,13 @@ void cw_cache_name(char name[CW_CACHE_NAME], const struct cw_cache_key *key)
 
 static void fill_header(struct header *h, const struct cw_cache_key *key, const void *data, size_t size)
 {
-	struct cw_blake2b b;
-
 	memcpy(h->magic, magic, sizeof magic);
 	h->version = VERSION;
 	h->size = sizeof *h;
 	memcpy(h->key, key->digest, sizeof h->key);
 	h->length = size;
-	cw_blake2b_init(&b);
-	cw_blake2b_add(&b, h, offsetof(struct header, digest));
-	cw_blake2b_add(&b, data, size);
-	cw_blake2b_end(&b, h->digest);
+	h->data_sum = cw_xxh64(data, size);
+	h->sum = cw_xxh64(h, offsetof(struct header, sum));
 }
 
 static int read_all(int fd, void *p, size_t len)

@@ -12,19 +12,15 @@
 
 static const uint64_t default_size = 1ull << 30, largest_size = 4ull << 30;
 
-/* The driver takes decimal bytes, and its default for anything else. */
+/* The driver takes the number at the beginning, 0 if there is none. */
 static uint64_t size_limit(const char *text)
 {
-	unsigned long long v;
-	char *end;
+	long long v;
 
-	if (!text || *text < '0' || *text > '9')
+	if (!text)
 		return default_size;
-	errno = 0;
-	v = strtoull(text, &end, 10);
-	if (*end)
-		return default_size;
-	return errno || v > largest_size ? largest_size : v;
+	v = strtoll(text, NULL, 10);
+	return v < 0 ? 0 : (uint64_t)v > largest_size ? largest_size : (uint64_t)v;
 }
 
 void cw_cache_settings_read(struct cw_cache_settings *s)
@@ -35,7 +31,7 @@ void cw_cache_settings_read(struct cw_cache_settings *s)
 	s->disabled = disable && !strcmp(disable, "1");
 	s->max = size_limit(secure_getenv("CUDA_CACHE_MAXSIZE"));
 	s->folder[0] = 0;
-	if (path && *path)
+	if (path) /* an empty one is no folder to the driver either */
 		n = snprintf(s->folder, sizeof s->folder, "%s", path);
 	else if (home && *home)
 		n = snprintf(s->folder, sizeof s->folder, "%s/.nv/ComputeCache", home);
@@ -113,4 +109,14 @@ int cw_cache_folder(const struct cw_cache_settings *s, int create)
 		return -EPERM;
 	}
 	return fd < 0 ? err : fd;
+}
+
+int cw_cache_ready(const struct cw_cache_settings *s)
+{
+	int fd = cw_cache_folder(s, 1);
+
+	if (fd < 0)
+		return fd;
+	close(fd);
+	return 0;
 }
