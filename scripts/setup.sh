@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what Causeway's build, tests and demo need. Idempotent; says each step before doing it.
 #
-#   scripts/setup.sh all | demo | qemu | libvirt | kernels [SERIES...] | cuda [VERSION...] | go-tools | nvidia-smi | guest
+#   scripts/setup.sh all | demo | qemu | libvirt | kernels [SERIES...] | cuda [VERSION...] | go-tools | nvidia-smi | nvrtc | guest
 #
 # Only QEMU, g++ and the like are installed on the machine; the rest goes under build/. Further Debian suites come
 # from the mirror that apt already uses; elsewhere CAUSEWAY_DEBIAN_MIRROR names one.
@@ -14,6 +14,7 @@ set -euo pipefail
 . "$ROOT/scripts/lib/setup-kernels.sh"
 . "$ROOT/scripts/lib/setup-cuda.sh"
 . "$ROOT/scripts/lib/setup-nvidia-smi.sh"
+. "$ROOT/scripts/lib/setup-nvrtc.sh"
 
 usage() { sed -n '2,7s/^# \{0,1\}//p' "$0"; }
 
@@ -92,6 +93,7 @@ case ${1:-all} in
   cuda) shift; setup_system; setup_cuda "$@" ;;
   go-tools) setup_go_tools ;;
   nvidia-smi) setup_nvidia_smi ;;
+  nvrtc) setup_system; setup_nvrtc ;;
   guest) setup_guest ;;
   -h | --help | help) usage; exit ;;
   *) usage >&2; exit 2 ;;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every test, stage by stage, and says how long each took.
 #
-#   scripts/test.sh [STAGE...]      stages: setup lint build unit fuzz clib programs smi remote vm guest sessions libvirt share density package; all by default
+#   scripts/test.sh [STAGE...]      stages: setup lint build unit fuzz clib programs smi nvrtc remote vm guest sessions libvirt share density package; all by default
 #
 # FUZZTIME (default 3s) is the time per fuzz target. Logs are under build/logs. The status is 0 if every stage passed.
 set -uo pipefail
@@ -104,6 +104,15 @@ stage_smi() {
   return $rc
 }
 
+# NVRTC and the compile cache; a machine that cannot fetch it skips this, and says so.
+stage_nvrtc() {
+  local rc=0
+  scripts/setup.sh nvrtc || echo "NVRTC cannot be fetched"
+  scripts/nvrtc.sh || rc=$?
+  [ $rc = 77 ] && { echo "0 passed, 0 failed, 1 skipped: no NVRTC"; return 0; }
+  return $rc
+}
+
 # The same programs over TCP: nothing above the carrier may notice.
 stage_remote() {
   local port=$((20000 + $$ % 20000)) rc=0
@@ -184,7 +193,7 @@ run_stage() {
   return $rc
 }
 
-[ $# -gt 0 ] || set -- setup lint build unit fuzz clib programs smi remote vm guest sessions libvirt share density package
+[ $# -gt 0 ] || set -- setup lint build unit fuzz clib programs smi nvrtc remote vm guest sessions libvirt share density package
 for s in "$@"; do
   declare -F "stage_$s" >/dev/null || die "unknown stage $s"
   # Nothing can work after a failed set-up or build.
