@@ -1,6 +1,7 @@
 /* Keys, and the files of entries. */
 #include "cache/cache.h"
 #include "cache/xxh64.h"
+#include "session/compat.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -156,7 +157,7 @@ int cw_cache_get(const struct cw_cache_settings *s, const struct cw_cache_key *k
 		return dir;
 	cw_cache_name(name, key);
 	fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	res = fd < 0 || fstat(fd, &st) ? -errno : 0;
+	res = fd < 0 || cw_fstat(fd, &st) ? -errno : 0;
 	if (!res)
 		res = read_entry(fd, &st, key, s->max, front, found);
 	if (!res)

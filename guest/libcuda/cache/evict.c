@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "cache/cache.h"
+#include "session/compat.h"
 
 enum { CANDIDATES = 4096, ABANDONED = 3600 /* seconds after which an unfinished file is nobody's */ };
 
@@ -44,7 +45,7 @@ static int open_usage(int dir, int *fresh)
 		fd = openat(dir, usage_name, HOW | O_CREAT, 0600);
 	if (fd < 0)
 		return -errno;
-	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid())
+	if (cw_fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid())
 		return fd;
 	close(fd);
 	unlinkat(dir, usage_name, 0);
@@ -55,7 +56,7 @@ static uint64_t usage_blocks(int fd)
 {
 	struct stat st;
 
-	return fstat(fd, &st) == 0 ? (uint64_t)st.st_size : 0;
+	return cw_fstat(fd, &st) == 0 ? (uint64_t)st.st_size : 0;
 }
 
 /* One byte for a block. */
@@ -103,7 +104,7 @@ static void survey_file(struct survey *s, const char *name)
 	struct candidate *c;
 	struct stat st;
 
-	if (fstatat(s->dir, name, &st, AT_SYMLINK_NOFOLLOW))
+	if (cw_fstatat(s->dir, name, &st, AT_SYMLINK_NOFOLLOW))
 		return;
 	if (!is_entry(name)) {
 		if (!strncmp(name, ".new-", 5) && time(NULL) - st.st_mtime > ABANDONED)

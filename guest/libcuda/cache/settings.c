@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cache/cache.h"
+#include "session/compat.h"
 
 static const uint64_t default_size = 1ull << 30, largest_size = 4ull << 30;
 
@@ -79,7 +80,7 @@ static int ours_alone(int fd)
 {
 	struct stat st;
 
-	return fstat(fd, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+	return cw_fstat(fd, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
 /* The way to the driver's folder is the user's own and may have links; ours may not be one. */

@@ -180,13 +180,13 @@ static int open_mapped(const struct mapping *m)
 	struct stat st;
 	snprintf(name, sizeof name, "%.*s", (int)strcspn(m->path, "\n"), m->path);
 	int fd = open(name, O_RDWR | O_CLOEXEC);
-	if (fd >= 0 && (int)syscall(SYS_fstat, fd, &st) == 0 && st.st_ino == m->inode && S_ISREG(st.st_mode))
+	if (fd >= 0 && cw_fstat(fd, &st) == 0 && st.st_ino == m->inode && S_ISREG(st.st_mode))
 		return fd;
 	if (fd >= 0)
 		close(fd);
 	snprintf(link, sizeof link, "/proc/self/map_files/%" PRIx64 "-%" PRIx64, m->lo, m->hi);
 	fd = open(link, O_RDWR | O_CLOEXEC);
-	if (fd >= 0 && ((int)syscall(SYS_fstat, fd, &st) != 0 || !S_ISREG(st.st_mode))) {
+	if (fd >= 0 && (cw_fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))) {
 		close(fd);
 		fd = -1;
 	}
