@@ -81,7 +81,7 @@ func TestRegionsOutliveContexts(t *testing.T) {
 	want := func(what string, ids ...uint32) {
 		t.Helper()
 		for _, id := range ids {
-			if s.regions[id] == 0 {
+			if s.regions[id].addr == 0 {
 				t.Errorf("%s: region %d is not registered", what, id)
 			}
 		}
@@ -111,5 +111,20 @@ func TestRegionsOutliveContexts(t *testing.T) {
 		}
 		want("without")
 		s.RegionDrop(call(0), &wire.RegionDropArgs{Region: 5})
+	} // A context that lives takes them over from one that goes, fences included.
+	for _, ctx := range []wire.ID{20, 21} {
+		if res := s.CtxCreate(call(0), &wire.CtxCreateArgs{Ctx: ctx}); res != cuda.Success {
+			t.Fatal(res)
+		}
 	}
+	if s.regions[6].ctx != 20 || s.fences.ctx != 20 {
+		t.Errorf("region 6 is context %d's, fences are %d's; want the first, 20", s.regions[6].ctx, s.fences.ctx)
+	}
+	s.CtxDestroy(call(20), &wire.CtxDestroyArgs{Ctx: 20})
+	want("the first of two is gone", 0, 6)
+	if s.regions[0].ctx != 21 || s.regions[6].ctx != 21 || s.fences == nil || s.fences.ctx != 21 {
+		t.Errorf("the second context has not taken over: %v, %v", s.regions, s.fences)
+	}
+	s.CtxDestroy(call(21), &wire.CtxDestroyArgs{Ctx: 21})
+	want("both are gone")
 }

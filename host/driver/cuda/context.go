@@ -1,6 +1,8 @@
 package cuda
 
 import (
+	"log/slog"
+
 	"causeway/cuda"
 	"causeway/cuda/wire"
 )
@@ -23,7 +25,7 @@ func (s *session) PrimaryCtxRetain(c *wire.Call, a *wire.PrimaryCtxRetainArgs, r
 		return res
 	}
 	if fences != nil && s.fences == nil {
-		s.fences = fences
+		s.fences, fences.ctx = fences, a.Ctx
 	}
 	ctx, ok := s.ctxs.get(a.Ctx)
 	if !ok {
@@ -73,7 +75,7 @@ func (s *session) contextReady(id uint32, ctx *context_) cuda.Result {
 		if res != cuda.Success {
 			return res
 		}
-		s.fences = f
+		s.fences, f.ctx = f, id
 	}
 	return s.attach()
 }
@@ -107,7 +109,7 @@ func (s *session) PrimaryCtxRelease(c *wire.Call, a *wire.PrimaryCtxReleaseArgs)
 		return cuda.ErrorInvalidContext
 	}
 	if ctx.retains == 1 {
-		s.dropRegistrations()
+		s.dropRegistrations(a.Ctx)
 	}
 	res := s.fn.cuDevicePrimaryCtxRelease_v2.call(uint64(ctx.dev))
 	if res == cuda.Success {
@@ -118,37 +120,84 @@ func (s *session) PrimaryCtxRelease(c *wire.Call, a *wire.PrimaryCtxReleaseArgs)
 	return res
 }
 
-// dropRegistrations unpins what was registered through a context that is about to go, if it is the last one. The regions are the guest
-// process's and outlive its contexts: the next context registers them anew.
-func (s *session) dropRegistrations() {
-	live := 0
-	for _, ctx := range s.ctxs.m {
-		if ctx.handle != 0 {
-			live++
-		}
-	}
-	if live > 1 {
+// dropRegistrations unpins what was registered and made through a context that is about to go. The regions are the guest process's and
+// outlive its contexts: another context that lives takes them over at once, else the next one does. Worker goroutine.
+func (s *session) dropRegistrations(owner uint32) {
+	heir, ok := s.heir(owner)
+	if !ok {
+		s.letGo(func(uint32) bool { return true })
 		return
 	}
-	for id := range s.regions {
+	if !s.owns(owner) {
+		return
+	}
+	s.finishAll()
+	s.letGo(func(ctx uint32) bool { return ctx == owner })
+	if res := s.contextReady(heir, s.ctxs.m[heir]); res != cuda.Success {
+		slog.Error("what a destroyed context had registered is lost to those that live", "error", res)
+	}
+}
+
+// letGo unpins and frees what belongs to the contexts that are gone.
+func (s *session) letGo(gone func(ctx uint32) bool) {
+	for id, r := range s.regions {
+		if !gone(r.ctx) {
+			continue
+		}
 		s.unregister(id)
 		if id != 0 { // contextReady's own
 			s.detached = append(s.detached, id)
 		}
 	}
-	s.dropGauge()
-	if s.fences != nil {
+	if gone(s.gauge.ctx) {
+		s.dropGauge()
+	}
+	if s.fences != nil && gone(s.fences.ctx) {
 		s.watch.abandon()
 		s.fences.free(s.fn)
 		s.fences = nil
 	}
 }
 
+// owns reports whether something that others use was registered or made through a context.
+func (s *session) owns(ctx uint32) bool {
+	for _, r := range s.regions {
+		if r.ctx == ctx {
+			return true
+		}
+	}
+	return s.gauge.dev != 0 && s.gauge.ctx == ctx || s.fences != nil && s.fences.ctx == ctx
+}
+
+// heir is a context that lives beside one that goes.
+func (s *session) heir(owner uint32) (uint32, bool) {
+	for id, c := range s.ctxs.m {
+		if id != owner && c.handle != 0 {
+			return id, true
+		}
+	}
+	return 0, false
+}
+
+// finishAll waits for all contexts, whose GPU work writes words that are about to move, and answers the waits for it; errors come with
+// the next call. A capture would end by that: then only what the driver itself waits for is done.
+func (s *session) finishAll() {
+	if s.capturing() {
+		return
+	}
+	for id, c := range s.ctxs.m {
+		if c.handle != 0 && s.useContext(id) == cuda.Success {
+			s.fn.cuCtxSynchronize.call()
+		}
+	}
+	s.watch.settle()
+}
+
 // PrimaryCtxReset destroys a primary context's resources.
 func (s *session) PrimaryCtxReset(c *wire.Call, a *wire.PrimaryCtxResetArgs) cuda.Result {
 	ctx, ok := s.ctxs.get(a.Ctx)
 	if ok && ctx.handle != 0 {
-		s.dropRegistrations()
+		s.dropRegistrations(a.Ctx)
 	}
 	res := s.fn.cuDevicePrimaryCtxReset_v2.call(uint64(a.Dev))
 	if ok && res == cuda.Success {
@@ -203,7 +252,7 @@ func (s *session) CtxDestroy(c *wire.Call, a *wire.CtxDestroyArgs) cuda.Result {
 	if !ok || ctx.primary || ctx.handle == 0 {
 		return cuda.ErrorInvalidContext
 	}
-	s.dropRegistrations()
+	s.dropRegistrations(a.Ctx)
 	res := s.fn.cuCtxDestroy_v2.call(ctx.handle)
 	s.ctxs.remove(a.Ctx)
 	s.current = a.Ctx

@@ -60,7 +60,7 @@ func (s *session) MemcpyDtoH(c *wire.Call, a *wire.MemcpyDtoHArgs, r *wire.Memcp
 		return res
 	}
 	p := c.Later()
-	if addr, _, ok := p.GPUDone(); ok && s.regions[0] != 0 && a.Size <= wire.SlotPayload && !s.printing {
+	if addr, _, ok := p.GPUDone(); ok && s.regions[0].addr != 0 && a.Size <= wire.SlotPayload && !s.printing {
 		payload := uint64(addr) - remote.SlotGpuDoneOffset + wire.SlotSize - wire.SlotPayload
 		if res := s.note(s.fn.cuMemcpyDtoHAsync_v2.call(payload, a.Src, uint64(a.Size), st.handle)); res != cuda.Success {
 			p.Done(res, nil)
@@ -120,7 +120,7 @@ func (s *session) MemcpyStaged(c *wire.Call, a *wire.MemcpyStagedArgs) cuda.Resu
 
 // completeBehind has the GPU store a completion word behind a stream's work.
 func (s *session) completeBehind(st *stream, w, value uint32) cuda.Result {
-	base := s.regions[0]
+	base := s.regions[0].addr
 	if base == 0 {
 		s.host.CompleteWord(w, value|wire.WordFailed)
 		return cuda.ErrorNotSupported

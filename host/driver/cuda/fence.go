@@ -23,6 +23,7 @@ type fence struct {
 // fencePool lends fences. take and put may be called from any goroutine.
 type fencePool struct {
 	mu     sync.Mutex
+	ctx    uint32 // the guest's context that it was made in
 	base   uint64
 	free_  []int
 	values [fenceCount]uint32

@@ -59,7 +59,7 @@ func agreeing(t *testing.T, lib *lib, host *drivertest.Host) *session {
 	s := &session{
 		fn: &lib.fn, lib: lib, warm: &warmth{version: 13000, devices: make([]deviceInfo, 2)}, host: host, opt: driver.Options{MemoryLimit: 1 << 30},
 		out: newBuffer(4096), budget: driver.Options{MemoryLimit: 1 << 30}.Memory(), threads: map[threadKey]*stream{}, legacy: map[uint32]*stream{}, allocs: map[uint64]allocation{},
-		regions: map[uint32]uint64{},
+		regions: map[uint32]registration{},
 	}
 	s.watch = newWatcher(s)
 	s.lanes.init()
@@ -67,7 +67,7 @@ func agreeing(t *testing.T, lib *lib, host *drivertest.Host) *session {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		s.dropRegistrations() // otherwise the end of the process does
+		s.letGo(func(uint32) bool { return true }) // otherwise the end of the process does
 		runtime.UnlockOSThread()
 	})
 	return s

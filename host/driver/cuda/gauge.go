@@ -46,6 +46,7 @@ type gauge struct {
 	mu     sync.Mutex
 	mem    []byte
 	dev    uint64 // device address of mem; 0: not registered
+	ctx    uint32 // the guest's context that registered it
 	free   []int
 	values [gaugeWords]uint32
 	points []point // in order
@@ -228,7 +229,7 @@ func (g *gauge) ready(s *session) bool {
 		s.fn.cuMemHostUnregister.call(addr)
 		return false
 	}
-	g.dev = *s.out.u64(0)
+	g.dev, g.ctx = *s.out.u64(0), s.current
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.free = g.free[:0]

@@ -161,6 +161,7 @@ func (s *session) GreenCtxDestroy(c *wire.Call, a *wire.GreenCtxDestroyArgs) cud
 		return cuda.ErrorInvalidHandle
 	}
 	if ctx, ok := s.ctxs.get(g.ctx); ok {
+		s.dropRegistrations(g.ctx)
 		s.forgetContext(g.ctx, ctx)
 		s.ctxs.remove(g.ctx)
 	}

@@ -42,7 +42,7 @@ func laneSession(t testing.TB, n int) (*session, *laneHost) {
 	fn.cuStreamWriteValue32_v2 = entry(cudatest.Address(cudatest.WriteValue))
 	fn.cuEventQuery = entry(cudatest.Address(cudatest.Query))
 	fn.cuStreamQuery = fn.cuEventQuery
-	s := &session{fn: fn, host: h, out: newBuffer(4096), threads: map[threadKey]*stream{}, legacy: map[uint32]*stream{}, regions: map[uint32]uint64{0: 1}}
+	s := &session{fn: fn, host: h, out: newBuffer(4096), threads: map[threadKey]*stream{}, legacy: map[uint32]*stream{}, regions: map[uint32]registration{0: {addr: 1}}}
 	s.watch = newWatcher(s)
 	s.lanes.init()
 	s.lanes.most = n

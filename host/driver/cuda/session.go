@@ -50,9 +50,9 @@ type session struct {
 	used          uint64                // bytes booked: allocs, arrays, memory without addresses
 	budget        driver.Budget
 	pooling       pooling
-	regions       map[uint32]uint64 // registered regions: id to worker address
-	pinned        []pinnedRegion    // those of them that the guest pinned
-	detached      []uint32          // regions that are registered again as soon as there is a context
+	regions       map[uint32]registration
+	pinned        []pinnedRegion // those of them that the guest pinned
+	detached      []uint32       // regions that are registered again as soon as there is a context
 	devices       []deviceInfo
 	consoleMu     sync.Mutex // guards stdout, stderr and the order of their text
 	stdout        *capture
@@ -80,7 +80,7 @@ func (b *Backend) Open(h driver.Host, o driver.Options) (driver.Session, error) 
 	s := &session{
 		fn: &b.lib.fn, lib: b.lib, warm: b.warm, host: h, opt: o, out: newBuffer(4096), budget: o.Memory(),
 		threads: map[threadKey]*stream{}, legacy: map[uint32]*stream{}, allocs: map[uint64]allocation{},
-		regions: map[uint32]uint64{},
+		regions: map[uint32]registration{},
 	}
 	var err error
 	if s.stdout, err = captureOutput(1); err != nil {
@@ -182,6 +182,12 @@ func (s *session) RegionAdd(c *wire.Call, a *wire.RegionAddArgs, r *wire.RegionA
 	return res
 }
 
+// registration is a region that the driver has pinned: where it lies in the worker, and the guest's context that did it. It ends with that.
+type registration struct {
+	addr uint64
+	ctx  uint32
+}
+
 // register pins a region for the GPU, once.
 func (s *session) register(reg driver.Region) (uint64, cuda.Result) {
 	const portable, deviceMap = 1, 2
@@ -190,7 +196,7 @@ func (s *session) register(reg driver.Region) (uint64, cuda.Result) {
 		if res := s.fn.cuMemHostRegister_v2.call(addr, uint64(len(reg.Mem)), portable|deviceMap); res != cuda.Success {
 			return 0, res
 		}
-		s.regions[reg.ID] = addr
+		s.regions[reg.ID] = registration{addr, s.current}
 		if reg.Kind == wire.RegionPinned && reg.ID != 0 {
 			s.pinned = append(s.pinned, pinnedRegion{extent{addr, addr + uint64(len(reg.Mem))}, reg.ID})
 		}
@@ -202,13 +208,13 @@ func (s *session) register(reg driver.Region) (uint64, cuda.Result) {
 }
 
 func (s *session) unregister(id uint32) cuda.Result {
-	addr, ok := s.regions[id]
+	r, ok := s.regions[id]
 	if !ok {
 		return cuda.Success
 	}
 	delete(s.regions, id)
 	s.pinned = slices.DeleteFunc(s.pinned, func(p pinnedRegion) bool { return p.id == id })
-	return s.fn.cuMemHostUnregister.call(addr)
+	return s.fn.cuMemHostUnregister.call(r.addr)
 }
 
 // RegionDrop lets go of a region; the worker unmaps it afterwards. The driver waits for copies that still use it.

@@ -42,7 +42,7 @@ func (s *session) StreamSynchronize(c *wire.Call, a *wire.StreamSynchronizeArgs)
 // the waiting thread. Without a slot that the GPU reaches, it writes a fence word and the watcher answers.
 func (s *session) answerBehind(c *wire.Call, st *stream) cuda.Result {
 	p := c.Later()
-	if addr, seq, ok := p.GPUDone(); ok && s.regions[0] != 0 {
+	if addr, seq, ok := p.GPUDone(); ok && s.regions[0].addr != 0 {
 		x := &wait{pending: p, direct: true, word: word(addr), seq: seq, ctx: s.handleOf(st.ctx), stream: st.handle}
 		if l := st.waiting(); l != nil {
 			i := l.next()
