@@ -3743,6 +3743,27 @@ func (v *LibraryManageArgs) encode(w *writer) {
 	w.u32(4, v.Region)
 }
 
+// ModuleManageArgs is the request of OpModuleManage.
+type ModuleManageArgs struct {
+	Module ID // module
+	Region uint32
+}
+
+// Op implements Args.
+func (*ModuleManageArgs) Op() Op { return OpModuleManage }
+
+func (*ModuleManageArgs) fixed() int { return 8 }
+
+func (v *ModuleManageArgs) decode(r *reader) {
+	v.Module = r.u32(0)
+	v.Region = r.u32(4)
+}
+
+func (v *ModuleManageArgs) encode(w *writer) {
+	w.u32(0, v.Module)
+	w.u32(4, v.Region)
+}
+
 // DeviceTpcMapArgs is the request of OpDeviceTpcMap.
 type DeviceTpcMapArgs struct{}
 
@@ -4627,6 +4648,8 @@ func NewArgs(op Op) Args {
 		return new(LaunchHostFuncArgs)
 	case OpLibraryManage:
 		return new(LibraryManageArgs)
+	case OpModuleManage:
+		return new(ModuleManageArgs)
 	case OpDeviceTpcMap:
 		return new(DeviceTpcMapArgs)
 	case OpMemGetAllocationGranularity:

@@ -156,6 +156,7 @@ type requests struct {
 	GraphUserObject                  GraphUserObjectArgs
 	LaunchHostFunc                   LaunchHostFuncArgs
 	LibraryManage                    LibraryManageArgs
+	ModuleManage                     ModuleManageArgs
 	MemGetAllocationGranularity      MemGetAllocationGranularityArgs
 	MemAddressReserve                MemAddressReserveArgs
 	MemAddressFree                   MemAddressFreeArgs
@@ -247,6 +248,7 @@ type replies struct {
 	GraphNodeGetEnabled              GraphNodeGetEnabledReply
 	GraphMemGetAttribute             GraphMemGetAttributeReply
 	LibraryManage                    LibraryManageReply
+	ModuleManage                     ModuleManageReply
 	DeviceTpcMap                     DeviceTpcMapReply
 	MemGetAllocationGranularity      MemGetAllocationGranularityReply
 	MemAddressReserve                MemAddressReserveReply
@@ -1682,6 +1684,17 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		*r = LibraryManageReply{}
 		d.reply = r
 		return drv.LibraryManage(c, a, r), true
+	case OpModuleManage:
+		a := &d.requests.ModuleManage
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		r := &d.replies.ModuleManage
+		*r = ModuleManageReply{}
+		d.reply = r
+		return drv.ModuleManage(c, a, r), true
 	case OpDeviceTpcMap:
 		d.args = &DeviceTpcMapArgs{}
 		r := &d.replies.DeviceTpcMap

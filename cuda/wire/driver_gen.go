@@ -324,6 +324,8 @@ type Driver interface {
 	LaunchHostFunc(c *Call, a *LaunchHostFuncArgs) cuda.Result
 	// LibraryManage is answered at once; it modifies a library.
 	LibraryManage(c *Call, a *LibraryManageArgs, r *LibraryManageReply) cuda.Result
+	// ModuleManage is answered at once; it modifies a module.
+	ModuleManage(c *Call, a *ModuleManageArgs, r *ModuleManageReply) cuda.Result
 	// DeviceTpcMap is answered at once.
 	DeviceTpcMap(c *Call, r *DeviceTpcMapReply) cuda.Result
 	// MemGetAllocationGranularity is answered at once.
@@ -1085,6 +1087,11 @@ func (Unsupported) LaunchHostFunc(*Call, *LaunchHostFuncArgs) cuda.Result {
 
 // LibraryManage implements Driver.
 func (Unsupported) LibraryManage(*Call, *LibraryManageArgs, *LibraryManageReply) cuda.Result {
+	return cuda.ErrorNotSupported
+}
+
+// ModuleManage implements Driver.
+func (Unsupported) ModuleManage(*Call, *ModuleManageArgs, *ModuleManageReply) cuda.Result {
 	return cuda.ErrorNotSupported
 }
 

@@ -163,32 +163,33 @@ const (
 	OpCallbackOpen                     Op = 157
 	OpLaunchHostFunc                   Op = 158
 	OpLibraryManage                    Op = 159
-	OpDeviceTpcMap                     Op = 160
-	OpMemGetAllocationGranularity      Op = 161
-	OpMemAddressReserve                Op = 162
-	OpMemAddressFree                   Op = 163
-	OpMemCreate                        Op = 164
-	OpMemRelease                       Op = 165
-	OpMemMap                           Op = 166
-	OpMemUnmap                         Op = 167
-	OpMemSetAccess                     Op = 168
-	OpMemExport                        Op = 169
-	OpMemImport                        Op = 170
-	OpIpcGetMemHandle                  Op = 171
-	OpIpcOpenMemHandle                 Op = 172
-	OpIpcCloseMemHandle                Op = 173
-	OpIpcGetEventHandle                Op = 174
-	OpIpcOpenEventHandle               Op = 175
-	OpPoolCreate                       Op = 176
-	OpPoolDestroy                      Op = 177
-	OpPoolSetAccess                    Op = 178
-	OpPoolGetAccess                    Op = 179
-	OpMemAllocFromPool                 Op = 180
-	OpPoolExport                       Op = 181
-	OpPoolImport                       Op = 182
-	OpPoolExportPointer                Op = 183
-	OpPoolImportPointer                Op = 184
-	OpWatchBudget                      Op = 185
+	OpModuleManage                     Op = 160
+	OpDeviceTpcMap                     Op = 161
+	OpMemGetAllocationGranularity      Op = 162
+	OpMemAddressReserve                Op = 163
+	OpMemAddressFree                   Op = 164
+	OpMemCreate                        Op = 165
+	OpMemRelease                       Op = 166
+	OpMemMap                           Op = 167
+	OpMemUnmap                         Op = 168
+	OpMemSetAccess                     Op = 169
+	OpMemExport                        Op = 170
+	OpMemImport                        Op = 171
+	OpIpcGetMemHandle                  Op = 172
+	OpIpcOpenMemHandle                 Op = 173
+	OpIpcCloseMemHandle                Op = 174
+	OpIpcGetEventHandle                Op = 175
+	OpIpcOpenEventHandle               Op = 176
+	OpPoolCreate                       Op = 177
+	OpPoolDestroy                      Op = 178
+	OpPoolSetAccess                    Op = 179
+	OpPoolGetAccess                    Op = 180
+	OpMemAllocFromPool                 Op = 181
+	OpPoolExport                       Op = 182
+	OpPoolImport                       Op = 183
+	OpPoolExportPointer                Op = 184
+	OpPoolImportPointer                Op = 185
+	OpWatchBudget                      Op = 186
 	// OpSkip pads to the end of the ring; it is no operation.
 	OpSkip Op = 0xffff
 )
@@ -364,7 +365,7 @@ var operations = [...]OpInfo{
 		Name: "MemGetInfo", Mode: Sync, Fixed: 0, ReplyFixed: 16,
 	},
 	OpModuleLoad: {
-		Name: "ModuleLoad", Mode: Sync, Fixed: 32, ReplyFixed: 24,
+		Name: "ModuleLoad", Mode: Sync, Fixed: 32, ReplyFixed: 32,
 		Always: true,
 		Effect: Creates, Kind: KindModule, In: InRequest,
 		Object: Ref{Name: "module", Offset: 0, Kind: KindModule, New: true},
@@ -402,7 +403,7 @@ var operations = [...]OpInfo{
 		},
 	},
 	OpLibraryLoad: {
-		Name: "LibraryLoad", Mode: Sync, Fixed: 32, ReplyFixed: 24,
+		Name: "LibraryLoad", Mode: Sync, Fixed: 32, ReplyFixed: 32,
 		Always: true,
 		Effect: Creates, Kind: KindLibrary, In: InRequest,
 		Object: Ref{Name: "library", Offset: 0, Kind: KindLibrary, New: true},
@@ -1261,6 +1262,14 @@ var operations = [...]OpInfo{
 		Object: Ref{Name: "library", Offset: 0, Kind: KindLibrary, New: false},
 		Refs: []Ref{
 			{Name: "library", Offset: 0, Kind: KindLibrary, New: false},
+		},
+	},
+	OpModuleManage: {
+		Name: "ModuleManage", Mode: Sync, Fixed: 8, ReplyFixed: 8,
+		Effect: Modifies, Kind: KindModule, In: InRequest,
+		Object: Ref{Name: "module", Offset: 0, Kind: KindModule, New: false},
+		Refs: []Ref{
+			{Name: "module", Offset: 0, Kind: KindModule, New: false},
 		},
 	},
 	OpDeviceTpcMap: {

@@ -208,26 +208,29 @@ type ModuleLoadReply struct {
 	WallMs  float32
 	InfoLen uint32
 	ErrLen  uint32
+	Managed uint64
 	Logs    []byte
 }
 
 // Op implements Reply.
 func (*ModuleLoadReply) Op() Op { return OpModuleLoad }
 
-func (*ModuleLoadReply) fixed() int { return 24 }
+func (*ModuleLoadReply) fixed() int { return 32 }
 
 func (v *ModuleLoadReply) decode(r *reader) {
 	v.WallMs = r.f32(0)
 	v.InfoLen = r.u32(4)
 	v.ErrLen = r.u32(8)
-	v.Logs = r.bytes(12)
+	v.Managed = r.u64(16)
+	v.Logs = r.bytes(24)
 }
 
 func (v *ModuleLoadReply) encode(w *writer) {
 	w.f32(0, v.WallMs)
 	w.u32(4, v.InfoLen)
 	w.u32(8, v.ErrLen)
-	w.bytes(12, v.Logs)
+	w.u64(16, v.Managed)
+	w.bytes(24, v.Logs)
 }
 
 // ModuleGetFunctionReply is the reply of OpModuleGetFunction.
@@ -292,26 +295,29 @@ type LibraryLoadReply struct {
 	WallMs  float32
 	InfoLen uint32
 	ErrLen  uint32
+	Managed uint64
 	Logs    []byte
 }
 
 // Op implements Reply.
 func (*LibraryLoadReply) Op() Op { return OpLibraryLoad }
 
-func (*LibraryLoadReply) fixed() int { return 24 }
+func (*LibraryLoadReply) fixed() int { return 32 }
 
 func (v *LibraryLoadReply) decode(r *reader) {
 	v.WallMs = r.f32(0)
 	v.InfoLen = r.u32(4)
 	v.ErrLen = r.u32(8)
-	v.Logs = r.bytes(12)
+	v.Managed = r.u64(16)
+	v.Logs = r.bytes(24)
 }
 
 func (v *LibraryLoadReply) encode(w *writer) {
 	w.f32(0, v.WallMs)
 	w.u32(4, v.InfoLen)
 	w.u32(8, v.ErrLen)
-	w.bytes(12, v.Logs)
+	w.u64(16, v.Managed)
+	w.bytes(24, v.Logs)
 }
 
 // LibraryGetKernelReply is the reply of OpLibraryGetKernel.
@@ -1274,6 +1280,24 @@ func (v *LibraryManageReply) encode(w *writer) {
 	w.u64(0, v.Size)
 }
 
+// ModuleManageReply is the reply of OpModuleManage.
+type ModuleManageReply struct {
+	Size uint64
+}
+
+// Op implements Reply.
+func (*ModuleManageReply) Op() Op { return OpModuleManage }
+
+func (*ModuleManageReply) fixed() int { return 8 }
+
+func (v *ModuleManageReply) decode(r *reader) {
+	v.Size = r.u64(0)
+}
+
+func (v *ModuleManageReply) encode(w *writer) {
+	w.u64(0, v.Size)
+}
+
 // DeviceTpcMapReply is the reply of OpDeviceTpcMap.
 type DeviceTpcMapReply struct {
 	Map []byte
@@ -1673,6 +1697,8 @@ func NewReply(op Op) Reply {
 		return new(GraphMemGetAttributeReply)
 	case OpLibraryManage:
 		return new(LibraryManageReply)
+	case OpModuleManage:
+		return new(ModuleManageReply)
 	case OpDeviceTpcMap:
 		return new(DeviceTpcMapReply)
 	case OpMemGetAllocationGranularity:

@@ -74,7 +74,7 @@ extern struct cw_lock cw_module_lock;
 struct cw_jit;
 struct cw_image;
 /* Sends an image; op is CW_OP_MODULE_LOAD or CW_OP_LIBRARY_LOAD. Writes logs and time back, also when the load fails. */
-CUresult cw_load(uint16_t op, uint32_t id, const struct cw_jit *jit, const struct cw_image *img);
+CUresult cw_load(uint16_t op, uint32_t id, const struct cw_jit *jit, const struct cw_image *img, uint64_t *managed);
 /* The names in a module or library (CW_OP_MODULE_LIST_FUNCTIONS, CW_OP_LIBRARY_LIST_KERNELS); free() them. */
 CUresult cw_names(uint16_t op, uint32_t id, char **names, size_t *len);
 
@@ -82,10 +82,14 @@ CUresult cw_names(uint16_t op, uint32_t id, char **names, size_t *len);
 CUresult cw_module_load(CUmodule *module, const void *image, unsigned count, const int *options, void **values);
 /* A file's bytes with a NUL behind them; free() them. CUDA_ERROR_FILE_NOT_FOUND if it cannot be read. */
 CUresult cw_read_file(const char *path, void **data);
-/* A managed variable of a library, which moves to where the program reaches it if it has not. */
-CUresult cw_managed_variable(struct cw_library *l, const char *name, uint64_t *ptr, uint64_t *size);
-/* Before anything in a library is looked up that would lie elsewhere once they have moved. */
-void cw_managed_early(struct cw_library *l);
+/* Moves the managed variables of code that was just loaded (CW_OP_LIBRARY_MANAGE, CW_OP_MODULE_MANAGE), size bytes by the answer to
+ * the load, to where the program reaches them. NULL if there are none or they stay. The code's end drops the region. */
+struct cw_region *cw_managed_move(uint16_t op, uint32_t id, uint64_t size);
+void cw_managed_drop(struct cw_region *r);
+/* Remembers a variable whose address was asked for; region: of its code's managed variables, or NULL. */
+void cw_managed_note(const struct cw_region *region, uint64_t ptr, uint64_t size);
+/* Says why, if it is so, that a variable's address was refused, and gives the result back. */
+CUresult cw_managed_refused(const char *name, CUresult res);
 /* The module of a library in the current context. */
 CUresult cw_library_module(struct cw_library *l, struct cw_module **out);
 

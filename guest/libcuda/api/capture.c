@@ -78,31 +78,32 @@ CUresult cwi_cuStreamBeginCaptureToGraph(int ptds, CUstream stream, CUgraph grap
 
 CUresult cwi_cuStreamEndCapture(int ptds, CUstream stream, CUgraph *graph)
 {
-	struct cw_graph *fresh, *g;
+	struct cw_graph *fresh = NULL, *g;
 	uint32_t id, got = 0, ended = 0;
 	CUresult res = cw_stream_id(stream, ptds, &id);
 
 	if (res)
 		return res;
-	if (!graph)
-		return CUDA_ERROR_INVALID_VALUE;
-	*graph = NULL;
-	fresh = cw_graph_fresh();
-	if (!fresh)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	res = cwop_StreamEndCapture(id, fresh->o.id, &got, &ended);
+	if (graph) { /* without, a graph that the application began the capture into, or has seen, stays its own */
+		*graph = NULL;
+		fresh = cw_graph_fresh();
+		if (!fresh)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	res = cwop_StreamEndCapture(id, fresh ? fresh->o.id : 0, &got, &ended);
 	if (ended)
 		atomic_fetch_sub(&cw_captures, 1);
-	if (!res && got == fresh->o.id) {
+	if (!res && fresh && got == fresh->o.id) {
 		cw_graph_publish(fresh, NULL);
 		*graph = (CUgraph)fresh;
 		return CUDA_SUCCESS;
 	}
-	cw_graph_discard(&fresh->o);
+	if (fresh)
+		cw_graph_discard(&fresh->o);
 	g = (struct cw_graph *)cw_handle_by_id(CW_KIND_GRAPH, got);
-	if (!res)
+	if (!res && graph)
 		*graph = (CUgraph)g;
-	else if (g) /* seen while it was captured, gone with the capture */
+	else if (res && g) /* seen while it was captured, gone with the capture */
 		cw_graph_free(g);
 	return res;
 }

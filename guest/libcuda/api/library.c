@@ -42,6 +42,7 @@ CUresult cwi_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_optio
 	struct cw_image img;
 	struct cw_jit jit;
 	struct cw_library *l;
+	uint64_t managed = 0;
 	CUresult res;
 
 	(void)values;
@@ -56,13 +57,12 @@ CUresult cwi_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_optio
 	l = (struct cw_library *)cw_handle_new(CW_KIND_LIBRARY);
 	if (!l)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	res = cw_load(CW_OP_LIBRARY_LOAD, l->o.id, &jit, &img);
+	res = cw_load(CW_OP_LIBRARY_LOAD, l->o.id, &jit, &img, &managed);
 	if (res) {
 		cw_handle_free(CW_KIND_LIBRARY, &l->o);
 		return res;
 	}
-	if (cw_settings.eager)
-		cw_managed_early(l);
+	l->managed = cw_managed_move(CW_OP_LIBRARY_MANAGE, l->o.id, managed);
 	*library = (CUlibrary)l;
 	return CUDA_SUCCESS;
 }
@@ -85,11 +85,14 @@ CUresult cwi_cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_o
 CUresult cwi_cuLibraryUnload(CUlibrary library)
 {
 	struct cw_library *l = get(library);
+	struct cw_region *managed;
 	uint32_t id;
+	CUresult res;
 
 	if (!l)
 		return CUDA_ERROR_INVALID_HANDLE;
 	id = l->o.id;
+	managed = l->managed;
 	cw_lock_acquire(&cw_module_lock);
 	for (struct cw_func *k = l->kernels; k; k = k->next)
 		cw_funcs_free(&k->functions);
@@ -104,7 +107,9 @@ CUresult cwi_cuLibraryUnload(CUlibrary library)
 	cw_lock_release(&cw_module_lock);
 	if (!cw_handle_free(CW_KIND_LIBRARY, &l->o))
 		return CUDA_ERROR_INVALID_HANDLE;
-	return cwop_LibraryUnload(id);
+	res = cwop_LibraryUnload(id);
+	cw_managed_drop(managed);
+	return res;
 }
 
 /* --- contents ------------------------------------------------------------------------------------------------------ */
@@ -190,11 +195,10 @@ static CUresult get_global(uint64_t *ptr, size_t *bytes, CUlibrary library, cons
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!l)
 		return CUDA_ERROR_INVALID_HANDLE;
-	cw_managed_early(l);
-	res = cwop_LibraryGetGlobal(l->o.id, 0, name, strlen(name), &p, &size);
+	res = cw_managed_refused(name, cwop_LibraryGetGlobal(l->o.id, 0, name, strlen(name), &p, &size));
 	if (res)
 		return res;
-	cw_memory_note_global(p, size);
+	cw_managed_note(l->managed, p, size);
 	if (ptr)
 		*ptr = p;
 	if (bytes)

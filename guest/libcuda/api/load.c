@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-static CUresult load(uint16_t op, uint32_t id, const struct cw_jit *jit, const struct cw_image *img)
+static CUresult load(uint16_t op, uint32_t id, const struct cw_jit *jit, const struct cw_image *img, uint64_t *managed)
 {
 	size_t room = (size_t)jit->info_cap + jit->error_cap, len = 0;
 	size_t pairs = (size_t)jit->count * 2 * sizeof *jit->pairs;
@@ -18,19 +18,19 @@ static CUresult load(uint16_t op, uint32_t id, const struct cw_jit *jit, const s
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (op == CW_OP_MODULE_LOAD)
 		res = cwop_ModuleLoad(id, jit->info_cap, jit->error_cap, jit->pairs, pairs, img->data, img->len, &wall_ms, &info_len,
-				      &error_len, logs, room, &len);
+				      &error_len, managed, logs, room, &len);
 	else
 		res = cwop_LibraryLoad(id, jit->info_cap, jit->error_cap, jit->pairs, pairs, img->data, img->len, &wall_ms, &info_len,
-				       &error_len, logs, room, &len);
+				       &error_len, managed, logs, room, &len);
 	cw_jit_finish(jit, wall_ms, logs, len < room ? len : room, info_len, error_len);
 	free(logs);
 	return res;
 }
 
 /* Code that was linked for other GPUs only is linked again from its parts, as far as they are PTX. */
-CUresult cw_load(uint16_t op, uint32_t id, const struct cw_jit *jit, const struct cw_image *img)
+CUresult cw_load(uint16_t op, uint32_t id, const struct cw_jit *jit, const struct cw_image *img, uint64_t *managed)
 {
-	CUresult res = load(op, id, jit, img), again;
+	CUresult res = load(op, id, jit, img, managed), again;
 	struct cw_image parts;
 
 	if (res != CUDA_ERROR_NO_BINARY_FOR_GPU || !img->inputs)
@@ -38,7 +38,7 @@ CUresult cw_load(uint16_t op, uint32_t id, const struct cw_jit *jit, const struc
 	parts = cw_image_inputs(img);
 	if (!parts.data)
 		return res;
-	again = load(op, id, jit, &parts);
+	again = load(op, id, jit, &parts, managed);
 	free((void *)parts.data);
 	return again == CUDA_ERROR_INVALID_IMAGE ? res : again;
 }

@@ -1,16 +1,14 @@
 /*
- * Managed variables (__managed__). The worker's driver would put them where the program cannot reach them, so they move before the
- * first is asked for: into a pinned region, which program and kernels reach at one address (LibraryManage). The runtime asks when
- * a program starts, before it has a context and before it looks up any kernel.
+ * Managed variables (__managed__). The worker's driver would put them where the program cannot reach them, so they move when their
+ * code is loaded, before anything is looked up in it: into a pinned region, which program and kernels reach at one address
+ * (LibraryManage, ModuleManage). Where that is not possible they stay, kernels use them, and their addresses are refused.
  */
 #include "api/api.h"
 #include "memory/managed.h"
 
 #include <string.h>
 
-static struct cw_lock lock;
-
-/* A region of this size, known as managed memory. A context is needed to make one: without, device 0's primary context, which
+/* A region of this size. A context is needed to make one: without, device 0's primary context, which
  * stays retained, as the region stays. */
 static CUresult region_for(uint64_t size, struct cw_region **out)
 {
@@ -19,8 +17,6 @@ static CUresult region_for(uint64_t size, struct cw_region **out)
 	CUresult res;
 	int pushed = 0;
 
-	if (!cw_can_map())
-		return CUDA_ERROR_NOT_SUPPORTED;
 	if (cw_ctx_current(&c) != CUDA_SUCCESS) {
 		res = cwi_cuDevicePrimaryCtxRetain(&primary, 0);
 		if (!res)
@@ -31,89 +27,74 @@ static CUresult region_for(uint64_t size, struct cw_region **out)
 		cw_ctx_current(&c);
 	}
 	res = cw_region_add(CW_REGION_PINNED, size, 0, out);
-	if (!res) {
-		struct cw_range r = {.base = (uintptr_t)(*out)->va, .size = size, .kind = CW_RANGE_MANAGED, .ctx = c->o.id,
-				     .device = c->device->ordinal, .flags = CU_MEM_ATTACH_GLOBAL, .sync_memops = 1,
-				     .dev = (*out)->dev, .region = *out, .managed = cw_managed_new(size)};
-
-		/* known to nobody: hints about it are refused, kernels and copies find it all the same */
-		if (!r.managed || cw_range_add(&r) != 0)
-			cw_managed_free(r.managed);
-	}
 	if (pushed)
 		cwi_cuCtxPopCurrent(&primary);
 	return res;
 }
 
-static int has_functions(const struct cw_library *l)
+static int inside(const struct cw_range *r, void *region)
 {
-	int some = 0;
+	const struct cw_region *of = region;
 
-	cw_lock_acquire(&cw_module_lock);
-	some = l->kernels != NULL;
-	for (const struct cw_module *m = l->modules; m; m = m->next)
-		some |= m->funcs != NULL;
-	cw_lock_release(&cw_module_lock);
-	return some;
+	if (r->kind != CW_RANGE_MANAGED || r->base - (uintptr_t)of->va >= of->size)
+		return 0;
+	cw_managed_free(r->managed);
+	return 1;
 }
 
-static CUresult move(struct cw_library *l)
+void cw_managed_drop(struct cw_region *r)
 {
-	struct cw_region *r;
-	uint64_t size = 0;
-	CUresult res = cwop_LibraryManage(l->o.id, 0, &size);
-
-	if (res || size == 0)
-		return res;
-	if (has_functions(l)) /* they know the variables where they were */
-		return CUDA_ERROR_NOT_SUPPORTED;
-	res = region_for(size, &r);
-	if (res)
-		return res;
-	res = cwop_LibraryManage(l->o.id, r->id, &size);
-	if (res) {
-		struct cw_range gone;
-
-		if (cw_range_take((uintptr_t)r->va, 1u << CW_RANGE_MANAGED, &gone))
-			cw_managed_free(gone.managed);
-		cw_region_drop(r);
-	}
-	return res;
-}
-
-/*
- * To move is to load anew: what was looked up before lies elsewhere afterwards. Runtimes ask for other variables before the managed
- * ones, and for every kernel if they were told to load all at once; so variables move before the first of those questions.
- */
-void cw_managed_early(struct cw_library *l)
-{
-	uint64_t size = 0;
-
-	if (l->managed_asked)
+	if (!r)
 		return;
-	cw_lock_acquire(&lock);
-	if (!l->managed_asked && l->managed == CW_MANAGED_HOME && !cwop_LibraryManage(l->o.id, 0, &size) && size && !move(l))
-		l->managed = CW_MANAGED_MOVED;
-	l->managed_asked = 1;
-	cw_lock_release(&lock);
+	cw_range_sweep(inside, r);
+	cw_region_drop(r);
 }
 
-CUresult cw_managed_variable(struct cw_library *l, const char *name, uint64_t *ptr, uint64_t *size)
+/* A variable is an allocation of its own to who asks about its address; one that nobody looked up is not known. */
+void cw_managed_note(const struct cw_region *region, uint64_t ptr, uint64_t size)
 {
-	CUresult res = CUDA_SUCCESS;
+	struct cw_range r = {.base = ptr, .size = size, .kind = CW_RANGE_MANAGED, .ctx = cw_current_ctx_id(),
+			     .flags = CU_MEM_ATTACH_GLOBAL, .sync_memops = 1};
+	struct cw_ctx *c;
 
-	cw_lock_acquire(&lock);
-	if (l->managed == CW_MANAGED_HOME) {
-		res = move(l);
-		l->managed = res ? CW_MANAGED_REFUSED : CW_MANAGED_MOVED;
-	} else if (l->managed == CW_MANAGED_REFUSED) {
-		res = CUDA_ERROR_NOT_SUPPORTED;
+	if (!region || ptr - (uintptr_t)region->va >= region->size) {
+		cw_memory_note_global(ptr, size);
+		return;
 	}
-	cw_lock_release(&lock);
+	if (cw_range_find(ptr, &r))
+		return;
+	if (cw_ctx_current(&c) == CUDA_SUCCESS)
+		r.device = c->device->ordinal;
+	r.dev = region->dev + (ptr - (uintptr_t)region->va);
+	r.managed = cw_managed_new(size);
+	/* known to nobody: hints about it are refused, kernels and copies find it all the same */
+	if (!r.managed || cw_range_add(&r) != 0)
+		cw_managed_free(r.managed);
+}
+
+struct cw_region *cw_managed_move(uint16_t op, uint32_t id, uint64_t size)
+{
+	struct cw_region *r = NULL;
+	CUresult res = CUDA_ERROR_NOT_SUPPORTED;
+
+	if (size == 0)
+		return NULL;
+	if (cw_can_map())
+		res = region_for(size, &r);
 	if (!res)
-		return cwop_LibraryGetGlobal(l->o.id, 1, name, strlen(name), ptr, size);
-	cw_log(CW_LOG_ERROR, "__managed__ variable %s cannot be shared with the GPU here (it needs mapped memory, and PTX in the program)",
-	       name);
+		res = op == CW_OP_LIBRARY_MANAGE ? cwop_LibraryManage(id, r->id, &size) : cwop_ModuleManage(id, r->id, &size);
+	if (!res)
+		return r;
+	cw_managed_drop(r);
+	cw_log(CW_LOG_INFO, "__managed__ variables of loaded code stay out of the program's reach: %d", (int)res);
+	return NULL;
+}
+
+CUresult cw_managed_refused(const char *name, CUresult res)
+{
+	if (res == CUDA_ERROR_NOT_SUPPORTED)
+		cw_log(CW_LOG_ERROR, "__managed__ variable %s cannot be shared with the GPU here (it needs mapped memory, and code "
+				     "whose addresses can be moved)", name);
 	return res;
 }
 
@@ -127,7 +108,9 @@ CUresult cwi_cuLibraryGetManaged(CUdeviceptr *ptr, size_t *bytes, CUlibrary libr
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!l)
 		return CUDA_ERROR_INVALID_HANDLE;
-	res = cw_managed_variable(l, name, &p, &size);
+	res = cw_managed_refused(name, cwop_LibraryGetGlobal(l->o.id, 1, name, strlen(name), &p, &size));
+	if (!res)
+		cw_managed_note(l->managed, p, size);
 	if (!res && ptr)
 		*ptr = p;
 	if (!res && bytes)

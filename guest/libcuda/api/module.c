@@ -25,6 +25,7 @@ CUresult cw_module_load(CUmodule *module, const void *image, unsigned count, con
 	struct cw_jit jit;
 	struct cw_module *m;
 	struct cw_ctx *c;
+	uint64_t managed = 0;
 	CUresult res = cw_ctx_current(&c);
 
 	if (res)
@@ -42,12 +43,14 @@ CUresult cw_module_load(CUmodule *module, const void *image, unsigned count, con
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	m->o.ctx = c->o.id;
 	cw_handle_publish(&m->o, CW_KIND_MODULE);
-	res = cw_load(CW_OP_MODULE_LOAD, m->o.id, &jit, &img);
-	if (res)
+	res = cw_load(CW_OP_MODULE_LOAD, m->o.id, &jit, &img, &managed);
+	if (res) {
 		cw_handle_free(CW_KIND_MODULE, &m->o);
-	else
-		*module = (CUmodule)m;
-	return res;
+		return res;
+	}
+	m->managed = cw_managed_move(CW_OP_MODULE_MANAGE, m->o.id, managed);
+	*module = (CUmodule)m;
+	return CUDA_SUCCESS;
 }
 
 CUresult cwi_cuModuleLoadData(CUmodule *module, const void *image)
@@ -115,19 +118,24 @@ CUresult cwi_cuModuleLoad(CUmodule *module, const char *path)
 CUresult cwi_cuModuleUnload(CUmodule module)
 {
 	struct cw_module *m = get(module);
+	struct cw_region *managed;
 	uint32_t id;
+	CUresult res;
 
 	if (!m)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (m->library)
 		return CUDA_ERROR_NOT_PERMITTED;
 	id = m->o.id;
+	managed = m->managed;
 	cw_lock_acquire(&cw_module_lock);
 	cw_funcs_free(&m->funcs);
 	cw_lock_release(&cw_module_lock);
 	if (!cw_handle_free(CW_KIND_MODULE, &m->o))
 		return CUDA_ERROR_INVALID_HANDLE;
-	return cwop_ModuleUnload(id);
+	res = cwop_ModuleUnload(id);
+	cw_managed_drop(managed);
+	return res;
 }
 
 CUresult cwi_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
@@ -171,16 +179,10 @@ CUresult cwi_cuModuleGetGlobal_v2(CUdeviceptr *ptr, size_t *bytes, CUmodule modu
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!m)
 		return CUDA_ERROR_INVALID_HANDLE;
-	if (m->library)
-		cw_managed_early((struct cw_library *)m->library);
-	/* a managed variable is refused until it has moved, and not in the module any more afterwards */
-	res = cwop_ModuleGetGlobal(m->o.id, name, strlen(name), &p, &size);
-	if (m->library && (res == CUDA_ERROR_NOT_SUPPORTED ||
-			   (res == CUDA_ERROR_NOT_FOUND && ((struct cw_library *)m->library)->managed == CW_MANAGED_MOVED)))
-		res = cw_managed_variable((struct cw_library *)m->library, name, &p, &size);
+	res = cw_managed_refused(name, cwop_ModuleGetGlobal(m->o.id, name, strlen(name), &p, &size));
 	if (res)
 		return res;
-	cw_memory_note_global(p, size);
+	cw_managed_note(m->library ? ((struct cw_library *)m->library)->managed : m->managed, p, size);
 	if (ptr)
 		*ptr = p;
 	if (bytes)

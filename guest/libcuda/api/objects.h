@@ -86,18 +86,15 @@ struct cw_module {
 	struct cw_func *funcs;
 	struct cw_module *next; /* of a library: its modules in other contexts */
 	struct cw_obj *library; /* NULL: loaded by the application, who unloads it */
+	struct cw_region *managed; /* as a library's, which keeps it for its modules */
 };
 CW_OBJ_FITS(struct cw_module);
-
-/* Where a library's managed variables lie: managedvar.c. */
-enum cw_managed_state { CW_MANAGED_HOME = 0, CW_MANAGED_MOVED, CW_MANAGED_REFUSED };
 
 struct cw_library {
 	struct cw_obj o;
 	struct cw_func *kernels;
 	struct cw_module *modules;
-	_Atomic uint8_t managed; /* enum cw_managed_state */
-	_Atomic uint8_t managed_asked;
+	struct cw_region *managed; /* where its managed variables lie, NULL: it has none that moved */
 };
 CW_OBJ_FITS(struct cw_library);
 

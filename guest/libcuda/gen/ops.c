@@ -605,7 +605,7 @@ CUresult cwop_MemGetInfo(uint64_t *free, uint64_t *total)
 	return r;
 }
 
-CUresult cwop_ModuleLoad(uint32_t module, uint32_t info_cap, uint32_t err_cap, const void *options, size_t options_len, const void *image, size_t image_len, float *wall_ms, uint32_t *info_len, uint32_t *err_len, void *logs, size_t logs_cap, size_t *logs_len)
+CUresult cwop_ModuleLoad(uint32_t module, uint32_t info_cap, uint32_t err_cap, const void *options, size_t options_len, const void *image, size_t image_len, float *wall_ms, uint32_t *info_len, uint32_t *err_len, uint64_t *managed, void *logs, size_t logs_cap, size_t *logs_len)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -641,6 +641,8 @@ CUresult cwop_ModuleLoad(uint32_t module, uint32_t info_cap, uint32_t err_cap, c
 			*info_len = out.info_len;
 		if (err_len)
 			*err_len = out.err_len;
+		if (managed)
+			*managed = out.managed;
 		take(&rep, out.logs, logs, logs_cap, logs_len);
 	}
 	cw_reply_release(&rep);
@@ -758,7 +760,7 @@ CUresult cwop_ModuleListFunctions(uint32_t module, void *names, size_t names_cap
 	return r;
 }
 
-CUresult cwop_LibraryLoad(uint32_t library, uint32_t info_cap, uint32_t err_cap, const void *jit, size_t jit_len, const void *image, size_t image_len, float *wall_ms, uint32_t *info_len, uint32_t *err_len, void *logs, size_t logs_cap, size_t *logs_len)
+CUresult cwop_LibraryLoad(uint32_t library, uint32_t info_cap, uint32_t err_cap, const void *jit, size_t jit_len, const void *image, size_t image_len, float *wall_ms, uint32_t *info_len, uint32_t *err_len, uint64_t *managed, void *logs, size_t logs_cap, size_t *logs_len)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
@@ -794,6 +796,8 @@ CUresult cwop_LibraryLoad(uint32_t library, uint32_t info_cap, uint32_t err_cap,
 			*info_len = out.info_len;
 		if (err_len)
 			*err_len = out.err_len;
+		if (managed)
+			*managed = out.managed;
 		take(&rep, out.logs, logs, logs_cap, logs_len);
 	}
 	cw_reply_release(&rep);
@@ -3987,6 +3991,34 @@ CUresult cwop_LibraryManage(uint32_t library, uint32_t region, uint64_t *size)
 	r = rep.result;
 	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_LibraryManage)) {
 		struct cw_out_LibraryManage out;
+		memcpy(&out, rep.data, sizeof out);
+		if (size)
+			*size = out.size;
+	} else if (r == CUDA_SUCCESS) {
+		r = CUDA_ERROR_UNKNOWN; /* a worker that answers less than it should */
+	}
+	cw_reply_release(&rep);
+	return r;
+}
+
+CUresult cwop_ModuleManage(uint32_t module, uint32_t region, uint64_t *size)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_MODULE_MANAGE, 8, var, 1);
+	if (r)
+		return r;
+	struct cw_in_ModuleManage *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->module = module;
+	in->region = region;
+	struct cw_reply rep = {0};
+	r = cw_commit_wait(&tx, &rep);
+	if (r)
+		return r;
+	r = rep.result;
+	if (r == CUDA_SUCCESS && rep.len >= sizeof(struct cw_out_ModuleManage)) {
+		struct cw_out_ModuleManage out;
 		memcpy(&out, rep.data, sizeof out);
 		if (size)
 			*size = out.size;

@@ -287,15 +287,16 @@ struct cw_out_ModuleLoad {
 	float wall_ms;
 	uint32_t info_len;
 	uint32_t err_len;
+	uint64_t managed;
 	struct cw_span logs;
-	uint8_t pad_[4];
 };
 _Static_assert(offsetof(struct cw_out_ModuleLoad, wall_ms) == 0, "wall_ms");
 _Static_assert(offsetof(struct cw_out_ModuleLoad, info_len) == 4, "info_len");
 _Static_assert(offsetof(struct cw_out_ModuleLoad, err_len) == 8, "err_len");
-_Static_assert(offsetof(struct cw_out_ModuleLoad, logs) == 12, "logs");
-_Static_assert(sizeof(struct cw_out_ModuleLoad) == 24, "cw_out_ModuleLoad");
-CUresult cwop_ModuleLoad(uint32_t module, uint32_t info_cap, uint32_t err_cap, const void *options, size_t options_len, const void *image, size_t image_len, float *wall_ms, uint32_t *info_len, uint32_t *err_len, void *logs, size_t logs_cap, size_t *logs_len);
+_Static_assert(offsetof(struct cw_out_ModuleLoad, managed) == 16, "managed");
+_Static_assert(offsetof(struct cw_out_ModuleLoad, logs) == 24, "logs");
+_Static_assert(sizeof(struct cw_out_ModuleLoad) == 32, "cw_out_ModuleLoad");
+CUresult cwop_ModuleLoad(uint32_t module, uint32_t info_cap, uint32_t err_cap, const void *options, size_t options_len, const void *image, size_t image_len, float *wall_ms, uint32_t *info_len, uint32_t *err_len, uint64_t *managed, void *logs, size_t logs_cap, size_t *logs_len);
 
 struct cw_in_ModuleUnload {
 	uint32_t module;
@@ -369,15 +370,16 @@ struct cw_out_LibraryLoad {
 	float wall_ms;
 	uint32_t info_len;
 	uint32_t err_len;
+	uint64_t managed;
 	struct cw_span logs;
-	uint8_t pad_[4];
 };
 _Static_assert(offsetof(struct cw_out_LibraryLoad, wall_ms) == 0, "wall_ms");
 _Static_assert(offsetof(struct cw_out_LibraryLoad, info_len) == 4, "info_len");
 _Static_assert(offsetof(struct cw_out_LibraryLoad, err_len) == 8, "err_len");
-_Static_assert(offsetof(struct cw_out_LibraryLoad, logs) == 12, "logs");
-_Static_assert(sizeof(struct cw_out_LibraryLoad) == 24, "cw_out_LibraryLoad");
-CUresult cwop_LibraryLoad(uint32_t library, uint32_t info_cap, uint32_t err_cap, const void *jit, size_t jit_len, const void *image, size_t image_len, float *wall_ms, uint32_t *info_len, uint32_t *err_len, void *logs, size_t logs_cap, size_t *logs_len);
+_Static_assert(offsetof(struct cw_out_LibraryLoad, managed) == 16, "managed");
+_Static_assert(offsetof(struct cw_out_LibraryLoad, logs) == 24, "logs");
+_Static_assert(sizeof(struct cw_out_LibraryLoad) == 32, "cw_out_LibraryLoad");
+CUresult cwop_LibraryLoad(uint32_t library, uint32_t info_cap, uint32_t err_cap, const void *jit, size_t jit_len, const void *image, size_t image_len, float *wall_ms, uint32_t *info_len, uint32_t *err_len, uint64_t *managed, void *logs, size_t logs_cap, size_t *logs_len);
 
 struct cw_in_LibraryUnload {
 	uint32_t library;
@@ -2208,6 +2210,20 @@ struct cw_out_LibraryManage {
 _Static_assert(offsetof(struct cw_out_LibraryManage, size) == 0, "size");
 _Static_assert(sizeof(struct cw_out_LibraryManage) == 8, "cw_out_LibraryManage");
 CUresult cwop_LibraryManage(uint32_t library, uint32_t region, uint64_t *size);
+
+struct cw_in_ModuleManage {
+	uint32_t module;
+	uint32_t region;
+};
+_Static_assert(offsetof(struct cw_in_ModuleManage, module) == 0, "module");
+_Static_assert(offsetof(struct cw_in_ModuleManage, region) == 4, "region");
+_Static_assert(sizeof(struct cw_in_ModuleManage) == 8, "cw_in_ModuleManage");
+struct cw_out_ModuleManage {
+	uint64_t size;
+};
+_Static_assert(offsetof(struct cw_out_ModuleManage, size) == 0, "size");
+_Static_assert(sizeof(struct cw_out_ModuleManage) == 8, "cw_out_ModuleManage");
+CUresult cwop_ModuleManage(uint32_t module, uint32_t region, uint64_t *size);
 
 struct cw_out_DeviceTpcMap {
 	struct cw_span map;

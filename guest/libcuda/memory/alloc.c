@@ -63,6 +63,8 @@ CUresult cwi_cuMemFree_v2(CUdeviceptr dptr)
 		return res;
 	if (dptr == 0)
 		return CUDA_SUCCESS;
+	if (cw_range_find(dptr, &r) && r.kind == CW_RANGE_MANAGED && !r.region && !r.slab)
+		return CUDA_ERROR_INVALID_VALUE; /* a variable of a module */
 	/* Taken out first: once the worker has it, the address may be another thread's. */
 	if (!cw_range_take(dptr, DEVICE_KINDS | 1u << CW_RANGE_MANAGED, &r))
 		return cw_range_of_graph(dptr) ? cwop_MemFree(dptr) : CUDA_ERROR_INVALID_VALUE;

@@ -105,6 +105,13 @@ func testGraphs(t *testing.T, g *Guest) {
 	launch(35)
 
 	begin(cuda.CaptureModeGlobal)
+	var none wire.StreamEndCaptureReply
+	g.ok(g.Session.StreamEndCapture(g.call(wire.OpStreamEndCapture), &wire.StreamEndCaptureArgs{Stream: st}, &none), "StreamEndCapture without a graph")
+	if none.Graph != 0 || none.Ended != 1 {
+		t.Errorf("a capture whose graph nobody takes: graph %d, ended %d", none.Graph, none.Ended)
+	}
+
+	begin(cuda.CaptureModeGlobal)
 	var mr wire.MemAllocReply
 	if res := g.Session.MemAlloc(g.call(wire.OpMemAlloc), &wire.MemAllocArgs{Size: 4}, &mr); res != cuda.ErrorStreamCaptureUnsupported {
 		t.Errorf("MemAlloc while capturing: %v", res)

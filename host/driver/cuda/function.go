@@ -11,6 +11,7 @@ import (
 type function struct {
 	handle  uint64
 	kernel  bool
+	module  uint32   // that it was looked up in, 0: a library's
 	offsets []uint32 // of the parameters in the packed buffer
 }
 
@@ -33,7 +34,7 @@ func (s *session) ModuleGetFunction(c *wire.Call, a *wire.ModuleGetFunctionArgs,
 	if res := s.fn.cuModuleGetFunction.call(s.out.addr(), m.handle, name.addr()); res != cuda.Success {
 		return res
 	}
-	info, res := s.addFunction(a.Func, &function{handle: *s.out.u64(0)}, 0)
+	info, res := s.addFunction(a.Func, &function{handle: *s.out.u64(0), module: a.Module}, 0)
 	r.Info = info
 	return res
 }

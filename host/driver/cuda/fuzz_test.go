@@ -90,7 +90,8 @@ func TestImagesStay(t *testing.T) {
 	if im, _ := s.images.get(id); im.pin == nil {
 		t.Fatal("the container is not pinned")
 	}
-	s.keepSource(id, []byte(".version 6.4\n.target sm_75\n.address_size 64\n.global .attribute(.managed) .align 4 .u32 x = 5;\n"))
+	text := []byte(".version 6.4\n.target sm_75\n.address_size 64\n.global .attribute(.managed) .align 4 .u32 x = 5;\n")
+	s.keepSource(owner{library: true, id: id}, traitsOf(text, 75).managed, nil)
 	var r wire.LibraryManageReply
 	if res := s.LibraryManage(c, &wire.LibraryManageArgs{Library: id, Region: 1}, &r); res != cuda.Success || r.Size == 0 {
 		t.Fatal(res, r.Size)

@@ -162,6 +162,10 @@ func (s *session) StreamEndCapture(c *wire.Call, a *wire.StreamEndCaptureArgs, r
 		}
 		return s.note(res)
 	}
+	if a.Fresh == 0 && s.graphOf[handle] == nil {
+		s.fn.cuGraphDestroy.call(handle)
+		return cuda.Success
+	}
 	g, res := s.adoptGraph(handle, a.Fresh, false)
 	if res != cuda.Success {
 		s.fn.cuGraphDestroy.call(handle)

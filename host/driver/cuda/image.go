@@ -74,19 +74,4 @@ func wrap(addr uint64) buffer {
 }
 
 // notePrinting remembers whether an image may print.
-func (s *session) notePrinting(img []byte) { s.printing = s.scan(img)() || s.printing }
-
-// scanAside is the size from which an image is worth a goroutine's look while the driver loads it.
-const scanAside = 64 << 10
-
-// scan looks whether an image may call vprintf: the driver hands device output over only in its own synchronising calls, so waits
-// must then go through it. What cannot be looked into counts as printing. The returned function waits for the answer.
-func (s *session) scan(img []byte) func() bool {
-	sm := s.compute()
-	if s.printing || len(img) < scanAside {
-		return func() bool { return s.printing || mayPrint(img, sm) }
-	}
-	answer := make(chan bool, 1)
-	go func() { answer <- mayPrint(img, sm) }()
-	return func() bool { return <-answer }
-}
+func (s *session) notePrinting(img []byte) { s.printing = s.printing || s.scan(img)().prints }

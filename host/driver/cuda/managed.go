@@ -2,17 +2,21 @@ package cuda
 
 import (
 	"log/slog"
-	"strings"
 
 	"causeway/cuda"
-	"causeway/cuda/fatbin"
 	"causeway/cuda/wire"
-	"causeway/host/driver/cuda/ptxvars"
+	"causeway/host/driver"
 )
 
 const pointerIsManaged = 8 // CU_POINTER_ATTRIBUTE_IS_MANAGED
 
-// managedVars are a library's managed variables, in memory of the guest.
+// owner is what managed variables belong to.
+type owner struct {
+	library bool // else a module that the guest loaded
+	id      uint32
+}
+
+// managedVars are an owner's managed variables, in memory of the guest.
 type managedVars map[string]struct{ addr, size uint64 }
 
 // refuseManaged keeps the address of a managed variable from the guest: kernels reach it, the guest's own code does not.
@@ -26,34 +30,18 @@ func (s *session) refuseManaged(ptr uint64, name []byte) cuda.Result {
 }
 
 // LibraryManage moves a library's managed variables into a pinned region, which both sides reach at one address. The driver
-// would put them where only this process can follow, so the library is loaded anew, from PTX that names the region's addresses
+// would put them where only this process can follow, so the library is loaded anew, from code that holds the region's addresses
 // instead of the variables.
 func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire.LibraryManageReply) cuda.Result {
 	if _, ok := s.libs.get(a.Library); !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	text, ok := libraryPTX(s.sources[a.Library], s.compute())
-	if !ok {
-		slog.Info("managed variables need the program's PTX, which is not there")
-		return cuda.ErrorNotSupported
+	o := owner{library: true, id: a.Library}
+	code, reg, res := s.manageable(o, a.Region, &r.Size)
+	if code == nil {
+		return res
 	}
-	vars, size, err := ptxvars.Find(text)
-	r.Size = size
-	if err == nil && (a.Region == 0 || size == 0) {
-		return cuda.Success
-	}
-	reg, ok := s.host.Region(a.Region)
-	if !ok || reg.Kind != wire.RegionPinned || uint64(len(reg.Mem)) < size || s.managed[a.Library] != nil {
-		return cuda.ErrorInvalidValue
-	}
-	if err == nil {
-		text, err = ptxvars.Move(text, vars, reg.VA)
-	}
-	if err != nil {
-		slog.Info("managed variables", "error", err)
-		return cuda.ErrorNotSupported
-	}
-	im := holdImage([]byte(text), true)
+	im := holdImage(code, true)
 	if res := s.fn.cuLibraryLoadData.call(s.out.addr(), im.addr, 0, 0, 0, 0, 0, 0); res != cuda.Success {
 		im.release()
 		return res
@@ -69,18 +57,76 @@ func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire
 		s.retired = append(s.retired, old)
 	}
 	s.libs.m[a.Library], s.images.m[a.Library] = fresh, im
+	s.moved(c, o, reg)
+	return cuda.Success
+}
+
+// ModuleManage does for a module what LibraryManage does for a library.
+func (s *session) ModuleManage(c *wire.Call, a *wire.ModuleManageArgs, r *wire.ModuleManageReply) cuda.Result {
+	m, ok := s.modules.get(a.Module)
+	if !ok || m.library {
+		return cuda.ErrorInvalidHandle
+	}
+	o := owner{id: a.Module}
+	code, reg, res := s.manageable(o, a.Region, &r.Size)
+	if code == nil {
+		return res
+	}
+	for _, f := range s.funcs.m {
+		if f.module == a.Module {
+			return cuda.ErrorNotSupported // it is of code that would be gone
+		}
+	}
+	if res := s.use(c); res != cuda.Success {
+		return res
+	}
+	im, opt := holdImage(code, false), newJITOptions(s.sources[o].options, 0, 0)
+	defer im.release()
+	defer opt.free()
+	if res := s.fn.cuModuleLoadDataEx.call(s.out.addr(), im.addr, uint64(opt.n), opt.keys.addr(), opt.values.addr()); res != cuda.Success {
+		return res
+	}
+	s.fn.cuModuleUnload.call(m.handle)
+	m.handle = *s.out.u64(0)
+	s.modules.m[a.Module] = m
+	s.moved(c, o, reg)
+	return cuda.Success
+}
+
+// manageable is the code to load for variables in a region, and the region; no code if there is nothing to be done but to return.
+func (s *session) manageable(o owner, region uint32, size *uint64) ([]byte, driver.Region, cuda.Result) {
+	src, ok := s.sources[o]
+	if ok {
+		*size = src.vars.size
+	}
+	if !ok || region == 0 {
+		return nil, driver.Region{}, cuda.Success
+	}
+	reg, ok := s.host.Region(region)
+	if !ok || reg.Kind != wire.RegionPinned || uint64(len(reg.Mem)) < src.vars.size || s.managed[o] != nil {
+		return nil, reg, cuda.ErrorInvalidValue
+	}
+	code, err := src.vars.move(reg.VA)
+	if err != nil {
+		slog.Info("managed variables", "error", err)
+		return nil, reg, cuda.ErrorNotSupported
+	}
+	return code, reg, cuda.Success
+}
+
+// moved gives the variables in a region their first values and makes them known.
+func (s *session) moved(c *wire.Call, o owner, reg driver.Region) {
 	table := managedVars{}
-	for _, v := range vars {
+	for _, v := range s.sources[o].vars.list {
 		table[v.Name] = struct{ addr, size uint64 }{reg.VA + v.Offset, v.Size}
 		if !c.Replay { // else the guest's memory holds what the program has made of them
-			copy(reg.Mem[v.Offset:], v.Init)
+			copy(reg.Mem[v.Offset:v.Offset+v.Size], v.Init)
 		}
 	}
 	if s.managed == nil {
-		s.managed = map[uint32]managedVars{}
+		s.managed = map[owner]managedVars{}
 	}
-	s.managed[a.Library] = table
-	return cuda.Success
+	s.managed[o] = table
 }
 
 // swapModules gives the modules of a library that the guest has their successors, those of lib.
@@ -101,32 +147,25 @@ func (s *session) swapModules(c *wire.Call, library uint32, lib uint64) cuda.Res
 	return cuda.Success
 }
 
-// keepSource remembers an image for LibraryManage; img does not change any more.
-func (s *session) keepSource(library uint32, img []byte) {
+// source is loaded code with managed variables that can move.
+type source struct {
+	vars    *movable
+	options []byte // a module's: JIT options
+}
+
+// keepSource remembers loaded code for a Manage operation, and answers how much memory its managed variables want.
+func (s *session) keepSource(o owner, vars *movable, options []byte) uint64 {
+	if vars == nil {
+		return 0
+	}
 	if s.sources == nil {
-		s.sources = map[uint32][]byte{}
+		s.sources = map[owner]source{}
 	}
-	s.sources[library] = img
+	s.sources[o] = source{vars, options}
+	return vars.size
 }
 
-func (s *session) forgetSource(library uint32) {
-	delete(s.sources, library)
-	delete(s.managed, library)
-}
-
-// libraryPTX is the text that the driver would compile for a GPU of compute capability sm.
-func libraryPTX(img []byte, sm int) (string, bool) {
-	if fatbin.Detect(img) != fatbin.Container {
-		return string(img), fatbin.Detect(img) == fatbin.PTX
-	}
-	entries, err := fatbin.Decode(img)
-	if err != nil {
-		return "", false
-	}
-	best, ok := fatbin.BestPTX(entries, sm)
-	if !ok {
-		return "", false
-	}
-	text, err := best.Payload()
-	return strings.TrimRight(string(text), "\x00"), err == nil
+func (s *session) forgetSource(o owner) {
+	delete(s.sources, o)
+	delete(s.managed, o)
 }

@@ -95,7 +95,7 @@ func (s *session) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, r *wire.Modul
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	prints := s.scan(a.Image)
+	look := s.scan(a.Image)
 	im, o := holdImage(a.Image, false), newJITOptions(a.Options, a.InfoCap, a.ErrCap)
 	defer im.release()
 	defer o.free()
@@ -111,7 +111,9 @@ func (s *session) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, r *wire.Modul
 		s.fn.cuModuleUnload.call(handle)
 		return cuda.ErrorInvalidHandle
 	}
-	s.printing = prints() || s.printing
+	t := look()
+	s.printing = t.prints || s.printing
+	r.Managed = s.keepSource(owner{id: a.Module}, t.managed, a.Options)
 	return cuda.Success
 }
 
@@ -127,6 +129,7 @@ func (s *session) ModuleUnload(c *wire.Call, a *wire.ModuleUnloadArgs) cuda.Resu
 	if m.library {
 		return cuda.Success
 	}
+	s.forgetSource(owner{id: a.Module})
 	return s.fn.cuModuleUnload.call(m.handle)
 }
 
@@ -135,6 +138,14 @@ func (s *session) ModuleGetGlobal(c *wire.Call, a *wire.ModuleGetGlobalArgs, r *
 	m, ok := s.modules.get(a.Module)
 	if !ok {
 		return cuda.ErrorInvalidHandle
+	}
+	of := owner{id: a.Module}
+	if m.library {
+		of = owner{library: true, id: m.lib}
+	}
+	if v, ok := s.managed[of][string(a.Name)]; ok {
+		r.Ptr, r.Size = v.addr, v.size
+		return cuda.Success
 	}
 	if res := s.use(c); res != cuda.Success {
 		return res
@@ -186,7 +197,7 @@ func (s *session) enumerate(handle uint64, count, list, name entry) ([]byte, cud
 
 // LibraryLoad loads an image independent of contexts.
 func (s *session) LibraryLoad(c *wire.Call, a *wire.LibraryLoadArgs, r *wire.LibraryLoadReply) cuda.Result {
-	prints := s.scan(a.Image)
+	look := s.scan(a.Image)
 	im, o := holdImage(a.Image, true), newJITOptions(a.Jit, a.InfoCap, a.ErrCap)
 	defer o.free()
 	var keep struct{ keys, values buffer }
@@ -210,8 +221,9 @@ func (s *session) LibraryLoad(c *wire.Call, a *wire.LibraryLoadArgs, r *wire.Lib
 		return cuda.ErrorInvalidHandle
 	}
 	s.images.put(a.Library, im)
-	s.keepSource(a.Library, a.Image)
-	s.printing = prints() || s.printing
+	t := look()
+	s.printing = t.prints || s.printing
+	r.Managed = s.keepSource(owner{library: true, id: a.Library}, t.managed, nil)
 	return cuda.Success
 }
 
@@ -222,7 +234,7 @@ func (s *session) LibraryUnload(c *wire.Call, a *wire.LibraryUnloadArgs) cuda.Re
 		return cuda.ErrorInvalidHandle
 	}
 	res := s.fn.cuLibraryUnload.call(h)
-	s.forgetSource(a.Library)
+	s.forgetSource(owner{library: true, id: a.Library})
 	if im, ok := s.images.remove(a.Library); ok {
 		im.release()
 	}
@@ -249,7 +261,7 @@ func (s *session) LibraryGetModule(c *wire.Call, a *wire.LibraryGetModuleArgs) c
 
 // LibraryGetGlobal finds a global or managed variable of a library.
 func (s *session) LibraryGetGlobal(c *wire.Call, a *wire.LibraryGetGlobalArgs, r *wire.LibraryGetGlobalReply) cuda.Result {
-	if v, ok := s.managed[a.Library][string(a.Name)]; ok {
+	if v, ok := s.managed[owner{library: true, id: a.Library}][string(a.Name)]; ok {
 		r.Ptr, r.Size = v.addr, v.size
 		return cuda.Success
 	}

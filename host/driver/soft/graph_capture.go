@@ -179,6 +179,10 @@ func (s *session) StreamEndCapture(c *wire.Call, a *wire.StreamEndCaptureArgs, r
 			delete(s.marks, e)
 		}
 	}
+	if res == cuda.Success && x.graph.id == 0 && a.Fresh == 0 {
+		s.dropGraph(x.graph)
+		return cuda.Success
+	}
 	if res == cuda.Success {
 		res = s.nameGraph(x.graph, a.Fresh)
 	}

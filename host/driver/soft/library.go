@@ -40,6 +40,7 @@ func (s *session) LibraryLoad(c *wire.Call, a *wire.LibraryLoadArgs, r *wire.Lib
 				s.free(m.vars)
 			}
 		}
+		_, r.Managed = layout(b.source)
 	}
 	r.WallMs, r.InfoLen, r.ErrLen, r.Logs = b.results(a.InfoCap, a.ErrCap)
 	return s.loaded(b, res)
@@ -122,8 +123,7 @@ func (s *session) LibraryGetGlobal(c *wire.Call, a *wire.LibraryGetGlobalArgs, r
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	if l.managed != nil && l.managed.size[string(a.Name)] != 0 {
-		r.Ptr, r.Size = l.managed.base+l.managed.offset[string(a.Name)], l.managed.size[string(a.Name)]
+	if r.Ptr, r.Size, ok = l.managed.find(string(a.Name)); ok {
 		return cuda.Success
 	}
 	m, res := s.instance(c, l)

@@ -9,7 +9,7 @@ import (
 // firstManaged is where the first managed variable lies in its region: no variable's address is that of the whole.
 const firstManaged = 256
 
-// managedVars are a library's managed variables in a pinned region of the guest.
+// managedVars are the managed variables of a library or module in a pinned region of the guest.
 type managedVars struct {
 	mem    []byte
 	base   uint64
@@ -52,40 +52,61 @@ func (m *managedVars) place(name string) (addr uint64, mem []byte, ok bool) {
 	return m.base + off, m.mem[off : off+size : off+size], true
 }
 
+// find is where a variable lies for the guest.
+func (m *managedVars) find(name string) (addr, size uint64, ok bool) {
+	if m == nil {
+		return 0, 0, false
+	}
+	off, ok := m.offset[name]
+	return m.base + off, m.size[name], ok
+}
+
+// moving prepares to move the managed variables of source into a region; nil if there is nothing to be done but to return.
+func (s *session) moving(c *wire.Call, source *ptx.Module, region uint32, before *managedVars, size *uint64) (*managedVars, cuda.Result) {
+	m, total := layout(source)
+	*size = total
+	if region == 0 || total == 0 {
+		return nil, cuda.Success
+	}
+	reg, ok := s.host.Region(region)
+	if !ok || reg.Kind != wire.RegionPinned || uint64(len(reg.Mem)) < total || before != nil {
+		return nil, cuda.ErrorInvalidValue
+	}
+	m.mem, m.base, m.filled = reg.Mem, reg.VA, c.Replay
+	return m, cuda.Success
+}
+
+// known reports whether the guest has functions of a module.
+func (s *session) known(m *module) bool {
+	for _, f := range s.funcs {
+		if f.mod == m {
+			return true
+		}
+	}
+	return false
+}
+
 // LibraryManage moves a library's managed variables into a pinned region.
 func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire.LibraryManageReply) cuda.Result {
 	l, ok := s.libraries[a.Library]
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	m, total := layout(l.source)
-	r.Size = total
-	if a.Region == 0 || total == 0 {
-		return cuda.Success
-	}
-	reg, ok := s.host.Region(a.Region)
-	if !ok || reg.Kind != wire.RegionPinned || uint64(len(reg.Mem)) < total || l.managed != nil {
-		return cuda.ErrorInvalidValue
+	m, res := s.moving(c, l.source, a.Region, l.managed, &r.Size)
+	if m == nil {
+		return res
 	}
 	g, old := s.ctxs[c.Ctx], l.spare
 	if old == nil {
 		old = l.instances[g]
 	}
-	for _, f := range s.funcs {
-		if f.mod == old {
-			old = nil
-			break
-		}
-	}
-	if old == nil || len(l.instances) > 1 {
+	if old == nil || s.known(old) || len(l.instances) > 1 {
 		return cuda.ErrorNotSupported // code that may run already knows them elsewhere
 	}
-	m.mem, m.base, m.filled = reg.Mem, reg.VA, c.Replay
-	fresh, res := s.instantiate(c, &build{managed: m}, l.source, old.ctx, old.device)
+	fresh, res := s.reload(c, old, l.source, m)
 	if res != cuda.Success {
 		return res
 	}
-	m.filled = true
 	fresh.library = l
 	l.managed, l.shape = m, fresh
 	if old == l.spare {
@@ -93,11 +114,41 @@ func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire
 	} else {
 		l.instances[g] = fresh
 	}
+	return cuda.Success
+}
+
+// ModuleManage moves a module's managed variables into a pinned region.
+func (s *session) ModuleManage(c *wire.Call, a *wire.ModuleManageArgs, r *wire.ModuleManageReply) cuda.Result {
+	old, ok := s.modules[a.Module]
+	if !ok || old.library != nil {
+		return cuda.ErrorInvalidHandle
+	}
+	m, res := s.moving(c, old.source, a.Region, old.managed, &r.Size)
+	if m == nil {
+		return res
+	}
+	if s.known(old) {
+		return cuda.ErrorNotSupported
+	}
+	fresh, res := s.reload(c, old, old.source, m)
+	if res == cuda.Success {
+		fresh.source, fresh.managed = old.source, m
+	}
+	return res
+}
+
+// reload puts a module whose managed variables have moved in the place of old.
+func (s *session) reload(c *wire.Call, old *module, source *ptx.Module, m *managedVars) (*module, cuda.Result) {
+	fresh, res := s.instantiate(c, &build{managed: m}, source, old.ctx, old.device)
+	if res != cuda.Success {
+		return nil, res
+	}
+	m.filled = true
 	for id, x := range s.modules {
 		if x == old {
 			s.modules[id] = fresh
 		}
 	}
 	s.unload(old)
-	return cuda.Success
+	return fresh, cuda.Success
 }

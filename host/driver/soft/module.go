@@ -16,6 +16,8 @@ type module struct {
 	device  int
 	library *library // nil: of ModuleLoad
 	code    *exec.Module
+	source  *ptx.Module  // of ModuleLoad
+	managed *managedVars // of ModuleLoad, nil: not moved
 	vars    []*allocation
 	funcs   map[string]*entry
 }
@@ -83,7 +85,7 @@ func (b *build) mention(m *module) {
 	}
 }
 
-// global finds a variable. Managed ones are not given out: the host could not read them.
+// global finds a variable. Managed ones that have not moved are not given out: the guest could not read them.
 func (m *module) global(name string) (ptr, size uint64, res cuda.Result) {
 	for _, g := range m.code.Globals() {
 		if g.Name == name {
@@ -115,10 +117,12 @@ func (s *session) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, r *wire.Modul
 	if res = b.parse(a.Image, a.Options); res == cuda.Success {
 		var m *module
 		if m, res = s.instantiate(c, b, b.source, g, g.device); res == cuda.Success {
+			m.source = b.source
 			if res = s.modules.put(a.Module, m); res != cuda.Success {
 				s.free(m.vars)
 			}
 		}
+		_, r.Managed = layout(b.source)
 	}
 	r.WallMs, r.InfoLen, r.ErrLen, r.Logs = b.results(a.InfoCap, a.ErrCap)
 	return s.loaded(b, res)
@@ -171,6 +175,13 @@ func (s *session) ModuleGetGlobal(c *wire.Call, a *wire.ModuleGetGlobalArgs, r *
 	m, ok := s.modules[a.Module]
 	if !ok {
 		return cuda.ErrorInvalidHandle
+	}
+	managed := m.managed
+	if m.library != nil {
+		managed = m.library.managed
+	}
+	if r.Ptr, r.Size, ok = managed.find(string(a.Name)); ok {
+		return cuda.Success
 	}
 	r.Ptr, r.Size, res = m.global(string(a.Name))
 	return res

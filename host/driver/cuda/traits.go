@@ -1,0 +1,116 @@
+package cuda
+
+import (
+	"bytes"
+	"log/slog"
+
+	"causeway/cuda/fatbin"
+	"causeway/host/driver/cuda/cubinvars"
+	"causeway/host/driver/cuda/ptxvars"
+)
+
+// traits are what is to be known of an image beside what the driver makes of it.
+type traits struct {
+	// prints: it may call vprintf. The driver hands device output over only in its own synchronising calls, so waits must then go
+	// through it. What cannot be looked into counts as printing.
+	prints  bool
+	managed *movable // nil: it has no managed variables that can move
+}
+
+// movable is code with managed variables.
+type movable struct {
+	code []byte
+	kind fatbin.Format // PTX or ELF
+	list []ptxvars.Var
+	size uint64 // bytes that they want together
+}
+
+// scanAside is the size from which an image is worth a goroutine's look while the driver loads it.
+const scanAside = 64 << 10
+
+// scan looks into an image, which nobody changes any more. The returned function waits for the answer.
+func (s *session) scan(img []byte) func() traits {
+	sm := s.compute()
+	if len(img) < scanAside {
+		return func() traits { return traitsOf(img, sm) }
+	}
+	answer := make(chan traits, 1)
+	go func() { answer <- traitsOf(img, sm) }()
+	return func() traits { return <-answer }
+}
+
+// traitsOf looks at the code that the driver would take from an image for a GPU of compute capability sm (major*10 + minor).
+func traitsOf(img []byte, sm int) traits {
+	if kind := fatbin.Detect(img); kind != fatbin.Container {
+		return codeTraits(img, kind)
+	}
+	entries, err := fatbin.Decode(img)
+	if err != nil {
+		return traits{prints: true}
+	}
+	native, newest := traits{}, -1
+	for i := range entries {
+		e := &entries[i]
+		if e.Kind != fatbin.KindELF || e.SM/10 != sm/10 || e.SM > sm {
+			continue
+		}
+		t := entryTraits(e)
+		native.prints = native.prints || t.prints
+		if e.SM > newest {
+			native.managed, newest = t.managed, e.SM
+		}
+	}
+	if newest >= 0 {
+		return native
+	}
+	best, ok := fatbin.BestPTX(entries, sm)
+	if !ok {
+		return traits{prints: true}
+	}
+	return entryTraits(best)
+}
+
+func entryTraits(e *fatbin.Entry) traits {
+	code, err := e.Payload()
+	if err != nil {
+		return traits{prints: true}
+	}
+	kind := fatbin.PTX
+	if e.Kind == fatbin.KindELF {
+		kind = fatbin.ELF
+	}
+	return codeTraits(code, kind)
+}
+
+// codeTraits looks at PTX or a cubin: device printf is named in its text or symbols.
+func codeTraits(code []byte, kind fatbin.Format) traits {
+	t := traits{prints: bytes.Contains(code, []byte("vprintf"))}
+	m := &movable{code: bytes.TrimRight(code, "\x00"), kind: kind}
+	var err error
+	switch kind {
+	case fatbin.PTX:
+		if !bytes.Contains(code, []byte(".managed")) {
+			return t
+		}
+		m.list, m.size, err = ptxvars.Find(string(m.code))
+	case fatbin.ELF:
+		m.code = code
+		m.list, m.size, err = cubinvars.Find(code)
+	}
+	if err != nil {
+		slog.Info("managed variables", "error", err)
+	}
+	if err == nil && len(m.list) > 0 {
+		t.managed = m
+	}
+	return t
+}
+
+// move is the code with its variables at base plus their offsets.
+func (m *movable) move(base uint64) ([]byte, error) {
+	if m.kind == fatbin.ELF {
+		return cubinvars.Move(m.code, m.list, base)
+	}
+	text, err := ptxvars.Move(string(m.code), m.list, base)
+	return []byte(text), err
+}
