@@ -509,3 +509,21 @@ const (
 	ArrayFormatUnormInt1010102       = 80
 	ArrayFormatMax                   = 2147483647
 )
+
+// CUatomicOperation.
+const (
+	AtomicOperationIntegerAdd       = 0
+	AtomicOperationIntegerMin       = 1
+	AtomicOperationIntegerMax       = 2
+	AtomicOperationIntegerIncrement = 3
+	AtomicOperationIntegerDecrement = 4
+	AtomicOperationAnd              = 5
+	AtomicOperationOr               = 6
+	AtomicOperationXor              = 7
+	AtomicOperationExchange         = 8
+	AtomicOperationCas              = 9
+	AtomicOperationFloatAdd         = 10
+	AtomicOperationFloatMin         = 11
+	AtomicOperationFloatMax         = 12
+	AtomicOperationMax              = 13
+)

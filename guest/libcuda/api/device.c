@@ -19,9 +19,9 @@ static const struct adjustment {
 	{CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 0, WITHOUT_MAPPING, "this carrier cannot map guest memory in the worker"},
 	{CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 0, WITHOUT_MAPPING, "likewise"},
 	{CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 0, WITHOUT_MAPPING, "cuMemAllocManaged shares guest memory with the GPU"},
-	{CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED, 0, ALWAYS, "the link is the guest's memory, not the host's"},
+	{CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED, 0, WITHOUT_MAPPING, "likewise"}, /* else as the worker found it */
 	{CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, 0, ALWAYS, "kernels cannot read ordinary guest memory"},
-	{CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 0, WITHOUT_MAPPING, "likewise"},
+	{CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 0, WITHOUT_MAPPING, "there is no managed memory"},
 	{CU_DEVICE_ATTRIBUTE_COOPERATIVE_MULTI_DEVICE_LAUNCH, 0, ALWAYS, "the call is refused"},
 	{CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES, 0, ALWAYS, "the operation is refused"},
 	{CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, 0, ALWAYS, "kernels cannot read ordinary guest memory"},

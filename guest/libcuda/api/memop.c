@@ -19,8 +19,8 @@ static CUresult check(const struct memop *m)
 {
 	if (!m->addr || m->addr % m->width)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (m->wait)
-		return (m->flags & ~(uint32_t)WAIT_FLUSH) > WAIT_NOR ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+	if (m->wait && (m->flags & ~(uint32_t)WAIT_FLUSH) <= WAIT_NOR) /* no device says that it can flush: CAN_FLUSH_REMOTE_WRITES */
+		return m->flags & WAIT_FLUSH ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 	return m->flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 

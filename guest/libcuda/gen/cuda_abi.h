@@ -635,6 +635,23 @@ typedef enum CUaccessProperty_enum {
 	CU_ACCESS_PROPERTY_PERSISTING = 2,
 } CUaccessProperty;
 
+typedef enum CUatomicOperation_enum {
+	CU_ATOMIC_OPERATION_INTEGER_ADD = 0,
+	CU_ATOMIC_OPERATION_INTEGER_MIN = 1,
+	CU_ATOMIC_OPERATION_INTEGER_MAX = 2,
+	CU_ATOMIC_OPERATION_INTEGER_INCREMENT = 3,
+	CU_ATOMIC_OPERATION_INTEGER_DECREMENT = 4,
+	CU_ATOMIC_OPERATION_AND = 5,
+	CU_ATOMIC_OPERATION_OR = 6,
+	CU_ATOMIC_OPERATION_XOR = 7,
+	CU_ATOMIC_OPERATION_EXCHANGE = 8,
+	CU_ATOMIC_OPERATION_CAS = 9,
+	CU_ATOMIC_OPERATION_FLOAT_ADD = 10,
+	CU_ATOMIC_OPERATION_FLOAT_MIN = 11,
+	CU_ATOMIC_OPERATION_FLOAT_MAX = 12,
+	CU_ATOMIC_OPERATION_MAX = 13,
+} CUatomicOperation;
+
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
 typedef unsigned int CUdeviceptr_v1;
@@ -676,7 +693,6 @@ typedef size_t (*CUoccupancyB2DSize)(int blockSize);
 typedef void (*CUasyncCallback)(void *info, void *userData, CUasyncCallbackHandle callback);
 typedef void (*CUlogsCallback)(void *data, int level, char *message, size_t length);
 typedef int CUaddress_mode;
-typedef int CUatomicOperation;
 typedef int CUcoredumpSettings;
 typedef int CUdevResourceType;
 typedef int CUfilter_mode;

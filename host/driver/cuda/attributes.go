@@ -112,6 +112,9 @@ func (s *session) DeviceAsk(c *wire.Call, a *wire.DeviceAskArgs, r *wire.DeviceA
 		res = s.fn.cuDeviceGetExecAffinitySupport.call(out.addr(), uint64(a.A), uint64(a.Dev))
 	case wire.AskHostAtomics:
 		res = s.fn.cuDeviceGetHostAtomicCapabilities.call(out.addr(), list.addr(), uint64(n), uint64(a.Dev))
+		if int(a.Dev) < len(s.devices) && !s.lib.claimsAtomics(&s.devices[a.Dev]) {
+			clear(out.bytes()) // what the driver may say beyond what settleAtomics found
+		}
 	case wire.AskP2PAtomics:
 		res = s.fn.cuDeviceGetP2PAtomicCapabilities.call(out.addr(), list.addr(), uint64(n), uint64(a.Dev), uint64(a.A))
 	case wire.AskTexture1DWidth:

@@ -65,6 +65,7 @@ func (l *lib) deviceInfo(ordinal int) (deviceInfo, cuda.Result) {
 	}
 	const major, minor = 75, 76
 	d.Compute = uint32(d.Attrs[major]*10 + d.Attrs[minor])
+	l.settleAtomics(ordinal, &d)
 	return d, cuda.Success
 }
 

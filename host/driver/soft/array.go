@@ -346,8 +346,36 @@ func (s *session) DeviceAsk(c *wire.Call, a *wire.DeviceAskArgs, r *wire.DeviceA
 			return cuda.ErrorInvalidValue
 		}
 		r.Answers = make([]byte, 4)
+	case wire.AskHostAtomics:
+		for list := a.List; len(list) >= 4; list = list[4:] {
+			op := binary.LittleEndian.Uint32(list)
+			if op >= cuda.AtomicOperationMax {
+				return cuda.ErrorInvalidValue
+			}
+			r.Answers = binary.LittleEndian.AppendUint32(r.Answers, s.hostAtomics(op))
+		}
 	default:
 		return cuda.ErrorNotSupported
 	}
 	return cuda.Success
+}
+
+// hostAtomics are the capabilities of an operation on memory that the guest shares: exec makes them with the processor's own.
+func (s *session) hostAtomics(op uint32) uint32 {
+	const signed, unsigned, reduction, scalar32, scalar64 = 1, 2, 4, 8, 16 // CU_ATOMIC_CAPABILITY_*
+	switch reg, ok := s.host.Region(0); {
+	case !ok || reg.Mem == nil:
+		return 0
+	case op <= cuda.AtomicOperationIntegerMax:
+		return signed | unsigned | reduction | scalar32 | scalar64
+	case op <= cuda.AtomicOperationIntegerDecrement:
+		return unsigned | reduction | scalar32
+	case op <= cuda.AtomicOperationXor:
+		return unsigned | reduction | scalar32 | scalar64
+	case op <= cuda.AtomicOperationCas:
+		return unsigned | scalar32 | scalar64
+	case op == cuda.AtomicOperationFloatAdd:
+		return signed | reduction | scalar32 | scalar64
+	}
+	return 0
 }

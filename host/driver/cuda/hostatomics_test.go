@@ -1,0 +1,37 @@
+package cuda
+
+import (
+	"os"
+	"runtime"
+	"testing"
+
+	"causeway/cuda"
+)
+
+// TestHostAtomics tries what settleAtomics would try, whatever the driver claims, and that the attributes promise no more than that.
+func TestHostAtomics(t *testing.T) {
+	b, err := New()
+	if err != nil {
+		if os.Getenv("CAUSEWAY_REQUIRE_GPU") != "" {
+			t.Fatalf("a GPU was promised: %v", err)
+		}
+		t.Skipf("no NVIDIA GPU here: %v", err)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if res := b.lib.fn.cuInit.call(0); res != cuda.Success {
+		t.Fatal(res)
+	}
+	lost, tried, res := b.lib.countAtomics(0)
+	if res != cuda.Success || tried == 0 {
+		t.Fatalf("%d updates, result %v", tried, res)
+	}
+	t.Logf("%d of %d updates lost", lost, tried)
+	d, res := b.lib.deviceInfo(0)
+	if res != cuda.Success {
+		t.Fatal(res)
+	}
+	if native, managed := d.Attrs[cuda.DeviceAttrHostNativeAtomicSupported], d.Attrs[cuda.DeviceAttrConcurrentManagedAccess]; lost > 0 && native+managed != 0 {
+		t.Errorf("updates are lost, and the attributes say %d and %d", native, managed)
+	}
+}
