@@ -25,6 +25,15 @@ const managedKernels = `.version 6.4
 }
 `
 
+// pinned adds a pinned region of a page.
+func (g *Guest) pinned(id uint32) []byte {
+	g.t.Helper()
+	mem := g.AddRegion(id, wire.RegionPinned, 4096)
+	var added wire.RegionAddReply
+	g.ok(g.Session.RegionAdd(g.call(wire.OpRegionAdd), &wire.RegionAddArgs{Region: id, Kind: wire.RegionPinned, Va: address(mem), Size: 4096}, &added), "RegionAdd")
+	return mem
+}
+
 // testManagedVariables: they move into guest memory, with their values, and kernels follow.
 func testManagedVariables(t *testing.T, g *Guest) {
 	lib, kernel, fn := g.ID(), g.ID(), g.ID()
@@ -36,18 +45,17 @@ func testManagedVariables(t *testing.T, g *Guest) {
 	if _, res := manage(0); res != cuda.ErrorInvalidHandle {
 		t.Errorf("a library that is not there: %v", res)
 	}
-	g.ok(g.Session.LibraryLoad(g.call(wire.OpLibraryLoad), &wire.LibraryLoadArgs{Library: lib, Image: []byte(managedKernels)}, &wire.LibraryLoadReply{}), "LibraryLoad")
+	var loaded wire.LibraryLoadReply
+	g.ok(g.Session.LibraryLoad(g.call(wire.OpLibraryLoad), &wire.LibraryLoadArgs{Library: lib, Image: []byte(managedKernels)}, &loaded), "LibraryLoad")
 	size, res := manage(0)
 	g.ok(res, "LibraryManage without a region")
-	if size < 20 || size > 4096 {
-		t.Fatalf("20 bytes of variables need %d", size)
+	if size < 20 || size > 4096 || loaded.Managed != size {
+		t.Fatalf("20 bytes of variables need %d, told %d", size, loaded.Managed)
 	}
 	if _, res := manage(9); res != cuda.ErrorInvalidValue {
 		t.Errorf("a region that is not there: %v", res)
 	}
-	mem := g.AddRegion(9, wire.RegionPinned, 4096)
-	var added wire.RegionAddReply
-	g.ok(g.Session.RegionAdd(g.call(wire.OpRegionAdd), &wire.RegionAddArgs{Region: 9, Kind: wire.RegionPinned, Va: address(mem), Size: 4096}, &added), "RegionAdd")
+	mem := g.pinned(9)
 	_, res = manage(9)
 	g.ok(res, "LibraryManage")
 	where := func(name string, size uint64) []byte {
@@ -74,4 +82,61 @@ func testManagedVariables(t *testing.T, g *Guest) {
 		t.Errorf("after a kernel: %v, %v", count, list)
 	}
 	g.ok(g.Session.LibraryUnload(g.call(wire.OpLibraryUnload), &wire.LibraryUnloadArgs{Library: lib}), "LibraryUnload")
+}
+
+// testManagedOfModules: the same for modules, each of which has its own, and only before anything is looked up.
+func testManagedOfModules(t *testing.T, g *Guest) {
+	load := func() wire.ID {
+		g.t.Helper()
+		mod := g.ID()
+		var r wire.ModuleLoadReply
+		g.ok(g.Session.ModuleLoad(g.call(wire.OpModuleLoad), &wire.ModuleLoadArgs{Module: mod, Image: []byte(managedKernels)}, &r), "ModuleLoad")
+		if r.Managed < 20 || r.Managed > 4096 {
+			t.Fatalf("20 bytes of variables need %d", r.Managed)
+		}
+		return mod
+	}
+	manage := func(mod wire.ID, region uint32) cuda.Result {
+		return g.Session.ModuleManage(g.call(wire.OpModuleManage), &wire.ModuleManageArgs{Module: mod, Region: region}, &wire.ModuleManageReply{})
+	}
+	count := func(mod wire.ID) (uint64, cuda.Result) {
+		var r wire.ModuleGetGlobalReply
+		res := g.Session.ModuleGetGlobal(g.call(wire.OpModuleGetGlobal), &wire.ModuleGetGlobalArgs{Module: mod, Name: []byte("count")}, &r)
+		return r.Ptr, res
+	}
+	if res := manage(g.ID(), 9); res != cuda.ErrorInvalidHandle {
+		t.Errorf("a module that is not there: %v", res)
+	}
+	one, two, late := load(), load(), load()
+	if _, res := count(one); res != cuda.ErrorNotSupported {
+		t.Errorf("a variable out of the guest's reach: %v", res)
+	}
+	first, second := g.pinned(9), g.pinned(10)
+	g.ok(manage(one, 9), "ModuleManage")
+	g.ok(manage(two, 10), "ModuleManage of a second copy")
+	if res := manage(one, 9); res != cuda.ErrorInvalidValue {
+		t.Errorf("moved twice: %v", res)
+	}
+	fn := g.kernel(one, "next")
+	for range 2 {
+		g.ok(g.Session.Launch(g.call(wire.OpLaunch), &wire.LaunchArgs{Func: fn, Stream: 1, Gx: 1, Gy: 1, Gz: 1, Bx: 1, By: 1, Bz: 1}), "Launch")
+	}
+	g.ok(g.sync(), "CtxSynchronize")
+	check := func(mod wire.ID, mem []byte, want uint32) {
+		g.t.Helper()
+		at, res := count(mod)
+		g.ok(res, "ModuleGetGlobal")
+		if off := at - address(mem); off > 4092 || binary.LittleEndian.Uint32(mem[off:]) != want {
+			t.Errorf("count at %#x of a region at %#x, want %d there", at, address(mem), want)
+		}
+	}
+	check(one, first, 7)
+	check(two, second, 5)
+	g.kernel(late, "next")
+	if res := manage(late, 9); res != cuda.ErrorNotSupported {
+		t.Errorf("moved under a function: %v", res)
+	}
+	for _, mod := range []wire.ID{one, two, late} {
+		g.ok(g.Session.ModuleUnload(g.call(wire.OpModuleUnload), &wire.ModuleUnloadArgs{Module: mod}), "ModuleUnload")
+	}
 }

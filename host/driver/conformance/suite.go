@@ -61,6 +61,7 @@ func Run(t *testing.T, open func(t *testing.T) driver.Backend) {
 		{"MovedGraph", testMovedGraph},
 		{"HostFunc", testHostFunc},
 		{"ManagedVariables", testManagedVariables},
+		{"ManagedOfModules", testManagedOfModules},
 		{"VirtualMemory", testVirtualMemory},
 		{"Pools", testPools},
 		{"Arrays", testArrays},
