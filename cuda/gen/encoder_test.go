@@ -159,7 +159,7 @@ func TestEncoders(t *testing.T) {
 			write(t, filepath.Join(dir, fmt.Sprint(o.Num)), wire.AppendReply(nil, r))
 		}
 	}
-	src.WriteString("\tif (cwop_LibraryLoad(1, 2, 3, \"jit\", 3, big, sizeof big, NULL, NULL, NULL, NULL, 0, NULL)) return 1;\n")
+	src.WriteString("\tif (cwop_LibraryLoad(1, 2, 3, \"jit\", 3, big, sizeof big, NULL, NULL, NULL, NULL, NULL, 0, NULL)) return 1;\n")
 	src.WriteString("\tif (cwop_MemcpyHtoD(1, 2, big, sizeof big) != CUDA_ERROR_INVALID_VALUE) return 2;\n\treturn fclose(out);\n}\n")
 	write(t, filepath.Join(dir, "main.c"), []byte(src.String()))
 
