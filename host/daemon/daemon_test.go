@@ -20,10 +20,13 @@ import (
 
 var one = api.Spec{VM: "vm1", Name: "gpu0", Limits: api.Limits{Memory: 1 << 20}}
 
+// roomy is one on a real GPU, whose contexts need room.
+var roomy = api.Spec{VM: "vm1", Name: "gpu0", Limits: api.Limits{Memory: 640 << 20}}
+
 func TestEnsure(t *testing.T) {
 	h := newHost(t, daemontest.Soft(1<<30)).start()
 	v := h.ensure(one)
-	if v.State != api.Waiting || v.GPU == "" || v.PID == 0 || v.Status == nil || v.Status.Limits.Memory != 1<<20 || v.Spec.Weight != 100 || v.Spec.Sessions != 64 {
+	if v.State != api.Waiting || v.GPU == "" || v.PID == 0 || v.Status == nil || v.Status.Limits.Memory != 1<<20 || v.Spec.Share != 100 || v.Spec.Sessions != 64 {
 		t.Errorf("%+v", v)
 	}
 	c, err := net.Dial("unix", v.Socket)
@@ -59,7 +62,7 @@ func TestConcurrent(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {
-			if _, err := h.c.Ensure(t.Context(), one); err != nil {
+			if _, err := h.c.Ensure(t.Context(), one.Wish()); err != nil {
 				t.Error(err)
 			}
 		})
@@ -111,7 +114,8 @@ func TestLost(t *testing.T) {
 	if gpus, err := h.c.GPUs(t.Context()); err != nil || gpus[0].Promised != 0 {
 		t.Errorf("a lost vGPU's memory stays promised: %+v, %v", gpus, err)
 	}
-	refused(t, h.c.SetLimits(t.Context(), one.VM, one.Name, api.Limits{}), http.StatusConflict, "lost")
+	_, err := h.c.SetLimits(t.Context(), one.VM, one.Name, api.Change{})
+	refused(t, err, http.StatusConflict, "lost")
 	h.stop()
 	h.start()
 	if v := h.vgpu(one); v.State != api.Lost || !strings.Contains(v.Why, "signal 9") {
@@ -222,7 +226,7 @@ func TestStray(t *testing.T) {
 	if !h.log.has("newer causewayd") || !h.log.has("of which causewayd knows nothing") {
 		t.Error("nothing was said")
 	}
-	_, err = h.c.Ensure(t.Context(), one)
+	_, err = h.c.Ensure(t.Context(), one.Wish())
 	refused(t, err, http.StatusConflict, "gpu0.sock", "did not start")
 	h.ensure(api.Spec{VM: "vm1", Name: "gpu1"})
 }
@@ -250,7 +254,7 @@ func TestStartFails(t *testing.T) {
 				h.cfg.Devices.StartTimeout = 3e9
 			}
 			h.start()
-			_, err := h.c.Ensure(t.Context(), one)
+			_, err := h.c.Ensure(t.Context(), one.Wish())
 			refused(t, err, c.status, c.words...)
 			b, _ := os.ReadFile(count)
 			if pid := strings.TrimSpace(string(b)); pid == "" || strings.Contains(pid, "\n") {
@@ -270,7 +274,7 @@ func TestGivesUp(t *testing.T) {
 	h := newHost(t, daemontest.Soft(1<<30)).env(daemontest.DelayEnv, "30s").start()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := h.c.Ensure(ctx, one); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := h.c.Ensure(ctx, one.Wish()); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
 	until(t, "nothing left", func() bool {
@@ -302,7 +306,7 @@ func TestEnds(t *testing.T) {
 	h := newHost(t, daemontest.Soft(1<<30)).env(daemontest.DelayEnv, "60s").start()
 	done := make(chan error, 1)
 	go func() {
-		_, err := h.c.Ensure(context.Background(), one)
+		_, err := h.c.Ensure(context.Background(), one.Wish())
 		done <- err
 	}()
 	until(t, "started", func() bool { return len(h.below()) == 1 })

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -17,26 +16,30 @@ import (
 	"causeway/host/daemon/config"
 	"causeway/host/daemon/place"
 	"causeway/host/daemon/process"
+	"causeway/host/limit"
 )
 
 // maxSocketPath is sun_path less its NUL (unix(7)).
 const maxSocketPath = 107
 
-// Ensure has a vGPU ready. The same Spec again changes nothing; other limits hold at once; anything else waits until no VM is connected.
-func (d *Daemon) Ensure(ctx context.Context, asked api.Spec) (api.VGPU, error) {
-	if err := d.checkSpec(&asked); err != nil {
+// Ensure has a vGPU ready. What a wish leaves out stays as it is, so the same wish again changes nothing; limits change at once; anything
+// else waits until no VM is connected.
+func (d *Daemon) Ensure(ctx context.Context, w api.Wish) (api.VGPU, error) {
+	if err := d.checkWish(&w); err != nil {
 		return api.VGPU{}, err
 	}
-	leave, err := d.gates.enter(ctx, asked.Key())
+	leave, err := d.gates.enter(ctx, w.Key())
 	if err != nil {
 		return api.VGPU{}, err
 	}
 	defer leave()
-	spec := d.withDefaults(asked)
-	if v := d.find(asked.Key()); v != nil {
-		if done, err := d.keep(ctx, v, asked, spec); done || err != nil {
+	var was *api.Spec
+	if v := d.find(w.Key()); v != nil {
+		if done, err := d.keep(ctx, v, &w); done || err != nil {
 			return d.view(ctx, v), err
 		}
+		rec, _ := d.copyOf(v)
+		was = &rec.Spec
 		if err := d.end(ctx, v); err != nil {
 			return api.VGPU{}, err
 		}
@@ -45,15 +48,15 @@ func (d *Daemon) Ensure(ctx context.Context, asked api.Spec) (api.VGPU, error) {
 		return api.VGPU{}, err
 	}
 	defer d.starts.Release(1)
-	v, err := d.start(ctx, asked, spec)
+	v, err := d.start(ctx, w, d.wanted(&w, was))
 	if err != nil {
-		d.log.Warn("vGPU not started", "vgpu", asked.Key(), "error", err)
+		d.log.Warn("vGPU not started", "vgpu", w.Key(), "error", err)
 		return api.VGPU{}, err
 	}
 	return d.view(ctx, v), nil
 }
 
-func (d *Daemon) checkSpec(s *api.Spec) error {
+func (d *Daemon) checkWish(s *api.Wish) error {
 	if err := s.Check(); err != nil {
 		return refuse(http.StatusBadRequest, "", "%v", err)
 	}
@@ -71,41 +74,20 @@ func (d *Daemon) checkSpec(s *api.Spec) error {
 	return nil
 }
 
-// withDefaults fills in what a request leaves to the configuration.
-func (d *Daemon) withDefaults(s api.Spec) api.Spec {
-	c := d.config().Devices
-	s.GPU = cmp.Or(s.GPU, "any")
-	s.Owner = cmp.Or(s.Owner, c.Owner())
-	s.Limits = limitsWithDefaults(s.Limits, c)
-	return s
-}
-
-func limitsWithDefaults(l api.Limits, c config.Devices) api.Limits {
-	l.Memory = cmp.Or(l.Memory, uint64(c.Memory))
-	l.Weight = cmp.Or(l.Weight, c.Weight)
-	l.Cap = cmp.Or(l.Cap, c.Cap)
-	l.Sessions = cmp.Or(l.Sessions, c.Sessions)
-	return l
-}
-
 // keep judges a vGPU that is there: done says that it does as it is, or does now.
-func (d *Daemon) keep(ctx context.Context, v *vgpu, asked, spec api.Spec) (done bool, err error) {
+func (d *Daemon) keep(ctx context.Context, v *vgpu, w *api.Wish) (done bool, err error) {
 	rec, proc := d.copyOf(v)
 	if rec.Lost || proc == nil || !proc.Alive() {
 		return false, nil
 	}
-	asked.NUMA = rec.Asked.NUMA // it has its place
-	if reflect.DeepEqual(rec.Asked, asked) {
-		return true, nil
-	}
-	rest := rec.Asked
-	rest.Limits = asked.Limits
-	if reflect.DeepEqual(rest, asked) {
-		return true, d.change(ctx, v, asked, spec.Limits)
+	was := rec.Spec
+	next := d.wanted(w, &was)
+	if next.GPU == was.GPU && next.MIG == was.MIG && next.Remote == was.Remote && next.Owner == was.Owner { // its place it has
+		_, err := d.change(ctx, v, w.Change)
+		return err == nil, err
 	}
 	if st, err := d.ask(ctx, v); err == nil && st.Connected {
-		return false, refuse(http.StatusConflict, "detach it first: only limits change while a VM has it",
-			"%s is in use, as %s", asked.Key(), describe(&rec.Asked))
+		return false, refuse(http.StatusConflict, "detach it first: only limits change while a VM has it", "%s is in use, as %s", w.Key(), describe(&was))
 	}
 	return false, nil
 }
@@ -122,13 +104,13 @@ func describe(s *api.Spec) string {
 }
 
 // start places and starts a vGPU of which nothing is left. Its gate is held. What fails is undone.
-func (d *Daemon) start(ctx context.Context, asked, spec api.Spec) (*vgpu, error) {
+func (d *Daemon) start(ctx context.Context, w api.Wish, spec api.Spec) (*vgpu, error) {
 	for _, s := range []string{spec.SocketPath(d.run), spec.ControlPath(d.run)} {
 		if process.Listening(s) {
 			return nil, refuse(http.StatusConflict, "end it (`ss -xlp src "+s+"` names it), or use another name", "a process that causewayd did not start serves %s", s)
 		}
 	}
-	v, gpu, err := d.reserve(ctx, asked, spec)
+	v, gpu, err := d.reserve(ctx, w, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +121,7 @@ func (d *Daemon) start(ctx context.Context, asked, spec api.Spec) (*vgpu, error)
 }
 
 // reserve chooses the GPU and writes the intent down, in one step, so that nothing is promised twice. It returns what --gpu is told.
-func (d *Daemon) reserve(ctx context.Context, asked, spec api.Spec) (*vgpu, string, error) {
+func (d *Daemon) reserve(ctx context.Context, w api.Wish, spec api.Spec) (*vgpu, string, error) {
 	r, err := d.gpus.read(ctx)
 	if err != nil {
 		return nil, "", fmt.Errorf("read the host's GPUs: %w", err)
@@ -147,8 +129,13 @@ func (d *Daemon) reserve(ctx context.Context, asked, spec api.Spec) (*vgpu, stri
 	if slices.ContainsFunc(r.GPUs, func(g api.GPU) bool { return g.Backend != "soft" }) {
 		d.refresh(ctx) // what of a GPU's use is our vGPUs'
 	}
-	v := &vgpu{rec: record{Format: recordFormat, Asked: asked, Spec: spec, Started: time.Now()}}
-	gpu, err := d.placeVGPU(r, v)
+	v := &vgpu{rec: record{Format: recordFormat, Spec: spec, Started: time.Now()}}
+	gpu, err := d.placeVGPU(r, v, w.Change)
+	if err == nil {
+		if err = d.holds(ctx, v.rec.Spec.All()); err != nil {
+			err = errors.Join(err, d.forget(v))
+		}
+	}
 	if err != nil {
 		if r.Missing != "" && errors.Is(err, place.ErrNoGPU) {
 			err = refuse(http.StatusServiceUnavailable, "see `causeway doctor`", "%v: %s", err, r.Missing)
@@ -166,7 +153,15 @@ func (d *Daemon) reserve(ctx context.Context, asked, spec api.Spec) (*vgpu, stri
 }
 
 // placeVGPU chooses the GPU and has the vGPU in the table.
-func (d *Daemon) placeVGPU(r Reading, v *vgpu) (string, error) {
+func (d *Daemon) placeVGPU(r Reading, v *vgpu, c api.Change) (string, error) {
+	var profile *limit.Profile
+	if c.Profile != "" {
+		p, err := d.profile(c.Profile)
+		if err != nil {
+			return "", err
+		}
+		profile = &p
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	spec, p := &v.rec.Spec, d.cfg.Placement
@@ -175,10 +170,30 @@ func (d *Daemon) placeVGPU(r Reading, v *vgpu) (string, error) {
 	if spec.NUMA != nil {
 		wish.NUMA = *spec.NUMA
 	}
+	waiting := d.cfg.Devices.WarmWorkers
+	if profile != nil && c.Memory == nil {
+		wish.Part = func(g *place.GPU) (uint64, error) {
+			m, err := profile.Memory.On(onGPU(&g.GPU, waiting))
+			return uint64(m), err
+		}
+	}
 	picked, err := place.Choose(all, wish, place.Rules{
 		Overcommit: p.Overcommit, SoftAny: p.SoftwareGPU == config.SoftAuto && r.Missing == "", SoftNamed: p.SoftwareGPU != config.SoftNever,
 	})
 	if err != nil {
+		return "", err
+	}
+	g := onGPU(&all[picked[0]].GPU, waiting)
+	if profile != nil {
+		if len(picked) > 1 {
+			return "", severalGPUs(c.Profile)
+		}
+		if c, err = c.With(*profile, g); err != nil {
+			return "", err
+		}
+		spec.Profile, spec.Limits = c.Profile, c.On(spec.Limits)
+	}
+	if err := g.Fits(limit.Memory(spec.Memory), len(picked)); err != nil {
 		return "", err
 	}
 	var ids, numbers []string

@@ -211,7 +211,7 @@ func (d *Daemon) tallyLocked(r Reading) []place.GPU {
 			}
 			used = min(used, promised)
 			g.Promised += min(promised, math.MaxInt64-min(g.Promised, math.MaxInt64))
-			g.Weight += uint64(v.rec.Spec.Weight)
+			g.Share += uint64(v.rec.Spec.Share)
 			g.Count++
 			g.VGPUs = append(g.VGPUs, key)
 			g.Others -= min(g.Others, used)

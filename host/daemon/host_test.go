@@ -146,7 +146,7 @@ func (h *host) stop() {
 
 func (h *host) ensure(s api.Spec) api.VGPU {
 	h.t.Helper()
-	v, err := h.c.Ensure(h.t.Context(), s)
+	v, err := h.c.Ensure(h.t.Context(), s.Wish())
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"causeway/host/daemon/api"
 	"causeway/host/daemon/process"
 	"causeway/host/daemon/systemd"
+	"causeway/host/limit"
 	"causeway/host/sandbox/cgroup"
 )
 
@@ -71,10 +72,13 @@ func (d *Daemon) deviceArgs(s *api.Spec, gpu string) []string {
 	c := d.config()
 	args := []string{
 		"device", "--socket", s.SocketPath(d.run), "--control", s.ControlPath(d.run), "--vm", s.VM, "--name", s.Name, "--gpu", gpu,
-		"--weight", fmt.Sprint(s.Weight), "--sessions", fmt.Sprint(s.Sessions), "--warm", fmt.Sprint(c.Devices.WarmWorkers),
+		"--sessions", fmt.Sprint(s.Sessions), "--warm", fmt.Sprint(c.Devices.WarmWorkers),
 	}
 	if s.Memory != 0 {
-		args = append(args, "--memory", api.FormatSize(s.Memory))
+		args = append(args, "--memory", limit.FormatSize(s.Memory))
+	}
+	if s.Share != limit.DefaultShare {
+		args = append(args, "--share", fmt.Sprint(s.Share))
 	}
 	if s.Cap != 0 {
 		args = append(args, "--cap", fmt.Sprint(s.Cap))

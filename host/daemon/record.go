@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"causeway/host/daemon/api"
+	"causeway/host/limit"
 )
 
 // recordFormat is raised when a causewayd could misread what a newer one wrote.
@@ -18,7 +20,6 @@ const recordFormat = 1
 // record is what causewayd writes about a vGPU.
 type record struct {
 	Format  int       `json:"format"`
-	Asked   api.Spec  `json:"asked"` // as the request said
 	Spec    api.Spec  `json:"spec"`  // with the configuration's defaults, and limits that were changed since
 	GPU     string    `json:"gpu"`   // UUIDs, separated by commas
 	PID     int       `json:"pid"`   // 0: it was about to be started
@@ -94,6 +95,7 @@ func readRecord(run, vm, name string) (record, error) {
 	case r.Spec.VM != vm || r.Spec.Name != name || r.PID < 0:
 		return r, fmt.Errorf("%s is about %s", file, r.Spec.Key())
 	}
+	r.Spec.Share = cmp.Or(r.Spec.Share, limit.DefaultShare) // of one that was written when it had another name
 	return r, r.Spec.Check()
 }
 

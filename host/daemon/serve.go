@@ -47,6 +47,7 @@ var routes = []route{
 	{"GET /v1/gpus", peer.Viewer, (*Daemon).getGPUs},
 	{"POST /v1/gpus/{id}/drain", peer.Admin, (*Daemon).postDrain},
 	{"POST /v1/gpus/{id}/resume", peer.Admin, (*Daemon).postResume},
+	{"GET /v1/profiles", peer.Viewer, (*Daemon).getProfiles},
 	{"GET /v1/vgpus", peer.Viewer, (*Daemon).getVGPUs},
 	{"GET /v1/vgpus/{vm}/{name}", peer.Viewer, (*Daemon).getVGPU},
 	{"PUT /v1/vgpus/{vm}/{name}", peer.Operator, (*Daemon).putVGPU},
@@ -143,6 +144,14 @@ func (d *Daemon) getGPUs(w http.ResponseWriter, req *http.Request) error {
 	return reply(w, list)
 }
 
+func (d *Daemon) getProfiles(w http.ResponseWriter, req *http.Request) error {
+	list, err := d.Profiles(req.Context())
+	if err != nil {
+		return err
+	}
+	return reply(w, list)
+}
+
 func (d *Daemon) postDrain(w http.ResponseWriter, req *http.Request) error {
 	who, _ := peer.From(req.Context())
 	if err := d.Drain(req.Context(), req.PathValue("id"), "drained by "+who.String()); err != nil {
@@ -175,7 +184,7 @@ func (d *Daemon) getVGPU(w http.ResponseWriter, req *http.Request) error {
 }
 
 func (d *Daemon) putVGPU(w http.ResponseWriter, req *http.Request) error {
-	s := api.Spec{VM: req.PathValue("vm"), Name: req.PathValue("name")}
+	s := api.Wish{VM: req.PathValue("vm"), Name: req.PathValue("name")}
 	if err := body(req, &s); err != nil {
 		return err
 	}
@@ -190,14 +199,15 @@ func (d *Daemon) putVGPU(w http.ResponseWriter, req *http.Request) error {
 }
 
 func (d *Daemon) putLimits(w http.ResponseWriter, req *http.Request) error {
-	var l api.Limits
-	if err := body(req, &l); err != nil {
+	var c api.Change
+	if err := body(req, &c); err != nil {
 		return err
 	}
-	if err := d.SetLimits(req.Context(), key(req), l); err != nil {
+	now, err := d.SetLimits(req.Context(), key(req), c)
+	if err != nil {
 		return err
 	}
-	return reply(w, struct{}{})
+	return reply(w, now)
 }
 
 func (d *Daemon) deleteVGPU(w http.ResponseWriter, req *http.Request) error {

@@ -91,7 +91,7 @@ func TestJournal(t *testing.T) {
 	h.cfg.Devices.Log = config.LogAuto
 	h.journal = &systemd.Journal{Socket: ln.Addr().String(), Reader: []string{reader}}
 	h.start()
-	_, err = h.c.Ensure(t.Context(), one)
+	_, err = h.c.Ensure(t.Context(), one.Wish())
 	refused(t, err, 500, "it said: entries of", "--identifier=causeway-vm1/gpu0", "--since=@")
 	if got := <-said; got != "causeway-vm1/gpu0\n\n6\n0\n0\n0\n0\ncauseway: no driver\n" {
 		t.Errorf("%q", got)

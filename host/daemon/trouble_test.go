@@ -45,7 +45,7 @@ func TestFullDisk(t *testing.T) {
 	junk := filepath.Join(disk, "junk")
 
 	daemontest.Fill(junk)
-	_, err := h.c.Ensure(t.Context(), one)
+	_, err := h.c.Ensure(t.Context(), one.Wish())
 	refused(t, err, 507, "no space left", "nothing was changed")
 	if _, err := os.Stat(count); err == nil || len(h.below()) > 0 {
 		t.Errorf("something was started: %v, %v", err, h.below())
@@ -58,7 +58,8 @@ func TestFullDisk(t *testing.T) {
 	v := h.ensure(one)
 
 	daemontest.Fill(junk)
-	refused(t, h.c.SetLimits(t.Context(), one.VM, one.Name, api.Limits{Cap: 50}), 507, "no space left")
+	_, err = h.c.SetLimits(t.Context(), one.VM, one.Name, api.Limits{Cap: 50}.Change())
+	refused(t, err, 507, "no space left")
 	if now := h.vgpu(one); now.Spec.Cap != 0 || now.Status.Limits.Cap != 0 {
 		t.Errorf("limits changed all the same: %+v", now)
 	}
@@ -74,7 +75,7 @@ func TestFullDisk(t *testing.T) {
 	// The disk is full once the process has started: that is ended.
 	h.env(daemontest.FillEnv, junk).start()
 	_ = os.Remove(count)
-	_, err = h.c.Ensure(t.Context(), one)
+	_, err = h.c.Ensure(t.Context(), one.Wish())
 	refused(t, err, 507, "no space left")
 	b, err := os.ReadFile(count)
 	if pid := strings.TrimSpace(string(b)); err != nil || pid == "" {
@@ -90,6 +91,7 @@ func TestFullDisk(t *testing.T) {
 // TestDrain: a drained GPU gets no new vGPU, also after a restart; what runs there is not touched.
 func TestDrain(t *testing.T) {
 	h := newHost(t, daemontest.Real(2, "NVIDIA H200", 1<<30)).start()
+	one := roomy
 	v := h.ensure(one)
 	if v.GPU != daemontest.UUID(0) {
 		t.Fatalf("placed on %s", v.GPU)
@@ -105,7 +107,7 @@ func TestDrain(t *testing.T) {
 	if got := h.ensure(api.Spec{VM: "vm2", Name: "gpu0"}); got.GPU != daemontest.UUID(1) {
 		t.Errorf("placed on %s", got.GPU)
 	}
-	_, err := h.c.Ensure(t.Context(), api.Spec{VM: "vm3", Name: "gpu0", GPU: "0"})
+	_, err := h.c.Ensure(t.Context(), api.Spec{VM: "vm3", Name: "gpu0", GPU: "0"}.Wish())
 	refused(t, err, 409, "drained by", "gpus resume")
 	if err := h.c.Resume(t.Context(), daemontest.UUID(0)); err != nil {
 		t.Fatal(err)
@@ -140,7 +142,7 @@ func TestFaults(t *testing.T) {
 	if got := drained(); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if v := h.ensure(one); v.GPU != daemontest.UUID(1) {
+	if v := h.ensure(roomy); v.GPU != daemontest.UUID(1) {
 		t.Errorf("placed on %s", v.GPU)
 	}
 	h.stop()
@@ -163,7 +165,7 @@ func TestMissingDriver(t *testing.T) {
 	m := daemontest.Soft(1 << 30)
 	m.Change(func(r *daemon.Reading) { r.Missing = "the NVIDIA driver does not answer: timeout" })
 	h := newHost(t, m).start()
-	_, err := h.c.Ensure(t.Context(), one)
+	_, err := h.c.Ensure(t.Context(), one.Wish())
 	refused(t, err, 503, "does not answer", "causeway doctor")
 	soft := one
 	soft.GPU = "soft"
@@ -174,6 +176,7 @@ func TestMissingDriver(t *testing.T) {
 func TestHungDriver(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, daemontest.Real(1, "NVIDIA H200", 1<<30)).start()
+	one := roomy
 	h.ensure(one)
 	h.m.Hang()
 	time.Sleep(600 * time.Millisecond) // what is known is fresh so long
@@ -274,7 +277,8 @@ func TestLeaks(t *testing.T) {
 // TestHostileDevice: what a device process says that its guest has taken over is bounded.
 func TestHostileDevice(t *testing.T) {
 	h := newHost(t, daemontest.Real(1, "NVIDIA H200", 1<<30)).start()
-	h.m.Change(func(r *daemon.Reading) { r.GPUs[0].Used = 3 << 28 })
+	h.m.Change(func(r *daemon.Reading) { r.GPUs[0].Used = 1 << 28 })
+	one := roomy
 	free := api.Spec{VM: "vm1", Name: "gpu0"} // without a limit
 	h.ensure(one)
 	two := api.Spec{VM: "vm2", Name: "gpu0"}

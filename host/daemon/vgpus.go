@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -149,63 +148,6 @@ func (d *Daemon) routineWatch(v *vgpu, p *process.Process) {
 
 func (d *Daemon) loseLocked(v *vgpu, why string) {
 	v.rec.Lost, v.rec.Why = true, why
-}
-
-// SetLimits changes limits while programs run. What is 0 is the configuration's.
-func (d *Daemon) SetLimits(ctx context.Context, key string, l api.Limits) error {
-	if err := l.Check(); err != nil {
-		return err
-	}
-	leave, err := d.gates.enter(ctx, key)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	v := d.find(key)
-	if v == nil {
-		return unknown(key)
-	}
-	rec, _ := d.copyOf(v)
-	if rec.Lost {
-		return refuse(http.StatusConflict, "attach it again", "%s is lost: %s", key, rec.Why)
-	}
-	return d.change(ctx, v, rec.Asked, limitsWithDefaults(l, d.config().Devices))
-}
-
-// change makes limits hold. The vGPU's gate is held.
-func (d *Daemon) change(ctx context.Context, v *vgpu, asked api.Spec, l api.Limits) error {
-	r, err := d.gpus.read(ctx)
-	if err != nil {
-		return fmt.Errorf("read the host's GPUs: %w", err)
-	}
-	d.refresh(ctx)
-	d.mu.Lock()
-	old := v.rec
-	if l.Memory > old.Spec.Memory && old.Spec.Memory != 0 || old.Spec.Memory == 0 && l.Memory != 0 {
-		if err := d.fitsLocked(r, v, l.Memory); err != nil {
-			d.mu.Unlock()
-			return err
-		}
-	}
-	v.rec.Spec.Limits, v.rec.Asked = l, asked
-	rec := v.rec
-	d.mu.Unlock()
-	if err = writeJSON(recordPath(d.run, &rec.Spec), &rec); err == nil {
-		c := api.NewClient(rec.Spec.ControlPath(d.run))
-		defer c.Close()
-		if err = c.Do(ctx, http.MethodPut, "/v1/limits", l, nil); err == nil {
-			d.log.Info("limits changed", "vgpu", rec.Spec.Key(), "limits", l)
-			return nil
-		}
-	}
-	d.mu.Lock()
-	v.rec.Spec, v.rec.Asked = old.Spec, old.Asked
-	rec = v.rec
-	d.mu.Unlock()
-	if back := writeJSON(recordPath(d.run, &rec.Spec), &rec); back != nil {
-		err = errors.Join(err, back)
-	}
-	return fmt.Errorf("change limits of %s: %w", rec.Spec.Key(), err)
 }
 
 // Release ends a vGPU. unused: only if no VM is connected.

@@ -30,16 +30,26 @@ func (d *Device) ServeControl(ctx context.Context, ln *net.UnixListener, stop fu
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { reply(w, d.Status()) })
 	mux.HandleFunc("PUT /v1/limits", func(w http.ResponseWriter, r *http.Request) {
-		var l api.Limits
-		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostBody)).Decode(&l); err != nil {
+		var c api.Change
+		dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostBody))
+		dec.DisallowUnknownFields() // a misspelt limit would be none
+		err := dec.Decode(&c)
+		if err == nil && c.Profile != "" {
+			err = errors.New("a device process knows no profiles: causewayd does")
+		}
+		if err != nil {
 			refuse(w, http.StatusBadRequest, fmt.Errorf("limits: %w", err))
 			return
 		}
-		if err := d.SetLimits(l); err != nil {
+		now, err := d.SetLimits(c)
+		switch {
+		case errors.Is(err, ErrUnheld):
+			refuse(w, http.StatusConflict, err)
+		case err != nil:
 			refuse(w, http.StatusBadRequest, err)
-			return
+		default:
+			reply(w, now)
 		}
-		reply(w, d.Limits())
 	})
 	mux.HandleFunc("POST /v1/rebuild", func(w http.ResponseWriter, r *http.Request) {
 		n, err := d.Rebuild(r.Context())

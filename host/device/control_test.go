@@ -15,6 +15,7 @@ import (
 	"causeway/cuda/wire"
 	"causeway/host/daemon/api"
 	"causeway/host/device"
+	"causeway/host/limit"
 )
 
 // control serves a VM's device on a control socket.
@@ -44,14 +45,17 @@ func TestControl(t *testing.T) {
 	stopped := make(chan struct{})
 	c := control(t, v, func() { close(stopped) })
 	st, err := c.Status(context())
-	want := api.Limits{Memory: 1 << 20, Cap: 50, Weight: api.DefaultWeight, Sessions: device.DefaultSessions}
+	want := api.Limits{Memory: 1 << 20, Cap: 50, Share: limit.DefaultShare, Sessions: device.DefaultSessions}
 	if err != nil || !st.Connected || st.UUID != "GPU-1" || st.PID != os.Getpid() || st.Limits != want || st.Sessions == nil || st.Started.IsZero() {
 		t.Fatalf("%+v, %v", st, err)
 	}
 	_, g := start(t, v)
 	alloc(t, g, 2<<20, cuda.ErrorOutOfMemory)
-	if err := c.Do(context(), "PUT", "/v1/limits", api.Limits{Memory: 4 << 20}, nil); err != nil {
+	if err := c.Do(context(), "PUT", "/v1/limits", api.Limits{Memory: 4 << 20}.Change(), nil); err != nil {
 		t.Fatal(err)
+	}
+	if want.Memory = 4 << 20; v.device.Limits() != want {
+		t.Errorf("after a change of its memory: %+v", v.device.Limits())
 	}
 	alloc(t, g, 2<<20, cuda.Success)
 	var moved device.Moved
@@ -68,6 +72,8 @@ func TestControl(t *testing.T) {
 	}{
 		"cap":      {"PUT", "/v1/limits", api.Limits{Cap: 200}, 400},
 		"sessions": {"PUT", "/v1/limits", api.Limits{Sessions: 1001}, 400},
+		"profile":  {"PUT", "/v1/limits", api.Change{Profile: "half"}, 400},
+		"unknown":  {"PUT", "/v1/limits", map[string]int{"weight": 3}, 400},
 		"no JSON":  {"PUT", "/v1/limits", "x", 400},
 		"long":     {"PUT", "/v1/limits", strings.Repeat("x", 1<<20), 400},
 		"no such":  {"GET", "/v1/other", nil, 404},

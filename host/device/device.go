@@ -13,6 +13,7 @@ import (
 
 	"causeway/host/daemon/api"
 	"causeway/host/inventory"
+	"causeway/host/limit"
 	"causeway/host/schedule"
 	"causeway/host/schedule/memory"
 	"causeway/host/worker/link"
@@ -38,11 +39,14 @@ type Options struct {
 	Pool    *spawn.Pool // workers that are ready; may be nil
 	// Machine says how the GPUs are, for the guest's NVML; nil: NVML tells names only.
 	Machine func(ctx context.Context) (*inventory.Reading, error)
-	// Limits hold until SetLimits changes them. Their memory and sessions are kept here; weight and cap are the scheduler's.
+	// Limits hold until SetLimits changes them. Their memory and sessions are kept here; share and cap are the scheduler's.
 	Limits api.Limits
-	UUID   string // of the GPU, for Status
-	// Scheduler takes the virtual GPU's seat at the scheduler of GPU time; nil, or if it returns nil: GPU time is not shared.
-	Scheduler func(api.Limits) *schedule.Seat
+	// CheckMemory says what is wrong with a limit of memory on this GPU; may be nil.
+	CheckMemory func(limit.Memory) error
+	UUID        string // of the GPU, for Status
+	// Scheduler takes the virtual GPU's seat at the scheduler of GPU time; nil, or if it returns nil: GPU time is not shared. It is an error
+	// if the limits name what would not hold.
+	Scheduler func(api.Limits) (*schedule.Seat, error)
 	// Audit is how often the memory in use is compared with what Machine says of it; 0: never, as for software GPUs.
 	Audit time.Duration
 	Log   *slog.Logger
@@ -91,7 +95,7 @@ func New(o Options) (*Device, error) {
 		desk := &inventory.Desk{Memory: func() (uint64, uint64) { return d.budget.Limit(), d.budget.Used() }, Workers: d.workers, Machine: o.Machine}
 		nvml = newNVMLFile(desk, o.Log)
 	}
-	err := check(o.Limits)
+	err := o.Limits.Check()
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +104,9 @@ func New(o Options) (*Device, error) {
 	}
 	runtime.AddCleanup(d, func(p *memory.Page) { p.Close() }, d.budget)
 	if o.Scheduler != nil {
-		d.place = o.Scheduler(d.limits)
+		if d.place, err = o.Scheduler(d.limits); err != nil {
+			return nil, err
+		}
 	}
 	root, err := o.Tree.build(d, nvml)
 	if err != nil {

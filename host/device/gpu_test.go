@@ -187,12 +187,12 @@ func TestLimitsOnGPU(t *testing.T) {
 	if info := g.info(b); info.Free > 8*mib+g.slack {
 		t.Errorf("%+v", info)
 	}
-	if err := g.v.device.SetLimits(api.Limits{Memory: 2 * g.limit}); err != nil {
+	if _, err := g.v.device.SetLimits(api.Limits{Memory: 2 * g.limit}.All()); err != nil {
 		t.Fatal(err)
 	}
 	alloc(t, b, half, cuda.Success)
 	g.row("twice the limit")
-	if err := g.v.device.SetLimits(api.Limits{Memory: g.limit}); err != nil {
+	if _, err := g.v.device.SetLimits(api.Limits{Memory: g.limit}.All()); err != nil {
 		t.Fatal(err)
 	}
 	alloc(t, a, mib, cuda.ErrorOutOfMemory)

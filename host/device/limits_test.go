@@ -20,6 +20,7 @@ import (
 	"causeway/host/daemon/api"
 	"causeway/host/device"
 	"causeway/host/inventory"
+	"causeway/host/limit"
 	"causeway/host/schedule"
 	"causeway/host/worker/workertest"
 	"causeway/remote"
@@ -74,7 +75,7 @@ func TestOneLimit(t *testing.T) {
 		t.Errorf("after both moved: %+v", st)
 	}
 	alloc(t, a, 1, cuda.ErrorOutOfMemory)
-	if err := v.device.SetLimits(api.Limits{Memory: 50 << 20}); err != nil {
+	if _, err := v.device.SetLimits(api.Limits{Memory: 50 << 20}.All()); err != nil {
 		t.Fatal(err)
 	}
 	must(t, b, &wire.MemFreeArgs{Ptr: ptr}, nil)
@@ -138,17 +139,30 @@ func TestMeter(t *testing.T) {
 func TestSeat(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	v := bootWith(t, func(o *device.Options) {
-		o.Scheduler = func(l api.Limits) *schedule.Seat {
+		o.Scheduler = func(l api.Limits) (*schedule.Seat, error) {
 			if l.Cap == 0 {
-				return nil
+				return nil, nil
 			}
-			return schedule.Alone(schedule.Membership{GPU: "GPU-1", Key: "vm/gpu0", Weight: l.Weight, Cap: l.Cap}, log)
+			return schedule.Alone(schedule.Membership{GPU: "GPU-1", Key: "vm/gpu0", Weight: l.Share, Cap: l.Cap}, log), nil
 		}
 	})
-	_, a := start(t, v)
-	if err := v.device.SetLimits(api.Limits{Cap: 50}); err != nil {
-		t.Fatal(err)
+	_, early := start(t, v)
+	half, none := limit.Cap(50), limit.Cap(0)
+	if _, err := v.device.SetLimits(api.Change{Cap: &half}); !errors.Is(err, device.ErrUnheld) || v.device.Limits().Cap != 0 {
+		t.Errorf("a cap that would not hold a program that runs: %v, %+v", err, v.device.Limits())
 	}
+	if err := early.Close(); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "it runs on", func() bool { return len(v.device.Status().Sessions) == 0 })
+	other := limit.Share(50)
+	if _, err := v.device.SetLimits(api.Change{Share: &other}); !errors.Is(err, device.ErrUnheld) {
+		t.Errorf("a share without a scheduler: %v", err)
+	}
+	if now, err := v.device.SetLimits(api.Change{Cap: &half}); err != nil || now.Cap != 50 {
+		t.Fatal(now, err)
+	}
+	_, a := start(t, v)
 	_, b := start(t, v)
 	work := func(g *workertest.Guest) {
 		t.Helper()
@@ -166,10 +180,10 @@ func TestSeat(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	work(b)
-	if c := v.device.Status().Sessions[1].Counters; c.BytesIn != 100 {
-		t.Errorf("%+v", c)
+	if st := v.device.Status(); st.Sessions[1].Counters.BytesIn != 100 || st.Unheld != "" {
+		t.Errorf("%+v", st)
 	}
-	if err := v.device.SetLimits(api.Limits{}); err != nil {
+	if _, err := v.device.SetLimits(api.Change{Cap: &none}); err != nil {
 		t.Fatal(err)
 	}
 	work(b)
@@ -382,12 +396,12 @@ func TestAudit(t *testing.T) {
 	set(h, 724<<20)
 	eventually(t, "no GPU time", func() bool { return v.device.Status().Sessions[0].Counters.BusyNanos > 0 })
 	// Beyond a limit that was lowered is no crime.
-	if err := v.device.SetLimits(api.Limits{Memory: 512 << 20}); err != nil {
+	if _, err := v.device.SetLimits(api.Limits{Memory: 512 << 20}.All()); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(150 * time.Millisecond)
 	must(t, liar, &wire.CtxSynchronizeArgs{}, nil)
-	if err := v.device.SetLimits(api.Limits{Memory: 1 << 30}); err != nil {
+	if _, err := v.device.SetLimits(api.Limits{Memory: 1 << 30}.All()); err != nil {
 		t.Fatal(err)
 	}
 	set(l, 2<<30)

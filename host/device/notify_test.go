@@ -57,7 +57,7 @@ func TestToldOfLimit(t *testing.T) {
 	ptr := alloc(t, a, 20<<20, cuda.Success)
 	limit := func(n uint64) {
 		t.Helper()
-		if err := v.device.SetLimits(api.Limits{Memory: n}); err != nil {
+		if _, err := v.device.SetLimits(api.Limits{Memory: n}.All()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -107,7 +107,7 @@ func TestUntakenEvent(t *testing.T) {
 	alloc(t, g, 100<<20, cuda.Success)
 	d := watch(t, g)
 	for n := uint64(99); n > 49; n-- {
-		if err := v.device.SetLimits(api.Limits{Memory: n << 20}); err != nil {
+		if _, err := v.device.SetLimits(api.Limits{Memory: n << 20}.All()); err != nil {
 			t.Fatal(err)
 		}
 		must(t, g, &wire.WatchBudgetArgs{Wanted: 1}, nil)

@@ -36,6 +36,11 @@ func (s *session) provide() error {
 	}
 	if seat := s.dev.seat(); seat != nil {
 		if r.turn, err = seat.Add(); err != nil {
+			if s.dev.Limits().Cap != 0 { // which would not hold
+				s.dev.budget.Free(r.slot)
+				r.meter.Close()
+				return err
+			}
 			s.log.Warn("session without a place at the scheduler", "error", err)
 		}
 	}

@@ -2,79 +2,20 @@ package device
 
 import (
 	"cmp"
-	"fmt"
 	"os"
 	"slices"
 
 	"causeway/host/daemon/api"
-	"causeway/host/schedule"
-	"causeway/host/schedule/policy"
+	"causeway/host/limit"
 	"causeway/host/worker/link"
 )
 
 // Sessions that one virtual GPU may have at once.
 const (
 	DefaultSessions = 128
-	mostSessions    = 1000 // slots of the memory page
-	mostOthers      = 256  // open files besides: those that ask NVML, and sessions on their way out
+	mostSessions    = limit.MostSessions // slots of the memory page
+	mostOthers      = 256                // open files besides: those that ask NVML, and sessions on their way out
 )
-
-// Limits are the device's, with defaults filled in.
-func (d *Device) Limits() api.Limits {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.limits
-}
-
-// seat is the device's at the scheduler; nil: none.
-func (d *Device) seat() *schedule.Seat {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.place
-}
-
-// check says what is wrong with limits in themselves.
-func check(l api.Limits) error {
-	if err := l.Check(); err != nil {
-		return err
-	}
-	if l.Sessions > mostSessions {
-		return fmt.Errorf("%w: %d sessions: use 1 to %d", api.ErrLimit, l.Sessions, mostSessions)
-	}
-	return nil
-}
-
-// withDefaults fills in what was left open.
-func withDefaults(l api.Limits) api.Limits {
-	l.Weight = cmp.Or(l.Weight, api.DefaultWeight)
-	l.Sessions = cmp.Or(l.Sessions, DefaultSessions)
-	return l
-}
-
-// SetLimits changes the limits while programs run. Memory below what is in use takes nothing away: new allocations fail, and programs
-// that asked to be told are (cuDeviceRegisterAsyncNotification).
-func (d *Device) SetLimits(l api.Limits) error {
-	if err := check(l); err != nil {
-		return err
-	}
-	l = withDefaults(l)
-	d.telling.Lock()
-	defer d.telling.Unlock()
-	d.mu.Lock()
-	d.limits = l
-	if d.place == nil && d.opts.Scheduler != nil {
-		d.place = d.opts.Scheduler(l) // for sessions to come: those that run have no gate
-	}
-	place := d.place
-	d.mu.Unlock()
-	d.budget.SetLimit(l.Memory)
-	d.tellLimit(l.Memory)
-	if place != nil {
-		place.SetLimits(policy.Limits{Weight: l.Weight, Cap: l.Cap})
-	}
-	d.log.Info("limits", "memory", l.Memory, "weight", l.Weight, "cap", l.Cap, "sessions", l.Sessions)
-	return nil
-}
 
 // tellLimit has the workers compare their memory with the limit. It waits for none of them. telling is held.
 func (d *Device) tellLimit(limit uint64) {
@@ -89,9 +30,13 @@ func (d *Device) Status() api.Status {
 		Version: d.opts.Tree.Version, PID: os.Getpid(), Started: d.began, Connected: d.connected.Load(),
 		GPU: d.opts.Tree.GPU, UUID: d.opts.UUID, Sessions: []api.Session{},
 	}
+	free := 0
 	for _, s := range d.all() {
 		if e, ok := s.account(); ok {
 			st.Sessions = append(st.Sessions, e)
+		}
+		if s.ungated() {
+			free++
 		}
 	}
 	slices.SortFunc(st.Sessions, func(a, b api.Session) int { return cmp.Compare(a.ID, b.ID) })
@@ -99,6 +44,7 @@ func (d *Device) Status() api.Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	st.Limits, st.Past, st.Opened, st.Refused = d.limits, d.past, d.begun, d.refused
+	st.Unheld = unheld(d.limits, d.place, free)
 	return st
 }
 

@@ -19,14 +19,14 @@ func TestCheck(t *testing.T) {
 		want error
 	}{
 		"plain":     {Spec{VM: "vm1", Name: "gpu0"}, nil},
-		"full":      {Spec{VM: "vm-1.a", Name: "gpu0", Limits: Limits{Weight: 300, Cap: 25}}, nil},
+		"full":      {Spec{VM: "vm-1.a", Name: "gpu0", Limits: Limits{Share: 300, Cap: 25}}, nil},
 		"no VM":     {Spec{Name: "gpu0"}, ErrName},
 		"dots":      {Spec{VM: "..", Name: "gpu0"}, ErrName},
 		"slash":     {Spec{VM: "a/b", Name: "gpu0"}, ErrName},
 		"long":      {Spec{VM: strings.Repeat("a", 64), Name: "gpu0"}, ErrName},
 		"both long": {Spec{VM: strings.Repeat("a", 63), Name: strings.Repeat("b", 63)}, ErrName},
 		"cap":       {Spec{VM: "a", Name: "b", Limits: Limits{Cap: 101}}, ErrLimit},
-		"weight":    {Spec{VM: "a", Name: "b", Limits: Limits{Weight: 1 << 20}}, ErrLimit},
+		"share":     {Spec{VM: "a", Name: "b", Limits: Limits{Share: 1 << 20}}, ErrLimit},
 	} {
 		if err := c.spec.Check(); !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
@@ -47,12 +47,12 @@ func TestClient(t *testing.T) {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT /v1/vgpus/{vm}/{name}", func(w http.ResponseWriter, r *http.Request) {
-		var s Spec
-		if json.NewDecoder(r.Body).Decode(&s) != nil || s.Memory != 5 || r.PathValue("vm") != "a" {
+		var s Wish
+		if json.NewDecoder(r.Body).Decode(&s) != nil || s.Memory == nil || *s.Memory != 5<<20 || s.Share != nil || r.PathValue("vm") != "a" {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
-		_ = json.NewEncoder(w).Encode(VGPU{Spec: s, State: Waiting})
+		_ = json.NewEncoder(w).Encode(VGPU{Spec: Spec{Limits: s.On(Limits{})}, State: Waiting})
 	})
 	mux.HandleFunc("DELETE /v1/vgpus/{vm}/{name}", func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusConflict)
@@ -61,8 +61,8 @@ func TestClient(t *testing.T) {
 	srv := &http.Server{Handler: mux}
 	go func() { _ = srv.Serve(ln) }()
 	defer srv.Close()
-	v, err := c.Ensure(context.Background(), Spec{VM: "a", Name: "g", Limits: Limits{Memory: 5}})
-	if err != nil || v.State != Waiting || v.Spec.Memory != 5 {
+	v, err := c.Ensure(context.Background(), Spec{VM: "a", Name: "g", Limits: Limits{Memory: 5 << 20}}.Wish())
+	if err != nil || v.State != Waiting || v.Spec.Memory != 5<<20 {
 		t.Fatalf("%+v %v", v, err)
 	}
 	var e *Error

@@ -114,14 +114,19 @@ func (c *Client) VGPU(ctx context.Context, vm, name string) (v VGPU, err error) 
 	return v, c.Do(ctx, http.MethodGet, path(vm, name), nil, &v)
 }
 
-// Ensure has a vGPU ready: its socket takes connections when this returns.
-func (c *Client) Ensure(ctx context.Context, s Spec) (v VGPU, err error) {
-	return v, c.Do(ctx, http.MethodPut, path(s.VM, s.Name), s, &v)
+// Ensure has a vGPU ready: its socket takes connections when this returns. What a wish leaves out stays as it is.
+func (c *Client) Ensure(ctx context.Context, w Wish) (v VGPU, err error) {
+	return v, c.Do(ctx, http.MethodPut, path(w.VM, w.Name), w, &v)
 }
 
-// SetLimits changes limits while programs run.
-func (c *Client) SetLimits(ctx context.Context, vm, name string, l Limits) error {
-	return c.Do(ctx, http.MethodPut, path(vm, name)+"/limits", l, nil)
+// SetLimits changes limits while programs run, and returns those that hold then.
+func (c *Client) SetLimits(ctx context.Context, vm, name string, change Change) (l Limits, err error) {
+	return l, c.Do(ctx, http.MethodPut, path(vm, name)+"/limits", change, &l)
+}
+
+// Profiles lists the profiles of limits, and what they are on the host's GPUs.
+func (c *Client) Profiles(ctx context.Context) (list []Profile, err error) {
+	return list, c.Do(ctx, http.MethodGet, "/v1/profiles", nil, &list)
 }
 
 // Release ends a vGPU. unused: only if no VM is connected.

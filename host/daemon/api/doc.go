@@ -8,8 +8,9 @@
 //	POST   /v1/gpus/{id}/drain, /resume   no new vGPU is placed on a drained GPU
 //	GET    /v1/vgpus                      []VGPU
 //	GET    /v1/vgpus/{vm}/{name}          VGPU
-//	PUT    /v1/vgpus/{vm}/{name}          Spec; returns the VGPU once its socket takes connections. The same Spec again changes nothing
-//	PUT    /v1/vgpus/{vm}/{name}/limits   Limits; while programs run
+//	GET    /v1/profiles                   []Profile
+//	PUT    /v1/vgpus/{vm}/{name}          Wish; returns the VGPU once its socket takes connections. What a Wish leaves out stays as it is
+//	PUT    /v1/vgpus/{vm}/{name}/limits   Change; while programs run. What it leaves out stays; returns the Limits that hold
 //	DELETE /v1/vgpus/{vm}/{name}          ends the device process; ?if=unused refuses while a VM is connected
 //	GET    /v1/vgpus/{vm}/{name}/log      text; ?follow=1 goes on, ?lines=N begins N lines before the end
 //	GET    /metrics                       Prometheus text
@@ -17,7 +18,7 @@
 // A device process serves beside its vhost-user socket, at /run/causeway/{vm}/{name}.ctl:
 //
 //	GET    /v1/status                     Status
-//	PUT    /v1/limits                     Limits
+//	PUT    /v1/limits                     Change; returns Limits
 //	POST   /v1/rebuild                    sessions move to fresh workers
 //	POST   /v1/stop                       ends the device
 //

@@ -1,47 +1,31 @@
 package api
 
 import (
-	"errors"
-	"fmt"
-	"net"
-	"path/filepath"
-	"strings"
 	"time"
+
+	"causeway/host/limit"
 )
 
 // Places on a host. Tests use others.
 const (
-	RunDir        = "/run/causeway"
-	StateDir      = "/var/lib/causeway"
-	ConfigFile    = "/etc/causeway/causewayd.toml"
-	DaemonSocket  = "causewayd.sock" // below RunDir
-	MostCap       = 100
-	DefaultWeight = 100
-	MostWeight    = 10000
+	RunDir       = "/run/causeway"
+	StateDir     = "/var/lib/causeway"
+	ConfigFile   = "/etc/causeway/causewayd.toml"
+	DaemonSocket = "causewayd.sock" // below RunDir
 )
 
-// Spec is what somebody wishes of a vGPU.
+// Spec is what a vGPU is: what was wished of it, what the configuration filled in, and what was changed since.
 type Spec struct {
-	VM   string `json:"vm"`   // the domain's name
-	Name string `json:"name"` // of the vGPU within the VM: gpu0
-	// GPU is any, an ordinal, a list of ordinals, a UUID (of a GPU or a MIG slice), a part of a model's name such as H200, or soft.
-	GPU string `json:"gpu"`
-	// MIG is the profile of the slice wanted, as in 1g.18gb; empty: a whole GPU, or what GPU names.
+	VM     string `json:"vm"`   // the domain's name
+	Name   string `json:"name"` // of the vGPU within the VM: gpu0
+	GPU    string `json:"gpu"`  // as in Wish
 	MIG    string `json:"mig,omitempty"`
-	Remote string `json:"remote,omitempty"` // HOST:PORT of a GPU server, in place of a GPU of this host
-	NUMA   *int   `json:"numa,omitempty"`   // host node of the VM's memory; among GPUs that will do, one of that node is taken
+	Remote string `json:"remote,omitempty"`
+	NUMA   *int   `json:"numa,omitempty"`
+	// Profile is where the limits come from; empty: from nowhere in particular, or one of them was changed since.
+	Profile string `json:"profile,omitempty"`
 	Limits
-	// Owner may open the vhost-user socket, as USER or USER:GROUP; empty: the configuration's.
 	Owner string `json:"owner,omitempty"`
-}
-
-// Limits of a vGPU. They may change while programs run.
-type Limits struct {
-	Memory uint64 `json:"memory,omitempty"` // bytes of device memory, contexts included; 0: the whole GPU
-	Weight uint32 `json:"weight,omitempty"` // share of GPU time when several want it, relative to others'; 0: DefaultWeight
-	Cap    uint32 `json:"cap,omitempty"`    // most per cent of GPU time; 0: no cap
-	// Sessions is how many CUDA processes may run at once; 0: the configuration's.
-	Sessions uint32 `json:"sessions,omitempty"`
 }
 
 // State of a vGPU.
@@ -81,6 +65,8 @@ type Status struct {
 	Past      Counters  `json:"past"`    // of sessions that have ended
 	Opened    uint64    `json:"opened"`  // sessions so far
 	Refused   uint64    `json:"refused"` // sessions refused by a limit
+	// Unheld says why share and cap do not hold now; empty: they do.
+	Unheld string `json:"unheld,omitempty"`
 }
 
 // Session is one CUDA process of the guest.
@@ -146,6 +132,21 @@ type GPU struct {
 	VGPUs       []string `json:"vgpus,omitempty"`
 }
 
+// Profile is limits under a name, and what they are on each GPU.
+type Profile struct {
+	Name string `json:"name"`
+	limit.Profile
+	On []ProfileOn `json:"on"`
+}
+
+// ProfileOn is a profile on one GPU.
+type ProfileOn struct {
+	GPU    string `json:"gpu"`           // UUID
+	Memory uint64 `json:"memory"`        // bytes
+	Room   int    `json:"room"`          // so many more vGPUs of it find room there now
+	Why    string `json:"why,omitempty"` // it cannot be had there at all
+}
+
 // Version of a daemon.
 type Version struct {
 	Version string    `json:"version"`
@@ -165,68 +166,4 @@ func (e *Error) Error() string {
 		return e.Text
 	}
 	return e.Text + ": " + e.Remedy
-}
-
-// isName: a name is part of paths and units. No regular expression: every process of ours would compile it at its start.
-func isName(n string) bool {
-	for i, c := range []byte(n) {
-		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_'
-		if !letter && (i == 0 || !strings.ContainsRune("._+:@-", rune(c))) {
-			return false
-		}
-	}
-	return n != "" && len(n) <= 63
-}
-
-// Errors of Spec.Check.
-var (
-	ErrName  = errors.New("not a name")
-	ErrLimit = errors.New("limit out of range")
-)
-
-// Check says what is wrong with a Spec in itself.
-func (s *Spec) Check() error {
-	for _, n := range []string{s.VM, s.Name} {
-		if !isName(n) {
-			return fmt.Errorf("%w: %q: use up to 63 letters, digits and ._+:@-, not . or - first", ErrName, n)
-		}
-	}
-	if len(s.SocketPath(RunDir)) > 107 {
-		return fmt.Errorf("%w: %q is too long for a socket's path", ErrName, s.VM)
-	}
-	if s.Remote != "" {
-		if _, _, err := net.SplitHostPort(s.Remote); err != nil {
-			return fmt.Errorf("remote server: %w", err)
-		}
-	}
-	return s.Limits.Check()
-}
-
-// Check says what is wrong with limits in themselves.
-func (l *Limits) Check() error {
-	switch {
-	case l.Cap > MostCap:
-		return fmt.Errorf("%w: a cap of %d %%: use 1 to %d, or none", ErrLimit, l.Cap, MostCap)
-	case l.Weight > MostWeight:
-		return fmt.Errorf("%w: a share of %d: use 1 to %d", ErrLimit, l.Weight, MostWeight)
-	}
-	return nil
-}
-
-// Key is VM/NAME.
-func (s *Spec) Key() string { return s.VM + "/" + s.Name }
-
-// SocketPath is where a vGPU's vhost-user socket is: {run}/{vm}/{name}.sock.
-func (s *Spec) SocketPath(run string) string { return filepath.Join(run, s.VM, s.Name+".sock") }
-
-// ControlPath is where its device process serves: {run}/{vm}/{name}.ctl.
-func (s *Spec) ControlPath(run string) string { return filepath.Join(run, s.VM, s.Name+".ctl") }
-
-// ParseKey splits VM/NAME; NAME alone missing means gpu0.
-func ParseKey(key string) (vm, name string) {
-	vm, name, ok := strings.Cut(key, "/")
-	if !ok {
-		name = "gpu0"
-	}
-	return vm, name
 }

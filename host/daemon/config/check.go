@@ -48,13 +48,23 @@ func (c *Config) Check() error {
 	if err := CheckOwner(d.SocketOwner); err != nil {
 		errs = append(errs, wrong("devices.socket_owner", strconv.Quote(d.SocketOwner), err.Error()))
 	}
-	bad(d.Weight < 1 || d.Weight > api.MostWeight, "devices.weight", d.Weight, fmt.Sprintf("use 1 to %d", api.MostWeight))
-	bad(d.Cap > api.MostCap, "devices.cap", d.Cap, "use 1 to 100, or 0 for none")
-	bad(d.Sessions < 1 || d.Sessions > 512, "devices.sessions", d.Sessions, "use 1 to 512")
+	for key, err := range map[string]error{
+		"devices.memory": d.Memory.Check(), "devices.share": d.Share.Check(), "devices.cap": d.Cap.Check(), "devices.sessions": d.Sessions.Check(),
+		"isolation.memory": c.Isolation.Memory.Check(),
+	} {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%w: %s: %w", ErrValue, key, err))
+		}
+	}
+	for name, p := range c.Profiles {
+		if err := errors.Join(p.Check(), (&api.Change{Profile: name}).Check()); err != nil {
+			errs = append(errs, wrong("profiles", strconv.Quote(name), err.Error()))
+		}
+	}
 	bad(d.WarmWorkers < 0 || d.WarmWorkers > 64, "devices.warm_workers", d.WarmWorkers, "use 0 to 64")
 	bad(d.StartTimeout.Of() < time.Second || d.StartTimeout.Of() > 10*time.Minute, "devices.start_timeout", d.StartTimeout.Of(), "use 1s to 10m")
 	bad(d.Log != LogAuto && d.Log != LogFile && d.Log != LogJournal, "devices.log", strconv.Quote(d.Log), `use "auto", "file" or "journal"`)
-	bad(d.LogSize < 64<<10, "devices.log_size", d.LogSize, `use "64KiB" or more`)
+	bad(d.LogSize == 0, "devices.log_size", d.LogSize, `use "1MiB" or more`)
 	for k := range d.Environment {
 		bad(k == "" || strings.ContainsAny(k, "=\x00"), "devices.environment", strconv.Quote(k), "a variable's name has no =")
 	}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"causeway/host/daemon/api"
+	"causeway/host/limit"
 	"causeway/host/sandbox"
 )
 
@@ -17,16 +18,18 @@ func Example() []byte { return append([]byte(nil), example...) }
 
 // Config is everything an operator decides. example.toml says what each key means.
 type Config struct {
-	RunDir    string    `toml:"run_dir"`
-	StateDir  string    `toml:"state_dir"`
-	LogDir    string    `toml:"log_dir"`
-	Roles     Roles     `toml:"roles"`
-	Devices   Devices   `toml:"devices"`
-	Isolation Isolation `toml:"isolation"`
-	Placement Placement `toml:"placement"`
-	Health    Health    `toml:"health"`
-	Scheduler Scheduler `toml:"scheduler"`
-	Metrics   Metrics   `toml:"metrics"`
+	RunDir   string  `toml:"run_dir"`
+	StateDir string  `toml:"state_dir"`
+	LogDir   string  `toml:"log_dir"`
+	Roles    Roles   `toml:"roles"`
+	Devices  Devices `toml:"devices"`
+	// Profiles are limits under names. A file that has any has these only.
+	Profiles  map[string]limit.Profile `toml:"profiles"`
+	Isolation Isolation                `toml:"isolation"`
+	Placement Placement                `toml:"placement"`
+	Health    Health                   `toml:"health"`
+	Scheduler Scheduler                `toml:"scheduler"`
+	Metrics   Metrics                  `toml:"metrics"`
 }
 
 // Roles lists who has which role: users by name or number, groups with an @ before.
@@ -39,25 +42,25 @@ type Roles struct {
 // Devices says how device processes are started.
 type Devices struct {
 	SocketOwner  string            `toml:"socket_owner"`
-	Memory       Size              `toml:"memory"`
-	Weight       uint32            `toml:"weight"`
-	Cap          uint32            `toml:"cap"`
-	Sessions     uint32            `toml:"sessions"`
+	Memory       limit.Memory      `toml:"memory"`
+	Share        limit.Share       `toml:"share"`
+	Cap          limit.Cap         `toml:"cap"`
+	Sessions     limit.Sessions    `toml:"sessions"`
 	WarmWorkers  int               `toml:"warm_workers"`
 	StartTimeout Duration          `toml:"start_timeout"`
 	Log          string            `toml:"log"`
-	LogSize      Size              `toml:"log_size"`
+	LogSize      limit.Memory      `toml:"log_size"`
 	Verbose      bool              `toml:"verbose"`
 	Environment  map[string]string `toml:"environment"`
 }
 
 // Isolation says how device processes and their workers are confined. Zero: no limit.
 type Isolation struct {
-	Sandbox   string `toml:"sandbox"`
-	Memory    Size   `toml:"memory"`
-	CPU       uint32 `toml:"cpu"`
-	Weight    uint32 `toml:"cpu_weight"`
-	Processes uint32 `toml:"processes"`
+	Sandbox   string       `toml:"sandbox"`
+	Memory    limit.Memory `toml:"memory"`
+	CPU       uint32       `toml:"cpu"`
+	Weight    uint32       `toml:"cpu_weight"`
+	Processes uint32       `toml:"processes"`
 }
 
 // Placement says which GPU a vGPU gets.
@@ -73,7 +76,7 @@ type Health struct {
 	IgnoreXIDs []uint64 `toml:"ignore_xids"`
 }
 
-// Scheduler says whether GPU time is shared by weights and caps.
+// Scheduler says whether GPU time is shared by shares and caps.
 type Scheduler struct {
 	Enabled bool `toml:"enabled"`
 }
@@ -103,9 +106,10 @@ func Default() Config {
 		RunDir: api.RunDir, StateDir: api.StateDir, LogDir: "/var/log/causeway",
 		Roles: Roles{Admin: []string{}, Operator: []string{}, Viewer: []string{}},
 		Devices: Devices{
-			Weight: api.DefaultWeight, Sessions: 64, WarmWorkers: 1, StartTimeout: Duration(60e9), Log: LogAuto, LogSize: 8 << 20,
+			Share: limit.DefaultShare, Sessions: limit.DefaultSessions, WarmWorkers: 1, StartTimeout: Duration(60e9), Log: LogAuto, LogSize: 8 << 20,
 			Environment: map[string]string{},
 		},
+		Profiles:  limit.Profiles(),
 		Isolation: Isolation{Sandbox: string(sandbox.On)},
 		Placement: Placement{Overcommit: 1, SoftwareGPU: SoftAuto},
 		Health:    Health{Interval: Duration(5e9), Drain: true, IgnoreXIDs: []uint64{13, 31, 43, 45, 63, 68, 69, 109}},

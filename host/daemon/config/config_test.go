@@ -50,39 +50,48 @@ func TestText(t *testing.T) {
 
 func TestWrong(t *testing.T) {
 	for text, words := range map[string][]string{
-		"run_dri = '/x'":                               {"line 1", "run_dri", "did you mean run_dir?"},
-		"\n[device]\nmemory = '1GiB'":                  {"line 2", "did you mean devices?"},
-		"[placement]\nmemory = '1GiB'":                 {"line 2", "placement.memory", "did you mean devices.memory?"},
-		"[health]\nignore_xid = [1]":                   {"did you mean health.ignore_xids?"},
-		"run_dir = 7":                                  {"line 1", "run_dir"},
-		"run_dir = 'x'":                                {`run_dir = "x"`, "absolute path"},
-		"run_dir = '/" + strings.Repeat("x", 70) + "'": {"run_dir", "at most 64 bytes"},
-		"run_dir = ":                                   {"line 1"},
-		"[roles]\nadmin = ['no-such-user']":            {"roles.admin", "no-such-user", "no user"},
-		"[roles]\nviewer = ['@no-such-group']":         {"roles.viewer", "groupadd no-such-group"},
-		"[roles]\nadmin = 'root'":                      {"line 2", "roles.admin"},
-		"[devices]\nsocket_owner = 'no-such-user:0'":   {"devices.socket_owner", "no user"},
-		"[devices]\nsocket_owner = '0:no-such-group'":  {"devices.socket_owner", "no group"},
-		"[devices]\nsocket_owner = ':0'":               {"devices.socket_owner", "USER:GROUP"},
-		"[devices]\nmemory = '16 apples'":              {"line 2", "devices.memory", "16 apples", "512MiB"},
-		"[devices]\nweight = 0":                        {"devices.weight = 0", "1 to 10000"},
-		"[devices]\nweight = -1":                       {"line 2"},
-		"[devices]\ncap = 101":                         {"devices.cap = 101"},
-		"[devices]\nsessions = 0":                      {"devices.sessions = 0"},
-		"[devices]\nwarm_workers = 65":                 {"devices.warm_workers = 65"},
-		"[devices]\nstart_timeout = '10ms'":            {"devices.start_timeout = 10ms", "1s to 10m"},
-		"[devices]\nstart_timeout = 'soon'":            {"line 2", "soon", "500ms"},
-		"[devices]\nlog = 'syslog'":                    {`devices.log = "syslog"`, "journal"},
-		"[devices]\nlog_size = '1KiB'":                 {"devices.log_size = 1KiB", "64KiB"},
-		"[devices.environment]\n'A=B' = 'x'":           {"devices.environment", "A=B"},
-		"[placement]\novercommit = 0.5":                {"placement.overcommit = 0.5"},
-		"[placement]\novercommit = nan":                {"placement.overcommit = NaN"},
-		"[placement]\nsoftware_gpu = 'maybe'":          {`placement.software_gpu = "maybe"`, "named"},
-		"[health]\ninterval = '1ms'":                   {"health.interval = 1ms"},
-		"[metrics]\nlisten = '127.0.0.1'":              {"metrics.listen", "127.0.0.1:9435"},
-		"[metrics]\nlisten = ':0'":                     {"metrics.listen"},
-		"[metrics]\nlisten = ':http'":                  {"metrics.listen"},
-		"[devices]\nweight = 0\ncap = 200":             {"devices.weight = 0", "devices.cap = 200"}, // all at once
+		"run_dri = '/x'":                                            {"line 1", "run_dri", "did you mean run_dir?"},
+		"\n[device]\nmemory = '1GiB'":                               {"line 2", "did you mean devices?"},
+		"[placement]\nmemory = '1GiB'":                              {"line 2", "placement.memory", "did you mean devices.memory?"},
+		"[health]\nignore_xid = [1]":                                {"did you mean health.ignore_xids?"},
+		"run_dir = 7":                                               {"line 1", "run_dir"},
+		"run_dir = 'x'":                                             {`run_dir = "x"`, "absolute path"},
+		"run_dir = '/" + strings.Repeat("x", 70) + "'":              {"run_dir", "at most 64 bytes"},
+		"run_dir = ":                                                {"line 1"},
+		"[roles]\nadmin = ['no-such-user']":                         {"roles.admin", "no-such-user", "no user"},
+		"[roles]\nviewer = ['@no-such-group']":                      {"roles.viewer", "groupadd no-such-group"},
+		"[roles]\nadmin = 'root'":                                   {"line 2", "roles.admin"},
+		"[devices]\nsocket_owner = 'no-such-user:0'":                {"devices.socket_owner", "no user"},
+		"[devices]\nsocket_owner = '0:no-such-group'":               {"devices.socket_owner", "no group"},
+		"[devices]\nsocket_owner = ':0'":                            {"devices.socket_owner", "USER:GROUP"},
+		"[devices]\nmemory = '16 apples'":                           {"line 2", "devices.memory", "16 apples", "512MiB"},
+		"[devices]\nmemory = 16":                                    {"devices.memory", "16GiB"},
+		"[devices]\nmemory = '0'":                                   {"line 2", "devices.memory", "none"},
+		"[devices]\nshare = 0":                                      {"devices.share", "1 to 10000"},
+		"[devices]\nshare = -1":                                     {"line 2", "devices.share"},
+		"[devices]\nweight = 100":                                   {"line 2", "unknown key devices.weight", "did you mean devices.share?"},
+		"[devices]\ncap = 101":                                      {"devices.cap", "1 to 100"},
+		"[devices]\ncap = 0":                                        {"devices.cap", "none"},
+		"[devices]\nsessions = 0":                                   {"devices.sessions", "1 to 1000"},
+		"[profiles]\nhalf = { share = 50 }":                         {"profiles", "half", "without memory"},
+		"[profiles]\nhalf = { memory = '1/2' }":                     {"profiles", "half", "a share of 0"},
+		"[profiles]\nhalf = { memory = '3' }":                       {"line 2", "profiles.half", "3GiB"},
+		"[profiles]\nhalf = { memory = '1/2', share = 5, cap = 0 }": {"profiles.half.cap", "none"},
+		"[profiles]\n'a b' = { memory = '1/2', share = 1 }":         {"profiles", "a b"},
+		"[devices]\nwarm_workers = 65":                              {"devices.warm_workers = 65"},
+		"[devices]\nstart_timeout = '10ms'":                         {"devices.start_timeout = 10ms", "1s to 10m"},
+		"[devices]\nstart_timeout = 'soon'":                         {"line 2", "soon", "500ms"},
+		"[devices]\nlog = 'syslog'":                                 {`devices.log = "syslog"`, "journal"},
+		"[devices]\nlog_size = '1KiB'":                              {"devices.log_size", "1 MiB"},
+		"[devices.environment]\n'A=B' = 'x'":                        {"devices.environment", "A=B"},
+		"[placement]\novercommit = 0.5":                             {"placement.overcommit = 0.5"},
+		"[placement]\novercommit = nan":                             {"placement.overcommit = NaN"},
+		"[placement]\nsoftware_gpu = 'maybe'":                       {`placement.software_gpu = "maybe"`, "named"},
+		"[health]\ninterval = '1ms'":                                {"health.interval = 1ms"},
+		"[metrics]\nlisten = '127.0.0.1'":                           {"metrics.listen", "127.0.0.1:9435"},
+		"[metrics]\nlisten = ':0'":                                  {"metrics.listen"},
+		"[metrics]\nlisten = ':http'":                               {"metrics.listen"},
+		"[devices]\nwarm_workers = -1\nlog = 'x'":                   {"devices.warm_workers = -1", "devices.log"}, // all at once
 	} {
 		_, err := Parse([]byte(text))
 		if err == nil {
@@ -112,14 +121,14 @@ func TestLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, err := Load(name)
-	if err != nil || c.Devices.Cap != 50 || c.Devices.Memory != 2<<30 || c.Devices.Weight != 100 || c.Devices.Owner() != "0:0" {
+	if err != nil || c.Devices.Cap != 50 || c.Devices.Memory != 2<<30 || c.Devices.Share != 100 || c.Devices.Owner() != "0:0" {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
 
 func FuzzParse(f *testing.F) {
 	f.Add(Example())
-	f.Add([]byte("[devices]\nweight = 3\n"))
+	f.Add([]byte("[devices]\nshare = 3\ncap = 25\n"))
 	f.Add([]byte("run_dir = 1979-05-27T07:32:00Z"))
 	f.Add([]byte("[roles]\nadmin = [[]]"))
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"causeway/host/limit"
 )
 
 // Load reads a file. The error of a file that is not there is fs.ErrNotExist.
@@ -27,15 +29,60 @@ func Load(name string) (Config, error) {
 // Parse reads a file's text over the defaults, and checks it.
 func Parse(b []byte) (Config, error) {
 	c := Default()
+	c.Profiles = nil
 	d := toml.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&c); err != nil {
 		return Config{}, explain(err)
 	}
+	if c.Profiles == nil {
+		c.Profiles = limit.Profiles()
+	}
+	if err := checkNumbers(b); err != nil {
+		return Config{}, err
+	}
 	if err := c.Check(); err != nil {
 		return Config{}, err
 	}
 	return c, nil
+}
+
+// numbers are the limits for which a file may have numbers where words or units are wanted, which a decoded Config does not show any more.
+type numbers struct {
+	Memory any `toml:"memory"`
+	Cap    any `toml:"cap"`
+}
+
+func (n *numbers) check(key string) error {
+	var errs []error
+	if v, ok := n.Memory.(int64); ok {
+		if err := new(limit.Memory).UnmarshalText(fmt.Append(nil, v)); err != nil {
+			errs = append(errs, wrong(key+".memory", v, err.Error()))
+		}
+	}
+	if v, ok := n.Cap.(int64); ok {
+		if err := new(limit.Cap).UnmarshalText(fmt.Append(nil, v)); err != nil {
+			errs = append(errs, wrong(key+".cap", v, err.Error()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkNumbers: memory = 16 has no unit, and cap = 0 would let nothing run.
+func checkNumbers(b []byte) error {
+	var file struct {
+		Devices   numbers            `toml:"devices"`
+		Isolation numbers            `toml:"isolation"`
+		Profiles  map[string]numbers `toml:"profiles"`
+	}
+	if err := toml.Unmarshal(b, &file); err != nil {
+		return explain(err)
+	}
+	errs := []error{file.Devices.check("devices"), file.Isolation.check("isolation")}
+	for name, p := range file.Profiles {
+		errs = append(errs, p.check("profiles."+name))
+	}
+	return errors.Join(errs...)
 }
 
 // Text is a configuration as a file.
@@ -68,6 +115,9 @@ func explain(err error) error {
 
 // nearest is the known key that is most like a wrong one.
 func nearest(key string) string {
+	if key == "devices.weight" {
+		return "devices.share" // its former name
+	}
 	best, least := "", 1<<30
 	for _, k := range keys(reflect.TypeFor[Config](), "") {
 		d := distance(key, k)

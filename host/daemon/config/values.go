@@ -2,36 +2,8 @@ package config
 
 import (
 	"fmt"
-	"strings"
 	"time"
-
-	"causeway/host/daemon/api"
 )
-
-// Size is a number of bytes, written as "16GiB". 0 is written as "".
-type Size uint64
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (s *Size) UnmarshalText(b []byte) error {
-	text := strings.TrimSpace(string(b))
-	if text == "" {
-		*s = 0
-		return nil
-	}
-	n, err := api.ParseSize(text)
-	*s = Size(n)
-	return err
-}
-
-// MarshalText implements encoding.TextMarshaler.
-func (s Size) MarshalText() ([]byte, error) {
-	if s == 0 {
-		return nil, nil
-	}
-	return []byte(s.String()), nil
-}
-
-func (s Size) String() string { return api.FormatSize(uint64(s)) }
 
 // Duration is a time, written as "5s".
 type Duration time.Duration

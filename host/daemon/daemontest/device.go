@@ -16,12 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"causeway/host/daemon/api"
+	sizes "causeway/host/limit"
 )
 
 // Environment variables of the fake device process. Tests set them through the configuration's devices.environment.
 const (
 	// FailEnv: it says this on stderr and ends with status 1 before it is ready.
 	FailEnv = "FAKE_DEVICE_FAIL"
+	// NoSchedulerEnv: the scheduler ends at once.
+	NoSchedulerEnv = "FAKE_NO_SCHEDULER"
 	// DelayEnv: it is ready after this time.
 	DelayEnv = "FAKE_DEVICE_DELAY"
 	// VersionEnv is its version.
@@ -68,12 +71,12 @@ type device struct {
 func runDevice(args []string) error {
 	var socket, control, memory string
 	var d device
-	var weight, limit, sessions uint
+	var share, limit, sessions uint
 	f := flag.NewFlagSet("device", flag.ContinueOnError)
 	f.StringVar(&socket, "socket", "", "")
 	f.StringVar(&control, "control", "", "")
 	f.StringVar(&memory, "memory", "", "")
-	f.UintVar(&weight, "weight", 0, "")
+	f.UintVar(&share, "share", 100, "")
 	f.UintVar(&limit, "cap", 0, "")
 	f.UintVar(&sessions, "sessions", 0, "")
 	for _, name := range []string{"vm", "name", "gpu", "warm", "owner", "scheduler", "sandbox", "cgroup", "cgroup-memory", "cgroup-cpu", "cgroup-weight", "cgroup-processes"} {
@@ -99,10 +102,10 @@ func runDevice(args []string) error {
 	d.ended = make(chan struct{})
 	d.status = api.Status{
 		Version: os.Getenv(VersionEnv), PID: os.Getpid(), Started: time.Now(), UUID: os.Getenv(UUIDEnv),
-		Limits: api.Limits{Weight: uint32(weight), Cap: uint32(limit), Sessions: uint32(sessions)}, Sessions: []api.Session{},
+		Limits: api.Limits{Share: uint32(share), Cap: uint32(limit), Sessions: uint32(sessions)}, Sessions: []api.Session{},
 	}
 	if memory != "" {
-		n, err := api.ParseSize(memory)
+		n, err := sizes.ParseSize(memory)
 		if err != nil {
 			return err
 		}
@@ -177,18 +180,20 @@ func (d *device) serve(socket, control string) error {
 	return nil
 }
 
-// setLimits refuses a memory limit of 13 bytes, for tests of what is refused.
+// setLimits refuses a memory limit of 13 MiB, for tests of what is refused.
 func (d *device) setLimits(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var l api.Limits
-	err := json.NewDecoder(r.Body).Decode(&l)
-	if err != nil || l.Memory == 13 {
+	var c api.Change
+	err := json.NewDecoder(r.Body).Decode(&c)
+	now := c.On(d.status.Limits)
+	if err != nil || now.Memory == 13<<20 {
 		w.WriteHeader(http.StatusConflict)
-		_ = json.NewEncoder(w).Encode(api.Error{Text: "13 bytes are too few"})
+		_ = json.NewEncoder(w).Encode(api.Error{Text: "13 MiB are too few"})
 		return
 	}
-	d.status.Limits = l
+	d.status.Limits = now
+	_ = json.NewEncoder(w).Encode(now)
 }
 
 func (d *device) end() { d.once.Do(func() { close(d.ended) }) }
@@ -204,6 +209,9 @@ func runScheduler(args []string) error {
 	}
 	if text := os.Getenv(FailEnv); text != "" {
 		return errors.New(text)
+	}
+	if os.Getenv(NoSchedulerEnv) != "" {
+		return errors.New("no scheduler here")
 	}
 	ln, err := listen(args[1])
 	if err != nil {

@@ -127,7 +127,7 @@ func vgpuMetrics() []metric[api.VGPU] {
 	}
 	seconds := func(ns uint64) float64 { return float64(ns) / 1e9 }
 	spec("memory_limit_bytes", "Limit of GPU memory; absent without a limit.", func(l *api.Limits) float64 { return float64(l.Memory) }, true)
-	spec("weight", "Share of GPU time, relative to other vGPUs'.", func(l *api.Limits) float64 { return float64(l.Weight) }, false)
+	spec("share", "Share of GPU time, relative to other vGPUs'.", func(l *api.Limits) float64 { return float64(l.Share) }, false)
 	spec("cap_ratio", "Most GPU time; absent without a cap.", func(l *api.Limits) float64 { return float64(l.Cap) / 100 }, true)
 	spec("sessions_limit", "CUDA processes that may run at once.", func(l *api.Limits) float64 { return float64(l.Sessions) }, false)
 	status("memory_used_bytes", "GPU memory that the vGPU uses, contexts included.", prometheus.GaugeValue, func(s *api.Status) float64 { return float64(s.Memory) })
@@ -136,6 +136,7 @@ func vgpuMetrics() []metric[api.VGPU] {
 	status("sessions_refused_total", "CUDA processes refused by a limit.", prometheus.CounterValue, func(s *api.Status) float64 { return float64(s.Refused) })
 	status("memory_peak_bytes", "Most GPU memory that a session of the vGPU has used.", prometheus.GaugeValue, func(s *api.Status) float64 { return float64(sum(s).MemoryPeak) })
 	status("throttled", "1 if work of the vGPU is held back for the sake of limits now.", prometheus.GaugeValue, func(s *api.Status) float64 { return flag(sum(s).ThrottledNow) })
+	status("limits_unheld", "1 if share and cap do not hold now, for want of the scheduler.", prometheus.GaugeValue, func(s *api.Status) float64 { return flag(s.Unheld != "") })
 	count("calls_total", "Calls consumed.", func(c *api.Counters) float64 { return float64(c.Calls) })
 	count("calls_failed_total", "Calls that failed.", func(c *api.Counters) float64 { return float64(c.FailedCalls) })
 	count("launches_total", "Kernels launched.", func(c *api.Counters) float64 { return float64(c.Launches) })

@@ -36,8 +36,8 @@ func full() *fake {
 			{ID: "GPU-2", Backend: "soft", Name: "bad\xffname", Memory: 10},
 		},
 		vgpus: []api.VGPU{
-			{Spec: api.Spec{VM: "a", Name: "gpu0", Limits: api.Limits{Memory: 20, Weight: 100, Cap: 25, Sessions: 64}}, State: api.Connected, GPU: "GPU-1", Status: status},
-			{Spec: api.Spec{VM: "b", Name: "gpu0", Limits: api.Limits{Weight: 100}}, State: api.Lost, GPU: "GPU-1"},
+			{Spec: api.Spec{VM: "a", Name: "gpu0", Limits: api.Limits{Memory: 20, Share: 100, Cap: 25, Sessions: 64}}, State: api.Connected, GPU: "GPU-1", Status: status},
+			{Spec: api.Spec{VM: "b", Name: "gpu0", Limits: api.Limits{Share: 100}}, State: api.Lost, GPU: "GPU-1"},
 		},
 	}
 }

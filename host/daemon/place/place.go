@@ -28,16 +28,18 @@ type GPU struct {
 	Parent, Profile string
 	// Others is memory in use by none of our vGPUs.
 	Others uint64
-	// Weight is the sum of its vGPUs' weights; Count is how many they are.
-	Weight uint64
-	Count  int
+	// Share is the sum of its vGPUs' shares; Count is how many they are.
+	Share uint64
+	Count int
 }
 
 // Wish is what is wanted.
 type Wish struct {
 	GPU, MIG string
 	Memory   uint64 // 0: no limit, so nothing is promised
-	NUMA     int    // node of the VM; negative: unknown
+	// Part says how much it is of a GPU, in place of Memory, or why that cannot be had; nil: Memory.
+	Part func(*GPU) (uint64, error)
+	NUMA int // node of the VM; negative: unknown
 }
 
 // Rules are the configuration's.
@@ -85,11 +87,30 @@ func Choose(gpus []GPU, w Wish, r Rules) ([]int, error) {
 	if len(free) == 0 {
 		return nil, fmt.Errorf("%w: %s", ErrDrained, why(gpus, among))
 	}
-	roomy := slices.DeleteFunc(slices.Clone(free), func(i int) bool { return gpus[i].Room(r.Overcommit) < w.Memory })
+	var errs []error
+	roomy := slices.DeleteFunc(slices.Clone(free), func(i int) bool {
+		n, err := w.of(&gpus[i])
+		if err == nil && gpus[i].Room(r.Overcommit) < n {
+			err = noRoom(gpus, []int{i}, n, r)
+		}
+		errs = append(errs, err)
+		return err != nil
+	})
 	if len(roomy) == 0 {
+		if w.Part != nil {
+			return nil, errors.Join(errs...)
+		}
 		return nil, noRoom(gpus, free, w.Memory, r)
 	}
 	return []int{slices.MinFunc(roomy, func(a, b int) int { return compare(&gpus[a], &gpus[b], a, b, w, r) })}, nil
+}
+
+// of is how much memory of a GPU is wished.
+func (w *Wish) of(g *GPU) (uint64, error) {
+	if w.Part == nil {
+		return w.Memory, nil
+	}
+	return w.Part(g)
 }
 
 // Fits says whether so much more memory may be promised on one of gpus.
@@ -111,7 +132,7 @@ func compare(a, b *GPU, i, j int, w Wish, r Rules) int {
 	}
 	return cmp.Or(
 		cmp.Compare(far(a), far(b)),
-		cmp.Compare(a.Weight, b.Weight),
+		cmp.Compare(a.Share, b.Share),
 		cmp.Compare(a.Count, b.Count),
 		-cmp.Compare(a.Room(r.Overcommit), b.Room(r.Overcommit)),
 		cmp.Compare(i, j),
@@ -132,8 +153,11 @@ func chooseAll(gpus []GPU, list []int, w Wish, r Rules) ([]int, error) {
 			return nil, fmt.Errorf("%w: GPU %d is cut into MIG slices: ask for one by profile or UUID", ErrWish, n)
 		case gpus[at].Drained:
 			return nil, fmt.Errorf("%w: %s", ErrDrained, why(gpus, []int{at}))
-		case gpus[at].Room(r.Overcommit) < w.Memory:
-			return nil, noRoom(gpus, []int{at}, w.Memory, r)
+		}
+		if need, err := w.of(&gpus[at]); err != nil {
+			return nil, err
+		} else if gpus[at].Room(r.Overcommit) < need {
+			return nil, noRoom(gpus, []int{at}, need, r)
 		}
 		picked = append(picked, at)
 	}

@@ -50,7 +50,7 @@ func TestChoose(t *testing.T) {
 		words string
 	}{
 		"any, all alike: most room":                  {two, Wish{NUMA: -1}, all, []int{0}, nil, ""},
-		"any, one has vGPUs":                         {with(two, func(g []GPU) { g[0].Weight, g[0].Count = 100, 1 }), Wish{GPU: "any", NUMA: -1}, all, []int{1}, nil, ""},
+		"any, one has vGPUs":                         {with(two, func(g []GPU) { g[0].Share, g[0].Count = 100, 1 }), Wish{GPU: "any", NUMA: -1}, all, []int{1}, nil, ""},
 		"any, near the VM's memory":                  {with(two, func(g []GPU) { g[0].NUMA, g[1].NUMA = 0, 1 }), Wish{GPU: "any", NUMA: 1}, all, []int{1}, nil, ""},
 		"any, near is full":                          {with(two, func(g []GPU) { g[0].NUMA, g[1].NUMA, g[1].Promised = 0, 1, 80*giB }), Wish{GPU: "any", Memory: 1, NUMA: 1}, all, []int{0}, nil, ""},
 		"any, one is drained":                        {with(two, func(g []GPU) { g[0].Drained = true }), Wish{GPU: "any", NUMA: -1}, all, []int{1}, nil, ""},

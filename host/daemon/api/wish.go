@@ -1,0 +1,205 @@
+package api
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+
+	"causeway/host/limit"
+)
+
+// Wish is what somebody wishes of a vGPU. What is left out stays as it is; of a vGPU that is not there yet, the configuration says it.
+type Wish struct {
+	VM   string `json:"vm"`   // the domain's name
+	Name string `json:"name"` // of the vGPU within the VM: gpu0
+	// GPU is any, an ordinal, a list of ordinals, a UUID (of a GPU or a MIG slice), a part of a model's name such as H200, or soft.
+	GPU string `json:"gpu,omitempty"`
+	// MIG is the profile of the slice wanted, as in 1g.18gb; empty: a whole GPU, or what GPU names.
+	MIG    string `json:"mig,omitempty"`
+	Remote string `json:"remote,omitempty"` // HOST:PORT of a GPU server, in place of a GPU of this host
+	NUMA   *int   `json:"numa,omitempty"`   // host node of the VM's memory; among GPUs that will do, one of that node is taken
+	Change
+	// Owner may open the vhost-user socket, as USER or USER:GROUP; empty: the configuration's.
+	Owner string `json:"owner,omitempty"`
+}
+
+// Change is of limits: nil is what stays. As JSON it takes numbers and the words of package limit.
+type Change struct {
+	// Profile sets memory, share and cap by its name; those that are named beside it go before.
+	Profile  string          `json:"profile,omitempty"`
+	Memory   *limit.Memory   `json:"memory,omitempty"`
+	Share    *limit.Share    `json:"share,omitempty"`
+	Cap      *limit.Cap      `json:"cap,omitempty"`
+	Sessions *limit.Sessions `json:"sessions,omitempty"`
+}
+
+// Limits of a vGPU. They may change while programs run.
+type Limits struct {
+	Memory   uint64 `json:"memory,omitempty"`   // bytes of device memory, contexts included; 0: the whole GPU
+	Share    uint32 `json:"share,omitempty"`    // of GPU time when several want it, relative to others'; 0: limit.DefaultShare
+	Cap      uint32 `json:"cap,omitempty"`      // most per cent of GPU time; 0: no cap
+	Sessions uint32 `json:"sessions,omitempty"` // CUDA processes that may run at once; 0: the configuration's
+}
+
+// Errors of Check.
+var (
+	ErrName  = errors.New("not a name")
+	ErrLimit = limit.ErrLimit
+)
+
+// Named reports whether a change names anything.
+func (c *Change) Named() bool { return *c != (Change{}) }
+
+// Check says what is wrong with a change in itself.
+func (c *Change) Check() error {
+	var errs []error
+	if c.Profile != "" && !isName(c.Profile) {
+		errs = append(errs, fmt.Errorf("%w: profile %q: `causeway profiles` lists them", ErrName, c.Profile))
+	}
+	if c.Memory != nil {
+		errs = append(errs, c.Memory.Check())
+	}
+	if c.Share != nil {
+		errs = append(errs, c.Share.Check())
+	}
+	if c.Cap != nil {
+		errs = append(errs, c.Cap.Check())
+	}
+	if c.Sessions != nil {
+		errs = append(errs, c.Sessions.Check())
+	}
+	return errors.Join(errs...)
+}
+
+// On returns l with what a change names. Its profile has been resolved.
+func (c *Change) On(l Limits) Limits {
+	if c.Memory != nil {
+		l.Memory = uint64(*c.Memory)
+	}
+	if c.Share != nil {
+		l.Share = uint32(*c.Share)
+	}
+	if c.Cap != nil {
+		l.Cap = uint32(*c.Cap)
+	}
+	if c.Sessions != nil {
+		l.Sessions = uint32(*c.Sessions)
+	}
+	return l
+}
+
+// With returns a change with what a profile on a GPU sets, where it names nothing itself.
+func (c Change) With(p limit.Profile, g limit.GPU) (Change, error) {
+	if c.Memory == nil {
+		m, err := p.Memory.On(g)
+		if err != nil {
+			return c, fmt.Errorf("profile %s: %w", c.Profile, err)
+		}
+		c.Memory = &m
+	}
+	c.Share, c.Cap = cmp.Or(c.Share, &p.Share), cmp.Or(c.Cap, &p.Cap)
+	return c, nil
+}
+
+// Change names all limits that are not 0.
+func (l Limits) Change() Change {
+	var c Change
+	if l.Memory != 0 {
+		c.Memory = ptr(limit.Memory(l.Memory))
+	}
+	if l.Share != 0 {
+		c.Share = ptr(limit.Share(l.Share))
+	}
+	if l.Cap != 0 {
+		c.Cap = ptr(limit.Cap(l.Cap))
+	}
+	if l.Sessions != 0 {
+		c.Sessions = ptr(limit.Sessions(l.Sessions))
+	}
+	return c
+}
+
+// All names every limit, those too that are none.
+func (l Limits) All() Change {
+	c := l.Change()
+	c.Memory, c.Cap = cmp.Or(c.Memory, new(limit.Memory)), cmp.Or(c.Cap, new(limit.Cap))
+	return c
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// Check says what is wrong with limits in themselves; those that are 0 are to be filled in.
+func (l *Limits) Check() error {
+	c := l.Change()
+	return c.Check()
+}
+
+// Wish asks for a vGPU like s.
+func (s Spec) Wish() Wish {
+	c := s.Limits.Change()
+	return Wish{VM: s.VM, Name: s.Name, GPU: s.GPU, MIG: s.MIG, Remote: s.Remote, NUMA: s.NUMA, Change: c, Owner: s.Owner}
+}
+
+// Check says what is wrong with a wish in itself.
+func (w *Wish) Check() error {
+	s := Spec{VM: w.VM, Name: w.Name, Remote: w.Remote}
+	return errors.Join(s.Check(), w.Change.Check())
+}
+
+// isName: a name is part of paths and units. No regular expression: every process of ours would compile it at its start.
+func isName(n string) bool {
+	for i, c := range []byte(n) {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_'
+		if !letter && (i == 0 || !strings.ContainsRune("._+:@-", rune(c))) {
+			return false
+		}
+	}
+	return n != "" && len(n) <= 63
+}
+
+// Check says what is wrong with a Spec in itself.
+func (s *Spec) Check() error {
+	for _, n := range []string{s.VM, s.Name} {
+		if !isName(n) {
+			return fmt.Errorf("%w: %q: use up to 63 letters, digits and ._+:@-, not . or - first", ErrName, n)
+		}
+	}
+	if len(s.SocketPath(RunDir)) > 107 {
+		return fmt.Errorf("%w: %q is too long for a socket's path", ErrName, s.VM)
+	}
+	if s.Remote != "" {
+		if _, _, err := net.SplitHostPort(s.Remote); err != nil {
+			return fmt.Errorf("remote server: %w", err)
+		}
+	}
+	return s.Limits.Check()
+}
+
+// Key is VM/NAME.
+func (w *Wish) Key() string { return w.VM + "/" + w.Name }
+
+// SocketPath is where the vGPU's vhost-user socket is to be.
+func (w *Wish) SocketPath(run string) string {
+	return (&Spec{VM: w.VM, Name: w.Name}).SocketPath(run)
+}
+
+// Key is VM/NAME.
+func (s *Spec) Key() string { return s.VM + "/" + s.Name }
+
+// SocketPath is where a vGPU's vhost-user socket is: {run}/{vm}/{name}.sock.
+func (s *Spec) SocketPath(run string) string { return filepath.Join(run, s.VM, s.Name+".sock") }
+
+// ControlPath is where its device process serves: {run}/{vm}/{name}.ctl.
+func (s *Spec) ControlPath(run string) string { return filepath.Join(run, s.VM, s.Name+".ctl") }
+
+// ParseKey splits VM/NAME; NAME alone missing means gpu0.
+func ParseKey(key string) (vm, name string) {
+	vm, name, ok := strings.Cut(key, "/")
+	if !ok {
+		name = "gpu0"
+	}
+	return vm, name
+}

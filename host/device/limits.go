@@ -1,0 +1,126 @@
+package device
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"causeway/host/daemon/api"
+	"causeway/host/limit"
+	"causeway/host/schedule"
+	"causeway/host/schedule/policy"
+)
+
+// ErrUnheld says that a share or a cap would not hold.
+var ErrUnheld = errors.New("the limit would not hold")
+
+// seat is the device's at the scheduler; nil: none.
+func (d *Device) seat() *schedule.Seat {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.place
+}
+
+// Limits are the device's, with defaults filled in.
+func (d *Device) Limits() api.Limits {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.limits
+}
+
+// withDefaults fills in what was left open.
+func withDefaults(l api.Limits) api.Limits {
+	l.Share = cmp.Or(l.Share, limit.DefaultShare)
+	l.Sessions = cmp.Or(l.Sessions, DefaultSessions)
+	return l
+}
+
+// SetLimits changes the limits that are named while programs run, and returns all of them. Memory below what is in use takes nothing away: new
+// allocations fail, and programs that asked to be told are (cuDeviceRegisterAsyncNotification). A share or a cap that could not hold
+// is refused, and nothing changes.
+func (d *Device) SetLimits(c api.Change) (api.Limits, error) {
+	if err := c.Check(); err != nil {
+		return api.Limits{}, err
+	}
+	d.telling.Lock() // one change at a time
+	defer d.telling.Unlock()
+	old := d.Limits()
+	l := c.On(old)
+	if err := d.check(l.Memory, old.Memory); err != nil {
+		return old, err
+	}
+	place, err := d.placeFor(l, old)
+	if err != nil {
+		return old, err
+	}
+	d.mu.Lock()
+	d.limits, d.place = l, place
+	d.mu.Unlock()
+	d.budget.SetLimit(l.Memory)
+	d.tellLimit(l.Memory)
+	if place != nil {
+		place.SetLimits(policy.Limits{Weight: l.Share, Cap: l.Cap})
+	}
+	d.log.Info("limits", "memory", l.Memory, "share", l.Share, "cap", l.Cap, "sessions", l.Sessions)
+	return l, nil
+}
+
+// check judges another limit of memory, if the device was told how.
+func (d *Device) check(memory, old uint64) error {
+	if memory == old || d.opts.CheckMemory == nil {
+		return nil
+	}
+	return d.opts.CheckMemory(limit.Memory(memory))
+}
+
+// placeFor is the seat with which limits hold. A seat that is taken for the first time is for sessions to come: those that run have no gate.
+func (d *Device) placeFor(l, old api.Limits) (*schedule.Seat, error) {
+	place := d.seat()
+	tighter := l.Share != old.Share || l.Cap != old.Cap && l.Cap != 0
+	switch {
+	case !tighter:
+		return place, nil
+	case place != nil && !place.Connected():
+		return nil, fmt.Errorf("%w: the scheduler of GPU time does not answer", ErrUnheld)
+	case place != nil:
+		return place, nil
+	case d.opts.Scheduler == nil:
+		return nil, fmt.Errorf("%w: this device knows no scheduler of GPU time", ErrUnheld)
+	}
+	if n := d.free(); n > 0 {
+		return nil, fmt.Errorf("%w: %d CUDA programs run that were started without one, and nothing could hold them back: end them first, or start `causeway device` with --scheduler", ErrUnheld, n)
+	}
+	place, err := d.opts.Scheduler(l)
+	if err == nil && place == nil && l.Share != limit.DefaultShare {
+		err = fmt.Errorf("%w: a share is relative to other vGPUs', and this device was started without --scheduler", ErrUnheld)
+	}
+	return place, err
+}
+
+// free counts the sessions that nothing can hold back.
+func (d *Device) free() (n int) {
+	for _, s := range d.all() {
+		if s.ungated() {
+			n++
+		}
+	}
+	return n
+}
+
+// ungated reports whether a session has a worker and no gate.
+func (s *session) ungated() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.res != nil && s.res.turn == nil
+}
+
+// unheld says why share and cap do not hold now; empty: they do. free is how many sessions have no gate.
+func unheld(l api.Limits, place *schedule.Seat, free int) string {
+	switch {
+	case place != nil && !place.Connected():
+		return "the scheduler of GPU time does not answer"
+	case l.Cap != 0 && free > 0:
+		return fmt.Sprintf("%d CUDA programs were started before it was set", free)
+	}
+	return ""
+}
