@@ -145,7 +145,7 @@ phase_declarative() {
   timed virsh -q start vm1; row "virsh start: the hook has causewayd ready the socket" "$took ms"
   await '@agent ready' 60; lap; row "the guest is up" "$took ms" || return
   mount_gpu && limit=60 guest ./vectoradd; lap; row "a CUDA program in the guest" "$took ms after the start"
-  [ "$(vgpu state)" = connected ] && [ "$(vgpu memory)" = 1073741824 ] && [ "$(vgpu weight)" = 50 ] && [ "$(vgpu cap)" = 75 ]
+  [ "$(vgpu state)" = connected ] && [ "$(vgpu memory)" = 1073741824 ] && [ "$(vgpu share)" = 50 ] && [ "$(vgpu cap)" = 75 ]
   row "causewayd has the metadata's limits" ""
   : >"$tmp/typed"
   timeout 20 script -qfc 'virsh console vm1 serial1' "$tmp/typed" >/dev/null 2>&1 <&9 & local c=$!

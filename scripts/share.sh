@@ -61,7 +61,7 @@ go() {
   "$causeway" run --gpu "$gpu" "${flags[@]}" -- "$probe" "$@" "$begin" "$end" >"$tmp/$name" 2>"$tmp/$name.err" &
   pids+=($!)
 }
-shared() { local n=$1 w=$2; shift 2; go "$n" --scheduler "$tmp/s" --vm "$n" --weight "$w" "$@"; }
+shared() { local n=$1 w=$2; shift 2; go "$n" --scheduler "$tmp/s" --vm "$n" --share "$w" "$@"; }
 settle() {
   local p
   for p in "${pids[@]}"; do wait "$p" || { cat "$tmp"/*.err >&2; die "a program failed; if its start takes longer, try --lead 4"; }; done

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 	"causeway/host/daemon/api"
 	"causeway/host/libvirt"
 	"causeway/host/qmp"
+	"causeway/host/view"
 )
 
 // domainFlags are common to attach and detach.
@@ -69,28 +69,38 @@ func (f *domainFlags) with(cmd *cobra.Command, domain string, fn func(context.Co
 	client := f.node.client()
 	defer client.Close()
 	a := &libvirt.Attacher{Domain: d, Daemon: client, Run: f.node.run, Timeout: f.timeout, Hook: hookInstalled(hookFolders)}
-	if !f.node.json {
-		a.Say = func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
-	}
 	r, err := fn(ctx, a)
 	if err != nil {
 		return err
 	}
-	return f.print(cmd.OutOrStdout(), cmd.ErrOrStderr(), r)
+	return f.print(cmd, r)
 }
 
-// print writes JSON, or the notes.
-func (f *domainFlags) print(out, notes io.Writer, r *libvirt.Result) error {
+// print writes JSON, or a line that says what was done, and the notes.
+func (f *domainFlags) print(cmd *cobra.Command, r *libvirt.Result) error {
+	out, notes := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	if f.node.json {
-		e := json.NewEncoder(out)
-		e.SetEscapeHTML(false)
-		e.SetIndent("", "  ")
-		return e.Encode(r)
+		return printJSON(out, r)
 	}
 	for _, n := range r.Notes {
 		fmt.Fprintln(notes, "note:", n)
 	}
-	return nil
+	if !r.Done {
+		return nil
+	}
+	where := map[[2]bool]string{
+		{true, false}: "the running VM", {false, true}: "the VM's definition", {true, true}: "the running VM and its definition",
+	}[[2]bool{r.Live, r.Config}]
+	key := r.VM + "/" + r.Name
+	if cmd.Name() == "detach" {
+		_, err := fmt.Fprintf(out, "%s is taken out of %s, and ended. In the guest, if the mount is left: umount -l /run/causeway\n", key, where)
+		return err
+	}
+	if text := unlimited(key, r.Limits); text != "" {
+		fmt.Fprintln(notes, "warning:", text)
+	}
+	_, err := fmt.Fprintf(out, "%s is added to %s: %s. In the guest: %s\n", key, where, view.LimitsLine(r.Limits), mountCommand(r.Name))
+	return err
 }
 
 // hookInstalled says whether libvirt will run Causeway's hook.
@@ -103,38 +113,12 @@ func hookInstalled(folder string) bool {
 	return false
 }
 
-// wishes are the flags that say what a vGPU is to be.
-type wishes struct {
-	spec   api.Spec
-	memory string
-}
-
-func (w *wishes) register(c *cobra.Command) {
-	c.Flags().StringVar(&w.spec.Name, "name", "", "name of the vGPU in the VM, and its mount tag (default: the first free of gpu0, gpu1...)")
-	c.Flags().StringVar(&w.spec.GPU, "gpu", "any", "GPU: any, a number, numbers as in 0,1, a UUID, a part of a model's name such as H200, or soft")
-	c.Flags().StringVar(&w.memory, "memory", "", "limit of GPU memory, as in 16GiB (default: no limit)")
-	c.Flags().Uint32Var(&w.spec.Weight, "share", 0, "share of the GPU's time when several want it, relative to others' (default 100)")
-	c.Flags().Uint32Var(&w.spec.Cap, "cap", 0, "most per cent of the GPU's time (default: no cap)")
-	c.Flags().StringVar(&w.spec.MIG, "mig", "", "profile of a MIG slice, as in 1g.18gb")
-	c.Flags().StringVar(&w.spec.Remote, "remote", "", "GPU server, as HOST:PORT")
-	c.Flags().Uint32Var(&w.spec.Sessions, "sessions", 0, "most CUDA processes at once (default: the configuration's)")
-}
-
-func (w *wishes) get(domain string) (api.Spec, error) {
-	s := w.spec
-	s.VM = domain
-	if w.memory != "" {
-		n, err := api.ParseSize(w.memory)
-		if err != nil {
-			return s, fmt.Errorf("--memory: %w", err)
-		}
-		s.Memory = n
+// done marks a result of what was done.
+func done(r *libvirt.Result, err error) (*libvirt.Result, error) {
+	if r != nil {
+		r.Done = true
 	}
-	named := s
-	if named.Name == "" {
-		named.Name = "gpu0"
-	}
-	return s, named.Check()
+	return r, err
 }
 
 func attachCommand() *cobra.Command {
@@ -146,9 +130,12 @@ func attachCommand() *cobra.Command {
 		Short: "Give a VM a virtual GPU, while it runs or for its next start",
 		Long: `Gives a VM a virtual GPU: causewayd makes it ready, libvirt plugs it into the running domain and writes it to the domain's
 definition. The domain's memory must be shared, and a running PCI Express machine needs a free root port: if something is
-missing, the command says what to write into the domain's XML. If a step fails, those before it are taken back.
-In the guest: mount -t virtiofs gpu0 /run/causeway`,
+missing, the command says what to write into the domain's XML. If a step fails, those before it are taken back. It ends with a line
+that says what the VM has now, and what the guest mounts.
+
+A vGPU that causewayd has for the VM already (causeway create) keeps the limits that are not named.`,
 		Example: `  causeway attach vm1 --gpu any --memory 16GiB --share 50
+  causeway attach vm1 --profile quarter
   causeway attach vm1 --gpu H200 --config
   causeway attach vm1 --print-xml
   causeway attach vm1 --qmp /run/vm1.qmp --memory 4GiB`,
@@ -165,7 +152,7 @@ In the guest: mount -t virtiofs gpu0 /run/causeway`,
 			}
 			return f.with(cmd, args[0], func(ctx context.Context, a *libvirt.Attacher) (*libvirt.Result, error) {
 				if !dry {
-					return a.Attach(ctx, spec, f.where())
+					return done(a.Attach(ctx, spec, f.where()))
 				}
 				r, err := a.Plan(spec, f.where())
 				if err == nil && !f.node.json {
@@ -176,14 +163,14 @@ In the guest: mount -t virtiofs gpu0 /run/causeway`,
 		},
 	}
 	f.register(c)
-	w.register(c)
+	w.register(c, &f.node)
 	c.Flags().BoolVar(&dry, "dry-run", false, "check the domain and print the XML that would be added, and change nothing")
 	c.Flags().BoolVar(&printXML, "print-xml", false, "print the parts of a domain's XML for such a vGPU, without asking anybody")
 	return c
 }
 
 // printDomainXML prints what a domain's XML needs for a vGPU that libvirt's hook readies.
-func printDomainXML(out io.Writer, s api.Spec, run string) error {
+func printDomainXML(out io.Writer, s api.Wish, run string) error {
 	if s.Name == "" {
 		s.Name = "gpu0"
 	}
@@ -201,7 +188,7 @@ func printDomainXML(out io.Writer, s api.Spec, run string) error {
 </memoryBacking>
 <!-- in <devices> -->
 %s
-`, libvirt.MetadataXML([]api.Spec{s}), device)
+`, libvirt.MetadataXML([]api.Wish{s}), device)
 	return err
 }
 
@@ -223,7 +210,7 @@ device: if it does not in time, the command says so, and the vGPU stays.`,
 				return f.detachQMP(cmd, args[0], name)
 			}
 			return f.with(cmd, args[0], func(ctx context.Context, a *libvirt.Attacher) (*libvirt.Result, error) {
-				return a.Detach(ctx, name, f.where())
+				return done(a.Detach(ctx, name, f.where()))
 			})
 		},
 	}
@@ -234,7 +221,7 @@ device: if it does not in time, the command says so, and the vGPU stays.`,
 // qmpLimit bounds each command to QEMU.
 const qmpLimit = 10 * time.Second
 
-func (f *domainFlags) attachQMP(cmd *cobra.Command, s api.Spec, dry bool) error {
+func (f *domainFlags) attachQMP(cmd *cobra.Command, s api.Wish, dry bool) error {
 	if s.Name == "" {
 		s.Name = "gpu0"
 	}
@@ -263,14 +250,14 @@ func (f *domainFlags) attachQMP(cmd *cobra.Command, s api.Spec, dry bool) error 
 	if err != nil {
 		return fmt.Errorf("causewayd does not give the vGPU: %w", err)
 	}
-	r.GPU = v.GPU
+	r.GPU, r.Limits, r.Done = v.GPU, v.Spec.Limits, true
 	if err := m.Attach(s.Name, socket, port); err != nil {
 		if e := libvirt.ReleaseUnused(context.WithoutCancel(ctx), client, s.VM, s.Name); e != nil {
 			return errors.Join(err, e)
 		}
 		return fmt.Errorf("%w (what was done before is taken back)", err)
 	}
-	return f.print(cmd.OutOrStdout(), cmd.ErrOrStderr(), r)
+	return f.print(cmd, r)
 }
 
 func (f *domainFlags) detachQMP(cmd *cobra.Command, vm, name string) error {
@@ -294,5 +281,5 @@ func (f *domainFlags) detachQMP(cmd *cobra.Command, vm, name string) error {
 	if err := libvirt.ReleaseUnused(ctx, client, vm, name); err != nil {
 		return fmt.Errorf("the VM has no vGPU %s any more, but its device process still runs: %w", name, err)
 	}
-	return f.print(cmd.OutOrStdout(), cmd.ErrOrStderr(), &libvirt.Result{VM: vm, Name: name, Live: true, Socket: (&api.Spec{VM: vm, Name: name}).SocketPath(f.node.run)})
+	return f.print(cmd, &libvirt.Result{VM: vm, Name: name, Live: true, Done: true, Socket: (&api.Spec{VM: vm, Name: name}).SocketPath(f.node.run)})
 }

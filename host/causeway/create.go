@@ -1,6 +1,10 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"io"
+
 	"github.com/spf13/cobra"
 
 	"causeway/host/daemon/api"
@@ -10,58 +14,88 @@ import (
 func createCommand() *cobra.Command {
 	var node nodeFlags
 	var w wishes
-	var owner string
 	c := &cobra.Command{
 		Use:   "create VM[/NAME]",
 		Short: "Make a vGPU without libvirt, and tell how to attach it",
-		Long: `Has causewayd place a vGPU and start its device process, and tells the socket, the QEMU arguments and the domain XML that
-attach it. It is for people who start QEMU by hand or by scripts; with libvirt, use causeway attach or the domain's XML.
-Doing it again changes nothing. The vGPU stays until causeway delete, whether a VM uses it or not.`,
-		Example: `  causeway create vm1 --gpu any --memory 4GiB
-  qemu-system-x86_64 ... $(causeway create vm1 --memory 4GiB --json | jq -r '.attach.qemu | join(" ")')`,
+		Long: `Has causewayd place a vGPU and start its device process, and says in a line what it is and what the guest mounts. It is for people
+who start QEMU by hand or by scripts: "causeway inspect VM" prints the QEMU arguments and the domain XML that attach it. With libvirt, use
+causeway attach or the domain's XML.
+
+Of a vGPU that is there already, only what is named changes, at once and while programs run; everything else stays as it is. The vGPU
+stays until causeway delete, whether a VM uses it or not.`,
+		Example: `  causeway create vm1 --profile quarter
+  causeway create vm1/gpu1 --gpu any --memory 4GiB --share 50
+  causeway inspect vm1 --json | jq -r '.[0].attach.qemu | join(" ")'     # for qemu-system-x86_64`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			vm, name := api.ParseKey(args[0])
-			if w.spec.Name == "" {
-				w.spec.Name = name
+			if w.wish.Name == "" {
+				w.wish.Name = name
 			}
 			s, err := w.get(vm)
 			if err != nil {
 				return err
 			}
-			s.Owner = owner
-			c := node.client()
-			defer c.Close()
-			v, err := c.Ensure(cmd.Context(), s)
-			if err != nil {
-				return err
-			}
-			if node.json {
-				return printJSON(cmd.OutOrStdout(), view.Inspected{VGPU: v, Attach: view.AttachTo(&v)})
-			}
-			r, err := node.read(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return view.Inspect(cmd.OutOrStdout(), r, &v)
+			return node.create(cmd, s)
 		},
 	}
 	node.register(c)
-	w.register(c)
+	w.register(c, &node)
 	_ = c.Flags().MarkHidden("name") // the argument says it
-	c.Flags().StringVar(&owner, "owner", "", "who may open the vhost-user socket, as USER or USER:GROUP (default: the configuration's)")
+	c.Flags().StringVar(&w.wish.Owner, "owner", "", "who may open the vhost-user socket, as USER or USER:GROUP (default: the configuration's)")
 	return c
+}
+
+func (f *nodeFlags) create(cmd *cobra.Command, w api.Wish) error {
+	ctx := cmd.Context()
+	c := f.client()
+	defer c.Close()
+	was, err := c.VGPU(ctx, w.VM, w.Name)
+	var gone *api.Error
+	if err != nil && !(errors.As(err, &gone) && gone.Status == 404) {
+		return err
+	}
+	v, err := c.Ensure(ctx, w)
+	if err != nil {
+		return err
+	}
+	if f.json {
+		return printJSON(cmd.OutOrStdout(), view.Inspected{VGPU: v, Attach: view.AttachTo(&v)})
+	}
+	r, err := f.read(ctx)
+	if err != nil {
+		return err
+	}
+	what := "is ready"
+	if was.PID != 0 && was.PID == v.PID {
+		what = "was there, and is"
+	}
+	return say(cmd.OutOrStdout(), cmd.ErrOrStderr(), what, r, &v)
+}
+
+// say tells in a line what a vGPU is, and what its guest does.
+func say(out, notes io.Writer, what string, r *view.Reading, v *api.VGPU) error {
+	if text := unlimited(v.Spec.Key(), v.Spec.Limits); text != "" {
+		fmt.Fprintln(notes, "warning:", text)
+	}
+	_, err := fmt.Fprintf(out, "%s %s %s. In the guest: %s\n", v.Spec.Key(), what, view.Summary(r, v), mountCommand(v.Spec.Name))
+	return err
+}
+
+func mountCommand(tag string) string {
+	return "mkdir -p /run/causeway && mount -t virtiofs " + tag + " /run/causeway"
 }
 
 func deleteCommand() *cobra.Command {
 	var node nodeFlags
 	var force bool
 	c := &cobra.Command{
-		Use:   "delete VM[/NAME]",
-		Short: "End a vGPU that no VM uses",
+		Use:     "delete VM[/NAME]",
+		Aliases: []string{"rm"},
+		Short:   "End a vGPU that no VM uses",
 		Long: `Ends a vGPU: its device process and its socket. While a VM uses it that is refused, for QEMU cannot get it back: detach it
 first, or say --force, and programs in the VM get device errors.`,
-		Example:           "  causeway delete vm1/gpu0",
+		Example:           "  causeway delete vm1/gpu0\n  causeway rm vm1/gpu0 --force",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: node.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -71,7 +105,11 @@ first, or say --force, and programs in the VM get device errors.`,
 			}
 			c := node.client()
 			defer c.Close()
-			return c.Release(cmd.Context(), v.Spec.VM, v.Spec.Name, !force)
+			if err := c.Release(cmd.Context(), v.Spec.VM, v.Spec.Name, !force); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is ended; its socket is gone\n", v.Spec.Key())
+			return err
 		},
 	}
 	node.registerRun(c)

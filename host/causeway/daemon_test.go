@@ -81,7 +81,7 @@ func TestDaemon(t *testing.T) {
 	spec := api.Spec{VM: "vm1", Name: "gpu0", GPU: "soft", Limits: api.Limits{Memory: 64 << 20}}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	v, err := client.Ensure(ctx, spec)
+	v, err := client.Ensure(ctx, spec.Wish())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,13 +98,13 @@ func TestDaemon(t *testing.T) {
 	_ = first.Process.Kill()
 	_ = first.Wait()
 	second, client := startDaemon(t, program, run)
-	if again, err := client.Ensure(ctx, spec); err != nil || again.PID != v.PID {
+	if again, err := client.Ensure(ctx, spec.Wish()); err != nil || again.PID != v.PID {
 		t.Errorf("after causewayd was killed: %+v, %v", again, err)
 	}
-	if err := client.SetLimits(ctx, "vm1", "gpu0", api.Limits{Memory: 32 << 20, Weight: 300}); err != nil {
-		t.Error(err)
+	if l, err := client.SetLimits(ctx, "vm1", "gpu0", api.Limits{Memory: 32 << 20, Share: 300}.Change()); err != nil || l.Share != 300 {
+		t.Error(l, err)
 	}
-	if now, err := client.VGPU(ctx, "vm1", "gpu0"); err != nil || now.Status == nil || now.Status.Limits.Memory != 32<<20 || now.Status.Limits.Weight != 300 {
+	if now, err := client.VGPU(ctx, "vm1", "gpu0"); err != nil || now.Status == nil || now.Status.Limits.Memory != 32<<20 || now.Status.Limits.Share != 300 {
 		t.Errorf("%+v, %v", now, err)
 	}
 	third := exec.Command(program, "daemon", "--run-dir", run, "--config", filepath.Join(dir, "causewayd.toml"))
@@ -188,10 +188,10 @@ func TestDaemonConfig(t *testing.T) {
 	if _, err := run("--check", "--config", file+".none"); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
-	if err := os.WriteFile(file, []byte("[devices]\nwieght = 3\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("[devices]\nshrae = 3\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := run("--check", "--config", file); err == nil || !strings.Contains(err.Error(), "did you mean devices.weight?") {
+	if _, err := run("--check", "--config", file); err == nil || !strings.Contains(err.Error(), "did you mean devices.share?") {
 		t.Error(err)
 	}
 }

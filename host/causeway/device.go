@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +21,7 @@ import (
 
 	"causeway/host/daemon/api"
 	"causeway/host/device"
+	"causeway/host/limit"
 	"causeway/host/schedule"
 	"causeway/host/worker/spawn"
 )
@@ -27,7 +31,10 @@ type deviceFlags struct {
 	gpu                        gpuFlags
 	socket, control, lib       string
 	vm, name, owner, scheduler string
-	weight, cap, sessions      uint32
+	profile                    string
+	share                      *limit.Share
+	cap                        *limit.Cap
+	sessions                   *limit.Sessions
 	group                      groupFlags
 }
 
@@ -41,7 +48,7 @@ with its own virtiofs driver, and finds there the libraries that CUDA programs l
 It runs until it is interrupted; a VM that is attached then loses its GPU for good. The lines for QEMU and libvirt are printed.
 SIGUSR2 moves all sessions to fresh worker processes, which their programs do not notice.
 With --control it tells how it is, and takes other limits, over HTTP on a Unix socket, as causewayd does.`,
-		Example: `  causeway device --socket /run/causeway/vm1.sock --gpu auto --memory 4GiB
+		Example: `  causeway device --socket /run/causeway/vm1.sock --gpu auto --profile quarter
   causeway device --socket /run/causeway/vm1/gpu0.sock --control /run/causeway/vm1/gpu0.ctl --gpu H200 --memory 16GiB --owner libvirt-qemu:kvm
   # in the guest:
   mount -t virtiofs gpu0 /run/causeway
@@ -63,28 +70,40 @@ With --control it tells how it is, and takes other limits, over HTTP on a Unix s
 	fl.StringVar(&f.name, "name", "gpu0", "the virtual GPU's name within its VM")
 	fl.StringVar(&f.owner, "owner", "", "USER or USER:GROUP who may open the vhost-user socket (default: this user)")
 	fl.StringVar(&f.scheduler, "scheduler", "", "socket of causeway scheduler, which shares GPU time (default: none)")
-	fl.Uint32Var(&f.weight, "weight", api.DefaultWeight, "share of GPU time when several want it, relative to others'")
-	fl.Uint32Var(&f.cap, "cap", 0, "most per cent of GPU time; 0: no cap")
-	fl.Uint32Var(&f.sessions, "sessions", device.DefaultSessions, "how many CUDA processes may run at once")
+	fl.StringVar(&f.profile, "profile", "", "limits by name: full, half, quarter or eighth of the GPU; those named beside it go before")
+	completeWords(c, "profile", slices.Sorted(maps.Keys(limit.Profiles()))...)
+	shareFlag(c, &f.share, "; wants --scheduler")
+	capFlag(c, &f.cap, "")
+	sessionsFlag(c, &f.sessions, fmt.Sprintf(" (default %d)", device.DefaultSessions))
 	f.group.register(c)
 	_ = c.MarkFlagRequired("socket")
 	return c
 }
 
 // limits are those that the flags ask for.
-func (f *deviceFlags) limits(memory uint64) (api.Limits, error) {
-	l := api.Limits{Memory: memory, Weight: f.weight, Cap: f.cap, Sessions: f.sessions}
-	return l, l.Check()
+func (f *deviceFlags) limits(g limit.GPU, n int) (api.Limits, error) {
+	c := api.Change{Profile: f.profile, Memory: f.gpu.memory, Share: f.share, Cap: f.cap, Sessions: f.sessions}
+	if f.profile != "" {
+		p, ok := limit.Profiles()[f.profile]
+		var err error
+		switch {
+		case !ok:
+			return api.Limits{}, fmt.Errorf("--profile %s: use %s", f.profile, strings.Join(slices.Sorted(maps.Keys(limit.Profiles())), ", "))
+		case n > 1:
+			return api.Limits{}, fmt.Errorf("--profile %s is a part of one GPU, not of %d: name one, or use --memory", f.profile, n)
+		}
+		if c, err = c.With(p, g); err != nil {
+			return api.Limits{}, err
+		}
+	}
+	l := c.On(api.Limits{Share: limit.DefaultShare, Sessions: device.DefaultSessions})
+	return l, g.Fits(limit.Memory(l.Memory), n)
 }
 
 func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	cfg, err := f.gpu.config()
-	if err != nil {
-		return err
-	}
-	limits, err := f.limits(cfg.MemoryLimit)
 	if err != nil {
 		return err
 	}
@@ -104,8 +123,13 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := fits(limits.Memory, chosen, offered(cfg, chosen, list)); err != nil {
+	size, n := chosen.limits(f.gpu.warm), offered(cfg, chosen, list)
+	limits, err := f.limits(size, n)
+	if err != nil {
 		return err
+	}
+	if cfg.MemoryLimit = limits.Memory; limits.Memory == 0 {
+		log.Warn("no limit of memory: this vGPU may take all that the GPU has; --memory or --profile sets one")
 	}
 	ln, ctl, err := f.listen()
 	if err != nil {
@@ -146,10 +170,11 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		Limits:  limits,
 		UUID:    chosen.UUID,
 		Audit:   audit,
-		Scheduler: func(l api.Limits) *schedule.Seat {
-			return takeSeat(f.scheduler, schedule.Membership{GPU: chosen.UUID, Key: f.key(), Weight: l.Weight, Cap: l.Cap, Soft: chosen.Backend == "soft"}, log)
+		Scheduler: func(l api.Limits) (*schedule.Seat, error) {
+			return takeSeat(f.scheduler, f.key(), chosen, l, log)
 		},
-		Log: log,
+		CheckMemory: func(m limit.Memory) error { return size.Fits(m, n) },
+		Log:         log,
 	})
 	if err != nil {
 		return err

@@ -18,11 +18,11 @@ import (
 func TestExitStatuses(t *testing.T) {
 	run, _ := fakeNode(t)
 	closed := shortDir(t) // a device process whose limits this user may not change
-	apitest.ServeDevice(t, filepath.Join(closed, "vm1", "gpu0.ctl"), func() api.Status { return api.Status{} }, func(api.Limits) *api.Error {
+	apitest.ServeDevice(t, filepath.Join(closed, "vm1", "gpu0.ctl"), func() api.Status { return api.Status{} }, func(api.Change) *api.Error {
 		return &api.Error{Status: http.StatusForbidden, Text: "not yours"}
 	})
 	full := shortDir(t)
-	apitest.ServeDevice(t, filepath.Join(full, "vm1", "gpu0.ctl"), func() api.Status { return api.Status{} }, func(api.Limits) *api.Error {
+	apitest.ServeDevice(t, filepath.Join(full, "vm1", "gpu0.ctl"), func() api.Status { return api.Status{} }, func(api.Change) *api.Error {
 		return &api.Error{Status: http.StatusInsufficientStorage, Text: "no room"}
 	})
 	seen := map[int]bool{}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"causeway/host/driver/cuda"
+	"causeway/host/limit"
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
 )
@@ -108,20 +109,20 @@ func offered(cfg link.Config, chosen gpuLine, list []gpuLine) int {
 	return n
 }
 
-// leastMemory is what a context of a real driver takes, and a little to work with.
-const leastMemory = 640 << 20
-
-// fits says what is wrong with a memory limit for n GPUs like g. The software GPU takes its memory from the host's as it goes.
-func fits(limit uint64, g gpuLine, n int) error {
-	switch {
-	case limit == 0 || g.Backend == "soft":
+// fits says what is wrong with a memory limit on the GPU that cfg means. Without a limit nobody is asked.
+func fits(ctx context.Context, cfg link.Config, gpu string) error {
+	if cfg.MemoryLimit == 0 {
 		return nil
-	case limit < leastMemory:
-		return fmt.Errorf("--memory %s: the driver's context alone takes some 520 MiB, so give %s or more", formatBytes(limit), formatBytes(leastMemory))
-	case g.Memory != 0 && limit > g.Memory*uint64(n):
-		return fmt.Errorf("--memory %s: %s has %s", formatBytes(limit), g.Name, formatBytes(g.Memory))
 	}
-	return nil
+	list, err := askGPUs(ctx, cfg.Visible)
+	if err != nil {
+		return err
+	}
+	chosen, err := choose(&cfg, gpu, list)
+	if err != nil {
+		return err
+	}
+	return chosen.limits(0).Fits(limit.Memory(cfg.MemoryLimit), offered(cfg, chosen, list))
 }
 
 // askGPUs lists this machine's GPUs. A child process asks the drivers, so that none is ever loaded here. visible, if not empty, is

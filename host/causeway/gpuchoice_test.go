@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 
 	"causeway/host/worker/link"
@@ -67,27 +66,6 @@ func TestChoose(t *testing.T) {
 		}
 		if err != nil || cfg.GPU != c.want || !slices.Equal(cfg.Devices, c.devices) || offered(cfg, g, c.list) != c.n {
 			t.Errorf("%s: %+v, %d GPUs, %v", c.gpu, cfg, offered(cfg, g, c.list), err)
-		}
-	}
-}
-
-func TestFits(t *testing.T) {
-	for _, c := range []struct {
-		limit uint64
-		g     gpuLine
-		n     int
-		want  string
-	}{
-		{0, gpuList[0], 1, ""},
-		{1 << 30, gpuList[0], 1, ""},
-		{1 << 20, gpuList[2], 1, ""},
-		{512 << 20, gpuList[0], 1, "640 MiB or more"},
-		{25 << 30, gpuList[0], 1, "NVIDIA L4 has 24 GiB"},
-		{25 << 30, gpuList[0], 2, ""},
-	} {
-		err := fits(c.limit, c.g, c.n)
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%d of %s: %v", c.limit, c.g.Name, err)
 		}
 	}
 }

@@ -6,14 +6,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"causeway/host/daemon/api"
+	"causeway/host/limit"
 	"causeway/host/worker/link"
 )
 
 // gpuFlags say which GPU a session gets.
 type gpuFlags struct {
 	gpu     string
-	memory  string
+	memory  *limit.Memory
 	verbose bool
 	warm    int
 	sandbox sandboxFlag
@@ -21,7 +21,8 @@ type gpuFlags struct {
 
 func (f *gpuFlags) register(c *cobra.Command) {
 	c.Flags().StringVar(&f.gpu, "gpu", "auto", "GPU to use: auto (real ones if there are any, else soft), any (one), soft, soft:2 for two software GPUs, numbers as in 0 or 0,1, all, a UUID of a GPU or MIG slice, or a part of a model's name as in H200")
-	c.Flags().StringVar(&f.memory, "memory", "", "limit of GPU memory, as in 4GiB (default: no limit)")
+	_ = c.RegisterFlagCompletionFunc("gpu", completeLocalGPU)
+	memoryFlag(c, &f.memory, " (default: none)")
 	c.Flags().IntVar(&f.warm, "warm", 1, "workers that wait with the driver of a real GPU started: each holds a context (some 500 MiB of GPU memory); 0: none")
 	f.sandbox.register(c)
 	c.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "say what happens on stderr")
@@ -58,17 +59,13 @@ func (f *gpuFlags) config() (link.Config, error) {
 	if f.warm < 0 || f.warm > maxWorkers {
 		return c, fmt.Errorf("--warm %d: use 0 to %d", f.warm, maxWorkers)
 	}
-	if f.memory != "" {
-		n, err := api.ParseSize(f.memory)
-		if err != nil {
-			return c, fmt.Errorf("--memory: %w", err)
-		}
-		c.MemoryLimit = n
+	if f.memory != nil {
+		c.MemoryLimit = uint64(*f.memory)
 	}
 	return c, nil
 }
 
-// formatBytes is a size for people: what api.ParseSize reads, rounded down to a readable unit.
+// formatBytes is a size for people, rounded down to a readable unit.
 func formatBytes(n uint64) string {
 	for _, u := range []struct {
 		shift uint

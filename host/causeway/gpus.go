@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -74,11 +75,7 @@ func (f *nodeFlags) gpus(cmd *cobra.Command) error {
 		if !f.json {
 			return printGPUs(out, list, append(notes, "causewayd does not run: use, promises and drains are not known"))
 		}
-		told := []api.GPU{}
-		for _, g := range list {
-			told = append(told, api.GPU{ID: g.UUID, Index: g.Index, Backend: g.Backend, Name: g.Name, Memory: g.Memory, Driver: g.Driver, NUMA: -1})
-		}
-		return printJSON(out, told)
+		return printJSON(out, toldOf(list))
 	case err != nil:
 		return err
 	}
@@ -109,11 +106,53 @@ func drainCommand(name, short, long string, do func(*api.Client, context.Context
 			if err != nil {
 				return &api.Error{Status: 404, Text: err.Error(), Remedy: "`causeway gpus` lists them"}
 			}
-			return do(c, cmd.Context(), g.ID)
+			if err := do(c, cmd.Context(), g.ID); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), drainedLine(name, g))
+			return err
 		},
 	}
 	node.registerRun(c)
 	return c
+}
+
+// drainedLine says what drain or resume did.
+func drainedLine(name string, g *api.GPU) string {
+	line := "GPU " + view.GPUNumber(g) + " takes vGPUs again"
+	if name == "drain" {
+		line = "GPU " + view.GPUNumber(g) + " gets no new vGPU"
+		if len(g.VGPUs) > 0 {
+			line += "; those that it has go on: " + strings.Join(g.VGPUs, ", ")
+		}
+	}
+	return line
+}
+
+// completeGPUFlag offers what --gpu takes where causewayd is asked.
+func (f *nodeFlags) completeGPUFlag(cmd *cobra.Command, _ []string, text string) ([]string, cobra.ShellCompDirective) {
+	list, how := f.completeGPU(cmd, nil, text)
+	return append([]string{cobra.CompletionWithDesc("any", "one that has room")}, list...), how
+}
+
+// completeLocalGPU offers what --gpu takes where this process opens the GPU.
+func completeLocalGPU(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	words := []string{cobra.CompletionWithDesc("auto", "a real one if there is any"), "any", "all"}
+	ctx := cmd.Context()
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	list, err := askGPUs(ctx, nil)
+	if err != nil {
+		return append(words, "soft"), cobra.ShellCompDirectiveNoFileComp
+	}
+	told := toldOf(list)
+	for i := range told {
+		words = append(words, cobra.CompletionWithDesc(view.GPUNumber(&told[i]), told[i].Name))
+	}
+	return words, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeGPU offers the GPUs' numbers, for shells.
@@ -130,6 +169,15 @@ func (f *nodeFlags) completeGPU(cmd *cobra.Command, args []string, _ string) ([]
 		list = append(list, cobra.CompletionWithDesc(view.GPUNumber(&r.GPUs[i]), r.GPUs[i].Name))
 	}
 	return list, cobra.ShellCompDirectiveNoFileComp
+}
+
+// toldOf is what causewayd would say of GPUs that only their drivers tell of.
+func toldOf(list []gpuLine) []api.GPU {
+	told := []api.GPU{}
+	for _, g := range list {
+		told = append(told, api.GPU{ID: g.UUID, Index: g.Index, Backend: g.Backend, Name: g.Name, Memory: g.Memory, Driver: g.Driver, NUMA: -1})
+	}
+	return told
 }
 
 // gpus asks every backend. notes says why one has none.

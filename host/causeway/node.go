@@ -142,9 +142,13 @@ func (f *nodeFlags) find(ctx context.Context, key string) (*view.Reading, []api.
 	}
 	found := r.Find(key)
 	if len(found) == 0 {
-		return nil, nil, &api.Error{Status: 404, Text: "no vGPU " + key, Remedy: "`causeway ps` lists them"}
+		return nil, nil, noVGPU(key)
 	}
 	return r, found, nil
+}
+
+func noVGPU(key string) error {
+	return &api.Error{Status: 404, Text: "no vGPU " + key, Remedy: "`causeway ps` lists them"}
 }
 
 // findOne is find for commands that take exactly one vGPU.

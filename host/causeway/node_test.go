@@ -13,6 +13,7 @@ import (
 
 	"causeway/host/daemon/api"
 	"causeway/host/daemon/apitest"
+	"causeway/host/limit"
 	"causeway/host/view"
 )
 
@@ -45,7 +46,7 @@ func command(t *testing.T, args ...string) (stdout, stderr string, err error) {
 func fakeNode(t *testing.T) (run string, f *apitest.Fake) {
 	t.Helper()
 	run = shortDir(t)
-	status := &api.Status{Version: "1", Connected: true, Memory: 1 << 30, Limits: api.Limits{Memory: 4 << 30, Weight: 300}, Sessions: []api.Session{
+	status := &api.Status{Version: "1", Connected: true, Memory: 1 << 30, Limits: api.Limits{Memory: 4 << 30, Share: 300}, Sessions: []api.Session{
 		{ID: 1, GuestPID: 77, Program: "train", Started: time.Now()}}}
 	f = &apitest.Fake{
 		Version: api.Version{Version: "1", PID: 1},
@@ -54,7 +55,8 @@ func fakeNode(t *testing.T) (run string, f *apitest.Fake) {
 			{Spec: api.Spec{VM: "vm1", Name: "gpu0", GPU: "any", Limits: status.Limits}, State: api.Connected, GPU: "GPU-a", Socket: "/s", Status: status},
 			{Spec: api.Spec{VM: "vm1", Name: "gpu1", GPU: "any"}, State: api.Waiting, GPU: "GPU-a"},
 		},
-		Logs: map[string]string{"vm1/gpu0": "one\ntwo\nthree\x1b[2J\n"},
+		Profiles: []api.Profile{{Name: "half", Profile: limit.Profiles()["half"], On: []api.ProfileOn{{GPU: "GPU-a", Memory: 3 << 30, Room: 1}}}},
+		Logs:     map[string]string{"vm1/gpu0": "one\ntwo\nthree\x1b[2J\n"},
 	}
 	f.Serve(t, run)
 	return run, f
@@ -69,6 +71,12 @@ func TestNodeCommands(t *testing.T) {
 		exit int
 	}{
 		"ps":              {[]string{"ps"}, []string{"vm1  gpu0  0 H200  connected  1/4 GiB", "gpu1", "300"}, "train", 0},
+		"ps of one":       {[]string{"ps", "vm1/gpu1"}, []string{"gpu1"}, "gpu0", 0},
+		"ps of none":      {[]string{"ls", "vm7"}, nil, "", exitUnknown},
+		"ps -q":           {[]string{"status", "-q"}, []string{"vm1/gpu0\nvm1/gpu1\n"}, "GPU", 0},
+		"ps --format":     {[]string{"ps", "--format", "table {{.Key}}\\t{{.Used}} of {{.Memory}}"}, []string{"KEY       USED of MEMORY\n", "vm1/gpu0  1 GiB of 4 GiB\n", "vm1/gpu1  - of none\n"}, "", 0},
+		"ps --format bad": {[]string{"ps", "--format", "{{.Colour}}"}, nil, "", 1},
+		"profiles":        {[]string{"profiles"}, []string{"half     1/2   50     -    0 H200  3 GiB   1"}, "", 0},
 		"ps -a":           {[]string{"ps", "-a"}, []string{"train", "77"}, "", 0},
 		"inspect":         {[]string{"inspect", "vm1/gpu0"}, []string{"vm1/gpu0: connected", "<source socket='/s'/>"}, "vm1/gpu1", 0},
 		"inspect both":    {[]string{"inspect", "vm1"}, []string{"vm1/gpu0: connected", "vm1/gpu1: waiting"}, "", 0},

@@ -26,10 +26,10 @@ func TestLimits(t *testing.T) {
 		args []string
 		want api.Limits
 	}{
-		{nil, api.Limits{Memory: 4 << 30, Weight: 300}},
-		{[]string{"--memory", "2GiB"}, api.Limits{Memory: 2 << 30, Weight: 300}},
-		{[]string{"--cap", "25%", "--share", "50"}, api.Limits{Memory: 2 << 30, Weight: 50, Cap: 25}},
-		{[]string{"--cap", "none", "--memory", "none", "--sessions", "7"}, api.Limits{Weight: 50, Sessions: 7}},
+		{nil, api.Limits{Memory: 4 << 30, Share: 300}},
+		{[]string{"--memory", "2GiB"}, api.Limits{Memory: 2 << 30, Share: 300}},
+		{[]string{"--cap", "25%", "--share", "50"}, api.Limits{Memory: 2 << 30, Share: 50, Cap: 25}},
+		{[]string{"--cap", "none", "--memory", "none", "--sessions", "7"}, api.Limits{Share: 50, Sessions: 7}},
 	} {
 		out, _, err := command(t, append([]string{"limits", "vm1/gpu0", "--json", "--run-dir", run}, c.args...)...)
 		var l api.Limits
@@ -37,9 +37,15 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%v: %v %s, the daemon has %+v, want %+v", c.args, err, out, now(), c.want)
 		}
 	}
-	for _, bad := range [][]string{{"--cap", "0"}, {"--cap", "101"}, {"--memory", "lots"}, {"--share", "-3"}, {"--sessions", "1e3"}} {
-		if _, _, err := command(t, append([]string{"limits", "vm1/gpu0", "--run-dir", run}, bad...)...); err == nil {
-			t.Errorf("%v is taken", bad)
+	for _, bad := range []struct{ flag, value, says string }{
+		{"cap", "0", "or none"}, {"cap", "101", "1 to 100"}, {"memory", "lots", "512MiB"}, {"memory", "4", "write 4GiB"}, {"memory", "0", "none"},
+		{"share", "-3", "1 to 10000"}, {"share", "0", "1 to 10000"}, {"share", "none", "1 to 10000"}, {"sessions", "1e3", "1 to 1000"}, {"sessions", "0", "1 to 1000"},
+	} {
+		for _, c := range []string{"limits", "create", "attach"} {
+			_, _, err := command(t, c, "vm1", "--run-dir", run, "--"+bad.flag, bad.value)
+			if err == nil || !strings.Contains(err.Error(), bad.says) || !strings.Contains(err.Error(), "--"+bad.flag) {
+				t.Errorf("%s --%s %s: %v, want %q", c, bad.flag, bad.value, err, bad.says)
+			}
 		}
 	}
 	if out, _, err := command(t, "limits", "vm1/gpu0", "--run-dir", run); err != nil || !strings.Contains(out, "share       50") {
@@ -51,17 +57,17 @@ func TestLimits(t *testing.T) {
 func TestLimitsOfDevice(t *testing.T) {
 	run := shortDir(t)
 	var got api.Limits
-	apitest.ServeDevice(t, filepath.Join(run, "vm5", "gpu0.ctl"), func() api.Status { return api.Status{Limits: got} }, func(l api.Limits) *api.Error {
-		if l.Memory == 1 {
+	apitest.ServeDevice(t, filepath.Join(run, "vm5", "gpu0.ctl"), func() api.Status { return api.Status{Limits: got} }, func(c api.Change) *api.Error {
+		if c.Memory != nil {
 			return &api.Error{Status: http.StatusConflict, Text: "too little"}
 		}
-		got = l
+		got = c.On(got)
 		return nil
 	})
 	if _, _, err := command(t, "limits", "vm5", "--cap", "40", "--run-dir", run); err != nil || got.Cap != 40 {
 		t.Errorf("%v %+v", err, got)
 	}
-	if _, _, err := command(t, "limits", "vm5", "--memory", "1", "--run-dir", run); err == nil || exitCode(err) != exitConflict || !strings.Contains(err.Error(), "too little") {
+	if _, _, err := command(t, "limits", "vm5", "--memory", "1MiB", "--run-dir", run); err == nil || exitCode(err) != exitConflict || !strings.Contains(err.Error(), "too little") {
 		t.Errorf("%v", err)
 	}
 }
@@ -114,12 +120,17 @@ func TestCreateDelete(t *testing.T) {
 	if err != nil || json.Unmarshal([]byte(out), &v) != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	want := api.Spec{VM: "hand", Name: "gpu0", GPU: "any", Limits: api.Limits{Memory: 1 << 30, Weight: 50}, Owner: "me"}
+	want := api.Spec{VM: "hand", Name: "gpu0", GPU: "any", Limits: api.Limits{Memory: 1 << 30, Share: 50, Sessions: 64}, Owner: "me"}
 	if v.Spec != want || !strings.Contains(strings.Join(v.Attach.QEMU, " "), filepath.Join(run, "hand", "gpu0.sock")) {
 		t.Errorf("%+v", v)
 	}
-	if out, _, err := command(t, "create", "hand/x1", "--run-dir", run); err != nil || !strings.Contains(out, "hand/x1: waiting") {
+	out, _, err = command(t, "create", "hand", "--cap", "25", "--run-dir", run)
+	if err != nil || out != "hand/gpu0 was there, and is on GPU 0 H200: 1 GiB of memory, share 50, cap 25%. In the guest: mkdir -p /run/causeway && mount -t virtiofs gpu0 /run/causeway\n" {
 		t.Errorf("%v:\n%s", err, out)
+	}
+	out, warned, err := command(t, "create", "hand/x1", "--run-dir", run)
+	if err != nil || !strings.HasPrefix(out, "hand/x1 is ready on GPU 0 H200: the whole memory, share 100, no cap. In the guest:") || !strings.Contains(warned, "no limit of memory") {
+		t.Errorf("%v:\n%s%s", err, out, warned)
 	}
 	for _, bad := range []string{"", "a b", "../x", "a/"} {
 		if _, _, err := command(t, "create", bad, "--run-dir", run); err == nil {
@@ -158,6 +169,13 @@ func TestCompletion(t *testing.T) {
 		{[]string{"logs", "vm"}, "vm1/gpu0\tconnected"},
 		{[]string{"gpus", "drain", ""}, "0\tNVIDIA H200"},
 		{[]string{"top", "--sort", ""}, "launches"},
+		{[]string{"create", "vm9", "--gpu", ""}, "0\tNVIDIA H200"},
+		{[]string{"attach", "vm9", "--gpu", ""}, "any"},
+		{[]string{"attach", "vm9", "--profile", ""}, "half"},
+		{[]string{"device", "--gpu", ""}, "soft"},
+		{[]string{"run", "--sandbox", ""}, "strict"},
+		{[]string{"limits", "vm1", "--cap", ""}, "none"},
+		{[]string{"rm", ""}, "vm1/gpu0"},
 	} {
 		if out, _, err := command(t, append([]string{"__complete"}, c.args...)...); err != nil || !strings.Contains(out, c.want) {
 			t.Errorf("%v: %v: %s", c.args, err, out)

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"cmp"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -9,42 +9,99 @@ import (
 	"causeway/host/view"
 )
 
+// psFlags say how vGPUs are listed.
+type psFlags struct {
+	node   nodeFlags
+	all    bool
+	quiet  bool
+	format string
+}
+
 func psCommand() *cobra.Command {
-	var node nodeFlags
-	var all bool
+	var f psFlags
 	c := &cobra.Command{
-		Use:   "ps",
-		Short: "List the vGPUs, and the processes of guests that use them",
-		Long: `Lists the vGPUs of this host: which VM has them, on which GPU, how much of their memory is used, their share of the GPU's
-time (relative to the others'), the cap on it, and how many processes of the guest use them. With -a the processes themselves.
+		Use:     "ps [VM[/NAME]...]",
+		Aliases: []string{"ls", "status"},
+		Short:   "List the vGPUs, and the processes of guests that use them",
+		Long: `Lists the vGPUs of this host, or those named: which VM has them, on which GPU, how much of their memory is used, their share of the GPU's
+time (relative to the others'), the cap on it, and how many processes of the guest use them. With -a the processes themselves. An ! marks a
+share or cap that does not hold now.
 
 States: waiting (no VM is connected), connected, lost (its device process ended by itself: restart the VM, or attach again).
-Without causewayd, the device processes are asked.`,
+Without causewayd, the device processes are asked.
+
+--format takes a Go template with ` + view.PsFields() + `;
+"table ..." puts heads above, {{json .}} writes all of them.`,
 		Example: `  causeway ps
   causeway ps -a                    # the processes in the guests too
+  causeway ps -q                    # names only
+  causeway ps --format '{{.Key}} {{.Used}} of {{.Memory}}'
+  causeway ps --format 'table {{.VM}}\t{{.GPU}}\t{{.Share}}'
   causeway ps --json | jq -r '.[] | select(.state == "lost") | .spec.vm'`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			r, err := node.read(cmd.Context())
-			if err != nil {
-				return err
-			}
-			out := cmd.OutOrStdout()
-			if node.json {
-				return printJSON(out, append([]api.VGPU{}, r.VGPUs...))
-			}
-			err = view.VGPUs(out, r)
-			if all {
-				_, nl := out.Write([]byte("\n"))
-				err = cmp.Or(err, nl, view.Sessions(out, r))
-			}
-			view.Notes(cmd.ErrOrStderr(), r)
-			return err
-		},
+		ValidArgsFunction: f.node.complete,
+		RunE:              f.run,
 	}
-	node.register(c)
-	c.Flags().BoolVarP(&all, "sessions", "a", false, "list the processes of guests too")
+	f.node.register(c)
+	c.Flags().BoolVarP(&f.all, "sessions", "a", false, "list the processes of guests too")
+	c.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print names only, as VM/NAME")
+	c.Flags().StringVar(&f.format, "format", "", "print each vGPU by a Go template, as '{{.Key}} {{.State}}'")
+	c.MarkFlagsMutuallyExclusive("quiet", "format", "json", "sessions")
 	return c
+}
+
+func (f *psFlags) run(cmd *cobra.Command, args []string) error {
+	format := f.format
+	if f.quiet {
+		format = "{{.Key}}"
+	}
+	var lines *view.Format
+	if format != "" {
+		var err error
+		if lines, err = view.ParseFormat(format); err != nil {
+			return fmt.Errorf("--format: %w", err)
+		}
+	}
+	r, err := f.node.read(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if len(args) > 0 {
+		if err := keepOnly(r, args); err != nil {
+			return err
+		}
+	}
+	out := cmd.OutOrStdout()
+	switch {
+	case f.node.json:
+		return printJSON(out, append([]api.VGPU{}, r.VGPUs...))
+	case lines != nil:
+		return lines.Write(out, r)
+	}
+	if err := view.VGPUs(out, r); err != nil {
+		return err
+	}
+	if f.all {
+		fmt.Fprintln(out)
+		if err := view.Sessions(out, r); err != nil {
+			return err
+		}
+	}
+	view.Notes(cmd.ErrOrStderr(), r)
+	return nil
+}
+
+// keepOnly leaves the vGPUs that keys name: one at least each.
+func keepOnly(r *view.Reading, keys []string) error {
+	var kept []api.VGPU
+	for _, key := range keys {
+		found := r.Find(key)
+		if len(found) == 0 {
+			return noVGPU(key)
+		}
+		kept = append(kept, found...)
+	}
+	r.VGPUs = kept
+	return nil
 }
 
 func inspectCommand() *cobra.Command {

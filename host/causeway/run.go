@@ -73,6 +73,12 @@ func run(ctx context.Context, gpu *gpuFlags, turn *turnFlags, lib string, once b
 	if err != nil {
 		return err
 	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	if err := fits(ctx, cfg, gpu.gpu); err != nil {
+		return err
+	}
 	cfg.Tied = true
 	lib, err = findLib(lib)
 	if err != nil {
@@ -85,9 +91,6 @@ func run(ctx context.Context, gpu *gpuFlags, turn *turnFlags, lib string, once b
 	}
 	defer folder.Close()
 	dir := folder.path
-	if ctx == nil {
-		ctx = context.Background()
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	gpu.sandbox.own = true

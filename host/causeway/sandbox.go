@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"causeway/host/daemon/api"
 	"causeway/host/driver/cuda"
+	"causeway/host/limit"
 	"causeway/host/sandbox"
 	"causeway/host/sandbox/cgroup"
 	"causeway/host/worker/link"
@@ -25,6 +25,7 @@ type sandboxFlag struct {
 
 func (f *sandboxFlag) register(c *cobra.Command) {
 	c.Flags().StringVar(&f.mode, "sandbox", string(sandbox.On), "confine workers: on (as far as this host can), strict (all of it, or refuse to start), audit (say what strict would deny), off")
+	completeWords(c, "sandbox", "on", "strict", "audit", "off")
 }
 
 // space is what workers with a configuration start in. Close it when no more are to start.
@@ -67,14 +68,15 @@ func enterSandbox(log *slog.Logger, again bool) (*sandbox.Policy, error) {
 
 // groupFlags bound what a virtual GPU's processes use of the host: this one and its workers.
 type groupFlags struct {
-	path, memory           string
+	path                   string
+	memory                 *limit.Memory
 	weight, cpu, processes uint32
 }
 
 func (f *groupFlags) register(c *cobra.Command) {
 	fl := c.Flags()
 	fl.StringVar(&f.path, "cgroup", "", "control group to make and be in, below /sys/fs/cgroup, as in causeway/vm1/gpu0 (default: none)")
-	fl.StringVar(&f.memory, "cgroup-memory", "", "with --cgroup: most memory of the host, as in 4GiB, besides the VM's own (default: no limit)")
+	fl.Var(optional[limit.Memory, *limit.Memory]{&f.memory, "SIZE"}, "cgroup-memory", "with --cgroup: most memory of the host, as in 4GiB, besides the VM's own; none: no limit")
 	fl.Uint32Var(&f.cpu, "cgroup-cpu", 0, "with --cgroup: most per cent of one processor, 250 is two and a half; 0: no limit")
 	fl.Uint32Var(&f.weight, "cgroup-weight", 0, "with --cgroup: share of processor time when several want it, 1 to 10000; 0: the kernel's 100")
 	fl.Uint32Var(&f.processes, "cgroup-processes", 0, "with --cgroup: most processes and threads; 0: no limit")
@@ -83,12 +85,8 @@ func (f *groupFlags) register(c *cobra.Command) {
 // join puts this process into its group. Limits that this host cannot hold are logged; limits without a group are an error.
 func (f *groupFlags) join(log *slog.Logger) (*cgroup.Group, error) {
 	l := cgroup.Limits{CPUWeight: f.weight, CPU: f.cpu, Processes: f.processes}
-	if f.memory != "" {
-		n, err := api.ParseSize(f.memory)
-		if err != nil {
-			return nil, fmt.Errorf("--cgroup-memory: %w", err)
-		}
-		l.Memory = n
+	if f.memory != nil {
+		l.Memory = uint64(*f.memory)
 	}
 	if f.path == "" {
 		if l != (cgroup.Limits{}) {

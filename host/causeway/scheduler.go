@@ -23,9 +23,9 @@ func schedulerCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "scheduler",
 		Short: "Share the time of this host's GPUs among virtual GPUs",
-		Long: `Shares GPU time among virtual GPUs: by weight while several want a GPU, everything while one is alone, never more than a
+		Long: `Shares GPU time among virtual GPUs: by share while several want a GPU, everything while one is alone, never more than a
 cap. One runs on each host; device processes find it by its socket. When it ends, programs go on, unlimited, until one is
-back. With --status it prints instead what the one at work knows.`,
+back: "causeway ps" and the alert CausewayLimitsUnheld say so. With --status it prints instead what the one at work knows.`,
 		Example: `  causeway scheduler
   causeway scheduler --status`,
 		Args: cobra.NoArgs,
@@ -66,14 +66,14 @@ func schedulerStatus(ctx context.Context, cmd *cobra.Command, socket string) err
 		return e.Encode(st)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "GPU\tVGPU\tWEIGHT\tCAP\tSESSIONS\tMODE\tLAST SECOND\tWAITED")
+	fmt.Fprintln(w, "GPU\tVGPU\tSHARE\tCAP\tSESSIONS\tMODE\tLAST SECOND\tWAITED")
 	for _, g := range st.GPUs {
 		for _, s := range g.Shares {
 			limit := "-"
 			if s.Cap > 0 {
 				limit = fmt.Sprintf("%d %%", s.Cap)
 			}
-			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\t%.0f %%\t%v\n", g.GPU, s.Key, s.Weight, limit, s.Sessions, s.Mode, 100*s.Recent, s.Waited.Round(time.Millisecond))
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%s\t%.0f %%\t%v\n", g.GPU, s.Key, s.Share, limit, s.Sessions, s.Mode, 100*s.Recent, s.Waited.Round(time.Millisecond))
 		}
 	}
 	return w.Flush()

@@ -42,6 +42,9 @@ func serve(ctx context.Context, gpu *gpuFlags, listen string, out interface{ Wri
 	if err != nil {
 		return err
 	}
+	if err := fits(ctx, cfg, gpu.gpu); err != nil {
+		return err
+	}
 	addr, err := loopback(listen)
 	if err != nil {
 		return err

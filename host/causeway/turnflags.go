@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"causeway/host/daemon/api"
+	"causeway/host/limit"
 	"causeway/host/schedule"
 	"causeway/host/worker/link"
 )
@@ -16,23 +17,27 @@ import (
 // turnFlags say which part of a GPU's time the programs of one run get. Without any there is no limit, and nothing is measured.
 type turnFlags struct {
 	scheduler, key string
-	weight, cap    uint32
+	share          *limit.Share
+	cap            *limit.Cap
 }
 
 func (f *turnFlags) register(c *cobra.Command) {
 	c.Flags().StringVar(&f.scheduler, "scheduler", "", "socket of causeway scheduler, which shares GPU time (default: none)")
 	c.Flags().StringVar(&f.key, "vm", "", "the scheduler's name for this run (default: run/PID)")
-	c.Flags().Uint32Var(&f.weight, "weight", api.DefaultWeight, "share of GPU time when several want it, relative to others'")
-	c.Flags().Uint32Var(&f.cap, "cap", 0, "most per cent of GPU time; 0: no cap")
+	shareFlag(c, &f.share, "; wants --scheduler")
+	capFlag(c, &f.cap, "")
+}
+
+// limits are those named.
+func (f *turnFlags) limits() api.Limits {
+	return (&api.Change{Share: f.share, Cap: f.cap}).On(api.Limits{Share: limit.DefaultShare})
 }
 
 // seat takes a seat for the flags, nil if they ask for nothing. The GPU in cfg is settled then.
 func (f *turnFlags) seat(ctx context.Context, cfg *link.Config, gpu string, log *slog.Logger) (*schedule.Seat, error) {
-	if l := (api.Limits{Weight: f.weight, Cap: f.cap}); l.Check() != nil {
-		return nil, l.Check()
-	}
-	if f.scheduler == "" && f.cap == 0 {
-		return nil, nil
+	l := f.limits()
+	if f.scheduler == "" && l.Cap == 0 {
+		return nil, unshared(l)
 	}
 	list, err := askGPUs(ctx, cfg.Visible)
 	if err != nil {
@@ -45,16 +50,37 @@ func (f *turnFlags) seat(ctx context.Context, cfg *link.Config, gpu string, log 
 	if f.key == "" {
 		f.key = fmt.Sprintf("run/%d", os.Getpid())
 	}
-	return takeSeat(f.scheduler, schedule.Membership{GPU: chosen.UUID, Key: f.key, Weight: f.weight, Cap: f.cap, Soft: chosen.Backend == "soft"}, log), nil
+	return takeSeat(f.scheduler, f.key, chosen, l, log)
 }
 
-// takeSeat joins a scheduler; without one, a cap is held by a scheduler in this process.
-func takeSeat(scheduler string, who schedule.Membership, log *slog.Logger) *schedule.Seat {
+// unshared says what is wrong with a share where nobody shares.
+func unshared(l api.Limits) error {
+	if l.Share == limit.DefaultShare {
+		return nil
+	}
+	return fmt.Errorf("--share %d would not hold: it is relative to others', and no scheduler is named: add --scheduler SOCKET (`causeway scheduler` runs one), or leave it out", l.Share)
+}
+
+// takeSeat joins a scheduler; without one, a cap is held by a scheduler in this process. Limits that would not hold are an error; without
+// such, a scheduler that is not there yet is waited for while programs run.
+func takeSeat(scheduler, key string, gpu gpuLine, l api.Limits, log *slog.Logger) (*schedule.Seat, error) {
+	who := schedule.Membership{GPU: gpu.UUID, Key: key, Weight: l.Share, Cap: l.Cap, Soft: gpu.Backend == "soft"}
 	switch {
 	case scheduler != "":
-		return schedule.Join(scheduler, who, log)
-	case who.Cap > 0:
-		return schedule.Alone(who, log)
+		s := schedule.Join(scheduler, who, log)
+		switch named := l.Cap != 0 || l.Share != limit.DefaultShare; {
+		case s.Connected():
+		case named:
+			s.Close()
+			return nil, fmt.Errorf("share %d and cap %v would not hold: no scheduler answers at %s: start it (`causeway scheduler --socket %[3]s`), or leave --share and --cap out", l.Share, limit.Cap(l.Cap), scheduler)
+		default:
+			log.Warn("no scheduler: the GPU's time is not shared until there is one", "socket", scheduler)
+		}
+		return s, nil
+	case l.Share != limit.DefaultShare:
+		return nil, unshared(l)
+	case l.Cap > 0:
+		return schedule.Alone(who, log), nil
 	}
-	return nil
+	return nil, nil
 }

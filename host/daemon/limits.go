@@ -52,6 +52,9 @@ func (d *Daemon) change(ctx context.Context, v *vgpu, c api.Change) (api.Limits,
 	if c, err = d.resolve(r, &rec, c); err != nil {
 		return api.Limits{}, err
 	}
+	if st, err := d.ask(ctx, v); err == nil && c.On(st.Limits) == st.Limits && c.On(rec.Spec.Limits) == rec.Spec.Limits && c.Profile == rec.Spec.Profile {
+		return st.Limits, nil
+	}
 	if err := d.holds(ctx, c); err != nil {
 		return api.Limits{}, err
 	}

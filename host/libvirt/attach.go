@@ -1,6 +1,7 @@
 package libvirt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,7 @@ import (
 
 // Daemon is what attaching needs of causewayd; *api.Client is one.
 type Daemon interface {
-	Ensure(ctx context.Context, s api.Spec) (api.VGPU, error)
+	Ensure(ctx context.Context, s api.Wish) (api.VGPU, error)
 	VGPU(ctx context.Context, vm, name string) (api.VGPU, error)
 	Release(ctx context.Context, vm, name string, unused bool) error
 }
@@ -38,27 +39,21 @@ type Attacher struct {
 	Hook bool
 	// Timeout bounds how long a guest may take to let go of a vGPU.
 	Timeout time.Duration
-	// Say tells of each thing that was done, as it is done; may be nil.
-	Say func(format string, args ...any)
 }
 
 // Result is what Attach or Detach did.
 type Result struct {
-	VM         string   `json:"vm"`
-	Name       string   `json:"name"`
-	Live       bool     `json:"live"`
-	Config     bool     `json:"config"`
-	Socket     string   `json:"socket"`
-	Filesystem string   `json:"filesystem"`         // XML
-	Metadata   string   `json:"metadata,omitempty"` // XML, of all vGPUs of the domain from now on
-	GPU        string   `json:"gpu,omitempty"`      // UUID of the GPU
-	Notes      []string `json:"notes,omitempty"`
-}
-
-func (a *Attacher) say(format string, args ...any) {
-	if a.Say != nil {
-		a.Say(format, args...)
-	}
+	VM         string     `json:"vm"`
+	Name       string     `json:"name"`
+	Live       bool       `json:"live"`
+	Config     bool       `json:"config"`
+	Socket     string     `json:"socket"`
+	Filesystem string     `json:"filesystem"`         // XML
+	Metadata   string     `json:"metadata,omitempty"` // XML, of all vGPUs of the domain from now on
+	GPU        string     `json:"gpu,omitempty"`      // UUID of the GPU
+	Limits     api.Limits `json:"limits,omitzero"`
+	Notes      []string   `json:"notes,omitempty"`
+	Done       bool       `json:"-"` // not only planned
 }
 
 // undo is what would take back what was done, newest last.
@@ -117,14 +112,14 @@ func (a *Attacher) each(w Where) (map[Where]*DomainXML, error) {
 
 // plan is what Attach would do.
 type plan struct {
-	spec   api.Spec
+	spec   api.Wish
 	where  Where
 	xml    map[Where]*DomainXML
 	device string
 	socket string
 }
 
-func (a *Attacher) plan(spec api.Spec, w Where) (*plan, error) {
+func (a *Attacher) plan(spec api.Wish, w Where) (*plan, error) {
 	w, err := a.settle(w)
 	if err != nil {
 		return nil, err
@@ -189,7 +184,7 @@ func (p *plan) result() *Result {
 }
 
 // Plan says what Attach would do, and does nothing.
-func (a *Attacher) Plan(spec api.Spec, w Where) (*Result, error) {
+func (a *Attacher) Plan(spec api.Wish, w Where) (*Result, error) {
 	p, err := a.plan(spec, w)
 	if err != nil {
 		return nil, err
@@ -199,9 +194,12 @@ func (a *Attacher) Plan(spec api.Spec, w Where) (*Result, error) {
 
 // Attach gives the domain a vGPU: causewayd has it ready, then it is written to the metadata, then plugged in. An error means that nothing
 // has changed, unless it says otherwise. An empty name takes the first free one; places of 0 are all where the domain is.
-func (a *Attacher) Attach(ctx context.Context, spec api.Spec, w Where) (*Result, error) {
+func (a *Attacher) Attach(ctx context.Context, spec api.Wish, w Where) (*Result, error) {
 	p, err := a.plan(spec, w)
 	if err != nil {
+		return nil, err
+	}
+	if err := a.keep(ctx, p); err != nil {
 		return nil, err
 	}
 	r := p.result()
@@ -210,14 +208,13 @@ func (a *Attacher) Attach(ctx context.Context, spec api.Spec, w Where) (*Result,
 	if err != nil {
 		return nil, fmt.Errorf("causewayd does not give the vGPU: %w", err)
 	}
-	r.GPU = v.GPU
+	r.GPU, r.Limits = v.GPU, v.Spec.Limits
 	var u undo
 	release := func(ctx context.Context) error { return a.release(ctx, vm, name) }
 	u = append(u, release)
 	if v.Socket != "" && v.Socket != p.socket {
 		return nil, u.rollBack(ctx, fmt.Errorf("causewayd serves %s, not %s: give it and this command the same --run-dir", v.Socket, p.socket))
 	}
-	a.say("vGPU %s of domain %s is ready at %s", name, vm, p.socket)
 	for _, place := range places {
 		d := p.xml[place]
 		if d == nil {
@@ -232,10 +229,26 @@ func (a *Attacher) Attach(ctx context.Context, spec api.Spec, w Where) (*Result,
 		return nil, u.rollBack(ctx, err)
 	}
 	if p.where&Live != 0 {
-		a.say("plugged into the running domain")
 		return r, nil
 	}
 	return r, a.untilStart(ctx, r, release)
+}
+
+// keep has the metadata name the limits of a vGPU that is there already (`causeway create`): the domain's next start would not know them.
+func (a *Attacher) keep(ctx context.Context, p *plan) error {
+	v, err := a.Daemon.VGPU(ctx, p.spec.VM, p.spec.Name)
+	var gone *api.Error
+	switch {
+	case errors.As(err, &gone) && gone.Status == http.StatusNotFound:
+		return nil
+	case err != nil:
+		return fmt.Errorf("causewayd does not give the vGPU: %w", err)
+	case p.spec.Profile != "":
+		return nil // which names what matters
+	}
+	p.spec.Change = p.spec.Over(v.Spec.Limits)
+	p.spec.GPU = cmp.Or(p.spec.GPU, v.Spec.GPU)
+	return nil
 }
 
 // untilStart gives the vGPU of a domain that does not run back, if the hook will ask for it again.

@@ -12,29 +12,36 @@ import (
 	"causeway/host/daemon/api"
 	"causeway/host/libvirt"
 	"causeway/host/libvirt/libvirttest"
+	"causeway/host/limit"
 )
 
 // daemon is a causewayd that notes what it is asked.
 type daemon struct {
-	have  map[string]api.Spec
+	have  map[string]api.Wish
 	fail  error
 	busy  int // how often Release is refused because a VM still uses the vGPU
 	calls []string
 }
 
-func (d *daemon) Ensure(_ context.Context, s api.Spec) (api.VGPU, error) {
+func (d *daemon) Ensure(_ context.Context, s api.Wish) (api.VGPU, error) {
 	d.calls = append(d.calls, "ensure "+s.Key())
 	if d.fail != nil {
 		return api.VGPU{}, d.fail
 	}
 	if d.have == nil {
-		d.have = map[string]api.Spec{}
+		d.have = map[string]api.Wish{}
 	}
 	d.have[s.Key()] = s
-	return api.VGPU{Spec: s, GPU: "GPU-1", Socket: s.SocketPath(api.RunDir)}, nil
+	return d.VGPU(context.Background(), s.VM, s.Name)
 }
 
-func (d *daemon) VGPU(context.Context, string, string) (api.VGPU, error) { return api.VGPU{}, nil }
+func (d *daemon) VGPU(_ context.Context, vm, name string) (api.VGPU, error) {
+	w, ok := d.have[vm+"/"+name]
+	if !ok {
+		return api.VGPU{}, &api.Error{Status: 404, Text: "no vGPU " + vm + "/" + name}
+	}
+	return api.VGPU{Spec: api.Spec{VM: vm, Name: name, GPU: w.GPU, Limits: w.On(api.Limits{})}, GPU: "GPU-1", Socket: w.SocketPath(api.RunDir)}, nil
+}
 
 func (d *daemon) Release(_ context.Context, vm, name string, unused bool) error {
 	key := vm + "/" + name
@@ -87,14 +94,14 @@ const both = libvirt.Live | libvirt.Config
 func TestAttachDetach(t *testing.T) {
 	dom, d := libvirttest.New(), &daemon{}
 	a := attacher(dom, d)
-	r, err := a.Attach(t.Context(), api.Spec{GPU: "any", Limits: api.Limits{Memory: 1 << 30}}, 0)
+	r, err := a.Attach(t.Context(), api.Wish{GPU: "any", Change: api.Limits{Memory: 1 << 30}.Change()}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if r.Name != "gpu0" || !r.Live || !r.Config || r.GPU != "GPU-1" || !strings.Contains(r.Metadata, "memory='1GiB'") {
 		t.Errorf("%+v", r)
 	}
-	if r, err = a.Attach(t.Context(), api.Spec{GPU: "any"}, 0); err != nil || r.Name != "gpu1" {
+	if r, err = a.Attach(t.Context(), api.Wish{GPU: "any"}, 0); err != nil || r.Name != "gpu1" {
 		t.Fatalf("%+v %v", r, err)
 	}
 	expect(t, dom, libvirt.Live, "gpu0", "gpu1")
@@ -116,6 +123,19 @@ func TestAttachDetach(t *testing.T) {
 	}
 }
 
+// TestAttachKeeps: what causewayd has for the domain already keeps its limits, and the next start knows them.
+func TestAttachKeeps(t *testing.T) {
+	dom, d := libvirttest.New(), &daemon{}
+	if _, err := d.Ensure(t.Context(), api.Wish{VM: "vm1", Name: "gpu0", GPU: "H200", Change: api.Limits{Memory: 4 << 30, Share: 300}.Change()}); err != nil {
+		t.Fatal(err)
+	}
+	share := limit.Share(50)
+	r, err := attacher(dom, d).Attach(t.Context(), api.Wish{Change: api.Change{Share: &share}}, 0)
+	if err != nil || !strings.Contains(r.Metadata, "name='gpu0' gpu='H200' memory='4GiB' share='50'/>") || r.Limits.Memory != 4<<30 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 // Whatever fails, nothing is left behind.
 func TestAttachUndone(t *testing.T) {
 	broken := errors.New("broken")
@@ -127,7 +147,7 @@ func TestAttachUndone(t *testing.T) {
 			} else {
 				dom.Fail = map[string]error{call: broken}
 			}
-			_, err := attacher(dom, d).Attach(t.Context(), api.Spec{GPU: "any"}, 0)
+			_, err := attacher(dom, d).Attach(t.Context(), api.Wish{GPU: "any"}, 0)
 			if !errors.Is(err, broken) || (call != "ensure") != strings.Contains(err.Error(), "taken back") {
 				t.Errorf("%v", err)
 			}
@@ -143,18 +163,18 @@ func TestAttachUndone(t *testing.T) {
 func TestAttachRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*libvirttest.Domain)
-		spec   api.Spec
+		spec   api.Wish
 		where  libvirt.Where
 		err    error
 		text   string
 	}{
-		"does not run":    {func(d *libvirttest.Domain) { d.In = libvirt.Config }, api.Spec{}, libvirt.Live, libvirt.ErrNotRunning, "--config"},
-		"has no config":   {func(d *libvirttest.Domain) { d.In = libvirt.Live }, api.Spec{}, libvirt.Config, libvirt.ErrTransient, "--live"},
-		"name of a path":  {func(*libvirttest.Domain) {}, api.Spec{Name: "../a"}, 0, api.ErrName, "use up to 63"},
-		"domain's name":   {func(d *libvirttest.Domain) { d.Title = "two words" }, api.Spec{}, 0, api.ErrName, "two words"},
-		"cap":             {func(*libvirttest.Domain) {}, api.Spec{Limits: api.Limits{Cap: 200}}, 0, api.ErrLimit, "a cap of 200"},
-		"private memory":  {func(d *libvirttest.Domain) { d.Shell = strings.Replace(d.Shell, "shared", "private", 1) }, api.Spec{}, 0, nil, "<access mode='shared'>"},
-		"mount tag taken": {func(d *libvirttest.Domain) { take(d) }, api.Spec{Name: "tools"}, 0, libvirt.ErrExists, "mount tag tools is taken"},
+		"does not run":    {func(d *libvirttest.Domain) { d.In = libvirt.Config }, api.Wish{}, libvirt.Live, libvirt.ErrNotRunning, "--config"},
+		"has no config":   {func(d *libvirttest.Domain) { d.In = libvirt.Live }, api.Wish{}, libvirt.Config, libvirt.ErrTransient, "--live"},
+		"name of a path":  {func(*libvirttest.Domain) {}, api.Wish{Name: "../a"}, 0, api.ErrName, "use up to 63"},
+		"domain's name":   {func(d *libvirttest.Domain) { d.Title = "two words" }, api.Wish{}, 0, api.ErrName, "two words"},
+		"cap":             {func(*libvirttest.Domain) {}, api.Wish{Change: api.Limits{Cap: 200}.Change()}, 0, api.ErrLimit, "a cap of 200"},
+		"private memory":  {func(d *libvirttest.Domain) { d.Shell = strings.Replace(d.Shell, "shared", "private", 1) }, api.Wish{}, 0, nil, "<access mode='shared'>"},
+		"mount tag taken": {func(d *libvirttest.Domain) { take(d) }, api.Wish{Name: "tools"}, 0, libvirt.ErrExists, "mount tag tools is taken"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dom, d := libvirttest.New(), &daemon{}
@@ -178,7 +198,7 @@ func take(d *libvirttest.Domain) {
 func TestDetachDeafGuest(t *testing.T) {
 	dom, d := libvirttest.New(), &daemon{}
 	a := attacher(dom, d)
-	if _, err := a.Attach(t.Context(), api.Spec{}, 0); err != nil {
+	if _, err := a.Attach(t.Context(), api.Wish{}, 0); err != nil {
 		t.Fatal(err)
 	}
 	dom.Deaf = true
@@ -204,7 +224,7 @@ func TestAttachStopped(t *testing.T) {
 		dom.In = libvirt.Config
 		a := attacher(dom, d)
 		a.Hook = hook
-		r, err := a.Attach(t.Context(), api.Spec{}, 0)
+		r, err := a.Attach(t.Context(), api.Wish{}, 0)
 		if err != nil || r.Live || !r.Config || len(r.Notes) != 1 || (len(d.have) == 0) != hook {
 			t.Errorf("hook %v: %+v %v, causewayd has %v", hook, r, err, d.have)
 		}
@@ -219,7 +239,7 @@ func TestAttachStopped(t *testing.T) {
 
 func TestPlanChangesNothing(t *testing.T) {
 	dom, d := libvirttest.New(), &daemon{}
-	r, err := attacher(dom, d).Plan(api.Spec{Limits: api.Limits{Weight: 7}}, 0)
+	r, err := attacher(dom, d).Plan(api.Wish{Change: api.Limits{Share: 7}.Change()}, 0)
 	if err != nil || !strings.Contains(r.Metadata, "share='7'") || !strings.Contains(r.Filesystem, "/run/causeway/vm1/gpu0.sock") {
 		t.Errorf("%+v %v", r, err)
 	}
@@ -239,7 +259,8 @@ func hookXML(metadata, socket string) string {
 }
 
 func TestHook(t *testing.T) {
-	wish := libvirt.MetadataXML([]api.Spec{{Name: "gpu0", GPU: "H200", Limits: api.Limits{Cap: 5}}})
+	wish := libvirt.MetadataXML([]api.Wish{{Name: "gpu0", GPU: "H200", Change: api.Limits{Memory: 1 << 30, Cap: 5}.Change()}})
+	free := libvirt.MetadataXML([]api.Wish{{Name: "gpu0"}})
 	own := "/run/causeway/vm1/gpu0.sock"
 	down := api.ErrNotRunning
 	for name, c := range map[string]struct {
@@ -253,6 +274,7 @@ func TestHook(t *testing.T) {
 		"no vGPU, XML that is none":     {"prepare begin", "<<<", down, nil, "", ""},
 		"other operation":               {"start begin", hookXML(wish, own), down, nil, "", ""},
 		"wishes and device":             {"prepare begin", hookXML(wish, own), nil, []string{"ensure vm1/gpu0"}, "", ""},
+		"no limit of memory":            {"prepare begin", hookXML(free, own), nil, []string{"ensure vm1/gpu0"}, "", "memory='...' or profile='...'"},
 		"causewayd down":                {"prepare begin", hookXML(wish, own), down, []string{"ensure vm1/gpu0"}, "vGPU gpu0 of domain vm1: causewayd does not run", ""},
 		"wishes without a device":       {"prepare begin", hookXML(wish, ""), nil, nil, "add to its <devices>", ""},
 		"device without wishes":         {"prepare begin", hookXML("", own), nil, []string{"ensure vm1/gpu0"}, "", "no wishes"},
@@ -283,7 +305,7 @@ func TestHook(t *testing.T) {
 func TestHookAllOrNone(t *testing.T) {
 	d := &daemon{}
 	limited := &second{daemon: d}
-	list := []api.Spec{{Name: "gpu0"}, {Name: "gpu1"}}
+	list := []api.Wish{{Name: "gpu0"}, {Name: "gpu1"}}
 	xml := strings.Replace(hookXML(libvirt.MetadataXML(list), "/run/causeway/vm1/gpu0.sock"), "</devices>",
 		strings.Replace(device, "%", "/run/causeway/vm1/gpu1.sock", 1)+"</devices>", 1)
 	err := libvirt.Hook(t.Context(), libvirt.HookCall{Domain: "vm1", Op: "prepare", SubOp: "begin", XML: strings.NewReader(xml)}, api.RunDir, limited, &bytes.Buffer{})
@@ -298,7 +320,7 @@ type second struct {
 	n int
 }
 
-func (d *second) Ensure(ctx context.Context, s api.Spec) (api.VGPU, error) {
+func (d *second) Ensure(ctx context.Context, s api.Wish) (api.VGPU, error) {
 	if d.n++; d.n > 1 {
 		return api.VGPU{}, &api.Error{Status: 507, Text: "no room"}
 	}

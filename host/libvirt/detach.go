@@ -28,7 +28,7 @@ func (a *Attacher) Detach(ctx context.Context, name string, w Where) (*Result, e
 	if name, err = theVGPU(name, found, a.Run); err != nil {
 		return nil, err
 	}
-	spec := api.Spec{VM: a.Domain.Name(), Name: name}
+	spec := api.Wish{VM: a.Domain.Name(), Name: name}
 	r := &Result{VM: spec.VM, Name: name, Live: w&Live != 0, Config: w&Config != 0, Socket: spec.SocketPath(a.Run)}
 	if r.Filesystem, err = FilesystemXML(r.Socket, name); err != nil {
 		return nil, err
@@ -59,10 +59,9 @@ func (a *Attacher) take(ctx context.Context, d *DomainXML, r *Result, place Wher
 			if err := a.removed(ctx, r); err != nil {
 				return err
 			}
-			a.say("unplugged from the running domain")
 		}
 	}
-	rest := slices.DeleteFunc(slices.Clone(d.VGPUs), func(s api.Spec) bool { return s.Name == r.Name })
+	rest := slices.DeleteFunc(slices.Clone(d.VGPUs), func(s api.Wish) bool { return s.Name == r.Name })
 	if len(rest) == len(d.VGPUs) {
 		return nil
 	}

@@ -21,7 +21,7 @@ var ErrXML = errors.New("domain XML")
 // DomainXML is what matters here of a domain's XML.
 type DomainXML struct {
 	Name        string
-	VGPUs       []api.Spec // of its metadata
+	VGPUs       []api.Wish // of its metadata
 	Filesystems []Filesystem
 
 	doc domainXML
@@ -139,13 +139,13 @@ func Parse(doc []byte) (*DomainXML, error) {
 }
 
 // VGPU finds one of the metadata by its name.
-func (d *DomainXML) VGPU(name string) (api.Spec, bool) {
+func (d *DomainXML) VGPU(name string) (api.Wish, bool) {
 	for _, s := range d.VGPUs {
 		if s.Name == name {
 			return s, true
 		}
 	}
-	return api.Spec{}, false
+	return api.Wish{}, false
 }
 
 // Filesystem finds one by its socket.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"causeway/host/daemon/api"
+	"causeway/host/limit"
 )
 
 // with makes a domain of metadata and devices.
@@ -23,34 +24,39 @@ func wishing(vgpus string) string { return with(strings.Replace(declared, "%", v
 func TestParse(t *testing.T) {
 	for name, c := range map[string]struct {
 		doc  string
-		want []api.Spec
+		want []api.Wish
 		err  string
 	}{
 		"nothing":  {with("", ""), nil, ""},
 		"others'":  {with("<a:b xmlns:a='urn:x'><vgpu name='q'/></a:b>", ""), nil, ""},
 		"empty":    {wishing(""), nil, ""},
-		"defaults": {wishing("<causeway:vgpu/>"), []api.Spec{{VM: "vm1", Name: "gpu0", GPU: "any"}}, ""},
+		"defaults": {wishing("<causeway:vgpu/>"), []api.Wish{{VM: "vm1", Name: "gpu0"}}, ""},
 		"everything": {
 			wishing("<causeway:vgpu name='gpu1' gpu='H200' memory='16GiB' share='50' cap='25' mig='1g.18gb' remote='gpu:7000' sessions='9'/>"),
-			[]api.Spec{{VM: "vm1", Name: "gpu1", GPU: "H200", MIG: "1g.18gb", Remote: "gpu:7000",
-				Limits: api.Limits{Memory: 16 << 30, Weight: 50, Cap: 25, Sessions: 9}}}, ""},
+			[]api.Wish{{VM: "vm1", Name: "gpu1", GPU: "H200", MIG: "1g.18gb", Remote: "gpu:7000",
+				Change: api.Limits{Memory: 16 << 30, Share: 50, Cap: 25, Sessions: 9}.Change()}}, ""},
 		"empty means default": {wishing("<causeway:vgpu name='' gpu='' memory='' share='' cap='' mig='' remote='' sessions=''/>"),
-			[]api.Spec{{VM: "vm1", Name: "gpu0", GPU: "any"}}, ""},
+			[]api.Wish{{VM: "vm1", Name: "gpu0"}}, ""},
 		"default namespace": {with("<vgpus xmlns='urn:causeway:vgpu:1'><vgpu name='a'/><vgpu name='b'/></vgpus>", ""),
-			[]api.Spec{{VM: "vm1", Name: "a", GPU: "any"}, {VM: "vm1", Name: "b", GPU: "any"}}, ""},
+			[]api.Wish{{VM: "vm1", Name: "a"}, {VM: "vm1", Name: "b"}}, ""},
 		"declared further out": {`<domain type='kvm' xmlns:c='urn:causeway:vgpu:1'><name> vm1
 			</name><metadata><c:vgpus><c:vgpu cap='5%'/></c:vgpus></metadata></domain>`,
-			[]api.Spec{{VM: "vm1", Name: "gpu0", GPU: "any", Limits: api.Limits{Cap: 5}}}, ""},
-		"misspelt limit":       {wishing("<causeway:vgpu memroy='1GiB'/>"), nil, "no attribute memroy"},
-		"misspelt element":     {wishing("<causeway:gpu/>"), nil, "unknown element <gpu>"},
-		"element in a vGPU":    {wishing("<causeway:vgpu><causeway:memory/></causeway:vgpu>"), nil, "unknown element <memory>"},
-		"attribute of vgpus":   {strings.Replace(wishing(""), "<causeway:vgpus ", "<causeway:vgpus gpu='any' ", 1), nil, "takes no attribute gpu"},
-		"other root":           {with("<c:vgpu xmlns:c='urn:causeway:vgpu:1'/>", ""), nil, "only <vgpus> is known"},
-		"two roots":            {with(declared+declared, ""), nil, "2 elements <vgpus>"},
-		"twice the same":       {wishing("<causeway:vgpu/><causeway:vgpu name='gpu0'/>"), nil, "two vGPUs are named gpu0"},
-		"wrong size":           {wishing("<causeway:vgpu memory='16 elephants'/>"), nil, "is no size"},
-		"zero share":           {wishing("<causeway:vgpu share='0'/>"), nil, "no positive number"},
-		"negative cap":         {wishing("<causeway:vgpu cap='-1'/>"), nil, "no positive number"},
+			[]api.Wish{{VM: "vm1", Name: "gpu0", Change: api.Limits{Cap: 5}.Change()}}, ""},
+		"misspelt limit":     {wishing("<causeway:vgpu memroy='1GiB'/>"), nil, "no attribute memroy"},
+		"misspelt element":   {wishing("<causeway:gpu/>"), nil, "unknown element <gpu>"},
+		"element in a vGPU":  {wishing("<causeway:vgpu><causeway:memory/></causeway:vgpu>"), nil, "unknown element <memory>"},
+		"attribute of vgpus": {strings.Replace(wishing(""), "<causeway:vgpus ", "<causeway:vgpus gpu='any' ", 1), nil, "takes no attribute gpu"},
+		"other root":         {with("<c:vgpu xmlns:c='urn:causeway:vgpu:1'/>", ""), nil, "only <vgpus> is known"},
+		"two roots":          {with(declared+declared, ""), nil, "2 elements <vgpus>"},
+		"twice the same":     {wishing("<causeway:vgpu/><causeway:vgpu name='gpu0'/>"), nil, "two vGPUs are named gpu0"},
+		"wrong size":         {wishing("<causeway:vgpu memory='16 elephants'/>"), nil, "is no size"},
+		"size without unit":  {wishing("<causeway:vgpu memory='16'/>"), nil, "write 16GiB"},
+		"no limits": {wishing("<causeway:vgpu memory='none' cap='none' profile='half'/>"),
+			[]api.Wish{{VM: "vm1", Name: "gpu0", Change: api.Change{Profile: "half", Memory: new(limit.Memory), Cap: new(limit.Cap)}}}, ""},
+		"zero cap":             {wishing("<causeway:vgpu cap='0'/>"), nil, "or none"},
+		"too many sessions":    {wishing("<causeway:vgpu sessions='1001'/>"), nil, "1 to 1000"},
+		"zero share":           {wishing("<causeway:vgpu share='0'/>"), nil, "1 to 10000"},
+		"negative cap":         {wishing("<causeway:vgpu cap='-1'/>"), nil, "1 to 100"},
 		"cap":                  {wishing("<causeway:vgpu cap='101'/>"), nil, "a cap of 101"},
 		"path in a name":       {wishing("<causeway:vgpu name='../../x'/>"), nil, "not a name"},
 		"attribute with space": {wishing("<causeway:vgpu causeway:name='a'/>"), nil, "no attribute name"},
@@ -99,9 +105,10 @@ func TestFilesystems(t *testing.T) {
 
 // What is written is read again as it was, in both forms.
 func TestMetadataRoundTrip(t *testing.T) {
-	list := []api.Spec{
+	list := []api.Wish{
 		{VM: "vm1", Name: "gpu0", GPU: "any"},
-		{VM: "vm1", Name: "a.b+c:d@e", GPU: "<&'\">", MIG: "1g.18gb", Remote: "[::1]:7", Limits: api.Limits{Memory: 5<<30 + 1, Weight: 10000, Cap: 100, Sessions: 1 << 31}},
+		{VM: "vm1", Name: "a.b+c:d@e", GPU: "<&'\">", MIG: "1g.18gb", Remote: "[::1]:7", Change: api.Limits{Memory: 5<<30 + 1, Share: 10000, Cap: 100, Sessions: 1000}.Change()},
+		{VM: "vm1", Name: "b", Change: api.Change{Profile: "half", Memory: new(limit.Memory), Cap: new(limit.Cap)}},
 	}
 	d, err := Parse([]byte(with(MetadataXML(list), "")))
 	if err != nil || !reflect.DeepEqual(d.VGPUs, list) {

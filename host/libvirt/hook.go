@@ -59,28 +59,33 @@ func ready(ctx context.Context, x *DomainXML, run string, d Daemon, say io.Write
 			}
 			return fmt.Errorf("domain %s wishes a vGPU %s and has no device for it: add to its <devices>:\n%s", x.Name, s.Name, indent(device))
 		}
-		if _, err := d.Ensure(ctx, s); err != nil {
+		v, err := d.Ensure(ctx, s)
+		if err != nil {
 			for _, done := range list[:i] {
 				err = errors.Join(err, ReleaseUnused(ctx, d, done.VM, done.Name))
 			}
 			return fmt.Errorf("vGPU %s of domain %s: %w", s.Name, x.Name, err)
 		}
-		if !wished {
-			fmt.Fprintf(say, "vGPU %s of domain %s: the metadata has no wishes for it, so it is any GPU, without limits\n", s.Name, x.Name)
+		switch {
+		case v.Spec.Memory != 0:
+		case !wished:
+			fmt.Fprintf(say, "vGPU %s of domain %s: the metadata has no wishes for it, so it is any GPU, without a limit of memory\n", s.Name, x.Name)
+		default:
+			fmt.Fprintf(say, "vGPU %s of domain %s: no limit of memory: it may take the whole GPU's; memory='...' or profile='...' sets one\n", s.Name, x.Name)
 		}
 	}
 	return nil
 }
 
 // specs are the vGPUs of the metadata, and those of which only the device is there.
-func (d *DomainXML) specs(run string) []api.Spec {
-	var list []api.Spec
+func (d *DomainXML) specs(run string) []api.Wish {
+	var list []api.Wish
 	for _, s := range d.VGPUs {
 		s.VM = d.Name
 		list = append(list, s)
 	}
 	for _, f := range d.Filesystems {
-		s := api.Spec{VM: d.Name, Name: strings.TrimSuffix(filepath.Base(f.Socket), ".sock"), GPU: "any"}
+		s := api.Wish{VM: d.Name, Name: strings.TrimSuffix(filepath.Base(f.Socket), ".sock")}
 		if _, ok := d.VGPU(s.Name); ok || s.SocketPath(run) != filepath.Clean(f.Socket) || s.Check() != nil {
 			continue // somebody else's, served by hand
 		}

@@ -4,10 +4,10 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"causeway/host/daemon/api"
+	"causeway/host/limit"
 )
 
 // Namespace of the metadata, and the prefix under which it is written.
@@ -37,7 +37,7 @@ type vgpuXML struct {
 }
 
 // specs are the wishes of one domain, checked.
-func (e *vgpusXML) specs(domain string) ([]api.Spec, error) {
+func (e *vgpusXML) specs(domain string) ([]api.Wish, error) {
 	for _, a := range e.Attrs {
 		if !declares(a) {
 			return nil, fmt.Errorf("%w: <vgpus> takes no attribute %s", errMetadata, a.Name.Local)
@@ -49,7 +49,7 @@ func (e *vgpusXML) specs(domain string) ([]api.Spec, error) {
 	if len(e.VGPUs) > maxVGPUs {
 		return nil, fmt.Errorf("%w: %d vGPUs, more than %d", errMetadata, len(e.VGPUs), maxVGPUs)
 	}
-	var list []api.Spec
+	var list []api.Wish
 	names := map[string]bool{}
 	for _, v := range e.VGPUs {
 		s, err := v.spec(domain)
@@ -70,8 +70,8 @@ func declares(a xml.Attr) bool {
 	return a.Name.Space == "xmlns" || a.Name.Space == "" && a.Name.Local == "xmlns"
 }
 
-func (v *vgpuXML) spec(domain string) (api.Spec, error) {
-	s := api.Spec{VM: domain, Name: "gpu0", GPU: "any"}
+func (v *vgpuXML) spec(domain string) (api.Wish, error) {
+	s := api.Wish{VM: domain, Name: "gpu0"}
 	if len(v.Any) > 0 {
 		return s, fmt.Errorf("%w: unknown element <%s> in <vgpu>", errMetadata, v.Any[0].XMLName.Local)
 	}
@@ -81,7 +81,7 @@ func (v *vgpuXML) spec(domain string) (api.Spec, error) {
 		}
 		set, ok := attributes[a.Name.Local]
 		if !ok || a.Name.Space != "" {
-			return s, fmt.Errorf("%w: a vGPU has no attribute %s: use name, gpu, memory, share, cap, mig, remote, sessions", errMetadata, a.Name.Local)
+			return s, fmt.Errorf("%w: a vGPU has no attribute %s: use name, gpu, profile, memory, share, cap, mig, remote, sessions", errMetadata, a.Name.Local)
 		}
 		if value := strings.TrimSpace(a.Value); value != "" {
 			if err := set(&s, value); err != nil {
@@ -96,44 +96,57 @@ func (v *vgpuXML) spec(domain string) (api.Spec, error) {
 }
 
 // attributes of <vgpu>. Empty ones mean the default.
-var attributes = map[string]func(*api.Spec, string) error{
-	"name":   func(s *api.Spec, v string) error { s.Name = v; return nil },
-	"gpu":    func(s *api.Spec, v string) error { s.GPU = v; return nil },
-	"mig":    func(s *api.Spec, v string) error { s.MIG = v; return nil },
-	"remote": func(s *api.Spec, v string) error { s.Remote = v; return nil },
-	"memory": func(s *api.Spec, v string) (err error) {
-		s.Memory, err = api.ParseSize(v)
-		return err
+var attributes = map[string]func(*api.Wish, string) error{
+	"name":    func(s *api.Wish, v string) error { s.Name = v; return nil },
+	"gpu":     func(s *api.Wish, v string) error { s.GPU = v; return nil },
+	"mig":     func(s *api.Wish, v string) error { s.MIG = v; return nil },
+	"remote":  func(s *api.Wish, v string) error { s.Remote = v; return nil },
+	"profile": func(s *api.Wish, v string) error { s.Profile = v; return nil },
+	"memory": func(s *api.Wish, v string) error {
+		s.Memory = new(limit.Memory)
+		return s.Memory.UnmarshalText([]byte(v))
 	},
-	"share":    func(s *api.Spec, v string) error { return number(&s.Weight, v) },
-	"cap":      func(s *api.Spec, v string) error { return number(&s.Cap, strings.TrimSuffix(v, "%")) },
-	"sessions": func(s *api.Spec, v string) error { return number(&s.Sessions, v) },
+	"share": func(s *api.Wish, v string) error { s.Share = new(limit.Share); return s.Share.UnmarshalText([]byte(v)) },
+	"cap":   func(s *api.Wish, v string) error { s.Cap = new(limit.Cap); return s.Cap.UnmarshalText([]byte(v)) },
+	"sessions": func(s *api.Wish, v string) error {
+		s.Sessions = new(limit.Sessions)
+		return s.Sessions.UnmarshalText([]byte(v))
+	},
 }
 
-// number reads a positive one: 0 would silently mean the default.
-func number(to *uint32, text string) error {
-	n, err := strconv.ParseUint(text, 10, 32)
-	if err != nil || n == 0 {
-		return fmt.Errorf("%q is no positive number", text)
+type nameValue struct{ name, value string }
+
+// named are the limits that a change names, as their attributes.
+func named(c *api.Change) (list []nameValue) {
+	if c.Memory != nil {
+		list = append(list, nameValue{"memory", c.Memory.String()})
 	}
-	*to = uint32(n)
-	return nil
+	if c.Share != nil {
+		list = append(list, nameValue{"share", c.Share.String()})
+	}
+	if c.Cap != nil {
+		list = append(list, nameValue{"cap", c.Cap.String()})
+	}
+	if c.Sessions != nil {
+		list = append(list, nameValue{"sessions", c.Sessions.String()})
+	}
+	return list
 }
 
 // MetadataXML writes what Parse reads, as it stands in a domain's XML.
-func MetadataXML(list []api.Spec) string {
+func MetadataXML(list []api.Wish) string {
 	return metadata(list, Prefix+":", fmt.Sprintf(" xmlns:%s='%s'", Prefix, Namespace), "\n")
 }
 
 // bareMetadata is the same for libvirt's call that sets metadata, which adds prefix and namespace itself. Empty: no vGPU.
-func bareMetadata(list []api.Spec) string {
+func bareMetadata(list []api.Wish) string {
 	if len(list) == 0 {
 		return ""
 	}
 	return metadata(list, "", "", "") // without spaces, so that libvirt indents it
 }
 
-func metadata(list []api.Spec, prefix, declaration, newline string) string {
+func metadata(list []api.Wish, prefix, declaration, newline string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "<%svgpus%s>%s", prefix, declaration, newline)
 	for _, s := range list {
@@ -148,21 +161,14 @@ func metadata(list []api.Spec, prefix, declaration, newline string) string {
 				b.WriteByte('\'')
 			}
 		}
-		count := func(name string, n uint32) {
-			if n != 0 {
-				attr(name, strconv.FormatUint(uint64(n), 10))
-			}
-		}
 		attr("name", s.Name)
 		attr("gpu", s.GPU)
-		if s.Memory != 0 {
-			attr("memory", api.FormatSize(s.Memory))
+		attr("profile", s.Profile)
+		for _, l := range named(&s.Change) {
+			attr(l.name, l.value)
 		}
-		count("share", s.Weight)
-		count("cap", s.Cap)
 		attr("mig", s.MIG)
 		attr("remote", s.Remote)
-		count("sessions", s.Sessions)
 		b.WriteString("/>" + newline)
 	}
 	fmt.Fprintf(&b, "</%svgpus>", prefix)

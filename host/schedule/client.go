@@ -64,7 +64,7 @@ const (
 )
 
 // Join takes a seat at the scheduler of a socket. It does not fail: while there is no scheduler, all grants are open, and it is
-// looked for.
+// looked for. Connected tells whether there is one.
 func Join(socket string, who Membership, log *slog.Logger) *Seat {
 	s := newSeat(who, log)
 	s.dial = func(ctx context.Context) (*net.UnixConn, error) {
@@ -219,7 +219,7 @@ func (s *Seat) dropLocked(why error) {
 		return
 	}
 	if s.ctx.Err() == nil {
-		s.log.Warn("no scheduler: the GPU's time is not shared by weight until one is back", "why", why)
+		s.log.Error("no scheduler: share and cap do not hold until one is back", "share", s.who.Weight, "cap", s.who.Cap, "why", why)
 	}
 	s.conn.close()
 	s.conn = nil

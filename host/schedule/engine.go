@@ -360,7 +360,7 @@ func (e *engine) status() GPUStatus {
 			recent = float64(s.Held-s.second[0].held) / float64(d)
 		}
 		st.Shares = append(st.Shares, ShareStatus{
-			Key: s.key, Weight: s.Weight, Cap: s.Cap, Sessions: len(s.sessions), Mode: s.Mode.String(), Active: s.Active(),
+			Key: s.key, Share: s.Weight, Cap: s.Cap, Sessions: len(s.sessions), Mode: s.Mode.String(), Active: s.Active(),
 			Throttled: s.Throttled(), Held: s.Held, Busy: s.BusyTotal, Waited: s.waited(), Recent: recent,
 		})
 	}

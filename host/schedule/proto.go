@@ -61,7 +61,7 @@ type GPUStatus struct {
 // ShareStatus is one virtual GPU. Times are totals since it joined: shares of a second are differences of two readings.
 type ShareStatus struct {
 	Key       string        `json:"key"`
-	Weight    uint32        `json:"weight"`
+	Share     uint32        `json:"share"`
 	Cap       uint32        `json:"cap,omitempty"`
 	Sessions  int           `json:"sessions"`
 	Mode      string        `json:"mode"` // closed, metered, free

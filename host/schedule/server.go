@@ -225,7 +225,7 @@ func (c *client) join(r request, l policy.Limits) error {
 	}
 	s.shares++
 	c.engine, c.share = e, e.join(r.Key, l)
-	s.Log.Info("joined", "gpu", r.GPU, "key", r.Key, "weight", l.Weight, "cap", l.Cap)
+	s.Log.Info("joined", "gpu", r.GPU, "key", r.Key, "share", l.Weight, "cap", l.Cap)
 	return nil
 }
 

@@ -43,22 +43,26 @@ func wish(s *api.Spec) string {
 			fmt.Fprintf(&b, " %s='%s'", name, escape(value))
 		}
 	}
-	nonzero := func(n uint32) string {
-		if n == 0 {
-			return ""
-		}
-		return fmt.Sprint(n)
-	}
 	attr("name", s.Name)
 	attr("gpu", s.GPU)
 	attr("mig", s.MIG)
 	attr("remote", s.Remote)
-	if s.Memory > 0 {
-		attr("memory", api.FormatSize(s.Memory))
+	c := s.Limits.Change()
+	if attr("profile", s.Profile); s.Profile != "" { // which names these
+		c.Memory, c.Share, c.Cap = nil, nil, nil
 	}
-	attr("share", nonzero(s.Weight))
-	attr("cap", nonzero(s.Cap))
-	attr("sessions", nonzero(s.Sessions))
+	if c.Memory != nil {
+		attr("memory", c.Memory.String())
+	}
+	if c.Share != nil {
+		attr("share", c.Share.String())
+	}
+	if c.Cap != nil {
+		attr("cap", c.Cap.String())
+	}
+	if c.Sessions != nil {
+		attr("sessions", c.Sessions.String())
+	}
 	b.WriteString("/>")
 	return b.String()
 }

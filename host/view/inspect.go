@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"causeway/host/daemon/api"
+	"causeway/host/limit"
 )
 
 // Inspected is a vGPU with how to attach it, as `causeway inspect --json` prints it.
@@ -45,6 +46,10 @@ func Inspect(w io.Writer, r *Reading, v *api.VGPU) error {
 	}
 	p.line("process", process)
 	inspectLimits(p, limitsOf(v))
+	p.line("profile", v.Spec.Profile)
+	if v.Status != nil && v.Status.Unheld != "" {
+		p.line("not held", "share and cap: "+clean(v.Status.Unheld))
+	}
 	if v.Status != nil {
 		inspectStatus(p, r, v)
 	}
@@ -60,7 +65,7 @@ func Limits(w io.Writer, l api.Limits) error {
 }
 
 func inspectLimits(p *paper, l api.Limits) {
-	memory, cap, sessions := "the whole GPU", "none", "as many as the configuration allows"
+	memory, cap, sessions := "none: the whole GPU", "none", "as many as the configuration allows"
 	if l.Memory > 0 {
 		memory = Bytes(l.Memory)
 	}
@@ -72,7 +77,7 @@ func inspectLimits(p *paper, l api.Limits) {
 	}
 	p.title("Limits")
 	p.line("memory", memory)
-	p.line("share", fmt.Sprintf("%d (others have %d unless they say so)", cmp.Or(l.Weight, api.DefaultWeight), api.DefaultWeight))
+	p.line("share", fmt.Sprintf("%d (others have %d unless they say so)", cmp.Or(l.Share, limit.DefaultShare), limit.DefaultShare))
 	p.line("cap", cap)
 	p.line("sessions", sessions)
 }

@@ -165,7 +165,6 @@ func (t *Top) rowLines() []Line {
 	for _, r := range t.sorted() {
 		v := &r.VGPU
 		memory, oom, style, state := "-", "-", Plain, string(v.State)
-		l := limitsOf(v)
 		if s := v.Status; s != nil {
 			all := s.Past
 			for _, o := range s.Sessions {
@@ -179,7 +178,7 @@ func (t *Top) rowLines() []Line {
 		if v.State == api.Lost {
 			style = Alert
 		}
-		cells = append(cells, append([]string{clean(v.Spec.Key()), t.reading.gpuOf(v)}, append(rateCells(r.Rates, memory), fmt.Sprint(l.Weight), percent(l.Cap), oom, state)...))
+		cells = append(cells, append([]string{clean(v.Spec.Key()), t.reading.gpuOf(v)}, append(rateCells(r.Rates, memory), shareOf(v), capOf(v), oom, state)...))
 		styles = append(styles, style)
 		if !t.Processes {
 			continue

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"causeway/host/daemon/api"
+	"causeway/host/limit"
 )
 
 // Reading is what a node said at one moment.
@@ -148,12 +149,12 @@ func memoryOf(v *api.VGPU) uint64 {
 	return v.Spec.Memory
 }
 
-// limitsOf are a vGPU's limits with the default weight filled in.
+// limitsOf are a vGPU's limits with the default share filled in.
 func limitsOf(v *api.VGPU) api.Limits {
 	l := v.Spec.Limits
 	if v.Status != nil {
 		l = v.Status.Limits
 	}
-	l.Weight = cmp.Or(l.Weight, api.DefaultWeight)
+	l.Share = cmp.Or(l.Share, limit.DefaultShare)
 	return l
 }

@@ -11,7 +11,7 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 // sample is a node with two GPUs and three vGPUs, one of them lost.
 func sample() *Reading {
 	const h200, soft = "GPU-11111111-2222-3333-4444-555555555555", "GPU-83cbbca2-f377-0c91-36ff-7878a1642327"
-	big := api.Spec{VM: "vm1", Name: "gpu0", GPU: "H200", Limits: api.Limits{Memory: 16 << 30, Weight: 300, Cap: 75}, Owner: "libvirt-qemu"}
+	big := api.Spec{VM: "vm1", Name: "gpu0", GPU: "H200", Limits: api.Limits{Memory: 16 << 30, Share: 300, Cap: 75}, Owner: "libvirt-qemu"}
 	small := api.Spec{VM: "build-2", Name: "gpu0", GPU: "soft", Limits: api.Limits{Memory: 512 << 20, Sessions: 8}}
 	lost := api.Spec{VM: "vm9", Name: "gpu1", GPU: "any"}
 	r := &Reading{

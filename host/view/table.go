@@ -28,15 +28,35 @@ func VGPUs(w io.Writer, r *Reading) error {
 		} else if v.Spec.Memory > 0 {
 			memory = "-/" + Bytes(v.Spec.Memory)
 		}
-		age := "-"
-		if !v.Started.IsZero() {
-			age = Age(r.Time.Sub(v.Started))
-		}
 		rows = append(rows, []string{
-			clean(v.Spec.VM), clean(v.Spec.Name), r.gpuOf(v), string(v.State), memory, fmt.Sprint(l.Weight), percent(l.Cap), sessions, age,
+			clean(v.Spec.VM), clean(v.Spec.Name), r.gpuOf(v), string(v.State), memory, shareOf(v), capOf(v), sessions, ageOf(r, v),
 		})
 	}
 	return grid(w, []string{"VM", "VGPU", "GPU", "STATE", "MEMORY", "SHARE", "CAP", "SESSIONS", "AGE"}, rows)
+}
+
+func ageOf(r *Reading, v *api.VGPU) string {
+	if v.Started.IsZero() {
+		return "-"
+	}
+	return Age(r.Time.Sub(v.Started))
+}
+
+// shareOf and capOf are cells; an ! marks what does not hold.
+func shareOf(v *api.VGPU) string { return fmt.Sprint(limitsOf(v).Share) + unheld(v) }
+
+func capOf(v *api.VGPU) string {
+	if l := limitsOf(v); l.Cap != 0 {
+		return percent(l.Cap) + unheld(v)
+	}
+	return "-"
+}
+
+func unheld(v *api.VGPU) string {
+	if v.Status == nil || v.Status.Unheld == "" {
+		return ""
+	}
+	return "!"
 }
 
 // Sessions writes a line for each process of a guest that uses a vGPU.
@@ -112,6 +132,9 @@ func Notes(w io.Writer, r *Reading) {
 	}
 	for i := range r.VGPUs {
 		v := &r.VGPUs[i]
+		if v.Status != nil && v.Status.Unheld != "" {
+			fmt.Fprintf(w, "note: share and cap of %s do not hold: %s\n", clean(v.Spec.Key()), clean(v.Status.Unheld))
+		}
 		if v.State == api.Lost {
 			fmt.Fprintf(w, "note: %s is lost (%s): restart the VM, or detach the vGPU and attach it again\n",
 				clean(v.Spec.Key()), cmp.Or(strings.TrimSpace(clean(v.Why)), "its device process ended"))

@@ -8,6 +8,8 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
+
+	"causeway/host/daemon/api"
 )
 
 var units = []struct {
@@ -123,4 +125,21 @@ func grid(w io.Writer, head []string, rows [][]string) error {
 		fmt.Fprintln(t, strings.Join(r, "\t"))
 	}
 	return t.Flush()
+}
+
+// LimitsLine is limits in a few words.
+func LimitsLine(l api.Limits) string {
+	memory, limit := "the whole memory", "no cap"
+	if l.Memory > 0 {
+		memory = Bytes(l.Memory) + " of memory"
+	}
+	if l.Cap > 0 {
+		limit = fmt.Sprintf("cap %d%%", l.Cap)
+	}
+	return fmt.Sprintf("%s, share %d, %s", memory, l.Share, limit)
+}
+
+// Summary is what a vGPU is, in a few words.
+func Summary(r *Reading, v *api.VGPU) string {
+	return "on GPU " + r.gpuOf(v) + ": " + LimitsLine(limitsOf(v))
 }

@@ -76,7 +76,7 @@ func TestFind(t *testing.T) {
 
 // The lines that people paste into a domain must be XML, whatever the names are.
 func TestAttachIsXML(t *testing.T) {
-	v := api.VGPU{Spec: api.Spec{VM: "a", Name: "g'<&", GPU: "0", Limits: api.Limits{Memory: 3 << 29, Weight: 7, Cap: 5, Sessions: 2}}, Socket: "/run/a,b/x.sock"}
+	v := api.VGPU{Spec: api.Spec{VM: "a", Name: "g'<&", GPU: "0", Limits: api.Limits{Memory: 3 << 29, Share: 7, Cap: 5, Sessions: 2}}, Socket: "/run/a,b/x.sock"}
 	a := AttachTo(&v)
 	for _, text := range []string{a.MemoryBacking, a.Filesystem, a.Metadata} {
 		d := xml.NewDecoder(strings.NewReader(text))

@@ -97,7 +97,7 @@ func copyProgram(from, to string) error {
 // attach is libvirt's hook and QEMU: a vGPU whose socket is ready, then a VM that is connected to it.
 func (h *host) attach(ctx context.Context, name string, sessions int) (v *vm, ready, connected time.Duration, err error) {
 	begin := time.Now()
-	got, err := h.client.Ensure(ctx, api.Spec{VM: name, Name: "gpu0", GPU: "soft", Limits: api.Limits{Memory: 64 << 20}})
+	got, err := h.client.Ensure(ctx, api.Spec{VM: name, Name: "gpu0", GPU: "soft", Limits: api.Limits{Memory: 64 << 20}}.Wish())
 	if err != nil {
 		return nil, 0, 0, fmt.Errorf("vGPU of %s: %w", name, err)
 	}

@@ -104,6 +104,13 @@ func (c Change) With(p limit.Profile, g limit.GPU) (Change, error) {
 	return c, nil
 }
 
+// Over returns a change that names what it leaves out as well, as it is in l.
+func (c Change) Over(l Limits) Change {
+	was := l.Change()
+	c.Memory, c.Share, c.Cap, c.Sessions = cmp.Or(c.Memory, was.Memory), cmp.Or(c.Share, was.Share), cmp.Or(c.Cap, was.Cap), cmp.Or(c.Sessions, was.Sessions)
+	return c
+}
+
 // Change names all limits that are not 0.
 func (l Limits) Change() Change {
 	var c Change

@@ -5,6 +5,7 @@
 package apitest
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,15 +21,17 @@ import (
 	"time"
 
 	"causeway/host/daemon/api"
+	"causeway/host/limit"
 )
 
 // Fake is a causewayd. Ensure makes vGPUs that wait; nothing else changes by itself.
 type Fake struct {
-	Version api.Version
-	GPUs    []api.GPU
-	VGPUs   []api.VGPU
-	Logs    map[string]string // by VM/NAME
-	Metrics string
+	Version  api.Version
+	GPUs     []api.GPU
+	VGPUs    []api.VGPU
+	Profiles []api.Profile
+	Logs     map[string]string // by VM/NAME
+	Metrics  string
 	// Requests so far, as METHOD PATH.
 	Requests []string
 
@@ -50,11 +53,11 @@ func (f *Fake) Serve(t testing.TB, run string) {
 // ServeStatus serves as a device process does, with the status that get returns at that moment.
 func ServeStatus(t testing.TB, socket string, get func() api.Status) {
 	t.Helper()
-	ServeDevice(t, socket, get, func(api.Limits) *api.Error { return refuse(http.StatusConflict, "this one has no limits", "") })
+	ServeDevice(t, socket, get, func(api.Change) *api.Error { return refuse(http.StatusConflict, "this one has no limits", "") })
 }
 
 // ServeDevice is ServeStatus for one that takes limits.
-func ServeDevice(t testing.TB, socket string, get func() api.Status, set func(api.Limits) *api.Error) {
+func ServeDevice(t testing.TB, socket string, get func() api.Status, set func(api.Change) *api.Error) {
 	t.Helper()
 	mux := http.NewServeMux()
 	var mu sync.Mutex
@@ -66,15 +69,17 @@ func ServeDevice(t testing.TB, socket string, get func() api.Status, set func(ap
 	mux.HandleFunc("PUT /v1/limits", func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
-		var l api.Limits
+		var c api.Change
 		e := refuse(http.StatusBadRequest, "no limits", "")
-		if json.NewDecoder(r.Body).Decode(&l) == nil {
-			e = set(l)
+		if json.NewDecoder(r.Body).Decode(&c) == nil {
+			e = set(c)
 		}
 		if e != nil {
 			w.WriteHeader(e.Status)
 			_ = json.NewEncoder(w).Encode(e)
+			return
 		}
+		answer(w, get().Limits)
 	})
 	serve(t, socket, mux)
 }
@@ -115,6 +120,7 @@ func (f *Fake) handler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, fn := range map[string]func(*http.Request) (any, *api.Error){
 		"GET /v1/version":                  func(*http.Request) (any, *api.Error) { return f.Version, nil },
+		"GET /v1/profiles":                 func(*http.Request) (any, *api.Error) { return orEmpty(f.Profiles), nil },
 		"GET /v1/gpus":                     func(*http.Request) (any, *api.Error) { return orEmpty(f.GPUs), nil },
 		"POST /v1/gpus/{id}/drain":         func(r *http.Request) (any, *api.Error) { return f.drain(r, true) },
 		"POST /v1/gpus/{id}/resume":        func(r *http.Request) (any, *api.Error) { return f.drain(r, false) },
@@ -193,20 +199,20 @@ func (f *Fake) get(r *http.Request) (any, *api.Error) {
 }
 
 func (f *Fake) ensure(r *http.Request) (any, *api.Error) {
-	var s api.Spec
-	if err := json.NewDecoder(r.Body).Decode(&s); err != nil {
+	var w api.Wish
+	if err := json.NewDecoder(r.Body).Decode(&w); err != nil {
 		return nil, refuse(http.StatusBadRequest, err.Error(), "")
 	}
-	s.VM, s.Name = r.PathValue("vm"), r.PathValue("name")
-	if err := s.Check(); err != nil {
+	w.VM, w.Name = r.PathValue("vm"), r.PathValue("name")
+	if err := w.Check(); err != nil {
 		return nil, refuse(http.StatusBadRequest, err.Error(), "")
 	}
 	if v, e := f.find(r); e == nil {
-		if v.Spec != s {
-			return nil, refuse(http.StatusConflict, fmt.Sprintf("vGPU %s exists with another specification", s.Key()), "release it first")
-		}
+		v.Spec.Limits = w.On(v.Spec.Limits)
 		return v, nil
 	}
+	s := api.Spec{VM: w.VM, Name: w.Name, GPU: cmp.Or(w.GPU, "any"), MIG: w.MIG, Owner: w.Owner, Profile: w.Profile,
+		Limits: w.On(api.Limits{Share: limit.DefaultShare, Sessions: limit.DefaultSessions})}
 	v := api.VGPU{Spec: s, State: api.Waiting, Socket: s.SocketPath(f.run), Control: s.ControlPath(f.run), PID: os.Getpid(), Started: time.Now()}
 	if len(f.GPUs) > 0 {
 		v.GPU = f.GPUs[0].ID
@@ -220,15 +226,15 @@ func (f *Fake) limits(r *http.Request) (any, *api.Error) {
 	if e != nil {
 		return nil, e
 	}
-	var l api.Limits
-	if err := json.NewDecoder(r.Body).Decode(&l); err != nil {
+	var c api.Change
+	if err := json.NewDecoder(r.Body).Decode(&c); err != nil {
 		return nil, refuse(http.StatusBadRequest, err.Error(), "")
 	}
-	if err := l.Check(); err != nil {
+	if err := c.Check(); err != nil {
 		return nil, refuse(http.StatusBadRequest, err.Error(), "")
 	}
-	v.Spec.Limits = l
-	return nil, nil
+	v.Spec.Limits = c.On(v.Spec.Limits)
+	return v.Spec.Limits, nil
 }
 
 func (f *Fake) release(r *http.Request) (any, *api.Error) {

@@ -1,0 +1,29 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"causeway/host/daemon/api"
+)
+
+// wishes are the flags that say what a vGPU is to be. What is not named stays, or is the configuration's.
+type wishes struct{ wish api.Wish }
+
+func (w *wishes) register(c *cobra.Command, node *nodeFlags) {
+	c.Flags().StringVar(&w.wish.Name, "name", "", "name of the vGPU in the VM, and its mount tag (default: the first free of gpu0, gpu1...)")
+	c.Flags().StringVar(&w.wish.GPU, "gpu", "", "GPU: any, a number, numbers as in 0,1, a UUID, a part of a model's name such as H200, or soft (default: any)")
+	_ = c.RegisterFlagCompletionFunc("gpu", node.completeGPUFlag)
+	c.Flags().StringVar(&w.wish.MIG, "mig", "", "profile of a MIG slice, as in 1g.18gb")
+	c.Flags().StringVar(&w.wish.Remote, "remote", "", "GPU server, as HOST:PORT")
+	changeFlags(c, node, &w.wish.Change)
+}
+
+func (w *wishes) get(domain string) (api.Wish, error) {
+	s := w.wish
+	s.VM = domain
+	named := s
+	if named.Name == "" {
+		named.Name = "gpu0"
+	}
+	return s, named.Check()
+}
