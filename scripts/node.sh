@@ -92,7 +92,17 @@ kill -9 "$daemon"; wait "$daemon" 2>/dev/null || true
 check "the vGPU outlives causewayd" "" kill -0 "$pid"
 start_daemon
 check "and is found again" "" grep -q "vGPU found.*a/gpu0.*pid=$pid" "$tmp/causewayd.log"
-check "limits change while it runs" "" "$causeway" limits a --memory 512MiB --share 300
+check "limits change while it runs" "" "$causeway" limits a --memory 768MiB --share 300
+"$causeway" create a >/dev/null
+check "made again without options it keeps them" "$("$causeway" ps a --format '{{.Memory}}, share {{.Share}}')" \
+  test "$("$causeway" ps a --format '{{.Memory}} {{.Share}}')" = "768 MiB 300"
+check "a size without a unit" "" refused 1 "write 4GiB" "$causeway" limits a --memory 4
+check "a profile" "$("$causeway" limits a --profile eighth --json | tr -d ' \n')" test "$("$causeway" ps a --format '{{.Share}}')" = 12
+unheld() { curl -s --unix-socket "$CAUSEWAY_RUN_DIR/a/gpu0.ctl" http://causeway/v1/status | grep -q '"unheld"'; }
+kill -STOP "$daemon"; kill -9 "$(json "$CAUSEWAY_RUN_DIR/scheduler.json" 'x["pid"]')"; sleep 0.3
+check "without a scheduler it says what does not hold" "" unheld
+kill -CONT "$daemon"; sleep 4
+check "causewayd starts another, and it holds" "" eval '! unheld'
 if [ -n "$fault" ] && [ "$index" != soft ]; then
   bash -c "$fault" >/dev/null 2>&1 || true
   sleep 3

@@ -81,7 +81,7 @@ func (d *Device) placeFor(l, old api.Limits) (*schedule.Seat, error) {
 	case !tighter:
 		return place, nil
 	case place != nil && !place.Connected():
-		return nil, fmt.Errorf("%w: the scheduler of GPU time does not answer", ErrUnheld)
+		return nil, fmt.Errorf("%w: the scheduler of GPU time does not answer: causewayd starts it again, or `causeway scheduler` by hand", ErrUnheld)
 	case place != nil:
 		return place, nil
 	case d.opts.Scheduler == nil:
