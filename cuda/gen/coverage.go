@@ -31,6 +31,7 @@ func coverage(w *writer, f *idl.File) {
 			list(w, "Refused ("+reason+")", names(f, t.Name, idl.ModeRefuse, reason))
 		}
 	}
+	coverageTables(w)
 }
 
 // count is in exported symbols.
