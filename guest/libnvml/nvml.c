@@ -74,7 +74,7 @@ const char *cwi_nvmlErrorString(nvmlReturn_t result)
 		"NVML Shared Library Not Found", "Function Not Found", "Corrupted infoROM", "GPU is lost", "GPU requires reset",
 		"GPU access blocked by the operating system", "Driver/library version mismatch", "In use by another client",
 		"Insufficient Memory", "No data", "vGPU ECC not supported", "Insufficient resources", "Frequency not supported",
-		"Argument version mismatch", "Deprecated", "Not ready", "GPU not found", "Invalid state",
+		"Argument version mismatch", "Requested functionality has been deprecated", "Not ready", "GPU not found", "Invalid state",
 	};
 
 	if (result >= 0 && (size_t)result < sizeof text / sizeof *text)
