@@ -81,7 +81,8 @@ stage_fuzz() {
 stage_clib() {
   make --no-print-directory -C guest/libcuda OUT="$BUILD/lib" test &&
     make --no-print-directory -C guest/libcuda/api/tests OUT="$BUILD/lib" &&
-    make --no-print-directory -C guest/libnvml OUT="$BUILD/lib" test
+    make --no-print-directory -C guest/libnvml OUT="$BUILD/lib" test &&
+    make --no-print-directory -C guest/tools OUT="$BUILD/lib" test
 }
 
 stage_programs() {

@@ -65,7 +65,11 @@ func runFailed(err error) error {
 
 // run: once says that a worker waits for the program's first process only, as most programs have one.
 func run(ctx context.Context, gpu *gpuFlags, turn *turnFlags, lib string, once bool, args []string) error {
-	program, err := findProgram(args[0])
+	lib, err := findLib(lib)
+	if err != nil {
+		return err
+	}
+	program, err := findProgram(args[0], filepath.Join(lib, programs))
 	if err != nil {
 		return err
 	}
@@ -80,10 +84,6 @@ func run(ctx context.Context, gpu *gpuFlags, turn *turnFlags, lib string, once b
 		return err
 	}
 	cfg.Tied = true
-	lib, err = findLib(lib)
-	if err != nil {
-		return err
-	}
 	log := logger(gpu.verbose)
 	folder, err := newRunFolder()
 	if err != nil {
@@ -153,7 +153,10 @@ func findLib(lib string) (string, error) {
 	return "", fmt.Errorf("there is no libcuda.so.1 in %s: build it by `make build`, or name its folder with --lib", strings.Join(dirs, " or "))
 }
 
-// childEnv points a program at a session socket and at the guest library.
+// programs is the folder in that of the guest library with what people expect beside it: nvidia-smi. It comes last in PATH.
+const programs = "bin"
+
+// childEnv points a program at a session socket, at the guest library and at the programs beside that.
 func childEnv(env []string, target, lib string) []string {
 	path := lib
 	out := make([]string, 0, len(env)+2)
@@ -165,6 +168,11 @@ func childEnv(env []string, target, lib string) []string {
 			if value != "" {
 				path = lib + ":" + value
 			}
+		case "PATH":
+			if value != "" {
+				kv += ":" + filepath.Join(lib, programs)
+			}
+			out = append(out, kv)
 		default:
 			out = append(out, kv)
 		}
@@ -172,9 +180,14 @@ func childEnv(env []string, target, lib string) []string {
 	return append(out, "CAUSEWAY="+target, "LD_LIBRARY_PATH="+path)
 }
 
-// findProgram finds a program as execvp(3) does.
-func findProgram(name string) (string, error) {
+// findProgram finds a program as execvp(3) does, and after that in a folder of our own.
+func findProgram(name, ours string) (string, error) {
 	path, err := exec.LookPath(name)
+	if errors.Is(err, exec.ErrNotFound) {
+		if own, err := exec.LookPath(filepath.Join(ours, name)); err == nil {
+			return own, nil
+		}
+	}
 	switch {
 	case err == nil:
 		return path, nil

@@ -129,6 +129,28 @@ func TestRunStatus(t *testing.T) {
 	}
 }
 
+// TestRunPrograms: nvidia-smi of the library's folder is found last.
+func TestRunPrograms(t *testing.T) {
+	lib, own := libFolder(t), t.TempDir()
+	for dir, text := range map[string]string{filepath.Join(lib, "bin"): "causeway's", own: "the machine's"} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte("#!/bin/sh\necho "+strconv.Quote(text)+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]string{"/bin": "causeway's\n", own + ":/bin": "the machine's\n"} {
+		for _, program := range [][]string{{"nvidia-smi"}, {"/bin/sh", "-c", "nvidia-smi"}} {
+			cmd := causeway(t, append([]string{"run", "--gpu", "soft", "--lib", lib, "--"}, program...)...)
+			cmd.Env = append(cmd.Env, "PATH="+path)
+			if out, err := cmd.CombinedOutput(); err != nil || string(out) != want {
+				t.Errorf("PATH=%s, %v: %q, %v; want %q", path, program, out, err, want)
+			}
+		}
+	}
+}
+
 func TestRunStdio(t *testing.T) {
 	cmd := causeway(t, "run", "--lib", libFolder(t), "--", "sh", "-c", "cat; echo oops >&2; echo \"$LD_LIBRARY_PATH\"")
 	cmd.Stdin = strings.NewReader("through\n")

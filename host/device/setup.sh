@@ -6,7 +6,7 @@
 #   /run/causeway/bin/setup --remove              undoes all of it
 #   setup --root DIR --tag TAG [--at MOUNT]       sets up the system in DIR, say an image that is being built
 #
-# Running it again changes nothing. It writes below /etc only, and says what.
+# Running it again changes nothing. It writes below /etc, links nvidia-smi into /usr/local/bin if there is no other, and says what.
 set -eu
 
 root= tag= here= cdi=auto remove=
@@ -54,6 +54,7 @@ f_modules=$etc/modules-load.d/$name.conf
 f_ld=$etc/ld.so.conf.d/00-causeway.conf
 f_cdi=$etc/cdi/$name.yaml
 fstab=$etc/fstab
+smi=$root/usr/local/bin/nvidia-smi # a link to the mount's
 
 # put FILE replaces a file by stdin if it differs, and says so.
 put() {
@@ -84,6 +85,13 @@ gone() {
 without() { if [ -f "$1" ]; then grep -v "$mark\$" "$1" || true; fi; }
 without_put() { if [ -f "$1" ] && grep -q "$mark\$" "$1"; then without "$1" | put "$1"; fi; }
 
+# Is the link ours, and is there an nvidia-smi of somebody else?
+smi_ours() { [ "$(readlink "$smi" || true)" = "$here/bin/nvidia-smi" ]; }
+smi_others() {
+	for d in usr/bin usr/sbin bin sbin; do [ ! -e "$root/$d/nvidia-smi" ] || return 0; done
+	{ [ -e "$smi" ] || [ -L "$smi" ]; } && ! smi_ours
+}
+
 ours() { [ -f "$f_ld" ] && [ "$(cat "$f_ld")" = "$here/lib" ]; }
 live() { [ -z "$root" ] && [ -d /run/systemd/system ]; }
 has() { [ -x "$root/usr/bin/$1" ] || [ -x "$root/usr/sbin/$1" ] || [ -x "$root/usr/local/bin/$1" ] || [ -x "$root/bin/$1" ] || [ -x "$root/sbin/$1" ]; }
@@ -101,6 +109,7 @@ if [ -n "$remove" ]; then
 	if ours; then gone "$f_ld"; fi
 	without_put "$etc/ld.so.conf"
 	without_put "$fstab"
+	if smi_ours; then gone "$smi"; fi
 	gone "$f_mount" "$f_cache" "$f_udev" "$f_modules" "$f_cdi" "$etc/systemd/system/basic.target.wants/$unit" \
 		"$etc/systemd/system/$unit.wants/$name-libraries.service"
 	rmdir "$etc/systemd/system/$unit.wants" 2>/dev/null || true
@@ -199,6 +208,15 @@ else
 	echo "$here/lib" | put "$f_ld"
 fi
 
+# nvidia-smi: the mount's, unless the guest has one; NVIDIA's reads the mount's library just as well
+if [ -n "$musl" ] || [ "$first" != "$here" ]; then
+	:
+elif smi_others; then
+	if smi_ours; then gone "$smi"; fi
+elif ! smi_ours && { [ -n "$root" ] || [ -e "$here/bin/nvidia-smi" ]; }; then
+	if mkdir -p "${smi%/*}" && ln -s "$here/bin/nvidia-smi" "$smi"; then say "linked ${smi#"$root"}"; else say "cannot link ${smi#"$root"}: run $here/bin/nvidia-smi"; fi
+fi
+
 # containers
 if [ "$cdi" = auto ]; then
 	cdi=no
@@ -232,6 +250,10 @@ if [ "$cdi" = yes ]; then
 				echo "    - {hostPath: $here/lib/$so, containerPath: $d/$so, options: [bind, ro, nosuid, nodev]}"
 			done
 		done
+		# An image's own is hidden, as with NVIDIA's toolkit.
+		if [ -n "$root" ] || [ -e "$here/bin/nvidia-smi" ]; then
+			echo "    - {hostPath: $here/bin/nvidia-smi, containerPath: /usr/bin/nvidia-smi, options: [bind, ro, nosuid, nodev]}"
+		fi
 		cat <<-SPEC
 		  hooks:
 		    - {hookName: createContainer, path: $here/bin/cdi-hook, args: [cdi-hook]}

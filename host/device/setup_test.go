@@ -87,20 +87,23 @@ func TestSetup(t *testing.T) {
 			"/etc/systemd/system/basic.target.wants/run-causeway.mount=-> ../run-causeway.mount",
 			"/etc/udev/rules.d/70-causeway.rules=ENV{TAG}==\"gpu0\"",
 			"/etc/ld.so.conf.d/00-causeway.conf=/run/causeway/lib\n",
+			"/usr/local/bin/nvidia-smi=-> /run/causeway/bin/nvidia-smi",
 		}, []string{"/etc/cdi/causeway.yaml"}},
-		"Debian with CDI": {debian, []string{"--cdi"}, []string{"/etc/cdi/causeway.yaml=kind: nvidia.com/gpu\n"}, nil},
-		"Fedora":          {fedora, nil, []string{"/etc/systemd/system/run-causeway.mount", "/etc/cdi/causeway.yaml", "/etc/ld.so.conf.d/00-causeway.conf"}, nil},
-		"Fedora, no CDI":  {fedora, []string{"--no-cdi"}, nil, []string{"/etc/cdi/causeway.yaml"}},
+		"Debian with NVIDIA's nvidia-smi": {append([]string{"usr/bin/nvidia-smi"}, debian...), nil, []string{"/etc/ld.so.conf.d/00-causeway.conf"}, []string{"/usr/local/bin/nvidia-smi"}},
+		"an nvidia-smi of the owner's":    {append([]string{"usr/local/bin/nvidia-smi=#!"}, debian...), nil, []string{"/usr/local/bin/nvidia-smi=#!"}, nil},
+		"Debian with CDI":                 {debian, []string{"--cdi"}, []string{"/etc/cdi/causeway.yaml=kind: nvidia.com/gpu\n"}, nil},
+		"Fedora":                          {fedora, nil, []string{"/etc/systemd/system/run-causeway.mount", "/etc/cdi/causeway.yaml", "/etc/ld.so.conf.d/00-causeway.conf"}, nil},
+		"Fedora, no CDI":                  {fedora, []string{"--no-cdi"}, nil, []string{"/etc/cdi/causeway.yaml"}},
 		"no systemd": {sysv, nil, []string{
 			"/etc/fstab=gpu0 /run/causeway virtiofs nosuid,nodev,nofail,x-mount.mkdir 0 0 # causeway\n",
 			"/etc/ld.so.conf=/run/causeway/lib # causeway\n",
 		}, []string{"/etc/ld.so.conf.d/00-causeway.conf", "/etc/systemd/system/run-causeway.mount"}},
-		"musl with CDI": {alpine, []string{"--cdi"}, []string{"/etc/fstab=gpu0 /run/causeway", "/etc/cdi/causeway.yaml"}, []string{"/etc/ld.so.conf.d/00-causeway.conf"}},
+		"musl with CDI": {alpine, []string{"--cdi"}, []string{"/etc/fstab=gpu0 /run/causeway", "/etc/cdi/causeway.yaml"}, []string{"/etc/ld.so.conf.d/00-causeway.conf", "/usr/local/bin/nvidia-smi"}},
 		"another mount": {append([]string{"etc/ld.so.conf.d/00-causeway.conf=/run/causeway/lib\n"}, fedora...), []string{"--at", "/run/causeway-gpu1", "--tag", "gpu1"}, []string{
 			`/etc/systemd/system/run-causeway\x2dgpu1.mount=Where=/run/causeway-gpu1`,
 			"/etc/cdi/causeway-gpu1.yaml=hostPath: /run/causeway-gpu1, containerPath: /run/causeway,",
 			"/etc/ld.so.conf.d/00-causeway.conf=/run/causeway/lib\n",
-		}, nil},
+		}, []string{"/usr/local/bin/nvidia-smi"}},
 		"NVIDIA's own CDI": {append([]string{"etc/cdi/nvidia.yaml=cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n"}, fedora...), nil, []string{"/etc/cdi/causeway.yaml=kind: causeway.dev/gpu\n"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -123,7 +126,7 @@ func TestSetup(t *testing.T) {
 					t.Errorf("%s was written", n)
 				}
 			}
-			if out, err := setup(t, root, args...); err != nil || strings.Contains(out, "wrote") || strings.Contains(out, "removed") {
+			if out, err := setup(t, root, args...); err != nil || strings.Contains(out, "wrote") || strings.Contains(out, "removed") || strings.Contains(out, "linked") {
 				t.Errorf("again: %v: %s", err, out)
 			}
 			remove := []string{"--remove"}
@@ -140,6 +143,31 @@ func TestSetup(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSetupNvidiaSMI: the link gives way to NVIDIA's program when that is installed later.
+func TestSetupNvidiaSMI(t *testing.T) {
+	root := system(t, debian...)
+	const link = "/usr/local/bin/nvidia-smi"
+	for _, there := range []bool{true, false, true} {
+		if err := os.RemoveAll(filepath.Join(root, "usr/bin")); err != nil {
+			t.Fatal(err)
+		}
+		if !there {
+			if err := os.MkdirAll(filepath.Join(root, "usr/bin"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(root, "usr/bin/nvidia-smi"), nil, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if out, err := setup(t, root, "--tag", "gpu0"); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if _, ok := contents(t, root)[link]; ok != there {
+			t.Errorf("%s is there: %v, want %v", link, ok, there)
+		}
 	}
 }
 
@@ -199,7 +227,7 @@ func TestCDI(t *testing.T) {
 		for _, m := range spec.Mounts {
 			places[m.Destination] = m.Source
 		}
-		if places["/run/causeway"] != from || places["/usr/lib64/libcuda.so.1"] != from+"/lib/libcuda.so.1" || len(places) != 5 {
+		if places["/run/causeway"] != from || places["/usr/lib64/libcuda.so.1"] != from+"/lib/libcuda.so.1" || places["/usr/bin/nvidia-smi"] != from+"/bin/nvidia-smi" || len(places) != 6 {
 			t.Errorf("%s: mounts %v", device, places)
 		}
 		if spec.Hooks == nil || len(spec.Hooks.CreateContainer) != 1 || spec.Hooks.CreateContainer[0].Path != from+"/bin/cdi-hook" {

@@ -29,7 +29,7 @@ const maxRead = 1 << 20
 
 // Tree is what the guest sees besides the session file.
 type Tree struct {
-	Lib     string // folder with libcuda.so.1, libnvidia-ml.so.1 and causeway-check
+	Lib     string // folder with libcuda.so.1, libnvidia-ml.so.1, causeway-check and bin/nvidia-smi
 	Version string
 	GPU     string // what users are told
 	Memory  uint64 // limit in bytes, 0: none
@@ -40,6 +40,7 @@ type Tree struct {
 //	lib/libcuda.so.1 libcuda.so libnvidia-ml.so.1 libnvidia-ml.so
 //	bin/setup        makes lib/ permanent in the guest
 //	bin/check        says whether programs can use the GPU; bin/causeway-check is one
+//	bin/nvidia-smi   our own: it asks lib/libnvidia-ml.so.1
 //	bin/cdi-hook     of the container specification that setup writes
 //	share/cloud-init.yaml
 //	info             key=value lines
@@ -61,6 +62,9 @@ func (t Tree) build(session, nvml fs.ControlFile) (*fs.Dir, error) {
 	}
 	if c, err := t.file("causeway-check"); err == nil { // bin/check does without, and says so
 		bin.File("causeway-check", c, 0o555)
+	}
+	if c, err := t.file("bin/nvidia-smi"); err == nil {
+		bin.File("nvidia-smi", c, 0o555)
 	}
 	bin.File("setup", fs.Bytes(setupScript), 0o555)
 	bin.File("check", fs.Bytes(checkScript), 0o555)

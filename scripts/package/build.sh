@@ -42,7 +42,8 @@ program() {
     name_anew "$lib"
   done
   put 0755 "$BUILD/lib/causeway-check" /usr/lib/causeway
-  strip --remove-section=.comment "$root/usr/lib/causeway/causeway-check"
+  put 0755 "$BUILD/lib/bin/nvidia-smi" /usr/lib/causeway/bin
+  strip --remove-section=.comment "$root/usr/lib/causeway/causeway-check" "$root/usr/lib/causeway/bin/nvidia-smi"
 }
 
 # name_anew LIB gives a stripped library the build id of what it is now: the linker's was of its debugging information too, with this

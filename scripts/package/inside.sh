@@ -26,6 +26,7 @@ for d in /run/causeway /var/lib/causeway /var/log/causeway; do [ -d $d ] || die 
 [ -s /usr/share/man/man1/causeway-daemon.1.gz ] || die "no manual pages"
 causeway daemon --check >/dev/null || die "the configuration is not right"
 causeway run --gpu soft -- /bin/true || die "causeway run fails"
+causeway run --gpu soft -- nvidia-smi -L | grep -q '^GPU 0: ' || die "nvidia-smi finds no GPU under causeway run"
 echo "<domain type='kvm'><name>vm0</name></domain>" | /etc/libvirt/hooks/qemu.d/causeway vm0 prepare begin - || die "the hook fails for a domain without vGPUs"
 
 start
