@@ -1,17 +1,14 @@
 #!/usr/bin/env bash
-# Runs the driver's own nvidia-smi, unmodified, against our libnvidia-ml.so.1 on the software GPU, while a program holds memory.
+# Runs nvidia-smi, the driver's own, unmodified, and ours, with our libnvidia-ml.so.1 on the software GPU, while a program holds
+# memory; then compares the two value by value, there and with a host that knows everything of its GPUs.
 #
 #   scripts/nvidia-smi.sh [NVIDIA-SMI]      default: build/nvidia-smi/nvidia-smi, from scripts/setup.sh nvidia-smi
 #
-# Where there is none it says so and ends with status 77; with CAUSEWAY_REQUIRE_NVIDIA_SMI=1 that is a failure.
+# Without NVIDIA's program ours alone is tried, and the status is 77; with CAUSEWAY_REQUIRE_NVIDIA_SMI=1 that is a failure.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
-smi=${1:-$BUILD/nvidia-smi/nvidia-smi}
-if [ ! -x "$smi" ]; then
-  say "skipped: no $smi; scripts/setup.sh nvidia-smi fetches it"
-  [ "${CAUSEWAY_REQUIRE_NVIDIA_SMI:-}" = 1 ] && exit 1
-  exit 77
-fi
+theirs=${1:-$BUILD/nvidia-smi/nvidia-smi} ours=$BUILD/lib/bin/nvidia-smi
+make --no-print-directory -s -C "$ROOT" libnvml tools && make --no-print-directory -s -C "$ROOT/guest/tools" OUT="$BUILD/lib" host || exit 1
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 
@@ -43,27 +40,64 @@ run dmon dmon -c 1
 eval "exec ${HOLD[1]}>&-"
 wait
 SH
-timeout 120 "$BUILD/bin/causeway" run --gpu soft --memory 2GiB -- bash "$out/inside.sh" "$smi" "$out" || { echo "FAILED: the program did not run"; exit 1; }
-pid=$(cat "$out/pid")
 failed=0 passed=0
 # expect NAME PATTERN: the run succeeded and a line of it matches.
 expect() {
   if [ "$(cat "$out/$1.rc" 2>/dev/null)" = 0 ] && grep -Eq -e "$2" "$out/$1"; then passed=$((passed + 1)); return; fi
   failed=$((failed + 1))
-  echo "FAILED: $1 (status $(cat "$out/$1.rc")) shows no line like: $2"
+  echo "FAILED: $smi: $1 (status $(cat "$out/$1.rc")) shows no line like: $2"
   sed 's/^/  /' "$out/$1" | head -40
 }
-expect default 'Driver Version: 580\.0\.0 +CUDA Version: 13\.'
-expect default 'Causeway Software GPU'
-expect default '256MiB / +2048MiB'
-expect default " $pid +C .*256MiB"
-expect list '^GPU 0: Causeway Software GPU \(UUID: GPU-[0-9a-f-]{36}\)'
-expect query "Process ID +: $pid"
-expect query 'Bus Id +: 0000CA50:00:00.0'
-expect csv '^Causeway Software GPU, 2048 MiB, 256 MiB, .*, 580\.0\.0'
-expect apps "^$pid, 256 MiB"
-expect topo '^GPU0.* X '
-expect pmon "^ +0 +$pid +C "
-expect dmon '^ +0 '
-echo "nvidia-smi: $passed passed, $failed failed"
-[ $failed = 0 ]
+
+# try PROGRAM: what people type, while a program holds memory.
+try() {
+  local smi=$1 pid
+  timeout 120 "$BUILD/bin/causeway" run --gpu soft --memory 2GiB -- bash "$out/inside.sh" "$smi" "$out" || { echo "FAILED: the program did not run"; exit 1; }
+  pid=$(cat "$out/pid")
+  expect default 'Driver Version: 580\.0\.0 +CUDA Version: 13\.'
+  expect default 'Causeway Software GPU'
+  expect default '256MiB / +2048MiB'
+  expect default " $pid +C .*256MiB"
+  expect list '^GPU 0: Causeway Software GPU \(UUID: GPU-[0-9a-f-]{36}\)'
+  expect query "Process ID +: $pid"
+  expect query 'Bus Id +: 0000CA50:00:00.0'
+  expect csv '^Causeway Software GPU, 2048 MiB, 256 MiB, .*, 580\.0\.0'
+  expect apps "^$pid, 256 MiB"
+  expect topo '^GPU0.* X '
+  expect pmon "^ +0 +$pid +C "
+  expect dmon '^ +0 '
+}
+
+# compare WHAT COMMAND...: the two programs, run by a command, tell the same.
+compare() {
+  local what=$1; shift
+  echo "compared with NVIDIA's, $what:"
+  if timeout 120 "$@" python3 "$ROOT/scripts/lib/smi_compare.py" "$ours" "$theirs"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+}
+
+finish() {
+  echo "nvidia-smi: $passed passed, $failed failed"
+  [ $failed = 0 ] || exit 1
+}
+
+try "$ours"
+[ -x "$theirs" ] || {
+  say "NVIDIA's nvidia-smi is not tried: no $theirs; scripts/setup.sh nvidia-smi fetches it"
+  finish
+  [ "${CAUSEWAY_REQUIRE_NVIDIA_SMI:-}" = 1 ] && exit 1
+  exit 77
+}
+try "$theirs"
+cat >"$out/held.sh" <<'SH'
+coproc HOLD { python3 "$1/hold.py"; }
+read -r _ <&"${HOLD[0]}" || exit 1
+shift
+"$@"
+rc=$?
+eval "exec ${HOLD[1]}>&-"
+wait
+exit $rc
+SH
+compare "on two software GPUs" "$BUILD/bin/causeway" run --gpu soft:2 --memory 2GiB -- bash "$out/held.sh" "$out"
+compare "with a host that knows everything" env LD_LIBRARY_PATH="$BUILD/lib" "$BUILD/obj/tools/host" full
+finish

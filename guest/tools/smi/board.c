@@ -8,10 +8,11 @@ static int address(nvmlDevice_t device, const struct smi_source *source, char ou
 	struct nvmlPciInfo p = {.domain = 0};
 	int res = nvml.nvmlDeviceGetPciInfo_v3(device, &p);
 	const char *prefix = source->arg & SMI_BARE ? "" : "0x";
+	int digits = source->arg & SMI_SHORT ? 4 : 8;
 
 	if (res)
 		return res;
-	switch (source->arg & ~(unsigned)SMI_BARE) {
+	switch (source->arg & ~(unsigned)(SMI_BARE | SMI_SHORT)) {
 	case SMI_DOMAIN:
 		snprintf(out, SMI_TEXT, "%s%04X", prefix, p.domain);
 		break;
@@ -22,10 +23,10 @@ static int address(nvmlDevice_t device, const struct smi_source *source, char ou
 		snprintf(out, SMI_TEXT, "%s%02X", prefix, p.device);
 		break;
 	case SMI_ID:
-		snprintf(out, SMI_TEXT, "%s%08X", prefix, p.pciDeviceId);
+		snprintf(out, SMI_TEXT, "%s%0*X", prefix, digits, p.pciDeviceId);
 		break;
 	case SMI_SUBSYSTEM:
-		snprintf(out, SMI_TEXT, "%s%08X", prefix, p.pciSubSystemId);
+		snprintf(out, SMI_TEXT, "%s%0*X", prefix, digits, p.pciSubSystemId);
 		break;
 	default:
 		snprintf(out, SMI_TEXT, "%.*s", (int)sizeof p.busId - 1, p.busId);
@@ -36,7 +37,7 @@ static int address(nvmlDevice_t device, const struct smi_source *source, char ou
 int smi_pci(nvmlDevice_t device, const struct smi_source *source, char out[SMI_TEXT])
 {
 	struct nvmlPciInfoExt p = {.version = CW_NVML_VERSION(struct nvmlPciInfoExt, 1)};
-	unsigned part = source->arg & ~(unsigned)SMI_BARE;
+	unsigned part = source->arg & ~(unsigned)(SMI_BARE | SMI_SHORT);
 	int res;
 
 	if (part != SMI_CLASS && part != SMI_SUBCLASS)

@@ -69,8 +69,8 @@ enum { SMI_L1 = 0x000, SMI_L2 = 0x100, SMI_DRAM = 0x200, SMI_REGISTERS = 0x300, 
 enum { SMI_GRAPHICS_CLOCK, SMI_SM_CLOCK, SMI_MEMORY_CLOCK, SMI_VIDEO_CLOCK }; /* smi_typed of clocks */
 enum { SMI_SHUTDOWN, SMI_SLOWDOWN, SMI_MEMORY_MAX, SMI_GPU_MAX };             /* and of temperature thresholds */
 enum { SMI_STATE, SMI_FABRIC_STATUS, SMI_CLIQUE, SMI_CLUSTER, SMI_HEALTH, SMI_BANDWIDTH, SMI_NEVER }; /* smi_fabric */
-/* Parts of a PCI address, with 0x and without. */
-enum { SMI_DOMAIN, SMI_BUS, SMI_DEVICE, SMI_CLASS, SMI_SUBCLASS, SMI_ID, SMI_SUBSYSTEM, SMI_ADDRESS, SMI_BARE = 0x10 };
+/* Parts of a PCI address, with 0x and without; ids with as few as four digits, which lists have. */
+enum { SMI_DOMAIN, SMI_BUS, SMI_DEVICE, SMI_CLASS, SMI_SUBCLASS, SMI_ID, SMI_SUBSYSTEM, SMI_ADDRESS, SMI_BARE = 0x10, SMI_SHORT = 0x20 };
 
 #define SMI_FIELD(id, scope) ((unsigned)(id) | (unsigned)(scope) << 16)
 
