@@ -55,6 +55,7 @@ cp /bin/dash $c/bin/sh
 ldconfig -r $c
 ! ldconfig -r $c -p | grep libcuda
 podman run --rm --network=none --log-driver=none --device nvidia.com/gpu=all "$@" --rootfs $c /run/causeway/bin/causeway-check
+podman run --rm --network=none --log-driver=none --device nvidia.com/gpu=all "$@" --rootfs $c nvidia-smi -L | grep '^GPU 0: '
 ldconfig -r $c -p | grep -q 'libcuda.so.1 .*/usr/lib/x86_64-linux-gnu/libcuda.so.1'
 RUN
   chmod 755 "$tmp/run"/*
@@ -97,6 +98,7 @@ send reboot
 await '@agent ready' 120; row "reboot" "$((SECONDS - began)) s to a shell"
 guest 'mountpoint -q /run/causeway && ldconfig -p | grep -q /run/causeway/lib/libnvidia-ml.so.1'; row "mounted at boot, libraries found" ""
 guest 'su user -c /run/causeway/bin/check'; row "bin/check, as an ordinary user" ""
+guest 'su user -c "nvidia-smi -L" | grep "^GPU 0: " && su user -c nvidia-smi | grep -q "NVIDIA-SMI .*(Causeway)"'; row "nvidia-smi, by PATH" ""
 if [ -f "$tmp/run/vectoradd" ]; then
   guest 'su user -c "env -u LD_LIBRARY_PATH ./vectoradd"'; row "a CUDA program, as an ordinary user, without LD_LIBRARY_PATH" ""
 fi

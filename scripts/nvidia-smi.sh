@@ -3,10 +3,16 @@
 # memory; then compares the two value by value, there and with a host that knows everything of its GPUs.
 #
 #   scripts/nvidia-smi.sh [NVIDIA-SMI]      default: build/nvidia-smi/nvidia-smi, from scripts/setup.sh nvidia-smi
+#   scripts/nvidia-smi.sh --gpu N           compares with the machine's own on a real GPU, under causeway run and natively
 #
 # Without NVIDIA's program ours alone is tried, and the status is 77; with CAUSEWAY_REQUIRE_NVIDIA_SMI=1 that is a failure.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
+gpu=
+if [ "${1:-}" = --gpu ]; then
+  gpu=$2
+  set -- "$(command -v nvidia-smi || echo /usr/local/nvidia/bin/nvidia-smi)"
+fi
 theirs=${1:-$BUILD/nvidia-smi/nvidia-smi} ours=$BUILD/lib/bin/nvidia-smi
 make --no-print-directory -s -C "$ROOT" libnvml tools && make --no-print-directory -s -C "$ROOT/guest/tools" OUT="$BUILD/lib" host || exit 1
 out=$(mktemp -d)
@@ -68,11 +74,15 @@ try() {
   expect dmon '^ +0 '
 }
 
-# compare WHAT COMMAND...: the two programs, run by a command, tell the same.
+# compare WHAT COMMAND... [-- --native]: the two programs, run by a command, tell the same.
 compare() {
-  local what=$1; shift
+  local what=$1 native=; shift
+  if [ "${*: -1}" = --native ]; then
+    native=--native
+    set -- "${@:1:$#-2}"
+  fi
   echo "compared with NVIDIA's, $what:"
-  if timeout 120 "$@" python3 "$ROOT/scripts/lib/smi_compare.py" "$ours" "$theirs"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+  if timeout 120 "$@" python3 "$ROOT/scripts/lib/smi_compare.py" "$ours" "$theirs" $native; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
 }
 
 finish() {
@@ -80,14 +90,6 @@ finish() {
   [ $failed = 0 ] || exit 1
 }
 
-try "$ours"
-[ -x "$theirs" ] || {
-  say "NVIDIA's nvidia-smi is not tried: no $theirs; scripts/setup.sh nvidia-smi fetches it"
-  finish
-  [ "${CAUSEWAY_REQUIRE_NVIDIA_SMI:-}" = 1 ] && exit 1
-  exit 77
-}
-try "$theirs"
 cat >"$out/held.sh" <<'SH'
 coproc HOLD { python3 "$1/hold.py"; }
 read -r _ <&"${HOLD[0]}" || exit 1
@@ -98,6 +100,24 @@ eval "exec ${HOLD[1]}>&-"
 wait
 exit $rc
 SH
+
+if [ -n "$gpu" ]; then
+  [ -x "$theirs" ] || { echo "there is no nvidia-smi here"; exit 1; }
+  compare "under causeway run --gpu $gpu" "$BUILD/bin/causeway" run --gpu "$gpu" --memory 8GiB -- bash "$out/held.sh" "$out"
+  cp "$ours" "$out/nvidia-smi" # away from our library: it reads the machine's
+  ours=$out/nvidia-smi
+  compare "on the bare driver" bash "$out/held.sh" "$out" -- --native
+  finish
+  exit
+fi
+try "$ours"
+[ -x "$theirs" ] || {
+  say "NVIDIA's nvidia-smi is not tried: no $theirs; scripts/setup.sh nvidia-smi fetches it"
+  finish
+  [ "${CAUSEWAY_REQUIRE_NVIDIA_SMI:-}" = 1 ] && exit 1
+  exit 77
+}
+try "$theirs"
 compare "on two software GPUs" "$BUILD/bin/causeway" run --gpu soft:2 --memory 2GiB -- bash "$out/held.sh" "$out"
 compare "with a host that knows everything" env LD_LIBRARY_PATH="$BUILD/lib" "$BUILD/obj/tools/host" full
 finish

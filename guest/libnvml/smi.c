@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SLOTS = 320, NEARNESS = 23, TEXT = 26, MONITORED = 72, HANDLE = 81, COMPUTE = 213, GRAPHICS = 214, MPS = 215 };
+enum { SLOTS = 320, NEARNESS = 23, TEXT = 26, MONITORED = 72, HANDLE = 81, ENFORCED = 108, COMPUTE = 213, GRAPHICS = 214, MPS = 215 };
 
 typedef uintptr_t word;
 
@@ -36,6 +36,13 @@ static int handle(word index, word device, word c, word d)
 {
 	(void)c, (void)d;
 	return cw_nvml_ready() ? cwi_nvmlDeviceGetHandleByIndex_v2((unsigned)index, (nvmlDevice_t *)device) : NVML_UNINITIALIZED;
+}
+
+/* The power limit that holds, in milliwatts. */
+static int enforced(word device, word limit, word c, word d)
+{
+	(void)c, (void)d;
+	return cw_nvml_u32((nvmlDevice_t)device, (unsigned *)limit, offsetof(struct cw_device, power_limit));
 }
 
 static void put(void *to, const struct cw_process *p)
@@ -126,6 +133,7 @@ static const union slot {
 	[TEXT] = {.call = text},
 	[MONITORED] = {.call = monitored},
 	[HANDLE] = {.call = handle},
+	[ENFORCED] = {.call = enforced},
 	[COMPUTE] = {.call = compute},
 	[GRAPHICS] = {.call = none},
 	[MPS] = {.call = none},

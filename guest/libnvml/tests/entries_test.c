@@ -160,7 +160,7 @@ static void table(void)
 	static unsigned char list[3][4128];
 	const void *t = NULL;
 	const uintptr_t *words;
-	unsigned n = 3;
+	unsigned n = 3, limit;
 
 	CHECK(nvmlInternalGetExportTable(&t, id) == 0 && t);
 	words = t;
@@ -168,6 +168,8 @@ static void table(void)
 	for (size_t i = 3; i < words[0] / 8; i++)
 		CHECK(words[i]);
 	CHECK(((int (*)(void *, unsigned *, void *))words[213])(dev[0], &n, list) == 0 && n == 2);
+	CHECK(((int (*)(void *, unsigned *))words[108])(dev[0], &limit) == 0 && limit == 350000);
+	CHECK(((int (*)(void *, unsigned *))words[108])(dev[0], NULL) == NVML_INVALID_ARGUMENT);
 	CHECK(*(unsigned *)list[1] == 101 && !strcmp((char *)list[1] + 32, "/bin/prog1"));
 	n = 3;
 	CHECK(((int (*)(void *, unsigned *, void *))words[214])(dev[0], &n, list) == 0 && n == 0);

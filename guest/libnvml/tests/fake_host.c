@@ -44,6 +44,7 @@ void *fake_answer(size_t *len)
 		d->memory_used = 300;
 		d->memory_free = 690;
 		d->power = 70000;
+		d->power_limit = 350000;
 		d->energy = 1ull << 40;
 		d->clock[1] = 1980;
 		d->mig_current = d->mig_pending = 0;

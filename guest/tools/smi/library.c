@@ -3,9 +3,9 @@
  * the one beside this program, on the mount or where packages put both; then what the loader knows.
  */
 #include "library.h"
+#include "loader.h"
 #include "status.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
