@@ -21,8 +21,6 @@ int smi_topo(int argc, char **argv);
 
 int smi_help(void);
 
-/* A whole number of decimal digits, at most most. False: it is none. */
-int smi_decimal(const char *text, unsigned most, unsigned *out);
 void smi_sleep_ms(unsigned ms);
 
 #endif

@@ -1,6 +1,7 @@
 /* Which devices there are, by the names that users give them, and the processes that use them. */
 #include "gpus.h"
 #include "status.h"
+#include "words.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -152,6 +153,7 @@ struct smi_process *smi_processes(nvmlDevice_t device, unsigned *count)
 			p->type = kinds[k].type;
 			if (nvml.nvmlSystemGetProcessName(p->pid, p->name, sizeof p->name))
 				strcpy(p->name, "[Not Found]");
+			smi_printable(p->name);
 		}
 		out = more ? more : out;
 		free(infos);

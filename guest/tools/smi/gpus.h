@@ -23,7 +23,7 @@ struct smi_process {
 	unsigned pid;
 	unsigned long long used; /* bytes; all bits set: not known */
 	char type;               /* C or G */
-	char name[1024];
+	char name[1024];         /* printable */
 };
 /* A malloc'd list; NULL if there are none. */
 struct smi_process *smi_processes(nvmlDevice_t device, unsigned *count);

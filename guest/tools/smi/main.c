@@ -13,23 +13,6 @@
 #include <string.h>
 #include <time.h>
 
-int smi_decimal(const char *text, unsigned most, unsigned *out)
-{
-	unsigned long long value = 0;
-
-	if (!*text)
-		return 0;
-	for (; *text; text++) {
-		if (*text < '0' || *text > '9')
-			return 0;
-		value = value * 10 + (unsigned)(*text - '0');
-		if (value > most)
-			return 0;
-	}
-	*out = (unsigned)value;
-	return 1;
-}
-
 void smi_sleep_ms(unsigned ms)
 {
 	struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};

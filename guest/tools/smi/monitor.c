@@ -2,6 +2,7 @@
 #include "commands.h"
 #include "status.h"
 #include "value.h"
+#include "words.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -244,21 +245,15 @@ static int bad_value(const struct monitor *m, const char *what)
 /* --format of dmon. */
 static int format(struct monitor *m, const char *text)
 {
-	for (;;) {
-		size_t len = strcspn(text, ",");
+	static const char *const names[] = {"csv", "nounit", "noheader"};
+	unsigned flags;
 
-		if (len == 3 && !memcmp(text, "csv", len))
-			m->csv = 1;
-		else if (len == 6 && !memcmp(text, "nounit", len))
-			m->nounit = 1;
-		else if (len == 8 && !memcmp(text, "noheader", len))
-			m->noheader = 1;
-		else
-			return 0;
-		if (!text[len])
-			return 1;
-		text += len + 1;
-	}
+	if (!smi_flags(text, names, sizeof names / sizeof *names, &flags))
+		return 0;
+	m->csv = flags & 1;
+	m->nounit = flags & 2;
+	m->noheader = flags & 4;
+	return 1;
 }
 
 static int chosen(const struct monitor *m)

@@ -3,8 +3,8 @@
  * decided by the owner of the host.
  */
 #include "options.h"
-#include "commands.h"
 #include "status.h"
+#include "words.h"
 
 #include <stdio.h>
 #include <string.h>

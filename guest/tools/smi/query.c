@@ -1,6 +1,7 @@
 /* --query-*: reads the list of properties and the format, prints the values. */
 #include "query.h"
 #include "status.h"
+#include "words.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -90,22 +91,14 @@ const struct smi_query *smi_query_of(const char *option)
 
 int smi_parse_format(const char *text, struct smi_format *format)
 {
-	*format = (struct smi_format){0, 0, 0};
-	for (;;) {
-		size_t len = strcspn(text, ",");
+	static const char *const names[] = {"csv", "noheader", "nounits"};
+	unsigned flags;
 
-		if (len == 3 && !memcmp(text, "csv", len))
-			format->csv = 1;
-		else if (len == 8 && !memcmp(text, "noheader", len))
-			format->noheader = 1;
-		else if (len == 7 && !memcmp(text, "nounits", len))
-			format->nounits = 1;
-		else
-			return printf("Format modifier is not recognized.\n"), 0;
-		if (!text[len])
-			break;
-		text += len + 1;
+	if (!smi_flags(text, names, sizeof names / sizeof *names, &flags)) {
+		printf("Format modifier is not recognized.\n");
+		return 0;
 	}
+	*format = (struct smi_format){.csv = flags & 1, .noheader = flags & 2, .nounits = flags & 4};
 	if (!format->csv)
 		printf("Format modifier --format=csv is mandatory.\n");
 	return format->csv;

@@ -12,7 +12,7 @@ static void indent(int depth, FILE *out)
 		fputc('\t', out);
 }
 
-/* Text of foreign origin: names of programs. Bytes that XML has no way for are left out. */
+/* Text that is printable already. */
 static void escaped(const char *text, FILE *out)
 {
 	for (; *text; text++)
@@ -27,8 +27,7 @@ static void escaped(const char *text, FILE *out)
 			fputs("&gt;", out);
 			break;
 		default:
-			if ((unsigned char)*text >= ' ' || *text == '\t')
-				fputc(*text, out);
+			fputc(*text, out);
 		}
 }
 

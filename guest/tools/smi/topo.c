@@ -105,18 +105,28 @@ static void legend(int links_too, FILE *out)
 		fputs("  NV#  = Connection traversing a bonded set of # NVLinks\n", out);
 }
 
+/* Finds the devices and prints the line of their names. */
+static int head(struct smi_gpus *gpus, const char *before, const char *after)
+{
+	int status = smi_choose(NULL, gpus);
+
+	if (status)
+		return status;
+	printf("%s\t\033[4m", before);
+	for (unsigned i = 0; i < gpus->count; i++)
+		printf("GPU%u\t", i);
+	printf("%s\033[0m\n", after);
+	return STATUS_OK;
+}
+
 static int matrix(int links_too)
 {
 	struct smi_gpus gpus;
-	int status = smi_choose(NULL, &gpus);
+	int status = head(&gpus, "", "CPU Affinity\tNUMA Affinity\tGPU NUMA ID");
 	char text[16];
 
 	if (status)
 		return status;
-	fputs("\t\033[4m", stdout);
-	for (unsigned i = 0; i < gpus.count; i++)
-		printf("GPU%u\t", i);
-	fputs("CPU Affinity\tNUMA Affinity\tGPU NUMA ID\033[0m\n", stdout);
 	for (unsigned i = 0; i < gpus.count; i++) {
 		printf("GPU%u", i);
 		for (unsigned k = 0; k < gpus.count; k++) {
@@ -143,13 +153,9 @@ static int peers(const char *which)
 		printf("Option \"-p2p\" wants one of r, w, n, a and p.\n");
 		return STATUS_INVALID;
 	}
-	status = smi_choose(NULL, &gpus);
+	status = head(&gpus, " ", "");
 	if (status)
 		return status;
-	fputs(" \t\033[4m", stdout);
-	for (unsigned i = 0; i < gpus.count; i++)
-		printf("GPU%u\t", i);
-	fputs("\033[0m\n", stdout);
 	for (unsigned i = 0; i < gpus.count; i++) {
 		printf(" GPU%u\t", i);
 		for (unsigned k = 0; k < gpus.count; k++) {

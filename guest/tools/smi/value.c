@@ -19,11 +19,16 @@ static int put_watts(int res, char out[SMI_TEXT], unsigned milliwatts)
 	return res;
 }
 
-static int put_enabled(int res, char out[SMI_TEXT], unsigned value)
+static int put_word(int res, char out[SMI_TEXT], const char *word)
 {
 	if (!res)
-		strcpy(out, value ? "Enabled" : "Disabled");
+		strcpy(out, word);
 	return res;
+}
+
+static const char *enabled(unsigned value)
+{
+	return value ? "Enabled" : "Disabled";
 }
 
 static int ask(nvmlDevice_t device, const struct smi_source *source, unsigned *value)
@@ -70,7 +75,7 @@ int smi_enabled(nvmlDevice_t device, const struct smi_source *source, char out[S
 	unsigned value = 0;
 	int res = ask(device, source, &value);
 
-	return put_enabled(res, out, value);
+	return put_word(res, out, enabled(value));
 }
 
 int smi_yes(nvmlDevice_t device, const struct smi_source *source, char out[SMI_TEXT])
@@ -78,9 +83,7 @@ int smi_yes(nvmlDevice_t device, const struct smi_source *source, char out[SMI_T
 	unsigned value = 0;
 	int res = ask(device, source, &value);
 
-	if (!res)
-		strcpy(out, value ? "Yes" : "No");
-	return res;
+	return put_word(res, out, value ? "Yes" : "No");
 }
 
 int smi_watts(nvmlDevice_t device, const struct smi_source *source, char out[SMI_TEXT])
@@ -125,7 +128,7 @@ int smi_mode(nvmlDevice_t device, const struct smi_source *source, char out[SMI_
 	unsigned value;
 	int res = ask_pair(device, source, &value);
 
-	return put_enabled(res, out, value);
+	return put_word(res, out, enabled(value));
 }
 
 int smi_limit(nvmlDevice_t device, const struct smi_source *source, char out[SMI_TEXT])

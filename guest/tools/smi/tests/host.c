@@ -1,7 +1,7 @@
 /*
  * host KIND PROGRAM [ARGUMENTS]: runs a program with a host that answers libnvidia-ml, for tests. KIND: "full", two devices of which
- * everything is known, with processes and NVLinks; "bare", one of which little is; "none", no device; "gone", a host that does
- * not answer. The processes have numbers that Linux does not give.
+ * everything is known, with processes and NVLinks; "bare", one of which little is; "odd", that with a process of an odd name;
+ * "none", no device; "gone", a host that does not answer. The processes have numbers that Linux does not give.
  */
 #include "fake_host.h"
 
@@ -102,7 +102,8 @@ static void other(struct cw_device *d)
 static struct answer *make(const char *kind)
 {
 	struct answer *a = calloc(1, sizeof *a);
-	unsigned count = !strcmp(kind, "full") ? 2 : !strcmp(kind, "bare") ? 1 : 0;
+	int odd = !strcmp(kind, "odd");
+	unsigned count = !strcmp(kind, "full") ? 2 : odd || !strcmp(kind, "bare") ? 1 : 0;
 
 	CHECK(a);
 	a->head = (struct cw_snapshot){.magic = CW_SNAPSHOT_MAGIC, .version = CW_SNAPSHOT_VERSION, .device_count = count, .cuda_version = 13000};
@@ -118,6 +119,13 @@ static struct answer *make(const char *kind)
 		peers(a);
 		a->head.process_count = 3, a->head.pair_count = 4, a->head.link_count = 36;
 		a->head.size = sizeof *a;
+	}
+	if (odd) { /* processes follow the devices that there are */
+		struct cw_process *p = (struct cw_process *)&a->devices[1];
+
+		*p = (struct cw_process){.pid = 4194303, .used = ~0ull, .name = "\033[31m\n/b\303\244r/\377\302\205\340\200\200x"};
+		a->head.process_count = 1;
+		a->head.size += sizeof *p;
 	}
 	return a;
 }
