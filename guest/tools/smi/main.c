@@ -29,6 +29,8 @@ static int show(const struct smi_options *o, unsigned sections, unsigned turn, F
 
 	if (status)
 		return status;
+	if (o->action == SMI_CHANGE)
+		return smi_ask_setting(o->setting, o->value, &gpus);
 	if (o->action == SMI_QUERY)
 		return smi_run_query(o->query, o->fields, &o->format, &gpus, turn == 0, out);
 	if (o->action == SMI_SUMMARY)

@@ -1,6 +1,6 @@
 /*
  * Reads the command line. Options that change a GPU are known, so that they are refused with the reason: what a GPU is set to is
- * decided by the owner of the host.
+ * decided by the owner of the host. Those whose present value can be read are left to settings.c.
  */
 #include "options.h"
 #include "status.h"
@@ -59,6 +59,36 @@ static int refuse(const char *arg)
 	return STATUS_UNSUPPORTED;
 }
 
+/* Another action than one that was named before is one too many. */
+static int act(struct smi_options *out, enum smi_action action, const char *arg)
+{
+	if (out->action != SMI_SUMMARY && out->action != action)
+		return misplaced(arg);
+	out->action = action;
+	return STATUS_OK;
+}
+
+/* An option that changes a GPU. */
+static int change(struct smi_options *out, const struct option *o, const char *arg, const char *value)
+{
+	const struct smi_setting *setting = smi_setting_of(o->name);
+	int number = setting ? smi_setting_value(setting, value) : -1;
+
+	if (!setting)
+		return refuse(arg);
+	if (number < 0) {
+		printf("ERROR: Option %s is invalid for %s. Please run 'nvidia-smi -h' for help.\n\n", value, arg);
+		return STATUS_INVALID;
+	}
+	if (out->setting) {
+		printf("Invalid combination of input arguments. Only one device modification may be done at a time.\n\n");
+		return STATUS_INVALID;
+	}
+	out->setting = setting;
+	out->value = (unsigned)number;
+	return act(out, SMI_CHANGE, arg);
+}
+
 /* The option of an argument, "-x", "--name" or "--name=value". */
 static const struct option *find(const char *arg, const char **value)
 {
@@ -81,15 +111,6 @@ static const struct option *find(const char *arg, const char **value)
 static int takes_value(enum kind kind)
 {
 	return kind == SELECT || kind == CHANGE || (kind >= VALUE_ID && kind <= VALUE_FORMAT);
-}
-
-/* Another action than one that was named before is one too many. */
-static int act(struct smi_options *out, enum smi_action action, const char *arg)
-{
-	if (out->action != SMI_SUMMARY && out->action != action)
-		return misplaced(arg);
-	out->action = action;
-	return STATUS_OK;
 }
 
 static int loop(struct smi_options *out, const char *value, unsigned unit)
@@ -157,6 +178,7 @@ static int set(struct smi_options *out, const struct option *o, const char *arg,
 		out->query = smi_query_of(o->name + strlen("--help-"));
 		return act(out, SMI_HELP_QUERY, arg);
 	case CHANGE:
+		return change(out, o, arg, value);
 	case CHANGE_FLAG:
 		return refuse(arg);
 	case REFUSED:
@@ -174,7 +196,7 @@ static int check(const struct smi_options *o, const char *arg_of_id)
 
 	if (lone && o->ids)
 		return misplaced(arg_of_id);
-	if (lone && (o->xml || o->sections || o->units || o->loop_ms || o->format.csv))
+	if ((lone || o->action == SMI_CHANGE) && (o->xml || o->sections || o->units || o->loop_ms || o->format.csv))
 		return misplaced(o->xml ? "-x" : o->sections ? "-d" : o->units ? "-u" : o->loop_ms ? "-l" : "--format");
 	if (o->action != SMI_QUERY && o->format.csv)
 		return unknown("--format=csv");
