@@ -88,7 +88,7 @@ machine() { # ACCEL MEM: the arguments that every guest shares
     tcg) printf '%s\n' -accel tcg,thread=multi -cpu max ;;
   esac
   printf '%s\n' -smp "$smp" -m "$2" -object "memory-backend-memfd,id=mem,size=$2,share=on" \
-    -machine q35,memory-backend=mem -nodefaults -display none -no-reboot -serial stdio -kernel "$vmlinuz"
+    -machine q35,memory-backend=mem -nodefaults -display none -no-reboot -kernel "$vmlinuz"
 }
 
 # /dev/kvm can exist and still fail at the first instruction: boot something before trusting it.
@@ -96,7 +96,7 @@ kvm_works() {
   [ -r /dev/kvm ] && [ -w /dev/kvm ] || { why="no usable /dev/kvm"; return 1; }
   local args; mapfile -t args < <(machine kvm 256M)
   # The subshell keeps bash's own report of a crashed QEMU off the terminal.
-  (timeout -k 2 20 "$qemu" "${args[@]}" -initrd "$base" -append "$append causeway.probe" </dev/null >"$tmp/probe"; true) >>"$tmp/probe" 2>&1
+  (timeout -k 2 20 "$qemu" "${args[@]}" -serial stdio -initrd "$base" -append "$append causeway.probe" </dev/null >"$tmp/probe"; true) >>"$tmp/probe" 2>&1
   grep -q '@causeway probe ok' "$tmp/probe" || { why="/dev/kvm exists but a guest does not boot with it"; return 1; }
 }
 case $accel in
@@ -113,12 +113,17 @@ if [ -n "$socket" ]; then
 fi
 [ -z "$share" ] || args+=(-chardev "socket,id=host,path=$share" -device vhost-user-fs-pci,chardev=host,tag=host,queue-size=1024)
 [ -n "$quiet" ] || say "vm: kernel $kernel, $accel, $smp CPUs, $mem"
-mkfifo "$tmp/console"
-"$qemu" "${args[@]}" -initrd "$tmp/initrd" -append "$append" </dev/null >"$tmp/console" 2>&1 &
+# What the guest says comes through a virtio-serial port, whose other direction tells it that its status was heard: a 16550 drops what
+# is not read in time, and the kernel's own messages would come in between.
+mkfifo "$tmp/port.in" "$tmp/port.out"
+exec 4<>"$tmp/port.in"
+args+=(-chardev "file,id=console,path=$tmp/console" -serial chardev:console
+  -device virtio-serial-pci,id=ports -chardev "pipe,id=port,path=$tmp/port" -device virtserialport,bus=ports.0,chardev=port,name=vm)
+"$qemu" "${args[@]}" -initrd "$tmp/initrd" -append "$append causeway.port=vm" </dev/null >"$tmp/port.out" 2>&1 4>&- &
 pid=$!
 
 status= began= late=
-exec 3<"$tmp/console"
+exec 3<"$tmp/port.out"
 deadline=$((SECONDS + timeout))
 while :; do
   left=$((deadline - SECONDS)) rc=0
@@ -132,14 +137,18 @@ while :; do
     *'@causeway exit '*)
       # A program whose last line has no newline shares the line with the marker.
       [ "$line" = "@causeway exit ${line##*exit }" ] || printf '%s\n' "${line%%@causeway exit*}"
-      status=${line##*exit }; began= ;;
+      status=${line##*exit }; began=
+      echo heard >&4 ;;
     *) if [ -n "$began" ] || [ -z "$quiet$status" ]; then printf '%s\n' "$line"; fi ;;
   esac
 done
-[ -z "$late" ] || { say "vm: ended after $timeout s"; exit 124; }
+# kernel_said shows what the guest's kernel had to complain of.
+kernel_said() { tr -d '\r' <"$tmp/console" | grep . | tail -20 | sed 's/^/vm: kernel: /' >&2 || true; }
+[ -z "$quiet" ] || kernel_said() { :; }
+[ -z "$late" ] || { kernel_said; say "vm: ended after $timeout s"; exit 124; }
 qemu_status=0; wait "$pid" || qemu_status=$?
 pid=
 case $status in
-  '' | *[!0-9]*) die "the guest ended without reporting a status (QEMU: $qemu_status)" ;;
+  '' | *[!0-9]*) kernel_said; die "the guest ended without reporting a status (QEMU: $qemu_status)" ;;
 esac
 exit "$status"
