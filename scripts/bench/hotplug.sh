@@ -82,7 +82,7 @@ unplug() {
   local pid=${line#@ready }
   monitor 'device_del x' && out_of_guest && until_true 20 unplugged || return
   case $1 in
-    busy) await '@error *' && guest "while [ -d /proc/$pid ]; do usleep 50000; done; umount -l /run/causeway" ;;
+    busy) guest "while [ -d /proc/$pid ]; do usleep 50000; done; umount -l /run/causeway" ;;
   esac
   case $1 in vgpu | busy) monitor 'chardev-remove gpu' ;; esac
 }
@@ -111,7 +111,7 @@ slowest() { [ ! -s "$device_log" ] || python3 "$tmp/slowest.py" "$device_log"; }
 cat >"$tmp/slowest.py" <<'PY'
 import re, sys
 unit = {"ns": 1e-6, "µs": 1e-3, "us": 1e-3, "ms": 1, "s": 1e3}
-found = [(float(v) * unit[u], m) for m, v, u in re.findall(r"message=(\w+) .*took=([\d.]+)(ns|µs|us|ms|s)", open(sys.argv[1], encoding="utf8").read())]
+found = [(float(v) * unit[u], m) for m, v, u in re.findall(r"message=(\w+) .*took=([\d.]+)(ns|µs|us|ms|s)", open(sys.argv[1], encoding="utf8", errors="replace").read())]
 print("%.1f %s" % max(found) if found else "")
 PY
 
