@@ -14,7 +14,7 @@ import (
 
 // slowMessage is how long a message may take without a warning. QEMU waits for a reply while it holds the lock that its virtual CPUs
 // need for each access to a device: a guest's CPU stands still for as long.
-const slowMessage = 500 * time.Millisecond
+const slowMessage = 100 * time.Millisecond
 
 // conn is one front end. Its fields belong to its goroutine.
 type conn struct {
