@@ -89,9 +89,15 @@ unplug() {
 
 # measure DEVICE prints its row.
 measure() {
+  local rc=0
+  start_device "$tmp/vm.sock" "$device_log" --gpu soft --memory 1GiB -v
+  boot && cycle "$1" || { rc=1; cp "$device_log" "$BUILD/logs/hotplug-failed.log"; }
+  end $qemu_pid; qemu_pid=
+  stop_service
+  return $rc
+}
+cycle() {
   local i ticks_pid worst all=()
-  boot || return
-  : >"$device_log"
   send '&./ticks'; await '@ready *' || return
   ticks_pid=${line#@ready }
   for i in $(seq "$cycles"); do
@@ -101,13 +107,12 @@ measure() {
     worst=$(tr ' ' '\n' <<<"${line#@ticks }" | sort -n | tail -1)
     all+=("$worst")
   done
-  end $qemu_pid; qemu_pid=
   printf '%s\n' "${all[@]}" | sort -n | awk -v d="$1" -v s="$(slowest)" -v c="$(grep -cE 'stall|lockup|starved|BUG:|Oops' "$console_log")" '
     {v[NR] = $1; if ($1 > 100) a++; if ($1 > 1000) b++}
     END {printf "%-8s %6d %10d %10d %8d %8d %12s %10d\n", d, NR, v[int((NR + 1) / 2)], v[NR], a, b, s, c}'
 }
 # slowest prints the slowest answer to QEMU: in ms, and to which message.
-slowest() { [ ! -s "$device_log" ] || python3 "$tmp/slowest.py" "$device_log"; }
+slowest() { python3 "$tmp/slowest.py" "$device_log"; }
 cat >"$tmp/slowest.py" <<'PY'
 import re, sys
 unit = {"ns": 1e-6, "µs": 1e-3, "us": 1e-3, "ms": 1, "s": 1e3}
@@ -116,7 +121,6 @@ print("%.1f %s" % max(found) if found else "")
 PY
 
 printf '%-8s %6s %10s %10s %8s %8s %12s %10s\n' device cycles 'median ms' 'longest' '>0.1 s' '>1 s' 'slowest ms' complaints
-start_device "$tmp/vm.sock" "$device_log" --gpu soft --memory 1GiB -v
 for ((i = 0; i < load; i++)); do (while :; do :; done) & loops+=($!); done
 bad=0
 for d in "${devices[@]}"; do measure "$d" || bad=1; done
