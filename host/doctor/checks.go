@@ -4,7 +4,7 @@ package doctor
 var checks = []check{
 	{"kernel", kernel},
 	{"kernel config", kernelConfig},
-	{"KVM", kvm},
+	{"KVM", kvmRuns},
 	{"memfd", sealedMemory},
 	{"shared huge pages", hugePages},
 	{"locked memory", lockedMemory},

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -16,6 +17,7 @@ import (
 
 	"causeway/host/daemon/api"
 	"causeway/host/daemon/apitest"
+	"causeway/host/doctor/kvm"
 )
 
 // good are the files of a host on which everything is well, without a GPU of NVIDIA's.
@@ -83,11 +85,16 @@ func host(t *testing.T, files, programs map[string]string) *Machine {
 			}
 			return text, nil
 		},
-		Open: func(string) error { return nil }, Memfd: func() error { return nil }, Landlock: func() (int, error) { return 6, nil },
+		Open: func(string) error { return nil }, KVM: func(context.Context) error { return nil }, Memfd: func() error { return nil }, Landlock: func() (int, error) { return 6, nil },
 		Space:  func(string) (Space, error) { return Space{10 << 30, 20 << 30, 1 << 20, 1 << 20}, nil },
 		Config: func() error { return nil },
 		Daemon: c, Program: []string{"causeway"}, Version: "1.0", RunDir: run, StateDir: "/var/lib/causeway", LogDir: "/var/log/causeway",
 	}
+}
+
+// kvmSays has KVM's guest end so.
+func kvmSays(err error) func(*Machine) {
+	return func(m *Machine) { m.KVM = func(context.Context) error { return fmt.Errorf("%w: as it did", err) } }
 }
 
 func runDir(t *testing.T) string {
@@ -148,6 +155,10 @@ func TestChecks(t *testing.T) {
 		{"kernel config", OK, files{"boot/config-6.12.9-amd64": "", "proc/config.gz": zipped(t, good["boot/config-6.12.9-amd64"])}, nil, nil, "config.gz"},
 		{"KVM", Warning, nil, nil, func(m *Machine) { m.Open = func(string) error { return fs.ErrNotExist } }, "modprobe"},
 		{"KVM", Warning, nil, nil, func(m *Machine) { m.Open = func(string) error { return fs.ErrPermission } }, "usermod"},
+		{"KVM", Warning, nil, nil, kvmSays(kvm.ErrSlow), "nested virtualization"},
+		{"KVM", Warning, nil, nil, kvmSays(kvm.ErrStopped), "-accel tcg"},
+		{"KVM", Warning, nil, nil, kvmSays(kvm.ErrHost), "arch-capabilities"},
+		{"KVM", Warning, nil, nil, kvmSays(errors.New("KVM_CREATE_VM: busy")), "KVM_CREATE_VM"},
 		{"KVM", Failed, nil, nil, func(m *Machine) { m.Open = func(string) error { return errors.New("no such device") } }, "dmesg"},
 		{"memfd", Failed, nil, nil, func(m *Machine) { m.Memfd = func() error { return errors.New("not implemented") } }, "not implemented"},
 		{"shared huge pages", Warning, files{"sys/kernel/mm/transparent_hugepage/shmem_enabled": "always advise [never]"}, nil, nil, "shmem_enabled"},

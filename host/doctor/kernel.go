@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
+
+	"causeway/host/doctor/kvm"
 )
 
 // version reads the numbers at the beginning of text: 6.1.0-13-amd64 is 6, 1.
@@ -94,10 +96,10 @@ func unzip(s string) (string, bool) {
 	return string(b), err == nil
 }
 
-func kvm(_ context.Context, m *Machine) Result {
+func kvmRuns(ctx context.Context, m *Machine) Result {
 	switch err := m.Open("/dev/kvm"); {
 	case err == nil:
-		return ok("/dev/kvm opens")
+		return kvmGuest(ctx, m)
 	case errors.Is(err, fs.ErrNotExist):
 		return warning("Load the module (`modprobe kvm_intel` or `modprobe kvm_amd`); if that fails, enable virtualization in the firmware.",
 			"no /dev/kvm: VMs run by emulation, some ten times slower")
@@ -105,6 +107,21 @@ func kvm(_ context.Context, m *Machine) Result {
 		return warning("Put the user into the group: `usermod -aG kvm USER`; then log in anew.", "/dev/kvm may not be opened by this user")
 	default:
 		return failed("Look for the reason in `dmesg | grep -i kvm`.", "/dev/kvm: %v", err)
+	}
+}
+
+// kvmGuest runs a guest: a device that opens says little.
+func kvmGuest(ctx context.Context, m *Machine) Result {
+	const emulate = "Until then have VMs run by emulation, some ten times slower: `qemu-system-x86_64 -accel tcg`, or <domain type='qemu'>."
+	switch err := m.KVM(ctx); {
+	case err == nil:
+		return ok("/dev/kvm opens, and a guest runs")
+	case errors.Is(err, kvm.ErrHost):
+		return warning("Give VMs a CPU without it: `-cpu host,arch-capabilities=off`, or <feature policy='disable' name='arch-capabilities'/> in <cpu>.", "/dev/kvm opens, but %v", err)
+	case errors.Is(err, kvm.ErrSlow), errors.Is(err, kvm.ErrStopped):
+		return warning("If this host is a VM itself, it needs nested virtualization: ask whoever runs its host. "+emulate, "/dev/kvm opens, but no guest boots: %v", err)
+	default:
+		return warning("Look for the reason in `dmesg | grep -i kvm`. "+emulate, "/dev/kvm opens, but no guest can be made: %v", err)
 	}
 }
 

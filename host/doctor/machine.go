@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"causeway/host/daemon/api"
+	"causeway/host/doctor/kvm"
 )
 
 // Machine is a host as checks see it. Tests make up their own.
@@ -22,6 +23,7 @@ type Machine struct {
 	Run func(ctx context.Context, name string, args ...string) (string, error)
 	// Open tries to open a device for reading and writing.
 	Open     func(path string) error
+	KVM      func(context.Context) error      // runs a guest of a few instructions
 	Memfd    func() error                     // makes and seals one
 	Landlock func() (version int, err error)  // of the kernel's Landlock
 	Space    func(path string) (Space, error) // of the file system that holds path
@@ -44,7 +46,7 @@ type Space struct {
 // Real is the host that this process runs on. RunDir, StateDir, LogDir, Config, Daemon and Version are left to the caller.
 func Real() *Machine {
 	return &Machine{
-		FS: os.DirFS("/"), Run: run, Open: open, Memfd: memfd, Landlock: landlock, Space: space,
+		FS: os.DirFS("/"), Run: run, Open: open, KVM: kvm.Probe, Memfd: memfd, Landlock: landlock, Space: space,
 		Program: []string{"/proc/self/exe"}, UID: os.Getuid(),
 	}
 }
