@@ -11,6 +11,15 @@ import (
 	"causeway/host/view"
 )
 
+// createExample is run by scripts/create.sh as it stands. Guest memory is shared once for the VM, and has the size of -m.
+const createExample = `  causeway create vm1 --profile quarter
+  causeway create vm1/gpu1 --gpu any --memory 4GiB --share 50
+
+  # a VM with both, by QEMU:
+  size=4G
+  qemu-system-x86_64 -m $size -object memory-backend-memfd,id=causeway-ram,size=$size,share=on \
+    -machine q35,memory-backend=causeway-ram $(causeway inspect vm1 --json | jq -r '.[].attach.qemu[]') ...`
+
 func createCommand() *cobra.Command {
 	var node nodeFlags
 	var w wishes
@@ -23,10 +32,8 @@ causeway attach or the domain's XML.
 
 Of a vGPU that is there already, only what is named changes, at once and while programs run; everything else stays as it is. The vGPU
 stays until causeway delete, whether a VM uses it or not.`,
-		Example: `  causeway create vm1 --profile quarter
-  causeway create vm1/gpu1 --gpu any --memory 4GiB --share 50
-  causeway inspect vm1 --json | jq -r '.[0].attach.qemu | join(" ")'     # for qemu-system-x86_64`,
-		Args: cobra.ExactArgs(1),
+		Example: createExample,
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			vm, name := api.ParseKey(args[0])
 			if w.wish.Name == "" {

@@ -23,6 +23,7 @@ import (
 	"causeway/host/device"
 	"causeway/host/limit"
 	"causeway/host/schedule"
+	"causeway/host/view"
 	"causeway/host/worker/spawn"
 )
 
@@ -185,7 +186,9 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		kind = "the software GPU: no real one was found or asked for"
 	}
 	fmt.Fprintf(out, "virtual GPU for one VM: %s (%s)\n\n", chosen.Name, kind)
-	printAttach(out, ln.Addr().String())
+	if err := printAttach(out, ln.Addr().String(), f.name); err != nil {
+		return err
+	}
 	if pool != nil {
 		pool.Fill()
 	}
@@ -258,26 +261,9 @@ func routineRebuild(ctx context.Context, dev *device.Device, log *slog.Logger) {
 	}
 }
 
-// attachTag is the mount tag in what printAttach prints. Any other does as well.
-const attachTag = "gpu0"
-
-// printAttach says how to attach the device. Guest memory must be shared, and the queue long enough for READs of 1 MiB.
-func printAttach(w io.Writer, socket string) {
-	fmt.Fprintf(w, `QEMU arguments (the memory's size is the VM's):
-  -object memory-backend-memfd,id=mem,size=4G,share=on -machine q35,memory-backend=mem
-  -chardev socket,id=gpu0,path=%[1]s
-  -device vhost-user-fs-pci,chardev=gpu0,tag=%[2]s,queue-size=1024
-
-libvirt domain XML:
-  <memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>
-  <filesystem type='mount'>
-    <driver type='virtiofs' queue='1024'/>
-    <source socket='%[1]s'/>
-    <target dir='%[2]s'/>
-  </filesystem>
-
-In the guest:
-  mkdir -p /run/causeway && mount -t virtiofs %[2]s /run/causeway
-  LD_LIBRARY_PATH=/run/causeway/lib ./program        # or once: /run/causeway/bin/setup
-`, socket, attachTag)
+// printAttach says how to attach the device. No metadata: libvirt's hook would ask causewayd for another.
+func printAttach(w io.Writer, socket, name string) error {
+	a := view.AttachTo(&api.VGPU{Spec: api.Spec{Name: name}, Socket: socket})
+	a.Metadata = ""
+	return view.WriteAttach(w, a)
 }

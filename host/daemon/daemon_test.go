@@ -3,6 +3,7 @@ package daemon_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -123,6 +124,50 @@ func TestLost(t *testing.T) {
 	}
 	if again := h.ensure(one); again.PID == v.PID || again.State != api.Waiting || again.Why != "" {
 		t.Errorf("asked for again: %+v", again)
+	}
+}
+
+// TestDeathInLog: the log of a vGPU, which is where its operator looks, ends with why its device process died: by what signal or status, and
+// the first line of its panic. That of its next process does not repeat it.
+func TestDeathInLog(t *testing.T) {
+	h := newHost(t, daemontest.Soft(1<<30)).start()
+	v := h.ensure(one)
+	name := filepath.Join(h.cfg.LogDir, one.VM, one.Name+".log")
+	say := func(text string) {
+		t.Helper()
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.WriteString(text)
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func() string {
+		t.Helper()
+		body, err := h.c.Log(t.Context(), one.VM, one.Name, 1, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer body.Close()
+		b, err := io.ReadAll(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	say("panic: all is lost\n\ngoroutine 1 [running]:\nmain.main()\n")
+	_ = syscall.Kill(v.PID, syscall.SIGKILL)
+	until(t, "said", func() bool { return strings.Contains(read(), "vGPU lost") })
+	if last := read(); !strings.Contains(last, "signal 9") || !strings.Contains(last, "panic: all is lost") || !strings.Contains(last, itoa(v.PID)) {
+		t.Errorf("the log ends with %q", last)
+	}
+	v = h.ensure(one)
+	_ = syscall.Kill(v.PID, syscall.SIGABRT)
+	until(t, "said again", func() bool { return strings.Contains(read(), itoa(v.PID)) })
+	if last := read(); strings.Contains(last, "all is lost") {
+		t.Errorf("the log ends with %q", last)
 	}
 }
 

@@ -73,7 +73,8 @@ func (d *Daemon) findAgain(ctx context.Context, vm, name string) {
 			}
 			return
 		}
-		d.loseLocked(v, fmt.Sprintf("its device process %d ended while no causewayd ran: its exit status is not known", rec.PID))
+		d.loseLocked(v, d.why(&rec, fmt.Sprintf("its device process %d ended while no causewayd ran: its exit status is not known", rec.PID)))
+		d.note(&v.rec)
 		d.log.Error("vGPU lost", "vgpu", rec.Spec.Key(), "why", v.rec.Why, "error", err)
 		if err := writeJSON(recordPath(d.run, &rec.Spec), &v.rec); err != nil {
 			d.log.Error("a lost vGPU was not written down", "vgpu", rec.Spec.Key(), "error", err)

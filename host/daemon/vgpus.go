@@ -137,9 +137,18 @@ func (d *Daemon) routineWatch(v *vgpu, p *process.Process) {
 		d.mu.Unlock()
 		return
 	}
-	d.loseLocked(v, fmt.Sprintf("its device process %d is gone: %s", p.PID(), p.Reason()))
 	rec := v.rec
 	d.mu.Unlock()
+	why := d.why(&rec, fmt.Sprintf("its device process %d is gone: %s", p.PID(), p.Reason())) // reads logs: not under the lock
+	d.mu.Lock()
+	if v.end || v.proc != p {
+		d.mu.Unlock()
+		return
+	}
+	d.loseLocked(v, why)
+	rec = v.rec
+	d.mu.Unlock()
+	d.note(&rec)
 	d.log.Error("vGPU lost", "vgpu", rec.Spec.Key(), "why", rec.Why)
 	if err := writeJSON(recordPath(d.run, &rec.Spec), &rec); err != nil {
 		d.log.Error("a lost vGPU was not written down", "vgpu", rec.Spec.Key(), "error", err)

@@ -13,7 +13,8 @@ type Attach struct {
 	MemoryBacking string   `json:"memory_backing"` // of the domain
 	Filesystem    string   `json:"filesystem"`     // device of the domain
 	Metadata      string   `json:"metadata"`       // of the domain: has the libvirt hook make the vGPU
-	QEMU          []string `json:"qemu"`           // arguments, for QEMU without libvirt; the memory's size is the VM's
+	QEMU          []string `json:"qemu"`           // arguments, for QEMU without libvirt: those of this vGPU
+	QEMUMemory    []string `json:"qemu_memory"`    // arguments, once for a VM: SIZE stands for its memory, as in -m
 	Guest         []string `json:"guest"`          // commands, once
 }
 
@@ -26,11 +27,11 @@ func AttachTo(v *api.VGPU) Attach {
 			escape(v.Socket), escape(s.Name)),
 		Metadata: "<metadata>\n  <causeway:vgpus xmlns:causeway='urn:causeway:vgpu:1'>\n    " + wish(s) + "\n  </causeway:vgpus>\n</metadata>",
 		QEMU: []string{
-			"-object", "memory-backend-memfd,id=mem,size=4G,share=on", "-machine", "q35,memory-backend=mem",
 			"-chardev", "socket,id=" + s.Name + ",path=" + strings.ReplaceAll(v.Socket, ",", ",,"),
 			"-device", "vhost-user-fs-pci,chardev=" + s.Name + ",tag=" + s.Name + ",queue-size=1024",
 		},
-		Guest: []string{"mkdir -p /run/causeway", "mount -t virtiofs " + s.Name + " /run/causeway", "/run/causeway/bin/setup"},
+		QEMUMemory: []string{"-object", "memory-backend-memfd,id=causeway-ram,size=SIZE,share=on", "-machine", "memory-backend=causeway-ram"},
+		Guest:      []string{"mkdir -p /run/causeway", "mount -t virtiofs " + s.Name + " /run/causeway", "/run/causeway/bin/setup"},
 	}
 }
 

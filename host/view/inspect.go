@@ -105,18 +105,25 @@ func inspectStatus(p *paper, r *Reading, v *api.VGPU) {
 	p.block(b.String())
 }
 
+// WriteAttach writes how a VM gets a vGPU.
+func WriteAttach(w io.Writer, a Attach) error {
+	p := &paper{w: w}
+	inspectAttach(p, a)
+	return p.err
+}
+
 func inspectAttach(p *paper, a Attach) {
 	p.title("In the domain's XML (below <domain>)")
 	p.block(a.MemoryBacking)
-	p.block(a.Metadata)
+	if a.Metadata != "" {
+		p.block(a.Metadata)
+	}
 	p.title("In the domain's XML (below <devices>)")
 	p.block(a.Filesystem)
-	p.title("QEMU without libvirt (the memory's size is the VM's)")
-	var lines []string
-	for i := 0; i+1 < len(a.QEMU); i += 2 {
-		lines = append(lines, a.QEMU[i]+" "+a.QEMU[i+1])
-	}
-	p.block(strings.Join(lines, "\n"))
+	p.title("QEMU without libvirt, for this vGPU")
+	p.arguments(a.QEMU)
+	p.title("QEMU without libvirt, once for the VM (SIZE: its memory, as in -m)")
+	p.arguments(a.QEMUMemory)
 	p.title("In the guest, once")
 	p.block(strings.Join(a.Guest, "\n"))
 }
@@ -145,6 +152,13 @@ func (p *paper) title(format string, args ...any) {
 func (p *paper) line(name, value string) {
 	if value = cmp.Or(value, "-"); value != "-" {
 		p.printf("  %-10s  %s\n", name, value)
+	}
+}
+
+// arguments writes options with their values.
+func (p *paper) arguments(args []string) {
+	for i := 0; i+1 < len(args); i += 2 {
+		p.printf("  %s %s\n", args[i], args[i+1])
 	}
 }
 
