@@ -59,7 +59,7 @@ together() {
 # What a stock Debian may lack, by the program that tells: PROGRAM PACKAGE...
 ORDINARY_TOOLS=('g++ g++' 'ar binutils' 'make make' 'xz xz-utils' 'git git' 'python3 python3' 'ps procps' 'ip iproute2' 'script bsdutils')
 # What the test's stages need beside those.
-TEST_TOOLS=('rpm rpm' 'depmod kmod')
+TEST_TOOLS=('rpm rpm' 'depmod kmod' 'jq jq')
 
 # setup_system [ROW...] installs the ordinary tools that are missing, before anything runs side by side.
 setup_system() {

@@ -142,6 +142,7 @@ stage_vm() {
       scripts/run-tests.sh --vm "$k" --socket "$socket" --variants "$variants" --may-skip "cubemap greenctx peer sparse"
     ) || bad=1
   done
+  scripts/create.sh || bad=1
   return $bad
 }
 

@@ -93,8 +93,8 @@ func TestAttachIsXML(t *testing.T) {
 			t.Errorf("no %s in %s", want, a.Metadata)
 		}
 	}
-	if !strings.Contains(a.QEMU[5], "path=/run/a,,b/x.sock") {
-		t.Errorf("a comma ends QEMU's argument: %s", a.QEMU[5])
+	if !strings.Contains(a.QEMU[1], "path=/run/a,,b/x.sock") {
+		t.Errorf("a comma ends QEMU's argument: %s", a.QEMU[1])
 	}
 }
 
