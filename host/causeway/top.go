@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,8 @@ func topCommand() *cobra.Command {
 		Use:   "top [VM[/NAME]]",
 		Short: "Watch GPUs, vGPUs and the processes of guests",
 		Long: `Shows live who uses the GPUs: each GPU, each vGPU and each process of a guest, with the GPU time it used, memory, kernel
-launches and copied bytes a second, and how long its work was held back for the sake of limits. h explains columns and keys.
+launches and copied bytes a second, and how long its work was held back for the sake of limits. h explains columns and keys. A narrow
+terminal has fewer columns; NO_COLOR in the environment turns colours off.
 
 Without a terminal, or with --once, it prints one picture after one interval; --batch goes on. With --json each picture is one
 line of JSON. Without causewayd, the device processes are asked; GPUs' utilisation, temperature and power are not known then.`,
@@ -140,7 +142,7 @@ var errNoTerminal = errors.New("no terminal")
 // live draws on the terminal until q or ctx's end, and leaves it as it was.
 func (f *topFlags) live(ctx context.Context, t *view.Top, out io.Writer) (err error) {
 	screen, ok := out.(*os.File)
-	if f.once || f.batch || f.node.json || f.number > 0 || !ok || !term.IsTerminal(int(screen.Fd())) || !term.IsTerminal(int(os.Stdin.Fd())) {
+	if os.Getenv("TERM") == "dumb" || f.once || f.batch || f.node.json || f.number > 0 || !ok || !term.IsTerminal(int(screen.Fd())) || !term.IsTerminal(int(os.Stdin.Fd())) {
 		return errNoTerminal
 	}
 	before, err := term.MakeRaw(int(os.Stdin.Fd()))
@@ -189,13 +191,15 @@ func (f *topFlags) routineLive(ctx context.Context, t *view.Top, screen *os.File
 	tick := time.NewTicker(t.Interval)
 	defer tick.Stop()
 	var decoder view.Keys
+	look := lookOf(os.Getenv)
+	t.ASCII = !isUTF8(os.Getenv)
 	for {
 		width, height, err := term.GetSize(int(screen.Fd()))
 		if err != nil || width <= 0 || height <= 0 {
 			width, height = 80, 24
 		}
 		t.Resize(width, height)
-		if _, err := screen.WriteString(view.Frame(t.Lines(), width)); err != nil {
+		if _, err := screen.WriteString(look.Frame(t.Lines(), width)); err != nil {
 			return err
 		}
 		select {
@@ -230,6 +234,20 @@ func (f *topFlags) routineLive(ctx context.Context, t *view.Top, screen *os.File
 			}
 		}
 	}
+}
+
+// lookOf is how a terminal's styles are drawn: NO_COLOR (no-color.org) wants none that are colours.
+func lookOf(getenv func(string) string) view.Look {
+	if getenv("NO_COLOR") != "" {
+		return view.Mono
+	}
+	return view.Colours
+}
+
+// isUTF8 reports whether the locale's characters are (locale(7)).
+func isUTF8(getenv func(string) string) bool {
+	set := strings.ToUpper(cmp.Or(getenv("LC_ALL"), getenv("LC_CTYPE"), getenv("LANG")))
+	return strings.Contains(set, "UTF-8") || strings.Contains(set, "UTF8")
 }
 
 // routineKeys reads the terminal. It ends with ctx only after the next key: the process ends then.

@@ -10,7 +10,7 @@ import (
 	"causeway/host/daemon/api"
 )
 
-// Style is how a line looks.
+// Style is how a line, or a part of it, looks.
 type Style int
 
 // Styles.
@@ -19,41 +19,57 @@ const (
 	Head        // of a table
 	Alert
 	Faint
+	Good // in use
+	Warm // much of it
+	Bad  // nearly all of it, or something is wrong
 )
+
+// Span is a part of a line, in characters, that looks otherwise.
+type Span struct {
+	From, To int
+	Style    Style
+}
 
 // Line is a line of the picture.
 type Line struct {
 	Text  string
 	Style Style
+	Spans []Span // in order, apart from each other
 }
 
 // helpText is shown by h.
-const helpText = `b m l c w n   sort by busy, memory, launches, copies, waiting, name; the same key again, or r: the other way round
+const helpText = `b m l c w n   sort by busy, memory, launches, copies, waiting, name;
+              the same key again, or r: the other way round
 p             show or hide the processes of guests
 + -           double or halve the time between readings; space: read now
 z             hold the picture, and let it go
 arrows, j k   scroll; also Page Up, Page Down, Home, End
 q             quit
 
-BUSY      part of the time in which the GPU had work of it; the processes of a vGPU add up
-WAIT      part of the time in which its work was held back, for the sake of its cap or of others' shares
+A narrow screen has fewer columns.
+BUSY      part of the time in which the GPU had work of it; the processes of
+          a vGPU add up
+HISTORY   BUSY, or a GPU's UTIL, at the last readings, the newest at the right
+WAIT      part of the time in which its work was held back, for the sake of
+          its cap or of others' shares
 TO GPU    copied to the GPU, in GB/s; FROM: back
+SHARE CAP limits of GPU time; ! marks what does not hold now
 OOM       allocations that its memory limit refused, so far`
 
 // Lines is the picture: the node, its GPUs, and as many vGPUs as fit.
 func (t *Top) Lines() []Line {
-	fixed := []Line{{t.title(), Plain}}
+	fixed := []Line{{Text: t.title()}}
 	if t.err != nil {
-		fixed = append(fixed, Line{"cannot read: " + clean(t.err.Error()), Alert})
+		fixed = append(fixed, Line{Text: "cannot read: " + clean(t.err.Error()), Style: Alert})
 	}
 	var list []Line
 	switch {
 	case t.help:
 		for l := range strings.SplitSeq(helpText, "\n") {
-			list = append(list, Line{l, Plain})
+			list = append(list, Line{Text: l})
 		}
 	case t.reading == nil:
-		fixed = append(fixed, Line{"reading...", Faint})
+		fixed = append(fixed, Line{Text: "reading...", Style: Faint})
 	default:
 		fixed = append(fixed, t.gpuLines()...)
 		list = t.rowLines()
@@ -89,23 +105,28 @@ func (t *Top) title() string {
 		s += "  HELD (z goes on)"
 	}
 	if t.reading != nil {
-		var connected, lost, processes int
-		rows := t.shown()
-		for _, r := range rows {
-			switch r.VGPU.State {
-			case api.Connected:
-				connected++
-			case api.Lost:
-				lost++
-			}
-			processes += len(r.Sessions)
-		}
-		s += fmt.Sprintf("  %s, %d connected, %d lost, %s", several(len(rows), "vGPU"), connected, lost, several(processes, "process"))
+		s += t.counts()
 	}
-	if t.height > 0 {
-		s += "  (h: help, q: quit)"
+	if help := s + "  h: help"; t.height > 0 && utf8.RuneCountInString(help) <= t.width {
+		return help
 	}
 	return s
+}
+
+func (t *Top) counts() string {
+	var lost, processes int
+	rows := t.shown()
+	for _, r := range rows {
+		if r.VGPU.State == api.Lost {
+			lost++
+		}
+		processes += len(r.Sessions)
+	}
+	s := "  " + several(len(rows), "vGPU")
+	if lost > 0 {
+		s += fmt.Sprintf(" (%d lost)", lost)
+	}
+	return s + ", " + several(processes, "process")
 }
 
 // several counts things: 1 vGPU, 2 processes.
@@ -120,23 +141,40 @@ func several(n int, what string) string {
 }
 
 func (t *Top) gpuLines() []Line {
-	cells := [][]string{{"GPU", "UTIL", "", "MEMORY", "PROMISED", "TEMP", "POWER", "NAME"}}
-	styles := []Style{Head}
+	cols := []column{{head: "GPU", left: true}, {head: "UTIL"}, t.historyColumn(3), {left: true, drop: 4}, {head: "MEMORY"}, {head: "PROMISED", drop: 2}, {head: "TEMP", drop: 5},
+		{head: "POWER", drop: 6}, {head: "NAME", left: true, drop: 1}}
+	var rows []row
 	for i := range t.reading.GPUs {
 		g := &t.reading.GPUs[i]
 		name, style, busy := clean(g.Name), Plain, t.utilization(g)
-		util := fmt.Sprintf("%d%%", busy)
+		util := cell{fmt.Sprintf("%d%%", busy), Plain}
 		if busy < 0 {
-			util = "-"
+			util.text = "-"
+		}
+		used := t.reading.used(g)
+		full := part(used, g.Memory)
+		past := cell{bar(float64(busy)/100, historyLen), Good}
+		if t.width > 0 {
+			past.text = t.past.spark(g.ID, t.ASCII)
 		}
 		if g.Drained {
 			name, style = name+", drained: "+cmp.Or(clean(g.Why), "nobody said why"), Alert
 		}
-		cells = append(cells, []string{GPUNumber(g), util, gauge(busy), usedOf(t.reading.used(g), g.Memory), Bytes(g.Promised),
-			orDash(g.Temperature, "%d°C"), orDash((g.PowerMW+500)/1000, "%dW"), name})
-		styles = append(styles, style)
+		rows = append(rows, row{[]cell{{GPUNumber(g), Plain}, util, past, {bar(full, memoryBar), level(full)}, {usedOf(used, g.Memory), Plain}, {Bytes(g.Promised), Plain},
+			{orDash(g.Temperature, "%d°C"), Plain}, {orDash((g.PowerMW+500)/1000, "%dW"), Plain}, {name, Plain}}, style})
 	}
-	return table(cells, styles, 1)
+	return table(cols, rows, t.width)
+}
+
+// memoryBar is how long a bar of memory is.
+const memoryBar = 6
+
+// historyColumn is where what was is drawn; in a file a bar, of what is.
+func (t *Top) historyColumn(drop int) column {
+	if t.width == 0 {
+		return column{left: true, drop: drop}
+	}
+	return column{head: "HISTORY", left: true, drop: drop}
 }
 
 // utilization is what the driver says of a GPU, or the time that all of its vGPUs count where it says nothing; percent, -1: not known.
@@ -153,58 +191,86 @@ func (t *Top) utilization(g *api.GPU) int {
 	return max(g.Utilization, int(min(busy, 1)*100+0.5))
 }
 
-func gauge(percent int) string {
-	n := min(max(percent, 0), 100) / 10
-	return "[" + strings.Repeat("|", n) + strings.Repeat(" ", 10-n) + "]"
-}
-
 // rowLines begins with the table's head.
 func (t *Top) rowLines() []Line {
-	cells := [][]string{{"VM/VGPU", "GPU", "BUSY", "WAIT", "MEMORY", "LAUNCH/S", "TO GPU", "FROM", "SHARE", "CAP", "OOM", "STATE"}}
-	styles := []Style{Head}
+	cols := []column{{head: "VM/VGPU", left: true}, {head: "GPU", left: true, drop: 6}, {head: "BUSY"}, t.historyColumn(3), {head: "WAIT", drop: 1}, {left: true, drop: 2}, {head: "MEMORY"},
+		{head: "LAUNCH/S", drop: 4}, {head: "TO GPU", drop: 9}, {head: "FROM", drop: 10}, {head: "SHARE", drop: 7}, {head: "CAP", drop: 7}, {head: "OOM", drop: 8}, {head: "STATE", left: true}}
+	var rows []row
 	for _, r := range t.sorted() {
-		v := &r.VGPU
-		memory, oom, style, state := "-", "-", Plain, string(v.State)
-		if s := v.Status; s != nil {
-			all := s.Past
-			for _, o := range s.Sessions {
-				all.Add(o.Counters)
-			}
-			memory, oom = usedOf(s.Memory, memoryOf(v)), fmt.Sprint(all.OutOfMemory)
-			if all.ThrottledNow {
-				state += ", held back"
-			}
-		}
-		if v.State == api.Lost {
-			style = Alert
-		}
-		cells = append(cells, append([]string{clean(v.Spec.Key()), t.reading.gpuOf(v)}, append(rateCells(r.Rates, memory), shareOf(v), capOf(v), oom, state)...))
-		styles = append(styles, style)
+		rows = append(rows, t.vgpuRow(&r))
 		if !t.Processes {
 			continue
 		}
 		for _, s := range r.Sessions {
-			state := clean(s.State)
-			if s.Counters.ThrottledNow {
-				state += ", held back"
-			}
-			cells = append(cells, append([]string{fmt.Sprintf("  %d %s", s.GuestPID, clean(s.Program)), ""},
-				append(rateCells(s.Rates, Bytes(s.Memory)), "", "", fmt.Sprint(s.Counters.OutOfMemory), state)...))
-			styles = append(styles, Faint)
+			rows = append(rows, sessionRow(&s))
 		}
 	}
-	return table(cells, styles, 2)
+	return table(cols, rows, t.width)
 }
 
-func rateCells(r *Rates, memory string) []string {
-	return []string{
+func (t *Top) vgpuRow(r *Row) row {
+	v := &r.VGPU
+	memory, oom, full, state := "-", cell{"-", Plain}, cell{}, cell{string(v.State), Plain}
+	style := Plain
+	if s := v.Status; s != nil {
+		all := s.Past
+		for _, o := range s.Sessions {
+			all.Add(o.Counters)
+		}
+		memory, oom.text = usedOf(s.Memory, memoryOf(v)), fmt.Sprint(all.OutOfMemory)
+		if all.OutOfMemory > 0 {
+			oom.style = Warm
+		}
+		if limit := memoryOf(v); limit > 0 {
+			full = cell{bar(part(s.Memory, limit), memoryBar), level(part(s.Memory, limit))}
+		}
+		if all.ThrottledNow {
+			state = cell{"held back", Warm}
+		}
+	}
+	if v.State == api.Lost {
+		style = Alert
+	}
+	past := cell{}
+	if t.width > 0 {
+		past = cell{t.past.spark(v.Spec.Key(), t.ASCII), Good}
+	}
+	n := rateCells(r.Rates)
+	return row{[]cell{{clean(v.Spec.Key()), Plain}, {t.reading.gpuOf(v), Plain}, n[0], past, n[1], full, {memory, Plain}, n[2], n[3], n[4],
+		heldCell(shareOf(v), v), heldCell(capOf(v), v), oom, state}, style}
+}
+
+// heldCell marks a limit that does not hold.
+func heldCell(text string, v *api.VGPU) cell {
+	if unheld(v) != "" && text != "-" {
+		return cell{text, Bad}
+	}
+	return cell{text, Plain}
+}
+
+func sessionRow(s *SessionRow) row {
+	state := cell{clean(s.State), Plain}
+	if s.Counters.ThrottledNow {
+		state = cell{"held back", Warm}
+	}
+	n := rateCells(s.Rates)
+	return row{[]cell{{fmt.Sprintf("  %d %s", s.GuestPID, clean(s.Program)), Plain}, {}, n[0], {}, n[1], {}, {Bytes(s.Memory), Plain}, n[2], n[3], n[4],
+		{}, {}, {fmt.Sprint(s.Counters.OutOfMemory), Plain}, state}, Faint}
+}
+
+// rateCells are busy, waiting, launches, and copied to and from the GPU.
+func rateCells(r *Rates) []cell {
+	cells := texts(
 		rate(r, func(r *Rates) string { return share(r.Busy) }),
 		rate(r, func(r *Rates) string { return share(r.Wait) }),
-		memory,
 		rate(r, func(r *Rates) string { return count(r.Launches) }),
 		rate(r, func(r *Rates) string { return gigabytes(r.In) }),
 		rate(r, func(r *Rates) string { return gigabytes(r.Out) }),
+	)
+	if r != nil && r.Wait >= 0.5 {
+		cells[1].style = Warm
 	}
+	return cells
 }
 
 func (t *Top) noteLines() []Line {
@@ -216,62 +282,7 @@ func (t *Top) noteLines() []Line {
 	Notes(&b, &r)
 	var list []Line
 	for l := range strings.Lines(b.String()) {
-		list = append(list, Line{strings.TrimSuffix(l, "\n"), Faint})
+		list = append(list, Line{Text: strings.TrimSuffix(l, "\n"), Style: Faint})
 	}
 	return list
-}
-
-// table aligns cells: the first left columns and the last to the left, the others to the right.
-func table(cells [][]string, styles []Style, left int) []Line {
-	var widths []int
-	for _, row := range cells {
-		for i, c := range row {
-			row[i] = narrow(c)
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
-		}
-	}
-	widths[0] = min(widths[0], 40) // a long program's name must not push the numbers out
-	lines := make([]Line, len(cells))
-	for r, row := range cells {
-		var b strings.Builder
-		for i, c := range row {
-			if i > 0 {
-				b.WriteString("  ")
-			}
-			c = cut(c, widths[i])
-			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c))
-			if i < left || i == len(row)-1 {
-				b.WriteString(c + pad)
-			} else {
-				b.WriteString(pad + c)
-			}
-		}
-		lines[r] = Line{strings.TrimRight(b.String(), " "), styles[r]}
-	}
-	return lines
-}
-
-// cut shortens a line to so many columns.
-func cut(s string, width int) string {
-	if utf8.RuneCountInString(s) <= width {
-		return s
-	}
-	r := []rune(s)
-	if width < 2 {
-		return string(r[:max(width, 0)])
-	}
-	return string(r[:width-1]) + "…"
-}
-
-// narrow replaces characters that may take two columns of a terminal, or none.
-func narrow(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r >= 0x300 && r != '…' {
-			return '?'
-		}
-		return r
-	}, s)
 }

@@ -49,6 +49,9 @@ type Top struct {
 	Reverse   bool
 	Processes bool   // show the processes of guests
 	Only      string // key of the vGPUs shown, all if empty
+	ASCII     bool   // the terminal shows no other characters
+
+	past history
 
 	meter         Meter
 	reading       *Reading
@@ -66,9 +69,25 @@ func (t *Top) Resize(width, height int) { t.width, t.height = width, height }
 func (t *Top) Read(r *Reading) {
 	rows := t.meter.Rows(r)
 	t.err = nil
-	if !t.paused {
-		t.reading, t.rows = r, rows
+	if t.paused {
+		return
 	}
+	t.reading, t.rows = r, rows
+	now := map[string]float64{}
+	for i := range r.GPUs {
+		if busy := t.utilization(&r.GPUs[i]); busy >= 0 {
+			now[r.GPUs[i].ID] = float64(busy) / 100
+		}
+	}
+	for i := range rows {
+		if rows[i].Rates != nil {
+			now[rows[i].VGPU.Spec.Key()] = rows[i].Rates.Busy
+		}
+	}
+	if t.past == nil {
+		t.past = history{}
+	}
+	t.past.add(now)
 }
 
 // Failed says that no reading could be taken.

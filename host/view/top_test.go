@@ -301,9 +301,54 @@ func FuzzKeys(f *testing.F) {
 }
 
 func TestFrame(t *testing.T) {
-	got := Frame([]Line{{"title", Plain}, {"HEAD", Head}, {"bad", Alert}}, 6)
-	want := "\x1b[Htitle\x1b[K\r\n\x1b[7mHEAD  \x1b[0m\r\n\x1b[1;31mbad\x1b[0m\x1b[K\x1b[J"
-	if got != want {
-		t.Errorf("%q, want %q", got, want)
+	lines := []Line{{Text: "title"}, {Text: "HEAD", Style: Head}, {Text: "bad", Style: Alert}, {Text: "a bc d", Spans: []Span{{2, 4, Good}, {5, 9, Bad}}}}
+	for name, c := range map[string]struct {
+		look Look
+		want string
+	}{
+		"colours": {Colours, "\x1b[Htitle\x1b[K\r\n\x1b[7mHEAD  \x1b[0m\r\n\x1b[1;31mbad\x1b[0m\x1b[K\r\na \x1b[0m\x1b[32mbc\x1b[0m \x1b[0m\x1b[1;31md\x1b[0m\x1b[J"},
+		"none":    {Mono, "\x1b[Htitle\x1b[K\r\n\x1b[7mHEAD  \x1b[0m\r\n\x1b[1mbad\x1b[0m\x1b[K\r\na bc \x1b[0m\x1b[1md\x1b[0m\x1b[J"},
+	} {
+		if got := c.look.Frame(lines, 6); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	for style, code := range Mono {
+		if strings.Contains(code, "3") {
+			t.Errorf("style %d has a colour without colours: %q", style, code)
+		}
+	}
+}
+
+// The help fits a terminal as wide as they begin.
+func TestHelpWidth(t *testing.T) {
+	for l := range strings.SplitSeq(helpText, "\n") {
+		if len(l) > 80 {
+			t.Errorf("%d columns: %s", len(l), l)
+		}
+	}
+	if n := strings.Count(helpText, "\n") + 2; n > 24 {
+		t.Errorf("%d lines", n)
+	}
+}
+
+func TestHistory(t *testing.T) {
+	h := history{}
+	for i := range 14 {
+		h.add(map[string]float64{"a": float64(i) / 13, "b": 0})
+	}
+	if got := h.spark("a", false); got != "▃▄▄▅▅▆▇▇██" {
+		t.Errorf("%q", got)
+	}
+	h.add(map[string]float64{"b": 9, "c": -1})
+	for key, want := range map[string]string{"a": "          ", "b": "_________#", "c": "         _"} {
+		if got := h.spark(key, true); got != want {
+			t.Errorf("%s: %q, want %q", key, got, want)
+		}
+	}
+	for part, want := range map[float64]string{-1: "[    ]", 0: "[    ]", .5: "[||  ]", 1: "[||||]", 7: "[||||]"} {
+		if got := bar(part, 4); got != want {
+			t.Errorf("%v: %q", part, got)
+		}
 	}
 }
