@@ -158,7 +158,7 @@ phase_declarative() {
 }
 
 # has_vgpu [--inactive] looks for both parts in the domain's description, no_vgpu for either.
-has_vgpu() { virsh dumpxml vm1 "$@" >"$tmp/out" && says /run/causeway/vm1/gpu0.sock && says '<causeway:vgpu name="gpu0" gpu="any" memory="1GiB" share="50"/>'; }
+has_vgpu() { virsh dumpxml vm1 "$@" >"$tmp/out" && says /run/causeway/vm1/gpu0.sock && says '<causeway:vgpu name="gpu0" memory="1GiB" share="50"/>'; }
 no_vgpu() { virsh dumpxml vm1 "$@" >"$tmp/out" && ! grep -e urn:causeway -e /run/causeway/vm1 "$tmp/out"; }
 
 # gone waits until no process or file of vm1's vGPU is left; sets gone to the ms that took.

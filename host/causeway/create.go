@@ -49,7 +49,7 @@ stays until causeway delete, whether a VM uses it or not.`,
 	node.register(c)
 	w.register(c, &node)
 	_ = c.Flags().MarkHidden("name") // the argument says it
-	c.Flags().StringVar(&w.wish.Owner, "owner", "", "who may open the vhost-user socket, as USER or USER:GROUP (default: the configuration's)")
+	c.Flags().StringVar(&w.wish.Owner, "owner", "", "who may open the vhost-user socket, as `USER[:GROUP]` (default: the configuration's)")
 	return c
 }
 

@@ -71,7 +71,7 @@ With --control it tells how it is, and takes other limits, over HTTP on a Unix s
 	fl.StringVar(&f.name, "name", "gpu0", "the virtual GPU's name within its VM")
 	fl.StringVar(&f.owner, "owner", "", "USER or USER:GROUP who may open the vhost-user socket (default: this user)")
 	fl.StringVar(&f.scheduler, "scheduler", "", "socket of causeway scheduler, which shares GPU time (default: none)")
-	fl.StringVar(&f.profile, "profile", "", "limits by name: full, half, quarter or eighth of the GPU; those named beside it go before")
+	fl.StringVar(&f.profile, "profile", "", "limits by `NAME`: full, half, quarter or eighth of the GPU; those named beside it go before")
 	completeWords(c, "profile", slices.Sorted(maps.Keys(limit.Profiles()))...)
 	shareFlag(c, &f.share, "; wants --scheduler")
 	capFlag(c, &f.cap, "")

@@ -20,7 +20,7 @@ type gpuFlags struct {
 }
 
 func (f *gpuFlags) register(c *cobra.Command) {
-	c.Flags().StringVar(&f.gpu, "gpu", "auto", "GPU to use: auto (real ones if there are any, else soft), any (one), soft, soft:2 for two software GPUs, numbers as in 0 or 0,1, all, a UUID of a GPU or MIG slice, or a part of a model's name as in H200")
+	c.Flags().StringVar(&f.gpu, "gpu", "auto", "`GPU` to use: auto (real ones if there are any, else soft), any (one), soft, soft:2 for two software GPUs, numbers as in 0 or 0,1, all, a UUID of a GPU or MIG slice, or a part of a model's name as in H200")
 	_ = c.RegisterFlagCompletionFunc("gpu", completeLocalGPU)
 	memoryFlag(c, &f.memory, " (default: none)")
 	c.Flags().IntVar(&f.warm, "warm", 1, "workers that wait with the driver of a real GPU started: each holds a context (some 500 MiB of GPU memory); 0: none")

@@ -51,7 +51,7 @@ const (
 	memoryUsage   = "limit of GPU memory, contexts included, as in 16GiB; none: the whole GPU"
 	capUsage      = "most per cent of the GPU's time, 1 to 100; none: no cap"
 	sessionsUsage = "most CUDA processes at once, 1 to 1000"
-	profileUsage  = "limits by name, as `causeway profiles` lists them"
+	profileUsage  = "limits by `NAME`, as causeway profiles lists them"
 )
 
 var shareUsage = fmt.Sprintf("share of the GPU's time when several want it, 1 to %d, relative to others', who have %d unless they say so", limit.MostShare, limit.DefaultShare)

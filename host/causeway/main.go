@@ -35,7 +35,8 @@ func root() *cobra.Command {
 every driver call crosses a ring in shared memory to a worker on the host, which runs it on a real GPU, or on a
 software GPU where there is none.`,
 		Example: `  causeway run -- ./vectoradd
-  causeway device --socket /run/causeway/vm1.sock --gpu auto --memory 4GiB
+  causeway device --socket /run/causeway/vm1.sock --gpu auto --profile quarter
+  causeway attach vm1 --profile quarter
   causeway gpus`,
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -41,7 +41,7 @@ func (f *nodeFlags) registerRun(c *cobra.Command) {
 	if s := os.Getenv(runDirVar); s != "" {
 		run = s
 	}
-	c.Flags().StringVar(&f.run, "run-dir", run, "folder of causewayd's and the vGPUs' sockets, also $"+runDirVar)
+	c.Flags().StringVar(&f.run, "run-dir", run, "`FOLDER` of causewayd's and the vGPUs' sockets, also $"+runDirVar)
 }
 
 func (f *nodeFlags) client() *api.Client { return api.NewClient(api.Socket(f.run)) }

@@ -10,11 +10,11 @@ import (
 type wishes struct{ wish api.Wish }
 
 func (w *wishes) register(c *cobra.Command, node *nodeFlags) {
-	c.Flags().StringVar(&w.wish.Name, "name", "", "name of the vGPU in the VM, and its mount tag (default: the first free of gpu0, gpu1...)")
-	c.Flags().StringVar(&w.wish.GPU, "gpu", "", "GPU: any, a number, numbers as in 0,1, a UUID, a part of a model's name such as H200, or soft (default: any)")
+	c.Flags().StringVar(&w.wish.Name, "name", "", "`NAME` of the vGPU in the VM, and its mount tag (default: the first free of gpu0, gpu1...)")
+	c.Flags().StringVar(&w.wish.GPU, "gpu", "", "`GPU`: any, a number, numbers as in 0,1, a UUID, a part of a model's name such as H200, or soft (default: any)")
 	_ = c.RegisterFlagCompletionFunc("gpu", node.completeGPUFlag)
-	c.Flags().StringVar(&w.wish.MIG, "mig", "", "profile of a MIG slice, as in 1g.18gb")
-	c.Flags().StringVar(&w.wish.Remote, "remote", "", "GPU server, as HOST:PORT")
+	c.Flags().StringVar(&w.wish.MIG, "mig", "", "`PROFILE` of a MIG slice, as in 1g.18gb")
+	c.Flags().StringVar(&w.wish.Remote, "remote", "", "GPU server, as `HOST:PORT`")
 	changeFlags(c, node, &w.wish.Change)
 }
 
