@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,12 +38,11 @@ func (f *nodeFlags) register(c *cobra.Command) {
 }
 
 func (f *nodeFlags) registerRun(c *cobra.Command) {
-	run := api.RunDir
-	if s := os.Getenv(runDirVar); s != "" {
-		run = s
-	}
-	c.Flags().StringVar(&f.run, "run-dir", run, "`FOLDER` of causewayd's and the vGPUs' sockets, also $"+runDirVar)
+	c.Flags().StringVar(&f.run, "run-dir", runDir(), "`FOLDER` of causewayd's and the vGPUs' sockets, also $"+runDirVar)
 }
+
+// runDir is where a node's sockets are unless a flag says otherwise.
+func runDir() string { return cmp.Or(os.Getenv(runDirVar), api.RunDir) }
 
 func (f *nodeFlags) client() *api.Client { return api.NewClient(api.Socket(f.run)) }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"causeway/host/daemon/api"
 	"causeway/host/schedule"
 )
 
@@ -45,7 +44,7 @@ back: "causeway ps" and the alert CausewayLimitsUnheld say so. With --status it 
 			return (&schedule.Server{Log: logger(verbose)}).Serve(ctx, ln)
 		},
 	}
-	c.Flags().StringVar(&socket, "socket", filepath.Join(api.RunDir, schedule.Socket), "path of the socket; one that nobody serves any more is replaced")
+	c.Flags().StringVar(&socket, "socket", filepath.Join(runDir(), schedule.Socket), "`PATH` of the socket, beside causewayd's; one that nobody serves any more is replaced")
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "say what happens on stderr")
 	c.Flags().BoolVar(&status, "status", false, "print who has which share of which GPU, as JSON with --json")
 	c.Flags().Bool("json", false, "print JSON")

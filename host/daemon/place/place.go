@@ -250,10 +250,17 @@ func noRoom(gpus []GPU, among []int, want uint64, r Rules) error {
 	var list []string
 	for _, i := range among {
 		g := &gpus[i]
-		list = append(list, fmt.Sprintf("%s has %s, of which %s are promised to %d vGPUs and %s used by others: %s are left",
-			title(g), size(uint64(float64(g.Memory)*max(r.Overcommit, 1))), size(g.Promised), g.Count, size(g.Others), size(g.Room(r.Overcommit))))
+		list = append(list, fmt.Sprintf("%s has %s, of which %s are promised to %s and %s used by others: %s are left",
+			title(g), size(uint64(float64(g.Memory)*max(r.Overcommit, 1))), size(g.Promised), vgpus(g.Count), size(g.Others), size(g.Room(r.Overcommit))))
 	}
 	return fmt.Errorf("%w: %s do not fit: %s", ErrNoRoom, size(want), strings.Join(list, "; "))
+}
+
+func vgpus(n int) string {
+	if n == 1 {
+		return "1 vGPU"
+	}
+	return fmt.Sprintf("%d vGPUs", n)
 }
 
 func size(n uint64) string {
