@@ -113,8 +113,7 @@ nvmlReturn_t cwi_nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvml
 	return NVML_INVALID_ARGUMENT;
 }
 
-/* What /proc of this guest calls it: the path and arguments up to the first NUL. */
-static int proc_name(unsigned pid, char *name, size_t cap)
+int cw_nvml_proc_name(unsigned pid, char *name, size_t cap)
 {
 	char path[32];
 	ssize_t n;
@@ -140,7 +139,7 @@ nvmlReturn_t cwi_nvmlSystemGetProcessName(unsigned pid, char *name, unsigned len
 
 	if (!name || !length)
 		return NVML_INVALID_ARGUMENT;
-	if (!proc_name(pid, found, sizeof found)) {
+	if (!cw_nvml_proc_name(pid, found, sizeof found)) {
 		found[0] = 0;
 		res = cw_nvml_look(&v);
 		if (res)

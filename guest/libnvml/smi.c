@@ -51,7 +51,8 @@ static void put(void *to, const struct cw_process *p)
 
 	*e = (struct entry){.pid = p->pid, .used = p->used, .gpu_instance = CW_UNKNOWN32, .compute_instance = CW_UNKNOWN32,
 			    .protected_used = CW_UNKNOWN64};
-	memcpy(e->name, p->name, sizeof p->name);
+	if (!cw_nvml_proc_name(p->pid, e->name, sizeof e->name)) /* as nvmlSystemGetProcessName */
+		memcpy(e->name, p->name, sizeof p->name);
 }
 
 static int compute(word device, word count, word array, word d)

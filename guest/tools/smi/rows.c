@@ -115,7 +115,7 @@ const struct smi_row smi_rows[] = {
 	{2, 0, "SW Power Capping", "clocks_event_reasons_counters_sw_power_cap", V_NONE},
 	{2, 0, "Sync Boost", "clocks_event_reasons_counters_sync_boost", V_NONE},
 	{2, 0, "SW Thermal Slowdown", "clocks_event_reasons_counters_sw_therm_slowdown", V_NONE},
-	{2, 0, "    HW Thermal Slowdown", "clocks_event_reasons_counters_hw_therm_slowdown", V_NONE},
+	{2, 0, "HW Thermal Slowdown", "clocks_event_reasons_counters_hw_therm_slowdown", V_NONE},
 	{2, 0, "HW Power Braking", "clocks_event_reasons_counters_hw_power_brake", V_NONE},
 	{1, SEC_PERFORMANCE, "Sparse Operation Mode", "sparse_operation_mode", V_NONE},
 	{1, SEC_MEMORY, "FB Memory Usage", "fb_memory_usage", GROUP},

@@ -17,6 +17,8 @@ struct answer {
 	struct cw_link links[36];
 };
 
+enum { ODD_BYTES = 300000 }; /* sizes are no whole MiB */
+
 static void name(struct cw_device *d, unsigned i)
 {
 	memset(d, 0xff, sizeof *d); /* unknown */
@@ -29,7 +31,7 @@ static void name(struct cw_device *d, unsigned i)
 	d->minor = 0;
 	d->memory_total = 16ull << 30;
 	d->memory_reserved = 0;
-	d->memory_used = 300ull << 20;
+	d->memory_used = (300ull << 20) + ODD_BYTES;
 	d->memory_free = d->memory_total - d->memory_used;
 }
 
@@ -60,8 +62,8 @@ static void board(struct cw_device *d, unsigned i)
 {
 	strcpy(d->vbios, "96.00.A5.00.01");
 	d->pci_domain = 0, d->pci_bus = 0x1a + i, d->pci_device = 0, d->pci_id = 0x233510de, d->pci_subsystem = 0x18be10de;
-	d->memory_reserved = 600ull << 20, d->memory_free -= d->memory_reserved;
-	d->bar1_total = 128ull << 30, d->bar1_used = 2ull << 20;
+	d->memory_reserved = (600ull << 20) + ODD_BYTES, d->memory_free -= d->memory_reserved;
+	d->bar1_total = 128ull << 30, d->bar1_used = (2ull << 20) + ODD_BYTES;
 	d->ecc_corrected = 1, d->ecc_uncorrected = 2, d->ecc_corrected_total = 3, d->ecc_uncorrected_total = 4;
 	d->ecc_current = d->ecc_pending = d->ecc_default = 1;
 	d->brand = 14, d->architecture = 9, d->cores = 16896, d->memory_bus_width = 6144;
@@ -82,7 +84,7 @@ static void peers(struct answer *a)
 		a->links[i] = (struct cw_link){.device = i / 18, .link = i % 18, .state = 1, .link_version = 4, .capabilities = 0x3f,
 					       .remote_type = 2, .remote_bus = 7, .remote_id = 0x22a310de, .speed = 26562};
 	for (unsigned i = 0; i < 3; i++)
-		a->processes[i] = (struct cw_process){.device = i == 2, .pid = 4194303 + i, .used = (uint64_t)(100 * (i + 1)) << 20};
+		a->processes[i] = (struct cw_process){.device = i == 2, .pid = 4194303 + i, .used = ((uint64_t)(100 * (i + 1)) << 20) + ODD_BYTES};
 	strcpy(a->processes[0].name, "/sbin/init");
 	strcpy(a->processes[1].name, "/opt/a folder/with/a/rather/long/path/to/a/program/python3");
 	strcpy(a->processes[2].name, "short & <sweet>");
