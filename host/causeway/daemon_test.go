@@ -73,7 +73,7 @@ func TestDaemon(t *testing.T) {
 	program := installed(t)
 	dir := t.TempDir()
 	run := filepath.Join(dir, "r")
-	config := "[devices]\nsocket_owner = '0'\nlog = 'file'\n[placement]\nsoftware_gpu = 'named'\n[isolation]\nsandbox = 'off'\n"
+	config := "[devices]\nsocket_owner = '0'\nlog = 'file'\n[placement]\nsoftware_gpu = 'named'\n[isolation]\nsandbox = 'off'\nmemory = '1GiB'\n"
 	if err := os.WriteFile(filepath.Join(dir, "causewayd.toml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}

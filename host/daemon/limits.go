@@ -105,7 +105,7 @@ func (d *Daemon) intend(r Reading, v *vgpu, c api.Change) (old api.Spec, err err
 				return old, err
 			}
 		}
-		if g, n, ok := d.placed(r, &v.rec); ok {
+		if g, n, ok := placed(r, &v.rec, d.cfg.Devices.WarmWorkers); ok {
 			if err := g.Fits(limit.Memory(next.Memory), n); err != nil {
 				return old, err
 			}
@@ -124,7 +124,7 @@ func (d *Daemon) resolve(r Reading, rec *record, c api.Change) (api.Change, erro
 	if err != nil {
 		return c, err
 	}
-	g, n, ok := d.placed(r, rec)
+	g, n, ok := placed(r, rec, d.config().Devices.WarmWorkers)
 	switch {
 	case !ok:
 		return c, refuse(http.StatusServiceUnavailable, "see `causeway gpus`", "profile %s is a part of a GPU, and the driver does not show that of %s now", c.Profile, rec.Spec.Key())
@@ -148,10 +148,9 @@ func (d *Daemon) profile(name string) (limit.Profile, error) {
 	return p, nil
 }
 
-// placed is the GPU of a vGPU, and how many it has.
-func (d *Daemon) placed(r Reading, rec *record) (limit.GPU, int, bool) {
+// placed is the GPU of a vGPU, and how many it has. waiting is how many workers wait ready for each.
+func placed(r Reading, rec *record, waiting int) (limit.GPU, int, bool) {
 	ids := strings.Split(rec.GPU, ",")
-	waiting := d.opt.Config.Devices.WarmWorkers
 	for i := range r.GPUs {
 		if g := &r.GPUs[i]; strings.EqualFold(g.ID, ids[0]) {
 			return onGPU(g, waiting), len(ids), true
@@ -206,7 +205,9 @@ func (d *Daemon) wanted(w *api.Wish, was *api.Spec) api.Spec {
 	}
 	s.GPU, s.MIG, s.Remote, s.Owner = cmp.Or(w.GPU, s.GPU), cmp.Or(w.MIG, s.MIG), cmp.Or(w.Remote, s.Remote), cmp.Or(w.Owner, s.Owner)
 	s.NUMA = cmp.Or(w.NUMA, s.NUMA)
-	s.Limits = w.On(s.Limits)
+	if l := w.On(s.Limits); l != s.Limits {
+		s.Limits, s.Profile = l, ""
+	}
 	return s
 }
 

@@ -114,25 +114,6 @@ var attributes = map[string]func(*api.Wish, string) error{
 	},
 }
 
-type nameValue struct{ name, value string }
-
-// named are the limits that a change names, as their attributes.
-func named(c *api.Change) (list []nameValue) {
-	if c.Memory != nil {
-		list = append(list, nameValue{"memory", c.Memory.String()})
-	}
-	if c.Share != nil {
-		list = append(list, nameValue{"share", c.Share.String()})
-	}
-	if c.Cap != nil {
-		list = append(list, nameValue{"cap", c.Cap.String()})
-	}
-	if c.Sessions != nil {
-		list = append(list, nameValue{"sessions", c.Sessions.String()})
-	}
-	return list
-}
-
 // MetadataXML writes what Parse reads, as it stands in a domain's XML.
 func MetadataXML(list []api.Wish) string {
 	return metadata(list, Prefix+":", fmt.Sprintf(" xmlns:%s='%s'", Prefix, Namespace), "\n")
@@ -163,9 +144,8 @@ func metadata(list []api.Wish, prefix, declaration, newline string) string {
 		}
 		attr("name", s.Name)
 		attr("gpu", s.GPU)
-		attr("profile", s.Profile)
-		for _, l := range named(&s.Change) {
-			attr(l.name, l.value)
+		for _, l := range s.Words() {
+			attr(l.Name, l.Text)
 		}
 		attr("mig", s.MIG)
 		attr("remote", s.Remote)

@@ -49,20 +49,11 @@ func wish(s *api.Spec) string {
 	attr("mig", s.MIG)
 	attr("remote", s.Remote)
 	c := s.Limits.Change()
-	if attr("profile", s.Profile); s.Profile != "" { // which names these
+	if c.Profile = s.Profile; c.Profile != "" { // which names these
 		c.Memory, c.Share, c.Cap = nil, nil, nil
 	}
-	if c.Memory != nil {
-		attr("memory", c.Memory.String())
-	}
-	if c.Share != nil {
-		attr("share", c.Share.String())
-	}
-	if c.Cap != nil {
-		attr("cap", c.Cap.String())
-	}
-	if c.Sessions != nil {
-		attr("sessions", c.Sessions.String())
+	for _, l := range c.Words() {
+		attr(l.Name, l.Text)
 	}
 	b.WriteString("/>")
 	return b.String()

@@ -53,6 +53,30 @@ var (
 // Named reports whether a change names anything.
 func (c *Change) Named() bool { return *c != (Change{}) }
 
+// Word is a limit by its name, as people write it.
+type Word struct{ Name, Text string }
+
+// Words are what a change names, as attributes of a domain's XML and flags have it.
+func (c *Change) Words() []Word {
+	var list []Word
+	if c.Profile != "" {
+		list = append(list, Word{"profile", c.Profile})
+	}
+	if c.Memory != nil {
+		list = append(list, Word{"memory", c.Memory.String()})
+	}
+	if c.Share != nil {
+		list = append(list, Word{"share", c.Share.String()})
+	}
+	if c.Cap != nil {
+		list = append(list, Word{"cap", c.Cap.String()})
+	}
+	if c.Sessions != nil {
+		list = append(list, Word{"sessions", c.Sessions.String()})
+	}
+	return list
+}
+
 // Check says what is wrong with a change in itself.
 func (c *Change) Check() error {
 	var errs []error

@@ -24,14 +24,6 @@ type Limits struct {
 	Processes uint32 // and threads
 }
 
-// MemoryText is Memory in bytes, as a flag takes it; empty: unlimited.
-func (l Limits) MemoryText() string {
-	if l.Memory == 0 {
-		return ""
-	}
-	return strconv.FormatUint(l.Memory, 10)
-}
-
 // Check says what is wrong with limits.
 func (l Limits) Check() error {
 	switch {
