@@ -11,7 +11,7 @@
 
 #define SMI_FUNCTIONS(X)                                                                                                   \
 	X(nvmlInit_v2) X(nvmlErrorString) X(nvmlSystemGetDriverVersion) X(nvmlSystemGetNVMLVersion)                        \
-	X(nvmlSystemGetCudaDriverVersion_v2) X(nvmlSystemGetProcessName) X(nvmlGetExcludedDeviceCount) X(nvmlUnitGetCount) \
+	X(nvmlSystemGetCudaDriverVersion_v2) X(nvmlSystemGetProcessName) X(nvmlGetExcludedDeviceCount)                     \
 	X(nvmlDeviceGetCount_v2) X(nvmlDeviceGetHandleByIndex_v2)                                                          \
 	X(nvmlDeviceGetName) X(nvmlDeviceGetSerial) X(nvmlDeviceGetUUID) X(nvmlDeviceGetVbiosVersion)                      \
 	X(nvmlDeviceGetBoardPartNumber) X(nvmlDeviceGetInforomImageVersion) X(nvmlDeviceGetInforomVersion)                 \
@@ -27,7 +27,7 @@
 	X(nvmlDeviceGetDisplayActive) X(nvmlDeviceGetAccountingMode) X(nvmlDeviceGetEccMode) X(nvmlDeviceGetMigMode)       \
 	X(nvmlDeviceGetBrand) X(nvmlDeviceGetArchitecture) X(nvmlDeviceGetVirtualizationMode)                              \
 	X(nvmlDeviceGetCudaComputeCapability) X(nvmlDeviceGetPciInfo_v3) X(nvmlDeviceGetPciInfoExt)                        \
-	X(nvmlDeviceGetMemoryInfo_v2) X(nvmlDeviceGetMemoryInfo) X(nvmlDeviceGetBAR1MemoryInfo)                            \
+	X(nvmlDeviceGetMemoryInfo_v2) X(nvmlDeviceGetBAR1MemoryInfo)                                                       \
 	X(nvmlDeviceGetUtilizationRates) X(nvmlDeviceGetEncoderUtilization) X(nvmlDeviceGetDecoderUtilization)             \
 	X(nvmlDeviceGetJpgUtilization) X(nvmlDeviceGetOfaUtilization) X(nvmlDeviceGetPcieThroughput)                       \
 	X(nvmlDeviceGetEncoderStats) X(nvmlDeviceGetTotalEccErrors) X(nvmlDeviceGetMemoryErrorCounter)                     \
