@@ -4,9 +4,11 @@
 #
 #   scripts/bench/hotplug.sh [--cycles 20] [--load N] [--kernel SERIES] [--accel tcg|kvm] [DEVICE...]
 #
-# DEVICE: vgpu, busy (a vGPU that a program uses while it is plugged out), serial, nvme, none (the guest is left alone); all by default. --load
-# starts N busy loops on this machine beside it. A row: cycles, the median and the longest time that a CPU's timer was late in one
-# cycle, how many cycles had more than 0.1 and 1 s, the slowest answer of the device process to QEMU, complaints of the guest's kernel.
+# DEVICE: vgpu, busy (a vGPU that a program uses while it is plugged out), serial, nvme, none (the guest is left alone for 3 s); these by
+# default. For comparison, hung: the device process is stopped for 25 s while QEMU plugs it in; paused: QEMU is. --load starts N
+# busy loops on this machine beside it. A row: cycles, the median and the longest time that a CPU's timer was late in one cycle, how many
+# cycles had more than 0.1 and 1 s, the slowest answer of the device process to QEMU if it took 0.1 s, complaints of the guest's
+# kernel; the first of them below.
 set -uo pipefail
 . "$(dirname "$0")/../lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
@@ -19,7 +21,7 @@ while [ $# -gt 0 ]; do
     --load) load=$2; shift 2 ;;
     --kernel) kernel=$2; shift 2 ;;
     --accel) accel=$2; shift 2 ;;
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) devices+=("$1"); shift ;;
   esac
@@ -65,18 +67,20 @@ out_of_guest() { guest "for i in \$(seq 300); do $pci || break; usleep 50000; do
 unplugged() { ! monitor 'info pci' | grep -q 'id "x"'; }
 
 plug() { # DEVICE
+  case $1 in hung) kill -STOP "$service_pid"; { nap 25; kill -CONT "$service_pid"; } & ;; esac
   case $1 in
-    none) ;;
+    none | paused) ;;
     serial) monitor 'device_add virtio-serial-pci,bus=slot0,id=x' && in_guest ;;
     nvme) monitor 'device_add nvme,drive=disk,serial=x,bus=slot0,id=x' && in_guest ;;
-    vgpu | busy) monitor "chardev-add socket,id=gpu,path=$tmp/vm.sock" && monitor 'device_add vhost-user-fs-pci,chardev=gpu,tag=gpu0,queue-size=1024,bus=slot0,id=x' &&
+    hung | vgpu | busy) monitor "chardev-add socket,id=gpu,path=$tmp/vm.sock" && monitor 'device_add vhost-user-fs-pci,chardev=gpu,tag=gpu0,queue-size=1024,bus=slot0,id=x' &&
       guest 'for i in $(seq 300); do mount -t virtiofs gpu0 /run/causeway 2>/dev/null && break; usleep 50000; done; ./life once' ;;
   esac
 }
 unplug() {
   case $1 in
     none) nap 3; return ;;
-    vgpu) guest umount /run/causeway ;;
+    paused) kill -STOP $qemu_pid; nap 25; kill -CONT $qemu_pid; return ;;
+    vgpu | hung) guest umount /run/causeway ;;
     busy) send '&./life loop'; await '@ready *' ;;
   esac
   local pid=${line#@ready }
@@ -84,7 +88,7 @@ unplug() {
   case $1 in
     busy) guest "while [ -d /proc/$pid ]; do usleep 50000; done; umount -l /run/causeway" ;;
   esac
-  case $1 in vgpu | busy) monitor 'chardev-remove gpu' ;; esac
+  case $1 in vgpu | busy | hung) monitor 'chardev-remove gpu' ;; esac
 }
 
 # measure DEVICE prints its row.
@@ -107,9 +111,10 @@ cycle() {
     worst=$(tr ' ' '\n' <<<"${line#@ticks }" | sort -n | tail -1)
     all+=("$worst")
   done
-  printf '%s\n' "${all[@]}" | sort -n | awk -v d="$1" -v s="$(slowest)" -v c="$(grep -cE 'stall|lockup|starved|BUG:|Oops' "$console_log")" '
+  printf '%s\n' "${all[@]}" | sort -n | awk -v d="$1" -v s="$(slowest)" -v c="$(grep -acE "$complaint" "$console_log")" '
     {v[NR] = $1; if ($1 > 100) a++; if ($1 > 1000) b++}
     END {printf "%-8s %6d %10d %10d %8d %8d %12s %10d\n", d, NR, v[int((NR + 1) / 2)], v[NR], a, b, s, c}'
+  grep -aE -m3 "$complaint" "$console_log" | sed 's/^/        | /'
 }
 # slowest prints the slowest answer to QEMU: in ms, and to which message.
 slowest() { python3 "$tmp/slowest.py" "$device_log"; }

@@ -121,7 +121,7 @@ monitor() {
   python3 - "$tmp/monitor" "$1" <<'PY'
 import socket, sys
 s = socket.socket(socket.AF_UNIX)
-s.settimeout(10)
+s.settimeout(60)
 s.connect(sys.argv[1])
 text = b""
 def prompt():
@@ -139,8 +139,9 @@ sys.exit(1 if "rror" in out else 0)
 PY
 }
 
+complaint="rcu.*(stall|starved|didn't happen)|lockup|blocked for more than|BUG:|WARNING:|Oops|Kernel panic"
 # calm_kernels: no guest's kernel had to complain (a CPU that stood still, a task that hangs, a fault of its own).
 calm_kernels() {
-  local bad; bad=$(grep -aE 'rcu.*(stall|starved)|lockup|blocked for more than|BUG:|WARNING:|Oops|Kernel panic' "$console_log")
+  local bad; bad=$(grep -aE "$complaint" "$console_log")
   [ -z "$bad" ]; row "no guest's kernel complained" "${bad:+${bad%%$'\n'*} ($(wc -l <<<"$bad") lines in $console_log)}"
 }
