@@ -18,19 +18,19 @@ setup_libvirt() {
 }
 
 # without_services COMMAND... installs packages whose services are neither started now nor at the next boot: tests start their own.
-without_services() {
-  local policy=/usr/sbin/policy-rc.d made= before rc=0 units
+without_services() (
+  policy=/usr/sbin/policy-rc.d
   if [ ! -e $policy ]; then # Debian's own switch for it; a machine that has one has decided
+    trap 'as_root rm -f $policy' EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM HUP
     printf '#!/bin/sh\nexit 101\n' | as_root install -m 755 /dev/stdin $policy
-    made=1
   fi
   before=$(enabled_units)
-  "$@" || rc=$?
-  [ -z "$made" ] || as_root rm -f $policy
+  "$@" || exit
   units=$(comm -13 <(echo "$before") <(enabled_units))
   # shellcheck disable=SC2086
   [ -z "$units" ] || as_root systemctl -q disable $units
-  return $rc
-}
+)
 
 enabled_units() { [ ! -d /run/systemd/system ] || systemctl list-unit-files --no-legend --state=enabled | awk '{print $1}' | sort; }
