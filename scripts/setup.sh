@@ -14,6 +14,7 @@ set -euo pipefail
 . "$ROOT/scripts/lib/setup-kernels.sh"
 . "$ROOT/scripts/lib/setup-cuda.sh"
 . "$ROOT/scripts/lib/setup-nvidia-smi.sh"
+. "$ROOT/scripts/lib/setup-promtool.sh"
 . "$ROOT/scripts/lib/setup-nvrtc.sh"
 
 usage() { sed -n '2,7s/^# \{0,1\}//p' "$0"; }
@@ -85,7 +86,7 @@ flock -n 9 || { say "another setup.sh is running: waiting for it"; flock 9; }
 
 what=$*
 case ${1:-all} in
-  all) setup_system "${TEST_TOOLS[@]}"; setup_mmdebstrap; together setup_vms setup_cuda setup_kernels setup_go_tools setup_guest setup_package ;;
+  all) setup_system "${TEST_TOOLS[@]}"; setup_mmdebstrap; together setup_vms setup_cuda setup_kernels setup_go_tools setup_promtool setup_guest setup_package ;;
   demo) together setup_qemu 'setup_cuda 13.0' 'setup_kernels 6.12' setup_go_tools ;;
   qemu) setup_qemu ;;
   libvirt) setup_libvirt ;;
@@ -94,6 +95,7 @@ case ${1:-all} in
   go-tools) setup_go_tools ;;
   nvidia-smi) setup_nvidia_smi ;;
   nvrtc) setup_system; setup_nvrtc ;;
+  promtool) setup_promtool ;;
   guest) setup_guest ;;
   -h | --help | help) usage; exit ;;
   *) usage >&2; exit 2 ;;

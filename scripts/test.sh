@@ -27,10 +27,15 @@ stage_lint() {
   GOPROXY=off go mod tidy -diff || { echo "go.mod is not tidy (go mod tidy)"; bad=1; }
   bash -n scripts/*.sh scripts/lib/*.sh scripts/package/*.sh images/*.sh || bad=1
   generated_is_current || bad=1
-  if have promtool; then # Debian's prometheus; the names are compared by scripts/grafana's own test
-    promtool check rules scripts/prometheus/*.rules.yml && promtool test rules scripts/prometheus/test/*.yml || bad=1
-  fi
+  alerts || bad=1
   return $bad
+}
+
+# alerts checks the rules and runs their tests; the names are compared by scripts/grafana's own test.
+alerts() {
+  scripts/setup.sh promtool || return
+  local promtool; promtool=$(command -v promtool || echo "$BUILD/promtool/promtool")
+  "$promtool" check rules scripts/prometheus/*.rules.yml && "$promtool" test rules scripts/prometheus/test/*.yml
 }
 
 # generated_is_current runs the generators on a copy of the tree and compares.
