@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what Causeway's build, tests and demo need. Idempotent; says each step before doing it.
 #
-#   scripts/setup.sh all | demo | qemu | libvirt | kernels [SERIES...] | cuda [VERSION...] | go-tools | nvidia-smi | nvrtc | guest
+#   scripts/setup.sh all | demo | qemu | libvirt | kernels [SERIES...] | cuda [VERSION...] | go-tools | nvidia-smi | nvrtc | promtool | guest
 #
 # Only QEMU, g++ and the like are installed on the machine; the rest goes under build/. Further Debian suites come
 # from the mirror that apt already uses; elsewhere CAUSEWAY_DEBIAN_MIRROR names one.
