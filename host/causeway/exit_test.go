@@ -46,8 +46,8 @@ func TestExitStatuses(t *testing.T) {
 		{exitRunFailed, []string{"run", "--no-such-option", "--", "true"}},
 		{exitRunFailed, []string{"run"}},
 		{exitRunFailed, []string{"run", "--gpu", "99", "--", "true"}},
-		{exitNoInvoke, []string{"run", "--", closed}},
-		{exitNotFound, []string{"run", "--", "/nowhere/program"}},
+		{exitNoInvoke, []string{"run", "--lib", libFolder(t), "--", closed}},
+		{exitNotFound, []string{"run", "--lib", libFolder(t), "--", "/nowhere/program"}},
 	} {
 		got := 0
 		_, _, err := command(t, c.args...)
