@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup build causeway libcuda libnvml tools generate lint test test-programs demo bench deb rpm clean
 
-VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+VERSION := $(shell scripts/package/version.sh || echo unknown)
 OUT     := $(abspath build)
 
 help: ## list the targets

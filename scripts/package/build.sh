@@ -3,8 +3,9 @@
 #
 #   scripts/package/build.sh [deb] [rpm]      both by default; they come to build/package/
 #
-# PACKAGE_VERSION and SOURCE_DATE_EPOCH (environment) replace what version.sh says, PACKAGE_OUT the folder. The same commit gives the
-# same bytes.
+# PACKAGE_VERSION and SOURCE_DATE_EPOCH (environment) replace what version.sh says, PACKAGE_OUT the folder. MAINTAINER ("NAME <ADDRESS>") and
+# HOMEPAGE say who answers for the packages and where; README.md beside this has their defaults. The same commit with the same of these gives
+# the same bytes.
 set -euo pipefail
 . "$(dirname "$0")/../lib/common.sh"
 
@@ -12,6 +13,12 @@ NFPM=v2.43.4 # newer ones need modules that the Go proxy does not serve everywhe
 here=$ROOT/scripts/package
 out=${PACKAGE_OUT:-$BUILD/package}
 root=$out/root
+
+# Packages need an address. Where nobody gives one, this says that there is none: RFC 6761 keeps .invalid from ever being anybody's.
+NOBODY='The Causeway authors <nobody@causeway.invalid>'
+
+# configured KEY prints causeway.KEY of git's configuration; it may be empty.
+configured() { git -C "$ROOT" config --get "causeway.$1" 2>/dev/null || true; }
 
 # nfpm_ready installs the packager itself, apart from go.mod.
 nfpm_ready() {
@@ -67,7 +74,7 @@ system_files() {
   put_as 0644 "$here/files/apparmor" /etc/apparmor.d/abstractions/libvirt-qemu.d/causeway
   mkdir -p "$root/etc/causeway"
   # The package has a group for those who attach and detach.
-  "$root/usr/bin/causeway" daemon --example | sed 's/^operator = \[\]  */operator = ["@causeway"] /' >"$root/etc/causeway/causewayd.toml"
+  "$root/usr/bin/causeway" daemon --example | sed 's/^operator = \[\]  */operator = ["@causeway"] /; s|docs/\([A-Z-]*\.md\)|/usr/share/doc/causeway/\1|' >"$root/etc/causeway/causewayd.toml"
   grep -q '^operator = \["@causeway"\]' "$root/etc/causeway/causewayd.toml" || die "the example configuration has no operators"
 }
 
@@ -86,10 +93,10 @@ manuals() {
 }
 
 documents() {
-  local doc=/usr/share/doc/causeway f
-  for f in OPERATIONS WALKTHROUGH COMPATIBILITY COVERAGE; do
-    [ ! -f "$ROOT/docs/$f.md" ] || put 0644 "$ROOT/docs/$f.md" $doc
-  done
+  local doc=/usr/share/doc/causeway
+  # All of them: they point to each other, and the program and the configuration to some.
+  put 0644 "$ROOT"/docs/*.md "$ROOT/CHANGELOG.md" $doc
+  put 0644 "$ROOT"/docs/images/* $doc/images
   put_as 0644 "$here/copyright" /debian/copyright
   put 0644 "$ROOT/LICENSE" /licence
   # Debian wants these two, rpm the licence.
@@ -132,12 +139,16 @@ selinux() {
 newest_glibc() { objdump -T "$root/usr/bin/causeway" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -1 | cut -d_ -f2; }
 
 [ $# -gt 0 ] || set -- deb rpm
-for f; do case $f in deb | rpm) ;; -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit ;; *) die "unknown format $f: deb or rpm" ;; esac; done
+for f; do case $f in deb | rpm) ;; -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit ;; *) die "unknown format $f: deb or rpm" ;; esac; done
 have go || die "Go is missing: install Go $(awk '/^go /{print $2}' "$ROOT/go.mod") or newer"
 VERSION=${PACKAGE_VERSION:-$("$here/version.sh")}
 SOURCE_DATE_EPOCH=$("$here/version.sh" --epoch)
 DATE=$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%d)
-MAINTAINER=$(sed -n 's/^maintainer: //p' "$here/nfpm.yaml")
+MAINTAINER=${MAINTAINER:-$(configured maintainer)}
+MAINTAINER=${MAINTAINER:-$NOBODY}
+[[ $MAINTAINER =~ ^[^\<\>@]+\ \<[^\<\>@\ ]+@[^\<\>@\ ]+\>$ ]] || die "MAINTAINER is '$MAINTAINER': use NAME <ADDRESS>"
+HOMEPAGE=${HOMEPAGE-$(configured homepage)}
+[[ $HOMEPAGE =~ ^(https?://[^[:space:]]+)?$ ]] || die "HOMEPAGE is '$HOMEPAGE': use an address that begins with https://"
 mkdir -p "$out"
 rm -rf "$root" "$out/scripts"
 umask 022
@@ -148,7 +159,7 @@ manuals
 documents
 selinux
 GLIBC=$(newest_glibc)
-export VERSION SOURCE_DATE_EPOCH GLIBC
+export VERSION SOURCE_DATE_EPOCH GLIBC MAINTAINER HOMEPAGE
 mkdir "$out/scripts"
 cp -r "$here/debian" "$here/rpm" "$out/scripts/"
 find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +

@@ -24,6 +24,22 @@ getent group causeway >/dev/null || die "no group"
 for d in /run/causeway /var/lib/causeway /var/log/causeway; do [ -d $d ] || die "no $d"; done
 [ "$(stat -c %a /etc/libvirt/hooks/qemu.d/causeway)" = 755 ] || die "the hook is not executable"
 [ -s /usr/share/man/man1/causeway-daemon.1.gz ] || die "no manual pages"
+# Documents that an installed file points to are there too, and each command has its page.
+for f in $(grep -ohE '[A-Z][A-Z-]{2,}\.md' /usr/share/doc/causeway/*.md /etc/causeway/causewayd.toml /usr/lib/systemd/system/causeway* | sort -u); do
+	[ -s "/usr/share/doc/causeway/$f" ] || [ "$f" = README.md ] || die "documents point to $f, which is not there"
+done
+for f in $(grep -ohE '\]\(images/[^)]*\)' /usr/share/doc/causeway/*.md | sed 's/^](//; s/)$//' | sort -u); do
+	[ -s "/usr/share/doc/causeway/$f" ] || die "documents show $f, which is not there"
+done
+for f in $(grep -ohE '/usr/share/doc/causeway/[A-Z-]*\.md' /etc/causeway/causewayd.toml /usr/lib/systemd/system/causeway*); do [ -s "$f" ] || die "$f is not there"; done
+for c in $(causeway help | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p' | sort -u); do
+	[ "$c" = help ] || [ -s "/usr/share/man/man1/causeway-$c.1.gz" ] || die "causeway $c has no manual page"
+done
+case $(dpkg-query -W -f '${Maintainer}|${Homepage}' causeway) in
+*.example*) die "the package names an example domain" ;;
+*'<'*@*'>'*) ;;
+*) die "the package names no maintainer" ;;
+esac
 causeway daemon --check >/dev/null || die "the configuration is not right"
 causeway run --gpu soft -- /bin/true || die "causeway run fails"
 causeway run --gpu soft -- nvidia-smi -L | grep -q '^GPU 0: ' || die "nvidia-smi finds no GPU under causeway run"
