@@ -92,7 +92,7 @@ stage_clib() {
 
 stage_programs() {
   scripts/build-tests.sh && scripts/run-tests.sh --label run --may-skip "cubemap greenctx peer sparse" --runner "$CAUSEWAY run --gpu soft --" &&
-    scripts/run-tests.sh --label run-two --runner "$CAUSEWAY run --gpu soft:2 --" peer twoproc vmm && faults
+    scripts/run-tests.sh --label run-two --runner "$CAUSEWAY run --gpu soft:2 --" peer twoproc vmm && faults && scripts/errors.sh
 }
 
 # What programs see after faults, as a real driver's runs left it in guest/tests/faults. On that GPU a process whose context

@@ -32,7 +32,7 @@ for f in $(grep -ohE '\]\(images/[^)]*\)' /usr/share/doc/causeway/*.md | sed 's/
 	[ -s "/usr/share/doc/causeway/$f" ] || die "documents show $f, which is not there"
 done
 for f in $(grep -ohE '/usr/share/doc/causeway/[A-Z-]*\.md' /etc/causeway/causewayd.toml /usr/lib/systemd/system/causeway*); do [ -s "$f" ] || die "$f is not there"; done
-for c in $(causeway help | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p' | sort -u); do
+for c in $(causeway help | sed -n 's/^  \([a-z][a-z-]*\)  .*/\1/p' | sort -u); do
 	[ "$c" = help ] || [ -s "/usr/share/man/man1/causeway-$c.1.gz" ] || die "causeway $c has no manual page"
 done
 case $(dpkg-query -W -f '${Maintainer}|${Homepage}' causeway) in
