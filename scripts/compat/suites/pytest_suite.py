@@ -2,11 +2,11 @@
 #: part: 2
 #: timeout: 280
 #: row: suite_cuda_python cuda-python/cuda/tests --path cuda-python --without test_cuda_coredump_attr --without test_graph_poly
-#: row: suite_cupy_cuda cupy/tests/cupy_tests/cuda_tests --jobs 6
-#: row: suite_cupy_core cupy/tests/cupy_tests/core_tests --jobs 10 --every 8
-#: row: suite_cupy_fft cupy/tests/cupy_tests/fft_tests --jobs 8 --every 8
-#: row: suite_cupy_linalg cupy/tests/cupy_tests/linalg_tests --jobs 8 --every 2
-#: row: suite_cupy_random cupy/tests/cupy_tests/random_tests --jobs 8 --every 4
+#: row: suite_cupy_cuda cupy/tests/cupy_tests/cuda_tests --jobs 8 --every 8
+#: row: suite_cupy_core cupy/tests/cupy_tests/core_tests --jobs 8 --every 40
+#: row: suite_cupy_fft cupy/tests/cupy_tests/fft_tests --jobs 8 --every 40
+#: row: suite_cupy_linalg cupy/tests/cupy_tests/linalg_tests --jobs 8 --every 10
+#: row: suite_cupy_random cupy/tests/cupy_tests/random_tests --jobs 8 --every 10
 #: note: suite_cuda_python: left out: test_cuda_coredump_attr (core dumps of the GPU are the host's) and test_graph_poly (changes a graph node that copies pageable memory): both are refused by name
 #: note: what fails, is skipped or is expected to fail is listed by name on both sides, and equal; scripts/compat/suites/fetch.sh fetches the suites
 """Runs a folder of tests below $COMPAT_SUITES and prints how many passed, and each test that did not, with its outcome.
@@ -64,7 +64,7 @@ def main():
         options += ["-k", " and ".join("not " + name for name in args.without)]
         compat.fact("left out", *args.without)
     if args.jobs > 1:
-        options += ["-n", str(args.jobs), "--dist", "loadfile"]
+        options += ["-n", str(args.jobs), "--dist", "worksteal"]
     stdout, sys.stdout = sys.stdout, sys.stderr  # pytest's own words are not compared
     pytest.main(options, plugins=[outcomes])
     sys.stdout = stdout
