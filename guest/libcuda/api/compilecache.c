@@ -1,5 +1,5 @@
 /*
- * The table by which NVRTC keeps PTX and cubins in the driver's cache. NVRTC runs in the guest and so does this: cache/ keeps files
+ * The table by which NVRTC and nvJitLink keep PTX and cubins in the driver's cache. NVRTC runs in the guest and so does this: cache/ keeps files
  * in the guest's folder, and no call reaches the worker. What the functions take and return was learnt by watching NVRTC 13.0 and driver
  * 580 from outside (docs/RATIONALE.md). For each stage of a compilation NVRTC makes a key, looks up, inserts what it then had to
  * compile, and ends the key. Failures of the cache are no failures of NVRTC: it compiles.
@@ -16,12 +16,13 @@
 typedef void (*slot)(void);
 #define SLOT(f) ((slot)(f))
 
-enum { CUBIN = 1, PTX = 2 }; /* kinds of what is kept */
+enum { CUBIN = 1, PTX = 2 }; /* kinds of what is kept, of those that were seen */
 
 static const uint64_t key_magic = 0x79656b2d65686361ull, data_magic = 0x617461642d656863ull;
 
 struct key {
 	uint64_t magic;
+	int incomplete; /* it does not name all that decides: nothing is found, nothing is kept */
 	struct cw_cache_key key;
 };
 
@@ -48,57 +49,64 @@ static CUresult unusable(const char *what, int err, CUresult res)
 }
 
 /*
- * A cubin's key names the bitcode and the assembler's options, but not all that the PTX between them was made with: -ftz and -prec-div
- * change the PTX alone. So it counts which PTX this thread asked for before, from the same bitcode; without that no key is made.
+ * NVRTC's key for a cubin names the bitcode and the assembler's options, but not all that the PTX between them was made with: -ftz and
+ * -prec-div change the PTX alone. So it counts which PTX this thread asked for before, from the same bitcode. nvJitLink names the PTX itself.
  */
 static __thread struct {
 	struct cw_cache_key data, key;
 } last_ptx;
 
-static int complete_source(struct cw_cache_source *src)
+static int is_bitcode(const void *data, size_t size)
 {
-	if (src->kind != CUBIN)
+	return size >= 4 && !memcmp(data, "BC\xc0\xde", 4);
+}
+
+static int complete_source(struct cw_cache_source *src, const void *data, size_t size)
+{
+	cw_cache_data_key(&src->data, data, size);
+	if (src->kind != CUBIN || !is_bitcode(data, size))
 		return 1;
 	src->from = last_ptx.key;
 	return !memcmp(&last_ptx.data, &src->data, sizeof src->data);
 }
 
-static CUresult new_key(void **handle, const struct cw_cache_source *src)
+static struct key *new_key(struct cw_cache_source *src, const void *data, size_t size)
 {
-	struct key *k = malloc(sizeof *k);
+	struct key *k = calloc(1, sizeof *k);
 
 	if (!k)
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return NULL;
 	k->magic = key_magic;
+	k->incomplete = !complete_source(src, data, size);
+	if (k->incomplete)
+		cw_log(CW_LOG_INFO, "compile cache: a cubin of bitcode whose PTX is not known is not kept");
 	cw_cache_key(&k->key, src);
 	if (src->kind == PTX) {
 		last_ptx.data = src->data;
 		last_ptx.key = k->key;
 	}
-	*handle = k;
-	return CUDA_SUCCESS;
+	return k;
 }
 
-/* compiler is the time at which that NVRTC was built; arch is 90 for sm_90, with variant 1 for sm_90a. */
+/* compiler is the time at which that NVRTC or nvJitLink was built; arch is 90 for sm_90, with variant 1 for sm_90a. */
 static CUresult key_make(void **handle, int kind, const void *data, size_t size, const char *options, const char *host, const char *compiler,
 			 uint32_t arch, uint32_t variant)
 {
 	struct cw_cache_source src = {.kind = kind, .arch = arch, .variant = variant, .options = options, .host = host, .compiler = compiler};
 	int err;
 
-	if (!handle || !data || !size || !options || (kind != PTX && kind != CUBIN))
+	if (!handle)
+		return CUDA_ERROR_INVALID_VALUE;
+	*handle = NULL; /* a caller that goes on regardless does so with no key */
+	if (!data || !size || !options)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (cw_cache_settings()->disabled)
 		return CUDA_ERROR_NOT_INITIALIZED;
 	err = cw_cache_ready(cw_cache_settings());
 	if (err)
 		return unusable("opening", err, CUDA_ERROR_NOT_INITIALIZED);
-	cw_cache_data_key(&src.data, data, size);
-	if (!complete_source(&src)) {
-		cw_log(CW_LOG_INFO, "compile cache: a cubin without its PTX is not kept");
-		return CUDA_ERROR_NOT_SUPPORTED;
-	}
-	return new_key(handle, &src);
+	*handle = new_key(&src, data, size);
+	return *handle ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static CUresult key_end(void *handle)
@@ -121,6 +129,8 @@ static CUresult look_up(void *handle, uint64_t zero, void **data, uint32_t *size
 	(void)zero;
 	if (!k || !data || !size)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (k->incomplete)
+		return CUDA_ERROR_NOT_FOUND;
 	err = cw_cache_get(cw_cache_settings(), &k->key, sizeof(struct loan), &found);
 	if (err && err != -ENOENT)
 		return unusable("looking up", err, CUDA_ERROR_NOT_FOUND);
@@ -144,6 +154,8 @@ static CUresult insert(void *handle, uint64_t zero, const void *data, size_t siz
 	(void)zero, (void)flags;
 	if (!k || (!data && size) || size > UINT32_MAX)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (k->incomplete)
+		return CUDA_ERROR_NOT_SUPPORTED;
 	err = cw_cache_put(cw_cache_settings(), &k->key, data, size);
 	return err ? unusable("inserting", err, CUDA_ERROR_OPERATING_SYSTEM) : CUDA_SUCCESS;
 }
