@@ -259,10 +259,14 @@ func nobody(m *Machine) { m.Daemon = api.NewClient(filepath.Join(m.RunDir, "nobo
 
 func TestVGPUs(t *testing.T) {
 	for want, change := range map[string]func(*apitest.Fake){
-		"lost: vm1/gpu0":            func(f *apitest.Fake) { f.VGPUs[0].State = api.Lost },
-		"no answer from vm1/gpu0":   func(f *apitest.Fake) { f.VGPUs[0].Status = nil },
-		"GPU GPU-1 is drained: hot": func(f *apitest.Fake) { f.GPUs[0].Drained, f.GPUs[0].Why = true, "hot" },
-		"1":                         func(*apitest.Fake) {},
+		"lost: vm1/gpu0":               func(f *apitest.Fake) { f.VGPUs[0].State = api.Lost },
+		"no answer from vm1/gpu0":      func(f *apitest.Fake) { f.VGPUs[0].Status = nil },
+		"GPU GPU-1 is drained: hot":    func(f *apitest.Fake) { f.GPUs[0].Drained, f.GPUs[0].Why = true, "hot" },
+		"do not hold: vm1/gpu0 (gone)": func(f *apitest.Fake) { f.VGPUs[0].Status.Unheld = "gone" },
+		"2; without a limit of memory, so that neighbours may find none: vm1/gpu0": func(f *apitest.Fake) {
+			f.VGPUs = append(f.VGPUs, api.VGPU{Spec: api.Spec{VM: "vm2", Name: "gpu0", Limits: api.Limits{Memory: 1 << 30}}, Status: &api.Status{}})
+		},
+		"1": func(*apitest.Fake) {},
 	} {
 		run := runDir(t)
 		f := &apitest.Fake{GPUs: []api.GPU{{ID: "GPU-1"}}, VGPUs: []api.VGPU{{Spec: api.Spec{VM: "vm1", Name: "gpu0"}, Status: &api.Status{}}}}

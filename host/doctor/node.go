@@ -156,13 +156,17 @@ func vgpus(ctx context.Context, m *Machine) Result {
 	if err != nil {
 		return ok("not known without causewayd")
 	}
-	var lost, silent []string
+	var lost, silent, unheld, unlimited []string
 	for _, v := range list {
 		switch {
 		case v.State == api.Lost:
 			lost = append(lost, v.Spec.Key())
 		case v.Status == nil && v.Spec.Remote == "":
 			silent = append(silent, v.Spec.Key())
+		case v.Status != nil && v.Status.Unheld != "":
+			unheld = append(unheld, v.Spec.Key()+" ("+v.Status.Unheld+")")
+		case v.Spec.Memory == 0:
+			unlimited = append(unlimited, v.Spec.Key())
 		}
 	}
 	switch {
@@ -170,6 +174,13 @@ func vgpus(ctx context.Context, m *Machine) Result {
 		return failed("`causeway logs "+lost[0]+"` says why; restart the VM, or detach and attach the vGPU.", "lost: %s", strings.Join(lost, ", "))
 	case len(silent) > 0:
 		return warning("`causeway inspect "+silent[0]+"`; end the process if it stays so.", "no answer from %s", strings.Join(silent, ", "))
+	}
+	if len(unheld) > 0 {
+		return failed("causewayd starts the scheduler again: `journalctl -u causewayd` says why it does not.", "share and cap do not hold: %s", strings.Join(unheld, ", "))
+	}
+	if len(unlimited) > 0 && len(list) > 1 {
+		return warning("`causeway limits "+unlimited[0]+" --memory SIZE`, or memory='...' in the domain's XML, or memory below [devices] in causewayd.toml.",
+			"%d; without a limit of memory, so that neighbours may find none: %s", len(list), strings.Join(unlimited, ", "))
 	}
 	gpus, err := m.Daemon.GPUs(ctx)
 	if err != nil {
