@@ -199,8 +199,9 @@ func detachCommand() *cobra.Command {
 		Short: "Take a virtual GPU out of a VM",
 		Long: `Takes a virtual GPU out of a VM and ends it. CUDA programs that use it get errors; the VM goes on. The guest has to let go of the
 device: if it does not in time, the command says so, and the vGPU stays.`,
-		Example: "  causeway detach vm1\n  causeway detach vm1 gpu1 --live",
-		Args:    cobra.RangeArgs(1, 2),
+		Example:           "  causeway detach vm1\n  causeway detach vm1 gpu1 --live",
+		Args:              cobra.RangeArgs(1, 2),
+		ValidArgsFunction: f.node.completeVM,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := ""
 			if len(args) == 2 {

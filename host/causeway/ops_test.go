@@ -176,6 +176,8 @@ func TestCompletion(t *testing.T) {
 		{[]string{"run", "--sandbox", ""}, "strict"},
 		{[]string{"limits", "vm1", "--cap", ""}, "none"},
 		{[]string{"rm", ""}, "vm1/gpu0"},
+		{[]string{"detach", ""}, "vm1\n:4"},
+		{[]string{"detach", "vm1", ""}, "gpu0\ngpu1\n:4"},
 	} {
 		if out, _, err := command(t, append([]string{"__complete"}, c.args...)...); err != nil || !strings.Contains(out, c.want) {
 			t.Errorf("%v: %v: %s", c.args, err, out)

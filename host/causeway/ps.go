@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -143,6 +144,24 @@ domain XML and the QEMU arguments that attach it.`,
 	}
 	node.register(c)
 	return c
+}
+
+// completeVM offers VMs, then the names of their vGPUs, for shells.
+func (f *nodeFlags) completeVM(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	r, err := f.read(cmd.Context())
+	if err != nil || len(args) > 1 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var list []string
+	for _, v := range r.VGPUs {
+		switch {
+		case len(args) == 1 && v.Spec.VM == args[0]:
+			list = append(list, v.Spec.Name)
+		case len(args) == 0 && !slices.Contains(list, v.Spec.VM):
+			list = append(list, v.Spec.VM)
+		}
+	}
+	return list, cobra.ShellCompDirectiveNoFileComp
 }
 
 // complete offers the keys of vGPUs, for shells.
