@@ -137,19 +137,56 @@ func (p *Process) routineWatch() {
 		_ = rc.Read(func(fd uintptr) bool { return ended(int(fd)) })
 	}
 	if p.child == nil {
+		if ws, ok := p.status(); ok {
+			p.end = ending(ws)
+		}
 		return
 	}
 	st, err := p.child.Wait()
 	if err != nil {
 		return
 	}
-	ws, ok := st.Sys().(syscall.WaitStatus)
-	switch {
-	case ok && ws.Signaled():
-		p.end = fmt.Sprintf("signal %d (%v) ended it", int(ws.Signal()), ws.Signal())
-	default:
-		p.end = fmt.Sprintf("it ended with status %d", st.ExitCode())
+	if ws, ok := st.Sys().(syscall.WaitStatus); ok {
+		p.end = ending(ws)
 	}
+}
+
+func ending(ws syscall.WaitStatus) string {
+	if ws.Signaled() {
+		return fmt.Sprintf("signal %d (%v) ended it", int(ws.Signal()), ws.Signal())
+	}
+	return fmt.Sprintf("it ended with status %d", ws.ExitStatus())
+}
+
+// reaped bounds how long a process that has ended may wait for its parent, which is not this one.
+const reaped = 300 * time.Millisecond
+
+// status asks the kernel how a process that is no child ended: Linux 6.15 and newer tell once its parent has waited for it.
+func (p *Process) status() (ws syscall.WaitStatus, ok bool) {
+	for begun := time.Now(); time.Since(begun) < reaped; time.Sleep(5 * time.Millisecond) {
+		info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}
+		err := p.control(func(fd int) error { return unix.IoctlPidfdInfo(fd, &info) })
+		switch {
+		case err == nil && info.Mask&unix.PIDFD_INFO_EXIT != 0:
+			return syscall.WaitStatus(info.Exit_code), true
+		case err != nil && !errors.Is(err, unix.ESRCH): // an older kernel
+			return 0, false
+		}
+	}
+	return 0, false
+}
+
+// control calls f with the pidfd.
+func (p *Process) control(f func(fd int) error) error {
+	rc, err := p.fd.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var result error
+	if err := rc.Control(func(fd uintptr) { result = f(int(fd)) }); err != nil {
+		return err
+	}
+	return result
 }
 
 // ended reports whether a pidfd is readable: its process is a zombie or gone.
@@ -190,18 +227,11 @@ func (p *Process) Alive() bool {
 
 // Signal sends a signal; none to one that has ended.
 func (p *Process) Signal(s syscall.Signal) error {
-	rc, err := p.fd.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var sent error
-	if err := rc.Control(func(fd uintptr) { sent = unix.PidfdSendSignal(int(fd), s, nil, 0) }); err != nil {
-		return err
-	}
-	if errors.Is(sent, unix.ESRCH) {
+	err := p.control(func(fd int) error { return unix.PidfdSendSignal(fd, s, nil, 0) })
+	if errors.Is(err, unix.ESRCH) {
 		return nil
 	}
-	return sent
+	return err
 }
 
 // End has the process end: SIGTERM, and SIGKILL when it is still there after grace. It waits for the end, or for ctx.
