@@ -30,9 +30,9 @@ while read -r name kind status args; do
   masked <"$out/raw" >"$out/$name"
   if grep -q 'Sanitizer\|runtime error' "$out/err"; then
     rc=sanitizer
-    cat "$out/err"
   fi
   [ -z "$write" ] || cp "$out/$name" "$here/expected/$name"
+  : >"$out/diff"
   if [ "$rc" = "$status" ] && diff -u "$here/expected/$name" "$out/$name" >"$out/diff"; then
     passed=$((passed + 1))
     continue
@@ -40,6 +40,7 @@ while read -r name kind status args; do
   failed=$((failed + 1))
   echo "FAILED: $name: nvidia-smi $args: status $rc, expected $status"
   head -40 "$out/diff"
+  head -20 "$out/err"
 done <"$here/cases"
 # What is expected of no case guards nothing.
 for f in "$here"/expected/*; do
