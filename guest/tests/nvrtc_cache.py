@@ -1,6 +1,6 @@
-"""NVRTC and the driver's compile cache: what is found again, in one process and the next, and that it is what would have been compiled.
+"""NVRTC, nvJitLink and the driver's compile cache: what is found again, in one process and the next, and that it is what would have been compiled.
 
-nvrtc_cache.py LIBNVRTC runs every case, each in processes of its own. NVRTC's --enable-cache-trace says in the program's log what it found.
+nvrtc_cache.py LIBNVRTC [LIBNVJITLINK] runs every case, each in processes of its own. NVRTC's --enable-cache-trace says in the program's log what it found.
 """
 import ctypes
 import hashlib
@@ -47,17 +47,61 @@ class Compiler:
         return {"made": made, "seconds": seconds, "log": log.decode(errors="replace"), **told}
 
 
+LTO = [b'extern "C" __device__ float g(float x, float y) { for (int i = 0; i < 40; i++) x = x * y + sqrtf(x) / y; return x; }',
+       b'extern "C" __device__ float g(float, float); extern "C" __global__ void k(float *p) { p[threadIdx.x] = g(p[threadIdx.x], p[0]); }']
+PTX = b".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 p) { ret; }\n\0"
+
+
+class Linker:
+    """nvJitLink, whose symbols carry a version."""
+
+    INPUT_PTX, INPUT_LTOIR = 2, 3
+
+    def __init__(self, path, compiler):
+        self.lib, self.compiler = ctypes.CDLL(path), compiler
+
+    def call(self, name, *args):
+        for symbol in (f"__{name}_13_0", f"__{name}_12_4", f"__{name}_12_0", name):
+            if hasattr(self.lib, symbol):
+                assert getattr(self.lib, symbol)(*args) == 0, (symbol, args)
+                return
+        raise AttributeError(name)
+
+    def lto(self, source):
+        nvrtc, program = self.compiler.lib, ctypes.c_void_p()
+        assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, b"k.cu", 0, None, None) == 0
+        options = (ctypes.c_char_p * 3)(b"--gpu-architecture=sm_90", b"-dlto", b"-rdc=true")
+        assert nvrtc.nvrtcCompileProgram(program, 3, options) == 0
+        return self.compiler.result(program, "LTOIR")
+
+    def link(self, options):
+        inputs = [(self.INPUT_LTOIR, self.lto(s)) for s in LTO] if "-lto" in options else [(self.INPUT_PTX, PTX)]
+        handle, size = ctypes.c_void_p(), ctypes.c_size_t()
+        texts = [o.encode() for o in ["-arch=sm_90", *options]]
+        start = time.perf_counter()
+        self.call("nvJitLinkCreate", ctypes.byref(handle), len(texts), (ctypes.c_char_p * len(texts))(*texts))
+        for kind, data in inputs:
+            self.call("nvJitLinkAddData", handle, kind, data, ctypes.c_size_t(len(data)), b"input")
+        self.call("nvJitLinkComplete", handle)
+        self.call("nvJitLinkGetLinkedCubinSize", handle, ctypes.byref(size))
+        cubin = ctypes.create_string_buffer(size.value)
+        self.call("nvJitLinkGetLinkedCubin", handle, cubin)
+        seconds = time.perf_counter() - start
+        self.call("nvJitLinkDestroy", ctypes.byref(handle))
+        return {"made": hashlib.sha256(cubin.raw).hexdigest(), "seconds": seconds}
+
+
 class Cases:
-    def __init__(self, library, folder):
-        self.library, self.folder, self.failed, self.passed = library, folder, 0, 0
+    def __init__(self, libraries, folder):
+        self.libraries, self.folder, self.failed, self.passed = libraries, folder, 0, 0
 
-    def start(self, jobs, **environment):
-        """A process that compiles with each list of options in turn."""
+    def start(self, jobs, what="compile", **environment):
+        """A process that compiles, or links, with each list of options in turn."""
         env = {**os.environ, "CUDA_CACHE_PATH": self.folder, **environment}
-        return subprocess.Popen([sys.executable, __file__, self.library, json.dumps(jobs)], env=env, stdout=subprocess.PIPE)
+        return subprocess.Popen([sys.executable, __file__, *self.libraries, what, json.dumps(jobs)], env=env, stdout=subprocess.PIPE)
 
-    def run(self, jobs, **environment):
-        p = self.start(jobs, **environment)
+    def run(self, jobs, what="compile", **environment):
+        p = self.start(jobs, what, **environment)
         out = p.communicate()[0]
         assert p.returncode == 0, "a compiling process failed"
         return json.loads(out)
@@ -127,7 +171,7 @@ def variables(c):
     c.check("no folder", none["found"] == [] and none["added"] == [])
     home = {k: v for k, v in os.environ.items() if k not in ("CUDA_CACHE_PATH",)}
     home["HOME"] = c.folder
-    subprocess.run([sys.executable, __file__, c.library, json.dumps([[ARCH]])], env=home, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run([sys.executable, __file__, *c.libraries, "compile", json.dumps([[ARCH]])], env=home, stdout=subprocess.DEVNULL, check=True)
     c.check("below HOME", any("/.nv/ComputeCache/" in f for f in c.files()))
 
 
@@ -138,16 +182,39 @@ def crowd(c):
     c.check("four processes at once", all(r["made"] == plain["made"] for r in results) and any(r["found"] == BOTH for r in results))
 
 
+def linked(c):
+    if len(c.libraries) < 2:
+        print("      no libnvJitLink: not linked")
+        return
+    sets = [["-lto", *more] for more in ([], ["-ftz=1"], ["-prec-div=0"], ["-fma=0"], ["-maxrregcount=16"])] + [[], ["-g"]]
+    plain = c.run(sets, "link", CUDA_CACHE_DISABLE="1")
+    c.check("links without a cache", c.files() == [])
+    first, second = c.run(sets, "link"), c.run(sets, "link")
+    kept = len(c.files())
+    c.check("links are kept", kept > len(sets), f"{kept} files")
+    for i, o in enumerate(sets):
+        c.check("linked as without a cache: " + " ".join(o), plain[i]["made"] == first[i]["made"] == second[i]["made"])
+    print("      without cache %.0f ms, first %.0f, next process %.1f" % tuple(sum(r["seconds"] for r in run) * 1e3 for run in (plain, first, second)))
+
+
+def work(libraries, what, jobs):
+    """What a process of start does."""
+    compiler = Compiler(libraries[0])
+    one = compiler.compile if what == "compile" else Linker(libraries[1], compiler).link
+    json.dump([one(o) for o in jobs], sys.stdout)
+
+
 def main():
-    library = os.path.abspath(sys.argv[1])
-    if len(sys.argv) > 2:
-        compiler = Compiler(library)
-        json.dump([compiler.compile(o) for o in json.loads(sys.argv[2])], sys.stdout)
+    *libraries, last = sys.argv[1:]
+    if last.startswith("["):
+        *libraries, what = libraries
+        work(libraries, what, json.loads(last))
         return 0
+    libraries = [os.path.abspath(p) for p in (*libraries, last)]
     passed = failed = 0
-    for case in (twice, options, damaged, variables, crowd):
+    for case in (twice, options, damaged, variables, crowd, linked):
         with tempfile.TemporaryDirectory() as folder:
-            c = Cases(library, folder)
+            c = Cases(libraries, folder)
             case(c)
             passed, failed = passed + c.passed, failed + c.failed
     print(f"nvrtc: {passed} passed, {failed} failed")

@@ -22,8 +22,8 @@ PIN_GUEST_KERNEL=linux-image-6.12.107+deb13-cloud-amd64
 # What virtio-fs needs, and the port that tests talk through, in insmod order. A kernel that has one built in simply lacks its file.
 GUEST_MODULES=(virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci fuse virtiofs virtio_console)
 
-# NVRTC as PyTorch 2.11 for CUDA 13.0 brings it.
-PIN_NVRTC=(nvidia-cuda-nvrtc==13.0.88)
+# NVRTC and nvJitLink as PyTorch 2.11 for CUDA 13.0 brings them.
+PIN_NVRTC=(nvidia-cuda-nvrtc==13.0.88 nvidia-nvjitlink==13.0.88)
 
 PIN_CUDA_13_0=(nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88
   nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85)
