@@ -20,13 +20,13 @@ var exportTables = []exportTable{
 	{"21318c60", "cuBLASLt, cuFFT, cuSPARSE", "contexts and streams as these libraries see them", 93, true},
 	{"1734dc26", "cuBLASLt", "where multiprocessors lie", 17, true},
 	{"6e163fbe", "cuFFT", "the functions of a module", 99, true},
-	{"da9151d3", "NVRTC", "the cache of compiled code", 7, true},
+	{"da9151d3", "NVRTC, nvJitLink", "the cache of compiled code", 7, true},
 	{"f8cff951", "libcudart 13", "asked for at the start; no function of it was seen to be called", 3, false},
-	{"2c8e0ad8", "CUPTI", "profiling, which a vGPU does not offer", 0, false},
-	{"7cb63f9b", "profilers", "likewise", 0, false},
-	{"d7bd8af8", "profilers", "likewise", 0, false},
+	{"2c8e0ad8", "CUPTI", "profiling, which a vGPU does not offer; thirty-odd more follow once it is there", 12, false},
+	{"7cb63f9b", "CUPTI", "likewise", 67, false},
+	{"d7bd8af8", "CUPTI", "likewise", 10, false},
 	{"9af0707b", "libnvcuvid", "the video decoder, which nvJPEG loads where it is installed; a guest has none", 28, false},
-	{"b10541e1", "libnvcuvid", "likewise", 31, false},
+	{"b10541e1", "libnvcuvid, CUPTI", "likewise", 31, false},
 	{"69a28e9f", "the driver's libnvidia-ml", "Causeway's own asks for none", 34, false},
 }
 

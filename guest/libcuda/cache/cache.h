@@ -1,5 +1,5 @@
 /*
- * A cache of compiled code in files, for NVRTC (api/compilecache.c). libc only; it knows nothing of sessions.
+ * A cache of compiled code in files, for NVRTC and nvJitLink (api/compilecache.c). libc only; it knows nothing of sessions.
  *
  * Where: FOLDER/causeway-UID, where FOLDER is the driver's (CUDA_CACHE_PATH, else ~/.nv/ComputeCache). A genuine driver that shares the folder
  * keeps `index` and folders of one digit there, which are left alone, and takes no notice of ours. The folder is of mode 0700 and used
