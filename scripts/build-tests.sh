@@ -60,6 +60,12 @@ ptx_code() {
   echo "-gencode arch=compute_${arch:-75},code=compute_${arch:-75}"
 }
 
+# host_code VERSION: flags for the machine's own compiler.
+host_code() {
+  local gcc; gcc=$(gcc_for_nvcc "$1")
+  [ -n "${nvcc_of[$1]:-}" ] || [ -z "$gcc" ] || echo "-ccbin $gcc"
+}
+
 # separate PROGRAM: is it compiled to relocatable device code? A source that launches kernels in kernels says "rdc".
 separate() { grep -q '^// rdc' "$src/$1.cu"; }
 
@@ -99,11 +105,11 @@ compile() { # VERSION PROGRAM
   local v=$1 p=$2 o nvcc; o=$(object "$v" "$p"); nvcc=$(nvcc_path "$v")
   # Named from the root: programs print __FILE__.
   # shellcheck disable=SC2046
-  (cd "$ROOT" && "$nvcc" "${flags[@]}" $(ptx_code "$p") $(native_code "$v" "$p") $(! separate "$p" || echo -rdc=true) -I"$BUILD/tests/obj/$v" -c -o "$o.new" "guest/tests/$p.cu") || return 1
+  (cd "$ROOT" && "$nvcc" "${flags[@]}" $(host_code "$v") $(ptx_code "$p") $(native_code "$v" "$p") $(! separate "$p" || echo -rdc=true) -I"$BUILD/tests/obj/$v" -c -o "$o.new" "guest/tests/$p.cu") || return 1
   if separate "$p"; then
     cp "$o.new" "${o%.o}.part.o" # nvcc knows objects by their ending
     # shellcheck disable=SC2046
-    "$nvcc" -Wno-deprecated-gpu-targets $(native_code "$v" "$p") -dlink -o "${o%.o}.dlink.o" "${o%.o}.part.o" -lcudadevrt || return 1
+    "$nvcc" $(host_code "$v") -Wno-deprecated-gpu-targets $(native_code "$v" "$p") -dlink -o "${o%.o}.dlink.o" "${o%.o}.part.o" -lcudadevrt || return 1
     rm "${o%.o}.part.o"
     mv "${o%.o}.dlink.o" "${o%.o}.dlink"
   fi
@@ -116,7 +122,7 @@ fatbin_header() { # VERSION
   mkdir -p "$d"
   newer "$d/driverapi_fatbin.h" "$src/driverapi_kernels.cu" "$nvcc" "$0" && return
   # shellcheck disable=SC2046
-  "$nvcc" "${flags[@]}" $(ptx_code driverapi_kernels) $(native_code "$v" driverapi_kernels) -fatbin -o "$d/driverapi.fatbin" "$src/driverapi_kernels.cu"
+  "$nvcc" "${flags[@]}" $(host_code "$1") $(ptx_code driverapi_kernels) $(native_code "$v" driverapi_kernels) -fatbin -o "$d/driverapi.fatbin" "$src/driverapi_kernels.cu"
   { echo 'alignas(8) static const unsigned char driverapi_fatbin[] = {'
     od -An -v -tx1 "$d/driverapi.fatbin" | sed 's/ \([0-9a-f][0-9a-f]\)/0x\1,/g'; echo '};'; } >"$d/driverapi_fatbin.h.new"
   mv "$d/driverapi_fatbin.h.new" "$d/driverapi_fatbin.h"

@@ -86,12 +86,12 @@ flock -n 9 || { say "another setup.sh is running: waiting for it"; flock 9; }
 
 what=$*
 case ${1:-all} in
-  all) setup_system "${TEST_TOOLS[@]}"; setup_mmdebstrap; together setup_vms setup_cuda setup_kernels setup_go_tools setup_promtool setup_guest setup_package ;;
+  all) setup_system "${TEST_TOOLS[@]}"; setup_mmdebstrap; cuda_host_compiler; together setup_vms setup_cuda setup_kernels setup_go_tools setup_promtool setup_guest setup_package ;;
   demo) together setup_qemu 'setup_cuda 13.0' 'setup_kernels 6.12' setup_go_tools ;;
   qemu) setup_qemu ;;
   libvirt) setup_libvirt ;;
   kernels) shift; setup_kernels "$@" ;;
-  cuda) shift; setup_system; setup_cuda "$@" ;;
+  cuda) shift; setup_system; cuda_host_compiler; setup_cuda "$@" ;;
   go-tools) setup_go_tools ;;
   nvidia-smi) setup_nvidia_smi ;;
   nvrtc) setup_system; setup_nvrtc ;;

@@ -32,3 +32,11 @@ as_root() {
 # stamped FILE CONTENT: is FILE there and does it hold exactly CONTENT? A stamp names everything that
 # decided what was built, so changing a pin or a recipe makes the step run again.
 stamped() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
+
+# gcc_for_nvcc VERSION prints the compiler that this nvcc has to use where the machine's g++ is too new for it: 11.8 and 12.4 (our 12.9)
+# cannot read the C++ library of 13 and newer.
+gcc_for_nvcc() {
+  case $1 in
+    11.8 | 12.9) [ "$(g++ -dumpversion | cut -d. -f1)" -le 12 ] || echo g++-12 ;;
+  esac
+}

@@ -83,6 +83,23 @@ cuda_from_wheels_and_debs() {
   cuda_profile "$d"
   rm -rf "$t" "$d.w"
   cuda_finish "$d"
+  cuda_fit_glibc "$d"
+}
+
+# cuda_fit_glibc DIR: glibc 2.41 and newer declare four functions that older toolkits declare too, and say that they do not throw.
+cuda_fit_glibc() {
+  local f=$1/include/crt/math_functions.h old='^(extern __DEVICE_FUNCTIONS_DECL__ __device_builtin__ (double|float) +(sin|cos)pif?\((double|float) x\));'
+  ! grep -qE "$old" "$f" || sed -Ei "s/$old/\1 noexcept (true);/" "$f"
+}
+
+# cuda_host_compiler installs what older toolkits' nvcc can read the headers of, where g++ is newer.
+cuda_host_compiler() {
+  local missing
+  missing=$(gcc_for_nvcc 11.8)
+  [ -n "$missing" ] && ! have "$missing" || return 0
+  say "installing $missing: nvcc 11.8 and 12.4 do not read the headers of g++ $(g++ -dumpversion)"
+  system_update
+  system_install "$missing" || die "installing $missing failed: see $APT_DIR/install.log"
 }
 
 # setup_cuda_one VERSION
@@ -90,7 +107,10 @@ setup_cuda_one() {
   local v=$1 tag=${1//./_} d=$BUILD/cuda/$1 want
   local -n w=PIN_CUDA_$tag
   want="${w[*]} recipe 2"
-  stamped "$d/.pin" "$want" && return
+  if stamped "$d/.pin" "$want"; then
+    [ "$v" = 13.0 ] || cuda_fit_glibc "$d"
+    return
+  fi
   mkdir -p "$BUILD/cuda"
   case $v in
     13.0) say "fetching nvcc and runtime 13.0 (105 MB of wheels, into build/cuda)"; cuda_13_0 ;;
