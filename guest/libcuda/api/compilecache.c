@@ -64,8 +64,10 @@ static int is_bitcode(const void *data, size_t size)
 static int complete_source(struct cw_cache_source *src, const void *data, size_t size)
 {
 	cw_cache_data_key(&src->data, data, size);
-	if (src->kind != CUBIN || !is_bitcode(data, size))
+	if (src->kind == PTX || (src->kind == CUBIN && !is_bitcode(data, size)))
 		return 1;
+	if (src->kind != CUBIN) /* of other kinds it is not known what decides */
+		return 0;
 	src->from = last_ptx.key;
 	return !memcmp(&last_ptx.data, &src->data, sizeof src->data);
 }
@@ -79,7 +81,7 @@ static struct key *new_key(struct cw_cache_source *src, const void *data, size_t
 	k->magic = key_magic;
 	k->incomplete = !complete_source(src, data, size);
 	if (k->incomplete)
-		cw_log(CW_LOG_INFO, "compile cache: a cubin of bitcode whose PTX is not known is not kept");
+		cw_log(CW_LOG_INFO, "compile cache: what a key of kind %d names does not decide what is compiled: it is not kept", src->kind);
 	cw_cache_key(&k->key, src);
 	if (src->kind == PTX) {
 		last_ptx.data = src->data;
