@@ -30,6 +30,17 @@ static const char *text = R"(.version 6.4
 }
 )";
 
+// The same, written by hand: several statements in a line, an address as another variable's first value.
+static const char *dense = R"(.version 6.4
+.target sm_75
+.address_size 64
+.visible .global .attribute(.managed) .align 4 .u32 count = 5; .visible .global .attribute(.managed) .align 8 .b8 list[4000];
+.visible .global .align 4 .u32 plain = 9; .global .align 8 .u64 where = generic(list);
+.visible .entry step(.param .u64 out) { .reg .b32 %a; .reg .b64 %p, %q; ld.param.u64 %p, [out]; ld.global.u32 %a, [count];
+add.u32 %a, %a, 1; st.global.u32 [count], %a; ld.global.u32 %a, [plain]; st.global.u32 [list+8], %a; add.u32 %a, %a, 1;
+st.global.u32 [plain], %a; ld.global.u64 %q, [where]; st.global.u64 [%p], %q; ret; }
+)";
+
 static CUdeviceptr out;
 
 static void step(CUfunction f)
@@ -157,6 +168,7 @@ int main()
     }
     CU(cuMemAlloc(&out, 8));
     loaded("text", text);
+    loaded("text by hand", dense);
     files();
     CUlinkState link;
     void *image;

@@ -14,10 +14,10 @@
 #include <unistd.h>
 
 #include "api/capture.h"
-#include "memory/memory.h"
+#include "memory/parts.h"
 
 
-enum { ALLOC_FLAGS = 7 /* PORTABLE, DEVICEMAP, WRITECOMBINED */, REGISTER_FLAGS = 15, IOMEMORY = 4, DEVICEMAP = 2 };
+enum { ALLOC_FLAGS = 7 /* PORTABLE, DEVICEMAP, WRITECOMBINED */, REGISTER_FLAGS = 15, PORTABLE = 1, IOMEMORY = 4, DEVICEMAP = 2, READ_ONLY = 8 };
 
 #define HOST_KINDS (1u << CW_RANGE_PINNED | 1u << CW_RANGE_HOST)
 
@@ -122,13 +122,13 @@ CUresult cwi_cuMemHostGetFlags(unsigned int *out, void *p)
 	if (res != 0)
 		return res;
 	if (!out || !cw_range_find((uintptr_t)p, &r) ||
-	    (r.kind != CW_RANGE_PINNED && r.kind != CW_RANGE_HOST && r.kind != CW_RANGE_MANAGED))
+	    (r.kind != CW_RANGE_PINNED && r.kind != CW_RANGE_HOST && r.kind != CW_RANGE_MANAGED && r.kind != CW_RANGE_REGISTERED))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (r.kind == CW_RANGE_MANAGED) { /* a real driver answers for it too */
 		*out = DEVICEMAP;
 		return CUDA_SUCCESS;
 	}
-	*out = r.flags | (r.dev ? DEVICEMAP : 0); /* unified addressing maps every allocation */
+	*out = (r.kind == CW_RANGE_REGISTERED ? r.flags & PORTABLE : r.flags) | (r.dev ? DEVICEMAP : 0); /* unified addressing maps every allocation */
 	return CUDA_SUCCESS;
 }
 
@@ -146,7 +146,8 @@ static uint64_t hex(const char **p)
 	}
 }
 
-enum backing { UNMAPPED, OTHER, ANONYMOUS, SHARED };
+/* PRIVATE: writable memory of this process alone, some of it of a file or a stack. UNWRITABLE: some of it cannot be written. */
+enum backing { UNMAPPED, OTHER, UNWRITABLE, PRIVATE, ANONYMOUS, SHARED };
 
 /* One line of /proc/self/maps. */
 struct mapping {
@@ -193,6 +194,16 @@ static int open_mapped(const struct mapping *m)
 	return fd;
 }
 
+/* What a mapping is that does not stand for a whole range by itself. */
+static enum backing kind_of(const struct mapping *m, int ours)
+{
+	if (m->shared && !ours)
+		return OTHER;
+	if (!m->writable)
+		return UNWRITABLE;
+	return !m->path || ours || !strncmp(m->path, "[heap]", 6) ? ANONYMOUS : PRIVATE;
+}
+
 /* What [at, end) is made of, by /proc/self/maps: writable anonymous memory (or what became of it at an earlier registration), one
  * shared mapping of a file (*file, if it can be opened, and where at lies in it), other memory, or nothing in places. */
 static enum backing backing_of(uint64_t at, uint64_t end, int *file, uint64_t *file_at)
@@ -210,13 +221,13 @@ static enum backing backing_of(uint64_t at, uint64_t end, int *file, uint64_t *f
 		if (m.lo > at)
 			break;
 		int ours = m.path && !strncmp(m.path, "/memfd:causeway", 15);
-		int heap = m.path && !strncmp(m.path, "[heap]", 6);
 		if (at == from && m.hi >= end && m.writable && m.shared && m.path && *m.path == '/' && !ours) {
 			b = SHARED;
 			*file = open_mapped(&m);
 			*file_at = m.at + (from - m.lo);
-		} else if (!m.writable || (m.path && !ours && !heap)) {
-			b = OTHER;
+		} else {
+			enum backing kind = kind_of(&m, ours);
+			b = kind < b ? kind : b;
 		}
 		at = m.hi;
 	}
@@ -235,33 +246,44 @@ CUresult cwi_cuMemHostRegister_v2(void *p, size_t size, unsigned int flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (cw_unlikely(cw_capture_any()) && (res = cw_capture_unsafe()) != 0)
 		return res;
-	if (flags & IOMEMORY)
-		return CUDA_ERROR_NOT_SUPPORTED;
 	if (cw_range_overlaps(at, size))
 		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 	int file = -1;
 	uint64_t file_at = 0;
 	enum backing b = backing_of(at, at + size, &file, &file_at);
-	if (b == UNMAPPED)
+	if (b != SHARED && file >= 0) { /* others go on behind it */
+		close(file);
+		file = -1;
+	}
+	if (b == UNMAPPED || (b == UNWRITABLE && !(flags & READ_ONLY)))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (flags & IOMEMORY) { /* memory of a device of the guest's is not reached from here, and this is none */
+		if (file >= 0)
+			close(file);
+		return b == OTHER ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+	}
 	struct cw_range r = {.base = at, .size = size, .kind = CW_RANGE_REGISTERED, .ctx = c->o.id, .device = c->device->ordinal,
 			     .flags = flags};
-	/* Only whole pages can become shared memory: the neighbours of a part of a page belong to someone else. */
+	/* Only whole pages can become shared memory: the neighbours of a part of a page belong to someone else (parts.h). */
 	if (cw_can_map() && b == SHARED && file >= 0) { /* which is shared anyhow: the rest of its pages too */
 		uint64_t before = at % page, end = (at + size + page - 1) & ~(page - 1);
 		res = cw_region_adopt_file((void *)(uintptr_t)(at - before), end - (at - before), file, file_at - before, flags, &r.region);
 		if (res == 0)
 			r.dev = r.region->dev + before;
-	} else if (cw_can_map() && b == ANONYMOUS && at % page == 0 && size % page == 0) {
+	} else if (cw_can_map() && (b == ANONYMOUS || b == PRIVATE) && at % page == 0 && size % page == 0) {
 		res = cw_region_adopt(p, size, flags, &r.region);
 		if (res == 0)
 			r.dev = r.region->dev;
+	} else if (cw_can_map() && (b == ANONYMOUS || b == PRIVATE)) {
+		res = cw_parts_register(&r);
 	}
 	if (file >= 0)
 		close(file);
 	if (res != 0 && cw_check_alive() != 0)
 		return res;
 	if (cw_range_add(&r) != 0) {
+		if (r.parts)
+			cw_parts_end(&r);
 		if (r.region)
 			cw_region_drop(r.region);
 		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
@@ -282,6 +304,8 @@ CUresult cwi_cuMemHostUnregister(void *p)
 		int inside = cw_range_find((uintptr_t)p, &r) && r.kind == CW_RANGE_REGISTERED && r.base != (uintptr_t)p;
 		return inside ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 	}
+	if (r.parts)
+		cw_parts_end(&r);
 	if (r.region)
 		cw_region_drop(r.region);
 	return CUDA_SUCCESS;

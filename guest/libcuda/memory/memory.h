@@ -45,6 +45,7 @@ struct cw_range {
 	uint64_t dev;		/* device address of base, 0 if the device cannot reach it */
 	uint32_t pool;		/* id of the memory pool, 0 */
 	uint8_t sync_memops;
+	uint8_t parts;		/* registered: its ends, and perhaps all of it, are carried: parts.h */
 	uint8_t access;		/* mapped: CUmemAccess_flags that some device has */
 	struct cw_region *region; /* a region of its own */
 	struct slab *slab;	  /* or a part of one: slab.c */

@@ -1,7 +1,7 @@
 /* Which memory a pointer names: the decision that every copy begins with. */
 #include <string.h>
 
-#include "memory/memory.h"
+#include "memory/parts.h"
 
 /* Memory that the map does not know may be a module's global: the worker's driver knows. Its extent is remembered. */
 static int ask_worker(uint64_t ptr, struct cw_range *r)
@@ -30,10 +30,10 @@ static int fits(const struct cw_range *r, uint64_t ptr, uint64_t size)
 	return size <= (r->kind == CW_RANGE_MAPPED ? cw_range_reach(ptr) : r->size - (ptr - r->base));
 }
 
-static void from_range(const struct cw_range *r, uint64_t ptr, struct cw_side *out)
+static void from_range(const struct cw_range *r, uint64_t ptr, uint64_t size, struct cw_side *out)
 {
 	out->device = (uint8_t)is_device(r);
-	out->worker = out->device || r->dev != 0;
+	out->worker = out->device || (r->dev != 0 && (!r->parts || cw_parts_whole(r, ptr, size)));
 	out->addr = out->worker ? r->dev + (ptr - r->base) : ptr;
 }
 
@@ -49,7 +49,7 @@ CUresult cw_side_device(CUdeviceptr ptr, uint64_t size, struct cw_side *out)
 		       (unsigned long long)ptr, (unsigned long long)r.size, (int)r.kind, (unsigned long long)r.base);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
-	from_range(&r, ptr, out);
+	from_range(&r, ptr, size, out);
 	/* Pinned memory's device address is its own address, so it may stand here; memory that the device cannot reach may not. */
 	return out->worker ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -65,7 +65,7 @@ CUresult cw_side_host(const void *p, uint64_t size, struct cw_side *out)
 	if (cw_range_find(ptr, &r) && (is_device(&r) || fits(&r, ptr, size))) {
 		if (is_device(&r) && !fits(&r, ptr, size))
 			return CUDA_ERROR_INVALID_VALUE;
-		from_range(&r, ptr, out);
+		from_range(&r, ptr, size, out);
 	}
 	return CUDA_SUCCESS;
 }
@@ -74,7 +74,7 @@ CUresult cw_side_near(uint64_t ptr, uint64_t size, struct cw_range *near, struct
 {
 	uint64_t off = ptr - near->base;
 	if (near->size != 0 && ptr >= near->base && off < near->size && size <= near->size - off && near->kind != CW_RANGE_MAPPED) {
-		from_range(near, ptr, out);
+		from_range(near, ptr, size, out);
 		return CUDA_SUCCESS;
 	}
 	if (!cw_range_find(ptr, near))

@@ -159,25 +159,38 @@ static int unix_add_region(struct cw_session *s, struct cw_region *r)
 	}
 	if (err == 0) {
 		struct cw_hello h;
-		cw_hello_fill(&h, CW_MSG_REGION, r->id, r->va, r->size);
+		cw_hello_fill(&h, CW_MSG_REGION, r->id, (void *)(uintptr_t)r->at, r->size);
 		h.offset = shared ? r->file_at : 0;
 		h.flags = shared ? CW_REGION_SHARED : 0;
 		err = send_fds(s->fd, &h, &mem, 1);
 		if (err != 0 && !r->adopted)
 			munmap(r->va, r->size);
 	}
-	if (mem >= 0 && !shared)
+	if (err == 0 && r->parted)
+		r->mem = mem; /* for children, and for the end */
+	else if (mem >= 0 && !shared)
 		close(mem);
 	return err;
+}
+
+/* Makes the pages of a parted region this process's own again, with what they hold: a heap hands them out to others one day.
+ * Async-signal-safe. */
+static void disown(struct cw_region *r)
+{
+	mmap(r->va, r->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, r->mem, 0);
+	close(r->mem);
+	r->mem = -1;
 }
 
 static void unix_end_region(struct cw_session *s, struct cw_region *r)
 {
 	struct cw_hello h;
-	cw_hello_fill(&h, CW_MSG_REGION_END, r->id, r->va, r->size);
+	cw_hello_fill(&h, CW_MSG_REGION_END, r->id, (void *)(uintptr_t)r->at, r->size);
 	send_fds(s->fd, &h, NULL, 0);
 	if (!r->adopted)
 		munmap(r->va, r->size);
+	else if (r->mem >= 0)
+		disown(r);
 }
 
 static void unix_doorbell(struct cw_session *s)
@@ -211,12 +224,16 @@ static void unix_forked(struct cw_session *s)
 {
 	close(s->fd);
 	close(s->bell);
+	for (struct cw_region *r = s->regions; r; r = r->next)
+		if (r->mem >= 0)
+			disown(r);
 }
 
 static void unix_close(struct cw_session *s) { shutdown(s->fd, SHUT_RDWR); }
 
 const struct cw_carrier cw_carrier_unix = {
 	.name = "unix",
+	.private_after_fork = 1,
 	.spin_us = 50,
 	.open = unix_open,
 	.add_region = unix_add_region,

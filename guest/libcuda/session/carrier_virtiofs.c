@@ -162,11 +162,11 @@ static int vfs_add_region(struct cw_session *s, struct cw_region *r)
 		/* Private pages could part from their lease when a child is forked (Linux 6.1 copies them on write). */
 		madvise(r->va, r->size, MADV_DONTFORK);
 	}
-	int err = control(s, CW_MSG_REGION, r->id, r->va, r->size);
+	int err = control(s, CW_MSG_REGION, r->id, (void *)(uintptr_t)r->at, r->size);
 	if (err == 0) {
 		err = cw_lease_region(s, r->id, r->va, r->size);
 		if (err != 0)
-			control(s, CW_MSG_REGION_END, r->id, r->va, r->size);
+			control(s, CW_MSG_REGION_END, r->id, (void *)(uintptr_t)r->at, r->size);
 	}
 	if (err != 0 && r->adopted)
 		unadopt(r);
@@ -180,7 +180,7 @@ static void vfs_end_region(struct cw_session *s, struct cw_region *r)
 	cw_lock_acquire(&cw_leases.lock);
 	cw_lease_end(r->id);
 	cw_lock_release(&cw_leases.lock);
-	control(s, CW_MSG_REGION_END, r->id, r->va, r->size);
+	control(s, CW_MSG_REGION_END, r->id, (void *)(uintptr_t)r->at, r->size);
 	/* A READ that is still pending holds the pages themselves, not their addresses. */
 	if (r->adopted)
 		unadopt(r);

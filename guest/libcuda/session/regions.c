@@ -16,7 +16,7 @@ static CUresult add_once(struct cw_session *s, struct cw_region *r, uint32_t fla
 		cw_log(CW_LOG_INFO, "region of %zu bytes refused by the carrier: %s", r->size, strerror(-err));
 		return r->adopted ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	CUresult res = cwop_RegionAdd(r->id, r->kind, (uintptr_t)r->va, r->size, flags, &r->dev);
+	CUresult res = cwop_RegionAdd(r->id, r->kind, r->at, r->size, flags, &r->dev);
 	if (res != 0)
 		s->carrier->end_region(s, r);
 	return res;
@@ -27,6 +27,8 @@ struct source {
 	void *va;
 	int file;
 	uint64_t file_at;
+	uint64_t at; /* new memory: where the worker maps it, 0: where it lies here */
+	int parted;
 };
 
 static CUresult region_new(struct cw_session *s, uint32_t kind, const struct source *from, size_t size, uint32_t flags,
@@ -49,6 +51,8 @@ static CUresult region_new(struct cw_session *s, uint32_t kind, const struct sou
 		r->va = va;
 		r->file = from->file;
 		r->file_at = from->file_at;
+		r->parted = from->parted;
+		r->mem = -1;
 		r->dev = 0;
 		if (!va) {
 			if (s->next_va == 0)
@@ -56,8 +60,9 @@ static CUresult region_new(struct cw_session *s, uint32_t kind, const struct sou
 			r->va = (uint8_t *)(uintptr_t)s->next_va;
 			s->next_va += (r->size + (2u << 20) - 1) & ~(uint64_t)((2u << 20) - 1);
 		}
+		r->at = from->at ? from->at : (uintptr_t)r->va;
 		res = add_once(s, r, flags);
-		if (res == 0 || va || res == CUDA_ERROR_OUT_OF_MEMORY || cw_is_dead(s))
+		if (res == 0 || va || from->at || res == CUDA_ERROR_OUT_OF_MEMORY || cw_is_dead(s))
 			break;
 		s->next_va += 1ull << 36; /* the worker could not map there */
 	}
@@ -74,17 +79,29 @@ static CUresult region_new(struct cw_session *s, uint32_t kind, const struct sou
 
 CUresult cw_region_add(uint32_t kind, size_t size, uint32_t flags, struct cw_region **out)
 {
-	return region_new(&cw_s, kind, &(struct source){NULL, -1, 0}, size, flags, out);
+	return region_new(&cw_s, kind, &(struct source){.file = -1}, size, flags, out);
 }
 
 CUresult cw_region_adopt(void *va, size_t size, uint32_t flags, struct cw_region **out)
 {
-	return region_new(&cw_s, CW_REGION_PINNED, &(struct source){va, -1, 0}, size, flags, out);
+	return region_new(&cw_s, CW_REGION_PINNED, &(struct source){.va = va, .file = -1}, size, flags, out);
+}
+
+CUresult cw_region_adopt_parted(void *va, size_t size, uint32_t flags, struct cw_region **out)
+{
+	if (!cw_s.carrier->private_after_fork)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return region_new(&cw_s, CW_REGION_PINNED, &(struct source){.va = va, .file = -1, .parted = 1}, size, flags, out);
+}
+
+CUresult cw_region_add_at(uint64_t at, size_t size, uint32_t flags, struct cw_region **out)
+{
+	return region_new(&cw_s, CW_REGION_PINNED, &(struct source){.file = -1, .at = at}, size, flags, out);
 }
 
 CUresult cw_region_adopt_file(void *va, size_t size, int file, uint64_t at, uint32_t flags, struct cw_region **out)
 {
-	return region_new(&cw_s, CW_REGION_PINNED, &(struct source){va, file, at}, size, flags, out);
+	return region_new(&cw_s, CW_REGION_PINNED, &(struct source){.va = va, .file = file, .file_at = at}, size, flags, out);
 }
 
 CUresult cw_region_drop(struct cw_region *r)

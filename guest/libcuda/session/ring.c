@@ -136,6 +136,15 @@ CUresult cw_begin_slot(struct cw_session *s, struct cw_tx *tx, uint16_t op, uint
 	return 0;
 }
 
+_Atomic(void (*)(void)) cw_around_requests;
+
+static void around_request(void)
+{
+	void (*fn)(void) = atomic_load_explicit(&cw_around_requests, memory_order_relaxed);
+	if (cw_unlikely(fn != NULL))
+		fn();
+}
+
 static CUresult begin_check(struct cw_session *s)
 {
 	uint32_t state = atomic_load_explicit(&cw_g.state, memory_order_acquire);
@@ -155,6 +164,7 @@ CUresult cw_begin(struct cw_tx *tx, uint16_t op, uint32_t fixed_size, uint32_t v
 	CUresult r = begin_check(s);
 	if (cw_unlikely(r != 0))
 		return r;
+	around_request();
 	uint32_t slot = CW_NO_SLOT;
 	if (reply) {
 		slot = cw_slot_claim(s);
@@ -254,6 +264,7 @@ CUresult cw_commit_wait(struct cw_tx *tx, struct cw_reply *rep)
 		/* The slot stays claimed: a late answer must not meet another call's seq. The session is dead anyway. */
 		return r;
 	}
+	around_request();
 	struct cw_slot *slot = cw_slot_at(s, tx->slot);
 	rep->slot = tx->slot;
 	rep->heap = NULL;

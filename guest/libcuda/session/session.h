@@ -117,6 +117,8 @@ CUresult cw_commit(struct cw_tx *tx);
  * called), else 719 and nothing to release. Device output that is waiting is written to stdout before it returns. */
 CUresult cw_commit_wait(struct cw_tx *tx, struct cw_reply *rep);
 void cw_reply_release(struct cw_reply *rep);
+/* Called before each request is begun and after each reply, with no lock held, and makes no request itself: memory/parts.c. */
+extern _Atomic(void (*)(void)) cw_around_requests;
 /* Turns a begun record into padding and releases what cw_begin took. */
 void cw_abort(struct cw_tx *tx);
 /* Sends bytes ahead; *blob goes into Span.off as CW_SPAN_BLOB|*blob, Span.len is the full length (len <= 1 GiB). */
@@ -142,11 +144,14 @@ struct cw_region {
 	uint32_t id;
 	uint32_t kind;	  /* CW_REGION_STAGING, CW_REGION_PINNED */
 	uint8_t *va;
+	uint64_t at;	  /* where the worker maps it; va unless it stands for other memory of the app there */
 	size_t size;	  /* multiple of the page size */
 	uint64_t dev;	  /* device address (pinned, with CapMap), else 0 */
 	int adopted;	  /* va was the app's memory: cw_region_drop leaves it mapped */
 	int file;	  /* adopted memory of a file that others may share: its descriptor for the time of adding, else -1 */
 	uint64_t file_at; /* where va begins in it */
+	int parted;	  /* adopted: pages within memory that goes on beyond them */
+	int mem;	  /* of a parted region: the file that took its pages' place, else -1 */
 	void *carrier;	  /* carrier's own record of the region */
 	struct cw_region *next;
 };
@@ -156,9 +161,14 @@ static inline int cw_can_map(void) { return (cw_session_info()->caps & CW_CAP_MA
 
 /* Allocates memory, declares it to the host and adds it in the worker. flags: CU_MEMHOSTALLOC_* for pinned. */
 CUresult cw_region_add(uint32_t kind, size_t size, uint32_t flags, struct cw_region **out);
+/* Pinned memory that the worker maps at the address at, and this process elsewhere. CUDA_ERROR_OUT_OF_MEMORY and others if it cannot. */
+CUresult cw_region_add_at(uint64_t at, size_t size, uint32_t flags, struct cw_region **out);
 /* The same for memory that the app has (cuMemHostRegister). va and size in whole pages. CUDA_ERROR_NOT_SUPPORTED when the
  * carrier cannot share these pages: the caller then keeps the range on the staging path. */
 CUresult cw_region_adopt(void *va, size_t size, uint32_t flags, struct cw_region **out);
+/* The same for whole pages within memory that goes on beyond them, of a heap, say: they are a forked child's own, and the app's own again
+ * when the region is dropped. CUDA_ERROR_NOT_SUPPORTED where the carrier cannot do that. */
+CUresult cw_region_adopt_parted(void *va, size_t size, uint32_t flags, struct cw_region **out);
 /* The same for a shared mapping of file from at on, which stays as it is: others go on sharing it. The descriptor stays the caller's. */
 CUresult cw_region_adopt_file(void *va, size_t size, int file, uint64_t at, uint32_t flags, struct cw_region **out);
 /* Waits until the worker has let go of the region, then ends it and unmaps it (unless adopted). r is freed. */

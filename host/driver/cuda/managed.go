@@ -1,9 +1,11 @@
 package cuda
 
 import (
+	"bytes"
 	"log/slog"
 
 	"causeway/cuda"
+	"causeway/cuda/fatbin"
 	"causeway/cuda/wire"
 	"causeway/host/driver"
 )
@@ -151,6 +153,42 @@ func (s *session) swapModules(c *wire.Call, library uint32, lib uint64) cuda.Res
 type source struct {
 	vars    *movable
 	options []byte // a module's: JIT options
+}
+
+// movable is what can move of an image: text that ptxvars does not know its way about is assembled first.
+func (s *session) movable(c *wire.Call, t traits) *movable {
+	if t.compile == nil || s.use(c) != cuda.Success {
+		return t.managed
+	}
+	code, res := s.assemble(t.compile)
+	if res != cuda.Success {
+		slog.Info("managed variables: the text is not assembled", "result", res)
+		return nil
+	}
+	return codeTraits(code, fatbin.ELF).managed
+}
+
+// assemble makes machine code for the current context's device.
+func (s *session) assemble(text []byte) ([]byte, cuda.Result) {
+	if res := s.fn.cuLinkCreate_v2.call(0, 0, 0, s.out.addr()); res != cuda.Success {
+		return nil, res
+	}
+	state := *s.out.u64(0)
+	defer s.fn.cuLinkDestroy.call(state)
+	in, name := cString(text), cString(nil)
+	defer in.free()
+	defer name.free()
+	if res := s.fn.cuLinkAddData_v2.call(state, linkInputPTX, in.addr(), uint64(in.size), name.addr(), 0, 0, 0); res != cuda.Success {
+		return nil, res
+	}
+	if res := s.fn.cuLinkComplete.call(state, s.out.addr(), s.out.addr()+8); res != cuda.Success {
+		return nil, res
+	}
+	image, size := *s.out.u64(0), *s.out.u64(1)
+	if image == 0 || size > maxLinked {
+		return nil, cuda.ErrorOutOfMemory
+	}
+	return bytes.Clone(hostBytes(image, int(size))), cuda.Success
 }
 
 // keepSource remembers loaded code for a Manage operation, and answers how much memory its managed variables want.

@@ -113,7 +113,7 @@ func (s *session) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, r *wire.Modul
 	}
 	t := look()
 	s.printing = t.prints || s.printing
-	r.Managed = s.keepSource(owner{id: a.Module}, t.managed, a.Options)
+	r.Managed = s.keepSource(owner{id: a.Module}, s.movable(c, t), a.Options)
 	return cuda.Success
 }
 
@@ -223,7 +223,7 @@ func (s *session) LibraryLoad(c *wire.Call, a *wire.LibraryLoadArgs, r *wire.Lib
 	s.images.put(a.Library, im)
 	t := look()
 	s.printing = t.prints || s.printing
-	r.Managed = s.keepSource(owner{library: true, id: a.Library}, t.managed, nil)
+	r.Managed = s.keepSource(owner{library: true, id: a.Library}, s.movable(c, t), nil)
 	return cuda.Success
 }
 

@@ -15,6 +15,8 @@ type traits struct {
 	// through it. What cannot be looked into counts as printing.
 	prints  bool
 	managed *movable // nil: it has no managed variables that can move
+	// compile is text with managed variables that only its machine code shows how to move.
+	compile []byte
 }
 
 // movable is code with managed variables.
@@ -92,7 +94,12 @@ func codeTraits(code []byte, kind fatbin.Format) traits {
 		if !bytes.Contains(code, []byte(".managed")) {
 			return t
 		}
-		m.list, m.size, err = ptxvars.Find(string(m.code))
+		if m.list, m.size, err = ptxvars.Find(string(m.code)); err == nil {
+			_, err = m.move(1 << 40)
+		}
+		if err != nil {
+			t.compile = m.code
+		}
 	case fatbin.ELF:
 		m.code = code
 		m.list, m.size, err = cubinvars.Find(code)

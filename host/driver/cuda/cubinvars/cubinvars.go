@@ -2,7 +2,8 @@
 // when it is loaded is filled in beforehand, and the relocations go. It owns no goroutine and has no state.
 //
 // A cubin is an ELF file. Its symbols of managed variables are marked by bit 2 of st_other. Code names them by three kinds of
-// relocation: the whole address (in the bank of constants that holds addresses, in variables and in debug information), and its lower
+// relocation: the whole address (in the bank of constants that holds addresses, in variables and in debug information; a variable's
+// first value may have it as a generic one, which is the same), and its lower
 // and its upper half in an instruction of 128 bits, whose immediate value is its second word. Checked with the compilers of CUDA 11.8,
 // 12.9 and 13.0 for sm_75, sm_90 and sm_100, with and without optimisation, and with what the linkers make of their objects.
 package cubinvars
@@ -24,9 +25,10 @@ const (
 
 // Kinds of relocation.
 const (
-	whole = 2    // R_CUDA_64
-	lower = 0x38 // R_CUDA_ABS32_LO_32
-	upper = 0x39 // R_CUDA_ABS32_HI_32
+	whole   = 2    // R_CUDA_64
+	generic = 4    // R_CUDA_G64
+	lower   = 0x38 // R_CUDA_ABS32_LO_32
+	upper   = 0x39 // R_CUDA_ABS32_HI_32
 )
 
 // Find lists the managed variables of a cubin and the bytes that they take together; none is no error.
@@ -158,12 +160,12 @@ func (f *file) apply(s *section, r relocation, to uint64) error {
 		return fmt.Errorf("%w: a relocation outside of its section", ErrUnsupported)
 	}
 	target = target[off:]
-	if !s.addends && r.kind != whole && le.Uint32(target) != 0 {
+	if !s.addends && (r.kind == lower || r.kind == upper) && le.Uint32(target) != 0 {
 		return fmt.Errorf("%w: half an address with an offset", ErrUnsupported)
 	}
 	to += r.addend
 	switch r.kind {
-	case whole:
+	case whole, generic:
 		if !s.addends {
 			to += le.Uint64(target)
 		}
