@@ -23,6 +23,7 @@ func coverage(w *writer, f *idl.File) {
 		w.f("| %s | %d | %d | %d |", t.Title, c.hand, c.local, c.refused)
 	}
 	w.f("| **symbols (twins included): %d** | **%d** | **%d** | **%d** |\n", total.hand+total.local+total.refused, total.hand, total.local, total.refused)
+	attributeCoverage(w)
 	for _, t := range f.Themes {
 		w.f("## %s\n", t.Title)
 		list(w, "Implemented", names(f, t.Name, idl.ModeHand, ""))

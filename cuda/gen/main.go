@@ -96,6 +96,7 @@ func outputs() []output {
 		{"guest/libcuda/gen/refused.c", cRefused, nil},
 		{"guest/libcuda/gen/procs.c", cProcs, nil},
 		{"guest/libcuda/gen/errors.c", cErrors, nil},
+		{"guest/libcuda/gen/attributes.h", cAttributes, nil},
 		{"docs/COVERAGE.md", coverage, nil},
 	}
 }

@@ -7,47 +7,13 @@
 
 enum { P2P_ATTRIBUTE_LAST = 5 };
 
-enum adjust_when { ALWAYS, WITHOUT_MAPPING };
-
-/* Attributes that would promise what calls then refuse. Each holds only as long as its reason. */
+/* What the host's driver has and no call here keeps. Whether atomic operations across the link work, the worker has tried. */
 static const struct adjustment {
-	int attr;
-	int value;
-	enum adjust_when when;
-	const char *reason;
+	int attr, value, unmapped;
 } adjustments[] = {
-	{CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 0, WITHOUT_MAPPING, "this carrier cannot map guest memory in the worker"},
-	{CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 0, WITHOUT_MAPPING, "likewise"},
-	{CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 0, WITHOUT_MAPPING, "cuMemAllocManaged shares guest memory with the GPU"},
-	{CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED, 0, WITHOUT_MAPPING, "likewise"}, /* else as the worker found it */
-	{CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, 0, ALWAYS, "kernels cannot read ordinary guest memory"},
-	{CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 0, WITHOUT_MAPPING, "there is no managed memory"},
-	{CU_DEVICE_ATTRIBUTE_COOPERATIVE_MULTI_DEVICE_LAUNCH, 0, ALWAYS, "the call is refused"},
-	{CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES, 0, ALWAYS, "the operation is refused"},
-	{CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, 0, ALWAYS, "kernels cannot read ordinary guest memory"},
-	{CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST, 0, ALWAYS, "managed memory is the host's"},
-	{CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_HANDLE_SUPPORTED, 0, ALWAYS, "not on this system"},
-	{CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_KMT_HANDLE_SUPPORTED, 0, ALWAYS, "likewise"},
-	{CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 0, ALWAYS, "guest devices cannot reach GPU memory"},
-	{CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED, 0, ALWAYS, "external semaphores are refused"},
-	{CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, 0, ALWAYS, "guest devices cannot reach GPU memory"},
-	{CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS, 0, ALWAYS, "likewise"},
-	{CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING, 0, ALWAYS, "likewise"},
-	{CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, 1 /* descriptors */, ALWAYS, "no fabric between guests"},
-	{CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 0, ALWAYS, "cuMemGetHandleForAddressRange is refused"},
-	{CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, 0, ALWAYS, "no fabric between guests"},
-	{CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS, 0, ALWAYS, "cuLibraryGetUnifiedFunction is refused"},
-	{CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, 0, ALWAYS, "cuMulticastCreate is refused"},
-	{CU_DEVICE_ATTRIBUTE_D3D12_CIG_SUPPORTED, 0, ALWAYS, "contexts are not shared with graphics"},
-	{CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK, 0, ALWAYS, "cuMemBatchDecompressAsync is refused"},
-	{CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_MAXIMUM_LENGTH, 0, ALWAYS, "likewise"},
-	{CU_DEVICE_ATTRIBUTE_VULKAN_CIG_SUPPORTED, 0, ALWAYS, "contexts are not shared with graphics"},
-	{CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0, ALWAYS, "host memory of the driver is not the guest's"},
-	{CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED, 0, ALWAYS, "likewise"},
-	{CU_DEVICE_ATTRIBUTE_HOST_NUMA_MULTINODE_IPC_SUPPORTED, 0, ALWAYS, "likewise"},
-	{CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED, 0, ALWAYS, "likewise"},
-	{CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0, ALWAYS, "likewise"},
-	{CU_DEVICE_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED, 0, ALWAYS, "guest memory cannot be exported"},
+#define ADJUST(attr, value, unmapped) {attr, value, unmapped},
+#include "gen/attributes.h"
+#undef ADJUST
 };
 
 /* Written once by cw_devices_init under the session's open, constant afterwards. */
@@ -60,7 +26,7 @@ static void adjust(struct cw_device *d)
 	for (size_t i = 0; i < sizeof adjustments / sizeof *adjustments; i++) {
 		const struct adjustment *a = &adjustments[i];
 
-		if (d->known[a->attr] && (a->when == ALWAYS || !cw_can_map()))
+		if (d->known[a->attr] && (!a->unmapped || !cw_can_map()))
 			d->attrs[a->attr] = a->value;
 	}
 }

@@ -123,7 +123,7 @@ CUresult cwi_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props)
 {
 	if (!pool || !props)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (props->allocType == MANAGED)
+	if (props->allocType == MANAGED || (props->handleTypes & CW_MEM_FABRIC)) /* MEMPOOL_SUPPORTED_HANDLE_TYPES */
 		return CUDA_ERROR_NOT_SUPPORTED;
 	CUresult res = check_location(&props->location, props->allocType);
 	if (res != 0)
