@@ -156,6 +156,8 @@ CUresult cwi_cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget target,
 	struct cw_ctx *c;
 	CUresult res = cw_ctx_current(&c);
 
+	if (!res && !cw_device_attr(c->device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS))
+		res = CUDA_ERROR_NOT_SUPPORTED;
 	return res ? res : cwop_FlushRDMAWrites((uint32_t)target, (uint32_t)scope);
 }
 

@@ -131,9 +131,9 @@ static void start_carrier(void)
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attr, STACK);
 	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
+	sigprocmask(SIG_SETMASK, &all, &old);
 	carrying = pthread_create(&thread, &attr, carrier, NULL) == 0;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	sigprocmask(SIG_SETMASK, &old, NULL);
 	pthread_attr_destroy(&attr);
 }
 
@@ -147,7 +147,10 @@ static struct piece *piece_of(uint64_t at, uint64_t size, uint32_t flags)
 			return p;
 	struct piece *p = calloc(1, sizeof *p);
 	uint8_t *last = malloc(size);
-	if (!p || !last || cw_region_add_at(at, size, flags, &p->region) != 0) {
+	CUresult res = p && last ? cw_region_add_at(at, size, flags, &p->region) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (res != 0) {
+		cw_log(CW_LOG_INFO, "%llu bytes at %#llx cannot be registered for the GPU: %d", (unsigned long long)size,
+		       (unsigned long long)at, (int)res);
 		free(last);
 		free(p);
 		return NULL;
@@ -284,5 +287,6 @@ void cw_parts_end(const struct cw_range *r)
 int cw_parts_whole(const struct cw_range *r, uint64_t ptr, uint64_t size)
 {
 	struct parts p = parts_of(r);
-	return r->region && ptr >= p.lo && ptr - p.lo <= p.hi - p.lo && size <= p.hi - ptr;
+	uint64_t end = ptr < p.lo ? p.lo : ptr < p.hi ? p.hi : p.end;
+	return size <= end - ptr;
 }

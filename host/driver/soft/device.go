@@ -127,6 +127,7 @@ func (g *gpu) limits() map[int]int32 {
 // features are there always.
 var features = map[int]int32{
 	cuda.DeviceAttrGPUOverlap:                             1,
+	cuda.DeviceAttrHostRegisterSupported:                  1, // over any carrier, at least for copies
 	cuda.DeviceAttrConcurrentKernels:                      1,
 	cuda.DeviceAttrClusterLaunch:                          1,
 	cuda.DeviceAttrUnifiedAddressing:                      1,
@@ -151,7 +152,7 @@ var features = map[int]int32{
 var mappedFeatures = map[int]int32{
 	cuda.DeviceAttrCanMapHostMemory:                  1,
 	cuda.DeviceAttrHostNativeAtomicSupported:         1,
-	cuda.DeviceAttrHostRegisterSupported:             1,
+	cuda.DeviceAttrReadOnlyHostRegisterSupported:     1,
 	cuda.DeviceAttrCanUseHostPointerForRegisteredMem: 1,
 	cuda.DeviceAttrManagedMemory:                     1,
 	cuda.DeviceAttrConcurrentManagedAccess:           1,

@@ -1,7 +1,7 @@
 //: title: every property and attribute of a device, limits, attributes and occupancy of kernels, symbols' sizes
 //: part: 3
 //: libs: cuda
-//: note: attributes of what is refused are 0: GPU direct RDMA (116 to 118, 110), DMA buffers (124), fabric handles (119 without its bit, 128), timeline semaphores (114), multicast (132), unified function pointers (129), launches over several GPUs (96), memory, pools and IPC of the host's own (141 to 145); all other properties are the GPU's own
+//: note: attributes of what is not kept here are 0, docs/COVERAGE.md says why: concurrent access to managed memory (89), GPU direct RDMA (116 to 118, 110), DMA buffers (124), fabric handles (119 without its bit, 128), timeline semaphores (114), unified function pointers (129), launches over several GPUs (96), memory and pools of the host's own (141, 142, 144, 145); all other properties are the GPU's own
 #include "compat.h"
 #include <cstddef>
 #include <cstring>

@@ -233,7 +233,7 @@ static void pinned(int can_map, int can_adopt)
 	put_pinned(p);
 	CHECK(cwi_cuMemHostAlloc((void **)&p, 0, 0) == CUDA_ERROR_INVALID_VALUE && cwi_cuMemHostAlloc((void **)&p, 4, 8) == CUDA_ERROR_INVALID_VALUE);
 
-	/* whole pages: shared in place where the carrier can; part of a page: copies only */
+	/* whole pages: shared in place where the carrier can; parts of pages: carried */
 	size_t n = 64 << 10;
 	uint8_t *m = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	pattern(m, n);
@@ -249,7 +249,15 @@ static void pinned(int can_map, int can_adopt)
 	CHECK(cwi_cuMemHostUnregister(m) == 0 && m[6] == before[6]);
 	CHECK(cwi_cuMemHostRegister_v2(m, n, 0) == 0 && cwi_cuMemHostUnregister(m) == 0); /* again */
 	CHECK(cwi_cuMemHostRegister_v2(m + 8, 5000, 0) == 0);
-	CHECK(cwi_cuMemHostGetDevicePointer_v2(&d, m + 8, 0) == CUDA_ERROR_NOT_SUPPORTED);
+	CHECK(cwi_cuMemHostGetDevicePointer_v2(&d, m + 8, 0) == (can_adopt ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED));
+	if (can_adopt) { /* carried to and from: its neighbours stay. The fake host of virtiofs finds memory by its address only */
+		CHECK(d == (uintptr_t)m + 8);
+		m[7] = m[9] = 0x21;
+		CHECK(cwi_cuMemsetD8_v2(0, d, 0x33, 1) == 0 && cwop_StreamSynchronize(1) == 0);
+		CHECK(m[7] == 0x21 && m[8] == 0x33 && m[9] == 0x21);
+		CHECK(cwi_cuMemsetD8_v2(0, (uintptr_t)m + 5007, 0x44, 1) == 0 && cwop_StreamSynchronize(1) == 0);
+		CHECK(m[5007] == 0x44 && m[5008] == before[5008]);
+	}
 	CUdeviceptr e = alloc(5000);
 	CHECK(cwi_cuMemcpyHtoDAsync_v2(0, e, m + 8, 5000, NULL) == 0);
 	CHECK(cwi_cuMemcpyDtoH_v2(0, before, e, 5000) == 0 && memcmp(before, m + 8, 5000) == 0);
