@@ -16,8 +16,8 @@ tmp=$(mktemp -d "${TMPDIR:-/tmp}/initramfs.XXXXXX")
 pack() {
   local out=$1
   mkdir -p "$(dirname "$out")"
-  (cd "$tmp" && find . -mindepth 1 | sort | "$BUILD/tools/cpio" --quiet -o -H newc -R 0:0 | gzip -1) >"$out.new"
-  mv "$out.new" "$out"
+  (cd "$tmp" && find . -mindepth 1 | sort | "$BUILD/tools/cpio" --quiet -o -H newc -R 0:0 | gzip -1) >"$out.$$" # two may make the same
+  mv "$out.$$" "$out"
 }
 
 # library NAME prints the machine's own copy of a shared library of glibc or gcc.

@@ -28,6 +28,10 @@ if [ ${#programs[@]} = 0 ]; then
   done
 fi
 [ ${#only[@]} -gt 0 ] || only=(11.8 12.9 13.0)
+# One at a time: two would write the same objects.
+mkdir -p "$BUILD/tests"
+exec 9>"$BUILD/tests/.lock"
+flock 9
 
 toolkit() { echo "$BUILD/cuda/$1"; }
 nvcc_path() { echo "${nvcc_of[$1]:-$(toolkit "$1")/bin/nvcc}"; }

@@ -67,10 +67,9 @@ stop_causewayd() {
 # vgpu KEY prints a value of vm1/gpu0 as causewayd tells it.
 vgpu() { "$CAUSEWAY" inspect vm1/gpu0 --json 2>/dev/null | sed -n "s/^ *\"$1\": \"\{0,1\}\([^\",]*\).*/\1/p" | head -1; }
 
-life=$BUILD/life/life
+life=$tmp/life
 prepare() {
   local cc="gcc -std=gnu11 -O2 -Wall -Wextra -Werror -I$ROOT/guest/libcuda" src=$ROOT/guest/tests/life
-  mkdir -p "$BUILD/life"
   $cc -o "$life" "$src/life.c" "$src/gpu.c" -ldl -lpthread || die "guest/tests/life does not build"
   "$ROOT/scripts/build-tests.sh" --only 13.0-static vectoradd || die "guest/tests/vectoradd does not build: run scripts/setup.sh cuda 13.0"
   guest_image "$kernel" "$tmp/initrd" "$life" "$BUILD/tests/13.0-static/vectoradd" || die "no guest image"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what Causeway's build, tests and demo need. Idempotent; says each step before doing it.
 #
-#   scripts/setup.sh all | demo | qemu | libvirt | kernels [SERIES...] | cuda [VERSION...] | go-tools | nvidia-smi | nvrtc | promtool | guest
+#   scripts/setup.sh all | base | demo | qemu | libvirt | kernels [SERIES...] | cuda [VERSION...] | go-tools | nvidia-smi | nvrtc | promtool | guest
 #
 # Only QEMU, g++ and the like are installed on the machine; the rest goes under build/. Further Debian suites come
 # from the mirror that apt already uses; elsewhere CAUSEWAY_DEBIAN_MIRROR names one.
@@ -87,6 +87,7 @@ flock -n 9 || { say "another setup.sh is running: waiting for it"; flock 9; }
 what=$*
 case ${1:-all} in
   all) setup_system "${TEST_TOOLS[@]}"; setup_mmdebstrap; cuda_host_compiler; together setup_vms setup_cuda setup_kernels setup_go_tools setup_promtool setup_guest setup_package ;;
+  base) setup_system "${TEST_TOOLS[@]}"; setup_go_tools ;;
   demo) together setup_qemu 'setup_cuda 13.0' 'setup_kernels 6.12' setup_go_tools ;;
   qemu) setup_qemu ;;
   libvirt) setup_libvirt ;;

@@ -40,6 +40,8 @@ type memoryRegion struct {
 	guest, size, address uint64
 }
 
+//lint:file-ignore U1000 These are the kernel's structs: what nobody sets has its place.
+
 // regs is struct kvm_regs.
 type regs struct {
 	rax, rbx, rcx, rdx, rsi, rdi, rsp, rbp uint64

@@ -1,0 +1,189 @@
+# The stages of test.sh, one function each: sourced after common.sh and device.sh. Sets nothing but functions, and tags.
+# A stage prints to its log; what it ends with "N passed, M failed" stands in the table of results.
+
+tags=libvirt_dlopen # as the Makefile builds; lint vets what is built without it too
+may_skip="cubemap greenctx peer sparse" # what the software GPU cannot do
+jobs=$(nproc)
+
+# What has to be there before anything is compiled, then all else: the second only waits for the network.
+stage_base() { scripts/setup.sh base; }
+stage_setup() { scripts/setup.sh all; }
+
+stage_lint() {
+  local bad=0 unformatted
+  # As the program is built, so that this and the build compile everything once, wherever the tree lies.
+  export GOFLAGS="${GOFLAGS:-} -trimpath"
+  unformatted=$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -l)
+  [ -z "$unformatted" ] || { echo "not formatted (gofmt -w): $unformatted"; bad=1; }
+  go vet ./... || bad=1
+  go vet -tags "$tags" ./host/libvirt/... ./host/causeway || bad=1
+  go run honnef.co/go/tools/cmd/staticcheck -tags "$tags" ./... || bad=1
+  go run ./scripts/lint || bad=1
+  GOPROXY=off go mod tidy -diff || { echo "go.mod is not tidy (go mod tidy)"; bad=1; }
+  bash -n scripts/*.sh scripts/lib/*.sh scripts/package/*.sh images/*.sh || bad=1
+  generated_is_current || bad=1
+  return $bad
+}
+
+# generated_is_current runs the generators on a copy of the tree and compares.
+generated_is_current() {
+  local copy=$BUILD/generated bad
+  rm -rf "$copy"; mkdir -p "$copy"
+  git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' f; do [ -f "$f" ] && printf '%s\0' "$f"; done |
+    tar c --null -T - | tar x -C "$copy"
+  (cd "$copy" && go generate ./...) || { echo "go generate failed"; return 1; }
+  bad=$(cd "$copy" && find . -type f | while read -r f; do cmp -s "$f" "$ROOT/$f" || echo "$f"; done)
+  rm -rf "$copy"
+  [ -z "$bad" ] || { echo "generated code is not current (make generate): $bad"; return 1; }
+}
+
+# stage_alerts checks the rules and runs their tests; the names are compared by scripts/grafana's own test.
+stage_alerts() {
+  scripts/setup.sh promtool || return
+  local promtool; promtool=$(command -v promtool || echo "$BUILD/promtool/promtool")
+  "$promtool" check rules scripts/prometheus/*.rules.yml && "$promtool" test rules scripts/prometheus/test/*.yml
+}
+
+stage_build() { make --no-print-directory -j "$jobs" build; }
+
+# unit_tests PACKAGE... under the race detector. lint has vetted them; debug information is what linking spends its time on, and
+# neither a failure's stack nor the detector's needs it.
+unit_tests() { go test -race -vet=off -ldflags=-w -tags "$tags" -timeout 300s "$@"; }
+
+stage_unit() { unit_tests ./...; }
+
+# fuzz_packages prints "DIR PACKAGE" of those with fuzz targets.
+fuzz_packages() {
+  go list -f '{{.Dir}} {{.ImportPath}}' ./... | while read -r dir pkg; do
+    if grep -lq '^func Fuzz' "$dir"/*_test.go 2>/dev/null; then echo "$dir $pkg"; fi
+  done
+}
+
+# fuzz_binary DIR PACKAGE compiles all targets of a package into one program, with the fuzzer's counters.
+fuzz_binary() { go test -c -vet=off -ldflags=-w -fuzz=. -o "$BUILD/fuzz/${2//\//_}.test" "$2"; }
+
+# fuzz_one DIR PACKAGE TARGET. On a loaded machine the fuzzer may call the end of the time itself a failure ("context deadline
+# exceeded"): that alone, without an input that fails, is tried again.
+fuzz_one() {
+  local out=$logs/fuzz-one.log try
+  for try in 1 2 3; do
+    (cd "$1" && "$BUILD/fuzz/${2//\//_}.test" -test.paniconexit0 -test.run '^$' -test.fuzz "^$3\$" -test.fuzztime "${FUZZTIME:-3s}" \
+      -test.fuzzminimizetime 10x -test.fuzzcachedir "$(go env GOCACHE)/fuzz/$2" -test.timeout 300s) 2>&1 | tee "$out"
+    [ "${PIPESTATUS[0]}" != 0 ] || { echo "ok $2 $3"; return 0; }
+    grep -q 'context deadline exceeded' "$out" && ! grep -q 'Failing input' "$out" || break
+    echo "try $try ended by the clock only"
+  done
+  echo "FAILED: $2 $3"
+  return 1
+}
+
+# The fuzz targets are compiled beside what needs none of them.
+stage_fuzzbuild() {
+  mkdir -p "$BUILD/fuzz"
+  export -f fuzz_binary; export BUILD
+  fuzz_packages >"$BUILD/fuzz/packages" && xargs -P "$jobs" -n 2 bash -c 'fuzz_binary "$@"' - <"$BUILD/fuzz/packages"
+}
+
+# fuzz each target for a short time, from its committed seeds.
+stage_fuzz() {
+  local dir pkg t n=0 failed=0
+  [ "${state[fuzzbuild]:-}" = passed ] || stage_fuzzbuild || return 1
+  while read -r dir pkg <&3; do
+    for t in $("$BUILD/fuzz/${pkg//\//_}.test" -test.list '^Fuzz'); do
+      n=$((n + 1))
+      fuzz_one "$dir" "$pkg" "$t" || failed=$((failed + 1))
+    done
+  done 3<"$BUILD/fuzz/packages"
+  echo "$n fuzz targets: $((n - failed)) passed, $failed failed"
+  [ "$n" -gt 0 ] && [ $failed = 0 ]
+}
+
+stage_clib() {
+  local make=(make --no-print-directory -j "$jobs" OUT="$BUILD/lib")
+  "${make[@]}" -C guest/libcuda test && "${make[@]}" -C guest/libcuda/api/tests && "${make[@]}" -C guest/libnvml test &&
+    "${make[@]}" -C guest/tools test
+}
+
+# The programs are compiled, for each version of CUDA, beside what needs none of them.
+stage_nvcc() { scripts/build-tests.sh --jobs "$jobs"; }
+
+stage_programs() {
+  scripts/build-tests.sh && scripts/run-tests.sh --label run --may-skip "$may_skip" --runner "$CAUSEWAY run --gpu soft --" &&
+    scripts/run-tests.sh --label run-two --runner "$CAUSEWAY run --gpu soft:2 --" peer twoproc vmm && faults && scripts/errors.sh
+}
+
+# What programs see after faults, as a real driver's runs left it in guest/tests/faults. On that GPU a process whose context
+# failed never works again; the software GPU recovers by cudaDeviceReset, and takes PTX of later versions. Where that can be, in
+# a process namespace of its own: it looks for workers that are left, and other stages have some.
+faults() {
+  local apart=()
+  [ "$(id -u)" != 0 ] || apart=(unshare --pid --fork --kill-child --mount-proc)
+  "${apart[@]}" scripts/faults.sh --native table --runner "$CAUSEWAY run --gpu soft --" --until cudaDeviceReset --may-differ bad_images --life
+}
+
+# The driver's nvidia-smi; a machine that cannot fetch it skips this, and says so.
+stage_smi() {
+  local rc=0
+  scripts/setup.sh nvidia-smi || echo "nvidia-smi cannot be fetched"
+  scripts/nvidia-smi.sh || rc=$?
+  [ $rc = 77 ] && { echo "0 passed, 0 failed, 1 skipped: no nvidia-smi"; return 0; }
+  return $rc
+}
+
+# NVRTC and the compile cache; a machine that cannot fetch it skips this, and says so.
+stage_nvrtc() {
+  local rc=0
+  scripts/setup.sh nvrtc || echo "NVRTC cannot be fetched"
+  scripts/nvrtc.sh || rc=$?
+  [ $rc = 77 ] && { echo "0 passed, 0 failed, 1 skipped: no NVRTC"; return 0; }
+  return $rc
+}
+
+# The same programs over TCP: nothing above the carrier may notice.
+stage_remote() {
+  local port=$((20000 + BASHPID % 10000)) rc=0
+  scripts/build-tests.sh || return 1
+  (
+    trap stop_service EXIT
+    start_serve "$port" "$logs/serve.log" --gpu soft
+    scripts/run-tests.sh --label tcp --variants "13.0-static 11.8-shared" --may-skip "asynccopy clusters cubemap devmalloc doorbell dynpar graphcapture graphnodes greenctx hopper hostfunc counters managed managedload managedvar mapped parts nvml peer sparse tensorcore virtual" \
+      --runner "env CAUSEWAY=tcp://127.0.0.1:$port LD_LIBRARY_PATH=$BUILD/lib"
+  ) || rc=1
+  return $rc
+}
+
+# Stock kernels: each variant on one of them at least, static and shared ones on each.
+stage_vm() {
+  local bad=0 k variants socket
+  scripts/build-tests.sh || return 1
+  for k in 6.12 6.1 7.2; do
+    case $k in
+      6.12) variants="11.8-static 13.0-static 11.8-shared 12.9-shared" ;;
+      6.1) variants="13.0-static 11.8-shared" ;;
+      7.2) variants="12.9-static 13.0-shared" ;;
+    esac
+    socket=$(mktemp -d)/vm.sock
+    (
+      trap 'stop_service; rm -rf "$(dirname "$socket")"' EXIT
+      start_device "$socket" "$logs/device-$k.log" --gpu soft --memory 4GiB
+      scripts/run-tests.sh --vm "$k" --socket "$socket" --variants "$variants" --may-skip "$may_skip"
+    ) || bad=1
+  done
+  scripts/create.sh || bad=1
+  return $bad
+}
+
+stage_sessions() { scripts/sessions.sh; }
+
+stage_libvirt() { scripts/libvirt.sh; }
+
+# A Debian guest with systemd that keeps its vGPU, and gives it to a container.
+stage_guest() { scripts/guest.sh; }
+
+# GPU time shared by weight and cap, on the software GPU.
+stage_share() { scripts/share.sh --gpu soft --lenient; }
+
+stage_density() { scripts/density.sh --small; }
+
+# The Debian package in a clean chroot; scripts/package/vm.sh and walkthrough.sh take longer.
+stage_package() { scripts/package/test.sh; }
