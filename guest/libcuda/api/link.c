@@ -76,10 +76,14 @@ CUresult cwi_cuLinkCreate_v2(unsigned int count, CUjit_option *options, void **v
 	return create(count, options, values, out);
 }
 
-/* PTX may come with its NUL or without, and with a size that reaches beyond it. */
+/* PTX may come with its NUL or without, and with a size that reaches beyond it. CuPy hands machine code over as PTX, which the driver
+ * takes for what it is. */
 static size_t text_length(const char *text, size_t size)
 {
-	return strnlen(text, size);
+	static const char elf[4] = "\177ELF", fatbin[4] = "\x50\xed\x55\xba";
+	int code = size >= sizeof elf && (!memcmp(text, elf, sizeof elf) || !memcmp(text, fatbin, sizeof fatbin));
+
+	return code ? size : strnlen(text, size);
 }
 
 static CUresult add(CUlinkState state, CUjitInputType type, const void *data, size_t size, const char *name, unsigned int count,

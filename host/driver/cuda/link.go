@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"causeway/cuda"
+	"causeway/cuda/fatbin"
 	"causeway/cuda/wire"
 )
 
@@ -55,7 +56,7 @@ func (s *session) LinkAdd(c *wire.Call, a *wire.LinkAddArgs, r *wire.LinkAddRepl
 	defer name.free()
 	defer o.free()
 	size := uint64(len(a.Input))
-	if a.Type == linkInputPTX {
+	if f := fatbin.Detect(a.Input); a.Type == linkInputPTX && f != fatbin.ELF && f != fatbin.Container {
 		size++ // with its NUL
 	}
 	res = s.fn.cuLinkAddData_v2.call(l.handle, uint64(a.Type), in.addr(), size, name.addr(), uint64(o.n), o.keys.addr(),
