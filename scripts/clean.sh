@@ -13,6 +13,7 @@ set -euo pipefail
 . "$ROOT/images/lib.sh"
 . "$ROOT/scripts/package/chroot.sh"
 
+args=("$@")
 suite=bookworm keep= resume= runs=()
 while [ $# -gt 0 ]; do
   case $1 in
@@ -27,12 +28,18 @@ done
 [ ${#runs[@]} -gt 0 ] || runs=(demo test)
 [ "$(id -u)" = 0 ] || die "this needs root: it makes a chroot"
 have go || die "Go is missing: it is copied into the chroot"
+# mmdebstrap mounts /proc and the like below the folder that is deleted in the end: no other process may ever see them, nor they stay.
+[ "${CAUSEWAY_UNSHARED:-}" = 1 ] || CAUSEWAY_UNSHARED=1 exec unshare --mount --propagation private "$0" "${args[@]}"
 logs=$BUILD/logs/clean-$suite
 mkdir -p "$logs"
 dir=${resume:-$(mktemp -d "${TMPDIR:-/var/tmp}/causeway-clean.XXXXXX")}
 tree=$dir/root
-# Mounts are made in namespaces of their own, so there are none below here; --one-file-system is the second lock.
-trap 'if [ -n "$keep" ]; then say "left: $dir"; else rm -rf --one-file-system "$dir"; fi' EXIT
+child=
+# stop ends what runs inside, and with its first process all of it: unshare itself hears nothing else.
+# shellcheck disable=SC2046
+stop() { [ -z "$child" ] || kill -9 $(ps -o pid= --ppid "$child") 2>/dev/null || true; }
+# There are no mounts below here by now; --one-file-system is the second lock.
+trap 'stop; if [ -n "$keep" ]; then say "left: $dir"; else rm -rf --one-file-system "$dir"; fi' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
@@ -85,7 +92,10 @@ results=() bad=0
 run() {
   local name=$1 start=$SECONDS rc=0; shift
   say "$suite: $* ..."
-  inside "$@" >"$logs/$name.log" 2>&1 </dev/null || rc=$?
+  inside "$@" >"$logs/$name.log" 2>&1 </dev/null &
+  child=$!
+  wait $child || rc=$?
+  child=
   cp -r "$tree/root/causeway/build/logs/." "$logs/" 2>/dev/null || true
   if [ $rc = 0 ]; then results+=("$(printf '%-9s %-24s passed  %5d s' "$suite" "$*" $((SECONDS - start)))")
   else
