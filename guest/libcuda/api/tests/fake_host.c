@@ -73,6 +73,20 @@ CUresult cw_region_adopt_file(void *va, size_t size, int file, uint64_t at, uint
 	return (void)va, (void)size, (void)file, (void)at, (void)flags, (void)out, CUDA_ERROR_NOT_SUPPORTED;
 }
 
+_Atomic(void (*)(void)) cw_around_requests;
+
+CUresult cw_region_adopt_parted(void *va, size_t size, uint32_t flags, struct cw_region **out)
+{
+	(void)va, (void)size, (void)flags, (void)out;
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult cw_region_add_at(uint64_t at, size_t size, uint32_t flags, struct cw_region **out)
+{
+	(void)at, (void)size, (void)flags, (void)out;
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 CUresult cw_region_drop(struct cw_region *r) { return (void)r, CUDA_SUCCESS; }
 
 CUresult cw_region_add(uint32_t kind, size_t size, uint32_t flags, struct cw_region **out)
