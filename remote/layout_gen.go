@@ -30,6 +30,7 @@ const (
 	MsgHello        uint32 = 1
 	MsgWelcome      uint32 = 2
 	MsgRegion       uint32 = 3
+	RegionParts     uint32 = 32
 	RegionShared    uint32 = 1
 	MsgRegionEnd    uint32 = 4
 	MsgStart        uint32 = 5
@@ -174,7 +175,7 @@ type Hello struct {
 	Flags   uint32
 	TextLen uint32
 	Offset  uint64
-	Rsvd    uint64
+	Part    uint64
 }
 
 // HelloSize is the length of an encoded Hello.

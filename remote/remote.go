@@ -62,6 +62,8 @@ type Ring interface {
 
 	// Reply answers a slot. It reports whether the guest thread sleeps: wake that slot.
 	Reply(o *Outgoing) (wake bool)
+	// Sleeps reports whether the guest thread of a slot that the GPU has answered sleeps: wake that slot.
+	Sleeps(slot uint32) bool
 	// Complete stores value in a completion word of the control page.
 	Complete(word, value uint32)
 	// SetSticky publishes the result that every further call of the guest returns.
@@ -79,6 +81,8 @@ type Declared struct {
 	// Of a region over a file: where it begins there, and whether the file is shared with others.
 	Offset uint64
 	Shared bool
+	// Part is how many bytes lie in each file but the last, 0: there is one.
+	Part uint64
 }
 
 // GuestMemory is one-sided access to the regions that the guest process declared.

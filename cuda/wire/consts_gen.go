@@ -87,6 +87,7 @@ const (
 	MsgHello            = 1
 	MsgWelcome          = 2
 	MsgRegion           = 3
+	RegionParts         = 32
 	RegionShared        = 1
 	MsgRegionEnd        = 4
 	MsgStart            = 5

@@ -85,7 +85,7 @@ func carriesDeferred(op wire.Op) bool {
 // GPUDone implements wire.Replier.
 func (w *Worker) GPUDone(index uint32) (uintptr, bool) { return w.ring.GPUDone(index) }
 
-// WakeSlot implements wire.Replier: the host repeats the GPU's answer, which also wakes a sleeping thread.
+// WakeSlot implements wire.Replier. A thread that spins has seen the GPU's answer; its slot is left alone.
 func (w *Worker) WakeSlot(index, seq uint32) {
 	if index >= remote.SlotCount {
 		return
@@ -96,7 +96,7 @@ func (w *Worker) WakeSlot(index, seq uint32) {
 	wake := false
 	if s.open && s.seq == seq {
 		s.open = false
-		wake = w.put(s, index, cuda.Success, nil)
+		wake = w.ring.Sleeps(index)
 	}
 	s.mu.Unlock()
 	w.gate.RUnlock()

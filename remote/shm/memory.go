@@ -18,6 +18,9 @@ const (
 	MaxRegions    = 4096
 )
 
+// unmapAside is the size from which on a mapping goes while its user does something else.
+const unmapAside = 8 << 20
+
 // Run is a piece of a region: Size bytes of the file FD at Offset.
 type Run struct {
 	FD     int
@@ -31,6 +34,7 @@ type Memory struct {
 	changed  chan struct{} // closed and replaced when a region becomes ready
 	detached bool
 	regions  map[uint32]*region
+	poll     func() // looks for word of regions, nil: it comes by itself only
 }
 
 type region struct {
@@ -138,7 +142,7 @@ func (m *Memory) dropLocked(id uint32, r *region) error {
 
 // Await implements remote.GuestMemory.
 func (m *Memory) Await(ctx context.Context, id uint32) (remote.Declared, error) {
-	for {
+	for polled := m.poll == nil; ; polled = true {
 		m.mu.Lock()
 		r, ok := m.regions[id]
 		ready := ok && r.runs != nil
@@ -146,6 +150,10 @@ func (m *Memory) Await(ctx context.Context, id uint32) (remote.Declared, error) 
 		m.mu.Unlock()
 		if ready {
 			return r.Declared, nil
+		}
+		if !polled {
+			m.poll()
+			continue
 		}
 		select {
 		case <-changed:
@@ -196,16 +204,26 @@ func (r *region) fill() error {
 	return nil
 }
 
-// Unmap implements remote.Mapper.
+// Unmap implements remote.Mapper. Large mappings take milliseconds to go (30 ms/GiB): the caller need not wait for that, only who then wants
+// something of the memory.
 func (m *Memory) Unmap(id uint32) error {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	r, ok := m.regions[id]
 	if !ok || !r.mapped {
+		m.mu.Unlock()
 		return fmt.Errorf("unmap region %d: %w", id, remote.ErrUnknownRegion)
 	}
-	r.span.release()
+	s := r.span
 	r.mapped, r.mem = false, nil
+	if s.size < unmapAside {
+		s.release()
+		m.mu.Unlock()
+		return nil
+	}
+	go func() {
+		s.release()
+		m.mu.Unlock()
+	}()
 	return nil
 }
 

@@ -19,6 +19,11 @@ type RegionState struct {
 	VA, Size uint64
 	Offset   uint64
 	Shared   bool
+	Part     uint64
+}
+
+func (r RegionState) declared() remote.Declared {
+	return remote.Declared{VA: r.VA, Size: r.Size, Offset: r.Offset, Shared: r.Shared, Part: r.Part}
 }
 
 // UnixState is what AdoptUnix needs besides descriptors.
@@ -61,13 +66,13 @@ func (u *Unix) State() (UnixState, []int, error) {
 	u.files0 = append(u.files0, conn)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for id, fd := range u.files {
+	for id, list := range u.files {
 		d, err := u.mem.declared(id)
 		if err != nil {
 			return s, nil, err
 		}
-		s.Regions = append(s.Regions, RegionState{ID: id, VA: d.VA, Size: d.Size, Offset: d.Offset, Shared: d.Shared})
-		files = append(files, fd)
+		s.Regions = append(s.Regions, RegionState{ID: id, VA: d.VA, Size: d.Size, Offset: d.Offset, Shared: d.Shared, Part: d.Part})
+		files = append(files, list...)
 	}
 	return s, files, nil
 }
@@ -75,8 +80,12 @@ func (u *Unix) State() (UnixState, []int, error) {
 // AdoptUnix takes over a session that another process described. Files are taken over, also when it fails. The guest is not
 // listened to before Thaw.
 func AdoptUnix(s UnixState, files []int) (*Unix, error) {
-	if len(files) != 2+len(s.Regions) || !slices.ContainsFunc(s.Regions, func(r RegionState) bool { return r.ID == 0 }) {
-		closeAll(files)
+	want := uint64(2)
+	for _, r := range s.Regions {
+		want += fileCount(r.declared())
+	}
+	if uint64(len(files)) != want || !slices.ContainsFunc(s.Regions, func(r RegionState) bool { return r.ID == 0 }) {
+		_ = closeAll(files)
 		return nil, fmt.Errorf("state of %d regions with %d descriptors", len(s.Regions), len(files))
 	}
 	f := os.NewFile(uintptr(files[0]), "guest")
@@ -84,15 +93,19 @@ func AdoptUnix(s UnixState, files []int) (*Unix, error) {
 	_ = f.Close()
 	conn, ok := c.(*net.UnixConn)
 	if err != nil || !ok {
-		closeAll(files[1:])
+		_ = closeAll(files[1:])
 		return nil, errors.Join(errors.New("descriptor of the guest's connection"), err)
 	}
 	_ = conn.SetReadDeadline(time.Time{})
 	u := newUnix(conn)
 	u.pid = s.PID
-	for i, r := range s.Regions {
-		if err := u.declare(r.ID, remote.Declared{VA: r.VA, Size: r.Size, Offset: r.Offset, Shared: r.Shared}, files[2+i]); err != nil {
-			closeAll(files[3+i:])
+	rest := files[2:]
+	for _, r := range s.Regions {
+		n := fileCount(r.declared())
+		mine := rest[:n]
+		rest = rest[n:]
+		if err := u.declare(r.ID, r.declared(), mine); err != nil {
+			_ = closeAll(rest)
 			return nil, errors.Join(err, unix.Close(files[1]), u.release())
 		}
 	}

@@ -161,6 +161,15 @@ func (r *Ring) Reply(o *remote.Outgoing) bool {
 	return s.waiting.Load() != 0 && s.waiting.Swap(0) != 0
 }
 
+// Sleeps implements remote.Ring.
+func (r *Ring) Sleeps(slot uint32) bool {
+	if slot >= remote.SlotCount {
+		return false
+	}
+	w := r.waitWord(slot)
+	return w.Load() != 0 && w.Swap(0) != 0
+}
+
 // slotWords mirrors remote.Slot with atomic words.
 type slotWords struct {
 	seqDone, result, payloadLen, replyLen, gpuDone, _, waiting atomic.Uint32

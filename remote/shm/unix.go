@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -22,8 +23,8 @@ type Unix struct {
 	pid  uint32
 
 	mu    sync.Mutex
-	files map[uint32]int // region to memfd; Memory's end callbacks close them
-	err   error          // why Done was closed, if not by EOF
+	files map[uint32][]int // region to memfds; Memory's end callbacks close them
+	err   error            // why Done was closed, if not by EOF
 
 	done   chan struct{}
 	wg     sync.WaitGroup
@@ -49,20 +50,22 @@ func AcceptUnix(conn *net.UnixConn) (*Unix, error) {
 }
 
 func newUnix(conn *net.UnixConn) *Unix {
-	return &Unix{conn: conn, mem: NewMemory(), files: map[uint32]int{}, done: make(chan struct{})}
+	u := &Unix{conn: conn, mem: NewMemory(), files: map[uint32][]int{}, done: make(chan struct{})}
+	u.mem.poll = u.poll
+	return u
 }
 
 func (u *Unix) hello(h remote.Hello, files []int) error {
 	if h.Type != remote.MsgHello || h.Region != 0 || h.Size != remote.Region0Size || len(files) != 2 {
-		closeAll(files)
+		_ = closeAll(files)
 		return remote.Violation("message %d for region %d of %#x bytes with %d descriptors is no hello", h.Type, h.Region, h.Size, len(files))
 	}
 	if h.Version != remote.ProtocolVersion {
-		closeAll(files)
+		_ = closeAll(files)
 		return remote.Violation("guest library speaks protocol version %d, this host %d: use the library that came with it", h.Version, remote.ProtocolVersion)
 	}
 	u.pid = h.Pid
-	if err := u.declare(0, remote.Declared{VA: h.Va, Size: h.Size}, files[0]); err != nil {
+	if err := u.declare(0, remote.Declared{VA: h.Va, Size: h.Size}, files[:1]); err != nil {
 		_ = unix.Close(files[1])
 		return err
 	}
@@ -87,68 +90,143 @@ func (u *Unix) attach(bell int, head uint64, fresh bool) error {
 	return err
 }
 
-// declare takes over fd.
-func (u *Unix) declare(id uint32, d remote.Declared, fd int) error {
-	err := checkMemfd(fd, d)
+// declare takes over files.
+func (u *Unix) declare(id uint32, d remote.Declared, files []int) error {
+	files = slices.Clone(files)
+	runs, err := runsOf(d, files)
 	if err == nil {
 		err = u.mem.Declare(id, d, func() error {
 			u.mu.Lock()
 			defer u.mu.Unlock()
 			delete(u.files, id)
-			return unix.Close(fd)
+			return closeAll(files)
 		})
 	}
 	if err != nil {
-		_ = unix.Close(fd)
+		_ = closeAll(files)
 		return err
 	}
 	u.mu.Lock()
-	u.files[id] = fd
+	u.files[id] = files
 	u.mu.Unlock()
-	return u.mem.SetRuns(id, []Run{{FD: fd, Offset: int64(d.Offset), Size: d.Size}})
+	return u.mem.SetRuns(id, runs)
+}
+
+// runsOf lists a region's parts, each of which its file is made sure to have.
+func runsOf(d remote.Declared, files []int) ([]Run, error) {
+	part := d.Part
+	if part == 0 {
+		part = d.Size
+	}
+	if part == 0 || part%pageSize != 0 || part > d.Size || d.Part != 0 && (d.Shared || d.Offset != 0) || uint64(len(files)) != fileCount(d) {
+		return nil, remote.Violation("region of %#x bytes, %#x in each of %d files", d.Size, part, len(files))
+	}
+	var runs []Run
+	for i, fd := range files {
+		r := Run{FD: fd, Offset: int64(d.Offset), Size: min(part, d.Size-uint64(i)*part)}
+		if err := checkMemfd(fd, r, d.Shared); err != nil {
+			return nil, err
+		}
+		runs = append(runs, r)
+	}
+	return runs, nil
+}
+
+// fileCount is how many files a region of a guest process on this host is made of.
+func fileCount(d remote.Declared) uint64 {
+	if d.Part == 0 {
+		return 1
+	}
+	return (d.Size-1)/d.Part + 1
 }
 
 // checkMemfd makes sure that the file has the bytes and, if it is the session's alone, will keep them: a mapping beyond its end
 // kills with SIGBUS. What cannot be sealed is accepted: a guest process that truncates it ends its own worker.
-func checkMemfd(fd int, d remote.Declared) error {
-	if !d.Shared {
+func checkMemfd(fd int, r Run, shared bool) error {
+	if !shared {
 		_, _ = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return fmt.Errorf("region's file: %w", err)
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || d.Offset%uint64(os.Getpagesize()) != 0 || d.Offset > uint64(st.Size) || d.Size > uint64(st.Size)-d.Offset {
-		return remote.Violation("region of %#x bytes at %#x in a file of %#x bytes", d.Size, d.Offset, st.Size)
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || r.Offset < 0 || r.Offset%pageSize != 0 || r.Offset > st.Size || r.Size > uint64(st.Size-r.Offset) {
+		return remote.Violation("region of %#x bytes at %#x in a file of %#x bytes", r.Size, r.Offset, st.Size)
 	}
 	return nil
 }
 
+// Room for a message and its descriptors.
+const (
+	messageRoom = remote.HelloSize + remote.MaxText
+	rightsRoom  = 4 * int(remote.RegionParts)
+)
+
 // receive reads one message. Descriptors are the caller's.
 func (u *Unix) receive() (remote.Hello, []int, error) {
-	b := make([]byte, remote.HelloSize+remote.MaxText)
-	oob := make([]byte, unix.CmsgSpace(8*4))
+	b, oob := make([]byte, messageRoom), make([]byte, unix.CmsgSpace(rightsRoom))
 	n, oobn, flags, _, err := u.conn.ReadMsgUnix(b, oob)
 	if err != nil {
 		return remote.Hello{}, nil, err
 	}
-	files, err := rights(oob[:oobn])
+	return parse(b[:n], oob[:oobn], flags)
+}
+
+// poll handles the messages that are there: who needs one now is awake, the goroutine that waits for them would have to wake up first.
+func (u *Unix) poll() {
+	c, err := u.conn.SyscallConn()
+	if err != nil {
+		return
+	}
+	b, oob := make([]byte, messageRoom), make([]byte, unix.CmsgSpace(rightsRoom))
+	for {
+		n, oobn, flags := 0, 0, 0
+		cerr := c.Control(func(fd uintptr) {
+			n, oobn, flags, _, err = unix.Recvmsg(int(fd), b, oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+		})
+		if cerr != nil || err != nil || n == 0 {
+			return // the goroutine will see what there is to see
+		}
+		h, files, err := parse(b[:n], oob[:oobn], flags)
+		if err == nil {
+			err = u.message(h, files)
+		}
+		if err != nil {
+			u.fail(err)
+			_ = u.conn.Close() // which ends the goroutine
+			return
+		}
+	}
+}
+
+// parse reads a message. Descriptors are the caller's.
+func parse(b, oob []byte, flags int) (remote.Hello, []int, error) {
+	files, err := rights(oob)
 	if err != nil {
 		return remote.Hello{}, nil, err
 	}
-	if n == 0 {
-		closeAll(files)
+	if len(b) == 0 {
+		_ = closeAll(files)
 		return remote.Hello{}, nil, io.EOF
 	}
-	h, _, err := remote.ParseHello(b[:n])
+	h, _, err := remote.ParseHello(b)
 	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
 		err = remote.Violation("handshake message is too long")
 	}
 	if err != nil {
-		closeAll(files)
+		_ = closeAll(files)
 		return h, nil, err
 	}
 	return h, files, nil
+}
+
+// fail keeps the first reason for the session's end.
+func (u *Unix) fail(err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.err == nil {
+		u.err = err
+	}
 }
 
 // routineReceive follows the connection until it ends.
@@ -164,9 +242,7 @@ func (u *Unix) routineReceive() {
 		if err != nil {
 			defer close(u.done)
 			if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, unix.ECONNRESET) {
-				u.mu.Lock()
-				u.err = err
-				u.mu.Unlock()
+				u.fail(err)
 			}
 			return
 		}
@@ -175,12 +251,13 @@ func (u *Unix) routineReceive() {
 
 func (u *Unix) message(h remote.Hello, files []int) error {
 	switch {
-	case h.Type == remote.MsgRegion && len(files) == 1 && h.Region != 0:
-		return u.declare(h.Region, remote.Declared{VA: h.Va, Size: h.Size, Offset: h.Offset, Shared: h.Flags&remote.RegionShared != 0}, files[0])
+	case h.Type == remote.MsgRegion && len(files) >= 1 && len(files) <= int(remote.RegionParts) && h.Region != 0:
+		d := remote.Declared{VA: h.Va, Size: h.Size, Offset: h.Offset, Shared: h.Flags&remote.RegionShared != 0, Part: h.Part}
+		return u.declare(h.Region, d, files)
 	case h.Type == remote.MsgRegionEnd && len(files) == 0 && h.Region != 0:
 		return u.mem.End(h.Region)
 	}
-	closeAll(files)
+	_ = closeAll(files)
 	return remote.Violation("message %d for region %d with %d descriptors", h.Type, h.Region, len(files))
 }
 
@@ -244,7 +321,7 @@ func rights(oob []byte) ([]int, error) {
 		}
 		fds, err := unix.ParseUnixRights(&msgs[i])
 		if err != nil {
-			closeAll(files)
+			_ = closeAll(files)
 			return nil, fmt.Errorf("descriptors: %w", err)
 		}
 		files = append(files, fds...)
@@ -252,8 +329,10 @@ func rights(oob []byte) ([]int, error) {
 	return files, nil
 }
 
-func closeAll(files []int) {
+func closeAll(files []int) error {
+	var errs []error
 	for _, fd := range files {
-		_ = unix.Close(fd)
+		errs = append(errs, unix.Close(fd))
 	}
+	return errors.Join(errs...)
 }

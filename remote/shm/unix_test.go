@@ -2,6 +2,7 @@ package shm
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"net"
@@ -48,7 +49,7 @@ func memfile(t *testing.T, size int64) int {
 
 // send sends a message with descriptors, which it takes over.
 func send(conn *net.UnixConn, b []byte, files ...int) error {
-	defer closeAll(files)
+	defer func() { _ = closeAll(files) }()
 	_, _, err := conn.WriteMsgUnix(b, unix.UnixRights(files...), nil)
 	return err
 }
@@ -130,6 +131,108 @@ func TestRegionOfAFile(t *testing.T) {
 		_ = unix.Close(mine)
 		if err := errors.Join(u.Close(), guest.Close()); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestRegionInParts: a region may lie in several files, each of which has its part; it moves to another process as it is. Word of it is
+// there as soon as it is asked for.
+func TestRegionInParts(t *testing.T) {
+	const size = 5 * pageSize
+	for _, c := range []struct {
+		name   string
+		part   uint64
+		offset uint64
+		flags  uint32
+		files  []int64 // in pages
+		ok     bool
+	}{
+		{"two in each", 2 * pageSize, 0, 0, []int64{2, 2, 1}, true},
+		{"one in each", pageSize, 0, 0, []int64{1, 1, 1, 1, 1}, true},
+		{"all in the first", size, 0, 0, []int64{5}, true},
+		{"a file too few", 2 * pageSize, 0, 0, []int64{2, 2}, false},
+		{"a file too many", 2 * pageSize, 0, 0, []int64{2, 2, 1, 1}, false},
+		{"a short file", 2 * pageSize, 0, 0, []int64{2, 1, 1}, false},
+		{"a short end", 2 * pageSize, 0, 0, []int64{2, 2, 0}, false},
+		{"parts of pages", 2*pageSize + 512, 0, 0, []int64{3, 3, 1}, false},
+		{"a part of all and more", 2 * size, 0, 0, []int64{5}, false},
+		{"inside files", 2 * pageSize, pageSize, 0, []int64{3, 3, 2}, false},
+		{"shared with others", 2 * pageSize, 0, remote.RegionShared, []int64{2, 2, 1}, false},
+	} {
+		before := descriptors(t)
+		guest, u := accept(t)
+		var files []int
+		for i, pages := range c.files {
+			f := memfile(t, pages*pageSize)
+			if _, err := unix.Pwrite(f, bytes.Repeat([]byte{byte('a' + i)}, int(pages)*pageSize), 0); err != nil {
+				t.Fatal(err)
+			}
+			files = append(files, f)
+		}
+		h := remote.Hello{Type: remote.MsgRegion, Region: 5, Va: 0x6a0000400000, Size: size, Offset: c.offset, Flags: c.flags, Part: c.part}
+		if err := send(guest, remote.FormatHello(h, ""), files...); err != nil {
+			t.Fatal(err)
+		}
+		patience := map[bool]time.Duration{true: 10 * time.Second, false: 20 * time.Millisecond}
+		ctx, cancel := context.WithTimeout(t.Context(), patience[c.ok])
+		_, err := u.Memory().Await(ctx, 5)
+		cancel()
+		if c.ok != (err == nil) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if c.ok {
+			u = moved(t, u)
+			checkParts(t, c.name, u, c.part)
+		} else if <-u.Done(); !errors.Is(u.Err(), remote.ErrProtocol) {
+			t.Errorf("%s: ended by %v", c.name, u.Err())
+		}
+		if err := guest.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := u.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+		if after := descriptors(t); after != before {
+			t.Errorf("%s: %d descriptors before, %d after", c.name, before, after)
+		}
+	}
+}
+
+// moved is the session taken over by another process, which is this one.
+func moved(t *testing.T, u *Unix) *Unix {
+	t.Helper()
+	if err := u.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	s, files, err := u.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range files {
+		if files[i], err = unix.FcntlInt(uintptr(f), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := u.Close(); err != nil {
+		t.Error(err)
+	}
+	v, err := AdoptUnix(s, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.Thaw()
+	return v
+}
+
+func checkParts(t *testing.T, name string, u *Unix, part uint64) {
+	t.Helper()
+	mem, err := u.mem.Map(5, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range mem {
+		if want := byte('a' + uint64(i)/part); mem[i] != want {
+			t.Fatalf("%s: byte %d is %q, want %q", name, i, mem[i], want)
 		}
 	}
 }

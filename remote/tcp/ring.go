@@ -70,5 +70,8 @@ func (r *ring) control(off uint64, value uint32) {
 	_ = r.c.send(header{kind: frameControl, arg: off | uint64(value)<<32}, nil, nil)
 }
 
+// Sleeps implements remote.Ring: no GPU answers a slot.
+func (r *ring) Sleeps(uint32) bool { return false }
+
 // GPUDone implements remote.Ring: no GPU here can write there.
 func (r *ring) GPUDone(uint32) (uintptr, bool) { return 0, false }

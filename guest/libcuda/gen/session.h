@@ -88,6 +88,7 @@
 #define CW_MSG_HELLO 1u
 #define CW_MSG_WELCOME 2u
 #define CW_MSG_REGION 3u
+#define CW_REGION_PARTS 32u
 #define CW_REGION_SHARED 1u
 #define CW_MSG_REGION_END 4u
 #define CW_MSG_START 5u
@@ -397,7 +398,7 @@ struct cw_hello {
 	uint32_t flags;
 	uint32_t text_len;
 	uint64_t offset;
-	uint64_t rsvd;
+	uint64_t part;
 };
 _Static_assert(offsetof(struct cw_hello, magic) == 0, "Hello.magic");
 _Static_assert(offsetof(struct cw_hello, version) == 4, "Hello.version");
@@ -410,7 +411,7 @@ _Static_assert(offsetof(struct cw_hello, status) == 36, "Hello.status");
 _Static_assert(offsetof(struct cw_hello, flags) == 40, "Hello.flags");
 _Static_assert(offsetof(struct cw_hello, text_len) == 44, "Hello.text_len");
 _Static_assert(offsetof(struct cw_hello, offset) == 48, "Hello.offset");
-_Static_assert(offsetof(struct cw_hello, rsvd) == 56, "Hello.rsvd");
+_Static_assert(offsetof(struct cw_hello, part) == 56, "Hello.part");
 _Static_assert(sizeof(struct cw_hello) == 64, "Hello");
 
 /* Operations. */

@@ -89,7 +89,7 @@ func (s *session) forgetContext(id uint32, ctx *context_) {
 	if ctx.handle != 0 {
 		s.budget.Leave()
 	}
-	ctx.handle, ctx.hidden = 0, nil
+	ctx.handle, ctx.hidden, ctx.answers = 0, nil, [wire.SlotCount]answers{}
 	s.lanes.forget()
 	s.forgetGauge(id)
 	s.forgetArrays(id)

@@ -39,11 +39,9 @@ func (s *session) MemcpyHtoD(c *wire.Call, a *wire.MemcpyHtoDArgs) cuda.Result {
 	if res := s.reachable(a.Dst, uint64(len(a.Src))); res != cuda.Success {
 		return res
 	}
-	if s.inline.p == nil {
-		s.inline = newBuffer(wire.MaxRecord)
-	}
-	n := copy(s.inline.bytes(), a.Src)
-	return s.note(s.fn.cuMemcpyHtoDAsync_v2.call(a.Dst, s.inline.addr(), uint64(n), st.handle))
+	b := s.ordinary()
+	n := copy(b.bytes(), a.Src)
+	return s.note(s.fn.cuMemcpyHtoDAsync_v2.call(a.Dst, b.addr(), uint64(n), st.handle))
 }
 
 // MemcpyDtoH copies a few bytes into the reply: the GPU itself writes them to the start of the slot's payload, and then its answer,
@@ -66,7 +64,7 @@ func (s *session) MemcpyDtoH(c *wire.Call, a *wire.MemcpyDtoHArgs, r *wire.Memcp
 			p.Done(res, nil)
 			return cuda.Success
 		}
-		return s.answerBehind(c, st)
+		return s.answerBehindCopy(c, st)
 	}
 	f, ok := s.fences.take()
 	if !ok {

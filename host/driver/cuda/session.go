@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver"
@@ -63,6 +65,8 @@ type session struct {
 	epoch         uint64 // counts operations that may record events in ways of their own
 	fences        *fencePool
 	inline, carry buffer // C memory for copies that must not start in pinned memory
+	after         buffer // a word: how many copies of copyAfterAll, of those that were counted, have ended
+	afters        uint32 // how many were counted
 	batch         buffer // C memory for the arrays of a batch of copies
 	printing      bool   // a loaded image may print: waits must go through the driver
 }
@@ -72,7 +76,8 @@ type context_ struct {
 	dev     uint32
 	primary bool
 	retains int
-	hidden  *stream // non-blocking stream of ours that waits for events, nil until needed
+	hidden  *stream                 // non-blocking stream of ours that waits for events, nil until needed
+	answers [wire.SlotCount]answers // behind copies from the GPU
 }
 
 // Open implements driver.Backend.
@@ -193,6 +198,8 @@ func (s *session) register(reg driver.Region) (uint64, cuda.Result) {
 	const portable, deviceMap = 1, 2
 	addr := memAddr(reg.Mem)
 	if _, ok := s.regions[reg.ID]; !ok {
+		// Sixteen pages a fault, where the driver would meet each page by itself. What cannot be done here it does.
+		_ = unix.Madvise(reg.Mem, unix.MADV_POPULATE_READ)
 		if res := s.fn.cuMemHostRegister_v2.call(addr, uint64(len(reg.Mem)), portable|deviceMap); res != cuda.Success {
 			return 0, res
 		}

@@ -43,8 +43,8 @@ func (s *session) StreamSynchronize(c *wire.Call, a *wire.StreamSynchronizeArgs)
 func (s *session) answerBehind(c *wire.Call, st *stream) cuda.Result {
 	p := c.Later()
 	if addr, seq, ok := p.GPUDone(); ok && s.regions[0].addr != 0 {
-		x := &wait{pending: p, direct: true, word: word(addr), seq: seq, ctx: s.handleOf(st.ctx), stream: st.handle}
 		if l := st.waiting(); l != nil {
+			x := &wait{pending: p, direct: true, word: word(addr), seq: seq, ctx: s.handleOf(st.ctx), stream: st.handle}
 			i := l.next()
 			i.setCall(s.fn.cuStreamWriteValue32_v2, []uint64{st.handle, uint64(addr), uint64(seq)})
 			l.tell(i, func(res cuda.Result) {
@@ -63,7 +63,7 @@ func (s *session) answerBehind(c *wire.Call, st *stream) cuda.Result {
 			return cuda.Success
 		}
 		s.marks(st, word(addr), seq)
-		s.watch.add(x)
+		s.watch.add(&wait{pending: p, direct: true, word: word(addr), seq: seq, ctx: s.handleOf(st.ctx), stream: st.handle})
 		return cuda.Success
 	}
 	s.settleStream(st)

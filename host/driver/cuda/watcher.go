@@ -11,6 +11,7 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/spin"
 )
 
 const (
@@ -19,6 +20,7 @@ const (
 	watchLinger  = 5 * time.Millisecond   // how long the watcher stays half awake after the last wait
 	watchNap     = 20 * time.Microsecond
 	watchMaxNap  = 500 * time.Microsecond
+	watchTurns   = 64               // pauses between looks at waits that the GPU answers
 	watchQueries = time.Millisecond // between questions to the driver about one wait
 )
 
@@ -110,8 +112,13 @@ func (w *watcher) run() {
 		switch {
 		case left > 0:
 			last = now
-			if youngest > watchSpin {
+			switch {
+			case youngest > watchSpin:
 				nap(min(max(youngest/128, watchNap), watchMaxNap))
+			case !needed(batch):
+				for range watchTurns { // and leaves the words to the threads that spin on them
+					spin.Pause()
+				}
 			}
 		case len(batch) > 0:
 			last = now
@@ -125,6 +132,12 @@ func (w *watcher) run() {
 			last = time.Now()
 		}
 	}
+}
+
+// needed reports whether the watcher answers one of the waits. Those that the GPU answers only want it for threads that sleep, which is a matter
+// of more time.
+func needed(batch []*wait) bool {
+	return slices.ContainsFunc(batch, func(x *wait) bool { return !x.direct })
 }
 
 // sleep blocks until a wait is added; false when the session ends.
