@@ -3,17 +3,14 @@
  * is valid here and in kernels. Without, it is ordinary memory whose copies are staged, and it has no device pointer (801):
  * better than one that is wrong.
  */
-#include <fcntl.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "api/capture.h"
+#include "memory/backing.h"
+#include "memory/crew.h"
 #include "memory/parts.h"
 
 
@@ -134,105 +131,25 @@ CUresult cwi_cuMemHostGetFlags(unsigned int *out, void *p)
 
 /* --- registering the application's own memory ------------------------------------------------------------------------ */
 
-static uint64_t hex(const char **p)
-{
-	uint64_t v = 0;
-	for (;; (*p)++) {
-		char c = **p;
-		int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-		if (digit < 0)
-			return v;
-		v = v << 4 | (uint64_t)digit;
-	}
-}
-
-/* PRIVATE: writable memory of this process alone, some of it of a file or a stack. UNWRITABLE: some of it cannot be written. */
-enum backing { UNMAPPED, OTHER, UNWRITABLE, PRIVATE, ANONYMOUS, SHARED };
-
-/* One line of /proc/self/maps. */
-struct mapping {
-	uint64_t lo, hi, at, inode; /* at: offset in the file */
-	int shared, writable;
-	const char *path; /* NULL: anonymous */
+/* Pages that move are copied by as many hands as there are. */
+struct shares {
+	void (*work)(void *arg, uint32_t k);
+	void *arg;
+	uint32_t count;
+	_Atomic uint32_t next;
 };
 
-static struct mapping parse_mapping(const char *p)
+static void take_shares(void *arg)
 {
-	struct mapping m = {0};
-	m.lo = hex(&p);
-	m.hi = *p == '-' ? (p++, hex(&p)) : 0;
-	if (*p == ' ' && strlen(p) > 6) {
-		m.writable = !strncmp(p + 1, "rw", 2);
-		m.shared = p[4] == 's';
-		p += 6;
-		m.at = hex(&p);
-	}
-	m.path = strpbrk(p, "/[");
-	p = strchr(p, ':');
-	p = p ? strchr(p, ' ') : NULL;
-	m.inode = p ? strtoull(p, NULL, 10) : 0;
-	return m;
+	struct shares *s = arg;
+	for (uint32_t k; (k = atomic_fetch_add_explicit(&s->next, 1, memory_order_relaxed)) < s->count;)
+		s->work(s->arg, k);
 }
 
-/* The file behind a shared mapping: by its name if that still leads to it, else by the kernel's own link. */
-static int open_mapped(const struct mapping *m)
+static void share_out(uint32_t count, void (*work)(void *arg, uint32_t k), void *arg)
 {
-	char name[4352], link[64];
-	struct stat st;
-	snprintf(name, sizeof name, "%.*s", (int)strcspn(m->path, "\n"), m->path);
-	int fd = open(name, O_RDWR | O_CLOEXEC);
-	if (fd >= 0 && cw_fstat(fd, &st) == 0 && st.st_ino == m->inode && S_ISREG(st.st_mode))
-		return fd;
-	if (fd >= 0)
-		close(fd);
-	snprintf(link, sizeof link, "/proc/self/map_files/%" PRIx64 "-%" PRIx64, m->lo, m->hi);
-	fd = open(link, O_RDWR | O_CLOEXEC);
-	if (fd >= 0 && (cw_fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))) {
-		close(fd);
-		fd = -1;
-	}
-	return fd;
-}
-
-/* What a mapping is that does not stand for a whole range by itself. */
-static enum backing kind_of(const struct mapping *m, int ours)
-{
-	if (m->shared && !ours)
-		return OTHER;
-	if (!m->writable)
-		return UNWRITABLE;
-	return !m->path || ours || !strncmp(m->path, "[heap]", 6) ? ANONYMOUS : PRIVATE;
-}
-
-/* What [at, end) is made of, by /proc/self/maps: writable anonymous memory (or what became of it at an earlier registration), one
- * shared mapping of a file (*file, if it can be opened, and where at lies in it), other memory, or nothing in places. */
-static enum backing backing_of(uint64_t at, uint64_t end, int *file, uint64_t *file_at)
-{
-	FILE *f = fopen("/proc/self/maps", "re");
-	char line[4352];
-	enum backing b = ANONYMOUS;
-	uint64_t from = at;
-	if (!f)
-		return OTHER;
-	while (at < end && fgets(line, sizeof line, f)) {
-		struct mapping m = parse_mapping(line);
-		if (m.hi <= at)
-			continue;
-		if (m.lo > at)
-			break;
-		int ours = m.path && !strncmp(m.path, "/memfd:causeway", 15);
-		if (at == from && m.hi >= end && m.writable && m.shared && m.path && *m.path == '/' && !ours) {
-			b = SHARED;
-			*file = open_mapped(&m);
-			*file_at = m.at + (from - m.lo);
-		} else {
-			enum backing kind = kind_of(&m, ours);
-			b = kind < b ? kind : b;
-		}
-		at = m.hi;
-	}
-	fclose(f);
-	return at < end ? UNMAPPED : b;
+	struct shares s = {.work = work, .arg = arg, .count = count};
+	cw_crew_run(count, take_shares, &s);
 }
 
 CUresult cwi_cuMemHostRegister_v2(void *p, size_t size, unsigned int flags)
@@ -248,37 +165,44 @@ CUresult cwi_cuMemHostRegister_v2(void *p, size_t size, unsigned int flags)
 		return res;
 	if (cw_range_overlaps(at, size))
 		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-	int file = -1;
-	uint64_t file_at = 0;
-	enum backing b = backing_of(at, at + size, &file, &file_at);
-	if (b != SHARED && file >= 0) { /* others go on behind it */
-		close(file);
-		file = -1;
+	struct cw_backed back = {.file = -1};
+	enum cw_backing b = cw_backing_of(at, at + size, &back);
+	if (b != CW_SHARED && back.file >= 0) { /* others go on behind it */
+		close(back.file);
+		back.file = -1;
 	}
-	if (b == UNMAPPED || (b == UNWRITABLE && !(flags & READ_ONLY)))
+	if (b == CW_UNMAPPED || (b == CW_UNWRITABLE && !(flags & READ_ONLY)))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (flags & IOMEMORY) { /* memory of a device of the guest's is not reached from here, and this is none */
-		if (file >= 0)
-			close(file);
-		return b == OTHER ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+		if (back.file >= 0)
+			close(back.file);
+		return b == CW_OTHER ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
 	}
 	struct cw_range r = {.base = at, .size = size, .kind = CW_RANGE_REGISTERED, .ctx = c->o.id, .device = c->device->ordinal,
 			     .flags = flags};
+	int private = b == CW_ANONYMOUS || b == CW_PRIVATE;
+	struct cw_stale stale;
+	r.region = cw_kept(at, size, &back, &stale);
 	/* Only whole pages can become shared memory: the neighbours of a part of a page belong to someone else (parts.h). */
-	if (cw_can_map() && b == SHARED && file >= 0) { /* which is shared anyhow: the rest of its pages too */
+	if (r.region) {
+		r.dev = r.region->dev;
+	} else if (cw_can_map() && b == CW_SHARED && back.file >= 0) { /* which is shared anyhow: the rest of its pages too */
 		uint64_t before = at % page, end = (at + size + page - 1) & ~(page - 1);
-		res = cw_region_adopt_file((void *)(uintptr_t)(at - before), end - (at - before), file, file_at - before, flags, &r.region);
+		res = cw_region_adopt_file((void *)(uintptr_t)(at - before), end - (at - before), back.file, back.at - before, flags,
+					   &r.region);
 		if (res == 0)
 			r.dev = r.region->dev + before;
-	} else if (cw_can_map() && (b == ANONYMOUS || b == PRIVATE) && at % page == 0 && size % page == 0) {
-		res = cw_region_adopt(p, size, flags, &r.region);
+	} else if (cw_can_map() && private && at % page == 0 && size % page == 0) {
+		struct cw_region_hands hands = {cw_crew_size(), share_out};
+		res = cw_region_adopt(p, size, flags, &hands, &r.region);
 		if (res == 0)
 			r.dev = r.region->dev;
-	} else if (cw_can_map() && (b == ANONYMOUS || b == PRIVATE)) {
+	} else if (cw_can_map() && private) {
 		res = cw_parts_register(&r);
 	}
-	if (file >= 0)
-		close(file);
+	if (back.file >= 0)
+		close(back.file);
+	cw_stale_end(&stale);
 	if (res != 0 && cw_check_alive() != 0)
 		return res;
 	if (cw_range_add(&r) != 0) {
@@ -306,7 +230,7 @@ CUresult cwi_cuMemHostUnregister(void *p)
 	}
 	if (r.parts)
 		cw_parts_end(&r);
-	if (r.region)
+	if (r.region && !cw_keep(&r))
 		cw_region_drop(r.region);
 	return CUDA_SUCCESS;
 }

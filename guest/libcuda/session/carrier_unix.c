@@ -18,7 +18,7 @@ static int send_fds(int sock, const struct cw_hello *h, const int *fds, unsigned
 {
 	union {
 		struct cmsghdr align;
-		char buf[CMSG_SPACE(2 * sizeof(int))];
+		char buf[CMSG_SPACE(CW_REGION_PARTS * sizeof(int))];
 	} control;
 	struct iovec iov = {(void *)(uintptr_t)h, sizeof *h};
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
@@ -126,49 +126,34 @@ static int unix_open(struct cw_session *s, const char *path)
 	return err;
 }
 
-/*
- * Moves the app's pages onto a memfd: copies, then maps the file over them. Another thread's write between the two is lost, so
- * this is for memory that is handed over for good (cuMemHostRegister), where the API asks for no concurrent use.
- */
-static int adopt(struct cw_region *r, int mem)
-{
-	for (size_t done = 0; done < r->size;) {
-		ssize_t n = pwrite(mem, r->va + done, r->size - done, (off_t)done);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? -errno : -EIO;
-		done += (size_t)n;
-	}
-	/* No MADV_DONTFORK here: a child that merely reads the app's memory must not fault. */
-	if (mmap(r->va, r->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, mem, 0) == MAP_FAILED)
-		return -errno;
-	return 0;
-}
-
 static int unix_add_region(struct cw_session *s, struct cw_region *r)
 {
-	int shared = r->adopted && r->file >= 0;
-	int mem = shared ? r->file : cw_memfd(r->size), err = mem < 0 ? mem : 0;
-	if (err == 0 && r->adopted && !shared)
-		err = adopt(r, mem);
+	int mem = r->file, err = 0;
+	if (r->adopted && r->file < 0)
+		err = cw_moving_make(r);
+	else if (!r->adopted)
+		err = (mem = cw_memfd(r->size)) < 0 ? mem : 0;
 	if (err == 0 && !r->adopted) {
+		uint64_t wanted = (uintptr_t)r->va;
 		r->va = cw_map_shared(mem, r->size, r->va);
 		if (!r->va)
 			err = -ENOMEM;
+		else if (r->at == wanted)
+			r->at = (uintptr_t)r->va;
 	}
 	if (err == 0) {
 		struct cw_hello h;
 		cw_hello_fill(&h, CW_MSG_REGION, r->id, (void *)(uintptr_t)r->at, r->size);
-		h.offset = shared ? r->file_at : 0;
-		h.flags = shared ? CW_REGION_SHARED : 0;
-		err = send_fds(s->fd, &h, &mem, 1);
-		if (err != 0 && !r->adopted)
+		h.offset = r->adopted && !r->moving ? r->file_at : 0;
+		h.flags = r->adopted && !r->moving ? CW_REGION_SHARED : 0;
+		h.part = r->moving && r->moving->count > 1 ? r->moving->size : 0;
+		err = r->moving ? send_fds(s->fd, &h, r->moving->file, r->moving->count) : send_fds(s->fd, &h, &mem, 1);
+		if (err != 0 && r->moving)
+			cw_moving_end(r);
+		else if (err != 0 && !r->adopted)
 			munmap(r->va, r->size);
 	}
-	if (err == 0 && r->parted)
-		r->mem = mem; /* for children, and for the end */
-	else if (mem >= 0 && !shared)
+	if (mem >= 0 && !r->adopted)
 		close(mem);
 	return err;
 }

@@ -114,6 +114,28 @@ void cw_console_drain(struct cw_session *s);
 uint32_t *cw_thread_slot(void);
 int cw_spin_calibrate(struct cw_session *s);
 
+/* moving.c: files that take the place of adopted memory. Each is written by a thread of its own: one file takes one writer at a time. */
+struct cw_moving {
+	uint8_t *shadow; /* where they are mapped until they do */
+	size_t size;	 /* of each but the last */
+	uint32_t count;
+	uint32_t due; /* so many are filled when the worker is told */
+	_Atomic uint32_t filled;
+	_Atomic int failed;
+	void (*tell)(struct cw_region *r);
+	CUresult told; /* by what is in tx */
+	uint32_t flags;
+	struct cw_tx tx;
+	int file[CW_REGION_PARTS];
+};
+/* Makes r->moving and r->print. -errno. */
+int cw_moving_make(struct cw_region *r);
+/* Copies what the memory holds into the files and puts them in its place; tell is called, by any of the hands, when the worker may begin to
+ * look at them: at once, or if there is much to copy, when it will not catch up. 0 or -errno; what was placed then holds what it held. */
+int cw_moving_fill(struct cw_region *r, void (*tell)(struct cw_region *r));
+/* Forgets r->moving. */
+void cw_moving_end(struct cw_region *r);
+
 /* carrier helpers (carrier_common.c) */
 void cw_hello_fill(struct cw_hello *h, uint32_t type, uint32_t region, const void *va, size_t size);
 /* Anonymous shared memory behind a descriptor, sealed against shrinking where the kernel can. -errno. */

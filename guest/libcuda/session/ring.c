@@ -255,10 +255,17 @@ static CUresult gather(struct cw_session *s, struct cw_reply *rep, uint32_t have
 	return 0;
 }
 
+void cw_send(struct cw_tx *tx) { publish(&cw_s, tx->size); }
+
 CUresult cw_commit_wait(struct cw_tx *tx, struct cw_reply *rep)
 {
+	cw_send(tx);
+	return cw_await(tx, rep);
+}
+
+CUresult cw_await(struct cw_tx *tx, struct cw_reply *rep)
+{
 	struct cw_session *s = &cw_s;
-	publish(s, tx->size);
 	CUresult r = cw_slot_wait(s, tx->slot, tx->seq);
 	if (cw_unlikely(r != 0)) {
 		/* The slot stays claimed: a late answer must not meet another call's seq. The session is dead anyway. */

@@ -116,6 +116,9 @@ CUresult cw_commit(struct cw_tx *tx);
 /* Publishes and waits. Returns 0 if there is a reply (then rep->result is the call's result, and cw_reply_release must be
  * called), else 719 and nothing to release. Device output that is waiting is written to stdout before it returns. */
 CUresult cw_commit_wait(struct cw_tx *tx, struct cw_reply *rep);
+/* Its two halves, for a caller that has something to do meanwhile: the ring lock is given up, the slot is held until the reply is. */
+void cw_send(struct cw_tx *tx);
+CUresult cw_await(struct cw_tx *tx, struct cw_reply *rep);
 void cw_reply_release(struct cw_reply *rep);
 /* Called before each request is begun and after each reply, with no lock held, and makes no request itself: memory/parts.c. */
 extern _Atomic(void (*)(void)) cw_around_requests;
@@ -139,6 +142,24 @@ void cw_thread_as(uint32_t ordinal, uint32_t ctx);
 
 /* --- regions ---------------------------------------------------------------------------------------------------- */
 
+/* Several threads for a piece of work each: run calls work(arg, k) for every k < count; most of them at once. */
+struct cw_region_hands {
+	uint32_t most;
+	void (*run)(uint32_t count, void (*work)(void *arg, uint32_t k), void *arg);
+};
+
+/* Adds a mapping of a file to the print of a range: where it begins and ends in the range, where in which file. */
+static inline uint64_t cw_print(uint64_t print, uint64_t from, uint64_t to, uint64_t inode, uint64_t at)
+{
+	const uint64_t v[] = {from, to, inode, at}, prime = 0x100000001b3ull; /* FNV-1a, by words */
+	print = print ? print : 0xcbf29ce484222325ull;
+	for (int i = 0; i < 4; i++) {
+		print = (print ^ v[i]) * prime;
+		print ^= print >> 29;
+	}
+	return print ? print : 1;
+}
+
 /* Memory that the worker can reach besides region 0. */
 struct cw_region {
 	uint32_t id;
@@ -152,6 +173,9 @@ struct cw_region {
 	uint64_t file_at; /* where va begins in it */
 	int parted;	  /* adopted: pages within memory that goes on beyond them */
 	int mem;	  /* of a parted region: the file that took its pages' place, else -1 */
+	uint64_t print;	  /* of the carrier's own files behind adopted memory (cw_print), 0: it has none */
+	struct cw_moving *moving;	     /* while memory is adopted: those files */
+	const struct cw_region_hands *hands; /* likewise: who fills them */
 	void *carrier;	  /* carrier's own record of the region */
 	struct cw_region *next;
 };
@@ -165,7 +189,8 @@ CUresult cw_region_add(uint32_t kind, size_t size, uint32_t flags, struct cw_reg
 CUresult cw_region_add_at(uint64_t at, size_t size, uint32_t flags, struct cw_region **out);
 /* The same for memory that the app has (cuMemHostRegister). va and size in whole pages. CUDA_ERROR_NOT_SUPPORTED when the
  * carrier cannot share these pages: the caller then keeps the range on the staging path. */
-CUresult cw_region_adopt(void *va, size_t size, uint32_t flags, struct cw_region **out);
+/* If its pages have to move to be shared, hands copy them while the worker registers the region. */
+CUresult cw_region_adopt(void *va, size_t size, uint32_t flags, const struct cw_region_hands *hands, struct cw_region **out);
 /* The same for whole pages within memory that goes on beyond them, of a heap, say: they are a forked child's own, and the app's own again
  * when the region is dropped. CUDA_ERROR_NOT_SUPPORTED where the carrier cannot do that. */
 CUresult cw_region_adopt_parted(void *va, size_t size, uint32_t flags, struct cw_region **out);
@@ -173,6 +198,9 @@ CUresult cw_region_adopt_parted(void *va, size_t size, uint32_t flags, struct cw
 CUresult cw_region_adopt_file(void *va, size_t size, int file, uint64_t at, uint32_t flags, struct cw_region **out);
 /* Waits until the worker has let go of the region, then ends it and unmaps it (unless adopted). r is freed. */
 CUresult cw_region_drop(struct cw_region *r);
+/* Its two halves: what is sent in between is executed when the worker has let go. tx is the first's for the second. */
+void cw_region_let(struct cw_region *r, struct cw_tx *tx);
+CUresult cw_region_end(struct cw_region *r, struct cw_tx *tx);
 
 /* Completion words (MemcpyStaged, Memcpy3D): word 1..CW_WORD_COUNT-1. */
 static inline _Atomic uint32_t *cw_word(uint32_t word)

@@ -88,15 +88,17 @@ CUresult cw_region_add_at(uint64_t at, size_t size, uint32_t flags, struct cw_re
 }
 
 CUresult cw_region_drop(struct cw_region *r) { return (void)r, CUDA_SUCCESS; }
+void cw_region_let(struct cw_region *r, struct cw_tx *tx) { (void)r, (void)tx; }
+CUresult cw_region_end(struct cw_region *r, struct cw_tx *tx) { return (void)r, (void)tx, CUDA_SUCCESS; }
 
 CUresult cw_region_add(uint32_t kind, size_t size, uint32_t flags, struct cw_region **out)
 {
 	return (void)kind, (void)size, (void)flags, (void)out, CUDA_ERROR_NOT_SUPPORTED;
 }
 
-CUresult cw_region_adopt(void *va, size_t size, uint32_t flags, struct cw_region **out)
+CUresult cw_region_adopt(void *va, size_t size, uint32_t flags, const struct cw_region_hands *hands, struct cw_region **out)
 {
-	return (void)va, (void)size, (void)flags, (void)out, CUDA_ERROR_NOT_SUPPORTED;
+	return (void)va, (void)size, (void)flags, (void)hands, (void)out, CUDA_ERROR_NOT_SUPPORTED;
 }
 
 /* --- the worker ----------------------------------------------------------------------------------------------------- */

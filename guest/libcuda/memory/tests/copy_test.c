@@ -267,6 +267,67 @@ static void pinned(int can_map, int can_adopt)
 	free(before);
 }
 
+/* Registers m, has the device write into it where it can, and lets it go. */
+static void visit(uint8_t *m, size_t n, const uint8_t *want, int can_adopt)
+{
+	CUdeviceptr d;
+	CHECK(cwi_cuMemHostRegister_v2(m, n, 0) == 0 && memcmp(m, want, n) == 0);
+	if (can_adopt) {
+		CHECK(cwi_cuMemHostGetDevicePointer_v2(&d, m, 0) == 0 && d == (uintptr_t)m);
+		CHECK(cwi_cuMemsetD8_v2(0, d + n - 1, (uint8_t)~want[n - 1], 1) == 0 && cwop_StreamSynchronize(1) == 0);
+		CHECK((m[n - 1] ^ want[n - 1]) == 0xff);
+		m[n - 1] = want[n - 1];
+	}
+	CHECK(cwi_cuMemHostUnregister(m) == 0 && memcmp(m, want, n) == 0);
+}
+
+/* Memory that is registered again: the same, a part of it, other memory at its address, and more than is kept. */
+static void registered_again(int can_adopt)
+{
+	enum { N = 96 << 10, MANY = 40 };
+	uint8_t *want = malloc(N), *m = mmap(NULL, N, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	pattern(want, N);
+	memcpy(m, want, N);
+	for (int i = 0; i < 3; i++)
+		visit(m, N, want, can_adopt);
+	visit(m + 8192, 16384, want + 8192, can_adopt);
+	visit(m, N, want, can_adopt);
+	CHECK(mprotect(m, 4096, PROT_NONE) == 0 && mprotect(m, 4096, PROT_READ | PROT_WRITE) == 0);
+	visit(m, N, want, can_adopt);
+	CHECK(mmap(m + 16384, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == m + 16384);
+	memcpy(m + 16384, want + 16384, 4096);
+	visit(m, N, want, can_adopt);
+	CHECK(munmap(m, N) == 0 && mmap(m, N, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == m);
+	want[5] ^= 1;
+	memcpy(m, want, N);
+	visit(m, N, want, can_adopt);
+	uint8_t *all[MANY];
+	for (int round = 0; round < 2; round++)
+		for (int i = 0; i < MANY; i++) {
+			if (round == 0) {
+				all[i] = mmap(NULL, N, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+				memcpy(all[i], want, N);
+			}
+			visit(all[i], N, want, can_adopt);
+			if (round == 1)
+				munmap(all[i], N);
+		}
+	munmap(m, N);
+	free(want);
+
+	size_t large = (5u << 20) + 4096; /* in several files */
+	want = malloc(large);
+	pattern(want, large);
+	m = mmap(NULL, large, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	memcpy(m, want, large);
+	for (int i = 0; i < 3; i++)
+		visit(m, large, want, can_adopt);
+	visit(m + 4096, large - 8192, want + 4096, can_adopt); /* of parts of them */
+	visit(m, large, want, can_adopt);
+	munmap(m, large);
+	free(want);
+}
+
 /* Many small pinned buffers: distinct, reusable, and few regions for all. */
 static void small_pinned(int can_map)
 {
@@ -357,6 +418,7 @@ static void all(enum carrier carrier)
 		there_and_back(get_pinned, put_pinned, async);
 	}
 	pinned(can_map, carrier == UNIX);
+	registered_again(carrier == UNIX);
 	small_pinned(can_map);
 	pointers(can_map);
 	boxes(carrier == TCP ? 16 : 64, can_map);

@@ -14,9 +14,9 @@ struct fake_worker {
 	struct cw_control_page *ctl;
 	uint64_t head;
 	struct {
-		int fd;
+		int fd, more[CW_REGION_PARTS]; /* more: of the parts behind the first */
 		uint8_t *mem;
-		uint64_t size;
+		uint64_t size, part;
 	} region[REGIONS];
 	struct {
 		uint32_t id;

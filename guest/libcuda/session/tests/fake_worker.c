@@ -170,6 +170,10 @@ static void region_add(struct fake_call *c)
 		c->result = 2;
 		return;
 	}
+	uint64_t part = w->region[a.region].part;
+	for (uint64_t at = part; part != 0 && at < a.size; at += part)
+		CHECK(mmap((uint8_t *)p + at, a.size - at < part ? a.size - at : part, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+			   w->region[a.region].more[at / part], 0) != MAP_FAILED);
 	w->region[a.region].mem = p;
 	dev = a.kind == CW_REGION_PINNED ? a.va : 0;
 	c->reply = &dev;
@@ -231,10 +235,16 @@ static void socket_poll(struct fake_worker *w)
 		struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 		if (h.type == CW_MSG_REGION) {
 			CHECK(c != NULL);
+			uint64_t parts = h.part ? (h.size + h.part - 1) / h.part : 1;
+			CHECK(parts <= CW_REGION_PARTS && c->cmsg_len == CMSG_LEN(parts * sizeof(int)));
 			memcpy(&w->region[h.region].fd, CMSG_DATA(c), sizeof(int));
+			memcpy(w->region[h.region].more, CMSG_DATA(c), parts * sizeof(int));
 			w->region[h.region].size = h.size;
+			w->region[h.region].part = h.part;
 		} else if (h.type == CW_MSG_REGION_END) {
 			close(w->region[h.region].fd);
+			for (uint64_t k = 1; w->region[h.region].part && k * w->region[h.region].part < w->region[h.region].size; k++)
+				close(w->region[h.region].more[k]);
 			CHECK(w->region[h.region].mem == NULL);
 			memset(&w->region[h.region], 0, sizeof w->region[0]);
 		}
