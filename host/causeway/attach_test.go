@@ -25,7 +25,7 @@ func TestAttachSays(t *testing.T) {
 		{[]string{"attach", "hand", "--memory", "1GiB", "--cap", "25%"},
 			"hand/gpu0 is added to the running VM: 1 GiB of memory, share 100, cap 25%. In the guest: mkdir -p /run/causeway && mount -t virtiofs gpu0 /run/causeway\n", ""},
 		{[]string{"attach", "hand", "--name", "gpu1"},
-			"hand/gpu1 is added to the running VM: the whole memory, share 100, no cap. In the guest: mkdir -p /run/causeway && mount -t virtiofs gpu1 /run/causeway\n", "no limit of memory"},
+			"hand/gpu1 is added to the running VM: the whole memory, share 100, no cap. In the guest: mkdir -p /run/causeway-gpu1 && mount -t virtiofs gpu1 /run/causeway-gpu1\n", "no limit of memory"},
 		{[]string{"detach", "hand", "gpu1"}, "hand/gpu1 is taken out of the running VM, and ended. In the guest, if the mount is left: umount -l /run/causeway\n", ""},
 	} {
 		out, warned, err := command(t, append(c.args, base...)...)

@@ -90,7 +90,8 @@ func say(out, notes io.Writer, what string, r *view.Reading, v *api.VGPU) error 
 }
 
 func mountCommand(tag string) string {
-	return "mkdir -p /run/causeway && mount -t virtiofs " + tag + " /run/causeway"
+	at := view.MountPoint(tag)
+	return "mkdir -p " + at + " && mount -t virtiofs " + tag + " " + at
 }
 
 func deleteCommand() *cobra.Command {

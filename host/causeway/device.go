@@ -66,7 +66,7 @@ With --control it tells how it is, and takes other limits, over HTTP on a Unix s
 	fl := c.Flags()
 	fl.StringVar(&f.socket, "socket", "", "path of the vhost-user socket; one that nobody serves any more is replaced")
 	fl.StringVar(&f.control, "control", "", "path of the socket that tells how the device is, and takes limits (default: none)")
-	fl.StringVar(&f.lib, "lib", "", "folder that holds Causeway's libcuda.so.1 (default: ../lib beside this program)")
+	fl.StringVar(&f.lib, "lib", "", "folder that holds Causeway's libcuda.so.1 (default: ../lib/causeway or ../lib beside this program)")
 	fl.StringVar(&f.vm, "vm", "", "the VM's name, for logs and the scheduler")
 	fl.StringVar(&f.name, "name", "gpu0", "the virtual GPU's name within its VM")
 	fl.StringVar(&f.owner, "owner", "", "USER or USER:GROUP who may open the vhost-user socket (default: this user)")

@@ -1,6 +1,10 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
 
 // Groups of commands, as `causeway help` shows them.
 const (
@@ -25,5 +29,23 @@ func arrange(c *cobra.Command) {
 	)
 	for _, sub := range c.Commands() {
 		sub.GroupID = groupOf[sub.Name()]
+	}
+	explainArgs(c)
+}
+
+// explainArgs has a wrong number of arguments answered with what a command takes.
+func explainArgs(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		explainArgs(sub)
+		check := sub.Args
+		if check == nil {
+			continue
+		}
+		sub.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return fmt.Errorf("%w: use `%s`; `%s --help` has examples", err, cmd.UseLine(), cmd.CommandPath())
+			}
+			return nil
+		}
 	}
 }

@@ -45,7 +45,7 @@ is gone is found as long as its log is there. Without causewayd, the file in --l
 	}
 	node.registerRun(c)
 	c.Flags().BoolVarP(&goOn, "follow", "f", false, "go on until interrupted")
-	c.Flags().IntVarP(&lines, "lines", "n", -1, "begin this many lines before the end (default: all)")
+	c.Flags().IntVarP(&lines, "lines", "n", -1, "begin this many lines before the end; -1: all")
 	c.Flags().StringVar(&dir, "log-dir", logDir, "folder of the logs when causewayd does not run")
 	return c
 }

@@ -23,7 +23,7 @@ func serveCommand() *cobra.Command {
 		Long: `Serves CUDA programs that connect over TCP with CAUSEWAY=tcp://HOST:PORT and Causeway's library. Each connection gets a
 worker of its own. There is no transport security yet, so only loopback addresses are served.`,
 		Example: `  causeway serve --listen 127.0.0.1:7070 --gpu auto
-  CAUSEWAY=tcp://127.0.0.1:7070 LD_LIBRARY_PATH=build/lib ./vectoradd`,
+  CAUSEWAY=tcp://127.0.0.1:7070 LD_LIBRARY_PATH=/usr/lib/causeway ./vectoradd`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)

@@ -43,6 +43,13 @@ func TestEnsure(t *testing.T) {
 	if again := h.ensure(elsewhere); again.PID != v.PID {
 		t.Errorf("a node of the host started process %d beside %d", again.PID, v.PID)
 	}
+	nowhere := one.Wish()
+	nowhere.GPU = "H100"
+	_, err = h.c.Ensure(t.Context(), nowhere)
+	refused(t, err, http.StatusNotFound, "H100")
+	if !runs(v.PID) || h.vgpu(one).State != api.Waiting {
+		t.Error("a GPU that is not there ended it")
+	}
 	gpus, err := h.c.GPUs(t.Context())
 	if err != nil || len(gpus) != 1 || gpus[0].Promised != 1<<20 || len(gpus[0].VGPUs) != 1 {
 		t.Errorf("%+v, %v", gpus, err)

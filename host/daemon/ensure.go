@@ -40,6 +40,9 @@ func (d *Daemon) Ensure(ctx context.Context, w api.Wish) (api.VGPU, error) {
 		}
 		rec, _ := d.copyOf(v)
 		was = &rec.Spec
+		if err := d.fitsElsewhere(ctx, v, &w, was); err != nil {
+			return api.VGPU{}, err
+		}
 		if err := d.end(ctx, v); err != nil {
 			return api.VGPU{}, err
 		}
@@ -137,10 +140,7 @@ func (d *Daemon) reserve(ctx context.Context, w api.Wish, spec api.Spec) (*vgpu,
 		}
 	}
 	if err != nil {
-		if r.Missing != "" && errors.Is(err, place.ErrNoGPU) {
-			err = refuse(http.StatusServiceUnavailable, "see `causeway doctor`", "%v: %s", err, r.Missing)
-		}
-		return nil, "", err
+		return nil, "", noGPU(r, err)
 	}
 	err = os.MkdirAll(filepath.Dir(recordPath(d.run, &spec)), 0o755)
 	if err == nil {
@@ -152,18 +152,69 @@ func (d *Daemon) reserve(ctx context.Context, w api.Wish, spec api.Spec) (*vgpu,
 	return v, gpu, nil
 }
 
-// placeVGPU chooses the GPU and has the vGPU in the table.
+// noGPU adds to an error of place that GPUs are missing, and why.
+func noGPU(r Reading, err error) error {
+	if r.Missing != "" && errors.Is(err, place.ErrNoGPU) {
+		return refuse(http.StatusServiceUnavailable, "see `causeway doctor`", "%v: %s", err, r.Missing)
+	}
+	return err
+}
+
+// fitsElsewhere judges whether a vGPU that is to be ended for another place would get that: what cannot be had ends nothing.
+func (d *Daemon) fitsElsewhere(ctx context.Context, v *vgpu, w *api.Wish, was *api.Spec) error {
+	r, err := d.gpus.read(ctx)
+	if err != nil {
+		return fmt.Errorf("read the host's GPUs: %w", err)
+	}
+	profile, err := d.profileOf(w.Change)
+	if err != nil {
+		return err
+	}
+	next := &vgpu{rec: record{Spec: d.wanted(w, was)}}
+	if err := d.wouldPlace(r, v, next, w.Change, profile); err != nil {
+		return noGPU(r, err)
+	}
+	return d.holds(ctx, next.rec.Spec.All())
+}
+
+// wouldPlace chooses for next as if v were gone, and promises nothing.
+func (d *Daemon) wouldPlace(r Reading, v, next *vgpu, c api.Change, profile *limit.Profile) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if key := v.rec.Spec.Key(); d.vgpus[key] == v { // its own promise does not stand in its way
+		delete(d.vgpus, key)
+		defer func() { d.vgpus[key] = v }()
+	}
+	_, err := d.chooseLocked(r, next, c, profile)
+	return err
+}
+
+// profileOf finds the profile that a change names; nil if it names none.
+func (d *Daemon) profileOf(c api.Change) (*limit.Profile, error) {
+	if c.Profile == "" {
+		return nil, nil
+	}
+	p, err := d.profile(c.Profile)
+	return &p, err
+}
+
+// placeVGPU chooses the GPU and has the vGPU in the table. It returns what --gpu is told.
 func (d *Daemon) placeVGPU(r Reading, v *vgpu, c api.Change) (string, error) {
-	var profile *limit.Profile
-	if c.Profile != "" {
-		p, err := d.profile(c.Profile)
-		if err != nil {
-			return "", err
-		}
-		profile = &p
+	profile, err := d.profileOf(c)
+	if err != nil {
+		return "", err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	gpu, err := d.chooseLocked(r, v, c, profile)
+	if err == nil {
+		d.vgpus[v.rec.Spec.Key()] = v
+	}
+	return gpu, err
+}
+
+// chooseLocked chooses the GPU of a vGPU, and what its profile is there. d.mu is held.
+func (d *Daemon) chooseLocked(r Reading, v *vgpu, c api.Change, profile *limit.Profile) (string, error) {
 	spec, p := &v.rec.Spec, d.cfg.Placement
 	all := d.tallyLocked(r)
 	wish := place.Wish{GPU: spec.GPU, MIG: spec.MIG, Memory: spec.Memory, NUMA: -1}
@@ -201,7 +252,6 @@ func (d *Daemon) placeVGPU(r Reading, v *vgpu, c api.Change) (string, error) {
 		ids, numbers = append(ids, all[i].ID), append(numbers, fmt.Sprint(all[i].Index))
 	}
 	v.rec.GPU = strings.Join(ids, ",")
-	d.vgpus[spec.Key()] = v
 	switch {
 	case all[picked[0]].Backend == "soft" && strings.HasPrefix(spec.GPU, "soft:"):
 		return spec.GPU, nil

@@ -30,7 +30,7 @@ func asError(err error) *api.Error {
 	case errors.Is(err, place.ErrNoGPU):
 		return &api.Error{Status: http.StatusNotFound, Text: err.Error(), Remedy: "see `causeway gpus`"}
 	case errors.Is(err, place.ErrDrained):
-		return &api.Error{Status: http.StatusConflict, Text: err.Error(), Remedy: "when it is well again, `causeway gpus resume ID`"}
+		return &api.Error{Status: http.StatusConflict, Text: err.Error(), Remedy: "when it is well again, `causeway gpus resume GPU`"}
 	case errors.Is(err, place.ErrNoRoom):
 		return &api.Error{Status: http.StatusInsufficientStorage, Text: err.Error(), Remedy: "ask for less memory, detach a vGPU, or raise placement.overcommit"}
 	case errors.Is(err, api.ErrName), errors.Is(err, api.ErrLimit):

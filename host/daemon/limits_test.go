@@ -138,6 +138,13 @@ func TestProfiles(t *testing.T) {
 			t.Errorf("%s: %+v, %v", want.profile, v.Spec, err)
 		}
 	}
+	capped := change(t, `{"profile":"quarter","cap":25}`)
+	for range 2 {
+		v, err := h.c.Ensure(t.Context(), api.Wish{VM: "vm2", Name: "gpu0", Change: capped})
+		if err != nil || v.Spec.Profile != "" || v.Spec.Memory != 256<<20 || v.Spec.Share != 25 || v.Spec.Cap != 25 {
+			t.Errorf("the profile's name is not all that holds: %+v, %v", v.Spec, err)
+		}
+	}
 	_, err := h.c.Ensure(t.Context(), api.Wish{VM: "vm9", Name: "gpu0", Change: api.Change{Profile: "eighth"}})
 	refused(t, err, 507, "do not fit")
 	_, err = h.c.Ensure(t.Context(), api.Wish{VM: "vm9", Name: "gpu0", Change: api.Change{Profile: "huge"}})

@@ -21,6 +21,7 @@ type Attach struct {
 // AttachTo says how a VM gets a vGPU.
 func AttachTo(v *api.VGPU) Attach {
 	s := &v.Spec
+	mount := MountPoint(s.Name)
 	return Attach{
 		MemoryBacking: "<memoryBacking>\n  <source type='memfd'/>\n  <access mode='shared'/>\n</memoryBacking>",
 		Filesystem: fmt.Sprintf("<filesystem type='mount'>\n  <driver type='virtiofs' queue='1024'/>\n  <source socket='%s'/>\n  <target dir='%s'/>\n</filesystem>",
@@ -31,8 +32,16 @@ func AttachTo(v *api.VGPU) Attach {
 			"-device", "vhost-user-fs-pci,chardev=" + s.Name + ",tag=" + s.Name + ",queue-size=1024",
 		},
 		QEMUMemory: []string{"-object", "memory-backend-memfd,id=causeway-ram,size=SIZE,share=on", "-machine", "memory-backend=causeway-ram"},
-		Guest:      []string{"mkdir -p /run/causeway", "mount -t virtiofs " + s.Name + " /run/causeway", "/run/causeway/bin/setup"},
+		Guest:      []string{"mkdir -p " + mount, "mount -t virtiofs " + s.Name + " " + mount, mount + "/bin/setup"},
 	}
+}
+
+// MountPoint is where a guest mounts a vGPU of that name: a VM's second one, gpu1, beside the first (GUEST.md, Several vGPUs).
+func MountPoint(name string) string {
+	if n, ok := strings.CutPrefix(name, "gpu"); ok && n != "0" && n != "" && strings.Trim(n, "0123456789") == "" {
+		return "/run/causeway-" + name
+	}
+	return "/run/causeway"
 }
 
 // wish is the metadata's element for one vGPU.

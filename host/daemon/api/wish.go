@@ -115,8 +115,10 @@ func (c *Change) On(l Limits) Limits {
 	return l
 }
 
-// With returns a change with what a profile on a GPU sets, where it names nothing itself.
+// With returns a change with what a profile on a GPU sets, where it names nothing itself. Where it does, the profile's name would not
+// say any more what holds, and is left out.
 func (c Change) With(p limit.Profile, g limit.GPU) (Change, error) {
+	alone := c.Memory == nil && c.Share == nil && c.Cap == nil
 	if c.Memory == nil {
 		m, err := p.Memory.On(g)
 		if err != nil {
@@ -125,6 +127,9 @@ func (c Change) With(p limit.Profile, g limit.GPU) (Change, error) {
 		c.Memory = &m
 	}
 	c.Share, c.Cap = cmp.Or(c.Share, &p.Share), cmp.Or(c.Cap, &p.Cap)
+	if !alone {
+		c.Profile = ""
+	}
 	return c, nil
 }
 
