@@ -82,7 +82,7 @@ func (d *Daemon) serve(w http.ResponseWriter, req *http.Request, r route) {
 	who, ok := peer.From(req.Context())
 	if role := d.role(who); !ok || role < r.needs {
 		d.served.refused.Add(1)
-		d.answer(w, req, refuse(http.StatusForbidden, fmt.Sprintf("an administrator adds you or a group of yours to roles.%v in the configuration", r.needs),
+		d.answer(w, req, refuse(http.StatusForbidden, fmt.Sprintf("an administrator adds you or a group of yours to roles.%v in causewayd.toml; as packaged, members of the group causeway are operators", r.needs),
 			"%v has the role %v, and this needs %v", who, role, r.needs))
 		return
 	}

@@ -210,6 +210,7 @@ func TestChecks(t *testing.T) {
 		{"GPUs", Failed, nil, files{"causeway gpus --local --json": "hello"}, nil, "hello"},
 		{"MIG", OK, nil, files{"causeway gpus --local --json": `[{"backend":"cuda","index":2,"mig":"on"}]`}, nil, "GPU 2"},
 		{"configuration", Failed, nil, nil, func(m *Machine) { m.Config = func() error { return errors.New("line 3: memroy") } }, "line 3"},
+		{"configuration", Warning, nil, nil, func(m *Machine) { m.Config = func() error { return fs.ErrPermission } }, "as root"},
 		{"configuration", OK, nil, nil, func(m *Machine) { m.Config = func() error { return fs.ErrNotExist } }, "defaults"},
 		{"run directory", Warning, nil, nil, func(m *Machine) { m.RunDir = "/none" }, "tmpfiles"},
 		{"run directory", Failed, nil, nil, chmod(0o777), "pose"},

@@ -190,9 +190,12 @@ func lockedMemory(ctx context.Context, m *Machine) Result {
 		return ok("%s may lock as much as it needs", who)
 	}
 	n, err := strconv.ParseUint(value, 10, 64)
+	if err == nil {
+		value = fmt.Sprintf("%d KiB", n>>10)
+	}
 	if err != nil || n < leastLocked {
 		return warning("Put LimitMEMLOCK=infinity into the unit (`systemctl edit causewayd`), or `ulimit -l unlimited` before starting it by hand.",
-			"%s may lock %s bytes: guest memory may not be pinned for the GPU", who, value)
+			"%s may lock %s: guest memory may not be pinned for the GPU", who, value)
 	}
 	return ok("%s may lock %d MiB", who, n>>20)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"path/filepath"
 	"strings"
 
@@ -18,6 +19,8 @@ func configuration(_ context.Context, m *Machine) Result {
 		return ok("right")
 	case errors.Is(err, fs.ErrNotExist):
 		return ok("none: the defaults hold")
+	case errors.Is(err, fs.ErrPermission):
+		return warning("Run this as root.", "it may not be read by this user: not looked at")
 	default:
 		return failed("Correct it; `causeway daemon --check` tries it, `causeway daemon --example` explains each key.", "%v", err)
 	}
@@ -85,7 +88,10 @@ func diskSpace(_ context.Context, m *Machine) Result {
 
 func daemon(ctx context.Context, m *Machine) Result {
 	v, err := m.Daemon.Version(ctx)
+	var refused *api.Error
 	switch {
+	case errors.As(err, &refused) && refused.Status == http.StatusForbidden:
+		return warning("Run this as root, or take a role: as packaged, members of the group causeway are operators.", "it runs, and tells this user nothing")
 	case errors.Is(err, fs.ErrPermission):
 		return warning("Run this as root, or give yourself a role in causewayd.toml.", "its socket may not be opened by this user")
 	case errors.Is(err, api.ErrNotRunning):
