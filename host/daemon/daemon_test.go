@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -242,6 +243,29 @@ func TestTwoDaemons(t *testing.T) {
 		t.Errorf("a second causewayd: %v", err)
 	}
 	h.ensure(one)
+}
+
+// TestLeavesOthers: a causewayd that ends removes its own socket, and none that another made in its place since.
+func TestLeavesOthers(t *testing.T) {
+	h := newHost(t, daemontest.Soft(1<<30)).start()
+	path := api.Socket(h.cfg.RunDir)
+	h.stop()
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("its own socket is left: %v", err)
+	}
+	h.start()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	other, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	h.stop()
+	if _, err := os.Lstat(path); err != nil {
+		t.Errorf("another's socket went with it: %v", err)
+	}
 }
 
 // TestStray: sockets that nobody serves go, others stay, and one in the way is said to be.

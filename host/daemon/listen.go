@@ -21,7 +21,7 @@ const (
 
 // Listen makes the API's socket, which anybody may connect to: who that is decides what it may. One that nobody serves any more is
 // replaced. The run directory's lock must be held.
-func (d *Daemon) Listen(path string) (*net.UnixListener, error) {
+func (d *Daemon) Listen(path string) (net.Listener, error) {
 	if process.Listening(path) {
 		return nil, fmt.Errorf("a process that is no causewayd of this run directory serves %s: end it (`ss -xlp src %[1]s` names it)", path)
 	}
@@ -32,11 +32,31 @@ func (d *Daemon) Listen(path string) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(path, 0o666); err != nil {
+	ln.SetUnlinkOnClose(false)
+	made, err := os.Lstat(path)
+	if err == nil {
+		err = os.Chmod(path, 0o666)
+	}
+	if err != nil {
 		_ = ln.Close()
 		return nil, err
 	}
-	return ln, nil
+	return &ownSocket{UnixListener: ln, path: path, made: made}, nil
+}
+
+// ownSocket removes its path when it ends, if that is still its own: the run directory may have been made anew, for another causewayd.
+type ownSocket struct {
+	*net.UnixListener
+	path string
+	made fs.FileInfo
+}
+
+func (s *ownSocket) Close() error {
+	err := s.UnixListener.Close()
+	if now, there := os.Lstat(s.path); err == nil && there == nil && os.SameFile(now, s.made) {
+		err = os.Remove(s.path)
+	}
+	return err
 }
 
 // bounded accepts connections of Unix sockets, up to a number for each user.

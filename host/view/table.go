@@ -12,7 +12,7 @@ import (
 // VGPUs writes a line for each vGPU.
 func VGPUs(w io.Writer, r *Reading) error {
 	if len(r.VGPUs) == 0 {
-		_, err := fmt.Fprintln(w, "no vGPU: `causeway attach DOMAIN` gives a VM one, and so does its domain XML; see `causeway help attach`")
+		_, err := fmt.Fprintln(w, "no vGPU: `causeway attach DOMAIN` gives a VM one, and so does its domain XML; without libvirt, `causeway create VM`")
 		return err
 	}
 	var rows [][]string
