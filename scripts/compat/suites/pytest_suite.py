@@ -2,7 +2,7 @@
 #: part: 2
 #: timeout: 280
 #: row: suite_cuda_python cuda-python/cuda/tests --path cuda-python --without test_cuda_coredump_attr --without test_graph_poly
-#: row: suite_cupy_cuda cupy/tests/cupy_tests/cuda_tests --jobs 8 --every 8
+#: row: suite_cupy_cuda cupy/tests/cupy_tests/cuda_tests --jobs 8 --every 40
 #: row: suite_cupy_core cupy/tests/cupy_tests/core_tests --jobs 8 --every 40
 #: row: suite_cupy_fft cupy/tests/cupy_tests/fft_tests --jobs 8 --every 40
 #: row: suite_cupy_linalg cupy/tests/cupy_tests/linalg_tests --jobs 8 --every 10
