@@ -172,6 +172,70 @@ static void conversation()
         CUDA(cudaHostUnregister(p));
 }
 
+// Programs unmap memory before they unregister it, or without; nobody may touch it then. Native drivers take that.
+static void unmapped()
+{
+    const size_t size = 16 * 4096;
+    bool good = true;
+    for (int i = 0; i < 500; i++) {
+        char *p = (char *)mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CUDA(cudaHostRegister(p + 8, size - 100, cudaHostRegisterMapped));
+        usleep(i % 100);
+        munmap(p, size);
+        good = good && cudaHostUnregister(p + 8) == cudaSuccess;
+    }
+    expect(good, "memory that goes before its registration");
+}
+
+// Words that threads go on writing beside what a kernel writes: both stay.
+static void shared_words()
+{
+    int pair[2] = {0, 0};
+    CUDA(cudaHostRegister(pair, sizeof pair, cudaHostRegisterMapped));
+    std::atomic<bool> stop{false};
+    std::atomic<int> wrote{0};
+    std::thread other([&] {
+        for (int i = 1; !stop; i++) {
+            __atomic_store_n(&pair[0], i, __ATOMIC_RELAXED);
+            wrote = i;
+        }
+    });
+    bool good = true;
+    for (int i = 1; i <= 300; i++) {
+        add<<<1, 1>>>(pair + 1, 1, 1);
+        CUDA(cudaDeviceSynchronize());
+        good = good && __atomic_load_n(&pair[1], __ATOMIC_RELAXED) == i;
+    }
+    stop = true;
+    other.join();
+    CUDA(cudaHostUnregister(pair));
+    expect(good && pair[0] == wrote, "a word that both sides write halves of");
+}
+
+// Many ranges: each is copied right, whether or not the device has an address for it, and calls stay quick.
+static void many()
+{
+    const int count = 300, n = 1000;
+    std::vector<std::vector<int>> v(count, std::vector<int>(n, 1));
+    int *d;
+    bool good = true;
+    CUDA(cudaMalloc(&d, n * sizeof *d));
+    for (auto &one : v)
+        CUDA(cudaHostRegister(one.data(), n * sizeof one[0], cudaHostRegisterMapped));
+    for (int i = 0; i < count; i++) {
+        CUDA(cudaMemcpyAsync(d, v[i].data(), n * sizeof *d, cudaMemcpyHostToDevice));
+        add<<<(n + 255) / 256, 256>>>(d, n, i);
+        CUDA(cudaMemcpyAsync(v[i].data(), d, n * sizeof *d, cudaMemcpyDeviceToHost));
+    }
+    CUDA(cudaDeviceSynchronize());
+    for (int i = 0; i < count; i++) {
+        good = good && v[i][0] == 1 + i && v[i][n - 1] == 1 + i;
+        CUDA(cudaHostUnregister(v[i].data()));
+    }
+    CUDA(cudaFree(d));
+    expect(good, "many ranges");
+}
+
 int main()
 {
     note_device();
@@ -197,5 +261,8 @@ int main()
     vector("a vector of some pages", 9000);
     vector("a large vector", 300000);
     conversation();
+    unmapped();
+    shared_words();
+    many();
     return finish();
 }

@@ -1,18 +1,22 @@
 /* See parts.h. Lock order: making > list; the list's lock is a leaf, as requests settle under it. */
 #include "memory/parts.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
+#include "session/internal.h"
 #include "session/lock.h"
 
 enum { PAGE = 4096, CARRIED = 64 << 10 /* whole pages up to here are carried */ };
 enum { NAP_US = 100, LONG_NAP_US = 1000, RESTLESS = 200 /* short naps after a change */, STACK = 64 << 10 };
+enum { SHOTS = 256 << 10, TURNS = 64, MOST = 128 /* pieces: each request looks at all of them */ };
 
 /* Bytes of a piece that belong to one registered range. */
 struct span {
@@ -32,65 +36,118 @@ struct piece {
 static struct cw_lock making, list;
 static struct piece *pieces;
 static int carrying; /* under list: the thread runs */
+static uint32_t count; /* of pieces; under making */
 
 /* --- carrying ------------------------------------------------------------------------------------------------------- */
 
-/* One unit: where one side changed, the other follows; where both did, the application's value stays. 1: something changed. */
-#define UNIT(type)                                                                                                             \
-	static int settle_##type(type *app, type *dev, type *last)                                                             \
-	{                                                                                                                      \
-		type a = __atomic_load_n(app, __ATOMIC_ACQUIRE), d = __atomic_load_n(dev, __ATOMIC_ACQUIRE);                   \
-		if (a == *last && d == *last)                                                                                  \
-			return 0;                                                                                              \
-		type to = a == *last ? d : a;                                                                                  \
-		/* a value that changes meanwhile is left to the next time */                                                  \
-		if (a != to && !__atomic_compare_exchange_n(app, &a, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))               \
-			return 1;                                                                                              \
-		if (d != to && !__atomic_compare_exchange_n(dev, &d, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))               \
-			return 1;                                                                                              \
-		*last = to;                                                                                                    \
-		return 1;                                                                                                      \
-	}
-UNIT(uint8_t)
-UNIT(uint64_t)
-
-/* Both sides may have changed a word, each other bytes of it. */
-static int settle_word(uint8_t *app, uint8_t *dev, uint8_t *last)
+static int swap_uint8_t(uint8_t *at, uint8_t from, uint8_t to)
 {
-	uint64_t a = __atomic_load_n((uint64_t *)app, __ATOMIC_RELAXED), d = __atomic_load_n((uint64_t *)dev, __ATOMIC_RELAXED), l;
+	return __atomic_compare_exchange_n(at, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+static int swap_uint64_t(uint64_t *at, uint64_t from, uint64_t to)
+{
+	return __atomic_compare_exchange_n(at, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+#define swap(at, from, to) _Generic((at), uint8_t *: swap_uint8_t, uint64_t *: swap_uint64_t)((at), (from), (to))
+
+/* One byte: where one side changed, the other follows; where both did, the application's value stays. a: the application's, not long ago.
+ * 1: something changed. */
+static int settle_byte(uint8_t *app, uint8_t a, uint8_t *dev, uint8_t *last)
+{
+	for (int turn = 0; turn < TURNS; turn++) {
+		uint8_t d = __atomic_load_n(dev, __ATOMIC_ACQUIRE);
+		if (a == *last && d == *last)
+			return turn > 0;
+		if (a != *last ? a == d || swap(dev, d, a) : swap(app, a, d)) {
+			*last = a != *last ? a : d;
+			return 1;
+		}
+		a = __atomic_load_n(app, __ATOMIC_ACQUIRE);
+	}
+	return 1; /* who goes on writing it looks again */
+}
+
+/* A word at once if only one side changed it. Both may have, each other bytes. */
+static int settle_word(uint8_t *app, const uint8_t *shot, uint8_t *dev, uint8_t *last)
+{
+	uint64_t a, d = __atomic_load_n((uint64_t *)dev, __ATOMIC_ACQUIRE), l;
+	memcpy(&a, shot, sizeof a);
 	memcpy(&l, last, sizeof l);
-	if (a == l || d == l)
-		return settle_uint64_t((uint64_t *)app, (uint64_t *)dev, (uint64_t *)last);
+	if (a == l && d == l)
+		return 0;
+	if (d == l ? swap((uint64_t *)dev, d, a) : a == l && swap((uint64_t *)app, a, d)) {
+		memcpy(last, d == l ? &a : &d, sizeof a);
+		return 1;
+	}
 	for (int i = 0; i < 8; i++)
-		settle_uint8_t(app + i, dev + i, last + i);
+		settle_byte(app + i, shot[i], dev + i, last + i);
 	return 1;
 }
 
-static int settle_span(struct piece *p, const struct span *s)
+/* shot: the piece as the application had it not long ago. */
+static int settle_span(struct piece *p, const struct span *s, const uint8_t *shot)
 {
 	uint8_t *app = (uint8_t *)(uintptr_t)p->at, *dev = p->region->va;
+	uint64_t i = s->lo - p->at, end = s->hi - p->at;
 	int changed = 0;
-	for (uint64_t i = s->lo - p->at, end = s->hi - p->at; i < end;) {
+	if (!memcmp(shot + i, p->last + i, end - i) && !memcmp(dev + i, p->last + i, end - i))
+		return 0;
+	while (i < end) {
 		if (i % 8 == 0 && end - i >= 8) {
-			changed |= settle_word(app + i, dev + i, p->last + i);
+			changed |= settle_word(app + i, shot + i, dev + i, p->last + i);
 			i += 8;
 		} else {
-			changed |= settle_uint8_t(app + i, dev + i, p->last + i);
+			changed |= settle_byte(app + i, shot[i], dev + i, p->last + i);
 			i++;
 		}
 	}
 	return changed;
 }
 
-/* Under the list's lock. Memory that the application unmapped without a word is left alone. */
+/*
+ * Pieces are looked at in copies that the kernel makes, many by one call: it says where memory is gone that the application unmapped
+ * without a word, at whatever moment, and such pieces are left alone. Under the list's lock.
+ */
+static struct {
+	int file; /* that the kernel copies into */
+	uint8_t *view;
+} shots = {.file = -1};
+
+static int shots_ready(void)
+{
+	if (shots.view)
+		return 1;
+	if (shots.file < 0)
+		shots.file = cw_memfd(SHOTS);
+	if (shots.file >= 0)
+		shots.view = cw_map_shared(shots.file, SHOTS, NULL);
+	return shots.view != NULL;
+}
+
+/* Settles pieces from p on, as many as one call takes, and returns the one behind them. */
+static struct piece *settle_some(struct piece *p, int *changed)
+{
+	struct iovec v[SHOTS / PAGE];
+	struct piece *last = p;
+	uint64_t total = 0, done = 0;
+	int n = 0;
+	for (; last && total + last->size <= SHOTS; total += last->size, last = last->next)
+		v[n++] = (struct iovec){(void *)(uintptr_t)last->at, last->size};
+	/* Not pwritev itself, which is a point where threads are cancelled. */
+	long got = syscall(SYS_pwritev, shots.file, v, (unsigned long)n, 0l, 0l);
+	for (; p != last && got >= (long)(done + p->size); done += p->size, p = p->next)
+		for (const struct span *s = p->spans; s; s = s->next)
+			*changed |= settle_span(p, s, shots.view + done);
+	return p == last ? p : p->next; /* p is gone */
+}
+
 static int settle_all(void)
 {
-	unsigned char resident[CARRIED / PAGE];
 	int changed = 0;
-	for (struct piece *p = pieces; p; p = p->next)
-		if (mincore((void *)(uintptr_t)p->at, p->size, resident) == 0 || errno != ENOMEM)
-			for (const struct span *s = p->spans; s; s = s->next)
-				changed |= settle_span(p, s);
+	for (struct piece *p = pieces; p;)
+		p = settle_some(p, &changed);
 	return changed;
 }
 
@@ -145,6 +202,10 @@ static struct piece *piece_of(uint64_t at, uint64_t size, uint32_t flags)
 	for (struct piece *p = pieces; p; p = p->next)
 		if (p->at == at)
 			return p;
+	if (count >= MOST || !shots_ready()) {
+		cw_log(CW_LOG_INFO, "%u parts of pages are registered: this one stays without a device address", count);
+		return NULL;
+	}
 	struct piece *p = calloc(1, sizeof *p);
 	uint8_t *last = malloc(size);
 	CUresult res = p && last ? cw_region_add_at(at, size, flags, &p->region) : CUDA_ERROR_OUT_OF_MEMORY;
@@ -161,6 +222,7 @@ static struct piece *piece_of(uint64_t at, uint64_t size, uint32_t flags)
 	cw_lock_acquire(&list);
 	p->next = pieces;
 	pieces = p;
+	count++;
 	start_carrier();
 	cw_lock_release(&list);
 	atomic_store(&cw_around_requests, settle);
@@ -177,6 +239,7 @@ static void drop_unused(struct piece *p)
 	while (*at != p)
 		at = &(*at)->next;
 	*at = p->next;
+	count--;
 	if (!pieces)
 		atomic_store(&cw_around_requests, NULL);
 	cw_lock_release(&list);
