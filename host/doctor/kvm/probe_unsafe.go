@@ -117,10 +117,17 @@ func probe(ctx context.Context) error {
 }
 
 func ioctl[T any](what string, fd int, request uintptr, arg *T) error {
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(unsafe.Pointer(arg))); errno != 0 {
-		return os.NewSyscallError(what, errno)
+	_, err := counted(what, fd, request, arg)
+	return err
+}
+
+// counted is a request whose result is a number. Only in the call itself is a pointer a number: a stack that grows moves what is on it.
+func counted[T any](what string, fd int, request uintptr, arg *T) (int, error) {
+	n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(unsafe.Pointer(arg)))
+	if errno != 0 {
+		return -1, os.NewSyscallError(what, errno)
 	}
-	return nil
+	return int(n), nil
 }
 
 func value(what string, fd int, request, arg uintptr) (int, error) {
@@ -195,10 +202,10 @@ func (m *machine) takesFeatures() error {
 			continue
 		}
 		r := msr{n: 1, index: archCapabilities}
-		if n, err := value("KVM_GET_MSRS", m.kvm, getMSRs, uintptr(unsafe.Pointer(&r))); err != nil || n != 1 {
+		if n, err := counted("KVM_GET_MSRS", m.kvm, getMSRs, &r); err != nil || n != 1 {
 			return nil // QEMU sets none then
 		}
-		if n, err := value("KVM_SET_MSRS", m.cpu, setMSRs, uintptr(unsafe.Pointer(&r))); err != nil || n != 1 {
+		if n, err := counted("KVM_SET_MSRS", m.cpu, setMSRs, &r); err != nil || n != 1 {
 			return fmt.Errorf("%w: KVM offers the MSR %#x and does not take it", ErrHost, archCapabilities)
 		}
 	}
