@@ -21,6 +21,12 @@ var ErrUnsupported = errors.New("managed variables of this machine code cannot b
 const (
 	first   = 256     // where the first variable lies
 	maxSize = 1 << 30 // of all variables
+
+	// Bounds of what a guest's image makes this read and keep, well above what compilers write.
+	maxVars    = 1 << 16
+	maxName    = 1 << 14
+	maxNames   = 16 << 20 // bytes of all names
+	maxSymbols = 1 << 22  // in all tables; more relocations than that are none either
 )
 
 // Kinds of relocation.
@@ -38,10 +44,14 @@ func Find(img []byte) (vars []ptxvars.Var, size uint64, err error) {
 		return nil, 0, err
 	}
 	size = first
+	looked, names := uint64(0), 0
 	for i := range f.sections {
 		s := &f.sections[i]
 		if s.kind != kindSymbols {
 			continue
+		}
+		if looked += f.count(s); looked > maxSymbols {
+			return nil, 0, fmt.Errorf("%w: more than %d symbols", ErrUnsupported, maxSymbols)
 		}
 		for n := range f.symbols(s) {
 			y := f.symbol(s, n)
@@ -56,6 +66,9 @@ func Find(img []byte) (vars []ptxvars.Var, size uint64, err error) {
 			v.Offset = (size + align - 1) &^ (align - 1)
 			if v.Size > maxSize || v.Offset > maxSize-v.Size {
 				return nil, 0, fmt.Errorf("%w: more than %d bytes", ErrUnsupported, maxSize)
+			}
+			if names += len(v.Name); names > maxNames || len(vars) == maxVars {
+				return nil, 0, fmt.Errorf("%w: more than %d, or names of more than %d bytes", ErrUnsupported, maxVars, maxNames)
 			}
 			size = v.Offset + v.Size
 			vars = append(vars, v)
@@ -105,8 +118,12 @@ func Move(img []byte, vars []ptxvars.Var, base uint64) ([]byte, error) {
 		}
 		addr[v.Name] = base + v.Offset
 	}
+	looked := uint64(0)
 	for i := range f.sections {
 		if f.sections[i].relocates() {
+			if looked += f.sections[i].size / f.sections[i].entry; looked > maxSymbols {
+				return nil, fmt.Errorf("%w: more than %d relocations", ErrUnsupported, maxSymbols)
+			}
 			if err := f.resolve(&f.sections[i], addr); err != nil {
 				return nil, err
 			}

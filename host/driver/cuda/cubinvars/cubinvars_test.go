@@ -176,6 +176,37 @@ func TestUnsupported(t *testing.T) {
 	}
 }
 
+// hostile has so many symbols with one long name: a small file that names much.
+func hostile(name, count, tables int) []byte {
+	table := bytes.Repeat(sym(1, otherManaged, 2, 0, 1), count)
+	parts := []part{
+		{name: ".strtab", kind: 3, data: append(append([]byte{0}, bytes.Repeat([]byte("x"), name)...), 0)},
+		{name: ".nv.global", kind: kindNoBits, size: 8, align: 8},
+	}
+	for range tables {
+		parts = append(parts, part{name: ".symtab", kind: kindSymbols, link: 1, data: table})
+	}
+	return build(parts)
+}
+
+// TestBounds: an image does not make this keep more than it is worth.
+func TestBounds(t *testing.T) {
+	cases := map[string][]byte{
+		"many variables":      hostile(1, maxVars+1, 1),
+		"a long name":         hostile(maxName+1, 1, 1),
+		"long names of many":  hostile(maxName, maxNames/maxName+1, 1),
+		"many tables of many": hostile(1, maxVars/4, maxSymbols/(maxVars/4)+1),
+	}
+	for what, img := range cases {
+		if vars, _, err := Find(img); !errors.Is(err, ErrUnsupported) {
+			t.Errorf("%s: %d variables, %v", what, len(vars), err)
+		}
+	}
+	if vars, _, err := Find(hostile(maxName, 10, 2)); err != nil || len(vars) != 20 {
+		t.Errorf("a few: %d, %v", len(vars), err)
+	}
+}
+
 func FuzzMove(f *testing.F) {
 	f.Add(example(whole))
 	f.Add(example(lower))

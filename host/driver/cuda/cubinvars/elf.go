@@ -101,7 +101,10 @@ func text(table []byte, off uint32) string {
 	if uint64(off) >= uint64(len(table)) {
 		return ""
 	}
-	s, _, _ := bytes.Cut(table[off:], []byte{0})
+	s, _, ended := bytes.Cut(table[off:min(uint64(len(table)), uint64(off)+maxName+1)], []byte{0})
+	if !ended && len(s) > maxName {
+		return ""
+	}
 	return string(s)
 }
 
