@@ -86,8 +86,11 @@ cuda_from_wheels_and_debs() {
   cuda_fit_glibc "$d"
 }
 
-# cuda_fit_glibc DIR: glibc 2.41 and newer declare four functions that older toolkits declare too, and say that they do not throw.
+# cuda_fit_glibc DIR: glibc 2.41 and newer declare four functions that older toolkits declare too, and say that they do not throw. With an
+# older glibc the toolkit's own declarations agree with each other as they are.
 cuda_fit_glibc() {
+  local glibc; glibc=$(getconf GNU_LIBC_VERSION | awk '{print $2}')
+  [ "$(printf '%s\n' 2.41 "$glibc" | sort -V | head -1)" = 2.41 ] || return 0
   local f=$1/include/crt/math_functions.h old='^(extern __DEVICE_FUNCTIONS_DECL__ __device_builtin__ (double|float) +(sin|cos)pif?\((double|float) x\));'
   ! grep -qE "$old" "$f" || sed -Ei "s/$old/\1 noexcept (true);/" "$f"
 }
