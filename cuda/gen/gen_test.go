@@ -15,7 +15,7 @@ const root = "../.."
 
 func description(t *testing.T) *idl.File {
 	t.Helper()
-	f, err := idl.ParseDir(filepath.Join(root, "cuda/api"))
+	f, err := parse(root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,6 +84,38 @@ func TestNames(t *testing.T) {
 	for in, want := range map[string]string{"wall_ms": "WallMs", "uuid_v2": "UUIDV2", "bytes_": "Bytes", "pci_bus_id": "PCIBusID"} {
 		if got := camel(in); got != want {
 			t.Errorf("camel(%s) = %s, want %s", in, got, want)
+		}
+	}
+}
+
+// TestVersion: what changes the protocol changes its version; where it stands in the description does not.
+func TestVersion(t *testing.T) {
+	version := func(change func(*idl.File)) uint64 {
+		f, err := idl.ParseDir(filepath.Join(root, "cuda/api"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(f)
+		if err := setVersion(f); err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(f.Consts, func(c idl.Const) bool { return c.Name == versionName })
+		return f.Consts[i].Value
+	}
+	is := version(func(*idl.File) {})
+	if again := version(func(f *idl.File) { f.Ops[0].Line++ }); again != is {
+		t.Errorf("where an operation is described counts: %d, %d", again, is)
+	}
+	for what, change := range map[string]func(*idl.File){
+		"an operation's number":   func(f *idl.File) { f.Ops[3].Num++ },
+		"an argument's type":      func(f *idl.File) { f.Ops[0].In[0].Type = "u64" },
+		"whether it is answered":  func(f *idl.File) { f.Ops[0].Mode += "?" },
+		"a field's place":         func(f *idl.File) { f.Structs[0].Fields[1].Offset++ },
+		"a constant":              func(f *idl.File) { f.Consts[len(f.Consts)-1].Value++ },
+		"the version that counts": func(f *idl.File) { f.Consts[0].Value++ },
+	} {
+		if version(change) == is {
+			t.Errorf("%s does not count", what)
 		}
 	}
 }

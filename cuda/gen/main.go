@@ -22,7 +22,7 @@ func main() {
 }
 
 func run(root string) error {
-	f, err := idl.ParseDir(filepath.Join(root, "cuda/api"))
+	f, err := parse(root)
 	if err != nil {
 		return err
 	}
@@ -47,6 +47,15 @@ func run(root string) error {
 		}
 	}
 	return nil
+}
+
+// parse reads the driver API's description.
+func parse(root string) (*idl.File, error) {
+	f, err := idl.ParseDir(filepath.Join(root, "cuda/api"))
+	if err != nil {
+		return nil, err
+	}
+	return f, setVersion(f)
 }
 
 // output is one generated file.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	gocontext "context"
 	"errors"
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -228,7 +229,7 @@ func TestVMKilled(t *testing.T) {
 
 func TestTree(t *testing.T) {
 	v := boot(t)
-	for path, want := range map[string]string{"info": "protocol=1\nmax_read=1048576\n", "lib/libcuda.so.1": "ELF", "bin/setup": "#!/bin/sh"} {
+	for path, want := range map[string]string{"info": fmt.Sprintf("protocol=%d\nmax_read=1048576\n", remote.ProtocolVersion), "lib/libcuda.so.1": "ELF", "bin/setup": "#!/bin/sh"} {
 		f, err := v.Open(syscall.O_RDONLY, caller(1), strings.Split(path, "/")...)
 		if err != nil {
 			t.Fatal(path, err)

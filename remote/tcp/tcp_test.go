@@ -102,7 +102,7 @@ func TestRules(t *testing.T) {
 func TestHandshakes(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"no hello": frame(ring, 0, 0, make([]byte, 32)),
-		"version":  bytes.Replace(helloFrame(), []byte{1, 0, 0, 0, 1, 0, 0, 0}, []byte{9, 0, 0, 0, 1, 0, 0, 0}, 1),
+		"version":  bytes.Replace(helloFrame(), binary.LittleEndian.AppendUint32(nil, remote.ProtocolVersion), []byte{9, 0, 0, 0}, 1),
 		"size":     frame(hello, 0, 0, remote.FormatHello(remote.Hello{Type: remote.MsgHello, Size: 4096}, "")),
 	} {
 		guest, host := net.Pipe()
