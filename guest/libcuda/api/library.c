@@ -63,6 +63,7 @@ CUresult cwi_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_optio
 		return res;
 	}
 	l->managed = cw_managed_move(CW_OP_LIBRARY_MANAGE, l->o.id, managed);
+	l->unmoved = managed && !l->managed;
 	*library = (CUlibrary)l;
 	return CUDA_SUCCESS;
 }

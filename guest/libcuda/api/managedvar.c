@@ -108,7 +108,11 @@ CUresult cwi_cuLibraryGetManaged(CUdeviceptr *ptr, size_t *bytes, CUlibrary libr
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!l)
 		return CUDA_ERROR_INVALID_HANDLE;
-	res = cw_managed_refused(name, cwop_LibraryGetGlobal(l->o.id, 1, name, strlen(name), &p, &size));
+	res = cwop_LibraryGetGlobal(l->o.id, 1, name, strlen(name), &p, &size);
+	/* Runtimes ask before there is a context, which a variable that moved does not need. */
+	if (res == CUDA_ERROR_INVALID_CONTEXT && l->unmoved)
+		res = CUDA_ERROR_NOT_SUPPORTED;
+	res = cw_managed_refused(name, res);
 	if (!res)
 		cw_managed_note(l->managed, p, size);
 	if (!res && ptr)

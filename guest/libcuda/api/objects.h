@@ -95,6 +95,7 @@ struct cw_library {
 	struct cw_func *kernels;
 	struct cw_module *modules;
 	struct cw_region *managed; /* where its managed variables lie, NULL: it has none that moved */
+	int unmoved;		   /* it has some, and they did not */
 };
 CW_OBJ_FITS(struct cw_library);
 

@@ -73,6 +73,9 @@ CUresult cw_region_adopt_file(void *va, size_t size, int file, uint64_t at, uint
 	return (void)va, (void)size, (void)file, (void)at, (void)flags, (void)out, CUDA_ERROR_NOT_SUPPORTED;
 }
 
+int cw_memfd(size_t size) { return (void)size, -1; }
+void *cw_map_shared(int fd, size_t size, void *hint) { return (void)fd, (void)size, (void)hint, NULL; }
+
 _Atomic(void (*)(void)) cw_around_requests;
 
 CUresult cw_region_adopt_parted(void *va, size_t size, uint32_t flags, struct cw_region **out)
