@@ -162,19 +162,7 @@ func TestLog(t *testing.T) {
 		}
 		_ = resp.Body.Close()
 	}
-	read := func(lines int) string {
-		t.Helper()
-		body, err := h.c.Log(t.Context(), one.VM, one.Name, lines, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer body.Close()
-		b, err := io.ReadAll(body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(b)
-	}
+	read := func(lines int) string { return h.tail(one, lines) }
 	say("a\nb\nc\n")
 	for lines, want := range map[int]string{-1: "a\nb\nc\n", 0: "", 1: "c\n", 2: "b\nc\n", 3: "a\nb\nc\n", 99: "a\nb\nc\n"} {
 		if got := read(lines); got != want {

@@ -3,7 +3,6 @@ package daemon_test
 import (
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -152,19 +151,7 @@ func TestDeathInLog(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	read := func() string {
-		t.Helper()
-		body, err := h.c.Log(t.Context(), one.VM, one.Name, 1, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer body.Close()
-		b, err := io.ReadAll(body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(b)
-	}
+	read := func() string { return h.tail(one, 1) }
 	say("panic: all is lost\n\ngoroutine 1 [running]:\nmain.main()\n")
 	_ = syscall.Kill(v.PID, syscall.SIGKILL)
 	until(t, "said", func() bool { return strings.Contains(read(), "vGPU lost") })

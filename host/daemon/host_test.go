@@ -153,6 +153,21 @@ func (h *host) ensure(s api.Spec) api.VGPU {
 	return v
 }
 
+// tail is the end of a vGPU's log.
+func (h *host) tail(s api.Spec, lines int) string {
+	h.t.Helper()
+	body, err := h.c.Log(h.t.Context(), s.VM, s.Name, lines, false)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer body.Close()
+	b, err := io.ReadAll(body)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return string(b)
+}
+
 // refused wants an error of the API: a status, and words of its text.
 func refused(t *testing.T, err error, status int, words ...string) {
 	t.Helper()

@@ -107,6 +107,11 @@ static int begins(const uint8_t *p, uint32_t magic)
 
 #define ELF_MAGIC 0x464c457fu
 
+int cw_image_is_code(const void *p, size_t size)
+{
+	return size >= 4 && (begins(p, ELF_MAGIC) || begins(p, FATBIN_MAGIC));
+}
+
 struct cw_image cw_image_probe(const void *image)
 {
 	const uint8_t *p = image;

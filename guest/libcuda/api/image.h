@@ -25,6 +25,9 @@ struct cw_image {
  * section table, and PTX up to its NUL; never past what those headers declare. */
 struct cw_image cw_image_probe(const void *p);
 
+/* Does [p, p + size) begin as machine code or a fatbin does? */
+int cw_image_is_code(const void *p, size_t size);
+
 /* cw_image_inputs copies the linker's inputs of an image behind one another into memory that the caller frees. The result's data is
  * NULL when there are none, or no memory. */
 struct cw_image cw_image_inputs(const struct cw_image *img);

@@ -6,6 +6,7 @@
  * every step that may add to the logs, as the real driver does.
  */
 #include "api/api.h"
+#include "api/image.h"
 #include "api/jit.h"
 
 #include <stdio.h>
@@ -80,10 +81,7 @@ CUresult cwi_cuLinkCreate_v2(unsigned int count, CUjit_option *options, void **v
  * takes for what it is. */
 static size_t text_length(const char *text, size_t size)
 {
-	static const char elf[4] = "\177ELF", fatbin[4] = "\x50\xed\x55\xba";
-	int code = size >= sizeof elf && (!memcmp(text, elf, sizeof elf) || !memcmp(text, fatbin, sizeof fatbin));
-
-	return code ? size : strnlen(text, size);
+	return cw_image_is_code(text, size) ? size : strnlen(text, size);
 }
 
 static CUresult add(CUlinkState state, CUjitInputType type, const void *data, size_t size, const char *name, unsigned int count,

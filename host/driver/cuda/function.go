@@ -67,34 +67,22 @@ func (s *session) LibraryGetKernel(c *wire.Call, a *wire.LibraryGetKernelArgs, r
 
 // KernelGetFunction gives a kernel's function in the current context.
 func (s *session) KernelGetFunction(c *wire.Call, a *wire.KernelGetFunctionArgs, r *wire.KernelGetFunctionReply) cuda.Result {
-	k, ok := s.funcs.get(a.Kernel)
-	if !ok || !k.kernel {
-		return cuda.ErrorInvalidHandle
-	}
-	if res := s.use(c); res != cuda.Success {
+	_, handle, res := s.instanceOf(c, a.Kernel)
+	if res != cuda.Success {
 		return res
 	}
-	if res := s.fn.cuKernelGetFunction.call(s.out.addr(), k.handle); res != cuda.Success {
-		return res
-	}
-	info, res := s.addFunction(a.Func, &function{handle: *s.out.u64(0)}, 0)
+	info, res := s.addFunction(a.Func, &function{handle: handle}, 0)
 	r.Info = info
 	return res
 }
 
 // KernelFunction gives a kernel's function in the current context to a guest that knows what it is like.
 func (s *session) KernelFunction(c *wire.Call, a *wire.KernelFunctionArgs) cuda.Result {
-	k, ok := s.funcs.get(a.Kernel)
-	if !ok || !k.kernel {
-		return cuda.ErrorInvalidHandle
-	}
-	if res := s.use(c); res != cuda.Success {
+	k, handle, res := s.instanceOf(c, a.Kernel)
+	if res != cuda.Success {
 		return res
 	}
-	if res := s.fn.cuKernelGetFunction.call(s.out.addr(), k.handle); res != cuda.Success {
-		return res
-	}
-	f := &function{handle: *s.out.u64(0), offsets: k.offsets}
+	f := &function{handle: handle, offsets: k.offsets}
 	if s.fn.cuFuncLoad != 0 { // 12.4: before its first launch, which then need not
 		if res := s.note(s.fn.cuFuncLoad.call(f.handle)); res != cuda.Success {
 			return res
@@ -104,6 +92,21 @@ func (s *session) KernelFunction(c *wire.Call, a *wire.KernelFunctionArgs) cuda.
 		return cuda.ErrorInvalidHandle
 	}
 	return cuda.Success
+}
+
+// instanceOf asks the driver for a kernel's function in the call's context.
+func (s *session) instanceOf(c *wire.Call, id uint32) (*function, uint64, cuda.Result) {
+	k, ok := s.funcs.get(id)
+	if !ok || !k.kernel {
+		return nil, 0, cuda.ErrorInvalidHandle
+	}
+	if res := s.use(c); res != cuda.Success {
+		return nil, 0, res
+	}
+	if res := s.fn.cuKernelGetFunction.call(s.out.addr(), k.handle); res != cuda.Success {
+		return nil, 0, res
+	}
+	return k, *s.out.u64(0), cuda.Success
 }
 
 func (s *session) deviceOf(c *wire.Call) uint32 {
