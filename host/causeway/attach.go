@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/libvirt"
 	"causeway/host/qmp"
 	"causeway/host/view"

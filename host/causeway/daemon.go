@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"causeway/host/api"
 	"causeway/host/daemon"
-	"causeway/host/daemon/api"
 	"causeway/host/daemon/config"
 	"causeway/host/daemon/process"
 	"causeway/host/daemon/systemd"

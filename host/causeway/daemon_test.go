@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 )
 
 // installed is this program in a folder of its own, with a lib beside it.

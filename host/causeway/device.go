@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/device"
 	"causeway/host/limit"
 	"causeway/host/schedule"

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/daemon/config"
 	"causeway/host/doctor"
 )

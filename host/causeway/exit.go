@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"causeway/host/api"
 	"causeway/host/daemon"
-	"causeway/host/daemon/api"
 	"causeway/host/libvirt"
 	"causeway/host/qmp"
 )

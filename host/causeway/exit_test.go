@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"causeway/host/daemon/api"
-	"causeway/host/daemon/apitest"
+	"causeway/host/api"
+	"causeway/host/api/apitest"
 )
 
 // TestExitStatuses provokes each status of the table.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/driver"
 	"causeway/host/view"
 )

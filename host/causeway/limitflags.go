@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/limit"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/view"
 )
 

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"causeway/host/api"
 	"causeway/host/daemon"
-	"causeway/host/daemon/api"
 	"causeway/host/daemon/config"
 	"causeway/host/driver/cuda"
 	"causeway/host/inventory"

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"causeway/host/daemon/api"
-	"causeway/host/daemon/apitest"
+	"causeway/host/api"
+	"causeway/host/api/apitest"
 	"causeway/host/limit"
 	"causeway/host/view"
 )

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"causeway/host/daemon/api"
-	"causeway/host/daemon/apitest"
+	"causeway/host/api"
+	"causeway/host/api/apitest"
 	"causeway/host/view"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"causeway/host/daemon/apitest"
+	"causeway/host/api/apitest"
 	"causeway/host/view"
 )
 

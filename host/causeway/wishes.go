@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 )
 
 // wishes are the flags that say what a vGPU is to be. What is not named stays, or is the configuration's.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/daemon/daemontest"
 	"causeway/host/daemon/peer"
 )

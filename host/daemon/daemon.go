@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/daemon/config"
 	"causeway/host/daemon/peer"
 	"causeway/host/daemon/process"

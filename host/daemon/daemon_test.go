@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"causeway/host/api"
 	"causeway/host/daemon"
-	"causeway/host/daemon/api"
 	"causeway/host/daemon/daemontest"
 )
 

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"syscall"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/daemon/place"
 )
 

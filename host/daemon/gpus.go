@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/daemon/place"
 )
 

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"causeway/host/api"
 	"causeway/host/daemon"
-	"causeway/host/daemon/api"
 	"causeway/host/daemon/config"
 	"causeway/host/daemon/daemontest"
 	"causeway/host/daemon/systemd"

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/daemon/process"
 	"causeway/host/daemon/systemd"
 	"causeway/host/limit"

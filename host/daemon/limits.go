@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/daemon/config"
 	"causeway/host/daemon/place"
 	"causeway/host/daemon/process"

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/daemon/daemontest"
 	"causeway/host/limit"
 )

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/daemon/config"
 )
 

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/limit"
 )
 

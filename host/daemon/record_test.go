@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 )
 
 // FuzzRecord: whatever a record says, it is about the vGPU of its place, and leads nowhere else.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"syscall"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/daemon/peer"
 	"causeway/host/daemon/process"
 )

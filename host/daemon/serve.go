@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/net/netutil"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/daemon/metrics"
 	"causeway/host/daemon/peer"
 )

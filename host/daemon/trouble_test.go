@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"causeway/host/api"
 	"causeway/host/daemon"
-	"causeway/host/daemon/api"
 	"causeway/host/daemon/daemontest"
 	"causeway/host/daemon/peer"
 )

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 )
 
 // Bounds of the control socket.

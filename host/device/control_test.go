@@ -13,7 +13,7 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/device"
 	"causeway/host/limit"
 )

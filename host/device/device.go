@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/inventory"
 	"causeway/host/limit"
 	"causeway/host/schedule"

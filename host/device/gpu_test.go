@@ -11,7 +11,7 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/device"
 	"causeway/host/driver"
 	cudadriver "causeway/host/driver/cuda"

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/limit"
 	"causeway/host/schedule"
 	"causeway/host/schedule/policy"

@@ -17,7 +17,7 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/device"
 	"causeway/host/inventory"
 	"causeway/host/limit"

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/schedule"
 	"causeway/host/worker/link"
 	"causeway/host/worker/meter"

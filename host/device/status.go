@@ -5,7 +5,7 @@ import (
 	"os"
 	"slices"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/limit"
 	"causeway/host/worker/link"
 )

@@ -15,8 +15,8 @@ import (
 	"testing/fstest"
 	"time"
 
-	"causeway/host/daemon/api"
-	"causeway/host/daemon/apitest"
+	"causeway/host/api"
+	"causeway/host/api/apitest"
 	"causeway/host/doctor/kvm"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/doctor/kvm"
 )
 

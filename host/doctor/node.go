@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 )
 
 func configuration(_ context.Context, m *Machine) Result {

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 )
 
 // Daemon is what attaching needs of causewayd; *api.Client is one.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/libvirt"
 	"causeway/host/libvirt/libvirttest"
 	"causeway/host/limit"

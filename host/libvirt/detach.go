@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 )
 
 // removalPoll is how often the domain is asked whether a device is gone. libvirt's own event says no more than its XML, and QEMU has no event

@@ -9,7 +9,7 @@ import (
 
 	"libvirt.org/go/libvirtxml"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 )
 
 // MaxXML is the largest domain XML that is read, in bytes.

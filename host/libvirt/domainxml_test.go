@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/limit"
 )
 

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 )
 
 // HookCall is how libvirt calls a hook: DOMAIN OPERATION SUB-OPERATION EXTRA, with the domain's XML on stdin.

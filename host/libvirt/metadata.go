@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/limit"
 )
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 )
 
 // Attach is how a VM gets a vGPU that exists.

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 	"text/template"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 )
 
 // PsRow is what a template of `causeway ps --format` has of a vGPU, written for people as in the table; numbers are in JSON (--json).

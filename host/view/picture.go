@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 )
 
 // Style is how a line, or a part of it, looks.

@@ -5,7 +5,7 @@ import (
 	"io"
 	"slices"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 )
 
 // Profiles writes a line for each profile on each GPU. A room of -1 is not known.

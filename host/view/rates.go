@@ -6,7 +6,7 @@ import (
 	"io"
 	"time"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 )
 
 // Rates is what happened between two readings, in a second of it.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/limit"
 )
 

@@ -3,7 +3,7 @@ package view
 import (
 	"time"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)

@@ -6,7 +6,7 @@ import (
 	"io"
 	"strings"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 )
 
 // VGPUs writes a line for each vGPU.

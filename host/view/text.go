@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 )
 
 var units = []struct {

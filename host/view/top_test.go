@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 )
 
 // step makes a reading of one vGPU, seconds after noon.

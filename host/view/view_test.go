@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 )
 
 var update = flag.Bool("update", false, "write golden files anew")

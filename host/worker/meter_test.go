@@ -5,7 +5,7 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/worker/link"
 	"causeway/host/worker/meter"
 )

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 )
 
 // host is a causewayd of our own, below a folder of its own.

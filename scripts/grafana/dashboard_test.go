@@ -11,7 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/daemon/metrics"
 )
 

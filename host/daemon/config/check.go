@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/sandbox"
 	"causeway/host/sandbox/cgroup"
 )

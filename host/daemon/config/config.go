@@ -5,7 +5,7 @@ import (
 	"os/user"
 	"path/filepath"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/limit"
 	"causeway/host/sandbox"
 )

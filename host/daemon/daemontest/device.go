@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	sizes "causeway/host/limit"
 )
 

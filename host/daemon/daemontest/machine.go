@@ -6,8 +6,8 @@ import (
 	"slices"
 	"sync"
 
+	"causeway/host/api"
 	"causeway/host/daemon"
-	"causeway/host/daemon/api"
 )
 
 // Machine is a host's GPUs. The zero value has none.

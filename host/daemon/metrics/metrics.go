@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 )
 
 // Source is what is told.

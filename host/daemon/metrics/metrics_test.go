@@ -11,7 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 )
 
 type fake struct {

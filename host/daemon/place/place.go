@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 )
 
 // Errors of Choose.

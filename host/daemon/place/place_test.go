@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 )
 
 const giB = 1 << 30

@@ -6,7 +6,7 @@ import (
 	"time"
 	"unicode"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/worker/link"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/worker/link"
 )
 

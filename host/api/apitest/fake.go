@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"causeway/host/daemon/api"
+	"causeway/host/api"
 	"causeway/host/limit"
 )
 
