@@ -186,7 +186,7 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		kind = "the software GPU: no real one was found or asked for"
 	}
 	fmt.Fprintf(out, "virtual GPU for one VM: %s (%s)\n\n", chosen.Name, kind)
-	if err := printAttach(out, ln.Addr().String(), f.name); err != nil {
+	if err := printAttach(out, f.socket, f.name); err != nil {
 		return err
 	}
 	if pool != nil {
@@ -216,8 +216,7 @@ func (f *deviceFlags) key() string {
 
 // listen opens the two sockets. The second is nil if it is not wanted.
 func (f *deviceFlags) listen() (ln, ctl *net.UnixListener, err error) {
-	socket, err := filepath.Abs(f.socket)
-	if err != nil {
+	if f.socket, err = filepath.Abs(f.socket); err != nil {
 		return nil, nil, err
 	}
 	mode, owner := os.FileMode(0o600), (*device.Owner)(nil)
@@ -228,7 +227,7 @@ func (f *deviceFlags) listen() (ln, ctl *net.UnixListener, err error) {
 		}
 		mode, owner = 0o660, &o
 	}
-	if ln, err = device.Listen(socket, mode, owner); err != nil || f.control == "" {
+	if ln, err = device.Listen(f.socket, mode, owner); err != nil || f.control == "" {
 		return ln, nil, err
 	}
 	control, err := filepath.Abs(f.control)

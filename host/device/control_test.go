@@ -168,6 +168,73 @@ func TestListen(t *testing.T) {
 	}
 }
 
+// another is a user who is neither root nor who runs the tests.
+const another = 64321
+
+// TestListenPlanted: a link that another user put on the way leads nowhere, whoever runs the device; one of root's does.
+func TestListenPlanted(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can make another user's folder")
+	}
+	top := t.TempDir()
+	at := func(names ...string) string { return filepath.Join(append([]string{top}, names...)...) }
+	theirs := &device.Owner{UID: another, GID: another}
+	for _, d := range []string{"victim", "theirs", "theirs/real", "shared", "ours"} {
+		if err := os.Mkdir(at(d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, to := range map[string]string{
+		"theirs/absolute": at("victim"), "theirs/relative": "../victim", "shared/planted": at("victim"), "shared/root": at("victim"), "ours/there": "../victim", "theirs/gone": at("new"),
+	} {
+		if err := os.Symlink(to, at(link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"theirs", "theirs/real", "theirs/absolute", "theirs/relative", "theirs/gone", "shared/planted"} {
+		if err := os.Lchown(at(name), another, another); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(at("shared"), 0o777|os.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{"theirs/absolute", "theirs/relative", "shared/planted", "theirs/gone", "theirs/absolute/deeper"} {
+		if ln, err := device.Listen(at(bad, "s"), 0o660, theirs); !errors.Is(err, device.ErrPlanted) {
+			t.Errorf("%s: %v", bad, err)
+			if err == nil {
+				_ = ln.Close()
+			}
+		}
+	}
+	if es, err := os.ReadDir(at("victim")); err != nil || len(es) != 0 {
+		t.Errorf("the folder that links lead to: %v, %v", es, err)
+	}
+	if _, err := os.Lstat(at("new")); err == nil {
+		t.Error("a folder was made where a link leads")
+	}
+	for path, holds := range map[string]string{"ours/there": "victim", "shared/root": "victim", "theirs/real": "theirs/real", "theirs/made": "theirs/made", "shared/made": "shared/made"} {
+		ln, err := device.Listen(at(path, "s"), 0o660, theirs)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		st, err := os.Stat(at(holds, "s"))
+		if err != nil || st.Mode().Perm() != 0o660 || st.Sys().(*syscall.Stat_t).Uid != another {
+			t.Errorf("%s: %v, %v", path, st, err)
+		}
+		if c, err := net.Dial("unix", at(path, "s")); err != nil {
+			t.Errorf("%s: %v", path, err)
+		} else {
+			_ = c.Close()
+		}
+		_ = ln.Close()
+		if _, err := os.Lstat(at(holds, "s")); err == nil {
+			t.Errorf("%s: the socket stays", path)
+		}
+	}
+}
+
 func TestParseOwner(t *testing.T) {
 	for s, want := range map[string]device.Owner{"root": {}, "root:root": {}, "0:7": {GID: 7}, "12345:54321": {UID: 12345, GID: 54321}} {
 		if got, err := device.ParseOwner(s); err != nil || got != want {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 
@@ -60,40 +61,64 @@ const mostPath = 107
 
 // Listen opens a listening socket, in a folder that is made if need be and that others can only pass through. A socket that
 // nobody serves any more is replaced; of two that do this at once one fails. mode is the socket's; o, if not nil, its owner.
-// The socket goes with the listener.
+// The socket goes with the listener. Links in folders that another user may change are refused: whoever planted one would choose
+// where root makes a socket, and what it gives away.
 func Listen(path string, mode os.FileMode, o *Owner) (*net.UnixListener, error) {
 	if len(path) > mostPath {
 		return nil, fmt.Errorf("socket %s: its path has %d bytes, more than the %d that Linux allows", path, len(path), mostPath)
 	}
-	dir := filepath.Dir(path)
-	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
-		if err = os.MkdirAll(dir, 0o711); err == nil {
-			err = os.Chmod(dir, 0o711) // whatever the umask
-		}
-		if err != nil {
-			return nil, fmt.Errorf("folder of the socket: %w", err)
-		}
-	}
-	d, err := os.Open(dir)
+	dir, name := filepath.Split(path)
+	d, safe, err := openFolder(dir)
 	if err != nil {
 		return nil, fmt.Errorf("folder of the socket: %w", err)
 	}
-	defer d.Close() // unlocks
 	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX); err != nil {
+		_ = d.Close()
 		return nil, fmt.Errorf("lock the socket's folder: %w", err)
+	}
+	if !safe {
+		// Only the descriptor still means this folder by the time that the kernel looks for it. The name that /proc/net/unix then shows
+		// is this one; where nobody can change the way it is the path, which causewayd and doctor look for.
+		path = filepath.Join(throughDescriptor(d.Fd()), name)
 	}
 	ln, err := vhostuser.Listen(path)
 	if err != nil {
+		_ = d.Close()
 		return nil, err
 	}
 	ln.SetUnlinkOnClose(true)
-	err = os.Chmod(path, mode)
-	if err == nil && o != nil {
-		err = os.Chown(path, o.UID, o.GID)
-	}
-	if err != nil {
+	if err := give(d, name, mode, o); err != nil {
 		_ = ln.Close()
+		_ = d.Close()
 		return nil, fmt.Errorf("owner of the socket: %w", err)
 	}
-	return ln, nil
+	if safe {
+		return ln, d.Close() // unlocks
+	}
+	err = unix.Flock(int(d.Fd()), unix.LOCK_UN)
+	runtime.AddCleanup(ln, func(d *os.File) { _ = d.Close() }, d) // Close of the listener finds the socket through it
+	return ln, err
+}
+
+// give sets the mode and the owner of the socket that was just made in a folder, and of nothing that took its place.
+func give(d *os.File, name string, mode os.FileMode, o *Owner) error {
+	fd, err := unix.Openat(int(d.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || st.Nlink != 1 || int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s was replaced: %w", name, ErrPlanted)
+	}
+	if err := os.Chmod(throughDescriptor(uintptr(fd)), mode); err != nil {
+		return err
+	}
+	if o == nil {
+		return nil
+	}
+	return unix.Fchownat(fd, "", o.UID, o.GID, unix.AT_EMPTY_PATH)
 }
