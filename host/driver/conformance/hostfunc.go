@@ -35,8 +35,11 @@ func testHostFunc(t *testing.T, g *Guest) {
 			t.Fatalf("function %d never ran", want.id)
 		}
 	}
+	var args wire.LaunchHostFuncArgs // each call's in turn: a worker decodes an operation where the last of its kind was
 	launch := func(stream wire.Stream, id uint64, status uint32) {
-		g.ok(g.Session.LaunchHostFunc(g.call(wire.OpLaunchHostFunc), &wire.LaunchHostFuncArgs{Stream: stream, ID: id, Status: status}), "LaunchHostFunc")
+		t.Helper()
+		args = wire.LaunchHostFuncArgs{Stream: stream, ID: id, Status: status}
+		g.ok(g.Session.LaunchHostFunc(g.call(wire.OpLaunchHostFunc), &args), "LaunchHostFunc")
 	}
 	set := func(stream wire.Stream, p uint64, value uint32) {
 		g.ok(g.Session.Memset(g.call(wire.OpMemset), &wire.MemsetArgs{Dst: p, Value: value, Element: 1, Width: 64, Height: 1, Stream: stream}), "Memset")

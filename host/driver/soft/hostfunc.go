@@ -13,10 +13,10 @@ func (s *session) LaunchHostFunc(c *wire.Call, a *wire.LaunchHostFuncArgs) cuda.
 	}
 	t := &task{run: s.hostFunc(a.ID)}
 	if a.Status != 0 {
-		g := st.ctx
-		t.always = true // it is told of errors
+		id, g := a.ID, st.ctx // a is the next operation's when this runs
+		t.always = true       // it is told of errors
 		t.run = func() cuda.Result {
-			s.host.CallBack(a.ID, s.outcome(g))
+			s.host.CallBack(id, s.outcome(g))
 			return cuda.Success
 		}
 	}
