@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime"
 	"runtime/debug"
 
 	"golang.org/x/sys/unix"
@@ -37,7 +38,7 @@ type Process struct {
 // be told to get ready first, and then waits for its session as long as the parent lives.
 func (p *Process) Main(ctx context.Context, linkFD int) error {
 	harden()
-	ownStderr()
+	defer runtime.KeepAlive(ownStderr())
 	if p.Resume != "" {
 		return p.resume(ctx)
 	}
@@ -99,14 +100,16 @@ func harden() {
 }
 
 // ownStderr gives this process's own words a descriptor of their own: backends take over 1 and 2, which the driver writes to for
-// kernels.
-func ownStderr() {
-	fd, err := unix.FcntlInt(os.Stderr.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+// kernels. It returns the file that os.Stderr was, which the process keeps: collected, it would close 2, whatever that is by then.
+func ownStderr() *os.File {
+	old := os.Stderr
+	fd, err := unix.FcntlInt(old.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
-		return // closed: there is nothing to keep
+		return old // closed: there is nothing to set apart
 	}
 	os.Stderr = os.NewFile(uintptr(fd), "/dev/stderr")
 	_ = debug.SetCrashOutput(os.Stderr, debug.CrashOptions{})
+	return old
 }
 
 // starter brings a session up: carrier, backend, worker.

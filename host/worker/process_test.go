@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -20,8 +21,11 @@ import (
 	"causeway/host/worker/workertest"
 )
 
-// workerEnv makes this test binary a worker process.
-const workerEnv = "CAUSEWAY_TEST_WORKER"
+// workerEnv makes this test binary a worker process; with collectEnv it collects garbage once it has its log.
+const (
+	workerEnv  = "CAUSEWAY_TEST_WORKER"
+	collectEnv = "CAUSEWAY_TEST_COLLECT"
+)
 
 func TestMain(m *testing.M) {
 	switch os.Getenv(workerEnv) {
@@ -43,7 +47,13 @@ func TestMain(m *testing.M) {
 		},
 		Resume: os.Getenv(worker.ResumeEnv),
 		Logger: func(l slog.Level) *slog.Logger {
-			return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l}))
+			log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l}))
+			slog.SetDefault(log) // as the program does: nothing of the libraries' holds os.Stderr then
+			if os.Getenv(collectEnv) != "" && !stderrStays() {
+				fmt.Fprintln(os.Stderr, "test worker: 2 is not the descriptor that it was")
+				os.Exit(1)
+			}
+			return log
 		},
 	}
 	if err := p.Main(context.Background(), spawn.LinkFD); err != nil {
@@ -51,6 +61,32 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// stderrStays collects garbage and reports whether descriptor 2 is still what os.Stderr writes to.
+func stderrStays() bool {
+	for range 2 { // the second time's finalizer runs behind all of the first's
+		ran := make(chan struct{})
+		runtime.SetFinalizer(&[16]byte{}, func(*[16]byte) { close(ran) })
+		runtime.GC()
+		<-ran
+	}
+	var is, was unix.Stat_t
+	return unix.Fstat(2, &is) == nil && unix.Fstat(int(os.Stderr.Fd()), &was) == nil && is.Ino == was.Ino && is.Dev == was.Dev
+}
+
+// TestStderrStays: a worker's standard error is its own until a backend takes it, whatever is collected meanwhile.
+func TestStderrStays(t *testing.T) {
+	t.Setenv(collectEnv, "1")
+	p, g, err := startProcess(t, unixConfig)
+	if err == nil {
+		_, err = g.Init()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = g.Close()
+	awaitEnd(t, p)
 }
 
 func spawner() *spawn.Spawner {
