@@ -8,7 +8,8 @@
 #   --quick       lint, build, unit tests of the packages that differ from COMMIT (default: where this branch left main) and of those
 #                 that import them, the C libraries' tests if those differ, and ten CUDA programs; needs scripts/setup.sh, but no VM
 #
-# Stages: base setup build lint nvcc clib fuzzbuild alerts unit density package sessions libvirt vm guest smi nvrtc remote programs fuzz share.
+# Stages: base setup build lint nvcc clib fuzzbuild alerts unit density package sessions libvirt vm guest smi nvrtc remote programs nested fuzz
+# share.
 # A stage waits for those it needs, if they run at all. FUZZTIME (default 3s) is the time per fuzz target. Logs are under build/logs, the
 # table of results has each stage's time and what it and its children used of the CPUs. The status is 0 if every stage passed.
 set -uo pipefail
@@ -43,6 +44,7 @@ plan=(
   'nvrtc     30     setup build'
   'remote    30     build nvcc'
   'programs  30     build nvcc'
+  'nested    50     build nvcc'
   'fuzz      100    fuzzbuild'
   'share     alone  setup build'
 )
@@ -53,7 +55,7 @@ while [ $# -gt 0 ]; do
     --quick) quick=1; shift ;;
     --since) since=$2; shift 2 ;;
     --in-turn) in_turn=1; shift ;;
-    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) declare -F "stage_$1" >/dev/null || die "unknown stage $1"; stages+=("$1"); shift ;;
   esac

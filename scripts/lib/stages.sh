@@ -118,6 +118,9 @@ stage_programs() {
     scripts/run-tests.sh --label run-two --runner "$CAUSEWAY run --gpu soft:2 --" peer twoproc vmm && faults && scripts/errors.sh
 }
 
+# The back end for real drivers, which has our own library on the software GPU for its driver.
+stage_nested() { scripts/nested.sh; }
+
 # What programs see after faults, as a real driver's runs left it in guest/tests/faults. On that GPU a process whose context
 # failed never works again; the software GPU recovers by cudaDeviceReset, and takes PTX of later versions. Where that can be, in
 # a process namespace of its own: it looks for workers that are left, and other stages have some.

@@ -3,6 +3,7 @@ package cuda
 import (
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"causeway/cuda"
@@ -41,6 +42,8 @@ func (b *Backend) Name() string { return "cuda" }
 
 // Devices implements driver.Backend. It initialises the driver in this process.
 func (b *Backend) Devices() ([]driver.DeviceSummary, error) {
+	runtime.LockOSThread() // settleAtomics makes a context current
+	defer runtime.UnlockOSThread()
 	if r := b.lib.fn.cuInit.call(0); r != cuda.Success {
 		return nil, fmt.Errorf("cuInit: %w; check nvidia-smi", r)
 	}

@@ -3,12 +3,36 @@ package cuda_test
 import (
 	"errors"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"causeway/host/driver"
 	"causeway/host/driver/conformance"
 	"causeway/host/driver/cuda"
 )
+
+// TestMain has the tests print, and panics, to descriptors of their own: a session takes what is written to 1 and 2 for what kernels print.
+func TestMain(m *testing.M) {
+	var own [2]*os.File
+	for i := range own {
+		fd, err := unix.FcntlInt(uintptr(i+1), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			panic(err)
+		}
+		own[i] = os.NewFile(uintptr(fd), "output of tests")
+	}
+	old := os.Stdout
+	os.Stdout = own[0]
+	if err := debug.SetCrashOutput(own[1], debug.CrashOptions{}); err != nil {
+		panic(err)
+	}
+	status := m.Run()
+	runtime.KeepAlive(old) // collected, it would close 1, whatever that is by then
+	os.Exit(status)
+}
 
 // TestConformance needs an NVIDIA driver with a GPU: without one it skips, where one was promised
 // (CAUSEWAY_REQUIRE_GPU=1) it fails.

@@ -57,14 +57,18 @@ func (l *lib) claimsAtomics(d *deviceInfo) bool {
 
 // settleAtomics makes a device's attributes promise about memory that it shares with the processor what holds here. Managed memory of
 // a guest is memory of the host and never the device's, so concurrent access needs atomic operations across the link. The driver's
-// no is final; its yes is tried.
+// no is final; its yes is tried, on the calling thread, which is locked and has no context.
 func (l *lib) settleAtomics(ordinal int, d *deviceInfo) {
 	if l.claimsAtomics(d) {
 		lost, tried, res := l.countAtomics(ordinal)
 		if res == cuda.Success && lost == 0 {
 			return
 		}
-		slog.Warn("the driver says that atomic operations across the link work, which they do not", "device", ordinal, "lost", lost, "of", tried, "result", res)
+		if res == cuda.Success {
+			slog.Warn("the driver says that atomic operations across the link work, which they do not", "device", ordinal, "lost", lost, "of", tried)
+		} else {
+			slog.Warn("whether atomic operations across the link work cannot be tried: they are said not to", "device", ordinal, "error", res)
+		}
 	}
 	d.Attrs[cuda.DeviceAttrHostNativeAtomicSupported] = 0
 	d.Attrs[cuda.DeviceAttrConcurrentManagedAccess] = 0
