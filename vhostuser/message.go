@@ -8,6 +8,8 @@ import (
 	"net"
 
 	"golang.org/x/sys/unix"
+
+	"causeway/remote/sys"
 )
 
 // ErrProtocol says that the front end sent something outside the protocol. The connection ends.
@@ -61,7 +63,7 @@ func (r *reader) next() (*message, error) {
 	n, oobn, flags, _, err := r.sock.ReadMsgUnix(r.hdr[:], r.oob)
 	m := &message{}
 	if oobn > 0 {
-		m.fds = parseFDs(r.oob[:oobn])
+		m.fds, _ = sys.Rights(r.oob[:oobn]) // what cannot be read is missing, which check finds
 	}
 	if err == nil && n == 0 {
 		err = io.EOF
@@ -96,19 +98,6 @@ func (r *reader) decode(m *message) error {
 		return fmt.Errorf("message %d: payload: %w", m.id, err)
 	}
 	return nil
-}
-
-func parseFDs(oob []byte) (fds []int) {
-	msgs, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return nil
-	}
-	for i := range msgs {
-		if got, err := unix.ParseUnixRights(&msgs[i]); err == nil {
-			fds = append(fds, got...)
-		}
-	}
-	return fds
 }
 
 // check applies the table's policy to m.

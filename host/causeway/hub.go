@@ -110,14 +110,14 @@ func (h *hub) start(c fileConn, carrier string) error {
 		if turn, err = h.seat.Add(); err != nil {
 			return err
 		}
-		cfg.Pages = turn.Pages()
+		cfg.Pages = link.GatePages(turn.Files())
 	}
 	if h.budget != nil {
 		if cfg.MemorySlot, err = h.budget.Take(); err != nil {
 			turn.Close()
 			return err
 		}
-		cfg.Pages = append(cfg.Pages, h.budget.Shared())
+		cfg.Pages = append(cfg.Pages, link.Page{Kind: link.PageMemory, File: h.budget.File()})
 	}
 	if p := h.pool.Take(); p != nil {
 		if err := p.Configure(cfg, nil, int(f.Fd())); err == nil {

@@ -18,6 +18,7 @@ import (
 	"causeway/host/schedule/memory"
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
+	"causeway/remote/sys"
 	"causeway/vhostuser"
 	"causeway/virtio/fs"
 )
@@ -236,7 +237,7 @@ func (d *Device) memoryRegions() ([]link.MemoryRegion, []int, error) {
 	for _, r := range d.mem.Regions() {
 		fd, err := syscall.Dup(r.FD())
 		if err != nil {
-			link.CloseAll(files)
+			sys.CloseAll(files)
 			return nil, nil, fmt.Errorf("guest memory: %w", err)
 		}
 		syscall.CloseOnExec(fd)

@@ -78,7 +78,11 @@ func (s *session) countersLocked(p *spawn.Process) api.Counters {
 	if r == nil {
 		return api.Counters{}
 	}
-	c := r.meter.Counters()
+	m := r.meter.Counters()
+	c := api.Counters{
+		Calls: m.Calls, Launches: m.Launches, BytesIn: m.BytesIn, BytesOut: m.BytesOut,
+		BusyNanos: m.BusyNanos, FailedCalls: m.FailedCalls, OutOfMemory: m.OutOfMemory,
+	}
 	_, c.MemoryPeak = s.dev.budget.Held(r.slot)
 	c.BusyNanos = max(c.BusyNanos, r.sampled)
 	if r.turn != nil {
@@ -130,10 +134,10 @@ func (s *session) config() link.Config {
 	cfg.Peer = s.peer()
 	cfg.MemoryLimit = s.dev.budget.Limit()
 	if r := s.res; r != nil {
-		cfg.Pages = []link.Page{s.dev.budget.Shared(), r.meter.Shared()}
+		cfg.Pages = []link.Page{{Kind: link.PageMemory, File: s.dev.budget.File()}, {Kind: link.PageMeter, File: r.meter.File()}}
 		cfg.MemorySlot, cfg.ContextBytes = r.slot, s.dev.contextBytes()
 		if r.turn != nil {
-			cfg.Pages = append(cfg.Pages, r.turn.Pages()...)
+			cfg.Pages = append(cfg.Pages, link.GatePages(r.turn.Files())...)
 		}
 	}
 	return cfg

@@ -15,6 +15,7 @@ import (
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
 	"causeway/remote"
+	"causeway/remote/sys"
 	"causeway/virtio/fs"
 )
 
@@ -167,8 +168,7 @@ func (s *session) ring() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.bell >= 0 {
-		one := [8]byte{1}
-		_, _ = unix.Write(s.bell, one[:]) // EAGAIN: the counter is full, so it is set
+		sys.Signal(s.bell)
 	}
 }
 

@@ -7,11 +7,10 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
 	"causeway/remote"
+	"causeway/remote/sys"
 	"causeway/virtio/fs"
 )
 
@@ -56,7 +55,7 @@ func (s *session) spawn(h remote.Hello, w *fs.WriteRequest) {
 	rs, files, err := s.dev.memoryRegions()
 	if err == nil {
 		err = p.Send(link.Message{Type: link.Memory, Payload: link.EncodeMemory(rs), Files: files})
-		link.CloseAll(files)
+		sys.CloseAll(files)
 	}
 	if err != nil {
 		p.Kill()
@@ -137,9 +136,9 @@ func (s *session) startWorker(w *fs.WriteRequest) {
 			return err
 		}
 		defer started()
-		bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+		bell, err := sys.NewEvent()
 		if err != nil {
-			return fmt.Errorf("eventfd: %w", err)
+			return err
 		}
 		s.mu.Lock()
 		s.bell = bell

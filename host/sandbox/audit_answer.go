@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"causeway/remote/sys"
 )
 
 // question is struct seccomp_notif (seccomp_unotify(2)).
@@ -91,7 +93,7 @@ func serveAudit(p *Policy, worker string, log *slog.Logger) error {
 // receiveListener takes the listener from the worker; -1 without an error: the worker ended.
 func receiveListener() (int, error) {
 	defer unix.Close(auditorSocket)
-	b, oob := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
+	b, oob := make([]byte, 1), make([]byte, sys.RightsRoom(1))
 	for {
 		n, oobn, _, _, err := unix.Recvmsg(auditorSocket, b, oob, unix.MSG_CMSG_CLOEXEC)
 		switch {
@@ -102,13 +104,13 @@ func receiveListener() (int, error) {
 		case n == 0:
 			return -1, nil
 		}
-		list, err := unix.ParseSocketControlMessage(oob[:oobn])
-		if err != nil || len(list) != 1 {
-			return -1, fmt.Errorf("worker sent %d control messages: %w", len(list), err)
+		fds, err := sys.Rights(oob[:oobn])
+		if err != nil {
+			return -1, fmt.Errorf("worker: %w", err)
 		}
-		fds, err := unix.ParseUnixRights(&list[0])
-		if err != nil || len(fds) != 1 {
-			return -1, fmt.Errorf("worker sent %d descriptors: %w", len(fds), err)
+		if len(fds) != 1 {
+			sys.CloseAll(fds)
+			return -1, fmt.Errorf("worker sent %d descriptors", len(fds))
 		}
 		return fds[0], nil
 	}

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"causeway/host/worker/link"
+	"causeway/remote/sys"
 )
 
 // caller is the asking end of a connection. One call at a time; a goroutine reads the answers, so that the end of the connection
@@ -31,7 +31,7 @@ func (c *caller) routineRead() {
 	buf, oob := make([]byte, maxPacket), make([]byte, unix.CmsgSpace(8*4))
 	for {
 		b, files, err := receive(c.uc, buf, oob)
-		link.CloseAll(files)
+		sys.CloseAll(files)
 		if err != nil {
 			return
 		}

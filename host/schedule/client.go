@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"sync"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 
 	"causeway/host/schedule/page"
 	"causeway/host/schedule/policy"
+	"causeway/remote/sys"
 )
 
 // Membership is what a virtual GPU tells a scheduler.
@@ -88,8 +88,8 @@ func Alone(who Membership, log *slog.Logger) *Seat {
 		if err != nil {
 			return nil, fmt.Errorf("socketpair: %w", err)
 		}
-		a, errA := connOf(fds[0])
-		b, errB := connOf(fds[1])
+		a, errA := sys.UnixConn(fds[0], "scheduler")
+		b, errB := sys.UnixConn(fds[1], "scheduler")
 		if errA != nil || errB != nil {
 			return nil, errors.Join(errA, errB)
 		}
@@ -99,16 +99,6 @@ func Alone(who Membership, log *slog.Logger) *Seat {
 	s.down = server.Close
 	s.start()
 	return s
-}
-
-func connOf(fd int) (*net.UnixConn, error) {
-	f := os.NewFile(uintptr(fd), "scheduler")
-	defer f.Close()
-	c, err := net.FileConn(f)
-	if err != nil {
-		return nil, err
-	}
-	return c.(*net.UnixConn), nil
 }
 
 func newSeat(who Membership, log *slog.Logger) *Seat {

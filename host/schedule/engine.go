@@ -1,7 +1,6 @@
 package schedule
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +12,7 @@ import (
 
 	"causeway/host/schedule/page"
 	"causeway/host/schedule/policy"
+	"causeway/remote/sys"
 )
 
 // engine shares one GPU.
@@ -68,10 +68,10 @@ func newEngine(gpu string, soft bool, log *slog.Logger) (*engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
-	self, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	self, err := sys.NewEvent()
 	if err != nil {
 		_ = unix.Close(poll)
-		return nil, fmt.Errorf("eventfd: %w", err)
+		return nil, err
 	}
 	e := &engine{gpu: gpu, log: log.With("gpu", gpu), poll: poll, self: self, bells: map[int32]*session{}, done: make(chan struct{})}
 	if soft {
@@ -104,11 +104,7 @@ func (e *engine) close() {
 }
 
 // poke has the engine decide anew.
-func (e *engine) poke() {
-	var one [8]byte
-	binary.NativeEndian.PutUint64(one[:], 1)
-	_, _ = unix.Write(e.self, one[:])
-}
+func (e *engine) poke() { sys.Signal(e.self) }
 
 // routine is the engine's thread.
 func (e *engine) routine() {

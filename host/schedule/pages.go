@@ -8,18 +8,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"causeway/host/schedule/page"
-	"causeway/host/worker/link"
+	"causeway/remote/sys"
 )
 
 // openSession maps what came with a request. It takes over the files, also when it fails.
 func openSession(files []int) (*session, error) {
 	if len(files) != 3 {
-		link.CloseAll(files)
+		sys.CloseAll(files)
 		return nil, fmt.Errorf("%w: %d files where grant, usage and bell are due", ErrRequest, len(files))
 	}
 	x := &session{bell: files[2]}
 	err := x.mapPages(files[0], files[1])
-	link.CloseAll(files[:2])
+	sys.CloseAll(files[:2])
 	if err != nil {
 		x.close()
 		return nil, err
@@ -28,13 +28,13 @@ func openSession(files []int) (*session, error) {
 }
 
 func (x *session) mapPages(grant, usage int) (err error) {
-	if x.grant, err = link.MapPage(grant, true); err != nil {
+	if x.grant, err = sys.MapPage(grant, true); err != nil {
 		return err
 	}
 	if x.g, err = page.NewGrant(x.grant); err != nil {
 		return err
 	}
-	if x.usage, err = link.MapPage(usage, true); err != nil { // page.Usage is made of words that could be written
+	if x.usage, err = sys.MapPage(usage, true); err != nil { // page.Usage is made of words that could be written
 		return err
 	}
 	x.u, err = page.NewUsage(x.usage)
@@ -43,21 +43,18 @@ func (x *session) mapPages(grant, usage int) (err error) {
 
 // close unmaps. The session's grant stays as it is.
 func (x *session) close() {
-	link.UnmapPage(x.grant)
-	link.UnmapPage(x.usage)
+	sys.UnmapPage(x.grant)
+	sys.UnmapPage(x.usage)
 	_ = unix.Close(x.bell)
 }
 
 // create makes a session's pages, its grant open, and its bell.
 func (x *Session) create() (err error) {
 	size := os.Getpagesize()
-	if x.files[0], x.grant, err = link.NewPage("grant", size); err != nil {
+	if x.files[0], x.grant, err = sys.NewPage("grant", size, 0); err != nil {
 		return err
 	}
-	if x.files[1], x.usage, err = link.NewPage("usage", size); err != nil {
-		return err
-	}
-	if err = link.LockSeals(x.files[1]); err != nil {
+	if x.files[1], x.usage, err = sys.NewPage("usage", size, unix.F_SEAL_SEAL); err != nil {
 		return err
 	}
 	if x.g, err = page.NewGrant(x.grant); err != nil {
@@ -74,16 +71,14 @@ func (x *Session) create() (err error) {
 	if x.grantRO, err = unix.Open(fmt.Sprintf("/proc/self/fd/%d", x.files[0]), unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("grant page for reading: %w", err)
 	}
-	if x.files[2], err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+	if x.files[2], err = sys.NewEvent(); err != nil {
 		return fmt.Errorf("bell: %w", err)
 	}
 	return nil
 }
 
-// Pages are what the session's worker is to get: link.Config.Pages, or Process.Share. The files stay the session's.
-func (x *Session) Pages() []link.Page {
-	return []link.Page{{Kind: link.PageGrant, File: x.grantRO}, {Kind: link.PageUsage, File: x.files[1]}, {Kind: link.PageBell, File: x.files[2]}}
-}
+// Files are what the session's worker is to get: the grant, to be mapped for reading, the usage, and the bell. They stay the session's.
+func (x *Session) Files() (grant, usage, bell int) { return x.grantRO, x.files[1], x.files[2] }
 
 // Use is what the session's worker says of its GPU time, and whether it stands still for want of a grant now.
 func (x *Session) Use() (busy, waited time.Duration, waiting bool) {
@@ -108,8 +103,8 @@ func (x *Session) Close() {
 }
 
 func (x *Session) release() {
-	link.UnmapPage(x.grant)
-	link.UnmapPage(x.usage)
+	sys.UnmapPage(x.grant)
+	sys.UnmapPage(x.usage)
 	for _, fd := range append(x.files[:], x.grantRO) {
 		if fd >= 0 {
 			_ = unix.Close(fd)

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"context"
+	"errors"
 	"os"
 	"runtime"
 	"sync"
@@ -13,7 +14,7 @@ import (
 
 	"causeway/host/schedule/gate"
 	"causeway/host/schedule/page"
-	"causeway/host/worker/link"
+	"causeway/remote/sys"
 )
 
 // leaks fails the test if descriptors or goroutines are left at its end. Called first.
@@ -128,22 +129,16 @@ func (w *fakeWorker) launch() {
 func work(t *testing.T, g *gpu, x *Session, kernel time.Duration) *fakeWorker {
 	t.Helper()
 	w := &fakeWorker{gpu: g, kernel: kernel, bell: -1}
-	for _, p := range x.Pages() {
-		var err error
-		switch p.Kind {
-		case link.PageGrant:
-			w.mem[0], err = link.MapPage(p.File, false)
-			if _, err := link.MapPage(p.File, true); err == nil {
-				t.Error("a worker can write its grant")
-			}
-		case link.PageUsage:
-			w.mem[1], err = link.MapPage(p.File, true)
-		case link.PageBell:
-			w.bell, err = unix.FcntlInt(uintptr(p.File), unix.F_DUPFD_CLOEXEC, 3)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	grantFile, usageFile, bell := x.Files()
+	if _, err := sys.MapPage(grantFile, true); err == nil {
+		t.Error("a worker can write its grant")
+	}
+	var errs [3]error
+	w.mem[0], errs[0] = sys.MapPage(grantFile, false)
+	w.mem[1], errs[1] = sys.MapPage(usageFile, true)
+	w.bell, errs[2] = unix.FcntlInt(uintptr(bell), unix.F_DUPFD_CLOEXEC, 3)
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
 	}
 	grant, err := page.NewGrant(w.mem[0])
 	if err != nil {
@@ -200,8 +195,8 @@ func (w *fakeWorker) stop() {
 	w.gate.Poke()
 	w.group.Wait()
 	w.gate.Close(true)
-	link.UnmapPage(w.mem[0])
-	link.UnmapPage(w.mem[1])
+	sys.UnmapPage(w.mem[0])
+	sys.UnmapPage(w.mem[1])
 	_ = unix.Close(w.bell)
 }
 

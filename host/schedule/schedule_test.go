@@ -21,7 +21,7 @@ import (
 
 	"causeway/host/schedule/page"
 	"causeway/host/schedule/policy"
-	"causeway/host/worker/link"
+	"causeway/remote/sys"
 )
 
 var quietLog = slog.New(slog.DiscardHandler)
@@ -221,11 +221,7 @@ func dialRaw(t *testing.T, socket string) (ask func(text string, files ...int) s
 	t.Cleanup(func() { _ = c.Close() })
 	return func(text string, files ...int) string {
 		t.Helper()
-		var oob []byte
-		if len(files) > 0 {
-			oob = unix.UnixRights(files...)
-		}
-		if _, _, err := c.WriteMsgUnix([]byte(text), oob, nil); err != nil {
+		if err := sys.SendPacket(c, []byte(text), files); err != nil {
 			t.Fatal(err)
 		}
 		b := make([]byte, maxPacket)
@@ -256,7 +252,7 @@ func TestRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	plain := int(f.Fd())
-	mem, _, err := link.NewPage("test", 4096)
+	mem, _, err := sys.NewPage("test", 4096, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

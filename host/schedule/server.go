@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"causeway/host/schedule/policy"
-	"causeway/host/worker/link"
+	"causeway/remote/sys"
 )
 
 // Server is a node's scheduler.
@@ -136,7 +136,7 @@ func (s *Server) routineClient(conn *net.UnixConn) {
 		var a answer
 		r, err := decodeRequest(b)
 		if err != nil {
-			link.CloseAll(files)
+			sys.CloseAll(files)
 		} else {
 			err = c.do(r, files, &a)
 		}
@@ -173,7 +173,7 @@ func permitted(conn *net.UnixConn) error {
 // do carries out a request. It takes over the files.
 func (c *client) do(r request, files []int, a *answer) error {
 	if r.Op != opAdd {
-		link.CloseAll(files)
+		sys.CloseAll(files)
 	}
 	switch {
 	case r.Op == opStatus:
@@ -183,7 +183,7 @@ func (c *client) do(r request, files []int, a *answer) error {
 		return fmt.Errorf("%w: it has joined", ErrRequest)
 	case r.Op != opJoin && c.share == nil:
 		if r.Op == opAdd {
-			link.CloseAll(files)
+			sys.CloseAll(files)
 		}
 		return fmt.Errorf("%w: %s before join", ErrRequest, r.Op)
 	}
@@ -265,32 +265,14 @@ func send(c *net.UnixConn, v any, files []int) error {
 	if len(b) > maxPacket {
 		return fmt.Errorf("message of %d bytes", len(b))
 	}
-	var oob []byte
-	if len(files) > 0 {
-		oob = unix.UnixRights(files...)
-	}
-	_, _, err = c.WriteMsgUnix(b, oob, nil)
-	return err
+	return sys.SendPacket(c, b, files)
 }
 
 // receive reads a packet. Its files are the caller's.
 func receive(c *net.UnixConn, buf, oob []byte) ([]byte, []int, error) {
-	n, oobn, flags, _, err := c.ReadMsgUnix(buf, oob)
-	if err != nil {
-		if errors.Is(err, unix.ECONNRESET) {
-			err = io.EOF
-		}
-		return nil, nil, err
+	b, files, err := sys.ReceivePacket(c, buf, oob)
+	if errors.Is(err, sys.ErrTruncated) {
+		err = fmt.Errorf("%w: %w", ErrRequest, err)
 	}
-	files, err := link.Rights(oob[:oobn])
-	switch {
-	case err != nil:
-		return nil, nil, err
-	case n == 0 && len(files) == 0:
-		return nil, nil, io.EOF
-	case flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
-		link.CloseAll(files)
-		return nil, nil, fmt.Errorf("%w: too long", ErrRequest)
-	}
-	return buf[:n], files, nil
+	return b, files, err
 }

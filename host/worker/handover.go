@@ -7,12 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"causeway/host/worker/link"
+	"causeway/remote/sys"
 )
 
 // handover is the stream between a worker and its successor, which are the same program: first the descriptors, then a
@@ -28,18 +25,12 @@ const handoverLimit = 2 * time.Minute
 
 func newHandover(files []int) (*handover, error) {
 	if len(files) != 1 {
-		link.CloseAll(files)
+		sys.CloseAll(files)
 		return nil, fmt.Errorf("%d descriptors where the other worker's stream is due", len(files))
 	}
-	f := os.NewFile(uintptr(files[0]), "handover")
-	defer f.Close()
-	c, err := net.FileConn(f)
+	conn, err := sys.UnixConn(files[0], "stream to the other worker")
 	if err != nil {
-		return nil, fmt.Errorf("stream to the other worker: %w", err)
-	}
-	conn, ok := c.(*net.UnixConn)
-	if !ok {
-		return nil, errors.Join(errors.New("stream to the other worker is no unix socket"), c.Close())
+		return nil, err
 	}
 	_ = conn.SetDeadline(time.Now().Add(handoverLimit))
 	return &handover{conn: conn, enc: gob.NewEncoder(conn), dec: gob.NewDecoder(conn)}, nil
@@ -59,7 +50,7 @@ func (h *handover) sendFiles(files []int) error {
 	}
 	for len(files) > 0 {
 		k := min(len(files), fileBatch)
-		if _, _, err := h.conn.WriteMsgUnix([]byte{1}, unix.UnixRights(files[:k]...), nil); err != nil {
+		if err := sys.SendPacket(h.conn, []byte{1}, files[:k]); err != nil {
 			return err
 		}
 		files = files[k:]
@@ -73,7 +64,7 @@ const maxHandoverFiles = 16384
 func (h *handover) receiveFiles() (files []int, err error) {
 	defer func() {
 		if err != nil {
-			link.CloseAll(files)
+			sys.CloseAll(files)
 			files = nil
 		}
 	}()
@@ -85,13 +76,13 @@ func (h *handover) receiveFiles() (files []int, err error) {
 	if n > maxHandoverFiles {
 		return nil, fmt.Errorf("%d descriptors", n)
 	}
-	oob := make([]byte, unix.CmsgSpace(fileBatch*4))
+	oob := make([]byte, sys.RightsRoom(fileBatch))
 	for uint32(len(files)) < n {
 		_, oobn, _, _, err := h.conn.ReadMsgUnix(b[:1], oob)
 		if err != nil {
 			return files, err
 		}
-		fds, err := link.Rights(oob[:oobn])
+		fds, err := sys.Rights(oob[:oobn])
 		if err != nil {
 			return files, err
 		}

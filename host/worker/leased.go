@@ -12,6 +12,7 @@ import (
 	"causeway/host/worker/link"
 	"causeway/remote"
 	"causeway/remote/shm"
+	"causeway/remote/sys"
 )
 
 // leased is the carrier of a guest process in a VM: its regions are pages of guest RAM that it has leased, listed by the
@@ -62,7 +63,7 @@ func (l *leased) handle(m link.Message) error {
 		}
 		return l.link.Send(link.Message{Type: link.RegionEnded, Region: m.Region})
 	}
-	link.CloseAll(m.Files)
+	sys.CloseAll(m.Files)
 	return fmt.Errorf("unexpected link message %d", m.Type)
 }
 
@@ -72,7 +73,7 @@ func (l *leased) memory(m link.Message) error {
 		err = fmt.Errorf("memory table of %d regions with %d descriptors", len(rs), len(m.Files))
 	}
 	if err != nil {
-		link.CloseAll(m.Files)
+		sys.CloseAll(m.Files)
 		return err
 	}
 	l.mu.Lock()
@@ -231,7 +232,7 @@ func (l *leased) describe(s *snapshot) ([]int, error) {
 // adoptLeased takes over a carrier that another process described. Files are taken over.
 func adoptLeased(c *link.Conn, s *leasedState, files []int) (*leased, error) {
 	if len(files) != 1+len(s.Guest) {
-		link.CloseAll(files)
+		sys.CloseAll(files)
 		return nil, fmt.Errorf("state of %d memory regions with %d descriptors", len(s.Guest), len(files))
 	}
 	l := newLeased(c)

@@ -5,9 +5,8 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
-	"causeway/host/api"
-	"causeway/host/worker/link"
 	"causeway/host/worker/meter"
+	"causeway/remote/sys"
 )
 
 func countingTo(t testing.TB) (*counting, *meter.Page) {
@@ -16,12 +15,12 @@ func countingTo(t testing.TB) (*counting, *meter.Page) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mem, err := link.MapPage(p.Shared().File, true)
+	mem, err := sys.MapPage(p.File(), true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		link.UnmapPage(mem)
+		sys.UnmapPage(mem)
 		p.Close()
 	})
 	return &counting{to: meter.Open(mem)}, p
@@ -32,24 +31,24 @@ func TestCount(t *testing.T) {
 	const guest, device = 0x7f0000001000, 0x700000000000
 	for name, c := range map[string]struct {
 		args wire.Args
-		want api.Counters
+		want meter.Counters
 	}{
-		"launch":            {&wire.LaunchArgs{}, api.Counters{Launches: 1}},
-		"graph":             {&wire.GraphLaunchArgs{}, api.Counters{Launches: 1}},
-		"in":                {&wire.MemcpyArgs{Dst: device, Src: guest, Size: 9}, api.Counters{BytesIn: 9}},
-		"out":               {&wire.MemcpyArgs{Dst: guest, Src: device, Size: 9}, api.Counters{BytesOut: 9}},
-		"out, waited for":   {&wire.MemcpyWaitArgs{Dst: guest, Src: device, Size: 9}, api.Counters{BytesOut: 9}},
-		"within the device": {&wire.MemcpyArgs{Dst: device, Src: device, Size: 9}, api.Counters{}},
-		"within the guest":  {&wire.MemcpyArgs{Dst: guest, Src: guest, Size: 9}, api.Counters{}},
-		"beside the region": {&wire.MemcpyArgs{Dst: device, Src: guest + 4096, Size: 9}, api.Counters{}},
-		"in the ring":       {&wire.MemcpyHtoDArgs{Src: make([]byte, 5)}, api.Counters{BytesIn: 5}},
-		"in a reply":        {&wire.MemcpyDtoHArgs{Size: 5}, api.Counters{BytesOut: 5}},
-		"into staging":      {&wire.MemcpyStagedArgs{Direction: 1, Size: 7}, api.Counters{BytesOut: 7}},
-		"from staging":      {&wire.MemcpyStagedArgs{Size: 7}, api.Counters{BytesIn: 7}},
-		"box from staging":  {&wire.Memcpy3DArgs{SrcKind: wire.BoxStaging, Width: 4, Height: 3, Depth: 2}, api.Counters{BytesIn: 24}},
-		"box to the guest":  {&wire.Memcpy3DArgs{SrcKind: wire.BoxArray, Src: guest, Dst: guest, Width: 4, Height: 1}, api.Counters{BytesOut: 4}},
-		"box of arrays":     {&wire.Memcpy3DArgs{SrcKind: wire.BoxArray, DstKind: wire.BoxArray, Width: 4, Height: 1}, api.Counters{}},
-		"neither":           {&wire.MemAllocArgs{Size: 1 << 30}, api.Counters{}},
+		"launch":            {&wire.LaunchArgs{}, meter.Counters{Launches: 1}},
+		"graph":             {&wire.GraphLaunchArgs{}, meter.Counters{Launches: 1}},
+		"in":                {&wire.MemcpyArgs{Dst: device, Src: guest, Size: 9}, meter.Counters{BytesIn: 9}},
+		"out":               {&wire.MemcpyArgs{Dst: guest, Src: device, Size: 9}, meter.Counters{BytesOut: 9}},
+		"out, waited for":   {&wire.MemcpyWaitArgs{Dst: guest, Src: device, Size: 9}, meter.Counters{BytesOut: 9}},
+		"within the device": {&wire.MemcpyArgs{Dst: device, Src: device, Size: 9}, meter.Counters{}},
+		"within the guest":  {&wire.MemcpyArgs{Dst: guest, Src: guest, Size: 9}, meter.Counters{}},
+		"beside the region": {&wire.MemcpyArgs{Dst: device, Src: guest + 4096, Size: 9}, meter.Counters{}},
+		"in the ring":       {&wire.MemcpyHtoDArgs{Src: make([]byte, 5)}, meter.Counters{BytesIn: 5}},
+		"in a reply":        {&wire.MemcpyDtoHArgs{Size: 5}, meter.Counters{BytesOut: 5}},
+		"into staging":      {&wire.MemcpyStagedArgs{Direction: 1, Size: 7}, meter.Counters{BytesOut: 7}},
+		"from staging":      {&wire.MemcpyStagedArgs{Size: 7}, meter.Counters{BytesIn: 7}},
+		"box from staging":  {&wire.Memcpy3DArgs{SrcKind: wire.BoxStaging, Width: 4, Height: 3, Depth: 2}, meter.Counters{BytesIn: 24}},
+		"box to the guest":  {&wire.Memcpy3DArgs{SrcKind: wire.BoxArray, Src: guest, Dst: guest, Width: 4, Height: 1}, meter.Counters{BytesOut: 4}},
+		"box of arrays":     {&wire.Memcpy3DArgs{SrcKind: wire.BoxArray, DstKind: wire.BoxArray, Width: 4, Height: 1}, meter.Counters{}},
+		"neither":           {&wire.MemAllocArgs{Size: 1 << 30}, meter.Counters{}},
 	} {
 		n, p := countingTo(t)
 		do := func(a wire.Args) {

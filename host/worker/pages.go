@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"causeway/host/worker/link"
+	"causeway/remote/sys"
 )
 
 // pages are what the worker shares with the device process, the other sessions of its virtual GPU and the scheduler. A page
@@ -37,7 +38,7 @@ func (p *pages) watch(k link.PageKind, f func(mem []byte)) {
 
 // take maps the pages of a Shared message, whose files it takes over.
 func (p *pages) take(m link.Message) error {
-	defer link.CloseAll(m.Files)
+	defer sys.CloseAll(m.Files)
 	list, err := link.DecodeShared(m)
 	if err != nil {
 		return err
@@ -49,7 +50,7 @@ func (p *pages) take(m link.Message) error {
 			}
 			continue
 		}
-		mem, err := link.MapPage(s.File, s.Kind != link.PageGrant)
+		mem, err := sys.MapPage(s.File, s.Kind != link.PageGrant)
 		if err != nil {
 			return fmt.Errorf("page of kind %d: %w", s.Kind, err)
 		}

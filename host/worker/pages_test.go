@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"causeway/host/worker/link"
+	"causeway/remote/sys"
 )
 
 // TestPages: a worker sees the newest page of each kind, and whoever watches hears of each.
@@ -15,12 +16,12 @@ func TestPages(t *testing.T) {
 	seen := 0
 	p.watch(link.PageGrant, func(mem []byte) { seen += int(mem[0]) })
 	for i := byte(1); i <= 2; i++ {
-		fd, mem, err := link.NewPage("test", os.Getpagesize())
+		fd, mem, err := sys.NewPage("test", os.Getpagesize(), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		mem[0] = i
-		if err := link.SealPage(fd); err != nil {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE); err != nil {
 			t.Fatal(err)
 		}
 		if err := p.take(link.SharedMessage([]link.Page{{Kind: link.PageGrant, File: fd}})); err != nil {
@@ -29,7 +30,7 @@ func TestPages(t *testing.T) {
 		if got := p.page(link.PageGrant); len(got) != len(mem) || got[0] != i {
 			t.Errorf("page %d: %d bytes", i, len(got))
 		}
-		link.UnmapPage(mem)
+		sys.UnmapPage(mem)
 	}
 	if seen != 3 {
 		t.Errorf("heard of %d", seen)

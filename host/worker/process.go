@@ -19,6 +19,7 @@ import (
 	"causeway/host/worker/meter"
 	"causeway/remote"
 	"causeway/remote/shm"
+	"causeway/remote/sys"
 	"causeway/remote/tcp"
 )
 
@@ -63,7 +64,7 @@ func (p *Process) Main(ctx context.Context, linkFD int) error {
 		return fmt.Errorf("no configuration: %w", err)
 	}
 	if m.Type != link.Configure {
-		link.CloseAll(m.Files)
+		sys.CloseAll(m.Files)
 		return fmt.Errorf("message %d where the configuration is due", m.Type)
 	}
 	if err := s.configure(p, m); err != nil {
@@ -71,7 +72,7 @@ func (p *Process) Main(ctx context.Context, linkFD int) error {
 	}
 	if s.cfg.Adopt {
 		if err := s.sealed(); err != nil {
-			link.CloseAll(m.Files)
+			sys.CloseAll(m.Files)
 			return err
 		}
 		return s.adopt(ctx, m.Files)
@@ -83,7 +84,7 @@ func (p *Process) Main(ctx context.Context, linkFD int) error {
 func (s *starter) configure(p *Process, m link.Message) error {
 	cfg, err := link.DecodeConfig(m.Payload)
 	if err != nil {
-		link.CloseAll(m.Files)
+		sys.CloseAll(m.Files)
 		return err
 	}
 	var lvl slog.Level
@@ -133,11 +134,11 @@ func (s *starter) start(ctx context.Context, files []int) error {
 		return s.startCold(files)
 	}
 	if err := s.sealed(); err != nil {
-		link.CloseAll(files)
+		sys.CloseAll(files)
 		return err
 	}
 	if err := s.awaitPages(); err != nil {
-		link.CloseAll(files)
+		sys.CloseAll(files)
 		return err
 	}
 	carrier, err := s.carrier(files)
@@ -228,10 +229,10 @@ func (s *starter) carrier(files []int) (remote.Carrier, error) {
 		}
 		return asCarrier(tcp.Accept(conn))
 	case link.CarrierLeased:
-		link.CloseAll(files)
+		sys.CloseAll(files)
 		return s.acceptLeased()
 	}
-	link.CloseAll(files)
+	sys.CloseAll(files)
 	return nil, fmt.Errorf("unknown carrier %q", s.cfg.Carrier)
 }
 
@@ -246,7 +247,7 @@ func asCarrier[C remote.Carrier](c C, err error) (remote.Carrier, error) {
 // connection is the guest's connection, the one file that came with the configuration.
 func connection(files []int) (net.Conn, error) {
 	if len(files) != 1 {
-		link.CloseAll(files)
+		sys.CloseAll(files)
 		return nil, fmt.Errorf("%d descriptors where the guest's connection is due", len(files))
 	}
 	f := os.NewFile(uintptr(files[0]), "guest")
@@ -347,6 +348,6 @@ func (s *starter) follow(w *Worker, m link.Message, end func()) error {
 	if s.leased != nil {
 		return s.leased.handle(m)
 	}
-	link.CloseAll(m.Files)
+	sys.CloseAll(m.Files)
 	return fmt.Errorf("unexpected link message %d", m.Type)
 }

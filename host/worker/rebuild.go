@@ -14,6 +14,7 @@ import (
 	"causeway/host/worker/link"
 	"causeway/remote"
 	"causeway/remote/shm"
+	"causeway/remote/sys"
 )
 
 // snapshot is a session without its memory, between two records of the ring.
@@ -245,7 +246,7 @@ func (s *starter) receive(h *handover) (*Worker, mover, error) {
 	}
 	var snap snapshot
 	if err := h.dec.Decode(&snap); err != nil {
-		link.CloseAll(files)
+		sys.CloseAll(files)
 		return nil, nil, fmt.Errorf("snapshot: %w", err)
 	}
 	carrier, err := s.adoptCarrier(&snap, files)
@@ -288,7 +289,7 @@ func (s *starter) adoptCarrier(snap *snapshot, files []int) (remote.Carrier, err
 		s.leased = l
 		return asCarrier(l, err)
 	}
-	link.CloseAll(files)
+	sys.CloseAll(files)
 	return nil, errors.New("snapshot names no carrier")
 }
 

@@ -12,6 +12,7 @@ import (
 	"causeway/host/driver"
 	"causeway/host/worker/link"
 	"causeway/host/worker/share"
+	"causeway/remote/sys"
 )
 
 var _ driver.Sharer = (*Worker)(nil)
@@ -37,7 +38,7 @@ func (w *Worker) Offer(blob []byte, file int) (driver.ShareToken, error) {
 		m.Files = []int{file}
 	}
 	a, err := w.sharing.ask(m)
-	link.CloseAll(a.Files)
+	sys.CloseAll(a.Files)
 	return driver.ShareToken(t), err
 }
 
@@ -45,13 +46,13 @@ func (w *Worker) Offer(blob []byte, file int) (driver.ShareToken, error) {
 func (w *Worker) Redeem(t driver.ShareToken) (blob []byte, file int, err error) {
 	a, err := w.sharing.ask(link.Message{Type: link.Redeem, Payload: t[:]})
 	if err != nil {
-		link.CloseAll(a.Files)
+		sys.CloseAll(a.Files)
 		return nil, -1, err
 	}
 	file = -1
 	if len(a.Files) > 0 {
 		file = a.Files[0]
-		link.CloseAll(a.Files[1:])
+		sys.CloseAll(a.Files[1:])
 	}
 	return a.Payload, file, nil
 }
@@ -106,7 +107,7 @@ func (s *sharing) forget(n uint64) {
 	s.mu.Unlock()
 	select {
 	case a := <-c: // came too late
-		link.CloseAll(a.Files)
+		sys.CloseAll(a.Files)
 	default:
 	}
 }
@@ -119,6 +120,6 @@ func (s *sharing) answered(m link.Message) {
 	select {
 	case s.open[m.A] <- m: // nil, for one that nobody waits for, blocks
 	default:
-		link.CloseAll(m.Files)
+		sys.CloseAll(m.Files)
 	}
 }

@@ -2,13 +2,13 @@ package shm
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
 
 	"causeway/remote"
+	"causeway/remote/sys"
 )
 
 // Bell is a remote.Doorbell over an eventfd that the guest, or whoever forwards for it, writes to.
@@ -22,16 +22,16 @@ var _ remote.Doorbell = (*Bell)(nil)
 
 // NewBell takes over fd. wake is called by Wake.
 func NewBell(fd int, wake func(slot uint32)) (*Bell, error) {
-	self, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	self, err := sys.NewEvent()
 	if err != nil {
-		return nil, fmt.Errorf("eventfd: %w", err)
+		return nil, err
 	}
 	return &Bell{fd: fd, self: self, wake: wake}, nil
 }
 
 // FutexBell is NewBell for a ring whose memory the sleeper maps as well.
 func FutexBell(fd int, r *Ring) (*Bell, error) {
-	return NewBell(fd, func(slot uint32) { futexWake(r.waitWord(slot)) })
+	return NewBell(fd, func(slot uint32) { sys.FutexWake(r.waitWord(slot)) })
 }
 
 // Wait implements remote.Doorbell. It blocks its thread, not just its goroutine: a wake-up costs no scheduling.
@@ -55,10 +55,9 @@ func (b *Bell) Wait(ctx context.Context) error {
 		}
 		break
 	}
-	var buf [8]byte
 	for _, f := range fds {
 		if f.Revents&unix.POLLIN != 0 {
-			_, _ = unix.Read(int(f.Fd), buf[:]) // resets the counter; someone else's read in between does no harm
+			sys.Drain(int(f.Fd))
 		} else if f.Revents != 0 {
 			return fmt.Errorf("doorbell: poll event %#x: %w", f.Revents, remote.ErrClosed)
 		}
@@ -67,11 +66,7 @@ func (b *Bell) Wait(ctx context.Context) error {
 }
 
 // Ring implements remote.Doorbell.
-func (b *Bell) Ring() {
-	var one [8]byte
-	binary.NativeEndian.PutUint64(one[:], 1)
-	_, _ = unix.Write(b.self, one[:]) // EAGAIN: the counter is full, so it is set
-}
+func (b *Bell) Ring() { sys.Signal(b.self) }
 
 // Wake implements remote.Doorbell.
 func (b *Bell) Wake(slot uint32) { b.wake(slot) }

@@ -3,14 +3,13 @@ package shm
 import (
 	"errors"
 	"fmt"
-	"net"
-	"os"
 	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"causeway/remote"
+	"causeway/remote/sys"
 )
 
 // RegionState is a region of a session that moves to another process.
@@ -85,16 +84,13 @@ func AdoptUnix(s UnixState, files []int) (*Unix, error) {
 		want += fileCount(r.declared())
 	}
 	if uint64(len(files)) != want || !slices.ContainsFunc(s.Regions, func(r RegionState) bool { return r.ID == 0 }) {
-		_ = closeAll(files)
+		sys.CloseAll(files)
 		return nil, fmt.Errorf("state of %d regions with %d descriptors", len(s.Regions), len(files))
 	}
-	f := os.NewFile(uintptr(files[0]), "guest")
-	c, err := net.FileConn(f)
-	_ = f.Close()
-	conn, ok := c.(*net.UnixConn)
-	if err != nil || !ok {
-		_ = closeAll(files[1:])
-		return nil, errors.Join(errors.New("descriptor of the guest's connection"), err)
+	conn, err := sys.UnixConn(files[0], "guest's connection")
+	if err != nil {
+		sys.CloseAll(files[1:])
+		return nil, err
 	}
 	_ = conn.SetReadDeadline(time.Time{})
 	u := newUnix(conn)
@@ -105,7 +101,7 @@ func AdoptUnix(s UnixState, files []int) (*Unix, error) {
 		mine := rest[:n]
 		rest = rest[n:]
 		if err := u.declare(r.ID, r.declared(), mine); err != nil {
-			_ = closeAll(rest)
+			sys.CloseAll(rest)
 			return nil, errors.Join(err, unix.Close(files[1]), u.release())
 		}
 	}

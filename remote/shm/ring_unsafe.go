@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"causeway/remote"
+	"causeway/remote/sys"
 )
 
 // recordHeader is the size of a record's header, and the least size of a record.
@@ -122,7 +123,7 @@ func (r *Ring) Poll(n int) bool {
 		if r.tailWord.Load() != r.head {
 			return true
 		}
-		pause()
+		sys.Pause()
 	}
 	return r.tailWord.Load() != r.head
 }

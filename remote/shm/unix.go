@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"causeway/remote"
+	"causeway/remote/sys"
 )
 
 // Unix is the carrier of a guest process on this host: a SOCK_SEQPACKET connection, memfds, an eventfd.
@@ -57,11 +58,11 @@ func newUnix(conn *net.UnixConn) *Unix {
 
 func (u *Unix) hello(h remote.Hello, files []int) error {
 	if h.Type != remote.MsgHello || h.Region != 0 || h.Size != remote.Region0Size || len(files) != 2 {
-		_ = closeAll(files)
+		sys.CloseAll(files)
 		return remote.Violation("message %d for region %d of %#x bytes with %d descriptors is no hello", h.Type, h.Region, h.Size, len(files))
 	}
 	if h.Version != remote.ProtocolVersion {
-		_ = closeAll(files)
+		sys.CloseAll(files)
 		return remote.Violation("guest library speaks protocol version %d, this host %d: use the library that came with it", h.Version, remote.ProtocolVersion)
 	}
 	u.pid = h.Pid
@@ -99,11 +100,12 @@ func (u *Unix) declare(id uint32, d remote.Declared, files []int) error {
 			u.mu.Lock()
 			defer u.mu.Unlock()
 			delete(u.files, id)
-			return closeAll(files)
+			sys.CloseAll(files)
+			return nil
 		})
 	}
 	if err != nil {
-		_ = closeAll(files)
+		sys.CloseAll(files)
 		return err
 	}
 	u.mu.Lock()
@@ -156,15 +158,12 @@ func checkMemfd(fd int, r Run, shared bool) error {
 	return nil
 }
 
-// Room for a message and its descriptors.
-const (
-	messageRoom = remote.HelloSize + remote.MaxText
-	rightsRoom  = 4 * int(remote.RegionParts)
-)
+// messageRoom is room for a message.
+const messageRoom = remote.HelloSize + remote.MaxText
 
 // receive reads one message. Descriptors are the caller's.
 func (u *Unix) receive() (remote.Hello, []int, error) {
-	b, oob := make([]byte, messageRoom), make([]byte, unix.CmsgSpace(rightsRoom))
+	b, oob := make([]byte, messageRoom), make([]byte, sys.RightsRoom(int(remote.RegionParts)))
 	n, oobn, flags, _, err := u.conn.ReadMsgUnix(b, oob)
 	if err != nil {
 		return remote.Hello{}, nil, err
@@ -178,7 +177,7 @@ func (u *Unix) poll() {
 	if err != nil {
 		return
 	}
-	b, oob := make([]byte, messageRoom), make([]byte, unix.CmsgSpace(rightsRoom))
+	b, oob := make([]byte, messageRoom), make([]byte, sys.RightsRoom(int(remote.RegionParts)))
 	for {
 		n, oobn, flags := 0, 0, 0
 		cerr := c.Control(func(fd uintptr) {
@@ -201,12 +200,12 @@ func (u *Unix) poll() {
 
 // parse reads a message. Descriptors are the caller's.
 func parse(b, oob []byte, flags int) (remote.Hello, []int, error) {
-	files, err := rights(oob)
+	files, err := sys.Rights(oob)
 	if err != nil {
 		return remote.Hello{}, nil, err
 	}
 	if len(b) == 0 {
-		_ = closeAll(files)
+		sys.CloseAll(files)
 		return remote.Hello{}, nil, io.EOF
 	}
 	h, _, err := remote.ParseHello(b)
@@ -214,7 +213,7 @@ func parse(b, oob []byte, flags int) (remote.Hello, []int, error) {
 		err = remote.Violation("handshake message is too long")
 	}
 	if err != nil {
-		_ = closeAll(files)
+		sys.CloseAll(files)
 		return h, nil, err
 	}
 	return h, files, nil
@@ -257,7 +256,7 @@ func (u *Unix) message(h remote.Hello, files []int) error {
 	case h.Type == remote.MsgRegionEnd && len(files) == 0 && h.Region != 0:
 		return u.mem.End(h.Region)
 	}
-	_ = closeAll(files)
+	sys.CloseAll(files)
 	return remote.Violation("message %d for region %d with %d descriptors", h.Type, h.Region, len(files))
 }
 
@@ -306,33 +305,4 @@ func (u *Unix) release() error {
 	}
 	_ = u.conn.Close()
 	return err
-}
-
-// rights returns the descriptors in control messages.
-func rights(oob []byte) ([]int, error) {
-	msgs, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return nil, fmt.Errorf("control message: %w", err)
-	}
-	var files []int
-	for i := range msgs {
-		if msgs[i].Header.Type != unix.SCM_RIGHTS {
-			continue
-		}
-		fds, err := unix.ParseUnixRights(&msgs[i])
-		if err != nil {
-			_ = closeAll(files)
-			return nil, fmt.Errorf("descriptors: %w", err)
-		}
-		files = append(files, fds...)
-	}
-	return files, nil
-}
-
-func closeAll(files []int) error {
-	var errs []error
-	for _, fd := range files {
-		errs = append(errs, unix.Close(fd))
-	}
-	return errors.Join(errs...)
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"causeway/remote"
+	"causeway/remote/sys"
 )
 
 // connected returns both ends of a session socket.
@@ -49,7 +50,7 @@ func memfile(t *testing.T, size int64) int {
 
 // send sends a message with descriptors, which it takes over.
 func send(conn *net.UnixConn, b []byte, files ...int) error {
-	defer func() { _ = closeAll(files) }()
+	defer sys.CloseAll(files)
 	_, _, err := conn.WriteMsgUnix(b, unix.UnixRights(files...), nil)
 	return err
 }

@@ -13,6 +13,7 @@ import (
 
 	"causeway/remote"
 	"causeway/remote/shm"
+	"causeway/remote/sys"
 )
 
 // Carrier implements remote.Carrier.
@@ -79,9 +80,9 @@ func newCarrier(conn net.Conn) (*Carrier, error) {
 
 // selfBell is a doorbell that only Ring rings: slots are woken by the guest's own net thread.
 func selfBell() (*shm.Bell, error) {
-	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	fd, err := sys.NewEvent()
 	if err != nil {
-		return nil, fmt.Errorf("eventfd: %w", err)
+		return nil, err
 	}
 	return shm.NewBell(fd, func(uint32) {})
 }

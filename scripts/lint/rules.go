@@ -38,8 +38,10 @@ type fence struct {
 	reason string
 }
 
-// Imports point one way: host -> {vhostuser, virtio, remote, cuda}. See docs/ARCHITECTURE.md.
+// Imports point one way: host -> {vhostuser, virtio, remote, cuda} -> remote/sys. Within host the layers say which. See
+// docs/ARCHITECTURE.md.
 var fences = []fence{
+	{bottom, []string{"cuda", "host", "guest", "remote", "vhostuser", "virtio"}, "everything may stand on it"},
 	{"vhostuser", []string{"cuda", "host", "remote", "guest", "virtio"}, "the vhost-user protocol knows nothing above it"},
 	{"virtio", []string{"cuda", "host", "remote", "guest"}, "virtqueues and FUSE know nothing of CUDA"},
 	{"remote", []string{"cuda", "host", "guest", "vhostuser", "virtio"}, "transports know rings and memory, not calls"},
@@ -119,8 +121,11 @@ func judgeImports(name string, text []byte) []violation {
 		case strings.Contains(imported, "/vendor/"):
 			found = append(found, violation{name, line, "imports a vendored path"})
 		}
+		if what := judgeLayer(path.Dir(name), imported); what != "" && !test {
+			found = append(found, violation{name, line, what})
+		}
 		for _, f := range fences {
-			if !below(path.Dir(name), f.from) {
+			if !below(path.Dir(name), f.from) || imported == module+"/"+bottom {
 				continue
 			}
 			for _, to := range f.to {

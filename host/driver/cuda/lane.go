@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"causeway/cuda"
-	"causeway/host/spin"
+	"causeway/remote/sys"
 )
 
 const (
@@ -72,7 +72,7 @@ func (l *lane) tell(i item, then func(cuda.Result)) {
 // was read here: it looks again for longer than that takes before it sleeps.
 func (l *lane) put() uint64 {
 	l.put_++
-	spin.Store(l.mem.sent(), l.put_)
+	sys.StoreRelease(l.mem.sent(), l.put_)
 	if l.asleep.Load() {
 		select {
 		case l.wake <- struct{}{}:
@@ -88,7 +88,7 @@ func (l *lane) reach(n uint64, stop <-chan struct{}) bool {
 		if l.done.Load() >= n {
 			return true
 		}
-		spin.Pause()
+		sys.Pause()
 	}
 	for begin := time.Now(); l.done.Load() < n; {
 		if time.Since(begin) > laneSpin {
@@ -101,7 +101,7 @@ func (l *lane) reach(n uint64, stop <-chan struct{}) bool {
 			continue
 		}
 		for range spinTurns {
-			spin.Pause()
+			sys.Pause()
 		}
 	}
 	return true

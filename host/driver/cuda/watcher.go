@@ -11,7 +11,7 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
-	"causeway/host/spin"
+	"causeway/remote/sys"
 )
 
 const (
@@ -117,7 +117,7 @@ func (w *watcher) run() {
 				nap(min(max(youngest/128, watchNap), watchMaxNap))
 			case !needed(batch):
 				for range watchTurns { // and leaves the words to the threads that spin on them
-					spin.Pause()
+					sys.Pause()
 				}
 			}
 		case len(batch) > 0:

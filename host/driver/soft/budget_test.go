@@ -7,7 +7,7 @@ import (
 	"causeway/cuda/wire"
 	"causeway/host/driver"
 	"causeway/host/schedule/memory"
-	pages "causeway/host/worker/link"
+	"causeway/remote/sys"
 )
 
 // TestModulesAndHeapCount: variables of modules and the heap of kernels are memory of the budget, and come back.
@@ -52,11 +52,11 @@ func TestLimitChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Close)
-	mem, err := pages.MapPage(p.Shared().File, true)
+	mem, err := sys.MapPage(p.File(), true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { pages.UnmapPage(mem) })
+	t.Cleanup(func() { sys.UnmapPage(mem) })
 	b, err := memory.Open(mem, 0, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -1,13 +1,14 @@
 package soft
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"causeway/remote/sys"
 )
 
 // memoryFile is memory that several processes can map. Its size does not change.
@@ -17,34 +18,21 @@ type memoryFile struct {
 }
 
 func newMemoryFile(size uint64) (*memoryFile, error) {
-	fd, err := unix.MemfdCreate("gpu memory", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	fd, err := sys.NewMemory("gpu memory", int64(size), unix.F_SEAL_SEAL)
 	if err != nil {
-		return nil, fmt.Errorf("memfd_create: %w", err)
+		return nil, err
 	}
-	m := &memoryFile{os.NewFile(uintptr(fd), "gpu memory"), size}
-	if err := m.f.Truncate(int64(size)); err != nil {
-		return nil, errors.Join(fmt.Errorf("memory of %d bytes: %w", size, err), m.close())
-	}
-	// Whoever maps it can rely on its size.
-	if _, err := unix.FcntlInt(m.f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
-		return nil, errors.Join(fmt.Errorf("seal memory: %w", err), m.close())
-	}
-	return m, nil
+	return &memoryFile{os.NewFile(uintptr(fd), "gpu memory"), size}, nil
 }
 
 // adoptMemoryFile takes over a descriptor from another session. Only a file that cannot shrink is accepted.
 func adoptMemoryFile(fd int) (*memoryFile, error) {
-	m := &memoryFile{f: os.NewFile(uintptr(fd), "gpu memory")}
-	seals, err := unix.FcntlInt(m.f.Fd(), unix.F_GET_SEALS, 0)
-	if err == nil && seals&unix.F_SEAL_SHRINK == 0 {
-		err = errors.New("a file that may shrink")
+	size, err := sys.FixedSize(fd)
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("shared memory: %w", err)
 	}
-	info, e := m.f.Stat()
-	if err = errors.Join(err, e); err != nil {
-		return nil, errors.Join(fmt.Errorf("shared memory: %w", err), m.close())
-	}
-	m.size = uint64(info.Size())
-	return m, nil
+	return &memoryFile{os.NewFile(uintptr(fd), "gpu memory"), uint64(size)}, nil
 }
 
 // mapAt puts the file from off on over addresses of this process, which decommit or releaseAll take back.

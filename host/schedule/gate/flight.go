@@ -3,7 +3,7 @@ package gate
 import (
 	"time"
 
-	"causeway/host/schedule/page"
+	"causeway/remote/sys"
 )
 
 // submit counts an operation.
@@ -90,7 +90,7 @@ func (g *Gate) lack() {
 	n := g.passes.Load()
 	g.lacking.Store(true)
 	if !g.room() {
-		page.Await(&g.passes, n, stand)
+		sys.FutexWait(&g.passes, n, stand)
 	}
 	g.lacking.Store(false)
 }
@@ -99,7 +99,7 @@ func (g *Gate) lack() {
 func (g *Gate) pass() {
 	g.passes.Add(1)
 	if g.lacking.Load() {
-		page.Wake(&g.passes)
+		sys.FutexWake(&g.passes)
 	}
 	g.wakeMonitor()
 }

@@ -2,16 +2,13 @@ package gate
 
 import (
 	"context"
-	"encoding/binary"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"causeway/host/driver"
 	"causeway/host/schedule/page"
-	"causeway/host/spin"
+	"causeway/remote/sys"
 )
 
 // Options of a Gate.
@@ -226,7 +223,7 @@ func (g *Gate) stand(ctx context.Context) error {
 			return err
 		}
 		if time.Since(begin) < g.Spin {
-			spin.Pause()
+			sys.Pause()
 			continue
 		}
 		g.Grant.Await(w, stand)
@@ -248,7 +245,5 @@ func (g *Gate) serve(ctx context.Context) error {
 
 // ring tells the scheduler to look.
 func (g *Gate) ring() {
-	var one [8]byte
-	binary.NativeEndian.PutUint64(one[:], 1)
-	_, _ = unix.Write(g.Bell, one[:]) // EAGAIN: it has not looked since the last rings
+	sys.Signal(g.Bell)
 }

@@ -14,6 +14,7 @@ import (
 
 	"causeway/host/driver"
 	"causeway/host/schedule/page"
+	"causeway/remote/sys"
 )
 
 // fakeGauge is a GPU whose fences pass when the test says so.
@@ -87,7 +88,7 @@ func newRig(t *testing.T, gauge *fakeGauge) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	bell, err := sys.NewEvent()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +397,7 @@ func benchGate(b *testing.B, w page.Word) *Gate {
 	grant, _ := page.NewGrant(mem)
 	usage, _ := page.NewUsage(mem[4096:])
 	grant.Set(w, time.Second)
-	bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	bell, err := sys.NewEvent()
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"causeway/host/worker/link"
+	"causeway/remote/sys"
 )
 
 // Budget is one session's end of a virtual GPU's budget. Its methods may be called from any goroutine, except Adopt and Settle.
@@ -23,9 +23,9 @@ type Budget struct {
 // allocations, as far as anybody knows.
 func Open(mem []byte, slot int, context uint64) (*Budget, error) {
 	if len(mem) < pageBytes || slot < 0 || slot >= Slots {
-		return nil, fmt.Errorf("slot %d of a memory budget of %d bytes: %w", slot, len(mem), link.ErrPage)
+		return nil, fmt.Errorf("slot %d of a memory budget of %d bytes: %w", slot, len(mem), sys.ErrPage)
 	}
-	words := wordsOf(mem)
+	words := sys.Words(mem)
 	return &Budget{words: words, slot: words[headWords+slot*slotWords:][:slotWords], context: context}, nil
 }
 

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"causeway/host/worker/link"
+	"causeway/remote/sys"
 )
 
 func page(t testing.TB, limit uint64) *Page {
@@ -26,11 +26,11 @@ func join(t testing.TB, p *Page, context uint64) (*Budget, int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mem, err := link.MapPage(p.fd, true)
+	mem, err := sys.MapPage(p.fd, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { link.UnmapPage(mem) })
+	t.Cleanup(func() { sys.UnmapPage(mem) })
 	b, err := Open(mem, slot, context)
 	if err != nil {
 		t.Fatal(err)

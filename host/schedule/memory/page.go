@@ -5,7 +5,9 @@ import (
 	"math"
 	"sync/atomic"
 
-	"causeway/host/worker/link"
+	"golang.org/x/sys/unix"
+
+	"causeway/remote/sys"
 )
 
 // Layout, in 64-bit words. Slots follow the header.
@@ -39,28 +41,24 @@ type Page struct {
 
 // New makes a budget; limit 0: none.
 func New(limit uint64) (*Page, error) {
-	fd, mem, err := link.NewPage("memory", pageBytes)
+	fd, mem, err := sys.NewPage("memory", pageBytes, unix.F_SEAL_SEAL)
 	if err != nil {
 		return nil, err
 	}
-	p := &Page{fd: fd, mem: mem, words: wordsOf(mem)}
-	if err := link.LockSeals(fd); err != nil {
-		p.Close()
-		return nil, err
-	}
+	p := &Page{fd: fd, mem: mem, words: sys.Words(mem)}
 	p.SetLimit(limit)
 	return p, nil
 }
 
 // Close gives the page back. Workers keep their mappings.
 func (p *Page) Close() {
-	closeFile(p.fd)
-	link.UnmapPage(p.mem)
+	_ = unix.Close(p.fd)
+	sys.UnmapPage(p.mem)
 	p.words = nil
 }
 
-// Shared is the page for a worker's configuration.
-func (p *Page) Shared() link.Page { return link.Page{Kind: link.PageMemory, File: p.fd} }
+// File is the page for workers to map. It stays this Page's.
+func (p *Page) File() int { return p.fd }
 
 // SetLimit changes the limit; 0: none. What is allocated stays.
 func (p *Page) SetLimit(limit uint64) {

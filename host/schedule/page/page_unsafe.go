@@ -7,7 +7,7 @@ import (
 	"time"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
+	"causeway/remote/sys"
 )
 
 // Word is what a grant says. The lower bits are flags; the rest counts changes, so that each grant is another word.
@@ -74,32 +74,10 @@ func (g Grant) Set(f Word, budget time.Duration) bool {
 }
 
 // Wake wakes whoever sleeps in Await, here or in another process, although nothing changed.
-func (g Grant) Wake() { Wake(g.word) }
+func (g Grant) Wake() { sys.FutexWake(g.word) }
 
 // Await sleeps while the word is old, at most for d; 0: for ever. It may return early. It blocks its thread.
-func (g Grant) Await(old Word, d time.Duration) { Await(g.word, uint32(old), d) }
-
-// Wake wakes whoever sleeps on w.
-func Wake(w *atomic.Uint32) {
-	// The only errors are those of a bad address, which w is not.
-	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWake, math.MaxInt32, 0, 0, 0)
-}
-
-// Await sleeps while w is old, at most for d; 0: for ever. It may return early. It blocks its thread.
-func Await(w *atomic.Uint32, old uint32, d time.Duration) {
-	var limit *unix.Timespec
-	if d > 0 {
-		t := unix.NsecToTimespec(int64(d))
-		limit = &t
-	}
-	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWait, uintptr(old), uintptr(unsafe.Pointer(limit)), 0, 0)
-}
-
-// Without the private flag: who wakes is another process (futex(2)).
-const (
-	futexWait = 0
-	futexWake = 1
-)
+func (g Grant) Await(old Word, d time.Duration) { sys.FutexWait(g.word, uint32(old), d) }
 
 // Usage is what a session says of itself. Its worker writes it.
 type Usage struct {

@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"causeway/remote/sys"
 )
 
 // Type says what a Message means.
@@ -64,9 +66,6 @@ const headerSize = 24
 // MaxPayload bounds a message: 4096 extents.
 const MaxPayload = 64 << 10
 
-// maxFiles is SCM_MAX_FD of Linux.
-const maxFiles = 253
-
 // Conn is one end of a link.
 type Conn struct {
 	uc *net.UnixConn
@@ -91,23 +90,16 @@ func Pair() (*Conn, *os.File, error) {
 
 // New takes over a SOCK_SEQPACKET descriptor.
 func New(fd int) (*Conn, error) {
-	f := os.NewFile(uintptr(fd), "link")
-	defer f.Close()
-	c, err := net.FileConn(f)
+	uc, err := sys.UnixConn(fd, "link")
 	if err != nil {
-		return nil, fmt.Errorf("link descriptor: %w", err)
-	}
-	uc, ok := c.(*net.UnixConn)
-	if !ok {
-		_ = c.Close()
-		return nil, errors.New("link descriptor is not a unix socket")
+		return nil, err
 	}
 	return &Conn{uc: uc}, nil
 }
 
 // Send sends m.
 func (c *Conn) Send(m Message) error {
-	if len(m.Payload) > MaxPayload || len(m.Files) > maxFiles {
+	if len(m.Payload) > MaxPayload || len(m.Files) > sys.MaxRights {
 		return fmt.Errorf("link message %d is too large", m.Type)
 	}
 	b := make([]byte, headerSize, headerSize+len(m.Payload))
@@ -116,13 +108,9 @@ func (c *Conn) Send(m Message) error {
 	binary.LittleEndian.PutUint64(b[8:], m.A)
 	binary.LittleEndian.PutUint64(b[16:], m.B)
 	b = append(b, m.Payload...)
-	var oob []byte
-	if len(m.Files) > 0 {
-		oob = unix.UnixRights(m.Files...)
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, _, err := c.uc.WriteMsgUnix(b, oob, nil); err != nil {
+	if err := sys.SendPacket(c.uc, b, m.Files); err != nil {
 		return fmt.Errorf("link: %w", err)
 	}
 	return nil
@@ -132,33 +120,25 @@ func (c *Conn) Send(m Message) error {
 func (c *Conn) Receive() (Message, error) {
 	if c.buf == nil {
 		c.buf = make([]byte, headerSize+MaxPayload)
-		c.oob = make([]byte, unix.CmsgSpace(maxFiles*4))
+		c.oob = make([]byte, sys.RightsRoom(sys.MaxRights))
 	}
-	b, oob := c.buf, c.oob
-	n, oobn, flags, _, err := c.uc.ReadMsgUnix(b, oob)
-	if err != nil {
-		if errors.Is(err, unix.ECONNRESET) {
-			err = io.EOF
-		}
-		return Message{}, err
-	}
-	files, err := Rights(oob[:oobn])
-	if err != nil {
+	b, files, err := sys.ReceivePacket(c.uc, c.buf, c.oob)
+	switch {
+	case errors.Is(err, io.EOF):
+		return Message{}, io.EOF
+	case err != nil:
 		return Message{}, fmt.Errorf("link: %w", err)
 	}
-	if n == 0 && len(files) == 0 {
-		return Message{}, io.EOF
-	}
-	if n < headerSize || flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-		CloseAll(files)
-		return Message{}, fmt.Errorf("link: damaged message of %d bytes", n)
+	if len(b) < headerSize {
+		sys.CloseAll(files)
+		return Message{}, fmt.Errorf("link: damaged message of %d bytes", len(b))
 	}
 	return Message{
 		Type:    Type(binary.LittleEndian.Uint32(b)),
 		Region:  binary.LittleEndian.Uint32(b[4:]),
 		A:       binary.LittleEndian.Uint64(b[8:]),
 		B:       binary.LittleEndian.Uint64(b[16:]),
-		Payload: b[headerSize:n:n],
+		Payload: b[headerSize:],
 		Files:   files,
 	}, nil
 }
@@ -168,34 +148,3 @@ func (c *Conn) Close() error { return c.uc.Close() }
 
 // File returns a duplicate of the descriptor.
 func (c *Conn) File() (*os.File, error) { return c.uc.File() }
-
-// Rights returns the descriptors in control messages. They are close-on-exec.
-func Rights(oob []byte) ([]int, error) {
-	if len(oob) == 0 {
-		return nil, nil
-	}
-	msgs, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return nil, fmt.Errorf("control message: %w", err)
-	}
-	var files []int
-	for i := range msgs {
-		if msgs[i].Header.Level != unix.SOL_SOCKET || msgs[i].Header.Type != unix.SCM_RIGHTS {
-			continue
-		}
-		fds, err := unix.ParseUnixRights(&msgs[i])
-		if err != nil {
-			CloseAll(files)
-			return nil, fmt.Errorf("descriptors: %w", err)
-		}
-		files = append(files, fds...)
-	}
-	return files, nil
-}
-
-// CloseAll closes descriptors.
-func CloseAll(files []int) {
-	for _, fd := range files {
-		_ = unix.Close(fd)
-	}
-}

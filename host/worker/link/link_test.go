@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"causeway/remote/sys"
 )
 
 func pair(t testing.TB) (*Conn, *Conn) {
@@ -53,7 +55,7 @@ func TestMessages(t *testing.T) {
 			t.Errorf("descriptor %d: flags %#x, %v", fd, flags, err)
 		}
 	}
-	CloseAll(got.Files)
+	sys.CloseAll(got.Files)
 	if err := a.Send(Message{Payload: make([]byte, MaxPayload+1)}); err == nil {
 		t.Error("a message that is too large was sent")
 	}

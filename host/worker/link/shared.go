@@ -1,11 +1,7 @@
 package link
 
 import (
-	"errors"
 	"fmt"
-	"os"
-
-	"golang.org/x/sys/unix"
 )
 
 // PageKind says what a shared page is for.
@@ -24,79 +20,12 @@ const (
 // Page is a page that a worker shares with others.
 type Page struct {
 	Kind PageKind
-	File int // a sealed memfd, as of NewPage; of PageBell an eventfd
+	File int // a sealed memfd, as of sys.NewPage; of PageBell an eventfd
 }
 
-// MostPage bounds a shared page, in bytes.
-const MostPage = 1 << 20
-
-// ErrPage says that a file is no shared page.
-var ErrPage = errors.New("not a shared page")
-
-// NewPage makes a page that can neither shrink nor grow, whoever has it: its readers are safe from SIGBUS. The caller has its
-// descriptor and its bytes, for UnmapPage.
-func NewPage(name string, size int) (fd int, mem []byte, err error) {
-	fd, err = unix.MemfdCreate("causeway-"+name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		return -1, nil, fmt.Errorf("%s page: %w", name, err)
-	}
-	if err = unix.Ftruncate(fd, int64(size)); err == nil {
-		if _, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW); err == nil {
-			mem, err = MapPage(fd, true)
-		}
-	}
-	if err != nil {
-		_ = unix.Close(fd)
-		return -1, nil, fmt.Errorf("%s page: %w", name, err)
-	}
-	return fd, mem, nil
-}
-
-// SealPage has nobody else write to a page any more, except through mappings that exist: its maker's.
-func SealPage(fd int) error {
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL); err != nil {
-		return fmt.Errorf("seal page: %w", err)
-	}
-	return nil
-}
-
-// LockSeals has nobody seal a page further. One of several that write to it could otherwise shut out those who come later.
-func LockSeals(fd int) error {
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SEAL); err != nil {
-		return fmt.Errorf("seal page: %w", err)
-	}
-	return nil
-}
-
-// MapPage maps a page that somebody else made; fd stays the caller's.
-func MapPage(fd int, write bool) ([]byte, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, fmt.Errorf("shared page: %w", err)
-	}
-	if st.Size <= 0 || st.Size > MostPage || st.Size%int64(os.Getpagesize()) != 0 {
-		return nil, fmt.Errorf("%w: %d bytes", ErrPage, st.Size)
-	}
-	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
-	if err != nil || seals&unix.F_SEAL_SHRINK == 0 {
-		return nil, fmt.Errorf("%w: it could shrink", ErrPage)
-	}
-	prot := unix.PROT_READ
-	if write {
-		prot |= unix.PROT_WRITE
-	}
-	mem, err := unix.Mmap(fd, 0, int(st.Size), prot, unix.MAP_SHARED)
-	if err != nil {
-		return nil, fmt.Errorf("map shared page: %w", err)
-	}
-	return mem, nil
-}
-
-// UnmapPage ends a mapping of NewPage or MapPage.
-func UnmapPage(mem []byte) {
-	if mem != nil {
-		_ = unix.Munmap(mem)
-	}
+// GatePages are what a session of host/schedule has for its worker: the grant, the usage and the bell, whose files stay the session's.
+func GatePages(grant, usage, bell int) []Page {
+	return []Page{{PageGrant, grant}, {PageUsage, usage}, {PageBell, bell}}
 }
 
 // SharedMessage hands pages to a worker.

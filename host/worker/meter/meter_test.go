@@ -6,8 +6,7 @@ import (
 	"time"
 	"unicode"
 
-	"causeway/host/api"
-	"causeway/host/worker/link"
+	"causeway/remote/sys"
 )
 
 func pair(t testing.TB) (*Page, *Writer) {
@@ -17,11 +16,11 @@ func pair(t testing.TB) (*Page, *Writer) {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Close)
-	mem, err := link.MapPage(p.fd, true)
+	mem, err := sys.MapPage(p.fd, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { link.UnmapPage(mem) })
+	t.Cleanup(func() { sys.UnmapPage(mem) })
 	return p, Open(mem)
 }
 
@@ -36,7 +35,7 @@ func TestCounters(t *testing.T) {
 	w.Out(7)
 	w.Failed(false)
 	w.Failed(true)
-	want := api.Counters{Calls: 3, Launches: 1, BytesIn: 1<<40 + 10, BytesOut: 7, FailedCalls: 2, OutOfMemory: 1}
+	want := Counters{Calls: 3, Launches: 1, BytesIn: 1<<40 + 10, BytesOut: 7, FailedCalls: 2, OutOfMemory: 1}
 	if got := p.Counters(); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -7,8 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"causeway/host/api"
-	"causeway/host/worker/link"
+	"causeway/remote/sys"
 )
 
 // Layout, in 64-bit words.
@@ -29,6 +28,21 @@ const (
 	mostName  = 512
 )
 
+// words is a page. Indices are constants: nothing is checked while a program runs.
+type words [pageBytes / 8]uint64
+
+// wordsOf is a page of at least pageBytes.
+func wordsOf(mem []byte) *words { return (*words)(sys.Words(mem)) }
+
+// Counters are what a worker counts itself. They only grow.
+type Counters struct {
+	Calls, Launches   uint64
+	BytesIn, BytesOut uint64 // copied to and from the device
+	BusyNanos         uint64 // the GPU had work of the session
+	FailedCalls       uint64
+	OutOfMemory       uint64 // of FailedCalls: there was no memory
+}
+
 // Page is a session's meter as the device process sees it. Its methods may be called from any goroutine, until Close.
 type Page struct {
 	fd    int
@@ -38,36 +52,31 @@ type Page struct {
 
 // New makes a meter.
 func New() (*Page, error) {
-	fd, mem, err := link.NewPage("meter", pageBytes)
+	fd, mem, err := sys.NewPage("meter", pageBytes, unix.F_SEAL_SEAL)
 	if err != nil {
 		return nil, err
 	}
-	p := &Page{fd: fd, mem: mem, words: wordsOf(mem)}
-	if err := link.LockSeals(fd); err != nil {
-		p.Close()
-		return nil, err
-	}
-	return p, nil
+	return &Page{fd: fd, mem: mem, words: wordsOf(mem)}, nil
 }
 
 // Close gives the page back.
 func (p *Page) Close() {
 	_ = unix.Close(p.fd)
-	link.UnmapPage(p.mem)
+	sys.UnmapPage(p.mem)
 	p.mem, p.words = nil, nil
 }
 
-// Shared is the page for a worker's configuration.
-func (p *Page) Shared() link.Page { return link.Page{Kind: link.PageMeter, File: p.fd} }
+// File is the page for the worker to map. It stays this Page's.
+func (p *Page) File() int { return p.fd }
 
 // Counters reads what the worker counts: calls, launches, bytes, busy time, failures.
-func (p *Page) Counters() api.Counters {
+func (p *Page) Counters() Counters {
 	get := func(i int) uint64 { return atomic.LoadUint64(&p.words[i]) }
 	busy := get(wordBusy)
 	if since, now := get(wordSince), monotonic(); since != 0 && since < now {
 		busy += now - since
 	}
-	return api.Counters{
+	return Counters{
 		Calls: get(wordCalls), Launches: get(wordLaunches), BytesIn: get(wordIn), BytesOut: get(wordOut),
 		BusyNanos: busy, FailedCalls: get(wordFailed), OutOfMemory: get(wordRefused),
 	}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"causeway/host/worker/link"
+	"causeway/remote/sys"
 )
 
 // Rebuild moves the session of old to a fresh worker process, which it returns. If it fails, old goes on as if nothing had
@@ -19,7 +20,7 @@ func (s *Spawner) Rebuild(ctx context.Context, old *Process, cfg link.Config) (*
 	if err != nil {
 		return nil, fmt.Errorf("socketpair: %w", err)
 	}
-	defer link.CloseAll(fds[:])
+	defer sys.CloseAll(fds[:])
 	cfg.Adopt = true
 	var wake func(slot uint32)
 	if w := old.wake.Load(); w != nil {

@@ -5,6 +5,7 @@ import (
 
 	"causeway/host/worker/link"
 	"causeway/host/worker/share"
+	"causeway/remote/sys"
 )
 
 // broker follows the messages by which workers share; false for others.
@@ -14,7 +15,7 @@ func (p *Process) broker(m link.Message) bool {
 	default:
 		return false
 	}
-	defer link.CloseAll(m.Files)
+	defer sys.CloseAll(m.Files)
 	answer := link.Message{Type: link.Answer, A: m.A, B: uint64(unix.EINVAL)}
 	if len(m.Payload) < share.TokenSize || len(m.Files) > 1 {
 		_ = p.link.Send(answer)

@@ -9,6 +9,7 @@ import (
 
 	"causeway/host/worker/link"
 	"causeway/host/worker/share"
+	"causeway/remote/sys"
 )
 
 // end is a worker's end of a link whose parent is p.
@@ -75,7 +76,7 @@ func TestShare(t *testing.T) {
 	if r.B != 0 || string(r.Payload) != "blob" || len(r.Files) != 1 {
 		t.Errorf("redeemed %+v", r)
 	}
-	link.CloseAll(r.Files)
+	sys.CloseAll(r.Files)
 	if r := ask(t, c, redeem); r.B == 0 || len(r.Payload) != 0 || len(r.Files) != 0 {
 		t.Errorf("another virtual GPU redeemed %+v", r)
 	}
@@ -132,7 +133,7 @@ func FuzzBroker(f *testing.F) {
 			if len(a.Files) > 1 || a.B != 0 && len(a.Payload)+len(a.Files) > 0 || len(a.Payload) > share.MaxBlob {
 				t.Errorf("%d: answer %d with %d bytes, %d descriptors", m.Type, a.B, len(a.Payload), len(a.Files))
 			}
-			link.CloseAll(a.Files)
+			sys.CloseAll(a.Files)
 		}
 		_ = w.Close()
 		<-p.drained

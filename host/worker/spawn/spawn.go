@@ -22,6 +22,7 @@ import (
 	"causeway/host/sandbox"
 	"causeway/host/worker/link"
 	"causeway/host/worker/share"
+	"causeway/remote/sys"
 )
 
 // LinkFD is the descriptor of the link in a worker process.
@@ -225,7 +226,7 @@ func (p *Process) routineReceive() {
 		if p.broker(m) {
 			continue
 		}
-		link.CloseAll(m.Files)
+		sys.CloseAll(m.Files)
 		if m.Type == link.Wake {
 			if wake := p.wake.Load(); wake != nil && *wake != nil {
 				(*wake)(m.Region)

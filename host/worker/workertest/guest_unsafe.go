@@ -7,11 +7,10 @@ import (
 	"time"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
-
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/remote"
+	"causeway/remote/sys"
 )
 
 // spins is how often a word is looked at before sleeping: some 100 µs.
@@ -116,10 +115,7 @@ func (g *Guest) wait(ok func() bool, slot uint32, word *atomic.Uint32) error {
 }
 
 // futexWait returns when woken, when word is no longer 1, or after a nap.
-func futexWait(word *atomic.Uint32) {
-	nap := unix.NsecToTimespec(int64(50 * time.Millisecond))
-	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), 0, 1, uintptr(unsafe.Pointer(&nap)), 0, 0)
-}
+func futexWait(word *atomic.Uint32) { sys.FutexWait(word, 1, 50*time.Millisecond) }
 
 func (g *Guest) slot(i uint32) *remote.Slot {
 	return (*remote.Slot)(unsafe.Pointer(&g.Mem[remote.SlotsOffset+uint64(i)*uint64(remote.SlotSize)]))
@@ -146,7 +142,7 @@ func (g *Guest) answer(slot, seq, result, total uint32, payload []byte) {
 	s.Result, s.PayloadLen, s.ReplyLen = result, uint32(len(payload)), total
 	(*atomic.Uint32)(unsafe.Pointer(&s.SeqDone)).Store(seq)
 	if w := (*atomic.Uint32)(unsafe.Pointer(&s.Waiting)); w.Swap(0) != 0 {
-		_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), 1, 1<<30, 0, 0, 0)
+		sys.FutexWake(w)
 	}
 }
 

@@ -1,7 +1,6 @@
 package workertest
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"causeway/remote"
+	"causeway/remote/sys"
 )
 
 // Dial connects to a session socket and shakes hands.
@@ -91,7 +91,7 @@ func (g *unixCarrier) hello(env uint32) error {
 	defer unix.Close(fd)
 	g.regions[0] = mem
 	Prepare(mem)
-	if g.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+	if g.bell, err = sys.NewEvent(); err != nil {
 		return err
 	}
 	h := remote.Hello{Type: remote.MsgHello, Va: Address(mem), Size: remote.Region0Size, Pid: uint32(os.Getpid()), Flags: env}
@@ -132,9 +132,7 @@ func memfd(size int) (int, []byte, error) {
 
 // Ring implements Carrier.
 func (g *unixCarrier) Ring() {
-	var one [8]byte
-	binary.NativeEndian.PutUint64(one[:], 1)
-	_, _ = unix.Write(g.bell, one[:])
+	sys.Signal(g.bell)
 }
 
 // Sleep implements Carrier.

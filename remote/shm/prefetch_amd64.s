@@ -1,10 +1,5 @@
 #include "textflag.h"
 
-// func pause()
-TEXT ·pause(SB), NOSPLIT, $0-0
-	PAUSE
-	RET
-
 // func prefetch(p unsafe.Pointer)
 TEXT ·prefetch(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), AX

@@ -4,6 +4,4 @@ package shm
 
 import "unsafe"
 
-func pause() {}
-
 func prefetch(unsafe.Pointer) {}

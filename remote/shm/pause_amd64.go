@@ -1,4 +1,0 @@
-package shm
-
-// pause tells the CPU that this is a waiting loop: it saves power and leaves the sibling thread its share.
-func pause()
