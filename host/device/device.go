@@ -60,7 +60,8 @@ type Device struct {
 	opts Options
 	log  *slog.Logger
 
-	hands chan struct{} // one for each extent that is being copied
+	workers workers
+	hands   chan struct{} // one for each extent that is being copied
 
 	budget *memory.Page  // of all sessions
 	door   door          // through which they come
@@ -89,11 +90,11 @@ var _ fs.ControlFile = (*Device)(nil)
 
 // New makes the device. Serve runs it.
 func New(o Options) (*Device, error) {
-	d := &Device{mem: vhostuser.NewMemory(), opts: o, log: o.Log, sessions: map[*session]struct{}{}, opened: make(chan struct{}, 1),
+	d := &Device{mem: vhostuser.NewMemory(), workers: spawned{o.Spawner, o.Pool}, opts: o, log: o.Log, sessions: map[*session]struct{}{}, opened: make(chan struct{}, 1),
 		hands: make(chan struct{}, copyHands()), starts: make(chan struct{}, startsAtOnce()), door: newDoor(), began: time.Now(), limits: withDefaults(o.Limits)}
 	var nvml fs.ControlFile
 	if o.Machine != nil {
-		desk := &inventory.Desk{Memory: func() (uint64, uint64) { return d.budget.Limit(), d.budget.Used() }, Workers: d.workers, Machine: o.Machine}
+		desk := &inventory.Desk{Memory: func() (uint64, uint64) { return d.budget.Limit(), d.budget.Used() }, Workers: d.measurable, Machine: o.Machine}
 		nvml = newNVMLFile(desk, o.Log)
 	}
 	err := o.Limits.Check()

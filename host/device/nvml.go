@@ -116,8 +116,8 @@ func (h *nvmlHandle) Revoke(context.Context, []fs.Request) {
 	clear(h.pending)
 }
 
-// workers are the processes of the device's sessions.
-func (d *Device) workers() []inventory.Worker {
+// measurable are the processes of the device's sessions.
+func (d *Device) measurable() []inventory.Worker {
 	var list []inventory.Worker
 	for _, s := range d.all() {
 		s.mu.Lock()

@@ -7,7 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"causeway/host/worker/link"
-	"causeway/host/worker/spawn"
 	"causeway/remote"
 	"causeway/virtio/fs"
 )
@@ -279,7 +278,7 @@ func (s *session) fail(err error) {
 func (s *session) hurryUp() { s.rush.Do(func() { close(s.hurry) }) }
 
 // workerGone follows the end of a worker process.
-func (s *session) workerGone(p *spawn.Process) {
+func (s *session) workerGone(p workerProcess) {
 	s.mu.Lock()
 	expected := s.proc != p || s.moving == p || s.state >= dead
 	s.mu.Unlock()

@@ -57,7 +57,7 @@ func (s *session) rebuild(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, rebuildLimit)
 	defer cancel()
 	cfg := s.config()
-	next, err := s.dev.opts.Spawner.Rebuild(ctx, p, cfg)
+	next, err := s.dev.workers.rebuild(ctx, p, cfg)
 	s.mu.Lock()
 	s.moving = nil
 	if err == nil {

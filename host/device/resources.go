@@ -8,7 +8,6 @@ import (
 	"causeway/host/schedule"
 	"causeway/host/worker/link"
 	"causeway/host/worker/meter"
-	"causeway/host/worker/spawn"
 )
 
 // resources are what a session has of its virtual GPU while it has a worker, one after the other of which use them. They are made
@@ -17,7 +16,7 @@ type resources struct {
 	slot    int // of the memory budget
 	meter   *meter.Page
 	turn    *schedule.Session // nil: GPU time is not shared
-	left    []*spawn.Process  // workers that the session has left, and that are about to end
+	left    []workerProcess   // workers that the session has left, and that are about to end
 	cpu     time.Duration     // of those that have ended
 	sampled uint64            // nanoseconds of GPU time by the driver's account
 	seen    api.Counters      // at the last look: what counters never go below
@@ -51,7 +50,7 @@ func (s *session) provide() error {
 }
 
 // yield gives the resources back; p, the last worker, is gone, or nil. What it held of the memory is free again. It runs on routine.
-func (s *session) yield(p *spawn.Process) {
+func (s *session) yield(p workerProcess) {
 	s.mu.Lock()
 	r := s.res
 	if r == nil {
@@ -73,7 +72,7 @@ func (s *session) yield(p *spawn.Process) {
 }
 
 // countersLocked reads what the session has done so far with p as its worker. What workers say is believed as far as clocks allow.
-func (s *session) countersLocked(p *spawn.Process) api.Counters {
+func (s *session) countersLocked(p workerProcess) api.Counters {
 	r := s.res
 	if r == nil {
 		return api.Counters{}
@@ -107,8 +106,8 @@ func (s *session) countersLocked(p *spawn.Process) api.Counters {
 }
 
 // cpuTime is that of all workers so far; p is the last.
-func (r *resources) cpuTime(p *spawn.Process) time.Duration {
-	r.left = slices.DeleteFunc(r.left, func(old *spawn.Process) bool {
+func (r *resources) cpuTime(p workerProcess) time.Duration {
+	r.left = slices.DeleteFunc(r.left, func(old workerProcess) bool {
 		select {
 		case <-old.Done():
 			r.cpu += old.CPU()

@@ -52,9 +52,9 @@ type session struct {
 
 	mu      sync.Mutex
 	state   state
-	proc    *spawn.Process // nil until Hello
-	moving  *spawn.Process // the session is leaving it
-	bell    int            // eventfd: the worker's doorbell; -1
+	proc    workerProcess // nil until Hello
+	moving  workerProcess // the session is leaving it
+	bell    int           // eventfd: the worker's doorbell; -1
 	regions map[uint32]*region
 	pieces  int
 	leased  uint64

@@ -15,21 +15,13 @@ import (
 )
 
 // worker gives the session a worker process: one that is ready, if what the guest says of its environment allows it.
-func (s *session) worker(h remote.Hello) (*spawn.Process, error) {
+func (s *session) worker(h remote.Hello) (workerProcess, error) {
 	started, err := s.starting()
 	if err != nil {
 		return nil, err
 	}
 	defer started()
-	if link.Fits(h, len(s.dev.opts.Worker.Devices)) {
-		if p := s.dev.opts.Pool.Take(); p != nil {
-			if p.Configure(s.config(), s.wake) == nil {
-				return p, nil
-			}
-			p.Kill() // it has ended
-		}
-	}
-	return s.dev.opts.Spawner.Start(s.config(), s.wake)
+	return s.dev.workers.start(s.config(), s.wake, link.Fits(h, len(s.dev.opts.Worker.Devices)))
 }
 
 // spawn starts the worker process. It runs on routine.
@@ -78,7 +70,7 @@ func (s *session) spawn(h remote.Hello, w *fs.WriteRequest) {
 }
 
 // follow notices the end of a worker.
-func (s *session) follow(p *spawn.Process) {
+func (s *session) follow(p workerProcess) {
 	go func() {
 		<-p.Done()
 		s.workerGone(p)

@@ -93,12 +93,23 @@ func (g *Guest) Submit(r Request) (*Call, error) {
 	}
 	h := fuse.InHeader{Length: uint32(size), Opcode: r.Op, Unique: unique, NodeId: r.Node, Caller: r.Caller}
 
+	c, err := q.add(r, h)
+	if err == nil && g.direct != nil {
+		if err = g.direct.hand(q.index); err == nil {
+			q.reap()
+		}
+	}
+	return c, err
+}
+
+// add makes a request available.
+func (q *queue) add(r Request, h fuse.InHeader) (*Call, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	in := q.page(inHeader + len(r.Body))
 	copy(in.Bytes, structBytes(&h))
 	copy(in.Bytes[inHeader:], r.Body)
-	c := &Call{q: q, unique: unique, in: in, pages: r.Pages, answer: !r.NoAnswer, done: make(chan struct{})}
+	c := &Call{q: q, unique: h.Unique, in: in, pages: r.Pages, answer: !r.NoAnswer, done: make(chan struct{})}
 	readable := append([]virtiotest.Buffer{in}, r.Data...)
 	var writable []virtiotest.Buffer
 	if c.answer {
@@ -115,7 +126,7 @@ func (g *Guest) Submit(r Request) (*Call, error) {
 		return nil, err
 	}
 	q.waiting[head] = c
-	if q.drv.NeedKick() {
+	if q.ring != nil && q.drv.NeedKick() {
 		q.ring.Kick.Signal()
 	}
 	return c, nil

@@ -39,6 +39,7 @@ type Guest struct {
 	unique uint64
 	mu     sync.Mutex // guards unique
 	server *server
+	direct *direct // nil: requests travel by queues and eventfds
 }
 
 // server is the device's side, if Boot started it.

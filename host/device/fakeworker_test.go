@@ -1,0 +1,243 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"causeway/host/worker/link"
+	"causeway/host/worker/spawn"
+)
+
+// fakeWorkers start workers that exist in the test only. Each does what it is told at once, unless the test lets it hang.
+type fakeWorkers struct {
+	lent func(gpa uint64) bool // whether the guest's kernel has the page back, which is when nobody may touch it
+	fail func(format string, args ...any)
+
+	mu      sync.Mutex
+	started []*fakeWorker
+}
+
+// fakeWorker follows a session's messages as a worker does, and remembers which pages it could touch.
+type fakeWorker struct {
+	of      *fakeWorkers
+	replies chan link.Message
+	done    chan struct{}
+	wake    func(slot uint32)
+
+	mu      sync.Mutex
+	regions map[uint32]*fakeRegion
+	parked  bool
+	hangs   bool // what is sent now waits in backlog
+	backlog []link.Message
+	ended   bool
+	err     error
+	parks   int
+	resumes int
+	starts  int
+	refuses bool // answers Start with an error
+}
+
+type fakeRegion struct {
+	va, size uint64
+	pieces   map[uint64][]link.Extent
+	whole    bool // the last piece of a list has come
+}
+
+func (f *fakeWorkers) start(_ link.Config, wake func(slot uint32), _ bool) (workerProcess, error) {
+	w := &fakeWorker{of: f, wake: wake, replies: make(chan link.Message, 64), done: make(chan struct{}), regions: map[uint32]*fakeRegion{}}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.started = append(f.started, w)
+	return w, nil
+}
+
+// last is the worker that was started last; nil: none was.
+func (f *fakeWorkers) last() *fakeWorker {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.started) == 0 {
+		return nil
+	}
+	return f.started[len(f.started)-1]
+}
+
+var errHangs = errors.New("the worker hangs")
+
+func (f *fakeWorkers) rebuild(_ context.Context, old workerProcess, cfg link.Config) (workerProcess, error) {
+	o := old.(*fakeWorker)
+	o.mu.Lock()
+	hangs := o.hangs
+	o.mu.Unlock()
+	if hangs {
+		return nil, errHangs
+	}
+	p, err := f.start(cfg, o.wake, false)
+	if err != nil {
+		return nil, err
+	}
+	n := p.(*fakeWorker)
+	o.mu.Lock()
+	n.regions, o.regions = o.regions, map[uint32]*fakeRegion{}
+	o.mu.Unlock()
+	o.exit(nil)
+	return n, nil
+}
+
+// holds lists the pages that the worker may touch. w.mu is held.
+func (w *fakeWorker) holds() (list []uint64) {
+	if w.parked || w.ended {
+		return nil
+	}
+	for _, r := range w.regions {
+		if !r.whole {
+			continue
+		}
+		for _, es := range r.pieces {
+			for _, e := range es {
+				for at := e.GPA; at < e.GPA+e.Size; at += pageSize {
+					list = append(list, at)
+				}
+			}
+		}
+	}
+	return list
+}
+
+// check fails the test if the worker may touch a page that the guest's kernel has back.
+func (w *fakeWorker) check(when string) {
+	for _, page := range w.holds() {
+		if !w.of.lent(page) {
+			w.of.fail("%s: the worker holds page %#x, whose READ was completed", when, page)
+			return
+		}
+	}
+}
+
+func (w *fakeWorker) Send(m link.Message) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		return spawn.ErrEnded
+	}
+	if w.hangs {
+		w.backlog = append(w.backlog, m)
+		return nil
+	}
+	w.handle(m)
+	return nil
+}
+
+// handle does what a message says. w.mu is held.
+func (w *fakeWorker) handle(m link.Message) {
+	w.check(fmt.Sprintf("at message %d", m.Type))
+	switch m.Type {
+	case link.Region:
+		w.regions[m.Region] = &fakeRegion{va: m.A, size: m.B, pieces: map[uint64][]link.Extent{}}
+	case link.Piece:
+		r := w.regions[m.Region]
+		es, err := link.DecodeExtents(m.Payload)
+		if r == nil || err != nil {
+			w.of.fail("piece of region %d, which the worker was not told of: %v", m.Region, err)
+			return
+		}
+		r.pieces[m.A], r.whole = es, m.B == 1
+	case link.RegionEnd:
+		if w.regions[m.Region] == nil {
+			w.of.fail("end of region %d, which the worker was not told of", m.Region)
+		}
+		delete(w.regions, m.Region)
+		w.answer(link.Message{Type: link.RegionEnded, Region: m.Region})
+	case link.Start:
+		w.starts++
+		errno := uint64(0)
+		if w.refuses {
+			errno = 5
+		}
+		w.answer(link.Message{Type: link.Started, A: errno})
+	case link.Park:
+		w.parks++
+		w.parked = true
+		w.answer(link.Message{Type: link.Parked, A: m.A})
+	case link.Resume:
+		if !w.parked {
+			w.of.fail("resume of a worker that is not parked")
+		}
+		w.resumes++
+		w.parked = false
+		w.check("after Resume")
+	}
+}
+
+func (w *fakeWorker) answer(m link.Message) { w.replies <- m }
+
+// hang has the worker do nothing any more, or all that it was told meanwhile.
+func (w *fakeWorker) hang(yes bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hangs = yes
+	if !yes {
+		list := w.backlog
+		w.backlog = nil
+		for _, m := range list {
+			if !w.ended {
+				w.handle(m)
+			}
+		}
+	}
+}
+
+// exit is the end of the process.
+func (w *fakeWorker) exit(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		return
+	}
+	w.check("at its end")
+	w.ended, w.err = true, err
+	close(w.done)
+}
+
+func (w *fakeWorker) Await(ctx context.Context, t link.Type) (link.Message, error) {
+	for {
+		select {
+		case m := <-w.replies:
+			if m.Type == t {
+				return m, nil
+			}
+			continue
+		default:
+		}
+		select {
+		case m := <-w.replies:
+			if m.Type == t {
+				return m, nil
+			}
+		case <-w.done:
+			return link.Message{}, spawn.ErrEnded
+		case <-ctx.Done():
+			return link.Message{}, fmt.Errorf("%w: %w", spawn.ErrSilent, ctx.Err())
+		}
+	}
+}
+
+func (w *fakeWorker) Measure(context.Context) (link.Use, error) { return link.Use{}, spawn.ErrSilent }
+func (w *fakeWorker) Done() <-chan struct{}                     { return w.done }
+func (w *fakeWorker) Err() error                                { return w.err }
+func (w *fakeWorker) Kill()                                     { w.exit(errors.New("killed")) }
+func (w *fakeWorker) PID() int                                  { return 1 << 22 }
+func (w *fakeWorker) CPU() time.Duration                        { return 0 }
+
+// Stop ends a worker in order, or after grace if it hangs.
+func (w *fakeWorker) Stop(grace time.Duration) {
+	w.mu.Lock()
+	hangs := w.hangs
+	w.mu.Unlock()
+	if hangs {
+		time.Sleep(grace)
+	}
+	w.exit(nil)
+}

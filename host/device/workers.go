@@ -1,0 +1,62 @@
+package device
+
+import (
+	"context"
+	"time"
+
+	"causeway/host/inventory"
+	"causeway/host/worker/link"
+	"causeway/host/worker/spawn"
+)
+
+// A workerProcess is what a session needs of its worker: *spawn.Process is one, which documents the methods.
+type workerProcess interface {
+	inventory.Worker
+
+	Send(m link.Message) error
+	Await(ctx context.Context, t link.Type) (link.Message, error)
+	Done() <-chan struct{}
+	Err() error
+	Stop(grace time.Duration)
+	Kill()
+	PID() int
+	CPU() time.Duration
+}
+
+// workers start processes for sessions.
+type workers interface {
+	// start gives a worker its configuration. spare: one that waits ready fits the session.
+	start(cfg link.Config, wake func(slot uint32), spare bool) (workerProcess, error)
+	// rebuild moves a session from old, one of these workers, to the worker that it returns: see Spawner.Rebuild.
+	rebuild(ctx context.Context, old workerProcess, cfg link.Config) (workerProcess, error)
+}
+
+// spawned are workers in processes of their own.
+type spawned struct {
+	spawner *spawn.Spawner
+	pool    *spawn.Pool // may be nil
+}
+
+func (w spawned) start(cfg link.Config, wake func(slot uint32), spare bool) (workerProcess, error) {
+	if spare {
+		if p := w.pool.Take(); p != nil {
+			if p.Configure(cfg, wake) == nil {
+				return p, nil
+			}
+			p.Kill() // it has ended
+		}
+	}
+	p, err := w.spawner.Start(cfg, wake)
+	if err != nil {
+		return nil, err // not a nil process within an interface
+	}
+	return p, nil
+}
+
+func (w spawned) rebuild(ctx context.Context, old workerProcess, cfg link.Config) (workerProcess, error) {
+	next, err := w.spawner.Rebuild(ctx, old.(*spawn.Process), cfg)
+	if err != nil {
+		return nil, err
+	}
+	return next, nil
+}
