@@ -143,6 +143,9 @@ func (w *fakeWorker) handle(m link.Message) {
 			w.of.fail("piece of region %d, which the worker was not told of: %v", m.Region, err)
 			return
 		}
+		if r.whole && !w.parked {
+			w.of.fail("pages of region %d are listed again while the worker uses them", m.Region)
+		}
 		r.pieces[m.A], r.whole = es, m.B == 1
 	case link.RegionEnd:
 		if w.regions[m.Region] == nil {

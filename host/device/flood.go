@@ -89,11 +89,17 @@ func (s *session) pause(d time.Duration) error {
 	return errGone
 }
 
-// starting waits for its turn to start a worker; the function ends it.
+// starting waits for its turn to start a worker; the function ends it. A turn that is free is had in a hurry, too.
 func (s *session) starting() (func(), error) {
+	end := func() { <-s.dev.starts }
 	select {
 	case s.dev.starts <- struct{}{}:
-		return func() { <-s.dev.starts }, nil
+		return end, nil
+	default:
+	}
+	select {
+	case s.dev.starts <- struct{}{}:
+		return end, nil
 	case <-s.hurry:
 	case <-s.over:
 	}

@@ -17,6 +17,15 @@ func TestRenewedIsNotParked(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		zero := k.begin()
 		last := k.lend(loanAt(0, 0), zero)
+		k.want("region", k.declare(1, 2), 0)
+		half := k.pages(1)
+		k.lend(loanAt(1, 0), half)
+		k.lend(loanAt(1, 0), half) // a renewal lends no more than there was
+		k.lend(loanAt(1, pageSize), k.pages(1))
+		if got := k.worker().knows(1, 0); got != extentsOf(half) {
+			t.Errorf("the worker knows %s", got)
+		}
+		k.want("end", k.control(remote.Hello{Type: remote.MsgRegionEnd, Region: 1}), 0)
 		for range 20 {
 			k.sleep(leaseTerm - 10*time.Millisecond)
 			k.pending("a lease in its term", last)
@@ -44,9 +53,14 @@ func TestLapse(t *testing.T) {
 		first := k.lend(loanAt(0, 0), zero)
 		w := k.worker()
 		k.sleep(leaseTerm - time.Second - time.Millisecond) // region 1's first piece is a millisecond from its end
+		wait, err := k.file.Read(0, waitAt(1), k.pages(1))
+		if err != nil {
+			t.Fatal(err)
+		}
 		k.pending("before its end", first)
 		k.sleep(time.Millisecond + shortestNap)
 		k.want("all leases end with the first", first, 0)
+		k.want("and what waits, for a killed process cannot exit before", wait, 0)
 		if parks, resumes := w.counts(); parks != 1 || resumes != 0 {
 			t.Fatalf("%d parks, %d resumes", parks, resumes)
 		}

@@ -207,10 +207,14 @@ func (s *session) Revoke(ctx context.Context, _ []fs.Request) {
 	s.dropExtents()
 	defer s.settle()
 	s.mu.Lock()
-	waits := s.state == opening
+	waits, starter := s.state == opening, s.starter
+	s.starter = nil // its pages are among those that go back: the guest starts again
 	s.mu.Unlock()
 	if waits {
 		s.hurryUp()
+	}
+	if starter != nil {
+		starter.Complete(0, unix.EAGAIN)
 	}
 	s.mu.Lock()
 	if s.state == running {

@@ -294,6 +294,7 @@ func (s *session) dropRegion(r *region, w *fs.WriteRequest) {
 	s.settle()
 	completeAll(reqs, 0)
 	w.Complete(w.Size, 0)
+	s.sendRegions() // a parked session may have waited for this region alone
 }
 
 // tell passes a message to the worker, if there is one.
