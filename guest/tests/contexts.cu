@@ -10,6 +10,13 @@ __global__ void fill(uint32_t *p, int n, uint32_t v)
         p[i] = v + i;
 }
 
+// spin runs until the program writes go, or for so many turns: seconds.
+__global__ void spin(const volatile uint32_t *go, uint32_t *seen)
+{
+    for (uint32_t turn = 0; turn < 50u * 1000 * 1000 && !*seen; turn++)
+        *seen = *go;
+}
+
 static bool filled(const uint32_t *p, int n, uint32_t v)
 {
     for (int i = 0; i < n; i++)
@@ -75,6 +82,31 @@ static CUresult create(CUcontext *c, CUdevice dev)
 #endif
 }
 
+// beside ends a context whose pinned memory came first, while a kernel of another waits for what the program does next.
+static void beside(CUdevice dev)
+{
+    CUcontext first, second;
+    uint32_t *early, *word, result = 0;
+    cudaStream_t runs, writes;
+
+    CU(create(&first, dev));
+    CUDA(cudaHostAlloc(&early, 4096, cudaHostAllocPortable));
+    CU(create(&second, dev));
+    CUDA(cudaMalloc(&word, 2 * sizeof *word));
+    CUDA(cudaMemset(word, 0, 2 * sizeof *word));
+    CUDA(cudaStreamCreateWithFlags(&runs, cudaStreamNonBlocking));
+    CUDA(cudaStreamCreateWithFlags(&writes, cudaStreamNonBlocking));
+    CUDA(cudaDeviceSynchronize());
+    spin<<<1, 1, 0, runs>>>(word, word + 1);
+    CU(cuCtxDestroy(first));
+    CUDA(cudaMemsetAsync(word, 1, 1, writes));
+    CUDA(cudaStreamSynchronize(runs));
+    CUDA(cudaMemcpy(&result, word + 1, sizeof result, cudaMemcpyDeviceToHost));
+    expect(result == 1, "a kernel saw what came after the end of another context");
+    use("the second, after that", 30000);
+    CU(cuCtxDestroy(second));
+}
+
 int main()
 {
     CUdevice dev;
@@ -99,5 +131,6 @@ int main()
     CU(cuCtxDestroy(first));
     use("the second, without the first", 22000);
     CU(cuCtxDestroy(second));
+    beside(dev);
     return finish();
 }

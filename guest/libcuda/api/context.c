@@ -169,6 +169,8 @@ static CUresult destroy(CUcontext handle)
 	if (!c || c->is_primary || c->is_green)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	cw_cls_clear(c);
+	if (atomic_load(&c->state) == live)
+		cw_ctx_finish(c);
 	if (!atomic_compare_exchange_strong(&c->state, &live, CW_CTX_GONE))
 		return CUDA_ERROR_INVALID_CONTEXT;
 	res = cwop_CtxDestroy(c->o.id);
@@ -308,6 +310,8 @@ void cw_ctx_green_gone(struct cw_ctx *c)
 	uint32_t live = CW_CTX_LIVE;
 
 	cw_cls_clear(c);
+	if (atomic_load(&c->state) == live)
+		cw_ctx_finish(c);
 	if (!atomic_compare_exchange_strong(&c->state, &live, CW_CTX_GONE))
 		return;
 	cw_ctx_objects_gone(c);

@@ -117,18 +117,23 @@ CUresult cwi_cuCtxSynchronize(void)
 	return res ? res : cwop_CtxSynchronize();
 }
 
-CUresult cwi_cuCtxSynchronize_v2(CUcontext ctx)
+CUresult cw_ctx_finish(struct cw_ctx *c)
 {
-	struct cw_ctx *c;
 	uint32_t current = cw_current_ctx_id();
-	CUresult res = cw_ctx_resolve(ctx, &c);
+	CUresult res;
 
-	if (res)
-		return res;
 	cw_set_current_ctx_id(c->o.id);
 	res = cwop_CtxSynchronize();
 	cw_set_current_ctx_id(current);
 	return res;
+}
+
+CUresult cwi_cuCtxSynchronize_v2(CUcontext ctx)
+{
+	struct cw_ctx *c;
+	CUresult res = cw_ctx_resolve(ctx, &c);
+
+	return res ? res : cw_ctx_finish(c);
 }
 
 CUresult cwi_cuCtxGetLimit(size_t *value, CUlimit limit)

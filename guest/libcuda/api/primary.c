@@ -61,6 +61,15 @@ CUresult cwi_cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice dev)
 	return res;
 }
 
+/* What precedes the end of the active primary context, before the device is locked: destructors of context-local storage are the
+ * application's code, and the context's work takes its time. */
+static void ending(struct cw_ctx *c)
+{
+	cw_cls_clear(c);
+	if (atomic_load(&c->state) == CW_CTX_LIVE)
+		cw_ctx_finish(c);
+}
+
 /* Ends the active primary context. Called with the device locked and retained at 0. */
 static void deactivate(struct cw_ctx *c)
 {
@@ -75,9 +84,8 @@ CUresult cwi_cuDevicePrimaryCtxRelease(CUdevice dev)
 
 	if (!d)
 		return cw_no_device();
-	/* Destructors of context-local storage are the application's code: they run before the lock is taken. */
 	if (atomic_load(&d->retained) == 1)
-		cw_cls_clear(atomic_load(&d->primary));
+		ending(atomic_load(&d->primary));
 	cw_lock_acquire(&d->lock);
 	if (atomic_load(&d->retained) == 0) {
 		res = CUDA_ERROR_INVALID_CONTEXT;
@@ -106,7 +114,7 @@ CUresult cwi_cuDevicePrimaryCtxReset(CUdevice dev)
 		return cw_no_device();
 	c = atomic_load(&d->primary);
 	if (c && atomic_load(&d->retained))
-		cw_cls_clear(c);
+		ending(c);
 	cw_lock_acquire(&d->lock);
 	if (atomic_exchange(&d->retained, 0)) {
 		c = atomic_load(&d->primary);

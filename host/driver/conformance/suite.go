@@ -56,6 +56,7 @@ func Run(t *testing.T, open func(t *testing.T) driver.Backend) {
 		{"Pinned", testPinned},
 		{"Box", testBox},
 		{"StreamsAndEvents", testStreamsAndEvents},
+		{"Contexts", testContexts},
 		{"Errors", testErrors},
 		{"Graphs", testGraphs},
 		{"MovedGraph", testMovedGraph},

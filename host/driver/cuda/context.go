@@ -10,7 +10,13 @@ import (
 // PrimaryCtxRetain creates or references a device's primary context.
 func (s *session) PrimaryCtxRetain(c *wire.Call, a *wire.PrimaryCtxRetainArgs, r *wire.PrimaryCtxRetainReply) cuda.Result {
 	handle, fences := uint64(0), (*fencePool)(nil)
+	ctx, ok := s.ctxs.get(a.Ctx)
+	resumed := s.resume(ctx)
 	res := s.enter(a.Ctx, func() cuda.Result {
+		if resumed {
+			handle = ctx.handle
+			return cuda.Success
+		}
 		if handle, fences = s.warm.take(a.Dev); handle != 0 {
 			return cuda.Success
 		}
@@ -27,7 +33,6 @@ func (s *session) PrimaryCtxRetain(c *wire.Call, a *wire.PrimaryCtxRetainArgs, r
 	if fences != nil && s.fences == nil {
 		s.fences, fences.ctx = fences, a.Ctx
 	}
-	ctx, ok := s.ctxs.get(a.Ctx)
 	if !ok {
 		ctx = &context_{dev: a.Dev, primary: true}
 		if !s.ctxs.put(a.Ctx, ctx) {
@@ -86,10 +91,10 @@ func (s *session) forgetContext(id uint32, ctx *context_) {
 		s.current = 0
 		s.fn.cuCtxSetCurrent.call(0)
 	}
-	if ctx.handle != 0 {
+	if ctx.handle != 0 && !ctx.lingers {
 		s.budget.Leave()
 	}
-	ctx.handle, ctx.hidden, ctx.answers = 0, nil, [wire.SlotCount]answers{}
+	ctx.handle, ctx.lingers, ctx.hidden, ctx.answers = 0, false, nil, [wire.SlotCount]answers{}
 	s.lanes.forget()
 	s.forgetGauge(id)
 	s.forgetArrays(id)
@@ -108,10 +113,12 @@ func (s *session) PrimaryCtxRelease(c *wire.Call, a *wire.PrimaryCtxReleaseArgs)
 	if !ok || !ctx.primary || ctx.retains == 0 {
 		return cuda.ErrorInvalidContext
 	}
+	res, release := cuda.Success, func() cuda.Result { return s.fn.cuDevicePrimaryCtxRelease_v2.call(uint64(ctx.dev)) }
 	if ctx.retains == 1 {
-		s.dropRegistrations(a.Ctx)
+		res = s.endContext(a.Ctx, ctx, release)
+	} else {
+		res = release()
 	}
-	res := s.fn.cuDevicePrimaryCtxRelease_v2.call(uint64(ctx.dev))
 	if res == cuda.Success {
 		if ctx.retains--; ctx.retains == 0 {
 			s.forgetContext(a.Ctx, ctx)
@@ -121,18 +128,32 @@ func (s *session) PrimaryCtxRelease(c *wire.Call, a *wire.PrimaryCtxReleaseArgs)
 }
 
 // dropRegistrations unpins what was registered and made through a context that is about to go. The regions are the guest process's and
-// outlive its contexts: another context that lives takes them over at once, else the next one does. Worker goroutine.
-func (s *session) dropRegistrations(owner uint32) {
+// outlive its contexts: another context that lives takes them over at once, else the next one does. False: work that runs for others uses
+// them, and the context must linger. Worker goroutine.
+func (s *session) dropRegistrations(owner uint32) bool {
 	heir, ok := s.heir(owner)
 	if !ok {
 		s.letGo(func(uint32) bool { return true })
-		return
+		s.endLingering()
+		return true
 	}
 	if !s.owns(owner) {
-		return
+		return true
+	}
+	if !s.capturing() && s.useContext(owner) == cuda.Success {
+		s.fn.cuCtxSynchronize.call() // the driver waits for the context's own work when it ends it; the guest has waited before
+	}
+	if !s.quiet() {
+		return false
 	}
 	s.finishAll()
 	s.letGo(func(ctx uint32) bool { return ctx == owner })
+	s.inherit(heir)
+	return true
+}
+
+// inherit registers through a context that lives what one had that is gone.
+func (s *session) inherit(heir uint32) {
 	if res := s.contextReady(heir, s.ctxs.m[heir]); res != cuda.Success {
 		slog.Error("what a destroyed context had registered is lost to those that live", "error", res)
 	}
@@ -179,12 +200,9 @@ func (s *session) heir(owner uint32) (uint32, bool) {
 	return 0, false
 }
 
-// finishAll waits for all contexts, whose GPU work writes words that are about to move, and answers the waits for it; errors come with
-// the next call. A capture would end by that: then only what the driver itself waits for is done.
+// finishAll waits for all contexts when the GPU has nothing to do for them (quiet), so that the last words that it writes have come, and
+// answers the waits for those; errors come with the next call.
 func (s *session) finishAll() {
-	if s.capturing() {
-		return
-	}
 	for id, c := range s.ctxs.m {
 		if c.handle != 0 && s.useContext(id) == cuda.Success {
 			s.fn.cuCtxSynchronize.call()
@@ -195,21 +213,29 @@ func (s *session) finishAll() {
 
 // PrimaryCtxReset destroys a primary context's resources.
 func (s *session) PrimaryCtxReset(c *wire.Call, a *wire.PrimaryCtxResetArgs) cuda.Result {
+	reset := func() cuda.Result { return s.fn.cuDevicePrimaryCtxReset_v2.call(uint64(a.Dev)) }
 	ctx, ok := s.ctxs.get(a.Ctx)
-	if ok && ctx.handle != 0 {
-		s.dropRegistrations(a.Ctx)
+	if !ok || ctx.handle == 0 {
+		return reset()
 	}
-	res := s.fn.cuDevicePrimaryCtxReset_v2.call(uint64(a.Dev))
-	if ok && res == cuda.Success {
-		ctx.retains = 0
-		s.forgetContext(a.Ctx, ctx)
-		for ptr, m := range s.allocs { // of pools
+	res := s.endContext(a.Ctx, ctx, reset)
+	if res != cuda.Success {
+		return res
+	}
+	lingers := ctx.lingers
+	ctx.retains = 0
+	s.forgetContext(a.Ctx, ctx)
+	if lingers {
+		return cuda.Success
+	}
+	for ptr, m := range s.allocs {
+		if m.pooled {
 			s.freed(ptr, m)
 		}
-		s.settlePools()
-		s.host.SetSticky(cuda.Success)
 	}
-	return res
+	s.settlePools()
+	s.host.SetSticky(cuda.Success)
+	return cuda.Success
 }
 
 // letWarm gives up a primary context that was made ready and never asked for.
@@ -252,8 +278,8 @@ func (s *session) CtxDestroy(c *wire.Call, a *wire.CtxDestroyArgs) cuda.Result {
 	if !ok || ctx.primary || ctx.handle == 0 {
 		return cuda.ErrorInvalidContext
 	}
-	s.dropRegistrations(a.Ctx)
-	res := s.fn.cuCtxDestroy_v2.call(ctx.handle)
+	handle := ctx.handle
+	res := s.endContext(a.Ctx, ctx, func() cuda.Result { return s.fn.cuCtxDestroy_v2.call(handle) })
 	s.ctxs.remove(a.Ctx)
 	s.current = a.Ctx
 	s.forgetContext(a.Ctx, ctx)

@@ -160,12 +160,15 @@ func (s *session) GreenCtxDestroy(c *wire.Call, a *wire.GreenCtxDestroyArgs) cud
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	if ctx, ok := s.ctxs.get(g.ctx); ok {
-		s.dropRegistrations(g.ctx)
-		s.forgetContext(g.ctx, ctx)
-		s.ctxs.remove(g.ctx)
+	destroy := func() cuda.Result { return s.fn.cuGreenCtxDestroy.call(g.handle) }
+	ctx, ok := s.ctxs.get(g.ctx)
+	if !ok {
+		return destroy()
 	}
-	return s.fn.cuGreenCtxDestroy.call(g.handle)
+	res := s.endContext(g.ctx, ctx, destroy)
+	s.forgetContext(g.ctx, ctx)
+	s.ctxs.remove(g.ctx)
+	return res
 }
 
 // CtxFromGreenCtx gives a green context's context.

@@ -69,6 +69,9 @@ func (s *session) Before(op wire.Op, behind bool) {
 	if !own {
 		s.epoch++
 	}
+	if len(s.lingering) > 0 {
+		s.lookAtLingering()
+	}
 	if ls.most == 0 {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -55,6 +56,8 @@ type session struct {
 	regions       map[uint32]registration
 	pinned        []pinnedRegion // those of them that the guest pinned
 	detached      []uint32       // regions that are registered again as soon as there is a context
+	lingering     []lingering    // contexts that the guest has ended and the driver not yet
+	lookedAt      time.Time      // when they were last looked at
 	devices       []deviceInfo
 	consoleMu     sync.Mutex // guards stdout, stderr and the order of their text
 	stdout        *capture
@@ -76,6 +79,7 @@ type context_ struct {
 	dev     uint32
 	primary bool
 	retains int
+	lingers bool                    // it is about to be forgotten, and goes on in session.lingering
 	hidden  *stream                 // non-blocking stream of ours that waits for events, nil until needed
 	answers [wire.SlotCount]answers // behind copies from the GPU
 }

@@ -140,10 +140,11 @@ static void events(void)
 	CHECK(fake.wanted == 0);
 }
 
-static _Atomic int gone;
+static _Atomic int going, gone;
 
 static void *remove_it(void *p)
 {
+	going = 1;
 	CHECK_RES(cuDeviceUnregisterAsyncNotification(0, ((struct heard *)p)->handle), 0);
 	gone = 1;
 	return NULL;
@@ -166,6 +167,7 @@ static void slow(void)
 	post(CW_CALLBACK_STILL_OVER, 1000);
 	EVENTUALLY(taken());
 	CHECK(pthread_create(&t, NULL, remove_it, &a) == 0);
+	EVENTUALLY(going);
 	for (int i = 0; i < 50; i++)
 		nap();
 	CHECK(!gone && a.there);
