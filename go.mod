@@ -2,6 +2,9 @@ module causeway
 
 go 1.26.0
 
+// What is downloaded and built holds Go files of others, and comes and goes while go looks for packages.
+ignore ./build
+
 tool honnef.co/go/tools/cmd/staticcheck
 
 require (

@@ -2,6 +2,7 @@ package process
 
 import (
 	"errors"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -10,8 +11,12 @@ import (
 )
 
 // KilledForMemory reports whether the kernel's log says that the kernel killed a process for lack of memory, the host's or its control
-// group's, since a time. scope is the kernel's word for whose memory it was. A log that may not be read says nothing.
+// group's, since a time. scope is the kernel's word for whose memory it was. A log that may not be read says nothing, nor does one that
+// numbers processes otherwise than this one does: in a PID namespace (a container) pid may be somebody else's there.
 func KilledForMemory(pid int, since time.Time) (scope string, killed bool) {
+	if !kernelsPIDs() {
+		return "", false
+	}
 	fd, err := unix.Open("/dev/kmsg", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return "", false
@@ -36,6 +41,13 @@ func KilledForMemory(pid int, since time.Time) (scope string, killed bool) {
 		}
 	}
 	return scope, killed
+}
+
+// kernelsPIDs reports whether this process sees the PIDs that the kernel's log has, those of the first namespace.
+func kernelsPIDs() bool {
+	const first = "pid:[4026531836]" // PROC_PID_INIT_INO, include/linux/proc_ns.h
+	ns, err := os.Readlink("/proc/self/ns/pid")
+	return err == nil && ns == first
 }
 
 // mostRecords bounds what is read of a log that grows.
