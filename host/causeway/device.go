@@ -21,6 +21,7 @@ import (
 
 	"causeway/host/api"
 	"causeway/host/device"
+	"causeway/host/driver"
 	"causeway/host/limit"
 	"causeway/host/schedule"
 	"causeway/host/view"
@@ -123,6 +124,9 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 	chosen, err := choose(&cfg, f.gpu.gpu, list)
 	if err != nil {
 		return err
+	}
+	if chosen.Reach != driver.ReachNone && !cfg.ReachWorker {
+		return &driver.ReachError{Device: chosen.Name, Reach: chosen.Reach}
 	}
 	size, n := chosen.limits(f.gpu.warm), offered(cfg, chosen, list)
 	limits, err := f.limits(size, n)

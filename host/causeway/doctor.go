@@ -36,7 +36,7 @@ The exit status is 1 if a check failed.`,
 			if !cmd.Flags().Changed("run-dir") && node.run == api.RunDir {
 				m.RunDir = cfg.RunDir
 			}
-			m.StateDir, m.LogDir = cfg.StateDir, cfg.LogDir
+			m.StateDir, m.LogDir, m.ReachWorker = cfg.StateDir, cfg.LogDir, cfg.Isolation.KernelsReachWorker
 			m.Daemon = api.NewClient(api.Socket(m.RunDir))
 			defer m.Daemon.Close()
 			results := doctor.Examine(cmd.Context(), m)

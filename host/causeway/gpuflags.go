@@ -16,6 +16,7 @@ type gpuFlags struct {
 	memory  *limit.Memory
 	verbose bool
 	warm    int
+	reach   bool
 	sandbox sandboxFlag
 }
 
@@ -25,12 +26,13 @@ func (f *gpuFlags) register(c *cobra.Command) {
 	memoryFlag(c, &f.memory, " (default: none)")
 	c.Flags().IntVar(&f.warm, "warm", 1, "workers that wait with the driver of a real GPU started: each holds a context (some 500 MiB of GPU memory); 0: none")
 	f.sandbox.register(c)
+	c.Flags().BoolVar(&f.reach, "kernels-reach-worker", false, "permit GPUs whose kernels can address all memory of a worker (HMM, ATS): a guest then owns its worker. `causeway doctor` tells, and how to end it")
 	c.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "say what happens on stderr")
 }
 
 // config is the part of a worker's configuration that the flags decide.
 func (f *gpuFlags) config() (link.Config, error) {
-	c := link.Config{GPU: f.gpu, LogLevel: level(f.verbose).String()}
+	c := link.Config{GPU: f.gpu, LogLevel: level(f.verbose).String(), ReachWorker: f.reach}
 	switch {
 	case isAuto(f.gpu):
 		c.GPU = "auto"

@@ -26,6 +26,8 @@ type gpuLine struct {
 	Memory  uint64 `json:"memory"`
 	Driver  string `json:"driver,omitempty"`
 	MIG     string `json:"mig,omitempty"`
+
+	Reach driver.Reach `json:"reach,omitempty"`
 }
 
 func gpusCommand() *cobra.Command {
@@ -194,7 +196,7 @@ func gpus() (list []gpuLine, notes []string) {
 			continue
 		}
 		for _, d := range devs {
-			list = append(list, gpuLine{Backend: b.Name(), Index: d.Index, Name: d.Name, UUID: d.UUID, Memory: d.TotalMem})
+			list = append(list, gpuLine{Backend: b.Name(), Index: d.Index, Name: d.Name, UUID: d.UUID, Memory: d.TotalMem, Reach: d.Reach})
 		}
 		if err := describe(b.Name(), list); err != nil {
 			notes = append(notes, err.Error())

@@ -83,7 +83,7 @@ func run(ctx context.Context, gpu *gpuFlags, turn *turnFlags, lib string, once b
 	if err := fits(ctx, cfg, gpu.gpu); err != nil {
 		return err
 	}
-	cfg.Tied = true
+	cfg.Tied, cfg.ReachWorker = true, true // program and worker are one user's
 	log := logger(gpu.verbose)
 	folder, err := newRunFolder()
 	if err != nil {

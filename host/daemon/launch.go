@@ -90,6 +90,9 @@ func (d *Daemon) deviceArgs(s *api.Spec, gpu string) []string {
 		args = append(args, "--scheduler", d.schedulerSocket())
 	}
 	args = append(args, "--sandbox", c.Isolation.Sandbox)
+	if c.Isolation.KernelsReachWorker {
+		args = append(args, "--kernels-reach-worker")
+	}
 	if l := c.Isolation.Limits(); l != (cgroup.Limits{}) && d.opt.Scopes == nil {
 		args = append(args, "--cgroup", "causeway/"+s.VM+"/"+s.Name, "--cgroup-memory", limit.Memory(l.Memory).String(),
 			"--cgroup-cpu", fmt.Sprint(l.CPU), "--cgroup-weight", fmt.Sprint(l.CPUWeight), "--cgroup-processes", fmt.Sprint(l.Processes))

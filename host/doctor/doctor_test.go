@@ -139,6 +139,9 @@ func TestChecks(t *testing.T) {
 	card := map[string]string{"sys/bus/pci/devices/0000:01:00.0/vendor": "0x10de", "sys/bus/pci/devices/0000:01:00.0/class": "0x030200"}
 	type files = map[string]string
 	cuda := files{"causeway gpus --local --json": `[{"backend":"cuda","name":"NVIDIA H200","driver":"580.1","mig":"off"}]`}
+	reaching := func(how string) files {
+		return files{"causeway gpus --local --json": `[{"backend":"cuda","name":"NVIDIA GH200","driver":"580.1","reach":"` + how + `"}]`}
+	}
 	for _, c := range []struct {
 		check    string
 		state    State
@@ -209,6 +212,10 @@ func TestChecks(t *testing.T) {
 		{"GPUs", Failed, nil, files{"causeway gpus --local --json": "FAIL cuInit: 999"}, nil, "999"},
 		{"GPUs", Failed, nil, files{"causeway gpus --local --json": "hello"}, nil, "hello"},
 		{"MIG", OK, nil, files{"causeway gpus --local --json": `[{"backend":"cuda","index":2,"mig":"on"}]`}, nil, "GPU 2"},
+		{"kernels' reach", OK, driverOf("580.1"), cuda, nil, "allocated"},
+		{"kernels' reach", Failed, driverOf("580.1"), reaching("HMM"), nil, "uvm_disable_hmm=1"},
+		{"kernels' reach", Failed, driverOf("580.1"), reaching("ATS"), nil, "uvm_ats_mode=0"},
+		{"kernels' reach", Warning, driverOf("580.1"), reaching("HMM"), func(m *Machine) { m.ReachWorker = true }, "permits"},
 		{"configuration", Failed, nil, nil, func(m *Machine) { m.Config = func() error { return errors.New("line 3: memroy") } }, "line 3"},
 		{"configuration", Warning, nil, nil, func(m *Machine) { m.Config = func() error { return fs.ErrPermission } }, "as root"},
 		{"configuration", OK, nil, nil, func(m *Machine) { m.Config = func() error { return fs.ErrNotExist } }, "defaults"},

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
+
+	"causeway/host/driver"
 )
 
 // Drivers that Causeway was tried with, and the oldest whose interfaces it needs.
@@ -30,7 +32,7 @@ func (m *Machine) nvidia() bool {
 	return false
 }
 
-func driver(_ context.Context, m *Machine) Result {
+func nvidiaDriver(_ context.Context, m *Machine) Result {
 	text, there := m.text("/proc/driver/nvidia/version")
 	if !there {
 		if m.nvidia() {
@@ -75,6 +77,8 @@ type gpuLine struct {
 	Name    string `json:"name"`
 	Driver  string `json:"driver"`
 	MIG     string `json:"mig"`
+
+	Reach driver.Reach `json:"reach"`
 }
 
 // list has a child load the drivers' libraries.
@@ -117,6 +121,25 @@ func gpus(ctx context.Context, m *Machine) Result {
 		return warning("Install libnvidia-ml.so.1 of the same version as the driver (Debian: libnvidia-ml1).", "%d GPUs, but libnvidia-ml does not load: health and use are not known", len(real))
 	}
 	return ok("%s", strings.Join(real, ", "))
+}
+
+// kernelsReach: what a guest's kernel can address, it reads and writes, and the worker trusts its own memory.
+func kernelsReach(ctx context.Context, m *Machine) Result {
+	list, err := m.list(ctx)
+	if err != nil {
+		return ok("not known: see GPUs")
+	}
+	for _, g := range list {
+		if g.Reach == driver.ReachNone {
+			continue
+		}
+		const found = "kernels on %s can address all memory of a worker (%s)"
+		if m.ReachWorker {
+			return warning("A guest owns its worker; to end that "+g.Reach.Remedy()+".", found+", and isolation.kernels_reach_worker permits it", g.Name, g.Reach)
+		}
+		return failed("To have vGPUs "+g.Reach.Remedy()+"; or permit it: kernels_reach_worker = true below [isolation].", found+": no session starts", g.Name, g.Reach)
+	}
+	return ok("what is allocated for them or registered, and no other memory of workers")
 }
 
 func mig(ctx context.Context, m *Machine) Result {

@@ -32,9 +32,11 @@ type Machine struct {
 	Program  []string // this program: runs children that may load drivers
 	Version  string   // of this program
 	UID      int
-	RunDir   string
-	StateDir string
-	LogDir   string
+	// ReachWorker: the configuration permits GPUs whose kernels address all of a worker's memory.
+	ReachWorker bool
+	RunDir      string
+	StateDir    string
+	LogDir      string
 }
 
 // Space of a file system.

@@ -26,6 +26,7 @@ type DeviceSummary struct {
 	TotalMem uint64 // bytes
 	PCIBusID string // "dddd:bb:dd.f"
 	Compute  uint32 // major*10 + minor
+	Reach    Reach
 }
 
 // Meter is a Session that can say what it uses. The worker calls it like an operation, between two of them.
@@ -47,6 +48,8 @@ type Options struct {
 	Budget      Budget   // what holds while it runs; nil: MemoryLimit, for this session alone
 	Busy        Clock    // hears when the GPU works for the session, if the backend knows; nil: nobody asks
 	Cores       int      // soft only: parallel blocks, 0: all
+	// ReachWorker: sessions may start where kernels can address all memory of the process that opened the GPU (DeviceSummary.Reach).
+	ReachWorker bool
 }
 
 // Clock keeps how long the GPU has worked for a session.

@@ -61,6 +61,8 @@ type Isolation struct {
 	CPU       uint32       `toml:"cpu"`
 	Weight    uint32       `toml:"cpu_weight"`
 	Processes uint32       `toml:"processes"`
+	// KernelsReachWorker permits GPUs whose kernels can address all memory of a worker (HMM, ATS).
+	KernelsReachWorker bool `toml:"kernels_reach_worker"`
 }
 
 // Placement says which GPU a vGPU gets.

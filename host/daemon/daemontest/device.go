@@ -83,6 +83,7 @@ func runDevice(args []string) error {
 		f.String(name, "", "")
 	}
 	f.Bool("verbose", false, "")
+	f.Bool("kernels-reach-worker", false, "")
 	if err := f.Parse(args); err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ func (b *Backend) Devices() ([]driver.DeviceSummary, error) {
 		}
 		list = append(list, driver.DeviceSummary{
 			Index: i, Name: cStringOf(info.Name[:]), UUID: uuidText(info.Uuid[:]), TotalMem: info.TotalMem,
-			PCIBusID: cStringOf(info.PciBusId[:]), Compute: info.Compute,
+			PCIBusID: cStringOf(info.PciBusId[:]), Compute: info.Compute, Reach: info.reach(),
 		})
 	}
 	return list, nil

@@ -127,6 +127,10 @@ func (s *session) SessionInit(c *wire.Call, a *wire.SessionInitArgs, r *wire.Ses
 		}
 		s.warm = w
 	}
+	if err := s.warm.permitted(s.opt); err != nil {
+		slog.Error("session refused", "error", err)
+		return cuda.ErrorNotPermitted
+	}
 	var list []byte
 	for _, info := range s.warm.devices {
 		info.TotalMem = s.limited(info.TotalMem)

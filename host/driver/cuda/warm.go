@@ -26,6 +26,9 @@ func (b *Backend) Warm(o driver.Options) error {
 	if res != cuda.Success {
 		return fmt.Errorf("start the driver: %w", res)
 	}
+	if err := w.permitted(o); err != nil {
+		return err
+	}
 	out := newBuffer(16)
 	defer out.free()
 	f := &b.lib.fn

@@ -25,8 +25,10 @@ type Config struct {
 	MemorySlot   int    `json:"memory_slot,omitempty"`
 	ContextBytes uint64 `json:"context_bytes,omitempty"`
 	Cores        int    `json:"cores,omitempty"`
-	LogLevel     string `json:"log_level,omitempty"`
-	Peer         string `json:"peer,omitempty"` // who the guest process is, for the log
+	// ReachWorker permits GPUs whose kernels can address all of the worker's memory.
+	ReachWorker bool   `json:"reach_worker,omitempty"`
+	LogLevel    string `json:"log_level,omitempty"`
+	Peer        string `json:"peer,omitempty"` // who the guest process is, for the log
 	// Tied: the worker ends when its link does, unless Leave came before: its parent was killed.
 	Tied bool `json:"tied,omitempty"`
 	// Adopt: the session comes from another worker over the second file of Configure (or the first, if the carrier

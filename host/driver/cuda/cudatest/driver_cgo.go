@@ -74,6 +74,15 @@ static int stream_write(uint64_t stream, uint64_t address, uint32_t value, uint3
 	return 0;
 }
 
+// One device, whose attributes are 0 but those that a test sets.
+static int attributes[256];
+
+static int count(int *n) { *n = 1; return 0; }
+
+static int attribute(int *value, int which) { *value = attributes[which & 255]; return 0; }
+
+static void set_attribute(int which, int value) { attributes[which & 255] = value; }
+
 static uint64_t agreeing(int which) {
 	switch (which) {
 	case 1: return (uint64_t)(uintptr_t)make;
@@ -82,11 +91,16 @@ static uint64_t agreeing(int which) {
 	case 4: return (uint64_t)(uintptr_t)stream_write;
 	case 5: return (uint64_t)(uintptr_t)add_node;
 	case 6: return (uint64_t)(uintptr_t)name;
+	case 7: return (uint64_t)(uintptr_t)count;
+	case 8: return (uint64_t)(uintptr_t)attribute;
 	}
 	return (uint64_t)(uintptr_t)agree;
 }
 */
 import "C"
+
+// SetAttribute sets what the agreeing driver answers for an attribute of its device, in all of this process.
+func SetAttribute(which, value int32) { C.set_attribute(C.int(which), C.int(value)) }
 
 // Agreeing returns the address of the function that stands for the driver's of a name in a driver that agrees to everything.
 func Agreeing(name string) uint64 {
@@ -99,6 +113,10 @@ func Agreeing(name string) uint64 {
 		return uint64(C.agreeing(4))
 	case "cuGraphAddNode_v2":
 		return uint64(C.agreeing(5))
+	case "cuDeviceGetCount":
+		return uint64(C.agreeing(7))
+	case "cuDeviceGetAttribute":
+		return uint64(C.agreeing(8))
 	case "cuKernelGetName", "cuFuncGetName":
 		return uint64(C.agreeing(6))
 	case "cuDevicePrimaryCtxRetain", "cuCtxCreate_v2", "cuStreamCreateWithPriority", "cuEventCreate", "cuModuleLoadDataEx", "cuModuleGetFunction",
