@@ -175,22 +175,37 @@ func Decode(data []byte) ([]Entry, error) {
 	if size > uint64(len(data)) {
 		return nil, malformed("container of %d bytes in %d", size, len(data))
 	}
-	data = data[binary.LittleEndian.Uint16(data[6:]):size]
 	var list []Entry
+	err = eachEntry(data[:size], func(e *Entry) error {
+		if e.Kind == KindPTX || e.Kind == KindELF {
+			list = append(list, *e)
+		}
+		return nil
+	})
+	return list, err
+}
+
+// eachEntry goes through a whole container, entries of unknown kind too.
+func eachEntry(data []byte, visit func(*Entry) error) error {
+	head := int(binary.LittleEndian.Uint16(data[6:]))
+	if head > len(data) {
+		return malformed("header of %d bytes in %d", head, len(data))
+	}
+	data = data[head:]
 	for n := 0; len(data) > 0; n++ {
 		if n == MaxEntries {
-			return nil, malformed("more than %d entries", MaxEntries)
+			return malformed("more than %d entries", MaxEntries)
 		}
 		e, used, err := decodeEntry(data)
-		if err != nil {
-			return nil, fmt.Errorf("entry %d: %w", n, err)
+		if err == nil {
+			err = visit(&e)
 		}
-		if e.Kind == KindPTX || e.Kind == KindELF {
-			list = append(list, e)
+		if err != nil {
+			return fmt.Errorf("entry %d: %w", n, err)
 		}
 		data = data[used:]
 	}
-	return list, nil
+	return nil
 }
 
 // decodeEntry decodes the entry at the start of data and returns its length.

@@ -2,7 +2,6 @@ package fatbin
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 
 	"github.com/klauspost/compress/zstd"
@@ -85,46 +84,4 @@ func BestPTX(list []Entry, sm int) (*Entry, bool) {
 		}
 	}
 	return best, best != nil
-}
-
-// CubinSize returns the length of the ELF image at the start of data, which
-// may be followed by anything. The program headers may come after the section
-// headers, so the end is the furthest of both and of every section.
-func CubinSize(data []byte) (uint64, error) {
-	le := binary.LittleEndian
-	if len(data) < 64 || le.Uint32(data) != elfMagic || data[4] != 2 || data[5] != 1 {
-		return 0, malformed("no 64-bit ELF image")
-	}
-	if m := le.Uint16(data[18:]); m != elfCUDA {
-		return 0, malformed("ELF machine %d, not CUDA", m)
-	}
-	total := uint64(len(data))
-	phoff, shoff := le.Uint64(data[32:]), le.Uint64(data[40:])
-	phsize, phnum := uint64(le.Uint16(data[54:])), uint64(le.Uint16(data[56:]))
-	shsize, shnum := uint64(le.Uint16(data[58:])), uint64(le.Uint16(data[60:]))
-	end := uint64(64)
-	table := func(off, n uint64) error {
-		if off > total || n > total-off {
-			return malformed("ELF table at %d, %d bytes, beyond %d", off, n, total)
-		}
-		end = max(end, off+n)
-		return nil
-	}
-	if err := table(phoff, phsize*phnum); err != nil {
-		return 0, err
-	}
-	if err := table(shoff, shsize*shnum); err != nil {
-		return 0, err
-	}
-	const noBits = 8
-	for i := uint64(0); i < shnum && shsize >= 64; i++ {
-		s := data[shoff+i*shsize:]
-		if le.Uint32(s[4:]) == noBits {
-			continue
-		}
-		if err := table(le.Uint64(s[24:]), le.Uint64(s[32:])); err != nil {
-			return 0, err
-		}
-	}
-	return end, nil
 }

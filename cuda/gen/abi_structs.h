@@ -148,7 +148,7 @@ typedef union CUlaunchAttributeValue_union {
 
 typedef struct CUlaunchAttribute_st {
 	CUlaunchAttributeID id;
-	char pad[8 - sizeof(CUlaunchAttributeID)];
+	char pad[4];
 	CUlaunchAttributeValue value;
 } CUlaunchAttribute;
 
@@ -182,6 +182,216 @@ typedef struct CUeglFrame_st {
 	int kind[3];
 } CUeglFrame;
 
+struct CUDA_ARRAY3D_DESCRIPTOR_st {
+	size_t Width, Height, Depth;
+	uint32_t Format;
+	uint32_t NumChannels;
+	uint32_t Flags;
+};
+
+struct CUDA_ARRAY_DESCRIPTOR_st {
+	size_t Width, Height;
+	uint32_t Format;
+	uint32_t NumChannels;
+};
+
+struct CUDA_ARRAY_SPARSE_PROPERTIES_st {
+	uint32_t width, height, depth, first_level;
+	uint64_t tail;
+	uint32_t flags, reserved[4];
+};
+
+struct CUDA_ARRAY_MEMORY_REQUIREMENTS_st {
+	size_t size, alignment;
+	uint32_t reserved[4];
+};
+
+struct CUarrayMapInfo_st {
+	uint32_t type; /* 0 array, 1 mipmapped array */
+	uint64_t resource;
+	uint32_t subresource_type;
+	uint64_t subresource[4];
+	uint32_t operation, handle_type;
+	uint64_t handle;
+	uint64_t offset;
+	uint32_t devices, flags, reserved[2];
+};
+
+struct CUDA_RESOURCE_DESC_st {
+	uint32_t type;
+	union {
+		void *handle; /* array, mipmapped array */
+		CUarray array;
+		CUmipmappedArray mipmap;
+		struct {
+			CUdeviceptr ptr;
+			uint32_t format, channels;
+			size_t size;
+		} linear;
+		struct {
+			CUdeviceptr ptr;
+			uint32_t format, channels;
+			size_t width, height, pitch;
+		} pitch2D;
+		int reserved[32];
+	} res;
+	uint32_t flags;
+};
+
+struct CUDA_TEXTURE_DESC_st {
+	uint32_t address[3], filter, flags, anisotropy, mip_filter;
+	float bias, min_clamp, max_clamp, border[4];
+	int reserved[12];
+};
+
+struct CUDA_RESOURCE_VIEW_DESC_st {
+	uint32_t format;
+	size_t width, height, depth;
+	uint32_t first_level, last_level, first_layer, last_layer, reserved[16];
+};
+
+struct CUmemAllocationProp_st {
+	CUmemAllocationType type;
+	CUmemAllocationHandleType requestedHandleTypes;
+	CUmemLocation location;
+	void *win32HandleMetaData;
+	struct {
+		unsigned char compressionType;
+		unsigned char gpuDirectRDMACapable;
+		unsigned short usage;
+		unsigned char reserved[4];
+	} allocFlags;
+};
+
+struct CUmemAccessDesc_st {
+	CUmemLocation location;
+	CUmemAccess_flags flags;
+};
+
+struct CUmemPoolProps_st {
+	CUmemAllocationType allocType;
+	CUmemAllocationHandleType handleTypes;
+	CUmemLocation location;
+	void *win32SecurityAttributes;
+	size_t maxSize;
+	unsigned short usage;
+	unsigned char reserved[54];
+};
+
+struct CUmemPoolPtrExportData_st {
+	unsigned char reserved[64];
+};
+
+struct CUmemcpyAttributes_st {
+	int order;
+	CUmemLocation src, dst;
+	unsigned int flags;
+};
+
+struct CUdevResource_st {
+	int type;
+	uint8_t driver[140];
+};
+
+struct CUgraphEdgeData_st {
+	uint8_t from_port, to_port, type, reserved[5];
+};
+
+struct CUDA_GRAPH_INSTANTIATE_PARAMS_st {
+	cuuint64_t flags;
+	CUstream upload;
+	CUgraphNode error_node;
+	int result;
+};
+
+struct CUgraphExecUpdateResultInfo_st {
+	CUgraphExecUpdateResult result;
+	CUgraphNode node, from;
+};
+
+struct CUDA_KERNEL_NODE_PARAMS_v1_st {
+	CUfunction func;
+	unsigned int grid[3], block[3], shared;
+	void **args, **extra;
+};
+
+struct CUDA_KERNEL_NODE_PARAMS_st { /* v2 and v3 */
+	CUfunction func;
+	unsigned int grid[3], block[3], shared;
+	void **args, **extra;
+	CUkernel kern;
+	CUcontext ctx;
+};
+
+struct CUDA_MEMSET_NODE_PARAMS_st { /* v1; v2 adds a context */
+	CUdeviceptr dst;
+	size_t pitch;
+	unsigned int value, element;
+	size_t width, height;
+};
+
+struct CUDA_HOST_NODE_PARAMS_st {
+	CUhostFn fn;
+	void *data;
+};
+
+struct CUDA_MEM_ALLOC_NODE_PARAMS_st {
+	CUmemPoolProps props;
+	const void *access;
+	size_t access_count, size;
+	CUdeviceptr ptr;
+};
+
+struct CUDA_BATCH_MEM_OP_NODE_PARAMS_st {
+	CUcontext ctx;
+	unsigned int count;
+	CUstreamBatchMemOpParams *ops;
+	unsigned int flags;
+};
+
+typedef struct CUDA_MEMCPY_NODE_PARAMS_st {
+	int flags, reserved;
+	CUcontext ctx;
+	CUDA_MEMCPY3D copy;
+} CUDA_MEMCPY_NODE_PARAMS;
+
+typedef struct CUDA_MEMSET_NODE_PARAMS_v2_st {
+	struct CUDA_MEMSET_NODE_PARAMS_st v1;
+	CUcontext ctx;
+} CUDA_MEMSET_NODE_PARAMS_v2;
+
+typedef struct CUDA_CHILD_GRAPH_NODE_PARAMS_st {
+	CUgraph graph;
+	int ownership;
+} CUDA_CHILD_GRAPH_NODE_PARAMS;
+
+typedef struct CUDA_CONDITIONAL_NODE_PARAMS_st {
+	CUgraphConditionalHandle handle;
+	int type;
+	unsigned int size;
+	CUgraph *bodies; /* out */
+	CUcontext ctx;
+} CUDA_CONDITIONAL_NODE_PARAMS;
+
+struct CUgraphNodeParams_st {
+	CUgraphNodeType type;
+	int reserved0[3];
+	union {
+		long long reserved1[29];
+		struct CUDA_KERNEL_NODE_PARAMS_st kernel;
+		struct CUDA_MEMCPY_NODE_PARAMS_st memcpy;
+		struct CUDA_MEMSET_NODE_PARAMS_v2_st memset;
+		struct CUDA_HOST_NODE_PARAMS_st host;
+		struct CUDA_CHILD_GRAPH_NODE_PARAMS_st graph;
+		CUevent event;
+		struct CUDA_MEM_ALLOC_NODE_PARAMS_st alloc;
+		CUdeviceptr free_;
+		struct CUDA_BATCH_MEM_OP_NODE_PARAMS_st batch;
+		struct CUDA_CONDITIONAL_NODE_PARAMS_st conditional;
+	};
+	long long reserved2;
+};
+
 _Static_assert(sizeof(CUdevprop) == 56, "CUdevprop");
 _Static_assert(sizeof(CUexecAffinityParam) == 8, "CUexecAffinityParam");
 _Static_assert(sizeof(CUctxCreateParams) == 24, "CUctxCreateParams");
@@ -194,3 +404,22 @@ _Static_assert(sizeof(CUlaunchConfig) == 56, "CUlaunchConfig");
 _Static_assert(sizeof(CUstreamBatchMemOpParams) == 48, "CUstreamBatchMemOpParams");
 _Static_assert(sizeof(CUasyncNotificationInfo) == 16, "CUasyncNotificationInfo");
 _Static_assert(sizeof(CUeglFrame) == 64, "CUeglFrame");
+_Static_assert(sizeof(struct CUDA_ARRAY3D_DESCRIPTOR_st) == 40, "CUDA_ARRAY3D_DESCRIPTOR");
+_Static_assert(sizeof(struct CUDA_ARRAY_DESCRIPTOR_st) == 24, "CUDA_ARRAY_DESCRIPTOR");
+_Static_assert(sizeof(struct CUDA_ARRAY_SPARSE_PROPERTIES_st) == 48, "CUDA_ARRAY_SPARSE_PROPERTIES");
+_Static_assert(sizeof(struct CUDA_ARRAY_MEMORY_REQUIREMENTS_st) == 32, "CUDA_ARRAY_MEMORY_REQUIREMENTS");
+_Static_assert(sizeof(struct CUarrayMapInfo_st) == 96, "CUarrayMapInfo");
+_Static_assert(sizeof(struct CUDA_RESOURCE_DESC_st) == 144, "CUDA_RESOURCE_DESC");
+_Static_assert(sizeof(struct CUDA_TEXTURE_DESC_st) == 104, "CUDA_TEXTURE_DESC");
+_Static_assert(sizeof(struct CUDA_RESOURCE_VIEW_DESC_st) == 112, "CUDA_RESOURCE_VIEW_DESC");
+_Static_assert(sizeof(CUmemAllocationProp) == 32, "CUmemAllocationProp");
+_Static_assert(sizeof(CUmemAccessDesc) == 12, "CUmemAccessDesc");
+_Static_assert(sizeof(CUmemPoolProps) == 88, "CUmemPoolProps");
+_Static_assert(sizeof(struct CUmemcpyAttributes_st) == 24, "CUmemcpyAttributes");
+_Static_assert(sizeof(struct CUdevResource_st) == 144, "CUdevResource");
+_Static_assert(sizeof(struct CUgraphEdgeData_st) == 8, "CUgraphEdgeData");
+_Static_assert(sizeof(struct CUDA_GRAPH_INSTANTIATE_PARAMS_st) == 32, "CUDA_GRAPH_INSTANTIATE_PARAMS");
+_Static_assert(sizeof(struct CUgraphExecUpdateResultInfo_st) == 24, "CUgraphExecUpdateResultInfo");
+_Static_assert(sizeof(struct CUDA_KERNEL_NODE_PARAMS_v1_st) == 56 && sizeof(struct CUDA_KERNEL_NODE_PARAMS_st) == 72, "kernel");
+_Static_assert(sizeof(struct CUDA_MEMSET_NODE_PARAMS_v2_st) == 48 && sizeof(struct CUDA_MEMCPY_NODE_PARAMS_st) == 216, "memset, memcpy");
+_Static_assert(sizeof(struct CUDA_MEM_ALLOC_NODE_PARAMS_st) == 120 && sizeof(struct CUgraphNodeParams_st) == 256, "union");

@@ -31,11 +31,28 @@ var layouts = []struct {
 	{"CUlaunchAttribute", "id value value.cooperative value.clusterDim.x value.clusterDim.z value.programmaticEvent.event value.programmaticEvent.flags value.priority value.launchCompletionEvent.event value.launchCompletionEvent.flags"},
 	{"CUstreamBatchMemOpParams", "operation pad"},
 	{"CUasyncNotificationInfo", "type info.overBudget.bytesOverBudget"},
+	{"CUDA_ARRAY3D_DESCRIPTOR", "Width Height Depth Format NumChannels Flags"},
+	{"CUDA_ARRAY_DESCRIPTOR", "Width Height Format NumChannels"},
+	{"CUDA_ARRAY_SPARSE_PROPERTIES", ""},
+	{"CUDA_ARRAY_MEMORY_REQUIREMENTS", "size alignment"},
+	{"CUarrayMapInfo", "resource offset flags"},
+	{"CUDA_RESOURCE_DESC", "res res.linear res.pitch2D.width res.pitch2D.height flags"},
+	{"CUDA_TEXTURE_DESC", "flags"},
+	{"CUDA_RESOURCE_VIEW_DESC", "format width height depth"},
+	{"CUmemAllocationProp", "type requestedHandleTypes location win32HandleMetaData allocFlags.usage"},
+	{"CUmemAccessDesc", "location flags"},
+	{"CUmemPoolProps", "allocType handleTypes location win32SecurityAttributes"},
+	{"CUmemPoolPtrExportData", "reserved"},
+	{"CUmemcpyAttributes", "flags"},
+	{"CUgraphEdgeData", "from_port to_port type"},
+	{"CUDA_GRAPH_INSTANTIATE_PARAMS", "flags"},
+	{"CUgraphNodeParams", "type reserved0 kernel.kern kernel.ctx memcpy memset host conditional.handle conditional.ctx reserved2"},
 }
 
 // newerThan names what a toolkit's header does not have yet.
 var newerThan = map[string][]string{
-	"11.8": {"CUctxCreateParams", "CUasyncNotificationInfo", "CUDA_LAUNCH", "value.launchCompletionEvent.event", "value.launchCompletionEvent.flags"},
+	"11.8": {"CUctxCreateParams", "CUasyncNotificationInfo", "CUDA_LAUNCH", "value.launchCompletionEvent.event", "value.launchCompletionEvent.flags",
+		"CUmemcpyAttributes", "CUgraphEdgeData", "CUgraphNodeParams", "CUDA_GRAPH_INSTANTIATE_PARAMS"},
 }
 
 // moved names numbers that CUDA 12 gave a new meaning; the old ones have names of their own (..._V1) since.

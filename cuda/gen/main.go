@@ -106,6 +106,9 @@ func outputs() []output {
 		{"guest/libcuda/gen/procs.c", cProcs, nil},
 		{"guest/libcuda/gen/errors.c", cErrors, nil},
 		{"guest/libcuda/gen/attributes.h", cAttributes, nil},
+		{"host/driver/cuda/bind/driver_unsafe_gen.go", bindDriver, nil},
+		{"host/driver/cuda/bind/types_unsafe_gen.go", bindTypes, nil},
+		{"host/driver/cuda/bind/layout_gen_test.go", bindLayouts, nil},
 		{"docs/COVERAGE.md", coverage, nil},
 	}
 }

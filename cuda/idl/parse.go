@@ -86,6 +86,10 @@ func (f *File) declare(l line) (body func(line) error, err error) {
 		return nil, f.addTheme(l)
 	case "entry":
 		return f.addEntry(l)
+	case "bind":
+		return nil, f.addBind(l)
+	case "seal":
+		return nil, f.addSeal(l)
 	}
 	return nil, l.Errorf("unknown declaration %q", l.words[0])
 }
@@ -222,6 +226,9 @@ func (f *File) Check() error {
 	for _, e := range f.Entries {
 		name("entry ", e.Symbol, e.Pos)
 	}
-	errs = append(errs, f.checkEntries())
+	for _, b := range f.Binds {
+		name("bind ", b.Symbol, b.Pos)
+	}
+	errs = append(errs, f.checkEntries(), f.checkBinds())
 	return errors.Join(errs...)
 }

@@ -12,6 +12,8 @@ type File struct {
 	Types   []Type
 	Themes  []Theme
 	Entries []Entry
+	Binds   []Bind
+	Seals   []Seal
 }
 
 // Pos says where a declaration stands.

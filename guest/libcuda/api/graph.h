@@ -82,11 +82,6 @@ static inline CUgraphNode cw_graph_node_of(uint32_t id)
 	return (CUgraphNode)(id ? cw_handle_by_id(CW_KIND_GRAPHNODE, id) : NULL);
 }
 
-struct CUgraphEdgeData_st {
-	uint8_t from_port, to_port, type, reserved[5];
-};
-_Static_assert(sizeof(struct CUgraphEdgeData_st) == 8, "CUgraphEdgeData");
-
 static inline size_t cw_edge_bytes(const CUgraphEdgeData *e, size_t count) { return e ? count * sizeof *e : 0; }
 
 #pragma GCC visibility pop

@@ -4,20 +4,6 @@
 
 #include <string.h>
 
-struct CUDA_GRAPH_INSTANTIATE_PARAMS_st {
-	cuuint64_t flags;
-	CUstream upload;
-	CUgraphNode error_node;
-	int result;
-};
-_Static_assert(sizeof(struct CUDA_GRAPH_INSTANTIATE_PARAMS_st) == 32, "CUDA_GRAPH_INSTANTIATE_PARAMS");
-
-struct CUgraphExecUpdateResultInfo_st {
-	CUgraphExecUpdateResult result;
-	CUgraphNode node, from;
-};
-_Static_assert(sizeof(struct CUgraphExecUpdateResultInfo_st) == 24, "CUgraphExecUpdateResultInfo");
-
 enum { FLAG_UPLOAD = 2, INSTANTIATE_SUCCESS = 0, INSTANTIATE_ERROR = 1 };
 
 static CUresult instantiate(CUgraphExec *out, CUgraph graph, uint64_t flags, uint32_t form, uint32_t upload, uint32_t *result,

@@ -89,7 +89,7 @@ static CUresult get_kernel(struct cw_node_params *p, struct CUDA_KERNEL_NODE_PAR
 	return CUDA_SUCCESS;
 }
 
-static void get_memcpy(const struct cw_node_params *p, struct cw_memcpy_node_params *out)
+static void get_memcpy(const struct cw_node_params *p, struct CUDA_MEMCPY_NODE_PARAMS_st *out)
 {
 	struct cw_memcpy_side s, d;
 	struct cw_memcpy_node w;
@@ -123,7 +123,7 @@ static void get_alloc(struct cw_node_params *p, struct CUDA_MEM_ALLOC_NODE_PARAM
 	struct cw_alloc_node w;
 
 	memcpy(&w, p->wire, sizeof w);
-	memcpy(out->props, p->wire + sizeof w, sizeof out->props);
+	memcpy(&out->props, p->wire + sizeof w, sizeof out->props);
 	out->access = w.access ? p->wire + sizeof w + sizeof out->props : NULL;
 	out->access_count = w.access;
 	out->size = w.size;
@@ -148,7 +148,7 @@ static CUresult unpack(struct cw_node_params *p, CUgraphNodeParams *out)
 		break;
 	case CW_NODE_MEMSET:
 		memcpy(&ms, p->wire, sizeof ms);
-		out->memset = (struct cw_memset_node_v2){{ms.dst, ms.pitch, ms.value, ms.element, ms.width, ms.height}, context_of(ms.ctx)};
+		out->memset = (struct CUDA_MEMSET_NODE_PARAMS_v2_st){{ms.dst, ms.pitch, ms.value, ms.element, ms.width, ms.height}, context_of(ms.ctx)};
 		break;
 	case CW_NODE_HOST:
 		memcpy(&h, p->wire, sizeof h);
@@ -158,7 +158,7 @@ static CUresult unpack(struct cw_node_params *p, CUgraphNodeParams *out)
 		break;
 	case CW_NODE_GRAPH:
 		memcpy(&c, p->wire, sizeof c);
-		out->graph = (struct cw_child_node_params){(CUgraph)cw_handle_by_id(CW_KIND_GRAPH, c.graph), (int)c.ownership};
+		out->graph = (struct CUDA_CHILD_GRAPH_NODE_PARAMS_st){(CUgraph)cw_handle_by_id(CW_KIND_GRAPH, c.graph), (int)c.ownership};
 		break;
 	case CW_NODE_WAIT_EVENT:
 	case CW_NODE_EVENT_RECORD:
@@ -179,7 +179,7 @@ static CUresult unpack(struct cw_node_params *p, CUgraphNodeParams *out)
 		break;
 	case CW_NODE_CONDITIONAL:
 		memcpy(&k, p->wire, sizeof k);
-		out->conditional = (struct cw_conditional_params){k.handle, (int)k.type, k.size, p->bodies, context_of(k.ctx)};
+		out->conditional = (struct CUDA_CONDITIONAL_NODE_PARAMS_st){k.handle, (int)k.type, k.size, p->bodies, context_of(k.ctx)};
 		break;
 	}
 	return CUDA_SUCCESS;

@@ -109,7 +109,7 @@ static CUresult side(struct cw_memcpy_side *w, CUmemorytype type, const void *ho
 	return CUDA_SUCCESS;
 }
 
-static CUresult pack_memcpy(const struct cw_memcpy_node_params *n, struct cw_node_params **out)
+static CUresult pack_memcpy(const struct CUDA_MEMCPY_NODE_PARAMS_st *n, struct cw_node_params **out)
 {
 	const CUDA_MEMCPY3D *m = &n->copy;
 	struct {
@@ -139,7 +139,7 @@ static CUresult pack_memcpy(const struct cw_memcpy_node_params *n, struct cw_nod
 	return CUDA_SUCCESS;
 }
 
-static CUresult pack_memset(const struct cw_memset_node_v2 *n, struct cw_node_params **out)
+static CUresult pack_memset(const struct CUDA_MEMSET_NODE_PARAMS_v2_st *n, struct cw_node_params **out)
 {
 	const struct CUDA_MEMSET_NODE_PARAMS_st *m = &n->v1;
 	struct cw_memset_node w = {.dst = m->dst, .pitch = m->pitch, .value = m->value, .element = m->element, .width = m->width,
@@ -191,7 +191,7 @@ static CUresult plain(const void *w, size_t len, struct cw_node_params **out)
 	return CUDA_SUCCESS;
 }
 
-static CUresult pack_child(const struct cw_child_node_params *c, struct cw_node_params **out)
+static CUresult pack_child(const struct CUDA_CHILD_GRAPH_NODE_PARAMS_st *c, struct cw_node_params **out)
 {
 	struct cw_graph *g = cw_graph_get(c->graph);
 	struct cw_child_node w = {g ? g->o.id : 0, (uint32_t)c->ownership};
@@ -226,7 +226,7 @@ static CUresult pack_alloc(const struct CUDA_MEM_ALLOC_NODE_PARAMS_st *a, struct
 	if (!p)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	memcpy(p->wire, &w, sizeof w);
-	memcpy(p->wire + sizeof w, a->props, sizeof a->props);
+	memcpy(p->wire + sizeof w, &a->props, sizeof a->props);
 	if (a->access_count)
 		memcpy(p->wire + sizeof w + sizeof a->props, a->access, a->access_count * ACCESS_SIZE);
 	*out = p;
@@ -254,7 +254,7 @@ static CUresult pack_batch(const struct CUDA_BATCH_MEM_OP_NODE_PARAMS_st *b, str
 }
 
 /* The ids of the bodies are filled in by who adds the node. */
-static CUresult pack_conditional(const struct cw_conditional_params *c, struct cw_node_params **out)
+static CUresult pack_conditional(const struct CUDA_CONDITIONAL_NODE_PARAMS_st *c, struct cw_node_params **out)
 {
 	struct cw_conditional_node w = {.handle = c->handle, .type = (uint32_t)c->type, .size = c->size};
 	CUresult res = context_id(c->ctx, &w.ctx);

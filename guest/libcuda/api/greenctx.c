@@ -8,11 +8,6 @@
 #include <string.h>
 
 /* CUdevResource (cuda.h): a type, words of the driver's own, and the count of multiprocessors. */
-struct CUdevResource_st {
-	int type;
-	uint8_t driver[140];
-};
-_Static_assert(sizeof(struct CUdevResource_st) == 144, "CUdevResource");
 
 enum { GROUPS_MAX = 1024 };
 

@@ -8,38 +8,6 @@
 
 enum { CW_RESOURCE_ARRAY = 0, CW_RESOURCE_MIPMAP = 1, CW_RESOURCE_LINEAR = 2, CW_RESOURCE_PITCH2D = 3 };
 
-struct CUDA_RESOURCE_DESC_st {
-	uint32_t type;
-	union {
-		void *handle; /* array, mipmapped array */
-		struct {
-			CUdeviceptr ptr;
-			uint32_t format, channels;
-			size_t size;
-		} linear;
-		struct {
-			CUdeviceptr ptr;
-			uint32_t format, channels;
-			size_t width, height, pitch;
-		} pitch2d;
-		int reserved[32];
-	} res;
-	uint32_t flags;
-};
-struct CUDA_TEXTURE_DESC_st {
-	uint32_t address[3], filter, flags, anisotropy, mip_filter;
-	float bias, min_clamp, max_clamp, border[4];
-	int reserved[12];
-};
-struct CUDA_RESOURCE_VIEW_DESC_st {
-	uint32_t format;
-	size_t width, height, depth;
-	uint32_t first_level, last_level, first_layer, last_layer, reserved[16];
-};
-_Static_assert(sizeof(struct CUDA_RESOURCE_DESC_st) == 144, "CUDA_RESOURCE_DESC");
-_Static_assert(sizeof(struct CUDA_TEXTURE_DESC_st) == 104, "CUDA_TEXTURE_DESC");
-_Static_assert(sizeof(struct CUDA_RESOURCE_VIEW_DESC_st) == 112, "CUDA_RESOURCE_VIEW_DESC");
-
 /* A texture or surface object. The application knows it by the driver's own 64-bit value, which its kernels use. */
 struct cw_texture {
 	struct cw_obj o;

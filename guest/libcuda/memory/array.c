@@ -262,17 +262,6 @@ CUresult cwi_cuMipmappedArrayDestroy(CUmipmappedArray mipmap)
 /* --- properties ---------------------------------------------------------------------------------------------------------- */
 
 /* CUDA_ARRAY_SPARSE_PROPERTIES and CUDA_ARRAY_MEMORY_REQUIREMENTS (cuda.h). */
-struct CUDA_ARRAY_SPARSE_PROPERTIES_st {
-	uint32_t width, height, depth, first_level;
-	uint64_t tail;
-	uint32_t flags, reserved[4];
-};
-_Static_assert(sizeof(struct CUDA_ARRAY_SPARSE_PROPERTIES_st) == 48, "CUDA_ARRAY_SPARSE_PROPERTIES");
-struct CUDA_ARRAY_MEMORY_REQUIREMENTS_st {
-	size_t size, alignment;
-	uint32_t reserved[4];
-};
-_Static_assert(sizeof(struct CUDA_ARRAY_MEMORY_REQUIREMENTS_st) == 32, "CUDA_ARRAY_MEMORY_REQUIREMENTS");
 
 static CUresult sparse(CUDA_ARRAY_SPARSE_PROPERTIES *out, uint32_t array, uint32_t mipmap)
 {

@@ -6,20 +6,6 @@
 
 #pragma GCC visibility push(hidden)
 
-struct CUDA_ARRAY3D_DESCRIPTOR_st {
-	size_t Width, Height, Depth;
-	uint32_t Format;
-	uint32_t NumChannels;
-	uint32_t Flags;
-};
-struct CUDA_ARRAY_DESCRIPTOR_st {
-	size_t Width, Height;
-	uint32_t Format;
-	uint32_t NumChannels;
-};
-_Static_assert(sizeof(struct CUDA_ARRAY3D_DESCRIPTOR_st) == 40, "CUDA_ARRAY3D_DESCRIPTOR");
-_Static_assert(sizeof(struct CUDA_ARRAY_DESCRIPTOR_st) == 24, "CUDA_ARRAY_DESCRIPTOR");
-
 /* An array of its own, a level of a mipmapped array, or a plane of another array. Levels and planes end with what they are part
  * of, and hang in its list. */
 struct cw_array {

@@ -7,17 +7,6 @@
 #include "session/lock.h"
 
 /* CUarrayMapInfo (cuda.h). What lies between the resource and the operation is the driver's to judge. */
-struct CUarrayMapInfo_st {
-	uint32_t type; /* 0 array, 1 mipmapped array */
-	uint64_t resource;
-	uint32_t subresource_type;
-	uint64_t subresource[4];
-	uint32_t operation, handle_type;
-	uint64_t handle;
-	uint64_t offset;
-	uint32_t devices, flags, reserved[2];
-};
-_Static_assert(sizeof(struct CUarrayMapInfo_st) == 96, "CUarrayMapInfo");
 
 enum { MAPS_MAX = 4096, ARRAY = 0, MIPMAP = 1, MAP = 1, UNMAP = 2 };
 

@@ -11,12 +11,6 @@
 #include "memory/memory.h"
 
 /* Layouts of cuda.h. */
-struct CUmemcpyAttributes_st {
-	int order;
-	CUmemLocation src, dst;
-	unsigned int flags;
-};
-_Static_assert(sizeof(struct CUmemcpyAttributes_st) == 24, "CUmemcpyAttributes");
 
 struct operand {
 	int type;

@@ -4,21 +4,6 @@
 
 #include "memory/memory.h"
 
-struct CUmemPoolProps_st {
-	CUmemAllocationType allocType;
-	CUmemAllocationHandleType handleTypes;
-	CUmemLocation location;
-	void *win32SecurityAttributes;
-	size_t maxSize;
-	unsigned short usage;
-	unsigned char reserved[54];
-};
-_Static_assert(sizeof(CUmemPoolProps) == 88, "CUmemPoolProps");
-
-struct CUmemPoolPtrExportData_st {
-	unsigned char reserved[64];
-};
-
 #pragma GCC visibility push(hidden)
 
 struct cw_pool {

@@ -12,26 +12,6 @@
 #include "memory/memory.h"
 #include "session/lock.h"
 
-struct CUmemAllocationProp_st {
-	CUmemAllocationType type;
-	CUmemAllocationHandleType requestedHandleTypes;
-	CUmemLocation location;
-	void *win32HandleMetaData;
-	struct {
-		unsigned char compressionType;
-		unsigned char gpuDirectRDMACapable;
-		unsigned short usage;
-		unsigned char reserved[4];
-	} allocFlags;
-};
-_Static_assert(sizeof(CUmemAllocationProp) == 32, "CUmemAllocationProp");
-
-struct CUmemAccessDesc_st {
-	CUmemLocation location;
-	CUmemAccess_flags flags;
-};
-_Static_assert(sizeof(CUmemAccessDesc) == 12, "CUmemAccessDesc");
-
 enum { CW_MEM_PINNED = 1 };  /* CU_MEM_ALLOCATION_TYPE_PINNED */
 enum { CW_MEM_POSIX_FD = 1, CW_MEM_WIN32 = 2, CW_MEM_WIN32_KMT = 4, CW_MEM_FABRIC = 8 }; /* CUmemAllocationHandleType */
 

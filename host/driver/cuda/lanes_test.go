@@ -298,3 +298,34 @@ func BenchmarkLaunch(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkOperations is the worker's own time for other operations that lanes take, decoding included, beside a driver that takes none.
+func BenchmarkOperations(b *testing.B) {
+	for name, args := range map[string]wire.Args{
+		"copy":   &wire.MemcpyArgs{Dst: 1 << 30, Src: 1 << 31, Size: 4096, Stream: 16},
+		"record": &wire.EventRecordArgs{Event: 32, Stream: 16},
+		"memset": &wire.MemsetArgs{Dst: 1 << 30, Element: 4, Width: 1024, Height: 1, Stream: 16},
+	} {
+		for lane, most := range map[string]int{"inline": 0, "lane": 1} {
+			b.Run(name+"/"+lane, func(b *testing.B) {
+				s, _ := laneSession(b, most)
+				quick := entry(cudatest.Address(cudatest.LaunchQuick))
+				s.fn.cuMemcpyAsync, s.fn.cuEventRecord, s.fn.cuMemsetD32Async = quick, quick, quick
+				s.fn.cuPointerGetAttribute = entry(cudatest.Moving("cuPointerGetAttribute"))
+				var d wire.Dispatcher
+				rec, err := wire.AppendRecord(nil, wire.Header{Ctx: 1}, args)
+				if err != nil {
+					b.Fatal(err)
+				}
+				c := wire.Call{Op: args.Op(), Ctx: 1}
+				b.ReportAllocs()
+				for b.Loop() {
+					s.Before(c.Op, true)
+					if _, res, err := d.Dispatch(s, &c, rec, nil); err != nil || res != cuda.Success {
+						b.Fatal(res, err)
+					}
+				}
+			})
+		}
+	}
+}

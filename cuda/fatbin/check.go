@@ -1,0 +1,239 @@
+package fatbin
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+)
+
+// Code is an image for a driver, which takes no length: every length and offset in it that says where its parts lie holds. Check makes it.
+type Code struct {
+	bytes  []byte
+	format Format
+	parts  []Part
+}
+
+// Part is the code of one entry, or of an image that is no container.
+type Part struct {
+	Format Format // PTX, ELF or Unknown
+	SM     int
+	Code   []byte
+}
+
+// Bytes is the image. Nobody may change it any more.
+func (c *Code) Bytes() []byte { return c.bytes }
+
+// Format is what the image is: Container, ELF, PTX, or Unknown for other text.
+func (c *Code) Format() Format { return c.format }
+
+// Parts are the code of the entries that were looked into, in their order.
+func (c *Code) Parts() []Part { return c.parts }
+
+// Check looks at an image. Compressed entries are unpacked if wants says that a driver would take them for a GPU of their architecture.
+// Wrappers, which hold addresses, and binary formats that are not known here are refused.
+func Check(data []byte, wants func(sm int) bool) (*Code, error) {
+	c := &Code{bytes: data, format: Detect(data)}
+	switch c.format {
+	case Container:
+		return c, c.container(wants)
+	case ELF:
+		size, err := CubinSize(data)
+		if err != nil {
+			return nil, err
+		}
+		c.bytes = data[:size]
+	case PTX:
+	default:
+		if !plainText(data) {
+			return nil, malformed("%s", c.format)
+		}
+	}
+	c.parts = []Part{{Format: c.format, Code: data}}
+	return c, nil
+}
+
+// plainText reports whether data cannot be taken for a binary format: it begins as PTX may, or as no format does.
+func plainText(data []byte) bool {
+	if len(data) == 0 {
+		return true
+	}
+	return data[0] == '.' || data[0] == '/' || data[0] == ' ' || data[0] >= '\t' && data[0] <= '\r' || data[0] == 0
+}
+
+func (c *Code) container(wants func(sm int) bool) error {
+	size, err := Size(c.bytes)
+	if err != nil {
+		return err
+	}
+	if size > uint64(len(c.bytes)) {
+		return malformed("container of %d bytes in %d", size, len(c.bytes))
+	}
+	c.bytes = c.bytes[:size]
+	return eachEntry(c.bytes, func(e *Entry) error {
+		known := e.Kind == KindPTX || e.Kind == KindELF
+		if e.Compressed && known && !wants(e.SM) {
+			return nil
+		}
+		code, err := e.Payload()
+		if err != nil && e.Kind == KindELF {
+			return err
+		}
+		p := Part{Unknown, e.SM, code}
+		switch {
+		case e.Kind == KindELF || Detect(code) == ELF:
+			p.Format = ELF
+			if _, err := CubinSize(code); err != nil {
+				return err
+			}
+		case e.Kind == KindPTX:
+			p.Format = PTX
+		}
+		if known {
+			c.parts = append(c.parts, p)
+		}
+		return nil
+	})
+}
+
+// CubinSize returns the length of the ELF image at the start of data, which may be followed by anything, and an error if a table, a segment
+// or a section of it lies beyond. The program headers may come after the section headers, so the end is the furthest of all.
+func CubinSize(data []byte) (uint64, error) {
+	if len(data) >= 20 {
+		if m := binary.LittleEndian.Uint16(data[18:]); m != elfCUDA {
+			return 0, malformed("ELF machine %d, not CUDA", m)
+		}
+	}
+	return elfSize(data)
+}
+
+// Sizes of an ELF image's headers (64 bits), and what they say.
+const (
+	elfHeader  = 64
+	elfSegment = 56
+	elfSection = 64
+
+	noBits      = 8      // SHT_NOBITS: a section without bytes in the file
+	stringTable = 3      // SHT_STRTAB
+	manyNames   = 0xffff // SHN_XINDEX: the first section header has the index
+	manySegment = 0xffff // PN_XNUM: the first section header has the count
+)
+
+func elfSize(data []byte) (uint64, error) {
+	le := binary.LittleEndian
+	if len(data) < elfHeader || le.Uint32(data) != elfMagic || data[4] != 2 || data[5] != 1 {
+		return 0, malformed("no 64-bit ELF image")
+	}
+	total, end := uint64(len(data)), uint64(elfHeader)
+	within := func(what string, off, n uint64) error {
+		if off > total || n > total-off {
+			return malformed("ELF %s at %d, %d bytes, beyond %d", what, off, n, total)
+		}
+		end = max(end, off+n)
+		return nil
+	}
+	segments, sections := le.Uint64(data[32:]), le.Uint64(data[40:])
+	segmentSize, segmentCount := uint64(le.Uint16(data[54:])), uint64(le.Uint16(data[56:]))
+	sectionSize, sectionCount, names := uint64(le.Uint16(data[58:])), uint64(le.Uint16(data[60:])), uint64(le.Uint16(data[62:]))
+	if sections != 0 {
+		if err := within("section header", sections, elfSection); err != nil {
+			return 0, err
+		}
+		first := data[sections:]
+		if sectionCount == 0 {
+			sectionCount = le.Uint64(first[32:])
+		}
+		if names == manyNames {
+			names = uint64(le.Uint32(first[40:]))
+		}
+		if segmentCount == manySegment {
+			segmentCount = uint64(le.Uint32(first[44:]))
+		}
+	}
+	if segmentCount > 0 && segmentSize < elfSegment || sectionCount > 0 && (sectionSize < elfSection || names >= sectionCount) ||
+		segmentCount > total || sectionCount > total {
+		return 0, malformed("ELF tables of %d and %d entries", segmentCount, sectionCount)
+	}
+	if err := within("segments", segments, segmentSize*segmentCount); err != nil {
+		return 0, err
+	}
+	if err := within("sections", sections, sectionSize*sectionCount); err != nil {
+		return 0, err
+	}
+	for i := range segmentCount {
+		p := data[segments+i*segmentSize:]
+		if err := within("segment", le.Uint64(p[8:]), le.Uint64(p[32:])); err != nil {
+			return 0, err
+		}
+	}
+	for i := range sectionCount {
+		s := data[sections+i*sectionSize:]
+		kind, off, n := le.Uint32(s[4:]), le.Uint64(s[24:]), le.Uint64(s[32:])
+		if kind == noBits || i == 0 { // of the first, the size may be the count
+			continue
+		}
+		if err := within("section", off, n); err != nil {
+			return 0, err
+		}
+		if kind == stringTable && n > 0 && data[off+n-1] != 0 {
+			return 0, malformed("ELF strings at %d without an end", off)
+		}
+	}
+	return end, nil
+}
+
+// CheckObject looks at an input of a linker that is an object or an archive of them: every table, segment and section must be there, and so
+// must those of the code within.
+func CheckObject(data []byte) error {
+	const archive, member, magic = "!<arch>\n", 60, "`\n"
+	if !bytes.HasPrefix(data, []byte(archive)) {
+		return checkObject(data)
+	}
+	for data = data[len(archive):]; len(data) > 0; {
+		if len(data) < member || string(data[member-2:member]) != magic {
+			return malformed("no member of an archive")
+		}
+		var size uint64
+		if _, err := fmt.Sscanf(string(data[48:58]), "%d", &size); err != nil || size > uint64(len(data)-member) {
+			return malformed("a member of an archive beyond its end")
+		}
+		name, content := data[:16], data[member:][:size]
+		if name[0] != '/' || name[1] >= '0' && name[1] <= '9' { // no table of symbols or names
+			if err := checkObject(content); err != nil {
+				return err
+			}
+		}
+		data = data[member+size:]
+		if size%2 != 0 && len(data) > 0 {
+			data = data[1:]
+		}
+	}
+	return nil
+}
+
+// checkObject looks at an ELF image for any machine, and at the containers in its sections.
+func checkObject(data []byte) error {
+	if Detect(data) == Container {
+		_, err := Check(data, func(int) bool { return true })
+		return err
+	}
+	if _, err := elfSize(data); err != nil {
+		return err
+	}
+	le := binary.LittleEndian
+	sections, size, count := le.Uint64(data[40:]), uint64(le.Uint16(data[58:])), uint64(le.Uint16(data[60:]))
+	for i := range count {
+		s := data[sections+i*size:]
+		if le.Uint32(s[4:]) == noBits || i == 0 {
+			continue
+		}
+		content := data[le.Uint64(s[24:]):][:le.Uint64(s[32:])]
+		for Detect(content) == Container { // one behind the other, at multiples of 8
+			c, err := Check(content, func(int) bool { return true })
+			if err != nil {
+				return err
+			}
+			content = content[min(len(content), (len(c.bytes)+7)&^7):]
+		}
+	}
+	return nil
+}

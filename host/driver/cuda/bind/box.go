@@ -1,0 +1,168 @@
+package bind
+
+import (
+	"math/bits"
+
+	"causeway/cuda"
+)
+
+// Rect is rows of memory that the GPU reaches, at a distance of pitch bytes.
+type Rect struct {
+	mem                  Mem
+	pitch, width, height uint64 // width in bytes
+}
+
+// Rect is rows that a guest names: width elements of so many bytes in each.
+func (s *Space) Rect(addr, pitch, width, element, height uint64) (Rect, cuda.Result) {
+	hi, row := bits.Mul64(width, element)
+	span, ok := Box{Pitch: pitch}.span(Extent{row, height, 1})
+	if hi != 0 || !ok || height > 1 && pitch < row {
+		return Rect{}, cuda.ErrorInvalidValue
+	}
+	m, res := s.Mem(addr, span)
+	return Rect{m, pitch, row, height}, res
+}
+
+// Bytes is width elements of so many bytes each, false if that does not fit.
+func Bytes(width, element uint64) (uint64, bool) {
+	hi, n := bits.Mul64(width, element)
+	return n, hi == 0
+}
+
+// Extent is how much a copy moves: bytes, rows, slices.
+type Extent struct{ Width, Height, Depth uint64 }
+
+// Box is where one side of a copy begins, and how far apart its rows and slices are: bytes, and rows.
+type Box struct{ X, Y, Z, Pitch, Height uint64 }
+
+// span is how many bytes from the start of memory a box may reach, false if that does not fit. A pitch or height of less than there is of
+// bytes in a row or of rows in a slice counts as that: the driver refuses it or, where it is 0, takes rows and slices as packed.
+func (b Box) span(e Extent) (uint64, bool) {
+	if e.Width == 0 || e.Height == 0 || e.Depth == 0 {
+		return 0, true
+	}
+	var s sum
+	row, rows, slices := s.add(b.X, e.Width), s.add(b.Y, e.Height), s.add(b.Z, e.Depth)
+	last := s.add(s.mul(slices-1, max(b.Height, rows)), rows) - 1 // row, counted from the first
+	span := s.add(s.mul(last, max(b.Pitch, row)), row)
+	return span, !s.wrapped
+}
+
+// sum computes, and remembers whether anything did not fit.
+type sum struct{ wrapped bool }
+
+func (s *sum) add(a, b uint64) uint64 {
+	n, carry := bits.Add64(a, b, 0)
+	s.wrapped = s.wrapped || carry != 0
+	return n
+}
+
+func (s *sum) mul(a, b uint64) uint64 {
+	hi, n := bits.Mul64(a, b)
+	s.wrapped = s.wrapped || hi != 0
+	return n
+}
+
+// Operand is one side of a copy.
+type Operand struct {
+	kind  int32 // CUmemorytype
+	mem   Mem
+	host  Host
+	array Array
+	box   Box
+}
+
+// Operand is a side of a copy that lies at an address that a guest names.
+func (s *Space) Operand(addr uint64, b Box, e Extent) (Operand, cuda.Result) {
+	span, ok := b.span(e)
+	if !ok {
+		return Operand{}, cuda.ErrorInvalidValue
+	}
+	m, res := s.Mem(addr, span)
+	return Operand{kind: cuda.MemoryTypeUnified, mem: m, box: b}, res
+}
+
+// HostOperand is a side of a copy that lies in memory of this process.
+func HostOperand(h Host, b Box) Operand {
+	return Operand{kind: cuda.MemoryTypeHost, host: h, box: b}
+}
+
+// ArrayOperand is a side of a copy that lies in an array. The driver knows its extent and checks the box.
+func ArrayOperand(a Array, b Box) Operand {
+	return Operand{kind: cuda.MemoryTypeArray, array: a, box: Box{X: b.X, Y: b.Y, Z: b.Z}}
+}
+
+// LeaseOperand is a side of a copy that lies in a mapping that the guest shares, from an offset on.
+func LeaseOperand(mapping []byte, offset uint64, b Box, e Extent) (Operand, bool) {
+	span, ok := b.span(e)
+	if !ok {
+		return Operand{}, false
+	}
+	h, ok := Lease(mapping, offset, span)
+	return HostOperand(h, b), ok
+}
+
+// Reach is how many bytes from the start of memory a box reaches, false if more than most.
+func (b Box) Reach(e Extent, most uint64) (uint64, bool) {
+	span, ok := b.span(e)
+	return span, ok && span <= most
+}
+
+// Copy3D is a copy between two operands, each of which holds all of its side.
+func Copy3D(dst, src Operand, e Extent) (Memcpy3D, cuda.Result) {
+	if !dst.holds(e) || !src.holds(e) {
+		return Memcpy3D{}, cuda.ErrorInvalidValue
+	}
+	return Memcpy3D{
+		srcXInBytes: src.box.X, srcY: src.box.Y, srcZ: src.box.Z, srcPitch: src.box.Pitch, srcHeight: src.box.Height,
+		srcMemoryType: src.kind, srcHost: src.host.Address(), srcDevice: src.mem.Address(), srcArray: src.array,
+		dstXInBytes: dst.box.X, dstY: dst.box.Y, dstZ: dst.box.Z, dstPitch: dst.box.Pitch, dstHeight: dst.box.Height,
+		dstMemoryType: dst.kind, dstHost: dst.host.Address(), dstDevice: dst.mem.Address(), dstArray: dst.array,
+		widthInBytes: e.Width, height: e.Height, depth: e.Depth,
+	}, cuda.Success
+}
+
+func (o *Operand) holds(e Extent) bool {
+	if o.kind == cuda.MemoryTypeArray {
+		return true
+	}
+	span, ok := o.box.span(e)
+	return ok && span <= max(o.mem.size, o.host.size)
+}
+
+// Batch is copies that are unordered among each other. Its lists stay for the next one.
+type Batch struct {
+	dsts, srcs []Address
+	sizes      []uint64
+}
+
+// Reset forgets the copies.
+func (b *Batch) Reset() { b.dsts, b.srcs, b.sizes = b.dsts[:0], b.srcs[:0], b.sizes[:0] }
+
+// Add adds a copy between memory of one size, false if it is not.
+func (b *Batch) Add(dst, src Mem) bool {
+	if dst.size != src.size {
+		return false
+	}
+	b.dsts, b.srcs, b.sizes = append(b.dsts, dst.Address()), append(b.srcs, src.Address()), append(b.sizes, src.size)
+	return true
+}
+
+// MemcpyBatch makes the copies at once where the driver can (12.8), all with the same attributes; else ErrorNotSupported.
+func (d *Driver) MemcpyBatch(b *Batch, attrs MemcpyAttributes, st Stream) cuda.Result {
+	list, first := [1]MemcpyAttributes{attrs}, [1]uint64{}
+	if d.HasMemcpyBatchAsync() {
+		return d.memcpyBatchAsync(b.dsts, b.srcs, b.sizes, list[:], first[:], st)
+	}
+	_, res := d.memcpyBatchAsyncFirst(b.dsts, b.srcs, b.sizes, list[:], first[:], st)
+	return res
+}
+
+// MemcpyEach makes the copies one by one.
+func (d *Driver) MemcpyEach(b *Batch, st Stream) (res cuda.Result) {
+	for i := 0; i < len(b.dsts) && res == cuda.Success; i++ {
+		c := d.MemcpyAsync(Mem{b.dsts[i].v, b.sizes[i]}, Mem{b.srcs[i].v, b.sizes[i]}, st)
+		res = c.Do()
+	}
+	return res
+}

@@ -1,0 +1,138 @@
+package bind
+
+import (
+	"slices"
+
+	"causeway/cuda"
+)
+
+// Space is what a guest may name by address: device memory of this process, pinned regions of the guest, and what allocation nodes of its
+// graphs have. Anything else is this process's own. Worker goroutine.
+type Space struct {
+	driver *Driver
+	pinned []pinned
+	graphs map[uint64]uint64 // size by address
+}
+
+// pinned is a region of the guest that it pinned and that is registered with the driver, at one address for all.
+type pinned struct {
+	id  uint32
+	mem Mem
+}
+
+// NewSpace is one in which only the driver's memory is.
+func NewSpace(d *Driver) *Space { return &Space{driver: d, graphs: map[uint64]uint64{}} }
+
+// Pin makes a region known that lies in this process where it lies for the guest.
+func (s *Space) Pin(id uint32, r Registered) {
+	s.pinned = append(s.pinned, pinned{id, Mem{r.host.at, r.host.size}})
+}
+
+// Unpin forgets a region.
+func (s *Space) Unpin(id uint32) {
+	s.pinned = slices.DeleteFunc(s.pinned, func(p pinned) bool { return p.id == id })
+}
+
+// pinnedAt is the pinned region that an address lies in, nil if none.
+func (s *Space) pinnedAt(addr uint64) *pinned {
+	for i := range s.pinned {
+		if p := &s.pinned[i]; addr >= p.mem.at && addr-p.mem.at < p.mem.size {
+			return p
+		}
+	}
+	return nil
+}
+
+// IsPinned reports whether an address lies in a pinned region.
+func (s *Space) IsPinned(addr uint64) bool { return s.pinnedAt(addr) != nil }
+
+// View is this process's view of memory in a pinned region, false for other memory.
+func (s *Space) View(m Mem) (Host, bool) {
+	p := s.pinnedAt(m.at)
+	if p == nil {
+		return Host{}, false
+	}
+	_, ok := p.mem.From(m.at, m.size)
+	return Host(m), ok
+}
+
+// Mem is memory that a guest names: device memory, whose extent the driver checks when it is used, or wholly inside a pinned region.
+func (s *Space) Mem(addr, size uint64) (Mem, cuda.Result) {
+	if addr+size < addr {
+		return Mem{}, cuda.ErrorInvalidValue
+	}
+	if p := s.pinnedAt(addr); p != nil {
+		if m, ok := p.mem.From(addr, size); ok {
+			return m, cuda.Success
+		}
+		return Mem{}, cuda.ErrorInvalidValue
+	}
+	kind, res := s.driver.pointerGetAttribute(cuda.PointerAttrMemoryType, addr)
+	if res == cuda.Success && uint32(kind) == cuda.MemoryTypeDevice {
+		return Mem{addr, size}, cuda.Success
+	}
+	if res != cuda.Success {
+		for at, n := range s.graphs {
+			if m, ok := (Mem{at, n}).From(addr, size); ok {
+				return m, cuda.Success
+			}
+		}
+	}
+	return Mem{}, cuda.ErrorInvalidValue
+}
+
+// Near is Mem with a memory of what the last address lay in, for many addresses at once: nothing is freed between them.
+func (s *Space) Near(last *Mem, addr, size uint64) (Mem, cuda.Result) {
+	if m, ok := last.From(addr, size); ok && size > 0 {
+		return m, cuda.Success
+	}
+	m, res := s.Mem(addr, size)
+	if res != cuda.Success {
+		return m, res
+	}
+	if p := s.pinnedAt(addr); p != nil {
+		*last = p.mem
+		return m, res
+	}
+	start, res1 := s.driver.pointerGetAttribute(cuda.PointerAttrRangeStartAddr, addr)
+	length, res2 := s.driver.pointerGetAttribute(cuda.PointerAttrRangeSize, addr)
+	if res1 == cuda.Success && res2 == cuda.Success && start+length >= start {
+		*last = Mem{start, length}
+	}
+	return m, cuda.Success
+}
+
+// AddGraph makes memory known that an allocation node of a graph has: the driver may not know it before a launch.
+func (s *Space) AddGraph(at Address, size uint64) {
+	if at.v+size >= at.v {
+		s.graphs[at.v] = size
+	}
+}
+
+// Graph is the whole memory of an allocation node that begins at an address.
+func (s *Space) Graph(addr uint64) (Mem, bool) {
+	n, ok := s.graphs[addr]
+	return Mem{addr, n}, ok
+}
+
+// DropGraph forgets memory of an allocation node.
+func (s *Space) DropGraph(addr uint64) { delete(s.graphs, addr) }
+
+// guestAttributes are what a guest may ask of a pointer: numbers, and addresses that it has.
+var guestAttributes = []int32{
+	cuda.PointerAttrMemoryType, cuda.PointerAttrDevicePointer, cuda.PointerAttrSyncMemops, cuda.PointerAttrBufferID, cuda.PointerAttrIsManaged,
+	cuda.PointerAttrDeviceOrdinal, cuda.PointerAttrRangeStartAddr, cuda.PointerAttrRangeSize, cuda.PointerAttrMapped,
+}
+
+// Attribute answers a guest's question about a pointer. Others would tell of this process: handles, where host memory lies here.
+func (s *Space) Attribute(attr int32, addr uint64) (uint64, cuda.Result) {
+	if !slices.Contains(guestAttributes, attr) {
+		return 0, cuda.ErrorNotSupported
+	}
+	return s.driver.pointerGetAttribute(attr, addr)
+}
+
+// AttributeOf is what the driver says of memory.
+func (d *Driver) AttributeOf(attr int32, at Address) (uint64, cuda.Result) {
+	return d.pointerGetAttribute(attr, at.v)
+}
