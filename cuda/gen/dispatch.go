@@ -41,7 +41,7 @@ func wireDriver(w *writer, f *idl.File) {
 
 func describe(o *idl.Op) string {
 	s := map[idl.Mode]string{idl.Sync: "answered at once", idl.Async: "not answered", idl.Wait: "answered at once or later"}[o.Mode]
-	if o.Effect != "" {
+	if o.Effect.Recorded() {
 		s += "; it " + string(o.Effect) + " a " + o.Kind
 	}
 	return s

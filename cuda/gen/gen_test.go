@@ -106,6 +106,14 @@ func TestVersion(t *testing.T) {
 	if again := version(func(f *idl.File) { f.Ops[0].Line++ }); again != is {
 		t.Errorf("where an operation is described counts: %d, %d", again, is)
 	}
+	if traits := version(func(f *idl.File) {
+		for i := range f.Ops { // none of it travels: only the host looks
+			o := &f.Ops[i]
+			o.Place, o.Order, o.Capture, o.Counts, o.Effect, o.OwnResult = "gpu", "stream", "unsafe", "launch", idl.Unrecorded, true
+		}
+	}); traits != is {
+		t.Errorf("what an operation is to the host counts: %d, %d", traits, is)
+	}
 	for what, change := range map[string]func(*idl.File){
 		"an operation's number":   func(f *idl.File) { f.Ops[3].Num++ },
 		"an argument's type":      func(f *idl.File) { f.Ops[0].In[0].Type = "u64" },

@@ -71,9 +71,7 @@ func wireOps(w *writer, f *idl.File) {
 	for _, o := range f.Ops {
 		w.f("Op%s: {", o.Name)
 		w.f("Name: %q, Mode: %s, Fixed: %d, ReplyFixed: %d,", o.Name, camel(string(o.Mode)), o.InLen, o.OutLen)
-		if o.Always {
-			w.f("Always: true,")
-		}
+		wireTraits(w, &o)
 		if in, fd := o.Object(); in != idl.ObjectNone {
 			w.f("Effect: %s, Kind: Kind%s, In: In%s,", camel(string(o.Effect)), camel(o.Kind), camel(string(in)))
 			if fd != nil {
@@ -84,6 +82,30 @@ func wireOps(w *writer, f *idl.File) {
 		w.f("},")
 	}
 	w.f("}")
+}
+
+// wireTraits writes what is not as the zero OpInfo has it.
+func wireTraits(w *writer, o *idl.Op) {
+	is := func(yes bool, format string, args ...any) {
+		if yes {
+			w.f(format+",", args...)
+		}
+	}
+	is(o.Always, "Always: true")
+	is(o.OwnReply(), "OwnReply: true")
+	is(o.Place == "gpu", "GPU: true")
+	is(o.Order != "", "Order: Order%s", camel(o.Order))
+	is(o.Capture != "any", "Capture: Capture%s", camel(o.Capture))
+	is(o.Counts != "" && o.Counts != "nothing", "Counts: Counts%s", camel(o.Counts))
+	is(o.Awaited != idl.Condition{}, "Awaited: true")
+	is(o.Keyed, "Keyed: true")
+	if len(o.Keys) > 0 {
+		w.f("Keys: []Key{")
+		for _, fd := range o.KeyFields() {
+			w.f("{Offset: %d, Size: %d},", fd.Offset, fieldSize(fd.Type))
+		}
+		w.f("},")
+	}
 }
 
 func wireRefs(w *writer, o *idl.Op) {
@@ -106,6 +128,9 @@ func wireArgs(w *writer, f *idl.File) {
 		wireStruct(w, o.Name+"Args", o.In)
 		w.f("// Op implements Args.\nfunc (*%sArgs) Op() Op { return Op%s }\n", o.Name, o.Name)
 		wireCodec(w, o.Name+"Args", o.In, o.InLen)
+		if o.Awaited != (idl.Condition{}) {
+			w.f("// Awaited implements Awaiter.\nfunc (v *%sArgs) Awaited() bool { return %s }\n", o.Name, holds("v", o.Awaited))
+		}
 	}
 	w.f("// NewArgs returns an empty request for op, or nil if there is no such operation.\nfunc NewArgs(op Op) Args {\nswitch op {")
 	for _, o := range f.Ops {
@@ -172,6 +197,9 @@ func wireCodec(w *writer, name string, fields []idl.Field, size int) {
 	}
 	w.f("}\n")
 }
+
+// holds is a Condition in Go, of the request v.
+func holds(v string, c idl.Condition) string { return v + "." + camel(c.Field) + " == " + c.Value }
 
 // codec is the reader's and writer's method for a type.
 func codec(t string) string {

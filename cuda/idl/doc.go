@@ -5,14 +5,13 @@
 //
 //	const NAME TYPE VALUE
 //	struct NAME [message]                 body: FIELD TYPE[COUNT]; no implicit padding. message: Go gets a codec
-//	op NAME sync|async|wait [creates KIND] [destroys KIND] [modifies KIND] [always] [bare]
-//	                                      body: in|out FIELD TYPE [KIND]
+//	op NAME sync|async|wait ATTRIBUTE ... body: in|out FIELD TYPE [KIND]
 //	enum NAME go PREFIX strip PREFIX      body: NAME VALUE
 //	type NAME "DECLARATION"
 //	results                               body: CODE NAME "text"
 //	theme NAME "title" [refuse "reason"]  entries that follow belong to it
 //	entry NAME MODE ...                   see Entry
 //
-// always: the reply is sent although the result is an error. bare: C gets no encoder, the session layer sends it itself.
+// The attributes of an operation say what it is: cuda/api/ops.idl explains them. What nobody may guess an operation has to say.
 // Parsing has no state besides the file being read; errors name file and line.
 package idl

@@ -16,7 +16,7 @@ func TestParseDir(t *testing.T) {
 }
 
 func TestLayout(t *testing.T) {
-	f, err := Parse("t.idl", "op A sync\n in a u32\n in b u64\n in c bytes\n in d u32\n out p u32\n out q f32\n")
+	f, err := Parse("t.idl", "op A sync driver capture any transient\n in a u32\n in b u64\n in c bytes\n in d u32\n out p u32\n out q f32\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,24 +31,33 @@ func TestLayout(t *testing.T) {
 }
 
 func TestObject(t *testing.T) {
-	f, err := Parse("t.idl", `op New sync creates func
+	f, err := Parse("t.idl", `op New sync driver capture any creates func
   in func newid
   in module id
-op Alloc sync creates mem
+op Alloc sync driver capture any creates mem
   in size u64
   out ptr u64
-op Free async destroys mem
+op Free async driver capture any destroys mem
   in ptr u64
-op Limit sync modifies ctx
+op Limit sync driver capture any modifies ctx
   in v u64
+op Map sync driver capture any creates region
+  in kind u32
+  in region u32
+op Begin sync driver capture any creates session
+op Ask sync driver capture any transient
+  in func id
 `)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []ObjectIn{ObjectRequest, ObjectReply, ObjectRequest, ObjectContext} {
+	for i, want := range []ObjectIn{ObjectRequest, ObjectReply, ObjectRequest, ObjectContext, ObjectRequest, ObjectSession, ObjectNone} {
 		if got, _ := f.Ops[i].Object(); got != want {
 			t.Errorf("%s: object in %q, want %q", f.Ops[i].Name, got, want)
 		}
+	}
+	if _, fd := f.Ops[4].Object(); fd.Name != "region" {
+		t.Errorf("a region is named by %s", fd.Name)
 	}
 }
 
@@ -66,7 +75,7 @@ func TestErrors(t *testing.T) {
 		{"twice", "op A sync\nop A sync", "t.idl:2: op A was declared at t.idl:1"},
 		{"field twice", "op A sync\n in a u32\n out a u32", "t.idl:3: A: field a"},
 		{"async reply", "op A async\n out a u32", "t.idl:1: op A: an async op has no reply"},
-		{"two bytes", "op A sync\n out a bytes\n out b bytes", "t.idl:1: op A: more than one bytes"},
+		{"two bytes", "op A sync driver capture any transient\n out a bytes\n out b bytes", "t.idl:1: op A: more than one bytes"},
 		{"no newid", "op A sync creates func\n in a u32", "t.idl:1: op A: creates func"},
 		{"quote", "theme a \"x", "t.idl:1: unfinished quote"},
 		{"no theme", `entry cuX 1 hand "void"`, "t.idl:1: entry before any theme"},

@@ -16,20 +16,9 @@ func (f *File) addOp(l line) (func(line) error, error) {
 	if o.Mode != Sync && o.Mode != Async && o.Mode != Wait {
 		return nil, l.Errorf("op %s: mode %s is none of sync, async, wait", o.Name, o.Mode)
 	}
-	for w := l.words[3:]; len(w) > 0; w = w[1:] {
-		switch w[0] {
-		case "always":
-			o.Always = true
-		case "bare":
-			o.Bare = true
-		case string(Creates), string(Destroys), string(Modifies):
-			if len(w) < 2 || !slices.Contains(Kinds, w[1]) || o.Effect != "" {
-				return nil, l.Errorf("op %s: want one %s KIND", o.Name, w[0])
-			}
-			o.Effect, o.Kind = Effect(w[0]), w[1]
-			w = w[1:]
-		default:
-			return nil, l.Errorf("op %s: unknown word %s", o.Name, w[0])
+	for w := (words{line: l, op: &o, rest: l.words[3:]}); len(w.rest) > 0; {
+		if err := w.attribute(); err != nil {
+			return nil, err
 		}
 	}
 	f.Ops = append(f.Ops, o)
@@ -78,7 +67,7 @@ func (o *Op) addField(l line) error {
 }
 
 // check lays the fixed parts out and verifies what the recorder and the encoders rely on.
-func (o *Op) check() error {
+func (o *Op) check(consts []Const) error {
 	var errs []error
 	o.InLen, o.OutLen = layout(o.In), layout(o.Out)
 	if o.Mode == Async && len(o.Out) > 0 {
@@ -93,10 +82,10 @@ func (o *Op) check() error {
 	if spans > 1 {
 		errs = append(errs, o.Errorf("op %s: more than one bytes in the reply", o.Name))
 	}
-	if o.Effect == Creates && o.Kind != "mem" && !o.HasIn("newid") {
-		errs = append(errs, o.Errorf("op %s: creates %s without a newid", o.Name, o.Kind))
+	if o.Effect.Begins() && !namedOtherwise(o.Kind) && !o.HasIn("newid") {
+		errs = append(errs, o.Errorf("op %s: %s %s without a newid", o.Name, o.Effect, o.Kind))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, o.checkTraits(consts))...)
 }
 
 // layout gives each field its offset and returns the size, rounded up to 8.
@@ -120,23 +109,32 @@ const (
 	ObjectRequest ObjectIn = "request" // field Object of the request
 	ObjectReply   ObjectIn = "reply"   // field Object of the reply
 	ObjectContext ObjectIn = "context" // the calling thread's current context
+	ObjectSession ObjectIn = "session" // there is one
 )
+
+// namedOtherwise reports whether objects of a kind have no ids: memory has addresses, regions have numbers of their own, and there
+// is one session.
+func namedOtherwise(kind string) bool { return kind == "mem" || kind == "region" || kind == "session" }
 
 // Object finds the field that names the object of the effect: the first newid or id; for mem the address ptr.
 func (o *Op) Object() (ObjectIn, *Field) {
-	if o.Effect == "" {
+	if !o.Effect.Recorded() {
 		return ObjectNone, nil
 	}
+	name := map[string]string{"mem": "ptr", "region": "region"}[o.Kind]
 	for i := range o.In {
 		f := &o.In[i]
-		if o.Kind == "mem" && f.Name == "ptr" || o.Kind != "mem" && (f.Type == "newid" || f.Type == "id") {
+		if name != "" && f.Name == name || !namedOtherwise(o.Kind) && (f.Type == "newid" || f.Type == "id") {
 			return ObjectRequest, f
 		}
 	}
 	for i := range o.Out {
-		if o.Kind == "mem" && o.Out[i].Name == "ptr" {
+		if o.Kind == "mem" && o.Out[i].Name == name {
 			return ObjectReply, &o.Out[i]
 		}
+	}
+	if o.Kind == "session" {
+		return ObjectSession, nil
 	}
 	return ObjectContext, nil
 }

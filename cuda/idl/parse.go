@@ -221,7 +221,7 @@ func (f *File) Check() error {
 		o := &f.Ops[i]
 		o.Num = i + 1
 		name("op ", o.Name, o.Pos)
-		errs = append(errs, o.check())
+		errs = append(errs, o.check(f.Consts))
 	}
 	for _, e := range f.Entries {
 		name("entry ", e.Symbol, e.Pos)

@@ -64,30 +64,54 @@ const (
 	Wait  Mode = "wait"
 )
 
-// Effect says what an operation does to an object.
+// Effect says what is recorded of an operation: what it does to an object, or that nothing is.
 type Effect string
 
-// Effects; the empty Effect leaves no trace.
+// Effects.
 const (
-	Creates  Effect = "creates"
-	Destroys Effect = "destroys"
-	Modifies Effect = "modifies"
+	Creates    Effect = "creates"
+	Destroys   Effect = "destroys"
+	Retains    Effect = "retains"  // creates, or counts once more
+	Releases   Effect = "releases" // undoes one of Retains; the last one destroys
+	Modifies   Effect = "modifies"
+	Marks      Effect = "marks"  // modifies; the last one counts
+	Resets     Effect = "resets" // modifies; what belongs to the object is gone
+	Transient  Effect = "transient"
+	Unrecorded Effect = "unrecorded" // leaves something behind that is not rebuilt
 )
 
-// Op is one operation of the wire.
+// Begins reports whether there is an object afterwards that was none before.
+func (e Effect) Begins() bool { return e == Creates || e == Retains }
+
+// Ends reports whether objects may be gone afterwards.
+func (e Effect) Ends() bool { return e == Destroys || e == Releases || e == Resets }
+
+// Recorded reports whether there is an object that is affected.
+func (e Effect) Recorded() bool { return e != "" && e != Transient && e != Unrecorded }
+
+// Op is one operation of the wire. cuda/api/ops.idl says what its attributes mean.
 type Op struct {
 	Pos
-	Name   string
-	Num    int // 1, 2, ... in order of declaration
-	Mode   Mode
-	Effect Effect
-	Kind   string // of the object that Effect concerns
-	Always bool
-	Bare   bool
-	In     []Field
-	Out    []Field
-	InLen  int // bytes of the fixed in fields, rounded up to 8
-	OutLen int
+	Name        string
+	Num         int // 1, 2, ... in order of declaration
+	Mode        Mode
+	Place       string // worker, driver, gpu
+	Order       string // stream, none; empty: all
+	Capture     string // any, node, refused, unsafe, wait
+	CaptureWhen Condition
+	Effect      Effect
+	Kind        string   // of the object that Effect concerns
+	Keyed       bool     // an earlier one with the same Keys is forgotten
+	Keys        []string // fields
+	Counts      string   // nothing, launch, bytes, guest; empty: nothing
+	Awaited     Condition
+	OwnResult   bool // said; see OwnReply
+	Always      bool
+	Bare        bool
+	In          []Field
+	Out         []Field
+	InLen       int // bytes of the fixed in fields, rounded up to 8
+	OutLen      int
 }
 
 // Field is one argument of an Op.
@@ -123,6 +147,7 @@ var Kinds = []string{"ctx", "module", "library", "func", "kernel", "stream", "ev
 	"array", "mipmap", "link", "tex", "surf", "texref", "surfref", "resdesc", "green",
 	"memhandle", "resv", "mapping",
 	"graph", "graphnode", "graphexec",
+	"session", "region",
 }
 
 // sizes of the types of struct and op fields.

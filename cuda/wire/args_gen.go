@@ -1238,6 +1238,9 @@ func (v *MemcpyStagedArgs) encode(w *writer) {
 	w.u32(40, v.Value)
 }
 
+// Awaited implements Awaiter.
+func (v *MemcpyStagedArgs) Awaited() bool { return v.Direction == 1 }
+
 // Memcpy3DArgs is the request of OpMemcpy3D.
 type Memcpy3DArgs struct {
 	SrcKind   uint32
@@ -1318,6 +1321,9 @@ func (v *Memcpy3DArgs) encode(w *writer) {
 	w.u32(140, v.Word)
 	w.u32(144, v.Value)
 }
+
+// Awaited implements Awaiter.
+func (v *Memcpy3DArgs) Awaited() bool { return v.DstKind == BoxStaging }
 
 // MemsetArgs is the request of OpMemset.
 type MemsetArgs struct {

@@ -6,7 +6,7 @@ import "causeway/cuda"
 
 // Driver executes operations. See the package comment for what a method may keep and when it may answer.
 type Driver interface {
-	// SessionInit is answered at once.
+	// SessionInit is answered at once; it creates a session.
 	SessionInit(c *Call, a *SessionInitArgs, r *SessionInitReply) cuda.Result
 	// SessionFence is answered at once.
 	SessionFence(c *Call) cuda.Result
@@ -16,15 +16,15 @@ type Driver interface {
 	ReplyMore(c *Call, a *ReplyMoreArgs, r *ReplyMoreReply) cuda.Result
 	// ConsoleRead is answered at once.
 	ConsoleRead(c *Call, r *ConsoleReadReply) cuda.Result
-	// RegionAdd is answered at once.
+	// RegionAdd is answered at once; it creates a region.
 	RegionAdd(c *Call, a *RegionAddArgs, r *RegionAddReply) cuda.Result
-	// RegionDrop is answered at once.
+	// RegionDrop is answered at once; it destroys a region.
 	RegionDrop(c *Call, a *RegionDropArgs) cuda.Result
-	// PrimaryCtxRetain is answered at once; it creates a ctx.
+	// PrimaryCtxRetain is answered at once; it retains a ctx.
 	PrimaryCtxRetain(c *Call, a *PrimaryCtxRetainArgs, r *PrimaryCtxRetainReply) cuda.Result
-	// PrimaryCtxRelease is answered at once; it modifies a ctx.
+	// PrimaryCtxRelease is answered at once; it releases a ctx.
 	PrimaryCtxRelease(c *Call, a *PrimaryCtxReleaseArgs) cuda.Result
-	// PrimaryCtxReset is answered at once; it modifies a ctx.
+	// PrimaryCtxReset is answered at once; it resets a ctx.
 	PrimaryCtxReset(c *Call, a *PrimaryCtxResetArgs) cuda.Result
 	// PrimaryCtxSetFlags is answered at once; it modifies a ctx.
 	PrimaryCtxSetFlags(c *Call, a *PrimaryCtxSetFlagsArgs) cuda.Result
@@ -40,7 +40,7 @@ type Driver interface {
 	CtxSetLimit(c *Call, a *CtxSetLimitArgs) cuda.Result
 	// CtxGetStreamPriorityRange is answered at once.
 	CtxGetStreamPriorityRange(c *Call, r *CtxGetStreamPriorityRangeReply) cuda.Result
-	// CtxSetCacheConfig is answered at once.
+	// CtxSetCacheConfig is answered at once; it modifies a ctx.
 	CtxSetCacheConfig(c *Call, a *CtxSetCacheConfigArgs) cuda.Result
 	// CtxResetPersistingL2Cache is answered at once.
 	CtxResetPersistingL2Cache(c *Call) cuda.Result
@@ -148,7 +148,7 @@ type Driver interface {
 	EventCreate(c *Call, a *EventCreateArgs) cuda.Result
 	// EventDestroy is not answered; it destroys a event.
 	EventDestroy(c *Call, a *EventDestroyArgs) cuda.Result
-	// EventRecord is not answered.
+	// EventRecord is not answered; it marks a event.
 	EventRecord(c *Call, a *EventRecordArgs) cuda.Result
 	// EventQuery is answered at once.
 	EventQuery(c *Call, a *EventQueryArgs) cuda.Result

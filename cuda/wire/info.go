@@ -69,7 +69,44 @@ const (
 	NoEffect Effect = iota
 	Creates
 	Destroys
+	Retains  // creates, or counts once more
+	Releases // undoes one of Retains; the last one destroys
 	Modifies
+	Marks  // modifies; the last one counts
+	Resets // modifies; what belongs to the object is gone
+)
+
+// Order says which calls that wait in submission threads must be made before an operation.
+type Order uint8
+
+// Orders.
+const (
+	OrderAll    Order = iota // all
+	OrderStream              // those of its stream or event
+	OrderNone                // none: it makes no call of the driver
+)
+
+// Capture says what a capture of streams does to an operation.
+type Capture uint8
+
+// Captures.
+const (
+	CaptureAny     Capture = iota // nothing
+	CaptureNode                   // it becomes a node of the graph that its stream captures, or the driver refuses it
+	CaptureRefused                // refused where its stream captures
+	CaptureUnsafe                 // refused to threads whose capture mode prohibits potentially unsafe calls
+	CaptureWait                   // refused to those, and where what it waits for captures
+)
+
+// Counts says what an operation is metered as besides that it was a call.
+type Counts uint8
+
+// What is counted.
+const (
+	CountsNothing Counts = iota
+	CountsLaunch
+	CountsBytes // its arguments say how many went in or out
+	CountsGuest // its arguments say who the guest is, or where its memory lies
 )
 
 // Place is where the object of an effect is named.
@@ -81,6 +118,7 @@ const (
 	InRequest       // field Object of the request
 	InReply         // field Object of the reply (addresses of memory)
 	InContext       // the object is the calling thread's current context, Call.Ctx
+	InSession       // there is one, of number 0
 )
 
 // Ref is a field that names an object.
@@ -91,18 +129,50 @@ type Ref struct {
 	New    bool // the id is picked by this operation
 }
 
-// OpInfo is what a recorder needs to know of an operation.
+// Key is a field that says what a request sets.
+type Key struct{ Offset, Size int }
+
+// Awaiter is implemented by requests of operations whose OpInfo says Awaited.
+type Awaiter interface {
+	// Awaited reports whether the guest polls for the end of this one.
+	Awaited() bool
+}
+
+// OpInfo is what an operation is: cuda/api/ops.idl says it, and explains the words.
 type OpInfo struct {
 	Name       string
 	Mode       Mode
 	Always     bool // reply fields travel with an error, too
-	Fixed      int  // bytes of the request's fixed part
-	ReplyFixed int
+	OwnReply   bool // the reply never brings the deferred error of another operation
+	GPU        bool // gives the GPU work
+	Order      Order
+	Capture    Capture
+	Counts     Counts
+	Awaited    bool // the request implements Awaiter
+	Keyed      bool // see Supersedes
 	Effect     Effect
 	Kind       Kind // of the object that Effect concerns
 	In         Place
+	Fixed      int // bytes of the request's fixed part
+	ReplyFixed int
 	Object     Ref
 	Refs       []Ref // every object that the request names
+	Keys       []Key
+}
+
+// Supersedes reports whether nothing is left of an earlier modification of the same object after this operation's later one. Both are
+// private copies of records.
+func (i *OpInfo) Supersedes(later, earlier []byte) bool {
+	if !i.Keyed || len(later) < RecordSize+i.Fixed || len(earlier) < RecordSize+i.Fixed || [2]byte(later[4:6]) != [2]byte(earlier[4:6]) {
+		return false
+	}
+	for _, k := range i.Keys {
+		at := RecordSize + k.Offset
+		if string(later[at:at+k.Size]) != string(earlier[at:at+k.Size]) {
+			return false
+		}
+	}
+	return true
 }
 
 // ObjectOf finds the object of the effect: an id, or the address of memory. rec is a private copy of the record, reply the
@@ -118,6 +188,8 @@ func (i *OpInfo) ObjectOf(rec, reply []byte, ctx ID) (object uint64, ok bool) {
 		return i.Object.read(reply)
 	case InContext:
 		return uint64(ctx), true
+	case InSession:
+		return 0, true
 	}
 	return 0, false
 }

@@ -221,6 +221,8 @@ const (
 	KindGraph
 	KindGraphnode
 	KindGraphexec
+	KindSession
+	KindRegion
 )
 
 var kindNames = [...]string{"none",
@@ -248,6 +250,8 @@ var kindNames = [...]string{"none",
 	"graph",
 	"graphnode",
 	"graphexec",
+	"session",
+	"region",
 }
 
 // maxFixed is the longest fixed part of any request or reply.
@@ -257,28 +261,48 @@ const maxFixed = 152
 var operations = [...]OpInfo{
 	OpSessionInit: {
 		Name: "SessionInit", Mode: Sync, Fixed: 24, ReplyFixed: 32,
+		OwnReply: true,
+		Counts:   CountsGuest,
+		Effect:   Creates, Kind: KindSession, In: InSession,
 	},
 	OpSessionFence: {
 		Name: "SessionFence", Mode: Sync, Fixed: 0, ReplyFixed: 0,
+		OwnReply: true,
 	},
 	OpBlobAppend: {
 		Name: "BlobAppend", Mode: Async, Fixed: 24, ReplyFixed: 0,
+		OwnReply: true,
+		Order:    OrderNone,
 	},
 	OpReplyMore: {
 		Name: "ReplyMore", Mode: Sync, Fixed: 8, ReplyFixed: 8,
+		OwnReply: true,
+		Order:    OrderNone,
 	},
 	OpConsoleRead: {
 		Name: "ConsoleRead", Mode: Sync, Fixed: 0, ReplyFixed: 16,
+		OwnReply: true,
+		Order:    OrderNone,
 	},
 	OpRegionAdd: {
 		Name: "RegionAdd", Mode: Sync, Fixed: 32, ReplyFixed: 8,
+		OwnReply: true,
+		Capture:  CaptureUnsafe,
+		Counts:   CountsGuest,
+		Effect:   Creates, Kind: KindRegion, In: InRequest,
+		Object: Ref{Name: "region", Offset: 0, Kind: KindRegion, New: false},
 	},
 	OpRegionDrop: {
 		Name: "RegionDrop", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		OwnReply: true,
+		Counts:   CountsGuest,
+		Effect:   Destroys, Kind: KindRegion, In: InRequest,
+		Object: Ref{Name: "region", Offset: 0, Kind: KindRegion, New: false},
 	},
 	OpPrimaryCtxRetain: {
 		Name: "PrimaryCtxRetain", Mode: Sync, Fixed: 8, ReplyFixed: 8,
-		Effect: Creates, Kind: KindCtx, In: InRequest,
+		OwnReply: true,
+		Effect:   Retains, Kind: KindCtx, In: InRequest,
 		Object: Ref{Name: "ctx", Offset: 0, Kind: KindCtx, New: true},
 		Refs: []Ref{
 			{Name: "ctx", Offset: 0, Kind: KindCtx, New: true},
@@ -286,7 +310,8 @@ var operations = [...]OpInfo{
 	},
 	OpPrimaryCtxRelease: {
 		Name: "PrimaryCtxRelease", Mode: Sync, Fixed: 8, ReplyFixed: 0,
-		Effect: Modifies, Kind: KindCtx, In: InRequest,
+		OwnReply: true,
+		Effect:   Releases, Kind: KindCtx, In: InRequest,
 		Object: Ref{Name: "ctx", Offset: 0, Kind: KindCtx, New: false},
 		Refs: []Ref{
 			{Name: "ctx", Offset: 0, Kind: KindCtx, New: false},
@@ -294,7 +319,8 @@ var operations = [...]OpInfo{
 	},
 	OpPrimaryCtxReset: {
 		Name: "PrimaryCtxReset", Mode: Sync, Fixed: 8, ReplyFixed: 0,
-		Effect: Modifies, Kind: KindCtx, In: InRequest,
+		OwnReply: true,
+		Effect:   Resets, Kind: KindCtx, In: InRequest,
 		Object: Ref{Name: "ctx", Offset: 0, Kind: KindCtx, New: false},
 		Refs: []Ref{
 			{Name: "ctx", Offset: 0, Kind: KindCtx, New: false},
@@ -302,6 +328,7 @@ var operations = [...]OpInfo{
 	},
 	OpPrimaryCtxSetFlags: {
 		Name: "PrimaryCtxSetFlags", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+		Keyed:  true,
 		Effect: Modifies, Kind: KindCtx, In: InRequest,
 		Object: Ref{Name: "ctx", Offset: 0, Kind: KindCtx, New: false},
 		Refs: []Ref{
@@ -310,7 +337,8 @@ var operations = [...]OpInfo{
 	},
 	OpCtxCreate: {
 		Name: "CtxCreate", Mode: Sync, Fixed: 16, ReplyFixed: 0,
-		Effect: Creates, Kind: KindCtx, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindCtx, In: InRequest,
 		Object: Ref{Name: "ctx", Offset: 0, Kind: KindCtx, New: true},
 		Refs: []Ref{
 			{Name: "ctx", Offset: 0, Kind: KindCtx, New: true},
@@ -318,7 +346,8 @@ var operations = [...]OpInfo{
 	},
 	OpCtxDestroy: {
 		Name: "CtxDestroy", Mode: Sync, Fixed: 8, ReplyFixed: 0,
-		Effect: Destroys, Kind: KindCtx, In: InRequest,
+		OwnReply: true,
+		Effect:   Destroys, Kind: KindCtx, In: InRequest,
 		Object: Ref{Name: "ctx", Offset: 0, Kind: KindCtx, New: false},
 		Refs: []Ref{
 			{Name: "ctx", Offset: 0, Kind: KindCtx, New: false},
@@ -326,12 +355,17 @@ var operations = [...]OpInfo{
 	},
 	OpCtxSynchronize: {
 		Name: "CtxSynchronize", Mode: Wait, Fixed: 0, ReplyFixed: 0,
+		Capture: CaptureWait,
 	},
 	OpCtxGetLimit: {
 		Name: "CtxGetLimit", Mode: Sync, Fixed: 8, ReplyFixed: 8,
 	},
 	OpCtxSetLimit: {
 		Name: "CtxSetLimit", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+		Keyed: true,
+		Keys: []Key{
+			{Offset: 0, Size: 4},
+		},
 		Effect: Modifies, Kind: KindCtx, In: InContext,
 	},
 	OpCtxGetStreamPriorityRange: {
@@ -339,6 +373,8 @@ var operations = [...]OpInfo{
 	},
 	OpCtxSetCacheConfig: {
 		Name: "CtxSetCacheConfig", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		Keyed:  true,
+		Effect: Modifies, Kind: KindCtx, In: InContext,
 	},
 	OpCtxResetPersistingL2Cache: {
 		Name: "CtxResetPersistingL2Cache", Mode: Sync, Fixed: 0, ReplyFixed: 0,
@@ -366,8 +402,9 @@ var operations = [...]OpInfo{
 	},
 	OpModuleLoad: {
 		Name: "ModuleLoad", Mode: Sync, Fixed: 32, ReplyFixed: 32,
-		Always: true,
-		Effect: Creates, Kind: KindModule, In: InRequest,
+		Always:   true,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindModule, In: InRequest,
 		Object: Ref{Name: "module", Offset: 0, Kind: KindModule, New: true},
 		Refs: []Ref{
 			{Name: "module", Offset: 0, Kind: KindModule, New: true},
@@ -375,7 +412,8 @@ var operations = [...]OpInfo{
 	},
 	OpModuleUnload: {
 		Name: "ModuleUnload", Mode: Async, Fixed: 8, ReplyFixed: 0,
-		Effect: Destroys, Kind: KindModule, In: InRequest,
+		OwnReply: true,
+		Effect:   Destroys, Kind: KindModule, In: InRequest,
 		Object: Ref{Name: "module", Offset: 0, Kind: KindModule, New: false},
 		Refs: []Ref{
 			{Name: "module", Offset: 0, Kind: KindModule, New: false},
@@ -383,7 +421,8 @@ var operations = [...]OpInfo{
 	},
 	OpModuleGetFunction: {
 		Name: "ModuleGetFunction", Mode: Sync, Fixed: 16, ReplyFixed: 8,
-		Effect: Creates, Kind: KindFunc, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindFunc, In: InRequest,
 		Object: Ref{Name: "func", Offset: 0, Kind: KindFunc, New: true},
 		Refs: []Ref{
 			{Name: "func", Offset: 0, Kind: KindFunc, New: true},
@@ -404,8 +443,9 @@ var operations = [...]OpInfo{
 	},
 	OpLibraryLoad: {
 		Name: "LibraryLoad", Mode: Sync, Fixed: 32, ReplyFixed: 32,
-		Always: true,
-		Effect: Creates, Kind: KindLibrary, In: InRequest,
+		Always:   true,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindLibrary, In: InRequest,
 		Object: Ref{Name: "library", Offset: 0, Kind: KindLibrary, New: true},
 		Refs: []Ref{
 			{Name: "library", Offset: 0, Kind: KindLibrary, New: true},
@@ -413,7 +453,8 @@ var operations = [...]OpInfo{
 	},
 	OpLibraryUnload: {
 		Name: "LibraryUnload", Mode: Async, Fixed: 8, ReplyFixed: 0,
-		Effect: Destroys, Kind: KindLibrary, In: InRequest,
+		OwnReply: true,
+		Effect:   Destroys, Kind: KindLibrary, In: InRequest,
 		Object: Ref{Name: "library", Offset: 0, Kind: KindLibrary, New: false},
 		Refs: []Ref{
 			{Name: "library", Offset: 0, Kind: KindLibrary, New: false},
@@ -421,7 +462,8 @@ var operations = [...]OpInfo{
 	},
 	OpLibraryGetKernel: {
 		Name: "LibraryGetKernel", Mode: Sync, Fixed: 16, ReplyFixed: 8,
-		Effect: Creates, Kind: KindKernel, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindKernel, In: InRequest,
 		Object: Ref{Name: "kernel", Offset: 0, Kind: KindKernel, New: true},
 		Refs: []Ref{
 			{Name: "kernel", Offset: 0, Kind: KindKernel, New: true},
@@ -430,7 +472,8 @@ var operations = [...]OpInfo{
 	},
 	OpLibraryGetModule: {
 		Name: "LibraryGetModule", Mode: Sync, Fixed: 8, ReplyFixed: 0,
-		Effect: Creates, Kind: KindModule, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindModule, In: InRequest,
 		Object: Ref{Name: "module", Offset: 0, Kind: KindModule, New: true},
 		Refs: []Ref{
 			{Name: "module", Offset: 0, Kind: KindModule, New: true},
@@ -451,7 +494,8 @@ var operations = [...]OpInfo{
 	},
 	OpKernelGetFunction: {
 		Name: "KernelGetFunction", Mode: Sync, Fixed: 8, ReplyFixed: 8,
-		Effect: Creates, Kind: KindFunc, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindFunc, In: InRequest,
 		Object: Ref{Name: "func", Offset: 0, Kind: KindFunc, New: true},
 		Refs: []Ref{
 			{Name: "func", Offset: 0, Kind: KindFunc, New: true},
@@ -460,7 +504,8 @@ var operations = [...]OpInfo{
 	},
 	OpKernelFunction: {
 		Name: "KernelFunction", Mode: Async, Fixed: 8, ReplyFixed: 0,
-		Effect: Creates, Kind: KindFunc, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindFunc, In: InRequest,
 		Object: Ref{Name: "func", Offset: 0, Kind: KindFunc, New: true},
 		Refs: []Ref{
 			{Name: "func", Offset: 0, Kind: KindFunc, New: true},
@@ -475,6 +520,11 @@ var operations = [...]OpInfo{
 	},
 	OpFuncSetAttribute: {
 		Name: "FuncSetAttribute", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+		Keyed: true,
+		Keys: []Key{
+			{Offset: 4, Size: 4},
+			{Offset: 12, Size: 4},
+		},
 		Effect: Modifies, Kind: KindFunc, In: InRequest,
 		Object: Ref{Name: "func", Offset: 0, Kind: KindFunc, New: false},
 		Refs: []Ref{
@@ -483,6 +533,7 @@ var operations = [...]OpInfo{
 	},
 	OpFuncSetCacheConfig: {
 		Name: "FuncSetCacheConfig", Mode: Async, Fixed: 8, ReplyFixed: 0,
+		Keyed:  true,
 		Effect: Modifies, Kind: KindFunc, In: InRequest,
 		Object: Ref{Name: "func", Offset: 0, Kind: KindFunc, New: false},
 		Refs: []Ref{
@@ -491,7 +542,8 @@ var operations = [...]OpInfo{
 	},
 	OpFuncGetModule: {
 		Name: "FuncGetModule", Mode: Sync, Fixed: 8, ReplyFixed: 0,
-		Effect: Creates, Kind: KindModule, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindModule, In: InRequest,
 		Object: Ref{Name: "module", Offset: 0, Kind: KindModule, New: true},
 		Refs: []Ref{
 			{Name: "module", Offset: 0, Kind: KindModule, New: true},
@@ -524,6 +576,10 @@ var operations = [...]OpInfo{
 	},
 	OpLaunch: {
 		Name: "Launch", Mode: Async, Fixed: 56, ReplyFixed: 0,
+		GPU:     true,
+		Order:   OrderStream,
+		Capture: CaptureNode,
+		Counts:  CountsLaunch,
 		Refs: []Ref{
 			{Name: "func", Offset: 0, Kind: KindFunc, New: false},
 			{Name: "stream", Offset: 4, Kind: KindStream, New: false},
@@ -531,22 +587,30 @@ var operations = [...]OpInfo{
 	},
 	OpMemAlloc: {
 		Name: "MemAlloc", Mode: Sync, Fixed: 8, ReplyFixed: 8,
-		Effect: Creates, Kind: KindMem, In: InReply,
+		OwnReply: true,
+		Capture:  CaptureUnsafe,
+		Effect:   Creates, Kind: KindMem, In: InReply,
 		Object: Ref{Name: "ptr", Offset: 0, Kind: KindMem, New: false},
 	},
 	OpMemAllocPitch: {
 		Name: "MemAllocPitch", Mode: Sync, Fixed: 24, ReplyFixed: 16,
-		Effect: Creates, Kind: KindMem, In: InReply,
+		OwnReply: true,
+		Capture:  CaptureUnsafe,
+		Effect:   Creates, Kind: KindMem, In: InReply,
 		Object: Ref{Name: "ptr", Offset: 0, Kind: KindMem, New: false},
 	},
 	OpMemFree: {
 		Name: "MemFree", Mode: Async, Fixed: 8, ReplyFixed: 0,
-		Effect: Destroys, Kind: KindMem, In: InRequest,
+		OwnReply: true,
+		Capture:  CaptureUnsafe,
+		Effect:   Destroys, Kind: KindMem, In: InRequest,
 		Object: Ref{Name: "ptr", Offset: 0, Kind: KindMem, New: false},
 	},
 	OpMemAllocAsync: {
 		Name: "MemAllocAsync", Mode: Sync, Fixed: 16, ReplyFixed: 8,
-		Effect: Creates, Kind: KindMem, In: InReply,
+		OwnReply: true,
+		Capture:  CaptureNode,
+		Effect:   Creates, Kind: KindMem, In: InReply,
 		Object: Ref{Name: "ptr", Offset: 0, Kind: KindMem, New: false},
 		Refs: []Ref{
 			{Name: "stream", Offset: 8, Kind: KindStream, New: false},
@@ -554,7 +618,9 @@ var operations = [...]OpInfo{
 	},
 	OpMemFreeAsync: {
 		Name: "MemFreeAsync", Mode: Async, Fixed: 16, ReplyFixed: 0,
-		Effect: Destroys, Kind: KindMem, In: InRequest,
+		OwnReply: true,
+		Capture:  CaptureNode,
+		Effect:   Destroys, Kind: KindMem, In: InRequest,
 		Object: Ref{Name: "ptr", Offset: 0, Kind: KindMem, New: false},
 		Refs: []Ref{
 			{Name: "stream", Offset: 8, Kind: KindStream, New: false},
@@ -562,36 +628,57 @@ var operations = [...]OpInfo{
 	},
 	OpMemcpy: {
 		Name: "Memcpy", Mode: Async, Fixed: 32, ReplyFixed: 0,
+		GPU:     true,
+		Order:   OrderStream,
+		Capture: CaptureNode,
+		Counts:  CountsBytes,
 		Refs: []Ref{
 			{Name: "stream", Offset: 24, Kind: KindStream, New: false},
 		},
 	},
 	OpMemcpyHtoD: {
 		Name: "MemcpyHtoD", Mode: Async, Fixed: 24, ReplyFixed: 0,
+		GPU:     true,
+		Capture: CaptureRefused,
+		Counts:  CountsBytes,
 		Refs: []Ref{
 			{Name: "stream", Offset: 8, Kind: KindStream, New: false},
 		},
 	},
 	OpMemcpyDtoH: {
 		Name: "MemcpyDtoH", Mode: Wait, Fixed: 16, ReplyFixed: 8,
+		GPU:     true,
+		Capture: CaptureRefused,
+		Counts:  CountsBytes,
 		Refs: []Ref{
 			{Name: "stream", Offset: 12, Kind: KindStream, New: false},
 		},
 	},
 	OpMemcpyStaged: {
 		Name: "MemcpyStaged", Mode: Async, Fixed: 48, ReplyFixed: 0,
+		GPU:     true,
+		Capture: CaptureRefused,
+		Counts:  CountsBytes,
+		Awaited: true,
 		Refs: []Ref{
 			{Name: "stream", Offset: 32, Kind: KindStream, New: false},
 		},
 	},
 	OpMemcpy3D: {
 		Name: "Memcpy3D", Mode: Async, Fixed: 152, ReplyFixed: 0,
+		GPU:     true,
+		Capture: CaptureNode,
+		Counts:  CountsBytes,
+		Awaited: true,
 		Refs: []Ref{
 			{Name: "stream", Offset: 136, Kind: KindStream, New: false},
 		},
 	},
 	OpMemset: {
 		Name: "Memset", Mode: Async, Fixed: 48, ReplyFixed: 0,
+		GPU:     true,
+		Order:   OrderStream,
+		Capture: CaptureNode,
 		Refs: []Ref{
 			{Name: "stream", Offset: 40, Kind: KindStream, New: false},
 		},
@@ -601,7 +688,8 @@ var operations = [...]OpInfo{
 	},
 	OpPoolGetDefault: {
 		Name: "PoolGetDefault", Mode: Sync, Fixed: 8, ReplyFixed: 0,
-		Effect: Creates, Kind: KindPool, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindPool, In: InRequest,
 		Object: Ref{Name: "pool", Offset: 0, Kind: KindPool, New: true},
 		Refs: []Ref{
 			{Name: "pool", Offset: 0, Kind: KindPool, New: true},
@@ -615,6 +703,10 @@ var operations = [...]OpInfo{
 	},
 	OpPoolSetAttribute: {
 		Name: "PoolSetAttribute", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+		Keyed: true,
+		Keys: []Key{
+			{Offset: 4, Size: 4},
+		},
 		Effect: Modifies, Kind: KindPool, In: InRequest,
 		Object: Ref{Name: "pool", Offset: 0, Kind: KindPool, New: false},
 		Refs: []Ref{
@@ -629,7 +721,8 @@ var operations = [...]OpInfo{
 	},
 	OpStreamCreate: {
 		Name: "StreamCreate", Mode: Async, Fixed: 16, ReplyFixed: 0,
-		Effect: Creates, Kind: KindStream, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindStream, In: InRequest,
 		Object: Ref{Name: "stream", Offset: 0, Kind: KindStream, New: true},
 		Refs: []Ref{
 			{Name: "stream", Offset: 0, Kind: KindStream, New: true},
@@ -637,7 +730,8 @@ var operations = [...]OpInfo{
 	},
 	OpStreamDestroy: {
 		Name: "StreamDestroy", Mode: Async, Fixed: 8, ReplyFixed: 0,
-		Effect: Destroys, Kind: KindStream, In: InRequest,
+		OwnReply: true,
+		Effect:   Destroys, Kind: KindStream, In: InRequest,
 		Object: Ref{Name: "stream", Offset: 0, Kind: KindStream, New: false},
 		Refs: []Ref{
 			{Name: "stream", Offset: 0, Kind: KindStream, New: false},
@@ -645,18 +739,24 @@ var operations = [...]OpInfo{
 	},
 	OpStreamSynchronize: {
 		Name: "StreamSynchronize", Mode: Wait, Fixed: 8, ReplyFixed: 0,
+		Order:   OrderStream,
+		Capture: CaptureWait,
 		Refs: []Ref{
 			{Name: "stream", Offset: 0, Kind: KindStream, New: false},
 		},
 	},
 	OpStreamQuery: {
 		Name: "StreamQuery", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		Order:   OrderStream,
+		Capture: CaptureUnsafe,
 		Refs: []Ref{
 			{Name: "stream", Offset: 0, Kind: KindStream, New: false},
 		},
 	},
 	OpStreamWaitEvent: {
 		Name: "StreamWaitEvent", Mode: Async, Fixed: 16, ReplyFixed: 0,
+		Order:   OrderStream,
+		Capture: CaptureNode,
 		Refs: []Ref{
 			{Name: "stream", Offset: 0, Kind: KindStream, New: false},
 			{Name: "event", Offset: 4, Kind: KindEvent, New: false},
@@ -664,19 +764,24 @@ var operations = [...]OpInfo{
 	},
 	OpStreamWriteValue: {
 		Name: "StreamWriteValue", Mode: Async, Fixed: 32, ReplyFixed: 0,
+		Order:   OrderStream,
+		Capture: CaptureNode,
 		Refs: []Ref{
 			{Name: "stream", Offset: 0, Kind: KindStream, New: false},
 		},
 	},
 	OpStreamWaitValue: {
 		Name: "StreamWaitValue", Mode: Async, Fixed: 32, ReplyFixed: 0,
+		Order:   OrderStream,
+		Capture: CaptureNode,
 		Refs: []Ref{
 			{Name: "stream", Offset: 0, Kind: KindStream, New: false},
 		},
 	},
 	OpEventCreate: {
 		Name: "EventCreate", Mode: Async, Fixed: 8, ReplyFixed: 0,
-		Effect: Creates, Kind: KindEvent, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindEvent, In: InRequest,
 		Object: Ref{Name: "event", Offset: 0, Kind: KindEvent, New: true},
 		Refs: []Ref{
 			{Name: "event", Offset: 0, Kind: KindEvent, New: true},
@@ -684,7 +789,8 @@ var operations = [...]OpInfo{
 	},
 	OpEventDestroy: {
 		Name: "EventDestroy", Mode: Async, Fixed: 8, ReplyFixed: 0,
-		Effect: Destroys, Kind: KindEvent, In: InRequest,
+		OwnReply: true,
+		Effect:   Destroys, Kind: KindEvent, In: InRequest,
 		Object: Ref{Name: "event", Offset: 0, Kind: KindEvent, New: false},
 		Refs: []Ref{
 			{Name: "event", Offset: 0, Kind: KindEvent, New: false},
@@ -692,6 +798,10 @@ var operations = [...]OpInfo{
 	},
 	OpEventRecord: {
 		Name: "EventRecord", Mode: Async, Fixed: 16, ReplyFixed: 0,
+		Order:   OrderStream,
+		Capture: CaptureNode,
+		Effect:  Marks, Kind: KindEvent, In: InRequest,
+		Object: Ref{Name: "event", Offset: 0, Kind: KindEvent, New: false},
 		Refs: []Ref{
 			{Name: "event", Offset: 0, Kind: KindEvent, New: false},
 			{Name: "stream", Offset: 4, Kind: KindStream, New: false},
@@ -699,12 +809,16 @@ var operations = [...]OpInfo{
 	},
 	OpEventQuery: {
 		Name: "EventQuery", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		Order:   OrderStream,
+		Capture: CaptureUnsafe,
 		Refs: []Ref{
 			{Name: "event", Offset: 0, Kind: KindEvent, New: false},
 		},
 	},
 	OpEventSynchronize: {
 		Name: "EventSynchronize", Mode: Wait, Fixed: 8, ReplyFixed: 0,
+		Order:   OrderStream,
+		Capture: CaptureWait,
 		Refs: []Ref{
 			{Name: "event", Offset: 0, Kind: KindEvent, New: false},
 		},
@@ -724,7 +838,8 @@ var operations = [...]OpInfo{
 	},
 	OpLinkCreate: {
 		Name: "LinkCreate", Mode: Sync, Fixed: 24, ReplyFixed: 0,
-		Effect: Creates, Kind: KindLink, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindLink, In: InRequest,
 		Object: Ref{Name: "link", Offset: 0, Kind: KindLink, New: true},
 		Refs: []Ref{
 			{Name: "link", Offset: 0, Kind: KindLink, New: true},
@@ -732,8 +847,9 @@ var operations = [...]OpInfo{
 	},
 	OpLinkAdd: {
 		Name: "LinkAdd", Mode: Sync, Fixed: 32, ReplyFixed: 24,
-		Always: true,
-		Effect: Modifies, Kind: KindLink, In: InRequest,
+		Always:   true,
+		OwnReply: true,
+		Effect:   Modifies, Kind: KindLink, In: InRequest,
 		Object: Ref{Name: "link", Offset: 0, Kind: KindLink, New: false},
 		Refs: []Ref{
 			{Name: "link", Offset: 0, Kind: KindLink, New: false},
@@ -741,8 +857,9 @@ var operations = [...]OpInfo{
 	},
 	OpLinkComplete: {
 		Name: "LinkComplete", Mode: Sync, Fixed: 8, ReplyFixed: 24,
-		Always: true,
-		Effect: Modifies, Kind: KindLink, In: InRequest,
+		Always:   true,
+		OwnReply: true,
+		Effect:   Modifies, Kind: KindLink, In: InRequest,
 		Object: Ref{Name: "link", Offset: 0, Kind: KindLink, New: false},
 		Refs: []Ref{
 			{Name: "link", Offset: 0, Kind: KindLink, New: false},
@@ -750,7 +867,8 @@ var operations = [...]OpInfo{
 	},
 	OpLinkDestroy: {
 		Name: "LinkDestroy", Mode: Async, Fixed: 8, ReplyFixed: 0,
-		Effect: Destroys, Kind: KindLink, In: InRequest,
+		OwnReply: true,
+		Effect:   Destroys, Kind: KindLink, In: InRequest,
 		Object: Ref{Name: "link", Offset: 0, Kind: KindLink, New: false},
 		Refs: []Ref{
 			{Name: "link", Offset: 0, Kind: KindLink, New: false},
@@ -758,7 +876,8 @@ var operations = [...]OpInfo{
 	},
 	OpArrayCreate: {
 		Name: "ArrayCreate", Mode: Sync, Fixed: 48, ReplyFixed: 0,
-		Effect: Creates, Kind: KindArray, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindArray, In: InRequest,
 		Object: Ref{Name: "array", Offset: 0, Kind: KindArray, New: true},
 		Refs: []Ref{
 			{Name: "array", Offset: 0, Kind: KindArray, New: true},
@@ -766,7 +885,8 @@ var operations = [...]OpInfo{
 	},
 	OpArrayDestroy: {
 		Name: "ArrayDestroy", Mode: Sync, Fixed: 8, ReplyFixed: 0,
-		Effect: Destroys, Kind: KindArray, In: InRequest,
+		OwnReply: true,
+		Effect:   Destroys, Kind: KindArray, In: InRequest,
 		Object: Ref{Name: "array", Offset: 0, Kind: KindArray, New: false},
 		Refs: []Ref{
 			{Name: "array", Offset: 0, Kind: KindArray, New: false},
@@ -774,7 +894,8 @@ var operations = [...]OpInfo{
 	},
 	OpArrayGetPlane: {
 		Name: "ArrayGetPlane", Mode: Sync, Fixed: 16, ReplyFixed: 40,
-		Effect: Creates, Kind: KindArray, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindArray, In: InRequest,
 		Object: Ref{Name: "plane", Offset: 0, Kind: KindArray, New: true},
 		Refs: []Ref{
 			{Name: "plane", Offset: 0, Kind: KindArray, New: true},
@@ -783,7 +904,8 @@ var operations = [...]OpInfo{
 	},
 	OpMipmapCreate: {
 		Name: "MipmapCreate", Mode: Sync, Fixed: 48, ReplyFixed: 0,
-		Effect: Creates, Kind: KindMipmap, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindMipmap, In: InRequest,
 		Object: Ref{Name: "mipmap", Offset: 0, Kind: KindMipmap, New: true},
 		Refs: []Ref{
 			{Name: "mipmap", Offset: 0, Kind: KindMipmap, New: true},
@@ -791,7 +913,8 @@ var operations = [...]OpInfo{
 	},
 	OpMipmapDestroy: {
 		Name: "MipmapDestroy", Mode: Sync, Fixed: 8, ReplyFixed: 0,
-		Effect: Destroys, Kind: KindMipmap, In: InRequest,
+		OwnReply: true,
+		Effect:   Destroys, Kind: KindMipmap, In: InRequest,
 		Object: Ref{Name: "mipmap", Offset: 0, Kind: KindMipmap, New: false},
 		Refs: []Ref{
 			{Name: "mipmap", Offset: 0, Kind: KindMipmap, New: false},
@@ -799,7 +922,8 @@ var operations = [...]OpInfo{
 	},
 	OpMipmapGetLevel: {
 		Name: "MipmapGetLevel", Mode: Sync, Fixed: 16, ReplyFixed: 40,
-		Effect: Creates, Kind: KindArray, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindArray, In: InRequest,
 		Object: Ref{Name: "level", Offset: 0, Kind: KindArray, New: true},
 		Refs: []Ref{
 			{Name: "level", Offset: 0, Kind: KindArray, New: true},
@@ -822,13 +946,15 @@ var operations = [...]OpInfo{
 	},
 	OpMemMapArray: {
 		Name: "MemMapArray", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+		Capture: CaptureNode,
 		Refs: []Ref{
 			{Name: "stream", Offset: 0, Kind: KindStream, New: false},
 		},
 	},
 	OpTexObjectCreate: {
 		Name: "TexObjectCreate", Mode: Sync, Fixed: 40, ReplyFixed: 8,
-		Effect: Creates, Kind: KindTex, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindTex, In: InRequest,
 		Object: Ref{Name: "tex", Offset: 0, Kind: KindTex, New: true},
 		Refs: []Ref{
 			{Name: "tex", Offset: 0, Kind: KindTex, New: true},
@@ -838,7 +964,8 @@ var operations = [...]OpInfo{
 	},
 	OpTexObjectDestroy: {
 		Name: "TexObjectDestroy", Mode: Sync, Fixed: 8, ReplyFixed: 0,
-		Effect: Destroys, Kind: KindTex, In: InRequest,
+		OwnReply: true,
+		Effect:   Destroys, Kind: KindTex, In: InRequest,
 		Object: Ref{Name: "tex", Offset: 0, Kind: KindTex, New: false},
 		Refs: []Ref{
 			{Name: "tex", Offset: 0, Kind: KindTex, New: false},
@@ -846,7 +973,8 @@ var operations = [...]OpInfo{
 	},
 	OpSurfObjectCreate: {
 		Name: "SurfObjectCreate", Mode: Sync, Fixed: 16, ReplyFixed: 8,
-		Effect: Creates, Kind: KindSurf, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindSurf, In: InRequest,
 		Object: Ref{Name: "surf", Offset: 0, Kind: KindSurf, New: true},
 		Refs: []Ref{
 			{Name: "surf", Offset: 0, Kind: KindSurf, New: true},
@@ -855,7 +983,8 @@ var operations = [...]OpInfo{
 	},
 	OpSurfObjectDestroy: {
 		Name: "SurfObjectDestroy", Mode: Sync, Fixed: 8, ReplyFixed: 0,
-		Effect: Destroys, Kind: KindSurf, In: InRequest,
+		OwnReply: true,
+		Effect:   Destroys, Kind: KindSurf, In: InRequest,
 		Object: Ref{Name: "surf", Offset: 0, Kind: KindSurf, New: false},
 		Refs: []Ref{
 			{Name: "surf", Offset: 0, Kind: KindSurf, New: false},
@@ -863,7 +992,8 @@ var operations = [...]OpInfo{
 	},
 	OpTexRefCreate: {
 		Name: "TexRefCreate", Mode: Sync, Fixed: 8, ReplyFixed: 0,
-		Effect: Creates, Kind: KindTexref, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindTexref, In: InRequest,
 		Object: Ref{Name: "texref", Offset: 0, Kind: KindTexref, New: true},
 		Refs: []Ref{
 			{Name: "texref", Offset: 0, Kind: KindTexref, New: true},
@@ -871,7 +1001,8 @@ var operations = [...]OpInfo{
 	},
 	OpTexRefDestroy: {
 		Name: "TexRefDestroy", Mode: Sync, Fixed: 8, ReplyFixed: 0,
-		Effect: Destroys, Kind: KindTexref, In: InRequest,
+		OwnReply: true,
+		Effect:   Destroys, Kind: KindTexref, In: InRequest,
 		Object: Ref{Name: "texref", Offset: 0, Kind: KindTexref, New: false},
 		Refs: []Ref{
 			{Name: "texref", Offset: 0, Kind: KindTexref, New: false},
@@ -879,7 +1010,8 @@ var operations = [...]OpInfo{
 	},
 	OpModuleGetTexRef: {
 		Name: "ModuleGetTexRef", Mode: Sync, Fixed: 16, ReplyFixed: 0,
-		Effect: Creates, Kind: KindTexref, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindTexref, In: InRequest,
 		Object: Ref{Name: "texref", Offset: 0, Kind: KindTexref, New: true},
 		Refs: []Ref{
 			{Name: "texref", Offset: 0, Kind: KindTexref, New: true},
@@ -888,7 +1020,8 @@ var operations = [...]OpInfo{
 	},
 	OpModuleGetSurfRef: {
 		Name: "ModuleGetSurfRef", Mode: Sync, Fixed: 16, ReplyFixed: 0,
-		Effect: Creates, Kind: KindSurfref, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindSurfref, In: InRequest,
 		Object: Ref{Name: "surfref", Offset: 0, Kind: KindSurfref, New: true},
 		Refs: []Ref{
 			{Name: "surfref", Offset: 0, Kind: KindSurfref, New: true},
@@ -897,6 +1030,11 @@ var operations = [...]OpInfo{
 	},
 	OpTexRefSet: {
 		Name: "TexRefSet", Mode: Sync, Fixed: 48, ReplyFixed: 8,
+		Keyed: true,
+		Keys: []Key{
+			{Offset: 4, Size: 4},
+			{Offset: 16, Size: 8},
+		},
 		Effect: Modifies, Kind: KindTexref, In: InRequest,
 		Object: Ref{Name: "texref", Offset: 0, Kind: KindTexref, New: false},
 		Refs: []Ref{
@@ -913,6 +1051,7 @@ var operations = [...]OpInfo{
 	},
 	OpSurfRefSetArray: {
 		Name: "SurfRefSetArray", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+		Keyed:  true,
 		Effect: Modifies, Kind: KindSurfref, In: InRequest,
 		Object: Ref{Name: "surfref", Offset: 0, Kind: KindSurfref, New: false},
 		Refs: []Ref{
@@ -978,7 +1117,8 @@ var operations = [...]OpInfo{
 	},
 	OpDevResourceGenerateDesc: {
 		Name: "DevResourceGenerateDesc", Mode: Sync, Fixed: 16, ReplyFixed: 0,
-		Effect: Creates, Kind: KindResdesc, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindResdesc, In: InRequest,
 		Object: Ref{Name: "resdesc", Offset: 0, Kind: KindResdesc, New: true},
 		Refs: []Ref{
 			{Name: "resdesc", Offset: 0, Kind: KindResdesc, New: true},
@@ -986,7 +1126,8 @@ var operations = [...]OpInfo{
 	},
 	OpGreenCtxCreate: {
 		Name: "GreenCtxCreate", Mode: Sync, Fixed: 16, ReplyFixed: 8,
-		Effect: Creates, Kind: KindGreen, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindGreen, In: InRequest,
 		Object: Ref{Name: "green", Offset: 0, Kind: KindGreen, New: true},
 		Refs: []Ref{
 			{Name: "green", Offset: 0, Kind: KindGreen, New: true},
@@ -995,7 +1136,8 @@ var operations = [...]OpInfo{
 	},
 	OpGreenCtxDestroy: {
 		Name: "GreenCtxDestroy", Mode: Sync, Fixed: 8, ReplyFixed: 0,
-		Effect: Destroys, Kind: KindGreen, In: InRequest,
+		OwnReply: true,
+		Effect:   Destroys, Kind: KindGreen, In: InRequest,
 		Object: Ref{Name: "green", Offset: 0, Kind: KindGreen, New: false},
 		Refs: []Ref{
 			{Name: "green", Offset: 0, Kind: KindGreen, New: false},
@@ -1003,7 +1145,8 @@ var operations = [...]OpInfo{
 	},
 	OpCtxFromGreenCtx: {
 		Name: "CtxFromGreenCtx", Mode: Sync, Fixed: 8, ReplyFixed: 0,
-		Effect: Creates, Kind: KindCtx, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindCtx, In: InRequest,
 		Object: Ref{Name: "ctx", Offset: 0, Kind: KindCtx, New: true},
 		Refs: []Ref{
 			{Name: "ctx", Offset: 0, Kind: KindCtx, New: true},
@@ -1012,7 +1155,8 @@ var operations = [...]OpInfo{
 	},
 	OpGreenCtxStreamCreate: {
 		Name: "GreenCtxStreamCreate", Mode: Sync, Fixed: 16, ReplyFixed: 0,
-		Effect: Creates, Kind: KindStream, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindStream, In: InRequest,
 		Object: Ref{Name: "stream", Offset: 0, Kind: KindStream, New: true},
 		Refs: []Ref{
 			{Name: "stream", Offset: 0, Kind: KindStream, New: true},
@@ -1028,31 +1172,40 @@ var operations = [...]OpInfo{
 	},
 	OpMemcpyWait: {
 		Name: "MemcpyWait", Mode: Wait, Fixed: 32, ReplyFixed: 0,
+		GPU:     true,
+		Capture: CaptureRefused,
+		Counts:  CountsBytes,
 		Refs: []Ref{
 			{Name: "stream", Offset: 24, Kind: KindStream, New: false},
 		},
 	},
 	OpMemcpyBatch: {
 		Name: "MemcpyBatch", Mode: Async, Fixed: 24, ReplyFixed: 0,
+		GPU:     true,
+		Capture: CaptureNode,
+		Counts:  CountsBytes,
 		Refs: []Ref{
 			{Name: "stream", Offset: 0, Kind: KindStream, New: false},
 		},
 	},
 	OpStreamBeginCapture: {
 		Name: "StreamBeginCapture", Mode: Sync, Fixed: 32, ReplyFixed: 0,
+		OwnReply: true,
 		Refs: []Ref{
 			{Name: "stream", Offset: 0, Kind: KindStream, New: false},
 		},
 	},
 	OpStreamEndCapture: {
 		Name: "StreamEndCapture", Mode: Sync, Fixed: 8, ReplyFixed: 8,
-		Always: true,
+		Always:   true,
+		OwnReply: true,
 		Refs: []Ref{
 			{Name: "stream", Offset: 0, Kind: KindStream, New: false},
 		},
 	},
 	OpStreamCaptureInfo: {
 		Name: "StreamCaptureInfo", Mode: Sync, Fixed: 24, ReplyFixed: 32,
+		OwnReply: true,
 		Refs: []Ref{
 			{Name: "stream", Offset: 0, Kind: KindStream, New: false},
 		},
@@ -1068,30 +1221,35 @@ var operations = [...]OpInfo{
 	},
 	OpStreamCaptureCheck: {
 		Name: "StreamCaptureCheck", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		Capture: CaptureRefused,
 		Refs: []Ref{
 			{Name: "stream", Offset: 0, Kind: KindStream, New: false},
 		},
 	},
 	OpCaptureUnsafe: {
 		Name: "CaptureUnsafe", Mode: Sync, Fixed: 0, ReplyFixed: 0,
+		Capture: CaptureUnsafe,
 	},
 	OpCaptureSettle: {
 		Name: "CaptureSettle", Mode: Sync, Fixed: 0, ReplyFixed: 0,
 	},
 	OpGraphCreate: {
 		Name: "GraphCreate", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		OwnReply: true,
 		Refs: []Ref{
 			{Name: "graph", Offset: 0, Kind: KindGraph, New: true},
 		},
 	},
 	OpGraphDestroy: {
 		Name: "GraphDestroy", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		OwnReply: true,
 		Refs: []Ref{
 			{Name: "graph", Offset: 0, Kind: KindGraph, New: false},
 		},
 	},
 	OpGraphClone: {
 		Name: "GraphClone", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		OwnReply: true,
 		Refs: []Ref{
 			{Name: "graph", Offset: 0, Kind: KindGraph, New: true},
 			{Name: "original", Offset: 4, Kind: KindGraph, New: false},
@@ -1099,6 +1257,7 @@ var operations = [...]OpInfo{
 	},
 	OpGraphAddNode: {
 		Name: "GraphAddNode", Mode: Sync, Fixed: 40, ReplyFixed: 8,
+		OwnReply: true,
 		Refs: []Ref{
 			{Name: "graph", Offset: 0, Kind: KindGraph, New: false},
 			{Name: "node", Offset: 4, Kind: KindGraphnode, New: true},
@@ -1106,12 +1265,14 @@ var operations = [...]OpInfo{
 	},
 	OpGraphDestroyNode: {
 		Name: "GraphDestroyNode", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		OwnReply: true,
 		Refs: []Ref{
 			{Name: "node", Offset: 0, Kind: KindGraphnode, New: false},
 		},
 	},
 	OpGraphNodeGetParams: {
 		Name: "GraphNodeGetParams", Mode: Sync, Fixed: 8, ReplyFixed: 16,
+		OwnReply: true,
 		Refs: []Ref{
 			{Name: "node", Offset: 0, Kind: KindGraphnode, New: false},
 		},
@@ -1124,6 +1285,7 @@ var operations = [...]OpInfo{
 	},
 	OpGraphList: {
 		Name: "GraphList", Mode: Sync, Fixed: 24, ReplyFixed: 16,
+		OwnReply: true,
 	},
 	OpGraphSetEdges: {
 		Name: "GraphSetEdges", Mode: Sync, Fixed: 32, ReplyFixed: 0,
@@ -1133,6 +1295,7 @@ var operations = [...]OpInfo{
 	},
 	OpGraphFindInClone: {
 		Name: "GraphFindInClone", Mode: Sync, Fixed: 16, ReplyFixed: 8,
+		OwnReply: true,
 		Refs: []Ref{
 			{Name: "node", Offset: 0, Kind: KindGraphnode, New: false},
 			{Name: "graph", Offset: 4, Kind: KindGraph, New: false},
@@ -1171,7 +1334,8 @@ var operations = [...]OpInfo{
 	},
 	OpGraphInstantiate: {
 		Name: "GraphInstantiate", Mode: Sync, Fixed: 24, ReplyFixed: 8,
-		Always: true,
+		Always:   true,
+		OwnReply: true,
 		Refs: []Ref{
 			{Name: "exec", Offset: 0, Kind: KindGraphexec, New: true},
 			{Name: "graph", Offset: 4, Kind: KindGraph, New: false},
@@ -1185,6 +1349,9 @@ var operations = [...]OpInfo{
 	},
 	OpGraphLaunch: {
 		Name: "GraphLaunch", Mode: Async, Fixed: 8, ReplyFixed: 0,
+		GPU:     true,
+		Capture: CaptureNode,
+		Counts:  CountsLaunch,
 		Refs: []Ref{
 			{Name: "exec", Offset: 0, Kind: KindGraphexec, New: false},
 			{Name: "stream", Offset: 4, Kind: KindStream, New: false},
@@ -1192,6 +1359,8 @@ var operations = [...]OpInfo{
 	},
 	OpGraphUpload: {
 		Name: "GraphUpload", Mode: Async, Fixed: 8, ReplyFixed: 0,
+		GPU:     true,
+		Capture: CaptureNode,
 		Refs: []Ref{
 			{Name: "exec", Offset: 0, Kind: KindGraphexec, New: false},
 			{Name: "stream", Offset: 4, Kind: KindStream, New: false},
@@ -1199,7 +1368,8 @@ var operations = [...]OpInfo{
 	},
 	OpGraphExecUpdate: {
 		Name: "GraphExecUpdate", Mode: Sync, Fixed: 8, ReplyFixed: 16,
-		Always: true,
+		Always:   true,
+		OwnReply: true,
 		Refs: []Ref{
 			{Name: "exec", Offset: 0, Kind: KindGraphexec, New: false},
 			{Name: "graph", Offset: 4, Kind: KindGraph, New: false},
@@ -1237,21 +1407,26 @@ var operations = [...]OpInfo{
 	},
 	OpUserObjectCreate: {
 		Name: "UserObjectCreate", Mode: Sync, Fixed: 24, ReplyFixed: 0,
+		OwnReply: true,
 	},
 	OpUserObjectCount: {
 		Name: "UserObjectCount", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+		OwnReply: true,
 	},
 	OpGraphUserObject: {
 		Name: "GraphUserObject", Mode: Sync, Fixed: 24, ReplyFixed: 0,
+		OwnReply: true,
 		Refs: []Ref{
 			{Name: "graph", Offset: 0, Kind: KindGraph, New: false},
 		},
 	},
 	OpCallbackOpen: {
 		Name: "CallbackOpen", Mode: Sync, Fixed: 0, ReplyFixed: 0,
+		OwnReply: true,
 	},
 	OpLaunchHostFunc: {
 		Name: "LaunchHostFunc", Mode: Async, Fixed: 24, ReplyFixed: 0,
+		Capture: CaptureNode,
 		Refs: []Ref{
 			{Name: "stream", Offset: 0, Kind: KindStream, New: false},
 		},
@@ -1280,7 +1455,8 @@ var operations = [...]OpInfo{
 	},
 	OpMemAddressReserve: {
 		Name: "MemAddressReserve", Mode: Sync, Fixed: 32, ReplyFixed: 8,
-		Effect: Creates, Kind: KindResv, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindResv, In: InRequest,
 		Object: Ref{Name: "resv", Offset: 0, Kind: KindResv, New: true},
 		Refs: []Ref{
 			{Name: "resv", Offset: 0, Kind: KindResv, New: true},
@@ -1288,7 +1464,8 @@ var operations = [...]OpInfo{
 	},
 	OpMemAddressFree: {
 		Name: "MemAddressFree", Mode: Sync, Fixed: 8, ReplyFixed: 0,
-		Effect: Destroys, Kind: KindResv, In: InRequest,
+		OwnReply: true,
+		Effect:   Destroys, Kind: KindResv, In: InRequest,
 		Object: Ref{Name: "resv", Offset: 0, Kind: KindResv, New: false},
 		Refs: []Ref{
 			{Name: "resv", Offset: 0, Kind: KindResv, New: false},
@@ -1296,7 +1473,8 @@ var operations = [...]OpInfo{
 	},
 	OpMemCreate: {
 		Name: "MemCreate", Mode: Sync, Fixed: 24, ReplyFixed: 0,
-		Effect: Creates, Kind: KindMemhandle, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindMemhandle, In: InRequest,
 		Object: Ref{Name: "memhandle", Offset: 0, Kind: KindMemhandle, New: true},
 		Refs: []Ref{
 			{Name: "memhandle", Offset: 0, Kind: KindMemhandle, New: true},
@@ -1304,7 +1482,8 @@ var operations = [...]OpInfo{
 	},
 	OpMemRelease: {
 		Name: "MemRelease", Mode: Async, Fixed: 8, ReplyFixed: 0,
-		Effect: Destroys, Kind: KindMemhandle, In: InRequest,
+		OwnReply: true,
+		Effect:   Destroys, Kind: KindMemhandle, In: InRequest,
 		Object: Ref{Name: "memhandle", Offset: 0, Kind: KindMemhandle, New: false},
 		Refs: []Ref{
 			{Name: "memhandle", Offset: 0, Kind: KindMemhandle, New: false},
@@ -1312,7 +1491,8 @@ var operations = [...]OpInfo{
 	},
 	OpMemMap: {
 		Name: "MemMap", Mode: Sync, Fixed: 40, ReplyFixed: 0,
-		Effect: Creates, Kind: KindMapping, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindMapping, In: InRequest,
 		Object: Ref{Name: "mapping", Offset: 0, Kind: KindMapping, New: true},
 		Refs: []Ref{
 			{Name: "mapping", Offset: 0, Kind: KindMapping, New: true},
@@ -1322,7 +1502,8 @@ var operations = [...]OpInfo{
 	},
 	OpMemUnmap: {
 		Name: "MemUnmap", Mode: Sync, Fixed: 8, ReplyFixed: 0,
-		Effect: Destroys, Kind: KindMapping, In: InRequest,
+		OwnReply: true,
+		Effect:   Destroys, Kind: KindMapping, In: InRequest,
 		Object: Ref{Name: "mapping", Offset: 0, Kind: KindMapping, New: false},
 		Refs: []Ref{
 			{Name: "mapping", Offset: 0, Kind: KindMapping, New: false},
@@ -1330,6 +1511,10 @@ var operations = [...]OpInfo{
 	},
 	OpMemSetAccess: {
 		Name: "MemSetAccess", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+		Keyed: true,
+		Keys: []Key{
+			{Offset: 4, Size: 4},
+		},
 		Effect: Modifies, Kind: KindMapping, In: InRequest,
 		Object: Ref{Name: "mapping", Offset: 0, Kind: KindMapping, New: false},
 		Refs: []Ref{
@@ -1344,7 +1529,8 @@ var operations = [...]OpInfo{
 	},
 	OpMemImport: {
 		Name: "MemImport", Mode: Sync, Fixed: 16, ReplyFixed: 24,
-		Effect: Creates, Kind: KindMemhandle, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindMemhandle, In: InRequest,
 		Object: Ref{Name: "memhandle", Offset: 0, Kind: KindMemhandle, New: true},
 		Refs: []Ref{
 			{Name: "memhandle", Offset: 0, Kind: KindMemhandle, New: true},
@@ -1355,12 +1541,14 @@ var operations = [...]OpInfo{
 	},
 	OpIpcOpenMemHandle: {
 		Name: "IpcOpenMemHandle", Mode: Sync, Fixed: 24, ReplyFixed: 24,
-		Effect: Creates, Kind: KindMem, In: InReply,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindMem, In: InReply,
 		Object: Ref{Name: "ptr", Offset: 0, Kind: KindMem, New: false},
 	},
 	OpIpcCloseMemHandle: {
 		Name: "IpcCloseMemHandle", Mode: Sync, Fixed: 8, ReplyFixed: 0,
-		Effect: Destroys, Kind: KindMem, In: InRequest,
+		OwnReply: true,
+		Effect:   Destroys, Kind: KindMem, In: InRequest,
 		Object: Ref{Name: "ptr", Offset: 0, Kind: KindMem, New: false},
 	},
 	OpIpcGetEventHandle: {
@@ -1371,7 +1559,8 @@ var operations = [...]OpInfo{
 	},
 	OpIpcOpenEventHandle: {
 		Name: "IpcOpenEventHandle", Mode: Sync, Fixed: 16, ReplyFixed: 0,
-		Effect: Creates, Kind: KindEvent, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindEvent, In: InRequest,
 		Object: Ref{Name: "event", Offset: 0, Kind: KindEvent, New: true},
 		Refs: []Ref{
 			{Name: "event", Offset: 0, Kind: KindEvent, New: true},
@@ -1379,7 +1568,8 @@ var operations = [...]OpInfo{
 	},
 	OpPoolCreate: {
 		Name: "PoolCreate", Mode: Sync, Fixed: 24, ReplyFixed: 0,
-		Effect: Creates, Kind: KindPool, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindPool, In: InRequest,
 		Object: Ref{Name: "pool", Offset: 0, Kind: KindPool, New: true},
 		Refs: []Ref{
 			{Name: "pool", Offset: 0, Kind: KindPool, New: true},
@@ -1387,7 +1577,8 @@ var operations = [...]OpInfo{
 	},
 	OpPoolDestroy: {
 		Name: "PoolDestroy", Mode: Sync, Fixed: 8, ReplyFixed: 0,
-		Effect: Destroys, Kind: KindPool, In: InRequest,
+		OwnReply: true,
+		Effect:   Destroys, Kind: KindPool, In: InRequest,
 		Object: Ref{Name: "pool", Offset: 0, Kind: KindPool, New: false},
 		Refs: []Ref{
 			{Name: "pool", Offset: 0, Kind: KindPool, New: false},
@@ -1395,6 +1586,10 @@ var operations = [...]OpInfo{
 	},
 	OpPoolSetAccess: {
 		Name: "PoolSetAccess", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+		Keyed: true,
+		Keys: []Key{
+			{Offset: 4, Size: 4},
+		},
 		Effect: Modifies, Kind: KindPool, In: InRequest,
 		Object: Ref{Name: "pool", Offset: 0, Kind: KindPool, New: false},
 		Refs: []Ref{
@@ -1409,7 +1604,9 @@ var operations = [...]OpInfo{
 	},
 	OpMemAllocFromPool: {
 		Name: "MemAllocFromPool", Mode: Sync, Fixed: 16, ReplyFixed: 8,
-		Effect: Creates, Kind: KindMem, In: InReply,
+		OwnReply: true,
+		Capture:  CaptureNode,
+		Effect:   Creates, Kind: KindMem, In: InReply,
 		Object: Ref{Name: "ptr", Offset: 0, Kind: KindMem, New: false},
 		Refs: []Ref{
 			{Name: "pool", Offset: 8, Kind: KindPool, New: false},
@@ -1424,7 +1621,8 @@ var operations = [...]OpInfo{
 	},
 	OpPoolImport: {
 		Name: "PoolImport", Mode: Sync, Fixed: 16, ReplyFixed: 8,
-		Effect: Creates, Kind: KindPool, In: InRequest,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindPool, In: InRequest,
 		Object: Ref{Name: "pool", Offset: 0, Kind: KindPool, New: true},
 		Refs: []Ref{
 			{Name: "pool", Offset: 0, Kind: KindPool, New: true},
@@ -1435,7 +1633,8 @@ var operations = [...]OpInfo{
 	},
 	OpPoolImportPointer: {
 		Name: "PoolImportPointer", Mode: Sync, Fixed: 16, ReplyFixed: 16,
-		Effect: Creates, Kind: KindMem, In: InReply,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindMem, In: InReply,
 		Object: Ref{Name: "ptr", Offset: 0, Kind: KindMem, New: false},
 		Refs: []Ref{
 			{Name: "pool", Offset: 0, Kind: KindPool, New: false},
@@ -1443,5 +1642,6 @@ var operations = [...]OpInfo{
 	},
 	OpWatchBudget: {
 		Name: "WatchBudget", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		OwnReply: true,
 	},
 }

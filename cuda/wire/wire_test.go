@@ -207,6 +207,46 @@ func TestPlaced(t *testing.T) {
 	}
 }
 
+// TestSupersedes: a later request takes an earlier one's place if it sets the same.
+func TestSupersedes(t *testing.T) {
+	set := func(attr, value, dev int32) []byte {
+		return record(t, &Encoder{}, &FuncSetAttributeArgs{Func: 20, Attr: attr, Value: value, Dev: dev})
+	}
+	first := set(8, 1, 0)
+	for name, c := range map[string]struct {
+		op    Op
+		later []byte
+		want  bool
+	}{
+		"the same":         {OpFuncSetAttribute, set(8, 2, 0), true},
+		"another":          {OpFuncSetAttribute, set(9, 1, 0), false},
+		"another device":   {OpFuncSetAttribute, set(8, 1, 1), false},
+		"short":            {OpFuncSetAttribute, set(8, 1, 0)[:RecordSize+8], false},
+		"other operation":  {OpFuncSetCacheConfig, record(t, &Encoder{}, &FuncSetCacheConfigArgs{Func: 20}), false},
+		"one that adds up": {OpTexRefSet, record(t, &Encoder{}, &TexRefSetArgs{Texref: 20}), false},
+	} {
+		if got := c.op.Info().Supersedes(c.later, first); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestAwaiters: requests say whether the guest polls for them exactly where the table says that they can.
+func TestAwaiters(t *testing.T) {
+	for op := Op(1); op <= OpCount; op++ {
+		if _, ok := NewArgs(op).(Awaiter); ok != op.Info().Awaited {
+			t.Errorf("%s: %v", op, ok)
+		}
+	}
+	for a, want := range map[Awaiter]bool{
+		&MemcpyStagedArgs{Direction: 1}: true, &MemcpyStagedArgs{}: false, &Memcpy3DArgs{DstKind: BoxStaging}: true, &Memcpy3DArgs{SrcKind: BoxStaging}: false,
+	} {
+		if a.Awaited() != want {
+			t.Errorf("%+v: %v", a, !want)
+		}
+	}
+}
+
 type replier struct {
 	payload []byte
 	res     cuda.Result

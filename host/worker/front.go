@@ -28,7 +28,6 @@ func (f *front) SessionInit(c *wire.Call, a *wire.SessionInitArgs, r *wire.Sessi
 	res := f.Session.SessionInit(c, a, r)
 	if res == cuda.Success {
 		f.w.guest = guestOf(a)
-		f.w.record.keepInit(c, a)
 	}
 	return res
 }
@@ -89,9 +88,7 @@ func (f *front) RegionAdd(c *wire.Call, a *wire.RegionAddArgs, r *wire.RegionAdd
 	res := f.Session.RegionAdd(c, a, r)
 	if res != cuda.Success {
 		f.forget(a.Region)
-		return res
 	}
-	w.record.keepRegion(c, a)
 	return res
 }
 
@@ -104,7 +101,6 @@ func (f *front) RegionDrop(c *wire.Call, a *wire.RegionDropArgs) cuda.Result {
 		return res
 	}
 	f.forget(a.Region)
-	f.w.record.dropRegion(a.Region)
 	return cuda.Success
 }
 

@@ -16,18 +16,6 @@ import (
 // can grant at once takes less.
 const gateSpin = 150 * time.Microsecond
 
-// gated are the operations that give the GPU work. Others pass: waits, queries and allocations take no GPU time, and what they wait
-// for has passed the gate. But none overtakes one that stands there: the ring is one order.
-var gated = func() (set [256]bool) {
-	for _, op := range []wire.Op{
-		wire.OpLaunch, wire.OpGraphLaunch, wire.OpGraphUpload, wire.OpMemset, wire.OpMemcpy, wire.OpMemcpyHtoD, wire.OpMemcpyDtoH,
-		wire.OpMemcpyStaged, wire.OpMemcpy3D, wire.OpMemcpyWait, wire.OpMemcpyBatch,
-	} {
-		set[op] = true
-	}
-	return set
-}()
-
 // openGate makes the session's gate if its device process brought a grant. Before the consumer runs.
 func (s *starter) openGate(w *Worker) error {
 	mem, use, bell := s.pages.page(link.PageGrant), s.pages.page(link.PageUsage), s.pages.bell
@@ -59,9 +47,10 @@ func (s *starter) openGate(w *Worker) error {
 	return nil
 }
 
-// pass runs a record, behind the gate if it gives the GPU work.
+// pass runs a record, behind the gate if it gives the GPU work. Others pass: waits, queries and allocations take no GPU time, and what
+// they wait for has passed the gate. But none overtakes one that stands there: the ring is one order.
 func (w *Worker) pass(ctx context.Context, op wire.Op) error {
-	if int(op) >= len(gated) || !gated[op] {
+	if info := op.Info(); info == nil || !info.GPU {
 		return w.execute(&w.incoming)
 	}
 	if err := w.turn.Before(ctx); err != nil {

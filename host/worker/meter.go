@@ -9,24 +9,6 @@ import (
 	"causeway/host/worker/meter"
 )
 
-// What is counted of an operation besides that there was one.
-const (
-	countsLaunch = 1 + iota
-	countsMore   // which its arguments say
-)
-
-// counted says so for each operation. A graph's launch is one, however many kernels it has.
-var counted = func() (set [256]uint8) {
-	for _, op := range []wire.Op{
-		wire.OpSessionInit, wire.OpMemcpy, wire.OpMemcpyHtoD, wire.OpMemcpyDtoH, wire.OpMemcpyStaged,
-		wire.OpMemcpy3D, wire.OpMemcpyWait, wire.OpMemcpyBatch, wire.OpRegionAdd, wire.OpRegionDrop,
-	} {
-		set[op] = countsMore
-	}
-	set[wire.OpLaunch], set[wire.OpGraphLaunch] = countsLaunch, countsLaunch
-	return set
-}()
-
 // counting is what the consumer counts with.
 type counting struct {
 	to     *meter.Writer // nil: nobody reads
@@ -38,21 +20,22 @@ type span struct {
 	lo, hi uint64
 }
 
-// count notes a request that was executed, and reports whether its arguments say more.
-func (n *counting) count(op wire.Op, res cuda.Result) bool {
+// count notes a request that was executed, and reports whether its arguments say more. A graph's launch is one, however many kernels it
+// has.
+func (n *counting) count(as wire.Counts, res cuda.Result) bool {
 	n.to.Call()
-	switch counted[uint8(op)] {
-	case countsLaunch:
-		if res == cuda.Success {
-			n.to.Launch()
-		}
-	case countsMore:
-		return res == cuda.Success
+	switch {
+	case as == wire.CountsNothing || res != cuda.Success:
+		return false
+	case as == wire.CountsLaunch:
+		n.to.Launch()
+		return false
 	}
-	return false
+	return true
 }
 
-// more counts bytes: what moves within the device, or within the guest, is no byte in or out. Bytes that kernels read and write in the guest's pinned memory pass uncounted.
+// more counts bytes: what moves within the device, or within the guest, is no byte in or out. Bytes that kernels read and write in the
+// guest's pinned memory pass uncounted.
 func (n *counting) more(args wire.Args) {
 	switch a := args.(type) {
 	case *wire.MemcpyArgs:

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"encoding/binary"
 	"testing"
 
 	"causeway/cuda"
@@ -29,6 +30,15 @@ func countingTo(t testing.TB) (*counting, *meter.Page) {
 // TestCount: what each request counts for. The guest's memory is where it pinned some.
 func TestCount(t *testing.T) {
 	const guest, device = 0x7f0000001000, 0x700000000000
+	tried := map[wire.Op]bool{wire.OpSessionInit: true, wire.OpRegionAdd: true, wire.OpRegionDrop: true}
+	defer func() {
+		for op := wire.Op(1); op <= wire.OpCount; op++ {
+			if op.Info().Counts != wire.CountsNothing && !tried[op] {
+				t.Errorf("%s counts for something that no case tries", op)
+			}
+		}
+	}()
+	pieces := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, device), guest), 9)
 	for name, c := range map[string]struct {
 		args wire.Args
 		want meter.Counters
@@ -38,6 +48,7 @@ func TestCount(t *testing.T) {
 		"in":                {&wire.MemcpyArgs{Dst: device, Src: guest, Size: 9}, meter.Counters{BytesIn: 9}},
 		"out":               {&wire.MemcpyArgs{Dst: guest, Src: device, Size: 9}, meter.Counters{BytesOut: 9}},
 		"out, waited for":   {&wire.MemcpyWaitArgs{Dst: guest, Src: device, Size: 9}, meter.Counters{BytesOut: 9}},
+		"a batch in":        {&wire.MemcpyBatchArgs{Pieces: append(pieces, pieces...)}, meter.Counters{BytesIn: 18}},
 		"within the device": {&wire.MemcpyArgs{Dst: device, Src: device, Size: 9}, meter.Counters{}},
 		"within the guest":  {&wire.MemcpyArgs{Dst: guest, Src: guest, Size: 9}, meter.Counters{}},
 		"beside the region": {&wire.MemcpyArgs{Dst: device, Src: guest + 4096, Size: 9}, meter.Counters{}},
@@ -50,16 +61,17 @@ func TestCount(t *testing.T) {
 		"box of arrays":     {&wire.Memcpy3DArgs{SrcKind: wire.BoxArray, DstKind: wire.BoxArray, Width: 4, Height: 1}, meter.Counters{}},
 		"neither":           {&wire.MemAllocArgs{Size: 1 << 30}, meter.Counters{}},
 	} {
+		tried[c.args.Op()] = true
 		n, p := countingTo(t)
 		do := func(a wire.Args) {
-			if n.count(a.Op(), cuda.Success) {
+			if n.count(a.Op().Info().Counts, cuda.Success) {
 				n.more(a)
 			}
 		}
 		do(&wire.RegionAddArgs{Region: 3, Kind: wire.RegionPinned, Va: guest, Size: 4096})
 		do(&wire.RegionAddArgs{Region: 4, Kind: wire.RegionStaging, Va: device, Size: 4096})
 		do(c.args)
-		if n.count(c.args.Op(), cuda.ErrorInvalidValue) {
+		if n.count(c.args.Op().Info().Counts, cuda.ErrorInvalidValue) {
 			t.Errorf("%s: what failed counts", name)
 		}
 		c.want.Calls = 4
@@ -77,6 +89,6 @@ func TestCount(t *testing.T) {
 func BenchmarkCount(b *testing.B) {
 	n, _ := countingTo(b)
 	for b.Loop() {
-		n.count(wire.OpLaunch, cuda.Success)
+		n.count(wire.OpLaunch.Info().Counts, cuda.Success)
 	}
 }

@@ -340,11 +340,8 @@ func (w *Worker) replay(r *request, images wire.BlobSource) error {
 	if err != nil {
 		return fmt.Errorf("replay %s: %w", info.Name, err)
 	}
-	if w.count.to != nil && counted[uint8(op)] == countsMore {
-		switch a := w.dispatch.Args().(type) { // who the guest is and where its memory lies; nothing is counted twice
-		case *wire.SessionInitArgs, *wire.RegionAddArgs:
-			w.count.more(a)
-		}
+	if w.count.to != nil && info.Counts == wire.CountsGuest { // nothing is counted twice
+		w.count.more(w.dispatch.Args())
 	}
 	err = w.note(c, info, payload)
 	*c = wire.Call{}

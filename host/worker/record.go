@@ -13,23 +13,30 @@ import (
 // however many requests carry them. The consumer owns it.
 type recorder struct {
 	clock   uint64
-	init    *entry
 	objects map[objectKey]*object
-	regions map[uint32]*entry
 	blobs   blobStore
+	scratch []byte
 }
 
-// objectKey names an object: ids of all kinds come from one number space, addresses of memory from another.
+// objectKey names an object: ids of most kinds come from one number space, addresses of memory from another.
 type objectKey struct {
-	memory bool
-	id     uint64
+	space wire.Kind // KindNone, or a kind whose objects are numbered by themselves
+	id    uint64
+}
+
+func keyOf(kind wire.Kind, id uint64) objectKey {
+	switch kind {
+	case wire.KindMem, wire.KindRegion, wire.KindSession:
+		return objectKey{kind, id}
+	}
+	return objectKey{id: id}
 }
 
 type object struct {
 	key      objectKey
 	create   *entry
 	mods     []*entry
-	recorded *entry // events: the last EventRecord
+	mark     *entry // the last request that marks it: an event's record
 	retains  int    // primary contexts
 	parents  []*object
 	children map[*object]struct{}
@@ -48,23 +55,12 @@ const maxMods = 1 << 16
 
 func newRecorder() *recorder {
 	return &recorder{
-		objects: map[objectKey]*object{}, regions: map[uint32]*entry{},
-		blobs: blobStore{byHash: map[content]uint32{}, byID: map[uint32]*storedBlob{}, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}},
+		objects: map[objectKey]*object{},
+		blobs:   blobStore{byHash: map[content]uint32{}, byID: map[uint32]*storedBlob{}, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}},
 	}
 }
 
-func (r *recorder) initialised() bool { return r.init != nil }
-
-func (r *recorder) keepInit(c *wire.Call, a wire.Args) {
-	// The arguments came out of one record, so they fit into one again.
-	r.init, _ = r.entry(c, a)
-}
-
-func (r *recorder) keepRegion(c *wire.Call, a *wire.RegionAddArgs) {
-	r.regions[a.Region], _ = r.entry(c, a)
-}
-
-func (r *recorder) dropRegion(id uint32) { delete(r.regions, id) }
+func (r *recorder) initialised() bool { return r.objects[keyOf(wire.KindSession, 0)] != nil }
 
 // entry encodes a request.
 func (r *recorder) entry(c *wire.Call, a wire.Args) (*entry, error) {
@@ -84,8 +80,8 @@ func header(c *wire.Call) wire.Header { return wire.Header{Ctx: c.Ctx, Thread: c
 
 // note follows a request that succeeded and has an effect.
 func (r *recorder) note(c *wire.Call, info *wire.OpInfo, a wire.Args, reply []byte) error {
-	if info.Effect == wire.Destroys {
-		return r.noteDestroy(c, info, a, reply)
+	if info.Effect == wire.Destroys || info.Effect == wire.Marks {
+		return r.noteShort(c, info, a, reply)
 	}
 	e, err := r.entry(c, a)
 	if err != nil {
@@ -96,26 +92,23 @@ func (r *recorder) note(c *wire.Call, info *wire.OpInfo, a wire.Args, reply []by
 		r.release(e)
 		return nil
 	}
-	key := objectKey{info.Kind == wire.KindMem, id}
+	key := keyOf(info.Kind, id)
 	o := r.objects[key]
 	switch {
-	case c.Op == wire.OpPrimaryCtxRetain && o != nil:
+	case info.Effect == wire.Retains && o != nil:
 		o.retains++
 		o.mods = append(o.mods, e)
-	case info.Effect == wire.Creates:
+	case info.Effect == wire.Retains || info.Effect == wire.Creates:
 		if o != nil { // the guest used an id again: what it named went with something else
 			r.drop(o)
 		}
-		o = &object{key: key, create: e, children: map[*object]struct{}{}}
+		o = &object{key: key, create: e, retains: 1, children: map[*object]struct{}{}}
 		r.objects[key] = o
 		r.adopt(o, c, info)
-		if c.Op == wire.OpPrimaryCtxRetain {
-			o.retains = 1
-		}
 	case o == nil: // an object that was not made by a request, such as a current context of id 0
 		r.release(e)
 	default:
-		return r.modify(o, c.Op, e)
+		return r.modify(o, info, e)
 	}
 	return nil
 }
@@ -123,13 +116,13 @@ func (r *recorder) note(c *wire.Call, info *wire.OpInfo, a wire.Args, reply []by
 // adopt makes o go with everything that its request names, and with its context.
 func (r *recorder) adopt(o *object, c *wire.Call, info *wire.OpInfo) {
 	add := func(id uint64) {
-		if p := r.objects[objectKey{false, id}]; p != nil && p != o {
+		if p := r.objects[objectKey{id: id}]; p != nil && p != o {
 			p.children[o] = struct{}{}
 			o.parents = append(o.parents, p)
 		}
 	}
 	switch info.Kind {
-	case wire.KindCtx, wire.KindMemhandle, wire.KindResv, wire.KindMapping: // belong to no context
+	case wire.KindSession, wire.KindRegion, wire.KindCtx, wire.KindMemhandle, wire.KindResv, wire.KindMapping: // belong to no context
 	default:
 		if c.Ctx != 0 {
 			add(uint64(c.Ctx))
@@ -146,80 +139,50 @@ func (r *recorder) adopt(o *object, c *wire.Call, info *wire.OpInfo) {
 	}
 }
 
-func (r *recorder) noteDestroy(c *wire.Call, info *wire.OpInfo, a wire.Args, reply []byte) error {
-	// Requests that destroy are short: encode, look, forget.
-	rec, err := wire.AppendRecord(nil, header(c), a)
+// noteShort follows a request that is short and often comes: it is encoded into memory that stays.
+func (r *recorder) noteShort(c *wire.Call, info *wire.OpInfo, a wire.Args, reply []byte) error {
+	rec, err := wire.AppendRecord(r.scratch[:0], header(c), a)
 	if err != nil {
 		return fmt.Errorf("record %s: %w", info.Name, err)
 	}
-	if id, ok := info.ObjectOf(rec, reply, c.Ctx); ok {
-		if o := r.objects[objectKey{info.Kind == wire.KindMem, id}]; o != nil {
-			r.drop(o)
+	r.scratch = rec
+	id, ok := info.ObjectOf(rec, reply, c.Ctx)
+	o := r.objects[keyOf(info.Kind, id)]
+	switch {
+	case !ok || o == nil:
+	case info.Effect == wire.Destroys:
+		r.drop(o)
+	default:
+		if o.mark == nil {
+			o.mark = &entry{}
 		}
+		o.mark.order = r.clock
+		r.clock++
+		o.mark.rec, r.scratch = rec, o.mark.rec
 	}
 	return nil
 }
 
-func (r *recorder) modify(o *object, op wire.Op, e *entry) error {
-	switch op {
-	case wire.OpPrimaryCtxRelease:
+func (r *recorder) modify(o *object, info *wire.OpInfo, e *entry) error {
+	switch info.Effect {
+	case wire.Releases:
 		if o.retains--; o.retains <= 0 {
 			r.drop(o)
 			r.release(e)
 			return nil
 		}
-	case wire.OpPrimaryCtxReset:
+	case wire.Resets:
 		r.dropChildren(o)
 	}
-	if n := supersedes(op); n >= 0 {
-		for i, m := range o.mods {
-			if sameStart(m.rec, e.rec, n) {
-				r.release(m)
-				o.mods = slices.Delete(o.mods, i, i+1)
-				break
-			}
-		}
+	if i := slices.IndexFunc(o.mods, func(m *entry) bool { return info.Supersedes(e.rec, m.rec) }); i >= 0 {
+		r.release(o.mods[i])
+		o.mods = slices.Delete(o.mods, i, i+1)
 	}
 	if len(o.mods) >= maxMods {
 		return fmt.Errorf("object %d was modified more than %d times", o.key.id, maxMods)
 	}
 	o.mods = append(o.mods, e)
 	return nil
-}
-
-// supersedes returns how many bytes of the arguments name what the operation sets; a later request that agrees in them
-// replaces an earlier one. -1: requests add up.
-func supersedes(op wire.Op) int {
-	switch op {
-	case wire.OpFuncSetAttribute, wire.OpPoolSetAttribute, wire.OpMemSetAccess: // object, attribute or device
-		return 8
-	case wire.OpCtxSetLimit, wire.OpFuncSetCacheConfig: // limit; object
-		return 4
-	case wire.OpPrimaryCtxSetFlags: // context, device
-		return 8
-	}
-	return -1
-}
-
-// sameStart compares two requests of the same size: operation, and n bytes of arguments.
-func sameStart(a, b []byte, n int) bool {
-	end := wire.RecordSize + n
-	return len(a) == len(b) && len(a) >= end && [2]byte(a[4:6]) == [2]byte(b[4:6]) &&
-		string(a[wire.RecordSize:end]) == string(b[wire.RecordSize:end])
-}
-
-// noteEventRecord remembers that an event was recorded, without allocating in the long run.
-func (r *recorder) noteEventRecord(c *wire.Call, a *wire.EventRecordArgs) {
-	o := r.objects[objectKey{false, uint64(a.Event)}]
-	if o == nil {
-		return
-	}
-	if o.recorded == nil {
-		o.recorded = &entry{}
-	}
-	o.recorded.order = r.clock
-	r.clock++
-	o.recorded.rec, _ = wire.AppendRecord(o.recorded.rec[:0], header(c), a)
 }
 
 // drop forgets an object and everything that went with it.
@@ -254,17 +217,11 @@ func (r *recorder) release(e *entry) {
 // entries returns everything in the order in which it happened. The caller only reads.
 func (r *recorder) entries() []*entry {
 	var es []*entry
-	if r.init != nil {
-		es = append(es, r.init)
-	}
-	for _, e := range r.regions {
-		es = append(es, e)
-	}
 	for _, o := range r.objects {
 		es = append(es, o.create)
 		es = append(es, o.mods...)
-		if o.recorded != nil {
-			es = append(es, o.recorded)
+		if o.mark != nil {
+			es = append(es, o.mark)
 		}
 	}
 	slices.SortFunc(es, func(a, b *entry) int {

@@ -41,7 +41,7 @@ func (w *Worker) Reply(index, seq uint32, res cuda.Result, payload []byte) {
 	if s.open && s.seq == seq {
 		s.open = false
 		w.count.failed(res)
-		if res == cuda.Success && w.deferred.Load() != 0 && carriesDeferred(s.op) {
+		if res == cuda.Success && w.deferred.Load() != 0 && !s.op.Info().OwnReply {
 			if d := cuda.Result(w.deferred.Swap(0)); d != cuda.Success {
 				res, payload = d, nil
 			}
@@ -66,20 +66,6 @@ func (w *Worker) put(s *slot, index uint32, res cuda.Result, payload []byte) boo
 	wake := w.ring.Reply(&s.out)
 	s.out.Payload = nil
 	return wake
-}
-
-// carriesDeferred says whether a reply may carry an earlier operation's error. Those that make or end objects may not: the
-// guest would lose track of an object that exists. Nor do the session's own.
-func carriesDeferred(op wire.Op) bool {
-	switch op {
-	case wire.OpReplyMore, wire.OpConsoleRead, wire.OpRegionAdd, wire.OpRegionDrop, wire.OpSessionInit, wire.OpSessionFence,
-		wire.OpCallbackOpen, wire.OpWatchBudget,
-		wire.OpGraphCreate, wire.OpGraphClone, wire.OpGraphAddNode, wire.OpGraphInstantiate, wire.OpGraphDestroy,
-		wire.OpGraphDestroyNode, wire.OpStreamBeginCapture, wire.OpStreamEndCapture, wire.OpUserObjectCreate:
-		return false
-	}
-	info := op.Info()
-	return info != nil && (info.Effect == wire.NoEffect || info.Effect == wire.Modifies)
 }
 
 // GPUDone implements wire.Replier.

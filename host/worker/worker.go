@@ -167,11 +167,11 @@ func (w *Worker) execute(in *remote.Incoming) error {
 			return err
 		}
 	}
-	if w.count.to != nil && w.count.count(op, res) {
+	if w.count.to != nil && w.count.count(info.Counts, res) {
 		w.count.more(w.dispatch.Args())
 	}
 	taken := c.Taken()
-	w.waits = taken || w.awaited(op)
+	w.waits = taken || info.Awaited && w.awaited()
 	switch {
 	case taken:
 	case wants:
@@ -183,21 +183,13 @@ func (w *Worker) execute(in *remote.Incoming) error {
 }
 
 // awaited says that the guest waits for the last operation although it wants no reply: for bytes on their way into staging.
-func (w *Worker) awaited(op wire.Op) bool {
-	if op != wire.OpMemcpyStaged {
-		return false
-	}
-	a, ok := w.dispatch.Args().(*wire.MemcpyStagedArgs)
-	return ok && a.Direction == 1
+func (w *Worker) awaited() bool {
+	a, ok := w.dispatch.Args().(wire.Awaiter)
+	return ok && a.Awaited()
 }
 
 // note keeps what a fresh worker must know of a request that succeeded.
 func (w *Worker) note(c *wire.Call, info *wire.OpInfo, payload []byte) error {
-	if c.Op == wire.OpEventRecord {
-		if a, ok := w.dispatch.Args().(*wire.EventRecordArgs); ok {
-			w.record.noteEventRecord(c, a)
-		}
-	}
 	if info.Effect == wire.NoEffect {
 		return nil
 	}
