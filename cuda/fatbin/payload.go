@@ -73,6 +73,32 @@ func (e *Entry) zstd() ([]byte, error) {
 	return out, nil
 }
 
+// Unpacked is how many bytes whoever loads an image gets out of it, by what it says of itself: the largest entry of a container, of each
+// where several follow one another, or the image as it is. Entries of other kinds than kind, unless that is 0, are nothing to whoever
+// loads it. What says more than MaxPayload is refused when it is unpacked, and counts for that.
+func Unpacked(image []byte, kind Kind) uint64 {
+	if Detect(image) != Container {
+		return uint64(len(image))
+	}
+	total := uint64(0)
+	for Detect(image) == Container {
+		list, err := Decode(image)
+		if err != nil {
+			break // nobody unpacks it
+		}
+		most := uint64(0)
+		for i := range list {
+			if kind == 0 || list[i].Kind == kind {
+				most = max(most, min(list[i].Size, MaxPayload))
+			}
+		}
+		total += most
+		size, _ := Size(image) // Decode has checked it
+		image = image[size:]
+	}
+	return total
+}
+
 // BestPTX returns the PTX entry for a device of the given architecture: the
 // highest that is not above it.
 func BestPTX(list []Entry, sm int) (*Entry, bool) {

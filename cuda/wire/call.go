@@ -18,6 +18,9 @@ type Call struct {
 	// Placed holds the addresses that the operation allocated (memory, module globals), in the driver's order. A driver
 	// appends them; on replay they are given and Place hands them out.
 	Placed []uint64
+	// Refuse, unless it is cuda.Success, answers a request with arguments in the driver's place. The request is decoded all the same, so
+	// that bytes that were sent ahead for it are taken.
+	Refuse cuda.Result
 	// Replier answers later. The worker sets it for wait operations.
 	Replier Replier
 

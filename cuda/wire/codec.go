@@ -44,11 +44,12 @@ type reader struct {
 	blobs     BlobSource
 	err       error // the bytes break the protocol
 	missing   bool  // a blob is not there: the operation fails, the session lives
+	refused   bool  // whoever dispatches does not want the driver to see the request
 }
 
 // begin takes the fixed part, n bytes at off.
 func (r *reader) begin(all []byte, off, n int, blobs BlobSource) error {
-	r.all, r.low, r.blobs, r.err, r.missing = all, off+n, blobs, nil, false
+	r.all, r.low, r.blobs, r.err, r.missing, r.refused = all, off+n, blobs, nil, false, false
 	if len(all) < off+n {
 		return fmt.Errorf("%w: %d bytes where at least %d are due", ErrMalformed, len(all), off+n)
 	}
@@ -56,7 +57,7 @@ func (r *reader) begin(all []byte, off, n int, blobs BlobSource) error {
 	return nil
 }
 
-func (r *reader) ok() bool { return r.err == nil && !r.missing }
+func (r *reader) ok() bool { return r.err == nil && !r.missing && !r.refused }
 
 func (r *reader) u32(off int) uint32  { return binary.LittleEndian.Uint32(r.fixedCopy[off:]) }
 func (r *reader) i32(off int) int32   { return int32(r.u32(off)) }

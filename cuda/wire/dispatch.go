@@ -36,11 +36,14 @@ func (d *Dispatcher) Dispatch(drv Driver, c *Call, rec []byte, blobs BlobSource)
 		return nil, 0, fmt.Errorf("%s: %w", info.Name, err)
 	}
 	c.next, c.pending = 0, nil
+	d.in.refused = c.Refuse != cuda.Success
 	res, ok := d.call(drv, c)
 	d.in.all, d.in.blobs = nil, nil
 	switch {
 	case !ok && d.in.err != nil:
 		return nil, 0, fmt.Errorf("%s: %w", info.Name, d.in.err)
+	case !ok && d.in.refused:
+		return nil, c.Refuse, nil
 	case !ok:
 		return nil, cuda.ErrorInvalidValue, nil
 	case c.pending != nil:

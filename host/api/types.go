@@ -60,7 +60,8 @@ type Status struct {
 	GPU       string    `json:"gpu"`       // name
 	UUID      string    `json:"uuid"`
 	Limits    Limits    `json:"limits"`
-	Memory    uint64    `json:"memory"` // bytes of device memory that its sessions use, contexts included
+	Memory    uint64    `json:"memory"`      // bytes of device memory that its sessions use, contexts included
+	Host      uint64    `json:"host_memory"` // bytes of the host's memory that its sessions' requests hold
 	Sessions  []Session `json:"sessions"`
 	Past      Counters  `json:"past"`    // of sessions that have ended
 	Opened    uint64    `json:"opened"`  // sessions so far
@@ -79,6 +80,7 @@ type Session struct {
 	State    string    `json:"state"`
 	Started  time.Time `json:"started"`
 	Memory   uint64    `json:"memory"`
+	Host     uint64    `json:"host_memory"` // bytes of the host's memory that its requests hold
 	Counters Counters  `json:"counters"`
 }
 
@@ -86,12 +88,13 @@ type Session struct {
 type Counters struct {
 	Calls        uint64 `json:"calls"` // records consumed
 	Launches     uint64 `json:"launches"`
-	BytesIn      uint64 `json:"bytes_in"`  // copied to the device
-	BytesOut     uint64 `json:"bytes_out"` // copied from the device
-	BusyNanos    uint64 `json:"busy_ns"`   // the GPU had work of the session
-	WaitNanos    uint64 `json:"wait_ns"`   // work was held back for the sake of limits
-	WorkerNanos  uint64 `json:"worker_ns"` // CPU time of the worker
-	OutOfMemory  uint64 `json:"oom"`       // allocations refused by the limit
+	BytesIn      uint64 `json:"bytes_in"`     // copied to the device
+	BytesOut     uint64 `json:"bytes_out"`    // copied from the device
+	BusyNanos    uint64 `json:"busy_ns"`      // the GPU had work of the session
+	WaitNanos    uint64 `json:"wait_ns"`      // work was held back for the sake of limits
+	WorkerNanos  uint64 `json:"worker_ns"`    // CPU time of the worker
+	OutOfMemory  uint64 `json:"oom"`          // allocations refused by the limit
+	HostRefused  uint64 `json:"host_refused"` // requests refused by the budget of host memory
 	FailedCalls  uint64 `json:"failed"`
 	MemoryPeak   uint64 `json:"memory_peak"`
 	ThrottledNow bool   `json:"throttled,omitempty"`
@@ -107,6 +110,7 @@ func (c *Counters) Add(o Counters) {
 	c.WaitNanos += o.WaitNanos
 	c.WorkerNanos += o.WorkerNanos
 	c.OutOfMemory += o.OutOfMemory
+	c.HostRefused += o.HostRefused
 	c.FailedCalls += o.FailedCalls
 	c.MemoryPeak = max(c.MemoryPeak, o.MemoryPeak)
 	c.ThrottledNow = c.ThrottledNow || o.ThrottledNow

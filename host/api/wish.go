@@ -34,6 +34,9 @@ type Change struct {
 	Share    *limit.Share    `json:"share,omitempty"`
 	Cap      *limit.Cap      `json:"cap,omitempty"`
 	Sessions *limit.Sessions `json:"sessions,omitempty"`
+	// What the vGPU's programs may take of the host, and one user of the guest of its sessions.
+	HostMemory   *limit.HostMemory   `json:"host_memory,omitempty"`
+	UserSessions *limit.UserSessions `json:"user_sessions,omitempty"`
 }
 
 // Limits of a vGPU. They may change while programs run.
@@ -42,6 +45,9 @@ type Limits struct {
 	Share    uint32 `json:"share,omitempty"`    // of GPU time when several want it, relative to others'; 0: limit.DefaultShare
 	Cap      uint32 `json:"cap,omitempty"`      // most per cent of GPU time; 0: no cap
 	Sessions uint32 `json:"sessions,omitempty"` // CUDA processes that may run at once; 0: the configuration's
+	// HostMemory is what requests may make the host hold, in bytes; 0: limit.DefaultHostMemory.
+	HostMemory   uint64 `json:"host_memory,omitempty"`
+	UserSessions uint32 `json:"user_sessions,omitempty"` // CUDA processes of one user of the guest; 0: half of Sessions
 }
 
 // Errors of Check.
@@ -74,6 +80,12 @@ func (c *Change) Words() []Word {
 	if c.Sessions != nil {
 		list = append(list, Word{"sessions", c.Sessions.String()})
 	}
+	if c.HostMemory != nil {
+		list = append(list, Word{"host-memory", c.HostMemory.String()})
+	}
+	if c.UserSessions != nil {
+		list = append(list, Word{"user-sessions", c.UserSessions.String()})
+	}
 	return list
 }
 
@@ -95,6 +107,12 @@ func (c *Change) Check() error {
 	if c.Sessions != nil {
 		errs = append(errs, c.Sessions.Check())
 	}
+	if c.HostMemory != nil {
+		errs = append(errs, c.HostMemory.Check())
+	}
+	if c.UserSessions != nil {
+		errs = append(errs, c.UserSessions.Check())
+	}
 	return errors.Join(errs...)
 }
 
@@ -111,6 +129,12 @@ func (c *Change) On(l Limits) Limits {
 	}
 	if c.Sessions != nil {
 		l.Sessions = uint32(*c.Sessions)
+	}
+	if c.HostMemory != nil {
+		l.HostMemory = uint64(*c.HostMemory)
+	}
+	if c.UserSessions != nil {
+		l.UserSessions = uint32(*c.UserSessions)
 	}
 	return l
 }
@@ -137,6 +161,7 @@ func (c Change) With(p limit.Profile, g limit.GPU) (Change, error) {
 func (c Change) Over(l Limits) Change {
 	was := l.Change()
 	c.Memory, c.Share, c.Cap, c.Sessions = cmp.Or(c.Memory, was.Memory), cmp.Or(c.Share, was.Share), cmp.Or(c.Cap, was.Cap), cmp.Or(c.Sessions, was.Sessions)
+	c.HostMemory, c.UserSessions = cmp.Or(c.HostMemory, was.HostMemory), cmp.Or(c.UserSessions, was.UserSessions)
 	return c
 }
 
@@ -155,6 +180,12 @@ func (l Limits) Change() Change {
 	if l.Sessions != 0 {
 		c.Sessions = ptr(limit.Sessions(l.Sessions))
 	}
+	if l.HostMemory != 0 {
+		c.HostMemory = ptr(limit.HostMemory(l.HostMemory))
+	}
+	if l.UserSessions != 0 {
+		c.UserSessions = ptr(limit.UserSessions(l.UserSessions))
+	}
 	return c
 }
 
@@ -162,6 +193,7 @@ func (l Limits) Change() Change {
 func (l Limits) All() Change {
 	c := l.Change()
 	c.Memory, c.Cap = cmp.Or(c.Memory, new(limit.Memory)), cmp.Or(c.Cap, new(limit.Cap))
+	c.UserSessions = cmp.Or(c.UserSessions, new(limit.UserSessions))
 	return c
 }
 

@@ -37,6 +37,7 @@ type deviceFlags struct {
 	share                      *limit.Share
 	cap                        *limit.Cap
 	sessions                   *limit.Sessions
+	userSessions               *limit.UserSessions
 	group                      groupFlags
 }
 
@@ -77,6 +78,7 @@ With --control it tells how it is, and takes other limits, over HTTP on a Unix s
 	shareFlag(c, &f.share, "; wants --scheduler")
 	capFlag(c, &f.cap, "")
 	sessionsFlag(c, &f.sessions, fmt.Sprintf(" (default %d)", device.DefaultSessions))
+	userSessionsFlag(c, &f.userSessions, " (default half)")
 	f.group.register(c)
 	_ = c.MarkFlagRequired("socket")
 	return c
@@ -84,7 +86,7 @@ With --control it tells how it is, and takes other limits, over HTTP on a Unix s
 
 // limits are those that the flags ask for.
 func (f *deviceFlags) limits(g limit.GPU, n int) (api.Limits, error) {
-	c := api.Change{Profile: f.profile, Memory: f.gpu.memory, Share: f.share, Cap: f.cap, Sessions: f.sessions}
+	c := api.Change{Profile: f.profile, Memory: f.gpu.memory, Share: f.share, Cap: f.cap, Sessions: f.sessions, HostMemory: f.gpu.host, UserSessions: f.userSessions}
 	if f.profile != "" {
 		p, ok := limit.Profiles()[f.profile]
 		var err error

@@ -14,6 +14,7 @@ import (
 type gpuFlags struct {
 	gpu     string
 	memory  *limit.Memory
+	host    *limit.HostMemory
 	verbose bool
 	warm    int
 	reach   bool
@@ -24,6 +25,7 @@ func (f *gpuFlags) register(c *cobra.Command) {
 	c.Flags().StringVar(&f.gpu, "gpu", "auto", "`GPU` to use: auto (real ones if there are any, else soft), any (one), soft, soft:2 for two software GPUs, numbers as in 0 or 0,1, all, a UUID of a GPU or MIG slice, or a part of a model's name as in H200")
 	_ = c.RegisterFlagCompletionFunc("gpu", completeLocalGPU)
 	memoryFlag(c, &f.memory, " (default: none)")
+	hostMemoryFlag(c, &f.host, " (default "+limit.HostMemory(limit.DefaultHostMemory).String()+")")
 	c.Flags().IntVar(&f.warm, "warm", 1, "workers that wait with the driver of a real GPU started: each holds a context (some 500 MiB of GPU memory); 0: none")
 	f.sandbox.register(c)
 	c.Flags().BoolVar(&f.reach, "kernels-reach-worker", false, "permit GPUs whose kernels can address all memory of a worker (HMM, ATS): a guest then owns its worker. `causeway doctor` tells, and how to end it")
@@ -32,7 +34,7 @@ func (f *gpuFlags) register(c *cobra.Command) {
 
 // config is the part of a worker's configuration that the flags decide.
 func (f *gpuFlags) config() (link.Config, error) {
-	c := link.Config{GPU: f.gpu, LogLevel: level(f.verbose).String(), ReachWorker: f.reach}
+	c := link.Config{GPU: f.gpu, LogLevel: level(f.verbose).String(), HostMemory: f.hostMemory().PerSession(), ReachWorker: f.reach}
 	switch {
 	case isAuto(f.gpu):
 		c.GPU = "auto"
@@ -65,6 +67,14 @@ func (f *gpuFlags) config() (link.Config, error) {
 		c.MemoryLimit = uint64(*f.memory)
 	}
 	return c, nil
+}
+
+// hostMemory is the budget of host memory of all sessions together.
+func (f *gpuFlags) hostMemory() limit.HostMemory {
+	if f.host == nil {
+		return limit.DefaultHostMemory
+	}
+	return *f.host
 }
 
 // formatBytes is a size for people, rounded down to a readable unit.

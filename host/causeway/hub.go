@@ -33,6 +33,7 @@ type hub struct {
 	log     *slog.Logger
 	seat    *schedule.Seat // at a scheduler; nil: GPU time is not limited
 	budget  *memory.Page   // device memory of all its sessions, without what contexts take; nil: each has a limit of its own
+	host    *memory.Page   // host memory that their requests hold; nil: as budget
 
 	mu      sync.Mutex
 	ended   bool // no worker starts any more: set before wg is waited for
@@ -46,6 +47,9 @@ func newHub(s *spawn.Spawner, cfg link.Config, log *slog.Logger) *hub {
 	var err error
 	if h.budget, err = memory.New(cfg.MemoryLimit); err != nil {
 		log.Warn("each process has a memory limit of its own", "error", err)
+	}
+	if h.host, err = memory.New(2 * cfg.HostMemory); err != nil { // one session may have half
+		log.Warn("each process has a budget of host memory of its own", "error", err)
 	}
 	return h
 }
@@ -119,6 +123,14 @@ func (h *hub) start(c fileConn, carrier string) error {
 		}
 		cfg.Pages = append(cfg.Pages, link.Page{Kind: link.PageMemory, File: h.budget.File()})
 	}
+	if h.host != nil {
+		if cfg.HostSlot, err = h.host.Take(); err != nil {
+			h.freeBudget(cfg)
+			turn.Close()
+			return err
+		}
+		cfg.Pages = append(cfg.Pages, link.Page{Kind: link.PageHost, File: h.host.File()})
+	}
 	if p := h.pool.Take(); p != nil {
 		if err := p.Configure(cfg, nil, int(f.Fd())); err == nil {
 			h.addLocked(p, cfg, turn)
@@ -171,8 +183,15 @@ func (h *hub) addLocked(p *spawn.Process, cfg link.Config, turn *schedule.Sessio
 	}()
 }
 
-// free gives a session's part of the memory budget back.
+// free gives a session's part of the budgets back.
 func (h *hub) free(cfg link.Config) {
+	h.freeBudget(cfg)
+	if h.host != nil {
+		h.host.Free(cfg.HostSlot)
+	}
+}
+
+func (h *hub) freeBudget(cfg link.Config) {
 	if h.budget != nil {
 		h.budget.Free(cfg.MemorySlot)
 	}

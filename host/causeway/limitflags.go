@@ -51,6 +51,8 @@ const (
 	memoryUsage   = "limit of GPU memory, contexts included, as in 16GiB; none: the whole GPU"
 	capUsage      = "most per cent of the GPU's time, 1 to 100; none: no cap"
 	sessionsUsage = "most CUDA processes at once, 1 to 1000"
+	hostUsage     = "most of the host's memory that requests of its CUDA programs may hold, one program's half of it, as in 8GiB"
+	userUsage     = "most CUDA processes of one user of the guest, root excepted, 1 to 1000, or half of all"
 	profileUsage  = "limits by `NAME`, as causeway profiles lists them"
 )
 
@@ -75,6 +77,15 @@ func sessionsFlag(c *cobra.Command, to **limit.Sessions, rest string) {
 	c.Flags().Var(optional[limit.Sessions, *limit.Sessions]{to, "N"}, "sessions", sessionsUsage+rest)
 }
 
+func hostMemoryFlag(c *cobra.Command, to **limit.HostMemory, rest string) {
+	c.Flags().Var(optional[limit.HostMemory, *limit.HostMemory]{to, "SIZE"}, "host-memory", hostUsage+rest)
+	completeWords(c, "host-memory", "4GiB", "16GiB")
+}
+
+func userSessionsFlag(c *cobra.Command, to **limit.UserSessions, rest string) {
+	c.Flags().Var(optional[limit.UserSessions, *limit.UserSessions]{to, "N"}, "user-sessions", userUsage+rest)
+}
+
 func completeWords(c *cobra.Command, name string, list ...string) {
 	_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -87,6 +98,8 @@ func changeFlags(c *cobra.Command, node *nodeFlags, to *api.Change) {
 	shareFlag(c, &to.Share, "")
 	capFlag(c, &to.Cap, "")
 	sessionsFlag(c, &to.Sessions, "")
+	hostMemoryFlag(c, &to.HostMemory, "")
+	userSessionsFlag(c, &to.UserSessions, "")
 }
 
 // unlimited warns of a vGPU that may take its neighbours' memory; empty: it has a limit.

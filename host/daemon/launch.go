@@ -77,6 +77,12 @@ func (d *Daemon) deviceArgs(s *api.Spec, gpu string) []string {
 	if s.Memory != 0 {
 		args = append(args, "--memory", limit.FormatSize(s.Memory))
 	}
+	if s.HostMemory != 0 {
+		args = append(args, "--host-memory", limit.FormatSize(s.HostMemory))
+	}
+	if s.UserSessions != 0 {
+		args = append(args, "--user-sessions", fmt.Sprint(s.UserSessions))
+	}
 	if s.Share != limit.DefaultShare {
 		args = append(args, "--share", fmt.Sprint(s.Share))
 	}

@@ -213,7 +213,8 @@ func (d *Daemon) wanted(w *api.Wish, was *api.Spec) api.Spec {
 
 // limitsOf are those of a vGPU for which nobody names any.
 func limitsOf(c config.Devices) api.Limits {
-	return api.Limits{Memory: uint64(c.Memory), Share: uint32(c.Share), Cap: uint32(c.Cap), Sessions: uint32(c.Sessions)}
+	return api.Limits{Memory: uint64(c.Memory), Share: uint32(c.Share), Cap: uint32(c.Cap), Sessions: uint32(c.Sessions),
+		HostMemory: uint64(c.HostMemory), UserSessions: uint32(c.UserSessions)}
 }
 
 // Profiles lists the profiles, and what they are on each GPU.

@@ -1,6 +1,7 @@
 package daemon_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -54,10 +55,12 @@ func TestLimits(t *testing.T) {
 		{`{"memory":3145728,"cap":0}`, api.Limits{Memory: 3 << 20, Share: 300, Sessions: 3}},
 		{`{"profile":"quarter","cap":10}`, api.Limits{Memory: 256 << 20, Share: 25, Cap: 10, Sessions: 3}},
 		{`{"profile":"half","memory":"8MiB"}`, api.Limits{Memory: 8 << 20, Share: 50, Sessions: 3}},
+		{`{"host_memory":"1GiB","user_sessions":2}`, api.Limits{Memory: 8 << 20, Share: 50, Sessions: 3, HostMemory: 1 << 30, UserSessions: 2}},
 	} {
 		if err := set(c.text); err != nil {
 			t.Errorf("%s: %v", c.text, err)
 		}
+		c.want.HostMemory = cmp.Or(c.want.HostMemory, limit.DefaultHostMemory)
 		check(c.text, c.want)
 	}
 	before := h.vgpu(one).Spec.Limits
@@ -66,6 +69,7 @@ func TestLimits(t *testing.T) {
 	refused(t, set(`{"memory":4}`), 400, "4 B of GPU memory", "none")
 	refused(t, set(`{"cap":101}`), 400, "cap")
 	refused(t, set(`{"share":0}`), 400, "1 to 10000")
+	refused(t, set(`{"host_memory":1048576}`), 400, "64 MiB or more")
 	refused(t, set(`{"sessions":0}`), 400, "1 to 1000")
 	refused(t, set(`{"profile":"third"}`), 400, "there are eighth, full, half, quarter")
 	check("after what was refused", before)

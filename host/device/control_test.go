@@ -45,7 +45,7 @@ func TestControl(t *testing.T) {
 	stopped := make(chan struct{})
 	c := control(t, v, func() { close(stopped) })
 	st, err := c.Status(context())
-	want := api.Limits{Memory: 1 << 20, Cap: 50, Share: limit.DefaultShare, Sessions: device.DefaultSessions}
+	want := api.Limits{Memory: 1 << 20, Cap: 50, Share: limit.DefaultShare, Sessions: device.DefaultSessions, HostMemory: limit.DefaultHostMemory}
 	if err != nil || !st.Connected || st.UUID != "GPU-1" || st.PID != os.Getpid() || st.Limits != want || st.Sessions == nil || st.Started.IsZero() {
 		t.Fatalf("%+v, %v", st, err)
 	}

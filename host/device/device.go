@@ -63,7 +63,8 @@ type Device struct {
 	workers workers
 	hands   chan struct{} // one for each extent that is being copied
 
-	budget *memory.Page  // of all sessions
+	budget *memory.Page  // the GPU's memory, of all sessions
+	host   *memory.Page  // the host's memory that requests hold
 	door   door          // through which they come
 	starts chan struct{} // one for each worker that starts
 	audit  audit
@@ -77,6 +78,7 @@ type Device struct {
 	limits   api.Limits
 	place    *schedule.Seat // nil: none
 	admitted int            // sessions that count
+	users    map[uint32]guestUser
 	sessions map[*session]struct{}
 	opened   chan struct{} // tells routineTick of a first session; one message is enough
 	last     uint64
@@ -90,7 +92,7 @@ var _ fs.ControlFile = (*Device)(nil)
 
 // New makes the device. Serve runs it.
 func New(o Options) (*Device, error) {
-	d := &Device{mem: vhostuser.NewMemory(), workers: spawned{o.Spawner, o.Pool}, opts: o, log: o.Log, sessions: map[*session]struct{}{}, opened: make(chan struct{}, 1),
+	d := &Device{mem: vhostuser.NewMemory(), workers: spawned{o.Spawner, o.Pool}, opts: o, log: o.Log, sessions: map[*session]struct{}{}, users: map[uint32]guestUser{}, opened: make(chan struct{}, 1),
 		hands: make(chan struct{}, copyHands()), starts: make(chan struct{}, startsAtOnce()), door: newDoor(), began: time.Now(), limits: withDefaults(o.Limits)}
 	var nvml fs.ControlFile
 	if o.Machine != nil {
@@ -105,6 +107,10 @@ func New(o Options) (*Device, error) {
 		return nil, err
 	}
 	runtime.AddCleanup(d, func(p *memory.Page) { p.Close() }, d.budget)
+	if d.host, err = memory.New(d.limits.HostMemory); err != nil {
+		return nil, err
+	}
+	runtime.AddCleanup(d, func(p *memory.Page) { p.Close() }, d.host)
 	if o.Scheduler != nil {
 		if d.place, err = o.Scheduler(d.limits); err != nil {
 			return nil, err
@@ -145,10 +151,12 @@ func (d *Device) Serve(ctx context.Context, ln *net.UnixListener) error {
 func (d *Device) Open(c fs.Caller) (fs.ControlHandle, syscall.Errno) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.sessions) >= mostSessions {
+	// Files that nobody begins a session with take room from others, too.
+	if len(d.sessions) >= mostSessions || c.UID != 0 && d.users[c.UID].opened >= mostSessions/2 {
 		d.refused++
 		return nil, syscall.EMFILE
 	}
+	d.userLocked(c.UID, func(u *guestUser) { u.opened++ })
 	d.last++
 	s := newSession(d, d.last, c)
 	d.sessions[s] = struct{}{}
@@ -174,6 +182,7 @@ func (d *Device) refusedOne() {
 func (d *Device) forget(s *session) {
 	d.mu.Lock()
 	delete(d.sessions, s)
+	d.userLocked(s.caller.UID, func(u *guestUser) { u.opened-- })
 	d.mu.Unlock()
 }
 

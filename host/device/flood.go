@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"causeway/host/limit"
 )
 
 // How fast sessions open: so many at once, then so many a second. Those that come faster wait, up to a bound; the rest is refused.
@@ -18,6 +20,7 @@ const (
 
 var (
 	errSessions = errors.New("this virtual GPU has as many CUDA processes as it may")
+	errUser     = errors.New("this user has as many CUDA processes on this virtual GPU as one user may")
 	errTooFast  = errors.New("CUDA processes start too fast")
 	errGone     = errors.New("the session was given up while it waited")
 )
@@ -45,14 +48,10 @@ func startsAtOnce() int { return max(2, min(runtime.NumCPU(), 16)) }
 func (s *session) admit() error {
 	d := s.dev
 	d.mu.Lock()
-	limit := d.limits.Sessions
-	full := d.admitted >= int(limit)
-	if !full {
-		d.admitted++
-	}
+	err := d.admitLocked(s.caller.UID)
 	d.mu.Unlock()
-	if full {
-		return fmt.Errorf("%w: %d", errSessions, limit)
+	if err != nil {
+		return err
 	}
 	wait, err := d.door.enter(time.Now())
 	if err == nil && wait > 0 {
@@ -69,10 +68,43 @@ func (s *session) admit() error {
 	return nil
 }
 
+// admitLocked counts a session of a user of the guest, if the limits allow one more. The guest's kernel says who it is.
+func (d *Device) admitLocked(uid uint32) error {
+	l := &d.limits
+	most := limit.UserSessions(l.UserSessions).Of(limit.Sessions(l.Sessions))
+	switch {
+	case d.admitted >= int(l.Sessions):
+		return fmt.Errorf("%w: %d", errSessions, l.Sessions)
+	case uid != 0 && d.users[uid].admitted >= most: // root can be any user
+		return fmt.Errorf("%w: %d", errUser, most)
+	}
+	d.admitted++
+	d.userLocked(uid, func(u *guestUser) { u.admitted++ })
+	return nil
+}
+
+// departLocked is the end of what admitLocked counted.
+func (d *Device) departLocked(uid uint32) {
+	d.admitted--
+	d.userLocked(uid, func(u *guestUser) { u.admitted-- })
+}
+
+// guestUser is what a user of the guest has of the device. Who has nothing is not kept.
+type guestUser struct{ opened, admitted int }
+
+func (d *Device) userLocked(uid uint32, change func(*guestUser)) {
+	u := d.users[uid]
+	if change(&u); u == (guestUser{}) {
+		delete(d.users, uid)
+		return
+	}
+	d.users[uid] = u
+}
+
 // leave is the end of what admit let in.
 func (s *session) leave() {
 	s.dev.mu.Lock()
-	s.dev.admitted--
+	s.dev.departLocked(s.caller.UID)
 	s.dev.mu.Unlock()
 }
 

@@ -2,8 +2,12 @@ package device
 
 import (
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
+
+	"causeway/host/api"
+	"causeway/virtio/fs"
 )
 
 // TestDoor: a burst at once, then a bounded rate, with so many in wait; time brings the burst back.
@@ -47,5 +51,67 @@ func TestDoor(t *testing.T) {
 	}
 	if wait, _ := d.enter(now); wait <= 0 { // a clock that goes back
 		t.Errorf("waits %v", wait)
+	}
+}
+
+// TestUserSessions: one user of the guest gets no more than its part of the sessions, others the rest, and root, who can be anybody, all.
+func TestUserSessions(t *testing.T) {
+	d := &Device{users: map[uint32]guestUser{}, limits: withDefaults(api.Limits{Sessions: 8})}
+	take := func(uid uint32, want int, why error) {
+		t.Helper()
+		n := 0
+		var err error
+		for ; n <= 8 && err == nil; n++ {
+			err = d.admitLocked(uid)
+		}
+		if n-1 != want || !errors.Is(err, why) {
+			t.Fatalf("user %d got %d sessions, want %d: %v", uid, n-1, want, err)
+		}
+	}
+	take(1000, 4, errUser)
+	take(1001, 4, errSessions)
+	for range 4 {
+		d.departLocked(1000)
+		d.departLocked(1001)
+	}
+	take(0, 8, errSessions)
+	for range 8 {
+		d.departLocked(0)
+	}
+	d.limits.UserSessions = 3
+	take(1000, 3, errUser)
+	take(1001, 3, errUser)
+	take(1002, 2, errSessions)
+	for uid, n := range map[uint32]int{1000: 3, 1001: 3, 1002: 2} {
+		for range n {
+			d.departLocked(uid)
+		}
+	}
+	if len(d.users) != 0 || d.admitted != 0 {
+		t.Errorf("%d users, %d sessions are left", len(d.users), d.admitted)
+	}
+}
+
+// TestUserOpens: files that are only opened do not shut others out.
+func TestUserOpens(t *testing.T) {
+	d := &Device{users: map[uint32]guestUser{}, sessions: map[*session]struct{}{}, opened: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler)}
+	var open []fs.ControlHandle
+	for {
+		h, errno := d.Open(fs.Caller{UID: 1000})
+		if errno != 0 {
+			break
+		}
+		open = append(open, h)
+	}
+	other, errno := d.Open(fs.Caller{UID: 1001})
+	if errno != 0 || len(open) != mostSessions/2 {
+		t.Errorf("%d files of one user, then %v for another", len(open), errno)
+	}
+	for _, h := range append(open, other) {
+		h.Release()
+	}
+	d.ending.Wait()
+	if len(d.users) != 0 {
+		t.Errorf("%d users are left", len(d.users))
 	}
 }

@@ -32,6 +32,7 @@ func (d *Device) Limits() api.Limits {
 func withDefaults(l api.Limits) api.Limits {
 	l.Share = cmp.Or(l.Share, limit.DefaultShare)
 	l.Sessions = cmp.Or(l.Sessions, DefaultSessions)
+	l.HostMemory = cmp.Or(l.HostMemory, limit.DefaultHostMemory)
 	return l
 }
 
@@ -57,11 +58,12 @@ func (d *Device) SetLimits(c api.Change) (api.Limits, error) {
 	d.limits, d.place = l, place
 	d.mu.Unlock()
 	d.budget.SetLimit(l.Memory)
+	d.host.SetLimit(l.HostMemory)
 	d.tellLimit(l.Memory)
 	if place != nil {
 		place.SetLimits(policy.Limits{Weight: l.Share, Cap: l.Cap})
 	}
-	d.log.Info("limits", "memory", l.Memory, "share", l.Share, "cap", l.Cap, "sessions", l.Sessions)
+	d.log.Info("limits", "memory", l.Memory, "share", l.Share, "cap", l.Cap, "sessions", l.Sessions, "host_memory", l.HostMemory, "user_sessions", limit.UserSessions(l.UserSessions))
 	return l, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"causeway/host/api"
+	"causeway/host/limit"
 	"causeway/host/schedule"
 	"causeway/host/worker/link"
 	"causeway/host/worker/meter"
@@ -14,6 +15,7 @@ import (
 // and given back on routine, and read under session.mu.
 type resources struct {
 	slot    int // of the memory budget
+	host    int // slot of the budget of host memory
 	meter   *meter.Page
 	turn    *schedule.Session // nil: GPU time is not shared
 	left    []workerProcess   // workers that the session has left, and that are about to end
@@ -33,9 +35,15 @@ func (s *session) provide() error {
 		r.meter.Close()
 		return err
 	}
+	if r.host, err = s.dev.host.Take(); err != nil {
+		s.dev.budget.Free(r.slot)
+		r.meter.Close()
+		return err
+	}
 	if seat := s.dev.seat(); seat != nil {
 		if r.turn, err = seat.Add(); err != nil {
 			if s.dev.Limits().Cap != 0 { // which would not hold
+				s.dev.host.Free(r.host)
 				s.dev.budget.Free(r.slot)
 				r.meter.Close()
 				return err
@@ -65,9 +73,10 @@ func (s *session) yield(p workerProcess) {
 	r.meter.Close()
 	d := s.dev
 	d.budget.Free(r.slot)
+	d.host.Free(r.host)
 	d.mu.Lock()
 	d.past.Add(c)
-	d.admitted--
+	d.departLocked(s.caller.UID)
 	d.mu.Unlock()
 }
 
@@ -80,7 +89,7 @@ func (s *session) countersLocked(p workerProcess) api.Counters {
 	m := r.meter.Counters()
 	c := api.Counters{
 		Calls: m.Calls, Launches: m.Launches, BytesIn: m.BytesIn, BytesOut: m.BytesOut,
-		BusyNanos: m.BusyNanos, FailedCalls: m.FailedCalls, OutOfMemory: m.OutOfMemory,
+		BusyNanos: m.BusyNanos, FailedCalls: m.FailedCalls, HostRefused: m.HostRefused, OutOfMemory: m.OutOfMemory,
 	}
 	_, c.MemoryPeak = s.dev.budget.Held(r.slot)
 	c.BusyNanos = max(c.BusyNanos, r.sampled)
@@ -97,7 +106,7 @@ func (s *session) countersLocked(p workerProcess) api.Counters {
 	for _, f := range []struct{ now, old *uint64 }{
 		{&c.Calls, &old.Calls}, {&c.Launches, &old.Launches}, {&c.BytesIn, &old.BytesIn}, {&c.BytesOut, &old.BytesOut},
 		{&c.BusyNanos, &old.BusyNanos}, {&c.WaitNanos, &old.WaitNanos}, {&c.WorkerNanos, &old.WorkerNanos},
-		{&c.OutOfMemory, &old.OutOfMemory}, {&c.FailedCalls, &old.FailedCalls}, {&c.MemoryPeak, &old.MemoryPeak},
+		{&c.OutOfMemory, &old.OutOfMemory}, {&c.HostRefused, &old.HostRefused}, {&c.FailedCalls, &old.FailedCalls}, {&c.MemoryPeak, &old.MemoryPeak},
 	} {
 		*f.now = max(*f.now, *f.old)
 	}
@@ -133,7 +142,9 @@ func (s *session) config() link.Config {
 	cfg.Peer = s.peer()
 	cfg.MemoryLimit = s.dev.budget.Limit()
 	if r := s.res; r != nil {
-		cfg.Pages = []link.Page{{Kind: link.PageMemory, File: s.dev.budget.File()}, {Kind: link.PageMeter, File: r.meter.File()}}
+		cfg.Pages = []link.Page{{Kind: link.PageMemory, File: s.dev.budget.File()}, {Kind: link.PageHost, File: s.dev.host.File()},
+			{Kind: link.PageMeter, File: r.meter.File()}}
+		cfg.HostMemory, cfg.HostSlot = limit.HostMemory(s.dev.host.Limit()).PerSession(), r.host
 		cfg.MemorySlot, cfg.ContextBytes = r.slot, s.dev.contextBytes()
 		if r.turn != nil {
 			cfg.Pages = append(cfg.Pages, link.GatePages(r.turn.Files())...)

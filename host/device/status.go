@@ -40,7 +40,7 @@ func (d *Device) Status() api.Status {
 		}
 	}
 	slices.SortFunc(st.Sessions, func(a, b api.Session) int { return cmp.Compare(a.ID, b.ID) })
-	st.Memory = d.budget.Used()
+	st.Memory, st.Host = d.budget.Used(), d.host.Used()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	st.Limits, st.Past, st.Opened, st.Refused = d.limits, d.past, d.begun, d.refused
@@ -59,6 +59,7 @@ func (s *session) account() (api.Session, bool) {
 	e.Worker = s.proc.PID()
 	if s.res != nil {
 		e.Memory, _ = s.dev.budget.Held(s.res.slot)
+		e.Host, _ = s.dev.host.Held(s.res.host)
 		e.Counters = s.countersLocked(s.proc)
 		var pid uint32
 		if pid, e.Program = s.res.meter.Guest(); pid != 0 {

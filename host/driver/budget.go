@@ -65,3 +65,9 @@ func (b *ownBudget) Used() uint64 {
 	defer b.mu.Unlock()
 	return b.used
 }
+
+// Loader is a Session that knows how much of the host's memory it keeps for an image while that is loaded, in bytes. Of others it is taken
+// to be what they get out of the image. The answer comes from the image's headers: nothing is unpacked. Worker goroutine.
+type Loader interface {
+	ImageBytes(image []byte) uint64
+}

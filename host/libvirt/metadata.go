@@ -81,7 +81,7 @@ func (v *vgpuXML) spec(domain string) (api.Wish, error) {
 		}
 		set, ok := attributes[a.Name.Local]
 		if !ok || a.Name.Space != "" {
-			return s, fmt.Errorf("%w: a vGPU has no attribute %s: use name, gpu, profile, memory, share, cap, mig, remote, sessions", errMetadata, a.Name.Local)
+			return s, fmt.Errorf("%w: a vGPU has no attribute %s: use name, gpu, profile, memory, share, cap, mig, remote, sessions, host-memory, user-sessions", errMetadata, a.Name.Local)
 		}
 		if value := strings.TrimSpace(a.Value); value != "" {
 			if err := set(&s, value); err != nil {
@@ -111,6 +111,14 @@ var attributes = map[string]func(*api.Wish, string) error{
 	"sessions": func(s *api.Wish, v string) error {
 		s.Sessions = new(limit.Sessions)
 		return s.Sessions.UnmarshalText([]byte(v))
+	},
+	"host-memory": func(s *api.Wish, v string) error {
+		s.HostMemory = new(limit.HostMemory)
+		return s.HostMemory.UnmarshalText([]byte(v))
+	},
+	"user-sessions": func(s *api.Wish, v string) error {
+		s.UserSessions = new(limit.UserSessions)
+		return s.UserSessions.UnmarshalText([]byte(v))
 	},
 }
 

@@ -45,6 +45,8 @@ func TestWords(t *testing.T) {
 		limit    Cap
 		sessions Sessions
 		portion  Portion
+		host     HostMemory
+		user     UserSessions
 	)
 	for _, c := range []struct {
 		to       word
@@ -55,6 +57,8 @@ func TestWords(t *testing.T) {
 		{&share, "300", "300"}, {&share, "0", "!1 to 10000"}, {&share, "none", "!1 to 10000"}, {&share, "10001", "!1 to 10000"}, {&share, "-3", "!1 to 10000"}, {&share, "", "!as in 100"},
 		{&limit, "25", "25"}, {&limit, "25%", "25"}, {&limit, "25 %", "25"}, {&limit, "none", "none"}, {&limit, "0", "!none"}, {&limit, "101", "!1 to 100"}, {&limit, "", "!or none"}, {&limit, "0.5", "!per cent"},
 		{&sessions, "8", "8"}, {&sessions, "0", "!1 to 1000"}, {&sessions, "none", "!1 to 1000"}, {&sessions, "1001", "!1 to 1000"}, {&sessions, "1e3", "!1 to 1000"},
+		{&host, "16GiB", "16GiB"}, {&host, "64MiB", "64MiB"}, {&host, "1MiB", "!64 MiB or more"}, {&host, "none", "!512MiB"}, {&host, "4", "!4GiB"},
+		{&user, "8", "8"}, {&user, "half", "half"}, {&user, "0", "!1 to 1000"}, {&user, "1001", "!1 to 1000"},
 		{&portion, "1/4", "1/4"}, {&portion, "25%", "25/100"}, {&portion, "16GiB", "16GiB"}, {&portion, "none", "!1/4"}, {&portion, "2/1", "!25%"}, {&portion, "0/4", "!1/4"}, {&portion, "1/0", "!1/4"}, {&portion, "4", "!4GiB"},
 	} {
 		err := c.to.UnmarshalText([]byte(c.in))
@@ -150,6 +154,19 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
+// TestUserSessions: without a number a user has half, and of an odd number the larger one.
+func TestUserSessions(t *testing.T) {
+	for _, c := range []struct {
+		user UserSessions
+		all  Sessions
+		want int
+	}{{0, 64, 32}, {0, 7, 4}, {0, 1, 1}, {5, 64, 5}, {100, 64, 100}} {
+		if n := c.user.Of(c.all); n != c.want {
+			t.Errorf("%v of %v: %d, want %d", c.user, c.all, n, c.want)
+		}
+	}
+}
+
 func FuzzWords(f *testing.F) {
 	for _, s := range []string{"16GiB", "none", "4", "25%", "1/4", "0", "-1", "18446744073709551615T"} {
 		f.Add(s)
@@ -161,8 +178,10 @@ func FuzzWords(f *testing.F) {
 			c, c2 Cap
 			d, d2 Sessions
 			e, e2 Portion
+			h, h2 HostMemory
+			u, u2 UserSessions
 		)
-		for _, w := range [][2]word{{&a, &a2}, {&b, &b2}, {&c, &c2}, {&d, &d2}, {&e, &e2}} {
+		for _, w := range [][2]word{{&a, &a2}, {&b, &b2}, {&c, &c2}, {&d, &d2}, {&e, &e2}, {&h, &h2}, {&u, &u2}} {
 			if w[0].UnmarshalText([]byte(s)) != nil {
 				continue
 			}

@@ -194,7 +194,7 @@ func (t *Top) utilization(g *api.GPU) int {
 // rowLines begins with the table's head.
 func (t *Top) rowLines() []Line {
 	cols := []column{{head: "VM/VGPU", left: true}, {head: "GPU", left: true, drop: 6}, {head: "BUSY"}, t.historyColumn(3), {head: "WAIT", drop: 1}, {left: true, drop: 2}, {head: "MEMORY"},
-		{head: "LAUNCH/S", drop: 4}, {head: "TO GPU", drop: 9}, {head: "FROM", drop: 10}, {head: "SHARE", drop: 7}, {head: "CAP", drop: 7}, {head: "OOM", drop: 8}, {head: "STATE", left: true}}
+		{head: "HOST", drop: 11}, {head: "LAUNCH/S", drop: 4}, {head: "TO GPU", drop: 9}, {head: "FROM", drop: 10}, {head: "SHARE", drop: 7}, {head: "CAP", drop: 7}, {head: "OOM", drop: 8}, {head: "STATE", left: true}}
 	var rows []row
 	for _, r := range t.sorted() {
 		rows = append(rows, t.vgpuRow(&r))
@@ -211,6 +211,7 @@ func (t *Top) rowLines() []Line {
 func (t *Top) vgpuRow(r *Row) row {
 	v := &r.VGPU
 	memory, oom, full, state := "-", cell{"-", Plain}, cell{}, cell{string(v.State), Plain}
+	host := cell{"-", Plain}
 	style := Plain
 	if s := v.Status; s != nil {
 		all := s.Past
@@ -220,6 +221,9 @@ func (t *Top) vgpuRow(r *Row) row {
 		memory, oom.text = usedOf(s.Memory, memoryOf(v)), fmt.Sprint(all.OutOfMemory)
 		if all.OutOfMemory > 0 {
 			oom.style = Warm
+		}
+		if host.text = Bytes(s.Host); all.HostRefused > 0 {
+			host.style = Warm
 		}
 		if limit := memoryOf(v); limit > 0 {
 			full = cell{bar(part(s.Memory, limit), memoryBar), level(part(s.Memory, limit))}
@@ -236,7 +240,7 @@ func (t *Top) vgpuRow(r *Row) row {
 		past = cell{t.past.spark(v.Spec.Key(), t.ASCII), Good}
 	}
 	n := rateCells(r.Rates)
-	return row{[]cell{{clean(v.Spec.Key()), Plain}, {t.reading.gpuOf(v), Plain}, n[0], past, n[1], full, {memory, Plain}, n[2], n[3], n[4],
+	return row{[]cell{{clean(v.Spec.Key()), Plain}, {t.reading.gpuOf(v), Plain}, n[0], past, n[1], full, {memory, Plain}, host, n[2], n[3], n[4],
 		heldCell(shareOf(v), v), heldCell(capOf(v), v), oom, state}, style}
 }
 
@@ -254,7 +258,7 @@ func sessionRow(s *SessionRow) row {
 		state = cell{"held back", Warm}
 	}
 	n := rateCells(s.Rates)
-	return row{[]cell{{fmt.Sprintf("  %d %s", s.GuestPID, clean(s.Program)), Plain}, {}, n[0], {}, n[1], {}, {Bytes(s.Memory), Plain}, n[2], n[3], n[4],
+	return row{[]cell{{fmt.Sprintf("  %d %s", s.GuestPID, clean(s.Program)), Plain}, {}, n[0], {}, n[1], {}, {Bytes(s.Memory), Plain}, {Bytes(s.Host), Plain}, n[2], n[3], n[4],
 		{}, {}, {fmt.Sprint(s.Counters.OutOfMemory), Plain}, state}, Faint}
 }
 

@@ -70,7 +70,7 @@ func Sessions(w io.Writer, r *Reading) error {
 		for _, s := range v.Status.Sessions {
 			rows = append(rows, []string{
 				clean(v.Spec.VM), clean(v.Spec.Name), fmt.Sprint(s.GuestPID), fmt.Sprint(s.GuestUID), cmp.Or(clean(s.Program), "-"),
-				cmp.Or(clean(s.State), "-"), Bytes(s.Memory), count(float64(s.Counters.Launches)),
+				cmp.Or(clean(s.State), "-"), Bytes(s.Memory), Bytes(s.Host), count(float64(s.Counters.Launches)),
 				Bytes(s.Counters.BytesIn), Bytes(s.Counters.BytesOut), seconds(s.Counters.BusyNanos), seconds(s.Counters.WaitNanos),
 				number(s.Worker), Age(r.Time.Sub(s.Started)),
 			})
@@ -80,7 +80,7 @@ func Sessions(w io.Writer, r *Reading) error {
 		_, err := fmt.Fprintln(w, "no process of a guest uses a vGPU")
 		return err
 	}
-	return grid(w, []string{"VM", "VGPU", "PID", "UID", "PROGRAM", "STATE", "MEMORY", "LAUNCHES", "IN", "OUT", "BUSY", "WAITED", "WORKER", "AGE"}, rows)
+	return grid(w, []string{"VM", "VGPU", "PID", "UID", "PROGRAM", "STATE", "MEMORY", "HOST", "LAUNCHES", "IN", "OUT", "BUSY", "WAITED", "WORKER", "AGE"}, rows)
 }
 
 // GPUs writes a line for each GPU with what causewayd knows of it.

@@ -8,13 +8,14 @@ import (
 const (
 	maxBlobs     = 256
 	maxBlobBytes = 1 << 30
-	blobFirst    = 64 << 20 // allocated before the bytes are there: pages that nothing touches cost nothing
 )
 
 // blobs holds bytes arguments that were sent ahead of their operation. The consumer owns it.
 type blobs struct {
 	open  map[uint32]*blob
 	bytes uint64 // promised by all open blobs
+	host  *hostMemory
+	taken uint64 // bytes that the current request has taken, still in the budget
 }
 
 type blob struct {
@@ -22,7 +23,7 @@ type blob struct {
 	buf   []byte
 }
 
-func (b *blobs) init() { b.open = map[uint32]*blob{} }
+func (b *blobs) init(h *hostMemory) { b.open, b.host = map[uint32]*blob{}, h }
 
 // append adds part to a blob of total bytes, which the first part opens.
 func (b *blobs) append(id uint32, total uint64, part []byte) cuda.Result {
@@ -31,12 +32,16 @@ func (b *blobs) append(id uint32, total uint64, part []byte) cuda.Result {
 		if total == 0 || total > maxBlobBytes || total > maxBlobBytes-b.bytes || len(b.open) >= maxBlobs {
 			return cuda.ErrorOutOfMemory
 		}
-		x = &blob{total: total, buf: make([]byte, 0, min(total, blobFirst))}
+		if !b.host.reserve(total) {
+			return cuda.ErrorOutOfMemory
+		}
+		x = &blob{total: total, buf: make([]byte, 0, total)} // at once: to grow would leave as much again behind as garbage
 		b.open[id] = x
 		b.bytes += total
 	}
 	if total != x.total || uint64(len(part)) > x.total-uint64(len(x.buf)) {
 		b.drop(id)
+		b.host.release(x.total)
 		return cuda.ErrorInvalidValue
 	}
 	x.buf = append(x.buf, part...)
@@ -50,7 +55,14 @@ func (b *blobs) Take(id, size uint32) ([]byte, bool) {
 		return nil, false
 	}
 	b.drop(id)
+	b.taken += x.total
 	return x.buf, true
+}
+
+// settle gives back what the current request took. What of it stays is booked by whoever keeps it.
+func (b *blobs) settle() {
+	b.host.release(b.taken)
+	b.taken = 0
 }
 
 func (b *blobs) drop(id uint32) {

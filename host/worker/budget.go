@@ -21,7 +21,7 @@ func (s *starter) options() driver.Options {
 	return o
 }
 
-// openPages takes up what came with the configuration: the virtual GPU's memory budget and the session's meter. The scheduler's
+// openPages takes up what came with the configuration: the virtual GPU's budgets and the session's meter. The scheduler's
 // pages are openGate's.
 func (s *starter) openPages() error {
 	if mem := s.pages.page(link.PageMemory); mem != nil {
@@ -33,6 +33,16 @@ func (s *starter) openPages() error {
 			b.Adopt()
 		}
 		s.budget = b
+	}
+	if mem := s.pages.page(link.PageHost); mem != nil {
+		b, err := memory.Open(mem, s.cfg.HostSlot, 0)
+		if err != nil {
+			return fmt.Errorf("budget of host memory: %w", err)
+		}
+		if s.cfg.Adopt {
+			b.Adopt()
+		}
+		s.host = b
 	}
 	s.meter = meter.Open(s.pages.page(link.PageMeter))
 	return nil

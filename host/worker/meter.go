@@ -94,3 +94,10 @@ func (n *counting) failed(res cuda.Result) {
 		n.to.Failed(res == cuda.ErrorOutOfMemory)
 	}
 }
+
+// hostRefused counts a request that the budget of host memory refused. Any goroutine.
+func (n *counting) hostRefused() {
+	if n.to != nil {
+		n.to.HostRefused()
+	}
+}

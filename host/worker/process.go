@@ -125,6 +125,7 @@ type starter struct {
 	leased  *leased        // with CarrierLeased
 	pages   pages          // shared with others
 	budget  *memory.Budget // nil: Config.MemoryLimit, for this session alone
+	host    *memory.Budget // of the host's memory; nil: Config.HostMemory, for this session alone
 	meter   *meter.Writer  // nil: nobody reads
 }
 
@@ -185,9 +186,16 @@ func (s *starter) session(c remote.Carrier, b driver.Backend) (*Worker, error) {
 	w, err := New(c, b, s.options(), s.log)
 	if err == nil {
 		w.count.to = s.meter
+		if n := s.cfg.HostMemory; n != 0 && n < 1<<60 {
+			debug.SetMemoryLimit(int64(n) + garbage) // what requests left behind is collected before it is as much again
+		}
+		w.hold(&hostMemory{limit: s.cfg.HostMemory, all: s.host, log: s.log})
 	}
 	return w, err
 }
+
+// garbage is what a worker's heap may have in use beside the budget of host memory before it is collected with vigour, in bytes.
+const garbage = 1 << 30
 
 // run consumes, beside the link's goroutine.
 func (s *starter) run(ctx context.Context, w *Worker) error {

@@ -11,6 +11,7 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/schedule/memory"
 	"causeway/host/worker/link"
 	"causeway/remote"
 	"causeway/remote/shm"
@@ -222,8 +223,10 @@ func (s *starter) adopt(ctx context.Context, files []int) error {
 		return errors.Join(err, s.link.Send(adopted(err)))
 	}
 	m.Thaw()
-	if s.budget != nil {
-		s.budget.Settle()
+	for _, b := range []*memory.Budget{s.budget, s.host} {
+		if b != nil {
+			b.Settle()
+		}
 	}
 	if err := s.link.Send(adopted(nil)); err != nil {
 		return err
@@ -261,7 +264,10 @@ func (s *starter) receive(h *handover) (*Worker, mover, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := w.restore(&snap); err != nil {
+	w.host.move(true)
+	err = w.restore(&snap)
+	w.host.move(false)
+	if err != nil {
 		return nil, nil, err
 	}
 	for {
@@ -311,12 +317,14 @@ func (w *Worker) restore(s *snapshot) error {
 	w.watch.restore(s.Watch)
 	for i, m := range s.More {
 		if i < remote.SlotCount {
+			w.host.book(uint64(len(m)))
 			w.slots[i].more = m
 		}
 	}
 	for id, b := range s.Blobs {
 		w.blobs.open[id] = &blob{b.Total, b.Bytes}
 		w.blobs.bytes += b.Total
+		w.host.book(b.Total)
 	}
 	return nil
 }
@@ -333,6 +341,7 @@ func (w *Worker) replay(r *request, images wire.BlobSource) error {
 	}
 	c := &w.call
 	*c = wire.Call{Op: op, Ctx: hdr.Ctx, Thread: hdr.Thread, Replay: true, Placed: slices.Clone(r.Placed)}
+	w.extra = 0
 	payload, res, err := w.dispatch.Dispatch(w.front, c, r.Record, images)
 	if err == nil && res != cuda.Success {
 		err = res
@@ -344,6 +353,7 @@ func (w *Worker) replay(r *request, images wire.BlobSource) error {
 		w.count.more(w.dispatch.Args())
 	}
 	err = w.note(c, info, payload)
+	w.record.blobs.forget()
 	*c = wire.Call{}
 	return err
 }

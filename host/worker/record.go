@@ -16,6 +16,7 @@ type recorder struct {
 	objects map[objectKey]*object
 	blobs   blobStore
 	scratch []byte
+	host    *hostMemory // in which everything recorded is booked
 }
 
 // objectKey names an object: ids of most kinds come from one number space, addresses of memory from another.
@@ -48,15 +49,31 @@ type entry struct {
 	rec    []byte
 	placed []uint64
 	blobs  []uint32
+	cost   uint64 // in the budget of host memory
 }
 
-// maxMods bounds the modifications kept for one object; repeated ones replace each other and do not count.
-const maxMods = 1 << 16
+// What an entry takes besides its bytes: itself, and of an object what this process and a driver keep to know it.
+const (
+	entryBytes  = 256
+	objectBytes = 1024
+)
 
-func newRecorder() *recorder {
+// toll is the most that recording a request of n bytes takes, without those that were sent ahead. What gives back takes none: it must not be
+// refused.
+func toll(info *wire.OpInfo, n int) uint64 {
+	switch info.Effect {
+	case wire.Creates, wire.Retains:
+		return objectBytes + 2*uint64(n)
+	case wire.Modifies:
+		return entryBytes + 2*uint64(n)
+	}
+	return 0
+}
+
+func newRecorder(h *hostMemory) *recorder {
 	return &recorder{
-		objects: map[objectKey]*object{},
-		blobs:   blobStore{byHash: map[content]uint32{}, byID: map[uint32]*storedBlob{}, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}},
+		host: h, objects: map[objectKey]*object{},
+		blobs: blobStore{host: h, byHash: map[content]uint32{}, byID: map[uint32]*storedBlob{}, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}},
 	}
 }
 
@@ -73,13 +90,20 @@ func (r *recorder) entry(c *wire.Call, a wire.Args) (*entry, error) {
 	}}
 	var err error
 	e.rec, err = enc.Record(nil, header(c), a)
+	r.charge(e, entryBytes+uint64(len(e.rec))+8*uint64(len(e.placed)))
 	return e, err
+}
+
+// charge books n more bytes for an entry, until its release.
+func (r *recorder) charge(e *entry, n uint64) {
+	r.host.book(n)
+	e.cost += n
 }
 
 func header(c *wire.Call) wire.Header { return wire.Header{Ctx: c.Ctx, Thread: c.Thread} }
 
-// note follows a request that succeeded and has an effect.
-func (r *recorder) note(c *wire.Call, info *wire.OpInfo, a wire.Args, reply []byte) error {
+// note follows a request that succeeded and has an effect. extra is what a driver keeps of it, as long as it is recorded.
+func (r *recorder) note(c *wire.Call, info *wire.OpInfo, a wire.Args, reply []byte, extra uint64) error {
 	if info.Effect == wire.Destroys || info.Effect == wire.Marks {
 		return r.noteShort(c, info, a, reply)
 	}
@@ -87,6 +111,7 @@ func (r *recorder) note(c *wire.Call, info *wire.OpInfo, a wire.Args, reply []by
 	if err != nil {
 		return fmt.Errorf("record %s: %w", info.Name, err)
 	}
+	r.charge(e, extra+uint64(len(e.rec))) // a driver keeps a request's arguments, too
 	id, ok := info.ObjectOf(e.rec, reply, c.Ctx)
 	if !ok {
 		r.release(e)
@@ -102,13 +127,14 @@ func (r *recorder) note(c *wire.Call, info *wire.OpInfo, a wire.Args, reply []by
 		if o != nil { // the guest used an id again: what it named went with something else
 			r.drop(o)
 		}
+		r.charge(e, objectBytes-entryBytes)
 		o = &object{key: key, create: e, retains: 1, children: map[*object]struct{}{}}
 		r.objects[key] = o
 		r.adopt(o, c, info)
 	case o == nil: // an object that was not made by a request, such as a current context of id 0
 		r.release(e)
 	default:
-		return r.modify(o, info, e)
+		r.modify(o, info, e)
 	}
 	return nil
 }
@@ -163,26 +189,36 @@ func (r *recorder) noteShort(c *wire.Call, info *wire.OpInfo, a wire.Args, reply
 	return nil
 }
 
-func (r *recorder) modify(o *object, info *wire.OpInfo, e *entry) error {
+func (r *recorder) modify(o *object, info *wire.OpInfo, e *entry) {
 	switch info.Effect {
 	case wire.Releases:
 		if o.retains--; o.retains <= 0 {
 			r.drop(o)
 			r.release(e)
-			return nil
+			return
 		}
 	case wire.Resets:
 		r.dropChildren(o)
+		// After another one an earlier reset says nothing, and nobody may be refused one: they must not add up.
+		o.mods = slices.DeleteFunc(o.mods, func(m *entry) bool {
+			same := wire.Resets == opOf(m.rec).Info().Effect
+			if same {
+				r.release(m)
+			}
+			return same
+		})
 	}
 	if i := slices.IndexFunc(o.mods, func(m *entry) bool { return info.Supersedes(e.rec, m.rec) }); i >= 0 {
 		r.release(o.mods[i])
 		o.mods = slices.Delete(o.mods, i, i+1)
 	}
-	if len(o.mods) >= maxMods {
-		return fmt.Errorf("object %d was modified more than %d times", o.key.id, maxMods)
-	}
 	o.mods = append(o.mods, e)
-	return nil
+}
+
+// opOf is the operation of a record that this process has encoded.
+func opOf(rec []byte) wire.Op {
+	_, op, _ := wire.ParseHeader(rec)
+	return op
 }
 
 // drop forgets an object and everything that went with it.
@@ -211,7 +247,8 @@ func (r *recorder) release(e *entry) {
 	for _, id := range e.blobs {
 		r.blobs.release(id)
 	}
-	e.blobs = nil
+	r.host.release(e.cost)
+	e.blobs, e.cost = nil, 0
 }
 
 // entries returns everything in the order in which it happened. The caller only reads.
@@ -242,6 +279,35 @@ type blobStore struct {
 	byHash map[content]uint32
 	byID   map[uint32]*storedBlob
 	seeds  [2]maphash.Seed
+	host   *hostMemory
+	last   summed
+}
+
+// summed is the content of the bytes that were asked for last: who loads an image asks twice.
+type summed struct {
+	p    []byte
+	hash content
+}
+
+func (s *blobStore) sum(p []byte) content {
+	if l := &s.last; len(p) == 0 || len(l.p) != len(p) || &l.p[0] != &p[0] {
+		s.last = summed{p, content{maphash.Bytes(s.seeds[0], p), maphash.Bytes(s.seeds[1], p)}}
+	}
+	return s.last.hash
+}
+
+// forget lets go of the bytes of sum, which must not change while it knows them.
+func (s *blobStore) forget() { s.last = summed{} }
+
+// same is p as it is stored, or p.
+func (s *blobStore) same(p []byte) []byte {
+	if len(p) == 0 || len(s.byID) == 0 {
+		return p
+	}
+	if id, ok := s.byHash[s.sum(p)]; ok {
+		return s.byID[id].bytes
+	}
+	return p
 }
 
 type storedBlob struct {
@@ -252,7 +318,7 @@ type storedBlob struct {
 
 // keep stores p, which must not change any more, or finds it.
 func (s *blobStore) keep(p []byte) uint32 {
-	hash := content{maphash.Bytes(s.seeds[0], p), maphash.Bytes(s.seeds[1], p)}
+	hash := s.sum(p)
 	if id, ok := s.byHash[hash]; ok {
 		s.byID[id].refs++
 		return id
@@ -265,6 +331,7 @@ func (s *blobStore) keep(p []byte) uint32 {
 func (s *blobStore) put(id uint32, p []byte, hash content) {
 	s.byHash[hash] = id
 	s.byID[id] = &storedBlob{bytes: p, hash: hash, refs: 1}
+	s.host.book(uint64(len(p)))
 }
 
 func (s *blobStore) release(id uint32) {
@@ -275,6 +342,7 @@ func (s *blobStore) release(id uint32) {
 	if b.refs--; b.refs == 0 {
 		delete(s.byHash, b.hash)
 		delete(s.byID, id)
+		s.host.release(uint64(len(b.bytes)))
 	}
 }
 

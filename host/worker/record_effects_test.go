@@ -17,11 +17,11 @@ type did struct {
 // kept notes requests and returns the operations that a fresh worker would be given, in order.
 func kept(t *testing.T, list []did) (ops []wire.Op) {
 	t.Helper()
-	r := newRecorder()
+	r := newRecorder(nil)
 	for _, d := range list {
 		c := &wire.Call{Op: d.args.Op(), Ctx: d.ctx}
 		if info := c.Op.Info(); info.Effect != wire.NoEffect {
-			if err := r.note(c, info, d.args, d.reply); err != nil {
+			if err := r.note(c, info, d.args, d.reply, 0); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -74,13 +74,13 @@ func TestEffects(t *testing.T) {
 
 // marks is a recorder with an event, and that event's recording.
 func marks(t testing.TB) func() {
-	r := newRecorder()
+	r := newRecorder(nil)
 	create := &wire.EventCreateArgs{Event: 20}
-	if err := r.note(&wire.Call{Op: create.Op()}, create.Op().Info(), create, nil); err != nil {
+	if err := r.note(&wire.Call{Op: create.Op()}, create.Op().Info(), create, nil, 0); err != nil {
 		t.Fatal(err)
 	}
 	a, c := &wire.EventRecordArgs{Event: 20}, &wire.Call{Op: wire.OpEventRecord}
-	return func() { _ = r.note(c, c.Op.Info(), a, nil) }
+	return func() { _ = r.note(c, c.Op.Info(), a, nil, 0) }
 }
 
 // TestMarksKeepTheirMemory: events are recorded all the time. What an encoding allocates is all.
@@ -95,5 +95,40 @@ func BenchmarkMark(b *testing.B) {
 	mark := marks(b)
 	for b.Loop() {
 		mark()
+	}
+}
+
+// TestRecordIsBooked: what is recorded is in the budget of host memory, once where bytes are equal, and nothing is when all is gone. Resets, which
+// nobody may be refused, do not add up.
+func TestRecordIsBooked(t *testing.T) {
+	h := &hostMemory{limit: 1 << 30}
+	r := newRecorder(h)
+	note := func(a wire.Args, ctx wire.ID, extra uint64) {
+		t.Helper()
+		if err := r.note(&wire.Call{Op: a.Op(), Ctx: ctx}, a.Op().Info(), a, nil, extra); err != nil {
+			t.Fatal(err)
+		}
+	}
+	note(&wire.PrimaryCtxRetainArgs{Ctx: 16}, 0, 0)
+	empty := h.used
+	image := make([]byte, 1<<20)
+	for i := range uint32(3) {
+		note(&wire.ModuleLoadArgs{Module: 20 + i, Image: image}, 16, 1<<20)
+		r.blobs.forget()
+	}
+	if n := h.used - empty; n < 4<<20 || n > 4<<20+8<<10 {
+		t.Errorf("%d bytes are booked for one image and three modules of 1 MiB", n)
+	}
+	note(&wire.PrimaryCtxResetArgs{Ctx: 16}, 0, 0)
+	once := h.used
+	for range 1000 {
+		note(&wire.PrimaryCtxResetArgs{Ctx: 16}, 0, 0)
+	}
+	if h.used != once || once-empty > 1<<10 {
+		t.Errorf("%d bytes are booked without a reset, %d with one, %d with 1001", empty, once, h.used)
+	}
+	note(&wire.PrimaryCtxReleaseArgs{Ctx: 16}, 0, 0)
+	if h.used != 0 || len(r.objects) != 0 || len(r.blobs.byID) != 0 {
+		t.Errorf("%d bytes are booked for %d objects and %d images", h.used, len(r.objects), len(r.blobs.byID))
 	}
 }

@@ -19,14 +19,16 @@ type slot struct {
 	out  remote.Outgoing
 }
 
-// begin opens a slot for a request.
-func (s *slot) begin(op wire.Op, seq uint32) {
+// begin opens a slot for a request. It returns how many bytes of an earlier reply it let go of.
+func (s *slot) begin(op wire.Op, seq uint32) (dropped uint64) {
 	s.mu.Lock()
 	s.op, s.seq, s.open = op, seq, true
+	var old []byte
 	if op != wire.OpReplyMore {
-		s.more = nil
+		old, s.more = s.more, nil
 	}
 	s.mu.Unlock()
+	return uint64(len(old))
 }
 
 // Reply implements wire.Replier. A reply that comes after the slot went on to another request is dropped.
@@ -58,6 +60,13 @@ func (w *Worker) Reply(index, seq uint32, res cuda.Result, payload []byte) {
 // put writes a reply to the carrier. s is locked.
 func (w *Worker) put(s *slot, index uint32, res cuda.Result, payload []byte) bool {
 	total := uint32(len(payload))
+	if total > remote.SlotPayload && !w.host.reserve(uint64(total)) {
+		if !s.op.Info().OwnReply {
+			res, payload, total = cuda.ErrorOutOfMemory, nil, 0
+		} else { // the guest must learn of what was made or ended
+			w.host.book(uint64(total))
+		}
+	}
 	if total > remote.SlotPayload {
 		s.more = bytes.Clone(payload)
 		payload = payload[:remote.SlotPayload]
@@ -105,6 +114,7 @@ func (w *Worker) replyMore(index, offset uint32) ([]byte, cuda.Result) {
 	const most = int(remote.SlotPayload) - 16 // less the span in front, aligned
 	part := s.more[offset:]
 	if len(part) <= most {
+		w.host.release(uint64(len(s.more)))
 		s.more = nil
 		return part, cuda.Success
 	}

@@ -36,6 +36,8 @@ type Worker struct {
 	waits    bool // the guest waits for the last request, which will be answered later
 	blobs    blobs
 	record   *recorder
+	host     *hostMemory
+	extra    uint64 // what the driver keeps of the current request
 	guest    guest
 	count    counting
 	turn     *gate.Gate // holds back what gives the GPU work; nil: nothing does. Set before the consumer runs
@@ -65,14 +67,13 @@ type Worker struct {
 func New(c remote.Carrier, b driver.Backend, o driver.Options, log *slog.Logger) (*Worker, error) {
 	w := &Worker{
 		ctx: context.Background(), log: log, carrier: c, ring: c.Ring(), bell: c.Doorbell(), memory: c.Memory(),
-		record:  newRecorder(),
 		regions: map[uint32]driver.Region{},
 		tasks:   make(chan func() error, 1),
 		ended:   make(chan struct{}),
 	}
 	w.mapper, _ = w.memory.(remote.Mapper)
 	w.watch.budget = o.Budget
-	w.blobs.init()
+	w.hold(&hostMemory{log: log})
 	if err := w.addRegion0(); err != nil {
 		return nil, err
 	}
@@ -84,6 +85,13 @@ func New(c remote.Carrier, b driver.Backend, o driver.Options, log *slog.Logger)
 	w.ordered, _ = s.(driver.Ordered)
 	w.front = &front{Session: s, w: w}
 	return w, nil
+}
+
+// hold has the session keep its accounts in a budget. Nothing is in them yet.
+func (w *Worker) hold(h *hostMemory) {
+	h.refused = w.count.hostRefused
+	w.host, w.record = h, newRecorder(h)
+	w.blobs.init(h)
 }
 
 func (w *Worker) addRegion0() error {
@@ -148,25 +156,33 @@ func (w *Worker) execute(in *remote.Incoming) error {
 		if in.Slot >= remote.SlotCount || in.Seq == 0 {
 			return remote.Violation("%s wants its reply in slot %d with sequence %d", info.Name, in.Slot, in.Seq)
 		}
-		w.slots[in.Slot].begin(op, in.Seq)
+		w.host.release(w.slots[in.Slot].begin(op, in.Seq))
 	} else if info.Mode != wire.Async {
 		return remote.Violation("%s does not want its reply", info.Name)
 	}
 	c := &w.call
 	c.Op, c.Ctx, c.Thread, c.Slot, c.Seq = op, in.Ctx, in.Thread, in.Slot, in.Seq
-	c.Placed, c.Replier = c.Placed[:0], nil
+	c.Placed, c.Replier, c.Refuse = c.Placed[:0], nil, cuda.Success
 	if wants {
 		c.Replier = w
+	}
+	w.extra = 0
+	fee := toll(info, len(in.Bytes))
+	if !w.host.reserve(fee) {
+		c.Refuse, fee = cuda.ErrorOutOfMemory, 0
 	}
 	payload, res, err := w.dispatch.Dispatch(w.front, c, in.Bytes, &w.blobs)
 	if err != nil {
 		return err
 	}
+	w.host.release(fee)
+	w.blobs.settle()
 	if res == cuda.Success {
 		if err := w.note(c, info, payload); err != nil {
 			return err
 		}
 	}
+	w.record.blobs.forget()
 	if w.count.to != nil && w.count.count(info.Counts, res) {
 		w.count.more(w.dispatch.Args())
 	}
@@ -193,5 +209,5 @@ func (w *Worker) note(c *wire.Call, info *wire.OpInfo, payload []byte) error {
 	if info.Effect == wire.NoEffect {
 		return nil
 	}
-	return w.record.note(c, info, w.dispatch.Args(), payload)
+	return w.record.note(c, info, w.dispatch.Args(), payload, w.extra)
 }

@@ -50,6 +50,7 @@ func (c *Config) Check() error {
 	}
 	for key, err := range map[string]error{
 		"devices.memory": d.Memory.Check(), "devices.share": d.Share.Check(), "devices.cap": d.Cap.Check(), "devices.sessions": d.Sessions.Check(),
+		"devices.host_memory": d.HostMemory.Check(), "devices.user_sessions": d.UserSessions.Check(),
 		"isolation.memory": c.Isolation.Memory.Check(),
 	} {
 		if err != nil {

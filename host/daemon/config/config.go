@@ -41,17 +41,19 @@ type Roles struct {
 
 // Devices says how device processes are started.
 type Devices struct {
-	SocketOwner  string            `toml:"socket_owner"`
-	Memory       limit.Memory      `toml:"memory"`
-	Share        limit.Share       `toml:"share"`
-	Cap          limit.Cap         `toml:"cap"`
-	Sessions     limit.Sessions    `toml:"sessions"`
-	WarmWorkers  int               `toml:"warm_workers"`
-	StartTimeout Duration          `toml:"start_timeout"`
-	Log          string            `toml:"log"`
-	LogSize      limit.Memory      `toml:"log_size"`
-	Verbose      bool              `toml:"verbose"`
-	Environment  map[string]string `toml:"environment"`
+	SocketOwner  string             `toml:"socket_owner"`
+	Memory       limit.Memory       `toml:"memory"`
+	Share        limit.Share        `toml:"share"`
+	Cap          limit.Cap          `toml:"cap"`
+	Sessions     limit.Sessions     `toml:"sessions"`
+	HostMemory   limit.HostMemory   `toml:"host_memory"`
+	UserSessions limit.UserSessions `toml:"user_sessions"`
+	WarmWorkers  int                `toml:"warm_workers"`
+	StartTimeout Duration           `toml:"start_timeout"`
+	Log          string             `toml:"log"`
+	LogSize      limit.Memory       `toml:"log_size"`
+	Verbose      bool               `toml:"verbose"`
+	Environment  map[string]string  `toml:"environment"`
 }
 
 // Isolation says how device processes and their workers are confined. Zero: no limit.
@@ -108,7 +110,7 @@ func Default() Config {
 		RunDir: api.RunDir, StateDir: api.StateDir, LogDir: "/var/log/causeway",
 		Roles: Roles{Admin: []string{}, Operator: []string{}, Viewer: []string{}},
 		Devices: Devices{
-			Share: limit.DefaultShare, Sessions: limit.DefaultSessions, WarmWorkers: 1, StartTimeout: Duration(60e9), Log: LogAuto, LogSize: 8 << 20,
+			Share: limit.DefaultShare, Sessions: limit.DefaultSessions, HostMemory: limit.DefaultHostMemory, WarmWorkers: 1, StartTimeout: Duration(60e9), Log: LogAuto, LogSize: 8 << 20,
 			Environment: map[string]string{},
 		},
 		Profiles:  limit.Profiles(),

@@ -69,13 +69,15 @@ type device struct {
 }
 
 func runDevice(args []string) error {
-	var socket, control, memory string
+	var socket, control, memory, hostMemory string
 	var d device
-	var share, limit, sessions uint
+	var share, limit, sessions, users uint
 	f := flag.NewFlagSet("device", flag.ContinueOnError)
 	f.StringVar(&socket, "socket", "", "")
 	f.StringVar(&control, "control", "", "")
 	f.StringVar(&memory, "memory", "", "")
+	f.StringVar(&hostMemory, "host-memory", "", "")
+	f.UintVar(&users, "user-sessions", 0, "")
 	f.UintVar(&share, "share", 100, "")
 	f.UintVar(&limit, "cap", 0, "")
 	f.UintVar(&sessions, "sessions", 0, "")
@@ -103,14 +105,17 @@ func runDevice(args []string) error {
 	d.ended = make(chan struct{})
 	d.status = api.Status{
 		Version: os.Getenv(VersionEnv), PID: os.Getpid(), Started: time.Now(), UUID: os.Getenv(UUIDEnv),
-		Limits: api.Limits{Share: uint32(share), Cap: uint32(limit), Sessions: uint32(sessions)}, Sessions: []api.Session{},
+		Limits: api.Limits{Share: uint32(share), Cap: uint32(limit), Sessions: uint32(sessions), UserSessions: uint32(users)}, Sessions: []api.Session{},
 	}
+	var err error
 	if memory != "" {
-		n, err := sizes.ParseSize(memory)
-		if err != nil {
-			return err
-		}
-		d.status.Limits.Memory = n
+		d.status.Limits.Memory, err = sizes.ParseSize(memory)
+	}
+	if err == nil && hostMemory != "" {
+		d.status.Limits.HostMemory, err = sizes.ParseSize(hostMemory)
+	}
+	if err != nil {
+		return err
 	}
 	return d.serve(socket, control)
 }

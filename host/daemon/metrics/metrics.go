@@ -130,6 +130,9 @@ func vgpuMetrics() []metric[api.VGPU] {
 	spec("share", "Share of GPU time, relative to other vGPUs'.", func(l *api.Limits) float64 { return float64(l.Share) }, false)
 	spec("cap_ratio", "Most GPU time; absent without a cap.", func(l *api.Limits) float64 { return float64(l.Cap) / 100 }, true)
 	spec("sessions_limit", "CUDA processes that may run at once.", func(l *api.Limits) float64 { return float64(l.Sessions) }, false)
+	spec("host_memory_limit_bytes", "Limit of the host's memory that requests may hold.", func(l *api.Limits) float64 { return float64(l.HostMemory) }, true)
+	spec("user_sessions_limit", "CUDA processes that one user of the guest may run at once; absent where that is half of all.", func(l *api.Limits) float64 { return float64(l.UserSessions) }, true)
+	status("host_memory_used_bytes", "The host's memory that requests of the vGPU's programs hold.", prometheus.GaugeValue, func(s *api.Status) float64 { return float64(s.Host) })
 	status("memory_used_bytes", "GPU memory that the vGPU uses, contexts included.", prometheus.GaugeValue, func(s *api.Status) float64 { return float64(s.Memory) })
 	status("sessions", "CUDA processes that run.", prometheus.GaugeValue, func(s *api.Status) float64 { return float64(len(s.Sessions)) })
 	status("sessions_opened_total", "CUDA processes so far.", prometheus.CounterValue, func(s *api.Status) float64 { return float64(s.Opened) })
@@ -146,6 +149,7 @@ func vgpuMetrics() []metric[api.VGPU] {
 	count("wait_seconds_total", "Time in which work was held back for the sake of limits, summed over its sessions.", func(c *api.Counters) float64 { return seconds(c.WaitNanos) })
 	count("worker_cpu_seconds_total", "CPU time of the vGPU's workers.", func(c *api.Counters) float64 { return seconds(c.WorkerNanos) })
 	count("oom_total", "Allocations refused by the memory limit.", func(c *api.Counters) float64 { return float64(c.OutOfMemory) })
+	count("host_memory_refused_total", "Requests refused by the budget of the host's memory.", func(c *api.Counters) float64 { return float64(c.HostRefused) })
 	return list
 }
 

@@ -45,7 +45,7 @@ func (b *Backend) Open(h driver.Host, o driver.Options) (driver.Session, error) 
 	return s, nil
 }
 
-// Session has memory (MemAlloc, MemFree, MemcpyHtoD, MemcpyDtoH, MemcpyStaged), objects (contexts, streams, events), and
+// Session has memory (MemAlloc, MemFree, MemcpyHtoD, MemcpyDtoH, MemcpyStaged), objects (contexts, streams, events, links), and
 // waits: StreamSynchronize on stream Held is open until Finish.
 type Session struct {
 	wire.Unsupported
@@ -141,6 +141,22 @@ func (s *Session) EventDestroy(c *wire.Call, a *wire.EventDestroyArgs) cuda.Resu
 func (s *Session) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, _ *wire.ModuleLoadReply) cuda.Result {
 	s.place(c, uint64(len(a.Image)))
 	return s.create(c, a.Module)
+}
+
+// LinkCreate implements wire.Driver.
+func (s *Session) LinkCreate(c *wire.Call, a *wire.LinkCreateArgs) cuda.Result {
+	return s.create(c, a.Link)
+}
+
+// LinkAdd implements wire.Driver. The input is not kept.
+func (s *Session) LinkAdd(c *wire.Call, _ *wire.LinkAddArgs, _ *wire.LinkAddReply) cuda.Result {
+	s.log(c)
+	return cuda.Success
+}
+
+// LinkDestroy implements wire.Driver.
+func (s *Session) LinkDestroy(c *wire.Call, a *wire.LinkDestroyArgs) cuda.Result {
+	return s.destroy(c, a.Link)
 }
 
 func (s *Session) create(c *wire.Call, id uint32) cuda.Result {

@@ -1,5 +1,5 @@
-// Package memory is the budget of a virtual GPU's device memory, which all its sessions share: one page, made by the process that
-// starts the workers and mapped by each of them.
+// Package memory is a budget of a virtual GPU's memory, which all its sessions share: of the device's, or of what they make the host keep.
+// It is one page, made by the process that starts the workers and mapped by each of them.
 //
 // The page holds the limit and a slot for each session. A session's slot says what it has allocated; what the virtual GPU uses is
 // the sum of its slots. There is no total that could be wrong after a worker was killed: whoever starts the workers clears the slot

@@ -24,7 +24,11 @@ type Config struct {
 	// With PageMemory: the session's slot in it, and what a context takes beside allocations, as far as anybody knows.
 	MemorySlot   int    `json:"memory_slot,omitempty"`
 	ContextBytes uint64 `json:"context_bytes,omitempty"`
-	Cores        int    `json:"cores,omitempty"`
+	// HostMemory is what the session's requests may make the worker hold of the host's memory, in bytes; 0: no limit. With PageHost: the
+	// session's slot in the budget that it shares.
+	HostMemory uint64 `json:"host_memory,omitempty"`
+	HostSlot   int    `json:"host_slot,omitempty"`
+	Cores      int    `json:"cores,omitempty"`
 	// ReachWorker permits GPUs whose kernels can address all of the worker's memory.
 	ReachWorker bool   `json:"reach_worker,omitempty"`
 	LogLevel    string `json:"log_level,omitempty"`

@@ -14,6 +14,7 @@ const (
 	PageGrant                      // what the scheduler grants, mapped read-only by the worker
 	PageUsage                      // what the worker tells the scheduler
 	PageBell                       // no page: an eventfd by which the worker has the scheduler look
+	PageHost                       // budget of the host's memory, as PageMemory is of the GPU's
 	pageKinds
 )
 

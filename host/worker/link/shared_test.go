@@ -14,7 +14,7 @@ func TestShared(t *testing.T) {
 		"other message": {Type: Memory},
 		"no files":      {Type: Shared, Payload: []byte{1}},
 		"kind 0":        {Type: Shared, Payload: []byte{0}, Files: []int{3}},
-		"kind 6":        {Type: Shared, Payload: []byte{6}, Files: []int{3}},
+		"kind 7":        {Type: Shared, Payload: []byte{7}, Files: []int{3}},
 	} {
 		if _, err := DecodeShared(m); err == nil {
 			t.Errorf("%s is taken", name)

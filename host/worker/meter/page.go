@@ -22,6 +22,7 @@ const (
 	wordRefused
 	wordPID
 	wordName      // length of the program's name in bytes
+	wordHost      // requests refused by the budget of host memory
 	wordText = 16 // the name
 
 	pageBytes = 4096
@@ -41,6 +42,7 @@ type Counters struct {
 	BusyNanos         uint64 // the GPU had work of the session
 	FailedCalls       uint64
 	OutOfMemory       uint64 // of FailedCalls: there was no memory
+	HostRefused       uint64 // requests that the budget of host memory refused
 }
 
 // Page is a session's meter as the device process sees it. Its methods may be called from any goroutine, until Close.
@@ -79,6 +81,7 @@ func (p *Page) Counters() Counters {
 	return Counters{
 		Calls: get(wordCalls), Launches: get(wordLaunches), BytesIn: get(wordIn), BytesOut: get(wordOut),
 		BusyNanos: busy, FailedCalls: get(wordFailed), OutOfMemory: get(wordRefused),
+		HostRefused: get(wordHost),
 	}
 }
 
@@ -135,6 +138,9 @@ func (w *Writer) Failed(refused bool) {
 		atomic.AddUint64(&w.words[wordRefused], 1)
 	}
 }
+
+// HostRefused counts a request that the budget of host memory refused. Any goroutine.
+func (w *Writer) HostRefused() { atomic.AddUint64(&w.words[wordHost], 1) }
 
 // Begin and End are driver.Clock's.
 func (w *Writer) Begin() { atomic.StoreUint64(&w.words[wordSince], monotonic()) }

@@ -1,0 +1,93 @@
+package limit
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+)
+
+// Bounds of what a vGPU's programs may take of the host besides its GPU.
+const (
+	LeastHostMemory   = 64 << 20
+	DefaultHostMemory = 16 << 30 // of which a session may have half: PyTorch's libraries, all loaded at once, take some 5 GiB
+)
+
+// HostMemory is what the requests of a vGPU's CUDA programs may make the host hold, in bytes: modules and links, what is recorded to rebuild a
+// session, bytes on their way. 0 is the default.
+type HostMemory uint64
+
+// UserSessions is how many CUDA processes one user of the guest may run at once, root excepted. 0, written half, is half of all.
+type UserSessions uint32
+
+// half is the word for a user's half of the sessions.
+const half = "half"
+
+// Check says what is wrong with a limit of host memory.
+func (m HostMemory) Check() error {
+	if m != 0 && m < LeastHostMemory {
+		return wrong("%s of host memory is less than a CUDA program's modules need: use %s or more", human(uint64(m)), human(LeastHostMemory))
+	}
+	return nil
+}
+
+// Check says what is wrong with a number of sessions.
+func (s UserSessions) Check() error {
+	if s == 0 {
+		return nil
+	}
+	return Sessions(s).Check()
+}
+
+// Of is how many sessions of all a user may have.
+func (s UserSessions) Of(all Sessions) int { return cmp.Or(int(s), (int(all)+1)/2) }
+
+// PerSession is the most of a vGPU's host memory that one session may have.
+func (m HostMemory) PerSession() uint64 { return uint64(m) / 2 }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (m *HostMemory) UnmarshalText(b []byte) error {
+	n, err := ParseSize(string(b))
+	if err != nil {
+		return err
+	}
+	*m = HostMemory(n)
+	return m.Check()
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *UserSessions) UnmarshalText(b []byte) error {
+	if strings.TrimSpace(string(b)) == half {
+		*s = 0
+		return nil
+	}
+	return (*Sessions)(s).UnmarshalText(b)
+}
+
+func (m HostMemory) String() string { return FormatSize(uint64(m)) }
+
+func (s UserSessions) String() string {
+	if s == 0 {
+		return half
+	}
+	return strconv.FormatUint(uint64(s), 10)
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (m HostMemory) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// MarshalText implements encoding.TextMarshaler.
+func (s UserSessions) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (m *HostMemory) UnmarshalJSON(b []byte) error { return decode(b, (*uint64)(m), m) }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *UserSessions) UnmarshalJSON(b []byte) error { return decode(b, (*uint32)(s), s) }
+
+// MarshalJSON implements json.Marshaler.
+func (m HostMemory) MarshalJSON() ([]byte, error) { return strconv.AppendUint(nil, uint64(m), 10), nil }
+
+// MarshalJSON implements json.Marshaler.
+func (s UserSessions) MarshalJSON() ([]byte, error) {
+	return strconv.AppendUint(nil, uint64(s), 10), nil
+}

@@ -1,0 +1,119 @@
+package worker
+
+import (
+	"log/slog"
+	"sync"
+
+	"causeway/host/schedule/memory"
+)
+
+// hostMemory is the budget of the host's memory that a session makes its worker hold: bytes that are sent ahead, what is recorded for
+// a rebuild, images and what drivers make of them, replies that wait to be fetched. What is about to be held is reserved before it is
+// there, so a request that does not fit is refused and nothing of it is kept.
+//
+// The session has a limit of its own, and shares a budget with the other sessions of its virtual GPU, from which it takes and to which
+// it returns whole units: requests are many, and the shared page is everybody's. A nil budget has no limit. Any goroutine.
+type hostMemory struct {
+	limit   uint64         // of the session; 0: none
+	all     *memory.Budget // of the virtual GPU; nil: none
+	log     *slog.Logger
+	refused func() // counts a refusal; may be nil
+
+	mu     sync.Mutex
+	used   uint64
+	taken  uint64 // of all: a multiple of hostUnit, not below used
+	moving bool   // a session is being taken over: what it holds is held already, and nothing is refused
+}
+
+const hostUnit = 1 << 20
+
+// reserve books n bytes. False: they are more than the session or its virtual GPU may hold, and nothing has changed.
+func (h *hostMemory) reserve(n uint64) bool {
+	if h == nil || n == 0 {
+		return true
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.moving {
+		h.bookLocked(n)
+		return true
+	}
+	if h.limit != 0 && (n > h.limit || h.used > h.limit-n) {
+		h.refuse("session", h.limit, h.used, n)
+		return false
+	}
+	if want := units(h.used + n); want > h.taken {
+		if h.all != nil && !h.all.Reserve(want-h.taken) {
+			h.refuse("virtual GPU", h.all.Limit(), h.all.Used(), n)
+			return false
+		}
+		h.taken = want
+	}
+	h.used += n
+	return true
+}
+
+// book books what is held already, whatever the limits.
+func (h *hostMemory) book(n uint64) {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.bookLocked(n)
+}
+
+func (h *hostMemory) bookLocked(n uint64) {
+	h.used += n
+	if want := units(h.used); want > h.taken {
+		if h.all != nil {
+			h.all.Book(want - h.taken)
+		}
+		h.taken = want
+	}
+}
+
+// release gives back what was reserved or booked. One unit beyond what is in use stays taken, so that a session does not go to and fro
+// at its edge.
+func (h *hostMemory) release(n uint64) {
+	if h == nil || n == 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.used -= min(n, h.used)
+	if keep := units(h.used) + hostUnit; h.taken > keep {
+		if h.all != nil {
+			h.all.Release(h.taken - keep)
+		}
+		h.taken = keep
+	}
+}
+
+// move begins a takeover, or ends it.
+func (h *hostMemory) move(begin bool) {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	h.moving = begin
+	h.mu.Unlock()
+}
+
+// refuse says which budget is exhausted.
+func (h *hostMemory) refuse(whose string, limit, used, n uint64) {
+	if h.refused != nil {
+		h.refused()
+	}
+	if h.log != nil {
+		h.log.Warn("request refused: the budget of host memory is exhausted (--host-memory)", "budget", whose, "limit", limit, "used", used, "wanted", n)
+	}
+}
+
+// units is n rounded up to whole units. What is near the largest number is not rounded: no limit allows it.
+func units(n uint64) uint64 {
+	if n > 1<<62 {
+		return n
+	}
+	return (n + hostUnit - 1) &^ (hostUnit - 1)
+}
