@@ -170,7 +170,11 @@ static int tcp_wait_slot(struct cw_session *s, uint32_t slot, _Atomic uint32_t *
 	return tcp_alive(s);
 }
 
-static void tcp_forked(struct cw_session *s) { close(s->fd); }
+static void tcp_forked(struct cw_session *s, int owned)
+{
+	(void)owned;
+	close(s->fd);
+}
 
 static void tcp_close(struct cw_session *s) { shutdown(s->fd, SHUT_RDWR); }
 

@@ -205,12 +205,14 @@ static int unix_wait_slot(struct cw_session *s, uint32_t slot, _Atomic uint32_t 
 	return 0;
 }
 
-static void unix_forked(struct cw_session *s)
+static void unix_forked(struct cw_session *s, int owned)
 {
 	close(s->fd);
 	close(s->bell);
 	for (struct cw_region *r = s->regions; r; r = r->next)
-		if (r->mem >= 0)
+		if (r->mem >= 0 && owned)
+			close(r->mem);
+		else if (r->mem >= 0)
 			disown(r);
 }
 

@@ -214,7 +214,11 @@ static int vfs_wait_slot(struct cw_session *s, uint32_t slot, _Atomic uint32_t *
 	return vfs_alive(s);
 }
 
-static void vfs_forked(struct cw_session *s) { close(s->fd); }
+static void vfs_forked(struct cw_session *s, int owned)
+{
+	(void)owned;
+	close(s->fd);
+}
 
 static void vfs_close(struct cw_session *s) { stop(s, 1); }
 

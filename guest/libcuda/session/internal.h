@@ -31,8 +31,9 @@ struct cw_carrier {
 	int (*wait_slot)(struct cw_session *s, uint32_t slot, _Atomic uint32_t *word);
 	/* 0, or -EPIPE when the host is gone. Does not block. */
 	int (*alive)(struct cw_session *s);
-	/* In a forked child: close descriptors, touch nothing else. Async-signal-safe. */
-	void (*forked)(struct cw_session *s);
+	/* In a forked child: close descriptors, touch nothing else. owned: it has pages of its own for all memory that was moved into files.
+	 * Async-signal-safe. */
+	void (*forked)(struct cw_session *s, int owned);
 	/* At process exit: make pending requests end. Threads may still be inside the library: nothing is freed. */
 	void (*close)(struct cw_session *s);
 	/* After an open whose session could not be used: undo open wholly, so that another may follow. */
@@ -130,6 +131,10 @@ struct cw_moving {
 };
 /* Makes r->moving and r->print. -errno. */
 int cw_moving_make(struct cw_region *r);
+/* fork.c: sees to forks from the first session on, and is told before memory is moved. In the child it ends the session. */
+void cw_fork_watch(void);
+void cw_fork_moved(void);
+void cw_session_forked(int owned);
 /* Copies what the memory holds into the files and puts them in its place; tell is called, by any of the hands, when the worker may begin to
  * look at them: at once, or if there is much to copy, when it will not catch up. 0 or -errno; what was placed then holds what it held. */
 int cw_moving_fill(struct cw_region *r, void (*tell)(struct cw_region *r));

@@ -41,6 +41,7 @@ int cw_moving_make(struct cw_region *r)
 	int err = 0;
 	if (!p)
 		return -ENOMEM;
+	cw_fork_moved();
 	want = want > r->hands->most ? r->hands->most : want;
 	want = r->hands->most > 1 && large > want ? large : want;
 	want = want > CW_REGION_PARTS ? CW_REGION_PARTS : want < 1 ? 1 : want;
@@ -84,7 +85,7 @@ static int fill_part(struct cw_region *r, uint32_t k)
 	if (mmap(p->shadow + at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, p->file[k], 0) == MAP_FAILED)
 		return -errno;
 	madvise(p->shadow + at, size, POPULATE_READ); /* or the application's first touch of each page does it */
-	/* No MADV_DONTFORK here: a child that merely reads the app's memory must not fault. */
+	/* No MADV_DONTFORK here: a child has the app's memory too (fork.c). */
 	if (mremap(p->shadow + at, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, r->va + at) == MAP_FAILED)
 		return -errno;
 	return 0;

@@ -3,7 +3,6 @@
  * the application calls cuInit, except the destructor, which then finds nothing to do.
  */
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,13 +88,13 @@ CUresult cw_check_slow(void)
 
 /* A child of a process with a session has none and gets none: its descriptors are closed, so that the host sees the parent's
  * death, and its mappings of the regions are gone (MADV_DONTFORK). */
-static void forked_child(void)
+void cw_session_forked(int owned)
 {
 	uint32_t state = atomic_load(&cw_g.state);
 	if (state == CW_CLOSED && atomic_load(&cw_s.opener) == 0)
 		return;
 	if (state != CW_FORKED && cw_s.base)
-		cw_s.carrier->forked(&cw_s);
+		cw_s.carrier->forked(&cw_s, owned);
 	atomic_store(&cw_g.state, CW_FORKED);
 }
 
@@ -309,7 +308,7 @@ static CUresult open_locked(struct cw_session *s)
 {
 	static int watched;
 	if (!watched) {
-		pthread_atfork(NULL, NULL, forked_child);
+		cw_fork_watch();
 		watched = 1;
 	}
 	s->why[0] = 0;
