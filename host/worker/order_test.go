@@ -1,0 +1,365 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+	"causeway/host/driver"
+	"causeway/host/schedule/gate"
+	"causeway/host/schedule/page"
+	"causeway/remote"
+	"causeway/remote/shm"
+)
+
+// TestNoSleepOnARecord: what comes while the consumer falls asleep, of a guest that saw it awake and rings no bell, is found.
+func TestNoSleepOnARecord(t *testing.T) {
+	w, c := newFake(t, nil)
+	slept, executed := 0, 0
+	c.onState = func(state uint32) {
+		if state == remote.WorkerSleeping && executed < 3 {
+			executed++ // the last moment at which a guest may find the worker awake
+			c.put(t, wire.Header{Flags: wire.Header{}.Flags | remote.RecordReply, Slot: 1, Seq: uint32(executed)}, &wire.CtxSynchronizeArgs{})
+		}
+	}
+	c.onWait = func() error {
+		slept++
+		if c.Poll(0) {
+			t.Error("the consumer sleeps with a record before it")
+		}
+		return context.Canceled
+	}
+	if err := w.loop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if slept != 1 || len(c.replies) != 3 {
+		t.Errorf("slept %d times after %d replies, want once after 3", slept, len(c.replies))
+	}
+	if n := len(c.states); c.states[n-1] != remote.WorkerPolling || c.states[n-2] != remote.WorkerSleeping {
+		t.Errorf("states at the end: %v", c.states)
+	}
+}
+
+// TestNoSleepOnATask: what other goroutines want of the consumer while it falls asleep is done.
+func TestNoSleepOnATask(t *testing.T) {
+	w, c := newFake(t, nil)
+	ran := false
+	asked := make(chan error, 1)
+	c.onState = func(state uint32) {
+		if state != remote.WorkerSleeping || ran {
+			return
+		}
+		queued := make(chan struct{})
+		go func() {
+			close(queued)
+			asked <- w.onLoop(func() error { ran = true; return nil })
+		}()
+		<-queued
+		for !w.pending.Load() { // the other goroutine is between two of its steps
+			runtime.Gosched()
+		}
+	}
+	c.onWait = func() error {
+		if !ran {
+			t.Error("the consumer sleeps with a task before it")
+		}
+		return context.Canceled
+	}
+	if err := w.loop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-asked; err != nil {
+		t.Error(err)
+	}
+	if c.rings != 1 {
+		t.Errorf("a consumer that may sleep was rung %d times", c.rings)
+	}
+}
+
+// TestSpaceIsTold: a guest that waits for space in the ring is woken after each record.
+func TestSpaceIsTold(t *testing.T) {
+	w, c := newFake(t, nil)
+	c.waits = true
+	for range 2 {
+		c.put(t, wire.Header{}, &wire.MemFreeArgs{Ptr: 1})
+	}
+	c.onWait = func() error { return context.Canceled }
+	if err := w.loop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(c.woken, []uint32{remote.SlotCount, remote.SlotCount}) {
+		t.Errorf("woken: %v", c.woken)
+	}
+}
+
+// TestRepliesOfTheirTime: a slot is answered once, by the request that it holds, and its sleeper is woken.
+func TestRepliesOfTheirTime(t *testing.T) {
+	w, c := newFake(t, nil)
+	c.sleeps = map[uint32]bool{3: true}
+	w.slots[3].begin(wire.OpCtxSynchronize, 7)
+	w.Reply(3, 6, cuda.Success, nil) // of the request before
+	w.WakeSlot(3, 6)
+	if len(c.replies) != 0 || len(c.woken) != 0 {
+		t.Fatal("an old request was answered")
+	}
+	w.Reply(3, 7, cuda.ErrorInvalidValue, nil)
+	w.Reply(3, 7, cuda.Success, nil)
+	w.WakeSlot(3, 7)
+	if len(c.replies) != 1 || c.replies[0].Result != uint32(cuda.ErrorInvalidValue) || !slices.Equal(c.woken, []uint32{3}) {
+		t.Errorf("replies %v, woken %v", c.replies, c.woken)
+	}
+	w.slots[4].begin(wire.OpCtxSynchronize, 8)
+	w.WakeSlot(4, 8) // answered by the GPU; nobody sleeps
+	w.Reply(4, 8, cuda.Success, nil)
+	if len(c.replies) != 1 || len(c.woken) != 1 {
+		t.Errorf("replies %v, woken %v", c.replies, c.woken)
+	}
+}
+
+// TestDeferredOnce: an error of what nobody waited for is told by one reply, of a kind that may carry it.
+func TestDeferredOnce(t *testing.T) {
+	w, c := newFake(t, nil)
+	reply := func(op wire.Op, res cuda.Result) cuda.Result {
+		w.slots[0].begin(op, 1)
+		w.Reply(0, 1, res, []byte("payload"))
+		o := c.replies[len(c.replies)-1]
+		if (o.Result == 0) != (len(o.Payload) > 0) && res == cuda.Success {
+			t.Errorf("%v: result %d with a payload of %d bytes", op, o.Result, len(o.Payload))
+		}
+		return cuda.Result(o.Result)
+	}
+	w.Deferred(cuda.ErrorInvalidHandle)
+	w.Deferred(cuda.ErrorInvalidValue) // the first counts
+	for _, op := range []wire.Op{wire.OpMemAlloc, wire.OpReplyMore, wire.OpSessionFence, wire.OpRegionAdd, wire.OpModuleLoad, wire.OpGraphAddNode} {
+		if res := reply(op, cuda.Success); res != cuda.Success {
+			t.Errorf("%v brought %v", op, res)
+		}
+	}
+	if res := reply(wire.OpCtxSynchronize, cuda.ErrorNotReady); res != cuda.ErrorNotReady {
+		t.Errorf("a failure of its own became %v", res)
+	}
+	if res := reply(wire.OpCtxSynchronize, cuda.Success); res != cuda.ErrorInvalidHandle {
+		t.Errorf("synchronize brought %v", res)
+	}
+	if res := reply(wire.OpCtxSynchronize, cuda.Success); res != cuda.Success {
+		t.Errorf("again: %v", res)
+	}
+}
+
+// TestMoveWaitsForReplies: a session does not move while a call is open.
+func TestMoveWaitsForReplies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := newFake(t, nil)
+		w.slots[9].begin(wire.OpStreamSynchronize, 1)
+		done := make(chan error, 1)
+		go func() { done <- w.awaitReplies(t.Context()) }()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		select {
+		case err := <-done:
+			t.Fatal("moved with an open call", err)
+		default:
+		}
+		w.Reply(9, 1, cuda.Success, nil)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		w.slots[remote.SlotCount-1].begin(wire.OpStreamSynchronize, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := w.awaitReplies(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a call that is never answered: %v", err)
+		}
+	})
+}
+
+// TestParkedSessionsAnswerLater: while guest memory is away, replies, words and wake-ups wait.
+func TestParkedSessionsAnswerLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c := newFake(t, nil)
+		l := &leased{mem: shm.NewMemory(), done: make(chan struct{})}
+		consumer := make(chan error, 1)
+		tasks := make(chan struct{})
+		go func() {
+			for range tasks {
+				if err := w.runTask(); err != nil {
+					consumer <- err
+				}
+			}
+			consumer <- nil
+		}()
+		park := func() error {
+			parked := make(chan error, 1)
+			go func() { parked <- w.park(l) }()
+			synctest.Wait()
+			tasks <- struct{}{}
+			return <-parked
+		}
+		if err := w.resume(l); err == nil {
+			t.Error("resumed what runs")
+		}
+		for range 2 {
+			if err := park(); err != nil {
+				t.Fatal(err)
+			}
+			before := len(c.replies)
+			w.slots[1].begin(wire.OpCtxSynchronize, 1)
+			done := make(chan struct{}, 3)
+			for _, f := range []func(){
+				func() { w.Reply(1, 1, cuda.Success, nil) },
+				func() { w.CompleteWord(2, 5) },
+				func() { w.SetSticky(cuda.ErrorIllegalAddress) },
+			} {
+				go func() { f(); done <- struct{}{} }()
+			}
+			// Whoever waits at the gate waits for a lock, which a bubble cannot see: that it is held is what counts.
+			if w.gate.TryRLock() {
+				t.Fatal("the gate is open in a parked session")
+			}
+			if len(c.replies) != before || len(c.words) != 0 || c.sticky != 0 {
+				t.Error("guest memory was touched")
+			}
+			if err := w.resume(l); err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				<-done
+			}
+			if len(c.replies) != before+1 || c.words[2] != 5 || c.sticky == 0 {
+				t.Errorf("%d replies, words %v, sticky %d", len(c.replies)-before, c.words, c.sticky)
+			}
+			c.words, c.sticky = nil, 0
+			w.sticky.Store(0)
+		}
+		close(tasks)
+		if err := <-consumer; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestParkOfABusyGPU: if the GPU does not let go, park says so in time.
+func TestParkOfABusyGPU(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := newFake(t, func(s driver.Session) driver.Session { return neverQuiet{s} })
+		l := &leased{mem: shm.NewMemory(), done: make(chan struct{})}
+		parked := make(chan error, 1)
+		begin := time.Now()
+		go func() { parked <- w.park(l) }()
+		synctest.Wait()
+		if err := w.runTask(); err == nil {
+			t.Error("the consumer goes on")
+		}
+		if err := <-parked; !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != quiesceLimit {
+			t.Errorf("%v after %v", err, time.Since(begin))
+		}
+		if !w.gate.TryRLock() {
+			t.Error("the gate stays closed")
+		}
+	})
+}
+
+type neverQuiet struct{ driver.Session }
+
+func (neverQuiet) Quiesce(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// countingGauge is a session whose GPU finishes nothing by itself.
+type countingGauge struct {
+	driver.Session
+	fences uint64
+}
+
+func (g *countingGauge) Metering(bool)      {}
+func (g *countingGauge) Fence(n uint64)     { g.fences = n }
+func (g *countingGauge) Passed() uint64     { return g.fences }
+func (g *countingGauge) OnPass(func()) bool { return false }
+
+var errStood = errors.New("stood at the gate")
+
+// gated makes a session whose gate is closed, or metered. What stands there fails with errStood.
+func gatedFake(t *testing.T, w *Worker, flags page.Word) {
+	t.Helper()
+	grant, err := page.NewGrant(make([]byte, page.GrantSize))
+	if err != nil {
+		t.Fatal(err)
+	}
+	usage, err := page.NewUsage(make([]byte, page.UsageSize))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	grant.Set(flags, time.Millisecond)
+	o := gate.Options{Grant: grant, Usage: usage, Bell: bell, OnConsumer: func(f func() error) error { return nil }, Serve: func() error { return errStood }}
+	o.Gauge, _ = w.session.(driver.Gauge)
+	w.turn = gate.New(o)
+	t.Cleanup(func() {
+		w.turn.Close(true)
+		_ = unix.Close(bell)
+	})
+}
+
+// step has the consumer execute one record.
+func step(t *testing.T, w *Worker, c *fakeCarrier, a wire.Args) error {
+	t.Helper()
+	h := wire.Header{}
+	if a.Op().Info().Mode != wire.Async {
+		h.Flags, h.Seq = remote.RecordReply, 1
+	}
+	c.put(t, h, a)
+	if ok, err := c.Next(&w.incoming); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	defer c.Advance()
+	return w.consume(t.Context(), false)
+}
+
+// TestWhatStandsAtTheGate: with a closed gate nothing gives the GPU work, and everything else passes.
+func TestWhatStandsAtTheGate(t *testing.T) {
+	w, c := newFake(t, nil)
+	gatedFake(t, w, 0)
+	for _, op := range []wire.Op{
+		wire.OpLaunch, wire.OpGraphLaunch, wire.OpGraphUpload, wire.OpMemset, wire.OpMemcpy, wire.OpMemcpyHtoD, wire.OpMemcpyDtoH,
+		wire.OpMemcpyStaged, wire.OpMemcpy3D, wire.OpMemcpyWait,
+	} {
+		if err := step(t, w, c, wire.NewArgs(op)); !errors.Is(err, errStood) {
+			t.Errorf("%v passed a closed gate: %v", op, err)
+		}
+	}
+	for _, op := range []wire.Op{
+		wire.OpCtxSynchronize, wire.OpEventQuery, wire.OpMemAlloc, wire.OpMemFree, wire.OpModuleLoad, wire.OpStreamCreate, wire.OpSessionFence,
+		wire.OpEventRecord,
+	} {
+		if err := step(t, w, c, wire.NewArgs(op)); err != nil {
+			t.Errorf("%v stands at a closed gate: %v", op, err)
+		}
+	}
+}
+
+// TestFencesFollowWork: metered work is fenced while the ring never rests.
+func TestFencesFollowWork(t *testing.T) {
+	var g *countingGauge
+	w, c := newFake(t, func(s driver.Session) driver.Session { g = &countingGauge{Session: s}; return g })
+	gatedFake(t, w, page.Open|page.Metered)
+	for range 6 {
+		if err := step(t, w, c, wire.NewArgs(wire.OpMemset)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if g.fences < 2 {
+		t.Errorf("%d fences behind 6 operations", g.fences)
+	}
+}

@@ -1,0 +1,501 @@
+package worker
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+	"causeway/host/driver"
+	"causeway/remote"
+)
+
+// plainGPU is what a session's requests make of a GPU, kept so simply that it is right: objects, what belongs to what, and what was
+// set. Requests that a driver would refuse fail.
+type plainGPU struct {
+	driver.Session
+	things map[uint32]*thing
+	memory map[uint64]*thing
+	next   uint64
+	clock  int
+}
+
+type thing struct {
+	kind     wire.Op // that made it
+	parents  []uint32
+	set      map[string]uint64 // of attributes
+	image    string
+	retains  int
+	recorded int // events: when
+}
+
+func newPlain(s driver.Session) *plainGPU {
+	return &plainGPU{Session: s, things: map[uint32]*thing{}, memory: map[uint64]*thing{}, next: 0x10000}
+}
+
+// add makes an object that goes with its parents.
+func (g *plainGPU) add(c *wire.Call, id uint32, parents ...uint32) (*thing, cuda.Result) {
+	if g.things[id] != nil || id == 0 {
+		return nil, cuda.ErrorInvalidValue
+	}
+	for _, p := range parents {
+		if g.things[p] == nil {
+			return nil, cuda.ErrorInvalidHandle
+		}
+	}
+	t := &thing{kind: c.Op, parents: parents, set: map[string]uint64{}}
+	g.things[id] = t
+	return t, cuda.Success
+}
+
+// remove ends an object and what belongs to it.
+func (g *plainGPU) remove(id uint32) cuda.Result {
+	if g.things[id] == nil {
+		return cuda.ErrorInvalidHandle
+	}
+	delete(g.things, id)
+	g.removeChildren(id)
+	return cuda.Success
+}
+
+func (g *plainGPU) removeChildren(id uint32) {
+	for child, t := range g.things {
+		if slices.Contains(t.parents, id) && g.things[child] != nil {
+			g.remove(child)
+		}
+	}
+	maps.DeleteFunc(g.memory, func(_ uint64, t *thing) bool { return slices.Contains(t.parents, id) })
+}
+
+func (g *plainGPU) setting(id uint32, kinds []wire.Op, name string, v uint64) cuda.Result {
+	t := g.things[id]
+	if t == nil || !slices.Contains(kinds, t.kind) {
+		return cuda.ErrorInvalidHandle
+	}
+	t.set[name] = v
+	return cuda.Success
+}
+
+var contexts = []wire.Op{wire.OpPrimaryCtxRetain, wire.OpCtxCreate}
+
+func (g *plainGPU) PrimaryCtxRetain(c *wire.Call, a *wire.PrimaryCtxRetainArgs, _ *wire.PrimaryCtxRetainReply) cuda.Result {
+	if t := g.things[a.Ctx]; t != nil && t.kind == wire.OpPrimaryCtxRetain {
+		t.retains++
+		return cuda.Success
+	}
+	t, res := g.add(c, a.Ctx)
+	if t != nil {
+		t.retains = 1
+	}
+	return res
+}
+
+func (g *plainGPU) primary(id uint32) *thing {
+	if t := g.things[id]; t != nil && t.kind == wire.OpPrimaryCtxRetain {
+		return t
+	}
+	return nil
+}
+
+func (g *plainGPU) PrimaryCtxRelease(_ *wire.Call, a *wire.PrimaryCtxReleaseArgs) cuda.Result {
+	t := g.primary(a.Ctx)
+	if t == nil {
+		return cuda.ErrorInvalidContext
+	}
+	if t.retains--; t.retains == 0 {
+		return g.remove(a.Ctx)
+	}
+	return cuda.Success
+}
+
+func (g *plainGPU) PrimaryCtxReset(_ *wire.Call, a *wire.PrimaryCtxResetArgs) cuda.Result {
+	if g.primary(a.Ctx) == nil {
+		return cuda.ErrorInvalidContext
+	}
+	g.removeChildren(a.Ctx)
+	return cuda.Success
+}
+
+func (g *plainGPU) PrimaryCtxSetFlags(_ *wire.Call, a *wire.PrimaryCtxSetFlagsArgs) cuda.Result {
+	if g.primary(a.Ctx) == nil {
+		return cuda.ErrorInvalidContext
+	}
+	return g.setting(a.Ctx, contexts, "flags", uint64(a.Flags))
+}
+
+func (g *plainGPU) CtxCreate(c *wire.Call, a *wire.CtxCreateArgs) cuda.Result {
+	_, res := g.add(c, a.Ctx)
+	return res
+}
+
+func (g *plainGPU) CtxDestroy(_ *wire.Call, a *wire.CtxDestroyArgs) cuda.Result {
+	if t := g.things[a.Ctx]; t == nil || t.kind != wire.OpCtxCreate {
+		return cuda.ErrorInvalidContext
+	}
+	return g.remove(a.Ctx)
+}
+
+func (g *plainGPU) CtxSetLimit(c *wire.Call, a *wire.CtxSetLimitArgs) cuda.Result {
+	return g.setting(c.Ctx, contexts, fmt.Sprint("limit ", a.Limit), a.Value)
+}
+
+func (g *plainGPU) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, _ *wire.ModuleLoadReply) cuda.Result {
+	t, res := g.add(c, a.Module, c.Ctx)
+	if t != nil {
+		t.image = string(a.Image)
+	}
+	return res
+}
+
+func (g *plainGPU) ModuleUnload(_ *wire.Call, a *wire.ModuleUnloadArgs) cuda.Result {
+	if t := g.things[a.Module]; t == nil || t.kind != wire.OpModuleLoad {
+		return cuda.ErrorInvalidHandle
+	}
+	return g.remove(a.Module)
+}
+
+func (g *plainGPU) ModuleGetFunction(c *wire.Call, a *wire.ModuleGetFunctionArgs, _ *wire.ModuleGetFunctionReply) cuda.Result {
+	if t := g.things[a.Module]; t == nil || t.kind != wire.OpModuleLoad || g.things[c.Ctx] == nil {
+		return cuda.ErrorInvalidHandle
+	}
+	_, res := g.add(c, a.Func, a.Module, c.Ctx)
+	return res
+}
+
+func (g *plainGPU) FuncSetAttribute(_ *wire.Call, a *wire.FuncSetAttributeArgs) cuda.Result {
+	return g.setting(a.Func, []wire.Op{wire.OpModuleGetFunction}, fmt.Sprint("attribute ", a.Attr, " of device ", a.Dev), uint64(a.Value))
+}
+
+func (g *plainGPU) FuncSetCacheConfig(_ *wire.Call, a *wire.FuncSetCacheConfigArgs) cuda.Result {
+	return g.setting(a.Func, []wire.Op{wire.OpModuleGetFunction}, "cache", uint64(a.Config))
+}
+
+func (g *plainGPU) StreamCreate(c *wire.Call, a *wire.StreamCreateArgs) cuda.Result {
+	_, res := g.add(c, a.Stream, c.Ctx)
+	return res
+}
+
+func (g *plainGPU) StreamDestroy(_ *wire.Call, a *wire.StreamDestroyArgs) cuda.Result {
+	if t := g.things[a.Stream]; t == nil || t.kind != wire.OpStreamCreate {
+		return cuda.ErrorInvalidHandle
+	}
+	return g.remove(a.Stream)
+}
+
+func (g *plainGPU) EventCreate(c *wire.Call, a *wire.EventCreateArgs) cuda.Result {
+	_, res := g.add(c, a.Event, c.Ctx)
+	return res
+}
+
+func (g *plainGPU) event(id uint32) *thing {
+	if t := g.things[id]; t != nil && t.kind == wire.OpEventCreate {
+		return t
+	}
+	return nil
+}
+
+func (g *plainGPU) EventDestroy(_ *wire.Call, a *wire.EventDestroyArgs) cuda.Result {
+	if g.event(a.Event) == nil {
+		return cuda.ErrorInvalidHandle
+	}
+	return g.remove(a.Event)
+}
+
+func (g *plainGPU) EventRecord(_ *wire.Call, a *wire.EventRecordArgs) cuda.Result {
+	t := g.event(a.Event)
+	if t == nil {
+		return cuda.ErrorInvalidHandle
+	}
+	g.clock++
+	t.recorded = g.clock
+	t.set["stream"] = uint64(a.Stream)
+	return cuda.Success
+}
+
+func (g *plainGPU) MemAlloc(c *wire.Call, a *wire.MemAllocArgs, r *wire.MemAllocReply) cuda.Result {
+	if g.things[c.Ctx] == nil {
+		return cuda.ErrorInvalidContext
+	}
+	addr, ok := c.Place()
+	if !ok {
+		addr = g.next
+		c.Placed = append(c.Placed, addr)
+	}
+	if g.memory[addr] != nil {
+		return cuda.ErrorInvalidValue
+	}
+	g.next = max(g.next, addr+0x1000)
+	g.memory[addr] = &thing{parents: []uint32{c.Ctx}, set: map[string]uint64{"size": a.Size}}
+	r.Ptr = addr
+	return cuda.Success
+}
+
+func (g *plainGPU) MemFree(_ *wire.Call, a *wire.MemFreeArgs) cuda.Result {
+	if g.memory[a.Ptr] == nil {
+		return cuda.ErrorInvalidValue
+	}
+	delete(g.memory, a.Ptr)
+	return cuda.Success
+}
+
+// String is everything that a program could find out. Of events it matters which was recorded before which.
+func (g *plainGPU) String() string {
+	var b strings.Builder
+	order := map[int]int{}
+	var times []int
+	for _, t := range g.things {
+		if t.recorded != 0 {
+			times = append(times, t.recorded)
+		}
+	}
+	slices.Sort(times)
+	for i, at := range times {
+		order[at] = i + 1
+	}
+	for _, id := range slices.Sorted(maps.Keys(g.things)) {
+		t := g.things[id]
+		fmt.Fprintf(&b, "%d: %v of %v, %v, image %.20q, retained %d, recorded %d\n", id, t.kind, t.parents, t.set, t.image, t.retains, order[t.recorded])
+	}
+	for _, addr := range slices.Sorted(maps.Keys(g.memory)) {
+		fmt.Fprintf(&b, "%#x: %v of %v\n", addr, g.memory[addr].set, g.memory[addr].parents)
+	}
+	return b.String()
+}
+
+// images are how many different ones are in use that do not fit a record.
+func (g *plainGPU) images() int {
+	seen := map[string]bool{}
+	for _, t := range g.things {
+		if len(t.image) > wire.MaxRecord {
+			seen[t.image] = true
+		}
+	}
+	return len(seen)
+}
+
+// recorded is a session that does what a test says and can move.
+type recorded struct {
+	t   testing.TB
+	w   *Worker
+	gpu *plainGPU
+}
+
+func newRecorded(t testing.TB) *recorded {
+	s := &recorded{t: t}
+	s.w, _ = newFake(t, func(d driver.Session) driver.Session { s.gpu = newPlain(d); return s.gpu })
+	return s
+}
+
+// do executes a request as the consumer does, and reports its result.
+func (s *recorded) do(ctx uint32, a wire.Args) cuda.Result {
+	s.t.Helper()
+	w := s.w
+	enc := wire.Encoder{Blob: func(p []byte) (uint32, error) {
+		id := uint32(len(w.blobs.open) + 1000)
+		if res := w.blobs.append(id, uint64(len(p)), p); res != cuda.Success {
+			return 0, res
+		}
+		return id, nil
+	}}
+	rec, err := enc.Record(nil, wire.Header{Ctx: ctx}, a)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	c := &wire.Call{Op: a.Op(), Ctx: ctx}
+	payload, res, err := w.dispatch.Dispatch(w.front, c, rec, &w.blobs)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if res == cuda.Success {
+		if err := w.note(c, a.Op().Info(), payload); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	return res
+}
+
+// must is do of what must succeed.
+func (s *recorded) must(ctx uint32, as ...wire.Args) {
+	s.t.Helper()
+	for _, a := range as {
+		if res := s.do(ctx, a); res != cuda.Success {
+			s.t.Fatalf("%v: %v", a.Op(), res)
+		}
+	}
+}
+
+// moved is the session in another worker, which must be like this one.
+func (s *recorded) moved() *recorded {
+	s.t.Helper()
+	n := newRecorded(s.t)
+	if err := n.w.restore(s.w.snapshot()); err != nil {
+		s.t.Fatalf("rebuild: %v, of:\n%v", err, s.gpu)
+	}
+	if a, b := s.gpu.String(), n.gpu.String(); a != b {
+		s.t.Fatalf("rebuilt is:\n%s\ninstead of:\n%s", b, a)
+	}
+	if a, b := len(s.w.record.blobs.byID), len(n.w.record.blobs.byID); a != b || a != s.gpu.images() {
+		s.t.Fatalf("%d images are kept, rebuilt are %d, in use %d", a, b, s.gpu.images())
+	}
+	return n
+}
+
+var images = func() (list [][]byte) {
+	for i := range 3 {
+		list = append(list, bytes.Repeat([]byte{byte('a' + i)}, wire.MaxRecord+1000))
+	}
+	return append(list, []byte("short"))
+}()
+
+// TestRebuildByChance runs requests by chance, and moves the session now and then: what comes out is what went in, and a session that
+// moved is recorded as well as one that did not.
+func TestRebuildByChance(t *testing.T) {
+	rounds, steps := 60, 150
+	if testing.Short() {
+		rounds = 10
+	}
+	for seed := range rounds {
+		r := rand.New(rand.NewPCG(uint64(seed), 7))
+		s := newRecorded(t)
+		for range steps {
+			ctx := uint32(r.IntN(3)) + 1
+			id := func(kind int) uint32 { return uint32(10*kind + r.IntN(4)) }
+			u := func(n int) uint32 { return uint32(r.IntN(n)) }
+			addr := uint64(0x10000 + 0x1000*r.IntN(10))
+			s.do(ctx, []wire.Args{
+				&wire.PrimaryCtxRetainArgs{Ctx: u(2) + 1}, &wire.PrimaryCtxRetainArgs{Ctx: u(2) + 1}, &wire.PrimaryCtxReleaseArgs{Ctx: u(2) + 1},
+				&wire.PrimaryCtxResetArgs{Ctx: u(20) + 1}, &wire.PrimaryCtxSetFlagsArgs{Ctx: u(2) + 1, Flags: u(9)}, &wire.CtxCreateArgs{Ctx: 3},
+				&wire.CtxDestroyArgs{Ctx: 3 + u(5)}, &wire.CtxSetLimitArgs{Limit: u(3), Value: uint64(u(99))}, &wire.CtxSetLimitArgs{Limit: u(3), Value: uint64(u(99))},
+				&wire.ModuleLoadArgs{Module: id(1), Image: images[u(4)]}, &wire.ModuleLoadArgs{Module: id(1), Image: images[u(4)]}, &wire.ModuleUnloadArgs{Module: id(1)},
+				&wire.ModuleGetFunctionArgs{Module: id(1), Func: id(2), Name: []byte("f")}, &wire.FuncSetAttributeArgs{Func: id(2), Attr: int32(u(3)), Value: int32(u(99))},
+				&wire.FuncSetCacheConfigArgs{Func: id(2), Config: u(4)}, &wire.StreamCreateArgs{Stream: id(3)}, &wire.StreamDestroyArgs{Stream: id(3)},
+				&wire.EventCreateArgs{Event: id(4)}, &wire.EventCreateArgs{Event: id(4)}, &wire.EventRecordArgs{Event: id(4), Stream: u(3)}, &wire.EventRecordArgs{Event: id(4), Stream: u(3)},
+				&wire.EventDestroyArgs{Event: id(4)}, &wire.MemAllocArgs{Size: uint64(u(99)) + 1}, &wire.MemFreeArgs{Ptr: addr},
+			}[r.IntN(24)])
+			if n := len(s.w.record.blobs.byID); n != s.gpu.images() {
+				t.Fatalf("seed %d: %d images are kept, %d in use", seed, n, s.gpu.images())
+			}
+			if r.IntN(40) == 0 {
+				s = s.moved()
+			}
+		}
+		s.moved()
+	}
+}
+
+// TestRebuildOfImages: of two modules with one image, the other can still be rebuilt, and the image goes with the last.
+func TestRebuildOfImages(t *testing.T) {
+	s := newRecorded(t)
+	s.must(1, &wire.CtxCreateArgs{Ctx: 1})
+	for id := uint32(10); id < 13; id++ {
+		s.must(1, &wire.ModuleLoadArgs{Module: id, Image: images[0]})
+	}
+	for id := uint32(10); id < 12; id++ {
+		s.must(1, &wire.ModuleUnloadArgs{Module: id})
+		s = s.moved()
+	}
+	s.must(1, &wire.ModuleUnloadArgs{Module: 12})
+	s.moved()
+}
+
+// TestRebuildOfSettings: settings of different things stand beside each other, the last of each counts, and repeating one costs nothing.
+func TestRebuildOfSettings(t *testing.T) {
+	s := newRecorded(t)
+	s.must(1, &wire.PrimaryCtxRetainArgs{Ctx: 1}, &wire.ModuleLoadArgs{Module: 10, Image: images[3]}, &wire.ModuleGetFunctionArgs{Module: 10, Func: 20, Name: []byte("f")})
+	for i := range uint64(maxMods + 10) {
+		s.must(1, &wire.CtxSetLimitArgs{Limit: 0, Value: i})
+		if i > 100 {
+			continue
+		}
+		s.must(1, &wire.CtxSetLimitArgs{Limit: 1, Value: i + 1}, &wire.PrimaryCtxSetFlagsArgs{Ctx: 1, Flags: uint32(i)})
+		for attr := range int32(3) {
+			s.must(1, &wire.FuncSetAttributeArgs{Func: 20, Attr: attr, Value: int32(i)})
+		}
+	}
+	n := s.moved()
+	if got := len(n.w.snapshot().Requests); got > 10 {
+		t.Errorf("%d requests are kept", got)
+	}
+}
+
+// TestRebuildOfModifications: what cannot replace each other is bounded.
+func TestRebuildOfModifications(t *testing.T) {
+	s := newRecorded(t)
+	s.must(1, &wire.PrimaryCtxRetainArgs{Ctx: 1})
+	var err error
+	for range maxMods + 1 {
+		c := &wire.Call{Op: wire.OpPrimaryCtxReset, Ctx: 1}
+		rec, _ := wire.AppendRecord(nil, wire.Header{Ctx: 1}, &wire.PrimaryCtxResetArgs{Ctx: 1})
+		if _, _, e := s.w.dispatch.Dispatch(s.w.front, c, rec, &s.w.blobs); e != nil {
+			t.Fatal(e)
+		}
+		if err = s.w.note(c, c.Op.Info(), nil); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		t.Error("any number of modifications is kept")
+	}
+}
+
+// TestRebuildOfTheRest: what no request says comes along: errors, text, replies that were not fetched, bytes that were sent ahead.
+func TestRebuildOfTheRest(t *testing.T) {
+	s := newRecorded(t)
+	w := s.w
+	w.sticky.Store(7)
+	w.deferred.Store(9)
+	w.Console([]byte("printed"))
+	w.slots[5].begin(wire.OpMemcpyDtoH, 1)
+	long := bytes.Repeat([]byte("long"), int(remote.SlotPayload))
+	w.Reply(5, 1, cuda.ErrorInvalidValue, long)
+	for id, n := range map[uint32]uint64{1: maxBlobBytes / 2, 2: 100} {
+		if res := w.blobs.append(id, n, []byte("half")); res != cuda.Success {
+			t.Fatal(res)
+		}
+	}
+	n := s.moved().w
+	if n.sticky.Load() != 7 || n.deferred.Load() != 9 {
+		t.Errorf("errors are %d and %d", n.sticky.Load(), n.deferred.Load())
+	}
+	if text, _ := n.consoleRead(); string(text) != "printed" {
+		t.Errorf("text is %q", text)
+	}
+	if part, res := n.replyMore(5, uint32(remote.SlotPayload)); res != cuda.Success || !bytes.HasPrefix(long[remote.SlotPayload:], part) || len(part) == 0 {
+		t.Errorf("a reply's rest: %v, %d bytes", res, len(part))
+	}
+	if res := n.blobs.append(2, 100, bytes.Repeat([]byte{1}, 96)); res != cuda.Success {
+		t.Errorf("the rest of bytes sent ahead: %v", res)
+	}
+	if b, ok := n.blobs.Take(2, 100); !ok || !bytes.HasPrefix(b, []byte("half")) {
+		t.Errorf("bytes sent ahead: %v, %.8q", ok, b)
+	}
+	if res := n.blobs.append(3, maxBlobBytes/2+1, nil); res != cuda.ErrorOutOfMemory {
+		t.Errorf("more than may be sent ahead: %v", res)
+	}
+	if res := n.blobs.append(3, maxBlobBytes/2, nil); res != cuda.Success {
+		t.Errorf("as much as may be sent ahead: %v", res)
+	}
+}
+
+// TestMoveThatFails: a request that cannot be made again is an error, not another session.
+func TestMoveThatFails(t *testing.T) {
+	s := newRecorded(t)
+	s.must(1, &wire.CtxCreateArgs{Ctx: 1}, &wire.StreamCreateArgs{Stream: 30})
+	snap := s.w.snapshot()
+	n := newRecorded(t)
+	n.gpu.things[30] = &thing{}
+	if err := n.w.restore(snap); !errors.Is(err, cuda.ErrorInvalidValue) {
+		t.Errorf("restored with %v", err)
+	}
+	snap = s.w.snapshot()
+	snap.Requests[0].Record = snap.Requests[0].Record[:8]
+	if err := newRecorded(t).w.restore(snap); !errors.Is(err, wire.ErrMalformed) {
+		t.Errorf("restored a damaged request with %v", err)
+	}
+}
