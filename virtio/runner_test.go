@@ -39,6 +39,7 @@ func (k *keeper) Quiesce(int) {
 }
 
 type runnerBench struct {
+	mem             *vhostuser.Memory
 	k               *keeper
 	r               *virtio.Runner
 	d               *virtiotest.Driver
@@ -49,8 +50,8 @@ type runnerBench struct {
 func newRunner(t *testing.T, o virtiotest.Options) *runnerBench {
 	t.Helper()
 	mem := vhostuser.NewMemory()
-	b := &runnerBench{k: &keeper{came: make(chan int, 1000)}, d: virtiotest.NewDriver(ram(t, mem, 0x100000, 1<<20), 16, o)}
-	b.r = virtio.NewRunner(mem, 2, b.k, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	b := &runnerBench{mem: mem, k: &keeper{came: make(chan int, 1000)}, d: virtiotest.NewDriver(ram(t, mem, 0x100000, 1<<20), 16, o)}
+	b.r = virtio.NewRunner(mem, 2, b.k, quiet())
 	b.cfg = b.d.Config()
 	for _, e := range []struct {
 		mine   **vhosttest.Event
@@ -181,3 +182,5 @@ func TestRunnerForgottenChain(t *testing.T) {
 		t.Errorf("%d chains came back", b.d.UsedIdx())
 	}
 }
+
+func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }

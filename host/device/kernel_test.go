@@ -2,6 +2,7 @@ package device
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 
 	"causeway/host/worker/link"
 	"causeway/remote"
@@ -299,4 +301,13 @@ func extentsOf(pages []virtiotest.Buffer) string {
 		es = append(es, link.Extent{GPA: b.GPA, Size: uint64(len(b.Bytes))})
 	}
 	return fmt.Sprint(es)
+}
+
+// rings is how often the worker's doorbell rang since the last look.
+func (k *kernel) rings() uint64 {
+	var n [8]byte
+	if _, err := unix.Read(k.session().bell, n[:]); err != nil {
+		return 0
+	}
+	return binary.LittleEndian.Uint64(n[:])
 }

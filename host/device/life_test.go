@@ -71,7 +71,11 @@ func TestLapse(t *testing.T) {
 			t.Fatal("resumed before all pages were back")
 		}
 		other := k.pages(2) // these have moved
+		k.rings()
 		k.lend(loanAt(1, 2*pageSize), other)
+		if k.rings() == 0 {
+			t.Error("the worker, which may have slept through a doorbell while it was parked, was not rung")
+		}
 		if parks, resumes := w.counts(); parks != 1 || resumes != 1 {
 			t.Fatalf("%d parks, %d resumes", parks, resumes)
 		}
@@ -90,8 +94,17 @@ func TestParkOfAHungWorker(t *testing.T) {
 		w.hang(true)
 		k.sleep(leaseTerm + shortestNap)
 		k.pending("while the worker may touch them", c)
+		wait, err := k.file.Read(0, waitAt(1), k.pages(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.sleep(parkLimit - waitTerm/2)
+		if wait, err = k.file.Read(0, waitAt(1), k.pages(1)); err != nil {
+			t.Fatal(err)
+		}
 		k.sleep(parkLimit)
 		k.want("after the worker's end", c, syscall.EPIPE)
+		k.want("what waits", wait, syscall.EPIPE)
 		if !w.ended {
 			t.Error("the worker lives")
 		}
@@ -317,6 +330,7 @@ func TestStartWaitsForLeases(t *testing.T) {
 	})
 	inKernel(t, func(k *kernel) {
 		k.want("hello", k.control(remote.Hello{Type: remote.MsgHello, Va: 0x7f0000000000, Size: remote.Region0Size}), 0)
+		k.sleep(leaseWait / 3) // ticks do not fall together with it
 		start := k.control(remote.Hello{Type: remote.MsgStart})
 		k.sleep(leaseWait - time.Millisecond)
 		k.pending("start without pages", start)
@@ -401,6 +415,38 @@ func TestPagesOf(t *testing.T) {
 		k.lend(loanAt(2, 0), list)
 		if got := k.worker().knows(2, 0); got != extentsOf(list) {
 			t.Errorf("the worker knows %s, lent is %s", got, extentsOf(list))
+		}
+	})
+}
+
+// TestExtentsThatWereTakenBack: a copy that was not begun when its pages went back is never made.
+func TestExtentsThatWereTakenBack(t *testing.T) {
+	inKernel(t, func(k *kernel) {
+		k.begin()
+		k.want("region", k.declare(1, 1), 0)
+		region := k.pages(1)
+		k.lend(loanAt(1, 0), region)
+		for range cap(k.d.hands) {
+			k.d.hands <- struct{}{} // all hands are busy
+		}
+		buffer := k.pages(1)
+		buffer[0].Bytes[0] = 'x'
+		c, err := k.file.Write(0, int64(remote.FileExtent|1<<44), buffer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.settle()
+		k.pending("while no hand is free", c)
+		k.d.fs.CancelPending()
+		k.settle()
+		k.want("taken back", c, syscall.EAGAIN)
+		k.lend(loanAt(1, 0), region)
+		for range cap(k.d.hands) {
+			<-k.d.hands
+		}
+		k.settle()
+		if region[0].Bytes[0] != 0 {
+			t.Error("bytes were copied from pages that the guest had back")
 		}
 	})
 }
