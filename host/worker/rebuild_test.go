@@ -106,7 +106,7 @@ func TestRebuildByChance(t *testing.T) {
 				&wire.PrimaryCtxResetArgs{Ctx: u(20) + 1}, &wire.PrimaryCtxSetFlagsArgs{Ctx: u(2) + 1, Flags: u(9)}, &wire.CtxCreateArgs{Ctx: 3},
 				&wire.CtxDestroyArgs{Ctx: 3 + u(5)}, &wire.CtxSetLimitArgs{Limit: u(3), Value: uint64(u(99))}, &wire.CtxSetLimitArgs{Limit: u(3), Value: uint64(u(99))},
 				&wire.ModuleLoadArgs{Module: id(1), Image: images[u(4)]}, &wire.ModuleLoadArgs{Module: id(1), Image: images[u(4)]}, &wire.ModuleUnloadArgs{Module: id(1)},
-				&wire.ModuleGetFunctionArgs{Module: id(1), Func: id(2), Name: []byte("f")}, &wire.FuncSetAttributeArgs{Func: id(2), Attr: int32(u(3)), Value: int32(u(99))},
+				&wire.ModuleGetFunctionArgs{Module: id(1), Func: id(2), Name: []byte("f")}, &wire.FuncSetAttributeArgs{Func: id(2), Attr: int32(u(3)), Dev: int32(u(2)), Value: int32(u(99))},
 				&wire.FuncSetCacheConfigArgs{Func: id(2), Config: u(4)}, &wire.StreamCreateArgs{Stream: id(3)}, &wire.StreamDestroyArgs{Stream: id(3)},
 				&wire.EventCreateArgs{Event: id(4)}, &wire.EventCreateArgs{Event: id(4)}, &wire.EventRecordArgs{Event: id(4), Stream: u(3)}, &wire.EventRecordArgs{Event: id(4), Stream: u(3)},
 				&wire.EventDestroyArgs{Event: id(4)}, &wire.MemAllocArgs{Size: uint64(u(99)) + 1}, &wire.MemFreeArgs{Ptr: addr},

@@ -208,9 +208,11 @@ func (r *recorder) modify(o *object, info *wire.OpInfo, e *entry) {
 			return same
 		})
 	}
-	if i := slices.IndexFunc(o.mods, func(m *entry) bool { return info.Supersedes(e.rec, m.rec) }); i >= 0 {
-		r.release(o.mods[i])
-		o.mods = slices.Delete(o.mods, i, i+1)
+	if info.Keyed { // others are not looked through: there may be many
+		if i := slices.IndexFunc(o.mods, func(m *entry) bool { return info.Supersedes(e.rec, m.rec) }); i >= 0 {
+			r.release(o.mods[i])
+			o.mods = slices.Delete(o.mods, i, i+1)
+		}
 	}
 	o.mods = append(o.mods, e)
 }
