@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"causeway/vhostuser"
+	"causeway/vhostuser/vhosttest"
 	"causeway/virtio"
 	"causeway/virtio/virtiotest"
 )
@@ -65,7 +66,43 @@ func TestOnceStoppedNothingIsTaken(t *testing.T) {
 	b.cfg.Base = 2
 	must(t, b.r.StartQueue(0, b.cfg))
 	b.await(t, 1)
+	for range 3 { // it listens to its kicks again
+		b.add(t, 1)
+		b.await(t, 1)
+	}
 	b.r.StopQueue(0)
+}
+
+// TestErrorsGoToTheNewestEventfd: also of a queue that runs since before.
+func TestErrorsGoToTheNewestEventfd(t *testing.T) {
+	b := newRunner(t, virtiotest.Options{})
+	must(t, b.r.StartQueue(0, b.cfg))
+	fault, err := vhosttest.NewEvent()
+	must(t, err)
+	defer fault.Close()
+	b.cfg.Err, err = vhostuser.DupEventFD(fault.FD(), "error")
+	must(t, err)
+	defer b.cfg.Err.Close()
+	b.r.UpdateQueue(0, b.cfg)
+	b.d.SetAvailIdx(1000)
+	b.kick.Signal()
+	if !fault.Wait(5*time.Second) || b.err.Wait(0) {
+		t.Error("an error went elsewhere")
+	}
+	b.r.StopQueue(0)
+}
+
+// TestNoTableWithinATable: an indirect table holds buffers only.
+func TestNoTableWithinATable(t *testing.T) {
+	q, d, _ := newQueue(t, 8, virtiotest.Options{Indirect: true})
+	inner, outer := d.Alloc(4096), d.Alloc(4096)
+	d.PutDesc(inner.GPA, 0, 0x180000, 16, 0, 0)
+	d.PutDesc(outer.GPA, 0, inner.GPA, 16, virtiotest.Indirect, 0)
+	d.PutDesc(d.Desc, 0, outer.GPA, 16, virtiotest.Indirect, 0)
+	d.Offer(0)
+	if _, err := q.Pop(); !errors.Is(err, virtio.ErrBadDescriptor) {
+		t.Errorf("a table within a table: %v", err)
+	}
 }
 
 // TestChainsAreBoundedInAll: what the device reads and what it writes count together (virtio 1.2, 2.7.5).
@@ -134,16 +171,24 @@ func TestEveryWriteToTheRingIsLogged(t *testing.T) {
 				chain.Complete(0)
 				d.Poll()
 			}
-			for range 600 { // to the second page
+			// The used index is in the first page, entries of 8 bytes lie behind it: 511 is in two pages.
+			for i := range 514 {
+				if i < 510 {
+					step()
+					continue
+				}
+				log := vhosttestLog(t, mem)
 				step()
+				want := "300 301"
+				if i == 510 {
+					want = "300"
+				}
+				if got := log(); got != want {
+					t.Errorf("entry %d marked %q, want %q", i, got, want)
+				}
+				mem.StopLog()
 			}
 			log := vhosttestLog(t, mem)
-			step()
-			if got := log(); got != "300 301" {
-				t.Errorf("a completion marked %q", got)
-			}
-			mem.StopLog()
-			log = vhosttestLog(t, mem)
 			q.DisableKicks()
 			q.EnableKicks()
 			if got := log(); got != c.kicks {

@@ -118,7 +118,15 @@ func TestRebuildByChance(t *testing.T) {
 				s = s.moved()
 			}
 		}
-		s.moved()
+		s = s.moved()
+		for range 100 {
+			s.do(0, &wire.PrimaryCtxReleaseArgs{Ctx: 1})
+			s.do(0, &wire.PrimaryCtxReleaseArgs{Ctx: 2})
+		}
+		s.do(0, &wire.CtxDestroyArgs{Ctx: 3})
+		if s.w.host.used != 0 || len(s.w.record.objects) != 0 || len(s.w.record.blobs.byHash) != 0 {
+			t.Fatalf("seed %d: of nothing %d bytes, %d objects and %d images are kept", seed, s.w.host.used, len(s.w.record.objects), len(s.w.record.blobs.byHash))
+		}
 	}
 }
 
@@ -141,7 +149,7 @@ func TestRebuildOfImages(t *testing.T) {
 func TestRebuildOfSettings(t *testing.T) {
 	s := newRecorded(t)
 	s.must(1, &wire.PrimaryCtxRetainArgs{Ctx: 1}, &wire.ModuleLoadArgs{Module: 10, Image: images[3]}, &wire.ModuleGetFunctionArgs{Module: 10, Func: 20, Name: []byte("f")})
-	for i := range uint64(maxMods + 10) {
+	for i := range uint64(5000) {
 		s.must(1, &wire.CtxSetLimitArgs{Limit: 0, Value: i})
 		if i > 100 {
 			continue
@@ -157,23 +165,15 @@ func TestRebuildOfSettings(t *testing.T) {
 	}
 }
 
-// TestRebuildOfModifications: what cannot replace each other is bounded.
-func TestRebuildOfModifications(t *testing.T) {
+// TestRebuildOfResets: what nobody may be refused does not add up.
+func TestRebuildOfResets(t *testing.T) {
 	s := newRecorded(t)
 	s.must(1, &wire.PrimaryCtxRetainArgs{Ctx: 1})
-	var err error
-	for range maxMods + 1 {
-		c := &wire.Call{Op: wire.OpPrimaryCtxReset, Ctx: 1}
-		rec, _ := wire.AppendRecord(nil, wire.Header{Ctx: 1}, &wire.PrimaryCtxResetArgs{Ctx: 1})
-		if _, _, e := s.w.dispatch.Dispatch(s.w.front, c, rec, &s.w.blobs); e != nil {
-			t.Fatal(e)
-		}
-		if err = s.w.note(c, c.Op.Info(), nil); err != nil {
-			break
-		}
+	for range 1000 {
+		s.must(1, &wire.EventCreateArgs{Event: 40}, &wire.PrimaryCtxResetArgs{Ctx: 1})
 	}
-	if err == nil {
-		t.Error("any number of modifications is kept")
+	if n := s.moved(); len(n.w.snapshot().Requests) > 3 {
+		t.Errorf("%d requests are kept", len(n.w.snapshot().Requests))
 	}
 }
 

@@ -60,12 +60,16 @@ func TestRingByChance(t *testing.T) {
 			if uint64(len(in.Bytes)) != sizes[0] {
 				t.Fatalf("seed %d: a record of %d bytes, put were %d", seed, len(in.Bytes), sizes[0])
 			}
+			before, known := ring.headWord.Load(), ring.tail
 			wake := ring.Advance()
 			head += sizes[0]
 			sizes = sizes[1:]
 			said := ring.headWord.Load()
 			if ring.Head() != head || said > head || head-said >= headStep {
 				t.Fatalf("seed %d: head %d, told %d, consumed %d", seed, ring.Head(), said, head)
+			}
+			if head != known && head-before < headStep && said != before {
+				t.Fatalf("seed %d: told of %d while more is known, after %d", seed, head, before)
 			}
 			if len(sizes) == 0 && said != head {
 				t.Fatalf("seed %d: the ring is drained to %d, the producer was told %d", seed, head, said)
