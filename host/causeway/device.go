@@ -23,6 +23,7 @@ import (
 	"causeway/host/device"
 	"causeway/host/driver"
 	"causeway/host/limit"
+	"causeway/host/sandbox"
 	"causeway/host/schedule"
 	"causeway/host/view"
 	"causeway/host/worker/spawn"
@@ -143,6 +144,9 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		return err
 	}
 	defer ln.Close()
+	if err := sandbox.RaiseOOM(os.Getpid(), sandbox.DeviceOOM); err != nil {
+		log.Warn("nothing says that this process should go before others when memory runs out", "error", err)
+	}
 	group, err := f.group.join(log)
 	if err != nil {
 		return err

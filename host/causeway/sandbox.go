@@ -69,7 +69,7 @@ func enterSandbox(log *slog.Logger, again bool) (*sandbox.Policy, error) {
 // groupFlags bound what a virtual GPU's processes use of the host: this one and its workers.
 type groupFlags struct {
 	path                   string
-	memory                 *limit.Memory
+	memory, high           *limit.Memory
 	weight, cpu, processes uint32
 }
 
@@ -77,6 +77,7 @@ func (f *groupFlags) register(c *cobra.Command) {
 	fl := c.Flags()
 	fl.StringVar(&f.path, "cgroup", "", "control group to make and be in, below /sys/fs/cgroup, as in causeway/vm1/gpu0 (default: none)")
 	fl.Var(optional[limit.Memory, *limit.Memory]{&f.memory, "SIZE"}, "cgroup-memory", "with --cgroup: most memory of the host, as in 4GiB, besides the VM's own; none: no limit")
+	fl.Var(optional[limit.Memory, *limit.Memory]{&f.high, "SIZE"}, "cgroup-memory-high", "with --cgroup: memory of the host from which on processes are slowed down; none: no limit")
 	fl.Uint32Var(&f.cpu, "cgroup-cpu", 0, "with --cgroup: most per cent of one processor, 250 is two and a half; 0: no limit")
 	fl.Uint32Var(&f.weight, "cgroup-weight", 0, "with --cgroup: share of processor time when several want it, 1 to 10000; 0: the kernel's 100")
 	fl.Uint32Var(&f.processes, "cgroup-processes", 0, "with --cgroup: most processes and threads; 0: no limit")
@@ -87,6 +88,9 @@ func (f *groupFlags) join(log *slog.Logger) (*cgroup.Group, error) {
 	l := cgroup.Limits{CPUWeight: f.weight, CPU: f.cpu, Processes: f.processes}
 	if f.memory != nil {
 		l.Memory = uint64(*f.memory)
+	}
+	if f.high != nil {
+		l.High = uint64(*f.high)
 	}
 	if f.path == "" {
 		if l != (cgroup.Limits{}) {

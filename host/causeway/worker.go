@@ -33,6 +33,7 @@ func workerCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			_ = sandbox.RaiseOOM(os.Getpid(), sandbox.WorkerOOM) // the parent does it, too
 			// What stops the parent reaches the worker over its link, in order.
 			signal.Ignore(unix.SIGHUP, unix.SIGINT)
 			policy, err := enterSandbox(logger(false), resume != "")

@@ -100,7 +100,7 @@ func (d *Daemon) deviceArgs(s *api.Spec, gpu string) []string {
 		args = append(args, "--kernels-reach-worker")
 	}
 	if l := c.Isolation.Limits(); l != (cgroup.Limits{}) && d.opt.Scopes == nil {
-		args = append(args, "--cgroup", "causeway/"+s.VM+"/"+s.Name, "--cgroup-memory", limit.Memory(l.Memory).String(),
+		args = append(args, "--cgroup", "causeway/"+s.VM+"/"+s.Name, "--cgroup-memory", limit.Memory(l.Memory).String(), "--cgroup-memory-high", limit.Memory(l.High).String(),
 			"--cgroup-cpu", fmt.Sprint(l.CPU), "--cgroup-weight", fmt.Sprint(l.CPUWeight), "--cgroup-processes", fmt.Sprint(l.Processes))
 	}
 	if c.Devices.Verbose {

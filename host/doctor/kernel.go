@@ -218,7 +218,7 @@ func memoryMaps(_ context.Context, m *Machine) Result {
 func controlGroups(_ context.Context, m *Machine) Result {
 	text, there := m.text("/sys/fs/cgroup/cgroup.controllers")
 	if !there {
-		return warning("Boot with systemd.unified_cgroup_hierarchy=1.", "no control groups of version 2: CPU and memory of VMs' workers are not bounded")
+		return warning("Boot with systemd.unified_cgroup_hierarchy=1.", "no control groups of version 2: CPU, memory and processes of a vGPU may not be bounded (isolation.memory, .processes)")
 	}
 	words := strings.Fields(text)
 	for _, need := range []string{"cpu", "memory", "pids"} {

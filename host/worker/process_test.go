@@ -15,6 +15,7 @@ import (
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver"
+	"causeway/host/sandbox"
 	"causeway/host/worker"
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
@@ -206,6 +207,31 @@ func TestRebuild(t *testing.T) {
 		t.Error(err)
 	}
 	awaitEnd(t, old)
+}
+
+// TestOOMScore: when memory runs out the kernel ends workers before the process that started them.
+func TestOOMScore(t *testing.T) {
+	score := func(pid int) (n int) {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Sscan(string(b), &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	p, g, err := startProcess(t, unixConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if own, its := score(os.Getpid()), score(p.PID()); its < sandbox.WorkerOOM || own >= its {
+		t.Errorf("the worker has %d, this process %d", its, own)
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	awaitEnd(t, p)
 }
 
 // TestRebuildFails: the successor has no such GPU; the session goes on where it was.

@@ -13,6 +13,8 @@ import (
 	"causeway/host/api"
 	"causeway/host/sandbox"
 	"causeway/host/sandbox/cgroup"
+
+	"golang.org/x/sys/unix"
 )
 
 // ErrValue says that a key's value cannot be used.
@@ -51,7 +53,6 @@ func (c *Config) Check() error {
 	for key, err := range map[string]error{
 		"devices.memory": d.Memory.Check(), "devices.share": d.Share.Check(), "devices.cap": d.Cap.Check(), "devices.sessions": d.Sessions.Check(),
 		"devices.host_memory": d.HostMemory.Check(), "devices.user_sessions": d.UserSessions.Check(),
-		"isolation.memory": c.Isolation.Memory.Check(),
 	} {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%w: %s: %w", ErrValue, key, err))
@@ -87,9 +88,12 @@ func (c *Config) Check() error {
 	return errors.Join(errs...)
 }
 
-// Limits are those of a vGPU's control group.
+// Limits are those of a vGPU's control group. Before memory is refused, and a worker ends, the group is slowed down for the last sixteenth of it.
 func (i *Isolation) Limits() cgroup.Limits {
-	return cgroup.Limits{CPUWeight: i.Weight, CPU: i.CPU, Memory: uint64(i.Memory), Processes: i.Processes}
+	var host unix.Sysinfo_t
+	_ = unix.Sysinfo(&host) // cannot fail; without a size there would be no limit
+	memory := i.Memory.Of(host.Totalram * uint64(host.Unit))
+	return cgroup.Limits{CPUWeight: i.Weight, CPU: i.CPU, Memory: memory, High: memory - memory/16, Processes: i.Processes}
 }
 
 // Lookup finds the number of a user, or of a group with an @ before its name.

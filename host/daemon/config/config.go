@@ -58,11 +58,11 @@ type Devices struct {
 
 // Isolation says how device processes and their workers are confined. Zero: no limit.
 type Isolation struct {
-	Sandbox   string       `toml:"sandbox"`
-	Memory    limit.Memory `toml:"memory"`
-	CPU       uint32       `toml:"cpu"`
-	Weight    uint32       `toml:"cpu_weight"`
-	Processes uint32       `toml:"processes"`
+	Sandbox   string   `toml:"sandbox"`
+	Memory    HostPart `toml:"memory"`
+	CPU       uint32   `toml:"cpu"`
+	Weight    uint32   `toml:"cpu_weight"`
+	Processes uint32   `toml:"processes"`
 	// KernelsReachWorker permits GPUs whose kernels can address all memory of a worker (HMM, ATS).
 	KernelsReachWorker bool `toml:"kernels_reach_worker"`
 }
@@ -114,7 +114,7 @@ func Default() Config {
 			Environment: map[string]string{},
 		},
 		Profiles:  limit.Profiles(),
-		Isolation: Isolation{Sandbox: string(sandbox.On)},
+		Isolation: Isolation{Sandbox: string(sandbox.On), Memory: HostPart{limit.Portion{Part: 3, Of: 4}}, Processes: 16384},
 		Placement: Placement{Overcommit: 1, SoftwareGPU: SoftAuto},
 		Health:    Health{Interval: Duration(5e9), Drain: true, IgnoreXIDs: []uint64{13, 31, 43, 45, 63, 68, 69, 109}},
 		Scheduler: Scheduler{Enabled: true},

@@ -144,3 +144,27 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestHostPart: a part of the host's memory, a size, or none; and what is none of them.
+func TestHostPart(t *testing.T) {
+	for text, want := range map[string]uint64{"3/4": 12 << 30, "25%": 4 << 30, "8GiB": 8 << 30, "none": 0} {
+		var p HostPart
+		if err := p.UnmarshalText([]byte(text)); err != nil || p.Of(16<<30) != want {
+			t.Errorf("%s of 16 GiB: %d, %v, want %d", text, p.Of(16<<30), err, want)
+		}
+		var again HostPart
+		if err := again.UnmarshalText([]byte(p.String())); err != nil || again != p {
+			t.Errorf("%s is written %s, which is %v, %v", text, p, again, err)
+		}
+	}
+	for _, text := range []string{"", "0", "4", "5/4", "all"} {
+		if new(HostPart).UnmarshalText([]byte(text)) == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+	c := Default()
+	l := c.Isolation.Limits()
+	if l.Memory == 0 || l.High >= l.Memory || l.High < l.Memory/2 || l.Processes == 0 {
+		t.Errorf("nothing bounds a vGPU where nobody says anything: %+v", l)
+	}
+}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"encoding"
 	"errors"
 	"fmt"
 	"os"
@@ -143,7 +144,7 @@ func keys(t reflect.Type, prefix string) []string {
 		f := t.Field(i)
 		name := prefix + f.Tag.Get("toml")
 		list = append(list, name)
-		if f.Type.Kind() == reflect.Struct {
+		if text := reflect.TypeFor[encoding.TextUnmarshaler](); f.Type.Kind() == reflect.Struct && !reflect.PointerTo(f.Type).Implements(text) {
 			list = append(list, keys(f.Type, name+".")...)
 		}
 	}

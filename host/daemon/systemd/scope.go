@@ -79,7 +79,7 @@ func limits(l cgroup.Limits) []dbus.Property {
 		name  string
 		value uint64
 	}{
-		{"MemoryMax", l.Memory}, {"CPUQuotaPerSecUSec", uint64(l.CPU) * perCent}, {"CPUWeight", uint64(l.CPUWeight)}, {"TasksMax", uint64(l.Processes)},
+		{"MemoryMax", l.Memory}, {"MemoryHigh", l.High}, {"CPUQuotaPerSecUSec", uint64(l.CPU) * perCent}, {"CPUWeight", uint64(l.CPUWeight)}, {"TasksMax", uint64(l.Processes)},
 	} {
 		if p.value != 0 {
 			list = append(list, property(p.name, p.value))

@@ -52,14 +52,14 @@ func TestPlace(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		b := c.bus
 		s := Scopes{Connect: func(context.Context) (Bus, error) { return &b, nil }}
-		err := s.Place(ctx, UnitName("vm-1", "gpu0"), "d", 42, cgroup.Limits{CPU: 250, Memory: 1 << 30})
+		err := s.Place(ctx, UnitName("vm-1", "gpu0"), "d", 42, cgroup.Limits{CPU: 250, Memory: 1 << 30, High: 1 << 29})
 		cancel()
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 		pids, _ := b.props["PIDs"].([]uint32)
 		if b.name != `causeway-vm\x2d1-gpu0.scope` || len(pids) != 1 || pids[0] != 42 || b.props["Slice"] != Slice || b.props["Delegate"] != true || !b.closed ||
-			b.props["CPUQuotaPerSecUSec"] != uint64(2_500_000) || b.props["MemoryMax"] != uint64(1<<30) || b.props["TasksMax"] != nil {
+			b.props["CPUQuotaPerSecUSec"] != uint64(2_500_000) || b.props["MemoryMax"] != uint64(1<<30) || b.props["MemoryHigh"] != uint64(1<<29) || b.props["TasksMax"] != nil {
 			t.Errorf("%s: %s %v, closed %v", name, b.name, b.props, b.closed)
 		}
 	}

@@ -21,6 +21,7 @@ type Limits struct {
 	CPUWeight uint32 // relative to other groups under load, 1 to 10000; the kernel's default is 100
 	CPU       uint32 // most per cent of one processor: 250 is two and a half
 	Memory    uint64 // bytes of the host's memory, not counting the guest's RAM, which QEMU has
+	High      uint64 // bytes from which on the group is slowed down and its caches are taken first; version 2 only
 	Processes uint32 // and threads
 }
 
@@ -65,6 +66,9 @@ func settings2(l Limits) []setting {
 	}
 	if l.Memory != 0 {
 		s = append(s, setting{"memory", "memory.max", strconv.FormatUint(l.Memory, 10)}, setting{"memory", "memory.swap.max", "0"})
+	}
+	if l.High != 0 {
+		s = append(s, setting{"memory", "memory.high", strconv.FormatUint(l.High, 10)})
 	}
 	if l.Processes != 0 {
 		s = append(s, setting{"pids", "pids.max", strconv.FormatUint(uint64(l.Processes), 10)})

@@ -92,7 +92,7 @@ func tree(t *testing.T, files ...string) string {
 	return root
 }
 
-var all = Limits{CPUWeight: 200, CPU: 250, Memory: 1 << 30, Processes: 500}
+var all = Limits{CPUWeight: 200, CPU: 250, Memory: 1 << 30, High: 1 << 29, Processes: 500}
 
 func TestVersions(t *testing.T) {
 	const group = "causeway/vm1/gpu0"
@@ -100,7 +100,7 @@ func TestVersions(t *testing.T) {
 	for _, d := range []string{"", "causeway/", "causeway/vm1/"} {
 		two = append(two, d+"cgroup.subtree_control", d+"cgroup.procs")
 	}
-	for _, f := range []string{"cgroup.procs", "cpu.weight", "cpu.max", "memory.max", "memory.swap.max", "pids.max"} {
+	for _, f := range []string{"cgroup.procs", "cpu.weight", "cpu.max", "memory.max", "memory.swap.max", "memory.high", "pids.max"} {
 		two = append(two, group+"/"+f)
 	}
 	var one []string
@@ -114,7 +114,7 @@ func TestVersions(t *testing.T) {
 		want  map[string]string
 	}{
 		{"2", two, map[string]string{
-			group + "/cpu.weight": "200", group + "/cpu.max": "250000 100000", group + "/memory.max": "1073741824", group + "/memory.swap.max": "0",
+			group + "/cpu.weight": "200", group + "/cpu.max": "250000 100000", group + "/memory.max": "1073741824", group + "/memory.swap.max": "0", group + "/memory.high": "536870912",
 			group + "/pids.max": "500", group + "/cgroup.procs": "0",
 		}},
 		{"1", one, map[string]string{

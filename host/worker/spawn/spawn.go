@@ -141,6 +141,10 @@ func (s *Spawner) process() (*Process, error) {
 		_ = conn.Close()
 		return nil, fmt.Errorf("start worker: %w", err)
 	}
+	// Root's worker has no way to its own score any more. A user's raises it itself, if it was faster than this.
+	if err := sandbox.RaiseOOM(cmd.Process.Pid, sandbox.WorkerOOM); err != nil {
+		slog.Debug("worker keeps its OOM score", "error", err)
+	}
 	p := &Process{link: conn, cmd: cmd, shared: &s.shared, replies: make(chan link.Message, 16), measured: make(chan []byte, 1), measuring: make(chan struct{}, 1), drained: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		p.err = cmd.Wait()
