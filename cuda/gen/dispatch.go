@@ -27,7 +27,7 @@ func signature(o *idl.Op, named bool) string {
 func wireDriver(w *writer, f *idl.File) {
 	w.goFile("wire", "causeway/cuda")
 	w.f("// Driver executes operations. See the package comment for what a method may keep and when it may answer.")
-	w.f("type Driver interface {")
+	w.f("type Driver interface {\nAdmitter")
 	for _, o := range f.Ops {
 		w.f("// %s is %s.", o.Name, describe(&o))
 		w.f("%s%s", o.Name, signature(&o, true))
@@ -99,5 +99,21 @@ func dispatchCase(w *writer, o *idl.Op) {
 		w.f("r := &d.replies.%s\n*r = %sReply{}\nd.reply = r", o.Name, o.Name)
 		args += ", r"
 	}
+	if o.Capture != "any" {
+		wireAdmit(w, o)
+	}
 	w.f("return drv.%s(%s), true", o.Name, args)
+}
+
+// wireAdmit asks before an operation that a capture may change or forbid.
+func wireAdmit(w *writer, o *idl.Op) {
+	reply := "nil"
+	if len(o.Out) > 0 {
+		reply = "r"
+	}
+	when := "d.capturing()"
+	if o.CaptureWhen != (idl.Condition{}) {
+		when += " && " + holds("a", o.CaptureWhen)
+	}
+	w.f("if %s {\nif done, res := drv.Admit(c, d.args, %s); done { return res, true }\n}", when, reply)
 }

@@ -131,6 +131,9 @@ func wireArgs(w *writer, f *idl.File) {
 		if o.Awaited != (idl.Condition{}) {
 			w.f("// Awaited implements Awaiter.\nfunc (v *%sArgs) Awaited() bool { return %s }\n", o.Name, holds("v", o.Awaited))
 		}
+		if stream := o.HasIn("stream"); stream && o.Capture != "any" {
+			w.f("// OnStream implements Streamed.\nfunc (v *%sArgs) OnStream() Stream { return v.Stream }\n", o.Name)
+		}
 	}
 	w.f("// NewArgs returns an empty request for op, or nil if there is no such operation.\nfunc NewArgs(op Op) Args {\nswitch op {")
 	for _, o := range f.Ops {

@@ -1022,6 +1022,9 @@ func (v *LaunchArgs) encode(w *writer) {
 	w.bytes(48, v.Attrs)
 }
 
+// OnStream implements Streamed.
+func (v *LaunchArgs) OnStream() Stream { return v.Stream }
+
 // MemAllocArgs is the request of OpMemAlloc.
 type MemAllocArgs struct {
 	Size uint64
@@ -1103,6 +1106,9 @@ func (v *MemAllocAsyncArgs) encode(w *writer) {
 	w.u32(8, v.Stream)
 }
 
+// OnStream implements Streamed.
+func (v *MemAllocAsyncArgs) OnStream() Stream { return v.Stream }
+
 // MemFreeAsyncArgs is the request of OpMemFreeAsync.
 type MemFreeAsyncArgs struct {
 	Ptr    uint64
@@ -1123,6 +1129,9 @@ func (v *MemFreeAsyncArgs) encode(w *writer) {
 	w.u64(0, v.Ptr)
 	w.u32(8, v.Stream)
 }
+
+// OnStream implements Streamed.
+func (v *MemFreeAsyncArgs) OnStream() Stream { return v.Stream }
 
 // MemcpyArgs is the request of OpMemcpy.
 type MemcpyArgs struct {
@@ -1151,6 +1160,9 @@ func (v *MemcpyArgs) encode(w *writer) {
 	w.u32(24, v.Stream)
 }
 
+// OnStream implements Streamed.
+func (v *MemcpyArgs) OnStream() Stream { return v.Stream }
+
 // MemcpyHtoDArgs is the request of OpMemcpyHtoD.
 type MemcpyHtoDArgs struct {
 	Dst    uint64
@@ -1175,6 +1187,9 @@ func (v *MemcpyHtoDArgs) encode(w *writer) {
 	w.data(12, v.Src)
 }
 
+// OnStream implements Streamed.
+func (v *MemcpyHtoDArgs) OnStream() Stream { return v.Stream }
+
 // MemcpyDtoHArgs is the request of OpMemcpyDtoH.
 type MemcpyDtoHArgs struct {
 	Src    uint64
@@ -1198,6 +1213,9 @@ func (v *MemcpyDtoHArgs) encode(w *writer) {
 	w.u32(8, v.Size)
 	w.u32(12, v.Stream)
 }
+
+// OnStream implements Streamed.
+func (v *MemcpyDtoHArgs) OnStream() Stream { return v.Stream }
 
 // MemcpyStagedArgs is the request of OpMemcpyStaged.
 type MemcpyStagedArgs struct {
@@ -1240,6 +1258,9 @@ func (v *MemcpyStagedArgs) encode(w *writer) {
 
 // Awaited implements Awaiter.
 func (v *MemcpyStagedArgs) Awaited() bool { return v.Direction == 1 }
+
+// OnStream implements Streamed.
+func (v *MemcpyStagedArgs) OnStream() Stream { return v.Stream }
 
 // Memcpy3DArgs is the request of OpMemcpy3D.
 type Memcpy3DArgs struct {
@@ -1325,6 +1346,9 @@ func (v *Memcpy3DArgs) encode(w *writer) {
 // Awaited implements Awaiter.
 func (v *Memcpy3DArgs) Awaited() bool { return v.DstKind == BoxStaging }
 
+// OnStream implements Streamed.
+func (v *Memcpy3DArgs) OnStream() Stream { return v.Stream }
+
 // MemsetArgs is the request of OpMemset.
 type MemsetArgs struct {
 	Dst     uint64
@@ -1360,6 +1384,9 @@ func (v *MemsetArgs) encode(w *writer) {
 	w.u64(32, v.Height)
 	w.u32(40, v.Stream)
 }
+
+// OnStream implements Streamed.
+func (v *MemsetArgs) OnStream() Stream { return v.Stream }
 
 // PointerGetAttributeArgs is the request of OpPointerGetAttribute.
 type PointerGetAttributeArgs struct {
@@ -1529,6 +1556,9 @@ func (v *StreamSynchronizeArgs) encode(w *writer) {
 	w.u32(0, v.Stream)
 }
 
+// OnStream implements Streamed.
+func (v *StreamSynchronizeArgs) OnStream() Stream { return v.Stream }
+
 // StreamQueryArgs is the request of OpStreamQuery.
 type StreamQueryArgs struct {
 	Stream Stream
@@ -1546,6 +1576,9 @@ func (v *StreamQueryArgs) decode(r *reader) {
 func (v *StreamQueryArgs) encode(w *writer) {
 	w.u32(0, v.Stream)
 }
+
+// OnStream implements Streamed.
+func (v *StreamQueryArgs) OnStream() Stream { return v.Stream }
 
 // StreamWaitEventArgs is the request of OpStreamWaitEvent.
 type StreamWaitEventArgs struct {
@@ -1570,6 +1603,9 @@ func (v *StreamWaitEventArgs) encode(w *writer) {
 	w.u32(4, v.Event)
 	w.u32(8, v.Flags)
 }
+
+// OnStream implements Streamed.
+func (v *StreamWaitEventArgs) OnStream() Stream { return v.Stream }
 
 // StreamWriteValueArgs is the request of OpStreamWriteValue.
 type StreamWriteValueArgs struct {
@@ -1601,6 +1637,9 @@ func (v *StreamWriteValueArgs) encode(w *writer) {
 	w.u32(28, v.Flags)
 }
 
+// OnStream implements Streamed.
+func (v *StreamWriteValueArgs) OnStream() Stream { return v.Stream }
+
 // StreamWaitValueArgs is the request of OpStreamWaitValue.
 type StreamWaitValueArgs struct {
 	Stream Stream
@@ -1630,6 +1669,9 @@ func (v *StreamWaitValueArgs) encode(w *writer) {
 	w.u32(24, v.Width)
 	w.u32(28, v.Flags)
 }
+
+// OnStream implements Streamed.
+func (v *StreamWaitValueArgs) OnStream() Stream { return v.Stream }
 
 // EventCreateArgs is the request of OpEventCreate.
 type EventCreateArgs struct {
@@ -1693,6 +1735,9 @@ func (v *EventRecordArgs) encode(w *writer) {
 	w.u32(4, v.Stream)
 	w.u32(8, v.Flags)
 }
+
+// OnStream implements Streamed.
+func (v *EventRecordArgs) OnStream() Stream { return v.Stream }
 
 // EventQueryArgs is the request of OpEventQuery.
 type EventQueryArgs struct {
@@ -2155,6 +2200,9 @@ func (v *MemMapArrayArgs) encode(w *writer) {
 	w.u32(4, v.Count)
 	w.bytes(8, v.List)
 }
+
+// OnStream implements Streamed.
+func (v *MemMapArrayArgs) OnStream() Stream { return v.Stream }
 
 // TexObjectCreateArgs is the request of OpTexObjectCreate.
 type TexObjectCreateArgs struct {
@@ -2825,6 +2873,9 @@ func (v *MemcpyWaitArgs) encode(w *writer) {
 	w.u32(24, v.Stream)
 }
 
+// OnStream implements Streamed.
+func (v *MemcpyWaitArgs) OnStream() Stream { return v.Stream }
+
 // MemcpyBatchArgs is the request of OpMemcpyBatch.
 type MemcpyBatchArgs struct {
 	Stream Stream
@@ -2851,6 +2902,9 @@ func (v *MemcpyBatchArgs) encode(w *writer) {
 	w.u32(8, v.Flags)
 	w.data(12, v.Pieces)
 }
+
+// OnStream implements Streamed.
+func (v *MemcpyBatchArgs) OnStream() Stream { return v.Stream }
 
 // StreamBeginCaptureArgs is the request of OpStreamBeginCapture.
 type StreamBeginCaptureArgs struct {
@@ -2992,6 +3046,9 @@ func (v *StreamCaptureCheckArgs) decode(r *reader) {
 func (v *StreamCaptureCheckArgs) encode(w *writer) {
 	w.u32(0, v.Stream)
 }
+
+// OnStream implements Streamed.
+func (v *StreamCaptureCheckArgs) OnStream() Stream { return v.Stream }
 
 // CaptureUnsafeArgs is the request of OpCaptureUnsafe.
 type CaptureUnsafeArgs struct{}
@@ -3435,6 +3492,9 @@ func (v *GraphLaunchArgs) encode(w *writer) {
 	w.u32(4, v.Stream)
 }
 
+// OnStream implements Streamed.
+func (v *GraphLaunchArgs) OnStream() Stream { return v.Stream }
+
 // GraphUploadArgs is the request of OpGraphUpload.
 type GraphUploadArgs struct {
 	Exec   ID // graphexec
@@ -3455,6 +3515,9 @@ func (v *GraphUploadArgs) encode(w *writer) {
 	w.u32(0, v.Exec)
 	w.u32(4, v.Stream)
 }
+
+// OnStream implements Streamed.
+func (v *GraphUploadArgs) OnStream() Stream { return v.Stream }
 
 // GraphExecUpdateArgs is the request of OpGraphExecUpdate.
 type GraphExecUpdateArgs struct {
@@ -3727,6 +3790,9 @@ func (v *LaunchHostFuncArgs) encode(w *writer) {
 	w.u64(8, v.ID)
 	w.u32(16, v.Status)
 }
+
+// OnStream implements Streamed.
+func (v *LaunchHostFuncArgs) OnStream() Stream { return v.Stream }
 
 // LibraryManageArgs is the request of OpLibraryManage.
 type LibraryManageArgs struct {
@@ -4236,6 +4302,9 @@ func (v *MemAllocFromPoolArgs) encode(w *writer) {
 	w.u32(8, v.Pool)
 	w.u32(12, v.Stream)
 }
+
+// OnStream implements Streamed.
+func (v *MemAllocFromPoolArgs) OnStream() Stream { return v.Stream }
 
 // PoolExportArgs is the request of OpPoolExport.
 type PoolExportArgs struct {

@@ -24,9 +24,13 @@ type Call struct {
 	// Replier answers later. The worker sets it for wait operations.
 	Replier Replier
 
-	next    int
-	pending *Pending
+	next     int
+	pending  *Pending
+	atReturn func()
 }
+
+// AtReturn has f called when the operation's method has returned. At most one function is.
+func (c *Call) AtReturn(f func()) { c.atReturn = f }
 
 // Place returns the next address that a replayed operation must use; ok is false when not replaying, or beyond the last.
 func (c *Call) Place() (addr uint64, ok bool) {

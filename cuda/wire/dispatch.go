@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"causeway/cuda"
 )
@@ -11,6 +12,9 @@ const maxKept = 1 << 20
 
 // Dispatcher decodes requests and hands them to a Driver. One goroutine uses it.
 type Dispatcher struct {
+	// Captures says how many streams of the session capture: while none does, nothing is asked of Admit. nil: it always is.
+	Captures *atomic.Int32
+
 	requests requests
 	replies  replies
 	in       reader
@@ -38,6 +42,10 @@ func (d *Dispatcher) Dispatch(drv Driver, c *Call, rec []byte, blobs BlobSource)
 	c.next, c.pending = 0, nil
 	d.in.refused = c.Refuse != cuda.Success
 	res, ok := d.call(drv, c)
+	if c.atReturn != nil {
+		c.atReturn()
+		c.atReturn = nil
+	}
 	d.in.all, d.in.blobs = nil, nil
 	switch {
 	case !ok && d.in.err != nil:
@@ -60,6 +68,8 @@ func (d *Dispatcher) Dispatch(drv Driver, c *Call, rec []byte, blobs BlobSource)
 	d.w.b = nil
 	return d.out, res, nil
 }
+
+func (d *Dispatcher) capturing() bool { return d.Captures == nil || d.Captures.Load() != 0 }
 
 // Args is the request that Dispatch last gave to the driver, nil if it gave none. It is valid until the next Dispatch.
 func (d *Dispatcher) Args() Args { return d.args }

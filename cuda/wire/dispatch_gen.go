@@ -317,6 +317,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		r := &d.replies.RegionAdd
 		*r = RegionAddReply{}
 		d.reply = r
+		if d.capturing() && a.Kind == RegionPinned {
+			if done, res := drv.Admit(c, d.args, r); done {
+				return res, true
+			}
+		}
 		return drv.RegionAdd(c, a, r), true
 	case OpRegionDrop:
 		a := &d.requests.RegionDrop
@@ -379,6 +384,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		return drv.CtxDestroy(c, a), true
 	case OpCtxSynchronize:
 		d.args = &CtxSynchronizeArgs{}
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, nil); done {
+				return res, true
+			}
+		}
 		return drv.CtxSynchronize(c), true
 	case OpCtxGetLimit:
 		a := &d.requests.CtxGetLimit
@@ -677,6 +687,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, nil); done {
+				return res, true
+			}
+		}
 		return drv.Launch(c, a), true
 	case OpMemAlloc:
 		a := &d.requests.MemAlloc
@@ -688,6 +703,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		r := &d.replies.MemAlloc
 		*r = MemAllocReply{}
 		d.reply = r
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, r); done {
+				return res, true
+			}
+		}
 		return drv.MemAlloc(c, a, r), true
 	case OpMemAllocPitch:
 		a := &d.requests.MemAllocPitch
@@ -699,6 +719,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		r := &d.replies.MemAllocPitch
 		*r = MemAllocPitchReply{}
 		d.reply = r
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, r); done {
+				return res, true
+			}
+		}
 		return drv.MemAllocPitch(c, a, r), true
 	case OpMemFree:
 		a := &d.requests.MemFree
@@ -707,6 +732,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, nil); done {
+				return res, true
+			}
+		}
 		return drv.MemFree(c, a), true
 	case OpMemAllocAsync:
 		a := &d.requests.MemAllocAsync
@@ -718,6 +748,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		r := &d.replies.MemAllocAsync
 		*r = MemAllocAsyncReply{}
 		d.reply = r
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, r); done {
+				return res, true
+			}
+		}
 		return drv.MemAllocAsync(c, a, r), true
 	case OpMemFreeAsync:
 		a := &d.requests.MemFreeAsync
@@ -726,6 +761,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, nil); done {
+				return res, true
+			}
+		}
 		return drv.MemFreeAsync(c, a), true
 	case OpMemcpy:
 		a := &d.requests.Memcpy
@@ -734,6 +774,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, nil); done {
+				return res, true
+			}
+		}
 		return drv.Memcpy(c, a), true
 	case OpMemcpyHtoD:
 		a := &d.requests.MemcpyHtoD
@@ -742,6 +787,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, nil); done {
+				return res, true
+			}
+		}
 		return drv.MemcpyHtoD(c, a), true
 	case OpMemcpyDtoH:
 		a := &d.requests.MemcpyDtoH
@@ -753,6 +803,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		r := &d.replies.MemcpyDtoH
 		*r = MemcpyDtoHReply{}
 		d.reply = r
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, r); done {
+				return res, true
+			}
+		}
 		return drv.MemcpyDtoH(c, a, r), true
 	case OpMemcpyStaged:
 		a := &d.requests.MemcpyStaged
@@ -761,6 +816,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, nil); done {
+				return res, true
+			}
+		}
 		return drv.MemcpyStaged(c, a), true
 	case OpMemcpy3D:
 		a := &d.requests.Memcpy3D
@@ -769,6 +829,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, nil); done {
+				return res, true
+			}
+		}
 		return drv.Memcpy3D(c, a), true
 	case OpMemset:
 		a := &d.requests.Memset
@@ -777,6 +842,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, nil); done {
+				return res, true
+			}
+		}
 		return drv.Memset(c, a), true
 	case OpPointerGetAttribute:
 		a := &d.requests.PointerGetAttribute
@@ -847,6 +917,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, nil); done {
+				return res, true
+			}
+		}
 		return drv.StreamSynchronize(c, a), true
 	case OpStreamQuery:
 		a := &d.requests.StreamQuery
@@ -855,6 +930,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, nil); done {
+				return res, true
+			}
+		}
 		return drv.StreamQuery(c, a), true
 	case OpStreamWaitEvent:
 		a := &d.requests.StreamWaitEvent
@@ -863,6 +943,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, nil); done {
+				return res, true
+			}
+		}
 		return drv.StreamWaitEvent(c, a), true
 	case OpStreamWriteValue:
 		a := &d.requests.StreamWriteValue
@@ -871,6 +956,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, nil); done {
+				return res, true
+			}
+		}
 		return drv.StreamWriteValue(c, a), true
 	case OpStreamWaitValue:
 		a := &d.requests.StreamWaitValue
@@ -879,6 +969,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, nil); done {
+				return res, true
+			}
+		}
 		return drv.StreamWaitValue(c, a), true
 	case OpEventCreate:
 		a := &d.requests.EventCreate
@@ -903,6 +998,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, nil); done {
+				return res, true
+			}
+		}
 		return drv.EventRecord(c, a), true
 	case OpEventQuery:
 		a := &d.requests.EventQuery
@@ -911,6 +1011,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, nil); done {
+				return res, true
+			}
+		}
 		return drv.EventQuery(c, a), true
 	case OpEventSynchronize:
 		a := &d.requests.EventSynchronize
@@ -919,6 +1024,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, nil); done {
+				return res, true
+			}
+		}
 		return drv.EventSynchronize(c, a), true
 	case OpEventElapsedTime:
 		a := &d.requests.EventElapsedTime
@@ -1074,6 +1184,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, nil); done {
+				return res, true
+			}
+		}
 		return drv.MemMapArray(c, a), true
 	case OpTexObjectCreate:
 		a := &d.requests.TexObjectCreate
@@ -1328,6 +1443,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, nil); done {
+				return res, true
+			}
+		}
 		return drv.MemcpyWait(c, a), true
 	case OpMemcpyBatch:
 		a := &d.requests.MemcpyBatch
@@ -1336,6 +1456,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, nil); done {
+				return res, true
+			}
+		}
 		return drv.MemcpyBatch(c, a), true
 	case OpStreamBeginCapture:
 		a := &d.requests.StreamBeginCapture
@@ -1390,9 +1515,19 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, nil); done {
+				return res, true
+			}
+		}
 		return drv.StreamCaptureCheck(c, a), true
 	case OpCaptureUnsafe:
 		d.args = &CaptureUnsafeArgs{}
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, nil); done {
+				return res, true
+			}
+		}
 		return drv.CaptureUnsafe(c), true
 	case OpCaptureSettle:
 		d.args = &CaptureSettleArgs{}
@@ -1564,6 +1699,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, nil); done {
+				return res, true
+			}
+		}
 		return drv.GraphLaunch(c, a), true
 	case OpGraphUpload:
 		a := &d.requests.GraphUpload
@@ -1572,6 +1712,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, nil); done {
+				return res, true
+			}
+		}
 		return drv.GraphUpload(c, a), true
 	case OpGraphExecUpdate:
 		a := &d.requests.GraphExecUpdate
@@ -1672,6 +1817,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, nil); done {
+				return res, true
+			}
+		}
 		return drv.LaunchHostFunc(c, a), true
 	case OpLibraryManage:
 		a := &d.requests.LibraryManage
@@ -1887,6 +2037,11 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		r := &d.replies.MemAllocFromPool
 		*r = MemAllocFromPoolReply{}
 		d.reply = r
+		if d.capturing() {
+			if done, res := drv.Admit(c, d.args, r); done {
+				return res, true
+			}
+		}
 		return drv.MemAllocFromPool(c, a, r), true
 	case OpPoolExport:
 		a := &d.requests.PoolExport

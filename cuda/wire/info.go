@@ -3,6 +3,8 @@ package wire
 import (
 	"encoding/binary"
 	"fmt"
+
+	"causeway/cuda"
 )
 
 // Op is the number of an operation.
@@ -137,6 +139,19 @@ type Awaiter interface {
 	// Awaited reports whether the guest polls for the end of this one.
 	Awaited() bool
 }
+
+// Streamed is implemented by requests of work on a stream that a capture may take up or forbid.
+type Streamed interface{ OnStream() Stream }
+
+// Admitter judges operations that a capture of streams may change or forbid: those whose OpInfo says so in Capture.
+type Admitter interface {
+	// Admit is asked before the operation's own method, with its arguments, and with its reply if it has one. done: it has been dealt
+	// with, and res is what came of it.
+	Admit(c *Call, a Args, r Reply) (done bool, res cuda.Result)
+}
+
+// Admit implements Admitter: where nothing captures nothing is forbidden.
+func (Unsupported) Admit(*Call, Args, Reply) (bool, cuda.Result) { return false, cuda.Success }
 
 // OpInfo is what an operation is: cuda/api/ops.idl says it, and explains the words.
 type OpInfo struct {

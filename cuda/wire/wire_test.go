@@ -321,3 +321,63 @@ func TestUnsupported(t *testing.T) {
 		}
 	}
 }
+
+// judge deals with everything that it is asked about.
+type judge struct {
+	Unsupported
+	asked []Op
+	left  int
+}
+
+func (j *judge) Admit(c *Call, a Args, _ Reply) (bool, cuda.Result) {
+	if a.Op() != c.Op {
+		panic("other arguments")
+	}
+	j.asked = append(j.asked, c.Op)
+	c.AtReturn(func() { j.left++ })
+	return c.Op != OpMemFree, cuda.ErrorStreamCaptureUnsupported
+}
+
+// TestAdmit: exactly what a capture may change or forbid is asked about, and what was dealt with is not done.
+func TestAdmit(t *testing.T) {
+	var d Dispatcher
+	j := &judge{}
+	do := func(a Args) cuda.Result {
+		t.Helper()
+		_, res, err := d.Dispatch(j, &Call{Op: a.Op()}, record(t, &Encoder{}, a), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res
+	}
+	for op := Op(1); op <= OpCount; op++ {
+		a, want := NewArgs(op), op.Info().Capture != CaptureAny
+		if r, ok := a.(*RegionAddArgs); ok {
+			if do(r); len(j.asked) > 0 && j.asked[len(j.asked)-1] == op {
+				t.Error("asked about a region that is not pinned")
+			}
+			r.Kind = RegionPinned
+		}
+		n := len(j.asked)
+		res := do(a)
+		if asked := len(j.asked) > n; asked != want || j.left != len(j.asked) {
+			t.Errorf("%s: asked %v, %d of %d calls were left", op, asked, j.left, len(j.asked))
+		}
+		if denied := res == cuda.ErrorStreamCaptureUnsupported; denied != (want && op != OpMemFree) {
+			t.Errorf("%s: %v", op, res)
+		}
+		if _, ok := a.(Streamed); ok != (want && hasStream(op)) {
+			t.Errorf("%s: on a stream %v", op, ok)
+		}
+	}
+}
+
+// hasStream reports whether a request names the stream that it works on.
+func hasStream(op Op) bool {
+	for _, r := range op.Info().Refs {
+		if r.Name == "stream" && !r.New && r.Kind == KindStream {
+			return true
+		}
+	}
+	return false
+}

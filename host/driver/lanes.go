@@ -1,6 +1,10 @@
 package driver
 
-import "causeway/cuda/wire"
+import (
+	"sync/atomic"
+
+	"causeway/cuda/wire"
+)
 
 // Ordered is a Session that issues some operations from threads of its own.
 type Ordered interface {
@@ -8,4 +12,10 @@ type Ordered interface {
 	// issued first unless the session knows better of op. behind: the operation waited in the ring, so the worker is what
 	// holds the guest up.
 	Before(op wire.Op, behind bool)
+}
+
+// Capturer is a Session that knows cheaply whether anything captures.
+type Capturer interface {
+	// Captures counts the streams that capture. The session changes it only in operations.
+	Captures() *atomic.Int32
 }

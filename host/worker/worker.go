@@ -83,6 +83,9 @@ func New(c remote.Carrier, b driver.Backend, o driver.Options, log *slog.Logger)
 	}
 	w.session = s
 	w.ordered, _ = s.(driver.Ordered)
+	if x, ok := s.(driver.Capturer); ok {
+		w.dispatch.Captures = x.Captures()
+	}
 	w.front = &front{Session: s, w: w}
 	return w, nil
 }

@@ -63,6 +63,9 @@ CUresult cwi_cuMemFree_v2(CUdeviceptr dptr)
 		return res;
 	if (dptr == 0)
 		return CUDA_SUCCESS;
+	/* The free itself is not answered, and its range is forgotten: asked first whether a capture forbids it. */
+	if (cw_unlikely(cw_capture_any()) && (res = cw_capture_unsafe()) != 0)
+		return res;
 	if (cw_range_find(dptr, &r) && r.kind == CW_RANGE_MANAGED && !r.region && !r.slab)
 		return CUDA_ERROR_INVALID_VALUE; /* a variable of a module */
 	/* Taken out first: once the worker has it, the address may be another thread's. */

@@ -59,8 +59,8 @@ func testGraphs(t *testing.T, g *Guest) {
 		return r, res
 	}
 	begin(cuda.CaptureModeThreadLocal)
-	g.ok(g.Session.Memset(g.call(wire.OpMemset), &wire.MemsetArgs{Dst: buf, Value: 5, Element: 4, Width: n, Height: 1, Stream: st}), "Memset")
-	g.ok(g.Session.Launch(g.call(wire.OpLaunch), &wire.LaunchArgs{Func: add, Stream: st, Gx: n / 64, Gy: 1, Gz: 1, Bx: 64, By: 1, Bz: 1, Params: params(3)}), "Launch")
+	g.ok(g.do(&wire.MemsetArgs{Dst: buf, Value: 5, Element: 4, Width: n, Height: 1, Stream: st}, nil), "Memset")
+	g.ok(g.do(&wire.LaunchArgs{Func: add, Stream: st, Gx: n / 64, Gy: 1, Gz: 1, Bx: 64, By: 1, Bz: 1, Params: params(3)}, nil), "Launch")
 	var info wire.StreamCaptureInfoReply
 	g.ok(g.Session.StreamCaptureInfo(g.call(wire.OpStreamCaptureInfo), &wire.StreamCaptureInfoArgs{Stream: st}, &info), "StreamCaptureInfo")
 	if info.Status != cuda.CaptureStatusActive || info.ID == 0 {
@@ -90,7 +90,7 @@ func testGraphs(t *testing.T, g *Guest) {
 	g.ok(g.Session.GraphInstantiate(g.call(wire.OpGraphInstantiate), &wire.GraphInstantiateArgs{Exec: exec, Graph: r.Graph}, &ir), "GraphInstantiate")
 	launch := func(want uint32) {
 		g.t.Helper()
-		g.ok(g.Session.GraphLaunch(g.call(wire.OpGraphLaunch), &wire.GraphLaunchArgs{Exec: exec, Stream: st}), "GraphLaunch")
+		g.ok(g.do(&wire.GraphLaunchArgs{Exec: exec, Stream: st}, nil), "GraphLaunch")
 		g.ok(g.sync(), "CtxSynchronize")
 		if got := binary.LittleEndian.Uint32(g.get(buf+4*(n-1), 4)); got != want {
 			t.Errorf("replayed: %d, want %d", got, want)
@@ -113,14 +113,14 @@ func testGraphs(t *testing.T, g *Guest) {
 
 	begin(cuda.CaptureModeGlobal)
 	var mr wire.MemAllocReply
-	if res := g.Session.MemAlloc(g.call(wire.OpMemAlloc), &wire.MemAllocArgs{Size: 4}, &mr); res != cuda.ErrorStreamCaptureUnsupported {
+	if res := g.do(&wire.MemAllocArgs{Size: 4}, &mr); res != cuda.ErrorStreamCaptureUnsupported {
 		t.Errorf("MemAlloc while capturing: %v", res)
 	}
 	if r, res := end(); res != cuda.ErrorStreamCaptureInvalidated || r.Ended != 1 {
 		t.Errorf("end of a spoilt capture: %v, ended %d", res, r.Ended)
 	}
 	var again wire.MemAllocReply
-	g.ok(g.Session.MemAlloc(g.call(wire.OpMemAlloc), &wire.MemAllocArgs{Size: 4}, &again), "MemAlloc afterwards")
+	g.ok(g.do(&wire.MemAllocArgs{Size: 4}, &again), "MemAlloc afterwards")
 	g.ok(g.Session.GraphExecDestroy(g.call(wire.OpGraphExecDestroy), &wire.GraphExecDestroyArgs{Exec: exec}), "GraphExecDestroy")
 }
 
@@ -131,7 +131,7 @@ func testMovedGraph(t *testing.T, g *Guest) {
 	fill := func(value uint32) wire.ID {
 		g.t.Helper()
 		g.ok(g.Session.StreamBeginCapture(g.call(wire.OpStreamBeginCapture), &wire.StreamBeginCaptureArgs{Stream: st, Mode: cuda.CaptureModeRelaxed}), "StreamBeginCapture")
-		g.ok(g.Session.Memset(g.call(wire.OpMemset), &wire.MemsetArgs{Dst: buf, Value: value, Element: 4, Width: n, Height: 1, Stream: st}), "Memset")
+		g.ok(g.do(&wire.MemsetArgs{Dst: buf, Value: value, Element: 4, Width: n, Height: 1, Stream: st}, nil), "Memset")
 		var r wire.StreamEndCaptureReply
 		g.ok(g.Session.StreamEndCapture(g.call(wire.OpStreamEndCapture), &wire.StreamEndCaptureArgs{Stream: st, Fresh: g.ID()}, &r), "StreamEndCapture")
 		return r.Graph
@@ -153,7 +153,7 @@ func testMovedGraph(t *testing.T, g *Guest) {
 	exec := g.ID()
 	var ir wire.GraphInstantiateReply
 	g.ok(g.Session.GraphInstantiate(g.call(wire.OpGraphInstantiate), &wire.GraphInstantiateArgs{Exec: exec, Graph: parent}, &ir), "GraphInstantiate")
-	g.ok(g.Session.GraphLaunch(g.call(wire.OpGraphLaunch), &wire.GraphLaunchArgs{Exec: exec, Stream: st}), "GraphLaunch")
+	g.ok(g.do(&wire.GraphLaunchArgs{Exec: exec, Stream: st}, nil), "GraphLaunch")
 	g.ok(g.sync(), "CtxSynchronize")
 	if got := binary.LittleEndian.Uint32(g.get(buf+4*(n-1), 4)); got != 77 {
 		t.Errorf("the child wrote %d", got)

@@ -85,6 +85,24 @@ func (g *Guest) call(op wire.Op) *wire.Call {
 	return &wire.Call{Op: op, Ctx: g.ctx, Thread: 1, Seq: g.seq, Replier: g}
 }
 
+// do has an operation come as a worker's do, so that a capture changes or forbids it.
+func (g *Guest) do(a wire.Args, r wire.Reply) cuda.Result {
+	g.t.Helper()
+	rec, err := wire.AppendRecord(nil, wire.Header{}, a)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	var d wire.Dispatcher
+	payload, res, err := d.Dispatch(g.Session, g.call(a.Op()), rec, nil)
+	if err == nil && r != nil && payload != nil {
+		err = wire.DecodeReply(payload, r)
+	}
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return res
+}
+
 func (g *Guest) ok(res cuda.Result, what string) {
 	g.t.Helper()
 	if res != cuda.Success {

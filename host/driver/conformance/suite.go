@@ -59,6 +59,7 @@ func Run(t *testing.T, open func(t *testing.T) driver.Backend) {
 		{"Contexts", testContexts},
 		{"Errors", testErrors},
 		{"Graphs", testGraphs},
+		{"Forbidden", testForbidden},
 		{"MovedGraph", testMovedGraph},
 		{"HostFunc", testHostFunc},
 		{"ManagedVariables", testManagedVariables},

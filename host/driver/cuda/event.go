@@ -78,7 +78,7 @@ func (s *session) EventQuery(c *wire.Call, a *wire.EventQueryArgs) cuda.Result {
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	if e.on != nil && e.epoch == s.epoch && e.on.reached(e.at) {
+	if e.on != nil && e.epoch == s.epoch && e.on.reached(e.at) && !s.capturing() { // else a capture may forbid the question
 		return cuda.Success
 	}
 	s.settleEvent(e)

@@ -238,16 +238,13 @@ func (s *session) StreamUpdateCapture(c *wire.Call, a *wire.StreamUpdateCaptureA
 }
 
 // StreamCaptureCheck answers what the driver says to a synchronous copy on the stream: only a capture that the copy would become
-// part of forbids it.
+// part of forbids it. Admit has asked.
 func (s *session) StreamCaptureCheck(c *wire.Call, a *wire.StreamCaptureCheckArgs) cuda.Result {
-	st, res := s.stream(c, a.Stream)
-	if res != cuda.Success || !s.inCapture(st) {
-		return res
-	}
-	return s.note(s.fn.cuStreamSynchronize.call(st.handle))
+	_, res := s.stream(c, a.Stream)
+	return res
 }
 
-// CaptureUnsafe makes a potentially unsafe call for a guest thread that did one without asking us.
+// CaptureUnsafe makes a potentially unsafe call for a guest thread that did one without asking us, in the mode that Admit has set.
 func (s *session) CaptureUnsafe(c *wire.Call) cuda.Result {
 	if !s.capturing() || !s.prohibited(c) {
 		return cuda.Success
@@ -255,7 +252,6 @@ func (s *session) CaptureUnsafe(c *wire.Call) cuda.Result {
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	defer s.guard(c)()
 	res := s.note(s.fn.cuMemAlloc_v2.call(s.out.addr(), 1))
 	if res == cuda.Success {
 		s.fn.cuMemFree_v2.call(*s.out.u64(0))
@@ -265,15 +261,3 @@ func (s *session) CaptureUnsafe(c *wire.Call) cuda.Result {
 
 // CaptureSettle answers when what came before it was given to the driver; the reply carries the error of that.
 func (s *session) CaptureSettle(*wire.Call) cuda.Result { return cuda.Success }
-
-// checkCapture makes the driver refuse a wait for the stream if a capture forbids it. Success: none does.
-func (s *session) checkCapture(c *wire.Call, st *stream) cuda.Result {
-	if !s.capturing() {
-		return cuda.Success
-	}
-	if s.prohibited(c) || s.inCapture(st) {
-		defer s.guard(c)()
-		return s.note(s.fn.cuStreamSynchronize.call(st.handle))
-	}
-	return cuda.Success
-}

@@ -1,220 +1,111 @@
 package cuda
 
 import (
+	"sync/atomic"
+
 	"causeway/cuda"
 	"causeway/cuda/wire"
 )
 
-// gate is the session as the worker sees it: in front of the operations that a capture may forbid stands the question
-// whether one does. Without a capture it costs a load.
-type gate struct{ *session }
+// Captures implements driver.Capturer.
+func (s *session) Captures() *atomic.Int32 { return &s.active }
 
-// MemAlloc implements wire.Driver.
-func (g gate) MemAlloc(c *wire.Call, a *wire.MemAllocArgs, r *wire.MemAllocReply) cuda.Result {
-	defer g.guard(c)()
-	return g.session.MemAlloc(c, a, r)
-}
-
-// MemAllocPitch implements wire.Driver.
-func (g gate) MemAllocPitch(c *wire.Call, a *wire.MemAllocPitchArgs, r *wire.MemAllocPitchReply) cuda.Result {
-	defer g.guard(c)()
-	return g.session.MemAllocPitch(c, a, r)
-}
-
-// MemFree implements wire.Driver.
-func (g gate) MemFree(c *wire.Call, a *wire.MemFreeArgs) cuda.Result {
-	defer g.guard(c)()
-	if _, ok := g.graphAllocs[a.Ptr]; ok {
-		if res := g.use(c); res != cuda.Success {
-			return res
+// Admit implements wire.Admitter. What becomes a node, the driver takes up by itself, or refuses.
+func (s *session) Admit(c *wire.Call, a wire.Args, _ wire.Reply) (done bool, res cuda.Result) {
+	if !s.capturing() {
+		return false, cuda.Success
+	}
+	switch c.Op.Info().Capture {
+	case wire.CaptureUnsafe:
+		c.AtReturn(s.guard(c)) // the driver refuses
+	case wire.CaptureRefused:
+		res = s.refuse(c, a)
+	case wire.CaptureWait:
+		return s.admitWait(c, a)
+	case wire.CaptureNode:
+		if a, ok := a.(*wire.Memcpy3DArgs); ok && (a.SrcKind != wire.BoxAddress || a.DstKind != wire.BoxAddress || a.Word != 0) {
+			res = s.refuse(c, a)
 		}
-		return g.note(g.fn.cuMemFree_v2.call(a.Ptr))
 	}
-	return g.session.MemFree(c, a)
+	return res != cuda.Success, res
 }
 
-// RegionAdd implements wire.Driver: pinned memory is registered with the driver.
-func (g gate) RegionAdd(c *wire.Call, a *wire.RegionAddArgs, r *wire.RegionAddReply) cuda.Result {
-	if a.Kind == wire.RegionPinned {
-		defer g.guard(c)()
-	}
-	return g.session.RegionAdd(c, a, r)
-}
-
-// EventQuery implements wire.Driver.
-func (g gate) EventQuery(c *wire.Call, a *wire.EventQueryArgs) cuda.Result {
-	defer g.guard(c)()
-	return g.session.EventQuery(c, a)
-}
-
-// StreamQuery implements wire.Driver.
-func (g gate) StreamQuery(c *wire.Call, a *wire.StreamQueryArgs) cuda.Result {
-	defer g.guard(c)()
-	return g.session.StreamQuery(c, a)
-}
-
-// StreamSynchronize implements wire.Driver.
-func (g gate) StreamSynchronize(c *wire.Call, a *wire.StreamSynchronizeArgs) cuda.Result {
-	if res := g.mayWait(c, a.Stream); res != cuda.Success {
-		return res
-	}
-	return g.session.StreamSynchronize(c, a)
-}
-
-// mayWait is checkCapture for an operation's stream.
-func (g gate) mayWait(c *wire.Call, id uint32) cuda.Result {
-	if !g.capturing() {
+// refuse has the driver refuse a copy through memory of the worker on a stream that captures: a replay would find something else
+// there. Nobody may wait for the copy's end.
+func (s *session) refuse(c *wire.Call, a wire.Args) cuda.Result {
+	on, ok := a.(wire.Streamed)
+	if !ok {
 		return cuda.Success
 	}
-	st, res := g.stream(c, id)
-	if res != cuda.Success {
+	st, res := s.stream(c, on.OnStream())
+	if res == cuda.Success && s.inCapture(st) {
+		res = s.note(s.fn.cuStreamSynchronize.call(st.handle))
+	}
+	if res == cuda.Success {
 		return res
 	}
-	return g.checkCapture(c, st)
-}
-
-// EventSynchronize implements wire.Driver.
-func (g gate) EventSynchronize(c *wire.Call, a *wire.EventSynchronizeArgs) cuda.Result {
-	if e, ok := g.events.get(a.Event); ok && g.capturing() && g.prohibited(c) {
-		defer g.guard(c)()
-		return g.note(g.fn.cuEventSynchronize.call(e.handle))
-	}
-	return g.session.EventSynchronize(c, a)
-}
-
-// CtxSynchronize implements wire.Driver. A thread of its own asks, in relaxed mode, unless the guest's thread must be
-// refused.
-func (g gate) CtxSynchronize(c *wire.Call) cuda.Result {
-	if !g.capturing() {
-		return g.session.CtxSynchronize(c)
-	}
-	if res := g.use(c); res != cuda.Success {
-		return res
-	}
-	if g.prohibited(c) {
-		defer g.guard(c)()
-		return g.note(g.fn.cuCtxSynchronize.call())
-	}
-	return g.blockOn(c, g.fn.cuCtxSynchronize)
-}
-
-// transient refuses a copy through memory of the worker on a stream that captures: a replay would find something else there.
-func (g gate) transient(c *wire.Call, id uint32) cuda.Result {
-	if !g.capturing() {
-		return cuda.Success
-	}
-	st, res := g.stream(c, id)
-	if res == cuda.Success && g.inCapture(st) {
-		return cuda.ErrorStreamCaptureUnsupported
+	switch a := a.(type) {
+	case *wire.MemcpyStagedArgs:
+		s.copyFailed(a.Word, a.Value)
+	case *wire.Memcpy3DArgs:
+		s.copyFailed(a.Word, a.Value)
 	}
 	return res
 }
 
-// MemcpyHtoD implements wire.Driver.
-func (g gate) MemcpyHtoD(c *wire.Call, a *wire.MemcpyHtoDArgs) cuda.Result {
-	if res := g.transient(c, a.Stream); res != cuda.Success {
-		return res
-	}
-	return g.session.MemcpyHtoD(c, a)
-}
-
-// MemcpyDtoH implements wire.Driver.
-func (g gate) MemcpyDtoH(c *wire.Call, a *wire.MemcpyDtoHArgs, r *wire.MemcpyDtoHReply) cuda.Result {
-	if res := g.transient(c, a.Stream); res != cuda.Success {
-		return res
-	}
-	return g.session.MemcpyDtoH(c, a, r)
-}
-
-// MemcpyStaged implements wire.Driver.
-func (g gate) MemcpyStaged(c *wire.Call, a *wire.MemcpyStagedArgs) cuda.Result {
-	if res := g.transient(c, a.Stream); res != cuda.Success {
-		g.complete(a.Word, a.Value)
-		return res
-	}
-	return g.session.MemcpyStaged(c, a)
-}
-
-// Memcpy3D implements wire.Driver.
-func (g gate) Memcpy3D(c *wire.Call, a *wire.Memcpy3DArgs) cuda.Result {
-	if a.SrcKind != 0 || a.DstKind != 0 || a.Word != 0 {
-		if res := g.transient(c, a.Stream); res != cuda.Success {
-			g.complete(a.Word, a.Value)
-			return res
-		}
-	}
-	return g.session.Memcpy3D(c, a)
-}
-
-// complete stores a completion word for a copy that is not made.
-func (g gate) complete(word, value uint32) {
+// copyFailed stores the completion word of a copy that is not made.
+func (s *session) copyFailed(word, value uint32) {
 	if word != 0 && word < wire.WordCount {
-		g.host.CompleteWord(word, value)
+		s.host.CompleteWord(word, value|wire.WordFailed)
 	}
 }
 
-// StreamDestroy implements wire.Driver.
-func (g gate) StreamDestroy(c *wire.Call, a *wire.StreamDestroyArgs) cuda.Result {
-	st, ok := g.streams.get(a.Stream)
-	res := g.session.StreamDestroy(c, a)
-	if ok && g.capturing() {
-		if x := g.captureOf(st); x != nil {
-			g.captureEnded(x)
+// admitWait has the driver refuse a wait that a capture forbids: its own call is made in the guest's capture mode.
+func (s *session) admitWait(c *wire.Call, a wire.Args) (done bool, res cuda.Result) {
+	switch a := a.(type) {
+	case *wire.StreamSynchronizeArgs:
+		st, res := s.stream(c, a.Stream)
+		if res == cuda.Success && (s.prohibited(c) || s.inCapture(st)) {
+			defer s.guard(c)()
+			res = s.note(s.fn.cuStreamSynchronize.call(st.handle))
 		}
-	}
-	return res
-}
-
-// MemcpyWait implements wire.Driver.
-func (g gate) MemcpyWait(c *wire.Call, a *wire.MemcpyWaitArgs) cuda.Result {
-	if g.capturing() {
-		if res := g.StreamCaptureCheck(c, &wire.StreamCaptureCheckArgs{Stream: a.Stream}); res != cuda.Success {
-			return res
+		return res != cuda.Success, res
+	case *wire.EventSynchronizeArgs:
+		e, ok := s.events.get(a.Event)
+		if !ok || !s.prohibited(c) {
+			return false, cuda.Success
 		}
+		defer s.guard(c)()
+		return true, s.note(s.fn.cuEventSynchronize.call(e.handle))
+	case *wire.CtxSynchronizeArgs:
+		if res := s.use(c); res != cuda.Success {
+			return true, res
+		}
+		if !s.prohibited(c) { // a thread of its own asks, in relaxed mode
+			return true, s.blockOn(c, s.fn.cuCtxSynchronize)
+		}
+		defer s.guard(c)()
+		return true, s.note(s.fn.cuCtxSynchronize.call())
 	}
-	return g.session.MemcpyWait(c, a)
+	return false, cuda.Success
 }
 
-// MemAllocAsync implements wire.Driver: captured, the memory is the graph's.
-func (g gate) MemAllocAsync(c *wire.Call, a *wire.MemAllocAsyncArgs, r *wire.MemAllocAsyncReply) cuda.Result {
-	res := g.session.MemAllocAsync(c, a, r)
-	if res == cuda.Success {
-		g.claimCaptured(c, a.Stream, r.Ptr)
-	}
-	return res
-}
-
-// MemAllocFromPool implements wire.Driver.
-func (g gate) MemAllocFromPool(c *wire.Call, a *wire.MemAllocFromPoolArgs, r *wire.MemAllocFromPoolReply) cuda.Result {
-	res := g.session.MemAllocFromPool(c, a, r)
-	if res == cuda.Success {
-		g.claimCaptured(c, a.Stream, r.Ptr)
-	}
-	return res
-}
-
-// claimCaptured moves an allocation to those of graphs if its stream captures.
-func (g gate) claimCaptured(c *wire.Call, id uint32, ptr uint64) {
-	if !g.capturing() {
+// claimCaptured moves an allocation to those of graphs if its stream captures: then the memory is the graph's.
+func (s *session) claimCaptured(st *stream, ptr uint64) {
+	if !s.inCapture(st) {
 		return
 	}
-	if st, res := g.stream(c, id); res == cuda.Success && g.inCapture(st) {
-		m := g.allocs[ptr]
-		g.noteGraphAlloc(ptr, m.size)
-		g.pooling.graphs += m.size
-		delete(g.allocs, ptr)
-		g.pooling.live -= min(g.pooling.live, m.size)
-	}
+	m := s.allocs[ptr]
+	s.noteGraphAlloc(ptr, m.size)
+	s.pooling.graphs += m.size
+	delete(s.allocs, ptr)
+	s.pooling.live -= min(s.pooling.live, m.size)
 }
 
-// MemFreeAsync implements wire.Driver. Memory of a graph comes again with its next launch.
-func (g gate) MemFreeAsync(c *wire.Call, a *wire.MemFreeAsyncArgs) cuda.Result {
-	if _, ok := g.graphAllocs[a.Ptr]; !ok {
-		return g.session.MemFreeAsync(c, a)
+// freeOfGraph frees memory of a graph, which comes again with its next launch.
+func (s *session) freeOfGraph(ptr uint64, free func() cuda.Result) cuda.Result {
+	if _, ok := s.graphAllocs[ptr]; !ok {
+		return cuda.ErrorInvalidValue
 	}
-	st, res := g.submit(c, a.Stream)
-	if res != cuda.Success {
-		return res
-	}
-	return g.note(g.fn.cuMemFreeAsync.call(a.Ptr, st.handle))
+	return s.note(free())
 }

@@ -17,16 +17,15 @@ import (
 //
 //   - a stream's calls go to one lane, and to another only after the first has made them;
 //   - an event's record, and the waits of streams for it, go to one lane, or to another when they have been made;
-//   - operations on the legacy stream, and all that are not listed in own, wait until the lanes are empty.
+//   - operations on the legacy stream, and all whose order is not less (cuda/api/ops.idl), wait until the lanes are empty.
 //
 // Handing over costs latency and a spinning thread, so the worker goroutine issues everything itself until it is what
 // holds the guest up. While a stream captures, and after a fault, it always does.
 type lanes struct {
 	all   []*lane
-	most  int    // lanes that may be
-	turn  int    // next lane for a stream without
-	own   []bool // by operation: it orders itself among those in lanes, or no lane sees it
-	score int    // how much the worker has been behind of late
+	most  int // lanes that may be
+	turn  int // next lane for a stream without
+	score int // how much the worker has been behind of late
 	hot   bool
 	ended atomic.Bool // a fault: any goroutine
 }
@@ -50,22 +49,13 @@ func (ls *lanes) init() {
 	if n, err := strconv.Atoi(os.Getenv(lanesEnv)); err == nil && n >= 0 {
 		ls.most = min(n, maxLanes)
 	}
-	for _, op := range []wire.Op{
-		wire.OpLaunch, wire.OpMemset, wire.OpMemcpy, wire.OpEventRecord, wire.OpStreamWaitEvent, wire.OpStreamWriteValue,
-		wire.OpStreamWaitValue, wire.OpStreamSynchronize, wire.OpStreamQuery, wire.OpEventSynchronize, wire.OpEventQuery,
-		wire.OpBlobAppend, wire.OpReplyMore, wire.OpConsoleRead,
-	} {
-		for len(ls.own) <= int(op) {
-			ls.own = append(ls.own, false)
-		}
-		ls.own[op] = true
-	}
 }
 
 // Before implements driver.Ordered.
 func (s *session) Before(op wire.Op, behind bool) {
 	ls := &s.lanes
-	own := int(op) < len(ls.own) && ls.own[op]
+	info := op.Info()
+	own := info != nil && info.Order != wire.OrderAll // it orders itself among those in lanes, or no lane sees it
 	if !own {
 		s.epoch++
 	}

@@ -282,7 +282,7 @@ func BenchmarkLaunch(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			s, _ := laneSession(b, most)
 			s.fn.cuLaunchKernel = entry(cudatest.Address(cudatest.LaunchQuick))
-			var d wire.Dispatcher
+			d := wire.Dispatcher{Captures: s.Captures()}
 			rec, err := wire.AppendRecord(nil, wire.Header{Ctx: 1}, &wire.LaunchArgs{Func: laneKernel, Stream: 16, Gx: 1, Gy: 1, Gz: 1, Bx: 32, By: 1, Bz: 1, Params: make([]byte, 64)})
 			if err != nil {
 				b.Fatal(err)
@@ -312,7 +312,7 @@ func BenchmarkOperations(b *testing.B) {
 				quick := entry(cudatest.Address(cudatest.LaunchQuick))
 				s.fn.cuMemcpyAsync, s.fn.cuEventRecord, s.fn.cuMemsetD32Async = quick, quick, quick
 				s.fn.cuPointerGetAttribute = entry(cudatest.Moving("cuPointerGetAttribute"))
-				var d wire.Dispatcher
+				d := wire.Dispatcher{Captures: s.Captures()}
 				rec, err := wire.AppendRecord(nil, wire.Header{Ctx: 1}, args)
 				if err != nil {
 					b.Fatal(err)

@@ -108,7 +108,7 @@ func (s *session) MemFree(c *wire.Call, a *wire.MemFreeArgs) cuda.Result {
 	}
 	m, ok := s.allocs[a.Ptr]
 	if !ok {
-		return cuda.ErrorInvalidValue
+		return s.freeOfGraph(a.Ptr, func() cuda.Result { return s.fn.cuMemFree_v2.call(a.Ptr) })
 	}
 	res := s.note(s.fn.cuMemFree_v2.call(a.Ptr))
 	if res == cuda.Success {
@@ -134,6 +134,7 @@ func (s *session) MemAllocAsync(c *wire.Call, a *wire.MemAllocAsyncArgs, r *wire
 	}
 	r.Ptr = *s.out.u64(0)
 	s.bookedPooled(c, r.Ptr, a.Size)
+	s.claimCaptured(st, r.Ptr)
 	return cuda.Success
 }
 
@@ -145,7 +146,7 @@ func (s *session) MemFreeAsync(c *wire.Call, a *wire.MemFreeAsyncArgs) cuda.Resu
 	}
 	m, ok := s.allocs[a.Ptr]
 	if !ok {
-		return cuda.ErrorInvalidValue
+		return s.freeOfGraph(a.Ptr, func() cuda.Result { return s.fn.cuMemFreeAsync.call(a.Ptr, st.handle) })
 	}
 	res = s.note(s.fn.cuMemFreeAsync.call(a.Ptr, st.handle))
 	if res == cuda.Success {

@@ -104,6 +104,7 @@ func (s *session) MemAllocFromPool(c *wire.Call, a *wire.MemAllocFromPoolArgs, r
 	}
 	r.Ptr = *s.out.u64(0)
 	s.bookedPooled(c, r.Ptr, a.Size)
+	s.claimCaptured(st, r.Ptr)
 	return cuda.Success
 }
 

@@ -100,7 +100,7 @@ func (b *Backend) Open(h driver.Host, o driver.Options) (driver.Session, error) 
 	}
 	s.watch = newWatcher(s)
 	s.lanes.init()
-	return gate{s}, nil
+	return s, nil
 }
 
 // Close implements driver.Session. Contexts die with the process; what must not outlive the session is the watcher.

@@ -138,6 +138,9 @@ func (s *session) StreamDestroy(c *wire.Call, a *wire.StreamDestroyArgs) cuda.Re
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
+	if x := s.captureOf(st); x != nil {
+		s.captureEnded(x)
+	}
 	if ctx, ok := s.ctxs.get(st.ctx); !ok || ctx.handle == 0 {
 		return cuda.ErrorContextIsDestroyed
 	}

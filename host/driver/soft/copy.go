@@ -2,6 +2,7 @@ package soft
 
 import (
 	"bytes"
+	"encoding/binary"
 	"io"
 	"runtime/debug"
 
@@ -48,6 +49,25 @@ func (s *session) Memcpy(c *wire.Call, a *wire.MemcpyArgs) cuda.Result {
 		copy(dst, src)
 		return cuda.Success
 	})
+}
+
+// MemcpyBatch copies in any order: that of the list will do. Captured, each copy is a node.
+func (s *session) MemcpyBatch(c *wire.Call, a *wire.MemcpyBatchArgs) cuda.Result {
+	if len(a.Pieces)%wire.MemcpyBatchPiece != 0 {
+		return cuda.ErrorInvalidValue
+	}
+	for p := a.Pieces; len(p) > 0; p = p[wire.MemcpyBatchPiece:] {
+		word := binary.LittleEndian.Uint64
+		m := &wire.MemcpyArgs{Dst: word(p), Src: word(p[8:]), Size: word(p[16:]), Stream: a.Stream}
+		done, res := s.Admit(c, m, nil)
+		if !done {
+			res = s.Memcpy(c, m)
+		}
+		if res != cuda.Success {
+			return res
+		}
+	}
+	return cuda.Success
 }
 
 // MemcpyWait copies between addresses that the GPU reaches and answers when the bytes are there.

@@ -51,6 +51,7 @@ func (s *session) EventDestroy(c *wire.Call, a *wire.EventDestroyArgs) cuda.Resu
 		return cuda.ErrorInvalidHandle
 	}
 	e.close()
+	delete(s.marks, e)
 	s.unshare(shareEvent, uint64(a.Event))
 	delete(s.events, a.Event)
 	return cuda.Success
@@ -72,6 +73,7 @@ func (s *session) EventRecord(c *wire.Call, a *wire.EventRecordArgs) cuda.Result
 	if a.Flags&^cuda.EventRecordExternal != 0 {
 		return cuda.ErrorInvalidValue
 	}
+	delete(s.marks, e)
 	s.record(st, e)
 	return cuda.Success
 }

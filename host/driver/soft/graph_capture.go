@@ -316,8 +316,8 @@ func (s *session) StreamCaptureCheck(c *wire.Call, a *wire.StreamCaptureCheckArg
 	return res
 }
 
-// CaptureUnsafe answers a potentially unsafe call that the guest does by itself.
-func (s *session) CaptureUnsafe(c *wire.Call) cuda.Result { return s.forbidden(c) }
+// CaptureUnsafe answers a potentially unsafe call that the guest does by itself: Admit has judged it.
+func (s *session) CaptureUnsafe(*wire.Call) cuda.Result { return cuda.Success }
 
 // CaptureSettle brings the error of an asynchronous operation before it.
 func (s *session) CaptureSettle(*wire.Call) cuda.Result { return cuda.Success }
@@ -340,32 +340,20 @@ func (s *session) strayFill(g *graph, ctx *gpuContext, params []byte, before []g
 	return n, cuda.Success
 }
 
-// capturedOp adds what an operation would do as a node, if its stream captures; done says that it does.
-func (s *session) capturedOp(c *wire.Call, id wire.Stream, kind uint32, params func() []byte) (n *graphNode, done bool, res cuda.Result) {
-	if !s.capturing() || s.recording != nil {
-		return nil, false, cuda.Success
-	}
-	st, res := s.findStream(c, id)
-	if res != cuda.Success {
-		return nil, true, res
-	}
-	x := s.captureOf(st)
-	switch {
-	case x == nil:
-		return nil, false, cuda.Success
-	case x.invalid:
-		return nil, true, cuda.ErrorStreamCaptureInvalidated
+// capture adds a node behind what a stream has captured so far.
+func (s *session) capture(c *wire.Call, x *streamCapture, st *stream, kind uint32, params []byte) (*graphNode, cuda.Result) {
+	if x.invalid {
+		return nil, cuda.ErrorStreamCaptureInvalidated
 	}
 	call := *c
 	call.Ctx = st.ctx.id
-	p := params()
-	n, res = s.newNode(&call, x.graph, kind, p, x.streams[st])
+	n, res := s.newNode(&call, x.graph, kind, params, x.streams[st])
 	if res == cuda.ErrorInvalidValue && kind == wire.NodeMemset {
-		n, res = s.strayFill(x.graph, st.ctx, p, x.streams[st])
+		n, res = s.strayFill(x.graph, st.ctx, params, x.streams[st])
 	}
 	if res != cuda.Success {
-		return nil, true, invalidate(x, res)
+		return nil, invalidate(x, res)
 	}
 	x.streams[st] = []graphEdge{{node: n}}
-	return n, true, cuda.Success
+	return n, cuda.Success
 }

@@ -116,6 +116,9 @@ func (s *session) MemFree(c *wire.Call, a *wire.MemFreeArgs) cuda.Result {
 	if a.Ptr == 0 {
 		return cuda.Success
 	}
+	if m := s.graphMem[a.Ptr]; m != nil { // it comes again with the graph's next launch
+		return m.release()
+	}
 	if o := s.opened[a.Ptr]; o != nil && o.pooled {
 		delete(s.opened, a.Ptr)
 		return s.shut(o)
@@ -142,6 +145,9 @@ func (s *session) MemFreeAsync(c *wire.Call, a *wire.MemFreeAsyncArgs) cuda.Resu
 	st, res := s.stream(c, a.Stream)
 	if res != cuda.Success {
 		return res
+	}
+	if m := s.graphMem[a.Ptr]; m != nil {
+		return s.do(st, 0, m.release)
 	}
 	if o := s.opened[a.Ptr]; o != nil && o.pooled {
 		delete(s.opened, a.Ptr)

@@ -48,7 +48,7 @@ func openRig(t testing.TB, b driver.Backend, o driver.Options) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.s = s.(gate).session
+	r.s = s.(*session)
 	t.Cleanup(func() {
 		r.close()
 		checkLeaks(t, before)

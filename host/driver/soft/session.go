@@ -86,7 +86,7 @@ func newSession(h driver.Host, o driver.Options, gpus []*gpu) (driver.Session, e
 	}
 	s.queue = newQueue(s.failed)
 	s.running, s.cancel = context.WithCancel(context.Background())
-	return gate{s}, nil
+	return s, nil
 }
 
 // Close implements driver.Session. Kernels that run are cancelled.

@@ -141,8 +141,12 @@ func (s *session) StreamCreate(c *wire.Call, a *wire.StreamCreateArgs) cuda.Resu
 
 // StreamDestroy forgets a stream; its work goes on.
 func (s *session) StreamDestroy(c *wire.Call, a *wire.StreamDestroyArgs) cuda.Result {
-	if _, ok := s.streams[a.Stream]; !ok {
+	st, ok := s.streams[a.Stream]
+	if !ok {
 		return cuda.ErrorInvalidHandle
+	}
+	if x := s.captureOf(st); x != nil {
+		x.invalid = true
 	}
 	delete(s.streams, a.Stream)
 	return cuda.Success
