@@ -19,13 +19,16 @@ import (
 
 // sandboxFlag says how workers are confined.
 type sandboxFlag struct {
-	mode string
-	own  bool // workers serve programs of this user, not of guests
+	mode   string
+	ioctls string
+	own    bool // workers serve programs of this user, not of guests
 }
 
 func (f *sandboxFlag) register(c *cobra.Command) {
 	c.Flags().StringVar(&f.mode, "sandbox", string(sandbox.On), "confine workers: on (as far as this host can), strict (all of it, or refuse to start), audit (say what strict would deny), off")
 	completeWords(c, "sandbox", "on", "strict", "audit", "off")
+	c.Flags().StringVar(&f.ioctls, "ioctls", string(sandbox.IoctlsAuto), "hold workers to the requests that their GPU's driver is known to make: auto (with --sandbox strict, and where the driver's list was confirmed on a GPU), enforce (a driver without a list is refused), pass (not)")
+	completeWords(c, "ioctls", "auto", "enforce", "pass")
 }
 
 // space is what workers with a configuration start in. Close it when no more are to start.
@@ -36,6 +39,9 @@ func (f *sandboxFlag) space(cfg link.Config, log *slog.Logger) (*sandbox.Space, 
 	}
 	real := !isSoft(cfg.GPU) && cuda.Present()
 	p := sandbox.NewPolicy(mode, real, cfg.Visible, spawn.HostEnv())
+	if p.Ioctls, err = sandbox.ParseIoctls(f.ioctls); err != nil {
+		return nil, fmt.Errorf("--ioctls: %w", err)
+	}
 	if f.own {
 		p.ShareCache()
 	}

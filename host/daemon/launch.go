@@ -95,7 +95,7 @@ func (d *Daemon) deviceArgs(s *api.Spec, gpu string) []string {
 	if d.opt.Scheduler && c.Scheduler.Enabled {
 		args = append(args, "--scheduler", d.schedulerSocket())
 	}
-	args = append(args, "--sandbox", c.Isolation.Sandbox)
+	args = append(args, "--sandbox", c.Isolation.Sandbox, "--ioctls", c.Isolation.Ioctls)
 	if c.Isolation.KernelsReachWorker {
 		args = append(args, "--kernels-reach-worker")
 	}

@@ -69,8 +69,9 @@ func serveAudit(p *Policy, worker string, log *slog.Logger) error {
 		return fmt.Errorf("%s=%q", auditorEnv, worker)
 	}
 	a := &auditor{worker: pid, memory: auditorMemory, asked: make(chan asked, waiting), assessor: assessor{
-		rules: p.rules(fmt.Sprintf("/proc/%d", pid)), worker: pid, self: os.Getpid(), said: map[string]bool{}, log: log,
+		rules: p.rules(fmt.Sprintf("/proc/%d", pid)), worker: pid, self: os.Getpid(), said: map[string]bool{}, met: map[ioctlRequest]uint64{}, log: log,
 	}}
+	a.assessor.mayAsk, _ = p.mayAsk() // of a driver that nobody knows every request is one that strict would deny
 	unix.CloseOnExec(a.memory)
 	if a.end, err = unix.PidfdOpen(pid, 0); err != nil {
 		a.end = -1
@@ -227,6 +228,7 @@ func openMemory(pid uint32) (int, error) {
 // routineJudge judges what has been answered until the loop ends.
 func (a *auditor) routineJudge(done chan<- struct{}) {
 	defer close(done)
+	defer a.assessor.sum()
 	for q := range a.asked {
 		a.assessor.take(&q)
 		if n := a.lost.Swap(0); n > 0 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -14,6 +15,8 @@ type assessor struct {
 	rules        []rule
 	worker, self int // processes
 	said         map[string]bool
+	mayAsk       []ioctlRequest          // what strict lets through
+	met          map[ioctlRequest]uint64 // requests of ioctl(2), and how often
 	log          *slog.Logger
 }
 
@@ -35,6 +38,9 @@ func (j *assessor) take(q *asked) {
 // verdict describes what strict would deny, "" if nothing. The call has gone on meanwhile, and may have made or removed the file.
 func (j *assessor) verdict(q *asked) string {
 	nr := uint32(q.Number)
+	if nr == unix.SYS_IOCTL {
+		return j.ioctl(uint32(q.Args[1]))
+	}
 	c, ok := paths[nr]
 	if !ok {
 		return fmt.Sprintf("system call %d(%#x, %#x, %#x)", nr, q.Args[0], q.Args[1], q.Args[2])
@@ -67,6 +73,34 @@ func (j *assessor) verdict(q *asked) string {
 		return ""
 	}
 	return fmt.Sprintf("open %s to %s", q.path, how)
+}
+
+// mostMet bounds how many different requests are counted. A driver makes some dozens.
+const mostMet = 4096
+
+// ioctl counts a request and says whether strict would deny it.
+func (j *assessor) ioctl(request uint32) string {
+	r := requestOf(request)
+	if _, ok := j.met[r]; ok || len(j.met) < mostMet {
+		j.met[r]++
+	}
+	if lets(j.mayAsk, request) && !slices.Contains(terminalIoctls, request) {
+		return ""
+	}
+	return fmt.Sprintf("ioctl %s (%#x)", r, request)
+}
+
+// sum writes down which requests were made, for a list of them: type, number, size and how often.
+func (j *assessor) sum() {
+	if len(j.met) == 0 {
+		return
+	}
+	var list []string
+	for r, n := range j.met {
+		list = append(list, fmt.Sprintf("%s %d", r, n))
+	}
+	slices.Sort(list)
+	j.log.Warn("sandbox: ioctls", "worker", j.worker, "met", strings.Join(list, ", "))
 }
 
 // resolve follows symbolic links as the asker would: what it is itself in /proc is another process here.

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -15,7 +16,13 @@ const (
 	verdictAbsent = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
 	verdictKill   = unix.SECCOMP_RET_KILL_PROCESS
 	verdictNotify = unix.SECCOMP_RET_USER_NOTIF
+
+	// verdictPass is none of the kernel's: it lets a call go on whatever checks follow.
+	verdictPass = 0xffffffff
 )
+
+// mostValues is how far a conditional jump reaches.
+const mostValues = 255
 
 // Offsets in struct seccomp_data.
 const (
@@ -49,6 +56,13 @@ type span struct {
 
 // assemble turns a program into a filter: a foreign architecture is fatal, numbers are found by bisection.
 func (p *program) assemble() ([]bpf.RawInstruction, error) {
+	for nr, checks := range p.checks {
+		for _, c := range checks {
+			if len(c.values) > mostValues {
+				return nil, fmt.Errorf("call %d: %d values in one check", nr, len(c.values))
+			}
+		}
+	}
 	code := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offArch, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: nativeArch, SkipTrue: 1},
@@ -102,10 +116,13 @@ func judge(checks []check) []bpf.Instruction {
 	return append(code, ret(verdictAllow)...)
 }
 
-// end returns a verdict, or goes on past skip instructions if it allows.
+// end returns a verdict, or goes on past skip instructions if it allows, to the next check.
 func end(v, skip uint32) bpf.Instruction {
-	if v == verdictAllow {
+	switch v {
+	case verdictAllow:
 		return bpf.Jump{Skip: skip}
+	case verdictPass:
+		return bpf.RetConstant{Val: verdictAllow}
 	}
 	return bpf.RetConstant{Val: v}
 }
@@ -171,6 +188,8 @@ func (p *program) notifying() {
 		p.checks[nr] = list
 	}
 	p.rest, p.beyond = turn(p.rest), turn(p.beyond)
+	delete(p.checks, unix.SYS_IOCTL) // all are counted
+	p.set(verdictNotify, unix.SYS_IOCTL)
 	for _, nr := range slices.Sorted(maps.Keys(paths)) {
 		p.set(verdictNotify, nr)
 	}

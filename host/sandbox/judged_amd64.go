@@ -29,7 +29,7 @@ var terminalIoctls = []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSCTTY, unix
 func judged(p *Policy, pid int) map[uint32][]check {
 	self := uint32(pid)
 	m := map[uint32][]check{
-		unix.SYS_IOCTL:             {never(1, terminalIoctls...)},
+		unix.SYS_IOCTL:             p.ioctlChecks(),
 		unix.SYS_PRCTL:             {only(0, prctls...)},
 		unix.SYS_KILL:              {only(0, self)},
 		unix.SYS_TGKILL:            {only(0, self)},

@@ -12,24 +12,65 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Nodes are the device nodes for a real GPU's driver: those of all GPUs, and of the ones that visible names by UUID only these.
-// root is "/" but for tests. A MIG slice (MIG-...) does not say here which GPU it is of: all GPUs' nodes then, which the
-// driver's capability nodes guard.
+// Nodes are the device nodes that a real GPU's driver computes with: its control nodes, those of all GPUs, or of the ones that visible
+// names by UUID only these, and the capabilities of their MIG slices. Not among them: nodes for displays, profilers, links between
+// machines, and for dividing GPUs. root is "/" but for tests.
 func Nodes(root string, visible []string) []string {
 	at := func(p string) string { return filepath.Join(root, p) }
 	var out []string
-	for _, pattern := range []string{"dev/nvidiactl", "dev/nvidia-uvm", "dev/nvidia-uvm-tools", "dev/nvidia-modeset", "dev/nvidia-nvlink", "dev/nvidia-caps/nvidia-cap*", "dev/nvidia-caps-imex-channels/channel*", "dev/dxg"} {
-		found, _ := filepath.Glob(at(pattern)) // the patterns are well-formed
-		out = append(out, found...)
-	}
-	if minors, ok := minorsOf(at("proc/driver/nvidia/gpus"), visible); ok {
-		for _, n := range minors {
-			out = append(out, at(fmt.Sprintf("dev/nvidia%s", n)))
+	for _, p := range []string{"dev/nvidiactl", "dev/nvidia-uvm", "dev/dxg"} {
+		if _, err := os.Lstat(at(p)); err == nil {
+			out = append(out, at(p))
 		}
-		return out
 	}
-	all, _ := filepath.Glob(at("dev/nvidia[0-9]*"))
-	return append(out, all...)
+	whole, slice := visible, sliceID{"*", "*"}
+	if len(visible) == 1 {
+		if gpu, id, ok := parseSlice(visible[0]); ok {
+			whole, slice = []string{gpu}, id
+		}
+	}
+	minors, ok := minorsOf(at("proc/driver/nvidia/gpus"), whole)
+	if !ok {
+		all, _ := filepath.Glob(at("dev/nvidia[0-9]*"))
+		return append(append(out, all...), slice.nodes(root, "*")...)
+	}
+	for _, n := range minors {
+		out = append(out, at(fmt.Sprintf("dev/nvidia%s", n)))
+		out = append(out, slice.nodes(root, n)...)
+	}
+	return out
+}
+
+// sliceID is a MIG slice of a GPU: a GPU instance, and a compute instance in it. "*": any.
+type sliceID struct{ gpu, compute string }
+
+// parseSlice reads the older form of a slice's name, MIG-GPU-UUID/GPU instance/compute instance, which says what it is a slice of. The newer
+// one, MIG-UUID, does not: the nodes of all GPUs and of all slices then, which the driver's own permissions guard.
+func parseSlice(name string) (gpu string, id sliceID, ok bool) {
+	rest, ok := strings.CutPrefix(name, "MIG-GPU-")
+	part := strings.Split(rest, "/")
+	if !ok || len(part) != 3 || !isNumber(part[1]) || !isNumber(part[2]) {
+		return "", id, false
+	}
+	return "GPU-" + part[0], sliceID{part[1], part[2]}, true
+}
+
+func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+
+// nodes are the capability nodes of a slice of the GPU with a device minor, by what the driver tells in /proc.
+func (s sliceID) nodes(root, minor string) []string {
+	instance := filepath.Join(root, "proc/driver/nvidia/capabilities/gpu"+minor, "mig/gi"+s.gpu)
+	var out []string
+	for _, pattern := range []string{instance + "/access", instance + "/ci" + s.compute + "/access"} {
+		files, _ := filepath.Glob(pattern) // minors and instances are numbers
+		for _, file := range files {
+			b, err := os.ReadFile(file)
+			if n := information(b)["DeviceFileMinor"]; err == nil && isNumber(n) {
+				out = append(out, filepath.Join(root, "dev/nvidia-caps/nvidia-cap"+n))
+			}
+		}
+	}
+	return out
 }
 
 // minorsOf finds the device minors of GPUs by what the driver tells in /proc; false unless all are found.
@@ -83,7 +124,7 @@ func groupsOf(nodes []string) []int {
 func NewPolicy(mode Mode, real bool, visible, env []string) Policy {
 	p := Policy{Mode: mode, Real: real, UIDBase: UIDBase, Read: libraryFolders(env)}
 	if real {
-		p.Nodes = Nodes("/", visible)
+		p.Nodes, p.Driver = Nodes("/", visible), driverBranch("/")
 		p.Groups = groupsOf(p.Nodes)
 	}
 	return p

@@ -49,6 +49,10 @@ type Policy struct {
 	Network bool `json:"network,omitempty"`
 	// Groups are supplementary groups, for device nodes that only a group may open.
 	Groups []int `json:"groups,omitempty"`
+	// Driver is the branch of the GPU's driver, as 580; "" if it does not tell.
+	Driver string `json:"driver,omitempty"`
+	// Ioctls says when requests to the driver are held to its list; "" is IoctlsAuto.
+	Ioctls Ioctls `json:"ioctls,omitempty"`
 	// Nodes are the device nodes of its GPU.
 	Nodes []string `json:"nodes,omitempty"`
 	// Read are further folders that it may read: the driver's libraries where they are in no usual place.

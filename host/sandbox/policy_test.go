@@ -45,45 +45,58 @@ func TestMapped(t *testing.T) {
 	}
 }
 
-// TestNodes: only the named GPUs' nodes, and all where a name says too little.
+// TestNodes: only what computing takes, of the named GPUs and slices, and all where a name says too little.
 func TestNodes(t *testing.T) {
 	root := t.TempDir()
-	put := func(path, text string) {
-		t.Helper()
-		path = filepath.Join(root, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	put := func(name, text string) {
+		name = filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, n := range []string{"nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1", "nvidia-caps/nvidia-cap1", "kvm"} {
+	for _, n := range []string{
+		"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "nvidia-nvlink", "nvidia-nvswitchctl", "nvidia0", "nvidia1", "kvm",
+		"nvidia-caps/nvidia-cap1", "nvidia-caps/nvidia-cap2", "nvidia-caps/nvidia-cap21", "nvidia-caps/nvidia-cap22", "nvidia-caps-imex-channels/channel0",
+	} {
 		put("dev/"+n, "")
 	}
 	put("proc/driver/nvidia/gpus/0000:01:00.0/information", "Model: \t\t NVIDIA X\nGPU UUID: \t GPU-a\nDevice Minor: \t 1\n")
 	put("proc/driver/nvidia/gpus/0000:02:00.0/information", "Model: \t\t NVIDIA X\nGPU UUID: \t GPU-b\nDevice Minor: \t 0\n")
+	capability := func(name, minor string) {
+		put("proc/driver/nvidia/capabilities/"+name, "DeviceFileMinor: "+minor+"\nDeviceFileMode: 256\nDeviceFileModify: 1\n")
+	}
+	capability("mig/config", "1") // divides GPUs
+	capability("mig/monitor", "2")
+	capability("gpu1/mig/gi1/access", "21")
+	capability("gpu1/mig/gi1/ci0/access", "22")
+	capability("gpu1/mig/gi1/ci3/access", "23")
+	capability("gpu1/mig/gi2/access", "30")
+	capability("gpu1/mig/gi2/ci0/access", "31")
+	capability("gpu0/mig/gi1/access", "40")
+	capability("gpu0/mig/gi1/ci0/access", "x")
 	for _, c := range []struct {
 		visible []string
 		want    string
 	}{
-		{[]string{"GPU-a"}, "nvidia1"},
-		{[]string{"GPU-b"}, "nvidia0"},
-		{[]string{"GPU-a", "GPU-b"}, "nvidia0 nvidia1"},
-		{nil, "nvidia0 nvidia1"},
-		{[]string{"MIG-c"}, "nvidia0 nvidia1"},
+		{[]string{"GPU-a"}, "nvidia-cap21 nvidia-cap22 nvidia-cap23 nvidia-cap30 nvidia-cap31 nvidia1"},
+		{[]string{"GPU-b"}, "nvidia-cap40 nvidia0"},
+		{[]string{"GPU-a", "GPU-b"}, "nvidia-cap21 nvidia-cap22 nvidia-cap23 nvidia-cap30 nvidia-cap31 nvidia-cap40 nvidia0 nvidia1"},
+		{nil, "nvidia-cap21 nvidia-cap22 nvidia-cap23 nvidia-cap30 nvidia-cap31 nvidia-cap40 nvidia0 nvidia1"},
+		{[]string{"MIG-c"}, "nvidia-cap21 nvidia-cap22 nvidia-cap23 nvidia-cap30 nvidia-cap31 nvidia-cap40 nvidia0 nvidia1"},
+		{[]string{"MIG-GPU-a/1/0"}, "nvidia-cap21 nvidia-cap22 nvidia1"},
+		{[]string{"MIG-GPU-a/2/0"}, "nvidia-cap30 nvidia-cap31 nvidia1"},
+		{[]string{"MIG-GPU-a/../0"}, "nvidia-cap21 nvidia-cap22 nvidia-cap23 nvidia-cap30 nvidia-cap31 nvidia-cap40 nvidia0 nvidia1"},
 	} {
 		var got []string
 		for _, n := range Nodes(root, c.visible) {
-			if base := filepath.Base(n); strings.Trim(base, "0123456789") == "nvidia" {
-				got = append(got, base)
-			} else if base == "kvm" {
-				t.Error("kvm is no GPU")
-			}
+			got = append(got, filepath.Base(n))
 		}
 		slices.Sort(got)
-		if strings.Join(got, " ") != c.want {
-			t.Errorf("%q: %q, want %s", c.visible, got, c.want)
+		if want := strings.Fields(c.want + " nvidiactl nvidia-uvm"); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+			t.Errorf("%q: %q, want %q", c.visible, got, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -42,6 +43,11 @@ func New(p Policy, log *slog.Logger) (*Space, error) {
 		return nil, nil
 	}
 	s := &Space{policy: p, log: log}
+	if held, why, err := p.ioctlsHeld(); err != nil {
+		return nil, fmt.Errorf("--sandbox %s, --ioctls %s: %w", p.Mode, cmp.Or(p.Ioctls, IoctlsAuto), err)
+	} else if !held {
+		log.Info("sandbox: requests to the GPU's driver are not held to a list", "driver", p.Driver, "reason", why)
+	}
 	if p.Mode == Audit {
 		log.Warn("sandbox: auditing, nothing is enforced")
 		return s, nil

@@ -63,6 +63,8 @@ type Isolation struct {
 	CPU       uint32   `toml:"cpu"`
 	Weight    uint32   `toml:"cpu_weight"`
 	Processes uint32   `toml:"processes"`
+	// Ioctls says when workers are held to the requests that their GPU's driver is known to make.
+	Ioctls string `toml:"ioctls"`
 	// KernelsReachWorker permits GPUs whose kernels can address all memory of a worker (HMM, ATS).
 	KernelsReachWorker bool `toml:"kernels_reach_worker"`
 }
@@ -114,7 +116,7 @@ func Default() Config {
 			Environment: map[string]string{},
 		},
 		Profiles:  limit.Profiles(),
-		Isolation: Isolation{Sandbox: string(sandbox.On), Memory: HostPart{limit.Portion{Part: 3, Of: 4}}, Processes: 16384},
+		Isolation: Isolation{Sandbox: string(sandbox.On), Ioctls: string(sandbox.IoctlsAuto), Memory: HostPart{limit.Portion{Part: 3, Of: 4}}, Processes: 16384},
 		Placement: Placement{Overcommit: 1, SoftwareGPU: SoftAuto},
 		Health:    Health{Interval: Duration(5e9), Drain: true, IgnoreXIDs: []uint64{13, 31, 43, 45, 63, 68, 69, 109}},
 		Scheduler: Scheduler{Enabled: true},

@@ -132,6 +132,9 @@ func kernel() []Attempt {
 		{Name: "host name", Do: call("sethostname", unix.SYS_SETHOSTNAME, at(&slash[0]), bad), Through: again},
 		{Name: "SysV shared memory", Do: call("shmctl", unix.SYS_SHMCTL, 0, 14 /* SHM_INFO */, at(&params[0]))},
 		{Name: "terminal: type into it", Do: call("ioctl", unix.SYS_IOCTL, 2, unix.TIOCSTI, at(&slash[0])), Through: again},
+		// What the filter sees is the number, whatever the descriptor is for.
+		{Name: "ioctl: a request within a request", Do: call("ioctl", unix.SYS_IOCTL, 2, 0xc01046d3 /* NV_ESC_IOCTL_XFER_CMD */, 0), Through: again},
+		{Name: "ioctl: another process's memory, by the GPU's tools", Do: call("ioctl", unix.SYS_IOCTL, 2, 62 /* UVM_TOOLS_READ_PROCESS_MEMORY */, 0), Through: again},
 		{Name: "personality", Do: onThread(call("personality", unix.SYS_PERSONALITY, 0))},
 	}
 }
