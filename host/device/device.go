@@ -238,11 +238,11 @@ func (d *Device) routineTick(ctx context.Context) {
 	}
 }
 
-// memoryRegions is the VM's memory for a worker: descriptors are duplicates, the caller's to close.
-func (d *Device) memoryRegions() ([]link.MemoryRegion, []int, error) {
+// backedMemory is the VM's memory for a worker: descriptors are duplicates, the caller's to close.
+func (d *Device) backedMemory() ([]link.BackedMemory, []int, error) {
 	v := d.mem.View()
 	defer v.Release()
-	var rs []link.MemoryRegion
+	var mem []link.BackedMemory
 	var files []int
 	for _, r := range d.mem.Regions() {
 		fd, err := syscall.Dup(r.FD())
@@ -251,19 +251,19 @@ func (d *Device) memoryRegions() ([]link.MemoryRegion, []int, error) {
 			return nil, nil, fmt.Errorf("guest memory: %w", err)
 		}
 		syscall.CloseOnExec(fd)
-		rs = append(rs, link.MemoryRegion{GPA: r.GPA(), Size: r.Size(), Offset: r.Offset()})
+		mem = append(mem, link.BackedMemory{MemoryRegion: regionOf(r), File: fd})
 		files = append(files, fd)
 	}
-	return rs, files, nil
+	return mem, files, nil
+}
+
+func regionOf(r *vhostuser.Region) link.MemoryRegion {
+	return link.MemoryRegion{GPA: r.GPA(), Size: r.Size(), Offset: r.Offset()}
 }
 
 // MemoryAdded implements vhostuser.Observer.
 func (d *Device) MemoryAdded(r *vhostuser.Region) {
-	m := link.Message{
-		Type:    link.Memory,
-		Payload: link.EncodeMemory([]link.MemoryRegion{{GPA: r.GPA(), Size: r.Size(), Offset: r.Offset()}}),
-		Files:   []int{r.FD()},
-	}
+	m := link.AddMemory{Memory: []link.BackedMemory{{MemoryRegion: regionOf(r), File: r.FD()}}}
 	for _, s := range d.all() {
 		s.tell(m)
 	}
@@ -272,6 +272,6 @@ func (d *Device) MemoryAdded(r *vhostuser.Region) {
 // MemoryRemoving implements vhostuser.Observer.
 func (d *Device) MemoryRemoving(r *vhostuser.Region) {
 	for _, s := range d.all() {
-		s.tell(link.Message{Type: link.MemoryGone, A: r.GPA()})
+		s.tell(link.RemoveMemory{GPA: r.GPA()})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"syscall"
 	"time"
 
 	"causeway/host/worker/link"
@@ -23,7 +24,7 @@ type fakeWorkers struct {
 // fakeWorker follows a session's messages as a worker does, and remembers which pages it could touch.
 type fakeWorker struct {
 	of      *fakeWorkers
-	replies chan link.Message
+	replies chan link.ToParent
 	done    chan struct{}
 	wake    func(slot uint32)
 
@@ -31,7 +32,7 @@ type fakeWorker struct {
 	regions map[uint32]*fakeRegion
 	parked  bool
 	hangs   bool // what is sent now waits in backlog
-	backlog []link.Message
+	backlog []link.ToWorker
 	ended   bool
 	err     error
 	parks   int
@@ -47,7 +48,7 @@ type fakeRegion struct {
 }
 
 func (f *fakeWorkers) start(_ link.Config, wake func(slot uint32), _ bool) (workerProcess, error) {
-	w := &fakeWorker{of: f, wake: wake, replies: make(chan link.Message, 64), done: make(chan struct{}), regions: map[uint32]*fakeRegion{}}
+	w := &fakeWorker{of: f, wake: wake, replies: make(chan link.ToParent, 64), done: make(chan struct{}), regions: map[uint32]*fakeRegion{}}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.started = append(f.started, w)
@@ -116,7 +117,7 @@ func (w *fakeWorker) check(when string) {
 	}
 }
 
-func (w *fakeWorker) Send(m link.Message) error {
+func (w *fakeWorker) Send(m link.ToWorker) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ended {
@@ -131,39 +132,38 @@ func (w *fakeWorker) Send(m link.Message) error {
 }
 
 // handle does what a message says. w.mu is held.
-func (w *fakeWorker) handle(m link.Message) {
-	w.check(fmt.Sprintf("at message %d", m.Type))
-	switch m.Type {
-	case link.Region:
-		w.regions[m.Region] = &fakeRegion{va: m.A, size: m.B, pieces: map[uint64][]link.Extent{}}
-	case link.Piece:
+func (w *fakeWorker) handle(m link.ToWorker) {
+	w.check("at message " + link.Name(m))
+	switch m := m.(type) {
+	case link.AddRegion:
+		w.regions[m.Region] = &fakeRegion{va: m.VA, size: m.Size, pieces: map[uint64][]link.Extent{}}
+	case link.AddPages:
 		r := w.regions[m.Region]
-		es, err := link.DecodeExtents(m.Payload)
-		if r == nil || err != nil {
-			w.of.fail("piece of region %d, which the worker was not told of: %v", m.Region, err)
+		if r == nil {
+			w.of.fail("pages of region %d, which the worker was not told of", m.Region)
 			return
 		}
 		if r.whole && !w.parked {
 			w.of.fail("pages of region %d are listed again while the worker uses them", m.Region)
 		}
-		r.pieces[m.A], r.whole = es, m.B == 1
-	case link.RegionEnd:
+		r.pieces[m.At], r.whole = m.Extents, m.Last
+	case link.EndRegion:
 		if w.regions[m.Region] == nil {
 			w.of.fail("end of region %d, which the worker was not told of", m.Region)
 		}
 		delete(w.regions, m.Region)
-		w.answer(link.Message{Type: link.RegionEnded, Region: m.Region})
+		w.answer(link.RegionEnded{Region: m.Region})
 	case link.Start:
 		w.starts++
-		errno := uint64(0)
+		var refused error
 		if w.refuses {
-			errno = 5
+			refused = errors.New("no GPU")
 		}
-		w.answer(link.Message{Type: link.Started, A: errno})
+		w.answer(link.Started{Status: link.StatusOf(syscall.EIO, refused)})
 	case link.Park:
 		w.parks++
 		w.parked = true
-		w.answer(link.Message{Type: link.Parked, A: m.A})
+		w.answer(link.Parked{Number: m.Number})
 	case link.Resume:
 		if !w.parked {
 			w.of.fail("resume of a worker that is not parked")
@@ -174,7 +174,7 @@ func (w *fakeWorker) handle(m link.Message) {
 	}
 }
 
-func (w *fakeWorker) answer(m link.Message) { w.replies <- m }
+func (w *fakeWorker) answer(m link.ToParent) { w.replies <- m }
 
 // hang has the worker do nothing any more, or all that it was told meanwhile.
 func (w *fakeWorker) hang(yes bool) {
@@ -204,11 +204,11 @@ func (w *fakeWorker) exit(err error) {
 	close(w.done)
 }
 
-func (w *fakeWorker) Await(ctx context.Context, t link.Type) (link.Message, error) {
+func (w *fakeWorker) Await(ctx context.Context, want func(link.ToParent) bool) (link.ToParent, error) {
 	for {
 		select {
 		case m := <-w.replies:
-			if m.Type == t {
+			if want(m) {
 				return m, nil
 			}
 			continue
@@ -216,13 +216,13 @@ func (w *fakeWorker) Await(ctx context.Context, t link.Type) (link.Message, erro
 		}
 		select {
 		case m := <-w.replies:
-			if m.Type == t {
+			if want(m) {
 				return m, nil
 			}
 		case <-w.done:
-			return link.Message{}, spawn.ErrEnded
+			return nil, spawn.ErrEnded
 		case <-ctx.Done():
-			return link.Message{}, fmt.Errorf("%w: %w", spawn.ErrSilent, ctx.Err())
+			return nil, fmt.Errorf("%w: %w", spawn.ErrSilent, ctx.Err())
 		}
 	}
 }

@@ -111,21 +111,17 @@ func (r *region) takeBack() []*fs.ReadRequest {
 }
 
 // messages tell a worker of the region and its pages.
-func (r *region) messages() []link.Message {
-	var ms []link.Message
+func (r *region) messages() []link.ToWorker {
+	var ms []link.ToWorker
 	if !r.sent {
-		ms = append(ms, link.Message{Type: link.Region, Region: r.id, A: r.va, B: r.size})
+		ms = append(ms, link.AddRegion{Region: r.id, VA: r.va, Size: r.size})
 	}
 	offs := make([]uint64, 0, len(r.pieces))
 	for off := range r.pieces {
 		offs = append(offs, off)
 	}
 	for i, off := range offs {
-		m := link.Message{Type: link.Piece, Region: r.id, A: off, Payload: link.EncodeExtents(r.pieces[off].extents)}
-		if i == len(offs)-1 {
-			m.B = 1
-		}
-		ms = append(ms, m)
+		ms = append(ms, link.AddPages{Region: r.id, At: off, Last: i == len(offs)-1, Extents: r.pieces[off].extents})
 	}
 	r.sent, r.changed = true, false
 	return ms
@@ -144,7 +140,7 @@ func pages(req *fs.ReadRequest, size uint64) ([]link.Extent, error) {
 		es = append(es, link.Extent{GPA: e.GPA, Size: uint64(e.Len)})
 		total += uint64(e.Len)
 	}
-	if total != size || len(es)*16 > link.MaxPayload {
+	if total != size || len(es) > link.MaxExtents {
 		return nil, fmt.Errorf("%w: %#x bytes of pages for %#x", errLease, total, size)
 	}
 	return es, nil

@@ -117,7 +117,7 @@ func TestLateAnswerToAPark(t *testing.T) {
 	inKernel(t, func(k *kernel) {
 		zero := k.begin()
 		w := k.worker()
-		w.answer(link.Message{Type: link.Parked, A: 77})
+		w.answer(link.Parked{Number: 77})
 		w.hang(true)
 		c := k.lend(loanAt(0, 0), zero)
 		k.sleep(leaseTerm + shortestNap)

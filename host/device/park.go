@@ -90,15 +90,13 @@ func (s *session) park(limit time.Duration) {
 	if st != parking || p == nil {
 		return
 	}
-	err := p.Send(link.Message{Type: link.Park, A: n})
+	err := p.Send(link.Park{Number: n})
 	if err == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
-		var m link.Message
-		for {
-			if m, err = p.Await(ctx, link.Parked); err != nil || m.A == n {
-				break
-			}
-		}
+		_, err = p.Await(ctx, func(m link.ToParent) bool {
+			parked, ok := m.(link.Parked)
+			return ok && parked.Number == n
+		})
 		cancel()
 	}
 	if err != nil {
@@ -177,7 +175,7 @@ func (s *session) sendRegions() {
 		return
 	}
 	all := true
-	var ms []link.Message
+	var ms []link.ToWorker
 	for _, r := range s.regions {
 		switch {
 		case !r.complete():
@@ -188,7 +186,7 @@ func (s *session) sendRegions() {
 	}
 	if s.state == parked && all {
 		s.state = running
-		ms = append(ms, link.Message{Type: link.Resume})
+		ms = append(ms, link.Resume{})
 		s.log.Info("leases are back")
 	}
 	s.mu.Unlock()

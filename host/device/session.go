@@ -272,10 +272,10 @@ func (s *session) dropRegion(r *region, w *fs.WriteRequest) {
 	p, sent := s.proc, r.sent
 	s.mu.Unlock()
 	if sent && p != nil {
-		err := p.Send(link.Message{Type: link.RegionEnd, Region: r.id})
+		err := p.Send(link.EndRegion{Region: r.id})
 		if err == nil {
 			ctx, cancel := context.WithTimeout(context.Background(), parkLimit)
-			_, err = p.Await(ctx, link.RegionEnded)
+			_, err = spawn.Next[link.RegionEnded](ctx, p)
 			cancel()
 		}
 		switch {
@@ -298,7 +298,7 @@ func (s *session) dropRegion(r *region, w *fs.WriteRequest) {
 }
 
 // tell passes a message to the worker, if there is one.
-func (s *session) tell(m link.Message) {
+func (s *session) tell(m link.ToWorker) {
 	s.mu.Lock()
 	p := s.proc
 	s.mu.Unlock()

@@ -44,9 +44,9 @@ func (s *session) spawn(h remote.Hello, w *fs.WriteRequest) {
 		s.fail(err)
 		return
 	}
-	rs, files, err := s.dev.memoryRegions()
+	mem, files, err := s.dev.backedMemory()
 	if err == nil {
-		err = p.Send(link.Message{Type: link.Memory, Payload: link.EncodeMemory(rs), Files: files})
+		err = p.Send(link.AddMemory{Memory: mem})
 		sys.CloseAll(files)
 	}
 	if err != nil {
@@ -140,19 +140,19 @@ func (s *session) startWorker(w *fs.WriteRequest) {
 		if p == nil {
 			return spawn.ErrEnded
 		}
-		for _, m := range append(ms, link.Message{Type: link.Start, Files: []int{bell}}) {
+		for _, m := range append(ms, link.Start{Doorbell: link.FileOf(bell)}) {
 			if err := p.Send(m); err != nil {
 				return err
 			}
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 		defer cancel()
-		m, err := p.Await(ctx, link.Started)
+		m, err := spawn.Next[link.Started](ctx, p)
 		if err != nil {
 			return err
 		}
-		if m.A != 0 {
-			return errors.New(string(m.Payload))
+		if m.Errno != 0 {
+			return errors.New(m.Text)
 		}
 		return nil
 	}()

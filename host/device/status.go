@@ -20,7 +20,7 @@ const (
 // tellLimit has the workers compare their memory with the limit. It waits for none of them. telling is held.
 func (d *Device) tellLimit(limit uint64) {
 	for _, s := range d.all() {
-		s.do(func() { s.tell(link.Message{Type: link.Limit, A: limit}) })
+		s.do(func() { s.tell(link.SetLimit{Bytes: limit}) })
 	}
 }
 

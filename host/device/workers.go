@@ -13,8 +13,8 @@ import (
 type workerProcess interface {
 	inventory.Worker
 
-	Send(m link.Message) error
-	Await(ctx context.Context, t link.Type) (link.Message, error)
+	Send(m link.ToWorker) error
+	spawn.Awaiter
 	Done() <-chan struct{}
 	Err() error
 	Stop(grace time.Duration)
@@ -40,13 +40,13 @@ type spawned struct {
 func (w spawned) start(cfg link.Config, wake func(slot uint32), spare bool) (workerProcess, error) {
 	if spare {
 		if p := w.pool.Take(); p != nil {
-			if p.Configure(cfg, wake) == nil {
+			if p.Configure(cfg, wake, spawn.NoConnection) == nil {
 				return p, nil
 			}
 			p.Kill() // it has ended
 		}
 	}
-	p, err := w.spawner.Start(cfg, wake)
+	p, err := w.spawner.Start(cfg, wake, spawn.NoConnection)
 	if err != nil {
 		return nil, err // not a nil process within an interface
 	}

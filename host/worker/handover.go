@@ -23,12 +23,9 @@ type handover struct {
 // handoverLimit bounds one step of a peer that has hung.
 const handoverLimit = 2 * time.Minute
 
-func newHandover(files []int) (*handover, error) {
-	if len(files) != 1 {
-		sys.CloseAll(files)
-		return nil, fmt.Errorf("%d descriptors where the other worker's stream is due", len(files))
-	}
-	conn, err := sys.UnixConn(files[0], "stream to the other worker")
+// newHandover takes over the stream.
+func newHandover(stream int) (*handover, error) {
+	conn, err := sys.UnixConn(stream, "stream to the other worker")
 	if err != nil {
 		return nil, err
 	}

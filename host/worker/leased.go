@@ -18,42 +18,40 @@ import (
 // leased is the carrier of a guest process in a VM: its regions are pages of guest RAM that it has leased, listed by the
 // device process over the link. The link's goroutine feeds it.
 type leased struct {
-	link *link.Conn
+	link *link.WorkerEnd
 	mem  *shm.Memory
 	ring *shm.Ring
 	bell *shm.Bell
 
 	mu     sync.Mutex
-	guest  []guestMemory
+	guest  []link.BackedMemory
 	pieces map[uint32]map[uint64][]link.Extent
 
 	ended sync.Once
 	done  chan struct{}
 }
 
-type guestMemory struct {
-	link.MemoryRegion
-	fd int
-}
-
 var _ remote.Carrier = (*leased)(nil)
 
-func newLeased(l *link.Conn) *leased {
+func newLeased(l *link.WorkerEnd) *leased {
 	return &leased{link: l, mem: shm.NewMemory(), pieces: map[uint32]map[uint64][]link.Extent{}, done: make(chan struct{})}
 }
 
 // handle follows one message of the device process. Files are taken over.
-func (l *leased) handle(m link.Message) error {
-	switch m.Type {
-	case link.Memory:
-		return l.memory(m)
-	case link.MemoryGone:
-		return l.memoryGone(m.A)
-	case link.Region:
-		return l.mem.Declare(m.Region, remote.Declared{VA: m.A, Size: m.B}, nil)
-	case link.Piece:
-		return l.piece(m)
-	case link.RegionEnd:
+func (l *leased) handle(r link.Received[link.ToWorker]) error {
+	switch m := r.Message().(type) {
+	case link.AddMemory:
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.guest = append(l.guest, m.Memory...)
+		return nil
+	case link.RemoveMemory:
+		return l.memoryGone(m.GPA)
+	case link.AddRegion:
+		return l.mem.Declare(m.Region, remote.Declared{VA: m.VA, Size: m.Size}, nil)
+	case link.AddPages:
+		return l.addPages(m)
+	case link.EndRegion:
 		l.mu.Lock()
 		delete(l.pieces, m.Region)
 		l.mu.Unlock()
@@ -61,35 +59,17 @@ func (l *leased) handle(m link.Message) error {
 			// The guest process exits without letting go first: that is the end, and in order.
 			return fmt.Errorf("%w: %w", errEnded, err)
 		}
-		return l.link.Send(link.Message{Type: link.RegionEnded, Region: m.Region})
+		return l.link.Send(link.RegionEnded{Region: m.Region})
 	}
-	sys.CloseAll(m.Files)
-	return fmt.Errorf("unexpected link message %d", m.Type)
-}
-
-func (l *leased) memory(m link.Message) error {
-	rs, err := link.DecodeMemory(m.Payload)
-	if err == nil && len(rs) != len(m.Files) {
-		err = fmt.Errorf("memory table of %d regions with %d descriptors", len(rs), len(m.Files))
-	}
-	if err != nil {
-		sys.CloseAll(m.Files)
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i, r := range rs {
-		l.guest = append(l.guest, guestMemory{r, m.Files[i]})
-	}
-	return nil
+	return r.Refuse()
 }
 
 func (l *leased) memoryGone(gpa uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.guest = slices.DeleteFunc(l.guest, func(g guestMemory) bool {
+	l.guest = slices.DeleteFunc(l.guest, func(g link.BackedMemory) bool {
 		if g.GPA == gpa {
-			_ = unix.Close(g.fd)
+			_ = unix.Close(g.File)
 			return true
 		}
 		return false
@@ -97,12 +77,8 @@ func (l *leased) memoryGone(gpa uint64) error {
 	return nil
 }
 
-// piece adds pages to a region; with the last piece the region can be reached.
-func (l *leased) piece(m link.Message) error {
-	es, err := link.DecodeExtents(m.Payload)
-	if err != nil {
-		return err
-	}
+// addPages adds pages to a region; with the last of them the region can be reached.
+func (l *leased) addPages(m link.AddPages) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ps := l.pieces[m.Region]
@@ -110,8 +86,8 @@ func (l *leased) piece(m link.Message) error {
 		ps = map[uint64][]link.Extent{}
 		l.pieces[m.Region] = ps
 	}
-	ps[m.A] = es
-	if m.B == 0 {
+	ps[m.At] = m.Extents
+	if !m.Last {
 		return nil
 	}
 	runs, err := l.runs(m.Region)
@@ -141,7 +117,7 @@ func (l *leased) runs(id uint32) ([]shm.Run, error) {
 func (l *leased) locate(e link.Extent) (shm.Run, error) {
 	for _, g := range l.guest {
 		if e.GPA >= g.GPA && e.GPA-g.GPA < g.Size && e.Size <= g.Size-(e.GPA-g.GPA) {
-			return shm.Run{FD: g.fd, Offset: int64(g.Offset + (e.GPA - g.GPA)), Size: e.Size}, nil
+			return shm.Run{FD: g.File, Offset: int64(g.Offset + (e.GPA - g.GPA)), Size: e.Size}, nil
 		}
 	}
 	return shm.Run{}, fmt.Errorf("guest-physical extent %#x+%#x is not guest memory", e.GPA, e.Size)
@@ -159,7 +135,7 @@ func (l *leased) start(bell int, head uint64, fresh bool) error {
 	if err == nil {
 		l.bell, err = shm.NewBell(bell, func(slot uint32) {
 			// An error means that the device process is gone; the link's goroutine sees it as well.
-			_ = l.link.Send(link.Message{Type: link.Wake, Region: slot})
+			_ = l.link.Send(link.Wake{Slot: slot})
 		})
 	}
 	if err != nil {
@@ -182,7 +158,7 @@ func (l *leased) Doorbell() remote.Doorbell { return l.bell }
 
 // Welcome implements remote.Carrier.
 func (l *leased) Welcome(status uint32, text string) error {
-	return l.link.Send(link.Message{Type: link.Started, A: uint64(status), Payload: []byte(text)})
+	return l.link.Send(link.Started{Status: link.Status{Errno: unix.Errno(status), Text: text}})
 }
 
 // Done implements remote.Carrier.
@@ -197,7 +173,7 @@ func (l *leased) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, g := range l.guest {
-		_ = unix.Close(g.fd)
+		_ = unix.Close(g.File)
 	}
 	l.guest = nil
 	return err
@@ -224,20 +200,20 @@ func (l *leased) describe(s *snapshot) ([]int, error) {
 	files := []int{l.bell.FD()}
 	for _, g := range l.guest {
 		s.Leased.Guest = append(s.Leased.Guest, g.MemoryRegion)
-		files = append(files, g.fd)
+		files = append(files, g.File)
 	}
 	return files, nil
 }
 
 // adoptLeased takes over a carrier that another process described. Files are taken over.
-func adoptLeased(c *link.Conn, s *leasedState, files []int) (*leased, error) {
+func adoptLeased(c *link.WorkerEnd, s *leasedState, files []int) (*leased, error) {
 	if len(files) != 1+len(s.Guest) {
 		sys.CloseAll(files)
 		return nil, fmt.Errorf("state of %d memory regions with %d descriptors", len(s.Guest), len(files))
 	}
 	l := newLeased(c)
 	for i, g := range s.Guest {
-		l.guest = append(l.guest, guestMemory{g, files[1+i]})
+		l.guest = append(l.guest, link.BackedMemory{MemoryRegion: g, File: files[1+i]})
 	}
 	if s.Pieces != nil {
 		l.pieces = s.Pieces

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bytes"
+	"errors"
 
 	"causeway/cuda/wire"
 	"causeway/host/driver"
@@ -20,7 +21,7 @@ func guestOf(a *wire.SessionInitArgs) guest {
 
 // measure answers link.Measure, beside the link's goroutine: the consumer may be busy. One answer serves all questions that came
 // before it was begun.
-func (w *Worker) measure(l *link.Conn) {
+func (w *Worker) measure(l *link.WorkerEnd) {
 	if w.questions.Add(1) > 1 {
 		return // who answers sees it
 	}
@@ -32,7 +33,7 @@ func (w *Worker) measure(l *link.Conn) {
 	}
 }
 
-func (w *Worker) answer(l *link.Conn) {
+func (w *Worker) answer(l *link.WorkerEnd) {
 	var u link.Use
 	err := w.onLoop(func() error {
 		u.PID, u.Program = w.guest.pid, w.guest.program
@@ -46,10 +47,7 @@ func (w *Worker) answer(l *link.Conn) {
 	if err != nil {
 		return // the session is over
 	}
-	payload, err := u.Encode()
-	if err != nil {
+	if err := l.Send(link.Measured{Use: u}); errors.Is(err, link.ErrMessage) { // otherwise the parent is gone, and wants no answer
 		w.log.Error("use cannot be told", "error", err)
-		return
 	}
-	_ = l.Send(link.Message{Type: link.Measured, Payload: payload}) // a parent that is gone wants no answer
 }

@@ -36,13 +36,13 @@ func (p *pages) watch(k link.PageKind, f func(mem []byte)) {
 	}
 }
 
-// take maps the pages of a Shared message, whose files it takes over.
-func (p *pages) take(m link.Message) error {
-	defer sys.CloseAll(m.Files)
-	list, err := link.DecodeShared(m)
-	if err != nil {
-		return err
-	}
+// take maps pages, whose files it takes over.
+func (p *pages) take(list []link.Page) error {
+	defer func() {
+		for _, s := range list {
+			_ = unix.Close(s.File)
+		}
+	}()
 	for _, s := range list {
 		if s.Kind == link.PageBell {
 			if err := p.takeBell(s.File); err != nil {
@@ -80,11 +80,15 @@ func (s *starter) awaitPages() error {
 	if !s.cfg.Shared {
 		return nil
 	}
-	m, err := s.link.Receive()
+	r, err := s.link.Receive()
 	if err != nil {
 		return fmt.Errorf("no shared pages: %w", err)
 	}
-	if err := s.pages.take(m); err != nil {
+	m, ok := r.Message().(link.SharePages)
+	if !ok {
+		return r.Refuse()
+	}
+	if err := s.pages.take(m.Pages); err != nil {
 		return err
 	}
 	return s.openPages()

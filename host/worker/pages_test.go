@@ -24,7 +24,7 @@ func TestPages(t *testing.T) {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.take(link.SharedMessage([]link.Page{{Kind: link.PageGrant, File: fd}})); err != nil {
+		if err := p.take([]link.Page{{Kind: link.PageGrant, File: fd}}); err != nil {
 			t.Fatal(err)
 		}
 		if got := p.page(link.PageGrant); len(got) != len(mem) || got[0] != i {
@@ -39,7 +39,7 @@ func TestPages(t *testing.T) {
 		t.Error("a page that nobody sent")
 	}
 	fd, _ := unix.MemfdCreate("x", 0)
-	if err := p.take(link.SharedMessage([]link.Page{{Kind: link.PageMeter, File: fd}})); err == nil {
+	if err := p.take([]link.Page{{Kind: link.PageMeter, File: fd}}); err == nil {
 		t.Error("a file that could shrink was mapped")
 	}
 }

@@ -43,54 +43,55 @@ func (p *Process) Main(ctx context.Context, linkFD int) error {
 	if p.Resume != "" {
 		return p.resume(ctx)
 	}
-	l, err := link.New(linkFD)
+	l, err := link.NewWorkerEnd(linkFD)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
 	s := &starter{link: l, backend: p.Backend, seal: p.Seal}
-	m, err := l.Receive()
-	if err == nil && m.Type == link.Warm {
-		if err := s.configure(p, m); err != nil {
-			return err
-		}
-		s.warmUp()
-		m, err = l.Receive()
-		if errors.Is(err, io.EOF) || err == nil && m.Type == link.Quit {
-			return nil // was not needed
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("no configuration: %w", err)
-	}
-	if m.Type != link.Configure {
-		sys.CloseAll(m.Files)
-		return fmt.Errorf("message %d where the configuration is due", m.Type)
-	}
-	if err := s.configure(p, m); err != nil {
-		return err
-	}
-	if s.cfg.Adopt {
-		if err := s.sealed(); err != nil {
-			sys.CloseAll(m.Files)
-			return err
-		}
-		return s.adopt(ctx, m.Files)
-	}
-	return s.start(ctx, m.Files)
+	return s.begin(ctx, p)
 }
 
-// configure takes a configuration. If it cannot, it closes the message's files.
-func (s *starter) configure(p *Process, m link.Message) error {
-	cfg, err := link.DecodeConfig(m.Payload)
-	if err != nil {
-		sys.CloseAll(m.Files)
-		return err
+// begin waits for the session, for which the worker may be told to get ready first.
+func (s *starter) begin(ctx context.Context, p *Process) error {
+	for warm := false; ; {
+		r, err := s.link.Receive()
+		if warm && errors.Is(err, io.EOF) {
+			return nil // was not needed
+		}
+		if err != nil {
+			return fmt.Errorf("no configuration: %w", err)
+		}
+		switch m := r.Message().(type) {
+		case link.Configure:
+			s.configure(p, m.Config)
+			if m.Config.Adopt {
+				return s.adopt(ctx, m.Connection.FD())
+			}
+			return s.start(ctx, m.Connection.FD())
+		case link.Warm:
+			if warm {
+				return r.Refuse()
+			}
+			warm = true
+			s.configure(p, m.Config)
+			s.warmUp()
+		case link.Quit:
+			if warm {
+				return nil // was not needed
+			}
+			return r.Refuse()
+		default:
+			return r.Refuse()
+		}
 	}
+}
+
+// configure takes a configuration.
+func (s *starter) configure(p *Process, cfg link.Config) {
 	var lvl slog.Level
 	_ = lvl.UnmarshalText([]byte(cfg.LogLevel)) // unknown: info
 	s.cfg, s.log = cfg, p.Logger(lvl).With("worker", os.Getpid())
-	return nil
 }
 
 // harden takes away what no session needs. The full sandbox is for a process that runs others' requests as another user.
@@ -116,33 +117,37 @@ func ownStderr() *os.File {
 // starter brings a session up: carrier, backend, worker.
 type starter struct {
 	cfg     link.Config
-	link    *link.Conn
+	link    *link.WorkerEnd
 	log     *slog.Logger
 	backend func(name string) (driver.Backend, error)
 	seal    func() error   // may be nil
 	ready   driver.Backend // opened ahead, nil if not
 	warm    bool           // ready has started its driver
 	leased  *leased        // with CarrierLeased
+	tied    bool           // the session ends with the link; routineLink's
 	pages   pages          // shared with others
 	budget  *memory.Budget // nil: Config.MemoryLimit, for this session alone
 	host    *memory.Budget // of the host's memory; nil: Config.HostMemory, for this session alone
 	meter   *meter.Writer  // nil: nobody reads
 }
 
-// start shakes hands with the guest process and runs the session.
-func (s *starter) start(ctx context.Context, files []int) error {
-	if s.warm && !s.fits(files) {
-		return s.startCold(files)
+// start shakes hands with the guest process and runs the session. conn is the guest's connection, which it takes over; -1: leased
+// memory is the carrier.
+func (s *starter) start(ctx context.Context, conn int) error {
+	if s.warm && !s.fits(conn) {
+		return s.startCold(conn)
 	}
-	if err := s.sealed(); err != nil {
-		sys.CloseAll(files)
+	err := s.sealed()
+	if err == nil {
+		err = s.awaitPages()
+	}
+	if err != nil {
+		if conn >= 0 {
+			_ = unix.Close(conn)
+		}
 		return err
 	}
-	if err := s.awaitPages(); err != nil {
-		sys.CloseAll(files)
-		return err
-	}
-	carrier, err := s.carrier(files)
+	carrier, err := s.carrier(conn)
 	if err != nil {
 		s.refuse(err)
 		return err
@@ -218,30 +223,24 @@ func (s *starter) run(ctx context.Context, w *Worker) error {
 }
 
 // carrier makes the carrier that the configuration names.
-func (s *starter) carrier(files []int) (remote.Carrier, error) {
+func (s *starter) carrier(conn int) (remote.Carrier, error) {
 	switch s.cfg.Carrier {
 	case link.CarrierUnix:
-		conn, err := connection(files)
+		c, err := sys.UnixConn(conn, "guest's connection")
 		if err != nil {
 			return nil, err
 		}
-		uc, ok := conn.(*net.UnixConn)
-		if !ok {
-			return nil, errors.Join(errors.New("guest's connection is not a unix socket"), conn.Close())
-		}
-		return asCarrier(shm.AcceptUnix(uc))
+		return asCarrier(shm.AcceptUnix(c))
 	case link.CarrierTCP:
-		conn, err := connection(files)
+		f := os.NewFile(uintptr(conn), "guest")
+		defer f.Close()
+		c, err := net.FileConn(f)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("guest's connection: %w", err)
 		}
-		return asCarrier(tcp.Accept(conn))
-	case link.CarrierLeased:
-		sys.CloseAll(files)
-		return s.acceptLeased()
+		return asCarrier(tcp.Accept(c))
 	}
-	sys.CloseAll(files)
-	return nil, fmt.Errorf("unknown carrier %q", s.cfg.Carrier)
+	return s.acceptLeased()
 }
 
 // asCarrier keeps a nil pointer from becoming a carrier.
@@ -252,72 +251,63 @@ func asCarrier[C remote.Carrier](c C, err error) (remote.Carrier, error) {
 	return c, nil
 }
 
-// connection is the guest's connection, the one file that came with the configuration.
-func connection(files []int) (net.Conn, error) {
-	if len(files) != 1 {
-		sys.CloseAll(files)
-		return nil, fmt.Errorf("%d descriptors where the guest's connection is due", len(files))
-	}
-	f := os.NewFile(uintptr(files[0]), "guest")
-	defer f.Close()
-	c, err := net.FileConn(f)
-	if err != nil {
-		return nil, fmt.Errorf("guest's connection: %w", err)
-	}
-	return c, nil
-}
-
 // acceptLeased follows the device process until region 0 is there.
 func (s *starter) acceptLeased() (remote.Carrier, error) {
 	l := newLeased(s.link)
 	s.leased = l
-	for {
-		m, err := s.link.Receive()
+	for l.ring == nil {
+		r, err := s.link.Receive()
+		if err == nil {
+			err = s.prepare(l, r)
+		}
 		switch {
-		case errors.Is(err, io.EOF), err == nil && m.Type == link.Quit:
+		case errors.Is(err, io.EOF), errors.Is(err, errEnded):
 			return nil, l.Close()
 		case err != nil:
 			return nil, errors.Join(err, l.Close())
-		case m.Type == link.Start && len(m.Files) == 1:
-			if err := l.start(m.Files[0], 0, true); err != nil {
-				return nil, errors.Join(err, l.Close())
-			}
-			return l, nil
-		case m.Type == link.Shared:
-			if err := s.pages.take(m); err != nil {
-				return nil, errors.Join(err, l.Close())
-			}
-		case m.Type == link.Limit: // nobody has asked yet
-		default:
-			if err := l.handle(m); err != nil {
-				return nil, errors.Join(err, l.Close())
-			}
 		}
 	}
+	return l, nil
+}
+
+// prepare follows a message of the device process before the session starts.
+func (s *starter) prepare(l *leased, r link.Received[link.ToWorker]) error {
+	switch m := r.Message().(type) {
+	case link.Quit:
+		return errEnded
+	case link.Start:
+		return l.start(m.Doorbell.FD(), 0, true)
+	case link.SharePages:
+		return s.pages.take(m.Pages)
+	case link.SetLimit: // nobody has asked yet
+		return nil
+	}
+	return l.handle(r)
 }
 
 // refuse tells the parent that no session came to be. Where the carrier shook hands itself, it has told the guest.
 func (s *starter) refuse(err error) {
-	_ = s.link.Send(link.Message{Type: link.Started, A: uint64(unix.EPROTO), Payload: []byte(err.Error())})
+	_ = s.link.Send(link.Started{Status: link.StatusOf(unix.EPROTO, err)})
 }
 
 // routineLink follows the parent process until the session or the link ends.
 func (s *starter) routineLink(w *Worker, end func()) {
-	tied := s.leased != nil || s.cfg.Tied
+	s.tied = s.leased != nil || s.cfg.Tied
 	for {
-		m, err := s.link.Receive()
+		r, err := s.link.Receive()
+		if errors.Is(err, link.ErrMessage) {
+			s.log.Error("session ends", "error", err)
+			end()
+			return
+		}
 		if err != nil {
 			// Without a device process there is no guest memory. A worker on a connection goes on with its guest, unless it is tied.
-			if tied {
+			if s.tied {
 				end()
 			}
 			return
 		}
-		if m.Type == link.Leave {
-			tied = s.leased != nil
-			continue
-		}
-		if err := s.follow(w, m, end); err != nil {
+		if err := s.follow(w, r, end); err != nil {
 			if !errors.Is(err, errEnded) && !errors.Is(err, errMoved) {
 				s.log.Error("session ends", "error", err)
 			}
@@ -327,35 +317,38 @@ func (s *starter) routineLink(w *Worker, end func()) {
 	}
 }
 
-func (s *starter) follow(w *Worker, m link.Message, end func()) error {
-	switch m.Type {
+// follow does what a message of the parent says while the session runs.
+func (s *starter) follow(w *Worker, r link.Received[link.ToWorker], end func()) error {
+	switch m := r.Message().(type) {
 	case link.Quit:
 		end()
+		return nil
+	case link.Leave:
+		s.tied = s.leased != nil
 		return nil
 	case link.Park:
 		if err := w.park(s.leased); err != nil {
 			return err
 		}
-		return s.link.Send(link.Message{Type: link.Parked, A: m.A})
+		return s.link.Send(link.Parked{Number: m.Number})
 	case link.Answer:
 		w.sharing.answered(m)
 		return nil
 	case link.Resume:
 		return w.resume(s.leased)
-	case link.Shared:
-		return s.pages.take(m)
+	case link.SharePages:
+		return s.pages.take(m.Pages)
 	case link.Measure:
 		go w.measure(s.link)
 		return nil
-	case link.Limit:
-		w.limitIs(m.A)
+	case link.SetLimit:
+		w.limitIs(m.Bytes)
 		return nil
 	case link.Rebuild:
-		return s.rebuild(w, m.Files)
+		return s.rebuild(w, m.Successor.FD())
 	}
 	if s.leased != nil {
-		return s.leased.handle(m)
+		return s.leased.handle(r)
 	}
-	sys.CloseAll(m.Files)
-	return fmt.Errorf("unexpected link message %d", m.Type)
+	return r.Refuse()
 }

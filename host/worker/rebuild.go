@@ -77,8 +77,8 @@ func (w *Worker) mover() (mover, error) {
 const quiesceForMove = 30 * time.Second
 
 // rebuild moves the session to the process at the other end of the stream. If that fails the session goes on here.
-func (s *starter) rebuild(w *Worker, files []int) error {
-	h, err := newHandover(files)
+func (s *starter) rebuild(w *Worker, stream int) error {
+	h, err := newHandover(stream)
 	if err != nil {
 		return s.link.Send(rebuilt(err))
 	}
@@ -100,12 +100,7 @@ func (s *starter) rebuild(w *Worker, files []int) error {
 	return err
 }
 
-func rebuilt(err error) link.Message {
-	if err == nil {
-		return link.Message{Type: link.Rebuilt}
-	}
-	return link.Message{Type: link.Rebuilt, A: uint64(unix.EIO), Payload: []byte(err.Error())}
-}
+func rebuilt(err error) link.Rebuilt { return link.Rebuilt{Status: link.StatusOf(unix.EIO, err)} }
 
 // move exports everything and waits for the successor to agree. It runs on the consumer. After nil this process must not
 // touch guest memory any more.
@@ -201,13 +196,16 @@ func (w *Worker) snapshot() *snapshot {
 	return s
 }
 
-// adopt takes a session over from another worker, and runs it.
-func (s *starter) adopt(ctx context.Context, files []int) error {
-	h, err := newHandover(files)
+// adopt takes a session over from another worker, at the other end of a stream, and runs it.
+func (s *starter) adopt(ctx context.Context, stream int) error {
+	h, err := newHandover(stream)
 	if err != nil {
 		return err
 	}
 	defer h.close()
+	if err := s.sealed(); err != nil {
+		return err
+	}
 	if err := s.awaitPages(); err != nil {
 		return err
 	}
@@ -235,11 +233,7 @@ func (s *starter) adopt(ctx context.Context, files []int) error {
 	return s.run(ctx, w)
 }
 
-func adopted(err error) link.Message {
-	m := rebuilt(err)
-	m.Type = link.Adopted
-	return m
-}
+func adopted(err error) link.Adopted { return link.Adopted{Status: link.StatusOf(unix.EIO, err)} }
 
 // receive builds a session from what the other worker sends.
 func (s *starter) receive(h *handover) (*Worker, mover, error) {

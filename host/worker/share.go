@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"sync"
@@ -12,7 +11,6 @@ import (
 	"causeway/host/driver"
 	"causeway/host/worker/link"
 	"causeway/host/worker/share"
-	"causeway/remote/sys"
 )
 
 var _ driver.Sharer = (*Worker)(nil)
@@ -25,36 +23,26 @@ var errNoParent = errors.New("this session has no parent to share through")
 // sharing is the worker's side of what sessions share. Its parent answers over the link, whose goroutine calls answered.
 type sharing struct {
 	mu   sync.Mutex
-	link *link.Conn
+	link *link.WorkerEnd
 	next uint64
-	open map[uint64]chan link.Message
+	open map[uint64]chan link.Answer
 }
 
 // Offer implements driver.Sharer.
 func (w *Worker) Offer(blob []byte, file int) (driver.ShareToken, error) {
 	t := share.NewToken()
-	m := link.Message{Type: link.Offer, Payload: append(t[:], blob...)}
-	if file >= 0 {
-		m.Files = []int{file}
+	_, file, err := w.sharing.ask(func(n uint64) link.ToParent {
+		return link.Offer{Request: n, Token: t, Blob: blob, File: link.FileOf(file)}
+	})
+	if file >= 0 { // a parent answers an offer without one
+		_ = unix.Close(file)
 	}
-	a, err := w.sharing.ask(m)
-	sys.CloseAll(a.Files)
 	return driver.ShareToken(t), err
 }
 
 // Redeem implements driver.Sharer.
 func (w *Worker) Redeem(t driver.ShareToken) (blob []byte, file int, err error) {
-	a, err := w.sharing.ask(link.Message{Type: link.Redeem, Payload: t[:]})
-	if err != nil {
-		sys.CloseAll(a.Files)
-		return nil, -1, err
-	}
-	file = -1
-	if len(a.Files) > 0 {
-		file = a.Files[0]
-		sys.CloseAll(a.Files[1:])
-	}
-	return a.Payload, file, nil
+	return w.sharing.ask(func(n uint64) link.ToParent { return link.Redeem{Request: n, Token: share.Token(t)} })
 }
 
 // Withdraw implements driver.Sharer.
@@ -63,40 +51,41 @@ func (w *Worker) Withdraw(t driver.ShareToken) {
 	l := w.sharing.link
 	w.sharing.mu.Unlock()
 	if l != nil {
-		_ = l.Send(link.Message{Type: link.Withdraw, Payload: t[:]}) // a parent that is gone has forgotten it
+		_ = l.Send(link.Withdraw{Token: share.Token(t)}) // a parent that is gone has forgotten it
 	}
 }
 
-// ask sends a request and waits for its answer.
-func (s *sharing) ask(m link.Message) (link.Message, error) {
+// ask sends the request of the number that it is given, and waits for its answer. The descriptor, -1 if there is none, is the caller's.
+func (s *sharing) ask(request func(n uint64) link.ToParent) (blob []byte, file int, err error) {
 	s.mu.Lock()
 	if s.link == nil {
 		s.mu.Unlock()
-		return link.Message{}, errNoParent
+		return nil, -1, errNoParent
 	}
 	if s.open == nil {
-		s.open = map[uint64]chan link.Message{}
+		s.open = map[uint64]chan link.Answer{}
 	}
 	s.next++
-	m.A = s.next
-	c := make(chan link.Message, 1)
-	s.open[m.A] = c
+	n := s.next
+	c := make(chan link.Answer, 1)
+	s.open[n] = c
 	l := s.link
 	s.mu.Unlock()
-	defer s.forget(m.A)
-	if err := l.Send(m); err != nil {
-		return link.Message{}, err
+	defer s.forget(n)
+	if err := l.Send(request(n)); err != nil {
+		return nil, -1, err
 	}
 	t := time.NewTimer(shareLimit)
 	defer t.Stop()
 	select {
 	case a := <-c:
-		if a.B != 0 {
-			return a, fmt.Errorf("share: %w", unix.Errno(a.B))
+		if a.Errno != 0 {
+			discard(a)
+			return nil, -1, fmt.Errorf("share: %w", a.Errno)
 		}
-		return a, nil
+		return a.Blob, a.File.FD(), nil
 	case <-t.C:
-		return link.Message{}, errors.New("share: the parent does not answer")
+		return nil, -1, errors.New("share: the parent does not answer")
 	}
 }
 
@@ -107,19 +96,25 @@ func (s *sharing) forget(n uint64) {
 	s.mu.Unlock()
 	select {
 	case a := <-c: // came too late
-		sys.CloseAll(a.Files)
+		discard(a)
 	default:
 	}
 }
 
 // answered takes the parent's answer over.
-func (s *sharing) answered(m link.Message) {
-	m.Payload = bytes.Clone(m.Payload)
+func (s *sharing) answered(a link.Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
-	case s.open[m.A] <- m: // nil, for one that nobody waits for, blocks
+	case s.open[a.Request] <- a: // nil, for one that nobody waits for, blocks
 	default:
-		sys.CloseAll(m.Files)
+		discard(a)
+	}
+}
+
+// discard closes what came with an answer.
+func discard(a link.Answer) {
+	if fd := a.File.FD(); fd >= 0 {
+		_ = unix.Close(fd)
 	}
 }

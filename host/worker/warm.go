@@ -55,15 +55,15 @@ const helloPatience = 2 * time.Second
 
 // fits reports whether the guest that said, or is about to say, hello on its connection can do with a driver that has started.
 // Sessions over leased memory were judged by the device process.
-func (s *starter) fits(files []int) bool {
-	if len(files) != 1 || s.cfg.Carrier == link.CarrierLeased {
+func (s *starter) fits(conn int) bool {
+	if s.cfg.Carrier == link.CarrierLeased {
 		return true
 	}
 	off := 0
 	if s.cfg.Carrier == link.CarrierTCP {
 		off = tcp.HeaderSize
 	}
-	b, err := peek(files[0], off+remote.HelloSize, helloPatience)
+	b, err := peek(conn, off+remote.HelloSize, helloPatience)
 	if err != nil {
 		return true // the handshake says what is wrong
 	}
@@ -104,7 +104,7 @@ const ResumeEnv = "CAUSEWAY_WORKER_RESUME"
 
 // startCold executes this program anew, with nothing but the link, the guest's connection and the configuration. The driver's
 // state goes with the old image; the process, which the parent watches, stays.
-func (s *starter) startCold(files []int) error {
+func (s *starter) startCold(conn int) error {
 	payload, err := s.cfg.Encode()
 	if err != nil {
 		return err
@@ -121,7 +121,7 @@ func (s *starter) startCold(files []int) error {
 		return fmt.Errorf("link: %w", err)
 	}
 	fds := [3]int{-1, -1, cfg}
-	for i, fd := range []int{int(l.Fd()), files[0]} {
+	for i, fd := range []int{int(l.Fd()), conn} {
 		if fds[i], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD, 3); err != nil { // without close-on-exec
 			return fmt.Errorf("descriptors for a cold start: %w", err)
 		}
@@ -140,20 +140,22 @@ func (p *Process) resume(ctx context.Context) error {
 	for _, fd := range fds {
 		unix.CloseOnExec(fd)
 	}
-	payload := make([]byte, link.MaxPayload)
+	payload := make([]byte, link.MaxConfig)
 	n, err := unix.Pread(fds[2], payload, 0)
 	if err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
 	_ = unix.Close(fds[2])
-	l, err := link.New(fds[0])
+	l, err := link.NewWorkerEnd(fds[0])
 	if err != nil {
 		return err
 	}
 	defer l.Close()
 	s := &starter{link: l, backend: p.Backend, seal: p.Seal}
-	if err := s.configure(p, link.Message{Payload: payload[:n], Files: fds[1:2]}); err != nil {
+	cfg, err := link.DecodeConfig(payload[:n])
+	if err != nil {
 		return err
 	}
-	return s.start(ctx, fds[1:2])
+	s.configure(p, cfg)
+	return s.start(ctx, fds[1])
 }

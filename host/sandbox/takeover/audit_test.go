@@ -204,7 +204,7 @@ func TestAuditEnds(t *testing.T) {
 		"worker": func(p *spawn.Process, _ int) error { return unix.Kill(p.PID(), unix.SIGKILL) },
 		"auditor": func(p *spawn.Process, auditor int) error {
 			// What asks now fails: the worker is heard again.
-			return errors.Join(unix.Kill(auditor, unix.SIGKILL), p.Send(link.Message{Type: link.Quit}))
+			return errors.Join(unix.Kill(auditor, unix.SIGKILL), p.Send(link.Quit{}))
 		},
 		"worker, with a child": func(p *spawn.Process, _ int) error { return unix.Kill(p.PID(), unix.SIGKILL) },
 		"by its group":         func(p *spawn.Process, _ int) error { return unix.Kill(-p.PID(), unix.SIGTERM) },

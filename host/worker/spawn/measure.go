@@ -18,12 +18,12 @@ func (p *Process) Measure(ctx context.Context) (link.Use, error) {
 	case <-p.measured: // of a call that has given up
 	default:
 	}
-	if err := p.link.Send(link.Message{Type: link.Measure}); err != nil {
+	if err := p.link.Send(link.Measure{}); err != nil {
 		return link.Use{}, err
 	}
 	select {
-	case b := <-p.measured:
-		return link.DecodeUse(b)
+	case u := <-p.measured:
+		return u, nil
 	case <-p.drained:
 		return link.Use{}, ErrEnded
 	case <-ctx.Done():
@@ -32,10 +32,10 @@ func (p *Process) Measure(ctx context.Context) (link.Use, error) {
 }
 
 // keepMeasured keeps the last answer only.
-func (p *Process) keepMeasured(payload []byte) {
+func (p *Process) keepMeasured(u link.Use) {
 	for {
 		select {
-		case p.measured <- payload:
+		case p.measured <- u:
 			return
 		default:
 		}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -30,33 +28,26 @@ func (s *Spawner) Rebuild(ctx context.Context, old *Process, cfg link.Config) (*
 	if err != nil {
 		return nil, err
 	}
-	if err := old.Send(link.Message{Type: link.Rebuild, Files: fds[1:2]}); err != nil {
+	if err := old.Send(link.Rebuild{Successor: link.FileOf(fds[1])}); err != nil {
 		next.Kill()
 		return nil, err
 	}
 	// Both are waited for: the old one says whether it let go, the new one whether it runs.
-	m, err := old.Await(ctx, link.Rebuilt)
+	gone, err := Next[link.Rebuilt](ctx, old)
 	if err == nil {
-		err = answer(m)
+		err = gone.Err()
 	}
 	if err != nil {
 		next.Kill()
 		return nil, fmt.Errorf("rebuild: old worker: %w", err)
 	}
-	if m, err = next.Await(ctx, link.Adopted); err == nil {
-		err = answer(m)
+	come, err := Next[link.Adopted](ctx, next)
+	if err == nil {
+		err = come.Err()
 	}
 	if err != nil {
 		next.Kill()
 		return nil, fmt.Errorf("rebuild: new worker: %w", errors.Join(err, ErrEnded))
 	}
 	return next, nil
-}
-
-// answer turns the errno and text of an answer into an error.
-func answer(m link.Message) error {
-	if m.A == 0 {
-		return nil
-	}
-	return fmt.Errorf("%s (%w)", m.Payload, os.NewSyscallError("worker", syscall.Errno(m.A)))
 }

@@ -9,11 +9,10 @@ import (
 
 	"causeway/host/worker/link"
 	"causeway/host/worker/share"
-	"causeway/remote/sys"
 )
 
-// end is a worker's end of a link whose parent is p.
-func end(t *testing.T, shared *share.Broker) (*link.Conn, *Process) {
+// end is a worker's end of a link whose parent is p. killed is closed when the parent ends the worker.
+func end(t *testing.T, shared *share.Broker) (w *link.WorkerEnd, p *Process, killed chan struct{}) {
 	t.Helper()
 	conn, child, err := link.Pair()
 	if err != nil {
@@ -24,78 +23,80 @@ func end(t *testing.T, shared *share.Broker) (*link.Conn, *Process) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := link.New(fd)
-	if err != nil {
+	if w, err = link.NewWorkerEnd(fd); err != nil {
 		t.Fatal(err)
 	}
-	p := &Process{link: conn, shared: shared, replies: make(chan link.Message, 1), drained: make(chan struct{})}
+	p, killed = newProcess(conn, shared), make(chan struct{})
+	p.kill = func() error { close(killed); return nil }
 	go p.routineReceive()
 	t.Cleanup(func() {
 		_ = w.Close()
 		<-p.drained
 		_ = conn.Close()
 	})
-	return w, p
+	return w, p, killed
 }
 
-func ask(t *testing.T, w *link.Conn, m link.Message) link.Message {
+// ask sends a request and returns its answer.
+func ask(t *testing.T, w *link.WorkerEnd, n uint64, m link.ToParent) link.Answer {
 	t.Helper()
 	if err := w.Send(m); err != nil {
 		t.Fatal(err)
 	}
-	a, err := w.Receive()
-	if err != nil || a.Type != link.Answer || a.A != m.A {
-		t.Fatalf("answer %+v, %v", a, err)
+	r, err := w.Receive()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, ok := r.Message().(link.Answer)
+	if !ok || a.Request != n {
+		t.Fatalf("answer %+v", r.Message())
 	}
 	return a
+}
+
+func closeFile(a link.Answer) {
+	if fd := a.File.FD(); fd >= 0 {
+		_ = unix.Close(fd)
+	}
 }
 
 // TestShare: what one worker offers another redeems, until it is withdrawn or the first is gone.
 func TestShare(t *testing.T) {
 	var shared, other share.Broker
-	a, pa := end(t, &shared)
-	b, _ := end(t, &shared)
-	c, _ := end(t, &other)
+	a, pa, _ := end(t, &shared)
+	b, _, _ := end(t, &shared)
+	c, _, _ := end(t, &other)
 	f, err := os.CreateTemp(t.TempDir(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
 	token, second := share.NewToken(), share.NewToken()
-	offer := func(n uint64, k share.Token) link.Message {
-		return link.Message{Type: link.Offer, A: n, Payload: append(k[:], "blob"...), Files: []int{int(f.Fd())}}
+	offer := func(n uint64, k share.Token) link.Offer {
+		return link.Offer{Request: n, Token: k, Blob: []byte("blob"), File: link.FileOf(int(f.Fd()))}
 	}
-	if r := ask(t, a, offer(7, token)); r.B != 0 {
-		t.Fatalf("offer: %d", r.B)
+	if r := ask(t, a, 7, offer(7, token)); r.Errno != 0 {
+		t.Fatalf("offer: %d", r.Errno)
 	}
-	if r := ask(t, b, offer(8, token)); r.B == 0 {
+	if r := ask(t, b, 8, offer(8, token)); r.Errno == 0 {
 		t.Error("a token was offered twice")
 	}
-	redeem := link.Message{Type: link.Redeem, A: 9, Payload: token[:]}
-	r := ask(t, b, redeem)
-	if r.B != 0 || string(r.Payload) != "blob" || len(r.Files) != 1 {
+	redeem := link.Redeem{Request: 9, Token: token}
+	r := ask(t, b, 9, redeem)
+	if r.Errno != 0 || string(r.Blob) != "blob" || r.File.FD() < 0 {
 		t.Errorf("redeemed %+v", r)
 	}
-	sys.CloseAll(r.Files)
-	if r := ask(t, c, redeem); r.B == 0 || len(r.Payload) != 0 || len(r.Files) != 0 {
+	closeFile(r)
+	if r := ask(t, c, 9, redeem); r.Errno == 0 || len(r.Blob) != 0 || r.File.FD() >= 0 {
 		t.Errorf("another virtual GPU redeemed %+v", r)
 	}
-	for _, bad := range []link.Message{
-		{Type: link.Redeem, A: 1}, {Type: link.Offer, A: 2, Payload: token[:31]},
-		{Type: link.Offer, A: 3, Payload: make([]byte, share.TokenSize+share.MaxBlob+1)},
-		{Type: link.Offer, A: 4, Payload: second[:], Files: []int{int(f.Fd()), int(f.Fd())}},
-	} {
-		if r := ask(t, b, bad); r.B == 0 {
-			t.Errorf("message %d of %d bytes was taken", bad.Type, len(bad.Payload))
-		}
-	}
-	if err := a.Send(link.Message{Type: link.Withdraw, Payload: token[:]}); err != nil {
+	if err := a.Send(link.Withdraw{Token: token}); err != nil {
 		t.Fatal(err)
 	}
-	if r := ask(t, a, offer(10, second)); r.B != 0 {
-		t.Errorf("second offer: %d", r.B)
+	if r := ask(t, a, 10, offer(10, second)); r.Errno != 0 {
+		t.Errorf("second offer: %d", r.Errno)
 	}
-	if r := ask(t, b, redeem); r.B == 0 {
+	if r := ask(t, b, 9, redeem); r.Errno == 0 {
 		t.Error("redeemed what was withdrawn")
 	}
 	_ = a.Close()
@@ -104,36 +105,37 @@ func TestShare(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Fatal("the end of a worker goes unnoticed")
 	}
-	if r := ask(t, b, link.Message{Type: link.Redeem, A: 11, Payload: second[:]}); r.B == 0 {
+	if r := ask(t, b, 11, link.Redeem{Request: 11, Token: second}); r.Errno == 0 {
 		t.Error("redeemed what a worker that is gone had offered")
 	}
 }
 
-// FuzzBroker is a worker that says anything about sharing: a byte for each message's type, number of descriptors and length in
-// units of 16, then its payload. The parent answers each offer and request once, and nothing is left when the worker is gone.
+// FuzzBroker is a worker that says anything about sharing: a byte for each message's kind, descriptor and length in units of 16, then its
+// token's first byte and its payload. The parent answers each offer and request once, and nothing is left when the worker is gone.
 func FuzzBroker(f *testing.F) {
 	f.Fuzz(func(t *testing.T, said []byte) {
 		before := descriptors(t)
 		var shared share.Broker
-		w, p := end(t, &shared)
-		for n := uint64(1); len(said) > 0 && n < 64; n++ {
-			m := link.Message{Type: link.Offer + link.Type(said[0]%3), A: n}
-			for range said[0] / 3 % 3 {
-				m.Files = append(m.Files, 0)
-			}
-			size := min(int(said[0]/9)*16, len(said)-1)
-			m.Payload, said = said[1:1+size], said[1+size:]
-			if m.Type == link.Withdraw && size >= share.TokenSize && len(m.Files) < 2 {
-				if err := w.Send(m); err != nil {
+		w, p, _ := end(t, &shared)
+		for n := uint64(1); len(said) > 1 && n < 64; n++ {
+			how, token := said[0], share.Token{said[1]}
+			size := min(int(how/6)*16, len(said)-2)
+			blob := said[2 : 2+size]
+			said = said[2+size:]
+			switch how % 3 {
+			case 0:
+				m := link.Offer{Request: n, Token: token, Blob: blob}
+				if how/3%2 == 1 {
+					m.File = link.FileOf(0)
+				}
+				checkAnswer(t, ask(t, w, n, m))
+			case 1:
+				checkAnswer(t, ask(t, w, n, link.Redeem{Request: n, Token: token}))
+			case 2:
+				if err := w.Send(link.Withdraw{Token: token}); err != nil {
 					t.Fatal(err)
 				}
-				continue
 			}
-			a := ask(t, w, m)
-			if len(a.Files) > 1 || a.B != 0 && len(a.Payload)+len(a.Files) > 0 || len(a.Payload) > share.MaxBlob {
-				t.Errorf("%d: answer %d with %d bytes, %d descriptors", m.Type, a.B, len(a.Payload), len(a.Files))
-			}
-			sys.CloseAll(a.Files)
 		}
 		_ = w.Close()
 		<-p.drained
@@ -142,6 +144,14 @@ func FuzzBroker(f *testing.F) {
 			t.Errorf("%d descriptors before, %d after", before, after)
 		}
 	})
+}
+
+func checkAnswer(t *testing.T, a link.Answer) {
+	t.Helper()
+	if a.Errno != 0 && (len(a.Blob) > 0 || a.File.FD() >= 0) {
+		t.Errorf("answer %d with %d bytes, descriptor %d", a.Errno, len(a.Blob), a.File.FD())
+	}
+	closeFile(a)
 }
 
 func descriptors(t *testing.T) int {

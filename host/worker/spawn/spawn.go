@@ -2,7 +2,6 @@
 package spawn
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +21,6 @@ import (
 	"causeway/host/sandbox"
 	"causeway/host/worker/link"
 	"causeway/host/worker/share"
-	"causeway/remote/sys"
 )
 
 // LinkFD is the descriptor of the link in a worker process.
@@ -45,26 +43,30 @@ type Spawner struct {
 
 // Process is a running worker.
 type Process struct {
-	link      *link.Conn
+	link      *link.ParentEnd
 	cmd       *exec.Cmd
+	kill      func() error
 	wake      atomic.Pointer[func(slot uint32)] // set before the session is
-	replies   chan link.Message
+	replies   chan link.ToParent
 	shared    *share.Broker
-	measured  chan []byte   // the last Measured
+	measured  chan link.Use // the last Measured
 	measuring chan struct{} // held by who measures
 	drained   chan struct{} // everything that the worker said has been read
 	done      chan struct{}
 	err       error // valid once done is closed
 }
 
-// Start starts a worker with its configuration and its files, which it duplicates. wake, which may be nil, is called for
-// each guest thread to be woken, on the goroutine that reads the link.
-func (s *Spawner) Start(cfg link.Config, wake func(slot uint32), files ...int) (*Process, error) {
+// NoConnection is what Start and Configure take where none goes with the configuration.
+const NoConnection = -1
+
+// Start starts a worker with its configuration and the connection of link.Configure, which it duplicates. wake, which may be nil, is
+// called for each guest thread to be woken, on the goroutine that reads the link.
+func (s *Spawner) Start(cfg link.Config, wake func(slot uint32), conn int) (*Process, error) {
 	p, err := s.process()
 	if err != nil {
 		return nil, err
 	}
-	if err := p.Configure(cfg, wake, files...); err != nil {
+	if err := p.Configure(cfg, wake, conn); err != nil {
 		p.Kill()
 		return nil, err
 	}
@@ -73,29 +75,21 @@ func (s *Spawner) Start(cfg link.Config, wake func(slot uint32), files ...int) (
 
 // Warm starts a worker that gets ready for sessions like cfg; Configure gives it one.
 func (s *Spawner) Warm(cfg link.Config) (*Process, error) {
-	payload, err := cfg.Encode()
-	if err != nil {
-		return nil, err
-	}
 	p, err := s.process()
 	if err != nil {
 		return nil, err
 	}
-	if err := p.link.Send(link.Message{Type: link.Warm, Payload: payload}); err != nil {
+	if err := p.link.Send(link.Warm{Config: cfg}); err != nil {
 		p.Kill()
 		return nil, fmt.Errorf("warm worker: %w", err)
 	}
 	return p, nil
 }
 
-// Configure gives a process that has no session yet its configuration and files, as Start does.
-func (p *Process) Configure(cfg link.Config, wake func(slot uint32), files ...int) error {
-	payload, err := cfg.Encode()
-	if err != nil {
-		return err
-	}
+// Configure gives a process that has no session yet its configuration and connection, as Start does.
+func (p *Process) Configure(cfg link.Config, wake func(slot uint32), conn int) error {
 	p.wake.Store(&wake)
-	if err := p.link.Send(link.Message{Type: link.Configure, Payload: payload, Files: files}); err != nil {
+	if err := p.link.Send(link.Configure{Config: cfg, Connection: link.FileOf(conn)}); err != nil {
 		return fmt.Errorf("configure worker: %w", err)
 	}
 	if len(cfg.Pages) > 0 {
@@ -107,7 +101,7 @@ func (p *Process) Configure(cfg link.Config, wake func(slot uint32), files ...in
 // Share hands pages to the worker, whose session sees them from then on, in place of earlier ones of their kinds. Those of
 // Config.Pages are there before the session opens. The files stay the caller's.
 func (p *Process) Share(pages ...link.Page) error {
-	if err := p.link.Send(link.SharedMessage(pages)); err != nil {
+	if err := p.link.Send(link.SharePages{Pages: pages}); err != nil {
 		return fmt.Errorf("share pages with worker: %w", err)
 	}
 	return nil
@@ -145,7 +139,8 @@ func (s *Spawner) process() (*Process, error) {
 	if err := sandbox.RaiseOOM(cmd.Process.Pid, sandbox.WorkerOOM); err != nil {
 		slog.Debug("worker keeps its OOM score", "error", err)
 	}
-	p := &Process{link: conn, cmd: cmd, shared: &s.shared, replies: make(chan link.Message, 16), measured: make(chan []byte, 1), measuring: make(chan struct{}, 1), drained: make(chan struct{}), done: make(chan struct{})}
+	p := newProcess(conn, &s.shared)
+	p.cmd, p.kill = cmd, cmd.Process.Kill
 	go func() {
 		p.err = cmd.Wait()
 		close(p.done)
@@ -153,6 +148,17 @@ func (s *Spawner) process() (*Process, error) {
 	go p.routineReceive()
 	return p, nil
 }
+
+// newProcess is the parent's side of a worker.
+func newProcess(conn *link.ParentEnd, shared *share.Broker) *Process {
+	return &Process{
+		link: conn, shared: shared, replies: make(chan link.ToParent, mostReplies), measured: make(chan link.Use, 1),
+		measuring: make(chan struct{}, 1), drained: make(chan struct{}), done: make(chan struct{}),
+	}
+}
+
+// mostReplies is how many answers may wait to be asked for.
+const mostReplies = 16
 
 // addrCompatLayout is ADDR_COMPAT_LAYOUT of personality(2): mappings grow upwards from a third of the address space.
 const addrCompatLayout = 0x0200000
@@ -218,41 +224,59 @@ func withoutOwnLib(dirs []string) []string {
 	return out
 }
 
-// routineReceive reads the link until the worker or Close ends it. A worker that answers what nobody asked is ended.
+// routineReceive reads the link until the worker or Close ends it. A worker that says what no worker says, or answers what nobody asked, is
+// ended: its guest may have taken it over.
 func (p *Process) routineReceive() {
 	defer close(p.drained)
 	defer p.shared.Gone(p)
 	for {
 		m, err := p.link.Receive()
-		if err != nil {
-			return
+		if err == nil {
+			err = p.follow(m)
 		}
-		if p.broker(m) {
+		switch {
+		case err == nil:
 			continue
+		case errors.Is(err, link.ErrMessage), errors.Is(err, link.ErrUnexpected), errors.Is(err, errUnasked):
+			slog.Warn("worker is ended for what it said", "error", err)
+			_ = p.kill()
 		}
-		sys.CloseAll(m.Files)
-		if m.Type == link.Wake {
-			if wake := p.wake.Load(); wake != nil && *wake != nil {
-				(*wake)(m.Region)
-			}
-			continue
-		}
-		m.Payload, m.Files = bytes.Clone(m.Payload), nil
-		if m.Type == link.Measured {
-			p.keepMeasured(m.Payload)
-			continue
-		}
-		select {
-		case p.replies <- m:
-		default:
-			_ = p.cmd.Process.Kill()
-			return
-		}
+		return
 	}
 }
 
+// errUnasked says that more was answered than anybody has asked.
+var errUnasked = errors.New("worker answers what nobody asked")
+
+// follow does what a message of the worker says.
+func (p *Process) follow(r link.Received[link.ToParent]) error {
+	switch m := r.Message().(type) {
+	case link.Wake:
+		if wake := p.wake.Load(); wake != nil && *wake != nil {
+			(*wake)(m.Slot)
+		}
+	case link.Offer:
+		p.offer(m)
+	case link.Redeem:
+		p.redeem(m)
+	case link.Withdraw:
+		p.shared.Withdraw(p, m.Token)
+	case link.Measured:
+		p.keepMeasured(m.Use)
+	case link.Started, link.RegionEnded, link.Parked, link.Rebuilt, link.Adopted:
+		select {
+		case p.replies <- m:
+		default:
+			return fmt.Errorf("%w: %s", errUnasked, link.Name(m))
+		}
+	default:
+		return r.Refuse()
+	}
+	return nil
+}
+
 // Send sends a message to the worker.
-func (p *Process) Send(m link.Message) error { return p.link.Send(m) }
+func (p *Process) Send(m link.ToWorker) error { return p.link.Send(m) }
 
 // Errors of Await.
 var (
@@ -260,28 +284,46 @@ var (
 	ErrSilent = errors.New("worker does not answer")
 )
 
-// Await returns the worker's next answer of a type; others that come meanwhile are dropped. One goroutine calls it at a time.
-func (p *Process) Await(ctx context.Context, t link.Type) (link.Message, error) {
+// Await returns the worker's next answer for which want is true; others that come meanwhile are dropped. One goroutine calls it at a time.
+func (p *Process) Await(ctx context.Context, want func(link.ToParent) bool) (link.ToParent, error) {
 	for {
 		select {
 		case m := <-p.replies:
-			if m.Type == t {
+			if want(m) {
 				return m, nil
 			}
 		case <-p.drained:
 			select {
 			case m := <-p.replies:
-				if m.Type == t {
+				if want(m) {
 					return m, nil
 				}
 				continue
 			default:
 			}
-			return link.Message{}, ErrEnded
+			return nil, ErrEnded
 		case <-ctx.Done():
-			return link.Message{}, fmt.Errorf("%w: %w", ErrSilent, ctx.Err())
+			return nil, fmt.Errorf("%w: %w", ErrSilent, ctx.Err())
 		}
 	}
+}
+
+// Awaiter is a worker whose answers can be awaited.
+type Awaiter interface {
+	Await(ctx context.Context, want func(link.ToParent) bool) (link.ToParent, error)
+}
+
+// Next awaits the worker's next answer of one kind.
+func Next[M link.ToParent](ctx context.Context, w Awaiter) (M, error) {
+	m, err := w.Await(ctx, func(m link.ToParent) bool {
+		_, ok := m.(M)
+		return ok
+	})
+	if err != nil {
+		var none M
+		return none, err
+	}
+	return m.(M), nil
 }
 
 // PID is the worker's process.
@@ -307,11 +349,11 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 func (p *Process) Err() error { return p.err }
 
 // Leave lets a Tied worker go on without this process.
-func (p *Process) Leave() error { return p.link.Send(link.Message{Type: link.Leave}) }
+func (p *Process) Leave() error { return p.link.Send(link.Leave{}) }
 
 // Stop asks the worker to quit, and kills it after grace. It returns when the process is gone.
 func (p *Process) Stop(grace time.Duration) {
-	_ = p.link.Send(link.Message{Type: link.Quit})
+	_ = p.link.Send(link.Quit{})
 	t := time.NewTimer(grace)
 	defer t.Stop()
 	select {

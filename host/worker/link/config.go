@@ -1,0 +1,69 @@
+package link
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Carriers of a session.
+const (
+	CarrierUnix   = "unix"   // the guest's SOCK_SEQPACKET connection came with Configure
+	CarrierTCP    = "tcp"    // the guest's TCP connection came with Configure
+	CarrierLeased = "leased" // guest memory comes over the link
+)
+
+// takesConnection reports whether a guest's or a worker's connection goes with a configuration.
+func (c Config) takesConnection() (bool, error) {
+	switch c.Carrier {
+	case CarrierUnix, CarrierTCP:
+		return true, nil
+	case CarrierLeased:
+		return c.Adopt, nil
+	}
+	return false, fmt.Errorf("unknown carrier %q", c.Carrier)
+}
+
+// Config is what a worker must know before it starts.
+type Config struct {
+	Carrier string `json:"carrier"`
+	GPU     string `json:"gpu"`               // a backend's name
+	Devices []int  `json:"devices,omitempty"` // host ordinals; nil: all
+	// Visible names Devices for CUDA_VISIBLE_DEVICES by UUID; nil: by number.
+	Visible     []string `json:"visible,omitempty"`
+	MemoryLimit uint64   `json:"memory_limit,omitempty"`
+	// With PageMemory: the session's slot in it, and what a context takes beside allocations, as far as anybody knows.
+	MemorySlot   int    `json:"memory_slot,omitempty"`
+	ContextBytes uint64 `json:"context_bytes,omitempty"`
+	// HostMemory is what the session's requests may make the worker hold of the host's memory, in bytes; 0: no limit. With PageHost: the
+	// session's slot in the budget that it shares.
+	HostMemory uint64 `json:"host_memory,omitempty"`
+	HostSlot   int    `json:"host_slot,omitempty"`
+	Cores      int    `json:"cores,omitempty"`
+	// ReachWorker permits GPUs whose kernels can address all of the worker's memory.
+	ReachWorker bool   `json:"reach_worker,omitempty"`
+	LogLevel    string `json:"log_level,omitempty"`
+	Peer        string `json:"peer,omitempty"` // who the guest process is, for the log
+	// Tied: the worker ends when its link does, unless Leave came before: its parent was killed.
+	Tied bool `json:"tied,omitempty"`
+	// Adopt: the session, and its guest's connection, come from another worker over Configure's connection, instead of from a handshake.
+	Adopt bool `json:"adopt,omitempty"`
+	// Shared: SharePages follows, and the session waits for it. Encode sets it.
+	Shared bool `json:"shared,omitempty"`
+	// Pages are sent behind the configuration. Their files stay the sender's, and open until then.
+	Pages []Page `json:"-"`
+}
+
+// Encode is Config as JSON.
+func (c Config) Encode() ([]byte, error) {
+	c.Shared = c.Shared || len(c.Pages) > 0
+	return json.Marshal(c)
+}
+
+// DecodeConfig reads what Encode wrote.
+func DecodeConfig(b []byte) (Config, error) {
+	var c Config
+	if err := json.Unmarshal(b, &c); err != nil {
+		return c, fmt.Errorf("worker configuration: %w", err)
+	}
+	return c, nil
+}

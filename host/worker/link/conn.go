@@ -1,0 +1,87 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/remote/sys"
+)
+
+// Conn is one end of a link: it sends Out and receives In.
+type Conn[Out, In Message] struct {
+	uc       *net.UnixConn
+	out      table[Out]
+	in       table[In]
+	mu       sync.Mutex // orders writers
+	buf, oob []byte     // the reader's
+}
+
+// The two ends.
+type (
+	ParentEnd = Conn[ToWorker, ToParent]
+	WorkerEnd = Conn[ToParent, ToWorker]
+)
+
+// Pair makes a link: one end for this process, and a file for the child to inherit.
+func Pair() (*ParentEnd, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("socketpair: %w", err)
+	}
+	uc, err := sys.UnixConn(fds[0], "link")
+	if err != nil {
+		_ = unix.Close(fds[1])
+		return nil, nil, err
+	}
+	return &ParentEnd{uc: uc, out: toWorker, in: toParent}, os.NewFile(uintptr(fds[1]), "link"), nil
+}
+
+// NewWorkerEnd takes over a worker's descriptor of its link.
+func NewWorkerEnd(fd int) (*WorkerEnd, error) {
+	uc, err := sys.UnixConn(fd, "link")
+	if err != nil {
+		return nil, err
+	}
+	return &WorkerEnd{uc: uc, out: toParent, in: toWorker}, nil
+}
+
+// Send sends m. Its descriptors stay open.
+func (c *Conn[Out, In]) Send(m Out) error {
+	b, files, err := encode(c.out, m)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := sys.SendPacket(c.uc, b, files); err != nil {
+		return fmt.Errorf("link: %w", err)
+	}
+	return nil
+}
+
+// Receive returns the next message; io.EOF when the other side is gone, ErrMessage for a packet that is none for this end.
+func (c *Conn[Out, In]) Receive() (Received[In], error) {
+	if c.buf == nil {
+		c.buf, c.oob = make([]byte, maxPacket+1), make([]byte, sys.RightsRoom(sys.MaxRights))
+	}
+	b, files, err := sys.ReceivePacket(c.uc, c.buf, c.oob)
+	switch {
+	case errors.Is(err, io.EOF):
+		return Received[In]{}, io.EOF
+	case err != nil:
+		return Received[In]{}, fmt.Errorf("link: %w", err)
+	}
+	return decode(c.in, b, files)
+}
+
+// Close ends the link.
+func (c *Conn[Out, In]) Close() error { return c.uc.Close() }
+
+// File returns a duplicate of the descriptor.
+func (c *Conn[Out, In]) File() (*os.File, error) { return c.uc.File() }

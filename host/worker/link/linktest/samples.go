@@ -1,0 +1,58 @@
+// Package linktest has a message of each kind, for tests of both ends of a link.
+package linktest
+
+import (
+	"golang.org/x/sys/unix"
+
+	"causeway/host/worker/link"
+	"causeway/host/worker/share"
+)
+
+// ToWorker is a message of each kind that a parent sends. No field is zero, and fd is the descriptor of those that take one.
+func ToWorker(fd int) []link.ToWorker {
+	f := link.FileOf(fd)
+	cfg := link.Config{
+		Carrier: link.CarrierUnix, GPU: "soft", Devices: []int{1}, Visible: []string{"GPU-1"}, MemoryLimit: 1 << 30, MemorySlot: 2,
+		ContextBytes: 3 << 20, HostMemory: 1 << 28, HostSlot: 3, ReachWorker: true, Cores: 4, LogLevel: "WARN", Peer: "guest process 5", Tied: true, Adopt: true, Shared: true,
+	}
+	return []link.ToWorker{
+		link.Configure{Config: cfg, Connection: f},
+		link.Warm{Config: cfg},
+		link.AddMemory{Memory: []link.BackedMemory{
+			{MemoryRegion: link.MemoryRegion{GPA: 1 << 32, Size: 1 << 20, Offset: 4096}, File: fd},
+			{MemoryRegion: link.MemoryRegion{GPA: 2 << 32, Size: 2 << 20, Offset: 8192}, File: fd},
+		}},
+		link.RemoveMemory{GPA: 1 << 32},
+		link.AddRegion{Region: 1, VA: 0x7f00_0000_0000, Size: 2 << 20},
+		link.AddPages{Region: 1, At: 4096, Last: true, Extents: []link.Extent{{GPA: 1 << 32, Size: 4096}, {GPA: 2 << 32, Size: 8192}}},
+		link.EndRegion{Region: 1},
+		link.Start{Doorbell: f},
+		link.Park{Number: 7},
+		link.Resume{},
+		link.Rebuild{Successor: f},
+		link.Quit{},
+		link.Measure{},
+		link.Answer{Request: 8, Errno: unix.EINVAL, File: f, Blob: []byte("blob")},
+		link.SharePages{Pages: []link.Page{{Kind: link.PageMeter, File: fd}, {Kind: link.PageBell, File: fd}}},
+		link.SetLimit{Bytes: 9 << 30},
+		link.Leave{},
+	}
+}
+
+// ToParent is ToWorker for what a worker sends.
+func ToParent(fd int) []link.ToParent {
+	failed := link.Status{Errno: unix.EIO, Text: "no GPU"}
+	token := share.Token{0: 1, share.TokenSize - 1: 2}
+	return []link.ToParent{
+		link.Started{Status: failed},
+		link.Wake{Slot: 3},
+		link.RegionEnded{Region: 1},
+		link.Parked{Number: 7},
+		link.Rebuilt{Status: failed},
+		link.Adopted{Status: failed},
+		link.Offer{Request: 8, Token: token, Blob: []byte("blob"), File: link.FileOf(fd)},
+		link.Redeem{Request: 9, Token: token},
+		link.Withdraw{Token: token},
+		link.Measured{Use: link.Use{PID: 5, Program: "/bin/sh", Devices: []link.DeviceUse{{UUID: [16]byte{1, 2}, Bytes: 1 << 40}}}},
+	}
+}

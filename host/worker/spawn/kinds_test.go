@@ -1,0 +1,128 @@
+package spawn
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/host/worker/link"
+	"causeway/host/worker/link/linktest"
+	"causeway/host/worker/share"
+)
+
+// TestEveryKind: the parent does something about each kind of message that a worker sends, by kind: a new one that nobody thought of fails here,
+// and would end the worker.
+func TestEveryKind(t *testing.T) {
+	var shared share.Broker
+	w, p, killed := end(t, &shared)
+	woken := make(chan uint32, 1)
+	wake := func(slot uint32) { woken <- slot }
+	p.wake.Store(&wake)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	reply := func(m link.ToParent) {
+		got, err := p.Await(ctx, func(link.ToParent) bool { return true })
+		if err != nil || !reflect.DeepEqual(got, m) {
+			t.Errorf("%+v became %+v, %v", m, got, err)
+		}
+	}
+	answer := func(link.ToParent) {
+		r, err := w.Receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := r.Message().(link.Answer); !ok {
+			t.Errorf("answered by %+v", r.Message())
+		}
+		r.Discard()
+	}
+	seen := map[string]func(link.ToParent){
+		"started": reply, "region ended": reply, "parked": reply, "rebuilt": reply, "adopted": reply,
+		"offer": answer, "redeem": answer,
+		"withdraw": func(m link.ToParent) {
+			if r := ask(t, w, 99, link.Redeem{Request: 99, Token: m.(link.Withdraw).Token}); r.Errno == 0 {
+				t.Error("a token holds after withdraw")
+			}
+		},
+		"wake": func(m link.ToParent) {
+			if slot := <-woken; slot != m.(link.Wake).Slot {
+				t.Errorf("slot %d was woken", slot)
+			}
+		},
+		"measured": func(m link.ToParent) {
+			if u := <-p.measured; !reflect.DeepEqual(u, m.(link.Measured).Use) {
+				t.Errorf("measured %+v", u)
+			}
+		},
+	}
+	for _, m := range linktest.ToParent(0) {
+		see := seen[link.Name(m)]
+		if see == nil {
+			t.Errorf("nobody says what the parent does about %q", link.Name(m))
+			continue
+		}
+		if err := w.Send(m); err != nil {
+			t.Fatal(err)
+		}
+		see(m)
+	}
+	select {
+	case <-killed:
+		t.Error("a worker that says what workers say was ended")
+	default:
+	}
+}
+
+// TestUnasked: a worker that answers more than it was asked is ended.
+func TestUnasked(t *testing.T) {
+	var shared share.Broker
+	w, _, killed := end(t, &shared)
+	for range mostReplies + 1 {
+		if err := w.Send(link.Parked{Number: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	awaitKill(t, killed)
+}
+
+// TestNotAWorker: one that says what only its parent may say, or nothing that is a message, is ended too, and its descriptors are closed.
+func TestNotAWorker(t *testing.T) {
+	for name, packet := range map[string][]byte{"quit": {12, 0, 0, 0}, "nothing": {0xff, 0, 0, 0}, "half a kind": {101, 0}, "a long wake": {102, 0, 0, 0, 1, 0, 0, 0, 0}} {
+		t.Run(name, func(t *testing.T) {
+			before := descriptors(t)
+			var shared share.Broker
+			w, p, killed := end(t, &shared)
+			f, err := w.File()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Sendmsg(int(f.Fd()), packet, unix.UnixRights(0, 0), nil, 0); err != nil {
+				t.Fatal(err)
+			}
+			_ = f.Close()
+			awaitKill(t, killed)
+			<-p.drained
+			if _, err := p.Await(context.Background(), func(link.ToParent) bool { return true }); !errors.Is(err, ErrEnded) {
+				t.Errorf("awaited %v", err)
+			}
+			_ = w.Close()
+			_ = p.link.Close()
+			if after := descriptors(t); after > before {
+				t.Errorf("%d descriptors before, %d after", before, after)
+			}
+		})
+	}
+}
+
+func awaitKill(t *testing.T, killed <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-killed:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the worker goes on")
+	}
+}
