@@ -320,6 +320,7 @@ var operations = [...]OpInfo{
 	OpPrimaryCtxReset: {
 		Name: "PrimaryCtxReset", Mode: Sync, Fixed: 8, ReplyFixed: 0,
 		OwnReply: true,
+		Keyed:    true,
 		Effect:   Resets, Kind: KindCtx, In: InRequest,
 		Object: Ref{Name: "ctx", Offset: 0, Kind: KindCtx, New: false},
 		Refs: []Ref{

@@ -199,14 +199,6 @@ func (r *recorder) modify(o *object, info *wire.OpInfo, e *entry) {
 		}
 	case wire.Resets:
 		r.dropChildren(o)
-		// After another one an earlier reset says nothing, and nobody may be refused one: they must not add up.
-		o.mods = slices.DeleteFunc(o.mods, func(m *entry) bool {
-			same := wire.Resets == opOf(m.rec).Info().Effect
-			if same {
-				r.release(m)
-			}
-			return same
-		})
 	}
 	if info.Keyed { // others are not looked through: there may be many
 		if i := slices.IndexFunc(o.mods, func(m *entry) bool { return info.Supersedes(e.rec, m.rec) }); i >= 0 {
@@ -215,12 +207,6 @@ func (r *recorder) modify(o *object, info *wire.OpInfo, e *entry) {
 		}
 	}
 	o.mods = append(o.mods, e)
-}
-
-// opOf is the operation of a record that this process has encoded.
-func opOf(rec []byte) wire.Op {
-	_, op, _ := wire.ParseHeader(rec)
-	return op
 }
 
 // drop forgets an object and everything that went with it.
