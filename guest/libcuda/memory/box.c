@@ -230,6 +230,24 @@ static CUresult host_to_host(const struct box *b)
 	return CUDA_SUCCESS;
 }
 
+/* Sends a box between memory that the worker reaches, and waits for it where the synchronous form does. The driver's asynchronous call
+ * takes few bytes of pinned memory at once (64 KiB or less) if its own stream is idle, whatever the streams that it waits for still write
+ * there; so the synchronous form first waits for those. */
+static CUresult reachable(const struct box *b, int wait)
+{
+	enum { TAKEN = 64 << 10, LEGACY = 1 /* CU_STREAM_LEGACY */ };
+	struct end d = end_of(&b->dst, 0, 0), s = end_of(&b->src, 0, 0);
+	CUresult res = CUDA_SUCCESS;
+
+	if (wait && !b->src.side.device && b->dst.side.device && b->width * b->height * b->depth <= TAKEN)
+		res = cwop_StreamSynchronize(LEGACY);
+	if (res == 0)
+		res = send_box(&d, &s, b->width, b->height, b->depth, b->stream, 0, 0);
+	if (res == 0 && wait && !(b->dst.side.device && b->src.side.device))
+		res = cwop_StreamSynchronize(b->stream);
+	return res;
+}
+
 /* Copies a box whose sides are resolved. */
 static CUresult run_box(struct box *b, int wait)
 {
@@ -246,13 +264,9 @@ static CUresult run_box(struct box *b, int wait)
 		return by_rows(b);
 	if (dense(&b->dst, b) && dense(&b->src, b))
 		res = cw_copy_linear(&b->dst.side, &b->src.side, b->width * b->height * b->depth, b->stream, wait);
-	else if (both) {
-		struct end d = end_of(&b->dst, 0, 0), s = end_of(&b->src, 0, 0);
-
-		res = send_box(&d, &s, b->width, b->height, b->depth, b->stream, 0, 0);
-		if (res == 0 && wait && !(b->dst.side.device && b->src.side.device))
-			res = cwop_StreamSynchronize(b->stream);
-	} else
+	else if (both)
+		res = reachable(b, wait);
+	else
 		res = neither ? host_to_host(b) : staged(b);
 	return wait ? res : cw_settle(res, b->stream);
 }

@@ -126,6 +126,17 @@ static void pointer_attribute(struct fake_call *c)
 	value = a.attr == 2 ? 2 : a.attr == 11 ? arena : 4096;
 }
 
+static struct cw_in_Memset slow; /* of a blocking stream: it happens when somebody waits, who waits for all */
+
+static void set(struct fake_call *c, const struct cw_in_Memset *m)
+{
+	for (uint64_t y = 0; y < m->height; y++) {
+		void *p = reach(c->w, m->dst + y * m->pitch, m->width * m->element);
+		CHECK(p);
+		fill(p, m->width, m->value, m->element);
+	}
+}
+
 int fake_device(struct fake_call *c)
 {
 	static uint8_t reply[CW_SLOT_PAYLOAD];
@@ -184,15 +195,16 @@ int fake_device(struct fake_call *c)
 	case CW_OP_MEMSET: {
 		struct cw_in_Memset m;
 		memcpy(&m, c->fixed, sizeof m);
-		for (uint64_t y = 0; y < m.height; y++) {
-			void *p = reach(c->w, m.dst + y * m.pitch, m.width * m.element);
-			CHECK(p);
-			fill(p, m.width, m.value, m.element);
-		}
+		if (m.stream == FAKE_SLOW_STREAM)
+			slow = m;
+		else
+			set(c, &m);
 		return 0;
 	}
 	case CW_OP_STREAM_SYNCHRONIZE:
 	case CW_OP_CTX_SYNCHRONIZE:
+		set(c, &slow);
+		slow.height = 0;
 		return 0;
 	case CW_OP_POINTER_GET_ATTRIBUTE:
 		pointer_attribute(c);

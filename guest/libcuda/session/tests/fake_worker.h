@@ -72,5 +72,7 @@ void fake_vfs_return_all(struct fake_worker *w); /* as before a migration: every
 
 /* fake_device.c: a handler that keeps "device memory" and does the memory operations. */
 fake_handler fake_device;
+/* A blocking stream whose fills happen when somebody waits for a stream; copies take their bytes at once, as a driver's of few bytes do. */
+enum { FAKE_SLOW_STREAM = 0x510 };
 
 #endif
