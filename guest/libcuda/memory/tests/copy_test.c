@@ -381,25 +381,6 @@ static void pointers(int can_map)
 	put_pinned(p);
 }
 
-/* A synchronous copy of a small box of pinned memory brings what a kernel of another blocking stream still writes there. */
-static void behind_others(void)
-{
-	enum { PITCH = 64, WIDTH = 16, ROWS = 4 };
-	uint8_t *p = get_pinned(PITCH * ROWS), got[PITCH * ROWS];
-	CUdeviceptr d = alloc(sizeof got), at;
-	CUDA_MEMCPY2D q = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = p, .srcPitch = PITCH, .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-			   .dstDevice = d, .dstPitch = PITCH, .WidthInBytes = WIDTH, .Height = ROWS};
-	memset(p, 1, PITCH * ROWS);
-	CHECK(cwi_cuMemHostGetDevicePointer_v2(&at, p, 0) == 0);
-	CHECK(cwop_Memset(at, 0, 2, 1, PITCH * ROWS, 1, FAKE_SLOW_STREAM) == 0);
-	CHECK(cwi_cuMemcpy2D_v2(0, &q) == 0 && cwi_cuMemcpyDtoH_v2(0, got, d, sizeof got) == 0);
-	for (int y = 0; y < ROWS; y++)
-		for (int x = 0; x < WIDTH; x++)
-			CHECK(got[y * PITCH + x] == 2);
-	CHECK(cwi_cuMemFree_v2(d) == 0);
-	put_pinned(p);
-}
-
 static void *hammer(void *arg)
 {
 	uint64_t seed = (uintptr_t)arg * 77777;
@@ -440,8 +421,6 @@ static void all(enum carrier carrier)
 	registered_again(carrier == UNIX);
 	small_pinned(can_map);
 	pointers(can_map);
-	if (can_map)
-		behind_others();
 	boxes(carrier == TCP ? 16 : 64, can_map);
 	pthread_t t[6];
 	for (int i = 0; i < 6; i++)
