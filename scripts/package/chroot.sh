@@ -1,8 +1,11 @@
 # A clean Debian to install packages in; sourced after common.sh, apt.sh and images/lib.sh.
 
-# debian_tar [SUITE] makes a minimal Debian, of bookworm by default, once a week, and keeps it below build/debian.
+# built_for is the Debian that packages built here are for: this one, since they depend on its libc, or the oldest that is supported.
+built_for() { if [ "$(os_id)" = debian ]; then os_codename; else echo bookworm; fi; }
+
+# debian_tar [SUITE] makes a minimal Debian, once a week, and keeps it below build/debian.
 debian_tar() {
-  local suite=${1:-bookworm} tar
+  local suite=${1:-$(built_for)} tar
   tar=$BUILD/debian/$suite.tar
   [ -z "$(find "$tar" -mtime -7 2>/dev/null)" ] || return 0
   image_tools
@@ -17,9 +20,10 @@ debian_tar() {
 
 # debian_root DIR [SUITE] unpacks it.
 debian_root() {
-  debian_tar "${2:-bookworm}"
+  local suite=${2:-$(built_for)}
+  debian_tar "$suite"
   mkdir -p "$1"
-  tar -xf "$BUILD/debian/${2:-bookworm}.tar" -C "$1"
+  tar -xf "$BUILD/debian/$suite.tar" -C "$1"
 }
 
 # in_root DIR COMMAND... runs a command in it, with /proc, /dev and /sys of its own kind, in its own process namespace: whatever it
