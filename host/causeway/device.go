@@ -49,6 +49,7 @@ func deviceCommand() *cobra.Command {
 		Short: "Give a VM a virtual GPU",
 		Long: `Gives one VM a virtual GPU: serves a vhost-user socket, to which QEMU connects a vhost-user-fs device. The guest mounts it
 with its own virtiofs driver, and finds there the libraries that CUDA programs load.
+The VM is the unit of trust: an attacker who takes over one of its workers reaches all of its memory (docs/SECURITY.md), and no other VM's.
 It runs until it is interrupted; a VM that is attached then loses its GPU for good. The lines for QEMU and libvirt are printed.
 SIGUSR2 moves all sessions to fresh worker processes, which their programs do not notice.
 With --control it tells how it is, and takes other limits, over HTTP on a Unix socket, as causewayd does.`,

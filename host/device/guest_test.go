@@ -19,6 +19,8 @@ import (
 	"causeway/host/device"
 	"causeway/host/driver"
 	"causeway/host/driver/drivertest"
+	"causeway/host/sandbox"
+	"causeway/host/sandbox/takeover"
 	"causeway/host/worker"
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
@@ -35,8 +37,20 @@ const workerEnv = "CAUSEWAY_TEST_WORKER"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(workerEnv) != "" {
+		policy, err := sandbox.FromEnv()
+		if err == nil {
+			_, err = sandbox.Enter(policy, slog.Default())
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "test worker:", err)
+			os.Exit(1)
+		}
 		p := &worker.Process{
+			Seal: func() error { return sandbox.Seal(policy) },
 			Backend: func(gpu string) (driver.Backend, error) {
+				if err := takeover.FromEnv(os.Stderr); err != nil {
+					return nil, err
+				}
 				if b, err, ours := realBackend(gpu); ours {
 					return b, err
 				}

@@ -34,6 +34,7 @@ type Target struct {
 	Folders   []string // to write in
 	Nodes     []string // device nodes to open
 	Namespace string   // a namespace file of the host's
+	Marks     []Mark   // text in memory of the worker's VM and of others
 }
 
 // Attempt is one thing to try.
@@ -44,8 +45,10 @@ type Attempt struct {
 	Through []syscall.Errno
 	// Needed: no attack; what a driver does, and must be let.
 	Needed bool
-	// Always: workers give it up without a sandbox too.
+	// Always: workers give it up without a sandbox too, or never had it.
 	Always bool
+	// Remains: it gets through with a sandbox too, as docs/SECURITY.md says.
+	Remains bool
 }
 
 // Result is how an attempt ended.
@@ -62,6 +65,7 @@ func (t *Target) Attempts() []Attempt {
 	all = append(all, t.sockets()...)
 	all = append(all, t.files()...)
 	all = append(all, t.processes()...)
+	all = append(all, t.memory()...)
 	all = append(all, kernel()...)
 	return all
 }
