@@ -174,7 +174,7 @@ func elfSize(data []byte) (uint64, error) {
 		if err := within("section", off, n); err != nil {
 			return 0, err
 		}
-		if kind == stringTable && n > 0 && data[off+n-1] != 0 {
+		if (kind == stringTable || i == names) && n > 0 && data[off+n-1] != 0 {
 			return 0, malformed("ELF strings at %d without an end", off)
 		}
 	}
