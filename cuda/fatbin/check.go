@@ -17,7 +17,16 @@ type Code struct {
 type Part struct {
 	Format Format // PTX, ELF or Unknown
 	SM     int
-	Code   []byte
+	code   []byte // of an ELF image, unpacked
+	entry  Entry
+}
+
+// Code is the image, or text, which is unpacked now.
+func (p *Part) Code() ([]byte, error) {
+	if p.code != nil {
+		return p.code, nil
+	}
+	return p.entry.Payload()
 }
 
 // Bytes is the image. Nobody may change it any more.
@@ -29,7 +38,8 @@ func (c *Code) Format() Format { return c.format }
 // Parts are the code of the entries that were looked into, in their order.
 func (c *Code) Parts() []Part { return c.parts }
 
-// Check looks at an image. Compressed entries are unpacked if wants says that a driver would take them for a GPU of their architecture.
+// Check looks at an image. Compressed entries are unpacked if they are no text and wants says that a
+// driver would take them for a GPU of their architecture.
 // Wrappers, which hold addresses, and binary formats that are not known here are refused.
 func Check(data []byte, wants func(sm int) bool) (*Code, error) {
 	c := &Code{bytes: data, format: Detect(data)}
@@ -48,7 +58,7 @@ func Check(data []byte, wants func(sm int) bool) (*Code, error) {
 			return nil, malformed("%s", c.format)
 		}
 	}
-	c.parts = []Part{{Format: c.format, Code: data}}
+	c.parts = []Part{{Format: c.format, code: data}}
 	return c, nil
 }
 
@@ -70,27 +80,21 @@ func (c *Code) container(wants func(sm int) bool) error {
 	}
 	c.bytes = c.bytes[:size]
 	return eachEntry(c.bytes, func(e *Entry) error {
-		known := e.Kind == KindPTX || e.Kind == KindELF
-		if e.Compressed && known && !wants(e.SM) {
+		if e.Kind == KindPTX && (e.Compressed || Detect(e.raw) != ELF) {
+			c.parts = append(c.parts, Part{Format: PTX, SM: e.SM, entry: *e})
+			return nil
+		}
+		if e.Compressed && !wants(e.SM) {
 			return nil
 		}
 		code, err := e.Payload()
-		if err != nil && e.Kind == KindELF {
+		if err != nil || e.Kind != KindELF && Detect(code) != ELF {
 			return err
 		}
-		p := Part{Unknown, e.SM, code}
-		switch {
-		case e.Kind == KindELF || Detect(code) == ELF:
-			p.Format = ELF
-			if _, err := CubinSize(code); err != nil {
-				return err
-			}
-		case e.Kind == KindPTX:
-			p.Format = PTX
+		if _, err := CubinSize(code); err != nil {
+			return err
 		}
-		if known {
-			c.parts = append(c.parts, p)
-		}
+		c.parts = append(c.parts, Part{Format: ELF, SM: e.SM, code: code})
 		return nil
 	})
 }

@@ -89,7 +89,7 @@ func (m *method) kind(p idl.Param, k idl.BindKind) {
 		m.outs = append(m.outs, out{p.Name, "", "Mem", "Mem{%s, " + goParam(word(0)) + "}"})
 	case "list", "maybe":
 		take("[]" + m.element(p))
-		m.refs = append(m.refs, ref{p.Name, "unsafe.Pointer(unsafe.SliceData(" + name + "))"})
+		m.refs = append(m.refs, ref{p.Name, "first(" + name + ")"})
 		length := "uint64(len(" + name + "))"
 		if k.Kind == "maybe" {
 			m.checks = append(m.checks, "("+name+" == nil || "+length+" == "+m.args[word(0)]+")")
@@ -98,7 +98,7 @@ func (m *method) kind(p idl.Param, k idl.BindKind) {
 		}
 	case "array":
 		take("[]" + m.element(p))
-		m.refs = append(m.refs, ref{p.Name, "unsafe.Pointer(unsafe.SliceData(" + name + "))"})
+		m.refs = append(m.refs, ref{p.Name, "first(" + name + ")"})
 		if _, err := strconv.Atoi(word(0)); err == nil {
 			m.checks = append(m.checks, "len("+name+") >= "+word(0))
 		} else {
@@ -106,7 +106,7 @@ func (m *method) kind(p idl.Param, k idl.BindKind) {
 		}
 	case "room":
 		take("[]" + m.element(p))
-		m.refs = append(m.refs, ref{p.Name, "unsafe.Pointer(unsafe.SliceData(" + name + "))"})
+		m.refs = append(m.refs, ref{p.Name, "first(" + name + ")"})
 		length := "uint64(len(" + name + "))"
 		i := slices.IndexFunc(m.outs, func(o out) bool { return o.param == word(0) })
 		if i < 0 {

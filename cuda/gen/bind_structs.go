@@ -67,17 +67,17 @@ func newBinder(f *idl.File) (*binder, error) {
 		b.types[c] = t
 	}
 	for _, e := range f.Enums {
-		b.types[e.Name] = boundType{"int32", 4, 4, isNumber}
+		b.types[e.Name] = boundType{"uint32", 4, 4, isNumber}
 	}
 	for _, t := range f.Types {
 		decl := idl.NormalType(t.Decl)
 		switch {
-		case t.Name == "CUdevice": // an ordinal
-			b.types[t.Name] = boundType{"uint32", 4, 4, isNumber}
 		case t.Name == "CUdeviceptr":
 			b.types[t.Name] = boundType{"Address", 8, 8, isHandle}
 		case slices.Contains(wide, t.Name), strings.HasPrefix(decl, "struct ") && strings.HasSuffix(decl, "*"):
 			b.types[t.Name] = boundType{b.goName(t.Name), 8, 8, isHandle}
+		case decl == "int": // an enumeration, or a device's ordinal
+			b.types[t.Name] = boundType{"uint32", 4, 4, isNumber}
 		case strings.Contains(decl, "("):
 			b.types[t.Name] = boundType{"Callback", 8, 8, isHandle}
 		default:

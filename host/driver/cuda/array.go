@@ -1,16 +1,17 @@
 package cuda
 
 import (
-	"encoding/binary"
+	"maps"
 	"math/bits"
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 )
 
 // array is a CUarray: one of its own, a level of a mipmapped array, or a plane.
 type array struct {
-	handle uint64
+	handle bind.Array
 	ctx    uint32
 	owner  uint32 // id of the object that it is a part of, 0: its own
 	size   uint64 // bytes booked for it
@@ -18,17 +19,13 @@ type array struct {
 
 // mipmap is a CUmipmappedArray.
 type mipmap struct {
-	handle uint64
+	handle bind.MipmappedArray
 	ctx    uint32
 	size   uint64
 }
 
-// Layouts of CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY_SPARSE_PROPERTIES and CUDA_ARRAY_MEMORY_REQUIREMENTS (cuda.h), and the flags of
-// arrays whose memory the guest brings itself.
+// Flags of arrays, those whose memory the guest brings itself among them, and bounds.
 const (
-	arrayDescSize     = 40
-	sparseProps       = 48
-	memoryNeeds       = 32
 	arrayLayered      = 0x01
 	arrayUnbacked     = 0x40 | 0x80 // sparse, deferred mapping
 	arrayPageSize     = 64 << 10
@@ -37,46 +34,25 @@ const (
 	largestArrayPixel = 16
 )
 
-// arrayShape is what an array is made from.
-type arrayShape struct {
-	width, height, depth    uint64
-	format, channels, flags uint32
-}
-
-func (d arrayShape) put(b []byte) {
-	le := binary.LittleEndian
-	le.PutUint64(b, d.width)
-	le.PutUint64(b[8:], d.height)
-	le.PutUint64(b[16:], d.depth)
-	le.PutUint32(b[24:], d.format)
-	le.PutUint32(b[28:], d.channels)
-	le.PutUint32(b[32:], d.flags)
-}
-
-func shapeOf(b []byte) arrayShape {
-	le := binary.LittleEndian
-	return arrayShape{le.Uint64(b), le.Uint64(b[8:]), le.Uint64(b[16:]), le.Uint32(b[24:]), le.Uint32(b[28:]), le.Uint32(b[32:])}
-}
-
-// bytes is what an array is booked with: its elements, in the driver's allocation unit. Elements of formats made of planes and
+// arrayBytes is what an array is booked with: its elements, in the driver's allocation unit. Elements of formats made of planes and
 // blocks are taken for at most 4 bytes. 0 if the shape cannot be an array, which the driver will say.
-func (d arrayShape) bytes() uint64 {
-	if d.flags&arrayUnbacked != 0 {
+func arrayBytes(d bind.Array3DDescriptor) uint64 {
+	if d.Flags&arrayUnbacked != 0 {
 		return 0
 	}
 	pixel := uint64(4)
-	switch d.format {
+	switch d.Format {
 	case 0x01, 0x08:
-		pixel = uint64(d.channels)
+		pixel = uint64(d.NumChannels)
 	case 0x02, 0x09, 0x10:
-		pixel = 2 * uint64(d.channels)
+		pixel = 2 * uint64(d.NumChannels)
 	case 0x03, 0x0a, 0x20:
-		pixel = 4 * uint64(d.channels)
+		pixel = 4 * uint64(d.NumChannels)
 	case 0xc5, 0xcb:
 		pixel = 8
 	}
 	n := min(pixel, largestArrayPixel)
-	for _, v := range []uint64{d.width, max(d.height, 1), max(d.depth, 1)} {
+	for _, v := range []uint64{d.Width, max(d.Height, 1), max(d.Depth, 1)} {
 		hi, lo := bits.Mul64(n, v)
 		if hi != 0 || lo > maxArrayElements*largestArrayPixel {
 			return 0
@@ -91,21 +67,19 @@ func (s *session) ArrayCreate(c *wire.Call, a *wire.ArrayCreateArgs) cuda.Result
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	d := arrayShape{a.Width, a.Height, a.Depth, a.Format, a.Channels, a.Flags}
-	size := d.bytes()
+	d := bind.Array3DDescriptor{Width: a.Width, Height: a.Height, Depth: a.Depth, Format: a.Format, NumChannels: a.Channels, Flags: a.Flags}
+	size := arrayBytes(d)
 	if res := s.charge(size); res != cuda.Success {
 		return res
 	}
-	b := newBuffer(arrayDescSize)
-	defer b.free()
-	d.put(b.bytes())
-	if res := s.note(s.fn.cuArray3DCreate_v2.call(s.out.addr(), b.addr())); res != cuda.Success {
+	h, res := s.drv.Array3DCreate(&d)
+	if s.note(res) != cuda.Success {
 		s.refund(size)
 		return res
 	}
-	x := array{handle: *s.out.u64(0), ctx: c.Ctx, size: size}
+	x := array{handle: h, ctx: c.Ctx, size: size}
 	if !s.arrays.put(a.Array, x) {
-		s.fn.cuArrayDestroy.call(x.handle)
+		s.drv.ArrayDestroy(x.handle)
 		s.refund(size)
 		return cuda.ErrorInvalidHandle
 	}
@@ -121,7 +95,7 @@ func (s *session) ArrayDestroy(c *wire.Call, a *wire.ArrayDestroyArgs) cuda.Resu
 	if res := s.useContext(x.ctx); res != cuda.Success {
 		return res
 	}
-	res := s.note(s.fn.cuArrayDestroy.call(x.handle))
+	res := s.note(s.drv.ArrayDestroy(x.handle))
 	if res == cuda.Success {
 		s.arrays.remove(a.Array)
 		s.dropParts(a.Array)
@@ -141,16 +115,11 @@ func (s *session) dropParts(owner uint32) {
 }
 
 // part stores a level or plane and reads its shape.
-func (s *session) part(id uint32, x array) (arrayShape, cuda.Result) {
-	b := newBuffer(arrayDescSize)
-	defer b.free()
-	if res := s.fn.cuArray3DGetDescriptor_v2.call(b.addr(), x.handle); res != cuda.Success {
-		return arrayShape{}, res
+func (s *session) part(id uint32, x array) (d bind.Array3DDescriptor, res cuda.Result) {
+	if res = s.drv.Array3DGetDescriptor(&d, x.handle); res == cuda.Success && !s.arrays.put(id, x) {
+		res = cuda.ErrorInvalidHandle
 	}
-	if !s.arrays.put(id, x) {
-		return arrayShape{}, cuda.ErrorInvalidHandle
-	}
-	return shapeOf(b.bytes()), cuda.Success
+	return d, res
 }
 
 // ArrayGetPlane finds a plane of an array of several.
@@ -162,11 +131,12 @@ func (s *session) ArrayGetPlane(c *wire.Call, a *wire.ArrayGetPlaneArgs, r *wire
 	if res := s.useContext(x.ctx); res != cuda.Success {
 		return res
 	}
-	if res := s.fn.cuArrayGetPlane.call(s.out.addr(), x.handle, uint64(a.Index)); res != cuda.Success {
+	h, res := s.drv.ArrayGetPlane(x.handle, a.Index)
+	if res != cuda.Success {
 		return res
 	}
-	d, res := s.part(a.Plane, array{handle: *s.out.u64(0), ctx: x.ctx, owner: a.Array})
-	r.Width, r.Height, r.Depth, r.Format, r.Channels, r.Flags = d.width, d.height, d.depth, d.format, d.channels, d.flags
+	d, res := s.part(a.Plane, array{handle: h, ctx: x.ctx, owner: a.Array})
+	r.Width, r.Height, r.Depth, r.Format, r.Channels, r.Flags = d.Width, d.Height, d.Depth, d.Format, d.NumChannels, d.Flags
 	return res
 }
 
@@ -175,35 +145,33 @@ func (s *session) MipmapCreate(c *wire.Call, a *wire.MipmapCreateArgs) cuda.Resu
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	d := arrayShape{a.Width, a.Height, a.Depth, a.Format, a.Channels, a.Flags}
+	d := bind.Array3DDescriptor{Width: a.Width, Height: a.Height, Depth: a.Depth, Format: a.Format, NumChannels: a.Channels, Flags: a.Flags}
 	var size uint64
 	level := d
 	for i := uint32(0); i < min(max(a.Levels, 1), maxMipmapLevels); i++ {
-		size += level.bytes()
-		if level.width <= 1 && level.height <= 1 && (level.depth <= 1 || d.flags&arrayLayered != 0) {
+		size += arrayBytes(level)
+		if level.Width <= 1 && level.Height <= 1 && (level.Depth <= 1 || d.Flags&arrayLayered != 0) {
 			break
 		}
-		level.width, level.height = max(level.width/2, 1), level.height/2
-		if d.height != 0 {
-			level.height = max(level.height, 1)
+		level.Width, level.Height = max(level.Width/2, 1), level.Height/2
+		if d.Height != 0 {
+			level.Height = max(level.Height, 1)
 		}
-		if d.flags&arrayLayered == 0 && d.depth != 0 {
-			level.depth = max(level.depth/2, 1)
+		if d.Flags&arrayLayered == 0 && d.Depth != 0 {
+			level.Depth = max(level.Depth/2, 1)
 		}
 	}
 	if res := s.charge(size); res != cuda.Success {
 		return res
 	}
-	b := newBuffer(arrayDescSize)
-	defer b.free()
-	d.put(b.bytes())
-	if res := s.note(s.fn.cuMipmappedArrayCreate.call(s.out.addr(), b.addr(), uint64(a.Levels))); res != cuda.Success {
+	h, res := s.drv.MipmappedArrayCreate(&d, a.Levels)
+	if s.note(res) != cuda.Success {
 		s.refund(size)
 		return res
 	}
-	m := mipmap{handle: *s.out.u64(0), ctx: c.Ctx, size: size}
+	m := mipmap{handle: h, ctx: c.Ctx, size: size}
 	if !s.mipmaps.put(a.Mipmap, m) {
-		s.fn.cuMipmappedArrayDestroy.call(m.handle)
+		s.drv.MipmappedArrayDestroy(m.handle)
 		s.refund(size)
 		return cuda.ErrorInvalidHandle
 	}
@@ -219,7 +187,7 @@ func (s *session) MipmapDestroy(c *wire.Call, a *wire.MipmapDestroyArgs) cuda.Re
 	if res := s.useContext(m.ctx); res != cuda.Success {
 		return res
 	}
-	res := s.note(s.fn.cuMipmappedArrayDestroy.call(m.handle))
+	res := s.note(s.drv.MipmappedArrayDestroy(m.handle))
 	if res == cuda.Success {
 		s.mipmaps.remove(a.Mipmap)
 		s.dropParts(a.Mipmap)
@@ -237,50 +205,54 @@ func (s *session) MipmapGetLevel(c *wire.Call, a *wire.MipmapGetLevelArgs, r *wi
 	if res := s.useContext(m.ctx); res != cuda.Success {
 		return res
 	}
-	if res := s.fn.cuMipmappedArrayGetLevel.call(s.out.addr(), m.handle, uint64(a.Index)); res != cuda.Success {
+	h, res := s.drv.MipmappedArrayGetLevel(m.handle, a.Index)
+	if res != cuda.Success {
 		return res
 	}
-	d, res := s.part(a.Level, array{handle: *s.out.u64(0), ctx: m.ctx, owner: a.Mipmap})
-	r.Width, r.Height, r.Depth, r.Format, r.Channels, r.Flags = d.width, d.height, d.depth, d.format, d.channels, d.flags
+	d, res := s.part(a.Level, array{handle: h, ctx: m.ctx, owner: a.Mipmap})
+	r.Width, r.Height, r.Depth, r.Format, r.Channels, r.Flags = d.Width, d.Height, d.Depth, d.Format, d.NumChannels, d.Flags
 	return res
 }
 
-// arrayOrMipmap finds whichever of the two is named, and picks its entry point.
-func (s *session) arrayOrMipmap(arrayID, mipmapID uint32, ofArray, ofMipmap entry) (uint64, entry, cuda.Result) {
+// eitherArray calls what belongs to an array, or to a mipmapped array, whichever is named, in its context.
+func (s *session) eitherArray(arrayID, mipmapID uint32, ofArray func(bind.Array) cuda.Result, ofMipmap func(bind.MipmappedArray) cuda.Result) cuda.Result {
 	if x, ok := s.arrays.get(arrayID); ok {
-		return x.handle, ofArray, s.useContext(x.ctx)
+		if res := s.useContext(x.ctx); res != cuda.Success {
+			return res
+		}
+		return ofArray(x.handle)
 	}
-	if m, ok := s.mipmaps.get(mipmapID); ok {
-		return m.handle, ofMipmap, s.useContext(m.ctx)
+	m, ok := s.mipmaps.get(mipmapID)
+	if !ok {
+		return cuda.ErrorInvalidHandle
 	}
-	return 0, 0, cuda.ErrorInvalidHandle
+	if res := s.useContext(m.ctx); res != cuda.Success {
+		return res
+	}
+	return ofMipmap(m.handle)
 }
 
 // ArrayGetSparseProperties describes the tiles of a sparse array.
 func (s *session) ArrayGetSparseProperties(c *wire.Call, a *wire.ArrayGetSparsePropertiesArgs, r *wire.ArrayGetSparsePropertiesReply) cuda.Result {
-	h, f, res := s.arrayOrMipmap(a.Array, a.Mipmap, s.fn.cuArrayGetSparseProperties, s.fn.cuMipmappedArrayGetSparseProperties)
-	if res != cuda.Success {
-		return res
-	}
-	b := newBuffer(sparseProps)
-	defer b.free()
-	if res = f.call(b.addr(), h); res == cuda.Success {
-		r.Properties = append([]byte(nil), b.bytes()...)
+	var p bind.ArraySparseProperties
+	res := s.eitherArray(a.Array, a.Mipmap,
+		func(h bind.Array) cuda.Result { return s.drv.ArrayGetSparseProperties(&p, h) },
+		func(h bind.MipmappedArray) cuda.Result { return s.drv.MipmappedArrayGetSparseProperties(&p, h) })
+	if res == cuda.Success {
+		r.Properties = bind.Encode(&p)
 	}
 	return res
 }
 
 // ArrayGetMemoryRequirements says what memory an array without its own needs.
 func (s *session) ArrayGetMemoryRequirements(c *wire.Call, a *wire.ArrayGetMemoryRequirementsArgs, r *wire.ArrayGetMemoryRequirementsReply) cuda.Result {
-	h, f, res := s.arrayOrMipmap(a.Array, a.Mipmap, s.fn.cuArrayGetMemoryRequirements, s.fn.cuMipmappedArrayGetMemoryRequirements)
-	if res != cuda.Success {
-		return res
-	}
-	b := newBuffer(memoryNeeds)
-	defer b.free()
-	if res = f.call(b.addr(), h, uint64(a.Dev)); res == cuda.Success {
-		r.Size, r.Alignment = *b.u64(0), *b.u64(1)
-	}
+	var m bind.ArrayMemoryRequirements
+	res := s.eitherArray(a.Array, a.Mipmap,
+		func(h bind.Array) cuda.Result { return s.drv.ArrayGetMemoryRequirements(&m, h, a.Dev) },
+		func(h bind.MipmappedArray) cuda.Result {
+			return s.drv.MipmappedArrayGetMemoryRequirements(&m, h, a.Dev)
+		})
+	r.Size, r.Alignment = m.Size, m.Alignment
 	return res
 }
 
@@ -298,24 +270,18 @@ func (s *session) forgetArrays(ctx uint32) {
 			delete(s.mipmaps.m, id)
 		}
 	}
-	for _, list := range []*table[texture]{&s.textures, &s.surfaces} {
-		for id, t := range list.m {
-			if t.ctx == ctx {
-				delete(list.m, id)
-			}
-		}
-	}
-	for _, list := range []*table[reference]{&s.texRefs, &s.surfRefs} {
-		for id, t := range list.m {
-			if t.ctx == ctx {
-				delete(list.m, id)
-			}
-		}
-	}
+	forget(&s.textures, func(t texture) bool { return t.ctx == ctx })
+	forget(&s.surfaces, func(t surface) bool { return t.ctx == ctx })
+	forget(&s.texRefs, func(t reference[bind.Texref]) bool { return t.ctx == ctx })
+	forget(&s.surfRefs, func(t reference[bind.Surfref]) bool { return t.ctx == ctx })
 	for id, l := range s.links.m {
 		if l.ctx == ctx {
-			l.opt.free()
+			l.opt.Free()
 			delete(s.links.m, id)
 		}
 	}
+}
+
+func forget[T any](list *table[T], gone func(T) bool) {
+	maps.DeleteFunc(list.m, func(_ uint32, v T) bool { return gone(v) })
 }

@@ -1,22 +1,12 @@
 package cuda
 
 import (
-	"encoding/binary"
-
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 )
 
-// Fields of CUarrayMapInfo (cuda.h), 96 bytes. The guest's ids stand where handles go.
-const (
-	arrayMapSize      = 96
-	arrayMapType      = 0
-	arrayMapResource  = 8
-	arrayMapOperation = 56
-	arrayMapHandle    = 64
-	arrayMapMaximum   = 4096
-	memoryMap         = 1 // CU_MEM_OPERATION_TYPE_MAP
-)
+const arrayMapMaximum = 4096
 
 // MemMapArray puts memory behind the tiles of sparse arrays, or takes it away.
 func (s *session) MemMapArray(c *wire.Call, a *wire.MemMapArrayArgs) cuda.Result {
@@ -24,36 +14,18 @@ func (s *session) MemMapArray(c *wire.Call, a *wire.MemMapArrayArgs) cuda.Result
 	if res != cuda.Success {
 		return res
 	}
-	if a.Count == 0 || a.Count > arrayMapMaximum || len(a.List) != arrayMapSize*int(a.Count) {
+	list, ok := bind.ArrayMaps(a.List,
+		func(id uint64) (bind.Array, bool) { x, ok := s.arrays.get(uint32(id)); return x.handle, ok },
+		func(id uint64) (bind.MipmappedArray, bool) { x, ok := s.mipmaps.get(uint32(id)); return x.handle, ok },
+		func(id uint64) (bind.MemGenericAllocationHandle, bool) {
+			m, ok := s.mems.get(uint32(id))
+			if !ok {
+				return bind.MemGenericAllocationHandle{}, false
+			}
+			return m.handle, true
+		})
+	if !ok || len(list) == 0 || len(list) > arrayMapMaximum || len(list) != int(a.Count) {
 		return cuda.ErrorInvalidValue
 	}
-	list := bufferOf(a.List)
-	defer list.free()
-	le := binary.LittleEndian
-	for m := list.bytes(); len(m) > 0; m = m[arrayMapSize:] {
-		var handle uint64
-		id := uint32(le.Uint64(m[arrayMapResource:]))
-		switch le.Uint32(m[arrayMapType:]) {
-		case 0:
-			x, _ := s.arrays.get(id)
-			handle = x.handle
-		case 1:
-			x, _ := s.mipmaps.get(id)
-			handle = x.handle
-		}
-		if handle == 0 {
-			return cuda.ErrorInvalidValue
-		}
-		le.PutUint64(m[arrayMapResource:], handle)
-		if le.Uint32(m[arrayMapOperation:]) != memoryMap {
-			le.PutUint64(m[arrayMapHandle:], 0)
-			continue
-		}
-		mem, ok := s.mems.get(uint32(le.Uint64(m[arrayMapHandle:])))
-		if !ok {
-			return cuda.ErrorInvalidValue
-		}
-		le.PutUint64(m[arrayMapHandle:], mem.handle)
-	}
-	return s.note(s.fn.cuMemMapArrayAsync.call(list.addr(), uint64(a.Count), st.handle))
+	return s.note(s.drv.MemMapArrayAsync(list, st.handle))
 }

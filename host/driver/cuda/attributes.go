@@ -1,27 +1,26 @@
 package cuda
 
 import (
+	"encoding/binary"
+
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 )
 
-const (
-	attributeValueSize = 64 // CUlaunchAttributeValue
-	maxQuestions       = 1024
-)
+const maxQuestions = 1024
 
 // StreamSetAttribute sets an attribute of a stream.
 func (s *session) StreamSetAttribute(c *wire.Call, a *wire.StreamSetAttributeArgs) cuda.Result {
-	if len(a.Value) != attributeValueSize {
-		return cuda.ErrorInvalidValue
+	v, _, res := bind.AttributeValue(a.Attr, a.Value, s.eventHandle)
+	if res != cuda.Success {
+		return res
 	}
 	st, res := s.stream(c, a.Target)
 	if res != cuda.Success {
 		return res
 	}
-	v := bufferOf(a.Value)
-	defer v.free()
-	return s.fn.cuStreamSetAttribute.call(st.handle, uint64(a.Attr), v.addr())
+	return s.drv.StreamSetAttribute(st.handle, a.Attr, &v)
 }
 
 // StreamGetAttribute reads an attribute of a stream.
@@ -30,10 +29,9 @@ func (s *session) StreamGetAttribute(c *wire.Call, a *wire.StreamGetAttributeArg
 	if res != cuda.Success {
 		return res
 	}
-	v := newBuffer(attributeValueSize)
-	defer v.free()
-	if res = s.fn.cuStreamGetAttribute.call(st.handle, uint64(a.Attr), v.addr()); res == cuda.Success {
-		r.Value = append([]byte(nil), v.bytes()...)
+	var v bind.LaunchAttributeValue
+	if res = s.drv.StreamGetAttribute(st.handle, a.Attr, &v); res == cuda.Success {
+		r.Value = v.Bytes(a.Attr, s.eventID)
 	}
 	return res
 }
@@ -48,22 +46,22 @@ func (s *session) StreamCopyAttributes(c *wire.Call, a *wire.StreamCopyAttribute
 	if res != cuda.Success {
 		return res
 	}
-	return s.fn.cuStreamCopyAttributes.call(dst.handle, src.handle)
+	return s.drv.StreamCopyAttributes(dst.handle, src.handle)
 }
 
 // CtxRecordEvent records an event behind all work of a context.
 func (s *session) CtxRecordEvent(c *wire.Call, a *wire.CtxRecordEventArgs) cuda.Result {
-	return s.contextEvent(a.Target, a.Event, s.fn.cuCtxRecordEvent)
+	return s.contextEvent(a.Target, a.Event, s.drv.CtxRecordEvent)
 }
 
 // CtxWaitEvent holds later work of a context behind an event.
 func (s *session) CtxWaitEvent(c *wire.Call, a *wire.CtxWaitEventArgs) cuda.Result {
-	return s.contextEvent(a.Target, a.Event, s.fn.cuCtxWaitEvent)
+	return s.contextEvent(a.Target, a.Event, s.drv.CtxWaitEvent)
 }
 
-func (s *session) contextEvent(id, event uint32, do entry) cuda.Result {
+func (s *session) contextEvent(id, event uint32, do func(bind.Context, bind.Event) cuda.Result) cuda.Result {
 	ctx, ok := s.ctxs.get(id)
-	if !ok || ctx.handle == 0 {
+	if !ok || ctx.handle.IsZero() {
 		return cuda.ErrorInvalidContext
 	}
 	e, ok := s.events.get(event)
@@ -73,7 +71,7 @@ func (s *session) contextEvent(id, event uint32, do entry) cuda.Result {
 	if res := s.useContext(id); res != cuda.Success {
 		return res
 	}
-	return s.note(do.call(ctx.handle, e.handle))
+	return s.note(do(ctx.handle, e.handle))
 }
 
 // CtxGetExecAffinity asks how many multiprocessors the current context has.
@@ -81,9 +79,9 @@ func (s *session) CtxGetExecAffinity(c *wire.Call, a *wire.CtxGetExecAffinityArg
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	*s.out.u64(0) = 0
-	res := s.fn.cuCtxGetExecAffinity.call(s.out.addr(), uint64(a.Type))
-	r.Value = uint32(*s.out.i32(1))
+	var p bind.ExecAffinityParam
+	res := s.drv.CtxGetExecAffinity(&p, a.Type)
+	r.Value = p.Param.SmCount().Val
 	return res
 }
 
@@ -92,7 +90,7 @@ func (s *session) FlushRDMAWrites(c *wire.Call, a *wire.FlushRDMAWritesArgs) cud
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	return s.fn.cuFlushGPUDirectRDMAWrites.call(uint64(a.Target), uint64(a.Scope))
+	return s.drv.FlushGPUDirectRDMAWrites(a.Target, a.Scope)
 }
 
 // DeviceAsk forwards questions about devices that are asked too rarely to be known beforehand.
@@ -101,30 +99,41 @@ func (s *session) DeviceAsk(c *wire.Call, a *wire.DeviceAskArgs, r *wire.DeviceA
 	if n > maxQuestions {
 		return cuda.ErrorInvalidValue
 	}
-	list, out := bufferOf(a.List), newBuffer(max(8, 4*n))
-	defer list.free()
-	defer out.free()
+	list, answers := make([]uint32, n), make([]uint32, n)
+	for i := range list {
+		list[i] = binary.LittleEndian.Uint32(a.List[4*i:])
+	}
 	var res cuda.Result
-	size := 4 * n
 	switch a.What {
 	case wire.AskExecAffinity:
-		size = 4
-		res = s.fn.cuDeviceGetExecAffinitySupport.call(out.addr(), uint64(a.A), uint64(a.Dev))
+		var v int32
+		v, res = s.drv.DeviceGetExecAffinitySupport(a.A, a.Dev)
+		answers = []uint32{uint32(v)}
 	case wire.AskHostAtomics:
-		res = s.fn.cuDeviceGetHostAtomicCapabilities.call(out.addr(), list.addr(), uint64(n), uint64(a.Dev))
-		if int(a.Dev) < len(s.devices) && !s.lib.claimsAtomics(&s.devices[a.Dev]) {
-			clear(out.bytes()) // what the driver may say beyond what settleAtomics found
+		res = s.drv.DeviceGetHostAtomicCapabilities(answers, list, a.Dev)
+		if int(a.Dev) < len(s.devices) && !claimsAtomics(&s.devices[a.Dev]) {
+			clear(answers) // what the driver may say beyond what settleAtomics found
 		}
 	case wire.AskP2PAtomics:
-		res = s.fn.cuDeviceGetP2PAtomicCapabilities.call(out.addr(), list.addr(), uint64(n), uint64(a.Dev), uint64(a.A))
+		res = s.drv.DeviceGetP2PAtomicCapabilities(answers, list, a.Dev, a.A)
 	case wire.AskTexture1DWidth:
-		size = 8
-		res = s.fn.cuDeviceGetTexture1DLinearMaxWidth.call(out.addr(), uint64(a.A), uint64(a.B), uint64(a.Dev))
+		var v uint64
+		v, res = s.drv.DeviceGetTexture1DLinearMaxWidth(a.A, a.B, a.Dev)
+		answers = []uint32{uint32(v), uint32(v >> 32)}
 	default:
 		return cuda.ErrorInvalidValue
 	}
 	if res == cuda.Success {
-		r.Answers = append([]byte(nil), out.bytes()[:size]...)
+		r.Answers, _ = binary.Append(nil, binary.LittleEndian, answers)
+	}
+	return res
+}
+
+// DeviceTpcMap says where the current device's pairs of multiprocessors lie, as the driver tells cuBLASLt.
+func (s *session) DeviceTpcMap(c *wire.Call, r *wire.DeviceTpcMapReply) cuda.Result {
+	res := s.use(c)
+	if res == cuda.Success {
+		r.Map, res = s.drv.TpcMap()
 	}
 	return res
 }

@@ -8,22 +8,26 @@ import (
 
 	"causeway/cuda"
 	"causeway/host/driver"
+	"causeway/host/driver/cuda/bind"
 )
+
+// ErrNoDriver says that this machine has no usable NVIDIA driver library.
+var ErrNoDriver = bind.ErrNoDriver
 
 // Backend is the machine's NVIDIA driver.
 type Backend struct {
-	lib  *lib
+	drv  *bind.Driver
 	warm *warmth // what Warm made ready; nil
 }
 
 // New loads the driver library; ErrNoDriver if there is none. It does not initialise the driver: a worker must not be
 // initialised before it knows its guest's environment.
 func New() (*Backend, error) {
-	l, err := load("libcuda.so.1")
+	d, err := bind.Load("libcuda.so.1")
 	if err != nil {
 		return nil, err
 	}
-	return &Backend{lib: l}, nil
+	return &Backend{drv: d}, nil
 }
 
 // Present reports whether the kernel shows an NVIDIA GPU, without starting the driver: by its device nodes, its /proc
@@ -44,23 +48,21 @@ func (b *Backend) Name() string { return "cuda" }
 func (b *Backend) Devices() ([]driver.DeviceSummary, error) {
 	runtime.LockOSThread() // settleAtomics makes a context current
 	defer runtime.UnlockOSThread()
-	if r := b.lib.fn.cuInit.call(0); r != cuda.Success {
+	if r := b.drv.Init(0); r != cuda.Success {
 		return nil, fmt.Errorf("cuInit: %w; check nvidia-smi", r)
 	}
-	out := newBuffer(512)
-	defer out.free()
-	if r := b.lib.fn.cuDeviceGetCount.call(out.addr()); r != cuda.Success {
+	n, r := b.drv.DeviceGetCount()
+	if r != cuda.Success {
 		return nil, fmt.Errorf("cuDeviceGetCount: %w", r)
 	}
-	n := int(*out.i32(0))
 	list := make([]driver.DeviceSummary, 0, n)
 	for i := range n {
-		info, r := b.lib.deviceInfo(i)
+		info, r := describe(b.drv, uint32(i))
 		if r != cuda.Success {
 			return nil, fmt.Errorf("GPU %d: %w", i, r)
 		}
 		list = append(list, driver.DeviceSummary{
-			Index: i, Name: cStringOf(info.Name[:]), UUID: uuidText(info.Uuid[:]), TotalMem: info.TotalMem,
+			Index: int(i), Name: cStringOf(info.Name[:]), UUID: uuidText(info.Uuid[:]), TotalMem: info.TotalMem,
 			PCIBusID: cStringOf(info.PciBusId[:]), Compute: info.Compute, Reach: info.reach(),
 		})
 	}

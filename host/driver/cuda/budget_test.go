@@ -1,12 +1,12 @@
 package cuda
 
 import (
-	"reflect"
 	"testing"
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver"
+	"causeway/host/driver/cuda/bind"
 	"causeway/host/driver/drivertest"
 )
 
@@ -28,9 +28,8 @@ func (b *contexts) Leave() { b.now-- }
 
 // TestContextsCount: each context counts once, however often it is retained; what goes with it is given back, what pools hold is not.
 func TestContextsCount(t *testing.T) {
-	lib := &lib{}
-	fill(reflect.ValueOf(&lib.fn).Elem())
-	s := agreeing(t, lib, drivertest.NewHost())
+	drv := agreeingDriver(nil)
+	s := agreeing(t, drv, drivertest.NewHost())
 	b := &contexts{Budget: s.budget, most: 2}
 	s.budget = b
 	call := func(ctx wire.ID) *wire.Call { return &wire.Call{Ctx: ctx, Replier: silent{}} }
@@ -44,12 +43,12 @@ func TestContextsCount(t *testing.T) {
 		return s.PrimaryCtxRetain(call(0), &wire.PrimaryCtxRetainArgs{Ctx: 16}, &wire.PrimaryCtxRetainReply{})
 	}
 	release := func() cuda.Result { return s.PrimaryCtxRelease(call(0), &wire.PrimaryCtxReleaseArgs{Ctx: 16}) }
-	b.most, s.warm.primary = 0, 0x5000
+	b.most, s.warm.primary = 0, made[bind.Context](0x5000)
 	check("no room for the one that is ready", retain(), cuda.ErrorOutOfMemory, 0, 0)
-	if s.warm.primary != 0 {
+	if !s.warm.primary.IsZero() {
 		t.Error("the worker keeps a context that there is no room for")
 	}
-	b.most, s.warm.primary = 2, 0x5000
+	b.most, s.warm.primary = 2, made[bind.Context](0x5000)
 	check("retain", retain(), cuda.Success, 1, 0)
 	check("retain again", retain(), cuda.Success, 1, 0)
 	check("create", s.CtxCreate(call(0), &wire.CtxCreateArgs{Ctx: 17}), cuda.Success, 2, 0)
@@ -73,15 +72,14 @@ func TestContextsCount(t *testing.T) {
 // TestRegionsOutliveContexts: what the guest shares is registered again with the next context after its last one went, before anything
 // uses it, unless the guest dropped it meanwhile.
 func TestRegionsOutliveContexts(t *testing.T) {
-	lib := &lib{}
-	fill(reflect.ValueOf(&lib.fn).Elem())
+	drv := agreeingDriver(nil)
 	host := drivertest.NewHost()
-	s := agreeing(t, lib, host)
+	s := agreeing(t, drv, host)
 	call := func(ctx wire.ID) *wire.Call { return &wire.Call{Ctx: ctx, Replier: silent{}} }
 	want := func(what string, ids ...uint32) {
 		t.Helper()
 		for _, id := range ids {
-			if s.regions[id].addr == 0 {
+			if s.regions[id].IsZero() {
 				t.Errorf("%s: region %d is not registered", what, id)
 			}
 		}

@@ -5,23 +5,24 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 )
 
 // PrimaryCtxRetain creates or references a device's primary context.
 func (s *session) PrimaryCtxRetain(c *wire.Call, a *wire.PrimaryCtxRetainArgs, r *wire.PrimaryCtxRetainReply) cuda.Result {
-	handle, fences := uint64(0), (*fencePool)(nil)
+	var handle bind.Context
+	var fences *fencePool
 	ctx, ok := s.ctxs.get(a.Ctx)
 	resumed := s.resume(ctx)
-	res := s.enter(a.Ctx, func() cuda.Result {
+	res := s.enter(a.Ctx, func() (res cuda.Result) {
 		if resumed {
 			handle = ctx.handle
 			return cuda.Success
 		}
-		if handle, fences = s.warm.take(a.Dev); handle != 0 {
+		if handle, fences = s.warm.take(a.Dev); !handle.IsZero() {
 			return cuda.Success
 		}
-		res := s.fn.cuDevicePrimaryCtxRetain.call(s.out.addr(), uint64(a.Dev))
-		handle = *s.out.u64(0)
+		handle, res = s.drv.DevicePrimaryCtxRetain(a.Dev)
 		return res
 	})
 	if res == cuda.ErrorOutOfMemory {
@@ -41,16 +42,15 @@ func (s *session) PrimaryCtxRetain(c *wire.Call, a *wire.PrimaryCtxRetainArgs, r
 	}
 	ctx.handle = handle
 	ctx.retains++
-	if res := s.fn.cuDevicePrimaryCtxGetState.call(uint64(a.Dev), s.out.addr(), s.out.addr()+4); res != cuda.Success {
+	if r.Flags, _, res = s.drv.DevicePrimaryCtxGetState(a.Dev); res != cuda.Success {
 		return res
 	}
-	r.Flags = uint32(*s.out.i32(0))
 	return s.contextReady(a.Ctx, ctx)
 }
 
 // enter makes a context, or retains one, if the budget has room for what contexts take.
 func (s *session) enter(id uint32, make func() cuda.Result) cuda.Result {
-	if ctx, ok := s.ctxs.get(id); ok && ctx.handle != 0 {
+	if ctx, ok := s.ctxs.get(id); ok && !ctx.handle.IsZero() {
 		return make() // it is there
 	}
 	if !s.budget.Enter() {
@@ -65,7 +65,7 @@ func (s *session) enter(id uint32, make func() cuda.Result) cuda.Result {
 
 // contextReady makes region 0 reachable for the GPU, so that waits can be answered by it.
 func (s *session) contextReady(id uint32, ctx *context_) cuda.Result {
-	if res := s.fn.cuCtxSetCurrent.call(ctx.handle); res != cuda.Success {
+	if res := s.drv.CtxSetCurrent(ctx.handle); res != cuda.Success {
 		return res
 	}
 	s.current = id
@@ -76,7 +76,7 @@ func (s *session) contextReady(id uint32, ctx *context_) cuda.Result {
 		}
 	}
 	if s.fences == nil {
-		f, res := newFencePool(s.fn)
+		f, res := newFencePool(s.drv)
 		if res != cuda.Success {
 			return res
 		}
@@ -89,12 +89,12 @@ func (s *session) contextReady(id uint32, ctx *context_) cuda.Result {
 func (s *session) forgetContext(id uint32, ctx *context_) {
 	if s.current == id {
 		s.current = 0
-		s.fn.cuCtxSetCurrent.call(0)
+		s.drv.CtxSetCurrent(bind.Context{})
 	}
-	if ctx.handle != 0 && !ctx.lingers {
+	if !ctx.handle.IsZero() && !ctx.lingers {
 		s.budget.Leave()
 	}
-	ctx.handle, ctx.lingers, ctx.hidden, ctx.answers = 0, false, nil, [wire.SlotCount]answers{}
+	ctx.handle, ctx.lingers, ctx.hidden, ctx.answers = bind.Context{}, false, nil, [wire.SlotCount]answers{}
 	s.lanes.forget()
 	s.forgetGauge(id)
 	s.forgetArrays(id)
@@ -113,7 +113,7 @@ func (s *session) PrimaryCtxRelease(c *wire.Call, a *wire.PrimaryCtxReleaseArgs)
 	if !ok || !ctx.primary || ctx.retains == 0 {
 		return cuda.ErrorInvalidContext
 	}
-	res, release := cuda.Success, func() cuda.Result { return s.fn.cuDevicePrimaryCtxRelease_v2.call(uint64(ctx.dev)) }
+	res, release := cuda.Success, func() cuda.Result { return s.drv.DevicePrimaryCtxRelease(ctx.dev) }
 	if ctx.retains == 1 {
 		res = s.endContext(a.Ctx, ctx, release)
 	} else {
@@ -141,7 +141,7 @@ func (s *session) dropRegistrations(owner uint32) bool {
 		return true
 	}
 	if !s.capturing() && s.useContext(owner) == cuda.Success {
-		s.fn.cuCtxSynchronize.call() // the driver waits for the context's own work when it ends it; the guest has waited before
+		s.drv.CtxSynchronize() // the driver waits for the context's own work when it ends it; the guest has waited before
 	}
 	if !s.quiet() {
 		return false
@@ -175,7 +175,7 @@ func (s *session) letGo(gone func(ctx uint32) bool) {
 	}
 	if s.fences != nil && gone(s.fences.ctx) {
 		s.watch.abandon()
-		s.fences.free(s.fn)
+		s.fences.free(s.drv)
 		s.fences = nil
 	}
 }
@@ -187,13 +187,13 @@ func (s *session) owns(ctx uint32) bool {
 			return true
 		}
 	}
-	return s.gauge.dev != 0 && s.gauge.ctx == ctx || s.fences != nil && s.fences.ctx == ctx
+	return !s.gauge.dev.IsZero() && s.gauge.ctx == ctx || s.fences != nil && s.fences.ctx == ctx
 }
 
 // heir is a context that lives beside one that goes.
 func (s *session) heir(owner uint32) (uint32, bool) {
 	for id, c := range s.ctxs.m {
-		if id != owner && c.handle != 0 {
+		if id != owner && !c.handle.IsZero() {
 			return id, true
 		}
 	}
@@ -204,8 +204,8 @@ func (s *session) heir(owner uint32) (uint32, bool) {
 // answers the waits for those; errors come with the next call.
 func (s *session) finishAll() {
 	for id, c := range s.ctxs.m {
-		if c.handle != 0 && s.useContext(id) == cuda.Success {
-			s.fn.cuCtxSynchronize.call()
+		if !c.handle.IsZero() && s.useContext(id) == cuda.Success {
+			s.drv.CtxSynchronize()
 		}
 	}
 	s.watch.settle()
@@ -213,9 +213,9 @@ func (s *session) finishAll() {
 
 // PrimaryCtxReset destroys a primary context's resources.
 func (s *session) PrimaryCtxReset(c *wire.Call, a *wire.PrimaryCtxResetArgs) cuda.Result {
-	reset := func() cuda.Result { return s.fn.cuDevicePrimaryCtxReset_v2.call(uint64(a.Dev)) }
+	reset := func() cuda.Result { return s.drv.DevicePrimaryCtxReset(a.Dev) }
 	ctx, ok := s.ctxs.get(a.Ctx)
-	if !ok || ctx.handle == 0 {
+	if !ok || ctx.handle.IsZero() {
 		return reset()
 	}
 	res := s.endContext(a.Ctx, ctx, reset)
@@ -240,18 +240,18 @@ func (s *session) PrimaryCtxReset(c *wire.Call, a *wire.PrimaryCtxResetArgs) cud
 
 // letWarm gives up a primary context that was made ready and never asked for.
 func (s *session) letWarm() {
-	if s.warm != nil && s.warm.primary != 0 {
-		s.warm.let(s.fn)
+	if s.warm != nil && !s.warm.primary.IsZero() {
+		s.warm.let(s.drv)
 		s.current = 0
 	}
 }
 
 // PrimaryCtxSetFlags sets the flags that the primary context has or will have.
 func (s *session) PrimaryCtxSetFlags(c *wire.Call, a *wire.PrimaryCtxSetFlagsArgs) cuda.Result {
-	res := s.fn.cuDevicePrimaryCtxSetFlags_v2.call(uint64(a.Dev), uint64(a.Flags))
-	if res == cuda.ErrorPrimaryContextActive && a.Dev == 0 && s.warm != nil && s.warm.primary != 0 {
+	res := s.drv.DevicePrimaryCtxSetFlags(a.Dev, a.Flags)
+	if res == cuda.ErrorPrimaryContextActive && a.Dev == 0 && s.warm != nil && !s.warm.primary.IsZero() {
 		s.letWarm() // the guest has not retained it yet: to it there is no context
-		res = s.fn.cuDevicePrimaryCtxSetFlags_v2.call(uint64(a.Dev), uint64(a.Flags))
+		res = s.drv.DevicePrimaryCtxSetFlags(a.Dev, a.Flags)
 	}
 	return res
 }
@@ -259,12 +259,13 @@ func (s *session) PrimaryCtxSetFlags(c *wire.Call, a *wire.PrimaryCtxSetFlagsArg
 // CtxCreate makes a context of the guest's own.
 func (s *session) CtxCreate(c *wire.Call, a *wire.CtxCreateArgs) cuda.Result {
 	s.letWarm() // a program with contexts of its own seldom wants the primary one beside them, which costs memory
-	if res := s.enter(a.Ctx, func() cuda.Result { return s.fn.cuCtxCreate_v2.call(s.out.addr(), uint64(a.Flags), uint64(a.Dev)) }); res != cuda.Success {
+	var handle bind.Context
+	if res := s.enter(a.Ctx, func() (res cuda.Result) { handle, res = s.drv.CtxCreate(a.Flags, a.Dev); return res }); res != cuda.Success {
 		return res
 	}
-	ctx := &context_{handle: *s.out.u64(0), dev: a.Dev, retains: 1}
+	ctx := &context_{handle: handle, dev: a.Dev, retains: 1}
 	if !s.ctxs.put(a.Ctx, ctx) {
-		s.fn.cuCtxDestroy_v2.call(ctx.handle)
+		s.drv.CtxDestroy(ctx.handle)
 		s.budget.Leave()
 		s.current = 0
 		return cuda.ErrorInvalidContext
@@ -275,11 +276,11 @@ func (s *session) CtxCreate(c *wire.Call, a *wire.CtxCreateArgs) cuda.Result {
 // CtxDestroy ends a context of the guest's own.
 func (s *session) CtxDestroy(c *wire.Call, a *wire.CtxDestroyArgs) cuda.Result {
 	ctx, ok := s.ctxs.get(a.Ctx)
-	if !ok || ctx.primary || ctx.handle == 0 {
+	if !ok || ctx.primary || ctx.handle.IsZero() {
 		return cuda.ErrorInvalidContext
 	}
 	handle := ctx.handle
-	res := s.endContext(a.Ctx, ctx, func() cuda.Result { return s.fn.cuCtxDestroy_v2.call(handle) })
+	res := s.endContext(a.Ctx, ctx, func() cuda.Result { return s.drv.CtxDestroy(handle) })
 	s.ctxs.remove(a.Ctx)
 	s.current = a.Ctx
 	s.forgetContext(a.Ctx, ctx)
@@ -291,8 +292,8 @@ func (s *session) CtxGetLimit(c *wire.Call, a *wire.CtxGetLimitArgs, r *wire.Ctx
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	res := s.fn.cuCtxGetLimit.call(s.out.addr(), uint64(a.Limit))
-	r.Value = *s.out.u64(0)
+	value, res := s.drv.CtxGetLimit(a.Limit)
+	r.Value = value
 	return res
 }
 
@@ -301,7 +302,7 @@ func (s *session) CtxSetLimit(c *wire.Call, a *wire.CtxSetLimitArgs) cuda.Result
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	return s.fn.cuCtxSetLimit.call(uint64(a.Limit), a.Value)
+	return s.drv.CtxSetLimit(a.Limit, a.Value)
 }
 
 // CtxGetStreamPriorityRange asks which stream priorities mean something.
@@ -309,8 +310,8 @@ func (s *session) CtxGetStreamPriorityRange(c *wire.Call, r *wire.CtxGetStreamPr
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	res := s.fn.cuCtxGetStreamPriorityRange.call(s.out.addr(), s.out.addr()+4)
-	r.Least, r.Greatest = *s.out.i32(0), *s.out.i32(1)
+	least, greatest, res := s.drv.CtxGetStreamPriorityRange()
+	r.Least, r.Greatest = least, greatest
 	return res
 }
 
@@ -319,7 +320,7 @@ func (s *session) CtxSetCacheConfig(c *wire.Call, a *wire.CtxSetCacheConfigArgs)
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	return s.fn.cuCtxSetCacheConfig.call(uint64(a.Config))
+	return s.drv.CtxSetCacheConfig(a.Config)
 }
 
 // CtxResetPersistingL2Cache resets persisting lines to normal.
@@ -327,25 +328,25 @@ func (s *session) CtxResetPersistingL2Cache(c *wire.Call) cuda.Result {
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	return s.fn.cuCtxResetPersistingL2Cache.call()
+	return s.drv.CtxResetPersistingL2Cache()
 }
 
 // CtxEnablePeerAccess lets the current context reach the peer's memory.
 func (s *session) CtxEnablePeerAccess(c *wire.Call, a *wire.CtxEnablePeerAccessArgs) cuda.Result {
-	return s.peer(c, a.Peer, func(h uint64) cuda.Result { return s.fn.cuCtxEnablePeerAccess.call(h, uint64(a.Flags)) })
+	return s.peer(c, a.Peer, func(h bind.Context) cuda.Result { return s.drv.CtxEnablePeerAccess(h, a.Flags) })
 }
 
 // CtxDisablePeerAccess undoes CtxEnablePeerAccess.
 func (s *session) CtxDisablePeerAccess(c *wire.Call, a *wire.CtxDisablePeerAccessArgs) cuda.Result {
-	return s.peer(c, a.Peer, func(h uint64) cuda.Result { return s.fn.cuCtxDisablePeerAccess.call(h) })
+	return s.peer(c, a.Peer, func(h bind.Context) cuda.Result { return s.drv.CtxDisablePeerAccess(h) })
 }
 
-func (s *session) peer(c *wire.Call, id uint32, call func(handle uint64) cuda.Result) cuda.Result {
+func (s *session) peer(c *wire.Call, id uint32, call func(handle bind.Context) cuda.Result) cuda.Result {
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
 	p, ok := s.ctxs.get(id)
-	if !ok || p.handle == 0 {
+	if !ok || p.handle.IsZero() {
 		return cuda.ErrorInvalidContext
 	}
 	return call(p.handle)
@@ -353,15 +354,15 @@ func (s *session) peer(c *wire.Call, id uint32, call func(handle uint64) cuda.Re
 
 // DeviceCanAccessPeer asks for direct access between two devices.
 func (s *session) DeviceCanAccessPeer(c *wire.Call, a *wire.DeviceCanAccessPeerArgs, r *wire.DeviceCanAccessPeerReply) cuda.Result {
-	res := s.fn.cuDeviceCanAccessPeer.call(s.out.addr(), uint64(a.Dev), uint64(a.Peer))
-	r.Can = *s.out.i32(0)
+	can, res := s.drv.DeviceCanAccessPeer(a.Dev, a.Peer)
+	r.Can = can
 	return res
 }
 
 // DeviceGetP2PAttribute asks how two devices are linked.
 func (s *session) DeviceGetP2PAttribute(c *wire.Call, a *wire.DeviceGetP2PAttributeArgs, r *wire.DeviceGetP2PAttributeReply) cuda.Result {
-	res := s.fn.cuDeviceGetP2PAttribute.call(s.out.addr(), uint64(a.Attr), uint64(a.Src), uint64(a.Dst))
-	r.Value = *s.out.i32(0)
+	value, res := s.drv.DeviceGetP2PAttribute(a.Attr, a.Src, a.Dst)
+	r.Value = value
 	return res
 }
 
@@ -370,8 +371,8 @@ func (s *session) MemGetInfo(c *wire.Call, r *wire.MemGetInfoReply) cuda.Result 
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	res := s.fn.cuMemGetInfo_v2.call(s.out.addr(), s.out.addr()+8)
-	r.Free, r.Total = *s.out.u64(0), *s.out.u64(1)
+	free, total, res := s.drv.MemGetInfo()
+	r.Free, r.Total = free, total
 	if limit := s.budget.Limit(); limit != 0 {
 		s.settlePools()
 		r.Total = min(r.Total, limit)

@@ -7,6 +7,7 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 )
 
 const (
@@ -23,27 +24,30 @@ func (s *session) MemcpyWait(c *wire.Call, a *wire.MemcpyWaitArgs) cuda.Result {
 	if res != cuda.Success {
 		return res
 	}
-	up, down := s.pinnedAt(a.Src) != nil, s.pinnedAt(a.Dst) != nil
+	up, down := s.space.IsPinned(a.Src), s.space.IsPinned(a.Dst)
 	behind := up && !down && a.Size <= takenBytes && s.busyBefore(st)
 	idle := !behind && up && !down && !st.busy()
-	if st, res = s.copyStream(c, a.Stream, a.Dst, a.Src, a.Size); res != cuda.Success {
+	st, dst, src, res := s.copyOperands(c, a.Stream, a.Dst, a.Src, a.Size)
+	if res != cuda.Success {
 		return res
 	}
 	switch {
 	case behind:
-		return s.copyAfterAll(c, st, a)
+		return s.copyAfterAll(c, st, dst, src)
 	case idle && a.Size <= promptBytes && !s.capturing():
-		b := s.ordinary()
-		copy(b.bytes(), hostBytes(a.Src, int(a.Size)))
-		res = s.fn.cuMemcpyHtoDAsync_v2.call(a.Dst, b.addr(), a.Size, st.handle)
+		b, _ := s.ordinary(a.Size)
+		view, _ := s.space.View(src)
+		copy(b.Bytes(), view.Bytes())
+		res = s.drv.MemcpyHtoDAsync(dst, b, st.handle)
 	default:
-		res = s.fn.cuMemcpyAsync.call(a.Dst, a.Src, a.Size, st.handle)
+		move := s.drv.MemcpyAsync(dst, src, st.handle)
+		res = move.Do()
 	}
 	if s.note(res) != cuda.Success {
 		return res
 	}
 	if s.printing {
-		return s.blockOn(c, s.fn.cuStreamSynchronize, st.handle)
+		return s.blockOn(c, func() cuda.Result { return s.drv.StreamSynchronize(st.handle) })
 	}
 	if down && !up {
 		return s.answerBehindCopy(c, st)
@@ -54,7 +58,7 @@ func (s *session) MemcpyWait(c *wire.Call, a *wire.MemcpyWaitArgs) cuda.Result {
 // busyBefore reports whether other streams may have work that a stream waits for.
 func (s *session) busyBefore(st *stream) bool {
 	switch {
-	case st.handle == streamLegacy:
+	case st.handle == bind.StreamLegacy:
 		return s.anyBusy(st.ctx, func(o *stream) bool { return !o.nonBlocking })
 	case st.nonBlocking:
 		return false
@@ -66,12 +70,13 @@ func (s *session) busyBefore(st *stream) bool {
 // copyAfterAll copies a few bytes out of pinned memory when the work that a stream waits for is done, on a thread of its own.
 // The driver's asynchronous copy takes so few bytes at the call if its own stream is idle, whatever other streams still write there (driver
 // 580, up to 8 KiB at least); its synchronous one waits for them.
-func (s *session) copyAfterAll(c *wire.Call, st *stream, a *wire.MemcpyWaitArgs) cuda.Result {
-	p, ctx, handle, args := c.Later(), s.handleOf(st.ctx), st.handle, *a
-	if s.after.p == nil {
-		s.after = newBuffer(4) // for the session's life: streams remember it
+func (s *session) copyAfterAll(c *wire.Call, st *stream, dst, src bind.Mem) cuda.Result {
+	p, ctx, handle := c.Later(), s.handleOf(st.ctx), st.handle
+	move := s.drv.MemcpyAsync(dst, src, handle)
+	if s.after.IsZero() {
+		s.after = bind.NewBuffer(4) // for the session's life: streams remember it
 	}
-	ended, n := word(s.after.addr()), uint32(0)
+	ended, n := s.afterWord(), uint32(0)
 	if ended.load() == s.afters { // no other is under way, which this one's end would say nothing of
 		s.afters++
 		n = s.afters
@@ -81,15 +86,15 @@ func (s *session) copyAfterAll(c *wire.Call, st *stream, a *wire.MemcpyWaitArgs)
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		s.relaxThread()
-		res := s.fn.cuCtxSetCurrent.call(ctx)
+		res := s.drv.CtxSetCurrent(ctx)
 		if res == cuda.Success {
-			res = s.fn.cuStreamSynchronize.call(streamLegacy)
+			res = s.drv.StreamSynchronize(bind.StreamLegacy)
 		}
 		if res == cuda.Success {
-			res = s.fn.cuMemcpyAsync.call(args.Dst, args.Src, args.Size, handle)
+			res = move.Do()
 		}
 		if res == cuda.Success {
-			res = s.fn.cuStreamSynchronize.call(handle)
+			res = s.drv.StreamSynchronize(handle)
 		}
 		s.note(res)
 		s.drainConsole()
@@ -112,7 +117,7 @@ const (
 
 // answers is a slot's table in a context.
 type answers struct {
-	table uint64 // device address, 0: none
+	table bind.Mem
 	first uint32 // the answer that it begins with
 	count int    // waits so far
 }
@@ -121,14 +126,18 @@ type answers struct {
 func (s *session) answerBehindCopy(c *wire.Call, st *stream) cuda.Result {
 	p := c.Later()
 	addr, seq, ok := p.GPUDone()
-	if !ok || s.regions[0].addr == 0 {
+	if !ok {
 		return s.answerBehind(c, st)
 	}
-	from := s.answerAt(c.Slot, seq, st)
-	if from == 0 {
+	slot, ok := s.regions[0].HostAt(addr, 4)
+	if !ok {
 		return s.answerBehind(c, st)
 	}
-	if res := s.note(s.fn.cuMemcpyDtoHAsync_v2.call(uint64(addr), from, 4, st.handle)); res != cuda.Success {
+	from, ok := s.answerAt(c.Slot, seq, st)
+	if !ok {
+		return s.answerBehind(c, st)
+	}
+	if res := s.note(s.drv.MemcpyDtoHAsync(slot, from, st.handle)); res != cuda.Success {
 		p.Done(res, nil)
 		return cuda.Success
 	}
@@ -137,40 +146,45 @@ func (s *session) answerBehindCopy(c *wire.Call, st *stream) cuda.Result {
 	return cuda.Success
 }
 
-// answerAt is where in device memory an answer of a slot stands, 0 if it does nowhere. The stream's context is current.
-func (s *session) answerAt(slot, seq uint32, st *stream) uint64 {
+// answerAt is where in device memory an answer of a slot stands, false if it does nowhere. The stream's context is current.
+func (s *session) answerAt(slot, seq uint32, st *stream) (bind.Mem, bool) {
 	ctx, ok := s.ctxs.get(st.ctx)
 	if !ok || slot >= wire.SlotCount {
-		return 0
+		return bind.Mem{}, false
 	}
 	a, at := &ctx.answers[slot], seq%answersCount
 	if a.count++; a.count < answersFrom || s.capturing() {
-		return 0
+		return bind.Mem{}, false
 	}
-	if a.table == 0 {
-		if s.fn.cuMemAlloc_v2.call(s.out.addr(), answersBytes) != cuda.Success {
+	if a.table.IsZero() {
+		table, res := s.drv.MemAlloc(answersBytes)
+		if res != cuda.Success {
 			a.count = math.MinInt32 // the GPU is full: answers come as before
-			return 0
+			return bind.Mem{}, false
 		}
-		a.table, a.first = *s.out.u64(0), seq-at+1
+		a.table, a.first = table, seq-at+1
 	}
 	if a.first != seq-at {
-		b := s.ordinary()
+		b, _ := s.ordinary(answersBytes)
 		for i := range uint32(answersCount) {
-			binary.LittleEndian.PutUint32(b.bytes()[4*i:], seq-at+i)
+			binary.LittleEndian.PutUint32(b.Bytes()[4*i:], seq-at+i)
 		}
-		if s.note(s.fn.cuMemcpyHtoDAsync_v2.call(a.table, b.addr(), answersBytes, st.handle)) != cuda.Success {
-			return 0
+		if s.note(s.drv.MemcpyHtoDAsync(a.table, b, st.handle)) != cuda.Success {
+			return bind.Mem{}, false
 		}
 		a.first = seq - at
 	}
-	return a.table + 4*uint64(at)
+	return a.table.Slice(4*uint64(at), 4)
 }
 
-// ordinary is C memory that the driver does not know: what is copied from it the driver has taken when its call returns.
-func (s *session) ordinary() buffer {
-	if s.inline.p == nil {
-		s.inline = newBuffer(wire.MaxRecord)
+// ordinary is so many bytes of C memory that the driver does not know: what is copied from it the driver has taken when its call returns.
+// false: more than a record can hold.
+func (s *session) ordinary(size uint64) (bind.Host, bool) {
+	if s.inline.IsZero() {
+		s.inline = bind.NewBuffer(wire.MaxRecord)
 	}
-	return s.inline
+	return s.inline.Host().Slice(0, size)
 }
+
+// afterWord is the word that counts copies of copyAfterAll.
+func (s *session) afterWord() word { return wordIn(s.after.Bytes()) }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"causeway/cuda"
+	"causeway/host/driver/cuda/bind"
 )
 
 const knownAttributes = 192 // room in DeviceInfo
@@ -25,48 +26,43 @@ func (d *deviceInfo) append(b []byte) []byte {
 	return b
 }
 
-// deviceInfo asks the driver everything that a guest may want to know of a device. Attributes are numbered without
+// describe asks the driver everything that a guest may want to know of a device. Attributes are numbered without
 // gaps from 1; those that the driver does not know answer INVALID_VALUE and are marked so.
-func (l *lib) deviceInfo(ordinal int) (deviceInfo, cuda.Result) {
-	var d deviceInfo
-	f, out := &l.fn, newBuffer(512)
-	defer out.free()
-	if res := f.cuDeviceGet.call(out.addr(), uint64(ordinal)); res != cuda.Success {
-		return d, res
+func describe(d *bind.Driver, ordinal uint32) (deviceInfo, cuda.Result) {
+	var info deviceInfo
+	dev, res := d.DeviceGet(int32(ordinal))
+	if res != cuda.Success {
+		return info, res
 	}
-	dev := uint64(*out.i32(0))
-	if res := f.cuDeviceGetName.call(out.addr(), 256, dev); res != cuda.Success {
-		return d, res
+	if res := d.DeviceGetName(info.Name[:255], dev); res != cuda.Success {
+		return info, res
 	}
-	copy(d.Name[:255], out.bytes())
-	if res := f.cuDeviceGetUuid.call(out.addr(), dev); res != cuda.Success {
-		return d, res
+	var id bind.Uuid
+	if res := d.DeviceGetUuid(&id, dev); res != cuda.Success {
+		return info, res
 	}
-	copy(d.Uuid[:], out.bytes())
-	d.UuidV2 = d.Uuid
-	if f.cuDeviceGetUuid_v2.call(out.addr(), dev) == cuda.Success {
-		copy(d.UuidV2[:], out.bytes())
+	info.Uuid, info.UuidV2 = id.Bytes, id.Bytes
+	if d.DeviceGetUuidV2(&id, dev) == cuda.Success {
+		info.UuidV2 = id.Bytes
 	}
-	if res := f.cuDeviceTotalMem_v2.call(out.addr(), dev); res != cuda.Success {
-		return d, res
+	if info.TotalMem, res = d.DeviceTotalMem(dev); res != cuda.Success {
+		return info, res
 	}
-	d.TotalMem = *out.u64(0)
-	if res := f.cuDeviceGetPCIBusId.call(out.addr(), 16, dev); res != cuda.Success {
-		return d, res
+	if res := d.DeviceGetPCIBusId(info.PciBusId[:15], dev); res != cuda.Success {
+		return info, res
 	}
-	copy(d.PciBusId[:15], out.bytes())
-	for i := 1; i < knownAttributes; i++ {
-		if f.cuDeviceGetAttribute.call(out.addr(), uint64(i), dev) != cuda.Success {
+	for i := uint32(1); i < knownAttributes; i++ {
+		v, res := d.DeviceGetAttribute(i, dev)
+		if res != cuda.Success {
 			continue
 		}
-		d.Attrs[i] = *out.i32(0)
-		d.AttrValid[i/8] |= 1 << (i % 8)
-		d.AttrCount = uint32(i + 1)
+		info.Attrs[i] = v
+		info.AttrValid[i/8] |= 1 << (i % 8)
+		info.AttrCount = i + 1
 	}
-	const major, minor = 75, 76
-	d.Compute = uint32(d.Attrs[major]*10 + d.Attrs[minor])
-	l.settleAtomics(ordinal, &d)
-	return d, cuda.Success
+	info.Compute = uint32(info.Attrs[cuda.DeviceAttrComputeCapabilityMajor]*10 + info.Attrs[cuda.DeviceAttrComputeCapabilityMinor])
+	settleAtomics(d, ordinal, &info)
+	return info, cuda.Success
 }
 
 // compute is the highest compute capability among the session's devices, as major*10 + minor.

@@ -3,10 +3,11 @@ package cuda
 import (
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 )
 
 type event struct {
-	handle uint64
+	handle bind.Event
 	ctx    uint32
 	plain  bool // nobody but this session's EventRecord records it
 	// Its last record was operation at of a stream: once that is known to be done the driver, which takes a microsecond for an
@@ -22,13 +23,13 @@ func (s *session) EventCreate(c *wire.Call, a *wire.EventCreateArgs) cuda.Result
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	if res := s.fn.cuEventCreate.call(s.out.addr(), uint64(a.Flags)); res != cuda.Success {
+	h, res := s.drv.EventCreate(a.Flags)
+	if res != cuda.Success {
 		return res
 	}
-	const interprocess = 4
-	e := &event{handle: *s.out.u64(0), ctx: c.Ctx, plain: a.Flags&interprocess == 0}
+	e := &event{handle: h, ctx: c.Ctx, plain: a.Flags&cuda.EventInterprocess == 0}
 	if !s.events.put(a.Event, e) {
-		s.fn.cuEventDestroy_v2.call(e.handle)
+		s.drv.EventDestroy(e.handle)
 		return cuda.ErrorInvalidHandle
 	}
 	return cuda.Success
@@ -41,10 +42,10 @@ func (s *session) EventDestroy(c *wire.Call, a *wire.EventDestroyArgs) cuda.Resu
 		return cuda.ErrorInvalidHandle
 	}
 	s.unshare(shareEvent, uint64(a.Event))
-	if ctx, ok := s.ctxs.get(e.ctx); !ok || ctx.handle == 0 {
+	if ctx, ok := s.ctxs.get(e.ctx); !ok || ctx.handle.IsZero() {
 		return cuda.ErrorContextIsDestroyed
 	}
-	return s.fn.cuEventDestroy_v2.call(e.handle)
+	return s.drv.EventDestroy(e.handle)
 }
 
 // EventRecord marks the work so far of a stream.
@@ -62,9 +63,9 @@ func (s *session) EventRecord(c *wire.Call, a *wire.EventRecordArgs) cuda.Result
 		e.on, e.at, e.epoch = st, st.submitted, s.epoch
 	}
 	if a.Flags != 0 {
-		res = s.issueEvent(c, st, e, s.fn.cuEventRecordWithFlags, e.handle, st.handle, uint64(a.Flags))
+		res = s.issueEvent(c, st, e, s.drv.EventRecordWithFlags(e.handle, st.handle, a.Flags))
 	} else {
-		res = s.issueEvent(c, st, e, s.fn.cuEventRecord, e.handle, st.handle)
+		res = s.issueEvent(c, st, e, s.drv.EventRecord(e.handle, st.handle))
 	}
 	if res != cuda.Success {
 		e.on = nil
@@ -82,7 +83,7 @@ func (s *session) EventQuery(c *wire.Call, a *wire.EventQueryArgs) cuda.Result {
 		return cuda.Success
 	}
 	s.settleEvent(e)
-	return s.note(s.fn.cuEventQuery.call(e.handle))
+	return s.note(s.drv.EventQuery(e.handle))
 }
 
 // EventElapsedTime measures the milliseconds between two events.
@@ -92,11 +93,16 @@ func (s *session) EventElapsedTime(c *wire.Call, a *wire.EventElapsedTimeArgs, r
 	if !ok1 || !ok2 {
 		return cuda.ErrorInvalidHandle
 	}
-	f := s.fn.cuEventElapsedTime_v2
-	if f == 0 {
-		f = s.fn.cuEventElapsedTime
-	}
-	res := f.call(s.out.addr(), start.handle, end.handle)
-	r.Ms = *s.out.f32(0)
+	ms, res := s.drv.EventElapsedTime(start.handle, end.handle)
+	r.Ms = ms
 	return s.note(res)
+}
+
+// eventHandle is the driver's event behind an id.
+func (s *session) eventHandle(id uint32) (bind.Event, bool) {
+	e, ok := s.events.get(id)
+	if !ok {
+		return bind.Event{}, false
+	}
+	return e.handle, true
 }

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"causeway/cuda"
+	"causeway/host/driver/cuda/bind"
 )
 
 const (
@@ -15,29 +16,27 @@ const (
 type fence struct {
 	index  int
 	word   word
-	dev    uint64 // the word's device address
-	value  uint32 // what the GPU will write
-	bounce uint64 // address, the same for CPU and GPU
+	dev    bind.Mem // the word as the GPU reaches it
+	value  uint32   // what the GPU will write
+	bounce bind.Host
 }
 
 // fencePool lends fences. take and put may be called from any goroutine.
 type fencePool struct {
 	mu     sync.Mutex
 	ctx    uint32 // the guest's context that it was made in
-	base   uint64
+	mem    bind.Registered
 	free_  []int
 	values [fenceCount]uint32
 }
 
 // newFencePool allocates in the current context.
-func newFencePool(f *entryPoints) (*fencePool, cuda.Result) {
-	const portable, deviceMap = 1, 2
-	out := newBuffer(8)
-	defer out.free()
-	if res := f.cuMemHostAlloc.call(out.addr(), fenceCount*(bounceSize+4), portable|deviceMap); res != cuda.Success {
+func newFencePool(d *bind.Driver) (*fencePool, cuda.Result) {
+	mem, res := d.AllocHost(fenceCount * (bounceSize + 4))
+	if res != cuda.Success {
 		return nil, res
 	}
-	p := &fencePool{base: *out.u64(0)}
+	p := &fencePool{mem: mem}
 	for i := range fenceCount {
 		p.free_ = append(p.free_, i)
 		p.at(i).word.store(0)
@@ -46,8 +45,10 @@ func newFencePool(f *entryPoints) (*fencePool, cuda.Result) {
 }
 
 func (p *fencePool) at(i int) fence {
-	addr := p.base + fenceCount*bounceSize + uint64(4*i)
-	return fence{index: i, word: word(addr), dev: addr, value: p.values[i], bounce: p.base + uint64(i)*bounceSize}
+	offset := uint64(fenceCount*bounceSize + 4*i)
+	dev, _ := p.mem.Mem().Slice(offset, 4)
+	bounce, _ := p.mem.Host().Slice(uint64(i*bounceSize), bounceSize)
+	return fence{index: i, word: wordOf(p.mem.Word(offset)), dev: dev, value: p.values[i], bounce: bounce}
 }
 
 func (p *fencePool) take() (fence, bool) {
@@ -72,4 +73,4 @@ func (p *fencePool) put(f fence) {
 	p.free_ = append(p.free_, f.index)
 }
 
-func (p *fencePool) free(f *entryPoints) { f.cuMemFreeHost.call(p.base) }
+func (p *fencePool) free(d *bind.Driver) { d.FreeHost(p.mem) }

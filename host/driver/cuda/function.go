@@ -5,20 +5,20 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 )
 
 // function is a CUfunction or a CUkernel: launches take either.
 type function struct {
-	handle  uint64
-	kernel  bool
-	module  uint32   // that it was looked up in, 0: a library's
-	offsets []uint32 // of the parameters in the packed buffer
+	handle bind.Function // also of a kernel
+	kernel bind.Kernel   // none: it is a function
+	module uint32        // that it was looked up in, 0: a library's
+	layout *bind.Layout
 }
 
-const (
-	maxFuncAttrs  = 24
-	maxParameters = 4096
-)
+func (f *function) isKernel() bool { return !f.kernel.IsZero() }
+
+const maxFuncAttrs = 24
 
 // ModuleGetFunction finds a kernel of a module.
 func (s *session) ModuleGetFunction(c *wire.Call, a *wire.ModuleGetFunctionArgs, r *wire.ModuleGetFunctionReply) cuda.Result {
@@ -29,12 +29,11 @@ func (s *session) ModuleGetFunction(c *wire.Call, a *wire.ModuleGetFunctionArgs,
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	name := cString(a.Name)
-	defer name.free()
-	if res := s.fn.cuModuleGetFunction.call(s.out.addr(), m.handle, name.addr()); res != cuda.Success {
+	h, res := s.drv.ModuleGetFunction(m.handle, a.Name)
+	if res != cuda.Success {
 		return res
 	}
-	info, res := s.addFunction(a.Func, &function{handle: *s.out.u64(0), module: a.Module}, 0)
+	info, res := s.addFunction(a.Func, &function{handle: h, module: a.Module, layout: s.drv.FunctionLayout(h)}, 0)
 	r.Info = info
 	return res
 }
@@ -45,22 +44,21 @@ func (s *session) LibraryGetKernel(c *wire.Call, a *wire.LibraryGetKernelArgs, r
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	name := cString(a.Name)
-	defer name.free()
-	if res := s.fn.cuLibraryGetKernel.call(s.out.addr(), h, name.addr()); res != cuda.Success {
+	k, res := s.drv.LibraryGetKernel(h, a.Name)
+	if res != cuda.Success {
 		return res
 	}
-	handle := *s.out.u64(0)
 	// Without a context the driver finds a kernel but knows nothing of its parameters yet.
 	if c.Ctx == 0 {
-		if res := s.fn.cuDevicePrimaryCtxRetain.call(s.out.addr(), 0); res != cuda.Success {
+		ctx, res := s.drv.DevicePrimaryCtxRetain(0)
+		if res != cuda.Success {
 			return res
 		}
-		defer s.fn.cuDevicePrimaryCtxRelease_v2.call(0)
-		s.fn.cuCtxSetCurrent.call(*s.out.u64(0))
+		defer s.drv.DevicePrimaryCtxRelease(0)
+		s.drv.CtxSetCurrent(ctx)
 		s.current = 0
 	}
-	info, res := s.addFunction(a.Kernel, &function{handle: handle, kernel: true}, s.deviceOf(c))
+	info, res := s.addFunction(a.Kernel, &function{handle: k.AsFunction(), kernel: k, layout: s.drv.KernelLayout(k)}, s.deviceOf(c))
 	r.Info = info
 	return res
 }
@@ -71,7 +69,7 @@ func (s *session) KernelGetFunction(c *wire.Call, a *wire.KernelGetFunctionArgs,
 	if res != cuda.Success {
 		return res
 	}
-	info, res := s.addFunction(a.Func, &function{handle: handle}, 0)
+	info, res := s.addFunction(a.Func, &function{handle: handle, layout: s.drv.FunctionLayout(handle)}, 0)
 	r.Info = info
 	return res
 }
@@ -82,11 +80,10 @@ func (s *session) KernelFunction(c *wire.Call, a *wire.KernelFunctionArgs) cuda.
 	if res != cuda.Success {
 		return res
 	}
-	f := &function{handle: handle, offsets: k.offsets}
-	if s.fn.cuFuncLoad != 0 { // 12.4: before its first launch, which then need not
-		if res := s.note(s.fn.cuFuncLoad.call(f.handle)); res != cuda.Success {
-			return res
-		}
+	f := &function{handle: handle, layout: k.layout}
+	// Before its first launch, which then need not; from 12.4 on.
+	if res := s.note(s.drv.FuncLoad(f.handle)); res != cuda.Success && res != cuda.ErrorNotSupported {
+		return res
 	}
 	if !s.funcs.put(a.Func, f) {
 		return cuda.ErrorInvalidHandle
@@ -95,18 +92,16 @@ func (s *session) KernelFunction(c *wire.Call, a *wire.KernelFunctionArgs) cuda.
 }
 
 // instanceOf asks the driver for a kernel's function in the call's context.
-func (s *session) instanceOf(c *wire.Call, id uint32) (*function, uint64, cuda.Result) {
+func (s *session) instanceOf(c *wire.Call, id uint32) (*function, bind.Function, cuda.Result) {
 	k, ok := s.funcs.get(id)
-	if !ok || !k.kernel {
-		return nil, 0, cuda.ErrorInvalidHandle
+	if !ok || !k.isKernel() {
+		return nil, bind.Function{}, cuda.ErrorInvalidHandle
 	}
 	if res := s.use(c); res != cuda.Success {
-		return nil, 0, res
+		return nil, bind.Function{}, res
 	}
-	if res := s.fn.cuKernelGetFunction.call(s.out.addr(), k.handle); res != cuda.Success {
-		return nil, 0, res
-	}
-	return k, *s.out.u64(0), cuda.Success
+	h, res := s.drv.KernelGetFunction(k.kernel)
+	return k, h, res
 }
 
 func (s *session) deviceOf(c *wire.Call) uint32 {
@@ -121,39 +116,26 @@ func (s *session) addFunction(id uint32, f *function, dev uint32) ([]byte, cuda.
 	var attrs [maxFuncAttrs]int32
 	count := 0
 	for i := range maxFuncAttrs {
-		var res cuda.Result
-		if f.kernel {
-			res = s.fn.cuKernelGetAttribute.call(s.out.addr(), uint64(i), f.handle, uint64(dev))
-		} else {
-			res = s.fn.cuFuncGetAttribute.call(s.out.addr(), uint64(i), f.handle)
-		}
+		v, res := s.functionAttribute(f, uint32(i), dev)
 		if res == cuda.ErrorInvalidValue {
 			break
 		}
 		if res != cuda.Success {
 			return nil, res
 		}
-		attrs[i] = *s.out.i32(0)
+		attrs[i] = v
 		count++
 	}
-	param := s.fn.cuFuncGetParamInfo
-	if f.kernel {
-		param = s.fn.cuKernelGetParamInfo
-	}
 	var params []byte
-	for i := range maxParameters {
-		if param.call(f.handle, uint64(i), s.out.addr(), s.out.addr()+8) != cuda.Success {
-			break
-		}
-		off, size := uint32(*s.out.u64(0)), uint32(*s.out.u64(1))
-		f.offsets = append(f.offsets, off)
-		params = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(params, off), size)
+	for i := range f.layout.Count() {
+		offset, size := f.layout.Parameter(i)
+		params = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(params, offset), size)
 	}
 	if !s.funcs.put(id, f) {
 		return nil, cuda.ErrorInvalidHandle
 	}
 	info := binary.LittleEndian.AppendUint32(nil, uint32(count))
-	info = binary.LittleEndian.AppendUint32(info, uint32(len(f.offsets)))
+	info = binary.LittleEndian.AppendUint32(info, uint32(f.layout.Count()))
 	for _, v := range attrs {
 		info = binary.LittleEndian.AppendUint32(info, uint32(v))
 	}
@@ -166,13 +148,15 @@ func (s *session) FuncGetAttribute(c *wire.Call, a *wire.FuncGetAttributeArgs, r
 	if res != cuda.Success {
 		return res
 	}
-	if f.kernel {
-		res = s.fn.cuKernelGetAttribute.call(s.out.addr(), uint64(a.Attr), f.handle, uint64(a.Dev))
-	} else {
-		res = s.fn.cuFuncGetAttribute.call(s.out.addr(), uint64(a.Attr), f.handle)
-	}
-	r.Value = *s.out.i32(0)
+	r.Value, res = s.functionAttribute(f, uint32(a.Attr), uint32(a.Dev))
 	return res
+}
+
+func (s *session) functionAttribute(f *function, attr, dev uint32) (int32, cuda.Result) {
+	if f.isKernel() {
+		return s.drv.KernelGetAttribute(attr, f.kernel, dev)
+	}
+	return s.drv.FuncGetAttribute(attr, f.handle)
 }
 
 // function finds a function or kernel, with the call's context current if there is one.
@@ -181,7 +165,7 @@ func (s *session) function(c *wire.Call, id uint32) (*function, cuda.Result) {
 	if !ok {
 		return nil, cuda.ErrorInvalidHandle
 	}
-	if c.Ctx == 0 && f.kernel {
+	if c.Ctx == 0 && f.isKernel() {
 		return f, cuda.Success
 	}
 	return f, s.use(c)
@@ -193,10 +177,10 @@ func (s *session) FuncSetAttribute(c *wire.Call, a *wire.FuncSetAttributeArgs) c
 	if res != cuda.Success {
 		return res
 	}
-	if f.kernel {
-		return s.fn.cuKernelSetAttribute.call(uint64(a.Attr), uint64(a.Value), f.handle, uint64(a.Dev))
+	if f.isKernel() {
+		return s.drv.KernelSetAttribute(uint32(a.Attr), a.Value, f.kernel, uint32(a.Dev))
 	}
-	return s.fn.cuFuncSetAttribute.call(f.handle, uint64(a.Attr), uint64(a.Value))
+	return s.drv.FuncSetAttribute(f.handle, uint32(a.Attr), a.Value)
 }
 
 // FuncSetCacheConfig sets a function's preferred split of L1 and shared memory.
@@ -205,10 +189,10 @@ func (s *session) FuncSetCacheConfig(c *wire.Call, a *wire.FuncSetCacheConfigArg
 	if res != cuda.Success {
 		return res
 	}
-	if f.kernel {
-		return s.fn.cuKernelSetCacheConfig.call(f.handle, uint64(a.Config), uint64(s.deviceOf(c)))
+	if f.isKernel() {
+		return s.drv.KernelSetCacheConfig(f.kernel, a.Config, s.deviceOf(c))
 	}
-	return s.fn.cuFuncSetCacheConfig.call(f.handle, uint64(a.Config))
+	return s.drv.FuncSetCacheConfig(f.handle, a.Config)
 }
 
 // FuncGetModule gives the module of a function.
@@ -217,11 +201,12 @@ func (s *session) FuncGetModule(c *wire.Call, a *wire.FuncGetModuleArgs) cuda.Re
 	if res != cuda.Success {
 		return res
 	}
-	if res := s.fn.cuFuncGetModule.call(s.out.addr(), f.handle); res != cuda.Success {
+	h, res := s.drv.FuncGetModule(f.handle)
+	if res != cuda.Success {
 		return res
 	}
 	// Unloading belongs to the handle that loaded it.
-	if !s.modules.put(a.Module, module{handle: *s.out.u64(0), library: true}) {
+	if !s.modules.put(a.Module, module{handle: h, library: true}) {
 		return cuda.ErrorInvalidHandle
 	}
 	return cuda.Success
@@ -233,9 +218,7 @@ func (s *session) OccupancyMaxActiveBlocks(c *wire.Call, a *wire.OccupancyMaxAct
 	if res != cuda.Success {
 		return res
 	}
-	res = s.fn.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags.call(s.out.addr(), f.handle, uint64(a.Block), a.Dynamic,
-		uint64(a.Flags))
-	r.Blocks = *s.out.i32(0)
+	r.Blocks, res = s.drv.OccupancyMaxActiveBlocksPerMultiprocessorWithFlags(f.handle, int32(a.Block), a.Dynamic, a.Flags)
 	return res
 }
 
@@ -245,43 +228,33 @@ func (s *session) OccupancyAvailableDynamicSMem(c *wire.Call, a *wire.OccupancyA
 	if res != cuda.Success {
 		return res
 	}
-	res = s.fn.cuOccupancyAvailableDynamicSMemPerBlock.call(s.out.addr(), f.handle, uint64(a.Blocks), uint64(a.Block))
-	r.Bytes = *s.out.u64(0)
+	r.Bytes, res = s.drv.OccupancyAvailableDynamicSMemPerBlock(f.handle, int32(a.Blocks), int32(a.Block))
 	return res
 }
 
 // OccupancyMaxActiveClusters asks how many clusters of a launch can be resident.
 func (s *session) OccupancyMaxActiveClusters(c *wire.Call, a *wire.OccupancyMaxActiveClustersArgs, r *wire.OccupancyMaxActiveClustersReply) cuda.Result {
-	v, res := s.clusters(c, s.fn.cuOccupancyMaxActiveClusters, a.Func, launchDims{a.Gx, a.Gy, a.Gz, a.Bx, a.By, a.Bz, a.Shared}, a.Attrs)
+	v, res := s.clusters(c, s.drv.OccupancyMaxActiveClusters, a.Func, bind.Dims{a.Gx, a.Gy, a.Gz, a.Bx, a.By, a.Bz, a.Shared}, a.Attrs)
 	r.Clusters = v
 	return res
 }
 
 // OccupancyMaxPotentialClusterSize asks for the largest cluster of a launch.
 func (s *session) OccupancyMaxPotentialClusterSize(c *wire.Call, a *wire.OccupancyMaxPotentialClusterSizeArgs, r *wire.OccupancyMaxPotentialClusterSizeReply) cuda.Result {
-	v, res := s.clusters(c, s.fn.cuOccupancyMaxPotentialClusterSize, a.Func, launchDims{a.Gx, a.Gy, a.Gz, a.Bx, a.By, a.Bz, a.Shared}, a.Attrs)
+	v, res := s.clusters(c, s.drv.OccupancyMaxPotentialClusterSize, a.Func, bind.Dims{a.Gx, a.Gy, a.Gz, a.Bx, a.By, a.Bz, a.Shared}, a.Attrs)
 	r.Size = v
 	return res
 }
 
-// clusters asks a question about a CUlaunchConfig (56 bytes: dimensions, stream at 32, attributes at 40, count at 48).
-func (s *session) clusters(c *wire.Call, ask entry, id uint32, d launchDims, attrs []byte) (int32, cuda.Result) {
+// clusters asks a question about a launch.
+func (s *session) clusters(c *wire.Call, ask func(bind.Function, *bind.LaunchConfig) (int32, cuda.Result), id uint32, d bind.Dims, list []byte) (int32, cuda.Result) {
 	f, res := s.function(c, id)
 	if res != cuda.Success {
 		return 0, res
 	}
-	list, _, res := s.launchAttributes(attrs)
+	attrs, _, res := bind.LaunchAttributes(list, s.eventHandle)
 	if res != cuda.Success {
 		return 0, res
 	}
-	defer list.free()
-	cfg := newBuffer(56)
-	defer cfg.free()
-	for i, v := range d {
-		*cfg.i32(i) = int32(v)
-	}
-	*cfg.u64(5) = list.addr()
-	*cfg.i32(12) = int32(len(attrs) / launchAttributeSize)
-	res = ask.call(s.out.addr(), f.handle, cfg.addr())
-	return *s.out.i32(0), res
+	return s.drv.Clusters(ask, f.handle, &d, attrs)
 }

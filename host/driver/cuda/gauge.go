@@ -12,6 +12,7 @@ import (
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver"
+	"causeway/host/driver/cuda/bind"
 )
 
 var _ driver.Gauge = (*session)(nil)
@@ -45,8 +46,8 @@ type gauge struct {
 
 	mu     sync.Mutex
 	mem    []byte
-	dev    uint64 // device address of mem; 0: not registered
-	ctx    uint32 // the guest's context that registered it
+	dev    bind.Registered // mem, none: not registered
+	ctx    uint32          // the guest's context that registered it
 	free   []int
 	values [gaugeWords]uint32
 	points []point // in order
@@ -67,7 +68,7 @@ type due struct {
 	index  int
 	value  uint32
 	ctx    uint32
-	handle uint64 // of the context
+	handle bind.Context
 }
 
 // touch notes that a stream has got work.
@@ -150,11 +151,11 @@ func (s *session) fenceStream(st *stream) (due, int) {
 	g := &s.gauge
 	handle := s.handleOf(st.ctx)
 	switch {
-	case handle == 0 || s.useContext(st.ctx) != cuda.Success:
+	case handle.IsZero() || s.useContext(st.ctx) != cuda.Success:
 		return due{}, fenceNever
 	case s.inCapture(st):
 		return due{}, fenceLater
-	case st.handle == streamLegacy && s.outrun(st):
+	case st.handle == bind.StreamLegacy && s.outrun(st):
 		return due{}, fenceNever
 	case !g.ready(s):
 		return due{}, fenceLater
@@ -170,10 +171,11 @@ func (s *session) fenceStream(st *stream) (due, int) {
 	g.values[d.index]++
 	d.value = g.values[d.index]
 	g.mu.Unlock()
-	args := []uint64{st.handle, g.dev + uint64(4*d.index), uint64(d.value), 0}
+	word, _ := g.dev.Mem().Slice(uint64(4*d.index), 4)
+	write := s.drv.StreamWriteValue32(st.handle, word, d.value, 0)
 	if l := s.laneFor(&wire.Call{}, st); l != nil {
 		i := l.next()
-		i.setCall(s.fn.cuStreamWriteValue32_v2, args)
+		i.SetCall(&write)
 		l.tell(i, func(res cuda.Result) { // a failure is no operation's of the guest's
 			if res != cuda.Success {
 				g.word(d).store(d.value)
@@ -182,7 +184,7 @@ func (s *session) fenceStream(st *stream) (due, int) {
 		s.send(l, st, i)
 		return d, fenceSet
 	}
-	if s.note(s.fn.cuStreamWriteValue32_v2.call(args...)) != cuda.Success {
+	if s.note(write.Do()) != cuda.Success {
 		g.word(d).store(d.value)
 	}
 	return d, fenceSet
@@ -204,11 +206,11 @@ func (s *session) outrun(legacy *stream) bool {
 	return false
 }
 
-func (g *gauge) word(d due) word { return word(memAddr(g.mem) + uint64(4*d.index)) }
+func (g *gauge) word(d due) word { return wordIn(g.mem[4*d.index:]) }
 
 // ready makes the words, and has the driver reach them. A context is current.
 func (g *gauge) ready(s *session) bool {
-	if g.dev != 0 {
+	if !g.dev.IsZero() {
 		return true
 	}
 	if g.mem == nil {
@@ -220,16 +222,12 @@ func (g *gauge) ready(s *session) bool {
 		g.mem = mem
 		g.mu.Unlock()
 	}
-	const portable, deviceMap = 1, 2
-	addr := memAddr(g.mem)
-	if s.fn.cuMemHostRegister_v2.call(addr, uint64(len(g.mem)), portable|deviceMap) != cuda.Success {
+	all, _ := bind.Lease(g.mem, 0, 4*gaugeWords)
+	dev, res := s.drv.Register(all)
+	if res != cuda.Success {
 		return false
 	}
-	if s.fn.cuMemHostGetDevicePointer_v2.call(s.out.addr(), addr, 0) != cuda.Success {
-		s.fn.cuMemHostUnregister.call(addr)
-		return false
-	}
-	g.dev, g.ctx = *s.out.u64(0), s.current
+	g.dev, g.ctx = dev, s.current
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.free = g.free[:0]
@@ -277,8 +275,8 @@ func (g *gauge) doubtLocked(s *session, d due) {
 	s.watch.group.Go(func() {
 		runtime.LockOSThread() // the thread ends with its context and mode
 		s.relaxThread()
-		if s.fn.cuCtxSetCurrent.call(d.handle) == cuda.Success && !s.capturing() {
-			if res := s.fn.cuStreamQuery.call(streamLegacy); res != cuda.ErrorNotReady {
+		if s.drv.CtxSetCurrent(d.handle) == cuda.Success && !s.capturing() {
+			if res := s.drv.StreamQuery(bind.StreamLegacy); res != cuda.ErrorNotReady {
 				s.note(res)
 			}
 		}
@@ -323,11 +321,11 @@ func (s *session) forgetGauge(ctx uint32) {
 // dropGauge takes all words from the driver: the last context is about to go.
 func (s *session) dropGauge() {
 	g := &s.gauge
-	if g.dev == 0 {
+	if g.dev.IsZero() {
 		return
 	}
-	g.dev, g.early = 0, nil
-	s.fn.cuMemHostUnregister.call(memAddr(g.mem)) // refused by a poisoned context: it goes with that
+	s.drv.Unregister(g.dev) // refused by a poisoned context: it goes with that
+	g.dev, g.early = bind.Registered{}, nil
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.dropLocked(func(due) bool { return true })

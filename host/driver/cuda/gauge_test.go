@@ -8,6 +8,7 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 	"causeway/host/driver/cuda/cudatest"
 )
 
@@ -19,7 +20,7 @@ func gaugeSession(t *testing.T, lanes int) *session {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.gauge.mem, s.gauge.dev = mem, memAddr(mem)
+	s.gauge.mem, s.gauge.dev = mem, registered(mem)
 	for i := range gaugeWords {
 		s.gauge.free = append(s.gauge.free, i)
 	}
@@ -109,7 +110,7 @@ func TestGaugeLanes(t *testing.T) {
 // TestGaugeLegacy: the legacy stream gets a word only if that orders nothing anew.
 func TestGaugeLegacy(t *testing.T) {
 	s := gaugeSession(t, 0)
-	s.streams.put(40, &stream{handle: 40, ctx: 1})
+	s.streams.put(40, &stream{handle: made[bind.Stream](40), ctx: 1})
 	s.Metering(true)
 	for i, c := range []struct {
 		order []uint32

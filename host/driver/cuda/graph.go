@@ -2,13 +2,15 @@ package cuda
 
 import (
 	"encoding/binary"
+	"maps"
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 )
 
 // adoptGraph gives a graph of the driver the id that the guest offers, unless it has one.
-func (s *session) adoptGraph(handle uint64, id uint32, inner bool) (*graph, cuda.Result) {
+func (s *session) adoptGraph(handle bind.Graph, id uint32, inner bool) (*graph, cuda.Result) {
 	if g := s.graphOf[handle]; g != nil {
 		return g, cuda.Success
 	}
@@ -17,14 +19,14 @@ func (s *session) adoptGraph(handle uint64, id uint32, inner bool) (*graph, cuda
 		return nil, cuda.ErrorInvalidHandle
 	}
 	if s.graphOf == nil {
-		s.graphOf = map[uint64]*graph{}
+		s.graphOf = map[bind.Graph]*graph{}
 	}
 	s.graphOf[handle] = g
 	return g, cuda.Success
 }
 
 // adoptNode does the same for a node.
-func (s *session) adoptNode(g *graph, handle uint64, id uint32) (*graphNode, cuda.Result) {
+func (s *session) adoptNode(g *graph, handle bind.GraphNode, id uint32) (*graphNode, cuda.Result) {
 	if n := s.nodeOf[handle]; n != nil {
 		return n, cuda.Success
 	}
@@ -33,11 +35,11 @@ func (s *session) adoptNode(g *graph, handle uint64, id uint32) (*graphNode, cud
 		return nil, cuda.ErrorInvalidHandle
 	}
 	if s.nodeOf == nil {
-		s.nodeOf = map[uint64]*graphNode{}
+		s.nodeOf = map[bind.GraphNode]*graphNode{}
 	}
 	s.nodeOf[handle] = n
 	if g.nodes == nil {
-		g.nodes = map[uint64]*graphNode{}
+		g.nodes = map[bind.GraphNode]*graphNode{}
 	}
 	g.nodes[handle] = n
 	return n, cuda.Success
@@ -48,6 +50,10 @@ func (s *session) forgetGraph(g *graph) {
 	for _, n := range g.nodes {
 		s.forgetNode(n)
 	}
+	for _, ptr := range g.allocs {
+		s.space.DropGraph(ptr)
+	}
+	maps.DeleteFunc(s.conditions, func(_ uint64, c condition) bool { return c.graph == g })
 	s.graphs.remove(g.id)
 	delete(s.graphOf, g.handle)
 }
@@ -56,6 +62,9 @@ func (s *session) forgetNode(n *graphNode) {
 	for _, g := range n.inner {
 		s.forgetGraph(g)
 	}
+	if n.alloc != 0 {
+		s.space.DropGraph(n.alloc)
+	}
 	s.nodes.remove(n.id)
 	delete(s.nodeOf, n.handle)
 	delete(n.graph.nodes, n.handle)
@@ -63,16 +72,17 @@ func (s *session) forgetNode(n *graphNode) {
 
 // GraphCreate makes an empty graph.
 func (s *session) GraphCreate(c *wire.Call, a *wire.GraphCreateArgs) cuda.Result {
-	if res := s.fn.cuGraphCreate.call(s.out.addr(), uint64(a.Flags)); res != cuda.Success {
+	h, res := s.drv.GraphCreate(a.Flags)
+	if res != cuda.Success {
 		return res
 	}
-	return s.ownGraph(*s.out.u64(0), a.Graph)
+	return s.ownGraph(h, a.Graph)
 }
 
-func (s *session) ownGraph(handle uint64, id uint32) cuda.Result {
+func (s *session) ownGraph(handle bind.Graph, id uint32) cuda.Result {
 	_, res := s.adoptGraph(handle, id, false)
 	if res != cuda.Success {
-		s.fn.cuGraphDestroy.call(handle)
+		s.drv.GraphDestroy(handle)
 	}
 	return res
 }
@@ -83,7 +93,7 @@ func (s *session) GraphDestroy(c *wire.Call, a *wire.GraphDestroyArgs) cuda.Resu
 	if !ok || g.inner {
 		return cuda.ErrorInvalidValue
 	}
-	res := s.fn.cuGraphDestroy.call(g.handle)
+	res := s.drv.GraphDestroy(g.handle)
 	if res == cuda.Success {
 		s.forgetGraph(g)
 	}
@@ -96,54 +106,36 @@ func (s *session) GraphClone(c *wire.Call, a *wire.GraphCloneArgs) cuda.Result {
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	if res := s.fn.cuGraphClone.call(s.out.addr(), g.handle); res != cuda.Success {
+	h, res := s.drv.GraphClone(g.handle)
+	if res != cuda.Success {
 		return res
 	}
-	return s.ownGraph(*s.out.u64(0), a.Graph)
+	return s.ownGraph(h, a.Graph)
 }
 
 // dependencies are nodes and, perhaps, edge data as the driver takes them.
 type dependencies struct {
-	mem   buffer
-	n     int
-	edges bool
+	nodes []bind.GraphNode
+	edges []bind.GraphEdgeData // nil: all are plain
 }
 
-func (d dependencies) count() uint64 { return uint64(d.n) }
-func (d dependencies) free()         { d.mem.free() }
-
-// nodesAddr is the array of handles, NULL if there are none.
-func (d dependencies) nodesAddr() uint64 {
-	if d.n == 0 {
-		return 0
-	}
-	return d.mem.addr()
-}
-
-// edgesAddr is the array of CUgraphEdgeData, NULL if all are plain.
-func (d dependencies) edgesAddr() uint64 {
-	if d.n == 0 || !d.edges {
-		return 0
-	}
-	return d.mem.addr() + 8*uint64(d.n)
-}
-
-// dependencies looks up a list of node ids. To be freed.
-func (s *session) dependencies(ids, edges []byte) (dependencies, cuda.Result) {
+// dependencies looks up a list of node ids.
+func (s *session) dependencies(ids, edges []byte) (d dependencies, _ cuda.Result) {
 	n := len(ids) / 4
 	if len(ids)%4 != 0 || len(edges) != 0 && len(edges) != 8*n {
-		return dependencies{}, cuda.ErrorInvalidValue
+		return d, cuda.ErrorInvalidValue
 	}
-	d := dependencies{mem: newBuffer(16 * n), n: n, edges: len(edges) != 0}
 	for i := range n {
 		node, ok := s.nodes.get(binary.LittleEndian.Uint32(ids[4*i:]))
 		if !ok {
-			d.free()
-			return dependencies{}, cuda.ErrorInvalidValue
+			return d, cuda.ErrorInvalidValue
 		}
-		*d.mem.u64(i) = node.handle
+		d.nodes = append(d.nodes, node.handle)
 	}
-	copy(d.mem.bytes()[8*n:], edges)
+	if len(edges) > 0 {
+		d.edges = make([]bind.GraphEdgeData, n)
+		_, _ = binary.Decode(edges, binary.LittleEndian, d.edges)
+	}
 	return d, cuda.Success
 }
 
@@ -168,26 +160,25 @@ func (s *session) GraphAddNode(c *wire.Call, a *wire.GraphAddNodeArgs, r *wire.G
 	if res != cuda.Success {
 		return res
 	}
-	defer deps.free()
 	p, res := s.nodeParams(c, a.Type, a.Params)
 	if res != cuda.Success {
 		return res
 	}
-	defer p.free()
+	defer p.Free()
 	if res := s.charge(p.alloc); res != cuda.Success {
 		return res
 	}
-	if res := s.fn.cuGraphAddNode_v2.call(s.out.addr(), g.handle, deps.nodesAddr(), deps.edgesAddr(), deps.count(), p.addr()); res != cuda.Success {
+	handle, res := s.drv.AddNode(g.handle, deps.nodes, deps.edges, p.Node)
+	if res != cuda.Success {
 		s.refund(p.alloc)
 		return s.note(res)
 	}
-	handle := *s.out.u64(0)
 	n, res := s.adoptNode(g, handle, a.Node)
 	if res == cuda.Success {
 		res = s.added(n, p, r)
 	}
 	if res != cuda.Success {
-		s.fn.cuGraphDestroyNode.call(handle)
+		s.drv.GraphDestroyNode(handle)
 	}
 	return res
 }
@@ -201,13 +192,18 @@ func (s *session) added(n *graphNode, p *nodeParams, r *wire.GraphAddNodeReply) 
 			n.inner = append(n.inner, p.moved)
 		}
 	case wire.NodeMemAlloc:
-		r.Value = p.u64(nodeUnion + allocPtr)
-		s.noteGraphAlloc(r.Value, p.alloc)
+		at := p.Allocated()
+		r.Value = at.Value()
+		s.space.AddGraph(at, p.alloc)
+		n.alloc = r.Value
 		s.pooling.graphs += p.alloc
 	case wire.NodeConditional:
-		bodies := p.u64(nodeUnion + condBodies)
+		bodies := p.Bodies()
+		if len(bodies) != len(p.bodies) {
+			return cuda.ErrorUnknown
+		}
 		for i, id := range p.bodies {
-			g, res := s.adoptGraph(readWord(bodies+8*uint64(i)), id, true)
+			g, res := s.adoptGraph(bodies[i], id, true)
 			if res != cuda.Success {
 				return res
 			}
@@ -217,30 +213,13 @@ func (s *session) added(n *graphNode, p *nodeParams, r *wire.GraphAddNodeReply) 
 	return cuda.Success
 }
 
-func (s *session) noteGraphAlloc(ptr, size uint64) {
-	if s.graphAllocs == nil {
-		s.graphAllocs = map[uint64]uint64{}
-	}
-	s.graphAllocs[ptr] = size
-}
-
-// graphMemory reports whether addresses are those of an allocation node, which the driver may not know before a launch.
-func (s *session) graphMemory(addr, size uint64) bool {
-	for base, n := range s.graphAllocs {
-		if addr >= base && addr-base < n && size <= n-(addr-base) {
-			return true
-		}
-	}
-	return false
-}
-
 // GraphDestroyNode removes a node from its graph.
 func (s *session) GraphDestroyNode(c *wire.Call, a *wire.GraphDestroyNodeArgs) cuda.Result {
 	n, ok := s.nodes.get(a.Node)
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	res := s.fn.cuGraphDestroyNode.call(n.handle)
+	res := s.drv.GraphDestroyNode(n.handle)
 	if res == cuda.Success {
 		s.forgetNode(n)
 	}
@@ -254,7 +233,7 @@ func (s *session) GraphNodeSetParams(c *wire.Call, a *wire.GraphNodeSetParamsArg
 		return cuda.ErrorInvalidValue
 	}
 	return s.setParams(c, a.Type, a.Params, func(p *nodeParams) cuda.Result {
-		return s.fn.cuGraphNodeSetParams.call(n.handle, p.addr())
+		return s.drv.SetNode(n.handle, p.Node)
 	})
 }
 
@@ -266,7 +245,7 @@ func (s *session) GraphExecNodeSetParams(c *wire.Call, a *wire.GraphExecNodeSetP
 		return cuda.ErrorInvalidValue
 	}
 	return s.setParams(c, a.Type, a.Params, func(p *nodeParams) cuda.Result {
-		return s.fn.cuGraphExecNodeSetParams.call(x.handle, n.handle, p.addr())
+		return s.drv.SetExecNode(x.handle, n.handle, p.Node)
 	})
 }
 
@@ -278,7 +257,7 @@ func (s *session) setParams(c *wire.Call, kind uint32, params []byte, set func(*
 	if res != cuda.Success {
 		return res
 	}
-	defer p.free()
+	defer p.Free()
 	if p.moved != nil { // a node has its graph from the beginning
 		return cuda.ErrorInvalidValue
 	}
@@ -298,19 +277,28 @@ func (s *session) GraphConditionalCreate(c *wire.Call, a *wire.GraphConditionalC
 	if res != cuda.Success {
 		return res
 	}
-	res = s.fn.cuGraphConditionalHandleCreate.call(s.out.addr(), g.handle, ctx, uint64(a.Value), uint64(a.Flags))
-	r.Handle = *s.out.u64(0)
+	if len(s.conditions) >= maxObjects {
+		return cuda.ErrorOutOfMemory
+	}
+	h, res := s.drv.GraphConditionalHandleCreate(g.handle, ctx, a.Value, a.Flags)
+	if res == cuda.Success {
+		r.Handle = h.Value()
+		if s.conditions == nil {
+			s.conditions = map[uint64]condition{}
+		}
+		s.conditions[r.Handle] = condition{h, g}
+	}
 	return res
 }
 
 // nodeContext is the driver's handle of a context, of the current one for 0.
-func (s *session) nodeContext(c *wire.Call, id uint32) (uint64, cuda.Result) {
+func (s *session) nodeContext(c *wire.Call, id uint32) (bind.Context, cuda.Result) {
 	if id == 0 {
 		return s.handleOf(c.Ctx), cuda.Success
 	}
 	ctx, ok := s.ctxs.get(id)
-	if !ok || ctx.handle == 0 {
-		return 0, cuda.ErrorInvalidContext
+	if !ok || ctx.handle.IsZero() {
+		return bind.Context{}, cuda.ErrorInvalidContext
 	}
 	return ctx.handle, cuda.Success
 }

@@ -5,6 +5,7 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 )
 
 // capturing reports whether any stream of the session captures: waits and helpers must then keep off the streams that do,
@@ -17,19 +18,13 @@ func (s *session) capturing() bool { return s.active.Load() != 0 }
 
 // setCaptureMode changes the mode of the worker's thread.
 func (s *session) setCaptureMode(mode uint32) cuda.Result {
-	if s.modeWord.p == nil {
-		s.modeWord = newBuffer(8)
-	}
-	*s.modeWord.i32(0) = int32(mode)
-	return s.fn.cuThreadExchangeStreamCaptureMode.call(s.modeWord.addr())
+	_, res := s.drv.ThreadExchangeStreamCaptureMode(mode)
+	return res
 }
 
 // relaxThread makes the calling thread's own driver calls harmless to captures. Any goroutine that is locked to its thread.
 func (s *session) relaxThread() {
-	b := newBuffer(8)
-	defer b.free()
-	*b.i32(0) = int32(cuda.CaptureModeRelaxed)
-	s.fn.cuThreadExchangeStreamCaptureMode.call(b.addr())
+	_, _ = s.drv.ThreadExchangeStreamCaptureMode(cuda.CaptureModeRelaxed)
 }
 
 // prohibited reports whether the calling guest thread may make no potentially unsafe call now.
@@ -60,8 +55,8 @@ func (s *session) inCapture(st *stream) bool {
 	if !s.capturing() {
 		return false
 	}
-	res := s.fn.cuStreamIsCapturing.call(st.handle, s.out.addr())
-	return res != cuda.Success || *s.out.i32(0) != int32(cuda.CaptureStatusNone)
+	status, res := s.drv.StreamIsCapturing(st.handle)
+	return res != cuda.Success || status != cuda.CaptureStatusNone
 }
 
 // ThreadCaptureMode follows the mode of a guest thread.
@@ -93,7 +88,7 @@ func (s *session) StreamBeginCapture(c *wire.Call, a *wire.StreamBeginCaptureArg
 		return res
 	}
 	if a.Graph == 0 {
-		res = s.fn.cuStreamBeginCapture_v2.call(st.handle, uint64(a.Mode))
+		res = s.drv.StreamBeginCapture(st.handle, a.Mode)
 	} else {
 		g, ok := s.graphs.get(a.Graph)
 		if !ok {
@@ -103,16 +98,13 @@ func (s *session) StreamBeginCapture(c *wire.Call, a *wire.StreamBeginCaptureArg
 		if res2 != cuda.Success {
 			return res2
 		}
-		defer deps.free()
-		res = s.fn.cuStreamBeginCaptureToGraph.call(st.handle, g.handle, deps.nodesAddr(), deps.edgesAddr(), deps.count(), uint64(a.Mode))
+		res = s.drv.StreamBeginCaptureToGraph(st.handle, g.handle, deps.nodes, deps.edges, a.Mode)
 	}
 	if res != cuda.Success {
 		return s.note(res)
 	}
 	x := &streamCapture{stream: st, thread: c.Thread, mode: a.Mode, into: a.Graph != 0}
-	if s.fn.cuStreamGetCaptureInfo_v3.call(st.handle, s.out.addr(), s.out.addr()+8, 0, 0, 0, 0) == cuda.Success {
-		x.id = *s.out.u64(1)
-	}
+	_, x.id, _, _, _, _ = s.drv.StreamGetCaptureInfo(st.handle)
 	s.captures = append(s.captures, x)
 	s.active.Store(int32(len(s.captures)))
 	return cuda.Success
@@ -142,20 +134,19 @@ func (s *session) StreamEndCapture(c *wire.Call, a *wire.StreamEndCaptureArgs, r
 	x := s.captureOf(st)
 	// A capture that is not relaxed ends in the thread that began it; from another the call ends it too, without a graph.
 	wrong := x != nil && x.mode != uint32(cuda.CaptureModeRelaxed) && x.thread != c.Thread
-	*s.out.u64(0) = 0
-	res = s.fn.cuStreamEndCapture.call(st.handle, s.out.addr())
-	handle := *s.out.u64(0)
+	handle, res := s.drv.StreamEndCapture(st.handle)
 	if x != nil && (res == cuda.Success || !s.inCapture(st)) {
 		r.Ended = 1
 		s.captureEnded(x)
 	}
 	if wrong {
-		if res == cuda.Success && handle != 0 {
-			s.fn.cuGraphDestroy.call(handle)
+		if res == cuda.Success && !handle.IsZero() {
+			s.drv.GraphDestroy(handle)
 		}
-		res, handle = cuda.ErrorStreamCaptureWrongThread, 0
+		res, handle = cuda.ErrorStreamCaptureWrongThread, bind.Graph{}
 	}
-	if res != cuda.Success || handle == 0 {
+	if res != cuda.Success || handle.IsZero() {
+		s.dropAllocs(x)
 		if r.Ended != 0 && x.seen != nil && !x.into {
 			r.Graph = x.seen.id // gone
 			s.forgetGraph(x.seen)
@@ -163,16 +154,31 @@ func (s *session) StreamEndCapture(c *wire.Call, a *wire.StreamEndCaptureArgs, r
 		return s.note(res)
 	}
 	if a.Fresh == 0 && s.graphOf[handle] == nil {
-		s.fn.cuGraphDestroy.call(handle)
+		s.dropAllocs(x)
+		s.drv.GraphDestroy(handle)
 		return cuda.Success
 	}
 	g, res := s.adoptGraph(handle, a.Fresh, false)
 	if res != cuda.Success {
-		s.fn.cuGraphDestroy.call(handle)
+		s.dropAllocs(x)
+		s.drv.GraphDestroy(handle)
 		return res
+	}
+	if x != nil {
+		g.allocs = append(g.allocs, x.allocs...)
 	}
 	r.Graph = g.id
 	return cuda.Success
+}
+
+// dropAllocs forgets memory of a capture whose graph is not to be.
+func (s *session) dropAllocs(x *streamCapture) {
+	if x == nil {
+		return
+	}
+	for _, ptr := range x.allocs {
+		s.space.DropGraph(ptr)
+	}
 }
 
 // StreamCaptureInfo tells whether a stream captures, into which graph and behind which nodes.
@@ -181,24 +187,18 @@ func (s *session) StreamCaptureInfo(c *wire.Call, a *wire.StreamCaptureInfoArgs,
 	if res != cuda.Success {
 		return res
 	}
-	o := s.out
-	for i := range 6 {
-		*o.u64(i) = 0
-	}
-	at := func(i uint64) uint64 { return o.addr() + 8*i }
-	// status, id, graph, dependencies, edges, count
-	if res := s.fn.cuStreamGetCaptureInfo_v3.call(st.handle, at(0), at(1), at(2), at(3), at(4), at(5)); res != cuda.Success {
+	status, id, handle, deps, edges, res := s.drv.StreamGetCaptureInfo(st.handle)
+	if res != cuda.Success {
 		return s.note(res)
 	}
-	r.Status = uint32(*o.i32(0))
-	if r.Status != uint32(cuda.CaptureStatusActive) {
+	r.Status = status
+	if status != cuda.CaptureStatusActive {
 		return cuda.Success
 	}
-	r.ID = *o.u64(1)
+	r.ID = id
 	if a.Want&wire.CaptureWantGraph == 0 {
 		return cuda.Success
 	}
-	handle, deps, edges, n := *o.u64(2), *o.u64(3), *o.u64(4), *o.u64(5)
 	g := s.graphOf[handle]
 	if g == nil {
 		if g, res = s.adoptGraph(handle, a.Fresh, false); res != cuda.Success {
@@ -212,12 +212,12 @@ func (s *session) StreamCaptureInfo(c *wire.Call, a *wire.StreamCaptureInfoArgs,
 		}
 	}
 	l := nodeList{s: s, graph: g, names: a.Names}
-	for i := range n {
-		var data []byte
-		if edges != 0 {
-			data = hostBytes(edges+8*i, 8)
+	for i, n := range deps {
+		var data bind.GraphEdgeData
+		if i < len(edges) {
+			data = edges[i]
 		}
-		l.add(readWord(deps+8*i), 0, data)
+		l.add(n, bind.GraphNode{}, data)
 	}
 	r.Unnamed, r.Nodes = l.unnamed, l.list
 	return l.res
@@ -233,8 +233,7 @@ func (s *session) StreamUpdateCapture(c *wire.Call, a *wire.StreamUpdateCaptureA
 	if res != cuda.Success {
 		return res
 	}
-	defer deps.free()
-	return s.note(s.fn.cuStreamUpdateCaptureDependencies_v2.call(st.handle, deps.nodesAddr(), deps.edgesAddr(), deps.count(), uint64(a.Flags)))
+	return s.note(s.drv.StreamUpdateCaptureDependencies(st.handle, deps.nodes, deps.edges, a.Flags))
 }
 
 // StreamCaptureCheck answers what the driver says to a synchronous copy on the stream: only a capture that the copy would become
@@ -252,9 +251,9 @@ func (s *session) CaptureUnsafe(c *wire.Call) cuda.Result {
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	res := s.note(s.fn.cuMemAlloc_v2.call(s.out.addr(), 1))
-	if res == cuda.Success {
-		s.fn.cuMemFree_v2.call(*s.out.u64(0))
+	m, res := s.drv.MemAlloc(1)
+	if s.note(res) == cuda.Success {
+		s.drv.MemFree(m.Address())
 	}
 	return res
 }

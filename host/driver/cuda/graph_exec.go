@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"encoding/binary"
 	"fmt"
 	"os"
 
@@ -9,6 +8,7 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 )
 
 // GraphInstantiate makes a graph executable.
@@ -20,41 +20,39 @@ func (s *session) GraphInstantiate(c *wire.Call, a *wire.GraphInstantiateArgs, r
 	if res := s.useAny(c); res != cuda.Success {
 		return res
 	}
+	var handle bind.GraphExec
 	var res cuda.Result
 	if a.Form == wire.GraphFormFlags {
-		res = s.fn.cuGraphInstantiateWithFlags.call(s.out.addr(), g.handle, a.Flags)
+		handle, res = s.drv.GraphInstantiateWithFlags(g.handle, a.Flags)
 	} else {
-		res = s.instantiateWithParams(c, g, a, r)
+		handle, res = s.instantiateWithParams(c, g, a, r)
 	}
 	if res != cuda.Success {
 		return s.note(res)
 	}
-	handle := *s.out.u64(0)
 	if !s.execs.put(a.Exec, &graphExec{handle}) {
-		s.fn.cuGraphExecDestroy.call(handle)
+		s.drv.GraphExecDestroy(handle)
 		return cuda.ErrorInvalidHandle
 	}
 	return cuda.Success
 }
 
-// instantiateWithParams uses CUDA_GRAPH_INSTANTIATE_PARAMS: flags, upload stream, error node out, result out.
-func (s *session) instantiateWithParams(c *wire.Call, g *graph, a *wire.GraphInstantiateArgs, r *wire.GraphInstantiateReply) cuda.Result {
-	p := newBuffer(32)
-	defer p.free()
-	*p.u64(0) = a.Flags
+// instantiateWithParams is the form that tells what is wrong.
+func (s *session) instantiateWithParams(c *wire.Call, g *graph, a *wire.GraphInstantiateArgs, r *wire.GraphInstantiateReply) (bind.GraphExec, cuda.Result) {
+	p := bind.GraphInstantiateParams{Flags: a.Flags}
 	if a.Upload != 0 {
 		st, res := s.submit(c, a.Upload)
 		if res != cuda.Success {
-			return res
+			return bind.GraphExec{}, res
 		}
-		*p.u64(1) = st.handle
+		p.Upload = st.handle
 	}
-	res := s.fn.cuGraphInstantiateWithParams.call(s.out.addr(), g.handle, p.addr())
-	r.Result = uint32(*p.i32(6))
-	if n := s.nodeOf[*p.u64(2)]; n != nil {
+	x, res := s.drv.GraphInstantiateWithParams(g.handle, &p)
+	r.Result = uint32(p.Result)
+	if n := s.nodeOf[p.ErrorNode]; n != nil {
 		r.Node = n.id
 	}
-	return res
+	return x, res
 }
 
 // GraphExecDestroy gives an executable graph back; launches of it go on.
@@ -63,20 +61,20 @@ func (s *session) GraphExecDestroy(c *wire.Call, a *wire.GraphExecDestroyArgs) c
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	return s.note(s.fn.cuGraphExecDestroy.call(x.handle))
+	return s.note(s.drv.GraphExecDestroy(x.handle))
 }
 
 // GraphLaunch puts a whole graph on a stream.
 func (s *session) GraphLaunch(c *wire.Call, a *wire.GraphLaunchArgs) cuda.Result {
-	return s.execOn(c, a.Exec, a.Stream, s.fn.cuGraphLaunch)
+	return s.execOn(c, a.Exec, a.Stream, s.drv.GraphLaunch)
 }
 
 // GraphUpload brings a graph to the device ahead of its first launch.
 func (s *session) GraphUpload(c *wire.Call, a *wire.GraphUploadArgs) cuda.Result {
-	return s.execOn(c, a.Exec, a.Stream, s.fn.cuGraphUpload)
+	return s.execOn(c, a.Exec, a.Stream, s.drv.GraphUpload)
 }
 
-func (s *session) execOn(c *wire.Call, exec wire.ID, on wire.Stream, f entry) cuda.Result {
+func (s *session) execOn(c *wire.Call, exec wire.ID, on wire.Stream, do func(bind.GraphExec, bind.Stream) cuda.Result) cuda.Result {
 	x, ok := s.execs.get(exec)
 	if !ok {
 		return cuda.ErrorInvalidValue
@@ -85,7 +83,7 @@ func (s *session) execOn(c *wire.Call, exec wire.ID, on wire.Stream, f entry) cu
 	if res != cuda.Success {
 		return res
 	}
-	return s.note(f.call(x.handle, st.handle))
+	return s.note(do(x.handle, st.handle))
 }
 
 // GraphExecUpdate makes an executable graph do what a graph of the same shape says.
@@ -98,15 +96,13 @@ func (s *session) GraphExecUpdate(c *wire.Call, a *wire.GraphExecUpdateArgs, r *
 	if res := s.useAny(c); res != cuda.Success {
 		return res
 	}
-	// CUgraphExecUpdateResultInfo: result, error node, node before it
-	info := newBuffer(24)
-	defer info.free()
-	res := s.fn.cuGraphExecUpdate_v2.call(x.handle, g.handle, info.addr())
-	r.Result = uint32(*info.i32(0))
-	if n := s.nodeOf[*info.u64(1)]; n != nil {
+	var info bind.GraphExecUpdateResultInfo
+	res := s.drv.GraphExecUpdate(x.handle, g.handle, &info)
+	r.Result = info.Result
+	if n := s.nodeOf[info.Node]; n != nil {
 		r.Node = n.id
 	}
-	if n := s.nodeOf[*info.u64(2)]; n != nil {
+	if n := s.nodeOf[info.From]; n != nil {
 		r.From = n.id
 	}
 	return s.note(res)
@@ -125,7 +121,7 @@ func (s *session) GraphNodeSetEnabled(c *wire.Call, a *wire.GraphNodeSetEnabledA
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	return s.fn.cuGraphNodeSetEnabled.call(x.handle, n.handle, uint64(a.Enabled))
+	return s.drv.GraphNodeSetEnabled(x.handle, n.handle, a.Enabled)
 }
 
 // GraphNodeGetEnabled tells whether a node works.
@@ -134,13 +130,10 @@ func (s *session) GraphNodeGetEnabled(c *wire.Call, a *wire.GraphNodeGetEnabledA
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	res := s.fn.cuGraphNodeGetEnabled.call(x.handle, n.handle, s.out.addr())
-	r.Enabled = uint32(*s.out.i32(0))
+	enabled, res := s.drv.GraphNodeGetEnabled(x.handle, n.handle)
+	r.Enabled = enabled
 	return res
 }
-
-// attributeValue is the size of a CUlaunchAttributeValue.
-const attributeValue = 64
 
 // GraphNodeGetAttribute reads an attribute of a kernel node.
 func (s *session) GraphNodeGetAttribute(c *wire.Call, a *wire.GraphNodeGetAttributeArgs, r *wire.GraphNodeGetAttributeReply) cuda.Result {
@@ -148,14 +141,10 @@ func (s *session) GraphNodeGetAttribute(c *wire.Call, a *wire.GraphNodeGetAttrib
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	v := newBuffer(attributeValue)
-	defer v.free()
-	res := s.fn.cuGraphKernelNodeGetAttribute.call(n.handle, uint64(a.Attr), v.addr())
+	var v bind.LaunchAttributeValue
+	res := s.drv.GraphKernelNodeGetAttribute(n.handle, a.Attr, &v)
 	if res == cuda.Success {
-		if a.Attr == attrProgrammaticEvent || a.Attr == attrLaunchCompletionEvent {
-			binary.LittleEndian.PutUint64(v.bytes(), uint64(s.eventID(*v.u64(0))))
-		}
-		r.Value = append([]byte(nil), v.bytes()...)
+		r.Value = v.Bytes(a.Attr, s.eventID)
 	}
 	return res
 }
@@ -163,22 +152,14 @@ func (s *session) GraphNodeGetAttribute(c *wire.Call, a *wire.GraphNodeGetAttrib
 // GraphNodeSetAttribute sets an attribute of a kernel node.
 func (s *session) GraphNodeSetAttribute(c *wire.Call, a *wire.GraphNodeSetAttributeArgs) cuda.Result {
 	n, ok := s.nodes.get(a.Node)
-	if !ok || len(a.Value) != attributeValue {
+	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	v := bufferOf(a.Value)
-	defer v.free()
-	switch a.Attr {
-	case attrProgrammaticEvent, attrLaunchCompletionEvent:
-		e, ok := s.events.get(uint32(*v.u64(0)))
-		if !ok {
-			return cuda.ErrorInvalidHandle
-		}
-		*v.u64(0) = e.handle
-	case attrDeviceUpdatableNode:
-		return cuda.ErrorNotSupported
+	v, _, res := bind.AttributeValue(a.Attr, a.Value, s.eventHandle)
+	if res != cuda.Success {
+		return res
 	}
-	return s.fn.cuGraphKernelNodeSetAttribute.call(n.handle, uint64(a.Attr), v.addr())
+	return s.drv.GraphKernelNodeSetAttribute(n.handle, a.Attr, &v)
 }
 
 // GraphNodeCopyAttributes copies all attributes of a kernel node.
@@ -188,7 +169,7 @@ func (s *session) GraphNodeCopyAttributes(c *wire.Call, a *wire.GraphNodeCopyAtt
 	if !ok1 || !ok2 {
 		return cuda.ErrorInvalidValue
 	}
-	return s.fn.cuGraphKernelNodeCopyAttributes.call(dst.handle, src.handle)
+	return s.drv.GraphKernelNodeCopyAttributes(dst.handle, src.handle)
 }
 
 // maxDot bounds the text of a printed graph.
@@ -206,9 +187,7 @@ func (s *session) GraphDebugDot(c *wire.Call, a *wire.GraphDebugDotArgs, r *wire
 	}
 	f := os.NewFile(uintptr(fd), "graph")
 	defer f.Close()
-	path := cString(fmt.Appendf(nil, "/proc/self/fd/%d", fd))
-	defer path.free()
-	if res := s.fn.cuGraphDebugDotPrint.call(g.handle, path.addr(), uint64(a.Flags)); res != cuda.Success {
+	if res := s.drv.GraphDebugDotPrint(g.handle, fmt.Appendf(nil, "/proc/self/fd/%d", fd), a.Flags); res != cuda.Success {
 		return res
 	}
 	st, err := f.Stat()
@@ -224,31 +203,30 @@ func (s *session) GraphDebugDot(c *wire.Call, a *wire.GraphDebugDotArgs, r *wire
 
 // GraphMemGetAttribute reads what a device's graph memory takes.
 func (s *session) GraphMemGetAttribute(c *wire.Call, a *wire.GraphMemGetAttributeArgs, r *wire.GraphMemGetAttributeReply) cuda.Result {
-	*s.out.u64(0) = 0
-	res := s.fn.cuDeviceGetGraphMemAttribute.call(uint64(a.Dev), uint64(a.Attr), s.out.addr())
-	r.Value = *s.out.u64(0)
+	value, res := s.drv.DeviceGetGraphMemAttribute(a.Dev, a.Attr)
+	r.Value = value
 	return res
 }
 
 // GraphMemSetAttribute resets a high-water mark.
 func (s *session) GraphMemSetAttribute(c *wire.Call, a *wire.GraphMemSetAttributeArgs) cuda.Result {
-	*s.out.u64(0) = a.Value
-	return s.fn.cuDeviceSetGraphMemAttribute.call(uint64(a.Dev), uint64(a.Attr), s.out.addr())
+	return s.drv.DeviceSetGraphMemAttribute(a.Dev, a.Attr, a.Value)
 }
 
 // GraphMemTrim gives unused graph memory back.
 func (s *session) GraphMemTrim(c *wire.Call, a *wire.GraphMemTrimArgs) cuda.Result {
-	return s.note(s.fn.cuDeviceGraphMemTrim.call(uint64(a.Dev)))
+	return s.note(s.drv.DeviceGraphMemTrim(a.Dev))
 }
 
 // UserObjectCreate makes a counted object whose destructor is a function of the guest.
 func (s *session) UserObjectCreate(c *wire.Call, a *wire.UserObjectCreateArgs) cuda.Result {
 	s.openHostFuncs()
-	if res := s.fn.cuUserObjectCreate.call(s.out.addr(), a.ID, hostFuncEntry(), uint64(a.Count), uint64(a.Flags)); res != cuda.Success {
+	h, res := s.drv.UserObjectCreate(a.ID, hostFuncEntry(), a.Count, a.Flags)
+	if res != cuda.Success {
 		return res
 	}
 	s.objects.remove(a.Object) // a destroyed object's handle may come again
-	if !s.objects.put(a.Object, *s.out.u64(0)) {
+	if !s.objects.put(a.Object, h) {
 		return cuda.ErrorOutOfMemory
 	}
 	return cuda.Success
@@ -261,9 +239,9 @@ func (s *session) UserObjectCount(c *wire.Call, a *wire.UserObjectCountArgs) cud
 		return cuda.ErrorInvalidValue
 	}
 	if a.Release != 0 {
-		return s.fn.cuUserObjectRelease.call(o, uint64(a.Count))
+		return s.drv.UserObjectRelease(o, a.Count)
 	}
-	return s.fn.cuUserObjectRetain.call(o, uint64(a.Count))
+	return s.drv.UserObjectRetain(o, a.Count)
 }
 
 // GraphUserObject changes a graph's references.
@@ -274,7 +252,7 @@ func (s *session) GraphUserObject(c *wire.Call, a *wire.GraphUserObjectArgs) cud
 		return cuda.ErrorInvalidValue
 	}
 	if a.Release != 0 {
-		return s.fn.cuGraphReleaseUserObject.call(g.handle, o, uint64(a.Count))
+		return s.drv.GraphReleaseUserObject(g.handle, o, a.Count)
 	}
-	return s.fn.cuGraphRetainUserObject.call(g.handle, o, uint64(a.Count), uint64(a.Flags))
+	return s.drv.GraphRetainUserObject(g.handle, o, a.Count, a.Flags)
 }

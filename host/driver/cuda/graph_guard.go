@@ -5,6 +5,7 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 )
 
 // Captures implements driver.Capturer.
@@ -39,7 +40,7 @@ func (s *session) refuse(c *wire.Call, a wire.Args) cuda.Result {
 	}
 	st, res := s.stream(c, on.OnStream())
 	if res == cuda.Success && s.inCapture(st) {
-		res = s.note(s.fn.cuStreamSynchronize.call(st.handle))
+		res = s.note(s.drv.StreamSynchronize(st.handle))
 	}
 	if res == cuda.Success {
 		return res
@@ -67,7 +68,7 @@ func (s *session) admitWait(c *wire.Call, a wire.Args) (done bool, res cuda.Resu
 		st, res := s.stream(c, a.Stream)
 		if res == cuda.Success && (s.prohibited(c) || s.inCapture(st)) {
 			defer s.guard(c)()
-			res = s.note(s.fn.cuStreamSynchronize.call(st.handle))
+			res = s.note(s.drv.StreamSynchronize(st.handle))
 		}
 		return res != cuda.Success, res
 	case *wire.EventSynchronizeArgs:
@@ -76,16 +77,16 @@ func (s *session) admitWait(c *wire.Call, a wire.Args) (done bool, res cuda.Resu
 			return false, cuda.Success
 		}
 		defer s.guard(c)()
-		return true, s.note(s.fn.cuEventSynchronize.call(e.handle))
+		return true, s.note(s.drv.EventSynchronize(e.handle))
 	case *wire.CtxSynchronizeArgs:
 		if res := s.use(c); res != cuda.Success {
 			return true, res
 		}
 		if !s.prohibited(c) { // a thread of its own asks, in relaxed mode
-			return true, s.blockOn(c, s.fn.cuCtxSynchronize)
+			return true, s.blockOn(c, s.drv.CtxSynchronize)
 		}
 		defer s.guard(c)()
-		return true, s.note(s.fn.cuCtxSynchronize.call())
+		return true, s.note(s.drv.CtxSynchronize())
 	}
 	return false, cuda.Success
 }
@@ -96,16 +97,24 @@ func (s *session) claimCaptured(st *stream, ptr uint64) {
 		return
 	}
 	m := s.allocs[ptr]
-	s.noteGraphAlloc(ptr, m.size)
+	s.space.AddGraph(m.at, m.size)
+	if _, id, _, _, _, res := s.drv.StreamGetCaptureInfo(st.handle); res == cuda.Success {
+		for _, x := range s.captures {
+			if x.id == id {
+				x.allocs = append(x.allocs, ptr)
+			}
+		}
+	}
 	s.pooling.graphs += m.size
 	delete(s.allocs, ptr)
 	s.pooling.live -= min(s.pooling.live, m.size)
 }
 
 // freeOfGraph frees memory of a graph, which comes again with its next launch.
-func (s *session) freeOfGraph(ptr uint64, free func() cuda.Result) cuda.Result {
-	if _, ok := s.graphAllocs[ptr]; !ok {
+func (s *session) freeOfGraph(ptr uint64, free func(bind.Address) cuda.Result) cuda.Result {
+	m, ok := s.space.Graph(ptr)
+	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	return s.note(free())
+	return s.note(free(m))
 }

@@ -5,6 +5,7 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 )
 
 // maxListed bounds the nodes that one reply lists.
@@ -17,24 +18,22 @@ type nodeList struct {
 	names   []byte
 	list    []byte
 	unnamed uint32
-	seen    map[uint64]bool // unnamed nodes that were counted
+	seen    map[bind.GraphNode]bool // unnamed nodes that were counted
 	res     cuda.Result
 }
 
 // node is the id and type of a node.
-func (l *nodeList) node(handle uint64) (id, kind uint32) {
-	if handle == 0 {
+func (l *nodeList) node(handle bind.GraphNode) (id, kind uint32) {
+	if handle.IsZero() {
 		return 0, 0
 	}
-	if res := l.s.fn.cuGraphNodeGetType.call(handle, l.s.out.addr()+2048); res == cuda.Success {
-		kind = uint32(*l.s.out.i32(512))
-	}
+	kind, _ = l.s.drv.GraphNodeGetType(handle)
 	if n := l.s.nodeOf[handle]; n != nil {
 		return n.id, kind
 	}
 	if len(l.names) < 4 || l.graph == nil {
 		if l.seen == nil {
-			l.seen = map[uint64]bool{}
+			l.seen = map[bind.GraphNode]bool{}
 		}
 		if !l.seen[handle] {
 			l.seen[handle] = true
@@ -52,79 +51,80 @@ func (l *nodeList) node(handle uint64) (id, kind uint32) {
 }
 
 // add lists a node, or an edge.
-func (l *nodeList) add(from, to uint64, data []byte) {
+func (l *nodeList) add(from, to bind.GraphNode, data bind.GraphEdgeData) {
 	var e wire.GraphEdge
 	e.From, e.FromType = l.node(from)
 	e.To, e.ToType = l.node(to)
-	copy(e.Data[:], data)
+	_, _ = binary.Encode(e.Data[:], binary.LittleEndian, data)
 	l.list = e.Append(l.list)
 }
 
 // GraphList lists nodes or edges.
 func (s *session) GraphList(c *wire.Call, a *wire.GraphListArgs, r *wire.GraphListReply) cuda.Result {
 	l := nodeList{s: s, names: a.Names}
-	var subject uint64
+	var ask lister
 	switch a.What {
 	case wire.GraphListNodes, wire.GraphListRoots, wire.GraphListEdges:
 		g, ok := s.graphs.get(a.Graph)
 		if !ok {
 			return cuda.ErrorInvalidValue
 		}
-		l.graph, subject = g, g.handle
+		l.graph, ask = g, s.ofGraph(a.What, g.handle)
 	case wire.GraphListBefore, wire.GraphListAfter:
 		n, ok := s.nodes.get(a.Node)
 		if !ok {
 			return cuda.ErrorInvalidValue
 		}
-		l.graph, subject = n.graph, n.handle
+		l.graph, ask = n.graph, s.ofNode(a.What, n.handle)
 	default:
 		return cuda.ErrorInvalidValue
 	}
-	if res := s.list(a.What, subject, &l); res != cuda.Success {
+	if res := l.fill(ask); res != cuda.Success {
 		return res
 	}
 	r.Unnamed, r.Nodes = l.unnamed, l.list
 	return l.res
 }
 
-// list asks the driver how many there are, then which.
-func (s *session) list(what uint32, subject uint64, l *nodeList) cuda.Result {
-	count := s.out.addr()
-	ask := func(from, to, data uint64) cuda.Result {
+// lister asks the driver for as many nodes, or edges, as there is room for, or for how many there are if there is none.
+type lister func(from, to []bind.GraphNode, data []bind.GraphEdgeData) (uint64, cuda.Result)
+
+func (s *session) ofGraph(what uint32, g bind.Graph) lister {
+	return func(from, to []bind.GraphNode, data []bind.GraphEdgeData) (uint64, cuda.Result) {
 		switch what {
 		case wire.GraphListNodes:
-			return s.fn.cuGraphGetNodes.call(subject, from, count)
+			return s.drv.GraphGetNodes(g, from)
 		case wire.GraphListRoots:
-			return s.fn.cuGraphGetRootNodes.call(subject, from, count)
-		case wire.GraphListEdges:
-			return s.fn.cuGraphGetEdges_v2.call(subject, from, to, data, count)
-		case wire.GraphListBefore:
-			return s.fn.cuGraphNodeGetDependencies_v2.call(subject, from, data, count)
+			return s.drv.GraphGetRootNodes(g, from)
 		}
-		return s.fn.cuGraphNodeGetDependentNodes_v2.call(subject, from, data, count)
+		return s.drv.GraphGetEdges(g, from, to, data)
 	}
-	*s.out.u64(0) = 0
-	if res := ask(0, 0, 0); res != cuda.Success {
+}
+
+func (s *session) ofNode(what uint32, n bind.GraphNode) lister {
+	return func(from, _ []bind.GraphNode, data []bind.GraphEdgeData) (uint64, cuda.Result) {
+		if what == wire.GraphListBefore {
+			return s.drv.GraphNodeGetDependencies(n, from, data)
+		}
+		return s.drv.GraphNodeGetDependentNodes(n, from, data)
+	}
+}
+
+// fill asks how many there are, then which.
+func (l *nodeList) fill(ask lister) cuda.Result {
+	n, res := ask(nil, nil, nil)
+	if res != cuda.Success || n == 0 {
 		return res
-	}
-	n := *s.out.u64(0)
-	if n == 0 {
-		return cuda.Success
 	}
 	if n > maxListed {
 		return cuda.ErrorOutOfMemory
 	}
-	b := newBuffer(24 * int(n))
-	defer b.free()
-	if res := ask(b.addr(), b.addr()+8*n, b.addr()+16*n); res != cuda.Success {
+	from, to, data := make([]bind.GraphNode, n), make([]bind.GraphNode, n), make([]bind.GraphEdgeData, n)
+	if _, res := ask(from, to, data); res != cuda.Success {
 		return res
 	}
-	for i := range int(n) {
-		to := uint64(0)
-		if what == wire.GraphListEdges {
-			to = *b.u64(int(n) + i)
-		}
-		l.add(*b.u64(i), to, b.bytes()[16*int(n)+8*i:][:8])
+	for i := range from {
+		l.add(from[i], to[i], data[i]) // without edges the other end is none
 	}
 	return cuda.Success
 }
@@ -139,17 +139,14 @@ func (s *session) GraphSetEdges(c *wire.Call, a *wire.GraphSetEdgesArgs) cuda.Re
 	if res != cuda.Success {
 		return res
 	}
-	defer from.free()
 	to, res := s.dependencies(a.After, nil)
 	if res != cuda.Success {
 		return res
 	}
-	defer to.free()
-	f := s.fn.cuGraphAddDependencies_v2
 	if a.Remove != 0 {
-		f = s.fn.cuGraphRemoveDependencies_v2
+		return s.drv.GraphRemoveDependencies(g.handle, from.nodes, to.nodes, from.edges)
 	}
-	return f.call(g.handle, from.nodesAddr(), to.nodesAddr(), from.edgesAddr(), from.count())
+	return s.drv.GraphAddDependencies(g.handle, from.nodes, to.nodes, from.edges)
 }
 
 // GraphFindInClone finds a node's copy.
@@ -159,15 +156,13 @@ func (s *session) GraphFindInClone(c *wire.Call, a *wire.GraphFindInCloneArgs, r
 	if !ok1 || !ok2 {
 		return cuda.ErrorInvalidValue
 	}
-	if res := s.fn.cuGraphNodeFindInClone.call(s.out.addr(), n.handle, g.handle); res != cuda.Success {
+	h, res := s.drv.GraphNodeFindInClone(n.handle, g.handle)
+	if res != cuda.Success {
 		return res
 	}
-	found, res := s.adoptNode(g, *s.out.u64(0), a.Fresh)
+	found, res := s.adoptNode(g, h, a.Fresh)
 	if res == cuda.Success {
 		r.Found = found.id
 	}
 	return res
 }
-
-// readWord reads 64 bits of the driver's memory.
-func readWord(addr uint64) uint64 { return binary.LittleEndian.Uint64(hostBytes(addr, 8)) }

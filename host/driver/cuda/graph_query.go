@@ -1,10 +1,9 @@
 package cuda
 
 import (
-	"encoding/binary"
-
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 )
 
 // GraphNodeGetParams tells what a node does that the guest did not add itself.
@@ -13,120 +12,87 @@ func (s *session) GraphNodeGetParams(c *wire.Call, a *wire.GraphNodeGetParamsArg
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	if res := s.fn.cuGraphNodeGetType.call(n.handle, s.out.addr()); res != cuda.Success {
+	kind, res := s.drv.GraphNodeGetType(n.handle)
+	if res != cuda.Success {
 		return res
 	}
-	r.Type = uint32(*s.out.i32(0))
+	r.Type = kind
 	if res := s.useAny(c); res != cuda.Success {
 		return res
 	}
-	p := newBuffer(nodeParamsSize)
-	defer p.free()
-	res := cuda.Success
 	switch r.Type {
 	case wire.NodeKernel:
-		res = s.kernelNodeOf(n, p, r)
+		res = s.kernelNodeOf(n, r)
 	case wire.NodeMemcpy:
-		res = s.memcpyNodeOf(n, p, r)
+		res = s.memcpyNodeOf(n, r)
 	case wire.NodeMemset:
-		if res = s.fn.cuGraphMemsetNodeGetParams.call(n.handle, p.addr()); res == cuda.Success {
-			r.Params = append(r.Params, p.bytes()[:memsetCtx+8]...)
+		var f bind.Fill
+		if f, res = s.drv.FillOf(n.handle); res == cuda.Success {
+			r.Params = (&wire.MemsetNode{Dst: f.Ptr, Pitch: f.Pitch, Value: f.Value, Element: f.Element, Width: f.Width, Height: f.Height}).Append(nil)
 		}
 	case wire.NodeHost:
-		if res = s.fn.cuGraphHostNodeGetParams.call(n.handle, p.addr()); res == cuda.Success {
-			r.Params = (&wire.HostNode{ID: *p.u64(1)}).Append(nil)
+		var id uint64
+		if id, res = s.drv.HostOf(n.handle); res == cuda.Success {
+			r.Params = (&wire.HostNode{ID: id}).Append(nil)
 		}
 	case wire.NodeGraph:
 		res = s.childNodeOf(n, a.Fresh, r)
-	case wire.NodeWaitEvent:
-		res = s.fn.cuGraphEventWaitNodeGetEvent.call(n.handle, p.addr())
-		r.Params = (&wire.EventNode{Event: s.eventID(*p.u64(0))}).Append(nil)
-	case wire.NodeEventRecord:
-		res = s.fn.cuGraphEventRecordNodeGetEvent.call(n.handle, p.addr())
-		r.Params = (&wire.EventNode{Event: s.eventID(*p.u64(0))}).Append(nil)
+	case wire.NodeWaitEvent, wire.NodeEventRecord:
+		ask := s.drv.GraphEventRecordNodeGetEvent
+		if r.Type == wire.NodeWaitEvent {
+			ask = s.drv.GraphEventWaitNodeGetEvent
+		}
+		var e bind.Event
+		e, res = ask(n.handle)
+		r.Params = (&wire.EventNode{Event: s.eventID(e)}).Append(nil)
 	case wire.NodeMemAlloc:
-		res = s.allocNodeOf(n, p, r)
+		res = s.allocNodeOf(n, r)
 	case wire.NodeMemFree:
-		res = s.fn.cuGraphMemFreeNodeGetParams.call(n.handle, p.addr())
-		r.Params = (&wire.FreeNode{Ptr: *p.u64(0)}).Append(nil)
+		var at bind.Address
+		at, res = s.drv.GraphMemFreeNodeGetParams(n.handle)
+		r.Params = (&wire.FreeNode{Ptr: at.Value()}).Append(nil)
 	case wire.NodeBatchMemOp:
-		res = s.batchNodeOf(n, p, r)
+		res = s.batchNodeOf(n, r)
 	}
 	return res
 }
 
-func (s *session) kernelNodeOf(n *graphNode, p buffer, r *wire.GraphNodeGetParamsReply) cuda.Result {
-	if res := s.fn.cuGraphKernelNodeGetParams_v2.call(n.handle, p.addr()); res != cuda.Success {
+func (s *session) kernelNodeOf(n *graphNode, r *wire.GraphNodeGetParamsReply) cuda.Result {
+	l, res := s.drv.LaunchOf(n.handle)
+	if res != cuda.Success {
 		return res
 	}
-	b := p.bytes()
-	word := func(off int) uint64 { return binary.LittleEndian.Uint64(b[off:]) }
-	id, f := s.functionOf(word(kernelFunc), word(kernelKern))
+	id, f := s.functionOf(l.Function, l.Kernel)
 	if f == nil {
 		return cuda.ErrorInvalidHandle
 	}
-	d := func(i int) uint32 { return binary.LittleEndian.Uint32(b[kernelDims+4*i:]) }
-	v := wire.KernelNode{Func: id, Gx: d(0), Gy: d(1), Gz: d(2), Bx: d(3), By: d(4), Bz: d(5), Shared: d(6),
-		Ctx: s.contextID(word(kernelCtx))}
-	packed := s.packedParams(f, word(kernelParamsArray), word(kernelExtra))
-	v.Size = uint32(len(packed))
+	d, packed := l.Dims, l.Packed(f.layout)
+	v := wire.KernelNode{Func: id, Gx: d[0], Gy: d[1], Gz: d[2], Bx: d[3], By: d[4], Bz: d[5], Shared: d[6],
+		Ctx: s.contextID(l.Context), Size: uint32(len(packed))}
 	r.Params = append(v.Append(nil), packed...)
 	return cuda.Success
 }
 
-// packedParams copies a kernel's parameters from the driver's copy.
-func (s *session) packedParams(f *function, array, extra uint64) []byte {
-	const extraBuffer, extraSize = 1, 2
-	if array == 0 {
-		var at, size uint64
-		for ; extra != 0 && readWord(extra) != 0; extra += 16 {
-			switch readWord(extra) {
-			case extraBuffer:
-				at = readWord(extra + 8)
-			case extraSize:
-				size = readWord(readWord(extra + 8))
-			}
-		}
-		if at == 0 || size > maxKernelParams {
-			return nil
-		}
-		return append([]byte(nil), hostBytes(at, int(size))...)
-	}
-	info := s.fn.cuFuncGetParamInfo
-	if f.kernel {
-		info = s.fn.cuKernelGetParamInfo
-	}
-	var packed []byte
-	for i := range f.offsets {
-		if info.call(f.handle, uint64(i), s.out.addr(), s.out.addr()+8) != cuda.Success {
-			break
-		}
-		off, size := *s.out.u64(0), *s.out.u64(1)
-		if end := off + size; end <= maxKernelParams && uint64(len(packed)) < end {
-			packed = append(packed, make([]byte, end-uint64(len(packed)))...)
-		}
-		copy(packed[off:], hostBytes(readWord(array+8*uint64(i)), int(size)))
-	}
-	return packed
-}
-
-// functionOf finds the guest's function or kernel behind the driver's handles, of which one may be 0.
-func (s *session) functionOf(fn, kern uint64) (uint32, *function) {
+// functionOf finds the guest's function or kernel behind the driver's handles, of which one may be none.
+func (s *session) functionOf(fn bind.Function, kernel bind.Kernel) (uint32, *function) {
 	for id, f := range s.funcs.m {
-		if f.handle == fn && !f.kernel || f.handle == kern && f.kernel {
+		if f.isKernel() && f.kernel == kernel || !f.isKernel() && f.handle == fn {
 			return id, f
 		}
 	}
 	// A launch of a kernel is captured as one of its function.
 	for id, f := range s.funcs.m {
-		if f.kernel && s.fn.cuKernelGetFunction.call(s.out.addr(), f.handle) == cuda.Success && *s.out.u64(0) == fn {
+		if !f.isKernel() {
+			continue
+		}
+		if h, res := s.drv.KernelGetFunction(f.kernel); res == cuda.Success && h == fn {
 			return id, f
 		}
 	}
 	return 0, nil
 }
 
-func (s *session) eventID(handle uint64) uint32 {
+func (s *session) eventID(handle bind.Event) uint32 {
 	for id, e := range s.events.m {
 		if e.handle == handle {
 			return id
@@ -135,39 +101,35 @@ func (s *session) eventID(handle uint64) uint32 {
 	return 0
 }
 
-func (s *session) contextID(handle uint64) uint32 {
+func (s *session) contextID(handle bind.Context) uint32 {
 	for id, x := range s.ctxs.m {
-		if handle != 0 && x.handle == handle {
+		if !handle.IsZero() && x.handle == handle {
 			return id
 		}
 	}
 	return 0
 }
 
-func (s *session) memcpyNodeOf(n *graphNode, p buffer, r *wire.GraphNodeGetParamsReply) cuda.Result {
-	if res := s.fn.cuGraphMemcpyNodeGetParams.call(n.handle, p.addr()); res != cuda.Success {
+func (s *session) memcpyNodeOf(n *graphNode, r *wire.GraphNodeGetParamsReply) cuda.Result {
+	var m bind.Memcpy3D
+	if res := s.drv.GraphMemcpyNodeGetParams(n.handle, &m); res != cuda.Success {
 		return res
 	}
-	for i := range 2 {
-		m := p.bytes()[memcpy3DHalf*i:]
-		u := func(off int) uint64 { return binary.LittleEndian.Uint64(m[off:]) }
-		v := wire.MemcpySide{X: u(0), Y: u(8), Z: u(16), Lod: u(24), Type: uint32(u(half3DType)), Ptr: u(half3DDevice),
-			Pitch: u(half3DPitch), Height: u(half3DHeight)}
-		if v.Type == memoryTypeHost {
-			v.Ptr = u(half3DHost)
-		}
+	src, dst, e := m.Sides()
+	for _, x := range []bind.Side{src, dst} {
+		v := wire.MemcpySide{X: x.X, Y: x.Y, Z: x.Z, Lod: x.Lod, Type: x.Type, Ptr: x.Ptr, Pitch: x.Pitch, Height: x.Height}
 		r.Params = v.Append(r.Params)
 	}
-	u := func(off int) uint64 { return binary.LittleEndian.Uint64(p.bytes()[memcpy3DExtents+off:]) }
-	r.Params = (&wire.MemcpyNode{Width: u(0), Height: u(8), Depth: u(16)}).Append(r.Params)
+	r.Params = (&wire.MemcpyNode{Width: e.Width, Height: e.Height, Depth: e.Depth}).Append(r.Params)
 	return cuda.Success
 }
 
 func (s *session) childNodeOf(n *graphNode, fresh uint32, r *wire.GraphNodeGetParamsReply) cuda.Result {
-	if res := s.fn.cuGraphChildGraphNodeGetGraph.call(n.handle, s.out.addr()); res != cuda.Success {
+	h, res := s.drv.GraphChildGraphNodeGetGraph(n.handle)
+	if res != cuda.Success {
 		return res
 	}
-	g, res := s.adoptGraph(*s.out.u64(0), fresh, true)
+	g, res := s.adoptGraph(h, fresh, true)
 	if res != cuda.Success {
 		return res
 	}
@@ -178,30 +140,22 @@ func (s *session) childNodeOf(n *graphNode, fresh uint32, r *wire.GraphNodeGetPa
 	return cuda.Success
 }
 
-func (s *session) allocNodeOf(n *graphNode, p buffer, r *wire.GraphNodeGetParamsReply) cuda.Result {
-	if res := s.fn.cuGraphMemAllocNodeGetParams.call(n.handle, p.addr()); res != cuda.Success {
+func (s *session) allocNodeOf(n *graphNode, r *wire.GraphNodeGetParamsReply) cuda.Result {
+	a, res := s.drv.AllocationOf(n.handle, maxAccess)
+	if res != cuda.Success {
 		return res
 	}
-	u := func(off int) uint64 { return binary.LittleEndian.Uint64(p.bytes()[off:]) }
-	count := min(u(allocCount), maxAccess)
-	v := wire.AllocNode{Size: u(allocBytes), Ptr: u(allocPtr), Access: uint32(count)}
-	r.Params = append(v.Append(nil), p.bytes()[:allocProps]...)
-	if count > 0 {
-		r.Params = append(r.Params, hostBytes(u(allocAccess), int(count)*accessDescSize)...)
-	}
+	v := wire.AllocNode{Size: a.Size, Ptr: a.Ptr, Access: uint32(len(a.Access) / accessDescSize)}
+	r.Params = append(append(v.Append(nil), a.Props...), a.Access...)
 	return cuda.Success
 }
 
-func (s *session) batchNodeOf(n *graphNode, p buffer, r *wire.GraphNodeGetParamsReply) cuda.Result {
-	if res := s.fn.cuGraphBatchMemOpNodeGetParams.call(n.handle, p.addr()); res != cuda.Success {
+func (s *session) batchNodeOf(n *graphNode, r *wire.GraphNodeGetParamsReply) cuda.Result {
+	ctx, count, flags, ops, res := s.drv.MemOpsOf(n.handle, maxBatchOps)
+	if res != cuda.Success {
 		return res
 	}
-	b := p.bytes()
-	v := wire.BatchNode{Ctx: s.contextID(*p.u64(0)), Count: binary.LittleEndian.Uint32(b[batchCount:]),
-		Flags: binary.LittleEndian.Uint32(b[batchFlags:])}
-	r.Params = v.Append(nil)
-	if v.Count > 0 && v.Count <= maxBatchOps {
-		r.Params = append(r.Params, hostBytes(*p.u64(2), int(v.Count)*batchOpSize)...)
-	}
+	v := wire.BatchNode{Ctx: s.contextID(ctx), Count: count, Flags: flags}
+	r.Params = append(v.Append(nil), ops...)
 	return cuda.Success
 }

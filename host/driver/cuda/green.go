@@ -5,106 +5,105 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 )
 
 // green is a green context: a part of a device.
 type green struct {
-	handle uint64
+	handle bind.GreenCtx
 	dev    uint32
 	ctx    uint32 // id of the context made of it, 0
 }
 
 const (
-	devResourceSize = 144 // CUdevResource
-	maxResources    = 4096
-	maxSplit        = 1024
+	maxResources = 4096
+	maxSplit     = 1024
 )
 
 // keepResource remembers a CUdevResource. It holds words of the driver's own, so only what the driver gave goes back to it.
-func (s *session) keepResource(b []byte) cuda.Result {
+func (s *session) keepResource(d bind.DevResource) cuda.Result {
 	if s.resources == nil {
-		s.resources = map[string]struct{}{}
+		s.resources = map[bind.DevResource]struct{}{}
 	}
 	if len(s.resources) >= maxResources {
 		return cuda.ErrorOutOfMemory
 	}
-	s.resources[string(b)] = struct{}{}
+	s.resources[d] = struct{}{}
 	return cuda.Success
 }
 
-func (s *session) knownResource(b []byte) cuda.Result {
-	if len(b) != devResourceSize {
-		return cuda.ErrorInvalidValue
+// knownResources are those of a guest's records that the driver gave.
+func (s *session) knownResources(b []byte) ([]bind.DevResource, cuda.Result) {
+	list := make([]bind.DevResource, len(b)/binary.Size(bind.DevResource{}))
+	if n, err := binary.Decode(b, binary.LittleEndian, list); err != nil || n != len(b) || n == 0 {
+		return nil, cuda.ErrorInvalidValue
 	}
-	if _, ok := s.resources[string(b)]; !ok {
-		if binary.LittleEndian.Uint32(b) == 0 {
-			return cuda.ErrorInvalidResourceType
+	for _, d := range list {
+		if _, ok := s.resources[d]; !ok {
+			if d.Type == 0 {
+				return nil, cuda.ErrorInvalidResourceType
+			}
+			return nil, cuda.ErrorInvalidValue
 		}
-		return cuda.ErrorInvalidValue
 	}
-	return cuda.Success
+	return list, cuda.Success
 }
 
 // DevResourceGet reads the resources of a device, a context or a green context.
 func (s *session) DevResourceGet(c *wire.Call, a *wire.DevResourceGetArgs, r *wire.DevResourceGetReply) cuda.Result {
-	b := newBuffer(devResourceSize)
-	defer b.free()
+	var d bind.DevResource
 	var res cuda.Result
 	switch a.Scope {
 	case 0:
-		res = s.fn.cuDeviceGetDevResource.call(uint64(a.Dev), b.addr(), uint64(a.Type))
+		res = s.drv.DeviceGetDevResource(a.Dev, &d, a.Type)
 	case 1:
 		ctx, ok := s.ctxs.get(a.Target)
-		if !ok || ctx.handle == 0 {
+		if !ok || ctx.handle.IsZero() {
 			return cuda.ErrorInvalidContext
 		}
-		res = s.fn.cuCtxGetDevResource.call(ctx.handle, b.addr(), uint64(a.Type))
+		res = s.drv.CtxGetDevResource(ctx.handle, &d, a.Type)
 	case 2:
 		g, ok := s.greens.get(a.Green)
 		if !ok {
 			return cuda.ErrorInvalidHandle
 		}
-		res = s.fn.cuGreenCtxGetDevResource.call(g.handle, b.addr(), uint64(a.Type))
+		res = s.drv.GreenCtxGetDevResource(g.handle, &d, a.Type)
 	default:
 		return cuda.ErrorInvalidValue
 	}
 	if res == cuda.Success {
-		r.Resource = append([]byte(nil), b.bytes()...)
-		res = s.keepResource(r.Resource)
+		r.Resource = bind.Encode(&d)
+		res = s.keepResource(d)
 	}
 	return res
 }
 
 // DevSmResourceSplit cuts multiprocessors into groups.
 func (s *session) DevSmResourceSplit(c *wire.Call, a *wire.DevSmResourceSplitArgs, r *wire.DevSmResourceSplitReply) cuda.Result {
-	if res := s.knownResource(a.Source); res != cuda.Success {
-		return res
-	}
-	room := min(a.Room, maxSplit)
-	src, out := bufferOf(a.Source), newBuffer(devResourceSize*int(room+1))
-	defer src.free()
-	defer out.free()
-	*s.out.u64(0) = uint64(room)
-	list, rest := out.addr(), uint64(0)
-	if room == 0 {
-		list = 0
-	}
-	if a.Remain != 0 {
-		rest = out.addr() + devResourceSize*uint64(room)
-	}
-	res := s.fn.cuDevSmResourceSplitByCount.call(list, s.out.addr(), src.addr(), rest, uint64(a.Flags), uint64(a.Least))
+	sources, res := s.knownResources(a.Source)
 	if res != cuda.Success {
 		return res
 	}
-	r.Groups = uint32(*s.out.i32(0))
-	if room > 0 {
-		r.List = append([]byte(nil), out.bytes()[:devResourceSize*int(min(r.Groups, room))]...)
+	if len(sources) != 1 {
+		return cuda.ErrorInvalidValue
 	}
+	list := make([]bind.DevResource, min(a.Room, maxSplit))
+	var rest *bind.DevResource
 	if a.Remain != 0 {
-		r.List = append(r.List, out.bytes()[devResourceSize*int(room):]...)
+		rest = &bind.DevResource{}
 	}
-	for b := r.List; len(b) > 0; b = b[devResourceSize:] {
-		if res := s.keepResource(b[:devResourceSize]); res != cuda.Success {
+	groups, res := s.drv.DevSmResourceSplitByCount(list, &sources[0], rest, a.Flags, a.Least)
+	if res != cuda.Success {
+		return res
+	}
+	r.Groups = uint32(groups)
+	list = list[:min(int(r.Groups), len(list))]
+	if rest != nil {
+		list = append(list, *rest)
+	}
+	for i := range list {
+		r.List = append(r.List, bind.Encode(&list[i])...)
+		if res := s.keepResource(list[i]); res != cuda.Success {
 			return res
 		}
 	}
@@ -113,20 +112,18 @@ func (s *session) DevSmResourceSplit(c *wire.Call, a *wire.DevSmResourceSplitArg
 
 // DevResourceGenerateDesc joins resources into a description.
 func (s *session) DevResourceGenerateDesc(c *wire.Call, a *wire.DevResourceGenerateDescArgs) cuda.Result {
-	if a.Count == 0 || a.Count > maxSplit || len(a.List) != devResourceSize*int(a.Count) {
-		return cuda.ErrorInvalidValue
-	}
-	for b := a.List; len(b) > 0; b = b[devResourceSize:] {
-		if res := s.knownResource(b[:devResourceSize]); res != cuda.Success {
-			return res
-		}
-	}
-	list := bufferOf(a.List)
-	defer list.free()
-	if res := s.fn.cuDevResourceGenerateDesc.call(s.out.addr(), list.addr(), uint64(a.Count)); res != cuda.Success {
+	list, res := s.knownResources(a.List)
+	if res != cuda.Success {
 		return res
 	}
-	if !s.descs.put(a.Resdesc, *s.out.u64(0)) {
+	if len(list) != int(a.Count) || len(list) > maxSplit {
+		return cuda.ErrorInvalidValue
+	}
+	h, res := s.drv.DevResourceGenerateDesc(list)
+	if res != cuda.Success {
+		return res
+	}
+	if !s.descs.put(a.Resdesc, h) {
 		return cuda.ErrorInvalidHandle
 	}
 	return cuda.Success
@@ -138,18 +135,17 @@ func (s *session) GreenCtxCreate(c *wire.Call, a *wire.GreenCtxCreateArgs, r *wi
 	if !ok {
 		return cuda.ErrorInvalidResourceType
 	}
-	res := s.fn.cuGreenCtxCreate.call(s.out.addr(), d, uint64(a.Dev), uint64(a.Flags))
+	h, res := s.drv.GreenCtxCreate(d, a.Dev, a.Flags)
 	if res != cuda.Success {
 		return res
 	}
-	g := green{handle: *s.out.u64(0), dev: a.Dev}
+	g := green{handle: h, dev: a.Dev}
 	if !s.greens.put(a.Green, g) {
-		s.fn.cuGreenCtxDestroy.call(g.handle)
+		s.drv.GreenCtxDestroy(g.handle)
 		return cuda.ErrorInvalidHandle
 	}
-	*s.out.u64(0) = 0
-	if s.fn.cuGreenCtxGetId.call(g.handle, s.out.addr()) == cuda.Success {
-		r.Uid = *s.out.u64(0)
+	if uid, res := s.drv.GreenCtxGetId(g.handle); res == cuda.Success {
+		r.Uid = uid
 	}
 	return cuda.Success
 }
@@ -160,7 +156,7 @@ func (s *session) GreenCtxDestroy(c *wire.Call, a *wire.GreenCtxDestroyArgs) cud
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	destroy := func() cuda.Result { return s.fn.cuGreenCtxDestroy.call(g.handle) }
+	destroy := func() cuda.Result { return s.drv.GreenCtxDestroy(g.handle) }
 	ctx, ok := s.ctxs.get(g.ctx)
 	if !ok {
 		return destroy()
@@ -177,10 +173,11 @@ func (s *session) CtxFromGreenCtx(c *wire.Call, a *wire.CtxFromGreenCtxArgs) cud
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	if res := s.fn.cuCtxFromGreenCtx.call(s.out.addr(), g.handle); res != cuda.Success {
+	h, res := s.drv.CtxFromGreenCtx(g.handle)
+	if res != cuda.Success {
 		return res
 	}
-	ctx := &context_{handle: *s.out.u64(0), dev: g.dev, retains: 1}
+	ctx := &context_{handle: h, dev: g.dev, retains: 1}
 	if !s.ctxs.put(a.Ctx, ctx) {
 		return cuda.ErrorInvalidContext
 	}
@@ -199,13 +196,13 @@ func (s *session) GreenCtxStreamCreate(c *wire.Call, a *wire.GreenCtxStreamCreat
 	if g.ctx != 0 {
 		ctx = g.ctx
 	}
-	res := s.fn.cuGreenCtxStreamCreate.call(s.out.addr(), g.handle, uint64(a.Flags), uint64(uint32(a.Priority)))
+	h, res := s.drv.GreenCtxStreamCreate(g.handle, a.Flags, a.Priority)
 	if res != cuda.Success {
 		return res
 	}
-	st := &stream{handle: *s.out.u64(0), ctx: ctx, nonBlocking: a.Flags&streamNonBlocking != 0, green: true}
+	st := &stream{handle: h, ctx: ctx, nonBlocking: a.Flags&cuda.StreamNonBlocking != 0, green: true}
 	if !s.streams.put(a.Stream, st) {
-		s.fn.cuStreamDestroy_v2.call(st.handle)
+		s.drv.StreamDestroy(st.handle)
 		return cuda.ErrorInvalidHandle
 	}
 	return cuda.Success
@@ -221,9 +218,9 @@ func (s *session) GreenCtxEvent(c *wire.Call, a *wire.GreenCtxEventArgs) cuda.Re
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	do := s.fn.cuGreenCtxRecordEvent
+	do := s.drv.GreenCtxRecordEvent
 	if a.Wait != 0 {
-		do = s.fn.cuGreenCtxWaitEvent
+		do = s.drv.GreenCtxWaitEvent
 	}
-	return s.note(do.call(g.handle, e.handle))
+	return s.note(do(g.handle, e.handle))
 }

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 
 	"causeway/cuda"
+	"causeway/cuda/fatbin"
+	"causeway/host/driver/cuda/bind"
 )
 
 // atomicKinds are the operations that countAtomics knows. Each writes back what it read: only an update of the processor's that came in
@@ -51,16 +53,16 @@ next:
 
 // claimsAtomics reports whether the driver says of a device that its atomic operations and the processor's on one word of the
 // host's memory exclude each other.
-func (l *lib) claimsAtomics(d *deviceInfo) bool {
-	return d.Attrs[cuda.DeviceAttrHostNativeAtomicSupported] != 0
+func claimsAtomics(info *deviceInfo) bool {
+	return info.Attrs[cuda.DeviceAttrHostNativeAtomicSupported] != 0
 }
 
 // settleAtomics makes a device's attributes promise about memory that it shares with the processor what holds here. Managed memory of
 // a guest is memory of the host and never the device's, so concurrent access needs atomic operations across the link. The driver's
 // no is final; its yes is tried, on the calling thread, which is locked and has no context.
-func (l *lib) settleAtomics(ordinal int, d *deviceInfo) {
-	if l.claimsAtomics(d) {
-		lost, tried, res := l.countAtomics(ordinal)
+func settleAtomics(d *bind.Driver, ordinal uint32, info *deviceInfo) {
+	if claimsAtomics(info) {
+		lost, tried, res := countAtomics(d, ordinal)
 		if res == cuda.Success && lost == 0 {
 			return
 		}
@@ -70,56 +72,55 @@ func (l *lib) settleAtomics(ordinal int, d *deviceInfo) {
 			slog.Warn("whether atomic operations across the link work cannot be tried: they are said not to", "device", ordinal, "error", res)
 		}
 	}
-	d.Attrs[cuda.DeviceAttrHostNativeAtomicSupported] = 0
-	d.Attrs[cuda.DeviceAttrConcurrentManagedAccess] = 0
+	info.Attrs[cuda.DeviceAttrHostNativeAtomicSupported] = 0
+	info.Attrs[cuda.DeviceAttrConcurrentManagedAccess] = 0
 }
 
 // countAtomics lets the device and the processor work on one word of the host's memory, and counts how many of the processor's
 // updates were lost, of how many.
-func (l *lib) countAtomics(ordinal int) (lost, tried uint64, res cuda.Result) {
-	f, out := &l.fn, newBuffer(16)
-	defer out.free()
-	if res = f.cuDevicePrimaryCtxRetain.call(out.addr(), uint64(ordinal)); res != cuda.Success {
+func countAtomics(d *bind.Driver, ordinal uint32) (lost, tried uint64, res cuda.Result) {
+	ctx, res := d.DevicePrimaryCtxRetain(ordinal)
+	if res != cuda.Success {
 		return 0, 0, res
 	}
-	defer f.cuDevicePrimaryCtxRelease_v2.call(uint64(ordinal))
-	if res = f.cuCtxSetCurrent.call(*out.u64(0)); res != cuda.Success {
+	defer d.DevicePrimaryCtxRelease(ordinal)
+	if res = d.CtxSetCurrent(ctx); res != cuda.Success {
 		return 0, 0, res
 	}
-	defer f.cuCtxSetCurrent.call(0)
-	text, name := cString([]byte(atomicProbe)), cString([]byte("probe"))
-	defer text.free()
-	defer name.free()
-	if res = f.cuModuleLoadDataEx.call(out.addr(), text.addr(), 0, 0, 0); res != cuda.Success {
+	defer d.CtxSetCurrent(bind.Context{})
+	code, err := fatbin.Check([]byte(atomicProbe), func(int) bool { return false })
+	if err != nil {
+		return 0, 0, cuda.ErrorInvalidImage
+	}
+	im := bind.HoldImage(code, false)
+	defer im.Release()
+	module, res := d.ModuleLoadDataEx(im, nil)
+	if res != cuda.Success {
 		return 0, 0, res
 	}
-	module := *out.u64(0)
-	defer f.cuModuleUnload.call(module)
-	if res = f.cuModuleGetFunction.call(out.addr(), module, name.addr()); res != cuda.Success {
+	defer d.ModuleUnload(module)
+	kernel, res := d.ModuleGetFunction(module, []byte("probe"))
+	if res != cuda.Success {
 		return 0, 0, res
 	}
-	kernel := *out.u64(0)
-	word := newBuffer(16)
-	defer word.free()
-	const portable, deviceMap = 1, 2
-	if res = f.cuMemHostRegister_v2.call(word.addr(), 16, portable|deviceMap); res != cuda.Success {
+	b := bind.NewBuffer(16)
+	defer b.Free()
+	r, res := d.Register(b.Host())
+	if res != cuda.Success {
 		return 0, 0, res
 	}
-	defer f.cuMemHostUnregister.call(word.addr())
-	if res = f.cuMemHostGetDevicePointer_v2.call(out.addr(), word.addr(), 0); res != cuda.Success {
-		return 0, 0, res
-	}
-	device := *out.u64(0)
+	defer d.Unregister(r)
 	for kind := uint32(0); kind < atomicKinds && res == cuda.Success; kind++ {
 		var l, t uint64
-		l, t, res = f.tryAtomics(kernel, device, word.u64(0), kind)
+		l, t, res = tryAtomics(d, kernel, r, kind)
 		lost, tried = lost+l, tried+t
 	}
 	return lost, tried, res
 }
 
 // tryAtomics runs the kernel with one kind of operation while a goroutine counts up the word.
-func (f *entryPoints) tryAtomics(kernel, device uint64, word *uint64, kind uint32) (lost, tried uint64, res cuda.Result) {
+func tryAtomics(d *bind.Driver, kernel bind.Function, r bind.Registered, kind uint32) (lost, tried uint64, res cuda.Result) {
+	word := r.Word64(0)
 	const start = 1 << 62 // as a float, either half's is an ordinary number
 	first := uint64(start) | 1<<30
 	atomic.StoreUint64(word, first)
@@ -134,11 +135,15 @@ func (f *entryPoints) tryAtomics(kernel, device uint64, word *uint64, kind uint3
 		counted <- n
 	}()
 	<-began
-	params := binary.LittleEndian.AppendUint64(nil, device)
+	params := binary.LittleEndian.AppendUint64(nil, r.Mem().Address().Value())
 	params = binary.LittleEndian.AppendUint32(params, kind)
 	params = binary.LittleEndian.AppendUint32(params, atomicEach)
-	res = f.cuLaunchKernel.launch(kernel, &launchDims{1, 1, 1, atomicThreads, 1, 1, 0}, 0, params)
-	if sync := f.cuCtxSynchronize.call(); res == cuda.Success {
+	args, ok := d.FunctionLayout(kernel).Arguments(params)
+	if !ok {
+		return 0, 0, cuda.ErrorInvalidValue
+	}
+	res = d.LaunchKernel(kernel, &bind.Dims{1, 1, 1, atomicThreads, 1, 1, 0}, bind.Stream{}, args)
+	if sync := d.CtxSynchronize(); res == cuda.Success {
 		res = sync
 	}
 	stop.Store(true)

@@ -19,15 +19,15 @@ func TestHostAtomics(t *testing.T) {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if res := b.lib.fn.cuInit.call(0); res != cuda.Success {
+	if res := b.drv.Init(0); res != cuda.Success {
 		t.Fatal(res)
 	}
-	lost, tried, res := b.lib.countAtomics(0)
+	lost, tried, res := countAtomics(b.drv, 0)
 	if res != cuda.Success || tried == 0 {
 		t.Fatalf("%d updates, result %v", tried, res)
 	}
 	t.Logf("%d of %d updates lost", lost, tried)
-	d, res := b.lib.deviceInfo(0)
+	d, res := describe(b.drv, 0)
 	if res != cuda.Success {
 		t.Fatal(res)
 	}

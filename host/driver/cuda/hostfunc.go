@@ -14,9 +14,9 @@ func (s *session) LaunchHostFunc(c *wire.Call, a *wire.LaunchHostFuncArgs) cuda.
 	}
 	s.openHostFuncs()
 	if a.Status != 0 {
-		return s.fn.cuStreamAddCallback.call(st.handle, hostStreamFuncEntry(), a.ID, 0)
+		return s.drv.StreamAddCallback(st.handle, hostStreamFuncEntry(), a.ID, 0)
 	}
-	return s.fn.cuLaunchHostFunc.call(st.handle, hostFuncEntry(), a.ID)
+	return s.drv.LaunchHostFunc(st.handle, hostFuncEntry(), a.ID)
 }
 
 // openHostFuncs makes hostFuncEntry work; whoever gives it to the driver calls this first.

@@ -38,8 +38,8 @@ static void cw_host_stream_func(void *stream, int status, void *id) {
 	(void)stream;
 	cw_host_enter((uintptr_t)id, status);
 }
-static uint64_t cw_host_func_addr(void) { return (uintptr_t)&cw_host_func; }
-static uint64_t cw_host_stream_func_addr(void) { return (uintptr_t)&cw_host_stream_func; }
+static void *cw_host_func_addr(void) { return (void *)&cw_host_func; }
+static void *cw_host_stream_func_addr(void) { return (void *)&cw_host_stream_func; }
 
 static void cw_host_open(void) {
 	pthread_mutex_lock(&cw_host.mu);
@@ -91,12 +91,13 @@ import (
 	"runtime"
 
 	"causeway/cuda"
+	"causeway/host/driver/cuda/bind"
 )
 
 // hostFuncEntry is the C function that a driver calls for a host function or a graph's host node; its user data is the guest's
 // id. hostStreamFuncEntry is that of cuStreamAddCallback.
-func hostFuncEntry() uint64       { return uint64(C.cw_host_func_addr()) }
-func hostStreamFuncEntry() uint64 { return uint64(C.cw_host_stream_func_addr()) }
+func hostFuncEntry() bind.Callback       { return bind.CallbackAt(C.cw_host_func_addr()) }
+func hostStreamFuncEntry() bind.Callback { return bind.CallbackAt(C.cw_host_stream_func_addr()) }
 
 // serveHostFuncs hands host functions to call, each on a goroutine, until closeHostFuncs. The driver's threads wait for them.
 func serveHostFuncs(call func(id uint64, status cuda.Result)) {

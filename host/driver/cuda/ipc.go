@@ -3,6 +3,7 @@ package cuda
 import (
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 )
 
 // IpcGetMemHandle shares memory of MemAlloc.
@@ -10,13 +11,15 @@ func (s *session) IpcGetMemHandle(c *wire.Call, a *wire.IpcGetMemHandleArgs, r *
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	if _, ok := s.allocs[a.Ptr]; !ok {
+	m, ok := s.allocs[a.Ptr]
+	if !ok {
 		return cuda.ErrorInvalidValue
 	}
 	var res cuda.Result
 	r.Token, res = s.offer(shareMemory, a.Ptr, func() ([]byte, int, cuda.Result) {
-		res := s.note(s.fn.cuIpcGetMemHandle.call(s.out.addr(), a.Ptr))
-		return s.out.bytes()[:opaqueSize], -1, res
+		var h bind.IpcMemHandle
+		res := s.note(s.drv.IpcGetMemHandle(&h, m.at))
+		return h.Reserved[:], -1, res
 	})
 	return res
 }
@@ -34,25 +37,24 @@ func (s *session) IpcOpenMemHandle(c *wire.Call, a *wire.IpcOpenMemHandleArgs, r
 	if a.AvoidMib != 0 && !s.avoid(a.Avoid, uint64(a.AvoidMib)<<20) {
 		return cuda.ErrorMapFailed
 	}
-	w := words(blob)
-	res := s.note(s.fn.cuIpcOpenMemHandle_v2.call(s.out.addr(), uint64(a.Flags), 0, 0, 0, 0, w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]))
-	if res != cuda.Success {
+	at, res := s.drv.IpcOpenMemHandle(bind.IpcMemHandle{Reserved: [opaqueSize]byte(blob)}, a.Flags)
+	if s.note(res) != cuda.Success {
 		return res
 	}
-	ptr := *s.out.u64(0)
-	*s.out.u64(0), *s.out.u64(1) = 0, 0
-	if res = s.fn.cuPointerGetAttribute.call(s.out.addr(), attrRangeSize, ptr); res == cuda.Success {
-		res = s.fn.cuPointerGetAttribute.call(s.out.addr()+8, attrDevice, ptr)
+	size, res := s.drv.AttributeOf(cuda.PointerAttrRangeSize, at)
+	dev := uint64(0)
+	if res == cuda.Success {
+		dev, res = s.drv.AttributeOf(cuda.PointerAttrDeviceOrdinal, at)
 	}
 	if res != cuda.Success || len(s.opened) >= maxObjects {
-		s.fn.cuIpcCloseMemHandle.call(ptr)
+		s.drv.IpcCloseMemHandle(at)
 		return res
 	}
-	r.Ptr, r.Size, r.Dev = ptr, *s.out.u64(0), uint32(*s.out.u64(1))
+	r.Ptr, r.Size, r.Dev = at.Value(), size, uint32(dev)
 	if s.opened == nil {
-		s.opened = map[uint64]int{}
+		s.opened = map[uint64]opened{}
 	}
-	s.opened[ptr]++
+	s.opened[r.Ptr] = opened{at, s.opened[r.Ptr].n + 1}
 	return cuda.Success
 }
 
@@ -61,14 +63,14 @@ func (s *session) IpcCloseMemHandle(c *wire.Call, a *wire.IpcCloseMemHandleArgs)
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	n, ok := s.opened[a.Ptr]
+	o, ok := s.opened[a.Ptr]
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
 	delete(s.opened, a.Ptr)
 	res := cuda.Success
-	for ; n > 0 && res == cuda.Success; n-- {
-		res = s.note(s.fn.cuIpcCloseMemHandle.call(a.Ptr))
+	for ; o.n > 0 && res == cuda.Success; o.n-- {
+		res = s.note(s.drv.IpcCloseMemHandle(o.at))
 	}
 	return res
 }
@@ -84,8 +86,9 @@ func (s *session) IpcGetEventHandle(c *wire.Call, a *wire.IpcGetEventHandleArgs,
 	}
 	var res cuda.Result
 	r.Token, res = s.offer(shareEvent, uint64(a.Event), func() ([]byte, int, cuda.Result) {
-		res := s.note(s.fn.cuIpcGetEventHandle.call(s.out.addr(), e.handle))
-		return s.out.bytes()[:opaqueSize], -1, res
+		var h bind.IpcEventHandle
+		res := s.note(s.drv.IpcGetEventHandle(&h, e.handle))
+		return h.Reserved[:], -1, res
 	})
 	return res
 }
@@ -100,14 +103,13 @@ func (s *session) IpcOpenEventHandle(c *wire.Call, a *wire.IpcOpenEventHandleArg
 	if !ok {
 		return cuda.ErrorMapFailed
 	}
-	w := words(blob)
-	res := s.note(s.fn.cuIpcOpenEventHandle.call(s.out.addr(), 0, 0, 0, 0, 0, w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]))
-	if res != cuda.Success {
+	h, res := s.drv.IpcOpenEventHandle(bind.IpcEventHandle{Reserved: [opaqueSize]byte(blob)})
+	if s.note(res) != cuda.Success {
 		return res
 	}
-	e := &event{handle: *s.out.u64(0), ctx: c.Ctx}
+	e := &event{handle: h, ctx: c.Ctx}
 	if !s.events.put(a.Event, e) {
-		s.fn.cuEventDestroy_v2.call(e.handle)
+		s.drv.EventDestroy(e.handle)
 		return cuda.ErrorInvalidHandle
 	}
 	return cuda.Success

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"causeway/cuda"
+	"causeway/host/driver/cuda/bind"
 	"causeway/remote/sys"
 )
 
@@ -20,12 +21,12 @@ const (
 type lane struct {
 	s     *session
 	index int
-	mem   laneMemory
+	mem   bind.Queue
 	put_  uint64         // calls put; the worker goroutine's
 	seen  uint64         // done, when the worker goroutine last looked: the lane's core keeps its line
 	done  *atomic.Uint64 // calls made; written by the lane
 	// then gets the result of the call in its place of the queue; nil: a failure is deferred. Written before the call is put.
-	then   [laneDepth]func(cuda.Result)
+	then   [bind.QueueDepth]func(cuda.Result)
 	handed atomic.Uint64 // orders then for those who do not see the order of sent and done in C memory: the race detector
 	asleep atomic.Bool
 	wake   chan struct{}
@@ -33,8 +34,8 @@ type lane struct {
 }
 
 func newLane(s *session, index int) *lane {
-	m := newLaneMemory(s.fn.cuCtxSetCurrent)
-	l := &lane{s: s, index: index, mem: m, done: m.done(), wake: make(chan struct{}, 1), quit: make(chan struct{})}
+	m := s.drv.NewQueue()
+	l := &lane{s: s, index: index, mem: m, done: m.Done(), wake: make(chan struct{}, 1), quit: make(chan struct{})}
 	go l.run()
 	return l
 }
@@ -52,27 +53,27 @@ func (l *lane) made(n uint64) bool {
 
 // next is the item to fill in for put. It waits for room: a full lane has work for milliseconds, so not for each place that becomes
 // free, which would cost the lane the peace of its core.
-func (l *lane) next() item {
-	if l.put_-l.seen >= laneDepth && !l.made(l.put_-laneDepth+1) {
-		l.reach(l.put_-laneDepth/4*3, nil)
+func (l *lane) next() bind.Item {
+	if l.put_-l.seen >= bind.QueueDepth && !l.made(l.put_-bind.QueueDepth+1) {
+		l.reach(l.put_-bind.QueueDepth/4*3, nil)
 		l.seen = l.done.Load()
 	}
-	return l.mem.item(l.put_)
+	return l.mem.Item(l.put_)
 }
 
 // tell has then run with the result of the call that is about to be put, on the lane's thread.
-func (l *lane) tell(i item, then func(cuda.Result)) {
+func (l *lane) tell(i bind.Item, then func(cuda.Result)) {
 	l.handed.Load()
-	l.then[l.put_%laneDepth] = then
+	l.then[l.put_%bind.QueueDepth] = then
 	l.handed.Add(1)
-	i.tells()
+	i.Tells()
 }
 
 // put hands over what next returned and returns its number, counted from 1. The lane sees it a little later, perhaps after asleep
 // was read here: it looks again for longer than that takes before it sleeps.
 func (l *lane) put() uint64 {
 	l.put_++
-	sys.StoreRelease(l.mem.sent(), l.put_)
+	sys.StoreRelease(l.mem.Sent(), l.put_)
 	if l.asleep.Load() {
 		select {
 		case l.wake <- struct{}{}:
@@ -111,15 +112,15 @@ func (l *lane) reach(n uint64, stop <-chan struct{}) bool {
 func (l *lane) run() {
 	runtime.LockOSThread() // never unlocked: the thread ends with its context binding
 	for {
-		why, res := l.mem.run(laneSpin)
-		if why == laneIdle {
+		why, res := l.mem.Run(laneSpin)
+		if why == bind.QueueIdle {
 			l.asleep.Store(true)
-			if why, res = l.mem.run(laneDoze); why == laneIdle && !l.sleep() {
+			if why, res = l.mem.Run(laneDoze); why == bind.QueueIdle && !l.sleep() {
 				return
 			}
 			l.asleep.Store(false)
 		}
-		if why == laneTell {
+		if why == bind.QueueTell {
 			l.told(res)
 		}
 	}
@@ -137,7 +138,7 @@ func (l *lane) sleep() bool {
 		return false
 	case <-t.C:
 	}
-	if why, res := l.mem.run(0); why == laneTell {
+	if why, res := l.mem.Run(0); why == bind.QueueTell {
 		l.told(res)
 		return true
 	}
@@ -153,10 +154,10 @@ func (l *lane) sleep() bool {
 func (l *lane) told(res cuda.Result) {
 	l.handed.Load()
 	n := l.done.Load()
-	l.mem.item(n).release()
+	l.mem.Item(n).Release()
 	l.s.note(res)
-	then := l.then[n%laneDepth]
-	l.then[n%laneDepth] = nil
+	then := l.then[n%bind.QueueDepth]
+	l.then[n%bind.QueueDepth] = nil
 	l.handed.Add(1)
 	switch {
 	case then != nil:

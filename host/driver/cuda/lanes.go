@@ -9,6 +9,7 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 )
 
 // Lanes issue the calls of different streams from different threads: the bare driver takes 2.5 us for a launch from one thread,
@@ -97,7 +98,7 @@ func (ls *lanes) at(k int) *lane {
 // forget has the lanes bind their threads anew: a context ended, and another may get its handle. The lanes are empty.
 func (ls *lanes) forget() {
 	for _, l := range ls.all {
-		l.mem.unbind()
+		l.mem.Unbind()
 	}
 }
 
@@ -119,7 +120,7 @@ func (st *stream) waiting() *lane {
 // settleStream waits until a stream's calls have been made: the worker goroutine may issue the next itself.
 func (s *session) settleStream(st *stream) {
 	switch l := st.waiting(); {
-	case st.handle == streamLegacy:
+	case st.handle == bind.StreamLegacy:
 		s.lanes.drain(nil) // its work is ordered with every stream's
 	case l != nil:
 		l.reach(st.laneAt, nil)
@@ -133,7 +134,7 @@ func (s *session) laneFor(c *wire.Call, st *stream) *lane {
 	if ls.most == 0 {
 		return nil
 	}
-	if st.handle == streamLegacy || st.ctx != s.current || c.Replier != nil || s.capturing() || ls.ended.Load() {
+	if st.handle == bind.StreamLegacy || st.ctx != s.current || c.Replier != nil || s.capturing() || ls.ended.Load() {
 		ls.drain(nil)
 		return nil
 	}
@@ -183,31 +184,31 @@ func (s *session) pick(st *stream) *lane {
 }
 
 // send puts the item that l.next returned, a call on st.
-func (s *session) send(l *lane, st *stream, i item) uint64 {
-	i.setContext(s.handleOf(st.ctx))
+func (s *session) send(l *lane, st *stream, i bind.Item) uint64 {
+	i.SetContext(s.handleOf(st.ctx))
 	n := l.put()
 	st.lane, st.laneAt = l, n
 	return n
 }
 
 // issue makes an asynchronous driver call on a stream, here or in a lane. In a lane its failure is deferred.
-func (s *session) issue(c *wire.Call, st *stream, fn entry, args ...uint64) cuda.Result {
+func (s *session) issue(c *wire.Call, st *stream, call bind.Call) cuda.Result {
 	l := s.laneFor(c, st)
-	if l == nil || fn == 0 {
-		return s.note(fn.call(args...))
+	if l == nil || !call.Possible() {
+		return s.note(call.Do())
 	}
 	i := l.next()
-	i.setCall(fn, args)
+	i.SetCall(&call)
 	s.send(l, st, i)
 	return cuda.Success
 }
 
 // issueEvent is issue for a call that records e or waits for it: it is made after all earlier ones that do.
-func (s *session) issueEvent(c *wire.Call, st *stream, e *event, fn entry, args ...uint64) cuda.Result {
+func (s *session) issueEvent(c *wire.Call, st *stream, e *event, call bind.Call) cuda.Result {
 	l := s.laneFor(c, st)
-	if l == nil {
+	if l == nil || !call.Possible() {
 		s.settleEvent(e)
-		return s.note(fn.call(args...))
+		return s.note(call.Do())
 	}
 	// Calls that depend on each other share a lane: with every step of one thread waiting for another's, both are slower than
 	// one. What the stream has in its own lane, and the event in third ones, is waited for once.
@@ -226,7 +227,7 @@ func (s *session) issueEvent(c *wire.Call, st *stream, e *event, fn entry, args 
 		}
 	}
 	i := l.next()
-	i.setCall(fn, args)
+	i.SetCall(&call)
 	e.lanes[l.index] = s.send(l, st, i)
 	return cuda.Success
 }

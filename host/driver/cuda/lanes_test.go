@@ -11,6 +11,7 @@ import (
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver"
+	"causeway/host/driver/cuda/bind"
 	"causeway/host/driver/cuda/cudatest"
 )
 
@@ -29,33 +30,34 @@ const (
 	laneKernel  = 48
 )
 
-// laneSession is a session on the stand-in with streams, events and a kernel, and n lanes at most.
-func laneSession(t testing.TB, n int) (*session, *laneHost) {
+// laneSession is a session on the stand-in with streams, events and a kernel, and n lanes at most. Some functions take no time and are not
+// remembered.
+func laneSession(t testing.TB, n int, quick ...string) (*session, *laneHost) {
 	runtime.LockOSThread() // the worker goroutine
 	t.Cleanup(runtime.UnlockOSThread)
 	h := &laneHost{}
-	fn := &entryPoints{}
-	fn.cuCtxSetCurrent = entry(cudatest.Address(cudatest.SetCurrent))
-	fn.cuLaunchKernel = entry(cudatest.Address(cudatest.Launch))
-	fn.cuEventRecord = entry(cudatest.Address(cudatest.Record))
-	fn.cuStreamWaitEvent = entry(cudatest.Address(cudatest.WaitEvent))
-	fn.cuStreamWriteValue32_v2 = entry(cudatest.Address(cudatest.WriteValue))
-	fn.cuEventQuery = entry(cudatest.Address(cudatest.Query))
-	fn.cuStreamQuery = fn.cuEventQuery
-	s := &session{fn: fn, host: h, out: newBuffer(4096), threads: map[threadKey]*stream{}, legacy: map[uint32]*stream{}, regions: map[uint32]registration{0: {addr: 1}}}
-	s.watch = newWatcher(s)
-	s.lanes.init()
+	functions := map[string]uint64{
+		"cuCtxSetCurrent": cudatest.Address(cudatest.SetCurrent), "cuLaunchKernel": cudatest.Address(cudatest.Launch),
+		"cuEventRecord": cudatest.Address(cudatest.Record), "cuStreamWaitEvent": cudatest.Address(cudatest.WaitEvent),
+		"cuStreamWriteValue32_v2": cudatest.Address(cudatest.WriteValue), "cuEventQuery": cudatest.Address(cudatest.Query),
+		"cuStreamQuery": cudatest.Address(cudatest.Query), "cuPointerGetAttribute": cudatest.Moving("cuPointerGetAttribute"),
+	}
+	for _, name := range quick {
+		functions[name] = cudatest.Address(cudatest.LaunchQuick)
+	}
+	s := newSession(bind.New(func(symbol string) uint64 { return functions[symbol] }), h, driver.Options{})
+	s.regions[0] = everywhere()
 	s.lanes.most = n
 	for id := uint32(1); id <= 2; id++ {
-		s.ctxs.put(id, &context_{handle: 1000 * uint64(id)})
+		s.ctxs.put(id, &context_{handle: made[bind.Context](1000 * uint64(id))})
 	}
 	for i := range uint32(laneStreams) {
-		s.streams.put(16+i, &stream{handle: uint64(16 + i), ctx: 1 + min(i/2, 1), nonBlocking: true})
+		s.streams.put(16+i, &stream{handle: made[bind.Stream](uint64(16 + i)), ctx: 1 + min(i/2, 1), nonBlocking: true})
 	}
 	for i := range uint32(laneEvents) {
-		s.events.put(32+i, &event{handle: uint64(32 + i), ctx: 1})
+		s.events.put(32+i, &event{handle: made[bind.Event](uint64(32 + i)), ctx: 1})
 	}
-	s.funcs.put(laneKernel, &function{handle: 1})
+	s.funcs.put(laneKernel, &function{handle: made[bind.Function](1), layout: &bind.Layout{}})
 	t.Cleanup(func() {
 		s.lanes.drain(nil)
 		s.lanes.stop()
@@ -93,7 +95,7 @@ func TestLanesKeepOrder(t *testing.T) {
 			r := rand.New(rand.NewPCG(7, uint64(most)))
 			const turns = 20000
 			want := []cudatest.Call{}
-			answers := newBuffer(4 * (turns + 1)) // for the length of the process
+			answers := bind.NewBuffer(4 * (turns + 1)) // for the length of the process
 			for n := uint64(1); n <= turns; n++ {
 				i := uint32(r.IntN(laneStreams))
 				id, ev := 16+i, uint32(32+r.IntN(laneEvents))
@@ -116,7 +118,7 @@ func TestLanesKeepOrder(t *testing.T) {
 					s.Before(wire.OpStreamSynchronize, true)
 					st, _ := s.streams.get(id)
 					st.submitted++ // else the driver would be asked
-					res = s.StreamSynchronize(&wire.Call{Op: wire.OpStreamSynchronize, Seq: uint32(n), Replier: replier(answers.addr() + 4*n)},
+					res = s.StreamSynchronize(&wire.Call{Op: wire.OpStreamSynchronize, Seq: uint32(n), Replier: replier(at(answers) + 4*n)},
 						&wire.StreamSynchronizeArgs{Stream: id})
 				default: // any other operation: all before it has been called when it runs
 					s.Before(wire.OpMemAlloc, true)
@@ -244,7 +246,7 @@ func TestKnownEvents(t *testing.T) {
 	for _, e := range s.events.m {
 		e.plain = true
 	}
-	answer := newBuffer(4)
+	answer := bind.NewBuffer(4)
 	record := func(ev uint32) {
 		s.Before(wire.OpEventRecord, false)
 		s.EventRecord(&wire.Call{Op: wire.OpEventRecord, Ctx: 1}, &wire.EventRecordArgs{Event: ev, Stream: 16})
@@ -265,7 +267,7 @@ func TestKnownEvents(t *testing.T) {
 	record(32)
 	query(32, true, "recorded")
 	s.Before(wire.OpStreamSynchronize, false)
-	s.StreamSynchronize(&wire.Call{Op: wire.OpStreamSynchronize, Seq: 1, Replier: replier(answer.addr())}, &wire.StreamSynchronizeArgs{Stream: 16})
+	s.StreamSynchronize(&wire.Call{Op: wire.OpStreamSynchronize, Seq: 1, Replier: replier(at(answer))}, &wire.StreamSynchronizeArgs{Stream: 16})
 	query(32, false, "stream waited for")
 	record(33)
 	query(33, true, "recorded after the wait")
@@ -280,8 +282,7 @@ func TestKnownEvents(t *testing.T) {
 func BenchmarkLaunch(b *testing.B) {
 	for name, most := range map[string]int{"inline": 0, "lane": 1} {
 		b.Run(name, func(b *testing.B) {
-			s, _ := laneSession(b, most)
-			s.fn.cuLaunchKernel = entry(cudatest.Address(cudatest.LaunchQuick))
+			s, _ := laneSession(b, most, "cuLaunchKernel")
 			d := wire.Dispatcher{Captures: s.Captures()}
 			rec, err := wire.AppendRecord(nil, wire.Header{Ctx: 1}, &wire.LaunchArgs{Func: laneKernel, Stream: 16, Gx: 1, Gy: 1, Gz: 1, Bx: 32, By: 1, Bz: 1, Params: make([]byte, 64)})
 			if err != nil {
@@ -308,10 +309,7 @@ func BenchmarkOperations(b *testing.B) {
 	} {
 		for lane, most := range map[string]int{"inline": 0, "lane": 1} {
 			b.Run(name+"/"+lane, func(b *testing.B) {
-				s, _ := laneSession(b, most)
-				quick := entry(cudatest.Address(cudatest.LaunchQuick))
-				s.fn.cuMemcpyAsync, s.fn.cuEventRecord, s.fn.cuMemsetD32Async = quick, quick, quick
-				s.fn.cuPointerGetAttribute = entry(cudatest.Moving("cuPointerGetAttribute"))
+				s, _ := laneSession(b, most, "cuMemcpyAsync", "cuEventRecord", "cuMemsetD32Async")
 				d := wire.Dispatcher{Captures: s.Captures()}
 				rec, err := wire.AppendRecord(nil, wire.Header{Ctx: 1}, args)
 				if err != nil {

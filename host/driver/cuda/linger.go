@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"causeway/cuda"
+	"causeway/host/driver/cuda/bind"
 )
 
 // lingering is a context that the guest has ended and the driver still has: what it has registered, and with it the words by which the GPU
@@ -13,7 +14,7 @@ import (
 // guest's memory in the context is freed at once; the rest goes when the GPU has nothing to do. Worker goroutine.
 type lingering struct {
 	id     uint32 // the guest's, which the registrations name
-	handle uint64
+	handle bind.Context
 	ctx    *context_
 	end    func() cuda.Result // the driver's call
 }
@@ -33,24 +34,24 @@ func (s *session) endContext(id uint32, ctx *context_, end func() cuda.Result) c
 }
 
 // freeMemory frees the memory of a context that lingers.
-func (s *session) freeMemory(id uint32, handle uint64) {
+func (s *session) freeMemory(id uint32, handle bind.Context) {
 	s.current = 0
-	if s.fn.cuCtxSetCurrent.call(handle) != cuda.Success {
+	if s.drv.CtxSetCurrent(handle) != cuda.Success {
 		return
 	}
-	for ptr, a := range s.allocs {
+	for _, a := range s.allocs {
 		if a.ctx == id && !a.pooled {
-			s.fn.cuMemFree_v2.call(ptr)
+			s.drv.MemFree(a.at)
 		}
 	}
 	for _, x := range s.arrays.m {
 		if x.ctx == id && x.owner == 0 {
-			s.fn.cuArrayDestroy.call(x.handle)
+			s.drv.ArrayDestroy(x.handle)
 		}
 	}
 	for _, m := range s.mipmaps.m {
 		if m.ctx == id {
-			s.fn.cuMipmappedArrayDestroy.call(m.handle)
+			s.drv.MipmappedArrayDestroy(m.handle)
 		}
 	}
 }
@@ -61,7 +62,7 @@ func (s *session) endLingering() {
 	s.lingering = nil
 	for _, l := range list {
 		s.current = 0
-		s.fn.cuCtxSetCurrent.call(l.handle)
+		s.drv.CtxSetCurrent(l.handle)
 		s.letGo(func(ctx uint32) bool { return ctx == l.id })
 		if res := l.end(); res != cuda.Success {
 			slog.Warn("a context that was kept for what is registered through it does not end", "error", res)
@@ -135,10 +136,10 @@ func (s *session) finished(st *stream) bool {
 	if !st.busy() {
 		return true
 	}
-	if ctx, ok := s.ctxs.get(st.ctx); !ok || ctx.handle == 0 || s.useContext(st.ctx) != cuda.Success {
+	if ctx, ok := s.ctxs.get(st.ctx); !ok || ctx.handle.IsZero() || s.useContext(st.ctx) != cuda.Success {
 		return true // it went with its context
 	}
-	if s.fn.cuStreamQuery.call(st.handle) == cuda.ErrorNotReady {
+	if s.drv.StreamQuery(st.handle) == cuda.ErrorNotReady {
 		return false
 	}
 	st.done = st.submitted

@@ -1,40 +1,36 @@
 package cuda
 
 import (
-	"reflect"
 	"testing"
 	"time"
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver"
+	"causeway/host/driver/cuda/bind"
 	"causeway/host/driver/cuda/cudatest"
 	"causeway/host/driver/drivertest"
 )
 
 // busyDriver is a driver with a context that works until the test ends that.
-func busyDriver() *lib {
-	l := &lib{}
-	fill(reflect.ValueOf(&l.fn).Elem())
-	for name, e := range map[string]*entry{
-		"cuCtxSetCurrent": &l.fn.cuCtxSetCurrent, "cuStreamQuery": &l.fn.cuStreamQuery, "cuCtxSynchronize": &l.fn.cuCtxSynchronize,
-		"cuMemHostUnregister": &l.fn.cuMemHostUnregister, "cuMemFree_v2": &l.fn.cuMemFree_v2, "cuCtxDestroy_v2": &l.fn.cuCtxDestroy_v2,
-	} {
-		*e = entry(cudatest.Busy(name))
+func busyDriver() *bind.Driver {
+	others := map[string]uint64{}
+	for _, name := range []string{"cuCtxSetCurrent", "cuStreamQuery", "cuCtxSynchronize", "cuMemHostUnregister", "cuMemFree_v2", "cuCtxDestroy_v2"} {
+		others[name] = cudatest.Busy(name)
 	}
 	cudatest.SetBusy(0)
-	return l
+	return agreeingDriver(others)
 }
 
 // TestEndBesideWork: a context that has registered what others use ends for the guest at once, without anything waiting for the others'
 // work, which may need later requests; the driver ends it when that work is done.
 func TestEndBesideWork(t *testing.T) {
 	for _, primary := range []bool{false, true} {
-		lib, host := busyDriver(), drivertest.NewHost()
+		drv, host := busyDriver(), drivertest.NewHost()
 		for _, id := range []uint32{0, 6} {
 			host.Regions[id] = driver.Region{ID: id, Kind: wire.RegionStaging, Mem: make([]byte, 4096)}
 		}
-		s := agreeing(t, lib, host)
+		s := agreeing(t, drv, host)
 		b := &contexts{Budget: s.budget, most: 3}
 		s.budget = b
 		call := func(ctx wire.ID) *wire.Call { return &wire.Call{Ctx: ctx, Replier: silent{}} }
@@ -58,15 +54,15 @@ func TestEndBesideWork(t *testing.T) {
 		must(s.RegionAdd(call(20), &wire.RegionAddArgs{Region: 6, Kind: wire.RegionStaging}, &wire.RegionAddReply{}))
 		must(s.MemAlloc(call(20), &wire.MemAllocArgs{Size: 1000}, &wire.MemAllocReply{}))
 		must(s.StreamCreate(call(21), &wire.StreamCreateArgs{Stream: 30}))
-		first, other := s.handleOf(20), s.handleOf(21)
+		first, other := number(s.handleOf(20)), number(s.handleOf(21))
 
 		st, _ := s.submit(call(21), 30)
 		cudatest.SetBusy(other)
 		must(end())
 		if primary { // and comes back as it is
 			must(retain())
-			if s.handleOf(20) != first || b.now != 2 {
-				t.Errorf("context %#x again, %d booked; want %#x, 2", s.handleOf(20), b.now, first)
+			if number(s.handleOf(20)) != first || b.now != 2 {
+				t.Errorf("context %#x again, %d booked; want %#x, 2", number(s.handleOf(20)), b.now, first)
 			}
 			must(end())
 		}
@@ -76,7 +72,7 @@ func TestEndBesideWork(t *testing.T) {
 		if waits != 0 || destroyed != 0 || freed != 1 {
 			t.Errorf("the end of a context beside work: %d calls that wait, %d contexts destroyed, %d pieces of memory freed; want 0, 0, 1", waits, destroyed, freed)
 		}
-		if s.regions[6].ctx != 20 || b.now != 2 || b.Used() != 0 || s.handleOf(20) != 0 {
+		if s.regions[6].ctx != 20 || b.now != 2 || b.Used() != 0 || !s.handleOf(20).IsZero() {
 			t.Errorf("meanwhile: region of context %d, %d contexts and %d bytes booked", s.regions[6].ctx, b.now, b.Used())
 		}
 
@@ -90,7 +86,7 @@ func TestEndBesideWork(t *testing.T) {
 		// The last one takes those that linger with it.
 		must(s.CtxCreate(call(0), &wire.CtxCreateArgs{Ctx: 22}))
 		_, _ = s.submit(call(22), wire.StreamLegacy)
-		cudatest.SetBusy(s.handleOf(22))
+		cudatest.SetBusy(number(s.handleOf(22)))
 		must(s.CtxDestroy(call(21), &wire.CtxDestroyArgs{Ctx: 21}))
 		if len(s.lingering) != 1 {
 			t.Fatalf("%d contexts linger, want 1", len(s.lingering))

@@ -1,14 +1,16 @@
 package cuda
 
 import (
+	"log/slog"
+
 	"causeway/cuda"
-	"causeway/cuda/fatbin"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 )
 
 // link is a CUlinkState with the option arrays that the driver keeps writing to until it ends.
 type link struct {
-	handle uint64
+	handle bind.LinkState
 	opt    *jitOptions
 	ctx    uint32
 	image  []byte // of a completed link
@@ -23,14 +25,15 @@ func (s *session) LinkCreate(c *wire.Call, a *wire.LinkCreateArgs) cuda.Result {
 		return res
 	}
 	o := newJITOptions(a.Options, a.InfoCap, a.ErrCap)
-	if res := s.fn.cuLinkCreate_v2.call(uint64(o.n), o.keys.addr(), o.values.addr(), s.out.addr()); res != cuda.Success {
-		o.free()
+	h, res := s.drv.LinkCreate(o.Options)
+	if res != cuda.Success {
+		o.Free()
 		return res
 	}
-	l := &link{handle: *s.out.u64(0), opt: o, ctx: c.Ctx}
+	l := &link{handle: h, opt: o, ctx: c.Ctx}
 	if !s.links.put(a.Link, l) {
-		s.fn.cuLinkDestroy.call(l.handle)
-		o.free()
+		s.drv.LinkDestroy(l.handle)
+		o.Free()
 		return cuda.ErrorInvalidHandle
 	}
 	return cuda.Success
@@ -51,26 +54,23 @@ func (s *session) LinkAdd(c *wire.Call, a *wire.LinkAddArgs, r *wire.LinkAddRepl
 	if res != cuda.Success {
 		return res
 	}
-	in, name, o := cString(a.Input), cString(a.Name), newJITOptions(a.Options, 0, 0)
-	defer in.free()
-	defer name.free()
-	defer o.free()
-	size := uint64(len(a.Input))
-	if f := fatbin.Detect(a.Input); a.Type == linkInputPTX && f != fatbin.ELF && f != fatbin.Container {
-		size++ // with its NUL
+	in, code, err := bind.HoldInput(a.Type, a.Input, s.takes)
+	if err != nil {
+		slog.Info("an input is not shown to the linker", "error", err)
+		return cuda.ErrorInvalidImage
 	}
-	res = s.fn.cuLinkAddData_v2.call(l.handle, uint64(a.Type), in.addr(), size, name.addr(), uint64(o.n), o.keys.addr(),
-		o.values.addr())
+	defer in.Release()
+	o := newJITOptions(a.Options, 0, 0)
+	defer o.Free()
+	res = s.drv.LinkAddData(l.handle, a.Type, in, a.Name, o.Options)
 	info, errs, wall := l.opt.logs()
 	r.InfoLen, r.ErrLen, r.WallMs = uint32(len(info)), uint32(len(errs)), wall
 	r.Logs = append(append([]byte(nil), info...), errs...)
 	if res == cuda.Success {
-		s.notePrinting(a.Input)
+		s.printing = s.printing || code == nil || s.scan(code)().prints
 	}
 	return res
 }
-
-const linkInputPTX = 1 // CU_JIT_INPUT_PTX
 
 // LinkComplete links what was added.
 func (s *session) LinkComplete(c *wire.Call, a *wire.LinkCompleteArgs, r *wire.LinkCompleteReply) cuda.Result {
@@ -79,13 +79,9 @@ func (s *session) LinkComplete(c *wire.Call, a *wire.LinkCompleteArgs, r *wire.L
 		return res
 	}
 	if a.Again == 0 || l.image == nil {
-		res = s.fn.cuLinkComplete.call(l.handle, s.out.addr(), s.out.addr()+8)
-		image, size := *s.out.u64(0), *s.out.u64(1)
-		switch {
-		case res == cuda.Success && size > maxLinked:
-			res = cuda.ErrorOutOfMemory
-		case res == cuda.Success && image != 0:
-			l.image = append([]byte{}, hostBytes(image, int(size))...)
+		var image []byte
+		if image, res = s.drv.LinkComplete(l.handle, maxLinked); res == cuda.Success && image != nil {
+			l.image = image
 		}
 	}
 	info, errs, wall := l.opt.logs()
@@ -100,9 +96,9 @@ func (s *session) LinkDestroy(c *wire.Call, a *wire.LinkDestroyArgs) cuda.Result
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	defer l.opt.free()
+	defer l.opt.Free()
 	if res := s.useContext(l.ctx); res != cuda.Success {
 		return res
 	}
-	return s.fn.cuLinkDestroy.call(l.handle)
+	return s.drv.LinkDestroy(l.handle)
 }

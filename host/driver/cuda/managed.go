@@ -1,16 +1,14 @@
 package cuda
 
 import (
-	"bytes"
 	"log/slog"
 
 	"causeway/cuda"
 	"causeway/cuda/fatbin"
 	"causeway/cuda/wire"
 	"causeway/host/driver"
+	"causeway/host/driver/cuda/bind"
 )
-
-const pointerIsManaged = 8 // CU_POINTER_ATTRIBUTE_IS_MANAGED
 
 // owner is what managed variables belong to.
 type owner struct {
@@ -22,9 +20,8 @@ type owner struct {
 type managedVars map[string]struct{ addr, size uint64 }
 
 // refuseManaged keeps the address of a managed variable from the guest: kernels reach it, the guest's own code does not.
-func (s *session) refuseManaged(ptr uint64, name []byte) cuda.Result {
-	*s.out.u64(0) = 0
-	if s.fn.cuPointerGetAttribute.call(s.out.addr(), pointerIsManaged, ptr) != cuda.Success || *s.out.i32(0) == 0 {
+func (s *session) refuseManaged(at bind.Address, name []byte) cuda.Result {
+	if is, res := s.drv.AttributeOf(cuda.PointerAttrIsManaged, at); res != cuda.Success || uint32(is) == 0 {
 		return cuda.Success
 	}
 	slog.Info("managed variable is not given to the guest", "name", string(name))
@@ -43,15 +40,15 @@ func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire
 	if code == nil {
 		return res
 	}
-	im := holdImage(code, true)
-	if res := s.fn.cuLibraryLoadData.call(s.out.addr(), im.addr, 0, 0, 0, 0, 0, 0); res != cuda.Success {
-		im.release()
+	im := bind.HoldImage(code, true)
+	fresh, res := s.drv.LibraryLoadData(im, nil, nil)
+	if res != cuda.Success {
+		im.Release()
 		return res
 	}
-	fresh := *s.out.u64(0)
 	if res := s.swapModules(c, a.Library, fresh); res != cuda.Success {
-		s.fn.cuLibraryUnload.call(fresh)
-		im.release()
+		s.drv.LibraryUnload(fresh)
+		im.Release()
 		return res
 	}
 	// The old one stays loaded, and its image with it: a guest may have handles of it.
@@ -82,21 +79,22 @@ func (s *session) ModuleManage(c *wire.Call, a *wire.ModuleManageArgs, r *wire.M
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	im, opt := holdImage(code, false), newJITOptions(s.sources[o].options, 0, 0)
-	defer im.release()
-	defer opt.free()
-	if res := s.fn.cuModuleLoadDataEx.call(s.out.addr(), im.addr, uint64(opt.n), opt.keys.addr(), opt.values.addr()); res != cuda.Success {
+	im, opt := bind.HoldImage(code, false), newJITOptions(s.sources[o].options, 0, 0)
+	defer im.Release()
+	defer opt.Free()
+	fresh, res := s.drv.ModuleLoadDataEx(im, opt.Options)
+	if res != cuda.Success {
 		return res
 	}
-	s.fn.cuModuleUnload.call(m.handle)
-	m.handle = *s.out.u64(0)
+	s.drv.ModuleUnload(m.handle)
+	m.handle = fresh
 	s.modules.m[a.Module] = m
 	s.moved(c, o, reg)
 	return cuda.Success
 }
 
 // manageable is the code to load for variables in a region, and the region; no code if there is nothing to be done but to return.
-func (s *session) manageable(o owner, region uint32, size *uint64) ([]byte, driver.Region, cuda.Result) {
+func (s *session) manageable(o owner, region uint32, size *uint64) (*fatbin.Code, driver.Region, cuda.Result) {
 	src, ok := s.sources[o]
 	if ok {
 		*size = src.vars.size
@@ -108,12 +106,13 @@ func (s *session) manageable(o owner, region uint32, size *uint64) ([]byte, driv
 	if !ok || reg.Kind != wire.RegionPinned || uint64(len(reg.Mem)) < src.vars.size || s.managed[o] != nil {
 		return nil, reg, cuda.ErrorInvalidValue
 	}
-	code, err := src.vars.move(reg.VA)
+	moved, err := src.vars.move(reg.VA)
 	if err != nil {
 		slog.Info("managed variables", "error", err)
 		return nil, reg, cuda.ErrorNotSupported
 	}
-	return code, reg, cuda.Success
+	code, res := s.check(moved)
+	return code, reg, res
 }
 
 // moved gives the variables in a region their first values and makes them known.
@@ -132,7 +131,7 @@ func (s *session) moved(c *wire.Call, o owner, reg driver.Region) {
 }
 
 // swapModules gives the modules of a library that the guest has their successors, those of lib.
-func (s *session) swapModules(c *wire.Call, library uint32, lib uint64) cuda.Result {
+func (s *session) swapModules(c *wire.Call, library uint32, lib bind.Library) cuda.Result {
 	for id, m := range s.modules.m {
 		if !m.library || m.lib != library {
 			continue
@@ -140,10 +139,11 @@ func (s *session) swapModules(c *wire.Call, library uint32, lib uint64) cuda.Res
 		if res := s.use(c); res != cuda.Success {
 			return res
 		}
-		if res := s.fn.cuLibraryGetModule.call(s.out.addr(), lib); res != cuda.Success {
+		h, res := s.drv.LibraryGetModule(lib)
+		if res != cuda.Success {
 			return res
 		}
-		m.handle = *s.out.u64(0)
+		m.handle = h
 		s.modules.m[id] = m
 	}
 	return cuda.Success
@@ -170,25 +170,24 @@ func (s *session) movable(c *wire.Call, t traits) *movable {
 
 // assemble makes machine code for the current context's device.
 func (s *session) assemble(text []byte) ([]byte, cuda.Result) {
-	if res := s.fn.cuLinkCreate_v2.call(0, 0, 0, s.out.addr()); res != cuda.Success {
+	state, res := s.drv.LinkCreate(nil)
+	if res != cuda.Success {
 		return nil, res
 	}
-	state := *s.out.u64(0)
-	defer s.fn.cuLinkDestroy.call(state)
-	in, name := cString(text), cString(nil)
-	defer in.free()
-	defer name.free()
-	if res := s.fn.cuLinkAddData_v2.call(state, linkInputPTX, in.addr(), uint64(in.size), name.addr(), 0, 0, 0); res != cuda.Success {
+	defer s.drv.LinkDestroy(state)
+	in, _, err := bind.HoldInput(cuda.JITInputPTX, text, s.takes)
+	if err != nil {
+		return nil, cuda.ErrorInvalidImage
+	}
+	defer in.Release()
+	if res := s.drv.LinkAddData(state, cuda.JITInputPTX, in, nil, nil); res != cuda.Success {
 		return nil, res
 	}
-	if res := s.fn.cuLinkComplete.call(state, s.out.addr(), s.out.addr()+8); res != cuda.Success {
-		return nil, res
+	image, res := s.drv.LinkComplete(state, maxLinked)
+	if res == cuda.Success && image == nil {
+		res = cuda.ErrorOutOfMemory
 	}
-	image, size := *s.out.u64(0), *s.out.u64(1)
-	if image == 0 || size > maxLinked {
-		return nil, cuda.ErrorOutOfMemory
-	}
-	return bytes.Clone(hostBytes(image, int(size))), cuda.Success
+	return image, res
 }
 
 // keepSource remembers loaded code for a Manage operation, and answers how much memory its managed variables want.

@@ -3,12 +3,12 @@ package cuda
 import (
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 )
-
-const memoryTypeDevice = 2 // CU_MEMORYTYPE_DEVICE
 
 // allocation is live device memory.
 type allocation struct {
+	at     bind.Address
 	size   uint64
 	ctx    uint32 // with which it goes
 	pooled bool   // it goes back to a pool, whatever becomes of the context
@@ -48,12 +48,14 @@ func (s *session) limited(total uint64) uint64 {
 	return total
 }
 
-func (s *session) booked(c *wire.Call, ptr uint64, a allocation) {
+func (s *session) booked(c *wire.Call, a allocation) uint64 {
+	ptr := a.at.Value()
 	s.refund(s.allocs[ptr].size) // what lay there before has gone with its context
 	s.allocs[ptr] = a
 	s.unshare(shareMemory, ptr)
 	s.unshare(sharePointer, ptr)
 	c.Placed = append(c.Placed, ptr)
+	return ptr
 }
 
 // forgetMemory drops the allocations that went with a context.
@@ -74,12 +76,12 @@ func (s *session) MemAlloc(c *wire.Call, a *wire.MemAllocArgs, r *wire.MemAllocR
 	if res := s.charge(a.Size); res != cuda.Success {
 		return res
 	}
-	if res := s.note(s.fn.cuMemAlloc_v2.call(s.out.addr(), a.Size)); res != cuda.Success {
+	m, res := s.drv.MemAlloc(a.Size)
+	if s.note(res) != cuda.Success {
 		s.refund(a.Size)
 		return res
 	}
-	r.Ptr = *s.out.u64(0)
-	s.booked(c, r.Ptr, allocation{size: a.Size, ctx: c.Ctx})
+	r.Ptr = s.booked(c, allocation{at: m.Address(), size: a.Size, ctx: c.Ctx})
 	return cuda.Success
 }
 
@@ -88,16 +90,19 @@ func (s *session) MemAllocPitch(c *wire.Call, a *wire.MemAllocPitchArgs, r *wire
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	if res := s.note(s.fn.cuMemAllocPitch_v2.call(s.out.addr(), s.out.addr()+8, a.Width, a.Height, uint64(a.Element))); res != cuda.Success {
+	at, pitch, res := s.drv.MemAllocPitch(a.Width, a.Height, a.Element)
+	if s.note(res) != cuda.Success {
 		return res
 	}
-	r.Ptr, r.Pitch = *s.out.u64(0), *s.out.u64(1)
-	size := r.Pitch * a.Height
-	if res := s.charge(size); res != cuda.Success {
-		s.fn.cuMemFree_v2.call(r.Ptr)
+	size, ok := bind.Bytes(a.Height, pitch)
+	if res = cuda.ErrorInvalidValue; ok {
+		res = s.charge(size)
+	}
+	if res != cuda.Success {
+		s.drv.MemFree(at)
 		return res
 	}
-	s.booked(c, r.Ptr, allocation{size: size, ctx: c.Ctx})
+	r.Ptr, r.Pitch = s.booked(c, allocation{at: at, size: size, ctx: c.Ctx}), pitch
 	return cuda.Success
 }
 
@@ -108,9 +113,9 @@ func (s *session) MemFree(c *wire.Call, a *wire.MemFreeArgs) cuda.Result {
 	}
 	m, ok := s.allocs[a.Ptr]
 	if !ok {
-		return s.freeOfGraph(a.Ptr, func() cuda.Result { return s.fn.cuMemFree_v2.call(a.Ptr) })
+		return s.freeOfGraph(a.Ptr, s.drv.MemFree)
 	}
-	res := s.note(s.fn.cuMemFree_v2.call(a.Ptr))
+	res := s.note(s.drv.MemFree(m.at))
 	if res == cuda.Success {
 		s.freed(a.Ptr, m)
 		s.unshare(shareMemory, a.Ptr)
@@ -128,12 +133,12 @@ func (s *session) MemAllocAsync(c *wire.Call, a *wire.MemAllocAsyncArgs, r *wire
 	if res := s.chargeBeside(a.Size, a.Size); res != cuda.Success {
 		return res
 	}
-	if res := s.note(s.fn.cuMemAllocAsync.call(s.out.addr(), a.Size, st.handle)); res != cuda.Success {
+	at, res := s.drv.MemAllocAsync(a.Size, st.handle)
+	if s.note(res) != cuda.Success {
 		s.refund(a.Size)
 		return res
 	}
-	r.Ptr = *s.out.u64(0)
-	s.bookedPooled(c, r.Ptr, a.Size)
+	r.Ptr = s.bookedPooled(c, at, a.Size)
 	s.claimCaptured(st, r.Ptr)
 	return cuda.Success
 }
@@ -146,9 +151,9 @@ func (s *session) MemFreeAsync(c *wire.Call, a *wire.MemFreeAsyncArgs) cuda.Resu
 	}
 	m, ok := s.allocs[a.Ptr]
 	if !ok {
-		return s.freeOfGraph(a.Ptr, func() cuda.Result { return s.fn.cuMemFreeAsync.call(a.Ptr, st.handle) })
+		return s.freeOfGraph(a.Ptr, func(m bind.Address) cuda.Result { return s.drv.MemFreeAsync(m, st.handle) })
 	}
-	res = s.note(s.fn.cuMemFreeAsync.call(a.Ptr, st.handle))
+	res = s.note(s.drv.MemFreeAsync(m.at, st.handle))
 	if res == cuda.Success {
 		s.freed(a.Ptr, m)
 		s.unshare(shareMemory, a.Ptr)
@@ -158,42 +163,20 @@ func (s *session) MemFreeAsync(c *wire.Call, a *wire.MemFreeAsyncArgs) cuda.Resu
 	return res
 }
 
-// reachable checks that a guest-given address may be handed to the driver: device memory (whose extent the driver
-// checks), or wholly inside a region that the guest shared. Anything else would be this process's own memory.
-func (s *session) reachable(addr, size uint64) cuda.Result {
-	if p := s.pinnedAt(addr); p != nil {
-		if !p.holds(addr, size) {
-			return cuda.ErrorInvalidValue
-		}
-		return cuda.Success
-	}
-	const pointerMemoryType = 2
-	if res := s.fn.cuPointerGetAttribute.call(s.out.addr(), pointerMemoryType, addr); res != cuda.Success {
-		if s.graphMemory(addr, size) {
-			return cuda.Success
-		}
-		return cuda.ErrorInvalidValue
-	}
-	if *s.out.i32(0) != memoryTypeDevice {
-		return cuda.ErrorInvalidValue
-	}
-	return cuda.Success
-}
-
 // PointerGetAttribute reads what the guest cannot know; up to 8 bytes.
 func (s *session) PointerGetAttribute(c *wire.Call, a *wire.PointerGetAttributeArgs, r *wire.PointerGetAttributeReply) cuda.Result {
-	*s.out.u64(0), *s.out.u64(1) = 0, 0
-	res := s.fn.cuPointerGetAttribute.call(s.out.addr(), uint64(a.Attr), a.Ptr)
-	r.Value = *s.out.u64(0)
+	value, res := s.space.Attribute(uint32(a.Attr), a.Ptr)
+	r.Value = value
 	return res
 }
 
 // PoolGetDefault names a device's default memory pool.
 func (s *session) PoolGetDefault(c *wire.Call, a *wire.PoolGetDefaultArgs) cuda.Result {
-	if res := s.fn.cuDeviceGetDefaultMemPool.call(s.out.addr(), uint64(a.Dev)); res != cuda.Success {
+	h, res := s.drv.DeviceGetDefaultMemPool(a.Dev)
+	if res != cuda.Success {
 		return res
 	}
-	if !s.pools.put(a.Pool, *s.out.u64(0)) {
+	if !s.pools.put(a.Pool, h) {
 		return cuda.ErrorInvalidHandle
 	}
 	if s.poolDev == nil {
@@ -209,9 +192,8 @@ func (s *session) PoolGetAttribute(c *wire.Call, a *wire.PoolGetAttributeArgs, r
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	*s.out.u64(0) = 0
-	res := s.fn.cuMemPoolGetAttribute.call(p, uint64(a.Attr), s.out.addr())
-	r.Value = *s.out.u64(0)
+	value, res := s.drv.MemPoolGetAttribute(p, uint32(a.Attr))
+	r.Value = value
 	return res
 }
 
@@ -221,11 +203,10 @@ func (s *session) PoolSetAttribute(c *wire.Call, a *wire.PoolSetAttributeArgs) c
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	if a.Attr == poolThreshold && a.Value != 0 {
+	if a.Attr == cuda.PoolAttrReleaseThreshold && a.Value != 0 {
 		s.poolsKeep = true
 	}
-	*s.out.u64(0) = a.Value
-	return s.fn.cuMemPoolSetAttribute.call(p, uint64(a.Attr), s.out.addr())
+	return s.drv.MemPoolSetAttribute(p, uint32(a.Attr), a.Value)
 }
 
 // PoolTrimTo releases a pool's unused memory.
@@ -235,7 +216,7 @@ func (s *session) PoolTrimTo(c *wire.Call, a *wire.PoolTrimToArgs) cuda.Result {
 		return cuda.ErrorInvalidHandle
 	}
 	s.tellPools()
-	res := s.fn.cuMemPoolTrimTo.call(p, a.Keep)
+	res := s.drv.MemPoolTrimTo(p, a.Keep)
 	s.settlePools()
 	return res
 }

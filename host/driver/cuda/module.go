@@ -5,89 +5,58 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 )
 
 type module struct {
-	handle  uint64
+	handle  bind.Module
 	library bool   // belongs to a library: not unloaded on its own
 	lib     uint32 // that library
 }
 
-// CUjit_option values (CUDA Driver API reference, cuModuleLoadDataEx) that carry a plain number; all others hold
-// pointers of the guest and are dropped, the log buffers being ours.
-var plainJITOption = map[uint64]bool{
-	0: true, 1: true, 7: true, 8: true, 9: true, 10: true, 11: true, 12: true, 13: true, 14: true, 15: true, 16: true,
-	20: true, 21: true, 22: true, 23: true, 24: true, 29: true, 30: true, 31: true, 32: true,
-	33: true, 34: true, 35: true,
-}
+const maxLog = 1 << 20
 
-const (
-	jitWallTime     = 2
-	jitInfoLog      = 3
-	jitInfoLogBytes = 4
-	jitErrLog       = 5
-	jitErrLogBytes  = 6
-	maxLog          = 1 << 20
-)
-
-// jitOptions are the option arrays of one load, with log buffers of ours.
+// jitOptions are the options of one load, with log buffers of ours.
 type jitOptions struct {
-	keys, values, info, errs buffer
-	n                        int
-	wall, infoLen, errLen    int // index of the option in values, -1 if absent
+	*bind.Options
+	info, errs             bind.Buffer
+	wall, infoLen, errsLen int // index of the option, -1 if absent
 }
 
 func newJITOptions(pairs []byte, infoCap, errCap uint32) *jitOptions {
-	o := &jitOptions{wall: -1, infoLen: -1, errLen: -1}
-	n := len(pairs)/16 + 5
-	o.keys, o.values = newBuffer(4*n), newBuffer(8*n)
-	add := func(key int32, value uint64) int {
-		*o.keys.i32(o.n), *o.values.u64(o.n) = key, value
-		o.n++
-		return o.n - 1
-	}
+	o := &jitOptions{Options: bind.NewOptions(len(pairs)/16 + 5), wall: -1, infoLen: -1, errsLen: -1}
 	for p := pairs; len(p) >= 16; p = p[16:] {
 		key, value := binary.LittleEndian.Uint64(p), binary.LittleEndian.Uint64(p[8:])
-		switch {
-		case key == jitWallTime:
-			o.wall = add(jitWallTime, 0)
-		case plainJITOption[key]:
-			add(int32(key), value)
+		if key == cuda.JITWallTime {
+			o.wall = o.Add(cuda.JITWallTime, 0)
+		} else {
+			o.AddPlain(key, value) // not those that hold pointers of the guest: the log buffers are ours
 		}
 	}
-	if infoCap > 0 {
-		o.info = newBuffer(int(min(infoCap, maxLog)))
-		add(jitInfoLog, o.info.addr())
-		o.infoLen = add(jitInfoLogBytes, uint64(o.info.size))
+	log := func(room uint32, buffer, size int32) (bind.Buffer, int) {
+		if room == 0 {
+			return bind.Buffer{}, -1
+		}
+		room = min(room, maxLog)
+		return o.AddBuffer(buffer, int(room)), o.Add(size, uint64(room))
 	}
-	if errCap > 0 {
-		o.errs = newBuffer(int(min(errCap, maxLog)))
-		add(jitErrLog, o.errs.addr())
-		o.errLen = add(jitErrLogBytes, uint64(o.errs.size))
-	}
+	o.info, o.infoLen = log(infoCap, cuda.JITInfoLogBuffer, cuda.JITInfoLogBufferSizeBytes)
+	o.errs, o.errsLen = log(errCap, cuda.JITErrorLogBuffer, cuda.JITErrorLogBufferSizeBytes)
 	return o
 }
 
 // logs are the info log, the error log and the compile time in milliseconds.
 func (o *jitOptions) logs() (info, errs []byte, wall float32) {
-	if o.infoLen >= 0 {
-		info = o.info.bytes()[:min(uint64(o.info.size), *o.values.u64(o.infoLen))]
-	}
-	if o.errLen >= 0 {
-		errs = o.errs.bytes()[:min(uint64(o.errs.size), *o.values.u64(o.errLen))]
+	text := func(b bind.Buffer, length int) []byte {
+		if length < 0 {
+			return nil
+		}
+		return b.Bytes()[:min(uint64(len(b.Bytes())), o.Value(length))]
 	}
 	if o.wall >= 0 {
-		wall = *o.values.f32(2 * o.wall)
+		wall = float(o.Value(o.wall))
 	}
-	return info, errs, wall
-}
-
-func (o *jitOptions) free() {
-	for _, b := range []buffer{o.keys, o.values, o.info, o.errs} {
-		if b.p != nil {
-			b.free()
-		}
-	}
+	return text(o.info, o.infoLen), text(o.errs, o.errsLen), wall
 }
 
 // ModuleLoad loads PTX, a cubin or a fatbin into the current context.
@@ -95,20 +64,23 @@ func (s *session) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, r *wire.Modul
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	look := s.scan(a.Image)
-	im, o := holdImage(a.Image, false), newJITOptions(a.Options, a.InfoCap, a.ErrCap)
-	defer im.release()
-	defer o.free()
-	res := s.fn.cuModuleLoadDataEx.call(s.out.addr(), im.addr, uint64(o.n), o.keys.addr(), o.values.addr())
+	code, res := s.check(a.Image)
+	if res != cuda.Success {
+		return res
+	}
+	look := s.scan(code)
+	im, o := bind.HoldImage(code, false), newJITOptions(a.Options, a.InfoCap, a.ErrCap)
+	defer im.Release()
+	defer o.Free()
+	handle, res := s.drv.ModuleLoadDataEx(im, o.Options)
 	info, errs, wall := o.logs()
 	r.InfoLen, r.ErrLen, r.WallMs = uint32(len(info)), uint32(len(errs)), wall
 	r.Logs = append(append([]byte(nil), info...), errs...)
 	if res != cuda.Success {
 		return res
 	}
-	handle := *s.out.u64(0)
 	if !s.modules.put(a.Module, module{handle: handle}) {
-		s.fn.cuModuleUnload.call(handle)
+		s.drv.ModuleUnload(handle)
 		return cuda.ErrorInvalidHandle
 	}
 	t := look()
@@ -130,7 +102,7 @@ func (s *session) ModuleUnload(c *wire.Call, a *wire.ModuleUnloadArgs) cuda.Resu
 		return cuda.Success
 	}
 	s.forgetSource(owner{id: a.Module})
-	return s.fn.cuModuleUnload.call(m.handle)
+	return s.drv.ModuleUnload(m.handle)
 }
 
 // ModuleGetGlobal finds a variable of a module.
@@ -150,12 +122,10 @@ func (s *session) ModuleGetGlobal(c *wire.Call, a *wire.ModuleGetGlobalArgs, r *
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	name := cString(a.Name)
-	defer name.free()
-	res := s.fn.cuModuleGetGlobal_v2.call(s.out.addr(), s.out.addr()+8, m.handle, name.addr())
+	at, size, res := s.drv.ModuleGetGlobal(m.handle, a.Name)
 	if res == cuda.Success {
-		r.Ptr, r.Size = *s.out.u64(0), *s.out.u64(1)
-		res = s.refuseManaged(r.Ptr, a.Name)
+		r.Ptr, r.Size = at.Value(), size
+		res = s.refuseManaged(at, a.Name)
 	}
 	return res
 }
@@ -169,55 +139,54 @@ func (s *session) ModuleListFunctions(c *wire.Call, a *wire.ModuleListFunctionsA
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	names, res := s.enumerate(m.handle, s.fn.cuModuleGetFunctionCount, s.fn.cuModuleEnumerateFunctions, s.fn.cuFuncGetName)
+	names, res := enumerate(m.handle, s.drv.ModuleGetFunctionCount, s.drv.ModuleEnumerateFunctions, s.drv.FuncGetName)
 	r.Names = names
 	return res
 }
 
-// enumerate lists the names behind a count / enumerate / name triple of entry points.
-func (s *session) enumerate(handle uint64, count, list, name entry) ([]byte, cuda.Result) {
-	if res := count.call(s.out.addr(), handle); res != cuda.Success {
+// enumerate lists the names of what an object holds.
+func enumerate[O, H any](of O, count func(O) (uint32, cuda.Result), list func([]H, O) cuda.Result, name func(H) (string, cuda.Result)) ([]byte, cuda.Result) {
+	n, res := count(of)
+	if res != cuda.Success {
 		return nil, res
 	}
-	n := *s.out.i32(0)
-	handles := newBuffer(8 * int(n))
-	defer handles.free()
-	if res := list.call(handles.addr(), uint64(n), handle); res != cuda.Success {
+	handles := make([]H, n)
+	if res := list(handles, of); res != cuda.Success {
 		return nil, res
 	}
 	var names []byte
-	for i := range int(n) {
-		if res := name.call(s.out.addr(), *handles.u64(i)); res != cuda.Success {
+	for _, h := range handles {
+		text, res := name(h)
+		if res != cuda.Success {
 			return nil, res
 		}
-		names = append(append(names, goString(*s.out.u64(0))...), 0)
+		names = append(append(names, text...), 0)
 	}
 	return names, cuda.Success
 }
 
 // LibraryLoad loads an image independent of contexts.
 func (s *session) LibraryLoad(c *wire.Call, a *wire.LibraryLoadArgs, r *wire.LibraryLoadReply) cuda.Result {
-	look := s.scan(a.Image)
-	im, o := holdImage(a.Image, true), newJITOptions(a.Jit, a.InfoCap, a.ErrCap)
-	defer o.free()
-	var keep struct{ keys, values buffer }
-	keep.keys, keep.values = newBuffer(4), newBuffer(8)
-	defer keep.keys.free()
-	defer keep.values.free()
-	*keep.keys.i32(0), *keep.values.u64(0) = libraryBinaryIsPreserved, 1
-	res := s.fn.cuLibraryLoadData.call(s.out.addr(), im.addr, o.keys.addr(), o.values.addr(), uint64(o.n),
-		keep.keys.addr(), keep.values.addr(), 1)
+	code, res := s.check(a.Image)
+	if res != cuda.Success {
+		return res
+	}
+	look := s.scan(code)
+	im, o, keep := bind.HoldImage(code, true), newJITOptions(a.Jit, a.InfoCap, a.ErrCap), bind.NewOptions(1)
+	defer o.Free()
+	defer keep.Free()
+	keep.Add(cuda.LibraryBinaryIsPreserved, 1) // the driver need not copy, and may load lazily
+	handle, res := s.drv.LibraryLoadData(im, o.Options, keep)
 	info, errs, wall := o.logs()
 	r.InfoLen, r.ErrLen, r.WallMs = uint32(len(info)), uint32(len(errs)), wall
 	r.Logs = append(append([]byte(nil), info...), errs...)
 	if res != cuda.Success {
-		im.release()
+		im.Release()
 		return res
 	}
-	handle := *s.out.u64(0)
 	if !s.libs.put(a.Library, handle) {
-		s.fn.cuLibraryUnload.call(handle)
-		im.release()
+		s.drv.LibraryUnload(handle)
+		im.Release()
 		return cuda.ErrorInvalidHandle
 	}
 	s.images.put(a.Library, im)
@@ -233,10 +202,10 @@ func (s *session) LibraryUnload(c *wire.Call, a *wire.LibraryUnloadArgs) cuda.Re
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	res := s.fn.cuLibraryUnload.call(h)
+	res := s.drv.LibraryUnload(h)
 	s.forgetSource(owner{library: true, id: a.Library})
 	if im, ok := s.images.remove(a.Library); ok {
-		im.release()
+		im.Release()
 	}
 	return res
 }
@@ -250,10 +219,11 @@ func (s *session) LibraryGetModule(c *wire.Call, a *wire.LibraryGetModuleArgs) c
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	if res := s.fn.cuLibraryGetModule.call(s.out.addr(), h); res != cuda.Success {
+	m, res := s.drv.LibraryGetModule(h)
+	if res != cuda.Success {
 		return res
 	}
-	if !s.modules.put(a.Module, module{handle: *s.out.u64(0), library: true, lib: a.Library}) {
+	if !s.modules.put(a.Module, module{handle: m, library: true, lib: a.Library}) {
 		return cuda.ErrorInvalidHandle
 	}
 	return cuda.Success
@@ -272,16 +242,14 @@ func (s *session) LibraryGetGlobal(c *wire.Call, a *wire.LibraryGetGlobalArgs, r
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	find := s.fn.cuLibraryGetGlobal
+	find := s.drv.LibraryGetGlobal
 	if a.Managed != 0 {
-		find = s.fn.cuLibraryGetManaged
+		find = s.drv.LibraryGetManaged
 	}
-	name := cString(a.Name)
-	defer name.free()
-	res := find.call(s.out.addr(), s.out.addr()+8, h, name.addr())
+	at, size, res := find(h, a.Name)
 	if res == cuda.Success {
-		r.Ptr, r.Size = *s.out.u64(0), *s.out.u64(1)
-		res = s.refuseManaged(r.Ptr, a.Name)
+		r.Ptr, r.Size = at.Value(), size
+		res = s.refuseManaged(at, a.Name)
 	}
 	return res
 }
@@ -292,7 +260,7 @@ func (s *session) LibraryListKernels(c *wire.Call, a *wire.LibraryListKernelsArg
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	names, res := s.enumerate(h, s.fn.cuLibraryGetKernelCount, s.fn.cuLibraryEnumerateKernels, s.fn.cuKernelGetName)
+	names, res := enumerate(h, s.drv.LibraryGetKernelCount, s.drv.LibraryEnumerateKernels, s.drv.KernelGetName)
 	r.Names = names
 	return res
 }

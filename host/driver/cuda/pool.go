@@ -5,35 +5,23 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
-)
-
-const (
-	poolPropsSize  = 88
-	poolThreshold  = 4 // CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
-	poolReserved   = 5 // CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
-	memLocationLen = 8
+	"causeway/host/driver/cuda/bind"
 )
 
 // PoolCreate makes a pool of the guest's own.
 func (s *session) PoolCreate(c *wire.Call, a *wire.PoolCreateArgs) cuda.Result {
-	p := newBuffer(poolPropsSize)
-	defer p.free()
-	le, b := binary.LittleEndian, p.bytes()
-	le.PutUint32(b, memPinned)
-	le.PutUint32(b[4:], a.Handles)
-	le.PutUint32(b[8:], memLocationDevice)
-	le.PutUint32(b[12:], a.Dev)
-	le.PutUint64(b[24:], a.Max)
-	le.PutUint16(b[32:], uint16(a.Usage))
-	if res := s.note(s.fn.cuMemPoolCreate.call(s.out.addr(), p.addr())); res != cuda.Success {
+	h, res := s.drv.MemPoolCreate(&bind.MemPoolProps{
+		AllocType: memPinned, HandleTypes: a.Handles, Location: onDevice(a.Dev), MaxSize: a.Max, Usage: uint16(a.Usage),
+	})
+	if s.note(res) != cuda.Success {
 		return res
 	}
-	return s.keepPool(a.Pool, *s.out.u64(0), a.Dev)
+	return s.keepPool(a.Pool, h, a.Dev)
 }
 
-func (s *session) keepPool(id uint32, handle uint64, dev uint32) cuda.Result {
+func (s *session) keepPool(id uint32, handle bind.MemoryPool, dev uint32) cuda.Result {
 	if !s.pools.put(id, handle) {
-		s.fn.cuMemPoolDestroy.call(handle)
+		s.drv.MemPoolDestroy(handle)
 		return cuda.ErrorInvalidHandle
 	}
 	if s.poolDev == nil {
@@ -49,7 +37,7 @@ func (s *session) PoolDestroy(c *wire.Call, a *wire.PoolDestroyArgs) cuda.Result
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	res := s.note(s.fn.cuMemPoolDestroy.call(p))
+	res := s.note(s.drv.MemPoolDestroy(p))
 	if res == cuda.Success {
 		s.pools.remove(a.Pool)
 		delete(s.poolDev, a.Pool)
@@ -65,9 +53,7 @@ func (s *session) PoolSetAccess(c *wire.Call, a *wire.PoolSetAccessArgs) cuda.Re
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	desc := accessDesc(a.Dev, a.Flags)
-	defer desc.free()
-	return s.note(s.fn.cuMemPoolSetAccess.call(p, desc.addr(), 1))
+	return s.note(s.drv.MemPoolSetAccess(p, accessDesc(a.Dev, a.Flags)))
 }
 
 // PoolGetAccess says what a device may do with a pool's memory.
@@ -76,12 +62,9 @@ func (s *session) PoolGetAccess(c *wire.Call, a *wire.PoolGetAccessArgs, r *wire
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	loc := newBuffer(memLocationLen)
-	defer loc.free()
-	binary.LittleEndian.PutUint32(loc.bytes(), memLocationDevice)
-	binary.LittleEndian.PutUint32(loc.bytes()[4:], a.Dev)
-	res := s.fn.cuMemPoolGetAccess.call(s.out.addr(), p, loc.addr())
-	r.Flags = uint32(*s.out.i32(0))
+	loc := onDevice(a.Dev)
+	flags, res := s.drv.MemPoolGetAccess(p, &loc)
+	r.Flags = flags
 	return res
 }
 
@@ -98,12 +81,12 @@ func (s *session) MemAllocFromPool(c *wire.Call, a *wire.MemAllocFromPoolArgs, r
 	if res := s.chargeBeside(a.Size, a.Size); res != cuda.Success {
 		return res
 	}
-	if res := s.note(s.fn.cuMemAllocFromPoolAsync.call(s.out.addr(), a.Size, p, st.handle)); res != cuda.Success {
+	at, res := s.drv.MemAllocFromPoolAsync(a.Size, p, st.handle)
+	if s.note(res) != cuda.Success {
 		s.refund(a.Size)
 		return res
 	}
-	r.Ptr = *s.out.u64(0)
-	s.bookedPooled(c, r.Ptr, a.Size)
+	r.Ptr = s.bookedPooled(c, at, a.Size)
 	s.claimCaptured(st, r.Ptr)
 	return cuda.Success
 }
@@ -120,17 +103,17 @@ func (s *session) owesPools() bool {
 func (s *session) tellPools() {
 	for _, st := range s.streams.m {
 		if !st.busy() {
-			s.fn.cuStreamSynchronize.call(st.handle)
+			s.drv.StreamSynchronize(st.handle)
 		}
 	}
 	for _, st := range s.threads {
 		if !st.busy() {
-			s.fn.cuStreamSynchronize.call(st.handle)
+			s.drv.StreamSynchronize(st.handle)
 		}
 	}
 	for _, st := range s.legacy {
 		if s.useContext(st.ctx) == cuda.Success && !s.busy(st) {
-			s.fn.cuStreamSynchronize.call(st.handle)
+			s.drv.StreamSynchronize(st.handle)
 		}
 	}
 }
@@ -147,10 +130,11 @@ func (s *session) PoolExport(c *wire.Call, a *wire.PoolExportArgs, r *wire.PoolE
 	}
 	var res cuda.Result
 	r.Token, res = s.offer(sharePool, uint64(a.Pool), func() ([]byte, int, cuda.Result) {
-		if res := s.fn.cuMemPoolExportToShareableHandle.call(s.out.addr(), p, posixFD, 0); res != cuda.Success {
+		fd, res := s.drv.MemPoolExportToShareableHandle(p, posixFD, 0)
+		if res != cuda.Success {
 			return nil, -1, res
 		}
-		return s.devices[dev].Uuid[:], int(*s.out.i32(0)), cuda.Success
+		return s.devices[dev].Uuid[:], int(int32(fd)), cuda.Success
 	})
 	return res
 }
@@ -171,7 +155,8 @@ func (s *session) PoolImport(c *wire.Call, a *wire.PoolImportArgs, r *wire.PoolI
 	if dev < 0 {
 		return cuda.ErrorInvalidDevice
 	}
-	if res := s.fn.cuMemPoolImportFromShareableHandle.call(s.out.addr(), uint64(fd), posixFD, 0); res != cuda.Success {
+	h, res := s.drv.MemPoolImportFromShareableHandle(fd, posixFD, 0)
+	if res != cuda.Success {
 		return res
 	}
 	r.Dev = uint32(dev)
@@ -179,7 +164,7 @@ func (s *session) PoolImport(c *wire.Call, a *wire.PoolImportArgs, r *wire.PoolI
 		s.pooling.imported = map[uint32]bool{}
 	}
 	s.pooling.imported[a.Pool] = true
-	return s.keepPool(a.Pool, *s.out.u64(0), r.Dev)
+	return s.keepPool(a.Pool, h, r.Dev)
 }
 
 // PoolExportPointer shares an allocation of a shared pool.
@@ -193,9 +178,9 @@ func (s *session) PoolExportPointer(c *wire.Call, a *wire.PoolExportPointerArgs,
 	}
 	var res cuda.Result
 	r.Token, res = s.offer(sharePointer, a.Ptr, func() ([]byte, int, cuda.Result) {
-		res := s.note(s.fn.cuMemPoolExportPointer.call(s.out.addr(), a.Ptr))
-		blob := binary.LittleEndian.AppendUint64(nil, m.size)
-		return append(blob, s.out.bytes()[:opaqueSize]...), -1, res
+		var d bind.MemPoolPtrExportData
+		res := s.note(s.drv.MemPoolExportPointer(&d, m.at))
+		return append(binary.LittleEndian.AppendUint64(nil, m.size), d.Reserved[:]...), -1, res
 	})
 	return res
 }
@@ -211,12 +196,10 @@ func (s *session) PoolImportPointer(c *wire.Call, a *wire.PoolImportPointerArgs,
 	if !ok || !known {
 		return cuda.ErrorInvalidValue
 	}
-	data := bufferOf(blob[8 : 8+opaqueSize])
-	defer data.free()
-	if res := s.note(s.fn.cuMemPoolImportPointer.call(s.out.addr(), p, data.addr())); res != cuda.Success {
+	at, res := s.drv.MemPoolImportPointer(p, &bind.MemPoolPtrExportData{Reserved: [opaqueSize]byte(blob[8:])})
+	if s.note(res) != cuda.Success {
 		return res
 	}
-	r.Ptr, r.Size = *s.out.u64(0), binary.LittleEndian.Uint64(blob)
-	s.booked(c, r.Ptr, allocation{pooled: true})
+	r.Ptr, r.Size = s.booked(c, allocation{at: at, pooled: true}), binary.LittleEndian.Uint64(blob)
 	return cuda.Success
 }

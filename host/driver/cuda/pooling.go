@@ -3,6 +3,7 @@ package cuda
 import (
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 )
 
 /*
@@ -14,22 +15,23 @@ free memory, and now and then.
 
 // pooling is what a session's pools hold. Worker goroutine.
 type pooling struct {
-	live     uint64            // bytes of live allocations
-	spare    uint64            // bytes held besides, booked
-	graphs   uint64            // bytes booked for graphs' allocation nodes, part of session.used
-	changes  uint              // since the driver was asked
-	imported map[uint32]bool   // pools whose memory another session is charged for
-	defaults map[uint32]uint64 // default pools of devices that were used without being asked for
+	live     uint64                     // bytes of live allocations
+	spare    uint64                     // bytes held besides, booked
+	graphs   uint64                     // bytes booked for graphs' allocation nodes, part of session.used
+	changes  uint                       // since the driver was asked
+	imported map[uint32]bool            // pools whose memory another session is charged for
+	defaults map[uint32]bind.MemoryPool // default pools of devices that were used without being asked for
 }
 
 // settleEvery is after how many operations the driver is asked anyway.
 const settleEvery = 64
 
 // bookedPooled notes an allocation of a pool.
-func (s *session) bookedPooled(c *wire.Call, ptr, size uint64) {
-	s.booked(c, ptr, allocation{size: size, ctx: c.Ctx, pooled: true})
+func (s *session) bookedPooled(c *wire.Call, at bind.Address, size uint64) uint64 {
+	ptr := s.booked(c, allocation{at: at, size: size, ctx: c.Ctx, pooled: true})
 	s.pooling.live += size
 	s.poolChanged()
+	return ptr
 }
 
 // freed ends an allocation. What came from a pool stays booked as spare: the pool holds it until the stream gets there, or longer.
@@ -59,16 +61,16 @@ func (s *session) settlePools() {
 		return
 	}
 	p.changes = 0
-	seen := map[uint64]struct{}{}
+	seen := map[bind.MemoryPool]struct{}{}
 	var held uint64
 	for _, h := range s.ownPools() {
 		if _, again := seen[h]; again {
 			continue
 		}
 		seen[h] = struct{}{}
-		*s.out.u64(0) = 0
-		s.fn.cuMemPoolGetAttribute.call(h, poolReserved, s.out.addr())
-		held += *s.out.u64(0)
+		if n, res := s.drv.MemPoolGetAttribute(h, cuda.PoolAttrReservedMemCurrent); res == cuda.Success {
+			held += n
+		}
 	}
 	spare := held - min(held, p.live)
 	if spare > p.spare {
@@ -80,26 +82,24 @@ func (s *session) settlePools() {
 }
 
 // ownPools are the pools that the session's allocations come from; one may be there twice.
-func (s *session) ownPools() []uint64 {
-	var list []uint64
+func (s *session) ownPools() []bind.MemoryPool {
+	var list []bind.MemoryPool
 	for id, h := range s.pools.m {
 		if !s.pooling.imported[id] {
 			list = append(list, h)
 		}
 	}
 	if s.pooling.defaults == nil {
-		s.pooling.defaults = map[uint32]uint64{}
+		s.pooling.defaults = map[uint32]bind.MemoryPool{}
 	}
 	for _, ctx := range s.ctxs.m {
 		if _, known := s.pooling.defaults[ctx.dev]; known {
 			continue
 		}
-		*s.out.u64(0) = 0
-		s.fn.cuDeviceGetDefaultMemPool.call(s.out.addr(), uint64(ctx.dev))
-		s.pooling.defaults[ctx.dev] = *s.out.u64(0)
+		s.pooling.defaults[ctx.dev], _ = s.drv.DeviceGetDefaultMemPool(ctx.dev)
 	}
 	for _, h := range s.pooling.defaults {
-		if h != 0 {
+		if !h.IsZero() {
 			list = append(list, h)
 		}
 	}
@@ -121,11 +121,11 @@ func (s *session) settleGraphs() {
 			continue
 		}
 		seen[ctx.dev] = struct{}{}
-		*s.out.u64(0) = 0
-		if s.fn.cuDeviceGetGraphMemAttribute.call(uint64(ctx.dev), reserved, s.out.addr()) != cuda.Success {
+		n, res := s.drv.DeviceGetGraphMemAttribute(ctx.dev, reserved)
+		if res != cuda.Success {
 			return
 		}
-		held += *s.out.u64(0)
+		held += n
 	}
 	if held < p.graphs {
 		s.refund(p.graphs - held)
@@ -141,7 +141,7 @@ func (s *session) trim() {
 	}
 	s.tellPools()
 	for _, h := range s.ownPools() {
-		s.fn.cuMemPoolTrimTo.call(h, 0)
+		s.drv.MemPoolTrimTo(h, 0)
 	}
 	s.pooling.changes++ // the driver is asked
 	s.settlePools()

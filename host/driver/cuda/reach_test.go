@@ -2,7 +2,6 @@ package cuda
 
 import (
 	"errors"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -15,8 +14,7 @@ import (
 
 // TestReach: where kernels can address all of a worker's memory no session starts, and none gets ready, unless the host permits it.
 func TestReach(t *testing.T) {
-	lib := &lib{}
-	fill(reflect.ValueOf(&lib.fn).Elem())
+	drv := agreeingDriver(nil)
 	const hmm, ats = int32(cuda.DeviceAttrPageableMemoryAccess), int32(cuda.DeviceAttrPageableMemoryAccessUsesHostPageTables)
 	for _, c := range []struct {
 		name   string
@@ -34,7 +32,7 @@ func TestReach(t *testing.T) {
 				cudatest.SetAttribute(a, 1)
 				defer cudatest.SetAttribute(a, 0)
 			}
-			b := &Backend{lib: lib}
+			b := &Backend{drv: drv}
 			list, err := b.Devices()
 			if err != nil || len(list) != 1 || list[0].Reach != c.reach {
 				t.Fatalf("%+v, %v: want reach %q", list, err, c.reach)
@@ -47,7 +45,7 @@ func TestReach(t *testing.T) {
 				if errors.As(err, &why) != refused || refused && (why.Reach != c.reach || !strings.Contains(err.Error(), c.remedy) || !strings.Contains(err.Error(), "--kernels-reach-worker")) {
 					t.Errorf("permitted %v: ready: %v", permitted, err)
 				}
-				s := agreeing(t, lib, drivertest.NewHost())
+				s := agreeing(t, drv, drivertest.NewHost())
 				s.warm, s.opt.ReachWorker = nil, permitted
 				want := cuda.Success
 				if refused {
@@ -56,7 +54,7 @@ func TestReach(t *testing.T) {
 				if res := s.SessionInit(&wire.Call{}, &wire.SessionInitArgs{}, &wire.SessionInitReply{}); res != want {
 					t.Errorf("permitted %v: session: %v, want %v", permitted, res, want)
 				}
-				s.warm.let(s.fn)
+				s.warm.let(s.drv)
 			}
 		})
 	}

@@ -16,6 +16,7 @@ import (
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver"
+	"causeway/host/driver/cuda/bind"
 )
 
 // maxObjects bounds the handles of one kind that a guest process may hold.
@@ -29,24 +30,21 @@ type session struct {
 	arrayState
 	hostState
 
-	fn   *entryPoints
-	lib  *lib
-	warm *warmth // nil if nothing was made ready
-	host driver.Host
-	opt  driver.Options
-
-	// out is scratch for output parameters of calls made by the worker goroutine.
-	out buffer
+	drv   *bind.Driver
+	space *bind.Space
+	warm  *warmth // nil if nothing was made ready
+	host  driver.Host
+	opt   driver.Options
 
 	current       uint32 // guest id of the context that is current on the worker's thread; 0: none
 	ctxs          table[*context_]
 	modules       table[module]
-	libs          table[uint64]
-	images        table[image] // of libraries: the driver reads them as long as these live
+	libs          table[bind.Library]
+	images        table[bind.Image] // of libraries: the driver reads them as long as these live
 	funcs         table[*function]
 	streams       table[*stream]
 	events        table[*event]
-	pools         table[uint64]
+	pools         table[bind.MemoryPool]
 	threads       map[threadKey]*stream // per-thread default streams
 	legacy        map[uint32]*stream    // the legacy stream of each context
 	allocs        map[uint64]allocation // live device allocations by address
@@ -54,10 +52,9 @@ type session struct {
 	budget        driver.Budget
 	pooling       pooling
 	regions       map[uint32]registration
-	pinned        []pinnedRegion // those of them that the guest pinned
-	detached      []uint32       // regions that are registered again as soon as there is a context
-	lingering     []lingering    // contexts that the guest has ended and the driver not yet
-	lookedAt      time.Time      // when they were last looked at
+	detached      []uint32    // regions that are registered again as soon as there is a context
+	lingering     []lingering // contexts that the guest has ended and the driver not yet
+	lookedAt      time.Time   // when they were last looked at
 	devices       []deviceInfo
 	consoleMu     sync.Mutex // guards stdout, stderr and the order of their text
 	stdout        *capture
@@ -67,15 +64,15 @@ type session struct {
 	gauge         gauge
 	epoch         uint64 // counts operations that may record events in ways of their own
 	fences        *fencePool
-	inline, carry buffer // C memory for copies that must not start in pinned memory
-	after         buffer // a word: how many copies of copyAfterAll, of those that were counted, have ended
-	afters        uint32 // how many were counted
-	batch         buffer // C memory for the arrays of a batch of copies
-	printing      bool   // a loaded image may print: waits must go through the driver
+	inline, carry bind.Buffer // C memory for copies that must not start in pinned memory
+	after         bind.Buffer // a word: how many copies of copyAfterAll, of those that were counted, have ended
+	afters        uint32      // how many were counted
+	batch         bind.Batch
+	printing      bool // a loaded image may print: waits must go through the driver
 }
 
 type context_ struct {
-	handle  uint64
+	handle  bind.Context
 	dev     uint32
 	primary bool
 	retains int
@@ -86,11 +83,8 @@ type context_ struct {
 
 // Open implements driver.Backend.
 func (b *Backend) Open(h driver.Host, o driver.Options) (driver.Session, error) {
-	s := &session{
-		fn: &b.lib.fn, lib: b.lib, warm: b.warm, host: h, opt: o, out: newBuffer(4096), budget: o.Memory(),
-		threads: map[threadKey]*stream{}, legacy: map[uint32]*stream{}, allocs: map[uint64]allocation{},
-		regions: map[uint32]registration{},
-	}
+	s := newSession(b.drv, h, o)
+	s.warm = b.warm
 	var err error
 	if s.stdout, err = captureOutput(1); err != nil {
 		return nil, err
@@ -98,9 +92,18 @@ func (b *Backend) Open(h driver.Host, o driver.Options) (driver.Session, error) 
 	if s.stderr, err = captureOutput(2); err != nil {
 		return nil, errors.Join(err, s.stdout.close())
 	}
+	return s, nil
+}
+
+func newSession(d *bind.Driver, h driver.Host, o driver.Options) *session {
+	s := &session{
+		drv: d, space: bind.NewSpace(d), host: h, opt: o, budget: o.Memory(),
+		threads: map[threadKey]*stream{}, legacy: map[uint32]*stream{}, allocs: map[uint64]allocation{},
+		regions: map[uint32]registration{},
+	}
 	s.watch = newWatcher(s)
 	s.lanes.init()
-	return s, nil
+	return s
 }
 
 // Close implements driver.Session. Contexts die with the process; what must not outlive the session is the watcher.
@@ -109,10 +112,10 @@ func (s *session) Close() error {
 	s.watch.stop()
 	s.closeHosts()
 	for _, im := range s.images.m { // nothing calls into their libraries any more
-		im.release()
+		im.Release()
 	}
 	for _, im := range s.retired {
-		im.release()
+		im.Release()
 	}
 	return errors.Join(s.stdout.close(), s.stderr.close())
 }
@@ -121,7 +124,7 @@ func (s *session) Close() error {
 func (s *session) SessionInit(c *wire.Call, a *wire.SessionInitArgs, r *wire.SessionInitReply) cuda.Result {
 	if s.warm == nil {
 		applyEnvironment(a.Env, offered(s.opt))
-		w, res := s.lib.start()
+		w, res := start(s.drv)
 		if res != cuda.Success {
 			return res
 		}
@@ -154,10 +157,10 @@ func (s *session) use(c *wire.Call) cuda.Result {
 		return cuda.Success
 	}
 	ctx, ok := s.ctxs.get(c.Ctx)
-	if !ok || ctx.handle == 0 {
+	if !ok || ctx.handle.IsZero() {
 		return cuda.ErrorInvalidContext
 	}
-	if r := s.fn.cuCtxSetCurrent.call(ctx.handle); r != cuda.Success {
+	if r := s.drv.CtxSetCurrent(ctx.handle); r != cuda.Success {
 		s.current = 0
 		return r
 	}
@@ -183,8 +186,9 @@ func (s *session) RegionAdd(c *wire.Call, a *wire.RegionAddArgs, r *wire.RegionA
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	dev, res := s.register(reg)
+	mem, res := s.register(reg)
 	if res == cuda.Success {
+		dev := mem.Address().Value()
 		r.Dev = dev
 		if a.Kind == wire.RegionPinned && dev != a.Va {
 			slog.Warn("pinned region has another device address than the guest's", "va", a.Va, "dev", dev)
@@ -195,31 +199,32 @@ func (s *session) RegionAdd(c *wire.Call, a *wire.RegionAddArgs, r *wire.RegionA
 	return res
 }
 
-// registration is a region that the driver has pinned: where it lies in the worker, and the guest's context that did it. It ends with that.
+// registration is a region that the driver has pinned: with the guest's context that did it. It ends with that.
 type registration struct {
-	addr uint64
-	ctx  uint32
+	bind.Registered
+	ctx uint32
 }
 
 // register pins a region for the GPU, once.
-func (s *session) register(reg driver.Region) (uint64, cuda.Result) {
-	const portable, deviceMap = 1, 2
-	addr := memAddr(reg.Mem)
-	if _, ok := s.regions[reg.ID]; !ok {
-		// Sixteen pages a fault, where the driver would meet each page by itself. What cannot be done here it does.
-		_ = unix.Madvise(reg.Mem, unix.MADV_POPULATE_READ)
-		if res := s.fn.cuMemHostRegister_v2.call(addr, uint64(len(reg.Mem)), portable|deviceMap); res != cuda.Success {
-			return 0, res
-		}
-		s.regions[reg.ID] = registration{addr, s.current}
-		if reg.Kind == wire.RegionPinned && reg.ID != 0 {
-			s.pinned = append(s.pinned, pinnedRegion{extent{addr, addr + uint64(len(reg.Mem))}, reg.ID})
-		}
+func (s *session) register(reg driver.Region) (bind.Mem, cuda.Result) {
+	if r, ok := s.regions[reg.ID]; ok {
+		return r.Mem(), cuda.Success
 	}
-	if res := s.fn.cuMemHostGetDevicePointer_v2.call(s.out.addr(), addr, 0); res != cuda.Success {
-		return 0, res
+	// Sixteen pages a fault, where the driver would meet each page by itself. What cannot be done here it does.
+	_ = unix.Madvise(reg.Mem, unix.MADV_POPULATE_READ)
+	all, ok := bind.Lease(reg.Mem, 0, uint64(len(reg.Mem)))
+	if !ok {
+		return bind.Mem{}, cuda.ErrorInvalidValue
 	}
-	return *s.out.u64(0), cuda.Success
+	r, res := s.drv.Register(all)
+	if res != cuda.Success {
+		return bind.Mem{}, res
+	}
+	s.regions[reg.ID] = registration{r, s.current}
+	if reg.Kind == wire.RegionPinned && reg.ID != 0 {
+		s.space.Pin(reg.ID, r)
+	}
+	return r.Mem(), cuda.Success
 }
 
 func (s *session) unregister(id uint32) cuda.Result {
@@ -228,8 +233,8 @@ func (s *session) unregister(id uint32) cuda.Result {
 		return cuda.Success
 	}
 	delete(s.regions, id)
-	s.pinned = slices.DeleteFunc(s.pinned, func(p pinnedRegion) bool { return p.id == id })
-	return s.fn.cuMemHostUnregister.call(r.addr)
+	s.space.Unpin(id)
+	return s.drv.Unregister(r.Registered)
 }
 
 // RegionDrop lets go of a region; the worker unmaps it afterwards. The driver waits for copies that still use it.
@@ -251,18 +256,18 @@ func (s *session) Quiesce(ctx context.Context) error {
 		return fmt.Errorf("the driver still takes work for this session: %w", ctx.Err())
 	}
 	done := make(chan cuda.Result, 1)
-	var handles []uint64
+	var handles []bind.Context
 	for _, c := range s.ctxs.m {
-		if c.handle != 0 {
+		if !c.handle.IsZero() {
 			handles = append(handles, c.handle)
 		}
 	}
 	s.watch.group.Go(func() {
 		runtime.LockOSThread() // the thread ends with its context bindings
 		for _, h := range handles {
-			res := s.fn.cuCtxSetCurrent.call(h)
+			res := s.drv.CtxSetCurrent(h)
 			if res == cuda.Success {
-				res = s.note(s.fn.cuCtxSynchronize.call())
+				res = s.note(s.drv.CtxSynchronize())
 			}
 			if res != cuda.Success && !res.Sticky() {
 				done <- res
@@ -289,7 +294,7 @@ func (s *session) detach() error {
 		return nil
 	}
 	for id, c := range s.ctxs.m {
-		if c.handle == 0 {
+		if c.handle.IsZero() {
 			continue
 		}
 		if res := s.useContext(id); res != cuda.Success {

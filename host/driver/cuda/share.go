@@ -10,6 +10,7 @@ import (
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver"
+	"causeway/host/driver/cuda/bind"
 )
 
 // What a session shares: the driver's own opaque bytes, or a descriptor of its, behind a byte that says which. The parent of
@@ -23,10 +24,8 @@ const (
 )
 
 const (
-	opaqueSize    = 64 // CUipcMemHandle, CUipcEventHandle, CUmemPoolPtrExportData
-	posixFD       = 1  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-	attrDevice    = 9  // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-	attrRangeSize = 12 // CU_POINTER_ATTRIBUTE_RANGE_SIZE
+	opaqueSize = 64 // CUipcMemHandle, CUipcEventHandle, CUmemPoolPtrExportData
+	posixFD    = 1  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 )
 
 // offer shares an object of the driver's, once. what writes its bytes and returns a descriptor (-1: none) that is closed then.
@@ -67,14 +66,6 @@ func closeFile(fd int) {
 	}
 }
 
-// words are 64 opaque bytes as the last eight of 14 arguments: where the System V ABI passes a struct of that size by value.
-func words(b []byte) (w [8]uint64) {
-	for i := range w {
-		w[i] = binary.LittleEndian.Uint64(b[8*i:])
-	}
-	return w
-}
-
 // MemExport shares memory of MemCreate.
 func (s *session) MemExport(c *wire.Call, a *wire.MemExportArgs, r *wire.MemExportReply) cuda.Result {
 	m, ok := s.mems.get(a.Memhandle)
@@ -83,10 +74,11 @@ func (s *session) MemExport(c *wire.Call, a *wire.MemExportArgs, r *wire.MemExpo
 	}
 	var res cuda.Result
 	r.Token, res = s.offer(sharePhysical, uint64(a.Memhandle), func() ([]byte, int, cuda.Result) {
-		if res := s.fn.cuMemExportToShareableHandle.call(s.out.addr(), m.handle, posixFD, 0); res != cuda.Success {
+		fd, res := s.drv.MemExportToShareableHandle(m.handle, posixFD, 0)
+		if res != cuda.Success {
 			return nil, -1, res
 		}
-		return binary.LittleEndian.AppendUint64(nil, m.size), int(*s.out.i32(0)), cuda.Success
+		return binary.LittleEndian.AppendUint64(nil, m.size), int(int32(fd)), cuda.Success
 	})
 	return res
 }
@@ -98,22 +90,22 @@ func (s *session) MemImport(c *wire.Call, a *wire.MemImportArgs, r *wire.MemImpo
 	if !ok || fd < 0 {
 		return cuda.ErrorUnknown
 	}
-	if res := s.fn.cuMemImportFromShareableHandle.call(s.out.addr(), uint64(fd), posixFD); res != cuda.Success {
+	handle, res := s.drv.MemImportFromShareableHandle(fd, posixFD)
+	if res != cuda.Success {
 		return res
 	}
-	handle := *s.out.u64(0)
-	prop := newBuffer(memPropSize)
-	defer prop.free()
-	res := s.fn.cuMemGetAllocationPropertiesFromHandle.call(prop.addr(), handle)
+	var p bind.MemAllocationProp
+	res = s.drv.MemGetAllocationPropertiesFromHandle(&p, handle)
 	size := binary.LittleEndian.Uint64(blob)
 	if res == cuda.Success && !s.mems.put(a.Memhandle, &physical{handle: handle, size: size, foreign: true}) {
 		res = cuda.ErrorInvalidHandle
 	}
 	if res != cuda.Success {
-		s.fn.cuMemRelease.call(handle)
+		s.drv.MemRelease(handle)
 		return res
 	}
-	le, b := binary.LittleEndian, prop.bytes()
-	r.Handles, r.Dev, r.Flags, r.Size = le.Uint32(b[4:]), le.Uint32(b[12:]), le.Uint32(b[24:]), size
+	f := p.AllocFlags
+	r.Handles, r.Dev, r.Size = p.RequestedHandleTypes, uint32(p.Location.Id), size
+	r.Flags = uint32(f.CompressionType) | uint32(f.GpuDirectRDMACapable)<<8 | uint32(f.Usage)<<16
 	return cuda.Success
 }

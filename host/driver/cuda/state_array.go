@@ -1,14 +1,18 @@
 package cuda
 
+import "causeway/host/driver/cuda/bind"
+
 // arrayState is what a session keeps for arrays, textures, links and green contexts. Its zero value is ready.
 type arrayState struct {
 	links   table[*link]
 	arrays  table[array]
 	mipmaps table[mipmap]
 
-	textures, surfaces table[texture]
-	texRefs, surfRefs  table[reference]
-	greens             table[green]
-	descs              table[uint64]
-	resources          map[string]struct{} // CUdevResource structs that the driver gave
+	textures  table[texture]
+	surfaces  table[surface]
+	texRefs   table[reference[bind.Texref]]
+	surfRefs  table[reference[bind.Surfref]]
+	greens    table[green]
+	descs     table[bind.DevResourceDesc]
+	resources map[bind.DevResource]struct{} // those that the driver gave
 }

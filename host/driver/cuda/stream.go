@@ -3,26 +3,25 @@ package cuda
 import (
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 )
 
 // Stream ids with a fixed meaning (CU_STREAM_LEGACY, CU_STREAM_PER_THREAD).
 const (
 	streamLegacy    = 1
 	streamPerThread = 2
-
-	streamNonBlocking = 1 // CU_STREAM_NON_BLOCKING
 )
 
 type stream struct {
-	handle      uint64
+	handle      bind.Stream
 	ctx         uint32
 	nonBlocking bool
-	green       bool   // of a green context: takes work whatever context of the device is current
-	lane        *lane  // has its latest calls, nil if none ever had
-	laneAt      uint64 // number of the last of them
-	latest      uint64 // gauge.order when it last got work
-	dirty       bool   // among gauge.dirty
-	joint       uint64 // event of ours that marks its work in a wait for the whole context, 0 until needed
+	green       bool       // of a green context: takes work whatever context of the device is current
+	lane        *lane      // has its latest calls, nil if none ever had
+	laneAt      uint64     // number of the last of them
+	latest      uint64     // gauge.order when it last got work
+	dirty       bool       // among gauge.dirty
+	joint       bind.Event // event of ours that marks its work in a wait for the whole context, none until needed
 
 	// submitted counts operations put on the stream; done of them are known to have finished. Once the GPU has written
 	// markSeq (or a later number) to markWord, markAt of them have.
@@ -82,7 +81,7 @@ func (s *session) stream(c *wire.Call, id uint32) (*stream, cuda.Result) {
 	if id == streamLegacy {
 		st := s.legacy[c.Ctx]
 		if st == nil {
-			st = &stream{handle: streamLegacy, ctx: c.Ctx}
+			st = &stream{handle: bind.StreamLegacy, ctx: c.Ctx}
 			s.legacy[c.Ctx] = st
 		}
 		return st, cuda.Success
@@ -93,10 +92,11 @@ func (s *session) stream(c *wire.Call, id uint32) (*stream, cuda.Result) {
 		if len(s.threads) >= maxObjects {
 			return nil, cuda.ErrorOutOfMemory
 		}
-		if res := s.fn.cuStreamCreateWithPriority.call(s.out.addr(), 0, 0); res != cuda.Success {
+		h, res := s.drv.StreamCreateWithPriority(0, 0)
+		if res != cuda.Success {
 			return nil, res
 		}
-		st = &stream{handle: *s.out.u64(0), ctx: c.Ctx}
+		st = &stream{handle: h, ctx: c.Ctx}
 		s.threads[key] = st
 	}
 	return st, cuda.Success
@@ -121,12 +121,13 @@ func (s *session) StreamCreate(c *wire.Call, a *wire.StreamCreateArgs) cuda.Resu
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	if res := s.fn.cuStreamCreateWithPriority.call(s.out.addr(), uint64(a.Flags), uint64(a.Priority)); res != cuda.Success {
+	h, res := s.drv.StreamCreateWithPriority(a.Flags, a.Priority)
+	if res != cuda.Success {
 		return res
 	}
-	st := &stream{handle: *s.out.u64(0), ctx: c.Ctx, nonBlocking: a.Flags&streamNonBlocking != 0}
+	st := &stream{handle: h, ctx: c.Ctx, nonBlocking: a.Flags&cuda.StreamNonBlocking != 0}
 	if !s.streams.put(a.Stream, st) {
-		s.fn.cuStreamDestroy_v2.call(st.handle)
+		s.drv.StreamDestroy(st.handle)
 		return cuda.ErrorInvalidHandle
 	}
 	return cuda.Success
@@ -141,17 +142,17 @@ func (s *session) StreamDestroy(c *wire.Call, a *wire.StreamDestroyArgs) cuda.Re
 	if x := s.captureOf(st); x != nil {
 		s.captureEnded(x)
 	}
-	if ctx, ok := s.ctxs.get(st.ctx); !ok || ctx.handle == 0 {
+	if ctx, ok := s.ctxs.get(st.ctx); !ok || ctx.handle.IsZero() {
 		return cuda.ErrorContextIsDestroyed
 	}
 	if res := s.useContext(st.ctx); res != cuda.Success {
 		return res
 	}
 	s.leaveGauge(st)
-	if st.joint != 0 {
-		s.fn.cuEventDestroy_v2.call(st.joint)
+	if !st.joint.IsZero() {
+		s.drv.EventDestroy(st.joint)
 	}
-	return s.fn.cuStreamDestroy_v2.call(st.handle)
+	return s.drv.StreamDestroy(st.handle)
 }
 
 // StreamQuery answers whether all work of a stream is done.
@@ -161,7 +162,7 @@ func (s *session) StreamQuery(c *wire.Call, a *wire.StreamQueryArgs) cuda.Result
 		return res
 	}
 	s.settleStream(st)
-	return s.note(s.fn.cuStreamQuery.call(st.handle))
+	return s.note(s.drv.StreamQuery(st.handle))
 }
 
 // StreamWaitEvent orders later work of a stream after an event.
@@ -174,20 +175,21 @@ func (s *session) StreamWaitEvent(c *wire.Call, a *wire.StreamWaitEventArgs) cud
 	if res != cuda.Success {
 		return res
 	}
-	return s.issueEvent(c, st, e, s.fn.cuStreamWaitEvent, st.handle, e.handle, uint64(a.Flags))
+	return s.issueEvent(c, st, e, s.drv.StreamWaitEvent(st.handle, e.handle, a.Flags))
 }
 
 // StreamWriteValue writes a word of memory in stream order.
 func (s *session) StreamWriteValue(c *wire.Call, a *wire.StreamWriteValueArgs) cuda.Result {
-	return s.memOp(c, a.Stream, s.fn.cuStreamWriteValue32_v2, s.fn.cuStreamWriteValue64_v2, a.Addr, a.Value, a.Width, a.Flags)
+	return s.memOp(c, a.Stream, s.drv.StreamWriteValue32, s.drv.StreamWriteValue64, a.Addr, a.Value, a.Width, a.Flags)
 }
 
 // StreamWaitValue holds a stream until a word of memory has a value.
 func (s *session) StreamWaitValue(c *wire.Call, a *wire.StreamWaitValueArgs) cuda.Result {
-	return s.memOp(c, a.Stream, s.fn.cuStreamWaitValue32_v2, s.fn.cuStreamWaitValue64_v2, a.Addr, a.Value, a.Width, a.Flags)
+	return s.memOp(c, a.Stream, s.drv.StreamWaitValue32, s.drv.StreamWaitValue64, a.Addr, a.Value, a.Width, a.Flags)
 }
 
-func (s *session) memOp(c *wire.Call, id uint32, op32, op64 entry, addr, value uint64, width, flags uint32) cuda.Result {
+func (s *session) memOp(c *wire.Call, id uint32, op32 func(bind.Stream, bind.Mem, uint32, uint32) bind.Call,
+	op64 func(bind.Stream, bind.Mem, uint64, uint32) bind.Call, addr, value uint64, width, flags uint32) cuda.Result {
 	st, res := s.submit(c, id)
 	if res != cuda.Success {
 		return res
@@ -195,11 +197,12 @@ func (s *session) memOp(c *wire.Call, id uint32, op32, op64 entry, addr, value u
 	if width != 4 && width != 8 {
 		return cuda.ErrorInvalidValue
 	}
-	if res := s.reachable(addr, uint64(width)); res != cuda.Success {
+	m, res := s.space.Mem(addr, uint64(width))
+	if res != cuda.Success {
 		return res
 	}
 	if width == 4 {
-		return s.issue(c, st, op32, st.handle, addr, value, uint64(flags))
+		return s.issue(c, st, op32(st.handle, m, uint32(value), flags))
 	}
-	return s.issue(c, st, op64, st.handle, addr, value, uint64(flags))
+	return s.issue(c, st, op64(st.handle, m, value, flags))
 }

@@ -1,13 +1,17 @@
 package cuda
 
 import (
+	"encoding/binary"
+	"math"
+
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 )
 
 // reference is a texture or surface reference. Those of modules end with their module; the driver keeps them.
-type reference struct {
-	handle uint64
+type reference[H any] struct {
+	handle H
 	ctx    uint32
 	module uint32 // id, 0: made by TexRefCreate
 }
@@ -17,11 +21,12 @@ func (s *session) TexRefCreate(c *wire.Call, a *wire.TexRefCreateArgs) cuda.Resu
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	if res := s.fn.cuTexRefCreate.call(s.out.addr()); res != cuda.Success {
+	h, res := s.drv.TexRefCreate()
+	if res != cuda.Success {
 		return res
 	}
-	if !s.texRefs.put(a.Texref, reference{handle: *s.out.u64(0), ctx: c.Ctx}) {
-		s.fn.cuTexRefDestroy.call(*s.out.u64(0))
+	if !s.texRefs.put(a.Texref, reference[bind.Texref]{handle: h, ctx: c.Ctx}) {
+		s.drv.TexRefDestroy(h)
 		return cuda.ErrorInvalidHandle
 	}
 	return cuda.Success
@@ -37,20 +42,21 @@ func (s *session) TexRefDestroy(c *wire.Call, a *wire.TexRefDestroyArgs) cuda.Re
 	if res := s.useContext(t.ctx); res != cuda.Success {
 		return res
 	}
-	return s.fn.cuTexRefDestroy.call(t.handle)
+	return s.drv.TexRefDestroy(t.handle)
 }
 
 // ModuleGetTexRef finds a texture reference of a module.
 func (s *session) ModuleGetTexRef(c *wire.Call, a *wire.ModuleGetTexRefArgs) cuda.Result {
-	return s.moduleRef(c, &s.texRefs, a.Texref, a.Module, a.Name, s.fn.cuModuleGetTexRef)
+	return moduleRef(s, c, &s.texRefs, a.Texref, a.Module, a.Name, s.drv.ModuleGetTexRef)
 }
 
 // ModuleGetSurfRef finds a surface reference of a module.
 func (s *session) ModuleGetSurfRef(c *wire.Call, a *wire.ModuleGetSurfRefArgs) cuda.Result {
-	return s.moduleRef(c, &s.surfRefs, a.Surfref, a.Module, a.Name, s.fn.cuModuleGetSurfRef)
+	return moduleRef(s, c, &s.surfRefs, a.Surfref, a.Module, a.Name, s.drv.ModuleGetSurfRef)
 }
 
-func (s *session) moduleRef(c *wire.Call, list *table[reference], id, mod uint32, name []byte, find entry) cuda.Result {
+func moduleRef[H any](s *session, c *wire.Call, list *table[reference[H]], id, mod uint32, name []byte,
+	find func(bind.Module, []byte) (H, cuda.Result)) cuda.Result {
 	m, ok := s.modules.get(mod)
 	if !ok {
 		return cuda.ErrorInvalidHandle
@@ -58,27 +64,26 @@ func (s *session) moduleRef(c *wire.Call, list *table[reference], id, mod uint32
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	n := cString(name)
-	defer n.free()
-	if res := find.call(s.out.addr(), m.handle, n.addr()); res != cuda.Success {
+	h, res := find(m.handle, name)
+	if res != cuda.Success {
 		return res
 	}
-	if !list.put(id, reference{*s.out.u64(0), c.Ctx, mod}) {
+	if !list.put(id, reference[H]{h, c.Ctx, mod}) {
 		return cuda.ErrorInvalidHandle
 	}
 	return cuda.Success
 }
 
 // ref finds a reference whose module is still loaded.
-func (s *session) ref(list *table[reference], id uint32) (uint64, cuda.Result) {
+func ref[H any](s *session, list *table[reference[H]], id uint32) (h H, _ cuda.Result) {
 	t, ok := list.get(id)
 	if !ok {
-		return 0, cuda.ErrorInvalidValue
+		return h, cuda.ErrorInvalidValue
 	}
 	if t.module != 0 {
 		if _, ok := s.modules.get(t.module); !ok {
 			list.remove(id)
-			return 0, cuda.ErrorInvalidValue
+			return h, cuda.ErrorInvalidValue
 		}
 	}
 	return t.handle, s.useContext(t.ctx)
@@ -86,7 +91,7 @@ func (s *session) ref(list *table[reference], id uint32) (uint64, cuda.Result) {
 
 // SurfRefSetArray binds a surface reference.
 func (s *session) SurfRefSetArray(c *wire.Call, a *wire.SurfRefSetArrayArgs) cuda.Result {
-	h, res := s.ref(&s.surfRefs, a.Surfref)
+	h, res := ref(s, &s.surfRefs, a.Surfref)
 	if res != cuda.Success {
 		return res
 	}
@@ -94,105 +99,109 @@ func (s *session) SurfRefSetArray(c *wire.Call, a *wire.SurfRefSetArrayArgs) cud
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	return s.fn.cuSurfRefSetArray.call(h, x.handle, uint64(a.Flags))
+	return s.drv.SurfRefSetArray(h, x.handle, a.Flags)
 }
 
 // TexRefSet changes one setting of a reference.
 func (s *session) TexRefSet(c *wire.Call, a *wire.TexRefSetArgs, r *wire.TexRefSetReply) cuda.Result {
-	h, res := s.ref(&s.texRefs, a.Texref)
+	h, res := ref(s, &s.texRefs, a.Texref)
 	if res != cuda.Success {
 		return res
 	}
-	data := bufferOf(a.Data)
-	defer data.free()
 	switch a.What {
 	case wire.TexRefArray:
 		x, ok := s.arrays.get(a.Array)
 		if !ok {
 			return cuda.ErrorInvalidHandle
 		}
-		return s.fn.cuTexRefSetArray.call(h, x.handle, a.A)
+		return s.drv.TexRefSetArray(h, x.handle, uint32(a.A))
 	case wire.TexRefMipmap:
 		x, ok := s.mipmaps.get(a.Mipmap)
 		if !ok {
 			return cuda.ErrorInvalidHandle
 		}
-		return s.fn.cuTexRefSetMipmappedArray.call(h, x.handle, a.A)
+		return s.drv.TexRefSetMipmappedArray(h, x.handle, uint32(a.A))
 	case wire.TexRefAddress:
-		if res := s.reachable(a.A, a.B); res != cuda.Success {
+		m, res := s.space.Mem(a.A, a.B)
+		if res != cuda.Success {
 			return res
 		}
-		*s.out.u64(0) = 0
-		res := s.fn.cuTexRefSetAddress_v2.call(s.out.addr(), h, a.A, a.B)
-		r.Offset = *s.out.u64(0)
+		r.Offset, res = s.drv.TexRefSetAddress(h, m)
 		return res
 	case wire.TexRefAddress2D:
-		if len(a.Data) != 24 { // CUDA_ARRAY_DESCRIPTOR
-			return cuda.ErrorInvalidValue
-		}
-		if res := s.reachable(a.A, 1); res != cuda.Success {
-			return res
-		}
-		return s.fn.cuTexRefSetAddress2D_v3.call(h, data.addr(), a.A, a.B)
+		return s.space.SetTexRefRows(h, a.Data, a.A, a.B)
 	case wire.TexRefFormat:
-		return s.fn.cuTexRefSetFormat.call(h, a.A, a.B)
+		return s.drv.TexRefSetFormat(h, uint32(a.A), int32(a.B))
 	case wire.TexRefAddressMode:
-		return s.fn.cuTexRefSetAddressMode.call(h, a.A, a.B)
+		return s.drv.TexRefSetAddressMode(h, int32(a.A), uint32(a.B))
 	case wire.TexRefFilterMode:
-		return s.fn.cuTexRefSetFilterMode.call(h, a.A)
+		return s.drv.TexRefSetFilterMode(h, uint32(a.A))
 	case wire.TexRefMipFilter:
-		return s.fn.cuTexRefSetMipmapFilterMode.call(h, a.A)
+		return s.drv.TexRefSetMipmapFilterMode(h, uint32(a.A))
 	case wire.TexRefAnisotropy:
-		return s.fn.cuTexRefSetMaxAnisotropy.call(h, a.A)
+		return s.drv.TexRefSetMaxAnisotropy(h, uint32(a.A))
 	case wire.TexRefFlags:
-		return s.fn.cuTexRefSetFlags.call(h, a.A)
+		return s.drv.TexRefSetFlags(h, uint32(a.A))
 	case wire.TexRefMipBias:
-		return s.fn.cuTexRefSetMipmapLevelBias.callFloats(h, uint32(a.A), 0)
+		return s.drv.TexRefSetMipmapLevelBias(h, float(a.A))
 	case wire.TexRefMipClamp:
-		return s.fn.cuTexRefSetMipmapLevelClamp.callFloats(h, uint32(a.A), uint32(a.B))
+		return s.drv.TexRefSetMipmapLevelClamp(h, float(a.A), float(a.B))
 	case wire.TexRefBorder:
 		if len(a.Data) != 16 {
 			return cuda.ErrorInvalidValue
 		}
-		return s.fn.cuTexRefSetBorderColor.call(h, data.addr())
+		border := make([]float32, 4)
+		for i := range border {
+			border[i] = float(uint64(binary.LittleEndian.Uint32(a.Data[4*i:])))
+		}
+		return s.drv.TexRefSetBorderColor(h, border)
 	}
 	return cuda.ErrorInvalidValue
 }
 
 // TexRefGet reads one setting of a reference.
 func (s *session) TexRefGet(c *wire.Call, a *wire.TexRefGetArgs, r *wire.TexRefGetReply) cuda.Result {
-	h, res := s.ref(&s.texRefs, a.Texref)
+	h, res := ref(s, &s.texRefs, a.Texref)
 	if res != cuda.Success {
 		return res
 	}
-	*s.out.u64(0), *s.out.u64(1) = 0, 0
-	x, y := s.out.addr(), s.out.addr()+8
+	var n uint32
+	var m int32
+	var x, y float32
 	switch a.What {
 	case wire.TexRefAddress:
-		res = s.fn.cuTexRefGetAddress_v2.call(x, h)
+		var at bind.Address
+		at, res = s.drv.TexRefGetAddress(h)
+		r.A = at.Value()
+		return res
 	case wire.TexRefFormat:
-		res = s.fn.cuTexRefGetFormat.call(x, y, h)
+		n, m, res = s.drv.TexRefGetFormat(h)
 	case wire.TexRefAddressMode:
-		res = s.fn.cuTexRefGetAddressMode.call(x, h, uint64(uint32(a.Index)))
+		n, res = s.drv.TexRefGetAddressMode(h, int32(a.Index))
 	case wire.TexRefFilterMode:
-		res = s.fn.cuTexRefGetFilterMode.call(x, h)
+		n, res = s.drv.TexRefGetFilterMode(h)
 	case wire.TexRefMipFilter:
-		res = s.fn.cuTexRefGetMipmapFilterMode.call(x, h)
+		n, res = s.drv.TexRefGetMipmapFilterMode(h)
 	case wire.TexRefAnisotropy:
-		res = s.fn.cuTexRefGetMaxAnisotropy.call(x, h)
+		m, res = s.drv.TexRefGetMaxAnisotropy(h)
+		n, m = uint32(m), 0
 	case wire.TexRefFlags:
-		res = s.fn.cuTexRefGetFlags.call(x, h)
+		n, res = s.drv.TexRefGetFlags(h)
 	case wire.TexRefMipBias:
-		res = s.fn.cuTexRefGetMipmapLevelBias.call(x, h)
+		x, res = s.drv.TexRefGetMipmapLevelBias(h)
 	case wire.TexRefMipClamp:
-		res = s.fn.cuTexRefGetMipmapLevelClamp.call(x, y, h)
+		x, y, res = s.drv.TexRefGetMipmapLevelClamp(h)
 	case wire.TexRefBorder:
-		res = s.fn.cuTexRefGetBorderColor.call(x, h)
-		r.Border = append([]byte(nil), s.out.bytes()[:16]...)
+		border := make([]float32, 4)
+		res = s.drv.TexRefGetBorderColor(border, h)
+		r.Border, _ = binary.Append(nil, binary.LittleEndian, border)
 		return res
 	default:
 		return cuda.ErrorInvalidValue
 	}
-	r.A, r.B = *s.out.u64(0), *s.out.u64(1)
+	r.A, r.B = uint64(n|math.Float32bits(x)), uint64(uint32(m)|math.Float32bits(y)) // one kind is 0
 	return res
 }
+
+// float is one that travels as its bits.
+func float(bits uint64) float32 { return math.Float32frombits(uint32(bits)) }

@@ -1,70 +1,27 @@
 package cuda
 
 import (
-	"encoding/binary"
-
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 )
 
-// Sizes of CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC and CUDA_RESOURCE_VIEW_DESC (cuda.h), and the fields of the first.
-const (
-	resourceDescSize = 144
-	textureDescSize  = 104
-	viewDescSize     = 112
-	resourceUnion    = 8 // the handle or address
-	resourceLinear   = 2 // CU_RESOURCE_TYPE_LINEAR
-	resourcePitch2D  = 3
-	linearSize       = 24 // of sizeInBytes
-	pitchHeight      = 32
-	pitchBytes       = 40
-)
-
-// texture is a texture or surface object.
+// texture and surface are objects of those kinds.
 type texture struct {
-	value uint64
-	ctx   uint32
+	handle bind.TexObject
+	ctx    uint32
+}
+
+type surface struct {
+	handle bind.SurfObject
+	ctx    uint32
 }
 
 // resource checks a descriptor of the guest's and puts the driver's handle into it.
-func (s *session) resource(b []byte, arrayID, mipmapID uint32) (buffer, cuda.Result) {
-	if len(b) != resourceDescSize {
-		return buffer{}, cuda.ErrorInvalidValue
-	}
-	le := binary.LittleEndian
-	d := bufferOf(b)
-	m := d.bytes()
-	kind, res := le.Uint32(m), cuda.Success
-	switch kind {
-	case 0:
-		x, ok := s.arrays.get(arrayID)
-		if !ok {
-			res = cuda.ErrorInvalidValue
-		}
-		le.PutUint64(m[resourceUnion:], x.handle)
-	case 1:
-		x, ok := s.mipmaps.get(mipmapID)
-		if !ok {
-			res = cuda.ErrorInvalidValue
-		}
-		le.PutUint64(m[resourceUnion:], x.handle)
-	case resourceLinear:
-		res = s.reachable(le.Uint64(m[resourceUnion:]), le.Uint64(m[linearSize:]))
-	case resourcePitch2D:
-		height, pitch := le.Uint64(m[pitchHeight:]), le.Uint64(m[pitchBytes:])
-		if height > 1<<32 || pitch > 1<<31 {
-			res = cuda.ErrorInvalidValue
-		} else {
-			res = s.reachable(le.Uint64(m[resourceUnion:]), height*pitch)
-		}
-	default:
-		res = cuda.ErrorInvalidValue
-	}
-	if res != cuda.Success {
-		d.free()
-		return buffer{}, res
-	}
-	return d, cuda.Success
+func (s *session) resource(b []byte, arrayID, mipmapID uint32) (bind.ResourceDesc, cuda.Result) {
+	x, _ := s.arrays.get(arrayID)
+	m, _ := s.mipmaps.get(mipmapID)
+	return s.space.Resource(b, x.handle, m.handle)
 }
 
 // TexObjectCreate makes a texture object. Its value is the driver's: kernels take it as an argument.
@@ -72,27 +29,22 @@ func (s *session) TexObjectCreate(c *wire.Call, a *wire.TexObjectCreateArgs, r *
 	if res := s.use(c); res != cuda.Success {
 		return res
 	}
-	if len(a.Texture) != textureDescSize || len(a.View) != 0 && len(a.View) != viewDescSize {
+	t, ok1 := bind.TextureDescOf(a.Texture)
+	v, ok2 := bind.ViewDescOf(a.View)
+	if !ok1 || !ok2 {
 		return cuda.ErrorInvalidValue
 	}
 	d, res := s.resource(a.Resource, a.Array, a.Mipmap)
 	if res != cuda.Success {
 		return res
 	}
-	defer d.free()
-	t, v := bufferOf(a.Texture), bufferOf(a.View)
-	defer t.free()
-	defer v.free()
-	view := v.addr()
-	if len(a.View) == 0 {
-		view = 0
-	}
-	if res := s.note(s.fn.cuTexObjectCreate.call(s.out.addr(), d.addr(), t.addr(), view)); res != cuda.Success {
+	h, res := s.drv.TexObjectCreate(&d, &t, v)
+	if s.note(res) != cuda.Success {
 		return res
 	}
-	r.Object = *s.out.u64(0)
-	if !s.textures.put(a.Tex, texture{r.Object, c.Ctx}) {
-		s.fn.cuTexObjectDestroy.call(r.Object)
+	r.Object = h.Value()
+	if !s.textures.put(a.Tex, texture{h, c.Ctx}) {
+		s.drv.TexObjectDestroy(h)
 		return cuda.ErrorInvalidHandle
 	}
 	return cuda.Success
@@ -100,18 +52,14 @@ func (s *session) TexObjectCreate(c *wire.Call, a *wire.TexObjectCreateArgs, r *
 
 // TexObjectDestroy ends a texture object.
 func (s *session) TexObjectDestroy(c *wire.Call, a *wire.TexObjectDestroyArgs) cuda.Result {
-	return s.endTexture(&s.textures, a.Tex, s.fn.cuTexObjectDestroy)
-}
-
-func (s *session) endTexture(list *table[texture], id uint32, destroy entry) cuda.Result {
-	t, ok := list.remove(id)
+	t, ok := s.textures.remove(a.Tex)
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
 	if res := s.useContext(t.ctx); res != cuda.Success {
 		return res
 	}
-	return destroy.call(t.value)
+	return s.drv.TexObjectDestroy(t.handle)
 }
 
 // SurfObjectCreate makes a surface object.
@@ -123,13 +71,13 @@ func (s *session) SurfObjectCreate(c *wire.Call, a *wire.SurfObjectCreateArgs, r
 	if res != cuda.Success {
 		return res
 	}
-	defer d.free()
-	if res := s.note(s.fn.cuSurfObjectCreate.call(s.out.addr(), d.addr())); res != cuda.Success {
+	h, res := s.drv.SurfObjectCreate(&d)
+	if s.note(res) != cuda.Success {
 		return res
 	}
-	r.Object = *s.out.u64(0)
-	if !s.surfaces.put(a.Surf, texture{r.Object, c.Ctx}) {
-		s.fn.cuSurfObjectDestroy.call(r.Object)
+	r.Object = h.Value()
+	if !s.surfaces.put(a.Surf, surface{h, c.Ctx}) {
+		s.drv.SurfObjectDestroy(h)
 		return cuda.ErrorInvalidHandle
 	}
 	return cuda.Success
@@ -137,5 +85,12 @@ func (s *session) SurfObjectCreate(c *wire.Call, a *wire.SurfObjectCreateArgs, r
 
 // SurfObjectDestroy ends a surface object.
 func (s *session) SurfObjectDestroy(c *wire.Call, a *wire.SurfObjectDestroyArgs) cuda.Result {
-	return s.endTexture(&s.surfaces, a.Surf, s.fn.cuSurfObjectDestroy)
+	t, ok := s.surfaces.remove(a.Surf)
+	if !ok {
+		return cuda.ErrorInvalidValue
+	}
+	if res := s.useContext(t.ctx); res != cuda.Success {
+		return res
+	}
+	return s.drv.SurfObjectDestroy(t.handle)
 }

@@ -31,57 +31,50 @@ type movable struct {
 const scanAside = 64 << 10
 
 // scan looks into an image, which nobody changes any more. The returned function waits for the answer.
-func (s *session) scan(img []byte) func() traits {
+func (s *session) scan(code *fatbin.Code) func() traits {
 	sm := s.compute()
-	if len(img) < scanAside {
-		return func() traits { return traitsOf(img, sm) }
+	if len(code.Bytes()) < scanAside {
+		return func() traits { return traitsOf(code, sm) }
 	}
 	answer := make(chan traits, 1)
-	go func() { answer <- traitsOf(img, sm) }()
+	go func() { answer <- traitsOf(code, sm) }()
 	return func() traits { return <-answer }
 }
 
 // traitsOf looks at the code that the driver would take from an image for a GPU of compute capability sm (major*10 + minor).
-func traitsOf(img []byte, sm int) traits {
-	if kind := fatbin.Detect(img); kind != fatbin.Container {
-		return codeTraits(img, kind)
+func traitsOf(code *fatbin.Code, sm int) traits {
+	parts := code.Parts()
+	if code.Format() != fatbin.Container {
+		return partTraits(&parts[0])
 	}
-	entries, err := fatbin.Decode(img)
-	if err != nil {
-		return traits{prints: true}
-	}
-	native, newest := traits{}, -1
-	for i := range entries {
-		e := &entries[i]
-		if e.Kind != fatbin.KindELF || e.SM/10 != sm/10 || e.SM > sm {
-			continue
-		}
-		t := entryTraits(e)
-		native.prints = native.prints || t.prints
-		if e.SM > newest {
-			native.managed, newest = t.managed, e.SM
+	native, newest, text := traits{}, -1, -1
+	for i, p := range parts {
+		switch {
+		case p.Format == fatbin.PTX && p.SM <= sm && (text < 0 || p.SM > parts[text].SM):
+			text = i
+		case p.Format == fatbin.ELF && p.SM/10 == sm/10 && p.SM <= sm:
+			t := partTraits(&parts[i])
+			native.prints = native.prints || t.prints
+			if p.SM > newest {
+				native.managed, newest = t.managed, p.SM
+			}
 		}
 	}
-	if newest >= 0 {
+	switch {
+	case newest >= 0:
 		return native
-	}
-	best, ok := fatbin.BestPTX(entries, sm)
-	if !ok {
+	case text < 0:
 		return traits{prints: true}
 	}
-	return entryTraits(best)
+	return partTraits(&parts[text])
 }
 
-func entryTraits(e *fatbin.Entry) traits {
-	code, err := e.Payload()
+func partTraits(p *fatbin.Part) traits {
+	code, err := p.Code()
 	if err != nil {
 		return traits{prints: true}
 	}
-	kind := fatbin.PTX
-	if e.Kind == fatbin.KindELF {
-		kind = fatbin.ELF
-	}
-	return codeTraits(code, kind)
+	return codeTraits(code, p.Format)
 }
 
 // codeTraits looks at PTX or a cubin: device printf is named in its text or symbols.

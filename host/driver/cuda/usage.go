@@ -17,13 +17,13 @@ func (s *session) MemoryUse() []driver.DeviceUse {
 	by := make([]uint64, len(s.devices))
 	rest := s.used
 	if len(s.devices) > 1 {
-		const deviceOrdinal = 9 // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-		for ptr, m := range s.allocs {
+		for _, m := range s.allocs {
 			size := m.size
-			if s.fn.cuPointerGetAttribute.call(s.out.addr(), deviceOrdinal, ptr) != cuda.Success {
+			ordinal, res := s.drv.AttributeOf(cuda.PointerAttrDeviceOrdinal, m.at)
+			if res != cuda.Success {
 				continue
 			}
-			if n := int(*s.out.i32(0)); n >= 0 && n < len(by) && size <= rest {
+			if n := int(int32(ordinal)); n >= 0 && n < len(by) && size <= rest {
 				by[n] += size
 				rest -= size
 			}

@@ -1,47 +1,35 @@
 package cuda
 
 import (
-	"encoding/binary"
-
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 )
 
 const (
 	memPinned         = 1 // CU_MEM_ALLOCATION_TYPE_PINNED
 	memLocationDevice = 1 // CU_MEM_LOCATION_TYPE_DEVICE
-	memPropSize       = 32
-	memAccessSize     = 12
 )
 
-// allocationProp writes a CUmemAllocationProp: type, handle types, location, metadata pointer, flags (CUDA Driver API).
-func allocationProp(dev, handles, flags uint32) buffer {
-	b := newBuffer(memPropSize)
-	le := binary.LittleEndian
-	le.PutUint32(b.bytes(), memPinned)
-	le.PutUint32(b.bytes()[4:], handles)
-	le.PutUint32(b.bytes()[8:], memLocationDevice)
-	le.PutUint32(b.bytes()[12:], dev)
-	le.PutUint32(b.bytes()[24:], flags)
-	return b
+func onDevice(dev uint32) bind.MemLocation {
+	return bind.MemLocation{Type: memLocationDevice, Id: int32(dev)}
 }
 
-// accessDesc writes a CUmemAccessDesc.
-func accessDesc(dev, flags uint32) buffer {
-	b := newBuffer(memAccessSize)
-	le := binary.LittleEndian
-	le.PutUint32(b.bytes(), memLocationDevice)
-	le.PutUint32(b.bytes()[4:], dev)
-	le.PutUint32(b.bytes()[8:], flags)
-	return b
+// allocationProp is memory on a device; flags are compression, gpuDirectRDMACapable << 8, usage << 16.
+func allocationProp(dev, handles, flags uint32) *bind.MemAllocationProp {
+	p := &bind.MemAllocationProp{Type: memPinned, RequestedHandleTypes: handles, Location: onDevice(dev)}
+	p.AllocFlags.CompressionType, p.AllocFlags.GpuDirectRDMACapable, p.AllocFlags.Usage = uint8(flags), uint8(flags>>8), uint16(flags>>16)
+	return p
+}
+
+func accessDesc(dev, flags uint32) []bind.MemAccessDesc {
+	return []bind.MemAccessDesc{{Location: onDevice(dev), Flags: flags}}
 }
 
 // MemGetAllocationGranularity asks for the unit of MemCreate and MemMap.
 func (s *session) MemGetAllocationGranularity(c *wire.Call, a *wire.MemGetAllocationGranularityArgs, r *wire.MemGetAllocationGranularityReply) cuda.Result {
-	p := allocationProp(a.Dev, a.Handles, 0)
-	defer p.free()
-	res := s.fn.cuMemGetAllocationGranularity.call(s.out.addr(), p.addr(), uint64(a.Option))
-	r.Granularity = *s.out.u64(0)
+	n, res := s.drv.MemGetAllocationGranularity(allocationProp(a.Dev, a.Handles, 0), a.Option)
+	r.Granularity = n
 	return res
 }
 
@@ -51,12 +39,13 @@ func (s *session) MemAddressReserve(c *wire.Call, a *wire.MemAddressReserveArgs,
 	if !recorded {
 		addr = a.Addr
 	}
-	if res := s.fn.cuMemAddressReserve.call(s.out.addr(), a.Size, a.Align, addr, uint64(a.Flags)); res != cuda.Success {
+	m, res := s.drv.MemAddressReserve(a.Size, a.Align, bind.Hint(addr), uint64(a.Flags))
+	if res != cuda.Success {
 		return res
 	}
-	r.Ptr = *s.out.u64(0)
-	if recorded && r.Ptr != addr || !s.resvs.put(a.Resv, reservation{r.Ptr, a.Size}) {
-		s.fn.cuMemAddressFree.call(r.Ptr, a.Size)
+	r.Ptr = m.Address().Value()
+	if recorded && r.Ptr != addr || !s.resvs.put(a.Resv, m) {
+		s.drv.MemAddressFree(m)
 		return cuda.ErrorOutOfMemory
 	}
 	if !recorded {
@@ -71,7 +60,7 @@ func (s *session) MemAddressFree(c *wire.Call, a *wire.MemAddressFreeArgs) cuda.
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	res := s.note(s.fn.cuMemAddressFree.call(v.base, v.size))
+	res := s.note(s.drv.MemAddressFree(v))
 	if res == cuda.Success {
 		s.resvs.remove(a.Resv)
 	}
@@ -83,16 +72,14 @@ func (s *session) MemCreate(c *wire.Call, a *wire.MemCreateArgs) cuda.Result {
 	if res := s.charge(a.Size); res != cuda.Success {
 		return res
 	}
-	p := allocationProp(a.Dev, a.Handles, a.Flags)
-	defer p.free()
-	if res := s.note(s.fn.cuMemCreate.call(s.out.addr(), a.Size, p.addr(), 0)); res != cuda.Success {
+	handle, res := s.drv.MemCreate(a.Size, allocationProp(a.Dev, a.Handles, a.Flags), 0)
+	if s.note(res) != cuda.Success {
 		s.refund(a.Size)
 		return res
 	}
-	handle := *s.out.u64(0)
 	if !s.mems.put(a.Memhandle, &physical{handle: handle, size: a.Size}) {
 		s.refund(a.Size)
-		s.fn.cuMemRelease.call(handle)
+		s.drv.MemRelease(handle)
 		return cuda.ErrorInvalidHandle
 	}
 	s.created += a.Size
@@ -105,7 +92,7 @@ func (s *session) MemRelease(c *wire.Call, a *wire.MemReleaseArgs) cuda.Result {
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	res := s.note(s.fn.cuMemRelease.call(m.handle))
+	res := s.note(s.drv.MemRelease(m.handle))
 	if res == cuda.Success {
 		s.mems.remove(a.Memhandle)
 		s.refund(m.charged())
@@ -119,15 +106,16 @@ func (s *session) MemRelease(c *wire.Call, a *wire.MemReleaseArgs) cuda.Result {
 func (s *session) MemMap(c *wire.Call, a *wire.MemMapArgs) cuda.Result {
 	v, ok := s.resvs.get(a.Resv)
 	m, known := s.mems.get(a.Memhandle)
-	if !ok || !known || a.Ptr < v.base || a.Ptr-v.base > v.size || a.Size > v.size-(a.Ptr-v.base) {
+	at, within := v.From(a.Ptr, a.Size)
+	if !ok || !known || !within {
 		return cuda.ErrorInvalidValue
 	}
 	if _, used := s.mappings.get(a.Mapping); used || len(s.mappings.m) >= maxObjects {
 		return cuda.ErrorInvalidHandle
 	}
-	res := s.note(s.fn.cuMemMap.call(a.Ptr, a.Size, a.Offset, m.handle, uint64(a.Flags)))
-	if res == cuda.Success && !s.mappings.put(a.Mapping, mapping{a.Ptr, a.Size}) {
-		s.fn.cuMemUnmap.call(a.Ptr, a.Size)
+	res := s.note(s.drv.MemMap(at, a.Offset, m.handle, uint64(a.Flags)))
+	if res == cuda.Success && !s.mappings.put(a.Mapping, at) {
+		s.drv.MemUnmap(at)
 		return cuda.ErrorInvalidHandle
 	}
 	return res
@@ -139,7 +127,7 @@ func (s *session) MemUnmap(c *wire.Call, a *wire.MemUnmapArgs) cuda.Result {
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	res := s.note(s.fn.cuMemUnmap.call(m.base, m.size))
+	res := s.note(s.drv.MemUnmap(m))
 	if res == cuda.Success {
 		s.mappings.remove(a.Mapping)
 	}
@@ -152,7 +140,5 @@ func (s *session) MemSetAccess(c *wire.Call, a *wire.MemSetAccessArgs) cuda.Resu
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	desc := accessDesc(a.Dev, a.Flags)
-	defer desc.free()
-	return s.note(s.fn.cuMemSetAccess.call(m.base, m.size, desc.addr(), 1))
+	return s.note(s.drv.MemSetAccess(m, accessDesc(a.Dev, a.Flags)))
 }

@@ -2,10 +2,10 @@ package cuda
 
 import (
 	"runtime"
-	"slices"
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 )
 
 // note looks at a driver result for the errors after which a context answers nothing else, and tells the guest at once.
@@ -26,27 +26,38 @@ func (s *session) StreamSynchronize(c *wire.Call, a *wire.StreamSynchronizeArgs)
 		return res
 	}
 	if !s.busy(st) {
-		return s.note(s.fn.cuStreamSynchronize.call(st.handle))
+		return s.note(s.drv.StreamSynchronize(st.handle))
 	}
 	through := s.printing || s.owesPools()
-	if st.handle == streamLegacy || through || s.capturing() {
+	if st.handle == bind.StreamLegacy || through || s.capturing() {
 		s.lanes.drain(nil)
 	}
 	if through {
-		return s.blockOn(c, s.fn.cuStreamSynchronize, st.handle)
+		return s.blockOn(c, func() cuda.Result { return s.drv.StreamSynchronize(st.handle) })
 	}
 	return s.answerBehind(c, st)
+}
+
+// gpuDone is the word of the waiting thread's slot that the GPU may write, none if it does not reach it.
+func (s *session) gpuDone(p *wire.Pending) (slot bind.Mem, addr uintptr, seq uint32) {
+	addr, seq, ok := p.GPUDone()
+	if !ok {
+		return bind.Mem{}, 0, 0
+	}
+	slot, _ = s.regions[0].At(addr, 4)
+	return slot, addr, seq
 }
 
 // answerBehind lets the GPU answer a wait: a stream memory operation behind the stream's work writes the reply slot of
 // the waiting thread. Without a slot that the GPU reaches, it writes a fence word and the watcher answers.
 func (s *session) answerBehind(c *wire.Call, st *stream) cuda.Result {
 	p := c.Later()
-	if addr, seq, ok := p.GPUDone(); ok && s.regions[0].addr != 0 {
+	if slot, addr, seq := s.gpuDone(p); !slot.IsZero() {
+		write := s.drv.StreamWriteValue32(st.handle, slot, seq, 0)
 		if l := st.waiting(); l != nil {
 			x := &wait{pending: p, direct: true, word: word(addr), seq: seq, ctx: s.handleOf(st.ctx), stream: st.handle}
 			i := l.next()
-			i.setCall(s.fn.cuStreamWriteValue32_v2, []uint64{st.handle, uint64(addr), uint64(seq)})
+			i.SetCall(&write)
 			l.tell(i, func(res cuda.Result) {
 				if res != cuda.Success {
 					p.Done(res, nil)
@@ -58,7 +69,7 @@ func (s *session) answerBehind(c *wire.Call, st *stream) cuda.Result {
 			s.marks(st, word(addr), seq)
 			return cuda.Success
 		}
-		if res := s.note(s.fn.cuStreamWriteValue32_v2.call(st.handle, uint64(addr), uint64(seq), 0)); res != cuda.Success {
+		if res := s.note(write.Do()); res != cuda.Success {
 			p.Done(res, nil)
 			return cuda.Success
 		}
@@ -74,9 +85,10 @@ func (s *session) answerBehind(c *wire.Call, st *stream) cuda.Result {
 func (s *session) fence(p *wire.Pending, st *stream, finish func() wire.Reply) cuda.Result {
 	f, ok := s.fences.take()
 	if !ok {
-		return s.blockingWait(p, s.fn.cuStreamSynchronize, finish, st.handle)
+		return s.blockingWait(p, func() cuda.Result { return s.drv.StreamSynchronize(st.handle) }, finish)
 	}
-	if res := s.note(s.fn.cuStreamWriteValue32_v2.call(st.handle, f.dev, uint64(f.value), 0)); res != cuda.Success {
+	write := s.drv.StreamWriteValue32(st.handle, f.dev, f.value, 0)
+	if res := s.note(write.Do()); res != cuda.Success {
 		s.fences.put(f)
 		p.Done(res, nil)
 		return cuda.Success
@@ -85,18 +97,18 @@ func (s *session) fence(p *wire.Pending, st *stream, finish func() wire.Reply) c
 	return cuda.Success
 }
 
-func (s *session) handleOf(ctx uint32) uint64 {
+func (s *session) handleOf(ctx uint32) bind.Context {
 	if c, ok := s.ctxs.get(ctx); ok {
 		return c.handle
 	}
-	return 0
+	return bind.Context{}
 }
 
 // marks remembers that everything submitted to st so far is done once w has passed seq; behind the legacy stream that
 // holds for every blocking stream of the context.
 func (s *session) marks(st *stream, w word, seq uint32) {
 	st.mark(w, seq)
-	if st.handle != streamLegacy {
+	if st.handle != bind.StreamLegacy {
 		return
 	}
 	for _, o := range s.streams.m {
@@ -113,7 +125,7 @@ func (s *session) marks(st *stream, w word, seq uint32) {
 
 // busy reports whether a stream may have unfinished work. The legacy stream waits for every blocking stream.
 func (s *session) busy(st *stream) bool {
-	if st.busy() || st.handle != streamLegacy {
+	if st.busy() || st.handle != bind.StreamLegacy {
 		return st.busy()
 	}
 	return s.anyBusy(st.ctx, func(o *stream) bool { return !o.nonBlocking })
@@ -142,10 +154,10 @@ func (s *session) CtxSynchronize(c *wire.Call) cuda.Result {
 	legacy := s.legacy[c.Ctx]
 	idle := legacy == nil || !legacy.busy()
 	if idle && !s.anyBusy(c.Ctx, all) {
-		return s.note(s.fn.cuCtxSynchronize.call())
+		return s.note(s.drv.CtxSynchronize())
 	}
 	if s.printing || s.owesPools() {
-		return s.blockOn(c, s.fn.cuCtxSynchronize)
+		return s.blockOn(c, s.drv.CtxSynchronize)
 	}
 	loose := s.looseBusy(c.Ctx)
 	switch {
@@ -158,7 +170,7 @@ func (s *session) CtxSynchronize(c *wire.Call) cuda.Result {
 	case len(loose) == 1 && idle && !s.anyBusy(c.Ctx, func(o *stream) bool { return !o.nonBlocking }):
 		return s.answerBehind(c, loose[0])
 	case len(loose) > maxJoined:
-		return s.blockOn(c, s.fn.cuCtxSynchronize)
+		return s.blockOn(c, s.drv.CtxSynchronize)
 	}
 	return s.answerBehindAll(c, loose)
 }
@@ -206,17 +218,18 @@ func (s *session) answerBehindAll(c *wire.Call, loose []*stream) cuda.Result {
 
 // join has later work of to wait for all work so far of st.
 func (s *session) join(to, st *stream) cuda.Result {
-	if st.joint == 0 {
-		const disableTiming = 2
-		if res := s.fn.cuEventCreate.call(s.out.addr(), disableTiming); res != cuda.Success {
+	if st.joint.IsZero() {
+		h, res := s.drv.EventCreate(cuda.EventDisableTiming)
+		if res != cuda.Success {
 			return res
 		}
-		st.joint = *s.out.u64(0)
+		st.joint = h
 	}
-	if res := s.note(s.fn.cuEventRecord.call(st.joint, st.handle)); res != cuda.Success {
+	record, wait := s.drv.EventRecord(st.joint, st.handle), s.drv.StreamWaitEvent(to.handle, st.joint, 0)
+	if res := s.note(record.Do()); res != cuda.Success {
 		return res
 	}
-	return s.note(s.fn.cuStreamWaitEvent.call(to.handle, st.joint, 0))
+	return s.note(wait.Do())
 }
 
 // hiddenStream is a stream of ours in a context, for waits. The context is current.
@@ -226,10 +239,11 @@ func (s *session) hiddenStream(id uint32) (*stream, cuda.Result) {
 		return nil, cuda.ErrorInvalidContext
 	}
 	if ctx.hidden == nil {
-		if res := s.fn.cuStreamCreateWithPriority.call(s.out.addr(), streamNonBlocking, 0); res != cuda.Success {
+		h, res := s.drv.StreamCreateWithPriority(cuda.StreamNonBlocking, 0)
+		if res != cuda.Success {
 			return nil, res
 		}
-		ctx.hidden = &stream{handle: *s.out.u64(0), ctx: id, nonBlocking: true}
+		ctx.hidden = &stream{handle: h, ctx: id, nonBlocking: true}
 	}
 	return ctx.hidden, cuda.Success
 }
@@ -244,20 +258,21 @@ func (s *session) EventSynchronize(c *wire.Call, a *wire.EventSynchronizeArgs) c
 	if e.on != nil && e.epoch == s.epoch && e.on.reached(e.at) && !s.printing {
 		return cuda.Success
 	}
-	if res := s.fn.cuEventQuery.call(e.handle); res != cuda.ErrorNotReady && !s.printing {
+	if res := s.drv.EventQuery(e.handle); res != cuda.ErrorNotReady && !s.printing {
 		return s.note(res)
 	}
 	if res := s.useContext(e.ctx); res != cuda.Success {
 		return res
 	}
 	if s.printing {
-		return s.blockOn(c, s.fn.cuEventSynchronize, e.handle)
+		return s.blockOn(c, func() cuda.Result { return s.drv.EventSynchronize(e.handle) })
 	}
 	hidden, res := s.hiddenStream(e.ctx)
 	if res != cuda.Success {
 		return res
 	}
-	if res := s.fn.cuStreamWaitEvent.call(hidden.handle, e.handle, 0); res != cuda.Success {
+	behind := s.drv.StreamWaitEvent(hidden.handle, e.handle, 0)
+	if res := behind.Do(); res != cuda.Success {
 		return res
 	}
 	hidden.markWord = 0
@@ -270,20 +285,19 @@ func (s *session) EventSynchronize(c *wire.Call, a *wire.EventSynchronizeArgs) c
 
 // blockOn runs a blocking driver call on a thread of its own: for programs whose kernels print, and for waits over
 // several independent streams.
-func (s *session) blockOn(c *wire.Call, f entry, args ...uint64) cuda.Result {
-	return s.blockingWait(c.Later(), f, nil, args...)
+func (s *session) blockOn(c *wire.Call, wait func() cuda.Result) cuda.Result {
+	return s.blockingWait(c.Later(), wait, nil)
 }
 
-func (s *session) blockingWait(p *wire.Pending, f entry, finish func() wire.Reply, args ...uint64) cuda.Result {
+func (s *session) blockingWait(p *wire.Pending, wait func() cuda.Result, finish func() wire.Reply) cuda.Result {
 	ctx := s.handleOf(s.current)
-	args = slices.Clone(args)
 	s.watch.group.Go(func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		s.relaxThread()
-		res := s.fn.cuCtxSetCurrent.call(ctx)
+		res := s.drv.CtxSetCurrent(ctx)
 		if res == cuda.Success {
-			res = s.note(f.call(args...))
+			res = s.note(wait())
 		}
 		s.drainConsole()
 		var reply wire.Reply

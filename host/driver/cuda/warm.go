@@ -6,13 +6,14 @@ import (
 
 	"causeway/cuda"
 	"causeway/host/driver"
+	"causeway/host/driver/cuda/bind"
 )
 
 // warmth is what a backend has ready for its session.
 type warmth struct {
 	version uint32
 	devices []deviceInfo
-	primary uint64 // the first device's primary context, retained; 0: taken or let go
+	primary bind.Context // the first device's primary context, retained; none: taken or let go
 	fences  *fencePool
 }
 
@@ -22,56 +23,52 @@ func (b *Backend) Warm(o driver.Options) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	applyEnvironment(nil, offered(o))
-	w, res := b.lib.start()
+	d := b.drv
+	w, res := start(d)
 	if res != cuda.Success {
 		return fmt.Errorf("start the driver: %w", res)
 	}
 	if err := w.permitted(o); err != nil {
 		return err
 	}
-	out := newBuffer(16)
-	defer out.free()
-	f := &b.lib.fn
-	if res := f.cuDevicePrimaryCtxRetain.call(out.addr(), 0); res != cuda.Success {
+	if w.primary, res = d.DevicePrimaryCtxRetain(0); res != cuda.Success {
 		return fmt.Errorf("primary context: %w", res)
 	}
-	w.primary = *out.u64(0)
-	res = f.cuCtxSetCurrent.call(w.primary)
+	res = d.CtxSetCurrent(w.primary)
 	if res == cuda.Success {
-		w.fences, res = newFencePool(f)
+		w.fences, res = newFencePool(d)
 	}
 	if res == cuda.Success {
-		res = f.firsts(w.fences, out)
+		res = firsts(d, w.fences)
 	}
 	if res != cuda.Success {
-		w.let(f)
+		w.let(d)
 		return fmt.Errorf("first work of the primary context: %w", res)
 	}
-	f.cuCtxSetCurrent.call(0)
+	d.CtxSetCurrent(bind.Context{})
 	b.warm = w
 	return nil
 }
 
 // start initialises the driver and describes its devices.
-func (l *lib) start() (*warmth, cuda.Result) {
-	out := newBuffer(16)
-	defer out.free()
-	if res := l.fn.cuInit.call(0); res != cuda.Success {
+func start(d *bind.Driver) (*warmth, cuda.Result) {
+	if res := d.Init(0); res != cuda.Success {
 		return nil, res
 	}
-	if res := l.fn.cuDriverGetVersion.call(out.addr()); res != cuda.Success {
+	version, res := d.DriverGetVersion()
+	if res != cuda.Success {
 		return nil, res
 	}
-	w := &warmth{version: uint32(*out.i32(0))}
-	if res := l.fn.cuDeviceGetCount.call(out.addr()); res != cuda.Success {
+	w := &warmth{version: uint32(version)}
+	n, res := d.DeviceGetCount()
+	if res != cuda.Success {
 		return nil, res
 	}
-	n := int(*out.i32(0))
 	if n == 0 {
 		return nil, cuda.ErrorNoDevice
 	}
 	for i := range n {
-		info, res := l.deviceInfo(i)
+		info, res := describe(d, uint32(i))
 		if res != cuda.Success {
 			return nil, res
 		}
@@ -81,48 +78,50 @@ func (l *lib) start() (*warmth, cuda.Result) {
 }
 
 // firsts does what takes longer the first time: a stream, a write behind its work, an allocation.
-func (f *entryPoints) firsts(p *fencePool, out buffer) cuda.Result {
-	if res := f.cuStreamCreateWithPriority.call(out.addr(), streamNonBlocking, 0); res != cuda.Success {
+func firsts(d *bind.Driver, p *fencePool) cuda.Result {
+	stream, res := d.StreamCreateWithPriority(cuda.StreamNonBlocking, 0)
+	if res != cuda.Success {
 		return res
 	}
-	stream := *out.u64(0)
-	defer f.cuStreamDestroy_v2.call(stream)
-	if res := f.cuMemAlloc_v2.call(out.addr(), 1<<20); res != cuda.Success {
+	defer d.StreamDestroy(stream)
+	mem, res := d.MemAlloc(1 << 20)
+	if res != cuda.Success {
 		return res
 	}
-	mem := *out.u64(0)
-	defer f.cuMemFree_v2.call(mem)
-	if res := f.cuMemsetD8Async.call(mem, 0, 1<<20, stream); res != cuda.Success {
+	defer d.MemFree(mem.Address())
+	set := d.MemsetD8Async(mem, 0, stream)
+	if res := set.Do(); res != cuda.Success {
 		return res
 	}
 	x, _ := p.take()
 	defer p.put(x)
-	if res := f.cuStreamWriteValue32_v2.call(stream, x.dev, uint64(x.value), 0); res != cuda.Success {
+	write := d.StreamWriteValue32(stream, x.dev, x.value, 0)
+	if res := write.Do(); res != cuda.Success {
 		return res
 	}
-	return f.cuStreamSynchronize.call(stream)
+	return d.StreamSynchronize(stream)
 }
 
-// take hands out the retained primary context of device dev and the fences in it; 0 if it is not ready.
-func (w *warmth) take(dev uint32) (uint64, *fencePool) {
-	if w == nil || dev != 0 || w.primary == 0 {
-		return 0, nil
+// take hands out the retained primary context of device dev and the fences in it; none if it is not ready.
+func (w *warmth) take(dev uint32) (bind.Context, *fencePool) {
+	if w == nil || dev != 0 || w.primary.IsZero() {
+		return bind.Context{}, nil
 	}
 	ctx, fences := w.primary, w.fences
-	w.primary, w.fences = 0, nil
+	w.primary, w.fences = bind.Context{}, nil
 	return ctx, fences
 }
 
 // let gives up the context if no session took it. It leaves no context current.
-func (w *warmth) let(f *entryPoints) {
-	if w == nil || w.primary == 0 {
+func (w *warmth) let(d *bind.Driver) {
+	if w == nil || w.primary.IsZero() {
 		return
 	}
-	f.cuCtxSetCurrent.call(w.primary)
+	d.CtxSetCurrent(w.primary)
 	if w.fences != nil {
-		w.fences.free(f)
+		w.fences.free(d)
 	}
-	f.cuCtxSetCurrent.call(0)
-	f.cuDevicePrimaryCtxRelease_v2.call(0)
-	w.primary, w.fences = 0, nil
+	d.CtxSetCurrent(bind.Context{})
+	d.DevicePrimaryCtxRelease(0)
+	w.primary, w.fences = bind.Context{}, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
 	"causeway/remote/sys"
 )
 
@@ -32,8 +33,8 @@ type wait struct {
 	direct  bool // the GPU writes the guest's slot itself; only sleepers need us
 	finish  func() wire.Reply
 	fence   fence
-	ctx     uint64
-	stream  uint64
+	ctx     bind.Context
+	stream  bind.Stream
 
 	since, queried time.Time
 	dropped        bool // by abandon; guarded by fences of the watcher
@@ -214,12 +215,12 @@ func (w *watcher) check(x *wait, now time.Time) (bool, cuda.Result) {
 		return false, cuda.Success
 	}
 	x.queried = now
-	if x.stream == streamLegacy && w.s.capturing() {
+	if x.stream == bind.StreamLegacy && w.s.capturing() {
 		return false, cuda.Success // the question would end the capture of a blocking stream
 	}
-	res := w.s.fn.cuCtxSetCurrent.call(x.ctx)
+	res := w.s.drv.CtxSetCurrent(x.ctx)
 	if res == cuda.Success {
-		res = w.s.fn.cuStreamQuery.call(x.stream)
+		res = w.s.drv.StreamQuery(x.stream)
 	}
 	if res == cuda.Success || res == cuda.ErrorNotReady {
 		return false, cuda.Success // the word arrives with the next look

@@ -22,7 +22,7 @@ func LaunchAttributes(b []byte, event func(id uint32) (Event, bool)) (a Attribut
 		return a, false, cuda.ErrorInvalidValue
 	}
 	for ; len(b) > 0; b = b[AttributeSize:] {
-		id := int32(binary.LittleEndian.Uint32(b))
+		id := binary.LittleEndian.Uint32(b)
 		v, e, res := AttributeValue(id, b[AttributeSize-AttributeValueSize:AttributeSize], event)
 		if res != cuda.Success {
 			return a, false, res
@@ -35,7 +35,7 @@ func LaunchAttributes(b []byte, event func(id uint32) (Event, bool)) (a Attribut
 
 // AttributeValue takes the value of one attribute. Those that hold addresses and handles of kinds that guests cannot name are refused, and so
 // is what is not known here.
-func AttributeValue(id int32, b []byte, event func(id uint32) (Event, bool)) (v LaunchAttributeValue, isEvent bool, _ cuda.Result) {
+func AttributeValue(id uint32, b []byte, event func(id uint32) (Event, bool)) (v LaunchAttributeValue, isEvent bool, _ cuda.Result) {
 	if len(b) != AttributeValueSize {
 		return v, false, cuda.ErrorInvalidValue
 	}
@@ -58,7 +58,7 @@ func AttributeValue(id int32, b []byte, event func(id uint32) (Event, bool)) (v 
 }
 
 // Bytes is a value as a guest gets it, events being ids.
-func (v LaunchAttributeValue) Bytes(id int32, name func(Event) uint32) []byte {
+func (v LaunchAttributeValue) Bytes(id uint32, name func(Event) uint32) []byte {
 	if id == cuda.LaunchAttrProgrammaticEvent || id == cuda.LaunchAttrLaunchCompletionEvent {
 		v.LaunchCompletionEvent().Event = Event{uint64(name(v.LaunchCompletionEvent().Event))}
 	}

@@ -14,13 +14,20 @@ type Rect struct {
 
 // Rect is rows that a guest names: width elements of so many bytes in each.
 func (s *Space) Rect(addr, pitch, width, element, height uint64) (Rect, cuda.Result) {
-	hi, row := bits.Mul64(width, element)
-	span, ok := Box{Pitch: pitch}.span(Extent{row, height, 1})
-	if hi != 0 || !ok || height > 1 && pitch < row {
+	r, span, ok := rect(pitch, width, element, height)
+	if !ok {
 		return Rect{}, cuda.ErrorInvalidValue
 	}
 	m, res := s.Mem(addr, span)
-	return Rect{m, pitch, row, height}, res
+	r.mem = m
+	return r, res
+}
+
+// rect is rows without memory, and how many bytes from the first on they reach.
+func rect(pitch, width, element, height uint64) (r Rect, span uint64, ok bool) {
+	row, fits := Bytes(width, element)
+	span, ok = Box{Pitch: pitch}.span(Extent{row, height, 1})
+	return Rect{pitch: pitch, width: row, height: height}, span, fits && ok && (height <= 1 || pitch >= row)
 }
 
 // Bytes is width elements of so many bytes each, false if that does not fit.
@@ -65,7 +72,7 @@ func (s *sum) mul(a, b uint64) uint64 {
 
 // Operand is one side of a copy.
 type Operand struct {
-	kind  int32 // CUmemorytype
+	kind  uint32 // CUmemorytype
 	mem   Mem
 	host  Host
 	array Array
@@ -165,4 +172,24 @@ func (d *Driver) MemcpyEach(b *Batch, st Stream) (res cuda.Result) {
 		res = c.Do()
 	}
 	return res
+}
+
+// Memset fills rows with elements of 1, 2 or 4 bytes, false if an element has another size.
+func (d *Driver) Memset(r Rect, element, value uint32, st Stream) (Call, bool) {
+	one := Mem{r.mem.at, r.width}
+	switch {
+	case element == 1 && r.height == 1:
+		return d.MemsetD8Async(one, uint8(value), st), true
+	case element == 2 && r.height == 1:
+		return d.MemsetD16Async(one, uint16(value), st), true
+	case element == 4 && r.height == 1:
+		return d.MemsetD32Async(one, value, st), true
+	case element == 1:
+		return d.MemsetD2D8Async(r, uint8(value), st), true
+	case element == 2:
+		return d.MemsetD2D16Async(r, uint16(value), st), true
+	case element == 4:
+		return d.MemsetD2D32Async(r, value, st), true
+	}
+	return Call{}, false
 }

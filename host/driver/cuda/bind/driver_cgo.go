@@ -61,7 +61,10 @@ import (
 var ErrNoDriver = errors.New("libcuda.so.1 cannot be loaded; install the NVIDIA driver or choose --gpu soft")
 
 // Driver is the driver library. What an older one lacks answers ErrorNotSupported.
-type Driver struct{ fn entries }
+type Driver struct {
+	fn   entries
+	find func(symbol string) uint64
+}
 
 // Load opens the driver library under a name, for the life of the process.
 func Load(name string) (*Driver, error) {
@@ -84,10 +87,13 @@ func Load(name string) (*Driver, error) {
 
 // New is a driver whose functions find gives by name, 0 for what it lacks. Tests have stand-ins.
 func New(find func(symbol string) uint64) *Driver {
-	d := &Driver{}
+	d := &Driver{find: find}
 	d.fn.resolve(func(symbol string) entry { return entry(find(symbol)) })
 	return d
 }
+
+// Symbol is the address of a function of the driver's, for what is not bound yet.
+func (d *Driver) Symbol(name string) uint64 { return d.find(name) }
 
 // entry is the address of an entry point, 0 if the driver lacks it.
 type entry uint64
@@ -149,6 +155,14 @@ func (c *Call) Possible() bool { return c.fn != 0 && c.refused == cuda.Success }
 
 // pointerTo makes a pointer to foreign memory (C's, the driver's, a mapping) at addr: never to Go's.
 func pointerTo(addr uint64) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }
+
+// first is the address of a list, nil if nothing is in it.
+func first[T any](list []T) unsafe.Pointer {
+	if len(list) == 0 {
+		return nil
+	}
+	return unsafe.Pointer(&list[0])
+}
 
 // textAt reads a NUL-terminated string that the driver owns.
 func textAt(addr uint64) string {

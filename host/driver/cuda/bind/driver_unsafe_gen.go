@@ -578,7 +578,7 @@ func (d *Driver) DeviceGetName(name []byte, dev uint32) cuda.Result {
 	var f frame
 	f[1] = uint64(len(name))
 	f[2] = uint64(dev)
-	return f.callRefs(d.fn.cuDeviceGetName, 0x0, 0x1, unsafe.Pointer(unsafe.SliceData(name)), nil, nil, nil, nil)
+	return f.callRefs(d.fn.cuDeviceGetName, 0x0, 0x1, first(name), nil, nil, nil, nil)
 }
 
 // DeviceGetUuid calls cuDeviceGetUuid.
@@ -605,9 +605,9 @@ func (d *Driver) DeviceTotalMem(dev uint32) (uint64, cuda.Result) {
 }
 
 // DeviceGetAttribute calls cuDeviceGetAttribute.
-func (d *Driver) DeviceGetAttribute(attrib int32, dev uint32) (int32, cuda.Result) {
+func (d *Driver) DeviceGetAttribute(attrib uint32, dev uint32) (int32, cuda.Result) {
 	var f frame
-	f[1] = uint64(uint32(attrib))
+	f[1] = uint64(attrib)
 	f[2] = uint64(dev)
 	f[0] = 16
 	res := f.call(d.fn.cuDeviceGetAttribute, 0x1)
@@ -619,7 +619,7 @@ func (d *Driver) DeviceGetPCIBusId(pciBusId []byte, dev uint32) cuda.Result {
 	var f frame
 	f[1] = uint64(len(pciBusId))
 	f[2] = uint64(dev)
-	return f.callRefs(d.fn.cuDeviceGetPCIBusId, 0x0, 0x1, unsafe.Pointer(unsafe.SliceData(pciBusId)), nil, nil, nil, nil)
+	return f.callRefs(d.fn.cuDeviceGetPCIBusId, 0x0, 0x1, first(pciBusId), nil, nil, nil, nil)
 }
 
 // DeviceCanAccessPeer calls cuDeviceCanAccessPeer.
@@ -633,9 +633,9 @@ func (d *Driver) DeviceCanAccessPeer(dev uint32, peerDev uint32) (int32, cuda.Re
 }
 
 // DeviceGetP2PAttribute calls cuDeviceGetP2PAttribute.
-func (d *Driver) DeviceGetP2PAttribute(attrib int32, srcDevice uint32, dstDevice uint32) (int32, cuda.Result) {
+func (d *Driver) DeviceGetP2PAttribute(attrib uint32, srcDevice uint32, dstDevice uint32) (int32, cuda.Result) {
 	var f frame
-	f[1] = uint64(uint32(attrib))
+	f[1] = uint64(attrib)
 	f[2] = uint64(srcDevice)
 	f[3] = uint64(dstDevice)
 	f[0] = 16
@@ -653,9 +653,9 @@ func (d *Driver) DeviceGetDefaultMemPool(dev uint32) (MemoryPool, cuda.Result) {
 }
 
 // DeviceGetExecAffinitySupport calls cuDeviceGetExecAffinitySupport.
-func (d *Driver) DeviceGetExecAffinitySupport(type_ int32, dev uint32) (int32, cuda.Result) {
+func (d *Driver) DeviceGetExecAffinitySupport(type_ uint32, dev uint32) (int32, cuda.Result) {
 	var f frame
-	f[1] = uint64(uint32(type_))
+	f[1] = uint64(type_)
 	f[2] = uint64(dev)
 	f[0] = 16
 	res := f.call(d.fn.cuDeviceGetExecAffinitySupport, 0x1)
@@ -663,18 +663,18 @@ func (d *Driver) DeviceGetExecAffinitySupport(type_ int32, dev uint32) (int32, c
 }
 
 // DeviceGetHostAtomicCapabilities calls cuDeviceGetHostAtomicCapabilities.
-func (d *Driver) DeviceGetHostAtomicCapabilities(capabilities []uint32, operations []int32, dev uint32) cuda.Result {
+func (d *Driver) DeviceGetHostAtomicCapabilities(capabilities []uint32, operations []uint32, dev uint32) cuda.Result {
 	if !(uint64(len(operations)) == uint64(len(capabilities))) {
 		return cuda.ErrorInvalidValue
 	}
 	var f frame
 	f[2] = uint64(len(capabilities))
 	f[3] = uint64(dev)
-	return f.callRefs(d.fn.cuDeviceGetHostAtomicCapabilities, 0x0, 0x102, unsafe.Pointer(unsafe.SliceData(capabilities)), unsafe.Pointer(unsafe.SliceData(operations)), nil, nil, nil)
+	return f.callRefs(d.fn.cuDeviceGetHostAtomicCapabilities, 0x0, 0x102, first(capabilities), first(operations), nil, nil, nil)
 }
 
 // DeviceGetP2PAtomicCapabilities calls cuDeviceGetP2PAtomicCapabilities.
-func (d *Driver) DeviceGetP2PAtomicCapabilities(capabilities []uint32, operations []int32, srcDevice uint32, dstDevice uint32) cuda.Result {
+func (d *Driver) DeviceGetP2PAtomicCapabilities(capabilities []uint32, operations []uint32, srcDevice uint32, dstDevice uint32) cuda.Result {
 	if !(uint64(len(operations)) == uint64(len(capabilities))) {
 		return cuda.ErrorInvalidValue
 	}
@@ -682,13 +682,13 @@ func (d *Driver) DeviceGetP2PAtomicCapabilities(capabilities []uint32, operation
 	f[2] = uint64(len(capabilities))
 	f[3] = uint64(srcDevice)
 	f[4] = uint64(dstDevice)
-	return f.callRefs(d.fn.cuDeviceGetP2PAtomicCapabilities, 0x0, 0x102, unsafe.Pointer(unsafe.SliceData(capabilities)), unsafe.Pointer(unsafe.SliceData(operations)), nil, nil, nil)
+	return f.callRefs(d.fn.cuDeviceGetP2PAtomicCapabilities, 0x0, 0x102, first(capabilities), first(operations), nil, nil, nil)
 }
 
 // DeviceGetTexture1DLinearMaxWidth calls cuDeviceGetTexture1DLinearMaxWidth.
-func (d *Driver) DeviceGetTexture1DLinearMaxWidth(format int32, numChannels uint32, dev uint32) (uint64, cuda.Result) {
+func (d *Driver) DeviceGetTexture1DLinearMaxWidth(format uint32, numChannels uint32, dev uint32) (uint64, cuda.Result) {
 	var f frame
-	f[1] = uint64(uint32(format))
+	f[1] = uint64(format)
 	f[2] = uint64(numChannels)
 	f[3] = uint64(dev)
 	f[0] = 16
@@ -756,22 +756,22 @@ func (d *Driver) CtxSynchronize() cuda.Result {
 }
 
 // CtxGetLimit calls cuCtxGetLimit.
-func (d *Driver) CtxGetLimit(limit int32) (uint64, cuda.Result) {
+func (d *Driver) CtxGetLimit(limit uint32) (uint64, cuda.Result) {
 	var f frame
-	f[1] = uint64(uint32(limit))
+	f[1] = uint64(limit)
 	f[0] = 16
 	res := f.call(d.fn.cuCtxGetLimit, 0x1)
 	return uint64(f[16]), res
 }
 
 // CtxSetLimit calls cuCtxSetLimit.
-func (d *Driver) CtxSetLimit(limit int32, value uint64) cuda.Result {
-	return d.fn.cuCtxSetLimit.call(uint64(uint32(limit)), uint64(value), 0, 0, 0, 0)
+func (d *Driver) CtxSetLimit(limit uint32, value uint64) cuda.Result {
+	return d.fn.cuCtxSetLimit.call(uint64(limit), uint64(value), 0, 0, 0, 0)
 }
 
 // CtxSetCacheConfig calls cuCtxSetCacheConfig.
-func (d *Driver) CtxSetCacheConfig(config int32) cuda.Result {
-	return d.fn.cuCtxSetCacheConfig.call(uint64(uint32(config)), 0, 0, 0, 0, 0)
+func (d *Driver) CtxSetCacheConfig(config uint32) cuda.Result {
+	return d.fn.cuCtxSetCacheConfig.call(uint64(config), 0, 0, 0, 0, 0)
 }
 
 // CtxResetPersistingL2Cache calls cuCtxResetPersistingL2Cache.
@@ -809,15 +809,15 @@ func (d *Driver) CtxWaitEvent(ctx Context, event Event) cuda.Result {
 }
 
 // CtxGetExecAffinity calls cuCtxGetExecAffinity.
-func (d *Driver) CtxGetExecAffinity(execAffinity *ExecAffinityParam, type_ int32) cuda.Result {
+func (d *Driver) CtxGetExecAffinity(execAffinity *ExecAffinityParam, type_ uint32) cuda.Result {
 	var f frame
-	f[1] = uint64(uint32(type_))
+	f[1] = uint64(type_)
 	return f.callRefs(d.fn.cuCtxGetExecAffinity, 0x0, 0x1, unsafe.Pointer(execAffinity), nil, nil, nil, nil)
 }
 
 // FlushGPUDirectRDMAWrites calls cuFlushGPUDirectRDMAWrites.
-func (d *Driver) FlushGPUDirectRDMAWrites(target int32, scope int32) cuda.Result {
-	return d.fn.cuFlushGPUDirectRDMAWrites.call(uint64(uint32(target)), uint64(uint32(scope)), 0, 0, 0, 0)
+func (d *Driver) FlushGPUDirectRDMAWrites(target uint32, scope uint32) cuda.Result {
+	return d.fn.cuFlushGPUDirectRDMAWrites.call(uint64(target), uint64(scope), 0, 0, 0, 0)
 }
 
 // ModuleLoadDataEx calls cuModuleLoadDataEx.
@@ -872,7 +872,7 @@ func (d *Driver) ModuleEnumerateFunctions(functions []Function, mod Module) cuda
 	var f frame
 	f[1] = uint64(len(functions))
 	f[2] = mod.v
-	return f.callRefs(d.fn.cuModuleEnumerateFunctions, 0x0, 0x1, unsafe.Pointer(unsafe.SliceData(functions)), nil, nil, nil, nil)
+	return f.callRefs(d.fn.cuModuleEnumerateFunctions, 0x0, 0x1, first(functions), nil, nil, nil, nil)
 }
 
 // ModuleGetTexRef calls cuModuleGetTexRef.
@@ -970,7 +970,7 @@ func (d *Driver) LibraryEnumerateKernels(kernels []Kernel, lib Library) cuda.Res
 	var f frame
 	f[1] = uint64(len(kernels))
 	f[2] = lib.v
-	return f.callRefs(d.fn.cuLibraryEnumerateKernels, 0x0, 0x1, unsafe.Pointer(unsafe.SliceData(kernels)), nil, nil, nil, nil)
+	return f.callRefs(d.fn.cuLibraryEnumerateKernels, 0x0, 0x1, first(kernels), nil, nil, nil, nil)
 }
 
 // KernelGetFunction calls cuKernelGetFunction.
@@ -983,9 +983,9 @@ func (d *Driver) KernelGetFunction(kernel Kernel) (Function, cuda.Result) {
 }
 
 // KernelGetAttribute calls cuKernelGetAttribute.
-func (d *Driver) KernelGetAttribute(attrib int32, kernel Kernel, dev uint32) (int32, cuda.Result) {
+func (d *Driver) KernelGetAttribute(attrib uint32, kernel Kernel, dev uint32) (int32, cuda.Result) {
 	var f frame
-	f[1] = uint64(uint32(attrib))
+	f[1] = uint64(attrib)
 	f[2] = kernel.v
 	f[3] = uint64(dev)
 	f[0] = 16
@@ -994,8 +994,8 @@ func (d *Driver) KernelGetAttribute(attrib int32, kernel Kernel, dev uint32) (in
 }
 
 // KernelSetAttribute calls cuKernelSetAttribute.
-func (d *Driver) KernelSetAttribute(attrib int32, val int32, kernel Kernel, dev uint32) cuda.Result {
-	return d.fn.cuKernelSetAttribute.call(uint64(uint32(attrib)), uint64(uint32(val)), kernel.v, uint64(dev), 0, 0)
+func (d *Driver) KernelSetAttribute(attrib uint32, val int32, kernel Kernel, dev uint32) cuda.Result {
+	return d.fn.cuKernelSetAttribute.call(uint64(attrib), uint64(uint32(val)), kernel.v, uint64(dev), 0, 0)
 }
 
 // HasKernelGetParamInfo reports whether the driver has cuKernelGetParamInfo.
@@ -1022,14 +1022,14 @@ func (d *Driver) KernelGetName(hfunc Kernel) (string, cuda.Result) {
 }
 
 // KernelSetCacheConfig calls cuKernelSetCacheConfig.
-func (d *Driver) KernelSetCacheConfig(kernel Kernel, config int32, dev uint32) cuda.Result {
-	return d.fn.cuKernelSetCacheConfig.call(kernel.v, uint64(uint32(config)), uint64(dev), 0, 0, 0)
+func (d *Driver) KernelSetCacheConfig(kernel Kernel, config uint32, dev uint32) cuda.Result {
+	return d.fn.cuKernelSetCacheConfig.call(kernel.v, uint64(config), uint64(dev), 0, 0, 0)
 }
 
 // FuncGetAttribute calls cuFuncGetAttribute.
-func (d *Driver) FuncGetAttribute(attrib int32, hfunc Function) (int32, cuda.Result) {
+func (d *Driver) FuncGetAttribute(attrib uint32, hfunc Function) (int32, cuda.Result) {
 	var f frame
-	f[1] = uint64(uint32(attrib))
+	f[1] = uint64(attrib)
 	f[2] = hfunc.v
 	f[0] = 16
 	res := f.call(d.fn.cuFuncGetAttribute, 0x1)
@@ -1037,13 +1037,13 @@ func (d *Driver) FuncGetAttribute(attrib int32, hfunc Function) (int32, cuda.Res
 }
 
 // FuncSetAttribute calls cuFuncSetAttribute.
-func (d *Driver) FuncSetAttribute(hfunc Function, attrib int32, value int32) cuda.Result {
-	return d.fn.cuFuncSetAttribute.call(hfunc.v, uint64(uint32(attrib)), uint64(uint32(value)), 0, 0, 0)
+func (d *Driver) FuncSetAttribute(hfunc Function, attrib uint32, value int32) cuda.Result {
+	return d.fn.cuFuncSetAttribute.call(hfunc.v, uint64(attrib), uint64(uint32(value)), 0, 0, 0)
 }
 
 // FuncSetCacheConfig calls cuFuncSetCacheConfig.
-func (d *Driver) FuncSetCacheConfig(hfunc Function, config int32) cuda.Result {
-	return d.fn.cuFuncSetCacheConfig.call(hfunc.v, uint64(uint32(config)), 0, 0, 0, 0)
+func (d *Driver) FuncSetCacheConfig(hfunc Function, config uint32) cuda.Result {
+	return d.fn.cuFuncSetCacheConfig.call(hfunc.v, uint64(config), 0, 0, 0, 0)
 }
 
 // FuncGetModule calls cuFuncGetModule.
@@ -1095,11 +1095,11 @@ func (d *Driver) LinkCreate(options *Options) (LinkState, cuda.Result) {
 }
 
 // LinkAddData calls cuLinkAddData_v2.
-func (d *Driver) LinkAddData(state LinkState, type_ int32, data Input, name []byte, options *Options) cuda.Result {
+func (d *Driver) LinkAddData(state LinkState, type_ uint32, data Input, name []byte, options *Options) cuda.Result {
 	name = append(name[:len(name):len(name)], 0)
 	var f frame
 	f[0] = state.v
-	f[1] = uint64(uint32(type_))
+	f[1] = uint64(type_)
 	f[2] = data.at
 	f[3] = data.size
 	f[5] = options.count()
@@ -1264,9 +1264,9 @@ func (d *Driver) memHostGetDevicePointer(p HostAddress, flags uint32) (Address, 
 }
 
 // pointerGetAttribute calls cuPointerGetAttribute.
-func (d *Driver) pointerGetAttribute(attribute int32, ptr uint64) (uint64, cuda.Result) {
+func (d *Driver) pointerGetAttribute(attribute uint32, ptr uint64) (uint64, cuda.Result) {
 	var f frame
-	f[1] = uint64(uint32(attribute))
+	f[1] = uint64(attribute)
 	f[2] = ptr
 	f[0] = 16
 	res := f.call(d.fn.cuPointerGetAttribute, 0x1)
@@ -1317,7 +1317,7 @@ func (d *Driver) memcpyBatchAsyncFirst(dsts []Address, srcs []Address, sizes []u
 	f[6] = uint64(len(attrs))
 	f[8] = stream.v
 	f[7] = 16
-	res := f.callRefs(d.fn.cuMemcpyBatchAsync, 0x80, 0x542105, unsafe.Pointer(unsafe.SliceData(dsts)), unsafe.Pointer(unsafe.SliceData(srcs)), unsafe.Pointer(unsafe.SliceData(sizes)), unsafe.Pointer(unsafe.SliceData(attrs)), unsafe.Pointer(unsafe.SliceData(attrsIdxs)))
+	res := f.callRefs(d.fn.cuMemcpyBatchAsync, 0x80, 0x542105, first(dsts), first(srcs), first(sizes), first(attrs), first(attrsIdxs))
 	return uint64(f[16]), res
 }
 
@@ -1333,7 +1333,7 @@ func (d *Driver) memcpyBatchAsync(dsts []Address, srcs []Address, sizes []uint64
 	f[3] = uint64(len(dsts))
 	f[6] = uint64(len(attrs))
 	f[7] = stream.v
-	return f.callRefs(d.fn.cuMemcpyBatchAsync_v2, 0x0, 0x542105, unsafe.Pointer(unsafe.SliceData(dsts)), unsafe.Pointer(unsafe.SliceData(srcs)), unsafe.Pointer(unsafe.SliceData(sizes)), unsafe.Pointer(unsafe.SliceData(attrs)), unsafe.Pointer(unsafe.SliceData(attrsIdxs)))
+	return f.callRefs(d.fn.cuMemcpyBatchAsync_v2, 0x0, 0x542105, first(dsts), first(srcs), first(sizes), first(attrs), first(attrsIdxs))
 }
 
 // MemsetD8Async is a call of cuMemsetD8Async.
@@ -1379,9 +1379,9 @@ func (d *Driver) MemsetD2D32Async(dstDevice Rect, ui uint32, stream Stream) Call
 }
 
 // MemGetAllocationGranularity calls cuMemGetAllocationGranularity.
-func (d *Driver) MemGetAllocationGranularity(prop *MemAllocationProp, option int32) (uint64, cuda.Result) {
+func (d *Driver) MemGetAllocationGranularity(prop *MemAllocationProp, option uint32) (uint64, cuda.Result) {
 	var f frame
-	f[2] = uint64(uint32(option))
+	f[2] = uint64(option)
 	f[0] = 16
 	res := f.callRefs(d.fn.cuMemGetAllocationGranularity, 0x1, 0x11, unsafe.Pointer(prop), nil, nil, nil, nil)
 	return uint64(f[16]), res
@@ -1435,14 +1435,14 @@ func (d *Driver) MemSetAccess(ptr Mem, desc []MemAccessDesc) cuda.Result {
 	f[0] = ptr.at
 	f[1] = ptr.size
 	f[3] = uint64(len(desc))
-	return f.callRefs(d.fn.cuMemSetAccess, 0x0, 0x21, unsafe.Pointer(unsafe.SliceData(desc)), nil, nil, nil, nil)
+	return f.callRefs(d.fn.cuMemSetAccess, 0x0, 0x21, first(desc), nil, nil, nil, nil)
 }
 
 // MemExportToShareableHandle calls cuMemExportToShareableHandle.
-func (d *Driver) MemExportToShareableHandle(handle MemGenericAllocationHandle, handleType int32, flags uint64) (uint64, cuda.Result) {
+func (d *Driver) MemExportToShareableHandle(handle MemGenericAllocationHandle, handleType uint32, flags uint64) (uint64, cuda.Result) {
 	var f frame
 	f[1] = handle.v
-	f[2] = uint64(uint32(handleType))
+	f[2] = uint64(handleType)
 	f[3] = uint64(flags)
 	f[0] = 16
 	res := f.call(d.fn.cuMemExportToShareableHandle, 0x1)
@@ -1450,10 +1450,10 @@ func (d *Driver) MemExportToShareableHandle(handle MemGenericAllocationHandle, h
 }
 
 // MemImportFromShareableHandle calls cuMemImportFromShareableHandle.
-func (d *Driver) MemImportFromShareableHandle(osHandle int, shHandleType int32) (MemGenericAllocationHandle, cuda.Result) {
+func (d *Driver) MemImportFromShareableHandle(osHandle int, shHandleType uint32) (MemGenericAllocationHandle, cuda.Result) {
 	var f frame
 	f[1] = uint64(osHandle)
-	f[2] = uint64(uint32(shHandleType))
+	f[2] = uint64(shHandleType)
 	f[0] = 16
 	res := f.call(d.fn.cuMemImportFromShareableHandle, 0x1)
 	return MemGenericAllocationHandle{f[16]}, res
@@ -1522,33 +1522,33 @@ func (d *Driver) MemPoolSetAccess(pool MemoryPool, map_ []MemAccessDesc) cuda.Re
 	var f frame
 	f[0] = pool.v
 	f[2] = uint64(len(map_))
-	return f.callRefs(d.fn.cuMemPoolSetAccess, 0x0, 0x11, unsafe.Pointer(unsafe.SliceData(map_)), nil, nil, nil, nil)
+	return f.callRefs(d.fn.cuMemPoolSetAccess, 0x0, 0x11, first(map_), nil, nil, nil, nil)
 }
 
 // MemPoolGetAccess calls cuMemPoolGetAccess.
-func (d *Driver) MemPoolGetAccess(memPool MemoryPool, location *MemLocation) (int32, cuda.Result) {
+func (d *Driver) MemPoolGetAccess(memPool MemoryPool, location *MemLocation) (uint32, cuda.Result) {
 	var f frame
 	f[1] = memPool.v
 	f[0] = 16
 	res := f.callRefs(d.fn.cuMemPoolGetAccess, 0x1, 0x21, unsafe.Pointer(location), nil, nil, nil, nil)
-	return int32(f[16]), res
+	return uint32(f[16]), res
 }
 
 // MemPoolGetAttribute calls cuMemPoolGetAttribute.
-func (d *Driver) MemPoolGetAttribute(pool MemoryPool, attr int32) (uint64, cuda.Result) {
+func (d *Driver) MemPoolGetAttribute(pool MemoryPool, attr uint32) (uint64, cuda.Result) {
 	var f frame
 	f[0] = pool.v
-	f[1] = uint64(uint32(attr))
+	f[1] = uint64(attr)
 	f[2] = 16
 	res := f.call(d.fn.cuMemPoolGetAttribute, 0x4)
 	return f[16], res
 }
 
 // MemPoolSetAttribute calls cuMemPoolSetAttribute.
-func (d *Driver) MemPoolSetAttribute(pool MemoryPool, attr int32, value uint64) cuda.Result {
+func (d *Driver) MemPoolSetAttribute(pool MemoryPool, attr uint32, value uint64) cuda.Result {
 	var f frame
 	f[0] = pool.v
-	f[1] = uint64(uint32(attr))
+	f[1] = uint64(attr)
 	f[2] = 16
 	f[16] = uint64(value)
 	return f.call(d.fn.cuMemPoolSetAttribute, 0x4)
@@ -1560,10 +1560,10 @@ func (d *Driver) MemPoolTrimTo(pool MemoryPool, minBytesToKeep uint64) cuda.Resu
 }
 
 // MemPoolExportToShareableHandle calls cuMemPoolExportToShareableHandle.
-func (d *Driver) MemPoolExportToShareableHandle(pool MemoryPool, handleType int32, flags uint64) (uint64, cuda.Result) {
+func (d *Driver) MemPoolExportToShareableHandle(pool MemoryPool, handleType uint32, flags uint64) (uint64, cuda.Result) {
 	var f frame
 	f[1] = pool.v
-	f[2] = uint64(uint32(handleType))
+	f[2] = uint64(handleType)
 	f[3] = uint64(flags)
 	f[0] = 16
 	res := f.call(d.fn.cuMemPoolExportToShareableHandle, 0x1)
@@ -1571,10 +1571,10 @@ func (d *Driver) MemPoolExportToShareableHandle(pool MemoryPool, handleType int3
 }
 
 // MemPoolImportFromShareableHandle calls cuMemPoolImportFromShareableHandle.
-func (d *Driver) MemPoolImportFromShareableHandle(handle int, handleType int32, flags uint64) (MemoryPool, cuda.Result) {
+func (d *Driver) MemPoolImportFromShareableHandle(handle int, handleType uint32, flags uint64) (MemoryPool, cuda.Result) {
 	var f frame
 	f[1] = uint64(handle)
-	f[2] = uint64(uint32(handleType))
+	f[2] = uint64(handleType)
 	f[3] = uint64(flags)
 	f[0] = 16
 	res := f.call(d.fn.cuMemPoolImportFromShareableHandle, 0x1)
@@ -1660,18 +1660,18 @@ func (d *Driver) StreamWaitValue64(stream Stream, addr Mem, value uint64, flags 
 }
 
 // StreamSetAttribute calls cuStreamSetAttribute.
-func (d *Driver) StreamSetAttribute(stream Stream, attr int32, param *LaunchAttributeValue) cuda.Result {
+func (d *Driver) StreamSetAttribute(stream Stream, attr uint32, param *LaunchAttributeValue) cuda.Result {
 	var f frame
 	f[0] = stream.v
-	f[1] = uint64(uint32(attr))
+	f[1] = uint64(attr)
 	return f.callRefs(d.fn.cuStreamSetAttribute, 0x0, 0x21, unsafe.Pointer(param), nil, nil, nil, nil)
 }
 
 // StreamGetAttribute calls cuStreamGetAttribute.
-func (d *Driver) StreamGetAttribute(stream Stream, attr int32, value *LaunchAttributeValue) cuda.Result {
+func (d *Driver) StreamGetAttribute(stream Stream, attr uint32, value *LaunchAttributeValue) cuda.Result {
 	var f frame
 	f[0] = stream.v
-	f[1] = uint64(uint32(attr))
+	f[1] = uint64(attr)
 	return f.callRefs(d.fn.cuStreamGetAttribute, 0x0, 0x21, unsafe.Pointer(value), nil, nil, nil, nil)
 }
 
@@ -1725,26 +1725,26 @@ func (d *Driver) EventElapsedTime(start Event, end Event) (float32, cuda.Result)
 }
 
 // DeviceGetDevResource calls cuDeviceGetDevResource.
-func (d *Driver) DeviceGetDevResource(device uint32, resource *DevResource, type_ int32) cuda.Result {
+func (d *Driver) DeviceGetDevResource(device uint32, resource *DevResource, type_ uint32) cuda.Result {
 	var f frame
 	f[0] = uint64(device)
-	f[2] = uint64(uint32(type_))
+	f[2] = uint64(type_)
 	return f.callRefs(d.fn.cuDeviceGetDevResource, 0x0, 0x11, unsafe.Pointer(resource), nil, nil, nil, nil)
 }
 
 // CtxGetDevResource calls cuCtxGetDevResource.
-func (d *Driver) CtxGetDevResource(ctx Context, resource *DevResource, type_ int32) cuda.Result {
+func (d *Driver) CtxGetDevResource(ctx Context, resource *DevResource, type_ uint32) cuda.Result {
 	var f frame
 	f[0] = ctx.v
-	f[2] = uint64(uint32(type_))
+	f[2] = uint64(type_)
 	return f.callRefs(d.fn.cuCtxGetDevResource, 0x0, 0x11, unsafe.Pointer(resource), nil, nil, nil, nil)
 }
 
 // GreenCtxGetDevResource calls cuGreenCtxGetDevResource.
-func (d *Driver) GreenCtxGetDevResource(ctx GreenCtx, resource *DevResource, type_ int32) cuda.Result {
+func (d *Driver) GreenCtxGetDevResource(ctx GreenCtx, resource *DevResource, type_ uint32) cuda.Result {
 	var f frame
 	f[0] = ctx.v
-	f[2] = uint64(uint32(type_))
+	f[2] = uint64(type_)
 	return f.callRefs(d.fn.cuGreenCtxGetDevResource, 0x0, 0x11, unsafe.Pointer(resource), nil, nil, nil, nil)
 }
 
@@ -1755,7 +1755,7 @@ func (d *Driver) DevSmResourceSplitByCount(result []DevResource, input *DevResou
 	f[5] = uint64(minCount)
 	f[1] = 16
 	f[16] = uint64(len(result))
-	res := f.callRefs(d.fn.cuDevSmResourceSplitByCount, 0x2, 0x3203, unsafe.Pointer(unsafe.SliceData(result)), unsafe.Pointer(input), unsafe.Pointer(remaining), nil, nil)
+	res := f.callRefs(d.fn.cuDevSmResourceSplitByCount, 0x2, 0x3203, first(result), unsafe.Pointer(input), unsafe.Pointer(remaining), nil, nil)
 	return f[16], res
 }
 
@@ -1764,7 +1764,7 @@ func (d *Driver) DevResourceGenerateDesc(resources []DevResource) (DevResourceDe
 	var f frame
 	f[2] = uint64(len(resources))
 	f[0] = 16
-	res := f.callRefs(d.fn.cuDevResourceGenerateDesc, 0x1, 0x11, unsafe.Pointer(unsafe.SliceData(resources)), nil, nil, nil, nil)
+	res := f.callRefs(d.fn.cuDevResourceGenerateDesc, 0x1, 0x11, first(resources), nil, nil, nil, nil)
 	return DevResourceDesc{f[16]}, res
 }
 
@@ -1912,7 +1912,7 @@ func (d *Driver) MemMapArrayAsync(mapInfoList []ArrayMapInfo, stream Stream) cud
 	var f frame
 	f[1] = uint64(len(mapInfoList))
 	f[2] = stream.v
-	return f.callRefs(d.fn.cuMemMapArrayAsync, 0x0, 0x1, unsafe.Pointer(unsafe.SliceData(mapInfoList)), nil, nil, nil, nil)
+	return f.callRefs(d.fn.cuMemMapArrayAsync, 0x0, 0x1, first(mapInfoList), nil, nil, nil, nil)
 }
 
 // TexObjectCreate calls cuTexObjectCreate.
@@ -1985,23 +1985,23 @@ func (d *Driver) texRefSetAddress2D(texRef Texref, desc *ArrayDescriptor, ptr Ad
 }
 
 // TexRefSetFormat calls cuTexRefSetFormat.
-func (d *Driver) TexRefSetFormat(texRef Texref, fmt int32, numPackedComponents int32) cuda.Result {
-	return d.fn.cuTexRefSetFormat.call(texRef.v, uint64(uint32(fmt)), uint64(uint32(numPackedComponents)), 0, 0, 0)
+func (d *Driver) TexRefSetFormat(texRef Texref, fmt uint32, numPackedComponents int32) cuda.Result {
+	return d.fn.cuTexRefSetFormat.call(texRef.v, uint64(fmt), uint64(uint32(numPackedComponents)), 0, 0, 0)
 }
 
 // TexRefSetAddressMode calls cuTexRefSetAddressMode.
-func (d *Driver) TexRefSetAddressMode(texRef Texref, dim int32, am int32) cuda.Result {
-	return d.fn.cuTexRefSetAddressMode.call(texRef.v, uint64(uint32(dim)), uint64(uint32(am)), 0, 0, 0)
+func (d *Driver) TexRefSetAddressMode(texRef Texref, dim int32, am uint32) cuda.Result {
+	return d.fn.cuTexRefSetAddressMode.call(texRef.v, uint64(uint32(dim)), uint64(am), 0, 0, 0)
 }
 
 // TexRefSetFilterMode calls cuTexRefSetFilterMode.
-func (d *Driver) TexRefSetFilterMode(texRef Texref, fm int32) cuda.Result {
-	return d.fn.cuTexRefSetFilterMode.call(texRef.v, uint64(uint32(fm)), 0, 0, 0, 0)
+func (d *Driver) TexRefSetFilterMode(texRef Texref, fm uint32) cuda.Result {
+	return d.fn.cuTexRefSetFilterMode.call(texRef.v, uint64(fm), 0, 0, 0, 0)
 }
 
 // TexRefSetMipmapFilterMode calls cuTexRefSetMipmapFilterMode.
-func (d *Driver) TexRefSetMipmapFilterMode(texRef Texref, fm int32) cuda.Result {
-	return d.fn.cuTexRefSetMipmapFilterMode.call(texRef.v, uint64(uint32(fm)), 0, 0, 0, 0)
+func (d *Driver) TexRefSetMipmapFilterMode(texRef Texref, fm uint32) cuda.Result {
+	return d.fn.cuTexRefSetMipmapFilterMode.call(texRef.v, uint64(fm), 0, 0, 0, 0)
 }
 
 // TexRefSetMaxAnisotropy calls cuTexRefSetMaxAnisotropy.
@@ -2016,7 +2016,7 @@ func (d *Driver) TexRefSetBorderColor(texRef Texref, borderColor []float32) cuda
 	}
 	var f frame
 	f[0] = texRef.v
-	return f.callRefs(d.fn.cuTexRefSetBorderColor, 0x0, 0x11, unsafe.Pointer(unsafe.SliceData(borderColor)), nil, nil, nil, nil)
+	return f.callRefs(d.fn.cuTexRefSetBorderColor, 0x0, 0x11, first(borderColor), nil, nil, nil, nil)
 }
 
 // TexRefSetFlags calls cuTexRefSetFlags.
@@ -2044,41 +2044,41 @@ func (d *Driver) TexRefGetAddress(texRef Texref) (Address, cuda.Result) {
 }
 
 // TexRefGetFormat calls cuTexRefGetFormat.
-func (d *Driver) TexRefGetFormat(texRef Texref) (int32, int32, cuda.Result) {
+func (d *Driver) TexRefGetFormat(texRef Texref) (uint32, int32, cuda.Result) {
 	var f frame
 	f[2] = texRef.v
 	f[0] = 16
 	f[1] = 17
 	res := f.call(d.fn.cuTexRefGetFormat, 0x3)
-	return int32(f[16]), int32(f[17]), res
+	return uint32(f[16]), int32(f[17]), res
 }
 
 // TexRefGetAddressMode calls cuTexRefGetAddressMode.
-func (d *Driver) TexRefGetAddressMode(texRef Texref, dim int32) (int32, cuda.Result) {
+func (d *Driver) TexRefGetAddressMode(texRef Texref, dim int32) (uint32, cuda.Result) {
 	var f frame
 	f[1] = texRef.v
 	f[2] = uint64(uint32(dim))
 	f[0] = 16
 	res := f.call(d.fn.cuTexRefGetAddressMode, 0x1)
-	return int32(f[16]), res
+	return uint32(f[16]), res
 }
 
 // TexRefGetFilterMode calls cuTexRefGetFilterMode.
-func (d *Driver) TexRefGetFilterMode(texRef Texref) (int32, cuda.Result) {
+func (d *Driver) TexRefGetFilterMode(texRef Texref) (uint32, cuda.Result) {
 	var f frame
 	f[1] = texRef.v
 	f[0] = 16
 	res := f.call(d.fn.cuTexRefGetFilterMode, 0x1)
-	return int32(f[16]), res
+	return uint32(f[16]), res
 }
 
 // TexRefGetMipmapFilterMode calls cuTexRefGetMipmapFilterMode.
-func (d *Driver) TexRefGetMipmapFilterMode(texRef Texref) (int32, cuda.Result) {
+func (d *Driver) TexRefGetMipmapFilterMode(texRef Texref) (uint32, cuda.Result) {
 	var f frame
 	f[1] = texRef.v
 	f[0] = 16
 	res := f.call(d.fn.cuTexRefGetMipmapFilterMode, 0x1)
-	return int32(f[16]), res
+	return uint32(f[16]), res
 }
 
 // TexRefGetMaxAnisotropy calls cuTexRefGetMaxAnisotropy.
@@ -2097,7 +2097,7 @@ func (d *Driver) TexRefGetBorderColor(borderColor []float32, texRef Texref) cuda
 	}
 	var f frame
 	f[1] = texRef.v
-	return f.callRefs(d.fn.cuTexRefGetBorderColor, 0x0, 0x1, unsafe.Pointer(unsafe.SliceData(borderColor)), nil, nil, nil, nil)
+	return f.callRefs(d.fn.cuTexRefGetBorderColor, 0x0, 0x1, first(borderColor), nil, nil, nil, nil)
 }
 
 // TexRefGetFlags calls cuTexRefGetFlags.
@@ -2134,28 +2134,28 @@ func (d *Driver) SurfRefSetArray(surfRef Surfref, array Array, flags uint32) cud
 }
 
 // tensorMapEncodeTiled calls cuTensorMapEncodeTiled.
-func (d *Driver) tensorMapEncodeTiled(tensorMap HostAddress, tensorDataType int32, tensorRank uint32, globalAddress Address, globalDim HostAddress, globalStrides HostAddress, boxDim HostAddress, elementStrides HostAddress, interleave int32, swizzle int32, l2Promotion int32, oobFill int32) cuda.Result {
+func (d *Driver) tensorMapEncodeTiled(tensorMap HostAddress, tensorDataType uint32, tensorRank uint32, globalAddress Address, globalDim HostAddress, globalStrides HostAddress, boxDim HostAddress, elementStrides HostAddress, interleave uint32, swizzle uint32, l2Promotion uint32, oobFill uint32) cuda.Result {
 	var f frame
 	f[0] = tensorMap.v
-	f[1] = uint64(uint32(tensorDataType))
+	f[1] = uint64(tensorDataType)
 	f[2] = uint64(tensorRank)
 	f[3] = globalAddress.v
 	f[4] = globalDim.v
 	f[5] = globalStrides.v
 	f[6] = boxDim.v
 	f[7] = elementStrides.v
-	f[8] = uint64(uint32(interleave))
-	f[9] = uint64(uint32(swizzle))
-	f[10] = uint64(uint32(l2Promotion))
-	f[11] = uint64(uint32(oobFill))
+	f[8] = uint64(interleave)
+	f[9] = uint64(swizzle)
+	f[10] = uint64(l2Promotion)
+	f[11] = uint64(oobFill)
 	return f.call(d.fn.cuTensorMapEncodeTiled, 0x0)
 }
 
 // tensorMapEncodeIm2col calls cuTensorMapEncodeIm2col.
-func (d *Driver) tensorMapEncodeIm2col(tensorMap HostAddress, tensorDataType int32, tensorRank uint32, globalAddress Address, globalDim HostAddress, globalStrides HostAddress, pixelBoxLowerCorner HostAddress, pixelBoxUpperCorner HostAddress, channelsPerPixel uint32, pixelsPerColumn uint32, elementStrides HostAddress, interleave int32, swizzle int32, l2Promotion int32, oobFill int32) cuda.Result {
+func (d *Driver) tensorMapEncodeIm2col(tensorMap HostAddress, tensorDataType uint32, tensorRank uint32, globalAddress Address, globalDim HostAddress, globalStrides HostAddress, pixelBoxLowerCorner HostAddress, pixelBoxUpperCorner HostAddress, channelsPerPixel uint32, pixelsPerColumn uint32, elementStrides HostAddress, interleave uint32, swizzle uint32, l2Promotion uint32, oobFill uint32) cuda.Result {
 	var f frame
 	f[0] = tensorMap.v
-	f[1] = uint64(uint32(tensorDataType))
+	f[1] = uint64(tensorDataType)
 	f[2] = uint64(tensorRank)
 	f[3] = globalAddress.v
 	f[4] = globalDim.v
@@ -2165,18 +2165,18 @@ func (d *Driver) tensorMapEncodeIm2col(tensorMap HostAddress, tensorDataType int
 	f[8] = uint64(channelsPerPixel)
 	f[9] = uint64(pixelsPerColumn)
 	f[10] = elementStrides.v
-	f[11] = uint64(uint32(interleave))
-	f[12] = uint64(uint32(swizzle))
-	f[13] = uint64(uint32(l2Promotion))
-	f[14] = uint64(uint32(oobFill))
+	f[11] = uint64(interleave)
+	f[12] = uint64(swizzle)
+	f[13] = uint64(l2Promotion)
+	f[14] = uint64(oobFill)
 	return f.call(d.fn.cuTensorMapEncodeIm2col, 0x0)
 }
 
 // tensorMapEncodeIm2colWide calls cuTensorMapEncodeIm2colWide.
-func (d *Driver) tensorMapEncodeIm2colWide(tensorMap HostAddress, tensorDataType int32, tensorRank uint32, globalAddress Address, globalDim HostAddress, globalStrides HostAddress, pixelBoxLowerCornerWidth int32, pixelBoxUpperCornerWidth int32, channelsPerPixel uint32, pixelsPerColumn uint32, elementStrides HostAddress, interleave int32, mode int32, swizzle int32, l2Promotion int32, oobFill int32) cuda.Result {
+func (d *Driver) tensorMapEncodeIm2colWide(tensorMap HostAddress, tensorDataType uint32, tensorRank uint32, globalAddress Address, globalDim HostAddress, globalStrides HostAddress, pixelBoxLowerCornerWidth int32, pixelBoxUpperCornerWidth int32, channelsPerPixel uint32, pixelsPerColumn uint32, elementStrides HostAddress, interleave uint32, mode uint32, swizzle uint32, l2Promotion uint32, oobFill uint32) cuda.Result {
 	var f frame
 	f[0] = tensorMap.v
-	f[1] = uint64(uint32(tensorDataType))
+	f[1] = uint64(tensorDataType)
 	f[2] = uint64(tensorRank)
 	f[3] = globalAddress.v
 	f[4] = globalDim.v
@@ -2186,11 +2186,11 @@ func (d *Driver) tensorMapEncodeIm2colWide(tensorMap HostAddress, tensorDataType
 	f[8] = uint64(channelsPerPixel)
 	f[9] = uint64(pixelsPerColumn)
 	f[10] = elementStrides.v
-	f[11] = uint64(uint32(interleave))
-	f[12] = uint64(uint32(mode))
-	f[13] = uint64(uint32(swizzle))
-	f[14] = uint64(uint32(l2Promotion))
-	f[15] = uint64(uint32(oobFill))
+	f[11] = uint64(interleave)
+	f[12] = uint64(mode)
+	f[13] = uint64(swizzle)
+	f[14] = uint64(l2Promotion)
+	f[15] = uint64(oobFill)
 	return f.call(d.fn.cuTensorMapEncodeIm2colWide, 0x0)
 }
 
@@ -2232,12 +2232,12 @@ func (d *Driver) UserObjectRelease(object UserObject, count uint32) cuda.Result 
 }
 
 // StreamBeginCapture calls cuStreamBeginCapture_v2.
-func (d *Driver) StreamBeginCapture(stream Stream, mode int32) cuda.Result {
-	return d.fn.cuStreamBeginCapture_v2.call(stream.v, uint64(uint32(mode)), 0, 0, 0, 0)
+func (d *Driver) StreamBeginCapture(stream Stream, mode uint32) cuda.Result {
+	return d.fn.cuStreamBeginCapture_v2.call(stream.v, uint64(mode), 0, 0, 0, 0)
 }
 
 // StreamBeginCaptureToGraph calls cuStreamBeginCaptureToGraph.
-func (d *Driver) StreamBeginCaptureToGraph(stream Stream, graph Graph, dependencies []GraphNode, dependencyData []GraphEdgeData, mode int32) cuda.Result {
+func (d *Driver) StreamBeginCaptureToGraph(stream Stream, graph Graph, dependencies []GraphNode, dependencyData []GraphEdgeData, mode uint32) cuda.Result {
 	if !(dependencyData == nil || uint64(len(dependencyData)) == uint64(len(dependencies))) {
 		return cuda.ErrorInvalidValue
 	}
@@ -2245,8 +2245,8 @@ func (d *Driver) StreamBeginCaptureToGraph(stream Stream, graph Graph, dependenc
 	f[0] = stream.v
 	f[1] = graph.v
 	f[4] = uint64(len(dependencies))
-	f[5] = uint64(uint32(mode))
-	return f.callRefs(d.fn.cuStreamBeginCaptureToGraph, 0x0, 0x322, unsafe.Pointer(unsafe.SliceData(dependencies)), unsafe.Pointer(unsafe.SliceData(dependencyData)), nil, nil, nil)
+	f[5] = uint64(mode)
+	return f.callRefs(d.fn.cuStreamBeginCaptureToGraph, 0x0, 0x322, first(dependencies), first(dependencyData), nil, nil, nil)
 }
 
 // StreamEndCapture calls cuStreamEndCapture.
@@ -2259,16 +2259,16 @@ func (d *Driver) StreamEndCapture(stream Stream) (Graph, cuda.Result) {
 }
 
 // StreamIsCapturing calls cuStreamIsCapturing.
-func (d *Driver) StreamIsCapturing(stream Stream) (int32, cuda.Result) {
+func (d *Driver) StreamIsCapturing(stream Stream) (uint32, cuda.Result) {
 	var f frame
 	f[0] = stream.v
 	f[1] = 16
 	res := f.call(d.fn.cuStreamIsCapturing, 0x2)
-	return int32(f[16]), res
+	return uint32(f[16]), res
 }
 
 // StreamGetCaptureInfo calls cuStreamGetCaptureInfo_v3.
-func (d *Driver) StreamGetCaptureInfo(stream Stream) (int32, uint64, Graph, []GraphNode, []GraphEdgeData, cuda.Result) {
+func (d *Driver) StreamGetCaptureInfo(stream Stream) (uint32, uint64, Graph, []GraphNode, []GraphEdgeData, cuda.Result) {
 	var f frame
 	f[0] = stream.v
 	f[1] = 16
@@ -2278,7 +2278,7 @@ func (d *Driver) StreamGetCaptureInfo(stream Stream) (int32, uint64, Graph, []Gr
 	f[5] = 20
 	f[6] = 21
 	res := f.call(d.fn.cuStreamGetCaptureInfo_v3, 0x7e)
-	return int32(f[16]), uint64(f[17]), Graph{f[18]}, copied[GraphNode](f[19], f[21]), copied[GraphEdgeData](f[20], f[21]), res
+	return uint32(f[16]), uint64(f[17]), Graph{f[18]}, copied[GraphNode](f[19], f[21]), copied[GraphEdgeData](f[20], f[21]), res
 }
 
 // StreamUpdateCaptureDependencies calls cuStreamUpdateCaptureDependencies_v2.
@@ -2290,16 +2290,16 @@ func (d *Driver) StreamUpdateCaptureDependencies(stream Stream, dependencies []G
 	f[0] = stream.v
 	f[3] = uint64(len(dependencies))
 	f[4] = uint64(flags)
-	return f.callRefs(d.fn.cuStreamUpdateCaptureDependencies_v2, 0x0, 0x212, unsafe.Pointer(unsafe.SliceData(dependencies)), unsafe.Pointer(unsafe.SliceData(dependencyData)), nil, nil, nil)
+	return f.callRefs(d.fn.cuStreamUpdateCaptureDependencies_v2, 0x0, 0x212, first(dependencies), first(dependencyData), nil, nil, nil)
 }
 
 // ThreadExchangeStreamCaptureMode calls cuThreadExchangeStreamCaptureMode.
-func (d *Driver) ThreadExchangeStreamCaptureMode(mode int32) (int32, cuda.Result) {
+func (d *Driver) ThreadExchangeStreamCaptureMode(mode uint32) (uint32, cuda.Result) {
 	var f frame
 	f[0] = 16
 	f[16] = uint64(mode)
 	res := f.call(d.fn.cuThreadExchangeStreamCaptureMode, 0x1)
-	return int32(f[16]), res
+	return uint32(f[16]), res
 }
 
 // GraphCreate calls cuGraphCreate.
@@ -2334,7 +2334,7 @@ func (d *Driver) GraphAddNode(graph Graph, dependencies []GraphNode, dependencyD
 	f[1] = graph.v
 	f[4] = uint64(len(dependencies))
 	f[0] = 16
-	res := f.callRefs(d.fn.cuGraphAddNode_v2, 0x1, 0x5323, unsafe.Pointer(unsafe.SliceData(dependencies)), unsafe.Pointer(unsafe.SliceData(dependencyData)), unsafe.Pointer(nodeParams), nil, nil)
+	res := f.callRefs(d.fn.cuGraphAddNode_v2, 0x1, 0x5323, first(dependencies), first(dependencyData), unsafe.Pointer(nodeParams), nil, nil)
 	return GraphNode{f[16]}, res
 }
 
@@ -2344,12 +2344,12 @@ func (d *Driver) GraphDestroyNode(node GraphNode) cuda.Result {
 }
 
 // GraphNodeGetType calls cuGraphNodeGetType.
-func (d *Driver) GraphNodeGetType(node GraphNode) (int32, cuda.Result) {
+func (d *Driver) GraphNodeGetType(node GraphNode) (uint32, cuda.Result) {
 	var f frame
 	f[0] = node.v
 	f[1] = 16
 	res := f.call(d.fn.cuGraphNodeGetType, 0x2)
-	return int32(f[16]), res
+	return uint32(f[16]), res
 }
 
 // GraphNodeSetParams calls cuGraphNodeSetParams.
@@ -2461,7 +2461,7 @@ func (d *Driver) GraphGetNodes(graph Graph, nodes []GraphNode) (uint64, cuda.Res
 	f[0] = graph.v
 	f[2] = 16
 	f[16] = uint64(len(nodes))
-	res := f.callRefs(d.fn.cuGraphGetNodes, 0x4, 0x11, unsafe.Pointer(unsafe.SliceData(nodes)), nil, nil, nil, nil)
+	res := f.callRefs(d.fn.cuGraphGetNodes, 0x4, 0x11, first(nodes), nil, nil, nil, nil)
 	return f[16], res
 }
 
@@ -2471,7 +2471,7 @@ func (d *Driver) GraphGetRootNodes(graph Graph, rootNodes []GraphNode) (uint64, 
 	f[0] = graph.v
 	f[2] = 16
 	f[16] = uint64(len(rootNodes))
-	res := f.callRefs(d.fn.cuGraphGetRootNodes, 0x4, 0x11, unsafe.Pointer(unsafe.SliceData(rootNodes)), nil, nil, nil, nil)
+	res := f.callRefs(d.fn.cuGraphGetRootNodes, 0x4, 0x11, first(rootNodes), nil, nil, nil, nil)
 	return f[16], res
 }
 
@@ -2484,7 +2484,7 @@ func (d *Driver) GraphGetEdges(graph Graph, from []GraphNode, to []GraphNode, ed
 	f[0] = graph.v
 	f[4] = 16
 	f[16] = uint64(len(from))
-	res := f.callRefs(d.fn.cuGraphGetEdges_v2, 0x10, 0x3213, unsafe.Pointer(unsafe.SliceData(from)), unsafe.Pointer(unsafe.SliceData(to)), unsafe.Pointer(unsafe.SliceData(edgeData)), nil, nil)
+	res := f.callRefs(d.fn.cuGraphGetEdges_v2, 0x10, 0x3213, first(from), first(to), first(edgeData), nil, nil)
 	return f[16], res
 }
 
@@ -2497,7 +2497,7 @@ func (d *Driver) GraphNodeGetDependencies(node GraphNode, dependencies []GraphNo
 	f[0] = node.v
 	f[3] = 16
 	f[16] = uint64(len(dependencies))
-	res := f.callRefs(d.fn.cuGraphNodeGetDependencies_v2, 0x8, 0x212, unsafe.Pointer(unsafe.SliceData(dependencies)), unsafe.Pointer(unsafe.SliceData(edgeData)), nil, nil, nil)
+	res := f.callRefs(d.fn.cuGraphNodeGetDependencies_v2, 0x8, 0x212, first(dependencies), first(edgeData), nil, nil, nil)
 	return f[16], res
 }
 
@@ -2510,7 +2510,7 @@ func (d *Driver) GraphNodeGetDependentNodes(node GraphNode, dependentNodes []Gra
 	f[0] = node.v
 	f[3] = 16
 	f[16] = uint64(len(dependentNodes))
-	res := f.callRefs(d.fn.cuGraphNodeGetDependentNodes_v2, 0x8, 0x212, unsafe.Pointer(unsafe.SliceData(dependentNodes)), unsafe.Pointer(unsafe.SliceData(edgeData)), nil, nil, nil)
+	res := f.callRefs(d.fn.cuGraphNodeGetDependentNodes_v2, 0x8, 0x212, first(dependentNodes), first(edgeData), nil, nil, nil)
 	return f[16], res
 }
 
@@ -2522,7 +2522,7 @@ func (d *Driver) GraphAddDependencies(graph Graph, from []GraphNode, to []GraphN
 	var f frame
 	f[0] = graph.v
 	f[4] = uint64(len(from))
-	return f.callRefs(d.fn.cuGraphAddDependencies_v2, 0x0, 0x3213, unsafe.Pointer(unsafe.SliceData(from)), unsafe.Pointer(unsafe.SliceData(to)), unsafe.Pointer(unsafe.SliceData(edgeData)), nil, nil)
+	return f.callRefs(d.fn.cuGraphAddDependencies_v2, 0x0, 0x3213, first(from), first(to), first(edgeData), nil, nil)
 }
 
 // GraphRemoveDependencies calls cuGraphRemoveDependencies_v2.
@@ -2533,7 +2533,7 @@ func (d *Driver) GraphRemoveDependencies(graph Graph, from []GraphNode, to []Gra
 	var f frame
 	f[0] = graph.v
 	f[4] = uint64(len(from))
-	return f.callRefs(d.fn.cuGraphRemoveDependencies_v2, 0x0, 0x3213, unsafe.Pointer(unsafe.SliceData(from)), unsafe.Pointer(unsafe.SliceData(to)), unsafe.Pointer(unsafe.SliceData(edgeData)), nil, nil)
+	return f.callRefs(d.fn.cuGraphRemoveDependencies_v2, 0x0, 0x3213, first(from), first(to), first(edgeData), nil, nil)
 }
 
 // GraphConditionalHandleCreate calls cuGraphConditionalHandleCreate.
@@ -2549,18 +2549,18 @@ func (d *Driver) GraphConditionalHandleCreate(graph Graph, ctx Context, defaultL
 }
 
 // GraphKernelNodeGetAttribute calls cuGraphKernelNodeGetAttribute.
-func (d *Driver) GraphKernelNodeGetAttribute(node GraphNode, attr int32, valueOut *LaunchAttributeValue) cuda.Result {
+func (d *Driver) GraphKernelNodeGetAttribute(node GraphNode, attr uint32, valueOut *LaunchAttributeValue) cuda.Result {
 	var f frame
 	f[0] = node.v
-	f[1] = uint64(uint32(attr))
+	f[1] = uint64(attr)
 	return f.callRefs(d.fn.cuGraphKernelNodeGetAttribute, 0x0, 0x21, unsafe.Pointer(valueOut), nil, nil, nil, nil)
 }
 
 // GraphKernelNodeSetAttribute calls cuGraphKernelNodeSetAttribute.
-func (d *Driver) GraphKernelNodeSetAttribute(node GraphNode, attr int32, value *LaunchAttributeValue) cuda.Result {
+func (d *Driver) GraphKernelNodeSetAttribute(node GraphNode, attr uint32, value *LaunchAttributeValue) cuda.Result {
 	var f frame
 	f[0] = node.v
-	f[1] = uint64(uint32(attr))
+	f[1] = uint64(attr)
 	return f.callRefs(d.fn.cuGraphKernelNodeSetAttribute, 0x0, 0x21, unsafe.Pointer(value), nil, nil, nil, nil)
 }
 
@@ -2636,20 +2636,20 @@ func (d *Driver) GraphNodeGetEnabled(graphExec GraphExec, node GraphNode) (uint3
 }
 
 // DeviceGetGraphMemAttribute calls cuDeviceGetGraphMemAttribute.
-func (d *Driver) DeviceGetGraphMemAttribute(device uint32, attr int32) (uint64, cuda.Result) {
+func (d *Driver) DeviceGetGraphMemAttribute(device uint32, attr uint32) (uint64, cuda.Result) {
 	var f frame
 	f[0] = uint64(device)
-	f[1] = uint64(uint32(attr))
+	f[1] = uint64(attr)
 	f[2] = 16
 	res := f.call(d.fn.cuDeviceGetGraphMemAttribute, 0x4)
 	return f[16], res
 }
 
 // DeviceSetGraphMemAttribute calls cuDeviceSetGraphMemAttribute.
-func (d *Driver) DeviceSetGraphMemAttribute(device uint32, attr int32, value uint64) cuda.Result {
+func (d *Driver) DeviceSetGraphMemAttribute(device uint32, attr uint32, value uint64) cuda.Result {
 	var f frame
 	f[0] = uint64(device)
-	f[1] = uint64(uint32(attr))
+	f[1] = uint64(attr)
 	f[2] = 16
 	f[16] = uint64(value)
 	return f.call(d.fn.cuDeviceSetGraphMemAttribute, 0x4)

@@ -178,3 +178,19 @@ type Callback struct{ v uint64 }
 
 // CallbackAt is the C function at an address that cgo gave.
 func CallbackAt(f unsafe.Pointer) Callback { return Callback{uint64(uintptr(f))} }
+
+// Word64 is Word for 64 bits.
+func (r Registered) Word64(offset uint64) *uint64 {
+	if h, ok := r.host.Slice(offset, 8); ok {
+		return (*uint64)(pointerTo(h.at))
+	}
+	return nil
+}
+
+// HostAt is size bytes at an address of this process, false if they are not of this memory.
+func (r Registered) HostAt(addr uintptr, size uint64) (Host, bool) {
+	if uint64(addr) < r.host.at {
+		return Host{}, false
+	}
+	return r.host.Slice(uint64(addr)-r.host.at, size)
+}

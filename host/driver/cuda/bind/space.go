@@ -12,6 +12,7 @@ type Space struct {
 	driver *Driver
 	pinned []pinned
 	graphs map[uint64]uint64 // size by address
+	gone   map[uint64]bool   // addresses of those whose node is gone: what was instantiated from it may have it yet
 }
 
 // pinned is a region of the guest that it pinned and that is registered with the driver, at one address for all.
@@ -21,7 +22,9 @@ type pinned struct {
 }
 
 // NewSpace is one in which only the driver's memory is.
-func NewSpace(d *Driver) *Space { return &Space{driver: d, graphs: map[uint64]uint64{}} }
+func NewSpace(d *Driver) *Space {
+	return &Space{driver: d, graphs: map[uint64]uint64{}, gone: map[uint64]bool{}}
+}
 
 // Pin makes a region known that lies in this process where it lies for the guest.
 func (s *Space) Pin(id uint32, r Registered) {
@@ -68,7 +71,7 @@ func (s *Space) Mem(addr, size uint64) (Mem, cuda.Result) {
 		return Mem{}, cuda.ErrorInvalidValue
 	}
 	kind, res := s.driver.pointerGetAttribute(cuda.PointerAttrMemoryType, addr)
-	if res == cuda.Success && uint32(kind) == cuda.MemoryTypeDevice {
+	if res == cuda.Success && kind == cuda.MemoryTypeDevice {
 		return Mem{addr, size}, cuda.Success
 	}
 	if res != cuda.Success {
@@ -106,26 +109,40 @@ func (s *Space) Near(last *Mem, addr, size uint64) (Mem, cuda.Result) {
 func (s *Space) AddGraph(at Address, size uint64) {
 	if at.v+size >= at.v {
 		s.graphs[at.v] = size
+		delete(s.gone, at.v)
 	}
 }
 
-// Graph is the whole memory of an allocation node that begins at an address.
-func (s *Space) Graph(addr uint64) (Mem, bool) {
-	n, ok := s.graphs[addr]
-	return Mem{addr, n}, ok
+// Graph is the memory of an allocation node that begins at an address: one that is there, or that the driver still knows.
+func (s *Space) Graph(addr uint64) (Address, bool) {
+	_, there := s.graphs[addr]
+	if !there && s.gone[addr] {
+		_, res := s.Mem(addr, 1)
+		there = res == cuda.Success
+	}
+	return Address{addr}, there
 }
 
-// DropGraph forgets memory of an allocation node.
-func (s *Space) DropGraph(addr uint64) { delete(s.graphs, addr) }
+// maxGone bounds what is remembered of nodes that are gone.
+const maxGone = 1 << 16
+
+// DropGraph forgets memory of an allocation node that is gone. It may be there yet, but then the driver knows it.
+func (s *Space) DropGraph(addr uint64) {
+	delete(s.graphs, addr)
+	if len(s.gone) >= maxGone {
+		clear(s.gone)
+	}
+	s.gone[addr] = true
+}
 
 // guestAttributes are what a guest may ask of a pointer: numbers, and addresses that it has.
-var guestAttributes = []int32{
+var guestAttributes = []uint32{
 	cuda.PointerAttrMemoryType, cuda.PointerAttrDevicePointer, cuda.PointerAttrSyncMemops, cuda.PointerAttrBufferID, cuda.PointerAttrIsManaged,
 	cuda.PointerAttrDeviceOrdinal, cuda.PointerAttrRangeStartAddr, cuda.PointerAttrRangeSize, cuda.PointerAttrMapped,
 }
 
 // Attribute answers a guest's question about a pointer. Others would tell of this process: handles, where host memory lies here.
-func (s *Space) Attribute(attr int32, addr uint64) (uint64, cuda.Result) {
+func (s *Space) Attribute(attr uint32, addr uint64) (uint64, cuda.Result) {
 	if !slices.Contains(guestAttributes, attr) {
 		return 0, cuda.ErrorNotSupported
 	}
@@ -133,6 +150,6 @@ func (s *Space) Attribute(attr int32, addr uint64) (uint64, cuda.Result) {
 }
 
 // AttributeOf is what the driver says of memory.
-func (d *Driver) AttributeOf(attr int32, at Address) (uint64, cuda.Result) {
+func (d *Driver) AttributeOf(attr uint32, at Address) (uint64, cuda.Result) {
 	return d.pointerGetAttribute(attr, at.v)
 }

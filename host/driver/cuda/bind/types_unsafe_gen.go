@@ -172,7 +172,7 @@ func (u *ExecAffinityParamParam) SmCount() *ExecAffinityParamParamSmCount {
 
 // ExecAffinityParam is CUexecAffinityParam.
 type ExecAffinityParam struct {
-	Type  int32
+	Type  uint32
 	Param ExecAffinityParamParam
 }
 
@@ -188,7 +188,7 @@ type Memcpy3D struct {
 	srcY          uint64
 	srcZ          uint64
 	srcLOD        uint64
-	srcMemoryType int32
+	srcMemoryType uint32
 	srcHost       HostAddress
 	srcDevice     Address
 	srcArray      Array
@@ -199,7 +199,7 @@ type Memcpy3D struct {
 	dstY          uint64
 	dstZ          uint64
 	dstLOD        uint64
-	dstMemoryType int32
+	dstMemoryType uint32
 	dstHost       HostAddress
 	dstDevice     Address
 	dstArray      Array
@@ -260,7 +260,7 @@ func (u *LaunchAttributeValue) Priority() *int32 { return (*int32)(unsafe.Pointe
 
 // LaunchAttribute is CUlaunchAttribute.
 type LaunchAttribute struct {
-	id    int32
+	id    uint32
 	pad   [4]byte
 	value LaunchAttributeValue
 }
@@ -278,6 +278,15 @@ type LaunchConfig struct {
 	attrs          HostAddress
 	numAttrs       uint32
 }
+
+// StreamBatchMemOpParams is CUstreamBatchMemOpParams: one of its members.
+type StreamBatchMemOpParams struct{ words [6]uint64 }
+
+// Operation is the member of that name.
+func (u *StreamBatchMemOpParams) Operation() *int32 { return (*int32)(unsafe.Pointer(u)) }
+
+// Pad is the member of that name.
+func (u *StreamBatchMemOpParams) Pad() *[6]uint64 { return (*[6]uint64)(unsafe.Pointer(u)) }
 
 // Array3DDescriptor is CUDA_ARRAY3D_DESCRIPTOR.
 type Array3DDescriptor struct {
@@ -417,8 +426,8 @@ type MemAllocationPropAllocFlags struct {
 
 // MemAllocationProp is CUmemAllocationProp.
 type MemAllocationProp struct {
-	Type                 int32
-	RequestedHandleTypes int32
+	Type                 uint32
+	RequestedHandleTypes uint32
 	Location             MemLocation
 	Win32HandleMetaData  HostAddress
 	AllocFlags           MemAllocationPropAllocFlags
@@ -427,13 +436,13 @@ type MemAllocationProp struct {
 // MemAccessDesc is CUmemAccessDesc.
 type MemAccessDesc struct {
 	Location MemLocation
-	Flags    int32
+	Flags    uint32
 }
 
 // MemPoolProps is CUmemPoolProps.
 type MemPoolProps struct {
-	AllocType               int32
-	HandleTypes             int32
+	AllocType               uint32
+	HandleTypes             uint32
 	Location                MemLocation
 	Win32SecurityAttributes HostAddress
 	MaxSize                 uint64
@@ -478,7 +487,7 @@ type GraphInstantiateParams struct {
 
 // GraphExecUpdateResultInfo is CUgraphExecUpdateResultInfo.
 type GraphExecUpdateResultInfo struct {
-	Result int32
+	Result uint32
 	Node   GraphNode
 	From   GraphNode
 }
@@ -609,7 +618,7 @@ func (u *GraphNodeParamsUnion) Conditional() *ConditionalNodeParams {
 
 // GraphNodeParams is CUgraphNodeParams.
 type GraphNodeParams struct {
-	type_     int32
+	type_     uint32
 	reserved0 [3]int32
 	union     GraphNodeParamsUnion
 	reserved2 int64

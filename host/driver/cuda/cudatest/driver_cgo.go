@@ -19,6 +19,9 @@ static int make(uint64_t *handle) {
 	return 0;
 }
 
+// Host memory is for the GPU where it is for this process.
+static int device_pointer(uint64_t *address, uint64_t host) { *address = host; return 0; }
+
 static int name(const char **text) { *text = "name"; return 0; }
 
 // Conditional nodes come with graphs for their bodies.
@@ -96,6 +99,8 @@ static uint64_t agreeing(int which) {
 	}
 	return (uint64_t)(uintptr_t)agree;
 }
+
+static uint64_t device_pointers(void) { return (uint64_t)(uintptr_t)device_pointer; }
 */
 import "C"
 
@@ -107,6 +112,8 @@ func Agreeing(name string) uint64 {
 	switch name {
 	case "cuMemHostAlloc":
 		return uint64(C.agreeing(2))
+	case "cuMemHostGetDevicePointer_v2":
+		return uint64(C.device_pointers())
 	case "cuMemFreeHost":
 		return uint64(C.agreeing(3))
 	case "cuStreamWriteValue32_v2":

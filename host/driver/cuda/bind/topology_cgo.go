@@ -1,4 +1,4 @@
-package cuda
+package bind
 
 /*
 #include <malloc.h>
@@ -33,23 +33,17 @@ import (
 	"unsafe"
 
 	"causeway/cuda"
-	"causeway/cuda/wire"
 )
 
-// DeviceTpcMap says where the current device's pairs of multiprocessors lie, as the driver tells cuBLASLt.
-func (s *session) DeviceTpcMap(c *wire.Call, r *wire.DeviceTpcMapReply) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
-	if s.fn.cuGetExportTable == 0 {
-		return cuda.ErrorNotSupported
+// TpcMap says where the current device's pairs of multiprocessors lie, as the driver tells cuBLASLt.
+func (d *Driver) TpcMap() ([]byte, cuda.Result) {
+	if d.fn.cuGetExportTable == 0 {
+		return nil, cuda.ErrorNotSupported
 	}
 	var out [512]byte
 	var each C.size_t
-	res := C.cw_tpc_map(C.uint64_t(s.fn.cuGetExportTable), (*C.uint8_t)(unsafe.Pointer(&out[0])), C.size_t(len(out)), &each)
-	if res != 0 {
-		return cuda.Result(res)
+	if res := C.cw_tpc_map(C.uint64_t(d.fn.cuGetExportTable), (*C.uint8_t)(unsafe.Pointer(&out[0])), C.size_t(len(out)), &each); res != 0 {
+		return nil, cuda.Result(res)
 	}
-	r.Map = append([]byte(nil), out[:2*each]...)
-	return cuda.Success
+	return append([]byte(nil), out[:2*each]...), cuda.Success
 }
