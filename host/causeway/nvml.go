@@ -17,28 +17,28 @@ const (
 
 // listenNVML answers the management libraries of guest processes on a socket of its own: each connection gets the state of the
 // vGPU and is closed. No worker starts for it.
-func (h *hub) listenNVML(ctx context.Context, path string) error {
+func (s *server) listenNVML(ctx context.Context, path string) error {
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return fmt.Errorf("socket for nvidia-smi: %w", err)
 	}
-	client := inventoryClient(h.cfg)
+	client := inventoryClient(s.cfg)
 	context.AfterFunc(ctx, func() {
 		_ = ln.Close()
 		client.Close()
 	})
-	desk := &inventory.Desk{Memory: h.memory, Workers: h.inventoryWorkers, Machine: client.Read}
-	go h.routineNVML(ctx, ln, desk)
+	inv := &inventory.Server{Memory: s.memory, Workers: s.inventoryWorkers, Machine: client.Read}
+	go s.routineNVML(ctx, ln, inv)
 	return nil
 }
 
-func (h *hub) routineNVML(ctx context.Context, ln *net.UnixListener, desk *inventory.Desk) {
+func (s *server) routineNVML(ctx context.Context, ln *net.UnixListener, inv *inventory.Server) {
 	room := make(chan struct{}, nvmlAtOnce)
 	for {
 		c, err := ln.Accept()
 		if err != nil {
 			if ctx.Err() == nil {
-				h.log.Error("accept a question of nvidia-smi", "error", err)
+				s.log.Error("accept a question of nvidia-smi", "error", err)
 			}
 			return
 		}
@@ -48,9 +48,9 @@ func (h *hub) routineNVML(ctx context.Context, ln *net.UnixListener, desk *inven
 			defer c.Close()
 			ctx, cancel := context.WithTimeout(ctx, nvmlLimit)
 			defer cancel()
-			b, err := desk.Answer(ctx)
+			b, err := inv.Answer(ctx)
 			if err != nil {
-				h.log.Warn("NVML of guests is limited to names", "error", err)
+				s.log.Warn("NVML of guests is limited to names", "error", err)
 				return // nothing: the guest asks its CUDA library for the names
 			}
 			_ = c.SetWriteDeadline(time.Now().Add(nvmlLimit))
@@ -59,11 +59,11 @@ func (h *hub) routineNVML(ctx context.Context, ln *net.UnixListener, desk *inven
 	}
 }
 
-func (h *hub) inventoryWorkers() []inventory.Worker {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (s *server) inventoryWorkers() []inventory.Worker {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var list []inventory.Worker
-	for p := range h.workers {
+	for p := range s.workers {
 		list = append(list, p)
 	}
 	return list

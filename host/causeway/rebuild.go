@@ -68,7 +68,7 @@ func askRun(pid int, line string) (string, error) {
 }
 
 // listenControl answers control lines on a socket that only this user can reach (its folder has mode 0700).
-func (h *hub) listenControl(ctx context.Context, path string) error {
+func (s *server) listenControl(ctx context.Context, path string) error {
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return fmt.Errorf("control socket: %w", err)
@@ -80,14 +80,14 @@ func (h *hub) listenControl(ctx context.Context, path string) error {
 			if err != nil {
 				return
 			}
-			h.control(ctx, c)
+			s.control(ctx, c)
 			_ = c.Close()
 		}
 	}()
 	return nil
 }
 
-func (h *hub) control(ctx context.Context, c net.Conn) {
+func (s *server) control(ctx context.Context, c net.Conn) {
 	_ = c.SetReadDeadline(time.Now().Add(time.Second))
 	line, err := bufio.NewReaderSize(c, 256).ReadString('\n')
 	if err != nil {
@@ -97,7 +97,7 @@ func (h *hub) control(ctx context.Context, c net.Conn) {
 	case "rebuild":
 		ctx, cancel := context.WithTimeout(ctx, rebuildLimit)
 		defer cancel()
-		n, err := h.rebuild(ctx)
+		n, err := s.rebuild(ctx)
 		if err != nil {
 			fmt.Fprintf(c, "error: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
 			return

@@ -104,27 +104,27 @@ func run(ctx context.Context, gpu *gpuFlags, turn *turnFlags, lib string, once b
 		return err
 	}
 	defer seat.Close()
-	h := newHub(&spawn.Spawner{Sandbox: space}, cfg, log)
-	h.seat = seat
+	srv := newServer(&spawn.Spawner{Sandbox: space}, cfg, log)
+	srv.seat = seat
 	if link.Fits(remote.Hello{Flags: link.EnvFlags(os.Environ())}, len(cfg.Devices)) {
-		h.keepWarm(gpu.warm, once) // starts while the program does
+		srv.keepWarm(gpu.warm, once) // starts while the program does
 	}
-	defer h.pool.Close()
-	if err := h.listen(ctx, filepath.Join(dir, "session")); err != nil {
+	defer srv.pool.Close()
+	if err := srv.listen(ctx, filepath.Join(dir, "session")); err != nil {
 		return err
 	}
-	if err := h.listenNVML(ctx, filepath.Join(dir, "nvml")); err != nil {
+	if err := srv.listenNVML(ctx, filepath.Join(dir, "nvml")); err != nil {
 		return err
 	}
-	if err := h.listenControl(ctx, filepath.Join(dir, "control")); err != nil {
+	if err := srv.listenControl(ctx, filepath.Join(dir, "control")); err != nil {
 		return err
 	}
 	log.Info("session socket is ready", "socket", filepath.Join(dir, "session"), "gpu", gpu.gpu, "lib", lib)
 	status := runProgram(program, args, childEnv(os.Environ(), "unix:"+filepath.Join(dir, "session"), lib))
 	cancel()
-	h.pool.Close()
-	h.wait(linger)
-	h.leave()
+	srv.pool.Close()
+	srv.wait(linger)
+	srv.leave()
 	return status
 }
 

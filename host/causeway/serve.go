@@ -60,14 +60,14 @@ func serve(ctx context.Context, gpu *gpuFlags, listen string, out interface{ Wri
 		return errors.Join(err, ln.Close())
 	}
 	defer space.Close()
-	h := newHub(&spawn.Spawner{NoNewPrivs: true, Sandbox: space}, cfg, log)
-	h.keepWarm(gpu.warm, false)
+	srv := newServer(&spawn.Spawner{NoNewPrivs: true, Sandbox: space}, cfg, log)
+	srv.keepWarm(gpu.warm, false)
 	fmt.Fprintf(out, "serving on tcp://%s\n", ln.Addr())
-	h.routineAccept(func() (fileConn, error) { return ln.AcceptTCP() }, link.CarrierTCP)
+	srv.routineAccept(func() (fileConn, error) { return ln.AcceptTCP() }, link.CarrierTCP)
 	if ctx.Err() == nil {
 		return fmt.Errorf("stopped accepting on %s", ln.Addr())
 	}
-	h.stop()
+	srv.stop()
 	return nil
 }
 

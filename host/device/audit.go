@@ -84,7 +84,7 @@ func (d *Device) watchLimit() {
 	limit := d.budget.Limit()
 	if over := limit != 0 && d.budget.Used() > limit; over != d.audit.over {
 		d.audit.over = over
-		d.tellLimit(limit)
+		d.sendLimit(limit)
 	}
 }
 

@@ -96,8 +96,8 @@ func New(o Options) (*Device, error) {
 		hands: make(chan struct{}, copyHands()), starts: make(chan struct{}, startsAtOnce()), door: newDoor(), began: time.Now(), limits: withDefaults(o.Limits)}
 	var nvml fs.ControlFile
 	if o.Machine != nil {
-		desk := &inventory.Desk{Memory: func() (uint64, uint64) { return d.budget.Limit(), d.budget.Used() }, Workers: d.measurable, Machine: o.Machine}
-		nvml = newNVMLFile(desk, o.Log)
+		inv := &inventory.Server{Memory: func() (uint64, uint64) { return d.budget.Limit(), d.budget.Used() }, Workers: d.measurable, Machine: o.Machine}
+		nvml = newNVMLFile(inv, o.Log)
 	}
 	err := o.Limits.Check()
 	if err != nil {
@@ -265,13 +265,13 @@ func regionOf(r *vhostuser.Region) link.MemoryRegion {
 func (d *Device) MemoryAdded(r *vhostuser.Region) {
 	m := link.AddMemory{Memory: []link.BackedMemory{{MemoryRegion: regionOf(r), File: r.FD()}}}
 	for _, s := range d.all() {
-		s.tell(m)
+		s.send(m)
 	}
 }
 
 // MemoryRemoving implements vhostuser.Observer.
 func (d *Device) MemoryRemoving(r *vhostuser.Region) {
 	for _, s := range d.all() {
-		s.tell(link.RemoveMemory{GPA: r.GPA()})
+		s.send(link.RemoveMemory{GPA: r.GPA()})
 	}
 }

@@ -59,7 +59,7 @@ func (d *Device) SetLimits(c api.Change) (api.Limits, error) {
 	d.mu.Unlock()
 	d.budget.SetLimit(l.Memory)
 	d.host.SetLimit(l.HostMemory)
-	d.tellLimit(l.Memory)
+	d.sendLimit(l.Memory)
 	if place != nil {
 		place.SetLimits(policy.Limits{Weight: l.Share, Cap: l.Cap})
 	}

@@ -19,13 +19,13 @@ const (
 
 // nvmlFile is the control file that the guest's libnvidia-ml.so.1 reads: each open gets the state of the vGPU as of its first READ.
 type nvmlFile struct {
-	desk *inventory.Desk
+	inv  *inventory.Server
 	log  *slog.Logger
 	room chan struct{}
 }
 
-func newNVMLFile(desk *inventory.Desk, log *slog.Logger) *nvmlFile {
-	return &nvmlFile{desk: desk, log: log, room: make(chan struct{}, maxQuestions)}
+func newNVMLFile(inv *inventory.Server, log *slog.Logger) *nvmlFile {
+	return &nvmlFile{inv: inv, log: log, room: make(chan struct{}, maxQuestions)}
 }
 
 // Open implements fs.ControlFile.
@@ -88,7 +88,7 @@ func (h *nvmlHandle) text() []byte {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), answerLimit)
 	defer cancel()
-	b, err := h.file.desk.Answer(ctx)
+	b, err := h.file.inv.Answer(ctx)
 	if err != nil {
 		h.file.log.Warn("NVML of the guest is limited to names", "error", err)
 		b = []byte{}

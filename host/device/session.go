@@ -297,13 +297,13 @@ func (s *session) dropRegion(r *region, w *fs.WriteRequest) {
 	s.sendRegions() // a parked session may have waited for this region alone
 }
 
-// tell passes a message to the worker, if there is one.
-func (s *session) tell(m link.ToWorker) {
+// send passes a message to the worker, if there is one.
+func (s *session) send(m link.ToWorker) {
 	s.mu.Lock()
 	p := s.proc
 	s.mu.Unlock()
 	if p != nil {
-		_ = p.Send(m) // a worker that cannot be told is gone, which workerGone sees
+		_ = p.Send(m) // a worker that it does not reach is gone, which workerGone sees
 	}
 }
 

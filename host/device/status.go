@@ -17,10 +17,10 @@ const (
 	mostOthers      = 256                // open files besides: those that ask NVML, and sessions on their way out
 )
 
-// tellLimit has the workers compare their memory with the limit. It waits for none of them. telling is held.
-func (d *Device) tellLimit(limit uint64) {
+// sendLimit has the workers compare their memory with the limit. It waits for none of them. telling is held.
+func (d *Device) sendLimit(limit uint64) {
 	for _, s := range d.all() {
-		s.do(func() { s.tell(link.SetLimit{Bytes: limit}) })
+		s.do(func() { s.send(link.SetLimit{Bytes: limit}) })
 	}
 }
 

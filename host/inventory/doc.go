@@ -5,8 +5,8 @@
 // cuda/api/nvml/snapshot.idl is its layout.
 //
 // The driver's libraries are never loaded into a process that serves guests: Client starts a child process (`causeway
-// inventory`) that reads on request, and ends it when nobody has asked for a while. Desk is what such a process has: it asks its
+// inventory`) that reads on request, and ends it when nobody has asked for a while. Server is what such a process has: it asks its
 // workers for their use, the child for the machine, and keeps the answer for a tenth of a second.
 //
-// Lock order: Desk.mu, Client.mu. Both are held while the child reads; nothing else waits for it.
+// Lock order: Server.mu, Client.mu. Both are held while the child reads; nothing else waits for it.
 package inventory

@@ -202,12 +202,12 @@ func (w *fakeWorker) PID() int { return w.pid }
 
 func (w *fakeWorker) Measure(context.Context) (link.Use, error) { return w.use, w.err }
 
-func TestDesk(t *testing.T) {
+func TestServer(t *testing.T) {
 	r := read(t, newFake(1), all)
 	w := &fakeWorker{pid: 1, use: link.Use{PID: 5, Program: "p", Devices: []link.DeviceUse{{UUID: r.Devices[0].UUID, Bytes: 30}}}}
 	silent := &fakeWorker{pid: 2, err: errors.New("busy")}
 	reads := 0
-	d := &Desk{
+	d := &Server{
 		Workers: func() []Worker { return []Worker{w, silent} },
 		Machine: func(context.Context) (*Reading, error) {
 			reads++

@@ -144,10 +144,10 @@ func (m *memoryReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// verdict is what either side says in the end: an empty text agrees.
+// verdict is how either side ends: an empty text agrees.
 type verdict struct{ Error string }
 
-func (h *handover) say(err error) error {
+func (h *handover) sendVerdict(err error) error {
 	v := verdict{}
 	if err != nil {
 		v.Error = err.Error()
@@ -155,7 +155,7 @@ func (h *handover) say(err error) error {
 	return h.enc.Encode(v)
 }
 
-func (h *handover) hear() error {
+func (h *handover) receiveVerdict() error {
 	var v verdict
 	if err := h.dec.Decode(&v); err != nil {
 		return fmt.Errorf("the other worker ended: %w", err)

@@ -93,7 +93,7 @@ func (s *starter) rebuild(w *Worker, stream int) error {
 		return errors.Join(errMoved, s.link.Send(rebuilt(nil)))
 	})
 	if failed != nil {
-		_ = h.say(failed) // the successor may still be waiting
+		_ = h.sendVerdict(failed) // the successor may still be waiting
 		s.log.Warn("session did not move", "error", failed)
 		return s.link.Send(rebuilt(failed))
 	}
@@ -144,10 +144,10 @@ func (w *Worker) move(h *handover) (err error) {
 	if err := h.enc.Encode(memoryHeader{}); err != nil {
 		return fmt.Errorf("memory: %w", err)
 	}
-	if err := h.hear(); err != nil {
+	if err := h.receiveVerdict(); err != nil {
 		return fmt.Errorf("successor: %w", err)
 	}
-	return h.say(nil)
+	return h.sendVerdict(nil)
 }
 
 // awaitReplies returns when every request was answered and every event taken; the drivers' goroutines may be on their way.
@@ -211,11 +211,11 @@ func (s *starter) adopt(ctx context.Context, stream int) error {
 	}
 	w, m, err := s.receive(h)
 	if err != nil {
-		err = errors.Join(err, h.say(err))
+		err = errors.Join(err, h.sendVerdict(err))
 		return errors.Join(err, s.link.Send(adopted(err)))
 	}
-	if err = h.say(nil); err == nil {
-		err = h.hear()
+	if err = h.sendVerdict(nil); err == nil {
+		err = h.receiveVerdict()
 	}
 	if err != nil { // the other worker goes on with the session: leave guest memory alone
 		return errors.Join(err, s.link.Send(adopted(err)))

@@ -74,6 +74,7 @@ func judge(name string, text []byte) []violation {
 	}
 	if path.Ext(name) == ".go" {
 		found = append(found, judgeImports(name, text)...)
+		found = append(found, judgeHomes(name, text)...)
 	}
 	return found
 }

@@ -63,7 +63,7 @@ func (p *Page) File() int { return p.fd }
 // SetLimit changes the limit; 0: none. What is allocated stays.
 func (p *Page) SetLimit(limit uint64) {
 	p.limit.Store(limit)
-	p.tell()
+	p.publish()
 }
 
 // Limit is the limit.
@@ -85,14 +85,14 @@ func (p *Page) Take() (int, error) {
 		for old := p.high.Load(); old <= uint64(n); old = p.high.Load() {
 			p.high.CompareAndSwap(old, uint64(n)+1)
 		}
-		p.tell()
+		p.publish()
 		return n, nil
 	}
 	return 0, ErrFull
 }
 
-// tell writes what is this side's to say, which a worker may have overwritten.
-func (p *Page) tell() {
+// publish writes what is this side's to say, which a worker may have overwritten.
+func (p *Page) publish() {
 	atomic.StoreUint64(&p.words[wordLimit], p.limit.Load())
 	atomic.StoreUint64(&p.words[wordSlots], p.high.Load())
 }
@@ -123,7 +123,7 @@ func (p *Page) Allocated(slot int) uint64 {
 
 // SetBeside says what a session takes of the GPU beside its allocations, as the driver told; 0: not known.
 func (p *Page) SetBeside(slot int, n uint64) {
-	p.tell()
+	p.publish()
 	atomic.StoreUint64(&p.words[headWords+slot*slotWords+slotBeside], n)
 }
 

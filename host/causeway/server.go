@@ -21,12 +21,12 @@ import (
 	"causeway/host/worker/spawn"
 )
 
-// maxWorkers bounds the CUDA processes of one hub.
+// maxWorkers bounds the CUDA processes of one server.
 const maxWorkers = 512
 
-// hub gives each connection a worker of its own. A worker lives as long as its connection, also when the hub is gone; a tied one only if the
-// hub left.
-type hub struct {
+// server gives each connection a worker of its own. A worker lives as long as its connection, also when the server is gone; a tied one only if the
+// server left.
+type server struct {
 	spawner *spawn.Spawner
 	pool    *spawn.Pool // may be nil
 	cfg     link.Config
@@ -42,26 +42,26 @@ type hub struct {
 	wg      sync.WaitGroup                       // one for each worker
 }
 
-func newHub(s *spawn.Spawner, cfg link.Config, log *slog.Logger) *hub {
-	h := &hub{spawner: s, cfg: cfg, log: log, workers: map[*spawn.Process]link.Config{}, turns: map[*spawn.Process]*schedule.Session{}}
+func newServer(spawner *spawn.Spawner, cfg link.Config, log *slog.Logger) *server {
+	s := &server{spawner: spawner, cfg: cfg, log: log, workers: map[*spawn.Process]link.Config{}, turns: map[*spawn.Process]*schedule.Session{}}
 	var err error
-	if h.budget, err = memory.New(cfg.MemoryLimit); err != nil {
+	if s.budget, err = memory.New(cfg.MemoryLimit); err != nil {
 		log.Warn("each process has a memory limit of its own", "error", err)
 	}
-	if h.host, err = memory.New(2 * cfg.HostMemory); err != nil { // one session may have half
+	if s.host, err = memory.New(2 * cfg.HostMemory); err != nil { // one session may have half
 		log.Warn("each process has a budget of host memory of its own", "error", err)
 	}
-	return h
+	return s
 }
 
 // listen accepts guest processes on a new socket until ctx ends.
-func (h *hub) listen(ctx context.Context, path string) error {
+func (s *server) listen(ctx context.Context, path string) error {
 	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
 		return fmt.Errorf("session socket: %w", err)
 	}
 	context.AfterFunc(ctx, func() { _ = ln.Close() })
-	go h.routineAccept(func() (fileConn, error) { return ln.AcceptUnix() }, link.CarrierUnix)
+	go s.routineAccept(func() (fileConn, error) { return ln.AcceptUnix() }, link.CarrierUnix)
 	return nil
 }
 
@@ -72,7 +72,7 @@ type fileConn interface {
 	RemoteAddr() net.Addr
 }
 
-func (h *hub) routineAccept(accept func() (fileConn, error), carrier string) {
+func (s *server) routineAccept(accept func() (fileConn, error), carrier string) {
 	for {
 		c, err := accept()
 		switch {
@@ -82,163 +82,163 @@ func (h *hub) routineAccept(accept func() (fileConn, error), carrier string) {
 			time.Sleep(50 * time.Millisecond)
 			continue
 		case err != nil:
-			h.log.Error("accept a CUDA process", "error", err)
+			s.log.Error("accept a CUDA process", "error", err)
 			return
 		}
-		if err := h.start(c, carrier); err != nil {
-			h.log.Error("start a worker", "error", err)
+		if err := s.start(c, carrier); err != nil {
+			s.log.Error("start a worker", "error", err)
 		}
 		_ = c.Close()
 	}
 }
 
 // start starts the worker of a connection, which the caller closes.
-func (h *hub) start(c fileConn, carrier string) error {
+func (s *server) start(c fileConn, carrier string) error {
 	f, err := c.File()
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	cfg := h.cfg
+	cfg := s.cfg
 	cfg.Carrier = carrier
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.ended {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
 		return errors.New("a CUDA process came after the end")
 	}
-	if len(h.workers) >= maxWorkers {
+	if len(s.workers) >= maxWorkers {
 		return fmt.Errorf("more than %d CUDA processes at once", maxWorkers)
 	}
 	var turn *schedule.Session
-	if h.seat != nil {
-		if turn, err = h.seat.Add(); err != nil {
+	if s.seat != nil {
+		if turn, err = s.seat.Add(); err != nil {
 			return err
 		}
 		cfg.Pages = link.GatePages(turn.Files())
 	}
-	if h.budget != nil {
-		if cfg.MemorySlot, err = h.budget.Take(); err != nil {
+	if s.budget != nil {
+		if cfg.MemorySlot, err = s.budget.Take(); err != nil {
 			turn.Close()
 			return err
 		}
-		cfg.Pages = append(cfg.Pages, link.Page{Kind: link.PageMemory, File: h.budget.File()})
+		cfg.Pages = append(cfg.Pages, link.Page{Kind: link.PageMemory, File: s.budget.File()})
 	}
-	if h.host != nil {
-		if cfg.HostSlot, err = h.host.Take(); err != nil {
-			h.freeBudget(cfg)
+	if s.host != nil {
+		if cfg.HostSlot, err = s.host.Take(); err != nil {
+			s.freeBudget(cfg)
 			turn.Close()
 			return err
 		}
-		cfg.Pages = append(cfg.Pages, link.Page{Kind: link.PageHost, File: h.host.File()})
+		cfg.Pages = append(cfg.Pages, link.Page{Kind: link.PageHost, File: s.host.File()})
 	}
-	if p := h.pool.Take(); p != nil {
+	if p := s.pool.Take(); p != nil {
 		if err := p.Configure(cfg, nil, int(f.Fd())); err == nil {
-			h.addLocked(p, cfg, turn)
+			s.addLocked(p, cfg, turn)
 			return nil
 		}
 		p.Kill() // it has ended: another then
 	}
-	p, err := h.spawner.Start(cfg, nil, int(f.Fd()))
+	p, err := s.spawner.Start(cfg, nil, int(f.Fd()))
 	if err != nil {
 		turn.Close()
-		h.free(cfg)
+		s.free(cfg)
 		return err
 	}
-	h.addLocked(p, cfg, turn)
+	s.addLocked(p, cfg, turn)
 	return nil
 }
 
 // keepWarm has n workers wait for sessions: a real GPU takes some 200 ms to start, the software GPU none. once: they are
 // not replaced.
-func (h *hub) keepWarm(n int, once bool) {
-	if n == 0 || isSoft(h.cfg.GPU) || h.cfg.GPU == "auto" && !cuda.Present() {
+func (s *server) keepWarm(n int, once bool) {
+	if n == 0 || isSoft(s.cfg.GPU) || s.cfg.GPU == "auto" && !cuda.Present() {
 		return
 	}
-	h.pool = &spawn.Pool{Spawner: h.spawner, Config: h.cfg, Size: n, Once: once, Log: h.log}
-	h.pool.Fill()
+	s.pool = &spawn.Pool{Spawner: s.spawner, Config: s.cfg, Size: n, Once: once, Log: s.log}
+	s.pool.Fill()
 }
 
-func (h *hub) addLocked(p *spawn.Process, cfg link.Config, turn *schedule.Session) {
-	h.workers[p], h.turns[p] = cfg, turn
-	h.wg.Add(1)
-	h.log.Info("worker started", "pid", p.PID())
+func (s *server) addLocked(p *spawn.Process, cfg link.Config, turn *schedule.Session) {
+	s.workers[p], s.turns[p] = cfg, turn
+	s.wg.Add(1)
+	s.log.Info("worker started", "pid", p.PID())
 	go func() {
-		defer h.wg.Done()
+		defer s.wg.Done()
 		<-p.Done()
 		if err := p.Err(); err != nil {
-			h.log.Error("worker failed; its program sees CUDA_ERROR_LAUNCH_FAILED", "pid", p.PID(), "error", err)
+			s.log.Error("worker failed; its program sees CUDA_ERROR_LAUNCH_FAILED", "pid", p.PID(), "error", err)
 		} else {
-			h.log.Info("worker ended", "pid", p.PID())
+			s.log.Info("worker ended", "pid", p.PID())
 		}
 		_ = p.Close()
-		h.mu.Lock()
-		turn := h.turns[p] // nil: none, or its session has another worker now
-		if cfg, last := h.workers[p]; last {
-			h.free(cfg)
+		s.mu.Lock()
+		turn := s.turns[p] // nil: none, or its session has another worker now
+		if cfg, last := s.workers[p]; last {
+			s.free(cfg)
 		}
-		delete(h.workers, p)
-		delete(h.turns, p)
-		h.mu.Unlock()
+		delete(s.workers, p)
+		delete(s.turns, p)
+		s.mu.Unlock()
 		turn.Close()
 	}()
 }
 
 // free gives a session's part of the budgets back.
-func (h *hub) free(cfg link.Config) {
-	h.freeBudget(cfg)
-	if h.host != nil {
-		h.host.Free(cfg.HostSlot)
+func (s *server) free(cfg link.Config) {
+	s.freeBudget(cfg)
+	if s.host != nil {
+		s.host.Free(cfg.HostSlot)
 	}
 }
 
-func (h *hub) freeBudget(cfg link.Config) {
-	if h.budget != nil {
-		h.budget.Free(cfg.MemorySlot)
+func (s *server) freeBudget(cfg link.Config) {
+	if s.budget != nil {
+		s.budget.Free(cfg.MemorySlot)
 	}
 }
 
 // memory is the limit, and what all sessions use.
-func (h *hub) memory() (limit, used uint64) {
-	if h.budget == nil {
-		return h.cfg.MemoryLimit, 0
+func (s *server) memory() (limit, used uint64) {
+	if s.budget == nil {
+		return s.cfg.MemoryLimit, 0
 	}
-	return h.budget.Limit(), h.budget.Used()
+	return s.budget.Limit(), s.budget.Used()
 }
 
 // rebuild moves every session to a fresh worker. It returns how many moved.
-func (h *hub) rebuild(ctx context.Context) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (s *server) rebuild(ctx context.Context) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	n := 0
 	var errs []error
-	for p, cfg := range maps.Clone(h.workers) {
-		next, err := h.spawner.Rebuild(ctx, p, cfg)
+	for p, cfg := range maps.Clone(s.workers) {
+		next, err := s.spawner.Rebuild(ctx, p, cfg)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("worker %d: %w", p.PID(), err))
 			continue
 		}
-		turn := h.turns[p]
-		delete(h.workers, p) // it is about to end, and has nothing to move any more
-		delete(h.turns, p)
-		h.addLocked(next, cfg, turn)
+		turn := s.turns[p]
+		delete(s.workers, p) // it is about to end, and has nothing to move any more
+		delete(s.turns, p)
+		s.addLocked(next, cfg, turn)
 		n++
 	}
 	return n, errors.Join(errs...)
 }
 
 // end has no worker start any more.
-func (h *hub) end() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.ended = true
+func (s *server) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
 }
 
 // wait waits until all workers are gone, at most d. None starts any more.
-func (h *hub) wait(d time.Duration) {
-	h.end()
+func (s *server) wait(d time.Duration) {
+	s.end()
 	gone := make(chan struct{})
 	go func() {
-		h.wg.Wait()
+		s.wg.Wait()
 		close(gone)
 	}()
 	select {
@@ -248,23 +248,23 @@ func (h *hub) wait(d time.Duration) {
 }
 
 // leave lets the workers that are left go on without this process, with programs that went to the background.
-func (h *hub) leave() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for p := range h.workers {
+func (s *server) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for p := range s.workers {
 		_ = p.Leave() // one that has ended needs no word
 	}
 }
 
 // stop ends all workers.
-func (h *hub) stop() {
-	h.end()
-	h.pool.Close()
-	h.mu.Lock()
-	ps := slices.Collect(maps.Keys(h.workers))
-	h.mu.Unlock()
+func (s *server) stop() {
+	s.end()
+	s.pool.Close()
+	s.mu.Lock()
+	ps := slices.Collect(maps.Keys(s.workers))
+	s.mu.Unlock()
 	for _, p := range ps {
 		p.Stop(time.Second)
 	}
-	h.wg.Wait()
+	s.wg.Wait()
 }

@@ -18,7 +18,7 @@ import (
 
 // TestHubOneLimit: the processes of a run share its memory limit, on the software GPU with workers of their own.
 func TestHubOneLimit(t *testing.T) {
-	h := newHub(&spawn.Spawner{Env: append(os.Environ(), mainEnv+"=1")}, link.Config{GPU: "soft", MemoryLimit: 64 << 20}, logger(false))
+	h := newServer(&spawn.Spawner{Env: append(os.Environ(), mainEnv+"=1")}, link.Config{GPU: "soft", MemoryLimit: 64 << 20}, logger(false))
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	path := filepath.Join(t.TempDir(), "session")

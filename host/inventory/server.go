@@ -17,14 +17,14 @@ type Worker interface {
 	Measure(ctx context.Context) (link.Use, error)
 }
 
-// Times of a Desk.
+// Times of a Server.
 const (
 	fresh     = 100 * time.Millisecond // how long an answer serves all who ask
 	measuring = 150 * time.Millisecond // what workers may take; those that are busy count as they did last
 )
 
-// Desk answers the guests of one owner.
-type Desk struct {
+// Server answers the guests of one owner.
+type Server struct {
 	Memory  func() (limit, used uint64)                 // bytes of device memory that all may use, 0: no limit, and that they do; nil: no limit
 	Workers func() []Worker                             // the owner's, now
 	Machine func(ctx context.Context) (*Reading, error) // how the machine is
@@ -36,35 +36,35 @@ type Desk struct {
 }
 
 // Answer is the encoded Answer, at most 100 ms old.
-func (d *Desk) Answer(ctx context.Context) ([]byte, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.answer != nil && time.Since(d.at) < fresh {
-		return d.answer, nil
+func (s *Server) Answer(ctx context.Context) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.answer != nil && time.Since(s.at) < fresh {
+		return s.answer, nil
 	}
-	sessions := d.measureLocked(ctx)
-	r, err := d.Machine(ctx)
+	sessions := s.measureLocked(ctx)
+	r, err := s.Machine(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("state of the GPUs: %w", err)
 	}
 	o := Owner{Sessions: sessions}
-	if d.Memory != nil {
-		o.Limit, o.Used = d.Memory()
+	if s.Memory != nil {
+		o.Limit, o.Used = s.Memory()
 	}
-	d.answer, d.at = View(r, o).Encode(), time.Now()
-	return d.answer, nil
+	s.answer, s.at = View(r, o).Encode(), time.Now()
+	return s.answer, nil
 }
 
 // measureLocked asks all workers at once.
-func (d *Desk) measureLocked(ctx context.Context) []Session {
+func (s *Server) measureLocked(ctx context.Context) []Session {
 	ctx, cancel := context.WithTimeout(ctx, measuring)
 	defer cancel()
-	workers := d.Workers()
+	workers := s.Workers()
 	slices.SortFunc(workers, func(a, b Worker) int { return cmp.Compare(a.PID(), b.PID()) }) // lists keep their order
 	uses := make([]link.Use, len(workers))
 	var wg sync.WaitGroup
 	for i, w := range workers {
-		uses[i] = d.last[w]
+		uses[i] = s.last[w]
 		wg.Go(func() {
 			if u, err := w.Measure(ctx); err == nil {
 				uses[i] = u
@@ -72,19 +72,19 @@ func (d *Desk) measureLocked(ctx context.Context) []Session {
 		})
 	}
 	wg.Wait()
-	d.last = map[Worker]link.Use{}
+	s.last = map[Worker]link.Use{}
 	var list []Session
 	for i, w := range workers {
 		u := uses[i]
-		d.last[w] = u
+		s.last[w] = u
 		if u.PID == 0 {
 			continue // its program has said nothing yet
 		}
-		s := Session{Worker: w.PID(), PID: u.PID, Name: u.Program}
+		x := Session{Worker: w.PID(), PID: u.PID, Name: u.Program}
 		for _, n := range u.Devices {
-			s.Use = append(s.Use, Use(n))
+			x.Use = append(x.Use, Use(n))
 		}
-		list = append(list, s)
+		list = append(list, x)
 	}
 	return list
 }
