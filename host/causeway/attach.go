@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -178,17 +179,18 @@ func printDomainXML(out io.Writer, s api.Wish, run string) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, `<!-- below <domain> -->
-<metadata>
+	indent := func(text, by string) string { return by + strings.ReplaceAll(text, "\n", "\n"+by) }
+	_, err = fmt.Fprintf(out, `  <!-- below <domain> -->
+  <metadata>
 %s
-</metadata>
-<memoryBacking>
-  <source type='memfd'/>
-  <access mode='shared'/>
-</memoryBacking>
-<!-- in <devices> -->
+  </metadata>
+  <memoryBacking>
+    <source type='memfd'/>
+    <access mode='shared'/>
+  </memoryBacking>
+  <!-- in <devices> -->
 %s
-`, libvirt.MetadataXML([]api.Wish{s}), device)
+`, indent(libvirt.MetadataXML([]api.Wish{s}), "    "), indent(device, "    "))
 	return err
 }
 

@@ -33,6 +33,13 @@ func TestAttachSays(t *testing.T) {
 			t.Errorf("%v: %v\n%s%s", c.args, err, out, warned)
 		}
 	}
+	missing := filepath.Join(shortDir(t), "nobody")
+	for _, verb := range []string{"attach", "detach"} {
+		_, _, err := command(t, verb, "hand", "--qmp", missing, "--run-dir", run)
+		if err == nil || !strings.Contains(err.Error(), "-qmp unix:SOCKET,server=on,wait=off") || !strings.Contains(err.Error(), missing) || exitCode(err) != exitConflict {
+			t.Errorf("%s without QEMU: %v, status %d", verb, err, exitCode(err))
+		}
+	}
 	// A domain has two places; a plan is not done.
 	for where, r := range map[string]libvirt.Result{
 		"is added to the running VM and its definition:": {VM: "a", Name: "g", Live: true, Config: true, Done: true, Limits: api.Limits{Memory: 1}},

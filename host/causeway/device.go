@@ -174,7 +174,7 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 	machine := inventoryClient(cfg)
 	defer machine.Close()
 	dev, err := device.New(device.Options{
-		Tree:    device.Tree{Lib: lib, Version: version, GPU: chosen.Name, Memory: cfg.MemoryLimit},
+		Tree:    device.Tree{Lib: lib, Version: version, GPU: chosen.Name},
 		Worker:  cfg,
 		Spawner: spawner,
 		Pool:    pool,

@@ -72,7 +72,7 @@ var errorsOf = map[int][]error{
 	exitUnknown: {libvirt.ErrNoDomain, libvirt.ErrNoVGPU, qmp.ErrNoVGPU, errNoGPU, errNoCUDA, errNoLog},
 	exitConflict: {
 		libvirt.ErrExists, libvirt.ErrNotRunning, libvirt.ErrTransient, libvirt.ErrGuest,
-		qmp.ErrExists, qmp.ErrNoPort, qmp.ErrNoMemory, qmp.ErrGuest, daemon.ErrRunning,
+		qmp.ErrExists, qmp.ErrNoPort, qmp.ErrNoMemory, qmp.ErrGuest, qmp.ErrNoQEMU, daemon.ErrRunning,
 	},
 }
 

@@ -48,7 +48,7 @@ func (o optional[T, P]) Type() string { return o.kind }
 
 // What limits are, for help. Each is used with what holds if the flag is left out.
 const (
-	memoryUsage   = "limit of GPU memory, contexts included, as in 16GiB; none: the whole GPU"
+	memoryUsage   = "limit of GPU memory, contexts included, as in 16GiB (16GB and 16G are the same); none: the whole GPU"
 	capUsage      = "most per cent of the GPU's time, 1 to 100; none: no cap"
 	sessionsUsage = "most CUDA processes at once, 1 to 1000"
 	hostUsage     = "most of the host's memory that requests of its CUDA programs may hold, one program's half of it, as in 8GiB"

@@ -116,7 +116,7 @@ func New(o Options) (*Device, error) {
 			return nil, err
 		}
 	}
-	root, err := o.Tree.build(d, nvml)
+	root, err := o.Tree.build(d, nvml, func() uint64 { return d.Limits().Memory })
 	if err != nil {
 		return nil, err
 	}

@@ -10,8 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
+
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/api"
 	"causeway/host/worker/workertest"
 	"causeway/remote"
 )
@@ -241,6 +244,33 @@ func TestTree(t *testing.T) {
 		b, errno, err := c.Wait(time.Second)
 		if err != nil || errno != 0 || !bytes.HasPrefix(b, []byte(want)) {
 			t.Errorf("%s: %q, %v, %v", path, b, errno, err)
+		}
+	}
+}
+
+// TestInfoIsOfNow: the guest reads the limit of memory that holds, and keeps no copy of the file.
+func TestInfoIsOfNow(t *testing.T) {
+	v := boot(t)
+	for _, limit := range []uint64{0, 64 << 20, 3 << 30} {
+		if limit != 0 {
+			if _, err := v.device.SetLimits(api.Limits{Memory: limit}.All()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f, err := v.Open(syscall.O_RDONLY, caller(1), "info")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Flags&fuse.FOPEN_DIRECT_IO == 0 || f.Flags&fuse.FOPEN_KEEP_CACHE != 0 {
+			t.Errorf("opened with flags %#x, which let a guest keep what it read", f.Flags)
+		}
+		c, err := f.Read(0, 0, v.Pages(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, errno, err := c.Wait(time.Second)
+		if want := fmt.Sprintf("\nmemory=%d\n", limit); err != nil || errno != 0 || !bytes.HasSuffix(b, []byte(want)) {
+			t.Errorf("%q, %v, %v; want an end of %q", b, errno, err, want)
 		}
 	}
 }

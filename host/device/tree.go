@@ -1,6 +1,7 @@
 package device
 
 import (
+	"bytes"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -32,7 +33,6 @@ type Tree struct {
 	Lib     string // folder with libcuda.so.1, libnvidia-ml.so.1, causeway-check and bin/nvidia-smi
 	Version string
 	GPU     string // what users are told
-	Memory  uint64 // limit in bytes, 0: none
 }
 
 // build lays out the mount:
@@ -43,10 +43,12 @@ type Tree struct {
 //	bin/nvidia-smi   our own: it asks lib/libnvidia-ml.so.1
 //	bin/cdi-hook     of the container specification that setup writes
 //	share/cloud-init.yaml
-//	info             key=value lines
+//	info             key=value lines, the limit of memory as it is
 //	session          control file
 //	nvml             control file: what libnvidia-ml.so.1 asks, if nvml is given
-func (t Tree) build(session, nvml fs.ControlFile) (*fs.Dir, error) {
+//
+// memory is the limit in bytes, 0: none.
+func (t Tree) build(session, nvml fs.ControlFile, memory func() uint64) (*fs.Dir, error) {
 	root := fs.NewDir()
 	lib, bin := root.Dir("lib"), root.Dir("bin")
 	for _, name := range []string{"libcuda.so", "libnvidia-ml.so"} {
@@ -70,7 +72,7 @@ func (t Tree) build(session, nvml fs.ControlFile) (*fs.Dir, error) {
 	bin.File("check", fs.Bytes(checkScript), 0o555)
 	bin.File("cdi-hook", fs.Bytes(cdiHook), 0o555)
 	root.Dir("share").File("cloud-init.yaml", fs.Bytes(cloudInit), 0o444)
-	root.File("info", fs.Bytes([]byte(t.info())), 0o444)
+	root.File("info", fs.Live(func() []byte { return t.info(memory()) }), 0o444)
 	root.Control("session", session)
 	if nvml != nil {
 		root.Control("nvml", nvml)
@@ -88,12 +90,12 @@ func (t Tree) file(name string) (fs.Content, error) {
 	return fs.OSFile(f)
 }
 
-func (t Tree) info() string {
-	var b strings.Builder
+func (t Tree) info(memory uint64) []byte {
+	var b bytes.Buffer
 	fmt.Fprintf(&b, "protocol=%d\n", remote.ProtocolVersion)
 	fmt.Fprintf(&b, "max_read=%d\n", maxRead)
 	fmt.Fprintf(&b, "version=%s\n", t.Version)
 	fmt.Fprintf(&b, "gpu=%s\n", strings.ReplaceAll(t.GPU, "\n", " "))
-	fmt.Fprintf(&b, "memory=%d\n", t.Memory)
-	return b.String()
+	fmt.Fprintf(&b, "memory=%d\n", memory)
+	return b.Bytes()
 }

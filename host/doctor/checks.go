@@ -26,6 +26,7 @@ var checks = []check{
 	{"configuration", configuration},
 	{"run directory", runDirectory},
 	{"disk space", diskSpace},
+	{"systemd units", units},
 	{"causewayd", daemon},
 	{"scheduler", scheduler},
 	{"sockets", sockets},

@@ -142,6 +142,12 @@ func TestChecks(t *testing.T) {
 	reaching := func(how string) files {
 		return files{"causeway gpus --local --json": `[{"backend":"cuda","name":"NVIDIA GH200","driver":"580.1","reach":"` + how + `"}]`}
 	}
+	const showUnit = "systemctl show causewayd.service --property=LoadState,UnitFileState,ActiveState,NeedDaemonReload"
+	systemd := files{"run/systemd/system/x": "x"}
+	unitIs := func(states string) files {
+		s := strings.Split(states, " ")
+		return files{showUnit: fmt.Sprintf("LoadState=%s\nUnitFileState=%s\nActiveState=%s\nNeedDaemonReload=%s\n", s[0], s[1], s[2], s[3])}
+	}
 	for _, c := range []struct {
 		check    string
 		state    State
@@ -187,6 +193,17 @@ func TestChecks(t *testing.T) {
 		{"libvirt", Failed, nil, files{"virsh -c qemu:///system version": "FAIL error: failed to connect"}, nil, "systemctl start libvirtd"},
 		{"libvirt", Warning, nil, files{"virsh -c qemu:///system version": "Using library: libvirt 6.0.0\n"}, nil, "6.0.0"},
 		{"libvirt", Warning, nil, files{"virsh -c qemu:///system version": "Using library: libvirt 9.0.0\n"}, nil, "migrat"},
+		{"systemd units", OK, nil, nil, nil, "by hand"},
+		{"systemd units", OK, systemd, unitIs("loaded enabled active no"), nil, "enabled, active"},
+		{"systemd units", Warning, systemd, unitIs("not-found  inactive no"), nil, "Install the causeway package"},
+		{"systemd units", Failed, systemd, unitIs("masked masked inactive no"), nil, "systemctl unmask"},
+		{"systemd units", Failed, systemd, unitIs("bad-setting enabled inactive no"), nil, "systemctl status"},
+		{"systemd units", Failed, systemd, unitIs("loaded enabled failed no"), nil, "journalctl -u causewayd"},
+		{"systemd units", Warning, systemd, unitIs("loaded enabled active yes"), nil, "daemon-reload"},
+		{"systemd units", Warning, systemd, unitIs("loaded disabled active no"), nil, "systemctl enable causewayd"},
+		{"systemd units", Warning, systemd, files{showUnit: unitIs("loaded enabled active no")[showUnit],
+			"systemctl list-units --state=failed --plain --no-legend causeway*": "causeway-scheduler.service loaded failed failed x\n"}, nil, "journalctl -u causeway-scheduler.service"},
+		{"systemd units", Warning, systemd, files{showUnit: "FAIL Failed to connect to bus"}, nil, "connect to bus"},
 		{"libvirt hook", Warning, files{hookFile[1:]: ""}, nil, nil, "attach works"},
 		{"libvirt hook", OK, files{hookFile[1:]: "", "etc/libvirt/hooks/qemu": "exec causeway hook qemu \"$@\""}, nil, nil, "calls it"},
 		{"libvirt hook", Failed, files{hookFile[1:]: "mode 0"}, nil, nil, "chmod"},

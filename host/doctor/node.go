@@ -104,6 +104,42 @@ func daemon(ctx context.Context, m *Machine) Result {
 	return ok("version %s, process %d", v.Version, v.PID)
 }
 
+// unit is what starts causewayd where systemd runs.
+const unit = "causewayd.service"
+
+func units(ctx context.Context, m *Machine) Result {
+	if !m.exists("/run/systemd/system") {
+		return ok("systemd does not run here: causewayd is started by hand")
+	}
+	text, err := m.Run(ctx, "systemctl", "show", unit, "--property=LoadState,UnitFileState,ActiveState,NeedDaemonReload")
+	if err != nil {
+		return warning("Run it: `systemctl status "+unit+"`.", "systemd does not tell: %s", firstLine(text))
+	}
+	is := map[string]string{}
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		is[name] = value
+	}
+	failures, _ := m.Run(ctx, "systemctl", "list-units", "--state=failed", "--plain", "--no-legend", "causeway*")
+	switch first, _, _ := strings.Cut(strings.TrimSpace(failures), " "); {
+	case is["LoadState"] == "not-found":
+		return warning("Install the causeway package, which has the unit, or start `causeway daemon` after each boot.", "there is no %s: causewayd does not start with this host", unit)
+	case is["LoadState"] == "masked":
+		return failed("`systemctl unmask "+unit+"`, then `systemctl enable --now causewayd`.", "%s is masked", unit)
+	case is["LoadState"] != "loaded":
+		return failed("`systemctl status "+unit+"` says what is wrong with its file.", "%s is %s", unit, is["LoadState"])
+	case is["ActiveState"] == "failed":
+		return failed("`journalctl -u causewayd -n 20` says why; then `systemctl restart causewayd`.", "%s failed", unit)
+	case is["NeedDaemonReload"] == "yes":
+		return warning("`systemctl daemon-reload && systemctl restart causewayd`: VMs do not notice.", "%s has changed on disk since systemd read it", unit)
+	case is["UnitFileState"] == "disabled":
+		return warning("`systemctl enable causewayd`.", "%s is not enabled: causewayd does not start with this host", unit)
+	case first != "":
+		return warning("`journalctl -u "+first+" -n 20` says why; `systemctl reset-failed "+first+"` when that is settled.", "%s failed", first)
+	}
+	return ok("%s is %s, %s", unit, is["UnitFileState"], is["ActiveState"])
+}
+
 func scheduler(ctx context.Context, m *Machine) Result {
 	listening, known := m.listening()
 	switch socket := filepath.Join(m.RunDir, "scheduler.sock"); {

@@ -4,6 +4,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -173,5 +174,14 @@ func FilesystemXML(socket, tag string) (string, error) {
 		Source: &libvirtxml.DomainFilesystemSource{Mount: &libvirtxml.DomainFilesystemSourceMount{Socket: socket}},
 		Target: &libvirtxml.DomainFilesystemTarget{Dir: tag},
 	}
-	return f.Marshal()
+	text, err := f.Marshal()
+	return asVirsh(text), err
+}
+
+// empty is an element without content, as encoding/xml writes it.
+var empty = regexp.MustCompile(`></\w+>`)
+
+// asVirsh writes XML as libvirt itself does, so that it looks like what stands around it in an editor. Quotes within values are escaped.
+func asVirsh(text string) string {
+	return empty.ReplaceAllString(strings.ReplaceAll(text, `"`, "'"), "/>")
 }

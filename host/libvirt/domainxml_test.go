@@ -104,6 +104,28 @@ func TestFilesystems(t *testing.T) {
 }
 
 // What is written is read again as it was, in both forms.
+// TestFilesystemXML: it looks as libvirt writes it, and means what was asked for, whatever the socket's name.
+func TestFilesystemXML(t *testing.T) {
+	got, err := FilesystemXML("/run/causeway/vm1/gpu0.sock", "gpu0")
+	want := `<filesystem type='mount'>
+  <driver type='virtiofs' queue='1024'/>
+  <source socket='/run/causeway/vm1/gpu0.sock'/>
+  <target dir='gpu0'/>
+</filesystem>`
+	if err != nil || got != want {
+		t.Errorf("%v\n%s", err, got)
+	}
+	odd := `/run/"a" & 'b'/></x>.sock`
+	got, err = FilesystemXML(odd, "gpu0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := Parse([]byte(with("", got)))
+	if err != nil || len(d.Filesystems) != 1 || d.Filesystems[0].Socket != odd {
+		t.Errorf("%v: %+v of %s", err, d, got)
+	}
+}
+
 func TestMetadataRoundTrip(t *testing.T) {
 	list := []api.Wish{
 		{VM: "vm1", Name: "gpu0", GPU: "any"},

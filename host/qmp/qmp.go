@@ -19,6 +19,8 @@ var (
 	ErrNoPort   = errors.New("no PCI root port is free for a device that is plugged in: start QEMU with -device pcie-root-port,id=rp1,chassis=1")
 	ErrNoMemory = errors.New("guest memory is not shared with processes of the host: start QEMU with -object memory-backend-memfd,id=mem,size=SIZE,share=on -machine q35,memory-backend=mem")
 	ErrGuest    = errors.New("the guest has not let go of the vGPU")
+	// ErrNoQEMU says that nobody answers at a QMP socket.
+	ErrNoQEMU = errors.New("no QEMU answers there: start it with -qmp unix:SOCKET,server=on,wait=off, and name that socket")
 )
 
 // Monitor is QEMU's monitor; go-qemu's SocketMonitor is one.
@@ -39,7 +41,7 @@ type Machine struct {
 func Dial(socket string, limit time.Duration) (*Machine, error) {
 	mon, err := qmp.NewSocketMonitor("unix", socket, limit)
 	if err != nil {
-		return nil, fmt.Errorf("connect to QEMU: %w", err)
+		return nil, fmt.Errorf("%w (%w)", ErrNoQEMU, err)
 	}
 	done := make(chan error, 1)
 	go func() { done <- mon.Connect() }()

@@ -18,6 +18,7 @@ stop() { kill $daemon; wait $daemon || true; }
 pid_of() { causeway inspect "$1" --json | sed -n 's/^ *"pid": *\([0-9]*\).*/\1/p' | head -1; }
 
 apt-get -q install -y --no-install-recommends /root/causeway.deb >/root/apt.log 2>&1 || die "apt-get install failed"
+grep -q 'next, `causeway doctor`' /root/apt.log || die "the installation names no next step"
 say "$(causeway version)"
 dpkg -V causeway || die "files differ"
 getent group causeway >/dev/null || die "no group"
@@ -66,7 +67,8 @@ apt-get -q remove -y causeway >>/root/apt.log 2>&1 || die "apt-get remove failed
 [ ! -d "/proc/$before" ] || die "an unused vGPU outlived the package"
 [ -f /etc/causeway/causewayd.toml ] || die "removal took the configuration"
 /etc/libvirt/hooks/qemu.d/causeway vm1 prepare begin - </dev/null || die "the hook of a removed package stops VMs"
-stop
+grep -q '^State:.Z' /proc/$daemon/status || die "causewayd, which was started by hand, outlived the package"
+wait $daemon || true
 [ -z "$(pidof causeway || true)" ] || die "these processes go on: $(pidof causeway)"
 apt-get -q purge -y causeway >>/root/apt.log 2>&1 || die "apt-get purge failed"
 [ ! -e /var/lib/causeway ] && [ ! -e /var/log/causeway ] && [ ! -e /etc/causeway ] && [ ! -e /etc/libvirt ] || die "purge leaves folders"

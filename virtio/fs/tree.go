@@ -41,6 +41,15 @@ func (m memory) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
+// Live serves what f returns at each reading: a short text that changes while the device exists. Guests keep no copy of it. Any goroutine.
+type Live func() []byte
+
+// Size is that of now.
+func (f Live) Size() int64 { return int64(len(f())) }
+
+// ReadAt reads the text of now.
+func (f Live) ReadAt(p []byte, off int64) (int, error) { return memory(f()).ReadAt(p, off) }
+
 // OSFile serves f, which must stay open, and unchanged, as long as the device exists.
 func OSFile(f *os.File) (Content, error) {
 	fi, err := f.Stat()
