@@ -67,7 +67,7 @@ apt-get -q remove -y causeway >>/root/apt.log 2>&1 || die "apt-get remove failed
 [ ! -d "/proc/$before" ] || die "an unused vGPU outlived the package"
 [ -f /etc/causeway/causewayd.toml ] || die "removal took the configuration"
 /etc/libvirt/hooks/qemu.d/causeway vm1 prepare begin - </dev/null || die "the hook of a removed package stops VMs"
-grep -q '^State:.Z' /proc/$daemon/status || die "causewayd, which was started by hand, outlived the package"
+[ -z "$(readlink /proc/$daemon/exe)" ] || die "causewayd, which was started by hand, outlived the package"
 wait $daemon || true
 [ -z "$(pidof causeway || true)" ] || die "these processes go on: $(pidof causeway)"
 apt-get -q purge -y causeway >>/root/apt.log 2>&1 || die "apt-get purge failed"
