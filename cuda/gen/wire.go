@@ -131,6 +131,9 @@ func wireArgs(w *writer, f *idl.File) {
 		if o.Awaited != (idl.Condition{}) {
 			w.f("// Awaited implements Awaiter.\nfunc (v *%sArgs) Awaited() bool { return %s }\n", o.Name, holds("v", o.Awaited))
 		}
+		if _, fd := o.Object(); o.Effect == idl.Marks {
+			w.f("// Marked implements Marker.\nfunc (v *%sArgs) Marked() ID { return v.%s }\n", o.Name, camel(fd.Name))
+		}
 		if stream := o.HasIn("stream"); stream && o.Capture != "any" {
 			w.f("// OnStream implements Streamed.\nfunc (v *%sArgs) OnStream() Stream { return v.Stream }\n", o.Name)
 		}

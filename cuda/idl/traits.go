@@ -120,7 +120,7 @@ func (o *Op) checkTraits(consts []Const) error {
 	no(o.Place != "worker" && o.Order == "none", "order none is for what no driver sees")
 	no(o.Order == "stream" && !stream && !slices.ContainsFunc(o.In, func(f Field) bool { return f.Kind == "event" }), "order stream without a stream or an event")
 	no(o.Keyed && o.Effect != Modifies && o.Effect != Resets, "keyed is for modifies and resets")
-	no(o.Effect == Marks && o.Mode != Async, "marks is for async operations")
+	no(o.Effect == Marks && (o.Mode != Async || !o.HasIn("id")), "marks is for async operations on an id")
 	for _, name := range []string{"fresh", "names"} {
 		no(o.field(name) != nil && !o.OwnReply(), "field %s gives out ids: ownresult", name)
 	}

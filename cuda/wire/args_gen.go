@@ -1736,6 +1736,9 @@ func (v *EventRecordArgs) encode(w *writer) {
 	w.u32(8, v.Flags)
 }
 
+// Marked implements Marker.
+func (v *EventRecordArgs) Marked() ID { return v.Event }
+
 // OnStream implements Streamed.
 func (v *EventRecordArgs) OnStream() Stream { return v.Stream }
 

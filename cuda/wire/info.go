@@ -140,6 +140,9 @@ type Awaiter interface {
 	Awaited() bool
 }
 
+// Marker is implemented by requests whose effect is Marks: they are frequent, and found without being encoded.
+type Marker interface{ Marked() ID }
+
 // Streamed is implemented by requests of work on a stream that a capture may take up or forbid.
 type Streamed interface{ OnStream() Stream }
 

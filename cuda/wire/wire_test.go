@@ -237,6 +237,9 @@ func TestAwaiters(t *testing.T) {
 		if _, ok := NewArgs(op).(Awaiter); ok != op.Info().Awaited {
 			t.Errorf("%s: %v", op, ok)
 		}
+		if _, ok := NewArgs(op).(Marker); ok != (op.Info().Effect == Marks) {
+			t.Errorf("%s: it marks: %v", op, ok)
+		}
 	}
 	for a, want := range map[Awaiter]bool{
 		&MemcpyStagedArgs{Direction: 1}: true, &MemcpyStagedArgs{}: false, &Memcpy3DArgs{DstKind: BoxStaging}: true, &Memcpy3DArgs{SrcKind: BoxStaging}: false,

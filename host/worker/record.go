@@ -104,8 +104,11 @@ func header(c *wire.Call) wire.Header { return wire.Header{Ctx: c.Ctx, Thread: c
 
 // note follows a request that succeeded and has an effect. extra is what a driver keeps of it, as long as it is recorded.
 func (r *recorder) note(c *wire.Call, info *wire.OpInfo, a wire.Args, reply []byte, extra uint64) error {
-	if info.Effect == wire.Destroys || info.Effect == wire.Marks {
-		return r.noteShort(c, info, a, reply)
+	switch info.Effect {
+	case wire.Destroys:
+		return r.noteDestroy(c, info, a, reply)
+	case wire.Marks:
+		return r.noteMark(c, a)
 	}
 	e, err := r.entry(c, a)
 	if err != nil {
@@ -165,28 +168,38 @@ func (r *recorder) adopt(o *object, c *wire.Call, info *wire.OpInfo) {
 	}
 }
 
-// noteShort follows a request that is short and often comes: it is encoded into memory that stays.
-func (r *recorder) noteShort(c *wire.Call, info *wire.OpInfo, a wire.Args, reply []byte) error {
+func (r *recorder) noteDestroy(c *wire.Call, info *wire.OpInfo, a wire.Args, reply []byte) error {
+	// Requests that destroy are short: encode, look, forget.
 	rec, err := wire.AppendRecord(r.scratch[:0], header(c), a)
 	if err != nil {
 		return fmt.Errorf("record %s: %w", info.Name, err)
 	}
 	r.scratch = rec
-	id, ok := info.ObjectOf(rec, reply, c.Ctx)
-	o := r.objects[keyOf(info.Kind, id)]
-	switch {
-	case !ok || o == nil:
-	case info.Effect == wire.Destroys:
-		r.drop(o)
-	default:
-		if o.mark == nil {
-			o.mark = &entry{}
+	if id, ok := info.ObjectOf(rec, reply, c.Ctx); ok {
+		if o := r.objects[keyOf(info.Kind, id)]; o != nil {
+			r.drop(o)
 		}
-		o.mark.order = r.clock
-		r.clock++
-		o.mark.rec, r.scratch = rec, o.mark.rec
 	}
 	return nil
+}
+
+// noteMark remembers the last mark of an object, without allocating in the long run.
+func (r *recorder) noteMark(c *wire.Call, a wire.Args) (err error) {
+	m, ok := a.(wire.Marker)
+	if !ok {
+		return fmt.Errorf("record %v: it names nothing that it marks", c.Op)
+	}
+	o := r.objects[objectKey{id: uint64(m.Marked())}]
+	if o == nil {
+		return nil
+	}
+	if o.mark == nil {
+		o.mark = &entry{}
+	}
+	o.mark.order = r.clock
+	r.clock++
+	o.mark.rec, err = wire.AppendRecord(o.mark.rec[:0], header(c), a)
+	return err
 }
 
 func (r *recorder) modify(o *object, info *wire.OpInfo, e *entry) {
