@@ -8,7 +8,7 @@
 # GPU, vm inside a VM with a vGPU on the real GPU; bench measures. Only when asked for: vmtorch runs PyTorch in a VM that sees
 # this machine's Python tree read-only (minutes, as the CPU is emulated), vmcopy measures copies in a VM, limits holds a vGPU's memory
 # limit against the driver's account, share, sandbox and node are the scripts of these names, lanes measures launches by the number of
-# lanes and leaves profiles, costs what calls and starts cost by sandbox and placement, compat makes the table of scripts/compat,
+# lanes and leaves profiles, walls learns the requests that the driver makes (ioctls.sh) and what it takes of a VM's memory (guestpages.sh), costs what calls and starts cost by sandbox and placement, compat makes the table of scripts/compat,
 # speed that of scripts/speed.sh. Without a pack the programs are
 # built there by the nvcc in PATH. Logs are left in $OUT (default /tmp/causeway-gpu). A short table comes last; the status is 0 if nothing
 # failed.
@@ -31,10 +31,11 @@ make_pack() {
   go test -c -trimpath -ldflags '-s -w' -o "$BUILD/bin/causeway-limits" ./host/device
   go build -trimpath -tags takeover -ldflags '-s -w' -o "$BUILD/bin/causeway-takeover" ./host/causeway
   gcc -O2 -std=gnu11 scripts/bench/probe/bench.c -o "$BUILD/bin/bench" -ldl
+  gcc -O1 -std=gnu11 scripts/guestpages/guestpages.c -o "$BUILD/bin/guestpages" -ldl
   scripts/build-tests.sh
   scripts/qemu-bundle.sh
   images/build-initramfs.sh "$kernel" "$BUILD/images/base-$kernel.cpio.gz"
-  local parts=(bin/causeway bin/causeway-{bench,compat,limits,share,speed,takeover} bin/bench lib tests qb tools "images/base-$kernel.cpio.gz" "kernels/$kernel")
+  local parts=(bin/causeway bin/causeway-{bench,compat,limits,share,speed,takeover} bin/bench bin/guestpages lib tests qb tools "images/base-$kernel.cpio.gz" "kernels/$kernel")
   say "packing $(du -shc --apparent-size "${parts[@]/#/$BUILD/}" | tail -1 | cut -f1)"
   # tests/obj and the stub are for linking only.
   tar c --sort=name -C "$BUILD" --exclude tests/obj --exclude tests/stubs "${parts[@]}" |
@@ -130,6 +131,14 @@ phase_limits() {
 
 phase_share() { scripts/share.sh --gpu "$gpu"; }
 phase_sandbox() { scripts/sandbox.sh --gpu "$gpu"; }
+
+phase_walls() {
+  scripts/guestpages.sh || return 1
+  local rc=0
+  scripts/ioctls.sh --gpu "$gpu" || rc=$?
+  cp "$BUILD/logs/ioctls/met" "$out/ioctls.met" 2>/dev/null
+  return $rc
+}
 phase_node() { scripts/node.sh --gpu "$gpu" --fault "$(ls -d "$BUILD"/tests/*-static | tail -1)/faults oob"; }
 
 # Launches from several threads natively and by the number of lanes, and where the time goes.

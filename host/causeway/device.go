@@ -132,6 +132,7 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 	if chosen.Reach != driver.ReachNone && !cfg.ReachWorker {
 		return &driver.ReachError{Device: chosen.Name, Reach: chosen.Reach}
 	}
+	f.gpu.sandbox.slice = chosen.Slice
 	size, n := chosen.limits(f.gpu.warm), offered(cfg, chosen, list)
 	limits, err := f.limits(size, n)
 	if err != nil {

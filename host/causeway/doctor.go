@@ -18,7 +18,7 @@ func doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Check whether this host can give vGPUs to VMs, and say what to do",
 		Long: `Checks the kernel, KVM, QEMU, libvirt and its hook, AppArmor and SELinux, the NVIDIA driver and its libraries (loaded by a child
-process), MIG, huge pages, limits of locked memory, what confines workers (control groups, seccomp, Landlock, namespaces), and
+process), MIG, what kernels on the GPU can address, huge pages, limits of locked memory, what confines workers (control groups, seccomp, Landlock, namespaces), and
 causewayd: its configuration, folders, disk space, sockets, the scheduler and the vGPUs.
 
 Each check says ok, warning (something works less well) or failed (vGPUs will not work), and what to do. It changes nothing.

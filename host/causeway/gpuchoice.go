@@ -144,11 +144,14 @@ func askGPUs(ctx context.Context, visible []string) ([]gpuLine, error) {
 	return list, nil
 }
 
+// visibleEnv restricts what a driver shows (CUDA programming guide, environment variables).
+const visibleEnv = "CUDA_VISIBLE_DEVICES"
+
 // envFor is the environment of a child that reads the drivers.
 func envFor(visible []string) []string {
 	env := spawn.HostEnv()
 	if len(visible) > 0 && strings.HasPrefix(visible[0], "MIG-") {
-		env = append(env, "CUDA_VISIBLE_DEVICES="+strings.Join(visible, ","))
+		env = append(env, visibleEnv+"="+strings.Join(visible, ","))
 	}
 	return env
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"text/tabwriter"
 
@@ -14,6 +15,7 @@ import (
 
 	"causeway/host/api"
 	"causeway/host/driver"
+	"causeway/host/inventory"
 	"causeway/host/view"
 )
 
@@ -26,6 +28,8 @@ type gpuLine struct {
 	Memory  uint64 `json:"memory"`
 	Driver  string `json:"driver,omitempty"`
 	MIG     string `json:"mig,omitempty"`
+	// Slice is the older name of the one MIG slice that the process which asked may see: it says what it is a slice of.
+	Slice string `json:"slice,omitempty"`
 
 	Reach driver.Reach `json:"reach,omitempty"`
 }
@@ -211,6 +215,10 @@ func describe(backend string, list []gpuLine) error {
 	if err != nil {
 		return err
 	}
+	slice := os.Getenv(visibleEnv)
+	if n, ok := src.(*inventory.NVML); ok && strings.HasPrefix(slice, "MIG-") {
+		n.Watch() // tells of slices
+	}
 	r, err := src.Read()
 	if err != nil {
 		return err
@@ -219,6 +227,11 @@ func describe(backend string, list []gpuLine) error {
 		l := &list[i]
 		if l.Backend != backend || l.Index >= len(r.Devices) {
 			continue
+		}
+		for _, s := range r.Slices {
+			if s.UUID == slice {
+				l.Slice = s.Name()
+			}
 		}
 		l.Driver = r.Driver
 		switch r.Devices[l.Index].MigCurrent {

@@ -21,7 +21,8 @@ import (
 type sandboxFlag struct {
 	mode   string
 	ioctls string
-	own    bool // workers serve programs of this user, not of guests
+	slice  string // the MIG slice that workers use, by the name that says whose it is; "": cfg.Visible says all there is to say
+	own    bool   // workers serve programs of this user, not of guests
 }
 
 func (f *sandboxFlag) register(c *cobra.Command) {
@@ -38,7 +39,11 @@ func (f *sandboxFlag) space(cfg link.Config, log *slog.Logger) (*sandbox.Space, 
 		return nil, fmt.Errorf("--sandbox: %w", err)
 	}
 	real := !isSoft(cfg.GPU) && cuda.Present()
-	p := sandbox.NewPolicy(mode, real, cfg.Visible, spawn.HostEnv())
+	visible := cfg.Visible
+	if f.slice != "" {
+		visible = []string{f.slice}
+	}
+	p := sandbox.NewPolicy(mode, real, visible, spawn.HostEnv())
 	if p.Ioctls, err = sandbox.ParseIoctls(f.ioctls); err != nil {
 		return nil, fmt.Errorf("--ioctls: %w", err)
 	}

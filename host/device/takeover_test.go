@@ -87,7 +87,6 @@ func TestTakenOverLeased(t *testing.T) {
 	results := map[sandbox.Mode]map[string]takeover.Result{}
 	attack := func(t *testing.T, mode sandbox.Mode) {
 		out := new(said)
-		var spawner *device.Options
 		v := guestWith(t, target.Marks[0].Text, target.Marks[1].Text, func(o *device.Options) {
 			space, err := sandbox.New(sandbox.NewPolicy(mode, false, nil, nil), slog.New(slog.DiscardHandler))
 			if err != nil {
@@ -95,10 +94,9 @@ func TestTakenOverLeased(t *testing.T) {
 			}
 			t.Cleanup(space.Close)
 			o.Spawner.Sandbox, o.Spawner.Stderr = space, out
-			spawner = o
+			o.Spawner.Env = append(o.Spawner.Env, takeover.Env+"="+string(b))
 		})
-		spawner.Spawner.Env = append(spawner.Spawner.Env, takeover.Env+"="+string(b))
-		_, g, err := v.exec(4712) // the attacker's session
+		_, g, err := v.exec(4712) // the attacker's session: what it says comes after what the other one's worker said
 		if err != nil {
 			t.Fatal(err)
 		}

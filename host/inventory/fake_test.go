@@ -97,6 +97,10 @@ func (f *fakeLibrary) mig(entry string, args []any) (Return, bool) {
 		return 0, false
 	case entry == "nvmlDeviceGetUUID":
 		return putText(args[1], "MIG-a"), true
+	case entry == "nvmlDeviceGetGpuInstanceId":
+		return put32(args[1], 3), true
+	case entry == "nvmlDeviceGetComputeInstanceId":
+		return put32(args[1], 0), true
 	case entry == "nvmlDeviceGetName":
 		return putText(args[1], "Fake GPU MIG 1g.18gb"), true
 	case entry == "nvmlDeviceGetMemoryInfo":

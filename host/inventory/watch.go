@@ -18,6 +18,16 @@ type Slice struct {
 	UUID, Parent string
 	Profile      string // 1g.18gb
 	Memory       uint64
+	// Instances of the GPU and of its engines; Unknown32 if the driver does not tell.
+	GPUInstance, ComputeInstance uint32
+}
+
+// Name is the slice's older name, MIG-GPU-UUID/GPU instance/compute instance, which says what it is a slice of; "" if that is not known.
+func (s *Slice) Name() string {
+	if s.GPUInstance == Unknown32 || s.ComputeInstance == Unknown32 {
+		return ""
+	}
+	return fmt.Sprintf("MIG-%s/%d/%d", s.Parent, s.GPUInstance, s.ComputeInstance)
 }
 
 // Public numbers of NVML's events (nvml.h).
@@ -145,6 +155,7 @@ func migSlices(g gpu, d *Device) []Slice {
 		}
 		m := gpu{g.lib, binary.LittleEndian.Uint64(h[:])}
 		s := Slice{UUID: m.text("nvmlDeviceGetUUID"), Parent: FormatUUID(d.UUID)}
+		s.GPUInstance, s.ComputeInstance = m.number("nvmlDeviceGetGpuInstanceId"), m.number("nvmlDeviceGetComputeInstanceId")
 		_, s.Profile, _ = strings.Cut(m.text("nvmlDeviceGetName"), " MIG ")
 		var memory [24]byte // nvmlMemory_t: total, free, used
 		if m.fill("nvmlDeviceGetMemoryInfo", memory[:]) {

@@ -85,8 +85,13 @@ func TestGone(t *testing.T) {
 
 func TestSlices(t *testing.T) {
 	r := watched(t, newFake(2)).mustRead(t)
-	if want := []Slice{{"MIG-a", fakeUUID(0), "1g.18gb", 180}}; !reflect.DeepEqual(r.Slices, want) {
+	if want := []Slice{{"MIG-a", fakeUUID(0), "1g.18gb", 180, 3, 0}}; !reflect.DeepEqual(r.Slices, want) {
 		t.Errorf("%+v, want %+v", r.Slices, want)
+	} else if name := r.Slices[0].Name(); name != "MIG-"+fakeUUID(0)+"/3/0" {
+		t.Errorf("the slice's older name: %s", name)
+	}
+	if name := (&Slice{Parent: "GPU-a", GPUInstance: 1, ComputeInstance: Unknown32}).Name(); name != "" {
+		t.Errorf("a slice of which little is known: %s", name)
 	}
 }
 
