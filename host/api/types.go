@@ -66,8 +66,17 @@ type Status struct {
 	Past      Counters  `json:"past"`    // of sessions that have ended
 	Opened    uint64    `json:"opened"`  // sessions so far
 	Refused   uint64    `json:"refused"` // sessions refused by a limit
+	// Card is the driver's account of the vGPU's GPU time.
+	Card Card `json:"card"`
 	// Unheld says why share and cap do not hold now; empty: they do.
 	Unheld string `json:"unheld,omitempty"`
+}
+
+// Card is what a GPU's driver says of the time that it worked for a vGPU, which its guest cannot forge.
+type Card struct {
+	Known   bool   `json:"known"`      // it tells of single processes; not on MIG slices and software GPUs
+	Nanos   uint64 `json:"ns"`         // of the vGPU's sessions together
+	Charged uint64 `json:"charged_ns"` // what the vGPU was charged for because far less was counted
 }
 
 // Session is one CUDA process of the guest.

@@ -96,11 +96,12 @@ func (d *Device) compare(r *inventory.Reading, now time.Time) {
 		period = 0
 	}
 	a.last = now
+	d.account(r, period)
 	var total, most uint64
 	var worst *session
 	least := uint64(0)
 	for _, s := range d.all() {
-		used, hidden, ok := s.audit(r, period)
+		used, hidden, ok := s.audit(r)
 		if !ok {
 			continue
 		}
@@ -139,7 +140,7 @@ func (d *Device) compare(r *inventory.Reading, now time.Time) {
 }
 
 // audit books what the driver says of the session's worker: used is all, hidden what the worker did not book. ok: it says something.
-func (s *session) audit(r *inventory.Reading, period time.Duration) (used, hidden uint64, ok bool) {
+func (s *session) audit(r *inventory.Reading) (used, hidden uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.proc == nil || s.res == nil || s.moving != nil || s.state >= dead {
@@ -149,9 +150,6 @@ func (s *session) audit(r *inventory.Reading, period time.Duration) (used, hidde
 	for i := range r.Used {
 		if n, here := r.Used[i][pid]; here {
 			used, ok = used+n, true
-		}
-		if i < len(r.Busy) {
-			s.res.sampled += uint64(period) / 100 * uint64(min(r.Busy[i][pid], 100))
 		}
 	}
 	if !ok {

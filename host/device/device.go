@@ -68,6 +68,7 @@ type Device struct {
 	door   door          // through which they come
 	starts chan struct{} // one for each worker that starts
 	audit  audit
+	card   card // by the driver's account
 
 	telling sync.Mutex // orders what workers are told of the limit; before mu
 

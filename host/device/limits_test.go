@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -365,7 +366,7 @@ func TestStartsLeakNothing(t *testing.T) {
 // TestAudit: what the driver says of a worker counts beside what it booked, and a worker that uses what it did not ask for is ended.
 func TestAudit(t *testing.T) {
 	var mu sync.Mutex
-	used := map[int]uint64{}
+	used, total := map[int]uint64{}, time.Duration(0)
 	set := func(pid int, n uint64) {
 		mu.Lock()
 		used[pid] = n
@@ -376,11 +377,12 @@ func TestAudit(t *testing.T) {
 		o.Machine = func(gocontext.Context) (*inventory.Reading, error) {
 			mu.Lock()
 			defer mu.Unlock()
-			m, busy := map[int]uint64{}, map[int]uint32{}
+			m, worked := map[int]uint64{}, map[int]time.Duration{}
+			total += 10 * time.Millisecond
 			for pid, n := range used {
-				m[pid], busy[pid] = n, 50
+				m[pid], worked[pid] = n, total
 			}
-			return &inventory.Reading{Used: []map[int]uint64{m}, Busy: []map[int]uint32{busy}}, nil
+			return &inventory.Reading{Used: []map[int]uint64{m}, Worked: []map[int]time.Duration{worked}, Sampled: []bool{true}}, nil
 		}
 	})
 	_, honest := start(t, v)
@@ -413,4 +415,43 @@ func TestAudit(t *testing.T) {
 	if err := honest.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestForger: a guest whose words say that it uses no GPU time, while the driver says that it uses all, is charged by the driver's account.
+func TestForger(t *testing.T) {
+	v, _ := forger(t, true)
+	eventually(t, "not charged", func() bool {
+		c := v.device.Status().Card
+		return c.Known && c.Charged > 0 && c.Nanos >= c.Charged
+	})
+}
+
+// TestForgerUnseen: where the driver does not tell of processes nothing is known, and nothing charged.
+func TestForgerUnseen(t *testing.T) {
+	v, audits := forger(t, false)
+	eventually(t, "no audits", func() bool { return audits.Load() > 30 })
+	if c := v.device.Status().Card; c != (api.Card{}) {
+		t.Errorf("of a driver that tells nothing: %+v", c)
+	}
+}
+
+// forger is a virtual GPU with a cap whose one session counts nothing, on a GPU whose driver, if it tells, says that it works for that all the time.
+func forger(t *testing.T, tells bool) (v *vm, audits *atomic.Int32) {
+	began := time.Now()
+	audits = new(atomic.Int32)
+	var worker atomic.Int64
+	v = bootWith(t, func(o *device.Options) {
+		o.Limits.Cap, o.Audit = 20, 20*time.Millisecond
+		o.Scheduler = func(l api.Limits) (*schedule.Seat, error) {
+			return schedule.Alone(schedule.Membership{GPU: "GPU-1", Key: "vm/gpu0", Weight: l.Share, Cap: l.Cap}, slog.New(slog.DiscardHandler)), nil
+		}
+		o.Machine = func(gocontext.Context) (*inventory.Reading, error) {
+			audits.Add(1)
+			worked := map[int]time.Duration{int(worker.Load()): time.Since(began)}
+			return &inventory.Reading{Worked: []map[int]time.Duration{worked}, Sampled: []bool{tells}}, nil
+		}
+	})
+	start(t, v)
+	worker.Store(int64(v.device.Status().Sessions[0].Worker))
+	return v, audits
 }

@@ -76,6 +76,7 @@ func (s *session) yield(p workerProcess) {
 	d.host.Free(r.host)
 	d.mu.Lock()
 	d.past.Add(c)
+	d.departedLocked(p)
 	d.departLocked(s.caller.UID)
 	d.mu.Unlock()
 }

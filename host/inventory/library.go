@@ -24,6 +24,7 @@ const (
 	Success          Return = 0
 	InvalidArgument  Return = 2
 	NotSupported     Return = 3
+	NotFound         Return = 6
 	FunctionNotFound Return = 13
 )
 

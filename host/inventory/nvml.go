@@ -8,10 +8,10 @@ import (
 // NVML reads real GPUs.
 type NVML struct {
 	lib     Library
-	devices []gpu          // in the order of the vGPU
-	ids     []Identity     // theirs
-	watch   *watcher       // nil: only read
-	sampled map[int]uint64 // by device: when the last sample of busy was taken
+	devices []gpu      // in the order of the vGPU
+	ids     []Identity // theirs
+	watch   *watcher   // nil: only read
+	works   []samples  // of each device
 }
 
 // Identity is what devices are told apart by.
@@ -103,7 +103,8 @@ func (s *NVML) Read() (*Reading, error) {
 		}
 		r.Devices = append(r.Devices, dev)
 		r.Used = append(r.Used, processes(g))
-		r.Busy = append(r.Busy, s.busy(i, g))
+		worked, known := s.work(i, g)
+		r.Worked, r.Sampled = append(r.Worked, worked), append(r.Sampled, known)
 	}
 	for i, a := range s.devices {
 		for j, b := range s.devices {
@@ -131,34 +132,6 @@ func processes(g gpu) map[int]uint64 {
 		list = list[stride:]
 	}
 	return used
-}
-
-// busy is how much of the time since the last reading a device worked for each process, in per cent, where the driver tells: the
-// mean of its samples (nvmlProcessUtilizationSample_t: pid, 4 bytes of padding, time in microseconds, then SM, memory, encoder and decoder
-// per cent).
-func (s *NVML) busy(i int, g gpu) map[int]uint32 {
-	const stride, most = 32, 2048
-	var count [4]byte
-	binary.LittleEndian.PutUint32(count[:], most)
-	list := make([]byte, stride*most)
-	if s.sampled == nil {
-		s.sampled = map[int]uint64{}
-	}
-	if g.lib.Call("nvmlDeviceGetProcessUtilization", g.handle, list, count[:], s.sampled[i]) != Success {
-		return nil
-	}
-	sums, samples := map[int]uint32{}, map[int]uint32{}
-	for range min(binary.LittleEndian.Uint32(count[:]), most) {
-		pid := int(binary.LittleEndian.Uint32(list))
-		sums[pid] += min(binary.LittleEndian.Uint32(list[16:]), 100)
-		samples[pid]++
-		s.sampled[i] = max(s.sampled[i], binary.LittleEndian.Uint64(list[8:]))
-		list = list[stride:]
-	}
-	for pid, n := range samples {
-		sums[pid] /= n
-	}
-	return sums
 }
 
 func pair(a, b gpu, i, j int) Pair {

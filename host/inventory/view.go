@@ -1,5 +1,7 @@
 package inventory
 
+import "time"
+
 // Reading is how the machine is: devices in the order of the vGPU, numbers of whole devices.
 type Reading struct {
 	CUDA    uint32
@@ -13,8 +15,10 @@ type Reading struct {
 	// Faults since the reading before, and MIG slices, of a source that is watched.
 	Faults []Fault
 	Slices []Slice
-	// Busy is, for each device, how many per cent of the time of late it worked for host processes, by process id. May be nil.
-	Busy []map[int]uint32
+	// Worked is, for each device, how long it has worked for host processes since the source began to look, by process id, as far as the
+	// driver's samples tell. Sampled says whether they do: not for MIG slices, nor for GPUs that are split into such. Both may be nil.
+	Worked  []map[int]time.Duration
+	Sampled []bool
 }
 
 // Source reads the machine.

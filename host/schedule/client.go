@@ -226,6 +226,21 @@ func (s *Seat) SetLimits(l policy.Limits) {
 	s.tellLocked(&request{Op: opLimits, Weight: l.Weight, Cap: l.Cap}, nil)
 }
 
+// Account tells what the GPU's driver says that it worked for the virtual GPU in the last period, and returns what that was charged for beyond
+// what had been counted. Nothing is charged while there is no scheduler, or for so long as its answer takes.
+func (s *Seat) Account(card, period time.Duration) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn == nil || period <= 0 {
+		return 0
+	}
+	a, err := s.conn.ask(&request{Op: opAccount, Card: max(card, 0), Period: min(period, maxPeriod)}, nil)
+	if err != nil {
+		s.dropLocked(err)
+	}
+	return a.Charged
+}
+
 // tellLocked makes a call. One that fails costs the connection: it is then made anew, with everything.
 func (s *Seat) tellLocked(r *request, files []int) {
 	if s.conn == nil {

@@ -273,6 +273,20 @@ func (e *engine) join(key string, l policy.Limits) *share {
 	return s
 }
 
+// account compares what was counted of a virtual GPU with its driver's account.
+func (e *engine) account(s *share, card, period time.Duration) time.Duration {
+	e.mu.Lock()
+	now := time.Now()
+	e.decideLocked(now) // what was counted until now
+	charged := e.policy.Account(s.Share, now, card, period)
+	e.mu.Unlock()
+	if charged > 0 {
+		e.log.Warn("charged by the driver's account: far less was counted", "key", s.key, "card", card, "period", period, "charged", charged)
+		e.poke()
+	}
+	return charged
+}
+
 func (e *engine) setLimits(s *share, l policy.Limits) {
 	e.mu.Lock()
 	s.Limits = l
@@ -357,7 +371,7 @@ func (e *engine) status() GPUStatus {
 		}
 		st.Shares = append(st.Shares, ShareStatus{
 			Key: s.key, Share: s.Weight, Cap: s.Cap, Sessions: len(s.sessions), Mode: s.Mode.String(), Active: s.Active(),
-			Throttled: s.Throttled(), Held: s.Held, Busy: s.BusyTotal, Waited: s.waited(), Recent: recent,
+			Throttled: s.Throttled(), Held: s.Held, Busy: s.BusyTotal, Card: s.Card, Charged: s.Charged, Waited: s.waited(), Recent: recent,
 		})
 	}
 	return st

@@ -19,15 +19,17 @@ const (
 	MaxShares   = 1024 // virtual GPUs
 	MaxSessions = 4096 // of one virtual GPU
 	maxText     = 256
+	maxPeriod   = time.Hour // of an account
 )
 
 // Operations of a request.
 const (
-	opJoin   = "join"   // GPU, Key, Weight, Cap, Soft
-	opLimits = "limits" // Weight, Cap
-	opAdd    = "add"    // Session; files: grant, usage, bell
-	opRemove = "remove" // Session
-	opStatus = "status" // needs no join
+	opJoin    = "join"    // GPU, Key, Weight, Cap, Soft
+	opLimits  = "limits"  // Weight, Cap
+	opAdd     = "add"     // Session; files: grant, usage, bell
+	opRemove  = "remove"  // Session
+	opAccount = "account" // Card, Period
+	opStatus  = "status"  // needs no join
 )
 
 // request is what a client asks.
@@ -39,12 +41,17 @@ type request struct {
 	Cap     uint32 `json:"cap,omitempty"`
 	Session uint64 `json:"session,omitempty"`
 	Soft    bool   `json:"soft,omitempty"`
+	// Card is how long the GPU worked for the virtual GPU in the last Period, by its driver's account.
+	Card   time.Duration `json:"card_ns,omitempty"`
+	Period time.Duration `json:"period_ns,omitempty"`
 }
 
 // answer is what the server says to each request, in turn.
 type answer struct {
 	Error  string  `json:"error,omitempty"`
 	Status *Status `json:"status,omitempty"`
+	// Charged is what an account made the virtual GPU pay for beyond what was counted.
+	Charged time.Duration `json:"charged_ns,omitempty"`
 }
 
 // Status is what a scheduler knows of all GPUs.
@@ -69,6 +76,8 @@ type ShareStatus struct {
 	Throttled bool          `json:"throttled,omitempty"` // by its cap
 	Held      time.Duration `json:"held_ns"`             // it had the GPU
 	Busy      time.Duration `json:"busy_ns"`             // as its workers measured; not while free
+	Card      time.Duration `json:"card_ns"`             // the GPU worked for it, by its driver's account
+	Charged   time.Duration `json:"charged_ns"`          // of Held or Busy: what only that account showed
 	Waited    time.Duration `json:"waited_ns"`           // its sessions stood still for want of a grant, together
 	Recent    float64       `json:"recent"`              // part of the GPU's time that it held in the last second, 0 to 1
 }
@@ -93,13 +102,15 @@ func decodeRequest(b []byte) (request, error) {
 		return r, fmt.Errorf("%w: a cap of %d %%", ErrRequest, r.Cap)
 	case r.Weight > 1_000_000:
 		return r, fmt.Errorf("%w: a weight of %d", ErrRequest, r.Weight)
+	case r.Card < 0 || r.Period < 0 || r.Period > maxPeriod || r.Op == opAccount && r.Period == 0:
+		return r, fmt.Errorf("%w: %v of a period of %v", ErrRequest, r.Card, r.Period)
 	}
 	switch r.Op {
 	case opJoin:
 		if r.GPU == "" || r.Key == "" {
 			return r, fmt.Errorf("%w: who joins which GPU?", ErrRequest)
 		}
-	case opLimits, opAdd, opRemove, opStatus:
+	case opLimits, opAdd, opRemove, opAccount, opStatus:
 	default:
 		return r, fmt.Errorf("%w: %q is no operation", ErrRequest, r.Op)
 	}

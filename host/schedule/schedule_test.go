@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -361,11 +362,41 @@ func TestOthers(t *testing.T) {
 	}
 }
 
+// TestAccount: the driver's account reaches the scheduler, which says what it charged for it; one that makes no sense is refused, and costs nothing.
+func TestAccount(t *testing.T) {
+	leaks(t)
+	path := filepath.Join(t.TempDir(), "s")
+	serve(t, path)
+	seat := Join(path, Membership{GPU: "GPU-1", Key: "vm/gpu0", Weight: 1, Cap: 20}, quietLog)
+	defer seat.Close()
+	if n := seat.Account(0, 5*time.Second); n != 0 {
+		t.Errorf("charged %v for nothing", n)
+	}
+	if n := seat.Account(5*time.Second, 5*time.Second); n < 4*time.Second || n > 5*time.Second {
+		t.Errorf("charged %v for 5 s that nobody counted", n)
+	}
+	if n := seat.Account(2*time.Hour, 0); n != 0 || !seat.Connected() {
+		t.Errorf("an account without a period: charged %v, connected %v", n, seat.Connected())
+	}
+	st, err := ReadStatus(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := st.GPUs[0].Shares[0]; s.Card != 5*time.Second || s.Charged < 4*time.Second || !s.Throttled {
+		t.Errorf("%+v", s)
+	}
+	for _, text := range []string{`{"op":"account"}`, `{"op":"account","card_ns":-1,"period_ns":1}`, `{"op":"account","card_ns":1,"period_ns":-1}`, `{"op":"account","period_ns":3600000000001}`} {
+		if r, err := decodeRequest([]byte(text)); !errors.Is(err, ErrRequest) {
+			t.Errorf("%s is %+v, %v", text, r, err)
+		}
+	}
+}
+
 // FuzzDecodeRequest: what a client says is a request within bounds or an error.
 func FuzzDecodeRequest(f *testing.F) {
 	for _, s := range []string{
 		`{"op":"join","gpu":"GPU-1","key":"vm/gpu0","weight":100,"cap":25,"soft":true}`, `{"op":"limits","weight":1}`,
-		`{"op":"add","session":18446744073709551615}`, `{"op":"remove","session":0}`, `{"op":"status"}`, `{"op":"status"}{}`, `{"op":"join","weight":-1}`, `[]`, ``,
+		`{"op":"add","session":18446744073709551615}`, `{"op":"remove","session":0}`, `{"op":"status"}`, `{"op":"account","card_ns":5,"period_ns":5000000000}`, `{"op":"account"}`, `{"op":"status"}{}`, `{"op":"join","weight":-1}`, `[]`, ``,
 	} {
 		f.Add([]byte(s))
 	}

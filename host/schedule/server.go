@@ -204,6 +204,8 @@ func (c *client) do(r request, files []int, a *answer) error {
 		}
 	case opRemove:
 		return c.engine.remove(c.share, r.Session)
+	case opAccount:
+		a.Charged = c.engine.account(c.share, r.Card, r.Period)
 	}
 	return nil
 }

@@ -104,6 +104,9 @@ func inspectStatus(p *paper, r *Reading, v *api.VGPU) {
 	p.line("calls", fmt.Sprintf("%d (%d failed), %d launches", all.Calls, all.FailedCalls, all.Launches))
 	p.line("copied", fmt.Sprintf("%s to the GPU, %s back", Bytes(all.BytesIn), Bytes(all.BytesOut)))
 	p.line("time", fmt.Sprintf("GPU busy %s, work held back by limits %s, workers' CPU %s", seconds(all.BusyNanos), seconds(all.WaitNanos), seconds(all.WorkerNanos)))
+	if s.Card.Known {
+		p.line("driver", fmt.Sprintf("GPU busy %s by its account, %s charged that was not counted", seconds(s.Card.Nanos), seconds(s.Card.Charged)))
+	}
 	p.line("no memory", fmt.Sprintf("%d allocations refused by the limit", all.OutOfMemory))
 	if len(s.Sessions) == 0 {
 		return

@@ -25,7 +25,7 @@ func sample() *Reading {
 		VGPUs: []api.VGPU{
 			{Spec: big, State: api.Connected, GPU: h200, Socket: "/run/causeway/vm1/gpu0.sock", Control: "/run/causeway/vm1/gpu0.ctl", PID: 4711, Started: noon.Add(-200 * time.Minute),
 				Status: &api.Status{Version: "1.0", PID: 4711, Started: noon.Add(-200 * time.Minute), Connected: true, GPU: "NVIDIA H200", UUID: h200, Limits: big.Limits,
-					Memory: 2<<30 + 512<<20, Host: 640 << 20, Opened: 5, Refused: 1,
+					Memory: 2<<30 + 512<<20, Host: 640 << 20, Opened: 5, Refused: 1, Card: api.Card{Known: true, Nanos: 71e9, Charged: 4e9},
 					Past: api.Counters{Calls: 1000, Launches: 500, BytesIn: 1 << 30, BytesOut: 1 << 20, BusyNanos: 5e9, MemoryPeak: 3 << 30, OutOfMemory: 2, HostRefused: 4, FailedCalls: 3},
 					Sessions: []api.Session{
 						{ID: 7, GuestPID: 1234, GuestUID: 1000, Program: "python3\x1b[2J", Worker: 5001, State: "running", Started: noon.Add(-90 * time.Second), Memory: 2 << 30, Host: 600 << 20,

@@ -16,5 +16,6 @@
 //     waits until there is enough in it for a slice, also when nobody else wants the GPU.
 //
 // The time charged for a slice is that by this package's clock, from grant to drained, not what the worker says: the GPU was
-// nobody else's. For caps it is the busy time that the worker measured, never more than the clock says.
+// nobody else's. For caps it is the busy time that the worker measured, never more than the clock says. A worker's words follow from what
+// a guest's kernels can write; so the driver's account is compared with both over seconds (account.go).
 package policy

@@ -80,6 +80,8 @@ type Share struct {
 
 	// Time so far: held is GPU time charged, Busy what was measured.
 	Held, BusyTotal time.Duration
+	// Card is the driver's account, as far as it is told; Charged is what of Held, or BusyTotal, comes from it.
+	Card, Charged time.Duration
 
 	active    bool
 	drained   bool
@@ -94,6 +96,12 @@ type Share struct {
 	tokens    float64 // nanoseconds in the cap's bucket
 	throttled bool
 	recent    float64 // part of the GPU's time, over memory
+
+	returned       time.Duration // of Held, so far
+	byHeld, byBusy ledger
+	cardAt         time.Time // of the driver's last account
+	onCard         bool      // it had something
+	suspect        time.Time // until then it is not interactive
 }
 
 // Throttled reports whether the cap holds it back.
@@ -112,6 +120,10 @@ type GPU struct {
 	sliceEnd time.Time
 	beside   bool // the holder does not wait for the end of the work before
 	last     time.Time
+
+	// What the driver said of those that were on the GPU together, of late, and what time there was, in nanoseconds.
+	claimed, there float64
+	together       time.Time
 }
 
 // Join adds a virtual GPU. It is quiet until a Report says otherwise.
@@ -248,12 +260,17 @@ func (s *Share) fill(g *GPU) {
 
 // settle ends a slice's account: what passed without work on the GPU is given back, up to the grace.
 func (s *Share) settle(g *GPU) {
-	s.virtual -= float64(min(max(s.sliceHeld-s.sliceBusy, 0), g.grace())) / s.weight()
+	back := min(max(s.sliceHeld-s.sliceBusy, 0), g.grace())
+	s.virtual -= float64(back) / s.weight()
+	s.returned += back
 	s.sliceHeld, s.sliceBusy = 0, 0
 }
 
 // interactive reports whether s uses far less than its share among those that want the GPU.
 func (g *GPU) interactive(s *Share) bool {
+	if g.last.Before(s.suspect) {
+		return false
+	}
 	sum := s.weight()
 	for _, o := range g.shares {
 		if o != s && o.active {

@@ -12,7 +12,8 @@ type program struct {
 	kernel time.Duration // GPU time of each
 	batch  int           // kernels until it pauses; 0: it never does
 	pause  time.Duration
-	flight int // kernels in flight
+	flight int  // kernels in flight
+	forges bool // its worker believes that whatever was submitted is finished
 
 	left     time.Duration // of the kernel on the GPU
 	inBatch  int           // kernels submitted of this batch
@@ -81,6 +82,9 @@ func (p *program) wants(now time.Duration) bool {
 
 func (p *program) report(now time.Duration) Report {
 	closed := p.Mode == Closed
+	if p.forges {
+		return Report{Active: closed && p.wants(now), Drained: true}
+	}
 	return Report{
 		Active:  p.flight > 0 || p.wants(now) && (closed || p.flight > 0) || p.flight == 0 && now-p.quiet < grace && p.told.Active,
 		Drained: p.flight == 0,
@@ -89,7 +93,7 @@ func (p *program) report(now time.Duration) Report {
 }
 
 func (p *program) limit() int {
-	if p.Mode == Free {
+	if p.Mode == Free || p.forges {
 		return 1000
 	}
 	return max(int(p.Budget/p.kernel), 2)

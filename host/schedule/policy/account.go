@@ -1,0 +1,102 @@
+package policy
+
+import (
+	"math"
+	"time"
+)
+
+/*
+The card's account. What a session has used is known from words that the GPU writes into memory which the session's kernels can reach: a guest
+can forge them, and then seems to use nothing. The driver's own account of each process is out of its reach, but comes late and is coarse. So it
+is compared over seconds: a virtual GPU of which far less was counted than the driver says is charged by the driver's account, and is not
+believed to be interactive for a while. Slices and caps go by what was counted otherwise.
+*/
+const (
+	// accountPart: what was counted may fall short of the driver's account by one part in so many, for ever. Its samples are means, in whole per cents.
+	accountPart = 4
+	// accountLag: the driver's samples cover up to a second each and come after it. So much that was counted before is held against them.
+	accountLag = 2 * time.Second
+	// accountMost is how much of a GPU's time those that take turns on it can have together, over accountMemory: periods are not aligned.
+	accountMost   = 1.125
+	accountMemory = time.Minute
+	// accountLeast is too little to charge.
+	accountLeast = 250 * time.Millisecond
+	// Distrust is how long one that was charged counts as one that wants all that it can get.
+	Distrust = time.Minute
+)
+
+// ledger is one way of counting a share's time, against the driver's account.
+type ledger struct {
+	at     time.Duration // counted at the last account
+	credit time.Duration // counted and not claimed by the driver; negative: the other way round
+	short  time.Duration // what the driver claims beyond what was counted, since there was credit
+}
+
+// due closes a period, in which the driver says card, and returns what is to be charged of that.
+func (l *ledger) due(counted, card time.Duration) time.Duration {
+	had := counted - l.at
+	l.at = counted
+	l.credit = min(l.credit+had-(card-card/accountPart), accountLag)
+	if l.credit >= 0 {
+		l.short = 0
+		return 0
+	}
+	if l.short += card - had; l.credit > -accountLeast {
+		return 0
+	}
+	due := max(l.short, 0)
+	l.credit, l.short = 0, 0
+	return due
+}
+
+// Account takes what the driver says that the GPU worked for a virtual GPU, card of the last period, and returns what was charged for
+// it beyond what had been counted.
+func (g *GPU) Account(s *Share, now time.Time, card, period time.Duration) time.Duration {
+	if period <= 0 {
+		return 0
+	}
+	g.charge(now)
+	card = min(max(card, 0), period)
+	s.Card += card
+	s.cardAt, s.onCard = now, card > 0
+	if !g.exclusive(now, card, period) {
+		s.byHeld.at, s.byBusy.at = s.Held-s.returned, s.BusyTotal
+		return 0
+	}
+	held := s.byHeld.due(s.Held-s.returned, card)
+	s.Held += held
+	s.byHeld.at += held
+	s.heldAt += held // it says nothing about what workers may report
+	s.virtual += float64(held) / s.weight()
+	busy := s.byBusy.due(s.BusyTotal, card)
+	if s.cap() == 0 { // then it is not measured while free
+		busy, s.byBusy.credit, s.byBusy.short = 0, 0, 0
+	}
+	s.BusyTotal += busy
+	s.byBusy.at += busy
+	s.tokens -= float64(busy)
+	charged := max(held, busy)
+	if s.Charged += charged; charged > 0 {
+		s.suspect = now.Add(Distrust)
+	}
+	return charged
+}
+
+// exclusive reports whether the driver divides the time of those that take turns on the GPU, as far as is known. Where it counts each as if it
+// were alone, its account says nothing of who took whose time.
+func (g *GPU) exclusive(now time.Time, card, period time.Duration) bool {
+	n := 0
+	for _, s := range g.shares {
+		if s.onCard && now.Sub(s.cardAt) <= 2*period {
+			n++
+		}
+	}
+	if n < 2 {
+		return true
+	}
+	fade := math.Exp(-float64(now.Sub(g.together)) / float64(accountMemory))
+	g.together = now
+	g.claimed = g.claimed*fade + float64(card)
+	g.there = g.there*fade + float64(period)/float64(n)
+	return g.there >= float64(2*period) && g.claimed <= accountMost*g.there
+}

@@ -1,0 +1,142 @@
+package policy
+
+import (
+	"testing"
+	"time"
+)
+
+const accountPeriod = 5 * time.Second
+
+// account runs for a period and tells the policy what the driver would say: says makes that of the GPU time that a program got.
+func (s *sim) account(says func(p *program, got time.Duration) time.Duration) {
+	before := make([]time.Duration, len(s.list))
+	for i, p := range s.list {
+		before[i] = p.done
+	}
+	s.run(accountPeriod)
+	for i, p := range s.list {
+		s.gpu.Account(p.Share, epoch.Add(s.now), says(p, p.done-before[i]), accountPeriod)
+	}
+	s.decide()
+}
+
+func truth(_ *program, got time.Duration) time.Duration { return got }
+
+// parts runs so many periods and returns what part of the time each program got in the last of them.
+func (s *sim) parts(periods, last int, says func(*program, time.Duration) time.Duration) []float64 {
+	for range periods - last {
+		s.account(says)
+	}
+	before := make([]time.Duration, len(s.list))
+	for i, p := range s.list {
+		before[i] = p.done
+	}
+	for range last {
+		s.account(says)
+	}
+	out := make([]float64, len(s.list))
+	for i, p := range s.list {
+		out[i] = float64(p.done-before[i]) / float64(last) / float64(accountPeriod)
+	}
+	return out
+}
+
+// TestForgedShare: a virtual GPU whose words always say that nothing of it is on the GPU gets half of a GPU on which it has a tenth. By the
+// driver's account it gets little more than its tenth.
+func TestForgedShare(t *testing.T) {
+	forge := func(says func(*program, time.Duration) time.Duration) []float64 {
+		s := &sim{t: t}
+		s.add(Limits{Weight: 1}, program{kernel: 100 * time.Microsecond, forges: true})
+		s.add(Limits{Weight: 9}, program{kernel: 100 * time.Microsecond})
+		return s.parts(24, 16, says)
+	}
+	without, with := forge(func(*program, time.Duration) time.Duration { return 0 }), forge(truth)
+	t.Logf("without the driver's account %.3f, with it %.3f", without, with)
+	if without[0] < 0.4 {
+		t.Errorf("the simulated forger gains nothing: %v", without)
+	}
+	if with[0] > 0.15 || with[1] < 0.84 {
+		t.Errorf("a forger with a share of 1 beside 9 has %v", with)
+	}
+}
+
+// TestForgedCap: the same for a cap, alone and beside another.
+func TestForgedCap(t *testing.T) {
+	forge := func(beside bool, says func(*program, time.Duration) time.Duration) []float64 {
+		s := &sim{t: t}
+		s.add(Limits{Weight: 1, Cap: 20}, program{kernel: 100 * time.Microsecond, forges: true})
+		if beside {
+			s.add(Limits{Weight: 1}, program{kernel: 100 * time.Microsecond})
+		}
+		return s.parts(12, 8, says)
+	}
+	for _, beside := range []bool{false, true} {
+		without, with := forge(beside, func(*program, time.Duration) time.Duration { return 0 }), forge(beside, truth)
+		t.Logf("beside another %v: without the driver's account %.3f, with it %.3f", beside, without, with)
+		if without[0] < 0.4 {
+			t.Errorf("beside another %v: the simulated forger gains nothing: %v", beside, without)
+		}
+		if with[0] > 0.27 {
+			t.Errorf("beside another %v: a forger with a cap of 20 %% has %v", beside, with)
+		}
+	}
+}
+
+// TestHonestAccounts: who is honest is not charged, whatever its programs are like: also if the driver's account is late by a second, says
+// a tenth too much, or counts each process as if it were alone.
+func TestHonestAccounts(t *testing.T) {
+	mixes := map[string]func(*sim){
+		"full load": func(s *sim) {
+			s.add(Limits{Weight: 3}, program{kernel: 50 * time.Microsecond})
+			s.add(Limits{Weight: 1}, program{kernel: 4 * time.Millisecond})
+		},
+		"bursts": func(s *sim) {
+			s.add(Limits{Weight: 1}, program{kernel: time.Millisecond, batch: 900, pause: 2 * time.Second})
+			s.add(Limits{Weight: 1}, program{kernel: time.Millisecond})
+		},
+		"interactive": func(s *sim) {
+			s.add(Limits{Weight: 1}, program{kernel: 200 * time.Microsecond, batch: 5, pause: 20 * time.Millisecond})
+			s.add(Limits{Weight: 1}, program{kernel: time.Millisecond})
+		},
+		"long kernels": func(s *sim) {
+			s.add(Limits{Weight: 1}, program{kernel: 300 * time.Millisecond})
+			s.add(Limits{Weight: 1}, program{kernel: time.Millisecond})
+		},
+		"cap": func(s *sim) { s.add(Limits{Weight: 1, Cap: 30}, program{kernel: time.Millisecond}) },
+		"alone": func(s *sim) {
+			s.add(Limits{Weight: 1}, program{kernel: time.Millisecond})
+		},
+	}
+	for mix, add := range mixes {
+		for kind, says := range map[string]func(late map[*program]time.Duration) func(*program, time.Duration) time.Duration{
+			"exact": func(map[*program]time.Duration) func(*program, time.Duration) time.Duration { return truth },
+			"high": func(map[*program]time.Duration) func(*program, time.Duration) time.Duration {
+				return func(_ *program, got time.Duration) time.Duration { return got + got/10 }
+			},
+			"late": func(late map[*program]time.Duration) func(*program, time.Duration) time.Duration {
+				return func(p *program, got time.Duration) time.Duration { // a fifth of a period is in the next account
+					told := got - got/5 + late[p]
+					late[p] = got / 5
+					return told
+				}
+			},
+		} {
+			s := &sim{t: t}
+			add(s)
+			s.parts(4, 1, says(map[*program]time.Duration{}))
+			for i, p := range s.list {
+				if p.Charged != 0 {
+					t.Errorf("%s, %s account: program %d was charged %v of %v", mix, kind, i, p.Charged, p.Card)
+				}
+			}
+		}
+	}
+	s := &sim{t: t} // each as if it were alone
+	mixes["full load"](s)
+	s.parts(4, 1, func(*program, time.Duration) time.Duration { return accountPeriod })
+	for i, p := range s.list {
+		if p.Charged != 0 {
+			t.Errorf("two seem to have all the time each, and program %d was charged %v", i, p.Charged)
+		}
+	}
+}
