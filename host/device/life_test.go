@@ -142,6 +142,7 @@ func TestEndOfARegion(t *testing.T) {
 		k.pending("end of the region", end)
 		k.pending("its lease", c)
 		k.want("another end", k.control(remote.Hello{Type: remote.MsgRegionEnd, Region: 1}), syscall.EINVAL)
+		k.want("a lease of what ends", k.lend(loanAt(1, 0), pages), 0)
 		w.hang(false)
 		k.settle()
 		k.want("end of the region", end, 0)

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"encoding/binary"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -15,11 +16,13 @@ import (
 	"causeway/cuda/wire"
 	"causeway/host/driver"
 	"causeway/host/driver/cuda/bind"
+	"causeway/host/driver/cuda/cudatest"
 	"causeway/host/driver/drivertest"
 )
 
-// FuzzOperations gives a session on a driver that agrees to everything records as a guest could send them, one behind the other:
-// nothing that they say may make the worker read or write where it must not. Its seeds are those of the software GPU.
+// FuzzOperations gives a session on a driver that knows what it may touch records as a guest could send them, one behind the other: every
+// range of memory that reaches the driver is the guest's or the call's own, and nothing that the records say may make the worker read or write
+// where it must not. Its seeds are those of the software GPU, and copies of every form.
 func FuzzOperations(f *testing.F) {
 	dir := filepath.Join("..", "soft", "testdata", "fuzz", "FuzzOperations")
 	list, err := os.ReadDir(dir)
@@ -29,9 +32,14 @@ func FuzzOperations(f *testing.F) {
 	for _, e := range list {
 		f.Add(seed(f, filepath.Join(dir, e.Name())))
 	}
-	drv := agreeingDriver(nil)
+	drv, regions := owningDriver(), guestRegions(f)
+	f.Add(recordsOf(f, copies()...))
+	f.Add(recordsOf(f, wrongCopies()...))
 	f.Fuzz(func(t *testing.T, records []byte) {
-		s := agreeing(t, drv, drivertest.NewHost())
+		cudatest.Restart()
+		host := drivertest.NewHost()
+		host.Regions = maps.Clone(regions)
+		s := agreeing(t, drv, host)
 		var d wire.Dispatcher
 		le := binary.LittleEndian
 		for n := 0; len(records) >= wire.RecordSize && n < 64; n++ {
@@ -40,6 +48,9 @@ func FuzzOperations(f *testing.F) {
 			s.Before(c.Op, false)
 			if _, _, err := d.Dispatch(s, &c, records[:size], nil); err != nil {
 				return // the worker ends the session
+			}
+			if found := cudatest.Finding(); found != "" {
+				t.Fatalf("%v: %s", c.Op, found)
 			}
 			records = records[size:]
 			if n := s.budget.Used(); n != s.used+s.pooling.spare {

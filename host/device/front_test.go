@@ -1,0 +1,154 @@
+package device_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+	"causeway/host/worker/workertest"
+	"causeway/virtio/fs/fstest"
+)
+
+// socketEnv, secondsEnv and programsEnv make TestFront a VM's front end on a device that runs elsewhere, for scripts/soak.sh: a socket, how
+// long, and how many programs at a time.
+const (
+	socketEnv   = "CAUSEWAY_FRONT_SOCKET"
+	secondsEnv  = "CAUSEWAY_FRONT_SECONDS"
+	programsEnv = "CAUSEWAY_FRONT_PROGRAMS"
+)
+
+// TestFront has a VM's programs come and go, and holds every byte against what they wrote: some exit, some are killed, some stop for longer
+// than their leases last. A limit that was lowered may refuse memory; a device that is gone ends it. Without a socket it has a device of its
+// own, for a program that exits and one that is killed.
+func TestFront(t *testing.T) {
+	f := &front{t: t}
+	socket, programs, least, end := os.Getenv(socketEnv), 1, 2, time.Now()
+	if socket == "" {
+		f.vm = boot(t)
+	} else {
+		g, err := fstest.Connect(socket, fstest.Options{Memory: 2 << 30})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.vm = &vm{Guest: g, t: t, socket: filepath.Dir(socket)}
+		t.Cleanup(func() { _ = g.Kill() })
+		seconds, _ := strconv.Atoi(os.Getenv(secondsEnv))
+		end = time.Now().Add(time.Duration(seconds) * time.Second)
+		least = 0
+		if n, err := strconv.Atoi(os.Getenv(programsEnv)); err == nil {
+			programs = n
+		}
+	}
+	var wg sync.WaitGroup
+	for i := range programs {
+		wg.Go(func() {
+			for n := 0; n < least || time.Now().Before(end); n++ {
+				if err := f.program(uint32(1000*i+n), n%4); err != nil {
+					if f.gone(err) {
+						return
+					}
+					t.Errorf("program %d of %d: %v", n, i, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	fmt.Printf("programs %d refused %d gone %v\n", f.ran.Load(), f.refused.Load(), f.lost.Load())
+}
+
+type front struct {
+	t            *testing.T
+	vm           *vm
+	ran, refused atomic.Int64
+	lost         atomic.Bool
+}
+
+// gone reports whether the device's end explains an error.
+func (f *front) gone(err error) bool {
+	if os.Getenv(socketEnv) == "" {
+		return false
+	}
+	if _, e := f.vm.Lookup(1, "session"); e == nil && !errors.Is(err, workertest.ErrGone) {
+		return false
+	}
+	f.lost.Store(true)
+	return true
+}
+
+// program is one process's life. how: 0 exits, 1 is killed, 2 is stopped for a while, 3 is killed while it is stopped.
+func (f *front) program(pid uint32, how int) error {
+	p, g, err := f.vm.exec(pid)
+	if err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	f.ran.Add(1)
+	defer p.halt()
+	call := func(a wire.Args, r wire.Reply) error {
+		res, err := g.Call(0, a, r)
+		if err == nil && res != cuda.Success {
+			err = res
+		}
+		return err
+	}
+	if err := call(&wire.PrimaryCtxRetainArgs{Ctx: 5}, nil); err != nil && !errors.Is(err, cuda.ErrorOutOfMemory) {
+		return fmt.Errorf("context: %w", err)
+	}
+	g.Ctx = 5
+	for range 3 {
+		if err := f.work(g, call); errors.Is(err, cuda.ErrorOutOfMemory) {
+			f.refused.Add(1)
+		} else if err != nil {
+			return err
+		}
+		if how == 2 {
+			p.stop(true)
+			time.Sleep(2500 * time.Millisecond)
+			p.stop(false)
+		}
+	}
+	switch how {
+	case 1, 3: // nobody renews its leases, and its file is closed when they have ended
+		p.stop(true)
+		p.halt()
+		for begin := time.Now(); p.pending() > 0; time.Sleep(10 * time.Millisecond) {
+			if time.Since(begin) > 10*time.Second {
+				return errors.New("its leases do not end")
+			}
+		}
+		return errors.Join(p.file.Close(), p.mem.Close())
+	}
+	return g.Close()
+}
+
+// work writes, copies and reads memory.
+func (f *front) work(g *workertest.Guest, call func(wire.Args, wire.Reply) error) error {
+	size := 4096 * (1 + rand.IntN(15))
+	var m wire.MemAllocReply
+	if err := call(&wire.MemAllocArgs{Size: uint64(size)}, &m); err != nil {
+		return err
+	}
+	want := make([]byte, size)
+	for i := range want {
+		want[i] = byte(rand.Uint32())
+	}
+	var back wire.MemcpyDtoHReply
+	err := g.Send(&wire.MemcpyHtoDArgs{Dst: m.Ptr, Stream: wire.StreamLegacy, Src: want})
+	if err == nil {
+		err = call(&wire.MemcpyDtoHArgs{Src: m.Ptr, Size: uint32(size), Stream: wire.StreamLegacy}, &back)
+	}
+	if err == nil && !bytes.Equal(back.Dst, want) {
+		err = fmt.Errorf("%d bytes came back as others", size)
+	}
+	return errors.Join(err, call(&wire.MemFreeArgs{Ptr: m.Ptr}, nil))
+}

@@ -1,0 +1,251 @@
+#!/usr/bin/env bash
+# Runs sessions of every kind beside each other for a long time, kills every process there is, and looks at what is left.
+#
+#   scripts/soak.sh [--minutes N] [--gpu soft|N|UUID] [--jobs N] [--seed N] [--keep]
+#
+# CUDA programs run under `causeway run` and over TCP (`causeway serve`), and guests' processes on vGPUs of a causewayd of its own, whose front end
+# is a test of host/device instead of a VM. Meanwhile programs, workers, device processes, the scheduler and causewayd are killed, vGPUs are
+# made, attached, given other limits under load, detached and deleted. What was not killed must have the right results. When it ends, or is
+# interrupted, everything must be where it was after the first round: descriptors, threads and memory of the services, processes, files, and the
+# GPU's memory. One line for each check; the status is 0 if all hold.
+#
+# --minutes (default 120) is how long, --jobs (2) how many programs at a time of each kind, --seed (1) picks what happens; --keep leaves the
+# logs. Needs what `scripts/build-tests.sh` builds, Go, curl and python3. Three minutes prove that it works; a leak of a descriptor an hour needs hours.
+set -uo pipefail
+. "$(dirname "$0")/lib/common.sh"
+
+minutes=120 gpu=soft jobs=2 seed=1 keep=
+while [ $# -gt 0 ]; do
+  case $1 in
+    --minutes) minutes=$2; shift 2 ;;
+    --gpu) gpu=$2; shift 2 ;;
+    --jobs) jobs=$2; shift 2 ;;
+    --seed) seed=$2; shift 2 ;;
+    --keep) keep=1; shift ;;
+    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit ;;
+    *) die "unknown option $1: see $0 --help" ;;
+  esac
+done
+causeway=$BUILD/bin/causeway
+[ -x "$causeway" ] || die "build/bin/causeway is missing: run make build"
+variant=$(find "$BUILD/tests/" -maxdepth 1 -name '*-static' 2>/dev/null | sort | tail -1)
+[ -n "$variant" ] || die "no test programs under build/tests: run scripts/build-tests.sh"
+programs=()
+for p in vectoradd matmul copies asynccopy streams events pinned modules graphnodes histogram textures reduce loading; do
+  [ -x "$variant/$p" ] && [ -f "$ROOT/guest/tests/expected/$p.txt" ] && programs+=("$p")
+done
+[ ${#programs[@]} -gt 2 ] || die "too few of the programs are under $variant"
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-soak.XXXXXX")
+export CAUSEWAY_RUN_DIR=$tmp/run
+port= serve= daemon= failed=0
+memory=1024 # MiB of a vGPU; a real GPU's context takes half of that
+[ "$gpu" = soft ] || memory=8192
+mkdir -p "$tmp/counts" "$tmp/lanes"
+go test -c -o "$tmp/front" "$ROOT/host/device" 2>"$tmp/build.log" || { cat "$tmp/build.log" >&2; die "host/device does not build"; }
+
+# --- services ----------------------------------------------------------------------------------------------------------
+
+start_serve() {
+  port=$((20000 + RANDOM % 20000))
+  "$causeway" serve --listen "127.0.0.1:$port" --gpu "$gpu" --warm 0 >>"$tmp/serve.log" 2>&1 &
+  serve=$!
+  for _ in $(seq 200); do (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && return; sleep 0.1; done
+  die "causeway serve does not answer: see $tmp/serve.log"
+}
+start_daemon() {
+  "$causeway" daemon --run-dir "$CAUSEWAY_RUN_DIR" --config "$tmp/causewayd.toml" >>"$tmp/causewayd.log" 2>&1 &
+  daemon=$!
+  for _ in $(seq 300); do
+    curl -s --unix-socket "$CAUSEWAY_RUN_DIR/causewayd.sock" http://causeway/v1/version | grep -q "\"pid\":$daemon," && return
+    sleep 0.1
+  done
+  die "causewayd does not answer: see $tmp/causewayd.log"
+}
+printf '[devices]\nsocket_owner = "0"\nlog = "file"\nwarm_workers = 0\n[health]\ninterval = "1s"\n' >"$tmp/causewayd.toml"
+
+# tree PID... prints processes and all below them.
+tree() { local p; for p in "$@"; do echo "$p"; tree $(cat /proc/"$p"/task/*/children 2>/dev/null); done; }
+devices() { python3 -c 'import glob,json,sys
+for f in glob.glob(sys.argv[1] + "/*/*.json"):
+    try: print(json.load(open(f))["pid"])
+    except Exception: pass' "$CAUSEWAY_RUN_DIR"; }
+device() { python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["pid"])' "$CAUSEWAY_RUN_DIR/$1/gpu0.json" 2>/dev/null; }
+scheduler() { python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["pid"])' "$CAUSEWAY_RUN_DIR/scheduler.json" 2>/dev/null; }
+
+stop_all() {
+  touch "$tmp/stop"
+  wait "${lanes[@]}" 2>/dev/null
+  for v in $("$causeway" ps -q 2>/dev/null); do "$causeway" delete "$v" >/dev/null 2>&1; done
+}
+cleanup() {
+  touch "$tmp/stop"
+  for p in $(devices) $(scheduler) $daemon $serve; do kill "$p" 2>/dev/null; done
+  wait 2>/dev/null
+  if [ -n "$keep" ] || [ "$failed" != 0 ]; then say "logs are in $tmp"; else rm -rf "$tmp"; fi
+}
+trap cleanup EXIT
+trap 'touch "$tmp/stop"' INT TERM
+
+# --- what happens ------------------------------------------------------------------------------------------------------
+
+# count NAME adds one; counted NAME prints how many.
+count() { echo >>"$tmp/counts/$1"; }
+counted() { if [ -f "$tmp/counts/$1" ]; then wc -l <"$tmp/counts/$1"; else echo 0; fi; }
+bad() { count wrong; printf '%s\n' "$*" >>"$tmp/wrong.txt"; }
+
+# one LANE HOW PROGRAM FATE: runs a program by run or tcp. FATE: whole, or who is killed: program, worker, everything; or stopped for a while.
+one() {
+  local lane=$1 how=$2 program=$3 fate=$4 out=$tmp/lanes/$1 rc=0 pid victim= killed
+  killed=$(counted tcp-workers-killed)
+  if [ "$how" = run ]; then
+    timeout -k 5 120 "$causeway" run --gpu "$gpu" -- "$variant/$program" >"$out.out" 2>"$out.err" </dev/null &
+  else
+    CAUSEWAY=tcp://127.0.0.1:$port LD_LIBRARY_PATH=$BUILD/lib timeout -k 5 120 "$variant/$program" >"$out.out" 2>"$out.err" </dev/null &
+  fi
+  pid=$!
+  if [ "$fate" != whole ]; then
+    sleep "0.$((RANDOM % 9))$((RANDOM % 10))"
+    case $fate in
+      program) victim=$(tree "$pid" | sed -n '2,$p' | tail -1) ;;
+      everything) victim=$(tree "$pid" | sed -n '2,$p') ;;
+      worker) if [ "$how" = run ]; then victim=$(tree "$pid" | sed -n '3,$p' | head -1); else count tcp-workers-killed; victim=$(tree "$serve" | sed -n '2,$p' | shuf -n 1); fi ;;
+      stopped) victim=$(tree "$pid" | sed -n '2,$p'); kill -STOP $victim 2>/dev/null; sleep 2; kill -CONT $victim 2>/dev/null; victim= ;;
+    esac
+    [ -z "$victim" ] || kill -9 $victim 2>/dev/null
+  fi
+  { wait "$pid" || rc=$?; } 2>/dev/null # the shell would say of each that it was killed
+  count "$how-$fate"
+  [ "$rc" != 77 ] || { count "$how-not-possible"; return; }
+  case $rc in 124 | 137) [ "$rc" = 137 ] && [ "$fate" != whole ] && [ "$fate" != stopped ] || bad "$program by $how, $fate: it hung, or was killed by nobody ($rc)" ;; esac
+  # A worker of serve that was killed may have been anybody's.
+  if [ "$rc" = 0 ]; then
+    diff -q <(grep -v '^#' "$out.out") <(grep -v '^#' "$ROOT/guest/tests/expected/$program.txt") >/dev/null || bad "$program by $how, $fate: other results"
+  elif [ "$fate" = whole ] || [ "$fate" = stopped ]; then
+    if [ "$how" = tcp ] && [ "$(counted tcp-workers-killed)" != "$killed" ]; then count tcp-beside; else bad "$program by $how, $fate: status $rc: $(tail -1 "$out.err")"; fi
+  fi
+}
+
+# lane_programs N HOW
+lane_programs() {
+  RANDOM=$((seed * 100 + $1))
+  local fates=(whole whole whole program worker everything stopped whole)
+  while [ ! -e "$tmp/stop" ]; do
+    local fate=${fates[RANDOM % ${#fates[@]}]}
+    one "$2-$1" "$2" "${programs[RANDOM % ${#programs[@]}]}" "$fate"
+  done
+}
+
+# lane_vgpu N: a vGPU's life, again and again: made, attached (a front end comes), limits that change under load, killed now and then, detached,
+# deleted.
+lane_vgpu() {
+  RANDOM=$((seed * 100 + 50 + $1))
+  local vm=soak$1 socket=$CAUSEWAY_RUN_DIR/soak$1/gpu0.sock front rc dies daemons
+  while [ ! -e "$tmp/stop" ]; do
+    dies= daemons=$(counted daemon-killed)
+    if ! "$causeway" create "$vm" --gpu "$gpu" --memory ${memory}MiB --share $((50 + RANDOM % 100)) >"$tmp/lanes/$vm.out" 2>&1; then
+      [ "$(counted daemon-killed)" = "$daemons" ] || { sleep 0.5; continue; } # which answered just now
+      bad "create $vm: $(tail -1 "$tmp/lanes/$vm.out")"; sleep 1; continue
+    fi
+    count vgpu-made
+    CAUSEWAY_FRONT_SOCKET=$socket CAUSEWAY_FRONT_SECONDS=8 CAUSEWAY_FRONT_PROGRAMS=$jobs timeout -k 5 120 "$tmp/front" -test.run '^TestFront$' >"$tmp/lanes/$vm.front" 2>&1 &
+    front=$!
+    for _ in 1 2 3 4; do
+      sleep "1.$((RANDOM % 10))"
+      "$causeway" limits "$vm" --memory $((memory * (70 + RANDOM % 80) / 100))MiB --share $((1 + RANDOM % 300)) --sessions $((8 + RANDOM % 50)) >>"$tmp/lanes/$vm.out" 2>&1 && count limits-changed
+      case $((RANDOM % 12)) in
+        0) kill -9 $(tree $(device "$vm") | sed -n '2,$p' | shuf -n 1) 2>/dev/null && { count vgpu-worker-killed; dies=1; } ;;
+        1) kill -9 $(device "$vm") 2>/dev/null && { count device-killed; dies=1; } ;;
+        2) kill -9 "$front" 2>/dev/null && { count front-killed; dies=1; } ;;
+      esac
+    done
+    rc=0; { wait "$front" || rc=$?; } 2>/dev/null
+    count front-runs
+    if [ "$rc" != 0 ] && [ -z "$dies" ]; then bad "front end of $vm: status $rc: $(grep -E 'front_test|panic' "$tmp/lanes/$vm.front" | head -3)"; fi
+    for _ in $(seq 40); do
+      "$causeway" delete "$vm" >>"$tmp/lanes/$vm.out" 2>&1 && break
+      [ -e "$CAUSEWAY_RUN_DIR/$vm/gpu0.json" ] || break
+      sleep 0.5
+    done
+    [ ! -e "$CAUSEWAY_RUN_DIR/$vm/gpu0.json" ] || bad "$vm could not be deleted: $(tail -1 "$tmp/lanes/$vm.out")"
+  done
+}
+
+# --- what is left ------------------------------------------------------------------------------------------------------
+
+# measure FILE: what must come back, a name and a number in each line. Memory may grow by what a runtime keeps.
+measure() {
+  {
+    for s in serve daemon; do
+      local p=${!s}
+      echo "$s-descriptors $(ls "/proc/$p/fd" 2>/dev/null | wc -l)"
+      echo "$s-memory-KiB $(awk '/^VmRSS/ {print $2}' "/proc/$p/status" 2>/dev/null)"
+      echo "$s-children $(cat /proc/"$p"/task/*/children 2>/dev/null | wc -w)"
+    done
+    echo "device-processes $(devices | wc -l)"
+    echo "files $(find "$CAUSEWAY_RUN_DIR" -type f -o -type s 2>/dev/null | grep -vc '/log/')"
+    echo "shared-memory-files $(ls /dev/shm | grep -c causeway)"
+    case $gpu in soft*) ;; *) echo "gpu-memory-MiB $(nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits -i "$gpu" | head -1)" ;; esac
+  } >"$1"
+}
+
+# settle waits until a service has nothing below it, at most 20 s.
+settle() {
+  for _ in $(seq 200); do [ -z "$(cat /proc/"$serve"/task/*/children 2>/dev/null)" ] && break; sleep 0.1; done
+  sleep 3
+}
+
+check() { # NAME VALUE COMMAND...
+  local name=$1 value=$2 verdict=ok; shift 2
+  "$@" || { verdict=FAILED; failed=1; }
+  printf '%-44s %-34s %s\n' "$name" "$value" "$verdict"
+}
+
+lanes=()
+start_serve
+start_daemon
+say "one round of everything, after which it is measured"
+for p in "${programs[@]}"; do one first run "$p" whole; one first tcp "$p" whole; done
+"$causeway" create soak0 --gpu "$gpu" --memory ${memory}MiB >/dev/null 2>&1
+CAUSEWAY_FRONT_SOCKET=$CAUSEWAY_RUN_DIR/soak0/gpu0.sock CAUSEWAY_FRONT_SECONDS=5 CAUSEWAY_FRONT_PROGRAMS=$jobs "$tmp/front" -test.run '^TestFront$' >"$tmp/lanes/first.front" 2>&1 ||
+  bad "the first front end: $(grep front_test "$tmp/lanes/first.front" | head -3)"
+"$causeway" delete soak0 >/dev/null 2>&1
+settle
+measure "$tmp/before"
+say "$minutes minutes with ${#programs[@]} programs, $jobs at a time of each kind, on GPU $gpu"
+for i in $(seq "$jobs"); do
+  lane_programs "$i" run & lanes+=($!)
+  lane_programs "$i" tcp & lanes+=($!)
+done
+for i in 1 2; do lane_vgpu "$i" & lanes+=($!); done
+end=$((SECONDS + minutes * 60)) round=0
+RANDOM=$((seed * 100 + 99))
+while [ "$SECONDS" -lt "$end" ] && [ ! -e "$tmp/stop" ]; do
+  sleep 5
+  round=$((round + 1))
+  if [ $((round % 8)) = 0 ]; then # causewayd is killed, and finds again what runs
+    kill -9 "$daemon" 2>/dev/null; wait "$daemon" 2>/dev/null
+    start_daemon; count daemon-killed
+  elif [ $((round % 8)) = 4 ] && [ -n "$(scheduler)" ]; then
+    kill -9 "$(scheduler)" 2>/dev/null && count scheduler-killed
+  fi
+done
+say "the end: what runs may finish"
+stop_all
+settle
+measure "$tmp/after"
+
+total=0
+for f in "$tmp"/counts/*; do n=$(wc -l <"$f"); printf '  %-30s %d\n' "$(basename "$f")" "$n"; total=$((total + n)); done
+check "something happened" "$total events" test "$total" -gt 10
+check "results" "$(counted wrong) wrong" test ! -e "$tmp/wrong.txt"
+[ ! -e "$tmp/wrong.txt" ] || sort "$tmp/wrong.txt" | uniq -c | sort -rn | head -20
+while read -r name was; do
+  now=$(awk -v n="$name" '$1 == n {print $2}' "$tmp/after")
+  case $name in
+    *-memory-KiB) check "$name" "$was, then $now" test "${now:-0}" -le $((was + was / 2 + 20480)) ;;
+    *) check "$name" "$was, then $now" test "${now:--1}" -le "$was" ;;
+  esac
+done <"$tmp/before"
+left=$(pgrep -f "$tmp/front|$CAUSEWAY_RUN_DIR/soak" | wc -l)
+check "processes of vGPUs that are left" "$left" test "$left" = 0
+exit $failed
