@@ -146,7 +146,7 @@ phase_lanes() {
   local n probe=$BUILD/bin/launches
   scripts/bench/profile.sh --gpu "$gpu" --out "$out/profile" >"$out/profile.txt" || return
   echo "native: $("$probe" through | tr '\n' ';')"
-  for n in 8 6 4 3 2 0; do echo "$n lanes: $(CAUSEWAY_LANES=$n "$CAUSEWAY" run --gpu "$gpu" -- "$probe" through | tr '\n' ';')"; done
+  for n in 8 6 4 3 2 0; do echo "$n submitters: $(CAUSEWAY_SUBMITTERS=$n "$CAUSEWAY" run --gpu "$gpu" -- "$probe" through | tr '\n' ';')"; done
 }
 
 # What calls and starts cost by sandbox and by where the program and its worker run. After # each start in ms: the first of a vGPU compiles

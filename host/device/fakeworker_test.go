@@ -43,7 +43,7 @@ type fakeWorker struct {
 
 type fakeRegion struct {
 	va, size uint64
-	pieces   map[uint64][]link.Extent
+	pieces   map[uint64][]link.Range
 	whole    bool // the last piece of a list has come
 }
 
@@ -136,7 +136,7 @@ func (w *fakeWorker) handle(m link.ToWorker) {
 	w.check("at message " + link.Name(m))
 	switch m := m.(type) {
 	case link.AddRegion:
-		w.regions[m.Region] = &fakeRegion{va: m.VA, size: m.Size, pieces: map[uint64][]link.Extent{}}
+		w.regions[m.Region] = &fakeRegion{va: m.VA, size: m.Size, pieces: map[uint64][]link.Range{}}
 	case link.AddPages:
 		r := w.regions[m.Region]
 		if r == nil {
@@ -146,7 +146,7 @@ func (w *fakeWorker) handle(m link.ToWorker) {
 		if r.whole && !w.parked {
 			w.of.fail("pages of region %d are listed again while the worker uses them", m.Region)
 		}
-		r.pieces[m.At], r.whole = m.Extents, m.Last
+		r.pieces[m.At], r.whole = m.Ranges, m.Last
 	case link.EndRegion:
 		if w.regions[m.Region] == nil {
 			w.of.fail("end of region %d, which the worker was not told of", m.Region)

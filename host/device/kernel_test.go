@@ -296,9 +296,9 @@ func (w *fakeWorker) counts() (parks, resumes int) {
 }
 
 func extentsOf(pages []virtiotest.Buffer) string {
-	var es []link.Extent
+	var es []link.Range
 	for _, b := range pages {
-		es = append(es, link.Extent{GPA: b.GPA, Size: uint64(len(b.Bytes))})
+		es = append(es, link.Range{GPA: b.GPA, Size: uint64(len(b.Bytes))})
 	}
 	return fmt.Sprint(es)
 }

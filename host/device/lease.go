@@ -27,7 +27,7 @@ type region struct {
 // piece is one lease: the pages of one READ, until it is completed.
 type piece struct {
 	size    uint64
-	extents []link.Extent
+	ranges  []link.Range
 	req     *fs.ReadRequest // nil: lapsed
 	renewed time.Time
 }
@@ -38,7 +38,7 @@ func (r *region) lend(off uint64, req *fs.ReadRequest, now time.Time) (old *fs.R
 	if off%pageSize != 0 || size == 0 || size%pageSize != 0 || off > r.size || size > r.size-off {
 		return nil, fmt.Errorf("lease of %#x+%#x in region %d of %#x bytes", off, size, r.id, r.size)
 	}
-	extents, err := pages(req, size)
+	ranges, err := pages(req, size)
 	if err != nil {
 		return nil, err
 	}
@@ -48,18 +48,18 @@ func (r *region) lend(off uint64, req *fs.ReadRequest, now time.Time) (old *fs.R
 		if err := r.overlaps(off, size); err != nil {
 			return nil, err
 		}
-		r.pieces[off] = &piece{size: size, extents: extents, req: req, renewed: now}
+		r.pieces[off] = &piece{size: size, ranges: ranges, req: req, renewed: now}
 		r.lent += size
 		r.changed = true
 		return nil, nil
 	case p.size != size:
 		return nil, fmt.Errorf("lease at %#x of region %d has %#x bytes, not %#x as before", off, r.id, size, p.size)
-	case !slices.Equal(p.extents, extents):
+	case !slices.Equal(p.ranges, ranges):
 		if p.req != nil {
 			// A lent page cannot move. What claims so is no guest kernel.
 			return nil, fmt.Errorf("pages at %#x of region %d changed while they were lent", off, r.id)
 		}
-		p.extents, r.changed = extents, true
+		p.ranges, r.changed = ranges, true
 	}
 	if p.req == nil {
 		r.lent += size
@@ -121,7 +121,7 @@ func (r *region) messages() []link.ToWorker {
 		offs = append(offs, off)
 	}
 	for i, off := range offs {
-		ms = append(ms, link.AddPages{Region: r.id, At: off, Last: i == len(offs)-1, Extents: r.pieces[off].extents})
+		ms = append(ms, link.AddPages{Region: r.id, At: off, Last: i == len(offs)-1, Ranges: r.pieces[off].ranges})
 	}
 	r.sent, r.changed = true, false
 	return ms
@@ -129,18 +129,18 @@ func (r *region) messages() []link.ToWorker {
 
 // pages lists the pages of a READ in file order. Pages that are not whole cannot be shared: the guest's DMA goes through
 // bounce buffers.
-func pages(req *fs.ReadRequest, size uint64) ([]link.Extent, error) {
+func pages(req *fs.ReadRequest, size uint64) ([]link.Range, error) {
 	list := req.Extents()
-	es := make([]link.Extent, 0, len(list))
+	es := make([]link.Range, 0, len(list))
 	var total uint64
 	for _, e := range list {
 		if e.GPA%pageSize != 0 || e.Len%pageSize != 0 {
 			return nil, fmt.Errorf("%w: buffer at %#x+%#x is not whole pages: align it, and boot the guest without SWIOTLB", errLease, e.GPA, e.Len)
 		}
-		es = append(es, link.Extent{GPA: e.GPA, Size: uint64(e.Len)})
+		es = append(es, link.Range{GPA: e.GPA, Size: uint64(e.Len)})
 		total += uint64(e.Len)
 	}
-	if total != size || len(es) > link.MaxExtents {
+	if total != size || len(es) > link.MaxRanges {
 		return nil, fmt.Errorf("%w: %#x bytes of pages for %#x", errLease, total, size)
 	}
 	return es, nil

@@ -25,7 +25,7 @@ type leased struct {
 
 	mu     sync.Mutex
 	guest  []link.BackedMemory
-	pieces map[uint32]map[uint64][]link.Extent
+	pieces map[uint32]map[uint64][]link.Range
 
 	ended sync.Once
 	done  chan struct{}
@@ -34,7 +34,7 @@ type leased struct {
 var _ remote.Carrier = (*leased)(nil)
 
 func newLeased(l *link.WorkerEnd) *leased {
-	return &leased{link: l, mem: shm.NewMemory(), pieces: map[uint32]map[uint64][]link.Extent{}, done: make(chan struct{})}
+	return &leased{link: l, mem: shm.NewMemory(), pieces: map[uint32]map[uint64][]link.Range{}, done: make(chan struct{})}
 }
 
 // handle follows one message of the device process. Files are taken over.
@@ -83,10 +83,10 @@ func (l *leased) addPages(m link.AddPages) error {
 	defer l.mu.Unlock()
 	ps := l.pieces[m.Region]
 	if ps == nil {
-		ps = map[uint64][]link.Extent{}
+		ps = map[uint64][]link.Range{}
 		l.pieces[m.Region] = ps
 	}
-	ps[m.At] = m.Extents
+	ps[m.At] = m.Ranges
 	if !m.Last {
 		return nil
 	}
@@ -114,13 +114,13 @@ func (l *leased) runs(id uint32) ([]shm.Run, error) {
 }
 
 // locate finds guest-physical memory in the files that back it.
-func (l *leased) locate(e link.Extent) (shm.Run, error) {
+func (l *leased) locate(e link.Range) (shm.Run, error) {
 	for _, g := range l.guest {
 		if e.GPA >= g.GPA && e.GPA-g.GPA < g.Size && e.Size <= g.Size-(e.GPA-g.GPA) {
 			return shm.Run{FD: g.File, Offset: int64(g.Offset + (e.GPA - g.GPA)), Size: e.Size}, nil
 		}
 	}
-	return shm.Run{}, fmt.Errorf("guest-physical extent %#x+%#x is not guest memory", e.GPA, e.Size)
+	return shm.Run{}, fmt.Errorf("guest-physical range %#x+%#x is not guest memory", e.GPA, e.Size)
 }
 
 // start maps region 0. bell is taken over.
@@ -184,7 +184,7 @@ type leasedState struct {
 	Head    uint64
 	Guest   []link.MemoryRegion
 	Regions []shm.RegionState
-	Pieces  map[uint32]map[uint64][]link.Extent
+	Pieces  map[uint32]map[uint64][]link.Range
 }
 
 // Freeze implements mover. The device process sends nothing while a session moves.

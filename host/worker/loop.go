@@ -87,7 +87,7 @@ func (w *Worker) loop(ctx context.Context) error {
 	}
 }
 
-// consume executes the incoming record. One that pads to the ring's end is nobody's operation: lanes that waited for it would run
+// consume executes the incoming record. One that pads to the ring's end is nobody's operation: submitters that waited for it would run
 // empty once in every turn of the ring.
 func (w *Worker) consume(ctx context.Context, behind bool) error {
 	op := wire.Op(w.incoming.Op)

@@ -35,7 +35,7 @@ func (b *orderingBackend) Open(h driver.Host, o driver.Options) (driver.Session,
 	return b.session, nil
 }
 
-// Records that pad to the ring's end are nobody's operation: a session that let its lanes run empty for each would do so once in every turn.
+// Records that pad to the ring's end are nobody's operation: a session that let its submitters run empty for each would do so once in every turn.
 func TestSkipsAreNoOperations(t *testing.T) {
 	check := leaks(t)
 	gc, hc, err := workertest.Pair()

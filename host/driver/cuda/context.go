@@ -95,7 +95,7 @@ func (s *session) forgetContext(id uint32, ctx *context_) {
 		s.budget.Leave()
 	}
 	ctx.handle, ctx.lingers, ctx.hidden, ctx.answers = bind.Context{}, false, nil, [wire.SlotCount]answers{}
-	s.lanes.forget()
+	s.submitters.forget()
 	s.forgetGauge(id)
 	s.forgetArrays(id)
 	s.forgetMemory(id)

@@ -12,10 +12,10 @@ type event struct {
 	plain  bool // nobody but this session's EventRecord records it
 	// Its last record was operation at of a stream: once that is known to be done the driver, which takes a microsecond for an
 	// event that none of its own waits has seen, need not be asked. Only while nothing else may have recorded it.
-	on    *stream
-	at    uint64
-	epoch uint64
-	lanes [maxLanes]uint64 // number of the last call of each lane that records it or waits for it, 0: none, or made
+	on         *stream
+	at         uint64
+	epoch      uint64
+	submitters [maxSubmitters]uint64 // number of the last call of each submitter that records it or waits for it, 0: none, or made
 }
 
 // EventCreate makes an event.

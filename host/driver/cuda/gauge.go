@@ -27,7 +27,7 @@ var _ driver.Gauge = (*session)(nil)
 //   - Order what was not ordered. A write to the legacy stream would hold later work of blocking streams back until earlier
 //     work of all of them is done. Nothing changes if the legacy stream's own work came after all of theirs; otherwise a
 //     blocking stream has later work, which waits for the legacy stream's, and that stream's word stands for both.
-//   - Overtake lanes. The write goes where the stream's calls go.
+//   - Overtake submitters. The write goes where the stream's calls go.
 const (
 	gaugeWords = 4096
 	// gaugeDoubt is how long a fence may take before the driver is asked whether the context still lives, and how often.
@@ -173,10 +173,10 @@ func (s *session) fenceStream(st *stream) (due, int) {
 	g.mu.Unlock()
 	word, _ := g.dev.Mem().Slice(uint64(4*d.index), 4)
 	write := s.drv.StreamWriteValue32(st.handle, word, d.value, 0)
-	if l := s.laneFor(&wire.Call{}, st); l != nil {
+	if l := s.submitterFor(&wire.Call{}, st); l != nil {
 		i := l.next()
 		i.SetCall(&write)
-		l.tell(i, func(res cuda.Result) { // a failure is no operation's of the guest's
+		l.notify(i, func(res cuda.Result) { // a failure is no operation's of the guest's
 			if res != cuda.Success {
 				g.word(d).store(d.value)
 			}

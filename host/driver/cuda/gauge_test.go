@@ -12,10 +12,10 @@ import (
 	"causeway/host/driver/cuda/cudatest"
 )
 
-// gaugeSession is a laneSession whose gauge has its words: the stand-in registers no memory.
-func gaugeSession(t *testing.T, lanes int) *session {
+// gaugeSession is a submitterSession whose gauge has its words: the stand-in registers no memory.
+func gaugeSession(t *testing.T, submitters int) *session {
 	t.Helper()
-	s, _ := laneSession(t, lanes)
+	s, _ := submitterSession(t, submitters)
 	mem, err := unix.Mmap(-1, 0, 4*gaugeWords, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
 	if err != nil {
 		t.Fatal(err)
@@ -85,12 +85,12 @@ func TestGauge(t *testing.T) {
 	}
 }
 
-// TestGaugeLanes: a word follows its stream's calls through lanes.
-func TestGaugeLanes(t *testing.T) {
+// TestGaugeSubmitters: a word follows its stream's calls through submitters.
+func TestGaugeSubmitters(t *testing.T) {
 	s := gaugeSession(t, 3)
 	s.Metering(true)
 	for i := range uint64(3000) {
-		launchOn(t, s, 16+uint32(i%laneStreams))
+		launchOn(t, s, 16+uint32(i%submitterStreams))
 		if i%10 == 9 {
 			s.Fence(i/10 + 1)
 		}

@@ -25,10 +25,10 @@ func (s *session) Launch(c *wire.Call, a *wire.LaunchArgs) cuda.Result {
 	case len(a.Attrs) > 0: // a cooperative launch then has its attribute among them
 		return s.launchWithAttributes(c, a, f, st, &d, args)
 	case a.Flags&wire.LaunchCooperative != 0:
-		s.lanes.drain(nil)
+		s.submitters.drain(nil)
 		return s.drv.LaunchCooperativeKernel(f.handle, &d, st.handle, args)
 	}
-	l := s.laneFor(c, st)
+	l := s.submitterFor(c, st)
 	if l == nil {
 		return s.drv.LaunchKernel(f.handle, &d, st.handle, args)
 	}
@@ -44,12 +44,12 @@ func (s *session) launchWithAttributes(c *wire.Call, a *wire.LaunchArgs, f *func
 	if res != cuda.Success {
 		return res
 	}
-	var l *lane
+	var l *submitter
 	if events {
 		s.epoch++
-		s.lanes.drain(nil) // the launch records them
+		s.submitters.drain(nil) // the launch records them
 	} else {
-		l = s.laneFor(c, st)
+		l = s.submitterFor(c, st)
 	}
 	if l == nil || !s.drv.HasLaunchKernelEx() {
 		return s.drv.LaunchKernelEx(f.handle, d, st.handle, attrs, args)

@@ -70,7 +70,7 @@ func (s *session) endLingering() {
 		s.budget.Leave()
 	}
 	s.current = 0
-	s.lanes.forget()
+	s.submitters.forget()
 }
 
 // endLingeringIfQuiet has a context that lives take over what they have registered.
@@ -110,7 +110,7 @@ func (s *session) resume(ctx *context_) bool {
 // quiet reports whether the GPU has nothing to do for the session, as far as the driver says without waiting. While a stream captures it is
 // not asked, which would end the capture.
 func (s *session) quiet() bool {
-	if s.capturing() || !s.lanes.empty() {
+	if s.capturing() || !s.submitters.empty() {
 		return false
 	}
 	for _, st := range s.legacy {

@@ -60,7 +60,7 @@ type session struct {
 	stdout        *capture
 	stderr        *capture
 	watch         *watcher
-	lanes         lanes
+	submitters    submitters
 	gauge         gauge
 	epoch         uint64 // counts operations that may record events in ways of their own
 	fences        *fencePool
@@ -102,13 +102,13 @@ func newSession(d *bind.Driver, h driver.Host, o driver.Options) *session {
 		regions: map[uint32]registration{},
 	}
 	s.watch = newWatcher(s)
-	s.lanes.init()
+	s.submitters.init()
 	return s
 }
 
 // Close implements driver.Session. Contexts die with the process; what must not outlive the session is the watcher.
 func (s *session) Close() error {
-	s.lanes.stop()
+	s.submitters.stop()
 	s.watch.stop()
 	s.closeHosts()
 	for _, im := range s.images.m { // nothing calls into their libraries any more

@@ -17,8 +17,8 @@ type stream struct {
 	ctx         uint32
 	nonBlocking bool
 	green       bool       // of a green context: takes work whatever context of the device is current
-	lane        *lane      // has its latest calls, nil if none ever had
-	laneAt      uint64     // number of the last of them
+	submitter   *submitter // has its latest calls, nil if none ever had
+	submittedAt uint64     // number of the last of them
 	latest      uint64     // gauge.order when it last got work
 	dirty       bool       // among gauge.dirty
 	joint       bind.Event // event of ours that marks its work in a wait for the whole context, none until needed

@@ -12,7 +12,7 @@ import (
 func (s *session) note(res cuda.Result) cuda.Result {
 	if res.Sticky() {
 		s.gauge.faults.Add(1)
-		s.lanes.ended.Store(true)
+		s.submitters.ended.Store(true)
 		s.drainConsole() // the driver has printed what a failed assert says
 		s.host.SetSticky(res)
 	}
@@ -30,7 +30,7 @@ func (s *session) StreamSynchronize(c *wire.Call, a *wire.StreamSynchronizeArgs)
 	}
 	through := s.printing || s.owesPools()
 	if st.handle == bind.StreamLegacy || through || s.capturing() {
-		s.lanes.drain(nil)
+		s.submitters.drain(nil)
 	}
 	if through {
 		return s.blockOn(c, func() cuda.Result { return s.drv.StreamSynchronize(st.handle) })
@@ -58,7 +58,7 @@ func (s *session) answerBehind(c *wire.Call, st *stream) cuda.Result {
 			x := &wait{pending: p, direct: true, word: word(addr), seq: seq, ctx: s.handleOf(st.ctx), stream: st.handle}
 			i := l.next()
 			i.SetCall(&write)
-			l.tell(i, func(res cuda.Result) {
+			l.notify(i, func(res cuda.Result) {
 				if res != cuda.Success {
 					p.Done(res, nil)
 					return

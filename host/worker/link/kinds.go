@@ -49,8 +49,8 @@ const (
 const (
 	// MaxConfig is the most bytes of a configuration.
 	MaxConfig = 64 << 10
-	// MaxExtents is the most that one AddPages lists: what one READ of a guest can be made of, with room to spare.
-	MaxExtents = 4096
+	// MaxRanges is the most that one AddPages lists: what one READ of a guest can be made of, with room to spare.
+	MaxRanges = 4096
 
 	maxText    = 4096 // bytes of an error's text
 	maxProgram = 4096 // bytes of a program's name
@@ -58,7 +58,7 @@ const (
 	maxPages   = 16   // that one SharePages hands over
 
 	// maxPacket holds the longest kind, AddPages.
-	maxPacket = headerSize + 16 + MaxExtents*extentSize
+	maxPacket = headerSize + 16 + MaxRanges*rangeSize
 )
 
 // definition is what a kind of message looks like.
@@ -101,7 +101,7 @@ var toWorker = table[ToWorker]{
 	kindAddMemory:    {name: "add memory", tail: sys.MaxRights * memorySize, unit: memorySize, mostFiles: sys.MaxRights, decode: decodeAddMemory},
 	kindRemoveMemory: {name: "remove memory", fixed: 8, decode: func(d *decoder) ToWorker { return RemoveMemory{GPA: d.u64()} }},
 	kindAddRegion:    {name: "add region", fixed: 4 + 16, decode: decodeAddRegion},
-	kindAddPages:     {name: "add pages", fixed: 4 + 8 + 4, tail: MaxExtents * extentSize, unit: extentSize, decode: decodeAddPages},
+	kindAddPages:     {name: "add pages", fixed: 4 + 8 + 4, tail: MaxRanges * rangeSize, unit: rangeSize, decode: decodeAddPages},
 	kindEndRegion:    {name: "end region", fixed: 4, decode: func(d *decoder) ToWorker { return EndRegion{Region: d.u32()} }},
 	kindStart:        {name: "start", files: 1, mostFiles: 1, decode: func(d *decoder) ToWorker { return Start{Doorbell: d.file()} }},
 	kindPark:         {name: "park", fixed: 8, decode: func(d *decoder) ToWorker { return Park{Number: d.u64()} }},

@@ -153,7 +153,7 @@ func TestBounds(t *testing.T) {
 	region := func(gpa, size, off uint64) link.Message {
 		return link.AddMemory{Memory: []link.BackedMemory{{MemoryRegion: link.MemoryRegion{GPA: gpa, Size: size, Offset: off}, File: 5}}}
 	}
-	pages := func(at uint64, es ...link.Extent) link.Message { return link.AddPages{Region: 1, At: at, Extents: es} }
+	pages := func(at uint64, es ...link.Range) link.Message { return link.AddPages{Region: 1, At: at, Ranges: es} }
 	before := descriptors(t)
 	for name, m := range map[string]link.Message{
 		"memory of no size":           region(page, 0, 0),
@@ -163,10 +163,10 @@ func TestBounds(t *testing.T) {
 		"region of half a page":       link.AddRegion{Region: 1, VA: page, Size: page / 2},
 		"region off a page":           link.AddRegion{Region: 1, VA: 8, Size: page},
 		"region that wraps":           link.AddRegion{Region: 1, VA: -page & (1<<64 - 1), Size: 2 * page},
-		"pages off a page":            pages(7, link.Extent{GPA: page, Size: page}),
-		"half a page":                 pages(0, link.Extent{GPA: page, Size: page / 2}),
-		"no page":                     pages(0, link.Extent{GPA: page}),
-		"pages that wrap":             pages(0, link.Extent{GPA: -page & (1<<64 - 1), Size: 2 * page}),
+		"pages off a page":            pages(7, link.Range{GPA: page, Size: page}),
+		"half a page":                 pages(0, link.Range{GPA: page, Size: page / 2}),
+		"no page":                     pages(0, link.Range{GPA: page}),
+		"pages that wrap":             pages(0, link.Range{GPA: -page & (1<<64 - 1), Size: 2 * page}),
 		"page kind 0":                 link.SharePages{Pages: []link.Page{{Kind: 0, File: 5}}},
 		"page kind 7":                 link.SharePages{Pages: []link.Page{{Kind: 7, File: 5}}},
 		"slot that is none":           link.Wake{Slot: remote.SlotCount + 1},
@@ -177,7 +177,7 @@ func TestBounds(t *testing.T) {
 		"start without its doorbell":  link.Start{},
 		"rebuild without its stream":  link.Rebuild{},
 		"too much shared":             link.Offer{Blob: make([]byte, share.MaxBlob+1)},
-		"too many extents":            pages(0, make([]link.Extent, link.MaxExtents+1)...),
+		"too many ranges":             pages(0, make([]link.Range, link.MaxRanges+1)...),
 		"too many devices":            link.Measured{Use: link.Use{Devices: make([]link.DeviceUse, 257)}},
 		"a configuration without end": link.Warm{Config: link.Config{Peer: strings.Repeat("x", link.MaxConfig)}},
 	} {

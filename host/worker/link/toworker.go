@@ -139,19 +139,19 @@ func decodeAddRegion(d *decoder) ToWorker {
 	return m
 }
 
-// Extent is a range of guest-physical memory.
-type Extent struct{ GPA, Size uint64 }
+// Range is a range of guest-physical memory.
+type Range struct{ GPA, Size uint64 }
 
-// extentSize is an Extent on the wire.
-const extentSize = 16
+// rangeSize is a Range on the wire.
+const rangeSize = 16
 
 // AddPages lists the pages of a region from byte At of it on. With Last all of them are there now.
 type AddPages struct {
 	forWorker
-	Region  uint32
-	At      uint64
-	Last    bool
-	Extents []Extent
+	Region uint32
+	At     uint64
+	Last   bool
+	Ranges []Range
 }
 
 func (AddPages) kind() kind { return kindAddPages }
@@ -160,7 +160,7 @@ func (m AddPages) encode(e *encoder) {
 	e.u32(m.Region)
 	e.u64(m.At)
 	e.flag(m.Last)
-	for _, x := range m.Extents {
+	for _, x := range m.Ranges {
 		e.u64(x.GPA)
 		e.u64(x.Size)
 	}
@@ -168,13 +168,13 @@ func (m AddPages) encode(e *encoder) {
 
 func decodeAddPages(d *decoder) ToWorker {
 	m := AddPages{Region: d.u32(), At: d.u64(), Last: d.flag()}
-	m.Extents = make([]Extent, 0, len(d.b)/extentSize)
+	m.Ranges = make([]Range, 0, len(d.b)/rangeSize)
 	if m.At%pageSize != 0 {
 		d.refuse("pages at byte %#x", m.At)
 	}
 	for len(d.b) > 0 && d.err == nil {
 		gpa, size := d.pages()
-		m.Extents = append(m.Extents, Extent{gpa, size})
+		m.Ranges = append(m.Ranges, Range{gpa, size})
 	}
 	return m
 }

@@ -6,30 +6,30 @@ package bind
 #include <string.h>
 #include <time.h>
 
-enum { CW_LANE_DEPTH = 8192, CW_LANE_BYTES = 128, CW_LANE_ARGS = 6 };
+enum { CW_QUEUE_DEPTH = 8192, CW_QUEUE_BYTES = 128, CW_QUEUE_ARGS = 6 };
 
 // A driver call. One side writes it before sent passes it, the other reads it before done does.
 struct cw_item {
 	uint64_t fn, ctx;
 	uint32_t kind, size;         // of a launch's parameters
-	uint64_t args[CW_LANE_ARGS]; // arguments; of a launch: function, stream, seven dimensions in the rest
+	uint64_t args[CW_QUEUE_ARGS]; // arguments; of a launch: function, stream, seven dimensions in the rest
 	const void *attrs;
 	const uint8_t *params;       // NULL: in bytes
-	uint32_t nattrs, tell;       // tell: return to Go with the result whatever it is
-	uint8_t bytes[CW_LANE_BYTES];
+	uint32_t nattrs, notify;       // notify: return to Go with the result whatever it is
+	uint8_t bytes[CW_QUEUE_BYTES];
 };
 
-struct cw_lane {
+struct cw_queue {
 	_Alignas(64) uint64_t sent;
 	_Alignas(64) uint64_t done;
 	_Alignas(64) uint64_t seen; // sent, when the thread last looked: the other core keeps its line
 	uint64_t ctx;               // current on the thread
 	uint64_t set_current;
-	_Alignas(64) struct cw_item items[CW_LANE_DEPTH];
+	_Alignas(64) struct cw_item items[CW_QUEUE_DEPTH];
 };
 
 enum { CW_CALL, CW_LAUNCH, CW_LAUNCH_EX };
-enum { CW_IDLE, CW_TELL };
+enum { CW_IDLE, CW_NOTIFY };
 
 static void cw_relax(void) {
 #if defined(__x86_64__)
@@ -65,7 +65,7 @@ static int cw_item_call(struct cw_item *i) {
 }
 
 // Makes the calls that are there, and those that come within spin_ns of the last, until one's result is wanted.
-static int cw_lane_run(struct cw_lane *l, int64_t spin_ns, int *result) {
+static int cw_queue_run(struct cw_queue *l, int64_t spin_ns, int *result) {
 	for (;;) {
 		uint64_t n = l->done, sent = l->seen;
 		if (sent == n)
@@ -80,9 +80,9 @@ static int cw_lane_run(struct cw_lane *l, int64_t spin_ns, int *result) {
 				return CW_IDLE;
 			l->seen = sent;
 		}
-		struct cw_item *i = &l->items[n % CW_LANE_DEPTH];
+		struct cw_item *i = &l->items[n % CW_QUEUE_DEPTH];
 		if (sent - n > 1) { // another core has written it: it comes nearer during this call
-			const char *next = (const char *)&l->items[(n + 1) % CW_LANE_DEPTH];
+			const char *next = (const char *)&l->items[(n + 1) % CW_QUEUE_DEPTH];
 			__builtin_prefetch(next);
 			__builtin_prefetch(next + 64);
 			__builtin_prefetch(next + 128);
@@ -95,9 +95,9 @@ static int cw_lane_run(struct cw_lane *l, int64_t spin_ns, int *result) {
 		}
 		if (r == 0)
 			r = cw_item_call(i);
-		if (r != 0 || i->tell) {
+		if (r != 0 || i->notify) {
 			*result = r;
-			return CW_TELL;
+			return CW_NOTIFY;
 		}
 		__atomic_store_n(&l->done, n + 1, __ATOMIC_RELEASE);
 	}
@@ -114,18 +114,18 @@ import (
 )
 
 const (
-	QueueDepth = C.CW_LANE_DEPTH // calls that a queue holds, some more than the ring
-	itemBytes  = C.CW_LANE_BYTES // of a launch's parameters that need no allocation
+	QueueDepth = C.CW_QUEUE_DEPTH // calls that a queue holds, some more than the ring
+	itemBytes  = C.CW_QUEUE_BYTES // of a launch's parameters that need no allocation
 )
 
 // Queue is what a thread that makes calls and the goroutine that puts them share, in C memory: the thread spends its time there.
-type Queue struct{ c *C.struct_cw_lane }
+type Queue struct{ c *C.struct_cw_queue }
 
 // NewQueue is an empty one, for the life of the process.
 func (d *Driver) NewQueue() Queue {
-	p := C.aligned_alloc(64, C.sizeof_struct_cw_lane)
-	C.memset(p, 0, C.sizeof_struct_cw_lane)
-	q := Queue{(*C.struct_cw_lane)(p)}
+	p := C.aligned_alloc(64, C.sizeof_struct_cw_queue)
+	C.memset(p, 0, C.sizeof_struct_cw_queue)
+	q := Queue{(*C.struct_cw_queue)(p)}
 	q.c.set_current = C.uint64_t(d.fn.cuCtxSetCurrent)
 	return q
 }
@@ -141,14 +141,14 @@ func (q Queue) Unbind() { q.c.ctx = 0 }
 
 // Why Queue.Run returns.
 const (
-	QueueIdle = C.CW_IDLE // nothing came for a while
-	QueueTell = C.CW_TELL // the result of call number Done is wanted; it is not counted yet
+	QueueIdle   = C.CW_IDLE   // nothing came for a while
+	QueueNotify = C.CW_NOTIFY // the result of call number Done is wanted; it is not counted yet
 )
 
 // Run makes calls on this thread, and looks for the next ones for d.
 func (q Queue) Run(d time.Duration) (why int, res cuda.Result) {
 	var r C.int
-	why = int(C.cw_lane_run(q.c, C.int64_t(d), &r))
+	why = int(C.cw_queue_run(q.c, C.int64_t(d), &r))
 	return why, cuda.Result(r)
 }
 
@@ -163,7 +163,7 @@ func (i Item) SetCall(call *Call) {
 	c := i.c
 	c.kind, c.fn = C.CW_CALL, C.uint64_t(call.fn)
 	*(*[directArgs]uint64)(unsafe.Pointer(&c.args[0])) = call.args
-	c.tell = 0
+	c.notify = 0
 }
 
 // SetLaunch makes it a launch, with attributes if there are any. What a has is copied.
@@ -172,20 +172,20 @@ func (i Item) SetLaunch(d *Driver, f Function, dims *Dims, st Stream, attrs Attr
 	c.kind, c.fn = C.CW_LAUNCH, C.uint64_t(d.fn.cuLaunchKernel)
 	c.args[0], c.args[1] = C.uint64_t(f.v), C.uint64_t(st.v)
 	*(*Dims)(unsafe.Pointer(&c.args[2])) = *dims
-	c.size, c.params, c.tell = C.uint32_t(len(a.b)), nil, 0
+	c.size, c.params, c.notify = C.uint32_t(len(a.b)), nil, 0
 	if len(a.b) > itemBytes {
-		c.params, c.tell = (*C.uint8_t)(BufferOf(a.b).p), 1
+		c.params, c.notify = (*C.uint8_t)(BufferOf(a.b).p), 1
 	} else {
 		copy(unsafe.Slice((*byte)(unsafe.Pointer(&c.bytes[0])), itemBytes), a.b)
 	}
 	if !attrs.IsZero() {
-		c.kind, c.fn, c.tell = C.CW_LAUNCH_EX, C.uint64_t(d.fn.cuLaunchKernelEx), 1
+		c.kind, c.fn, c.notify = C.CW_LAUNCH_EX, C.uint64_t(d.fn.cuLaunchKernelEx), 1
 		c.attrs, c.nattrs = attrs.copy().p, C.uint32_t(len(attrs.list))
 	}
 }
 
-// Tells has its result told.
-func (i Item) Tells() { i.c.tell = 1 }
+// Notify has its result passed on.
+func (i Item) Notify() { i.c.notify = 1 }
 
 // SetContext says in which context it is made.
 func (i Item) SetContext(h Context) { i.c.ctx = C.uint64_t(h.v) }

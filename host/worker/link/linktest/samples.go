@@ -24,7 +24,7 @@ func ToWorker(fd int) []link.ToWorker {
 		}},
 		link.RemoveMemory{GPA: 1 << 32},
 		link.AddRegion{Region: 1, VA: 0x7f00_0000_0000, Size: 2 << 20},
-		link.AddPages{Region: 1, At: 4096, Last: true, Extents: []link.Extent{{GPA: 1 << 32, Size: 4096}, {GPA: 2 << 32, Size: 8192}}},
+		link.AddPages{Region: 1, At: 4096, Last: true, Ranges: []link.Range{{GPA: 1 << 32, Size: 4096}, {GPA: 2 << 32, Size: 8192}}},
 		link.EndRegion{Region: 1},
 		link.Start{Doorbell: f},
 		link.Park{Number: 7},

@@ -15,27 +15,27 @@ import (
 	"causeway/host/driver/cuda/cudatest"
 )
 
-// laneHost keeps what a session tells its worker.
-type laneHost struct {
+// submitterHost keeps what a session tells its worker.
+type submitterHost struct {
 	driver.Host      // nothing else is asked
 	deferred, sticky atomic.Uint32
 }
 
-func (h *laneHost) SetSticky(r cuda.Result) { h.sticky.Store(uint32(r)) }
-func (h *laneHost) Deferred(r cuda.Result)  { h.deferred.Store(uint32(r)) }
+func (h *submitterHost) SetSticky(r cuda.Result) { h.sticky.Store(uint32(r)) }
+func (h *submitterHost) Deferred(r cuda.Result)  { h.deferred.Store(uint32(r)) }
 
 const (
-	laneStreams = 5 // ids from 16; the first two in context 1, the others in 2
-	laneEvents  = 3 // ids from 32
-	laneKernel  = 48
+	submitterStreams = 5 // ids from 16; the first two in context 1, the others in 2
+	submitterEvents  = 3 // ids from 32
+	submitterKernel  = 48
 )
 
-// laneSession is a session on the stand-in with streams, events and a kernel, and n lanes at most. Some functions take no time and are not
+// submitterSession is a session on the stand-in with streams, events and a kernel, and n submitters at most. Some functions take no time and are not
 // remembered.
-func laneSession(t testing.TB, n int, quick ...string) (*session, *laneHost) {
+func submitterSession(t testing.TB, n int, quick ...string) (*session, *submitterHost) {
 	runtime.LockOSThread() // the worker goroutine
 	t.Cleanup(runtime.UnlockOSThread)
-	h := &laneHost{}
+	h := &submitterHost{}
 	functions := map[string]uint64{
 		"cuCtxSetCurrent": cudatest.Address(cudatest.SetCurrent), "cuLaunchKernel": cudatest.Address(cudatest.Launch),
 		"cuEventRecord": cudatest.Address(cudatest.Record), "cuStreamWaitEvent": cudatest.Address(cudatest.WaitEvent),
@@ -47,20 +47,20 @@ func laneSession(t testing.TB, n int, quick ...string) (*session, *laneHost) {
 	}
 	s := newSession(bind.New(func(symbol string) uint64 { return functions[symbol] }), h, driver.Options{})
 	s.regions[0] = everywhere()
-	s.lanes.most = n
+	s.submitters.most = n
 	for id := uint32(1); id <= 2; id++ {
 		s.ctxs.put(id, &context_{handle: made[bind.Context](1000 * uint64(id))})
 	}
-	for i := range uint32(laneStreams) {
+	for i := range uint32(submitterStreams) {
 		s.streams.put(16+i, &stream{handle: made[bind.Stream](uint64(16 + i)), ctx: 1 + min(i/2, 1), nonBlocking: true})
 	}
-	for i := range uint32(laneEvents) {
+	for i := range uint32(submitterEvents) {
 		s.events.put(32+i, &event{handle: made[bind.Event](uint64(32 + i)), ctx: 1})
 	}
-	s.funcs.put(laneKernel, &function{handle: made[bind.Function](1), layout: &bind.Layout{}})
+	s.funcs.put(submitterKernel, &function{handle: made[bind.Function](1), layout: &bind.Layout{}})
 	t.Cleanup(func() {
-		s.lanes.drain(nil)
-		s.lanes.stop()
+		s.submitters.drain(nil)
+		s.submitters.stop()
 		s.watch.stop()
 	})
 	return s, h
@@ -72,7 +72,7 @@ func params(n uint64) []byte { return binary.LittleEndian.AppendUint64(nil, n) }
 func (s *session) testLaunch(id uint32, n uint64) cuda.Result {
 	s.Before(wire.OpLaunch, true)
 	p := append(params(n), make([]byte, n*97%1000)...) // some are too long for an item
-	res := s.Launch(&wire.Call{Op: wire.OpLaunch, Ctx: 1}, &wire.LaunchArgs{Func: laneKernel, Stream: id, Gx: 1, Params: p})
+	res := s.Launch(&wire.Call{Op: wire.OpLaunch, Ctx: 1}, &wire.LaunchArgs{Func: submitterKernel, Stream: id, Gx: 1, Params: p})
 	clear(p) // the ring's memory is used again
 	return res
 }
@@ -84,21 +84,21 @@ func (replier) Reply(slot, seq uint32, res cuda.Result, payload []byte) {}
 func (r replier) GPUDone(uint32) (uintptr, bool)                        { return uintptr(r), true }
 func (replier) WakeSlot(slot, seq uint32)                               {}
 
-// TestLanesKeepOrder submits random work on several streams, in two contexts, and checks the order of what was called: of each
+// TestSubmittersKeepOrder submits random work on several streams, in two contexts, and checks the order of what was called: of each
 // stream as submitted, of the records of an event and the waits for it as submitted, each in its stream's context, and
 // before a wait returns everything of its stream.
-func TestLanesKeepOrder(t *testing.T) {
-	for name, most := range map[string]int{"none": 0, "two": 2, "many": maxLanes} {
+func TestSubmittersKeepOrder(t *testing.T) {
+	for name, most := range map[string]int{"none": 0, "two": 2, "many": maxSubmitters} {
 		t.Run(name, func(t *testing.T) {
-			s, h := laneSession(t, most)
+			s, h := submitterSession(t, most)
 			cudatest.Reset(3000)
 			r := rand.New(rand.NewPCG(7, uint64(most)))
 			const turns = 20000
 			want := []cudatest.Call{}
 			answers := bind.NewBuffer(4 * (turns + 1)) // for the length of the process
 			for n := uint64(1); n <= turns; n++ {
-				i := uint32(r.IntN(laneStreams))
-				id, ev := 16+i, uint32(32+r.IntN(laneEvents))
+				i := uint32(r.IntN(submitterStreams))
+				id, ev := 16+i, uint32(32+r.IntN(submitterEvents))
 				c := cudatest.Call{Stream: uint64(id), Ctx: 1000 * uint64(1+min(i/2, 1))}
 				var res cuda.Result
 				switch k := r.IntN(100); {
@@ -132,9 +132,9 @@ func TestLanesKeepOrder(t *testing.T) {
 				}
 				want = append(want, c)
 			}
-			s.lanes.drain(nil)
-			if most > 0 && len(s.lanes.all) == 0 {
-				t.Error("no lane was used")
+			s.submitters.drain(nil)
+			if most > 0 && len(s.submitters.all) == 0 {
+				t.Error("no submitter was used")
 			}
 			check(t, want, cudatest.Calls())
 			if h.deferred.Load() != 0 || h.sticky.Load() != 0 {
@@ -170,67 +170,67 @@ func check(t *testing.T, want, got []cudatest.Call) {
 	}
 }
 
-// TestLaneErrors: what fails in a lane is deferred, and after a fault nothing more goes to lanes.
-func TestLaneErrors(t *testing.T) {
-	s, h := laneSession(t, 4)
+// TestSubmitterErrors: what fails in a submitter is deferred, and after a fault nothing more goes to submitters.
+func TestSubmitterErrors(t *testing.T) {
+	s, h := submitterSession(t, 4)
 	cudatest.Reset(30000)
 	for n := range uint64(200) {
 		if res := s.testLaunch(16+uint32(n%2), n+1); res != cuda.Success {
 			t.Fatal(res)
 		}
 	}
-	s.lanes.drain(nil)
+	s.submitters.drain(nil)
 	cudatest.FailNext(uint32(cuda.ErrorInvalidValue))
 	if res := s.testLaunch(16, 1); res != cuda.Success {
-		t.Errorf("a launch in a lane failed at once: %v", res)
+		t.Errorf("a launch in a submitter failed at once: %v", res)
 	}
-	s.lanes.drain(nil)
+	s.submitters.drain(nil)
 	if got := cuda.Result(h.deferred.Load()); got != cuda.ErrorInvalidValue {
 		t.Errorf("deferred: %v", got)
 	}
 	cudatest.FailNext(uint32(cuda.ErrorIllegalAddress))
 	s.testLaunch(16, 1)
-	s.lanes.drain(nil)
+	s.submitters.drain(nil)
 	if got := cuda.Result(h.sticky.Load()); got != cuda.ErrorIllegalAddress {
 		t.Errorf("sticky: %v", got)
 	}
 	cudatest.FailNext(uint32(cuda.ErrorInvalidValue))
 	if res := s.testLaunch(16, 1); res != cuda.ErrorInvalidValue {
-		t.Errorf("a launch after a fault went to a lane: %v", res)
+		t.Errorf("a launch after a fault went to a submitter: %v", res)
 	}
 }
 
-// TestLanesOnlyWhenBehind: a guest that the worker keeps up with is served by the worker's own thread.
-func TestLanesOnlyWhenBehind(t *testing.T) {
-	s, _ := laneSession(t, 4)
+// TestSubmittersOnlyWhenBehind: a guest that the worker keeps up with is served by the worker's own thread.
+func TestSubmittersOnlyWhenBehind(t *testing.T) {
+	s, _ := submitterSession(t, 4)
 	cudatest.Reset(0)
 	for n := range uint64(1000) {
 		s.Before(wire.OpLaunch, n%4 != 0)
-		if res := s.Launch(&wire.Call{Op: wire.OpLaunch, Ctx: 1}, &wire.LaunchArgs{Func: laneKernel, Stream: 16, Params: params(n)}); res != cuda.Success {
+		if res := s.Launch(&wire.Call{Op: wire.OpLaunch, Ctx: 1}, &wire.LaunchArgs{Func: submitterKernel, Stream: 16, Params: params(n)}); res != cuda.Success {
 			t.Fatal(res)
 		}
 	}
-	if len(s.lanes.all) != 0 {
-		t.Error("lanes were made")
+	if len(s.submitters.all) != 0 {
+		t.Error("submitters were made")
 	}
 }
 
-// TestLanesSleep: lanes without work use no CPU, and wake for more.
-func TestLanesSleep(t *testing.T) {
-	s, _ := laneSession(t, 4)
+// TestSubmittersSleep: submitters without work use no CPU, and wake for more.
+func TestSubmittersSleep(t *testing.T) {
+	s, _ := submitterSession(t, 4)
 	cudatest.Reset(0)
 	for round := range uint64(3) {
 		for n := range uint64(300) {
 			s.testLaunch(16+uint32(n%4), 1000*round+n)
 		}
-		s.lanes.drain(nil)
+		s.submitters.drain(nil)
 		end := time.Now().Add(5 * time.Second)
-		for _, l := range s.lanes.all {
+		for _, l := range s.submitters.all {
 			for !l.asleep.Load() && time.Now().Before(end) {
 				time.Sleep(time.Millisecond)
 			}
 			if !l.asleep.Load() {
-				t.Fatal("a lane does not sleep")
+				t.Fatal("a submitter does not sleep")
 			}
 		}
 	}
@@ -241,7 +241,7 @@ func TestLanesSleep(t *testing.T) {
 
 // TestKnownEvents: the driver is not asked for events that the worker knows are complete, and is for all others.
 func TestKnownEvents(t *testing.T) {
-	s, _ := laneSession(t, 0)
+	s, _ := submitterSession(t, 0)
 	cudatest.Reset(0)
 	for _, e := range s.events.m {
 		e.plain = true
@@ -280,11 +280,11 @@ func TestKnownEvents(t *testing.T) {
 
 // BenchmarkLaunch is the worker's own time for a launch, decoding included, beside a driver that takes none.
 func BenchmarkLaunch(b *testing.B) {
-	for name, most := range map[string]int{"inline": 0, "lane": 1} {
+	for name, most := range map[string]int{"inline": 0, "submitter": 1} {
 		b.Run(name, func(b *testing.B) {
-			s, _ := laneSession(b, most, "cuLaunchKernel")
+			s, _ := submitterSession(b, most, "cuLaunchKernel")
 			d := wire.Dispatcher{Captures: s.Captures()}
-			rec, err := wire.AppendRecord(nil, wire.Header{Ctx: 1}, &wire.LaunchArgs{Func: laneKernel, Stream: 16, Gx: 1, Gy: 1, Gz: 1, Bx: 32, By: 1, Bz: 1, Params: make([]byte, 64)})
+			rec, err := wire.AppendRecord(nil, wire.Header{Ctx: 1}, &wire.LaunchArgs{Func: submitterKernel, Stream: 16, Gx: 1, Gy: 1, Gz: 1, Bx: 32, By: 1, Bz: 1, Params: make([]byte, 64)})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -300,16 +300,16 @@ func BenchmarkLaunch(b *testing.B) {
 	}
 }
 
-// BenchmarkOperations is the worker's own time for other operations that lanes take, decoding included, beside a driver that takes none.
+// BenchmarkOperations is the worker's own time for other operations that submitters take, decoding included, beside a driver that takes none.
 func BenchmarkOperations(b *testing.B) {
 	for name, args := range map[string]wire.Args{
 		"copy":   &wire.MemcpyArgs{Dst: 1 << 30, Src: 1 << 31, Size: 4096, Stream: 16},
 		"record": &wire.EventRecordArgs{Event: 32, Stream: 16},
 		"memset": &wire.MemsetArgs{Dst: 1 << 30, Element: 4, Width: 1024, Height: 1, Stream: 16},
 	} {
-		for lane, most := range map[string]int{"inline": 0, "lane": 1} {
-			b.Run(name+"/"+lane, func(b *testing.B) {
-				s, _ := laneSession(b, most, "cuMemcpyAsync", "cuEventRecord", "cuMemsetD32Async")
+		for submitter, most := range map[string]int{"inline": 0, "submitter": 1} {
+			b.Run(name+"/"+submitter, func(b *testing.B) {
+				s, _ := submitterSession(b, most, "cuMemcpyAsync", "cuEventRecord", "cuMemsetD32Async")
 				d := wire.Dispatcher{Captures: s.Captures()}
 				rec, err := wire.AppendRecord(nil, wire.Header{Ctx: 1}, args)
 				if err != nil {

@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	laneSpin  = 40 * time.Microsecond // how long a lane looks for its next call before it says that it will sleep
-	laneDoze  = 10 * time.Microsecond // how long it looks on then
-	laneDoubt = time.Millisecond      // when it looks a last time
-	spinTurns = 64                    // pauses between looks at the clock
+	submitterSpin  = 40 * time.Microsecond // how long a submitter looks for its next call before it says that it will sleep
+	submitterDoze  = 10 * time.Microsecond // how long it looks on then
+	submitterDoubt = time.Millisecond      // when it looks a last time
+	spinTurns      = 64                    // pauses between looks at the clock
 )
 
-// lane is a thread that makes driver calls in the order in which the worker goroutine put them.
-type lane struct {
+// submitter is a thread that makes driver calls in the order in which the worker goroutine put them.
+type submitter struct {
 	s     *session
 	index int
 	mem   bind.Queue
 	put_  uint64         // calls put; the worker goroutine's
-	seen  uint64         // done, when the worker goroutine last looked: the lane's core keeps its line
-	done  *atomic.Uint64 // calls made; written by the lane
+	seen  uint64         // done, when the worker goroutine last looked: the submitter's core keeps its line
+	done  *atomic.Uint64 // calls made; written by the submitter
 	// then gets the result of the call in its place of the queue; nil: a failure is deferred. Written before the call is put.
 	then   [bind.QueueDepth]func(cuda.Result)
 	handed atomic.Uint64 // orders then for those who do not see the order of sent and done in C memory: the race detector
@@ -33,27 +33,27 @@ type lane struct {
 	quit   chan struct{}
 }
 
-func newLane(s *session, index int) *lane {
+func newSubmitter(s *session, index int) *submitter {
 	m := s.drv.NewQueue()
-	l := &lane{s: s, index: index, mem: m, done: m.Done(), wake: make(chan struct{}, 1), quit: make(chan struct{})}
+	l := &submitter{s: s, index: index, mem: m, done: m.Done(), wake: make(chan struct{}, 1), quit: make(chan struct{})}
 	go l.run()
 	return l
 }
 
 // idle reports whether every call that was put has been made. Worker goroutine.
-func (l *lane) idle() bool { return l.made(l.put_) }
+func (l *submitter) idle() bool { return l.made(l.put_) }
 
 // made reports whether n calls have been made. Worker goroutine.
-func (l *lane) made(n uint64) bool {
+func (l *submitter) made(n uint64) bool {
 	if l.seen < n {
 		l.seen = l.done.Load()
 	}
 	return l.seen >= n
 }
 
-// next is the item to fill in for put. It waits for room: a full lane has work for milliseconds, so not for each place that becomes
-// free, which would cost the lane the peace of its core.
-func (l *lane) next() bind.Item {
+// next is the item to fill in for put. It waits for room: a full submitter has work for milliseconds, so not for each place that becomes
+// free, which would cost the submitter the peace of its core.
+func (l *submitter) next() bind.Item {
 	if l.put_-l.seen >= bind.QueueDepth && !l.made(l.put_-bind.QueueDepth+1) {
 		l.reach(l.put_-bind.QueueDepth/4*3, nil)
 		l.seen = l.done.Load()
@@ -61,17 +61,17 @@ func (l *lane) next() bind.Item {
 	return l.mem.Item(l.put_)
 }
 
-// tell has then run with the result of the call that is about to be put, on the lane's thread.
-func (l *lane) tell(i bind.Item, then func(cuda.Result)) {
+// notify has then run with the result of the call that is about to be put, on the submitter's thread.
+func (l *submitter) notify(i bind.Item, then func(cuda.Result)) {
 	l.handed.Load()
 	l.then[l.put_%bind.QueueDepth] = then
 	l.handed.Add(1)
-	i.Tells()
+	i.Notify()
 }
 
-// put hands over what next returned and returns its number, counted from 1. The lane sees it a little later, perhaps after asleep
+// put hands over what next returned and returns its number, counted from 1. The submitter sees it a little later, perhaps after asleep
 // was read here: it looks again for longer than that takes before it sleeps.
-func (l *lane) put() uint64 {
+func (l *submitter) put() uint64 {
 	l.put_++
 	sys.StoreRelease(l.mem.Sent(), l.put_)
 	if l.asleep.Load() {
@@ -84,7 +84,7 @@ func (l *lane) put() uint64 {
 }
 
 // reach waits until n calls have been made, or stop is closed; it reports which. Any goroutine.
-func (l *lane) reach(n uint64, stop <-chan struct{}) bool {
+func (l *submitter) reach(n uint64, stop <-chan struct{}) bool {
 	for range 4 * spinTurns {
 		if l.done.Load() >= n {
 			return true
@@ -92,7 +92,7 @@ func (l *lane) reach(n uint64, stop <-chan struct{}) bool {
 		sys.Pause()
 	}
 	for begin := time.Now(); l.done.Load() < n; {
-		if time.Since(begin) > laneSpin {
+		if time.Since(begin) > submitterSpin {
 			select {
 			case <-stop:
 				return false
@@ -108,28 +108,28 @@ func (l *lane) reach(n uint64, stop <-chan struct{}) bool {
 	return true
 }
 
-// run is the lane's thread.
-func (l *lane) run() {
+// run is the submitter's thread.
+func (l *submitter) run() {
 	runtime.LockOSThread() // never unlocked: the thread ends with its context binding
 	for {
-		why, res := l.mem.Run(laneSpin)
+		why, res := l.mem.Run(submitterSpin)
 		if why == bind.QueueIdle {
 			l.asleep.Store(true)
-			if why, res = l.mem.Run(laneDoze); why == bind.QueueIdle && !l.sleep() {
+			if why, res = l.mem.Run(submitterDoze); why == bind.QueueIdle && !l.sleep() {
 				return
 			}
 			l.asleep.Store(false)
 		}
-		if why == bind.QueueTell {
-			l.told(res)
+		if why == bind.QueueNotify {
+			l.notified(res)
 		}
 	}
 }
 
 // sleep returns when it is woken, or once after a while: a call that was put without its being seen must not wait for the next.
 // false: the session ends.
-func (l *lane) sleep() bool {
-	t := time.NewTimer(laneDoubt)
+func (l *submitter) sleep() bool {
+	t := time.NewTimer(submitterDoubt)
 	defer t.Stop()
 	select {
 	case <-l.wake:
@@ -138,8 +138,8 @@ func (l *lane) sleep() bool {
 		return false
 	case <-t.C:
 	}
-	if why, res := l.mem.Run(0); why == bind.QueueTell {
-		l.told(res)
+	if why, res := l.mem.Run(0); why == bind.QueueNotify {
+		l.notified(res)
 		return true
 	}
 	select {
@@ -150,8 +150,8 @@ func (l *lane) sleep() bool {
 	}
 }
 
-// told deals with the result of the call that was made last, and counts it.
-func (l *lane) told(res cuda.Result) {
+// notified deals with the result of the call that was made last, and counts it.
+func (l *submitter) notified(res cuda.Result) {
 	l.handed.Load()
 	n := l.done.Load()
 	l.mem.Item(n).Release()
@@ -169,6 +169,6 @@ func (l *lane) told(res cuda.Result) {
 }
 
 // stop ends the thread if it waits. Inside the driver it ends with the process.
-func (l *lane) stop() {
+func (l *submitter) stop() {
 	close(l.quit)
 }
