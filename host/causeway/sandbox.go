@@ -28,8 +28,8 @@ type sandboxFlag struct {
 func (f *sandboxFlag) register(c *cobra.Command) {
 	c.Flags().StringVar(&f.mode, "sandbox", string(sandbox.On), "confine workers: on (as far as this host can), strict (all of it, or refuse to start), audit (say what strict would deny), off")
 	completeWords(c, "sandbox", "on", "strict", "audit", "off")
-	c.Flags().StringVar(&f.ioctls, "ioctls", string(sandbox.IoctlsAuto), "hold workers to the requests that their GPU's driver is known to make: auto (with --sandbox strict, and where the driver's list was confirmed on a GPU), enforce (a driver without a list is refused), pass (not)")
-	completeWords(c, "ioctls", "auto", "enforce", "pass")
+	c.Flags().StringVar(&f.ioctls, "ioctls", string(sandbox.IoctlsAuto), "hold workers to the requests that their GPU's driver is known to make: auto (with --sandbox strict, and where the driver's list was confirmed on a GPU), enforce (a driver without a list is refused), audit (others are logged and counted, by a process beside each worker), pass (not)")
+	completeWords(c, "ioctls", "auto", "enforce", "audit", "pass")
 }
 
 // space is what workers with a configuration start in. Close it when no more are to start.

@@ -34,23 +34,35 @@ const (
 // auditorOmits are variables that are not for an auditor: it leaves no profile.
 var auditorOmits = []string{"CAUSEWAY_PROFILE"}
 
-// audit has an auditor watch this process. In the auditor, which is this program again, started as a worker, it does not return.
-func audit(p *Policy, log *slog.Logger) error {
-	if worker, ok := os.LookupEnv(auditorEnv); ok {
-		if err := serveAudit(p, worker, log); err != nil {
-			log.Error("sandbox: audit ends", "error", err)
-			os.Exit(1)
-		}
-		os.Exit(0) // it is no worker, and must not become one
+// beAuditor does not return if this process is an auditor, which is this program again, started as a worker.
+func beAuditor(p *Policy, log *slog.Logger) {
+	worker, ok := os.LookupEnv(auditorEnv)
+	if !ok {
+		return
 	}
+	if err := serveAudit(p, worker, log); err != nil {
+		log.Error("sandbox: audit ends", "error", err)
+		os.Exit(1)
+	}
+	os.Exit(0) // it is no worker, and must not become one
+}
+
+// everything is the filter of mode audit.
+func everything(p *Policy) *program {
 	f := base(p)
 	f.merge(sealed())
 	f.notifying()
+	return f
+}
+
+// audit has an auditor watch this process, which asks it what f says. memory is what of this process's memory the auditor may read: files
+// that calls name are there.
+func audit(f *program, memory string) error {
 	code, err := f.assemble()
 	if err != nil {
 		return fmt.Errorf("seccomp filter: %w", err)
 	}
-	conn, err := startAuditor()
+	conn, err := startAuditor(memory)
 	if err != nil {
 		return fmt.Errorf("sandbox auditor: %w", err)
 	}
@@ -69,7 +81,7 @@ func audit(p *Policy, log *slog.Logger) error {
 
 // startAuditor starts this process's auditor and waits until it is ready. The caller sends it the listener over conn, or closes conn,
 // which ends it.
-func startAuditor() (conn int, err error) {
+func startAuditor(memoryFile string) (conn int, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, fmt.Errorf("socketpair: %w", err)
@@ -82,7 +94,7 @@ func startAuditor() (conn int, err error) {
 	theirs := os.NewFile(uintptr(pair[1]), "auditor")
 	defer theirs.Close()
 	// Opened here: later the worker is not dumpable, and who traces may be restricted to ancestors.
-	memory, err := os.Open("/proc/self/mem")
+	memory, err := os.Open(memoryFile)
 	if err != nil {
 		return -1, err
 	}

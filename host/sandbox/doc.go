@@ -9,6 +9,7 @@
 //     The workers of one virtual GPU share them (a Space), so that the driver's own sharing between processes can work.
 //   - Landlock: files by path, only the GPU's device nodes, no TCP, no signals or abstract sockets outside.
 //   - seccomp: system calls by number and argument, on all threads; new processes and programs are refused once a guest is there.
+//     Requests to a GPU's driver by type, number and size, from a list for each branch of it (ioctls/).
 //   - limits: no core dumps, no debugging by others, bounded numbers of files and threads.
 //
 // A Space belongs to the parent (run, serve, device). Fork starts a process in it, on an operating system thread that the

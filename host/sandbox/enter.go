@@ -27,8 +27,11 @@ func Enter(p *Policy, log *slog.Logger) (*Report, error) {
 	if p == nil || p.Mode == Off {
 		return r, nil
 	}
+	if p.Mode == Audit || p.ioctlsWatched() {
+		beAuditor(p, log)
+	}
 	if p.Mode == Audit {
-		return r, audit(p, log)
+		return r, audit(everything(p), "/proc/self/mem")
 	}
 	r.note("no core dumps", harden(p))
 	if p.UIDBase != 0 && os.Getuid() == 0 {
@@ -46,6 +49,9 @@ func Enter(p *Policy, log *slog.Logger) (*Report, error) {
 	} else {
 		pin("/proc/self")
 		r.note("files", restrictFiles(p, "/proc/self"))
+	}
+	if p.ioctlsWatched() {
+		r.note("audit of requests to the driver", audit(p.watch(), os.DevNull)) // requests are numbers
 	}
 	r.note("system calls", filterCalls(base(p)))
 	if p.Mode == Strict && len(r.Lacks) > 0 {

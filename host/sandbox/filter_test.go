@@ -50,6 +50,8 @@ func TestFilterArguments(t *testing.T) {
 		"real":   machine(t, base(&Policy{Mode: On, Real: true})),
 		"strict": machine(t, base(&Policy{Mode: Strict, Real: true})),
 		"sealed": machine(t, sealed()),
+		"watch":  machine(t, (&Policy{Mode: On, Real: true, Driver: "580", Ioctls: IoctlsAudit}).watch()),
+		"guess":  machine(t, (&Policy{Mode: On, Real: true, Driver: "999", Ioctls: IoctlsAudit}).watch()),
 	}
 	const thread = unix.CLONE_VM | unix.CLONE_THREAD | unix.CLONE_SIGHAND
 	for _, c := range []struct {
@@ -89,6 +91,12 @@ func TestFilterArguments(t *testing.T) {
 		{"soft", unix.SYS_IOCTL, []uint32{3, unix.TIOCSTI}, verdictDeny},
 		{"soft", unix.SYS_IOCTL, []uint32{3, unix.TIOCSETD}, verdictDeny},
 		{"soft", unix.SYS_IOCTL, []uint32{3, unix.TIOCINQ}, verdictAllow},
+		{"watch", unix.SYS_IOCTL, []uint32{3, 'F'<<8 | 42}, verdictAllow},
+		{"watch", unix.SYS_IOCTL, []uint32{3, 62}, verdictNotify},
+		{"watch", unix.SYS_IOCTL, []uint32{3, unix.TCGETS}, verdictAllow},
+		{"watch", unix.SYS_PTRACE, nil, verdictAllow},
+		{"guess", unix.SYS_IOCTL, []uint32{3, 'F'<<8 | 42}, verdictNotify},
+		{"guess", unix.SYS_IOCTL, []uint32{3, unix.TCGETS}, verdictAllow},
 		{"soft", unix.SYS_PRCTL, []uint32{unix.PR_SET_NAME}, verdictAllow},
 		{"soft", unix.SYS_PRCTL, []uint32{unix.PR_SET_PTRACER}, verdictDeny},
 		{"soft", unix.SYS_PRCTL, []uint32{unix.PR_SET_MM}, verdictDeny},

@@ -26,20 +26,21 @@ type Ioctls string
 const (
 	IoctlsAuto    Ioctls = "auto"    // in mode strict; in mode on where the list of this driver was confirmed on a GPU
 	IoctlsEnforce Ioctls = "enforce" // always; a driver without a list is refused
+	IoctlsAudit   Ioctls = "audit"   // never: they are written down and counted, by a process beside each worker
 	IoctlsPass    Ioctls = "pass"    // never
 )
 
 // ParseIoctls reads an Ioctls as people write it.
 func ParseIoctls(s string) (Ioctls, error) {
 	switch v := Ioctls(s); v {
-	case IoctlsAuto, IoctlsEnforce, IoctlsPass:
+	case IoctlsAuto, IoctlsEnforce, IoctlsAudit, IoctlsPass:
 		return v, nil
 	}
-	return "", fmt.Errorf("%q says nothing of ioctls: use auto, enforce or pass", s)
+	return "", fmt.Errorf("%q says nothing of ioctls: use auto, enforce, audit or pass", s)
 }
 
 // ErrNoIoctls says that nobody knows which requests a driver makes.
-var ErrNoIoctls = errors.New("no list of its ioctls: learn one with scripts/ioctls.sh, or use --ioctls pass")
+var ErrNoIoctls = errors.New("no list of its ioctls: learn one with scripts/ioctls.sh, or use --ioctls audit or pass")
 
 // ioctlRequest is what a list's line lets through, and what audit counts: a request without its direction.
 type ioctlRequest struct {
@@ -194,8 +195,11 @@ func (p *Policy) ioctlsHeld() (held bool, why string, err error) {
 	if !p.Real || p.Mode == Audit {
 		return true, "", nil
 	}
-	if p.Ioctls == IoctlsPass {
+	switch p.Ioctls {
+	case IoctlsPass:
 		return false, "asked for", nil
+	case IoctlsAudit:
+		return false, "they are written down", nil
 	}
 	l, err := ioctlsOf(p.Driver)
 	switch {
@@ -220,6 +224,12 @@ func (p *Policy) ioctlChecks() []check {
 	if err != nil {
 		return list // audit of a driver that nobody knows: every request is written down
 	}
+	return append(list, others(requests, verdictDeny)...)
+}
+
+// others is what becomes of requests that are not in a list.
+func others(requests []ioctlRequest, verdict uint32) []check {
+	var list []check
 	for _, mask := range []uint32{0xffff, 0x3fffffff} {
 		c := check{arg: 1, mask: mask, match: verdictPass, other: verdictAllow}
 		for _, r := range requests {
@@ -231,7 +241,23 @@ func (p *Policy) ioctlChecks() []check {
 			list = append(list, c)
 		}
 	}
-	return append(list, check{arg: 1, match: verdictDeny, other: verdictDeny})
+	return append(list, check{arg: 1, match: verdict, other: verdict})
+}
+
+// ioctlsWatched reports whether requests that are in no list are written down while all else is enforced.
+func (p *Policy) ioctlsWatched() bool {
+	return p.Real && p.Ioctls == IoctlsAudit && (p.Mode == On || p.Mode == Strict)
+}
+
+// watch is the filter of that: what is in no list asks an auditor.
+func (p *Policy) watch() *program {
+	requests, err := p.mayAsk()
+	if err != nil {
+		requests = plainIoctls() // a driver that nobody knows
+	}
+	return &program{verdicts: map[uint32]uint32{}, rest: verdictAllow, beyond: verdictAllow, checks: map[uint32][]check{
+		unix.SYS_IOCTL: others(requests, verdictNotify),
+	}}
 }
 
 // lets reports whether a list has a request.

@@ -66,6 +66,7 @@ func TestIoctlsHeld(t *testing.T) {
 		{Policy{Mode: On, Real: true, Driver: "999", Ioctls: IoctlsEnforce}, false, ErrNoIoctls},
 		{Policy{Mode: Strict, Real: true, Driver: "580"}, true, nil},
 		{Policy{Mode: Strict, Real: true, Driver: "580", Ioctls: IoctlsPass}, false, nil},
+		{Policy{Mode: Strict, Real: true, Driver: "999", Ioctls: IoctlsAudit}, false, nil},
 		{Policy{Mode: Strict, Real: true, Driver: "999"}, false, ErrNoIoctls},
 		{Policy{Mode: Strict, Real: true}, false, ErrNoIoctls},
 		{Policy{Mode: Strict, Real: true, Driver: "../x"}, false, ErrNoIoctls},

@@ -74,7 +74,7 @@ func (c *Config) Check() error {
 		errs = append(errs, wrong("isolation.sandbox", strconv.Quote(c.Isolation.Sandbox), "use \"on\", \"strict\", \"audit\" or \"off\""))
 	}
 	if _, err := sandbox.ParseIoctls(c.Isolation.Ioctls); err != nil {
-		errs = append(errs, wrong("isolation.ioctls", strconv.Quote(c.Isolation.Ioctls), "use \"auto\", \"enforce\" or \"pass\""))
+		errs = append(errs, wrong("isolation.ioctls", strconv.Quote(c.Isolation.Ioctls), "use \"auto\", \"enforce\", \"audit\" or \"pass\""))
 	}
 	if err := c.Isolation.Limits().Check(); err != nil {
 		errs = append(errs, wrong("isolation", fmt.Sprintf("%+v", c.Isolation), err.Error()))
