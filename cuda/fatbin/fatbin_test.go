@@ -151,6 +151,30 @@ func TestPayloadRejects(t *testing.T) {
 	}
 }
 
+// TestUnpacked: what comes out of an image by its headers, before anything is unpacked.
+func TestUnpacked(t *testing.T) {
+	one := container(build(KindPTX, 80, 80, flagLZ4, []byte("abc"), 5000), build(KindELF, 90, 0, flagZstd, []byte("abc"), 70_000), build(KindELF, 80, 0, 0, make([]byte, 64), 0))
+	huge := container(build(KindPTX, 80, 80, flagZstd, []byte("abc"), 1<<40))
+	for name, c := range map[string]struct {
+		image []byte
+		kind  Kind
+		want  uint64
+	}{
+		"nothing":                  {nil, 0, 0},
+		"text":                     {text, 0, uint64(len(text))},
+		"the largest entry":        {one, 0, 70_000},
+		"the largest text":         {one, KindPTX, 5000},
+		"two containers":           {append(bytes.Clone(one), one...), 0, 140_000},
+		"more than is unpacked":    {huge, 0, MaxPayload},
+		"what nobody can read":     {one[:len(one)-1], 0, 0},
+		"readable, then something": {append(bytes.Clone(one), "trailing"...), 0, 70_000},
+	} {
+		if n := Unpacked(c.image, c.kind); n != c.want {
+			t.Errorf("%s: %d, want %d", name, n, c.want)
+		}
+	}
+}
+
 func TestDetect(t *testing.T) {
 	for _, c := range []struct {
 		data string
