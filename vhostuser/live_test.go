@@ -128,4 +128,15 @@ func TestWhatARunningRingKeeps(t *testing.T) {
 	if got := dev.take(); got != "start1" || dev.config(1).Base != 7 {
 		t.Errorf("with all it needs: %q, from %d", got, dev.config(1).Base)
 	}
+	_, err = f.StopRing(1)
+	must(t, err)
+	must(t, f.Set(vhostuser.SetVringAddr, addr(r.Desc, r.Used, r.Avail)))
+	must(t, f.Set(vhostuser.SetVringEnable, vhosttest.U32s(1, 1)))
+	if got := dev.take(); got != "stop1" {
+		t.Errorf("a ring without a kick: %q", got)
+	}
+	must(t, f.Set(vhostuser.SetVringKick, vhosttest.U64(1), r.Kick.FD()))
+	if got := dev.take(); got != "start1" {
+		t.Errorf("with a kick: %q", got)
+	}
 }

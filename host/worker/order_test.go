@@ -230,6 +230,9 @@ func TestParkedSessionsAnswerLater(t *testing.T) {
 			if err := w.resume(l); err != nil {
 				t.Fatal(err)
 			}
+			if err := w.resume(l); err == nil {
+				t.Error("resumed twice")
+			}
 			for range 3 {
 				<-done
 			}

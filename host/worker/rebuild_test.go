@@ -14,18 +14,21 @@ import (
 
 // recorded is a session that does what a test says and can move.
 type recorded struct {
-	t   testing.TB
-	w   *Worker
-	gpu *plainGPU
+	t    testing.TB
+	w    *Worker
+	gpu  *plainGPU
+	ring *fakeRing
+	seq  uint32
 }
 
 func newRecorded(t testing.TB) *recorded {
 	s := &recorded{t: t}
-	s.w, _ = newFake(t, func(d driver.Session) driver.Session { s.gpu = newPlain(d); return s.gpu })
+	w, c := newFake(t, func(d driver.Session) driver.Session { s.gpu = newPlain(d); return s.gpu })
+	s.w, s.ring = w, &c.fakeRing
 	return s
 }
 
-// do executes a request as the consumer does, and reports its result.
+// do has the consumer execute a request, and reports its result.
 func (s *recorded) do(ctx uint32, a wire.Args) cuda.Result {
 	s.t.Helper()
 	w := s.w
@@ -40,17 +43,20 @@ func (s *recorded) do(ctx uint32, a wire.Args) cuda.Result {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	c := &wire.Call{Op: a.Op(), Ctx: ctx}
-	payload, res, err := w.dispatch.Dispatch(w.front, c, rec, &w.blobs)
-	if err != nil {
+	in := remote.Incoming{Op: uint16(a.Op()), Ctx: ctx, Bytes: rec}
+	wants := a.Op().Info().Mode != wire.Async
+	if wants {
+		s.seq++
+		in.Flags, in.Seq = remote.RecordReply, s.seq
+	}
+	s.ring.replies = s.ring.replies[:0]
+	if err := w.execute(&in); err != nil {
 		s.t.Fatal(err)
 	}
-	if res == cuda.Success {
-		if err := w.note(c, a.Op().Info(), payload); err != nil {
-			s.t.Fatal(err)
-		}
+	if wants {
+		return cuda.Result(s.ring.replies[0].Result)
 	}
-	return res
+	return cuda.Result(w.deferred.Swap(0))
 }
 
 // must is do of what must succeed.
@@ -114,11 +120,12 @@ func TestRebuildByChance(t *testing.T) {
 			if n := len(s.w.record.blobs.byID); n != s.gpu.images() {
 				t.Fatalf("seed %d: %d images are kept, %d in use", seed, n, s.gpu.images())
 			}
+			s.tied(t)
 			if r.IntN(40) == 0 {
 				s = s.moved()
 			}
 		}
-		s = s.moved()
+		s.moved()
 		for range 100 {
 			s.do(0, &wire.PrimaryCtxReleaseArgs{Ctx: 1})
 			s.do(0, &wire.PrimaryCtxReleaseArgs{Ctx: 2})
@@ -128,6 +135,40 @@ func TestRebuildByChance(t *testing.T) {
 			t.Fatalf("seed %d: of nothing %d bytes, %d objects and %d images are kept", seed, s.w.host.used, len(s.w.record.objects), len(s.w.record.blobs.byHash))
 		}
 	}
+}
+
+// tied: what is recorded of an object names its parents, and they it, and nothing names one that is gone.
+func (s *recorded) tied(t *testing.T) {
+	t.Helper()
+	r := s.w.record
+	for _, o := range r.objects {
+		for _, p := range o.parents {
+			if _, ok := p.children[o]; !ok || r.objects[p.key] != p {
+				t.Fatalf("object %v is not known to its parent %v", o.key, p.key)
+			}
+		}
+		for c := range o.children {
+			if r.objects[c.key] != c {
+				t.Fatalf("object %v, which is gone, is kept by its parent %v", c.key, o.key)
+			}
+		}
+	}
+}
+
+// TestRebuildOfNumbersUsedAgain: a number whose object went unseen, with something else, is the new one's, and nothing of the old is kept.
+func TestRebuildOfNumbersUsedAgain(t *testing.T) {
+	s := newRecorded(t)
+	s.must(1, &wire.CtxCreateArgs{Ctx: 1}, &wire.ModuleLoadArgs{Module: 10, Image: images[0]})
+	used := s.w.host.used
+	for range 5 {
+		delete(s.gpu.things, 10)
+		s.must(1, &wire.ModuleLoadArgs{Module: 10, Image: images[0]})
+		s.tied(t)
+	}
+	if s.w.host.used != used {
+		t.Errorf("%d bytes are booked, %d were", s.w.host.used, used)
+	}
+	s.moved()
 }
 
 // TestRebuildOfImages: of two modules with one image, the other can still be rebuilt, and the image goes with the last.
@@ -230,5 +271,24 @@ func TestMoveThatFails(t *testing.T) {
 	snap.Requests[0].Record = snap.Requests[0].Record[:8]
 	if err := newRecorded(t).w.restore(snap); !errors.Is(err, wire.ErrMalformed) {
 		t.Errorf("restored a damaged request with %v", err)
+	}
+}
+
+// TestBadPartsAreGivenBack: of bytes sent ahead whose parts do not fit nothing is kept or booked.
+func TestBadPartsAreGivenBack(t *testing.T) {
+	w := newRecorded(t).w
+	for range 10 {
+		if res := w.blobs.append(1, 1000, make([]byte, 600)); res != cuda.Success || w.host.used != 1000 {
+			t.Fatal(res, w.host.used)
+		}
+		if res := w.blobs.append(1, 1000, make([]byte, 401)); res != cuda.ErrorInvalidValue {
+			t.Fatal(res)
+		}
+		if w.host.used != 0 || w.blobs.bytes != 0 || len(w.blobs.open) != 0 {
+			t.Fatalf("%d bytes are booked, %d promised, %d open", w.host.used, w.blobs.bytes, len(w.blobs.open))
+		}
+	}
+	if res := w.blobs.append(1, 10, make([]byte, 11)); res != cuda.ErrorInvalidValue || w.host.used != 0 {
+		t.Error(res, w.host.used)
 	}
 }

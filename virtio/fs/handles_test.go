@@ -82,3 +82,74 @@ func TestHandlesBelongToTheirFile(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestCompletedTwice: a request that its owner completes again stays completed, and no other of the file is lost by it.
+func TestCompletedTwice(t *testing.T) {
+	ctl := &testControl{}
+	mem := vhostuser.NewMemory()
+	dev, err := fs.New(mem, testTree(t, ctl), fs.Options{Logger: quiet(), MaxPages: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := fstest.Direct(mem, dev, fstest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := g.Open(syscall.O_RDWR, fuse.Caller{Pid: 1}, "session")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func() (*fstest.Call, *fs.ReadRequest) {
+		t.Helper()
+		c, err := f.Read(0, 0, g.Pages(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c, <-ctl.last().reads
+	}
+	var calls []*fstest.Call
+	var reads []*fs.ReadRequest
+	for range 3 {
+		c, r := read()
+		calls, reads = append(calls, c), append(reads, r)
+	}
+	for range 20 {
+		if !reads[1].Complete(0, 0) && len(reads) < 4 {
+			reads = append(reads, nil) // only the first counts
+		}
+	}
+	g.Reap()
+	for i, c := range calls {
+		select {
+		case <-c.Done():
+			if i != 1 {
+				t.Errorf("request %d was completed with another", i)
+			}
+		default:
+			if i == 1 {
+				t.Error("not completed")
+			}
+		}
+	}
+	for range 6 { // pieces of memory are counted once: of eight two are in use
+		read()
+	}
+	if c, err := f.Read(0, 0, g.Pages(1)); err != nil {
+		t.Fatal(err)
+	} else if _, errno, err := c.Wait(time.Second); err != nil || errno == 0 {
+		t.Errorf("more pages than may be kept: %v, %v", errno, err)
+	}
+	dev.CancelPending()
+	g.Reap()
+	for i, c := range calls {
+		select {
+		case <-c.Done():
+		default:
+			t.Errorf("request %d was forgotten", i)
+		}
+	}
+	dev.Disconnect()
+	if err := g.Halt(); err != nil {
+		t.Error(err)
+	}
+}

@@ -124,4 +124,9 @@ func TestClaimsOfBusyTime(t *testing.T) {
 	if a.BusyTotal != before {
 		t.Errorf("negative time counts: %v", a.BusyTotal-before)
 	}
+	held, virtual, tokens := a.Held, a.virtual, a.tokens
+	g.Decide(now.Add(-time.Second)) // a clock that steps back
+	if a.Held != held || a.virtual != virtual || a.tokens != tokens {
+		t.Errorf("time that went back changed %v to %v", held, a.Held)
+	}
 }
