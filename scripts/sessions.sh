@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Shows how sessions live and end, in a VM and under `causeway run`: exit, crash, SIGKILL, SIGSTOP, fork, reboot, the VM's death,
-# the worker's death, hostile programs; and what an idle session costs. Each line is a check with what was measured.
+# the worker's death, the device process's, hostile programs; and what an idle session costs. Each line is a check with what was measured.
 #
 #   scripts/sessions.sh [--kernel SERIES] [--accel tcg|kvm]
 #
@@ -241,6 +241,36 @@ ends_of_vm() {
   qemu_pid=
 }
 
+# keeper is this device's, if it is there.
+keeper() {
+  local p
+  for p in /proc/[0-9]*; do
+    [ "$(readlink "$p/exe")" = "$(readlink -f "$CAUSEWAY")" ] && [[ $(tr '\0' ' ' <"$p/cmdline") == *' keeper ' ]] && echo "${p#/proc/}"
+  done 2>/dev/null
+}
+no_keeper() { [ -z "$(keeper)" ]; }
+
+# The device process is killed while programs run: they get errors, the guest can let go, and the keeper goes with QEMU.
+device_dies() {
+  local a b since first took
+  boot
+  await '@agent ready' 60; row "a VM whose device process will die" ""
+  spawn a loop
+  spawn b long
+  [ -d "/proc/$a" ] && [ -d "/proc/$b" ] && [ -n "$(keeper)" ]; row "two programs run, the device has a keeper" ""
+  kill -9 "$service_pid"; since=$(ms)
+  wait "$service_pid" 2>/dev/null; service_pid=
+  await '@error *' 5; first=$line
+  await '@error *' 5
+  [[ $first == '@error 719 '* && $line == '@error 719 '* ]] && at_most $((at - since)) 1500
+  row "kill -9 of the device process: both get error 719" "after $((at - since)) ms (limit 1500)"
+  since=$(ms); limit=20 guest './life once'; [ $? != 0 ] && [ $? != 124 ] && lap && at_most "$took" 5000
+  row "a program that starts then gets an error" "after ${took:-?} ms (limit 5000)"
+  guest 'sleep 1; umount /run/causeway'; row "the guest lets go of the mount" ""
+  kill -9 "$qemu_pid"; wait "$qemu_pid" 2>/dev/null; qemu_pid=
+  until_true 5 no_keeper; row "the keeper ends with QEMU" ""
+}
+
 here() { "$CAUSEWAY" run --gpu soft -- "$@"; }
 
 # run_checks: the same under `causeway run`, without a VM.
@@ -289,6 +319,7 @@ budget
 costs
 hostility
 ends_of_vm
+device_dies
 calm_kernels
 echo "sessions: $passed passed, $failed failed in $SECONDS s"
 [ $failed = 0 ]

@@ -1,6 +1,7 @@
 package vhostuser
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ type conn struct {
 	sock  *net.UnixConn
 	done  chan struct{} // closed when everything of the front end is gone
 	hears func(connected bool)
+	other Mirror
 
 	features  uint64 // acknowledged
 	protocol  uint64 // acknowledged
@@ -34,7 +36,7 @@ type conn struct {
 
 func newConn(s *Server, sock *net.UnixConn) *conn {
 	n := s.dev.Queues()
-	return &conn{mem: s.mem, dev: s.dev, log: s.log, sock: sock, done: make(chan struct{}), hears: s.hears, rings: make([]vring, n), maxQueues: n}
+	return &conn{mem: s.mem, dev: s.dev, log: s.log, sock: sock, done: make(chan struct{}), hears: s.hears, other: s.other, rings: make([]vring, n), maxQueues: n}
 }
 
 // routine serves the front end until it disconnects, breaks the protocol, or ctx ends.
@@ -44,7 +46,8 @@ func (c *conn) routine(ctx context.Context) {
 	defer stop()
 	c.log.Info("front end connected")
 	c.hears(true)
-	err := c.serve()
+	c.other.Connected(c.sock)
+	err := c.serve(ctx)
 	c.teardown()
 	c.hears(false)
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, unix.ECONNRESET) {
@@ -54,13 +57,20 @@ func (c *conn) routine(ctx context.Context) {
 	}
 }
 
-func (c *conn) serve() error {
+// serve answers messages. If this process ends while the front end is there, the mirror keeps what it knows of it.
+func (c *conn) serve(ctx context.Context) (err error) {
+	defer func() {
+		if ctx.Err() == nil {
+			c.other.Gone()
+		}
+	}()
 	r := newReader(c.sock)
 	for {
 		m, err := r.next()
 		if err != nil {
 			return err
 		}
+		c.other.Message(append(bytes.Clone(r.hdr[:]), m.payload...), m.fds)
 		out, err := c.dispatch(m)
 		m.closeFDs()
 		if err != nil {
@@ -71,6 +81,7 @@ func (c *conn) serve() error {
 				return fmt.Errorf("reply to %v: %w", m.id, err)
 			}
 		}
+		c.other.Answered()
 	}
 }
 

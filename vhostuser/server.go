@@ -18,6 +18,8 @@ type Options struct {
 	Logger *slog.Logger // nil: slog.Default()
 	// Front hears that a front end has connected, or that everything of it is gone. nil: nobody does.
 	Front func(connected bool)
+	// Mirror hears what the front end says, for a Standby in another process. nil: there is none.
+	Mirror Mirror
 }
 
 // Server serves one Device to one front end at a time.
@@ -26,6 +28,7 @@ type Server struct {
 	dev   Device
 	log   *slog.Logger
 	hears func(connected bool)
+	other Mirror
 
 	mu     sync.Mutex
 	active *conn
@@ -39,7 +42,10 @@ func NewServer(mem *Memory, dev Device, o Options) *Server {
 	if o.Front == nil {
 		o.Front = func(bool) {}
 	}
-	return &Server{mem: mem, dev: dev, log: o.Logger, hears: o.Front}
+	if o.Mirror == nil {
+		o.Mirror = noMirror{}
+	}
+	return &Server{mem: mem, dev: dev, log: o.Logger, hears: o.Front, other: o.Mirror}
 }
 
 // Listen opens a listening socket at path. A socket that nobody serves any more is replaced.

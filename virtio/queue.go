@@ -38,6 +38,8 @@ type Queue struct {
 	inflight int        // chains taken and not completed
 	idle     chan struct{}
 	free     []*Chain
+
+	track *InFlight // nil: nobody takes over
 }
 
 // signals is what UpdateQueue may change while the queue runs.
@@ -69,6 +71,40 @@ func (q *Queue) Update(cfg vhostuser.QueueConfig) {
 	cfg.Call.Signal()
 }
 
+// Track has f say what is in flight. Before the first Pop.
+func (q *Queue) Track(f *InFlight) {
+	q.track = f
+	f.begin(q.next)
+}
+
+// Resume goes on where another process has left the queue, as f says, and returns the chains that it had in flight. Before the first Pop.
+func (q *Queue) Resume(f *InFlight) []*Chain {
+	next, heads, ok := f.left(q.used)
+	if !ok {
+		return nil
+	}
+	// The other may have noted the head of an entry and not that it took it.
+	if head := q.ring.availEntry(next); q.ring.availIdx().load() != next && f.has(head) {
+		next++
+	}
+	q.next, q.seen = next, next
+	var list []*Chain
+	for _, head := range heads {
+		c, err := q.take()
+		if err != nil || int(head) >= q.ring.size {
+			break
+		}
+		c.head = head
+		c.view = q.mem.View()
+		if err := q.walk(c); err != nil {
+			c.Complete(0)
+			continue
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
 // Next is the index of the next available entry.
 func (q *Queue) Next() uint16 { return q.next }
 
@@ -93,7 +129,9 @@ func (q *Queue) Pop() (*Chain, error) {
 	if err != nil {
 		return nil, err
 	}
+	q.track.take(head)
 	q.next++
+	q.track.advance(q.next)
 	c.head = head
 	c.view = q.mem.View()
 	if err := q.walk(c); err != nil {
@@ -172,7 +210,9 @@ func (q *Queue) push(id, length uint32, sig *signals) bool {
 	r, idx := q.ring, q.used
 	r.putUsed(idx, id, length)
 	q.used++
+	q.track.finish(uint16(id), q.used)
 	r.publish(q.flags, q.used)
+	q.track.drop(uint16(id))
 	if sig.logUsed {
 		q.mem.MarkDirty(sig.logAddr+uint64(r.usedOffset(idx)), 8)
 		q.mem.MarkDirty(sig.logAddr, 4)

@@ -29,7 +29,11 @@ type Runner struct {
 	handler Handler
 	log     *slog.Logger
 	queues  []*running // nil where stopped
+	track   func(queue int) *InFlight
 }
+
+// Track has the queues say what is in flight, for a process that takes over. Before the first StartQueue.
+func (r *Runner) Track(track func(queue int) *InFlight) { r.track = track }
 
 type running struct {
 	index   int
@@ -51,6 +55,24 @@ func (r *Runner) Queues() int { return len(r.queues) }
 
 // StartQueue implements vhostuser.Device.
 func (r *Runner) StartQueue(index int, cfg vhostuser.QueueConfig) error {
+	return r.start(index, cfg, func(q *Queue) {
+		if r.track != nil {
+			q.Track(r.track(index))
+		}
+	})
+}
+
+// ResumeQueue starts a queue where another process has left it, as f says, with the chains that it had in flight.
+func (r *Runner) ResumeQueue(index int, cfg vhostuser.QueueConfig, f *InFlight) error {
+	return r.start(index, cfg, func(q *Queue) {
+		for _, c := range q.Resume(f) {
+			r.handler.Handle(index, c)
+		}
+	})
+}
+
+// start has a queue made ready before its goroutine begins.
+func (r *Runner) start(index int, cfg vhostuser.QueueConfig, ready func(*Queue)) error {
 	if index < 0 || index >= len(r.queues) || r.queues[index] != nil {
 		return fmt.Errorf("queue %d cannot start: no such queue, or running", index)
 	}
@@ -62,6 +84,7 @@ func (r *Runner) StartQueue(index int, cfg vhostuser.QueueConfig) error {
 	run.err.Store(cfg.Err)
 	run.kick.Rearm()
 	r.queues[index] = run
+	ready(q)
 	go r.routineQueue(run)
 	return nil
 }

@@ -146,6 +146,10 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		return err
 	}
 	defer ln.Close()
+	keeper, err := startKeeper(log) // before this process is confined, goes first when memory runs out, and joins its control group
+	if err != nil {
+		return err
+	}
 	if err := sandbox.RaiseOOM(os.Getpid(), sandbox.DeviceOOM); err != nil {
 		log.Warn("nothing says that this process should go before others when memory runs out", "error", err)
 	}
@@ -187,6 +191,7 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 			return takeSeat(f.scheduler, f.key(), chosen, l, log)
 		},
 		CheckMemory: func(m limit.Memory) error { return size.Fits(m, n) },
+		Keeper:      keeper,
 		Log:         log,
 	})
 	if err != nil {
@@ -216,6 +221,14 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		})
 	}
 	return dev.Serve(ctx, ln)
+}
+
+func startKeeper(log *slog.Logger) (*device.Keeper, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("this program's file: %w", err)
+	}
+	return device.StartKeeper([]string{self, "keeper"}, log)
 }
 
 // key names the virtual GPU to the scheduler.

@@ -20,6 +20,7 @@ import (
 	"causeway/host/worker/spawn"
 	"causeway/remote/sys"
 	"causeway/vhostuser"
+	"causeway/virtio"
 	"causeway/virtio/fs"
 )
 
@@ -50,7 +51,9 @@ type Options struct {
 	Scheduler func(api.Limits) (*schedule.Seat, error)
 	// Audit is how often the memory in use is compared with what Machine says of it; 0: never, as for software GPUs.
 	Audit time.Duration
-	Log   *slog.Logger
+	// Keeper answers the guest when this process has died; nil: nobody does.
+	Keeper *Keeper
+	Log    *slog.Logger
 }
 
 // Device is one VM's virtual GPU.
@@ -121,8 +124,12 @@ func New(o Options) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
+	var track func(int) *virtio.InFlight
+	if o.Keeper != nil {
+		track = o.Keeper.inFlight
+	}
 	d.fs, err = fs.New(d.mem, root, fs.Options{
-		RequestQueues: requestQueues, MaxHandles: mostSessions + mostOthers, Logger: o.Log,
+		RequestQueues: requestQueues, MaxHandles: mostSessions + mostOthers, Logger: o.Log, Track: track,
 		OnDisconnect: func() { d.log.Info("VM is gone") },
 		OnReset:      func() { d.log.Info("VM was reset") },
 	})
@@ -140,7 +147,11 @@ func (d *Device) Serve(ctx context.Context, ln *net.UnixListener) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { d.routineTick(tick) })
 	wg.Go(func() { d.routineAudit(tick) })
-	err := vhostuser.NewServer(d.mem, d.fs, vhostuser.Options{Logger: d.log, Front: d.connected.Store}).Serve(ctx, ln)
+	o := vhostuser.Options{Logger: d.log, Front: d.connected.Store}
+	if d.opts.Keeper != nil {
+		o.Mirror = d.opts.Keeper
+	}
+	err := vhostuser.NewServer(d.mem, d.fs, o).Serve(ctx, ln)
 	stop()
 	wg.Wait()
 	d.ending.Wait()

@@ -69,6 +69,8 @@ apt-get -q remove -y causeway >>/root/apt.log 2>&1 || die "apt-get remove failed
 /etc/libvirt/hooks/qemu.d/causeway vm1 prepare begin - </dev/null || die "the hook of a removed package stops VMs"
 [ -z "$(readlink /proc/$daemon/exe)" ] || die "causewayd, which was started by hand, outlived the package"
 wait $daemon || true
+n=0 # keepers of the vGPUs that ended just now
+while [ -n "$(pidof causeway || true)" ] && [ $n -lt 50 ]; do n=$((n + 1)); sleep 0.1; done
 [ -z "$(pidof causeway || true)" ] || die "these processes go on: $(pidof causeway)"
 apt-get -q purge -y causeway >>/root/apt.log 2>&1 || die "apt-get purge failed"
 [ ! -e /var/lib/causeway ] && [ ! -e /var/log/causeway ] && [ ! -e /etc/causeway ] && [ ! -e /etc/libvirt ] || die "purge leaves folders"

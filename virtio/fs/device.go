@@ -23,6 +23,9 @@ type Options struct {
 	// RevokeLimit bounds ControlHandle.Revoke; default 2 s. QEMU waits that long at most, so keep it short.
 	RevokeLimit time.Duration
 
+	// Track keeps what is in flight on a queue for a process that takes over; nil: nobody does. See Ended.
+	Track func(queue int) *virtio.InFlight
+
 	// OnReset is called after the guest was reset and all handles were released; OnDisconnect likewise after the
 	// front end went away. Both on the connection's goroutine.
 	OnReset, OnDisconnect func()
@@ -84,6 +87,9 @@ func New(mem *vhostuser.Memory, root *Dir, o Options) (*Device, error) {
 		d.queues = append(d.queues, newRequest(d, i))
 	}
 	d.Runner = virtio.NewRunner(mem, n, d, o.Logger)
+	if o.Track != nil {
+		d.Runner.Track(o.Track)
+	}
 	mem.Observe(d)
 	return d, nil
 }

@@ -229,7 +229,7 @@ func (s *session) outcome(g *gpuContext) cuda.Result {
 		return res
 	}
 	if s.queue.stopped.Load() {
-		return cuda.ErrorDeinitialized
+		return cuda.ErrorLaunchFailed // the worker ends while its guest waits
 	}
 	return cuda.Success
 }

@@ -1,0 +1,218 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/remote/sys"
+	"causeway/vhostuser"
+	"causeway/virtio"
+	"causeway/virtio/fs"
+)
+
+// A guest waits for each answer of its device for ever, and nobody but its vhost-user backend can answer. So a device has a keeper: a small
+// process that hears what QEMU says, sees in shared memory which requests are in flight, and does nothing until the device's process has died. Then it
+// answers what was in flight and what comes with an error, until QEMU has gone: programs end with CUDA errors, and the guest can let go of the device.
+
+// What a device tells its keeper, a byte in front of each packet.
+const (
+	keepConnected = 'c' // with the front end's socket
+	keepMessage   = 'm' // and the message, with its descriptors
+	keepAnswered  = 'a'
+	keepGone      = 'g'
+)
+
+// Descriptors of a keeper's process.
+const (
+	KeeperLinkFD   = 3
+	KeeperMemoryFD = 4
+)
+
+const (
+	keeperQueues   = 1 + requestQueues
+	keeperMemory   = keeperQueues * virtio.InFlightSize
+	keeperPatience = time.Second // for a keeper that does not read; QEMU waits meanwhile
+	keeperPacket   = 1 + 8192
+)
+
+// Keeper is the device's end. It implements vhostuser.Mirror. Without its process it does nothing.
+type Keeper struct {
+	link   *net.UnixConn
+	queues []*virtio.InFlight
+	log    *slog.Logger
+	lost   sync.Once
+}
+
+var _ vhostuser.Mirror = (*Keeper)(nil)
+
+// StartKeeper starts one by a command that ends when another process has become it, so that it is nobody's child.
+func StartKeeper(command []string, log *slog.Logger) (*Keeper, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("link to the keeper: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), "keeper"), os.NewFile(uintptr(pair[1]), "device")
+	defer ours.Close()
+	defer theirs.Close()
+	fd, err := unix.MemfdCreate("causeway-keeper", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("memory of the keeper: %w", err)
+	}
+	memory := os.NewFile(uintptr(fd), "keeper's memory")
+	defer memory.Close()
+	if err := memory.Truncate(keeperMemory); err != nil {
+		return nil, fmt.Errorf("memory of the keeper: %w", err)
+	}
+	queues, err := keeperShared(memory)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.ExtraFiles = []*os.File{theirs, memory}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("start the keeper: %w: %s", err, out)
+	}
+	link, err := packets(ours)
+	if err != nil {
+		return nil, err
+	}
+	return &Keeper{link: link, queues: queues, log: log}, nil
+}
+
+// keeperShared maps the memory, for the life of the process.
+func keeperShared(f *os.File) ([]*virtio.InFlight, error) {
+	mem, err := unix.Mmap(int(f.Fd()), 0, keeperMemory, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map the keeper's memory: %w", err)
+	}
+	queues := make([]*virtio.InFlight, keeperQueues)
+	for i := range queues {
+		if queues[i], err = virtio.NewInFlight(mem[i*virtio.InFlightSize:][:virtio.InFlightSize:virtio.InFlightSize]); err != nil {
+			return nil, err
+		}
+	}
+	return queues, nil
+}
+
+func packets(f *os.File) (*net.UnixConn, error) {
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("link of the keeper: %w", err)
+	}
+	link, ok := c.(*net.UnixConn)
+	if !ok {
+		return nil, errors.Join(errors.New("the keeper's link is no Unix socket"), c.Close())
+	}
+	return link, nil
+}
+
+func (k *Keeper) inFlight(queue int) *virtio.InFlight { return k.queues[queue] }
+
+// tell sends a packet. A keeper that does not hear is given up: the device works without.
+func (k *Keeper) tell(kind byte, raw []byte, fds ...int) {
+	err := k.link.SetWriteDeadline(time.Now().Add(keeperPatience))
+	if err == nil {
+		err = sys.SendPacket(k.link, append([]byte{kind}, raw...), fds)
+	}
+	if err != nil {
+		k.lost.Do(func() {
+			k.log.Warn("the keeper has gone: if this process died, its guest would wait for ever", "error", err)
+			_ = k.link.Close()
+		})
+	}
+}
+
+// Connected implements vhostuser.Mirror.
+func (k *Keeper) Connected(sock *net.UnixConn) {
+	raw, err := sock.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) { k.tell(keepConnected, nil, int(fd)) })
+}
+
+// Message implements vhostuser.Mirror.
+func (k *Keeper) Message(raw []byte, fds []int) { k.tell(keepMessage, raw, fds...) }
+
+// Answered implements vhostuser.Mirror.
+func (k *Keeper) Answered() { k.tell(keepAnswered, nil) }
+
+// Gone implements vhostuser.Mirror.
+func (k *Keeper) Gone() { k.tell(keepGone, nil) }
+
+// Keep is the keeper's process: it returns when the device and its front end have gone.
+func Keep(ctx context.Context, link, memory *os.File, log *slog.Logger) error {
+	queues, err := keeperShared(memory)
+	if err != nil {
+		return err
+	}
+	c, err := packets(link)
+	if err != nil {
+		return err
+	}
+	_, _ = link.Close(), memory.Close()
+	defer c.Close()
+	mem := vhostuser.NewMemory()
+	standby := vhostuser.NewStandby(mem, fs.NewEnded(mem, requestQueues, func(q int) *virtio.InFlight { return queues[q] }, log), vhostuser.Options{Logger: log})
+	if err := hear(c, standby); err != nil {
+		return err
+	}
+	if err := standby.TakeOver(ctx); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
+		return err
+	}
+	return nil
+}
+
+// hear has the standby know what the device says, until that has died.
+func hear(c *net.UnixConn, standby *vhostuser.Standby) error {
+	b, oob := make([]byte, keeperPacket), make([]byte, unix.CmsgSpace(4*16))
+	for {
+		n, oobn, _, _, err := c.ReadMsgUnix(b, oob)
+		if n == 0 || errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("hear the device: %w", err)
+		}
+		var fds []int
+		if oobn > 0 {
+			if fds, err = sys.Rights(oob[:oobn]); err != nil {
+				return fmt.Errorf("descriptors of the device: %w", err)
+			}
+		}
+		switch kind := b[0]; kind {
+		case keepConnected:
+			sock, err := connection(fds)
+			if err != nil {
+				return err
+			}
+			standby.Connected(sock)
+		case keepMessage:
+			standby.Message(b[1:n], fds)
+		case keepAnswered:
+			standby.Answered()
+		case keepGone:
+			standby.Gone()
+		}
+	}
+}
+
+// connection is the front end's socket. It takes over fds.
+func connection(fds []int) (*net.UnixConn, error) {
+	if len(fds) != 1 {
+		return nil, fmt.Errorf("%d descriptors for a connection", len(fds))
+	}
+	f := os.NewFile(uintptr(fds[0]), "front end")
+	defer f.Close()
+	return packets(f)
+}

@@ -1,0 +1,145 @@
+package virtio
+
+import (
+	"maps"
+	"math/rand/v2"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/vhostuser"
+	"causeway/vhostuser/vhosttest"
+	"causeway/virtio/virtiotest"
+)
+
+// TestResume: whoever takes a queue over gets each chain that was in flight once, then those that nobody has taken, at whatever moment the
+// process before it died.
+func TestResume(t *testing.T) {
+	shared, err := unix.Mmap(-1, 0, InFlightSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewInFlight(shared[4:]); err == nil {
+		t.Error("memory that is too short is accepted")
+	}
+	f, err := NewInFlight(shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem := vhostuser.NewMemory()
+	ram, err := vhosttest.NewMemory(0x100000, 8<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := ram.DupFD()
+	if err == nil {
+		err = mem.Add(fd, 0x100000, 8<<20, ram.User, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ram.Close()
+	defer mem.Clear()
+	const size = 64
+	d := virtiotest.NewDriver(ram, size, virtiotest.Options{Indirect: true, EventIdx: true})
+	in, out := d.Alloc(16), d.Alloc(16)
+	queue := func() *Queue {
+		q, err := NewQueue(mem, d.Config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q
+	}
+	if left := queue().Resume(f); left != nil {
+		t.Errorf("%d chains of a queue that never ran", len(left))
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	q := queue()
+	q.Track(f)
+	waiting := map[uint16]bool{} // heads that the driver waits for
+	taken := []*Chain{}
+	reap := func() {
+		for u, ok := d.Poll(); ok; u, ok = d.Poll() {
+			if !waiting[u.Head] {
+				t.Fatalf("head %d is answered twice", u.Head)
+			}
+			delete(waiting, u.Head)
+		}
+	}
+	for death := range 300 {
+		for range r.IntN(200) {
+			switch k := r.IntN(3); {
+			case k == 0 && len(waiting) < size/2:
+				head, err := d.Add([]virtiotest.Buffer{in}, []virtiotest.Buffer{out})
+				if err != nil {
+					t.Fatal(err)
+				}
+				waiting[head] = true
+			case k == 1:
+				c, err := q.Pop()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if c != nil {
+					taken = append(taken, c)
+				}
+			case k == 2 && len(taken) > 0:
+				i := r.IntN(len(taken))
+				taken[i].Complete(0)
+				taken[i] = taken[len(taken)-1]
+				taken = taken[:len(taken)-1]
+				reap()
+			}
+		}
+		var last *Chain
+		switch death % 4 {
+		case 1: // it has noted a head, not that it took the entry
+			if c, err := q.Pop(); err == nil && c != nil {
+				taken = append(taken, c)
+				f.advance(q.next - 1)
+			}
+		case 2: // it has published a completion, not that the chain is no more in flight
+			if len(taken) > 0 {
+				last, taken = taken[0], taken[1:]
+				head := last.head
+				last.Complete(0)
+				f.take(head)
+				f.finish(head, q.used)
+			}
+		}
+		want := maps.Clone(waiting)
+		if last != nil {
+			reap()
+			want = maps.Clone(waiting)
+		}
+		taken = taken[:0] // they died with it
+		q = queue()
+		left := q.Resume(f)
+		for {
+			c, err := q.Pop()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c == nil {
+				break
+			}
+			left = append(left, c)
+		}
+		for _, c := range left {
+			if !want[c.head] {
+				t.Fatalf("death %d: head %d, which nobody waits for or which came before", death, c.head)
+			}
+			delete(want, c.head)
+			c.Complete(0)
+		}
+		if reap(); len(want) > 0 || len(waiting) > 0 {
+			t.Fatalf("death %d: nobody answers %v", death, want)
+		}
+		cfg := d.Config()
+		cfg.Base = q.Next()
+		if q, err = NewQueue(mem, cfg); err != nil {
+			t.Fatal(err)
+		}
+		q.Track(f)
+	}
+}
