@@ -2,6 +2,7 @@
 # Provokes faults that docs/OPERATIONS.md tells operators of, and compares what a CUDA program sees with what it says there.
 #
 #   scripts/errors.sh          some seconds; no VM
+#   scripts/errors.sh --vm     what a VM's programs see, in a VM of its own (emulated)
 #
 # The program is guest/tests/vectoradd, by the runtime. The status is 0 if every row is as it should be.
 set -uo pipefail
@@ -9,15 +10,23 @@ set -uo pipefail
 . "$ROOT/scripts/lib/device.sh"
 . "$ROOT/scripts/lib/guest.sh"
 
+vm=
 case ${1-} in
   '') ;;
-  -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit ;;
+  --vm) vm=1 ;;
+  -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit ;;
   *) die "unknown option $1: see $0 --help" ;;
 esac
 program=$BUILD/tests/13.0-static/vectoradd
 [ -x "$program" ] || die "${program#"$ROOT"/} is missing: run scripts/build-tests.sh"
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-errors.XXXXXX")
-trap 'rm -rf "$tmp"' EXIT
+qemu_pid=
+cleanup() {
+  [ -z "$qemu_pid" ] || kill -9 "$qemu_pid" 2>/dev/null
+  stop_service
+  rm -rf "$tmp"
+}
+trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
@@ -69,7 +78,62 @@ killed() {
 }
 
 gcc -std=gnu11 -O2 -Wall -Wextra -Werror -I"$ROOT/guest/libcuda" -o "$tmp/life" "$ROOT"/guest/tests/life/{life,gpu}.c -ldl -lpthread || die "guest/tests/life does not build"
-on_host
-killed
+# in_guest COMMAND... runs it in the guest; what it prints is in $tmp/out.
+in_guest() {
+  guest "$*" >"$tmp/said"
+  local rc=$?
+  sed 's/^        | //' "$tmp/said" >"$tmp/out"
+  return $rc
+}
+
+# in_vm: the rows about guests. The device has room for one CUDA process, and for less memory than the program wants.
+in_vm() {
+  local kernel=6.12 lib=/tmp/lib since
+  # shellcheck disable=SC2034 # guest_channel truncates it
+  console_log=$tmp/console.log
+  guest_channel "$tmp"
+  guest_image $kernel "$tmp/initrd" "$tmp/life" "$program" || die "the guest image cannot be made"
+  start_device "$tmp/vm.sock" "$tmp/device.log" --gpu soft --memory 1MiB --sessions 1
+  qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem \
+    -nodefaults -display none "${channel[@]}" -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" \
+    -append 'console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check causeway.tag=gpu0' \
+    -chardev "socket,id=gpu0,path=$tmp/vm.sock" -device vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024 \
+    </dev/null >"$tmp/qemu.log" 2>&1 9>&- 3>&- 4>&- &
+  qemu_pid=$!
+  await '@agent ready' 90; row "a VM is up" "$SECONDS s" || return
+  in_guest 'mkdir -p /mnt; mount -t virtiofs gpu7 /mnt'; grep -qiE 'no such device|wrong fs type|invalid argument' "$tmp/out"
+  row "a tag that no device has cannot be mounted" "$(head -1 "$tmp/out")"
+  in_guest 'env -u LD_LIBRARY_PATH ./vectoradd'
+  sees 35 "$tmp/out" "no libcuda.so.1 is found"
+  in_guest ./vectoradd
+  sees 2 "$tmp/out" "more memory than the limit"
+  send '&./life idle'
+  await '@ready *'; local idle=${line#@ready }
+  in_guest ./vectoradd
+  sees 999 "$tmp/out" "more CUDA processes than the limit" "as many CUDA processes as it may"
+  in_guest "kill $idle; wait; mkdir $lib && cp /run/causeway/lib/libcuda.so.1 $lib && ./life once"
+  row "a program runs when there is room" "" || cat "$tmp/out"
+  in_guest "umount /run/causeway; LD_LIBRARY_PATH=$lib ./vectoradd; mount -t virtiofs gpu0 /run/causeway"
+  sees 100 "$tmp/out" "nothing is mounted at /run/causeway" "mount -t virtiofs"
+  send '&./life loop'
+  await '@ready *'
+  kill -9 "$service_pid"; since=$(ms)
+  wait "$service_pid" 2>/dev/null; service_pid=
+  await '@error *' 10; [[ $line == '@error 719 '* ]]
+  row "the device process dies: a program that runs gets error 719" "after $((at - since)) ms"
+  in_guest 'ls /run/causeway'; grep -q 'Transport endpoint is not connected' "$tmp/out"; row "the mount says that nobody is there" ""
+  in_guest ./vectoradd
+  sees 35 "$tmp/out" "a program that starts then finds no library"
+  in_guest "LD_LIBRARY_PATH=$lib ./vectoradd"
+  sees 100 "$tmp/out" "or, with a copy of it, no vGPU" "the vGPU's process on the host has ended"
+  in_guest 'umount /run/causeway'; row "and the guest lets go of the mount" ""
+}
+
+if [ -n "$vm" ]; then
+  in_vm
+else
+  on_host
+  killed
+fi
 echo "errors: $passed passed, $failed failed in $SECONDS s"
 [ $failed = 0 ]

@@ -187,7 +187,7 @@ stage_sessions() { scripts/sessions.sh; }
 stage_libvirt() { scripts/libvirt.sh; }
 
 # A Debian guest with systemd that keeps its vGPU, and gives it to a container.
-stage_guest() { scripts/guest.sh; }
+stage_guest() { scripts/guest.sh && scripts/errors.sh --vm; }
 
 # GPU time shared by weight and cap, on the software GPU.
 stage_share() { scripts/share.sh --gpu soft --lenient; }

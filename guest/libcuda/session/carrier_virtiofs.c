@@ -84,6 +84,8 @@ static int open_file(struct cw_session *s, const char *mount)
 	int err = errno;
 	if (err == ENOENT || err == ENOTDIR)
 		cw_why(s, "no Causeway at %s: mount the vGPU (mount -t virtiofs TAG %s) or set CAUSEWAY", mount, mount);
+	else if (err == ENOTCONN)
+		cw_why(s, "%s: the vGPU's process on the host has ended: have it detached and attached again, or restart this VM", mount);
 	else
 		cw_why(s, "cannot open %s: %s", path, strerror(err));
 	return -err;
