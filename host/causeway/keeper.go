@@ -26,7 +26,7 @@ func keeperCommand() *cobra.Command {
 		Short:  "Answer a guest whose device process has died (started by device)",
 		Args:   cobra.NoArgs,
 		Hidden: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(*cobra.Command, []string) error {
 			if kind, err := unix.GetsockoptInt(device.KeeperLinkFD, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_SEQPACKET {
 				return errors.New("`causeway keeper` is started by device, not by users")
 			}
@@ -34,8 +34,10 @@ func keeperCommand() *cobra.Command {
 			if os.Getenv(keeperEnv) == "" {
 				return beget(link, memory)
 			}
-			// Whatever ends the device, or its process group, is why this one is there.
-			signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGPIPE)
+			// Whatever ends the device, or its process group, is why this one is there. Who stops all of a unit's processes waits for it.
+			signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGPIPE)
+			asked := make(chan os.Signal, 1)
+			signal.Notify(asked, unix.SIGTERM)
 			if os.Getuid() >= sandbox.UIDBase {
 				if err := errors.Join(unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0), unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)); err != nil {
 					return err
@@ -43,7 +45,7 @@ func keeperCommand() *cobra.Command {
 			}
 			runtime.GOMAXPROCS(1)
 			debug.SetGCPercent(10) // one for each VM: memory counts
-			return device.Keep(cmd.Context(), link, memory, slog.New(slog.DiscardHandler))
+			return device.Keep(asked, link, memory, slog.New(slog.DiscardHandler))
 		},
 	}
 }

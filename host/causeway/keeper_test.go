@@ -107,6 +107,16 @@ func TestKeeper(t *testing.T) {
 			if n := len(keepers(program)); n != 1 {
 				t.Errorf("%d keepers while the front end is there", n)
 			}
+			if how == syscall.SIGTERM { // a unit that is stopped
+				began := time.Now()
+				for _, pid := range keepers(program) {
+					_ = syscall.Kill(pid, how)
+				}
+				eventually(t, "the keeper ends when it is asked to", func() bool { return len(keepers(program)) == 0 })
+				if took := time.Since(began); took < 3*time.Second {
+					t.Errorf("it ends after %v, and the guest's last requests wait for ever", took)
+				}
+			}
 			if err := g.Kill(); err != nil {
 				t.Error(err)
 			}

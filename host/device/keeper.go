@@ -43,6 +43,7 @@ const (
 	keeperMemory   = keeperQueues * virtio.InFlightSize
 	keeperPatience = time.Second // for a keeper that does not read; QEMU waits meanwhile
 	keeperPacket   = 1 + 8192
+	keeperGrace    = 5 * time.Second
 )
 
 // Keeper is the device's end. It implements vhostuser.Mirror. Without its process it does nothing.
@@ -150,8 +151,9 @@ func (k *Keeper) Answered() { k.tell(keepAnswered, nil) }
 // Gone implements vhostuser.Mirror.
 func (k *Keeper) Gone() { k.tell(keepGone, nil) }
 
-// Keep is the keeper's process: it returns when the device and its front end have gone.
-func Keep(ctx context.Context, link, memory *os.File, log *slog.Logger) error {
+// Keep is the keeper's process: it returns when the device and its front end have gone. Whom asked reaches while the front end stays, it serves
+// that a little longer: its requests in flight have an end then.
+func Keep(asked <-chan os.Signal, link, memory *os.File, log *slog.Logger) error {
 	queues, err := keeperShared(memory)
 	if err != nil {
 		return err
@@ -167,7 +169,16 @@ func Keep(ctx context.Context, link, memory *os.File, log *slog.Logger) error {
 	if err := hear(c, standby); err != nil {
 		return err
 	}
-	if err := standby.TakeOver(ctx); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-asked:
+			time.AfterFunc(keeperGrace, cancel)
+		case <-ctx.Done():
+		}
+	}()
+	if err := standby.TakeOver(ctx); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) && !errors.Is(err, net.ErrClosed) {
 		return err
 	}
 	return nil
