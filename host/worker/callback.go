@@ -122,9 +122,9 @@ func (w *Worker) postCallbacks() {
 	if !some {
 		return
 	}
-	w.gate.RLock()
+	w.guestMu.RLock()
 	wake := w.ring.Reply(&remote.Outgoing{Slot: b.slot, Seq: b.base + b.number, Payload: b.table[:], Total: uint32(len(b.table))})
-	w.gate.RUnlock()
+	w.guestMu.RUnlock()
 	if wake {
 		w.bell.Wake(b.slot)
 	}
@@ -158,9 +158,9 @@ func (w *Worker) routineCallbacks() {
 func (w *Worker) collectCallbacks() (found, more bool) {
 	b := &w.calls
 	var words [4 * wire.CallbackCount]byte
-	w.gate.RLock()
+	w.guestMu.RLock()
 	err := w.memory.ReadAt(0, words[:], callbackDone+uint64(b.slot)*uint64(remote.SlotSize))
-	w.gate.RUnlock()
+	w.guestMu.RUnlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err != nil {

@@ -30,8 +30,8 @@ func (w *Worker) Console(text []byte) { w.print(&w.console.text, text) }
 func (w *Worker) ConsoleError(text []byte) { w.print(&w.console.errs, text) }
 
 func (w *Worker) print(to *[]byte, text []byte) {
-	w.gate.RLock()
-	defer w.gate.RUnlock()
+	w.guestMu.RLock()
+	defer w.guestMu.RUnlock()
 	c := &w.console
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,7 +15,7 @@
 //
 // # Locks
 //
-// gate, then slot.mu; regionMu, console.mu and watch.mu are leaves. Whoever writes to guest memory outside the consumer holds gate for
+// guestMu, then slot.mu; regionMu, console.mu and watch.mu are leaves. Whoever writes to guest memory outside the consumer holds guestMu for
 // reading; parking holds it for writing until the leases are back.
 //
 // # The end

@@ -43,7 +43,7 @@ func (s *starter) openGate(w *Worker) error {
 	if runtime.NumCPU() >= plentyCores {
 		o.Spin = gateSpin
 	}
-	w.turn = gate.New(o)
+	w.gate = gate.New(o)
 	return nil
 }
 
@@ -53,7 +53,7 @@ func (w *Worker) pass(ctx context.Context, op wire.Op) error {
 	if info := op.Info(); info == nil || !info.GPU {
 		return w.execute(&w.incoming)
 	}
-	if err := w.turn.Before(ctx); err != nil {
+	if err := w.gate.Before(ctx); err != nil {
 		if ctx.Err() != nil {
 			return errEnded
 		}
@@ -62,6 +62,6 @@ func (w *Worker) pass(ctx context.Context, op wire.Op) error {
 	if err := w.execute(&w.incoming); err != nil {
 		return err
 	}
-	w.turn.After()
+	w.gate.After()
 	return nil
 }

@@ -18,9 +18,9 @@ func (w *Worker) Region(id uint32) (driver.Region, bool) {
 
 // CompleteWord implements driver.Host.
 func (w *Worker) CompleteWord(word, value uint32) {
-	w.gate.RLock()
+	w.guestMu.RLock()
 	w.ring.Complete(word, value)
-	w.gate.RUnlock()
+	w.guestMu.RUnlock()
 }
 
 // SetSticky implements driver.Host. The first error stays.
@@ -30,9 +30,9 @@ func (w *Worker) SetSticky(res cuda.Result) {
 	} else if !w.sticky.CompareAndSwap(0, uint32(res)) {
 		return
 	}
-	w.gate.RLock()
+	w.guestMu.RLock()
 	w.ring.SetSticky(uint32(res))
-	w.gate.RUnlock()
+	w.guestMu.RUnlock()
 }
 
 // Deferred implements driver.Host. The first error is delivered; those that follow from it are not.

@@ -59,8 +59,8 @@ func (w *Worker) loop(ctx context.Context) error {
 			continue
 		}
 		behind = false
-		if w.turn != nil {
-			w.turn.Rest()
+		if w.gate != nil {
+			w.gate.Rest()
 		}
 		waits := w.waits && patience > spin
 		limit := spin
@@ -97,7 +97,7 @@ func (w *Worker) consume(ctx context.Context, behind bool) error {
 	if w.ordered != nil {
 		w.ordered.Before(op, behind)
 	}
-	if w.turn != nil {
+	if w.gate != nil {
 		return w.pass(ctx, op)
 	}
 	return w.execute(&w.incoming)
@@ -158,8 +158,8 @@ func (w *Worker) onLoop(f func() error) error {
 	}
 	w.pending.Store(true)
 	w.bell.Ring()
-	if w.turn != nil {
-		w.turn.Poke()
+	if w.gate != nil {
+		w.gate.Poke()
 	}
 	select {
 	case <-ran:

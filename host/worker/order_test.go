@@ -220,9 +220,9 @@ func TestParkedSessionsAnswerLater(t *testing.T) {
 			} {
 				go func() { f(); done <- struct{}{} }()
 			}
-			// Whoever waits at the gate waits for a lock, which a bubble cannot see: that it is held is what counts.
-			if w.gate.TryRLock() {
-				t.Fatal("the gate is open in a parked session")
+			// Whoever waits for guest memory waits for a lock, which a bubble cannot see: that it is held is what counts.
+			if w.guestMu.TryRLock() {
+				t.Fatal("guest memory is in reach of a parked session")
 			}
 			if len(c.replies) != before || len(c.words) != 0 || c.sticky != 0 {
 				t.Error("guest memory was touched")
@@ -264,8 +264,8 @@ func TestParkOfABusyGPU(t *testing.T) {
 		if err := <-parked; !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != quiesceLimit {
 			t.Errorf("%v after %v", err, time.Since(begin))
 		}
-		if !w.gate.TryRLock() {
-			t.Error("the gate stays closed")
+		if !w.guestMu.TryRLock() {
+			t.Error("guest memory stays out of reach")
 		}
 	})
 }
@@ -308,9 +308,9 @@ func gatedFake(t *testing.T, w *Worker, flags page.Word) {
 	grant.Set(flags, time.Millisecond)
 	o := gate.Options{Grant: grant, Usage: usage, Bell: bell, OnConsumer: func(f func() error) error { return nil }, Serve: func() error { return errStood }}
 	o.Gauge, _ = w.session.(driver.Gauge)
-	w.turn = gate.New(o)
+	w.gate = gate.New(o)
 	t.Cleanup(func() {
-		w.turn.Close(true)
+		w.gate.Close(true)
 		_ = unix.Close(bell)
 	})
 }

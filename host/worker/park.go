@@ -29,9 +29,9 @@ func (w *Worker) park(l *leased) error {
 				stopped <- err
 				return err
 			}
-			// From here on no goroutine writes to guest memory: replies and words wait at the gate.
-			w.gate.Lock()
-			defer w.gate.Unlock()
+			// From here on no goroutine writes to guest memory: replies and words wait for guestMu.
+			w.guestMu.Lock()
+			defer w.guestMu.Unlock()
 			if err := l.mem.Detach(); err != nil {
 				stopped <- err
 				return err

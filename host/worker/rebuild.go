@@ -120,10 +120,10 @@ func (w *Worker) move(h *handover) (err error) {
 	if err := m.Freeze(); err != nil {
 		return fmt.Errorf("freeze the carrier: %w", err)
 	}
-	w.gate.Lock()
+	w.guestMu.Lock()
 	defer func() {
 		if err != nil {
-			w.gate.Unlock() // moved: whoever waits at the gate waits for the end of the process
+			w.guestMu.Unlock() // moved: whoever waits for it waits for the end of the process
 			m.Thaw()
 		}
 	}()
@@ -171,7 +171,7 @@ func (w *Worker) awaitReplies(ctx context.Context) error {
 	}
 }
 
-// snapshot copies the session's own state. The gate is closed.
+// snapshot copies the session's own state. guestMu is held.
 func (w *Worker) snapshot() *snapshot {
 	s := &snapshot{
 		Sticky: w.sticky.Load(), Deferred: w.deferred.Load(),

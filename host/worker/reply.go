@@ -36,7 +36,7 @@ func (w *Worker) Reply(index, seq uint32, res cuda.Result, payload []byte) {
 	if index >= remote.SlotCount {
 		return
 	}
-	w.gate.RLock()
+	w.guestMu.RLock()
 	s := &w.slots[index]
 	s.mu.Lock()
 	wake := false
@@ -51,7 +51,7 @@ func (w *Worker) Reply(index, seq uint32, res cuda.Result, payload []byte) {
 		wake = w.put(s, index, res, payload)
 	}
 	s.mu.Unlock()
-	w.gate.RUnlock()
+	w.guestMu.RUnlock()
 	if wake {
 		w.bell.Wake(index)
 	}
@@ -85,7 +85,7 @@ func (w *Worker) WakeSlot(index, seq uint32) {
 	if index >= remote.SlotCount {
 		return
 	}
-	w.gate.RLock()
+	w.guestMu.RLock()
 	s := &w.slots[index]
 	s.mu.Lock()
 	wake := false
@@ -94,7 +94,7 @@ func (w *Worker) WakeSlot(index, seq uint32) {
 		wake = w.ring.Sleeps(index)
 	}
 	s.mu.Unlock()
-	w.gate.RUnlock()
+	w.guestMu.RUnlock()
 	if wake {
 		w.bell.Wake(index)
 	}

@@ -40,12 +40,12 @@ type Worker struct {
 	extra    uint64 // what the driver keeps of the current request
 	guest    guest
 	count    counting
-	turn     *gate.Gate // holds back what gives the GPU work; nil: nothing does. Set before the consumer runs
+	gate     *gate.Gate // holds back what gives the GPU work; nil: nothing does. Set before the consumer runs
 
 	questions atomic.Int32 // link.Measure that wait for their answer
 
 	slots    [remote.SlotCount]slot
-	gate     sync.RWMutex // held for writing while guest memory is out of reach
+	guestMu  sync.RWMutex // held for writing while guest memory is out of reach
 	deferred atomic.Uint32
 	sticky   atomic.Uint32
 	console  console
@@ -127,8 +127,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	}()
 	err := w.loop(ctx)
 	close(w.ended)
-	if w.turn != nil {
-		w.turn.Close(!errors.Is(err, errMoved))
+	if w.gate != nil {
+		w.gate.Close(!errors.Is(err, errMoved))
 	}
 	if errors.Is(err, errMoved) {
 		return nil // the session, and with it guest memory, belongs to another process now

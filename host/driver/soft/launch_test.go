@@ -161,7 +161,7 @@ func TestFaultsAreSticky(t *testing.T) {
 		kernel := r.kernels()
 		st, other := r.stream(0), r.stream(cuda.StreamNonBlocking)
 		p := r.alloc(4)
-		open := r.gate(other)
+		open := r.hold(other)
 		r.ok(r.set(p, 1, 1, other))
 		held := r.syncStream(other)
 		r.ok(r.launch(kernel(c.kernel), st, 1, 1, c.param))

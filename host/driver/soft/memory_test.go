@@ -59,7 +59,7 @@ func TestFreeWaitsForWork(t *testing.T) {
 	p, out := r.alloc(1<<20), r.alloc(1<<20)
 	r.ok(r.set(p, 7, 1<<18, 1))
 	st := r.stream(0)
-	open := r.gate(st)
+	open := r.hold(st)
 	r.ok(r.s.Memcpy(r.call(wire.OpMemcpy), &wire.MemcpyArgs{Dst: out, Src: p, Size: 1 << 20, Stream: st}))
 	r.ok(r.freeMem(p))
 	r.want(r.put(p, make([]byte, 4), 1), cuda.ErrorInvalidValue, "use after free")
@@ -209,7 +209,7 @@ func TestPools(t *testing.T) {
 	if attr(cuda.PoolAttrUsedMemCurrent) != 1<<20 {
 		t.Errorf("%d bytes in use", attr(cuda.PoolAttrUsedMemCurrent))
 	}
-	open := r.gate(st)
+	open := r.hold(st)
 	r.ok(r.set(m.Ptr, 9, 1<<18, st))
 	r.ok(r.s.MemFreeAsync(r.call(wire.OpMemFreeAsync), &wire.MemFreeAsyncArgs{Ptr: m.Ptr, Stream: st}))
 	r.want(r.s.MemFreeAsync(r.call(wire.OpMemFreeAsync), &wire.MemFreeAsyncArgs{Ptr: m.Ptr, Stream: st}), cuda.ErrorInvalidValue, "free twice")

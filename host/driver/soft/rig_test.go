@@ -241,8 +241,8 @@ func (r *rig) recordEvent(e wire.ID, st wire.Stream) cuda.Result {
 	return r.s.EventRecord(r.call(wire.OpEventRecord), &wire.EventRecordArgs{Event: e, Stream: st})
 }
 
-// gate holds a stream until the returned function is called.
-func (r *rig) gate(st wire.Stream) (open func()) {
+// hold holds a stream until the returned function is called.
+func (r *rig) hold(st wire.Stream) (open func()) {
 	r.t.Helper()
 	p := r.alloc(4)
 	r.ok(r.set(p, 0, 1, r.stream(cuda.StreamNonBlocking)))

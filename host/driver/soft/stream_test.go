@@ -28,7 +28,7 @@ func TestStreamOrder(t *testing.T) {
 	r := newRig(t, driver.Options{})
 	p := r.alloc(1 << 20)
 	st := r.stream(0)
-	open := r.gate(st)
+	open := r.hold(st)
 	for i := range 100 {
 		r.ok(r.put(p, binary.LittleEndian.AppendUint32(nil, uint32(i)), st))
 		r.ok(r.set(p+4, uint32(i), 1000+uint64(i)*1000, st))
@@ -59,7 +59,7 @@ func TestLegacyStream(t *testing.T) {
 			r := newRig(t, driver.Options{})
 			p, st := r.alloc(8), c.stream(r)
 			for _, pair := range [][2]wire.Stream{{wire.StreamLegacy, st}, {st, wire.StreamLegacy}} {
-				open := r.gate(pair[0])
+				open := r.hold(pair[0])
 				r.ok(r.set(p, 1, 1, pair[1]))
 				if busy := r.query(pair[1]) == cuda.ErrorNotReady; busy != c.ordered {
 					t.Errorf("stream %d waits for %d: %v", pair[1], pair[0], busy)
@@ -73,7 +73,7 @@ func TestLegacyStream(t *testing.T) {
 
 func TestThreadsHaveStreams(t *testing.T) {
 	r := newRig(t, driver.Options{})
-	open := r.gate(wire.StreamPerThread)
+	open := r.hold(wire.StreamPerThread)
 	c := r.call(wire.OpStreamQuery)
 	r.want(r.s.StreamQuery(c, &wire.StreamQueryArgs{Stream: wire.StreamPerThread}), cuda.ErrorNotReady, "own stream")
 	c.Thread = 2
@@ -98,7 +98,7 @@ func TestEvents(t *testing.T) {
 	r.want(elapsed(begin, end), cuda.ErrorInvalidHandle, "time of events that were never recorded")
 
 	r.ok(r.recordEvent(begin, a))
-	open := r.gate(a)
+	open := r.hold(a)
 	r.ok(r.recordEvent(end, a))
 	r.ok(r.recordEvent(untimed, a))
 	r.want(query(end), cuda.ErrorNotReady, "event behind work")
@@ -167,7 +167,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	r := newRig(t, driver.Options{})
 	kernel := r.kernels()
 	r.ok(r.launch(kernel("forever"), r.stream(cuda.StreamNonBlocking), 4, 64))
-	r.gate(1)
+	r.hold(1)
 	p := r.alloc(4)
 	r.ok(r.set(p, 1, 1, 1))
 	ch := r.syncing()
