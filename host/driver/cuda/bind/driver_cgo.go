@@ -61,10 +61,7 @@ import (
 var ErrNoDriver = errors.New("libcuda.so.1 cannot be loaded; install the NVIDIA driver or choose --gpu soft")
 
 // Driver is the driver library. What an older one lacks answers ErrorNotSupported.
-type Driver struct {
-	fn   entries
-	find func(symbol string) uint64
-}
+type Driver struct{ fn entries }
 
 // Load opens the driver library under a name, for the life of the process.
 func Load(name string) (*Driver, error) {
@@ -87,13 +84,10 @@ func Load(name string) (*Driver, error) {
 
 // New is a driver whose functions find gives by name, 0 for what it lacks. Tests have stand-ins.
 func New(find func(symbol string) uint64) *Driver {
-	d := &Driver{find: find}
+	d := &Driver{}
 	d.fn.resolve(func(symbol string) entry { return entry(find(symbol)) })
 	return d
 }
-
-// Symbol is the address of a function of the driver's, for what is not bound yet.
-func (d *Driver) Symbol(name string) uint64 { return d.find(name) }
 
 // entry is the address of an entry point, 0 if the driver lacks it.
 type entry uint64
