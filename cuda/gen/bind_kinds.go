@@ -51,7 +51,7 @@ func (m *method) refuse(why string) { panic(fmt.Sprintf("%s: %s: %s", m.e.Pos, m
 //	options N V      *Options: how many, and their values
 //	block            HostAddress of C memory
 //	device           Address passed as void *
-//	hint, raw        a number: an address asked for; one to ask about
+//	hint             an address asked for
 //	file             a descriptor passed as void *
 //	callback, id     a C function of ours; a number that it gets back
 func (m *method) kind(p idl.Param, k idl.BindKind) {
@@ -148,7 +148,7 @@ func (m *method) kind(p idl.Param, k idl.BindKind) {
 	case "hint":
 		take("Hint")
 		m.args[p.Name] = "uint64(" + name + ")"
-	case "raw", "id":
+	case "id":
 		take("uint64")
 		m.args[p.Name] = name
 	case "file":

@@ -13,7 +13,8 @@ func (s *session) Memcpy(c *wire.Call, a *wire.MemcpyArgs) cuda.Result {
 	if res != cuda.Success {
 		return res
 	}
-	return s.issue(c, st, s.drv.MemcpyAsync(dst, src, st.handle))
+	move := s.drv.MemcpyAsync(dst, src, st.handle)
+	return s.issue(c, st, &move)
 }
 
 // copyOperands gives the stream of a copy and its two ends, both of which the GPU reaches.
@@ -205,9 +206,9 @@ func (s *session) Memset(c *wire.Call, a *wire.MemsetArgs) cuda.Result {
 	if res != cuda.Success {
 		return res
 	}
-	call, ok := s.drv.Memset(r, a.Element, a.Value, st.handle)
-	if !ok {
+	var call bind.Call
+	if !s.drv.Memset(&call, r, a.Element, a.Value, st.handle) {
 		return cuda.ErrorInvalidValue
 	}
-	return s.issue(c, st, call)
+	return s.issue(c, st, &call)
 }

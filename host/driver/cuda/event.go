@@ -62,11 +62,11 @@ func (s *session) EventRecord(c *wire.Call, a *wire.EventRecordArgs) cuda.Result
 	if e.plain && a.Flags == 0 && !s.capturing() {
 		e.on, e.at, e.epoch = st, st.submitted, s.epoch
 	}
+	record := s.drv.EventRecord(e.handle, st.handle)
 	if a.Flags != 0 {
-		res = s.issueEvent(c, st, e, s.drv.EventRecordWithFlags(e.handle, st.handle, a.Flags))
-	} else {
-		res = s.issueEvent(c, st, e, s.drv.EventRecord(e.handle, st.handle))
+		record = s.drv.EventRecordWithFlags(e.handle, st.handle, a.Flags)
 	}
+	res = s.issueEvent(c, st, e, &record)
 	if res != cuda.Success {
 		e.on = nil
 	}

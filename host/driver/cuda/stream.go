@@ -175,7 +175,8 @@ func (s *session) StreamWaitEvent(c *wire.Call, a *wire.StreamWaitEventArgs) cud
 	if res != cuda.Success {
 		return res
 	}
-	return s.issueEvent(c, st, e, s.drv.StreamWaitEvent(st.handle, e.handle, a.Flags))
+	wait := s.drv.StreamWaitEvent(st.handle, e.handle, a.Flags)
+	return s.issueEvent(c, st, e, &wait)
 }
 
 // StreamWriteValue writes a word of memory in stream order.
@@ -202,7 +203,9 @@ func (s *session) memOp(c *wire.Call, id uint32, op32 func(bind.Stream, bind.Mem
 		return res
 	}
 	if width == 4 {
-		return s.issue(c, st, op32(st.handle, m, uint32(value), flags))
+		op := op32(st.handle, m, uint32(value), flags)
+		return s.issue(c, st, &op)
 	}
-	return s.issue(c, st, op64(st.handle, m, value, flags))
+	op := op64(st.handle, m, value, flags)
+	return s.issue(c, st, &op)
 }

@@ -192,19 +192,19 @@ func (s *session) send(l *submitter, st *stream, i bind.Item) uint64 {
 }
 
 // issue makes an asynchronous driver call on a stream, here or in a submitter. In a submitter its failure is deferred.
-func (s *session) issue(c *wire.Call, st *stream, call bind.Call) cuda.Result {
+func (s *session) issue(c *wire.Call, st *stream, call *bind.Call) cuda.Result {
 	l := s.submitterFor(c, st)
 	if l == nil || !call.Possible() {
 		return s.note(call.Do())
 	}
 	i := l.next()
-	i.SetCall(&call)
+	i.SetCall(call)
 	s.send(l, st, i)
 	return cuda.Success
 }
 
 // issueEvent is issue for a call that records e or waits for it: it is made after all earlier ones that do.
-func (s *session) issueEvent(c *wire.Call, st *stream, e *event, call bind.Call) cuda.Result {
+func (s *session) issueEvent(c *wire.Call, st *stream, e *event, call *bind.Call) cuda.Result {
 	l := s.submitterFor(c, st)
 	if l == nil || !call.Possible() {
 		s.settleEvent(e)
@@ -227,7 +227,7 @@ func (s *session) issueEvent(c *wire.Call, st *stream, e *event, call bind.Call)
 		}
 	}
 	i := l.next()
-	i.SetCall(&call)
+	i.SetCall(call)
 	e.submitters[l.index] = s.send(l, st, i)
 	return cuda.Success
 }

@@ -14,20 +14,25 @@ type Rect struct {
 
 // Rect is rows that a guest names: width elements of so many bytes in each.
 func (s *Space) Rect(addr, pitch, width, element, height uint64) (Rect, cuda.Result) {
-	r, span, ok := rect(pitch, width, element, height)
+	row, span, ok := rows(pitch, width, element, height)
 	if !ok {
 		return Rect{}, cuda.ErrorInvalidValue
 	}
 	m, res := s.Mem(addr, span)
-	r.mem = m
-	return r, res
+	if res != cuda.Success {
+		return Rect{}, res
+	}
+	return Rect{m, pitch, row, height}, res
 }
 
-// rect is rows without memory, and how many bytes from the first on they reach.
-func rect(pitch, width, element, height uint64) (r Rect, span uint64, ok bool) {
-	row, fits := Bytes(width, element)
+// rows is how many bytes a row has, and how far rows reach from the first one's first byte.
+func rows(pitch, width, element, height uint64) (row, span uint64, ok bool) {
+	row, ok = Bytes(width, element)
+	if height == 1 || !ok {
+		return row, row, ok
+	}
 	span, ok = Box{Pitch: pitch}.span(Extent{row, height, 1})
-	return Rect{pitch: pitch, width: row, height: height}, span, fits && ok && (height <= 1 || pitch >= row)
+	return row, span, ok && (height == 0 || pitch >= row)
 }
 
 // Bytes is width elements of so many bytes each, false if that does not fit.
@@ -174,22 +179,24 @@ func (d *Driver) MemcpyEach(b *Batch, st Stream) (res cuda.Result) {
 	return res
 }
 
-// Memset fills rows with elements of 1, 2 or 4 bytes, false if an element has another size.
-func (d *Driver) Memset(r Rect, element, value uint32, st Stream) (Call, bool) {
+// Memset makes c a call that fills rows with elements of 1, 2 or 4 bytes, false if an element has another size.
+func (d *Driver) Memset(c *Call, r Rect, element, value uint32, st Stream) bool {
 	one := Mem{r.mem.at, r.width}
 	switch {
-	case element == 1 && r.height == 1:
-		return d.MemsetD8Async(one, uint8(value), st), true
-	case element == 2 && r.height == 1:
-		return d.MemsetD16Async(one, uint16(value), st), true
 	case element == 4 && r.height == 1:
-		return d.MemsetD32Async(one, value, st), true
-	case element == 1:
-		return d.MemsetD2D8Async(r, uint8(value), st), true
-	case element == 2:
-		return d.MemsetD2D16Async(r, uint16(value), st), true
+		*c = d.MemsetD32Async(one, value, st)
+	case element == 1 && r.height == 1:
+		*c = d.MemsetD8Async(one, uint8(value), st)
+	case element == 2 && r.height == 1:
+		*c = d.MemsetD16Async(one, uint16(value), st)
 	case element == 4:
-		return d.MemsetD2D32Async(r, value, st), true
+		*c = d.MemsetD2D32Async(r, value, st)
+	case element == 1:
+		*c = d.MemsetD2D8Async(r, uint8(value), st)
+	case element == 2:
+		*c = d.MemsetD2D16Async(r, uint16(value), st)
+	default:
+		return false
 	}
-	return Call{}, false
+	return true
 }

@@ -12,7 +12,7 @@ import (
 // CapturedRect is Rect for work that a capture takes up. That may name addresses of nothing: programs capture what they never launch (cuDNN
 // does), and a launch finds out as a kernel would. What must not be there is memory of this process that it reads or writes itself.
 func (s *Space) CapturedRect(addr, pitch, width, element, height uint64) (Rect, cuda.Result) {
-	r, span, ok := rect(pitch, width, element, height)
+	row, span, ok := rows(pitch, width, element, height)
 	if !ok || addr+span < addr {
 		return Rect{}, cuda.ErrorInvalidValue
 	}
@@ -20,8 +20,7 @@ func (s *Space) CapturedRect(addr, pitch, width, element, height uint64) (Rect, 
 	if err != nil || used {
 		return Rect{}, cuda.ErrorInvalidValue
 	}
-	r.mem = Mem{addr, span}
-	return r, cuda.Success
+	return Rect{Mem{addr, span}, pitch, row, height}, cuda.Success
 }
 
 // inUse reports whether this process may read or write any of the addresses from low up to high.

@@ -41,6 +41,13 @@ static int cw_call_refs(uint64_t fn, uint64_t *a, uint32_t outs, uint32_t at, vo
 	return cw_frame(fn, a, outs);
 }
 
+// What the driver knows of an address is asked for each copy.
+#cgo noescape cw_ask
+#cgo nocallback cw_ask
+static int cw_ask(uint64_t fn, uint64_t *value, uint32_t attribute, uint64_t address) {
+	return ((int (*)(uint64_t *, uint32_t, uint64_t))(uintptr_t)fn)(value, attribute, address);
+}
+
 // Floats travel in registers of their own.
 static int cw_floats(uint64_t fn, uint64_t handle, float x, float y) {
 	return ((int (*)(uint64_t, float, float))(uintptr_t)fn)(handle, x, y);
@@ -126,6 +133,15 @@ func (f *frame) callRefs(e entry, outs, at uint32, p, q, r, s, t unsafe.Pointer)
 		return cuda.ErrorNotSupported
 	}
 	return cuda.Result(C.cw_call_refs(C.uint64_t(e), (*C.uint64_t)(unsafe.Pointer(f)), C.uint32_t(outs), C.uint32_t(at), p, q, r, s, t))
+}
+
+// pointerGetAttribute calls cuPointerGetAttribute about any number.
+func (d *Driver) pointerGetAttribute(attribute uint32, ptr uint64) (value uint64, _ cuda.Result) {
+	if d.fn.cuPointerGetAttribute == 0 {
+		return 0, cuda.ErrorNotSupported
+	}
+	res := C.cw_ask(C.uint64_t(d.fn.cuPointerGetAttribute), (*C.uint64_t)(unsafe.Pointer(&value)), C.uint32_t(attribute), C.uint64_t(ptr))
+	return value, cuda.Result(res)
 }
 
 // Call is a call to be made once, here or by a Queue. It holds handles and addresses, nothing that tables may change meanwhile.

@@ -1263,16 +1263,6 @@ func (d *Driver) memHostGetDevicePointer(p HostAddress, flags uint32) (Address, 
 	return Address{f[16]}, res
 }
 
-// pointerGetAttribute calls cuPointerGetAttribute.
-func (d *Driver) pointerGetAttribute(attribute uint32, ptr uint64) (uint64, cuda.Result) {
-	var f frame
-	f[1] = uint64(attribute)
-	f[2] = ptr
-	f[0] = 16
-	res := f.call(d.fn.cuPointerGetAttribute, 0x1)
-	return f[16], res
-}
-
 // MemcpyAsync is a call of cuMemcpyAsync.
 func (d *Driver) MemcpyAsync(dst Mem, src Mem, stream Stream) Call {
 	if !(src.size == dst.size) {
