@@ -9,6 +9,7 @@
 //	remote/layout_gen.go   layout of region 0 and of the handshake
 //	guest/libcuda/gen/     the same in C: encoders, every exported symbol, the cuGetProcAddress table, error texts
 //	docs/COVERAGE.md       what is implemented and what is refused, and why
+//	host/driver/cuda/bind  what the worker calls of the real driver (bind.idl): methods, handles, structs
 //
 // To change an operation or an entry point: edit the .idl file, run go generate ./cuda, commit both.
 package cuda

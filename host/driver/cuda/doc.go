@@ -1,5 +1,5 @@
 // Package cuda runs a session's operations on the machine's NVIDIA driver. libcuda.so.1 is loaded at run time, so
-// building needs no CUDA; entry points are called through one trampoline by their public ABI (CUDA Driver API reference).
+// building needs no CUDA. It is called through package bind alone, whose types make sure that a guest's numbers were looked at.
 //
 // Owners: the worker goroutine, locked to its thread, calls every operation and owns the tables. The watcher goroutine,
 // locked to a thread of its own, only queries streams and events of pending waits. The two share pending under
