@@ -68,7 +68,7 @@ type Device struct {
 
 	budget *memory.Page  // the GPU's memory, of all sessions
 	host   *memory.Page  // the host's memory that requests hold
-	door   door          // through which they come
+	door   *door         // through which they come
 	starts chan struct{} // one for each worker that starts
 	audit  audit
 	card   card // by the driver's account

@@ -3,7 +3,9 @@ package device
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -25,20 +27,53 @@ var (
 	errGone     = errors.New("the session was given up while it waited")
 )
 
-// door lets sessions in at a bounded rate.
-type door struct{ pace *rate.Limiter }
+// door lets sessions in at a bounded rate, those of one user of the guest, root excepted, at half of it: one that floods leaves the others the rest.
+type door struct {
+	pace *rate.Limiter
 
-func newDoor() door { return door{rate.NewLimiter(openRate, openBurst)} }
+	mu    sync.Mutex
+	users map[uint32]*rate.Limiter // who is not there has not come of late
+}
 
-// enter takes a place, and says how long to wait for it. ErrTooFast: too many wait already.
-func (d door) enter(now time.Time) (time.Duration, error) {
+// mostPaces is how many users are remembered before those who have not come of late are forgotten.
+const mostPaces = 256
+
+func newDoor() *door {
+	return &door{pace: rate.NewLimiter(openRate, openBurst), users: map[uint32]*rate.Limiter{}}
+}
+
+// enter takes a place for a session of a user, and says how long to wait for it. ErrTooFast: too many wait already.
+func (d *door) enter(uid uint32, now time.Time) (time.Duration, error) {
+	wait := time.Duration(0)
+	if uid != 0 {
+		own := d.user(uid, now).ReserveN(now, 1)
+		if wait = own.DelayFrom(now); wait > openPatience {
+			own.CancelAt(now)
+			return 0, fmt.Errorf("%w: one user more than %d at once and %d a second; try again later", errTooFast, openBurst/2, openRate/2)
+		}
+	}
 	place := d.pace.ReserveN(now, 1)
-	wait := place.DelayFrom(now)
-	if wait > openPatience {
+	if wait = max(wait, place.DelayFrom(now)); wait > openPatience {
 		place.CancelAt(now)
 		return 0, fmt.Errorf("%w: more than %d at once and %d a second; try again later", errTooFast, openBurst, openRate)
 	}
 	return wait, nil
+}
+
+// user is a user's pace.
+func (d *door) user(uid uint32, now time.Time) *rate.Limiter {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l := d.users[uid]
+	if l != nil {
+		return l
+	}
+	if len(d.users) >= mostPaces {
+		maps.DeleteFunc(d.users, func(_ uint32, l *rate.Limiter) bool { return l.TokensAt(now) >= openBurst/2 })
+	}
+	l = rate.NewLimiter(openRate/2, openBurst/2)
+	d.users[uid] = l
+	return l
 }
 
 // startsAtOnce is how many workers of a virtual GPU may be starting at a time.
@@ -53,7 +88,7 @@ func (s *session) admit() error {
 	if err != nil {
 		return err
 	}
-	wait, err := d.door.enter(time.Now())
+	wait, err := d.door.enter(s.caller.UID, time.Now())
 	if err == nil && wait > 0 {
 		s.log.Debug("session waits", "for", wait)
 		err = s.pause(wait)

@@ -15,14 +15,14 @@ func TestDoor(t *testing.T) {
 	d := newDoor()
 	now := time.Now()
 	for i := range openBurst {
-		if wait, err := d.enter(now); wait != 0 || err != nil {
+		if wait, err := d.enter(0, now); wait != 0 || err != nil {
 			t.Fatalf("%d of the burst: %v, %v", i, wait, err)
 		}
 	}
 	last := time.Duration(0)
 	waiting := 0
 	for {
-		wait, err := d.enter(now)
+		wait, err := d.enter(0, now)
 		if err != nil {
 			if !errors.Is(err, errTooFast) {
 				t.Fatal(err)
@@ -38,18 +38,18 @@ func TestDoor(t *testing.T) {
 	if want := int(openPatience.Seconds() * openRate); waiting != want {
 		t.Errorf("%d wait, want %d", waiting, want)
 	}
-	if _, err := d.enter(now.Add(time.Second / openRate)); err != nil {
+	if _, err := d.enter(0, now.Add(time.Second/openRate)); err != nil {
 		t.Errorf("after a token's time: %v", err)
 	}
-	if wait, err := d.enter(now.Add(time.Hour)); wait != 0 || err != nil {
+	if wait, err := d.enter(0, now.Add(time.Hour)); wait != 0 || err != nil {
 		t.Errorf("an hour later: %v, %v", wait, err)
 	}
 	for range openBurst - 1 {
-		if wait, err := d.enter(now.Add(time.Hour)); wait != 0 || err != nil {
+		if wait, err := d.enter(0, now.Add(time.Hour)); wait != 0 || err != nil {
 			t.Fatalf("another burst: %v, %v", wait, err)
 		}
 	}
-	if wait, _ := d.enter(now); wait <= 0 { // a clock that goes back
+	if wait, _ := d.enter(0, now); wait <= 0 { // a clock that goes back
 		t.Errorf("waits %v", wait)
 	}
 }
@@ -113,5 +113,65 @@ func TestUserOpens(t *testing.T) {
 	d.ending.Wait()
 	if len(d.users) != 0 {
 		t.Errorf("%d users are left", len(d.users))
+	}
+}
+
+// TestDoorOfUsers: one user that floods waits and is refused; another comes in meanwhile, at once and at half of the rate.
+func TestDoorOfUsers(t *testing.T) {
+	d := newDoor()
+	now := time.Now()
+	at, refused := 0, 0
+	for range 1000 {
+		switch wait, err := d.enter(1000, now); {
+		case errors.Is(err, errTooFast):
+			refused++
+		case err != nil:
+			t.Fatal(err)
+		case wait == 0:
+			at++
+		}
+	}
+	if at != openBurst/2 || refused < 800 {
+		t.Errorf("of a flood %d come in at once and %d are refused", at, refused)
+	}
+	if wait, err := d.enter(1001, now); err != nil || wait > 5*time.Second {
+		t.Errorf("another waits %v, %v", wait, err)
+	}
+	for range 10 * openRate { // seconds of both
+		now = now.Add(time.Second / (openRate / 2))
+		if _, err := d.enter(1001, now); err != nil {
+			t.Fatalf("another is refused beside a flood: %v", err)
+		}
+		for range 10 {
+			_, _ = d.enter(1000, now)
+		}
+	}
+	for uid := range uint32(2 * mostPaces) { // who came long ago is forgotten
+		now = now.Add(time.Minute)
+		_, _ = d.enter(2000+uid, now)
+	}
+	if len(d.users) > mostPaces {
+		t.Errorf("%d users are remembered", len(d.users))
+	}
+}
+
+// TestUserQuestions: one user does not hold all files that ask NVML.
+func TestUserQuestions(t *testing.T) {
+	f := newNVMLFile(nil, slog.New(slog.DiscardHandler))
+	var open []fs.ControlHandle
+	for range mostOthers {
+		if h, errno := f.Open(fs.Caller{UID: 1000}); errno == 0 {
+			open = append(open, h)
+		}
+	}
+	other, errno := f.Open(fs.Caller{UID: 1001})
+	if errno != 0 || len(open) != mostOthers/2 {
+		t.Errorf("%d files of one user, then %v for another", len(open), errno)
+	}
+	for _, h := range append(open, other) {
+		h.Release()
+	}
+	if len(f.open) != 0 {
+		t.Errorf("%v are left", f.open)
 	}
 }

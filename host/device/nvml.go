@@ -22,20 +22,39 @@ type nvmlFile struct {
 	inv  *inventory.Server
 	log  *slog.Logger
 	room chan struct{}
+
+	mu   sync.Mutex
+	open map[uint32]int // files by user of the guest; who has none is not there
 }
 
 func newNVMLFile(inv *inventory.Server, log *slog.Logger) *nvmlFile {
-	return &nvmlFile{inv: inv, log: log, room: make(chan struct{}, maxQuestions)}
+	return &nvmlFile{inv: inv, log: log, room: make(chan struct{}, maxQuestions), open: map[uint32]int{}}
 }
 
 // Open implements fs.ControlFile.
-func (f *nvmlFile) Open(fs.Caller) (fs.ControlHandle, syscall.Errno) {
-	return &nvmlHandle{file: f, pending: map[*fs.ReadRequest]struct{}{}}, 0
+func (f *nvmlFile) Open(c fs.Caller) (fs.ControlHandle, syscall.Errno) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c.UID != 0 && f.open[c.UID] >= mostOthers/2 { // files are as many for all users together
+		return nil, syscall.EMFILE
+	}
+	f.open[c.UID]++
+	return &nvmlHandle{file: f, user: c.UID, pending: map[*fs.ReadRequest]struct{}{}}, 0
+}
+
+// closed forgets a file.
+func (f *nvmlFile) closed(uid uint32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.open[uid]--; f.open[uid] <= 0 {
+		delete(f.open, uid)
+	}
 }
 
 // nvmlHandle is one open file. pending are the READs whose pages may be touched; the others are revoked.
 type nvmlHandle struct {
 	file *nvmlFile
+	user uint32
 
 	answering sync.Mutex // held while the answer is made
 	answer    []byte
@@ -104,7 +123,7 @@ func (h *nvmlHandle) Write(w *fs.WriteRequest) { w.Complete(0, syscall.EINVAL) }
 func (h *nvmlHandle) Flush(uint64) {}
 
 // Release implements fs.ControlHandle.
-func (h *nvmlHandle) Release() {}
+func (h *nvmlHandle) Release() { h.file.closed(h.user) }
 
 // Revoke implements fs.ControlHandle.
 func (h *nvmlHandle) Revoke(context.Context, []fs.Request) {
