@@ -78,7 +78,7 @@ const (
 	Resets // modifies; what belongs to the object is gone
 )
 
-// Order says which calls that wait in submission threads must be made before an operation.
+// Order says which calls that wait in submitters must be made before an operation.
 type Order uint8
 
 // Orders.
