@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/bits"
+	"runtime"
 	"testing"
 )
 
@@ -207,5 +208,45 @@ func TestContentImages(t *testing.T) {
 			continue
 		}
 		held(t, c)
+	}
+}
+
+// TestNamesEnd: the section that has the names is there, and they end in it, of whatever kind it says it is.
+func TestNamesEnd(t *testing.T) {
+	le := binary.LittleEndian
+	image := contentImages(t)[0]
+	sections, names := le.Uint64(image[40:]), uint64(le.Uint16(image[62:]))
+	for what, edit := range map[string]func(b []byte){
+		"strings that do not end": func(b []byte) {
+			s := b[sections+64*names:]
+			b[le.Uint64(s[24:])+le.Uint64(s[32:])-1] = 'x'
+		},
+		"names of another kind that do not end": func(b []byte) {
+			s := b[sections+64*names:]
+			le.PutUint32(s[4:], 1)
+			b[le.Uint64(s[24:])+le.Uint64(s[32:])-1] = 'x'
+		},
+		"no names": func(b []byte) { le.PutUint16(b[62:], le.Uint16(b[60:])) },
+	} {
+		b := bytes.Clone(image)
+		edit(b)
+		if _, err := Check(b, func(int) bool { return true }); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestNothingIsMadeForALie: an entry that says it unpacks to more than its bytes can hold costs no memory.
+func TestNothingIsMadeForALie(t *testing.T) {
+	list, err := Decode(container(build(KindELF, 90, 0, 0x11|flagLZ4, packLZ4(t, text), 512<<20)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err = list[0].Payload()
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, ErrMalformed) || n > 1<<20 {
+		t.Errorf("%v, after %d bytes", err, n)
 	}
 }

@@ -26,6 +26,21 @@ func TestBytesAreCopied(t *testing.T) {
 	}
 }
 
+// liar has bytes that were sent ahead, of another length than it is asked for.
+type liar struct{}
+
+func (liar) Take(_, size uint32) ([]byte, bool) { return make([]byte, size-1), true }
+
+// TestBytesHaveTheirLength: what was sent ahead is as long as the record says, or it is missing.
+func TestBytesHaveTheirLength(t *testing.T) {
+	e := &Encoder{Blob: func([]byte) (uint32, error) { return 1, nil }}
+	rec := record(t, e, &ModuleLoadArgs{Module: 20, Image: make([]byte, MaxRecord+1)})
+	l, d := &loader{}, &Dispatcher{}
+	if _, res, err := d.Dispatch(l, &Call{Op: OpModuleLoad}, rec, liar{}); err != nil || res != cuda.ErrorInvalidValue || l.image != nil {
+		t.Errorf("%v, %v, %d bytes", res, err, len(l.image))
+	}
+}
+
 // TestDataStaysInTheRecord: data is never sent ahead, bytes are, the longest first and no more than needed.
 func TestDataStaysInTheRecord(t *testing.T) {
 	var sent [][]byte

@@ -1,6 +1,7 @@
 package daemon_test
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,16 +64,34 @@ func TestMisplacedRecords(t *testing.T) {
 	h := newHost(t, daemontest.Soft(1<<30)).start()
 	v := h.ensure(one)
 	file := filepath.Join(h.cfg.RunDir, one.VM, one.Name+".json")
-	record, err := os.ReadFile(file)
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
+	}
+	about := func(vm, name string) []byte {
+		var r map[string]any
+		if err := json.Unmarshal(text, &r); err != nil {
+			t.Fatal(err)
+		}
+		spec := r["spec"].(map[string]any)
+		spec["vm"], spec["name"] = vm, name
+		b, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
 	}
 	h.stop()
 	other := filepath.Join(h.cfg.RunDir, "vm9")
 	if err := os.MkdirAll(other, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{filepath.Join(other, one.Name+".json"), filepath.Join(h.cfg.RunDir, one.VM, "gpu7.json")} {
+	for name, record := range map[string][]byte{
+		filepath.Join(other, one.Name+".json"):           about(one.VM, one.Name),
+		filepath.Join(other, "gpu1.json"):                about("vm8", "gpu1"),
+		filepath.Join(h.cfg.RunDir, one.VM, "gpu7.json"): about(one.VM, one.Name),
+		filepath.Join(h.cfg.RunDir, one.VM, "gpu8.json"): about(one.VM, "gpu9"),
+	} {
 		if err := os.WriteFile(name, record, 0o644); err != nil {
 			t.Fatal(err)
 		}

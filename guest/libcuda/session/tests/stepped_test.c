@@ -231,6 +231,22 @@ static void room(void)
 	CHECK(bells == before + 1);
 }
 
+/* To the last byte, and not one further. */
+static void edges(void)
+{
+	struct cw_session *s = roomy = fresh(0);
+	step = make_room;
+	while (s->tail < CW_RING_SIZE)
+		send_record(0); /* 64 bytes */
+	CHECK(sleeps == 0 && s->tail == CW_RING_SIZE && s->ctl->head == 0);
+	CHECK(consume(s));
+	send_record(0);
+	CHECK(sleeps == 0 && s->tail - s->ctl->head == CW_RING_SIZE);
+	CHECK(consume(s));
+	send_record(32); /* 96 bytes, where 64 are free */
+	CHECK(sleeps > 0 && s->tail - s->ctl->head <= CW_RING_SIZE);
+}
+
 /* A reply in parts, of a worker that may say anything. */
 enum { TOTAL = 9000 };
 static struct {
@@ -247,8 +263,10 @@ static struct {
 	{"a payload without a part", CW_SLOT_PAYLOAD, TOTAL, 0, 4, 8, 10, CUDA_ERROR_UNKNOWN},
 	{"more than was left", CW_SLOT_PAYLOAD, CW_SLOT_PAYLOAD + 10, 0, 100, 8, 11, CUDA_ERROR_UNKNOWN},
 	{"an error", CW_SLOT_PAYLOAD, TOTAL, 1, 0, 8, 0, CUDA_ERROR_UNKNOWN},
+	{"an error with a part", CW_SLOT_PAYLOAD, TOTAL, 1, 100, 8, 90, CUDA_ERROR_UNKNOWN},
 	{"more than anybody sends", CW_SLOT_PAYLOAD, UINT32_MAX, 0, 0, 8, 0, CUDA_ERROR_OUT_OF_MEMORY},
 	{"a first part longer than the slot", CW_SLOT_PAYLOAD + 1, TOTAL, 0, 0, 8, 0, CUDA_ERROR_UNKNOWN},
+	{"a whole reply longer than the slot", CW_SLOT_PAYLOAD + 8, CW_SLOT_PAYLOAD + 8, 0, 0, 8, 0, CUDA_ERROR_UNKNOWN},
 };
 static int part_of;
 static uint32_t told;
@@ -299,6 +317,7 @@ static void long_replies(void)
 		CHECK(rep.result != 0 ? rep.len == 0 : rep.len == TOTAL);
 		for (uint32_t i = 0; i < rep.len; i++)
 			CHECK(rep.data[i] == (uint8_t)(i * 3));
+		CHECK(cw_slot_at(s, tx.slot)->waiting == 0); /* nobody sleeps any more: a wake-up would be for nothing */
 		cw_reply_release(&rep);
 		CHECK(atomic_load(&s->slots_free) == UINT64_MAX && rep.heap == NULL);
 	}
@@ -343,6 +362,13 @@ static void claims(void)
 		CHECK(atomic_load(&claimed) == 17 && atomic_load(&s->slot_waiters) == 0 && atomic_load(&s->slots_free) == 0);
 	}
 	CHECK(quickest < 0.5);
+	/* A thread keeps to the slot that it used last. */
+	struct cw_session *own = fresh(0);
+	uint32_t first = cw_slot_claim(own), second = cw_slot_claim(own);
+	CHECK(first != second);
+	cw_slot_release(own, first);
+	cw_slot_release(own, second);
+	CHECK(cw_slot_claim(own) == second);
 	/* A dead session's claims end. */
 	struct cw_session *s = fresh(0);
 	atomic_store(&s->slots_free, 0);
@@ -406,6 +432,7 @@ int main(void)
 	sequences();
 	bad_heads();
 	room();
+	edges();
 	long_replies();
 	claims();
 	drowsiness();
