@@ -1,11 +1,13 @@
 package worker
 
 import (
+	"encoding/binary"
 	"fmt"
 	"hash/maphash"
 	"slices"
 
 	"causeway/cuda/wire"
+	"causeway/remote"
 )
 
 // recorder keeps, for every live object, the requests that made it what it is: how another process can rebuild it. Requests
@@ -252,14 +254,18 @@ func (r *recorder) release(e *entry) {
 	e.blobs, e.cost = nil, 0
 }
 
-// entries returns everything in the order in which it happened. The caller only reads.
+// entries returns everything in the order in which it happened, as it can be done again. The caller only reads.
 func (r *recorder) entries() []*entry {
 	var es []*entry
 	for _, o := range r.objects {
 		es = append(es, o.create)
-		es = append(es, o.mods...)
+		for _, m := range o.mods {
+			if r.stands(m) { // else what it brought in is gone
+				es = append(es, m)
+			}
+		}
 		if o.mark != nil {
-			es = append(es, o.mark)
+			es = append(es, r.standing(o))
 		}
 	}
 	slices.SortFunc(es, func(a, b *entry) int {
@@ -269,6 +275,39 @@ func (r *recorder) entries() []*entry {
 		return 1
 	})
 	return es
+}
+
+// stands reports whether every object that a request names is still the one that it named: with another, or without, it cannot be done
+// again.
+func (r *recorder) stands(e *entry) bool {
+	_, op, _ := wire.ParseHeader(e.rec)
+	for i := range op.Info().Refs {
+		ref := &op.Info().Refs[i]
+		id, ok := ref.Read(e.rec)
+		if !ok || ref.New || id <= wire.StreamPerThread { // none, or a stream that is always there
+			continue
+		}
+		if o := r.objects[objectKey{id: uint64(id)}]; o == nil || o.create.order > e.order {
+			return false
+		}
+	}
+	return true
+}
+
+// standing is the mark of an object. If the stream is gone that brought it, it has long passed: that of the object's own context will do.
+func (r *recorder) standing(o *object) *entry {
+	if r.stands(o.mark) {
+		return o.mark
+	}
+	e := &entry{order: o.mark.order, rec: slices.Clone(o.mark.rec)}
+	copy(e.rec[remote.RecordCtxOffset:][:4], o.create.rec[remote.RecordCtxOffset:])
+	_, op, _ := wire.ParseHeader(e.rec)
+	for _, ref := range op.Info().Refs {
+		if ref.Kind == wire.KindStream {
+			binary.LittleEndian.PutUint32(e.rec[wire.RecordSize+ref.Offset:], wire.StreamLegacy)
+		}
+	}
+	return e
 }
 
 // content stands for bytes within one process: 128 bits that nobody outside can aim at, for a tenth of a cryptographic sum's time.

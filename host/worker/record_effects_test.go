@@ -132,3 +132,37 @@ func TestRecordIsBooked(t *testing.T) {
 		t.Errorf("%d bytes are booked for %d objects and %d images", h.used, len(r.objects), len(r.blobs.byID))
 	}
 }
+
+// TestWhatIsGone: requests that name objects which are gone cannot be done again. A mark stays, behind a stream that is there.
+func TestWhatIsGone(t *testing.T) {
+	array, ref := &wire.ArrayCreateArgs{Array: 30}, &wire.TexRefCreateArgs{Texref: 31}
+	set, gone := &wire.TexRefSetArgs{Texref: 31, What: wire.TexRefArray, Array: 30}, &wire.ArrayDestroyArgs{Array: 30}
+	if got := kept(t, []did{{0, array, nil}, {0, ref, nil}, {0, set, nil}}); !slices.Contains(got, wire.OpTexRefSet) {
+		t.Errorf("%v lacks what an array is bound by", got)
+	}
+	for name, list := range map[string][]did{
+		"an array that is gone": {{0, array, nil}, {0, ref, nil}, {0, set, nil}, {0, gone, nil}},
+		"another of its number": {{0, array, nil}, {0, ref, nil}, {0, set, nil}, {0, gone, nil}, {0, array, nil}},
+	} {
+		if got := kept(t, list); slices.Contains(got, wire.OpTexRefSet) {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	r := newRecorder(nil)
+	for _, d := range []did{{0, &wire.PrimaryCtxRetainArgs{Ctx: 16}, nil}, {16, &wire.StreamCreateArgs{Stream: 18}, nil}, {16, &wire.EventCreateArgs{Event: 20}, nil},
+		{0, &wire.EventRecordArgs{Event: 20, Stream: 18}, nil}, {16, &wire.StreamDestroyArgs{Stream: 18}, nil}} {
+		if err := r.note(&wire.Call{Op: d.args.Op(), Ctx: d.ctx}, d.args.Op().Info(), d.args, d.reply, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := r.entries()
+	last := list[len(list)-1].rec
+	hdr, op, err := wire.ParseHeader(last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := wire.Decode(op, last, nil)
+	if m, ok := a.(*wire.EventRecordArgs); err != nil || !ok || *m != (wire.EventRecordArgs{Event: 20, Stream: wire.StreamLegacy}) || hdr.Ctx != 16 {
+		t.Errorf("the mark is %v %+v in context %d, %v", op, a, hdr.Ctx, err)
+	}
+}
