@@ -134,11 +134,13 @@ enum cw_backing cw_backing_of(uint64_t from, uint64_t end, struct cw_backed *out
 	struct mapping m;
 	uint64_t at = from, print = 0;
 	int files = 1;
+	char name[CW_MEMFD_NAME], own[sizeof name + 8];
+	snprintf(own, sizeof own, "/memfd:%s", cw_memfd_name(name));
 	*out = (struct cw_backed){.file = -1};
 	if (maps.fd < 0)
 		return CW_OTHER;
 	while (at < end && next_mapping(&maps, at, &m) && m.lo <= at) {
-		int ours = begins(m.path, "/memfd:causeway"), whole = at == from && m.hi >= end && m.shared;
+		int ours = begins(m.path, own), whole = at == from && m.hi >= end && m.shared;
 		uint64_t lo = m.lo < from ? from : m.lo, hi = m.hi < end ? m.hi : end;
 		if (!m.shared || m.inode == 0)
 			files = 0;

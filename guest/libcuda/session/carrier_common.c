@@ -70,10 +70,25 @@ static int shm_unnamed(void)
 	return fd;
 }
 
+/*
+ * The name tells this library's files from those of another process that uses Causeway too, whose memory reached this one by a socket. A
+ * child goes on with its parent's, as it has the parent's memory.
+ */
+const char *cw_memfd_name(char name[CW_MEMFD_NAME])
+{
+	static _Atomic int first;
+	int process = 0;
+	if (atomic_compare_exchange_strong(&first, &process, (int)getpid()))
+		process = atomic_load(&first);
+	snprintf(name, CW_MEMFD_NAME, "causeway-%08x", (unsigned)process);
+	return name;
+}
+
 int cw_memfd(size_t size)
 {
+	char name[CW_MEMFD_NAME];
 	enum { CLOEXEC = 1, ALLOW_SEALING = 2, ADD_SEALS = 1033, SEALS = 1 | 2 | 4 /* seal, shrink, grow */ };
-	int fd = (int)syscall(SYS_memfd_create, "causeway", CLOEXEC | ALLOW_SEALING);
+	int fd = (int)syscall(SYS_memfd_create, cw_memfd_name(name), CLOEXEC | ALLOW_SEALING);
 	if (fd < 0)
 		fd = errno == ENOSYS ? shm_unnamed() : -errno;
 	if (fd < 0)

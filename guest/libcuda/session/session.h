@@ -221,5 +221,9 @@ int cw_log_enabled(enum cw_log_level level);
 CUresult cw_failed(const char *call, CUresult res);
 void cw_log(enum cw_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* The name of this library's own files in memory, as /proc/self/maps shows them: those of this process, and of its parents. */
+enum { CW_MEMFD_NAME = 24 };
+const char *cw_memfd_name(char name[CW_MEMFD_NAME]);
+
 #pragma GCC visibility pop
 #endif

@@ -74,6 +74,7 @@ CUresult cw_region_adopt_file(void *va, size_t size, int file, uint64_t at, uint
 }
 
 int cw_memfd(size_t size) { return (void)size, -1; }
+const char *cw_memfd_name(char name[CW_MEMFD_NAME]) { return memset(name, 0, CW_MEMFD_NAME), name; }
 void *cw_map_shared(int fd, size_t size, void *hint) { return (void)fd, (void)size, (void)hint, NULL; }
 
 _Atomic(void (*)(void)) cw_around_requests;
