@@ -121,8 +121,10 @@ type Carrier interface {
 	Doorbell() Doorbell
 	// Welcome ends the handshake: status 0 once the session runs, else an errno and a sentence for the user.
 	Welcome(status uint32, text string) error
-	// Done is closed when the guest process is gone.
+	// Done is closed when the guest process is gone, or has broken the carrier's rules.
 	Done() <-chan struct{}
+	// Err says why Done was closed: nil after an orderly end.
+	Err() error
 	// Close ends the connection and releases what it holds. Memory that was mapped is gone afterwards.
 	Close() error
 }

@@ -164,6 +164,9 @@ func (l *leased) Welcome(status uint32, text string) error {
 // Done implements remote.Carrier.
 func (l *leased) Done() <-chan struct{} { return l.done }
 
+// Err implements remote.Carrier: the device process, which watches over leases, ends sessions for a reason of its own.
+func (l *leased) Err() error { return nil }
+
 // Close implements remote.Carrier.
 func (l *leased) Close() error {
 	err := l.mem.Close()

@@ -90,6 +90,34 @@ func TestStderrStays(t *testing.T) {
 	awaitEnd(t, p)
 }
 
+// TestCarrierErrorIsSaid: a session that ends because its guest broke the carrier's rules says so, unlike one that ends.
+func TestCarrierErrorIsSaid(t *testing.T) {
+	p, g, err := startProcess(t, unixConfig)
+	if err == nil {
+		_, err = g.Init()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _, res, err := g.AddRegion(0, wire.RegionStaging, 1<<16)
+	if err == nil && res == cuda.Success {
+		err = g.EndRegion(id) // in use
+	}
+	if err != nil || res != cuda.Success {
+		t.Fatal(res, err)
+	}
+	select {
+	case <-p.Done():
+	case <-time.After(5 * time.Second):
+		t.Fatal("the session goes on")
+	}
+	if p.Err() == nil {
+		t.Error("the worker says nothing of a region that ended while it was in use")
+	}
+	_ = g.Close()
+	_ = p.Close()
+}
+
 func spawner() *spawn.Spawner {
 	return &spawn.Spawner{Command: []string{"/proc/self/exe"}, Env: append(os.Environ(), workerEnv+"=1")}
 }

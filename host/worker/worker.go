@@ -136,6 +136,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	if errors.Is(err, errEnded) {
 		err = nil
 	}
+	if err == nil {
+		err = w.carrier.Err()
+	}
 	if err != nil {
 		w.ring.SetState(remote.WorkerDead)
 	}

@@ -281,7 +281,7 @@ func (u *Unix) Welcome(status uint32, text string) error {
 // Done implements remote.Carrier.
 func (u *Unix) Done() <-chan struct{} { return u.done }
 
-// Err says why Done was closed: nil after an orderly end.
+// Err implements remote.Carrier.
 func (u *Unix) Err() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -227,7 +227,7 @@ func (c *Carrier) Welcome(status uint32, text string) error {
 // Done implements remote.Carrier.
 func (c *Carrier) Done() <-chan struct{} { return c.done }
 
-// Err says why Done was closed: nil after an orderly end.
+// Err implements remote.Carrier.
 func (c *Carrier) Err() error {
 	c.errMu.Lock()
 	defer c.errMu.Unlock()

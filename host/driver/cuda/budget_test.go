@@ -109,7 +109,8 @@ func TestRegionsOutliveContexts(t *testing.T) {
 		}
 		want("without")
 		s.RegionDrop(call(0), &wire.RegionDropArgs{Region: 5})
-	} // A context that lives takes them over from one that goes, fences included.
+	}
+	// A context that lives takes them over from one that goes, fences included.
 	for _, ctx := range []wire.ID{20, 21} {
 		if res := s.CtxCreate(call(0), &wire.CtxCreateArgs{Ctx: ctx}); res != cuda.Success {
 			t.Fatal(res)
@@ -123,6 +124,10 @@ func TestRegionsOutliveContexts(t *testing.T) {
 	if s.regions[0].ctx != 21 || s.regions[6].ctx != 21 || s.fences == nil || s.fences.ctx != 21 {
 		t.Errorf("the second context has not taken over: %v, %v", s.regions, s.fences)
 	}
+	if res := s.RegionDrop(call(0), &wire.RegionDropArgs{Region: 6}); res != cuda.Success {
+		t.Errorf("a region is dropped by a thread without a context: %v", res)
+	}
+	want("dropped by a thread without a context", 0)
 	s.CtxDestroy(call(21), &wire.CtxDestroyArgs{Ctx: 21})
 	want("both are gone")
 }

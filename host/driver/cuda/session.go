@@ -238,12 +238,13 @@ func (s *session) unregister(id uint32) cuda.Result {
 }
 
 // RegionDrop lets go of a region; the worker unmaps it afterwards. The driver waits for copies that still use it.
-func (s *session) RegionDrop(c *wire.Call, a *wire.RegionDropArgs) cuda.Result {
+func (s *session) RegionDrop(_ *wire.Call, a *wire.RegionDropArgs) cuda.Result {
 	s.detached = slices.DeleteFunc(s.detached, func(id uint32) bool { return id == a.Region })
-	if _, ok := s.regions[a.Region]; !ok {
+	r, ok := s.regions[a.Region]
+	if !ok {
 		return cuda.Success
 	}
-	if res := s.use(c); res != cuda.Success {
+	if res := s.useContext(r.ctx); res != cuda.Success { // the caller may have none
 		return res
 	}
 	return s.unregister(a.Region)

@@ -199,6 +199,9 @@ func (g *Guest) DropRegion(slot, id uint32) (cuda.Result, error) {
 	return res, g.carrier.EndRegion(id)
 }
 
+// EndRegion ends a region without a word to the host's session.
+func (g *Guest) EndRegion(id uint32) error { return g.carrier.EndRegion(id) }
+
 // Gone is closed when the host ended the session.
 func (g *Guest) Gone() <-chan struct{} { return g.carrier.Gone() }
 
