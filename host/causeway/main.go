@@ -15,6 +15,7 @@ import (
 var version = "dev"
 
 func main() {
+	nested()
 	err := root().Execute()
 	var exit exitStatus
 	switch {

@@ -24,6 +24,7 @@ func (c *fakeCarrier) Doorbell() remote.Doorbell    { return &c.fakeBell }
 func (c *fakeCarrier) Memory() remote.GuestMemory   { return fakeMemory{} }
 func (c *fakeCarrier) Welcome(uint32, string) error { return nil }
 func (c *fakeCarrier) Done() <-chan struct{}        { return c.done }
+func (c *fakeCarrier) Err() error                   { return nil }
 func (c *fakeCarrier) Close() error                 { return nil }
 
 // fakeMemory has region 0, of which nothing can be touched.

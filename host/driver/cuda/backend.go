@@ -2,7 +2,6 @@ package cuda
 
 import (
 	"fmt"
-	"path/filepath"
 	"runtime"
 	"strings"
 
@@ -28,17 +27,6 @@ func New() (*Backend, error) {
 		return nil, err
 	}
 	return &Backend{drv: d}, nil
-}
-
-// Present reports whether the kernel shows an NVIDIA GPU, without starting the driver: by its device nodes, its /proc
-// folder, or the paravirtual device of WSL.
-func Present() bool {
-	for _, p := range []string{"/dev/nvidia[0-9]*", "/proc/driver/nvidia/gpus/*", "/dev/dxg"} {
-		if found, _ := filepath.Glob(p); len(found) > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // Name implements driver.Backend.
