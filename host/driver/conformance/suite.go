@@ -61,6 +61,7 @@ func Run(t *testing.T, open func(t *testing.T) driver.Backend) {
 		{"Graphs", testGraphs},
 		{"Forbidden", testForbidden},
 		{"MovedGraph", testMovedGraph},
+		{"GraphRefusals", testGraphRefusals},
 		{"HostFunc", testHostFunc},
 		{"ManagedVariables", testManagedVariables},
 		{"ManagedOfModules", testManagedOfModules},

@@ -19,6 +19,9 @@ func (s *Space) Rect(addr, pitch, width, element, height uint64) (Rect, cuda.Res
 		return Rect{}, cuda.ErrorInvalidValue
 	}
 	m, res := s.Mem(addr, span)
+	if res == cuda.Success && height > 1 {
+		res = s.ends(addr, 0, span)
+	}
 	if res != cuda.Success {
 		return Rect{}, res
 	}
@@ -91,7 +94,27 @@ func (s *Space) Operand(addr uint64, b Box, e Extent) (Operand, cuda.Result) {
 		return Operand{}, cuda.ErrorInvalidValue
 	}
 	m, res := s.Mem(addr, span)
+	if res == cuda.Success {
+		res = s.ends(addr, b.first(e), span)
+	}
 	return Operand{kind: cuda.MemoryTypeUnified, mem: m, box: b}, res
+}
+
+// first is how far from the start of memory a box begins. Its span fits.
+func (b Box) first(e Extent) uint64 {
+	return (b.Z*max(b.Height, b.Y+e.Height)+b.Y)*max(b.Pitch, b.X+e.Width) + b.X
+}
+
+// ends reports whether the first and the last byte of rows lie in memory that the guest may name, as their base does: of device memory only
+// that is known of Mem, and the driver may look up an address further on.
+func (s *Space) ends(base, first, span uint64) (res cuda.Result) {
+	if first > 0 && first < span {
+		_, res = s.Mem(base+first, 1)
+	}
+	if res == cuda.Success && span > 1 {
+		_, res = s.Mem(base+span-1, 1)
+	}
+	return res
 }
 
 // HostOperand is a side of a copy that lies in memory of this process.

@@ -239,7 +239,65 @@ static int new_handle(uint64_t *handle) {
 }
 static int get_function(uint64_t *f, uint64_t module, uint64_t name) { (void)module; int r = named(name); return r ? r : new_handle(f); }
 
-static uint64_t owning(const char *name) {
+// Every kernel has two parameters, of 8 bytes and of 4000.
+enum { PARAMETERS = 4008 };
+static int parameter(uint64_t f, uint64_t i, uint64_t *offset, uint64_t *size) {
+	(void)f;
+	if (i > 1) return INVALID;
+	*offset = i ? 8 : 0, *size = i ? 4000 : 8;
+	return 0;
+}
+
+// CUgraphNodeParams, of those kinds that name memory. What a kernel reads of its parameters lies in the call's own memory.
+struct node {
+	int type, reserved[3];
+	union {
+		struct { uint64_t func; uint32_t dims[7]; uint64_t *each, *extra; } kernel;
+		struct { int flags, reserved; uint64_t context; struct copy3d copy; } memcpy;
+		struct { uint64_t at, pitch; uint32_t value, element; uint64_t width, height; } memset;
+		struct { uint64_t context; uint32_t count; uint64_t (*ops)[6]; } batch;
+		uint64_t words[29];
+	};
+};
+_Static_assert(sizeof(struct node) == 16 + 29 * 8, "CUgraphNodeParams without its last word");
+
+static int kernel_node(struct node *n) {
+	uint64_t at = 0, size = 0;
+	for (uint64_t *e = n->kernel.extra; e && e[0]; e += 2) {
+		if (e[0] == 1) at = e[1];
+		if (e[0] == 2) size = *(uint64_t *)(uintptr_t)e[1];
+	}
+	if (n->kernel.each) return judge("parameter of 8 bytes", n->kernel.each[0], 8, ANY) | judge("parameter of 4000 bytes", n->kernel.each[1], 4000, ANY);
+	return judge("parameters", at, size < PARAMETERS ? PARAMETERS : size, ANY);
+}
+static int batch_node(struct node *n) {
+	int r = judge("operations", (uint64_t)(uintptr_t)n->batch.ops, 48ull * n->batch.count, ANY);
+	for (uint32_t i = 0; i < n->batch.count && !r; i++)
+		r = judge("operation's word", n->batch.ops[i][1], (uint32_t)n->batch.ops[i][0] < 4 ? 4 : 8, REACH);
+	return r;
+}
+static int judge_node(struct node *n) {
+	enum { KERNEL = 0, MEMCPY = 1, MEMSET = 2, FREE = 11, BATCH = 12 };
+	switch (n->type) {
+	case KERNEL: return kernel_node(n);
+	case MEMCPY: return copy_3d(&n->memcpy.copy);
+	case MEMSET: return fill2d(n->memset.at, n->memset.pitch, n->memset.width, n->memset.height, n->memset.element);
+	case FREE: return judge("end of an allocation", n->words[0], 1, 1 << DEVICE);
+	case BATCH: return batch_node(n);
+	}
+	return 0;
+}
+static uint64_t agreeing_node; // cuGraphAddNode_v2 of the agreeing driver
+static int add_judged(uint64_t *node, uint64_t graph, uint64_t deps, uint64_t edges, uint64_t count, struct node *n) {
+	enum { ALLOC = 10, SIZE = 13, ADDRESS = 14 }; // behind a pool's properties and a list
+	int r = n->type == ALLOC ? alloc_device(&n->words[ADDRESS], n->words[SIZE]) : judge_node(n);
+	return r ? r : ((int (*)(uint64_t *, uint64_t, uint64_t, uint64_t, uint64_t, void *))(uintptr_t)agreeing_node)(node, graph, deps, edges, count, n);
+}
+static int set_judged(uint64_t node, struct node *n) { (void)node; return judge_node(n); }
+static int set_exec_judged(uint64_t exec, uint64_t node, struct node *n) { (void)exec, (void)node; return judge_node(n); }
+
+static uint64_t owning(const char *name, uint64_t add_node) {
+	agreeing_node = add_node;
 #define ENTRY(n, f) if (!strcmp(name, n)) return (uint64_t)(uintptr_t)(f)
 	ENTRY("cuMemAlloc_v2", alloc_device);
 	ENTRY("cuMemAllocAsync", alloc_device);
@@ -270,6 +328,10 @@ static uint64_t owning(const char *name) {
 	ENTRY("cuPointerGetAttribute", pointer_attribute);
 	ENTRY("cuModuleGetFunction", get_function);
 	ENTRY("cuLibraryGetKernel", get_function);
+	ENTRY("cuFuncGetParamInfo", parameter);
+	ENTRY("cuGraphAddNode_v2", add_judged);
+	ENTRY("cuGraphNodeSetParams", set_judged);
+	ENTRY("cuGraphExecNodeSetParams", set_exec_judged);
 	return 0;
 }
 
@@ -304,11 +366,14 @@ const FirstAddress = 0x7e0000000000
 func Owning(name string) uint64 {
 	n := C.CString(name)
 	defer C.free(unsafe.Pointer(n))
-	if at := uint64(C.owning(n)); at != 0 {
+	if at := uint64(C.owning(n, C.uint64_t(Agreeing("cuGraphAddNode_v2")))); at != 0 {
 		return at
 	}
 	return Agreeing(name)
 }
+
+// Release gives device memory back, as a driver does by itself with what a graph had.
+func Release(at uint64) { C.free_device(C.uint64_t(at)) }
 
 // Lend makes memory of this process, which Go does not move, known as the guest's, until TakeBack.
 func Lend(mem []byte) { C.lend(C.uint64_t(uintptr(unsafe.Pointer(&mem[0]))), C.uint64_t(len(mem))) }

@@ -1,0 +1,106 @@
+package cuda
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
+	"causeway/host/driver/cuda/cudatest"
+)
+
+// newGraphAttacker has a driver that looks at what nodes name.
+func newGraphAttacker(t *testing.T) *attacker {
+	x := newAttacker(t)
+	x.session.drv = bind.New(cudatest.Owning)
+	return x
+}
+
+func (x *attacker) graph() wire.ID {
+	g := x.fresh()
+	x.must(x.GraphCreate(x.call(), &wire.GraphCreateArgs{Graph: g}))
+	return g
+}
+
+// TestNodesKeepTheirParameters: a node that has all of its kernel's parameters cannot be changed to fewer, in a graph or in what was made of it.
+func TestNodesKeepTheirParameters(t *testing.T) {
+	x := newGraphAttacker(t)
+	module, f, n, e, g := x.fresh(), x.fresh(), x.fresh(), x.fresh(), x.graph()
+	x.must(x.ModuleLoad(x.call(), &wire.ModuleLoadArgs{Module: module, Image: []byte(".version 7.0")}, &wire.ModuleLoadReply{}))
+	x.must(x.ModuleGetFunction(x.call(), &wire.ModuleGetFunctionArgs{Func: f, Module: module, Name: []byte("k")}, &wire.ModuleGetFunctionReply{}))
+	launch := func(size int) []byte {
+		v := wire.KernelNode{Func: f, Gx: 1, Gy: 1, Gz: 1, Bx: 1, By: 1, Bz: 1, Size: uint32(size)}
+		return append(v.Append(nil), make([]byte, size)...)
+	}
+	x.must(x.GraphAddNode(x.call(), &wire.GraphAddNodeArgs{Graph: g, Node: n, Params: launch(cudatest.KernelBytes)}, &wire.GraphAddNodeReply{}))
+	x.must(x.GraphInstantiate(x.call(), &wire.GraphInstantiateArgs{Exec: e, Graph: g}, &wire.GraphInstantiateReply{}))
+	change := func(size int) (inGraph, inExec cuda.Result) {
+		return x.GraphNodeSetParams(x.call(), &wire.GraphNodeSetParamsArgs{Node: n, Params: launch(size)}),
+			x.GraphExecNodeSetParams(x.call(), &wire.GraphExecNodeSetParamsArgs{Exec: e, Node: n, Params: launch(size)})
+	}
+	for _, size := range []int{0, 8, 16, cudatest.KernelBytes - 1} {
+		inGraph, inExec := change(size)
+		x.refused("fewer parameters in a graph", inGraph)
+		x.refused("fewer parameters in an executable graph", inExec)
+	}
+	if inGraph, inExec := change(cudatest.KernelBytes); inGraph != cuda.Success || inExec != cuda.Success {
+		t.Errorf("all parameters: %v, %v", inGraph, inExec)
+	}
+}
+
+// TestGraphsTakeAlongWhatTheyHad: a condition, and memory that the driver has given back, are nobody's when their graph or node is gone.
+func TestGraphsTakeAlongWhatTheyHad(t *testing.T) {
+	x := newGraphAttacker(t)
+	condition := func(g wire.ID, h uint64) cuda.Result {
+		return x.node(g, wire.NodeConditional, binary.LittleEndian.AppendUint32((&wire.ConditionalNode{Handle: h, Size: 1}).Append(nil), x.fresh()))
+	}
+	var c wire.GraphConditionalCreateReply
+	g := x.graph()
+	x.must(x.GraphConditionalCreate(x.call(), &wire.GraphConditionalCreateArgs{Graph: g}, &c))
+	x.must(condition(g, c.Handle))
+	x.must(x.GraphDestroy(x.call(), &wire.GraphDestroyArgs{Graph: g}))
+	x.refused("a condition whose graph is gone", condition(x.graph(), c.Handle))
+
+	want := append((&wire.AllocNode{Size: 1 << 20}).Append(nil), make([]byte, allocProps)...)
+	for what, end := range map[string]func(g, n wire.ID) cuda.Result{
+		"graph": func(g, _ wire.ID) cuda.Result { return x.GraphDestroy(x.call(), &wire.GraphDestroyArgs{Graph: g}) },
+		"node": func(_, n wire.ID) cuda.Result {
+			return x.GraphDestroyNode(x.call(), &wire.GraphDestroyNodeArgs{Node: n})
+		},
+	} {
+		g, n, r := x.graph(), x.fresh(), wire.GraphAddNodeReply{}
+		x.must(x.GraphAddNode(x.call(), &wire.GraphAddNodeArgs{Graph: g, Node: n, Type: wire.NodeMemAlloc, Params: want}, &r))
+		free := (&wire.FreeNode{Ptr: r.Value}).Append(nil)
+		x.must(x.node(g, wire.NodeMemFree, free))
+		cudatest.Release(r.Value) // the driver's part of what follows
+		x.must(end(g, n))
+		_, res := x.space.Mem(r.Value, 64)
+		x.refused("memory of a "+what+" that is gone", res)
+		x.refused("the end of memory of a "+what+" that is gone", x.node(x.graph(), wire.NodeMemFree, free))
+	}
+}
+
+// TestBoxesBeginInDeviceMemory: a box whose base is device memory and whose bytes are elsewhere would have the driver look up what is there.
+func TestBoxesBeginInDeviceMemory(t *testing.T) {
+	x := newGraphAttacker(t)
+	g, device := x.graph(), x.alloc(1<<20)
+	secret := bind.NewBuffer(4096)
+	defer secret.Free()
+	for what, v := range map[string]wire.MemcpySide{
+		"an offset in a row": {X: 1 << 44, Pitch: 1<<44 + 64},
+		"rows":               {Y: 1 << 30, Pitch: 1 << 14},
+		"slices":             {Z: 1 << 22, Pitch: 1 << 12, Height: 1 << 10},
+		"beyond the end":     {Y: 1, Pitch: 1 << 46, Height: 2},
+	} {
+		v.Type, v.Ptr = cuda.MemoryTypeUnified, device
+		ok := wire.MemcpySide{Type: cuda.MemoryTypeUnified, Ptr: device, Pitch: 64}
+		n := wire.MemcpyNode{Width: 64, Height: 1, Depth: 1}
+		x.refused("a copy from beyond device memory by "+what, x.node(g, wire.NodeMemcpy, n.Append(ok.Append(v.Append(nil)))))
+		x.refused("a copy to beyond device memory by "+what, x.node(g, wire.NodeMemcpy, n.Append(v.Append(ok.Append(nil)))))
+	}
+	two := wire.MemcpySide{Type: cuda.MemoryTypeUnified, Ptr: device, Pitch: 1 << 46, Height: 2}
+	ok := wire.MemcpySide{Type: cuda.MemoryTypeUnified, Ptr: device, Pitch: 64, Height: 2}
+	x.refused("a copy whose last row is beyond device memory", x.node(g, wire.NodeMemcpy, (&wire.MemcpyNode{Width: 64, Height: 2, Depth: 1}).Append(ok.Append(two.Append(nil)))))
+	x.must(x.node(g, wire.NodeMemcpy, (&wire.MemcpyNode{Width: 64, Height: 2, Depth: 1}).Append(ok.Append(ok.Append(nil)))))
+}
