@@ -80,7 +80,7 @@ func inspectLimits(p *paper, l api.Limits) {
 	p.line("share", fmt.Sprintf("%d (others have %d unless they say so)", cmp.Or(l.Share, limit.DefaultShare), limit.DefaultShare))
 	p.line("cap", cap)
 	p.line("sessions", sessions+", "+usersOf(l))
-	p.line("host memory", fmt.Sprintf("%s, half of it for one session", Bytes(cmp.Or(l.HostMemory, limit.DefaultHostMemory))))
+	p.line("host", fmt.Sprintf("%s of its memory, half of that for one session", Bytes(cmp.Or(l.HostMemory, limit.DefaultHostMemory))))
 }
 
 // usersOf is what one user of the guest may have of the sessions.
@@ -99,7 +99,7 @@ func inspectStatus(p *paper, r *Reading, v *api.VGPU) {
 	}
 	p.title("Use")
 	p.line("memory", fmt.Sprintf("%s (most in one session: %s)", usedOf(s.Memory, memoryOf(v)), Bytes(all.MemoryPeak)))
-	p.line("host memory", fmt.Sprintf("%s, %d requests refused", usedOf(s.Host, s.Limits.HostMemory), all.HostRefused))
+	p.line("host", fmt.Sprintf("%s of its memory, %d requests refused", usedOf(s.Host, s.Limits.HostMemory), all.HostRefused))
 	p.line("sessions", fmt.Sprintf("%d now, %d so far, %d refused by a limit", len(s.Sessions), s.Opened, s.Refused))
 	p.line("calls", fmt.Sprintf("%d (%d failed), %d launches", all.Calls, all.FailedCalls, all.Launches))
 	p.line("copied", fmt.Sprintf("%s to the GPU, %s back", Bytes(all.BytesIn), Bytes(all.BytesOut)))
