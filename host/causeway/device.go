@@ -187,8 +187,8 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		Limits:  limits,
 		UUID:    chosen.UUID,
 		Audit:   audit,
-		Scheduler: func(l api.Limits) (*schedule.Seat, error) {
-			return takeSeat(f.scheduler, f.key(), chosen, l, log)
+		Scheduler: func(l api.Limits) (*schedule.Membership, error) {
+			return joinScheduler(f.scheduler, f.key(), chosen, l, log)
 		},
 		CheckMemory: func(m limit.Memory) error { return size.Fits(m, n) },
 		Keeper:      keeper,

@@ -23,7 +23,7 @@ import (
 
 func runCommand() *cobra.Command {
 	var gpu gpuFlags
-	var turn turnFlags
+	var sched schedulerFlags
 	var lib string
 	c := &cobra.Command{
 		Use:   "run [flags] -- program [arguments]",
@@ -41,13 +41,13 @@ A worker waits ready for the first process that uses a real GPU; with --warm 1, 
 		Args: func(cmd *cobra.Command, args []string) error { return runFailed(cobra.MinimumNArgs(1)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			once := !cmd.Flags().Changed("warm")
-			return runFailed(run(cmd.Context(), &gpu, &turn, lib, once, args))
+			return runFailed(run(cmd.Context(), &gpu, &sched, lib, once, args))
 		},
 	}
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return runFailed(err) })
 	c.Flags().SetInterspersed(false)
 	gpu.register(c)
-	turn.register(c)
+	sched.register(c)
 	c.Flags().StringVar(&lib, "lib", "", "folder that holds Causeway's libcuda.so.1 (default: ../lib/causeway or ../lib beside this program)")
 	return c
 }
@@ -64,7 +64,7 @@ func runFailed(err error) error {
 }
 
 // run: once says that a worker waits for the program's first process only, as most programs have one.
-func run(ctx context.Context, gpu *gpuFlags, turn *turnFlags, lib string, once bool, args []string) error {
+func run(ctx context.Context, gpu *gpuFlags, sched *schedulerFlags, lib string, once bool, args []string) error {
 	lib, err := findLib(lib)
 	if err != nil {
 		return err
@@ -99,13 +99,13 @@ func run(ctx context.Context, gpu *gpuFlags, turn *turnFlags, lib string, once b
 		return err
 	}
 	defer space.Close()
-	seat, err := turn.seat(ctx, &cfg, gpu.gpu, log)
+	membership, err := sched.join(ctx, &cfg, gpu.gpu, log)
 	if err != nil {
 		return err
 	}
-	defer seat.Close()
+	defer membership.Close()
 	srv := newServer(&spawn.Spawner{Sandbox: space}, cfg, log)
-	srv.seat = seat
+	srv.membership = membership
 	if link.Fits(remote.Hello{Flags: link.EnvFlags(os.Environ())}, len(cfg.Devices)) {
 		srv.keepWarm(gpu.warm, once) // starts while the program does
 	}

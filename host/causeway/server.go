@@ -27,23 +27,23 @@ const maxWorkers = 512
 // server gives each connection a worker of its own. A worker lives as long as its connection, also when the server is gone; a tied one only if the
 // server left.
 type server struct {
-	spawner *spawn.Spawner
-	pool    *spawn.Pool // may be nil
-	cfg     link.Config
-	log     *slog.Logger
-	seat    *schedule.Seat // at a scheduler; nil: GPU time is not limited
-	budget  *memory.Page   // device memory of all its sessions, without what contexts take; nil: each has a limit of its own
-	host    *memory.Page   // host memory that their requests hold; nil: as budget
+	spawner    *spawn.Spawner
+	pool       *spawn.Pool // may be nil
+	cfg        link.Config
+	log        *slog.Logger
+	membership *schedule.Membership // at a scheduler; nil: GPU time is not limited
+	budget     *memory.Page         // device memory of all its sessions, without what contexts take; nil: each has a limit of its own
+	host       *memory.Page         // host memory that their requests hold; nil: as budget
 
-	mu      sync.Mutex
-	ended   bool // no worker starts any more: set before wg is waited for
-	workers map[*spawn.Process]link.Config
-	turns   map[*spawn.Process]*schedule.Session // with a seat
-	wg      sync.WaitGroup                       // one for each worker
+	mu        sync.Mutex
+	ended     bool // no worker starts any more: set before wg is waited for
+	workers   map[*spawn.Process]link.Config
+	scheduled map[*spawn.Process]*schedule.Session // with membership
+	wg        sync.WaitGroup                       // one for each worker
 }
 
 func newServer(spawner *spawn.Spawner, cfg link.Config, log *slog.Logger) *server {
-	s := &server{spawner: spawner, cfg: cfg, log: log, workers: map[*spawn.Process]link.Config{}, turns: map[*spawn.Process]*schedule.Session{}}
+	s := &server{spawner: spawner, cfg: cfg, log: log, workers: map[*spawn.Process]link.Config{}, scheduled: map[*spawn.Process]*schedule.Session{}}
 	var err error
 	if s.budget, err = memory.New(cfg.MemoryLimit); err != nil {
 		log.Warn("each process has a memory limit of its own", "error", err)
@@ -109,16 +109,16 @@ func (s *server) start(c fileConn, carrier string) error {
 	if len(s.workers) >= maxWorkers {
 		return fmt.Errorf("more than %d CUDA processes at once", maxWorkers)
 	}
-	var turn *schedule.Session
-	if s.seat != nil {
-		if turn, err = s.seat.Add(); err != nil {
+	var scheduled *schedule.Session
+	if s.membership != nil {
+		if scheduled, err = s.membership.Add(); err != nil {
 			return err
 		}
-		cfg.Pages = link.GatePages(turn.Files())
+		cfg.Pages = link.GatePages(scheduled.Files())
 	}
 	if s.budget != nil {
 		if cfg.MemorySlot, err = s.budget.Take(); err != nil {
-			turn.Close()
+			scheduled.Close()
 			return err
 		}
 		cfg.Pages = append(cfg.Pages, link.Page{Kind: link.PageMemory, File: s.budget.File()})
@@ -126,25 +126,25 @@ func (s *server) start(c fileConn, carrier string) error {
 	if s.host != nil {
 		if cfg.HostSlot, err = s.host.Take(); err != nil {
 			s.freeBudget(cfg)
-			turn.Close()
+			scheduled.Close()
 			return err
 		}
 		cfg.Pages = append(cfg.Pages, link.Page{Kind: link.PageHost, File: s.host.File()})
 	}
 	if p := s.pool.Take(); p != nil {
 		if err := p.Configure(cfg, nil, int(f.Fd())); err == nil {
-			s.addLocked(p, cfg, turn)
+			s.addLocked(p, cfg, scheduled)
 			return nil
 		}
 		p.Kill() // it has ended: another then
 	}
 	p, err := s.spawner.Start(cfg, nil, int(f.Fd()))
 	if err != nil {
-		turn.Close()
+		scheduled.Close()
 		s.free(cfg)
 		return err
 	}
-	s.addLocked(p, cfg, turn)
+	s.addLocked(p, cfg, scheduled)
 	return nil
 }
 
@@ -158,8 +158,8 @@ func (s *server) keepWarm(n int, once bool) {
 	s.pool.Fill()
 }
 
-func (s *server) addLocked(p *spawn.Process, cfg link.Config, turn *schedule.Session) {
-	s.workers[p], s.turns[p] = cfg, turn
+func (s *server) addLocked(p *spawn.Process, cfg link.Config, scheduled *schedule.Session) {
+	s.workers[p], s.scheduled[p] = cfg, scheduled
 	s.wg.Add(1)
 	s.log.Info("worker started", "pid", p.PID())
 	go func() {
@@ -172,14 +172,14 @@ func (s *server) addLocked(p *spawn.Process, cfg link.Config, turn *schedule.Ses
 		}
 		_ = p.Close()
 		s.mu.Lock()
-		turn := s.turns[p] // nil: none, or its session has another worker now
+		scheduled := s.scheduled[p] // nil: none, or its session has another worker now
 		if cfg, last := s.workers[p]; last {
 			s.free(cfg)
 		}
 		delete(s.workers, p)
-		delete(s.turns, p)
+		delete(s.scheduled, p)
 		s.mu.Unlock()
-		turn.Close()
+		scheduled.Close()
 	}()
 }
 
@@ -217,10 +217,10 @@ func (s *server) rebuild(ctx context.Context) (int, error) {
 			errs = append(errs, fmt.Errorf("worker %d: %w", p.PID(), err))
 			continue
 		}
-		turn := s.turns[p]
+		scheduled := s.scheduled[p]
 		delete(s.workers, p) // it is about to end, and has nothing to move any more
-		delete(s.turns, p)
-		s.addLocked(next, cfg, turn)
+		delete(s.scheduled, p)
+		s.addLocked(next, cfg, scheduled)
 		n++
 	}
 	return n, errors.Join(errs...)

@@ -46,9 +46,9 @@ type Options struct {
 	// CheckMemory says what is wrong with a limit of memory on this GPU; may be nil.
 	CheckMemory func(limit.Memory) error
 	UUID        string // of the GPU, for Status
-	// Scheduler takes the virtual GPU's seat at the scheduler of GPU time; nil, or if it returns nil: GPU time is not shared. It is an error
+	// Scheduler makes the virtual GPU a member at the scheduler of GPU time; nil, or if it returns nil: GPU time is not shared. It is an error
 	// if the limits name what would not hold.
-	Scheduler func(api.Limits) (*schedule.Seat, error)
+	Scheduler func(api.Limits) (*schedule.Membership, error)
 	// Audit is how often the memory in use is compared with what Machine says of it; 0: never, as for software GPUs.
 	Audit time.Duration
 	// Keeper answers the guest when this process has died; nil: nobody does.
@@ -80,8 +80,8 @@ type Device struct {
 
 	mu       sync.Mutex
 	limits   api.Limits
-	place    *schedule.Seat // nil: none
-	admitted int            // sessions that count
+	place    *schedule.Membership // nil: none
+	admitted int                  // sessions that count
 	users    map[uint32]guestUser
 	sessions map[*session]struct{}
 	opened   chan struct{} // tells routineTick of a first session; one message is enough
@@ -155,7 +155,7 @@ func (d *Device) Serve(ctx context.Context, ln *net.UnixListener) error {
 	stop()
 	wg.Wait()
 	d.ending.Wait()
-	d.seat().Close()
+	d.membership().Close()
 	return err
 }
 

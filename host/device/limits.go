@@ -14,8 +14,8 @@ import (
 // ErrUnheld says that a share or a cap would not hold.
 var ErrUnheld = errors.New("the limit would not hold")
 
-// seat is the device's at the scheduler; nil: none.
-func (d *Device) seat() *schedule.Seat {
+// membership is the device's at the scheduler; nil: none.
+func (d *Device) membership() *schedule.Membership {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.place
@@ -75,9 +75,9 @@ func (d *Device) check(memory, old uint64) error {
 	return d.opts.CheckMemory(limit.Memory(memory))
 }
 
-// placeFor is the seat with which limits hold. A seat that is taken for the first time is for sessions to come: those that run have no gate.
-func (d *Device) placeFor(l, old api.Limits) (*schedule.Seat, error) {
-	place := d.seat()
+// placeFor is the membership with which limits hold. One that begins now is for sessions to come: those that run have no gate.
+func (d *Device) placeFor(l, old api.Limits) (*schedule.Membership, error) {
+	place := d.membership()
 	tighter := l.Share != old.Share || l.Cap != old.Cap && l.Cap != 0
 	switch {
 	case !tighter:
@@ -113,11 +113,11 @@ func (d *Device) free() (n int) {
 func (s *session) ungated() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.res != nil && s.res.turn == nil
+	return s.res != nil && s.res.scheduled == nil
 }
 
 // unheld says why share and cap do not hold now; empty: they do. free is how many sessions have no gate.
-func unheld(l api.Limits, place *schedule.Seat, free int) string {
+func unheld(l api.Limits, place *schedule.Membership, free int) string {
 	switch {
 	case place != nil && !place.Connected():
 		return "the scheduler of GPU time does not answer"

@@ -136,15 +136,15 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// TestSeat: sessions have a place at the scheduler, from the start or from the first limit on that needs one, also after they moved.
-func TestSeat(t *testing.T) {
+// TestMembership: sessions have a place at the scheduler, from the start or from the first limit on that needs one, also after they moved.
+func TestMembership(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	v := bootWith(t, func(o *device.Options) {
-		o.Scheduler = func(l api.Limits) (*schedule.Seat, error) {
+		o.Scheduler = func(l api.Limits) (*schedule.Membership, error) {
 			if l.Cap == 0 {
 				return nil, nil
 			}
-			return schedule.Alone(schedule.Membership{GPU: "GPU-1", Key: "vm/gpu0", Weight: l.Share, Cap: l.Cap}, log), nil
+			return schedule.Alone(schedule.Member{GPU: "GPU-1", Key: "vm/gpu0", Weight: l.Share, Cap: l.Cap}, log), nil
 		}
 	})
 	_, early := start(t, v)
@@ -442,8 +442,8 @@ func forger(t *testing.T, tells bool) (v *vm, audits *atomic.Int32) {
 	var worker atomic.Int64
 	v = bootWith(t, func(o *device.Options) {
 		o.Limits.Cap, o.Audit = 20, 20*time.Millisecond
-		o.Scheduler = func(l api.Limits) (*schedule.Seat, error) {
-			return schedule.Alone(schedule.Membership{GPU: "GPU-1", Key: "vm/gpu0", Weight: l.Share, Cap: l.Cap}, slog.New(slog.DiscardHandler)), nil
+		o.Scheduler = func(l api.Limits) (*schedule.Membership, error) {
+			return schedule.Alone(schedule.Member{GPU: "GPU-1", Key: "vm/gpu0", Weight: l.Share, Cap: l.Cap}, slog.New(slog.DiscardHandler)), nil
 		}
 		o.Machine = func(gocontext.Context) (*inventory.Reading, error) {
 			audits.Add(1)

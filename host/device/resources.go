@@ -14,14 +14,14 @@ import (
 // resources are what a session has of its virtual GPU while it has a worker, one after the other of which use them. They are made
 // and given back on routine, and read under session.mu.
 type resources struct {
-	slot    int // of the memory budget
-	host    int // slot of the budget of host memory
-	meter   *meter.Page
-	turn    *schedule.Session // nil: GPU time is not shared
-	left    []workerProcess   // workers that the session has left, and that are about to end
-	cpu     time.Duration     // of those that have ended
-	sampled uint64            // nanoseconds of GPU time by the driver's account
-	seen    api.Counters      // at the last look: what counters never go below
+	slot      int // of the memory budget
+	host      int // slot of the budget of host memory
+	meter     *meter.Page
+	scheduled *schedule.Session // nil: GPU time is not shared
+	left      []workerProcess   // workers that the session has left, and that are about to end
+	cpu       time.Duration     // of those that have ended
+	sampled   uint64            // nanoseconds of GPU time by the driver's account
+	seen      api.Counters      // at the last look: what counters never go below
 }
 
 // provide makes the session's resources.
@@ -40,8 +40,8 @@ func (s *session) provide() error {
 		r.meter.Close()
 		return err
 	}
-	if seat := s.dev.seat(); seat != nil {
-		if r.turn, err = seat.Add(); err != nil {
+	if membership := s.dev.membership(); membership != nil {
+		if r.scheduled, err = membership.Add(); err != nil {
 			if s.dev.Limits().Cap != 0 { // which would not hold
 				s.dev.host.Free(r.host)
 				s.dev.budget.Free(r.slot)
@@ -69,7 +69,7 @@ func (s *session) yield(p workerProcess) {
 	s.res = nil
 	s.mu.Unlock()
 	c.ThrottledNow = false
-	r.turn.Close()
+	r.scheduled.Close()
 	r.meter.Close()
 	d := s.dev
 	d.budget.Free(r.slot)
@@ -94,8 +94,8 @@ func (s *session) countersLocked(p workerProcess) api.Counters {
 	}
 	_, c.MemoryPeak = s.dev.budget.Held(r.slot)
 	c.BusyNanos = max(c.BusyNanos, r.sampled)
-	if r.turn != nil {
-		busy, waited, now := r.turn.Use()
+	if r.scheduled != nil {
+		busy, waited, now := r.scheduled.Use()
 		c.BusyNanos = max(c.BusyNanos, uint64(busy))
 		c.WaitNanos, c.ThrottledNow = uint64(waited), now
 	}
@@ -147,8 +147,8 @@ func (s *session) config() link.Config {
 			{Kind: link.PageMeter, File: r.meter.File()}}
 		cfg.HostMemory, cfg.HostSlot = limit.HostMemory(s.dev.host.Limit()).PerSession(), r.host
 		cfg.MemorySlot, cfg.ContextBytes = r.slot, s.dev.contextBytes()
-		if r.turn != nil {
-			cfg.Pages = append(cfg.Pages, link.GatePages(r.turn.Files())...)
+		if r.scheduled != nil {
+			cfg.Pages = append(cfg.Pages, link.GatePages(r.scheduled.Files())...)
 		}
 	}
 	return cfg

@@ -16,8 +16,8 @@ import (
 	"causeway/remote/sys"
 )
 
-// Membership is what a virtual GPU tells a scheduler.
-type Membership struct {
+// Member is what a virtual GPU tells a scheduler.
+type Member struct {
 	GPU    string // UUID: all that use this GPU name it the same
 	Key    string // who it is: VM/NAME
 	Weight uint32
@@ -25,18 +25,18 @@ type Membership struct {
 	Soft   bool   // it is a software GPU
 }
 
-// Seat is a virtual GPU's place at a scheduler. Its methods may be called from any goroutine.
-type Seat struct {
+// Membership is that of a virtual GPU at a scheduler. Its methods may be called from any goroutine.
+type Membership struct {
 	log  *slog.Logger
 	dial func(ctx context.Context) (*net.UnixConn, error)
 
-	ctx    context.Context // ends with the seat
+	ctx    context.Context // ends with the membership
 	cancel context.CancelFunc
 	group  sync.WaitGroup
 	down   func() // ends a scheduler of its own; nil
 
 	mu       sync.Mutex
-	who      Membership
+	who      Member
 	sessions map[uint64]*Session
 	next     uint64
 	conn     *caller       // nil: there is no scheduler now
@@ -45,7 +45,7 @@ type Seat struct {
 
 // Session is one worker's pages, made by this process and known to the scheduler, if there is one.
 type Session struct {
-	seat         *Seat
+	of           *Membership
 	id           uint64
 	files        [3]int // grant for the scheduler, usage, bell
 	grantRO      int    // grant for the worker, who must not write it
@@ -63,10 +63,10 @@ const (
 	doubtEvery = 3 * time.Second // while there are sessions: does one wait for a scheduler that hangs?
 )
 
-// Join takes a seat at the scheduler of a socket. It does not fail: while there is no scheduler, all grants are open, and it is
-// looked for. Connected tells whether there is one.
-func Join(socket string, who Membership, log *slog.Logger) *Seat {
-	s := newSeat(who, log)
+// Join makes a virtual GPU a member at the scheduler of a socket. It does not fail: while there is no scheduler, all grants are
+// open, and it is looked for. Connected tells whether there is one.
+func Join(socket string, who Member, log *slog.Logger) *Membership {
+	s := newMembership(who, log)
 	s.dial = func(ctx context.Context) (*net.UnixConn, error) {
 		var d net.Dialer
 		c, err := d.DialContext(ctx, "unixpacket", socket)
@@ -79,9 +79,9 @@ func Join(socket string, who Membership, log *slog.Logger) *Seat {
 	return s
 }
 
-// Alone is a seat at a scheduler in this process that knows nobody else: it holds a cap where the node has no scheduler.
-func Alone(who Membership, log *slog.Logger) *Seat {
-	s := newSeat(who, log)
+// Alone is membership at a scheduler in this process that knows nobody else: it holds a cap where the node has no scheduler.
+func Alone(who Member, log *slog.Logger) *Membership {
+	s := newMembership(who, log)
 	server := &Server{Log: log}
 	s.dial = func(context.Context) (*net.UnixConn, error) {
 		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -101,20 +101,20 @@ func Alone(who Membership, log *slog.Logger) *Seat {
 	return s
 }
 
-func newSeat(who Membership, log *slog.Logger) *Seat {
-	s := &Seat{log: log, who: who, sessions: map[uint64]*Session{}, changed: make(chan struct{}, 1)}
+func newMembership(who Member, log *slog.Logger) *Membership {
+	s := &Membership{log: log, who: who, sessions: map[uint64]*Session{}, changed: make(chan struct{}, 1)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
 
 // start tries once before it returns: who is there already is joined from the first session on.
-func (s *Seat) start() {
+func (s *Membership) start() {
 	s.connect()
 	s.group.Go(s.routine)
 }
 
-// routine keeps the seat taken.
-func (s *Seat) routine() {
+// routine keeps the membership up.
+func (s *Membership) routine() {
 	wait := retryFirst
 	for s.ctx.Err() == nil {
 		s.mu.Lock()
@@ -136,7 +136,7 @@ func (s *Seat) routine() {
 }
 
 // attend waits until something may be wrong with the scheduler, or sessions come. Without sessions it is not doubted.
-func (s *Seat) attend(conn *caller, doubt bool) {
+func (s *Membership) attend(conn *caller, doubt bool) {
 	var tick <-chan time.Time
 	if doubt {
 		t := time.NewTimer(doubtEvery)
@@ -157,7 +157,7 @@ func (s *Seat) attend(conn *caller, doubt bool) {
 
 // doubt asks the scheduler something if a session has stood at its gate since the last time. One that hangs is given up, like one
 // that has ended.
-func (s *Seat) doubt() {
+func (s *Membership) doubt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	stuck := false
@@ -167,12 +167,12 @@ func (s *Seat) doubt() {
 		x.waits = n
 	}
 	if stuck {
-		s.tellLocked(&request{Op: opLimits, Weight: s.who.Weight, Cap: s.who.Cap}, nil)
+		s.sendLocked(&request{Op: opLimits, Weight: s.who.Weight, Cap: s.who.Cap}, nil)
 	}
 }
 
-// connect joins, and tells of the sessions that there are. If that fails, the seat stays without a scheduler.
-func (s *Seat) connect() {
+// connect joins, and tells of the sessions that there are. If that fails, the membership stays without a scheduler.
+func (s *Membership) connect() {
 	ctx, cancel := context.WithTimeout(s.ctx, callLimit)
 	defer cancel()
 	uc, err := s.dial(ctx)
@@ -204,7 +204,7 @@ func (s *Seat) connect() {
 }
 
 // dropLocked gives up the scheduler, and opens all grants.
-func (s *Seat) dropLocked(why error) {
+func (s *Membership) dropLocked(why error) {
 	if s.conn == nil {
 		return
 	}
@@ -219,16 +219,16 @@ func (s *Seat) dropLocked(why error) {
 }
 
 // SetLimits changes what the virtual GPU may use, at once.
-func (s *Seat) SetLimits(l policy.Limits) {
+func (s *Membership) SetLimits(l policy.Limits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.who.Weight, s.who.Cap = l.Weight, l.Cap
-	s.tellLocked(&request{Op: opLimits, Weight: l.Weight, Cap: l.Cap}, nil)
+	s.sendLocked(&request{Op: opLimits, Weight: l.Weight, Cap: l.Cap}, nil)
 }
 
 // Account tells what the GPU's driver says that it worked for the virtual GPU in the last period, and returns what that was charged for beyond
 // what had been counted. Nothing is charged while there is no scheduler, or for so long as its answer takes.
-func (s *Seat) Account(card, period time.Duration) time.Duration {
+func (s *Membership) Account(card, period time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn == nil || period <= 0 {
@@ -241,8 +241,8 @@ func (s *Seat) Account(card, period time.Duration) time.Duration {
 	return a.Charged
 }
 
-// tellLocked makes a call. One that fails costs the connection: it is then made anew, with everything.
-func (s *Seat) tellLocked(r *request, files []int) {
+// sendLocked makes a call. One that fails costs the connection: it is then made anew, with everything.
+func (s *Membership) sendLocked(r *request, files []int) {
 	if s.conn == nil {
 		return
 	}
@@ -251,16 +251,16 @@ func (s *Seat) tellLocked(r *request, files []int) {
 	}
 }
 
-// Connected reports whether a scheduler serves the seat.
-func (s *Seat) Connected() bool {
+// Connected reports whether a scheduler serves the member.
+func (s *Membership) Connected() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.conn != nil
 }
 
 // Add makes the pages of a new session.
-func (s *Seat) Add() (*Session, error) {
-	x := &Session{seat: s, files: [3]int{-1, -1, -1}, grantRO: -1}
+func (s *Membership) Add() (*Session, error) {
+	x := &Session{of: s, files: [3]int{-1, -1, -1}, grantRO: -1}
 	if err := x.create(); err != nil {
 		x.release()
 		return nil, err
@@ -269,7 +269,7 @@ func (s *Seat) Add() (*Session, error) {
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
 		x.release()
-		return nil, errors.New("the virtual GPU's seat at the scheduler is closed")
+		return nil, errors.New("the virtual GPU's membership at the scheduler has ended")
 	}
 	s.next++
 	x.id = s.next
@@ -280,12 +280,12 @@ func (s *Seat) Add() (*Session, error) {
 		default:
 		}
 	}
-	s.tellLocked(&request{Op: opAdd, Session: x.id}, x.files[:])
+	s.sendLocked(&request{Op: opAdd, Session: x.id}, x.files[:])
 	return x, nil
 }
 
-// Close leaves. Sessions that are left can no longer be held back by anybody. A nil seat is none.
-func (s *Seat) Close() {
+// Close leaves. Sessions that are left can no longer be held back by anybody. A nil membership is none.
+func (s *Membership) Close() {
 	if s == nil {
 		return
 	}

@@ -22,5 +22,5 @@
 //
 // # Locks
 //
-// Server.mu (the engines) before engine.mu (its shares and their sessions). Client: Seat.mu.
+// Server.mu (the engines) before engine.mu (its shares and their sessions). Client: Membership.mu.
 package schedule

@@ -92,11 +92,11 @@ func (x *Session) Close() {
 		return
 	}
 	x.once.Do(func() {
-		s := x.seat
+		s := x.of
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.sessions, x.id)
-		s.tellLocked(&request{Op: opRemove, Session: x.id}, nil)
+		s.sendLocked(&request{Op: opRemove, Session: x.id}, nil)
 		x.g.Set(page.Open, 0)
 		x.release()
 	})

@@ -209,14 +209,14 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func join(t *testing.T, socket, key string, weight, cap uint32) *Seat {
+func join(t *testing.T, socket, key string, weight, cap uint32) *Membership {
 	t.Helper()
-	s := Join(socket, Membership{GPU: "GPU-1", Key: key, Weight: weight, Cap: cap}, quietLog)
+	s := Join(socket, Member{GPU: "GPU-1", Key: key, Weight: weight, Cap: cap}, quietLog)
 	t.Cleanup(s.Close)
 	return s
 }
 
-func add(t *testing.T, s *Seat) *Session {
+func add(t *testing.T, s *Membership) *Session {
 	t.Helper()
 	x, err := s.Add()
 	if err != nil {

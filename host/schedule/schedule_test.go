@@ -139,7 +139,7 @@ func TestHangs(t *testing.T) {
 	eventually(t, "goes on", func() bool { return w.done.Load() > 10 })
 }
 
-// TestLate: a seat that is taken before there is a scheduler is open until one comes.
+// TestLate: a membership that begins before there is a scheduler is open until one comes.
 func TestLate(t *testing.T) {
 	leaks(t)
 	socket := filepath.Join(t.TempDir(), "s")
@@ -155,7 +155,7 @@ func TestLate(t *testing.T) {
 // TestAlone: a cap without a node's scheduler.
 func TestAlone(t *testing.T) {
 	leaks(t)
-	s := Alone(Membership{GPU: "GPU-1", Key: "a", Weight: 1, Cap: 20}, quietLog)
+	s := Alone(Member{GPU: "GPU-1", Key: "a", Weight: 1, Cap: 20}, quietLog)
 	defer s.Close()
 	x := add(t, s)
 	w := work(t, &gpu{}, x, 200*time.Microsecond)
@@ -367,16 +367,16 @@ func TestAccount(t *testing.T) {
 	leaks(t)
 	path := filepath.Join(t.TempDir(), "s")
 	serve(t, path)
-	seat := Join(path, Membership{GPU: "GPU-1", Key: "vm/gpu0", Weight: 1, Cap: 20}, quietLog)
-	defer seat.Close()
-	if n := seat.Account(0, 5*time.Second); n != 0 {
+	membership := Join(path, Member{GPU: "GPU-1", Key: "vm/gpu0", Weight: 1, Cap: 20}, quietLog)
+	defer membership.Close()
+	if n := membership.Account(0, 5*time.Second); n != 0 {
 		t.Errorf("charged %v for nothing", n)
 	}
-	if n := seat.Account(5*time.Second, 5*time.Second); n < 4*time.Second || n > 5*time.Second {
+	if n := membership.Account(5*time.Second, 5*time.Second); n < 4*time.Second || n > 5*time.Second {
 		t.Errorf("charged %v for 5 s that nobody counted", n)
 	}
-	if n := seat.Account(2*time.Hour, 0); n != 0 || !seat.Connected() {
-		t.Errorf("an account without a period: charged %v, connected %v", n, seat.Connected())
+	if n := membership.Account(2*time.Hour, 0); n != 0 || !membership.Connected() {
+		t.Errorf("an account without a period: charged %v, connected %v", n, membership.Connected())
 	}
 	st, err := ReadStatus(t.Context(), path)
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 	"causeway/host/worker/link"
 )
 
-// turnFlags say which part of a GPU's time the programs of one run get. Without any there is no limit, and nothing is measured.
-type turnFlags struct {
+// schedulerFlags say which part of a GPU's time the programs of one run get. Without any there is no limit, and nothing is measured.
+type schedulerFlags struct {
 	scheduler, key string
 	share          *limit.Share
 	cap            *limit.Cap
 }
 
-func (f *turnFlags) register(c *cobra.Command) {
+func (f *schedulerFlags) register(c *cobra.Command) {
 	c.Flags().StringVar(&f.scheduler, "scheduler", "", "socket of causeway scheduler, which shares GPU time (default: none)")
 	c.Flags().StringVar(&f.key, "vm", "", "the scheduler's name for this run (default: run/PID)")
 	shareFlag(c, &f.share, "; wants --scheduler")
@@ -29,12 +29,12 @@ func (f *turnFlags) register(c *cobra.Command) {
 }
 
 // limits are those named.
-func (f *turnFlags) limits() api.Limits {
+func (f *schedulerFlags) limits() api.Limits {
 	return (&api.Change{Share: f.share, Cap: f.cap}).On(api.Limits{Share: limit.DefaultShare})
 }
 
-// seat takes a seat for the flags, nil if they ask for nothing. The GPU in cfg is settled then.
-func (f *turnFlags) seat(ctx context.Context, cfg *link.Config, gpu string, log *slog.Logger) (*schedule.Seat, error) {
+// join has the flags hold at a scheduler, nil if they ask for nothing. The GPU in cfg is settled then.
+func (f *schedulerFlags) join(ctx context.Context, cfg *link.Config, gpu string, log *slog.Logger) (*schedule.Membership, error) {
 	l := f.limits()
 	if f.scheduler == "" && l.Cap == 0 {
 		return nil, unshared(l)
@@ -50,7 +50,7 @@ func (f *turnFlags) seat(ctx context.Context, cfg *link.Config, gpu string, log 
 	if f.key == "" {
 		f.key = fmt.Sprintf("run/%d", os.Getpid())
 	}
-	return takeSeat(f.scheduler, f.key, chosen, l, log)
+	return joinScheduler(f.scheduler, f.key, chosen, l, log)
 }
 
 // unshared says what is wrong with a share where nobody shares.
@@ -61,10 +61,10 @@ func unshared(l api.Limits) error {
 	return fmt.Errorf("--share %d would not hold: it is relative to others', and no scheduler is named: add --scheduler SOCKET (`causeway scheduler` runs one), or leave it out", l.Share)
 }
 
-// takeSeat joins a scheduler; without one, a cap is held by a scheduler in this process. Limits that would not hold are an error; without
-// such, a scheduler that is not there yet is waited for while programs run.
-func takeSeat(scheduler, key string, gpu gpuLine, l api.Limits, log *slog.Logger) (*schedule.Seat, error) {
-	who := schedule.Membership{GPU: gpu.UUID, Key: key, Weight: l.Share, Cap: l.Cap, Soft: gpu.Backend == "soft"}
+// joinScheduler joins a scheduler; without one, a cap is held by a scheduler in this process. Limits that would not hold are an
+// error; without such, a scheduler that is not there yet is waited for while programs run.
+func joinScheduler(scheduler, key string, gpu gpuLine, l api.Limits, log *slog.Logger) (*schedule.Membership, error) {
+	who := schedule.Member{GPU: gpu.UUID, Key: key, Weight: l.Share, Cap: l.Cap, Soft: gpu.Backend == "soft"}
 	switch {
 	case scheduler != "":
 		s := schedule.Join(scheduler, who, log)
