@@ -330,9 +330,17 @@ func TestNothingElseOfTheWorker(t *testing.T) {
 	attrs := make([]byte, bind.AttributeSize)
 	for _, id := range []uint32{cuda.LaunchAttrDeviceUpdatableKernelNode, 99} {
 		binary.LittleEndian.PutUint32(attrs, id)
-		_, _, res := bind.LaunchAttributes(attrs, x.eventHandle)
+		_, _, res := x.space.LaunchAttributes(attrs, x.eventHandle)
 		x.refused("a launch attribute that is not known", res)
 	}
+	binary.LittleEndian.PutUint32(attrs, cuda.LaunchAttrAccessPolicyWindow)
+	binary.LittleEndian.PutUint64(attrs[8:], at(secret))
+	binary.LittleEndian.PutUint64(attrs[16:], 4096)
+	_, _, res := x.space.LaunchAttributes(attrs, x.eventHandle)
+	x.refused("a window over the worker's memory", res)
+	binary.LittleEndian.PutUint64(attrs[8:], device)
+	_, _, res = x.space.LaunchAttributes(attrs, x.eventHandle)
+	x.must(res)
 }
 
 // TestGraphMemoryEnds: addresses of a graph's allocation are nobody's when its node is gone, unless the driver knows them.

@@ -12,7 +12,7 @@ const maxQuestions = 1024
 
 // StreamSetAttribute sets an attribute of a stream.
 func (s *session) StreamSetAttribute(c *wire.Call, a *wire.StreamSetAttributeArgs) cuda.Result {
-	v, _, res := bind.AttributeValue(a.Attr, a.Value, s.eventHandle)
+	v, _, res := s.space.AttributeValue(a.Attr, a.Value, s.eventHandle)
 	if res != cuda.Success {
 		return res
 	}

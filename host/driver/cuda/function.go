@@ -252,7 +252,7 @@ func (s *session) clusters(c *wire.Call, ask func(bind.Function, *bind.LaunchCon
 	if res != cuda.Success {
 		return 0, res
 	}
-	attrs, _, res := bind.LaunchAttributes(list, s.eventHandle)
+	attrs, _, res := s.space.LaunchAttributes(list, s.eventHandle)
 	if res != cuda.Success {
 		return 0, res
 	}

@@ -155,7 +155,7 @@ func (s *session) GraphNodeSetAttribute(c *wire.Call, a *wire.GraphNodeSetAttrib
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	v, _, res := bind.AttributeValue(a.Attr, a.Value, s.eventHandle)
+	v, _, res := s.space.AttributeValue(a.Attr, a.Value, s.eventHandle)
 	if res != cuda.Success {
 		return res
 	}

@@ -40,7 +40,7 @@ func (s *session) Launch(c *wire.Call, a *wire.LaunchArgs) cuda.Result {
 
 // launchWithAttributes is the extended form.
 func (s *session) launchWithAttributes(c *wire.Call, a *wire.LaunchArgs, f *function, st *stream, d *bind.Dims, args bind.Arguments) cuda.Result {
-	attrs, events, res := bind.LaunchAttributes(a.Attrs, s.eventHandle)
+	attrs, events, res := s.space.LaunchAttributes(a.Attrs, s.eventHandle)
 	if res != cuda.Success {
 		return res
 	}

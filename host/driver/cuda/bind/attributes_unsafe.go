@@ -17,13 +17,13 @@ const (
 )
 
 // LaunchAttributes takes a guest's records, whose events event finds. It reports whether there are any: the launch records them.
-func LaunchAttributes(b []byte, event func(id uint32) (Event, bool)) (a Attributes, events bool, _ cuda.Result) {
+func (s *Space) LaunchAttributes(b []byte, event func(id uint32) (Event, bool)) (a Attributes, events bool, _ cuda.Result) {
 	if len(b)%AttributeSize != 0 {
 		return a, false, cuda.ErrorInvalidValue
 	}
 	for ; len(b) > 0; b = b[AttributeSize:] {
 		id := binary.LittleEndian.Uint32(b)
-		v, e, res := AttributeValue(id, b[AttributeSize-AttributeValueSize:AttributeSize], event)
+		v, e, res := s.AttributeValue(id, b[AttributeSize-AttributeValueSize:AttributeSize], event)
 		if res != cuda.Success {
 			return a, false, res
 		}
@@ -35,7 +35,7 @@ func LaunchAttributes(b []byte, event func(id uint32) (Event, bool)) (a Attribut
 
 // AttributeValue takes the value of one attribute. Those that hold addresses and handles of kinds that guests cannot name are refused, and so
 // is what is not known here.
-func AttributeValue(id uint32, b []byte, event func(id uint32) (Event, bool)) (v LaunchAttributeValue, isEvent bool, _ cuda.Result) {
+func (s *Space) AttributeValue(id uint32, b []byte, event func(id uint32) (Event, bool)) (v LaunchAttributeValue, isEvent bool, _ cuda.Result) {
 	if len(b) != AttributeValueSize {
 		return v, false, cuda.ErrorInvalidValue
 	}
@@ -48,7 +48,13 @@ func AttributeValue(id uint32, b []byte, event func(id uint32) (Event, bool)) (v
 		}
 		v.LaunchCompletionEvent().Event = e // both begin with it
 		return v, true, cuda.Success
-	case cuda.LaunchAttrIgnore, cuda.LaunchAttrAccessPolicyWindow, cuda.LaunchAttrCooperative, cuda.LaunchAttrSynchronizationPolicy,
+	case cuda.LaunchAttrAccessPolicyWindow: // where it begins, and how many bytes it has; none: there is no window
+		if v.words[1] == 0 {
+			return v, false, cuda.Success
+		}
+		_, res := s.Mem(v.words[0], v.words[1])
+		return v, false, res
+	case cuda.LaunchAttrIgnore, cuda.LaunchAttrCooperative, cuda.LaunchAttrSynchronizationPolicy,
 		cuda.LaunchAttrClusterDimension, cuda.LaunchAttrClusterSchedulingPolicyPreference, cuda.LaunchAttrProgrammaticStreamSerialization,
 		cuda.LaunchAttrPriority, cuda.LaunchAttrMemSyncDomainMap, cuda.LaunchAttrMemSyncDomain, cuda.LaunchAttrPreferredClusterDimension,
 		cuda.LaunchAttrPreferredSharedMemoryCarveout, cuda.LaunchAttrNvlinkUtilCentricScheduling:

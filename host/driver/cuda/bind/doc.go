@@ -9,7 +9,7 @@
 //   - Rect, Operand and Memcpy3D, by functions that compute how far rows and slices reach, without wrapping, and hold that against the above,
 //   - Arguments, a kernel's parameters, by Layout.Arguments, which holds them against what the kernel reads,
 //   - Image and Input, code for the driver, by functions that want it checked (cuda/fatbin),
-//   - Attributes, by LaunchAttributes, which knows what may be in them.
+//   - Attributes, by Space.LaunchAttributes, which knows what may be in them.
 //
 // All of these have fields that no other package writes. Address and HostAddress are what is left of Mem and Host for calls that take no
 // size. A struct of parameters with such addresses is sealed (cuda/api/bind.idl) if the driver takes an extent from elsewhere in it.
