@@ -80,13 +80,13 @@ func (x *attacker) lent(kind uint32, size int) (id uint32, mem []byte) {
 			x.t.Error(err)
 		}
 	})
-	va := number(addressOf(x.t, mem))
+	va := number(beginning(x.t, mem))
 	x.host.Regions[id] = driver.Region{ID: id, Kind: kind, VA: va, Size: uint64(size), Mem: mem}
 	x.must(x.RegionAdd(x.call(), &wire.RegionAddArgs{Region: id, Kind: kind, Va: va, Size: uint64(size)}, &wire.RegionAddReply{}))
 	return id, mem
 }
 
-func addressOf(t *testing.T, mem []byte) bind.HostAddress {
+func beginning(t *testing.T, mem []byte) bind.HostAddress {
 	h, ok := bind.Lease(mem, 0, 1)
 	if !ok {
 		t.Fatal("no memory")
@@ -139,7 +139,7 @@ func TestBoxesStayInside(t *testing.T) {
 		toArray.DstKind, toArray.Dst = wire.BoxArray, uint64(array)
 		a.SrcKind, a.SrcRegion = wire.BoxStaging, staging
 		both("staging: "+name, a, x.refused)
-		a.SrcKind, a.SrcRegion, a.Src = wire.BoxAddress, 0, number(addressOf(t, pinned))
+		a.SrcKind, a.SrcRegion, a.Src = wire.BoxAddress, 0, number(beginning(t, pinned))
 		both("pinned: "+name, a, x.refused)
 		toArray.SrcKind, toArray.SrcRegion = wire.BoxStaging, carried
 		both("carried: "+name, toArray, x.refused)
@@ -154,7 +154,7 @@ func TestBoxesStayInside(t *testing.T) {
 			t.Errorf("%s: %v %s", what, res, f)
 		}
 	})
-	fits.SrcKind, fits.SrcRegion, fits.Src = wire.BoxAddress, 0, number(addressOf(t, pinned))
+	fits.SrcKind, fits.SrcRegion, fits.Src = wire.BoxAddress, 0, number(beginning(t, pinned))
 	x.must(x.copyNode(graph, &fits))
 }
 
@@ -368,8 +368,8 @@ func TestGraphMemoryEnds(t *testing.T) {
 	}
 }
 
-// TestCapturedFills: what a capture takes up may name addresses of nothing, and of nothing of the worker's.
-func TestCapturedFills(t *testing.T) {
+// TestCapturedRows: what a capture takes up may name addresses of nothing, and of nothing of the worker's.
+func TestCapturedRows(t *testing.T) {
 	s := bind.NewSpace(bind.New(cudatest.Owning))
 	secret := bind.NewBuffer(4096)
 	defer secret.Free()
@@ -383,7 +383,7 @@ func TestCapturedFills(t *testing.T) {
 		want                       cuda.Result
 	}{
 		"of nothing":             {1 << 20, 0, 64, 1, cuda.Success},
-		"of addresses kept free": {number(addressOf(t, none)), 0, 4096, 1, cuda.Success},
+		"of addresses kept free": {number(beginning(t, none)), 0, 4096, 1, cuda.Success},
 		"of the worker's":        {at(secret), 0, 64, 1, cuda.ErrorInvalidValue},
 		"up to the worker's":     {1 << 20, 0, at(secret), 1, cuda.ErrorInvalidValue},
 		"rows over the worker's": {1 << 20, at(secret), 64, 2, cuda.ErrorInvalidValue},
