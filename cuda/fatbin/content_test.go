@@ -250,3 +250,18 @@ func TestNothingIsMadeForALie(t *testing.T) {
 		t.Errorf("%v, after %d bytes", err, n)
 	}
 }
+
+// TestSectionsWithoutBytes: what takes no place in the file may have any size.
+func TestSectionsWithoutBytes(t *testing.T) {
+	b := bytes.Clone(contentImages(t)[0])
+	le := binary.LittleEndian
+	s := b[le.Uint64(b[40:])+3*64:]
+	if le.Uint32(s[4:]) != 8 {
+		t.Fatal("section 3 has bytes")
+	}
+	le.PutUint64(s[24:], 1<<50)
+	le.PutUint64(s[32:], 1<<40)
+	if c, err := Check(b, func(int) bool { return true }); err != nil || len(c.Bytes()) != len(b) {
+		t.Error(err)
+	}
+}

@@ -112,3 +112,17 @@ func TestMisplacedRecords(t *testing.T) {
 		t.Error("a copy of its record ended the device process")
 	}
 }
+
+// TestRoomBesideVGPUs: what another vGPU holds is a part of its promise, not taken a second time.
+func TestRoomBesideVGPUs(t *testing.T) {
+	m := daemontest.Soft(1 << 30)
+	m.Change(func(r *daemon.Reading) { r.GPUs[0].Used = 250 << 20 })
+	h := newHost(t, m).start()
+	first := api.Spec{VM: "vm1", Name: "gpu0", Limits: api.Limits{Memory: 300 << 20}}
+	h.ensure(first)
+	h.tell(first, api.Status{Connected: true, Memory: 250 << 20, Limits: first.Limits})
+	h.vgpu(first) // its account is read
+	_, err := h.c.Ensure(t.Context(), api.Spec{VM: "vm2", Name: "gpu0", Limits: api.Limits{Memory: 725 << 20}}.Wish())
+	refused(t, err, 507, "do not fit")
+	h.ensure(api.Spec{VM: "vm2", Name: "gpu0", Limits: api.Limits{Memory: 724 << 20}})
+}

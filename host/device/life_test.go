@@ -8,6 +8,7 @@ import (
 
 	"causeway/host/worker/link"
 	"causeway/remote"
+	"causeway/virtio/fs/fstest"
 	"causeway/virtio/virtiotest"
 )
 
@@ -446,5 +447,34 @@ func TestExtentsThatWereTakenBack(t *testing.T) {
 		if region[0].Bytes[0] != 0 {
 			t.Error("bytes were copied from pages that the guest had back")
 		}
+	})
+}
+
+// TestExtentsOfWhatIsNotLent: nothing is copied to or from a region while the session is parked, or whose own pages have gone back.
+func TestExtentsOfWhatIsNotLent(t *testing.T) {
+	inKernel(t, func(k *kernel) {
+		zero := k.begin()
+		k.want("region 1", k.declare(1, 1), 0)
+		k.want("region 2", k.declare(2, 2), 0)
+		one, half := k.pages(1), k.pages(1)
+		k.lend(loanAt(1, 0), one)
+		k.lend(loanAt(2, 0), half) // the worker does not know this region: half of it is missing
+		copyTo := func(id uint64) *fstest.Call {
+			t.Helper()
+			c, err := k.file.Write(0, int64(remote.FileExtent|id<<44), k.pages(1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			k.settle()
+			return c
+		}
+		k.want("of a region that is lent", copyTo(1), 0)
+		k.want("of the half that is lent", copyTo(2), 0)
+		k.sleep(leaseTerm + shortestNap)
+		k.lend(loanAt(1, 0), one)
+		k.want("of a parked session", copyTo(1), syscall.EAGAIN)
+		k.lend(loanAt(0, 0), zero)
+		k.want("of a region that is lent again", copyTo(1), 0)
+		k.want("of the half that is not", copyTo(2), syscall.EAGAIN)
 	})
 }

@@ -124,6 +124,37 @@ func TestRepliesOfTheirTime(t *testing.T) {
 	}
 }
 
+// TestRepliesAtTheEdgeOfASlot: what does not fit is kept, to the last byte, until it was fetched.
+func TestRepliesAtTheEdgeOfASlot(t *testing.T) {
+	w, c := newFake(t, nil)
+	for _, beyond := range []int{-1, 0, 1, 500, int(remote.SlotPayload), int(remote.SlotPayload) + 1} {
+		payload := make([]byte, int(remote.SlotPayload)+beyond)
+		for i := range payload {
+			payload[i] = byte(i * 13)
+		}
+		w.slots[2].begin(wire.OpMemcpyDtoH, 1)
+		w.Reply(2, 1, cuda.Success, payload)
+		o := c.replies[len(c.replies)-1]
+		got := slices.Clone(o.Payload)
+		if int(o.Total) != len(payload) || len(got) != min(len(payload), int(remote.SlotPayload)) {
+			t.Errorf("%d bytes: %d in the slot, of %d", len(payload), len(got), o.Total)
+		}
+		for len(got) < len(payload) {
+			part, res := w.replyMore(2, uint32(len(got)))
+			if res != cuda.Success || len(part) == 0 {
+				t.Fatalf("%d of %d bytes: %v", len(got), len(payload), res)
+			}
+			got = append(got, part...)
+		}
+		if !slices.Equal(got, payload) {
+			t.Errorf("%d bytes came as others", len(payload))
+		}
+		if _, res := w.replyMore(2, uint32(len(got))); res != cuda.ErrorInvalidValue {
+			t.Errorf("more than all of %d bytes: %v", len(payload), res)
+		}
+	}
+}
+
 // TestDeferredOnce: an error of what nobody waited for is told by one reply, of a kind that may carry it.
 func TestDeferredOnce(t *testing.T) {
 	w, c := newFake(t, nil)

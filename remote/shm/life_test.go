@@ -94,6 +94,33 @@ func TestRingByChance(t *testing.T) {
 	}
 }
 
+// TestTailTooFar: a ring holds no more than its size, whatever stands in it, and consuming needs a record.
+func TestTailTooFar(t *testing.T) {
+	for _, head := range []uint64{0, 96, 7 * remote.RingSize} {
+		for ahead, ok := range map[uint64]bool{32: true, remote.RingSize: true, remote.RingSize + 8: false, 2 * remote.RingSize: false, 1 << 63: false} {
+			r, mem := newTestRing(t, head)
+			for pos := uint64(0); pos < remote.RingSize; pos += 32 {
+				put(mem, pos, remote.Record{Size: 32, Op: 1})
+			}
+			if r.Advance(); r.Head() != head {
+				t.Fatal("consumed what was not delivered")
+			}
+			r.Publish(head + ahead)
+			var in remote.Incoming
+			got, err := r.Next(&in)
+			if got != ok || ok != (err == nil) {
+				t.Errorf("tail %d ahead of %d: %v, %v", ahead, head, got, err)
+			}
+			if ok {
+				r.Advance()
+				if r.Advance(); r.Head() != head+32 {
+					t.Errorf("one record consumed twice: head %d", r.Head())
+				}
+			}
+		}
+	}
+}
+
 // TestSleepersAreWokenOnce: of a slot that the GPU answered, of a reply, and of space.
 func TestSleepersAreWokenOnce(t *testing.T) {
 	r, _ := newTestRing(t, 0)

@@ -130,3 +130,21 @@ func TestClaimsOfBusyTime(t *testing.T) {
 		t.Errorf("time that went back changed %v to %v", held, a.Held)
 	}
 }
+
+// TestSlicesEnd: while others want the GPU nobody holds it for longer than a slice, and everybody has it in turn.
+func TestSlicesEnd(t *testing.T) {
+	var g GPU
+	shares := []*Share{g.Join(epoch, Limits{Weight: 1}), g.Join(epoch, Limits{Weight: 1}), g.Join(epoch, Limits{Weight: 1})}
+	now := run(&g, epoch, time.Second, shares...)
+	began, holder, longest, turns := now, g.holder, time.Duration(0), 0
+	for end := now.Add(time.Second); now.Before(end); {
+		now = run(&g, now, 100*time.Microsecond, shares...)
+		if g.holder != holder {
+			holder, began, turns = g.holder, now, turns+1
+		}
+		longest = max(longest, now.Sub(began))
+	}
+	if longest > Quantum+time.Millisecond || turns < int(time.Second/Quantum)*3/4 {
+		t.Errorf("a slice of %v, %d turns in a second", longest, turns)
+	}
+}

@@ -247,6 +247,19 @@ static void edges(void)
 	CHECK(sleeps > 0 && s->tail - s->ctl->head <= CW_RING_SIZE);
 }
 
+/* What an encoder leaves out is 0, whatever the ring held before; what is behind a record's bytes too. */
+static void clean_records(void)
+{
+	struct cw_session *s = fresh(0);
+	memset(s->base + CW_RING_OFFSET, 0xff, CW_RING_SIZE);
+	struct cw_tx tx;
+	CHECK(cw_begin(&tx, CW_OP_MEMCPY_HTO_D, 20, 8, 0) == 0);
+	CHECK(tx.size == 64);
+	for (uint32_t i = sizeof(struct cw_record); i < tx.size; i++)
+		CHECK(tx.rec[i] == 0 || (i >= sizeof(struct cw_record) + 24 && i < sizeof(struct cw_record) + 32)); /* those are the caller's */
+	cw_send(&tx);
+}
+
 /* A reply in parts, of a worker that may say anything. */
 enum { TOTAL = 9000 };
 static struct {
@@ -433,6 +446,7 @@ int main(void)
 	bad_heads();
 	room();
 	edges();
+	clean_records();
 	long_replies();
 	claims();
 	drowsiness();

@@ -44,3 +44,23 @@ func TestRaggedEnds(t *testing.T) {
 		}
 	}
 }
+
+// TestReadOnlyMemory: it can be read, and written by no kernel, also by one that has read it before.
+func TestReadOnlyMemory(t *testing.T) {
+	for _, store := range []string{"st.global.u32 [%rd1], %r1", "atom.global.add.u32 %r2, [%rd1], %r1", "red.global.add.u32 [%rd1], %r1"} {
+		for _, before := range []string{"", "ld.global.u32 %r1, [%rd1];"} {
+			a := newArena(t)
+			m := a.load(t, fmt.Sprintf(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 p)\n{\n.reg .b32 %%r<8>;\n.reg .b64 %%rd<8>;\n"+
+				"ld.param.u64 %%rd1, [p];\n%s\n%s;\nret;\n}\n", before, store))
+			addr, mem := a.alloc(64)
+			if err := a.launch(t, m, "k", exec.Config{Params: pack(addr)}); err != nil {
+				t.Fatalf("%s: %v", store, err)
+			}
+			a.fixed, mem[0] = addr, 7
+			var fault *exec.Fault
+			if err := a.launch(t, m, "k", exec.Config{Params: pack(addr)}); !errors.As(err, &fault) || mem[0] != 7 {
+				t.Errorf("%s after %q: %v, %d", store, before, err, mem[0])
+			}
+		}
+	}
+}

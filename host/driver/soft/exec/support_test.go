@@ -18,6 +18,7 @@ import (
 type arena struct {
 	mu     sync.Mutex
 	allocs map[uint64][]byte
+	fixed  uint64 // an allocation that kernels may read only
 }
 
 func newArena(tb testing.TB) *arena {
@@ -51,7 +52,7 @@ func (a *arena) Find(addr uint64) (base, size uint64, writable, ok bool) {
 	defer a.mu.Unlock()
 	for b, m := range a.allocs {
 		if addr >= b && addr-b < uint64(len(m)) {
-			return b, uint64(len(m)), true, true
+			return b, uint64(len(m)), b != a.fixed, true
 		}
 	}
 	return 0, 0, false, false
