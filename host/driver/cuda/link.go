@@ -4,6 +4,7 @@ import (
 	"log/slog"
 
 	"causeway/cuda"
+	"causeway/cuda/fatbin"
 	"causeway/cuda/wire"
 	"causeway/host/driver/cuda/bind"
 )
@@ -67,7 +68,11 @@ func (s *session) LinkAdd(c *wire.Call, a *wire.LinkAddArgs, r *wire.LinkAddRepl
 	r.InfoLen, r.ErrLen, r.WallMs = uint32(len(info)), uint32(len(errs)), wall
 	r.Logs = append(append([]byte(nil), info...), errs...)
 	if res == cuda.Success {
-		s.printing = s.printing || code == nil || s.scan(code)().prints
+		t := codeTraits(a.Input, fatbin.Unknown) // of an object or library
+		if code != nil {
+			t = s.scan(code)()
+		}
+		s.printing = s.printing || t.prints
 	}
 	return res
 }
