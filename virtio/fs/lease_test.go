@@ -174,3 +174,20 @@ func TestLeaseIsLogged(t *testing.T) {
 		}
 	}
 }
+
+// A request that the front end's end took away touches no memory any more, which is unmapped by then.
+func TestRequestsOfTheGone(t *testing.T) {
+	ctl := &testControl{}
+	g, _ := boot(t, ctl, fs.Options{RequestQueues: 2})
+	_, h, _, reads := pend(t, g, ctl, 2)
+	if n := reads[0].CopyIn([]byte("here"), 0); n != 4 {
+		t.Fatalf("%d bytes fit a pending READ", n)
+	}
+	g.Front.Sock.Close()
+	<-h.released
+	for _, r := range reads {
+		if n := r.CopyIn([]byte("gone"), 0); n != 0 {
+			t.Errorf("%d bytes were copied to pages that were taken back", n)
+		}
+	}
+}

@@ -82,8 +82,16 @@ func (r *ReadRequest) Extents() []virtio.Extent { return extents(r.p.segs) }
 // Segments are the destination pages, mapped here, to be touched until Complete.
 func (r *ReadRequest) Segments() []virtio.Segment { return r.p.segs }
 
-// CopyIn writes b to the destination at byte off, and returns how much fitted. It must precede Complete.
-func (r *ReadRequest) CopyIn(b []byte, off int) int { return virtio.CopyTo(r.p.segs, off, b) }
+// CopyIn writes b to the destination at byte off, and returns how much fitted: nothing once the request was completed or cancelled, when
+// the pages may be gone with the guest.
+func (r *ReadRequest) CopyIn(b []byte, off int) int {
+	r.p.h.mu.Lock()
+	defer r.p.h.mu.Unlock()
+	if r.p.done {
+		return 0
+	}
+	return virtio.CopyTo(r.p.segs, off, b)
+}
 
 // Complete ends the READ with n bytes that the caller placed in the pages, or with an error. n = 0 leaves the pages as
 // they are: nothing is copied in the guest either. It returns false, and does nothing, if the request was completed
@@ -129,10 +137,12 @@ func (w *WriteRequest) Extents() []virtio.Extent { return extents(w.p.segs) }
 // read each byte once.
 func (w *WriteRequest) Segments() []virtio.Segment { return w.p.segs }
 
-// Data is a private copy of the data, made by the first call, which must precede Complete. It is valid until
-// Complete. Calls must not overlap.
+// Data is a private copy of the data, made by the first call: empty if the request was completed or cancelled before that.
+// Calls must not overlap.
 func (w *WriteRequest) Data() []byte {
-	if w.data == nil {
+	w.p.h.mu.Lock()
+	defer w.p.h.mu.Unlock()
+	if w.data == nil && !w.p.done {
 		w.data = make([]byte, w.Size) // not pooled: a cancelled request's owner may still read it
 		w.data = w.data[:virtio.CopyFrom(w.data, w.p.segs, 0)]
 	}
