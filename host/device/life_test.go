@@ -8,7 +8,6 @@ import (
 
 	"causeway/host/worker/link"
 	"causeway/remote"
-	"causeway/virtio/fs/fstest"
 	"causeway/virtio/virtiotest"
 )
 
@@ -415,66 +414,5 @@ func TestPagesOf(t *testing.T) {
 		if got := k.worker().knows(2, 0); got != extentsOf(list) {
 			t.Errorf("the worker knows %s, lent is %s", got, extentsOf(list))
 		}
-	})
-}
-
-// TestExtentsThatWereTakenBack: a copy that was not begun when its pages went back is never made.
-func TestExtentsThatWereTakenBack(t *testing.T) {
-	inKernel(t, func(k *kernel) {
-		k.begin()
-		k.want("region", k.declare(1, 1), 0)
-		region := k.pages(1)
-		k.lend(loanAt(1, 0), region)
-		for range cap(k.d.hands) {
-			k.d.hands <- struct{}{} // all hands are busy
-		}
-		buffer := k.pages(1)
-		buffer[0].Bytes[0] = 'x'
-		c, err := k.file.Write(0, int64(remote.FileExtent|1<<44), buffer)
-		if err != nil {
-			t.Fatal(err)
-		}
-		k.settle()
-		k.pending("while no hand is free", c)
-		k.d.fs.CancelPending()
-		k.settle()
-		k.want("taken back", c, syscall.EAGAIN)
-		k.lend(loanAt(1, 0), region)
-		for range cap(k.d.hands) {
-			<-k.d.hands
-		}
-		k.settle()
-		if region[0].Bytes[0] != 0 {
-			t.Error("bytes were copied from pages that the guest had back")
-		}
-	})
-}
-
-// TestExtentsOfWhatIsNotLent: nothing is copied to or from a region while the session is parked, or whose own pages have gone back.
-func TestExtentsOfWhatIsNotLent(t *testing.T) {
-	inKernel(t, func(k *kernel) {
-		zero := k.begin()
-		k.want("region 1", k.declare(1, 1), 0)
-		k.want("region 2", k.declare(2, 2), 0)
-		one, half := k.pages(1), k.pages(1)
-		k.lend(loanAt(1, 0), one)
-		k.lend(loanAt(2, 0), half) // the worker does not know this region: half of it is missing
-		copyTo := func(id uint64) *fstest.Call {
-			t.Helper()
-			c, err := k.file.Write(0, int64(remote.FileExtent|id<<44), k.pages(1))
-			if err != nil {
-				t.Fatal(err)
-			}
-			k.settle()
-			return c
-		}
-		k.want("of a region that is lent", copyTo(1), 0)
-		k.want("of the half that is lent", copyTo(2), 0)
-		k.sleep(leaseTerm + shortestNap)
-		k.lend(loanAt(1, 0), one)
-		k.want("of a parked session", copyTo(1), syscall.EAGAIN)
-		k.lend(loanAt(0, 0), zero)
-		k.want("of a region that is lent again", copyTo(1), 0)
-		k.want("of the half that is not", copyTo(2), syscall.EAGAIN)
 	})
 }
