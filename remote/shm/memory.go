@@ -34,7 +34,8 @@ type Memory struct {
 	changed  chan struct{} // closed and replaced when a region becomes ready
 	detached bool
 	regions  map[uint32]*region
-	poll     func() // looks for word of regions, nil: it comes by itself only
+	vacated  vacated // of those that were mapped where the guest said
+	poll     func()  // looks for word of regions, nil: it comes by itself only
 }
 
 type region struct {
@@ -42,6 +43,7 @@ type region struct {
 	runs   []Run // in order, covering Size; nil: not reachable yet
 	own    func() error
 	mapped bool
+	placed bool // at addresses that the guest chose
 	span   span
 	mem    []byte
 }
@@ -176,18 +178,21 @@ func (m *Memory) Map(id uint32, at uint64) ([]byte, error) {
 	case r.mapped:
 		return r.mem, nil
 	}
-	s, err := reserve(uintptr(at), uintptr(r.Size))
+	var err error
+	if r.placed = at != 0; r.placed {
+		r.span, err = m.vacated.take(uintptr(at), uintptr(r.Size))
+	} else {
+		r.span, err = reserve(0, uintptr(r.Size))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("map region %d: %w", id, err)
 	}
-	r.span = s
 	if !m.detached {
 		if err := r.fill(); err != nil {
-			s.release()
-			return nil, fmt.Errorf("map region %d: %w", id, err)
+			return nil, fmt.Errorf("map region %d: %w", id, errors.Join(err, m.leaveLocked(r)))
 		}
 	}
-	r.mapped, r.mem = true, s.bytes()
+	r.mapped, r.mem = true, r.span.bytes()
 	return r.mem, nil
 }
 
@@ -213,17 +218,34 @@ func (m *Memory) Unmap(id uint32) error {
 		m.mu.Unlock()
 		return fmt.Errorf("unmap region %d: %w", id, remote.ErrUnknownRegion)
 	}
-	s := r.span
-	r.mapped, r.mem = false, nil
-	if s.size < unmapAside {
-		s.release()
+	if r.placed && !m.vacated.room(r.span) {
 		m.mu.Unlock()
-		return nil
+		return fmt.Errorf("unmap region %d: regions have lain at more than %d places", id, maxVacated)
+	}
+	r.mapped, r.mem = false, nil
+	if r.span.size < unmapAside {
+		err := m.leaveLocked(r)
+		m.mu.Unlock()
+		return err
 	}
 	go func() {
-		s.release()
+		_ = m.leaveLocked(r)
 		m.mu.Unlock()
 	}()
+	return nil
+}
+
+// leaveLocked takes a region's pages from its addresses, and keeps those that the guest chose.
+func (m *Memory) leaveLocked(r *region) error {
+	if !r.placed {
+		r.span.release()
+		return nil
+	}
+	if err := r.span.clear(); err != nil {
+		r.span.release() // rather nobody's than still the guest's
+		return err
+	}
+	m.vacated.add(r.span)
 	return nil
 }
 
@@ -292,5 +314,6 @@ func (m *Memory) Close() error {
 	for id, r := range m.regions {
 		errs = append(errs, m.dropLocked(id, r))
 	}
+	m.vacated.release()
 	return errors.Join(errs...)
 }

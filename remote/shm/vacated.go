@@ -1,0 +1,96 @@
+package shm
+
+import (
+	"fmt"
+	"slices"
+)
+
+// maxVacated bounds how many ranges of addresses stay reserved. Linux gives a process 65,530 mappings (vm.max_map_count).
+const maxVacated = 16 << 10
+
+// vacated are addresses at which a guest's regions have lain. They stay reserved, with nothing behind them: a driver that was told of
+// them, by the node of a graph that copies there for instance, must find nothing of this process's there later. Sorted, none touching
+// another.
+type vacated struct{ spans []span }
+
+// from is the index of the first span that ends at addr or behind it.
+func (v *vacated) from(addr uintptr) int {
+	i, _ := slices.BinarySearchFunc(v.spans, addr, func(s span, at uintptr) int {
+		if s.addr+s.size < at {
+			return -1
+		}
+		return 1
+	})
+	return i
+}
+
+// room reports whether s can be added.
+func (v *vacated) room(s span) bool {
+	i := v.from(s.addr)
+	return len(v.spans) < maxVacated || i < len(v.spans) && v.spans[i].addr <= s.addr+s.size
+}
+
+// add takes over a reservation. It overlaps none that is there.
+func (v *vacated) add(s span) {
+	i := v.from(s.addr)
+	end := i
+	for ; end < len(v.spans) && v.spans[end].addr <= s.addr+s.size; end++ {
+		low := min(s.addr, v.spans[end].addr)
+		high := max(s.addr+s.size, v.spans[end].addr+v.spans[end].size)
+		s = span{low, high - low}
+	}
+	v.spans = slices.Replace(v.spans, i, end, s)
+}
+
+// take reserves the addresses at+size, those that are vacated among them, which then are no longer.
+func (v *vacated) take(at, size uintptr) (span, error) {
+	if at+size < at {
+		return span{}, fmt.Errorf("addresses %#x+%#x wrap around", at, size)
+	}
+	var fresh, rest []span
+	next := at // what lies below is reserved
+	i := v.from(at)
+	end := i
+	fail := func(err error) (span, error) {
+		for _, s := range fresh {
+			s.release()
+		}
+		return span{}, err
+	}
+	gap := func(high uintptr) error {
+		if next >= high {
+			return nil
+		}
+		s, err := reserve(next, high-next)
+		if err == nil {
+			fresh = append(fresh, s)
+		}
+		return err
+	}
+	for ; end < len(v.spans) && v.spans[end].addr < at+size; end++ {
+		s := v.spans[end]
+		if err := gap(min(s.addr, at+size)); err != nil {
+			return fail(err)
+		}
+		if s.addr < at {
+			rest = append(rest, span{s.addr, min(at, s.addr+s.size) - s.addr})
+		}
+		if high := s.addr + s.size; high > at+size {
+			rest = append(rest, span{at + size, high - at - size})
+		}
+		next = max(next, s.addr+s.size)
+	}
+	if err := gap(at + size); err != nil {
+		return fail(err)
+	}
+	v.spans = slices.Replace(v.spans, i, end, rest...)
+	return span{at, size}, nil
+}
+
+// release gives all addresses back.
+func (v *vacated) release() {
+	for _, s := range v.spans {
+		s.release()
+	}
+	v.spans = nil
+}
