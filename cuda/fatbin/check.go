@@ -80,9 +80,13 @@ func (c *Code) container(wants func(sm int) bool) error {
 	}
 	c.bytes = c.bytes[:size]
 	return eachEntry(c.bytes, func(e *Entry) error {
-		if e.Kind == KindPTX && (e.Compressed || Detect(e.raw) != ELF) {
+		if e.Kind == KindPTX {
+			head, err := e.head()
+			if err == nil && Detect(head) == ELF {
+				err = malformed("machine code in an entry of text")
+			}
 			c.parts = append(c.parts, Part{Format: PTX, SM: e.SM, entry: *e})
-			return nil
+			return err
 		}
 		if e.Compressed && !wants(e.SM) {
 			return nil

@@ -265,3 +265,27 @@ func TestSectionsWithoutBytes(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestTextIsNoCode: machine code that calls itself text is refused, packed or not.
+func TestTextIsNoCode(t *testing.T) {
+	elf := contentImages(t)[0]
+	text := append(bytes.Repeat([]byte(".version 7.0\n.target sm_75\n"), 40), 0)
+	for _, x := range []struct {
+		name  string
+		entry []byte
+		code  bool
+	}{
+		{"stored code", build(KindPTX, 80, 82, 0x11, elf, 0), true},
+		{"LZ4 code", build(KindPTX, 80, 82, 0x11|flagLZ4, packLZ4(t, elf), len(elf)), true},
+		{"zstd code", build(KindPTX, 80, 82, 0x11|flagZstd, packZstd(t, elf), len(elf)), true},
+		{"damaged zstd", build(KindPTX, 80, 82, 0x11|flagZstd, elf, len(elf)), true},
+		{"stored text", build(KindPTX, 80, 82, 0x11, text, 0), false},
+		{"LZ4 text", build(KindPTX, 80, 82, 0x11|flagLZ4, packLZ4(t, text), len(text)), false},
+		{"zstd text", build(KindPTX, 80, 82, 0x11|flagZstd, packZstd(t, text), len(text)), false},
+	} {
+		_, err := Check(container(x.entry), func(int) bool { return true })
+		if x.code != errors.Is(err, ErrMalformed) || !x.code && err != nil {
+			t.Errorf("%s: %v", x.name, err)
+		}
+	}
+}

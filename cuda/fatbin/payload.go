@@ -2,7 +2,9 @@ package fatbin
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/pierrec/lz4/v4"
@@ -55,6 +57,43 @@ func (e *Entry) decompress() ([]byte, error) {
 		return e.zstd()
 	}
 	return nil, fmt.Errorf("%w: flags %#x", ErrCompression, e.flags)
+}
+
+// headSize is as much as tells an ELF image from text.
+const headSize = 4
+
+// head is the beginning of the entry's content, without unpacking the rest. Nothing, if it is packed in a way that is not known here.
+func (e *Entry) head() ([]byte, error) {
+	switch {
+	case !e.Compressed:
+		return e.raw[:min(len(e.raw), headSize)], nil
+	case e.flags&flagLZ4 != 0:
+		// LZ4 block format: a token, whose upper half counts literals (15: more bytes count on), then they. Four different bytes, as
+		// ELF's are, can only be literals of the first sequence.
+		if len(e.raw) < 1 || e.raw[0]>>4 < headSize {
+			return nil, nil
+		}
+		b := e.raw[1:]
+		if e.raw[0]>>4 == 15 {
+			b = bytes.TrimLeft(b, "\xff")
+			b = b[min(len(b), 1):]
+		}
+		return b[:min(len(b), headSize)], nil
+	case e.flags&flagZstd != 0:
+		d, err := zstd.NewReader(bytes.NewReader(e.raw), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxMemory(max(e.Size, leastWindow)))
+		if err != nil {
+			return nil, fmt.Errorf("%w: zstd: %w", ErrMalformed, err)
+		}
+		defer d.Close()
+		b := make([]byte, headSize)
+		n, err := io.ReadFull(d, b)
+		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil, fmt.Errorf("%w: zstd: %w", ErrMalformed, err)
+		}
+		return b[:n], nil
+	}
+	return nil, nil
 }
 
 func (e *Entry) zstd() ([]byte, error) {
