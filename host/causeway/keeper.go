@@ -30,9 +30,8 @@ func keeperCommand() *cobra.Command {
 			if kind, err := unix.GetsockoptInt(device.KeeperLinkFD, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_SEQPACKET {
 				return errors.New("`causeway keeper` is started by device, not by users")
 			}
-			link, memory := os.NewFile(device.KeeperLinkFD, "link"), os.NewFile(device.KeeperMemoryFD, "memory")
 			if os.Getenv(keeperEnv) == "" {
-				return beget(link, memory)
+				return beget(os.NewFile(device.KeeperLinkFD, "link"), os.NewFile(device.KeeperMemoryFD, "memory"))
 			}
 			// Whatever ends the device, or its process group, is why this one is there. Who stops all of a unit's processes waits for it.
 			signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGPIPE)
@@ -45,7 +44,7 @@ func keeperCommand() *cobra.Command {
 			}
 			runtime.GOMAXPROCS(1)
 			debug.SetGCPercent(10) // one for each VM: memory counts
-			return device.Keep(asked, link, memory, slog.New(slog.DiscardHandler))
+			return device.Keep(asked, slog.New(slog.DiscardHandler))
 		},
 	}
 }

@@ -40,8 +40,8 @@ const (
 
 const (
 	keeperQueues   = 1 + requestQueues
-	keeperMemory   = keeperQueues * virtio.InFlightSize
-	keeperPatience = time.Second // for a keeper that does not read; QEMU waits meanwhile
+	keeperMemory   = (keeperQueues*virtio.InFlightSize + 4095) &^ 4095 // whole pages
+	keeperPatience = time.Second                                       // for a keeper that does not read; QEMU waits meanwhile
 	keeperPacket   = 1 + 8192
 	keeperGrace    = 5 * time.Second
 )
@@ -62,59 +62,49 @@ func StartKeeper(command []string, log *slog.Logger) (*Keeper, error) {
 	if err != nil {
 		return nil, fmt.Errorf("link to the keeper: %w", err)
 	}
-	ours, theirs := os.NewFile(uintptr(pair[0]), "keeper"), os.NewFile(uintptr(pair[1]), "device")
-	defer ours.Close()
+	theirs := os.NewFile(uintptr(pair[1]), "device")
 	defer theirs.Close()
-	fd, err := unix.MemfdCreate("causeway-keeper", unix.MFD_CLOEXEC)
+	link, err := sys.UnixConn(pair[0], "link to the keeper")
 	if err != nil {
-		return nil, fmt.Errorf("memory of the keeper: %w", err)
+		return nil, err
+	}
+	k := &Keeper{link: link, log: log}
+	if err := k.start(command, theirs); err != nil {
+		return nil, errors.Join(err, link.Close())
+	}
+	return k, nil
+}
+
+func (k *Keeper) start(command []string, theirs *os.File) error {
+	fd, mem, err := sys.NewPage("keeper", keeperMemory, 0)
+	if err != nil {
+		return err
 	}
 	memory := os.NewFile(uintptr(fd), "keeper's memory")
 	defer memory.Close()
-	if err := memory.Truncate(keeperMemory); err != nil {
-		return nil, fmt.Errorf("memory of the keeper: %w", err)
-	}
-	queues, err := keeperShared(memory)
-	if err != nil {
-		return nil, err
+	if k.queues, err = keeperQueuesIn(mem); err != nil {
+		return err
 	}
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.ExtraFiles = []*os.File{theirs, memory}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("start the keeper: %w: %s", err, out)
+		return fmt.Errorf("start the keeper: %w: %s", err, out)
 	}
-	link, err := packets(ours)
-	if err != nil {
-		return nil, err
-	}
-	return &Keeper{link: link, queues: queues, log: log}, nil
+	return nil
 }
 
-// keeperShared maps the memory, for the life of the process.
-func keeperShared(f *os.File) ([]*virtio.InFlight, error) {
-	mem, err := unix.Mmap(int(f.Fd()), 0, keeperMemory, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return nil, fmt.Errorf("map the keeper's memory: %w", err)
-	}
+// keeperQueuesIn are the queues in the memory, which stays mapped for the life of the process.
+func keeperQueuesIn(mem []byte) (_ []*virtio.InFlight, err error) {
 	queues := make([]*virtio.InFlight, keeperQueues)
+	if len(mem) != keeperMemory {
+		return nil, fmt.Errorf("the keeper's memory has %d bytes, not %d", len(mem), keeperMemory)
+	}
 	for i := range queues {
 		if queues[i], err = virtio.NewInFlight(mem[i*virtio.InFlightSize:][:virtio.InFlightSize:virtio.InFlightSize]); err != nil {
 			return nil, err
 		}
 	}
 	return queues, nil
-}
-
-func packets(f *os.File) (*net.UnixConn, error) {
-	c, err := net.FileConn(f)
-	if err != nil {
-		return nil, fmt.Errorf("link of the keeper: %w", err)
-	}
-	link, ok := c.(*net.UnixConn)
-	if !ok {
-		return nil, errors.Join(errors.New("the keeper's link is no Unix socket"), c.Close())
-	}
-	return link, nil
 }
 
 func (k *Keeper) inFlight(queue int) *virtio.InFlight { return k.queues[queue] }
@@ -152,17 +142,21 @@ func (k *Keeper) Answered() { k.tell(keepAnswered, nil) }
 func (k *Keeper) Gone() { k.tell(keepGone, nil) }
 
 // Keep is the keeper's process: it returns when the device and its front end have gone. Whom asked reaches while the front end stays, it serves
-// that a little longer: its requests in flight have an end then.
-func Keep(asked <-chan os.Signal, link, memory *os.File, log *slog.Logger) error {
-	queues, err := keeperShared(memory)
+// that a little longer: its requests in flight have an end then. It takes over KeeperLinkFD and KeeperMemoryFD.
+func Keep(asked <-chan os.Signal, log *slog.Logger) error {
+	shared, err := sys.MapPage(KeeperMemoryFD, true)
+	if err != nil {
+		return fmt.Errorf("the keeper's memory: %w", err)
+	}
+	_ = unix.Close(KeeperMemoryFD)
+	queues, err := keeperQueuesIn(shared)
 	if err != nil {
 		return err
 	}
-	c, err := packets(link)
+	c, err := sys.UnixConn(KeeperLinkFD, "link of the keeper")
 	if err != nil {
 		return err
 	}
-	_, _ = link.Close(), memory.Close()
 	defer c.Close()
 	mem := vhostuser.NewMemory()
 	standby := vhostuser.NewStandby(mem, fs.NewEnded(mem, requestQueues, func(q int) *virtio.InFlight { return queues[q] }, log), vhostuser.Options{Logger: log})
@@ -186,20 +180,14 @@ func Keep(asked <-chan os.Signal, link, memory *os.File, log *slog.Logger) error
 
 // hear has the standby know what the device says, until that has died.
 func hear(c *net.UnixConn, standby *vhostuser.Standby) error {
-	b, oob := make([]byte, keeperPacket), make([]byte, unix.CmsgSpace(4*16))
+	buf, oob := make([]byte, keeperPacket), make([]byte, sys.RightsRoom(16))
 	for {
-		n, oobn, _, _, err := c.ReadMsgUnix(b, oob)
-		if n == 0 || errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
+		b, fds, err := sys.ReceivePacket(c, buf, oob)
+		if errors.Is(err, io.EOF) || err == nil && len(b) == 0 {
 			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("hear the device: %w", err)
-		}
-		var fds []int
-		if oobn > 0 {
-			if fds, err = sys.Rights(oob[:oobn]); err != nil {
-				return fmt.Errorf("descriptors of the device: %w", err)
-			}
 		}
 		switch kind := b[0]; kind {
 		case keepConnected:
@@ -209,7 +197,7 @@ func hear(c *net.UnixConn, standby *vhostuser.Standby) error {
 			}
 			standby.Connected(sock)
 		case keepMessage:
-			standby.Message(b[1:n], fds)
+			standby.Message(b[1:], fds)
 		case keepAnswered:
 			standby.Answered()
 		case keepGone:
@@ -223,7 +211,5 @@ func connection(fds []int) (*net.UnixConn, error) {
 	if len(fds) != 1 {
 		return nil, fmt.Errorf("%d descriptors for a connection", len(fds))
 	}
-	f := os.NewFile(uintptr(fds[0]), "front end")
-	defer f.Close()
-	return packets(f)
+	return sys.UnixConn(fds[0], "front end")
 }
