@@ -96,20 +96,11 @@ func (s *session) Metering(on bool) {
 	if !on {
 		return
 	}
-	add := func(st *stream) {
+	for st := range s.everyStream() {
 		if st.busy() {
 			st.dirty = true
 			g.dirty = append(g.dirty, st)
 		}
-	}
-	for _, st := range s.streams.m {
-		add(st)
-	}
-	for _, st := range s.threads {
-		add(st)
-	}
-	for _, st := range s.legacy {
-		add(st)
 	}
 }
 

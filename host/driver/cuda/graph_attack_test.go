@@ -62,7 +62,7 @@ func TestGraphsTakeAlongWhatTheyHad(t *testing.T) {
 	x.must(x.GraphDestroy(x.call(), &wire.GraphDestroyArgs{Graph: g}))
 	x.refused("a condition whose graph is gone", condition(x.graph(), c.Handle))
 
-	want := append((&wire.AllocNode{Size: 1 << 20}).Append(nil), make([]byte, allocProps)...)
+	want := append((&wire.AllocNode{Size: 1 << 20}).Append(nil), make([]byte, bind.PoolPropsSize)...)
 	for what, end := range map[string]func(g, n wire.ID) cuda.Result{
 		"graph": func(g, _ wire.ID) cuda.Result { return x.GraphDestroy(x.call(), &wire.GraphDestroyArgs{Graph: g}) },
 		"node": func(_, n wire.ID) cuda.Result {

@@ -9,12 +9,9 @@ import (
 )
 
 const (
-	allocProps      = 88 // CUmemPoolProps
-	accessDescSize  = 12
-	maxAccess       = 64
-	maxBatchOps     = 256
-	maxCondBodies   = 1 << 16
-	maxKernelParams = 32764
+	maxAccess     = 64
+	maxBatchOps   = 256
+	maxCondBodies = 1 << 16
 )
 
 // nodeParams is a node's parameters for the driver, and what is to be remembered of them.
@@ -64,7 +61,7 @@ func (s *session) nodeParams(c *wire.Call, kind uint32, b []byte) (*nodeParams, 
 
 func (s *session) kernelNode(c *wire.Call, p *nodeParams, b []byte) cuda.Result {
 	var v wire.KernelNode
-	if v.Decode(b) != nil || len(b)-wire.KernelNodeSize < int(v.Size) || v.Size > maxKernelParams {
+	if v.Decode(b) != nil || len(b)-wire.KernelNodeSize < int(v.Size) || v.Size > bind.MaxParameters {
 		return cuda.ErrorInvalidValue
 	}
 	f, ok := s.funcs.get(v.Func)
@@ -187,11 +184,11 @@ func (s *session) eventNode(p *nodeParams, b []byte) cuda.Result {
 
 func (s *session) allocNode(p *nodeParams, b []byte) cuda.Result {
 	var v wire.AllocNode
-	if v.Decode(b) != nil || v.Access > maxAccess || len(b) < wire.AllocNodeSize+allocProps+int(v.Access)*accessDescSize {
+	if v.Decode(b) != nil || v.Access > maxAccess || len(b) < wire.AllocNodeSize+bind.PoolPropsSize+int(v.Access)*bind.AccessDescSize {
 		return cuda.ErrorInvalidValue
 	}
 	rest := b[wire.AllocNodeSize:]
-	if !p.SetAlloc(rest[:allocProps], rest[allocProps:][:v.Access*accessDescSize], v.Size) {
+	if !p.SetAlloc(rest[:bind.PoolPropsSize], rest[bind.PoolPropsSize:][:int(v.Access)*bind.AccessDescSize], v.Size) {
 		return cuda.ErrorInvalidValue
 	}
 	p.alloc = v.Size

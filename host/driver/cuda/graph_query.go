@@ -145,7 +145,7 @@ func (s *session) allocNodeOf(n *graphNode, r *wire.GraphNodeGetParamsReply) cud
 	if res != cuda.Success {
 		return res
 	}
-	v := wire.AllocNode{Size: a.Size, Ptr: a.Ptr, Access: uint32(len(a.Access) / accessDescSize)}
+	v := wire.AllocNode{Size: a.Size, Ptr: a.Ptr, Access: uint32(len(a.Access) / bind.AccessDescSize)}
 	r.Params = append(append(v.Append(nil), a.Props...), a.Access...)
 	return cuda.Success
 }

@@ -113,17 +113,7 @@ func (s *session) quiet() bool {
 	if s.capturing() || !s.submitters.empty() {
 		return false
 	}
-	for _, st := range s.legacy {
-		if !s.finished(st) {
-			return false
-		}
-	}
-	for _, st := range s.threads {
-		if !s.finished(st) {
-			return false
-		}
-	}
-	for _, st := range s.streams.m {
+	for st := range s.everyStream() {
 		if !s.finished(st) {
 			return false
 		}

@@ -1,6 +1,9 @@
 package cuda
 
 import (
+	"iter"
+	"maps"
+
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver/cuda/bind"
@@ -114,6 +117,24 @@ func (s *session) submit(c *wire.Call, id uint32) (*stream, cuda.Result) {
 
 func (s *session) useContext(id uint32) cuda.Result {
 	return s.use(&wire.Call{Ctx: id})
+}
+
+// everyStream is the session's streams: those that the guest made, those of threads, and the legacy streams.
+func (s *session) everyStream() iter.Seq[*stream] {
+	return func(yield func(*stream) bool) {
+		for _, st := range s.streams.m {
+			if !yield(st) {
+				return
+			}
+		}
+		for _, list := range []iter.Seq[*stream]{maps.Values(s.threads), maps.Values(s.legacy)} {
+			for st := range list {
+				if !yield(st) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // StreamCreate makes a stream.

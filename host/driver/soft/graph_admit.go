@@ -139,8 +139,7 @@ func nodeOf(a wire.Args) (kind uint32, params []byte, ok bool) {
 
 // sides are the parameters of a copy node between two addresses.
 func sides(dst, src wire.MemcpySide, width, height, depth uint64) []byte {
-	const memoryTypeUnified = 4
-	dst.Type, src.Type = memoryTypeUnified, memoryTypeUnified
+	dst.Type, src.Type = cuda.MemoryTypeUnified, cuda.MemoryTypeUnified
 	b := dst.Append(src.Append(nil))
 	return (&wire.MemcpyNode{Width: width, Height: height, Depth: depth}).Append(b)
 }

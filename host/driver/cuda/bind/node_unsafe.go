@@ -44,7 +44,6 @@ func (d *Driver) SetExecNode(x GraphExec, to GraphNode, n *Node) cuda.Result {
 
 // SetKernel makes it a launch of a kernel, or of a function if there is no kernel.
 func (n *Node) SetKernel(f Function, k Kernel, ctx Context, d Dims, a Arguments) {
-	const extraBuffer, extraSize = 1, 2
 	p := n.params.union.Kernel()
 	if k.IsZero() {
 		p.func_ = f
@@ -98,10 +97,10 @@ func (n *Node) SetAlloc(props, access []byte, size uint64) bool {
 	pool, ok := decode[MemPoolProps](props)
 	pool.Win32SecurityAttributes = HostAddress{}
 	p.Props, p.Size = pool, size
-	if count := len(access) / int(unsafe.Sizeof(MemAccessDesc{})); count > 0 {
+	if count := len(access) / AccessDescSize; count > 0 {
 		p.Access, p.AccessCount = n.keep(BufferOf(access)), uint64(count)
 	}
-	return ok && len(access)%int(unsafe.Sizeof(MemAccessDesc{})) == 0
+	return ok && len(access)%AccessDescSize == 0
 }
 
 // SetFree makes it the end of an allocation.
@@ -131,8 +130,12 @@ func (n *Node) Bodies() []Graph {
 // Value is the condition as kernels know it.
 func (h GraphConditionalHandle) Value() uint64 { return h.v }
 
-// MemOpSize is the length of a CUstreamBatchMemOpParams in bytes.
-const MemOpSize = int(unsafe.Sizeof(StreamBatchMemOpParams{}))
+// Lengths of a guest's structs in bytes.
+const (
+	MemOpSize      = int(unsafe.Sizeof(StreamBatchMemOpParams{}))
+	PoolPropsSize  = int(unsafe.Sizeof(MemPoolProps{}))
+	AccessDescSize = int(unsafe.Sizeof(MemAccessDesc{}))
+)
 
 // MemOps are a guest's memory operations, each on memory that it may name.
 func (s *Space) MemOps(b []byte) ([]StreamBatchMemOpParams, cuda.Result) {

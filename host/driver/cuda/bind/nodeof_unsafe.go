@@ -6,8 +6,11 @@ import (
 	"causeway/cuda"
 )
 
-// maxPacked bounds a kernel's parameters in bytes.
-const maxPacked = 32764
+// MaxParameters bounds a kernel's parameters in bytes.
+const MaxParameters = 32764
+
+// What the extra list of a launch names (CU_LAUNCH_PARAM_).
+const extraBuffer, extraSize = 1, 2
 
 // Launch is what a kernel node launches.
 type Launch struct {
@@ -44,7 +47,6 @@ func (l *Launch) Packed(layout *Layout) []byte {
 }
 
 func (l *Launch) fromExtra() []byte {
-	const extraBuffer, extraSize = 1, 2
 	var at, size uint64
 	for p := l.extra.v; p != 0; p += 16 {
 		pair := *(*[2]uint64)(pointerTo(p))
@@ -58,7 +60,7 @@ func (l *Launch) fromExtra() []byte {
 			size = *(*uint64)(pointerTo(pair[1]))
 		}
 	}
-	if size > maxPacked {
+	if size > MaxParameters {
 		return nil
 	}
 	return copied[byte](at, size)
@@ -110,7 +112,7 @@ func (d *Driver) AllocationOf(n GraphNode, most uint64) (Allocation, cuda.Result
 		return Allocation{}, res
 	}
 	props := append([]byte(nil), unsafe.Slice((*byte)(unsafe.Pointer(&p.Props)), unsafe.Sizeof(p.Props))...)
-	access := copied[byte](p.Access.v, min(p.AccessCount, most)*uint64(unsafe.Sizeof(MemAccessDesc{})))
+	access := copied[byte](p.Access.v, min(p.AccessCount, most)*uint64(AccessDescSize))
 	return Allocation{p.Ptr.v, p.Size, props, access}, cuda.Success
 }
 
