@@ -117,9 +117,8 @@ monitor 'device_del gpu0'; row "the device is unplugged" ""
 guest 'for i in $(seq 300); do mountpoint -q /run/causeway || break; sleep 0.1; done; ! mountpoint -q /run/causeway; echo $(systemctl is-system-running)'
 row "its mount is gone, the guest lives" ""
 send poweroff
-for _ in $(seq 300); do kill -0 $qemu_pid 2>/dev/null || break; sleep 0.1; done
-! kill -0 $qemu_pid 2>/dev/null; row "power-off" ""
-wait $qemu_pid 2>/dev/null
+until_true 60 ended "$qemu_pid"; row "power-off" "" || stuck "$qemu_pid"
+end "$qemu_pid"
 qemu_pid=
 calm_kernels
 echo "guest: $passed passed, $failed failed in $SECONDS s"

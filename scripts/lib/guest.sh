@@ -24,6 +24,17 @@ until_true() {
   done
 }
 
+# ended PID: it has, whether or not somebody waited for it.
+ended() { local stat; ! read -r stat 2>/dev/null <"/proc/$1/stat" || [[ ${stat##*) } == Z* ]]; }
+
+# stuck PID says what a QEMU that does not end is at, and what its guest last said: its monitor is $tmp/monitor.
+stuck() {
+  local c t
+  for c in 'info status' 'info cpus' 'info registers -a'; do timeout 10 python3 "$ROOT/scripts/lib/hmp.py" "$tmp/monitor" "$c" | grep -E 'VM status|CPU|RIP=' | sed 's/^/        | /'; done
+  for t in "/proc/$1/task"/*; do printf '        | %s %s %s\n' "$(cat "$t/comm")" "$(awk '{print $3}' "$t/stat")" "$(cat "$t/wchan")"; done
+  tail -n 20 "$console_log" | sed 's/^/        | /'
+}
+
 passed=0 failed=0
 row() { # WHAT DETAIL, after a test whose status is $?, which it returns
   local rc=$?
@@ -118,25 +129,7 @@ guest() {
 
 # monitor COMMAND prints what QEMU says to it at the monitor $tmp/monitor.
 monitor() {
-  python3 - "$tmp/monitor" "$1" <<'PY'
-import socket, sys
-s = socket.socket(socket.AF_UNIX)
-s.settimeout(60)
-s.connect(sys.argv[1])
-text = b""
-def prompt():
-    global text
-    while not text.endswith(b"(qemu) "):
-        text += s.recv(4096)
-prompt()
-text = b""
-s.sendall(sys.argv[2].encode() + b"\n")
-prompt()
-out = text.decode(errors="replace").split("\n", 1)[-1].replace("(qemu) ", "").strip()
-if out:
-    print(out)
-sys.exit(1 if "rror" in out else 0)
-PY
+  python3 "$ROOT/scripts/lib/hmp.py" "$tmp/monitor" "$1"
 }
 
 complaint="rcu.*(stall|starved|didn't happen)|lockup|blocked for more than|BUG:|WARNING:|Oops|Kernel panic"

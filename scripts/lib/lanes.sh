@@ -36,16 +36,21 @@ alive() {
   return 1
 }
 
-# lanes_end ends what runs still: by SIGTERM, so that stages end their VMs and services, after 15 s by SIGKILL.
+# lanes_end ends what runs still.
 lanes_end() {
-  local s n
+  local s
   trap '' INT TERM HUP
   for s in "${running[@]}"; do kill -TERM -- "-${pid_of[$s]}" 2>/dev/null; done
-  for s in "${running[@]}"; do
-    for ((n = 0; n < 150; n++)); do alive "${pid_of[$s]}" || continue 2; lanes_nap 0.1; done
-    kill -KILL -- "-${pid_of[$s]}" 2>/dev/null
-  done
+  for s in "${running[@]}"; do end_stage "$s"; done
   [ -z "$work" ] || rm -rf "$work"
+}
+
+# end_stage NAME: by SIGTERM, so that the stage ends its VMs and services, after 15 s by SIGKILL.
+end_stage() {
+  local group=${pid_of[$1]} n
+  kill -TERM -- "-$group" 2>/dev/null
+  for ((n = 0; n < 150; n++)); do alive "$group" || return 0; lanes_nap 0.1; done
+  kill -KILL -- "-$group" 2>/dev/null
 }
 
 # lanes_plan ROW... says which stages there are.
@@ -117,10 +122,15 @@ finish() {
   results+=("$(printf '%-10s FAILED  %5d s  %5d s CPU  see build/logs/%s.log' "$name" "$took" "$cpu" "$name")")
 }
 
-# reap takes in the stages that have ended.
+# reap takes in the stages that have ended, and ends those that wait for ever: the others' results, and its log, are worth more.
+stage_limit=1500 # seconds; the longest takes a fifth of it
 reap() {
   local s rc still=()
   for s in "${running[@]}"; do
+    if [ $((SECONDS - began_at[$s])) -ge $stage_limit ]; then
+      echo "ended after $stage_limit s: it did not end by itself" >>"$logs/$s.log"
+      end_stage "$s"
+    fi
     if kill -0 "${pid_of[$s]}" 2>/dev/null; then still+=("$s"); continue; fi
     rc=0; wait "${pid_of[$s]}" || rc=$?
     finish "$s" $rc
