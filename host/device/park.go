@@ -2,6 +2,7 @@ package device
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -63,6 +64,12 @@ func (s *session) due() time.Time {
 	return first
 }
 
+// Reasons of the device's own to end a session.
+var (
+	errLapsed  = errors.New("the guest did not renew its leases while the worker started")
+	errRevoked = errors.New("the guest's memory was taken back while the worker started")
+)
+
 // lapse has the worker let go of guest memory, then ends all leases. A worker that has not started yet is ended.
 func (s *session) lapse() {
 	s.mu.Lock()
@@ -74,7 +81,7 @@ func (s *session) lapse() {
 	}
 	// Nothing has been mapped yet, or is mapped any more.
 	if st == starting {
-		s.fail(nil)
+		s.fail(errLapsed)
 	}
 	s.endLeases()
 }
@@ -234,7 +241,7 @@ func (s *session) Revoke(ctx context.Context, _ []fs.Request) {
 		s.endLeases()
 	})
 	if st == starting || !queued {
-		s.fail(nil) // the job before this one waits for a worker that may be about to map the pages
+		s.fail(errRevoked) // the job before this one waits for a worker that may be about to map the pages
 		return
 	}
 	select {
@@ -285,7 +292,10 @@ func (s *session) workerGone(p workerProcess) {
 	expected := s.proc != p || s.moving == p || s.state >= dead
 	s.mu.Unlock()
 	if !expected {
-		s.fail(p.Err()) // nil: the guest process let go of everything and is about to exit
+		if p.Err() == nil { // the worker says why
+			s.log.Warn("worker has ended the session")
+		}
+		s.fail(p.Err())
 	}
 }
 

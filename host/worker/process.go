@@ -303,12 +303,17 @@ func (s *starter) routineLink(w *Worker, end func()) {
 		if err != nil {
 			// Without a device process there is no guest memory. A worker on a connection goes on with its guest, unless it is tied.
 			if s.tied {
+				s.log.Info("session ends with its parent", "link", err)
 				end()
 			}
 			return
 		}
 		if err := s.follow(w, r, end); err != nil {
-			if !errors.Is(err, errEnded) && !errors.Is(err, errMoved) {
+			switch {
+			case errors.Is(err, errMoved):
+			case errors.Is(err, errEnded):
+				s.log.Warn("session ends by its guest", "reason", err)
+			default:
 				s.log.Error("session ends", "error", err)
 			}
 			end()

@@ -218,7 +218,7 @@ func (m *Memory) Unmap(id uint32) error {
 		m.mu.Unlock()
 		return fmt.Errorf("unmap region %d: %w", id, remote.ErrUnknownRegion)
 	}
-	if r.placed && !m.vacated.room(r.span) {
+	if r.placed && !m.vacated.makeRoom(r.span) {
 		m.mu.Unlock()
 		return fmt.Errorf("unmap region %d: regions have lain at more than %d places", id, maxVacated)
 	}

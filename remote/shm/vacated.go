@@ -24,7 +24,31 @@ func (v *vacated) from(addr uintptr) int {
 	return i
 }
 
-// room reports whether s can be added.
+// widestGap is the most of free addresses between two vacated ranges that is reserved to make one of them, in bytes.
+const widestGap = 64 << 30
+
+// makeRoom reports whether s can be added. At the bound it reserves the free addresses between vacated ranges as well, which makes few of
+// many: a guest may place regions there as before.
+func (v *vacated) makeRoom(s span) bool {
+	if v.room(s) {
+		return true
+	}
+	for i := len(v.spans) - 1; i > 0; i-- {
+		low, high := v.spans[i-1], v.spans[i]
+		end := low.addr + low.size
+		if high.addr-end > widestGap {
+			continue
+		}
+		if _, err := reserve(end, high.addr-end); err != nil {
+			continue // something lies there
+		}
+		v.spans[i-1].size = high.addr + high.size - low.addr
+		v.spans = slices.Delete(v.spans, i, i+1)
+	}
+	return v.room(s)
+}
+
+// room reports whether s can be added to what is there.
 func (v *vacated) room(s span) bool {
 	i := v.from(s.addr)
 	return len(v.spans) < maxVacated || i < len(v.spans) && v.spans[i].addr <= s.addr+s.size

@@ -142,20 +142,53 @@ func TestVacated(t *testing.T) {
 	}
 }
 
-// TestPlacesAreBounded: the mappings of a process are few, so a region at one place too many stays.
+// TestPlacesAreBounded: the mappings of a process are few. At the bound free addresses between places are reserved too; a region at one place
+// too many stays.
 func TestPlacesAreBounded(t *testing.T) {
+	const at = 0x6c0000000000
 	var v vacated
+	defer v.release()
 	for i := range uintptr(maxVacated) {
-		s := span{0x100000 + 2*i*pageSize, pageSize}
+		s := span{at + 2*i*pageSize, pageSize}
 		if !v.room(s) {
 			t.Fatal(i)
 		}
 		v.add(s) // only noted: nothing lies there
 	}
-	if v.room(span{0x100000 + 2*maxVacated*pageSize, pageSize}) {
+	last := span{at + 2*maxVacated*pageSize, pageSize}
+	if v.room(last) {
 		t.Error("no bound")
 	}
-	if !v.room(span{0x100000 + pageSize, pageSize}) {
+	if !v.room(span{at + pageSize, pageSize}) {
 		t.Error("a place between two others makes one of three")
+	}
+	between, err := reserve(at+101*pageSize, pageSize) // this process's own
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !v.makeRoom(last) {
+		t.Fatal("no room although nearly everything between is free")
+	}
+	if len(v.spans) != 2 || v.spans[0] != (span{at, 101 * pageSize}) || v.spans[1].addr != at+102*pageSize {
+		t.Errorf("now %#x", v.spans[:min(len(v.spans), 4)])
+	}
+	if free(t, at+pageSize, pageSize) || free(t, at+(2*maxVacated-3)*pageSize, pageSize) {
+		t.Error("what makes one of two is not reserved")
+	}
+	v.add(last)
+	if s, err := v.take(at+pageSize, 3*pageSize); err != nil || s.size != 3*pageSize {
+		t.Errorf("a region where free addresses were reserved: %v", err)
+	}
+	between.release()
+}
+
+// TestNoRoom: where nothing between the places is free, the bound holds.
+func TestNoRoom(t *testing.T) {
+	var v vacated
+	for i := range uintptr(maxVacated) {
+		v.add(span{0x100000000000 + 2*i*widestGap, pageSize})
+	}
+	if v.makeRoom(span{0x100000, pageSize}) {
+		t.Error("room")
 	}
 }

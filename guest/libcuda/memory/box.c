@@ -266,8 +266,10 @@ static CUresult run_box(struct box *b, int wait)
 		res = cw_copy_linear(&b->dst.side, &b->src.side, b->width * b->height * b->depth, b->stream, wait);
 	else if (both)
 		res = reachable(b, wait);
+	else if (neither)
+		res = host_to_host(b);
 	else
-		res = neither ? host_to_host(b) : staged(b);
+		res = cw_copy_landed(staged(b), b->width * b->height * b->depth, b->stream, wait && b->dst.side.device);
 	return wait ? res : cw_settle(res, b->stream);
 }
 

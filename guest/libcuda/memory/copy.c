@@ -1,5 +1,5 @@
 /*
- * cuMemcpy* in one dimension. A synchronous copy of ordinary memory to the device returns once it is staged; to ordinary memory
+ * cuMemcpy* in one dimension. A synchronous copy of few bytes of ordinary memory to the device returns once they are staged; to ordinary memory
  * every copy is synchronous, as on a real driver; between pinned and device memory the asynchronous forms are that.
  */
 #include "memory/memory.h"

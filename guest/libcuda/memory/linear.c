@@ -92,11 +92,16 @@ static CUresult staged(uint32_t direction, uint64_t device, const void *host, ui
 	return direction == CW_TO_DEVICE ? cw_transfer_to_device(&t) : cw_transfer_from_device(&t);
 }
 
-static CUresult to_device(uint64_t dst, const void *src, uint64_t size, uint32_t stream)
+CUresult cw_copy_landed(CUresult res, uint64_t size, uint32_t stream, int wait)
+{
+	return res == 0 && wait && size > CW_EARLY_MOST ? cwop_StreamSynchronize(stream) : res;
+}
+
+static CUresult to_device(uint64_t dst, const void *src, uint64_t size, uint32_t stream, int wait)
 {
 	if (size <= CW_MAX_INLINE_DATA)
 		return cwop_MemcpyHtoD(dst, stream, src, size);
-	return staged(CW_TO_DEVICE, dst, src, size, stream);
+	return cw_copy_landed(staged(CW_TO_DEVICE, dst, src, size, stream), size, stream, wait);
 }
 
 /* A few bytes travel inside the reply: as a span, or, from a GPU that answered by itself, at the start of its payload. */
@@ -148,7 +153,7 @@ CUresult cw_copy_linear(const struct cw_side *dst, const struct cw_side *src, ui
 		return cwop_Memcpy(dst->addr, src->addr, size, stream);
 	}
 	if (dst->device)
-		return to_device(dst->addr, (const void *)(uintptr_t)src->addr, size, stream);
+		return to_device(dst->addr, (const void *)(uintptr_t)src->addr, size, stream, wait);
 	if (src->device)
 		return from_device((void *)(uintptr_t)dst->addr, src->addr, size, stream);
 	/* Host to host, one side perhaps pinned (whose address is the same on both sides): after what the stream still does. */

@@ -116,6 +116,14 @@ CUresult cw_side_near(uint64_t ptr, uint64_t size, struct cw_range *near, struct
 /* Copies on a stream. wait: the application expects the copy to be done when the call returns, as far as CUDA promises it. */
 CUresult cw_copy_linear(const struct cw_side *dst, const struct cw_side *src, uint64_t size, uint32_t stream, int wait);
 
+/*
+ * The end of a copy from ordinary memory to the device, of size bytes in all, whose result so far is res. The synchronous forms return when
+ * up to CW_EARLY_MOST bytes are staged; after more they have waited for their stream, as the driver does (CUDA driver API, "API
+ * synchronization behavior"; CUDA C++ Programming Guide, on 64 KB or less): other streams find the bytes in their place.
+ */
+enum { CW_EARLY_MOST = 64 << 10 };
+CUresult cw_copy_landed(CUresult res, uint64_t size, uint32_t stream, int wait);
+
 /* --- boxes ---------------------------------------------------------------------------------------------------------- */
 
 /* One side of a copy in two or three dimensions, as the application describes it. type says which of host, device, array counts. */
