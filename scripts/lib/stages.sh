@@ -155,7 +155,7 @@ stage_remote() {
   (
     trap stop_service EXIT
     start_serve "$port" "$logs/serve.log" --gpu soft
-    scripts/run-tests.sh --label tcp --variants "13.0-static 11.8-shared" --may-skip "asynccopy clusters contexts cubemap devmalloc doorbell dynpar graphcapture graphnodes greenctx hopper hostfunc counters managed managedload managedvar mapped parts nvml peer sparse tensorcore virtual" \
+    scripts/run-tests.sh --label tcp --variants "13.0-static 11.8-shared" --may-skip "asynccopy clusters contexts cubemap devmalloc doorbell dynpar graphcapture graphnodes greenctx hopper hostfunc counters managed managedload managedvar mapped parts nvml peer rounds sparse tensorcore virtual" \
       --runner "env CAUSEWAY=tcp://127.0.0.1:$port LD_LIBRARY_PATH=$BUILD/lib"
   ) || rc=1
   return $rc
