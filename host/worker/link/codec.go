@@ -1,12 +1,14 @@
 package link
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 
 	"causeway/remote/sys"
 )
@@ -22,10 +24,7 @@ var (
 )
 
 // Message is a message of either direction. The kinds are this package's: nobody else can make one.
-type Message interface {
-	kind() kind
-	encode(*encoder)
-}
+type Message interface{ message() }
 
 // ToWorker is a message that a parent sends, ToParent one that a worker sends.
 type (
@@ -45,7 +44,9 @@ type (
 	forParent struct{}
 )
 
+func (forWorker) message()  {}
 func (forWorker) toWorker() {}
+func (forParent) message()  {}
 func (forParent) toParent() {}
 
 // File is a descriptor that comes along, or none, which is its zero value. Send duplicates it; a received one belongs to whoever handles the
@@ -81,19 +82,19 @@ const headerSize = 4
 
 // encode makes a packet of m, and lists its descriptors.
 func encode[M Message](t table[M], m M) ([]byte, []int, error) {
-	e := encoder{b: le.AppendUint32(nil, uint32(m.kind()))}
-	m.encode(&e)
-	err := e.err
-	if d, ok := t[m.kind()]; err == nil {
-		if !ok {
-			return nil, nil, fmt.Errorf("%w: kind %d is in no table", ErrMessage, m.kind())
-		}
-		err = d.fits(len(e.b)-headerSize, len(e.files))
+	d := t.types[reflect.TypeOf(m)]
+	if d == nil {
+		return nil, nil, fmt.Errorf("%w: %T is in no table", ErrMessage, m)
 	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %s: %w", ErrMessage, Name(m), err)
+	c := coder{b: le.AppendUint32(nil, uint32(d.number))}
+	d.encode(m, &c)
+	if c.err == nil {
+		c.err = d.fits(len(c.b)-headerSize, len(c.files))
 	}
-	return e.b, e.files, nil
+	if c.err != nil {
+		return nil, nil, fmt.Errorf("%w: %s: %w", ErrMessage, d.name, c.err)
+	}
+	return c.b, c.files, nil
 }
 
 // decode reads a packet, whose descriptors it takes over. Nothing of the message lies in b.
@@ -111,128 +112,159 @@ func decodeMessage[M Message](t table[M], b []byte, files []int) (m M, err error
 		return m, fmt.Errorf("%d bytes", len(b))
 	}
 	number := kind(le.Uint32(b))
-	def, ok := t[number]
+	def, ok := t.numbers[number]
 	if !ok {
 		return m, fmt.Errorf("kind %d is none that this end may be sent", number)
 	}
-	d := decoder{b: b[headerSize:], files: files}
-	if err := def.fits(len(d.b), len(files)); err != nil {
+	c := coder{reading: true, b: b[headerSize:], files: files}
+	if err := def.fits(len(c.b), len(files)); err != nil {
 		return m, fmt.Errorf("%s: %w", def.name, err)
 	}
-	m = def.decode(&d)
-	if d.err == nil && len(d.b)+len(d.files) > 0 {
-		d.refuse("%d bytes and %d descriptors too many", len(d.b), len(d.files))
-	}
-	if d.err != nil {
-		return m, fmt.Errorf("%s: %w", def.name, d.err)
+	m = def.decode(&c)
+	c.check(len(c.b)+len(c.files) == 0, "%d bytes and %d descriptors too many", len(c.b), len(c.files))
+	if c.err != nil {
+		return m, fmt.Errorf("%s: %w", def.name, c.err)
 	}
 	return m, nil
 }
 
-// encoder appends the fields of a message in their order, that of variable length last.
-type encoder struct {
-	b     []byte
-	files []int
-	err   error
+// coder goes through the fields of a message in their order, that of variable length last: it appends them to a packet, or takes them from
+// one (reading). What is wrong is kept in err; what is read then is zero.
+type coder struct {
+	reading bool
+	b       []byte
+	files   []int
+	err     error
 }
 
-func (e *encoder) u32(v uint32)   { e.b = le.AppendUint32(e.b, v) }
-func (e *encoder) u64(v uint64)   { e.b = le.AppendUint64(e.b, v) }
-func (e *encoder) bytes(v []byte) { e.b = append(e.b, v...) }
-
-func (e *encoder) flag(v bool) {
-	n := uint32(0)
-	if v {
-		n = 1
-	}
-	e.u32(n)
-}
-
-// text appends at most the first most bytes of a text that may hold anything.
-func (e *encoder) text(s string, most int) {
-	e.b = append(e.b, strings.ToValidUTF8(s[:min(len(s), most)], "?")...)
-}
-
-func (e *encoder) file(f File) {
-	if fd := f.FD(); fd >= 0 {
-		e.files = append(e.files, fd)
+func (c *coder) refuse(format string, args ...any) {
+	if c.err == nil {
+		c.err = fmt.Errorf(format, args...)
 	}
 }
 
-// decoder takes the fields of a message in their order. What is wrong with one is kept in err; what follows then is zero.
-type decoder struct {
-	b     []byte
-	files []int
-	err   error
-}
-
-func (d *decoder) refuse(format string, args ...any) {
-	if d.err == nil {
-		d.err = fmt.Errorf(format, args...)
+// check holds what was read against a bound.
+func (c *coder) check(ok bool, format string, args ...any) {
+	if c.reading && !ok {
+		c.refuse(format, args...)
 	}
 }
 
-// take is the next n bytes of the packet itself.
-func (d *decoder) take(n int) []byte {
-	if len(d.b) < n {
-		d.refuse("ends early")
-		d.b = nil
+// take is the next n bytes of the packet that is read.
+func (c *coder) take(n int) []byte {
+	if len(c.b) < n {
+		c.refuse("ends early")
+		c.b = nil
 		return make([]byte, n)
 	}
-	b := d.b[:n:n]
-	d.b = d.b[n:]
+	b := c.b[:n:n]
+	c.b = c.b[n:]
 	return b
 }
 
-func (d *decoder) u32() uint32 { return le.Uint32(d.take(4)) }
-func (d *decoder) u64() uint64 { return le.Uint64(d.take(8)) }
-
-func (d *decoder) flag() bool {
-	n := d.u32()
-	if n > 1 {
-		d.refuse("a flag of %d", n)
+func (c *coder) u32(v *uint32) {
+	if c.reading {
+		*v = le.Uint32(c.take(4))
+	} else {
+		c.b = le.AppendUint32(c.b, *v)
 	}
-	return n == 1
 }
 
-// rest copies what is left.
-func (d *decoder) rest() []byte { return bytes.Clone(d.take(len(d.b))) }
-
-func (d *decoder) text() string {
-	s := string(d.take(len(d.b)))
-	if !utf8.ValidString(s) {
-		d.refuse("a text that is not UTF-8")
+func (c *coder) u64(v *uint64) {
+	if c.reading {
+		*v = le.Uint64(c.take(8))
+	} else {
+		c.b = le.AppendUint64(c.b, *v)
 	}
-	return s
+}
+
+func (c *coder) flag(v *bool) {
+	n := uint32(0)
+	if *v {
+		n = 1
+	}
+	c.u32(&n)
+	c.check(n <= 1, "a flag of %d", n)
+	*v = n == 1
+}
+
+func (c *coder) errno(v *unix.Errno) {
+	n := uint32(*v)
+	c.u32(&n)
+	*v = unix.Errno(n)
+}
+
+// array is bytes whose number is fixed.
+func (c *coder) array(v []byte) {
+	if c.reading {
+		copy(v, c.take(len(v)))
+	} else {
+		c.b = append(c.b, v...)
+	}
+}
+
+// rest is the bytes that are left, a copy.
+func (c *coder) rest(v *[]byte) {
+	if c.reading {
+		*v = make([]byte, len(c.b))
+	}
+	c.array(*v)
+}
+
+// text is what is left, at most so many bytes of a text that may hold anything.
+func (c *coder) text(v *string, most int) {
+	b := []byte(strings.ToValidUTF8((*v)[:min(len(*v), most)], "?"))
+	c.rest(&b)
+	*v = string(b)
+	c.check(utf8.Valid(b), "a text that is not UTF-8")
+	c.check(len(b) <= most, "a text of %d bytes", len(b))
 }
 
 // file is the next descriptor, if there is one.
-func (d *decoder) file() File {
-	if len(d.files) == 0 {
-		return File{}
+func (c *coder) file(v *File) {
+	fd := v.FD()
+	if len(c.files) > 0 || !c.reading && fd >= 0 {
+		c.descriptor(&fd)
 	}
-	fd := d.files[0]
-	d.files = d.files[1:]
-	return FileOf(fd)
+	*v = FileOf(fd)
+}
+
+// descriptor is one that must be there.
+func (c *coder) descriptor(v *int) {
+	switch {
+	case !c.reading:
+		c.files = append(c.files, *v)
+	case len(c.files) == 0:
+		c.refuse("a descriptor too few")
+	default:
+		*v, c.files = c.files[0], c.files[1:]
+	}
+}
+
+// elements are n of a list, each of which one goes through; what is sent knows how many there are.
+func elements[T any](c *coder, list *[]T, n int, one func(*T)) {
+	if c.reading {
+		*list = make([]T, n)
+	}
+	for i := range *list {
+		if one(&(*list)[i]); c.err != nil {
+			return
+		}
+	}
 }
 
 // pageSize is the unit of guest memory that is shared.
 const pageSize = 4096
 
 // span is the next two fields: where memory lies in an address space, and its size. It is not empty and does not wrap.
-func (d *decoder) span() (start, size uint64) {
-	start, size = d.u64(), d.u64()
-	if size == 0 || start+size < start {
-		d.refuse("%#x bytes at %#x", size, start)
-	}
-	return start, size
+func (c *coder) span(start, size *uint64) {
+	c.u64(start)
+	c.u64(size)
+	c.check(*size > 0 && *start+*size >= *start, "%#x bytes at %#x", *size, *start)
 }
 
 // pages is a span of whole pages.
-func (d *decoder) pages() (start, size uint64) {
-	start, size = d.span()
-	if (start|size)%pageSize != 0 {
-		d.refuse("%#x bytes at %#x are not whole pages", size, start)
-	}
-	return start, size
+func (c *coder) pages(start, size *uint64) {
+	c.span(start, size)
+	c.check((*start|*size)%pageSize == 0, "%#x bytes at %#x are not whole pages", *size, *start)
 }

@@ -16,7 +16,7 @@ type Kind struct {
 func Kinds() []Kind { return slices.Concat(rows(toWorker, false), rows(toParent, true)) }
 
 func rows[M Message](t table[M], parent bool) (list []Kind) {
-	for n, d := range t {
+	for n, d := range t.numbers {
 		list = append(list, Kind{uint32(n), d.name, d.fixed, d.tail, d.unit, d.files, d.mostFiles, parent})
 	}
 	slices.SortFunc(list, func(a, b Kind) int { return int(a.Number) - int(b.Number) })

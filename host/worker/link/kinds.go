@@ -2,6 +2,7 @@ package link
 
 import (
 	"fmt"
+	"reflect"
 
 	"causeway/host/worker/share"
 	"causeway/remote/sys"
@@ -9,41 +10,6 @@ import (
 
 // kind is the number of a kind of message on the wire.
 type kind uint32
-
-// Kinds that the parent sends.
-const (
-	kindConfigure kind = iota + 1
-	kindWarm
-	kindAddMemory
-	kindRemoveMemory
-	kindAddRegion
-	kindAddPages
-	kindEndRegion
-	kindStart
-	kindPark
-	kindResume
-	kindRebuild
-	kindQuit
-	kindMeasure
-	kindAnswer
-	kindSharePages
-	kindSetLimit
-	kindLeave
-)
-
-// Kinds that the worker sends.
-const (
-	kindStarted kind = iota + 101
-	kindWake
-	kindRegionEnded
-	kindParked
-	kindRebuilt
-	kindAdopted
-	kindOffer
-	kindRedeem
-	kindWithdraw
-	kindMeasured
-)
 
 // Bounds.
 const (
@@ -61,26 +27,67 @@ const (
 	maxPacket = headerSize + 16 + MaxRanges*rangeSize
 )
 
-// definition is what a kind of message looks like.
-type definition[M Message] struct {
-	name      string
+// shape is what a kind of message looks like.
+type shape struct {
 	fixed     int // bytes of its fields
 	tail      int // most bytes of the one of variable length that comes last
 	unit      int // which its length is a multiple of; 0: of 1
 	files     int // fewest descriptors
 	mostFiles int
-	decode    func(*decoder) M
+}
+
+// definition is a kind of message.
+type definition[M Message] struct {
+	shape
+	name   string
+	number kind
+	is     reflect.Type
+	encode func(M, *coder)
+	decode func(*coder) M
+}
+
+// define is the definition of T, whose fields method goes through its fields.
+func define[M Message, T any, P interface {
+	*T
+	fields(*coder)
+}](name string, s shape) definition[M] {
+	return definition[M]{
+		shape: s, name: name, is: reflect.TypeFor[T](),
+		encode: func(m M, c *coder) {
+			v := any(m).(T)
+			P(&v).fields(c)
+		},
+		decode: func(c *coder) M {
+			var v T
+			P(&v).fields(c)
+			return any(v).(M)
+		},
+	}
 }
 
 // table defines the kinds of a direction.
-type table[M Message] map[kind]definition[M]
+type table[M Message] struct {
+	numbers map[kind]*definition[M]
+	types   map[reflect.Type]*definition[M]
+}
+
+// number makes a table of kinds in the order of their numbers, from one on.
+func number[M Message](first kind, list ...definition[M]) table[M] {
+	t := table[M]{map[kind]*definition[M]{}, map[reflect.Type]*definition[M]{}}
+	for i := range list {
+		d := &list[i]
+		d.number = first + kind(i)
+		t.numbers[d.number], t.types[d.is] = d, d
+	}
+	return t
+}
 
 // fits says what is wrong with a packet of so many bytes behind the header, and descriptors.
-func (d definition[M]) fits(size, files int) error {
-	switch tail := size - d.fixed; {
-	case tail < 0, tail > d.tail, d.unit > 0 && tail%d.unit != 0:
+func (s shape) fits(size, files int) error {
+	switch tail := size - s.fixed; {
+	case tail < 0, tail > s.tail, s.unit > 0 && tail%s.unit != 0:
 		return fmt.Errorf("%d bytes", size)
-	case files < d.files, files > d.mostFiles:
+	case files < s.files, files > s.mostFiles:
 		return fmt.Errorf("%d descriptors", files)
 	}
 	return nil
@@ -88,43 +95,43 @@ func (d definition[M]) fits(size, files int) error {
 
 // Name is a message's kind, for errors and logs.
 func Name(m Message) string {
-	if d, ok := toWorker[m.kind()]; ok {
+	if d := toWorker.types[reflect.TypeOf(m)]; d != nil {
 		return d.name
 	}
-	return toParent[m.kind()].name
+	return toParent.types[reflect.TypeOf(m)].name
 }
 
 // toWorker defines what a parent sends.
-var toWorker = table[ToWorker]{
-	kindConfigure:    {name: "configure", tail: MaxConfig, mostFiles: 1, decode: decodeConfigure},
-	kindWarm:         {name: "warm", tail: MaxConfig, decode: decodeWarm},
-	kindAddMemory:    {name: "add memory", tail: sys.MaxRights * memorySize, unit: memorySize, mostFiles: sys.MaxRights, decode: decodeAddMemory},
-	kindRemoveMemory: {name: "remove memory", fixed: 8, decode: func(d *decoder) ToWorker { return RemoveMemory{GPA: d.u64()} }},
-	kindAddRegion:    {name: "add region", fixed: 4 + 16, decode: decodeAddRegion},
-	kindAddPages:     {name: "add pages", fixed: 4 + 8 + 4, tail: MaxRanges * rangeSize, unit: rangeSize, decode: decodeAddPages},
-	kindEndRegion:    {name: "end region", fixed: 4, decode: func(d *decoder) ToWorker { return EndRegion{Region: d.u32()} }},
-	kindStart:        {name: "start", files: 1, mostFiles: 1, decode: func(d *decoder) ToWorker { return Start{Doorbell: d.file()} }},
-	kindPark:         {name: "park", fixed: 8, decode: func(d *decoder) ToWorker { return Park{Number: d.u64()} }},
-	kindResume:       {name: "resume", decode: func(*decoder) ToWorker { return Resume{} }},
-	kindRebuild:      {name: "rebuild", files: 1, mostFiles: 1, decode: func(d *decoder) ToWorker { return Rebuild{Successor: d.file()} }},
-	kindQuit:         {name: "quit", decode: func(*decoder) ToWorker { return Quit{} }},
-	kindMeasure:      {name: "measure", decode: func(*decoder) ToWorker { return Measure{} }},
-	kindAnswer:       {name: "answer", fixed: 8 + 4, tail: share.MaxBlob, mostFiles: 1, decode: decodeAnswer},
-	kindSharePages:   {name: "share pages", tail: maxPages, files: 1, mostFiles: maxPages, decode: decodeSharePages},
-	kindSetLimit:     {name: "set limit", fixed: 8, decode: func(d *decoder) ToWorker { return SetLimit{Bytes: d.u64()} }},
-	kindLeave:        {name: "leave", decode: func(*decoder) ToWorker { return Leave{} }},
-}
+var toWorker = number(1,
+	define[ToWorker, Configure]("configure", shape{tail: MaxConfig, mostFiles: 1}),
+	define[ToWorker, Warm]("warm", shape{tail: MaxConfig}),
+	define[ToWorker, AddMemory]("add memory", shape{tail: sys.MaxRights * memorySize, unit: memorySize, mostFiles: sys.MaxRights}),
+	define[ToWorker, RemoveMemory]("remove memory", shape{fixed: 8}),
+	define[ToWorker, AddRegion]("add region", shape{fixed: 4 + 16}),
+	define[ToWorker, AddPages]("add pages", shape{fixed: 4 + 8 + 4, tail: MaxRanges * rangeSize, unit: rangeSize}),
+	define[ToWorker, EndRegion]("end region", shape{fixed: 4}),
+	define[ToWorker, Start]("start", shape{files: 1, mostFiles: 1}),
+	define[ToWorker, Park]("park", shape{fixed: 8}),
+	define[ToWorker, Resume]("resume", shape{}),
+	define[ToWorker, Rebuild]("rebuild", shape{files: 1, mostFiles: 1}),
+	define[ToWorker, Quit]("quit", shape{}),
+	define[ToWorker, Measure]("measure", shape{}),
+	define[ToWorker, Answer]("answer", shape{fixed: 8 + 4, tail: share.MaxBlob, mostFiles: 1}),
+	define[ToWorker, SharePages]("share pages", shape{tail: maxPages, files: 1, mostFiles: maxPages}),
+	define[ToWorker, SetLimit]("set limit", shape{fixed: 8}),
+	define[ToWorker, Leave]("leave", shape{}),
+)
 
 // toParent defines what a worker sends.
-var toParent = table[ToParent]{
-	kindStarted:     {name: "started", fixed: 4, tail: maxText, decode: func(d *decoder) ToParent { return Started{Status: d.status()} }},
-	kindWake:        {name: "wake", fixed: 4, decode: decodeWake},
-	kindRegionEnded: {name: "region ended", fixed: 4, decode: func(d *decoder) ToParent { return RegionEnded{Region: d.u32()} }},
-	kindParked:      {name: "parked", fixed: 8, decode: func(d *decoder) ToParent { return Parked{Number: d.u64()} }},
-	kindRebuilt:     {name: "rebuilt", fixed: 4, tail: maxText, decode: func(d *decoder) ToParent { return Rebuilt{Status: d.status()} }},
-	kindAdopted:     {name: "adopted", fixed: 4, tail: maxText, decode: func(d *decoder) ToParent { return Adopted{Status: d.status()} }},
-	kindOffer:       {name: "offer", fixed: 8 + share.TokenSize, tail: share.MaxBlob, mostFiles: 1, decode: decodeOffer},
-	kindRedeem:      {name: "redeem", fixed: 8 + share.TokenSize, decode: func(d *decoder) ToParent { return Redeem{Request: d.u64(), Token: d.token()} }},
-	kindWithdraw:    {name: "withdraw", fixed: share.TokenSize, decode: func(d *decoder) ToParent { return Withdraw{Token: d.token()} }},
-	kindMeasured:    {name: "measured", fixed: 4 + 4, tail: maxDevices*deviceSize + maxProgram, decode: decodeMeasured},
-}
+var toParent = number(101,
+	define[ToParent, Started]("started", shape{fixed: 4, tail: maxText}),
+	define[ToParent, Wake]("wake", shape{fixed: 4}),
+	define[ToParent, RegionEnded]("region ended", shape{fixed: 4}),
+	define[ToParent, Parked]("parked", shape{fixed: 8}),
+	define[ToParent, Rebuilt]("rebuilt", shape{fixed: 4, tail: maxText}),
+	define[ToParent, Adopted]("adopted", shape{fixed: 4, tail: maxText}),
+	define[ToParent, Offer]("offer", shape{fixed: 8 + share.TokenSize, tail: share.MaxBlob, mostFiles: 1}),
+	define[ToParent, Redeem]("redeem", shape{fixed: 8 + share.TokenSize}),
+	define[ToParent, Withdraw]("withdraw", shape{fixed: share.TokenSize}),
+	define[ToParent, Measured]("measured", shape{fixed: 4 + 4, tail: maxDevices*deviceSize + maxProgram}),
+)

@@ -32,12 +32,10 @@ func (s Status) Err() error {
 	return fmt.Errorf("%s (%w)", s.Text, os.NewSyscallError("worker", s.Errno))
 }
 
-func (s Status) encode(e *encoder) {
-	e.u32(uint32(s.Errno))
-	e.text(s.Text, maxText)
+func (s *Status) fields(c *coder) {
+	c.errno(&s.Errno)
+	c.text(&s.Text, maxText)
 }
-
-func (d *decoder) status() Status { return Status{unix.Errno(d.u32()), d.text()} }
 
 // Started answers Start. It comes by itself when a session does not come to be.
 type Started struct {
@@ -45,8 +43,7 @@ type Started struct {
 	Status
 }
 
-func (Started) kind() kind          { return kindStarted }
-func (m Started) encode(e *encoder) { m.Status.encode(e) }
+func (m *Started) fields(c *coder) { m.Status.fields(c) }
 
 // Wake says that the guest thread that sleeps for a slot is to be woken; remote.SlotCount stands for those that wait for room in the ring.
 type Wake struct {
@@ -54,15 +51,9 @@ type Wake struct {
 	Slot uint32
 }
 
-func (Wake) kind() kind          { return kindWake }
-func (m Wake) encode(e *encoder) { e.u32(m.Slot) }
-
-func decodeWake(d *decoder) ToParent {
-	m := Wake{Slot: d.u32()}
-	if m.Slot > remote.SlotCount {
-		d.refuse("slot %d", m.Slot)
-	}
-	return m
+func (m *Wake) fields(c *coder) {
+	c.u32(&m.Slot)
+	c.check(m.Slot <= remote.SlotCount, "slot %d", m.Slot)
 }
 
 // RegionEnded answers EndRegion: the worker has let go of a region.
@@ -71,8 +62,7 @@ type RegionEnded struct {
 	Region uint32
 }
 
-func (RegionEnded) kind() kind          { return kindRegionEnded }
-func (m RegionEnded) encode(e *encoder) { e.u32(m.Region) }
+func (m *RegionEnded) fields(c *coder) { c.u32(&m.Region) }
 
 // Parked answers Park, by its number.
 type Parked struct {
@@ -80,8 +70,7 @@ type Parked struct {
 	Number uint64
 }
 
-func (Parked) kind() kind          { return kindParked }
-func (m Parked) encode(e *encoder) { e.u64(m.Number) }
+func (m *Parked) fields(c *coder) { c.u64(&m.Number) }
 
 // Rebuilt answers Rebuild. After success its sender exits.
 type Rebuilt struct {
@@ -89,8 +78,7 @@ type Rebuilt struct {
 	Status
 }
 
-func (Rebuilt) kind() kind          { return kindRebuilt }
-func (m Rebuilt) encode(e *encoder) { m.Status.encode(e) }
+func (m *Rebuilt) fields(c *coder) { m.Status.fields(c) }
 
 // Adopted says whether a new worker runs the session now.
 type Adopted struct {
@@ -98,8 +86,7 @@ type Adopted struct {
 	Status
 }
 
-func (Adopted) kind() kind          { return kindAdopted }
-func (m Adopted) encode(e *encoder) { m.Status.encode(e) }
+func (m *Adopted) fields(c *coder) { m.Status.fields(c) }
 
 // Offer shares something with other workers of the virtual GPU, under a token: bytes, and perhaps a descriptor. Answer: Answer.
 type Offer struct {
@@ -110,20 +97,12 @@ type Offer struct {
 	File    File
 }
 
-func (Offer) kind() kind { return kindOffer }
-
-func (m Offer) encode(e *encoder) {
-	e.u64(m.Request)
-	e.bytes(m.Token[:])
-	e.bytes(m.Blob)
-	e.file(m.File)
+func (m *Offer) fields(c *coder) {
+	c.u64(&m.Request)
+	c.array(m.Token[:])
+	c.rest(&m.Blob)
+	c.file(&m.File)
 }
-
-func decodeOffer(d *decoder) ToParent {
-	return Offer{Request: d.u64(), Token: d.token(), Blob: d.rest(), File: d.file()}
-}
-
-func (d *decoder) token() share.Token { return share.Token(d.take(share.TokenSize)) }
 
 // Redeem asks what a token names. Answer: Answer.
 type Redeem struct {
@@ -132,11 +111,9 @@ type Redeem struct {
 	Token   share.Token
 }
 
-func (Redeem) kind() kind { return kindRedeem }
-
-func (m Redeem) encode(e *encoder) {
-	e.u64(m.Request)
-	e.bytes(m.Token[:])
+func (m *Redeem) fields(c *coder) {
+	c.u64(&m.Request)
+	c.array(m.Token[:])
 }
 
 // Withdraw ends an Offer. There is no answer.
@@ -145,8 +122,7 @@ type Withdraw struct {
 	Token share.Token
 }
 
-func (Withdraw) kind() kind          { return kindWithdraw }
-func (m Withdraw) encode(e *encoder) { e.bytes(m.Token[:]) }
+func (m *Withdraw) fields(c *coder) { c.array(m.Token[:]) }
 
 // Use is who the guest process is, and what device memory it has allocated.
 type Use struct {
@@ -170,34 +146,17 @@ type Measured struct {
 	Use Use
 }
 
-func (Measured) kind() kind { return kindMeasured }
-
-func (m Measured) encode(e *encoder) {
-	if len(m.Use.Devices) > maxDevices {
-		e.err = fmt.Errorf("%d devices", len(m.Use.Devices))
+func (m *Measured) fields(c *coder) {
+	n := uint32(len(m.Use.Devices))
+	c.u32(&m.Use.PID)
+	c.u32(&n)
+	if n > maxDevices {
+		c.refuse("%d devices", n)
 		return
 	}
-	e.u32(m.Use.PID)
-	e.u32(uint32(len(m.Use.Devices)))
-	for _, u := range m.Use.Devices {
-		e.bytes(u.UUID[:])
-		e.u64(u.Bytes)
-	}
-	e.text(m.Use.Program, maxProgram)
-}
-
-func decodeMeasured(d *decoder) ToParent {
-	m := Measured{Use: Use{PID: d.u32()}}
-	n := d.u32()
-	if n > maxDevices {
-		d.refuse("%d devices", n)
-		return m
-	}
-	for range n {
-		m.Use.Devices = append(m.Use.Devices, DeviceUse{[16]byte(d.take(16)), d.u64()})
-	}
-	if m.Use.Program = d.text(); len(m.Use.Program) > maxProgram {
-		d.refuse("a program's name of %d bytes", len(m.Use.Program))
-	}
-	return m
+	elements(c, &m.Use.Devices, int(n), func(u *DeviceUse) {
+		c.array(u.UUID[:])
+		c.u64(&u.Bytes)
+	})
+	c.text(&m.Use.Program, maxProgram)
 }
