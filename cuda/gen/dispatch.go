@@ -27,7 +27,7 @@ func signature(o *idl.Op, named bool) string {
 func wireDriver(w *writer, f *idl.File) {
 	w.goFile("wire", "causeway/cuda")
 	w.f("// Driver executes operations. See the package comment for what a method may keep and when it may answer.")
-	w.f("type Driver interface {\nAdmitter")
+	w.f("type Driver interface {\nAdmitter\nUser")
 	for _, o := range f.Ops {
 		w.f("// %s is %s.", o.Name, describe(&o))
 		w.f("%s%s", o.Name, signature(&o, true))
@@ -101,6 +101,9 @@ func dispatchCase(w *writer, o *idl.Op) {
 	}
 	if o.Capture != "any" {
 		wireAdmit(w, o)
+	}
+	if o.Current {
+		w.f("if res := drv.Use(c); res != cuda.Success { return res, true }")
 	}
 	w.f("return drv.%s(%s), true", o.Name, args)
 }

@@ -13,7 +13,7 @@ var (
 	captures = []string{"any", "node", "refused", "unsafe", "wait"}
 	counts   = []string{"nothing", "launch", "bytes", "guest"}
 	effects  = []string{string(Creates), string(Destroys), string(Retains), string(Releases), string(Modifies), string(Marks), string(Resets)}
-	flags    = []string{"ownresult", "always", "bare"}
+	flags    = []string{"ownresult", "always", "bare", "current"}
 	// others are the further words that may follow the fields of keyed.
 	others = []string{"order", "capture", "counts", "awaited", string(Transient), string(Unrecorded)}
 )
@@ -80,7 +80,8 @@ func (w *words) attribute() error {
 		o.Effect = Effect(word)
 		w.keys()
 	case slices.Contains(flags, word):
-		o.OwnResult, o.Always, o.Bare = o.OwnResult || word == "ownresult", o.Always || word == "always", o.Bare || word == "bare"
+		to := map[string]*bool{"ownresult": &o.OwnResult, "always": &o.Always, "bare": &o.Bare, "current": &o.Current}[word]
+		ok, *to = !*to, true
 	default:
 		return w.Errorf("op %s: unknown word %s", o.Name, word)
 	}
@@ -117,6 +118,7 @@ func (o *Op) checkTraits(consts []Const) error {
 	no(o.Place == "gpu" && stream && o.Capture == "any", "a capture takes up the work of a stream, or refuses it")
 	no((o.Capture == "node" || o.Capture == "refused") && !stream, "capture %s is for work of a stream", o.Capture)
 	no(o.Place == "worker" && (o.Order == "stream" || o.Capture != "any"), "what the worker answers itself has no stream, and no capture sees it")
+	no(o.Place == "worker" && o.Current, "a context is current for a driver")
 	no(o.Place != "worker" && o.Order == "none", "order none is for what no driver sees")
 	no(o.Order == "stream" && !stream && !slices.ContainsFunc(o.In, func(f Field) bool { return f.Kind == "event" }), "order stream without a stream or an event")
 	no(o.Keyed && o.Effect != Modifies && o.Effect != Resets, "keyed is for modifies and resets")

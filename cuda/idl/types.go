@@ -108,6 +108,7 @@ type Op struct {
 	OwnResult   bool // said; see OwnReply
 	Always      bool
 	Bare        bool
+	Current     bool // the calling thread's context is made current before
 	In          []Field
 	Out         []Field
 	InLen       int // bytes of the fixed in fields, rounded up to 8

@@ -389,6 +389,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 				return res, true
 			}
 		}
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.CtxSynchronize(c), true
 	case OpCtxGetLimit:
 		a := &d.requests.CtxGetLimit
@@ -400,6 +403,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		r := &d.replies.CtxGetLimit
 		*r = CtxGetLimitReply{}
 		d.reply = r
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.CtxGetLimit(c, a, r), true
 	case OpCtxSetLimit:
 		a := &d.requests.CtxSetLimit
@@ -408,12 +414,18 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.CtxSetLimit(c, a), true
 	case OpCtxGetStreamPriorityRange:
 		d.args = &CtxGetStreamPriorityRangeArgs{}
 		r := &d.replies.CtxGetStreamPriorityRange
 		*r = CtxGetStreamPriorityRangeReply{}
 		d.reply = r
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.CtxGetStreamPriorityRange(c, r), true
 	case OpCtxSetCacheConfig:
 		a := &d.requests.CtxSetCacheConfig
@@ -422,9 +434,15 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.CtxSetCacheConfig(c, a), true
 	case OpCtxResetPersistingL2Cache:
 		d.args = &CtxResetPersistingL2CacheArgs{}
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.CtxResetPersistingL2Cache(c), true
 	case OpCtxEnablePeerAccess:
 		a := &d.requests.CtxEnablePeerAccess
@@ -433,6 +451,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.CtxEnablePeerAccess(c, a), true
 	case OpCtxDisablePeerAccess:
 		a := &d.requests.CtxDisablePeerAccess
@@ -441,6 +462,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.CtxDisablePeerAccess(c, a), true
 	case OpDeviceCanAccessPeer:
 		a := &d.requests.DeviceCanAccessPeer
@@ -469,6 +493,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		r := &d.replies.MemGetInfo
 		*r = MemGetInfoReply{}
 		d.reply = r
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.MemGetInfo(c, r), true
 	case OpModuleLoad:
 		a := &d.requests.ModuleLoad
@@ -480,6 +507,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		r := &d.replies.ModuleLoad
 		*r = ModuleLoadReply{}
 		d.reply = r
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.ModuleLoad(c, a, r), true
 	case OpModuleUnload:
 		a := &d.requests.ModuleUnload
@@ -488,6 +518,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.ModuleUnload(c, a), true
 	case OpModuleGetFunction:
 		a := &d.requests.ModuleGetFunction
@@ -499,6 +532,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		r := &d.replies.ModuleGetFunction
 		*r = ModuleGetFunctionReply{}
 		d.reply = r
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.ModuleGetFunction(c, a, r), true
 	case OpModuleGetGlobal:
 		a := &d.requests.ModuleGetGlobal
@@ -521,6 +557,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		r := &d.replies.ModuleListFunctions
 		*r = ModuleListFunctionsReply{}
 		d.reply = r
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.ModuleListFunctions(c, a, r), true
 	case OpLibraryLoad:
 		a := &d.requests.LibraryLoad
@@ -559,6 +598,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.LibraryGetModule(c, a), true
 	case OpLibraryGetGlobal:
 		a := &d.requests.LibraryGetGlobal
@@ -592,6 +634,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		r := &d.replies.KernelGetFunction
 		*r = KernelGetFunctionReply{}
 		d.reply = r
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.KernelGetFunction(c, a, r), true
 	case OpKernelFunction:
 		a := &d.requests.KernelFunction
@@ -600,6 +645,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.KernelFunction(c, a), true
 	case OpFuncGetAttribute:
 		a := &d.requests.FuncGetAttribute
@@ -708,6 +756,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 				return res, true
 			}
 		}
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.MemAlloc(c, a, r), true
 	case OpMemAllocPitch:
 		a := &d.requests.MemAllocPitch
@@ -724,6 +775,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 				return res, true
 			}
 		}
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.MemAllocPitch(c, a, r), true
 	case OpMemFree:
 		a := &d.requests.MemFree
@@ -736,6 +790,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			if done, res := drv.Admit(c, d.args, nil); done {
 				return res, true
 			}
+		}
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
 		}
 		return drv.MemFree(c, a), true
 	case OpMemAllocAsync:
@@ -901,6 +958,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.StreamCreate(c, a), true
 	case OpStreamDestroy:
 		a := &d.requests.StreamDestroy
@@ -982,6 +1042,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.EventCreate(c, a), true
 	case OpEventDestroy:
 		a := &d.requests.EventDestroy
@@ -1070,6 +1133,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.LinkCreate(c, a), true
 	case OpLinkAdd:
 		a := &d.requests.LinkAdd
@@ -1108,6 +1174,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.ArrayCreate(c, a), true
 	case OpArrayDestroy:
 		a := &d.requests.ArrayDestroy
@@ -1135,6 +1204,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.MipmapCreate(c, a), true
 	case OpMipmapDestroy:
 		a := &d.requests.MipmapDestroy
@@ -1200,6 +1272,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		r := &d.replies.TexObjectCreate
 		*r = TexObjectCreateReply{}
 		d.reply = r
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.TexObjectCreate(c, a, r), true
 	case OpTexObjectDestroy:
 		a := &d.requests.TexObjectDestroy
@@ -1219,6 +1294,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		r := &d.replies.SurfObjectCreate
 		*r = SurfObjectCreateReply{}
 		d.reply = r
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.SurfObjectCreate(c, a, r), true
 	case OpSurfObjectDestroy:
 		a := &d.requests.SurfObjectDestroy
@@ -1235,6 +1313,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.TexRefCreate(c, a), true
 	case OpTexRefDestroy:
 		a := &d.requests.TexRefDestroy
@@ -1251,6 +1332,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.ModuleGetTexRef(c, a), true
 	case OpModuleGetSurfRef:
 		a := &d.requests.ModuleGetSurfRef
@@ -1259,6 +1343,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.ModuleGetSurfRef(c, a), true
 	case OpTexRefSet:
 		a := &d.requests.TexRefSet
@@ -1343,6 +1430,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		r := &d.replies.CtxGetExecAffinity
 		*r = CtxGetExecAffinityReply{}
 		d.reply = r
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.CtxGetExecAffinity(c, a, r), true
 	case OpFlushRDMAWrites:
 		a := &d.requests.FlushRDMAWrites
@@ -1351,6 +1441,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.FlushRDMAWrites(c, a), true
 	case OpDeviceAsk:
 		a := &d.requests.DeviceAsk
@@ -1850,6 +1943,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		r := &d.replies.DeviceTpcMap
 		*r = DeviceTpcMapReply{}
 		d.reply = r
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.DeviceTpcMap(c, r), true
 	case OpMemGetAllocationGranularity:
 		a := &d.requests.MemGetAllocationGranularity
@@ -1953,6 +2049,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		r := &d.replies.IpcGetMemHandle
 		*r = IpcGetMemHandleReply{}
 		d.reply = r
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.IpcGetMemHandle(c, a, r), true
 	case OpIpcOpenMemHandle:
 		a := &d.requests.IpcOpenMemHandle
@@ -1964,6 +2063,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		r := &d.replies.IpcOpenMemHandle
 		*r = IpcOpenMemHandleReply{}
 		d.reply = r
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.IpcOpenMemHandle(c, a, r), true
 	case OpIpcCloseMemHandle:
 		a := &d.requests.IpcCloseMemHandle
@@ -1972,6 +2074,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.IpcCloseMemHandle(c, a), true
 	case OpIpcGetEventHandle:
 		a := &d.requests.IpcGetEventHandle
@@ -1991,6 +2096,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 			return 0, false
 		}
 		d.args = a
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.IpcOpenEventHandle(c, a), true
 	case OpPoolCreate:
 		a := &d.requests.PoolCreate
@@ -2075,6 +2183,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		r := &d.replies.PoolExportPointer
 		*r = PoolExportPointerReply{}
 		d.reply = r
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.PoolExportPointer(c, a, r), true
 	case OpPoolImportPointer:
 		a := &d.requests.PoolImportPointer
@@ -2086,6 +2197,9 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		r := &d.replies.PoolImportPointer
 		*r = PoolImportPointerReply{}
 		d.reply = r
+		if res := drv.Use(c); res != cuda.Success {
+			return res, true
+		}
 		return drv.PoolImportPointer(c, a, r), true
 	case OpWatchBudget:
 		a := &d.requests.WatchBudget

@@ -7,6 +7,7 @@ import "causeway/cuda"
 // Driver executes operations. See the package comment for what a method may keep and when it may answer.
 type Driver interface {
 	Admitter
+	User
 	// SessionInit is answered at once; it creates a session.
 	SessionInit(c *Call, a *SessionInitArgs, r *SessionInitReply) cuda.Result
 	// SessionFence is answered at once.

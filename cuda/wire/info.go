@@ -153,6 +153,15 @@ type Admitter interface {
 	Admit(c *Call, a Args, r Reply) (done bool, res cuda.Result)
 }
 
+// User has a current context.
+type User interface {
+	// Use makes a call's context current, before the method of an operation that is said to need it.
+	Use(c *Call) cuda.Result
+}
+
+// Use implements User: the operations look for themselves.
+func (Unsupported) Use(*Call) cuda.Result { return cuda.Success }
+
 // Admit implements Admitter: where nothing captures nothing is forbidden.
 func (Unsupported) Admit(*Call, Args, Reply) (bool, cuda.Result) { return false, cuda.Success }
 

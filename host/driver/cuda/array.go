@@ -64,9 +64,6 @@ func arrayBytes(d bind.Array3DDescriptor) uint64 {
 
 // ArrayCreate makes an array.
 func (s *session) ArrayCreate(c *wire.Call, a *wire.ArrayCreateArgs) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	d := bind.Array3DDescriptor{Width: a.Width, Height: a.Height, Depth: a.Depth, Format: a.Format, NumChannels: a.Channels, Flags: a.Flags}
 	size := arrayBytes(d)
 	if res := s.charge(size); res != cuda.Success {
@@ -142,9 +139,6 @@ func (s *session) ArrayGetPlane(c *wire.Call, a *wire.ArrayGetPlaneArgs, r *wire
 
 // MipmapCreate makes a mipmapped array.
 func (s *session) MipmapCreate(c *wire.Call, a *wire.MipmapCreateArgs) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	d := bind.Array3DDescriptor{Width: a.Width, Height: a.Height, Depth: a.Depth, Format: a.Format, NumChannels: a.Channels, Flags: a.Flags}
 	var size uint64
 	level := d

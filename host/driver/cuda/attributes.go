@@ -76,9 +76,6 @@ func (s *session) contextEvent(id, event uint32, do func(bind.Context, bind.Even
 
 // CtxGetExecAffinity asks how many multiprocessors the current context has.
 func (s *session) CtxGetExecAffinity(c *wire.Call, a *wire.CtxGetExecAffinityArgs, r *wire.CtxGetExecAffinityReply) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	var p bind.ExecAffinityParam
 	res := s.drv.CtxGetExecAffinity(&p, a.Type)
 	r.Value = p.Param.SmCount().Val
@@ -87,9 +84,6 @@ func (s *session) CtxGetExecAffinity(c *wire.Call, a *wire.CtxGetExecAffinityArg
 
 // FlushRDMAWrites makes writes of other devices visible.
 func (s *session) FlushRDMAWrites(c *wire.Call, a *wire.FlushRDMAWritesArgs) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	return s.drv.FlushGPUDirectRDMAWrites(a.Target, a.Scope)
 }
 
@@ -131,9 +125,7 @@ func (s *session) DeviceAsk(c *wire.Call, a *wire.DeviceAskArgs, r *wire.DeviceA
 
 // DeviceTpcMap says where the current device's pairs of multiprocessors lie, as the driver tells cuBLASLt.
 func (s *session) DeviceTpcMap(c *wire.Call, r *wire.DeviceTpcMapReply) cuda.Result {
-	res := s.use(c)
-	if res == cuda.Success {
-		r.Map, res = s.drv.TpcMap()
-	}
+	m, res := s.drv.TpcMap()
+	r.Map = m
 	return res
 }

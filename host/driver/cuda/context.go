@@ -289,9 +289,6 @@ func (s *session) CtxDestroy(c *wire.Call, a *wire.CtxDestroyArgs) cuda.Result {
 
 // CtxGetLimit reads a CUlimit.
 func (s *session) CtxGetLimit(c *wire.Call, a *wire.CtxGetLimitArgs, r *wire.CtxGetLimitReply) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	value, res := s.drv.CtxGetLimit(a.Limit)
 	r.Value = value
 	return res
@@ -299,17 +296,11 @@ func (s *session) CtxGetLimit(c *wire.Call, a *wire.CtxGetLimitArgs, r *wire.Ctx
 
 // CtxSetLimit sets a CUlimit.
 func (s *session) CtxSetLimit(c *wire.Call, a *wire.CtxSetLimitArgs) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	return s.drv.CtxSetLimit(a.Limit, a.Value)
 }
 
 // CtxGetStreamPriorityRange asks which stream priorities mean something.
 func (s *session) CtxGetStreamPriorityRange(c *wire.Call, r *wire.CtxGetStreamPriorityRangeReply) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	least, greatest, res := s.drv.CtxGetStreamPriorityRange()
 	r.Least, r.Greatest = least, greatest
 	return res
@@ -317,34 +308,25 @@ func (s *session) CtxGetStreamPriorityRange(c *wire.Call, r *wire.CtxGetStreamPr
 
 // CtxSetCacheConfig sets the preferred split of L1 and shared memory.
 func (s *session) CtxSetCacheConfig(c *wire.Call, a *wire.CtxSetCacheConfigArgs) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	return s.drv.CtxSetCacheConfig(a.Config)
 }
 
 // CtxResetPersistingL2Cache resets persisting lines to normal.
 func (s *session) CtxResetPersistingL2Cache(c *wire.Call) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	return s.drv.CtxResetPersistingL2Cache()
 }
 
 // CtxEnablePeerAccess lets the current context reach the peer's memory.
 func (s *session) CtxEnablePeerAccess(c *wire.Call, a *wire.CtxEnablePeerAccessArgs) cuda.Result {
-	return s.peer(c, a.Peer, func(h bind.Context) cuda.Result { return s.drv.CtxEnablePeerAccess(h, a.Flags) })
+	return s.peer(a.Peer, func(h bind.Context) cuda.Result { return s.drv.CtxEnablePeerAccess(h, a.Flags) })
 }
 
 // CtxDisablePeerAccess undoes CtxEnablePeerAccess.
 func (s *session) CtxDisablePeerAccess(c *wire.Call, a *wire.CtxDisablePeerAccessArgs) cuda.Result {
-	return s.peer(c, a.Peer, func(h bind.Context) cuda.Result { return s.drv.CtxDisablePeerAccess(h) })
+	return s.peer(a.Peer, s.drv.CtxDisablePeerAccess)
 }
 
-func (s *session) peer(c *wire.Call, id uint32, call func(handle bind.Context) cuda.Result) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
+func (s *session) peer(id uint32, call func(handle bind.Context) cuda.Result) cuda.Result {
 	p, ok := s.ctxs.get(id)
 	if !ok || p.handle.IsZero() {
 		return cuda.ErrorInvalidContext
@@ -368,9 +350,6 @@ func (s *session) DeviceGetP2PAttribute(c *wire.Call, a *wire.DeviceGetP2PAttrib
 
 // MemGetInfo reports free and total memory as the guest's limit shows them.
 func (s *session) MemGetInfo(c *wire.Call, r *wire.MemGetInfoReply) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	free, total, res := s.drv.MemGetInfo()
 	r.Free, r.Total = free, total
 	if limit := s.budget.Limit(); limit != 0 {

@@ -20,9 +20,6 @@ type event struct {
 
 // EventCreate makes an event.
 func (s *session) EventCreate(c *wire.Call, a *wire.EventCreateArgs) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	h, res := s.drv.EventCreate(a.Flags)
 	if res != cuda.Success {
 		return res

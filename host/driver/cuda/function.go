@@ -26,9 +26,6 @@ func (s *session) ModuleGetFunction(c *wire.Call, a *wire.ModuleGetFunctionArgs,
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	h, res := s.drv.ModuleGetFunction(m.handle, a.Name)
 	if res != cuda.Success {
 		return res
@@ -65,7 +62,7 @@ func (s *session) LibraryGetKernel(c *wire.Call, a *wire.LibraryGetKernelArgs, r
 
 // KernelGetFunction gives a kernel's function in the current context.
 func (s *session) KernelGetFunction(c *wire.Call, a *wire.KernelGetFunctionArgs, r *wire.KernelGetFunctionReply) cuda.Result {
-	_, handle, res := s.instanceOf(c, a.Kernel)
+	_, handle, res := s.instanceOf(a.Kernel)
 	if res != cuda.Success {
 		return res
 	}
@@ -76,7 +73,7 @@ func (s *session) KernelGetFunction(c *wire.Call, a *wire.KernelGetFunctionArgs,
 
 // KernelFunction gives a kernel's function in the current context to a guest that knows what it is like.
 func (s *session) KernelFunction(c *wire.Call, a *wire.KernelFunctionArgs) cuda.Result {
-	k, handle, res := s.instanceOf(c, a.Kernel)
+	k, handle, res := s.instanceOf(a.Kernel)
 	if res != cuda.Success {
 		return res
 	}
@@ -91,14 +88,11 @@ func (s *session) KernelFunction(c *wire.Call, a *wire.KernelFunctionArgs) cuda.
 	return cuda.Success
 }
 
-// instanceOf asks the driver for a kernel's function in the call's context.
-func (s *session) instanceOf(c *wire.Call, id uint32) (*function, bind.Function, cuda.Result) {
+// instanceOf asks the driver for a kernel's function in the current context.
+func (s *session) instanceOf(id uint32) (*function, bind.Function, cuda.Result) {
 	k, ok := s.funcs.get(id)
 	if !ok || !k.isKernel() {
 		return nil, bind.Function{}, cuda.ErrorInvalidHandle
-	}
-	if res := s.use(c); res != cuda.Success {
-		return nil, bind.Function{}, res
 	}
 	h, res := s.drv.KernelGetFunction(k.kernel)
 	return k, h, res

@@ -8,9 +8,6 @@ import (
 
 // IpcGetMemHandle shares memory of MemAlloc.
 func (s *session) IpcGetMemHandle(c *wire.Call, a *wire.IpcGetMemHandleArgs, r *wire.IpcGetMemHandleReply) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	m, ok := s.allocs[a.Ptr]
 	if !ok {
 		return cuda.ErrorInvalidValue
@@ -26,9 +23,6 @@ func (s *session) IpcGetMemHandle(c *wire.Call, a *wire.IpcGetMemHandleArgs, r *
 
 // IpcOpenMemHandle maps another session's memory. The driver counts how often it is open; so does this.
 func (s *session) IpcOpenMemHandle(c *wire.Call, a *wire.IpcOpenMemHandleArgs, r *wire.IpcOpenMemHandleReply) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	blob, fd, ok := s.redeem(shareMemory, a.Token, opaqueSize)
 	closeFile(fd)
 	if !ok {
@@ -60,9 +54,6 @@ func (s *session) IpcOpenMemHandle(c *wire.Call, a *wire.IpcOpenMemHandleArgs, r
 
 // IpcCloseMemHandle unmaps another session's memory, however often it was opened.
 func (s *session) IpcCloseMemHandle(c *wire.Call, a *wire.IpcCloseMemHandleArgs) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	o, ok := s.opened[a.Ptr]
 	if !ok {
 		return cuda.ErrorInvalidValue
@@ -95,9 +86,6 @@ func (s *session) IpcGetEventHandle(c *wire.Call, a *wire.IpcGetEventHandleArgs,
 
 // IpcOpenEventHandle makes another session's event one of this session's.
 func (s *session) IpcOpenEventHandle(c *wire.Call, a *wire.IpcOpenEventHandleArgs) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	blob, fd, ok := s.redeem(shareEvent, a.Token, opaqueSize)
 	closeFile(fd)
 	if !ok {

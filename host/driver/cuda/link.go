@@ -22,9 +22,6 @@ const maxLinked = 1 << 30
 
 // LinkCreate opens a link.
 func (s *session) LinkCreate(c *wire.Call, a *wire.LinkCreateArgs) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	o := newJITOptions(a.Options, a.InfoCap, a.ErrCap)
 	h, res := s.drv.LinkCreate(o.Options)
 	if res != cuda.Success {

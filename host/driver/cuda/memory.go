@@ -70,9 +70,6 @@ func (s *session) forgetMemory(ctx uint32) {
 
 // MemAlloc allocates device memory.
 func (s *session) MemAlloc(c *wire.Call, a *wire.MemAllocArgs, r *wire.MemAllocReply) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	if res := s.charge(a.Size); res != cuda.Success {
 		return res
 	}
@@ -87,9 +84,6 @@ func (s *session) MemAlloc(c *wire.Call, a *wire.MemAllocArgs, r *wire.MemAllocR
 
 // MemAllocPitch allocates rows at the device's preferred distance.
 func (s *session) MemAllocPitch(c *wire.Call, a *wire.MemAllocPitchArgs, r *wire.MemAllocPitchReply) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	at, pitch, res := s.drv.MemAllocPitch(a.Width, a.Height, a.Element)
 	if s.note(res) != cuda.Success {
 		return res
@@ -108,9 +102,6 @@ func (s *session) MemAllocPitch(c *wire.Call, a *wire.MemAllocPitchArgs, r *wire
 
 // MemFree frees device memory.
 func (s *session) MemFree(c *wire.Call, a *wire.MemFreeArgs) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	m, ok := s.allocs[a.Ptr]
 	if !ok {
 		return s.freeOfGraph(a.Ptr, s.drv.MemFree)

@@ -61,9 +61,6 @@ func (o *jitOptions) logs() (info, errs []byte, wall float32) {
 
 // ModuleLoad loads PTX, a cubin or a fatbin into the current context.
 func (s *session) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, r *wire.ModuleLoadReply) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	code, res := s.check(a.Image)
 	if res != cuda.Success {
 		return res
@@ -91,9 +88,6 @@ func (s *session) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, r *wire.Modul
 
 // ModuleUnload unloads a module that the guest loaded.
 func (s *session) ModuleUnload(c *wire.Call, a *wire.ModuleUnloadArgs) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	m, ok := s.modules.remove(a.Module)
 	if !ok {
 		return cuda.ErrorInvalidHandle
@@ -135,9 +129,6 @@ func (s *session) ModuleListFunctions(c *wire.Call, a *wire.ModuleListFunctionsA
 	m, ok := s.modules.get(a.Module)
 	if !ok {
 		return cuda.ErrorInvalidHandle
-	}
-	if res := s.use(c); res != cuda.Success {
-		return res
 	}
 	names, res := enumerate(m.handle, s.drv.ModuleGetFunctionCount, s.drv.ModuleEnumerateFunctions, s.drv.FuncGetName)
 	r.Names = names
@@ -212,9 +203,6 @@ func (s *session) LibraryUnload(c *wire.Call, a *wire.LibraryUnloadArgs) cuda.Re
 
 // LibraryGetModule gives the library's module in the current context.
 func (s *session) LibraryGetModule(c *wire.Call, a *wire.LibraryGetModuleArgs) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	h, ok := s.libs.get(a.Library)
 	if !ok {
 		return cuda.ErrorInvalidHandle

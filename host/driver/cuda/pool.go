@@ -173,9 +173,6 @@ func (s *session) PoolExportPointer(c *wire.Call, a *wire.PoolExportPointerArgs,
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	var res cuda.Result
 	r.Token, res = s.offer(sharePointer, a.Ptr, func() ([]byte, int, cuda.Result) {
 		var d bind.MemPoolPtrExportData
@@ -187,9 +184,6 @@ func (s *session) PoolExportPointer(c *wire.Call, a *wire.PoolExportPointerArgs,
 
 // PoolImportPointer maps an allocation of another session's pool. Its bytes are charged there.
 func (s *session) PoolImportPointer(c *wire.Call, a *wire.PoolImportPointerArgs, r *wire.PoolImportPointerReply) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	p, known := s.pools.get(a.Pool)
 	blob, fd, ok := s.redeem(sharePointer, a.Token, 8+opaqueSize)
 	closeFile(fd)

@@ -151,7 +151,9 @@ func (s *session) SessionInit(c *wire.Call, a *wire.SessionInitArgs, r *wire.Ses
 // SessionFence answers by being consumed.
 func (s *session) SessionFence(*wire.Call) cuda.Result { return cuda.Success }
 
-// use makes the call's context current on the worker's thread.
+// Use implements wire.User: the call's context is made current on the worker's thread.
+func (s *session) Use(c *wire.Call) cuda.Result { return s.use(c) }
+
 func (s *session) use(c *wire.Call) cuda.Result {
 	if c.Ctx == s.current && c.Ctx != 0 {
 		return cuda.Success

@@ -139,9 +139,6 @@ func (s *session) everyStream() iter.Seq[*stream] {
 
 // StreamCreate makes a stream.
 func (s *session) StreamCreate(c *wire.Call, a *wire.StreamCreateArgs) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	h, res := s.drv.StreamCreateWithPriority(a.Flags, a.Priority)
 	if res != cuda.Success {
 		return res

@@ -18,9 +18,6 @@ type reference[H any] struct {
 
 // TexRefCreate makes a texture reference.
 func (s *session) TexRefCreate(c *wire.Call, a *wire.TexRefCreateArgs) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	h, res := s.drv.TexRefCreate()
 	if res != cuda.Success {
 		return res
@@ -60,9 +57,6 @@ func moduleRef[H any](s *session, c *wire.Call, list *table[reference[H]], id, m
 	m, ok := s.modules.get(mod)
 	if !ok {
 		return cuda.ErrorInvalidHandle
-	}
-	if res := s.use(c); res != cuda.Success {
-		return res
 	}
 	h, res := find(m.handle, name)
 	if res != cuda.Success {

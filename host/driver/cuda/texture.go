@@ -26,9 +26,6 @@ func (s *session) resource(b []byte, arrayID, mipmapID uint32) (bind.ResourceDes
 
 // TexObjectCreate makes a texture object. Its value is the driver's: kernels take it as an argument.
 func (s *session) TexObjectCreate(c *wire.Call, a *wire.TexObjectCreateArgs, r *wire.TexObjectCreateReply) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	t, ok1 := bind.TextureDescOf(a.Texture)
 	v, ok2 := bind.ViewDescOf(a.View)
 	if !ok1 || !ok2 {
@@ -64,9 +61,6 @@ func (s *session) TexObjectDestroy(c *wire.Call, a *wire.TexObjectDestroyArgs) c
 
 // SurfObjectCreate makes a surface object.
 func (s *session) SurfObjectCreate(c *wire.Call, a *wire.SurfObjectCreateArgs, r *wire.SurfObjectCreateReply) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	d, res := s.resource(a.Resource, a.Array, 0)
 	if res != cuda.Success {
 		return res

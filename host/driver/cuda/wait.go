@@ -147,9 +147,6 @@ func (s *session) anyBusy(ctx uint32, match func(*stream) bool) bool {
 
 // CtxSynchronize waits for all work of a context.
 func (s *session) CtxSynchronize(c *wire.Call) cuda.Result {
-	if res := s.use(c); res != cuda.Success {
-		return res
-	}
 	all := func(*stream) bool { return true }
 	legacy := s.legacy[c.Ctx]
 	idle := legacy == nil || !legacy.busy()
