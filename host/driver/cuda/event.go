@@ -25,11 +25,7 @@ func (s *session) EventCreate(c *wire.Call, a *wire.EventCreateArgs) cuda.Result
 		return res
 	}
 	e := &event{handle: h, ctx: c.Ctx, plain: a.Flags&cuda.EventInterprocess == 0}
-	if !s.events.put(a.Event, e) {
-		s.drv.EventDestroy(e.handle)
-		return cuda.ErrorInvalidHandle
-	}
-	return cuda.Success
+	return keep(&s.events, a.Event, e, e.handle, s.drv.EventDestroy)
 }
 
 // EventDestroy gives an event back.

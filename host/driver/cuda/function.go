@@ -82,10 +82,7 @@ func (s *session) KernelFunction(c *wire.Call, a *wire.KernelFunctionArgs) cuda.
 	if res := s.note(s.drv.FuncLoad(f.handle)); res != cuda.Success && res != cuda.ErrorNotSupported {
 		return res
 	}
-	if !s.funcs.put(a.Func, f) {
-		return cuda.ErrorInvalidHandle
-	}
-	return cuda.Success
+	return s.funcs.add(a.Func, f)
 }
 
 // instanceOf asks the driver for a kernel's function in the current context.
@@ -200,10 +197,7 @@ func (s *session) FuncGetModule(c *wire.Call, a *wire.FuncGetModuleArgs) cuda.Re
 		return res
 	}
 	// Unloading belongs to the handle that loaded it.
-	if !s.modules.put(a.Module, module{handle: h, library: true}) {
-		return cuda.ErrorInvalidHandle
-	}
-	return cuda.Success
+	return s.modules.add(a.Module, module{handle: h, library: true})
 }
 
 // OccupancyMaxActiveBlocks asks how many blocks fit a multiprocessor.

@@ -30,11 +30,7 @@ func (s *session) GraphInstantiate(c *wire.Call, a *wire.GraphInstantiateArgs, r
 	if res != cuda.Success {
 		return s.note(res)
 	}
-	if !s.execs.put(a.Exec, &graphExec{handle}) {
-		s.drv.GraphExecDestroy(handle)
-		return cuda.ErrorInvalidHandle
-	}
-	return cuda.Success
+	return keep(&s.execs, a.Exec, &graphExec{handle}, handle, s.drv.GraphExecDestroy)
 }
 
 // instantiateWithParams is the form that tells what is wrong.

@@ -123,10 +123,7 @@ func (s *session) DevResourceGenerateDesc(c *wire.Call, a *wire.DevResourceGener
 	if res != cuda.Success {
 		return res
 	}
-	if !s.descs.put(a.Resdesc, h) {
-		return cuda.ErrorInvalidHandle
-	}
-	return cuda.Success
+	return s.descs.add(a.Resdesc, h)
 }
 
 // GreenCtxCreate makes a green context.
@@ -201,11 +198,7 @@ func (s *session) GreenCtxStreamCreate(c *wire.Call, a *wire.GreenCtxStreamCreat
 		return res
 	}
 	st := &stream{handle: h, ctx: ctx, nonBlocking: a.Flags&cuda.StreamNonBlocking != 0, green: true}
-	if !s.streams.put(a.Stream, st) {
-		s.drv.StreamDestroy(st.handle)
-		return cuda.ErrorInvalidHandle
-	}
-	return cuda.Success
+	return keep(&s.streams, a.Stream, st, st.handle, s.drv.StreamDestroy)
 }
 
 // GreenCtxEvent records an event behind a green context's work, or holds that work behind one.

@@ -96,9 +96,5 @@ func (s *session) IpcOpenEventHandle(c *wire.Call, a *wire.IpcOpenEventHandleArg
 		return res
 	}
 	e := &event{handle: h, ctx: c.Ctx}
-	if !s.events.put(a.Event, e) {
-		s.drv.EventDestroy(e.handle)
-		return cuda.ErrorInvalidHandle
-	}
-	return cuda.Success
+	return keep(&s.events, a.Event, e, e.handle, s.drv.EventDestroy)
 }

@@ -211,10 +211,7 @@ func (s *session) LibraryGetModule(c *wire.Call, a *wire.LibraryGetModuleArgs) c
 	if res != cuda.Success {
 		return res
 	}
-	if !s.modules.put(a.Module, module{handle: m, library: true, lib: a.Library}) {
-		return cuda.ErrorInvalidHandle
-	}
-	return cuda.Success
+	return s.modules.add(a.Module, module{handle: m, library: true, lib: a.Library})
 }
 
 // LibraryGetGlobal finds a global or managed variable of a library.

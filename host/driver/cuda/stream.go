@@ -144,11 +144,7 @@ func (s *session) StreamCreate(c *wire.Call, a *wire.StreamCreateArgs) cuda.Resu
 		return res
 	}
 	st := &stream{handle: h, ctx: c.Ctx, nonBlocking: a.Flags&cuda.StreamNonBlocking != 0}
-	if !s.streams.put(a.Stream, st) {
-		s.drv.StreamDestroy(st.handle)
-		return cuda.ErrorInvalidHandle
-	}
-	return cuda.Success
+	return keep(&s.streams, a.Stream, st, st.handle, s.drv.StreamDestroy)
 }
 
 // StreamDestroy gives a stream back; its work goes on.

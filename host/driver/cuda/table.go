@@ -1,5 +1,7 @@
 package cuda
 
+import "causeway/cuda"
+
 // table holds the objects of one kind under the ids that the guest picked. Ids come from a hostile process: bounded,
 // looked up, never trusted as an index.
 type table[T any] struct{ m map[uint32]T }
@@ -19,6 +21,23 @@ func (t *table[T]) put(id uint32, v T) bool {
 	}
 	t.m[id] = v
 	return true
+}
+
+// add is put with the result of an operation that does nothing else.
+func (t *table[T]) add(id uint32, v T) cuda.Result {
+	if !t.put(id, v) {
+		return cuda.ErrorInvalidHandle
+	}
+	return cuda.Success
+}
+
+// keep is add of what holds a handle of the driver's, which goes back if there is no place for it.
+func keep[T, H any](list *table[T], id uint32, v T, handle H, drop func(H) cuda.Result) cuda.Result {
+	res := list.add(id, v)
+	if res != cuda.Success {
+		drop(handle)
+	}
+	return res
 }
 
 func (t *table[T]) remove(id uint32) (T, bool) {

@@ -22,11 +22,7 @@ func (s *session) TexRefCreate(c *wire.Call, a *wire.TexRefCreateArgs) cuda.Resu
 	if res != cuda.Success {
 		return res
 	}
-	if !s.texRefs.put(a.Texref, reference[bind.Texref]{handle: h, ctx: c.Ctx}) {
-		s.drv.TexRefDestroy(h)
-		return cuda.ErrorInvalidHandle
-	}
-	return cuda.Success
+	return keep(&s.texRefs, a.Texref, reference[bind.Texref]{handle: h, ctx: c.Ctx}, h, s.drv.TexRefDestroy)
 }
 
 // TexRefDestroy ends a reference that TexRefCreate made.
@@ -62,10 +58,7 @@ func moduleRef[H any](s *session, c *wire.Call, list *table[reference[H]], id, m
 	if res != cuda.Success {
 		return res
 	}
-	if !list.put(id, reference[H]{h, c.Ctx, mod}) {
-		return cuda.ErrorInvalidHandle
-	}
-	return cuda.Success
+	return list.add(id, reference[H]{h, c.Ctx, mod})
 }
 
 // ref finds a reference whose module is still loaded.

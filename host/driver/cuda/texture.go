@@ -40,11 +40,7 @@ func (s *session) TexObjectCreate(c *wire.Call, a *wire.TexObjectCreateArgs, r *
 		return res
 	}
 	r.Object = h.Value()
-	if !s.textures.put(a.Tex, texture{h, c.Ctx}) {
-		s.drv.TexObjectDestroy(h)
-		return cuda.ErrorInvalidHandle
-	}
-	return cuda.Success
+	return keep(&s.textures, a.Tex, texture{h, c.Ctx}, h, s.drv.TexObjectDestroy)
 }
 
 // TexObjectDestroy ends a texture object.
@@ -70,11 +66,7 @@ func (s *session) SurfObjectCreate(c *wire.Call, a *wire.SurfObjectCreateArgs, r
 		return res
 	}
 	r.Object = h.Value()
-	if !s.surfaces.put(a.Surf, surface{h, c.Ctx}) {
-		s.drv.SurfObjectDestroy(h)
-		return cuda.ErrorInvalidHandle
-	}
-	return cuda.Success
+	return keep(&s.surfaces, a.Surf, surface{h, c.Ctx}, h, s.drv.SurfObjectDestroy)
 }
 
 // SurfObjectDestroy ends a surface object.
