@@ -39,9 +39,7 @@ child=
 # shellcheck disable=SC2046
 stop() { [ -z "$child" ] || kill -9 $(ps -o pid= --ppid "$child") 2>/dev/null || true; }
 # There are no mounts below here by now; --one-file-system is the second lock.
-trap 'stop; if [ -n "$keep" ]; then say "left: $dir"; else rm -rf --one-file-system "$dir"; fi' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
+on_exit 'stop; if [ -n "$keep" ]; then say "left: $dir"; else rm -rf --one-file-system "$dir"; fi'
 
 # settings prints what apt, pip and go have to know here to reach their registries, as VARIABLE=VALUE.
 settings() {

@@ -18,9 +18,7 @@ cleanup() {
   [ ! -f "$tmp/run/scheduler.json" ] || kill "$(jq .pid "$tmp/run/scheduler.json")" 2>/dev/null || true
   rm -rf "$tmp"
 }
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
+on_exit cleanup
 
 passed=0
 ok() { printf 'ok      %s\n' "$*"; passed=$((passed + 1)); }

@@ -21,14 +21,7 @@ program=$BUILD/tests/13.0-static/vectoradd
 [ -x "$program" ] || die "${program#"$ROOT"/} is missing: run scripts/build-tests.sh"
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-errors.XXXXXX")
 qemu_pid=
-cleanup() {
-  [ -z "$qemu_pid" ] || kill -9 "$qemu_pid" 2>/dev/null
-  stop_service
-  rm -rf "$tmp"
-}
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
+on_exit end_vm
 
 # sees CODE FILE WHAT [TEXT]: a program's output ends with that CUDA error (0: it passed), and its log has that text.
 sees() {

@@ -36,9 +36,7 @@ cleanup() {
   stop_service
   rm -rf "$tmp"
 }
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
+on_exit cleanup
 
 # The disk whose program the guest's console runs: guest.sh's agent. A CUDA program and a container lie beside it.
 prepare() {

@@ -42,9 +42,7 @@ cleanup() {
   cp -r "$tmp/root/log/." "$logs/" 2>/dev/null
   rm -rf "$tmp"
 }
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
+on_exit cleanup
 
 # --- causewayd, the hook and the domain --------------------------------------------------------------------------------
 

@@ -32,14 +32,7 @@ tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-sessions.XXXXXX")
 mkdir -p "$BUILD/logs"
 device_log=$BUILD/logs/sessions-device.log console_log=$BUILD/logs/sessions-console.log
 qemu_pid=
-cleanup() {
-  [ -z "$qemu_pid" ] || kill -9 "$qemu_pid" 2>/dev/null
-  stop_service
-  rm -rf "$tmp"
-}
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
+on_exit end_vm
 
 # --- measuring ---------------------------------------------------------------------------------------------------------
 

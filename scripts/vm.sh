@@ -55,9 +55,7 @@ cleanup() {
   fi
   rm -rf "$tmp"
 }
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
+on_exit cleanup
 
 # Base image, rebuilt when any of its ingredients is newer.
 base=$BUILD/images/base-$kernel.cpio.gz

@@ -12,35 +12,31 @@ import (
 
 // ModuleLoad implements wire.Driver.
 func (f *front) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, r *wire.ModuleLoadReply) cuda.Result {
-	logs := logBytes(a.InfoCap, a.ErrCap)
-	return f.load(&a.Image, logs, func() (cuda.Result, uint64) {
-		res := f.Session.ModuleLoad(c, a, r)
-		return res, f.kept(a.Image, r.Managed)
-	})
+	return f.load(&a.Image, logBytes(a.InfoCap, a.ErrCap), func() (cuda.Result, uint64) { return f.Session.ModuleLoad(c, a, r), r.Managed })
 }
 
 // LibraryLoad implements wire.Driver.
 func (f *front) LibraryLoad(c *wire.Call, a *wire.LibraryLoadArgs, r *wire.LibraryLoadReply) cuda.Result {
-	logs := logBytes(a.InfoCap, a.ErrCap)
-	return f.load(&a.Image, logs, func() (cuda.Result, uint64) {
-		res := f.Session.LibraryLoad(c, a, r)
-		return res, f.kept(a.Image, r.Managed)
-	})
+	return f.load(&a.Image, logBytes(a.InfoCap, a.ErrCap), func() (cuda.Result, uint64) { return f.Session.LibraryLoad(c, a, r), r.Managed })
 }
 
 // LinkCreate implements wire.Driver. Its logs last as long as the link.
 func (f *front) LinkCreate(c *wire.Call, a *wire.LinkCreateArgs) cuda.Result {
-	var none []byte
 	logs := logBytes(a.InfoCap, a.ErrCap)
-	return f.load(&none, logs, func() (cuda.Result, uint64) { return f.Session.LinkCreate(c, a), logs })
+	if !f.w.host.reserve(logs) {
+		return cuda.ErrorOutOfMemory
+	}
+	res := f.Session.LinkCreate(c, a)
+	f.w.host.release(logs)
+	if res == cuda.Success {
+		f.w.extra = logs
+	}
+	return res
 }
 
 // LinkAdd implements wire.Driver.
 func (f *front) LinkAdd(c *wire.Call, a *wire.LinkAddArgs, r *wire.LinkAddReply) cuda.Result {
-	return f.load(&a.Input, 0, func() (cuda.Result, uint64) {
-		res := f.Session.LinkAdd(c, a, r)
-		return res, f.kept(a.Input, 0)
-	})
+	return f.load(&a.Input, 0, func() (cuda.Result, uint64) { return f.Session.LinkAdd(c, a, r), 0 })
 }
 
 // LinkComplete implements wire.Driver. How large a link's result is nobody knows before.
@@ -50,35 +46,30 @@ func (f *front) LinkComplete(c *wire.Call, a *wire.LinkCompleteArgs, r *wire.Lin
 	return res
 }
 
-// load runs a request with an image, if there is room for what the driver needs meanwhile. do also says what it keeps. An image that
-// is recorded already is given to the driver from there: of equal ones there is one, however often the guest sends it.
-func (f *front) load(image *[]byte, logs uint64, do func() (cuda.Result, uint64)) cuda.Result {
+// load runs a request with an image, if there is room for what the driver needs meanwhile. do also says how many bytes of managed variables
+// it has found. An image that is recorded already is given to the driver from there: of equal ones there is one, however often the guest
+// sends it.
+func (f *front) load(image *[]byte, logs uint64, do func() (res cuda.Result, managed uint64)) cuda.Result {
 	w := f.w
 	*image = w.record.blobs.same(*image)
-	n := logs + fatbin.Unpacked(*image, 0) + f.kept(*image, 0)
+	unpacked := fatbin.Unpacked(*image, 0)
+	kept := unpacked
+	if d, ok := f.Session.(driver.Loader); ok {
+		kept = d.ImageBytes(*image)
+	}
+	n := logs + unpacked + kept
 	if !w.host.reserve(n) {
 		return cuda.ErrorOutOfMemory
 	}
-	res, stays := do()
+	res, managed := do()
 	w.host.release(n)
+	if managed != 0 {
+		kept *= 3 // with managed variables there is code besides, in which they move, before and after
+	}
 	if res == cuda.Success {
-		w.extra = stays
+		w.extra = kept
 	}
 	return res
-}
-
-// kept is what a driver keeps of an image. With managed variables there is code besides, in which they move, before and after.
-func (f *front) kept(image []byte, managed uint64) uint64 {
-	var n uint64
-	if d, ok := f.Session.(driver.Loader); ok {
-		n = d.ImageBytes(image)
-	} else {
-		n = fatbin.Unpacked(image, 0)
-	}
-	if managed != 0 {
-		n *= 3
-	}
-	return n
 }
 
 // mostLog bounds each of the logs that a driver writes for a guest.

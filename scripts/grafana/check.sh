@@ -42,9 +42,7 @@ cleanup() {
   for p in $(ps -eo pid=,args= | awk -v run="$run/" 'index($0, "--socket " run) {print $1}'); do kill "$p" 2>/dev/null || true; done
   rm -rf "$tmp"
 }
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+on_exit cleanup
 
 # until_ok SECONDS COMMAND... waits for a command to succeed.
 until_ok() {

@@ -10,6 +10,14 @@ say() { printf '[%3ds] %s\n' "$SECONDS" "$*" >&2; }
 
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
+# on_exit COMMAND has it run when the script ends, by a signal too.
+on_exit() {
+  # shellcheck disable=SC2064 # it is expanded when it runs
+  trap "$1" EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM HUP
+}
+
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # retry N CMD... repeats a command that depends on the network, waiting 2, 4, 8... seconds.

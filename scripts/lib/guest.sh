@@ -15,6 +15,14 @@ end() {
   wait "$1" 2>/dev/null
 }
 
+# end_vm is for on_exit, of a script with a VM (qemu_pid) and a device.
+end_vm() {
+  # shellcheck disable=SC2154 # the script's
+  [ -z "$qemu_pid" ] || kill -9 "$qemu_pid" 2>/dev/null
+  stop_service
+  rm -rf "$tmp"
+}
+
 # until_true SECONDS COMMAND... tries it until it succeeds, for that long; its status.
 until_true() {
   local end=$(($(ms) + $1 * 1000)); shift

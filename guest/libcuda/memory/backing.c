@@ -38,29 +38,17 @@ struct maps {
 	FILE *list; /* where the kernel answers no questions */
 };
 
-static uint64_t hex(const char **p)
-{
-	uint64_t v = 0;
-	for (;; (*p)++) {
-		char c = **p;
-		int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-		if (digit < 0)
-			return v;
-		v = v << 4 | (uint64_t)digit;
-	}
-}
-
 /* A line of the list. */
 static void parse_mapping(const char *p, struct mapping *m)
 {
 	memset(m, 0, offsetof(struct mapping, path));
-	m->lo = hex(&p);
-	m->hi = *p == '-' ? (p++, hex(&p)) : 0;
+	m->lo = cw_hex(&p);
+	m->hi = *p == '-' ? (p++, cw_hex(&p)) : 0;
 	if (*p == ' ' && strlen(p) > 6) {
 		m->writable = !strncmp(p + 1, "rw", 2);
 		m->shared = p[4] == 's';
 		p += 6;
-		m->at = hex(&p);
+		m->at = cw_hex(&p);
 	}
 	const char *path = strpbrk(p, "/[");
 	snprintf(m->path, sizeof m->path, "%.*s", path ? (int)strcspn(path, "\n") : 0, path ? path : "");

@@ -22,6 +22,19 @@ __asm__(".symver pthread_join,pthread_join@GLIBC_2.2.5");
 #define SYS_memfd_create 319
 #endif
 
+/* The hexadecimal number at *p, which moves behind it. No sscanf: newer C libraries rename it. */
+static inline uint64_t cw_hex(const char **p)
+{
+	uint64_t v = 0;
+	for (;; (*p)++) {
+		char c = **p;
+		int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+		if (digit < 0)
+			return v;
+		v = v << 4 | (uint64_t)digit;
+	}
+}
+
 enum { CW_FUTEX_WAIT = 0, CW_FUTEX_WAKE = 1, CW_FUTEX_PRIVATE = 128 };
 
 static inline long cw_futex_wait(_Atomic uint32_t *word, uint32_t value, int op, const struct timespec *timeout)

@@ -127,18 +127,6 @@ int cw_spin_calibrate(struct cw_session *s)
 	return 0;
 }
 
-static uintptr_t hex(const char **p)
-{
-	uintptr_t v = 0;
-	for (;; (*p)++) {
-		char c = **p;
-		int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-		if (digit < 0)
-			return v;
-		v = v << 4 | (uintptr_t)digit;
-	}
-}
-
 /* Path of the file that this code was loaded from: "lo-hi perms offset dev inode path" in /proc/self/maps. (No dladdr: it is in
  * libdl on old systems. No sscanf: newer C libraries rename it.) */
 static int own_path(char *out, size_t cap)
@@ -150,8 +138,8 @@ static int own_path(char *out, size_t cap)
 		return 0;
 	while (!found && fgets(line, sizeof line, f)) {
 		const char *p = line;
-		uintptr_t lo = hex(&p);
-		uintptr_t hi = *p == '-' ? (p++, hex(&p)) : 0;
+		uintptr_t lo = cw_hex(&p);
+		uintptr_t hi = *p == '-' ? (p++, cw_hex(&p)) : 0;
 		if ((uintptr_t)own_path < lo || (uintptr_t)own_path >= hi)
 			continue;
 		line[strcspn(line, "\n")] = 0;

@@ -264,8 +264,8 @@ func (s *session) forgetArrays(ctx uint32) {
 			delete(s.mipmaps.m, id)
 		}
 	}
-	forget(&s.textures, func(t texture) bool { return t.ctx == ctx })
-	forget(&s.surfaces, func(t surface) bool { return t.ctx == ctx })
+	forget(&s.textures, func(t object[bind.TexObject]) bool { return t.ctx == ctx })
+	forget(&s.surfaces, func(t object[bind.SurfObject]) bool { return t.ctx == ctx })
 	forget(&s.texRefs, func(t reference[bind.Texref]) bool { return t.ctx == ctx })
 	forget(&s.surfRefs, func(t reference[bind.Surfref]) bool { return t.ctx == ctx })
 	for id, l := range s.links.m {

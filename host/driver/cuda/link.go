@@ -61,9 +61,7 @@ func (s *session) LinkAdd(c *wire.Call, a *wire.LinkAddArgs, r *wire.LinkAddRepl
 	o := newJITOptions(a.Options, 0, 0)
 	defer o.Free()
 	res = s.drv.LinkAddData(l.handle, a.Type, in, a.Name, o.Options)
-	info, errs, wall := l.opt.logs()
-	r.InfoLen, r.ErrLen, r.WallMs = uint32(len(info)), uint32(len(errs)), wall
-	r.Logs = append(append([]byte(nil), info...), errs...)
+	r.InfoLen, r.ErrLen, r.WallMs, r.Logs = l.opt.logs()
 	if res == cuda.Success {
 		t := codeTraits(a.Input, fatbin.Unknown) // of an object or library
 		if code != nil {
@@ -86,9 +84,8 @@ func (s *session) LinkComplete(c *wire.Call, a *wire.LinkCompleteArgs, r *wire.L
 			l.image = image
 		}
 	}
-	info, errs, wall := l.opt.logs()
-	r.InfoLen, r.ErrLen, r.WallMs = uint32(len(info)), uint32(len(errs)), wall
-	r.Result = append(append(append([]byte(nil), info...), errs...), l.image...)
+	r.InfoLen, r.ErrLen, r.WallMs, r.Result = l.opt.logs()
+	r.Result = append(r.Result, l.image...)
 	return res
 }
 

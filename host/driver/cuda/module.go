@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
@@ -45,8 +46,8 @@ func newJITOptions(pairs []byte, infoCap, errCap uint32) *jitOptions {
 	return o
 }
 
-// logs are the info log, the error log and the compile time in milliseconds.
-func (o *jitOptions) logs() (info, errs []byte, wall float32) {
+// logs are how long the info log and the error log are, the compile time in milliseconds, and the logs one behind the other.
+func (o *jitOptions) logs() (info, errs uint32, wall float32, both []byte) {
 	text := func(b bind.Buffer, length int) []byte {
 		if length < 0 {
 			return nil
@@ -56,7 +57,8 @@ func (o *jitOptions) logs() (info, errs []byte, wall float32) {
 	if o.wall >= 0 {
 		wall = float(o.Value(o.wall))
 	}
-	return text(o.info, o.infoLen), text(o.errs, o.errsLen), wall
+	i, e := text(o.info, o.infoLen), text(o.errs, o.errsLen)
+	return uint32(len(i)), uint32(len(e)), wall, slices.Concat(i, e)
 }
 
 // ModuleLoad loads PTX, a cubin or a fatbin into the current context.
@@ -70,9 +72,7 @@ func (s *session) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, r *wire.Modul
 	defer im.Release()
 	defer o.Free()
 	handle, res := s.drv.ModuleLoadDataEx(im, o.Options)
-	info, errs, wall := o.logs()
-	r.InfoLen, r.ErrLen, r.WallMs = uint32(len(info)), uint32(len(errs)), wall
-	r.Logs = append(append([]byte(nil), info...), errs...)
+	r.InfoLen, r.ErrLen, r.WallMs, r.Logs = o.logs()
 	if res != cuda.Success {
 		return res
 	}
@@ -168,9 +168,7 @@ func (s *session) LibraryLoad(c *wire.Call, a *wire.LibraryLoadArgs, r *wire.Lib
 	defer keep.Free()
 	keep.Add(cuda.LibraryBinaryIsPreserved, 1) // the driver need not copy, and may load lazily
 	handle, res := s.drv.LibraryLoadData(im, o.Options, keep)
-	info, errs, wall := o.logs()
-	r.InfoLen, r.ErrLen, r.WallMs = uint32(len(info)), uint32(len(errs)), wall
-	r.Logs = append(append([]byte(nil), info...), errs...)
+	r.InfoLen, r.ErrLen, r.WallMs, r.Logs = o.logs()
 	if res != cuda.Success {
 		im.Release()
 		return res

@@ -8,8 +8,8 @@ type arrayState struct {
 	arrays  table[array]
 	mipmaps table[mipmap]
 
-	textures  table[texture]
-	surfaces  table[surface]
+	textures  table[object[bind.TexObject]]
+	surfaces  table[object[bind.SurfObject]]
 	texRefs   table[reference[bind.Texref]]
 	surfRefs  table[reference[bind.Surfref]]
 	greens    table[green]

@@ -6,15 +6,22 @@ import (
 	"causeway/host/driver/cuda/bind"
 )
 
-// texture and surface are objects of those kinds.
-type texture struct {
-	handle bind.TexObject
+// object is a texture or surface object, of the context that it was made in.
+type object[H any] struct {
+	handle H
 	ctx    uint32
 }
 
-type surface struct {
-	handle bind.SurfObject
-	ctx    uint32
+// destroyObject ends one.
+func destroyObject[H any](s *session, list *table[object[H]], id uint32, destroy func(H) cuda.Result) cuda.Result {
+	t, ok := list.remove(id)
+	if !ok {
+		return cuda.ErrorInvalidValue
+	}
+	if res := s.useContext(t.ctx); res != cuda.Success {
+		return res
+	}
+	return destroy(t.handle)
 }
 
 // resource checks a descriptor of the guest's and puts the driver's handle into it.
@@ -40,19 +47,12 @@ func (s *session) TexObjectCreate(c *wire.Call, a *wire.TexObjectCreateArgs, r *
 		return res
 	}
 	r.Object = h.Value()
-	return keep(&s.textures, a.Tex, texture{h, c.Ctx}, h, s.drv.TexObjectDestroy)
+	return keep(&s.textures, a.Tex, object[bind.TexObject]{h, c.Ctx}, h, s.drv.TexObjectDestroy)
 }
 
 // TexObjectDestroy ends a texture object.
 func (s *session) TexObjectDestroy(c *wire.Call, a *wire.TexObjectDestroyArgs) cuda.Result {
-	t, ok := s.textures.remove(a.Tex)
-	if !ok {
-		return cuda.ErrorInvalidValue
-	}
-	if res := s.useContext(t.ctx); res != cuda.Success {
-		return res
-	}
-	return s.drv.TexObjectDestroy(t.handle)
+	return destroyObject(s, &s.textures, a.Tex, s.drv.TexObjectDestroy)
 }
 
 // SurfObjectCreate makes a surface object.
@@ -66,17 +66,10 @@ func (s *session) SurfObjectCreate(c *wire.Call, a *wire.SurfObjectCreateArgs, r
 		return res
 	}
 	r.Object = h.Value()
-	return keep(&s.surfaces, a.Surf, surface{h, c.Ctx}, h, s.drv.SurfObjectDestroy)
+	return keep(&s.surfaces, a.Surf, object[bind.SurfObject]{h, c.Ctx}, h, s.drv.SurfObjectDestroy)
 }
 
 // SurfObjectDestroy ends a surface object.
 func (s *session) SurfObjectDestroy(c *wire.Call, a *wire.SurfObjectDestroyArgs) cuda.Result {
-	t, ok := s.surfaces.remove(a.Surf)
-	if !ok {
-		return cuda.ErrorInvalidValue
-	}
-	if res := s.useContext(t.ctx); res != cuda.Success {
-		return res
-	}
-	return s.drv.SurfObjectDestroy(t.handle)
+	return destroyObject(s, &s.surfaces, a.Surf, s.drv.SurfObjectDestroy)
 }

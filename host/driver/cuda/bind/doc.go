@@ -14,15 +14,6 @@
 // All of these have fields that no other package writes. Address and HostAddress are what is left of Mem and Host for calls that take no
 // size. A struct of parameters with such addresses is sealed (cuda/api/bind.idl) if the driver takes an extent from elsewhere in it.
 //
-// To convert a file that calls by number:
-//
-//	s.fn.cuXxx.call(s.out.addr(), a, b); *s.out.u64(0)   v, res := s.drv.Xxx(a, b)          results come back, scratch memory goes
-//	s.issue(c, st, s.fn.cuXxx, a, b)                      s.issue(c, st, s.drv.Xxx(a, b))    entries marked call in bind.idl give a Call
-//	newBuffer(40), binary.LittleEndian.PutUint32(b[8:])   var d bind.Array3DDescriptor       structs are of Go, and go by pointer
-//	b := bufferOf(list); call(b.addr(), n)                s.drv.Xxx(list)                    lists are slices
-//	n := cString(name); call(n.addr())                    s.drv.Xxx(name)                    texts are bytes
-//	s.reachable(addr, size); call(addr, size)             m, res := s.space.Mem(addr, size); s.drv.Xxx(m)
-//
 // An entry that is not bound yet, or takes a parameter otherwise, gets a line in bind.idl; a struct its layout in abi_structs.h; then
 // go generate ./cuda.
 //

@@ -163,11 +163,16 @@ func (r Registered) At(addr uintptr, size uint64) (Mem, bool) {
 }
 
 // Word is the 32-bit word at an offset, which this process and the GPU share; nil beyond the end.
-func (r Registered) Word(offset uint64) *uint32 {
-	if h, ok := r.host.Slice(offset, 4); ok {
-		return (*uint32)(pointerTo(h.at))
+func (r Registered) Word(offset uint64) *uint32 { return wordOf[uint32](r, offset) }
+
+// Word64 is Word for 64 bits.
+func (r Registered) Word64(offset uint64) *uint64 { return wordOf[uint64](r, offset) }
+
+func wordOf[T uint32 | uint64](r Registered, offset uint64) (w *T) {
+	if h, ok := r.host.Slice(offset, uint64(unsafe.Sizeof(*w))); ok {
+		w = (*T)(pointerTo(h.at))
 	}
-	return nil
+	return w
 }
 
 // IsZero reports whether it is none.
@@ -178,14 +183,6 @@ type Callback struct{ v uint64 }
 
 // CallbackAt is the C function at an address that cgo gave.
 func CallbackAt(f unsafe.Pointer) Callback { return Callback{uint64(uintptr(f))} }
-
-// Word64 is Word for 64 bits.
-func (r Registered) Word64(offset uint64) *uint64 {
-	if h, ok := r.host.Slice(offset, 8); ok {
-		return (*uint64)(pointerTo(h.at))
-	}
-	return nil
-}
 
 // HostAt is size bytes at an address of this process, false if they are not of this memory.
 func (r Registered) HostAt(addr uintptr, size uint64) (Host, bool) {
