@@ -15,8 +15,8 @@ var (
 	ErrBadDescriptor = errors.New("invalid descriptor")
 )
 
-// Extent is a range of guest-physical memory.
-type Extent struct {
+// Range is a range of guest-physical memory.
+type Range struct {
 	GPA uint64
 	Len uint32
 }

@@ -107,17 +107,17 @@ func TestSegments(t *testing.T) {
 		must(t, err)
 		c, err := q.Pop()
 		must(t, err)
-		var got []virtio.Extent
+		var got []virtio.Range
 		for _, s := range append(c.Readable, c.Writable...) {
-			got = append(got, virtio.Extent{GPA: s.GPA, Len: uint32(len(s.Data))})
+			got = append(got, virtio.Range{GPA: s.GPA, Len: uint32(len(s.Data))})
 		}
-		want := []virtio.Extent{{0x180000, 8192}, {0x190000, 10}, {0x1ff000, 4096}, {0x200000, 4097}}
+		want := []virtio.Range{{0x180000, 8192}, {0x190000, 10}, {0x1ff000, 4096}, {0x200000, 4097}}
 		if len(got) != len(want) {
-			t.Fatalf("extents %x, not %x", got, want)
+			t.Fatalf("ranges %x, not %x", got, want)
 		}
 		for i := range want {
 			if got[i] != want[i] {
-				t.Fatalf("extents %x, not %x", got, want)
+				t.Fatalf("ranges %x, not %x", got, want)
 			}
 		}
 		msg := bytes.Repeat([]byte("0123456789"), 500)

@@ -56,7 +56,7 @@ type ring struct {
 	regions [3]*vhostuser.Region
 }
 
-// mapRing translates the addresses of cfg and checks extent and alignment.
+// mapRing translates the addresses of cfg and checks length and alignment.
 func mapRing(mem *vhostuser.Memory, cfg vhostuser.QueueConfig) (*ring, error) {
 	r := &ring{size: cfg.Size}
 	v := mem.View()

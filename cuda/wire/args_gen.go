@@ -1344,7 +1344,7 @@ func (v *Memcpy3DArgs) encode(w *writer) {
 }
 
 // Awaited implements Awaiter.
-func (v *Memcpy3DArgs) Awaited() bool { return v.DstKind == BoxStaging }
+func (v *Memcpy3DArgs) Awaited() bool { return v.DstKind == OperandStaging }
 
 // OnStream implements Streamed.
 func (v *Memcpy3DArgs) OnStream() Stream { return v.Stream }

@@ -13,9 +13,9 @@ const (
 	TensorMapTiled      = 0
 	TensorMapIm2col     = 1
 	TensorMapIm2colWide = 2
-	BoxAddress          = 0
-	BoxStaging          = 1
-	BoxArray            = 2
+	OperandAddress      = 0
+	OperandStaging      = 1
+	OperandArray        = 2
 	TexRefArray         = 1
 	TexRefMipmap        = 2
 	TexRefAddress       = 3
@@ -64,7 +64,7 @@ const (
 	CallbackEvent       = 65536
 	CallbackOverBudget  = 65536
 	CallbackStillOver   = 65537
-	ProtocolVersion     = 2490263006
+	ProtocolVersion     = 110295490
 	HelloMagic          = 0x31535743
 	Region0Size         = 0x100000
 	SlotsOffset         = 0x1000

@@ -242,7 +242,7 @@ func TestAwaiters(t *testing.T) {
 		}
 	}
 	for a, want := range map[Awaiter]bool{
-		&MemcpyStagedArgs{Direction: 1}: true, &MemcpyStagedArgs{}: false, &Memcpy3DArgs{DstKind: BoxStaging}: true, &Memcpy3DArgs{SrcKind: BoxStaging}: false,
+		&MemcpyStagedArgs{Direction: 1}: true, &MemcpyStagedArgs{}: false, &Memcpy3DArgs{DstKind: OperandStaging}: true, &Memcpy3DArgs{SrcKind: OperandStaging}: false,
 	} {
 		if a.Awaited() != want {
 			t.Errorf("%+v: %v", a, !want)

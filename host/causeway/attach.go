@@ -17,7 +17,7 @@ import (
 	"causeway/host/api"
 	"causeway/host/libvirt"
 	"causeway/host/qmp"
-	"causeway/host/view"
+	"causeway/host/report"
 )
 
 // domainFlags are common to attach and detach.
@@ -100,7 +100,7 @@ func (f *domainFlags) print(cmd *cobra.Command, r *libvirt.Result) error {
 	if text := unlimited(key, r.Limits); text != "" {
 		fmt.Fprintln(notes, "warning:", text)
 	}
-	_, err := fmt.Fprintf(out, "%s is added to %s: %s. In the guest: %s\n", key, where, view.LimitsLine(r.Limits), mountCommand(r.Name))
+	_, err := fmt.Fprintf(out, "%s is added to %s: %s. In the guest: %s\n", key, where, report.LimitsLine(r.Limits), mountCommand(r.Name))
 	return err
 }
 

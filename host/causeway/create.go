@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"causeway/host/api"
-	"causeway/host/view"
+	"causeway/host/report"
 )
 
 // createExample is run by scripts/create.sh as it stands. Guest memory is shared once for the VM, and has the size of -m.
@@ -67,7 +67,7 @@ func (f *nodeFlags) create(cmd *cobra.Command, w api.Wish) error {
 		return err
 	}
 	if f.json {
-		return printJSON(cmd.OutOrStdout(), view.Inspected{VGPU: v, Attach: view.AttachTo(&v)})
+		return printJSON(cmd.OutOrStdout(), report.Inspected{VGPU: v, Attach: report.AttachTo(&v)})
 	}
 	r, err := f.read(ctx)
 	if err != nil {
@@ -81,16 +81,16 @@ func (f *nodeFlags) create(cmd *cobra.Command, w api.Wish) error {
 }
 
 // say tells in a line what a vGPU is, and what its guest does.
-func say(out, notes io.Writer, what string, r *view.Reading, v *api.VGPU) error {
+func say(out, notes io.Writer, what string, r *report.Reading, v *api.VGPU) error {
 	if text := unlimited(v.Spec.Key(), v.Spec.Limits); text != "" {
 		fmt.Fprintln(notes, "warning:", text)
 	}
-	_, err := fmt.Fprintf(out, "%s %s %s. In the guest: %s\n", v.Spec.Key(), what, view.Summary(r, v), mountCommand(v.Spec.Name))
+	_, err := fmt.Fprintf(out, "%s %s %s. In the guest: %s\n", v.Spec.Key(), what, report.Summary(r, v), mountCommand(v.Spec.Name))
 	return err
 }
 
 func mountCommand(tag string) string {
-	at := view.MountPoint(tag)
+	at := report.MountPoint(tag)
 	return "mkdir -p " + at + " && mount -t virtiofs " + tag + " " + at
 }
 

@@ -23,9 +23,9 @@ import (
 	"causeway/host/device"
 	"causeway/host/driver"
 	"causeway/host/limit"
+	"causeway/host/report"
 	"causeway/host/sandbox"
 	"causeway/host/schedule"
-	"causeway/host/view"
 	"causeway/host/worker/spawn"
 )
 
@@ -287,7 +287,7 @@ func routineRebuild(ctx context.Context, dev *device.Device, log *slog.Logger) {
 
 // printAttach says how to attach the device. No metadata: libvirt's hook would ask causewayd for another.
 func printAttach(w io.Writer, socket, name string) error {
-	a := view.AttachTo(&api.VGPU{Spec: api.Spec{Name: name}, Socket: socket})
+	a := report.AttachTo(&api.VGPU{Spec: api.Spec{Name: name}, Socket: socket})
 	a.Metadata = ""
-	return view.WriteAttach(w, a)
+	return report.WriteAttach(w, a)
 }

@@ -16,7 +16,7 @@ import (
 	"causeway/host/api"
 	"causeway/host/driver"
 	"causeway/host/inventory"
-	"causeway/host/view"
+	"causeway/host/report"
 )
 
 // gpuLine is one GPU as `causeway gpus --local --json` prints it, for this program's other processes.
@@ -89,7 +89,7 @@ func (f *nodeFlags) gpus(cmd *cobra.Command) error {
 	if f.json {
 		return printJSON(out, append([]api.GPU{}, r.GPUs...))
 	}
-	return view.GPUs(out, r)
+	return report.GPUs(out, r)
 }
 
 func drainCommand(name, short, long string, do func(*api.Client, context.Context, string) error) *cobra.Command {
@@ -125,9 +125,9 @@ func drainCommand(name, short, long string, do func(*api.Client, context.Context
 
 // drainedLine says what drain or resume did.
 func drainedLine(name string, g *api.GPU) string {
-	line := "GPU " + view.GPUNumber(g) + " takes vGPUs again"
+	line := "GPU " + report.GPUNumber(g) + " takes vGPUs again"
 	if name == "drain" {
-		line = "GPU " + view.GPUNumber(g) + " gets no new vGPU"
+		line = "GPU " + report.GPUNumber(g) + " gets no new vGPU"
 		if len(g.VGPUs) > 0 {
 			line += "; those that it has go on: " + strings.Join(g.VGPUs, ", ")
 		}
@@ -156,7 +156,7 @@ func completeLocalGPU(cmd *cobra.Command, _ []string, _ string) ([]string, cobra
 	}
 	told := toldOf(list)
 	for i := range told {
-		words = append(words, cobra.CompletionWithDesc(view.GPUNumber(&told[i]), told[i].Name))
+		words = append(words, cobra.CompletionWithDesc(report.GPUNumber(&told[i]), told[i].Name))
 	}
 	return words, cobra.ShellCompDirectiveNoFileComp
 }
@@ -172,7 +172,7 @@ func (f *nodeFlags) completeGPU(cmd *cobra.Command, args []string, _ string) ([]
 	r.Sort()
 	var list []string
 	for i := range r.GPUs {
-		list = append(list, cobra.CompletionWithDesc(view.GPUNumber(&r.GPUs[i]), r.GPUs[i].Name))
+		list = append(list, cobra.CompletionWithDesc(report.GPUNumber(&r.GPUs[i]), r.GPUs[i].Name))
 	}
 	return list, cobra.ShellCompDirectiveNoFileComp
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"causeway/host/api"
-	"causeway/host/view"
+	"causeway/host/report"
 )
 
 func limitsCommand() *cobra.Command {
@@ -50,7 +50,7 @@ hold is refused: more memory than is left, less than a CUDA context needs, a sha
 			if text := unlimited(v.Spec.Key(), now); text != "" && change.Named() {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", text)
 			}
-			return view.Limits(cmd.OutOrStdout(), now)
+			return report.Limits(cmd.OutOrStdout(), now)
 		},
 	}
 	node.register(c)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"causeway/host/api"
-	"causeway/host/view"
+	"causeway/host/report"
 )
 
 func logsCommand() *cobra.Command {
@@ -90,7 +90,7 @@ func (l *logReader) copy(ctx context.Context, node *nodeFlags, out io.Writer) er
 		return err
 	}
 	defer body.Close()
-	_, err = io.Copy(view.Safe(out), body)
+	_, err = io.Copy(report.Safe(out), body)
 	return err
 }
 
@@ -108,5 +108,5 @@ func (l *logReader) copyFile(ctx context.Context, out io.Writer) error {
 	if err := seekLines(f, l.lines); err != nil {
 		return fmt.Errorf("log of %s/%s: %w", l.vm, l.name, err)
 	}
-	return follow(ctx, view.Safe(out), f, l.follow)
+	return follow(ctx, report.Safe(out), f, l.follow)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"causeway/host/api"
-	"causeway/host/view"
+	"causeway/host/report"
 )
 
 // answerLimit bounds one question to causewayd or to a device process: a stuck one must not hold the others' account back.
@@ -47,7 +47,7 @@ func runDir() string { return cmp.Or(os.Getenv(runDirVar), api.RunDir) }
 func (f *nodeFlags) client() *api.Client { return api.NewClient(api.Socket(f.run)) }
 
 // read asks causewayd, or the device processes if there is none.
-func (f *nodeFlags) read(ctx context.Context) (*view.Reading, error) {
+func (f *nodeFlags) read(ctx context.Context) (*report.Reading, error) {
 	c := f.client()
 	defer c.Close()
 	r, err := readDaemon(ctx, c)
@@ -62,10 +62,10 @@ func (f *nodeFlags) read(ctx context.Context) (*view.Reading, error) {
 	return r, nil
 }
 
-func readDaemon(ctx context.Context, c *api.Client) (*view.Reading, error) {
+func readDaemon(ctx context.Context, c *api.Client) (*report.Reading, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*answerLimit)
 	defer cancel()
-	var r view.Reading
+	var r report.Reading
 	v, err := c.Version(ctx)
 	if err != nil {
 		return nil, err
@@ -79,8 +79,8 @@ func readDaemon(ctx context.Context, c *api.Client) (*view.Reading, error) {
 }
 
 // readDevices asks each device process whose control socket is below the run directory.
-func readDevices(ctx context.Context, run string) *view.Reading {
-	var r view.Reading
+func readDevices(ctx context.Context, run string) *report.Reading {
+	var r report.Reading
 	found, _ := filepath.Glob(filepath.Join(run, "*", "*.ctl")) // the pattern is well formed unless run is not: then nothing is found
 	vgpus := make([]api.VGPU, len(found))
 	errs := make([]error, len(found))
@@ -121,7 +121,7 @@ func readDevice(ctx context.Context, socket string) (api.VGPU, error) {
 }
 
 // addGPU has a reading without causewayd know the GPUs that its vGPUs use.
-func addGPU(r *view.Reading, s *api.Status) {
+func addGPU(r *report.Reading, s *api.Status) {
 	if s == nil || s.UUID == "" {
 		return
 	}
@@ -135,7 +135,7 @@ func addGPU(r *view.Reading, s *api.Status) {
 }
 
 // one reads the vGPUs that a command's argument names: at least one.
-func (f *nodeFlags) find(ctx context.Context, key string) (*view.Reading, []api.VGPU, error) {
+func (f *nodeFlags) find(ctx context.Context, key string) (*report.Reading, []api.VGPU, error) {
 	r, err := f.read(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -152,7 +152,7 @@ func noVGPU(key string) error {
 }
 
 // findOne is find for commands that take exactly one vGPU.
-func (f *nodeFlags) findOne(ctx context.Context, key string) (*view.Reading, *api.VGPU, error) {
+func (f *nodeFlags) findOne(ctx context.Context, key string) (*report.Reading, *api.VGPU, error) {
 	r, found, err := f.find(ctx, key)
 	if err != nil {
 		return nil, nil, err

@@ -14,7 +14,7 @@ import (
 	"causeway/host/api"
 	"causeway/host/api/apitest"
 	"causeway/host/limit"
-	"causeway/host/view"
+	"causeway/host/report"
 )
 
 // shortDir is a folder whose name leaves room for a socket's.
@@ -122,7 +122,7 @@ func TestNodeJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told []view.Inspected
+	var told []report.Inspected
 	if err := json.Unmarshal([]byte(out), &told); err != nil || len(told) != 2 || !strings.Contains(told[0].Attach.Filesystem, "/s") || told[1].Spec.Name != "gpu1" {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"causeway/host/api"
 	"causeway/host/api/apitest"
-	"causeway/host/view"
+	"causeway/host/report"
 )
 
 func TestLimits(t *testing.T) {
@@ -116,7 +116,7 @@ func TestGPUs(t *testing.T) {
 func TestCreateDelete(t *testing.T) {
 	run, f := fakeNode(t)
 	out, _, err := command(t, "create", "hand", "--gpu", "any", "--memory", "1GiB", "--share", "50", "--owner", "me", "--json", "--run-dir", run)
-	var v view.Inspected
+	var v report.Inspected
 	if err != nil || json.Unmarshal([]byte(out), &v) != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"causeway/host/api"
 	"causeway/host/limit"
-	"causeway/host/view"
+	"causeway/host/report"
 )
 
 func profilesCommand() *cobra.Command {
@@ -36,7 +36,7 @@ Without causewayd the usual ones are shown, as this machine's GPUs have them.`,
 			if node.json {
 				return printJSON(cmd.OutOrStdout(), list)
 			}
-			return view.Profiles(cmd.OutOrStdout(), list, gpus)
+			return report.Profiles(cmd.OutOrStdout(), list, gpus)
 		},
 	}
 	node.register(c)

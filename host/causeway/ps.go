@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"causeway/host/api"
-	"causeway/host/view"
+	"causeway/host/report"
 )
 
 // psFlags say how vGPUs are listed.
@@ -31,7 +31,7 @@ share or cap that does not hold now.
 States: waiting (no VM is connected), connected, lost (its device process ended by itself: restart the VM, or attach again).
 Without causewayd, the device processes are asked.
 
---format takes a Go template with ` + view.PsFields() + `;
+--format takes a Go template with ` + report.PsFields() + `;
 "table ..." puts heads above, {{json .}} writes all of them.`,
 		Example: `  causeway ps
   causeway ps -a                    # the processes in the guests too
@@ -55,10 +55,10 @@ func (f *psFlags) run(cmd *cobra.Command, args []string) error {
 	if f.quiet {
 		format = "{{.Key}}"
 	}
-	var lines *view.Format
+	var lines *report.Format
 	if format != "" {
 		var err error
-		if lines, err = view.ParseFormat(format); err != nil {
+		if lines, err = report.ParseFormat(format); err != nil {
 			return fmt.Errorf("--format: %w", err)
 		}
 	}
@@ -78,21 +78,21 @@ func (f *psFlags) run(cmd *cobra.Command, args []string) error {
 	case lines != nil:
 		return lines.Write(out, r)
 	}
-	if err := view.VGPUs(out, r); err != nil {
+	if err := report.VGPUs(out, r); err != nil {
 		return err
 	}
 	if f.all {
 		fmt.Fprintln(out)
-		if err := view.Sessions(out, r); err != nil {
+		if err := report.Sessions(out, r); err != nil {
 			return err
 		}
 	}
-	view.Notes(cmd.ErrOrStderr(), r)
+	report.Notes(cmd.ErrOrStderr(), r)
 	return nil
 }
 
 // keepOnly leaves the vGPUs that keys name: one at least each.
-func keepOnly(r *view.Reading, keys []string) error {
+func keepOnly(r *report.Reading, keys []string) error {
 	var kept []api.VGPU
 	for _, key := range keys {
 		found := r.Find(key)
@@ -121,9 +121,9 @@ domain XML and the QEMU arguments that attach it.`,
 				return err
 			}
 			out := cmd.OutOrStdout()
-			var list []view.Inspected
+			var list []report.Inspected
 			for i := range found {
-				if list = append(list, view.Inspected{VGPU: found[i], Attach: view.AttachTo(&found[i])}); node.json {
+				if list = append(list, report.Inspected{VGPU: found[i], Attach: report.AttachTo(&found[i])}); node.json {
 					continue
 				}
 				if i > 0 {
@@ -131,14 +131,14 @@ domain XML and the QEMU arguments that attach it.`,
 						return err
 					}
 				}
-				if err := view.Inspect(out, r, &found[i]); err != nil {
+				if err := report.Inspect(out, r, &found[i]); err != nil {
 					return err
 				}
 			}
 			if node.json {
 				return printJSON(out, list)
 			}
-			view.Notes(cmd.ErrOrStderr(), &view.Reading{Daemon: r.Daemon, Notes: r.Notes})
+			report.Notes(cmd.ErrOrStderr(), &report.Reading{Daemon: r.Daemon, Notes: r.Notes})
 			return nil
 		},
 	}

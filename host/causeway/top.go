@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
-	"causeway/host/view"
+	"causeway/host/report"
 )
 
 // topFlags of `causeway top`.
@@ -62,28 +62,28 @@ line of JSON. Without causewayd, the device processes are asked; GPUs' utilisati
 	}
 	f.node.register(c)
 	c.Flags().DurationVarP(&f.interval, "interval", "i", 2*time.Second, "time between readings")
-	c.Flags().StringVarP(&f.sort, "sort", "s", "busy", "order: "+strings.Join(view.Orders(), ", "))
+	c.Flags().StringVarP(&f.sort, "sort", "s", "busy", "order: "+strings.Join(report.Orders(), ", "))
 	c.Flags().BoolVarP(&f.reverse, "reverse", "r", false, "turn the order")
 	c.Flags().BoolVar(&f.hide, "vgpus", false, "vGPUs only, without the processes of guests")
 	c.Flags().BoolVar(&f.once, "once", false, "print one picture, as without a terminal")
 	c.Flags().BoolVarP(&f.batch, "batch", "b", false, "print pictures one after the other")
 	c.Flags().IntVarP(&f.number, "number", "n", 0, "end after this many pictures (default: without end)")
-	_ = c.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(view.Orders(), cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(report.Orders(), cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
 // top is the state to begin with.
-func (f *topFlags) top(args []string) (*view.Top, error) {
-	if !slices.Contains(view.Orders(), f.sort) {
-		return nil, fmt.Errorf("--sort %s: use one of %s", f.sort, strings.Join(view.Orders(), ", "))
+func (f *topFlags) top(args []string) (*report.Top, error) {
+	if !slices.Contains(report.Orders(), f.sort) {
+		return nil, fmt.Errorf("--sort %s: use one of %s", f.sort, strings.Join(report.Orders(), ", "))
 	}
-	if f.interval < view.LeastInterval || f.interval > view.MostInterval {
-		return nil, fmt.Errorf("--interval %v: use %v to %v", f.interval, view.LeastInterval, view.MostInterval)
+	if f.interval < report.LeastInterval || f.interval > report.MostInterval {
+		return nil, fmt.Errorf("--interval %v: use %v to %v", f.interval, report.LeastInterval, report.MostInterval)
 	}
 	if f.number < 0 {
 		return nil, fmt.Errorf("-n %d: use a number of pictures", f.number)
 	}
-	t := &view.Top{Interval: f.interval, Order: view.Order(f.sort), Reverse: f.reverse, Processes: !f.hide}
+	t := &report.Top{Interval: f.interval, Order: report.Order(f.sort), Reverse: f.reverse, Processes: !f.hide}
 	if len(args) == 1 {
 		t.Only = args[0]
 	}
@@ -91,7 +91,7 @@ func (f *topFlags) top(args []string) (*view.Top, error) {
 }
 
 // print writes pictures to a file or a pipe. Rates need two readings: the first makes no picture.
-func (f *topFlags) print(ctx context.Context, t *view.Top, out io.Writer) error {
+func (f *topFlags) print(ctx context.Context, t *report.Top, out io.Writer) error {
 	pictures := f.number
 	if f.once || !f.batch && pictures == 0 {
 		pictures = 1
@@ -123,12 +123,12 @@ func (f *topFlags) print(ctx context.Context, t *view.Top, out io.Writer) error 
 	}
 }
 
-func (f *topFlags) picture(t *view.Top, out io.Writer) error {
+func (f *topFlags) picture(t *report.Top, out io.Writer) error {
 	if f.node.json {
 		r, rows := t.Record()
-		return view.WriteRecord(out, r, rows)
+		return report.WriteRecord(out, r, rows)
 	}
-	text := view.Text(t.Lines())
+	text := report.Text(t.Lines())
 	if f.batch {
 		text += "\n"
 	}
@@ -140,7 +140,7 @@ func (f *topFlags) picture(t *view.Top, out io.Writer) error {
 var errNoTerminal = errors.New("no terminal")
 
 // live draws on the terminal until q or ctx's end, and leaves it as it was.
-func (f *topFlags) live(ctx context.Context, t *view.Top, out io.Writer) (err error) {
+func (f *topFlags) live(ctx context.Context, t *report.Top, out io.Writer) (err error) {
 	screen, ok := out.(*os.File)
 	if os.Getenv("TERM") == "dumb" || f.once || f.batch || f.node.json || f.number > 0 || !ok || !term.IsTerminal(int(screen.Fd())) || !term.IsTerminal(int(os.Stdin.Fd())) {
 		return errNoTerminal
@@ -150,11 +150,11 @@ func (f *topFlags) live(ctx context.Context, t *view.Top, out io.Writer) (err er
 		return errNoTerminal
 	}
 	defer func() {
-		_, werr := screen.WriteString(view.Leave)
+		_, werr := screen.WriteString(report.Leave)
 		rerr := term.Restore(int(os.Stdin.Fd()), before)
 		err = errors.Join(err, werr, rerr)
 	}()
-	if _, err := screen.WriteString(view.Enter); err != nil {
+	if _, err := screen.WriteString(report.Enter); err != nil {
 		return err
 	}
 	return f.routineLive(ctx, t, screen)
@@ -162,12 +162,12 @@ func (f *topFlags) live(ctx context.Context, t *view.Top, out io.Writer) (err er
 
 // answer is a reading, or why there is none.
 type answer struct {
-	reading *view.Reading
+	reading *report.Reading
 	err     error
 }
 
 // routineLive owns t. Readings are taken beside it, one at a time, so that keys work while a node is slow.
-func (f *topFlags) routineLive(ctx context.Context, t *view.Top, screen *os.File) error {
+func (f *topFlags) routineLive(ctx context.Context, t *report.Top, screen *os.File) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	keys := make(chan []byte)
@@ -190,7 +190,7 @@ func (f *topFlags) routineLive(ctx context.Context, t *view.Top, screen *os.File
 	ask()
 	tick := time.NewTicker(t.Interval)
 	defer tick.Stop()
-	var decoder view.Keys
+	var decoder report.Keys
 	look := lookOf(os.Getenv)
 	t.ASCII = !isUTF8(os.Getenv)
 	for {
@@ -217,7 +217,7 @@ func (f *topFlags) routineLive(ctx context.Context, t *view.Top, screen *os.File
 		case s := <-sizes:
 			if s == unix.SIGCONT { // a shell may have taken the terminal meanwhile
 				_, _ = term.MakeRaw(int(os.Stdin.Fd()))
-				_, _ = screen.WriteString(view.Enter)
+				_, _ = screen.WriteString(report.Enter)
 			}
 		case p, ok := <-keys:
 			if !ok { // the terminal is gone
@@ -225,9 +225,9 @@ func (f *topFlags) routineLive(ctx context.Context, t *view.Top, screen *os.File
 			}
 			for _, k := range decoder.Feed(p) {
 				switch t.Key(k) {
-				case view.Quit:
+				case report.Quit:
 					return nil
-				case view.Refresh:
+				case report.Refresh:
 					tick.Reset(t.Interval)
 					ask()
 				}
@@ -237,11 +237,11 @@ func (f *topFlags) routineLive(ctx context.Context, t *view.Top, screen *os.File
 }
 
 // lookOf is how a terminal's styles are drawn: NO_COLOR (no-color.org) wants none that are colours.
-func lookOf(getenv func(string) string) view.Look {
+func lookOf(getenv func(string) string) report.Look {
 	if getenv("NO_COLOR") != "" {
-		return view.Mono
+		return report.Mono
 	}
-	return view.Colours
+	return report.Colours
 }
 
 // isUTF8 reports whether the locale's characters are (locale(7)).

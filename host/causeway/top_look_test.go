@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"causeway/host/view"
+	"causeway/host/report"
 )
 
 // TestLook: what the environment says of a terminal.
@@ -20,7 +20,7 @@ func TestLook(t *testing.T) {
 		{map[string]string{"LANG": "de_DE@euro", "LC_CTYPE": "C.UTF-8"}, true, true},
 	} {
 		env := func(name string) string { return c.env[name] }
-		if _, colour := lookOf(env)[view.Good]; colour != c.colour || isUTF8(env) != c.utf8 {
+		if _, colour := lookOf(env)[report.Good]; colour != c.colour || isUTF8(env) != c.utf8 {
 			t.Errorf("%v: colours %v, UTF-8 %v", c.env, colour, isUTF8(env))
 		}
 	}

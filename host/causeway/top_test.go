@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"causeway/host/api/apitest"
-	"causeway/host/view"
+	"causeway/host/report"
 )
 
 func TestTopBatch(t *testing.T) {
@@ -36,7 +36,7 @@ func TestTopBatch(t *testing.T) {
 	}
 	out, _, err := command(t, "top", "vm1/gpu0", "--json", "-n", "2", "-i", "200ms", "--run-dir", run)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
-	var r view.Record
+	var r report.Record
 	if err != nil || len(lines) != 2 || json.Unmarshal([]byte(lines[1]), &r) != nil || len(r.VGPUs) != 1 || r.VGPUs[0].Rates == nil || r.GPUs[0].ID != "GPU-a" {
 		t.Errorf("%v: %s", err, out)
 	}
@@ -111,9 +111,9 @@ func TestTopTerminal(t *testing.T) {
 			if err != nil || *after != *before {
 				t.Errorf("the terminal's settings changed (%v): %+v, were %+v", err, after, before)
 			}
-			screen.wait(t, view.Leave)
-			if text := screen.text(); !strings.HasSuffix(strings.TrimSpace(text), strings.TrimSpace(view.Leave)) {
-				t.Errorf("something was drawn after the end: %q", text[strings.LastIndex(text, view.Leave):])
+			screen.wait(t, report.Leave)
+			if text := screen.text(); !strings.HasSuffix(strings.TrimSpace(text), strings.TrimSpace(report.Leave)) {
+				t.Errorf("something was drawn after the end: %q", text[strings.LastIndex(text, report.Leave):])
 			}
 		})
 	}

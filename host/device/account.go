@@ -77,7 +77,7 @@ func (d *Device) account(r *inventory.Reading, period time.Duration) {
 	if period > 0 {
 		d.card.total += used
 	}
-	place := d.place
+	member := d.member
 	d.mu.Unlock()
 	if !ok || period <= 0 {
 		return
@@ -89,10 +89,10 @@ func (d *Device) account(r *inventory.Reading, period time.Duration) {
 		}
 		s.mu.Unlock()
 	}
-	if place == nil {
+	if member == nil {
 		return
 	}
-	if n := place.Account(used, period); n > 0 {
+	if n := member.Account(used, period); n > 0 {
 		d.mu.Lock()
 		d.card.charged += n
 		all := d.card.charged

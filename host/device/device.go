@@ -80,7 +80,7 @@ type Device struct {
 
 	mu       sync.Mutex
 	limits   api.Limits
-	place    *schedule.Membership // nil: none
+	member   *schedule.Membership // nil: none
 	admitted int                  // sessions that count
 	users    map[uint32]guestUser
 	sessions map[*session]struct{}
@@ -116,7 +116,7 @@ func New(o Options) (*Device, error) {
 	}
 	runtime.AddCleanup(d, func(p *memory.Page) { p.Close() }, d.host)
 	if o.Scheduler != nil {
-		if d.place, err = o.Scheduler(d.limits); err != nil {
+		if d.member, err = o.Scheduler(d.limits); err != nil {
 			return nil, err
 		}
 	}

@@ -130,7 +130,7 @@ func (r *region) messages() []link.ToWorker {
 // pages lists the pages of a READ in file order. Pages that are not whole cannot be shared: the guest's DMA goes through
 // bounce buffers.
 func pages(req *fs.ReadRequest, size uint64) ([]link.Range, error) {
-	list := req.Extents()
+	list := req.Ranges()
 	es := make([]link.Range, 0, len(list))
 	var total uint64
 	for _, e := range list {

@@ -18,7 +18,7 @@ var ErrUnheld = errors.New("the limit would not hold")
 func (d *Device) membership() *schedule.Membership {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.place
+	return d.member
 }
 
 // Limits are the device's, with defaults filled in.
@@ -50,18 +50,18 @@ func (d *Device) SetLimits(c api.Change) (api.Limits, error) {
 	if err := d.check(l.Memory, old.Memory); err != nil {
 		return old, err
 	}
-	place, err := d.placeFor(l, old)
+	member, err := d.membershipFor(l, old)
 	if err != nil {
 		return old, err
 	}
 	d.mu.Lock()
-	d.limits, d.place = l, place
+	d.limits, d.member = l, member
 	d.mu.Unlock()
 	d.budget.SetLimit(l.Memory)
 	d.host.SetLimit(l.HostMemory)
 	d.sendLimit(l.Memory)
-	if place != nil {
-		place.SetLimits(policy.Limits{Weight: l.Share, Cap: l.Cap})
+	if member != nil {
+		member.SetLimits(policy.Limits{Weight: l.Share, Cap: l.Cap})
 	}
 	d.log.Info("limits", "memory", l.Memory, "share", l.Share, "cap", l.Cap, "sessions", l.Sessions, "host_memory", l.HostMemory, "user_sessions", limit.UserSessions(l.UserSessions))
 	return l, nil
@@ -75,28 +75,28 @@ func (d *Device) check(memory, old uint64) error {
 	return d.opts.CheckMemory(limit.Memory(memory))
 }
 
-// placeFor is the membership with which limits hold. One that begins now is for sessions to come: those that run have no gate.
-func (d *Device) placeFor(l, old api.Limits) (*schedule.Membership, error) {
-	place := d.membership()
+// membershipFor is the membership with which limits hold. One that begins now is for sessions to come: those that run have no gate.
+func (d *Device) membershipFor(l, old api.Limits) (*schedule.Membership, error) {
+	member := d.membership()
 	tighter := l.Share != old.Share || l.Cap != old.Cap && l.Cap != 0
 	switch {
 	case !tighter:
-		return place, nil
-	case place != nil && !place.Connected():
+		return member, nil
+	case member != nil && !member.Connected():
 		return nil, fmt.Errorf("%w: the scheduler of GPU time does not answer: causewayd starts it again, or `causeway scheduler` by hand", ErrUnheld)
-	case place != nil:
-		return place, nil
+	case member != nil:
+		return member, nil
 	case d.opts.Scheduler == nil:
 		return nil, fmt.Errorf("%w: this device knows no scheduler of GPU time", ErrUnheld)
 	}
 	if n := d.free(); n > 0 {
 		return nil, fmt.Errorf("%w: %d CUDA programs run that were started without one, and nothing could hold them back: end them first, or start `causeway device` with --scheduler", ErrUnheld, n)
 	}
-	place, err := d.opts.Scheduler(l)
-	if err == nil && place == nil && l.Share != limit.DefaultShare {
+	member, err := d.opts.Scheduler(l)
+	if err == nil && member == nil && l.Share != limit.DefaultShare {
 		err = fmt.Errorf("%w: a share is relative to other vGPUs', and this device was started without --scheduler", ErrUnheld)
 	}
-	return place, err
+	return member, err
 }
 
 // free counts the sessions that nothing can hold back.
@@ -117,9 +117,9 @@ func (s *session) ungated() bool {
 }
 
 // unheld says why share and cap do not hold now; empty: they do. free is how many sessions have no gate.
-func unheld(l api.Limits, place *schedule.Membership, free int) string {
+func unheld(l api.Limits, member *schedule.Membership, free int) string {
 	switch {
-	case place != nil && !place.Connected():
+	case member != nil && !member.Connected():
 		return "the scheduler of GPU time does not answer"
 	case l.Cap != 0 && free > 0:
 		return fmt.Sprintf("%d CUDA programs were started before it was set", free)

@@ -45,7 +45,7 @@ func (d *Device) Status() api.Status {
 	defer d.mu.Unlock()
 	st.Limits, st.Past, st.Opened, st.Refused = d.limits, d.past, d.begun, d.refused
 	st.Card = api.Card{Known: d.card.known, Nanos: uint64(d.card.total), Charged: uint64(d.card.charged)}
-	st.Unheld = unheld(d.limits, d.place, free)
+	st.Unheld = unheld(d.limits, d.member, free)
 	return st
 }
 

@@ -1,6 +1,6 @@
 // Package inventory says what GPUs this machine has and how they are, and what of it a guest is told.
 //
-// A Source reads the machine: its libnvidia-ml.so.1, loaded at run time, or the software GPU. View turns a reading into the Answer that a guest's
+// A Source reads the machine: its libnvidia-ml.so.1, loaded at run time, or the software GPU. AnswerFor turns a reading into the Answer that a guest's
 // libnvidia-ml.so.1 gets: the vGPU as its owner sees it, with its own devices, limit and processes, and nothing of others'.
 // cuda/api/nvml/snapshot.idl is its layout.
 //

@@ -49,7 +49,7 @@ func TestNVML(t *testing.T) {
 	if d.MemoryTotal != 1000 || d.MemoryReserved != 50 || d.MemoryFree != 700 {
 		t.Errorf("memory: %d %d %d", d.MemoryTotal, d.MemoryReserved, d.MemoryFree)
 	}
-	if d.Temperature != Unknown32 || d.Energy != Unknown64 || d.MigCurrent != 1 || View(r, Owner{}).Devices[1].MigCurrent != 0 {
+	if d.Temperature != Unknown32 || d.Energy != Unknown64 || d.MigCurrent != 1 || AnswerFor(r, Owner{}).Devices[1].MigCurrent != 0 {
 		t.Errorf("what is not supported: %d %d, MIG %d", d.Temperature, d.Energy, d.MigCurrent)
 	}
 	if want := (Pair{A: 0, B: 1, Topology: Unknown32, P2p: [5]uint32{0, 1, 2, 3, 4}}); r.Pairs[1] != want {
@@ -97,7 +97,7 @@ func TestNVMLFails(t *testing.T) {
 	}
 }
 
-func TestView(t *testing.T) {
+func TestAnswerFor(t *testing.T) {
 	r := read(t, newFake(2), all)
 	uuid := r.Devices[0].UUID
 	mine := Session{Worker: 4000, PID: 7, Name: "/bin/a", Use: []Use{{uuid, 120}}}
@@ -117,7 +117,7 @@ func TestView(t *testing.T) {
 		{"beyond the limit", 100, []Session{mine}, 100, 0, 100, 0, []uint32{7}},
 		{"limit above the device", 5000, []Session{untold}, 1000, 50, 80, 870, []uint32{8}},
 	} {
-		a := View(r, Owner{Limit: c.limit, Sessions: c.sessions})
+		a := AnswerFor(r, Owner{Limit: c.limit, Sessions: c.sessions})
 		d := &a.Devices[0]
 		if d.MemoryTotal != c.total || d.MemoryReserved != c.reserved || d.MemoryUsed != c.used || d.MemoryFree != c.free {
 			t.Errorf("%s: total %d, reserved %d, used %d, free %d", c.name, d.MemoryTotal, d.MemoryReserved, d.MemoryUsed, d.MemoryFree)
@@ -137,7 +137,7 @@ func TestView(t *testing.T) {
 
 func TestEncode(t *testing.T) {
 	r := read(t, newFake(2), all)
-	a := View(r, Owner{Sessions: []Session{{Worker: 4001, PID: 3, Name: "x"}}})
+	a := AnswerFor(r, Owner{Sessions: []Session{{Worker: 4001, PID: 3, Name: "x"}}})
 	got, err := DecodeAnswer(a.Encode())
 	if err != nil || !reflect.DeepEqual(got, a) {
 		t.Errorf("%v\n%+v\n%+v", err, got, a)

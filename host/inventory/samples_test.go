@@ -101,14 +101,14 @@ func TestAccountCounts(t *testing.T) {
 		return d
 	}
 	one := &Reading{Devices: []Device{device()}}
-	if d := View(one, Owner{Limit: 500, Used: 200}).Devices[0]; d.MemoryTotal != 500 || d.MemoryUsed != 200 || d.MemoryFree != 300 {
+	if d := AnswerFor(one, Owner{Limit: 500, Used: 200}).Devices[0]; d.MemoryTotal != 500 || d.MemoryUsed != 200 || d.MemoryFree != 300 {
 		t.Errorf("%d of %d used, %d free", d.MemoryUsed, d.MemoryTotal, d.MemoryFree)
 	}
-	if d := View(one, Owner{Limit: 500, Used: 700}).Devices[0]; d.MemoryUsed != 500 || d.MemoryFree != 0 {
+	if d := AnswerFor(one, Owner{Limit: 500, Used: 700}).Devices[0]; d.MemoryUsed != 500 || d.MemoryFree != 0 {
 		t.Errorf("beyond the limit: %d used, %d free", d.MemoryUsed, d.MemoryFree)
 	}
 	two := &Reading{Devices: []Device{device(), device()}}
-	if d := View(two, Owner{Limit: 500, Used: 200}).Devices[0]; d.MemoryUsed != 0 {
+	if d := AnswerFor(two, Owner{Limit: 500, Used: 200}).Devices[0]; d.MemoryUsed != 0 {
 		t.Errorf("one of two devices: %d used", d.MemoryUsed)
 	}
 }

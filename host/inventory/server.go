@@ -51,7 +51,7 @@ func (s *Server) Answer(ctx context.Context) ([]byte, error) {
 	if s.Memory != nil {
 		o.Limit, o.Used = s.Memory()
 	}
-	s.answer, s.at = View(r, o).Encode(), time.Now()
+	s.answer, s.at = AnswerFor(r, o).Encode(), time.Now()
 	return s.answer, nil
 }
 

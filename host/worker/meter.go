@@ -53,8 +53,8 @@ func (n *counting) more(args wire.Args) {
 	case *wire.MemcpyStagedArgs:
 		n.copied(a.Direction == 0, a.Direction == 1, a.Size)
 	case *wire.Memcpy3DArgs:
-		from := a.SrcKind == wire.BoxStaging || a.SrcKind != wire.BoxArray && n.guests(a.Src)
-		to := a.DstKind == wire.BoxStaging || a.DstKind != wire.BoxArray && n.guests(a.Dst)
+		from := a.SrcKind == wire.OperandStaging || a.SrcKind != wire.OperandArray && n.guests(a.Src)
+		to := a.DstKind == wire.OperandStaging || a.DstKind != wire.OperandArray && n.guests(a.Dst)
 		n.copied(from, to, a.Width*max(a.Height, 1)*max(a.Depth, 1))
 	case *wire.SessionInitArgs:
 		g := guestOf(a)

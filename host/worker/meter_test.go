@@ -56,9 +56,9 @@ func TestCount(t *testing.T) {
 		"in a reply":        {&wire.MemcpyDtoHArgs{Size: 5}, meter.Counters{BytesOut: 5}},
 		"into staging":      {&wire.MemcpyStagedArgs{Direction: 1, Size: 7}, meter.Counters{BytesOut: 7}},
 		"from staging":      {&wire.MemcpyStagedArgs{Size: 7}, meter.Counters{BytesIn: 7}},
-		"box from staging":  {&wire.Memcpy3DArgs{SrcKind: wire.BoxStaging, Width: 4, Height: 3, Depth: 2}, meter.Counters{BytesIn: 24}},
-		"box to the guest":  {&wire.Memcpy3DArgs{SrcKind: wire.BoxArray, Src: guest, Dst: guest, Width: 4, Height: 1}, meter.Counters{BytesOut: 4}},
-		"box of arrays":     {&wire.Memcpy3DArgs{SrcKind: wire.BoxArray, DstKind: wire.BoxArray, Width: 4, Height: 1}, meter.Counters{}},
+		"box from staging":  {&wire.Memcpy3DArgs{SrcKind: wire.OperandStaging, Width: 4, Height: 3, Depth: 2}, meter.Counters{BytesIn: 24}},
+		"box to the guest":  {&wire.Memcpy3DArgs{SrcKind: wire.OperandArray, Src: guest, Dst: guest, Width: 4, Height: 1}, meter.Counters{BytesOut: 4}},
+		"box of arrays":     {&wire.Memcpy3DArgs{SrcKind: wire.OperandArray, DstKind: wire.OperandArray, Width: 4, Height: 1}, meter.Counters{}},
 		"neither":           {&wire.MemAllocArgs{Size: 1 << 30}, meter.Counters{}},
 	} {
 		tried[c.args.Op()] = true

@@ -22,7 +22,7 @@ func TestJudgeLayer(t *testing.T) {
 		{"the bottom from the middle", "host/driver/soft", "causeway/remote/sys", ""},
 		{"similar name", "host/apiary", "causeway/host/limit", "is in no room"},
 		{"new room", "host/mirror", "causeway/remote", "is in no room"},
-		{"what host must not import", "host/view", "causeway/scripts/lint", "no room that host/ may import"},
+		{"what host must not import", "host/report", "causeway/scripts/lint", "no room that host/ may import"},
 		{"not ours", "host/limit", "golang.org/x/sys/unix", ""},
 		{"not host's", "scripts/errors", "causeway/host/api", ""},
 	} {

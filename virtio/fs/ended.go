@@ -48,7 +48,7 @@ func (ending) Handle(_ int, c *virtio.Chain) {
 		c.Complete(0)
 		return
 	}
-	answer(c, view[fuse.InHeader](b).Unique, syscall.ENOTCONN, nil, 0)
+	answer(c, as[fuse.InHeader](b).Unique, syscall.ENOTCONN, nil, 0)
 }
 
 // Quiesce implements virtio.Handler: nothing is kept.

@@ -83,12 +83,12 @@ func TestLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := <-h.reads
-	if r.Offset != 1<<40 || r.Size != 1<<20 || len(r.Extents()) != 256 || len(r.Segments()) != 256 {
-		t.Fatalf("READ has offset %#x, size %#x, %d extents", r.Offset, r.Size, len(r.Extents()))
+	if r.Offset != 1<<40 || r.Size != 1<<20 || len(r.Ranges()) != 256 || len(r.Segments()) != 256 {
+		t.Fatalf("READ has offset %#x, size %#x, %d ranges", r.Offset, r.Size, len(r.Ranges()))
 	}
-	for i, e := range r.Extents() {
+	for i, e := range r.Ranges() {
 		if e.GPA != pages[i].GPA || e.Len != 4096 {
-			t.Fatalf("extent %d is %+v, not %#x", i, e, pages[i].GPA)
+			t.Fatalf("range %d is %+v, not %#x", i, e, pages[i].GPA)
 		}
 	}
 	// Both sides see each other's writes while the READ is pending.
@@ -136,7 +136,7 @@ func TestControlWrite(t *testing.T) {
 	h := ctl.last()
 	go func() {
 		w := <-h.writes
-		if string(w.Data()) != "hello" || w.Offset != 9 || len(w.Extents()) != 1 {
+		if string(w.Data()) != "hello" || w.Offset != 9 || len(w.Ranges()) != 1 {
 			t.Errorf("WRITE %q at %d", w.Data(), w.Offset)
 		}
 		w.Complete(5, 0)

@@ -15,7 +15,7 @@ func (r *request) readdirplus(n *node) syscall.Errno { return r.list(n, true) }
 // list fills the reply with entries from the requested position: 0 is ".", 1 is "..", children follow. An entry's
 // offset is the position of the next one.
 func (r *request) list(n *node, plus bool) syscall.Errno {
-	in := view[fuse.ReadIn](r.in)
+	in := as[fuse.ReadIn](r.in)
 	if !n.isDir() {
 		return syscall.ENOTDIR
 	}

@@ -18,7 +18,7 @@ const controlFlags = fuse.FOPEN_DIRECT_IO | fuse.FOPEN_NOFLUSH | fuse.FOPEN_PARA
 
 // open gives control files a handle; other files need none, for their content is found by inode.
 func (r *request) open(n *node) syscall.Errno {
-	in := view[fuse.OpenIn](r.in)
+	in := as[fuse.OpenIn](r.in)
 	switch {
 	case n.isDir():
 		return syscall.EISDIR
@@ -52,7 +52,7 @@ func (r *request) opendir(n *node) syscall.Errno {
 }
 
 func (r *request) read(n *node) syscall.Errno {
-	in := view[fuse.ReadIn](r.in)
+	in := as[fuse.ReadIn](r.in)
 	size := min(int(in.Size), r.payloadRoom())
 	switch {
 	case n.isDir():
@@ -125,7 +125,7 @@ func (r *request) readControl(n *node, in *fuse.ReadIn, size int) syscall.Errno 
 }
 
 func (r *request) write(n *node) syscall.Errno {
-	in := view[fuse.WriteIn](r.in)
+	in := as[fuse.WriteIn](r.in)
 	dataOff := inHeaderSize + args[fuse.WriteIn]()
 	switch {
 	case n.control == nil:
@@ -169,7 +169,7 @@ func (r *request) park(h *handle, p *pending, owner Request) bool {
 }
 
 func (r *request) flush(n *node) syscall.Errno {
-	in := view[fuse.FlushIn](r.in)
+	in := as[fuse.FlushIn](r.in)
 	if n.control == nil {
 		return 0
 	}
@@ -183,7 +183,7 @@ func (r *request) flush(n *node) syscall.Errno {
 }
 
 func (r *request) release(n *node) syscall.Errno {
-	in := view[fuse.ReleaseIn](r.in)
+	in := as[fuse.ReleaseIn](r.in)
 	if n.control == nil {
 		return 0
 	}

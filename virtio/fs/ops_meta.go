@@ -29,7 +29,7 @@ func (r *request) init(*node) syscall.Errno {
 	// Before 7.36 the structure ended with Flags.
 	full := aligned(inHeaderSize + args[fuse.InitIn]())
 	copy(full, r.in)
-	in := view[fuse.InitIn](full)
+	in := as[fuse.InitIn](full)
 	out := fuse.InitOut{Major: majorVersion, Minor: minorOffered}
 	switch {
 	case in.Major < majorVersion || in.Major == majorVersion && in.Minor < minorNeeded:
@@ -138,7 +138,7 @@ func (r *request) getattr(n *node) syscall.Errno {
 
 // setattr accepts what open(O_TRUNC) and a shell's redirection do to a control file.
 func (r *request) setattr(n *node) syscall.Errno {
-	in := view[fuse.SetAttrIn](r.in)
+	in := as[fuse.SetAttrIn](r.in)
 	const harmless = fuse.FATTR_SIZE | fuse.FATTR_FH | fuse.FATTR_LOCKOWNER | fuse.FATTR_KILL_SUIDGID | fuse.FATTR_CTIME |
 		fuse.FATTR_MTIME | fuse.FATTR_MTIME_NOW | fuse.FATTR_ATIME | fuse.FATTR_ATIME_NOW
 	if n.control == nil || in.Valid&^harmless != 0 {
@@ -177,7 +177,7 @@ func (r *request) statfs(*node) syscall.Errno {
 
 // access is asked only without default_permissions, which virtio-fs always sets.
 func (r *request) access(n *node) syscall.Errno {
-	in := view[fuse.AccessIn](r.in)
+	in := as[fuse.AccessIn](r.in)
 	switch {
 	case in.Mask&^7 != 0:
 		return syscall.EINVAL

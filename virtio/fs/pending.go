@@ -52,15 +52,15 @@ func (p *pending) cancel() {
 	}
 }
 
-// extents lists segs, joining neighbours. A descriptor's length fits 32 bits, and so does a chain's.
-func extents(segs []virtio.Segment) []virtio.Extent {
-	out := make([]virtio.Extent, 0, len(segs))
+// ranges lists segs, joining neighbours. A descriptor's length fits 32 bits, and so does a chain's.
+func ranges(segs []virtio.Segment) []virtio.Range {
+	out := make([]virtio.Range, 0, len(segs))
 	for _, s := range segs {
 		if k := len(out) - 1; k >= 0 && out[k].GPA+uint64(out[k].Len) == s.GPA {
 			out[k].Len += uint32(len(s.Data))
 			continue
 		}
-		out = append(out, virtio.Extent{GPA: s.GPA, Len: uint32(len(s.Data))})
+		out = append(out, virtio.Range{GPA: s.GPA, Len: uint32(len(s.Data))})
 	}
 	return out
 }
@@ -76,8 +76,8 @@ type ReadRequest struct {
 
 func (r *ReadRequest) request() *pending { return &r.p }
 
-// Extents names the destination pages in guest-physical memory, in file order. The slice is the caller's.
-func (r *ReadRequest) Extents() []virtio.Extent { return extents(r.p.segs) }
+// Ranges names the destination pages in guest-physical memory, in file order. The slice is the caller's.
+func (r *ReadRequest) Ranges() []virtio.Range { return ranges(r.p.segs) }
 
 // Segments are the destination pages, mapped here, to be touched until Complete.
 func (r *ReadRequest) Segments() []virtio.Segment { return r.p.segs }
@@ -130,8 +130,8 @@ type WriteRequest struct {
 
 func (w *WriteRequest) request() *pending { return &w.p }
 
-// Extents names the source pages in guest-physical memory, in file order. The slice is the caller's.
-func (w *WriteRequest) Extents() []virtio.Extent { return extents(w.p.segs) }
+// Ranges names the source pages in guest-physical memory, in file order. The slice is the caller's.
+func (w *WriteRequest) Ranges() []virtio.Range { return ranges(w.p.segs) }
 
 // Segments are the source pages, mapped here, to be read until Complete. The guest may change them at any time:
 // read each byte once.

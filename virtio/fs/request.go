@@ -51,7 +51,7 @@ func (r *request) serve(c *virtio.Chain) {
 		c.Complete(0)
 		return
 	}
-	r.hdr = *view[fuse.InHeader](r.inBuf)
+	r.hdr = *as[fuse.InHeader](r.inBuf)
 	errno := syscall.EIO
 	if length := int64(r.hdr.Length); length < inHeaderSize || length > int64(c.ReadableLen()) {
 		r.complain("request length contradicts its descriptors")

@@ -145,8 +145,8 @@ struct end {
 static struct end end_of(const struct plane *p, uint64_t slice, uint64_t row)
 {
 	if (p->array)
-		return (struct end){.kind = CW_BOX_ARRAY, .base = p->array, .x = p->x, .y = p->y + row, .z = p->z + slice};
-	return (struct end){.kind = CW_BOX_ADDRESS, .base = address(p, slice, row), .pitch = p->pitch, .rows = p->rows};
+		return (struct end){.kind = CW_OPERAND_ARRAY, .base = p->array, .x = p->x, .y = p->y + row, .z = p->z + slice};
+	return (struct end){.kind = CW_OPERAND_ADDRESS, .base = address(p, slice, row), .pitch = p->pitch, .rows = p->rows};
 }
 
 static CUresult send_box(const struct end *d, const struct end *s, uint64_t width, uint64_t height, uint64_t depth,
@@ -165,7 +165,7 @@ static CUresult send(const void *arg, uint64_t k, const struct cw_chunk *c)
 	if (!cw_can_map() && !device->array)
 		return send_rows(b, k, c);
 	piece(b, k, &slice, &row, &slices, &rows);
-	struct end staging = {CW_BOX_STAGING, c->region, c->offset, b->width, rows, 0, 0, 0}, there = end_of(device, slice, row);
+	struct end staging = {CW_OPERAND_STAGING, c->region, c->offset, b->width, rows, 0, 0, 0}, there = end_of(device, slice, row);
 	return send_box(to ? &there : &staging, to ? &staging : &there, b->width, rows, slices, b->stream, c->word, c->value);
 }
 

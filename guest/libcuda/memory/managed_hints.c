@@ -236,7 +236,7 @@ CUresult cwi_cuMemPrefetchAsync_v2(int ptds, CUdeviceptr ptr, size_t n, CUmemLoc
 	return prefetch(ptds, ptr, n, &where, flags, stream);
 }
 
-/* Whether every extent of a batch lies in managed memory. */
+/* Whether every range of a batch lies in managed memory. */
 static CUresult batch_check(int ptds, const CUdeviceptr *ptrs, const size_t *sizes, size_t count, unsigned long long flags, CUstream stream)
 {
 	struct cw_ctx *c;
@@ -264,7 +264,7 @@ CUresult cwi_cuMemDiscardBatchAsync(int ptds, CUdeviceptr *ptrs, size_t *sizes, 
 	return batch_check(ptds, ptrs, sizes, count, flags, stream);
 }
 
-/* Location k holds from extent idxs[k] to the one before idxs[k+1]. */
+/* Location k holds from range idxs[k] to the one before idxs[k+1]. */
 CUresult cwi_cuMemPrefetchBatchAsync(int ptds, CUdeviceptr *ptrs, size_t *sizes, size_t count, CUmemLocation *where, size_t *idxs,
 				     size_t places, unsigned long long flags, CUstream stream)
 {

@@ -9,7 +9,7 @@ struct fill {
 };
 
 /* Bytes from dst to the end of the last row, or CUDA_ERROR_INVALID_VALUE. */
-static CUresult extent(const struct fill *f, uint64_t *bytes)
+static CUresult span(const struct fill *f, uint64_t *bytes)
 {
 	uint64_t row, rest;
 	if (f->dst % f->element != 0 || __builtin_mul_overflow(f->width, f->element, &row))
@@ -41,7 +41,7 @@ static CUresult fill(const struct fill *f, CUstream stream, int ptds, int wait)
 	if (res == 0)
 		res = cw_stream_id(stream, ptds, &id);
 	if (res == 0)
-		res = extent(f, &bytes);
+		res = span(f, &bytes);
 	if (res != 0)
 		return res;
 	if (f->width == 0 || f->height == 0)

@@ -63,18 +63,18 @@ func testArrays(t *testing.T, g *Guest) {
 	p := g.alloc(2 * uint64(len(rows)))
 	g.put(p, rows)
 	a, b := g.array(surfaceLoadStore), g.array(surfaceLoadStore)
-	g.ok(g.box(&wire.Memcpy3DArgs{Src: p, SrcPitch: rowBytes, SrcHeight: arrayRows, DstKind: wire.BoxArray, Dst: uint64(a)}), "into an array")
-	g.ok(g.box(&wire.Memcpy3DArgs{SrcKind: wire.BoxArray, Src: uint64(a), DstKind: wire.BoxArray, Dst: uint64(b)}), "between arrays")
-	back := &wire.Memcpy3DArgs{SrcKind: wire.BoxArray, Src: uint64(b), Dst: p + uint64(len(rows)), DstPitch: rowBytes, DstHeight: arrayRows}
+	g.ok(g.box(&wire.Memcpy3DArgs{Src: p, SrcPitch: rowBytes, SrcHeight: arrayRows, DstKind: wire.OperandArray, Dst: uint64(a)}), "into an array")
+	g.ok(g.box(&wire.Memcpy3DArgs{SrcKind: wire.OperandArray, Src: uint64(a), DstKind: wire.OperandArray, Dst: uint64(b)}), "between arrays")
+	back := &wire.Memcpy3DArgs{SrcKind: wire.OperandArray, Src: uint64(b), Dst: p + uint64(len(rows)), DstPitch: rowBytes, DstHeight: arrayRows}
 	g.ok(g.box(back), "out of an array")
 	if got := g.get(p+uint64(len(rows)), len(rows)); !bytes.Equal(got, rows) {
 		t.Error("an array gave other bytes than it took")
 	}
 	for what, bad := range map[string]wire.Memcpy3DArgs{
-		"beyond its rows": {SrcKind: wire.BoxArray, Src: uint64(a), SrcY: 1, DstKind: wire.BoxArray, Dst: uint64(b)},
-		"beside it":       {SrcKind: wire.BoxArray, Src: uint64(a), SrcX: 4, DstKind: wire.BoxArray, Dst: uint64(b)},
-		"of no array":     {SrcKind: wire.BoxArray, Src: 1 << 33, DstKind: wire.BoxArray, Dst: uint64(b)},
-		"of memory":       {SrcKind: wire.BoxArray, Src: p, DstKind: wire.BoxArray, Dst: uint64(b)},
+		"beyond its rows": {SrcKind: wire.OperandArray, Src: uint64(a), SrcY: 1, DstKind: wire.OperandArray, Dst: uint64(b)},
+		"beside it":       {SrcKind: wire.OperandArray, Src: uint64(a), SrcX: 4, DstKind: wire.OperandArray, Dst: uint64(b)},
+		"of no array":     {SrcKind: wire.OperandArray, Src: 1 << 33, DstKind: wire.OperandArray, Dst: uint64(b)},
+		"of memory":       {SrcKind: wire.OperandArray, Src: p, DstKind: wire.OperandArray, Dst: uint64(b)},
 	} {
 		if g.box(&bad) == cuda.Success {
 			t.Errorf("a box %s was copied", what)
@@ -112,7 +112,7 @@ func (g *Guest) turn(t *testing.T, a, b wire.ID, rows []byte) {
 	params := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, to.Object), so.Object)
 	g.ok(g.Session.Launch(g.call(wire.OpLaunch), &wire.LaunchArgs{Func: fn, Stream: 1, Gx: arrayRows, Gy: 1, Gz: 1, Bx: 32, By: 1, Bz: 1, Params: params}), "Launch")
 	p := g.alloc(uint64(len(rows)))
-	g.ok(g.box(&wire.Memcpy3DArgs{SrcKind: wire.BoxArray, Src: uint64(b), Dst: p, DstPitch: rowBytes, DstHeight: arrayRows}), "out of the surface")
+	g.ok(g.box(&wire.Memcpy3DArgs{SrcKind: wire.OperandArray, Src: uint64(b), Dst: p, DstPitch: rowBytes, DstHeight: arrayRows}), "out of the surface")
 	g.ok(g.sync(), "turn")
 	got := g.get(p, len(rows))
 	for i := 0; i < len(rows); i += 4 {

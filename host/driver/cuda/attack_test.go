@@ -135,26 +135,26 @@ func TestBoxesStayInside(t *testing.T) {
 	for name, a := range wrapping {
 		a.DstPitch, a.DstHeight = 4096, 4096
 		toArray := a
-		a.DstKind, a.Dst = wire.BoxAddress, device
-		toArray.DstKind, toArray.Dst = wire.BoxArray, uint64(array)
-		a.SrcKind, a.SrcRegion = wire.BoxStaging, staging
+		a.DstKind, a.Dst = wire.OperandAddress, device
+		toArray.DstKind, toArray.Dst = wire.OperandArray, uint64(array)
+		a.SrcKind, a.SrcRegion = wire.OperandStaging, staging
 		both("staging: "+name, a, x.refused)
-		a.SrcKind, a.SrcRegion, a.Src = wire.BoxAddress, 0, number(beginning(t, pinned))
+		a.SrcKind, a.SrcRegion, a.Src = wire.OperandAddress, 0, number(beginning(t, pinned))
 		both("pinned: "+name, a, x.refused)
-		toArray.SrcKind, toArray.SrcRegion = wire.BoxStaging, carried
+		toArray.SrcKind, toArray.SrcRegion = wire.OperandStaging, carried
 		both("carried: "+name, toArray, x.refused)
 		for _, a := range []wire.Memcpy3DArgs{a, swapped(a)} {
 			x.refused("node: "+name, x.copyNode(graph, &a))
 		}
 	}
-	fits := wire.Memcpy3DArgs{SrcKind: wire.BoxStaging, SrcRegion: staging, SrcPitch: 4096, SrcHeight: 64, DstKind: wire.BoxAddress, Dst: device,
+	fits := wire.Memcpy3DArgs{SrcKind: wire.OperandStaging, SrcRegion: staging, SrcPitch: 4096, SrcHeight: 64, DstKind: wire.OperandAddress, Dst: device,
 		DstPitch: 4096, DstHeight: 64, Width: 4096, Height: 64, Depth: 4}
 	both("a box that fits", fits, func(what string, res cuda.Result) {
 		if f := cudatest.Finding(); res != cuda.Success || f != "" {
 			t.Errorf("%s: %v %s", what, res, f)
 		}
 	})
-	fits.SrcKind, fits.SrcRegion, fits.Src = wire.BoxAddress, 0, number(beginning(t, pinned))
+	fits.SrcKind, fits.SrcRegion, fits.Src = wire.OperandAddress, 0, number(beginning(t, pinned))
 	x.must(x.copyNode(graph, &fits))
 }
 

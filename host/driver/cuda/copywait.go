@@ -36,8 +36,8 @@ func (s *session) MemcpyWait(c *wire.Call, a *wire.MemcpyWaitArgs) cuda.Result {
 		return s.copyAfterAll(c, st, dst, src)
 	case idle && a.Size <= promptBytes && !s.capturing():
 		b, _ := s.ordinary(a.Size)
-		view, _ := s.space.View(src)
-		copy(b.Bytes(), view.Bytes())
+		here, _ := s.space.HostOf(src)
+		copy(b.Bytes(), here.Bytes())
 		res = s.drv.MemcpyHtoDAsync(dst, b, st.handle)
 	default:
 		move := s.drv.MemcpyAsync(dst, src, st.handle)

@@ -24,7 +24,7 @@ func (s *session) Admit(c *wire.Call, a wire.Args, _ wire.Reply) (done bool, res
 	case wire.CaptureWait:
 		return s.admitWait(c, a)
 	case wire.CaptureNode:
-		if a, ok := a.(*wire.Memcpy3DArgs); ok && (a.SrcKind != wire.BoxAddress || a.DstKind != wire.BoxAddress || a.Word != 0) {
+		if a, ok := a.(*wire.Memcpy3DArgs); ok && (a.SrcKind != wire.OperandAddress || a.DstKind != wire.OperandAddress || a.Word != 0) {
 			res = s.refuse(c, a)
 		}
 	}

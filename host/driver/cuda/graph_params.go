@@ -91,7 +91,7 @@ func (s *session) memcpyNode(c *wire.Call, p *nodeParams, b []byte) cuda.Result 
 	if res != cuda.Success {
 		return res
 	}
-	e := bind.Extent{Width: v.Width, Height: v.Height, Depth: v.Depth}
+	e := bind.Box{Width: v.Width, Height: v.Height, Depth: v.Depth}
 	to, res := s.nodeOperand(&dst, e)
 	if res != cuda.Success {
 		return res
@@ -108,11 +108,11 @@ func (s *session) memcpyNode(c *wire.Call, p *nodeParams, b []byte) cuda.Result 
 }
 
 // nodeOperand is one side of a copy of which all lies in memory that the guest may name.
-func (s *session) nodeOperand(v *wire.MemcpySide, e bind.Extent) (bind.Operand, cuda.Result) {
-	x := box{kind: wire.BoxAddress, ptr: v.Ptr, Box: bind.Box{X: v.X, Y: v.Y, Z: v.Z, Pitch: v.Pitch, Height: v.Height}}
+func (s *session) nodeOperand(v *wire.MemcpySide, e bind.Box) (bind.Operand, cuda.Result) {
+	x := operand{kind: wire.OperandAddress, ptr: v.Ptr, Placement: bind.Placement{X: v.X, Y: v.Y, Z: v.Z, Pitch: v.Pitch, Height: v.Height}}
 	switch v.Type {
 	case cuda.MemoryTypeArray:
-		x.kind, x.ptr = wire.BoxArray, uint64(v.Array)
+		x.kind, x.ptr = wire.OperandArray, uint64(v.Array)
 	case cuda.MemoryTypeHost, cuda.MemoryTypeDevice, cuda.MemoryTypeUnified:
 	default:
 		return bind.Operand{}, cuda.ErrorNotSupported

@@ -92,9 +92,9 @@ func copies() []request {
 		request{Args: &wire.MemcpyStagedArgs{Direction: 1, Region: regionStaging, Offset: 4096, Size: regionSize - 4096, Device: dev + 4096, Stream: l, Word: 2, Value: 1}},
 		request{Args: &wire.MemcpyArgs{Dst: pinnedAt, Src: dev, Size: regionSize, Stream: l}},
 		request{Args: &wire.MemcpyArgs{Dst: dev + 1, Src: pinnedAt + 1, Size: regionSize - 1, Stream: l}},
-		box(wire.Memcpy3DArgs{SrcKind: wire.BoxStaging, SrcRegion: regionStaging, Dst: dev}),
+		box(wire.Memcpy3DArgs{SrcKind: wire.OperandStaging, SrcRegion: regionStaging, Dst: dev}),
 		box(wire.Memcpy3DArgs{Src: dev, Dst: pinnedAt, Word: 3, Value: 1}),
-		box(wire.Memcpy3DArgs{Src: pinnedAt, DstKind: wire.BoxStaging, DstRegion: regionStaging, Word: 4, Value: 1}),
+		box(wire.Memcpy3DArgs{Src: pinnedAt, DstKind: wire.OperandStaging, DstRegion: regionStaging, Word: 4, Value: 1}),
 		request{Args: &wire.MemsetArgs{Dst: dev, Element: 4, Width: regionSize / 4, Height: 1, Stream: l}},
 		request{Args: &wire.MemsetArgs{Dst: dev, Pitch: 4096, Element: 2, Width: 2048, Height: 256, Stream: l}},
 		request{Args: &wire.MemsetArgs{Dst: pinnedAt, Element: 1, Width: regionSize, Height: 1, Stream: l}},
@@ -106,7 +106,7 @@ func copies() []request {
 // wrongCopies reach one byte too far, or wrap around, each in its own way.
 func wrongCopies() []request {
 	const l, bad = wire.StreamLegacy, cuda.ErrorInvalidValue
-	box := wire.Memcpy3DArgs{SrcKind: wire.BoxStaging, SrcRegion: regionStaging, Dst: dev, SrcPitch: 4096, DstPitch: 4096, SrcHeight: 16, DstHeight: 16, Width: 4096, Height: 16, Depth: 16, Stream: l}
+	box := wire.Memcpy3DArgs{SrcKind: wire.OperandStaging, SrcRegion: regionStaging, Dst: dev, SrcPitch: 4096, DstPitch: 4096, SrcHeight: 16, DstHeight: 16, Width: 4096, Height: 16, Depth: 16, Stream: l}
 	deep, far, wide, wrap, other := box, box, box, box, box
 	deep.SrcZ = 1
 	far.SrcX = 1

@@ -17,7 +17,7 @@ func (ar *arena) commit(lo, size uint64) error {
 	return nil
 }
 
-// decommitLocked gives back the memory of an allocation that is no longer among the extents: chunks that nobody else uses
+// decommitLocked gives back the memory of an allocation that is no longer among the intervals: chunks that nobody else uses
 // become inaccessible, pages that nobody else uses lose their memory.
 func (s *space) decommitLocked(a *allocation) {
 	if a.device < 0 || a.device >= len(s.arenas) {
@@ -26,7 +26,7 @@ func (s *space) decommitLocked(a *allocation) {
 	ar := s.arenas[a.device]
 	lo, hi := a.lo, a.lo+a.size
 	before, after := ar.base, ar.limit // nearest neighbours
-	list := *s.extents.Load()
+	list := *s.intervals.Load()
 	i := s.firstEndingAfter(lo)
 	if i < len(list) {
 		after = min(after, list[i].lo)

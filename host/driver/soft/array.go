@@ -49,10 +49,10 @@ const (
 	array1DWidth   = 131072
 	array2DWidth   = 131072
 	array2DHeight  = 65536
-	array3DExtent  = 16384
-	layeredExtent  = 32768
+	array3DSize    = 16384
+	layeredSize    = 32768
 	layeredLayers  = 2048
-	cubemapExtent  = 32768
+	cubemapSize    = 32768
 	cubemapLayers  = 2046
 	linear1DWidth  = 1 << 28
 	linear2DWidth  = 131072
@@ -69,28 +69,28 @@ var arrayLimits = map[int]int32{
 	cuda.DeviceAttrMaximumTexture1dWidth:  array1DWidth,
 	cuda.DeviceAttrMaximumTexture2dWidth:  array2DWidth,
 	cuda.DeviceAttrMaximumTexture2dHeight: array2DHeight,
-	cuda.DeviceAttrMaximumTexture3dWidth:  array3DExtent, cuda.DeviceAttrMaximumTexture3dHeight: array3DExtent,
-	cuda.DeviceAttrMaximumTexture3dDepth:          array3DExtent,
-	cuda.DeviceAttrMaximumTexture1dLayeredWidth:   layeredExtent,
+	cuda.DeviceAttrMaximumTexture3dWidth:  array3DSize, cuda.DeviceAttrMaximumTexture3dHeight: array3DSize,
+	cuda.DeviceAttrMaximumTexture3dDepth:          array3DSize,
+	cuda.DeviceAttrMaximumTexture1dLayeredWidth:   layeredSize,
 	cuda.DeviceAttrMaximumTexture1dLayeredLayers:  layeredLayers,
-	cuda.DeviceAttrMaximumTexture2dLayeredWidth:   layeredExtent,
-	cuda.DeviceAttrMaximumTexture2dLayeredHeight:  layeredExtent,
+	cuda.DeviceAttrMaximumTexture2dLayeredWidth:   layeredSize,
+	cuda.DeviceAttrMaximumTexture2dLayeredHeight:  layeredSize,
 	cuda.DeviceAttrMaximumTexture2dLayeredLayers:  layeredLayers,
 	cuda.DeviceAttrMaximumTexture1dLinearWidth:    linear1DWidth,
 	cuda.DeviceAttrMaximumTexture2dLinearWidth:    linear2DWidth,
 	cuda.DeviceAttrMaximumTexture2dLinearHeight:   linear2DHeight,
 	cuda.DeviceAttrMaximumTexture2dLinearPitch:    linear2DPitch,
-	cuda.DeviceAttrMaximumTexture2dMipmappedWidth: layeredExtent, cuda.DeviceAttrMaximumTexture2dMipmappedHeight: layeredExtent,
-	cuda.DeviceAttrMaximumTexture1dMipmappedWidth: layeredExtent,
+	cuda.DeviceAttrMaximumTexture2dMipmappedWidth: layeredSize, cuda.DeviceAttrMaximumTexture2dMipmappedHeight: layeredSize,
+	cuda.DeviceAttrMaximumTexture1dMipmappedWidth: layeredSize,
 	cuda.DeviceAttrMaximumSurface1dWidth:          array1DWidth,
 	cuda.DeviceAttrMaximumSurface2dWidth:          array2DWidth,
 	cuda.DeviceAttrMaximumSurface2dHeight:         array2DHeight,
-	cuda.DeviceAttrMaximumSurface3dWidth:          array3DExtent, cuda.DeviceAttrMaximumSurface3dHeight: array3DExtent,
-	cuda.DeviceAttrMaximumSurface3dDepth:         array3DExtent,
-	cuda.DeviceAttrMaximumSurface1dLayeredWidth:  layeredExtent,
+	cuda.DeviceAttrMaximumSurface3dWidth:          array3DSize, cuda.DeviceAttrMaximumSurface3dHeight: array3DSize,
+	cuda.DeviceAttrMaximumSurface3dDepth:         array3DSize,
+	cuda.DeviceAttrMaximumSurface1dLayeredWidth:  layeredSize,
 	cuda.DeviceAttrMaximumSurface1dLayeredLayers: layeredLayers,
-	cuda.DeviceAttrMaximumSurface2dLayeredWidth:  layeredExtent,
-	cuda.DeviceAttrMaximumSurface2dLayeredHeight: layeredExtent,
+	cuda.DeviceAttrMaximumSurface2dLayeredWidth:  layeredSize,
+	cuda.DeviceAttrMaximumSurface2dLayeredHeight: layeredSize,
 	cuda.DeviceAttrMaximumSurface2dLayeredLayers: layeredLayers,
 }
 
@@ -130,17 +130,17 @@ func (d *arrayShape) judge() cuda.Result {
 		if d.width != d.height || d.depth == 0 || d.depth%6 != 0 || !layered && d.depth != 6 {
 			return cuda.ErrorInvalidValue
 		}
-		w, h, layers = cubemapExtent, cubemapExtent, cubemapLayers
+		w, h, layers = cubemapSize, cubemapSize, cubemapLayers
 	case layered:
 		if d.depth == 0 {
 			return cuda.ErrorInvalidValue
 		}
-		w, h, layers = layeredExtent, layeredExtent, layeredLayers
+		w, h, layers = layeredSize, layeredSize, layeredLayers
 	case d.depth > 0:
 		if d.height == 0 || d.flags&arrayGather != 0 {
 			return cuda.ErrorInvalidValue
 		}
-		w, h, layers = array3DExtent, array3DExtent, array3DExtent
+		w, h, layers = array3DSize, array3DSize, array3DSize
 	case d.height == 0:
 		w = array1DWidth
 	}
@@ -225,7 +225,7 @@ func (s *session) MipmapCreate(c *wire.Call, a *wire.MipmapCreateArgs) cuda.Resu
 	if res := d.judge(); res != cuda.Success {
 		return res
 	}
-	if d.width > layeredExtent || d.height > layeredExtent {
+	if d.width > layeredSize || d.height > layeredSize {
 		return cuda.ErrorInvalidValue
 	}
 	longest := max(d.width, d.height)

@@ -176,7 +176,7 @@ func (s *session) destroyContext(g *gpuContext) {
 	}
 	s.modules.deleteIf(func(m *module) bool { return m.ctx == g })
 	var memory []*allocation
-	for _, e := range *s.space.extents.Load() {
+	for _, e := range *s.space.intervals.Load() {
 		if e.a.ctx == g && !e.a.freed && e.a.kind != ipcMemory {
 			memory = append(memory, e.a)
 		}

@@ -23,7 +23,7 @@ type side struct {
 	users      *region
 }
 
-// box is the extent of a copy in bytes, rows and slices.
+// box is what a copy moves: bytes, rows and slices.
 type box struct{ width, height, depth uint64 }
 
 func (b box) empty() bool { return b.width == 0 || b.height == 0 || b.depth == 0 }
@@ -55,7 +55,7 @@ func (s *session) Memcpy3D(c *wire.Call, a *wire.Memcpy3DArgs) cuda.Result {
 
 // side checks one end: an array, or memory: the box must lie within its pitch and height, and all of it in memory that may be touched.
 func (s *session) side(b box, kind, id uint32, base, pitch, height uint64, at [3]uint64) (side, bool) {
-	if kind == wire.BoxArray {
+	if kind == wire.OperandArray {
 		return s.sideArray(b, base, at)
 	}
 	if pitch == 0 {

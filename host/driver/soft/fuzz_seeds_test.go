@@ -82,7 +82,7 @@ func memorySeeds() map[string][]wire.Args {
 	return map[string][]wire.Args{
 		"arrays": {
 			&wire.MemAllocArgs{Size: 4096}, &wire.ArrayCreateArgs{Array: array, Width: 32, Height: 8, Format: 3, Channels: 1, Flags: 2},
-			&wire.Memcpy3DArgs{Src: first, SrcPitch: 128, SrcHeight: 8, DstKind: wire.BoxArray, Dst: array, Width: 128, Height: 8, Depth: 1, Stream: 1},
+			&wire.Memcpy3DArgs{Src: first, SrcPitch: 128, SrcHeight: 8, DstKind: wire.OperandArray, Dst: array, Width: 128, Height: 8, Depth: 1, Stream: 1},
 			&wire.MipmapCreateArgs{Mipmap: mipmap, Width: 16, Height: 4, Format: 3, Channels: 1, Levels: 3},
 			&wire.MipmapGetLevelArgs{Level: plane, Mipmap: mipmap, Index: 1}, &wire.ArrayGetMemoryRequirementsArgs{Array: array},
 			&wire.TexObjectCreateArgs{Tex: tex, Array: array, Resource: make([]byte, 144), Texture: texture},

@@ -21,7 +21,7 @@ func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) er
 	if err := s.movable(); err != nil {
 		return err
 	}
-	for _, e := range *s.space.extents.Load() {
+	for _, e := range *s.space.intervals.Load() {
 		if e.a.kind == pinnedRegion || e.a.freed {
 			continue
 		}

@@ -54,7 +54,7 @@ const (
 	pinnedRegion
 )
 
-type extent struct {
+type interval struct {
 	lo, hi uint64
 	a      *allocation
 }
@@ -62,9 +62,9 @@ type extent struct {
 // space is the set of live allocations. Find and bytes may be called from any goroutine, the rest by the worker, except
 // release.
 type space struct {
-	extents atomic.Pointer[[]extent] // sorted; replaced, never changed
+	intervals atomic.Pointer[[]interval] // sorted; replaced, never changed
 
-	mu       sync.Mutex // guards replacing extents, and what follows
+	mu       sync.Mutex // guards replacing intervals, and what follows
 	released *sync.Cond
 	physical uint64             // bytes that there are
 	budget   driver.Budget      // what may be live of them; also holds what others have
@@ -90,7 +90,7 @@ type arena struct {
 func newSpace(devices int, physical uint64, budget driver.Budget) (*space, error) {
 	s := &space{physical: physical, budget: budget}
 	s.released = sync.NewCond(&s.mu)
-	s.extents.Store(&[]extent{})
+	s.intervals.Store(&[]interval{})
 	for i := range devices {
 		base := uint64(arenaBase + i*arenaStride)
 		mem, err := reserveAt(base, arenaSize)
@@ -113,7 +113,7 @@ func (s *space) Find(addr uint64) (base, size uint64, writable, ok bool) {
 
 // lookup returns the allocation around addr, or nil.
 func (s *space) lookup(addr uint64) *allocation {
-	list := *s.extents.Load()
+	list := *s.intervals.Load()
 	lo, hi := 0, len(list)
 	for lo < hi {
 		mid := int(uint(lo+hi) >> 1)
@@ -271,7 +271,7 @@ func (s *space) gapLocked(ar *arena, r *request) (uint64, bool) {
 
 // scanLocked looks for size free bytes within from and to.
 func (s *space) scanLocked(from, to, size, align uint64) (uint64, bool) {
-	list := *s.extents.Load()
+	list := *s.intervals.Load()
 	at := (from + align - 1) &^ (align - 1)
 	for i := s.firstEndingAfter(at); i < len(list) && list[i].lo < to; i++ {
 		if list[i].lo >= at && list[i].lo-at >= size {
@@ -283,7 +283,7 @@ func (s *space) scanLocked(from, to, size, align uint64) (uint64, bool) {
 }
 
 func (s *space) firstEndingAfter(addr uint64) int {
-	i, _ := slices.BinarySearchFunc(*s.extents.Load(), addr, func(e extent, addr uint64) int {
+	i, _ := slices.BinarySearchFunc(*s.intervals.Load(), addr, func(e interval, addr uint64) int {
 		if e.hi <= addr {
 			return -1
 		}
@@ -293,19 +293,19 @@ func (s *space) firstEndingAfter(addr uint64) int {
 }
 
 func (s *space) freeLocked(lo, size uint64) bool {
-	list := *s.extents.Load()
+	list := *s.intervals.Load()
 	i := s.firstEndingAfter(lo)
 	return i == len(list) || list[i].lo >= lo+size
 }
 
 func (s *space) insertLocked(a *allocation) {
-	old := *s.extents.Load()
+	old := *s.intervals.Load()
 	i := s.firstEndingAfter(a.lo)
-	list := make([]extent, 0, len(old)+1)
+	list := make([]interval, 0, len(old)+1)
 	list = append(list, old[:i]...)
-	list = append(list, extent{a.lo, a.lo + a.size, a})
+	list = append(list, interval{a.lo, a.lo + a.size, a})
 	list = append(list, old[i:]...)
-	s.extents.Store(&list)
+	s.intervals.Store(&list)
 }
 
 // addRegion makes guest memory, mapped at its guest address, reachable.
@@ -352,14 +352,14 @@ func (s *space) dropRegion(id uint32) {
 }
 
 func (s *space) removeLocked(gone func(*allocation) bool) {
-	old := *s.extents.Load()
-	list := make([]extent, 0, len(old))
+	old := *s.intervals.Load()
+	list := make([]interval, 0, len(old))
 	for _, e := range old {
 		if !gone(e.a) {
 			list = append(list, e)
 		}
 	}
-	s.extents.Store(&list)
+	s.intervals.Store(&list)
 }
 
 // usage is what is in use, others' included, and the limit, in bytes.
@@ -383,7 +383,7 @@ func (s *space) close() error {
 	s.closed = true
 	s.budget.Release(s.live)
 	s.live = 0
-	s.extents.Store(&[]extent{})
+	s.intervals.Store(&[]interval{})
 	var err error
 	for _, ar := range s.arenas {
 		err = errors.Join(err, releaseAll(ar.mem), ar.file.close())

@@ -7,7 +7,7 @@ var _ driver.Meter = (*session)(nil)
 // MemoryUse implements driver.Meter: the bytes that live allocations take.
 func (s *session) MemoryUse() []driver.DeviceUse {
 	by := make([]uint64, len(s.gpus))
-	for _, e := range *s.space.extents.Load() {
+	for _, e := range *s.space.intervals.Load() {
 		if d := e.a.device; d >= 0 && d < len(by) {
 			by[d] += e.a.size
 		}

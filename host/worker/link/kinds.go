@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"reflect"
 
-	"causeway/host/worker/share"
+	"causeway/host/worker/offer"
 	"causeway/remote/sys"
 )
 
@@ -116,7 +116,7 @@ var toWorker = number(1,
 	define[ToWorker, Rebuild]("rebuild", shape{files: 1, mostFiles: 1}),
 	define[ToWorker, Quit]("quit", shape{}),
 	define[ToWorker, Measure]("measure", shape{}),
-	define[ToWorker, Answer]("answer", shape{fixed: 8 + 4, tail: share.MaxBlob, mostFiles: 1}),
+	define[ToWorker, Answer]("answer", shape{fixed: 8 + 4, tail: offer.MaxBlob, mostFiles: 1}),
 	define[ToWorker, SharePages]("share pages", shape{tail: maxPages, files: 1, mostFiles: maxPages}),
 	define[ToWorker, SetLimit]("set limit", shape{fixed: 8}),
 	define[ToWorker, Leave]("leave", shape{}),
@@ -130,8 +130,8 @@ var toParent = number(101,
 	define[ToParent, Parked]("parked", shape{fixed: 8}),
 	define[ToParent, Rebuilt]("rebuilt", shape{fixed: 4, tail: maxText}),
 	define[ToParent, Adopted]("adopted", shape{fixed: 4, tail: maxText}),
-	define[ToParent, Offer]("offer", shape{fixed: 8 + share.TokenSize, tail: share.MaxBlob, mostFiles: 1}),
-	define[ToParent, Redeem]("redeem", shape{fixed: 8 + share.TokenSize}),
-	define[ToParent, Withdraw]("withdraw", shape{fixed: share.TokenSize}),
+	define[ToParent, Offer]("offer", shape{fixed: 8 + offer.TokenSize, tail: offer.MaxBlob, mostFiles: 1}),
+	define[ToParent, Redeem]("redeem", shape{fixed: 8 + offer.TokenSize}),
+	define[ToParent, Withdraw]("withdraw", shape{fixed: offer.TokenSize}),
 	define[ToParent, Measured]("measured", shape{fixed: 4 + 4, tail: maxDevices*deviceSize + maxProgram}),
 )

@@ -12,7 +12,7 @@ import (
 
 	"causeway/host/worker/link"
 	"causeway/host/worker/link/linktest"
-	"causeway/host/worker/share"
+	"causeway/host/worker/offer"
 	"causeway/remote"
 )
 
@@ -176,7 +176,7 @@ func TestBounds(t *testing.T) {
 		"leased adopts without one":   link.Configure{Config: link.Config{Carrier: link.CarrierLeased, Adopt: true}},
 		"start without its doorbell":  link.Start{},
 		"rebuild without its stream":  link.Rebuild{},
-		"too much shared":             link.Offer{Blob: make([]byte, share.MaxBlob+1)},
+		"too much shared":             link.Offer{Blob: make([]byte, offer.MaxBlob+1)},
 		"too many ranges":             pages(0, make([]link.Range, link.MaxRanges+1)...),
 		"too many devices":            link.Measured{Use: link.Use{Devices: make([]link.DeviceUse, 257)}},
 		"a configuration without end": link.Warm{Config: link.Config{Peer: strings.Repeat("x", link.MaxConfig)}},

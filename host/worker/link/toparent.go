@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"causeway/host/worker/share"
+	"causeway/host/worker/offer"
 	"causeway/remote"
 )
 
@@ -92,8 +92,8 @@ func (m *Adopted) fields(c *coder) { m.Status.fields(c) }
 type Offer struct {
 	forParent
 	Request uint64
-	Token   share.Token
-	Blob    []byte // at most share.MaxBlob
+	Token   offer.Token
+	Blob    []byte // at most offer.MaxBlob
 	File    File
 }
 
@@ -108,7 +108,7 @@ func (m *Offer) fields(c *coder) {
 type Redeem struct {
 	forParent
 	Request uint64
-	Token   share.Token
+	Token   offer.Token
 }
 
 func (m *Redeem) fields(c *coder) {
@@ -119,7 +119,7 @@ func (m *Redeem) fields(c *coder) {
 // Withdraw ends an Offer. There is no answer.
 type Withdraw struct {
 	forParent
-	Token share.Token
+	Token offer.Token
 }
 
 func (m *Withdraw) fields(c *coder) { c.array(m.Token[:]) }

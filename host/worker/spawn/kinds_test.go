@@ -11,13 +11,13 @@ import (
 
 	"causeway/host/worker/link"
 	"causeway/host/worker/link/linktest"
-	"causeway/host/worker/share"
+	"causeway/host/worker/offer"
 )
 
 // TestEveryKind: the parent does something about each kind of message that a worker sends, by kind: a new one that nobody thought of fails here,
 // and would end the worker.
 func TestEveryKind(t *testing.T) {
-	var shared share.Broker
+	var shared offer.Broker
 	w, p, killed := end(t, &shared)
 	woken := make(chan uint32, 1)
 	wake := func(slot uint32) { woken <- slot }
@@ -79,7 +79,7 @@ func TestEveryKind(t *testing.T) {
 
 // TestUnasked: a worker that answers more than it was asked is ended.
 func TestUnasked(t *testing.T) {
-	var shared share.Broker
+	var shared offer.Broker
 	w, _, killed := end(t, &shared)
 	for range mostReplies + 1 {
 		if err := w.Send(link.Parked{Number: 1}); err != nil {
@@ -94,7 +94,7 @@ func TestNotAWorker(t *testing.T) {
 	for name, packet := range map[string][]byte{"quit": {12, 0, 0, 0}, "nothing": {0xff, 0, 0, 0}, "half a kind": {101, 0}, "a long wake": {102, 0, 0, 0, 1, 0, 0, 0, 0}} {
 		t.Run(name, func(t *testing.T) {
 			before := descriptors(t)
-			var shared share.Broker
+			var shared offer.Broker
 			w, p, killed := end(t, &shared)
 			f, err := w.File()
 			if err != nil {

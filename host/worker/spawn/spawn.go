@@ -20,7 +20,7 @@ import (
 
 	"causeway/host/sandbox"
 	"causeway/host/worker/link"
-	"causeway/host/worker/share"
+	"causeway/host/worker/offer"
 )
 
 // LinkFD is the descriptor of the link in a worker process.
@@ -38,7 +38,7 @@ type Spawner struct {
 	// Sandbox confines the workers, with no_new_privs; nil: they are as this process is.
 	Sandbox *sandbox.Space
 
-	shared share.Broker // what its workers share: one Spawner serves one virtual GPU
+	shared offer.Broker // what its workers share: one Spawner serves one virtual GPU
 }
 
 // Process is a running worker.
@@ -48,7 +48,7 @@ type Process struct {
 	kill      func() error
 	wake      atomic.Pointer[func(slot uint32)] // set before the session is
 	replies   chan link.ToParent
-	shared    *share.Broker
+	shared    *offer.Broker
 	measured  chan link.Use // the last Measured
 	measuring chan struct{} // held by who measures
 	drained   chan struct{} // everything that the worker said has been read
@@ -150,7 +150,7 @@ func (s *Spawner) process() (*Process, error) {
 }
 
 // newProcess is the parent's side of a worker.
-func newProcess(conn *link.ParentEnd, shared *share.Broker) *Process {
+func newProcess(conn *link.ParentEnd, shared *offer.Broker) *Process {
 	return &Process{
 		link: conn, shared: shared, replies: make(chan link.ToParent, mostReplies), measured: make(chan link.Use, 1),
 		measuring: make(chan struct{}, 1), drained: make(chan struct{}), done: make(chan struct{}),

@@ -34,7 +34,7 @@ func rows(pitch, width, element, height uint64) (row, span uint64, ok bool) {
 	if height == 1 || !ok {
 		return row, row, ok
 	}
-	span, ok = Box{Pitch: pitch}.span(Extent{row, height, 1})
+	span, ok = Placement{Pitch: pitch}.span(Box{row, height, 1})
 	return row, span, ok && (height == 0 || pitch >= row)
 }
 
@@ -44,22 +44,22 @@ func Bytes(width, element uint64) (uint64, bool) {
 	return n, hi == 0
 }
 
-// Extent is how much a copy moves: bytes, rows, slices.
-type Extent struct{ Width, Height, Depth uint64 }
+// Box is what a copy moves: so many bytes of so many rows of so many slices.
+type Box struct{ Width, Height, Depth uint64 }
 
-// Box is where one side of a copy begins, and how far apart its rows and slices are: bytes, and rows.
-type Box struct{ X, Y, Z, Pitch, Height uint64 }
+// Placement is where one side of a copy begins, and how far apart its rows and slices are: bytes, and rows.
+type Placement struct{ X, Y, Z, Pitch, Height uint64 }
 
 // span is how many bytes from the start of memory a box may reach, false if that does not fit. A pitch or height of less than there is of
 // bytes in a row or of rows in a slice counts as that: the driver refuses it or, where it is 0, takes rows and slices as packed.
-func (b Box) span(e Extent) (uint64, bool) {
-	if e.Width == 0 || e.Height == 0 || e.Depth == 0 {
+func (p Placement) span(b Box) (uint64, bool) {
+	if b.Width == 0 || b.Height == 0 || b.Depth == 0 {
 		return 0, true
 	}
 	var s sum
-	row, rows, slices := s.add(b.X, e.Width), s.add(b.Y, e.Height), s.add(b.Z, e.Depth)
-	last := s.add(s.mul(slices-1, max(b.Height, rows)), rows) - 1 // row, counted from the first
-	span := s.add(s.mul(last, max(b.Pitch, row)), row)
+	row, rows, slices := s.add(p.X, b.Width), s.add(p.Y, b.Height), s.add(p.Z, b.Depth)
+	last := s.add(s.mul(slices-1, max(p.Height, rows)), rows) - 1 // row, counted from the first
+	span := s.add(s.mul(last, max(p.Pitch, row)), row)
 	return span, !s.wrapped
 }
 
@@ -84,25 +84,25 @@ type Operand struct {
 	mem   Mem
 	host  Host
 	array Array
-	box   Box
+	at    Placement
 }
 
 // Operand is a side of a copy that lies at an address that a guest names.
-func (s *Space) Operand(addr uint64, b Box, e Extent) (Operand, cuda.Result) {
-	span, ok := b.span(e)
+func (s *Space) Operand(addr uint64, p Placement, b Box) (Operand, cuda.Result) {
+	span, ok := p.span(b)
 	if !ok {
 		return Operand{}, cuda.ErrorInvalidValue
 	}
 	m, res := s.Mem(addr, span)
 	if res == cuda.Success {
-		res = s.ends(addr, b.first(e), span)
+		res = s.ends(addr, p.first(b), span)
 	}
-	return Operand{kind: cuda.MemoryTypeUnified, mem: m, box: b}, res
+	return Operand{kind: cuda.MemoryTypeUnified, mem: m, at: p}, res
 }
 
 // first is how far from the start of memory a box begins. Its span fits.
-func (b Box) first(e Extent) uint64 {
-	return (b.Z*max(b.Height, b.Y+e.Height)+b.Y)*max(b.Pitch, b.X+e.Width) + b.X
+func (p Placement) first(b Box) uint64 {
+	return (p.Z*max(p.Height, p.Y+b.Height)+p.Y)*max(p.Pitch, p.X+b.Width) + p.X
 }
 
 // ends reports whether the first and the last byte of rows lie in memory that the guest may name, as their base does: of device memory only
@@ -118,50 +118,50 @@ func (s *Space) ends(base, first, span uint64) (res cuda.Result) {
 }
 
 // HostOperand is a side of a copy that lies in memory of this process.
-func HostOperand(h Host, b Box) Operand {
-	return Operand{kind: cuda.MemoryTypeHost, host: h, box: b}
+func HostOperand(h Host, p Placement) Operand {
+	return Operand{kind: cuda.MemoryTypeHost, host: h, at: p}
 }
 
-// ArrayOperand is a side of a copy that lies in an array. The driver knows its extent and checks the box.
-func ArrayOperand(a Array, b Box) Operand {
-	return Operand{kind: cuda.MemoryTypeArray, array: a, box: Box{X: b.X, Y: b.Y, Z: b.Z}}
+// ArrayOperand is a side of a copy that lies in an array. The driver knows its shape and checks the box.
+func ArrayOperand(a Array, p Placement) Operand {
+	return Operand{kind: cuda.MemoryTypeArray, array: a, at: Placement{X: p.X, Y: p.Y, Z: p.Z}}
 }
 
 // LeaseOperand is a side of a copy that lies in a mapping that the guest shares, from an offset on.
-func LeaseOperand(mapping []byte, offset uint64, b Box, e Extent) (Operand, bool) {
-	span, ok := b.span(e)
+func LeaseOperand(mapping []byte, offset uint64, p Placement, b Box) (Operand, bool) {
+	span, ok := p.span(b)
 	if !ok {
 		return Operand{}, false
 	}
 	h, ok := Lease(mapping, offset, span)
-	return HostOperand(h, b), ok
+	return HostOperand(h, p), ok
 }
 
 // Reach is how many bytes from the start of memory a box reaches, false if more than most.
-func (b Box) Reach(e Extent, most uint64) (uint64, bool) {
-	span, ok := b.span(e)
+func (p Placement) Reach(b Box, most uint64) (uint64, bool) {
+	span, ok := p.span(b)
 	return span, ok && span <= most
 }
 
 // Copy3D is a copy between two operands, each of which holds all of its side.
-func Copy3D(dst, src Operand, e Extent) (Memcpy3D, cuda.Result) {
-	if !dst.holds(e) || !src.holds(e) {
+func Copy3D(dst, src Operand, b Box) (Memcpy3D, cuda.Result) {
+	if !dst.holds(b) || !src.holds(b) {
 		return Memcpy3D{}, cuda.ErrorInvalidValue
 	}
 	return Memcpy3D{
-		srcXInBytes: src.box.X, srcY: src.box.Y, srcZ: src.box.Z, srcPitch: src.box.Pitch, srcHeight: src.box.Height,
+		srcXInBytes: src.at.X, srcY: src.at.Y, srcZ: src.at.Z, srcPitch: src.at.Pitch, srcHeight: src.at.Height,
 		srcMemoryType: src.kind, srcHost: src.host.Address(), srcDevice: src.mem.Address(), srcArray: src.array,
-		dstXInBytes: dst.box.X, dstY: dst.box.Y, dstZ: dst.box.Z, dstPitch: dst.box.Pitch, dstHeight: dst.box.Height,
+		dstXInBytes: dst.at.X, dstY: dst.at.Y, dstZ: dst.at.Z, dstPitch: dst.at.Pitch, dstHeight: dst.at.Height,
 		dstMemoryType: dst.kind, dstHost: dst.host.Address(), dstDevice: dst.mem.Address(), dstArray: dst.array,
-		widthInBytes: e.Width, height: e.Height, depth: e.Depth,
+		widthInBytes: b.Width, height: b.Height, depth: b.Depth,
 	}, cuda.Success
 }
 
-func (o *Operand) holds(e Extent) bool {
+func (o *Operand) holds(b Box) bool {
 	if o.kind == cuda.MemoryTypeArray {
 		return true
 	}
-	span, ok := o.box.span(e)
+	span, ok := o.at.span(b)
 	return ok && span <= max(o.mem.size, o.host.size)
 }
 

@@ -23,9 +23,9 @@ func TestSpan(t *testing.T) {
 	}
 	fits, wraps := 0, 0
 	for range 200000 {
-		b, e := Box{number(), number(), number(), number(), number()}, Extent{number(), number(), number()}
+		b, e := Placement{number(), number(), number(), number(), number()}, Box{number(), number(), number()}
 		if r.IntN(2) == 0 { // more that fit
-			b, e = Box{b.X % 99, b.Y % 99, b.Z % 9, b.Pitch % 4096, b.Height % 99}, Extent{e.Width % 999, e.Height % 99, e.Depth % 9}
+			b, e = Placement{b.X % 99, b.Y % 99, b.Z % 9, b.Pitch % 4096, b.Height % 99}, Box{e.Width % 999, e.Height % 99, e.Depth % 9}
 		}
 		span, ok := b.span(e)
 		want := furthest(b, e)
@@ -45,7 +45,7 @@ func TestSpan(t *testing.T) {
 }
 
 // furthest is the end of the last row of the last slice.
-func furthest(b Box, e Extent) *big.Int {
+func furthest(b Placement, e Box) *big.Int {
 	n := func(v uint64) *big.Int { return new(big.Int).SetUint64(v) }
 	if e.Width == 0 || e.Height == 0 || e.Depth == 0 {
 		return n(0)

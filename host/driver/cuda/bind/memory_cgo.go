@@ -11,7 +11,7 @@ import (
 	"causeway/cuda"
 )
 
-// Address is an address that the GPU reaches, of which the driver knows the extent, or takes none.
+// Address is an address that the GPU reaches, of which the driver knows the length, or takes none.
 type Address struct{ v uint64 }
 
 // Value is the address as a guest and its kernels know it.
@@ -154,7 +154,7 @@ func (r Registered) Host() Host { return r.host }
 // Mem is the memory as the GPU reaches it.
 func (r Registered) Mem() Mem { return r.mem }
 
-// At is the GPU's view of size bytes at an address of this process, false if they are not of this memory.
+// At is, for the GPU, size bytes at an address of this process, false if they are not of this memory.
 func (r Registered) At(addr uintptr, size uint64) (Mem, bool) {
 	if uint64(addr) < r.host.at {
 		return Mem{}, false

@@ -70,20 +70,20 @@ func (l *Launch) fromExtra() []byte {
 type Side struct {
 	Type     uint32 // CUmemorytype
 	Ptr, Lod uint64
-	Box
+	Placement
 }
 
 // Sides are what a copy moves, and where.
-func (m *Memcpy3D) Sides() (src, dst Side, e Extent) {
+func (m *Memcpy3D) Sides() (src, dst Side, e Box) {
 	ptr := func(kind uint32, host HostAddress, dev Address) uint64 {
 		if kind == cuda.MemoryTypeHost {
 			return host.v
 		}
 		return dev.v
 	}
-	src = Side{m.srcMemoryType, ptr(m.srcMemoryType, m.srcHost, m.srcDevice), m.srcLOD, Box{m.srcXInBytes, m.srcY, m.srcZ, m.srcPitch, m.srcHeight}}
-	dst = Side{m.dstMemoryType, ptr(m.dstMemoryType, m.dstHost, m.dstDevice), m.dstLOD, Box{m.dstXInBytes, m.dstY, m.dstZ, m.dstPitch, m.dstHeight}}
-	return src, dst, Extent{m.widthInBytes, m.height, m.depth}
+	src = Side{m.srcMemoryType, ptr(m.srcMemoryType, m.srcHost, m.srcDevice), m.srcLOD, Placement{m.srcXInBytes, m.srcY, m.srcZ, m.srcPitch, m.srcHeight}}
+	dst = Side{m.dstMemoryType, ptr(m.dstMemoryType, m.dstHost, m.dstDevice), m.dstLOD, Placement{m.dstXInBytes, m.dstY, m.dstZ, m.dstPitch, m.dstHeight}}
+	return src, dst, Box{m.widthInBytes, m.height, m.depth}
 }
 
 // Fill is what a memset node writes.

@@ -49,8 +49,8 @@ func (s *Space) pinnedAt(addr uint64) *pinned {
 // IsPinned reports whether an address lies in a pinned region.
 func (s *Space) IsPinned(addr uint64) bool { return s.pinnedAt(addr) != nil }
 
-// View is this process's view of memory in a pinned region, false for other memory.
-func (s *Space) View(m Mem) (Host, bool) {
+// HostOf is memory in a pinned region as this process has it, false for other memory.
+func (s *Space) HostOf(m Mem) (Host, bool) {
 	p := s.pinnedAt(m.at)
 	if p == nil {
 		return Host{}, false
@@ -59,7 +59,7 @@ func (s *Space) View(m Mem) (Host, bool) {
 	return Host(m), ok
 }
 
-// Mem is memory that a guest names: device memory, whose extent the driver checks when it is used, or wholly inside a pinned region.
+// Mem is memory that a guest names: device memory, whose length the driver checks when it is used, or wholly inside a pinned region.
 func (s *Space) Mem(addr, size uint64) (Mem, cuda.Result) {
 	if addr+size < addr {
 		return Mem{}, cuda.ErrorInvalidValue

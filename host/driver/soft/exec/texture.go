@@ -225,9 +225,9 @@ func clampInt(v float64) int {
 func (t *Texture) sample(m *Image, pos [3]float32, dims, layer int) texel {
 	var i [3]int
 	var f [3]float32
-	extent := [3]int{m.Width, m.Height, m.Depth}
+	size := [3]int{m.Width, m.Height, m.Depth}
 	for d := range dims {
-		i[d], f[d] = t.axis(pos[d], extent[d])
+		i[d], f[d] = t.axis(pos[d], size[d])
 	}
 	if dims < 3 {
 		i[2] = layer
@@ -305,10 +305,10 @@ func (t *Texture) gather(pos [3]float32, layer, channel int) texel {
 
 // levelOf is the level of detail that two gradients ask for.
 func (t *Texture) levelOf(dx, dy [3]float32, dims int) float32 {
-	extent := [3]int{t.Levels[0].Width, t.Levels[0].Height, t.Levels[0].Depth}
+	size := [3]int{t.Levels[0].Width, t.Levels[0].Height, t.Levels[0].Depth}
 	var a, b float64
 	for d := range dims {
-		n := float64(extent[d])
+		n := float64(size[d])
 		if !t.Normalized {
 			n = 1
 		}

@@ -146,11 +146,11 @@ func (p *parser) pragma() {
 	p.expect(";")
 }
 
-// triple reads one to three extents; missing ones are 1.
+// triple reads one to three sizes; missing ones are 1.
 func (p *parser) triple() [3]uint32 {
 	t := [3]uint32{1, 1, 1}
 	for i := range t {
-		t[i] = p.small("extent", 1<<31)
+		t[i] = p.small("size", 1<<31)
 		if !p.accept(",") {
 			break
 		}

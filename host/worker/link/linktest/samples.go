@@ -5,7 +5,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"causeway/host/worker/link"
-	"causeway/host/worker/share"
+	"causeway/host/worker/offer"
 )
 
 // ToWorker is a message of each kind that a parent sends. No field is zero, and fd is the descriptor of those that take one.
@@ -42,7 +42,7 @@ func ToWorker(fd int) []link.ToWorker {
 // ToParent is ToWorker for what a worker sends.
 func ToParent(fd int) []link.ToParent {
 	failed := link.Status{Errno: unix.EIO, Text: "no GPU"}
-	token := share.Token{0: 1, share.TokenSize - 1: 2}
+	token := offer.Token{0: 1, offer.TokenSize - 1: 2}
 	return []link.ToParent{
 		link.Started{Status: failed},
 		link.Wake{Slot: 3},

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"causeway/host/worker/link"
-	"causeway/host/worker/share"
+	"causeway/host/worker/offer"
 )
 
 // end is a worker's end of a link whose parent is p. killed is closed when the parent ends the worker.
-func end(t *testing.T, shared *share.Broker) (w *link.WorkerEnd, p *Process, killed chan struct{}) {
+func end(t *testing.T, shared *offer.Broker) (w *link.WorkerEnd, p *Process, killed chan struct{}) {
 	t.Helper()
 	conn, child, err := link.Pair()
 	if err != nil {
@@ -62,7 +62,7 @@ func closeFile(a link.Answer) {
 
 // TestShare: what one worker offers another redeems, until it is withdrawn or the first is gone.
 func TestShare(t *testing.T) {
-	var shared, other share.Broker
+	var shared, other offer.Broker
 	a, pa, _ := end(t, &shared)
 	b, _, _ := end(t, &shared)
 	c, _, _ := end(t, &other)
@@ -71,8 +71,8 @@ func TestShare(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	token, second := share.NewToken(), share.NewToken()
-	offer := func(n uint64, k share.Token) link.Offer {
+	token, second := offer.NewToken(), offer.NewToken()
+	offer := func(n uint64, k offer.Token) link.Offer {
 		return link.Offer{Request: n, Token: k, Blob: []byte("blob"), File: link.FileOf(int(f.Fd()))}
 	}
 	if r := ask(t, a, 7, offer(7, token)); r.Errno != 0 {
@@ -115,10 +115,10 @@ func TestShare(t *testing.T) {
 func FuzzBroker(f *testing.F) {
 	f.Fuzz(func(t *testing.T, said []byte) {
 		before := descriptors(t)
-		var shared share.Broker
+		var shared offer.Broker
 		w, p, _ := end(t, &shared)
 		for n := uint64(1); len(said) > 1 && n < 64; n++ {
-			how, token := said[0], share.Token{said[1]}
+			how, token := said[0], offer.Token{said[1]}
 			size := min(int(how/6)*16, len(said)-2)
 			blob := said[2 : 2+size]
 			said = said[2+size:]

@@ -10,7 +10,7 @@ import (
 
 	"causeway/host/driver"
 	"causeway/host/worker/link"
-	"causeway/host/worker/share"
+	"causeway/host/worker/offer"
 )
 
 var _ driver.Sharer = (*Worker)(nil)
@@ -30,7 +30,7 @@ type sharing struct {
 
 // Offer implements driver.Sharer.
 func (w *Worker) Offer(blob []byte, file int) (driver.ShareToken, error) {
-	t := share.NewToken()
+	t := offer.NewToken()
 	_, file, err := w.sharing.ask(func(n uint64) link.ToParent {
 		return link.Offer{Request: n, Token: t, Blob: blob, File: link.FileOf(file)}
 	})
@@ -42,7 +42,7 @@ func (w *Worker) Offer(blob []byte, file int) (driver.ShareToken, error) {
 
 // Redeem implements driver.Sharer.
 func (w *Worker) Redeem(t driver.ShareToken) (blob []byte, file int, err error) {
-	return w.sharing.ask(func(n uint64) link.ToParent { return link.Redeem{Request: n, Token: share.Token(t)} })
+	return w.sharing.ask(func(n uint64) link.ToParent { return link.Redeem{Request: n, Token: offer.Token(t)} })
 }
 
 // Withdraw implements driver.Sharer.
@@ -51,7 +51,7 @@ func (w *Worker) Withdraw(t driver.ShareToken) {
 	l := w.sharing.link
 	w.sharing.mu.Unlock()
 	if l != nil {
-		_ = l.Send(link.Withdraw{Token: share.Token(t)}) // a parent that is gone has forgotten it
+		_ = l.Send(link.Withdraw{Token: offer.Token(t)}) // a parent that is gone has forgotten it
 	}
 }
 

@@ -1,8 +1,8 @@
-// Package share lets the sessions of one virtual GPU pass memory and events to each other, and to no one else.
+// Package offer lets the sessions of one virtual GPU pass memory and events to each other, and to no one else.
 //
 // A worker leaves what it wants to share with its parent (run, serve or device), under a token: opaque bytes of its driver, and
 // perhaps a descriptor. The guest process carries the token to another guest process as it likes, inside an IPC handle or a
 // file; that one's worker redeems it. Tokens are random and long: who knows one was told it. The parent looks into nothing.
 //
 // A Broker belongs to one virtual GPU. Its methods may be called from any goroutine; its lock is a leaf.
-package share
+package offer

@@ -1,4 +1,4 @@
-package view
+package report
 
 // Key is a key of the terminal: a character, or one of those below.
 type Key rune

@@ -47,9 +47,9 @@ type Use struct {
 	Bytes uint64
 }
 
-// View is the machine as an owner sees it. What a session uses of a device is what the machine's driver says of its worker, with
+// AnswerFor is the machine as an owner sees it. What a session uses of a device is what the machine's driver says of its worker, with
 // the contexts' own memory, or where it says nothing, what the session allocated.
-func View(r *Reading, o Owner) *Answer {
+func AnswerFor(r *Reading, o Owner) *Answer {
 	a := &Answer{CUDA: r.CUDA, Driver: r.Driver, NVML: r.NVML, Pairs: r.Pairs, Links: r.Links}
 	for i, d := range r.Devices {
 		used := uint64(0)
