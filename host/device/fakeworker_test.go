@@ -2,11 +2,15 @@ package device
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
@@ -87,6 +91,49 @@ func (f *fakeWorkers) rebuild(_ context.Context, old workerProcess, cfg link.Con
 	return n, nil
 }
 
+func (f *fakeWorkers) adopt(cfg link.Config, wake func(slot uint32), stream, _ int) (workerProcess, error) {
+	p, err := f.start(cfg, wake, false)
+	if err != nil {
+		return nil, err
+	}
+	w := p.(*fakeWorker)
+	w.parked = true
+	fd, err := unix.Dup(stream)
+	if err != nil {
+		return nil, err
+	}
+	go w.load(os.NewFile(uintptr(fd), "stream"))
+	return w, nil
+}
+
+// load takes the regions that another fake worker has written.
+func (w *fakeWorker) load(f *os.File) {
+	defer f.Close()
+	list := map[uint32][2]uint64{}
+	err := json.NewDecoder(f).Decode(&list)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id, r := range list {
+		w.regions[id] = &fakeRegion{va: r[0], size: r[1], pieces: map[uint64][]link.Range{}}
+	}
+	w.replies <- link.Adopted{Status: link.StatusOf(unix.EIO, err)}
+}
+
+// save writes them.
+func (w *fakeWorker) save(fd int) {
+	list := map[uint32][2]uint64{}
+	for id, r := range w.regions {
+		list[id] = [2]uint64{r.va, r.size}
+	}
+	fd, err := unix.Dup(fd)
+	if err == nil {
+		f := os.NewFile(uintptr(fd), "stream")
+		err = json.NewEncoder(f).Encode(list)
+		_ = f.Close()
+	}
+	w.replies <- link.Exported{Status: link.StatusOf(unix.EIO, err)}
+}
+
 // holds lists the pages that the worker may touch. w.mu is held.
 func (w *fakeWorker) holds() (list []uint64) {
 	if w.parked || w.ended {
@@ -164,6 +211,11 @@ func (w *fakeWorker) handle(m link.ToWorker) {
 		w.parks++
 		w.parked = true
 		w.answer(link.Parked{Number: m.Number})
+	case link.Export:
+		if !w.parked {
+			w.of.fail("export of a worker that is not parked")
+		}
+		w.save(m.Stream.FD())
 	case link.Resume:
 		if !w.parked {
 			w.of.fail("resume of a worker that is not parked")

@@ -2,6 +2,7 @@ package device
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"sync"
 	"syscall"
@@ -41,6 +42,18 @@ func (f *nvmlFile) Open(c fs.Caller) (fs.ControlHandle, syscall.Errno) {
 	f.open[c.UID]++
 	return &nvmlHandle{file: f, user: c.UID, pending: map[*fs.ReadRequest]struct{}{}}, 0
 }
+
+// Load implements fs.MovableFile: what a file has said already, the guest has read.
+func (f *nvmlFile) Load(c fs.Caller, _ io.Reader) (fs.ControlHandle, error) {
+	h, errno := f.Open(c)
+	if errno != 0 {
+		return nil, errno
+	}
+	return h, nil
+}
+
+// Save implements fs.MovableHandle.
+func (h *nvmlHandle) Save(io.Writer) error { return nil }
 
 // closed forgets a file.
 func (f *nvmlFile) closed(uid uint32) {

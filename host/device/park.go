@@ -15,6 +15,13 @@ import (
 // parkLimit is how long a worker may take to let go of guest memory before it is killed, which lets go as well.
 const parkLimit = 1500 * time.Millisecond
 
+// lapsePatience is how long the GPU may take to let go of guest memory whose lease has lapsed; a session that takes longer ends.
+// A program that was killed cannot exit before, and is promised to within 2 s: a lease's term and this.
+const lapsePatience = 250 * time.Millisecond
+
+// parkMargin is what remains for the answer of a worker, or of the device, to be in time.
+const parkMargin = 100 * time.Millisecond
+
 // tick looks for what is overdue.
 func (s *session) tick(now time.Time) {
 	s.endWaits(now)
@@ -76,7 +83,7 @@ func (s *session) lapse() {
 	st := s.state
 	s.mu.Unlock()
 	if st == parking {
-		s.do(func() { s.park(parkLimit) })
+		s.do(func() { s.park(parkLimit, lapsePatience) })
 		return
 	}
 	// Nothing has been mapped yet, or is mapped any more.
@@ -86,8 +93,8 @@ func (s *session) lapse() {
 	s.endLeases()
 }
 
-// park has the worker let go. It runs on routine. Afterwards no page is in use.
-func (s *session) park(limit time.Duration) {
+// park has the worker let go, for which the GPU may take patience and the worker limit. It runs on routine. Afterwards no page is in use.
+func (s *session) park(limit, patience time.Duration) {
 	s.mu.Lock()
 	p := s.proc
 	st := s.state
@@ -97,14 +104,18 @@ func (s *session) park(limit time.Duration) {
 	if st != parking || p == nil {
 		return
 	}
-	err := p.Send(link.Park{Number: n})
+	err := p.Send(link.Park{Number: n, Patience: patience})
 	if err == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
-		_, err = p.Await(ctx, func(m link.ToParent) bool {
+		var m link.ToParent
+		m, err = p.Await(ctx, func(m link.ToParent) bool {
 			parked, ok := m.(link.Parked)
 			return ok && parked.Number == n
 		})
 		cancel()
+		if err == nil {
+			err = m.(link.Parked).Err()
+		}
 	}
 	if err != nil {
 		s.fail(err)
@@ -230,12 +241,12 @@ func (s *session) Revoke(ctx context.Context, _ []fs.Request) {
 	done := make(chan struct{})
 	limit := parkLimit
 	if d, ok := ctx.Deadline(); ok {
-		limit = min(limit, time.Until(d)-100*time.Millisecond)
+		limit = min(limit, time.Until(d)-parkMargin)
 	}
 	queued := s.do(func() {
 		defer close(done)
 		if st == parking {
-			s.park(limit)
+			s.park(limit, limit-parkMargin)
 			return
 		}
 		s.endLeases()

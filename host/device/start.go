@@ -24,36 +24,31 @@ func (s *session) worker(h remote.Hello) (workerProcess, error) {
 	return s.dev.workers.start(s.config(), s.wake, link.Fits(h, len(s.dev.opts.Worker.Devices)))
 }
 
-// spawn starts the worker process. It runs on routine.
+// spawn begins the session, and answers MsgHello. It runs on routine.
 func (s *session) spawn(h remote.Hello, w *fs.WriteRequest) {
+	if errno, err := s.begin(h); err != nil {
+		s.refuse(w, errno, err)
+		return
+	}
+	w.Complete(w.Size, 0)
+}
+
+// begin starts the worker process. It runs on routine.
+func (s *session) begin(h remote.Hello) (syscall.Errno, error) {
 	if err := s.admit(); err != nil {
 		s.dev.refusedOne()
-		s.refuse(w, syscall.EUSERS, err)
 		s.fail(nil)
-		return
+		return syscall.EUSERS, err
 	}
 	if err := s.provide(); err != nil {
 		s.leave()
-		s.refuse(w, syscall.EIO, err)
 		s.fail(err)
-		return
+		return syscall.EIO, err
 	}
 	p, err := s.worker(h)
 	if err != nil {
-		s.refuse(w, syscall.EIO, err)
 		s.fail(err)
-		return
-	}
-	mem, files, err := s.dev.backedMemory()
-	if err == nil {
-		err = p.Send(link.AddMemory{Memory: mem})
-		sys.CloseAll(files)
-	}
-	if err != nil {
-		p.Kill()
-		s.refuse(w, syscall.EIO, err)
-		s.fail(err)
-		return
+		return syscall.EIO, err
 	}
 	s.mu.Lock()
 	s.proc = p
@@ -61,12 +56,25 @@ func (s *session) spawn(h remote.Hello, w *fs.WriteRequest) {
 	s.mu.Unlock()
 	if gone { // meanwhile
 		p.Kill()
-		w.Complete(0, syscall.EPIPE)
-		return
+		return syscall.EPIPE, errGone
+	}
+	if err := s.sendMemory(p); err != nil {
+		s.fail(err)
+		return syscall.EIO, err
 	}
 	s.log.Info("worker started", "worker", p.PID(), "uid", s.caller.UID)
 	s.follow(p)
-	w.Complete(w.Size, 0)
+	return 0, nil
+}
+
+// sendMemory tells the session's worker of the guest's memory. Of what is added at this moment it hears twice, which does no harm.
+func (s *session) sendMemory(p workerProcess) error {
+	mem, files, err := s.dev.backedMemory()
+	if err != nil {
+		return err
+	}
+	defer sys.CloseAll(files)
+	return p.Send(link.AddMemory{Memory: mem})
 }
 
 // follow notices the end of a worker.

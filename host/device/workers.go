@@ -29,6 +29,9 @@ type workers interface {
 	start(cfg link.Config, wake func(slot uint32), spare bool) (workerProcess, error)
 	// rebuild moves a session from old, one of these workers, to the worker that it returns: see Spawner.Rebuild.
 	rebuild(ctx context.Context, old workerProcess, cfg link.Config) (workerProcess, error)
+	// adopt starts a worker that makes its session of what comes over stream, without guest memory, and answers Adopted: it is parked then.
+	// Both descriptors stay the caller's.
+	adopt(cfg link.Config, wake func(slot uint32), stream, bell int) (workerProcess, error)
 }
 
 // spawned are workers in processes of their own.
@@ -59,4 +62,17 @@ func (w spawned) rebuild(ctx context.Context, old workerProcess, cfg link.Config
 		return nil, err
 	}
 	return next, nil
+}
+
+func (w spawned) adopt(cfg link.Config, wake func(slot uint32), stream, bell int) (workerProcess, error) {
+	cfg.Adopt, cfg.Parked = true, true
+	p, err := w.spawner.Start(cfg, wake, stream)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Send(link.Start{Doorbell: link.FileOf(bell)}); err != nil {
+		p.Kill()
+		return nil, err
+	}
+	return p, nil
 }

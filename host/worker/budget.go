@@ -29,7 +29,7 @@ func (s *starter) openPages() error {
 		if err != nil {
 			return fmt.Errorf("memory budget: %w", err)
 		}
-		if s.cfg.Adopt {
+		if s.cfg.Adopt && !s.cfg.Parked {
 			b.Adopt()
 		}
 		s.budget = b
@@ -39,7 +39,7 @@ func (s *starter) openPages() error {
 		if err != nil {
 			return fmt.Errorf("budget of host memory: %w", err)
 		}
-		if s.cfg.Adopt {
+		if s.cfg.Adopt && !s.cfg.Parked {
 			b.Adopt()
 		}
 		s.host = b

@@ -2,35 +2,48 @@ package worker
 
 import (
 	"encoding/binary"
-	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"time"
 
+	"causeway/host/worker/state"
 	"causeway/remote/sys"
 )
 
-// handover is the stream between a worker and its successor, which are the same program: first the descriptors, then a
-// snapshot, then memory, then one byte each way.
+// handover is the stream between a worker and its successor: between two of one host first the descriptors, then, as between hosts, a snapshot
+// and memory, then, again of one host only, how either side ended.
 type handover struct {
 	conn *net.UnixConn
-	enc  *gob.Encoder
-	dec  *gob.Decoder
+	out  *state.Writer
+	in   *state.Reader
 }
 
 // handoverLimit bounds one step of a peer that has hung.
 const handoverLimit = 2 * time.Minute
 
-// newHandover takes over the stream.
-func newHandover(stream int) (*handover, error) {
+// newHandover takes over the stream. most is how many bytes of host memory may be kept of what comes.
+func newHandover(stream int, most uint64) (*handover, error) {
 	conn, err := sys.UnixConn(stream, "stream to the other worker")
 	if err != nil {
 		return nil, err
 	}
-	_ = conn.SetDeadline(time.Now().Add(handoverLimit))
-	return &handover{conn: conn, enc: gob.NewEncoder(conn), dec: gob.NewDecoder(conn)}, nil
+	h := &handover{conn: conn}
+	h.out, h.in = state.NewWriter(h), state.NewReader(h, most)
+	return h, nil
+}
+
+// Read implements io.Reader, with a limit for a peer that hangs.
+func (h *handover) Read(b []byte) (int, error) {
+	_ = h.conn.SetReadDeadline(time.Now().Add(handoverLimit))
+	return h.conn.Read(b)
+}
+
+// Write implements io.Writer.
+func (h *handover) Write(b []byte) (int, error) {
+	_ = h.conn.SetWriteDeadline(time.Now().Add(handoverLimit))
+	return h.conn.Write(b)
 }
 
 func (h *handover) close() { _ = h.conn.Close() }
@@ -42,7 +55,7 @@ const fileBatch = 200
 func (h *handover) sendFiles(files []int) error {
 	var n [4]byte
 	binary.LittleEndian.PutUint32(n[:], uint32(len(files)))
-	if _, err := h.conn.Write(n[:]); err != nil {
+	if _, err := h.Write(n[:]); err != nil {
 		return err
 	}
 	for len(files) > 0 {
@@ -66,7 +79,7 @@ func (h *handover) receiveFiles() (files []int, err error) {
 		}
 	}()
 	var b [4]byte
-	if _, err := io.ReadFull(h.conn, b[:]); err != nil {
+	if _, err := io.ReadFull(h, b[:]); err != nil {
 		return nil, err
 	}
 	n := binary.LittleEndian.Uint32(b[:])
@@ -91,77 +104,58 @@ func (h *handover) receiveFiles() (files []int, err error) {
 	return files, nil
 }
 
-// memoryHeader precedes the bytes of one allocation; the last has size 0.
-type memoryHeader struct{ Addr, Size uint64 }
-
-// memoryPart is how the bytes of an allocation are cut.
-const memoryPart = 1 << 20
-
+// sendMemory sends one allocation: its address, its size, which is 0 behind the last, and its bytes.
 func (h *handover) sendMemory(addr, size uint64, r io.Reader) error {
-	if err := h.enc.Encode(memoryHeader{addr, size}); err != nil {
-		return err
+	h.out.U64(addr)
+	h.out.U64(size)
+	h.out.Copy(r, size)
+	return h.out.Err()
+}
+
+// sendSession sends a session that stands still.
+func (h *handover) sendSession(w *Worker, snap *snapshot) error {
+	snap.write(h.out)
+	if err := w.session.ExportMemory(h.sendMemory); err != nil {
+		return fmt.Errorf("memory: %w", err)
 	}
-	buf := make([]byte, min(size, memoryPart))
-	for size > 0 {
-		part := buf[:min(size, memoryPart)]
-		if _, err := io.ReadFull(r, part); err != nil {
-			return fmt.Errorf("export of %#x: %w", addr, err)
-		}
-		if err := h.enc.Encode(part); err != nil {
+	h.out.U64(0)
+	h.out.U64(0)
+	return h.out.Flush()
+}
+
+// receiveMemory fills what was allocated again.
+func (h *handover) receiveMemory(w *Worker) error {
+	for {
+		addr, size := h.in.U64(), h.in.U64()
+		if err := h.in.Err(); err != nil || size == 0 {
 			return err
 		}
-		_ = h.conn.SetDeadline(time.Now().Add(handoverLimit))
-		size -= uint64(len(part))
+		if err := w.session.ImportMemory(addr, size, h.in.Stream(size)); err != nil {
+			return fmt.Errorf("memory at %#x: %w", addr, err)
+		}
 	}
-	return nil
 }
 
-// memoryReader delivers the bytes of one allocation.
-type memoryReader struct {
-	h    *handover
-	left uint64
-	buf  []byte
-}
+// maxVerdict is how many bytes of an error's text travel.
+const maxVerdict = 4096
 
-// Read implements io.Reader.
-func (m *memoryReader) Read(p []byte) (int, error) {
-	if len(m.buf) == 0 {
-		if m.left == 0 {
-			return 0, io.EOF
-		}
-		m.buf = nil
-		if err := m.h.dec.Decode(&m.buf); err != nil {
-			return 0, err
-		}
-		if len(m.buf) == 0 || uint64(len(m.buf)) > m.left {
-			return 0, io.ErrUnexpectedEOF
-		}
-		_ = m.h.conn.SetDeadline(time.Now().Add(handoverLimit))
-		m.left -= uint64(len(m.buf))
-	}
-	n := copy(p, m.buf)
-	m.buf = m.buf[n:]
-	return n, nil
-}
-
-// verdict is how either side ends: an empty text agrees.
-type verdict struct{ Error string }
-
+// sendVerdict is how either side ends: an empty text agrees.
 func (h *handover) sendVerdict(err error) error {
-	v := verdict{}
+	text := ""
 	if err != nil {
-		v.Error = err.Error()
+		text = err.Error()
 	}
-	return h.enc.Encode(v)
+	h.out.Bytes([]byte(text[:min(len(text), maxVerdict)]))
+	return h.out.Flush()
 }
 
 func (h *handover) receiveVerdict() error {
-	var v verdict
-	if err := h.dec.Decode(&v); err != nil {
+	text := h.in.Bytes(maxVerdict)
+	if err := h.in.Err(); err != nil {
 		return fmt.Errorf("the other worker ended: %w", err)
 	}
-	if v.Error != "" {
-		return errors.New(v.Error)
+	if len(text) != 0 {
+		return errors.New(string(text))
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"fmt"
 	"log/slog"
 	"sync"
 
@@ -88,6 +89,19 @@ func (h *hostMemory) release(n uint64) {
 		}
 		h.taken = keep
 	}
+}
+
+// fits says by how much what is booked exceeds a limit; nil: not at all.
+func (h *hostMemory) fits() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.limit != 0 && h.used > h.limit {
+		return fmt.Errorf("it holds %d bytes of host memory, and may hold %d (--host-memory)", h.used, h.limit)
+	}
+	if h.all != nil && h.all.Limit() != 0 && h.all.Used() > h.all.Limit() {
+		return fmt.Errorf("the virtual GPU would hold %d bytes of host memory, and may hold %d (--host-memory)", h.all.Used(), h.all.Limit())
+	}
+	return nil
 }
 
 // move begins a takeover, or ends it.

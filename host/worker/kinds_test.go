@@ -90,6 +90,7 @@ var follows = map[string][]string{
 	"share pages":   {"awaits pages", "awaits start", "runs on a connection", "runs on leased memory"},
 	"set limit":     {"awaits start", "runs on a connection", "runs on leased memory"},
 	"leave":         {"runs on a connection", "runs on leased memory"},
+	"export":        {"runs on a connection", "runs on leased memory"},
 }
 
 // TestEveryKind: at each stage a worker follows each kind of message, or refuses it by its name; none is dropped in silence, and no descriptor that

@@ -28,6 +28,11 @@ const (
 func (w *Worker) loop(ctx context.Context) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	if w.pending.Load() { // a session that begins parked has no ring yet
+		if err := w.runTask(); err != nil {
+			return err
+		}
+	}
 	w.ring.SetState(remote.WorkerPolling)
 	spin := spinFirst
 	patience := time.Duration(0)

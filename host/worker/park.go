@@ -7,42 +7,54 @@ import (
 	"time"
 )
 
-// quiesceLimit is how long the GPU may take to let go of guest memory whose lease has lapsed; a session that takes longer ends.
-// A program that was killed cannot exit before, and is promised to within 2 s: a lease's term and this.
-const quiesceLimit = 250 * time.Millisecond
+// parking is a session that has let go of guest memory, or is about to. The link's goroutine owns it.
+type parking struct {
+	resume chan struct{} // closed by resume
+	tasks  chan func()   // what the consumer does while it stands
+}
+
+func newParking() *parking {
+	return &parking{resume: make(chan struct{}), tasks: make(chan func())}
+}
+
+// errBusy says that the GPU does not let go of guest memory in time. The session goes on.
+var errBusy = errors.New("the GPU does not let go of guest memory")
+
+// replyPatience is how long replies that are on their way may take to the guest's slots once the GPU is idle.
+const replyPatience = 100 * time.Millisecond
 
 // park stops everything that touches guest memory, and takes the pages away. When it returns nil, neither this process nor
-// the GPU touches them until resume. An error ends the session.
-func (w *Worker) park(l *leased) error {
+// the GPU touches them until resume. The GPU may take patience to let go: with errBusy the session goes on as if nothing had been asked. Another
+// error ends the session.
+func (w *Worker) park(l *leased, patience time.Duration) error {
 	if l == nil {
 		return errors.New("only leased memory can be parked")
 	}
+	if w.parked != nil {
+		return errors.New("parked twice")
+	}
 	stopped := make(chan error, 1)
-	held := make(chan struct{})
-	w.parked = held
+	p := newParking()
 	go func() {
 		err := w.onLoop(func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), quiesceLimit)
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			if err := w.session.Quiesce(ctx); err != nil {
-				err = fmt.Errorf("lease lapsed and the GPU does not let go of guest memory: %w", err)
-				stopped <- err
-				return err
+				stopped <- fmt.Errorf("%w: %w", errBusy, err)
+				return nil
 			}
+			ctx, cancel = context.WithTimeout(context.Background(), replyPatience)
+			defer cancel()
+			_ = w.awaitReplies(ctx, func() bool { return false }) // those that do not come now come after the park
 			// From here on no goroutine writes to guest memory: replies and words wait for guestMu.
 			w.guestMu.Lock()
-			defer w.guestMu.Unlock()
 			if err := l.mem.Detach(); err != nil {
+				w.guestMu.Unlock()
 				stopped <- err
 				return err
 			}
 			stopped <- nil
-			select {
-			case <-held:
-				return l.mem.Attach()
-			case <-l.done:
-				return errEnded
-			}
+			return w.stand(l, p)
 		})
 		if err != nil {
 			select {
@@ -51,7 +63,41 @@ func (w *Worker) park(l *leased) error {
 			}
 		}
 	}()
-	return <-stopped
+	err := <-stopped
+	if err == nil {
+		w.parked = p
+	}
+	return err
+}
+
+// stand is the consumer's park: it holds guestMu, which it lets go of with the pages back.
+func (w *Worker) stand(l *leased, p *parking) error {
+	defer w.guestMu.Unlock()
+	for {
+		select {
+		case f := <-p.tasks:
+			f()
+		case <-p.resume:
+			return l.mem.Attach()
+		case <-l.done:
+			return errEnded
+		}
+	}
+}
+
+// whileParked has the consumer of a parked session do something.
+func (w *Worker) whileParked(f func()) error {
+	if w.parked == nil {
+		return errors.New("the session is not parked")
+	}
+	done := make(chan struct{})
+	select {
+	case w.parked.tasks <- func() { f(); close(done) }:
+	case <-w.ended:
+		return errEnded
+	}
+	<-done
+	return nil
 }
 
 // resume ends a park: the leases are back, perhaps with other pages.
@@ -59,7 +105,7 @@ func (w *Worker) resume(l *leased) error {
 	if l == nil || w.parked == nil {
 		return errors.New("resume without park")
 	}
-	close(w.parked)
+	close(w.parked.resume)
 	w.parked = nil
 	return nil
 }

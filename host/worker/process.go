@@ -65,6 +65,9 @@ func (s *starter) begin(ctx context.Context, p *Process) error {
 		switch m := r.Message().(type) {
 		case link.Configure:
 			s.configure(p, m.Config)
+			if m.Config.Parked {
+				return s.adoptParked(ctx, m.Connection.FD())
+			}
 			if m.Config.Adopt {
 				return s.adopt(ctx, m.Connection.FD())
 			}
@@ -332,10 +335,13 @@ func (s *starter) follow(w *Worker, r link.Received[link.ToWorker], end func()) 
 		s.tied = s.leased != nil
 		return nil
 	case link.Park:
-		if err := w.park(s.leased); err != nil {
+		err := w.park(s.leased, m.Patience)
+		if err != nil && !errors.Is(err, errBusy) {
 			return err
 		}
-		return s.link.Send(link.Parked{Number: m.Number})
+		return s.link.Send(link.Parked{Number: m.Number, Status: link.StatusOf(unix.EBUSY, err)})
+	case link.Export:
+		return s.link.Send(exported(w.export(s.leased, m.Stream.FD())))
 	case link.Answer:
 		w.sharing.answered(m)
 		return nil

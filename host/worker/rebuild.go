@@ -18,33 +18,6 @@ import (
 	"causeway/remote/sys"
 )
 
-// snapshot is a session without its memory, between two records of the ring.
-type snapshot struct {
-	Unix   *shm.UnixState // one of the two
-	Leased *leasedState
-
-	Sticky, Deferred uint32
-	Console          []byte
-	ConsoleLost      bool
-	Calls            callbackState
-	Watch            watchState
-	More             map[uint32][]byte // slots with replies that are not fetched completely
-	Blobs            map[uint32]blobState
-	Requests         []request
-	Images           map[uint32][]byte // long bytes that requests refer to
-}
-
-type blobState struct {
-	Total uint64
-	Bytes []byte
-}
-
-// request is an entry of the recorder.
-type request struct {
-	Record []byte
-	Placed []uint64
-}
-
 // mover is a carrier that another process can go on with.
 type mover interface {
 	// Freeze stops receiving, Thaw starts again.
@@ -73,12 +46,15 @@ func (w *Worker) mover() (mover, error) {
 	return nil, errors.New("a session over this carrier cannot move")
 }
 
+// localMost bounds what a worker keeps of a session from another of the same host, which is as much as that one was allowed.
+const localMost = 1 << 40
+
 // quiesceForMove is how long the GPU may take to finish before a session moves.
 const quiesceForMove = 30 * time.Second
 
 // rebuild moves the session to the process at the other end of the stream. If that fails the session goes on here.
 func (s *starter) rebuild(w *Worker, stream int) error {
-	h, err := newHandover(stream)
+	h, err := newHandover(stream, localMost)
 	if err != nil {
 		return s.link.Send(rebuilt(err))
 	}
@@ -93,7 +69,6 @@ func (s *starter) rebuild(w *Worker, stream int) error {
 		return errors.Join(errMoved, s.link.Send(rebuilt(nil)))
 	})
 	if failed != nil {
-		_ = h.sendVerdict(failed) // the successor may still be waiting
 		s.log.Warn("session did not move", "error", failed)
 		return s.link.Send(rebuilt(failed))
 	}
@@ -114,7 +89,7 @@ func (w *Worker) move(h *handover) (err error) {
 	if err := w.session.Quiesce(ctx); err != nil {
 		return fmt.Errorf("wait for the GPU: %w", err)
 	}
-	if err := w.awaitReplies(ctx); err != nil {
+	if err := w.awaitReplies(ctx, w.watch.busy); err != nil {
 		return err
 	}
 	if err := m.Freeze(); err != nil {
@@ -135,14 +110,8 @@ func (w *Worker) move(h *handover) (err error) {
 	if err := h.sendFiles(files); err != nil {
 		return fmt.Errorf("descriptors: %w", err)
 	}
-	if err := h.enc.Encode(snap); err != nil {
-		return fmt.Errorf("snapshot: %w", err)
-	}
-	if err := w.session.ExportMemory(h.sendMemory); err != nil {
-		return fmt.Errorf("memory: %w", err)
-	}
-	if err := h.enc.Encode(memoryHeader{}); err != nil {
-		return fmt.Errorf("memory: %w", err)
+	if err := h.sendSession(w, snap); err != nil {
+		return fmt.Errorf("session: %w", err)
 	}
 	if err := h.receiveVerdict(); err != nil {
 		return fmt.Errorf("successor: %w", err)
@@ -150,17 +119,24 @@ func (w *Worker) move(h *handover) (err error) {
 	return h.sendVerdict(nil)
 }
 
-// awaitReplies returns when every request was answered and every event taken; the drivers' goroutines may be on their way.
-func (w *Worker) awaitReplies(ctx context.Context) error {
-	for {
-		open := w.watch.busy()
-		for i := range w.slots {
-			s := &w.slots[i]
-			s.mu.Lock()
-			open = open || s.open
-			s.mu.Unlock()
+// unanswered names a request that was not answered yet; false: there is none.
+func (w *Worker) unanswered() (string, bool) {
+	for i := range w.slots {
+		s := &w.slots[i]
+		s.mu.Lock()
+		op, open := s.op, s.open
+		s.mu.Unlock()
+		if open {
+			return op.String(), true
 		}
-		if !open {
+	}
+	return "", false
+}
+
+// awaitReplies returns when every request was answered, and whatever else is busy is so no more; the drivers' goroutines may be on their way.
+func (w *Worker) awaitReplies(ctx context.Context, busy func() bool) error {
+	for {
+		if _, open := w.unanswered(); !open && !busy() {
 			return nil
 		}
 		select {
@@ -175,7 +151,7 @@ func (w *Worker) awaitReplies(ctx context.Context) error {
 func (w *Worker) snapshot() *snapshot {
 	s := &snapshot{
 		Sticky: w.sticky.Load(), Deferred: w.deferred.Load(),
-		Console: w.console.text, ConsoleLost: w.console.lost,
+		Console: w.console.text, ConsoleErrs: w.console.errs, ConsoleLost: w.console.lost,
 		More: map[uint32][]byte{}, Blobs: map[uint32]blobState{}, Images: map[uint32][]byte{},
 	}
 	s.Calls, s.Watch = w.calls.state(), w.watch.state()
@@ -198,7 +174,7 @@ func (w *Worker) snapshot() *snapshot {
 
 // adopt takes a session over from another worker, at the other end of a stream, and runs it.
 func (s *starter) adopt(ctx context.Context, stream int) error {
-	h, err := newHandover(stream)
+	h, err := newHandover(stream, localMost)
 	if err != nil {
 		return err
 	}
@@ -241,12 +217,12 @@ func (s *starter) receive(h *handover) (*Worker, mover, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("descriptors: %w", err)
 	}
-	var snap snapshot
-	if err := h.dec.Decode(&snap); err != nil {
+	snap, err := readSnapshot(h.in)
+	if err != nil {
 		sys.CloseAll(files)
 		return nil, nil, fmt.Errorf("snapshot: %w", err)
 	}
-	carrier, err := s.adoptCarrier(&snap, files)
+	carrier, err := s.adoptCarrier(snap, files)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -259,22 +235,13 @@ func (s *starter) receive(h *handover) (*Worker, mover, error) {
 		return nil, nil, err
 	}
 	w.host.move(true)
-	err = w.restore(&snap)
+	err = w.restore(snap)
 	w.host.move(false)
+	if err == nil {
+		err = h.receiveMemory(w)
+	}
 	if err != nil {
 		return nil, nil, err
-	}
-	for {
-		var m memoryHeader
-		if err := h.dec.Decode(&m); err != nil {
-			return nil, nil, fmt.Errorf("memory: %w", err)
-		}
-		if m.Size == 0 {
-			break
-		}
-		if err := w.session.ImportMemory(m.Addr, m.Size, &memoryReader{h: h, left: m.Size}); err != nil {
-			return nil, nil, fmt.Errorf("memory at %#x: %w", m.Addr, err)
-		}
 	}
 	m, err := w.mover()
 	return w, m, err
@@ -306,7 +273,7 @@ func (w *Worker) restore(s *snapshot) error {
 	}
 	w.sticky.Store(s.Sticky)
 	w.deferred.Store(s.Deferred)
-	w.console.text, w.console.lost = s.Console, s.ConsoleLost
+	w.console.text, w.console.errs, w.console.lost = s.Console, s.ConsoleErrs, s.ConsoleLost
 	w.calls.restore(s.Calls)
 	w.watch.restore(s.Watch)
 	for i, m := range s.More {

@@ -60,7 +60,7 @@ type Worker struct {
 	pending atomic.Bool // tasks has something
 	ended   chan struct{}
 
-	parked chan struct{} // the link goroutine's: closed by resume
+	parked *parking // the link goroutine's; nil: the session is not parked
 }
 
 // New makes a session on a carrier whose handshake is not finished yet. It takes over the carrier unless it fails.

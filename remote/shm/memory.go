@@ -147,7 +147,7 @@ func (m *Memory) Await(ctx context.Context, id uint32) (remote.Declared, error) 
 	for polled := m.poll == nil; ; polled = true {
 		m.mu.Lock()
 		r, ok := m.regions[id]
-		ready := ok && r.runs != nil
+		ready := ok && (r.runs != nil || m.detached)
 		changed := m.changed
 		m.mu.Unlock()
 		if ready {
@@ -171,7 +171,7 @@ func (m *Memory) Map(id uint32, at uint64) ([]byte, error) {
 	defer m.mu.Unlock()
 	r, ok := m.regions[id]
 	switch {
-	case !ok || r.runs == nil:
+	case !ok || r.runs == nil && !m.detached:
 		return nil, fmt.Errorf("map region %d: %w", id, remote.ErrUnknownRegion)
 	case r.mapped && at != 0 && uint64(r.span.addr) != at:
 		return nil, fmt.Errorf("region %d is mapped at another address", id)
@@ -198,6 +198,9 @@ func (m *Memory) Map(id uint32, at uint64) ([]byte, error) {
 
 // fill puts the region's pages behind its addresses.
 func (r *region) fill() error {
+	if r.runs == nil {
+		return fmt.Errorf("a region at %#x has no pages: %w", r.VA, remote.ErrUnknownRegion)
+	}
 	var off uintptr
 	for _, x := range r.runs {
 		if err := r.span.fill(off, uintptr(x.Size), x.FD, x.Offset); err != nil {
@@ -249,7 +252,7 @@ func (m *Memory) leaveLocked(r *region) error {
 	return nil
 }
 
-// Detach takes the pages away from all mapped regions; nothing may touch them until Attach.
+// Detach takes the pages away from all mapped regions; nothing may touch them until Attach. Meanwhile a region can be mapped that has none yet.
 func (m *Memory) Detach() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -21,7 +21,8 @@ type RegionState struct {
 	Part     uint64
 }
 
-func (r RegionState) declared() remote.Declared {
+// Declared is the region as the guest described it.
+func (r RegionState) Declared() remote.Declared {
 	return remote.Declared{VA: r.VA, Size: r.Size, Offset: r.Offset, Shared: r.Shared, Part: r.Part}
 }
 
@@ -81,7 +82,7 @@ func (u *Unix) State() (UnixState, []int, error) {
 func AdoptUnix(s UnixState, files []int) (*Unix, error) {
 	want := uint64(2)
 	for _, r := range s.Regions {
-		want += fileCount(r.declared())
+		want += fileCount(r.Declared())
 	}
 	if uint64(len(files)) != want || !slices.ContainsFunc(s.Regions, func(r RegionState) bool { return r.ID == 0 }) {
 		sys.CloseAll(files)
@@ -97,10 +98,10 @@ func AdoptUnix(s UnixState, files []int) (*Unix, error) {
 	u.pid = s.PID
 	rest := files[2:]
 	for _, r := range s.Regions {
-		n := fileCount(r.declared())
+		n := fileCount(r.Declared())
 		mine := rest[:n]
 		rest = rest[n:]
-		if err := u.declare(r.ID, r.declared(), mine); err != nil {
+		if err := u.declare(r.ID, r.Declared(), mine); err != nil {
 			sys.CloseAll(rest)
 			return nil, errors.Join(err, unix.Close(files[1]), u.release())
 		}

@@ -1,7 +1,6 @@
 package fs
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -146,5 +145,3 @@ func (d *Device) Disconnect() {
 		d.opts.OnDisconnect()
 	}
 }
-
-var errNotMigratable = errors.New("an open control file cannot be migrated")

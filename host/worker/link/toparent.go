@@ -64,13 +64,25 @@ type RegionEnded struct {
 
 func (m *RegionEnded) fields(c *coder) { c.u32(&m.Region) }
 
-// Parked answers Park, by its number.
+// Parked answers Park, by its number. Without success the session runs on: the GPU did not let go in time.
 type Parked struct {
 	forParent
 	Number uint64
+	Status
 }
 
-func (m *Parked) fields(c *coder) { c.u64(&m.Number) }
+func (m *Parked) fields(c *coder) {
+	c.u64(&m.Number)
+	m.Status.fields(c)
+}
+
+// Exported answers Export. The session stays parked either way.
+type Exported struct {
+	forParent
+	Status
+}
+
+func (m *Exported) fields(c *coder) { m.Status.fields(c) }
 
 // Rebuilt answers Rebuild. After success its sender exits.
 type Rebuilt struct {

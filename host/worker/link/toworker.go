@@ -2,12 +2,13 @@ package link
 
 import (
 	"math"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // Configure gives a worker its session. It is the first message but for Warm. The answer is the session's end, or with CarrierLeased
-// Started, with Config.Adopt Adopted.
+// Started, with Config.Adopt Adopted. With Config.Parked Start comes next, with the doorbell.
 type Configure struct {
 	forWorker
 	Config Config
@@ -135,13 +136,28 @@ type Start struct {
 
 func (m *Start) fields(c *coder) { c.file(&m.Doorbell) }
 
-// Park has the worker let go of all guest memory. Answer: Parked with the same number.
+// Park has the worker let go of all guest memory, for which the GPU may take Patience. Answer: Parked with the same number.
 type Park struct {
 	forWorker
-	Number uint64
+	Number   uint64
+	Patience time.Duration
 }
 
-func (m *Park) fields(c *coder) { c.u64(&m.Number) }
+func (m *Park) fields(c *coder) {
+	c.u64(&m.Number)
+	n := uint64(m.Patience)
+	c.u64(&n)
+	m.Patience = time.Duration(n)
+	c.check(m.Patience >= 0, "a patience of %v", m.Patience)
+}
+
+// Export has a parked worker write its session to a stream socket, and stay as it is. Answer: Exported.
+type Export struct {
+	forWorker
+	Stream File
+}
+
+func (m *Export) fields(c *coder) { c.file(&m.Stream) }
 
 // Resume ends a park: the leases are back.
 type Resume struct{ forWorker }

@@ -13,7 +13,7 @@ func ToWorker(fd int) []link.ToWorker {
 	f := link.FileOf(fd)
 	cfg := link.Config{
 		Carrier: link.CarrierUnix, GPU: "soft", Devices: []int{1}, Visible: []string{"GPU-1"}, MemoryLimit: 1 << 30, MemorySlot: 2,
-		ContextBytes: 3 << 20, HostMemory: 1 << 28, HostSlot: 3, ReachWorker: true, Cores: 4, LogLevel: "WARN", Peer: "guest process 5", Tied: true, Adopt: true, Shared: true,
+		ContextBytes: 3 << 20, HostMemory: 1 << 28, HostSlot: 3, ReachWorker: true, Cores: 4, LogLevel: "WARN", Peer: "guest process 5", Tied: true, Adopt: true, Parked: true, Shared: true,
 	}
 	return []link.ToWorker{
 		link.Configure{Config: cfg, Connection: f},
@@ -27,7 +27,7 @@ func ToWorker(fd int) []link.ToWorker {
 		link.AddPages{Region: 1, At: 4096, Last: true, Ranges: []link.Range{{GPA: 1 << 32, Size: 4096}, {GPA: 2 << 32, Size: 8192}}},
 		link.EndRegion{Region: 1},
 		link.Start{Doorbell: f},
-		link.Park{Number: 7},
+		link.Park{Number: 7, Patience: 3},
 		link.Resume{},
 		link.Rebuild{Successor: f},
 		link.Quit{},
@@ -36,6 +36,7 @@ func ToWorker(fd int) []link.ToWorker {
 		link.SharePages{Pages: []link.Page{{Kind: link.PageMeter, File: fd}, {Kind: link.PageBell, File: fd}}},
 		link.SetLimit{Bytes: 9 << 30},
 		link.Leave{},
+		link.Export{Stream: f},
 	}
 }
 
@@ -47,8 +48,9 @@ func ToParent(fd int) []link.ToParent {
 		link.Started{Status: failed},
 		link.Wake{Slot: 3},
 		link.RegionEnded{Region: 1},
-		link.Parked{Number: 7},
+		link.Parked{Number: 7, Status: failed},
 		link.Rebuilt{Status: failed},
+		link.Exported{Status: failed},
 		link.Adopted{Status: failed},
 		link.Offer{Request: 8, Token: token, Blob: []byte("blob"), File: link.FileOf(fd)},
 		link.Redeem{Request: 9, Token: token},

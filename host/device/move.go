@@ -1,0 +1,321 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/host/worker/link"
+	"causeway/host/worker/spawn"
+	image "causeway/host/worker/state"
+	"causeway/remote"
+	"causeway/remote/sys"
+	"causeway/virtio/fs"
+)
+
+/*
+A VM that is saved or migrated takes its sessions along. All rings have stopped then, and every worker has let go of guest memory. Save has each
+worker write its session into the state that QEMU carries; Load has a worker at the destination make the same of it, parked, before there is any
+guest memory. From there on it is an ordinary park: the guest finds its leases ended, lends its pages again, and the worker goes on, on whichever side
+that is. So the source keeps its workers until its QEMU has gone.
+*/
+
+var (
+	_ fs.MovableFile   = (*Device)(nil)
+	_ fs.MovableHandle = (*session)(nil)
+)
+
+// moveLimit bounds how long either side of a session's move may be silent.
+const moveLimit = 2 * time.Minute
+
+// errElsewhere says that a session cannot go on here.
+var errElsewhere = errors.New("the session cannot move to this virtual GPU")
+
+// Bounds of what precedes the worker's part of a session.
+const (
+	headVersion = 1
+	mostName    = 256
+	headMost    = 1 << 20 // bytes kept of it
+	entryBytes  = 64
+)
+
+// sessionHead is what the device knows of a session.
+type sessionHead struct {
+	backend, gpu string
+	stage        state
+	regions      []regionHead
+	tokens       []uint32 // slots
+}
+
+type regionHead struct {
+	id       uint32
+	va, size uint64
+	sent     bool // the worker knows it
+}
+
+func (h *sessionHead) write(w *image.Writer) {
+	w.U32(headVersion)
+	w.U32(remote.ProtocolVersion)
+	w.Bytes([]byte(h.backend))
+	w.Bytes([]byte(h.gpu))
+	w.U32(uint32(h.stage))
+	w.U32(uint32(len(h.regions)))
+	for _, r := range h.regions {
+		w.U32(r.id)
+		w.U64(r.va)
+		w.U64(r.size)
+		w.Bool(r.sent)
+	}
+	w.U32(uint32(len(h.tokens)))
+	for _, slot := range h.tokens {
+		w.U32(slot)
+	}
+}
+
+func readHead(r *image.Reader) (*sessionHead, error) {
+	if v := r.U32(); v != headVersion && r.Err() == nil {
+		r.Refuse("sessions of version %d, this host reads %d", v, headVersion)
+	}
+	if v := r.U32(); v != remote.ProtocolVersion && r.Err() == nil {
+		r.Refuse("sessions of protocol version %d, this host speaks %d", v, remote.ProtocolVersion)
+	}
+	h := &sessionHead{backend: string(r.Bytes(mostName)), gpu: string(r.Bytes(mostName)), stage: state(r.U32())}
+	if !slices.Contains([]state{idle, opening, parked, dead}, h.stage) {
+		r.Refuse("a session in state %d", h.stage)
+	}
+	for range r.Count(maxRegions, entryBytes) {
+		h.regions = append(h.regions, regionHead{id: r.U32(), va: r.U64(), size: r.U64(), sent: r.Bool()})
+	}
+	for range r.Count(remote.SlotCount+1, entryBytes) {
+		slot := r.U32()
+		if slot > remote.SlotCount {
+			r.Refuse("slot %d", slot)
+		}
+		h.tokens = append(h.tokens, slot)
+	}
+	return h, r.Err()
+}
+
+// Save implements fs.MovableHandle.
+func (s *session) Save(w io.Writer) error { return s.onRoutine(func() error { return s.save(w) }) }
+
+// onRoutine has routine do something, and waits for it.
+func (s *session) onRoutine(f func() error) error {
+	done := make(chan error, 1)
+	if !s.do(func() { done <- f() }) {
+		return errState
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-s.over:
+		return errGone
+	}
+}
+
+func (s *session) save(w io.Writer) error {
+	s.mu.Lock()
+	p := s.proc
+	h := sessionHead{backend: s.dev.opts.Worker.GPU, gpu: s.dev.opts.Tree.GPU, stage: s.state}
+	for _, r := range s.regions {
+		h.regions = append(h.regions, regionHead{r.id, r.va, r.size, r.sent})
+	}
+	for slot := range s.tokens {
+		h.tokens = append(h.tokens, slot)
+	}
+	s.mu.Unlock()
+	switch h.stage {
+	case starting, running, parking:
+		return fmt.Errorf("session %d, %s, has not let go of guest memory", s.id, s.peer())
+	}
+	out := image.NewWriter(w)
+	h.write(out)
+	if err := out.Flush(); err != nil || h.stage != parked {
+		return err
+	}
+	begin := time.Now()
+	n, err := s.export(w, p)
+	if err != nil {
+		return fmt.Errorf("session %d, %s: %w", s.id, s.peer(), err)
+	}
+	s.log.Info("session saved", "bytes", n, "took", time.Since(begin).Round(time.Millisecond))
+	return nil
+}
+
+// export copies what the worker writes of its session.
+func (s *session) export(w io.Writer, p workerProcess) (int64, error) {
+	ours, theirs, err := streamPair()
+	if err != nil {
+		return 0, err
+	}
+	defer ours.Close()
+	err = p.Send(link.Export{Stream: link.FileOf(theirs)})
+	_ = unix.Close(theirs)
+	if err != nil {
+		return 0, err
+	}
+	n, err := io.Copy(w, patient{ours})
+	_ = ours.Close() // a worker that still writes is told
+	ctx, cancel := context.WithTimeout(context.Background(), moveLimit)
+	defer cancel()
+	m, gone := spawn.Next[link.Exported](ctx, p)
+	if gone != nil {
+		s.fail(gone)
+		return n, gone
+	}
+	if err == nil {
+		err = m.Err()
+	}
+	return n, err
+}
+
+// Load implements fs.MovableFile.
+func (d *Device) Load(c fs.Caller, r io.Reader) (fs.ControlHandle, error) {
+	in := image.NewReader(r, headMost)
+	h, err := readHead(in)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case h.backend != d.opts.Worker.GPU:
+		return nil, fmt.Errorf("%w: it comes from the backend %q, this is %q", errElsewhere, h.backend, d.opts.Worker.GPU)
+	case h.gpu != d.opts.Tree.GPU:
+		return nil, fmt.Errorf("%w: it comes from a GPU %q, this is %q", errElsewhere, h.gpu, d.opts.Tree.GPU)
+	}
+	opened, errno := d.Open(c)
+	if errno != 0 {
+		return nil, fmt.Errorf("%w: %w", errElsewhere, errno)
+	}
+	s := opened.(*session)
+	if err := s.onRoutine(func() error { return s.load(h, in.Rest()) }); err != nil {
+		s.fail(nil)
+		s.Release()
+		return nil, err
+	}
+	return s, nil
+}
+
+// load makes the session what it was elsewhere. Nothing of the guest comes meanwhile.
+func (s *session) load(h *sessionHead, rest io.Reader) error {
+	for _, r := range h.regions {
+		if err := s.addRegion(remote.Hello{Region: r.id, Va: r.va, Size: r.size}); err != nil {
+			return err
+		}
+		s.regions[r.id].sent = r.sent && h.stage == parked
+	}
+	for _, slot := range h.tokens {
+		s.tokens[slot] = true
+	}
+	if h.stage > idle && h.stage < dead && (s.regions[0] == nil || s.regions[0].size != remote.Region0Size) {
+		return fmt.Errorf("%w: a session without a ring", errElsewhere)
+	}
+	switch h.stage {
+	case opening: // it has done nothing yet: it begins with a worker of this host
+		s.do(func() {
+			if errno, err := s.begin(remote.Hello{Type: remote.MsgHello, Va: s.regions[0].va, Size: remote.Region0Size}); err != nil {
+				s.log.Warn("session does not begin again", "error", err, "errno", errno)
+			}
+		})
+	case parked:
+		if err := s.adopt(rest); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	s.state = h.stage
+	s.mu.Unlock()
+	return nil
+}
+
+// adopt has a worker make a session of what another has written.
+func (s *session) adopt(from io.Reader) error {
+	if err := s.admitMoved(); err != nil {
+		return err
+	}
+	if err := s.provide(); err != nil {
+		s.leave()
+		return err
+	}
+	begin := time.Now()
+	bell, err := sys.NewEvent()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.bell = bell
+	s.mu.Unlock()
+	ours, theirs, err := streamPair()
+	if err != nil {
+		return err
+	}
+	defer ours.Close()
+	p, err := s.dev.workers.adopt(s.config(), s.wake, theirs, bell)
+	_ = unix.Close(theirs)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.proc = p
+	s.mu.Unlock()
+	n, err := io.Copy(patient{ours}, from)
+	_ = ours.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), moveLimit)
+	defer cancel()
+	m, gone := spawn.Next[link.Adopted](ctx, p)
+	if gone == nil {
+		gone = m.Err() // which is why it did not take the rest
+	}
+	if gone != nil || err != nil {
+		return fmt.Errorf("%w: %w", errElsewhere, errors.Join(gone, err))
+	}
+	if err := s.sendMemory(p); err != nil { // there is none yet, but for a VM that goes back to a snapshot
+		return err
+	}
+	s.follow(p)
+	s.log.Info("session loaded", "worker", p.PID(), "bytes", n, "took", time.Since(begin).Round(time.Millisecond))
+	return nil
+}
+
+// admitMoved is admit for a session that runs already: it waits for no turn.
+func (s *session) admitMoved() error {
+	s.dev.mu.Lock()
+	defer s.dev.mu.Unlock()
+	err := s.dev.admitLocked(s.caller.UID)
+	if err == nil {
+		s.dev.begun++
+	}
+	return err
+}
+
+// streamPair is a stream: one end for this process, one for a worker.
+func streamPair() (ours *net.UnixConn, theirs int, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, -1, fmt.Errorf("socketpair: %w", err)
+	}
+	if ours, err = sys.UnixConn(fds[0], "stream of a session"); err != nil {
+		_ = unix.Close(fds[1])
+	}
+	return ours, fds[1], err
+}
+
+// patient bounds each step of a stream whose other end may hang.
+type patient struct{ conn *net.UnixConn }
+
+// Read implements io.Reader.
+func (p patient) Read(b []byte) (int, error) {
+	_ = p.conn.SetReadDeadline(time.Now().Add(moveLimit))
+	return p.conn.Read(b)
+}
+
+// Write implements io.Writer.
+func (p patient) Write(b []byte) (int, error) {
+	_ = p.conn.SetWriteDeadline(time.Now().Add(moveLimit))
+	return p.conn.Write(b)
+}

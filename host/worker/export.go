@@ -1,0 +1,138 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/host/worker/link"
+)
+
+// A session also moves without its guest memory, as bytes that another host may read: a parked worker writes what it is made of and stays as it is,
+// and a worker there begins parked, with the same session, until the guest lends its pages again.
+
+// export writes a parked session to a stream, which it takes over. It waits for who reads.
+func (w *Worker) export(l *leased, stream int) error {
+	h, err := newHandover(stream, 0)
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	if err := w.whileParked(func() { err = w.exportTo(h, l) }); err != nil {
+		return err
+	}
+	return err
+}
+
+func (w *Worker) exportTo(h *handover, l *leased) error {
+	if op, waits := w.unanswered(); waits {
+		return fmt.Errorf("%s is still waiting for its answer", op)
+	}
+	snap := w.snapshot()
+	snap.Leased = l.bare()
+	return h.sendSession(w, snap)
+}
+
+// bare describes the carrier without guest memory.
+func (l *leased) bare() *leasedState {
+	return &leasedState{Head: l.ring.Head(), Regions: l.mem.Regions()}
+}
+
+// mostHeld bounds what a worker without a limit of host memory keeps of a session from elsewhere.
+const mostHeld = 64 << 30
+
+// adoptParked makes the session that comes over the stream, which it takes over, and runs it parked.
+func (s *starter) adoptParked(ctx context.Context, stream int) error {
+	w, err := s.receiveParked(stream)
+	if err != nil {
+		return errors.Join(err, s.link.Send(adopted(err)))
+	}
+	if err := s.link.Send(adopted(nil)); err != nil {
+		return err
+	}
+	s.log.Info("session adopted, parked")
+	return s.run(ctx, w)
+}
+
+func (s *starter) receiveParked(stream int) (*Worker, error) {
+	h, err := newHandover(stream, cmp.Or(s.cfg.HostMemory, mostHeld))
+	if err != nil {
+		return nil, err
+	}
+	defer h.close()
+	if err := s.sealed(); err != nil {
+		return nil, err
+	}
+	if err := s.awaitPages(); err != nil {
+		return nil, err
+	}
+	bell, err := s.awaitBell()
+	if err != nil {
+		return nil, err
+	}
+	snap, err := readSnapshot(h.in)
+	if err == nil && (snap.Leased == nil || len(snap.Leased.Guest) != 0 || len(snap.Leased.Pieces) != 0) {
+		err = errors.New("it comes with guest memory")
+	}
+	if err != nil {
+		_ = unix.Close(bell)
+		return nil, fmt.Errorf("snapshot: %w", err)
+	}
+	l := newLeased(s.link)
+	if err := errors.Join(l.mem.Detach(), l.adoptDetached(snap.Leased, bell)); err != nil {
+		return nil, err
+	}
+	s.leased = l
+	b, err := s.gpu()
+	if err != nil {
+		return nil, err
+	}
+	w, err := s.session(l, b)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.restore(snap); err != nil {
+		return nil, err
+	}
+	if err := w.host.fits(); err != nil {
+		return nil, err
+	}
+	if err := h.receiveMemory(w); err != nil {
+		return nil, err
+	}
+	p := newParking()
+	w.parked = p
+	w.guestMu.Lock() // before anything else of the session runs
+	w.tasks <- func() error { return w.stand(l, p) }
+	w.pending.Store(true)
+	return w, nil
+}
+
+// awaitBell takes the session's doorbell.
+func (s *starter) awaitBell() (int, error) {
+	r, err := s.link.Receive()
+	if err != nil {
+		return -1, fmt.Errorf("no doorbell: %w", err)
+	}
+	m, ok := r.Message().(link.Start)
+	if !ok {
+		return -1, r.Refuse()
+	}
+	return m.Doorbell.FD(), nil
+}
+
+// adoptDetached takes over regions that the guest will lend again. bell is taken over.
+func (l *leased) adoptDetached(s *leasedState, bell int) error {
+	for _, r := range s.Regions {
+		if err := l.mem.Declare(r.ID, r.Declared(), nil); err != nil {
+			_ = unix.Close(bell)
+			return err
+		}
+	}
+	return l.start(bell, s.Head, false)
+}
+
+func exported(err error) link.Exported { return link.Exported{Status: link.StatusOf(unix.EIO, err)} }
