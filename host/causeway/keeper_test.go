@@ -15,6 +15,7 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
+	"causeway/vhostuser"
 	"causeway/virtio/fs/fstest"
 )
 
@@ -122,5 +123,60 @@ func TestKeeper(t *testing.T) {
 			}
 			eventually(t, "the keeper ends with the front end", func() bool { return len(keepers(program)) == 0 })
 		})
+	}
+}
+
+// TestKeeperGivenUp: a keeper that does not read is given up. When it reads again it finds the link's end, but its device lives: it must not answer
+// the front end beside it.
+func TestKeeperGivenUp(t *testing.T) {
+	program := installed(t)
+	socket := filepath.Join(shortDir(t), "vm.sock")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	device := exec.CommandContext(ctx, program, "device", "--socket", socket, "--gpu", "soft", "--sandbox", "off", "--lib", filepath.Join(filepath.Dir(program), "..", "lib"))
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	device.Stdout, device.Stderr = log, log
+	if err := device.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = device.Process.Kill(); _ = device.Wait() }()
+	var g *fstest.Guest
+	eventually(t, "the device listens", func() (ok bool) {
+		var err error
+		g, err = fstest.Connect(socket, fstest.Options{})
+		return err == nil
+	})
+	pids := keepers(program)
+	if len(pids) != 1 {
+		t.Fatalf("%d keepers", len(pids))
+	}
+	_ = syscall.Kill(pids[0], syscall.SIGSTOP)
+	defer func() { _ = syscall.Kill(pids[0], syscall.SIGCONT) }()
+	eventually(t, "the keeper stands still", func() bool { return stopped(pids[0]) })
+	const gone = "the keeper has gone"
+	eventually(t, "the keeper is given up", func() bool {
+		for range 100 {
+			if _, err := g.Front.GetU64(vhostuser.GetFeatures, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		said, err := os.ReadFile(log.Name())
+		return err == nil && bytes.Contains(said, []byte(gone))
+	})
+	_ = syscall.Kill(pids[0], syscall.SIGCONT)
+	for range 500 { // answers that another took would be missing here
+		if _, err := g.Front.GetU64(vhostuser.GetFeatures, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := g.Open(syscall.O_RDONLY, fuse.Caller{Pid: 1}, "info"); err != nil {
+		t.Errorf("the device answers %v", err)
+	}
+	if err := g.Kill(); err != nil {
+		t.Error(err)
 	}
 }

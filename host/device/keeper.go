@@ -44,6 +44,7 @@ const (
 	keeperPatience = time.Second                                       // for a keeper that does not read; QEMU waits meanwhile
 	keeperPacket   = 1 + 8192
 	keeperGrace    = 5 * time.Second
+	keeperDoubt    = 5 * time.Second // for a device whose link has ended: it is about to end
 )
 
 // Keeper is the device's end. It implements vhostuser.Mirror. Without its process it does nothing.
@@ -158,9 +159,11 @@ func Keep(asked <-chan os.Signal, log *slog.Logger) error {
 		return err
 	}
 	defer c.Close()
+	device := deviceOf(c)
+	defer unix.Close(device)
 	mem := vhostuser.NewMemory()
 	standby := vhostuser.NewStandby(mem, fs.NewEnded(mem, requestQueues, func(q int) *virtio.InFlight { return queues[q] }, log), vhostuser.Options{Logger: log})
-	if err := hear(c, standby); err != nil {
+	if err := hear(c, standby); err != nil || !ended(device) {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -176,6 +179,35 @@ func Keep(asked <-chan os.Signal, log *slog.Logger) error {
 		return err
 	}
 	return nil
+}
+
+// deviceOf is a pidfd of the process at the other end of the link; -1: it has ended, or this kernel has none.
+func deviceOf(link *net.UnixConn) int {
+	fd := -1
+	raw, err := link.SyscallConn()
+	if err != nil {
+		return fd
+	}
+	_ = raw.Control(func(s uintptr) {
+		if who, err := unix.GetsockoptUcred(int(s), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			if fd, err = unix.PidfdOpen(int(who.Pid), 0); err != nil {
+				fd = -1
+			}
+		}
+	})
+	return fd
+}
+
+// ended waits for a process whose link has ended to have done so too. A device that gave its keeper up lives on, and two must not answer one
+// front end: each would hear half of it.
+func ended(device int) bool {
+	for device >= 0 {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(device), Events: unix.POLLIN}}, int(keeperDoubt.Milliseconds()))
+		if !errors.Is(err, unix.EINTR) {
+			return n > 0
+		}
+	}
+	return true
 }
 
 // hear has the standby know what the device says, until that has died.
