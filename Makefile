@@ -1,6 +1,6 @@
 # Causeway's one entry point for people and CI. `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup build causeway libcuda libnvml tools generate lint check test test-programs demo bench deb rpm clean
+.PHONY: help setup build causeway libcuda libnvml tools generate format lint check test test-programs demo bench deb rpm clean
 
 VERSION := $(shell scripts/package/version.sh || echo unknown)
 OUT     := $(abspath build)
@@ -32,6 +32,10 @@ tools:
 
 generate: ## write generated code anew from the API description
 	go generate ./...
+
+format: ## format Go and C as lint wants it
+	@gofmt -l -w $$(git ls-files '*.go')
+	@bash -c '. scripts/lib/common.sh && . scripts/lib/stages.sh && c_sources | xargs -0 "$$CLANG_FORMAT" -i'
 
 lint: ## check formatting, vet, staticcheck, the repository's own fences and that generated code is current
 	scripts/test.sh lint

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what Causeway's build, tests and demo need. Idempotent; says each step before doing it.
 #
-#   scripts/setup.sh all | base | demo | qemu | libvirt | kernels [SERIES...] | cuda [VERSION...] | go-tools | nvidia-smi | nvrtc | promtool | guest
+#   scripts/setup.sh all | base | demo | qemu | libvirt | kernels [SERIES...] | cuda [VERSION...] | go-tools | nvidia-smi | nvrtc | promtool |
+#                    clang-format | guest
 #
 # Only QEMU, g++ and the like are installed on the machine; the rest goes under build/. Further Debian suites come
 # from the mirror that apt already uses; elsewhere CAUSEWAY_DEBIAN_MIRROR names one.
@@ -15,9 +16,10 @@ set -euo pipefail
 . "$ROOT/scripts/lib/setup-cuda.sh"
 . "$ROOT/scripts/lib/setup-nvidia-smi.sh"
 . "$ROOT/scripts/lib/setup-promtool.sh"
+. "$ROOT/scripts/lib/setup-clang-format.sh"
 . "$ROOT/scripts/lib/setup-nvrtc.sh"
 
-usage() { sed -n '2,7s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,8s/^# \{0,1\}//p' "$0"; }
 
 setup_go_tools() {
   have go || die "Go is missing: install Go $(awk '/^go /{print $2}' "$ROOT/go.mod") or newer and put it in PATH"
@@ -86,8 +88,8 @@ flock -n 9 || { say "another setup.sh is running: waiting for it"; flock 9; }
 
 what=$*
 case ${1:-all} in
-  all) setup_system "${TEST_TOOLS[@]}"; setup_mmdebstrap; cuda_host_compiler; together setup_vms setup_cuda setup_kernels setup_go_tools setup_promtool setup_guest setup_package ;;
-  base) setup_system "${TEST_TOOLS[@]}"; setup_go_tools ;;
+  all) setup_system "${TEST_TOOLS[@]}"; setup_mmdebstrap; cuda_host_compiler; together setup_vms setup_cuda setup_kernels setup_go_tools setup_clang_format setup_promtool setup_guest setup_package ;;
+  base) setup_system "${TEST_TOOLS[@]}"; setup_go_tools; setup_clang_format ;;
   demo) together setup_qemu 'setup_cuda 13.0' 'setup_kernels 6.12' setup_go_tools ;;
   qemu) setup_qemu ;;
   libvirt) setup_libvirt ;;
@@ -97,6 +99,7 @@ case ${1:-all} in
   nvidia-smi) setup_nvidia_smi ;;
   nvrtc) setup_system; setup_nvrtc ;;
   promtool) setup_promtool ;;
+  clang-format) setup_system; setup_clang_format ;;
   guest) setup_guest ;;
   -h | --help | help) usage; exit ;;
   *) usage >&2; exit 2 ;;

@@ -10,10 +10,7 @@
 /* A handle is an ordinal's address in here. */
 static char handles[CW_SNAPSHOT_DEVICES];
 
-nvmlDevice_t cw_nvml_handle(unsigned index)
-{
-	return (nvmlDevice_t)(void *)&handles[index];
-}
+nvmlDevice_t cw_nvml_handle(unsigned index) { return (nvmlDevice_t)(void *)&handles[index]; }
 
 int cw_nvml_device(nvmlDevice_t handle, struct cw_device *d, unsigned *index)
 {
@@ -140,10 +137,7 @@ static int by_uuid(const char *text, const unsigned char *bytes, nvmlDevice_t *d
 	return res;
 }
 
-nvmlReturn_t cwi_nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
-{
-	return by_uuid(uuid, NULL, device);
-}
+nvmlReturn_t cwi_nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) { return by_uuid(uuid, NULL, device); }
 
 nvmlReturn_t cwi_nvmlDeviceGetHandleByUUIDV(const nvmlUUID_t *uuid, nvmlDevice_t *device)
 {
@@ -252,7 +246,9 @@ static int pci_info(nvmlDevice_t device, struct nvmlPciInfo *out)
 		return res;
 	if (d.pci_domain == CW_UNKNOWN32)
 		return NVML_NOT_SUPPORTED;
-	*out = (struct nvmlPciInfo){.domain = d.pci_domain, .bus = d.pci_bus, .device = d.pci_device,
+	*out = (struct nvmlPciInfo){.domain = d.pci_domain,
+				    .bus = d.pci_bus,
+				    .device = d.pci_device,
 				    .pciDeviceId = d.pci_id == CW_UNKNOWN32 ? 0 : d.pci_id,
 				    .pciSubSystemId = d.pci_subsystem == CW_UNKNOWN32 ? 0 : d.pci_subsystem};
 	snprintf(out->busIdLegacy, sizeof out->busIdLegacy, "%04X:%02X:%02X.0", d.pci_domain & 0xffff, d.pci_bus & 0xff,
@@ -282,10 +278,7 @@ nvmlReturn_t cwi_nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *pci
 	return pci_info_head(device, pci, offsetof(struct nvmlPciInfo, busId));
 }
 
-nvmlReturn_t cwi_nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
-{
-	return pci_info_head(device, pci, sizeof *pci);
-}
+nvmlReturn_t cwi_nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci) { return pci_info_head(device, pci, sizeof *pci); }
 
 nvmlReturn_t cwi_nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_t *pci)
 {

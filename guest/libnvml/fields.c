@@ -8,33 +8,33 @@
 #include <time.h>
 
 enum { TYPE_UINT = 1, TYPE_ULL = 3, TYPE_INT = 5 };
-enum { LINK_COUNT = 91, LINK_SPEED_COMMON = 90, LINK_SPEED = 164, LINK_STATE = 165, LINK_VERSION = 166, C2C_COUNT = 170, POWER_FIRST = 185, POWER_NOW = 186, POWER_LAST = 192 };
+enum {
+	LINK_COUNT = 91,
+	LINK_SPEED_COMMON = 90,
+	LINK_SPEED = 164,
+	LINK_STATE = 165,
+	LINK_VERSION = 166,
+	C2C_COUNT = 170,
+	POWER_FIRST = 185,
+	POWER_NOW = 186,
+	POWER_LAST = 192
+};
 
 /* Fields of the device by public id. */
 static const struct {
 	unsigned id, type;
 	size_t at;
 } fields[] = {
-	{1, TYPE_UINT, offsetof(struct cw_device, ecc_current)},
-	{2, TYPE_UINT, offsetof(struct cw_device, ecc_pending)},
-	{3, TYPE_ULL, offsetof(struct cw_device, ecc_corrected)},
-	{4, TYPE_ULL, offsetof(struct cw_device, ecc_uncorrected)},
-	{5, TYPE_ULL, offsetof(struct cw_device, ecc_corrected_total)},
-	{6, TYPE_ULL, offsetof(struct cw_device, ecc_uncorrected_total)},
-	{82, TYPE_UINT, offsetof(struct cw_device, temperature_memory)},
-	{83, TYPE_ULL, offsetof(struct cw_device, energy)},
-	{94, TYPE_UINT, offsetof(struct cw_device, pcie_replays)},
-	{185, TYPE_UINT, offsetof(struct cw_device, power)},
-	{186, TYPE_UINT, offsetof(struct cw_device, power_now)},
-	{187, TYPE_UINT, offsetof(struct cw_device, power_min)},
-	{188, TYPE_UINT, offsetof(struct cw_device, power_max)},
-	{189, TYPE_UINT, offsetof(struct cw_device, power_default)},
-	{190, TYPE_UINT, offsetof(struct cw_device, power_limit)},
-	{192, TYPE_UINT, offsetof(struct cw_device, power_limit)},
-	{193, TYPE_INT, offsetof(struct cw_device, threshold_margin[0])},
-	{194, TYPE_INT, offsetof(struct cw_device, threshold_margin[1])},
-	{195, TYPE_INT, offsetof(struct cw_device, threshold_margin[2])},
-	{196, TYPE_INT, offsetof(struct cw_device, threshold_margin[3])},
+	{1, TYPE_UINT, offsetof(struct cw_device, ecc_current)},	  {2, TYPE_UINT, offsetof(struct cw_device, ecc_pending)},
+	{3, TYPE_ULL, offsetof(struct cw_device, ecc_corrected)},	  {4, TYPE_ULL, offsetof(struct cw_device, ecc_uncorrected)},
+	{5, TYPE_ULL, offsetof(struct cw_device, ecc_corrected_total)},	  {6, TYPE_ULL, offsetof(struct cw_device, ecc_uncorrected_total)},
+	{82, TYPE_UINT, offsetof(struct cw_device, temperature_memory)},  {83, TYPE_ULL, offsetof(struct cw_device, energy)},
+	{94, TYPE_UINT, offsetof(struct cw_device, pcie_replays)},	  {185, TYPE_UINT, offsetof(struct cw_device, power)},
+	{186, TYPE_UINT, offsetof(struct cw_device, power_now)},	  {187, TYPE_UINT, offsetof(struct cw_device, power_min)},
+	{188, TYPE_UINT, offsetof(struct cw_device, power_max)},	  {189, TYPE_UINT, offsetof(struct cw_device, power_default)},
+	{190, TYPE_UINT, offsetof(struct cw_device, power_limit)},	  {192, TYPE_UINT, offsetof(struct cw_device, power_limit)},
+	{193, TYPE_INT, offsetof(struct cw_device, threshold_margin[0])}, {194, TYPE_INT, offsetof(struct cw_device, threshold_margin[1])},
+	{195, TYPE_INT, offsetof(struct cw_device, threshold_margin[2])}, {196, TYPE_INT, offsetof(struct cw_device, threshold_margin[3])},
 };
 
 static int link_field(unsigned device, struct nvmlFieldValue *f)
@@ -60,10 +60,7 @@ static int link_field(unsigned device, struct nvmlFieldValue *f)
 }
 
 /* Power has scopes: the GPU's is 0, that of the module around it 1, that of memory 2. */
-static int other_scope(const struct nvmlFieldValue *f)
-{
-	return f->fieldId >= POWER_FIRST && f->fieldId <= POWER_LAST && f->scopeId != 0;
-}
+static int other_scope(const struct nvmlFieldValue *f) { return f->fieldId >= POWER_FIRST && f->fieldId <= POWER_LAST && f->scopeId != 0; }
 
 static int field(const struct cw_device *d, unsigned index, struct nvmlFieldValue *f)
 {
@@ -72,8 +69,7 @@ static int field(const struct cw_device *d, unsigned index, struct nvmlFieldValu
 	case LINK_SPEED_COMMON:
 	case LINK_SPEED:
 	case LINK_STATE:
-	case LINK_VERSION:
-		return link_field(index, f);
+	case LINK_VERSION: return link_field(index, f);
 	case C2C_COUNT:
 		f->valueType = TYPE_UINT;
 		f->value.ui = 0;

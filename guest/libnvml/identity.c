@@ -97,7 +97,9 @@ static int ask(struct told *t)
 		return NVML_UNKNOWN;
 	if (count > (int)CW_SNAPSHOT_DEVICES)
 		count = CW_SNAPSHOT_DEVICES;
-	t->head = (struct cw_snapshot){.magic = CW_SNAPSHOT_MAGIC, .version = CW_SNAPSHOT_VERSION, .device_count = (uint32_t)count,
+	t->head = (struct cw_snapshot){.magic = CW_SNAPSHOT_MAGIC,
+				       .version = CW_SNAPSHOT_VERSION,
+				       .device_count = (uint32_t)count,
 				       .cuda_version = (uint32_t)version};
 	for (int i = 0; i < count && !res; i++)
 		res = describe(&t->devices[i], i);

@@ -10,10 +10,7 @@
 
 static _Atomic int users;
 
-int cw_nvml_ready(void)
-{
-	return atomic_load(&users) > 0;
-}
+int cw_nvml_ready(void) { return atomic_load(&users) > 0; }
 
 int cw_nvml_tracing(void)
 {
@@ -50,10 +47,7 @@ nvmlReturn_t cwi_nvmlInitWithFlags(unsigned flags)
 	return NVML_SUCCESS;
 }
 
-nvmlReturn_t cwi_nvmlInit_v2(void)
-{
-	return cwi_nvmlInitWithFlags(0);
-}
+nvmlReturn_t cwi_nvmlInit_v2(void) { return cwi_nvmlInitWithFlags(0); }
 
 nvmlReturn_t cwi_nvmlShutdown(void)
 {
@@ -69,12 +63,36 @@ nvmlReturn_t cwi_nvmlShutdown(void)
 const char *cwi_nvmlErrorString(nvmlReturn_t result)
 {
 	static const char *const text[] = {
-		"Success", "Uninitialized", "Invalid Argument", "Not Supported", "Insufficient Permissions", "Already Initialized",
-		"Not Found", "Insufficient Size", "Insufficient External Power", "Driver Not Loaded", "Timeout", "Interrupt Request Issue",
-		"NVML Shared Library Not Found", "Function Not Found", "Corrupted infoROM", "GPU is lost", "GPU requires reset",
-		"GPU access blocked by the operating system", "Driver/library version mismatch", "In use by another client",
-		"Insufficient Memory", "No data", "vGPU ECC not supported", "Insufficient resources", "Frequency not supported",
-		"Argument version mismatch", "Requested functionality has been deprecated", "Not ready", "GPU not found", "Invalid state",
+		"Success",
+		"Uninitialized",
+		"Invalid Argument",
+		"Not Supported",
+		"Insufficient Permissions",
+		"Already Initialized",
+		"Not Found",
+		"Insufficient Size",
+		"Insufficient External Power",
+		"Driver Not Loaded",
+		"Timeout",
+		"Interrupt Request Issue",
+		"NVML Shared Library Not Found",
+		"Function Not Found",
+		"Corrupted infoROM",
+		"GPU is lost",
+		"GPU requires reset",
+		"GPU access blocked by the operating system",
+		"Driver/library version mismatch",
+		"In use by another client",
+		"Insufficient Memory",
+		"No data",
+		"vGPU ECC not supported",
+		"Insufficient resources",
+		"Frequency not supported",
+		"Argument version mismatch",
+		"Requested functionality has been deprecated",
+		"Not ready",
+		"GPU not found",
+		"Invalid state",
 	};
 
 	if (result >= 0 && (size_t)result < sizeof text / sizeof *text)

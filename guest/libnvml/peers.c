@@ -184,7 +184,9 @@ static int remote(nvmlDevice_t device, unsigned link, nvmlPciInfo_t *pci, size_t
 	/* A switch that its owner cannot see has an address of ones on a real driver too: NCCL goes by the answer, not the address. */
 	if (l.remote_domain == CW_UNKNOWN32 && l.remote_type != SWITCH)
 		return NVML_NOT_SUPPORTED;
-	all = (struct nvmlPciInfo){.domain = l.remote_domain, .bus = l.remote_bus, .device = l.remote_device,
+	all = (struct nvmlPciInfo){.domain = l.remote_domain,
+				   .bus = l.remote_bus,
+				   .device = l.remote_device,
 				   .pciDeviceId = l.remote_id == CW_UNKNOWN32 && l.remote_type != SWITCH ? 0 : l.remote_id};
 	snprintf(all.busIdLegacy, sizeof all.busIdLegacy, "%04X:%02X:%02X.0", all.domain & 0xffff, all.bus & 0xff, all.device & 0xff);
 	snprintf(all.busId, sizeof all.busId, "%08X:%02X:%02X.0", all.domain, all.bus & 0xff, all.device & 0xff);

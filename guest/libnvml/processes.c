@@ -41,15 +41,19 @@ static void put_v1(void *to, const struct cw_process *p)
 
 static void put_v3(void *to, const struct cw_process *p)
 {
-	*(struct nvmlProcessInfo *)to = (struct nvmlProcessInfo){
-		.pid = p->pid, .usedGpuMemory = p->used, .gpuInstanceId = (unsigned)NO_INSTANCE, .computeInstanceId = (unsigned)NO_INSTANCE};
+	*(struct nvmlProcessInfo *)to = (struct nvmlProcessInfo){.pid = p->pid,
+								 .usedGpuMemory = p->used,
+								 .gpuInstanceId = (unsigned)NO_INSTANCE,
+								 .computeInstanceId = (unsigned)NO_INSTANCE};
 }
 
 static void put_detail(void *to, const struct cw_process *p)
 {
-	*(struct cw_process_detail *)to = (struct cw_process_detail){
-		.pid = p->pid, .usedGpuMemory = p->used, .gpuInstanceId = (unsigned)NO_INSTANCE,
-		.computeInstanceId = (unsigned)NO_INSTANCE, .usedGpuCcProtectedMemory = CW_UNKNOWN64};
+	*(struct cw_process_detail *)to = (struct cw_process_detail){.pid = p->pid,
+								     .usedGpuMemory = p->used,
+								     .gpuInstanceId = (unsigned)NO_INSTANCE,
+								     .computeInstanceId = (unsigned)NO_INSTANCE,
+								     .usedGpuCcProtectedMemory = CW_UNKNOWN64};
 }
 
 /* Graphics and MPS clients: there are none. */
@@ -107,8 +111,7 @@ nvmlReturn_t cwi_nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvml
 	case MODE_COMPUTE:
 		return cw_nvml_processes(device, &list->numProcArrayEntries, list->procArray, sizeof *list->procArray, put_detail);
 	case MODE_GRAPHICS:
-	case MODE_MPS:
-		return none(device, &list->numProcArrayEntries);
+	case MODE_MPS: return none(device, &list->numProcArrayEntries);
 	}
 	return NVML_INVALID_ARGUMENT;
 }

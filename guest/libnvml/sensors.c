@@ -145,14 +145,10 @@ nvmlReturn_t cwi_nvmlDeviceGetClock(nvmlDevice_t device, nvmlClockType_t type, n
 	if (res)
 		return res;
 	switch (id) {
-	case NOW:
-		return one_clock(d.clock, type, clock);
-	case APPLICATION:
-		return one_clock(d.clock_app, type, clock);
-	case APPLICATION_DEFAULT:
-		return one_clock(d.clock_app_default, type, clock);
-	case CUSTOMER_BOOST:
-		return NVML_NOT_SUPPORTED;
+	case NOW: return one_clock(d.clock, type, clock);
+	case APPLICATION: return one_clock(d.clock_app, type, clock);
+	case APPLICATION_DEFAULT: return one_clock(d.clock_app_default, type, clock);
+	case CUSTOMER_BOOST: return NVML_NOT_SUPPORTED;
 	}
 	return NVML_INVALID_ARGUMENT;
 }
@@ -249,7 +245,8 @@ nvmlReturn_t cwi_nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *cu
 nvmlReturn_t cwi_nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorType_t type, nvmlEccCounterType_t counter,
 					     unsigned long long *count)
 {
-	static const size_t at[2][2] = { /* by type: corrected or not; by counter: since the driver started or ever */
+	static const size_t at[2][2] = {
+		/* by type: corrected or not; by counter: since the driver started or ever */
 		{offsetof(struct cw_device, ecc_corrected), offsetof(struct cw_device, ecc_corrected_total)},
 		{offsetof(struct cw_device, ecc_uncorrected), offsetof(struct cw_device, ecc_uncorrected_total)},
 	};

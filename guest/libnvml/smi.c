@@ -49,7 +49,10 @@ static void put(void *to, const struct cw_process *p)
 {
 	struct entry *e = to;
 
-	*e = (struct entry){.pid = p->pid, .used = p->used, .gpu_instance = CW_UNKNOWN32, .compute_instance = CW_UNKNOWN32,
+	*e = (struct entry){.pid = p->pid,
+			    .used = p->used,
+			    .gpu_instance = CW_UNKNOWN32,
+			    .compute_instance = CW_UNKNOWN32,
 			    .protected_used = CW_UNKNOWN64};
 	if (!cw_nvml_proc_name(p->pid, e->name, sizeof e->name)) /* as nvmlSystemGetProcessName */
 		memcpy(e->name, p->name, sizeof p->name);
@@ -105,17 +108,15 @@ static int nearness(word a, word b, word out, word d)
 static int unknown(unsigned slot, word a, word b, word c, word d)
 {
 	if (cw_nvml_tracing())
-		fprintf(stderr, "causeway: nvmlInternalGetExportTable: slot %u(%#lx, %#lx, %#lx, %#lx) is not known\n", slot, (long)a, (long)b,
-			(long)c, (long)d);
+		fprintf(stderr, "causeway: nvmlInternalGetExportTable: slot %u(%#lx, %#lx, %#lx, %#lx) is not known\n", slot, (long)a,
+			(long)b, (long)c, (long)d);
 	return NVML_NOT_SUPPORTED;
 }
 
 /* One function for each slot that is not known, so that it can say which it is. */
-#define SLOT(n)                                             \
-	static int slot_##n(word a, word b, word c, word d) \
-	{                                                   \
-		return unknown(0x##n, a, b, c, d);          \
-	}
+#define SLOT(n) \
+	static int slot_##n(word a, word b, word c, word d) { return unknown(0x##n, a, b, c, d); }
+/* clang-format off */
 #define ROW(x, n) x(n##0) x(n##1) x(n##2) x(n##3) x(n##4) x(n##5) x(n##6) x(n##7) x(n##8) x(n##9) x(n##a) x(n##b) x(n##c) x(n##d) x(n##e) x(n##f)
 #define ALL(x)                                                                                                                \
 	ROW(x, 0) ROW(x, 1) ROW(x, 2) ROW(x, 3) ROW(x, 4) ROW(x, 5) ROW(x, 6) ROW(x, 7) ROW(x, 8) ROW(x, 9) ROW(x, a) ROW(x, b) \
@@ -143,10 +144,12 @@ static const union slot {
 	[2] = {.word = 0},
 };
 #pragma GCC diagnostic pop
+/* clang-format on */
 
 nvmlReturn_t cwi_nvmlInternalGetExportTable(const void **exportTable, const void *exportTableId)
 {
-	static const unsigned char id[16] = {0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e, 0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4};
+	static const unsigned char id[16] = {0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e,
+					     0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4};
 	const unsigned char *asked = exportTableId;
 
 	if (!exportTable || !asked)

@@ -50,10 +50,7 @@ static void after_fork(void)
 }
 
 /* A child finds the lock free. */
-static void prepare(void)
-{
-	pthread_atfork(before_fork, after_fork, after_fork);
-}
+static void prepare(void) { pthread_atfork(before_fork, after_fork, after_fork); }
 
 static long long now_ms(void)
 {
@@ -63,10 +60,7 @@ static long long now_ms(void)
 	return t.tv_sec * 1000ll + t.tv_nsec / 1000000;
 }
 
-static void cut(char *text, size_t size)
-{
-	text[size - 1] = 0;
-}
+static void cut(char *text, size_t size) { text[size - 1] = 0; }
 
 int cw_nvml_parse(void *answer, size_t len, struct cw_view *v)
 {
@@ -153,7 +147,4 @@ int cw_nvml_look(struct cw_view *v)
 	return NVML_SUCCESS;
 }
 
-void cw_nvml_leave(void)
-{
-	release();
-}
+void cw_nvml_leave(void) { release(); }

@@ -155,7 +155,7 @@ int cw_nvml_fetch(void **answer, size_t *len)
 	fd = is_socket ? dial(path) : open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return (is_socket ? fd == -ENOENT : errno == ENOENT) && cw_nvml_source_present() ? NVML_FUNCTION_NOT_FOUND
-												  : NVML_DRIVER_NOT_LOADED;
+												 : NVML_DRIVER_NOT_LOADED;
 	res = read_answer(fd, is_socket, answer, len);
 	close(fd);
 	return res;

@@ -39,14 +39,13 @@ static int done(const char *what, CUresult r)
 }
 
 /* x[i] = 3 i + 1 for 64 threads, in PTX that every GPU of the last ten years takes. */
-static const char kernel[] =
-	".version 6.0\n.target sm_50\n.address_size 64\n"
-	".visible .entry check(.param .u64 out) {\n"
-	" .reg .u32 %r<3>;\n .reg .u64 %rd<4>;\n"
-	" ld.param.u64 %rd1, [out];\n cvta.to.global.u64 %rd1, %rd1;\n"
-	" mov.u32 %r1, %tid.x;\n mad.lo.u32 %r2, %r1, 3, 1;\n"
-	" mul.wide.u32 %rd2, %r1, 4;\n add.u64 %rd3, %rd1, %rd2;\n"
-	" st.global.u32 [%rd3], %r2;\n ret;\n}\n";
+static const char kernel[] = ".version 6.0\n.target sm_50\n.address_size 64\n"
+			     ".visible .entry check(.param .u64 out) {\n"
+			     " .reg .u32 %r<3>;\n .reg .u64 %rd<4>;\n"
+			     " ld.param.u64 %rd1, [out];\n cvta.to.global.u64 %rd1, %rd1;\n"
+			     " mov.u32 %r1, %tid.x;\n mad.lo.u32 %r2, %r1, 3, 1;\n"
+			     " mul.wide.u32 %rd2, %r1, 4;\n add.u64 %rd3, %rd1, %rd2;\n"
+			     " st.global.u32 [%rd3], %r2;\n ret;\n}\n";
 
 enum { THREADS = 64 };
 
@@ -69,8 +68,7 @@ static int compute(void)
 	void *args[] = {&mem};
 
 	if (!CALL(cuModuleLoadData, (&module, kernel)) || !CALL(cuModuleGetFunction, (&function, module, "check")) ||
-	    !CALL(cuMemAlloc, (&mem, sizeof got)) ||
-	    !CALL(cuLaunchKernel, (function, 1, 1, 1, THREADS, 1, 1, 0, NULL, args, NULL)) ||
+	    !CALL(cuMemAlloc, (&mem, sizeof got)) || !CALL(cuLaunchKernel, (function, 1, 1, 1, THREADS, 1, 1, 0, NULL, args, NULL)) ||
 	    !CALL(cuMemcpyDtoH, (got, mem, sizeof got)) || !CALL(cuMemFree, (mem)))
 		return 0;
 	for (uint32_t i = 0; i < THREADS; i++)
@@ -109,10 +107,12 @@ int main(void)
 
 		if (!CALL(cuDeviceGetName, (name, sizeof name, i)) || !CALL(cuDeviceTotalMem, (&bytes, i)))
 			return 1;
-		printf("ok      device %d: %s, %.1f GiB, CUDA %d.%d\n", i, name, (double)bytes / (1 << 30), version / 1000, version % 1000 / 10);
+		printf("ok      device %d: %s, %.1f GiB, CUDA %d.%d\n", i, name, (double)bytes / (1 << 30), version / 1000,
+		       version % 1000 / 10);
 	}
 	CUcontext ctx;
-	if (!CALL(cuDevicePrimaryCtxRetain, (&ctx, 0)) || !CALL(cuCtxSetCurrent, (ctx)) || !compute() || !CALL(cuDevicePrimaryCtxRelease, (0)))
+	if (!CALL(cuDevicePrimaryCtxRetain, (&ctx, 0)) || !CALL(cuCtxSetCurrent, (ctx)) || !compute() ||
+	    !CALL(cuDevicePrimaryCtxRelease, (0)))
 		return 1;
 	return 0;
 }

@@ -3,6 +3,7 @@
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 BUILD=${CAUSEWAY_BUILD:-$ROOT/build}
+CLANG_FORMAT=$BUILD/clang-format/clang_format/data/bin/clang-format # setup.sh clang-format
 export LC_ALL=C
 
 # say announces a step before it is done; the clock is seconds since the script began.

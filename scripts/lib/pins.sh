@@ -25,6 +25,9 @@ GUEST_MODULES=(virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev vi
 # NVRTC and nvJitLink as PyTorch 2.11 for CUDA 13.0 brings them.
 PIN_NVRTC=(nvidia-cuda-nvrtc==13.0.88 nvidia-nvjitlink==13.0.88)
 
+# What the C is formatted by (.clang-format).
+PIN_CLANG_FORMAT=clang-format==19.1.7
+
 PIN_CUDA_13_0=(nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88
   nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85)
 # The 12.x and 11.x wheels carry ptxas, libdevice, headers and runtimes, but neither nvcc nor cicc: those come

@@ -13,7 +13,7 @@ cuda_pip() {
 # cuda_wheels DEST REQUIREMENT... unpacks wheels into DEST without resolving dependencies.
 cuda_wheels() {
   local dest=$1; shift
-  cuda_pip install -q --no-deps --no-compile --no-cache-dir --target "$dest" "$@" || die "fetching CUDA wheels failed"
+  cuda_pip install -q --no-deps --no-compile --no-cache-dir --target "$dest" "$@" || die "fetching $* failed"
 }
 
 # cuda_finish DIR links what nvcc looks for. libcudadevrt (kernels that launch kernels) is absent from the wheels;
@@ -68,7 +68,7 @@ cuda_from_wheels_and_debs() {
     esac
     rm -f "$(deb_file "$p" "$v")"
   done
-  wait $pip || die "fetching CUDA wheels failed"
+  wait $pip || die "fetching $* failed"
   local n=$d.w/nvidia b=$t/usr/lib/nvidia-cuda-toolkit/bin
   cp -r "$n"/cuda_nvcc/include/. "$n"/cuda_runtime/include/. "$d/include/"
   [ -d "$n/cuda_cccl/include" ] && cp -r "$n/cuda_cccl/include/." "$d/include/"

@@ -15,6 +15,7 @@ stage_lint() {
   export GOFLAGS="${GOFLAGS:-} -trimpath"
   unformatted=$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -l)
   [ -z "$unformatted" ] || { echo "not formatted (gofmt -w): $unformatted"; bad=1; }
+  c_is_formatted || bad=1
   go vet ./... || bad=1
   go vet -tags "$tags" ./host/libvirt/... ./host/causeway || bad=1
   staticcheck || bad=1
@@ -23,6 +24,15 @@ stage_lint() {
   bash -n scripts/*.sh scripts/lib/*.sh scripts/package/*.sh images/*.sh || bad=1
   generated_is_current || bad=1
   return $bad
+}
+
+# c_sources lists the C that people write: no generator's, not the headers of CUDA programs, which are C++, and no probe that prints a report.
+c_sources() { git ls-files -z --cached --others --exclude-standard '*.c' '*.h' | grep -zvE '/(gen|testdata)/|^guest/tests/[^/]*\.h$|^scripts/(compat|guestpages)/'; }
+
+# c_is_formatted holds it against .clang-format, by the version that is pinned: others differ.
+c_is_formatted() {
+  [ -x "$CLANG_FORMAT" ] || scripts/setup.sh clang-format || return
+  c_sources | xargs -0 "$CLANG_FORMAT" --dry-run -Werror || { echo "not formatted: run make format"; return 1; }
 }
 
 # staticcheck reads the sources that cgo wrote, and through them ours by their path. Under -trimpath Go's cache hands out those of another

@@ -11,14 +11,11 @@ enum { ATTR_WINDOW = 1, ATTR_SYNC_POLICY = 3, ATTR_PRIORITY = 8, ATTR_DOMAIN_MAP
 static size_t value_size(int attr)
 {
 	switch (attr) {
-	case ATTR_WINDOW:
-		return 32;
+	case ATTR_WINDOW: return 32;
 	case ATTR_SYNC_POLICY:
 	case ATTR_PRIORITY:
-	case ATTR_DOMAIN:
-		return 4;
-	case ATTR_DOMAIN_MAP:
-		return 2;
+	case ATTR_DOMAIN: return 4;
+	case ATTR_DOMAIN_MAP: return 2;
 	}
 	return 0;
 }
@@ -181,8 +178,7 @@ CUresult cwi_cuDeviceGetExecAffinitySupport(int *out, CUexecAffinityType type, C
 
 CUresult cwi_cuDeviceGetTexture1DLinearMaxWidth(size_t *out, CUarray_format format, unsigned int channels, CUdevice dev)
 {
-	return out ? ask(CW_ASK_TEXTURE1D_WIDTH, dev, (uint32_t)format, channels, NULL, 0, out, sizeof *out)
-		   : CUDA_ERROR_INVALID_VALUE;
+	return out ? ask(CW_ASK_TEXTURE1D_WIDTH, dev, (uint32_t)format, channels, NULL, 0, out, sizeof *out) : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult atomics(uint32_t what, unsigned *out, const CUatomicOperation *ops, unsigned count, CUdevice dev, uint32_t peer)

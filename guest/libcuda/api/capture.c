@@ -48,8 +48,7 @@ static CUresult begin(int ptds, CUstream stream, const struct cw_graph *g, const
 		return res;
 	/* counted before it begins: nothing may look like no capture meanwhile */
 	atomic_fetch_add(&cw_captures, 1);
-	res = cwop_StreamBeginCapture(id, (uint32_t)mode, g ? g->o.id : 0, ids, count * sizeof *ids, edges,
-				      cw_edge_bytes(edges, count));
+	res = cwop_StreamBeginCapture(id, (uint32_t)mode, g ? g->o.id : 0, ids, count * sizeof *ids, edges, cw_edge_bytes(edges, count));
 	if (res)
 		atomic_fetch_sub(&cw_captures, 1);
 	free(ids);
@@ -66,8 +65,8 @@ CUresult cwi_cuStreamBeginCapture_v2(int ptds, CUstream stream, CUstreamCaptureM
 	return begin(ptds, stream, NULL, NULL, NULL, 0, mode);
 }
 
-CUresult cwi_cuStreamBeginCaptureToGraph(int ptds, CUstream stream, CUgraph graph, const CUgraphNode *deps,
-					 const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode)
+CUresult cwi_cuStreamBeginCaptureToGraph(int ptds, CUstream stream, CUgraph graph, const CUgraphNode *deps, const CUgraphEdgeData *edges,
+					 size_t count, CUstreamCaptureMode mode)
 {
 	struct cw_graph *g = cw_graph_get(graph);
 
@@ -150,8 +149,8 @@ static CUresult ask(uint32_t stream, struct info *out)
 	while (!res) {
 		uint32_t unnamed = 0;
 		size_t len = 0;
-		res = cwop_StreamCaptureInfo(stream, CW_CAPTURE_WANT_GRAPH, fresh->o.id, l.names, cw_graph_names_bytes(&l),
-					     &out->status, &out->graph, &out->id, &unnamed, l.edge, cw_graph_list_bytes(&l), &len);
+		res = cwop_StreamCaptureInfo(stream, CW_CAPTURE_WANT_GRAPH, fresh->o.id, l.names, cw_graph_names_bytes(&l), &out->status,
+					     &out->graph, &out->id, &unnamed, l.edge, cw_graph_list_bytes(&l), &len);
 		if (res)
 			break;
 		if (!g && out->graph == fresh->o.id) {
@@ -191,8 +190,7 @@ static CUresult look(int ptds, CUstream stream, CUstreamCaptureStatus *out, int 
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!res && !quiet())
-		res = want ? ask(id, info)
-			   : cwop_StreamCaptureInfo(id, 0, 0, NULL, 0, &info->status, NULL, &info->id, NULL, NULL, 0, NULL);
+		res = want ? ask(id, info) : cwop_StreamCaptureInfo(id, 0, 0, NULL, 0, &info->status, NULL, &info->id, NULL, NULL, 0, NULL);
 	if (!res)
 		*out = (CUstreamCaptureStatus)info->status;
 	return res;
@@ -242,8 +240,8 @@ CUresult cwi_cuStreamGetCaptureInfo(int ptds, CUstream stream, CUstreamCaptureSt
 
 /* --- changing ------------------------------------------------------------------------------------------------------- */
 
-CUresult cwi_cuStreamUpdateCaptureDependencies_v2(int ptds, CUstream stream, CUgraphNode *deps, const CUgraphEdgeData *edges,
-						  size_t count, unsigned int flags)
+CUresult cwi_cuStreamUpdateCaptureDependencies_v2(int ptds, CUstream stream, CUgraphNode *deps, const CUgraphEdgeData *edges, size_t count,
+						  unsigned int flags)
 {
 	uint32_t id, *ids;
 	CUresult res = cw_stream_id(stream, ptds, &id);

@@ -56,10 +56,7 @@ static __thread struct {
 	struct cw_cache_key data, key;
 } last_ptx;
 
-static int is_bitcode(const void *data, size_t size)
-{
-	return size >= 4 && !memcmp(data, "BC\xc0\xde", 4);
-}
+static int is_bitcode(const void *data, size_t size) { return size >= 4 && !memcmp(data, "BC\xc0\xde", 4); }
 
 static int complete_source(struct cw_cache_source *src, const void *data, size_t size)
 {
@@ -81,7 +78,8 @@ static struct key *new_key(struct cw_cache_source *src, const void *data, size_t
 	k->magic = key_magic;
 	k->incomplete = !complete_source(src, data, size);
 	if (k->incomplete)
-		cw_log(CW_LOG_INFO, "compile cache: what a key of kind %d names does not decide what is compiled: it is not kept", src->kind);
+		cw_log(CW_LOG_INFO, "compile cache: what a key of kind %d names does not decide what is compiled: it is not kept",
+		       src->kind);
 	cw_cache_key(&k->key, src);
 	if (src->kind == PTX) {
 		last_ptx.data = src->data;
@@ -91,10 +89,11 @@ static struct key *new_key(struct cw_cache_source *src, const void *data, size_t
 }
 
 /* compiler is the time at which that NVRTC or nvJitLink was built; arch is 90 for sm_90, with variant 1 for sm_90a. */
-static CUresult key_make(void **handle, int kind, const void *data, size_t size, const char *options, const char *host, const char *compiler,
-			 uint32_t arch, uint32_t variant)
+static CUresult key_make(void **handle, int kind, const void *data, size_t size, const char *options, const char *host,
+			 const char *compiler, uint32_t arch, uint32_t variant)
 {
-	struct cw_cache_source src = {.kind = kind, .arch = arch, .variant = variant, .options = options, .host = host, .compiler = compiler};
+	struct cw_cache_source src = {
+		.kind = kind, .arch = arch, .variant = variant, .options = options, .host = host, .compiler = compiler};
 	int err;
 
 	if (!handle)

@@ -15,10 +15,7 @@ static __thread struct cw_ctx *tls_current __attribute__((tls_model("initial-exe
 
 static _Atomic uint64_t next_uid = 1;
 
-uint64_t cw_ctx_next_uid(void)
-{
-	return atomic_fetch_add(&next_uid, 1);
-}
+uint64_t cw_ctx_next_uid(void) { return atomic_fetch_add(&next_uid, 1); }
 
 /* Scheduling is one of automatic 0, spin 1, yield 2, blocking 4. */
 int cw_ctx_flags_valid(unsigned flags)
@@ -130,15 +127,9 @@ static CUresult create(CUcontext *out, unsigned flags, CUdevice dev, uint32_t ve
 	return CUDA_SUCCESS;
 }
 
-CUresult cwi_cuCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice dev)
-{
-	return create(ctx, flags, dev, 3010);
-}
+CUresult cwi_cuCtxCreate(CUcontext *ctx, unsigned int flags, CUdevice dev) { return create(ctx, flags, dev, 3010); }
 
-CUresult cwi_cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev)
-{
-	return create(ctx, flags, dev, 3020);
-}
+CUresult cwi_cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev) { return create(ctx, flags, dev, 3020); }
 
 /* Execution affinity (a share of the SMs under MPS) is not forwarded. */
 CUresult cwi_cuCtxCreate_v3(CUcontext *ctx, CUexecAffinityParam *params, int count, unsigned int flags, CUdevice dev)
@@ -181,15 +172,9 @@ static CUresult destroy(CUcontext handle)
 	return res;
 }
 
-CUresult cwi_cuCtxDestroy(CUcontext ctx)
-{
-	return destroy(ctx);
-}
+CUresult cwi_cuCtxDestroy(CUcontext ctx) { return destroy(ctx); }
 
-CUresult cwi_cuCtxDestroy_v2(CUcontext ctx)
-{
-	return destroy(ctx);
-}
+CUresult cwi_cuCtxDestroy_v2(CUcontext ctx) { return destroy(ctx); }
 
 /* --- the stack ----------------------------------------------------------------------------------------------------- */
 
@@ -231,10 +216,7 @@ CUresult cwi_cuCtxPushCurrent(CUcontext handle)
 	return push(c);
 }
 
-CUresult cwi_cuCtxPushCurrent_v2(CUcontext handle)
-{
-	return cwi_cuCtxPushCurrent(handle);
-}
+CUresult cwi_cuCtxPushCurrent_v2(CUcontext handle) { return cwi_cuCtxPushCurrent(handle); }
 
 CUresult cwi_cuCtxPopCurrent(CUcontext *out)
 {
@@ -246,10 +228,7 @@ CUresult cwi_cuCtxPopCurrent(CUcontext *out)
 	return CUDA_SUCCESS;
 }
 
-CUresult cwi_cuCtxPopCurrent_v2(CUcontext *out)
-{
-	return cwi_cuCtxPopCurrent(out);
-}
+CUresult cwi_cuCtxPopCurrent_v2(CUcontext *out) { return cwi_cuCtxPopCurrent(out); }
 
 /* The usage count of the CUDA 1.x API: attach works on the current context only, with a count of one. */
 CUresult cwi_cuCtxAttach(CUcontext *ctx, unsigned int flags)

@@ -1,10 +1,7 @@
 /* What is asked about contexts, and their settings. */
 #include "api/api.h"
 
-CUresult cwi_cuCtxGetDevice(CUdevice *dev)
-{
-	return cwi_cuCtxGetDevice_v2(dev, NULL);
-}
+CUresult cwi_cuCtxGetDevice(CUdevice *dev) { return cwi_cuCtxGetDevice_v2(dev, NULL); }
 
 CUresult cwi_cuCtxGetDevice_v2(CUdevice *dev, CUcontext ctx)
 {

@@ -63,26 +63,14 @@ CUresult cw_devices_init(void)
 	return devices ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-struct cw_device *cw_device_get(CUdevice dev)
-{
-	return dev >= 0 && dev < device_count ? &devices[dev] : NULL;
-}
+struct cw_device *cw_device_get(CUdevice dev) { return dev >= 0 && dev < device_count ? &devices[dev] : NULL; }
 
 /* cuDriverGetVersion may have opened the session already, but before cuInit nothing else works. */
-CUresult cw_no_device(void)
-{
-	return devices ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_NOT_INITIALIZED;
-}
+CUresult cw_no_device(void) { return devices ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_NOT_INITIALIZED; }
 
-int cw_device_count(void)
-{
-	return device_count;
-}
+int cw_device_count(void) { return device_count; }
 
-int cw_device_attr(const struct cw_device *d, int attr)
-{
-	return d->attrs[attr];
-}
+int cw_device_attr(const struct cw_device *d, int attr) { return d->attrs[attr]; }
 
 /* --- entries ------------------------------------------------------------------------------------------------------- */
 
@@ -211,9 +199,16 @@ CUresult cwi_cuDeviceGetProperties(CUdevprop *prop, CUdevice dev)
 		return cw_no_device();
 	a = d->attrs;
 	*prop = (CUdevprop){
-		.maxThreadsPerBlock = a[1], .maxThreadsDim = {a[2], a[3], a[4]}, .maxGridSize = {a[5], a[6], a[7]},
-		.sharedMemPerBlock = a[8], .totalConstantMemory = a[9], .SIMDWidth = a[10], .memPitch = a[11],
-		.regsPerBlock = a[12], .clockRate = a[13], .textureAlign = a[14],
+		.maxThreadsPerBlock = a[1],
+		.maxThreadsDim = {a[2], a[3], a[4]},
+		.maxGridSize = {a[5], a[6], a[7]},
+		.sharedMemPerBlock = a[8],
+		.totalConstantMemory = a[9],
+		.SIMDWidth = a[10],
+		.memPitch = a[11],
+		.regsPerBlock = a[12],
+		.clockRate = a[13],
+		.textureAlign = a[14],
 	};
 	return CUDA_SUCCESS;
 }

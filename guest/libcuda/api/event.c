@@ -2,13 +2,9 @@
 #include "api/api.h"
 #include "api/capture.h"
 
-
 enum { FLAG_MASK = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS };
 
-static struct cw_event *get(CUevent event)
-{
-	return (struct cw_event *)cw_handle_get(CW_KIND_EVENT, event);
-}
+static struct cw_event *get(CUevent event) { return (struct cw_event *)cw_handle_get(CW_KIND_EVENT, event); }
 
 CUresult cwi_cuEventCreate(CUevent *event, unsigned int flags)
 {
@@ -46,10 +42,7 @@ CUresult cwi_cuEventDestroy(CUevent event)
 	return cwop_EventDestroy(id);
 }
 
-CUresult cwi_cuEventDestroy_v2(CUevent event)
-{
-	return cwi_cuEventDestroy(event);
-}
+CUresult cwi_cuEventDestroy_v2(CUevent event) { return cwi_cuEventDestroy(event); }
 
 static CUresult record(int ptds, CUevent event, CUstream stream, unsigned flags)
 {
@@ -70,10 +63,7 @@ static CUresult record(int ptds, CUevent event, CUstream stream, unsigned flags)
 	return cw_unlikely(cw_capture_any()) ? cw_capture_settle(res) : res;
 }
 
-CUresult cwi_cuEventRecord(int ptds, CUevent event, CUstream stream)
-{
-	return record(ptds, event, stream, 0);
-}
+CUresult cwi_cuEventRecord(int ptds, CUevent event, CUstream stream) { return record(ptds, event, stream, 0); }
 
 CUresult cwi_cuEventRecordWithFlags(int ptds, CUevent event, CUstream stream, unsigned int flags)
 {
@@ -112,7 +102,4 @@ CUresult cwi_cuEventElapsedTime(float *ms, CUevent start, CUevent end)
 	return cwop_EventElapsedTime(s->o.id, e->o.id, ms);
 }
 
-CUresult cwi_cuEventElapsedTime_v2(float *ms, CUevent start, CUevent end)
-{
-	return cwi_cuEventElapsedTime(ms, start, end);
-}
+CUresult cwi_cuEventElapsedTime_v2(float *ms, CUevent start, CUevent end) { return cwi_cuEventElapsedTime(ms, start, end); }

@@ -18,20 +18,15 @@ typedef void (*slot)(void);
 #define SLOT(f) ((slot)(f))
 
 /* A size word and its functions. */
-#define TABLE(name, words)                                                                                             \
-	static const struct {                                                                                          \
-		size_t size;                                                                                           \
-		slot fn[(words) - 1];                                                                                  \
-	} name = {(words) * sizeof(slot), 
+#define TABLE(name, words) \
+	static const struct { \
+		size_t size; \
+		slot fn[(words) - 1]; \
+	} name = {(words) * sizeof(slot),
 
-static CUresult refuse(void)
-{
-	return CUDA_ERROR_NOT_SUPPORTED;
-}
+static CUresult refuse(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 
-static void nothing(void)
-{
-}
+static void nothing(void) {}
 
 /* --- the runtime's own interface ------------------------------------------------------------------------------------ */
 
@@ -83,16 +78,15 @@ static CUresult launch_packed(CUfunction func, unsigned gx, unsigned gy, unsigne
 }
 
 /* Compilers are the worker's business: there is nothing to load here. */
-static CUresult load_compilers(void)
-{
-	return CUDA_SUCCESS;
-}
+static CUresult load_compilers(void) { return CUDA_SUCCESS; }
 
-TABLE(cudart_interface, 13){
-	SLOT(load_wrapper),	    SLOT(primary_handle), SLOT(refuse),	       SLOT(refuse), SLOT(refuse),
-	SLOT(load_wrapper_options), SLOT(nothing),	  SLOT(load_fatbin),   SLOT(launch_packed),
-	SLOT(refuse),		    SLOT(refuse),	  SLOT(load_compilers),
-}};
+TABLE(cudart_interface, 13)
+{
+	SLOT(load_wrapper), SLOT(primary_handle), SLOT(refuse), SLOT(refuse), SLOT(refuse), SLOT(load_wrapper_options), SLOT(nothing),
+		SLOT(load_fatbin), SLOT(launch_packed), SLOT(refuse), SLOT(refuse), SLOT(load_compilers),
+}
+}
+;
 
 /* --- hooks for tools: none is ever attached --------------------------------------------------------------------------- */
 
@@ -114,9 +108,9 @@ static void get_resource_flags(void **flags, size_t *count)
 	*count = RESOURCE_EVENTS;
 }
 
-TABLE(callback_hooks, 7){
-	SLOT(nothing), SLOT(get_callback_flags), SLOT(nothing), SLOT(nothing), SLOT(nothing), SLOT(get_resource_flags),
-}};
+TABLE(callback_hooks, 7) { SLOT(nothing), SLOT(get_callback_flags), SLOT(nothing), SLOT(nothing), SLOT(nothing), SLOT(get_resource_flags), }
+}
+;
 
 /* A tool's thread-local value: 0, no tool. */
 static CUresult tls_get(uint64_t *out)
@@ -132,7 +126,9 @@ static CUresult tls_object(void *object)
 	return CUDA_SUCCESS;
 }
 
-TABLE(tools_tls, 3){SLOT(tls_object), SLOT(tls_get)}};
+TABLE(tools_tls, 3) { SLOT(tls_object), SLOT(tls_get) }
+}
+;
 
 /* --- contexts --------------------------------------------------------------------------------------------------------- */
 
@@ -149,15 +145,15 @@ static CUresult context_check(CUcontext ctx, uint32_t *flag, void **other)
 	return CUDA_SUCCESS;
 }
 
-static uint32_t context_switch_mode(void)
-{
-	return 0;
-}
+static uint32_t context_switch_mode(void) { return 0; }
 
-TABLE(context_checks, 15){
-	SLOT(refuse), SLOT(context_check), SLOT(context_switch_mode), SLOT(refuse), SLOT(refuse), SLOT(refuse), SLOT(refuse),
-	SLOT(refuse), SLOT(refuse),	   SLOT(refuse),	      SLOT(refuse), SLOT(refuse), SLOT(refuse), SLOT(refuse),
-}};
+TABLE(context_checks, 15)
+{
+	SLOT(refuse), SLOT(context_check), SLOT(context_switch_mode), SLOT(refuse), SLOT(refuse), SLOT(refuse), SLOT(refuse), SLOT(refuse),
+		SLOT(refuse), SLOT(refuse), SLOT(refuse), SLOT(refuse), SLOT(refuse), SLOT(refuse),
+}
+}
+;
 
 /* --- integrity ---------------------------------------------------------------------------------------------------------- */
 
@@ -165,7 +161,9 @@ TABLE(context_checks, 15){
 
 static CUresult integrity_answer(uint32_t version, uint64_t seconds, uint64_t out[2]);
 
-TABLE(integrity_check, 3){SLOT(integrity_answer), SLOT(refuse)}};
+TABLE(integrity_check, 3) { SLOT(integrity_answer), SLOT(refuse) }
+}
+;
 
 static CUresult integrity_answer(uint32_t version, uint64_t seconds, uint64_t out[2])
 {

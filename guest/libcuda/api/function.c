@@ -20,8 +20,7 @@ struct cw_func_info *cw_func_info_parse(const void *p, size_t len)
 	if (len < sizeof w)
 		return NULL;
 	memcpy(&w, p, sizeof w);
-	if (w.attr_count > 24 || w.param_count > INFO_PARAMS_MAX ||
-	    len < sizeof w + (size_t)w.param_count * sizeof(struct cw_param))
+	if (w.attr_count > 24 || w.param_count > INFO_PARAMS_MAX || len < sizeof w + (size_t)w.param_count * sizeof(struct cw_param))
 		return NULL;
 	info = calloc(1, sizeof *info + (size_t)w.param_count * sizeof(struct cw_param));
 	if (!info)
@@ -117,8 +116,7 @@ void cw_funcs_free(struct cw_func **list)
 
 static int settable(int attr)
 {
-	return attr == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES ||
-	       attr == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT ||
+	return attr == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || attr == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT ||
 	       (attr >= CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH && attr <= CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE);
 }
 
@@ -180,10 +178,7 @@ CUresult cwi_cuFuncSetSharedMemConfig(CUfunction func, CUsharedconfig config)
 	return cw_func_get(func) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-static struct cw_func *get_kernel(CUkernel kernel)
-{
-	return (struct cw_func *)cw_handle_get(CW_KIND_KERNEL, kernel);
-}
+static struct cw_func *get_kernel(CUkernel kernel) { return (struct cw_func *)cw_handle_get(CW_KIND_KERNEL, kernel); }
 
 /* A kernel's attributes are per device; with one device, what the lookup brought holds. */
 CUresult cwi_cuKernelGetAttribute(int *value, CUfunction_attribute attr, CUkernel kernel, CUdevice dev)
@@ -308,7 +303,4 @@ CUresult cwi_cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction func)
 	return CUDA_SUCCESS;
 }
 
-CUresult cwi_cuFuncLoad(CUfunction func)
-{
-	return cw_func_get(func) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
+CUresult cwi_cuFuncLoad(CUfunction func) { return cw_func_get(func) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; }

@@ -23,7 +23,7 @@ struct cw_graph_node {
 	struct cw_obj o;
 	struct cw_graph *graph;
 	struct cw_graph_node *next, *prev;
-	struct cw_graph *inner; /* child graph, or bodies of a conditional */
+	struct cw_graph *inner;	       /* child graph, or bodies of a conditional */
 	struct cw_node_params *params; /* what GetParams answers with; NULL: not known here yet */
 	uint64_t callback;	       /* of a host node that was added here */
 	int32_t type;
@@ -37,14 +37,8 @@ struct cw_graph_exec {
 CW_OBJ_FITS(struct cw_graph_exec);
 
 static inline struct cw_graph *cw_graph_get(CUgraph g) { return (struct cw_graph *)cw_handle_get(CW_KIND_GRAPH, g); }
-static inline struct cw_graph_node *cw_graph_node_get(CUgraphNode n)
-{
-	return (struct cw_graph_node *)cw_handle_get(CW_KIND_GRAPHNODE, n);
-}
-static inline struct cw_graph_exec *cw_graph_exec_get(CUgraphExec x)
-{
-	return (struct cw_graph_exec *)cw_handle_get(CW_KIND_GRAPHEXEC, x);
-}
+static inline struct cw_graph_node *cw_graph_node_get(CUgraphNode n) { return (struct cw_graph_node *)cw_handle_get(CW_KIND_GRAPHNODE, n); }
+static inline struct cw_graph_exec *cw_graph_exec_get(CUgraphExec x) { return (struct cw_graph_exec *)cw_handle_get(CW_KIND_GRAPHEXEC, x); }
 
 /* An object whose id may be offered to the worker; then either published or discarded. NULL: none left. */
 struct cw_graph *cw_graph_fresh(void);
@@ -77,10 +71,7 @@ static inline size_t cw_graph_list_bytes(const struct cw_graph_list *l) { return
 static inline size_t cw_graph_names_bytes(const struct cw_graph_list *l) { return l->named * sizeof *l->names; }
 
 /* The live node of an id, or NULL. */
-static inline CUgraphNode cw_graph_node_of(uint32_t id)
-{
-	return (CUgraphNode)(id ? cw_handle_by_id(CW_KIND_GRAPHNODE, id) : NULL);
-}
+static inline CUgraphNode cw_graph_node_of(uint32_t id) { return (CUgraphNode)(id ? cw_handle_by_id(CW_KIND_GRAPHNODE, id) : NULL); }
 
 static inline size_t cw_edge_bytes(const CUgraphEdgeData *e, size_t count) { return e ? count * sizeof *e : 0; }
 

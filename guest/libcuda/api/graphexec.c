@@ -184,7 +184,4 @@ CUresult cwi_cuDeviceSetGraphMemAttribute(CUdevice dev, CUgraphMem_attribute att
 	return cwop_GraphMemSetAttribute((uint32_t)dev, (uint32_t)attr, v);
 }
 
-CUresult cwi_cuDeviceGraphMemTrim(CUdevice dev)
-{
-	return cw_device_get(dev) ? cwop_GraphMemTrim((uint32_t)dev) : cw_no_device();
-}
+CUresult cwi_cuDeviceGraphMemTrim(CUdevice dev) { return cw_device_get(dev) ? cwop_GraphMemTrim((uint32_t)dev) : cw_no_device(); }

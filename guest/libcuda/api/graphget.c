@@ -141,14 +141,12 @@ static CUresult unpack(struct cw_node_params *p, CUgraphNodeParams *out)
 	struct cw_conditional_node k;
 
 	switch (out->type) {
-	case CW_NODE_KERNEL:
-		return get_kernel(p, &out->kernel);
-	case CW_NODE_MEMCPY:
-		get_memcpy(p, &out->memcpy);
-		break;
+	case CW_NODE_KERNEL: return get_kernel(p, &out->kernel);
+	case CW_NODE_MEMCPY: get_memcpy(p, &out->memcpy); break;
 	case CW_NODE_MEMSET:
 		memcpy(&ms, p->wire, sizeof ms);
-		out->memset = (struct CUDA_MEMSET_NODE_PARAMS_v2_st){{ms.dst, ms.pitch, ms.value, ms.element, ms.width, ms.height}, context_of(ms.ctx)};
+		out->memset = (struct CUDA_MEMSET_NODE_PARAMS_v2_st){{ms.dst, ms.pitch, ms.value, ms.element, ms.width, ms.height},
+								     context_of(ms.ctx)};
 		break;
 	case CW_NODE_HOST:
 		memcpy(&h, p->wire, sizeof h);
@@ -165,17 +163,15 @@ static CUresult unpack(struct cw_node_params *p, CUgraphNodeParams *out)
 		memcpy(&e, p->wire, sizeof e);
 		out->event = (CUevent)cw_handle_by_id(CW_KIND_EVENT, e.event);
 		break;
-	case CW_NODE_MEM_ALLOC:
-		get_alloc(p, &out->alloc);
-		break;
+	case CW_NODE_MEM_ALLOC: get_alloc(p, &out->alloc); break;
 	case CW_NODE_MEM_FREE:
 		memcpy(&f, p->wire, sizeof f);
 		out->free_ = f.ptr;
 		break;
 	case CW_NODE_BATCH_MEM_OP:
 		memcpy(&b, p->wire, sizeof b);
-		out->batch = (struct CUDA_BATCH_MEM_OP_NODE_PARAMS_st){
-			context_of(b.ctx), b.count, (CUstreamBatchMemOpParams *)(void *)(p->wire + sizeof b), b.flags};
+		out->batch = (struct CUDA_BATCH_MEM_OP_NODE_PARAMS_st){context_of(b.ctx), b.count,
+								       (CUstreamBatchMemOpParams *)(void *)(p->wire + sizeof b), b.flags};
 		break;
 	case CW_NODE_CONDITIONAL:
 		memcpy(&k, p->wire, sizeof k);
@@ -213,14 +209,14 @@ static CUresult get(CUgraphNode node, int type, CUgraphNodeParams *np, const voi
 	return cw_node_unpack(n, np);
 }
 
-#define GET(symbol, kind, type, member)                                                                                \
-	CUresult cwi_##symbol(CUgraphNode node, type *out)                                                             \
-	{                                                                                                              \
-		CUgraphNodeParams np;                                                                                  \
-		CUresult res = get(node, kind, &np, out);                                                              \
-		if (!res)                                                                                              \
-			memcpy(out, &np.member, sizeof *out);                                                          \
-		return res;                                                                                            \
+#define GET(symbol, kind, type, member) \
+	CUresult cwi_##symbol(CUgraphNode node, type *out) \
+	{ \
+		CUgraphNodeParams np; \
+		CUresult res = get(node, kind, &np, out); \
+		if (!res) \
+			memcpy(out, &np.member, sizeof *out); \
+		return res; \
 	}
 
 /* What the application named as a kernel, the first form has to name as a function; both are taken everywhere. */

@@ -69,8 +69,8 @@ static CUresult add(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps, co
 	if (!res && p->pageable)
 		res = cw_node_add_pageable(g, n->o.id, ids, count * sizeof *ids, edges, cw_edge_bytes(edges, count), p);
 	else if (!res)
-		res = cwop_GraphAddNode(g->o.id, n->o.id, (uint32_t)np->type, ids, count * sizeof *ids, edges,
-					cw_edge_bytes(edges, count), p->wire, p->len, &value);
+		res = cwop_GraphAddNode(g->o.id, n->o.id, (uint32_t)np->type, ids, count * sizeof *ids, edges, cw_edge_bytes(edges, count),
+					p->wire, p->len, &value);
 	free(ids);
 	if (n && !res) {
 		n->params = p;
@@ -149,10 +149,7 @@ static CUresult set_exec(CUgraphExec exec, CUgraphNode node, const CUgraphNodePa
 	return x ? set(x, node, np) : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cwi_cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *p)
-{
-	return p ? set(NULL, node, p) : CUDA_ERROR_INVALID_VALUE;
-}
+CUresult cwi_cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *p) { return p ? set(NULL, node, p) : CUDA_ERROR_INVALID_VALUE; }
 
 CUresult cwi_cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNodeParams *p)
 {
@@ -162,8 +159,8 @@ CUresult cwi_cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgrap
 /* --- the typed forms ------------------------------------------------------------------------------------------------- */
 
 #define NODE const CUgraphNode *deps, size_t count
-#define ADD(kind, ...)                                                                                                 \
-	CUgraphNodeParams np = {.type = kind, __VA_ARGS__};                                                            \
+#define ADD(kind, ...) \
+	CUgraphNodeParams np = {.type = kind, __VA_ARGS__}; \
 	return add(node, graph, deps, NULL, count, &np)
 
 /* The first form of a kernel's parameters ends before kernel and context. */
@@ -211,25 +208,13 @@ CUresult cwi_cuGraphAddHostNode(CUgraphNode *node, CUgraph graph, NODE, const CU
 	ADD(CW_NODE_HOST, .host = *p);
 }
 
-CUresult cwi_cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, NODE, CUgraph child)
-{
-	ADD(CW_NODE_GRAPH, .graph = {child, 0});
-}
+CUresult cwi_cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, NODE, CUgraph child) { ADD(CW_NODE_GRAPH, .graph = {child, 0}); }
 
-CUresult cwi_cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, NODE)
-{
-	ADD(CW_NODE_EMPTY, .reserved0 = {0});
-}
+CUresult cwi_cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, NODE) { ADD(CW_NODE_EMPTY, .reserved0 = {0}); }
 
-CUresult cwi_cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph, NODE, CUevent event)
-{
-	ADD(CW_NODE_EVENT_RECORD, .event = event);
-}
+CUresult cwi_cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph, NODE, CUevent event) { ADD(CW_NODE_EVENT_RECORD, .event = event); }
 
-CUresult cwi_cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph, NODE, CUevent event)
-{
-	ADD(CW_NODE_WAIT_EVENT, .event = event);
-}
+CUresult cwi_cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph, NODE, CUevent event) { ADD(CW_NODE_WAIT_EVENT, .event = event); }
 
 CUresult cwi_cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, NODE, CUDA_MEM_ALLOC_NODE_PARAMS *p)
 {
@@ -245,10 +230,7 @@ CUresult cwi_cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, NODE, CUDA
 	return res;
 }
 
-CUresult cwi_cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, NODE, CUdeviceptr ptr)
-{
-	ADD(CW_NODE_MEM_FREE, .free_ = ptr);
-}
+CUresult cwi_cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, NODE, CUdeviceptr ptr) { ADD(CW_NODE_MEM_FREE, .free_ = ptr); }
 
 CUresult cwi_cuGraphAddBatchMemOpNode(CUgraphNode *node, CUgraph graph, NODE, const CUDA_BATCH_MEM_OP_NODE_PARAMS *p)
 {
@@ -270,14 +252,14 @@ CUresult cwi_cuGraphConditionalHandleCreate(CUgraphConditionalHandle *out, CUgra
 	return res ? res : cwop_GraphConditionalCreate(g->o.id, c->o.id, value, flags, out);
 }
 
-#define SET(kind, ...)                                                                                                 \
-	CUgraphNodeParams np = {.type = kind, __VA_ARGS__};                                                            \
+#define SET(kind, ...) \
+	CUgraphNodeParams np = {.type = kind, __VA_ARGS__}; \
 	return set(NULL, node, &np)
-#define SET_EXEC(kind, ...)                                                                                            \
-	CUgraphNodeParams np = {.type = kind, __VA_ARGS__};                                                            \
+#define SET_EXEC(kind, ...) \
+	CUgraphNodeParams np = {.type = kind, __VA_ARGS__}; \
 	return set_exec(exec, node, &np)
-#define NEED(p)                                                                                                        \
-	if (!(p))                                                                                                      \
+#define NEED(p) \
+	if (!(p)) \
 	return CUDA_ERROR_INVALID_VALUE
 
 CUresult cwi_cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *p)

@@ -16,8 +16,8 @@ struct cw_node_params {
 	CUgraph *bodies; /* of a conditional */
 	CUhostFn fn;	 /* of a host node */
 	void *data;
-	int by_kernel;	 /* the application named a CUkernel */
-	int pageable;	 /* of a copy: CW_PAGEABLE_* */
+	int by_kernel; /* the application named a CUkernel */
+	int pageable;  /* of a copy: CW_PAGEABLE_* */
 	_Alignas(16) uint8_t wire[];
 };
 

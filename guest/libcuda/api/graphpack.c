@@ -93,10 +93,10 @@ static CUresult side(struct cw_memcpy_side *w, CUmemorytype type, const void *ho
 		w->array = a->o.id;
 		return cw_array_holds(a, w->x, w->y, w->z, m->WidthInBytes, m->Height, m->Depth);
 	}
-	if (__builtin_mul_overflow(w->z, height, &at) || __builtin_add_overflow(at, w->y, &at) ||
-	    __builtin_mul_overflow(at, pitch, &at) || __builtin_add_overflow(at, w->x, &at) ||
-	    __builtin_mul_overflow(m->Depth - 1, height, &span) || __builtin_add_overflow(span, m->Height - 1, &span) ||
-	    __builtin_mul_overflow(span, pitch, &span) || __builtin_add_overflow(span, m->WidthInBytes, &span))
+	if (__builtin_mul_overflow(w->z, height, &at) || __builtin_add_overflow(at, w->y, &at) || __builtin_mul_overflow(at, pitch, &at) ||
+	    __builtin_add_overflow(at, w->x, &at) || __builtin_mul_overflow(m->Depth - 1, height, &span) ||
+	    __builtin_add_overflow(span, m->Height - 1, &span) || __builtin_mul_overflow(span, pitch, &span) ||
+	    __builtin_add_overflow(span, m->WidthInBytes, &span))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (type == CU_MEMORYTYPE_HOST)
 		res = cw_side_host((const void *)(uintptr_t)(base + at), span, &s);
@@ -142,8 +142,8 @@ static CUresult pack_memcpy(const struct CUDA_MEMCPY_NODE_PARAMS_st *n, struct c
 static CUresult pack_memset(const struct CUDA_MEMSET_NODE_PARAMS_v2_st *n, struct cw_node_params **out)
 {
 	const struct CUDA_MEMSET_NODE_PARAMS_st *m = &n->v1;
-	struct cw_memset_node w = {.dst = m->dst, .pitch = m->pitch, .value = m->value, .element = m->element, .width = m->width,
-				   .height = m->height};
+	struct cw_memset_node w = {
+		.dst = m->dst, .pitch = m->pitch, .value = m->value, .element = m->element, .width = m->width, .height = m->height};
 	uint64_t span = 0, row;
 	struct cw_side s;
 	CUresult res = context_id(n->ctx, &w.ctx);
@@ -276,30 +276,18 @@ CUresult cw_node_pack(const CUgraphNodeParams *p, struct cw_node_params **out)
 
 	*out = NULL;
 	switch (p->type) {
-	case CW_NODE_KERNEL:
-		return pack_kernel(&p->kernel, out);
-	case CW_NODE_MEMCPY:
-		return pack_memcpy(&p->memcpy, out);
-	case CW_NODE_MEMSET:
-		return pack_memset(&p->memset, out);
-	case CW_NODE_HOST:
-		return pack_host(&p->host, out);
-	case CW_NODE_GRAPH:
-		return pack_child(&p->graph, out);
-	case CW_NODE_EMPTY:
-		return plain("", 0, out);
+	case CW_NODE_KERNEL: return pack_kernel(&p->kernel, out);
+	case CW_NODE_MEMCPY: return pack_memcpy(&p->memcpy, out);
+	case CW_NODE_MEMSET: return pack_memset(&p->memset, out);
+	case CW_NODE_HOST: return pack_host(&p->host, out);
+	case CW_NODE_GRAPH: return pack_child(&p->graph, out);
+	case CW_NODE_EMPTY: return plain("", 0, out);
 	case CW_NODE_WAIT_EVENT:
-	case CW_NODE_EVENT_RECORD:
-		return pack_event(p->event, out);
-	case CW_NODE_MEM_ALLOC:
-		return pack_alloc(&p->alloc, out);
-	case CW_NODE_MEM_FREE:
-		f.ptr = p->free_;
-		return plain(&f, sizeof f, out);
-	case CW_NODE_BATCH_MEM_OP:
-		return pack_batch(&p->batch, out);
-	case CW_NODE_CONDITIONAL:
-		return pack_conditional(&p->conditional, out);
+	case CW_NODE_EVENT_RECORD: return pack_event(p->event, out);
+	case CW_NODE_MEM_ALLOC: return pack_alloc(&p->alloc, out);
+	case CW_NODE_MEM_FREE: f.ptr = p->free_; return plain(&f, sizeof f, out);
+	case CW_NODE_BATCH_MEM_OP: return pack_batch(&p->batch, out);
+	case CW_NODE_CONDITIONAL: return pack_conditional(&p->conditional, out);
 	case CW_NODE_EXT_SIGNAL:
 	case CW_NODE_EXT_WAIT:
 		cw_log(CW_LOG_ERROR, "graph nodes of external semaphores are not forwarded");

@@ -14,16 +14,13 @@ enum { GROUPS_MAX = 1024 };
 struct cw_green {
 	struct cw_obj o;
 	struct cw_device *device;
-	struct cw_lock lock;  /* guards ctx */
-	struct cw_ctx *ctx;   /* made of it by cuCtxFromGreenCtx, or NULL */
+	struct cw_lock lock; /* guards ctx */
+	struct cw_ctx *ctx;  /* made of it by cuCtxFromGreenCtx, or NULL */
 	uint64_t uid;
 };
 CW_OBJ_FITS(struct cw_green);
 
-static struct cw_green *get(CUgreenCtx g)
-{
-	return (struct cw_green *)cw_handle_get(CW_KIND_GREENCTX, g);
-}
+static struct cw_green *get(CUgreenCtx g) { return (struct cw_green *)cw_handle_get(CW_KIND_GREENCTX, g); }
 
 /* --- resources ----------------------------------------------------------------------------------------------------------- */
 
@@ -63,8 +60,8 @@ CUresult cwi_cuGreenCtxGetDevResource(CUgreenCtx green, CUdevResource *out, CUde
 	return g ? resource(2, 0, 0, g->o.id, out, type) : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cwi_cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int *groups, const CUdevResource *input,
-					 CUdevResource *remaining, unsigned int flags, unsigned int least)
+CUresult cwi_cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int *groups, const CUdevResource *input, CUdevResource *remaining,
+					 unsigned int flags, unsigned int least)
 {
 	uint32_t room, got = 0, copied;
 	struct CUdevResource_st *list;
@@ -77,8 +74,8 @@ CUresult cwi_cuDevSmResourceSplitByCount(CUdevResource *result, unsigned int *gr
 	list = calloc(room + 1, sizeof *list);
 	if (!list)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	res = cwop_DevSmResourceSplit(room, remaining != NULL, flags, least, input, sizeof *input, &got, list,
-				      (room + 1) * sizeof *list, &len);
+	res = cwop_DevSmResourceSplit(room, remaining != NULL, flags, least, input, sizeof *input, &got, list, (room + 1) * sizeof *list,
+				      &len);
 	copied = got < room ? got : room;
 	if (!res && len != (copied + (remaining != NULL)) * sizeof *list)
 		res = CUDA_ERROR_UNKNOWN;

@@ -16,9 +16,9 @@
 #include <string.h>
 
 #define WRAPPER_MAGIC 0x466243b1u
-#define FATBIN_MAGIC  0xba55ed50u
-#define EM_CUDA	      190
-#define SHT_NOBITS    8
+#define FATBIN_MAGIC 0xba55ed50u
+#define EM_CUDA 190
+#define SHT_NOBITS 8
 
 static uint16_t get16(const uint8_t *p)
 {
@@ -41,10 +41,7 @@ static uint64_t get64(const uint8_t *p)
 	return v;
 }
 
-static struct cw_image none(void)
-{
-	return (struct cw_image){CW_IMAGE_INVALID, NULL, 0, NULL};
-}
+static struct cw_image none(void) { return (struct cw_image){CW_IMAGE_INVALID, NULL, 0, NULL}; }
 
 static struct cw_image fatbin(const uint8_t *p)
 {
@@ -107,10 +104,7 @@ static int begins(const uint8_t *p, uint32_t magic)
 
 #define ELF_MAGIC 0x464c457fu
 
-int cw_image_is_code(const void *p, size_t size)
-{
-	return size >= 4 && (begins(p, ELF_MAGIC) || begins(p, FATBIN_MAGIC));
-}
+int cw_image_is_code(const void *p, size_t size) { return size >= 4 && (begins(p, ELF_MAGIC) || begins(p, FATBIN_MAGIC)); }
 
 struct cw_image cw_image_probe(const void *image)
 {

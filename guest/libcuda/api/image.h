@@ -16,8 +16,8 @@ enum cw_image_kind {
 
 struct cw_image {
 	enum cw_image_kind kind;
-	const void *data; /* inside the caller's memory */
-	size_t len;	  /* PTX: including the NUL */
+	const void *data;	   /* inside the caller's memory */
+	size_t len;		   /* PTX: including the NUL */
 	const void *const *inputs; /* of a version 2 wrapper: the linker's inputs, fatbins, up to NULL; else NULL */
 };
 

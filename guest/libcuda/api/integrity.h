@@ -15,17 +15,16 @@ struct cw_integrity_device {
 /* What identifies the process and the driver; 48 bytes, little-endian, no padding. */
 struct cw_integrity_process {
 	uint32_t driver_version; /* what cuDriverGetVersion returns in this process */
-	uint32_t version;        /* argument of the call */
+	uint32_t version;	 /* argument of the call */
 	uint32_t pid;
-	uint32_t thread;         /* low half of pthread_self() */
+	uint32_t thread; /* low half of pthread_self() */
 	uint64_t cudart_table;
 	uint64_t integrity_table;
-	uint64_t function;       /* content of slot 1 of the integrity table */
-	uint64_t seconds;        /* argument of the call */
+	uint64_t function; /* content of slot 1 of the integrity table */
+	uint64_t seconds;  /* argument of the call */
 };
 
 /* cw_integrity_digest computes the two words for p and the count devices of dev. Pure; any number of devices. */
-void cw_integrity_digest(const struct cw_integrity_process *p, const struct cw_integrity_device *dev, uint32_t count,
-			 uint64_t out[2]);
+void cw_integrity_digest(const struct cw_integrity_process *p, const struct cw_integrity_device *dev, uint32_t count, uint64_t out[2]);
 
 #endif

@@ -37,16 +37,12 @@ CUresult cw_jit_parse(struct cw_jit *j, unsigned count, const int *options, void
 			j->wall_slot = &values[i];
 			res = plain(j, CU_JIT_WALL_TIME, NULL);
 			break;
-		case CU_JIT_INFO_LOG_BUFFER:
-			j->info = values[i];
-			break;
+		case CU_JIT_INFO_LOG_BUFFER: j->info = values[i]; break;
 		case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
 			j->info_cap = capacity(values[i]);
 			j->info_size_slot = &values[i];
 			break;
-		case CU_JIT_ERROR_LOG_BUFFER:
-			j->error = values[i];
-			break;
+		case CU_JIT_ERROR_LOG_BUFFER: j->error = values[i]; break;
 		case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
 			j->error_cap = capacity(values[i]);
 			j->error_size_slot = &values[i];
@@ -57,8 +53,7 @@ CUresult cw_jit_parse(struct cw_jit *j, unsigned count, const int *options, void
 		case CU_JIT_REFERENCED_KERNEL_NAMES:
 		case CU_JIT_REFERENCED_KERNEL_COUNT:
 		case CU_JIT_REFERENCED_VARIABLE_NAMES:
-		case CU_JIT_REFERENCED_VARIABLE_COUNT:
-			return CUDA_ERROR_NOT_SUPPORTED;
+		case CU_JIT_REFERENCED_VARIABLE_COUNT: return CUDA_ERROR_NOT_SUPPORTED;
 		default:
 			if (options[i] < 0 || options[i] >= CU_JIT_NUM_OPTIONS)
 				return CUDA_ERROR_INVALID_VALUE;

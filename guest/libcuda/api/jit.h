@@ -14,7 +14,7 @@ enum { CW_JIT_MAX = 64 };
 struct cw_jit {
 	uint64_t pairs[2 * CW_JIT_MAX]; /* {option, value}: the options that travel */
 	uint32_t count;
-	char *info, *error;		/* the caller's log buffers, or NULL */
+	char *info, *error; /* the caller's log buffers, or NULL */
 	uint32_t info_cap, error_cap;
 	void **wall_slot, **info_size_slot, **error_size_slot; /* the caller's value slots that are written back */
 };

@@ -11,8 +11,16 @@ enum { CLUSTER_PORTABLE = 8, CLUSTER_MAX = 16 }; /* blocks */
 /* CUlaunchAttribute: id, 4 bytes of padding, 64 bytes of value. */
 enum { ATTRIBUTE_SIZE = 72, ATTRIBUTE_VALUE = 8, ATTRIBUTES_MAX = 64 };
 enum {
-	LAUNCH_IGNORE = 0, LAUNCH_WINDOW = 1, LAUNCH_COOPERATIVE = 2, LAUNCH_CLUSTER = 4, LAUNCH_EVENT = 7, LAUNCH_DOMAIN_MAP = 9,
-	LAUNCH_PREFERRED_CLUSTER = 11, LAUNCH_COMPLETION_EVENT = 12, LAUNCH_UPDATABLE_NODE = 13, LAUNCH_LAST = 16,
+	LAUNCH_IGNORE = 0,
+	LAUNCH_WINDOW = 1,
+	LAUNCH_COOPERATIVE = 2,
+	LAUNCH_CLUSTER = 4,
+	LAUNCH_EVENT = 7,
+	LAUNCH_DOMAIN_MAP = 9,
+	LAUNCH_PREFERRED_CLUSTER = 11,
+	LAUNCH_COMPLETION_EVENT = 12,
+	LAUNCH_UPDATABLE_NODE = 13,
+	LAUNCH_LAST = 16,
 };
 
 struct dims {
@@ -52,8 +60,7 @@ static inline CUresult check_dims(const struct cw_ctx *c, const struct cw_func *
 /* A kernel compiled for clusters of an unstated size: each launch must state it, by cuLaunchKernelEx. */
 static inline int needs_cluster(const struct cw_func *f)
 {
-	return cw_func_attr(f, CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET) &&
-	       !cw_func_attr(f, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH);
+	return cw_func_attr(f, CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET) && !cw_func_attr(f, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH);
 }
 
 /* The context, function and stream of a launch. */
@@ -90,10 +97,7 @@ static CUresult check_cooperative(const struct launch *l)
 	return CUDA_SUCCESS;
 }
 
-static inline uint32_t pad8(uint32_t n)
-{
-	return (n + 7) & ~7u;
-}
+static inline uint32_t pad8(uint32_t n) { return (n + 7) & ~7u; }
 
 /* size: bytes of arguments, from the caller's pointers or packed; what a packed form leaves out is zero. */
 static inline CUresult send(const struct launch *l, void *const *args, const struct cw_packed *packed, uint32_t size)
@@ -154,8 +158,8 @@ static inline CUresult submit(const struct launch *l, void **args, void **extra)
 	return send(l, NULL, &packed, info->param_bytes);
 }
 
-CUresult cwi_cuLaunchKernel(int ptds, CUfunction func, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,
-			    unsigned int by, unsigned int bz, unsigned int shared, CUstream stream, void **args, void **extra)
+CUresult cwi_cuLaunchKernel(int ptds, CUfunction func, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by,
+			    unsigned int bz, unsigned int shared, CUstream stream, void **args, void **extra)
 {
 	struct launch l = {.d = {{gx, gy, gz}, {bx, by, bz}, shared}};
 	CUresult res = target(&l, func, ptds, stream);
@@ -167,9 +171,8 @@ CUresult cwi_cuLaunchKernel(int ptds, CUfunction func, unsigned int gx, unsigned
 	return submit(&l, args, extra);
 }
 
-CUresult cwi_cuLaunchCooperativeKernel(int ptds, CUfunction func, unsigned int gx, unsigned int gy, unsigned int gz,
-				       unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared, CUstream stream,
-				       void **args)
+CUresult cwi_cuLaunchCooperativeKernel(int ptds, CUfunction func, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,
+				       unsigned int by, unsigned int bz, unsigned int shared, CUstream stream, void **args)
 {
 	struct launch l = {.flags = CW_LAUNCH_COOPERATIVE, .d = {{gx, gy, gz}, {bx, by, bz}, shared}};
 	CUresult res = target(&l, func, ptds, stream);
@@ -234,13 +237,10 @@ static CUresult one_attribute(struct launch *l, uint8_t *attr)
 		if (word(value))
 			l->flags |= CW_LAUNCH_COOPERATIVE;
 		return CUDA_SUCCESS;
-	case LAUNCH_CLUSTER:
-		return check_cluster(l, value);
+	case LAUNCH_CLUSTER: return check_cluster(l, value);
 	case LAUNCH_EVENT:
-	case LAUNCH_COMPLETION_EVENT:
-		return translate_event(value);
-	case LAUNCH_DOMAIN_MAP:
-		return value[0] < domains && value[1] < domains ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	case LAUNCH_COMPLETION_EVENT: return translate_event(value);
+	case LAUNCH_DOMAIN_MAP: return value[0] < domains && value[1] < domains ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	case LAUNCH_UPDATABLE_NODE:
 		/* answers with what kernels call the node by, which is not forwarded. Off is what every launch is. */
 		if (!word(value))

@@ -18,10 +18,7 @@ struct cw_legacy {
 	uint8_t args[];	 /* as many as the function has */
 };
 
-static size_t bytes_of(const struct cw_func *f)
-{
-	return sizeof(struct cw_legacy) + f->info->param_bytes;
-}
+static size_t bytes_of(const struct cw_func *f) { return sizeof(struct cw_legacy) + f->info->param_bytes; }
 
 /* A function of the current context. Kernels have no state: it would be that of all contexts. */
 static CUresult target(CUfunction func, struct cw_func **f, struct cw_ctx **c)
@@ -140,15 +137,9 @@ CUresult cwi_cuParamSetv(CUfunction func, int offset, void *ptr, unsigned int by
 	return close_state(fits);
 }
 
-CUresult cwi_cuParamSeti(CUfunction func, int offset, unsigned int value)
-{
-	return cwi_cuParamSetv(func, offset, &value, sizeof value);
-}
+CUresult cwi_cuParamSeti(CUfunction func, int offset, unsigned int value) { return cwi_cuParamSetv(func, offset, &value, sizeof value); }
 
-CUresult cwi_cuParamSetf(CUfunction func, int offset, float value)
-{
-	return cwi_cuParamSetv(func, offset, &value, sizeof value);
-}
+CUresult cwi_cuParamSetf(CUfunction func, int offset, float value) { return cwi_cuParamSetv(func, offset, &value, sizeof value); }
 
 /* --- launches ------------------------------------------------------------------------------------------------------ */
 
@@ -182,12 +173,6 @@ CUresult cwi_cuLaunchGridAsync(CUfunction func, int width, int height, CUstream 
 	return res;
 }
 
-CUresult cwi_cuLaunchGrid(CUfunction func, int width, int height)
-{
-	return cwi_cuLaunchGridAsync(func, width, height, NULL);
-}
+CUresult cwi_cuLaunchGrid(CUfunction func, int width, int height) { return cwi_cuLaunchGridAsync(func, width, height, NULL); }
 
-CUresult cwi_cuLaunch(CUfunction func)
-{
-	return cwi_cuLaunchGridAsync(func, 1, 1, NULL);
-}
+CUresult cwi_cuLaunch(CUfunction func) { return cwi_cuLaunchGridAsync(func, 1, 1, NULL); }

@@ -9,15 +9,9 @@
 
 enum { OPT_HOST_TABLE = 0, OPT_BINARY_PRESERVED = 1 };
 
-static struct cw_library *get(CUlibrary library)
-{
-	return (struct cw_library *)cw_handle_get(CW_KIND_LIBRARY, library);
-}
+static struct cw_library *get(CUlibrary library) { return (struct cw_library *)cw_handle_get(CW_KIND_LIBRARY, library); }
 
-static struct cw_func *get_kernel(CUkernel kernel)
-{
-	return (struct cw_func *)cw_handle_get(CW_KIND_KERNEL, kernel);
-}
+static struct cw_func *get_kernel(CUkernel kernel) { return (struct cw_func *)cw_handle_get(CW_KIND_KERNEL, kernel); }
 
 /* --- loading ------------------------------------------------------------------------------------------------------- */
 
@@ -36,8 +30,8 @@ static CUresult check_options(const CUlibraryOption *options, unsigned count)
 	return CUDA_SUCCESS;
 }
 
-CUresult cwi_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit_options, void **jit_values,
-			       unsigned int jit_count, CUlibraryOption *options, void **values, unsigned int count)
+CUresult cwi_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit_options, void **jit_values, unsigned int jit_count,
+			       CUlibraryOption *options, void **values, unsigned int count)
 {
 	struct cw_image img;
 	struct cw_jit jit;
@@ -48,8 +42,7 @@ CUresult cwi_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_optio
 	(void)values;
 	if (!library || !code)
 		return CUDA_ERROR_INVALID_VALUE;
-	if ((res = check_options(options, count)) ||
-	    (res = cw_jit_parse(&jit, jit_count, (const int *)jit_options, jit_values)))
+	if ((res = check_options(options, count)) || (res = cw_jit_parse(&jit, jit_count, (const int *)jit_options, jit_values)))
 		return res;
 	img = cw_image_probe(code);
 	if (img.kind == CW_IMAGE_INVALID)
@@ -318,4 +311,3 @@ CUresult cwi_cuKernelGetName(const char **name, CUkernel kernel)
 	*name = k->name;
 	return CUDA_SUCCESS;
 }
-

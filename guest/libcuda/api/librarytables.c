@@ -12,16 +12,13 @@
 typedef void (*slot)(void);
 #define SLOT(f) ((slot)(f))
 
-static CUresult refuse(void)
-{
-	return CUDA_ERROR_NOT_SUPPORTED;
-}
+static CUresult refuse(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 
-#define R1  SLOT(refuse)
-#define R2  R1, R1
-#define R3  R2, R1
-#define R4  R2, R2
-#define R8  R4, R4
+#define R1 SLOT(refuse)
+#define R2 R1, R1
+#define R3 R2, R1
+#define R4 R2, R2
+#define R8 R4, R4
 #define R16 R8, R8
 #define R64 R16, R16, R16, R16
 

@@ -18,15 +18,12 @@ enum { INPUT_TYPES = CU_JIT_INPUT_NVVM + 1, REPLY_GUESS = 1 << 20 /* bytes */ };
 struct cw_link {
 	struct cw_obj o;
 	struct cw_jit *jit; /* steps of one link are the application's to order */
-	void *image; /* NULL until it is completed */
+	void *image;	    /* NULL until it is completed */
 	size_t size;
 };
 CW_OBJ_FITS(struct cw_link);
 
-static struct cw_link *get(CUlinkState state)
-{
-	return (struct cw_link *)cw_handle_get(CW_KIND_LINK, state);
-}
+static struct cw_link *get(CUlinkState state) { return (struct cw_link *)cw_handle_get(CW_KIND_LINK, state); }
 
 static CUresult create(unsigned int count, CUjit_option *options, void **values, CUlinkState *out)
 {
@@ -79,10 +76,7 @@ CUresult cwi_cuLinkCreate_v2(unsigned int count, CUjit_option *options, void **v
 
 /* PTX may come with its NUL or without, and with a size that reaches beyond it. CuPy hands machine code over as PTX, which the driver
  * takes for what it is. */
-static size_t text_length(const char *text, size_t size)
-{
-	return cw_image_is_code(text, size) ? size : strnlen(text, size);
-}
+static size_t text_length(const char *text, size_t size) { return cw_image_is_code(text, size) ? size : strnlen(text, size); }
 
 static CUresult add(CUlinkState state, CUjitInputType type, const void *data, size_t size, const char *name, unsigned int count,
 		    CUjit_option *options, void **values)
@@ -108,21 +102,21 @@ static CUresult add(CUlinkState state, CUjitInputType type, const void *data, si
 	logs = calloc(1, room + 1);
 	if (!logs)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	res = cwop_LinkAdd(l->o.id, (uint32_t)type, name ? name : "", name ? strlen(name) : 0, own.pairs,
-			   own.count * 2 * sizeof *own.pairs, data, size, &wall_ms, &info_len, &error_len, logs, room, &len);
+	res = cwop_LinkAdd(l->o.id, (uint32_t)type, name ? name : "", name ? strlen(name) : 0, own.pairs, own.count * 2 * sizeof *own.pairs,
+			   data, size, &wall_ms, &info_len, &error_len, logs, room, &len);
 	cw_jit_finish(l->jit, wall_ms, logs, len < room ? len : room, info_len, error_len);
 	free(logs);
 	return res;
 }
 
-CUresult cwi_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name,
-			      unsigned int count, CUjit_option *options, void **values)
+CUresult cwi_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int count,
+			      CUjit_option *options, void **values)
 {
 	return add(state, type, data, size, name, count, options, values);
 }
 
-CUresult cwi_cuLinkAddData(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name,
-			   unsigned int count, CUjit_option *options, void **values)
+CUresult cwi_cuLinkAddData(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int count,
+			   CUjit_option *options, void **values)
 {
 	return add(state, type, data, size, name, count, options, values);
 }
@@ -163,8 +157,8 @@ static CUresult read_whole(const char *path, char **data, size_t *size)
 	return CUDA_SUCCESS;
 }
 
-CUresult cwi_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *path, unsigned int count,
-			      CUjit_option *options, void **values)
+CUresult cwi_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *path, unsigned int count, CUjit_option *options,
+			      void **values)
 {
 	char *data = NULL;
 	size_t size = 0;

@@ -53,8 +53,12 @@ void cw_managed_drop(struct cw_region *r)
 /* A variable is an allocation of its own to who asks about its address; one that nobody looked up is not known. */
 void cw_managed_note(const struct cw_region *region, uint64_t ptr, uint64_t size)
 {
-	struct cw_range r = {.base = ptr, .size = size, .kind = CW_RANGE_MANAGED, .ctx = cw_current_ctx_id(),
-			     .flags = CU_MEM_ATTACH_GLOBAL, .sync_memops = 1};
+	struct cw_range r = {.base = ptr,
+			     .size = size,
+			     .kind = CW_RANGE_MANAGED,
+			     .ctx = cw_current_ctx_id(),
+			     .flags = CU_MEM_ATTACH_GLOBAL,
+			     .sync_memops = 1};
 	struct cw_ctx *c;
 
 	if (!region || ptr - (uintptr_t)region->va >= region->size) {
@@ -93,8 +97,10 @@ struct cw_region *cw_managed_move(uint16_t op, uint32_t id, uint64_t size)
 CUresult cw_managed_refused(const char *name, CUresult res)
 {
 	if (res == CUDA_ERROR_NOT_SUPPORTED)
-		cw_log(CW_LOG_ERROR, "__managed__ variable %s cannot be shared with the GPU here (it needs mapped memory, and code "
-				     "whose addresses can be moved)", name);
+		cw_log(CW_LOG_ERROR,
+		       "__managed__ variable %s cannot be shared with the GPU here (it needs mapped memory, and code "
+		       "whose addresses can be moved)",
+		       name);
 	return res;
 }
 

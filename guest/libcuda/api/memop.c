@@ -42,10 +42,10 @@ static CUresult one(int ptds, CUstream stream, struct memop m)
 	return send(id, &m);
 }
 
-#define MEMOP(name, is_wait, type, bytes)                                                                              \
-	CUresult cwi_##name(int ptds, CUstream stream, CUdeviceptr addr, type value, unsigned int flags)               \
-	{                                                                                                              \
-		return one(ptds, stream, (struct memop){is_wait, bytes, addr, value, flags});                          \
+#define MEMOP(name, is_wait, type, bytes) \
+	CUresult cwi_##name(int ptds, CUstream stream, CUdeviceptr addr, type value, unsigned int flags) \
+	{ \
+		return one(ptds, stream, (struct memop){is_wait, bytes, addr, value, flags}); \
 	}
 
 MEMOP(cuStreamWaitValue32, 1, cuuint32_t, 4)
@@ -85,16 +85,13 @@ static CUresult decode(const void *params, unsigned i, struct memop *m)
 		if (m->width == 4)
 			m->value = (uint32_t)m->value;
 		return check(m);
-	case OP_BARRIER:
-		return CUDA_SUCCESS;
-	case OP_FLUSH:
-		return CUDA_ERROR_NOT_SUPPORTED;
+	case OP_BARRIER: return CUDA_SUCCESS;
+	case OP_FLUSH: return CUDA_ERROR_NOT_SUPPORTED;
 	}
 	return CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cwi_cuStreamBatchMemOp_v2(int ptds, CUstream stream, unsigned int count, CUstreamBatchMemOpParams *params,
-				   unsigned int flags)
+CUresult cwi_cuStreamBatchMemOp_v2(int ptds, CUstream stream, unsigned int count, CUstreamBatchMemOpParams *params, unsigned int flags)
 {
 	struct memop m;
 	struct cw_ctx *c;

@@ -12,10 +12,7 @@
 
 struct cw_lock cw_module_lock;
 
-static struct cw_module *get(CUmodule module)
-{
-	return (struct cw_module *)cw_handle_get(CW_KIND_MODULE, module);
-}
+static struct cw_module *get(CUmodule module) { return (struct cw_module *)cw_handle_get(CW_KIND_MODULE, module); }
 
 /* --- loading ------------------------------------------------------------------------------------------------------- */
 
@@ -53,20 +50,14 @@ CUresult cw_module_load(CUmodule *module, const void *image, unsigned count, con
 	return CUDA_SUCCESS;
 }
 
-CUresult cwi_cuModuleLoadData(CUmodule *module, const void *image)
-{
-	return cw_module_load(module, image, 0, NULL, NULL);
-}
+CUresult cwi_cuModuleLoadData(CUmodule *module, const void *image) { return cw_module_load(module, image, 0, NULL, NULL); }
 
 CUresult cwi_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options, void **values)
 {
 	return cw_module_load(module, image, count, (const int *)options, values);
 }
 
-CUresult cwi_cuModuleLoadFatBinary(CUmodule *module, const void *image)
-{
-	return cw_module_load(module, image, 0, NULL, NULL);
-}
+CUresult cwi_cuModuleLoadFatBinary(CUmodule *module, const void *image) { return cw_module_load(module, image, 0, NULL, NULL); }
 
 CUresult cw_read_file(const char *path, void **data)
 {

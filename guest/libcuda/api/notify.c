@@ -29,11 +29,11 @@ static struct {
 	struct cw_lock asking; /* orders what the host is asked with what is registered; held while it answers. Before lock */
 	struct cw_lock lock;   /* of what follows; never held while a function runs */
 	struct notice *list;
-	uint64_t serials, running; /* running: serial of the one whose function runs, 0: none */
-	uint32_t event;		   /* not delivered yet, 0: none */
-	uint64_t over, last;	   /* bytes; the newest serial when it came: who comes later asks the host itself */
+	uint64_t serials, running;	  /* running: serial of the one whose function runs, 0: none */
+	uint32_t event;			  /* not delivered yet, 0: none */
+	uint64_t over, last;		  /* bytes; the newest serial when it came: who comes later asks the host itself */
 	_Atomic uint32_t events, returns; /* counted for who sleeps on them */
-	int started; /* under asking */
+	int started;			  /* under asking */
 } all;
 
 /* On the thread that calls the functions. */

@@ -16,7 +16,7 @@ struct cw_device {
 	uint8_t known[CW_DEVICE_ATTRS];
 	struct cw_lock lock;
 	_Atomic(struct cw_ctx *) primary;
-	_Atomic uint32_t retained;   /* guest's own count; the worker sees the first retain and the last release */
+	_Atomic uint32_t retained; /* guest's own count; the worker sees the first retain and the last release */
 	uint32_t primary_flags;
 	_Atomic uint32_t prio_known; /* prio_least and prio_greatest are those of the host */
 	int prio_least, prio_greatest;
@@ -34,10 +34,10 @@ struct cw_ctx {
 	_Atomic uint32_t state;
 	_Atomic uint32_t refs;
 	struct cw_device *device;
-	uint64_t uid;		     /* cuCtxGetId: never reused */
+	uint64_t uid;		      /* cuCtxGetId: never reused */
 	_Atomic(struct cw_cls *) cls; /* context-local storage: nodes are pushed, never unlinked while the object lives */
 	_Atomic uint32_t flags;
-	uint32_t version;	     /* cuCtxGetApiVersion */
+	uint32_t version; /* cuCtxGetApiVersion */
 	_Atomic uint32_t cache_config;
 	_Atomic uint32_t shared_config;
 	uint8_t is_primary;
@@ -48,7 +48,7 @@ CW_OBJ_FITS(struct cw_ctx);
 struct cw_stream {
 	struct cw_obj o; /* flags: CUstream_flags; ctx */
 	int32_t priority;
-	uint64_t uid; /* cuStreamGetId: never reused */
+	uint64_t uid;	/* cuStreamGetId: never reused */
 	uint32_t green; /* id of its green context, 0 */
 };
 CW_OBJ_FITS(struct cw_stream);
@@ -73,19 +73,19 @@ struct cw_func {
 	struct cw_func_info *info;
 	char *name;
 	struct cw_func *next;
-	struct cw_obj *owner;	     /* module; library of a kernel; kernel of a kernel's function */
-	struct cw_func *functions;   /* of a kernel: its functions, one per context */
-	int device;		     /* of a kernel: info is what it is like on that one, unless mixed */
-	_Atomic uint8_t mixed;	     /* an attribute was set for another device */
-	struct cw_legacy *legacy;    /* legacy.c's, under its lock; NULL until the launch interface of CUDA 3 is used */
+	struct cw_obj *owner;	   /* module; library of a kernel; kernel of a kernel's function */
+	struct cw_func *functions; /* of a kernel: its functions, one per context */
+	int device;		   /* of a kernel: info is what it is like on that one, unless mixed */
+	_Atomic uint8_t mixed;	   /* an attribute was set for another device */
+	struct cw_legacy *legacy;  /* legacy.c's, under its lock; NULL until the launch interface of CUDA 3 is used */
 };
 CW_OBJ_FITS(struct cw_func);
 
 struct cw_module {
 	struct cw_obj o;
 	struct cw_func *funcs;
-	struct cw_module *next; /* of a library: its modules in other contexts */
-	struct cw_obj *library; /* NULL: loaded by the application, who unloads it */
+	struct cw_module *next;	   /* of a library: its modules in other contexts */
+	struct cw_obj *library;	   /* NULL: loaded by the application, who unloads it */
 	struct cw_region *managed; /* as a library's, which keeps it for its modules */
 };
 CW_OBJ_FITS(struct cw_module);

@@ -129,8 +129,8 @@ CUresult cwi_cuOccupancyMaxPotentialBlockSizeWithFlags(int *min_grid, int *block
 	return CUDA_SUCCESS;
 }
 
-CUresult cwi_cuOccupancyMaxPotentialBlockSize(int *min_grid, int *block, CUfunction func, CUoccupancyB2DSize dynamic_of,
-					      size_t dynamic, int limit)
+CUresult cwi_cuOccupancyMaxPotentialBlockSize(int *min_grid, int *block, CUfunction func, CUoccupancyB2DSize dynamic_of, size_t dynamic,
+					      int limit)
 {
 	return cwi_cuOccupancyMaxPotentialBlockSizeWithFlags(min_grid, block, func, dynamic_of, dynamic, limit, 0);
 }
@@ -190,8 +190,8 @@ static CUresult clusters(int *out, CUfunction func, const CUlaunchConfig *config
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!f)
 		return CUDA_ERROR_INVALID_HANDLE;
-	res = op(f->o.id, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX, config->blockDimY,
-		 config->blockDimZ, config->sharedMemBytes, attrs, residency_attributes(config, attrs), &value);
+	res = op(f->o.id, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX, config->blockDimY, config->blockDimZ,
+		 config->sharedMemBytes, attrs, residency_attributes(config, attrs), &value);
 	if (!res)
 		*out = value;
 	return res;

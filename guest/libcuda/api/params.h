@@ -22,14 +22,9 @@ static inline void cw_params_gather(uint8_t *dst, const struct cw_param *p, uint
 		uint8_t *to = dst + p[i].offset;
 
 		switch (p[i].size) {
-		case 8:
-			memcpy(to, args[i], 8);
-			break;
-		case 4:
-			memcpy(to, args[i], 4);
-			break;
-		default:
-			memcpy(to, args[i], p[i].size);
+		case 8: memcpy(to, args[i], 8); break;
+		case 4: memcpy(to, args[i], 4); break;
+		default: memcpy(to, args[i], p[i].size);
 		}
 	}
 }

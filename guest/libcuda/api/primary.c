@@ -99,10 +99,7 @@ CUresult cwi_cuDevicePrimaryCtxRelease(CUdevice dev)
 	return res;
 }
 
-CUresult cwi_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
-{
-	return cwi_cuDevicePrimaryCtxRelease(dev);
-}
+CUresult cwi_cuDevicePrimaryCtxRelease_v2(CUdevice dev) { return cwi_cuDevicePrimaryCtxRelease(dev); }
 
 CUresult cwi_cuDevicePrimaryCtxReset(CUdevice dev)
 {
@@ -125,10 +122,7 @@ CUresult cwi_cuDevicePrimaryCtxReset(CUdevice dev)
 	return res;
 }
 
-CUresult cwi_cuDevicePrimaryCtxReset_v2(CUdevice dev)
-{
-	return cwi_cuDevicePrimaryCtxReset(dev);
-}
+CUresult cwi_cuDevicePrimaryCtxReset_v2(CUdevice dev) { return cwi_cuDevicePrimaryCtxReset(dev); }
 
 CUresult cwi_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
 {
@@ -166,7 +160,4 @@ CUresult cwi_cuDevicePrimaryCtxSetFlags(CUdevice dev, unsigned int flags)
 	return res;
 }
 
-CUresult cwi_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
-{
-	return cwi_cuDevicePrimaryCtxSetFlags(dev, flags);
-}
+CUresult cwi_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags) { return cwi_cuDevicePrimaryCtxSetFlags(dev, flags); }

@@ -24,8 +24,7 @@ CUresult cwi_cuGetProcAddress(const char *name, void **pfn, int version, cuuint6
 }
 
 /* The form of CUDA 12: a miss is told by the status, and by NULL. */
-CUresult cwi_cuGetProcAddress_v2(const char *name, void **pfn, int version, cuuint64_t flags,
-				 CUdriverProcAddressQueryResult *out)
+CUresult cwi_cuGetProcAddress_v2(const char *name, void **pfn, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *out)
 {
 	enum cw_proc_status status;
 	CUresult res = find(name, pfn, version, flags, &status);

@@ -21,8 +21,7 @@ static size_t lower_bound(const struct cw_proc *rows, size_t count, const char *
 	return lo;
 }
 
-enum cw_proc_status cw_proc_find(const struct cw_proc *rows, size_t count, const char *name, int version, int per_thread,
-				 void **out)
+enum cw_proc_status cw_proc_find(const struct cw_proc *rows, size_t count, const char *name, int version, int per_thread, void **out)
 {
 	size_t first = lower_bound(rows, count, name), end = first;
 	int twins = 0, known = 0;

@@ -7,10 +7,7 @@ enum { LEGACY = 1, PER_THREAD = 2 }; /* wire ids of the default streams */
 
 static _Atomic uint64_t next_uid = 1;
 
-uint64_t cw_stream_next_uid(void)
-{
-	return atomic_fetch_add(&next_uid, 1);
-}
+uint64_t cw_stream_next_uid(void) { return atomic_fetch_add(&next_uid, 1); }
 
 /* A stream argument: the wire id, and the object unless it is a default stream. Default streams need a current context. */
 static CUresult resolve(CUstream stream, int ptds, uint32_t *id, struct cw_stream **s, struct cw_ctx **c)
@@ -36,7 +33,7 @@ CUresult cw_stream_here(CUstream stream, int ptds, uint32_t ctx, uint32_t *id)
 		return res;
 	if (*id > PER_THREAD)
 		return ((struct cw_stream *)stream)->o.ctx == ctx || ((struct cw_stream *)stream)->green ? CUDA_SUCCESS
-												   : CUDA_ERROR_INVALID_HANDLE;
+													 : CUDA_ERROR_INVALID_HANDLE;
 	res = cw_ctx_current(&c);
 	if (!res && c->o.id != ctx)
 		res = CUDA_ERROR_INVALID_HANDLE;
@@ -85,10 +82,7 @@ CUresult cwi_cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, in
 	return res;
 }
 
-CUresult cwi_cuStreamCreate(CUstream *stream, unsigned int flags)
-{
-	return cwi_cuStreamCreateWithPriority(stream, flags, 0);
-}
+CUresult cwi_cuStreamCreate(CUstream *stream, unsigned int flags) { return cwi_cuStreamCreateWithPriority(stream, flags, 0); }
 
 CUresult cwi_cuStreamDestroy(CUstream stream)
 {
@@ -100,10 +94,7 @@ CUresult cwi_cuStreamDestroy(CUstream stream)
 	return cwop_StreamDestroy(id);
 }
 
-CUresult cwi_cuStreamDestroy_v2(CUstream stream)
-{
-	return cwi_cuStreamDestroy(stream);
-}
+CUresult cwi_cuStreamDestroy_v2(CUstream stream) { return cwi_cuStreamDestroy(stream); }
 
 CUresult cwi_cuStreamSynchronize(int ptds, CUstream stream)
 {

@@ -70,10 +70,10 @@ static CUresult encode(CUtensorMap *map, const struct request *q)
 
 	if (recall(q, map))
 		return CUDA_SUCCESS;
-	res = cwop_TensorMapEncode(q->form, q->type, q->rank, q->channels, q->pixels, q->interleave, q->mode, q->swizzle,
-				   q->promotion, q->fill, q->address, q->dims, q->rank * sizeof *q->dims, q->strides,
-				   (q->rank - 1) * sizeof *q->strides, q->box, q->box_count * sizeof *q->box, q->elements,
-				   q->rank * sizeof *q->elements, bytes, sizeof bytes, &len);
+	res = cwop_TensorMapEncode(q->form, q->type, q->rank, q->channels, q->pixels, q->interleave, q->mode, q->swizzle, q->promotion,
+				   q->fill, q->address, q->dims, q->rank * sizeof *q->dims, q->strides, (q->rank - 1) * sizeof *q->strides,
+				   q->box, q->box_count * sizeof *q->box, q->elements, q->rank * sizeof *q->elements, bytes, sizeof bytes,
+				   &len);
 	if (res)
 		return res;
 	if (len != MAP_BYTES)
@@ -97,10 +97,10 @@ static CUresult common(struct request *q, const void *map, uint32_t lowest, cons
 	return CUDA_SUCCESS;
 }
 
-CUresult cwi_cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address,
-				    const cuuint64_t *dims, const cuuint64_t *strides, const cuuint32_t *box,
-				    const cuuint32_t *elements, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
-				    CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill)
+CUresult cwi_cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *dims,
+				    const cuuint64_t *strides, const cuuint32_t *box, const cuuint32_t *elements,
+				    CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
+				    CUtensorMapFloatOOBfill fill)
 {
 	struct request q;
 	CUresult res;
@@ -121,10 +121,9 @@ CUresult cwi_cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, 
 	return encode(map, &q);
 }
 
-CUresult cwi_cuTensorMapEncodeIm2col(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address,
-				     const cuuint64_t *dims, const cuuint64_t *strides, const int *lower, const int *upper,
-				     cuuint32_t channels, cuuint32_t pixels, const cuuint32_t *elements,
-				     CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+CUresult cwi_cuTensorMapEncodeIm2col(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *dims,
+				     const cuuint64_t *strides, const int *lower, const int *upper, cuuint32_t channels, cuuint32_t pixels,
+				     const cuuint32_t *elements, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
 				     CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill)
 {
 	struct request q;
@@ -149,12 +148,10 @@ CUresult cwi_cuTensorMapEncodeIm2col(CUtensorMap *map, CUtensorMapDataType type,
 	return encode(map, &q);
 }
 
-CUresult cwi_cuTensorMapEncodeIm2colWide(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address,
-					 const cuuint64_t *dims, const cuuint64_t *strides, int lower, int upper,
-					 cuuint32_t channels, cuuint32_t pixels, const cuuint32_t *elements,
-					 CUtensorMapInterleave interleave, CUtensorMapIm2ColWideMode mode,
-					 CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
-					 CUtensorMapFloatOOBfill fill)
+CUresult cwi_cuTensorMapEncodeIm2colWide(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *dims,
+					 const cuuint64_t *strides, int lower, int upper, cuuint32_t channels, cuuint32_t pixels,
+					 const cuuint32_t *elements, CUtensorMapInterleave interleave, CUtensorMapIm2ColWideMode mode,
+					 CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill)
 {
 	struct request q;
 	CUresult res;

@@ -17,10 +17,7 @@ CW_OBJ_FITS(struct cw_texref);
 
 enum { TEXUNIT_DEFAULT = -1 }; /* CU_PARAM_TR_DEFAULT */
 
-static struct cw_texref *get(CUtexref ref)
-{
-	return (struct cw_texref *)cw_handle_get(CW_KIND_TEXREF, ref);
-}
+static struct cw_texref *get(CUtexref ref) { return (struct cw_texref *)cw_handle_get(CW_KIND_TEXREF, ref); }
 
 static CUresult set(CUtexref ref, uint32_t what, uint64_t a, uint64_t b, const void *data, size_t size)
 {
@@ -35,8 +32,7 @@ static CUresult ask(CUtexref ref, uint32_t what, int index, uint64_t *a, uint64_
 	size_t len = 0;
 
 	*a = *b = 0;
-	return r ? cwop_TexRefGet(r->o.id, what, index, a, b, border, border ? 4 * sizeof *border : 0, &len)
-		 : CUDA_ERROR_INVALID_VALUE;
+	return r ? cwop_TexRefGet(r->o.id, what, index, a, b, border, border ? 4 * sizeof *border : 0, &len) : CUDA_ERROR_INVALID_VALUE;
 }
 
 static uint32_t bits(float f)
@@ -256,10 +252,7 @@ CUresult cwi_cuTexRefSetMaxAnisotropy(CUtexref ref, unsigned int n) { return set
 
 CUresult cwi_cuTexRefSetFlags(CUtexref ref, unsigned int flags) { return set(ref, CW_TEX_REF_FLAGS, flags, 0, NULL, 0); }
 
-CUresult cwi_cuTexRefSetMipmapLevelBias(CUtexref ref, float bias)
-{
-	return set(ref, CW_TEX_REF_MIP_BIAS, bits(bias), 0, NULL, 0);
-}
+CUresult cwi_cuTexRefSetMipmapLevelBias(CUtexref ref, float bias) { return set(ref, CW_TEX_REF_MIP_BIAS, bits(bias), 0, NULL, 0); }
 
 CUresult cwi_cuTexRefSetMipmapLevelClamp(CUtexref ref, float low, float high)
 {
@@ -282,10 +275,7 @@ static CUresult get_int(CUtexref ref, uint32_t what, int index, int *out)
 	return res;
 }
 
-CUresult cwi_cuTexRefGetAddressMode(CUaddress_mode *out, CUtexref ref, int dim)
-{
-	return get_int(ref, CW_TEX_REF_ADDRESS_MODE, dim, out);
-}
+CUresult cwi_cuTexRefGetAddressMode(CUaddress_mode *out, CUtexref ref, int dim) { return get_int(ref, CW_TEX_REF_ADDRESS_MODE, dim, out); }
 
 CUresult cwi_cuTexRefGetFilterMode(CUfilter_mode *out, CUtexref ref) { return get_int(ref, CW_TEX_REF_FILTER_MODE, 0, out); }
 

@@ -11,10 +11,7 @@ enum { BUCKETS = 1024, ADDRESS_BORDER = 3 };
 static struct cw_lock lock; /* guards the table and the descriptors of what is in it */
 static struct cw_texture *table[BUCKETS];
 
-static struct cw_texture **bucket(uint64_t value)
-{
-	return &table[(value ^ value >> 10 ^ value >> 32) % BUCKETS];
-}
+static struct cw_texture **bucket(uint64_t value) { return &table[(value ^ value >> 10 ^ value >> 32) % BUCKETS]; }
 
 /* Under the lock: where the link to the object is, or NULL. */
 static struct cw_texture **locate(enum cw_kind kind, uint64_t value)
@@ -147,10 +144,8 @@ CUresult cw_texture_resource(const CUDA_RESOURCE_DESC *r, struct CUDA_RESOURCE_D
 		*mipmap = m->o.id;
 		break;
 	case CW_RESOURCE_LINEAR:
-	case CW_RESOURCE_PITCH2D:
-		return CUDA_SUCCESS;
-	default:
-		return CUDA_ERROR_INVALID_VALUE;
+	case CW_RESOURCE_PITCH2D: return CUDA_SUCCESS;
+	default: return CUDA_ERROR_INVALID_VALUE;
 	}
 	memset(&plain->res, 0, sizeof plain->res);
 	return CUDA_SUCCESS;
@@ -180,8 +175,8 @@ CUresult cwi_cuTexObjectCreate(CUtexObject *out, const CUDA_RESOURCE_DESC *resou
 	t->descs->has_view = view != NULL;
 	if (view)
 		t->descs->view = *view;
-	res = cwop_TexObjectCreate(t->o.id, array, mipmap, &plain, sizeof plain, texture, sizeof *texture, view,
-				   view ? sizeof *view : 0, &value);
+	res = cwop_TexObjectCreate(t->o.id, array, mipmap, &plain, sizeof plain, texture, sizeof *texture, view, view ? sizeof *view : 0,
+				   &value);
 	if (res) {
 		cw_texture_free(CW_KIND_TEX, t);
 		return res;
@@ -216,10 +211,9 @@ CUresult cwi_cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *out, CUtexObject objec
 	if (!out || !cw_texture_read(CW_KIND_TEX, object, &d))
 		return CUDA_ERROR_INVALID_VALUE;
 	/* The real driver leaves the reserved tail as it was, and the border colour where none is used. */
-	int border = d.texture.address[0] == ADDRESS_BORDER || d.texture.address[1] == ADDRESS_BORDER ||
-		     d.texture.address[2] == ADDRESS_BORDER;
-	memcpy(out, &d.texture,
-	       border ? offsetof(struct CUDA_TEXTURE_DESC_st, reserved) : offsetof(struct CUDA_TEXTURE_DESC_st, border));
+	int border =
+		d.texture.address[0] == ADDRESS_BORDER || d.texture.address[1] == ADDRESS_BORDER || d.texture.address[2] == ADDRESS_BORDER;
+	memcpy(out, &d.texture, border ? offsetof(struct CUDA_TEXTURE_DESC_st, reserved) : offsetof(struct CUDA_TEXTURE_DESC_st, border));
 	return CUDA_SUCCESS;
 }
 

@@ -19,15 +19,12 @@ static const uint8_t sigma[10][16] = {
 	{6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5}, {10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0},
 };
 
-static inline uint64_t turn(uint64_t v, int n)
-{
-	return v >> n | v << (64 - n);
-}
+static inline uint64_t turn(uint64_t v, int n) { return v >> n | v << (64 - n); }
 
-#define MIX(a, b, c, d, x, y)                                                                                          \
-	do {                                                                                                           \
-		a += b + (x), d = turn(d ^ a, 32), c += d, b = turn(b ^ c, 24);                                        \
-		a += b + (y), d = turn(d ^ a, 16), c += d, b = turn(b ^ c, 63);                                        \
+#define MIX(a, b, c, d, x, y) \
+	do { \
+		a += b + (x), d = turn(d ^ a, 32), c += d, b = turn(b ^ c, 24); \
+		a += b + (y), d = turn(d ^ a, 16), c += d, b = turn(b ^ c, 63); \
 	} while (0)
 
 static void compress(struct cw_blake2b *b, const uint8_t *block, uint64_t count, uint64_t last)

@@ -76,10 +76,7 @@ enum {
 int cw_cache_folder(const struct cw_cache_settings *s, int create);
 void cw_cache_name(char name[CW_CACHE_NAME], const struct cw_cache_key *key);
 /* What entries of this many bytes are counted as. */
-static inline uint64_t cw_cache_cost(uint64_t bytes)
-{
-	return (bytes + CW_CACHE_BLOCK - 1) / CW_CACHE_BLOCK * CW_CACHE_BLOCK;
-}
+static inline uint64_t cw_cache_cost(uint64_t bytes) { return (bytes + CW_CACHE_BLOCK - 1) / CW_CACHE_BLOCK * CW_CACHE_BLOCK; }
 /* Makes room for an entry of this cost by removing those that were not used for longest. 0, or as cw_cache_put. */
 int cw_cache_reserve(int dir, uint64_t cost, uint64_t max);
 /* Counts a new entry. */

@@ -109,7 +109,8 @@ static int write_all(int fd, const void *p, size_t len)
 /* --- look up ------------------------------------------------------------------------------------------------------------ */
 
 /* -EBADMSG: the file is not an entry of this key. */
-static int read_entry(int fd, const struct stat *st, const struct cw_cache_key *key, uint64_t max, size_t front, struct cw_cache_found *found)
+static int read_entry(int fd, const struct stat *st, const struct cw_cache_key *key, uint64_t max, size_t front,
+		      struct cw_cache_found *found)
 {
 	struct header h, want;
 	size_t size;

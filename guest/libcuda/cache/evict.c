@@ -94,10 +94,7 @@ static int by_use(const void *a, const void *b)
 	return (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
 }
 
-static int is_entry(const char *name)
-{
-	return strlen(name) == CW_CACHE_NAME - 1 && strspn(name, "0123456789abcdef") == CW_CACHE_NAME - 1;
-}
+static int is_entry(const char *name) { return strlen(name) == CW_CACHE_NAME - 1 && strspn(name, "0123456789abcdef") == CW_CACHE_NAME - 1; }
 
 static void survey_file(struct survey *s, const char *name)
 {

@@ -5,10 +5,7 @@
 static const uint64_t p1 = 0x9e3779b185ebca87, p2 = 0xc2b2ae3d27d4eb4f, p3 = 0x165667b19e3779f9, p4 = 0x85ebca77c2b2ae63,
 		      p5 = 0x27d4eb2f165667c5;
 
-static inline uint64_t turn(uint64_t v, int n)
-{
-	return v << n | v >> (64 - n);
-}
+static inline uint64_t turn(uint64_t v, int n) { return v << n | v >> (64 - n); }
 
 static inline uint64_t word(const uint8_t *p)
 {
@@ -18,10 +15,7 @@ static inline uint64_t word(const uint8_t *p)
 	return v;
 }
 
-static inline uint64_t lane(uint64_t acc, uint64_t v)
-{
-	return turn(acc + v * p2, 31) * p1;
-}
+static inline uint64_t lane(uint64_t acc, uint64_t v) { return turn(acc + v * p2, 31) * p1; }
 
 static uint64_t finish(uint64_t acc, const uint8_t *p, size_t len)
 {

@@ -9,8 +9,8 @@ enum { DEVICE_KINDS = 1 << CW_RANGE_DEVICE };
 /* Remembers an allocation of the current context. */
 static CUresult remember(struct cw_ctx *c, int device, uint64_t ptr, uint64_t size, uint32_t pool)
 {
-	struct cw_range r = {.base = ptr, .size = size, .kind = CW_RANGE_DEVICE, .ctx = c->o.id, .device = device,
-			     .dev = ptr, .pool = pool};
+	struct cw_range r = {
+		.base = ptr, .size = size, .kind = CW_RANGE_DEVICE, .ctx = c->o.id, .device = device, .dev = ptr, .pool = pool};
 	if (cw_range_add(&r) == 0)
 		return CUDA_SUCCESS;
 	/* Two ranges at one address, or no memory for the map: an allocation that nothing can name is given back. */

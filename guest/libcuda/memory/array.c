@@ -18,12 +18,15 @@ uint32_t cw_array_element(const struct CUDA_ARRAY3D_DESCRIPTOR_st *d)
 	uint32_t f = d->Format;
 
 	switch (f) {
-	case 0x01: case 0x08:
-		return d->NumChannels;
-	case 0x02: case 0x09: case 0x10:
-		return 2 * d->NumChannels;
-	case 0x03: case 0x0a: case 0x20: case 0x50:
-		return f == 0x50 ? 4 : 4 * d->NumChannels;
+	case 0x01:
+	case 0x08: return d->NumChannels;
+	case 0x02:
+	case 0x09:
+	case 0x10: return 2 * d->NumChannels;
+	case 0x03:
+	case 0x0a:
+	case 0x20:
+	case 0x50: return f == 0x50 ? 4 : 4 * d->NumChannels;
 	}
 	/* UNORM and SNORM of 1, 2 and 4 channels of 8, then 16 bits */
 	if (f >= 0xc0 && f <= 0xcb) {
@@ -34,13 +37,9 @@ uint32_t cw_array_element(const struct CUDA_ARRAY3D_DESCRIPTOR_st *d)
 	return 0;
 }
 
-static int within(uint64_t at, uint64_t n, uint64_t limit)
-{
-	return at <= limit && n <= limit - at;
-}
+static int within(uint64_t at, uint64_t n, uint64_t limit) { return at <= limit && n <= limit - at; }
 
-CUresult cw_array_holds(const struct cw_array *a, uint64_t x, uint64_t y, uint64_t z, uint64_t width, uint64_t height,
-			uint64_t depth)
+CUresult cw_array_holds(const struct cw_array *a, uint64_t x, uint64_t y, uint64_t z, uint64_t width, uint64_t height, uint64_t depth)
 {
 	const struct CUDA_ARRAY3D_DESCRIPTOR_st *d = &a->desc;
 	uint64_t element = cw_array_element(d);
@@ -48,8 +47,8 @@ CUresult cw_array_holds(const struct cw_array *a, uint64_t x, uint64_t y, uint64
 	if (element == 0) /* left to the driver */
 		return CUDA_SUCCESS;
 	/* neither x nor width need be whole elements */
-	if (!within(x, width, d->Width * element) ||
-	    !within(y, height, d->Height ? d->Height : 1) || !within(z, depth, d->Depth ? d->Depth : 1))
+	if (!within(x, width, d->Width * element) || !within(y, height, d->Height ? d->Height : 1) ||
+	    !within(z, depth, d->Depth ? d->Depth : 1))
 		return CUDA_ERROR_INVALID_VALUE;
 	return CUDA_SUCCESS;
 }
@@ -296,10 +295,7 @@ static uint32_t mipmap_id(CUmipmappedArray handle)
 	return m ? m->o.id : 0;
 }
 
-CUresult cwi_cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *out, CUarray array)
-{
-	return sparse(out, array_id(array), 0);
-}
+CUresult cwi_cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *out, CUarray array) { return sparse(out, array_id(array), 0); }
 
 CUresult cwi_cuMipmappedArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *out, CUmipmappedArray mipmap)
 {

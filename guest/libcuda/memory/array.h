@@ -26,20 +26,13 @@ struct cw_mipmap {
 CW_OBJ_FITS(struct cw_mipmap);
 
 /* The array behind a handle, NULL if it is none. */
-static inline struct cw_array *cw_array_get(const void *handle)
-{
-	return (struct cw_array *)cw_handle_get(CW_KIND_ARRAY, handle);
-}
-static inline struct cw_mipmap *cw_mipmap_get(const void *handle)
-{
-	return (struct cw_mipmap *)cw_handle_get(CW_KIND_MIPMAP, handle);
-}
+static inline struct cw_array *cw_array_get(const void *handle) { return (struct cw_array *)cw_handle_get(CW_KIND_ARRAY, handle); }
+static inline struct cw_mipmap *cw_mipmap_get(const void *handle) { return (struct cw_mipmap *)cw_handle_get(CW_KIND_MIPMAP, handle); }
 
 /* Bytes of an element; 0 for formats whose elements are not addressed one by one (blocks, planes). */
 uint32_t cw_array_element(const struct CUDA_ARRAY3D_DESCRIPTOR_st *d);
 /* Whether a box (x and width in bytes) lies within the array: 0, or CUDA_ERROR_INVALID_VALUE. */
-CUresult cw_array_holds(const struct cw_array *a, uint64_t x, uint64_t y, uint64_t z, uint64_t width, uint64_t height,
-			uint64_t depth);
+CUresult cw_array_holds(const struct cw_array *a, uint64_t x, uint64_t y, uint64_t z, uint64_t width, uint64_t height, uint64_t depth);
 /* Ends the arrays of a context on the guest's side. */
 void cw_arrays_context_gone(uint32_t ctx);
 

@@ -23,7 +23,7 @@ struct mapping {
 
 /* struct procmap_query of linux/fs.h. */
 struct query {
-	uint64_t size, flags, addr;	/* in */
+	uint64_t size, flags, addr; /* in */
 	uint64_t lo, hi, vma_flags, page_size, at, inode;
 	uint32_t major, minor;
 	uint32_t name_size, build_id_size; /* in, out */
@@ -63,7 +63,8 @@ static int next_mapping(struct maps *maps, uint64_t addr, struct mapping *m)
 	static const size_t size = sizeof(struct query);
 	char line[NAME];
 	if (!maps->list) {
-		struct query q = {.size = size, .flags = QUERY_OR_NEXT, .addr = addr, .name_size = sizeof m->path, .name = (uintptr_t)m->path};
+		struct query q = {
+			.size = size, .flags = QUERY_OR_NEXT, .addr = addr, .name_size = sizeof m->path, .name = (uintptr_t)m->path};
 		m->path[0] = 0;
 		if (ioctl(maps->fd, QUERY, &q) == 0) {
 			m->lo = q.lo, m->hi = q.hi, m->at = q.at, m->inode = q.inode;

@@ -36,13 +36,17 @@ struct CUDA_MEMCPY3D_BATCH_OP_st {
 _Static_assert(sizeof(struct operand) == 40, "CUmemcpy3DOperand");
 _Static_assert(sizeof(struct CUDA_MEMCPY3D_BATCH_OP_st) == 112, "CUDA_MEMCPY3D_BATCH_OP");
 
-enum { ORDER_FIRST = 1, ORDER_IN_CALL = 2, ORDER_LAST = 3, FLAGS = 1 /* prefer overlap with kernels */, OPERAND_POINTER = 1, OPERAND_ARRAY = 2 };
+enum {
+	ORDER_FIRST = 1,
+	ORDER_IN_CALL = 2,
+	ORDER_LAST = 3,
+	FLAGS = 1 /* prefer overlap with kernels */,
+	OPERAND_POINTER = 1,
+	OPERAND_ARRAY = 2
+};
 enum { LEGACY = 1 };
 
-static int valid(int order, unsigned flags)
-{
-	return order >= ORDER_FIRST && order <= ORDER_LAST && !(flags & ~(unsigned)FLAGS);
-}
+static int valid(int order, unsigned flags) { return order >= ORDER_FIRST && order <= ORDER_LAST && !(flags & ~(unsigned)FLAGS); }
 
 /* The stream of a batch: the legacy stream is refused. */
 static CUresult stream_of(CUstream stream, int ptds, uint32_t *id)
@@ -160,8 +164,8 @@ static CUresult send_all(struct batch *b, size_t *fail)
 static CUresult linear(int ptds, CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs,
 		       size_t *first, size_t attr_count, size_t *fail, CUstream stream)
 {
-	struct batch b = {.dst = dsts, .src = srcs, .size = sizes, .first = first, .attrs = attrs, .count = count,
-			  .attr_count = attr_count};
+	struct batch b = {
+		.dst = dsts, .src = srcs, .size = sizes, .first = first, .attrs = attrs, .count = count, .attr_count = attr_count};
 	CUresult res = stream_of(stream, ptds, &b.stream);
 
 	if (res)
@@ -177,16 +181,16 @@ static CUresult linear(int ptds, CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *s
 	return cw_settle(res, b.stream);
 }
 
-CUresult cwi_cuMemcpyBatchAsync(int ptds, CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
-				CUmemcpyAttributes *attrs, size_t *first, size_t attr_count, size_t *fail, CUstream stream)
+CUresult cwi_cuMemcpyBatchAsync(int ptds, CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs,
+				size_t *first, size_t attr_count, size_t *fail, CUstream stream)
 {
 	size_t unused = 0;
 
 	return linear(ptds, dsts, srcs, sizes, count, attrs, first, attr_count, fail ? fail : &unused, stream);
 }
 
-CUresult cwi_cuMemcpyBatchAsync_v2(int ptds, CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
-				   CUmemcpyAttributes *attrs, size_t *first, size_t attr_count, CUstream stream)
+CUresult cwi_cuMemcpyBatchAsync_v2(int ptds, CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count, CUmemcpyAttributes *attrs,
+				   size_t *first, size_t attr_count, CUstream stream)
 {
 	size_t fail = 0;
 
@@ -275,8 +279,7 @@ CUresult cwi_cuMemcpy3DBatchAsync(int ptds, size_t count, CUDA_MEMCPY3D_BATCH_OP
 	return boxes(ptds, count, list, fail ? fail : &unused, flags, stream);
 }
 
-CUresult cwi_cuMemcpy3DBatchAsync_v2(int ptds, size_t count, CUDA_MEMCPY3D_BATCH_OP *list, unsigned long long flags,
-				     CUstream stream)
+CUresult cwi_cuMemcpy3DBatchAsync_v2(int ptds, size_t count, CUDA_MEMCPY3D_BATCH_OP *list, unsigned long long flags, CUstream stream)
 {
 	size_t fail = 0;
 

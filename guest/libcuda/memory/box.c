@@ -62,14 +62,10 @@ static CUresult resolve(const struct cw_box_side *h, const struct box *b, struct
 	if (base == 0 || __builtin_add_overflow(base, at, &start))
 		return CUDA_ERROR_INVALID_VALUE;
 	switch (h->type) {
-	case CU_MEMORYTYPE_HOST:
-		return cw_side_host((const void *)(uintptr_t)start, span, &out->side);
-	case CU_MEMORYTYPE_DEVICE:
-		return cw_side_device(start, span, &out->side);
-	case CU_MEMORYTYPE_UNIFIED:
-		return cw_side_any(start, span, &out->side);
-	default:
-		return CUDA_ERROR_INVALID_VALUE;
+	case CU_MEMORYTYPE_HOST: return cw_side_host((const void *)(uintptr_t)start, span, &out->side);
+	case CU_MEMORYTYPE_DEVICE: return cw_side_device(start, span, &out->side);
+	case CU_MEMORYTYPE_UNIFIED: return cw_side_any(start, span, &out->side);
+	default: return CUDA_ERROR_INVALID_VALUE;
 	}
 }
 
@@ -97,10 +93,7 @@ static void piece(const struct box *b, uint64_t k, uint64_t *slice, uint64_t *ro
 	}
 }
 
-static uint64_t address(const struct plane *p, uint64_t slice, uint64_t row)
-{
-	return p->side.addr + (slice * p->rows + row) * p->pitch;
-}
+static uint64_t address(const struct plane *p, uint64_t slice, uint64_t row) { return p->side.addr + (slice * p->rows + row) * p->pitch; }
 
 static void move(const void *arg, uint64_t k, uint8_t *chunk)
 {
@@ -149,8 +142,8 @@ static struct end end_of(const struct plane *p, uint64_t slice, uint64_t row)
 	return (struct end){.kind = CW_OPERAND_ADDRESS, .base = address(p, slice, row), .pitch = p->pitch, .rows = p->rows};
 }
 
-static CUresult send_box(const struct end *d, const struct end *s, uint64_t width, uint64_t height, uint64_t depth,
-			 uint32_t stream, uint32_t word, uint32_t value)
+static CUresult send_box(const struct end *d, const struct end *s, uint64_t width, uint64_t height, uint64_t depth, uint32_t stream,
+			 uint32_t word, uint32_t value)
 {
 	return cwop_Memcpy3D(s->kind, s->region, s->base, s->pitch, s->rows, s->x, s->y, s->z, d->kind, d->region, d->base, d->pitch,
 			     d->rows, d->x, d->y, d->z, width, height, depth, stream, word, value);
@@ -316,19 +309,16 @@ CUresult cwi_cuMemcpy2D_v2(int ptds, const CUDA_MEMCPY2D *p) { return copy2d(p, 
 
 CUresult cwi_cuMemcpy2DUnaligned_v2(int ptds, const CUDA_MEMCPY2D *p) { return copy2d(p, NULL, ptds, 1, UINT64_MAX); }
 
-CUresult cwi_cuMemcpy2DAsync_v2(int ptds, const CUDA_MEMCPY2D *p, CUstream stream)
-{
-	return copy2d(p, stream, ptds, 0, MAX_PITCH);
-}
+CUresult cwi_cuMemcpy2DAsync_v2(int ptds, const CUDA_MEMCPY2D *p, CUstream stream) { return copy2d(p, stream, ptds, 0, MAX_PITCH); }
 
 static CUresult copy3d(const CUDA_MEMCPY3D *p, CUstream stream, int ptds, int wait)
 {
 	if (!p)
 		return CUDA_ERROR_INVALID_VALUE;
-	struct cw_box_side d = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, p->dstXInBytes, p->dstY, p->dstZ, p->dstLOD, p->dstPitch,
-			 p->dstHeight};
-	struct cw_box_side s = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, p->srcXInBytes, p->srcY, p->srcZ, p->srcLOD, p->srcPitch,
-			 p->srcHeight};
+	struct cw_box_side d = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, p->dstXInBytes,
+				p->dstY,	  p->dstZ,    p->dstLOD,    p->dstPitch, p->dstHeight};
+	struct cw_box_side s = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, p->srcXInBytes,
+				p->srcY,	  p->srcZ,    p->srcLOD,    p->srcPitch, p->srcHeight};
 	return copy(&d, &s, p->WidthInBytes, p->Height, p->Depth, stream, ptds, wait);
 }
 
@@ -345,19 +335,16 @@ static CUresult copy3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream stream, int pt
 	if ((p->dstMemoryType == CU_MEMORYTYPE_DEVICE && cw_ctx_resolve(p->dstContext, &c) != 0) ||
 	    (p->srcMemoryType == CU_MEMORYTYPE_DEVICE && cw_ctx_resolve(p->srcContext, &c) != 0))
 		return CUDA_ERROR_INVALID_CONTEXT;
-	struct cw_box_side d = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, p->dstXInBytes, p->dstY, p->dstZ, p->dstLOD, p->dstPitch,
-			 p->dstHeight};
-	struct cw_box_side s = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, p->srcXInBytes, p->srcY, p->srcZ, p->srcLOD, p->srcPitch,
-			 p->srcHeight};
+	struct cw_box_side d = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, p->dstXInBytes,
+				p->dstY,	  p->dstZ,    p->dstLOD,    p->dstPitch, p->dstHeight};
+	struct cw_box_side s = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, p->srcXInBytes,
+				p->srcY,	  p->srcZ,    p->srcLOD,    p->srcPitch, p->srcHeight};
 	return copy(&d, &s, p->WidthInBytes, p->Height, p->Depth, stream, ptds, wait);
 }
 
 CUresult cwi_cuMemcpy3DPeer(int ptds, const CUDA_MEMCPY3D_PEER *p) { return copy3d_peer(p, NULL, ptds, 1); }
 
-CUresult cwi_cuMemcpy3DPeerAsync(int ptds, const CUDA_MEMCPY3D_PEER *p, CUstream stream)
-{
-	return copy3d_peer(p, stream, ptds, 0);
-}
+CUresult cwi_cuMemcpy3DPeerAsync(int ptds, const CUDA_MEMCPY3D_PEER *p, CUstream stream) { return copy3d_peer(p, stream, ptds, 0); }
 
 /* --- one-dimensional arrays: offsets in bytes ---------------------------------------------------------------------- */
 

@@ -83,10 +83,7 @@ CUresult cwi_cuMemcpyHtoDAsync_v2(int ptds, CUdeviceptr dst, const void *src, si
 	return to_device(dst, src, size, stream, ptds, ASYNC);
 }
 
-CUresult cwi_cuMemcpyDtoH_v2(int ptds, void *dst, CUdeviceptr src, size_t size)
-{
-	return from_device(dst, src, size, NULL, ptds, SYNC);
-}
+CUresult cwi_cuMemcpyDtoH_v2(int ptds, void *dst, CUdeviceptr src, size_t size) { return from_device(dst, src, size, NULL, ptds, SYNC); }
 
 CUresult cwi_cuMemcpyDtoHAsync_v2(int ptds, void *dst, CUdeviceptr src, size_t size, CUstream stream)
 {
@@ -103,10 +100,7 @@ CUresult cwi_cuMemcpyDtoDAsync_v2(int ptds, CUdeviceptr dst, CUdeviceptr src, si
 	return on_device(dst, src, size, stream, ptds, ASYNC);
 }
 
-CUresult cwi_cuMemcpy(int ptds, CUdeviceptr dst, CUdeviceptr src, size_t size)
-{
-	return unified(dst, src, size, NULL, ptds, SYNC);
-}
+CUresult cwi_cuMemcpy(int ptds, CUdeviceptr dst, CUdeviceptr src, size_t size) { return unified(dst, src, size, NULL, ptds, SYNC); }
 
 CUresult cwi_cuMemcpyAsync(int ptds, CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream stream)
 {

@@ -25,8 +25,8 @@ static struct {
 	struct cw_lock lock;
 	struct job *jobs;
 	_Atomic uint32_t started;
-	_Atomic uint32_t size;	/* 0: not asked yet */
-	_Atomic uint32_t gen;	/* futex: goes up with each job */
+	_Atomic uint32_t size; /* 0: not asked yet */
+	_Atomic uint32_t gen;  /* futex: goes up with each job */
 	_Atomic uint32_t asleep;
 	_Atomic uint32_t rouse; /* helpers that are still to be woken: each wakes the next, a wake-up costs the waker some 10 us */
 	_Atomic int quit;

@@ -30,8 +30,8 @@ struct copy {
 	CUresult res;	       /* the first error */
 };
 
-static _Atomic int mode;	/* 0: not asked yet */
-static _Atomic int refused;	/* the host knows no extents */
+static _Atomic int mode;    /* 0: not asked yet */
+static _Atomic int refused; /* the host knows no extents */
 
 enum { STAGING = 1, EXTENTS };
 

@@ -8,8 +8,8 @@ enum { OF_GRAPH = 1 << 31 };
 
 void cw_memory_note_graph(uint64_t ptr, uint64_t size)
 {
-	struct cw_range r = {.base = ptr, .size = size, .kind = CW_RANGE_FOREIGN, .flags = (uint32_t)OF_GRAPH,
-			     .ctx = cw_current_ctx_id(), .dev = ptr};
+	struct cw_range r = {
+		.base = ptr, .size = size, .kind = CW_RANGE_FOREIGN, .flags = (uint32_t)OF_GRAPH, .ctx = cw_current_ctx_id(), .dev = ptr};
 	struct cw_ctx *c;
 
 	if (cw_ctx_current(&c) == 0)

@@ -13,8 +13,14 @@
 #include "memory/crew.h"
 #include "memory/parts.h"
 
-
-enum { ALLOC_FLAGS = 7 /* PORTABLE, DEVICEMAP, WRITECOMBINED */, REGISTER_FLAGS = 15, PORTABLE = 1, IOMEMORY = 4, DEVICEMAP = 2, READ_ONLY = 8 };
+enum {
+	ALLOC_FLAGS = 7 /* PORTABLE, DEVICEMAP, WRITECOMBINED */,
+	REGISTER_FLAGS = 15,
+	PORTABLE = 1,
+	IOMEMORY = 4,
+	DEVICEMAP = 2,
+	READ_ONLY = 8
+};
 
 #define HOST_KINDS (1u << CW_RANGE_PINNED | 1u << CW_RANGE_HOST)
 
@@ -125,7 +131,8 @@ CUresult cwi_cuMemHostGetFlags(unsigned int *out, void *p)
 		*out = DEVICEMAP;
 		return CUDA_SUCCESS;
 	}
-	*out = (r.kind == CW_RANGE_REGISTERED ? r.flags & PORTABLE : r.flags) | (r.dev ? DEVICEMAP : 0); /* unified addressing maps every allocation */
+	*out = (r.kind == CW_RANGE_REGISTERED ? r.flags & PORTABLE : r.flags) |
+	       (r.dev ? DEVICEMAP : 0); /* unified addressing maps every allocation */
 	return CUDA_SUCCESS;
 }
 
@@ -178,8 +185,8 @@ CUresult cwi_cuMemHostRegister_v2(void *p, size_t size, unsigned int flags)
 			close(back.file);
 		return b == CW_OTHER ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
 	}
-	struct cw_range r = {.base = at, .size = size, .kind = CW_RANGE_REGISTERED, .ctx = c->o.id, .device = c->device->ordinal,
-			     .flags = flags};
+	struct cw_range r = {
+		.base = at, .size = size, .kind = CW_RANGE_REGISTERED, .ctx = c->o.id, .device = c->device->ordinal, .flags = flags};
 	int private = b == CW_ANONYMOUS || b == CW_PRIVATE;
 	struct cw_stale stale;
 	r.region = cw_kept(at, size, &back, &stale);

@@ -158,15 +158,9 @@ static CUresult open_mem(CUdeviceptr *out, const CUipcMemHandle *handle, unsigne
 	return res;
 }
 
-CUresult cwi_cuIpcOpenMemHandle(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags)
-{
-	return open_mem(ptr, &handle, flags);
-}
+CUresult cwi_cuIpcOpenMemHandle(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags) { return open_mem(ptr, &handle, flags); }
 
-CUresult cwi_cuIpcOpenMemHandle_v2(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags)
-{
-	return open_mem(ptr, &handle, flags);
-}
+CUresult cwi_cuIpcOpenMemHandle_v2(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags) { return open_mem(ptr, &handle, flags); }
 
 CUresult cwi_cuIpcCloseMemHandle(CUdeviceptr ptr)
 {

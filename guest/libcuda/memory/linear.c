@@ -42,10 +42,7 @@ static void move(const void *arg, uint64_t k, uint8_t *chunk)
 /* From the device: a part of a piece, so that the last piece's hands do not wait for one of them. */
 enum { PART = 256 << 10 };
 
-static uint32_t parts(const void *arg, uint64_t k)
-{
-	return (uint32_t)((length(arg, k) + PART - 1) / PART);
-}
+static uint32_t parts(const void *arg, uint64_t k) { return (uint32_t)((length(arg, k) + PART - 1) / PART); }
 
 static void move_part(const void *arg, uint64_t k, uint32_t part, uint8_t *chunk)
 {
@@ -61,8 +58,7 @@ static void move_part(const void *arg, uint64_t k, uint32_t part, uint8_t *chunk
 static CUresult send(const void *arg, uint64_t k, const struct cw_chunk *c)
 {
 	const struct linear *l = arg;
-	return cwop_MemcpyStaged(l->direction, c->region, c->offset, length(l, k), l->device + k * l->piece, l->stream, c->word,
-				 c->value);
+	return cwop_MemcpyStaged(l->direction, c->region, c->offset, length(l, k), l->device + k * l->piece, l->stream, c->word, c->value);
 }
 
 /* Whether most of a buffer's pages do not exist yet, by a look at some of them. */

@@ -64,8 +64,8 @@ CUresult cwi_cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flags
 	}
 	if (size > SIZE_MAX / 2)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	struct cw_range r = {.size = size, .kind = CW_RANGE_MANAGED, .ctx = c->o.id, .device = c->device->ordinal, .flags = flags,
-			     .sync_memops = 1};
+	struct cw_range r = {
+		.size = size, .kind = CW_RANGE_MANAGED, .ctx = c->o.id, .device = c->device->ordinal, .flags = flags, .sync_memops = 1};
 	res = reserve(size);
 	if (res != 0)
 		return res;

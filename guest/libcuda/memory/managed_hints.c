@@ -12,8 +12,16 @@
 
 enum { PAGE = 4096 };
 enum { SET_READ_MOSTLY = 1, UNSET_READ_MOSTLY, SET_PREFERRED, UNSET_PREFERRED, SET_ACCESSED_BY, UNSET_ACCESSED_BY };
-enum { ATTR_READ_MOSTLY = 1, ATTR_PREFERRED, ATTR_ACCESSED_BY, ATTR_LAST, ATTR_PREFERRED_TYPE, ATTR_PREFERRED_ID, ATTR_LAST_TYPE,
-       ATTR_LAST_ID };
+enum {
+	ATTR_READ_MOSTLY = 1,
+	ATTR_PREFERRED,
+	ATTR_ACCESSED_BY,
+	ATTR_LAST,
+	ATTR_PREFERRED_TYPE,
+	ATTR_PREFERRED_ID,
+	ATTR_LAST_TYPE,
+	ATTR_LAST_ID
+};
 enum { DEVICE_CPU = -1, DEVICE_INVALID = -2 };
 #define BY_HOST (1ull << 63)
 
@@ -69,8 +77,8 @@ static int64_t cut(struct cw_managed *m, uint64_t at)
 
 static int alike(const struct cw_stretch *a, const struct cw_stretch *b)
 {
-	return a->mostly == b->mostly && a->by == b->by && a->preferred.type == b->preferred.type &&
-	       a->preferred.id == b->preferred.id && a->last.type == b->last.type && a->last.id == b->last.id;
+	return a->mostly == b->mostly && a->by == b->by && a->preferred.type == b->preferred.type && a->preferred.id == b->preferred.id &&
+	       a->last.type == b->last.type && a->last.id == b->last.id;
 }
 
 static void join(struct cw_managed *m)
@@ -124,15 +132,12 @@ static CUresult place_of(const CUmemLocation *l, struct cw_place *out)
 			return CUDA_ERROR_INVALID_DEVICE;
 		break;
 	case CU_MEM_LOCATION_TYPE_HOST:
-	case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
-		*out = (struct cw_place){(int16_t)l->type, -1};
-		return CUDA_SUCCESS;
+	case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT: *out = (struct cw_place){(int16_t)l->type, -1}; return CUDA_SUCCESS;
 	case CU_MEM_LOCATION_TYPE_HOST_NUMA:
 		if (l->id < 0 || l->id > 1023)
 			return CUDA_ERROR_INVALID_VALUE;
 		break;
-	default:
-		return CUDA_ERROR_INVALID_VALUE;
+	default: return CUDA_ERROR_INVALID_VALUE;
 	}
 	*out = (struct cw_place){(int16_t)l->type, (int16_t)l->id};
 	return CUDA_SUCCESS;
@@ -145,10 +150,7 @@ static CUmemLocation of_device(CUdevice dev)
 }
 
 /* A place as the attributes that know only devices tell it. */
-static int device_of(struct cw_place p)
-{
-	return p.type == CU_MEM_LOCATION_TYPE_DEVICE ? p.id : p.type == 0 ? DEVICE_INVALID : DEVICE_CPU;
-}
+static int device_of(struct cw_place p) { return p.type == CU_MEM_LOCATION_TYPE_DEVICE ? p.id : p.type == 0 ? DEVICE_INVALID : DEVICE_CPU; }
 
 /* --- advice --------------------------------------------------------------------------------------------------------- */
 
@@ -163,21 +165,11 @@ static void take_advice(struct cw_stretch *s, const void *arg)
 	uint64_t who = a->place.type == CU_MEM_LOCATION_TYPE_DEVICE ? 1ull << (a->place.id & 31) : BY_HOST;
 	switch (a->what) {
 	case SET_READ_MOSTLY:
-	case UNSET_READ_MOSTLY:
-		s->mostly = a->what == SET_READ_MOSTLY;
-		break;
-	case SET_PREFERRED:
-		s->preferred = a->place;
-		break;
-	case UNSET_PREFERRED:
-		s->preferred = (struct cw_place){0, 0};
-		break;
-	case SET_ACCESSED_BY:
-		s->by |= who;
-		break;
-	case UNSET_ACCESSED_BY:
-		s->by &= ~who;
-		break;
+	case UNSET_READ_MOSTLY: s->mostly = a->what == SET_READ_MOSTLY; break;
+	case SET_PREFERRED: s->preferred = a->place; break;
+	case UNSET_PREFERRED: s->preferred = (struct cw_place){0, 0}; break;
+	case SET_ACCESSED_BY: s->by |= who; break;
+	case UNSET_ACCESSED_BY: s->by &= ~who; break;
 	}
 }
 
@@ -201,10 +193,7 @@ CUresult cwi_cuMemAdvise(CUdeviceptr ptr, size_t n, CUmem_advise what, CUdevice 
 	return advise(ptr, n, (int)what, &l);
 }
 
-CUresult cwi_cuMemAdvise_v2(CUdeviceptr ptr, size_t n, CUmem_advise what, CUmemLocation where)
-{
-	return advise(ptr, n, (int)what, &where);
-}
+CUresult cwi_cuMemAdvise_v2(CUdeviceptr ptr, size_t n, CUmem_advise what, CUmemLocation where) { return advise(ptr, n, (int)what, &where); }
 
 /* --- prefetching ------------------------------------------------------------------------------------------------------ */
 
@@ -281,8 +270,8 @@ CUresult cwi_cuMemPrefetchBatchAsync(int ptds, CUdeviceptr *ptrs, size_t *sizes,
 	return res;
 }
 
-CUresult cwi_cuMemDiscardAndPrefetchBatchAsync(int ptds, CUdeviceptr *ptrs, size_t *sizes, size_t count, CUmemLocation *where,
-					       size_t *idxs, size_t places, unsigned long long flags, CUstream stream)
+CUresult cwi_cuMemDiscardAndPrefetchBatchAsync(int ptds, CUdeviceptr *ptrs, size_t *sizes, size_t count, CUmemLocation *where, size_t *idxs,
+					       size_t places, unsigned long long flags, CUstream stream)
 {
 	return cwi_cuMemPrefetchBatchAsync(ptds, ptrs, sizes, count, where, idxs, places, flags, stream);
 }
@@ -292,28 +281,18 @@ CUresult cwi_cuMemDiscardAndPrefetchBatchAsync(int ptds, CUdeviceptr *ptrs, size
 static int number(const struct cw_stretch *s, int attr)
 {
 	switch (attr) {
-	case ATTR_READ_MOSTLY:
-		return s->mostly;
-	case ATTR_PREFERRED:
-		return device_of(s->preferred);
-	case ATTR_LAST:
-		return device_of(s->last);
-	case ATTR_PREFERRED_TYPE:
-		return s->preferred.type;
-	case ATTR_PREFERRED_ID:
-		return s->preferred.id;
-	case ATTR_LAST_TYPE:
-		return s->last.type;
-	default:
-		return s->last.id;
+	case ATTR_READ_MOSTLY: return s->mostly;
+	case ATTR_PREFERRED: return device_of(s->preferred);
+	case ATTR_LAST: return device_of(s->last);
+	case ATTR_PREFERRED_TYPE: return s->preferred.type;
+	case ATTR_PREFERRED_ID: return s->preferred.id;
+	case ATTR_LAST_TYPE: return s->last.type;
+	default: return s->last.id;
 	}
 }
 
 /* What stands for a range whose parts differ. */
-static int mixed(int attr)
-{
-	return attr == ATTR_READ_MOSTLY || attr >= ATTR_PREFERRED_TYPE ? 0 : DEVICE_INVALID;
-}
+static int mixed(int attr) { return attr == ATTR_READ_MOSTLY || attr >= ATTR_PREFERRED_TYPE ? 0 : DEVICE_INVALID; }
 
 static void accessed_by(uint64_t by, int *out, size_t n)
 {
@@ -329,8 +308,7 @@ static void accessed_by(uint64_t by, int *out, size_t n)
 
 static CUresult ask(void *data, size_t size, int attr, CUdeviceptr ptr, size_t n)
 {
-	if (!data || attr < ATTR_READ_MOSTLY || attr > ATTR_LAST_ID ||
-	    (attr == ATTR_ACCESSED_BY ? size == 0 || size % 4 != 0 : size != 4))
+	if (!data || attr < ATTR_READ_MOSTLY || attr > ATTR_LAST_ID || (attr == ATTR_ACCESSED_BY ? size == 0 || size % 4 != 0 : size != 4))
 		return CUDA_ERROR_INVALID_VALUE;
 	uint64_t off = 0, at = 0, by = UINT64_MAX;
 	int value = 0, first = 1, differ = 0;

@@ -24,31 +24,31 @@ enum { CW_INLINE_REPLY = 3968 };
 /* --- ranges ------------------------------------------------------------------------------------------------------- */
 
 enum cw_range_kind {
-	CW_RANGE_NONE = 0,	/* ordinary memory of the application, or nothing */
-	CW_RANGE_DEVICE,	/* cuMemAlloc and its kin */
-	CW_RANGE_FOREIGN,	/* device memory that the worker told us of: module globals */
-	CW_RANGE_PINNED,	/* cuMemHostAlloc in a region that the worker maps: dev is its device address */
-	CW_RANGE_HOST,		/* cuMemHostAlloc in ordinary memory: the carrier cannot map */
-	CW_RANGE_IPC,		/* cuIpcOpenMemHandle: another process's */
-	CW_RANGE_MAPPED,	/* cuMemMap: device memory at addresses that the application reserved */
-	CW_RANGE_REGISTERED,	/* cuMemHostRegister: dev is 0 unless the pages could be shared */
-	CW_RANGE_MANAGED,	/* cuMemAllocManaged: as pinned, but device memory to who asks */
+	CW_RANGE_NONE = 0,   /* ordinary memory of the application, or nothing */
+	CW_RANGE_DEVICE,     /* cuMemAlloc and its kin */
+	CW_RANGE_FOREIGN,    /* device memory that the worker told us of: module globals */
+	CW_RANGE_PINNED,     /* cuMemHostAlloc in a region that the worker maps: dev is its device address */
+	CW_RANGE_HOST,	     /* cuMemHostAlloc in ordinary memory: the carrier cannot map */
+	CW_RANGE_IPC,	     /* cuIpcOpenMemHandle: another process's */
+	CW_RANGE_MAPPED,     /* cuMemMap: device memory at addresses that the application reserved */
+	CW_RANGE_REGISTERED, /* cuMemHostRegister: dev is 0 unless the pages could be shared */
+	CW_RANGE_MANAGED,    /* cuMemAllocManaged: as pinned, but device memory to who asks */
 };
 
 struct cw_range {
 	uint64_t base, size;
 	enum cw_range_kind kind;
-	uint32_t ctx;		/* id of the context that it was made in */
+	uint32_t ctx; /* id of the context that it was made in */
 	int device;
-	uint32_t flags;		/* CU_MEMHOSTALLOC_*, CU_MEMHOSTREGISTER_* */
-	uint64_t id;		/* CU_POINTER_ATTRIBUTE_BUFFER_ID: never reused */
-	uint64_t dev;		/* device address of base, 0 if the device cannot reach it */
-	uint32_t pool;		/* id of the memory pool, 0 */
+	uint32_t flags; /* CU_MEMHOSTALLOC_*, CU_MEMHOSTREGISTER_* */
+	uint64_t id;	/* CU_POINTER_ATTRIBUTE_BUFFER_ID: never reused */
+	uint64_t dev;	/* device address of base, 0 if the device cannot reach it */
+	uint32_t pool;	/* id of the memory pool, 0 */
 	uint8_t sync_memops;
-	uint8_t parts;		/* registered: its ends, and perhaps all of it, are carried: parts.h */
-	uint8_t access;		/* mapped: CUmemAccess_flags that some device has */
-	struct cw_region *region; /* a region of its own */
-	struct slab *slab;	  /* or a part of one: slab.c */
+	uint8_t parts;		    /* registered: its ends, and perhaps all of it, are carried: parts.h */
+	uint8_t access;		    /* mapped: CUmemAccess_flags that some device has */
+	struct cw_region *region;   /* a region of its own */
+	struct slab *slab;	    /* or a part of one: slab.c */
 	struct cw_managed *managed; /* managed.h */
 	struct cw_mapping *mapping; /* vmm.h; read under its lock */
 };
@@ -97,7 +97,7 @@ void cw_slab_free(const struct cw_range *r);
 /* Where one side of a copy lies. worker: the address is valid in the worker (device memory, or pinned); else it is the
  * application's own and must be staged. */
 struct cw_side {
-	uint64_t addr;	/* worker's address, or the application's */
+	uint64_t addr; /* worker's address, or the application's */
 	uint8_t worker;
 	uint8_t device; /* device memory, as opposed to pinned */
 };
@@ -145,10 +145,10 @@ CUresult cw_copy_box(const struct cw_box_side *dst, const struct cw_box_side *sr
 enum { CW_CHUNK_SIZE = 1 << 20, CW_CHUNKS_FIRST = 4, CW_CHUNKS = 16, CW_CHUNKS_MOST = 64 };
 
 struct cw_chunk {
-	uint32_t region, offset; /* as MemcpyStaged wants them */
-	uint32_t word, value;	 /* value completes the use that is being prepared */
+	uint32_t region, offset;      /* as MemcpyStaged wants them */
+	uint32_t word, value;	      /* value completes the use that is being prepared */
 	uint32_t stream, thread, ctx; /* of the use in flight, and whose it is */
-	uint64_t turn;			/* uses are numbered */
+	uint64_t turn;		      /* uses are numbered */
 	uint8_t *mem;
 	uint8_t state;
 };

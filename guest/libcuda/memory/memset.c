@@ -59,24 +59,24 @@ static CUresult fill(const struct fill *f, CUstream stream, int ptds, int wait)
 	return cw_settle(res, id);
 }
 
-#define LINEAR(name, type, bytes)                                                                                     \
-	CUresult cwi_cuMemset##name##_v2(int ptds, CUdeviceptr dst, type value, size_t n)                             \
-	{                                                                                                             \
-		return fill(&(struct fill){dst, 0, n, 1, value, bytes}, NULL, ptds, 1);                               \
-	}                                                                                                             \
-	CUresult cwi_cuMemset##name##Async(int ptds, CUdeviceptr dst, type value, size_t n, CUstream stream)          \
-	{                                                                                                             \
-		return fill(&(struct fill){dst, 0, n, 1, value, bytes}, stream, ptds, 0);                             \
+#define LINEAR(name, type, bytes) \
+	CUresult cwi_cuMemset##name##_v2(int ptds, CUdeviceptr dst, type value, size_t n) \
+	{ \
+		return fill(&(struct fill){dst, 0, n, 1, value, bytes}, NULL, ptds, 1); \
+	} \
+	CUresult cwi_cuMemset##name##Async(int ptds, CUdeviceptr dst, type value, size_t n, CUstream stream) \
+	{ \
+		return fill(&(struct fill){dst, 0, n, 1, value, bytes}, stream, ptds, 0); \
 	}
-#define PITCHED(name, type, bytes)                                                                                    \
+#define PITCHED(name, type, bytes) \
 	CUresult cwi_cuMemset##name##_v2(int ptds, CUdeviceptr dst, size_t pitch, type value, size_t width, size_t height) \
-	{                                                                                                             \
-		return fill(&(struct fill){dst, pitch, width, height, value, bytes}, NULL, ptds, 1);                  \
-	}                                                                                                             \
-	CUresult cwi_cuMemset##name##Async(int ptds, CUdeviceptr dst, size_t pitch, type value, size_t width,         \
-					   size_t height, CUstream stream)                                            \
-	{                                                                                                             \
-		return fill(&(struct fill){dst, pitch, width, height, value, bytes}, stream, ptds, 0);                \
+	{ \
+		return fill(&(struct fill){dst, pitch, width, height, value, bytes}, NULL, ptds, 1); \
+	} \
+	CUresult cwi_cuMemset##name##Async(int ptds, CUdeviceptr dst, size_t pitch, type value, size_t width, size_t height, \
+					   CUstream stream) \
+	{ \
+		return fill(&(struct fill){dst, pitch, width, height, value, bytes}, stream, ptds, 0); \
 	}
 
 LINEAR(D8, unsigned char, 1)

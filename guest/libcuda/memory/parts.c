@@ -35,7 +35,7 @@ struct piece {
 
 static struct cw_lock making, list;
 static struct piece *pieces;
-static int carrying; /* under list: the thread runs */
+static int carrying;   /* under list: the thread runs */
 static uint32_t count; /* of pieces; under making */
 
 /* --- carrying ------------------------------------------------------------------------------------------------------- */

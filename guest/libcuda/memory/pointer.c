@@ -39,43 +39,27 @@ static CUresult answer(const struct cw_range *r, int attr, uint64_t ptr, struct 
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
 		/* Memory of a pool belongs to a device, not to a context. */
 		return put64(a, r->pool ? 0 : (uintptr_t)cw_handle_by_id(CW_KIND_CTX, r->ctx));
-	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-		return put64(a, host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
-	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-		return r->dev ? put64(a, r->dev + off) : CUDA_ERROR_INVALID_VALUE;
-	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-		return host || r->kind == CW_RANGE_MANAGED ? put64(a, ptr) : CUDA_ERROR_INVALID_VALUE;
-	case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
-		return CUDA_ERROR_INVALID_VALUE;
-	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-		return put64(a, r->sync_memops);
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: return put64(a, host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: return r->dev ? put64(a, r->dev + off) : CUDA_ERROR_INVALID_VALUE;
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER: return host || r->kind == CW_RANGE_MANAGED ? put64(a, ptr) : CUDA_ERROR_INVALID_VALUE;
+	case CU_POINTER_ATTRIBUTE_P2P_TOKENS: return CUDA_ERROR_INVALID_VALUE;
+	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: return put64(a, r->sync_memops);
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-	case 20: /* MEMORY_BLOCK_ID: an allocation is one block */
-		return put64(a, r->id);
-	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-		return put64(a, r->kind == CW_RANGE_DEVICE && r->pool == 0);
-	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-		return put64(a, r->kind == CW_RANGE_MANAGED);
+	case 20: /* MEMORY_BLOCK_ID: an allocation is one block */ return put64(a, r->id);
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: return put64(a, r->kind == CW_RANGE_DEVICE && r->pool == 0);
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED: return put64(a, r->kind == CW_RANGE_MANAGED);
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
 	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: /* no NIC of the guest reaches this memory */
-	case 21:					      /* IS_HW_DECOMPRESS_CAPABLE */
-		return put64(a, 0);
-	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-		return put64(a, (uint32_t)r->device);
+	case 21: /* IS_HW_DECOMPRESS_CAPABLE */ return put64(a, 0);
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: return put64(a, (uint32_t)r->device);
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-	case 19: /* MAPPING_BASE_ADDR */
-		return put64(a, r->dev ? r->dev : r->base);
+	case 19: /* MAPPING_BASE_ADDR */ return put64(a, r->dev ? r->dev : r->base);
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-	case 18: /* MAPPING_SIZE */
-		return put64(a, r->size);
-	case CU_POINTER_ATTRIBUTE_MAPPED:
-		return put64(a, r->dev != 0);
-	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-		return put64(a, 3); /* CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE */
-	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-		return put64(a, (uintptr_t)(r->pool ? cw_handle_by_id(CW_KIND_POOL, r->pool) : NULL));
-	default:
-		return CUDA_ERROR_INVALID_VALUE;
+	case 18: /* MAPPING_SIZE */ return put64(a, r->size);
+	case CU_POINTER_ATTRIBUTE_MAPPED: return put64(a, r->dev != 0);
+	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: return put64(a, 3); /* CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE */
+	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return put64(a, (uintptr_t)(r->pool ? cw_handle_by_id(CW_KIND_POOL, r->pool) : NULL));
+	default: return CUDA_ERROR_INVALID_VALUE;
 	}
 }
 

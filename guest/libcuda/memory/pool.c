@@ -51,10 +51,7 @@ static CUresult get(CUdevice dev, int current, CUmemoryPool *out)
 	return res;
 }
 
-CUresult cw_pool_current(CUdevice dev, CUmemoryPool *out)
-{
-	return is_device(dev) ? get(dev, 1, out) : CUDA_ERROR_INVALID_DEVICE;
-}
+CUresult cw_pool_current(CUdevice dev, CUmemoryPool *out) { return is_device(dev) ? get(dev, 1, out) : CUDA_ERROR_INVALID_DEVICE; }
 
 CUresult cwi_cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice dev)
 {
@@ -63,10 +60,7 @@ CUresult cwi_cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice dev)
 	return is_device(dev) ? get(dev, 0, pool) : CUDA_ERROR_INVALID_DEVICE;
 }
 
-CUresult cwi_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev)
-{
-	return pool ? cw_pool_current(dev, pool) : CUDA_ERROR_INVALID_VALUE;
-}
+CUresult cwi_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) { return pool ? cw_pool_current(dev, pool) : CUDA_ERROR_INVALID_VALUE; }
 
 static CUresult set(CUdevice dev, CUmemoryPool handle)
 {
@@ -79,10 +73,7 @@ static CUresult set(CUdevice dev, CUmemoryPool handle)
 	return CUDA_SUCCESS;
 }
 
-CUresult cwi_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
-{
-	return is_device(dev) ? set(dev, pool) : CUDA_ERROR_INVALID_DEVICE;
-}
+CUresult cwi_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) { return is_device(dev) ? set(dev, pool) : CUDA_ERROR_INVALID_DEVICE; }
 
 /* --- by location (CUDA 13) ------------------------------------------------------------------------------------------- */
 

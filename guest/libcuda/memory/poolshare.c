@@ -8,10 +8,7 @@
 _Static_assert(sizeof(CUmemPoolPtrExportData) == sizeof(struct cw_shared), "CUmemPoolPtrExportData");
 
 /* A reply without a whole token is none. */
-static CUresult whole(CUresult res, size_t len)
-{
-	return res == 0 && len != CW_SHARE_TOKEN_SIZE ? CUDA_ERROR_UNKNOWN : res;
-}
+static CUresult whole(CUresult res, size_t len) { return res == 0 && len != CW_SHARE_TOKEN_SIZE ? CUDA_ERROR_UNKNOWN : res; }
 
 CUresult cwi_cuMemPoolExportToShareableHandle(void *out, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags)
 {
@@ -32,8 +29,7 @@ CUresult cwi_cuMemPoolExportToShareableHandle(void *out, CUmemoryPool pool, CUme
 	return CUDA_SUCCESS;
 }
 
-CUresult cwi_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle, CUmemAllocationHandleType type,
-						unsigned long long flags)
+CUresult cwi_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle, CUmemAllocationHandleType type, unsigned long long flags)
 {
 	struct cw_shared s;
 	uint32_t dev = 0;
@@ -86,8 +82,13 @@ CUresult cwi_cuMemPoolImportPointer(CUdeviceptr *out, CUmemoryPool pool, CUmemPo
 	CUresult res = cwop_PoolImportPointer(p->o.id, s.token, sizeof s.token, &ptr, &size);
 	if (res != 0)
 		return res;
-	struct cw_range r = {.base = ptr, .size = size, .kind = CW_RANGE_DEVICE, .ctx = cw_current_ctx_id(), .device = p->device,
-			     .dev = ptr, .pool = p->o.id};
+	struct cw_range r = {.base = ptr,
+			     .size = size,
+			     .kind = CW_RANGE_DEVICE,
+			     .ctx = cw_current_ctx_id(),
+			     .device = p->device,
+			     .dev = ptr,
+			     .pool = p->o.id};
 	if (cw_range_add(&r) != 0) {
 		cwop_MemFree(ptr);
 		return CUDA_ERROR_OUT_OF_MEMORY;

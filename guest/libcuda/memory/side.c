@@ -10,8 +10,7 @@ static int ask_worker(uint64_t ptr, struct cw_range *r)
 	if (cwop_PointerGetAttribute(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr, &type) != 0 || (uint32_t)type != CU_MEMORYTYPE_DEVICE)
 		return 0;
 	if (cwop_PointerGetAttribute(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, ptr, &base) != 0 ||
-	    cwop_PointerGetAttribute(CU_POINTER_ATTRIBUTE_RANGE_SIZE, ptr, &size) != 0 || size == 0 || base > ptr ||
-	    ptr - base >= size)
+	    cwop_PointerGetAttribute(CU_POINTER_ATTRIBUTE_RANGE_SIZE, ptr, &size) != 0 || size == 0 || base > ptr || ptr - base >= size)
 		return 0;
 	cw_memory_note_global(base, size);
 	*r = (struct cw_range){.base = base, .size = size, .kind = CW_RANGE_FOREIGN, .dev = base};
@@ -20,8 +19,7 @@ static int ask_worker(uint64_t ptr, struct cw_range *r)
 
 static int is_device(const struct cw_range *r)
 {
-	return r->kind == CW_RANGE_DEVICE || r->kind == CW_RANGE_FOREIGN || r->kind == CW_RANGE_MAPPED ||
-	       r->kind == CW_RANGE_IPC;
+	return r->kind == CW_RANGE_DEVICE || r->kind == CW_RANGE_FOREIGN || r->kind == CW_RANGE_MAPPED || r->kind == CW_RANGE_IPC;
 }
 
 /* Copies may run over several mappings (cuMemMap) that lie side by side and that a device may touch. */

@@ -79,8 +79,7 @@ CUresult cw_slab_alloc(struct cw_range *r)
 	struct slab *s = calloc(1, sizeof *s);
 	if (!s)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	CUresult res = cw_region_add(CW_REGION_PINNED, (size_t)UNIT * UNITS, PORTABLE | DEVICEMAP,
-				     &s->region);
+	CUresult res = cw_region_add(CW_REGION_PINNED, (size_t)UNIT * UNITS, PORTABLE | DEVICEMAP, &s->region);
 	if (res != 0) {
 		free(s);
 		return res;

@@ -17,10 +17,10 @@ enum { POLL_NAPS = 40, SPIN_FACTOR = 8 };
 static struct {
 	struct cw_lock lock;
 	struct cw_chunk chunk[CW_CHUNKS_MOST];
-	uint32_t count;	  /* of chunks that are there */
-	uint64_t turn;	  /* uses that began */
-	int adding;	  /* a thread is adding a region */
-	int exhausted;	  /* the last attempt to add one failed */
+	uint32_t count; /* of chunks that are there */
+	uint64_t turn;	/* uses that began */
+	int adding;	/* a thread is adding a region */
+	int exhausted;	/* the last attempt to add one failed */
 } st;
 
 _Static_assert(CW_CHUNKS_MOST < CW_WORD_COUNT, "one completion word a chunk");
@@ -56,10 +56,7 @@ static int poll_done(const struct cw_chunk *c, int last)
 	return done(c);
 }
 
-void cw_chunk_renew(struct cw_chunk *c)
-{
-	c->value = c->value + 1 < CW_WORD_FAILED ? c->value + 1 : 1;
-}
+void cw_chunk_renew(struct cw_chunk *c) { c->value = c->value + 1 < CW_WORD_FAILED ? c->value + 1 : 1; }
 
 /* Under the lock: the first chunk that is free, or whose copy has ended. Always the first: the bytes of chunks used again and
  * again stay in the CPU's cache. */

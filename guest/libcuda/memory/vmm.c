@@ -169,8 +169,13 @@ CUresult cwi_cuMemAddressFree(CUdeviceptr ptr, size_t size)
 
 static CUresult map(struct cw_mapping *m, uint64_t flags)
 {
-	struct cw_range r = {.base = m->base, .size = m->size, .kind = CW_RANGE_MAPPED, .ctx = cw_current_ctx_id(),
-			     .device = m->mem->device, .dev = m->base, .mapping = m};
+	struct cw_range r = {.base = m->base,
+			     .size = m->size,
+			     .kind = CW_RANGE_MAPPED,
+			     .ctx = cw_current_ctx_id(),
+			     .device = m->mem->device,
+			     .dev = m->base,
+			     .mapping = m};
 	CUresult res = cwop_MemMap(m->o.id, m->resv->o.id, m->mem->o.id, (uint32_t)flags, m->base, m->size, m->offset);
 	if (res != 0)
 		return res;
@@ -336,23 +341,17 @@ int cw_mapping_answer(const struct cw_range *r, uint64_t ptr, int attr, uint64_t
 	struct cw_range now;
 	*res = CUDA_SUCCESS;
 	switch (attr) {
-	case CU_POINTER_ATTRIBUTE_CONTEXT: /* belongs to none */
-		*value = 0;
-		return 1;
+	case CU_POINTER_ATTRIBUTE_CONTEXT: /* belongs to none */ *value = 0; return 1;
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
 		*value = ptr;
 		*res = r->access ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 		return 1;
-	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-		*value = r->access;
-		return 1;
+	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: *value = r->access; return 1;
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-	case 20: /* MEMORY_BLOCK_ID */
-		break;
-	default:
-		return 0;
+	case 20: /* MEMORY_BLOCK_ID */ break;
+	default: return 0;
 	}
 	cw_lock_acquire(&cw_vmm_lock);
 	if (!cw_range_find(ptr, &now) || now.kind != CW_RANGE_MAPPED) /* unmapped meanwhile */

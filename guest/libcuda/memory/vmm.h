@@ -12,7 +12,7 @@
 #include "memory/memory.h"
 #include "session/lock.h"
 
-enum { CW_MEM_PINNED = 1 };  /* CU_MEM_ALLOCATION_TYPE_PINNED */
+enum { CW_MEM_PINNED = 1 };								 /* CU_MEM_ALLOCATION_TYPE_PINNED */
 enum { CW_MEM_POSIX_FD = 1, CW_MEM_WIN32 = 2, CW_MEM_WIN32_KMT = 4, CW_MEM_FABRIC = 8 }; /* CUmemAllocationHandleType */
 
 enum { CW_VMM_DEVICES = 64 };

@@ -16,31 +16,27 @@ static CUresult check_prop(const CUmemAllocationProp *p)
 		break;
 	case CU_MEM_LOCATION_TYPE_HOST:
 	case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-	case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
-		return CUDA_ERROR_NOT_SUPPORTED;
-	default:
-		return CUDA_ERROR_INVALID_VALUE;
+	case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT: return CUDA_ERROR_NOT_SUPPORTED;
+	default: return CUDA_ERROR_INVALID_VALUE;
 	}
 	return CUDA_SUCCESS;
 }
 
-CUresult cwi_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
-					   CUmemAllocationGranularity_flags option)
+CUresult cwi_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option)
 {
 	uint64_t g = 0;
 	CUresult res;
 	if (!granularity || !prop)
 		return CUDA_ERROR_INVALID_VALUE;
 	/* The driver looks at nothing else (observed on 580), and libraries ask before they know what is supported. */
-	res = cwop_MemGetAllocationGranularity(cw_device_get(prop->location.id) ? (uint32_t)prop->location.id : 0, (uint32_t)prop->requestedHandleTypes,
-						       (uint32_t)option, &g);
+	res = cwop_MemGetAllocationGranularity(cw_device_get(prop->location.id) ? (uint32_t)prop->location.id : 0,
+					       (uint32_t)prop->requestedHandleTypes, (uint32_t)option, &g);
 	if (res == 0)
 		*granularity = g;
 	return res;
 }
 
-CUresult cwi_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
-			 unsigned long long flags)
+CUresult cwi_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
 {
 	CUresult res = check_prop(prop);
 	if (!handle || size == 0 || flags != 0)

@@ -19,10 +19,21 @@ void cw_why(struct cw_session *s, const char *fmt, ...)
 /* CUDA_ variables that no driver reads at its start, that are the host's to set, or that this library obeys itself. */
 static int harmless(const char *var)
 {
-	static const char *const names[] = {"CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CUDA_DIR", "CUDA_VERSION", "CUDA_TOOLKIT_PATH",
-					    "CUDA_TOOLKIT_ROOT_DIR", "CUDA_BIN_PATH", "CUDA_INC_PATH", "CUDA_LIB_PATH",
-					    "CUDA_LAUNCH_BLOCKING", "CUDA_PKG_VERSION", "CUDA_ARCH_LIST",
-					    "CUDA_CACHE_PATH", "CUDA_CACHE_MAXSIZE"};
+	static const char *const names[] = {"CUDA_HOME",
+					    "CUDA_PATH",
+					    "CUDA_ROOT",
+					    "CUDA_DIR",
+					    "CUDA_VERSION",
+					    "CUDA_TOOLKIT_PATH",
+					    "CUDA_TOOLKIT_ROOT_DIR",
+					    "CUDA_BIN_PATH",
+					    "CUDA_INC_PATH",
+					    "CUDA_LIB_PATH",
+					    "CUDA_LAUNCH_BLOCKING",
+					    "CUDA_PKG_VERSION",
+					    "CUDA_ARCH_LIST",
+					    "CUDA_CACHE_PATH",
+					    "CUDA_CACHE_MAXSIZE"};
 	size_t len = strcspn(var, "=");
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		if (strlen(names[i]) == len && !strncmp(var, names[i], len))
@@ -142,8 +153,8 @@ int cw_welcome_check(struct cw_session *s, const void *msg, size_t n)
 		return -EPROTO;
 	}
 	if (h.version != CW_PROTOCOL_VERSION) {
-		cw_why(s, "the host speaks protocol version %u, this library %u: use the libcuda.so.1 that the host provides",
-		       h.version, CW_PROTOCOL_VERSION);
+		cw_why(s, "the host speaks protocol version %u, this library %u: use the libcuda.so.1 that the host provides", h.version,
+		       CW_PROTOCOL_VERSION);
 		return -EPROTONOSUPPORT;
 	}
 	if (h.status != 0) {

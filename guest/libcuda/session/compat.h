@@ -49,7 +49,10 @@ static inline long cw_futex_wake(_Atomic uint32_t *word, int n, int op)
 
 /* glibc had these under other names before 2.33. */
 static inline int cw_fstat(int fd, struct stat *st) { return (int)syscall(SYS_fstat, fd, st); }
-static inline int cw_fstatat(int dir, const char *name, struct stat *st, int flags) { return (int)syscall(SYS_newfstatat, dir, name, st, flags); }
+static inline int cw_fstatat(int dir, const char *name, struct stat *st, int flags)
+{
+	return (int)syscall(SYS_newfstatat, dir, name, st, flags);
+}
 
 static inline void cw_pause(void) { __builtin_ia32_pause(); }
 

@@ -12,7 +12,7 @@
 static struct {
 	struct cw_lock lock; /* held from take to give */
 	aio_context_t aio;
-	int failed; /* the kernel gives no context */
+	int failed;	  /* the kernel gives no context */
 	_Atomic int pins; /* 0: not asked yet, 1, -1: no */
 } ex;
 

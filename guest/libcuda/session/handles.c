@@ -15,10 +15,10 @@ CW_OBJ_FITS(struct free_obj);
 _Static_assert(CW_OBJ_SIZE % 64 == 0, "objects are 64-byte aligned");
 
 static struct {
-	struct cw_lock lock;	    /* alloc and free */
-	_Atomic(uint8_t *) slab;    /* set once */
-	_Atomic uint32_t used;	    /* ids below were handed out at some time */
-	uint32_t oldest, newest;    /* free list, 0 = none */
+	struct cw_lock lock;	 /* alloc and free */
+	_Atomic(uint8_t *) slab; /* set once */
+	_Atomic uint32_t used;	 /* ids below were handed out at some time */
+	uint32_t oldest, newest; /* free list, 0 = none */
 	uint32_t free_count;
 } h;
 
@@ -29,8 +29,8 @@ static uint8_t *slab_make(void)
 	uint8_t *slab = atomic_load_explicit(&h.slab, memory_order_relaxed);
 	if (slab)
 		return slab;
-	void *p = mmap(NULL, (size_t)CW_HANDLE_COUNT * CW_OBJ_SIZE, PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *p = mmap(NULL, (size_t)CW_HANDLE_COUNT * CW_OBJ_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+		       0);
 	if (p == MAP_FAILED)
 		return NULL;
 	atomic_store_explicit(&h.used, CW_HANDLE_RESERVED, memory_order_relaxed);
@@ -66,10 +66,7 @@ struct cw_obj *cw_handle_alloc(void)
 	return o;
 }
 
-void cw_handle_publish(struct cw_obj *o, enum cw_kind kind)
-{
-	atomic_store_explicit(&o->kind, kind, memory_order_release);
-}
+void cw_handle_publish(struct cw_obj *o, enum cw_kind kind) { atomic_store_explicit(&o->kind, kind, memory_order_release); }
 
 struct cw_obj *cw_handle_new(enum cw_kind kind)
 {

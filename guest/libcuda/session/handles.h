@@ -39,9 +39,9 @@ enum cw_kind {
 	CW_KIND_LAST,
 };
 
-#define CW_OBJ_SIZE 128u	    /* one object, header included; objects are aligned to 64 */
+#define CW_OBJ_SIZE 128u /* one object, header included; objects are aligned to 64 */
 #define CW_HANDLE_COUNT (1u << 20)
-#define CW_HANDLE_RESERVED 16u	    /* ids 0..15 are never handed out: 1 and 2 are the default streams */
+#define CW_HANDLE_RESERVED 16u /* ids 0..15 are never handed out: 1 and 2 are the default streams */
 #define CW_HANDLE_DELAY 4096u
 
 struct cw_obj {
@@ -50,7 +50,7 @@ struct cw_obj {
 	const char *name;      /* of a function, which cuFFT reads here, 8 bytes into what the driver calls a CUfunction */
 	uint32_t ctx;	       /* id of the context it belongs to; owner's to use */
 	uint32_t flags;	       /* owner's to use */
-	/* CW_OBJ_SIZE - sizeof(struct cw_obj) bytes of the owner's, zero in a new object */
+			       /* CW_OBJ_SIZE - sizeof(struct cw_obj) bytes of the owner's, zero in a new object */
 };
 #define CW_OBJ_FITS(type) _Static_assert(sizeof(type) <= CW_OBJ_SIZE, #type " does not fit a handle object")
 

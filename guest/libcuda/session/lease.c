@@ -24,10 +24,10 @@ struct cw_piece {
 	uint8_t *va;
 	uint32_t len;
 	uint32_t region;
-	int pending;	/* READs in flight */
-	int ended;	/* not renewed any more; freed with the last READ */
-	int64_t since;	/* of the youngest READ, ms */
-	int64_t due;	/* of the next, ms */
+	int pending;   /* READs in flight */
+	int ended;     /* not renewed any more; freed with the last READ */
+	int64_t since; /* of the youngest READ, ms */
+	int64_t due;   /* of the next, ms */
 };
 
 struct cw_leases cw_leases;

@@ -21,8 +21,8 @@ struct cw_leases {
 	uint32_t leases;     /* that do, ended ones included */
 	int stopping;	     /* no renewals; 2: the thread ends too */
 	_Atomic int running; /* the lease thread */
-	_Atomic int gone; /* -errno of a lease that failed */
-	uint64_t ring;	  /* what a doorbell writes */
+	_Atomic int gone;    /* -errno of a lease that failed */
+	uint64_t ring;	     /* what a doorbell writes */
 };
 extern struct cw_leases cw_leases;
 

@@ -10,10 +10,10 @@
 enum { CW_LOG_LINES = 100, CW_LOG_TEXT = 480, CW_LOG_LISTENERS = 32 };
 
 struct cw_log_line {
-	uint64_t number;  /* 0, 1, 2, ... in the process */
-	int64_t when;	  /* nanoseconds of the wall clock */
+	uint64_t number; /* 0, 1, 2, ... in the process */
+	int64_t when;	 /* nanoseconds of the wall clock */
 	uint64_t thread;
-	int level;	  /* CUlogLevel: 0 error, 1 warning */
+	int level; /* CUlogLevel: 0 error, 1 warning */
 	uint32_t len;
 	char text[CW_LOG_TEXT]; /* NUL-terminated */
 };

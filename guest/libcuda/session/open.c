@@ -66,8 +66,7 @@ void cw_mark_dead(struct cw_session *s, const char *why)
 	int first = !atomic_exchange(&dead, 1);
 	atomic_compare_exchange_strong(&cw_g.state, &open_, CW_DEAD);
 	if (first && atomic_load(&cw_g.state) == CW_DEAD)
-		cw_log(CW_LOG_ERROR, "%s (%s): every further CUDA call fails with CUDA_ERROR_LAUNCH_FAILED", why,
-		       s->carrier->name);
+		cw_log(CW_LOG_ERROR, "%s (%s): every further CUDA call fails with CUDA_ERROR_LAUNCH_FAILED", why, s->carrier->name);
 }
 
 CUresult cw_sticky(CUresult sticky) { return self.ctx != 0 ? sticky : CUDA_ERROR_INVALID_CONTEXT; }
@@ -75,14 +74,10 @@ CUresult cw_sticky(CUresult sticky) { return self.ctx != 0 ? sticky : CUDA_ERROR
 CUresult cw_check_slow(void)
 {
 	switch (atomic_load(&cw_g.state)) {
-	case CW_OPEN:
-		return 0;
-	case CW_DEAD:
-		return CUDA_ERROR_LAUNCH_FAILED;
-	case CW_EXITING:
-		return CUDA_ERROR_DEINITIALIZED;
-	default:
-		return CUDA_ERROR_NOT_INITIALIZED;
+	case CW_OPEN: return 0;
+	case CW_DEAD: return CUDA_ERROR_LAUNCH_FAILED;
+	case CW_EXITING: return CUDA_ERROR_DEINITIALIZED;
+	default: return CUDA_ERROR_NOT_INITIALIZED;
 	}
 }
 
@@ -249,8 +244,7 @@ static CUresult session_init(struct cw_session *s)
 		exe_len = 0;
 	struct cw_tx tx;
 	struct cw_reply rep;
-	CUresult r = cw_begin(&tx, CW_OP_SESSION_INIT, sizeof(struct cw_in_SessionInit),
-			      ((env_len + 7) & ~7u) + (uint32_t)exe_len, 1);
+	CUresult r = cw_begin(&tx, CW_OP_SESSION_INIT, sizeof(struct cw_in_SessionInit), ((env_len + 7) & ~7u) + (uint32_t)exe_len, 1);
 	if (r != 0)
 		return r;
 	uint8_t *fixed = tx.rec + sizeof(struct cw_record);
@@ -281,14 +275,16 @@ static CUresult session_init(struct cw_session *s)
 static CUresult result_of(int err)
 {
 	switch (-err) {
-	case EPROTONOSUPPORT:
-		return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
-	case ENOMEM:
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	case ENOENT: case ENOTDIR: case ECONNREFUSED: case ENODEV: case ENOTCONN: case EACCES: case EPERM:
-		return CUDA_ERROR_NO_DEVICE;
-	default:
-		return CUDA_ERROR_UNKNOWN;
+	case EPROTONOSUPPORT: return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+	case ENOMEM: return CUDA_ERROR_OUT_OF_MEMORY;
+	case ENOENT:
+	case ENOTDIR:
+	case ECONNREFUSED:
+	case ENODEV:
+	case ENOTCONN:
+	case EACCES:
+	case EPERM: return CUDA_ERROR_NO_DEVICE;
+	default: return CUDA_ERROR_UNKNOWN;
 	}
 }
 
@@ -327,8 +323,8 @@ CUresult cw_session_open(void)
 		r = open_locked(s);
 		if (r == 0) {
 			atomic_store_explicit(&cw_g.state, CW_OPEN, memory_order_release);
-			cw_log(CW_LOG_INFO, "session open by %s: %u device(s), driver %d", s->carrier->name,
-			       s->info.device_count, s->info.driver_version);
+			cw_log(CW_LOG_INFO, "session open by %s: %u device(s), driver %d", s->carrier->name, s->info.device_count,
+			       s->info.driver_version);
 		} else if (s->why[0]) {
 			cw_log(CW_LOG_ERROR, "%s", s->why);
 		}

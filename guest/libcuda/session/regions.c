@@ -15,8 +15,8 @@ static void send_add(struct cw_region *r)
 	p->told = cw_begin(&p->tx, CW_OP_REGION_ADD, sizeof(struct cw_in_RegionAdd), 0, 1);
 	if (p->told != 0)
 		return;
-	*(struct cw_in_RegionAdd *)(p->tx.rec + sizeof(struct cw_record)) = (struct cw_in_RegionAdd){
-		.region = r->id, .kind = r->kind, .va = r->at, .size = r->size, .flags = p->flags};
+	*(struct cw_in_RegionAdd *)(p->tx.rec + sizeof(struct cw_record)) =
+		(struct cw_in_RegionAdd){.region = r->id, .kind = r->kind, .va = r->at, .size = r->size, .flags = p->flags};
 	cw_send(&p->tx);
 }
 

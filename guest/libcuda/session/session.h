@@ -26,7 +26,7 @@
 /* --- state ------------------------------------------------------------------------------------------------------ */
 
 enum cw_state {
-	CW_CLOSED = 0,	/* cuInit was not called, or failed: entries answer CUDA_ERROR_NOT_INITIALIZED (3) */
+	CW_CLOSED = 0, /* cuInit was not called, or failed: entries answer CUDA_ERROR_NOT_INITIALIZED (3) */
 	CW_OPEN = 1,
 	CW_FORKED = 2,	/* child of a process that had a session: 3 until exec */
 	CW_DEAD = 3,	/* worker or carrier ended: CUDA_ERROR_LAUNCH_FAILED (719) */
@@ -88,9 +88,9 @@ const struct cw_info *cw_session_info(void);
 /* --- requests --------------------------------------------------------------------------------------------------- */
 
 struct cw_tx {
-	uint8_t *rec;	/* record start; header is filled in, fixed part and padding are zeroed */
-	uint32_t size;	/* of the whole record */
-	uint32_t slot;	/* with a reply: slot that was claimed */
+	uint8_t *rec;  /* record start; header is filled in, fixed part and padding are zeroed */
+	uint32_t size; /* of the whole record */
+	uint32_t slot; /* with a reply: slot that was claimed */
 	uint32_t seq;
 	uint32_t flags; /* CW_TX_* */
 };
@@ -163,20 +163,20 @@ static inline uint64_t cw_print(uint64_t print, uint64_t from, uint64_t to, uint
 /* Memory that the worker can reach besides region 0. */
 struct cw_region {
 	uint32_t id;
-	uint32_t kind;	  /* CW_REGION_STAGING, CW_REGION_PINNED */
+	uint32_t kind; /* CW_REGION_STAGING, CW_REGION_PINNED */
 	uint8_t *va;
-	uint64_t at;	  /* where the worker maps it; va unless it stands for other memory of the app there */
-	size_t size;	  /* multiple of the page size */
-	uint64_t dev;	  /* device address (pinned, with CapMap), else 0 */
-	int adopted;	  /* va was the app's memory: cw_region_drop leaves it mapped */
-	int file;	  /* adopted memory of a file that others may share: its descriptor for the time of adding, else -1 */
-	uint64_t file_at; /* where va begins in it */
-	int parted;	  /* adopted: pages within memory that goes on beyond them */
-	int mem;	  /* of a parted region: the file that took its pages' place, else -1 */
-	uint64_t print;	  /* of the carrier's own files behind adopted memory (cw_print), 0: it has none */
-	struct cw_moving *moving;	     /* while memory is adopted: those files */
+	uint64_t at;		  /* where the worker maps it; va unless it stands for other memory of the app there */
+	size_t size;		  /* multiple of the page size */
+	uint64_t dev;		  /* device address (pinned, with CapMap), else 0 */
+	int adopted;		  /* va was the app's memory: cw_region_drop leaves it mapped */
+	int file;		  /* adopted memory of a file that others may share: its descriptor for the time of adding, else -1 */
+	uint64_t file_at;	  /* where va begins in it */
+	int parted;		  /* adopted: pages within memory that goes on beyond them */
+	int mem;		  /* of a parted region: the file that took its pages' place, else -1 */
+	uint64_t print;		  /* of the carrier's own files behind adopted memory (cw_print), 0: it has none */
+	struct cw_moving *moving; /* while memory is adopted: those files */
 	const struct cw_region_hands *hands; /* likewise: who fills them */
-	void *carrier;	  /* carrier's own record of the region */
+	void *carrier;			     /* carrier's own record of the region */
 	struct cw_region *next;
 };
 
@@ -203,10 +203,7 @@ void cw_region_let(struct cw_region *r, struct cw_tx *tx);
 CUresult cw_region_end(struct cw_region *r, struct cw_tx *tx);
 
 /* Completion words (MemcpyStaged, Memcpy3D): word 1..CW_WORD_COUNT-1. */
-static inline _Atomic uint32_t *cw_word(uint32_t word)
-{
-	return (_Atomic uint32_t *)((uint8_t *)cw_g.ctl + CW_WORDS_OFFSET) + word;
-}
+static inline _Atomic uint32_t *cw_word(uint32_t word) { return (_Atomic uint32_t *)((uint8_t *)cw_g.ctl + CW_WORDS_OFFSET) + word; }
 /* Waits until the word holds value (words only ever move forward by one use at a time). 0, or 719 if the worker died. */
 CUresult cw_word_wait(uint32_t word, uint32_t value);
 

@@ -26,8 +26,8 @@ uint32_t cw_slot_claim(struct cw_session *s)
 			uint32_t slot = *preferred;
 			if (!(free_ >> slot & 1))
 				slot = (uint32_t)__builtin_ctzll(free_);
-			if (atomic_compare_exchange_weak_explicit(&s->slots_free, &free_, free_ & ~(1ull << slot),
-								  memory_order_acquire, memory_order_relaxed)) {
+			if (atomic_compare_exchange_weak_explicit(&s->slots_free, &free_, free_ & ~(1ull << slot), memory_order_acquire,
+								  memory_order_relaxed)) {
 				*preferred = slot;
 				return slot;
 			}
@@ -58,8 +58,7 @@ uint32_t cw_spin_turns(void) { return cw_s.spin_max; }
 
 static int answered(struct cw_slot *slot, uint32_t seq)
 {
-	return __atomic_load_n(&slot->seq_done, __ATOMIC_ACQUIRE) == seq ||
-	       __atomic_load_n(&slot->gpu_done, __ATOMIC_ACQUIRE) == seq;
+	return __atomic_load_n(&slot->seq_done, __ATOMIC_ACQUIRE) == seq || __atomic_load_n(&slot->gpu_done, __ATOMIC_ACQUIRE) == seq;
 }
 
 /* How long this thread spins for its next reply, in pauses. */

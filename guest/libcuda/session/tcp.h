@@ -15,7 +15,7 @@ struct cw_tcp {
 	struct {
 		uint32_t id;
 		uint8_t *va;
-		uint64_t size; /* 0: unused */
+		uint64_t size;	  /* 0: unused */
 	} region[CW_TCP_REGIONS]; /* under region_lock */
 	_Atomic int gone, running;
 	/* incoming bytes: net thread only, and open before it starts */

@@ -51,7 +51,7 @@ struct cw_frame_extent {
 	uint64_t size;
 };
 
-#define CW_FRAME_MAX (1u << 20)	       /* payload of one frame: WRITE with its extent included */
+#define CW_FRAME_MAX (1u << 20)		/* payload of one frame: WRITE with its extent included */
 #define CW_FRAME_EXTENT_MAX (16u << 20) /* bytes asked for by one READ */
 #define CW_FRAME_ERROR 1u
 

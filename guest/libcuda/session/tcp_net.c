@@ -178,8 +178,9 @@ static uint8_t *locate(const struct cw_frame_extent *e)
 {
 	for (int i = 0; i < CW_TCP_REGIONS; i++)
 		if (cw_tcp.region[i].size != 0 && cw_tcp.region[i].id == e->region)
-			return e->offset <= cw_tcp.region[i].size && e->size <= cw_tcp.region[i].size - e->offset ? cw_tcp.region[i].va + e->offset
-													 : NULL;
+			return e->offset <= cw_tcp.region[i].size && e->size <= cw_tcp.region[i].size - e->offset
+				       ? cw_tcp.region[i].va + e->offset
+				       : NULL;
 	return NULL;
 }
 
@@ -227,18 +228,13 @@ static int on_frame(struct cw_session *s, const struct cw_frame *f)
 	if (f->len > CW_FRAME_MAX)
 		return -EPROTO;
 	switch (f->type) {
-	case CW_FRAME_SLOT:
-		return on_slot(s, f);
-	case CW_FRAME_READ:
-		return on_read(s, f);
-	case CW_FRAME_WRITE:
-		return on_write(s, f);
+	case CW_FRAME_SLOT: return on_slot(s, f);
+	case CW_FRAME_READ: return on_read(s, f);
+	case CW_FRAME_WRITE: return on_write(s, f);
 	case CW_FRAME_HEAD:
 	case CW_FRAME_WORD:
-	case CW_FRAME_CONTROL:
-		break;
-	default:
-		return -EPROTO;
+	case CW_FRAME_CONTROL: break;
+	default: return -EPROTO;
 	}
 	if (f->len != 0)
 		return -EPROTO;

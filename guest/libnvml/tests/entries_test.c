@@ -93,11 +93,13 @@ static void processes(void)
 	unsigned n = 0;
 
 	CHECK(nvmlDeviceGetComputeRunningProcesses_v3(dev[0], &n, NULL) == NVML_INSUFFICIENT_SIZE && n == 2);
-	CHECK(nvmlDeviceGetComputeRunningProcesses_v3(dev[0], &n, list) == 0 && n == 2 && list[1].pid == 101 && list[1].usedGpuMemory == 2000);
+	CHECK(nvmlDeviceGetComputeRunningProcesses_v3(dev[0], &n, list) == 0 && n == 2 && list[1].pid == 101 &&
+	      list[1].usedGpuMemory == 2000);
 	CHECK(list[0].gpuInstanceId == 0xffffffff && list[0].computeInstanceId == 0xffffffff);
 	memset(list, 0, sizeof list);
 	n = 1;
-	CHECK(nvmlDeviceGetComputeRunningProcesses_v2(dev[0], &n, list) == NVML_INSUFFICIENT_SIZE && n == 2 && list[0].pid == 100 && !list[1].pid);
+	CHECK(nvmlDeviceGetComputeRunningProcesses_v2(dev[0], &n, list) == NVML_INSUFFICIENT_SIZE && n == 2 && list[0].pid == 100 &&
+	      !list[1].pid);
 	n = 4;
 	CHECK(nvmlDeviceGetComputeRunningProcesses(dev[1], &n, old) == 0 && n == 1 && old[0].pid == 102 && old[0].usedGpuMemory == 3000);
 	n = 4;
@@ -134,7 +136,8 @@ static void peers(void)
 	CHECK(nvmlDeviceGetNvLinkCapability(dev[1], 2, 2, &n) == 0 && n == 1);
 	CHECK(nvmlDeviceGetNvLinkCapability(dev[1], 2, 1, &n) == 0 && n == 0);
 	CHECK(nvmlDeviceGetNvLinkRemoteDeviceType(dev[1], 2, &n) == 0 && n == 2);
-	CHECK(nvmlDeviceGetNvLinkRemotePciInfo_v2(dev[1], 2, &pci) == 0 && !strcmp(pci.busId, "00000000:07:00.0") && pci.pciDeviceId == 0x22a310de);
+	CHECK(nvmlDeviceGetNvLinkRemotePciInfo_v2(dev[1], 2, &pci) == 0 && !strcmp(pci.busId, "00000000:07:00.0") &&
+	      pci.pciDeviceId == 0x22a310de);
 	CHECK(nvmlDeviceGetGpuFabricInfoV(dev[0], &fabric) == 0 && fabric.state == 0);
 	fabric.version = 0;
 	CHECK(nvmlDeviceGetGpuFabricInfoV(dev[0], &fabric) == NVML_VERSION_MISMATCH);
@@ -156,7 +159,8 @@ static void events(void)
 /* What nvidia-smi relies on: a size that it accepts, and slots that can be called. */
 static void table(void)
 {
-	static const unsigned char id[16] = {0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e, 0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4};
+	static const unsigned char id[16] = {0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e,
+					     0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4};
 	static unsigned char list[3][4128];
 	const void *t = NULL;
 	const uintptr_t *words;

@@ -24,8 +24,13 @@ void *fake_answer(size_t *len)
 	} *a = calloc(1, sizeof *a);
 
 	memset(a->d, 0xff, sizeof a->d); /* unknown */
-	a->s = (struct cw_snapshot){.magic = CW_SNAPSHOT_MAGIC, .version = CW_SNAPSHOT_VERSION, .device_count = 2, .process_count = 3,
-				    .pair_count = 4, .link_count = 1, .cuda_version = 13000};
+	a->s = (struct cw_snapshot){.magic = CW_SNAPSHOT_MAGIC,
+				    .version = CW_SNAPSHOT_VERSION,
+				    .device_count = 2,
+				    .process_count = 3,
+				    .pair_count = 4,
+				    .link_count = 1,
+				    .cuda_version = 13000};
 	strcpy(a->s.driver_version, "580.1.2");
 	strcpy(a->s.nvml_version, "13.580.1.2");
 	for (int i = 0; i < 2; i++) {
@@ -55,8 +60,17 @@ void *fake_answer(size_t *len)
 	}
 	for (unsigned i = 0; i < 4; i++)
 		a->pairs[i] = (struct cw_pair){.a = i / 2, .b = i % 2, .topology = 20, .p2p = {0, 0, 5, CW_SNAPSHOT_MAGIC, 0xffffffff}};
-	a->l[0] = (struct cw_link){.device = 1, .link = 2, .state = 1, .link_version = 4, .capabilities = 0x5, .remote_type = 2,
-				   .remote_domain = 0, .remote_bus = 7, .remote_device = 0, .remote_id = 0x22a310de, .speed = 26562};
+	a->l[0] = (struct cw_link){.device = 1,
+				   .link = 2,
+				   .state = 1,
+				   .link_version = 4,
+				   .capabilities = 0x5,
+				   .remote_type = 2,
+				   .remote_domain = 0,
+				   .remote_bus = 7,
+				   .remote_device = 0,
+				   .remote_id = 0x22a310de,
+				   .speed = 26562};
 	*len = offsetof(__typeof__(*a), l) + sizeof a->l;
 	a->s.size = (unsigned)*len;
 	return a;

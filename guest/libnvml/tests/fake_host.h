@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define CHECK(c)                                                                  \
-	do {                                                                      \
-		if (!(c)) {                                                       \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #c);   \
-			exit(1);                                                  \
-		}                                                                 \
+#define CHECK(c) \
+	do { \
+		if (!(c)) { \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #c); \
+			exit(1); \
+		} \
 	} while (0)
 
 /* Two devices, two processes on device 0 and one on device 1, all pairs, one link. A malloc'd answer. */

@@ -40,10 +40,10 @@ void gpu_load(void)
 		fprintf(stderr, "%s\n", dlerror());
 		exit(3);
 	}
-#define GPU_FIND(name, args)                                                                                                   \
-	if (!(*(void **)&name = dlsym(lib, #name))) {                                                                          \
-		fprintf(stderr, "libcuda.so.1 lacks %s\n", #name);                                                             \
-		exit(3);                                                                                                       \
+#define GPU_FIND(name, args) \
+	if (!(*(void **)&name = dlsym(lib, #name))) { \
+		fprintf(stderr, "libcuda.so.1 lacks %s\n", #name); \
+		exit(3); \
 	}
 	GPU_CALLS(GPU_FIND)
 }

@@ -10,27 +10,27 @@ typedef uint64_t CUdeviceptr;
 typedef void *CUhandle;
 
 /* What libcuda.so.1 exports, by name and signature. */
-#define GPU_CALLS(X)                                                                                                           \
-	X(cuInit, (unsigned flags))                                                                                            \
-	X(cuDeviceRegisterAsyncNotification, (int dev, void (*fn)(void *, void *, CUhandle), void *data, CUhandle *handle))     \
-	X(cuDeviceUnregisterAsyncNotification, (int dev, CUhandle handle))                                                     \
-	X(cuDevicePrimaryCtxRetain, (CUhandle * ctx, int dev))                                                                 \
-	X(cuCtxSetCurrent, (CUhandle ctx))                                                                                     \
-	X(cuCtxSynchronize, (void))                                                                                            \
-	X(cuModuleLoadData, (CUhandle * mod, const void *image))                                                               \
-	X(cuModuleGetFunction, (CUhandle * fn, CUhandle mod, const char *name))                                                \
-	X(cuMemAlloc_v2, (CUdeviceptr * p, size_t size))                                                                       \
-	X(cuMemFree_v2, (CUdeviceptr p))                                                                                       \
-	X(cuMemsetD32_v2, (CUdeviceptr p, unsigned value, size_t count))                                                       \
-	X(cuMemHostAlloc, (void **p, size_t size, unsigned flags))                                                             \
-	X(cuMemHostGetDevicePointer_v2, (CUdeviceptr * d, void *p, unsigned flags))                                            \
-	X(cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t size))                                                          \
-	X(cuMemcpyHtoDAsync_v2, (CUdeviceptr to, const void *from, size_t size, CUhandle stream))                              \
-	X(cuMemcpyDtoHAsync_v2, (void *to, CUdeviceptr from, size_t size, CUhandle stream))                                    \
-	X(cuStreamCreate, (CUhandle * stream, unsigned flags))                                                                 \
-	X(cuStreamSynchronize, (CUhandle stream))                                                                              \
-	X(cuLaunchKernel, (CUhandle fn, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,          \
-			   unsigned shared, CUhandle stream, void **params, void **extra))
+#define GPU_CALLS(X) \
+	X(cuInit, (unsigned flags)) \
+	X(cuDeviceRegisterAsyncNotification, (int dev, void (*fn)(void *, void *, CUhandle), void *data, CUhandle *handle)) \
+	X(cuDeviceUnregisterAsyncNotification, (int dev, CUhandle handle)) \
+	X(cuDevicePrimaryCtxRetain, (CUhandle * ctx, int dev)) \
+	X(cuCtxSetCurrent, (CUhandle ctx)) \
+	X(cuCtxSynchronize, (void)) \
+	X(cuModuleLoadData, (CUhandle * mod, const void *image)) \
+	X(cuModuleGetFunction, (CUhandle * fn, CUhandle mod, const char *name)) \
+	X(cuMemAlloc_v2, (CUdeviceptr * p, size_t size)) \
+	X(cuMemFree_v2, (CUdeviceptr p)) \
+	X(cuMemsetD32_v2, (CUdeviceptr p, unsigned value, size_t count)) \
+	X(cuMemHostAlloc, (void **p, size_t size, unsigned flags)) \
+	X(cuMemHostGetDevicePointer_v2, (CUdeviceptr * d, void *p, unsigned flags)) \
+	X(cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t size)) \
+	X(cuMemcpyHtoDAsync_v2, (CUdeviceptr to, const void *from, size_t size, CUhandle stream)) \
+	X(cuMemcpyDtoHAsync_v2, (void *to, CUdeviceptr from, size_t size, CUhandle stream)) \
+	X(cuStreamCreate, (CUhandle * stream, unsigned flags)) \
+	X(cuStreamSynchronize, (CUhandle stream)) \
+	X(cuLaunchKernel, (CUhandle fn, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, \
+			   CUhandle stream, void **params, void **extra))
 
 #define GPU_DECLARE(name, args) extern CUresult(*name) args;
 GPU_CALLS(GPU_DECLARE)

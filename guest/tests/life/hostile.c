@@ -71,8 +71,13 @@ static int open_file(void) { return open(path, O_RDWR | O_DIRECT | O_CLOEXEC); }
 
 static struct cw_hello hello(uint32_t type, uint32_t region, const void *va, uint64_t size)
 {
-	return (struct cw_hello){.magic = CW_HELLO_MAGIC, .version = CW_PROTOCOL_VERSION, .type = type, .region = region,
-				 .va = (uintptr_t)va, .size = size, .pid = (uint32_t)getpid()};
+	return (struct cw_hello){.magic = CW_HELLO_MAGIC,
+				 .version = CW_PROTOCOL_VERSION,
+				 .type = type,
+				 .region = region,
+				 .va = (uintptr_t)va,
+				 .size = size,
+				 .pid = (uint32_t)getpid()};
 }
 
 /* Writes a control message; 0 or errno. */
@@ -81,8 +86,12 @@ static int control(int fd, struct cw_hello h) { return pwrite(fd, &h, sizeof h, 
 /* Asks for a lease without waiting for its end. */
 static int lease(struct session *s, void *va, size_t size, uint64_t offset)
 {
-	struct iocb cb = {.aio_lio_opcode = IOCB_CMD_PREAD, .aio_fildes = (uint32_t)s->fd, .aio_buf = (uintptr_t)va,
-			  .aio_nbytes = size, .aio_offset = (int64_t)(CW_FILE_LEASE | offset)}, *list = &cb;
+	struct iocb cb = {.aio_lio_opcode = IOCB_CMD_PREAD,
+			  .aio_fildes = (uint32_t)s->fd,
+			  .aio_buf = (uintptr_t)va,
+			  .aio_nbytes = size,
+			  .aio_offset = (int64_t)(CW_FILE_LEASE | offset)},
+		    *list = &cb;
 	return syscall(SYS_io_submit, s->aio, 1, &list) == 1 ? 0 : errno;
 }
 
@@ -136,7 +145,8 @@ static void end(struct session *s)
 static void random_writes(void)
 {
 	static uint8_t junk[8192] __attribute__((aligned(4096)));
-	static const uint64_t at[] = {CW_FILE_CONTROL, CW_FILE_DOORBELL, CW_FILE_ERROR, 1, 4096, CW_FILE_LEASE, CW_FILE_WAIT, CW_FILE_EXTENT};
+	static const uint64_t at[] = {CW_FILE_CONTROL, CW_FILE_DOORBELL, CW_FILE_ERROR, 1, 4096,
+				      CW_FILE_LEASE,   CW_FILE_WAIT,	 CW_FILE_EXTENT};
 	for (int i = 0; i < 200; i++) {
 		if (i % 20 == 0)
 			nap_ms(1);
@@ -192,8 +202,15 @@ static void absurd_leases(void)
 	static const struct {
 		uint64_t offset;
 		size_t size;
-	} bad[] = {{1ull << 44, 4096}, {0xffffull << 44, 4096}, {CW_REGION0_SIZE, 4096}, {CW_REGION0_SIZE - 4096, 8192},
-		   {0, 2 << 20}, {512, 4096}, {0, 512}, {(1ull << 44) - 4096, 8192}, {0, CW_REGION0_SIZE / 2}};
+	} bad[] = {{1ull << 44, 4096},
+		   {0xffffull << 44, 4096},
+		   {CW_REGION0_SIZE, 4096},
+		   {CW_REGION0_SIZE - 4096, 8192},
+		   {0, 2 << 20},
+		   {512, 4096},
+		   {0, 512},
+		   {(1ull << 44) - 4096, 8192},
+		   {0, CW_REGION0_SIZE / 2}};
 	struct session s;
 	if (!begin(&s))
 		return;
@@ -224,7 +241,8 @@ static void extents(void)
 		return;
 	uint8_t *region = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	uint8_t *mine = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-	static const uint64_t bad[] = {0, 2ull << 44, 1ull << 44 | SIZE, 1ull << 44 | (SIZE - 4096), 1ull << 44 | 1ull << 43, 0xfffull << 44};
+	static const uint64_t bad[] = {
+		0, 2ull << 44, 1ull << 44 | SIZE, 1ull << 44 | (SIZE - 4096), 1ull << 44 | 1ull << 43, 0xfffull << 44};
 	expect(control(s.fd, hello(CW_MSG_REGION, 1, region, SIZE)) == 0, "a region", errno);
 	expect(pwrite(s.fd, mine, 8192, (off_t)(CW_FILE_EXTENT | 1ull << 44)) < 0, "an extent of what is not lent is refused", 0);
 	expect(lease(&s, region, SIZE, 1ull << 44) == 0, "a lease", errno);
@@ -232,8 +250,10 @@ static void extents(void)
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
 		expect(pread(s.fd, mine, 8192, (off_t)(CW_FILE_EXTENT | bad[i])) < 0, "an absurd extent is refused", (long)i);
 	fill(mine, SIZE);
-	expect(pwrite(s.fd, mine, SIZE, (off_t)(CW_FILE_EXTENT | 1ull << 44)) == SIZE && !memcmp(mine, region, SIZE), "an extent is copied", errno);
-	expect(pread(s.fd, region, SIZE, (off_t)(CW_FILE_EXTENT | 1ull << 44)) == SIZE && !memcmp(mine, region, SIZE), "onto itself", errno);
+	expect(pwrite(s.fd, mine, SIZE, (off_t)(CW_FILE_EXTENT | 1ull << 44)) == SIZE && !memcmp(mine, region, SIZE), "an extent is copied",
+	       errno);
+	expect(pread(s.fd, region, SIZE, (off_t)(CW_FILE_EXTENT | 1ull << 44)) == SIZE && !memcmp(mine, region, SIZE), "onto itself",
+	       errno);
 
 	/* Many are on their way when the region ends and its memory goes. Each ends, in whatever way. */
 	aio_context_t aio = 0;
@@ -242,8 +262,11 @@ static void extents(void)
 	int sent = 0, ended = 0;
 	expect(syscall(SYS_io_setup, TURNS, &aio) == 0, "io_setup", errno);
 	for (int i = 0; i < TURNS; i++) {
-		struct iocb cb = {.aio_lio_opcode = i & 1 ? IOCB_CMD_PREAD : IOCB_CMD_PWRITE, .aio_fildes = (uint32_t)s.fd,
-				  .aio_buf = (uintptr_t)mine, .aio_nbytes = SIZE, .aio_offset = (int64_t)(CW_FILE_EXTENT | 1ull << 44)};
+		struct iocb cb = {.aio_lio_opcode = i & 1 ? IOCB_CMD_PREAD : IOCB_CMD_PWRITE,
+				  .aio_fildes = (uint32_t)s.fd,
+				  .aio_buf = (uintptr_t)mine,
+				  .aio_nbytes = SIZE,
+				  .aio_offset = (int64_t)(CW_FILE_EXTENT | 1ull << 44)};
 		struct iocb *list = &cb;
 		sent += syscall(SYS_io_submit, aio, 1, &list) == 1;
 		if (i == TURNS / 2) {
@@ -275,8 +298,13 @@ static void spoil(struct session *s, int kind)
 			struct cw_record *r = (void *)(ring + at);
 			uint32_t size = 32 + rnd() % 24 * 8;
 			fill(r, size);
-			*r = (struct cw_record){.size = size, .op = (uint16_t)(1 + rnd() % 74), .flags = rnd() & 1,
-						.slot = rnd() % CW_SLOT_COUNT, .seq = rnd() | 1, .ctx = rnd() % 32, .thread = 1};
+			*r = (struct cw_record){.size = size,
+						.op = (uint16_t)(1 + rnd() % 74),
+						.flags = rnd() & 1,
+						.slot = rnd() % CW_SLOT_COUNT,
+						.seq = rnd() | 1,
+						.ctx = rnd() % 32,
+						.thread = 1};
 			for (uint32_t i = 32; i < size && rnd() % 4; i += 4) /* small numbers pass more checks */
 				*(uint32_t *)((uint8_t *)r + i) = rnd() % 64;
 			at += size;
@@ -382,8 +410,9 @@ int main(int argc, char **argv)
 	static const struct {
 		const char *name;
 		void (*run)(void);
-	} cases[] = {{"random writes", random_writes}, {"wrong hellos", wrong_hellos}, {"absurd leases", absurd_leases}, {"extents", extents},
-		     {"broken rings", bad_rings}, {"1200 opens", many_opens}};
+	} cases[] = {{"random writes", random_writes}, {"wrong hellos", wrong_hellos},
+		     {"absurd leases", absurd_leases}, {"extents", extents},
+		     {"broken rings", bad_rings},      {"1200 opens", many_opens}};
 	int status;
 	if (argc < 2 || strlen(argv[1]) > sizeof path - 16) {
 		fprintf(stderr, "usage: hostile MOUNT [SEED]\n");

@@ -144,9 +144,8 @@ static int pinned(void)
 	uint32_t *in, *out, *mapped;
 	CUdeviceptr d, m;
 	CUhandle stream;
-	if (check("open", gpu_open()) || check("stream", cuStreamCreate(&stream, 1)) ||
-	    check("alloc", cuMemAlloc_v2(&d, COUNT * 4)) || check("pin", cuMemHostAlloc((void **)&in, COUNT * 4, 2)) ||
-	    check("pin", cuMemHostAlloc((void **)&out, COUNT * 4, 2)) ||
+	if (check("open", gpu_open()) || check("stream", cuStreamCreate(&stream, 1)) || check("alloc", cuMemAlloc_v2(&d, COUNT * 4)) ||
+	    check("pin", cuMemHostAlloc((void **)&in, COUNT * 4, 2)) || check("pin", cuMemHostAlloc((void **)&out, COUNT * 4, 2)) ||
 	    check("pin", cuMemHostAlloc((void **)&mapped, 4096, 2)) || check("map", cuMemHostGetDevicePointer_v2(&m, mapped, 0)))
 		return 1;
 	signal(SIGTERM, on_term);
@@ -157,9 +156,8 @@ static int pinned(void)
 	for (; !ended; round++) {
 		for (unsigned i = 0; i < COUNT; i++)
 			in[i] = round * 7 + i;
-		if (check("copy", cuMemcpyHtoDAsync_v2(d, in, COUNT * 4, stream)) ||
-		    check("launch", gpu_add_one(d, COUNT, stream)) || check("launch", gpu_add_one(m, 1024, stream)) ||
-		    check("copy", cuMemcpyDtoHAsync_v2(out, d, COUNT * 4, stream)) ||
+		if (check("copy", cuMemcpyHtoDAsync_v2(d, in, COUNT * 4, stream)) || check("launch", gpu_add_one(d, COUNT, stream)) ||
+		    check("launch", gpu_add_one(m, 1024, stream)) || check("copy", cuMemcpyDtoHAsync_v2(out, d, COUNT * 4, stream)) ||
 		    check("synchronise", cuStreamSynchronize(stream)))
 			return 1;
 		for (unsigned i = 0; i < COUNT; i++)

@@ -13,23 +13,12 @@ static int address(nvmlDevice_t device, const struct smi_source *source, char ou
 	if (res)
 		return res;
 	switch (source->arg & ~(unsigned)(SMI_BARE | SMI_SHORT)) {
-	case SMI_DOMAIN:
-		snprintf(out, SMI_TEXT, "%s%04X", prefix, p.domain);
-		break;
-	case SMI_BUS:
-		snprintf(out, SMI_TEXT, "%s%02X", prefix, p.bus);
-		break;
-	case SMI_DEVICE:
-		snprintf(out, SMI_TEXT, "%s%02X", prefix, p.device);
-		break;
-	case SMI_ID:
-		snprintf(out, SMI_TEXT, "%s%0*X", prefix, digits, p.pciDeviceId);
-		break;
-	case SMI_SUBSYSTEM:
-		snprintf(out, SMI_TEXT, "%s%0*X", prefix, digits, p.pciSubSystemId);
-		break;
-	default:
-		snprintf(out, SMI_TEXT, "%.*s", (int)sizeof p.busId - 1, p.busId);
+	case SMI_DOMAIN: snprintf(out, SMI_TEXT, "%s%04X", prefix, p.domain); break;
+	case SMI_BUS: snprintf(out, SMI_TEXT, "%s%02X", prefix, p.bus); break;
+	case SMI_DEVICE: snprintf(out, SMI_TEXT, "%s%02X", prefix, p.device); break;
+	case SMI_ID: snprintf(out, SMI_TEXT, "%s%0*X", prefix, digits, p.pciDeviceId); break;
+	case SMI_SUBSYSTEM: snprintf(out, SMI_TEXT, "%s%0*X", prefix, digits, p.pciSubSystemId); break;
+	default: snprintf(out, SMI_TEXT, "%.*s", (int)sizeof p.busId - 1, p.busId);
 	}
 	return NVML_SUCCESS;
 }
@@ -128,18 +117,11 @@ static const char *fabric(const struct nvmlGpuFabricInfoV *f, unsigned part, cha
 	if (f->state != COMPLETED)
 		return NULL;
 	switch (part) {
-	case SMI_FABRIC_STATUS:
-		return nvml.nvmlErrorString(f->status);
-	case SMI_CLIQUE:
-		snprintf(out, SMI_TEXT, "%u", f->cliqueId);
-		return out;
-	case SMI_CLUSTER:
-		uuid(f->clusterUuid, out);
-		return out;
-	case SMI_BANDWIDTH:
-		return bandwidths[f->healthMask & MASK];
-	case SMI_HEALTH:
-		return f->healthSummary <= 3 ? summaries[f->healthSummary] : NULL;
+	case SMI_FABRIC_STATUS: return nvml.nvmlErrorString(f->status);
+	case SMI_CLIQUE: snprintf(out, SMI_TEXT, "%u", f->cliqueId); return out;
+	case SMI_CLUSTER: uuid(f->clusterUuid, out); return out;
+	case SMI_BANDWIDTH: return bandwidths[f->healthMask & MASK];
+	case SMI_HEALTH: return f->healthSummary <= 3 ? summaries[f->healthSummary] : NULL;
 	}
 	return NULL;
 }

@@ -60,9 +60,23 @@ static int named(int res, unsigned value, const char *const *names, size_t count
 
 int smi_brand(nvmlDevice_t device, const struct smi_source *source, char out[SMI_TEXT])
 {
-	static const char *const names[] = {"Unknown", "Quadro", "Tesla", "NVS", "GRID", "GeForce", "Titan", "NVIDIA Virtual Applications",
-					    "NVIDIA Virtual PC", "NVIDIA Virtual Compute Server", "NVIDIA RTX Virtual Workstation",
-					    "NVIDIA Cloud Gaming", "Quadro RTX", "NVIDIA RTX", "NVIDIA", "GeForce RTX", "Titan RTX"};
+	static const char *const names[] = {"Unknown",
+					    "Quadro",
+					    "Tesla",
+					    "NVS",
+					    "GRID",
+					    "GeForce",
+					    "Titan",
+					    "NVIDIA Virtual Applications",
+					    "NVIDIA Virtual PC",
+					    "NVIDIA Virtual Compute Server",
+					    "NVIDIA RTX Virtual Workstation",
+					    "NVIDIA Cloud Gaming",
+					    "Quadro RTX",
+					    "NVIDIA RTX",
+					    "NVIDIA",
+					    "GeForce RTX",
+					    "Titan RTX"};
 	unsigned value = 0;
 	int res = nvml.nvmlDeviceGetBrand(device, &value);
 
@@ -72,8 +86,8 @@ int smi_brand(nvmlDevice_t device, const struct smi_source *source, char out[SMI
 
 int smi_architecture(nvmlDevice_t device, const struct smi_source *source, char out[SMI_TEXT])
 {
-	static const char *const names[] = {NULL, NULL, "Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada Lovelace", "Hopper",
-					    "Blackwell"};
+	static const char *const names[] = {NULL,     NULL,	"Kepler",	"Maxwell", "Pascal",   "Volta",
+					    "Turing", "Ampere", "Ada Lovelace", "Hopper",  "Blackwell"};
 	unsigned value = 0;
 	int res = nvml.nvmlDeviceGetArchitecture(device, &value);
 
@@ -154,7 +168,7 @@ int smi_use(nvmlDevice_t device, const struct smi_source *source, char out[SMI_T
 int smi_reasons(nvmlDevice_t device, const struct smi_source *source, char out[SMI_TEXT])
 {
 	nvmlReturn_t (*f)(nvmlDevice_t, unsigned long long *) =
-		(nvmlReturn_t (*)(nvmlDevice_t, unsigned long long *))smi_function(source->function);
+		(nvmlReturn_t(*)(nvmlDevice_t, unsigned long long *))smi_function(source->function);
 	unsigned long long mask = 0;
 	int res = f(device, &mask);
 

@@ -1,21 +1,20 @@
 /* What --query-gpu knows: one table of names, values, units and what each is. */
 #include "query.h"
 
-#define REASON(name, bit, help) \
-	{"clocks_event_reasons." name, "clocks_throttle_reasons." name, V_ARG(smi_reason, bit, NULL), help}
+#define REASON(name, bit, help) {"clocks_event_reasons." name, "clocks_throttle_reasons." name, V_ARG(smi_reason, bit, NULL), help}
 #define ECC_AT(kind, time, kind_bit, time_bit, place, bit, help) \
 	{"ecc.errors." kind "." time "." place, NULL, V_ARG(smi_ecc_at, (unsigned)kind_bit | time_bit | bit, NULL), help}
 /* Places of errors of a kind over a time. */
-#define ECC(kind, time, kind_bit, time_bit)                                                                          \
-	ECC_AT(kind, time, kind_bit, time_bit, "device_memory", SMI_DRAM, "Errors in device memory."),               \
-	ECC_AT(kind, time, kind_bit, time_bit, "dram", SMI_DRAM, "Errors in DRAM."),                                 \
-	ECC_AT(kind, time, kind_bit, time_bit, "register_file", SMI_REGISTERS, "Errors in register files."),         \
-	ECC_AT(kind, time, kind_bit, time_bit, "l1_cache", SMI_L1, "Errors in L1 caches."),                          \
-	ECC_AT(kind, time, kind_bit, time_bit, "l2_cache", SMI_L2, "Errors in the L2 cache."),                       \
-	ECC_AT(kind, time, kind_bit, time_bit, "texture_memory", SMI_TEXTURE, "Errors in texture memory."),          \
-	ECC_AT(kind, time, kind_bit, time_bit, "cbu", SMI_CBU, "Errors in convergence barrier units."),              \
-	ECC_AT(kind, time, kind_bit, time_bit, "sram", SMI_SRAM, "Errors in SRAM."),                                 \
-	{"ecc.errors." kind "." time ".total", NULL, V_ARG(smi_ecc, (unsigned)kind_bit | time_bit, NULL), "All of them."}
+#define ECC(kind, time, kind_bit, time_bit) \
+	ECC_AT(kind, time, kind_bit, time_bit, "device_memory", SMI_DRAM, "Errors in device memory."), \
+		ECC_AT(kind, time, kind_bit, time_bit, "dram", SMI_DRAM, "Errors in DRAM."), \
+		ECC_AT(kind, time, kind_bit, time_bit, "register_file", SMI_REGISTERS, "Errors in register files."), \
+		ECC_AT(kind, time, kind_bit, time_bit, "l1_cache", SMI_L1, "Errors in L1 caches."), \
+		ECC_AT(kind, time, kind_bit, time_bit, "l2_cache", SMI_L2, "Errors in the L2 cache."), \
+		ECC_AT(kind, time, kind_bit, time_bit, "texture_memory", SMI_TEXTURE, "Errors in texture memory."), \
+		ECC_AT(kind, time, kind_bit, time_bit, "cbu", SMI_CBU, "Errors in convergence barrier units."), \
+		ECC_AT(kind, time, kind_bit, time_bit, "sram", SMI_SRAM, "Errors in SRAM."), \
+		{"ecc.errors." kind "." time ".total", NULL, V_ARG(smi_ecc, (unsigned)kind_bit | time_bit, NULL), "All of them."}
 
 const struct smi_property smi_gpu_properties[] = {
 	{"timestamp", NULL, V_FN(smi_timestamp, nvmlInit_v2, NULL), "When the query was made: YYYY/MM/DD HH:MM:SS.msec."},
@@ -42,7 +41,8 @@ const struct smi_property smi_gpu_properties[] = {
 	{"pcie.link.gen.current", NULL, V_FN(smi_number, nvmlDeviceGetCurrPcieLinkGeneration, NULL), "PCIe generation in use."},
 	{"pcie.link.gen.gpucurrent", NULL, V_FN(smi_number, nvmlDeviceGetCurrPcieLinkGeneration, NULL), "PCIe generation in use."},
 	{"pcie.link.gen.max", NULL, V_FN(smi_number, nvmlDeviceGetMaxPcieLinkGeneration, NULL), "Highest PCIe generation of GPU and host."},
-	{"pcie.link.gen.gpumax", NULL, V_FN(smi_number, nvmlDeviceGetGpuMaxPcieLinkGeneration, NULL), "Highest PCIe generation of the GPU."},
+	{"pcie.link.gen.gpumax", NULL, V_FN(smi_number, nvmlDeviceGetGpuMaxPcieLinkGeneration, NULL),
+	 "Highest PCIe generation of the GPU."},
 	{"pcie.link.gen.hostmax", NULL, V_NONE, "Highest PCIe generation of the host's port."},
 	{"pcie.link.width.current", NULL, V_FN(smi_number, nvmlDeviceGetCurrPcieLinkWidth, NULL), "PCIe lanes in use."},
 	{"pcie.link.width.max", NULL, V_FN(smi_number, nvmlDeviceGetMaxPcieLinkWidth, NULL), "Most PCIe lanes of GPU and host."},
@@ -67,8 +67,8 @@ const struct smi_property smi_gpu_properties[] = {
 	{"gom.pending", "gpu_operation_mode.pending", V_NONE, "Operation mode of some older GPUs."},
 	{"fan.speed", NULL, V_FN(smi_number, nvmlDeviceGetFanSpeed, "%"), "Intended speed of the fan, in percent."},
 	{"pstate", NULL, V_ARG(smi_pstate, 0, NULL), "Performance state, from P0 (most) to P12."},
-	{"clocks_event_reasons.supported", "clocks_throttle_reasons.supported", V_FN(smi_reasons, nvmlDeviceGetSupportedClocksEventReasons, NULL),
-	 "Mask of reasons that the GPU tells."},
+	{"clocks_event_reasons.supported", "clocks_throttle_reasons.supported",
+	 V_FN(smi_reasons, nvmlDeviceGetSupportedClocksEventReasons, NULL), "Mask of reasons that the GPU tells."},
 	{"clocks_event_reasons.active", "clocks_throttle_reasons.active", V_FN(smi_reasons, nvmlDeviceGetCurrentClocksEventReasons, NULL),
 	 "Mask of reasons that clocks are lower now."},
 	REASON("gpu_idle", 0x1, "Nothing runs."),
@@ -138,32 +138,47 @@ const struct smi_property smi_gpu_properties[] = {
 	{"power.draw", NULL, V_FN(smi_watts, nvmlDeviceGetPowerUsage, "W"), "Power of the whole GPU, averaged as it does."},
 	{"power.draw.average", "gpu.power.draw.average", V_ARG(smi_field_watts, SMI_FIELD(185, 0), "W"), "Power over the last second."},
 	{"power.draw.instant", "gpu.power.draw.instant", V_ARG(smi_field_watts, SMI_FIELD(186, 0), "W"), "Power at this moment."},
-	{"power.limit", "gpu.power.requested_limit", V_FN(smi_watts, nvmlDeviceGetPowerManagementLimit, "W"), "Power limit that was asked for."},
-	{"enforced.power.limit", "gpu.power.current_limit", V_FN(smi_watts, nvmlDeviceGetEnforcedPowerLimit, "W"), "Power limit that holds."},
-	{"power.default_limit", "gpu.power.default_limit", V_FN(smi_watts, nvmlDeviceGetPowerManagementDefaultLimit, "W"), "Power limit after start."},
-	{"power.min_limit", "gpu.power.min_limit", V_FN(smi_limit, nvmlDeviceGetPowerManagementLimitConstraints, "W"), "Lowest power limit."},
-	{"power.max_limit", "gpu.power.max_limit", {smi_limit, FN(nvmlDeviceGetPowerManagementLimitConstraints), 1, "W"}, "Highest power limit."},
+	{"power.limit", "gpu.power.requested_limit", V_FN(smi_watts, nvmlDeviceGetPowerManagementLimit, "W"),
+	 "Power limit that was asked for."},
+	{"enforced.power.limit", "gpu.power.current_limit", V_FN(smi_watts, nvmlDeviceGetEnforcedPowerLimit, "W"),
+	 "Power limit that holds."},
+	{"power.default_limit", "gpu.power.default_limit", V_FN(smi_watts, nvmlDeviceGetPowerManagementDefaultLimit, "W"),
+	 "Power limit after start."},
+	{"power.min_limit", "gpu.power.min_limit", V_FN(smi_limit, nvmlDeviceGetPowerManagementLimitConstraints, "W"),
+	 "Lowest power limit."},
+	{"power.max_limit",
+	 "gpu.power.max_limit",
+	 {smi_limit, FN(nvmlDeviceGetPowerManagementLimitConstraints), 1, "W"},
+	 "Highest power limit."},
 	{"module.power.draw.average", NULL, V_ARG(smi_field_watts, SMI_FIELD(185, 1), "W"), "The same of the module around the GPU."},
 	{"module.power.draw.instant", NULL, V_ARG(smi_field_watts, SMI_FIELD(186, 1), "W"), "The same of the module around the GPU."},
-	{"module.power.limit", "module.power.requested_limit", V_ARG(smi_field_watts, SMI_FIELD(192, 1), "W"), "The same of the module around the GPU."},
-	{"module.enforced.power.limit", "module.power.current_limit", V_ARG(smi_field_watts, SMI_FIELD(190, 1), "W"), "The same of the module around the GPU."},
+	{"module.power.limit", "module.power.requested_limit", V_ARG(smi_field_watts, SMI_FIELD(192, 1), "W"),
+	 "The same of the module around the GPU."},
+	{"module.enforced.power.limit", "module.power.current_limit", V_ARG(smi_field_watts, SMI_FIELD(190, 1), "W"),
+	 "The same of the module around the GPU."},
 	{"module.power.default_limit", NULL, V_ARG(smi_field_watts, SMI_FIELD(189, 1), "W"), "The same of the module around the GPU."},
 	{"module.power.min_limit", NULL, V_ARG(smi_field_watts, SMI_FIELD(187, 1), "W"), "The same of the module around the GPU."},
 	{"module.power.max_limit", NULL, V_ARG(smi_field_watts, SMI_FIELD(188, 1), "W"), "The same of the module around the GPU."},
 	{"power_smoothing.delayed_power_smoothing_supported", NULL, V_NONE, "Power smoothing is the host's affair."},
 	{"power_smoothing.primary_power_floor", NULL, V_ARG(smi_unsupported, 0, "W"), "Power smoothing is the host's affair."},
 	{"power_smoothing.secondary_power_floor", NULL, V_ARG(smi_unsupported, 0, "W"), "Power smoothing is the host's affair."},
-	{"power_smoothing.min_primary_floor_activation_offset", NULL, V_ARG(smi_unsupported, 0, "W"), "Power smoothing is the host's affair."},
-	{"power_smoothing.min_primary_floor_activation_point", NULL, V_ARG(smi_unsupported, 0, "W"), "Power smoothing is the host's affair."},
+	{"power_smoothing.min_primary_floor_activation_offset", NULL, V_ARG(smi_unsupported, 0, "W"),
+	 "Power smoothing is the host's affair."},
+	{"power_smoothing.min_primary_floor_activation_point", NULL, V_ARG(smi_unsupported, 0, "W"),
+	 "Power smoothing is the host's affair."},
 	{"power_smoothing.window_multiplier", NULL, V_ARG(smi_unsupported, 0, "ms"), "Power smoothing is the host's affair."},
-	{"power_smoothing.curr_profile.secondary_power_floor", NULL, V_ARG(smi_unsupported, 0, "W"), "Power smoothing is the host's affair."},
+	{"power_smoothing.curr_profile.secondary_power_floor", NULL, V_ARG(smi_unsupported, 0, "W"),
+	 "Power smoothing is the host's affair."},
 	{"power_smoothing.curr_profile.primary_floor_act_window_multiplier", NULL, V_NONE, "Power smoothing is the host's affair."},
 	{"power_smoothing.curr_profile.primary_floor_tar_window_multiplier", NULL, V_NONE, "Power smoothing is the host's affair."},
-	{"power_smoothing.curr_profile.primary_floor_act_offset", NULL, V_ARG(smi_unsupported, 0, "W"), "Power smoothing is the host's affair."},
-	{"power_smoothing.admin_override.secondary_power_floor", NULL, V_ARG(smi_unsupported, 0, "W"), "Power smoothing is the host's affair."},
+	{"power_smoothing.curr_profile.primary_floor_act_offset", NULL, V_ARG(smi_unsupported, 0, "W"),
+	 "Power smoothing is the host's affair."},
+	{"power_smoothing.admin_override.secondary_power_floor", NULL, V_ARG(smi_unsupported, 0, "W"),
+	 "Power smoothing is the host's affair."},
 	{"power_smoothing.admin_override.primary_floor_act_window_multiplier", NULL, V_NONE, "Power smoothing is the host's affair."},
 	{"power_smoothing.admin_override.primary_floor_tar_window_multiplier", NULL, V_NONE, "Power smoothing is the host's affair."},
-	{"power_smoothing.admin_override.primary_floor_act_offset", NULL, V_ARG(smi_unsupported, 0, "W"), "Power smoothing is the host's affair."},
+	{"power_smoothing.admin_override.primary_floor_act_offset", NULL, V_ARG(smi_unsupported, 0, "W"),
+	 "Power smoothing is the host's affair."},
 	{"clocks.current.graphics", "clocks.gr", V_TYPED(nvmlDeviceGetClockInfo, SMI_GRAPHICS_CLOCK, "MHz"), "Clock of graphics."},
 	{"clocks.current.sm", "clocks.sm", V_TYPED(nvmlDeviceGetClockInfo, SMI_SM_CLOCK, "MHz"), "Clock of multiprocessors."},
 	{"clocks.current.memory", "clocks.mem", V_TYPED(nvmlDeviceGetClockInfo, SMI_MEMORY_CLOCK, "MHz"), "Clock of memory."},
@@ -176,7 +191,8 @@ const struct smi_property smi_gpu_properties[] = {
 	 V_TYPED(nvmlDeviceGetDefaultApplicationsClock, SMI_GRAPHICS_CLOCK, "MHz"), "The same after start."},
 	{"clocks.default_applications.memory", "clocks.default_applications.mem",
 	 V_TYPED(nvmlDeviceGetDefaultApplicationsClock, SMI_MEMORY_CLOCK, "MHz"), "The same after start."},
-	{"clocks.max.graphics", "clocks.max.gr", V_TYPED(nvmlDeviceGetMaxClockInfo, SMI_GRAPHICS_CLOCK, "MHz"), "Highest clock of graphics."},
+	{"clocks.max.graphics", "clocks.max.gr", V_TYPED(nvmlDeviceGetMaxClockInfo, SMI_GRAPHICS_CLOCK, "MHz"),
+	 "Highest clock of graphics."},
 	{"clocks.max.sm", NULL, V_TYPED(nvmlDeviceGetMaxClockInfo, SMI_SM_CLOCK, "MHz"), "Highest clock of multiprocessors."},
 	{"clocks.max.memory", "clocks.max.mem", V_TYPED(nvmlDeviceGetMaxClockInfo, SMI_MEMORY_CLOCK, "MHz"), "Highest clock of memory."},
 	{"mig.mode.current", NULL, V_FN(smi_mode, nvmlDeviceGetMigMode, NULL), "Is the GPU divided into MIG instances?"},
@@ -184,7 +200,8 @@ const struct smi_property smi_gpu_properties[] = {
 	{"gsp.mode.current", NULL, V_ARG(smi_gsp, 1, NULL), "Does the system processor's firmware run?"},
 	{"gsp.mode.default", NULL, V_ARG(smi_gsp, 2, NULL), "Does it by default?"},
 	{"c2c.mode", NULL, V_NONE, "Chip-to-chip links."},
-	{"protected_memory.total", NULL, V_ARG(smi_unsupported, 0, "MiB"), "Memory of confidential computing, which a vGPU does not offer."},
+	{"protected_memory.total", NULL, V_ARG(smi_unsupported, 0, "MiB"),
+	 "Memory of confidential computing, which a vGPU does not offer."},
 	{"protected_memory.used", NULL, V_ARG(smi_unsupported, 0, "MiB"), "Memory of confidential computing in use."},
 	{"protected_memory.free", NULL, V_ARG(smi_unsupported, 0, "MiB"), "Memory of confidential computing that is left."},
 	{"fabric.state", NULL, V_ARG(smi_fabric, SMI_STATE, NULL), "Registration with the NVLink fabric."},

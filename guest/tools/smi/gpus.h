@@ -7,7 +7,7 @@
 enum { SMI_GPUS = 64 };
 
 struct smi_gpus {
-	unsigned all;   /* in the system */
+	unsigned all;	/* in the system */
 	unsigned count; /* chosen, in the order of their indices */
 	struct smi_gpu {
 		nvmlDevice_t device;
@@ -22,8 +22,8 @@ int smi_choose(const char *ids, struct smi_gpus *out);
 struct smi_process {
 	unsigned pid;
 	unsigned long long used; /* bytes; all bits set: not known */
-	char type;               /* C or G */
-	char name[1024];         /* printable */
+	char type;		 /* C or G */
+	char name[1024];	 /* printable */
 };
 /* A malloc'd list; NULL if there are none. */
 struct smi_process *smi_processes(nvmlDevice_t device, unsigned *count);

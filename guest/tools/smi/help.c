@@ -39,6 +39,7 @@ int smi_help(void)
 	      "    pmon                        Processes in scrolling lines: nvidia-smi pmon -h.\n"
 	      "    topo                        How GPUs reach each other: nvidia-smi topo -h.\n\n"
 	      "Options that change a GPU (-pm, -pl, -c, -r, -mig, ...) are refused: its settings are decided by the\n"
-	      "owner of the host.\n", stdout);
+	      "owner of the host.\n",
+	      stdout);
 	return STATUS_OK;
 }

@@ -82,7 +82,8 @@ static int start(void)
 	int res = nvml.nvmlInit_v2();
 
 	if (res == NVML_DRIVER_NOT_LOADED) {
-		printf("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest NVIDIA driver "
+		printf("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest NVIDIA "
+		       "driver "
 		       "is installed and running.\n\n");
 		fprintf(stderr, "Causeway: no virtual GPU is mounted here: mount -t virtiofs gpu0 /run/causeway\n");
 		return STATUS_NO_DRIVER;
@@ -103,7 +104,8 @@ int smi_load(void)
 	if (!lib)
 		lib = dlopen(soname, RTLD_NOW);
 	if (!lib) {
-		printf("NVIDIA-SMI couldn't find libnvidia-ml.so library in your system. Please make sure that the NVIDIA Display Driver is "
+		printf("NVIDIA-SMI couldn't find libnvidia-ml.so library in your system. Please make sure that the NVIDIA Display Driver "
+		       "is "
 		       "properly installed and present in your system.\nPlease also try adding directory that contains libnvidia-ml.so to "
 		       "your system PATH.\n");
 		return STATUS_NO_LIBRARY;

@@ -9,6 +9,7 @@
 #include "nvml.h"
 #include "structs.h"
 
+/* clang-format off */
 #define SMI_FUNCTIONS(X)                                                                                                   \
 	X(nvmlInit_v2) X(nvmlErrorString) X(nvmlSystemGetDriverVersion) X(nvmlSystemGetNVMLVersion)                        \
 	X(nvmlSystemGetCudaDriverVersion_v2) X(nvmlSystemGetProcessName) X(nvmlGetExcludedDeviceCount)                     \
@@ -40,6 +41,7 @@
 	X(nvmlDeviceGetTopologyCommonAncestor) X(nvmlDeviceGetP2PStatus) X(nvmlDeviceGetNvLinkState)                       \
 	X(nvmlDeviceGetNvLinkRemotePciInfo_v2) X(nvmlDeviceGetNvLinkRemoteDeviceType) X(nvmlDeviceGetCpuAffinity)          \
 	X(nvmlDeviceGetMemoryAffinity) X(nvmlDeviceGetGpuFabricInfoV)
+/* clang-format on */
 
 struct smi_library {
 #define SMI_MEMBER(name) __typeof__(name) *name;

@@ -66,14 +66,10 @@ static int act(const struct smi_options *o, FILE *out)
 		return STATUS_UNSUPPORTED;
 	}
 	switch (o->action) {
-	case SMI_LIST:
-		return smi_list(out);
-	case SMI_EXCLUDED:
-		return excluded(out);
-	case SMI_VERSIONS:
-		return smi_versions(out);
-	default:
-		break;
+	case SMI_LIST: return smi_list(out);
+	case SMI_EXCLUDED: return excluded(out);
+	case SMI_VERSIONS: return smi_versions(out);
+	default: break;
 	}
 	for (unsigned turn = 0; !status; turn++) {
 		status = show(o, sections, turn, out);
@@ -108,8 +104,9 @@ static const struct {
 } commands[] = {{"dmon", smi_dmon}, {"pmon", smi_pmon}, {"topo", smi_topo}};
 
 /* Commands of NVIDIA's program that this one lacks, by name. */
-static const char *const lacking[] = {"daemon", "replay", "drain", "nvlink", "c2c", "clocks", "encodersessions", "fbcsessions", "vgpu", "mig",
-				      "compute-policy", "boost-slider", "power-hint", "base-clocks", "conf-compute", "gpm", "pci"};
+static const char *const lacking[] = {"daemon",	      "replay", "drain", "nvlink",	   "c2c",	   "clocks",	 "encodersessions",
+				      "fbcsessions",  "vgpu",	"mig",	 "compute-policy", "boost-slider", "power-hint", "base-clocks",
+				      "conf-compute", "gpm",	"pci"};
 
 static int command(int argc, char **argv)
 {

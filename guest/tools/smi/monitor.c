@@ -44,8 +44,14 @@ static const struct metric device_metrics[] = {
 
 /* What a process does of the device is not told by process; what it holds is. Of protected memory it holds none: a vGPU has none. */
 static const struct metric process_metrics[] = {
-	{'u', "sm", "%", V_NONE, 0}, {'u', "mem", "%", V_NONE, 0}, {'u', "enc", "%", V_NONE, 0}, {'u', "dec", "%", V_NONE, 0},
-	{'u', "jpg", "%", V_NONE, 0}, {'u', "ofa", "%", V_NONE, 0}, {'m', "fb", "MB", {NULL, 0, 0, NULL}, 0}, {'m', "ccpm", "MB", {smi_constant, 0, 0, "0"}, 0},
+	{'u', "sm", "%", V_NONE, 0},
+	{'u', "mem", "%", V_NONE, 0},
+	{'u', "enc", "%", V_NONE, 0},
+	{'u', "dec", "%", V_NONE, 0},
+	{'u', "jpg", "%", V_NONE, 0},
+	{'u', "ofa", "%", V_NONE, 0},
+	{'m', "fb", "MB", {NULL, 0, 0, NULL}, 0},
+	{'m', "ccpm", "MB", {smi_constant, 0, 0, "0"}, 0},
 };
 
 struct monitor {
@@ -64,7 +70,8 @@ static int usage(const struct monitor *m, int status)
 	printf("    [-i | --id]:          Comma separated index, PCI bus ID or UUID\n"
 	       "    [-d | --delay]:       Seconds between samples [default=1sec, max=%usecs]\n"
 	       "    [-c | --count]:       Number of samples\n"
-	       "    [-s | --select]:      One or more metrics [default=%s]:\n", m->most_delay, m->processes ? "u" : "puc");
+	       "    [-s | --select]:      One or more metrics [default=%s]:\n",
+	       m->most_delay, m->processes ? "u" : "puc");
 	fputs(m->processes ? "                              u - Utilization\n"
 			     "                              m - Memory\n"
 			   : "                              p - Power and temperature\n"
@@ -73,7 +80,8 @@ static int usage(const struct monitor *m, int status)
 			     "                              v - Power and thermal violations\n"
 			     "                              m - Memory and BAR1\n"
 			     "                              e - ECC errors and PCIe replays\n"
-			     "                              t - PCIe throughput\n", stdout);
+			     "                              t - PCIe throughput\n",
+	      stdout);
 	printf("    [-o | --options]:     D - with the date, T - with the time\n"
 	       "    [-f | --filename]:    Write to a file, rather than to stdout\n"
 	       "    [-h | --help]:        This text\n");
@@ -82,10 +90,7 @@ static int usage(const struct monitor *m, int status)
 	return status;
 }
 
-static int has(const char *set, char c)
-{
-	return strchr(set, c) != NULL;
-}
+static int has(const char *set, char c) { return strchr(set, c) != NULL; }
 
 static void stamp(const struct monitor *m, FILE *out)
 {
@@ -102,10 +107,7 @@ static void stamp(const struct monitor *m, FILE *out)
 		fprintf(out, m->csv ? "%s, " : "%-8s    ", text);
 }
 
-static int shown(const struct monitor *m, size_t i)
-{
-	return has(m->chosen, m->metrics[i].group);
-}
+static int shown(const struct monitor *m, size_t i) { return has(m->chosen, m->metrics[i].group); }
 
 /* One of the two heading lines: names or units. */
 static void heading(const struct monitor *m, int units)
@@ -272,7 +274,7 @@ static int chosen(const struct monitor *m)
 /* One option with its value. -1: go on, else an exit status. */
 static int option(struct monitor *m, const char *name, const char *value, const char **file)
 {
-	static const char *const names[][2] = {{"-i", "--id"}, {"-d", "--delay"}, {"-c", "--count"}, {"-s", "--select"},
+	static const char *const names[][2] = {{"-i", "--id"},	    {"-d", "--delay"},	  {"-c", "--count"},	   {"-s", "--select"},
 					       {"-o", "--options"}, {"-f", "--filename"}, {"--format", "--format"}};
 	char text[96];
 	size_t i = 0;
@@ -288,9 +290,7 @@ static int option(struct monitor *m, const char *name, const char *value, const 
 		return usage(m, STATUS_INVALID);
 	}
 	switch (i) {
-	case 0:
-		m->ids = value;
-		break;
+	case 0: m->ids = value; break;
 	case 1:
 		if (!smi_decimal(value, m->most_delay, &m->delay) || !m->delay) {
 			snprintf(text, sizeof text, "Collection delay/interval should be between 1 second and %u seconds", m->most_delay);
@@ -313,9 +313,7 @@ static int option(struct monitor *m, const char *name, const char *value, const 
 		if (strspn(value, "DT") != strlen(value))
 			return bad_value(m, "Invalid value for options: D and T are valid");
 		break;
-	case 5:
-		*file = value;
-		break;
+	case 5: *file = value; break;
 	case 6:
 		if (!format(m, value))
 			return bad_value(m, "Invalid value for format: csv, nounit and noheader are valid");
@@ -342,16 +340,27 @@ static int monitor(struct monitor *m, int argc, char **argv)
 
 int smi_dmon(int argc, char **argv)
 {
-	struct monitor m = {.name = "dmon", .metrics = device_metrics, .metric_count = sizeof device_metrics / sizeof *device_metrics,
-			    .chosen = "puc", .options = "", .delay = 1, .most_delay = DMON_DELAY};
+	struct monitor m = {.name = "dmon",
+			    .metrics = device_metrics,
+			    .metric_count = sizeof device_metrics / sizeof *device_metrics,
+			    .chosen = "puc",
+			    .options = "",
+			    .delay = 1,
+			    .most_delay = DMON_DELAY};
 
 	return monitor(&m, argc, argv);
 }
 
 int smi_pmon(int argc, char **argv)
 {
-	struct monitor m = {.name = "pmon", .metrics = process_metrics, .metric_count = sizeof process_metrics / sizeof *process_metrics,
-			    .chosen = "u", .options = "", .delay = 1, .most_delay = PMON_DELAY, .processes = 1};
+	struct monitor m = {.name = "pmon",
+			    .metrics = process_metrics,
+			    .metric_count = sizeof process_metrics / sizeof *process_metrics,
+			    .chosen = "u",
+			    .options = "",
+			    .delay = 1,
+			    .most_delay = PMON_DELAY,
+			    .processes = 1};
 
 	return monitor(&m, argc, argv);
 }

@@ -10,8 +10,24 @@
 #include <string.h>
 
 enum kind {
-	FLAG_LIST, FLAG_EXCLUDED, FLAG_QUERY, FLAG_UNIT, FLAG_XML, FLAG_HELP, FLAG_VERSION, VALUE_ID, VALUE_FILE, VALUE_DISPLAY, VALUE_FORMAT,
-	LOOP, LOOP_MS, SELECT, HELP_SELECT, CHANGE, CHANGE_FLAG, REFUSED,
+	FLAG_LIST,
+	FLAG_EXCLUDED,
+	FLAG_QUERY,
+	FLAG_UNIT,
+	FLAG_XML,
+	FLAG_HELP,
+	FLAG_VERSION,
+	VALUE_ID,
+	VALUE_FILE,
+	VALUE_DISPLAY,
+	VALUE_FORMAT,
+	LOOP,
+	LOOP_MS,
+	SELECT,
+	HELP_SELECT,
+	CHANGE,
+	CHANGE_FLAG,
+	REFUSED,
 };
 
 struct option {
@@ -20,25 +36,60 @@ struct option {
 };
 
 static const struct option options[] = {
-	{"-h", "--help", FLAG_HELP}, {NULL, "--version", FLAG_VERSION}, {"-L", "--list-gpus", FLAG_LIST},
-	{"-B", "--list-excluded-gpus", FLAG_EXCLUDED}, {"-q", "--query", FLAG_QUERY}, {"-u", "--unit", FLAG_UNIT},
-	{"-x", "--xml-format", FLAG_XML}, {"-i", "--id", VALUE_ID}, {"-f", "--filename", VALUE_FILE}, {"-d", "--display", VALUE_DISPLAY},
-	{NULL, "--format", VALUE_FORMAT}, {"-l", "--loop", LOOP}, {"-lms", "--loop-ms", LOOP_MS},
-	{NULL, "--query-gpu", SELECT}, {NULL, "--query-compute-apps", SELECT}, {NULL, "--query-accounted-apps", SELECT},
-	{NULL, "--query-remapped-rows", SELECT}, {NULL, "--query-retired-pages", SELECT}, {NULL, "--query-supported-clocks", SELECT},
-	{NULL, "--help-query-gpu", HELP_SELECT}, {NULL, "--help-query-compute-apps", HELP_SELECT},
-	{NULL, "--help-query-accounted-apps", HELP_SELECT}, {NULL, "--help-query-remapped-rows", HELP_SELECT},
-	{NULL, "--help-query-retired-pages", HELP_SELECT}, {NULL, "--help-query-supported-clocks", HELP_SELECT},
-	{"-pm", "--persistence-mode", CHANGE}, {"-e", "--ecc-config", CHANGE}, {"-p", "--reset-ecc-errors", CHANGE},
-	{"-c", "--compute-mode", CHANGE}, {NULL, "--gom", CHANGE}, {"-r", "--gpu-reset", CHANGE_FLAG}, {"-vm", "--virt-mode", CHANGE},
-	{"-lgc", "--lock-gpu-clocks", CHANGE}, {"-m", "--mode", CHANGE}, {"-rgc", "--reset-gpu-clocks", CHANGE_FLAG},
-	{"-lmc", "--lock-memory-clocks", CHANGE}, {"-rmc", "--reset-memory-clocks", CHANGE_FLAG},
-	{"-lmcd", "--lock-memory-clocks-deferred", CHANGE}, {"-rmcd", "--reset-memory-clocks-deferred", CHANGE_FLAG},
-	{"-ac", "--applications-clocks", CHANGE}, {"-rac", "--reset-applications-clocks", CHANGE_FLAG},
-	{"-pl", "--power-limit", CHANGE}, {"-sc", "--scope", CHANGE}, {"-cc", "--cuda-clocks", CHANGE}, {"-am", "--accounting-mode", CHANGE},
-	{"-caa", "--clear-accounted-apps", CHANGE_FLAG}, {NULL, "--auto-boost-default", CHANGE}, {NULL, "--auto-boost-permission", CHANGE},
-	{"-mig", "--multi-instance-gpu", CHANGE}, {"-gtt", "--gpu-target-temp", CHANGE}, {"-t", "--toggle-led", CHANGE},
-	{"-eow", "--error-on-warning", CHANGE_FLAG}, {NULL, "--dtd", REFUSED}, {NULL, "--debug", REFUSED},
+	{"-h", "--help", FLAG_HELP},
+	{NULL, "--version", FLAG_VERSION},
+	{"-L", "--list-gpus", FLAG_LIST},
+	{"-B", "--list-excluded-gpus", FLAG_EXCLUDED},
+	{"-q", "--query", FLAG_QUERY},
+	{"-u", "--unit", FLAG_UNIT},
+	{"-x", "--xml-format", FLAG_XML},
+	{"-i", "--id", VALUE_ID},
+	{"-f", "--filename", VALUE_FILE},
+	{"-d", "--display", VALUE_DISPLAY},
+	{NULL, "--format", VALUE_FORMAT},
+	{"-l", "--loop", LOOP},
+	{"-lms", "--loop-ms", LOOP_MS},
+	{NULL, "--query-gpu", SELECT},
+	{NULL, "--query-compute-apps", SELECT},
+	{NULL, "--query-accounted-apps", SELECT},
+	{NULL, "--query-remapped-rows", SELECT},
+	{NULL, "--query-retired-pages", SELECT},
+	{NULL, "--query-supported-clocks", SELECT},
+	{NULL, "--help-query-gpu", HELP_SELECT},
+	{NULL, "--help-query-compute-apps", HELP_SELECT},
+	{NULL, "--help-query-accounted-apps", HELP_SELECT},
+	{NULL, "--help-query-remapped-rows", HELP_SELECT},
+	{NULL, "--help-query-retired-pages", HELP_SELECT},
+	{NULL, "--help-query-supported-clocks", HELP_SELECT},
+	{"-pm", "--persistence-mode", CHANGE},
+	{"-e", "--ecc-config", CHANGE},
+	{"-p", "--reset-ecc-errors", CHANGE},
+	{"-c", "--compute-mode", CHANGE},
+	{NULL, "--gom", CHANGE},
+	{"-r", "--gpu-reset", CHANGE_FLAG},
+	{"-vm", "--virt-mode", CHANGE},
+	{"-lgc", "--lock-gpu-clocks", CHANGE},
+	{"-m", "--mode", CHANGE},
+	{"-rgc", "--reset-gpu-clocks", CHANGE_FLAG},
+	{"-lmc", "--lock-memory-clocks", CHANGE},
+	{"-rmc", "--reset-memory-clocks", CHANGE_FLAG},
+	{"-lmcd", "--lock-memory-clocks-deferred", CHANGE},
+	{"-rmcd", "--reset-memory-clocks-deferred", CHANGE_FLAG},
+	{"-ac", "--applications-clocks", CHANGE},
+	{"-rac", "--reset-applications-clocks", CHANGE_FLAG},
+	{"-pl", "--power-limit", CHANGE},
+	{"-sc", "--scope", CHANGE},
+	{"-cc", "--cuda-clocks", CHANGE},
+	{"-am", "--accounting-mode", CHANGE},
+	{"-caa", "--clear-accounted-apps", CHANGE_FLAG},
+	{NULL, "--auto-boost-default", CHANGE},
+	{NULL, "--auto-boost-permission", CHANGE},
+	{"-mig", "--multi-instance-gpu", CHANGE},
+	{"-gtt", "--gpu-target-temp", CHANGE},
+	{"-t", "--toggle-led", CHANGE},
+	{"-eow", "--error-on-warning", CHANGE_FLAG},
+	{NULL, "--dtd", REFUSED},
+	{NULL, "--debug", REFUSED},
 };
 
 static int unknown(const char *arg)
@@ -108,10 +159,7 @@ static const struct option *find(const char *arg, const char **value)
 	return NULL;
 }
 
-static int takes_value(enum kind kind)
-{
-	return kind == SELECT || kind == CHANGE || (kind >= VALUE_ID && kind <= VALUE_FORMAT);
-}
+static int takes_value(enum kind kind) { return kind == SELECT || kind == CHANGE || (kind >= VALUE_ID && kind <= VALUE_FORMAT); }
 
 static int loop(struct smi_options *out, const char *value, unsigned unit)
 {
@@ -135,37 +183,19 @@ static int set(struct smi_options *out, const struct option *o, const char *arg,
 	enum { SECOND = 1000 };
 
 	switch (o->kind) {
-	case FLAG_LIST:
-		return act(out, SMI_LIST, arg);
-	case FLAG_EXCLUDED:
-		return act(out, SMI_EXCLUDED, arg);
-	case FLAG_QUERY:
-		return act(out, SMI_REPORT, arg);
-	case FLAG_HELP:
-		return act(out, SMI_HELP, arg);
-	case FLAG_VERSION:
-		return act(out, SMI_VERSIONS, arg);
-	case FLAG_XML:
-		out->xml = 1;
-		break;
-	case FLAG_UNIT:
-		out->units = 1;
-		break;
-	case VALUE_ID:
-		out->ids = value;
-		break;
-	case VALUE_FILE:
-		out->file = value;
-		break;
-	case VALUE_DISPLAY:
-		out->sections = value;
-		break;
-	case VALUE_FORMAT:
-		return smi_parse_format(value, &out->format) ? STATUS_OK : STATUS_INVALID;
-	case LOOP:
-		return loop(out, value, SECOND);
-	case LOOP_MS:
-		return loop(out, value, 1);
+	case FLAG_LIST: return act(out, SMI_LIST, arg);
+	case FLAG_EXCLUDED: return act(out, SMI_EXCLUDED, arg);
+	case FLAG_QUERY: return act(out, SMI_REPORT, arg);
+	case FLAG_HELP: return act(out, SMI_HELP, arg);
+	case FLAG_VERSION: return act(out, SMI_VERSIONS, arg);
+	case FLAG_XML: out->xml = 1; break;
+	case FLAG_UNIT: out->units = 1; break;
+	case VALUE_ID: out->ids = value; break;
+	case VALUE_FILE: out->file = value; break;
+	case VALUE_DISPLAY: out->sections = value; break;
+	case VALUE_FORMAT: return smi_parse_format(value, &out->format) ? STATUS_OK : STATUS_INVALID;
+	case LOOP: return loop(out, value, SECOND);
+	case LOOP_MS: return loop(out, value, 1);
 	case SELECT:
 		if (out->query && out->query != smi_query_of(o->name + 2)) {
 			printf("Only one --query-* switch can be used at a time.\n");
@@ -174,16 +204,10 @@ static int set(struct smi_options *out, const struct option *o, const char *arg,
 		out->query = smi_query_of(o->name + 2);
 		out->fields = value;
 		return act(out, SMI_QUERY, arg);
-	case HELP_SELECT:
-		out->query = smi_query_of(o->name + strlen("--help-"));
-		return act(out, SMI_HELP_QUERY, arg);
-	case CHANGE:
-		return change(out, o, arg, value);
-	case CHANGE_FLAG:
-		return refuse(arg);
-	case REFUSED:
-		printf("Option %s is not supported by this nvidia-smi, which is Causeway's.\n", arg);
-		return STATUS_UNSUPPORTED;
+	case HELP_SELECT: out->query = smi_query_of(o->name + strlen("--help-")); return act(out, SMI_HELP_QUERY, arg);
+	case CHANGE: return change(out, o, arg, value);
+	case CHANGE_FLAG: return refuse(arg);
+	case REFUSED: printf("Option %s is not supported by this nvidia-smi, which is Causeway's.\n", arg); return STATUS_UNSUPPORTED;
 	}
 	return STATUS_OK;
 }
@@ -201,9 +225,12 @@ static int check(const struct smi_options *o, const char *arg_of_id)
 	if (o->action != SMI_QUERY && o->format.csv)
 		return unknown("--format=csv");
 	if (o->action != SMI_REPORT && (o->xml || o->sections || o->units)) {
-		const char *what = o->xml ? "-x/--xml-format to run an XML" : o->sections ? "-d/--display to run a filtered" : "-u/--unit to run a unit";
+		const char *what = o->xml	 ? "-x/--xml-format to run an XML"
+				   : o->sections ? "-d/--display to run a filtered"
+						 : "-u/--unit to run a unit";
 
-		printf("Invalid combination of input arguments. Specify -q/--query and %s query.  Please run 'nvidia-smi -h' for help.\n\n", what);
+		printf("Invalid combination of input arguments. Specify -q/--query and %s query.  Please run 'nvidia-smi -h' for help.\n\n",
+		       what);
 		return STATUS_INVALID;
 	}
 	if (o->xml && o->sections) {

@@ -23,12 +23,12 @@ struct smi_query {
 /* What a process or another line has and no device does is told by the line itself (tell_line). */
 enum { PID = 1, PROCESS_NAME, PROCESS_MEMORY, CAUSE };
 
-#define DEVICE_COLUMNS                                                                                                        \
-	{"timestamp", NULL, V_ARG(smi_timestamp, 0, NULL), "When the query was made: YYYY/MM/DD HH:MM:SS.msec."},             \
-	{"gpu_name", NULL, V_FN(smi_text, nvmlDeviceGetName, NULL), "Product name of the GPU."},                              \
-	{"gpu_bus_id", NULL, V_ARG(smi_pci, SMI_ADDRESS, NULL), "Its PCI address: domain:bus:device.function, in hex."},      \
-	{"gpu_serial", NULL, V_FN(smi_text, nvmlDeviceGetSerial, NULL), "Its serial number."},                                \
-	{"gpu_uuid", NULL, V_FN(smi_text, nvmlDeviceGetUUID, NULL), "Its identifier, unique everywhere."}
+#define DEVICE_COLUMNS \
+	{"timestamp", NULL, V_ARG(smi_timestamp, 0, NULL), "When the query was made: YYYY/MM/DD HH:MM:SS.msec."}, \
+		{"gpu_name", NULL, V_FN(smi_text, nvmlDeviceGetName, NULL), "Product name of the GPU."}, \
+		{"gpu_bus_id", NULL, V_ARG(smi_pci, SMI_ADDRESS, NULL), "Its PCI address: domain:bus:device.function, in hex."}, \
+		{"gpu_serial", NULL, V_FN(smi_text, nvmlDeviceGetSerial, NULL), "Its serial number."}, \
+		{"gpu_uuid", NULL, V_FN(smi_text, nvmlDeviceGetUUID, NULL), "Its identifier, unique everywhere."}
 #define END {NULL, NULL, V_NONE, NULL}
 
 static const struct smi_property process_properties[] = {
@@ -120,10 +120,7 @@ int smi_help_query(const struct smi_query *query)
 	return STATUS_OK;
 }
 
-static int is_name(const char *name, const char *text, size_t len)
-{
-	return name && strlen(name) == len && !memcmp(name, text, len);
-}
+static int is_name(const char *name, const char *text, size_t len) { return name && strlen(name) == len && !memcmp(name, text, len); }
 
 static int parse(const struct smi_query *query, const char *fields, const struct smi_property **columns, unsigned *count)
 {
@@ -155,25 +152,20 @@ struct line {
 static void tell_line(const struct line *line, const struct smi_source *source, int units, FILE *out)
 {
 	switch (source->arg) {
-	case PID:
-		fprintf(out, "%u", line->process->pid);
-		break;
-	case PROCESS_NAME:
-		fputs(line->process->name, out);
-		break;
+	case PID: fprintf(out, "%u", line->process->pid); break;
+	case PROCESS_NAME: fputs(line->process->name, out); break;
 	case PROCESS_MEMORY:
 		if (line->process->used == ~0ull)
 			fputs(absent, out);
 		else
 			fprintf(out, "%llu%s", line->process->used >> 20, units ? " MiB" : "");
 		break;
-	case CAUSE:
-		fputs(line->cause, out);
-		break;
+	case CAUSE: fputs(line->cause, out); break;
 	}
 }
 
-static void tell(const struct smi_property *const *columns, unsigned count, nvmlDevice_t device, const struct line *line, int units, FILE *out)
+static void tell(const struct smi_property *const *columns, unsigned count, nvmlDevice_t device, const struct line *line, int units,
+		 FILE *out)
 {
 	for (unsigned i = 0; i < count; i++) {
 		const struct smi_source *source = &columns[i]->source;
@@ -198,17 +190,14 @@ static void tell_processes(const struct smi_property *const *columns, unsigned c
 	free(list);
 }
 
-static void tell_device(const struct smi_query *query, const struct smi_property *const *columns, unsigned count, nvmlDevice_t device, int units, FILE *out)
+static void tell_device(const struct smi_query *query, const struct smi_property *const *columns, unsigned count, nvmlDevice_t device,
+			int units, FILE *out)
 {
 	static const char *const causes[] = {"Single Bit ECC", "Double Bit ECC"};
 
 	switch (query->lines) {
-	case DEVICES:
-		tell(columns, count, device, NULL, units, out);
-		break;
-	case PROCESSES:
-		tell_processes(columns, count, device, units, out);
-		break;
+	case DEVICES: tell(columns, count, device, NULL, units, out); break;
+	case PROCESSES: tell_processes(columns, count, device, units, out); break;
 	case CAUSES:
 		for (int i = 0; i < 2; i++)
 			tell(columns, count, device, &(struct line){NULL, causes[i]}, units, out);

@@ -17,12 +17,25 @@ unsigned smi_parse_sections(const char *text)
 		const char *name;
 		unsigned section;
 	} names[] = {
-		{"MEMORY", SEC_MEMORY}, {"UTILIZATION", SEC_UTILIZATION}, {"ECC", SEC_ECC}, {"TEMPERATURE", SEC_TEMPERATURE},
-		{"POWER", SEC_POWER}, {"CLOCK", SEC_CLOCK}, {"COMPUTE", SEC_COMPUTE}, {"PIDS", SEC_PIDS},
-		{"PERFORMANCE", SEC_PERFORMANCE}, {"SUPPORTED_CLOCKS", SEC_SUPPORTED_CLOCKS}, {"PAGE_RETIREMENT", SEC_PAGE_RETIREMENT},
-		{"ACCOUNTING", SEC_ACCOUNTING}, {"ENCODER_STATS", SEC_ENCODER_STATS}, {"SUPPORTED_GPU_TARGET_TEMP", SEC_TARGET_TEMP},
-		{"VOLTAGE", SEC_VOLTAGE}, {"FBC_STATS", SEC_FBC_STATS}, {"ROW_REMAPPER", SEC_ROW_REMAPPER},
-		{"RESET_STATUS", SEC_RESET_STATUS}, {"GSP_FIRMWARE_VERSION", SEC_GSP},
+		{"MEMORY", SEC_MEMORY},
+		{"UTILIZATION", SEC_UTILIZATION},
+		{"ECC", SEC_ECC},
+		{"TEMPERATURE", SEC_TEMPERATURE},
+		{"POWER", SEC_POWER},
+		{"CLOCK", SEC_CLOCK},
+		{"COMPUTE", SEC_COMPUTE},
+		{"PIDS", SEC_PIDS},
+		{"PERFORMANCE", SEC_PERFORMANCE},
+		{"SUPPORTED_CLOCKS", SEC_SUPPORTED_CLOCKS},
+		{"PAGE_RETIREMENT", SEC_PAGE_RETIREMENT},
+		{"ACCOUNTING", SEC_ACCOUNTING},
+		{"ENCODER_STATS", SEC_ENCODER_STATS},
+		{"SUPPORTED_GPU_TARGET_TEMP", SEC_TARGET_TEMP},
+		{"VOLTAGE", SEC_VOLTAGE},
+		{"FBC_STATS", SEC_FBC_STATS},
+		{"ROW_REMAPPER", SEC_ROW_REMAPPER},
+		{"RESET_STATUS", SEC_RESET_STATUS},
+		{"GSP_FIRMWARE_VERSION", SEC_GSP},
 	};
 	unsigned found = 0;
 
@@ -42,10 +55,7 @@ unsigned smi_parse_sections(const char *text)
 	}
 }
 
-int smi_row_below(const struct smi_row *row)
-{
-	return row[1].depth > row->depth;
-}
+int smi_row_below(const struct smi_row *row) { return row[1].depth > row->depth; }
 
 const struct smi_row *smi_row_next(const struct smi_row *row)
 {
@@ -71,21 +81,12 @@ static void label_in(int width, int depth, const char *text, FILE *out)
 	fprintf(out, "%*s%-*s: ", depth * STEP, "", width - depth * STEP, text);
 }
 
-static void label(int depth, const char *text, FILE *out)
-{
-	label_in(LABEL, depth, text, out);
-}
+static void label(int depth, const char *text, FILE *out) { label_in(LABEL, depth, text, out); }
 
 /* Labels of processes are narrower in NVIDIA's reports. */
-static void process_label(int depth, const char *text, FILE *out)
-{
-	label_in(PROCESS_LABEL, depth, text, out);
-}
+static void process_label(int depth, const char *text, FILE *out) { label_in(PROCESS_LABEL, depth, text, out); }
 
-static void heading(int depth, const char *text, FILE *out)
-{
-	fprintf(out, "%*s%s\n", depth * STEP, "", text);
-}
+static void heading(int depth, const char *text, FILE *out) { fprintf(out, "%*s%s\n", depth * STEP, "", text); }
 
 static void processes(nvmlDevice_t device, FILE *out)
 {

@@ -17,17 +17,10 @@ static void escaped(const char *text, FILE *out)
 {
 	for (; *text; text++)
 		switch (*text) {
-		case '&':
-			fputs("&amp;", out);
-			break;
-		case '<':
-			fputs("&lt;", out);
-			break;
-		case '>':
-			fputs("&gt;", out);
-			break;
-		default:
-			fputc(*text, out);
+		case '&': fputs("&amp;", out); break;
+		case '<': fputs("&lt;", out); break;
+		case '>': fputs("&gt;", out); break;
+		default: fputc(*text, out);
 		}
 }
 

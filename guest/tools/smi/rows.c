@@ -4,9 +4,12 @@
 #define GROUP {NULL, 0, 0, NULL}
 
 /* What was measured over a while: nothing is kept for guests. */
-#define SAMPLES                                                                                                 \
+#define SAMPLES \
 	{2, 0, "Duration", NULL, V_NONE}, {2, 0, "Number of Samples", NULL, V_NONE}, {2, 0, "Max", NULL, V_NONE}, \
-		{2, 0, "Min", NULL, V_NONE}, {2, 0, "Avg", NULL, V_NONE}
+		{2, 0, "Min", NULL, V_NONE}, \
+	{ \
+		2, 0, "Avg", NULL, V_NONE \
+	}
 
 const struct smi_row smi_rows[] = {
 	{1, 0, "Product Name", "product_name", V_FN(smi_text, nvmlDeviceGetName, NULL)},
@@ -22,7 +25,8 @@ const struct smi_row smi_rows[] = {
 	{2, 0, "Pending", "pending_mig", {smi_mode, FN(nvmlDeviceGetMigMode), 1, NULL}},
 	{1, 0, NULL, "mig_devices", {smi_constant, 0, 0, "None"}},
 	{1, SEC_ACCOUNTING, "Accounting Mode", "accounting_mode", V_FN(smi_enabled, nvmlDeviceGetAccountingMode, NULL)},
-	{1, SEC_ACCOUNTING, "Accounting Mode Buffer Size", "accounting_mode_buffer_size", V_FN(smi_number, nvmlDeviceGetAccountingBufferSize, NULL)},
+	{1, SEC_ACCOUNTING, "Accounting Mode Buffer Size", "accounting_mode_buffer_size",
+	 V_FN(smi_number, nvmlDeviceGetAccountingBufferSize, NULL)},
 	{1, 0, "Driver Model", "driver_model", GROUP},
 	{2, 0, "Current", "current_dm", V_NONE},
 	{2, 0, "Pending", "pending_dm", V_NONE},
@@ -101,7 +105,8 @@ const struct smi_row smi_rows[] = {
 	{2, 0, "Atomic Caps Inbound", "atomic_caps_inbound", V_NONE},
 	{1, 0, "Fan Speed", "fan_speed", V_FN(smi_number, nvmlDeviceGetFanSpeed, "%")},
 	{1, SEC_PERFORMANCE, "Performance State", "performance_state", V_ARG(smi_pstate, 0, NULL)},
-	{1, SEC_PERFORMANCE, "Clocks Event Reasons", "clocks_event_reasons", V_FN(smi_reasons, nvmlDeviceGetCurrentClocksEventReasons, NULL)},
+	{1, SEC_PERFORMANCE, "Clocks Event Reasons", "clocks_event_reasons",
+	 V_FN(smi_reasons, nvmlDeviceGetCurrentClocksEventReasons, NULL)},
 	{2, 0, "Idle", "clocks_event_reason_gpu_idle", V_ARG(smi_reason, 0x1, NULL)},
 	{2, 0, "Applications Clocks Setting", "clocks_event_reason_applications_clocks_setting", V_ARG(smi_reason, 0x2, NULL)},
 	{2, 0, "SW Power Cap", "clocks_event_reason_sw_power_cap", V_ARG(smi_reason, 0x4, NULL)},
@@ -216,11 +221,14 @@ const struct smi_row smi_rows[] = {
 	{2, ROW_IF_TOLD, "GPU Slowdown T.Limit Temp", "gpu_temp_slow_tlimit_threshold", V_ARG(smi_field, SMI_FIELD(194, 0), "C")},
 	{2, ROW_OTHERWISE, "GPU Slowdown Temp", "gpu_temp_slow_threshold", V_TYPED(nvmlDeviceGetTemperatureThreshold, SMI_SLOWDOWN, "C")},
 	{2, ROW_IF_TOLD, "GPU Max Operating T.Limit Temp", "gpu_temp_max_gpu_tlimit_threshold", V_ARG(smi_field, SMI_FIELD(196, 0), "C")},
-	{2, ROW_OTHERWISE, "GPU Max Operating Temp", "gpu_temp_max_gpu_threshold", V_TYPED(nvmlDeviceGetTemperatureThreshold, SMI_GPU_MAX, "C")},
+	{2, ROW_OTHERWISE, "GPU Max Operating Temp", "gpu_temp_max_gpu_threshold",
+	 V_TYPED(nvmlDeviceGetTemperatureThreshold, SMI_GPU_MAX, "C")},
 	{2, 0, "GPU Target Temperature", "gpu_target_temperature", V_NONE},
 	{2, 0, "Memory Current Temp", "memory_temp", V_ARG(smi_field, SMI_FIELD(82, 0), "C")},
-	{2, ROW_IF_TOLD, "Memory Max Operating T.Limit Temp", "gpu_temp_max_mem_tlimit_threshold", V_ARG(smi_field, SMI_FIELD(195, 0), "C")},
-	{2, ROW_OTHERWISE, "Memory Max Operating Temp", "gpu_temp_max_mem_threshold", V_TYPED(nvmlDeviceGetTemperatureThreshold, SMI_MEMORY_MAX, "C")},
+	{2, ROW_IF_TOLD, "Memory Max Operating T.Limit Temp", "gpu_temp_max_mem_tlimit_threshold",
+	 V_ARG(smi_field, SMI_FIELD(195, 0), "C")},
+	{2, ROW_OTHERWISE, "Memory Max Operating Temp", "gpu_temp_max_mem_threshold",
+	 V_TYPED(nvmlDeviceGetTemperatureThreshold, SMI_MEMORY_MAX, "C")},
 	{1, 0, NULL, "supported_gpu_target_temp", GROUP},
 	{2, 0, NULL, "gpu_target_temp_min", V_NONE},
 	{2, 0, NULL, "gpu_target_temp_max", V_NONE},

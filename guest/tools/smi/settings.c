@@ -15,12 +15,34 @@ struct smi_setting {
 };
 
 static const struct smi_setting settings[] = {
-	{"--persistence-mode", "persistence mode", "Persistence mode is already", FN(nvmlDeviceGetPersistenceMode), 0,
-	 {"DISABLED", "ENABLED"}, {"Disabled", "Enabled"}},
-	{"--ecc-config", "ECC config", "ECC support is already", FN(nvmlDeviceGetEccMode), 1, {"DISABLED", "ENABLED"}, {"Disabled", "Enabled"}},
-	{"--compute-mode", "the compute mode", "Compute mode is already set to", FN(nvmlDeviceGetComputeMode), 0,
-	 {"DEFAULT", "EXCLUSIVE_THREAD", "PROHIBITED", "EXCLUSIVE_PROCESS"}, {"DEFAULT", "EXCLUSIVE_THREAD", "PROHIBITED", "EXCLUSIVE_PROCESS"}},
-	{"--multi-instance-gpu", "MIG Mode", "MIG Mode is already", FN(nvmlDeviceGetMigMode), 1, {"DISABLED", "ENABLED"}, {"Disabled", "Enabled"}},
+	{"--persistence-mode",
+	 "persistence mode",
+	 "Persistence mode is already",
+	 FN(nvmlDeviceGetPersistenceMode),
+	 0,
+	 {"DISABLED", "ENABLED"},
+	 {"Disabled", "Enabled"}},
+	{"--ecc-config",
+	 "ECC config",
+	 "ECC support is already",
+	 FN(nvmlDeviceGetEccMode),
+	 1,
+	 {"DISABLED", "ENABLED"},
+	 {"Disabled", "Enabled"}},
+	{"--compute-mode",
+	 "the compute mode",
+	 "Compute mode is already set to",
+	 FN(nvmlDeviceGetComputeMode),
+	 0,
+	 {"DEFAULT", "EXCLUSIVE_THREAD", "PROHIBITED", "EXCLUSIVE_PROCESS"},
+	 {"DEFAULT", "EXCLUSIVE_THREAD", "PROHIBITED", "EXCLUSIVE_PROCESS"}},
+	{"--multi-instance-gpu",
+	 "MIG Mode",
+	 "MIG Mode is already",
+	 FN(nvmlDeviceGetMigMode),
+	 1,
+	 {"DISABLED", "ENABLED"},
+	 {"Disabled", "Enabled"}},
 };
 
 const struct smi_setting *smi_setting_of(const char *option)
@@ -45,8 +67,8 @@ static int present(const struct smi_setting *s, nvmlDevice_t device, unsigned *v
 	unsigned pending;
 
 	if (s->pair)
-		return ((nvmlReturn_t (*)(nvmlDevice_t, unsigned *, unsigned *))f)(device, value, &pending);
-	return ((nvmlReturn_t (*)(nvmlDevice_t, unsigned *))f)(device, value);
+		return ((nvmlReturn_t(*)(nvmlDevice_t, unsigned *, unsigned *))f)(device, value, &pending);
+	return ((nvmlReturn_t(*)(nvmlDevice_t, unsigned *))f)(device, value);
 }
 
 int smi_ask_setting(const struct smi_setting *setting, unsigned wanted, const struct smi_gpus *gpus)

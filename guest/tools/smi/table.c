@@ -157,7 +157,8 @@ static void head(FILE *out)
 	      "| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |\n"
 	      "| Fan  Temp   Perf          Pwr:Usage/Cap |           Memory-Usage | GPU-Util  Compute M. |\n"
 	      "|                                         |                        |               MIG M. |\n"
-	      "|=========================================+========================+======================|\n", out);
+	      "|=========================================+========================+======================|\n",
+	      out);
 }
 
 void smi_table(const struct smi_gpus *gpus, FILE *out)
@@ -171,7 +172,8 @@ void smi_table(const struct smi_gpus *gpus, FILE *out)
 	      "| Processes:                                                                              |\n"
 	      "|  GPU   GI   CI              PID   Type   Process name                        GPU Memory |\n"
 	      "|        ID   ID                                                               Usage      |\n"
-	      "|=========================================================================================|\n", out);
+	      "|=========================================================================================|\n",
+	      out);
 	for (unsigned i = 0; i < gpus->count; i++)
 		count += processes(&gpus->gpu[i], out);
 	if (!count)

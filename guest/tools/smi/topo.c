@@ -100,7 +100,8 @@ static void legend(int links_too, FILE *out)
 	      "  NODE = Connection traversing PCIe as well as the interconnect between PCIe Host Bridges within a NUMA node\n"
 	      "  PHB  = Connection traversing PCIe as well as a PCIe Host Bridge (typically the CPU)\n"
 	      "  PXB  = Connection traversing multiple PCIe bridges (without traversing the PCIe Host Bridge)\n"
-	      "  PIX  = Connection traversing at most a single PCIe bridge\n", out);
+	      "  PIX  = Connection traversing at most a single PCIe bridge\n",
+	      out);
 	if (links_too)
 		fputs("  NV#  = Connection traversing a bonded set of # NVLinks\n", out);
 }
@@ -166,17 +167,20 @@ static int peers(const char *which)
 		putchar('\n');
 	}
 	fputs("\nLegend:\n\n  X    = Self\n  OK   = Status Ok\n  CNS  = Chipset not supported\n  GNS  = GPU not supported\n"
-	      "  TNS  = Topology not supported\n  NS   = Not supported\n  U    = Unknown\n", stdout);
+	      "  TNS  = Topology not supported\n  NS   = Not supported\n  U    = Unknown\n",
+	      stdout);
 	return STATUS_OK;
 }
 
 static int usage(int status)
 {
-	fputs("\n    topo -- Display topological information about the system.\n\n    Usage: nvidia-smi topo [options]\n\n    Options include:\n"
+	fputs("\n    topo -- Display topological information about the system.\n\n    Usage: nvidia-smi topo [options]\n\n    Options "
+	      "include:\n"
 	      "    [-m | --matrix]:      How the GPUs reach each other, and which CPUs are near.\n"
 	      "    [-mp | --matrix_pci]: The same by PCIe alone.\n"
 	      "    [-p2p | --p2pstatus]: Peer access: r read, w write, n NVLink, a atomics, p PCIe.\n"
-	      "    [-h | --help]:        This text.\n\n", stdout);
+	      "    [-h | --help]:        This text.\n\n",
+	      stdout);
 	return status;
 }
 

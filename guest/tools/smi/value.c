@@ -26,22 +26,18 @@ static int put_word(int res, char out[SMI_TEXT], const char *word)
 	return res;
 }
 
-static const char *enabled(unsigned value)
-{
-	return value ? "Enabled" : "Disabled";
-}
+static const char *enabled(unsigned value) { return value ? "Enabled" : "Disabled"; }
 
 static int ask(nvmlDevice_t device, const struct smi_source *source, unsigned *value)
 {
-	nvmlReturn_t (*f)(nvmlDevice_t, unsigned *) = (nvmlReturn_t (*)(nvmlDevice_t, unsigned *))smi_function(source->function);
+	nvmlReturn_t (*f)(nvmlDevice_t, unsigned *) = (nvmlReturn_t(*)(nvmlDevice_t, unsigned *))smi_function(source->function);
 
 	return f(device, value);
 }
 
 int smi_text(nvmlDevice_t device, const struct smi_source *source, char out[SMI_TEXT])
 {
-	nvmlReturn_t (*f)(nvmlDevice_t, char *, unsigned) =
-		(nvmlReturn_t (*)(nvmlDevice_t, char *, unsigned))smi_function(source->function);
+	nvmlReturn_t (*f)(nvmlDevice_t, char *, unsigned) = (nvmlReturn_t(*)(nvmlDevice_t, char *, unsigned))smi_function(source->function);
 
 	return f(device, out, SMI_TEXT);
 }
@@ -97,7 +93,7 @@ int smi_watts(nvmlDevice_t device, const struct smi_source *source, char out[SMI
 int smi_typed(nvmlDevice_t device, const struct smi_source *source, char out[SMI_TEXT])
 {
 	nvmlReturn_t (*f)(nvmlDevice_t, unsigned, unsigned *) =
-		(nvmlReturn_t (*)(nvmlDevice_t, unsigned, unsigned *))smi_function(source->function);
+		(nvmlReturn_t(*)(nvmlDevice_t, unsigned, unsigned *))smi_function(source->function);
 	unsigned value = 0;
 	int res = f(device, source->arg, &value);
 
@@ -107,7 +103,7 @@ int smi_typed(nvmlDevice_t device, const struct smi_source *source, char out[SMI
 static int ask_pair(nvmlDevice_t device, const struct smi_source *source, unsigned *value)
 {
 	nvmlReturn_t (*f)(nvmlDevice_t, unsigned *, unsigned *) =
-		(nvmlReturn_t (*)(nvmlDevice_t, unsigned *, unsigned *))smi_function(source->function);
+		(nvmlReturn_t(*)(nvmlDevice_t, unsigned *, unsigned *))smi_function(source->function);
 	unsigned pair[2] = {0, 0};
 	int res = f(device, &pair[0], &pair[1]);
 
@@ -142,7 +138,7 @@ int smi_limit(nvmlDevice_t device, const struct smi_source *source, char out[SMI
 int smi_third(nvmlDevice_t device, const struct smi_source *source, char out[SMI_TEXT])
 {
 	nvmlReturn_t (*f)(nvmlDevice_t, unsigned *, unsigned *, unsigned *) =
-		(nvmlReturn_t (*)(nvmlDevice_t, unsigned *, unsigned *, unsigned *))smi_function(source->function);
+		(nvmlReturn_t(*)(nvmlDevice_t, unsigned *, unsigned *, unsigned *))smi_function(source->function);
 	unsigned three[3] = {0, 0, 0};
 	int res = f(device, &three[0], &three[1], &three[2]);
 

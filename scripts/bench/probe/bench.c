@@ -38,8 +38,7 @@ static CUresult (*cuCtxSetCurrent)(handle);
 static CUresult (*cuCtxSynchronize)(void);
 static CUresult (*cuModuleLoadData)(handle *, const void *);
 static CUresult (*cuModuleGetFunction)(handle *, handle, const char *);
-static CUresult (*cuLaunchKernel)(handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **,
-				  void **);
+static CUresult (*cuLaunchKernel)(handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **);
 static CUresult (*cuStreamCreate)(handle *, unsigned);
 static CUresult (*cuStreamSynchronize)(handle);
 static CUresult (*cuStreamQuery)(handle);
@@ -55,9 +54,10 @@ static CUresult (*cuMemcpyHtoDAsync)(CUdeviceptr, const void *, size_t, handle);
 static CUresult (*cuMemcpyDtoHAsync)(void *, CUdeviceptr, size_t, handle);
 
 /* spin(ns): one thread that runs for so long */
-static const char spin_ptx[] = ".version 6.4\n.target sm_75\n.address_size 64\n.visible .entry spin(.param .u64 ns){.reg .u64 %t<4>;"
-			       ".reg .pred %p;ld.param.u64 %t0,[ns];mov.u64 %t1,%globaltimer;add.u64 %t1,%t1,%t0;L:mov.u64 %t2,%globaltimer;"
-			       "setp.lt.u64 %p,%t2,%t1;@%p bra L;ret;}\n";
+static const char spin_ptx[] =
+	".version 6.4\n.target sm_75\n.address_size 64\n.visible .entry spin(.param .u64 ns){.reg .u64 %t<4>;"
+	".reg .pred %p;ld.param.u64 %t0,[ns];mov.u64 %t1,%globaltimer;add.u64 %t1,%t1,%t0;L:mov.u64 %t2,%globaltimer;"
+	"setp.lt.u64 %p,%t2,%t1;@%p bra L;ret;}\n";
 static const char ptx[] = ".version 6.4\n.target sm_75\n.address_size 64\n.visible .entry empty(){ret;}\n"
 			  ".visible .entry args(.param .u64 a,.param .u64 b,.param .u32 c,.param .f32 d){ret;}\n";
 
@@ -77,13 +77,13 @@ static void bind_all(void)
 		fprintf(stderr, "bench: %s\n", dlerror());
 		exit(1);
 	}
-#define BIND(f, name)                                                                                                                      \
-	do {                                                                                                                               \
-		*(void **)&f = dlsym(lib, name);                                                                                           \
-		if (!f) {                                                                                                                  \
-			fprintf(stderr, "bench: libcuda.so.1 lacks %s\n", name);                                                           \
-			exit(1);                                                                                                           \
-		}                                                                                                                          \
+#define BIND(f, name) \
+	do { \
+		*(void **)&f = dlsym(lib, name); \
+		if (!f) { \
+			fprintf(stderr, "bench: libcuda.so.1 lacks %s\n", name); \
+			exit(1); \
+		} \
 	} while (0)
 	BIND(cuInit, "cuInit");
 	BIND(cuDeviceGet, "cuDeviceGet");
@@ -128,23 +128,23 @@ static handle start(void)
 static double sample[MANY];
 
 /* the median time of one statement, over n runs after a warm-up; every pause-th run is followed by a wait outside the clock */
-#define TIMED(name, n, pause, stmt)                                                                                                        \
-	do {                                                                                                                               \
-		for (int i_ = 0; i_ < (n) / 4; i_++) {                                                                                     \
-			stmt;                                                                                                              \
-			if (i_ % (pause) == (pause)-1)                                                                                     \
-				CK(cuCtxSynchronize());                                                                                    \
-		}                                                                                                                          \
-		CK(cuCtxSynchronize());                                                                                                    \
-		for (int i_ = 0; i_ < (n); i_++) {                                                                                         \
-			double t_ = now_us();                                                                                              \
-			stmt;                                                                                                              \
-			sample[i_] = now_us() - t_;                                                                                        \
-			if (i_ % (pause) == (pause)-1)                                                                                     \
-				CK(cuCtxSynchronize());                                                                                    \
-		}                                                                                                                          \
-		CK(cuCtxSynchronize());                                                                                                    \
-		printf("%s %.3f us\n", name, median(sample, n));                                                                           \
+#define TIMED(name, n, pause, stmt) \
+	do { \
+		for (int i_ = 0; i_ < (n) / 4; i_++) { \
+			stmt; \
+			if (i_ % (pause) == (pause) - 1) \
+				CK(cuCtxSynchronize()); \
+		} \
+		CK(cuCtxSynchronize()); \
+		for (int i_ = 0; i_ < (n); i_++) { \
+			double t_ = now_us(); \
+			stmt; \
+			sample[i_] = now_us() - t_; \
+			if (i_ % (pause) == (pause) - 1) \
+				CK(cuCtxSynchronize()); \
+		} \
+		CK(cuCtxSynchronize()); \
+		printf("%s %.3f us\n", name, median(sample, n)); \
 	} while (0)
 
 static void calls(void)
@@ -245,7 +245,8 @@ static void copies(size_t max)
 			fresh_row(dev, sizes[i]);
 	}
 	for (size_t i = 0; i < max; i += 8) /* what came back is what was sent */
-		if (*(uint64_t *)(pageable + i) != i * 0x9e3779b97f4a7c15u || *(uint64_t *)((char *)pinned + i) != i * 0x9e3779b97f4a7c15u) {
+		if (*(uint64_t *)(pageable + i) != i * 0x9e3779b97f4a7c15u ||
+		    *(uint64_t *)((char *)pinned + i) != i * 0x9e3779b97f4a7c15u) {
 			fprintf(stderr, "bench: copies corrupted byte %zu\n", i);
 			exit(1);
 		}

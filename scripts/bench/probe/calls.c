@@ -29,28 +29,28 @@ struct attributes {
 };
 enum { ORDER_STREAM = 1, NON_BLOCKING = 1 };
 
-#define ENTRIES(X)                                                                                                                          \
-	X(cuInit, (unsigned))                                                                                                              \
-	X(cuDeviceGet, (int *, int))                                                                                                       \
-	X(cuDevicePrimaryCtxRetain, (handle *, int))                                                                                       \
-	X(cuCtxSetCurrent, (handle))                                                                                                       \
-	X(cuCtxSynchronize, (void))                                                                                                        \
-	X(cuModuleLoadData, (handle *, const void *))                                                                                      \
-	X(cuModuleGetFunction, (handle *, handle, const char *))                                                                           \
-	X(cuLibraryLoadData, (handle *, const void *, void *, void *, unsigned, void *, void *, unsigned))                                  \
-	X(cuLibraryUnload, (handle))                                                                                                       \
-	X(cuLibraryGetKernel, (handle *, handle, const char *))                                                                            \
-	X(cuKernelSetAttribute, (int, int, handle, int))                                                                                   \
-	X(cuKernelGetFunction, (handle *, handle))                                                                                         \
-	X(cuLaunchKernel, (handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **))        \
-	X(cuStreamCreate, (handle *, unsigned))                                                                                            \
-	X(cuStreamSynchronize, (handle))                                                                                                   \
-	X(cuMemAlloc_v2, (devptr *, size_t))                                                                                               \
-	X(cuMemHostAlloc, (void **, size_t, unsigned))                                                                                     \
-	X(cuMemHostRegister_v2, (void *, size_t, unsigned))                                                                                \
-	X(cuMemHostUnregister, (void *))                                                                                                   \
-	X(cuMemcpyHtoD_v2, (devptr, const void *, size_t))                                                                                 \
-	X(cuMemcpyDtoH_v2, (void *, devptr, size_t))                                                                                       \
+#define ENTRIES(X) \
+	X(cuInit, (unsigned)) \
+	X(cuDeviceGet, (int *, int)) \
+	X(cuDevicePrimaryCtxRetain, (handle *, int)) \
+	X(cuCtxSetCurrent, (handle)) \
+	X(cuCtxSynchronize, (void)) \
+	X(cuModuleLoadData, (handle *, const void *)) \
+	X(cuModuleGetFunction, (handle *, handle, const char *)) \
+	X(cuLibraryLoadData, (handle *, const void *, void *, void *, unsigned, void *, void *, unsigned)) \
+	X(cuLibraryUnload, (handle)) \
+	X(cuLibraryGetKernel, (handle *, handle, const char *)) \
+	X(cuKernelSetAttribute, (int, int, handle, int)) \
+	X(cuKernelGetFunction, (handle *, handle)) \
+	X(cuLaunchKernel, (handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **)) \
+	X(cuStreamCreate, (handle *, unsigned)) \
+	X(cuStreamSynchronize, (handle)) \
+	X(cuMemAlloc_v2, (devptr *, size_t)) \
+	X(cuMemHostAlloc, (void **, size_t, unsigned)) \
+	X(cuMemHostRegister_v2, (void *, size_t, unsigned)) \
+	X(cuMemHostUnregister, (void *)) \
+	X(cuMemcpyHtoD_v2, (devptr, const void *, size_t)) \
+	X(cuMemcpyDtoH_v2, (void *, devptr, size_t)) \
 	X(cuMemcpyBatchAsync_v2, (devptr *, devptr *, size_t *, size_t, struct attributes *, size_t *, size_t, handle))
 
 #define DECLARE(name, args) static CUresult(*name) args;
@@ -84,10 +84,7 @@ static void start(void)
 	CK(cuStreamCreate(&stream, NON_BLOCKING));
 }
 
-static void row(const char *name, double value, const char *goal)
-{
-	printf("%s %.3f us %s\n", name, value, goal);
-}
+static void row(const char *name, double value, const char *goal) { printf("%s %.3f us %s\n", name, value, goal); }
 
 /* --- registering ----------------------------------------------------------------------------------------------------- */
 
@@ -330,7 +327,7 @@ int main(int argc, char **argv)
 		void (*start)(void), (*round)(void);
 	} kinds[] = {
 		{"register", nothing, registers}, {"batch", mem_start, batches}, {"copies", mem_start, copies},
-		{"waits", waits_start, waits}, {"kernels", nothing, kernels},
+		{"waits", waits_start, waits},	  {"kernels", nothing, kernels},
 	};
 	char line[64];
 	int k = 4;

@@ -27,26 +27,26 @@
 typedef int CUresult;
 typedef void *handle;
 
-#define ENTRIES(X)                                                                                                                          \
-	X(cuInit, (unsigned))                                                                                                              \
-	X(cuDeviceGet, (int *, int))                                                                                                       \
-	X(cuDevicePrimaryCtxRetain, (handle *, int))                                                                                       \
-	X(cuCtxSetCurrent, (handle))                                                                                                       \
-	X(cuCtxSynchronize, (void))                                                                                                        \
-	X(cuModuleLoadData, (handle *, const void *))                                                                                      \
-	X(cuModuleGetFunction, (handle *, handle, const char *))                                                                           \
-	X(cuLaunchKernel, (handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **))        \
-	X(cuStreamCreate, (handle *, unsigned))                                                                                            \
-	X(cuStreamSynchronize, (handle))                                                                                                   \
-	X(cuStreamQuery, (handle))                                                                                                         \
-	X(cuStreamWaitEvent, (handle, handle, unsigned))                                                                                   \
-	X(cuEventCreate, (handle *, unsigned))                                                                                             \
-	X(cuEventRecord, (handle, handle))                                                                                                 \
-	X(cuEventQuery, (handle))                                                                                                          \
-	X(cuEventSynchronize, (handle))                                                                                                    \
-	X(cuStreamBeginCapture_v2, (handle, int))                                                                                          \
-	X(cuStreamEndCapture, (handle, handle *))                                                                                          \
-	X(cuGraphInstantiateWithFlags, (handle *, handle, unsigned long long))                                                             \
+#define ENTRIES(X) \
+	X(cuInit, (unsigned)) \
+	X(cuDeviceGet, (int *, int)) \
+	X(cuDevicePrimaryCtxRetain, (handle *, int)) \
+	X(cuCtxSetCurrent, (handle)) \
+	X(cuCtxSynchronize, (void)) \
+	X(cuModuleLoadData, (handle *, const void *)) \
+	X(cuModuleGetFunction, (handle *, handle, const char *)) \
+	X(cuLaunchKernel, (handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **)) \
+	X(cuStreamCreate, (handle *, unsigned)) \
+	X(cuStreamSynchronize, (handle)) \
+	X(cuStreamQuery, (handle)) \
+	X(cuStreamWaitEvent, (handle, handle, unsigned)) \
+	X(cuEventCreate, (handle *, unsigned)) \
+	X(cuEventRecord, (handle, handle)) \
+	X(cuEventQuery, (handle)) \
+	X(cuEventSynchronize, (handle)) \
+	X(cuStreamBeginCapture_v2, (handle, int)) \
+	X(cuStreamEndCapture, (handle, handle *)) \
+	X(cuGraphInstantiateWithFlags, (handle *, handle, unsigned long long)) \
 	X(cuGraphLaunch, (handle, handle))
 
 #define DECLARE(name, args) static CUresult(*name) args;
@@ -75,10 +75,10 @@ static void bind_all(void)
 		fprintf(stderr, "launches: %s\n", dlerror());
 		exit(1);
 	}
-#define BIND(name, args)                                                                                                                   \
-	if (!(*(void **)&name = dlsym(lib, #name))) {                                                                                      \
-		fprintf(stderr, "launches: libcuda.so.1 lacks %s\n", #name);                                                               \
-		exit(1);                                                                                                                   \
+#define BIND(name, args) \
+	if (!(*(void **)&name = dlsym(lib, #name))) { \
+		fprintf(stderr, "launches: libcuda.so.1 lacks %s\n", #name); \
+		exit(1); \
 	}
 	ENTRIES(BIND)
 }
@@ -100,10 +100,7 @@ static void start(void)
 	CK(cuEventCreate(&event, 2));
 }
 
-static void launch(handle s)
-{
-	CK(cuLaunchKernel(empty, 1, 1, 1, 1, 1, 1, 0, s, NULL, NULL));
-}
+static void launch(handle s) { CK(cuLaunchKernel(empty, 1, 1, 1, 1, 1, 1, 0, s, NULL, NULL)); }
 
 /* --- CPU time ------------------------------------------------------------------------------------------------------- */
 
@@ -269,18 +266,18 @@ static void four(void)
 
 /* --- calls ---------------------------------------------------------------------------------------------------------- */
 
-#define TIMED(name, n, before, stmt)                                                                                                       \
-	do {                                                                                                                               \
-		double v_[CALLS];                                                                                                          \
-		for (int i_ = -(n) / 4; i_ < (n); i_++) {                                                                                  \
-			before;                                                                                                            \
-			double t_ = now_us();                                                                                              \
-			stmt;                                                                                                              \
-			if (i_ >= 0)                                                                                                       \
-				v_[i_] = now_us() - t_;                                                                                    \
-		}                                                                                                                          \
-		CK(cuCtxSynchronize());                                                                                                    \
-		printf("%s %.3f us\n", name, median(v_, n));                                                                               \
+#define TIMED(name, n, before, stmt) \
+	do { \
+		double v_[CALLS]; \
+		for (int i_ = -(n) / 4; i_ < (n); i_++) { \
+			before; \
+			double t_ = now_us(); \
+			stmt; \
+			if (i_ >= 0) \
+				v_[i_] = now_us() - t_; \
+		} \
+		CK(cuCtxSynchronize()); \
+		printf("%s %.3f us\n", name, median(v_, n)); \
 	} while (0)
 
 static void calls(void)

@@ -63,10 +63,7 @@ struct place {
 	uintptr_t at;
 };
 
-static int by_count(const void *a, const void *b)
-{
-	return (int)((const struct place *)b)->count - (int)((const struct place *)a)->count;
-}
+static int by_count(const void *a, const void *b) { return (int)((const struct place *)b)->count - (int)((const struct place *)a)->count; }
 
 static void print(FILE *f, const struct place *p)
 {

@@ -20,19 +20,19 @@
 typedef int CUresult;
 typedef void *handle;
 
-#define ENTRIES(X)                                                                                                                          \
-	X(cuInit, (unsigned))                                                                                                              \
-	X(cuDeviceGet, (int *, int))                                                                                                       \
-	X(cuDevicePrimaryCtxRetain, (handle *, int))                                                                                       \
-	X(cuCtxSetCurrent, (handle))                                                                                                       \
-	X(cuModuleLoadData, (handle *, const void *))                                                                                      \
-	X(cuModuleGetFunction, (handle *, handle, const char *))                                                                           \
-	X(cuLaunchKernel, (handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **))        \
-	X(cuMemAlloc_v2, (uint64_t *, size_t))                                                                                             \
-	X(cuStreamCreate, (handle *, unsigned))                                                                                            \
-	X(cuStreamSynchronize, (handle))                                                                                                   \
-	X(cuEventCreate, (handle *, unsigned))                                                                                             \
-	X(cuEventRecord, (handle, handle))                                                                                                 \
+#define ENTRIES(X) \
+	X(cuInit, (unsigned)) \
+	X(cuDeviceGet, (int *, int)) \
+	X(cuDevicePrimaryCtxRetain, (handle *, int)) \
+	X(cuCtxSetCurrent, (handle)) \
+	X(cuModuleLoadData, (handle *, const void *)) \
+	X(cuModuleGetFunction, (handle *, handle, const char *)) \
+	X(cuLaunchKernel, (handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **)) \
+	X(cuMemAlloc_v2, (uint64_t *, size_t)) \
+	X(cuStreamCreate, (handle *, unsigned)) \
+	X(cuStreamSynchronize, (handle)) \
+	X(cuEventCreate, (handle *, unsigned)) \
+	X(cuEventRecord, (handle, handle)) \
 	X(cuEventSynchronize, (handle))
 
 #define DECLARE(name, args) static CUresult(*name) args;
@@ -85,10 +85,10 @@ static void start(void)
 		fprintf(stderr, "share: %s\n", dlerror());
 		exit(1);
 	}
-#define BIND(name, args)                                                                                                                   \
-	if (!(*(void **)&name = dlsym(lib, #name))) {                                                                                      \
-		fprintf(stderr, "share: libcuda.so.1 lacks %s\n", #name);                                                                  \
-		exit(1);                                                                                                                   \
+#define BIND(name, args) \
+	if (!(*(void **)&name = dlsym(lib, #name))) { \
+		fprintf(stderr, "share: libcuda.so.1 lacks %s\n", #name); \
+		exit(1); \
 	}
 	ENTRIES(BIND)
 	CK(cuInit(0));

@@ -141,7 +141,8 @@ static void logs(void)
 	CHECK(heard == 1);
 	same = at;
 	CHECK_RES(cuLogsDumpToMemory(&at, text, &size, 0), 0);
-	CHECK(at == same + 1 && size == strlen(text) && strstr(text, "[CUDA][E] Returning 400 (CUDA_ERROR_INVALID_HANDLE) from cuArrayDestroy\n"));
+	CHECK(at == same + 1 && size == strlen(text) &&
+	      strstr(text, "[CUDA][E] Returning 400 (CUDA_ERROR_INVALID_HANDLE) from cuArrayDestroy\n"));
 	size = sizeof text;
 	CHECK_RES(cuLogsDumpToMemory(&at, text, &size, 0), 0);
 	CHECK(size == 0 && text[0] == 0);

@@ -108,7 +108,9 @@ static void *thread(void *arg)
 		snprintf(options, sizeof options, " -arch=compute_90a -ftz=%d", n);
 		snprintf(ptx, sizeof ptx, "ptx %d", n);
 		snprintf(cubin, sizeof cubin, "cubin %d", n);
-		compile("BC\xc0\xde" "one code", options, ptx, cubin, i > 0 ? 1 : -1);
+		compile("BC\xc0\xde"
+			"one code",
+			options, ptx, cubin, i > 0 ? 1 : -1);
 	}
 	return NULL;
 }
@@ -139,16 +141,25 @@ static void in_process(void (*f)(void), const char *name, const char *value)
 
 static void first(void)
 {
-	compile("BC\xc0\xde" "program", " -ftz=0", "ptx a", "cubin a", 0);
-	compile("BC\xc0\xde" "program", " -ftz=1", "ptx b", "cubin b", 0);
-	compile("BC\xc0\xde" "program", " -ftz=0", "ptx a", "cubin a", 1);
+	compile("BC\xc0\xde"
+		"program",
+		" -ftz=0", "ptx a", "cubin a", 0);
+	compile("BC\xc0\xde"
+		"program",
+		" -ftz=1", "ptx b", "cubin b", 0);
+	compile("BC\xc0\xde"
+		"program",
+		" -ftz=0", "ptx a", "cubin a", 1);
 }
 
 /* Bitcode whose PTX nobody asked for: whose cubin it would be is not known. PTX itself needs nothing before it, as from nvJitLink. */
 static void without_ptx(void)
 {
 	for (int kind = CUBIN; kind <= 3; kind += 2) { /* nor is it known what the third kind is */
-		void *k = key(kind, "BC\xc0\xde" "unknown", " -arch=sm_90a");
+		void *k = key(kind,
+			      "BC\xc0\xde"
+			      "unknown",
+			      " -arch=sm_90a");
 
 		CHECK(!known(k, ""));
 		CHECK_RES(table.insert(k, 0, "cubin", 6, 0), CUDA_ERROR_NOT_SUPPORTED);
@@ -162,8 +173,12 @@ static void without_ptx(void)
 
 static void next(void)
 {
-	compile("BC\xc0\xde" "program", " -ftz=1", "ptx b", "cubin b", 1);
-	compile("BC\xc0\xde" "program", " -ftz=0", "ptx a", "cubin a", 1);
+	compile("BC\xc0\xde"
+		"program",
+		" -ftz=1", "ptx b", "cubin b", 1);
+	compile("BC\xc0\xde"
+		"program",
+		" -ftz=0", "ptx a", "cubin a", 1);
 }
 
 static void refused(void)

@@ -234,7 +234,7 @@ static void events_and_streams(void)
 	CHECK_RES(cuStreamGetCtx(s, &got), 0);
 	CHECK(got == a);
 	CHECK_RES(cuEventCreate(&e, 8), 1);
-	CHECK_RES(cuEventCreate(&e, 4), 1);   /* interprocess needs timing off */
+	CHECK_RES(cuEventCreate(&e, 4), 1); /* interprocess needs timing off */
 	CHECK_RES(cuEventCreate(&e, 6), 0);
 	CHECK_RES(cuEventQuery(e), 0);
 	CHECK(fake.count[CW_OP_EVENT_QUERY] == 1); /* another process may have recorded it */

@@ -23,8 +23,9 @@ static void attr(struct cw_device_info *d, int a, int value)
 CUresult cw_session_open(void)
 {
 	static const int attrs[][2] = {
-		{1, 1024}, {2, 1024}, {3, 1024}, {4, 64}, {5, 2147483647}, {6, 65535}, {7, 65535}, {8, 49152}, {10, 32}, {16, 132},
-		{19, 1}, {33, 6}, {34, 0}, {39, 2048}, {50, 0}, {75, 9}, {76, 0}, {83, 1}, {95, 1}, {116, 1}, {120, 1},
+		{1, 1024},  {2, 1024}, {3, 1024}, {4, 64}, {5, 2147483647}, {6, 65535}, {7, 65535},
+		{8, 49152}, {10, 32},  {16, 132}, {19, 1}, {33, 6},	    {34, 0},	{39, 2048},
+		{50, 0},    {75, 9},   {76, 0},	  {83, 1}, {95, 1},	    {116, 1},	{120, 1},
 	};
 
 	for (int i = 0; i < 2; i++) {
@@ -184,30 +185,18 @@ static uint32_t execute(void)
 		return fake.fail_result;
 	switch (r->op) {
 	case CW_OP_MODULE_GET_FUNCTION:
-	case CW_OP_LIBRARY_GET_KERNEL:
-		return function((const char *)rec + get->name.off, get->name.len);
-	case CW_OP_KERNEL_GET_FUNCTION:
-		CHECK(kernel->kernel != 0);
-		return function("k", 1);
+	case CW_OP_LIBRARY_GET_KERNEL: return function((const char *)rec + get->name.off, get->name.len);
+	case CW_OP_KERNEL_GET_FUNCTION: CHECK(kernel->kernel != 0); return function("k", 1);
 	case CW_OP_MODULE_LIST_FUNCTIONS:
 	case CW_OP_LIBRARY_LIST_KERNELS:
 		reply.list.names = (struct cw_span){7, sizeof reply.list.names};
 		memcpy(reply.list.text, "k\0none", 7);
 		break;
-	case CW_OP_OCCUPANCY_MAX_ACTIVE_BLOCKS:
-		occupancy(in);
-		break;
-	case CW_OP_PRIMARY_CTX_RETAIN:
-		reply.retain.flags = 8;
-		break;
-	case CW_OP_CTX_GET_STREAM_PRIORITY_RANGE:
-		reply.range.greatest = -5;
-		break;
-	case CW_OP_LAUNCH:
-		return launch(rec, in);
-	case CW_OP_WATCH_BUDGET:
-		fake.wanted = ((const struct cw_in_WatchBudget *)in)->wanted;
-		break;
+	case CW_OP_OCCUPANCY_MAX_ACTIVE_BLOCKS: occupancy(in); break;
+	case CW_OP_PRIMARY_CTX_RETAIN: reply.retain.flags = 8; break;
+	case CW_OP_CTX_GET_STREAM_PRIORITY_RANGE: reply.range.greatest = -5; break;
+	case CW_OP_LAUNCH: return launch(rec, in);
+	case CW_OP_WATCH_BUDGET: fake.wanted = ((const struct cw_in_WatchBudget *)in)->wanted; break;
 	}
 	return 0;
 }

@@ -13,20 +13,20 @@
 #include "gen/ops.h"
 #include "session/session.h"
 
-#define CHECK(cond)                                                                                                    \
-	do {                                                                                                           \
-		if (!(cond)) {                                                                                         \
-			fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #cond);                             \
-			fake.failures++;                                                                               \
-		}                                                                                                      \
+#define CHECK(cond) \
+	do { \
+		if (!(cond)) { \
+			fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #cond); \
+			fake.failures++; \
+		} \
 	} while (0)
-#define CHECK_RES(call, want)                                                                                          \
-	do {                                                                                                           \
-		int res_ = (int)(call);                                                                                \
-		if (res_ != (want)) {                                                                                  \
-			fprintf(stderr, "%s:%d: %s: %d, want %d\n", __FILE__, __LINE__, #call, res_, (int)(want));     \
-			fake.failures++;                                                                               \
-		}                                                                                                      \
+#define CHECK_RES(call, want) \
+	do { \
+		int res_ = (int)(call); \
+		if (res_ != (want)) { \
+			fprintf(stderr, "%s:%d: %s: %d, want %d\n", __FILE__, __LINE__, #call, res_, (int)(want)); \
+			fake.failures++; \
+		} \
 	} while (0)
 
 /*
@@ -39,13 +39,13 @@ enum { FAKE_SLOT = 3, FAKE_SEQ = 77 }; /* where each reply is due; there is one 
 
 struct fake {
 	int failures;
-	unsigned count[256];	    /* records seen, by operation */
-	uint32_t last_ctx;	    /* of the last record */
+	unsigned count[256]; /* records seen, by operation */
+	uint32_t last_ctx;   /* of the last record */
 	struct cw_record last;
 	struct cw_in_Launch launch; /* the last launch */
 	uint8_t params[256], attrs[72 * 8];
-	uint32_t wanted;	    /* of the last WatchBudget */
-	uint16_t fail_op;	    /* this operation answers fail_result */
+	uint32_t wanted;  /* of the last WatchBudget */
+	uint16_t fail_op; /* this operation answers fail_result */
 	uint32_t fail_result;
 };
 extern struct fake fake;

@@ -192,9 +192,17 @@ static void texts(void)
 		const char *text;
 		enum cw_image_kind kind;
 	} cases[] = {
-		{".version 8.2\n.target sm_90\n", CW_IMAGE_PTX}, {"// comment\n.version 7.0", CW_IMAGE_PTX}, {"\n\n\t .version", CW_IMAGE_PTX},
-		{"x", CW_IMAGE_PTX}, {"", CW_IMAGE_INVALID}, {"\x01\x02garbage", CW_IMAGE_INVALID}, {"\xff\xfe", CW_IMAGE_INVALID},
-		{"\x7f" "EL", CW_IMAGE_INVALID}, {"PE", CW_IMAGE_PTX},
+		{".version 8.2\n.target sm_90\n", CW_IMAGE_PTX},
+		{"// comment\n.version 7.0", CW_IMAGE_PTX},
+		{"\n\n\t .version", CW_IMAGE_PTX},
+		{"x", CW_IMAGE_PTX},
+		{"", CW_IMAGE_INVALID},
+		{"\x01\x02garbage", CW_IMAGE_INVALID},
+		{"\xff\xfe", CW_IMAGE_INVALID},
+		{"\x7f"
+		 "EL",
+		 CW_IMAGE_INVALID},
+		{"PE", CW_IMAGE_PTX},
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -5,12 +5,12 @@
 
 static int failures;
 
-#define EXPECT(cond)                                                                                                   \
-	do {                                                                                                           \
-		if (!(cond)) {                                                                                         \
-			printf("FAIL %s:%d: %s\n", __FILE__, __LINE__, #cond);                                         \
-			failures++;                                                                                    \
-		}                                                                                                      \
+#define EXPECT(cond) \
+	do { \
+		if (!(cond)) { \
+			printf("FAIL %s:%d: %s\n", __FILE__, __LINE__, #cond); \
+			failures++; \
+		} \
 	} while (0)
 
 #define V(x) ((void *)(uintptr_t)(x))
@@ -18,7 +18,7 @@ static int failures;
 static void options(void)
 {
 	char info[8] = "xxxxxxx", error[64] = "";
-	int opts[] = {CU_JIT_WALL_TIME,	       CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
+	int opts[] = {CU_JIT_WALL_TIME,		 CU_JIT_INFO_LOG_BUFFER,  CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
 		      CU_JIT_OPTIMIZATION_LEVEL, CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
 		      CU_JIT_CACHE_MODE};
 	void *vals[] = {V(~0ull), info, V(8), V(0xdeadbeef00000003ull), error, V(64), V(1)};
@@ -29,7 +29,10 @@ static void options(void)
 	EXPECT(j.count == 3 && j.pairs[0] == CU_JIT_WALL_TIME && j.pairs[1] == 0);
 	EXPECT(j.pairs[2] == 7 && j.pairs[3] == 3 && j.pairs[4] == 14 && j.pairs[5] == 1);
 	EXPECT(j.info_cap == 8 && j.error_cap == 64);
-	cw_jit_finish(&j, 2.5f, "information" "bad", 14, 11, 3);
+	cw_jit_finish(&j, 2.5f,
+		      "information"
+		      "bad",
+		      14, 11, 3);
 	EXPECT(!strcmp(info, "informa") && vals[2] == V(7));
 	EXPECT(!strcmp(error, "bad") && vals[5] == V(3));
 	memcpy(&ms, &vals[0], sizeof ms);

@@ -39,8 +39,8 @@ static void limits(void)
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		unsigned before = fake.count[CW_OP_LAUNCH];
-		int res = (int)cuLaunchKernel(k, cases[i].g[0], cases[i].g[1], cases[i].g[2], cases[i].b[0], cases[i].b[1],
-					      cases[i].b[2], cases[i].shared, NULL, args, NULL);
+		int res = (int)cuLaunchKernel(k, cases[i].g[0], cases[i].g[1], cases[i].g[2], cases[i].b[0], cases[i].b[1], cases[i].b[2],
+					      cases[i].shared, NULL, args, NULL);
 
 		if (res != cases[i].want || fake.count[CW_OP_LAUNCH] - before != (res == 0)) {
 			fprintf(stderr, "launch %s: %d, want %d\n", cases[i].what, res, cases[i].want);
@@ -78,8 +78,8 @@ static void handles(void)
 
 static void bytes(void)
 {
-	static const uint8_t want[28] = {0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x22, 0x22, 0x22, 0x22, 0, 0, 0, 0,
-					 3,    3,    3,	   3,	 3,    3,    3,	   3,	 3,    3,    3,	   3};
+	static const uint8_t want[28] = {0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x22, 0x22, 0x22, 0x22, 0, 0,
+					 0,    0,    3,	   3,	 3,    3,    3,	   3,	 3,    3,    3,	   3,	 3, 3};
 	uint8_t packed[40];
 	size_t size = 28, longer = 40, shorter = 27;
 	void *extra[] = {(void *)1, packed, (void *)2, &size, NULL};

@@ -11,8 +11,8 @@ static CUfunction k, none;
 /* k takes 8 bytes at 0, 4 at 8 and 12 at 16. */
 static void arguments(void)
 {
-	static const uint8_t want[28] = {0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x22, 0x22, 0x22, 0x22, 0, 0, 0, 0,
-					 3,    3,    3,	   3,	 3,    3,    3,	   3,	 0,    0,    0x80, 0x3f};
+	static const uint8_t want[28] = {0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x22, 0x22, 0x22, 0x22, 0,    0,
+					 0,    0,    3,	   3,	 3,    3,    3,	   3,	 3,    3,    0,	   0,	 0x80, 0x3f};
 	uint64_t first = 0x1111111111111111;
 	uint8_t last[20];
 
@@ -48,16 +48,17 @@ static void ranges(void)
 	static const struct {
 		int x, y, z, want;
 	} shapes[] = {
-		{1024, 1, 1, 0}, {1, 1024, 1, 0}, {1, 1, 64, 0}, {1025, 1, 1, 1}, {1, 1, 65, 1}, {32, 32, 2, 1}, {0, 1, 1, 1},
-		{1, -1, 1, 1}, {1, 1, INT_MIN, 1}, {INT_MAX, INT_MAX, INT_MAX, 1}, {1, 1, 1, 0},
+		{1024, 1, 1, 0}, {1, 1024, 1, 0}, {1, 1, 64, 0}, {1025, 1, 1, 1},    {1, 1, 65, 1},
+		{32, 32, 2, 1},	 {0, 1, 1, 1},	  {1, -1, 1, 1}, {1, 1, INT_MIN, 1}, {INT_MAX, INT_MAX, INT_MAX, 1},
+		{1, 1, 1, 0},
 	};
 	static const struct {
 		int offset;
 		unsigned bytes;
 		int want;
 	} places[] = {
-		{0, 0, 0}, {32764, 0, 0}, {32760, 4, 0}, {27, 200, 0}, {28, 200, 0}, {32761, 4, 1}, {-1, 4, 1}, {-1, 0, 1},
-		{INT_MIN, 4, 1}, {INT_MAX, 1, 1}, {4, UINT_MAX, 1}, {0, 32765, 1}, {32765, 0, 1},
+		{0, 0, 0},  {32764, 0, 0},   {32760, 4, 0},   {27, 200, 0},	{28, 200, 0},  {32761, 4, 1}, {-1, 4, 1},
+		{-1, 0, 1}, {INT_MIN, 4, 1}, {INT_MAX, 1, 1}, {4, UINT_MAX, 1}, {0, 32765, 1}, {32765, 0, 1},
 	};
 	static uint8_t data[32764];
 	int res;

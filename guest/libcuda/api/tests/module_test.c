@@ -45,7 +45,7 @@ static void modules(void)
 	CHECK_RES(cuFuncGetAttribute(&v, 16, f), 1);
 	CHECK_RES(cuFuncGetAttribute(&v, -1, f), 1);
 	CHECK_RES(cuFuncGetAttribute(&v, 0, (CUfunction)(void *)cuInit), 400); /* a host stub's address */
-	CHECK_RES(cuFuncSetAttribute(f, 0, 1), 1);			      /* read-only */
+	CHECK_RES(cuFuncSetAttribute(f, 0, 1), 1);			       /* read-only */
 	CHECK_RES(cuFuncSetAttribute(f, 8, 100000), 0);
 	CHECK_RES(cuFuncGetAttribute(&v, 8, f), 0);
 	CHECK(v == 100000);
@@ -148,10 +148,7 @@ static void libraries(void)
 	CHECK_RES(cuCtxDestroy_v2(a), 0);
 }
 
-static size_t shared_of(int block)
-{
-	return (size_t)block * 400;
-}
+static size_t shared_of(int block) { return (size_t)block * 400; }
 
 static void occupancy(void)
 {

@@ -43,11 +43,11 @@ static int taken(void)
 }
 
 /* Within five seconds. */
-#define EVENTUALLY(cond)                                                                                               \
-	do {                                                                                                           \
-		for (int i_ = 0; i_ < 25000 && !(cond); i_++)                                                          \
-			nap();                                                                                         \
-		CHECK(cond);                                                                                           \
+#define EVENTUALLY(cond) \
+	do { \
+		for (int i_ = 0; i_ < 25000 && !(cond); i_++) \
+			nap(); \
+		CHECK(cond); \
 	} while (0)
 
 /* --- functions ----------------------------------------------------------------------------------------------------- */

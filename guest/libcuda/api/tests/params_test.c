@@ -5,12 +5,12 @@
 
 static int failures;
 
-#define EXPECT(cond)                                                                                                   \
-	do {                                                                                                           \
-		if (!(cond)) {                                                                                         \
-			printf("FAIL %s:%d: %s\n", __FILE__, __LINE__, #cond);                                         \
-			failures++;                                                                                    \
-		}                                                                                                      \
+#define EXPECT(cond) \
+	do { \
+		if (!(cond)) { \
+			printf("FAIL %s:%d: %s\n", __FILE__, __LINE__, #cond); \
+			failures++; \
+		} \
 	} while (0)
 
 static void gather(void)
@@ -57,7 +57,11 @@ static void packed(void)
 		{"too long", {V(B), buf, V(S), &big, V(E)}, 0, 1, 0},
 		{"unknown key", {V(3), buf, V(E)}, 0, 1, 0},
 		{"NULL value", {V(B), NULL, V(E)}, 0, 1, 0},
-		{"too many pairs", {V(B), buf, V(B), buf, V(B), buf, V(B), buf, V(B), buf, V(B), buf, V(B), buf, V(B), buf, V(S), &n24}, 0, 1, 0},
+		{"too many pairs",
+		 {V(B), buf, V(B), buf, V(B), buf, V(B), buf, V(B), buf, V(B), buf, V(B), buf, V(B), buf, V(S), &n24},
+		 0,
+		 1,
+		 0},
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

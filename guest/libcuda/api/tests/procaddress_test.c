@@ -6,11 +6,19 @@
 #define P(n) ((void *)(size_t)(n))
 
 static const struct cw_proc rows[] = {
-	{"cuCtxCreate", 2000, P(1), NULL},    {"cuCtxCreate", 3020, P(2), NULL},     {"cuCtxCreate", 11040, P(3), NULL},
-	{"cuCtxCreate", 12050, P(4), NULL},   {"cuEGLApiInit", 0, P(5), NULL},	     {"cuGetProcAddress", 11030, P(6), NULL},
-	{"cuGetProcAddress", 12000, P(7), NULL}, {"cuInit", 2000, P(8), NULL},	     {"cuMemcpyHtoD", 2000, P(9), NULL},
-	{"cuMemcpyHtoD", 3020, P(10), P(110)}, {"cuStreamGetCaptureInfo", 10010, P(11), P(111)},
-	{"cuStreamGetCaptureInfo", 11030, P(12), P(112)}, {"cuStreamQuery", 2000, P(13), P(113)},
+	{"cuCtxCreate", 2000, P(1), NULL},
+	{"cuCtxCreate", 3020, P(2), NULL},
+	{"cuCtxCreate", 11040, P(3), NULL},
+	{"cuCtxCreate", 12050, P(4), NULL},
+	{"cuEGLApiInit", 0, P(5), NULL},
+	{"cuGetProcAddress", 11030, P(6), NULL},
+	{"cuGetProcAddress", 12000, P(7), NULL},
+	{"cuInit", 2000, P(8), NULL},
+	{"cuMemcpyHtoD", 2000, P(9), NULL},
+	{"cuMemcpyHtoD", 3020, P(10), P(110)},
+	{"cuStreamGetCaptureInfo", 10010, P(11), P(111)},
+	{"cuStreamGetCaptureInfo", 11030, P(12), P(112)},
+	{"cuStreamQuery", 2000, P(13), P(113)},
 };
 
 static const struct {
@@ -55,8 +63,8 @@ int main(void)
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		void *out = NULL;
-		enum cw_proc_status got = cw_proc_find(rows, sizeof rows / sizeof *rows, cases[i].name, cases[i].version,
-						       cases[i].per_thread, &out);
+		enum cw_proc_status got =
+			cw_proc_find(rows, sizeof rows / sizeof *rows, cases[i].name, cases[i].version, cases[i].per_thread, &out);
 
 		if (got != cases[i].status || out != P(cases[i].want)) {
 			printf("FAIL %s@%d/%d: status %d function %p\n", cases[i].name, cases[i].version, cases[i].per_thread, got, out);

@@ -74,8 +74,14 @@ static void integrity(void)
 	void *const *runtime = table(0), *const *check = table(4);
 	CUresult (*answer)(uint32_t, uint64_t, uint64_t[2]);
 	struct cw_integrity_device d[2] = {{.uuid = {1}, .pci_bus = 6}, {.uuid = {2}, .pci_bus = 7}};
-	struct cw_integrity_process p = {13000, 12082, (uint32_t)getpid(), (uint32_t)(uintptr_t)pthread_self(), (uintptr_t)runtime,
-					 (uintptr_t)check, (uintptr_t)check[1], 77};
+	struct cw_integrity_process p = {13000,
+					 12082,
+					 (uint32_t)getpid(),
+					 (uint32_t)(uintptr_t)pthread_self(),
+					 (uintptr_t)runtime,
+					 (uintptr_t)check,
+					 (uintptr_t)check[1],
+					 77};
 	uint64_t got[2], want[2];
 
 	memcpy(&answer, &check[1], sizeof answer);
@@ -152,8 +158,8 @@ static void devices(void)
 	CHECK_RES(cuDeviceGetAttribute(&v, 16, 0), 0);
 	CHECK(v == 132);
 	CHECK_RES(cuDeviceGetAttribute(&v, 83, 0), 0);
-	CHECK(v == 1); /* managed memory: the worker says 0 where it cannot be */
-	CHECK_RES(cuDeviceGetAttribute(&v, 9, 0), 1);	/* the worker does not know it */
+	CHECK(v == 1);				      /* managed memory: the worker says 0 where it cannot be */
+	CHECK_RES(cuDeviceGetAttribute(&v, 9, 0), 1); /* the worker does not know it */
 	CHECK_RES(cuDeviceGetAttribute(&v, 191, 0), 1);
 	CHECK_RES(cuDeviceGetAttribute(&v, 192, 0), 1);
 	CHECK_RES(cuDeviceGetAttribute(&v, -1, 0), 1);

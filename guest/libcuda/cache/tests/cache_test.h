@@ -14,12 +14,12 @@
 
 #include "cache/cache.h"
 
-#define CHECK(x)                                                                                                       \
-	do {                                                                                                           \
-		if (!(x)) {                                                                                            \
-			fprintf(stderr, "%s:%d: %s (errno %s)\n", __FILE__, __LINE__, #x, strerror(errno));           \
-			abort();                                                                                       \
-		}                                                                                                      \
+#define CHECK(x) \
+	do { \
+		if (!(x)) { \
+			fprintf(stderr, "%s:%d: %s (errno %s)\n", __FILE__, __LINE__, #x, strerror(errno)); \
+			abort(); \
+		} \
 	} while (0)
 
 static struct cw_cache_settings cache = {.max = 1 << 30};

@@ -13,8 +13,14 @@ static void behind_others(void)
 	uint8_t *p, got[PITCH * ROWS];
 	CUdeviceptr d, at;
 	CHECK(cwi_cuMemHostAlloc((void **)&p, PITCH * ROWS, 0) == 0 && cwi_cuMemAlloc_v2(&d, sizeof got) == 0);
-	CUDA_MEMCPY2D q = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = p, .srcPitch = PITCH, .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-			   .dstDevice = d, .dstPitch = PITCH, .WidthInBytes = WIDTH, .Height = ROWS};
+	CUDA_MEMCPY2D q = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+			   .srcHost = p,
+			   .srcPitch = PITCH,
+			   .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+			   .dstDevice = d,
+			   .dstPitch = PITCH,
+			   .WidthInBytes = WIDTH,
+			   .Height = ROWS};
 	memset(p, 1, PITCH * ROWS);
 	CHECK(cwi_cuMemHostGetDevicePointer_v2(&at, p, 0) == 0);
 	CHECK(cwop_Memset(at, 0, 2, 1, PITCH * ROWS, 1, FAKE_SLOW_STREAM) == 0);

@@ -40,8 +40,8 @@ static CUdeviceptr alloc(size_t n)
 
 static void there_and_back(void *(*get)(size_t), void (*put)(void *), int async)
 {
-	static const size_t sizes[] = {1, 4, 4000, 4032, 4096, 32768, 32769, 100000, 262144, 262145, 1 << 20, (8 << 20) + 1,
-				       (18 << 20) + 12345};
+	static const size_t sizes[] = {
+		1, 4, 4000, 4032, 4096, 32768, 32769, 100000, 262144, 262145, 1 << 20, (8 << 20) + 1, (18 << 20) + 12345};
 	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
 		size_t n = sizes[i];
 		uint8_t *a = get(n + 7), *b = get(n + 7);
@@ -190,8 +190,14 @@ static void boxes(int rounds, int can_map)
 		free(got);
 	}
 	/* rows longer than a chunk, and what is refused */
-	CUDA_MEMCPY2D q = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = host[0], .srcPitch = 2000000, .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-			   .dstDevice = dev[0], .dstPitch = 1900000, .WidthInBytes = 1800000, .Height = 3};
+	CUDA_MEMCPY2D q = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+			   .srcHost = host[0],
+			   .srcPitch = 2000000,
+			   .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+			   .dstDevice = dev[0],
+			   .dstPitch = 1900000,
+			   .WidthInBytes = 1800000,
+			   .Height = 3};
 	pattern(host[0], SIZE);
 	CHECK(cwi_cuMemcpy2D_v2(0, &q) == 0);
 	for (uint64_t y = 0; y < 3; y++) {
@@ -231,7 +237,8 @@ static void pinned(int can_map, int can_adopt)
 		CHECK(p[0] == 0x5a && p[9999] == 0x5a);
 	}
 	put_pinned(p);
-	CHECK(cwi_cuMemHostAlloc((void **)&p, 0, 0) == CUDA_ERROR_INVALID_VALUE && cwi_cuMemHostAlloc((void **)&p, 4, 8) == CUDA_ERROR_INVALID_VALUE);
+	CHECK(cwi_cuMemHostAlloc((void **)&p, 0, 0) == CUDA_ERROR_INVALID_VALUE &&
+	      cwi_cuMemHostAlloc((void **)&p, 4, 8) == CUDA_ERROR_INVALID_VALUE);
 
 	/* whole pages: shared in place where the carrier can; parts of pages: carried */
 	size_t n = 64 << 10;
@@ -354,8 +361,9 @@ static void pointers(int can_map)
 {
 	uint8_t *p = get_pinned(4096);
 	CUdeviceptr d = alloc(1000);
-	CUpointer_attribute what[] = {CU_POINTER_ATTRIBUTE_CONTEXT, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
-				      CU_POINTER_ATTRIBUTE_HOST_POINTER, CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+	CUpointer_attribute what[] = {CU_POINTER_ATTRIBUTE_CONTEXT,	   CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+				      CU_POINTER_ATTRIBUTE_DEVICE_POINTER, CU_POINTER_ATTRIBUTE_HOST_POINTER,
+				      CU_POINTER_ATTRIBUTE_IS_MANAGED,	   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
 	uint64_t v[6];
 	void *at[6];
 	for (int i = 0; i < 6; i++)
@@ -372,7 +380,8 @@ static void pointers(int can_map)
 	CHECK(cwi_cuPointerGetAttribute(v, CU_POINTER_ATTRIBUTE_RANGE_SIZE, d + 999) == 0 && v[0] == 1000);
 	uint64_t a, b;
 	CUdeviceptr e = alloc(8);
-	CHECK(cwi_cuPointerGetAttribute(&a, CU_POINTER_ATTRIBUTE_BUFFER_ID, d) == 0 && cwi_cuPointerGetAttribute(&b, CU_POINTER_ATTRIBUTE_BUFFER_ID, e) == 0);
+	CHECK(cwi_cuPointerGetAttribute(&a, CU_POINTER_ATTRIBUTE_BUFFER_ID, d) == 0 &&
+	      cwi_cuPointerGetAttribute(&b, CU_POINTER_ATTRIBUTE_BUFFER_ID, e) == 0);
 	CHECK(a != b);
 	int on = 1, got = 0;
 	CHECK(cwi_cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, d) == 0);
@@ -406,7 +415,11 @@ static void all(enum carrier carrier)
 {
 	int can_map = carrier == UNIX || carrier == VIRTIOFS;
 	char dir[64];
-	struct fake_options o = {.handler = fake_device, .caps = can_map ? CW_CAP_MAP : 0, .sleep_after_us = 50, .tcp = carrier == TCP, .mount = carrier == VIRTIOFS ? dir : NULL};
+	struct fake_options o = {.handler = fake_device,
+				 .caps = can_map ? CW_CAP_MAP : 0,
+				 .sleep_after_us = 50,
+				 .tcp = carrier == TCP,
+				 .mount = carrier == VIRTIOFS ? dir : NULL};
 	snprintf(dir, sizeof dir, "/tmp/causeway-fuse-%d", (int)getpid());
 	pid_t w = fake_worker_start(&o);
 	CHECK(cw_session_open() == 0);

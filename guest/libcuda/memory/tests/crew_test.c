@@ -32,7 +32,8 @@ static void work(void *arg)
 	if (cw_crew_is_helper()) {
 		atomic_fetch_add(&l->helpers, 1);
 		CHECK(pthread_sigmask(SIG_SETMASK, NULL, &mask) == 0);
-		CHECK(sigismember(&mask, SIGINT) && sigismember(&mask, SIGPROF) && !sigismember(&mask, SIGBUS) && !sigismember(&mask, SIGSEGV));
+		CHECK(sigismember(&mask, SIGINT) && sigismember(&mask, SIGPROF) && !sigismember(&mask, SIGBUS) &&
+		      !sigismember(&mask, SIGSEGV));
 	}
 	if (cw_thread_ordinal() != l->thread || cw_current_ctx_id() != l->ctx)
 		atomic_fetch_add(&l->strangers, 1);

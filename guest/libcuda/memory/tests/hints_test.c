@@ -18,10 +18,7 @@ static uint64_t next(void)
 	return x >> 11;
 }
 
-static CUmemLocation place(int dev)
-{
-	return (CUmemLocation){dev < 0 ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE, 0};
-}
+static CUmemLocation place(int dev) { return (CUmemLocation){dev < 0 ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE, 0}; }
 
 static void change(uint64_t at, uint64_t n)
 {
@@ -56,7 +53,8 @@ static void ask(uint64_t at, uint64_t n)
 	}
 	void *data[] = {&got[0], &got[1], &got[2], by};
 	size_t sizes[] = {4, 4, 4, sizeof by};
-	CUmem_range_attribute which[] = {(CUmem_range_attribute)1, (CUmem_range_attribute)2, (CUmem_range_attribute)4, (CUmem_range_attribute)3};
+	CUmem_range_attribute which[] = {(CUmem_range_attribute)1, (CUmem_range_attribute)2, (CUmem_range_attribute)4,
+					 (CUmem_range_attribute)3};
 	CHECK(cwi_cuMemRangeGetAttributes(data, sizes, which, 4, BASE + at, n) == 0);
 	CHECK(got[0] == mostly && got[1] == preferred && got[2] == last);
 	CHECK(by[0] == (device ? 0 : host ? -1 : -2) && by[1] == (device && host ? -1 : -2) && by[2] == -2);

@@ -84,8 +84,8 @@ static void alloc(struct fake_call *c, uint64_t size)
 {
 	static uint64_t out[2];
 	if (!d.mapped) {
-		CHECK(mmap((void *)(uintptr_t)arena, arena_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-			   -1, 0) == (void *)(uintptr_t)arena);
+		CHECK(mmap((void *)(uintptr_t)arena, arena_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+			   0) == (void *)(uintptr_t)arena);
 		d.mapped = 1;
 		d.next = arena + 4096; /* "module globals" lie in the first page */
 	}
@@ -144,17 +144,13 @@ int fake_device(struct fake_call *c)
 	memcpy(a, c->fixed, sizeof a);
 	switch (c->rec->op) {
 	case CW_OP_MEM_ALLOC:
-	case CW_OP_MEM_ALLOC_ASYNC:
-		alloc(c, a[0]);
-		return 0;
+	case CW_OP_MEM_ALLOC_ASYNC: alloc(c, a[0]); return 0;
 	case CW_OP_MEM_ALLOC_PITCH:
 		alloc(c, ((a[0] + 511) & ~511ull) * a[1]);
 		((uint64_t *)(uintptr_t)c->reply)[1] = (a[0] + 511) & ~511ull;
 		return 0;
 	case CW_OP_MEM_FREE:
-	case CW_OP_MEM_FREE_ASYNC:
-		free_(c);
-		return 0;
+	case CW_OP_MEM_FREE_ASYNC: free_(c); return 0;
 	case CW_OP_MEM_GET_INFO: /* total: how many allocations live */
 		a[1] = (uint64_t)d.count;
 		memcpy(reply, a, 16);
@@ -186,12 +182,8 @@ int fake_device(struct fake_call *c)
 		c->reply_len = h.size + 8;
 		return 0;
 	}
-	case CW_OP_MEMCPY_STAGED:
-		staged(c);
-		return 0;
-	case CW_OP_MEMCPY3D:
-		copy3d(c);
-		return 0;
+	case CW_OP_MEMCPY_STAGED: staged(c); return 0;
+	case CW_OP_MEMCPY3D: copy3d(c); return 0;
 	case CW_OP_MEMSET: {
 		struct cw_in_Memset m;
 		memcpy(&m, c->fixed, sizeof m);
@@ -206,11 +198,8 @@ int fake_device(struct fake_call *c)
 		set(c, &slow);
 		slow.height = 0;
 		return 0;
-	case CW_OP_POINTER_GET_ATTRIBUTE:
-		pointer_attribute(c);
-		return 0;
-	case CW_OP_POOL_GET_DEFAULT:
-		return 0;
+	case CW_OP_POINTER_GET_ATTRIBUTE: pointer_attribute(c); return 0;
+	case CW_OP_POOL_GET_DEFAULT: return 0;
 	}
 	c->result = 801;
 	return 0;

@@ -262,8 +262,14 @@ static void on_read(struct fake_worker *w, uint64_t unique, uint64_t ino, const 
 
 static void on_init(uint64_t unique, const struct fuse_init_in *in)
 {
-	struct fuse_init_out o = {.major = 7, .minor = 31, .max_readahead = in->max_readahead, .max_background = 1000,
-				  .congestion_threshold = 1000, .max_write = MAX_READ, .max_pages = 256, .time_gran = 1};
+	struct fuse_init_out o = {.major = 7,
+				  .minor = 31,
+				  .max_readahead = in->max_readahead,
+				  .max_background = 1000,
+				  .congestion_threshold = 1000,
+				  .max_write = MAX_READ,
+				  .max_pages = 256,
+				  .time_gran = 1};
 	o.flags = FUSE_ASYNC_DIO | FUSE_MAX_PAGES | FUSE_BIG_WRITES;
 	reply(unique, 0, &o, sizeof o);
 }
@@ -291,7 +297,10 @@ static void on_request(struct fake_worker *w, const uint8_t *buf)
 		if (h.nodeid == SESSION)
 			_exit(0);
 		return;
-	case FUSE_FORGET: case FUSE_BATCH_FORGET: case FUSE_INTERRUPT: case FUSE_DESTROY: return; /* INTERRUPT: as virtiofs, nothing */
+	case FUSE_FORGET:
+	case FUSE_BATCH_FORGET:
+	case FUSE_INTERRUPT:
+	case FUSE_DESTROY: return; /* INTERRUPT: as virtiofs, nothing */
 	default: reply(h.unique, ENOSYS, NULL, 0);
 	}
 }

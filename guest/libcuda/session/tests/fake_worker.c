@@ -262,7 +262,10 @@ static void execute(struct fake_worker *w, const struct cw_record *rec)
 	case CW_OP_BLOB_APPEND: blob_append(&c); break;
 	case CW_OP_REPLY_MORE: reply_more(&c); break;
 	case CW_OP_CONSOLE_READ: console_read(&c); break;
-	case CW_OP_REGION_ADD: socket_poll(w); region_add(&c); break;
+	case CW_OP_REGION_ADD:
+		socket_poll(w);
+		region_add(&c);
+		break;
 	case CW_OP_REGION_DROP: {
 		uint32_t id;
 		memcpy(&id, c.fixed, sizeof id);

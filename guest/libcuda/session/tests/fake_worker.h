@@ -11,12 +11,12 @@
 #include "session/session.h"
 #include "session/tcp_frames.h"
 
-#define CHECK(cond)                                                                       \
-	do {                                                                              \
-		if (!(cond)) {                                                            \
+#define CHECK(cond) \
+	do { \
+		if (!(cond)) { \
 			fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #cond); \
-			_exit(1);                                                         \
-		}                                                                         \
+			_exit(1); \
+		} \
 	} while (0)
 
 struct fake_worker;
@@ -34,7 +34,7 @@ struct fake_call {
 typedef int fake_handler(struct fake_call *c);
 
 struct fake_options {
-	fake_handler *handler;	 /* for ops that the fake does not know itself; NULL: they answer 801 */
+	fake_handler *handler; /* for ops that the fake does not know itself; NULL: they answer 801 */
 	uint32_t caps;
 	uint32_t sleep_after_us; /* idle time before the worker sleeps on its doorbell */
 	int refuse;		 /* errno to refuse the session with */

@@ -217,8 +217,8 @@ static void sticky(void)
 
 int main(void)
 {
-	void (*const tests[])(void) = {child_of_session, child_before_session, parent_dies, refused, killed_while_waiting,
-				       killed_while_full, sticky};
+	void (*const tests[])(void) = {child_of_session,     child_before_session, parent_dies, refused,
+				       killed_while_waiting, killed_while_full,	   sticky};
 	setenv("CAUSEWAY_LOG", "none", 1);
 	for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
 		pid_t pid = fork();

@@ -10,10 +10,22 @@ static void test_misuse(void)
 	struct cw_obj *s = cw_handle_new(CW_KIND_STREAM), *e = cw_handle_new(CW_KIND_EVENT);
 	CHECK(s && e && s->id >= CW_HANDLE_RESERVED && e->id != s->id);
 	CHECK(cw_handle_get(CW_KIND_STREAM, s) == s && cw_handle_by_id(CW_KIND_EVENT, e->id) == e);
-	const uintptr_t bad[] = {0, 1, 2, 3, 8, 0xdeadbeef, UINTPTR_MAX, (uintptr_t)1 << 63, (uintptr_t)s + 1, (uintptr_t)s + 64,
-				 (uintptr_t)s - CW_OBJ_SIZE, (uintptr_t)e + CW_OBJ_SIZE, (uintptr_t)s - s->id * CW_OBJ_SIZE,
+	const uintptr_t bad[] = {0,
+				 1,
+				 2,
+				 3,
+				 8,
+				 0xdeadbeef,
+				 UINTPTR_MAX,
+				 (uintptr_t)1 << 63,
+				 (uintptr_t)s + 1,
+				 (uintptr_t)s + 64,
+				 (uintptr_t)s - CW_OBJ_SIZE,
+				 (uintptr_t)e + CW_OBJ_SIZE,
+				 (uintptr_t)s - s->id * CW_OBJ_SIZE,
 				 (uintptr_t)s - (s->id + 1) * CW_OBJ_SIZE,
-				 (uintptr_t)s + (uintptr_t)CW_HANDLE_COUNT * CW_OBJ_SIZE, (uintptr_t)&s};
+				 (uintptr_t)s + (uintptr_t)CW_HANDLE_COUNT * CW_OBJ_SIZE,
+				 (uintptr_t)&s};
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
 		CHECK(cw_handle_get(CW_KIND_STREAM, (void *)bad[i]) == NULL);
 	CHECK(cw_handle_get(CW_KIND_EVENT, s) == NULL && cw_handle_get(CW_KIND_FREE, s) == NULL);

@@ -10,8 +10,15 @@
 #include "session/tests/fake_worker.h"
 
 /* Ops that the fake gives a meaning of its own: the handler sees only numbers. */
-enum { PUT = CW_OP_MEMCPY_HTO_D, SUM = CW_OP_MEM_GET_INFO, LONG = CW_OP_MODULE_LIST_FUNCTIONS, BLOB = CW_OP_MODULE_LOAD,
-       PRINT = CW_OP_CTX_SYNCHRONIZE, HOLD = CW_OP_STREAM_SYNCHRONIZE, SLOW = CW_OP_EVENT_SYNCHRONIZE };
+enum {
+	PUT = CW_OP_MEMCPY_HTO_D,
+	SUM = CW_OP_MEM_GET_INFO,
+	LONG = CW_OP_MODULE_LIST_FUNCTIONS,
+	BLOB = CW_OP_MODULE_LOAD,
+	PRINT = CW_OP_CTX_SYNCHRONIZE,
+	HOLD = CW_OP_STREAM_SYNCHRONIZE,
+	SLOW = CW_OP_EVENT_SYNCHRONIZE
+};
 enum { THREADS = 8, LONG_LEN = 20000 };
 
 static struct {
@@ -65,9 +72,7 @@ static int handler(struct fake_call *c)
 		for (int i = 0; i < 30; i++)
 			fake_console(c->w, "hello from the device\n");
 		return 0;
-	case SLOW:
-		usleep(20000);
-		return 0;
+	case SLOW: usleep(20000); return 0;
 	case HOLD: /* answers once THREADS + 56 callers wait, or every one of a full set of slots */
 		w.held[w.nheld].slot = c->slot;
 		w.held[w.nheld++].seq = c->seq;
@@ -105,7 +110,6 @@ static void call(uint16_t op, void *out, size_t n)
 		memcpy(out, rep.data, n);
 	cw_reply_release(&rep);
 }
-
 
 static void *producer(void *arg)
 {

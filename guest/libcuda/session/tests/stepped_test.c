@@ -12,8 +12,8 @@
 
 static uint8_t memory[CW_REGION0_SIZE] __attribute__((aligned(4096)));
 
-static _Atomic int bells;  /* doorbells that rang */
-static int sleeps;	   /* waits of the library */
+static _Atomic int bells;	    /* doorbells that rang */
+static int sleeps;		    /* waits of the library */
 static void (*step)(uint32_t slot); /* what the worker does while the library waits */
 
 static void ring_bell(struct cw_session *s)
@@ -256,7 +256,8 @@ static void clean_records(void)
 	CHECK(cw_begin(&tx, CW_OP_MEMCPY_HTO_D, 20, 8, 0) == 0);
 	CHECK(tx.size == 64);
 	for (uint32_t i = sizeof(struct cw_record); i < tx.size; i++)
-		CHECK(tx.rec[i] == 0 || (i >= sizeof(struct cw_record) + 24 && i < sizeof(struct cw_record) + 32)); /* those are the caller's */
+		CHECK(tx.rec[i] == 0 ||
+		      (i >= sizeof(struct cw_record) + 24 && i < sizeof(struct cw_record) + 32)); /* those are the caller's */
 	cw_send(&tx);
 }
 

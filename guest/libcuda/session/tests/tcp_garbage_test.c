@@ -19,7 +19,8 @@ static uint64_t next(void)
 
 static uint64_t some(void)
 {
-	static const uint64_t edge[] = {0, 1, 15, 16, 24, 63, 64, 192, 255, 256, 260, 4032, 4048, 4049, 1 << 20, (1 << 20) + 1,
+	static const uint64_t edge[] = {0,	    1,		15,	    16,	       24,   63,   64,	    192,
+					255,	    256,	260,	    4032,      4048, 4049, 1 << 20, (1 << 20) + 1,
 					UINT32_MAX, 1ull << 32, 1ull << 63, UINT64_MAX};
 	return next() % 3 ? edge[next() % (sizeof edge / sizeof edge[0])] : next();
 }
@@ -62,7 +63,8 @@ static void serve(int l, uint64_t seed)
 			body_words[i] = some();
 		if (next() % 2)
 			body_words[0] = 0; /* region 0 is not for one-sided access */
-		f = (struct cw_frame){(uint32_t)(next() % 4 ? next() % 64 : some()), (uint16_t)(next() % 14), (uint16_t)(next() % 3), some()};
+		f = (struct cw_frame){(uint32_t)(next() % 4 ? next() % 64 : some()), (uint16_t)(next() % 14), (uint16_t)(next() % 3),
+				      some()};
 		size_t len = f.len < sizeof body_words ? f.len : sizeof body_words;
 		if (!put(fd, &f, sizeof f) || !put(fd, body_words, len))
 			break;

@@ -24,12 +24,8 @@ static int handler(struct fake_call *c)
 		c->reply = n;
 		c->reply_len = sizeof n;
 		return 0;
-	case CW_OP_STREAM_SYNCHRONIZE:
-		usleep(30000);
-		return 0;
-	case CW_OP_CTX_SYNCHRONIZE: /* a host that moves */
-		fake_vfs_return_all(c->w);
-		return 0;
+	case CW_OP_STREAM_SYNCHRONIZE: usleep(30000); return 0;
+	case CW_OP_CTX_SYNCHRONIZE: /* a host that moves */ fake_vfs_return_all(c->w); return 0;
 	}
 	c->result = 801;
 	return 0;
@@ -201,9 +197,13 @@ int main(void)
 	static const struct {
 		const char *name;
 		void (*fn)(void);
-	} tests[] = {{"clean_exit", clean_exit}, {"killed", killed}, {"killed_while_waiting", killed_while_waiting},
-		     {"exits_while_waiting", exits_while_waiting}, {"stopped_and_continued", stopped_and_continued},
-		     {"refused", refused}, {"worker_killed", worker_killed}};
+	} tests[] = {{"clean_exit", clean_exit},
+		     {"killed", killed},
+		     {"killed_while_waiting", killed_while_waiting},
+		     {"exits_while_waiting", exits_while_waiting},
+		     {"stopped_and_continued", stopped_and_continued},
+		     {"refused", refused},
+		     {"worker_killed", worker_killed}};
 	enum { N = sizeof tests / sizeof tests[0] };
 	if (!fake_vfs_possible()) {
 		puts("virtiofs_test skipped: needs root and /dev/fuse");

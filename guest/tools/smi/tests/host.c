@@ -81,10 +81,18 @@ static void peers(struct answer *a)
 	for (unsigned i = 0; i < 4; i++)
 		a->pairs[i] = (struct cw_pair){.a = i / 2, .b = i % 2, .topology = 40};
 	for (unsigned i = 0; i < 36; i++)
-		a->links[i] = (struct cw_link){.device = i / 18, .link = i % 18, .state = 1, .link_version = 4, .capabilities = 0x3f,
-					       .remote_type = 2, .remote_bus = 7, .remote_id = 0x22a310de, .speed = 26562};
+		a->links[i] = (struct cw_link){.device = i / 18,
+					       .link = i % 18,
+					       .state = 1,
+					       .link_version = 4,
+					       .capabilities = 0x3f,
+					       .remote_type = 2,
+					       .remote_bus = 7,
+					       .remote_id = 0x22a310de,
+					       .speed = 26562};
 	for (unsigned i = 0; i < 3; i++)
-		a->processes[i] = (struct cw_process){.device = i == 2, .pid = 4194303 + i, .used = ((uint64_t)(100 * (i + 1)) << 20) + ODD_BYTES};
+		a->processes[i] =
+			(struct cw_process){.device = i == 2, .pid = 4194303 + i, .used = ((uint64_t)(100 * (i + 1)) << 20) + ODD_BYTES};
 	strcpy(a->processes[0].name, "/sbin/init");
 	strcpy(a->processes[1].name, "/opt/a folder/with/a/rather/long/path/to/a/program/python3");
 	strcpy(a->processes[2].name, "short & <sweet>");
@@ -95,7 +103,8 @@ static void other(struct cw_device *d)
 {
 	strcpy(d->name, "Fake GPU with a long product name 80GB");
 	d->persistence = 0, d->display = 1, d->mig_current = 0, d->mig_pending = 1, d->ecc_current = d->ecc_pending = 0;
-	d->ecc_corrected = d->ecc_uncorrected = d->ecc_corrected_total = d->ecc_uncorrected_total = ~0ull, d->compute_mode = 3, d->pstate = 8, d->fan = 100, d->temperature = 9;
+	d->ecc_corrected = d->ecc_uncorrected = d->ecc_corrected_total = d->ecc_uncorrected_total = ~0ull, d->compute_mode = 3,
+	d->pstate = 8, d->fan = 100, d->temperature = 9;
 	d->power = 9876, d->power_limit = 75000, d->use_gpu = 100, d->accounting = 1, d->virtualization = 1, d->power_managed = 0;
 	d->remapped[2] = 1, d->remapped[3] = 1, d->multi_gpu_board = 1, d->brand = 2, d->architecture = 7, d->minor = 6, d->major = 8;
 	d->use_memory = 0, d->memory_used = (d->memory_total = 80ull << 30) - d->memory_reserved - d->memory_free;
@@ -108,7 +117,8 @@ static struct answer *make(const char *kind)
 	unsigned count = !strcmp(kind, "full") ? 2 : odd || !strcmp(kind, "bare") ? 1 : 0;
 
 	CHECK(a);
-	a->head = (struct cw_snapshot){.magic = CW_SNAPSHOT_MAGIC, .version = CW_SNAPSHOT_VERSION, .device_count = count, .cuda_version = 13000};
+	a->head = (struct cw_snapshot){
+		.magic = CW_SNAPSHOT_MAGIC, .version = CW_SNAPSHOT_VERSION, .device_count = count, .cuda_version = 13000};
 	strcpy(a->head.driver_version, "580.159.03");
 	strcpy(a->head.nvml_version, "13.580.159.03");
 	for (unsigned i = 0; i < count; i++)
