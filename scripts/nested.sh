@@ -4,11 +4,12 @@
 #
 #   scripts/nested.sh                          everything
 #   scripts/nested.sh --inner GPUS PROGRAM...  one program, under `causeway run --gpu soft --`
+#   scripts/nested.sh --moved MODE LOG         rounds in a mode, likewise, moved to fresh workers while it computes
 #
 # First the back end's own tests, those that need a driver. Then the CUDA programs of guest/tests under two `causeway run`, one inside the
 # other: the inner one's worker is on the real back end. It is of a build that takes any libcuda.so.1 for a driver, whether or not
 # the machine has a GPU (-tags nested), and its sandbox is off, as its driver needs a socket. The programs that cannot run are listed with the
-# reason; one that does is an error too. The exit status is 0 if everything was as it should be. It needs root, or CAP_CHECKPOINT_RESTORE: the
+# reason; one that does is an error too. Last, rounds computes and checks while its sessions move to fresh workers of the real back end. The exit status is 0 if everything was as it should be. It needs root, or CAP_CHECKPOINT_RESTORE: the
 # driver shares what another process made by opening its mapping.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
@@ -19,7 +20,18 @@ case ${1:-} in
   --inner)
     gpus=$2; shift 2
     CAUSEWAY_OUTER=$CAUSEWAY exec "$dir/bin/causeway" run --gpu "$gpus" --sandbox off -- "$@" ;;
-  -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit ;;
+  --moved)
+    mode=$2 log=$3 moves=4
+    CAUSEWAY_OUTER=$CAUSEWAY "$dir/bin/causeway" run --gpu 0 --sandbox off --migratable -- "$BUILD/tests/13.0-static/rounds" "$mode" >"$log" 2>"$log.err" &
+    run=$!
+    until grep -q '^@round [1-9]' "$log"; do kill -0 $run; sleep 0.05; done
+    for ((i = 0; i < moves; i++)); do
+      "$dir/bin/causeway" rebuild --pid $run 2>&1 || true
+      sleep 0.1
+    done
+    kill -TERM "$(sed -n 's/^@ready //p' "$log")"
+    wait $run; exit ;;
+  -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit ;;
   *) die "unknown argument $1: see $0 --help" ;;
 esac
 . "$ROOT/scripts/lib/device.sh"
@@ -87,6 +99,31 @@ cannot_run() {
   done
 }
 
+# Modes of rounds and how often of four they move at least, or why they never do.
+moving=(
+  'streams   4' 'pinned    4' 'shared    4' 'lasting   4' 'waits     4' 'idle      4' 'times     4' 'images    4' 'settings  4' 'callbacks 4'
+  'threads   0 memory of a pool comes out at'
+  'graphs    0 graph [0-9]* is not rebuilt elsewhere'
+)
+
+# moved runs rounds in each mode and moves it: all results are right, and what does not move says why.
+moved() {
+  local row mode least why log rc n
+  for row in "${moving[@]}"; do
+    read -r mode least why <<<"$row"
+    log=$dir/moved-$mode rc=0
+    timeout -k 5 60 "$CAUSEWAY" run --gpu soft -- "$0" --moved "$mode" "$log" >"$log.moves" 2>"$log.outer" || rc=$?
+    n=$(grep -c '^1 sessions moved' "$log.moves") || true
+    if [ $rc = 0 ] && grep -q '^@done [1-9][0-9]* 0 ' "$log" && [ "$n" -ge "$least" ] && ! grep -vE "^1 sessions moved|${why:-nothing}" "$log.moves"; then
+      echo "moved: $mode, $n times: $(grep '^@done' "$log")"
+      passed=$((passed + 1))
+    else
+      echo "moved: $mode: FAILED: status $rc, moved $n times: see $log, $log.err and $log.moves"
+      failed=$((failed + 1))
+    fi
+  done
+}
+
 cd "$ROOT"
 [ -x "$BUILD/tests/13.0-static/vectoradd" ] || die "no test programs under build/tests: run scripts/build-tests.sh"
 build
@@ -99,5 +136,6 @@ done
 programs nested soft 0 "${all[@]}"
 programs nested-two soft:2 0,1 peer twoproc vmm
 cannot_run
+moved
 echo "nested: $passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"fmt"
 	"sync/atomic"
 
 	"causeway/cuda"
@@ -25,6 +26,7 @@ type Call struct {
 	Replier Replier
 
 	next     int
+	because  error
 	pending  *Pending
 	atReturn func()
 }
@@ -40,6 +42,16 @@ func (c *Call) Place() (addr uint64, ok bool) {
 	c.next++
 	return c.Placed[c.next-1], true
 }
+
+// Because says for people why a replayed operation fails. The first reason stays.
+func (c *Call) Because(format string, args ...any) {
+	if c.because == nil {
+		c.because = fmt.Errorf(format, args...)
+	}
+}
+
+// Reason is what Because has said, nil if nothing.
+func (c *Call) Reason() error { return c.because }
 
 // Later keeps the reply of a wait operation open. The method then returns cuda.Success, which is ignored. Calling it again
 // returns the same Pending.

@@ -18,6 +18,7 @@ type gpuFlags struct {
 	verbose bool
 	warm    int
 	reach   bool
+	migrate bool
 	sandbox sandboxFlag
 }
 
@@ -29,12 +30,13 @@ func (f *gpuFlags) register(c *cobra.Command) {
 	c.Flags().IntVar(&f.warm, "warm", 1, "workers that wait with the driver of a real GPU started: each holds a context (some 500 MiB of GPU memory); 0: none")
 	f.sandbox.register(c)
 	c.Flags().BoolVar(&f.reach, "kernels-reach-worker", false, "permit GPUs whose kernels can address all memory of a worker (HMM, ATS): a guest then owns its worker. `causeway doctor` tells, and how to end it")
+	c.Flags().BoolVar(&f.migrate, "migratable", false, "sessions on real GPUs may move to another worker: memory comes from addresses that the workers choose. Those of software GPUs always may")
 	c.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "say what happens on stderr")
 }
 
 // config is the part of a worker's configuration that the flags decide.
 func (f *gpuFlags) config() (link.Config, error) {
-	c := link.Config{GPU: f.gpu, LogLevel: level(f.verbose).String(), HostMemory: f.hostMemory().PerSession(), ReachWorker: f.reach}
+	c := link.Config{GPU: f.gpu, LogLevel: level(f.verbose).String(), HostMemory: f.hostMemory().PerSession(), ReachWorker: f.reach, Migratable: f.migrate}
 	switch {
 	case isAuto(f.gpu):
 		c.GPU = "auto"

@@ -50,6 +50,8 @@ type Options struct {
 	Cores       int      // soft only: parallel blocks, 0: all
 	// ReachWorker: sessions may start where kernels can address all memory of the process that opened the GPU (DeviceSummary.Reach).
 	ReachWorker bool
+	// Migratable: what the session allocates gets addresses that another process can give out again. The software GPU's always are.
+	Migratable bool
 }
 
 // Clock keeps how long the GPU has worked for a session.
@@ -76,6 +78,12 @@ type Snapshotter interface {
 	ExportMemory(fn func(addr, size uint64, r io.Reader) error) error
 	// ImportMemory fills one allocation that a replayed operation has created.
 	ImportMemory(addr, size uint64, r io.Reader) error
+}
+
+// Movable is a Session that can say beforehand that it cannot be rebuilt in another process, and why: what of it, by name. The worker calls it like
+// an operation, between two of them; work may be queued.
+type Movable interface {
+	Movable() error
 }
 
 // Host is the worker as a driver sees it.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 
@@ -46,6 +47,7 @@ const mostHeld = 64 << 30
 
 // adoptParked makes the session that comes over the stream, which it takes over, and runs it parked.
 func (s *starter) adoptParked(ctx context.Context, stream int) error {
+	runtime.LockOSThread() // as in adopt
 	w, err := s.receiveParked(stream)
 	if err != nil {
 		return errors.Join(err, s.link.Send(adopted(err)))

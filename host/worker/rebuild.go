@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver"
 	"causeway/host/schedule/memory"
 	"causeway/host/worker/link"
 	"causeway/remote"
@@ -84,6 +86,11 @@ func (w *Worker) move(h *handover) (err error) {
 	if err != nil {
 		return err
 	}
+	if s, ok := w.session.(driver.Movable); ok {
+		if err := s.Movable(); err != nil {
+			return err
+		}
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), quiesceForMove)
 	defer cancel()
 	if err := w.session.Quiesce(ctx); err != nil {
@@ -111,6 +118,11 @@ func (w *Worker) move(h *handover) (err error) {
 		return fmt.Errorf("descriptors: %w", err)
 	}
 	if err := h.sendSession(w, snap); err != nil {
+		if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+			if said := h.receiveVerdict(); said != nil { // the successor refused, and did not wait for the rest
+				return fmt.Errorf("successor: %w", said)
+			}
+		}
 		return fmt.Errorf("session: %w", err)
 	}
 	if err := h.receiveVerdict(); err != nil {
@@ -174,6 +186,7 @@ func (w *Worker) snapshot() *snapshot {
 
 // adopt takes a session over from another worker, at the other end of a stream, and runs it.
 func (s *starter) adopt(ctx context.Context, stream int) error {
+	runtime.LockOSThread() // what the driver takes for current belongs to a thread: the consumer's, which this one becomes
 	h, err := newHandover(stream, localMost)
 	if err != nil {
 		return err
@@ -308,7 +321,7 @@ func (w *Worker) replay(r *request, images wire.BlobSource) error {
 		err = res
 	}
 	if err != nil {
-		return fmt.Errorf("replay %s: %w", info.Name, err)
+		return fmt.Errorf("replay %s: %w", info.Name, errors.Join(c.Reason(), err))
 	}
 	if w.count.to != nil && info.Counts == wire.CountsGuest { // nothing is counted twice
 		w.count.more(w.dispatch.Args())

@@ -27,5 +27,6 @@ func (s *session) MemMapArray(c *wire.Call, a *wire.MemMapArrayArgs) cuda.Result
 	if !ok || len(list) == 0 || len(list) > arrayMapMaximum || len(list) != int(a.Count) {
 		return cuda.ErrorInvalidValue
 	}
+	s.sparse = true
 	return s.note(s.drv.MemMapArrayAsync(list, st.handle))
 }

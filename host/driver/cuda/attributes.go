@@ -71,6 +71,7 @@ func (s *session) contextEvent(id, event uint32, do func(bind.Context, bind.Even
 	if res := s.useContext(id); res != cuda.Success {
 		return res
 	}
+	e.recorded()
 	return s.note(do(ctx.handle, e.handle))
 }
 

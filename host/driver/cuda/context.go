@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"log/slog"
+	"slices"
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
@@ -75,6 +76,9 @@ func (s *session) contextReady(id uint32, ctx *context_) cuda.Result {
 			return res
 		}
 	}
+	if ok && reg.Mem == nil && s.arenas.on && !slices.Contains(s.detached, 0) {
+		s.detached = append(s.detached, 0) // of a session that came without its guest's pages
+	}
 	if s.fences == nil {
 		f, res := newFencePool(s.drv)
 		if res != cuda.Success {
@@ -97,6 +101,13 @@ func (s *session) forgetContext(id uint32, ctx *context_) {
 	ctx.handle, ctx.lingers, ctx.hidden, ctx.answers = bind.Context{}, false, nil, [wire.SlotCount]answers{}
 	s.submitters.forget()
 	s.forgetGauge(id)
+	delete(s.origins, id)
+	for pair := range s.peers {
+		if pair[0] == id || pair[1] == id {
+			delete(s.peers, pair)
+		}
+	}
+	s.forgetVariables(func(i instance) bool { return i.ctx == id })
 	s.forgetArrays(id)
 	s.forgetMemory(id)
 	delete(s.legacy, id)
@@ -318,12 +329,24 @@ func (s *session) CtxResetPersistingL2Cache(c *wire.Call) cuda.Result {
 
 // CtxEnablePeerAccess lets the current context reach the peer's memory.
 func (s *session) CtxEnablePeerAccess(c *wire.Call, a *wire.CtxEnablePeerAccessArgs) cuda.Result {
-	return s.peer(a.Peer, func(h bind.Context) cuda.Result { return s.drv.CtxEnablePeerAccess(h, a.Flags) })
+	res := s.peer(a.Peer, func(h bind.Context) cuda.Result { return s.drv.CtxEnablePeerAccess(h, a.Flags) })
+	if from, to := s.ctxs.m[c.Ctx], s.ctxs.m[a.Peer]; res == cuda.Success && from != nil && to != nil {
+		if s.peers == nil {
+			s.peers = map[[2]uint32]bool{}
+		}
+		s.peers[[2]uint32{c.Ctx, a.Peer}] = true
+		res = s.note(s.allow(from.dev, to.dev))
+	}
+	return res
 }
 
 // CtxDisablePeerAccess undoes CtxEnablePeerAccess.
 func (s *session) CtxDisablePeerAccess(c *wire.Call, a *wire.CtxDisablePeerAccessArgs) cuda.Result {
-	return s.peer(a.Peer, s.drv.CtxDisablePeerAccess)
+	res := s.peer(a.Peer, s.drv.CtxDisablePeerAccess)
+	if res == cuda.Success {
+		delete(s.peers, [2]uint32{c.Ctx, a.Peer})
+	}
+	return res
 }
 
 func (s *session) peer(id uint32, call func(handle bind.Context) cuda.Result) cuda.Result {

@@ -7,9 +7,12 @@ import (
 )
 
 type event struct {
-	handle bind.Event
-	ctx    uint32
-	plain  bool // nobody but this session's EventRecord records it
+	handle  bind.Event
+	ctx     uint32
+	plain   bool     // nobody but this session's EventRecord records it
+	timed   bool     // it has a time
+	taken   bool     // it was recorded, or may have been
+	carried *carried // since when a move has brought it, nil: it was recorded since, or never
 	// Its last record was operation at of a stream: once that is known to be done the driver, which takes a microsecond for an
 	// event that none of its own waits has seen, need not be asked. Only while nothing else may have recorded it.
 	on         *stream
@@ -24,7 +27,7 @@ func (s *session) EventCreate(c *wire.Call, a *wire.EventCreateArgs) cuda.Result
 	if res != cuda.Success {
 		return res
 	}
-	e := &event{handle: h, ctx: c.Ctx, plain: a.Flags&cuda.EventInterprocess == 0}
+	e := &event{handle: h, ctx: c.Ctx, plain: a.Flags&cuda.EventInterprocess == 0, timed: a.Flags&cuda.EventDisableTiming == 0}
 	return keep(&s.events, a.Event, e, e.handle, s.drv.EventDestroy)
 }
 
@@ -52,6 +55,7 @@ func (s *session) EventRecord(c *wire.Call, a *wire.EventRecordArgs) cuda.Result
 		return res
 	}
 	e.on = nil
+	e.recorded()
 	if e.plain && a.Flags == 0 && !s.capturing() {
 		e.on, e.at, e.epoch = st, st.submitted, s.epoch
 	}
@@ -86,6 +90,11 @@ func (s *session) EventElapsedTime(c *wire.Call, a *wire.EventElapsedTimeArgs, r
 	if !ok1 || !ok2 {
 		return cuda.ErrorInvalidHandle
 	}
+	if start.carried != nil || end.carried != nil {
+		ms, res := s.elapsed(start, end)
+		r.Ms = ms
+		return s.note(res)
+	}
 	ms, res := s.drv.EventElapsedTime(start.handle, end.handle)
 	r.Ms = ms
 	return s.note(res)
@@ -97,5 +106,9 @@ func (s *session) eventHandle(id uint32) (bind.Event, bool) {
 	if !ok {
 		return bind.Event{}, false
 	}
+	e.recorded()
 	return e.handle, true
 }
+
+// recorded notes that an event is recorded, or by something that the driver was given may be.
+func (e *event) recorded() { e.taken, e.carried = true, nil }

@@ -13,6 +13,7 @@ type function struct {
 	handle bind.Function // also of a kernel
 	kernel bind.Kernel   // none: it is a function
 	module uint32        // that it was looked up in, 0: a library's
+	lib    uint32        // a kernel's
 	layout *bind.Layout
 }
 
@@ -55,14 +56,14 @@ func (s *session) LibraryGetKernel(c *wire.Call, a *wire.LibraryGetKernelArgs, r
 		s.drv.CtxSetCurrent(ctx)
 		s.current = 0
 	}
-	info, res := s.addFunction(a.Kernel, &function{handle: k.AsFunction(), kernel: k, layout: s.drv.KernelLayout(k)}, s.deviceOf(c))
+	info, res := s.addFunction(a.Kernel, &function{handle: k.AsFunction(), kernel: k, lib: a.Library, layout: s.drv.KernelLayout(k)}, s.deviceOf(c))
 	r.Info = info
 	return res
 }
 
 // KernelGetFunction gives a kernel's function in the current context.
 func (s *session) KernelGetFunction(c *wire.Call, a *wire.KernelGetFunctionArgs, r *wire.KernelGetFunctionReply) cuda.Result {
-	_, handle, res := s.instanceOf(a.Kernel)
+	_, handle, res := s.instanceOf(c, a.Kernel)
 	if res != cuda.Success {
 		return res
 	}
@@ -73,7 +74,7 @@ func (s *session) KernelGetFunction(c *wire.Call, a *wire.KernelGetFunctionArgs,
 
 // KernelFunction gives a kernel's function in the current context to a guest that knows what it is like.
 func (s *session) KernelFunction(c *wire.Call, a *wire.KernelFunctionArgs) cuda.Result {
-	k, handle, res := s.instanceOf(a.Kernel)
+	k, handle, res := s.instanceOf(c, a.Kernel)
 	if res != cuda.Success {
 		return res
 	}
@@ -86,12 +87,15 @@ func (s *session) KernelFunction(c *wire.Call, a *wire.KernelFunctionArgs) cuda.
 }
 
 // instanceOf asks the driver for a kernel's function in the current context.
-func (s *session) instanceOf(id uint32) (*function, bind.Function, cuda.Result) {
+func (s *session) instanceOf(c *wire.Call, id uint32) (*function, bind.Function, cuda.Result) {
 	k, ok := s.funcs.get(id)
 	if !ok || !k.isKernel() {
 		return nil, bind.Function{}, cuda.ErrorInvalidHandle
 	}
 	h, res := s.drv.KernelGetFunction(k.kernel)
+	if res == cuda.Success {
+		res = s.settleVariables(c, owner{lib: true, id: k.lib})
+	}
 	return k, h, res
 }
 

@@ -93,7 +93,7 @@ func TestImagesStay(t *testing.T) {
 		t.Fatal("the container is not pinned")
 	}
 	text := []byte(".version 6.4\n.target sm_75\n.address_size 64\n.global .attribute(.managed) .align 4 .u32 x = 5;\n")
-	s.keepSource(owner{library: true, id: id}, codeTraits(text, fatbin.PTX).managed, nil)
+	s.keepSource(owner{lib: true, id: id}, codeTraits(text, fatbin.PTX).managed, nil)
 	var r wire.LibraryManageReply
 	if res := s.LibraryManage(c, &wire.LibraryManageArgs{Library: id, Region: 1}, &r); res != cuda.Success || r.Size == 0 {
 		t.Fatal(res, r.Size)

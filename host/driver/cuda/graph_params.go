@@ -178,6 +178,7 @@ func (s *session) eventNode(p *nodeParams, b []byte) cuda.Result {
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
+	e.recorded()
 	p.SetEvent(e.handle)
 	return cuda.Success
 }

@@ -212,7 +212,9 @@ func (s *session) GreenCtxEvent(c *wire.Call, a *wire.GreenCtxEventArgs) cuda.Re
 		return cuda.ErrorInvalidHandle
 	}
 	do := s.drv.GreenCtxRecordEvent
-	if a.Wait != 0 {
+	if a.Wait == 0 {
+		e.recorded()
+	} else {
 		do = s.drv.GreenCtxWaitEvent
 	}
 	return s.note(do(g.handle, e.handle))

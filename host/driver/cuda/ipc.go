@@ -1,6 +1,8 @@
 package cuda
 
 import (
+	"log/slog"
+
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver/cuda/bind"
@@ -11,6 +13,10 @@ func (s *session) IpcGetMemHandle(c *wire.Call, a *wire.IpcGetMemHandleArgs, r *
 	m, ok := s.allocs[a.Ptr]
 	if !ok {
 		return cuda.ErrorInvalidValue
+	}
+	if s.arenaOf(a.Ptr) != nil {
+		slog.Info("memory of a session that may move is not given to other processes", "address", a.Ptr)
+		return cuda.ErrorNotSupported
 	}
 	var res cuda.Result
 	r.Token, res = s.offer(shareMemory, a.Ptr, func() ([]byte, int, cuda.Result) {

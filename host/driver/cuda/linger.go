@@ -40,7 +40,7 @@ func (s *session) freeMemory(id uint32, handle bind.Context) {
 		return
 	}
 	for _, a := range s.allocs {
-		if a.ctx == id && !a.pooled {
+		if a.ctx == id && !a.pooled && s.arenaOf(a.at.Value()) == nil { // those of arenas go behind the next synchronisation
 			s.drv.MemFree(a.at)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 
 // owner is what managed variables belong to.
 type owner struct {
-	library bool // else a module that the guest loaded
-	id      uint32
+	lib bool // of a library, else of a module that the guest loaded
+	id  uint32
 }
 
 // managedVars are an owner's managed variables, in memory of the guest.
@@ -35,7 +35,7 @@ func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire
 	if _, ok := s.libs.get(a.Library); !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	o := owner{library: true, id: a.Library}
+	o := owner{lib: true, id: a.Library}
 	code, reg, res := s.manageable(o, a.Region, &r.Size)
 	if code == nil {
 		return res
@@ -57,7 +57,14 @@ func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire
 	}
 	s.libs.m[a.Library], s.images.m[a.Library] = fresh, im
 	s.moved(c, o, reg)
-	return cuda.Success
+	return s.settleAgain(c, o, code)
+}
+
+// settleAgain does what a load does for the variables of code that took the place of other.
+func (s *session) settleAgain(c *wire.Call, o owner, code *fatbin.Code) cuda.Result {
+	s.forgetCode(o)
+	s.nameVariables(o, code)
+	return s.settleVariables(c, o)
 }
 
 // ModuleManage does for a module what LibraryManage does for a library.
@@ -90,7 +97,7 @@ func (s *session) ModuleManage(c *wire.Call, a *wire.ModuleManageArgs, r *wire.M
 	m.handle = fresh
 	s.modules.m[a.Module] = m
 	s.moved(c, o, reg)
-	return cuda.Success
+	return s.settleAgain(c, o, code)
 }
 
 // manageable is the code to load for variables in a region, and the region; no code if there is nothing to be done but to return.
@@ -103,7 +110,7 @@ func (s *session) manageable(o owner, region uint32, size *uint64) (*fatbin.Code
 		return nil, driver.Region{}, cuda.Success
 	}
 	reg, ok := s.host.Region(region)
-	if !ok || reg.Kind != wire.RegionPinned || uint64(len(reg.Mem)) < src.vars.size || s.managed[o] != nil {
+	if !ok || reg.Kind != wire.RegionPinned || reg.Size < src.vars.size || s.managed[o] != nil {
 		return nil, reg, cuda.ErrorInvalidValue
 	}
 	moved, err := src.vars.move(reg.VA)
@@ -155,8 +162,8 @@ type source struct {
 	options []byte // a module's: JIT options
 }
 
-// movable is what can move of an image: text that ptxvars does not know its way about is assembled first.
-func (s *session) movable(c *wire.Call, t traits) *movable {
+// movableCode is what can move of an image: text that ptxvars does not know its way about is assembled first.
+func (s *session) movableCode(c *wire.Call, t traits) *movable {
 	if t.compile == nil || s.use(c) != cuda.Success {
 		return t.managed
 	}

@@ -54,18 +54,23 @@ func (s *session) booked(c *wire.Call, a allocation) uint64 {
 	s.allocs[ptr] = a
 	s.unshare(shareMemory, ptr)
 	s.unshare(sharePointer, ptr)
-	c.Placed = append(c.Placed, ptr)
+	if !c.Replay {
+		c.Placed = append(c.Placed, ptr)
+	}
 	return ptr
 }
 
 // forgetMemory drops the allocations that went with a context.
 func (s *session) forgetMemory(ctx uint32) {
+	var gone []allocation
 	for ptr, a := range s.allocs {
 		if a.ctx == ctx && !a.pooled {
 			s.refund(a.size)
 			delete(s.allocs, ptr)
+			gone = append(gone, a)
 		}
 	}
+	s.endArenas(gone)
 }
 
 // MemAlloc allocates device memory.
@@ -73,17 +78,43 @@ func (s *session) MemAlloc(c *wire.Call, a *wire.MemAllocArgs, r *wire.MemAllocR
 	if res := s.charge(a.Size); res != cuda.Success {
 		return res
 	}
-	m, res := s.drv.MemAlloc(a.Size)
+	at, res := s.allocate(c, a.Size)
 	if s.note(res) != cuda.Success {
 		s.refund(a.Size)
 		return res
 	}
-	r.Ptr = s.booked(c, allocation{at: m.Address(), size: a.Size, ctx: c.Ctx})
+	r.Ptr = s.booked(c, allocation{at: at, size: a.Size, ctx: c.Ctx})
 	return cuda.Success
+}
+
+// allocate is memory of the driver's, or of the session's own ranges.
+func (s *session) allocate(c *wire.Call, size uint64) (bind.Address, cuda.Result) {
+	if s.arenas.on {
+		return s.obtain(c, size)
+	}
+	m, res := s.drv.MemAlloc(size)
+	return m.Address(), res
+}
+
+// release ends it. The context is current.
+func (s *session) release(c *wire.Call, m allocation) cuda.Result {
+	r := s.arenaOf(m.at.Value())
+	if r == nil {
+		return s.drv.MemFree(m.at)
+	}
+	if s.capturing() {
+		if res := s.CaptureUnsafe(c); res != cuda.Success {
+			return res
+		}
+	}
+	return s.giveBack(r, m)
 }
 
 // MemAllocPitch allocates rows at the device's preferred distance.
 func (s *session) MemAllocPitch(c *wire.Call, a *wire.MemAllocPitchArgs, r *wire.MemAllocPitchReply) cuda.Result {
+	if s.arenas.on {
+		return s.allocRows(c, a, r)
+	}
 	at, pitch, res := s.drv.MemAllocPitch(a.Width, a.Height, a.Element)
 	if s.note(res) != cuda.Success {
 		return res
@@ -100,13 +131,31 @@ func (s *session) MemAllocPitch(c *wire.Call, a *wire.MemAllocPitchArgs, r *wire
 	return cuda.Success
 }
 
+// allocRows is MemAllocPitch from the session's own ranges.
+func (s *session) allocRows(c *wire.Call, a *wire.MemAllocPitchArgs, r *wire.MemAllocPitchReply) cuda.Result {
+	pitch, size, res := pitchOf(a.Width, a.Height, a.Element)
+	if res == cuda.Success {
+		res = s.charge(size)
+	}
+	if res != cuda.Success {
+		return res
+	}
+	at, res := s.obtain(c, size)
+	if s.note(res) != cuda.Success {
+		s.refund(size)
+		return res
+	}
+	r.Ptr, r.Pitch = s.booked(c, allocation{at: at, size: size, ctx: c.Ctx}), pitch
+	return cuda.Success
+}
+
 // MemFree frees device memory.
 func (s *session) MemFree(c *wire.Call, a *wire.MemFreeArgs) cuda.Result {
 	m, ok := s.allocs[a.Ptr]
 	if !ok {
 		return s.freeOfGraph(a.Ptr, s.drv.MemFree)
 	}
-	res := s.note(s.drv.MemFree(m.at))
+	res := s.note(s.release(c, m))
 	if res == cuda.Success {
 		s.freed(a.Ptr, m)
 		s.unshare(shareMemory, a.Ptr)
@@ -129,9 +178,7 @@ func (s *session) MemAllocAsync(c *wire.Call, a *wire.MemAllocAsyncArgs, r *wire
 		s.refund(a.Size)
 		return res
 	}
-	r.Ptr = s.bookedPooled(c, at, a.Size)
-	s.claimCaptured(st, r.Ptr)
-	return cuda.Success
+	return s.pooledAt(c, st, at, a.Size, &r.Ptr)
 }
 
 // MemFreeAsync frees in stream order.
@@ -144,13 +191,17 @@ func (s *session) MemFreeAsync(c *wire.Call, a *wire.MemFreeAsyncArgs) cuda.Resu
 	if !ok {
 		return s.freeOfGraph(a.Ptr, func(m bind.Address) cuda.Result { return s.drv.MemFreeAsync(m, st.handle) })
 	}
-	res = s.note(s.drv.MemFreeAsync(m.at, st.handle))
-	if res == cuda.Success {
+	if r := s.arenaOf(a.Ptr); r != nil {
+		res = s.giveBack(r, m) // given out again when all work of the session is done
+	} else {
+		res = s.drv.MemFreeAsync(m.at, st.handle)
+	}
+	if s.note(res) == cuda.Success {
 		s.freed(a.Ptr, m)
 		s.unshare(shareMemory, a.Ptr)
 		s.unshare(sharePointer, a.Ptr)
 	}
-	s.freedAsync = true
+	s.freedAsync = s.freedAsync || m.pooled
 	return res
 }
 

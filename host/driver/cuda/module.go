@@ -82,8 +82,9 @@ func (s *session) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, r *wire.Modul
 	}
 	t := look()
 	s.printing = t.prints || s.printing
-	r.Managed = s.keepSource(owner{id: a.Module}, s.movable(c, t), a.Options)
-	return cuda.Success
+	r.Managed = s.keepSource(owner{id: a.Module}, s.movableCode(c, t), a.Options)
+	s.nameVariables(owner{id: a.Module}, code)
+	return s.settleVariables(c, owner{id: a.Module})
 }
 
 // ModuleUnload unloads a module that the guest loaded.
@@ -96,6 +97,7 @@ func (s *session) ModuleUnload(c *wire.Call, a *wire.ModuleUnloadArgs) cuda.Resu
 		return cuda.Success
 	}
 	s.forgetSource(owner{id: a.Module})
+	s.forgetCode(owner{id: a.Module})
 	return s.drv.ModuleUnload(m.handle)
 }
 
@@ -107,7 +109,7 @@ func (s *session) ModuleGetGlobal(c *wire.Call, a *wire.ModuleGetGlobalArgs, r *
 	}
 	of := owner{id: a.Module}
 	if m.library {
-		of = owner{library: true, id: m.lib}
+		of = owner{lib: true, id: m.lib}
 	}
 	if v, ok := s.managed[of][string(a.Name)]; ok {
 		r.Ptr, r.Size = v.addr, v.size
@@ -181,8 +183,9 @@ func (s *session) LibraryLoad(c *wire.Call, a *wire.LibraryLoadArgs, r *wire.Lib
 	s.images.put(a.Library, im)
 	t := look()
 	s.printing = t.prints || s.printing
-	r.Managed = s.keepSource(owner{library: true, id: a.Library}, s.movable(c, t), nil)
-	return cuda.Success
+	r.Managed = s.keepSource(owner{lib: true, id: a.Library}, s.movableCode(c, t), nil)
+	s.nameVariables(owner{lib: true, id: a.Library}, code)
+	return s.settleVariables(c, owner{lib: true, id: a.Library})
 }
 
 // LibraryUnload unloads a library.
@@ -192,7 +195,8 @@ func (s *session) LibraryUnload(c *wire.Call, a *wire.LibraryUnloadArgs) cuda.Re
 		return cuda.ErrorInvalidHandle
 	}
 	res := s.drv.LibraryUnload(h)
-	s.forgetSource(owner{library: true, id: a.Library})
+	s.forgetSource(owner{lib: true, id: a.Library})
+	s.forgetCode(owner{lib: true, id: a.Library})
 	if im, ok := s.images.remove(a.Library); ok {
 		im.Release()
 	}
@@ -209,12 +213,15 @@ func (s *session) LibraryGetModule(c *wire.Call, a *wire.LibraryGetModuleArgs) c
 	if res != cuda.Success {
 		return res
 	}
-	return s.modules.add(a.Module, module{handle: m, library: true, lib: a.Library})
+	if res := s.modules.add(a.Module, module{handle: m, library: true, lib: a.Library}); res != cuda.Success {
+		return res
+	}
+	return s.settleVariables(c, owner{lib: true, id: a.Library})
 }
 
 // LibraryGetGlobal finds a global or managed variable of a library.
 func (s *session) LibraryGetGlobal(c *wire.Call, a *wire.LibraryGetGlobalArgs, r *wire.LibraryGetGlobalReply) cuda.Result {
-	if v, ok := s.managed[owner{library: true, id: a.Library}][string(a.Name)]; ok {
+	if v, ok := s.managed[owner{lib: true, id: a.Library}][string(a.Name)]; ok {
 		r.Ptr, r.Size = v.addr, v.size
 		return cuda.Success
 	}

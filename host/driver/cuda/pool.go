@@ -86,9 +86,7 @@ func (s *session) MemAllocFromPool(c *wire.Call, a *wire.MemAllocFromPoolArgs, r
 		s.refund(a.Size)
 		return res
 	}
-	r.Ptr = s.bookedPooled(c, at, a.Size)
-	s.claimCaptured(st, r.Ptr)
-	return cuda.Success
+	return s.pooledAt(c, st, at, a.Size, &r.Ptr)
 }
 
 // owesPools reports, once for all frees so far, whether a synchronisation must go through the driver: that is when its pools give

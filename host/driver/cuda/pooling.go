@@ -26,12 +26,20 @@ type pooling struct {
 // settleEvery is after how many operations the driver is asked anyway.
 const settleEvery = 64
 
-// bookedPooled notes an allocation of a pool.
-func (s *session) bookedPooled(c *wire.Call, at bind.Address, size uint64) uint64 {
-	ptr := s.booked(c, allocation{at: at, size: size, ctx: c.Ctx, pooled: true})
+// pooledAt notes an allocation of a pool, which is charged. The driver chooses its address: one that has come out another one than the guest
+// knows cannot be had again.
+func (s *session) pooledAt(c *wire.Call, st *stream, at bind.Address, size uint64, ptr *uint64) cuda.Result {
+	if want, ok := c.Place(); ok && want != at.Value() {
+		c.Because("memory of a pool comes out at %#x, and was at %#x", at.Value(), want)
+		s.drv.MemFreeAsync(at, st.handle)
+		s.refund(size)
+		return cuda.ErrorNotSupported
+	}
+	*ptr = s.booked(c, allocation{at: at, size: size, ctx: c.Ctx, pooled: true})
 	s.pooling.live += size
 	s.poolChanged()
-	return ptr
+	s.claimCaptured(st, *ptr)
+	return cuda.Success
 }
 
 // freed ends an allocation. What came from a pool stays booked as spare: the pool holds it until the stream gets there, or longer.

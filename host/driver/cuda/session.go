@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -51,12 +50,15 @@ type session struct {
 	used          uint64                // bytes booked: allocs, arrays, memory without addresses
 	budget        driver.Budget
 	pooling       pooling
+	arenas        arenas
 	regions       map[uint32]registration
 	detached      []uint32    // regions that are registered again as soon as there is a context
 	lingering     []lingering // contexts that the guest has ended and the driver not yet
 	lookedAt      time.Time   // when they were last looked at
 	devices       []deviceInfo
-	consoleMu     sync.Mutex // guards stdout, stderr and the order of their text
+	peers         map[[2]uint32]bool    // contexts with access to the memory of others
+	origins       map[uint32]bind.Event // of each context: what happened first after a move
+	consoleMu     sync.Mutex            // guards stdout, stderr and the order of their text
 	stdout        *capture
 	stderr        *capture
 	watch         *watcher
@@ -101,6 +103,7 @@ func newSession(d *bind.Driver, h driver.Host, o driver.Options) *session {
 		threads: map[threadKey]*stream{}, legacy: map[uint32]*stream{}, allocs: map[uint64]allocation{},
 		regions: map[uint32]registration{},
 	}
+	s.arenas.on = o.Migratable
 	s.watch = newWatcher(s)
 	s.submitters.init()
 	return s
@@ -155,7 +158,7 @@ func (s *session) SessionFence(*wire.Call) cuda.Result { return cuda.Success }
 func (s *session) Use(c *wire.Call) cuda.Result { return s.use(c) }
 
 func (s *session) use(c *wire.Call) cuda.Result {
-	if c.Ctx == s.current && c.Ctx != 0 {
+	if c.Ctx == s.current && c.Ctx != 0 && len(s.detached) == 0 {
 		return cuda.Success
 	}
 	ctx, ok := s.ctxs.get(c.Ctx)
@@ -180,6 +183,10 @@ func (s *session) RegionAdd(c *wire.Call, a *wire.RegionAddArgs, r *wire.RegionA
 		return cuda.ErrorInvalidValue
 	}
 	if reg.Mem == nil {
+		if c.Replay { // its pages come later: the next operation registers it
+			s.detached = append(s.detached, a.Region)
+			return cuda.Success
+		}
 		if a.Kind == wire.RegionPinned {
 			return cuda.ErrorNotSupported
 		}
@@ -318,24 +325,20 @@ func (s *session) detach() error {
 
 // attach registers what detach let go of. The current context is set.
 func (s *session) attach() cuda.Result {
-	for len(s.detached) > 0 {
-		id := s.detached[0]
-		if reg, ok := s.host.Region(id); ok && reg.Mem != nil {
-			if _, res := s.register(reg); res != cuda.Success {
-				return res
-			}
+	var absent []uint32
+	for ; len(s.detached) > 0; s.detached = s.detached[1:] {
+		reg, ok := s.host.Region(s.detached[0])
+		if ok && reg.Mem == nil {
+			absent = append(absent, reg.ID)
 		}
-		s.detached = s.detached[1:]
+		if !ok || reg.Mem == nil {
+			continue
+		}
+		if _, res := s.register(reg); res != cuda.Success {
+			s.detached = append(s.detached, absent...)
+			return res
+		}
 	}
+	s.detached = absent
 	return cuda.Success
-}
-
-// ExportMemory implements driver.Snapshotter: moving sessions between real GPUs is not there yet.
-func (s *session) ExportMemory(func(addr, size uint64, r io.Reader) error) error {
-	return cuda.ErrorNotSupported
-}
-
-// ImportMemory implements driver.Snapshotter.
-func (s *session) ImportMemory(addr, size uint64, r io.Reader) error {
-	return cuda.ErrorNotSupported
 }

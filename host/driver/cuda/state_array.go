@@ -15,4 +15,5 @@ type arrayState struct {
 	greens    table[green]
 	descs     table[bind.DevResourceDesc]
 	resources map[bind.DevResource]struct{} // those that the driver gave
+	sparse    bool                          // memory was mapped into tiles
 }

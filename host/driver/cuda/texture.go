@@ -47,6 +47,10 @@ func (s *session) TexObjectCreate(c *wire.Call, a *wire.TexObjectCreateArgs, r *
 		return res
 	}
 	r.Object = h.Value()
+	if res := s.asPlaced(c, "texture object", r.Object); res != cuda.Success {
+		s.drv.TexObjectDestroy(h)
+		return res
+	}
 	return keep(&s.textures, a.Tex, object[bind.TexObject]{h, c.Ctx}, h, s.drv.TexObjectDestroy)
 }
 
@@ -66,6 +70,10 @@ func (s *session) SurfObjectCreate(c *wire.Call, a *wire.SurfObjectCreateArgs, r
 		return res
 	}
 	r.Object = h.Value()
+	if res := s.asPlaced(c, "surface object", r.Object); res != cuda.Success {
+		s.drv.SurfObjectDestroy(h)
+		return res
+	}
 	return keep(&s.surfaces, a.Surf, object[bind.SurfObject]{h, c.Ctx}, h, s.drv.SurfObjectDestroy)
 }
 

@@ -43,30 +43,47 @@ func (s *session) scan(code *fatbin.Code) func() traits {
 
 // traitsOf looks at the code that the driver would take from an image for a GPU of compute capability sm (major*10 + minor).
 func traitsOf(code *fatbin.Code, sm int) traits {
-	parts := code.Parts()
 	if code.Format() != fatbin.Container {
-		return partTraits(&parts[0])
+		return partTraits(&code.Parts()[0])
 	}
-	native, newest, text := traits{}, -1, -1
-	for i, p := range parts {
+	machine, newest, text := chosen(code, sm)
+	if newest == nil {
+		if text == nil {
+			return traits{prints: true}
+		}
+		return partTraits(text)
+	}
+	native := traits{}
+	for _, p := range machine {
+		t := partTraits(p)
+		native.prints = native.prints || t.prints
+		if p == newest {
+			native.managed = t.managed
+		}
+	}
+	return native
+}
+
+// chosen are the parts of an image that a GPU of compute capability sm can do with: its machine code, of that the newest, and the newest text.
+func chosen(code *fatbin.Code, sm int) (machine []*fatbin.Part, newest, text *fatbin.Part) {
+	parts := code.Parts()
+	for i := range parts {
+		p := &parts[i]
 		switch {
-		case p.Format == fatbin.PTX && p.SM <= sm && (text < 0 || p.SM > parts[text].SM):
-			text = i
+		case code.Format() != fatbin.Container && p.Format == fatbin.PTX:
+			text = p
+		case code.Format() != fatbin.Container:
+			machine, newest = append(machine, p), p
+		case p.Format == fatbin.PTX && p.SM <= sm && (text == nil || p.SM > text.SM):
+			text = p
 		case p.Format == fatbin.ELF && p.SM/10 == sm/10 && p.SM <= sm:
-			t := partTraits(&parts[i])
-			native.prints = native.prints || t.prints
-			if p.SM > newest {
-				native.managed, newest = t.managed, p.SM
+			machine = append(machine, p)
+			if newest == nil || p.SM > newest.SM {
+				newest = p
 			}
 		}
 	}
-	switch {
-	case newest >= 0:
-		return native
-	case text < 0:
-		return traits{prints: true}
-	}
-	return partTraits(&parts[text])
+	return machine, newest, text
 }
 
 func partTraits(p *fatbin.Part) traits {

@@ -9,6 +9,7 @@ import (
 const (
 	memPinned         = 1 // CU_MEM_ALLOCATION_TYPE_PINNED
 	memLocationDevice = 1 // CU_MEM_LOCATION_TYPE_DEVICE
+	accessReadWrite   = 3 // CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 )
 
 func onDevice(dev uint32) bind.MemLocation {

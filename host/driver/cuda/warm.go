@@ -38,7 +38,7 @@ func (b *Backend) Warm(o driver.Options) error {
 	if res == cuda.Success {
 		w.fences, res = newFencePool(d)
 	}
-	if res == cuda.Success {
+	if res == cuda.Success && !o.Migratable { // then what was allocated once would move the variables of what is loaded later
 		res = firsts(d, w.fences)
 	}
 	if res != cuda.Success {

@@ -18,7 +18,7 @@ func (s *session) Quiesce(ctx context.Context) error {
 
 // ExportMemory implements driver.Snapshotter. The session must be quiescent.
 func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) error {
-	if err := s.movable(); err != nil {
+	if err := s.Movable(); err != nil {
 		return err
 	}
 	for _, e := range *s.space.intervals.Load() {
@@ -32,8 +32,8 @@ func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) er
 	return nil
 }
 
-// movable says why a session's memory cannot be rebuilt elsewhere: others see the same pages, or no address names it.
-func (s *session) movable() error {
+// Movable implements driver.Movable: others see the same pages, or no address names them.
+func (s *session) Movable() error {
 	if s.offers.Any() || len(s.opened) > 0 {
 		return errors.New("memory or events are shared with another process")
 	}

@@ -186,7 +186,7 @@ func (s *space) alloc(r request) (*allocation, cuda.Result) {
 		s.unbookLocked(r.device, r.size)
 		return nil, cuda.ErrorOutOfMemory
 	}
-	if !r.far {
+	if !r.far && r.kind != variable {
 		ar.cursor = lo + r.size
 	}
 	s.serials++
@@ -259,6 +259,9 @@ func (s *space) gapLocked(ar *arena, r *request) (uint64, bool) {
 	}
 	if r.size > arenaSize || align > arenaSize {
 		return 0, false
+	}
+	if r.kind == variable { // where they lie depends on nothing but the modules that are there, as on real GPUs
+		return s.scanLocked(ar.base+arenaSize/4*3, ar.limit, r.size, align)
 	}
 	if r.far {
 		return s.scanLocked(ar.base+arenaSize/2, ar.limit, r.size, align)

@@ -40,9 +40,11 @@ type Config struct {
 	HostSlot   int    `json:"host_slot,omitempty"`
 	Cores      int    `json:"cores,omitempty"`
 	// ReachWorker permits GPUs whose kernels can address all of the worker's memory.
-	ReachWorker bool   `json:"reach_worker,omitempty"`
-	LogLevel    string `json:"log_level,omitempty"`
-	Peer        string `json:"peer,omitempty"` // who the guest process is, for the log
+	ReachWorker bool `json:"reach_worker,omitempty"`
+	// Migratable: the session's memory gets addresses that another worker can give out again.
+	Migratable bool   `json:"migratable,omitempty"`
+	LogLevel   string `json:"log_level,omitempty"`
+	Peer       string `json:"peer,omitempty"` // who the guest process is, for the log
 	// Tied: the worker ends when its link does, unless Leave came before: its parent was killed.
 	Tied bool `json:"tied,omitempty"`
 	// Adopt: the session, and its guest's connection, come from another worker over Configure's connection, instead of from a handshake.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -18,7 +19,8 @@ func (s *Spawner) Rebuild(ctx context.Context, old *Process, cfg link.Config) (*
 	if err != nil {
 		return nil, fmt.Errorf("socketpair: %w", err)
 	}
-	defer sys.CloseAll(fds[:])
+	closeAll := sync.OnceFunc(func() { sys.CloseAll(fds[:]) })
+	defer closeAll()
 	cfg.Adopt = true
 	var wake func(slot uint32)
 	if w := old.wake.Load(); w != nil {
@@ -32,6 +34,7 @@ func (s *Spawner) Rebuild(ctx context.Context, old *Process, cfg link.Config) (*
 		next.Kill()
 		return nil, err
 	}
+	closeAll() // they have theirs: when one goes the other sees it
 	// Both are waited for: the old one says whether it let go, the new one whether it runs.
 	gone, err := Next[link.Rebuilt](ctx, old)
 	if err == nil {

@@ -13,6 +13,7 @@ type Space struct {
 	pinned []pinned
 	graphs map[uint64]uint64 // size by address
 	gone   map[uint64]bool   // addresses of those whose node is gone: what was instantiated from it may have it yet
+	block  func(addr uint64) (Mem, bool)
 }
 
 // pinned is a region of the guest that it pinned and that is registered with the driver, at one address for all.
@@ -46,6 +47,17 @@ func (s *Space) pinnedAt(addr uint64) *pinned {
 	return nil
 }
 
+// Hold has block asked first: of an address that the session gives out by itself it tells the memory, none if that is not the guest's.
+func (s *Space) Hold(block func(addr uint64) (m Mem, ours bool)) { s.block = block }
+
+// held is memory at an address that the session gives out by itself.
+func (s *Space) held(addr uint64) (Mem, bool) {
+	if s.block == nil {
+		return Mem{}, false
+	}
+	return s.block(addr)
+}
+
 // IsPinned reports whether an address lies in a pinned region.
 func (s *Space) IsPinned(addr uint64) bool { return s.pinnedAt(addr) != nil }
 
@@ -66,6 +78,12 @@ func (s *Space) Mem(addr, size uint64) (Mem, cuda.Result) {
 	}
 	if p := s.pinnedAt(addr); p != nil {
 		if m, ok := p.mem.From(addr, size); ok {
+			return m, cuda.Success
+		}
+		return Mem{}, cuda.ErrorInvalidValue
+	}
+	if m, ours := s.held(addr); ours {
+		if m, ok := m.From(addr, size); ok {
 			return m, cuda.Success
 		}
 		return Mem{}, cuda.ErrorInvalidValue
@@ -95,6 +113,10 @@ func (s *Space) Near(last *Mem, addr, size uint64) (Mem, cuda.Result) {
 	}
 	if p := s.pinnedAt(addr); p != nil {
 		*last = p.mem
+		return m, res
+	}
+	if b, ours := s.held(addr); ours {
+		*last = b
 		return m, res
 	}
 	start, res1 := s.driver.pointerGetAttribute(cuda.PointerAttrRangeStartAddr, addr)
@@ -145,6 +167,16 @@ var guestAttributes = []uint32{
 func (s *Space) Attribute(attr uint32, addr uint64) (uint64, cuda.Result) {
 	if !slices.Contains(guestAttributes, attr) {
 		return 0, cuda.ErrorNotSupported
+	}
+	if m, ours := s.held(addr); ours { // the driver knows the pages, not what of them is one allocation
+		switch {
+		case m.IsZero():
+			return 0, cuda.ErrorInvalidValue
+		case attr == cuda.PointerAttrRangeStartAddr:
+			return m.at, cuda.Success
+		case attr == cuda.PointerAttrRangeSize:
+			return m.size, cuda.Success
+		}
 	}
 	return s.driver.pointerGetAttribute(attr, addr)
 }

@@ -1,0 +1,282 @@
+package cuda
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"causeway/cuda"
+	"causeway/host/driver"
+	"causeway/host/driver/cuda/bind"
+)
+
+var _ driver.Movable = (*session)(nil)
+
+// What a session exports is named by its address, or, where it has none, by one of these and the number of the object.
+const (
+	ofArray    = 1 << 63               // and a level behind the number
+	ofPhysical = 1<<63 | 1<<62         // memory of cuMemCreate
+	ofEvents   = 1<<63 | 1<<62 | 1     // times: see eventtimes.go
+	levelBits  = 8                     // numbers have 32
+	pieceSize  = 4 << 20               // bytes that are copied at once
+	numberMask = 1<<(32+levelBits) - 1 // of an object, and its level
+)
+
+// errImmovable says why a session stays where it is.
+type errImmovable struct{ why string }
+
+func (e errImmovable) Error() string { return "the session cannot move: " + e.why }
+
+func immovable(format string, args ...any) error { return errImmovable{fmt.Sprintf(format, args...)} }
+
+// Movable implements driver.Movable.
+func (s *session) Movable() error {
+	if len(s.lingering) > 0 {
+		s.endLingeringIfQuiet()
+	}
+	if !s.arenas.on {
+		return immovable("it was not started as one that may (--migratable)")
+	}
+	switch {
+	case s.offers.Any() || len(s.opened) > 0 || len(s.pooling.imported) > 0:
+		return immovable("memory or events are shared with another process")
+	case s.capturing():
+		return immovable("a stream captures")
+	case len(s.lingering) > 0:
+		return immovable("context %d was ended and its work goes on", s.lingering[0].id)
+	case s.sparse:
+		return immovable("memory was mapped into sparse arrays")
+	}
+	for _, kind := range []struct {
+		name string
+		ids  []uint32
+	}{
+		{"graph", keysOf(s.graphs.m)}, {"executable graph", keysOf(s.execs.m)}, {"user object", keysOf(s.objects.m)}, {"green context", keysOf(s.greens.m)},
+		{"description of a device's resources", keysOf(s.descs.m)}, {"capture mode of thread", keysOf(s.modes)},
+	} {
+		if len(kind.ids) > 0 {
+			return immovable("%s %d is not rebuilt elsewhere", kind.name, kind.ids[0])
+		}
+	}
+	for id, p := range s.mems.m {
+		if p.foreign {
+			return immovable("memory %d is another process's", id)
+		}
+	}
+	for pair := range s.peers {
+		return immovable("context %d has access to the memory of context %d", pair[0], pair[1])
+	}
+	return s.immovableCode()
+}
+
+func keysOf[V any](m map[uint32]V) []uint32 { return slices.Sorted(maps.Keys(m)) }
+
+// mover copies between the GPU and a stream of bytes, through memory that the GPU reaches.
+type mover struct {
+	s   *session
+	buf bind.Registered
+}
+
+func (s *session) newMover() (*mover, error) {
+	if res := s.anyContext(0); res != cuda.Success {
+		return nil, fmt.Errorf("a context to copy in: %w", res)
+	}
+	buf, res := s.drv.AllocHost(pieceSize)
+	if res != cuda.Success {
+		return nil, fmt.Errorf("memory to copy through: %w", res)
+	}
+	return &mover{s, buf}, nil
+}
+
+func (m *mover) close() { m.s.drv.FreeHost(m.buf) }
+
+// anyContext makes a context current: that one, or if it is gone any.
+func (s *session) anyContext(id uint32) cuda.Result {
+	if s.useContext(id) == cuda.Success {
+		return cuda.Success
+	}
+	heir, ok := s.heir(0)
+	if !ok {
+		return cuda.ErrorInvalidContext
+	}
+	return s.useContext(heir)
+}
+
+// device is memory of the GPU as a stream of bytes, to be read or to be written.
+type device struct {
+	m    *mover
+	mem  bind.Mem
+	done uint64
+	rest []byte // of the last piece
+}
+
+// Read implements io.Reader.
+func (d *device) Read(p []byte) (int, error) {
+	if len(d.rest) == 0 {
+		n := min(d.mem.Size()-d.done, pieceSize)
+		if n == 0 {
+			return 0, io.EOF
+		}
+		s := d.m.s
+		from, _ := d.mem.Slice(d.done, n)
+		to, _ := d.m.buf.Host().Slice(0, n)
+		res := s.drv.MemcpyDtoHAsync(to, from, bind.StreamLegacy)
+		if res == cuda.Success {
+			res = s.drv.StreamSynchronize(bind.StreamLegacy)
+		}
+		if s.note(res) != cuda.Success {
+			return 0, res
+		}
+		d.rest = to.Bytes()
+		d.done += n
+	}
+	n := copy(p, d.rest)
+	d.rest = d.rest[n:]
+	return n, nil
+}
+
+// fill writes memory of the GPU.
+func (m *mover) fill(mem bind.Mem, r io.Reader) error {
+	for done := uint64(0); done < mem.Size(); {
+		n := min(mem.Size()-done, pieceSize)
+		to, _ := mem.Slice(done, n)
+		from, _ := m.buf.Host().Slice(0, n)
+		if _, err := io.ReadFull(r, from.Bytes()); err != nil {
+			return err
+		}
+		res := m.s.drv.MemcpyHtoDAsync(to, from, bind.StreamLegacy)
+		if res == cuda.Success {
+			res = m.s.drv.StreamSynchronize(bind.StreamLegacy)
+		}
+		if m.s.note(res) != cuda.Success {
+			return res
+		}
+		done += n
+	}
+	return nil
+}
+
+// ExportMemory implements driver.Snapshotter. The session must be quiescent.
+func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) error {
+	if err := s.Movable(); err != nil {
+		return err
+	}
+	times, err := s.eventTimes()
+	if err != nil {
+		return err
+	}
+	if len(times) > 0 {
+		if err := fn(ofEvents, uint64(len(times)), bytes.NewReader(times)); err != nil {
+			return err
+		}
+	}
+	if len(s.allocs)+len(s.arenas.variables)+len(s.mems.m)+len(s.arrays.m)+len(s.mipmaps.m) == 0 {
+		return nil
+	}
+	m, err := s.newMover()
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	for ptr, a := range s.allocs {
+		if err := m.export(fn, "allocation", ptr, ptr, a.size, a.ctx); err != nil {
+			return err
+		}
+	}
+	for key, list := range s.arenas.variables {
+		for _, v := range list {
+			if err := m.export(fn, "variable "+v.name, v.at, v.at, v.size, key.ctx); err != nil {
+				return err
+			}
+		}
+	}
+	for id, p := range s.mems.m {
+		err := m.reached(p, func(mem bind.Mem) error {
+			return fn(ofPhysical|uint64(id)<<levelBits, p.size, &device{m: m, mem: mem})
+		})
+		if err != nil {
+			return fmt.Errorf("memory %d of cuMemCreate: %w", id, err)
+		}
+	}
+	return m.exportArrays(fn)
+}
+
+func (m *mover) export(fn func(addr, size uint64, r io.Reader) error, what string, name, at, size uint64, ctx uint32) error {
+	mem, res := m.s.space.Mem(at, size)
+	if res == cuda.Success {
+		res = m.s.anyContext(ctx)
+	}
+	var err error = res
+	if res == cuda.Success {
+		err = fn(name, size, &device{m: m, mem: mem})
+	}
+	if err != nil {
+		return fmt.Errorf("%s of %d bytes at %#x: %w", what, size, at, err)
+	}
+	return nil
+}
+
+// ImportMemory implements driver.Snapshotter.
+func (s *session) ImportMemory(addr, size uint64, r io.Reader) error {
+	if addr == ofEvents {
+		return s.setEventTimes(size, r)
+	}
+	m, err := s.newMover()
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	switch {
+	case addr&ofPhysical == ofPhysical:
+		id := uint32(addr & numberMask >> levelBits)
+		p, ok := s.mems.get(id)
+		if !ok || p.size != size {
+			return fmt.Errorf("import: no memory %d of %d bytes", id, size)
+		}
+		return m.reached(p, func(mem bind.Mem) error { return m.fill(mem, r) })
+	case addr&ofArray != 0:
+		return m.importArray(addr, size, r)
+	}
+	if a, ok := s.allocs[addr]; !ok || a.size != size {
+		if !s.hasVariable(addr, size) {
+			return fmt.Errorf("import: neither an allocation nor a variable of %d bytes at %#x", size, addr)
+		}
+	}
+	mem, res := s.space.Mem(addr, size)
+	if res != cuda.Success {
+		return fmt.Errorf("import %d bytes at %#x: %w", size, addr, res)
+	}
+	return m.fill(mem, r)
+}
+
+// reached has the GPU reach memory of cuMemCreate meanwhile, whatever mappings it has.
+func (m *mover) reached(p *physical, f func(bind.Mem) error) (err error) {
+	d := m.s.drv
+	var prop bind.MemAllocationProp
+	if res := d.MemGetAllocationPropertiesFromHandle(&prop, p.handle); res != cuda.Success {
+		return res
+	}
+	at, res := d.MemAddressReserve(p.size, 0, 0, 0)
+	if res != cuda.Success {
+		return res
+	}
+	defer func() { err = errors.Join(err, errorOf(d.MemAddressFree(at))) }()
+	if res := d.MemMap(at, 0, p.handle, 0); res != cuda.Success {
+		return res
+	}
+	defer func() { err = errors.Join(err, errorOf(d.MemUnmap(at))) }()
+	if res := d.MemSetAccess(at, accessDesc(uint32(prop.Location.Id), accessReadWrite)); res != cuda.Success {
+		return res
+	}
+	return f(at)
+}
+
+func errorOf(res cuda.Result) error {
+	if res == cuda.Success {
+		return nil
+	}
+	return res
+}
