@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"causeway/cuda"
@@ -85,6 +86,15 @@ type Snapshotter interface {
 type Movable interface {
 	Movable() error
 }
+
+// Precopier is a Session whose memory can be read while it works.
+type Precopier interface {
+	// ExportRunning is ExportMemory at any time, from any goroutine. What is freed while it is read reads as ErrGone.
+	ExportRunning(fn func(addr, size uint64, r io.Reader) error) error
+}
+
+// ErrGone says that memory was freed.
+var ErrGone = errors.New("memory is gone")
 
 // Host is the worker as a driver sees it.
 type Host interface {

@@ -34,7 +34,8 @@ func (w *Worker) exportTo(h *handover, l *leased) error {
 	}
 	snap := w.snapshot()
 	snap.Leased = l.bare()
-	return h.sendSession(w, snap)
+	_, err := h.sendSession(w, snap)
+	return err
 }
 
 // bare describes the carrier without guest memory.

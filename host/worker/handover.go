@@ -1,23 +1,30 @@
 package worker
 
 import (
+	"bufio"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"time"
 
+	"causeway/host/driver"
+	"causeway/host/worker/precopy"
 	"causeway/host/worker/state"
 	"causeway/remote/sys"
 )
 
-// handover is the stream between a worker and its successor: between two of one host first the descriptors, then, as between hosts, a snapshot
-// and memory, then, again of one host only, how either side ended.
+// handover is the stream between a worker and its successor: between two of one host first rounds of memory, while the session goes on, and descriptors;
+// then, as between hosts, a snapshot and memory; then, again of one host only, how either side ended.
 type handover struct {
 	conn *net.UnixConn
 	out  *state.Writer
 	in   *state.Reader
+	send *precopy.Sender
+	recv *precopy.Receiver
 }
 
 // handoverLimit bounds one step of a peer that has hung.
@@ -29,7 +36,7 @@ func newHandover(stream int, most uint64) (*handover, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &handover{conn: conn}
+	h := &handover{conn: conn, send: precopy.NewSender(), recv: precopy.NewReceiver(most, maxRanges)}
 	h.out, h.in = state.NewWriter(h), state.NewReader(h, most)
 	return h, nil
 }
@@ -104,36 +111,50 @@ func (h *handover) receiveFiles() (files []int, err error) {
 	return files, nil
 }
 
-// sendMemory sends one allocation: its address, its size, which is 0 behind the last, and its bytes.
-func (h *handover) sendMemory(addr, size uint64, r io.Reader) error {
-	h.out.U64(addr)
-	h.out.U64(size)
-	h.out.Copy(r, size)
-	return h.out.Err()
+// maxRanges is how many allocations a session may have that is copied while it runs.
+const maxRanges = 1 << 20
+
+// precopyPause is how long what is left of a session's memory may take to copy when its program stands still; precopyRounds, after how many rounds that
+// is no aim any more.
+const (
+	precopyPause  = 50 * time.Millisecond
+	precopyRounds = 12
+)
+
+// sendRounds copies the memory of a session that goes on meanwhile. Nothing of the stream may have been written or read ahead: descriptors follow.
+func (h *handover) sendRounds(ctx context.Context, s driver.Session, log *slog.Logger) error {
+	b := bufio.NewWriterSize(h, 256<<10)
+	pace := precopy.Pace{Pause: precopyPause, Most: precopyRounds}
+	p, ok := s.(driver.Precopier)
+	for n := 1; ok; n++ {
+		begin := time.Now()
+		r, err := h.send.Round(ctx, p.ExportRunning, b)
+		if err == nil {
+			err = b.Flush()
+		}
+		if err != nil {
+			return err
+		}
+		took := time.Since(begin)
+		log.Debug("memory copied while the session runs", "round", n, "looked_at", r.Looked, "sent", r.Sent, "took", took)
+		ok = pace.Next(r, took)
+	}
+	return errors.Join(h.send.Still(b), b.Flush())
 }
 
 // sendSession sends a session that stands still.
-func (h *handover) sendSession(w *Worker, snap *snapshot) error {
+func (h *handover) sendSession(w *Worker, snap *snapshot) (precopy.Round, error) {
 	snap.write(h.out)
-	if err := w.session.ExportMemory(h.sendMemory); err != nil {
-		return fmt.Errorf("memory: %w", err)
+	r, err := h.send.Last(context.Background(), w.session.ExportMemory, h.out)
+	if err != nil {
+		return r, fmt.Errorf("memory: %w", err)
 	}
-	h.out.U64(0)
-	h.out.U64(0)
-	return h.out.Flush()
+	return r, h.out.Flush()
 }
 
 // receiveMemory fills what was allocated again.
 func (h *handover) receiveMemory(w *Worker) error {
-	for {
-		addr, size := h.in.U64(), h.in.U64()
-		if err := h.in.Err(); err != nil || size == 0 {
-			return err
-		}
-		if err := w.session.ImportMemory(addr, size, h.in.Stream(size)); err != nil {
-			return fmt.Errorf("memory at %#x: %w", addr, err)
-		}
-	}
+	return h.recv.Last(context.Background(), h.in.Rest(), w.session.ImportMemory)
 }
 
 // maxVerdict is how many bytes of an error's text travel.

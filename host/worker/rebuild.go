@@ -15,6 +15,7 @@ import (
 	"causeway/host/driver"
 	"causeway/host/schedule/memory"
 	"causeway/host/worker/link"
+	"causeway/host/worker/precopy"
 	"causeway/remote"
 	"causeway/remote/shm"
 	"causeway/remote/sys"
@@ -61,13 +62,18 @@ func (s *starter) rebuild(w *Worker, stream int) error {
 		return s.link.Send(rebuilt(err))
 	}
 	defer h.close()
-	var failed error
+	failed := h.sendRounds(context.Background(), w.session, s.log)
+	if failed != nil {
+		return s.link.Send(rebuilt(failed))
+	}
 	err = w.onLoop(func() error {
-		if failed = w.move(h); failed != nil {
+		begin := time.Now()
+		var last precopy.Round
+		if last, failed = w.move(h); failed != nil {
 			return nil
 		}
 		// Said here, because the process ends with the consumer.
-		s.log.Info("session moved")
+		s.log.Info("session moved", "pause", time.Since(begin).Round(time.Microsecond), "bytes", last.Sent)
 		return errors.Join(errMoved, s.link.Send(rebuilt(nil)))
 	})
 	if failed != nil {
@@ -81,26 +87,26 @@ func rebuilt(err error) link.Rebuilt { return link.Rebuilt{Status: link.StatusOf
 
 // move exports everything and waits for the successor to agree. It runs on the consumer. After nil this process must not
 // touch guest memory any more.
-func (w *Worker) move(h *handover) (err error) {
+func (w *Worker) move(h *handover) (last precopy.Round, err error) {
 	m, err := w.mover()
 	if err != nil {
-		return err
+		return last, err
 	}
 	if s, ok := w.session.(driver.Movable); ok {
 		if err := s.Movable(); err != nil {
-			return err
+			return last, err
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), quiesceForMove)
 	defer cancel()
 	if err := w.session.Quiesce(ctx); err != nil {
-		return fmt.Errorf("wait for the GPU: %w", err)
+		return last, fmt.Errorf("wait for the GPU: %w", err)
 	}
 	if err := w.awaitReplies(ctx, w.watch.busy); err != nil {
-		return err
+		return last, err
 	}
 	if err := m.Freeze(); err != nil {
-		return fmt.Errorf("freeze the carrier: %w", err)
+		return last, fmt.Errorf("freeze the carrier: %w", err)
 	}
 	w.guestMu.Lock()
 	defer func() {
@@ -112,23 +118,23 @@ func (w *Worker) move(h *handover) (err error) {
 	snap := w.snapshot()
 	files, err := m.describe(snap)
 	if err != nil {
-		return fmt.Errorf("describe the carrier: %w", err)
+		return last, fmt.Errorf("describe the carrier: %w", err)
 	}
 	if err := h.sendFiles(files); err != nil {
-		return fmt.Errorf("descriptors: %w", err)
+		return last, fmt.Errorf("descriptors: %w", err)
 	}
-	if err := h.sendSession(w, snap); err != nil {
+	if last, err = h.sendSession(w, snap); err != nil {
 		if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
 			if said := h.receiveVerdict(); said != nil { // the successor refused, and did not wait for the rest
-				return fmt.Errorf("successor: %w", said)
+				return last, fmt.Errorf("successor: %w", said)
 			}
 		}
-		return fmt.Errorf("session: %w", err)
+		return last, fmt.Errorf("session: %w", err)
 	}
 	if err := h.receiveVerdict(); err != nil {
-		return fmt.Errorf("successor: %w", err)
+		return last, fmt.Errorf("successor: %w", err)
 	}
-	return h.sendVerdict(nil)
+	return last, h.sendVerdict(nil)
 }
 
 // unanswered names a request that was not answered yet; false: there is none.
@@ -198,7 +204,7 @@ func (s *starter) adopt(ctx context.Context, stream int) error {
 	if err := s.awaitPages(); err != nil {
 		return err
 	}
-	w, m, err := s.receive(h)
+	w, m, err := s.receive(ctx, h)
 	if err != nil {
 		err = errors.Join(err, h.sendVerdict(err))
 		return errors.Join(err, s.link.Send(adopted(err)))
@@ -225,7 +231,10 @@ func (s *starter) adopt(ctx context.Context, stream int) error {
 func adopted(err error) link.Adopted { return link.Adopted{Status: link.StatusOf(unix.EIO, err)} }
 
 // receive builds a session from what the other worker sends.
-func (s *starter) receive(h *handover) (*Worker, mover, error) {
+func (s *starter) receive(ctx context.Context, h *handover) (*Worker, mover, error) {
+	if err := h.recv.Rounds(ctx, h); err != nil {
+		return nil, nil, fmt.Errorf("memory of the session that runs: %w", err)
+	}
 	files, err := h.receiveFiles()
 	if err != nil {
 		return nil, nil, fmt.Errorf("descriptors: %w", err)

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"causeway/host/driver"
 )
 
 // Quiesce implements driver.Snapshotter.
@@ -30,6 +32,41 @@ func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) er
 		}
 	}
 	return nil
+}
+
+// ExportRunning implements driver.Precopier. Memory of cuMemMap is left to ExportMemory: its mappings come and go without the space's lock.
+func (s *session) ExportRunning(fn func(addr, size uint64, r io.Reader) error) error {
+	for _, e := range *s.space.intervals.Load() {
+		switch e.a.kind {
+		case plainMemory, pooledMemory, variable:
+			if err := fn(e.a.lo, e.a.size, &liveReader{s.space, e.a, 0}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// liveReader reads an allocation that may be written, or freed, meanwhile.
+type liveReader struct {
+	space *space
+	a     *allocation
+	off   uint64
+}
+
+// Read implements io.Reader.
+func (r *liveReader) Read(p []byte) (int, error) {
+	if r.off == r.a.size {
+		return 0, io.EOF
+	}
+	r.space.mu.Lock() // its pages go under it
+	defer r.space.mu.Unlock()
+	if r.space.lookup(r.a.lo) != r.a {
+		return 0, driver.ErrGone
+	}
+	n := copy(p, r.a.mem[r.off:])
+	r.off += uint64(n)
+	return n, nil
 }
 
 // Movable implements driver.Movable: others see the same pages, or no address names them.
@@ -61,8 +98,38 @@ func (s *session) ImportMemory(addr, size uint64, r io.Reader) error {
 	if a == nil || a.lo != addr || a.size != size || a.kind == pinnedRegion {
 		return fmt.Errorf("import: no allocation of %d bytes at %#x", size, addr)
 	}
-	if _, err := io.ReadFull(r, a.mem); err != nil {
+	if err := takeIn(a.mem, r); err != nil {
 		return fmt.Errorf("import %d bytes at %#x: %w", size, addr, err)
 	}
 	return nil
+}
+
+// takeIn reads mem. Pages that hold the bytes already, zeros that nothing has touched above all, are not written.
+func takeIn(mem []byte, r io.Reader) error {
+	to := &untouched{mem}
+	if _, err := io.Copy(to, r); err != nil {
+		return err
+	}
+	if len(to.mem) > 0 {
+		return io.ErrUnexpectedEOF
+	}
+	return nil
+}
+
+// untouched is memory of which only what differs is written.
+type untouched struct{ mem []byte }
+
+// Write implements io.Writer.
+func (u *untouched) Write(p []byte) (int, error) {
+	if len(p) > len(u.mem) {
+		return 0, io.ErrShortWrite
+	}
+	for rest := p; len(rest) > 0; {
+		n := min(len(rest), pageSize)
+		if !bytes.Equal(u.mem[:n], rest[:n]) {
+			copy(u.mem, rest[:n])
+		}
+		u.mem, rest = u.mem[n:], rest[n:]
+	}
+	return len(p), nil
 }

@@ -102,3 +102,48 @@ func TestQuiesceGivesUp(t *testing.T) {
 		t.Errorf("quiesce under a running kernel: %v", err)
 	}
 }
+
+// TestExportRunning: allocations that come and go while they are read are whole, or said to be gone.
+func TestExportRunning(t *testing.T) {
+	r := newRig(t, driver.Options{})
+	stay := r.alloc(3 << 20)
+	r.ok(r.set(stay, 7, 3<<18, 1))
+	if err := r.s.Quiesce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stop, done := make(chan struct{}), make(chan int)
+	go func() {
+		gone := 0
+		defer func() { done <- gone }()
+		for {
+			found := false
+			err := r.s.ExportRunning(func(addr, size uint64, from io.Reader) error {
+				b, err := io.ReadAll(from)
+				if errors.Is(err, driver.ErrGone) {
+					gone++
+					return nil
+				}
+				if err != nil || uint64(len(b)) != size {
+					t.Errorf("%d bytes of %d at %#x: %v", len(b), size, addr, err)
+				}
+				if addr == stay {
+					found = bytes.Count(b, []byte{7, 0, 0, 0}) == len(b)/4
+				}
+				return nil
+			})
+			if err != nil || !found {
+				t.Errorf("what stays was not exported: %v", err)
+			}
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	}()
+	for range 300 {
+		r.ok(r.freeMem(r.alloc(4 << 20)))
+	}
+	close(stop)
+	t.Logf("%d were gone", <-done)
+}

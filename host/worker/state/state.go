@@ -65,6 +65,14 @@ func (w *Writer) Copy(r io.Reader, n uint64) {
 	w.err = err
 }
 
+// Write implements io.Writer: b without its length.
+func (w *Writer) Write(b []byte) (int, error) {
+	if w.raw(b); w.err != nil {
+		return 0, w.err
+	}
+	return len(b), nil
+}
+
 // Err is the first error.
 func (w *Writer) Err() error { return w.err }
 
