@@ -155,7 +155,7 @@ func TestViewBounds(t *testing.T) {
 	for _, c := range []struct {
 		user, size uint64
 		ok         bool
-	}{{0x1000, 0x2000, true}, {0x1000, 0x2001, false}, {0x2fff, 1, true}, {0x0, 1, false}, {^uint64(0), 1, false}} {
+	}{{0x1000, 0x2000, true}, {0x1000, 0x2001, false}, {0x2fff, 1, true}, {0x2fff, 2, false}, {0x10fff, 2, false}, {0x10fff, 0x1000, false}, {0x0, 1, false}, {^uint64(0), 1, false}} {
 		if _, err := m.UserToGPA(c.user, c.size); (err == nil) != c.ok {
 			t.Errorf("UserToGPA(%#x, %#x): %v", c.user, c.size, err)
 		}

@@ -229,6 +229,9 @@ func checkObject(data []byte) error {
 	}
 	le := binary.LittleEndian
 	sections, size, count := le.Uint64(data[40:]), uint64(le.Uint16(data[58:])), uint64(le.Uint16(data[60:]))
+	if sections != 0 && count == 0 {
+		count = le.Uint64(data[sections+32:]) // as elfSize has it
+	}
 	for i := range count {
 		s := data[sections+i*size:]
 		if le.Uint32(s[4:]) == noBits || i == 0 {

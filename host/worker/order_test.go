@@ -313,11 +313,17 @@ func (neverQuiet) Quiesce(ctx context.Context) error {
 // countingGauge is a session whose GPU finishes nothing by itself.
 type countingGauge struct {
 	driver.Session
-	fences uint64
+	fences  uint64
+	onFence func()
 }
 
-func (g *countingGauge) Metering(bool)      {}
-func (g *countingGauge) Fence(n uint64)     { g.fences = n }
+func (g *countingGauge) Metering(bool) {}
+func (g *countingGauge) Fence(n uint64) {
+	g.fences = n
+	if g.onFence != nil {
+		g.onFence()
+	}
+}
 func (g *countingGauge) Passed() uint64     { return g.fences }
 func (g *countingGauge) OnPass(func()) bool { return false }
 
@@ -383,6 +389,42 @@ func TestWhatStandsAtTheGate(t *testing.T) {
 			t.Errorf("%v stands at a closed gate: %v", op, err)
 		}
 	}
+}
+
+// TestAFenceStandsBehindItsWork: what a fence counts was given to the driver before it, or the fence says nothing of it.
+func TestAFenceStandsBehindItsWork(t *testing.T) {
+	var g *countingGauge
+	var order []string
+	w, c := newFake(t, func(s driver.Session) driver.Session {
+		g = &countingGauge{Session: &noting{s, func() { order = append(order, "work") }}}
+		return g
+	})
+	g.onFence = func() { order = append(order, "fence") }
+	gatedFake(t, w, page.Open|page.Metered)
+	for range 8 {
+		if err := step(t, w, c, wire.NewArgs(wire.OpMemset)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, what := range order {
+		if what == "fence" && (i == 0 || order[i-1] != "work") {
+			t.Errorf("a fence stands before its work: %v", order)
+		}
+	}
+	if order[0] != "work" || order[len(order)-1] != "fence" {
+		t.Errorf("%v", order)
+	}
+}
+
+// noting tells of each fill of memory that a session makes.
+type noting struct {
+	driver.Session
+	note func()
+}
+
+func (n *noting) Memset(c *wire.Call, a *wire.MemsetArgs) cuda.Result {
+	n.note()
+	return n.Session.Memset(c, a)
 }
 
 // TestFencesFollowWork: metered work is fenced while the ring never rests.

@@ -97,6 +97,31 @@ func TestScattered(t *testing.T) {
 	}
 }
 
+// TestFilesSideBySide: pages that lie behind each other, but in different files, are two mappings.
+func TestFilesSideBySide(t *testing.T) {
+	m := NewMemory()
+	one, other := testFile(t, 2), testFile(t, 2)
+	if _, err := unix.Pwrite(other, []byte("other"), pageSize); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Declare(1, remote.Declared{Size: 2 * pageSize}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.SetRuns(1, []Run{{one, 0, pageSize}, {other, pageSize, pageSize}}); err != nil {
+		t.Fatal(err)
+	}
+	mem, err := m.Map(1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mem[0] != 'a' || string(mem[pageSize:pageSize+5]) != "other" {
+		t.Errorf("pages %q and %q", mem[:5], mem[pageSize:pageSize+5])
+	}
+	if err := errors.Join(m.Unmap(1), m.End(1), m.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestDeclareRules(t *testing.T) {
 	m := NewMemory()
 	fd := testFile(t, 1)

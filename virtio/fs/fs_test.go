@@ -11,6 +11,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"causeway/virtio/fs"
+	"causeway/virtio/fs/fstest"
 )
 
 func TestMount(t *testing.T) {
@@ -118,6 +119,15 @@ func TestLease(t *testing.T) {
 	r.Complete(3, 0)
 	if p, _, err := c.Wait(time.Second); string(p) != "abc" || err != nil {
 		t.Errorf("READ = %q, %v", p, err)
+	}
+	// More than was asked for is no answer, although the pages have room for it.
+	for _, n := range []int{101, -1} {
+		in := append(u64s(f.FH, 0), append(u32s(100, 0), append(u64s(0), u32s(0, 0)...)...)...)
+		c, _ = g.Submit(fstest.Request{Op: 15, Node: f.Node, Body: in, Pages: pages[:1]})
+		(<-h.reads).Complete(n, 0)
+		if p, errno, err := c.Wait(time.Second); len(p) != 0 || errno != syscall.EIO || err != nil {
+			t.Errorf("READ of %d bytes = %d bytes, %v, %v", n, len(p), errno, err)
+		}
 	}
 	c, _ = f.Read(0, 0, pages[:1])
 	(<-h.reads).Complete(0, syscall.EPIPE)

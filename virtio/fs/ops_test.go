@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"syscall"
@@ -81,6 +82,8 @@ func TestOperations(t *testing.T) {
 		{"READ", 15, 3, read, 0, len(library)},
 		{"READ at the end", 15, 3, append(u64s(0, uint64(len(library))), read[16:]...), 0, 0},
 		{"READ at a negative offset", 15, 3, append(u64s(0, ^uint64(0)), read[16:]...), syscall.EINVAL, 0},
+		{"READ at the last offset", 15, 3, append(u64s(0, math.MaxInt64-4096), read[16:]...), 0, 0},
+		{"READ beyond the last offset", 15, 3, append(u64s(0, math.MaxInt64-4095), read[16:]...), syscall.EINVAL, 0},
 		{"READ of a directory", 15, 2, read, syscall.EISDIR, 0},
 		{"READ of a link", 15, 4, read, syscall.EINVAL, 0},
 		{"READ of a session that is not open", 15, 6, read, syscall.EBADF, 0},

@@ -44,6 +44,47 @@ func TestSpan(t *testing.T) {
 	}
 }
 
+// TestFirst: a box begins behind the slices, rows and bytes before it, all of which are as far apart as span takes them for.
+func TestFirst(t *testing.T) {
+	for _, c := range []struct {
+		p    Placement
+		b    Box
+		want uint64
+	}{
+		{Placement{X: 3}, Box{5, 1, 1}, 3},
+		{Placement{X: 3, Y: 2, Pitch: 100}, Box{5, 1, 1}, 203},
+		{Placement{X: 3, Y: 2}, Box{5, 4, 1}, 2*8 + 3}, // no pitch: rows of 3 + 5 bytes
+		{Placement{X: 3, Y: 2, Z: 7, Pitch: 100, Height: 10}, Box{5, 4, 1}, 7203},
+		{Placement{X: 3, Y: 2, Z: 7, Pitch: 100}, Box{5, 4, 1}, (7*6+2)*100 + 3}, // no height: slices of 2 + 4 rows
+	} {
+		if got := c.p.first(c.b); got != c.want {
+			t.Errorf("%+v %+v begins at %d, not %d", c.p, c.b, got, c.want)
+		}
+		if span, _ := c.p.span(c.b); span < c.want+c.b.Width {
+			t.Errorf("%+v %+v begins at %d and reaches to %d", c.p, c.b, c.want, span)
+		}
+	}
+}
+
+// TestSetMemset: rows are whole elements of sizes that the driver fills.
+func TestSetMemset(t *testing.T) {
+	for _, c := range []struct {
+		width   uint64
+		element uint32
+		ok      bool
+	}{{8, 1, true}, {8, 2, true}, {8, 4, true}, {8, 8, false}, {8, 0, false}, {8, 3, false}, {6, 4, false}, {7, 2, false}, {7, 1, true}} {
+		n := NewNode(2)
+		r := Rect{mem: Mem{1 << 20, c.width}, pitch: 16, width: c.width, height: 1}
+		if ok := n.SetMemset(Context{}, r, c.element, 5); ok != c.ok {
+			t.Errorf("%d bytes of elements of %d: %v", c.width, c.element, ok)
+		}
+		if p := n.params.union.Memset().v1; c.ok && (p.width != c.width/uint64(c.element) || p.element != c.element || p.pitch != 16) {
+			t.Errorf("%d bytes of elements of %d are %+v", c.width, c.element, p)
+		}
+		n.Free()
+	}
+}
+
 // furthest is the end of the last row of the last slice.
 func furthest(b Placement, e Box) *big.Int {
 	n := func(v uint64) *big.Int { return new(big.Int).SetUint64(v) }
