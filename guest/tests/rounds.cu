@@ -165,30 +165,38 @@ static void shared(Rounds &r)
     CUDA(cudaFree(p));
 }
 
-// times_for is how often grind has to pass to take so long.
-static uint64_t times_for(uint32_t *p, int ms)
-{
-    const uint64_t probe = 100000;
-    grind<<<1, 1>>>(p, 1);
-    CUDA(cudaDeviceSynchronize());
-    double t = seconds();
-    grind<<<1, 1>>>(p, probe);
-    CUDA(cudaDeviceSynchronize());
-    t = seconds() - t;
-    return (uint64_t)(probe * (ms / 1e3) / t) + 1;
-}
+// Lasting launches grind so that it takes about so many ms, whatever else the GPU does meanwhile.
+struct Lasting {
+    double ms;
+    uint64_t times = 100000;
+    int64_t began = 0;
+    Lasting(int ms) : ms(ms) {}
+    void launch(uint32_t *p, cudaStream_t s)
+    {
+        began = now_ms();
+        grind<<<1, 1, 0, s>>>(p, times);
+    }
+    // took ends a round; the next one's kernel comes closer to the time wanted.
+    uint32_t took(uint32_t x)
+    {
+        double factor = ms / (double)(now_ms() - began + 1);
+        x = ground(x, times);
+        times = (uint64_t)((double)times * (factor > 8 ? 8 : factor < 0.5 ? 0.5 : factor)) + 1;
+        return x;
+    }
+};
 
 // lasting: one kernel of two seconds after the other: whatever happens, happens in the middle of one.
 static void lasting(Rounds &r)
 {
+    Lasting kernel(few ? 20 : 2000);
     uint32_t *d, got, want = 5;
     CUDA(cudaMalloc(&d, 4));
-    uint64_t times = times_for(d, few ? 20 : 2000);
     CUDA(cudaMemcpy(d, &want, 4, cudaMemcpyHostToDevice));
     while (r.next()) {
-        grind<<<1, 1>>>(d, times);
+        kernel.launch(d, 0);
         CUDA(cudaMemcpy(&got, d, 4, cudaMemcpyDeviceToHost));
-        want = ground(want, times);
+        want = kernel.took(want);
         r.check(got == want);
     }
     CUDA(cudaFree(d));
@@ -199,19 +207,17 @@ static void waits(Rounds &r)
 {
     std::vector<std::thread> others;
     std::atomic<bool> end{false};
-    uint32_t *probe;
-    CUDA(cudaMalloc(&probe, 4));
-    uint64_t times = times_for(probe, few ? 5 : 300);
     auto waiter = [&](int how, const std::function<bool()> &more) {
         cudaStream_t s;
         cudaEvent_t e;
         uint32_t *d, got, want = how;
+        Lasting kernel(few ? 5 : 300);
         CUDA(cudaMalloc(&d, 4));
         CUDA(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
         CUDA(cudaEventCreateWithFlags(&e, cudaEventDisableTiming | (how == 1 ? cudaEventBlockingSync : 0)));
         CUDA(cudaMemcpy(d, &want, 4, cudaMemcpyHostToDevice));
         while (more()) {
-            grind<<<1, 1, 0, s>>>(d, times);
+            kernel.launch(d, s);
             CUDA(cudaEventRecord(e, s));
             cudaError_t q = cudaErrorNotReady;
             if (how == 0)
@@ -224,7 +230,7 @@ static void waits(Rounds &r)
             r.check(how < 2 || q == cudaSuccess);
             CUDA(cudaMemcpyAsync(&got, d, 4, cudaMemcpyDeviceToHost, s));
             CUDA(cudaStreamSynchronize(s));
-            want = ground(want, times);
+            want = kernel.took(want);
             r.check(got == want);
         }
         CUDA(cudaFree(d));

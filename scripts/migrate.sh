@@ -1,0 +1,304 @@
+#!/usr/bin/env bash
+# Moves a VM between two QEMUs, each with a vGPU of its own, while CUDA programs run in it, and checks that they go on with right results.
+#
+#   scripts/migrate.sh [--kernel SERIES] [--times N] [--modes "MODE..."] [PHASE...]
+#
+#   --times N    there and back so many times (default 1)
+#   --modes      which programs of guest/tests/rounds run meanwhile (default: all)
+#   PHASE        idle pause fail (what is done by default), move file late refused
+#
+# QEMU alone, with its monitor; an emulated CPU and the software GPU. Each line is a check with what was measured. The status is 0 if
+# every check passed. docs/MIGRATION.md says what moves.
+set -uo pipefail
+. "$(dirname "$0")/lib/common.sh"
+. "$ROOT/scripts/lib/device.sh"
+. "$ROOT/scripts/lib/guest.sh"
+
+kernel=6.12 times=1 phases=()
+modes="streams threads pinned shared waits idle times graphs images settings"
+while [ $# -gt 0 ]; do
+  case $1 in
+    --kernel) kernel=$2; shift 2 ;;
+    --times) times=$2; shift 2 ;;
+    --modes) modes=$2; shift 2 ;;
+    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit ;;
+    -*) die "unknown option $1: see $0 --help" ;;
+    *) phases+=("$1"); shift ;;
+  esac
+done
+qemu=${QEMU:-$(command -v qemu-system-x86_64 || true)}
+[ -n "$qemu" ] || die "qemu-system-x86_64 is missing: run scripts/setup.sh qemu"
+[ -f "$BUILD/kernels/$kernel/vmlinuz" ] || die "no kernel $kernel under build/kernels: run scripts/setup.sh kernels"
+[ -x "$CAUSEWAY" ] || die "build/bin/causeway is missing: run make build"
+
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-migrate.XXXXXX")
+logs=$BUILD/logs/migrate
+rm -rf "$logs"; mkdir -p "$logs"
+console_log=$logs/console.log
+declare -A device_pid=() vm_pid=()
+reader_pid= at_host=
+cleanup() {
+  local h
+  for h in "${!vm_pid[@]}"; do [ -z "${vm_pid[$h]}" ] || kill -9 "${vm_pid[$h]}" 2>/dev/null; done
+  for h in "${!device_pid[@]}"; do end "${device_pid[$h]}"; done
+  [ -z "$reader_pid" ] || kill "$reader_pid" 2>/dev/null
+  rm -rf "$tmp"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+guest_channel "$tmp"
+
+# --- hosts: a and b have a device process each, and a QEMU with a monitor ----------------------------------------------
+
+# serve HOST [ARGS...] starts its device process.
+serve() {
+  start_device "$tmp/$1.sock" "$logs/device-$1.log" --gpu soft --memory 1GiB --control "$tmp/$1.ctl" -v "${@:2}"
+  device_pid[$1]=$service_pid service_pid=
+}
+stop_serving() { end "${device_pid[$1]}"; device_pid[$1]=; }
+
+# vm HOST [ARGS...] starts a QEMU there; --no-gpu first leaves the device out. All QEMUs have the same channel: one that waits for a VM
+# reads nothing, and the source is ended before anything is said to the VM again.
+vm() {
+  local host=$1 gpu=(-chardev "socket,id=gpu0,path=$tmp/$1.sock" -device vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024); shift
+  if [ "${1:-}" = --no-gpu ]; then shift; gpu=(); fi
+  rm -f "$tmp/$host.monitor"
+  "$qemu" -accel tcg,thread=multi -cpu max -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem \
+    -nodefaults -display none "${channel[@]}" -chardev "pipe,id=ticks,path=$tmp/ticks" -device virtserialport,bus=channel.0,chardev=ticks,name=ticks \
+    -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" \
+    -append 'console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check causeway.tag=gpu0' \
+    -monitor "unix:$tmp/$host.monitor,server=on,wait=off" "${gpu[@]}" "$@" </dev/null >>"$logs/qemu-$host.log" 2>&1 9>&- 3>&- 4>&- &
+  vm_pid[$host]=$!
+  until_true 10 [ -S "$tmp/$host.monitor" ]
+}
+# ask HOST COMMAND: what its QEMU answers.
+ask() { timeout 60 python3 "$ROOT/scripts/lib/hmp.py" "$tmp/$1.monitor" "$2"; }
+end_vm() { # HOST
+  [ -n "${vm_pid[$1]:-}" ] || return 0
+  kill -9 "${vm_pid[$1]}" 2>/dev/null
+  wait "${vm_pid[$1]}" 2>/dev/null
+  vm_pid[$1]=
+}
+# migration_is HOST STATUS...: one of them; why is QEMU's reason for a failure.
+migration_is() {
+  local status host=$1; shift
+  status=$(ask "$host" 'info migrate' | tr -d '\r' | sed -n 's/^\(Migration s\|S\)tatus: *//p')
+  why=$(sed -n 's/[^(]*(\(.*\))$/\1/p' <<<"$status")
+  [[ " $* " == *" ${status%% *} "* ]]
+}
+runs() { ask "$1" 'info status' | grep -q 'VM status: running'; }
+
+# the other HOST
+other() { if [ "$1" = a ]; then echo b; else echo a; fi; }
+
+# expect_vm HOST [ARGS...]: a QEMU there that waits for a VM.
+expect_vm() {
+  rm -f "$tmp/migration"
+  vm "$@" -incoming "unix:$tmp/migration" && ask "$1" 'migrate_set_capability return-path on' && until_true 10 [ -S "$tmp/migration" ]
+}
+
+# depart STATUS [WHERE] starts the migration from $at_host, with slow=1 at 1 MB/s, and waits until it has that status; sets took and
+# downtime. With return-path the source is done when the destination says that all is well, and goes on if it does not.
+depart() {
+  local since speed=10g path=on
+  [ -z "${slow:-}" ] || speed=1m
+  [ -z "${2:-}" ] || path=off
+  rm -f "$tmp/gap"
+  until_true 5 [ -e "$tmp/gap" ] || return 1
+  ask "$at_host" "migrate_set_capability return-path $path" && ask "$at_host" "migrate_set_parameter max-bandwidth $speed" || return 1
+  since=$(ms)
+  ask "$at_host" "migrate -d \"${2:-unix:$tmp/migration}\"" || return 1
+  until_true 90 migration_is "$at_host" completed failed cancelled "$1"
+  took=$(($(ms) - since))
+  ask "$at_host" 'info migrate' | tr -d '\r' >"$tmp/info"
+  sed 's/^/migrate: /' "$tmp/info" >>"$logs/qemu-$at_host.log"
+  downtime=$(sed -n 's/^downtime: *\([0-9]*\).*/\1/p' "$tmp/info")
+  migration_is "$at_host" "$1"
+}
+
+# arrive ends the source and goes on at the destination; sets gap to "HOST_MS GUEST_MS" of the longest pause.
+arrive() {
+  end_vm "$at_host"
+  at_host=$(other "$at_host")
+  until_true 10 runs "$at_host" && guest true && read -r gap <"$tmp/gap"
+}
+
+# move takes the VM to the other host.
+move() { expect_vm "$(other "$at_host")" && depart completed && arrive; }
+# keep runs a command in a detail of row, and leaves the status as it was.
+keep() { local rc=$?; "$@"; return $rc; }
+pauses() { echo "$took ms in all; stands still ${gap% *} ms by the host's clock, ${gap#* } ms by its own (QEMU: ${downtime:-?} ms)"; }
+
+# --- the guest ---------------------------------------------------------------------------------------------------------
+
+# watch is run in the guest: `watch start|on|end MODE...` over programs of rounds.
+watch_script() {
+  cat <<'RUN'
+#!/bin/sh
+what=$1; shift
+last() { sed -n 's/^@\(round\|done\) //p' "/tmp/rounds.$1" | tail -n 1; }
+number() { set -- $(last "$1"); echo "${1:-0}"; }
+# on_by MODE N SECONDS: its number of rounds reaches N, none wrong.
+on_by() {
+  for i in $(seq $(($3 * 10))); do
+    [ "$(number "$1")" -lt "$2" ] && [ -d "/proc/$(cat "/tmp/pid.$1")" ] || break
+    usleep 100000
+  done
+  set -- $(last "$1") "$1" "$2"
+  [ $# = 4 ] && [ "$1" -ge "$4" ] && [ "$2" = 0 ] && return
+  echo "$3 is at: $1 rounds, $2 wrong"
+  tail -n 3 "/tmp/rounds.$3"
+  return 1
+}
+rc=0
+case $what in
+  start)
+    for m; do
+      ./rounds $m >/tmp/rounds.$m 2>&1 &
+      echo $! >/tmp/pid.$m
+    done
+    for m; do on_by $m 5 40 || rc=1; done ;; # the first ones of lasting are short
+  on)
+    for m; do number $m >/tmp/at.$m; done
+    for m; do read -r n </tmp/at.$m; on_by $m $((n + 2)) 40 || rc=1; done ;;
+  end)
+    for m; do kill "$(cat /tmp/pid.$m)"; done
+    for m; do
+      for i in $(seq 200); do [ -d "/proc/$(cat /tmp/pid.$m)" ] || break; usleep 100000; done
+      grep -q '^@done [1-9][0-9]* 0 ' /tmp/rounds.$m || { rc=1; echo "$m: $(tail -n 3 /tmp/rounds.$m)"; }
+      all="$all $m $(sed -n 's/^@done \([0-9]*\) .*/\1/p' /tmp/rounds.$m)"
+    done
+    echo "@rounds$all" ;;
+esac
+exit $rc
+RUN
+}
+# programs start|on|end: their status; at the end $rounds says how many rounds each made.
+programs() {
+  send "./watch $1 $modes"
+  if [ "$1" = end ]; then await '@rounds *' 60 && rounds=${line#@rounds }; fi
+  await "@end $sent *" 120 && [ "${line##* }" = 0 ]
+}
+
+prepare() {
+  local cc="gcc -std=gnu11 -O2 -Wall -Wextra -Werror -I$ROOT/guest/libcuda" src=$ROOT/guest/tests/life
+  $cc -o "$tmp/life" "$src/life.c" "$src/gpu.c" -ldl -lpthread && $cc -o "$tmp/tick" "$src/ticks.c" || die "guest/tests/life does not build"
+  "$ROOT/scripts/build-tests.sh" --only 13.0-static rounds || die "guest/tests/rounds does not build: run scripts/setup.sh cuda 13.0"
+  watch_script >"$tmp/watch"; chmod 755 "$tmp/watch"
+  guest_image "$kernel" "$tmp/initrd" "$tmp/life" "$tmp/tick" "$tmp/watch" "$BUILD/tests/13.0-static/rounds" || die "the guest image cannot be made"
+  mkfifo "$tmp/ticks.in" "$tmp/ticks.out"
+  python3 "$ROOT/scripts/lib/ticks.py" "$tmp/ticks.out" "$tmp/gap" 9>&- 3>&- 4>&- & reader_pid=$!
+}
+
+boot() { # at host a
+  local since; since=$(ms)
+  at_host=a
+  vm a && await '@agent ready' 90; lap; row "a VM with a vGPU" "$took ms" || return
+  send '&for p in /sys/class/virtio-ports/*; do [ "$(cat $p/name)" != ticks ] || exec ./tick /dev/${p##*/}; done'
+  until_true 10 [ -e "$tmp/gap" ]; row "its ticks reach the host" ""
+}
+
+# --- the phases --------------------------------------------------------------------------------------------------------
+
+# No CUDA program runs: the mount moves.
+phase_idle() {
+  local i
+  guest './life once'; row "a program runs" ""
+  for i in $(seq $((times * 2))); do
+    move; row "no program runs: move $i, to $at_host" "$(keep pauses)" || return
+    guest 'cat /run/causeway/info >/dev/null && ./life once'; row "its mount is as it was, a program runs" ""
+  done
+}
+
+# With programs running, there and back.
+phase_move() {
+  local i
+  programs start; row "programs run: $modes" "" || return
+  for i in $(seq $((times * 2))); do
+    move; row "move $i, to $at_host" "$(keep pauses)" || return
+    programs on; row "all programs go on, all results right" ""
+  done
+  programs end; row "and end: rounds made" "$rounds"
+}
+
+# Standing still for longer than a lease's term.
+phase_pause() {
+  programs start; row "programs run: $modes" "" || return
+  ask $at_host stop && nap 3 && ask $at_host cont; row "stop for 3 s, cont" ""
+  programs on; row "all programs go on, all results right" ""
+  programs end; row "and end: rounds made" "$rounds"
+}
+
+# To a file, and from it to another device process.
+phase_file() {
+  programs start; row "programs run: $modes" "" || return
+  depart completed "exec:cat >$tmp/file"; row "saved to a file" "$took ms, $(keep stat -c %s "$tmp/file") bytes" || return
+  end_vm $at_host && stop_serving $at_host && serve $at_host
+  vm $at_host -incoming "exec:cat $tmp/file" && until_true 30 runs $at_host; row "another QEMU and device process restore it" "" || return
+  programs on; row "all programs go on, all results right" ""
+  programs end; row "and end: rounds made" "$rounds"
+}
+
+# stays WHAT: the VM and its programs go on where they are, after a migration that came to nothing.
+stays() {
+  local rc=$?
+  end_vm b
+  [ $rc = 0 ] && until_true 10 runs a; row "$1: the VM goes on at a" "${why:+$why}"
+  programs on; row "so do all programs, all results right" ""
+}
+
+# What comes to nothing, phase by phase. A slow link keeps the VM in the phase in which memory is sent.
+phase_fail() {
+  programs start; row "programs run: $modes" "" || return
+  expect_vm b && slow=1 depart active && ask a migrate_cancel && until_true 10 migration_is a cancelled
+  stays "cancelled while memory is sent"
+  expect_vm b && slow=1 depart active && end_vm b && until_true 10 migration_is a failed
+  stays "the destination is killed while memory is sent"
+  expect_vm b --no-gpu && depart failed
+  stays "the destination has no vGPU"
+  programs end; row "and end: rounds made" "$rounds"
+}
+
+# A destination that dies or refuses when the GPU's state comes to it.
+phase_late() {
+  programs start; row "programs run: $modes" "" || return
+  kill -STOP "${device_pid[b]}"
+  expect_vm b && depart device && nap 0.5 && end_vm b && until_true 10 migration_is a failed
+  kill -CONT "${device_pid[b]}"
+  stays "the destination is killed while it takes the GPU's state"
+  stop_serving b; serve b --memory 1MiB
+  expect_vm b && depart failed
+  stays "the destination's vGPU has too little memory"
+  stop_serving b; serve b --sessions 1
+  expect_vm b && depart failed
+  stays "the destination's vGPU takes one program only"
+  stop_serving b; serve b
+  move; row "then the VM moves" "$(keep pauses)" || return
+  programs on; row "all programs go on, all results right" ""
+  programs end; row "and end: rounds made" "$rounds"
+}
+
+# What cannot move stays, whole.
+phase_refused() {
+  send '&./life long'
+  await '@ready *'; local pid=${line#@ready }
+  expect_vm b && depart failed; row "a kernel without end: migration fails" "$took ms: $why"
+  stays "a kernel without end"
+  guest "./life once && kill $pid"; row "and so do its programs" ""
+}
+
+prepare
+serve a
+serve b
+boot || exit 1
+[ ${#phases[@]} -gt 0 ] || phases=(idle pause fail)
+for p in "${phases[@]}"; do
+  declare -F "phase_$p" >/dev/null || die "no phase $p"
+  began=$SECONDS
+  "phase_$p"
+  printf -- '--      %-62s %s\n' "$p" "$((SECONDS - began)) s"
+done
+calm_kernels
+echo "migrate: $passed passed, $failed failed in $SECONDS s"
+[ $failed = 0 ]
