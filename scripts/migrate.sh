@@ -13,9 +13,10 @@ set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
 . "$ROOT/scripts/lib/guest.sh"
+. "$ROOT/scripts/lib/rounds.sh"
 
 kernel=6.12 times=1 phases=()
-modes="streams threads pinned shared waits idle times graphs images settings"
+modes=$rounds_modes
 while [ $# -gt 0 ]; do
   case $1 in
     --kernel) kernel=$2; shift 2 ;;
@@ -36,7 +37,7 @@ logs=$BUILD/logs/migrate
 rm -rf "$logs"; mkdir -p "$logs"
 console_log=$logs/console.log
 declare -A device_pid=() vm_pid=()
-reader_pid= at_host=
+reader_pid= at_host= gap= downtime= took= why= departed=
 cleanup() {
   local h
   for h in "${!vm_pid[@]}"; do [ -z "${vm_pid[$h]}" ] || kill -9 "${vm_pid[$h]}" 2>/dev/null; done
@@ -98,19 +99,24 @@ expect_vm() {
   vm "$@" -incoming "unix:$tmp/migration" && ask "$1" 'migrate_set_capability return-path on' && until_true 10 [ -S "$tmp/migration" ]
 }
 
-# depart STATUS [WHERE] starts the migration from $at_host, with slow=1 at 1 MB/s, and waits until it has that status; sets took and
-# downtime. With return-path the source is done when the destination says that all is well, and goes on if it does not.
-depart() {
-  local since speed=10g path=on
+# set_off [WHERE] starts the migration from $at_host, with slow=1 at 1 MB/s. With return-path the source is done when the destination says that
+# all is well, and goes on if it does not.
+set_off() {
+  local speed=10g path=on
   [ -z "${slow:-}" ] || speed=1m
-  [ -z "${2:-}" ] || path=off
+  [ -z "${1:-}" ] || path=off
   rm -f "$tmp/gap"
   until_true 5 [ -e "$tmp/gap" ] || return 1
   ask "$at_host" "migrate_set_capability return-path $path" && ask "$at_host" "migrate_set_parameter max-bandwidth $speed" || return 1
-  since=$(ms)
-  ask "$at_host" "migrate -d \"${2:-unix:$tmp/migration}\"" || return 1
+  departed=$(ms)
+  ask "$at_host" "migrate -d \"${1:-unix:$tmp/migration}\""
+}
+
+# depart STATUS [WHERE] sets off and waits for that status; sets took and downtime.
+depart() {
+  set_off "${@:2}" || return 1
   until_true 90 migration_is "$at_host" completed failed cancelled "$1"
-  took=$(($(ms) - since))
+  took=$(($(ms) - departed))
   ask "$at_host" 'info migrate' | tr -d '\r' >"$tmp/info"
   sed 's/^/migrate: /' "$tmp/info" >>"$logs/qemu-$at_host.log"
   downtime=$(sed -n 's/^downtime: *\([0-9]*\).*/\1/p' "$tmp/info")
@@ -125,68 +131,14 @@ arrive() {
 }
 
 # move takes the VM to the other host.
-move() { expect_vm "$(other "$at_host")" && depart completed && arrive; }
-# keep runs a command in a detail of row, and leaves the status as it was.
-keep() { local rc=$?; "$@"; return $rc; }
+move() { gap=; expect_vm "$(other "$at_host")" && depart completed && arrive; }
 pauses() { echo "$took ms in all; stands still ${gap% *} ms by the host's clock, ${gap#* } ms by its own (QEMU: ${downtime:-?} ms)"; }
 
 # --- the guest ---------------------------------------------------------------------------------------------------------
 
-# watch is run in the guest: `watch start|on|end MODE...` over programs of rounds.
-watch_script() {
-  cat <<'RUN'
-#!/bin/sh
-what=$1; shift
-last() { sed -n 's/^@\(round\|done\) //p' "/tmp/rounds.$1" | tail -n 1; }
-number() { set -- $(last "$1"); echo "${1:-0}"; }
-# on_by MODE N SECONDS: its number of rounds reaches N, none wrong.
-on_by() {
-  for i in $(seq $(($3 * 10))); do
-    [ "$(number "$1")" -lt "$2" ] && [ -d "/proc/$(cat "/tmp/pid.$1")" ] || break
-    usleep 100000
-  done
-  set -- $(last "$1") "$1" "$2"
-  [ $# = 4 ] && [ "$1" -ge "$4" ] && [ "$2" = 0 ] && return
-  echo "$3 is at: $1 rounds, $2 wrong"
-  tail -n 3 "/tmp/rounds.$3"
-  return 1
-}
-rc=0
-case $what in
-  start)
-    for m; do
-      ./rounds $m >/tmp/rounds.$m 2>&1 &
-      echo $! >/tmp/pid.$m
-    done
-    for m; do on_by $m 5 40 || rc=1; done ;; # the first ones of lasting are short
-  on)
-    for m; do number $m >/tmp/at.$m; done
-    for m; do read -r n </tmp/at.$m; on_by $m $((n + 2)) 40 || rc=1; done ;;
-  end)
-    for m; do kill "$(cat /tmp/pid.$m)"; done
-    for m; do
-      for i in $(seq 200); do [ -d "/proc/$(cat /tmp/pid.$m)" ] || break; usleep 100000; done
-      grep -q '^@done [1-9][0-9]* 0 ' /tmp/rounds.$m || { rc=1; echo "$m: $(tail -n 3 /tmp/rounds.$m)"; }
-      all="$all $m $(sed -n 's/^@done \([0-9]*\) .*/\1/p' /tmp/rounds.$m)"
-    done
-    echo "@rounds$all" ;;
-esac
-exit $rc
-RUN
-}
-# programs start|on|end: their status; at the end $rounds says how many rounds each made.
-programs() {
-  send "./watch $1 $modes"
-  if [ "$1" = end ]; then await '@rounds *' 60 && rounds=${line#@rounds }; fi
-  await "@end $sent *" 120 && [ "${line##* }" = 0 ]
-}
-
 prepare() {
-  local cc="gcc -std=gnu11 -O2 -Wall -Wextra -Werror -I$ROOT/guest/libcuda" src=$ROOT/guest/tests/life
-  $cc -o "$tmp/life" "$src/life.c" "$src/gpu.c" -ldl -lpthread && $cc -o "$tmp/tick" "$src/ticks.c" || die "guest/tests/life does not build"
-  "$ROOT/scripts/build-tests.sh" --only 13.0-static rounds || die "guest/tests/rounds does not build: run scripts/setup.sh cuda 13.0"
-  watch_script >"$tmp/watch"; chmod 755 "$tmp/watch"
-  guest_image "$kernel" "$tmp/initrd" "$tmp/life" "$tmp/tick" "$tmp/watch" "$BUILD/tests/13.0-static/rounds" || die "the guest image cannot be made"
+  gcc -std=gnu11 -O2 -Wall -Wextra -Werror -o "$tmp/tick" "$ROOT/guest/tests/life/ticks.c" || die "guest/tests/life/ticks.c does not build"
+  rounds_image "$tmp/initrd" "$tmp/tick"
   mkfifo "$tmp/ticks.in" "$tmp/ticks.out"
   python3 "$ROOT/scripts/lib/ticks.py" "$tmp/ticks.out" "$tmp/gap" 9>&- 3>&- 4>&- & reader_pid=$!
 }
@@ -244,9 +196,13 @@ phase_file() {
 stays() {
   local rc=$?
   end_vm b
+  kill -CONT "${device_pid[b]}"
   [ $rc = 0 ] && until_true 10 runs a; row "$1: the VM goes on at a" "${why:+$why}"
   programs on; row "so do all programs, all results right" ""
 }
+
+# deaf HOST: its QEMU waits for its device process and for nothing else.
+deaf() { ! timeout 1 python3 "$ROOT/scripts/lib/hmp.py" "$tmp/$1.monitor" 'info status' >/dev/null; }
 
 # What comes to nothing, phase by phase. A slow link keeps the VM in the phase in which memory is sent.
 phase_fail() {
@@ -263,9 +219,8 @@ phase_fail() {
 # A destination that dies or refuses when the GPU's state comes to it.
 phase_late() {
   programs start; row "programs run: $modes" "" || return
-  kill -STOP "${device_pid[b]}"
-  expect_vm b && depart device && nap 0.5 && end_vm b && until_true 10 migration_is a failed
-  kill -CONT "${device_pid[b]}"
+  # Its device process is stopped, so its QEMU waits, and with it, as what it sends is not read, the source's.
+  expect_vm b && kill -STOP "${device_pid[b]}" && set_off && until_true 30 deaf b && end_vm b && until_true 20 migration_is a failed
   stays "the destination is killed while it takes the GPU's state"
   stop_serving b; serve b --memory 1MiB
   expect_vm b && depart failed

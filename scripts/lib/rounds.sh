@@ -1,0 +1,66 @@
+# Programs of guest/tests/rounds in a guest of guest.sh's: sourced after it. The script sets tmp, kernel, and modes: which of them run.
+
+# shellcheck disable=SC2034 # of the scripts' options
+rounds_modes="streams threads pinned shared waits idle times graphs images settings"
+
+# keep runs a command in a detail of row, and leaves the status as it was.
+keep() { local rc=$?; "$@"; return $rc; }
+
+# rounds_image OUT FILE... makes the guest's image, with the programs and files of the script's own.
+rounds_image() {
+  local out=$1 src=$ROOT/guest/tests/life; shift
+  gcc -std=gnu11 -O2 -Wall -Wextra -Werror -I"$ROOT/guest/libcuda" -o "$tmp/life" "$src/life.c" "$src/gpu.c" -ldl -lpthread || die "guest/tests/life does not build"
+  "$ROOT/scripts/build-tests.sh" --only 13.0-static rounds || die "guest/tests/rounds does not build: run scripts/setup.sh cuda 13.0"
+  watch_script >"$tmp/watch"; chmod 755 "$tmp/watch"
+  guest_image "$kernel" "$out" "$tmp/life" "$tmp/watch" "$BUILD/tests/13.0-static/rounds" "$@" || die "the guest image cannot be made"
+}
+
+# watch is run in the guest: `watch start|on|end MODE...` over programs of rounds.
+watch_script() {
+  cat <<'RUN'
+#!/bin/sh
+what=$1; shift
+last() { sed -n 's/^@\(round\|done\) //p' "/tmp/rounds.$1" | tail -n 1; }
+number() { set -- $(last "$1"); echo "${1:-0}"; }
+# on_by MODE N SECONDS: its number of rounds reaches N, none wrong.
+on_by() {
+  for i in $(seq $(($3 * 10))); do
+    [ "$(number "$1")" -lt "$2" ] && [ -d "/proc/$(cat "/tmp/pid.$1")" ] || break
+    usleep 100000
+  done
+  set -- $(last "$1") "$1" "$2"
+  [ $# = 4 ] && [ "$1" -ge "$4" ] && [ "$2" = 0 ] && return
+  echo "$3 is at: $1 rounds, $2 wrong"
+  tail -n 3 "/tmp/rounds.$3"
+  return 1
+}
+rc=0
+case $what in
+  start)
+    for m; do
+      ./rounds $m >/tmp/rounds.$m 2>&1 &
+      echo $! >/tmp/pid.$m
+    done
+    for m; do on_by $m 5 40 || rc=1; done ;; # the first ones of lasting are short
+  on)
+    for m; do number $m >/tmp/at.$m; done
+    for m; do read -r n </tmp/at.$m; on_by $m $((n + 2)) 40 || rc=1; done ;;
+  end)
+    for m; do kill "$(cat /tmp/pid.$m)"; done
+    for m; do
+      for i in $(seq 200); do [ -d "/proc/$(cat /tmp/pid.$m)" ] || break; usleep 100000; done
+      grep -q '^@done [1-9][0-9]* 0 ' /tmp/rounds.$m || { rc=1; echo "$m: $(tail -n 3 /tmp/rounds.$m)"; }
+      all="$all $m $(sed -n 's/^@done \([0-9]*\) .*/\1/p' /tmp/rounds.$m)"
+    done
+    echo "@rounds$all" ;;
+esac
+exit $rc
+RUN
+}
+# programs start|on|end: their status; at the end $rounds says how many rounds each made.
+programs() {
+  rounds=
+  send "./watch $1 $modes"
+  if [ "$1" = end ]; then await '@rounds *' 60 && rounds=${line#@rounds }; fi
+  await "@end $sent *" 120 && [ "${line##* }" = 0 ]
+}

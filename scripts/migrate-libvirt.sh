@@ -1,0 +1,210 @@
+#!/usr/bin/env bash
+# Moves a VM between two libvirtd with `virsh migrate --live`, saves and restores it, while CUDA programs run in it, and checks that they
+# go on with right results.
+#
+#   scripts/migrate-libvirt.sh [--kernel SERIES] [--times N] [--modes "MODE..."] [PHASE...]
+#
+#   --times N    there and back so many times (default 1)
+#   --modes      which programs of guest/tests/rounds run meanwhile
+#   PHASE        move save managedsave snapshot suspend abort (all by default, in this order)
+#
+# Two hosts on one machine, a and b: namespaces of mounts and host names, each with its own libvirtd, causewayd and hook. The software GPU
+# and an emulated CPU. Each line is a check with what was measured. The status is 0 if every check passed. Needs root.
+set -uo pipefail
+. "$(dirname "$0")/lib/common.sh"
+. "$ROOT/scripts/lib/device.sh"
+. "$ROOT/scripts/lib/guest.sh"
+. "$ROOT/scripts/lib/libvirtd.sh"
+. "$ROOT/scripts/lib/rounds.sh"
+
+arguments=("$@")
+kernel=6.12 times=1 phases=() modes=$rounds_modes
+while [ $# -gt 0 ]; do
+  case $1 in
+    --kernel) kernel=$2; shift 2 ;;
+    --times) times=$2; shift 2 ;;
+    --modes) modes=$2; shift 2 ;;
+    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit ;;
+    -*) die "unknown option $1: see $0 --help" ;;
+    *) phases+=("$1"); shift ;;
+  esac
+done
+if [ "${CAUSEWAY_NAMESPACED:-}" != 1 ]; then
+  "$ROOT/scripts/setup.sh" libvirt || exit 1
+  [ -f "$BUILD/kernels/$kernel/vmlinuz" ] || die "no kernel $kernel under build/kernels: run scripts/setup.sh kernels"
+  [ -x "$CAUSEWAY" ] || die "build/bin/causeway is missing: run make build"
+  have qemu-system-x86_64 || die "qemu-system-x86_64 is missing: run scripts/setup.sh qemu"
+fi
+in_namespaces "$0" "${arguments[@]}"
+
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-hosts.XXXXXX")
+logs=$BUILD/logs/migrate-libvirt
+rm -rf "$logs"; mkdir -p "$logs"
+console_log=$logs/console.log
+guest_channel "$tmp"
+declare -A host_pid=() libvirtd=() causewayd=()
+at_host=a rounds=
+cleanup() {
+  local h
+  for h in "${!host_pid[@]}"; do timeout 10 nsenter -t "${host_pid[$h]}" -m -u virsh -q destroy vm1 >/dev/null 2>&1; done
+  for h in "${!host_pid[@]}"; do
+    end "${libvirtd[$h]:-}"; end "${causewayd[$h]:-}"; end "${host_pid[$h]}"
+    cp -r "$tmp/$h/log/." "$logs/$h/" 2>/dev/null
+  done
+  rm -rf "$tmp"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+# --- hosts --------------------------------------------------------------------------------------------------------------
+
+# on HOST COMMAND... runs it there.
+on() { nsenter -t "${host_pid[$1]}" -m -u -- env LIBVIRT_DEFAULT_URI="$(uri "$1")" "${@:2}"; }
+uri() { echo "qemu+unix:///system?socket=$tmp/$1/libvirt-sock"; }
+answers() { on "$1" virsh version && on "$1" "$CAUSEWAY" ps && on "$1" test -S /run/causeway/causewayd.sock; } >/dev/null 2>&1
+other() { if [ "$1" = a ]; then echo b; else echo a; fi; }
+
+# host NAME makes one: folders of its own, causewayd, the hook, libvirtd, whose socket the other host sees, too.
+host() {
+  local dir=$tmp/$1
+  mkdir -p "$dir" "$logs/$1"
+  unshare --mount --uts --propagation private bash -c '. "$1/scripts/lib/libvirtd.sh"; hostname "$2"; private_folders "$3"; : >"$3/ready"; exec sleep infinity' \
+    - "$ROOT" "$1" "$dir" 9>&- 3>&- 4>&- & host_pid[$1]=$!
+  until_true 10 [ -e "$dir/ready" ] || die "host $1 does not come to be"
+  printf 'unix_sock_dir = "%s"\n' "$dir" >>"$dir/etc/libvirtd.conf"
+  printf '%s\n' 'run_dir = "/run/causeway"' "state_dir = \"$dir/state\"" "log_dir = \"$logs/$1\"" '[devices]' 'log = "file"' 'verbose = true' >"$dir/causewayd.toml"
+  sed "s,/usr/bin/causeway,$CAUSEWAY,g" "$ROOT/scripts/package/files/libvirt-hook" >"$dir/etc/hooks/qemu.d/causeway"
+  chmod 755 "$dir/etc/hooks/qemu.d/causeway"
+  on "$1" "$CAUSEWAY" daemon --config "$dir/causewayd.toml" >"$logs/$1/causewayd.log" 2>&1 9>&- 3>&- 4>&- & causewayd[$1]=$!
+  on "$1" libvirtd >"$logs/$1/libvirtd.log" 2>&1 9>&- 3>&- 4>&- & libvirtd[$1]=$!
+  until_true 20 answers "$1" || { tail -n 5 "$logs/$1/libvirtd.log" "$logs/$1/causewayd.log" >&2; die "host $1 does not answer"; }
+}
+
+domain() {
+  cat <<X
+<domain type='qemu'>
+  <name>vm1</name>
+  <metadata>
+    <causeway:vgpus xmlns:causeway='urn:causeway:vgpu:1'><causeway:vgpu name='gpu0' gpu='soft' memory='1GiB'/></causeway:vgpus>
+  </metadata>
+  <memory unit='MiB'>512</memory>
+  <memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>
+  <vcpu>2</vcpu>
+  <os><type arch='x86_64' machine='q35'>hvm</type>
+    <kernel>$BUILD/kernels/$kernel/vmlinuz</kernel><initrd>$tmp/initrd</initrd>
+    <cmdline>console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check causeway.tag=gpu0</cmdline></os>
+  <features><acpi/></features><cpu mode='maximum'/>
+  <on_poweroff>destroy</on_poweroff><on_reboot>restart</on_reboot><on_crash>destroy</on_crash>
+  <devices>
+    <emulator>$(command -v qemu-system-x86_64)</emulator>
+    <controller type='usb' model='none'/>
+    <filesystem type='mount'>
+      <driver type='virtiofs' queue='1024'/>
+      <source socket='/run/causeway/vm1/gpu0.sock'/><target dir='gpu0'/>
+    </filesystem>
+    <channel type='pipe'><source path='$tmp/agent'/><target type='virtio' name='agent'/></channel>
+    <serial type='file'><source path='$console_log' append='on'/><target type='isa-serial' port='0'/></serial>
+    <memballoon model='none'/>
+  </devices>
+</domain>
+X
+}
+
+# --- checks -------------------------------------------------------------------------------------------------------------
+
+# vm COMMAND... at the VM's host, timed; its text is in $tmp/out, and shown if it fails.
+timed() { local since rc; since=$(ms); "$@" >"$tmp/out" 2>&1; rc=$?; took=$(($(ms) - since)); [ $rc = 0 ] || sed 's/^/        | /' "$tmp/out"; return $rc; }
+vm() { local command=$1; shift; timed on "$at_host" timeout 120 virsh -q "$command" vm1 "$@"; }
+is_there() { [ "$(on "$at_host" virsh domstate vm1 2>/dev/null)" = running ]; }
+said() { grep -m1 . "$tmp/out"; }
+# released HOST: nothing of the vGPU is left there.
+released() { ! on "$1" test -e /run/causeway/vm1; }
+
+move() { # to the other host
+  local to; to=$(other "$at_host")
+  vm migrate --live --persistent --undefinesource "$(uri "$to")" tcp://127.0.0.1 && at_host=$to && is_there
+}
+begin() { programs start; row "programs run: $modes" ""; }
+go_on() { programs on; row "all programs go on, all results right" ""; }
+finish() { programs end; row "and end: rounds made" "$rounds"; }
+
+phase_move() {
+  local i from
+  begin || return
+  for i in $(seq $((times * 2))); do
+    from=$at_host
+    move; row "virsh migrate --live from $from to $(other $from), move $i" "$took ms" || return
+    until_true 10 released $from; row "$from has released the vGPU" ""
+    go_on
+  done
+  finish
+}
+
+phase_save() {
+  begin || return
+  vm save "$tmp/saved"; row "virsh save" "$took ms" || return
+  until_true 10 released $at_host; row "the vGPU is released meanwhile" ""
+  timed on $at_host timeout 120 virsh -q restore "$tmp/saved" && is_there; row "virsh restore" "$took ms" || return
+  go_on
+  vm save "$tmp/saved"; row "virsh save again" "$took ms" || return
+  at_host=$(other $at_host)
+  timed on $at_host timeout 120 virsh -q restore "$tmp/saved" && is_there; row "virsh restore on the other host" "$took ms" || return
+  go_on
+  finish
+  move; row "and the VM moves back" "$took ms"
+}
+
+phase_managedsave() {
+  begin || return
+  vm managedsave; row "virsh managedsave" "$took ms" || return
+  vm start && is_there; row "virsh start restores it" "$took ms" || return
+  go_on
+  finish
+}
+
+phase_snapshot() {
+  begin || return
+  vm snapshot-create-as s1 --memspec "file=$tmp/s1.mem,snapshot=external"; row "virsh snapshot-create-as, with memory" "$took ms: $(keep said)" || { finish; return; }
+  go_on
+  finish
+}
+
+phase_suspend() {
+  begin || return
+  vm suspend && nap 3 && vm resume; row "virsh suspend for 3 s, resume" ""
+  go_on
+  finish
+}
+
+# The link is slow, and the job is aborted while memory is sent.
+phase_abort() {
+  begin || return
+  on $at_host timeout 120 virsh -q migrate vm1 --live --bandwidth 1 "$(uri "$(other $at_host)")" tcp://127.0.0.1 >"$tmp/out" 2>&1 & local job=$!
+  until_true 20 sending && vm domjobabort; row "virsh domjobabort while memory is sent" ""
+  ! wait $job && is_there; row "the VM is where it was" "$(keep said)"
+  go_on
+  finish
+  until_true 10 released "$(other $at_host)"; row "nothing is left on the other host" ""
+}
+sending() { on $at_host virsh domjobinfo vm1 | grep -q '^Memory processed: *[1-9]'; }
+
+rounds_image "$tmp/initrd"
+domain >"$tmp/vm1.xml"
+host a
+host b
+row "two hosts: libvirtd, causewayd and hook on each" "$SECONDS s"
+on a virsh -q define --validate "$tmp/vm1.xml" && vm start && await '@agent ready' 90; row "a VM with a vGPU on a" "" || exit 1
+guest './life once'; row "a CUDA program runs" ""
+[ ${#phases[@]} -gt 0 ] || phases=(move save managedsave snapshot suspend abort)
+for p in "${phases[@]}"; do
+  declare -F "phase_$p" >/dev/null || die "no phase $p"
+  began=$SECONDS
+  "phase_$p"
+  printf -- '--      %-62s %s\n' "$p" "$((SECONDS - began)) s"
+done
+vm destroy; row "virsh destroy" "$took ms"
+until_true 10 released a && until_true 10 released b; row "nothing is left on either host" ""
+calm_kernels
+echo "migrate-libvirt: $passed passed, $failed failed in $SECONDS s"
+[ $failed = 0 ]
