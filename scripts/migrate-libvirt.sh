@@ -6,7 +6,7 @@
 #
 #   --times N    there and back so many times (default 1)
 #   --modes      which programs of guest/tests/rounds run meanwhile
-#   PHASE        move save managedsave snapshot suspend abort (all by default, in this order)
+#   PHASE        move save document suspend abort refuse (all by default, in this order); document runs the commands of docs/MIGRATION.md
 #
 # Two hosts on one machine, a and b: namespaces of mounts and host names, each with its own libvirtd, causewayd and hook. The software GPU
 # and an emulated CPU. Each line is a check with what was measured. The status is 0 if every check passed. Needs root.
@@ -59,12 +59,16 @@ trap 'exit 143' TERM HUP
 
 # --- hosts --------------------------------------------------------------------------------------------------------------
 
-# on HOST COMMAND... runs it there.
-on() { nsenter -t "${host_pid[$1]}" -m -u -- env LIBVIRT_DEFAULT_URI="$(uri "$1")" "${@:2}"; }
+# on HOST COMMAND... runs it there; stay_on becomes it, for what runs in the background.
+stay_on() { exec nsenter -t "${host_pid[$1]}" -m -u -- env LIBVIRT_DEFAULT_URI="$(uri "$1")" "${@:2}" 9>&- 3>&- 4>&-; }
+on() { (stay_on "$@"); }
 uri() { echo "qemu+unix:///system?socket=$tmp/$1/libvirt-sock"; }
 answers() { on "$1" virsh version && on "$1" "$CAUSEWAY" ps && on "$1" test -S /run/causeway/causewayd.sock; } >/dev/null 2>&1
 other() { if [ "$1" = a ]; then echo b; else echo a; fi; }
 
+start_causewayd() { # HOST
+  stay_on "$1" "$CAUSEWAY" daemon --config "$tmp/$1/causewayd.toml" >>"$logs/$1/causewayd.log" 2>&1 & causewayd[$1]=$!
+}
 # host NAME makes one: folders of its own, causewayd, the hook, libvirtd, whose socket the other host sees, too.
 host() {
   local dir=$tmp/$1
@@ -76,8 +80,8 @@ host() {
   printf '%s\n' 'run_dir = "/run/causeway"' "state_dir = \"$dir/state\"" "log_dir = \"$logs/$1\"" '[devices]' 'log = "file"' 'verbose = true' >"$dir/causewayd.toml"
   sed "s,/usr/bin/causeway,$CAUSEWAY,g" "$ROOT/scripts/package/files/libvirt-hook" >"$dir/etc/hooks/qemu.d/causeway"
   chmod 755 "$dir/etc/hooks/qemu.d/causeway"
-  on "$1" "$CAUSEWAY" daemon --config "$dir/causewayd.toml" >"$logs/$1/causewayd.log" 2>&1 9>&- 3>&- 4>&- & causewayd[$1]=$!
-  on "$1" libvirtd >"$logs/$1/libvirtd.log" 2>&1 9>&- 3>&- 4>&- & libvirtd[$1]=$!
+  start_causewayd "$1"
+  stay_on "$1" libvirtd >"$logs/$1/libvirtd.log" 2>&1 & libvirtd[$1]=$!
   until_true 20 answers "$1" || { tail -n 5 "$logs/$1/libvirtd.log" "$logs/$1/causewayd.log" >&2; die "host $1 does not answer"; }
 }
 
@@ -155,19 +159,21 @@ phase_save() {
   move; row "and the VM moves back" "$took ms"
 }
 
-phase_managedsave() {
+# The commands of docs/MIGRATION.md, as they stand there but for the name of the other host.
+phase_document() {
+  local command words at_snapshot n=0
   begin || return
-  vm managedsave; row "virsh managedsave" "$took ms" || return
-  vm start && is_there; row "virsh start restores it" "$took ms" || return
-  go_on
+  while read -r command; do
+    n=$((n + 1))
+    read -ra words <<<"${command//'qemu+ssh://hostb/system'/$(uri b) tcp://127.0.0.1}"
+    timed on $at_host timeout 120 "${words[@]}"; row "$command" "$took ms" || break
+    # The guest's count of commands goes back with its memory.
+    case $command in *snapshot-create*) at_snapshot=$sent ;; *snapshot-revert*) sent=$at_snapshot ;; *hostb*) at_host=b ;; esac
+    if is_there; then go_on; fi
+  done < <(sed -n '/^```sh$/,/^```$/p' "$ROOT/docs/MIGRATION.md" | grep '^virsh ')
+  [ $n -ge 8 ]; row "docs/MIGRATION.md has commands" "$n"
   finish
-}
-
-phase_snapshot() {
-  begin || return
-  vm snapshot-create-as s1 --memspec "file=$tmp/s1.mem,snapshot=external"; row "virsh snapshot-create-as, with memory" "$took ms: $(keep said)" || { finish; return; }
-  go_on
-  finish
+  rm -f /var/tmp/vm1.saved /var/tmp/vm1.memory
 }
 
 phase_suspend() {
@@ -180,12 +186,23 @@ phase_suspend() {
 # The link is slow, and the job is aborted while memory is sent.
 phase_abort() {
   begin || return
-  on $at_host timeout 120 virsh -q migrate vm1 --live --bandwidth 1 "$(uri "$(other $at_host)")" tcp://127.0.0.1 >"$tmp/out" 2>&1 & local job=$!
+  stay_on $at_host timeout 120 virsh -q migrate vm1 --live --bandwidth 1 "$(uri "$(other $at_host)")" tcp://127.0.0.1 >"$tmp/out" 2>&1 & local job=$!
   until_true 20 sending && vm domjobabort; row "virsh domjobabort while memory is sent" ""
   ! wait $job && is_there; row "the VM is where it was" "$(keep said)"
   go_on
   finish
   until_true 10 released "$(other $at_host)"; row "nothing is left on the other host" ""
+}
+# The other host lacks what the vGPU needs: its hook says so before anything is sent.
+phase_refuse() {
+  local to; to=$(other $at_host)
+  begin || return
+  end "${causewayd[$to]}"; causewayd[$to]=
+  ! vm migrate --live --persistent --undefinesource "$(uri "$to")" tcp://127.0.0.1 >/dev/null && is_there && grep -q 'causewayd does not run' "$tmp/out"
+  row "$to has no causewayd: refused at once" "$took ms: $(keep sed -n '/causeway: hook: /{s/.*causeway: hook: //p;q}' "$tmp/out")"
+  start_causewayd "$to" && until_true 20 answers "$to"; row "causewayd on $to is back" ""
+  go_on
+  finish
 }
 sending() { on $at_host virsh domjobinfo vm1 | grep -q '^Memory processed: *[1-9]'; }
 
@@ -196,7 +213,7 @@ host b
 row "two hosts: libvirtd, causewayd and hook on each" "$SECONDS s"
 on a virsh -q define --validate "$tmp/vm1.xml" && vm start && await '@agent ready' 90; row "a VM with a vGPU on a" "" || exit 1
 guest './life once'; row "a CUDA program runs" ""
-[ ${#phases[@]} -gt 0 ] || phases=(move save managedsave snapshot suspend abort)
+[ ${#phases[@]} -gt 0 ] || phases=(move save document suspend abort refuse)
 for p in "${phases[@]}"; do
   declare -F "phase_$p" >/dev/null || die "no phase $p"
   began=$SECONDS
