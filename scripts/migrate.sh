@@ -5,7 +5,7 @@
 #
 #   --times N    there and back so many times (default 1)
 #   --modes      which programs of guest/tests/rounds run meanwhile (default: all)
-#   PHASE        idle pause fail (what is done by default), move file late refused
+#   PHASE        idle pause move file fail late (what is done by default), refused large
 #
 # QEMU alone, with its monitor; an emulated CPU and the software GPU. Each line is a check with what was measured. The status is 0 if
 # every check passed. docs/MIGRATION.md says what moves.
@@ -174,6 +174,18 @@ phase_move() {
   programs end; row "and end: rounds made" "$rounds"
 }
 
+# What GPU memory costs.
+phase_large() {
+  local modes=idle mib
+  for mib in 0 128 512; do
+    guest "export ROUNDS_MIB=$mib"
+    programs start; row "a program with $mib MiB of GPU memory" "" || return
+    move; row "it moves to $at_host" "$(keep pauses)" || return
+    programs end; row "its memory is as it was" ""
+  done
+  guest 'unset ROUNDS_MIB'
+}
+
 # Standing still for longer than a lease's term.
 phase_pause() {
   programs start; row "programs run: $modes" "" || return
@@ -247,7 +259,7 @@ prepare
 serve a
 serve b
 boot || exit 1
-[ ${#phases[@]} -gt 0 ] || phases=(idle pause fail)
+[ ${#phases[@]} -gt 0 ] || phases=(idle pause move file fail late)
 for p in "${phases[@]}"; do
   declare -F "phase_$p" >/dev/null || die "no phase $p"
   began=$SECONDS

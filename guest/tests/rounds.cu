@@ -243,11 +243,35 @@ static void waits(Rounds &r)
         t.join();
 }
 
-// idle: memory and a variable that lie there while nothing is called at all; looked at in the end.
+// large is memory of so many MiB, each byte 0x5a; whole says whether it is that still.
+static uint8_t *large(size_t mib)
+{
+    uint8_t *p = nullptr;
+    if (mib) {
+        CUDA(cudaMalloc(&p, mib << 20));
+        CUDA(cudaMemset(p, 0x5a, mib << 20));
+    }
+    return p;
+}
+static bool whole(const uint8_t *p, size_t mib)
+{
+    std::vector<uint8_t> got(1 << 20), want(1 << 20, 0x5a);
+    for (size_t i = 0; i < mib; i++) {
+        CUDA(cudaMemcpy(got.data(), p + (i << 20), 1 << 20, cudaMemcpyDeviceToHost));
+        if (got != want)
+            return false;
+    }
+    return true;
+}
+
+// idle: memory (of ROUNDS_MIB more MiB, a variable of the environment) and a variable that lie there while nothing is called at all; looked at
+// in the end.
 __device__ uint32_t lies[N];
 static void idle(Rounds &r)
 {
     uint32_t *d, *count, differing = 0, *var;
+    size_t mib = getenv("ROUNDS_MIB") ? strtoul(getenv("ROUNDS_MIB"), nullptr, 10) : 0;
+    uint8_t *more = large(mib);
     CUDA(cudaGetSymbolAddress((void **)&var, lies));
     CUDA(cudaMalloc(&d, N * 4));
     CUDA(cudaMalloc(&count, 4));
@@ -260,7 +284,7 @@ static void idle(Rounds &r)
     differ<<<GRID, BLOCK>>>(d, N, 3, count);
     differ<<<GRID, BLOCK>>>(var, N, 4, count);
     CUDA(cudaMemcpy(&differing, count, 4, cudaMemcpyDeviceToHost));
-    r.check(differing == 0);
+    r.check(differing == 0 && whole(more, mib));
 }
 
 // times: the GPU's clock never goes back, and goes at least as far as the program's own between the same two moments.
