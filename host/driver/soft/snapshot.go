@@ -23,6 +23,11 @@ func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) er
 	if err := s.Movable(); err != nil {
 		return err
 	}
+	if times := s.eventTimes(); len(times) > 0 {
+		if err := fn(ofEvents, uint64(len(times)), bytes.NewReader(times)); err != nil {
+			return fmt.Errorf("export times of events: %w", err)
+		}
+	}
 	for _, e := range *s.space.intervals.Load() {
 		if e.a.kind == pinnedRegion || e.a.freed {
 			continue
@@ -94,6 +99,9 @@ func (s *session) Movable() error {
 
 // ImportMemory implements driver.Snapshotter.
 func (s *session) ImportMemory(addr, size uint64, r io.Reader) error {
+	if addr == ofEvents {
+		return s.setEventTimes(size, r)
+	}
 	a := s.space.lookup(addr)
 	if a == nil || a.lo != addr || a.size != size || a.kind == pinnedRegion {
 		return fmt.Errorf("import: no allocation of %d bytes at %#x", size, addr)
