@@ -119,6 +119,9 @@ func (c *conn) teardown() {
 	if c.transfer != nil {
 		c.transfer.abort()
 	}
+	if l, ok := c.dev.(Leaver); ok {
+		l.Leave()
+	}
 	for i := range c.rings {
 		c.stop(i)
 	}

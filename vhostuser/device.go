@@ -36,6 +36,12 @@ type StateHandler interface {
 	Load(r io.Reader) error
 }
 
+// A Leaver is a Device that hears when the front end has gone, before the queues stop for the last time: nobody comes back to them.
+type Leaver interface {
+	Device
+	Leave()
+}
+
 // QueueConfig describes a ring. Addresses are guest-physical and were valid when the front end set them;
 // the consumer translates them again.
 type QueueConfig struct {

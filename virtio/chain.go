@@ -44,6 +44,13 @@ type Chain struct {
 	writable uint64
 }
 
+// Live says whether the driver hears of the chain's completion: its queue has not stopped.
+func (c *Chain) Live() bool {
+	c.q.mu.Lock()
+	defer c.q.mu.Unlock()
+	return c.q.ring != nil
+}
+
 // ReadableLen is the number of bytes in Readable.
 func (c *Chain) ReadableLen() int { return int(c.readable) }
 

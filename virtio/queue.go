@@ -20,6 +20,7 @@ const minChainLimit = 1024
 // Queue is the device's end of one split virtqueue.
 type Queue struct {
 	mem      *vhostuser.Memory
+	cfg      vhostuser.QueueConfig
 	maxDescs int
 	eventIdx bool
 	indirect bool
@@ -58,7 +59,7 @@ func NewQueue(mem *vhostuser.Memory, cfg vhostuser.QueueConfig) (*Queue, error) 
 	if err != nil {
 		return nil, err
 	}
-	q := &Queue{mem: mem, maxDescs: max(cfg.Size, minChainLimit), eventIdx: cfg.EventIdx, indirect: cfg.IndirectDesc,
+	q := &Queue{mem: mem, cfg: cfg, maxDescs: max(cfg.Size, minChainLimit), eventIdx: cfg.EventIdx, indirect: cfg.IndirectDesc,
 		next: cfg.Base, seen: cfg.Base, ring: r, used: r.usedIdx()}
 	q.Update(cfg)
 	return q, nil
@@ -103,6 +104,31 @@ func (q *Queue) Resume(f *InFlight) []*Chain {
 		list = append(list, c)
 	}
 	return list
+}
+
+// restart goes on with a queue that was stopped with chains in flight. False, and nothing has changed: cfg is not where it stood.
+func (q *Queue) restart(cfg vhostuser.QueueConfig) bool {
+	old := &q.cfg
+	if q.inflight == 0 || cfg.Base != q.next || cfg.Size != old.Size || cfg.Desc != old.Desc || cfg.Avail != old.Avail || cfg.Used != old.Used ||
+		cfg.EventIdx != old.EventIdx || cfg.IndirectDesc != old.IndirectDesc {
+		return false
+	}
+	r, err := mapRing(q.mem, cfg)
+	if err != nil {
+		return false
+	}
+	q.mu.Lock()
+	same := r.usedIdx() == q.used
+	if same {
+		q.ring, q.seen = r, q.next
+	} else {
+		r.unmap()
+	}
+	q.mu.Unlock()
+	if same {
+		q.Update(cfg)
+	}
+	return same
 }
 
 // Next is the index of the next available entry.

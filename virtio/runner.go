@@ -19,6 +19,16 @@ type Handler interface {
 	Quiesce(queue int)
 }
 
+// A Pauser is a Handler that may leave chains in flight while a queue stands.
+type Pauser interface {
+	Handler
+	// Pause is Quiesce for a queue that may go on. With kept some chains stay in flight: they are completed after Resume, and nothing of them is
+	// written before.
+	Pause(queue int) (kept bool)
+	// Resume follows a Pause that kept chains. Without same the driver has another queue now, and they are lost: to complete them does nothing.
+	Resume(queue int, same bool)
+}
+
 // drainLimit is how long StopQueue waits for chains that Quiesce left behind. QEMU is blocked meanwhile.
 const drainLimit = time.Second
 
@@ -29,6 +39,7 @@ type Runner struct {
 	handler Handler
 	log     *slog.Logger
 	queues  []*running // nil where stopped
+	paused  []*Queue   // with chains that were kept; nil: none were
 	track   func(queue int) *InFlight
 }
 
@@ -47,7 +58,7 @@ type running struct {
 
 // NewRunner makes a Runner for n queues over mem.
 func NewRunner(mem *vhostuser.Memory, n int, h Handler, log *slog.Logger) *Runner {
-	return &Runner{mem: mem, handler: h, log: log, queues: make([]*running, n)}
+	return &Runner{mem: mem, handler: h, log: log, queues: make([]*running, n), paused: make([]*Queue, n)}
 }
 
 // Queues is the number of queues.
@@ -55,6 +66,16 @@ func (r *Runner) Queues() int { return len(r.queues) }
 
 // StartQueue implements vhostuser.Device.
 func (r *Runner) StartQueue(index int, cfg vhostuser.QueueConfig) error {
+	if index >= 0 && index < len(r.queues) && r.paused[index] != nil {
+		q := r.paused[index]
+		r.paused[index] = nil
+		same := q.restart(cfg)
+		r.handler.(Pauser).Resume(index, same)
+		if same {
+			r.run(index, q, cfg)
+			return nil
+		}
+	}
 	return r.start(index, cfg, func(q *Queue) {
 		if r.track != nil {
 			q.Track(r.track(index))
@@ -80,13 +101,17 @@ func (r *Runner) start(index int, cfg vhostuser.QueueConfig, ready func(*Queue))
 	if err != nil {
 		return fmt.Errorf("queue %d: %w", index, err)
 	}
+	ready(q)
+	r.run(index, q, cfg)
+	return nil
+}
+
+func (r *Runner) run(index int, q *Queue, cfg vhostuser.QueueConfig) {
 	run := &running{index: index, q: q, kick: cfg.Kick, done: make(chan struct{})}
 	run.err.Store(cfg.Err)
 	run.kick.Rearm()
 	r.queues[index] = run
-	ready(q)
 	go r.routineQueue(run)
-	return nil
 }
 
 // UpdateQueue implements vhostuser.Device.
@@ -107,7 +132,13 @@ func (r *Runner) StopQueue(index int) uint16 {
 	run.stop.Store(true)
 	run.kick.Interrupt()
 	<-run.done
-	r.handler.Quiesce(index)
+	if p, ok := r.handler.(Pauser); !ok {
+		r.handler.Quiesce(index)
+	} else if p.Pause(index) {
+		run.q.Stop(0)
+		r.paused[index] = run.q
+		return run.q.Next()
+	}
 	if lost := run.q.Stop(drainLimit); lost > 0 {
 		r.log.Error("requests did not complete before the ring stopped; the guest will wait for them for ever",
 			"queue", index, "requests", lost)

@@ -3,6 +3,7 @@ package device
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,7 +32,7 @@ func (s *session) tick(now time.Time) {
 	for _, r := range s.regions {
 		lapsed = lapsed || r.expired(now)
 	}
-	act := lapsed && s.state != parking && s.state < dead
+	act := lapsed && !s.paused && s.state != parking && s.state < dead
 	if act && s.state == running {
 		s.state = parking
 	}
@@ -60,8 +61,8 @@ func (s *session) due() time.Time {
 			by(w.since, waitTerm)
 		}
 	}
-	if s.state == parking || s.state >= dead {
-		return first // its leases are about to end
+	if s.state == parking || s.paused || s.state >= dead {
+		return first // its leases are about to end, or stand
 	}
 	for _, r := range s.regions {
 		if t := r.oldest(); !t.IsZero() {
@@ -73,8 +74,7 @@ func (s *session) due() time.Time {
 
 // Reasons of the device's own to end a session.
 var (
-	errLapsed  = errors.New("the guest did not renew its leases while the worker started")
-	errRevoked = errors.New("the guest's memory was taken back while the worker started")
+	errLapsed = errors.New("the guest did not renew its leases while the worker started")
 )
 
 // lapse has the worker let go of guest memory, then ends all leases. A worker that has not started yet is ended.
@@ -83,7 +83,11 @@ func (s *session) lapse() {
 	st := s.state
 	s.mu.Unlock()
 	if st == parking {
-		s.do(func() { s.park(parkLimit, lapsePatience) })
+		s.do(func() {
+			if err := s.park(parkLimit, lapsePatience); err != nil {
+				s.fail(fmt.Errorf("lease lapsed: %w", err))
+			}
+		})
 		return
 	}
 	// Nothing has been mapped yet, or is mapped any more.
@@ -93,8 +97,9 @@ func (s *session) lapse() {
 	s.endLeases()
 }
 
-// park has the worker let go, for which the GPU may take patience and the worker limit. It runs on routine. Afterwards no page is in use.
-func (s *session) park(limit, patience time.Duration) {
+// park has a session in parking let go within limit, of which the GPU may take patience. It runs on routine. Afterwards no page is in use,
+// or, with an error, the session runs as before: the GPU did not let go.
+func (s *session) park(limit, patience time.Duration) error {
 	s.mu.Lock()
 	p := s.proc
 	st := s.state
@@ -102,31 +107,35 @@ func (s *session) park(limit, patience time.Duration) {
 	n := s.parks
 	s.mu.Unlock()
 	if st != parking || p == nil {
-		return
+		return nil
 	}
-	err := p.Send(link.Park{Number: n, Patience: patience})
+	err := p.Send(link.Park{Number: n, Limit: limit, Patience: patience})
+	var m link.ToParent
 	if err == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), limit)
-		var m link.ToParent
+		ctx, cancel := context.WithTimeout(context.Background(), limit+parkMargin)
 		m, err = p.Await(ctx, func(m link.ToParent) bool {
 			parked, ok := m.(link.Parked)
 			return ok && parked.Number == n
 		})
 		cancel()
-		if err == nil {
-			err = m.(link.Parked).Err()
-		}
 	}
 	if err != nil {
 		s.fail(err)
-		return
+		return nil
 	}
+	busy := m.(link.Parked).Err()
 	s.mu.Lock()
 	if s.state == parking {
 		s.state = parked
+		if busy != nil {
+			s.state = running
+		}
 	}
 	s.mu.Unlock()
-	s.endLeases()
+	if busy == nil {
+		s.endLeases()
+	}
+	return busy
 }
 
 // endLeases completes the READs of all leases and waits. Nobody touches the pages.
@@ -218,8 +227,53 @@ func (s *session) sendRegions() {
 	s.ring()
 }
 
-// Revoke implements fs.ControlHandle.
+// Revoke implements fs.ControlHandle: who does not let go is ended.
 func (s *session) Revoke(ctx context.Context, _ []fs.Request) {
+	if err := s.letGo(ctx, parkLimit); err != nil {
+		s.fail(err)
+	}
+}
+
+// Pause implements fs.Pauser: a GPU that is at a kernel may go on with it, and with the pages, while the VM stands.
+func (s *session) Pause(ctx context.Context, _ []fs.Request) (keep bool) {
+	s.mu.Lock()
+	s.paused = true
+	s.mu.Unlock()
+	err := s.letGo(ctx, longestPause)
+	if err == nil {
+		s.mu.Lock()
+		s.paused = false
+		s.mu.Unlock()
+		return false
+	}
+	s.log.Warn("the VM stands while the session keeps its memory; it cannot be saved or moved now", "error", err)
+	return true
+}
+
+// Resume implements fs.Pauser. Nothing was renewed meanwhile.
+func (s *session) Resume() {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = false
+	for _, r := range s.regions {
+		for _, p := range r.pieces {
+			p.renewed = now
+		}
+	}
+	for _, list := range s.waits {
+		for i := range list {
+			list[i].since = now
+		}
+	}
+}
+
+// longestPause is more than any VM stands still for a session.
+const longestPause = time.Minute
+
+// letGo gives the pages of all requests back before ctx ends, for which the worker may take most. With an error the session has them, and is as it
+// was.
+func (s *session) letGo(ctx context.Context, most time.Duration) error {
 	s.dropExtents()
 	defer s.settle()
 	s.mu.Lock()
@@ -232,34 +286,39 @@ func (s *session) Revoke(ctx context.Context, _ []fs.Request) {
 	if starter != nil {
 		starter.Complete(0, unix.EAGAIN)
 	}
-	s.mu.Lock()
-	if s.state == running {
-		s.state = parking
-	}
-	st := s.state
-	s.mu.Unlock()
-	done := make(chan struct{})
-	limit := parkLimit
-	if d, ok := ctx.Deadline(); ok {
-		limit = min(limit, time.Until(d)-parkMargin)
-	}
+	done := make(chan error, 1)
 	queued := s.do(func() {
-		defer close(done)
+		limit := most - parkMargin
+		if d, ok := ctx.Deadline(); ok {
+			limit = min(limit, time.Until(d)-2*parkMargin)
+		}
+		if limit <= 0 {
+			done <- context.DeadlineExceeded
+			return
+		}
+		s.mu.Lock()
+		if s.state == running {
+			s.state = parking
+		}
+		st := s.state
+		s.mu.Unlock()
 		if st == parking {
-			s.park(limit, limit-parkMargin)
+			done <- s.park(limit, limit)
 			return
 		}
 		s.endLeases()
+		done <- nil
 	})
-	if st == starting || !queued {
-		s.fail(errRevoked) // the job before this one waits for a worker that may be about to map the pages
-		return
+	if !queued {
+		return errState
 	}
 	select {
-	case <-done:
-	case <-ctx.Done():
-		s.fail(ctx.Err())
+	case err := <-done:
+		return err
+	case <-ctx.Done(): // a job before this one waits for a worker that may be about to map the pages
+		return ctx.Err()
 	case <-s.over:
+		return nil
 	}
 }
 

@@ -63,6 +63,7 @@ type session struct {
 	waiting int
 	why     string // text of the last refused control write
 	parks   uint64
+	paused  bool // the VM stands, and so do the terms of what it lent
 
 	copying sync.RWMutex         // held for reading while an extent is copied; taken before mu
 	extents map[*extent]struct{} // not begun

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"causeway/host/driver"
 	"causeway/host/worker/link"
 )
 
@@ -31,6 +32,11 @@ func (w *Worker) export(l *leased, stream int) error {
 func (w *Worker) exportTo(h *handover, l *leased) error {
 	if op, waits := w.unanswered(); waits {
 		return fmt.Errorf("%s is still waiting for its answer", op)
+	}
+	if s, ok := w.session.(driver.Movable); ok {
+		if err := s.Movable(); err != nil {
+			return err
+		}
 	}
 	snap := w.snapshot()
 	snap.Leased = l.bare()

@@ -231,7 +231,7 @@ func TestParkedSessionsAnswerLater(t *testing.T) {
 		}()
 		park := func() error {
 			parked := make(chan error, 1)
-			go func() { parked <- w.park(l, patience) }()
+			go func() { parked <- w.park(l, time.Second, patience) }()
 			synctest.Wait()
 			tasks <- struct{}{}
 			return <-parked
@@ -289,7 +289,7 @@ func TestParkOfABusyGPU(t *testing.T) {
 		l := &leased{mem: shm.NewMemory(), done: make(chan struct{})}
 		parked := make(chan error, 1)
 		begin := time.Now()
-		go func() { parked <- w.park(l, patience) }()
+		go func() { parked <- w.park(l, time.Second, patience) }()
 		synctest.Wait()
 		if err := w.runTask(); err != nil {
 			t.Error("the session ends", err)

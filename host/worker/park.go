@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,9 +25,9 @@ var errBusy = errors.New("the GPU does not let go of guest memory")
 const replyPatience = 100 * time.Millisecond
 
 // park stops everything that touches guest memory, and takes the pages away. When it returns nil, neither this process nor
-// the GPU touches them until resume. The GPU may take patience to let go: with errBusy the session goes on as if nothing had been asked. Another
-// error ends the session.
-func (w *Worker) park(l *leased, patience time.Duration) error {
+// the GPU touches them until resume. It may take limit, and the GPU patience of it: with errBusy the session goes on as if nothing had been asked.
+// Another error ends the session.
+func (w *Worker) park(l *leased, limit, patience time.Duration) error {
 	if l == nil {
 		return errors.New("only leased memory can be parked")
 	}
@@ -35,9 +36,14 @@ func (w *Worker) park(l *leased, patience time.Duration) error {
 	}
 	stopped := make(chan error, 1)
 	p := newParking()
+	late := time.Now().Add(limit)
+	var settled atomic.Bool // that it is to park, or not
 	go func() {
 		err := w.onLoop(func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			if !settled.CompareAndSwap(false, true) {
+				return nil
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), min(patience, time.Until(late)))
 			defer cancel()
 			if err := w.session.Quiesce(ctx); err != nil {
 				stopped <- fmt.Errorf("%w: %w", errBusy, err)
@@ -63,7 +69,17 @@ func (w *Worker) park(l *leased, patience time.Duration) error {
 			}
 		}
 	}()
-	err := <-stopped
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	var err error
+	select {
+	case err = <-stopped:
+	case <-t.C:
+		if settled.CompareAndSwap(false, true) {
+			return fmt.Errorf("%w: a call is going on", errBusy)
+		}
+		err = <-stopped
+	}
 	if err == nil {
 		w.parked = p
 	}

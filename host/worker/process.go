@@ -335,7 +335,7 @@ func (s *starter) follow(w *Worker, r link.Received[link.ToWorker], end func()) 
 		s.tied = s.leased != nil
 		return nil
 	case link.Park:
-		err := w.park(s.leased, m.Patience)
+		err := w.park(s.leased, m.Limit, m.Patience)
 		if err != nil && !errors.Is(err, errBusy) {
 			return err
 		}

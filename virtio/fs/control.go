@@ -36,5 +36,15 @@ type ControlHandle interface {
 	Revoke(ctx context.Context, pending []Request)
 }
 
+// A Pauser is a ControlHandle that may keep its pages while its queue stands, as with a VM that is paused.
+type Pauser interface {
+	ControlHandle
+	// Pause asks for the pages of pending requests. With keep they stay, and what is completed reaches the guest after Resume: it need not be
+	// held back. It must return before ctx ends.
+	Pause(ctx context.Context, pending []Request) (keep bool)
+	// Resume says that the queue goes on where it stood.
+	Resume()
+}
+
 // Request is a *ReadRequest or *WriteRequest.
 type Request interface{ request() *pending }

@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -22,6 +23,10 @@ type Options struct {
 	// RevokeLimit bounds ControlHandle.Revoke; default 2 s. QEMU waits that long at most, so keep it short.
 	RevokeLimit time.Duration
 
+	// PauseLimit bounds Pauser.Pause, for which QEMU waits with its VM standing; default 5 s. MoveLimit is the same while the VM is about to
+	// move, when what is kept ends the move; default 10 s.
+	PauseLimit, MoveLimit time.Duration
+
 	// Track keeps what is in flight on a queue for a process that takes over; nil: nobody does. See Ended.
 	Track func(queue int) *virtio.InFlight
 
@@ -33,13 +38,14 @@ type Options struct {
 // Device is a virtio-fs device. It implements vhostuser.Device and vhostuser.StateHandler.
 type Device struct {
 	*virtio.Runner
-	mem    *vhostuser.Memory
-	opts   Options
-	log    *slog.Logger
-	nodes  []*node // by id-1
-	born   time.Time
-	queues []*request   // one per queue, used by its goroutine alone
-	parked atomic.Int64 // pieces of guest memory in pending requests
+	mem     *vhostuser.Memory
+	opts    Options
+	log     *slog.Logger
+	nodes   []*node // by id-1
+	born    time.Time
+	queues  []*request   // one per queue, used by its goroutine alone
+	leaving atomic.Bool  // the front end has gone
+	parked  atomic.Int64 // pieces of guest memory in pending requests
 
 	mu      sync.Mutex // guards what follows
 	handles map[uint64]*handle
@@ -50,7 +56,8 @@ var (
 	_ vhostuser.Device       = (*Device)(nil)
 	_ vhostuser.StateHandler = (*Device)(nil)
 	_ vhostuser.Observer     = (*Device)(nil)
-	_ virtio.Handler         = (*Device)(nil)
+	_ virtio.Pauser          = (*Device)(nil)
+	_ vhostuser.Leaver       = (*Device)(nil)
 )
 
 // New makes a device that serves root to the guest behind mem. root must not change any more.
@@ -72,6 +79,12 @@ func New(mem *vhostuser.Memory, root *Dir, o Options) (*Device, error) {
 	}
 	if o.RevokeLimit == 0 {
 		o.RevokeLimit = 2 * time.Second
+	}
+	if o.PauseLimit == 0 {
+		o.PauseLimit = 5 * time.Second
+	}
+	if o.MoveLimit == 0 {
+		o.MoveLimit = 10 * time.Second
 	}
 	if o.RequestQueues < 1 || o.RequestQueues > 255 {
 		return nil, fmt.Errorf("virtio-fs: %d request queues, not 1 to 255", o.RequestQueues)
@@ -103,6 +116,45 @@ func (d *Device) node(id uint64) *node {
 
 // Handle implements virtio.Handler.
 func (d *Device) Handle(queue int, c *virtio.Chain) { d.queues[queue].serve(c) }
+
+// Pause implements virtio.Pauser: the rings stand because the VM does, mostly, and whoever cannot let go of its pages keeps them until it goes on.
+func (d *Device) Pause(queue int) bool {
+	if d.leaving.Load() {
+		d.Quiesce(queue)
+		return false
+	}
+	limit := d.opts.PauseLimit
+	if d.mem.Logging() {
+		limit = d.opts.MoveLimit
+	}
+	return d.ask(d.allHandles(), func(p *pending) bool { return p.queue == queue }, limit, func(ctx context.Context, h *handle, reqs []Request) bool {
+		if p, ok := h.ctl.(Pauser); ok {
+			return p.Pause(ctx, reqs)
+		}
+		h.ctl.Revoke(ctx, reqs)
+		return false
+	})
+}
+
+// Resume implements virtio.Pauser.
+func (d *Device) Resume(queue int, same bool) {
+	if !same {
+		d.log.Warn("requests were kept for a ring that does not go on", "queue", queue)
+		for _, h := range d.allHandles() {
+			h.abandon()
+		}
+		d.Quiesce(queue)
+		return
+	}
+	for _, h := range d.allHandles() {
+		if h.unhold(queue) {
+			h.ctl.(Pauser).Resume()
+		}
+	}
+}
+
+// Leave implements vhostuser.Leaver.
+func (d *Device) Leave() { d.leaving.Store(true) }
 
 // Quiesce implements virtio.Handler: it takes back the pages of all pending requests of a queue.
 func (d *Device) Quiesce(queue int) {
@@ -141,6 +193,7 @@ func (d *Device) Reset() {
 // Disconnect implements vhostuser.Device.
 func (d *Device) Disconnect() {
 	d.releaseAll()
+	d.leaving.Store(false)
 	if d.opts.OnDisconnect != nil {
 		d.opts.OnDisconnect()
 	}

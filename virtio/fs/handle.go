@@ -95,6 +95,7 @@ func (d *Device) release(h *handle) {
 	if again {
 		return
 	}
+	h.abandon()
 	d.revokeHandles([]*handle{h}, func(*pending) bool { return true })
 	h.ctl.Release()
 }
@@ -117,50 +118,63 @@ func (d *Device) releaseAll() {
 
 func (d *Device) revoke(match func(*pending) bool) { d.revokeHandles(d.allHandles(), match) }
 
-// revokeGrace is how long a Revoke that ignores its context may overrun before its pages are taken anyway. QEMU's
+// revokeGrace is how long a handle that ignores its context may overrun before its pages are taken anyway. QEMU's
 // main loop is blocked meanwhile, so waiting for ever would hang the guest instead of one process in it.
 const revokeGrace = time.Second
 
-// revokeHandles takes back the pages of matching requests of hs: all owners are asked at once, then what is still
-// pending is completed.
+// revokeHandles takes back the pages of matching requests of hs.
 func (d *Device) revokeHandles(hs []*handle, match func(*pending) bool) {
-	var taken []*pending
-	var wg sync.WaitGroup
-	ctx, cancel := context.WithTimeout(context.Background(), d.opts.RevokeLimit)
+	d.ask(hs, match, d.opts.RevokeLimit, func(ctx context.Context, h *handle, reqs []Request) bool {
+		h.ctl.Revoke(ctx, reqs)
+		return false
+	})
+}
+
+// ask asks the owners of matching requests of hs for their pages, all at once, then completes what is still pending, but for those of handles
+// that keep them. It reports whether one does.
+func (d *Device) ask(hs []*handle, match func(*pending) bool, limit time.Duration, owner func(context.Context, *handle, []Request) bool) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
+	taken := map[*handle][]*pending{}
+	type answer struct {
+		h    *handle
+		keep bool
+	}
+	answers := make(chan answer, len(hs))
 	for _, h := range hs {
 		var reqs []Request
 		h.mu.Lock()
 		for p := h.pending; p != nil; p = p.next {
 			if match(p) {
-				taken, reqs = append(taken, p), append(reqs, p.owner)
+				taken[h], reqs = append(taken[h], p), append(reqs, p.owner)
 			}
 		}
 		h.mu.Unlock()
 		if len(reqs) > 0 {
-			wg.Add(1)
-			go func() {
-				defer wg.Done()
-				h.ctl.Revoke(ctx, reqs)
-			}()
+			go func() { answers <- answer{h, owner(ctx, h, reqs)} }()
 		}
 	}
-	if len(taken) == 0 {
-		return
+	kept := false
+	late := time.NewTimer(limit + revokeGrace)
+	defer late.Stop()
+	for left := len(taken); left > 0; left-- {
+		select {
+		case a := <-answers:
+			if a.keep {
+				kept = true
+				a.h.hold(taken[a.h])
+				delete(taken, a.h)
+			}
+			continue
+		case <-late.C:
+			d.log.Error("a control file did not give its pages back in time; they are taken", "limit", limit)
+		}
+		break
 	}
-	done := make(chan struct{})
-	go func() {
-		wg.Wait()
-		close(done)
-	}()
-	t := time.NewTimer(d.opts.RevokeLimit + revokeGrace)
-	defer t.Stop()
-	select {
-	case <-done:
-	case <-t.C:
-		d.log.Error("a control file did not give its pages back in time; they are taken", "limit", d.opts.RevokeLimit)
+	for _, list := range taken {
+		for _, p := range list {
+			p.cancel()
+		}
 	}
-	for _, p := range taken {
-		p.cancel()
-	}
+	return kept
 }

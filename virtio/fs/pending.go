@@ -25,7 +25,69 @@ type pending struct {
 	// Guarded by h.mu.
 	c          *virtio.Chain
 	done       bool
+	held       bool   // the queue stands: what completes it waits in late
+	late       func() // nil: nothing has completed it yet
 	prev, next *pending
+}
+
+// hold has requests wait for their queue.
+func (h *handle) hold(list []*pending) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range list {
+		p.held = !p.done
+	}
+}
+
+// unhold completes what was completed meanwhile. It reports whether there were requests that waited.
+func (h *handle) unhold(queue int) (some bool) {
+	var late []func()
+	h.mu.Lock()
+	for p := h.pending; p != nil; p = p.next {
+		if !p.held || p.queue != queue {
+			continue
+		}
+		p.held, some = false, true
+		if p.late != nil {
+			late = append(late, p.late)
+		}
+	}
+	h.mu.Unlock()
+	for _, f := range late {
+		f()
+	}
+	return some
+}
+
+// abandon is for requests whose queue does not go on.
+func (h *handle) abandon() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for p := h.pending; p != nil; p = p.next {
+		p.held, p.late = false, nil
+	}
+}
+
+// holds reports whether requests wait for their queue.
+func (h *handle) holds() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for p := h.pending; p != nil; p = p.next {
+		if p.held {
+			return true
+		}
+	}
+	return false
+}
+
+// later keeps what completes a request for when its queue goes on; false: now will do. Only the first counts.
+func (p *pending) later(complete func()) (held, first bool) {
+	p.h.mu.Lock()
+	defer p.h.mu.Unlock()
+	if first = p.late == nil; p.held && first {
+		p.late = complete
+	}
+	return p.held, first
 }
 
 // finish takes the request out of the list. It returns nil if somebody else did before.
@@ -87,7 +149,7 @@ func (r *ReadRequest) Segments() []virtio.Segment { return r.p.segs }
 func (r *ReadRequest) CopyIn(b []byte, off int) int {
 	r.p.h.mu.Lock()
 	defer r.p.h.mu.Unlock()
-	if r.p.done {
+	if r.p.done || r.p.held {
 		return 0
 	}
 	return virtio.CopyTo(r.p.segs, off, b)
@@ -97,6 +159,9 @@ func (r *ReadRequest) CopyIn(b []byte, off int) int {
 // they are: nothing is copied in the guest either. It returns false, and does nothing, if the request was completed
 // or cancelled before. Whoever may touch the pages must have stopped.
 func (r *ReadRequest) Complete(n int, errno syscall.Errno) bool {
+	if held, first := r.p.later(func() { r.Complete(n, errno) }); held {
+		return first
+	}
 	c := r.p.finish()
 	if c == nil {
 		return false
@@ -152,6 +217,9 @@ func (w *WriteRequest) Data() []byte {
 // Complete ends the WRITE: n bytes were taken, or an error. It returns false, and does nothing, if the request was
 // completed or cancelled before.
 func (w *WriteRequest) Complete(n int, errno syscall.Errno) bool {
+	if held, first := w.p.later(func() { w.Complete(n, errno) }); held {
+		return first
+	}
 	c := w.p.finish()
 	if c == nil {
 		return false
@@ -171,6 +239,10 @@ func (w *WriteRequest) Complete(n int, errno syscall.Errno) bool {
 // answer completes a chain with a header, payload, and extra bytes that are already in place behind it. The used
 // length is the header's: Linux 7.1 and newer compare them.
 func answer(c *virtio.Chain, unique uint64, errno syscall.Errno, payload []byte, extra int) {
+	if !c.Live() {
+		c.Complete(0)
+		return
+	}
 	h := fuse.OutHeader{Unique: unique}
 	total := outHeaderSize
 	if errno != 0 {

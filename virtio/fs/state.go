@@ -96,6 +96,9 @@ func (h *handle) save(w io.Writer) error {
 	if err := m.Save(partWriter{w}); err != nil {
 		return fmt.Errorf("%s, open in guest process %d: %w", h.node.name, h.caller.PID, err)
 	}
+	if h.holds() {
+		return fmt.Errorf("%s, open in guest process %d: requests are still in flight", h.node.name, h.caller.PID)
+	}
 	return binary.Write(w, binary.LittleEndian, uint32(0))
 }
 

@@ -13,20 +13,27 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "session/lease.h"
 
 /* LEASES: pieces that a process may lend. Each keeps a request pending in a queue that all processes of the VM share. */
 enum { LEASES = 256, DEFAULT_READ = 128 * 1024 };
 
+/* EAGAIN: the host has given the message back, as when the VM is about to pause or to move. */
 static int control(struct cw_session *s, uint32_t type, uint32_t region, const void *va, uint64_t size)
 {
+	enum { TRIES = 50, NAP_NS = 20000000 };
 	struct cw_hello h;
 	ssize_t n;
 	cw_hello_fill(&h, type, region, va, size);
-	do
+	for (int tries = 0;; tries++) {
 		n = pwrite(s->fd, &h, sizeof h, CW_FILE_CONTROL);
-	while (n < 0 && errno == EINTR);
+		if (n >= 0 || (errno != EINTR && errno != EAGAIN) || tries == TRIES)
+			break;
+		if (errno == EAGAIN)
+			nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+	}
 	return n == (ssize_t)sizeof h ? 0 : n < 0 ? -errno : -EIO;
 }
 

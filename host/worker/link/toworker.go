@@ -136,19 +136,22 @@ type Start struct {
 
 func (m *Start) fields(c *coder) { c.file(&m.Doorbell) }
 
-// Park has the worker let go of all guest memory, for which the GPU may take Patience. Answer: Parked with the same number.
+// Park has the worker let go of all guest memory within Limit, of which the GPU may take Patience to end what it does. Answer: Parked with the
+// same number.
 type Park struct {
 	forWorker
-	Number   uint64
-	Patience time.Duration
+	Number          uint64
+	Limit, Patience time.Duration
 }
 
 func (m *Park) fields(c *coder) {
 	c.u64(&m.Number)
-	n := uint64(m.Patience)
-	c.u64(&n)
-	m.Patience = time.Duration(n)
-	c.check(m.Patience >= 0, "a patience of %v", m.Patience)
+	for _, d := range []*time.Duration{&m.Limit, &m.Patience} {
+		n := uint64(*d)
+		c.u64(&n)
+		*d = time.Duration(n)
+		c.check(*d >= 0, "a limit of %v", *d)
+	}
 }
 
 // Export has a parked worker write its session to a stream socket, and stay as it is. Answer: Exported.
