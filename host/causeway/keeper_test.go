@@ -81,6 +81,12 @@ func TestKeeper(t *testing.T) {
 			if n := len(keepers(program)); n != 1 {
 				t.Errorf("%d keepers", n)
 			}
+			for _, pid := range keepers(program) {
+				eventually(t, "the keeper has its filter", func() bool {
+					b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+					return err == nil && bytes.Contains(b, []byte("\nSeccomp:\t2\n"))
+				})
+			}
 			if how == 0 {
 				if err := g.Kill(); err != nil {
 					t.Error(err)

@@ -14,5 +14,5 @@
 //
 // A Space belongs to the parent (run, serve, device). Fork starts a process in it, on an operating system thread that the
 // caller throws away. Enter and Seal run in the worker: Enter first thing in main, before anything of a guest is read; Seal
-// when the process needs no other image any more. Neither is undone.
+// when the process needs no other image any more. Neither is undone. Confine is for parents, OnlyDescriptors for a device's keeper.
 package sandbox
