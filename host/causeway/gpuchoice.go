@@ -67,6 +67,23 @@ func named(cfg *link.Config, gpu string, list []gpuLine) error {
 	return nil
 }
 
+// sliceOf is the name of the MIG slice that cfg offers which says whose it is, as NVML knows it: workers get no other GPU's nodes then. ""
+// where cfg offers none, or NVML does not tell. A driver shows a slice to nobody but those who name it, so it is asked for by name.
+func sliceOf(ctx context.Context, cfg link.Config, ask func(ctx context.Context, visible []string) ([]gpuLine, error)) (string, error) {
+	if len(cfg.Visible) == 0 || !strings.HasPrefix(cfg.Visible[0], "MIG-") {
+		return "", nil
+	}
+	list, err := ask(ctx, cfg.Visible)
+	if err != nil {
+		return "", err
+	}
+	i := slices.IndexFunc(list, func(g gpuLine) bool { return g.Backend == "cuda" })
+	if i < 0 {
+		return "", errNoGPU
+	}
+	return list[i].Slice, nil
+}
+
 // choose settles which GPU the VM gets: any is one, auto and all are what is there.
 func choose(cfg *link.Config, gpu string, list []gpuLine) (gpuLine, error) {
 	for _, g := range list {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -32,6 +33,32 @@ func TestNamed(t *testing.T) {
 		if err := named(&link.Config{}, name, gpuList); !errors.Is(err, errNoGPU) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestSliceOf: whose a MIG slice is, is asked of a driver that sees it, by its name; of other GPUs nobody is asked.
+func TestSliceOf(t *testing.T) {
+	const name = "MIG-GPU-1/7/0"
+	asked := 0
+	ask := func(_ context.Context, visible []string) ([]gpuLine, error) {
+		asked++
+		if !slices.Equal(visible, []string{"MIG-abc"}) {
+			t.Errorf("asked with %v visible", visible)
+		}
+		return []gpuLine{{Backend: "soft"}, {Backend: "cuda", Slice: name}}, nil
+	}
+	for _, visible := range [][]string{nil, {"GPU-1"}} {
+		if got, err := sliceOf(t.Context(), link.Config{GPU: "cuda", Visible: visible}, ask); got != "" || err != nil || asked != 0 {
+			t.Errorf("of %v: %q, %v", visible, got, err)
+		}
+	}
+	slice := link.Config{GPU: "cuda", Visible: []string{"MIG-abc"}}
+	if got, err := sliceOf(t.Context(), slice, ask); got != name || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	none := func(context.Context, []string) ([]gpuLine, error) { return []gpuLine{{Backend: "soft"}}, nil }
+	if _, err := sliceOf(t.Context(), slice, none); !errors.Is(err, errNoGPU) {
+		t.Errorf("a slice that no driver shows: %v", err)
 	}
 }
 

@@ -61,6 +61,9 @@ func (f *gpuFlags) config() (link.Config, error) {
 		if err := named(&c, f.gpu, list); err != nil {
 			return c, err
 		}
+		if f.sandbox.slice, err = sliceOf(context.Background(), c, askGPUs); err != nil {
+			return c, err
+		}
 	}
 	if f.warm < 0 || f.warm > maxWorkers {
 		return c, fmt.Errorf("--warm %d: use 0 to %d", f.warm, maxWorkers)
