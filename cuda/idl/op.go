@@ -112,16 +112,18 @@ const (
 	ObjectSession ObjectIn = "session" // there is one
 )
 
-// namedOtherwise reports whether objects of a kind have no ids: memory has addresses, regions have numbers of their own, and there
-// is one session.
-func namedOtherwise(kind string) bool { return kind == "mem" || kind == "region" || kind == "session" }
+// namedOtherwise reports whether objects of a kind have no ids: memory has addresses, regions have numbers of their own, there
+// is one session, and of access to another context there is one for each.
+func namedOtherwise(kind string) bool {
+	return kind == "mem" || kind == "region" || kind == "session" || kind == "peer"
+}
 
 // Object finds the field that names the object of the effect: the first newid or id; for mem the address ptr.
 func (o *Op) Object() (ObjectIn, *Field) {
 	if !o.Effect.Recorded() {
 		return ObjectNone, nil
 	}
-	name := map[string]string{"mem": "ptr", "region": "region"}[o.Kind]
+	name := map[string]string{"mem": "ptr", "region": "region", "peer": "peer"}[o.Kind]
 	for i := range o.In {
 		f := &o.In[i]
 		if name != "" && f.Name == name || !namedOtherwise(o.Kind) && (f.Type == "newid" || f.Type == "id") {

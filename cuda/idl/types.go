@@ -149,6 +149,7 @@ var Kinds = []string{"ctx", "module", "library", "func", "kernel", "stream", "ev
 	"memhandle", "resv", "mapping",
 	"graph", "graphnode", "graphexec",
 	"session", "region",
+	"peer", // access of the current context to the memory of the one that the request names
 }
 
 // sizes of the types of struct and op fields.

@@ -46,9 +46,9 @@ type Driver interface {
 	CtxSetCacheConfig(c *Call, a *CtxSetCacheConfigArgs) cuda.Result
 	// CtxResetPersistingL2Cache is answered at once.
 	CtxResetPersistingL2Cache(c *Call) cuda.Result
-	// CtxEnablePeerAccess is answered at once.
+	// CtxEnablePeerAccess is answered at once; it creates a peer.
 	CtxEnablePeerAccess(c *Call, a *CtxEnablePeerAccessArgs) cuda.Result
-	// CtxDisablePeerAccess is answered at once.
+	// CtxDisablePeerAccess is answered at once; it destroys a peer.
 	CtxDisablePeerAccess(c *Call, a *CtxDisablePeerAccessArgs) cuda.Result
 	// DeviceCanAccessPeer is answered at once.
 	DeviceCanAccessPeer(c *Call, a *DeviceCanAccessPeerArgs, r *DeviceCanAccessPeerReply) cuda.Result

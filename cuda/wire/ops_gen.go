@@ -223,6 +223,7 @@ const (
 	KindGraphexec
 	KindSession
 	KindRegion
+	KindPeer
 )
 
 var kindNames = [...]string{"none",
@@ -252,6 +253,7 @@ var kindNames = [...]string{"none",
 	"graphexec",
 	"session",
 	"region",
+	"peer",
 }
 
 // maxFixed is the longest fixed part of any request or reply.
@@ -382,12 +384,18 @@ var operations = [...]OpInfo{
 	},
 	OpCtxEnablePeerAccess: {
 		Name: "CtxEnablePeerAccess", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		OwnReply: true,
+		Effect:   Creates, Kind: KindPeer, In: InRequest,
+		Object: Ref{Name: "peer", Offset: 0, Kind: KindPeer, New: false},
 		Refs: []Ref{
 			{Name: "peer", Offset: 0, Kind: KindCtx, New: false},
 		},
 	},
 	OpCtxDisablePeerAccess: {
 		Name: "CtxDisablePeerAccess", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		OwnReply: true,
+		Effect:   Destroys, Kind: KindPeer, In: InRequest,
+		Object: Ref{Name: "peer", Offset: 0, Kind: KindPeer, New: false},
 		Refs: []Ref{
 			{Name: "peer", Offset: 0, Kind: KindCtx, New: false},
 		},
@@ -860,6 +868,7 @@ var operations = [...]OpInfo{
 		Name: "LinkComplete", Mode: Sync, Fixed: 8, ReplyFixed: 24,
 		Always:   true,
 		OwnReply: true,
+		Keyed:    true,
 		Effect:   Modifies, Kind: KindLink, In: InRequest,
 		Object: Ref{Name: "link", Offset: 0, Kind: KindLink, New: false},
 		Refs: []Ref{
@@ -1062,6 +1071,11 @@ var operations = [...]OpInfo{
 	},
 	OpStreamSetAttribute: {
 		Name: "StreamSetAttribute", Mode: Sync, Fixed: 16, ReplyFixed: 0,
+		Keyed: true,
+		Keys: []Key{
+			{Offset: 0, Size: 4},
+			{Offset: 4, Size: 4},
+		},
 		Effect: Modifies, Kind: KindStream, In: InRequest,
 		Object: Ref{Name: "target", Offset: 0, Kind: KindStream, New: false},
 		Refs: []Ref{
@@ -1434,6 +1448,10 @@ var operations = [...]OpInfo{
 	},
 	OpLibraryManage: {
 		Name: "LibraryManage", Mode: Sync, Fixed: 8, ReplyFixed: 8,
+		Keyed: true,
+		Keys: []Key{
+			{Offset: 4, Size: 4},
+		},
 		Effect: Modifies, Kind: KindLibrary, In: InRequest,
 		Object: Ref{Name: "library", Offset: 0, Kind: KindLibrary, New: false},
 		Refs: []Ref{
@@ -1442,6 +1460,10 @@ var operations = [...]OpInfo{
 	},
 	OpModuleManage: {
 		Name: "ModuleManage", Mode: Sync, Fixed: 8, ReplyFixed: 8,
+		Keyed: true,
+		Keys: []Key{
+			{Offset: 4, Size: 4},
+		},
 		Effect: Modifies, Kind: KindModule, In: InRequest,
 		Object: Ref{Name: "module", Offset: 0, Kind: KindModule, New: false},
 		Refs: []Ref{

@@ -27,7 +27,8 @@ type thing struct {
 	set      map[string]uint64 // of attributes
 	image    string
 	retains  int
-	recorded int // events: when
+	recorded int    // events: when
+	on       *thing // the context whose stream brought that
 }
 
 func newPlain(s driver.Session) *plainGPU {
@@ -202,13 +203,17 @@ func (g *plainGPU) EventDestroy(_ *wire.Call, a *wire.EventDestroyArgs) cuda.Res
 	return g.remove(a.Event)
 }
 
-func (g *plainGPU) EventRecord(_ *wire.Call, a *wire.EventRecordArgs) cuda.Result {
+func (g *plainGPU) EventRecord(c *wire.Call, a *wire.EventRecordArgs) cuda.Result {
 	t := g.event(a.Event)
 	if t == nil {
 		return cuda.ErrorInvalidHandle
 	}
+	on := g.things[c.Ctx]
+	if on == nil {
+		return cuda.ErrorInvalidContext
+	}
 	g.clock++
-	t.recorded = g.clock
+	t.recorded, t.on = g.clock, on
 	t.set["stream"] = uint64(a.Stream)
 	return cuda.Success
 }
@@ -255,6 +260,9 @@ func (g *plainGPU) String() string {
 	}
 	for _, id := range slices.Sorted(maps.Keys(g.things)) {
 		t := g.things[id]
+		if t.on != nil && !slices.Contains(slices.Collect(maps.Values(g.things)), t.on) { // it has long passed, whatever stream it was
+			t.set["stream"], t.on = uint64(wire.StreamLegacy), nil
+		}
 		fmt.Fprintf(&b, "%d: %v of %v, %v, image %.20q, retained %d, recorded %d\n", id, t.kind, t.parents, t.set, t.image, t.retains, order[t.recorded])
 	}
 	for _, addr := range slices.Sorted(maps.Keys(g.memory)) {

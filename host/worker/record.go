@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"hash/maphash"
@@ -29,10 +30,18 @@ type objectKey struct {
 
 func keyOf(kind wire.Kind, id uint64) objectKey {
 	switch kind {
-	case wire.KindMem, wire.KindRegion, wire.KindSession:
+	case wire.KindMem, wire.KindRegion, wire.KindSession, wire.KindPeer:
 		return objectKey{kind, id}
 	}
 	return objectKey{id: id}
+}
+
+// keyIn is keyOf for an object that a request names in a context: access to a peer is that context's own.
+func keyIn(ctx wire.ID, kind wire.Kind, id uint64) objectKey {
+	if kind == wire.KindPeer {
+		id |= uint64(ctx) << 32
+	}
+	return keyOf(kind, id)
 }
 
 type object struct {
@@ -40,7 +49,7 @@ type object struct {
 	create   *entry
 	mods     []*entry
 	mark     *entry // the last request that marks it: an event's record
-	retains  int    // primary contexts
+	retains  int    // primary contexts: how often create is to be made
 	parents  []*object
 	children map[*object]struct{}
 }
@@ -58,6 +67,7 @@ type entry struct {
 const (
 	entryBytes  = 256
 	objectBytes = 1024
+	retainBytes = 8 // one more of a primary context
 )
 
 // toll is the most that recording a request of n bytes takes, without those that were sent ahead. What gives back takes none: it must not be
@@ -112,6 +122,14 @@ func (r *recorder) note(c *wire.Call, info *wire.OpInfo, a wire.Args, reply []by
 	case wire.Marks:
 		return r.noteMark(c, a)
 	}
+	if info.Effect == wire.Retains || info.Effect == wire.Releases {
+		if done, err := r.noteCount(c, info, a); done || err != nil {
+			return err
+		}
+	}
+	if a, ok := a.(*wire.StreamCopyAttributesArgs); ok {
+		return r.copyAttributes(c, a)
+	}
 	e, err := r.entry(c, a)
 	if err != nil {
 		return fmt.Errorf("record %s: %w", info.Name, err)
@@ -122,12 +140,12 @@ func (r *recorder) note(c *wire.Call, info *wire.OpInfo, a wire.Args, reply []by
 		r.release(e)
 		return nil
 	}
-	key := keyOf(info.Kind, id)
+	key := keyIn(c.Ctx, info.Kind, id)
 	o := r.objects[key]
+	if o == nil && info.Kind == wire.KindStream && id <= uint64(wire.StreamPerThread) { // a stream that is always there goes with its context
+		o = r.objects[objectKey{id: uint64(c.Ctx)}]
+	}
 	switch {
-	case info.Effect == wire.Retains && o != nil:
-		o.retains++
-		o.mods = append(o.mods, e)
 	case info.Effect == wire.Retains || info.Effect == wire.Creates:
 		if o != nil { // the guest used an id again: what it named went with something else
 			r.drop(o)
@@ -178,11 +196,36 @@ func (r *recorder) noteDestroy(c *wire.Call, info *wire.OpInfo, a wire.Args, rep
 	}
 	r.scratch = rec
 	if id, ok := info.ObjectOf(rec, reply, c.Ctx); ok {
-		if o := r.objects[keyOf(info.Kind, id)]; o != nil {
+		if o := r.objects[keyIn(c.Ctx, info.Kind, id)]; o != nil {
 			r.drop(o)
 		}
 	}
 	return nil
+}
+
+// noteCount counts how often an object is retained that is there already. Its last release drops it. done: there was one.
+func (r *recorder) noteCount(c *wire.Call, info *wire.OpInfo, a wire.Args) (done bool, err error) {
+	rec, err := wire.AppendRecord(r.scratch[:0], header(c), a)
+	if err != nil {
+		return false, fmt.Errorf("record %s: %w", info.Name, err)
+	}
+	r.scratch = rec
+	id, _ := info.ObjectOf(rec, nil, c.Ctx)
+	o := r.objects[keyOf(info.Kind, id)]
+	switch {
+	case o == nil:
+		return info.Effect == wire.Releases, nil
+	case info.Effect == wire.Retains:
+		o.retains++
+		r.charge(o.create, retainBytes)
+	case o.retains == 1:
+		r.drop(o)
+	default:
+		o.retains--
+		r.host.release(retainBytes)
+		o.create.cost -= retainBytes
+	}
+	return true, nil
 }
 
 // noteMark remembers the last mark of an object, without allocating in the long run.
@@ -205,14 +248,7 @@ func (r *recorder) noteMark(c *wire.Call, a wire.Args) (err error) {
 }
 
 func (r *recorder) modify(o *object, info *wire.OpInfo, e *entry) {
-	switch info.Effect {
-	case wire.Releases:
-		if o.retains--; o.retains <= 0 {
-			r.drop(o)
-			r.release(e)
-			return
-		}
-	case wire.Resets:
+	if info.Effect == wire.Resets {
 		r.dropChildren(o)
 	}
 	if info.Keyed { // others are not looked through: there may be many
@@ -258,22 +294,19 @@ func (r *recorder) release(e *entry) {
 func (r *recorder) entries() []*entry {
 	var es []*entry
 	for _, o := range r.objects {
-		es = append(es, o.create)
+		for range o.retains {
+			es = append(es, o.create)
+		}
 		for _, m := range o.mods {
 			if r.stands(m) { // else what it brought in is gone
-				es = append(es, m)
+				es = append(es, r.within(o, m))
 			}
 		}
 		if o.mark != nil {
 			es = append(es, r.standing(o))
 		}
 	}
-	slices.SortFunc(es, func(a, b *entry) int {
-		if a.order < b.order {
-			return -1
-		}
-		return 1
-	})
+	slices.SortStableFunc(es, func(a, b *entry) int { return cmp.Compare(a.order, b.order) })
 	return es
 }
 
@@ -294,13 +327,29 @@ func (r *recorder) stands(e *entry) bool {
 	return true
 }
 
+// within is a request about an object, in the context that was current, or if that is gone in the object's own.
+func (r *recorder) within(o *object, e *entry) *entry {
+	ctx := binary.LittleEndian.Uint32(e.rec[remote.RecordCtxOffset:])
+	if in := r.objects[objectKey{id: uint64(ctx)}]; ctx == 0 || in == o || in != nil && in.create.order < e.order {
+		return e
+	}
+	return r.elsewhere(o, e)
+}
+
+// elsewhere is a request about an object in the context in which the object was made.
+func (r *recorder) elsewhere(o *object, e *entry) *entry {
+	moved := &entry{order: e.order, rec: slices.Clone(e.rec), placed: e.placed}
+	copy(moved.rec[remote.RecordCtxOffset:][:4], o.create.rec[remote.RecordCtxOffset:])
+	return moved
+}
+
 // standing is the mark of an object. If the stream is gone that brought it, it has long passed: that of the object's own context will do.
 func (r *recorder) standing(o *object) *entry {
-	if r.stands(o.mark) {
+	e := r.within(o, o.mark)
+	if e == o.mark && r.stands(o.mark) {
 		return o.mark
 	}
-	e := &entry{order: o.mark.order, rec: slices.Clone(o.mark.rec)}
-	copy(e.rec[remote.RecordCtxOffset:][:4], o.create.rec[remote.RecordCtxOffset:])
+	e = r.elsewhere(o, o.mark)
 	_, op, _ := wire.ParseHeader(e.rec)
 	for _, ref := range op.Info().Refs {
 		if ref.Kind == wire.KindStream {
@@ -308,89 +357,4 @@ func (r *recorder) standing(o *object) *entry {
 		}
 	}
 	return e
-}
-
-// content stands for bytes within one process: 128 bits that nobody outside can aim at, for a tenth of a cryptographic sum's time.
-type content [2]uint64
-
-// blobStore keeps long bytes by content.
-type blobStore struct {
-	next   uint32
-	byHash map[content]uint32
-	byID   map[uint32]*storedBlob
-	seeds  [2]maphash.Seed
-	host   *hostMemory
-	last   summed
-}
-
-// summed is the content of the bytes that were asked for last: who loads an image asks twice.
-type summed struct {
-	p    []byte
-	hash content
-}
-
-func (s *blobStore) sum(p []byte) content {
-	if l := &s.last; len(p) == 0 || len(l.p) != len(p) || &l.p[0] != &p[0] {
-		s.last = summed{p, content{maphash.Bytes(s.seeds[0], p), maphash.Bytes(s.seeds[1], p)}}
-	}
-	return s.last.hash
-}
-
-// forget lets go of the bytes of sum, which must not change while it knows them.
-func (s *blobStore) forget() { s.last = summed{} }
-
-// same is p as it is stored, or p.
-func (s *blobStore) same(p []byte) []byte {
-	if len(p) == 0 || len(s.byID) == 0 {
-		return p
-	}
-	if id, ok := s.byHash[s.sum(p)]; ok {
-		return s.byID[id].bytes
-	}
-	return p
-}
-
-type storedBlob struct {
-	bytes []byte
-	hash  content
-	refs  int
-}
-
-// keep stores p, which must not change any more, or finds it.
-func (s *blobStore) keep(p []byte) uint32 {
-	hash := s.sum(p)
-	if id, ok := s.byHash[hash]; ok {
-		s.byID[id].refs++
-		return id
-	}
-	s.next++
-	s.put(s.next, p, hash)
-	return s.next
-}
-
-func (s *blobStore) put(id uint32, p []byte, hash content) {
-	s.byHash[hash] = id
-	s.byID[id] = &storedBlob{bytes: p, hash: hash, refs: 1}
-	s.host.book(uint64(len(p)))
-}
-
-func (s *blobStore) release(id uint32) {
-	b := s.byID[id]
-	if b == nil {
-		return
-	}
-	if b.refs--; b.refs == 0 {
-		delete(s.byHash, b.hash)
-		delete(s.byID, id)
-		s.host.release(uint64(len(b.bytes)))
-	}
-}
-
-// Take implements wire.BlobSource for replays: the bytes stay.
-func (s *blobStore) Take(id, size uint32) ([]byte, bool) {
-	b := s.byID[id]
-	if b == nil || uint64(len(b.bytes)) != uint64(size) {
-		return nil, false
-	}
-	return b.bytes, true
 }

@@ -49,7 +49,9 @@ func TestEffects(t *testing.T) {
 		want []wire.Op
 	}{
 		"retained twice, released once": {[]did{{0, retain, nil}, {0, retain, nil}, {16, event, nil}, {0, release, nil}},
-			[]wire.Op{wire.OpPrimaryCtxRetain, wire.OpPrimaryCtxRetain, wire.OpEventCreate, wire.OpPrimaryCtxRelease}},
+			[]wire.Op{wire.OpPrimaryCtxRetain, wire.OpEventCreate}},
+		"retained three times": {[]did{{0, retain, nil}, {16, event, nil}, {0, retain, nil}, {0, retain, nil}},
+			[]wire.Op{wire.OpPrimaryCtxRetain, wire.OpPrimaryCtxRetain, wire.OpPrimaryCtxRetain, wire.OpEventCreate}},
 		"the last release":        {[]did{{0, retain, nil}, {16, event, nil}, {0, release, nil}}, nil},
 		"reset":                   {[]did{{0, retain, nil}, {16, event, nil}, {0, reset, nil}}, []wire.Op{wire.OpPrimaryCtxRetain, wire.OpPrimaryCtxReset}},
 		"a mark":                  {[]did{{0, event, nil}, {0, record, nil}, {0, record, nil}}, []wire.Op{wire.OpEventCreate, wire.OpEventRecord}},

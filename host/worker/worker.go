@@ -173,22 +173,27 @@ func (w *Worker) execute(in *remote.Incoming) error {
 		c.Replier = w
 	}
 	w.extra = 0
-	fee := toll(info, len(in.Bytes))
-	if !w.host.reserve(fee) {
-		c.Refuse, fee = cuda.ErrorOutOfMemory, 0
+	fee := uint64(0)
+	recorded := info.Effect != wire.NoEffect
+	if recorded {
+		if fee = toll(info, len(in.Bytes)); !w.host.reserve(fee) {
+			c.Refuse, fee = cuda.ErrorOutOfMemory, 0
+		}
 	}
 	payload, res, err := w.dispatch.Dispatch(w.front, c, in.Bytes, &w.blobs)
 	if err != nil {
 		return err
 	}
-	w.host.release(fee)
 	w.blobs.settle()
-	if res == cuda.Success {
-		if err := w.note(c, info, payload); err != nil {
+	if recorded {
+		w.host.release(fee)
+		if res == cuda.Success {
+			err = w.note(c, info, payload)
+		}
+		if w.record.blobs.forget(); err != nil {
 			return err
 		}
 	}
-	w.record.blobs.forget()
 	if w.count.to != nil && w.count.count(info.Counts, res) {
 		w.count.more(w.dispatch.Args())
 	}

@@ -102,11 +102,6 @@ func (s *session) forgetContext(id uint32, ctx *context_) {
 	s.submitters.forget()
 	s.forgetGauge(id)
 	delete(s.origins, id)
-	for pair := range s.peers {
-		if pair[0] == id || pair[1] == id {
-			delete(s.peers, pair)
-		}
-	}
 	s.forgetVariables(func(i instance) bool { return i.ctx == id })
 	s.forgetArrays(id)
 	s.forgetMemory(id)
@@ -331,10 +326,6 @@ func (s *session) CtxResetPersistingL2Cache(c *wire.Call) cuda.Result {
 func (s *session) CtxEnablePeerAccess(c *wire.Call, a *wire.CtxEnablePeerAccessArgs) cuda.Result {
 	res := s.peer(a.Peer, func(h bind.Context) cuda.Result { return s.drv.CtxEnablePeerAccess(h, a.Flags) })
 	if from, to := s.ctxs.m[c.Ctx], s.ctxs.m[a.Peer]; res == cuda.Success && from != nil && to != nil {
-		if s.peers == nil {
-			s.peers = map[[2]uint32]bool{}
-		}
-		s.peers[[2]uint32{c.Ctx, a.Peer}] = true
 		res = s.note(s.allow(from.dev, to.dev))
 	}
 	return res
@@ -342,11 +333,7 @@ func (s *session) CtxEnablePeerAccess(c *wire.Call, a *wire.CtxEnablePeerAccessA
 
 // CtxDisablePeerAccess undoes CtxEnablePeerAccess.
 func (s *session) CtxDisablePeerAccess(c *wire.Call, a *wire.CtxDisablePeerAccessArgs) cuda.Result {
-	res := s.peer(a.Peer, s.drv.CtxDisablePeerAccess)
-	if res == cuda.Success {
-		delete(s.peers, [2]uint32{c.Ctx, a.Peer})
-	}
-	return res
+	return s.peer(a.Peer, s.drv.CtxDisablePeerAccess)
 }
 
 func (s *session) peer(id uint32, call func(handle bind.Context) cuda.Result) cuda.Result {

@@ -56,7 +56,6 @@ type session struct {
 	lingering     []lingering // contexts that the guest has ended and the driver not yet
 	lookedAt      time.Time   // when they were last looked at
 	devices       []deviceInfo
-	peers         map[[2]uint32]bool    // contexts with access to the memory of others
 	origins       map[uint32]bind.Event // of each context: what happened first after a move
 	consoleMu     sync.Mutex            // guards stdout, stderr and the order of their text
 	stdout        *capture
@@ -193,6 +192,10 @@ func (s *session) RegionAdd(c *wire.Call, a *wire.RegionAddArgs, r *wire.RegionA
 		return cuda.Success // staging through the carrier
 	}
 	if res := s.use(c); res != cuda.Success {
+		if c.Replay { // it has outlived the context that was current: the next one takes it
+			s.detached = append(s.detached, a.Region)
+			return cuda.Success
+		}
 		return res
 	}
 	mem, res := s.register(reg)

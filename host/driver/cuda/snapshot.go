@@ -66,9 +66,6 @@ func (s *session) Movable() error {
 			return immovable("memory %d is another process's", id)
 		}
 	}
-	for pair := range s.peers {
-		return immovable("context %d has access to the memory of context %d", pair[0], pair[1])
-	}
 	return s.immovableCode()
 }
 

@@ -82,6 +82,9 @@ func (s *session) Movable() error {
 	if len(s.graphs) > 0 || len(s.execs) > 0 || s.capturing() {
 		return errors.New("graphs are not rebuilt elsewhere")
 	}
+	if len(s.objects) > 0 || len(s.modes) > 0 {
+		return errors.New("user objects and capture modes of threads are not rebuilt elsewhere")
+	}
 	reachable := map[*physical]bool{}
 	for _, m := range s.mappings {
 		reachable[m.of] = reachable[m.of] || m.a != nil
