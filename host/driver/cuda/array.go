@@ -9,19 +9,74 @@ import (
 	"causeway/host/driver/cuda/bind"
 )
 
-// array is a CUarray: one of its own, a level of a mipmapped array, or a plane.
-type array struct {
-	handle bind.Array
+// shaped is memory of a shape: a CUarray, of its own or a level of a mipmapped one or a plane, or a CUmipmappedArray.
+type shaped[H any] struct {
+	handle H
 	ctx    uint32
 	owner  uint32 // id of the object that it is a part of, 0: its own
 	size   uint64 // bytes booked for it
 }
 
-// mipmap is a CUmipmappedArray.
-type mipmap struct {
-	handle bind.MipmappedArray
-	ctx    uint32
-	size   uint64
+type (
+	array  = shaped[bind.Array]
+	mipmap = shaped[bind.MipmappedArray]
+)
+
+// makeShaped makes one, if the budget has room for its bytes.
+func makeShaped[H any](s *session, c *wire.Call, list *table[shaped[H]], id uint32, size uint64, create func() (H, cuda.Result), drop func(H) cuda.Result) cuda.Result {
+	if res := s.charge(size); res != cuda.Success {
+		return res
+	}
+	h, res := create()
+	if s.note(res) == cuda.Success {
+		res = keep(list, id, shaped[H]{handle: h, ctx: c.Ctx, size: size}, h, drop)
+	}
+	if res != cuda.Success {
+		s.refund(size)
+	}
+	return res
+}
+
+// findShaped finds one, and makes its context current.
+func findShaped[H any](s *session, list *table[shaped[H]], id uint32) (shaped[H], cuda.Result) {
+	x, ok := list.get(id)
+	if !ok {
+		return x, cuda.ErrorInvalidHandle
+	}
+	return x, s.useContext(x.ctx)
+}
+
+// endShaped ends one that is no part of another, and its own parts with it.
+func endShaped[H any](s *session, list *table[shaped[H]], id uint32, destroy func(H) cuda.Result) cuda.Result {
+	x, res := findShaped(s, list, id)
+	switch {
+	case res != cuda.Success:
+		return res
+	case x.owner != 0:
+		return cuda.ErrorInvalidHandle
+	}
+	if res = s.note(destroy(x.handle)); res == cuda.Success {
+		list.remove(id)
+		s.dropParts(id)
+		s.refund(x.size)
+	}
+	return res
+}
+
+// partOf gives a level or plane its id, and reads its shape.
+func partOf[H any](s *session, list *table[shaped[H]], owner, index, id uint32, find func(H, uint32) (bind.Array, cuda.Result)) (d bind.Array3DDescriptor, _ cuda.Result) {
+	x, res := findShaped(s, list, owner)
+	if res != cuda.Success {
+		return d, res
+	}
+	h, res := find(x.handle, index)
+	if res == cuda.Success {
+		res = s.drv.Array3DGetDescriptor(&d, h)
+	}
+	if res == cuda.Success {
+		res = s.arrays.add(id, array{handle: h, ctx: x.ctx, owner: owner})
+	}
+	return d, res
 }
 
 // Flags of arrays, those whose memory the guest brings itself among them, and bounds.
@@ -65,40 +120,12 @@ func arrayBytes(d bind.Array3DDescriptor) uint64 {
 // ArrayCreate makes an array.
 func (s *session) ArrayCreate(c *wire.Call, a *wire.ArrayCreateArgs) cuda.Result {
 	d := bind.Array3DDescriptor{Width: a.Width, Height: a.Height, Depth: a.Depth, Format: a.Format, NumChannels: a.Channels, Flags: a.Flags}
-	size := arrayBytes(d)
-	if res := s.charge(size); res != cuda.Success {
-		return res
-	}
-	h, res := s.drv.Array3DCreate(&d)
-	if s.note(res) != cuda.Success {
-		s.refund(size)
-		return res
-	}
-	x := array{handle: h, ctx: c.Ctx, size: size}
-	if !s.arrays.put(a.Array, x) {
-		s.drv.ArrayDestroy(x.handle)
-		s.refund(size)
-		return cuda.ErrorInvalidHandle
-	}
-	return cuda.Success
+	return makeShaped(s, c, &s.arrays, a.Array, arrayBytes(d), func() (bind.Array, cuda.Result) { return s.drv.Array3DCreate(&d) }, s.drv.ArrayDestroy)
 }
 
 // ArrayDestroy ends an array.
 func (s *session) ArrayDestroy(c *wire.Call, a *wire.ArrayDestroyArgs) cuda.Result {
-	x, ok := s.arrays.get(a.Array)
-	if !ok || x.owner != 0 {
-		return cuda.ErrorInvalidHandle
-	}
-	if res := s.useContext(x.ctx); res != cuda.Success {
-		return res
-	}
-	res := s.note(s.drv.ArrayDestroy(x.handle))
-	if res == cuda.Success {
-		s.arrays.remove(a.Array)
-		s.dropParts(a.Array)
-		s.refund(x.size)
-	}
-	return res
+	return endShaped(s, &s.arrays, a.Array, s.drv.ArrayDestroy)
 }
 
 // dropParts forgets the levels and planes of an object that is gone.
@@ -111,28 +138,9 @@ func (s *session) dropParts(owner uint32) {
 	}
 }
 
-// part stores a level or plane and reads its shape.
-func (s *session) part(id uint32, x array) (d bind.Array3DDescriptor, res cuda.Result) {
-	if res = s.drv.Array3DGetDescriptor(&d, x.handle); res == cuda.Success && !s.arrays.put(id, x) {
-		res = cuda.ErrorInvalidHandle
-	}
-	return d, res
-}
-
 // ArrayGetPlane finds a plane of an array of several.
 func (s *session) ArrayGetPlane(c *wire.Call, a *wire.ArrayGetPlaneArgs, r *wire.ArrayGetPlaneReply) cuda.Result {
-	x, ok := s.arrays.get(a.Array)
-	if !ok {
-		return cuda.ErrorInvalidHandle
-	}
-	if res := s.useContext(x.ctx); res != cuda.Success {
-		return res
-	}
-	h, res := s.drv.ArrayGetPlane(x.handle, a.Index)
-	if res != cuda.Success {
-		return res
-	}
-	d, res := s.part(a.Plane, array{handle: h, ctx: x.ctx, owner: a.Array})
+	d, res := partOf(s, &s.arrays, a.Array, a.Index, a.Plane, s.drv.ArrayGetPlane)
 	r.Width, r.Height, r.Depth, r.Format, r.Channels, r.Flags = d.Width, d.Height, d.Depth, d.Format, d.NumChannels, d.Flags
 	return res
 }
@@ -155,75 +163,36 @@ func (s *session) MipmapCreate(c *wire.Call, a *wire.MipmapCreateArgs) cuda.Resu
 			level.Depth = max(level.Depth/2, 1)
 		}
 	}
-	if res := s.charge(size); res != cuda.Success {
-		return res
-	}
-	h, res := s.drv.MipmappedArrayCreate(&d, a.Levels)
-	if s.note(res) != cuda.Success {
-		s.refund(size)
-		return res
-	}
-	m := mipmap{handle: h, ctx: c.Ctx, size: size}
-	if !s.mipmaps.put(a.Mipmap, m) {
-		s.drv.MipmappedArrayDestroy(m.handle)
-		s.refund(size)
-		return cuda.ErrorInvalidHandle
-	}
-	return cuda.Success
+	return makeShaped(s, c, &s.mipmaps, a.Mipmap, size,
+		func() (bind.MipmappedArray, cuda.Result) { return s.drv.MipmappedArrayCreate(&d, a.Levels) }, s.drv.MipmappedArrayDestroy)
 }
 
 // MipmapDestroy ends a mipmapped array and its levels.
 func (s *session) MipmapDestroy(c *wire.Call, a *wire.MipmapDestroyArgs) cuda.Result {
-	m, ok := s.mipmaps.get(a.Mipmap)
-	if !ok {
-		return cuda.ErrorInvalidHandle
-	}
-	if res := s.useContext(m.ctx); res != cuda.Success {
-		return res
-	}
-	res := s.note(s.drv.MipmappedArrayDestroy(m.handle))
-	if res == cuda.Success {
-		s.mipmaps.remove(a.Mipmap)
-		s.dropParts(a.Mipmap)
-		s.refund(m.size)
-	}
-	return res
+	return endShaped(s, &s.mipmaps, a.Mipmap, s.drv.MipmappedArrayDestroy)
 }
 
 // MipmapGetLevel finds a level.
 func (s *session) MipmapGetLevel(c *wire.Call, a *wire.MipmapGetLevelArgs, r *wire.MipmapGetLevelReply) cuda.Result {
-	m, ok := s.mipmaps.get(a.Mipmap)
-	if !ok {
-		return cuda.ErrorInvalidHandle
-	}
-	if res := s.useContext(m.ctx); res != cuda.Success {
-		return res
-	}
-	h, res := s.drv.MipmappedArrayGetLevel(m.handle, a.Index)
-	if res != cuda.Success {
-		return res
-	}
-	d, res := s.part(a.Level, array{handle: h, ctx: m.ctx, owner: a.Mipmap})
+	d, res := partOf(s, &s.mipmaps, a.Mipmap, a.Index, a.Level, s.drv.MipmappedArrayGetLevel)
 	r.Width, r.Height, r.Depth, r.Format, r.Channels, r.Flags = d.Width, d.Height, d.Depth, d.Format, d.NumChannels, d.Flags
 	return res
 }
 
 // eitherArray calls what belongs to an array, or to a mipmapped array, whichever is named, in its context.
 func (s *session) eitherArray(arrayID, mipmapID uint32, ofArray func(bind.Array) cuda.Result, ofMipmap func(bind.MipmappedArray) cuda.Result) cuda.Result {
-	if x, ok := s.arrays.get(arrayID); ok {
-		if res := s.useContext(x.ctx); res != cuda.Success {
-			return res
+	if mipmapID == 0 {
+		x, res := findShaped(s, &s.arrays, arrayID)
+		if res == cuda.Success {
+			res = ofArray(x.handle)
 		}
-		return ofArray(x.handle)
-	}
-	m, ok := s.mipmaps.get(mipmapID)
-	if !ok {
-		return cuda.ErrorInvalidHandle
-	}
-	if res := s.useContext(m.ctx); res != cuda.Success {
 		return res
 	}
-	return ofMipmap(m.handle)
+	m, res := findShaped(s, &s.mipmaps, mipmapID)
+	if res == cuda.Success {
+		res = ofMipmap(m.handle)
+	}
+	return res
 }
 
 // ArrayGetSparseProperties describes the tiles of a sparse array.
@@ -252,18 +221,8 @@ func (s *session) ArrayGetMemoryRequirements(c *wire.Call, a *wire.ArrayGetMemor
 
 // forgetArrays drops what hung on a context that is gone, and what was booked for it.
 func (s *session) forgetArrays(ctx uint32) {
-	for id, x := range s.arrays.m {
-		if x.ctx == ctx {
-			s.refund(x.size)
-			delete(s.arrays.m, id)
-		}
-	}
-	for id, m := range s.mipmaps.m {
-		if m.ctx == ctx {
-			s.refund(m.size)
-			delete(s.mipmaps.m, id)
-		}
-	}
+	forgetShaped(s, &s.arrays, ctx)
+	forgetShaped(s, &s.mipmaps, ctx)
 	forget(&s.textures, func(t object[bind.TexObject]) bool { return t.ctx == ctx })
 	forget(&s.surfaces, func(t object[bind.SurfObject]) bool { return t.ctx == ctx })
 	forget(&s.texRefs, func(t reference[bind.Texref]) bool { return t.ctx == ctx })
@@ -278,4 +237,13 @@ func (s *session) forgetArrays(ctx uint32) {
 
 func forget[T any](list *table[T], gone func(T) bool) {
 	maps.DeleteFunc(list.m, func(_ uint32, v T) bool { return gone(v) })
+}
+
+func forgetShaped[H any](s *session, list *table[shaped[H]], ctx uint32) {
+	forget(list, func(x shaped[H]) bool {
+		if x.ctx == ctx {
+			s.refund(x.size)
+		}
+		return x.ctx == ctx
+	})
 }

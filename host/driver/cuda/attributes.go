@@ -125,8 +125,7 @@ func (s *session) DeviceAsk(c *wire.Call, a *wire.DeviceAskArgs, r *wire.DeviceA
 }
 
 // DeviceTpcMap says where the current device's pairs of multiprocessors lie, as the driver tells cuBLASLt.
-func (s *session) DeviceTpcMap(c *wire.Call, r *wire.DeviceTpcMapReply) cuda.Result {
-	m, res := s.drv.TpcMap()
-	r.Map = m
+func (s *session) DeviceTpcMap(c *wire.Call, r *wire.DeviceTpcMapReply) (res cuda.Result) {
+	r.Map, res = s.drv.TpcMap()
 	return res
 }

@@ -294,9 +294,8 @@ func (s *session) CtxDestroy(c *wire.Call, a *wire.CtxDestroyArgs) cuda.Result {
 }
 
 // CtxGetLimit reads a CUlimit.
-func (s *session) CtxGetLimit(c *wire.Call, a *wire.CtxGetLimitArgs, r *wire.CtxGetLimitReply) cuda.Result {
-	value, res := s.drv.CtxGetLimit(a.Limit)
-	r.Value = value
+func (s *session) CtxGetLimit(c *wire.Call, a *wire.CtxGetLimitArgs, r *wire.CtxGetLimitReply) (res cuda.Result) {
+	r.Value, res = s.drv.CtxGetLimit(a.Limit)
 	return res
 }
 
@@ -345,16 +344,14 @@ func (s *session) peer(id uint32, call func(handle bind.Context) cuda.Result) cu
 }
 
 // DeviceCanAccessPeer asks for direct access between two devices.
-func (s *session) DeviceCanAccessPeer(c *wire.Call, a *wire.DeviceCanAccessPeerArgs, r *wire.DeviceCanAccessPeerReply) cuda.Result {
-	can, res := s.drv.DeviceCanAccessPeer(a.Dev, a.Peer)
-	r.Can = can
+func (s *session) DeviceCanAccessPeer(c *wire.Call, a *wire.DeviceCanAccessPeerArgs, r *wire.DeviceCanAccessPeerReply) (res cuda.Result) {
+	r.Can, res = s.drv.DeviceCanAccessPeer(a.Dev, a.Peer)
 	return res
 }
 
 // DeviceGetP2PAttribute asks how two devices are linked.
-func (s *session) DeviceGetP2PAttribute(c *wire.Call, a *wire.DeviceGetP2PAttributeArgs, r *wire.DeviceGetP2PAttributeReply) cuda.Result {
-	value, res := s.drv.DeviceGetP2PAttribute(a.Attr, a.Src, a.Dst)
-	r.Value = value
+func (s *session) DeviceGetP2PAttribute(c *wire.Call, a *wire.DeviceGetP2PAttributeArgs, r *wire.DeviceGetP2PAttributeReply) (res cuda.Result) {
+	r.Value, res = s.drv.DeviceGetP2PAttribute(a.Attr, a.Src, a.Dst)
 	return res
 }
 

@@ -22,7 +22,7 @@ func (f *function) isKernel() bool { return !f.kernel.IsZero() }
 const maxFuncAttrs = 24
 
 // ModuleGetFunction finds a kernel of a module.
-func (s *session) ModuleGetFunction(c *wire.Call, a *wire.ModuleGetFunctionArgs, r *wire.ModuleGetFunctionReply) cuda.Result {
+func (s *session) ModuleGetFunction(c *wire.Call, a *wire.ModuleGetFunctionArgs, r *wire.ModuleGetFunctionReply) (res cuda.Result) {
 	m, ok := s.modules.get(a.Module)
 	if !ok {
 		return cuda.ErrorInvalidHandle
@@ -31,13 +31,12 @@ func (s *session) ModuleGetFunction(c *wire.Call, a *wire.ModuleGetFunctionArgs,
 	if res != cuda.Success {
 		return res
 	}
-	info, res := s.addFunction(a.Func, &function{handle: h, module: a.Module, layout: s.drv.FunctionLayout(h)}, 0)
-	r.Info = info
+	r.Info, res = s.addFunction(a.Func, &function{handle: h, module: a.Module, layout: s.drv.FunctionLayout(h)}, 0)
 	return res
 }
 
 // LibraryGetKernel finds a kernel of a library.
-func (s *session) LibraryGetKernel(c *wire.Call, a *wire.LibraryGetKernelArgs, r *wire.LibraryGetKernelReply) cuda.Result {
+func (s *session) LibraryGetKernel(c *wire.Call, a *wire.LibraryGetKernelArgs, r *wire.LibraryGetKernelReply) (res cuda.Result) {
 	h, ok := s.libs.get(a.Library)
 	if !ok {
 		return cuda.ErrorInvalidHandle
@@ -56,19 +55,17 @@ func (s *session) LibraryGetKernel(c *wire.Call, a *wire.LibraryGetKernelArgs, r
 		s.drv.CtxSetCurrent(ctx)
 		s.current = 0
 	}
-	info, res := s.addFunction(a.Kernel, &function{handle: k.AsFunction(), kernel: k, lib: a.Library, layout: s.drv.KernelLayout(k)}, s.deviceOf(c))
-	r.Info = info
+	r.Info, res = s.addFunction(a.Kernel, &function{handle: k.AsFunction(), kernel: k, lib: a.Library, layout: s.drv.KernelLayout(k)}, s.deviceOf(c))
 	return res
 }
 
 // KernelGetFunction gives a kernel's function in the current context.
-func (s *session) KernelGetFunction(c *wire.Call, a *wire.KernelGetFunctionArgs, r *wire.KernelGetFunctionReply) cuda.Result {
+func (s *session) KernelGetFunction(c *wire.Call, a *wire.KernelGetFunctionArgs, r *wire.KernelGetFunctionReply) (res cuda.Result) {
 	_, handle, res := s.instanceOf(c, a.Kernel)
 	if res != cuda.Success {
 		return res
 	}
-	info, res := s.addFunction(a.Func, &function{handle: handle, layout: s.drv.FunctionLayout(handle)}, 0)
-	r.Info = info
+	r.Info, res = s.addFunction(a.Func, &function{handle: handle, layout: s.drv.FunctionLayout(handle)}, 0)
 	return res
 }
 
@@ -225,16 +222,14 @@ func (s *session) OccupancyAvailableDynamicSMem(c *wire.Call, a *wire.OccupancyA
 }
 
 // OccupancyMaxActiveClusters asks how many clusters of a launch can be resident.
-func (s *session) OccupancyMaxActiveClusters(c *wire.Call, a *wire.OccupancyMaxActiveClustersArgs, r *wire.OccupancyMaxActiveClustersReply) cuda.Result {
-	v, res := s.clusters(c, s.drv.OccupancyMaxActiveClusters, a.Func, bind.Dims{a.Gx, a.Gy, a.Gz, a.Bx, a.By, a.Bz, a.Shared}, a.Attrs)
-	r.Clusters = v
+func (s *session) OccupancyMaxActiveClusters(c *wire.Call, a *wire.OccupancyMaxActiveClustersArgs, r *wire.OccupancyMaxActiveClustersReply) (res cuda.Result) {
+	r.Clusters, res = s.clusters(c, s.drv.OccupancyMaxActiveClusters, a.Func, bind.Dims{a.Gx, a.Gy, a.Gz, a.Bx, a.By, a.Bz, a.Shared}, a.Attrs)
 	return res
 }
 
 // OccupancyMaxPotentialClusterSize asks for the largest cluster of a launch.
-func (s *session) OccupancyMaxPotentialClusterSize(c *wire.Call, a *wire.OccupancyMaxPotentialClusterSizeArgs, r *wire.OccupancyMaxPotentialClusterSizeReply) cuda.Result {
-	v, res := s.clusters(c, s.drv.OccupancyMaxPotentialClusterSize, a.Func, bind.Dims{a.Gx, a.Gy, a.Gz, a.Bx, a.By, a.Bz, a.Shared}, a.Attrs)
-	r.Size = v
+func (s *session) OccupancyMaxPotentialClusterSize(c *wire.Call, a *wire.OccupancyMaxPotentialClusterSizeArgs, r *wire.OccupancyMaxPotentialClusterSizeReply) (res cuda.Result) {
+	r.Size, res = s.clusters(c, s.drv.OccupancyMaxPotentialClusterSize, a.Func, bind.Dims{a.Gx, a.Gy, a.Gz, a.Bx, a.By, a.Bz, a.Shared}, a.Attrs)
 	return res
 }
 

@@ -121,13 +121,12 @@ func (s *session) GraphNodeSetEnabled(c *wire.Call, a *wire.GraphNodeSetEnabledA
 }
 
 // GraphNodeGetEnabled tells whether a node works.
-func (s *session) GraphNodeGetEnabled(c *wire.Call, a *wire.GraphNodeGetEnabledArgs, r *wire.GraphNodeGetEnabledReply) cuda.Result {
+func (s *session) GraphNodeGetEnabled(c *wire.Call, a *wire.GraphNodeGetEnabledArgs, r *wire.GraphNodeGetEnabledReply) (res cuda.Result) {
 	x, n, ok := s.execNode(a.Exec, a.Node)
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	enabled, res := s.drv.GraphNodeGetEnabled(x.handle, n.handle)
-	r.Enabled = enabled
+	r.Enabled, res = s.drv.GraphNodeGetEnabled(x.handle, n.handle)
 	return res
 }
 
@@ -198,9 +197,8 @@ func (s *session) GraphDebugDot(c *wire.Call, a *wire.GraphDebugDotArgs, r *wire
 }
 
 // GraphMemGetAttribute reads what a device's graph memory takes.
-func (s *session) GraphMemGetAttribute(c *wire.Call, a *wire.GraphMemGetAttributeArgs, r *wire.GraphMemGetAttributeReply) cuda.Result {
-	value, res := s.drv.DeviceGetGraphMemAttribute(a.Dev, a.Attr)
-	r.Value = value
+func (s *session) GraphMemGetAttribute(c *wire.Call, a *wire.GraphMemGetAttributeArgs, r *wire.GraphMemGetAttributeReply) (res cuda.Result) {
+	r.Value, res = s.drv.DeviceGetGraphMemAttribute(a.Dev, a.Attr)
 	return res
 }
 

@@ -206,9 +206,8 @@ func (s *session) MemFreeAsync(c *wire.Call, a *wire.MemFreeAsyncArgs) cuda.Resu
 }
 
 // PointerGetAttribute reads what the guest cannot know; up to 8 bytes.
-func (s *session) PointerGetAttribute(c *wire.Call, a *wire.PointerGetAttributeArgs, r *wire.PointerGetAttributeReply) cuda.Result {
-	value, res := s.space.Attribute(uint32(a.Attr), a.Ptr)
-	r.Value = value
+func (s *session) PointerGetAttribute(c *wire.Call, a *wire.PointerGetAttributeArgs, r *wire.PointerGetAttributeReply) (res cuda.Result) {
+	r.Value, res = s.space.Attribute(uint32(a.Attr), a.Ptr)
 	return res
 }
 
@@ -229,13 +228,12 @@ func (s *session) PoolGetDefault(c *wire.Call, a *wire.PoolGetDefaultArgs) cuda.
 }
 
 // PoolGetAttribute reads a pool attribute; 4-byte ones come zero-extended.
-func (s *session) PoolGetAttribute(c *wire.Call, a *wire.PoolGetAttributeArgs, r *wire.PoolGetAttributeReply) cuda.Result {
+func (s *session) PoolGetAttribute(c *wire.Call, a *wire.PoolGetAttributeArgs, r *wire.PoolGetAttributeReply) (res cuda.Result) {
 	p, ok := s.pools.get(a.Pool)
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	value, res := s.drv.MemPoolGetAttribute(p, uint32(a.Attr))
-	r.Value = value
+	r.Value, res = s.drv.MemPoolGetAttribute(p, uint32(a.Attr))
 	return res
 }
 

@@ -127,13 +127,12 @@ func (s *session) ModuleGetGlobal(c *wire.Call, a *wire.ModuleGetGlobalArgs, r *
 }
 
 // ModuleListFunctions names a module's kernels.
-func (s *session) ModuleListFunctions(c *wire.Call, a *wire.ModuleListFunctionsArgs, r *wire.ModuleListFunctionsReply) cuda.Result {
+func (s *session) ModuleListFunctions(c *wire.Call, a *wire.ModuleListFunctionsArgs, r *wire.ModuleListFunctionsReply) (res cuda.Result) {
 	m, ok := s.modules.get(a.Module)
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	names, res := enumerate(m.handle, s.drv.ModuleGetFunctionCount, s.drv.ModuleEnumerateFunctions, s.drv.FuncGetName)
-	r.Names = names
+	r.Names, res = enumerate(m.handle, s.drv.ModuleGetFunctionCount, s.drv.ModuleEnumerateFunctions, s.drv.FuncGetName)
 	return res
 }
 
@@ -245,12 +244,11 @@ func (s *session) LibraryGetGlobal(c *wire.Call, a *wire.LibraryGetGlobalArgs, r
 }
 
 // LibraryListKernels names a library's kernels.
-func (s *session) LibraryListKernels(c *wire.Call, a *wire.LibraryListKernelsArgs, r *wire.LibraryListKernelsReply) cuda.Result {
+func (s *session) LibraryListKernels(c *wire.Call, a *wire.LibraryListKernelsArgs, r *wire.LibraryListKernelsReply) (res cuda.Result) {
 	h, ok := s.libs.get(a.Library)
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	names, res := enumerate(h, s.drv.LibraryGetKernelCount, s.drv.LibraryEnumerateKernels, s.drv.KernelGetName)
-	r.Names = names
+	r.Names, res = enumerate(h, s.drv.LibraryGetKernelCount, s.drv.LibraryEnumerateKernels, s.drv.KernelGetName)
 	return res
 }

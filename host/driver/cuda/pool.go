@@ -57,14 +57,13 @@ func (s *session) PoolSetAccess(c *wire.Call, a *wire.PoolSetAccessArgs) cuda.Re
 }
 
 // PoolGetAccess says what a device may do with a pool's memory.
-func (s *session) PoolGetAccess(c *wire.Call, a *wire.PoolGetAccessArgs, r *wire.PoolGetAccessReply) cuda.Result {
+func (s *session) PoolGetAccess(c *wire.Call, a *wire.PoolGetAccessArgs, r *wire.PoolGetAccessReply) (res cuda.Result) {
 	p, ok := s.pools.get(a.Pool)
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
 	loc := onDevice(a.Dev)
-	flags, res := s.drv.MemPoolGetAccess(p, &loc)
-	r.Flags = flags
+	r.Flags, res = s.drv.MemPoolGetAccess(p, &loc)
 	return res
 }
 

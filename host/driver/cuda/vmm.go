@@ -28,9 +28,8 @@ func accessDesc(dev, flags uint32) []bind.MemAccessDesc {
 }
 
 // MemGetAllocationGranularity asks for the unit of MemCreate and MemMap.
-func (s *session) MemGetAllocationGranularity(c *wire.Call, a *wire.MemGetAllocationGranularityArgs, r *wire.MemGetAllocationGranularityReply) cuda.Result {
-	n, res := s.drv.MemGetAllocationGranularity(allocationProp(a.Dev, a.Handles, 0), a.Option)
-	r.Granularity = n
+func (s *session) MemGetAllocationGranularity(c *wire.Call, a *wire.MemGetAllocationGranularityArgs, r *wire.MemGetAllocationGranularityReply) (res cuda.Result) {
+	r.Granularity, res = s.drv.MemGetAllocationGranularity(allocationProp(a.Dev, a.Handles, 0), a.Option)
 	return res
 }
 
