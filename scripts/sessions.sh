@@ -155,13 +155,35 @@ stop_and_continue() {
   [ "$parks" -ge 1 ]; row "its session was parked and resumed" "$parks times"
 }
 
-# lower BYTES changes the vGPU's memory limit.
-lower() {
+# ask METHOD PATH [BODY] says something to the device process.
+ask() {
   python3 -c 'import socket, sys
-s, body = socket.socket(socket.AF_UNIX), "{\"memory\": %s, \"sessions\": 128}" % sys.argv[2]
-s.connect(sys.argv[1])
-s.sendall(("PUT /v1/limits HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)).encode())
-sys.exit(" 200 " not in s.recv(99).decode())' "$tmp/device.ctl" "$1"
+s, (_, path, method, what, body) = socket.socket(socket.AF_UNIX), sys.argv
+s.connect(path)
+s.sendall(("%s /v1/%s HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s" % (method, what, len(body), body)).encode())
+sys.exit(" 200 " not in s.recv(99).decode())' "$tmp/device.ctl" "$1" "$2" "${3-}"
+}
+
+# lower BYTES changes the vGPU's memory limit.
+lower() { ask PUT limits "{\"memory\": $1, \"sessions\": 128}"; }
+
+# Sessions leave the GPU and come back: one in the middle of its work, again and again, and one that does nothing.
+suspension() {
+  local busy idler result times
+  spawn busy pinned; local working=$pid
+  for _ in 1 2 3 4 5 6 7 8 9 10; do ask POST suspend; nap 0.15; done # a refusal says that it works just then
+  [ -z "$(workers | tr ' ' '\n' | grep -x "$busy")" ]; row "a program that works is suspended: its worker is gone" ""
+  spawn idler idle; local idle=$pid
+  ask POST suspend && ask POST suspend; gone_after "$idler" "$(ms)" >/dev/null; [ ! -d "/proc/$idler" ]
+  row "and one that does nothing" ""
+  times=$(grep -c "session resumed.* guest_pid=$idle\b" "$device_log")
+  nap 2.5; [ "$(grep -c "session resumed.* guest_pid=$idle\b" "$device_log")" = "$times" ]; row "nothing wakes it" ""
+  send "&kill $working"
+  await '@pinned *'; result=$line
+  times=$(grep -c "session resumed.* guest_pid=$working\b" "$device_log")
+  [[ $result =~ ^@pinned\ ([0-9]+)\ 0\ ([0-9]+)$ ]] && [ "${BASH_REMATCH[1]}" -gt 10 ] && [ "$times" -ge 2 ]
+  row "the working one came back by itself, all results right" "$times times; rounds, wrong, longest pause in ms: ${result#@pinned }"
+  guest "kill $idle; sleep 0.3; ./life once"; no_workers_after "$(ms)" >/dev/null; [ -z "$(workers)" ]; row "the suspended one ends, and leaves nothing" ""
 }
 
 # A program that asked for it is told each time that the vGPU's limit falls below what it has allocated, and can free memory then.
@@ -308,6 +330,7 @@ await '@agent ready' 60; row "the VM is up" "$SECONDS s"
 deaths
 families
 stop_and_continue
+suspension
 budget
 costs
 hostility

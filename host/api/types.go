@@ -89,7 +89,8 @@ type Session struct {
 	State    string    `json:"state"`
 	Started  time.Time `json:"started"`
 	Memory   uint64    `json:"memory"`
-	Host     uint64    `json:"host_memory"` // bytes of the host's memory that its requests hold
+	Host     uint64    `json:"host_memory"`      // bytes of the host's memory that its requests hold
+	Stored   uint64    `json:"stored,omitempty"` // bytes of the host's memory that hold it: it is suspended, and has no worker
 	Counters Counters  `json:"counters"`
 }
 

@@ -59,6 +59,16 @@ func (d *Device) ServeControl(ctx context.Context, ln *net.UnixListener, stop fu
 		}
 		reply(w, Moved{n})
 	})
+	for path, f := range map[string]func(context.Context) (Suspended, error){"suspend": d.Suspend, "resume": d.Resume} {
+		mux.HandleFunc("POST /v1/"+path, func(w http.ResponseWriter, r *http.Request) {
+			did, err := f(r.Context())
+			if err != nil {
+				refuse(w, http.StatusConflict, fmt.Errorf("%d sessions are: %w", did.Sessions, err))
+				return
+			}
+			reply(w, did)
+		})
+	}
 	mux.HandleFunc("POST /v1/stop", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, struct{}{})
 		stop()

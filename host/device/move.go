@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"slices"
 	"time"
@@ -121,7 +122,7 @@ func (s *session) onRoutine(f func() error) error {
 
 func (s *session) save(w io.Writer) error {
 	s.mu.Lock()
-	p := s.proc
+	p, stored := s.proc, s.stored
 	h := sessionHead{backend: s.dev.opts.Worker.GPU, gpu: s.dev.opts.Tree.GPU, stage: s.state}
 	for _, r := range s.regions {
 		h.regions = append(h.regions, regionHead{r.id, r.va, r.size, r.sent})
@@ -134,13 +135,20 @@ func (s *session) save(w io.Writer) error {
 	case starting, running, parking:
 		return fmt.Errorf("session %d, %s, has not let go of guest memory", s.id, s.peer())
 	}
+	if h.stage == suspended {
+		h.stage = parked
+	}
 	out := image.NewWriter(w)
 	h.write(out)
 	if err := out.Flush(); err != nil || h.stage != parked {
 		return err
 	}
+	if stored != nil {
+		_, err := io.Copy(w, io.NewSectionReader(stored, 0, math.MaxInt64))
+		return err
+	}
 	begin := time.Now()
-	n, err := s.export(w, p)
+	n, _, err := s.export(w, p)
 	if err != nil {
 		return fmt.Errorf("session %d, %s: %w", s.id, s.peer(), err)
 	}
@@ -148,31 +156,31 @@ func (s *session) save(w io.Writer) error {
 	return nil
 }
 
-// export copies what the worker writes of its session.
-func (s *session) export(w io.Writer, p workerProcess) (int64, error) {
+// export copies what the worker writes of its session. waiting: its program had submitted more when it was parked.
+func (s *session) export(w io.Writer, p workerProcess) (n int64, waiting bool, err error) {
 	ours, theirs, err := streamPair()
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	defer ours.Close()
 	err = p.Send(link.Export{Stream: link.FileOf(theirs)})
 	_ = unix.Close(theirs)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
-	n, err := io.Copy(w, patient{ours})
+	n, err = io.Copy(w, patient{ours})
 	_ = ours.Close() // a worker that still writes is told
 	ctx, cancel := context.WithTimeout(context.Background(), moveLimit)
 	defer cancel()
 	m, gone := spawn.Next[link.Exported](ctx, p)
 	if gone != nil {
 		s.fail(gone)
-		return n, gone
+		return n, false, gone
 	}
 	if err == nil {
 		err = m.Err()
 	}
-	return n, err
+	return n, m.Waiting, err
 }
 
 // Load implements fs.MovableFile.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -28,18 +29,19 @@ var (
 type state int
 
 const (
-	idle     state = iota // opened, no Hello
-	opening               // Hello came; leases of region 0 may come
-	starting              // MsgStart waits for the worker
-	running               // the worker consumes
-	parking               // the worker lets go of guest memory
-	parked                // it did; waits for leases
-	dead                  // the worker is gone, the file is still open
-	released              // the file is closed
+	idle      state = iota // opened, no Hello
+	opening                // Hello came; leases of region 0 may come
+	starting               // MsgStart waits for the worker
+	running                // the worker consumes
+	parking                // the worker lets go of guest memory
+	parked                 // it did; waits for leases
+	suspended              // there is no worker; waits for the doorbell
+	dead                   // the worker is gone, the file is still open
+	released               // the file is closed
 )
 
 func (s state) String() string {
-	return [...]string{"idle", "opening", "starting", "running", "parking", "parked", "dead", "ended"}[s]
+	return [...]string{"idle", "opening", "starting", "running", "parking", "parked", "suspended", "dead", "ended"}[s]
 }
 
 // session is one open control file: one CUDA process in the guest.
@@ -50,20 +52,24 @@ type session struct {
 	caller fs.Caller
 	opened time.Time
 
-	mu      sync.Mutex
-	state   state
-	proc    workerProcess // nil until Hello
-	moving  workerProcess // the session is leaving it
-	bell    int           // eventfd: the worker's doorbell; -1
-	regions map[uint32]*region
-	pieces  int
-	leased  uint64
-	waits   map[uint32][]wait // by slot
-	tokens  map[uint32]bool   // slots whose wake-up came before their READ
-	waiting int
-	why     string // text of the last refused control write
-	parks   uint64
-	paused  bool // the VM stands, and so do the terms of what it lent
+	mu          sync.Mutex
+	state       state
+	proc        workerProcess // nil until Hello
+	moving      workerProcess // the session is leaving it
+	bell        int           // eventfd: the worker's doorbell; -1
+	regions     map[uint32]*region
+	pieces      int
+	leased      uint64
+	waits       map[uint32][]wait // by slot
+	tokens      map[uint32]bool   // slots whose wake-up came before their READ
+	waiting     int
+	why         string // text of the last refused control write
+	parks       uint64
+	rang        bool     // the doorbell, since the session was to be suspended
+	stored      *os.File // suspended: the session
+	storedBytes uint64
+	reviving    bool // goOn is at it
+	paused      bool // the VM stands, and so do the terms of what it lent
 
 	copying sync.RWMutex         // held for reading while an extent is copied; taken before mu
 	extents map[*extent]struct{} // not begun
@@ -125,8 +131,12 @@ func (s *session) do(job func()) bool {
 func (s *session) finish() {
 	s.mu.Lock()
 	p, bell := s.proc, s.bell
-	s.proc, s.bell = nil, -1
+	stored := s.stored
+	s.proc, s.bell, s.stored = nil, -1, nil
 	s.mu.Unlock()
+	if stored != nil {
+		_ = stored.Close()
+	}
 	if p != nil {
 		p.Stop(stopGrace)
 		s.yield(p)
@@ -164,12 +174,18 @@ func (s *session) Write(w *fs.WriteRequest) {
 	}
 }
 
-// ring wakes the worker.
+// ring wakes the worker, or has one made of a suspended session.
 func (s *session) ring() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.rang = true
+	asleep := s.state == suspended && !s.reviving
+	s.reviving = s.reviving || asleep
 	if s.bell >= 0 {
 		sys.Signal(s.bell)
+	}
+	s.mu.Unlock()
+	if asleep {
+		s.goOn(resumeAgain)
 	}
 }
 
@@ -269,6 +285,7 @@ func (s *session) dropRegion(r *region, w *fs.WriteRequest) {
 		w.Complete(w.Size, 0)
 		return
 	}
+	_, _ = s.resume() // what is stored has the region
 	s.mu.Lock()
 	p, sent := s.proc, r.sent
 	s.mu.Unlock()

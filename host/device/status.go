@@ -49,13 +49,14 @@ func (d *Device) Status() api.Status {
 	return st
 }
 
-// account is the session for Status; false: no worker was started for it.
+// account is the session for Status; false: it has no worker, and is not suspended.
 func (s *session) account() (api.Session, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := api.Session{ID: s.id, GuestPID: s.caller.PID, GuestUID: s.caller.UID, State: s.state.String(), Started: s.opened}
 	if s.proc == nil {
-		return e, false
+		e.Stored = s.storedBytes
+		return e, s.state == suspended
 	}
 	e.Worker = s.proc.PID()
 	if s.res != nil {

@@ -144,4 +144,6 @@ func (l *leased) adoptDetached(s *leasedState, bell int) error {
 	return l.start(bell, s.Head, false)
 }
 
-func exported(err error) link.Exported { return link.Exported{Status: link.StatusOf(unix.EIO, err)} }
+func (w *Worker) exported(err error) link.Exported {
+	return link.Exported{Waiting: w.parked != nil && w.parked.waiting, Status: link.StatusOf(unix.EIO, err)}
+}

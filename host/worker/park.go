@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"causeway/remote"
 )
 
 // parking is a session that has let go of guest memory, or is about to. The link's goroutine owns it.
 type parking struct {
-	resume chan struct{} // closed by resume
-	tasks  chan func()   // what the consumer does while it stands
+	resume  chan struct{} // closed by resume
+	waiting bool          // the guest had submitted more; set before the session stands
+	tasks   chan func()   // what the consumer does while it stands
 }
 
 func newParking() *parking {
@@ -54,6 +57,8 @@ func (w *Worker) park(l *leased, limit, patience time.Duration) error {
 			_ = w.awaitReplies(ctx, func() bool { return false }) // those that do not come now come after the park
 			// From here on no goroutine writes to guest memory: replies and words wait for guestMu.
 			w.guestMu.Lock()
+			w.ring.SetState(remote.WorkerSleeping) // whoever submits from here on rings, which may be what ends the park
+			p.waiting = w.ring.Poll(0)
 			if err := l.mem.Detach(); err != nil {
 				w.guestMu.Unlock()
 				stopped <- err
@@ -94,7 +99,11 @@ func (w *Worker) stand(l *leased, p *parking) error {
 		case f := <-p.tasks:
 			f()
 		case <-p.resume:
-			return l.mem.Attach()
+			err := l.mem.Attach()
+			if err == nil {
+				w.ring.SetState(remote.WorkerPolling)
+			}
+			return err
 		case <-l.done:
 			return errEnded
 		}

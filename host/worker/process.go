@@ -341,7 +341,7 @@ func (s *starter) follow(w *Worker, r link.Received[link.ToWorker], end func()) 
 		}
 		return s.link.Send(link.Parked{Number: m.Number, Status: link.StatusOf(unix.EBUSY, err)})
 	case link.Export:
-		return s.link.Send(exported(w.export(s.leased, m.Stream.FD())))
+		return s.link.Send(w.exported(w.export(s.leased, m.Stream.FD())))
 	case link.Answer:
 		w.sharing.answered(m)
 		return nil

@@ -135,5 +135,5 @@ var toParent = number(101,
 	define[ToParent, Redeem]("redeem", shape{fixed: 8 + offer.TokenSize}),
 	define[ToParent, Withdraw]("withdraw", shape{fixed: offer.TokenSize}),
 	define[ToParent, Measured]("measured", shape{fixed: 4 + 4, tail: maxDevices*deviceSize + maxProgram}),
-	define[ToParent, Exported]("exported", shape{fixed: 4, tail: maxText}),
+	define[ToParent, Exported]("exported", shape{fixed: 4 + 4, tail: maxText}),
 )

@@ -76,13 +76,17 @@ func (m *Parked) fields(c *coder) {
 	m.Status.fields(c)
 }
 
-// Exported answers Export. The session stays parked either way.
+// Exported answers Export. The session stays parked either way. Waiting: the guest had submitted more when it was parked.
 type Exported struct {
 	forParent
+	Waiting bool
 	Status
 }
 
-func (m *Exported) fields(c *coder) { m.Status.fields(c) }
+func (m *Exported) fields(c *coder) {
+	c.flag(&m.Waiting)
+	m.Status.fields(c)
+}
 
 // Rebuilt answers Rebuild. After success its sender exits.
 type Rebuilt struct {

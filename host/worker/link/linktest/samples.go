@@ -50,7 +50,7 @@ func ToParent(fd int) []link.ToParent {
 		link.RegionEnded{Region: 1},
 		link.Parked{Number: 7, Status: failed},
 		link.Rebuilt{Status: failed},
-		link.Exported{Status: failed},
+		link.Exported{Waiting: true, Status: failed},
 		link.Adopted{Status: failed},
 		link.Offer{Request: 8, Token: token, Blob: []byte("blob"), File: link.FileOf(fd)},
 		link.Redeem{Request: 9, Token: token},

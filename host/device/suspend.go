@@ -1,0 +1,197 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+/*
+A session that is suspended has no worker, and nothing on the GPU: its worker was parked, wrote the session into memory of this process, as for a VM
+that is saved, and ended. The guest notices nothing: it renews its leases, and rings the doorbell when its program wants something. Then, or when somebody
+asks, another worker makes the session of what was written, and goes on as after any park.
+*/
+
+// errWork says that a session is no candidate for suspension: its program has just given it work.
+var errWork = errors.New("its program works")
+
+// resumeAgain is when a session whose GPU has no room looks again, first and at most.
+const (
+	resumeAgain = 250 * time.Millisecond
+	resumeLate  = 4 * time.Second
+)
+
+// Suspended is what Suspend and Resume did.
+type Suspended struct {
+	Sessions int    `json:"sessions"`
+	Bytes    uint64 `json:"bytes"` // of host memory that hold them; Resume: that held them
+}
+
+// Suspend ends the workers of all running sessions until their programs go on. Those that work meanwhile stay, and are named in the error.
+func (d *Device) Suspend(ctx context.Context) (Suspended, error) {
+	return d.eachSession(ctx, func(s *session) (uint64, error) { return s.suspend() })
+}
+
+// Resume brings all suspended sessions back.
+func (d *Device) Resume(ctx context.Context) (Suspended, error) {
+	return d.eachSession(ctx, func(s *session) (uint64, error) { return s.resume() })
+}
+
+// eachSession has every session do something on its routine. Those to which it does not apply say errState.
+func (d *Device) eachSession(ctx context.Context, f func(*session) (uint64, error)) (Suspended, error) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var did Suspended
+	var errs []error
+	for _, s := range d.all() {
+		wg.Go(func() {
+			var n uint64
+			err := s.onRoutine(func() (err error) {
+				if err = ctx.Err(); err == nil {
+					n, err = f(s)
+				}
+				return err
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				did.Sessions++
+				did.Bytes += n
+			case !errors.Is(err, errState) && !errors.Is(err, errGone):
+				errs = append(errs, fmt.Errorf("session %d, %s: %w", s.id, s.peer(), err))
+			}
+		})
+	}
+	wg.Wait()
+	return did, errors.Join(errs...)
+}
+
+// suspend runs on routine. With an error the session goes on.
+func (s *session) suspend() (uint64, error) {
+	s.mu.Lock()
+	if s.state != running {
+		s.mu.Unlock()
+		return 0, errState
+	}
+	s.state, s.rang = parking, false
+	s.mu.Unlock()
+	begin := time.Now()
+	if err := s.park(parkLimit, parkLimit); err != nil {
+		return 0, err
+	}
+	n, err := s.store()
+	if err != nil {
+		s.sendRegions() // or a lease that comes
+		return 0, err
+	}
+	s.log.Info("session suspended", "bytes", n, "took", time.Since(begin).Round(time.Millisecond))
+	s.mu.Lock()
+	again := s.rang && !s.reviving
+	s.reviving = s.reviving || again
+	s.mu.Unlock()
+	if again {
+		s.goOn(resumeAgain)
+	}
+	return n, nil
+}
+
+// store writes a parked session into memory and ends its worker.
+func (s *session) store() (uint64, error) {
+	s.mu.Lock()
+	p, st := s.proc, s.state
+	s.mu.Unlock()
+	if st != parked || p == nil {
+		return 0, errGone
+	}
+	fd, err := unix.MemfdCreate("causeway-session", unix.MFD_CLOEXEC)
+	if err != nil {
+		return 0, fmt.Errorf("memory for the session: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "session")
+	n, waiting, err := s.export(f, p)
+	if err == nil && waiting {
+		err = errWork
+	}
+	s.mu.Lock()
+	if err == nil && s.state != parked {
+		err = errGone
+	}
+	if err != nil {
+		s.mu.Unlock()
+		return 0, errors.Join(err, f.Close())
+	}
+	s.state, s.stored, s.storedBytes, s.proc = suspended, f, uint64(n), nil
+	s.mu.Unlock()
+	p.Kill()
+	s.yield(p)
+	return uint64(n), nil
+}
+
+// resume runs on routine: the session is parked then, and goes on when all its pages are lent.
+func (s *session) resume() (uint64, error) {
+	s.mu.Lock()
+	f, st, bell := s.stored, s.state, s.bell
+	s.mu.Unlock()
+	if st != suspended {
+		return 0, errState
+	}
+	size, err := f.Seek(0, io.SeekEnd)
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err == nil {
+		err = s.adopt(f)
+	}
+	s.mu.Lock()
+	p := s.proc
+	if err == nil && s.state != suspended {
+		err = errGone
+	}
+	if err != nil {
+		s.proc = nil
+	} else {
+		s.state, s.stored, s.storedBytes = parked, nil, 0
+		for _, r := range s.regions {
+			r.changed = true
+		}
+	}
+	if bell >= 0 && bell != s.bell {
+		_ = unix.Close(bell) // adopt made another
+	}
+	s.mu.Unlock()
+	if err != nil {
+		if p != nil {
+			p.Kill()
+		}
+		s.yield(p)
+		return 0, err
+	}
+	_ = f.Close()
+	s.sendRegions()
+	return uint64(size), nil
+}
+
+// goOn brings a suspended session back for its program, as often as it takes: the GPU may have no room for it now.
+func (s *session) goOn(again time.Duration) {
+	s.do(func() {
+		_, err := s.resume()
+		if err != nil && !errors.Is(err, errState) && !errors.Is(err, errGone) {
+			s.log.Warn("session is not resumed yet: its program waits", "error", err, "again_in", again)
+			time.AfterFunc(again, func() { s.goOn(min(2*again, resumeLate)) })
+			return
+		}
+		s.mu.Lock()
+		s.reviving = false
+		s.mu.Unlock()
+		if err == nil {
+			s.log.Info("session resumed")
+		}
+	})
+}

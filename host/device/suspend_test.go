@@ -1,0 +1,144 @@
+package device_test
+
+import (
+	"testing"
+	"time"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+	"causeway/host/device"
+	"causeway/host/worker/link"
+	"causeway/host/worker/workertest"
+)
+
+// asleep boots a VM with a session on the software GPU that holds "kept" in device memory, and 64 MiB of zeros.
+func asleep(t *testing.T, limit uint64) (*onGPU, *guestOfMemory) {
+	t.Helper()
+	g := &onGPU{T: t, limit: limit}
+	g.v = bootWith(t, func(o *device.Options) {
+		o.Worker, o.Limits.Memory = link.Config{GPU: "soft", Devices: []int{0}}, limit
+	})
+	s := &guestOfMemory{onGPU: g, Guest: g.session()}
+	var m, zeros wire.MemAllocReply
+	must(t, s.Guest, &wire.MemAllocArgs{Size: 4096}, &m)
+	must(t, s.Guest, &wire.MemAllocArgs{Size: 64 * mib}, &zeros)
+	must(t, s.Guest, &wire.MemsetArgs{Dst: zeros.Ptr, Element: 1, Width: 64 * mib, Height: 1, Stream: wire.StreamLegacy}, nil)
+	s.ptr = m.Ptr
+	id, mem, res, err := s.AddRegion(0, wire.RegionPinned, mib)
+	if err != nil || res != cuda.Success {
+		t.Fatal(res, err)
+	}
+	s.region, s.mem = id, mem
+	if err := s.Send(&wire.MemcpyHtoDArgs{Dst: m.Ptr, Src: []byte("kept"), Stream: wire.StreamLegacy}); err != nil {
+		t.Fatal(err)
+	}
+	must(t, s.Guest, &wire.CtxSynchronizeArgs{}, nil)
+	time.Sleep(30 * time.Millisecond) // idle
+	return g, s
+}
+
+// TestSuspendSessions: a suspended session has no worker and no memory of the GPU, its leases go on, and the next call finds everything as it was.
+func TestSuspendSessions(t *testing.T) {
+	g, s := asleep(t, 1<<30)
+	for range 2 {
+		did, err := g.v.device.Suspend(context())
+		if err != nil || did.Sessions != 1 || did.Bytes == 0 || did.Bytes > 4*mib { // zeros take no room
+			t.Fatalf("%+v, %v", did, err)
+		}
+		st := g.v.device.Status()
+		if len(st.Sessions) != 1 || st.Sessions[0].State != "suspended" || st.Sessions[0].Worker != 0 || st.Memory != 0 || st.Sessions[0].Stored != did.Bytes {
+			t.Errorf("%+v", st)
+		}
+		if did, err := g.v.device.Suspend(context()); err != nil || did.Sessions != 0 {
+			t.Errorf("twice: %+v, %v", did, err)
+		}
+		time.Sleep(2500 * time.Millisecond) // leases are renewed, and nothing wakes it
+		if st := g.v.device.Status().Sessions; len(st) != 1 || st[0].State != "suspended" {
+			t.Fatalf("%+v", st)
+		}
+		s.holds("kept")
+		if st := g.v.device.Status().Sessions; len(st) != 1 || st[0].State != "running" || st[0].Memory < 64*mib {
+			t.Errorf("%+v", st)
+		}
+		time.Sleep(30 * time.Millisecond)
+	}
+	if _, err := g.v.device.Suspend(context()); err != nil {
+		t.Fatal(err)
+	}
+	if did, err := g.v.device.Resume(context()); err != nil || did.Sessions != 1 {
+		t.Errorf("resumed %+v, %v", did, err)
+	}
+	s.holds("kept")
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSuspendedEnds: a program that ends while its session is suspended leaves nothing.
+func TestSuspendedEnds(t *testing.T) {
+	g, s := asleep(t, 1<<30)
+	if did, err := g.v.device.Suspend(context()); err != nil || did.Sessions != 1 {
+		t.Fatal(did, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the session stays", func() bool { return len(g.v.device.Status().Sessions) == 0 })
+}
+
+// TestSuspendedWaitsForRoom: what another session has taken meanwhile is not there; the program waits until it is given back.
+func TestSuspendedWaitsForRoom(t *testing.T) {
+	g, s := asleep(t, 256*mib)
+	if did, err := g.v.device.Suspend(context()); err != nil || did.Sessions != 1 {
+		t.Fatal(did, err)
+	}
+	other := g.session()
+	var m wire.MemAllocReply
+	must(t, other, &wire.MemAllocArgs{Size: 220 * mib}, &m)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.holds("kept")
+	}()
+	select {
+	case <-done:
+		t.Error("it goes on without memory")
+	case <-time.After(time.Second):
+	}
+	must(t, other, &wire.MemFreeArgs{Ptr: m.Ptr}, nil)
+	must(t, other, &wire.CtxSynchronizeArgs{}, nil)
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("it does not go on")
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// guestOfMemory is a guest process with four bytes of device memory.
+type guestOfMemory struct {
+	*onGPU
+	*workertest.Guest
+	ptr    uint64
+	region uint32
+	mem    []byte
+	word   uint32
+}
+
+// holds reads the device memory.
+func (s *guestOfMemory) holds(want string) {
+	s.T.Helper()
+	s.word++
+	if err := s.Send(&wire.MemcpyStagedArgs{Direction: 1, Region: s.region, Size: 4, Device: s.ptr, Stream: wire.StreamLegacy, Word: 1, Value: s.word}); err != nil {
+		s.T.Error(err)
+		return
+	}
+	if res, err := s.Call(0, &wire.CtxSynchronizeArgs{}, nil); err != nil || res != cuda.Success {
+		s.T.Error(res, err)
+	}
+	if string(s.mem[:4]) != want {
+		s.T.Errorf("memory holds %q", s.mem[:4])
+	}
+}
