@@ -22,6 +22,7 @@ case ${1:-} in
     CAUSEWAY_OUTER=$CAUSEWAY exec "$dir/bin/causeway" run --gpu "$gpus" --sandbox off -- "$@" ;;
   --moved)
     mode=$2 log=$3 moves=4
+    : >"$log"
     CAUSEWAY_OUTER=$CAUSEWAY "$dir/bin/causeway" run --gpu 0 --sandbox off --migratable -- "$BUILD/tests/13.0-static/rounds" "$mode" >"$log" 2>"$log.err" &
     run=$!
     until grep -q '^@round [1-9]' "$log"; do kill -0 $run; sleep 0.05; done

@@ -22,6 +22,8 @@ type Spec struct {
 	MIG    string `json:"mig,omitempty"`
 	Remote string `json:"remote,omitempty"`
 	NUMA   *int   `json:"numa,omitempty"`
+	// Migratable: as in Wish.
+	Migratable bool `json:"migratable,omitempty"`
 	// Profile is where the limits come from; empty: from nowhere in particular, or one of them was changed since.
 	Profile string `json:"profile,omitempty"`
 	Limits

@@ -21,6 +21,8 @@ type Wish struct {
 	MIG    string `json:"mig,omitempty"`
 	Remote string `json:"remote,omitempty"` // HOST:PORT of a GPU server, in place of a GPU of this host
 	NUMA   *int   `json:"numa,omitempty"`   // host node of the VM's memory; among GPUs that will do, one of that node is taken
+	// Migratable: its programs' sessions may move to other workers, with a real GPU too; the software GPU's always may.
+	Migratable *bool `json:"migratable,omitempty"`
 	Change
 	// Owner may open the vhost-user socket, as USER or USER:GROUP; empty: the configuration's.
 	Owner string `json:"owner,omitempty"`
@@ -207,8 +209,11 @@ func (l *Limits) Check() error {
 
 // Wish asks for a vGPU like s.
 func (s Spec) Wish() Wish {
-	c := s.Limits.Change()
-	return Wish{VM: s.VM, Name: s.Name, GPU: s.GPU, MIG: s.MIG, Remote: s.Remote, NUMA: s.NUMA, Change: c, Owner: s.Owner}
+	w := Wish{VM: s.VM, Name: s.Name, GPU: s.GPU, MIG: s.MIG, Remote: s.Remote, NUMA: s.NUMA, Change: s.Limits.Change(), Owner: s.Owner}
+	if s.Migratable {
+		w.Migratable = ptr(true)
+	}
+	return w
 }
 
 // Check says what is wrong with a wish in itself.

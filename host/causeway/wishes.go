@@ -1,6 +1,8 @@
 package main
 
 import (
+	"strconv"
+
 	"github.com/spf13/cobra"
 
 	"causeway/host/api"
@@ -15,6 +17,11 @@ func (w *wishes) register(c *cobra.Command, node *nodeFlags) {
 	_ = c.RegisterFlagCompletionFunc("gpu", node.completeGPUFlag)
 	c.Flags().StringVar(&w.wish.MIG, "mig", "", "`PROFILE` of a MIG slice, as in 1g.18gb")
 	c.Flags().StringVar(&w.wish.Remote, "remote", "", "GPU server, as `HOST:PORT`")
+	c.Flags().BoolFunc("migratable", "sessions on a real GPU may move to other workers (--migratable=false: they may not)", func(v string) error {
+		yes, err := strconv.ParseBool(v)
+		w.wish.Migratable = &yes
+		return err
+	})
 	changeFlags(c, node, &w.wish.Change)
 }
 

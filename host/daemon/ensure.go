@@ -85,7 +85,7 @@ func (d *Daemon) keep(ctx context.Context, v *vgpu, w *api.Wish) (done bool, err
 	}
 	was := rec.Spec
 	next := d.wanted(w, &was)
-	if next.GPU == was.GPU && next.MIG == was.MIG && next.Remote == was.Remote && next.Owner == was.Owner { // its place it has
+	if next.GPU == was.GPU && next.MIG == was.MIG && next.Remote == was.Remote && next.Owner == was.Owner && next.Migratable == was.Migratable { // its place it has
 		_, err := d.change(ctx, v, w.Change)
 		return err == nil, err
 	}
@@ -99,6 +99,9 @@ func describe(s *api.Spec) string {
 	t := "GPU " + cmp.Or(s.GPU, "any")
 	if s.MIG != "" {
 		t += ", MIG " + s.MIG
+	}
+	if s.Migratable {
+		t += ", migratable"
 	}
 	if s.Owner != "" {
 		t += ", owner " + s.Owner

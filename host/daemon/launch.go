@@ -89,6 +89,9 @@ func (d *Daemon) deviceArgs(s *api.Spec, gpu string) []string {
 	if s.Cap != 0 {
 		args = append(args, "--cap", fmt.Sprint(s.Cap))
 	}
+	if s.Migratable {
+		args = append(args, "--migratable")
+	}
 	if s.Owner != "" {
 		args = append(args, "--owner", s.Owner)
 	}

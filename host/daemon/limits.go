@@ -199,12 +199,13 @@ func (d *Daemon) holds(ctx context.Context, c api.Change) error {
 // wanted is what a vGPU is to be: what is wished, over what it was, or else over what the configuration says.
 func (d *Daemon) wanted(w *api.Wish, was *api.Spec) api.Spec {
 	c := d.config().Devices
-	s := api.Spec{VM: w.VM, Name: w.Name, GPU: "any", Owner: c.Owner(), Limits: limitsOf(c)}
+	s := api.Spec{VM: w.VM, Name: w.Name, GPU: "any", Migratable: c.Migratable, Owner: c.Owner(), Limits: limitsOf(c)}
 	if was != nil {
 		s = *was
 	}
 	s.GPU, s.MIG, s.Remote, s.Owner = cmp.Or(w.GPU, s.GPU), cmp.Or(w.MIG, s.MIG), cmp.Or(w.Remote, s.Remote), cmp.Or(w.Owner, s.Owner)
 	s.NUMA = cmp.Or(w.NUMA, s.NUMA)
+	s.Migratable = *cmp.Or(w.Migratable, &s.Migratable)
 	if l := w.On(s.Limits); l != s.Limits {
 		s.Limits, s.Profile = l, ""
 	}

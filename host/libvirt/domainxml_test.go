@@ -22,6 +22,7 @@ const declared = "<causeway:vgpus xmlns:causeway='urn:causeway:vgpu:1'>%</causew
 func wishing(vgpus string) string { return with(strings.Replace(declared, "%", vgpus, 1), "") }
 
 func TestParse(t *testing.T) {
+	yes := true
 	for name, c := range map[string]struct {
 		doc  string
 		want []api.Wish
@@ -42,6 +43,8 @@ func TestParse(t *testing.T) {
 		"declared further out": {`<domain type='kvm' xmlns:c='urn:causeway:vgpu:1'><name> vm1
 			</name><metadata><c:vgpus><c:vgpu cap='5%'/></c:vgpus></metadata></domain>`,
 			[]api.Wish{{VM: "vm1", Name: "gpu0", Change: api.Limits{Cap: 5}.Change()}}, ""},
+		"migratable":         {wishing("<causeway:vgpu migratable='yes'/>"), []api.Wish{{VM: "vm1", Name: "gpu0", Migratable: &yes}}, ""},
+		"perhaps migratable": {wishing("<causeway:vgpu migratable='perhaps'/>"), nil, "use yes or no"},
 		"misspelt limit":     {wishing("<causeway:vgpu memroy='1GiB'/>"), nil, "no attribute memroy"},
 		"misspelt element":   {wishing("<causeway:gpu/>"), nil, "unknown element <gpu>"},
 		"element in a vGPU":  {wishing("<causeway:vgpu><causeway:memory/></causeway:vgpu>"), nil, "unknown element <memory>"},
@@ -129,6 +132,7 @@ func TestFilesystemXML(t *testing.T) {
 func TestMetadataRoundTrip(t *testing.T) {
 	list := []api.Wish{
 		{VM: "vm1", Name: "gpu0", GPU: "any"},
+		{VM: "vm1", Name: "gpu1", Migratable: new(bool)},
 		{VM: "vm1", Name: "a.b+c:d@e", GPU: "<&'\">", MIG: "1g.18gb", Remote: "[::1]:7", Change: api.Limits{Memory: 5<<30 + 1, Share: 10000, Cap: 100, Sessions: 1000}.Change()},
 		{VM: "vm1", Name: "b", Change: api.Change{Profile: "half", Memory: new(limit.Memory), Cap: new(limit.Cap)}},
 	}

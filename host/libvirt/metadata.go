@@ -81,7 +81,7 @@ func (v *vgpuXML) spec(domain string) (api.Wish, error) {
 		}
 		set, ok := attributes[a.Name.Local]
 		if !ok || a.Name.Space != "" {
-			return s, fmt.Errorf("%w: a vGPU has no attribute %s: use name, gpu, profile, memory, share, cap, mig, remote, sessions, host-memory, user-sessions", errMetadata, a.Name.Local)
+			return s, fmt.Errorf("%w: a vGPU has no attribute %s: use name, gpu, profile, memory, share, cap, mig, remote, sessions, host-memory, user-sessions, migratable", errMetadata, a.Name.Local)
 		}
 		if value := strings.TrimSpace(a.Value); value != "" {
 			if err := set(&s, value); err != nil {
@@ -102,6 +102,14 @@ var attributes = map[string]func(*api.Wish, string) error{
 	"mig":     func(s *api.Wish, v string) error { s.MIG = v; return nil },
 	"remote":  func(s *api.Wish, v string) error { s.Remote = v; return nil },
 	"profile": func(s *api.Wish, v string) error { s.Profile = v; return nil },
+	"migratable": func(s *api.Wish, v string) error {
+		if v != "yes" && v != "no" {
+			return fmt.Errorf("%q: use yes or no", v)
+		}
+		yes := v == "yes"
+		s.Migratable = &yes
+		return nil
+	},
 	"memory": func(s *api.Wish, v string) error {
 		s.Memory = new(limit.Memory)
 		return s.Memory.UnmarshalText([]byte(v))
@@ -157,6 +165,9 @@ func metadata(list []api.Wish, prefix, declaration, newline string) string {
 		}
 		attr("mig", s.MIG)
 		attr("remote", s.Remote)
+		if s.Migratable != nil {
+			attr("migratable", map[bool]string{true: "yes", false: "no"}[*s.Migratable])
+		}
 		b.WriteString("/>" + newline)
 	}
 	fmt.Fprintf(&b, "</%svgpus>", prefix)

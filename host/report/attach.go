@@ -57,6 +57,9 @@ func wish(s *api.Spec) string {
 	attr("gpu", s.GPU)
 	attr("mig", s.MIG)
 	attr("remote", s.Remote)
+	if s.Migratable {
+		attr("migratable", "yes")
+	}
 	c := s.Limits.Change()
 	if c.Profile = s.Profile; c.Profile != "" { // which names these
 		c.Memory, c.Share, c.Cap = nil, nil, nil

@@ -48,12 +48,14 @@ type Devices struct {
 	Sessions     limit.Sessions     `toml:"sessions"`
 	HostMemory   limit.HostMemory   `toml:"host_memory"`
 	UserSessions limit.UserSessions `toml:"user_sessions"`
-	WarmWorkers  int                `toml:"warm_workers"`
-	StartTimeout Duration           `toml:"start_timeout"`
-	Log          string             `toml:"log"`
-	LogSize      limit.Memory       `toml:"log_size"`
-	Verbose      bool               `toml:"verbose"`
-	Environment  map[string]string  `toml:"environment"`
+	// Migratable: sessions on real GPUs may move to other workers.
+	Migratable   bool              `toml:"migratable"`
+	WarmWorkers  int               `toml:"warm_workers"`
+	StartTimeout Duration          `toml:"start_timeout"`
+	Log          string            `toml:"log"`
+	LogSize      limit.Memory      `toml:"log_size"`
+	Verbose      bool              `toml:"verbose"`
+	Environment  map[string]string `toml:"environment"`
 }
 
 // Isolation says how device processes and their workers are confined. Zero: no limit.

@@ -86,6 +86,7 @@ func runDevice(args []string) error {
 	}
 	f.Bool("verbose", false, "")
 	f.Bool("kernels-reach-worker", false, "")
+	f.Bool("migratable", false, "")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
