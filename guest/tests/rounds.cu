@@ -186,10 +186,10 @@ struct Lasting {
     }
 };
 
-// lasting: one kernel of two seconds after the other: whatever happens, happens in the middle of one.
+// lasting: one kernel of a second after the other: whatever happens, happens in the middle of one.
 static void lasting(Rounds &r)
 {
-    Lasting kernel(few ? 20 : 2000);
+    Lasting kernel(few ? 20 : 1000);
     uint32_t *d, got, want = 5;
     CUDA(cudaMalloc(&d, 4));
     CUDA(cudaMemcpy(d, &want, 4, cudaMemcpyHostToDevice));
