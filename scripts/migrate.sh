@@ -5,7 +5,7 @@
 #
 #   --times N    there and back so many times (default 1)
 #   --modes      which programs of guest/tests/rounds run meanwhile (default: all)
-#   PHASE        idle pause move file fail late (what is done by default), large
+#   PHASE        idle pause move file refused fail late (what is done by default), large
 #
 # QEMU alone, with its monitor; an emulated CPU and the software GPU. Each line is a check with what was measured. The status is 0 if
 # every check passed. docs/MIGRATION.md says what moves.
@@ -130,8 +130,13 @@ arrive() {
   until_true 10 runs "$at_host" && guest true && read -r gap <"$tmp/gap"
 }
 
-# move takes the VM to the other host.
-move() { gap=; expect_vm "$(other "$at_host")" && depart completed && arrive; }
+# move takes the VM to the other host. If that comes to nothing, no QEMU waits there.
+move() {
+  gap= downtime=
+  expect_vm "$(other "$at_host")" && depart completed && arrive && return
+  end_vm "$(other "$at_host")"
+  return 1
+}
 pauses() { echo "$took ms in all; stands still ${gap% *} ms by the host's clock, ${gap#* } ms by its own (QEMU: ${downtime:-?} ms)"; }
 
 # --- the guest ---------------------------------------------------------------------------------------------------------
@@ -171,6 +176,28 @@ begin() {
 }
 go_on() { programs on; row "all programs go on, all results right" ""; }
 
+# spawn MODE starts another program of rounds; end_spawned ends it: its results were right.
+spawn() {
+  send "&./rounds $1 >/tmp/spawned 2>&1"
+  guest 'for i in $(seq 300); do grep -q @round /tmp/spawned && break; usleep 100000; done; grep -q @round /tmp/spawned'
+}
+end_spawned() { guest 'kill $!; wait $!; grep "^@done [1-9][0-9]* 0 " /tmp/spawned || { cat /tmp/spawned; false; }'; }
+
+# at_a: the VM is where the phases want it.
+at_a() { [ $at_host = a ] || move; }
+
+# What cannot move refuses, and the VM goes on where it is; standing still is no move.
+phase_refused() {
+  at_a || return
+  spawn graphs; row "a program that has graphs" "" || return
+  expect_vm b && depart failed && why=$(grep -o 'device state transfer failed.*' "$logs/device-a.log" | tail -n 1 | sed 's/.*error=//')
+  stays "migration fails"
+  end_spawned; row "and so does the program" ""
+  spawn callbacks; row "a program whose streams wait for functions of its own" "" || return
+  ask a stop && nap 3 && ask a cont; row "stop for 3 s, cont" ""
+  nap 0.5; end_spawned; row "the program went on" ""
+}
+
 # With programs running, there and back.
 phase_move() {
   local i
@@ -206,6 +233,7 @@ stays() {
 
 # What comes to nothing while memory is sent, for which a slow link leaves time; or because there is no device.
 phase_fail() {
+  at_a || return
   expect_vm b && slow=1 depart active && ask a migrate_cancel && until_true 10 migration_is a cancelled
   stays "cancelled while memory is sent"
   expect_vm b && slow=1 depart active && end_vm b && until_true 10 migration_is a failed
@@ -222,6 +250,7 @@ refusal() { grep -m1 -oE "msg=\"device state transfer failed\" error=.*($1).*" "
 
 # A destination that dies or refuses when the GPU's state comes to it.
 phase_late() {
+  at_a || return
   # Its device process is stopped, so its QEMU waits, and with it, as what it sends is not read, the source's.
   expect_vm b && kill -STOP "${device_pid[b]}" && set_off && until_true 30 deaf b && end_vm b && until_true 20 migration_is a failed
   stays "the destination is killed while it takes the GPU's state"
@@ -240,10 +269,10 @@ phase_late() {
 phase_large() {
   local mib
   for mib in 0 128 512; do
-    send "&ROUNDS_MIB=$mib ./rounds idle >/tmp/large 2>&1"
-    guest 'for i in $(seq 300); do grep -q @round /tmp/large && break; usleep 100000; done; grep -q @round /tmp/large'; row "a program with $mib MiB of GPU memory" "" || return
+    guest "export ROUNDS_MIB=$mib"
+    spawn idle; row "a program with $mib MiB of GPU memory" "" || return
     move; row "it moves to $at_host" "$(keep pauses)" || return
-    guest 'kill $!; wait $!; grep "^@done [1-9][0-9]* 0 " /tmp/large'; row "its memory is as it was" ""
+    end_spawned; row "its memory is as it was" ""
   done
 }
 
@@ -251,7 +280,7 @@ prepare
 serve a
 serve b
 boot || exit 1
-[ ${#phases[@]} -gt 0 ] || phases=(idle pause move file fail late)
+[ ${#phases[@]} -gt 0 ] || phases=(idle pause move file refused fail late)
 for p in "${phases[@]}"; do
   declare -F "phase_$p" >/dev/null || die "no phase $p"
   began=$SECONDS
