@@ -54,6 +54,7 @@ guest_channel "$tmp"
 
 # serve HOST [ARGS...] starts its device process.
 serve() {
+  [ ! -e "$logs/device-$1.log" ] || cat "$logs/device-$1.log" >>"$logs/device-$1-before.log"
   start_device "$tmp/$1.sock" "$logs/device-$1.log" --gpu soft --memory 1GiB --control "$tmp/$1.ctl" -v "${@:2}"
   device_pid[$1]=$service_pid service_pid=
 }
@@ -245,8 +246,10 @@ phase_fail() {
 # deaf HOST: its QEMU waits for its device process and for nothing else.
 deaf() { ! timeout 1 python3 "$ROOT/scripts/lib/hmp.py" "$tmp/$1.monitor" 'info status' >/dev/null; }
 
-# refusal PATTERN: b's device process said so.
-refusal() { grep -m1 -oE "msg=\"device state transfer failed\" error=.*($1).*" "$logs/device-b.log" | sed 's/^[^=]*="[^"]*" error=//'; }
+# refused PATTERN: b's device process said so, which why is then.
+refused() {
+  until_true 5 grep -qE "$1" "$logs/device-b.log" && why=$(grep -m1 -oE "[^=:\"]*($1).*" "$logs/device-b.log")
+}
 
 # A destination that dies or refuses when the GPU's state comes to it.
 phase_late() {
@@ -255,10 +258,10 @@ phase_late() {
   expect_vm b && kill -STOP "${device_pid[b]}" && set_off && until_true 30 deaf b && end_vm b && until_true 20 migration_is a failed
   stays "the destination is killed while it takes the GPU's state"
   stop_serving b; serve b --memory 1MiB
-  expect_vm b && depart failed && why=$(refusal memory)
+  expect_vm b && depart failed && refused 'OUT_OF_MEMORY.*'
   stays "the destination's vGPU has too little memory"
   stop_serving b; serve b --sessions 1
-  expect_vm b && depart failed && why=$(refusal .)
+  expect_vm b && depart failed && refused 'as many CUDA processes as it may.*'
   stays "the destination's vGPU takes one program only"
   stop_serving b; serve b
   move; row "then the VM moves" "$(keep pauses)" || return

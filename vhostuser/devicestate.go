@@ -76,6 +76,10 @@ func (c *conn) beginTransfer(direction, phase uint32, fd int) (*transfer, error)
 		} else {
 			t.err = h.Load(t.file)
 		}
+		// Said here: a front end that sees the pipe break may go without asking.
+		if t.err != nil && !errors.Is(t.err, os.ErrClosed) {
+			c.log.Error("device state transfer failed", "error", t.err)
+		}
 		_ = t.file.Close() // the end of the file is the end of the state
 	}()
 	return t, nil
@@ -91,7 +95,6 @@ func (c *conn) checkDeviceState(*message) ([]byte, error) {
 	err := c.transfer.err
 	c.transfer = nil
 	if err != nil {
-		c.log.Error("device state transfer failed", "error", err)
 		return u64Payload(1), nil
 	}
 	return u64Payload(0), nil

@@ -196,6 +196,15 @@ stage_sessions() { scripts/sessions.sh; }
 
 stage_libvirt() { scripts/libvirt.sh; }
 
+# A VM that moves, is saved and restored while programs run: all of them in the first run, some in those about what fails and about libvirt.
+stage_migrate() {
+  local bad=0
+  scripts/migrate.sh pause move || bad=1
+  scripts/migrate.sh --modes "streams pinned waits" idle file refused fail late || bad=1
+  scripts/migrate-libvirt.sh --modes "streams pinned waits" save document abort refuse || bad=1
+  return $bad
+}
+
 # A Debian guest with systemd that keeps its vGPU, and gives it to a container.
 stage_guest() { scripts/guest.sh && scripts/errors.sh --vm; }
 
