@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -144,12 +145,25 @@ func (c *conn) setFeatures(m *message) ([]byte, error) {
 	if bad := f &^ Features; bad != 0 {
 		return nil, fmt.Errorf("features %#x were not offered: %w", bad, ErrProtocol)
 	}
+	c.foretell(f)
 	c.features = f
 	c.mem.logging.Store(f&FeatureLogAll != 0)
 	for i := range c.rings {
 		c.update(i)
 	}
 	return nil, nil
+}
+
+// foretell says, when a front end begins to log the writes of running rings, what its migration will end with. It cannot be told: QEMU 10 aborts if
+// these features are refused, and does not look at what the answer to SET_LOG_BASE holds.
+func (c *conn) foretell(features uint64) {
+	d, ok := c.dev.(Movable)
+	if !ok || features&FeatureLogAll == 0 || c.features&FeatureLogAll != 0 || !slices.ContainsFunc(c.rings, func(v vring) bool { return v.running }) {
+		return
+	}
+	if err := d.Movable(); err != nil {
+		c.log.Warn("a migration begins that will fail", "error", err)
+	}
 }
 
 func (c *conn) getProtocolFeatures(*message) ([]byte, error) {

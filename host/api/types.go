@@ -94,6 +94,8 @@ type Session struct {
 	Host     uint64    `json:"host_memory"`      // bytes of the host's memory that its requests hold
 	Stored   uint64    `json:"stored,omitempty"` // bytes of the host's memory that hold it: it is suspended, and has no worker
 	Counters Counters  `json:"counters"`
+	// Unmovable is why a VM with this session cannot be saved or migrated now, as far as is known; "": it can.
+	Unmovable string `json:"unmovable,omitempty"`
 }
 
 // Counters only grow. Rates are differences of two readings.

@@ -28,7 +28,10 @@ const (
 // process's own user are answered.
 func (d *Device) ServeControl(ctx context.Context, ln *net.UnixListener, stop func()) error {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { reply(w, d.Status()) })
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
+		d.Look()
+		reply(w, d.Status())
+	})
 	mux.HandleFunc("PUT /v1/limits", func(w http.ResponseWriter, r *http.Request) {
 		var c api.Change
 		dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostBody))

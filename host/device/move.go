@@ -8,6 +8,7 @@ import (
 	"math"
 	"net"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -60,12 +61,15 @@ type regionHead struct {
 	sent     bool // the worker knows it
 }
 
+// stages are where a session can stand when it is saved, in the order of their numbers there.
+var stages = [...]state{idle, opening, parked, dead}
+
 func (h *sessionHead) write(w *image.Writer) {
 	w.U32(headVersion)
 	w.U32(remote.ProtocolVersion)
 	w.Bytes([]byte(h.backend))
 	w.Bytes([]byte(h.gpu))
-	w.U32(uint32(h.stage))
+	w.U32(uint32(slices.Index(stages[:], h.stage)))
 	w.U32(uint32(len(h.regions)))
 	for _, r := range h.regions {
 		w.U32(r.id)
@@ -86,9 +90,11 @@ func readHead(r *image.Reader) (*sessionHead, error) {
 	if v := r.U32(); v != remote.ProtocolVersion && r.Err() == nil {
 		r.Refuse("sessions of protocol version %d, this host speaks %d", v, remote.ProtocolVersion)
 	}
-	h := &sessionHead{backend: string(r.Bytes(mostName)), gpu: string(r.Bytes(mostName)), stage: state(r.U32())}
-	if !slices.Contains([]state{idle, opening, parked, dead}, h.stage) {
-		r.Refuse("a session in state %d", h.stage)
+	h := &sessionHead{backend: string(r.Bytes(mostName)), gpu: string(r.Bytes(mostName))}
+	if n := r.U32(); n < uint32(len(stages)) {
+		h.stage = stages[n]
+	} else {
+		r.Refuse("a session in state %d", n)
 	}
 	for range r.Count(maxRegions, entryBytes) {
 		h.regions = append(h.regions, regionHead{id: r.U32(), va: r.U64(), size: r.U64(), sent: r.Bool()})
@@ -102,6 +108,67 @@ func readHead(r *image.Reader) (*sessionHead, error) {
 	}
 	return h, r.Err()
 }
+
+// Movable implements fs.MovableHandle: the worker of a session that runs is asked. One that does not find the time may move, for all that is known.
+func (s *session) Movable(ctx context.Context) error {
+	found := make(chan error, 1)
+	if !s.do(func() { found <- s.look(ctx) }) {
+		return nil
+	}
+	select {
+	case err := <-found:
+		return err
+	case <-ctx.Done():
+	case <-s.over:
+	}
+	return nil
+}
+
+func (s *session) look(ctx context.Context) error {
+	s.mu.Lock()
+	p, st := s.proc, s.state
+	s.mu.Unlock()
+	if st != running || ctx.Err() != nil || p.Send(link.Probe{}) != nil {
+		return nil
+	}
+	m, err := spawn.Next[link.Probed](ctx, p)
+	if err != nil {
+		return nil
+	}
+	program := ""
+	s.mu.Lock()
+	s.unmovable, s.looked = m.Text, time.Now()
+	if s.res != nil {
+		_, program = s.res.meter.Guest()
+	}
+	s.mu.Unlock()
+	if m.Errno == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s %s: %s", s.peer(), program, m.Text)
+}
+
+// Look has Status say what cannot be moved as it is now, if the workers find the time.
+func (d *Device) Look() {
+	ctx, cancel := context.WithTimeout(context.Background(), lookLimit)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, s := range d.all() {
+		s.mu.Lock()
+		fresh := time.Since(s.looked) < lookAgain
+		s.mu.Unlock()
+		if !fresh {
+			wg.Go(func() { _ = s.Movable(ctx) })
+		}
+	}
+	wg.Wait()
+}
+
+// How long Look waits, and how long what it found holds.
+const (
+	lookLimit = 100 * time.Millisecond
+	lookAgain = time.Second
+)
 
 // Save implements fs.MovableHandle.
 func (s *session) Save(w io.Writer) error { return s.onRoutine(func() error { return s.save(w) }) }

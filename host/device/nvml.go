@@ -52,6 +52,9 @@ func (f *nvmlFile) Load(c fs.Caller, _ io.Reader) (fs.ControlHandle, error) {
 	return h, nil
 }
 
+// Movable implements fs.MovableHandle.
+func (h *nvmlHandle) Movable(context.Context) error { return nil }
+
 // Save implements fs.MovableHandle.
 func (h *nvmlHandle) Save(io.Writer) error { return nil }
 

@@ -68,8 +68,10 @@ type session struct {
 	rang        bool     // the doorbell, since the session was to be suspended
 	stored      *os.File // suspended: the session
 	storedBytes uint64
-	reviving    bool // goOn is at it
-	paused      bool // the VM stands, and so do the terms of what it lent
+	reviving    bool      // goOn is at it
+	unmovable   string    // why the session could not move when it was asked last; "": it could
+	looked      time.Time // then
+	paused      bool      // the VM stands, and so do the terms of what it lent
 
 	copying sync.RWMutex         // held for reading while an extent is copied; taken before mu
 	extents map[*extent]struct{} // not begun

@@ -58,7 +58,7 @@ func (s *session) account() (api.Session, bool) {
 		e.Stored = s.storedBytes
 		return e, s.state == suspended
 	}
-	e.Worker = s.proc.PID()
+	e.Worker, e.Unmovable = s.proc.PID(), s.unmovable
 	if s.res != nil {
 		e.Memory, _ = s.dev.budget.Held(s.res.slot)
 		e.Host, _ = s.dev.host.Held(s.res.host)

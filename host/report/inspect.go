@@ -116,6 +116,11 @@ func inspectStatus(p *paper, r *Reading, v *api.VGPU) {
 	var b bytes.Buffer
 	_ = Sessions(&b, &one)
 	p.block(b.String())
+	for _, o := range s.Sessions {
+		if o.Unmovable != "" {
+			p.line("stays", fmt.Sprintf("process %d keeps this VM from being saved or migrated: %s", o.GuestPID, clean(o.Unmovable)))
+		}
+	}
 }
 
 // WriteAttach writes how a VM gets a vGPU.

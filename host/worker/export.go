@@ -33,15 +33,30 @@ func (w *Worker) exportTo(h *handover, l *leased) error {
 	if op, waits := w.unanswered(); waits {
 		return fmt.Errorf("%s is still waiting for its answer", op)
 	}
-	if s, ok := w.session.(driver.Movable); ok {
-		if err := s.Movable(); err != nil {
-			return err
-		}
+	if err := w.movable(); err != nil {
+		return err
 	}
 	snap := w.snapshot()
 	snap.Leased = l.bare()
 	_, err := h.sendSession(w, snap)
 	return err
+}
+
+// movable says what of the session cannot be rebuilt elsewhere. It runs on the consumer.
+func (w *Worker) movable() error {
+	if s, ok := w.session.(driver.Movable); ok {
+		return s.Movable()
+	}
+	return nil
+}
+
+// probe answers link.Probe, beside the link's goroutine.
+func (s *starter) probe(w *Worker) {
+	var reason error
+	if err := w.onLoop(func() error { reason = w.movable(); return nil }); err != nil {
+		return // the session has ended
+	}
+	_ = s.link.Send(link.Probed{Status: link.StatusOf(unix.EOPNOTSUPP, reason)}) // a parent that is gone asks nothing
 }
 
 // bare describes the carrier without guest memory.

@@ -90,6 +90,7 @@ var follows = map[string][]string{
 	"share pages":   {"awaits pages", "awaits start", "runs on a connection", "runs on leased memory"},
 	"set limit":     {"awaits start", "runs on a connection", "runs on leased memory"},
 	"leave":         {"runs on a connection", "runs on leased memory"},
+	"probe":         {"runs on a connection", "runs on leased memory"},
 	"export":        {"runs on a connection", "runs on leased memory"},
 }
 

@@ -340,6 +340,9 @@ func (s *starter) follow(w *Worker, r link.Received[link.ToWorker], end func()) 
 			return err
 		}
 		return s.link.Send(link.Parked{Number: m.Number, Status: link.StatusOf(unix.EBUSY, err)})
+	case link.Probe:
+		go s.probe(w)
+		return nil
 	case link.Export:
 		return s.link.Send(w.exported(w.export(s.leased, m.Stream.FD())))
 	case link.Answer:

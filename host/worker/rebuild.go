@@ -12,7 +12,6 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
-	"causeway/host/driver"
 	"causeway/host/schedule/memory"
 	"causeway/host/worker/link"
 	"causeway/host/worker/precopy"
@@ -92,10 +91,8 @@ func (w *Worker) move(h *handover) (last precopy.Round, err error) {
 	if err != nil {
 		return last, err
 	}
-	if s, ok := w.session.(driver.Movable); ok {
-		if err := s.Movable(); err != nil {
-			return last, err
-		}
+	if err := w.movable(); err != nil {
+		return last, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), quiesceForMove)
 	defer cancel()

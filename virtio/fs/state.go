@@ -2,6 +2,7 @@ package fs
 
 import (
 	"bufio"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -10,6 +11,8 @@ import (
 	"hash/crc32"
 	"io"
 	"slices"
+	"sync"
+	"time"
 )
 
 // A MovableFile is a ControlFile whose handles can go to another host with their guest.
@@ -23,6 +26,8 @@ type MovableFile interface {
 // A MovableHandle is a handle of a MovableFile. Its requests were revoked.
 type MovableHandle interface {
 	ControlHandle
+	// Movable says beforehand why Save would fail; nil if nothing is known. It must return before ctx ends.
+	Movable(ctx context.Context) error
 	// Save writes what Load needs. The handle stays as it is: the guest may come back to it.
 	Save(w io.Writer) error
 }
@@ -51,6 +56,31 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type savedHandle struct {
 	FH, Node      uint64
 	UID, GID, PID uint32
+}
+
+// moveLook bounds how long the guest stands while its handles are asked whether they can move.
+const moveLook = 300 * time.Millisecond
+
+// Movable implements vhostuser.Movable.
+func (d *Device) Movable() error {
+	ctx, cancel := context.WithTimeout(context.Background(), moveLook)
+	defer cancel()
+	hs := d.allHandles()
+	errs := make([]error, len(hs))
+	var wg sync.WaitGroup
+	for i, h := range hs {
+		wg.Go(func() {
+			err := errNotMovable
+			if m, ok := h.ctl.(MovableHandle); ok {
+				err = m.Movable(ctx)
+			}
+			if err != nil {
+				errs[i] = fmt.Errorf("%s, open in guest process %d: %w", h.node.name, h.caller.PID, err)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // Save implements vhostuser.StateHandler.

@@ -120,6 +120,7 @@ var toWorker = number(1,
 	define[ToWorker, SharePages]("share pages", shape{tail: maxPages, files: 1, mostFiles: maxPages}),
 	define[ToWorker, SetLimit]("set limit", shape{fixed: 8}),
 	define[ToWorker, Leave]("leave", shape{}),
+	define[ToWorker, Probe]("probe", shape{}),
 	define[ToWorker, Export]("export", shape{files: 1, mostFiles: 1}),
 )
 
@@ -135,5 +136,6 @@ var toParent = number(101,
 	define[ToParent, Redeem]("redeem", shape{fixed: 8 + offer.TokenSize}),
 	define[ToParent, Withdraw]("withdraw", shape{fixed: offer.TokenSize}),
 	define[ToParent, Measured]("measured", shape{fixed: 4 + 4, tail: maxDevices*deviceSize + maxProgram}),
+	define[ToParent, Probed]("probed", shape{fixed: 4, tail: maxText}),
 	define[ToParent, Exported]("exported", shape{fixed: 4 + 4, tail: maxText}),
 )

@@ -76,6 +76,14 @@ func (m *Parked) fields(c *coder) {
 	m.Status.fields(c)
 }
 
+// Probed answers Probe: success, or what of the session cannot be rebuilt elsewhere.
+type Probed struct {
+	forParent
+	Status
+}
+
+func (m *Probed) fields(c *coder) { m.Status.fields(c) }
+
 // Exported answers Export. The session stays parked either way. Waiting: the guest had submitted more when it was parked.
 type Exported struct {
 	forParent

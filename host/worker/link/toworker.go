@@ -154,6 +154,11 @@ func (m *Park) fields(c *coder) {
 	}
 }
 
+// Probe asks whether the session could move now. Answer: Probed, when the consumer has time.
+type Probe struct{ forWorker }
+
+func (*Probe) fields(*coder) {}
+
 // Export has a parked worker write its session to a stream socket, and stay as it is. Answer: Exported.
 type Export struct {
 	forWorker

@@ -41,7 +41,7 @@ func TestEveryKind(t *testing.T) {
 		r.Discard()
 	}
 	seen := map[string]func(link.ToParent){
-		"started": reply, "region ended": reply, "parked": reply, "rebuilt": reply, "adopted": reply, "exported": reply,
+		"started": reply, "region ended": reply, "parked": reply, "rebuilt": reply, "adopted": reply, "exported": reply, "probed": reply,
 		"offer": answer, "redeem": answer,
 		"withdraw": func(m link.ToParent) {
 			if r := ask(t, w, 99, link.Redeem{Request: 99, Token: m.(link.Withdraw).Token}); r.Errno == 0 {

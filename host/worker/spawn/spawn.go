@@ -263,7 +263,7 @@ func (p *Process) follow(r link.Received[link.ToParent]) error {
 		p.shared.Withdraw(p, m.Token)
 	case link.Measured:
 		p.keepMeasured(m.Use)
-	case link.Started, link.RegionEnded, link.Parked, link.Rebuilt, link.Adopted, link.Exported:
+	case link.Started, link.RegionEnded, link.Parked, link.Rebuilt, link.Adopted, link.Exported, link.Probed:
 		select {
 		case p.replies <- m:
 		default:

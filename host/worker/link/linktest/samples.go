@@ -36,6 +36,7 @@ func ToWorker(fd int) []link.ToWorker {
 		link.SharePages{Pages: []link.Page{{Kind: link.PageMeter, File: fd}, {Kind: link.PageBell, File: fd}}},
 		link.SetLimit{Bytes: 9 << 30},
 		link.Leave{},
+		link.Probe{},
 		link.Export{Stream: f},
 	}
 }
@@ -50,6 +51,7 @@ func ToParent(fd int) []link.ToParent {
 		link.RegionEnded{Region: 1},
 		link.Parked{Number: 7, Status: failed},
 		link.Rebuilt{Status: failed},
+		link.Probed{Status: failed},
 		link.Exported{Waiting: true, Status: failed},
 		link.Adopted{Status: failed},
 		link.Offer{Request: 8, Token: token, Blob: []byte("blob"), File: link.FileOf(fd)},

@@ -1,0 +1,122 @@
+package worker
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"reflect"
+	"testing"
+
+	"causeway/cuda/wire"
+	"causeway/host/worker/link"
+	"causeway/host/worker/state"
+	"causeway/remote/shm"
+)
+
+// sampleSnapshot has something in every field.
+func sampleSnapshot() *snapshot {
+	return &snapshot{
+		Leased: &leasedState{
+			Head: 4096, Guest: []link.MemoryRegion{{GPA: 1 << 30, Size: 1 << 20, Offset: 4096}},
+			Regions: []shm.RegionState{{ID: 1, VA: 1 << 40, Size: 8192, Offset: 1, Shared: true, Part: 2}},
+			Pieces:  map[uint32]map[uint64][]link.Range{1: {4096: {{GPA: 1 << 30, Size: 4096}}}},
+		},
+		Sticky: 1, Deferred: 2, Console: []byte("out"), ConsoleErrs: []byte("err"), ConsoleLost: true,
+		Calls: callbackState{Open: true, Slot: 3, Base: 4, Number: 5}, Watch: watchState{Wanted: true, Over: true, Limit: 6},
+		More:     map[uint32][]byte{7: []byte("more")},
+		Blobs:    map[uint32]blobState{8: {Total: 100, Bytes: []byte("half")}},
+		Requests: []request{{Record: bytes.Repeat([]byte{9}, 64), Placed: []uint64{10, 11}}, {Record: []byte("short"), Placed: []uint64{}}},
+		Images:   map[uint32][]byte{12: bytes.Repeat([]byte("image"), 50000)},
+	}
+}
+
+func written(t testing.TB, s *snapshot) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := state.NewWriter(&b)
+	s.write(w)
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestSnapshotTravels: what is written is what is read; cut anywhere it is refused, and so is what is more than may be kept.
+func TestSnapshotTravels(t *testing.T) {
+	want := sampleSnapshot()
+	b := written(t, want)
+	got, err := readSnapshot(state.NewReader(bytes.NewReader(b), 1<<20))
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("it became another: %v", err)
+	}
+	for n := 0; n < len(b); n += 1 + n/64 {
+		if _, err := readSnapshot(state.NewReader(bytes.NewReader(b[:n]), 1<<20)); !errors.Is(err, state.ErrState) {
+			t.Fatalf("%d of %d bytes: %v", n, len(b), err)
+		}
+	}
+	if _, err := readSnapshot(state.NewReader(bytes.NewReader(b), 250000)); !errors.Is(err, state.ErrState) {
+		t.Errorf("more than may be kept: %v", err)
+	}
+	unix := &snapshot{Unix: &shm.UnixState{Head: 1, PID: 2, Regions: []shm.RegionState{{ID: 3}}}}
+	if got, err := readSnapshot(state.NewReader(bytes.NewReader(written(t, unix)), 1<<20)); err != nil || got.Leased != nil || !reflect.DeepEqual(got.Unix, unix.Unix) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestSnapshotThatPromises: numbers alone take no memory.
+func TestSnapshotThatPromises(t *testing.T) {
+	b := written(t, &snapshot{Leased: &leasedState{}})
+	huge := append(bytes.Clone(b[:len(b)-8]), 0xff, 0xff, 0xff, 3) // requests
+	if n := testing.AllocsPerRun(1, func() {
+		if _, err := readSnapshot(state.NewReader(bytes.NewReader(huge), 1<<40)); !errors.Is(err, state.ErrState) {
+			t.Error(err)
+		}
+	}); n > 1000 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// FuzzSnapshot: whatever comes is refused, or is a snapshot that can be written again. What it has a worker keep stays within the bound.
+func FuzzSnapshot(f *testing.F) {
+	f.Add(written(f, sampleSnapshot())[:4096])
+	f.Add(written(f, &snapshot{Unix: &shm.UnixState{Regions: []shm.RegionState{{ID: 1}}}}))
+	f.Add(written(f, &snapshot{Leased: &leasedState{}, Requests: []request{{Record: make([]byte, wire.RecordSize)}}}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := readSnapshot(state.NewReader(bytes.NewReader(b), 1<<20))
+		if err != nil {
+			if !errors.Is(err, state.ErrState) {
+				t.Fatal(err)
+			}
+			return
+		}
+		again, err := readSnapshot(state.NewReader(bytes.NewReader(written(t, s)), 1<<20))
+		if err != nil || !reflect.DeepEqual(again, s) {
+			t.Fatalf("%d bytes are read and written as another snapshot: %v", len(b), err)
+		}
+	})
+}
+
+// TestStateStream: what follows a state is read as it came.
+func TestStateStream(t *testing.T) {
+	var b bytes.Buffer
+	w := state.NewWriter(&b)
+	w.U32(1)
+	w.Copy(bytes.NewReader([]byte("memory")), 6)
+	w.Bool(true)
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	b.WriteString("rest")
+	r := state.NewReader(&b, 0)
+	n := r.U32()
+	mem, err := io.ReadAll(r.Stream(6))
+	if n != 1 || string(mem) != "memory" || err != nil || !r.Bool() {
+		t.Errorf("%d, %q, %v", n, mem, err)
+	}
+	if rest, err := io.ReadAll(r.Rest()); string(rest) != "rest" || err != nil || r.Err() != nil {
+		t.Errorf("%q, %v, %v", rest, err, r.Err())
+	}
+	if w.Copy(bytes.NewReader(nil), 1); !errors.Is(w.Flush(), io.ErrUnexpectedEOF) {
+		t.Error("copied what is not there")
+	}
+}

@@ -1,0 +1,261 @@
+package fs_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"causeway/vhostuser"
+	"causeway/virtio/fs"
+	"causeway/virtio/fs/fstest"
+)
+
+// moving is a control file whose handles keep what was written to them, over moves.
+type moving struct {
+	mu   sync.Mutex
+	open []*movingHandle
+}
+
+type movingHandle struct {
+	m        *moving
+	text     []byte
+	reads    []*fs.ReadRequest
+	keep     bool // over a pause
+	resumed  int
+	released bool
+}
+
+func (m *moving) add(text []byte) *movingHandle {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h := &movingHandle{m: m, text: text}
+	m.open = append(m.open, h)
+	return h
+}
+
+func (m *moving) Open(fs.Caller) (fs.ControlHandle, syscall.Errno) { return m.add(nil), 0 }
+
+func (m *moving) Load(_ fs.Caller, r io.Reader) (fs.ControlHandle, error) {
+	b, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	return m.add(b), nil
+}
+
+func (h *movingHandle) Save(w io.Writer) error {
+	_, err := w.Write(h.text)
+	return err
+}
+
+func (h *movingHandle) Movable(context.Context) error { return nil }
+
+func (h *movingHandle) Read(r *fs.ReadRequest) {
+	if r.Offset > 0 {
+		h.m.mu.Lock()
+		h.reads = append(h.reads, r)
+		h.m.mu.Unlock()
+		return
+	}
+	r.Complete(r.CopyIn(h.text, 0), 0)
+}
+
+func (h *movingHandle) Write(w *fs.WriteRequest) {
+	h.text = append(h.text, w.Data()...)
+	w.Complete(w.Size, 0)
+}
+
+func (h *movingHandle) Flush(uint64)                         {}
+func (h *movingHandle) Release()                             { h.m.mu.Lock(); h.released = true; h.m.mu.Unlock() }
+func (h *movingHandle) Revoke(context.Context, []fs.Request) {}
+
+func (h *movingHandle) Pause(context.Context, []fs.Request) bool { return h.keep }
+
+func (h *movingHandle) Resume() { h.resumed++ }
+
+func movingDevice(t testing.TB, mem *vhostuser.Memory, content string) (*fs.Device, *moving) {
+	t.Helper()
+	m := &moving{}
+	root := fs.NewDir()
+	root.File("library", fs.Bytes([]byte(content)), 0o444)
+	root.Control("session", m)
+	dev, err := fs.New(mem, root, fs.Options{RequestQueues: 1, Logger: quiet(), MaxHandles: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dev, m
+}
+
+// saved is the state of a device with open files that hold texts.
+func saved(t testing.TB, texts ...[]byte) []byte {
+	t.Helper()
+	mem := vhostuser.NewMemory()
+	dev, m := movingDevice(t, mem, "a library")
+	g, err := fstest.Direct(mem, dev, fstest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range texts {
+		if _, err := g.Open(syscall.O_RDWR, fuse.Caller{Pid: 3}, "session"); err != nil {
+			t.Fatal(err)
+		}
+		m.open[len(m.open)-1].text = text
+	}
+	var b bytes.Buffer
+	if err := dev.Save(&b); err != nil {
+		t.Fatal(err)
+	}
+	dev.Disconnect()
+	if err := g.Halt(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// loaded is what another device makes of a state. With an error nothing may be left.
+func loaded(t testing.TB, content string, state []byte) (texts [][]byte, err error) {
+	t.Helper()
+	dev, m := movingDevice(t, vhostuser.NewMemory(), content)
+	err = dev.Load(bytes.NewReader(state))
+	for _, h := range m.open {
+		if err != nil && !h.released {
+			t.Error("an open file is left of a state that was refused")
+		}
+		texts = append(texts, h.text)
+	}
+	return texts, err
+}
+
+// TestStateOfOpenFiles: open files go along, with what they hold, however long; what is not all of that state is refused.
+func TestStateOfOpenFiles(t *testing.T) {
+	want := [][]byte{bytes.Repeat([]byte("one"), 1<<20), nil, []byte("three")}
+	b := saved(t, want...)
+	got, err := loaded(t, "a library", b)
+	if err != nil || len(got) != 3 {
+		t.Fatalf("%d files, %v", len(got), err)
+	}
+	for i := range want {
+		if !bytes.Equal(got[i], want[i]) {
+			t.Errorf("file %d holds %d bytes, held %d", i, len(got[i]), len(want[i]))
+		}
+	}
+	refused := func(what, content string, b []byte) {
+		t.Helper()
+		if _, err := loaded(t, content, b); !errors.Is(err, fs.ErrState) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	refused("another library", "b library", b)
+	refused("more behind it", "a library", append(bytes.Clone(b), 0))
+	for n := 0; n < len(b); n += 1 + n/3 {
+		refused("cut short", "a library", b[:n])
+		bad := bytes.Clone(b)
+		bad[n] ^= 0x10
+		refused("altered", "a library", bad)
+	}
+	many := make([][]byte, 8)
+	if _, err := loaded(t, "a library", saved(t, many...)); err != nil {
+		t.Errorf("as many files as may be open: %v", err)
+	}
+}
+
+// FuzzLoad: bytes from anywhere load or do not, and leave nothing if not.
+func FuzzLoad(f *testing.F) {
+	f.Add(saved(f))
+	f.Add(saved(f, []byte("text"), []byte("more")))
+	f.Fuzz(func(t *testing.T, b []byte) { _, _ = loaded(t, "a library", b) })
+}
+
+// TestPausedRequests: requests that a handle keeps over a pause are completed when the rings go on, whatever completes them meanwhile.
+func TestPausedRequests(t *testing.T) {
+	m := &moving{}
+	g, dev := boot(t, m, fs.Options{RequestQueues: 1})
+	f, err := g.Open(syscall.O_RDWR, fuse.Caller{}, "session")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := m.open[0]
+	h.keep = true
+	var calls []*fstest.Call
+	for range 3 {
+		c, err := f.Read(0, 4096, g.Pages(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls = append(calls, c)
+	}
+	within(t, "READs", time.Second, func() bool { m.mu.Lock(); defer m.mu.Unlock(); return len(h.reads) == 3 })
+	if err := g.StopRings(); err != nil {
+		t.Fatal(err)
+	}
+	if err := dev.Save(io.Discard); err == nil {
+		t.Error("saved with requests in flight")
+	}
+	if !h.reads[0].Complete(0, 0) || h.reads[0].Complete(0, syscall.EIO) {
+		t.Error("a request is completed once")
+	}
+	if n := h.reads[1].CopyIn([]byte("now"), 0); n != 0 {
+		t.Error("guest memory was written while the VM stands")
+	}
+	for _, c := range calls {
+		select {
+		case <-c.Done():
+			t.Error("a request ended while the rings stand")
+		default:
+		}
+	}
+	if err := g.StartRings(); err != nil {
+		t.Fatal(err)
+	}
+	h.reads[1].Complete(h.reads[1].CopyIn([]byte("then"), 0), 0)
+	for i, want := range []string{"", "then"} {
+		if p, errno, err := calls[i].Wait(time.Second); string(p) != want || errno != 0 || err != nil {
+			t.Errorf("READ %d: %q, %v, %v", i, p, errno, err)
+		}
+	}
+	if h.resumed != 1 {
+		t.Errorf("resumed %d times", h.resumed)
+	}
+	h.keep = false
+	if err := g.StopRings(); err != nil {
+		t.Fatal(err)
+	}
+	if _, errno, err := calls[2].Wait(time.Second); errno != 0 || err != nil {
+		t.Errorf("a request that is not kept: %v, %v", errno, err)
+	}
+	if err := dev.Save(io.Discard); err != nil {
+		t.Error(err)
+	}
+	if err := g.StartRings(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPausedAndReset: of requests that were kept nothing is left when the guest is reset, or its device starts anew.
+func TestPausedAndReset(t *testing.T) {
+	m := &moving{}
+	g, _ := boot(t, m, fs.Options{RequestQueues: 1})
+	f, err := g.Open(syscall.O_RDWR, fuse.Caller{}, "session")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := m.open[0]
+	h.keep = true
+	if _, err := f.Read(0, 4096, g.Pages(1)); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "the READ", time.Second, func() bool { m.mu.Lock(); defer m.mu.Unlock(); return len(h.reads) == 1 })
+	if err := errors.Join(g.StopRings(), g.Front.Set(vhostuser.ResetDevice, nil), g.StartRings(), g.Mount()); err != nil {
+		t.Fatal(err)
+	}
+	if h.reads[0].Complete(0, 0) || h.resumed != 0 {
+		t.Error("a request of before the reset is pending")
+	}
+}
