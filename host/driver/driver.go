@@ -96,6 +96,23 @@ type Precopier interface {
 // ErrGone says that memory was freed.
 var ErrGone = errors.New("memory is gone")
 
+// GraphKeeper is a Session of which a worker can describe graphs, and keep them after their end, so that another process can make them again, and
+// what is executable of them.
+type GraphKeeper interface {
+	// Capturing reports whether a stream captures.
+	Capturing() bool
+	// GraphRoot is the graph that no node owns and which a graph is, or is inside of; NodeRoot is that of a node. 0: there is none.
+	GraphRoot(graph wire.ID) wire.ID
+	NodeRoot(node wire.ID) wire.ID
+	// NodeSerial tells nodes apart that there are at the same time, whatever they are called; 0: there is none of that id.
+	NodeSerial(node wire.ID) uint64
+	// RenameGraph gives a graph another id, and fresh ones to what in it has a name; it tells which graphs inside it were renamed. False: to is in
+	// use, or graph is none, and nothing has changed.
+	RenameGraph(graph, to wire.ID, fresh func() wire.ID, told func(old, name wire.ID)) bool
+	// Unname takes ids away from nodes and child graphs, which then have none until a list asks for them.
+	Unname(ids []wire.ID)
+}
+
 // Host is the worker as a driver sees it.
 type Host interface {
 	// Region finds a region that RegionAdd made known. Region 0 is always there.

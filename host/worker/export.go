@@ -36,9 +36,12 @@ func (w *Worker) exportTo(h *handover, l *leased) error {
 	if err := w.movable(); err != nil {
 		return err
 	}
-	snap := w.snapshot()
+	snap, err := w.snapshot()
+	if err != nil {
+		return err
+	}
 	snap.Leased = l.bare()
-	_, err := h.sendSession(w, snap)
+	_, err = h.sendSession(w, snap)
 	return err
 }
 

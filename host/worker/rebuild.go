@@ -112,7 +112,10 @@ func (w *Worker) move(h *handover) (last precopy.Round, err error) {
 			m.Thaw()
 		}
 	}()
-	snap := w.snapshot()
+	snap, err := w.snapshot()
+	if err != nil {
+		return err
+	}
 	files, err := m.describe(snap)
 	if err != nil {
 		return last, fmt.Errorf("describe the carrier: %w", err)
@@ -163,9 +166,13 @@ func (w *Worker) awaitReplies(ctx context.Context, busy func() bool) error {
 }
 
 // snapshot copies the session's own state. guestMu is held.
-func (w *Worker) snapshot() *snapshot {
+func (w *Worker) snapshot() (*snapshot, error) {
+	graphs, err := w.graphs.state()
+	if err != nil {
+		return nil, fmt.Errorf("graphs: %w", err)
+	}
 	s := &snapshot{
-		Sticky: w.sticky.Load(), Deferred: w.deferred.Load(),
+		Sticky: w.sticky.Load(), Deferred: w.deferred.Load(), Graphs: graphs,
 		Console: w.console.text, ConsoleErrs: w.console.errs, ConsoleLost: w.console.lost,
 		More: map[uint32][]byte{}, Blobs: map[uint32]blobState{}, Images: map[uint32][]byte{},
 	}
@@ -184,7 +191,7 @@ func (w *Worker) snapshot() *snapshot {
 	for id, b := range w.record.blobs.byID {
 		s.Images[id] = b.bytes
 	}
-	return s
+	return s, nil
 }
 
 // adopt takes a session over from another worker, at the other end of a stream, and runs it.
@@ -289,6 +296,9 @@ func (w *Worker) restore(s *snapshot) error {
 		if err := w.replay(&s.Requests[i], images); err != nil {
 			return err
 		}
+	}
+	if err := w.graphs.restore(s.Graphs); err != nil {
+		return fmt.Errorf("graphs: %w", err)
 	}
 	w.sticky.Store(s.Sticky)
 	w.deferred.Store(s.Deferred)

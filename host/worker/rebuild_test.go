@@ -69,11 +69,21 @@ func (s *recorded) must(ctx uint32, as ...wire.Args) {
 	}
 }
 
+// snapshot is what another worker would begin with.
+func (s *recorded) snapshot() *snapshot {
+	s.t.Helper()
+	snap, err := s.w.snapshot()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return snap
+}
+
 // moved is the session in another worker, which must be like this one.
 func (s *recorded) moved() *recorded {
 	s.t.Helper()
 	n := newRecorded(s.t)
-	if err := n.w.restore(s.w.snapshot()); err != nil {
+	if err := n.w.restore(s.snapshot()); err != nil {
 		s.t.Fatalf("rebuild: %v, of:\n%v", err, s.gpu)
 	}
 	if a, b := s.gpu.String(), n.gpu.String(); a != b {
@@ -201,7 +211,7 @@ func TestRebuildOfSettings(t *testing.T) {
 		}
 	}
 	n := s.moved()
-	if got := len(n.w.snapshot().Requests); got > 10 {
+	if got := len(n.snapshot().Requests); got > 10 {
 		t.Errorf("%d requests are kept", got)
 	}
 }
@@ -213,8 +223,8 @@ func TestRebuildOfResets(t *testing.T) {
 	for range 1000 {
 		s.must(1, &wire.EventCreateArgs{Event: 40}, &wire.PrimaryCtxResetArgs{Ctx: 1})
 	}
-	if n := s.moved(); len(n.w.snapshot().Requests) > 3 {
-		t.Errorf("%d requests are kept", len(n.w.snapshot().Requests))
+	if n := s.moved(); len(n.snapshot().Requests) > 3 {
+		t.Errorf("%d requests are kept", len(n.snapshot().Requests))
 	}
 }
 
@@ -261,13 +271,13 @@ func TestRebuildOfTheRest(t *testing.T) {
 func TestMoveThatFails(t *testing.T) {
 	s := newRecorded(t)
 	s.must(1, &wire.CtxCreateArgs{Ctx: 1}, &wire.StreamCreateArgs{Stream: 30})
-	snap := s.w.snapshot()
+	snap := s.snapshot()
 	n := newRecorded(t)
 	n.gpu.things[30] = &thing{}
 	if err := n.w.restore(snap); !errors.Is(err, cuda.ErrorInvalidValue) {
 		t.Errorf("restored with %v", err)
 	}
-	snap = s.w.snapshot()
+	snap = s.snapshot()
 	snap.Requests[0].Record = snap.Requests[0].Record[:8]
 	if err := newRecorded(t).w.restore(snap); !errors.Is(err, wire.ErrMalformed) {
 		t.Errorf("restored a damaged request with %v", err)

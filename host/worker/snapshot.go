@@ -23,6 +23,7 @@ type snapshot struct {
 	Blobs            map[uint32]blobState
 	Requests         []request
 	Images           map[uint32][]byte // long bytes that requests refer to
+	Graphs           *graphsState
 }
 
 type blobState struct {
@@ -39,7 +40,7 @@ type request struct {
 // snapshotMagic opens a snapshot: what follows is of this version, and its requests are of the protocol's.
 const (
 	snapshotMagic   = 0x53535743 // "CWSS"
-	snapshotVersion = 1
+	snapshotVersion = 2
 )
 
 // Bounds of a snapshot. What one worker makes is within them; how much another keeps of it all is Reader's to say.
@@ -106,6 +107,7 @@ func (s *snapshot) write(w *state.Writer) {
 		w.U32(id)
 		w.Bytes(b)
 	}
+	s.Graphs.write(w)
 }
 
 // readSnapshot reads what write wrote. Whether its requests make sense is for the replay to find.
@@ -152,6 +154,7 @@ func readSnapshot(r *state.Reader) (*snapshot, error) {
 		id := r.U32()
 		s.Images[id] = r.Bytes(maxBlobBytes)
 	}
+	s.Graphs = readGraphs(r)
 	return s, r.Err()
 }
 

@@ -39,6 +39,7 @@ type Worker struct {
 	host     *hostMemory
 	extra    uint64 // what the driver keeps of the current request
 	guest    guest
+	graphs   graphs
 	count    counting
 	gate     *gate.Gate // holds back what gives the GPU work; nil: nothing does. Set before the consumer runs
 
@@ -87,6 +88,7 @@ func New(c remote.Carrier, b driver.Backend, o driver.Options, log *slog.Logger)
 		w.dispatch.Captures = x.Captures()
 	}
 	w.front = &front{Session: s, w: w}
+	w.graphs.init(w)
 	return w, nil
 }
 
@@ -217,7 +219,7 @@ func (w *Worker) awaited() bool {
 
 // note keeps what a fresh worker must know of a request that succeeded.
 func (w *Worker) note(c *wire.Call, info *wire.OpInfo, payload []byte) error {
-	if info.Effect == wire.NoEffect {
+	if info.Effect == wire.NoEffect || w.graphs.becameNode(c, info, w.dispatch.Args()) {
 		return nil
 	}
 	return w.record.note(c, info, w.dispatch.Args(), payload, w.extra)

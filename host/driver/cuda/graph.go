@@ -3,6 +3,7 @@ package cuda
 import (
 	"encoding/binary"
 	"maps"
+	"slices"
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
@@ -10,11 +11,11 @@ import (
 )
 
 // adoptGraph gives a graph of the driver the id that the guest offers, unless it has one.
-func (s *session) adoptGraph(handle bind.Graph, id uint32, inner bool) (*graph, cuda.Result) {
+func (s *session) adoptGraph(handle bind.Graph, id uint32, parent *graphNode) (*graph, cuda.Result) {
 	if g := s.graphOf[handle]; g != nil {
 		return g, cuda.Success
 	}
-	g := &graph{id: id, handle: handle, inner: inner}
+	g := &graph{id: id, handle: handle, parent: parent}
 	if !s.graphs.put(id, g) {
 		return nil, cuda.ErrorInvalidHandle
 	}
@@ -70,6 +71,11 @@ func (s *session) forgetNode(n *graphNode) {
 	delete(n.graph.nodes, n.handle)
 }
 
+// forget drops a graph inside the node that has no id any more.
+func (n *graphNode) forget(g *graph) {
+	n.inner = slices.DeleteFunc(n.inner, func(x *graph) bool { return x == g })
+}
+
 // GraphCreate makes an empty graph.
 func (s *session) GraphCreate(c *wire.Call, a *wire.GraphCreateArgs) cuda.Result {
 	h, res := s.drv.GraphCreate(a.Flags)
@@ -80,7 +86,7 @@ func (s *session) GraphCreate(c *wire.Call, a *wire.GraphCreateArgs) cuda.Result
 }
 
 func (s *session) ownGraph(handle bind.Graph, id uint32) cuda.Result {
-	_, res := s.adoptGraph(handle, id, false)
+	_, res := s.adoptGraph(handle, id, nil)
 	if res != cuda.Success {
 		s.drv.GraphDestroy(handle)
 	}
@@ -90,7 +96,7 @@ func (s *session) ownGraph(handle bind.Graph, id uint32) cuda.Result {
 // GraphDestroy destroys a graph of the guest's own. What was instantiated from it lives on.
 func (s *session) GraphDestroy(c *wire.Call, a *wire.GraphDestroyArgs) cuda.Result {
 	g, ok := s.graphs.get(a.Graph)
-	if !ok || g.inner {
+	if !ok || g.parent != nil {
 		return cuda.ErrorInvalidValue
 	}
 	res := s.drv.GraphDestroy(g.handle)
@@ -188,7 +194,7 @@ func (s *session) added(n *graphNode, p *nodeParams, r *wire.GraphAddNodeReply) 
 	switch p.kind {
 	case wire.NodeGraph:
 		if p.moved != nil {
-			p.moved.inner = true
+			p.moved.parent = n
 			n.inner = append(n.inner, p.moved)
 		}
 	case wire.NodeMemAlloc:
@@ -203,12 +209,13 @@ func (s *session) added(n *graphNode, p *nodeParams, r *wire.GraphAddNodeReply) 
 			return cuda.ErrorUnknown
 		}
 		for i, id := range p.bodies {
-			g, res := s.adoptGraph(bodies[i], id, true)
+			g, res := s.adoptGraph(bodies[i], id, n)
 			if res != cuda.Success {
 				return res
 			}
 			n.inner = append(n.inner, g)
 		}
+		n.cond = p.cond
 	}
 	return cuda.Success
 }

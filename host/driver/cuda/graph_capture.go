@@ -158,7 +158,7 @@ func (s *session) StreamEndCapture(c *wire.Call, a *wire.StreamEndCaptureArgs, r
 		s.drv.GraphDestroy(handle)
 		return cuda.Success
 	}
-	g, res := s.adoptGraph(handle, a.Fresh, false)
+	g, res := s.adoptGraph(handle, a.Fresh, nil)
 	if res != cuda.Success {
 		s.dropAllocs(x)
 		s.drv.GraphDestroy(handle)
@@ -201,7 +201,7 @@ func (s *session) StreamCaptureInfo(c *wire.Call, a *wire.StreamCaptureInfoArgs,
 	}
 	g := s.graphOf[handle]
 	if g == nil {
-		if g, res = s.adoptGraph(handle, a.Fresh, false); res != cuda.Success {
+		if g, res = s.adoptGraph(handle, a.Fresh, nil); res != cuda.Success {
 			return res
 		}
 	}

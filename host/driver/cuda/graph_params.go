@@ -18,7 +18,8 @@ const (
 type nodeParams struct {
 	*bind.Node
 	kind   uint32
-	alloc  uint64   // bytes that an allocation node takes
+	alloc  uint64 // bytes that an allocation node takes
+	cond   *wire.ConditionalNode
 	bodies []uint32 // ids for the graphs of a conditional node
 	moved  *graph   // what a child node takes over
 }
@@ -158,7 +159,7 @@ func (s *session) childNode(p *nodeParams, b []byte) cuda.Result {
 	switch v.Ownership {
 	case wire.ChildCloned:
 	case wire.ChildMoved:
-		if g.inner {
+		if g.parent != nil {
 			return cuda.ErrorInvalidValue
 		}
 		p.moved = g
@@ -241,6 +242,7 @@ func (s *session) conditionalNode(c *wire.Call, p *nodeParams, b []byte) cuda.Re
 	for i := range int(v.Size) {
 		p.bodies = append(p.bodies, binary.LittleEndian.Uint32(b[wire.ConditionalNodeSize+4*i:]))
 	}
+	p.cond = &v
 	p.SetConditional(h.handle, v.Type, v.Size, ctx)
 	return cuda.Success
 }

@@ -1,6 +1,8 @@
 package cuda
 
 import (
+	"encoding/binary"
+
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver/cuda/bind"
@@ -53,6 +55,14 @@ func (s *session) GraphNodeGetParams(c *wire.Call, a *wire.GraphNodeGetParamsArg
 		r.Params = (&wire.FreeNode{Ptr: at.Value()}).Append(nil)
 	case wire.NodeBatchMemOp:
 		res = s.batchNodeOf(n, r)
+	case wire.NodeConditional: // the driver does not tell
+		if n.cond == nil {
+			return cuda.ErrorNotSupported
+		}
+		r.Params = n.cond.Append(nil)
+		for _, g := range n.inner {
+			r.Params = binary.LittleEndian.AppendUint32(r.Params, g.id)
+		}
 	}
 	return res
 }
@@ -129,7 +139,7 @@ func (s *session) childNodeOf(n *graphNode, fresh uint32, r *wire.GraphNodeGetPa
 	if res != cuda.Success {
 		return res
 	}
-	g, res := s.adoptGraph(h, fresh, true)
+	g, res := s.adoptGraph(h, fresh, n)
 	if res != cuda.Success {
 		return res
 	}

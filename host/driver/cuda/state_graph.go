@@ -3,6 +3,7 @@ package cuda
 import (
 	"sync/atomic"
 
+	"causeway/cuda/wire"
 	"causeway/host/driver/cuda/bind"
 )
 
@@ -27,8 +28,8 @@ type graphState struct {
 type graph struct {
 	id     uint32
 	handle bind.Graph
-	allocs []uint64 // memory that its capture allocated
-	inner  bool     // belongs to a node, with which it goes
+	allocs []uint64   // memory that its capture allocated
+	parent *graphNode // to which it belongs, and with which it goes
 	nodes  map[bind.GraphNode]*graphNode
 }
 
@@ -38,7 +39,8 @@ type graphNode struct {
 	handle bind.GraphNode
 	graph  *graph
 	inner  []*graph
-	alloc  uint64 // address of an allocation node's memory
+	cond   *wire.ConditionalNode // of a conditional node
+	alloc  uint64                // address of an allocation node's memory
 }
 
 // condition is what a conditional node asks, of a graph.

@@ -24,6 +24,7 @@ type graph struct {
 // graphNode does its work when the nodes before it are done. Nodes of captures and clones have no id until a list asks for them.
 type graphNode struct {
 	id     wire.ID
+	serial uint64
 	kind   uint32
 	graph  *graph
 	before []graphEdge
@@ -70,6 +71,8 @@ func (s *session) append(g *graph, n *graphNode) cuda.Result {
 		return cuda.ErrorOutOfMemory
 	}
 	s.nodeCount++
+	s.lastSerial++
+	n.serial = s.lastSerial
 	n.graph = g
 	g.nodes = append(g.nodes, n)
 	return cuda.Success
@@ -290,7 +293,7 @@ func (s *session) GraphNodeGetParams(c *wire.Call, a *wire.GraphNodeGetParamsArg
 	if n == nil {
 		return cuda.ErrorInvalidValue
 	}
-	r.Type, r.Params = n.kind, n.params
+	r.Type, r.Params = n.kind, s.standing(n)
 	if n.kind != wire.NodeGraph {
 		return cuda.Success
 	}

@@ -335,8 +335,9 @@ func (s *session) strayFill(g *graph, ctx *gpuContext, params []byte, before []g
 	if res != cuda.Success {
 		return nil, res
 	}
+	s.nodeCall(&wire.Call{Ctx: ctx.id}, wire.NodeMemset, n.params)
 	n.work.ctx = ctx
-	n.work.steps = []func() cuda.Result{func() cuda.Result { return cuda.ErrorIllegalAddress }}
+	n.work.steps = []func() cuda.Result{stray}
 	return n, cuda.Success
 }
 

@@ -2,6 +2,7 @@ package soft
 
 import (
 	"bytes"
+	"maps"
 	"slices"
 	"time"
 
@@ -204,14 +205,19 @@ func (s *session) GraphInstantiate(c *wire.Call, a *wire.GraphInstantiateArgs, r
 	if _, used := s.execs[a.Exec]; used || len(s.execs) >= maxObjects {
 		return cuda.ErrorInvalidHandle
 	}
-	x := &graphExec{plan: p, users: map[*userObject]uint32{}}
-	for o, n := range g.users {
-		x.users[o] = n
-		o.count += uint64(n)
-	}
+	x := &graphExec{plan: p}
+	x.retain(g)
 	s.execs[a.Exec] = x
 	r.Result = 0
 	return cuda.Success
+}
+
+// retain takes the references of a graph along.
+func (x *graphExec) retain(g *graph) {
+	x.users = maps.Clone(g.users)
+	for o, n := range g.users {
+		o.count += uint64(n)
+	}
 }
 
 // GraphExecDestroy forgets an executable graph; what was launched runs to its end.

@@ -214,10 +214,12 @@ func (s *session) GraphExecUpdate(c *wire.Call, a *wire.GraphExecUpdateArgs, r *
 		}
 		n.off = o.off
 	}
-	// nodes of the graph that was instantiated keep naming their places
-	for n, i := range x.plan.places {
-		p.places[n] = i
-	}
+	p.places = x.plan.places // nodes of the graph that was instantiated name the nodes, as CUDA documents
 	x.plan = p
+	gone := x.users // the references of the graph replace them, as CUDA documents
+	x.retain(g)
+	for o, n := range gone {
+		s.releaseObject(o, n)
+	}
 	return cuda.Success
 }

@@ -90,12 +90,7 @@ func (s *session) GraphMemTrim(c *wire.Call, a *wire.GraphMemTrimArgs) cuda.Resu
 	if int(a.Dev) >= len(s.gpus) {
 		return cuda.ErrorInvalidDevice
 	}
-	used := map[*graphAlloc]bool{}
-	for _, g := range s.graphs {
-		for _, n := range g.nodes {
-			used[n.work.alloc] = true
-		}
-	}
+	used := s.allocNodes()
 	for _, x := range s.execs {
 		for i := range x.plan.nodes {
 			used[x.plan.nodes[i].work.alloc] = true
@@ -110,6 +105,28 @@ func (s *session) GraphMemTrim(c *wire.Call, a *wire.GraphMemTrimArgs) cuda.Resu
 	}
 	s.free(gone)
 	return cuda.Success
+}
+
+// allocNodes is the memory of nodes of graphs.
+func (s *session) allocNodes() map[*graphAlloc]bool {
+	used := map[*graphAlloc]bool{}
+	for _, g := range s.graphs {
+		for _, n := range g.nodes {
+			used[n.work.alloc] = true
+		}
+	}
+	return used
+}
+
+// strayGraphMemory finds memory that holds something and that no node of a graph would make again.
+func (s *session) strayGraphMemory() (uint64, bool) {
+	used := s.allocNodes()
+	for at, g := range s.graphMem {
+		if g.live.Load() && !used[g] {
+			return at, true
+		}
+	}
+	return 0, false
 }
 
 // userObject is counted by the guest's and by graphs' references; with the last its destructor runs in the guest.

@@ -16,7 +16,8 @@ type work struct {
 	ctx   *gpuContext
 	steps []func() cuda.Result
 	fn    wire.ID // function of a kernel
-	event *event  // to record, or to wait for
+	entry *entry
+	event *event // to record, or to wait for
 	wait  bool
 	alloc *graphAlloc
 	free  *graphAlloc
@@ -63,6 +64,7 @@ func (s *session) recordOp(op func() cuda.Result) ([]func() cuda.Result, cuda.Re
 // prepare makes the work of a node from its parameters.
 func (s *session) prepare(c *wire.Call, n *graphNode, kind uint32, p []byte) cuda.Result {
 	if kind != wire.NodeEmpty && kind != wire.NodeGraph {
+		c = s.nodeCall(c, kind, p)
 		g, res := s.context(c)
 		if res != cuda.Success {
 			return res
@@ -111,8 +113,14 @@ func (s *session) prepare(c *wire.Call, n *graphNode, kind uint32, p []byte) cud
 	default:
 		res = cuda.ErrorNotSupported
 	}
+	if res == cuda.ErrorInvalidValue && c.Replay && (kind == wire.NodeMemcpy || kind == wire.NodeMemset) { // its memory is gone since
+		n.work.steps, res = []func() cuda.Result{stray}, cuda.Success
+	}
 	return res
 }
+
+// stray is the work of a node on memory that is not there.
+func stray() cuda.Result { return cuda.ErrorIllegalAddress }
 
 func (s *session) prepareKernel(c *wire.Call, n *graphNode, p []byte) cuda.Result {
 	var v wire.KernelNode
@@ -126,8 +134,12 @@ func (s *session) prepareKernel(c *wire.Call, n *graphNode, p []byte) cuda.Resul
 			a.Attrs = append(binary.LittleEndian.AppendUint64(a.Attrs, uint64(id)), n.attrs[id]...)
 		}
 	}
-	steps, res := s.recordOp(func() cuda.Result { return s.Launch(c, &a) })
-	n.work.steps, n.work.fn = steps, v.Func
+	f, res := s.function(c, v.Func)
+	if res != cuda.Success {
+		return res
+	}
+	n.work.steps, res = s.recordOp(func() cuda.Result { return s.Launch(c, &a) })
+	n.work.fn, n.work.entry = v.Func, f.entry
 	return res
 }
 
@@ -271,10 +283,20 @@ func (t *conditionTable) get(handle uint64) *condition {
 	return t.list[handle-1]
 }
 
-// add returns 0 when there are too many.
-func (t *conditionTable) add(c *condition) uint64 {
+// add returns 0 when there are too many. at, unless it is 0, is the handle that it must have.
+func (t *conditionTable) add(c *condition, at uint64) uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if at != 0 && at <= maxObjects {
+		for uint64(len(t.list)) < at {
+			t.list = append(t.list, nil)
+		}
+		if t.list[at-1] != nil {
+			return 0
+		}
+		t.list[at-1] = c
+		return at
+	}
 	if len(t.list) >= maxObjects {
 		return 0
 	}
@@ -296,7 +318,8 @@ func (s *session) GraphConditionalCreate(c *wire.Call, a *wire.GraphConditionalC
 	if g == nil || a.Flags&^assignDefault != 0 {
 		return cuda.ErrorInvalidValue
 	}
-	r.Handle = s.conditions.add(&condition{initial: a.Value, assigned: a.Flags&assignDefault != 0, graph: g})
+	at, _ := c.Place() // kernels name it by value
+	r.Handle = s.conditions.add(&condition{initial: a.Value, assigned: a.Flags&assignDefault != 0, graph: g}, at)
 	if r.Handle == 0 {
 		return cuda.ErrorOutOfMemory
 	}

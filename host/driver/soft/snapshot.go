@@ -29,8 +29,8 @@ func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) er
 		}
 	}
 	for _, e := range *s.space.intervals.Load() {
-		if e.a.kind == pinnedRegion || e.a.freed {
-			continue
+		if m := s.graphMem[e.a.lo]; e.a.kind == pinnedRegion || e.a.freed || m != nil && !m.live.Load() {
+			continue // what is not live of graphs holds nothing
 		}
 		if err := fn(e.a.lo, e.a.size, bytes.NewReader(e.a.mem)); err != nil {
 			return fmt.Errorf("export %d bytes at %#x: %w", e.a.size, e.a.lo, err)
@@ -79,8 +79,11 @@ func (s *session) Movable() error {
 	if s.offers.Any() || len(s.opened) > 0 {
 		return errors.New("memory or events are shared with another process")
 	}
-	if len(s.graphs) > 0 || len(s.execs) > 0 || s.capturing() {
-		return errors.New("graphs are not rebuilt elsewhere")
+	if s.capturing() {
+		return errors.New("a stream captures")
+	}
+	if at, ok := s.strayGraphMemory(); ok {
+		return fmt.Errorf("memory at %#x is of a graph that is gone", at)
 	}
 	if len(s.objects) > 0 || len(s.modes) > 0 {
 		return errors.New("user objects and capture modes of threads are not rebuilt elsewhere")
@@ -111,6 +114,9 @@ func (s *session) ImportMemory(addr, size uint64, r io.Reader) error {
 	}
 	if err := takeIn(a.mem, r); err != nil {
 		return fmt.Errorf("import %d bytes at %#x: %w", size, addr, err)
+	}
+	if m := s.graphMem[addr]; m != nil {
+		m.live.Store(true)
 	}
 	return nil
 }

@@ -7,11 +7,12 @@ import (
 // graphState is what a session keeps for graphs and stream capture. Its zero value is ready. The worker owns it, but for the
 // values of conditions.
 type graphState struct {
-	graphs    map[wire.ID]*graph
-	nodes     map[wire.ID]*graphNode
-	execs     map[wire.ID]*graphExec
-	objects   map[wire.ID]*userObject
-	nodeCount int
+	graphs     map[wire.ID]*graph
+	nodes      map[wire.ID]*graphNode
+	execs      map[wire.ID]*graphExec
+	objects    map[wire.ID]*userObject
+	nodeCount  int
+	lastSerial uint64
 
 	captures    []*streamCapture
 	lastCapture uint64

@@ -130,6 +130,9 @@ func (n *Node) Bodies() []Graph {
 // Value is the condition as kernels know it.
 func (h GraphConditionalHandle) Value() uint64 { return h.v }
 
+// Value is what tells a node from the others that there are.
+func (h GraphNode) Value() uint64 { return h.v }
+
 // Lengths of a guest's structs in bytes.
 const (
 	MemOpSize      = int(unsafe.Sizeof(StreamBatchMemOpParams{}))
