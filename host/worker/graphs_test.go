@@ -107,6 +107,13 @@ func (s *softSession) close() {
 func newSoft(t testing.TB) *softSession {
 	t.Helper()
 	s := bareSoft(t)
+	s.start()
+	return s
+}
+
+// start makes what tests need.
+func (s *softSession) start() {
+	s.t.Helper()
 	s.must(0, &wire.SessionInitArgs{Version: wire.ProtocolVersion})
 	s.must(0, &wire.PrimaryCtxRetainArgs{Ctx: softCtx})
 	var mem wire.MemAllocReply
@@ -121,7 +128,6 @@ func newSoft(t testing.TB) *softSession {
 		&wire.EventCreateArgs{Event: softEvent}, &wire.MemsetArgs{Dst: mem.Ptr, Element: 4, Width: softFrom, Height: 1, Stream: softStream},
 		&wire.MemsetArgs{Dst: mem.Ptr + 4*softFrom, Value: 77, Element: 4, Width: softWords - softFrom, Height: 1, Stream: softStream})
 	s.sync()
-	return s
 }
 
 // ask executes a request and decodes its reply.
