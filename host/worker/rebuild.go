@@ -114,7 +114,7 @@ func (w *Worker) move(h *handover) (last precopy.Round, err error) {
 	}()
 	snap, err := w.snapshot()
 	if err != nil {
-		return err
+		return last, err
 	}
 	files, err := m.describe(snap)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"causeway/cuda/wire"
 	"causeway/host/driver"
 	"causeway/host/driver/soft"
+	"causeway/host/worker/precopy"
 	"causeway/host/worker/state"
 )
 
@@ -200,8 +201,8 @@ func (s *softSession) tryMove() (*softSession, error) {
 	}
 	snap.Leased = &leasedState{}
 	var b bytes.Buffer
-	h := handover{out: state.NewWriter(&b)}
-	if err := h.sendSession(s.w, snap); err != nil {
+	h := handover{out: state.NewWriter(&b), send: precopy.NewSender(), recv: precopy.NewReceiver(1<<30, maxRanges)}
+	if _, err := h.sendSession(s.w, snap); err != nil {
 		return nil, err
 	}
 	s.close()

@@ -54,12 +54,14 @@ func (s *session) Movable() error {
 		name string
 		ids  []uint32
 	}{
-		{"graph", keysOf(s.graphs.m)}, {"executable graph", keysOf(s.execs.m)}, {"user object", keysOf(s.objects.m)}, {"green context", keysOf(s.greens.m)},
-		{"description of a device's resources", keysOf(s.descs.m)}, {"capture mode of thread", keysOf(s.modes)},
+		{"green context", keysOf(s.greens.m)}, {"description of a device's resources", keysOf(s.descs.m)},
 	} {
 		if len(kind.ids) > 0 {
 			return immovable("%s %d is not rebuilt elsewhere", kind.name, kind.ids[0])
 		}
+	}
+	if at, ok := s.space.AnyGraph(); ok {
+		return immovable("memory at %#x belongs to a graph's allocation node", at)
 	}
 	for id, p := range s.mems.m {
 		if p.foreign {

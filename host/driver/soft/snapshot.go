@@ -85,9 +85,6 @@ func (s *session) Movable() error {
 	if at, ok := s.strayGraphMemory(); ok {
 		return fmt.Errorf("memory at %#x is of a graph that is gone", at)
 	}
-	if len(s.objects) > 0 || len(s.modes) > 0 {
-		return errors.New("user objects and capture modes of threads are not rebuilt elsewhere")
-	}
 	reachable := map[*physical]bool{}
 	for _, m := range s.mappings {
 		reachable[m.of] = reachable[m.of] || m.a != nil

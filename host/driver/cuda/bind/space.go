@@ -145,6 +145,19 @@ func (s *Space) Graph(addr uint64) (Address, bool) {
 	return Address{addr}, there
 }
 
+// AnyGraph is the address of memory of an allocation node, if there is any.
+func (s *Space) AnyGraph() (uint64, bool) {
+	for at := range s.graphs {
+		return at, true
+	}
+	for at := range s.gone {
+		if _, ok := s.Graph(at); ok {
+			return at, true
+		}
+	}
+	return 0, false
+}
+
 // maxGone bounds what is remembered of nodes that are gone.
 const maxGone = 1 << 16
 
