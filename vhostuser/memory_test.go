@@ -129,6 +129,28 @@ func TestMemoryTableKeepsUnchangedRegions(t *testing.T) {
 	}
 }
 
+// TestRegionsThatWrap: a region's ends lie behind its beginnings, for the guest, the front end and in the file.
+func TestRegionsThatWrap(t *testing.T) {
+	m := vhostuser.NewMemory()
+	defer m.Clear()
+	fd, err := ram(t, 0, 0x2000).DupFD()
+	must(t, err)
+	defer unix.Close(fd)
+	const wraps = ^uint64(0) - 0xfff
+	for what, r := range map[string]struct{ gpa, size, user, offset uint64 }{
+		"guest":           {wraps, 0x2000, 0, 0},
+		"front end":       {0, 0x2000, wraps, 0},
+		"file":            {0, 0x2000, 0, wraps},
+		"beyond any file": {0, 0x1000, 0, 1 << 62},
+		"beyond the file": {0, 0x1000, 0, 0x2000},
+		"nothing":         {0, 0, 0, 0},
+	} {
+		if err := m.Add(fd, r.gpa, r.size, r.user, r.offset); !errors.Is(err, vhostuser.ErrBadRegion) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 func TestViewBounds(t *testing.T) {
 	m := vhostuser.NewMemory()
 	defer m.Clear()

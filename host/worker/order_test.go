@@ -16,6 +16,7 @@ import (
 	"causeway/host/driver"
 	"causeway/host/schedule/gate"
 	"causeway/host/schedule/page"
+	"causeway/host/worker/link"
 	"causeway/remote"
 	"causeway/remote/shm"
 )
@@ -388,6 +389,34 @@ func TestWhatStandsAtTheGate(t *testing.T) {
 		if err := step(t, w, c, wire.NewArgs(op)); err != nil {
 			t.Errorf("%v stands at a closed gate: %v", op, err)
 		}
+	}
+}
+
+// TestAGateWantsAllOfItsPages: grant, usage and the scheduler's bell; without one of them nobody would let work through.
+func TestAGateWantsAllOfItsPages(t *testing.T) {
+	for lacking := range 4 {
+		w, _ := newFake(t, nil)
+		bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &starter{}
+		s.pages.mem[link.PageGrant], s.pages.mem[link.PageUsage], s.pages.bell = make([]byte, page.GrantSize), make([]byte, page.UsageSize), bell
+		switch lacking {
+		case 1:
+			s.pages.mem[link.PageGrant] = nil
+		case 2:
+			s.pages.mem[link.PageUsage] = nil
+		case 3:
+			s.pages.bell = 0
+		}
+		if err := s.openGate(w); err != nil || (w.gate != nil) != (lacking == 0) {
+			t.Errorf("without %d: a gate %v, %v", lacking, w.gate != nil, err)
+		}
+		if w.gate != nil {
+			w.gate.Close(true)
+		}
+		_ = unix.Close(bell)
 	}
 }
 

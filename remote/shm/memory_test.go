@@ -6,6 +6,7 @@ import (
 	"errors"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -113,6 +114,16 @@ func TestFilesSideBySide(t *testing.T) {
 	mem, err := m.Map(1, 0)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if again, err := m.Map(1, uint64(uintptr(unsafe.Pointer(&mem[0])))); err != nil || &again[0] != &mem[0] {
+		t.Errorf("mapped again where it is: %v", err)
+	}
+	if _, err := m.Map(1, 0x6a0000400000); err == nil {
+		t.Error("mapped at two addresses")
+	}
+	last := make([]byte, 2)
+	if err := m.ReadAt(1, last, 2*pageSize-2); err != nil || string(last) != "bb" {
+		t.Errorf("the last bytes are %q, %v", last, err)
 	}
 	if mem[0] != 'a' || string(mem[pageSize:pageSize+5]) != "other" {
 		t.Errorf("pages %q and %q", mem[:5], mem[pageSize:pageSize+5])

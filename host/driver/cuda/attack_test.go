@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -338,6 +339,14 @@ func TestNothingElseOfTheWorker(t *testing.T) {
 	binary.LittleEndian.PutUint64(attrs[16:], 4096)
 	_, _, res := x.space.LaunchAttributes(attrs, x.eventHandle)
 	x.refused("a window over the worker's memory", res)
+	_, pinned := x.lent(wire.RegionPinned, 1<<20)
+	binary.LittleEndian.PutUint64(attrs[8:], number(beginning(t, pinned))+1<<20-4096)
+	_, _, res = x.space.LaunchAttributes(attrs, x.eventHandle)
+	x.must(res)
+	binary.LittleEndian.PutUint64(attrs[16:], 4097)
+	_, _, res = x.space.LaunchAttributes(attrs, x.eventHandle)
+	x.refused("a window beyond memory of the guest's", res)
+	binary.LittleEndian.PutUint64(attrs[16:], 4096)
 	binary.LittleEndian.PutUint64(attrs[8:], device)
 	_, _, res = x.space.LaunchAttributes(attrs, x.eventHandle)
 	x.must(res)
@@ -365,6 +374,29 @@ func TestGraphMemoryEnds(t *testing.T) {
 	}
 	if _, ok := s.Graph(where); ok {
 		t.Error("memory of a node that is gone may be freed, which the driver does not know")
+	}
+}
+
+// TestRowsEndInDeviceMemory: rows whose first lies in device memory and whose last lies elsewhere would have the driver look up what is there.
+func TestRowsEndInDeviceMemory(t *testing.T) {
+	x := newAttacker(t)
+	device := x.alloc(1 << 20)
+	for _, c := range []struct{ pitch, height uint64 }{{1 << 46, 2}, {1 << 46, 3}, {1 << 21, 2}} {
+		_, res := x.space.Rect(device, c.pitch, 64, 1, c.height)
+		x.refused(fmt.Sprintf("%d rows, %#x apart", c.height, c.pitch), res)
+	}
+	_, res := x.space.Rect(device, 4096, 64, 1, 256)
+	x.must(res)
+}
+
+// TestNodesTellOfSoManyRights: of a driver's list no more is read than was asked for, whatever it says that it has.
+func TestNodesTellOfSoManyRights(t *testing.T) {
+	d := bind.New(cudatest.Showing)
+	for _, most := range []uint64{0, 2, cudatest.Rights, 5 * cudatest.Rights} {
+		a, res := d.AllocationOf(made[bind.GraphNode](1), most)
+		if want := int(min(most, cudatest.Rights)) * bind.AccessDescSize; res != cuda.Success || len(a.Access) != want || len(a.Props) != bind.PoolPropsSize {
+			t.Errorf("at most %d: %v, %d bytes of rights, %d of properties", most, res, len(a.Access), len(a.Props))
+		}
 	}
 }
 

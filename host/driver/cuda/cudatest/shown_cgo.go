@@ -20,6 +20,16 @@ static int parameter(uint64_t kernel, uint64_t i, uint64_t *offset, uint64_t *si
 	return 0;
 }
 
+// What an allocation node takes: CUDA_MEM_ALLOC_NODE_PARAMS.
+enum { RIGHTS = 100, RIGHT = 12, PROPS = 88 };
+static int allocation(uint64_t node, char *params) {
+	static char rights[RIGHTS * RIGHT];
+	(void)node;
+	*(char **)(params + PROPS) = rights;
+	*(uint64_t *)(params + PROPS + 8) = RIGHTS;
+	return 0;
+}
+
 static uint64_t showing(const char *name) {
 #define SHOWN(n, f) if (!strcmp(name, n)) return (uint64_t)(uintptr_t)(f)
 	SHOWN("cuLaunchKernel", show);
@@ -31,6 +41,7 @@ static uint64_t showing(const char *name) {
 	SHOWN("cuLibraryLoadData", show_handle);
 	SHOWN("cuFuncGetParamInfo", parameter);
 	SHOWN("cuKernelGetParamInfo", parameter);
+	SHOWN("cuGraphMemAllocNodeGetParams", allocation);
 	return 0;
 }
 static int take_shown(void) { int n = shown; shown = 0; return n; }
@@ -41,6 +52,9 @@ import "unsafe"
 
 // KernelBytes is how many bytes of parameters every kernel of a Showing driver reads: one of 8, one of 4000.
 const KernelBytes = 8 + C.KERNEL_LONG
+
+// Rights is how many an allocation node of a Showing driver says that it gives.
+const Rights = C.RIGHTS
 
 // Showing is Owning for a driver that also counts the launches, nodes and images that it is shown.
 func Showing(name string) uint64 {
