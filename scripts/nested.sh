@@ -3,14 +3,15 @@
 # whose calls go on to the software GPU.
 #
 #   scripts/nested.sh                          everything
-#   scripts/nested.sh --inner GPUS PROGRAM...  one program, under `causeway run --gpu soft --`
+#   scripts/nested.sh --inner GPUS PROGRAM...  one program, under `causeway run --gpu soft --`; with a file in MOVING, moved all the time
 #   scripts/nested.sh --moved MODE LOG         rounds in a mode, likewise, moved to fresh workers while it computes
 #
 # First the back end's own tests, those that need a driver. Then the CUDA programs of guest/tests under two `causeway run`, one inside the
 # other: the inner one's worker is on the real back end. It is of a build that takes any libcuda.so.1 for a driver, whether or not
 # the machine has a GPU (-tags nested), and its sandbox is off, as its driver needs a socket. The programs that cannot run are listed with the
-# reason; one that does is an error too. Last, rounds computes and checks while its sessions move to fresh workers of the real back end. The exit status is 0 if everything was as it should be. It needs root, or CAP_CHECKPOINT_RESTORE: the
-# driver shares what another process made by opening its mapping.
+# reason; one that does is an error too. Last, programs run, and rounds computes and checks, while their sessions move to fresh workers of the
+# real back end. The exit status is 0 if everything was as it should be. It needs root, or CAP_CHECKPOINT_RESTORE: the driver shares what
+# another process made by opening its mapping.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 dir=$BUILD/nested
@@ -19,7 +20,12 @@ case ${1:-} in
   '') ;;
   --inner)
     gpus=$2; shift 2
-    CAUSEWAY_OUTER=$CAUSEWAY exec "$dir/bin/causeway" run --gpu "$gpus" --sandbox off -- "$@" ;;
+    export CAUSEWAY_OUTER=$CAUSEWAY
+    [ -n "${MOVING:-}" ] || exec "$dir/bin/causeway" run --gpu "$gpus" --sandbox off -- "$@"
+    "$dir/bin/causeway" run --gpu "$gpus" --sandbox off --migratable -- "$@" &
+    run=$!
+    while sleep 0.02 && kill -0 $run 2>/dev/null; do "$dir/bin/causeway" rebuild --pid $run >>"$MOVING" 2>&1 || true; done
+    wait $run; exit ;;
   --moved)
     mode=$2 log=$3 moves=4
     : >"$log"
@@ -106,9 +112,19 @@ moving=(
   'threads   0 memory of a pool comes out at'
 )
 
-# moved runs rounds in each mode and moves it: all results are right, and what does not move says why.
+# Programs that are moved all the time: each object that a session can have, but for those that say no.
+moved_programs=(arrays textures surfaces constant library modules links vmm contexts hostfunc inflight order parts mapped multicopy dynpar)
+
+# moved runs programs, then rounds in each mode and moves it: all results are right, and what does not move says why.
 moved() {
   local row mode least why log rc n
+  export MOVING=$dir/moving.log
+  : >"$MOVING"
+  programs nested-moving soft 0 "${moved_programs[@]}"
+  n=$(grep -c '^[1-9][0-9]* sessions moved' "$MOVING") || true
+  echo "moved: ${#moved_programs[@]} programs, $n times"
+  [ "$n" -ge ${#moved_programs[@]} ] || failed=$((failed + 1))
+  unset MOVING
   for row in "${moving[@]}"; do
     read -r mode least why <<<"$row"
     log=$dir/moved-$mode rc=0

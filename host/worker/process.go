@@ -95,6 +95,12 @@ func (s *starter) configure(p *Process, cfg link.Config) {
 	var lvl slog.Level
 	_ = lvl.UnmarshalText([]byte(cfg.LogLevel)) // unknown: info
 	s.cfg, s.log = cfg, p.Logger(lvl).With("worker", os.Getpid())
+	if cfg.Base != 0 && !s.based {
+		s.based = true
+		if err := settleBase(uintptr(cfg.Base)); err != nil {
+			s.log.Info("a session with variables may not find them where they were when it moves", "error", err)
+		}
+	}
 }
 
 // harden takes away what no session needs. The full sandbox is for a process that runs others' requests as another user.
@@ -126,6 +132,7 @@ type starter struct {
 	seal    func() error   // may be nil
 	ready   driver.Backend // opened ahead, nil if not
 	warm    bool           // ready has started its driver
+	based   bool           // where mappings begin is settled
 	leased  *leased        // with CarrierLeased
 	tied    bool           // the session ends with the link; routineLink's
 	pages   pages          // shared with others

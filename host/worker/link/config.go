@@ -42,9 +42,11 @@ type Config struct {
 	// ReachWorker permits GPUs whose kernels can address all of the worker's memory.
 	ReachWorker bool `json:"reach_worker,omitempty"`
 	// Migratable: the session's memory gets addresses that another worker can give out again.
-	Migratable bool   `json:"migratable,omitempty"`
-	LogLevel   string `json:"log_level,omitempty"`
-	Peer       string `json:"peer,omitempty"` // who the guest process is, for the log
+	Migratable bool `json:"migratable,omitempty"`
+	// Base is where mappings that wish no address are to begin in the worker, drawn for its vGPU; 0: anywhere.
+	Base     uint64 `json:"base,omitempty"`
+	LogLevel string `json:"log_level,omitempty"`
+	Peer     string `json:"peer,omitempty"` // who the guest process is, for the log
 	// Tied: the worker ends when its link does, unless Leave came before: its parent was killed.
 	Tied bool `json:"tied,omitempty"`
 	// Adopt: the session, and its guest's connection, come from another worker over Configure's connection, instead of from a handshake.

@@ -1,0 +1,50 @@
+package worker
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a driver maps lies where the kernel finds room first, and with it what it places for a guest. A session that may move needs the same in its
+// next worker. Addresses of this process are drawn by chance all the same: only where room begins is settled.
+
+// baseSlack is how far above a base the next mapping may come: others of this process are made meanwhile.
+const baseSlack = 1 << 30
+
+// settleBase takes every address below base that the kernel would give to a mapping that wishes none, without memory behind them, so that those to
+// come lie from base on. It is for processes whose mappings grow upwards, as workers' do (package spawn).
+func settleBase(base uintptr) error {
+	const most, page = 1 << 40, 4096
+	for size := uintptr(most); size >= page; size /= 2 {
+		for {
+			at, err := reserve(size)
+			if err != nil {
+				break // there is no room of this size at all
+			}
+			if at+size > base {
+				release(at, size)
+				break
+			}
+		}
+	}
+	at, err := reserve(page)
+	if err != nil {
+		return fmt.Errorf("settle where mappings begin: %w", err)
+	}
+	release(at, page)
+	if at < base || at-base > baseSlack {
+		return fmt.Errorf("mappings begin at %#x, not at %#x", at, base)
+	}
+	return nil
+}
+
+func reserve(size uintptr) (uintptr, error) {
+	at, _, errno := unix.Syscall6(unix.SYS_MMAP, 0, size, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE, ^uintptr(0), 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return at, nil
+}
+
+func release(at, size uintptr) { _, _, _ = unix.Syscall(unix.SYS_MUNMAP, at, size, 0) }
