@@ -206,6 +206,45 @@ func TestMoveThatFails(t *testing.T) {
 	}
 }
 
+// TestMoveThatIsCutOff: whoever gives up while the state travels, or is killed, leaves the VM where it was, and nothing at the destination.
+func TestMoveThatIsCutOff(t *testing.T) {
+	to := empty(t, nil)
+	v := onSoft(t, nil)
+	a, b := hold(t, v, 5), hold(t, v, 6)
+	state := save(t, v)
+	for _, part := range []int{0, 8, 100, len(state) / 3, len(state) * 2 / 3, len(state) - 4} {
+		if err := fstest.LoadSome(to.socket, state[:part]); err != nil {
+			t.Errorf("%d bytes: %v", part, err)
+		}
+		nothingIn(t, to)
+	}
+	for _, part := range []int{0, 100, len(state) / 2} {
+		if err := v.SaveSome(part); part > 0 && !errors.Is(err, fstest.ErrRefused) {
+			t.Errorf("a save that was cancelled after %d bytes: %v", part, err)
+		}
+	}
+	if err := v.StartRings(); err != nil {
+		t.Fatal(err)
+	}
+	a.check(t)
+	b.check(t)
+	state = save(t, v)
+	left, err := v.Move(to.socket, state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.Close()
+	if err := v.StartRings(); err != nil {
+		t.Fatal(err)
+	}
+	a.check(t)
+	b.check(t)
+	if err := errors.Join(a.Close(), b.Close()); err != nil {
+		t.Error(err)
+	}
+	nothingIn(t, v)
+}
+
 func otherLibrary(t *testing.T) string {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "libcuda.so.1"), []byte("ELF of another version"), 0o644); err != nil {

@@ -30,6 +30,39 @@ func (g *Guest) Save() ([]byte, error) {
 	return b, errors.Join(err, check(g.Front))
 }
 
+// SaveSome takes the first n bytes of the state, and gives up as QEMU does whose migration is cancelled. It reports whether the device noticed.
+func (g *Guest) SaveSome(n int) error {
+	r, err := begin(g.Front, stateSave)
+	if err != nil {
+		return err
+	}
+	_, err = io.ReadFull(r, make([]byte, n))
+	_ = r.Close()
+	if err != nil {
+		return err
+	}
+	return check(g.Front)
+}
+
+// LoadSome gives the device at a socket a part of a state, and goes away as QEMU does that is killed.
+func LoadSome(socket string, part []byte) error {
+	f, err := vhosttest.Dial(socket)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Handshake(); err != nil {
+		return err
+	}
+	w, err := begin(f, stateLoad)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(part)
+	f.Close() // before the end of the state
+	return errors.Join(err, w.Close())
+}
+
 // Move goes to the device at another socket, which loads state, with memory and stopped rings. The connection to the device that the guest came from
 // is returned; with an error the guest has stayed there.
 func (g *Guest) Move(socket string, state []byte) (left *vhosttest.Frontend, err error) {
