@@ -170,8 +170,8 @@ phase_document() {
     # The guest's count of commands goes back with its memory.
     case $command in *snapshot-create*) at_snapshot=$sent ;; *snapshot-revert*) sent=$at_snapshot ;; *hostb*) at_host=b ;; esac
     if is_there; then go_on; fi
-  done < <(sed -n '/^```sh$/,/^```$/p' "$ROOT/docs/MIGRATION.md" | grep '^virsh ')
-  [ $n -ge 8 ]; row "docs/MIGRATION.md has commands" "$n"
+  done < <(sed -n 's/^ *//; /^```sh$/,/^```$/p' "$ROOT/docs/MIGRATION.md" | grep '^virsh ')
+  [ $n -ge 10 ]; row "docs/MIGRATION.md has commands" "$n"
   finish
   rm -f /var/tmp/vm1.saved /var/tmp/vm1.memory
 }
@@ -193,10 +193,17 @@ phase_abort() {
   finish
   until_true 10 released "$(other $at_host)"; row "nothing is left on the other host" ""
 }
-# The other host lacks what the vGPU needs: its hook says so before anything is sent.
+kept() { on $at_host "$CAUSEWAY" inspect vm1 >"$tmp/out" && grep -q '^ *stays .*captures' "$tmp/out"; }
+
+# What cannot move is known before; or the other host lacks what the vGPU needs: its hook says so before anything is sent.
 phase_refuse() {
   local to; to=$(other $at_host)
   begin || return
+  send '&./rounds captures >/tmp/captures 2>&1'
+  guest 'for i in $(seq 300); do grep -q @round /tmp/captures && break; usleep 100000; done; grep -q @round /tmp/captures'; row "a program with a stream that captures" ""
+  until_true 10 kept; row "causeway inspect says what keeps the VM here" "$(keep sed -n 's|^ *stays *||p' "$tmp/out")"
+  ! vm migrate --live "$(uri "$to")" tcp://127.0.0.1 >/dev/null && is_there; row "virsh migrate is refused, the VM runs on" "$took ms: $(keep said)"
+  guest 'kill $!; wait $!; grep "^@done [1-9][0-9]* 0 " /tmp/captures'; row "the program, too" ""
   end "${causewayd[$to]}"; causewayd[$to]=
   ! vm migrate --live --persistent --undefinesource "$(uri "$to")" tcp://127.0.0.1 >/dev/null && is_there && grep -q 'causewayd does not run' "$tmp/out"
   row "$to has no causewayd: refused at once" "$took ms: $(keep sed -n '/causeway: hook: /{s/.*causeway: hook: //p;q}' "$tmp/out")"

@@ -190,7 +190,7 @@ at_a() { [ $at_host = a ] || move; }
 # What cannot move refuses, and the VM goes on where it is; standing still is no move.
 phase_refused() {
   at_a || return
-  spawn graphs; row "a program that has graphs" "" || return
+  spawn captures; row "a program with a stream that captures" "" || return
   expect_vm b && depart failed && why=$(grep -o 'device state transfer failed.*' "$logs/device-a.log" | tail -n 1 | sed 's/.*error=//')
   stays "migration fails"
   end_spawned; row "and so does the program" ""

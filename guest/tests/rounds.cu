@@ -1,7 +1,7 @@
 // Programs that compute in rounds and check each of them: what a session holds has to be right however it was paused, moved or rebuilt
 // between one round and the next, or in the middle of one. Memory is never made anew: a round's results are the next one's input.
 //
-//   rounds          a few rounds of each mode, one after the other
+//   rounds          a few rounds of each mode that can be moved, one after the other
 //   rounds MODE     until SIGTERM: prints "@ready PID", then "@round ROUNDS WRONG" up to five times a second, at the end
 //                   "@done ROUNDS WRONG PAUSE_MS" with the longest round; the status is 0 if nothing was wrong
 #include "rounds.h"
@@ -318,8 +318,9 @@ static void times(Rounds &r)
 static const struct {
     const char *name;
     void (*run)(Rounds &);
+    bool only_asked; // it cannot be moved
 } modes[] = {{"streams", streams}, {"threads", threads}, {"pinned", pinned}, {"shared", shared},     {"lasting", lasting}, {"waits", waits}, {"idle", idle},
-             {"times", times},     {"graphs", graphs},   {"images", images}, {"settings", settings}, {"callbacks", callbacks}};
+             {"times", times},     {"graphs", graphs},   {"images", images}, {"settings", settings}, {"callbacks", callbacks}, {"captures", captures, true}};
 
 int main(int argc, char **argv)
 {
@@ -327,7 +328,7 @@ int main(int argc, char **argv)
     bool found = false;
     few = argc > 1 ? 0 : 3;
     for (const auto &m : modes) {
-        if (argc > 1 && strcmp(argv[1], m.name) != 0)
+        if (argc > 1 ? strcmp(argv[1], m.name) != 0 : m.only_asked)
             continue;
         found = true;
         Rounds r;

@@ -68,6 +68,33 @@ static void graphs(Rounds &r)
     }
 }
 
+// captures: a stream that captures all the time, which is launched in the end.
+static void captures(Rounds &r)
+{
+    cudaStream_t s;
+    cudaGraph_t g;
+    cudaGraphExec_t run;
+    uint32_t *d, got, want = 0, steps = 0;
+    CUDA(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+    CUDA(cudaMalloc(&d, 4));
+    CUDA(cudaMemset(d, 0, 4));
+    CUDA(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed));
+    for (; r.next(); nap_ms(few ? 0 : 50)) {
+        if (steps == 32)
+            continue;
+        step<<<1, 1, 0, s>>>(d, 1, steps);
+        want = scramble(want, steps++);
+    }
+    CUDA(cudaStreamEndCapture(s, &g));
+    CUDA(cudaGraphInstantiateWithFlags(&run, g, 0));
+    CUDA(cudaGraphLaunch(run, s));
+    CUDA(cudaStreamSynchronize(s));
+    CUDA(cudaMemcpy(&got, d, 4, cudaMemcpyDeviceToHost));
+    r.check(got == want);
+    CUDA(cudaGraphExecDestroy(run));
+    CUDA(cudaGraphDestroy(g));
+}
+
 enum { W = 64, H = 32 };
 
 __global__ void through(cudaTextureObject_t picture, cudaTextureObject_t line, cudaSurfaceObject_t to, uint32_t *out)
