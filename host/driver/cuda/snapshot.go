@@ -73,13 +73,15 @@ func (s *session) Movable() error {
 
 func keysOf[V any](m map[uint32]V) []uint32 { return slices.Sorted(maps.Keys(m)) }
 
-// mover copies between the GPU and a stream of bytes, through memory that the GPU reaches.
+// mover copies between the GPU and a stream of bytes, through host memory.
 type mover struct {
-	s   *session
-	buf bind.Registered
+	s     *session
+	buf   bind.Host
+	close func()
 }
 
-func (s *session) newMover() (*mover, error) {
+// pinnedMover is for many pieces, through memory that the GPU reaches, which takes long to make.
+func (s *session) pinnedMover() (*mover, error) {
 	if res := s.anyContext(0); res != cuda.Success {
 		return nil, fmt.Errorf("a context to copy in: %w", res)
 	}
@@ -87,10 +89,17 @@ func (s *session) newMover() (*mover, error) {
 	if res != cuda.Success {
 		return nil, fmt.Errorf("memory to copy through: %w", res)
 	}
-	return &mover{s, buf}, nil
+	return &mover{s, buf.Host(), func() { s.drv.FreeHost(buf) }}, nil
 }
 
-func (m *mover) close() { m.s.drv.FreeHost(m.buf) }
+// plainMover is for one piece of at most pieceSize bytes.
+func (s *session) plainMover(size uint64) (*mover, error) {
+	if res := s.anyContext(0); res != cuda.Success {
+		return nil, fmt.Errorf("a context to copy in: %w", res)
+	}
+	buf := bind.NewBuffer(int(size))
+	return &mover{s, buf.Host(), buf.Free}, nil
+}
 
 // anyContext makes a context current: that one, or if it is gone any.
 func (s *session) anyContext(id uint32) cuda.Result {
@@ -103,6 +112,17 @@ func (s *session) anyContext(id uint32) cuda.Result {
 	}
 	return s.useContext(heir)
 }
+
+// moverFor is one for what has a name and a size: a session may have a hundred thousand small allocations.
+func (s *session) moverFor(name, size uint64) (*mover, error) {
+	if size <= mostPlain && name&ofArray == 0 {
+		return s.plainMover(size)
+	}
+	return s.pinnedMover()
+}
+
+// mostPlain is the most bytes for which memory that the GPU reaches is not worth making.
+const mostPlain = 256 << 10
 
 // device is memory of the GPU as a stream of bytes, to be read or to be written.
 type device struct {
@@ -121,7 +141,7 @@ func (d *device) Read(p []byte) (int, error) {
 		}
 		s := d.m.s
 		from, _ := d.mem.Slice(d.done, n)
-		to, _ := d.m.buf.Host().Slice(0, n)
+		to, _ := d.m.buf.Slice(0, n)
 		res := s.drv.MemcpyDtoHAsync(to, from, bind.StreamLegacy)
 		if res == cuda.Success {
 			res = s.drv.StreamSynchronize(bind.StreamLegacy)
@@ -142,7 +162,7 @@ func (m *mover) fill(mem bind.Mem, r io.Reader) error {
 	for done := uint64(0); done < mem.Size(); {
 		n := min(mem.Size()-done, pieceSize)
 		to, _ := mem.Slice(done, n)
-		from, _ := m.buf.Host().Slice(0, n)
+		from, _ := m.buf.Slice(0, n)
 		if _, err := io.ReadFull(r, from.Bytes()); err != nil {
 			return err
 		}
@@ -175,7 +195,7 @@ func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) er
 	if len(s.allocs)+len(s.arenas.variables)+len(s.mems.m)+len(s.arrays.m)+len(s.mipmaps.m) == 0 {
 		return nil
 	}
-	m, err := s.newMover()
+	m, err := s.pinnedMover()
 	if err != nil {
 		return err
 	}
@@ -223,7 +243,7 @@ func (s *session) ImportMemory(addr, size uint64, r io.Reader) error {
 	if addr == ofEvents {
 		return s.setEventTimes(size, r)
 	}
-	m, err := s.newMover()
+	m, err := s.moverFor(addr, size)
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func (m *mover) slices(h bind.Array, e bind.Box, up bool, use func(b []byte) err
 	for z := range e.Depth {
 		for y := uint64(0); y < e.Height; y += rows {
 			part := bind.Box{Width: e.Width, Height: min(rows, e.Height-y), Depth: 1}
-			buf, _ := m.buf.Host().Slice(0, part.Width*part.Height)
+			buf, _ := m.buf.Slice(0, part.Width*part.Height)
 			host, array := bind.HostOperand(buf, bind.Placement{Pitch: part.Width, Height: part.Height}), bind.ArrayOperand(h, bind.Placement{Y: y, Z: z})
 			if up {
 				if err := use(buf.Bytes()); err != nil {
