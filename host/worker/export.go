@@ -48,9 +48,11 @@ func (w *Worker) exportTo(h *handover, l *leased) error {
 // movable says what of the session cannot be rebuilt elsewhere. It runs on the consumer.
 func (w *Worker) movable() error {
 	if s, ok := w.session.(driver.Movable); ok {
-		return s.Movable()
+		if err := s.Movable(); err != nil {
+			return err
+		}
 	}
-	return nil
+	return w.graphs.movable()
 }
 
 // probe answers link.Probe, beside the link's goroutine.

@@ -47,6 +47,15 @@ func BenchmarkGraphs(b *testing.B) {
 					s.must(softCtx, &wire.GraphInstantiateArgs{Exec: bExec, Graph: aGraph}, &wire.GraphExecDestroyArgs{Exec: bExec})
 				}
 			})
+			if kept {
+				b.Run("describe", func(b *testing.B) {
+					for b.Loop() {
+						if _, err := s.w.graphs.describe(aGraph); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+			}
 			b.Run("change", func(b *testing.B) {
 				p := s.kernel(softMix, 0, 1)
 				for b.Loop() {

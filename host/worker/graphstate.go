@@ -229,6 +229,21 @@ func (g *graphs) standing(p *graphPlan, since uint64) error {
 	return nil
 }
 
+// movable says without asking for them what graphs cannot be made again elsewhere.
+func (g *graphs) movable() error {
+	if g.w.sticky.Load() != 0 {
+		return nil
+	}
+	for _, x := range g.execs {
+		for _, err := range []error{x.err, x.origin.err, x.last.err} {
+			if err != nil {
+				return fmt.Errorf("executable graph %d: %w", x.id, err)
+			}
+		}
+	}
+	return nil
+}
+
 func (g *graphs) stands(kind uint32, params []byte, since uint64) error {
 	var ids []wire.ID
 	switch kind {
