@@ -67,7 +67,7 @@ passed=0 failed=0 skipped=0
 own_tests() {
   local rc=0 n
   (cd host/driver/cuda && CAUSEWAY_REQUIRE_GPU=1 timeout -k 5 300 "$CAUSEWAY" run --gpu soft -- "$dir/cuda.test" -test.v \
-    -test.run '^(TestConformance|TestHostAtomics|TestNoDriverIsSaidPlainly)$') >"$dir/cuda.log" 2>&1 || rc=$?
+    -test.run '^(TestConformance|TestConformanceOfMovable|TestHostAtomics|TestNoDriverIsSaidPlainly)$') >"$dir/cuda.log" 2>&1 || rc=$?
   grep -E '^ *--- ' "$dir/cuda.log" || true
   count() { grep -cE "^ *--- $1: " "$dir/cuda.log" || true; }
   passed=$(count PASS) failed=$(count FAIL) skipped=$(count SKIP)

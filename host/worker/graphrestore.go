@@ -10,7 +10,7 @@ import (
 
 // restore makes everything again, in a session that has contexts, functions, streams and events, and no graphs.
 func (g *graphs) restore(s *graphsState) error {
-	if s == nil || len(s.graphs) == 0 && len(s.execs) == 0 && len(s.objects) == 0 && len(s.modes) == 0 {
+	if len(s.graphs) == 0 && len(s.execs) == 0 && len(s.objects) == 0 && len(s.modes) == 0 {
 		return nil
 	}
 	if g.keeper == nil {

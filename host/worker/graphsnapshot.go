@@ -54,8 +54,8 @@ func (s *graphsState) write(w *state.Writer) {
 	}
 }
 
-func readGraphs(r *state.Reader) *graphsState {
-	s := &graphsState{last: r.U32(), modes: readCounts(r)}
+func readGraphs(r *state.Reader) graphsState {
+	s := graphsState{last: r.U32(), modes: readCounts(r)}
 	for range r.Count(mostGraphs, itemBytes) {
 		s.objects = append(s.objects, objectState{r.U32(), r.U64(), r.U32(), r.U64()})
 	}
@@ -89,8 +89,11 @@ func writeCounts(w *state.Writer, m map[uint32]uint32) {
 }
 
 func readCounts(r *state.Reader) map[uint32]uint32 {
-	m := map[uint32]uint32{}
+	var m map[uint32]uint32
 	for range r.Count(mostGraphNodes, 32) {
+		if m == nil {
+			m = map[uint32]uint32{}
+		}
 		k := r.U32()
 		m[k] = r.U32()
 	}

@@ -69,27 +69,27 @@ type paramsState struct {
 }
 
 // state describes everything. The session stands still. What cannot be made again elsewhere is an error that names it.
-func (g *graphs) state() (*graphsState, error) {
-	s := &graphsState{last: g.last, modes: g.modes}
+func (g *graphs) state() (s graphsState, err error) {
+	s = graphsState{last: g.last, modes: g.modes}
 	if g.keeper == nil || g.w.sticky.Load() != 0 { // nothing can be used any more
 		return s, nil
 	}
 	if g.keeper.Capturing() {
-		return nil, errors.New("a stream captures")
+		return s, errors.New("a stream captures")
 	}
 	objects := g.objects.list()
 	for _, id := range slices.Sorted(maps.Keys(objects)) {
 		o := objects[id]
 		s.objects = append(s.objects, objectState{id, o.destructor, o.flags, o.guest})
 	}
-	st := stater{graphs: g, s: s, at: map[*template]uint32{}, live: map[*liveGraph]uint32{}, nodes: map[uint32]map[uint64]uint32{}}
+	st := stater{graphs: g, s: &s, at: map[*template]uint32{}, live: map[*liveGraph]uint32{}, nodes: map[uint32]map[uint64]uint32{}}
 	if err := st.stateLive(); err != nil {
-		return nil, err
+		return s, err
 	}
 	for _, id := range slices.Sorted(maps.Keys(g.execs)) {
 		x := g.execs[id]
 		if err := st.stateExec(x); err != nil {
-			return nil, fmt.Errorf("executable graph %d: %w", id, err)
+			return s, fmt.Errorf("executable graph %d: %w", id, err)
 		}
 	}
 	return s, s.referred()

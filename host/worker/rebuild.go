@@ -297,7 +297,7 @@ func (w *Worker) restore(s *snapshot) error {
 			return err
 		}
 	}
-	if err := w.graphs.restore(s.Graphs); err != nil {
+	if err := w.graphs.restore(&s.Graphs); err != nil {
 		return fmt.Errorf("graphs: %w", err)
 	}
 	w.sticky.Store(s.Sticky)

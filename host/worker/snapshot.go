@@ -23,7 +23,7 @@ type snapshot struct {
 	Blobs            map[uint32]blobState
 	Requests         []request
 	Images           map[uint32][]byte // long bytes that requests refer to
-	Graphs           *graphsState
+	Graphs           graphsState
 }
 
 type blobState struct {

@@ -27,6 +27,27 @@ func sampleSnapshot() *snapshot {
 		Blobs:    map[uint32]blobState{8: {Total: 100, Bytes: []byte("half")}},
 		Requests: []request{{Record: bytes.Repeat([]byte{9}, 64), Placed: []uint64{10, 11}}, {Record: []byte("short"), Placed: []uint64{}}},
 		Images:   map[uint32][]byte{12: bytes.Repeat([]byte("image"), 50000)},
+		Graphs:   sampleGraphs(),
+	}
+}
+
+func sampleGraphs() graphsState {
+	inner := &graphPlan{id: 40, nodes: []planNode{{id: 41, kind: wire.NodeEmpty, params: []byte{}}}}
+	plan := &graphPlan{
+		nodes: []planNode{
+			{id: 42, kind: wire.NodeKernel, params: []byte("params"), plain: 6, attrs: []planAttr{{3, []byte{4}}}},
+			{kind: wire.NodeGraph, params: []byte{}, inner: []*graphPlan{inner}},
+		},
+		edges: []planEdge{{0, 1, [8]byte{1}}},
+	}
+	counts := map[uint32]uint32{43: 2}
+	return graphsState{
+		last: 44, modes: counts, objects: []objectState{{45, 46, 1, 2}},
+		graphs: []graphState{
+			{kind: graphLive, id: 47, ctx: 48, nested: true, plan: plan, conds: []graphCondition{{47, 48, 1, 1, 49}}, users: counts},
+			{kind: graphPast, ctx: 48, plan: inner, twins: []graphTwin{{0, 0, 1}}},
+		},
+		execs: []execState{{id: 50, ctx: 48, flags: 1, origin: 1, users: counts, params: []paramsState{{0, 48, 0, []byte("changed")}}, off: []uint32{0}, nameless: true}},
 	}
 }
 
@@ -66,7 +87,7 @@ func TestSnapshotTravels(t *testing.T) {
 // TestSnapshotThatPromises: numbers alone take no memory.
 func TestSnapshotThatPromises(t *testing.T) {
 	b := written(t, &snapshot{Leased: &leasedState{}})
-	huge := append(bytes.Clone(b[:len(b)-8]), 0xff, 0xff, 0xff, 3) // requests
+	huge := append(bytes.Clone(b[:len(b)-8-5*4]), 0xff, 0xff, 0xff, 3) // requests, ahead of no images and no graphs
 	if n := testing.AllocsPerRun(1, func() {
 		if _, err := readSnapshot(state.NewReader(bytes.NewReader(huge), 1<<40)); !errors.Is(err, state.ErrState) {
 			t.Error(err)
@@ -79,6 +100,7 @@ func TestSnapshotThatPromises(t *testing.T) {
 // FuzzSnapshot: whatever comes is refused, or is a snapshot that can be written again. What it has a worker keep stays within the bound.
 func FuzzSnapshot(f *testing.F) {
 	f.Add(written(f, sampleSnapshot())[:4096])
+	f.Add(written(f, &snapshot{Leased: &leasedState{}, Graphs: sampleGraphs()}))
 	f.Add(written(f, &snapshot{Unix: &shm.UnixState{Regions: []shm.RegionState{{ID: 1}}}}))
 	f.Add(written(f, &snapshot{Leased: &leasedState{}, Requests: []request{{Record: make([]byte, wire.RecordSize)}}}))
 	f.Fuzz(func(t *testing.T, b []byte) {

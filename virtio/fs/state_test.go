@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -27,7 +28,7 @@ type movingHandle struct {
 	m        *moving
 	text     []byte
 	reads    []*fs.ReadRequest
-	keep     bool // over a pause
+	keep     atomic.Bool // over a pause
 	resumed  int
 	released bool
 }
@@ -38,6 +39,12 @@ func (m *moving) add(text []byte) *movingHandle {
 	h := &movingHandle{m: m, text: text}
 	m.open = append(m.open, h)
 	return h
+}
+
+func (m *moving) last() *movingHandle {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.open[len(m.open)-1]
 }
 
 func (m *moving) Open(fs.Caller) (fs.ControlHandle, syscall.Errno) { return m.add(nil), 0 }
@@ -76,9 +83,9 @@ func (h *movingHandle) Flush(uint64)                         {}
 func (h *movingHandle) Release()                             { h.m.mu.Lock(); h.released = true; h.m.mu.Unlock() }
 func (h *movingHandle) Revoke(context.Context, []fs.Request) {}
 
-func (h *movingHandle) Pause(context.Context, []fs.Request) bool { return h.keep }
+func (h *movingHandle) Pause(context.Context, []fs.Request) bool { return h.keep.Load() }
 
-func (h *movingHandle) Resume() { h.resumed++ }
+func (h *movingHandle) Resume() { h.m.mu.Lock(); h.resumed++; h.m.mu.Unlock() }
 
 func movingDevice(t testing.TB, mem *vhostuser.Memory, content string) (*fs.Device, *moving) {
 	t.Helper()
@@ -106,7 +113,7 @@ func saved(t testing.TB, texts ...[]byte) []byte {
 		if _, err := g.Open(syscall.O_RDWR, fuse.Caller{Pid: 3}, "session"); err != nil {
 			t.Fatal(err)
 		}
-		m.open[len(m.open)-1].text = text
+		m.last().text = text
 	}
 	var b bytes.Buffer
 	if err := dev.Save(&b); err != nil {
@@ -181,8 +188,8 @@ func TestPausedRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := m.open[0]
-	h.keep = true
+	h := m.last()
+	h.keep.Store(true)
 	var calls []*fstest.Call
 	for range 3 {
 		c, err := f.Read(0, 4096, g.Pages(1))
@@ -220,10 +227,12 @@ func TestPausedRequests(t *testing.T) {
 			t.Errorf("READ %d: %q, %v, %v", i, p, errno, err)
 		}
 	}
+	m.mu.Lock()
 	if h.resumed != 1 {
 		t.Errorf("resumed %d times", h.resumed)
 	}
-	h.keep = false
+	m.mu.Unlock()
+	h.keep.Store(false)
 	if err := g.StopRings(); err != nil {
 		t.Fatal(err)
 	}
@@ -246,8 +255,8 @@ func TestPausedAndReset(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := m.open[0]
-	h.keep = true
+	h := m.last()
+	h.keep.Store(true)
 	if _, err := f.Read(0, 4096, g.Pages(1)); err != nil {
 		t.Fatal(err)
 	}

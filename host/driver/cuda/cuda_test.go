@@ -37,6 +37,34 @@ func TestMain(m *testing.M) {
 // TestConformance needs an NVIDIA driver with a GPU: without one it skips, where one was promised
 // (CAUSEWAY_REQUIRE_GPU=1) it fails.
 func TestConformance(t *testing.T) {
+	b := present(t)
+	conformance.Run(t, func(*testing.T) driver.Backend { return b })
+}
+
+// TestConformanceOfMovable: sessions that may move behave like others.
+func TestConformanceOfMovable(t *testing.T) {
+	b := present(t)
+	conformance.Run(t, func(t *testing.T) driver.Backend { return movableBackend{b, t} })
+}
+
+// movableBackend opens sessions that may move.
+type movableBackend struct {
+	driver.Backend
+	t *testing.T
+}
+
+func (b movableBackend) Open(h driver.Host, o driver.Options) (driver.Session, error) {
+	o.Migratable = true
+	s, err := b.Backend.Open(h, o)
+	if err == nil {
+		b.t.Cleanup(func() { cuda.ReleaseArenas(s) }) // behind the session's own end
+	}
+	return s, err
+}
+
+// present is the backend of a machine with a GPU.
+func present(t *testing.T) driver.Backend {
+	t.Helper()
 	b, err := cuda.New()
 	if err == nil {
 		_, err = b.Devices()
@@ -47,7 +75,7 @@ func TestConformance(t *testing.T) {
 		}
 		t.Skipf("no NVIDIA GPU here: %v", err)
 	}
-	conformance.Run(t, func(*testing.T) driver.Backend { return b })
+	return b
 }
 
 func TestNoDriverIsSaidPlainly(t *testing.T) {

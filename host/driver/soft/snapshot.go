@@ -85,6 +85,11 @@ func (s *session) Movable() error {
 	if at, ok := s.strayGraphMemory(); ok {
 		return fmt.Errorf("memory at %#x is of a graph that is gone", at)
 	}
+	for _, g := range s.ctxs {
+		if g.heap != nil {
+			return errors.New("kernels may have allocated memory (malloc in kernels)")
+		}
+	}
 	reachable := map[*physical]bool{}
 	for _, m := range s.mappings {
 		reachable[m.of] = reachable[m.of] || m.a != nil

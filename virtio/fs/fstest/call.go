@@ -55,7 +55,7 @@ type queue struct {
 	stop  chan struct{}
 	done  chan struct{}
 
-	mu      sync.Mutex // guards drv and waiting
+	mu      sync.Mutex // guards drv, waiting, and ring while others submit
 	waiting map[uint16]*Call
 	pool    []virtiotest.Buffer // request and answer memory, one page each
 }

@@ -78,13 +78,28 @@ func (g *Guest) Move(socket string, state []byte) (left *vhosttest.Frontend, err
 		f.Close()
 		return nil, err
 	}
-	for _, q := range g.queues { // the events are the other connection's
-		r := *q.ring
-		r.Kick, r.Call = nil, nil
-		q.ring = &r
+	for _, q := range g.queues {
+		if err := q.renew(); err != nil {
+			return nil, err
+		}
 	}
 	left, g.Front = g.Front, f
 	return left, nil
+}
+
+// renew gives a queue events of its own: those that it has are the other connection's.
+func (q *queue) renew() (err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	r := *q.ring
+	if r.Kick, err = vhosttest.NewEvent(); err != nil {
+		return err
+	}
+	if r.Call, err = vhosttest.NewEvent(); err != nil {
+		return err
+	}
+	q.ring = &r
+	return nil
 }
 
 func load(f *vhosttest.Frontend, state []byte) error {
