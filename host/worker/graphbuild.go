@@ -25,14 +25,13 @@ type builder struct {
 	serials []uint64            // and what else tells them apart
 }
 
-// build makes a graph of a plan, under an id. Its nodes have ids where the plan says so.
+// build makes a graph of a plan, under an id. Its nodes keep ids where the plan says so; from others the ids in temp have to be taken.
 func (b *builder) build(p *graphPlan, id wire.ID) error {
-	b.next, b.graphs = momentIDs, map[wire.ID]wire.ID{}
+	b.graphs = map[wire.ID]wire.ID{}
 	err := b.make(p, id)
 	for _, n := range b.names {
 		b.serials = append(b.serials, b.g.keeper.NodeSerial(n))
 	}
-	b.g.keeper.Unname(b.temp)
 	return err
 }
 

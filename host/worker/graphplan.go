@@ -25,6 +25,7 @@ type planNode struct {
 	attrs  []planAttr
 	inner  []*graphPlan
 	serial uint64 // as GraphKeeper.NodeSerial, in this process
+	clone  uint64 // the serial of the node of which it is a clone
 	gone   bool   // the guest has destroyed it since
 }
 
@@ -210,6 +211,7 @@ func (d *describer) node(id wire.ID) (*planNode, error) {
 		return nil, fmt.Errorf("parameters: %w", res)
 	}
 	n := &planNode{id: known(id), kind: r.Type, params: bytes.Clone(r.Params), serial: d.g.keeper.NodeSerial(id)}
+	n.clone, _ = d.g.keeper.CloneOf(id)
 	var inner []wire.ID
 	switch r.Type {
 	case wire.NodeKernel:

@@ -92,6 +92,8 @@ func (s *graphsState) keeps() map[uint32]map[uint32]bool {
 // restoreGraphs makes the graphs, those that allocate memory ahead of those that free it.
 func (g *graphs) restoreGraphs(s *graphsState) ([]restored, error) {
 	made := make([]restored, len(s.graphs))
+	b := builder{g: g, next: momentIDs}
+	defer func() { g.keeper.Unname(b.temp) }()
 	there, keep := map[uint64]bool{}, s.keeps()
 	for left := len(made); left > 0; {
 		before := left
@@ -105,7 +107,7 @@ func (g *graphs) restoreGraphs(s *graphsState) ([]restored, error) {
 			if !ready {
 				continue
 			}
-			r, err := g.restoreGraph(v, keep[uint32(i)])
+			r, err := g.restoreGraph(&b, v, keep[uint32(i)])
 			if err != nil {
 				return nil, fmt.Errorf("graph %d: %w", v.id, err)
 			}
@@ -126,16 +128,27 @@ func (g *graphs) restoreGraphs(s *graphsState) ([]restored, error) {
 			}
 		}
 	}
+	node := func(p graphPlace) wire.ID {
+		if uint64(p.graph) >= uint64(len(made)) || uint64(p.place) >= uint64(len(made[p.graph].names)) {
+			return 0
+		}
+		return made[p.graph].names[p.place]
+	}
+	for _, c := range s.clones {
+		g.keeper.SetCloneOf(node(c.node), node(c.original))
+	}
 	return made, nil
 }
 
-func (g *graphs) restoreGraph(v *graphState, keep map[uint32]bool) (*restored, error) {
-	b := builder{g: g, ctx: v.ctx, conds: v.conds, past: v.kind == graphPast, keep: keep}
+func (g *graphs) restoreGraph(with *builder, v *graphState, keep map[uint32]bool) (*restored, error) {
+	b := builder{g: g, ctx: v.ctx, conds: v.conds, past: v.kind == graphPast, keep: keep, next: with.next}
 	id := v.id
 	if b.past {
 		id = g.fresh()
 	}
-	if err := b.build(v.plan, id); err != nil {
+	err := b.build(v.plan, id)
+	with.next, with.temp = b.next, append(with.temp, b.temp...)
+	if err != nil {
 		return nil, err
 	}
 	cost := graphBytes + partBytes*uint64(len(v.conds))

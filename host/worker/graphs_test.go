@@ -146,7 +146,7 @@ func (w *chance) forget(g wire.ID) {
 
 func (w *chance) step() {
 	g, x, n := pick(w.r, w.graphs), pick(w.r, w.execs), w.anyNode()
-	switch w.r.IntN(24) {
+	switch w.r.IntN(25) {
 	case 0:
 		id := w.fresh()
 		w.do(&wire.GraphCreateArgs{Graph: id}, nil)
@@ -212,6 +212,12 @@ func (w *chance) step() {
 		w.do(&wire.GraphNodeSetEnabledArgs{Exec: x, Node: n, Enabled: w.r.Uint32() % 2}, nil)
 	case 20:
 		w.do(&wire.GraphNodeGetEnabledArgs{Exec: x, Node: n}, func() wire.Reply { return new(wire.GraphNodeGetEnabledReply) })
+	case 22:
+		found := w.fresh()
+		_, r := w.do(&wire.GraphFindInCloneArgs{Node: n, Graph: g, Fresh: found}, func() wire.Reply { return new(wire.GraphFindInCloneReply) })
+		if r.(*wire.GraphFindInCloneReply).Found == found {
+			w.added(g, found, w.kinds[n])
+		}
 	case 21:
 		if len(w.execs) > 6 {
 			w.do(&wire.GraphExecDestroyArgs{Exec: x}, nil)

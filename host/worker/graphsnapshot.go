@@ -52,6 +52,12 @@ func (s *graphsState) write(w *state.Writer) {
 	for i := range s.execs {
 		s.execs[i].write(w)
 	}
+	w.U32(uint32(len(s.clones)))
+	for _, c := range s.clones {
+		for _, n := range []uint32{c.node.graph, c.node.place, c.original.graph, c.original.place} {
+			w.U32(n)
+		}
+	}
 }
 
 func readGraphs(r *state.Reader) graphsState {
@@ -75,6 +81,9 @@ func readGraphs(r *state.Reader) graphsState {
 	}
 	for range r.Count(mostGraphs, itemBytes) {
 		s.execs = append(s.execs, readExec(r))
+	}
+	for range r.Count(mostGraphNodes, 16) {
+		s.clones = append(s.clones, graphClone{graphPlace{r.U32(), r.U32()}, graphPlace{r.U32(), r.U32()}})
 	}
 	return s
 }

@@ -18,7 +18,14 @@ type graphsState struct {
 	objects []objectState
 	graphs  []graphState
 	execs   []execState
+	clones  []graphClone
 }
+
+// graphClone says of which node another is a clone.
+type graphClone struct{ node, original graphPlace }
+
+// graphPlace is a node: its graph, and its place there.
+type graphPlace struct{ graph, place uint32 }
 
 type objectState struct {
 	id         wire.ID
@@ -86,6 +93,7 @@ func (g *graphs) state() (s graphsState, err error) {
 	if err := st.stateLive(); err != nil {
 		return s, err
 	}
+	st.stateClones()
 	for _, id := range slices.Sorted(maps.Keys(g.execs)) {
 		x := g.execs[id]
 		if err := st.stateExec(x); err != nil {
@@ -117,6 +125,11 @@ func (st *stater) stateLive() error {
 		if l.nested && len(st.s.objects) > 0 {
 			return fmt.Errorf("graph %d: user objects may belong to graphs inside it", l.id)
 		}
+		if f := l.from; f != nil && st.graphs.live[f.id] == f {
+			if _, tells := st.keeper.CloneOf(0); !tells {
+				return fmt.Errorf("graph %d is a clone of graph %d: which node is a clone of which is not known", l.id, f.id)
+			}
+		}
 		p, err := st.describe(l.id)
 		if err != nil {
 			return fmt.Errorf("graph %d: %w", l.id, err)
@@ -128,6 +141,23 @@ func (st *stater) stateLive() error {
 		}
 	}
 	return nil
+}
+
+// stateClones notes which nodes are clones of which.
+func (st *stater) stateClones() {
+	of := map[uint64]graphPlace{}
+	for at, nodes := range st.nodes {
+		for serial, place := range nodes {
+			of[serial] = graphPlace{at, place}
+		}
+	}
+	for at := range st.s.graphs {
+		st.s.graphs[at].plan.walk(func(place uint32, n *planNode) {
+			if original, ok := of[n.clone]; ok && n.clone != 0 {
+				st.s.clones = append(st.s.clones, graphClone{graphPlace{uint32(at), place}, original})
+			}
+		})
+	}
 }
 
 // place is where a template's graph is in the state.

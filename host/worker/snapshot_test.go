@@ -47,7 +47,8 @@ func sampleGraphs() graphsState {
 			{kind: graphLive, id: 47, ctx: 48, nested: true, plan: plan, conds: []graphCondition{{47, 48, 1, 1, 49}}, users: counts},
 			{kind: graphPast, ctx: 48, plan: inner, twins: []graphTwin{{0, 0, 1}}},
 		},
-		execs: []execState{{id: 50, ctx: 48, flags: 1, origin: 1, users: counts, params: []paramsState{{0, 48, 0, []byte("changed")}}, off: []uint32{0}, nameless: true}},
+		execs:  []execState{{id: 50, ctx: 48, flags: 1, origin: 1, users: counts, params: []paramsState{{0, 48, 0, []byte("changed")}}, off: []uint32{0}, nameless: true}},
+		clones: []graphClone{{graphPlace{0, 1}, graphPlace{1, 0}}},
 	}
 }
 
@@ -87,7 +88,7 @@ func TestSnapshotTravels(t *testing.T) {
 // TestSnapshotThatPromises: numbers alone take no memory.
 func TestSnapshotThatPromises(t *testing.T) {
 	b := written(t, &snapshot{Leased: &leasedState{}})
-	huge := append(bytes.Clone(b[:len(b)-8-5*4]), 0xff, 0xff, 0xff, 3) // requests, ahead of no images and no graphs
+	huge := append(bytes.Clone(b[:len(b)-8-6*4]), 0xff, 0xff, 0xff, 3) // requests, ahead of no images and no graphs
 	if n := testing.AllocsPerRun(1, func() {
 		if _, err := readSnapshot(state.NewReader(bytes.NewReader(huge), 1<<40)); !errors.Is(err, state.ErrState) {
 			t.Error(err)

@@ -45,6 +45,21 @@ func (s *session) NodeSerial(id wire.ID) uint64 {
 	return 0
 }
 
+// CloneOf implements driver.GraphKeeper.
+func (s *session) CloneOf(id wire.ID) (uint64, bool) {
+	if n := s.nodes[id]; n != nil && n.origin != nil && n.origin.graph != nil {
+		return n.origin.serial, true
+	}
+	return 0, true
+}
+
+// SetCloneOf implements driver.GraphKeeper.
+func (s *session) SetCloneOf(id, original wire.ID) {
+	if n := s.nodes[id]; n != nil {
+		n.origin = s.nodes[original]
+	}
+}
+
 // RenameGraph implements driver.GraphKeeper.
 func (s *session) RenameGraph(id, to wire.ID, fresh func() wire.ID, told func(old, name wire.ID)) bool {
 	g := s.graphs[id]
