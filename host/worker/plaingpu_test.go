@@ -101,7 +101,7 @@ func (g *plainGPU) primary(id uint32) *thing {
 
 func (g *plainGPU) PrimaryCtxRelease(_ *wire.Call, a *wire.PrimaryCtxReleaseArgs) cuda.Result {
 	t := g.primary(a.Ctx)
-	if t == nil {
+	if t == nil || t.retains == 0 {
 		return cuda.ErrorInvalidContext
 	}
 	if t.retains--; t.retains == 0 {
@@ -111,10 +111,13 @@ func (g *plainGPU) PrimaryCtxRelease(_ *wire.Call, a *wire.PrimaryCtxReleaseArgs
 }
 
 func (g *plainGPU) PrimaryCtxReset(_ *wire.Call, a *wire.PrimaryCtxResetArgs) cuda.Result {
-	if g.primary(a.Ctx) == nil {
+	t := g.primary(a.Ctx)
+	if t == nil {
 		return cuda.ErrorInvalidContext
 	}
 	g.removeChildren(a.Ctx)
+	t.retains = 0 // to the guest library it is as if nobody had
+	maps.DeleteFunc(t.set, func(name string, _ uint64) bool { return name != "flags" })
 	return cuda.Success
 }
 

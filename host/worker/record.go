@@ -171,7 +171,7 @@ func (r *recorder) adopt(o *object, c *wire.Call, info *wire.OpInfo) {
 		}
 	}
 	switch info.Kind {
-	case wire.KindSession, wire.KindRegion, wire.KindCtx, wire.KindMemhandle, wire.KindResv, wire.KindMapping: // belong to no context
+	case wire.KindSession, wire.KindRegion, wire.KindCtx, wire.KindMemhandle, wire.KindResv, wire.KindMapping, wire.KindLibrary, wire.KindKernel: // belong to no context
 	default:
 		if c.Ctx != 0 {
 			add(uint64(c.Ctx))
@@ -203,31 +203,6 @@ func (r *recorder) noteDestroy(c *wire.Call, info *wire.OpInfo, a wire.Args, rep
 	return nil
 }
 
-// noteCount counts how often an object is retained that is there already. Its last release drops it. done: there was one.
-func (r *recorder) noteCount(c *wire.Call, info *wire.OpInfo, a wire.Args) (done bool, err error) {
-	rec, err := wire.AppendRecord(r.scratch[:0], header(c), a)
-	if err != nil {
-		return false, fmt.Errorf("record %s: %w", info.Name, err)
-	}
-	r.scratch = rec
-	id, _ := info.ObjectOf(rec, nil, c.Ctx)
-	o := r.objects[keyOf(info.Kind, id)]
-	switch {
-	case o == nil:
-		return info.Effect == wire.Releases, nil
-	case info.Effect == wire.Retains:
-		o.retains++
-		r.charge(o.create, retainBytes)
-	case o.retains == 1:
-		r.drop(o)
-	default:
-		o.retains--
-		r.host.release(retainBytes)
-		o.create.cost -= retainBytes
-	}
-	return true, nil
-}
-
 // noteMark remembers the last mark of an object, without allocating in the long run.
 func (r *recorder) noteMark(c *wire.Call, a wire.Args) (err error) {
 	m, ok := a.(wire.Marker)
@@ -250,6 +225,7 @@ func (r *recorder) noteMark(c *wire.Call, a wire.Args) (err error) {
 func (r *recorder) modify(o *object, info *wire.OpInfo, e *entry) {
 	if info.Effect == wire.Resets {
 		r.dropChildren(o)
+		r.dropMods(o, func(op wire.Op) bool { return op != wire.OpPrimaryCtxSetFlags }) // which are the device's
 	}
 	if info.Keyed { // others are not looked through: there may be many
 		if i := slices.IndexFunc(o.mods, func(m *entry) bool { return info.Supersedes(e.rec, m.rec) }); i >= 0 {
@@ -258,6 +234,20 @@ func (r *recorder) modify(o *object, info *wire.OpInfo, e *entry) {
 		}
 	}
 	o.mods = append(o.mods, e)
+}
+
+// dropMods forgets changes of an object that were made by certain operations, and reports whether there were any.
+func (r *recorder) dropMods(o *object, gone func(wire.Op) bool) bool {
+	n := len(o.mods)
+	o.mods = slices.DeleteFunc(o.mods, func(m *entry) bool {
+		_, op, _ := wire.ParseHeader(m.rec)
+		if !gone(op) {
+			return false
+		}
+		r.release(m)
+		return true
+	})
+	return len(o.mods) < n
 }
 
 // drop forgets an object and everything that went with it.
@@ -294,8 +284,9 @@ func (r *recorder) release(e *entry) {
 func (r *recorder) entries() []*entry {
 	var es []*entry
 	for _, o := range r.objects {
+		create := r.created(o)
 		for range o.retains {
-			es = append(es, o.create)
+			es = append(es, create)
 		}
 		for _, m := range o.mods {
 			if r.stands(m) { // else what it brought in is gone
@@ -325,6 +316,17 @@ func (r *recorder) stands(e *entry) bool {
 		}
 	}
 	return true
+}
+
+// created is the request that made an object, without the context that was current if that is gone: the object has outlived it.
+func (r *recorder) created(o *object) *entry {
+	ctx := binary.LittleEndian.Uint32(o.create.rec[remote.RecordCtxOffset:])
+	if in := r.objects[objectKey{id: uint64(ctx)}]; ctx == 0 || in == o || in != nil && in.create.order < o.create.order {
+		return o.create
+	}
+	e := &entry{order: o.create.order, rec: slices.Clone(o.create.rec), placed: o.create.placed}
+	clear(e.rec[remote.RecordCtxOffset:][:4])
+	return e
 }
 
 // within is a request about an object, in the context that was current, or if that is gone in the object's own.

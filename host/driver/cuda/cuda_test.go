@@ -38,14 +38,15 @@ func TestMain(m *testing.M) {
 // (CAUSEWAY_REQUIRE_GPU=1) it fails.
 func TestConformance(t *testing.T) {
 	b := present(t)
+	if os.Getenv(movableEnv) != "" {
+		conformance.Run(t, func(t *testing.T) driver.Backend { return movableBackend{b, t} })
+		return
+	}
 	conformance.Run(t, func(*testing.T) driver.Backend { return b })
 }
 
-// TestConformanceOfMovable: sessions that may move behave like others.
-func TestConformanceOfMovable(t *testing.T) {
-	b := present(t)
-	conformance.Run(t, func(t *testing.T) driver.Backend { return movableBackend{b, t} })
-}
+// movableEnv has TestConformance open sessions that may move. They have a process of their own, as the tests end with a context that died.
+const movableEnv = "CAUSEWAY_TEST_MIGRATABLE"
 
 // movableBackend opens sessions that may move.
 type movableBackend struct {
