@@ -104,12 +104,12 @@ func (s *session) park(limit, patience time.Duration) error {
 	p := s.proc
 	st := s.state
 	s.parks++
-	n := s.parks
+	n, standing := s.parks, s.paused
 	s.mu.Unlock()
 	if st != parking || p == nil {
 		return nil
 	}
-	err := p.Send(link.Park{Number: n, Limit: limit, Patience: patience})
+	err := p.Send(link.Park{Number: n, Limit: limit, Patience: patience, Standing: standing})
 	var m link.ToParent
 	if err == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), limit+parkMargin)

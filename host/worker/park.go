@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"causeway/host/worker/link"
 	"causeway/remote"
 )
 
@@ -30,7 +31,7 @@ const replyPatience = 100 * time.Millisecond
 // park stops everything that touches guest memory, and takes the pages away. When it returns nil, neither this process nor
 // the GPU touches them until resume. It may take limit, and the GPU patience of it: with errBusy the session goes on as if nothing had been asked.
 // Another error ends the session.
-func (w *Worker) park(l *leased, limit, patience time.Duration) error {
+func (w *Worker) park(l *leased, how link.Park) error {
 	if l == nil {
 		return errors.New("only leased memory can be parked")
 	}
@@ -39,16 +40,24 @@ func (w *Worker) park(l *leased, limit, patience time.Duration) error {
 	}
 	stopped := make(chan error, 1)
 	p := newParking()
-	late := time.Now().Add(limit)
+	late := time.Now().Add(how.Limit)
 	var settled atomic.Bool // that it is to park, or not
 	go func() {
 		err := w.onLoop(func() error {
 			if !settled.CompareAndSwap(false, true) {
 				return nil
 			}
-			ctx, cancel := context.WithTimeout(context.Background(), min(patience, time.Until(late)))
+			ctx, cancel := context.WithTimeout(context.Background(), min(how.Patience, time.Until(late)))
 			defer cancel()
+			ctx, inVain := context.WithCancelCause(ctx)
+			defer inVain(nil)
+			if how.Standing {
+				go w.routineInVain(ctx, inVain)
+			}
 			if err := w.session.Quiesce(ctx); err != nil {
+				if errors.Is(context.Cause(ctx), errHostFunction) {
+					err = errHostFunction
+				}
 				stopped <- fmt.Errorf("%w: %w", errBusy, err)
 				return nil
 			}
@@ -74,7 +83,7 @@ func (w *Worker) park(l *leased, limit, patience time.Duration) error {
 			}
 		}
 	}()
-	t := time.NewTimer(limit)
+	t := time.NewTimer(how.Limit)
 	defer t.Stop()
 	var err error
 	select {
@@ -89,6 +98,33 @@ func (w *Worker) park(l *leased, limit, patience time.Duration) error {
 		w.parked = p
 	}
 	return err
+}
+
+// errHostFunction says that a stream waits for a function of a guest that stands.
+var errHostFunction = errors.New("a stream waits for a function of the program (cuLaunchHostFunc)")
+
+// How often, and for how long at a stretch, functions of the guest must be seen that have not returned, until they do not as long as it stands: one that has
+// is noticed within a millisecond.
+const (
+	inVainLook  = 10 * time.Millisecond
+	inVainLooks = 10
+)
+
+// routineInVain ends a wait for the GPU that waits for the guest.
+func (w *Worker) routineInVain(ctx context.Context, giveUp context.CancelCauseFunc) {
+	t := time.NewTicker(inVainLook)
+	defer t.Stop()
+	for seen := 0; seen < inVainLooks; seen++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if !w.calls.out() {
+			seen = -1
+		}
+	}
+	giveUp(errHostFunction)
 }
 
 // stand is the consumer's park: it holds guestMu, which it lets go of with the pages back.

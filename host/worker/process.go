@@ -342,7 +342,7 @@ func (s *starter) follow(w *Worker, r link.Received[link.ToWorker], end func()) 
 		s.tied = s.leased != nil
 		return nil
 	case link.Park:
-		err := w.park(s.leased, m.Limit, m.Patience)
+		err := w.park(s.leased, m)
 		if err != nil && !errors.Is(err, errBusy) {
 			return err
 		}

@@ -142,6 +142,7 @@ type Park struct {
 	forWorker
 	Number          uint64
 	Limit, Patience time.Duration
+	Standing        bool // the guest stands: what waits for its functions waits in vain
 }
 
 func (m *Park) fields(c *coder) {
@@ -152,6 +153,7 @@ func (m *Park) fields(c *coder) {
 		*d = time.Duration(n)
 		c.check(*d >= 0, "a limit of %v", *d)
 	}
+	c.flag(&m.Standing)
 }
 
 // Probe asks whether the session could move now. Answer: Probed, when the consumer has time.

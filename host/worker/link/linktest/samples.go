@@ -27,7 +27,7 @@ func ToWorker(fd int) []link.ToWorker {
 		link.AddPages{Region: 1, At: 4096, Last: true, Ranges: []link.Range{{GPA: 1 << 32, Size: 4096}, {GPA: 2 << 32, Size: 8192}}},
 		link.EndRegion{Region: 1},
 		link.Start{Doorbell: f},
-		link.Park{Number: 7, Limit: 5, Patience: 3},
+		link.Park{Number: 7, Limit: 5, Patience: 3, Standing: true},
 		link.Resume{},
 		link.Rebuild{Successor: f},
 		link.Quit{},
