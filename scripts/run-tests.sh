@@ -8,13 +8,14 @@
 #   --vm SERIES         inside one VM with that kernel instead, with --socket PATH of `causeway device`
 #   --timeout SECONDS   for each program (default 60);  --logs DIR  (default build/test-logs/LABEL)
 #   --may-skip "P..."   programs that may end with status 77 (not possible here); anywhere else that is a failure
+#   --again TEXT        a program that fails and says TEXT on stderr is run again, twice at most: what it met is a matter of luck
 #   --label NAME        names the table (default: native, run or vm-SERIES)
 #
 # Lines that begin with '#' may differ between GPUs and are not compared. The exit status is 0 if nothing failed.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 
-runner= variants= vm= socket= limit=60 logs= label= may_skip=
+runner= variants= vm= socket= limit=60 logs= label= may_skip= again=
 programs=()
 while [ $# -gt 0 ]; do
   case $1 in
@@ -26,7 +27,8 @@ while [ $# -gt 0 ]; do
     --logs) logs=$2; shift 2 ;;
     --label) label=$2; shift 2 ;;
     --may-skip) may_skip=$2; shift 2 ;;
-    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit ;;
+    --again) again=$2; shift 2 ;;
+    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1" ;;
     *) programs+=("$1"); shift ;;
   esac
@@ -51,11 +53,16 @@ now() { date +%s.%N; }
 
 # run_here VARIANT PROGRAM leaves .out, .err, .rc and .time.
 run_here() {
-  local base=$logs/$1/$2 rc=0 start
+  local base=$logs/$1/$2 rc try start
   start=$(now)
-  # The runner is a command line: it is split on purpose.
-  # shellcheck disable=SC2086
-  timeout -k 5 "$limit" $runner "$tests/$1/$2" >"$base.out" 2>"$base.err" </dev/null || rc=$?
+  for try in 1 2 3; do
+    rc=0
+    # The runner is a command line: it is split on purpose.
+    # shellcheck disable=SC2086
+    timeout -k 5 "$limit" $runner "$tests/$1/$2" >"$base.out" 2>"$base.err" </dev/null || rc=$?
+    [ $rc != 0 ] && [ -n "$again" ] && [ $try -lt 3 ] && grep -q "$again" "$base.err" || break
+    say "$label: $1 $2 is run again: $(grep -m1 "$again" "$base.err" | cut -c1-160)"
+  done
   echo "$rc" >"$base.rc"
   awk -v a="$start" -v b="$(now)" 'BEGIN {printf "%.1f", b - a}' >"$base.time"
 }
