@@ -120,7 +120,8 @@ moving=(
 )
 
 # Programs that are moved all the time: each object that a session can have, but for those that say no.
-moved_programs=(arrays textures surfaces constant library modules links vmm contexts hostfunc inflight order parts mapped multicopy dynpar)
+moved_programs=(arrays textures surfaces constant library modules links vmm contexts hostfunc inflight order parts mapped multicopy dynpar
+  graphcapture graphcond graphnodes graphupdate captureend)
 
 # moved runs programs, then rounds in each mode and moves it: all results are right, and what does not move says why.
 moved() {
