@@ -64,6 +64,7 @@ stop_serving() { end "${device_pid[$1]}"; device_pid[$1]=; }
 # reads nothing, and the source is ended before anything is said to the VM again.
 vm() {
   local host=$1 gpu=(-chardev "socket,id=gpu0,path=$tmp/$1.sock" -device vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024); shift
+  end_vm "$host"
   if [ "${1:-}" = --no-gpu ]; then shift; gpu=(); fi
   rm -f "$tmp/$host.monitor"
   "$qemu" -accel tcg,thread=multi -cpu max -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem \
