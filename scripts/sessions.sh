@@ -256,23 +256,25 @@ ends_of_vm() {
   qemu_pid=
 }
 
-# keeper is this device's, if it is there.
-keeper() {
-  local p
+# keeper_of PID prints the keeper of a device process: both have its memory mapped. Other stages' devices have theirs.
+keeper_of() {
+  local inode p
+  inode=$(awk '/memfd:causeway-keeper/ {print $5; exit}' "/proc/$1/maps")
+  [ -n "$inode" ] || return
   for p in /proc/[0-9]*; do
-    [ "$(readlink "$p/exe")" = "$(readlink -f "$CAUSEWAY")" ] && [[ $(tr '\0' ' ' <"$p/cmdline") == *' keeper ' ]] && echo "${p#/proc/}"
+    [[ $(tr '\0' ' ' <"$p/cmdline") == *' keeper ' ]] && [ "$(awk '/memfd:causeway-keeper/ {print $5; exit}' "$p/maps")" = "$inode" ] && echo "${p#/proc/}"
   done 2>/dev/null
 }
-no_keeper() { [ -z "$(keeper)" ]; }
 
 # The device process is killed while programs run: they get errors, the guest can let go, and the keeper goes with QEMU.
 device_dies() {
-  local a b since first took
+  local a b since first took keeper
   boot
   await '@agent ready' 60; row "a VM whose device process will die" ""
   spawn a loop
   spawn b long
-  [ -d "/proc/$a" ] && [ -d "/proc/$b" ] && [ -n "$(keeper)" ]; row "two programs run, the device has a keeper" ""
+  keeper=$(keeper_of "$service_pid")
+  [ -d "/proc/$a" ] && [ -d "/proc/$b" ] && [ -n "$keeper" ]; row "two programs run, the device has a keeper" ""
   kill -9 "$service_pid"; since=$(ms)
   wait "$service_pid" 2>/dev/null; service_pid=
   await '@error *' 5; first=$line
@@ -283,7 +285,7 @@ device_dies() {
   row "a program that starts then gets an error" "after ${took:-?} ms (limit 5000)"
   guest 'sleep 1; umount /run/causeway'; row "the guest lets go of the mount" ""
   kill -9 "$qemu_pid"; wait "$qemu_pid" 2>/dev/null; qemu_pid=
-  until_true 5 no_keeper; row "the keeper ends with QEMU" ""
+  [ -n "$keeper" ] && until_true 5 ended "$keeper"; row "the keeper ends with QEMU" ""
 }
 
 here() { "$CAUSEWAY" run --gpu soft -- "$@"; }

@@ -136,6 +136,9 @@ func TestRebuildByChance(t *testing.T) {
 			}
 		}
 		s.moved()
+		for ctx := range uint32(2) { // one that was reset is nobody's to release
+			s.do(0, &wire.PrimaryCtxRetainArgs{Ctx: ctx + 1})
+		}
 		for range 100 {
 			s.do(0, &wire.PrimaryCtxReleaseArgs{Ctx: 1})
 			s.do(0, &wire.PrimaryCtxReleaseArgs{Ctx: 2})
