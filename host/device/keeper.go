@@ -183,18 +183,14 @@ func Keep(asked <-chan os.Signal, log *slog.Logger) error {
 
 // deviceOf is a pidfd of the process at the other end of the link; -1: it has ended, or this kernel has none.
 func deviceOf(link *net.UnixConn) int {
-	fd := -1
-	raw, err := link.SyscallConn()
-	if err != nil {
-		return fd
+	who := peerOf(link)
+	if who == nil {
+		return -1
 	}
-	_ = raw.Control(func(s uintptr) {
-		if who, err := unix.GetsockoptUcred(int(s), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			if fd, err = unix.PidfdOpen(int(who.Pid), 0); err != nil {
-				fd = -1
-			}
-		}
-	})
+	fd, err := unix.PidfdOpen(int(who.Pid), 0)
+	if err != nil {
+		return -1
+	}
 	return fd
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"slices"
 	"sync"
@@ -173,20 +172,6 @@ const (
 // Save implements fs.MovableHandle.
 func (s *session) Save(w io.Writer) error { return s.onRoutine(func() error { return s.save(w) }) }
 
-// onRoutine has routine do something, and waits for it.
-func (s *session) onRoutine(f func() error) error {
-	done := make(chan error, 1)
-	if !s.do(func() { done <- f() }) {
-		return errState
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-s.over:
-		return errGone
-	}
-}
-
 func (s *session) save(w io.Writer) error {
 	s.mu.Lock()
 	p, stored := s.proc, s.stored
@@ -211,13 +196,13 @@ func (s *session) save(w io.Writer) error {
 		return err
 	}
 	if stored != nil {
-		_, err := io.Copy(w, io.NewSectionReader(stored, 0, math.MaxInt64))
+		_, err := io.Copy(w, whole(stored))
 		return err
 	}
 	begin := time.Now()
 	n, _, err := s.export(w, p)
 	if err != nil {
-		return fmt.Errorf("session %d, %s: %w", s.id, s.peer(), err)
+		return s.named(err)
 	}
 	s.log.Info("session saved", "bytes", n, "took", time.Since(begin).Round(time.Millisecond))
 	return nil

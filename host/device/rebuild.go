@@ -13,34 +13,44 @@ const rebuildLimit = 2 * time.Minute
 
 // Rebuild moves every running session to a fresh worker process. It returns how many moved.
 func (d *Device) Rebuild(ctx context.Context) (int, error) {
+	return d.eachSession(func(s *session) error { return s.rebuild(ctx) })
+}
+
+// eachSession has every session do something on its routine, and counts those that did. Those to which it does not apply say errState.
+func (d *Device) eachSession(f func(*session) error) (int, error) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
 	n := 0
 	for _, s := range d.all() {
-		done := make(chan error, 1)
-		if !s.do(func() { done <- s.rebuild(ctx) }) {
-			continue
-		}
 		wg.Go(func() {
-			select {
-			case err := <-done:
-				mu.Lock()
-				defer mu.Unlock()
-				if errors.Is(err, errState) {
-					return // nothing runs there
-				}
-				if err != nil {
-					errs = append(errs, err)
-					return
-				}
+			err := s.onRoutine(func() error { return f(s) })
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
 				n++
-			case <-s.over:
+			case !errors.Is(err, errState) && !errors.Is(err, errGone):
+				errs = append(errs, err)
 			}
 		})
 	}
 	wg.Wait()
 	return n, errors.Join(errs...)
+}
+
+// onRoutine has routine do something, and waits for it.
+func (s *session) onRoutine(f func() error) error {
+	done := make(chan error, 1)
+	if !s.do(func() { done <- f() }) {
+		return errState
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-s.over:
+		return errGone
+	}
 }
 
 // rebuild moves the session. It runs on routine, so that nothing else is sent to the worker meanwhile.

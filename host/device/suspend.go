@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,42 +36,34 @@ type Suspended struct {
 
 // Suspend ends the workers of all running sessions until their programs go on. Those that work meanwhile stay, and are named in the error.
 func (d *Device) Suspend(ctx context.Context) (Suspended, error) {
-	return d.eachSession(ctx, func(s *session) (uint64, error) { return s.suspend() })
+	return d.eachStored(ctx, (*session).suspend)
 }
 
 // Resume brings all suspended sessions back.
 func (d *Device) Resume(ctx context.Context) (Suspended, error) {
-	return d.eachSession(ctx, func(s *session) (uint64, error) { return s.resume() })
+	return d.eachStored(ctx, (*session).resume)
 }
 
-// eachSession has every session do something on its routine. Those to which it does not apply say errState.
-func (d *Device) eachSession(ctx context.Context, f func(*session) (uint64, error)) (Suspended, error) {
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	var did Suspended
-	var errs []error
-	for _, s := range d.all() {
-		wg.Go(func() {
-			var n uint64
-			err := s.onRoutine(func() (err error) {
-				if err = ctx.Err(); err == nil {
-					n, err = f(s)
-				}
-				return err
-			})
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case err == nil:
-				did.Sessions++
-				did.Bytes += n
-			case !errors.Is(err, errState) && !errors.Is(err, errGone):
-				errs = append(errs, fmt.Errorf("session %d, %s: %w", s.id, s.peer(), err))
-			}
-		})
-	}
-	wg.Wait()
-	return did, errors.Join(errs...)
+// eachStored is eachSession for what tells how many bytes hold a session.
+func (d *Device) eachStored(ctx context.Context, f func(*session) (uint64, error)) (Suspended, error) {
+	var bytes atomic.Uint64
+	n, err := d.eachSession(func(s *session) error {
+		if err := ctx.Err(); err != nil {
+			return s.named(err)
+		}
+		n, err := f(s)
+		if err != nil {
+			return s.named(err)
+		}
+		bytes.Add(n)
+		return nil
+	})
+	return Suspended{n, bytes.Load()}, err
+}
+
+// named is an error that says whose it is.
+func (s *session) named(err error) error {
+	return fmt.Errorf("session %d, %s: %w", s.id, s.peer(), err)
 }
 
 // suspend runs on routine. With an error the session goes on.
@@ -137,18 +130,12 @@ func (s *session) store() (uint64, error) {
 // resume runs on routine: the session is parked then, and goes on when all its pages are lent.
 func (s *session) resume() (uint64, error) {
 	s.mu.Lock()
-	f, st, bell := s.stored, s.state, s.bell
+	f, size, st, bell := s.stored, s.storedBytes, s.state, s.bell
 	s.mu.Unlock()
 	if st != suspended {
 		return 0, errState
 	}
-	size, err := f.Seek(0, io.SeekEnd)
-	if err == nil {
-		_, err = f.Seek(0, io.SeekStart)
-	}
-	if err == nil {
-		err = s.adopt(f)
-	}
+	err := s.adopt(whole(f))
 	s.mu.Lock()
 	p := s.proc
 	if err == nil && s.state != suspended {
@@ -175,8 +162,11 @@ func (s *session) resume() (uint64, error) {
 	}
 	_ = f.Close()
 	s.sendRegions()
-	return uint64(size), nil
+	return size, nil
 }
+
+// whole reads a stored session from its beginning.
+func whole(stored *os.File) io.Reader { return io.NewSectionReader(stored, 0, math.MaxInt64) }
 
 // goOn brings a suspended session back for its program, as often as it takes: the GPU may have no room for it now.
 func (s *session) goOn(again time.Duration) {
