@@ -55,11 +55,17 @@ func (w *Worker) movable() error {
 	return w.graphs.movable()
 }
 
+// askMovable is movable for other goroutines. err: the session has ended.
+func (w *Worker) askMovable() (reason, err error) {
+	err = w.onLoop(func() error { reason = w.movable(); return nil })
+	return reason, err
+}
+
 // probe answers link.Probe, beside the link's goroutine.
 func (s *starter) probe(w *Worker) {
-	var reason error
-	if err := w.onLoop(func() error { reason = w.movable(); return nil }); err != nil {
-		return // the session has ended
+	reason, err := w.askMovable()
+	if err != nil {
+		return
 	}
 	_ = s.link.Send(link.Probed{Status: link.StatusOf(unix.EOPNOTSUPP, reason)}) // a parent that is gone asks nothing
 }

@@ -61,20 +61,22 @@ func (s *starter) rebuild(w *Worker, stream int) error {
 		return s.link.Send(rebuilt(err))
 	}
 	defer h.close()
-	failed := h.sendRounds(context.Background(), w.session, s.log)
-	if failed != nil {
-		return s.link.Send(rebuilt(failed))
+	failed, err := w.askMovable() // before anything is copied; move asks again
+	if err == nil && failed == nil {
+		failed = h.sendRounds(context.Background(), w.session, s.log)
 	}
-	err = w.onLoop(func() error {
-		begin := time.Now()
-		var last precopy.Round
-		if last, failed = w.move(h); failed != nil {
-			return nil
-		}
-		// Said here, because the process ends with the consumer.
-		s.log.Info("session moved", "pause", time.Since(begin).Round(time.Microsecond), "bytes", last.Sent)
-		return errors.Join(errMoved, s.link.Send(rebuilt(nil)))
-	})
+	if err == nil && failed == nil {
+		err = w.onLoop(func() error {
+			begin := time.Now()
+			var last precopy.Round
+			if last, failed = w.move(h); failed != nil {
+				return nil
+			}
+			// Said here, because the process ends with the consumer.
+			s.log.Info("session moved", "pause", time.Since(begin).Round(time.Microsecond), "bytes", last.Sent)
+			return errors.Join(errMoved, s.link.Send(rebuilt(nil)))
+		})
+	}
 	if failed != nil {
 		s.log.Warn("session did not move", "error", failed)
 		return s.link.Send(rebuilt(failed))

@@ -1,6 +1,7 @@
 package precopy
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -31,7 +32,6 @@ type Sender struct {
 type copied struct {
 	Range
 	sums []sum
-	seen uint64 // the last round that found it
 }
 
 // sum stands for a block's bytes: 128 bits under seeds that nobody knows. Zero: all zeros.
@@ -66,12 +66,13 @@ func (s *Sender) Round(ctx context.Context, export Export, w io.Writer) (Round, 
 		}
 		c := s.known[addr]
 		if c == nil {
-			c = s.meet(at)
+			c = &copied{Range: at, sums: make([]sum, (size+Block-1)/Block)}
+			s.known[addr] = c
 			if err := s.write(w, frame{kind: frameAdd, addr: addr, len: size}, nil); err != nil {
 				return err
 			}
 		}
-		return s.look(ctx, c, r, w, &done)
+		return s.look(ctx, at, c.sums, r, w, &done)
 	})
 	if err != nil {
 		return done, err
@@ -87,26 +88,20 @@ func (s *Sender) Last(ctx context.Context, export Export, w io.Writer) (Round, e
 	var done Round
 	s.round++
 	err := export(func(addr, size uint64, r io.Reader) error {
-		c := s.known[addr]
-		if c == nil || c.Size != size {
-			c = s.meet(Range{addr, size})
+		at := Range{addr, size}
+		var sums []sum // nothing comes after this round that would want those of a range that it is the first to see
+		if c := s.known[addr]; c != nil && c.Range == at {
+			sums = c.sums
 		}
 		if err := s.write(w, frame{kind: frameRange, addr: addr, len: size}, nil); err != nil {
 			return err
 		}
-		return s.look(ctx, c, r, w, &done)
+		return s.look(ctx, at, sums, r, w, &done)
 	})
 	if err != nil {
 		return done, err
 	}
 	return done, s.write(w, frame{kind: frameEnd, addr: s.round}, nil)
-}
-
-// meet begins with a range of which the receiver has nothing, which is zeros.
-func (s *Sender) meet(r Range) *copied {
-	c := &copied{Range: r, sums: make([]sum, (r.Size+Block-1)/Block), seen: s.round}
-	s.known[r.Addr] = c
-	return c
 }
 
 // forget tells of ranges that are there no longer, or are others now.
@@ -127,27 +122,35 @@ func (s *Sender) forget(there map[Range]bool, w io.Writer) error {
 	return nil
 }
 
-// look sends the blocks of a range that changed.
-func (s *Sender) look(ctx context.Context, c *copied, r io.Reader, w io.Writer, done *Round) error {
-	for i := range c.sums {
+// look sends the blocks of a range that changed: whose sums are others than those of what the receiver has, which it keeps up to date. Without sums
+// the receiver has zeros.
+func (s *Sender) look(ctx context.Context, at Range, sums []sum, r io.Reader, w io.Writer, done *Round) error {
+	for off := uint64(0); off < at.Size; off += Block {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		at := c.Addr + uint64(i)*Block
-		p := s.buf[:min(Block, c.end()-at)]
+		p := s.buf[:min(Block, at.Size-off)]
 		if _, err := io.ReadFull(r, p); errors.Is(err, driver.ErrGone) {
 			return nil // the next round says so
 		} else if err != nil {
-			return fmt.Errorf("memory at %#x: %w", at, err)
+			return fmt.Errorf("memory at %#x: %w", at.Addr+off, err)
 		}
 		done.Looked += uint64(len(p))
-		now := s.sumOf(p)
-		if now == c.sums[i] {
+		zero := bytes.Equal(p, nothing[:len(p)])
+		changed := !zero
+		if sums != nil {
+			now := sum{}
+			if !zero {
+				now = s.sumOf(p)
+			}
+			old := &sums[off/Block]
+			changed, *old = now != *old, now
+		}
+		if !changed {
 			continue
 		}
-		c.sums[i] = now
-		f := frame{kind: frameZero, addr: at, len: uint64(len(p))}
-		if now == (sum{}) {
+		f := frame{kind: frameZero, addr: at.Addr + off, len: uint64(len(p))}
+		if zero {
 			p = nil
 		} else {
 			f.kind, f.size = frameBlock, uint32(len(p))
@@ -160,10 +163,8 @@ func (s *Sender) look(ctx context.Context, c *copied, r io.Reader, w io.Writer, 
 	return nil
 }
 
+// sumOf is the sum of a block that is not all zeros.
 func (s *Sender) sumOf(p []byte) sum {
-	if AllZero(p) {
-		return sum{}
-	}
 	return sum{maphash.Bytes(s.seed[0], p), maphash.Bytes(s.seed[1], p) | 1}
 }
 
@@ -178,17 +179,3 @@ func (s *Sender) write(w io.Writer, f frame, p []byte) error {
 	_, err := w.Write(p)
 	return err
 }
-
-// AllZero reports whether p holds nothing but zeros.
-func AllZero(p []byte) bool {
-	for len(p) >= len(zeros) {
-		if string(p[:len(zeros)]) != zeros {
-			return false
-		}
-		p = p[len(zeros):]
-	}
-	return string(p) == zeros[:len(p)]
-}
-
-const zeros = "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00" +
-	"\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
