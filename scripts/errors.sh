@@ -70,7 +70,7 @@ killed() {
   row "the worker of a program that runs is killed" "$what ms" || cat "$tmp/out" "$tmp/log"
 }
 
-gcc -std=gnu11 -O2 -Wall -Wextra -Werror -I"$ROOT/guest/libcuda" -o "$tmp/life" "$ROOT"/guest/tests/life/{life,gpu}.c -ldl -lpthread || die "guest/tests/life does not build"
+build_life "$tmp/life" life gpu
 # in_guest COMMAND... runs it in the guest; what it prints is in $tmp/out.
 in_guest() {
   guest "$*" >"$tmp/said"

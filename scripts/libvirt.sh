@@ -20,12 +20,7 @@ while [ $# -gt 0 ]; do
     *) phases+=("$1"); shift ;;
   esac
 done
-if [ "${CAUSEWAY_NAMESPACED:-}" != 1 ]; then
-  "$ROOT/scripts/setup.sh" libvirt || exit 1
-  [ -f "$BUILD/kernels/$kernel/vmlinuz" ] || die "no kernel $kernel under build/kernels: run scripts/setup.sh kernels"
-  [ -x "$CAUSEWAY" ] || die "build/bin/causeway is missing: run make build"
-  have qemu-system-x86_64 || die "qemu-system-x86_64 is missing: run scripts/setup.sh qemu"
-fi
+needs_libvirt "$kernel"
 CAUSEWAY=${CAUSEWAY_PROGRAM:-$CAUSEWAY}
 in_namespaces "$0" --kernel "$kernel" "${phases[@]}"
 
@@ -67,8 +62,7 @@ vgpu() { "$CAUSEWAY" inspect vm1/gpu0 --json 2>/dev/null | sed -n "s/^ *\"$1\": 
 
 life=$tmp/life
 prepare() {
-  local cc="gcc -std=gnu11 -O2 -Wall -Wextra -Werror -I$ROOT/guest/libcuda" src=$ROOT/guest/tests/life
-  $cc -o "$life" "$src/life.c" "$src/gpu.c" -ldl -lpthread || die "guest/tests/life does not build"
+  build_life "$life" life gpu
   "$ROOT/scripts/build-tests.sh" --only 13.0-static vectoradd || die "guest/tests/vectoradd does not build: run scripts/setup.sh cuda 13.0"
   guest_image "$kernel" "$tmp/initrd" "$life" "$BUILD/tests/13.0-static/vectoradd" || die "no guest image"
   truncate -s 1M "$tmp/disk.raw"

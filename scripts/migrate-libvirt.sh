@@ -29,12 +29,7 @@ while [ $# -gt 0 ]; do
     *) phases+=("$1"); shift ;;
   esac
 done
-if [ "${CAUSEWAY_NAMESPACED:-}" != 1 ]; then
-  "$ROOT/scripts/setup.sh" libvirt || exit 1
-  [ -f "$BUILD/kernels/$kernel/vmlinuz" ] || die "no kernel $kernel under build/kernels: run scripts/setup.sh kernels"
-  [ -x "$CAUSEWAY" ] || die "build/bin/causeway is missing: run make build"
-  have qemu-system-x86_64 || die "qemu-system-x86_64 is missing: run scripts/setup.sh qemu"
-fi
+needs_libvirt "$kernel"
 in_namespaces "$0" "${arguments[@]}"
 
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-hosts.XXXXXX")
@@ -53,9 +48,7 @@ cleanup() {
   done
   rm -rf "$tmp"
 }
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
+on_exit cleanup
 
 # --- hosts --------------------------------------------------------------------------------------------------------------
 
@@ -64,7 +57,6 @@ stay_on() { exec nsenter -t "${host_pid[$1]}" -m -u -- env LIBVIRT_DEFAULT_URI="
 on() { (stay_on "$@"); }
 uri() { echo "qemu+unix:///system?socket=$tmp/$1/libvirt-sock"; }
 answers() { on "$1" virsh version && on "$1" "$CAUSEWAY" ps && on "$1" test -S /run/causeway/causewayd.sock; } >/dev/null 2>&1
-other() { if [ "$1" = a ]; then echo b; else echo a; fi; }
 
 start_causewayd() { # HOST
   stay_on "$1" "$CAUSEWAY" daemon --config "$tmp/$1/causewayd.toml" >>"$logs/$1/causewayd.log" 2>&1 & causewayd[$1]=$!

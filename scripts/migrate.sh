@@ -45,9 +45,7 @@ cleanup() {
   [ -z "$reader_pid" ] || kill "$reader_pid" 2>/dev/null
   rm -rf "$tmp"
 }
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
+on_exit cleanup
 guest_channel "$tmp"
 
 # --- hosts: a and b have a device process each, and a QEMU with a monitor ----------------------------------------------
@@ -64,7 +62,7 @@ stop_serving() { end "${device_pid[$1]}"; device_pid[$1]=; }
 # reads nothing, and the source is ended before anything is said to the VM again.
 vm() {
   local host=$1 gpu=(-chardev "socket,id=gpu0,path=$tmp/$1.sock" -device vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024); shift
-  end_vm "$host"
+  quit_vm "$host"
   if [ "${1:-}" = --no-gpu ]; then shift; gpu=(); fi
   rm -f "$tmp/$host.monitor"
   "$qemu" -accel tcg,thread=multi -cpu max -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem \
@@ -77,7 +75,7 @@ vm() {
 }
 # ask HOST COMMAND: what its QEMU answers.
 ask() { timeout 60 python3 "$ROOT/scripts/lib/hmp.py" "$tmp/$1.monitor" "$2"; }
-end_vm() { # HOST
+quit_vm() { # HOST
   [ -n "${vm_pid[$1]:-}" ] || return 0
   kill -9 "${vm_pid[$1]}" 2>/dev/null
   wait "${vm_pid[$1]}" 2>/dev/null
@@ -92,8 +90,6 @@ migration_is() {
 }
 runs() { ask "$1" 'info status' | grep -q 'VM status: running'; }
 
-# the other HOST
-other() { if [ "$1" = a ]; then echo b; else echo a; fi; }
 
 # expect_vm HOST [ARGS...]: a QEMU there that waits for a VM.
 expect_vm() {
@@ -127,7 +123,7 @@ depart() {
 
 # arrive ends the source and goes on at the destination; sets gap to "HOST_MS GUEST_MS" of the longest pause.
 arrive() {
-  end_vm "$at_host"
+  quit_vm "$at_host"
   at_host=$(other "$at_host")
   until_true 10 runs "$at_host" && guest true && read -r gap <"$tmp/gap"
 }
@@ -136,7 +132,7 @@ arrive() {
 move() {
   gap= downtime=
   expect_vm "$(other "$at_host")" && depart completed && arrive && return
-  end_vm "$(other "$at_host")"
+  quit_vm "$(other "$at_host")"
   return 1
 }
 pauses() { echo "$took ms in all; stands still ${gap% *} ms by the host's clock, ${gap#* } ms by its own (QEMU: ${downtime:-?} ms)"; }
@@ -144,7 +140,7 @@ pauses() { echo "$took ms in all; stands still ${gap% *} ms by the host's clock,
 # --- the guest ---------------------------------------------------------------------------------------------------------
 
 prepare() {
-  gcc -std=gnu11 -O2 -Wall -Wextra -Werror -o "$tmp/tick" "$ROOT/guest/tests/life/ticks.c" || die "guest/tests/life/ticks.c does not build"
+  build_life "$tmp/tick" ticks
   rounds_image "$tmp/initrd" "$tmp/tick"
   mkfifo "$tmp/ticks.in" "$tmp/ticks.out"
   python3 "$ROOT/scripts/lib/ticks.py" "$tmp/ticks.out" "$tmp/gap" 9>&- 3>&- 4>&- & reader_pid=$!
@@ -218,7 +214,7 @@ phase_pause() {
 # To a file, and from it to another device process.
 phase_file() {
   depart completed "exec:cat >$tmp/file"; row "saved to a file" "$took ms, $(keep stat -c %s "$tmp/file") bytes" || return
-  end_vm $at_host && stop_serving $at_host && serve $at_host
+  quit_vm $at_host && stop_serving $at_host && serve $at_host
   vm $at_host -incoming "exec:cat $tmp/file" && until_true 30 runs $at_host; row "another QEMU and device process restore it" "" || return
   rm "$tmp/file"
   go_on
@@ -227,7 +223,7 @@ phase_file() {
 # stays WHAT: the VM and its programs go on where they are, after a migration that came to nothing.
 stays() {
   local rc=$?
-  end_vm b
+  quit_vm b
   kill -CONT "${device_pid[b]}"
   [ $rc = 0 ] && until_true 10 runs a; row "$1: the VM goes on at a" "$why"
   go_on
@@ -238,7 +234,7 @@ phase_fail() {
   at_a || return
   expect_vm b && slow=1 depart active && ask a migrate_cancel && until_true 10 migration_is a cancelled
   stays "cancelled while memory is sent"
-  expect_vm b && slow=1 depart active && end_vm b && until_true 10 migration_is a failed
+  expect_vm b && slow=1 depart active && quit_vm b && until_true 10 migration_is a failed
   stays "the destination is killed while memory is sent"
   expect_vm b --no-gpu && depart failed
   stays "the destination has no vGPU"
@@ -256,7 +252,7 @@ refused() {
 phase_late() {
   at_a || return
   # Its device process is stopped, so its QEMU waits, and with it, as what it sends is not read, the source's.
-  expect_vm b && kill -STOP "${device_pid[b]}" && set_off && until_true 30 deaf b && end_vm b && until_true 20 migration_is a failed
+  expect_vm b && kill -STOP "${device_pid[b]}" && set_off && until_true 30 deaf b && quit_vm b && until_true 20 migration_is a failed
   stays "the destination is killed while it takes the GPU's state"
   stop_serving b; serve b --memory 1MiB
   expect_vm b && depart failed && refused 'OUT_OF_MEMORY.*'

@@ -37,8 +37,6 @@ on_exit end_vm
 # --- measuring ---------------------------------------------------------------------------------------------------------
 
 guest_channel "$tmp"
-# keep runs a command in a detail of row, and leaves the status as it was: that of the last command substitution is what row would see.
-keep() { local rc=$?; "$@"; return $rc; }
 
 # gone_after PID SINCE prints the ms from SINCE until the process is gone, at most 10 s.
 gone_after() {
@@ -63,9 +61,9 @@ cpu_since() { [ -s "$2" ] && [ -d "/proc/$1" ] && cpu "$1" | awk 'NR == FNR {was
 # --- the guest ---------------------------------------------------------------------------------------------------------
 
 prepare() {
-  local cc="gcc -std=gnu11 -O2 -Wall -Wextra -Werror -I$ROOT/guest/libcuda" src=$ROOT/guest/tests/life
   mkdir -p "$BUILD/life"
-  $cc -o "$BUILD/life/life" "$src/life.c" "$src/gpu.c" -ldl -lpthread && $cc -o "$BUILD/life/hostile" "$src/hostile.c" || die "guest/tests/life does not build"
+  build_life "$BUILD/life/life" life gpu
+  build_life "$BUILD/life/hostile" hostile
   guest_image "$kernel" "$tmp/initrd" "$BUILD/life/life" "$BUILD/life/hostile" || die "the guest image cannot be made"
 }
 

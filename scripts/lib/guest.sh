@@ -50,6 +50,8 @@ row() { # WHAT DETAIL, after a test whose status is $?, which it returns
   else failed=$((failed + 1)); printf 'FAILED  %-62s %s\n' "$1" "$2"; fi
   return $rc
 }
+# keep runs a command in a detail of row, and leaves the status as it was: that of the last command substitution is what row would see.
+keep() { local rc=$?; "$@"; return $rc; }
 # lap sets took to the ms since $since, and leaves the status as it was: a detail of row must not run anything, which would change it.
 lap() { local rc=$?; took=$(($(ms) - since)); return $rc; }
 at_most() { [[ $1 =~ ^[0-9]+$ ]] && [ "$1" -le "$2" ]; }
@@ -89,6 +91,13 @@ while read -r agent_nr agent_line; do
   esac
 done
 RUN
+}
+
+# build_life OUT SOURCE... makes a program of guest/tests/life.
+build_life() {
+  local out=$1 sources; shift
+  sources=("${@/#/$ROOT/guest/tests/life/}"); sources=("${sources[@]/%/.c}")
+  gcc -std=gnu11 -O2 -Wall -Wextra -Werror -I"$ROOT/guest/libcuda" -o "$out" "${sources[@]}" -ldl -lpthread || die "guest/tests/life does not build"
 }
 
 # guest_image KERNEL OUT FILE... packs the base image and an agent with files for /app.

@@ -1,6 +1,15 @@
-# A libvirtd of one's own, beside the machine's: sourced by libvirt.sh after common.sh.
+# A libvirtd of one's own, beside the machine's: sourced by libvirt.sh and migrate-libvirt.sh after common.sh.
 # The script runs in namespaces of mounts and processes, where /run and libvirt's folders are private: nothing that is there
 # belongs to the machine, and all of it ends with the script.
+
+# needs_libvirt KERNEL installs libvirt and looks for what else a VM of it needs, before in_namespaces.
+needs_libvirt() {
+  [ "${CAUSEWAY_NAMESPACED:-}" != 1 ] || return 0
+  "$ROOT/scripts/setup.sh" libvirt || exit 1
+  [ -f "$BUILD/kernels/$1/vmlinuz" ] || die "no kernel $1 under build/kernels: run scripts/setup.sh kernels"
+  [ -x "$CAUSEWAY" ] || die "build/bin/causeway is missing: run make build"
+  have qemu-system-x86_64 || die "qemu-system-x86_64 is missing: run scripts/setup.sh qemu"
+}
 
 # in_namespaces SCRIPT ARGS... runs it again where /run and libvirt's folders are private, and returns if that is done already.
 in_namespaces() {

@@ -3,13 +3,13 @@
 # shellcheck disable=SC2034 # of the scripts' options
 rounds_modes="streams threads pinned shared lasting waits idle times graphs images settings"
 
-# keep runs a command in a detail of row, and leaves the status as it was.
-keep() { local rc=$?; "$@"; return $rc; }
+# other HOST: VMs move between a and b.
+other() { if [ "$1" = a ]; then echo b; else echo a; fi; }
 
 # rounds_image OUT FILE... makes the guest's image, with the programs and files of the script's own.
 rounds_image() {
-  local out=$1 src=$ROOT/guest/tests/life; shift
-  gcc -std=gnu11 -O2 -Wall -Wextra -Werror -I"$ROOT/guest/libcuda" -o "$tmp/life" "$src/life.c" "$src/gpu.c" -ldl -lpthread || die "guest/tests/life does not build"
+  local out=$1; shift
+  build_life "$tmp/life" life gpu
   "$ROOT/scripts/build-tests.sh" --only 13.0-static rounds || die "guest/tests/rounds does not build: run scripts/setup.sh cuda 13.0"
   watch_script >"$tmp/watch"; chmod 755 "$tmp/watch"
   guest_image "$kernel" "$out" "$tmp/life" "$tmp/watch" "$BUILD/tests/13.0-static/rounds" "$@" || die "the guest image cannot be made"
