@@ -9,7 +9,7 @@
 # this machine's Python tree read-only (minutes, as the CPU is emulated), vmcopy measures copies in a VM, limits holds a vGPU's memory
 # limit against the driver's account, share, sandbox and node are the scripts of these names, lanes measures launches by the number of
 # lanes and leaves profiles, walls learns the requests that the driver makes (ioctls.sh) and what it takes of a VM's memory (guestpages.sh), costs what calls and starts cost by sandbox and placement, compat makes the table of scripts/compat,
-# speed that of scripts/speed.sh. Without a pack the programs are
+# speed that of scripts/speed.sh, compare measures another build, which pack takes from build/before, against this one. Without a pack the programs are
 # built there by the nvcc in PATH. Logs are left in $OUT (default /tmp/causeway-gpu). A short table comes last; the status is 0 if nothing
 # failed.
 set -uo pipefail
@@ -36,9 +36,10 @@ make_pack() {
   scripts/qemu-bundle.sh
   images/build-initramfs.sh "$kernel" "$BUILD/images/base-$kernel.cpio.gz"
   local parts=(bin/causeway bin/causeway-{bench,compat,limits,share,speed,takeover} bin/bench bin/guestpages lib tests qb tools "images/base-$kernel.cpio.gz" "kernels/$kernel")
+  [ ! -x "$BUILD/before/bin/causeway" ] || parts+=(before)
   say "packing $(du -shc --apparent-size "${parts[@]/#/$BUILD/}" | tail -1 | cut -f1)"
-  # tests/obj and the stub are for linking only.
-  tar c --sort=name -C "$BUILD" --exclude tests/obj --exclude tests/stubs "${parts[@]}" |
+  # tests/obj and the stub are for linking only, nfpm makes packages.
+  tar c --sort=name -C "$BUILD" --exclude tests/obj --exclude tests/stubs --exclude tools/nfpm "${parts[@]}" |
     xz --lzma2=preset=6,dict=256MiB >"$pack.new" # programs repeat their static runtimes, far apart
   mv "$pack.new" "$pack"
   local size; size=$(stat -c %s "$pack")
@@ -129,6 +130,7 @@ phase_limits() {
   return $rc
 }
 
+phase_compare() { scripts/bench/compare.sh --gpu "$gpu" --rounds "${ROUNDS:-3}"; }
 phase_share() { scripts/share.sh --gpu "$gpu"; }
 phase_sandbox() { scripts/sandbox.sh --gpu "$gpu"; }
 
