@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,13 +9,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"causeway/host/api"
+	"causeway/remote/sys"
 )
 
 // Bounds of the control socket.
@@ -80,7 +79,7 @@ func (d *Device) ServeControl(ctx context.Context, ln *net.UnixListener, stop fu
 		Handler: trusted(mux), ReadHeaderTimeout: controlLimit, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 		ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, peerKey{}, peerOf(c))
+			return context.WithValue(ctx, peerKey{}, judged{trustedPeer(c)})
 		},
 	}
 	end := context.AfterFunc(ctx, func() {
@@ -114,30 +113,33 @@ func refuse(w http.ResponseWriter, status int, err error) {
 
 type peerKey struct{}
 
-// peerOf is the user at the other end of a connection; nil if the kernel does not say.
-func peerOf(c net.Conn) *unix.Ucred {
+var errNobody = errors.New("who asks is not known")
+
+// judged is what trustedPeer says of a connection; a request without it is of nobody.
+type judged struct{ err error }
+
+// trustedPeer says why the other end of a connection is not answered; nil: it is root or this process's user.
+func trustedPeer(c net.Conn) error {
 	if b, ok := c.(*boundedConn); ok {
 		c = b.Conn
 	}
 	uc, ok := c.(*net.UnixConn)
 	if !ok {
-		return nil
+		return fmt.Errorf("a connection of %T", c)
 	}
-	raw, err := uc.SyscallConn()
+	who, err := sys.Peer(uc)
 	if err != nil {
-		return nil
+		return err
 	}
-	var cred *unix.Ucred
-	_ = raw.Control(func(fd uintptr) { cred, _ = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	return cred
+	return sys.Trusted(who)
 }
 
 // trusted answers root and this process's user.
 func trusted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		cred, _ := r.Context().Value(peerKey{}).(*unix.Ucred)
-		if cred == nil || cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
-			refuse(w, http.StatusForbidden, errors.New("only root and the device's own user may ask"))
+		peer, known := r.Context().Value(peerKey{}).(judged)
+		if err := peer.err; err != nil || !known {
+			refuse(w, http.StatusForbidden, fmt.Errorf("the device does not answer: %w", cmp.Or(err, errNobody)))
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -183,8 +183,8 @@ func Keep(asked <-chan os.Signal, log *slog.Logger) error {
 
 // deviceOf is a pidfd of the process at the other end of the link; -1: it has ended, or this kernel has none.
 func deviceOf(link *net.UnixConn) int {
-	who := peerOf(link)
-	if who == nil {
+	who, err := sys.Peer(link)
+	if err != nil {
 		return -1
 	}
 	fd, err := unix.PidfdOpen(int(who.Pid), 0)

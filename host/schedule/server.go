@@ -152,22 +152,11 @@ func (s *Server) routineClient(conn *net.UnixConn) {
 
 // permitted lets in root and the scheduler's own user.
 func permitted(conn *net.UnixConn) error {
-	raw, err := conn.SyscallConn()
+	who, err := sys.Peer(conn)
 	if err != nil {
 		return err
 	}
-	var cred *unix.Ucred
-	var got error
-	if err := raw.Control(func(fd uintptr) { cred, got = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return err
-	}
-	switch {
-	case got != nil:
-		return fmt.Errorf("who is it? %w", got)
-	case cred.Uid != 0 && cred.Uid != uint32(os.Geteuid()):
-		return fmt.Errorf("user %d, process %d: only root and user %d", cred.Uid, cred.Pid, os.Geteuid())
-	}
-	return nil
+	return sys.Trusted(who)
 }
 
 // do carries out a request. It takes over the files.

@@ -64,7 +64,26 @@ stage_build() { make --no-print-directory -j "$jobs" build; }
 
 # unit_tests PACKAGE... under the race detector. lint has vetted them; debug information is what linking spends its time on, and
 # neither a failure's stack nor the detector's needs it.
-unit_tests() { go test -race -vet=off -ldflags=-w -tags "$tags" -timeout 300s "$@"; }
+unit_tests() {
+  local out=$logs/unit-output.log rc
+  go test -race -vet=off -ldflags=-w -tags "$tags" -timeout 300s "$@" 2>&1 | tee "$out"
+  rc=${PIPESTATUS[0]}
+  [ "$rc" = 0 ] || failed_tests "$out"
+  rm -f "$out"
+  return "$rc"
+}
+
+# failed_tests OUTPUT repeats which tests failed, with what each says of it: among all that a package printed they are not found, least of all
+# where only the end of a log is shown. What the programs under test logged is left out.
+failed_tests() {
+  echo "failed tests:"
+  awk '
+    /^ *--- FAIL: / { inside = 1; said = 0; print; next }
+    inside && /^    / { if (!/ level=(DEBUG|INFO|WARN|ERROR) / && said++ < 12) print; next }
+    { inside = 0 }
+    /^(panic: |fatal error: |WARNING: DATA RACE|FAIL\t)/
+  ' "$1"
+}
 
 stage_unit() { unit_tests ./...; }
 

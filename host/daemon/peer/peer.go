@@ -12,9 +12,8 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"causeway/host/daemon/config"
+	"causeway/remote/sys"
 )
 
 // Role is what somebody may do. Each may do what the lower ones may.
@@ -48,25 +47,13 @@ func (p Peer) String() string {
 
 // Of asks the kernel about a connection, as it was when it was made.
 func Of(c *net.UnixConn) (Peer, error) {
-	rc, err := c.SyscallConn()
+	cred, err := sys.Peer(c)
 	if err != nil {
 		return Peer{}, err
 	}
-	var p Peer
-	var failed error
-	err = rc.Control(func(fd uintptr) {
-		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-		if err != nil {
-			failed = err
-			return
-		}
-		p = Peer{PID: int(cred.Pid), UID: cred.Uid, GID: cred.Gid}
-		p.Groups, failed = groups(int(fd))
-	})
-	if err := errors.Join(err, failed); err != nil {
-		return Peer{}, fmt.Errorf("who is at the other end of the socket: %w", err)
-	}
-	return p, nil
+	p := Peer{PID: int(cred.Pid), UID: cred.Uid, GID: cred.Gid}
+	p.Groups, err = sys.PeerGroups(c)
+	return p, err
 }
 
 // Serving is who listens at a socket of either kind, as it was when it began to.

@@ -1,4 +1,4 @@
-package peer
+package sys
 
 import (
 	"errors"
@@ -10,8 +10,8 @@ import (
 // maxGroups is NGROUPS_MAX (include/uapi/linux/limits.h).
 const maxGroups = 65536
 
-// groups reads SO_PEERGROUPS (socket(7)): an array of gid_t. ERANGE says that it is longer.
-func groups(fd int) ([]uint32, error) {
+// peerGroups reads SO_PEERGROUPS (socket(7)): an array of gid_t. ERANGE says that it is longer.
+func peerGroups(fd int) ([]uint32, error) {
 	for n := 64; n <= maxGroups; n *= 32 {
 		list := make([]uint32, n)
 		size := uint32(n * 4)
