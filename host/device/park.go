@@ -84,7 +84,7 @@ func (s *session) lapse() {
 	s.mu.Unlock()
 	if st == parking {
 		s.do(func() {
-			if err := s.park(parkLimit, lapsePatience); err != nil {
+			if err := s.park(parkLimit, lapsePatience, parkMargin); err != nil {
 				s.fail(fmt.Errorf("lease lapsed: %w", err))
 			}
 		})
@@ -98,8 +98,8 @@ func (s *session) lapse() {
 }
 
 // park has a session in parking let go within limit, of which the GPU may take patience. It runs on routine. Afterwards no page is in use,
-// or, with an error, the session runs as before: the GPU did not let go.
-func (s *session) park(limit, patience time.Duration) error {
+// or, with an error, the session runs as before: the GPU did not let go. A worker whose answer is late by more than that is ended.
+func (s *session) park(limit, patience, late time.Duration) error {
 	s.mu.Lock()
 	p := s.proc
 	st := s.state
@@ -112,7 +112,7 @@ func (s *session) park(limit, patience time.Duration) error {
 	err := p.Send(link.Park{Number: n, Limit: limit, Patience: patience, Standing: standing})
 	var m link.ToParent
 	if err == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), limit+parkMargin)
+		ctx, cancel := context.WithTimeout(context.Background(), limit+late)
 		m, err = p.Await(ctx, func(m link.ToParent) bool {
 			parked, ok := m.(link.Parked)
 			return ok && parked.Number == n
@@ -229,7 +229,7 @@ func (s *session) sendRegions() {
 
 // Revoke implements fs.ControlHandle: who does not let go is ended.
 func (s *session) Revoke(ctx context.Context, _ []fs.Request) {
-	if err := s.letGo(ctx, parkLimit); err != nil {
+	if err := s.letGo(ctx, parkLimit, parkMargin); err != nil {
 		s.fail(err)
 	}
 }
@@ -239,7 +239,8 @@ func (s *session) Pause(ctx context.Context, _ []fs.Request) (keep bool) {
 	s.mu.Lock()
 	s.paused = true
 	s.mu.Unlock()
-	err := s.letGo(ctx, longestPause)
+	// Nothing waits for a worker whose answer is late: a host where it gets no CPU costs nobody a program.
+	err := s.letGo(ctx, longestPause, parkLimit)
 	if err == nil {
 		s.mu.Lock()
 		s.paused = false
@@ -271,9 +272,9 @@ func (s *session) Resume() {
 // longestPause is more than any VM stands still for a session.
 const longestPause = time.Minute
 
-// letGo gives the pages of all requests back before ctx ends, for which the worker may take most. With an error the session has them, and is as it
-// was.
-func (s *session) letGo(ctx context.Context, most time.Duration) error {
+// letGo gives the pages of all requests back before ctx ends, for which the worker may take most, and be late with its answer. With an error the
+// session has them, and is as it was.
+func (s *session) letGo(ctx context.Context, most, late time.Duration) error {
 	s.dropExtents()
 	defer s.settle()
 	s.mu.Lock()
@@ -303,7 +304,7 @@ func (s *session) letGo(ctx context.Context, most time.Duration) error {
 		st := s.state
 		s.mu.Unlock()
 		if st == parking {
-			done <- s.park(limit, limit)
+			done <- s.park(limit, limit, late)
 			return
 		}
 		s.endLeases()

@@ -78,3 +78,32 @@ func TestStagesMove(t *testing.T) {
 		}
 	})
 }
+
+// TestPauseOfASlowWorker: a worker that answers later than a VM waits for its pause is not ended for it: what it lent goes back when the VM goes on.
+func TestPauseOfASlowWorker(t *testing.T) {
+	inKernel(t, func(k *kernel) {
+		zero := k.begin()
+		c := k.lend(loanAt(0, 0), zero)
+		w := k.worker()
+		w.hang(true)
+		paused := make(chan bool)
+		go func() { paused <- k.d.fs.Pause(1) }()
+		if kept := <-paused; !kept {
+			t.Error("nothing is kept of a worker that has not answered")
+		}
+		k.sleep(parkLimit / 2)
+		w.hang(false)
+		k.settle()
+		k.pending("while the VM stands", c)
+		k.d.fs.Resume(1, true)
+		k.settle()
+		k.want("when it goes on", c, 0)
+		if w.ended {
+			t.Error("the worker was ended")
+		}
+		k.lend(loanAt(0, 0), zero)
+		if st := k.session().state; st != running {
+			t.Errorf("the session is %v", st)
+		}
+	})
+}

@@ -76,7 +76,7 @@ func (s *session) suspend() (uint64, error) {
 	s.state, s.rang = parking, false
 	s.mu.Unlock()
 	begin := time.Now()
-	if err := s.park(parkLimit, parkLimit); err != nil {
+	if err := s.park(parkLimit, parkLimit, parkLimit); err != nil {
 		return 0, err
 	}
 	n, err := s.store()
