@@ -72,6 +72,35 @@ type Status struct {
 	Card Card `json:"card"`
 	// Unheld says why share and cap do not hold now; empty: they do.
 	Unheld string `json:"unheld,omitempty"`
+	// Copy is the pre-copy that is under way.
+	Copy *Copy `json:"copy,omitempty"`
+	// Copied is how many bytes of GPU memory went ahead to other hosts so far, as they travelled.
+	Copied uint64 `json:"copied,omitempty"`
+	// Migrating: QEMU logs what is written to the VM's memory, as it does while it sends it to another host, or into a file.
+	Migrating bool `json:"migrating,omitempty"`
+}
+
+// Ways of a Copy.
+const (
+	CopyOut = "out"
+	CopyIn  = "in"
+)
+
+// Copy is a pre-copy of GPU memory between two hosts.
+type Copy struct {
+	Way      string    `json:"way"`
+	Since    time.Time `json:"since"`
+	Sessions int       `json:"sessions"`
+	Total    uint64    `json:"total"` // bytes on the wire so far
+	// Of the source: whole rounds, and what the last one looked at, sent and took.
+	Rounds int           `json:"rounds,omitempty"`
+	Looked uint64        `json:"looked,omitempty"`
+	Sent   uint64        `json:"sent,omitempty"`
+	Took   time.Duration `json:"took_ns,omitempty"`
+	// Ready: what is left fits the pause, or does not become less, which is Stuck.
+	Ready bool   `json:"ready,omitempty"`
+	Stuck bool   `json:"stuck,omitempty"`
+	Why   string `json:"why,omitempty"` // the memory of a session does not go ahead
 }
 
 // Card is what a GPU's driver says of the time that it worked for a vGPU, which its guest cannot forge.

@@ -78,6 +78,10 @@ type Device struct {
 	began     time.Time
 	connected atomic.Bool // a front end is
 
+	out    atomic.Pointer[copyOut] // nil: no memory goes ahead
+	in     copyIn                  // nor comes
+	copied uint64                  // bytes that went ahead, of pre-copies that have ended; mu is held
+
 	mu       sync.Mutex
 	limits   api.Limits
 	member   *schedule.Membership // nil: none
@@ -130,8 +134,14 @@ func New(o Options) (*Device, error) {
 	}
 	d.fs, err = fs.New(d.mem, root, fs.Options{
 		RequestQueues: requestQueues, MaxHandles: mostSessions + mostOthers, Logger: o.Log, Track: track,
-		OnDisconnect: func() { d.log.Info("VM is gone") },
-		OnReset:      func() { d.log.Info("VM was reset") },
+		OnDisconnect: func() {
+			d.log.Info("VM is gone")
+			d.in.unclaimed(func(a *arrival) bool { return a.whole })
+			if o := d.out.Load(); o != nil {
+				o.end(errGone)
+			}
+		},
+		OnReset: func() { d.log.Info("VM was reset") },
 	})
 	if err != nil {
 		return nil, err

@@ -283,6 +283,7 @@ func (w *fakeWorker) Measure(context.Context) (link.Use, error) { return link.Us
 func (w *fakeWorker) Done() <-chan struct{}                     { return w.done }
 func (w *fakeWorker) Err() error                                { return w.err }
 func (w *fakeWorker) Kill()                                     { w.exit(errors.New("killed")) }
+func (w *fakeWorker) Copied() <-chan link.Copied                { return nil }
 func (w *fakeWorker) PID() int                                  { return 1 << 22 }
 func (w *fakeWorker) CPU() time.Duration                        { return 0 }
 

@@ -40,7 +40,7 @@ var errElsewhere = errors.New("the session cannot move to this virtual GPU")
 
 // Bounds of what precedes the worker's part of a session.
 const (
-	headVersion = 1
+	headVersion = 2
 	mostName    = 256
 	headMost    = 1 << 20 // bytes kept of it
 	entryBytes  = 64
@@ -52,6 +52,7 @@ type sessionHead struct {
 	stage        state
 	regions      []regionHead
 	tokens       []uint32 // slots
+	ahead        []byte   // the token of what went ahead of its memory; empty: nothing did
 }
 
 type regionHead struct {
@@ -80,6 +81,7 @@ func (h *sessionHead) write(w *image.Writer) {
 	for _, slot := range h.tokens {
 		w.U32(slot)
 	}
+	w.Bytes(h.ahead)
 }
 
 func readHead(r *image.Reader) (*sessionHead, error) {
@@ -104,6 +106,9 @@ func readHead(r *image.Reader) (*sessionHead, error) {
 			r.Refuse("slot %d", slot)
 		}
 		h.tokens = append(h.tokens, slot)
+	}
+	if h.ahead = r.Bytes(tokenSize); len(h.ahead) != 0 && (len(h.ahead) != tokenSize || h.stage != parked) {
+		r.Refuse("a token of %d bytes of a session in state %v", len(h.ahead), h.stage)
 	}
 	return h, r.Err()
 }
@@ -190,6 +195,9 @@ func (s *session) save(w io.Writer) error {
 	if h.stage == suspended {
 		h.stage = parked
 	}
+	if h.stage == parked && stored == nil {
+		h.ahead = s.seal(p)
+	}
 	out := image.NewWriter(w)
 	h.write(out)
 	if err := out.Flush(); err != nil || h.stage != parked {
@@ -200,7 +208,7 @@ func (s *session) save(w io.Writer) error {
 		return err
 	}
 	begin := time.Now()
-	n, _, err := s.export(w, p)
+	n, _, err := s.export(w, p, len(h.ahead) > 0)
 	if err != nil {
 		return s.named(err)
 	}
@@ -208,14 +216,14 @@ func (s *session) save(w io.Writer) error {
 	return nil
 }
 
-// export copies what the worker writes of its session. waiting: its program had submitted more when it was parked.
-func (s *session) export(w io.Writer, p workerProcess) (n int64, waiting bool, err error) {
+// export copies what the worker writes of its session, less what went ahead. waiting: its program had submitted more when it was parked.
+func (s *session) export(w io.Writer, p workerProcess, ahead bool) (n int64, waiting bool, err error) {
 	ours, theirs, err := streamPair()
 	if err != nil {
 		return 0, false, err
 	}
 	defer ours.Close()
-	err = p.Send(link.Export{Stream: link.FileOf(theirs)})
+	err = p.Send(link.Export{Ahead: ahead, Stream: link.FileOf(theirs)})
 	_ = unix.Close(theirs)
 	if err != nil {
 		return 0, false, err
@@ -248,11 +256,17 @@ func (d *Device) Load(c fs.Caller, r io.Reader) (fs.ControlHandle, error) {
 	case h.gpu != d.opts.Tree.GPU:
 		return nil, fmt.Errorf("%w: it comes from a GPU %q, this is %q", errElsewhere, h.gpu, d.opts.Tree.GPU)
 	}
-	opened, errno := d.Open(c)
-	if errno != 0 {
-		return nil, fmt.Errorf("%w: %w", errElsewhere, errno)
+	s, err := d.in.claim(h.ahead, c)
+	if err != nil {
+		return nil, err
 	}
-	s := opened.(*session)
+	if s == nil {
+		opened, errno := d.Open(c)
+		if errno != 0 {
+			return nil, fmt.Errorf("%w: %w", errElsewhere, errno)
+		}
+		s = opened.(*session)
+	}
 	if err := s.onRoutine(func() error { return s.load(h, in.Rest()) }); err != nil {
 		s.fail(nil)
 		s.Release()
@@ -291,66 +305,6 @@ func (s *session) load(h *sessionHead, rest io.Reader) error {
 	s.state = h.stage
 	s.mu.Unlock()
 	return nil
-}
-
-// adopt has a worker make a session of what another has written.
-func (s *session) adopt(from io.Reader) error {
-	if err := s.admitMoved(); err != nil {
-		return err
-	}
-	if err := s.provide(); err != nil {
-		s.leave()
-		return err
-	}
-	begin := time.Now()
-	bell, err := sys.NewEvent()
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	s.bell = bell
-	s.mu.Unlock()
-	ours, theirs, err := streamPair()
-	if err != nil {
-		return err
-	}
-	defer ours.Close()
-	p, err := s.dev.workers.adopt(s.config(), s.wake, theirs, bell)
-	_ = unix.Close(theirs)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	s.proc = p
-	s.mu.Unlock()
-	n, err := io.Copy(patient{ours}, from)
-	_ = ours.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), moveLimit)
-	defer cancel()
-	m, gone := spawn.Next[link.Adopted](ctx, p)
-	if gone == nil {
-		gone = m.Err() // which is why it did not take the rest
-	}
-	if gone != nil || err != nil {
-		return fmt.Errorf("%w: %w", errElsewhere, errors.Join(gone, err))
-	}
-	if err := s.sendMemory(p); err != nil { // there is none yet, but for a VM that goes back to a snapshot
-		return err
-	}
-	s.follow(p)
-	s.log.Info("session loaded", "worker", p.PID(), "bytes", n, "took", time.Since(begin).Round(time.Millisecond))
-	return nil
-}
-
-// admitMoved is admit for a session that runs already: it waits for no turn.
-func (s *session) admitMoved() error {
-	s.dev.mu.Lock()
-	defer s.dev.mu.Unlock()
-	err := s.dev.admitLocked(s.caller.UID)
-	if err == nil {
-		s.dev.begun++
-	}
-	return err
 }
 
 // streamPair is a stream: one end for this process, one for a worker.

@@ -46,6 +46,13 @@ func (d *Device) Status() api.Status {
 	st.Limits, st.Past, st.Opened, st.Refused = d.limits, d.past, d.begun, d.refused
 	st.Card = api.Card{Known: d.card.known, Nanos: uint64(d.card.total), Charged: uint64(d.card.charged)}
 	st.Unheld = unheld(d.limits, d.member, free)
+	st.Copied, st.Migrating = d.copied, d.mem.Logging()
+	if o := d.out.Load(); o != nil {
+		c := o.status()
+		st.Copy, st.Copied = &c, st.Copied+c.Total
+	} else if c, ok := d.in.status(); ok {
+		st.Copy = &c
+	}
 	return st
 }
 
@@ -63,6 +70,9 @@ func (s *session) account() (api.Session, bool) {
 		e.Memory, _ = s.dev.budget.Held(s.res.slot)
 		e.Host, _ = s.dev.host.Held(s.res.host)
 		e.Counters = s.countersLocked(s.proc)
+		if s.arrival != nil {
+			e.State = "arriving"
+		}
 		var pid uint32
 		if pid, e.Program = s.res.meter.Guest(); pid != 0 {
 			e.GuestPID = pid

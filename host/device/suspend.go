@@ -108,7 +108,7 @@ func (s *session) store() (uint64, error) {
 		return 0, fmt.Errorf("memory for the session: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "session")
-	n, waiting, err := s.export(f, p)
+	n, waiting, err := s.export(f, p, false)
 	if err == nil && waiting {
 		err = errWork
 	}

@@ -15,6 +15,7 @@ type workerProcess interface {
 
 	Send(m link.ToWorker) error
 	spawn.Awaiter
+	Copied() <-chan link.Copied
 	Done() <-chan struct{}
 	Err() error
 	Stop(grace time.Duration)

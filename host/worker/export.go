@@ -11,19 +11,25 @@ import (
 
 	"causeway/host/driver"
 	"causeway/host/worker/link"
+	"causeway/host/worker/precopy"
 )
 
 // A session also moves without its guest memory, as bytes that another host may read: a parked worker writes what it is made of and stays as it is,
 // and a worker there begins parked, with the same session, until the guest lends its pages again.
 
 // export writes a parked session to a stream, which it takes over. It waits for who reads.
-func (w *Worker) export(l *leased, stream int) error {
-	h, err := newHandover(stream, 0)
+func (s *starter) export(w *Worker, m link.Export) error {
+	h, err := newHandover(m.Stream.FD(), 0)
 	if err != nil {
 		return err
 	}
 	defer h.close()
-	if err := w.whileParked(func() { err = w.exportTo(h, l) }); err != nil {
+	if m.Ahead {
+		if h.send, err = s.ahead.take(); err != nil {
+			return err
+		}
+	}
+	if err := w.whileParked(func() { err = w.exportTo(h, s.leased) }); err != nil {
 		return err
 	}
 	return err
@@ -41,6 +47,9 @@ func (w *Worker) exportTo(h *handover, l *leased) error {
 		return err
 	}
 	snap.Leased = l.bare()
+	if err := h.send.Still(h.out); err != nil {
+		return err
+	}
 	_, err = h.sendSession(w, snap)
 	return err
 }
@@ -98,6 +107,7 @@ func (s *starter) receiveParked(stream int) (*Worker, error) {
 		return nil, err
 	}
 	defer h.close()
+	h.recv = precopy.NewReceiver(cmp.Or(s.cfg.MemoryLimit, localMost), maxRanges)
 	if err := s.sealed(); err != nil {
 		return nil, err
 	}
@@ -106,6 +116,14 @@ func (s *starter) receiveParked(stream int) (*Worker, error) {
 	}
 	bell, err := s.awaitBell()
 	if err != nil {
+		return nil, err
+	}
+	b, err := s.gpu() // whose context is made, and memory taken ahead, while the session still runs where it was
+	if err == nil {
+		err = h.readAhead(s.log)
+	}
+	if err != nil {
+		_ = unix.Close(bell)
 		return nil, err
 	}
 	snap, err := readSnapshot(h.in)
@@ -121,10 +139,6 @@ func (s *starter) receiveParked(stream int) (*Worker, error) {
 		return nil, err
 	}
 	s.leased = l
-	b, err := s.gpu()
-	if err != nil {
-		return nil, err
-	}
 	w, err := s.session(l, b)
 	if err != nil {
 		return nil, err

@@ -25,6 +25,7 @@ type handover struct {
 	in   *state.Reader
 	send *precopy.Sender
 	recv *precopy.Receiver
+	idle bool // nothing may come for as long as the other end wants
 }
 
 // handoverLimit bounds one step of a peer that has hung.
@@ -43,7 +44,11 @@ func newHandover(stream int, most uint64) (*handover, error) {
 
 // Read implements io.Reader, with a limit for a peer that hangs.
 func (h *handover) Read(b []byte) (int, error) {
-	_ = h.conn.SetReadDeadline(time.Now().Add(handoverLimit))
+	limit := time.Now().Add(handoverLimit)
+	if h.idle {
+		limit = time.Time{}
+	}
+	_ = h.conn.SetReadDeadline(limit)
 	return h.conn.Read(b)
 }
 

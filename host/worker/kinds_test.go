@@ -92,6 +92,8 @@ var follows = map[string][]string{
 	"leave":         {"runs on a connection", "runs on leased memory"},
 	"probe":         {"runs on a connection", "runs on leased memory"},
 	"export":        {"runs on a connection", "runs on leased memory"},
+	"copy":          {"runs on a connection", "runs on leased memory"},
+	"cut copy":      {"runs on a connection", "runs on leased memory"},
 }
 
 // TestEveryKind: at each stage a worker follows each kind of message, or refuses it by its name; none is dropped in silence, and no descriptor that

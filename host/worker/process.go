@@ -139,6 +139,7 @@ type starter struct {
 	budget  *memory.Budget // nil: Config.MemoryLimit, for this session alone
 	host    *memory.Budget // of the host's memory; nil: Config.HostMemory, for this session alone
 	meter   *meter.Writer  // nil: nobody reads
+	ahead   ahead          // routineLink's
 }
 
 // start shakes hands with the guest process and runs the session. conn is the guest's connection, which it takes over; -1: leased
@@ -351,7 +352,12 @@ func (s *starter) follow(w *Worker, r link.Received[link.ToWorker], end func()) 
 		go s.probe(w)
 		return nil
 	case link.Export:
-		return s.link.Send(w.exported(w.export(s.leased, m.Stream.FD())))
+		return s.link.Send(w.exported(s.export(w, m)))
+	case link.Copy:
+		return s.ahead.copy(s, w, m.Stream.FD())
+	case link.CutCopy:
+		s.ahead.cut(m.Over)
+		return nil
 	case link.Answer:
 		w.sharing.answered(m)
 		return nil

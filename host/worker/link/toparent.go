@@ -96,6 +96,22 @@ func (m *Exported) fields(c *coder) {
 	m.Status.fields(c)
 }
 
+// Copied answers Copy: a round looked at so many bytes and sent so many, Cut before its end. Total is how many bytes were written to its stream so far.
+type Copied struct {
+	forParent
+	Looked, Sent, Total uint64
+	Cut                 bool
+	Status
+}
+
+func (m *Copied) fields(c *coder) {
+	c.u64(&m.Looked)
+	c.u64(&m.Sent)
+	c.u64(&m.Total)
+	c.flag(&m.Cut)
+	m.Status.fields(c)
+}
+
 // Rebuilt answers Rebuild. After success its sender exits.
 type Rebuilt struct {
 	forParent

@@ -161,13 +161,35 @@ type Probe struct{ forWorker }
 
 func (*Probe) fields(*coder) {}
 
-// Export has a parked worker write its session to a stream socket, and stay as it is. Answer: Exported.
+// Export has a parked worker write its session to a stream socket, and stay as it is. Answer: Exported. Ahead: without the memory that rounds of
+// Copy brought, which ends them.
 type Export struct {
+	forWorker
+	Ahead  bool
+	Stream File
+}
+
+func (m *Export) fields(c *coder) {
+	c.flag(&m.Ahead)
+	c.file(&m.Stream)
+}
+
+// Copy has the worker write a round of its session's memory, while that goes on, to a stream socket; without one, to that of the round before. With
+// one what earlier rounds brought is forgotten. Answer: Copied, when the round is over.
+type Copy struct {
 	forWorker
 	Stream File
 }
 
-func (m *Export) fields(c *coder) { c.file(&m.Stream) }
+func (m *Copy) fields(c *coder) { c.file(&m.Stream) }
+
+// CutCopy ends a round that is under way early, if one is; with Over there will be no other.
+type CutCopy struct {
+	forWorker
+	Over bool
+}
+
+func (m *CutCopy) fields(c *coder) { c.flag(&m.Over) }
 
 // Resume ends a park: the leases are back.
 type Resume struct{ forWorker }

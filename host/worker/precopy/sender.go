@@ -17,6 +17,7 @@ import (
 type Round struct {
 	Looked uint64 // at
 	Sent   uint64 // blocks, without those that are all zeros
+	Cut    bool   // the context ended before the round did: what was not looked at is as in the round before
 }
 
 // Sender remembers what the receiver has. One goroutine owns it.
@@ -43,7 +44,7 @@ func NewSender() *Sender {
 }
 
 // Round sends what changed of a session that may be running: what is freed meanwhile, and reads as driver.ErrGone, the next round drops, as it adds what
-// is new. After an error the stream is of no use, and neither is s.
+// is new. When ctx ends so does the round, as a short one. After an error the stream is of no use, and neither is s.
 func (s *Sender) Round(ctx context.Context, export Export, w io.Writer) (Round, error) {
 	var done Round
 	s.round++
@@ -74,7 +75,8 @@ func (s *Sender) Round(ctx context.Context, export Export, w io.Writer) (Round, 
 		}
 		return s.look(ctx, at, c.sums, r, w, &done)
 	})
-	if err != nil {
+	done.Cut = err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err())
+	if err != nil && !done.Cut {
 		return done, err
 	}
 	return done, s.write(w, frame{kind: frameEnd, addr: s.round}, nil)

@@ -48,6 +48,11 @@ func TestEveryKind(t *testing.T) {
 				t.Error("a token holds after withdraw")
 			}
 		},
+		"copied": func(m link.ToParent) {
+			if c := <-p.Copied(); !reflect.DeepEqual(c, m) {
+				t.Errorf("copied %+v", c)
+			}
+		},
 		"wake": func(m link.ToParent) {
 			if slot := <-woken; slot != m.(link.Wake).Slot {
 				t.Errorf("slot %d was woken", slot)

@@ -50,6 +50,7 @@ type Process struct {
 	replies   chan link.ToParent
 	shared    *offer.Broker
 	measured  chan link.Use // the last Measured
+	copied    chan link.Copied
 	measuring chan struct{} // held by who measures
 	drained   chan struct{} // everything that the worker said has been read
 	done      chan struct{}
@@ -153,6 +154,7 @@ func (s *Spawner) process() (*Process, error) {
 func newProcess(conn *link.ParentEnd, shared *offer.Broker) *Process {
 	return &Process{
 		link: conn, shared: shared, replies: make(chan link.ToParent, mostReplies), measured: make(chan link.Use, 1),
+		copied:    make(chan link.Copied, 1),
 		measuring: make(chan struct{}, 1), drained: make(chan struct{}), done: make(chan struct{}),
 	}
 }
@@ -263,6 +265,12 @@ func (p *Process) follow(r link.Received[link.ToParent]) error {
 		p.shared.Withdraw(p, m.Token)
 	case link.Measured:
 		p.keepMeasured(m.Use)
+	case link.Copied:
+		select {
+		case p.copied <- m:
+		default:
+			return fmt.Errorf("%w: %s", errUnasked, link.Name(m))
+		}
 	case link.Started, link.RegionEnded, link.Parked, link.Rebuilt, link.Adopted, link.Exported, link.Probed:
 		select {
 		case p.replies <- m:
@@ -325,6 +333,9 @@ func Next[M link.ToParent](ctx context.Context, w Awaiter) (M, error) {
 	}
 	return m.(M), nil
 }
+
+// Copied brings the answer to each link.Copy, whose sender takes it. It may be under way for long, while others of the worker's answers are awaited.
+func (p *Process) Copied() <-chan link.Copied { return p.copied }
 
 // PID is the worker's process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }

@@ -46,14 +46,11 @@ func (g *Guest) SaveSome(n int) error {
 
 // LoadSome gives the device at a socket a part of a state, and goes away as QEMU does that is killed.
 func LoadSome(socket string, part []byte) error {
-	f, err := vhosttest.Dial(socket)
+	f, err := Await(socket)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if err := f.Handshake(); err != nil {
-		return err
-	}
 	w, err := begin(f, stateLoad)
 	if err != nil {
 		return err
@@ -66,10 +63,28 @@ func LoadSome(socket string, part []byte) error {
 // Move goes to the device at another socket, which loads state, with memory and stopped rings. The connection to the device that the guest came from
 // is returned; with an error the guest has stayed there.
 func (g *Guest) Move(socket string, state []byte) (left *vhosttest.Frontend, err error) {
+	f, err := Await(socket)
+	if err != nil {
+		return nil, err
+	}
+	return g.MoveTo(f, state)
+}
+
+// Await connects to a device as a QEMU does that waits for a VM.
+func Await(socket string) (*vhosttest.Frontend, error) {
 	f, err := vhosttest.Dial(socket)
 	if err != nil {
 		return nil, err
 	}
+	if err := f.Handshake(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// MoveTo is Move to where somebody waits, who is gone after an error.
+func (g *Guest) MoveTo(f *vhosttest.Frontend, state []byte) (left *vhosttest.Frontend, err error) {
 	if err := load(f, state); err != nil {
 		f.Close()
 		return nil, err
@@ -103,9 +118,6 @@ func (q *queue) renew() (err error) {
 }
 
 func load(f *vhosttest.Frontend, state []byte) error {
-	if err := f.Handshake(); err != nil {
-		return err
-	}
 	w, err := begin(f, stateLoad)
 	if err != nil {
 		return err

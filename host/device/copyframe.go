@@ -1,0 +1,119 @@
+package device
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"causeway/remote"
+)
+
+/*
+Memory of sessions goes ahead of their VM on one connection between its device processes at both hosts, which others have made and authenticated. It
+carries frames: a header of 12 bytes (kind, stream, size of what follows; little-endian) and a body. The source says hello and is welcomed; then each
+session is a stream, by number from one on, of what its worker writes of its memory (package precopy). When the VM stands the source seals each: by
+its length and sum. A stream that was sealed is kept for the VM's state, which names it by its token, and ends with the connection otherwise.
+*/
+
+// Kinds of frames from the source.
+const (
+	copyHello = 1 + iota // helloBody as JSON
+	copyOpen             // openBody: a stream begins
+	copyData             // of a stream
+	copySeal             // sealBody: that was all
+	copyDrop             // a stream ends, and is not needed
+	copyPing             // the source is there
+)
+
+// Kinds of frames from the destination.
+const (
+	copyWelcome = 65 + iota
+	copyRefused // of a stream, or of all (0): why
+	copySealed  // of a stream: it has all of it, and its VM is awaited here
+)
+
+// Bounds of frames.
+const (
+	copyHeader   = 12
+	mostCopyData = 128 << 10
+	mostCopyText = 4096
+	tokenSize    = 16
+	openSize     = tokenSize + 3*4
+	sealSize     = 8 + 4
+)
+
+// copyBounds are the sizes that the body of a kind may have: least and most.
+var copyBounds = map[uint32][2]uint32{
+	copyHello: {2, mostCopyText}, copyOpen: {openSize, openSize}, copyData: {1, mostCopyData}, copySeal: {sealSize, sealSize}, copyDrop: {}, copyPing: {},
+	copyWelcome: {}, copyRefused: {0, mostCopyText}, copySealed: {},
+}
+
+// copyFrame is one that is within the bounds of its kind.
+type copyFrame struct {
+	kind, stream uint32
+	body         []byte
+}
+
+// readCopyFrame reads a frame, whose body lies in buf until the next.
+func readCopyFrame(r io.Reader, buf []byte) (copyFrame, error) {
+	var h [copyHeader]byte
+	if _, err := io.ReadFull(r, h[:]); err != nil {
+		return copyFrame{}, err
+	}
+	f := copyFrame{kind: binary.LittleEndian.Uint32(h[:]), stream: binary.LittleEndian.Uint32(h[4:])}
+	size := binary.LittleEndian.Uint32(h[8:])
+	if most, ok := copyBounds[f.kind]; !ok || size < most[0] || size > most[1] {
+		return f, fmt.Errorf("%w: kind %d of %d bytes", errCopyFrame, f.kind, size)
+	}
+	f.body = buf[:size]
+	_, err := io.ReadFull(r, f.body)
+	return f, err
+}
+
+// putCopyHeader writes the header in front of a body that lies in b behind it.
+func putCopyHeader(b []byte, kind, stream uint32) []byte {
+	binary.LittleEndian.PutUint32(b, kind)
+	binary.LittleEndian.PutUint32(b[4:], stream)
+	binary.LittleEndian.PutUint32(b[8:], uint32(len(b)-copyHeader))
+	return b
+}
+
+// helloBody is what both sides must agree on.
+type helloBody struct {
+	Version  uint32 `json:"version"`
+	Protocol uint32 `json:"protocol"`
+	Backend  string `json:"backend"`
+	GPU      string `json:"gpu"`
+	Memory   uint64 `json:"memory"` // bytes in use by the sessions
+}
+
+// copyVersion is that of frames and of the stream in them.
+const copyVersion = 1
+
+func (d *Device) copyHello() helloBody {
+	return helloBody{copyVersion, remote.ProtocolVersion, d.opts.Worker.GPU, d.opts.Tree.GPU, d.budget.Used()}
+}
+
+// fits says why sessions of another device cannot come to this one.
+func (d *Device) fits(body []byte) error {
+	var h helloBody
+	ours := d.copyHello()
+	if err := json.Unmarshal(body, &h); err != nil {
+		return fmt.Errorf("hello: %w", err)
+	}
+	limit := d.budget.Limit()
+	switch {
+	case h.Version != ours.Version:
+		return fmt.Errorf("%w: pre-copy of version %d, this host has %d", errElsewhere, h.Version, ours.Version)
+	case h.Protocol != ours.Protocol:
+		return fmt.Errorf("%w: protocol version %d, this host has %d", errElsewhere, h.Protocol, ours.Protocol)
+	case h.Backend != ours.Backend:
+		return fmt.Errorf("%w: the backend is %.64q there, %q here", errElsewhere, h.Backend, ours.Backend)
+	case h.GPU != ours.GPU:
+		return fmt.Errorf("%w: the GPU is %.64q there, %q here", errElsewhere, h.GPU, ours.GPU)
+	case limit != 0 && h.Memory > limit:
+		return fmt.Errorf("%w: its programs use %d bytes of GPU memory, it may use %d here", errElsewhere, h.Memory, limit)
+	}
+	return nil
+}

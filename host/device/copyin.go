@@ -1,0 +1,309 @@
+package device
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"causeway/host/api"
+	"causeway/virtio/fs"
+)
+
+// copyIn is the memory of sessions that comes ahead of their VM. Each has a worker already, which holds what came until the session does.
+type copyIn struct {
+	mu      sync.Mutex
+	conn    io.Closer // nil: none is open
+	began   time.Time
+	total   uint64
+	streams map[uint32]*arrival
+	expiry  *time.Timer
+}
+
+// arrival is a session that is not here yet, but for its worker.
+type arrival struct {
+	token [tokenSize]byte
+	s     *session
+	proc  workerProcess
+	conn  *net.UnixConn // to the worker
+	sum   uint32
+	bytes uint64
+	whole bool // it was sealed; copyIn.mu is held
+}
+
+// Times of a destination.
+const (
+	// silentLimit is how long a source may say nothing at all.
+	silentLimit = 30 * time.Second
+	// claimLimit is how long what was sealed waits for the state of its VM when the connection has ended.
+	claimLimit = moveLimit
+	// leaveLimit is how long the sessions of a VM that has just gone, or of an earlier pre-copy, may take to end.
+	leaveLimit = 2 * time.Second
+	leaveLook  = 10 * time.Millisecond
+)
+
+var errNoVM = errors.New("no VM is awaited here")
+
+// deadliner is a connection that can be bounded in time.
+type deadliner interface{ SetReadDeadline(time.Time) error }
+
+// CopyFrom takes memory of sessions that comes ahead of them over conn, which it takes over, until that ends. What was not sealed then is gone.
+func (d *Device) CopyFrom(ctx context.Context, conn io.ReadWriteCloser) error {
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if err := d.in.begin(d, conn); err != nil {
+		return errors.Join(err, answer(conn, copyRefused, 0, err))
+	}
+	err := d.copyFrom(conn)
+	if !errors.Is(err, io.EOF) {
+		_ = answer(conn, copyRefused, 0, err)
+	}
+	n := d.in.ended()
+	d.log.Info("pre-copy from another host has ended", "sessions_kept", n, "bytes", d.in.total, "reason", err)
+	return err
+}
+
+// begin makes conn the connection. What is left of an earlier one goes.
+func (in *copyIn) begin(d *Device, conn io.Closer) error {
+	in.mu.Lock()
+	if in.conn != nil {
+		in.mu.Unlock()
+		return errCopyBusy
+	}
+	in.conn = conn
+	in.mu.Unlock()
+	in.unclaimed(nil)
+	for late := time.Now().Add(leaveLimit); len(d.all()) > 0; time.Sleep(leaveLook) {
+		if time.Now().After(late) {
+			in.ended()
+			return fmt.Errorf("%w: a VM with %d sessions is here", errElsewhere, len(d.all()))
+		}
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.streams, in.total, in.began = map[uint32]*arrival{}, 0, time.Now()
+	return nil
+}
+
+// ended notes the end of the connection: what was not sealed goes, the rest waits a while. It returns how many wait.
+func (in *copyIn) ended() int {
+	in.unclaimed(func(a *arrival) bool { return !a.whole })
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.conn = nil
+	if len(in.streams) > 0 {
+		in.expiry = time.AfterFunc(claimLimit, func() { in.unclaimed(nil) })
+	}
+	return len(in.streams)
+}
+
+// unclaimed ends the sessions for which no state came; nil: all.
+func (in *copyIn) unclaimed(which func(*arrival) bool) {
+	in.mu.Lock()
+	var gone []*arrival
+	for id, a := range in.streams {
+		if which == nil || which(a) {
+			gone = append(gone, a)
+			delete(in.streams, id)
+		}
+	}
+	if in.expiry != nil && len(in.streams) == 0 {
+		in.expiry.Stop()
+		in.expiry = nil
+	}
+	in.mu.Unlock()
+	for _, a := range gone {
+		a.end()
+	}
+}
+
+// end ends a session that does not come.
+func (a *arrival) end() {
+	_ = a.conn.Close()
+	a.s.fail(nil)
+	a.s.Release()
+}
+
+// claim is the session whose memory came ahead under a token. An empty one is nobody's, and says that this VM's state has all memory.
+func (in *copyIn) claim(token []byte, c fs.Caller) (*session, error) {
+	if len(token) == 0 {
+		in.unclaimed(func(a *arrival) bool { return !a.whole })
+		return nil, nil
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for id, a := range in.streams {
+		if !bytes.Equal(a.token[:], token) {
+			continue
+		}
+		if !a.whole || a.s.caller != c {
+			break
+		}
+		delete(in.streams, id)
+		return a.s, nil
+	}
+	return nil, fmt.Errorf("%w: what went ahead of its memory did not come here, or is gone", errElsewhere)
+}
+
+func (in *copyIn) status() (api.Copy, bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return api.Copy{Way: api.CopyIn, Since: in.began, Sessions: len(in.streams), Total: in.total}, in.conn != nil || len(in.streams) > 0
+}
+
+// copyFrom follows a source.
+func (d *Device) copyFrom(conn io.ReadWriter) error {
+	buf := make([]byte, mostCopyData)
+	for greeted := false; ; {
+		if c, ok := conn.(deadliner); ok {
+			_ = c.SetReadDeadline(time.Now().Add(silentLimit))
+		}
+		f, err := readCopyFrame(conn, buf)
+		if err != nil {
+			return err
+		}
+		if greeted != (f.kind != copyHello) {
+			return fmt.Errorf("%w: kind %d, greeted: %v", errCopyFrame, f.kind, greeted)
+		}
+		if !greeted {
+			if err := d.fits(f.body); err != nil {
+				return err
+			}
+			d.log.Info("memory comes ahead of a VM")
+			greeted = true
+			err = answer(conn, copyWelcome, 0, nil)
+		} else {
+			err = d.follows(conn, f)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// follows does what a frame of a source says. What is wrong with one session is told, and the others' goes on.
+func (d *Device) follows(conn io.Writer, f copyFrame) error {
+	d.in.mu.Lock()
+	d.in.total += uint64(copyHeader + len(f.body))
+	a := d.in.streams[f.stream]
+	d.in.mu.Unlock()
+	var err error
+	switch {
+	case f.kind == copyPing:
+		return nil
+	case f.kind == copyOpen:
+		if a != nil || f.stream == 0 {
+			return fmt.Errorf("%w: stream %d begins twice", errCopyFrame, f.stream)
+		}
+		if err = d.arrives(f); err == nil {
+			return nil
+		}
+	case f.kind == copyData || f.kind == copySeal || f.kind == copyDrop:
+		if a == nil && f.kind == copySeal {
+			return answer(conn, copyRefused, f.stream, errors.New("it is gone"))
+		}
+		if a == nil {
+			return nil // it was refused, and the source does not know yet
+		}
+		switch f.kind {
+		case copyData:
+			err = a.take(f.body)
+		case copySeal:
+			if err = d.sealed(a, f.body); err == nil {
+				return answer(conn, copySealed, f.stream, nil)
+			}
+		default:
+			d.in.unclaimed(func(x *arrival) bool { return x == a })
+			return nil
+		}
+		if err == nil {
+			return nil
+		}
+	default:
+		return fmt.Errorf("%w: kind %d from a source", errCopyFrame, f.kind)
+	}
+	d.log.Warn("memory of a session is not taken ahead", "stream", f.stream, "error", err)
+	if a != nil {
+		d.in.unclaimed(func(x *arrival) bool { return x == a })
+	}
+	return answer(conn, copyRefused, f.stream, err)
+}
+
+// arrives makes a session whose worker waits for what comes ahead.
+func (d *Device) arrives(f copyFrame) error {
+	n := func(i int) uint32 { return binary.LittleEndian.Uint32(f.body[tokenSize+4*i:]) }
+	opened, errno := d.Open(fs.Caller{UID: n(0), GID: n(1), PID: n(2)})
+	if errno != 0 {
+		return fmt.Errorf("%w: %w", errElsewhere, errno)
+	}
+	s := opened.(*session)
+	var a *arrival
+	err := s.onRoutine(func() (err error) {
+		a, err = s.expect()
+		return err
+	})
+	if err != nil {
+		s.fail(nil)
+		s.Release()
+		return err
+	}
+	a.s = s
+	copy(a.token[:], f.body)
+	s.mu.Lock()
+	s.arrival = a
+	s.mu.Unlock()
+	d.in.mu.Lock()
+	d.in.streams[f.stream] = a
+	d.in.mu.Unlock()
+	return nil
+}
+
+// take gives the worker what came.
+func (a *arrival) take(b []byte) error {
+	if a.whole {
+		return fmt.Errorf("%w: data behind the seal", errCopyFrame)
+	}
+	if _, err := (patient{a.conn}).Write(b); err != nil {
+		// The worker says why it takes no more.
+		var said error
+		if err2 := a.s.onRoutine(func() error { said = a.s.adopted(a.proc); return nil }); err2 != nil {
+			said = err
+		}
+		return said
+	}
+	a.sum = crc32.Update(a.sum, castagnoli, b)
+	a.bytes += uint64(len(b))
+	return nil
+}
+
+// sealed keeps a session for its VM's state, if that is awaited here.
+func (d *Device) sealed(a *arrival, body []byte) error {
+	n, sum := binary.LittleEndian.Uint64(body), binary.LittleEndian.Uint32(body[8:])
+	switch {
+	case n != a.bytes || sum != a.sum:
+		return fmt.Errorf("%w: %d bytes of sum %#x came, of %d of sum %#x", errCopyFrame, a.bytes, a.sum, n, sum)
+	case !d.connected.Load():
+		return errNoVM
+	}
+	d.in.mu.Lock()
+	defer d.in.mu.Unlock()
+	a.whole = true
+	return nil
+}
+
+// answer sends a frame to a source; err is its text.
+func answer(conn io.Writer, kind, stream uint32, err error) error {
+	b := make([]byte, copyHeader)
+	if err != nil {
+		text := err.Error()
+		b = append(b, text[:min(len(text), mostCopyText)]...)
+	}
+	_, err = conn.Write(putCopyHeader(b, kind, stream))
+	return err
+}

@@ -1,0 +1,293 @@
+package device
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"causeway/host/api"
+	"causeway/host/worker/precopy"
+)
+
+// Errors of pre-copies.
+var (
+	errCopyFrame = errors.New("bad frame of a pre-copy")
+	errCopyBusy  = errors.New("a pre-copy of this vGPU is under way")
+	errCopyOver  = errors.New("the pre-copy has ended")
+)
+
+// CopyOptions say how a device sends memory ahead.
+type CopyOptions struct {
+	Bandwidth uint64        // bytes a second; 0: as fast as goes
+	Pause     time.Duration // what the last round may take; 0: DefaultCopyPause
+}
+
+// DefaultCopyPause is how long the memory that is left may take to send when rounds end.
+const DefaultCopyPause = 50 * time.Millisecond
+
+// Times of a source.
+const (
+	helloLimit = 10 * time.Second
+	pingEvery  = 5 * time.Second
+	// sealLimit is how much longer the VM stands when the other host has gone silent: then all memory goes with the state.
+	sealLimit = 2 * time.Second
+	// keepUpLeast, or keepUp times what it takes, lies between rounds when what is left fits the pause.
+	keepUpLeast = 500 * time.Millisecond
+	keepUp      = 3
+)
+
+// copyOut sends the memory of a device's sessions ahead of them.
+type copyOut struct {
+	d     *Device
+	conn  io.ReadWriteCloser
+	opt   CopyOptions
+	limit *rate.Limiter // nil: none
+
+	writing sync.Mutex // orders frames
+
+	welcome chan struct{}
+	over    context.Context // ends with the pre-copy, its cause says why
+	end     context.CancelCauseFunc
+	hurry   context.Context // ends when the VM stands: no limit of bandwidth holds from then on
+	hasten  context.CancelFunc
+
+	mu      sync.Mutex
+	streams map[*session]*outStream
+	last    uint32
+	st      api.Copy
+}
+
+// CopyTo sends the memory of all sessions ahead over conn, which it takes over, until ctx or the connection ends, or the VM is gone.
+func (d *Device) CopyTo(ctx context.Context, conn io.ReadWriteCloser, opt CopyOptions) error {
+	if opt.Pause <= 0 {
+		opt.Pause = DefaultCopyPause
+	}
+	o := &copyOut{d: d, conn: conn, opt: opt, welcome: make(chan struct{}), streams: map[*session]*outStream{}, st: api.Copy{Way: api.CopyOut, Since: time.Now()}}
+	if opt.Bandwidth > 0 {
+		o.limit = rate.NewLimiter(rate.Limit(opt.Bandwidth), max(int(min(opt.Bandwidth/20, 64<<20)), mostCopyData))
+	}
+	o.over, o.end = context.WithCancelCause(ctx)
+	o.hurry, o.hasten = context.WithCancel(o.over)
+	defer o.hasten()
+	defer context.AfterFunc(o.over, func() { _ = conn.Close() })()
+	if !d.out.CompareAndSwap(nil, o) {
+		_ = conn.Close()
+		return errCopyBusy
+	}
+	go o.routineAnswers()
+	err := o.run()
+	o.end(err)
+	err = context.Cause(o.over)
+	_ = conn.Close()
+	o.close()
+	d.out.Store(nil)
+	d.mu.Lock()
+	st := o.status()
+	d.copied += st.Total
+	d.mu.Unlock()
+	d.log.Info("pre-copy has ended", "rounds", st.Rounds, "bytes", st.Total, "reason", err)
+	return err
+}
+
+func (o *copyOut) run() error {
+	b, err := json.Marshal(o.d.copyHello())
+	if err == nil {
+		err = o.write(copyHello, 0, b)
+	}
+	if err != nil {
+		return err
+	}
+	t := time.NewTimer(helloLimit)
+	defer t.Stop()
+	select {
+	case <-o.welcome:
+	case <-o.over.Done():
+		return context.Cause(o.over)
+	case <-t.C:
+		return fmt.Errorf("%w: no answer from the other host", errCopyOver)
+	}
+	go o.routinePing()
+	pace := precopy.Pace{Pause: o.opt.Pause}
+	for {
+		begin := time.Now()
+		r := o.round()
+		took := time.Since(begin)
+		ready := o.counted(r, took, &pace)
+		nap := time.Duration(0)
+		if ready {
+			nap = max(keepUpLeast, keepUp*took)
+		}
+		select {
+		case <-o.over.Done():
+			return context.Cause(o.over)
+		case <-time.After(nap):
+		}
+	}
+}
+
+// counted notes a round, and reports whether what is left is little enough, or as little as it gets.
+func (o *copyOut) counted(r precopy.Round, took time.Duration, pace *precopy.Pace) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.st.Rounds++
+	o.st.Looked, o.st.Sent, o.st.Took = r.Looked, r.Sent, took
+	if !o.st.Ready {
+		o.st.Ready = !pace.Next(r, took)
+		o.st.Stuck = o.st.Ready && pace.Stuck()
+		if o.st.Ready {
+			o.d.log.Info("pre-copy is ready for the VM to stop", "rounds", o.st.Rounds, "bytes", o.st.Total, "last", r.Sent, "took", took.Round(time.Millisecond), "falls", !pace.Stuck())
+		}
+	}
+	o.d.log.Debug("round of a pre-copy", "round", o.st.Rounds, "looked_at", r.Looked, "sent", r.Sent, "took", took)
+	return o.st.Ready
+}
+
+// round has all sessions that run copied once more.
+func (o *copyOut) round() (sum precopy.Round) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	there := map[*session]bool{}
+	for _, s := range o.d.all() {
+		there[s] = true
+		wg.Go(func() {
+			r, err := o.roundOf(s)
+			if err != nil {
+				s.log.Warn("its memory does not go ahead", "error", err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			sum.Looked += r.Looked
+			sum.Sent += r.Sent
+		})
+	}
+	wg.Wait()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for s, x := range o.streams {
+		if !there[s] {
+			delete(o.streams, s)
+			go o.drop(x)
+		}
+	}
+	return sum
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// write sends a frame.
+func (o *copyOut) write(kind, stream uint32, body []byte) error {
+	return o.send(putCopyHeader(append(make([]byte, copyHeader), body...), kind, stream))
+}
+
+func (o *copyOut) send(frame []byte) error {
+	o.writing.Lock()
+	defer o.writing.Unlock()
+	if _, err := o.conn.Write(frame); err != nil {
+		err = fmt.Errorf("to the other host: %w", err)
+		o.end(err)
+		return err
+	}
+	o.mu.Lock()
+	o.st.Total += uint64(len(frame))
+	o.mu.Unlock()
+	return nil
+}
+
+// routinePing lets the other side tell a source that has nothing to send from one that is gone.
+func (o *copyOut) routinePing() {
+	t := time.NewTicker(pingEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-o.over.Done():
+			return
+		case <-t.C:
+			_ = o.write(copyPing, 0, nil)
+		}
+	}
+}
+
+// routineAnswers follows what the other side says.
+func (o *copyOut) routineAnswers() {
+	buf := make([]byte, mostCopyData)
+	for {
+		f, err := readCopyFrame(o.conn, buf)
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = fmt.Errorf("%w: the connection was closed", errCopyOver)
+			}
+			o.end(err)
+			return
+		}
+		if err := o.answered(f); err != nil {
+			o.end(err)
+			return
+		}
+	}
+}
+
+func (o *copyOut) answered(f copyFrame) error {
+	switch f.kind {
+	case copyWelcome:
+		select {
+		case <-o.welcome:
+			return fmt.Errorf("%w: welcomed twice", errCopyFrame)
+		default:
+			close(o.welcome)
+		}
+		return nil
+	case copyRefused, copySealed:
+	default:
+		return fmt.Errorf("%w: kind %d from a destination", errCopyFrame, f.kind)
+	}
+	var why error
+	if f.kind == copyRefused {
+		why = fmt.Errorf("the other host: %s", printable(f.body))
+	}
+	if f.stream == 0 && why != nil {
+		return why
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for s, x := range o.streams {
+		if x.id != f.stream {
+			continue
+		}
+		if why != nil {
+			x.fail(why)
+			o.st.Why = why.Error()
+			s.log.Warn("its memory does not go ahead", "error", why)
+		}
+		select {
+		case x.answer <- why:
+		default: // nobody asked
+		}
+	}
+	return nil
+}
+
+// printable is text of another host for a log.
+func printable(b []byte) string { return fmt.Sprintf("%.*q", mostCopyText, b) }
+
+func (o *copyOut) close() {
+	o.mu.Lock()
+	list := o.streams
+	o.streams = map[*session]*outStream{}
+	o.mu.Unlock()
+	for _, x := range list {
+		x.stop()
+	}
+}
+
+func (o *copyOut) status() api.Copy {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.st
+}

@@ -1,0 +1,182 @@
+package device
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"hash/crc32"
+	"net"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/host/worker/link"
+	"causeway/host/worker/precopy"
+)
+
+// outStream is a session's part.
+type outStream struct {
+	id    uint32
+	token [tokenSize]byte
+	proc  workerProcess
+	conn  *net.UnixConn // what the worker writes comes out of it
+
+	busy   sync.Mutex // held during a round
+	order  sync.Mutex // orders what the worker is told
+	sealed bool       // no round begins any more; order is held
+	rounds int        // whole ones; busy is held
+	wrote  uint64     // by the worker so far; busy is held
+
+	mu     sync.Mutex
+	sent   uint64
+	sum    uint32
+	moved  chan struct{} // closed and made anew when sent grows
+	answer chan error    // to the seal
+	failed error         // the other side refused it, or the worker
+}
+
+// roundOf is a round of one session; the first begins its stream, as does one of another worker.
+func (o *copyOut) roundOf(s *session) (sum precopy.Round, err error) {
+	s.mu.Lock()
+	p, st := s.proc, s.state
+	s.mu.Unlock()
+	o.mu.Lock()
+	x := o.streams[s]
+	o.mu.Unlock()
+	if x != nil && x.proc != p {
+		o.forget(s, x)
+		x = nil
+	}
+	if p == nil || st != running && st != parking && st != parked {
+		return sum, nil
+	}
+	theirs := -1
+	if x == nil {
+		if x, theirs, err = o.open(s, p); err != nil {
+			return sum, err
+		}
+		defer unix.Close(theirs)
+	}
+	if x.why() != nil {
+		return sum, nil
+	}
+	x.busy.Lock()
+	defer x.busy.Unlock()
+	x.order.Lock()
+	if x.sealed {
+		x.order.Unlock()
+		return sum, nil
+	}
+	select {
+	case <-p.Copied(): // to an earlier pre-copy, which did not wait for it
+	default:
+	}
+	err = p.Send(link.Copy{Stream: link.FileOf(theirs)})
+	x.order.Unlock()
+	if err != nil {
+		return sum, nil // the session ends
+	}
+	select {
+	case m := <-p.Copied():
+		if err := m.Err(); err != nil {
+			x.fail(err)
+			return sum, err
+		}
+		x.wrote = m.Total
+		if !m.Cut {
+			x.rounds++
+		}
+		return precopy.Round{Looked: m.Looked, Sent: m.Sent}, nil
+	case <-p.Done():
+	case <-o.over.Done():
+	}
+	return sum, nil
+}
+
+// open begins a session's stream. theirs is the worker's end, for the caller to close.
+func (o *copyOut) open(s *session, p workerProcess) (x *outStream, theirs int, err error) {
+	ours, theirs, err := streamPair()
+	if err != nil {
+		return nil, -1, err
+	}
+	o.mu.Lock()
+	o.last++
+	x = &outStream{id: o.last, proc: p, conn: ours, moved: make(chan struct{}), answer: make(chan error, 1)}
+	_, _ = rand.Read(x.token[:])
+	o.streams[s] = x
+	o.st.Sessions = len(o.streams)
+	o.mu.Unlock()
+	b := append([]byte(nil), x.token[:]...)
+	for _, n := range []uint32{s.caller.UID, s.caller.GID, s.caller.PID} {
+		b = binary.LittleEndian.AppendUint32(b, n)
+	}
+	if err := o.write(copyOpen, x.id, b); err != nil {
+		_ = unix.Close(theirs)
+		return nil, -1, err
+	}
+	go o.routinePump(x)
+	return x, theirs, nil
+}
+
+// routinePump sends what a worker writes.
+func (o *copyOut) routinePump(x *outStream) {
+	b := make([]byte, copyHeader+mostCopyData)
+	for {
+		n, err := x.conn.Read(b[copyHeader:])
+		if err != nil {
+			return // it was closed, or the worker is gone
+		}
+		if o.limit != nil {
+			_ = o.limit.WaitN(o.hurry, n) // an error is haste
+		}
+		if err := o.send(putCopyHeader(b[:copyHeader+n], copyData, x.id)); err != nil {
+			_ = x.conn.Close() // who writes is told
+			return
+		}
+		x.mu.Lock()
+		x.sum = crc32.Update(x.sum, castagnoli, b[copyHeader:copyHeader+n])
+		x.sent += uint64(n)
+		close(x.moved)
+		x.moved = make(chan struct{})
+		x.mu.Unlock()
+	}
+}
+
+func (x *outStream) fail(err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.failed == nil {
+		x.failed = err
+	}
+}
+
+func (x *outStream) why() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.failed
+}
+
+// forget ends a stream that is of no use.
+func (o *copyOut) forget(s *session, x *outStream) {
+	o.mu.Lock()
+	if o.streams[s] == x {
+		delete(o.streams, s)
+	}
+	o.mu.Unlock()
+	o.drop(x)
+}
+
+func (o *copyOut) drop(x *outStream) {
+	x.stop()
+	_ = o.write(copyDrop, x.id, nil)
+}
+
+// stop has the worker write no more, and forget what it wrote.
+func (x *outStream) stop() {
+	_ = x.conn.Close()
+	x.order.Lock()
+	defer x.order.Unlock()
+	if !x.sealed {
+		x.sealed = true
+		_ = x.proc.Send(link.CutCopy{Over: true})
+	}
+}

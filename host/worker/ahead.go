@@ -1,0 +1,140 @@
+package worker
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/host/driver"
+	"causeway/host/worker/link"
+	"causeway/host/worker/precopy"
+)
+
+// ahead is memory of a session that goes ahead of it to another host, a round at a time and beside the consumer. The parent says when there is another
+// one, and carries what is written. The link's goroutine owns it; a round's goroutine owns h until it closes done.
+type ahead struct {
+	h      *handover // nil: nothing went ahead
+	total  uint64    // bytes written to h
+	failed bool      // a round did
+	cancel context.CancelFunc
+	done   chan struct{} // closed: no round is under way
+}
+
+var errNoCopy = errors.New("no memory went ahead, or not well")
+
+// copy begins a round, on a stream of its own or on that of the last.
+func (a *ahead) copy(s *starter, w *Worker, stream int) error {
+	if a.h != nil && a.running() {
+		if stream >= 0 {
+			_ = unix.Close(stream)
+		}
+		return fmt.Errorf("%w: a round is under way", link.ErrUnexpected)
+	}
+	if stream >= 0 {
+		a.drop()
+		h, err := newHandover(stream, 0)
+		if err != nil {
+			return s.link.Send(link.Copied{Status: link.StatusOf(unix.EIO, err)})
+		}
+		a.h = h
+	}
+	p, ok := w.session.(driver.Precopier)
+	switch {
+	case !ok:
+		return s.link.Send(link.Copied{Status: link.StatusOf(unix.EOPNOTSUPP, errors.New("this GPU's memory cannot be read while programs run"))})
+	case a.h == nil:
+		return s.link.Send(link.Copied{Status: link.StatusOf(unix.EINVAL, errNoCopy)})
+	}
+	var ctx context.Context
+	ctx, a.cancel = context.WithCancel(context.Background())
+	a.done = make(chan struct{})
+	go func() {
+		defer close(a.done)
+		_ = s.link.Send(a.round(ctx, p)) // a parent that is gone asks nothing
+	}()
+	return nil
+}
+
+// round is one, as its answer. After an error the stream has ended.
+func (a *ahead) round(ctx context.Context, p driver.Precopier) link.Copied {
+	b := bufio.NewWriterSize(counted{a}, 256<<10)
+	r, err := a.h.send.Round(ctx, p.ExportRunning, b)
+	if err = errors.Join(err, b.Flush()); err != nil {
+		a.h.close()
+		a.failed = true
+	}
+	return link.Copied{Looked: r.Looked, Sent: r.Sent, Total: a.total, Cut: r.Cut, Status: link.StatusOf(unix.EIO, err)}
+}
+
+// counted counts what is written ahead.
+type counted struct{ a *ahead }
+
+// Write implements io.Writer.
+func (c counted) Write(b []byte) (int, error) {
+	n, err := c.a.h.Write(b)
+	c.a.total += uint64(n)
+	return n, err
+}
+
+func (a *ahead) running() bool {
+	if a.done == nil {
+		return false
+	}
+	select {
+	case <-a.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// cut ends a round early. over: there will be no other.
+func (a *ahead) cut(over bool) {
+	if a.cancel != nil {
+		a.cancel()
+	}
+	if over {
+		a.drop()
+	}
+}
+
+// take ends the rounds: what the receiver lacks is the returned sender's to say.
+func (a *ahead) take() (*precopy.Sender, error) {
+	h := a.h
+	if failed := a.drop(); failed || h == nil {
+		return nil, errNoCopy
+	}
+	return h.send, nil
+}
+
+// drop forgets what went ahead. A round that is under way fails, as it may wait for who reads. failed: one did.
+func (a *ahead) drop() (failed bool) {
+	if a.h == nil {
+		return false
+	}
+	if a.cancel != nil {
+		a.cancel()
+	}
+	a.h.close()
+	if a.done != nil {
+		<-a.done
+	}
+	failed = a.failed
+	*a = ahead{}
+	return failed
+}
+
+// readAhead takes the memory that comes before the session does.
+func (h *handover) readAhead(log *slog.Logger) error {
+	h.idle = true
+	defer func() { h.idle = false }()
+	if err := h.recv.Rounds(context.Background(), h.in.Rest()); err != nil {
+		return fmt.Errorf("memory ahead of the session: %w", err)
+	}
+	log.Debug("the session follows its memory")
+	return nil
+}
