@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Everything that needs a real GPU, on a machine that has one but no network and no QEMU.
 #
-#   scripts/h200.sh pack              here: binaries, programs, kernel, guest image and QEMU into build/gpu-pack.tar.xz
+#   scripts/h200.sh pack              here: binaries, programs, kernel, guest image and QEMU into build/gpu-pack.tar.xz;
+#                                     of the programs those of the variants in $VARIANTS ("13.0-static 13.0-shared"), or all
 #   scripts/h200.sh [PHASE...]        there: native run soft vm bench; all by default
 #
 # Phases: native runs the CUDA programs on the machine's own driver, run under `causeway run --gpu 0`, soft on the software
 # GPU, vm inside a VM with a vGPU on the real GPU; bench measures. Only when asked for: vmtorch runs PyTorch in a VM that sees
 # this machine's Python tree read-only (minutes, as the CPU is emulated), vmcopy measures copies in a VM, limits holds a vGPU's memory
-# limit against the driver's account, share, sandbox and node are the scripts of these names, lanes measures launches by the number of
+# limit against the driver's account, share, sandbox, node and moves are the scripts of these names (MOVES names items of the last), lanes measures launches by the number of
 # lanes and leaves profiles, walls learns the requests that the driver makes (ioctls.sh) and what it takes of a VM's memory (guestpages.sh), costs what calls and starts cost by sandbox and placement, compat makes the table of scripts/compat,
 # speed that of scripts/speed.sh, compare measures another build, which pack takes from build/before, against this one. Without a pack the programs are
 # built there by the nvcc in PATH. Logs are left in $OUT (default /tmp/causeway-gpu). A short table comes last; the status is 0 if nothing
@@ -30,16 +31,21 @@ make_pack() {
   done
   go test -c -trimpath -ldflags '-s -w' -o "$BUILD/bin/causeway-limits" ./host/device
   go build -trimpath -tags takeover -ldflags '-s -w' -o "$BUILD/bin/causeway-takeover" ./host/causeway
-  gcc -O2 -std=gnu11 scripts/bench/probe/bench.c -o "$BUILD/bin/bench" -ldl
+  go test -c -trimpath -ldflags '-s -w' -o "$BUILD/bin/causeway-cuda" ./host/driver/cuda
+  for p in bench memory launches; do gcc -O2 -std=gnu11 -pthread "scripts/bench/probe/$p.c" -o "$BUILD/bin/$p" -ldl; done
   gcc -O1 -std=gnu11 scripts/guestpages/guestpages.c -o "$BUILD/bin/guestpages" -ldl
   scripts/build-tests.sh
   scripts/qemu-bundle.sh
   images/build-initramfs.sh "$kernel" "$BUILD/images/base-$kernel.cpio.gz"
-  local parts=(bin/causeway bin/causeway-{bench,compat,limits,share,speed,takeover} bin/bench bin/guestpages lib tests qb tools "images/base-$kernel.cpio.gz" "kernels/$kernel")
+  local parts=(bin/causeway bin/causeway-{bench,compat,cuda,limits,share,speed,takeover} bin/{bench,guestpages,launches,memory} lib tests qb tools "images/base-$kernel.cpio.gz" "kernels/$kernel")
   [ ! -x "$BUILD/before/bin/causeway" ] || parts+=(before)
   say "packing $(du -shc --apparent-size "${parts[@]/#/$BUILD/}" | tail -1 | cut -f1)"
   # tests/obj and the stub are for linking only, nfpm makes packages.
-  tar c --sort=name -C "$BUILD" --exclude tests/obj --exclude tests/stubs --exclude tools/nfpm "${parts[@]}" |
+  local without=(--exclude tests/obj --exclude tests/stubs --exclude tools/nfpm) v
+  for v in "$BUILD"/tests/*-{static,shared}; do
+    [[ -z ${VARIANTS:-} || " $VARIANTS " = *" ${v##*/} "* ]] || without+=(--exclude "tests/${v##*/}")
+  done
+  tar c --sort=name -C "$BUILD" "${without[@]}" "${parts[@]}" |
     xz --lzma2=preset=6,dict=256MiB >"$pack.new" # programs repeat their static runtimes, far apart
   mv "$pack.new" "$pack"
   local size; size=$(stat -c %s "$pack")
@@ -141,6 +147,8 @@ phase_walls() {
   cp "$BUILD/logs/ioctls/met" "$out/ioctls.met" 2>/dev/null
   return $rc
 }
+# shellcheck disable=SC2086 # items are words
+phase_moves() { scripts/moves.sh --gpu "$gpu" --out "$out/moves.d" ${MOVES:-}; }
 phase_node() { scripts/node.sh --gpu "$gpu" --fault "$(ls -d "$BUILD"/tests/*-static | tail -1)/faults oob"; }
 
 # Launches from several threads natively and by the number of lanes, and where the time goes.

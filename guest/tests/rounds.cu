@@ -287,6 +287,39 @@ static void idle(Rounds &r)
     r.check(differing == 0 && whole(more, mib));
 }
 
+// written: memory of ROUNDS_MIB MiB (or one) of which a kernel writes every byte in each round, and looks at the round before's first.
+__global__ void again(uint32_t *p, size_t n, uint32_t round, unsigned long long *wrong)
+{
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
+        if (p[i] != mix((uint32_t)i) + round)
+            atomicAdd(wrong, 1ull);
+        p[i] = mix((uint32_t)i) + round + 1;
+    }
+}
+__global__ void first(uint32_t *p, size_t n)
+{
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
+        p[i] = mix((uint32_t)i);
+}
+static void written(Rounds &r)
+{
+    enum { BLOCKS = 1024 };
+    size_t n = (size_t)(getenv("ROUNDS_MIB") ? strtoul(getenv("ROUNDS_MIB"), nullptr, 10) : 1) << 18;
+    uint32_t *p;
+    unsigned long long *wrong, got;
+    CUDA(cudaMalloc(&p, n * 4));
+    CUDA(cudaMalloc(&wrong, sizeof *wrong));
+    CUDA(cudaMemset(wrong, 0, sizeof *wrong));
+    first<<<few ? 8 : BLOCKS, BLOCK>>>(p, n);
+    CUDA(cudaDeviceSynchronize());
+    while (r.next()) {
+        again<<<few ? 8 : BLOCKS, BLOCK>>>(p, n, (uint32_t)r.n, wrong);
+        CUDA(cudaMemcpy(&got, wrong, sizeof got, cudaMemcpyDeviceToHost));
+        r.check(got == 0);
+    }
+    CUDA(cudaFree(p));
+}
+
 // times: the GPU's clock never goes back, and goes at least as far as the program's own between the same two moments.
 static void times(Rounds &r)
 {
@@ -320,7 +353,7 @@ static const struct {
     void (*run)(Rounds &);
     bool only_asked; // it cannot be moved
 } modes[] = {{"streams", streams}, {"threads", threads}, {"pinned", pinned}, {"shared", shared},     {"lasting", lasting}, {"waits", waits}, {"idle", idle},
-             {"times", times},     {"graphs", graphs},   {"images", images}, {"settings", settings}, {"callbacks", callbacks}, {"captures", captures, true}};
+             {"times", times},     {"written", written}, {"graphs", graphs},   {"images", images}, {"settings", settings}, {"callbacks", callbacks}, {"captures", captures, true}};
 
 int main(int argc, char **argv)
 {

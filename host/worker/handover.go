@@ -141,7 +141,7 @@ func (h *handover) sendRounds(ctx context.Context, s driver.Session, log *slog.L
 			return err
 		}
 		took := time.Since(begin)
-		log.Debug("memory copied while the session runs", "round", n, "looked_at", r.Looked, "sent", r.Sent, "took", took)
+		log.Info("memory copied while the session runs", "round", n, "looked_at", r.Looked, "sent", r.Sent, "took", took)
 		ok = pace.Next(r, took)
 	}
 	return errors.Join(h.send.Still(b), b.Flush())

@@ -1,0 +1,186 @@
+#!/usr/bin/env bash
+# Sessions that may move (--migratable), on a real GPU: whether all is right with them, whether they move, and what that costs.
+#
+#   scripts/moves.sh [--gpu SEL] [--out DIR] [ITEM...]
+#
+#   conformance   the back end's conformance tests with sessions that may move
+#   programs      the CUDA programs of guest/tests, likewise
+#   modes         guest/tests/rounds in each mode, moved four times to fresh workers while it computes
+#   training      PyTorch trains and is moved all the time: its losses are those of the unmoved run, bit by bit
+#   costs         calls, allocations, copies, kernels, launches with --migratable against without, in turn, medians, as ratios
+#   states        pause and time of moves by size, of a program that writes all its memory all the time
+#
+# All items by default. Each has a time limit and a log DIR/ITEM.log (default build/logs/moves); one that fails does not keep the others from being
+# run. Without a GPU `--gpu soft` tries the script itself. The status is 0 if everything was as it should be.
+set -uo pipefail
+. "$(dirname "$0")/lib/common.sh"
+. "$ROOT/scripts/lib/device.sh"
+cd "$ROOT" || exit 1
+
+gpu=0 out=$BUILD/logs/moves items=() one=
+while [ $# -gt 0 ]; do
+  case $1 in
+    --gpu) gpu=$2; shift 2 ;;
+    --out) out=$2; shift 2 ;;
+    --one) one=$2; shift 2 ;; # this script's own: an item, without the limit and the table
+    -h | --help) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit ;;
+    -*) die "unknown option $1: see $0 --help" ;;
+    *) items+=("$1"); shift ;;
+  esac
+done
+[ ${#items[@]} -gt 0 ] || items=(conformance programs modes training costs states)
+rounds=$(ls -d "$BUILD"/tests/*-static | tail -1)/rounds
+modes="streams threads pinned shared lasting waits idle times written graphs images settings callbacks"
+mkdir -p "$out"
+
+# rebuild PID: what a move said, with the time that the command took.
+rebuild() {
+  local since; since=$(date +%s%N)
+  timeout 60 "$CAUSEWAY" rebuild --pid "$1" 2>&1 || true
+  echo "# $((($(date +%s%N) - since) / 1000000)) ms"
+}
+# count FILE: how many moves of it came to something; last reason of those that did not, behind the number.
+count() {
+  local n; n=$(grep -c '^[1-9][0-9]* sessions moved' "$1")
+  echo "$n $(grep -vE '^#|sessions moved' "$1" | tail -1 | cut -c1-180)"
+}
+# pauses FILE: of the moves in a worker's log, in ms.
+pauses() { sed -n 's/.*msg="session moved" .*pause=\([^ ]*\) .*/\1/p' "$1" | tr '\n' ' '; }
+
+item_conformance() {
+  local test=$BUILD/bin/causeway-cuda log=$out/conformance.all
+  [ -x "$test" ] || { echo "not in the pack: bin/causeway-cuda"; return 3; }
+  (cd host/driver/cuda && CAUSEWAY_REQUIRE_GPU=1 CAUSEWAY_TEST_MIGRATABLE=1 timeout -k 5 90 "$test" -test.v -test.run '^TestConformance$') >"$log" 2>&1
+  local rc=$?
+  grep -E '^ *--- (FAIL|SKIP)' "$log"
+  echo "$(grep -cE '^ +--- PASS' "$log") passed, $(grep -cE '^ +--- FAIL' "$log") failed"
+  [ $rc = 0 ] || tail -n 20 "$log"
+  return $rc
+}
+
+item_programs() {
+  scripts/run-tests.sh --label migratable --variants "$(basename "$(dirname "$rounds")")" --logs "$out/programs.d" --timeout 30 --may-skip "peer ${MAY_SKIP:-}" \
+    --runner "$CAUSEWAY run --gpu $gpu --migratable --"
+}
+
+# one_mode MODE: moved four times while it runs.
+one_mode() {
+  local log=$out/modes.$1 i run rc=0 n why
+  timeout -k 5 80 "$CAUSEWAY" run -v --gpu "$gpu" --migratable -- "$rounds" "$1" >"$log" 2>"$log.err" &
+  run=$!
+  for ((i = 0; i < 200; i++)); do grep -q '^@round [1-9]' "$log" || ! kill -0 $run 2>/dev/null && break; sleep 0.1; done
+  run=$(pgrep -P $run | head -1)
+  : >"$log.moves"
+  for i in 1 2 3 4; do rebuild "$run" >>"$log.moves"; sleep 0.2; done
+  kill -TERM "$(sed -n 's/^@ready //p' "$log")"
+  wait %% || rc=$?
+  read -r n why <<<"$(count "$log.moves")"
+  printf '%-10s %s moves, %s, rounds wrong pause: %s; pauses %s%s\n' "$1" "$n" "status $rc" "$(sed -n 's/^@done //p' "$log")" "$(pauses "$log.err")" "${why:+; stays: $why}"
+  [ $rc = 0 ] && [ "$n" = 4 ] && grep -q '^@done [1-9][0-9]* 0 ' "$log"
+}
+item_modes() {
+  local m rc=0 pids=()
+  for m in ${MODES:-$modes}; do
+    (one_mode "$m") & pids+=($!)
+    [ $((${#pids[@]} % 4)) != 0 ] || wait "${pids[@]: -4:1}"
+  done
+  for m in "${pids[@]}"; do wait "$m" || rc=1; done
+  return $rc
+}
+
+item_training() {
+  local log=$out/training run n why rc=0
+  python3 -c 'import torch' 2>/dev/null || { echo "there is no PyTorch here"; return 3; }
+  export PYTHONPATH=$ROOT/scripts/compat/lib
+  local train=(python3 "$ROOT/scripts/moves/train.py" "${STEPS:-250}" 20)
+  timeout 60 "${train[@]}" >"$log.native" 2>"$log.native.err" || rc=1
+  timeout 60 "$CAUSEWAY" run --gpu "$gpu" --migratable -- "${train[@]}" >"$log.unmoved" 2>"$log.unmoved.err" || rc=1
+  timeout 100 "$CAUSEWAY" run -v --gpu "$gpu" --migratable -- "${train[@]}" >"$log.moved" 2>"$log.moved.err" &
+  for _ in $(seq 300); do grep -q '^loss 5 ' "$log.moved" && break; sleep 0.1; done
+  run=$(pgrep -P $! | head -1)
+  : >"$log.moves"
+  while kill -0 "$run" 2>/dev/null; do rebuild "$run" >>"$log.moves"; sleep 0.3; done
+  wait $! || rc=1
+  read -r n why <<<"$(count "$log.moves")"
+  for f in native unmoved moved; do echo "$f: $(grep -c '^loss' "$log.$f") losses, weights $(sed -n 's/^weights //p' "$log.$f"), $(sed -n 's/^# longest/longest/p' "$log.$f")"; done
+  echo "$n moves; pauses $(pauses "$log.moved.err")${why:+; last that came to nothing: $why}"
+  sed -n 's/.*msg="session moved" //p' "$log.moved.err" | tail -n 3
+  cmp <(grep -v '^#' "$log.native") <(grep -v '^#' "$log.unmoved") && cmp <(grep -v '^#' "$log.native") <(grep -v '^#' "$log.moved") || rc=1
+  [ "$n" -ge 3 ] || rc=1
+  return $rc
+}
+
+# joined A B: "name a b ratio" of medians over the runs in files A.* and B.*.
+joined() {
+  awk 'FNR == 1 { side = FILENAME ~ /\.plain\./ ? "p" : FILENAME ~ /\.native\./ ? "n" : "m" }
+    NF == 3 && $1 !~ /^#/ { if (!($1 in seen)) { seen[$1] = 1; order[++k] = $1 } v[side, $1] = v[side, $1] " " $2 }
+    function mid(s, a, n, i, j, t) { n = split(s, a, " "); for (i = 1; i < n; i++) for (j = i + 1; j <= n; j++) if (a[i] + 0 > a[j] + 0) { t = a[i]; a[i] = a[j]; a[j] = t }
+      return n ? (a[int((n + 1) / 2)] + a[int(n / 2) + 1]) / 2 : 0 }
+    END { printf "%-44s %14s %14s %14s %8s\n", "name (us)", "native", "plain", "migratable", "ratio"
+      for (i = 1; i <= k; i++) { p = mid(v["p", order[i]]); m = mid(v["m", order[i]]); printf "%-44s %14.3f %14.3f %14.3f %8.3f\n", order[i], mid(v["n", order[i]]), p, m, p ? m / p : 0 } }' "$@"
+}
+item_costs() {
+  local i p probes=("memory ${MIB:-8192}" "bench calls" "bench copies ${COPY:-67108864}" "launches through") rc=0
+  rm -f "$out"/costs.[nmp]*.*
+  for p in "${probes[@]}"; do
+    # The program and its arguments are split on purpose.
+    # shellcheck disable=SC2086
+    [ "$gpu" = soft ] || timeout 40 "$BUILD/bin/"$p >"$out/costs.native.${p%% *}${p##* }" 2>>"$out/costs.err"
+    for i in 1 2 3; do
+      # shellcheck disable=SC2086
+      timeout 40 "$CAUSEWAY" run --gpu "$gpu" -- "$BUILD/bin/"$p >"$out/costs.plain.$i.${p%% *}${p##* }" 2>>"$out/costs.err" || rc=1
+      # shellcheck disable=SC2086
+      timeout 40 "$CAUSEWAY" run --gpu "$gpu" --migratable -- "$BUILD/bin/"$p >"$out/costs.migratable.$i.${p%% *}${p##* }" 2>>"$out/costs.err" || rc=1
+      [ "${p%% *}" != launches ] || [ $i -lt 2 ] || break
+    done
+  done
+  joined "$out"/costs.[nmp]*.*
+  tail -n 5 "$out/costs.err"
+  return $rc
+}
+
+item_states() {
+  local mib log run rc=0 n why i
+  for mib in ${SIZES:-1024 8192 32768}; do
+    log=$out/states.$mib
+    ROUNDS_MIB=$mib timeout -k 5 100 "$CAUSEWAY" run -v --gpu "$gpu" --migratable -- "$rounds" written >"$log" 2>"$log.err" &
+    for _ in $(seq 200); do grep -q '^@round [1-9]' "$log" && break; sleep 0.1; done
+    run=$(pgrep -P $! | head -1)
+    : >"$log.moves"
+    for i in 1 2; do rebuild "$run" >>"$log.moves"; done
+    sleep 1
+    kill -TERM "$(sed -n 's/^@ready //p' "$log")"
+    wait $! || rc=1
+    read -r n why <<<"$(count "$log.moves")"
+    grep -q '^@done [1-9][0-9]* 0 ' "$log" && [ "$n" = 2 ] || rc=1
+    echo "$mib MiB: $n moves, rounds wrong longest_ms: $(sed -n 's/^@done //p' "$log")${why:+; stays: $why}; in all $(sed -n 's/^# //p' "$log.moves" | tr '\n' ' ')"
+    sed -n 's/.*msg="memory copied while the session runs" /    /p; s/.*msg="session moved".* pause/    still: pause/p' "$log.err"
+  done
+  return $rc
+}
+
+if [ -n "$one" ]; then "item_$one"; exit; fi
+
+declare -A limit=([conformance]=100 [programs]=150 [modes]=110 [training]=150 [costs]=240 [states]=240)
+
+# run ITEM leaves its log and its row of the table.
+run() {
+  local start=$SECONDS rc=0 word
+  timeout -k 5 "${limit[$1]}" "$0" --gpu "$gpu" --out "$out" --one "$1" >"$out/$1.log" 2>&1 || rc=$?
+  case $rc in 0) word=passed ;; 3) word='not run' ;; 124 | 137) word='TOO LONG' ;; *) word=FAILED ;; esac
+  printf '%-12s %-8s %4d s\n' "$1" "$word" $((SECONDS - start)) >"$out/$1.row"
+}
+
+failed=0
+for i in "${items[@]}"; do
+  declare -F "item_$i" >/dev/null || die "no item $i: see $0 --help"
+  rm -f "$out/$i.row"
+  case $i in conformance | programs | modes) run "$i" & ;; *) wait; run "$i" ;; esac # what measures is alone
+done
+wait
+for i in "${items[@]}"; do
+  cat "$out/$i.row"
+  case $(cat "$out/$i.row") in *FAILED* | *LONG*) failed=$((failed + 1)); tail -n 40 "$out/$i.log" | sed 's/^/    /' ;; *) case $i in programs) tail -n 1 "$out/$i.log" ;; *) cat "$out/$i.log" ;; esac | sed 's/^/    /' ;; esac
+done
+echo "moves: $((${#items[@]} - failed)) passed, $failed failed"
+[ $failed = 0 ]
