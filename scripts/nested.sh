@@ -4,7 +4,8 @@
 #
 #   scripts/nested.sh                          everything
 #   scripts/nested.sh --inner GPUS PROGRAM...  one program, under `causeway run --gpu soft --`; with a file in MOVING, moved all the time
-#   scripts/nested.sh --moved MODE LOG         rounds in a mode, likewise, moved to fresh workers while it computes
+#   scripts/nested.sh --moved MODE LOG         rounds in a mode, likewise, moved to fresh workers while it computes, with
+#                                              TWO set from one GPU to another
 #
 # First the back end's own tests, those that need a driver. Then the CUDA programs of guest/tests under two `causeway run`, one inside the
 # other: the inner one's worker is on the real back end. It is of a build that takes any libcuda.so.1 for a driver, whether or not
@@ -33,7 +34,8 @@ case ${1:-} in
     run=$!
     until grep -q '^@round [1-9]' "$log"; do kill -0 $run; sleep 0.05; done
     for ((i = 0; i < moves; i++)); do
-      "$dir/bin/causeway" rebuild --pid $run 2>&1 || true
+      to=(rebuild); [ -z "${TWO:-}" ] || to=(move --gpu $((i % 2 == 0)))
+      "$dir/bin/causeway" "${to[@]}" --pid $run 2>&1 || true
       sleep 0.1
     done
     kill -TERM "$(sed -n 's/^@ready //p' "$log")"
@@ -118,6 +120,8 @@ moving=(
   'streams   4' 'pinned    4' 'shared    4' 'lasting   4' 'waits     4' 'idle      4' 'times     4' 'images    4' 'settings  4' 'callbacks 4' 'graphs    4'
   'threads   0 memory of a pool comes out at'
 )
+# Those that move from one of two GPUs to the other, and back.
+elsewhere=('streams   4' 'pinned    4' 'graphs    4' 'images    4')
 
 # Programs that are moved all the time: each object that a session can have, but for those that say no.
 moved_programs=(arrays textures surfaces constant library modules links vmm contexts hostfunc inflight order parts mapped multicopy dynpar
@@ -125,7 +129,7 @@ moved_programs=(arrays textures surfaces constant library modules links vmm cont
 
 # moved runs programs, then rounds in each mode and moves it: all results are right, and what does not move says why.
 moved() {
-  local row mode least why log rc n
+  local row n
   export MOVING=$dir/moving.log
   : >"$MOVING"
   programs nested-moving soft 0 "${moved_programs[@]}"
@@ -133,23 +137,31 @@ moved() {
   echo "moved: ${#moved_programs[@]} programs, $n times"
   [ "$n" -ge ${#moved_programs[@]} ] || failed=$((failed + 1))
   unset MOVING
-  for row in "${moving[@]}"; do
-    read -r mode least why <<<"$row"
-    log=$dir/moved-$mode
-    for _ in 1 2 3; do
-      rc=0
-      timeout -k 5 60 "$CAUSEWAY" run --gpu soft -- "$0" --moved "$mode" "$log" >"$log.moves" 2>"$log.outer" || rc=$?
-      grep -q "$taken" "$log.err" "$log.outer" "$log.moves" || break
-    done
-    n=$(grep -c '^1 sessions moved' "$log.moves") || true
-    if [ $rc = 0 ] && grep -q '^@done [1-9][0-9]* 0 ' "$log" && [ "$n" -ge "$least" ] && ! grep -vE "^1 sessions moved|${why:-nothing}" "$log.moves"; then
-      echo "moved: $mode, $n times: $(grep '^@done' "$log")"
-      passed=$((passed + 1))
-    else
-      echo "moved: $mode: FAILED: status $rc, moved $n times: see $log, $log.err and $log.moves"
-      failed=$((failed + 1))
-    fi
+  for row in "${moving[@]}"; do moved_mode soft "to a fresh worker" $row; done
+  export TWO=1
+  for row in "${elsewhere[@]}"; do moved_mode soft:2 "to the other GPU" $row; done
+  unset TWO
+}
+
+# moved_mode GPUS WHERE MODE LEAST [WHY...] is rounds in a mode, with software GPUs below it.
+moved_mode() {
+  local gpus=$1 where=$2 mode=$3 least=$4 log rc n
+  shift 4
+  local why=${*:-nothing}
+  log=$dir/moved-$mode${TWO:+-elsewhere}
+  for _ in 1 2 3; do
+    rc=0
+    timeout -k 5 60 "$CAUSEWAY" run --gpu "$gpus" -- "$0" --moved "$mode" "$log" >"$log.moves" 2>"$log.outer" || rc=$?
+    grep -q "$taken" "$log.err" "$log.outer" "$log.moves" || break
   done
+  n=$(grep -c '^1 sessions moved' "$log.moves") || true
+  if [ $rc = 0 ] && grep -q '^@done [1-9][0-9]* 0 ' "$log" && [ "$n" -ge "$least" ] && ! grep -vE "^1 sessions moved|$why" "$log.moves"; then
+    echo "moved: $mode $where, $n times: $(grep '^@done' "$log")"
+    passed=$((passed + 1))
+  else
+    echo "moved: $mode $where: FAILED: status $rc, moved $n times: see $log, $log.err and $log.moves"
+    failed=$((failed + 1))
+  fi
 }
 
 cd "$ROOT"

@@ -184,6 +184,21 @@ suspension() {
   guest "kill $idle; sleep 0.3; ./life once"; no_workers_after "$(ms)" >/dev/null; [ -z "$(workers)" ]; row "the suspended one ends, and leaves nothing" ""
 }
 
+# A program that checks all it computes goes to another software GPU and back while it works, and the vGPU's new programs open where it is.
+relocation() {
+  local busy moved=0 gpu result
+  spawn busy pinned; local working=$pid
+  for gpu in soft/1 soft/0 soft/1; do
+    "$CAUSEWAY" move "${tmp##*/}/device" --gpu "$gpu" --run-dir "${tmp%/*}" >>"$tmp/moves" 2>&1 && moved=$((moved + 1))
+  done
+  guest ./life once; row "a new program on the other GPU" ""
+  send "&kill $working"
+  await '@pinned *'; result=$line
+  [[ $result =~ ^@pinned\ ([0-9]+)\ 0\ ([0-9]+)$ ]] && [ $moved = 3 ] && [ "$(grep -c '1 programs moved' "$tmp/moves")" = 3 ]
+  row "a program that works moves between two GPUs, all results right" "$moved times; rounds, wrong, longest pause in ms: ${result#@pinned }"
+  ! "$CAUSEWAY" move "${tmp##*/}/device" --gpu 99 --run-dir "${tmp%/*}" >"$tmp/refused" 2>&1 && grep -q 'soft/7' "$tmp/refused"; row "one that is not there is refused" ""
+}
+
 # A program that asked for it is told each time that the vGPU's limit falls below what it has allocated, and can free memory then.
 budget() {
   local w over=() mib since
@@ -331,6 +346,7 @@ deaths
 families
 stop_and_continue
 suspension
+relocation
 budget
 costs
 hostility

@@ -68,6 +68,8 @@ type Status struct {
 	Past      Counters  `json:"past"`    // of sessions that have ended
 	Opened    uint64    `json:"opened"`  // sessions so far
 	Refused   uint64    `json:"refused"` // sessions refused by a limit
+	// Relocation is how far the virtual GPU's move to another GPU is; nil: there is none.
+	Relocation *Progress `json:"relocation,omitempty"`
 	// Card is the driver's account of the vGPU's GPU time.
 	Card Card `json:"card"`
 	// Unheld says why share and cap do not hold now; empty: they do.
@@ -101,6 +103,12 @@ type Copy struct {
 	Ready bool   `json:"ready,omitempty"`
 	Stuck bool   `json:"stuck,omitempty"`
 	Why   string `json:"why,omitempty"` // the memory of a session does not go ahead
+}
+
+// Progress is how many programs of how many have been taken care of.
+type Progress struct {
+	Done int `json:"done"`
+	Of   int `json:"of"`
 }
 
 // Card is what a GPU's driver says of the time that it worked for a vGPU, which its guest cannot forge.

@@ -69,6 +69,19 @@ func isSoft(name string) bool {
 	return several || name == "soft"
 }
 
+// maxSoft is how many software GPUs a host has at most.
+const maxSoft = soft.MaxDevices
+
+// softOrdinal reads soft/N, which means the software GPU of that number.
+func softOrdinal(name string) (int, bool) {
+	rest, ok := strings.CutPrefix(name, "soft/")
+	if !ok {
+		return 0, name == "soft"
+	}
+	n, err := strconv.Atoi(rest)
+	return n, err == nil && n >= 0 && n < maxSoft
+}
+
 // softCount reads soft:N, which means N software GPUs.
 func softCount(name string) (int, bool) {
 	rest, ok := strings.CutPrefix(name, "soft:")

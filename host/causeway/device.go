@@ -25,7 +25,6 @@ import (
 	"causeway/host/limit"
 	"causeway/host/report"
 	"causeway/host/sandbox"
-	"causeway/host/schedule"
 	"causeway/host/worker/spawn"
 )
 
@@ -163,34 +162,34 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		return err
 	}
 	defer space.Close()
+	others := &neighbours{f: f, log: log}
+	defer others.close()
+	if err := others.prepare(cfg, &chosen, list); err != nil {
+		return err
+	}
 	if err := f.gpu.sandbox.confine(log); err != nil {
 		return err
 	}
 	spawner := &spawn.Spawner{NoNewPrivs: true, Sandbox: space}
-	var pool *spawn.Pool
-	if f.gpu.warm > 0 && chosen.Backend != "soft" { // the software GPU starts at once
-		pool = &spawn.Pool{Spawner: spawner, Config: cfg, Size: f.gpu.warm, Log: log}
-		defer pool.Close()
-	}
+	others.home = spawner
+	at := others.place(cfg, &chosen)
 	audit := 5 * time.Second
 	if chosen.Backend == "soft" {
 		audit = 0 // nobody else knows what it uses
 	}
-	machine := inventoryClient(cfg)
-	defer machine.Close()
 	dev, err := device.New(device.Options{
-		Tree:    device.Tree{Lib: lib, Version: version, GPU: chosen.Name},
-		Worker:  cfg,
-		Spawner: spawner,
-		Pool:    pool,
-		Machine: machine.Read,
-		Limits:  limits,
-		UUID:    chosen.UUID,
-		Audit:   audit,
-		Scheduler: func(l api.Limits) (*schedule.Membership, error) {
-			return joinScheduler(f.scheduler, f.key(), chosen, l, log)
-		},
+		Tree:        device.Tree{Lib: lib, Version: version, GPU: chosen.Name},
+		Worker:      cfg,
+		Spawner:     spawner,
+		Pool:        at.Pool,
+		Machine:     at.Machine,
+		Limits:      limits,
+		UUID:        chosen.UUID,
+		Audit:       audit,
+		Scheduler:   at.Scheduler,
 		CheckMemory: func(m limit.Memory) error { return size.Fits(m, n) },
+		Leave:       at.Leave,
+		Elsewhere:   others.find,
 		Keeper:      keeper,
 		Log:         log,
 	})
@@ -206,8 +205,9 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 	if err := printAttach(out, f.socket, f.name); err != nil {
 		return err
 	}
-	if pool != nil {
-		pool.Fill()
+	defer dev.Leave()
+	if at.Pool != nil {
+		at.Pool.Fill()
 	}
 	go routineRebuild(ctx, dev, log)
 	if ctl != nil {

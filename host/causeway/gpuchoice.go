@@ -94,6 +94,9 @@ func choose(cfg *link.Config, gpu string, list []gpuLine) (gpuLine, error) {
 		if !wanted {
 			continue
 		}
+		if g.Backend == "soft" && len(cfg.Devices) == 1 { // one of several, of which the first is listed
+			return softLine(cfg.Devices[0])
+		}
 		if !isSoft(cfg.GPU) {
 			cfg.GPU = g.Backend
 		}
@@ -111,11 +114,11 @@ func choose(cfg *link.Config, gpu string, list []gpuLine) (gpuLine, error) {
 
 // offered is how many GPUs a vGPU gets.
 func offered(cfg link.Config, chosen gpuLine, list []gpuLine) int {
-	if n, ok := softCount(cfg.GPU); ok {
-		return n
-	}
 	if cfg.Devices != nil {
 		return len(cfg.Devices)
+	}
+	if n, ok := softCount(cfg.GPU); ok {
+		return n
 	}
 	n := 0
 	for _, g := range list {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -24,7 +25,7 @@ type gpuFlags struct {
 }
 
 func (f *gpuFlags) register(c *cobra.Command) {
-	c.Flags().StringVar(&f.gpu, "gpu", "auto", "`GPU` to use: auto (real ones if there are any, else soft), any (one), soft, soft:2 for two software GPUs, numbers as in 0 or 0,1, all, a UUID of a GPU or MIG slice, or a part of a model's name as in H200")
+	c.Flags().StringVar(&f.gpu, "gpu", "auto", "`GPU` to use: auto (real ones if there are any, else soft), any (one), soft, soft:2 for two software GPUs, soft/1 for the second alone, numbers as in 0 or 0,1, all, a UUID of a GPU or MIG slice, or a part of a model's name as in H200")
 	_ = c.RegisterFlagCompletionFunc("gpu", completeLocalGPU)
 	memoryFlag(c, &f.memory, " (default: none)")
 	hostMemoryFlag(c, &f.host, " (default "+limit.HostMemory(limit.DefaultHostMemory).String()+")")
@@ -47,6 +48,12 @@ func (f *gpuFlags) config() (link.Config, error) {
 	case isAuto(f.gpu):
 		c.GPU = "auto"
 	case isSoft(f.gpu):
+	case strings.HasPrefix(f.gpu, "soft/"):
+		n, ok := softOrdinal(f.gpu)
+		if !ok {
+			return c, fmt.Errorf("--gpu %s: software GPUs are soft/0 to soft/%d: %w", f.gpu, maxSoft-1, errNoGPU)
+		}
+		c.GPU, c.Devices = softName(n), []int{n}
 	case f.gpu == "all" || isOrdinals(f.gpu):
 		if err := present(f.gpu); err != nil {
 			return c, err

@@ -31,7 +31,8 @@ type gpuLine struct {
 	// Slice is the older name of the one MIG slice that the process which asked may see: it says what it is a slice of.
 	Slice string `json:"slice,omitempty"`
 
-	Reach driver.Reach `json:"reach,omitempty"`
+	Compute uint32       `json:"compute,omitempty"` // capability, major*10 + minor
+	Reach   driver.Reach `json:"reach,omitempty"`
 }
 
 func gpusCommand() *cobra.Command {
@@ -200,7 +201,7 @@ func gpus() (list []gpuLine, notes []string) {
 			continue
 		}
 		for _, d := range devs {
-			list = append(list, gpuLine{Backend: b.Name(), Index: d.Index, Name: d.Name, UUID: d.UUID, Memory: d.TotalMem, Reach: d.Reach})
+			list = append(list, gpuLine{Backend: b.Name(), Index: d.Index, Name: d.Name, UUID: d.UUID, Memory: d.TotalMem, Compute: d.Compute, Reach: d.Reach})
 		}
 		if err := describe(b.Name(), list); err != nil {
 			notes = append(notes, err.Error())

@@ -15,7 +15,7 @@ const (
 
 var groupOf = map[string]string{
 	"run": groupRun, "attach": groupRun, "detach": groupRun, "create": groupRun, "delete": groupRun,
-	"ps": groupOperate, "top": groupOperate, "logs": groupOperate, "inspect": groupOperate, "limits": groupOperate, "suspend": groupOperate, "resume": groupOperate, "profiles": groupOperate, "gpus": groupOperate, "doctor": groupOperate,
+	"ps": groupOperate, "top": groupOperate, "logs": groupOperate, "inspect": groupOperate, "limits": groupOperate, "move": groupOperate, "suspend": groupOperate, "resume": groupOperate, "profiles": groupOperate, "gpus": groupOperate, "doctor": groupOperate,
 	"daemon": groupNode, "device": groupNode, "scheduler": groupNode, "serve": groupNode,
 }
 

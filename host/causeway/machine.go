@@ -28,7 +28,7 @@ const machineTime = 20 * time.Second
 func newMachine(cfg *config.Config) (*machine, error) {
 	m := &machine{}
 	if cfg.Placement.SoftwareGPU != config.SoftNever {
-		src, err := openPlain("soft", nil)
+		src, err := openPlain(softName(cfg.Placement.SoftwareGPUs-1), nil)
 		if err != nil {
 			return nil, err
 		}

@@ -93,7 +93,15 @@ func (s *server) control(ctx context.Context, c net.Conn) {
 	if err != nil {
 		return
 	}
-	switch strings.TrimSpace(line) {
+	switch word, gpu, _ := strings.Cut(strings.TrimSpace(line), " "); word {
+	case "move":
+		ctx, cancel := context.WithTimeout(ctx, rebuildLimit)
+		defer cancel()
+		text, err := s.relocate(ctx, gpu)
+		if err != nil {
+			text = "error: " + strings.ReplaceAll(err.Error(), "\n", "; ")
+		}
+		fmt.Fprintln(c, text)
 	case "rebuild":
 		ctx, cancel := context.WithTimeout(ctx, rebuildLimit)
 		defer cancel()

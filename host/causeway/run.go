@@ -105,7 +105,7 @@ func run(ctx context.Context, gpu *gpuFlags, sched *schedulerFlags, lib string, 
 	}
 	defer membership.Close()
 	srv := newServer(&spawn.Spawner{Sandbox: space}, cfg, log)
-	srv.membership = membership
+	srv.membership, srv.gpu = membership, gpu.gpu
 	if link.Fits(remote.Hello{Flags: link.EnvFlags(os.Environ())}, len(cfg.Devices)) {
 		srv.keepWarm(gpu.warm, once) // starts while the program does
 	}

@@ -30,6 +30,7 @@ type server struct {
 	spawner    *spawn.Spawner
 	pool       *spawn.Pool // may be nil
 	cfg        link.Config
+	gpu        string // which GPU it was asked for
 	log        *slog.Logger
 	membership *schedule.Membership // at a scheduler; nil: GPU time is not limited
 	budget     *memory.Page         // device memory of all its sessions, without what contexts take; nil: each has a limit of its own
@@ -212,15 +213,10 @@ func (s *server) rebuild(ctx context.Context) (int, error) {
 	n := 0
 	var errs []error
 	for p, cfg := range maps.Clone(s.workers) {
-		next, err := s.spawner.Rebuild(ctx, p, cfg)
-		if err != nil {
+		if err := s.rebuildOneLocked(ctx, p, cfg); err != nil {
 			errs = append(errs, fmt.Errorf("worker %d: %w", p.PID(), err))
 			continue
 		}
-		scheduled := s.scheduled[p]
-		delete(s.workers, p) // it is about to end, and has nothing to move any more
-		delete(s.scheduled, p)
-		s.addLocked(next, cfg, scheduled)
 		n++
 	}
 	return n, errors.Join(errs...)

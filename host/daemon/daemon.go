@@ -78,6 +78,7 @@ type vgpu struct {
 	ready bool             // its device process has answered
 	end   bool             // we end it: it is not lost
 	last  *api.Status      // its last account
+	to    string           // UUID of the GPU to which it is being moved
 }
 
 // mostStarts is how many device processes start at once; the others' requests wait.
@@ -150,12 +151,14 @@ func (d *Daemon) Reload(c config.Config) (restart []string, err error) {
 	}{
 		{"run_dir", c.RunDir != d.cfg.RunDir}, {"state_dir", c.StateDir != d.cfg.StateDir}, {"log_dir", c.LogDir != d.cfg.LogDir},
 		{"scheduler.enabled", c.Scheduler != d.cfg.Scheduler}, {"metrics.listen", c.Metrics != d.cfg.Metrics},
+		{"placement.software_gpus", c.Placement.SoftwareGPUs != d.cfg.Placement.SoftwareGPUs},
 	} {
 		if k.changed {
 			restart = append(restart, k.name)
 		}
 	}
 	c.RunDir, c.StateDir, c.LogDir, c.Scheduler, c.Metrics = d.cfg.RunDir, d.cfg.StateDir, d.cfg.LogDir, d.cfg.Scheduler, d.cfg.Metrics
+	c.Placement.SoftwareGPUs = d.cfg.Placement.SoftwareGPUs
 	d.cfg, d.policy = c, policy
 	return restart, nil
 }

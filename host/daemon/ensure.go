@@ -258,6 +258,8 @@ func (d *Daemon) chooseLocked(r Reading, v *vgpu, c api.Change, profile *limit.P
 	switch {
 	case all[picked[0]].Backend == "soft" && strings.HasPrefix(spec.GPU, "soft:"):
 		return spec.GPU, nil
+	case all[picked[0]].Backend == "soft" && all[picked[0]].Index > 0:
+		return fmt.Sprintf("soft/%d", all[picked[0]].Index), nil
 	case all[picked[0]].Backend == "soft":
 		return "soft", nil
 	case len(picked) > 1:

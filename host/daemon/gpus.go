@@ -199,7 +199,7 @@ func (d *Daemon) tallyLocked(r Reading) []place.GPU {
 		if v.last != nil {
 			used = v.last.Memory
 		}
-		for _, id := range strings.Split(v.rec.GPU, ",") {
+		for _, id := range v.places() {
 			at := slices.IndexFunc(all, func(g place.GPU) bool { return g.ID == id })
 			if at < 0 {
 				continue
@@ -218,6 +218,15 @@ func (d *Daemon) tallyLocked(r Reading) []place.GPU {
 		}
 	}
 	return all
+}
+
+// places are the GPUs on which the vGPU has memory promised.
+func (v *vgpu) places() []string {
+	list := strings.Split(v.rec.GPU, ",")
+	if v.to != "" {
+		list = append(list, v.to)
+	}
+	return list
 }
 
 // Drain keeps new vGPUs away from a GPU; Resume lets them come again.
@@ -256,7 +265,7 @@ func (d *Daemon) Resume(ctx context.Context, name string) error {
 	return d.gpus.setLocked(id, nil)
 }
 
-// findGPU finds a GPU by UUID, its beginning, number, or soft.
+// findGPU finds a GPU by UUID, its beginning, number, soft or soft/1.
 func (d *Daemon) findGPU(ctx context.Context, name string) (string, error) {
 	r, err := d.gpus.read(ctx)
 	if err != nil {
@@ -267,7 +276,7 @@ func (d *Daemon) findGPU(ctx context.Context, name string) (string, error) {
 		switch {
 		case strings.EqualFold(g.ID, name):
 			return g.ID, nil
-		case g.Backend == "soft" && name == "soft",
+		case g.Backend == "soft" && (name == "soft" && g.Index == 0 || name == fmt.Sprintf("soft/%d", g.Index)),
 			g.Backend != "soft" && fmt.Sprint(g.Index) == name,
 			len(name) >= 8 && strings.HasPrefix(strings.ToLower(g.ID), strings.ToLower(name)):
 			found = append(found, g.ID)

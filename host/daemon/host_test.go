@@ -207,7 +207,11 @@ func (h *host) tell(s api.Spec, st api.Status) {
 	h.t.Helper()
 	c := api.NewClient(s.ControlPath(h.cfg.RunDir))
 	defer c.Close()
-	if err := c.Do(h.t.Context(), http.MethodPut, "/fake", map[string]any{"connected": st.Connected, "memory": st.Memory, "sessions": st.Sessions, "past": st.Past}, nil); err != nil {
+	said := map[string]any{"connected": st.Connected, "memory": st.Memory, "sessions": st.Sessions, "past": st.Past}
+	if st.UUID != "" {
+		said["uuid"] = st.UUID
+	}
+	if err := c.Do(h.t.Context(), http.MethodPut, "/fake", said, nil); err != nil {
 		h.t.Fatal(err)
 	}
 }

@@ -92,6 +92,7 @@ func (d *Daemon) findAgain(ctx context.Context, vm, name string) {
 		d.log.Warn("a device process runs but does not answer", "vgpu", rec.Spec.Key(), "pid", proc.PID(), "error", err)
 	} else {
 		v.rec.Version = st.Version
+		v.rec.movedMeanwhile(st)
 	}
 	if !reflect.DeepEqual(v.rec, rec) {
 		if err := writeJSON(recordPath(d.run, &rec.Spec), &v.rec); err != nil {

@@ -52,6 +52,7 @@ var routes = []route{
 	{"GET /v1/vgpus/{vm}/{name}", peer.Viewer, (*Daemon).getVGPU},
 	{"PUT /v1/vgpus/{vm}/{name}", peer.Operator, (*Daemon).putVGPU},
 	{"PUT /v1/vgpus/{vm}/{name}/limits", peer.Operator, (*Daemon).putLimits},
+	{"POST /v1/vgpus/{vm}/{name}/move", peer.Operator, (*Daemon).postMove},
 	{"DELETE /v1/vgpus/{vm}/{name}", peer.Operator, (*Daemon).deleteVGPU},
 	{"GET /v1/vgpus/{vm}/{name}/log", peer.Viewer, (*Daemon).getLog},
 }

@@ -63,7 +63,7 @@ func (s *session) expect() (*arrival, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.dev.workers.adopt(s.config(), s.wake, theirs, bell)
+	p, err := s.dev.workers.adopt(s.at, s.config(), s.wake, theirs, bell)
 	_ = unix.Close(theirs)
 	if err != nil {
 		return nil, errors.Join(err, ours.Close())

@@ -66,7 +66,7 @@ func (d *Device) routineAudit(ctx context.Context) {
 			continue
 		}
 		limited, cancel := context.WithTimeout(ctx, auditLimit)
-		r, err := d.opts.Machine(limited)
+		r, err := d.readMachine(limited)
 		cancel()
 		if err != nil {
 			d.log.Debug("memory in use is not known", "error", err)

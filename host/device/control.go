@@ -61,6 +61,21 @@ func (d *Device) ServeControl(ctx context.Context, ln *net.UnixListener, stop fu
 		}
 		reply(w, Moved{n})
 	})
+	mux.HandleFunc("POST /v1/move", func(w http.ResponseWriter, r *http.Request) {
+		var c api.Relocation
+		dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostBody))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&c); err != nil {
+			refuse(w, http.StatusBadRequest, fmt.Errorf("move: %w", err))
+			return
+		}
+		did, err := d.Relocate(r.Context(), c)
+		if err != nil {
+			refuse(w, http.StatusConflict, err)
+			return
+		}
+		reply(w, did)
+	})
 	for path, f := range map[string]func(context.Context) (Suspended, error){"suspend": d.Suspend, "resume": d.Resume} {
 		mux.HandleFunc("POST /v1/"+path, func(w http.ResponseWriter, r *http.Request) {
 			did, err := f(r.Context())

@@ -92,7 +92,8 @@ type helloBody struct {
 const copyVersion = 1
 
 func (d *Device) copyHello() helloBody {
-	return helloBody{copyVersion, remote.ProtocolVersion, d.opts.Worker.GPU, d.opts.Tree.GPU, d.budget.Used()}
+	here := d.place()
+	return helloBody{copyVersion, remote.ProtocolVersion, here.backend(), here.GPU, d.budget.Used()}
 }
 
 // fits says why sessions of another device cannot come to this one.

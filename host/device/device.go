@@ -51,6 +51,10 @@ type Options struct {
 	Scheduler func(api.Limits) (*schedule.Membership, error)
 	// Audit is how often the memory in use is compared with what Machine says of it; 0: never, as for software GPUs.
 	Audit time.Duration
+	// Leave is called when the virtual GPU has left the GPU that it began with; may be nil.
+	Leave func()
+	// Elsewhere finds another GPU of this host for Relocate, and judges it; nil: there is none.
+	Elsewhere func(ctx context.Context, from *Place, to api.Relocation) (*Place, error)
 	// Keeper answers the guest when this process has died; nil: nobody does.
 	Keeper *Keeper
 	Log    *slog.Logger
@@ -82,29 +86,33 @@ type Device struct {
 	in     copyIn                  // nor comes
 	copied uint64                  // bytes that went ahead, of pre-copies that have ended; mu is held
 
-	mu       sync.Mutex
-	limits   api.Limits
-	member   *schedule.Membership // nil: none
-	admitted int                  // sessions that count
-	users    map[uint32]guestUser
-	sessions map[*session]struct{}
-	opened   chan struct{} // tells routineTick of a first session; one message is enough
-	last     uint64
-	begun    uint64 // sessions that were let in
-	refused  uint64
-	past     api.Counters   // of sessions that have ended
-	ending   sync.WaitGroup // sessions whose worker is not gone yet
+	relocating sync.Mutex // held by who moves all sessions to another GPU
+
+	mu         sync.Mutex
+	at         *Place
+	relocation progress
+	limits     api.Limits
+	member     *schedule.Membership // nil: none
+	admitted   int                  // sessions that count
+	users      map[uint32]guestUser
+	sessions   map[*session]struct{}
+	opened     chan struct{} // tells routineTick of a first session; one message is enough
+	last       uint64
+	begun      uint64 // sessions that were let in
+	refused    uint64
+	past       api.Counters   // of sessions that have ended
+	ending     sync.WaitGroup // sessions whose worker is not gone yet
 }
 
 var _ fs.ControlFile = (*Device)(nil)
 
 // New makes the device. Serve runs it.
 func New(o Options) (*Device, error) {
-	d := &Device{mem: vhostuser.NewMemory(), workers: spawned{o.Spawner, o.Pool}, opts: o, log: o.Log, sessions: map[*session]struct{}{}, users: map[uint32]guestUser{}, opened: make(chan struct{}, 1),
+	d := &Device{mem: vhostuser.NewMemory(), workers: spawned{}, opts: o, at: o.firstPlace(), log: o.Log, sessions: map[*session]struct{}{}, users: map[uint32]guestUser{}, opened: make(chan struct{}, 1),
 		hands: make(chan struct{}, copyHands()), starts: make(chan struct{}, startsAtOnce()), door: newDoor(), began: time.Now(), limits: withDefaults(o.Limits)}
 	var nvml fs.ControlFile
 	if o.Machine != nil {
-		inv := &inventory.Server{Memory: func() (uint64, uint64) { return d.budget.Limit(), d.budget.Used() }, Workers: d.measurable, Machine: o.Machine}
+		inv := &inventory.Server{Memory: func() (uint64, uint64) { return d.budget.Limit(), d.budget.Used() }, Workers: d.measurable, Machine: d.readMachine}
 		nvml = newNVMLFile(inv, o.Log)
 	}
 	err := o.Limits.Check()
@@ -124,7 +132,7 @@ func New(o Options) (*Device, error) {
 			return nil, err
 		}
 	}
-	root, err := o.Tree.build(d, nvml, func() uint64 { return d.Limits().Memory })
+	root, err := o.Tree.build(d, nvml, func() (string, uint64) { return d.place().GPU, d.Limits().Memory })
 	if err != nil {
 		return nil, err
 	}

@@ -51,7 +51,7 @@ type fakeRegion struct {
 	whole    bool // the last piece of a list has come
 }
 
-func (f *fakeWorkers) start(_ link.Config, wake func(slot uint32), _ bool) (workerProcess, error) {
+func (f *fakeWorkers) start(_ *Place, _ link.Config, wake func(slot uint32), _ bool) (workerProcess, error) {
 	w := &fakeWorker{of: f, wake: wake, replies: make(chan link.ToParent, 64), done: make(chan struct{}), regions: map[uint32]*fakeRegion{}}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -71,7 +71,7 @@ func (f *fakeWorkers) last() *fakeWorker {
 
 var errHangs = errors.New("the worker hangs")
 
-func (f *fakeWorkers) rebuild(_ context.Context, old workerProcess, cfg link.Config) (workerProcess, error) {
+func (f *fakeWorkers) rebuild(_ context.Context, old workerProcess, at *Place, cfg link.Config) (workerProcess, error) {
 	o := old.(*fakeWorker)
 	o.mu.Lock()
 	hangs := o.hangs
@@ -79,7 +79,7 @@ func (f *fakeWorkers) rebuild(_ context.Context, old workerProcess, cfg link.Con
 	if hangs {
 		return nil, errHangs
 	}
-	p, err := f.start(cfg, o.wake, false)
+	p, err := f.start(at, cfg, o.wake, false)
 	if err != nil {
 		return nil, err
 	}
@@ -91,8 +91,8 @@ func (f *fakeWorkers) rebuild(_ context.Context, old workerProcess, cfg link.Con
 	return n, nil
 }
 
-func (f *fakeWorkers) adopt(cfg link.Config, wake func(slot uint32), stream, _ int) (workerProcess, error) {
-	p, err := f.start(cfg, wake, false)
+func (f *fakeWorkers) adopt(at *Place, cfg link.Config, wake func(slot uint32), stream, _ int) (workerProcess, error) {
+	p, err := f.start(at, cfg, wake, false)
 	if err != nil {
 		return nil, err
 	}

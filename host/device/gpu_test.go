@@ -29,6 +29,8 @@ func realBackend(gpu string) (driver.Backend, error, bool) {
 	switch gpu {
 	case "soft":
 		return soft.New(), nil, true
+	case "soft:2":
+		return soft.NewMany(2), nil, true
 	case "cuda":
 		b, err := cudadriver.New()
 		return b, err, true

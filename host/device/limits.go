@@ -69,10 +69,11 @@ func (d *Device) SetLimits(c api.Change) (api.Limits, error) {
 
 // check judges another limit of memory, if the device was told how.
 func (d *Device) check(memory, old uint64) error {
-	if memory == old || d.opts.CheckMemory == nil {
+	judge := d.place().CheckMemory
+	if memory == old || judge == nil {
 		return nil
 	}
-	return d.opts.CheckMemory(limit.Memory(memory))
+	return judge(limit.Memory(memory))
 }
 
 // membershipFor is the membership with which limits hold. One that begins now is for sessions to come: those that run have no gate.
@@ -86,13 +87,13 @@ func (d *Device) membershipFor(l, old api.Limits) (*schedule.Membership, error) 
 		return nil, fmt.Errorf("%w: the scheduler of GPU time does not answer: causewayd starts it again, or `causeway scheduler` by hand", ErrUnheld)
 	case member != nil:
 		return member, nil
-	case d.opts.Scheduler == nil:
+	case d.place().Scheduler == nil:
 		return nil, fmt.Errorf("%w: this device knows no scheduler of GPU time", ErrUnheld)
 	}
 	if n := d.free(); n > 0 {
 		return nil, fmt.Errorf("%w: %d CUDA programs run that were started without one, and nothing could hold them back: end them first, or start `causeway device` with --scheduler", ErrUnheld, n)
 	}
-	member, err := d.opts.Scheduler(l)
+	member, err := d.place().Scheduler(l)
 	if err == nil && member == nil && l.Share != limit.DefaultShare {
 		err = fmt.Errorf("%w: a share is relative to other vGPUs', and this device was started without --scheduler", ErrUnheld)
 	}

@@ -114,9 +114,12 @@ func readHead(r *image.Reader) (*sessionHead, error) {
 }
 
 // Movable implements fs.MovableHandle: the worker of a session that runs is asked. One that does not find the time may move, for all that is known.
-func (s *session) Movable(ctx context.Context) error {
+func (s *session) Movable(ctx context.Context) error { return s.mayMove(ctx, false) }
+
+// mayMove is Movable, also to another model of GPU.
+func (s *session) mayMove(ctx context.Context, otherModel bool) error {
 	found := make(chan error, 1)
-	if !s.do(func() { found <- s.look(ctx) }) {
+	if !s.do(func() { found <- s.probe(ctx, link.Probe{OtherModel: otherModel}) }) {
 		return nil
 	}
 	select {
@@ -128,11 +131,12 @@ func (s *session) Movable(ctx context.Context) error {
 	return nil
 }
 
-func (s *session) look(ctx context.Context) error {
+// probe asks the worker of a session that runs.
+func (s *session) probe(ctx context.Context, how link.Probe) error {
 	s.mu.Lock()
 	p, st := s.proc, s.state
 	s.mu.Unlock()
-	if st != running || ctx.Err() != nil || p.Send(link.Probe{}) != nil {
+	if st != running || ctx.Err() != nil || p.Send(how) != nil {
 		return nil
 	}
 	m, err := spawn.Next[link.Probed](ctx, p)
@@ -178,9 +182,10 @@ const (
 func (s *session) Save(w io.Writer) error { return s.onRoutine(func() error { return s.save(w) }) }
 
 func (s *session) save(w io.Writer) error {
+	here := s.dev.place()
 	s.mu.Lock()
 	p, stored := s.proc, s.stored
-	h := sessionHead{backend: s.dev.opts.Worker.GPU, gpu: s.dev.opts.Tree.GPU, stage: s.state}
+	h := sessionHead{backend: here.backend(), gpu: here.GPU, stage: s.state}
 	for _, r := range s.regions {
 		h.regions = append(h.regions, regionHead{r.id, r.va, r.size, r.sent})
 	}
@@ -250,11 +255,11 @@ func (d *Device) Load(c fs.Caller, r io.Reader) (fs.ControlHandle, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case h.backend != d.opts.Worker.GPU:
-		return nil, fmt.Errorf("%w: it comes from the backend %q, this is %q", errElsewhere, h.backend, d.opts.Worker.GPU)
-	case h.gpu != d.opts.Tree.GPU:
-		return nil, fmt.Errorf("%w: it comes from a GPU %q, this is %q", errElsewhere, h.gpu, d.opts.Tree.GPU)
+	switch here := d.place(); {
+	case h.backend != here.backend():
+		return nil, fmt.Errorf("%w: it comes from the backend %q, this is %q", errElsewhere, h.backend, here.backend())
+	case h.gpu != here.GPU:
+		return nil, fmt.Errorf("%w: it comes from a GPU %q, this is %q", errElsewhere, h.gpu, here.GPU)
 	}
 	s, err := d.in.claim(h.ahead, c)
 	if err != nil {

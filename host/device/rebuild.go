@@ -67,7 +67,7 @@ func (s *session) rebuild(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, rebuildLimit)
 	defer cancel()
 	cfg := s.config()
-	next, err := s.dev.workers.rebuild(ctx, p, cfg)
+	next, err := s.dev.workers.rebuild(ctx, p, s.at, cfg)
 	s.mu.Lock()
 	s.moving = nil
 	if err == nil {

@@ -20,8 +20,20 @@ type resources struct {
 	scheduled *schedule.Session // nil: GPU time is not shared
 	left      []workerProcess   // workers that the session has left, and that are about to end
 	cpu       time.Duration     // of those that have ended
+	before    timeUse           // at places that the session has left
 	sampled   uint64            // nanoseconds of GPU time by the driver's account
 	seen      api.Counters      // at the last look: what counters never go below
+}
+
+// timeUse is what a scheduler knew of a session.
+type timeUse struct{ busy, waited time.Duration }
+
+// add is what a session had at a scheduler that it leaves.
+func (u *timeUse) add(s *schedule.Session) {
+	if s != nil {
+		busy, waited, _ := s.Use()
+		u.busy, u.waited = u.busy+busy, u.waited+waited
+	}
 }
 
 // provide makes the session's resources.
@@ -40,7 +52,8 @@ func (s *session) provide() error {
 		r.meter.Close()
 		return err
 	}
-	if membership := s.dev.membership(); membership != nil {
+	at, membership := s.dev.seat()
+	if membership != nil {
 		if r.scheduled, err = membership.Add(); err != nil {
 			if s.dev.Limits().Cap != 0 { // which would not hold
 				s.dev.host.Free(r.host)
@@ -52,7 +65,7 @@ func (s *session) provide() error {
 		}
 	}
 	s.mu.Lock()
-	s.res = r
+	s.res, s.at = r, at
 	s.mu.Unlock()
 	return nil
 }
@@ -96,8 +109,8 @@ func (s *session) countersLocked(p workerProcess) api.Counters {
 	c.BusyNanos = max(c.BusyNanos, r.sampled)
 	if r.scheduled != nil {
 		busy, waited, now := r.scheduled.Use()
-		c.BusyNanos = max(c.BusyNanos, uint64(busy))
-		c.WaitNanos, c.ThrottledNow = uint64(waited), now
+		c.BusyNanos = max(c.BusyNanos, uint64(r.before.busy+busy))
+		c.WaitNanos, c.ThrottledNow = uint64(r.before.waited+waited), now
 	}
 	age := uint64(time.Since(s.opened))
 	c.BusyNanos, c.WaitNanos = min(c.BusyNanos, age), min(c.WaitNanos, age)
@@ -138,7 +151,7 @@ func (r *resources) cpuTime(p workerProcess) time.Duration {
 
 // config is what the session's workers are told. It runs on routine.
 func (s *session) config() link.Config {
-	cfg := s.dev.opts.Worker
+	cfg := s.at.Worker
 	cfg.Carrier = link.CarrierLeased
 	cfg.Peer = s.peer()
 	cfg.MemoryLimit = s.dev.budget.Limit()

@@ -54,6 +54,7 @@ type session struct {
 
 	mu          sync.Mutex
 	state       state
+	at          *Place        // of its worker, or the last; routine writes it
 	proc        workerProcess // nil until Hello
 	moving      workerProcess // the session is leaving it
 	bell        int           // eventfd: the worker's doorbell; -1

@@ -21,7 +21,7 @@ func (s *session) worker(h remote.Hello) (workerProcess, error) {
 		return nil, err
 	}
 	defer started()
-	return s.dev.workers.start(s.config(), s.wake, link.Fits(h, len(s.dev.opts.Worker.Devices)))
+	return s.dev.workers.start(s.at, s.config(), s.wake, link.Fits(h, len(s.at.Worker.Devices)))
 }
 
 // spawn begins the session, and answers MsgHello. It runs on routine.

@@ -28,7 +28,7 @@ func (d *Device) sendLimit(limit uint64) {
 func (d *Device) Status() api.Status {
 	st := api.Status{
 		Version: d.opts.Tree.Version, PID: os.Getpid(), Started: d.began, Connected: d.connected.Load(),
-		GPU: d.opts.Tree.GPU, UUID: d.opts.UUID, Sessions: []api.Session{},
+		Sessions: []api.Session{},
 	}
 	free := 0
 	for _, s := range d.all() {
@@ -43,6 +43,10 @@ func (d *Device) Status() api.Status {
 	st.Memory, st.Host = d.budget.Used(), d.host.Used()
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if p := d.relocation; p.of > 0 {
+		st.Relocation = &api.Progress{Done: p.done, Of: p.of}
+	}
+	st.GPU, st.UUID = d.at.GPU, d.at.UUID
 	st.Limits, st.Past, st.Opened, st.Refused = d.limits, d.past, d.begun, d.refused
 	st.Card = api.Card{Known: d.card.known, Nanos: uint64(d.card.total), Charged: uint64(d.card.charged)}
 	st.Unheld = unheld(d.limits, d.member, free)

@@ -79,7 +79,7 @@ func (s *session) suspend() (uint64, error) {
 	if err := s.park(parkLimit, parkLimit, parkLimit); err != nil {
 		return 0, err
 	}
-	n, err := s.store()
+	n, err := s.store(false)
 	if err != nil {
 		s.sendRegions() // or a lease that comes
 		return 0, err
@@ -95,8 +95,8 @@ func (s *session) suspend() (uint64, error) {
 	return n, nil
 }
 
-// store writes a parked session into memory and ends its worker.
-func (s *session) store() (uint64, error) {
+// store writes a parked session into memory and ends its worker. working: also if its program has submitted more.
+func (s *session) store(working bool) (uint64, error) {
 	s.mu.Lock()
 	p, st := s.proc, s.state
 	s.mu.Unlock()
@@ -109,7 +109,7 @@ func (s *session) store() (uint64, error) {
 	}
 	f := os.NewFile(uintptr(fd), "session")
 	n, waiting, err := s.export(f, p, false)
-	if err == nil && waiting {
+	if err == nil && waiting && !working {
 		err = errWork
 	}
 	s.mu.Lock()

@@ -32,7 +32,7 @@ const maxRead = 1 << 20
 type Tree struct {
 	Lib     string // folder with libcuda.so.1, libnvidia-ml.so.1, causeway-check and bin/nvidia-smi
 	Version string
-	GPU     string // what users are told
+	GPU     string // what users are told, at first
 }
 
 // build lays out the mount:
@@ -47,8 +47,8 @@ type Tree struct {
 //	session          control file
 //	nvml             control file: what libnvidia-ml.so.1 asks, if nvml is given
 //
-// memory is the limit in bytes, 0: none.
-func (t Tree) build(session, nvml fs.ControlFile, memory func() uint64) (*fs.Dir, error) {
+// now is the GPU that users are told of, and the limit of its memory in bytes, 0: none.
+func (t Tree) build(session, nvml fs.ControlFile, now func() (gpu string, memory uint64)) (*fs.Dir, error) {
 	root := fs.NewDir()
 	lib, bin := root.Dir("lib"), root.Dir("bin")
 	for _, name := range []string{"libcuda.so", "libnvidia-ml.so"} {
@@ -72,7 +72,7 @@ func (t Tree) build(session, nvml fs.ControlFile, memory func() uint64) (*fs.Dir
 	bin.File("check", fs.Bytes(checkScript), 0o555)
 	bin.File("cdi-hook", fs.Bytes(cdiHook), 0o555)
 	root.Dir("share").File("cloud-init.yaml", fs.Bytes(cloudInit), 0o444)
-	root.File("info", fs.Live(func() []byte { return t.info(memory()) }), 0o444)
+	root.File("info", fs.Live(func() []byte { return t.info(now()) }), 0o444)
 	root.Control("session", session)
 	if nvml != nil {
 		root.Control("nvml", nvml)
@@ -90,12 +90,12 @@ func (t Tree) file(name string) (fs.Content, error) {
 	return fs.OSFile(f)
 }
 
-func (t Tree) info(memory uint64) []byte {
+func (t Tree) info(gpu string, memory uint64) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "protocol=%d\n", remote.ProtocolVersion)
 	fmt.Fprintf(&b, "max_read=%d\n", maxRead)
 	fmt.Fprintf(&b, "version=%s\n", t.Version)
-	fmt.Fprintf(&b, "gpu=%s\n", strings.ReplaceAll(t.GPU, "\n", " "))
+	fmt.Fprintf(&b, "gpu=%s\n", strings.ReplaceAll(gpu, "\n", " "))
 	fmt.Fprintf(&b, "memory=%d\n", memory)
 	return b.Bytes()
 }

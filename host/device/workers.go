@@ -26,48 +26,45 @@ type workerProcess interface {
 
 // workers start processes for sessions.
 type workers interface {
-	// start gives a worker its configuration. spare: one that waits ready fits the session.
-	start(cfg link.Config, wake func(slot uint32), spare bool) (workerProcess, error)
-	// rebuild moves a session from old, one of these workers, to the worker that it returns: see Spawner.Rebuild.
-	rebuild(ctx context.Context, old workerProcess, cfg link.Config) (workerProcess, error)
+	// start gives a worker its configuration. spare: one that waits ready at its place fits the session.
+	start(at *Place, cfg link.Config, wake func(slot uint32), spare bool) (workerProcess, error)
+	// rebuild moves a session from old, one of these workers, to the worker that it returns, at a place: see Spawner.Rebuild.
+	rebuild(ctx context.Context, old workerProcess, at *Place, cfg link.Config) (workerProcess, error)
 	// adopt starts a worker that makes its session of what comes over stream, without guest memory, and answers Adopted: it is parked then.
 	// Both descriptors stay the caller's.
-	adopt(cfg link.Config, wake func(slot uint32), stream, bell int) (workerProcess, error)
+	adopt(at *Place, cfg link.Config, wake func(slot uint32), stream, bell int) (workerProcess, error)
 }
 
 // spawned are workers in processes of their own.
-type spawned struct {
-	spawner *spawn.Spawner
-	pool    *spawn.Pool // may be nil
-}
+type spawned struct{}
 
-func (w spawned) start(cfg link.Config, wake func(slot uint32), spare bool) (workerProcess, error) {
+func (spawned) start(at *Place, cfg link.Config, wake func(slot uint32), spare bool) (workerProcess, error) {
 	if spare {
-		if p := w.pool.Take(); p != nil {
+		if p := at.Pool.Take(); p != nil {
 			if p.Configure(cfg, wake, spawn.NoConnection) == nil {
 				return p, nil
 			}
 			p.Kill() // it has ended
 		}
 	}
-	p, err := w.spawner.Start(cfg, wake, spawn.NoConnection)
+	p, err := at.Spawner.Start(cfg, wake, spawn.NoConnection)
 	if err != nil {
 		return nil, err // not a nil process within an interface
 	}
 	return p, nil
 }
 
-func (w spawned) rebuild(ctx context.Context, old workerProcess, cfg link.Config) (workerProcess, error) {
-	next, err := w.spawner.Rebuild(ctx, old.(*spawn.Process), cfg)
+func (spawned) rebuild(ctx context.Context, old workerProcess, at *Place, cfg link.Config) (workerProcess, error) {
+	next, err := at.Spawner.Rebuild(ctx, old.(*spawn.Process), cfg)
 	if err != nil {
 		return nil, err
 	}
 	return next, nil
 }
 
-func (w spawned) adopt(cfg link.Config, wake func(slot uint32), stream, bell int) (workerProcess, error) {
+func (spawned) adopt(at *Place, cfg link.Config, wake func(slot uint32), stream, bell int) (workerProcess, error) {
 	cfg.Adopt, cfg.Parked = true, true
-	p, err := w.spawner.Start(cfg, wake, stream)
+	p, err := at.Spawner.Start(cfg, wake, stream)
 	if err != nil {
 		return nil, err
 	}

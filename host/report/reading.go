@@ -128,7 +128,7 @@ func GPUNumber(g *api.GPU) string {
 	case g.Backend == "soft" && g.Index == 0:
 		return "soft"
 	case g.Backend == "soft":
-		return "soft:" + number(g.Index)
+		return "soft/" + number(g.Index)
 	case g.Index < 0:
 		return "-"
 	}

@@ -71,8 +71,11 @@ func (w *Worker) askMovable() (reason, err error) {
 }
 
 // probe answers link.Probe, beside the link's goroutine.
-func (s *starter) probe(w *Worker) {
+func (s *starter) probe(w *Worker, how link.Probe) {
 	reason, err := w.askMovable()
+	if err == nil && reason == nil && how.OtherModel {
+		err = w.onLoop(func() error { reason = w.record.portable(); return nil })
+	}
 	if err != nil {
 		return
 	}

@@ -349,7 +349,7 @@ func (s *starter) follow(w *Worker, r link.Received[link.ToWorker], end func()) 
 		}
 		return s.link.Send(link.Parked{Number: m.Number, Status: link.StatusOf(unix.EBUSY, err)})
 	case link.Probe:
-		go s.probe(w)
+		go s.probe(w, m)
 		return nil
 	case link.Export:
 		return s.link.Send(w.exported(s.export(w, m)))

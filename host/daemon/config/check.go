@@ -82,6 +82,7 @@ func (c *Config) Check() error {
 	p := &c.Placement
 	bad(!(p.Overcommit >= 1 && p.Overcommit <= 100), "placement.overcommit", p.Overcommit, "use 1.0 (promise what there is) to 100")
 	bad(p.SoftwareGPU != SoftAuto && p.SoftwareGPU != SoftNamed && p.SoftwareGPU != SoftNever, "placement.software_gpu", strconv.Quote(p.SoftwareGPU), `use "auto", "named" or "never"`)
+	bad(p.SoftwareGPUs < 1 || p.SoftwareGPUs > mostSoft, "placement.software_gpus", p.SoftwareGPUs, fmt.Sprintf("use 1 to %d", mostSoft))
 	bad(c.Health.Interval.Of() < time.Second || c.Health.Interval.Of() > time.Hour, "health.interval", c.Health.Interval.Of(), "use 1s to 1h")
 	if m := c.Metrics.Listen; m != "" {
 		_, port, err := net.SplitHostPort(m)

@@ -75,6 +75,8 @@ type Isolation struct {
 type Placement struct {
 	Overcommit  float64 `toml:"overcommit"`
 	SoftwareGPU string  `toml:"software_gpu"`
+	// SoftwareGPUs is how many the host has.
+	SoftwareGPUs int `toml:"software_gpus"`
 }
 
 // Health says when a GPU is drained.
@@ -101,6 +103,9 @@ const (
 	SoftNever = "never"
 )
 
+// mostSoft is how many software GPUs there can be: host/driver/soft's addresses end there.
+const mostSoft = 8
+
 // Values of Devices.Log.
 const (
 	LogAuto    = "auto"
@@ -119,7 +124,7 @@ func Default() Config {
 		},
 		Profiles:  limit.Profiles(),
 		Isolation: Isolation{Sandbox: string(sandbox.On), Ioctls: string(sandbox.IoctlsAuto), Memory: HostPart{limit.Portion{Part: 3, Of: 4}}, Processes: 16384},
-		Placement: Placement{Overcommit: 1, SoftwareGPU: SoftAuto},
+		Placement: Placement{Overcommit: 1, SoftwareGPU: SoftAuto, SoftwareGPUs: 1},
 		Health:    Health{Interval: Duration(5e9), Drain: true, IgnoreXIDs: []uint64{13, 31, 43, 45, 63, 68, 69, 109}},
 		Scheduler: Scheduler{Enabled: true},
 	}

@@ -170,6 +170,7 @@ func (d *device) serve(socket, control string) error {
 		_ = json.NewEncoder(w).Encode(d.status)
 	})
 	mux.HandleFunc("PUT /v1/limits", d.setLimits)
+	mux.HandleFunc("POST /v1/move", d.move)
 	mux.HandleFunc("POST /v1/stop", func(w http.ResponseWriter, _ *http.Request) {
 		if !stubborn {
 			d.end()
@@ -201,6 +202,21 @@ func (d *device) setLimits(w http.ResponseWriter, r *http.Request) {
 	}
 	d.status.Limits = now
 	_ = json.NewEncoder(w).Encode(now)
+}
+
+// move refuses to leave a GPU with a session whose program is called "stays", for tests of what is refused.
+func (d *device) move(w http.ResponseWriter, r *http.Request) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var c api.Relocation
+	err := json.NewDecoder(r.Body).Decode(&c)
+	if err != nil || len(d.status.Sessions) > 0 && d.status.Sessions[0].Program == "stays" {
+		w.WriteHeader(http.StatusConflict)
+		_ = json.NewEncoder(w).Encode(api.Error{Text: "a program stays"})
+		return
+	}
+	d.status.UUID = c.GPU
+	_ = json.NewEncoder(w).Encode(api.Relocated{UUID: c.GPU, Sessions: len(d.status.Sessions), Nanos: 1})
 }
 
 func (d *device) end() { d.once.Do(func() { close(d.ended) }) }

@@ -190,7 +190,8 @@ func matcher(gpus []GPU, name, mig string, r Rules) (fits func(*GPU) bool, what 
 		if !r.SoftNamed {
 			return nil, "", fmt.Errorf("%w: the configuration does not offer the software GPU (placement.software_gpu)", ErrNoGPU)
 		}
-		return func(g *GPU) bool { return g.Backend == "soft" }, "software GPU", nil
+		one, numbered := strings.CutPrefix(lower, "soft/")
+		return func(g *GPU) bool { return g.Backend == "soft" && (!numbered || strconv.Itoa(g.Index) == one) }, "software GPU", nil
 	case lower == "any":
 		real := slices.ContainsFunc(gpus, func(g GPU) bool { return g.Backend != "soft" })
 		soft := r.SoftAny && !real
@@ -210,7 +211,9 @@ func names(g *GPU, lower string) bool {
 	return id == lower || strings.EqualFold(g.Parent, lower) || len(lower) >= 8 && strings.HasPrefix(id, lower) || strings.Contains(strings.ToLower(g.Name), lower)
 }
 
-func isSoft(name string) bool { return name == "soft" || strings.HasPrefix(name, "soft:") }
+func isSoft(name string) bool {
+	return name == "soft" || strings.HasPrefix(name, "soft:") || strings.HasPrefix(name, "soft/")
+}
 
 // offered lists what there is, for an error.
 func offered(gpus []GPU, r Rules) string {

@@ -156,10 +156,13 @@ func (m *Park) fields(c *coder) {
 	c.flag(&m.Standing)
 }
 
-// Probe asks whether the session could move now. Answer: Probed, when the consumer has time.
-type Probe struct{ forWorker }
+// Probe asks whether the session could move now, with OtherModel to another model of GPU. Answer: Probed, when the consumer has time.
+type Probe struct {
+	forWorker
+	OtherModel bool
+}
 
-func (*Probe) fields(*coder) {}
+func (m *Probe) fields(c *coder) { c.flag(&m.OtherModel) }
 
 // Export has a parked worker write its session to a stream socket, and stay as it is. Answer: Exported. Ahead: without the memory that rounds of
 // Copy brought, which ends them.

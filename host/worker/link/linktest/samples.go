@@ -36,7 +36,7 @@ func ToWorker(fd int) []link.ToWorker {
 		link.SharePages{Pages: []link.Page{{Kind: link.PageMeter, File: fd}, {Kind: link.PageBell, File: fd}}},
 		link.SetLimit{Bytes: 9 << 30},
 		link.Leave{},
-		link.Probe{},
+		link.Probe{OtherModel: true},
 		link.Export{Ahead: true, Stream: f},
 		link.Copy{Stream: f},
 		link.CutCopy{Over: true},

@@ -1,0 +1,26 @@
+package api
+
+import (
+	"context"
+	"net/http"
+)
+
+// Relocation is the wish to have a vGPU on another GPU of its host.
+type Relocation struct {
+	GPU string `json:"gpu"` // a number, a UUID, or soft/1
+	// OtherModel permits another model than the programs began with, for which their code can be compiled.
+	OtherModel bool `json:"other_model,omitempty"`
+}
+
+// Relocated says that a vGPU has moved.
+type Relocated struct {
+	GPU      string `json:"gpu"` // model
+	UUID     string `json:"uuid"`
+	Sessions int    `json:"sessions"` // that moved while their programs ran
+	Nanos    uint64 `json:"ns"`       // that all of it took
+}
+
+// Move has a vGPU move to another GPU of its host, with its programs.
+func (c *Client) Move(ctx context.Context, vm, name string, r Relocation) (did Relocated, err error) {
+	return did, c.Do(ctx, http.MethodPost, path(vm, name)+"/move", r, &did)
+}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"causeway/host/api"
+	"causeway/host/device"
+	"causeway/host/worker/link"
+	"causeway/host/worker/spawn"
+)
+
+func moveCommand() *cobra.Command {
+	var node nodeFlags
+	var wish api.Relocation
+	var pid int
+	c := &cobra.Command{
+		Use:   "move VM[/NAME] --gpu GPU",
+		Short: "Move a VM's CUDA programs to another GPU of this host while they run",
+		Long: `Moves a vGPU to another GPU of this host. The VM stays where it is and runs on; its CUDA programs keep their memory, at the same addresses, and
+their objects, and see a pause: memory is copied in rounds while they run, and what they have written since once more while they stand. Limits go along, and
+programs that the VM starts from now on use the other GPU. If anything is in the way the vGPU stays where it is, and the error says what.
+
+It can be moved if
+  - the other GPU is of the same model, with the same driver, and is whole: no MIG slice. With --other-model it may be another one, for programs whose
+    code is there as PTX, which the driver compiles again: what has machine code alone is named;
+  - there is room for the vGPU's limit of memory, and for what its programs use;
+  - every program can: "causeway inspect" says at any time which cannot, and why. On a real GPU sessions move only with "migratable", see
+    docs/MIGRATION.md.
+
+What a program asked its GPU before, as its UUID or bus address, it does not ask again; it sees the old ones until it ends.`,
+		Example: `  causeway gpus                        # numbers and room
+  causeway move vm1 --gpu 1
+  causeway move vm1/gpu0 --gpu GPU-5d3f
+  causeway move vm1 --gpu soft/1       # from one software GPU to another
+  causeway move --pid 4711 --gpu 1     # a program under "causeway run"`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case pid != 0 && len(args) > 0, pid == 0 && len(args) == 0:
+				return errors.New("name a VM, or with --pid the process of a `causeway run`")
+			case pid != 0:
+				text, err := askRun(pid, "move "+wish.GPU)
+				if err == nil {
+					_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
+				}
+				return err
+			}
+			return node.move(cmd, args[0], wish)
+		},
+		ValidArgsFunction: node.complete,
+	}
+	node.register(c)
+	c.Flags().StringVar(&wish.GPU, "gpu", "", "`GPU` to move to: a number as `causeway gpus` shows it, a UUID or the beginning of one, or soft/1 for the second software GPU")
+	c.Flags().BoolVar(&wish.OtherModel, "other-model", false, "permit another model of GPU, for programs whose code is there as PTX")
+	c.Flags().IntVar(&pid, "pid", 0, "move the sessions of a `causeway run`, by its process id")
+	_ = c.MarkFlagRequired("gpu")
+	_ = c.RegisterFlagCompletionFunc("gpu", node.completeGPUFlag)
+	return c
+}
+
+// move has one vGPU moved, by causewayd if it runs, else by its device process.
+func (f *nodeFlags) move(cmd *cobra.Command, key string, wish api.Relocation) error {
+	r, v, err := f.findOne(cmd.Context(), key)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	shown := make(chan struct{})
+	go func() {
+		defer close(shown)
+		f.showMove(ctx, cmd, v)
+	}()
+	var did api.Relocated
+	if r.Daemon != nil {
+		c := f.client()
+		defer c.Close()
+		did, err = c.Move(cmd.Context(), v.Spec.VM, v.Spec.Name, wish)
+	} else {
+		c := api.NewClient(v.Control)
+		defer c.Close()
+		err = c.Do(cmd.Context(), http.MethodPost, "/v1/move", wish, &did)
+	}
+	cancel()
+	<-shown
+	if err != nil {
+		return fmt.Errorf("%s stays where it is: %w", v.Spec.Key(), err)
+	}
+	if f.json {
+		return printJSON(cmd.OutOrStdout(), did)
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is on %s (%s) now: %d programs moved in %v\n", v.Spec.Key(), did.GPU, did.UUID, did.Sessions,
+		time.Duration(did.Nanos).Round(time.Millisecond))
+	return err
+}
+
+// moveLook is how often a move's progress is looked at.
+const moveLook = 500 * time.Millisecond
+
+// showMove says how far a move is until ctx ends, to people alone.
+func (f *nodeFlags) showMove(ctx context.Context, cmd *cobra.Command, v *api.VGPU) {
+	c := api.NewClient(v.Control)
+	defer c.Close()
+	said := api.Progress{}
+	for t := time.NewTicker(moveLook); ; {
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-t.C:
+		}
+		st, err := c.Status(ctx)
+		if err != nil || st.Relocation == nil || *st.Relocation == said || f.json {
+			continue
+		}
+		said = *st.Relocation
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %d of %d programs are taken care of\n", v.Spec.Key(), said.Done, said.Of)
+	}
+}
+
+// relocate moves the sessions of a run to another GPU. With an error those that had moved are back, or the error says that they are not.
+func (s *server) relocate(ctx context.Context, gpu string) (string, error) {
+	list, err := askGPUs(ctx, s.cfg.Visible)
+	if err != nil {
+		return "", err
+	}
+	s.mu.Lock()
+	was := s.cfg
+	s.mu.Unlock()
+	from := was
+	here, err := choose(&from, cmp.Or(s.gpu, "auto"), list)
+	if err != nil {
+		return "", err
+	}
+	to, line, err := otherGPU(ctx, from, &here, gpu)
+	if err != nil {
+		return "", err
+	}
+	if err := judgeMove(&here, &line, false); err != nil {
+		return "", err
+	}
+	if s.membership != nil {
+		return "", fmt.Errorf("%w: its GPU time is limited, by a scheduler of the GPU that it is on", device.ErrElsewhere)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cfg = to
+	n, err := s.moveLocked(ctx, to)
+	if err == nil {
+		s.pool.Close() // its spares are on the other GPU
+		return fmt.Sprintf("%d sessions moved to GPU %s (%s)", n, line.number(), line.UUID), nil
+	}
+	s.cfg = was
+	if _, back := s.moveLocked(ctx, was); back != nil {
+		err = fmt.Errorf("%w; and not all came back: %w", err, back)
+	}
+	return "", err
+}
+
+// moveLocked has every session that is not there already go on with a fresh worker on the GPU of a configuration.
+func (s *server) moveLocked(ctx context.Context, to link.Config) (int, error) {
+	n := 0
+	for p, cfg := range maps.Clone(s.workers) {
+		if sameGPU(cfg, to) {
+			continue
+		}
+		cfg.GPU, cfg.Devices, cfg.Visible = to.GPU, to.Devices, to.Visible
+		if err := s.rebuildOneLocked(ctx, p, cfg); err != nil {
+			return n, fmt.Errorf("worker %d: %w", p.PID(), err)
+		}
+		n++
+	}
+	return n, nil
+}
+
+func sameGPU(a, b link.Config) bool {
+	return a.GPU == b.GPU && slices.Equal(a.Devices, b.Devices) && slices.Equal(a.Visible, b.Visible)
+}
+
+// rebuildOneLocked moves a session to a fresh worker.
+func (s *server) rebuildOneLocked(ctx context.Context, p *spawn.Process, cfg link.Config) error {
+	next, err := s.spawner.Rebuild(ctx, p, cfg)
+	if err != nil {
+		return err
+	}
+	scheduled := s.scheduled[p]
+	delete(s.workers, p) // it is about to end, and has nothing to move any more
+	delete(s.scheduled, p)
+	s.addLocked(next, cfg, scheduled)
+	return nil
+}

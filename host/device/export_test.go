@@ -1,0 +1,19 @@
+package device
+
+import (
+	"context"
+
+	"causeway/host/worker/link"
+)
+
+// Uses asks the workers what they use.
+func (d *Device) Uses(ctx context.Context) (list []link.Use, err error) {
+	for _, w := range d.measurable() {
+		u, err := w.Measure(ctx)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, u)
+	}
+	return list, nil
+}

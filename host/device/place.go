@@ -1,0 +1,65 @@
+package device
+
+import (
+	"context"
+	"strings"
+
+	"causeway/host/api"
+	"causeway/host/inventory"
+	"causeway/host/limit"
+	"causeway/host/schedule"
+	"causeway/host/worker/link"
+	"causeway/host/worker/spawn"
+)
+
+// Place is a GPU that a virtual GPU has, and what goes with it. It does not change.
+type Place struct {
+	GPU, UUID string // what users are told: model and UUID
+	// OtherModel: the sessions come from another model, for which their code has to be compiled.
+	OtherModel bool
+	Worker     link.Config
+	Spawner    *spawn.Spawner
+	Pool       *spawn.Pool // workers that are ready; may be nil
+	// Machine says how the GPU is; nil: nobody can tell.
+	Machine     func(ctx context.Context) (*inventory.Reading, error)
+	CheckMemory func(limit.Memory) error // may be nil
+	// Scheduler makes the virtual GPU a member among those that share this GPU's time; may be nil.
+	Scheduler func(api.Limits) (*schedule.Membership, error)
+	// Leave is called when the virtual GPU has it no more; may be nil.
+	Leave func()
+}
+
+// place is the one that new sessions get.
+func (d *Device) place() *Place {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.at
+}
+
+// seat is place, and the membership there.
+func (d *Device) seat() (*Place, *schedule.Membership) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.at, d.member
+}
+
+// backend is what kind of GPU it is: how many software GPUs a host has is nobody's matter who has one of them.
+func (p *Place) backend() string {
+	if strings.HasPrefix(p.Worker.GPU, "soft:") && len(p.Worker.Devices) == 1 {
+		return "soft"
+	}
+	return p.Worker.GPU
+}
+
+// firstPlace is what a device begins with.
+func (o *Options) firstPlace() *Place {
+	return &Place{GPU: o.Tree.GPU, UUID: o.UUID, Worker: o.Worker, Spawner: o.Spawner, Pool: o.Pool, Machine: o.Machine, CheckMemory: o.CheckMemory, Scheduler: o.Scheduler, Leave: o.Leave}
+}
+
+// Leave ends what belongs to the place of the moment, when nothing is served any more.
+func (d *Device) Leave() { d.place().leave() }
+
+// readMachine is Machine of the place of the moment.
+func (d *Device) readMachine(ctx context.Context) (*inventory.Reading, error) {
+	return d.place().Machine(ctx)
+}
