@@ -181,6 +181,10 @@ suspension() {
   times=$(grep -c "session resumed.* guest_pid=$working\b" "$device_log")
   [[ $result =~ ^@pinned\ ([0-9]+)\ 0\ ([0-9]+)$ ]] && [ "${BASH_REMATCH[1]}" -gt 10 ] && [ "$times" -ge 2 ]
   row "the working one came back by itself, all results right" "$times times; rounds, wrong, longest pause in ms: ${result#@pinned }"
+  mkdir "$tmp/kept"
+  "$CAUSEWAY" suspend "${tmp##*/}/device" --to "$tmp/kept" --run-dir "${tmp%/*}" >"$tmp/suspended" && grep -q "1 programs suspended; .* in $tmp/kept" "$tmp/suspended"
+  row "into a file, which has no name" "$(cat "$tmp/suspended")"
+  [ -z "$(ls -A "$tmp/kept")" ] && ! "$CAUSEWAY" suspend "${tmp##*/}/device" --to "$tmp/none" --run-dir "${tmp%/*}" 2>/dev/null; row "nothing is left in its folder" ""
   guest "kill $idle; sleep 0.3; ./life once"; no_workers_after "$(ms)" >/dev/null; [ -z "$(workers)" ]; row "the suspended one ends, and leaves nothing" ""
 }
 

@@ -128,8 +128,9 @@ type Session struct {
 	State    string    `json:"state"`
 	Started  time.Time `json:"started"`
 	Memory   uint64    `json:"memory"`
-	Host     uint64    `json:"host_memory"`      // bytes of the host's memory that its requests hold
-	Stored   uint64    `json:"stored,omitempty"` // bytes of the host's memory that hold it: it is suspended, and has no worker
+	Host     uint64    `json:"host_memory"`         // bytes of the host's memory that its requests hold
+	Stored   uint64    `json:"stored,omitempty"`    // bytes that hold it: it is suspended, and has no worker
+	StoredIn string    `json:"stored_in,omitempty"` // the folder where; "": in the host's memory
 	Counters Counters  `json:"counters"`
 	// Unmovable is why a VM with this session cannot be saved or migrated now, as far as is known; "": it can.
 	Unmovable string `json:"unmovable,omitempty"`

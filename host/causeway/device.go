@@ -33,7 +33,7 @@ type deviceFlags struct {
 	gpu                        gpuFlags
 	socket, control, lib       string
 	vm, name, owner, scheduler string
-	profile                    string
+	profile, suspendTo         string
 	share                      *limit.Share
 	cap                        *limit.Cap
 	sessions                   *limit.Sessions
@@ -74,6 +74,7 @@ With --control it tells how it is, and takes other limits, over HTTP on a Unix s
 	fl.StringVar(&f.name, "name", "gpu0", "the virtual GPU's name within its VM")
 	fl.StringVar(&f.owner, "owner", "", "USER or USER:GROUP who may open the vhost-user socket (default: this user)")
 	fl.StringVar(&f.scheduler, "scheduler", "", "socket of causeway scheduler, which shares GPU time (default: none)")
+	fl.StringVar(&f.suspendTo, "suspend-to", "", "`FOLDER` for files that hold suspended programs (default: the host's memory does)")
 	fl.StringVar(&f.profile, "profile", "", "limits by `NAME`: full, half, quarter or eighth of the GPU; those named beside it go before")
 	completeWords(c, "profile", slices.Sorted(maps.Keys(limit.Profiles()))...)
 	shareFlag(c, &f.share, "; wants --scheduler")
@@ -188,6 +189,7 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		Audit:       audit,
 		Scheduler:   at.Scheduler,
 		CheckMemory: func(m limit.Memory) error { return size.Fits(m, n) },
+		SuspendTo:   f.suspendTo,
 		Leave:       at.Leave,
 		Elsewhere:   others.find,
 		Keeper:      keeper,
@@ -243,6 +245,11 @@ func (f *deviceFlags) key() string {
 func (f *deviceFlags) listen() (ln, ctl *net.UnixListener, err error) {
 	if f.socket, err = filepath.Abs(f.socket); err != nil {
 		return nil, nil, err
+	}
+	if f.suspendTo != "" {
+		if f.suspendTo, err = filepath.Abs(f.suspendTo); err != nil {
+			return nil, nil, err
+		}
 	}
 	mode, owner := os.FileMode(0o600), (*device.Owner)(nil)
 	if f.owner != "" {

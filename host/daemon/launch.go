@@ -89,6 +89,9 @@ func (d *Daemon) deviceArgs(s *api.Spec, gpu string) []string {
 	if s.Cap != 0 {
 		args = append(args, "--cap", fmt.Sprint(s.Cap))
 	}
+	if c.Devices.SuspendTo != "" {
+		args = append(args, "--suspend-to", c.Devices.SuspendTo)
+	}
 	if s.Migratable {
 		args = append(args, "--migratable")
 	}

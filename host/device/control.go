@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -76,10 +77,24 @@ func (d *Device) ServeControl(ctx context.Context, ln *net.UnixListener, stop fu
 		}
 		reply(w, did)
 	})
-	for path, f := range map[string]func(context.Context) (Suspended, error){"suspend": d.Suspend, "resume": d.Resume} {
+	for path, f := range map[string]func(context.Context, Suspension) (Suspended, error){"suspend": d.Suspend, "resume": d.Resume} {
 		mux.HandleFunc("POST /v1/"+path, func(w http.ResponseWriter, r *http.Request) {
-			did, err := f(r.Context())
-			if err != nil {
+			var what Suspension
+			dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostBody))
+			dec.DisallowUnknownFields()
+			if err := dec.Decode(&what); err != nil && !errors.Is(err, io.EOF) { // nothing: all of them
+				refuse(w, http.StatusBadRequest, fmt.Errorf("%s: %w", path, err))
+				return
+			}
+			did, err := f(r.Context(), what)
+			switch {
+			case errors.Is(err, ErrNoSession):
+				refuse(w, http.StatusNotFound, err)
+				return
+			case errors.Is(err, ErrNoDisk):
+				refuse(w, http.StatusInsufficientStorage, fmt.Errorf("%d sessions are: %w", did.Sessions, err))
+				return
+			case err != nil:
 				refuse(w, http.StatusConflict, fmt.Errorf("%d sessions are: %w", did.Sessions, err))
 				return
 			}

@@ -51,6 +51,8 @@ type Options struct {
 	Scheduler func(api.Limits) (*schedule.Membership, error)
 	// Audit is how often the memory in use is compared with what Machine says of it; 0: never, as for software GPUs.
 	Audit time.Duration
+	// SuspendTo is the folder that holds suspended sessions for which nobody names another; empty: the host's memory does.
+	SuspendTo string
 	// Leave is called when the virtual GPU has left the GPU that it began with; may be nil.
 	Leave func()
 	// Elsewhere finds another GPU of this host for Relocate, and judges it; nil: there is none.

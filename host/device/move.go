@@ -209,7 +209,7 @@ func (s *session) save(w io.Writer) error {
 		return err
 	}
 	if stored != nil {
-		_, err := io.Copy(w, whole(stored))
+		_, err := io.Copy(w, stored.read())
 		return err
 	}
 	begin := time.Now()

@@ -256,7 +256,11 @@ func (s *session) relocateRunning(ctx context.Context, to *Place, member *schedu
 
 // relocateParked puts a session away that has no pages of its guest, and has it come back on its new place.
 func (s *session) relocateParked() error {
-	n, err := s.store(true)
+	kept, err := newStored("", 0)
+	if err != nil {
+		return err
+	}
+	n, err := s.store(kept, true)
 	if err != nil {
 		return err
 	}

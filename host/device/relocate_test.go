@@ -50,7 +50,7 @@ func TestRelocate(t *testing.T) {
 	v := withNeighbour(t, nil)
 	a, b := hold(t, v, 1), hold(t, v, 2)
 	time.Sleep(30 * time.Millisecond)
-	if did, err := v.device.Suspend(context()); err != nil || did.Sessions != 2 {
+	if did, err := v.device.Suspend(context(), device.Suspension{}); err != nil || did.Sessions != 2 {
 		t.Fatal(did, err)
 	}
 	a.check(t) // is back; b is not

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -52,28 +51,27 @@ type session struct {
 	caller fs.Caller
 	opened time.Time
 
-	mu          sync.Mutex
-	state       state
-	at          *Place        // of its worker, or the last; routine writes it
-	proc        workerProcess // nil until Hello
-	moving      workerProcess // the session is leaving it
-	bell        int           // eventfd: the worker's doorbell; -1
-	regions     map[uint32]*region
-	pieces      int
-	leased      uint64
-	waits       map[uint32][]wait // by slot
-	tokens      map[uint32]bool   // slots whose wake-up came before their READ
-	waiting     int
-	why         string // text of the last refused control write
-	parks       uint64
-	rang        bool     // the doorbell, since the session was to be suspended
-	stored      *os.File // suspended: the session
-	storedBytes uint64
-	reviving    bool      // goOn is at it
-	unmovable   string    // why the session could not move when it was asked last; "": it could
-	looked      time.Time // then
-	paused      bool      // the VM stands, and so do the terms of what it lent
-	arrival     *arrival  // its memory comes ahead of it; nil: it does not
+	mu        sync.Mutex
+	state     state
+	at        *Place        // of its worker, or the last; routine writes it
+	proc      workerProcess // nil until Hello
+	moving    workerProcess // the session is leaving it
+	bell      int           // eventfd: the worker's doorbell; -1
+	regions   map[uint32]*region
+	pieces    int
+	leased    uint64
+	waits     map[uint32][]wait // by slot
+	tokens    map[uint32]bool   // slots whose wake-up came before their READ
+	waiting   int
+	why       string // text of the last refused control write
+	parks     uint64
+	rang      bool      // the doorbell, since the session was to be suspended
+	stored    *stored   // suspended: the session
+	reviving  bool      // goOn is at it
+	unmovable string    // why the session could not move when it was asked last; "": it could
+	looked    time.Time // then
+	paused    bool      // the VM stands, and so do the terms of what it lent
+	arrival   *arrival  // its memory comes ahead of it; nil: it does not
 
 	copying sync.RWMutex         // held for reading while an extent is copied; taken before mu
 	extents map[*extent]struct{} // not begun
@@ -138,9 +136,7 @@ func (s *session) finish() {
 	stored := s.stored
 	s.proc, s.bell, s.stored = nil, -1, nil
 	s.mu.Unlock()
-	if stored != nil {
-		_ = stored.Close()
-	}
+	stored.close()
 	if p != nil {
 		p.Stop(stopGrace)
 		s.yield(p)

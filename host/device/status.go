@@ -66,7 +66,9 @@ func (s *session) account() (api.Session, bool) {
 	defer s.mu.Unlock()
 	e := api.Session{ID: s.id, GuestPID: s.caller.PID, GuestUID: s.caller.UID, State: s.state.String(), Started: s.opened}
 	if s.proc == nil {
-		e.Stored = s.storedBytes
+		if s.stored != nil {
+			e.Stored, e.StoredIn = s.stored.size, s.stored.folder
+		}
 		return e, s.state == suspended
 	}
 	e.Worker, e.Unmovable = s.proc.PID(), s.unmovable

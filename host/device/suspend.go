@@ -1,20 +1,22 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"math"
-	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"causeway/host/device/sealed"
 )
 
 /*
-A session that is suspended has no worker, and nothing on the GPU: its worker was parked, wrote the session into memory of this process, as for a VM
+A session that is suspended has no worker, and nothing on the GPU: its worker was parked, wrote the session into memory of this process, or a file, as for a VM
 that is saved, and ended. The guest notices nothing: it renews its leases, and rings the doorbell when its program wants something. Then, or when somebody
 asks, another worker makes the session of what was written, and goes on as after any park.
 */
@@ -31,23 +33,50 @@ const (
 // Suspended is what Suspend and Resume did.
 type Suspended struct {
 	Sessions int    `json:"sessions"`
-	Bytes    uint64 `json:"bytes"` // of host memory that hold them; Resume: that held them
+	Bytes    uint64 `json:"bytes"` // that hold them; Resume: that held them
+	// Folder is where; empty: in the host's memory.
+	Folder string `json:"folder,omitempty"`
+}
+
+// Suspension says which sessions are meant, and where they are to be kept.
+type Suspension struct {
+	Session uint64 `json:"session,omitempty"` // its number; 0: all
+	// To is a folder for files that hold them; empty: that of the device's options, or the host's memory. Resume ignores it.
+	To string `json:"to,omitempty"`
+}
+
+// storage is how a session is put away.
+type storage struct {
+	folder  string
+	working bool // also if its program has submitted more
 }
 
 // Suspend ends the workers of all running sessions until their programs go on. Those that work meanwhile stay, and are named in the error.
-func (d *Device) Suspend(ctx context.Context) (Suspended, error) {
-	return d.eachStored(ctx, (*session).suspend)
+func (d *Device) Suspend(ctx context.Context, what Suspension) (Suspended, error) {
+	to := storage{folder: cmp.Or(what.To, d.opts.SuspendTo)}
+	did, err := d.eachStored(ctx, what.Session, func(s *session) (uint64, error) { return s.suspend(to) })
+	did.Folder = to.folder
+	return did, err
 }
 
 // Resume brings all suspended sessions back.
-func (d *Device) Resume(ctx context.Context) (Suspended, error) {
-	return d.eachStored(ctx, (*session).resume)
+func (d *Device) Resume(ctx context.Context, what Suspension) (Suspended, error) {
+	return d.eachStored(ctx, what.Session, (*session).resume)
 }
 
+// ErrNoSession says that there is no session of a number.
+var ErrNoSession = errors.New("no such session")
+
 // eachStored is eachSession for what tells how many bytes hold a session.
-func (d *Device) eachStored(ctx context.Context, f func(*session) (uint64, error)) (Suspended, error) {
+func (d *Device) eachStored(ctx context.Context, only uint64, f func(*session) (uint64, error)) (Suspended, error) {
 	var bytes atomic.Uint64
+	if only != 0 && !slices.ContainsFunc(d.all(), func(s *session) bool { return s.id == only }) {
+		return Suspended{}, fmt.Errorf("%w: %d", ErrNoSession, only)
+	}
 	n, err := d.eachSession(func(s *session) error {
+		if only != 0 && s.id != only {
+			return errState
+		}
 		if err := ctx.Err(); err != nil {
 			return s.named(err)
 		}
@@ -58,7 +87,7 @@ func (d *Device) eachStored(ctx context.Context, f func(*session) (uint64, error
 		bytes.Add(n)
 		return nil
 	})
-	return Suspended{n, bytes.Load()}, err
+	return Suspended{Sessions: n, Bytes: bytes.Load()}, err
 }
 
 // named is an error that says whose it is.
@@ -67,19 +96,32 @@ func (s *session) named(err error) error {
 }
 
 // suspend runs on routine. With an error the session goes on.
-func (s *session) suspend() (uint64, error) {
+func (s *session) suspend(to storage) (uint64, error) {
 	s.mu.Lock()
 	if s.state != running {
 		s.mu.Unlock()
+		return 0, errState
+	}
+	held := s.heldLocked()
+	s.mu.Unlock()
+	kept, err := newStored(to.folder, held) // before anything stops
+	if err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	if s.state != running {
+		s.mu.Unlock()
+		kept.close()
 		return 0, errState
 	}
 	s.state, s.rang = parking, false
 	s.mu.Unlock()
 	begin := time.Now()
 	if err := s.park(parkLimit, parkLimit, parkLimit); err != nil {
+		kept.close()
 		return 0, err
 	}
-	n, err := s.store(false)
+	n, err := s.store(kept, to.working)
 	if err != nil {
 		s.sendRegions() // or a lease that comes
 		return 0, err
@@ -95,20 +137,33 @@ func (s *session) suspend() (uint64, error) {
 	return n, nil
 }
 
-// store writes a parked session into memory and ends its worker. working: also if its program has submitted more.
-func (s *session) store(working bool) (uint64, error) {
+// heldLocked is what the session holds of the GPU's memory and the host's, which is the most that it takes to store.
+func (s *session) heldLocked() uint64 {
+	if s.res == nil {
+		return 0
+	}
+	gpu, _ := s.dev.budget.Held(s.res.slot)
+	host, _ := s.dev.host.Held(s.res.host)
+	return gpu + host
+}
+
+// store writes a parked session into memory, or a file, which it takes over, and ends its worker. working: also if its program has submitted more.
+func (s *session) store(kept *stored, working bool) (uint64, error) {
 	s.mu.Lock()
 	p, st := s.proc, s.state
+	if s.res != nil {
+		kept.gpu, _ = s.dev.budget.Held(s.res.slot)
+	}
 	s.mu.Unlock()
 	if st != parked || p == nil {
+		kept.close()
 		return 0, errGone
 	}
-	fd, err := unix.MemfdCreate("causeway-session", unix.MFD_CLOEXEC)
-	if err != nil {
-		return 0, fmt.Errorf("memory for the session: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), "session")
-	n, waiting, err := s.export(f, p, false)
+	waiting := false
+	err := kept.fill(func(w io.Writer) (err error) {
+		_, waiting, err = s.export(w, p, false)
+		return err
+	})
 	if err == nil && waiting && !working {
 		err = errWork
 	}
@@ -118,24 +173,25 @@ func (s *session) store(working bool) (uint64, error) {
 	}
 	if err != nil {
 		s.mu.Unlock()
-		return 0, errors.Join(err, f.Close())
+		kept.close()
+		return 0, err
 	}
-	s.state, s.stored, s.storedBytes, s.proc = suspended, f, uint64(n), nil
+	s.state, s.stored, s.proc = suspended, kept, nil
 	s.mu.Unlock()
 	p.Kill()
 	s.yield(p)
-	return uint64(n), nil
+	return kept.size, nil
 }
 
 // resume runs on routine: the session is parked then, and goes on when all its pages are lent.
 func (s *session) resume() (uint64, error) {
 	s.mu.Lock()
-	f, size, st, bell := s.stored, s.storedBytes, s.state, s.bell
+	kept, st, bell := s.stored, s.state, s.bell
 	s.mu.Unlock()
 	if st != suspended {
 		return 0, errState
 	}
-	err := s.adopt(whole(f))
+	err := s.adopt(kept.read())
 	s.mu.Lock()
 	p := s.proc
 	if err == nil && s.state != suspended {
@@ -144,7 +200,7 @@ func (s *session) resume() (uint64, error) {
 	if err != nil {
 		s.proc = nil
 	} else {
-		s.state, s.stored, s.storedBytes = parked, nil, 0
+		s.state, s.stored = parked, nil
 		for _, r := range s.regions {
 			r.changed = true
 		}
@@ -158,21 +214,21 @@ func (s *session) resume() (uint64, error) {
 			p.Kill()
 		}
 		s.yield(p)
+		if errors.Is(err, sealed.ErrAltered) { // nobody can bring it back
+			s.fail(err)
+		}
 		return 0, err
 	}
-	_ = f.Close()
+	kept.close()
 	s.sendRegions()
-	return size, nil
+	return kept.size, nil
 }
-
-// whole reads a stored session from its beginning.
-func whole(stored *os.File) io.Reader { return io.NewSectionReader(stored, 0, math.MaxInt64) }
 
 // goOn brings a suspended session back for its program, as often as it takes: the GPU may have no room for it now.
 func (s *session) goOn(again time.Duration) {
 	s.do(func() {
 		_, err := s.resume()
-		if err != nil && !errors.Is(err, errState) && !errors.Is(err, errGone) {
+		if err != nil && !errors.Is(err, errState) && !errors.Is(err, errGone) && !errors.Is(err, sealed.ErrAltered) {
 			s.log.Warn("session is not resumed yet: its program waits", "error", err, "again_in", again)
 			time.AfterFunc(again, func() { s.goOn(min(2*again, resumeLate)) })
 			return

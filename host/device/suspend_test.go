@@ -1,12 +1,19 @@
 package device_test
 
 import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/device"
+	"causeway/host/device/sealed"
 	"causeway/host/worker/link"
 	"causeway/host/worker/workertest"
 )
@@ -41,7 +48,7 @@ func asleep(t *testing.T, limit uint64) (*onGPU, *guestOfMemory) {
 func TestSuspendSessions(t *testing.T) {
 	g, s := asleep(t, 1<<30)
 	for range 2 {
-		did, err := g.v.device.Suspend(context())
+		did, err := g.v.device.Suspend(context(), device.Suspension{})
 		if err != nil || did.Sessions != 1 || did.Bytes == 0 || did.Bytes > 4*mib { // zeros take no room
 			t.Fatalf("%+v, %v", did, err)
 		}
@@ -49,7 +56,7 @@ func TestSuspendSessions(t *testing.T) {
 		if len(st.Sessions) != 1 || st.Sessions[0].State != "suspended" || st.Sessions[0].Worker != 0 || st.Memory != 0 || st.Sessions[0].Stored != did.Bytes {
 			t.Errorf("%+v", st)
 		}
-		if did, err := g.v.device.Suspend(context()); err != nil || did.Sessions != 0 {
+		if did, err := g.v.device.Suspend(context(), device.Suspension{}); err != nil || did.Sessions != 0 {
 			t.Errorf("twice: %+v, %v", did, err)
 		}
 		time.Sleep(2500 * time.Millisecond) // leases are renewed, and nothing wakes it
@@ -62,10 +69,10 @@ func TestSuspendSessions(t *testing.T) {
 		}
 		time.Sleep(30 * time.Millisecond)
 	}
-	if _, err := g.v.device.Suspend(context()); err != nil {
+	if _, err := g.v.device.Suspend(context(), device.Suspension{}); err != nil {
 		t.Fatal(err)
 	}
-	if did, err := g.v.device.Resume(context()); err != nil || did.Sessions != 1 {
+	if did, err := g.v.device.Resume(context(), device.Suspension{}); err != nil || did.Sessions != 1 {
 		t.Errorf("resumed %+v, %v", did, err)
 	}
 	s.holds("kept")
@@ -77,7 +84,7 @@ func TestSuspendSessions(t *testing.T) {
 // TestSuspendedEnds: a program that ends while its session is suspended leaves nothing.
 func TestSuspendedEnds(t *testing.T) {
 	g, s := asleep(t, 1<<30)
-	if did, err := g.v.device.Suspend(context()); err != nil || did.Sessions != 1 {
+	if did, err := g.v.device.Suspend(context(), device.Suspension{}); err != nil || did.Sessions != 1 {
 		t.Fatal(did, err)
 	}
 	if err := s.Close(); err != nil {
@@ -89,7 +96,7 @@ func TestSuspendedEnds(t *testing.T) {
 // TestSuspendedWaitsForRoom: what another session has taken meanwhile is not there; the program waits until it is given back.
 func TestSuspendedWaitsForRoom(t *testing.T) {
 	g, s := asleep(t, 256*mib)
-	if did, err := g.v.device.Suspend(context()); err != nil || did.Sessions != 1 {
+	if did, err := g.v.device.Suspend(context(), device.Suspension{}); err != nil || did.Sessions != 1 {
 		t.Fatal(did, err)
 	}
 	other := g.session()
@@ -141,4 +148,117 @@ func (s *guestOfMemory) holds(want string) {
 	if string(s.mem[:4]) != want {
 		s.T.Errorf("memory holds %q", s.mem[:4])
 	}
+}
+
+// TestSuspendedInFile: a file that nobody can find, see into or change holds the session; what is wrong with its place is said before anything stops.
+func TestSuspendedInFile(t *testing.T) {
+	g, s := asleep(t, 1<<30)
+	dir := t.TempDir()
+	for what, c := range map[string]struct {
+		to  string
+		err error
+	}{
+		"a folder that is not there": {filepath.Join(dir, "none"), os.ErrNotExist},
+		"no absolute path":           {"kept", device.ErrNoDisk},
+		"a file":                     {tempFile(t), device.ErrNoDisk},
+		"no room":                    {"/proc/self", device.ErrNoDisk}, // a file system with 0 bytes
+	} {
+		if did, err := g.v.device.Suspend(context(), device.Suspension{To: c.to}); !errors.Is(err, c.err) || !errors.Is(err, device.ErrNoDisk) || did.Sessions != 0 {
+			t.Errorf("%s: %+v, %v", what, did, err)
+		}
+		if st := g.v.device.Status().Sessions; len(st) != 1 || st[0].State != "running" {
+			t.Errorf("%s: %+v", what, st)
+		}
+	}
+	id := g.v.device.Status().Sessions[0].ID
+	if _, err := g.v.device.Suspend(context(), device.Suspension{Session: id + 1}); !errors.Is(err, device.ErrNoSession) {
+		t.Error(err)
+	}
+	for range 2 {
+		did, err := g.v.device.Suspend(context(), device.Suspension{To: dir, Session: id})
+		if err != nil || did.Sessions != 1 || did.Folder != dir {
+			t.Fatalf("%+v, %v", did, err)
+		}
+		if st := g.v.device.Status().Sessions[0]; st.State != "suspended" || st.StoredIn != dir || st.Stored != did.Bytes {
+			t.Errorf("%+v", st)
+		}
+		if list, err := os.ReadDir(dir); err != nil || len(list) > 0 {
+			t.Errorf("%v, %v", list, err)
+		}
+		f := deleted(t, dir)
+		b, err := io.ReadAll(f)
+		if err != nil || uint64(len(b)) != did.Bytes || bytes.Contains(b, []byte("kept")) {
+			t.Errorf("%d bytes of %d, %v", len(b), did.Bytes, err)
+		}
+		if info, err := f.Stat(); err != nil || info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%v, %v", info.Mode(), err)
+		}
+		_ = f.Close()
+		s.holds("kept")
+		time.Sleep(30 * time.Millisecond)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSuspendedFileAltered: a session whose file is another one, or shorter, does not come back as another one.
+func TestSuspendedFileAltered(t *testing.T) {
+	for what, alter := range map[string]func(*os.File) error{
+		"a byte": func(f *os.File) error { _, err := f.WriteAt([]byte{77}, 100); return err },
+		"cut":    func(f *os.File) error { return f.Truncate(200) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			g, s := asleep(t, 1<<30)
+			dir := t.TempDir()
+			if did, err := g.v.device.Suspend(context(), device.Suspension{To: dir}); err != nil || did.Sessions != 1 {
+				t.Fatal(did, err)
+			}
+			f := deleted(t, dir)
+			if err := alter(f); err != nil {
+				t.Fatal(err)
+			}
+			_ = f.Close()
+			if did, err := g.v.device.Resume(context(), device.Suspension{}); !errors.Is(err, sealed.ErrAltered) || did.Sessions != 0 {
+				t.Errorf("%+v, %v", did, err)
+			}
+			if res, err := s.Call(0, &wire.CtxSynchronizeArgs{}, nil); err == nil && res == cuda.Success {
+				t.Error("the program goes on")
+			}
+			_ = s.Close()
+			eventually(t, "the session stays", func() bool { return len(g.v.device.Status().Sessions) == 0 })
+		})
+	}
+}
+
+// tempFile is a file that is no folder.
+func tempFile(t *testing.T) string {
+	t.Helper()
+	f, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	return f.Name()
+}
+
+// deleted opens the file without a name that this process has in a folder.
+func deleted(t *testing.T, dir string) *os.File {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		name := filepath.Join("/proc/self/fd", e.Name())
+		if to, err := os.Readlink(name); err == nil && strings.HasPrefix(to, dir+"/") {
+			f, err := os.OpenFile(name, os.O_RDWR, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return f
+		}
+	}
+	t.Fatal("there is no file in the folder")
+	return nil
 }

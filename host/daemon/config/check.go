@@ -63,6 +63,7 @@ func (c *Config) Check() error {
 			errs = append(errs, wrong("profiles", strconv.Quote(name), err.Error()))
 		}
 	}
+	bad(d.SuspendTo != "" && !filepath.IsAbs(d.SuspendTo), "devices.suspend_to", strconv.Quote(d.SuspendTo), "write an absolute path, or nothing")
 	bad(d.WarmWorkers < 0 || d.WarmWorkers > 64, "devices.warm_workers", d.WarmWorkers, "use 0 to 64")
 	bad(d.StartTimeout.Of() < time.Second || d.StartTimeout.Of() > 10*time.Minute, "devices.start_timeout", d.StartTimeout.Of(), "use 1s to 10m")
 	bad(d.Log != LogAuto && d.Log != LogFile && d.Log != LogJournal, "devices.log", strconv.Quote(d.Log), `use "auto", "file" or "journal"`)

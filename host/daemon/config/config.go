@@ -49,7 +49,9 @@ type Devices struct {
 	HostMemory   limit.HostMemory   `toml:"host_memory"`
 	UserSessions limit.UserSessions `toml:"user_sessions"`
 	// Migratable: sessions on real GPUs may move to other workers.
-	Migratable   bool              `toml:"migratable"`
+	Migratable bool `toml:"migratable"`
+	// SuspendTo is the folder of files that hold suspended programs; empty: the host's memory does.
+	SuspendTo    string            `toml:"suspend_to"`
 	WarmWorkers  int               `toml:"warm_workers"`
 	StartTimeout Duration          `toml:"start_timeout"`
 	Log          string            `toml:"log"`

@@ -1,0 +1,131 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/host/device/sealed"
+)
+
+// ErrNoDisk says that a folder cannot take suspended sessions.
+var ErrNoDisk = errors.New("sessions cannot be kept there")
+
+// stored is a session that is suspended: a file without a name, in memory or in a folder. What lies in a folder is sealed by a key that is nowhere else: nobody
+// can read the programs' memory there, or change it unnoticed, and it is gone with this process.
+type stored struct {
+	f      *os.File
+	key    *sealed.Key // nil: it lies in memory
+	folder string
+	size   uint64
+	gpu    uint64 // bytes of the GPU's memory that it had, and wants again
+}
+
+// newStored makes room for a session in a folder, or without one in memory. need is the most that it can take, as far as is known.
+func newStored(folder string, need uint64) (*stored, error) {
+	if folder == "" {
+		fd, err := unix.MemfdCreate("causeway-session", unix.MFD_CLOEXEC)
+		if err != nil {
+			return nil, fmt.Errorf("memory for the session: %w", err)
+		}
+		return &stored{f: os.NewFile(uintptr(fd), "session")}, nil
+	}
+	if err := diskHolds(folder, need); err != nil {
+		return nil, err
+	}
+	f, err := nameless(folder)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoDisk, err)
+	}
+	key, err := sealed.NewKey()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &stored{f: f, key: key, folder: folder}, nil
+}
+
+// diskMargin is what stays free on a disk.
+const diskMargin = 64 << 20
+
+// diskHolds says why a folder has no room for so many bytes.
+func diskHolds(folder string, need uint64) error {
+	if !filepath.IsAbs(folder) {
+		return fmt.Errorf("%w: %q is no absolute path", ErrNoDisk, folder)
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(folder, &st); err != nil {
+		return fmt.Errorf("%w: %w", ErrNoDisk, &os.PathError{Op: "statfs", Path: folder, Err: err})
+	}
+	free := st.Bavail * uint64(st.Bsize)
+	if need = sealed.Size(need) + diskMargin; free < need {
+		return fmt.Errorf("%w: the file system of %s has %d bytes free, and %d may be needed: make room, or name another folder", ErrNoDisk, folder, free, need)
+	}
+	return nil
+}
+
+// nameless is a new file in a folder that only this process can open.
+func nameless(folder string) (*os.File, error) {
+	fd, err := unix.Open(folder, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err == nil {
+		return os.NewFile(uintptr(fd), filepath.Join(folder, "session")), nil
+	}
+	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EISDIR) { // a file system that has none
+		return nil, &os.PathError{Op: "open", Path: folder, Err: err}
+	}
+	f, err := os.CreateTemp(folder, ".causeway-session-*") // mode 0600
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// fill has write write the session.
+func (s *stored) fill(write func(io.Writer) error) error {
+	if s.key == nil {
+		if err := write(s.f); err != nil {
+			return err
+		}
+		return s.measure()
+	}
+	w := s.key.NewWriter(s.f)
+	if err := errors.Join(write(w), w.Close()); err != nil {
+		return err
+	}
+	if err := s.f.Sync(); err != nil { // a disk that is full may say so as late as now
+		return err
+	}
+	_ = unix.Fadvise(int(s.f.Fd()), 0, 0, unix.FADV_DONTNEED) // which is what it was written for; best effort
+	return s.measure()
+}
+
+func (s *stored) measure() error {
+	info, err := s.f.Stat()
+	if err == nil {
+		s.size = uint64(info.Size())
+	}
+	return err
+}
+
+// read reads the session from its beginning.
+func (s *stored) read() io.Reader {
+	r := io.NewSectionReader(s.f, 0, math.MaxInt64)
+	if s.key == nil {
+		return r
+	}
+	return s.key.NewReader(r)
+}
+
+// close gives it up.
+func (s *stored) close() {
+	if s != nil {
+		_ = s.f.Close()
+	}
+}
