@@ -4,6 +4,7 @@
 #   scripts/moves.sh [--gpu SEL] [--out DIR] [ITEM...]
 #
 #   conformance   the back end's conformance tests with sessions that may move
+#   vm            a simulated VM with programs moves between two devices, there and back, three times
 #   programs      the CUDA programs of guest/tests, likewise
 #   modes         guest/tests/rounds in each mode, moved four times to fresh workers while it computes
 #   training      PyTorch trains and is moved all the time: its losses are those of the unmoved run, bit by bit
@@ -23,12 +24,12 @@ while [ $# -gt 0 ]; do
     --gpu) gpu=$2; shift 2 ;;
     --out) out=$2; shift 2 ;;
     --one) one=$2; shift 2 ;; # this script's own: an item, without the limit and the table
-    -h | --help) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) items+=("$1"); shift ;;
   esac
 done
-[ ${#items[@]} -gt 0 ] || items=(conformance programs modes training costs states)
+[ ${#items[@]} -gt 0 ] || items=(conformance vm programs modes training costs states)
 rounds=$(ls -d "$BUILD"/tests/*-static | tail -1)/rounds
 modes="streams threads pinned shared lasting waits idle times written graphs images settings callbacks"
 mkdir -p "$out"
@@ -54,6 +55,16 @@ item_conformance() {
   local rc=$?
   grep -E '^ *--- (FAIL|SKIP)' "$log"
   echo "$(grep -cE '^ +--- PASS' "$log") passed, $(grep -cE '^ +--- FAIL' "$log") failed"
+  [ $rc = 0 ] || tail -n 20 "$log"
+  return $rc
+}
+
+item_vm() {
+  local test=$BUILD/bin/causeway-limits log=$out/vm.all rc=0
+  [ -x "$test" ] || { echo "not in the pack: bin/causeway-limits"; return 3; }
+  (cd /tmp && CAUSEWAY_TEST_GPU=cuda timeout -k 5 60 "$test" -test.v -test.run '^TestMoveOnGPU$') >"$log" 2>&1 || rc=$?
+  grep -E '^ *--- |_test.go:[0-9]*: [^t]' "$log"
+  sed -n 's/.*msg="session \(saved\|loaded\)".*\(bytes=.*\)/\1 \2/p' "$log" | sort | uniq -c | sort -rn | head -4
   [ $rc = 0 ] || tail -n 20 "$log"
   return $rc
 }
@@ -161,7 +172,7 @@ item_states() {
 
 if [ -n "$one" ]; then "item_$one"; exit; fi
 
-declare -A limit=([conformance]=100 [programs]=150 [modes]=110 [training]=150 [costs]=240 [states]=240)
+declare -A limit=([conformance]=100 [vm]=70 [programs]=150 [modes]=110 [training]=150 [costs]=240 [states]=240)
 
 # run ITEM leaves its log and its row of the table.
 run() {
@@ -175,7 +186,7 @@ failed=0
 for i in "${items[@]}"; do
   declare -F "item_$i" >/dev/null || die "no item $i: see $0 --help"
   rm -f "$out/$i.row"
-  case $i in conformance | programs | modes) run "$i" & ;; *) wait; run "$i" ;; esac # what measures is alone
+  case $i in conformance | vm | programs | modes) run "$i" & ;; *) wait; run "$i" ;; esac # what measures is alone
 done
 wait
 for i in "${items[@]}"; do

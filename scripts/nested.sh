@@ -7,7 +7,7 @@
 #   scripts/nested.sh --moved MODE LOG         rounds in a mode, likewise, moved to fresh workers while it computes, with
 #                                              TWO set from one GPU to another
 #
-# First the back end's own tests, those that need a driver. Then the CUDA programs of guest/tests under two `causeway run`, one inside the
+# First the back end's own tests, those that need a driver, and a VM of the device's tests that moves between two. Then the CUDA programs of guest/tests under two `causeway run`, one inside the
 # other: the inner one's worker is on the real back end. It is of a build that takes any libcuda.so.1 for a driver, whether or not
 # the machine has a GPU (-tags nested), and its sandbox is off, as its driver needs a socket. The programs that cannot run are listed with the
 # reason; one that does is an error too. Last, programs run, and rounds computes and checks, while their sessions move to fresh workers of the
@@ -61,6 +61,7 @@ build() {
   ln -sfn ../lib "$dir/lib"
   go build -tags nested -trimpath -o "$dir/bin/causeway" ./host/causeway
   go test -c -vet=off -ldflags=-w -o "$dir/cuda.test" ./host/driver/cuda
+  go test -c -vet=off -ldflags=-w -o "$dir/device.test" ./host/device
 }
 
 passed=0 failed=0 skipped=0
@@ -73,6 +74,7 @@ own_tests() {
   }
   inner 'TestConformance|TestHostAtomics|TestNoDriverIsSaidPlainly' >"$dir/cuda.log"
   CAUSEWAY_TEST_MIGRATABLE=1 inner TestConformance >>"$dir/cuda.log" # sessions that may move, in a process of their own
+  (cd host/device && CAUSEWAY_TEST_GPU=nested timeout -k 5 60 "$CAUSEWAY" run --gpu soft -- "$dir/device.test" -test.v -test.run '^TestMoveOnGPU$') >>"$dir/cuda.log" 2>&1 || rc=$?
   grep -E '^ *--- ' "$dir/cuda.log" || true
   count() { grep -cE "^ *--- $1: " "$dir/cuda.log" || true; }
   passed=$(count PASS) failed=$(count FAIL) skipped=$(count SKIP)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -40,9 +39,7 @@ func (f *gpuFlags) register(c *cobra.Command) {
 func (f *gpuFlags) config() (link.Config, error) {
 	c := link.Config{GPU: f.gpu, LogLevel: level(f.verbose).String(), HostMemory: f.hostMemory().PerSession(), ReachWorker: f.reach, Migratable: f.migrate}
 	if f.migrate {
-		// Above the libraries of a worker, which the kernel places by chance, and below those of programs.
-		const low, unit, choices = 0x3000_0000_0000, 2 << 20, 1 << 23
-		c.Base = low + unit*rand.Uint64N(choices)
+		c.Base = link.DrawBase()
 	}
 	switch {
 	case isAuto(f.gpu):

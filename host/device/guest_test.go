@@ -80,6 +80,7 @@ type vm struct {
 	served chan error
 	socket string
 	device *device.Device
+	whole  bool // programs have their memory in one piece, not scattered
 }
 
 func boot(t *testing.T) *vm {
@@ -231,6 +232,19 @@ func (v *vm) exec(pid uint32) (*process, *workertest.Guest, error) {
 	return p, g, err
 }
 
+// pages are free pages of guest memory.
+func (v *vm) pages(n int) []virtiotest.Buffer {
+	if !v.whole {
+		return v.Pages(n)
+	}
+	gpa, b := v.Mem.Alloc(uint64(n)*4096, 4096)
+	out := make([]virtiotest.Buffer, n)
+	for i := range out {
+		out[i] = virtiotest.Buffer{GPA: gpa + uint64(i)*4096, Bytes: b[i*4096:][:4096]}
+	}
+	return out
+}
+
 // allocate takes scattered guest pages, and maps them here in one piece.
 func (p *process) allocate(id uint32, size int) ([]byte, error) {
 	fd, err := p.vm.Mem.DupFD()
@@ -242,7 +256,7 @@ func (p *process) allocate(id uint32, size int) ([]byte, error) {
 	}
 	var runs []shm.Run
 	for off := 0; off < size; off += pieceSize {
-		pages := p.vm.Pages(min(pieceSize, size-off) / 4096)
+		pages := p.vm.pages(min(pieceSize, size-off) / 4096)
 		p.pieces[leaseAt(id, off)] = pages
 		for _, b := range pages {
 			runs = append(runs, shm.Run{FD: fd, Offset: int64(b.GPA - p.vm.Mem.GPA), Size: 4096})

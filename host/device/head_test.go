@@ -23,7 +23,7 @@ func headBytes(t testing.TB, h *sessionHead) []byte {
 
 // FuzzSessionHead: what comes in front of a session is refused, or can be written again.
 func FuzzSessionHead(f *testing.F) {
-	f.Add(headBytes(f, &sessionHead{backend: "soft", gpu: "a GPU", stage: parked, tokens: []uint32{1, remote.SlotCount},
+	f.Add(headBytes(f, &sessionHead{base: 0x3000_0020_0000, backend: "soft", gpu: "a GPU", stage: parked, tokens: []uint32{1, remote.SlotCount},
 		regions: []regionHead{{id: 0, va: 1 << 40, size: remote.Region0Size, sent: true}, {id: 3, va: 1 << 41, size: 4096}}}))
 	f.Add(headBytes(f, &sessionHead{stage: idle}))
 	f.Fuzz(func(t *testing.T, b []byte) {

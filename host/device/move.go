@@ -40,7 +40,7 @@ var errElsewhere = errors.New("the session cannot move to this virtual GPU")
 
 // Bounds of what precedes the worker's part of a session.
 const (
-	headVersion = 2
+	headVersion = 3
 	mostName    = 256
 	headMost    = 1 << 20 // bytes kept of it
 	entryBytes  = 64
@@ -49,6 +49,7 @@ const (
 // sessionHead is what the device knows of a session.
 type sessionHead struct {
 	backend, gpu string
+	base         uint64 // link.Config's, of its worker; 0: none
 	stage        state
 	regions      []regionHead
 	tokens       []uint32 // slots
@@ -69,6 +70,7 @@ func (h *sessionHead) write(w *image.Writer) {
 	w.U32(remote.ProtocolVersion)
 	w.Bytes([]byte(h.backend))
 	w.Bytes([]byte(h.gpu))
+	w.U64(h.base)
 	w.U32(uint32(slices.Index(stages[:], h.stage)))
 	w.U32(uint32(len(h.regions)))
 	for _, r := range h.regions {
@@ -91,7 +93,10 @@ func readHead(r *image.Reader) (*sessionHead, error) {
 	if v := r.U32(); v != remote.ProtocolVersion && r.Err() == nil {
 		r.Refuse("sessions of protocol version %d, this host speaks %d", v, remote.ProtocolVersion)
 	}
-	h := &sessionHead{backend: string(r.Bytes(mostName)), gpu: string(r.Bytes(mostName))}
+	h := &sessionHead{backend: string(r.Bytes(mostName)), gpu: string(r.Bytes(mostName)), base: r.U64()}
+	if h.base != 0 && !link.ValidBase(h.base) {
+		r.Refuse("mappings that begin at %#x", h.base)
+	}
 	if n := r.U32(); n < uint32(len(stages)) {
 		h.stage = stages[n]
 	} else {
@@ -185,7 +190,7 @@ func (s *session) save(w io.Writer) error {
 	here := s.dev.place()
 	s.mu.Lock()
 	p, stored := s.proc, s.stored
-	h := sessionHead{backend: here.backend(), gpu: here.GPU, stage: s.state}
+	h := sessionHead{base: s.base, backend: here.backend(), gpu: here.GPU, stage: s.state}
 	for _, r := range s.regions {
 		h.regions = append(h.regions, regionHead{r.id, r.va, r.size, r.sent})
 	}
@@ -282,6 +287,9 @@ func (d *Device) Load(c fs.Caller, r io.Reader) (fs.ControlHandle, error) {
 
 // load makes the session what it was elsewhere. Nothing of the guest comes meanwhile.
 func (s *session) load(h *sessionHead, rest io.Reader) error {
+	if h.stage != opening { // which has done nothing yet
+		s.base = h.base
+	}
 	for _, r := range h.regions {
 		if err := s.addRegion(remote.Hello{Region: r.id, Va: r.va, Size: r.size}); err != nil {
 			return err

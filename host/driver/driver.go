@@ -145,6 +145,8 @@ type Region struct {
 	// Mem is the region mapped into this process, at VA if the region is pinned. nil: the carrier cannot map.
 	// It stays mapped until the RegionDrop operation returns.
 	Mem []byte
+	// Away: the session is parked, and Mem has no pages. They come before the next operation of the guest.
+	Away bool
 	// IO reads and writes the region through the carrier, also when Mem is nil.
 	IO interface {
 		io.ReaderAt

@@ -146,6 +146,7 @@ func (s *starter) receiveParked(stream int) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	w.away.Store(true)
 	if err := w.restore(snap); err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ func (w *Worker) Region(id uint32) (driver.Region, bool) {
 	w.regionMu.RLock()
 	defer w.regionMu.RUnlock()
 	r, ok := w.regions[id]
+	r.Away = w.away.Load()
 	return r, ok
 }
 

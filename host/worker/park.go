@@ -68,6 +68,7 @@ func (w *Worker) park(l *leased, how link.Park) error {
 			w.guestMu.Lock()
 			w.ring.SetState(remote.WorkerSleeping) // whoever submits from here on rings, which may be what ends the park
 			p.waiting = w.ring.Poll(0)
+			w.away.Store(true)
 			if err := l.mem.Detach(); err != nil {
 				w.guestMu.Unlock()
 				stopped <- err
@@ -137,6 +138,7 @@ func (w *Worker) stand(l *leased, p *parking) error {
 		case <-p.resume:
 			err := l.mem.Attach()
 			if err == nil {
+				w.away.Store(false)
 				w.ring.SetState(remote.WorkerPolling)
 			}
 			return err

@@ -61,7 +61,8 @@ type Worker struct {
 	pending atomic.Bool // tasks has something
 	ended   chan struct{}
 
-	parked *parking // the link goroutine's; nil: the session is not parked
+	parked *parking    // the link goroutine's; nil: the session is not parked
+	away   atomic.Bool // guest memory has no pages here
 }
 
 // New makes a session on a carrier whose handshake is not finished yet. It takes over the carrier unless it fails.

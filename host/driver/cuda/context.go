@@ -71,12 +71,13 @@ func (s *session) contextReady(id uint32, ctx *context_) cuda.Result {
 	}
 	s.current = id
 	reg, ok := s.host.Region(0)
-	if ok && reg.Mem != nil {
+	there := ok && reg.Mem != nil && !reg.Away
+	if there {
 		if _, res := s.register(reg); res != cuda.Success {
 			return res
 		}
 	}
-	if ok && reg.Mem == nil && s.arenas.on && !slices.Contains(s.detached, 0) {
+	if ok && !there && s.arenas.on && !slices.Contains(s.detached, 0) {
 		s.detached = append(s.detached, 0) // of a session that came without its guest's pages
 	}
 	if s.fences == nil {

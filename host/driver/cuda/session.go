@@ -181,7 +181,7 @@ func (s *session) RegionAdd(c *wire.Call, a *wire.RegionAddArgs, r *wire.RegionA
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	if reg.Mem == nil {
+	if reg.Mem == nil || reg.Away {
 		if c.Replay { // its pages come later: the next operation registers it
 			s.detached = append(s.detached, a.Region)
 			return cuda.Success
@@ -200,13 +200,7 @@ func (s *session) RegionAdd(c *wire.Call, a *wire.RegionAddArgs, r *wire.RegionA
 	}
 	mem, res := s.register(reg)
 	if res == cuda.Success {
-		dev := mem.Address().Value()
-		r.Dev = dev
-		if a.Kind == wire.RegionPinned && dev != a.Va {
-			slog.Warn("pinned region has another device address than the guest's", "va", a.Va, "dev", dev)
-			s.unregister(a.Region)
-			return cuda.ErrorNotSupported
-		}
+		r.Dev = mem.Address().Value()
 	}
 	return res
 }
@@ -233,6 +227,11 @@ func (s *session) register(reg driver.Region) (bind.Mem, cuda.Result) {
 		return bind.Mem{}, res
 	}
 	s.regions[reg.ID] = registration{r, s.current}
+	if dev := r.Mem().Address().Value(); reg.Kind == wire.RegionPinned && dev != reg.VA {
+		slog.Warn("pinned region has another device address than the guest's", "va", reg.VA, "dev", dev)
+		s.unregister(reg.ID)
+		return bind.Mem{}, cuda.ErrorNotSupported
+	}
 	if reg.Kind == wire.RegionPinned && reg.ID != 0 {
 		s.space.Pin(reg.ID, r)
 	}
@@ -331,10 +330,11 @@ func (s *session) attach() cuda.Result {
 	var absent []uint32
 	for ; len(s.detached) > 0; s.detached = s.detached[1:] {
 		reg, ok := s.host.Region(s.detached[0])
-		if ok && reg.Mem == nil {
+		if ok && (reg.Mem == nil || reg.Away) {
 			absent = append(absent, reg.ID)
+			continue
 		}
-		if !ok || reg.Mem == nil {
+		if !ok {
 			continue
 		}
 		if _, res := s.register(reg); res != cuda.Success {

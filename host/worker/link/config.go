@@ -3,6 +3,7 @@ package link
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 )
 
 // Carriers of a session.
@@ -57,6 +58,20 @@ type Config struct {
 	Shared bool `json:"shared,omitempty"`
 	// Pages are sent behind the configuration. Their files stay the sender's, and open until then.
 	Pages []Page `json:"-"`
+}
+
+// Where bases may lie: above the libraries of a worker, which the kernel places by chance, and below those of programs.
+const (
+	lowBase, baseUnit = 0x3000_0000_0000, 2 << 20
+	baseChoices       = 1 << 23
+)
+
+// DrawBase draws a Base.
+func DrawBase() uint64 { return lowBase + baseUnit*rand.Uint64N(baseChoices) }
+
+// ValidBase reports whether DrawBase may have drawn it.
+func ValidBase(base uint64) bool {
+	return base >= lowBase && base%baseUnit == 0 && (base-lowBase)/baseUnit < baseChoices
 }
 
 // Encode is Config as JSON.
