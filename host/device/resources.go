@@ -155,6 +155,9 @@ func (s *session) config() link.Config {
 	cfg.Carrier = link.CarrierLeased
 	cfg.Peer = s.peer()
 	cfg.MemoryLimit = s.dev.budget.Limit()
+	if s.base == 0 {
+		s.base = cfg.Base
+	}
 	cfg.Base, cfg.Migratable = s.base, cfg.Migratable || s.base != 0
 	if r := s.res; r != nil {
 		cfg.Pages = []link.Page{{Kind: link.PageMemory, File: s.dev.budget.File()}, {Kind: link.PageHost, File: s.dev.host.File()},

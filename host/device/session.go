@@ -50,7 +50,7 @@ type session struct {
 	log    *slog.Logger
 	caller fs.Caller
 	opened time.Time
-	base   uint64 // link.Config's: that of the vGPU where it began; set before it has a worker
+	base   uint64 // link.Config's, since it has a worker: that of the vGPU where it began; routine's
 
 	mu        sync.Mutex
 	state     state
@@ -99,7 +99,7 @@ var _ fs.ControlHandle = (*session)(nil)
 
 func newSession(d *Device, id uint64, c fs.Caller) *session {
 	return &session{
-		dev: d, id: id, caller: c, opened: time.Now(), base: d.opts.Worker.Base, bell: -1,
+		dev: d, id: id, caller: c, opened: time.Now(), bell: -1,
 		log:     d.log.With("session", id, "guest_pid", c.PID),
 		regions: map[uint32]*region{}, waits: map[uint32][]wait{}, tokens: map[uint32]bool{}, extents: map[*extent]struct{}{},
 		jobs: make(chan func(), 1024), over: make(chan struct{}), hurry: make(chan struct{}),
