@@ -10,7 +10,7 @@
 # GPU's memory. One line for each check; the status is 0 if all hold.
 #
 # --minutes (default 120) is how long, --jobs (2) how many programs at a time of each kind, --seed (1) picks what happens; --keep leaves the
-# logs. Needs what `scripts/build-tests.sh` builds, Go, curl and python3. Three minutes prove that it works; a leak of a descriptor an hour needs hours.
+# logs. Needs what `scripts/build-tests.sh` builds, Go (or the pack of scripts/h200.sh), curl and python3. Three minutes prove that it works; a leak of a descriptor an hour needs hours.
 set -uo pipefail
 . "$(dirname "$0")/lib/common.sh"
 
@@ -41,7 +41,8 @@ port= serve= daemon= failed=0
 memory=1024 # MiB of a vGPU; a real GPU's context takes half of that
 [ "$gpu" = soft ] || memory=8192
 mkdir -p "$tmp/counts" "$tmp/lanes"
-go test -c -o "$tmp/front" "$ROOT/host/device" 2>"$tmp/build.log" || { cat "$tmp/build.log" >&2; die "host/device does not build"; }
+if have go; then go test -c -o "$tmp/front" "$ROOT/host/device" 2>"$tmp/build.log" || { cat "$tmp/build.log" >&2; die "host/device does not build"; }
+else cp "$BUILD/bin/causeway-limits" "$tmp/front" || die "no Go, and the pack of scripts/h200.sh is not here"; fi
 
 # --- services ----------------------------------------------------------------------------------------------------------
 
