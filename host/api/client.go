@@ -19,6 +19,8 @@ import (
 // Client speaks to causewayd, or to a device process's control socket.
 type Client struct {
 	socket string
+	base   string // of addresses
+	far    bool   // another host's causewayd
 	http   *http.Client
 }
 
@@ -28,7 +30,7 @@ func NewClient(socket string) *Client {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", socket)
 	}}
-	return &Client{socket: socket, http: &http.Client{Transport: t}}
+	return &Client{socket: socket, base: "http://causeway", http: &http.Client{Transport: t}}
 }
 
 // Close closes idle connections.
@@ -64,7 +66,7 @@ func (c *Client) Open(ctx context.Context, method, path string, in any) (io.Read
 		}
 		body = bytes.NewReader(b)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://causeway"+path, body)
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
 		return nil, err
 	}
@@ -76,16 +78,24 @@ func (c *Client) Open(ctx context.Context, method, path string, in any) (io.Read
 		return resp.Body, nil
 	}
 	defer resp.Body.Close()
+	return nil, c.refusal(resp, method, path)
+}
+
+// refusal is the error that an answer tells of.
+func (c *Client) refusal(resp *http.Response, method, path string) error {
 	e := &Error{Status: resp.StatusCode}
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16))
 	if json.Unmarshal(b, e) != nil || e.Text == "" {
 		e.Text = fmt.Sprintf("%s %s: %s", method, path, resp.Status)
 	}
-	return nil, e
+	return e
 }
 
 // unreached says why nobody answered.
 func (c *Client) unreached(err error) error {
+	if c.far {
+		return c.unreachedFar(err)
+	}
 	switch {
 	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%w (%s)", ErrNotRunning, c.socket)

@@ -76,6 +76,8 @@ type Status struct {
 	Unheld string `json:"unheld,omitempty"`
 	// Copy is the pre-copy that is under way.
 	Copy *Copy `json:"copy,omitempty"`
+	// CopyEnd is why the last one ended.
+	CopyEnd string `json:"copy_end,omitempty"`
 	// Copied is how many bytes of GPU memory went ahead to other hosts so far, as they travelled.
 	Copied uint64 `json:"copied,omitempty"`
 	// Migrating: QEMU logs what is written to the VM's memory, as it does while it sends it to another host, or into a file.

@@ -15,8 +15,8 @@ const (
 
 var groupOf = map[string]string{
 	"run": groupRun, "attach": groupRun, "detach": groupRun, "create": groupRun, "delete": groupRun,
-	"ps": groupOperate, "top": groupOperate, "logs": groupOperate, "inspect": groupOperate, "limits": groupOperate, "move": groupOperate, "suspend": groupOperate, "resume": groupOperate, "profiles": groupOperate, "gpus": groupOperate, "doctor": groupOperate,
-	"daemon": groupNode, "device": groupNode, "scheduler": groupNode, "serve": groupNode,
+	"ps": groupOperate, "top": groupOperate, "logs": groupOperate, "inspect": groupOperate, "limits": groupOperate, "move": groupOperate, "migrate": groupOperate, "suspend": groupOperate, "resume": groupOperate, "profiles": groupOperate, "gpus": groupOperate, "doctor": groupOperate,
+	"daemon": groupNode, "device": groupNode, "scheduler": groupNode, "serve": groupNode, "certify": groupNode,
 }
 
 // arrange puts the commands into groups, and adds what is worth knowing beside them.

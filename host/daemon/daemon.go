@@ -152,6 +152,7 @@ func (d *Daemon) Reload(c config.Config) (restart []string, err error) {
 		{"run_dir", c.RunDir != d.cfg.RunDir}, {"state_dir", c.StateDir != d.cfg.StateDir}, {"log_dir", c.LogDir != d.cfg.LogDir},
 		{"scheduler.enabled", c.Scheduler != d.cfg.Scheduler}, {"metrics.listen", c.Metrics != d.cfg.Metrics},
 		{"placement.software_gpus", c.Placement.SoftwareGPUs != d.cfg.Placement.SoftwareGPUs},
+		{"migration.listen", c.Migration.Listen != d.cfg.Migration.Listen},
 	} {
 		if k.changed {
 			restart = append(restart, k.name)

@@ -63,6 +63,14 @@ func (d *Daemon) serveAll(ctx context.Context, ln net.Listener, metrics string) 
 		d.log.Info("metrics are served", "address", tcp.Addr())
 		g.Go(func() error { return d.ServeMetrics(ctx, tcp) })
 	}
+	hosts, err := d.hostListener()
+	if err != nil {
+		_ = ln.Close()
+		return err
+	}
+	if hosts != nil {
+		g.Go(func() error { return d.ServeHosts(ctx, hosts) })
+	}
 	g.Go(func() error { return d.Serve(ctx, ln) })
 	return g.Wait()
 }

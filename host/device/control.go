@@ -101,6 +101,17 @@ func (d *Device) ServeControl(ctx context.Context, ln *net.UnixListener, stop fu
 			reply(w, did)
 		})
 	}
+	mux.HandleFunc("POST /v1/copy", func(w http.ResponseWriter, r *http.Request) {
+		var c api.Copying
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostBody)).Decode(&c); err != nil {
+			refuse(w, http.StatusBadRequest, fmt.Errorf("how to send memory ahead: %w", err))
+			return
+		}
+		d.stream(w, r, func(conn net.Conn) { _ = d.CopyTo(ctx, conn, CopyOptions{Bandwidth: c.Bandwidth, Pause: c.Pause}) })
+	})
+	mux.HandleFunc("POST /v1/arrive", func(w http.ResponseWriter, r *http.Request) {
+		d.stream(w, r, func(conn net.Conn) { _ = d.CopyFrom(ctx, conn) })
+	})
 	mux.HandleFunc("POST /v1/stop", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, struct{}{})
 		stop()
@@ -123,6 +134,17 @@ func (d *Device) ServeControl(ctx context.Context, ln *net.UnixListener, stop fu
 		return fmt.Errorf("control socket: %w", err)
 	}
 	return nil
+}
+
+// stream gives f the connection of a request, and returns when f does, which logs how it went.
+func (d *Device) stream(w http.ResponseWriter, r *http.Request, f func(net.Conn)) {
+	_, _ = io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, mostBody))
+	conn, err := api.Switch(w, r)
+	if err != nil {
+		refuse(w, http.StatusUpgradeRequired, err)
+		return
+	}
+	f(conn)
 }
 
 // Moved is the answer to POST /v1/rebuild.

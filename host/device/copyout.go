@@ -87,11 +87,12 @@ func (d *Device) CopyTo(ctx context.Context, conn io.ReadWriteCloser, opt CopyOp
 	err = context.Cause(o.over)
 	_ = conn.Close()
 	o.close()
-	d.out.Store(nil)
 	d.mu.Lock()
 	st := o.status()
 	d.copied += st.Total
+	d.copyEnd = err.Error()
 	d.mu.Unlock()
+	d.out.Store(nil)
 	d.log.Info("pre-copy has ended", "rounds", st.Rounds, "bytes", st.Total, "reason", err)
 	return err
 }
@@ -118,6 +119,9 @@ func (o *copyOut) run() error {
 	for {
 		begin := time.Now()
 		r := o.round()
+		if o.over.Err() != nil {
+			return context.Cause(o.over)
+		}
 		took := time.Since(begin)
 		ready := o.counted(r, took, &pace)
 		nap := time.Duration(0)
@@ -190,14 +194,21 @@ func (o *copyOut) send(frame []byte) error {
 	o.writing.Lock()
 	defer o.writing.Unlock()
 	if _, err := o.conn.Write(frame); err != nil {
-		err = fmt.Errorf("to the other host: %w", err)
-		o.end(err)
+		o.end(lost(err))
 		return err
 	}
 	o.mu.Lock()
 	o.st.Total += uint64(len(frame))
 	o.mu.Unlock()
 	return nil
+}
+
+// lost says that the connection has ended, however it says so.
+func lost(err error) error {
+	if errors.Is(err, errCopyFrame) {
+		return err
+	}
+	return fmt.Errorf("%w: the connection to the other host is gone", errCopyOver)
 }
 
 // routinePing lets the other side tell a source that has nothing to send from one that is gone.
@@ -220,10 +231,7 @@ func (o *copyOut) routineAnswers() {
 	for {
 		f, err := readCopyFrame(o.conn, buf)
 		if err != nil {
-			if errors.Is(err, io.EOF) {
-				err = fmt.Errorf("%w: the connection was closed", errCopyOver)
-			}
-			o.end(err)
+			o.end(lost(err))
 			return
 		}
 		if err := o.answered(f); err != nil {

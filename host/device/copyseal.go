@@ -57,8 +57,8 @@ func (o *copyOut) seal(ctx context.Context, x *outStream) error {
 	defer stop()
 	x.busy.Lock()
 	defer x.busy.Unlock()
-	if x.rounds == 0 {
-		return fmt.Errorf("%w: before its first round", errCopyOver)
+	if x.wrote == 0 { // a round that was cut is worth something
+		return fmt.Errorf("%w: before anything was sent", errCopyOver)
 	}
 	sum, err := x.drained(ctx)
 	if err != nil {

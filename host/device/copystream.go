@@ -66,30 +66,33 @@ func (o *copyOut) roundOf(s *session) (sum precopy.Round, err error) {
 		x.order.Unlock()
 		return sum, nil
 	}
-	select {
-	case <-p.Copied(): // to an earlier pre-copy, which did not wait for it
-	default:
-	}
-	err = p.Send(link.Copy{Stream: link.FileOf(theirs)})
+	n := o.d.copyRounds.Add(1)
+	err = p.Send(link.Copy{Number: n, Stream: link.FileOf(theirs)})
 	x.order.Unlock()
 	if err != nil {
 		return sum, nil // the session ends
 	}
-	select {
-	case m := <-p.Copied():
-		if err := m.Err(); err != nil {
-			x.fail(err)
-			return sum, err
+	for {
+		select {
+		case m := <-p.Copied():
+			if m.Number != n {
+				continue // of an earlier pre-copy, which did not wait for it
+			}
+			if err := m.Err(); err != nil {
+				x.fail(err)
+				return sum, err
+			}
+			x.wrote = m.Total
+			if !m.Cut {
+				x.rounds++
+			}
+			return precopy.Round{Looked: m.Looked, Sent: m.Sent}, nil
+		case <-p.Done():
+			return sum, nil
+		case <-o.over.Done():
+			return sum, nil
 		}
-		x.wrote = m.Total
-		if !m.Cut {
-			x.rounds++
-		}
-		return precopy.Round{Looked: m.Looked, Sent: m.Sent}, nil
-	case <-p.Done():
-	case <-o.over.Done():
 	}
-	return sum, nil
 }
 
 // open begins a session's stream. theirs is the worker's end, for the caller to close.

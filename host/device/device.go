@@ -84,9 +84,12 @@ type Device struct {
 	began     time.Time
 	connected atomic.Bool // a front end is
 
-	out    atomic.Pointer[copyOut] // nil: no memory goes ahead
-	in     copyIn                  // nor comes
-	copied uint64                  // bytes that went ahead, of pre-copies that have ended; mu is held
+	out        atomic.Pointer[copyOut] // nil: no memory goes ahead
+	in         copyIn                  // nor comes
+	copyRounds atomic.Uint64           // numbers the rounds of all pre-copies
+	// Of pre-copies that have ended: bytes that went ahead, and why the last did. mu is held.
+	copied  uint64
+	copyEnd string
 
 	relocating sync.Mutex // held by who moves all sessions to another GPU
 

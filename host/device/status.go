@@ -50,7 +50,7 @@ func (d *Device) Status() api.Status {
 	st.Limits, st.Past, st.Opened, st.Refused = d.limits, d.past, d.begun, d.refused
 	st.Card = api.Card{Known: d.card.known, Nanos: uint64(d.card.total), Charged: uint64(d.card.charged)}
 	st.Unheld = unheld(d.limits, d.member, free)
-	st.Copied, st.Migrating = d.copied, d.mem.Logging()
+	st.Copied, st.CopyEnd, st.Migrating = d.copied, d.copyEnd, d.mem.Logging()
 	if o := d.out.Load(); o != nil {
 		c := o.status()
 		st.Copy, st.Copied = &c, st.Copied+c.Total

@@ -27,47 +27,43 @@ type ahead struct {
 var errNoCopy = errors.New("no memory went ahead, or not well")
 
 // copy begins a round, on a stream of its own or on that of the last.
-func (a *ahead) copy(s *starter, w *Worker, stream int) error {
-	if a.h != nil && a.running() {
-		if stream >= 0 {
-			_ = unix.Close(stream)
-		}
-		return fmt.Errorf("%w: a round is under way", link.ErrUnexpected)
-	}
-	if stream >= 0 {
+func (a *ahead) copy(s *starter, w *Worker, m link.Copy) error {
+	if stream := m.Stream.FD(); stream >= 0 {
 		a.drop()
 		h, err := newHandover(stream, 0)
 		if err != nil {
-			return s.link.Send(link.Copied{Status: link.StatusOf(unix.EIO, err)})
+			return s.link.Send(link.Copied{Number: m.Number, Status: link.StatusOf(unix.EIO, err)})
 		}
 		a.h = h
 	}
 	p, ok := w.session.(driver.Precopier)
 	switch {
 	case !ok:
-		return s.link.Send(link.Copied{Status: link.StatusOf(unix.EOPNOTSUPP, errors.New("this GPU's memory cannot be read while programs run"))})
+		return s.link.Send(link.Copied{Number: m.Number, Status: link.StatusOf(unix.EOPNOTSUPP, errors.New("this GPU's memory cannot be read while programs run"))})
 	case a.h == nil:
-		return s.link.Send(link.Copied{Status: link.StatusOf(unix.EINVAL, errNoCopy)})
+		return s.link.Send(link.Copied{Number: m.Number, Status: link.StatusOf(unix.EINVAL, errNoCopy)})
+	case a.running():
+		return fmt.Errorf("%w: a round is under way", link.ErrUnexpected)
 	}
 	var ctx context.Context
 	ctx, a.cancel = context.WithCancel(context.Background())
 	a.done = make(chan struct{})
 	go func() {
 		defer close(a.done)
-		_ = s.link.Send(a.round(ctx, p)) // a parent that is gone asks nothing
+		_ = s.link.Send(a.round(ctx, p, m.Number)) // a parent that is gone asks nothing
 	}()
 	return nil
 }
 
 // round is one, as its answer. After an error the stream has ended.
-func (a *ahead) round(ctx context.Context, p driver.Precopier) link.Copied {
+func (a *ahead) round(ctx context.Context, p driver.Precopier, number uint64) link.Copied {
 	b := bufio.NewWriterSize(counted{a}, 256<<10)
 	r, err := a.h.send.Round(ctx, p.ExportRunning, b)
 	if err = errors.Join(err, b.Flush()); err != nil {
 		a.h.close()
 		a.failed = true
 	}
-	return link.Copied{Looked: r.Looked, Sent: r.Sent, Total: a.total, Cut: r.Cut, Status: link.StatusOf(unix.EIO, err)}
+	return link.Copied{Number: number, Looked: r.Looked, Sent: r.Sent, Total: a.total, Cut: r.Cut, Status: link.StatusOf(unix.EIO, err)}
 }
 
 // counted counts what is written ahead.

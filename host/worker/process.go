@@ -354,7 +354,7 @@ func (s *starter) follow(w *Worker, r link.Received[link.ToWorker], end func()) 
 	case link.Export:
 		return s.link.Send(w.exported(s.export(w, m)))
 	case link.Copy:
-		return s.ahead.copy(s, w, m.Stream.FD())
+		return s.ahead.copy(s, w, m)
 	case link.CutCopy:
 		s.ahead.cut(m.Over)
 		return nil

@@ -85,10 +85,10 @@ func (c *Config) Check() error {
 	bad(p.SoftwareGPU != SoftAuto && p.SoftwareGPU != SoftNamed && p.SoftwareGPU != SoftNever, "placement.software_gpu", strconv.Quote(p.SoftwareGPU), `use "auto", "named" or "never"`)
 	bad(p.SoftwareGPUs < 1 || p.SoftwareGPUs > mostSoft, "placement.software_gpus", p.SoftwareGPUs, fmt.Sprintf("use 1 to %d", mostSoft))
 	bad(c.Health.Interval.Of() < time.Second || c.Health.Interval.Of() > time.Hour, "health.interval", c.Health.Interval.Of(), "use 1s to 1h")
-	if m := c.Metrics.Listen; m != "" {
-		_, port, err := net.SplitHostPort(m)
+	for key, l := range map[string][2]string{"metrics.listen": {c.Metrics.Listen, "127.0.0.1:9435"}, "migration.listen": {c.Migration.Listen, ":7744"}} {
+		_, port, err := net.SplitHostPort(l[0])
 		n, _ := strconv.ParseUint(port, 10, 16)
-		bad(err != nil || n == 0, "metrics.listen", strconv.Quote(m), `write ADDRESS:PORT as in "127.0.0.1:9435", or nothing`)
+		bad(l[0] != "" && (err != nil || n == 0), key, strconv.Quote(l[0]), fmt.Sprintf("write ADDRESS:PORT as in %q, or nothing", l[1]))
 	}
 	return errors.Join(errs...)
 }

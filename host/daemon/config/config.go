@@ -8,6 +8,7 @@ import (
 	"causeway/host/api"
 	"causeway/host/limit"
 	"causeway/host/sandbox"
+	"causeway/remote/mtls"
 )
 
 //go:embed example.toml
@@ -30,6 +31,7 @@ type Config struct {
 	Health    Health                   `toml:"health"`
 	Scheduler Scheduler                `toml:"scheduler"`
 	Metrics   Metrics                  `toml:"metrics"`
+	Migration Migration                `toml:"migration"`
 }
 
 // Roles lists who has which role: users by name or number, groups with an @ before.
@@ -98,6 +100,20 @@ type Metrics struct {
 	Listen string `toml:"listen"`
 }
 
+// Migration says how hosts reach one another, to send GPU memory ahead of a VM.
+type Migration struct {
+	Listen      string   `toml:"listen"`
+	CA          string   `toml:"ca"`
+	Certificate string   `toml:"certificate"`
+	Key         string   `toml:"key"`
+	Peers       []string `toml:"peers"`
+}
+
+// Files are the host's identity.
+func (m *Migration) Files() mtls.Files {
+	return mtls.Files{CA: m.CA, Certificate: m.Certificate, Key: m.Key}
+}
+
 // Values of Placement.SoftwareGPU.
 const (
 	SoftAuto  = "auto"  // for any when there is no real GPU, and by name
@@ -115,6 +131,9 @@ const (
 	LogJournal = "journal"
 )
 
+// pki is where a host's identity lies.
+const pki = "/etc/causeway/pki/"
+
 // Default is what holds where the file says nothing.
 func Default() Config {
 	return Config{
@@ -129,6 +148,7 @@ func Default() Config {
 		Placement: Placement{Overcommit: 1, SoftwareGPU: SoftAuto, SoftwareGPUs: 1},
 		Health:    Health{Interval: Duration(5e9), Drain: true, IgnoreXIDs: []uint64{13, 31, 43, 45, 63, 68, 69, 109}},
 		Scheduler: Scheduler{Enabled: true},
+		Migration: Migration{CA: pki + "ca.pem", Certificate: pki + "host.pem", Key: pki + "host-key.pem", Peers: []string{}},
 	}
 }
 

@@ -181,6 +181,13 @@ func (d *device) serve(socket, control string) error {
 		defer d.mu.Unlock()
 		_ = json.NewDecoder(r.Body).Decode(&d.status)
 	})
+	mux.HandleFunc("POST /v1/arrive", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if c, err := api.Switch(w, r); err == nil { // it says what it hears
+			_, _ = io.Copy(c, c)
+			_ = c.Close()
+		}
+	})
 	mux.HandleFunc("POST /say", func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(os.Stderr, r.Body) })
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = srv.Serve(ln) }()

@@ -143,6 +143,13 @@ func vgpuMetrics() []metric[api.VGPU] {
 	status("card_account", "1 if the GPU's driver tells how long it works for the vGPU's processes, so that counted time is checked.", prometheus.GaugeValue, func(s *api.Status) float64 { return flag(s.Card.Known) })
 	status("card_seconds_total", "Time in which the GPU worked for the vGPU, by its driver's account.", prometheus.CounterValue, func(s *api.Status) float64 { return seconds(s.Card.Nanos) })
 	status("card_charged_seconds_total", "Time charged by the driver's account because far less was counted.", prometheus.CounterValue, func(s *api.Status) float64 { return seconds(s.Card.Charged) })
+	status("precopy_bytes_total", "GPU memory that went ahead of the VM to other hosts, as it travelled.", prometheus.CounterValue, func(s *api.Status) float64 { return float64(s.Copied) })
+	status("precopy_left_bytes", "GPU memory that changed before the last round of a pre-copy and was sent in it; 0 without one.", prometheus.GaugeValue, func(s *api.Status) float64 {
+		if s.Copy == nil {
+			return 0
+		}
+		return float64(s.Copy.Sent)
+	})
 	count("calls_total", "Calls consumed.", func(c *api.Counters) float64 { return float64(c.Calls) })
 	count("calls_failed_total", "Calls that failed.", func(c *api.Counters) float64 { return float64(c.FailedCalls) })
 	count("launches_total", "Kernels launched.", func(c *api.Counters) float64 { return float64(c.Launches) })

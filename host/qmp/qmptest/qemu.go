@@ -20,6 +20,8 @@ type QEMU struct {
 	Deaf   bool // the guest does not let go of devices
 	// Silent takes connections and greets nobody, as a QEMU whose monitor is taken.
 	Silent bool
+	// Migration holds what query-migrate says of a migration, one status each time; the last stays.
+	Migration []string
 	// Answer, if it has a command, is sent in place of what is right.
 	Answer map[string]string
 
@@ -71,6 +73,7 @@ type command struct {
 		Bus     string `json:"bus"`
 		Tag     string `json:"tag"`
 		Queue   int    `json:"queue-size"`
+		URI     string `json:"uri"`
 	} `json:"arguments"`
 }
 
@@ -130,6 +133,12 @@ func (q *QEMU) execute(c *command) (answer, event string) {
 			list = append(list, object{"name": id, "type": "child<vhost-user-fs-pci>"})
 		}
 		return returns(list), ""
+	case "query-migrate":
+		status := q.Migration[0]
+		if len(q.Migration) > 1 {
+			q.Migration = q.Migration[1:]
+		}
+		return returns(object{"status": status, "error-desc": "as the test says", "ram": object{"total": 100, "remaining": 40}}), ""
 	default:
 		return q.changeLocked(c.Execute, a.ID, c)
 	}
@@ -181,6 +190,13 @@ func (q *QEMU) changeLocked(what, id string, c *command) (answer, event string) 
 			delete(q.devices, id)
 			event = fmt.Sprintf(`{"timestamp": {"seconds": 1, "microseconds": 2}, "event": "DEVICE_DELETED", "data": {"device": %q, "path": "/machine/peripheral/x"}}`, id)
 		}
+	case "migrate-set-capabilities", "migrate-set-parameters":
+	case "migrate":
+		if a.URI == "" {
+			return refuse("no URI"), ""
+		}
+	case "migrate_cancel":
+		q.Migration = []string{"cancelling", "cancelled"}
 	default:
 		return refuse("The command " + what + " has not been found"), ""
 	}

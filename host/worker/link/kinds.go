@@ -122,7 +122,7 @@ var toWorker = number(1,
 	define[ToWorker, Leave]("leave", shape{}),
 	define[ToWorker, Probe]("probe", shape{fixed: 4}),
 	define[ToWorker, Export]("export", shape{fixed: 4, files: 1, mostFiles: 1}),
-	define[ToWorker, Copy]("copy", shape{mostFiles: 1}),
+	define[ToWorker, Copy]("copy", shape{fixed: 8, mostFiles: 1}),
 	define[ToWorker, CutCopy]("cut copy", shape{fixed: 4}),
 )
 
@@ -140,5 +140,5 @@ var toParent = number(101,
 	define[ToParent, Measured]("measured", shape{fixed: 4 + 4, tail: maxDevices*deviceSize + maxProgram}),
 	define[ToParent, Probed]("probed", shape{fixed: 4, tail: maxText}),
 	define[ToParent, Exported]("exported", shape{fixed: 4 + 4, tail: maxText}),
-	define[ToParent, Copied]("copied", shape{fixed: 3*8 + 4 + 4, tail: maxText}),
+	define[ToParent, Copied]("copied", shape{fixed: 4*8 + 4 + 4, tail: maxText}),
 )

@@ -96,15 +96,17 @@ func (m *Exported) fields(c *coder) {
 	m.Status.fields(c)
 }
 
-// Copied answers Copy: a round looked at so many bytes and sent so many, Cut before its end. Total is how many bytes were written to its stream so far.
+// Copied answers Copy, by its number: a round looked at so many bytes and sent so many, Cut before its end. Total is how many bytes were written to its stream so far.
 type Copied struct {
 	forParent
+	Number              uint64
 	Looked, Sent, Total uint64
 	Cut                 bool
 	Status
 }
 
 func (m *Copied) fields(c *coder) {
+	c.u64(&m.Number)
 	c.u64(&m.Looked)
 	c.u64(&m.Sent)
 	c.u64(&m.Total)

@@ -178,13 +178,17 @@ func (m *Export) fields(c *coder) {
 }
 
 // Copy has the worker write a round of its session's memory, while that goes on, to a stream socket; without one, to that of the round before. With
-// one what earlier rounds brought is forgotten. Answer: Copied, when the round is over.
+// one what earlier rounds brought is forgotten. Answer: Copied with the same number, when the round is over.
 type Copy struct {
 	forWorker
+	Number uint64
 	Stream File
 }
 
-func (m *Copy) fields(c *coder) { c.file(&m.Stream) }
+func (m *Copy) fields(c *coder) {
+	c.u64(&m.Number)
+	c.file(&m.Stream)
+}
 
 // CutCopy ends a round that is under way early, if one is; with Over there will be no other.
 type CutCopy struct {

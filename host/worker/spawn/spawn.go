@@ -154,7 +154,7 @@ func (s *Spawner) process() (*Process, error) {
 func newProcess(conn *link.ParentEnd, shared *offer.Broker) *Process {
 	return &Process{
 		link: conn, shared: shared, replies: make(chan link.ToParent, mostReplies), measured: make(chan link.Use, 1),
-		copied:    make(chan link.Copied, 1),
+		copied:    make(chan link.Copied, mostReplies),
 		measuring: make(chan struct{}, 1), drained: make(chan struct{}), done: make(chan struct{}),
 	}
 }
@@ -334,7 +334,7 @@ func Next[M link.ToParent](ctx context.Context, w Awaiter) (M, error) {
 	return m.(M), nil
 }
 
-// Copied brings the answer to each link.Copy, whose sender takes it. It may be under way for long, while others of the worker's answers are awaited.
+// Copied brings the answers to link.Copy. They may be under way for long, while others of the worker's answers are awaited.
 func (p *Process) Copied() <-chan link.Copied { return p.copied }
 
 // PID is the worker's process.

@@ -38,7 +38,7 @@ func ToWorker(fd int) []link.ToWorker {
 		link.Leave{},
 		link.Probe{OtherModel: true},
 		link.Export{Ahead: true, Stream: f},
-		link.Copy{Stream: f},
+		link.Copy{Number: 9, Stream: f},
 		link.CutCopy{Over: true},
 	}
 }
@@ -55,7 +55,7 @@ func ToParent(fd int) []link.ToParent {
 		link.Rebuilt{Status: failed},
 		link.Probed{Status: failed},
 		link.Exported{Waiting: true, Status: failed},
-		link.Copied{Looked: 1 << 40, Sent: 1 << 30, Total: 1 << 31, Cut: true, Status: failed},
+		link.Copied{Number: 9, Looked: 1 << 40, Sent: 1 << 30, Total: 1 << 31, Cut: true, Status: failed},
 		link.Adopted{Status: failed},
 		link.Offer{Request: 8, Token: token, Blob: []byte("blob"), File: link.FileOf(fd)},
 		link.Redeem{Request: 9, Token: token},

@@ -1,0 +1,153 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	"causeway/remote/sys"
+)
+
+// A connection becomes a stream by HTTP's Upgrade, to what device processes speak with each other: memory that goes ahead of sessions.
+
+// StreamProtocol is what such a connection is upgraded to, and HostProtocol what hosts speak with each other over TLS (ALPN; net/http serves
+// no name that it does not know).
+const (
+	StreamProtocol = "causeway-precopy"
+	HostProtocol   = "http/1.1"
+)
+
+// HostPort is where a causewayd listens for others, unless its configuration says otherwise.
+const HostPort = "7744"
+
+// Switch answers a request by making its connection a stream, which the caller closes. Nothing of the request may be left to read.
+func Switch(w http.ResponseWriter, r *http.Request) (net.Conn, error) {
+	if r.Header.Get("Upgrade") != StreamProtocol {
+		return nil, &Error{Status: http.StatusUpgradeRequired, Text: "this needs Upgrade: " + StreamProtocol}
+	}
+	conn, buf, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return nil, err
+	}
+	_ = conn.SetDeadline(time.Time{}) // the request's
+	if _, err := fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", StreamProtocol); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return &stream{conn, buf.Reader}, nil
+}
+
+// stream is a connection of which something may have been read already.
+type stream struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+// Read implements net.Conn.
+func (s *stream) Read(b []byte) (int, error) { return s.r.Read(b) }
+
+// Stream sends in as JSON and makes the connection a stream, which the caller closes. It ends with ctx.
+func (c *Client) Stream(ctx context.Context, path string, in any) (io.ReadWriteCloser, error) {
+	b, err := json.Marshal(in)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+path, bytes.NewReader(b))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Connection", "Upgrade")
+	req.Header.Set("Upgrade", StreamProtocol)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.unreached(err)
+	}
+	if s, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
+		return s, nil
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode < 300 {
+		return nil, fmt.Errorf("POST %s: answered by %s, not by a stream", path, resp.Status)
+	}
+	return nil, c.refusal(resp, http.MethodPost, path)
+}
+
+// Relay copies both ways between two connections, which it closes when either ends. The error says why, io.EOF that one was closed.
+func Relay(a, b io.ReadWriteCloser) error {
+	done := make(chan error, 2)
+	one := func(to, from io.ReadWriteCloser) {
+		_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, relayBuffer))
+		if err == nil {
+			err = io.EOF
+		}
+		done <- err
+	}
+	go one(a, b)
+	go one(b, a)
+	err := <-done
+	_, _ = a.Close(), b.Close()
+	<-done
+	return err
+}
+
+const relayBuffer = 256 << 10
+
+// hostDial bounds how long another host may take to be reached, hostSilence how long its kernel may then acknowledge nothing of what was sent.
+const (
+	hostDial    = 10 * time.Second
+	hostSilence = 20 * time.Second
+)
+
+// NewHostClient returns a client for another host's causewayd, at HOST or HOST:PORT. identity makes the configuration for a host's name.
+func NewHostClient(address string, identity func(host string) (*tls.Config, error)) (*Client, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		host, port = address, HostPort
+	}
+	cfg, err := identity(host)
+	if err != nil {
+		return nil, err
+	}
+	d := &tls.Dialer{NetDialer: &net.Dialer{Timeout: hostDial, Control: sys.BoundSilence(hostSilence)}, Config: cfg}
+	at := net.JoinHostPort(host, port)
+	t := &http.Transport{TLSHandshakeTimeout: hostDial, DialTLSContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return d.DialContext(ctx, network, at)
+	}}
+	return &Client{socket: at, base: "https://" + at, http: &http.Client{Transport: t}, far: true}, nil
+}
+
+// errNoHost says that no causewayd of another host can be reached.
+var errNoHost = errors.New("no causewayd listens there: on that host set migration.listen in " + ConfigFile)
+
+func (c *Client) unreachedFar(err error) error {
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("%s: %w", c.socket, errNoHost)
+	}
+	return fmt.Errorf("%s: %w", c.socket, err)
+}
+
+// Arriving is what a host asks another to make ready for memory that goes ahead of a VM.
+type Arriving struct {
+	// Wish is the vGPU as the source has it; the other host starts it if it has none of that name, and ends it again if no VM comes.
+	Wish Wish `json:"wish"`
+}
+
+// Copying is how a device process is asked to send memory ahead.
+type Copying struct {
+	Bandwidth uint64        `json:"bandwidth,omitempty"` // bytes a second
+	Pause     time.Duration `json:"pause_ns,omitempty"`  // what the memory that is left may take
+}
+
+// PreCopy connects to another host's device process for a vGPU, through both causewayds' host connections.
+func (c *Client) PreCopy(ctx context.Context, w Wish) (io.ReadWriteCloser, error) {
+	return c.Stream(ctx, path(w.VM, w.Name)+"/precopy", Arriving{w})
+}

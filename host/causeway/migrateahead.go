@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"causeway/host/api"
+	"causeway/host/report"
+	"causeway/remote/mtls"
+)
+
+// ahead sends the GPU memory of a VM's vGPUs to another host: it connects device processes here with those there.
+type ahead struct {
+	gpus []*aheadOf
+}
+
+// aheadOf is one vGPU.
+type aheadOf struct {
+	vgpu  api.VGPU
+	near  *api.Client
+	conns [2]io.Closer
+	ended chan struct{} // closed with err
+	err   error
+	last  api.Copy
+}
+
+// sendAhead connects each vGPU. With an error nothing is left.
+func sendAhead(ctx context.Context, host string, files mtls.Files, vgpus []api.VGPU, how api.Copying) (a *ahead, err error) {
+	a = &ahead{}
+	defer func() {
+		if err != nil {
+			a.close()
+		}
+	}()
+	vgpus = slices.DeleteFunc(vgpus, func(v api.VGPU) bool { return v.State == api.Waiting })
+	if len(vgpus) == 0 {
+		return a, errNotConnected
+	}
+	for i := range vgpus {
+		if err := movable(&vgpus[i]); err != nil {
+			return a, err
+		}
+	}
+	far, err := api.NewHostClient(host, func(name string) (*tls.Config, error) { return files.Client(api.HostProtocol, name) })
+	if err != nil {
+		return a, err
+	}
+	for i := range vgpus {
+		g := &aheadOf{vgpu: vgpus[i], near: api.NewClient(vgpus[i].Control), ended: make(chan struct{})}
+		there, err := far.PreCopy(ctx, g.vgpu.Spec.Wish())
+		if err != nil {
+			return a, fmt.Errorf("%s on the other host: %w", g.vgpu.Spec.Key(), err)
+		}
+		here, err := g.near.Stream(ctx, "/v1/copy", how)
+		if err != nil {
+			_ = there.Close()
+			return a, fmt.Errorf("%s: %w", g.vgpu.Spec.Key(), err)
+		}
+		g.conns = [2]io.Closer{there, here}
+		a.gpus = append(a.gpus, g)
+		go func() {
+			g.err = api.Relay(there, here)
+			close(g.ended)
+		}()
+	}
+	return a, nil
+}
+
+// errNotConnected says that there is no VM to move.
+var errNotConnected = errors.New("no VM has a vGPU of that name")
+
+// movable says what keeps a vGPU's programs here.
+func movable(v *api.VGPU) error {
+	if v.State == api.Lost || v.Status == nil {
+		return fmt.Errorf("%s: its device process does not answer", v.Spec.Key())
+	}
+	for _, s := range v.Status.Sessions {
+		if s.Unmovable != "" {
+			return fmt.Errorf("%s: process %d keeps the VM from being moved: %s", v.Spec.Key(), s.GuestPID, s.Unmovable)
+		}
+	}
+	return nil
+}
+
+func (a *ahead) close() {
+	for _, g := range a.gpus {
+		_, _ = g.conns[0].Close(), g.conns[1].Close()
+		<-g.ended
+		g.near.Close()
+	}
+}
+
+// lookEvery is how often progress is asked for.
+const lookEvery = 200 * time.Millisecond
+
+// ready waits until what is left of each vGPU's memory is little, or as little as it becomes.
+func (a *ahead) ready(ctx context.Context, out *progress) error {
+	t := time.NewTicker(lookEvery)
+	defer t.Stop()
+	for {
+		ready := 0
+		for _, g := range a.gpus {
+			if err := g.look(ctx, out); err != nil {
+				return err
+			}
+			if g.last.Ready {
+				ready++
+			}
+		}
+		if ready == len(a.gpus) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.New("called off")
+		case <-t.C:
+		}
+	}
+}
+
+// look asks for one vGPU's progress, and shows it.
+func (g *aheadOf) look(ctx context.Context, out *progress) error {
+	st, err := g.near.Status(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return errors.New("called off")
+	case err != nil:
+		return fmt.Errorf("%s: %w", g.vgpu.Spec.Key(), err)
+	}
+	select {
+	case <-g.ended:
+		why := st.CopyEnd
+		if why == "" {
+			why = g.err.Error()
+		}
+		return fmt.Errorf("GPU memory of %s does not go ahead: %s", g.vgpu.Spec.Key(), why)
+	default:
+	}
+	if st.Copy == nil {
+		return nil // it begins
+	}
+	c, before := *st.Copy, g.last
+	g.last = c
+	key := g.vgpu.Spec.Key()
+	switch {
+	case c.Rounds > before.Rounds:
+		out.line(fmt.Sprintf("%s: round %d: %s changed of %s, sent in %.2f s", key, c.Rounds, size(c.Sent), size(c.Looked), c.Took.Seconds()))
+	default:
+		out.now(fmt.Sprintf("%s: %s sent", key, size(c.Total)))
+	}
+	if c.Why != "" && before.Why == "" {
+		out.line(fmt.Sprintf("%s: memory of a program travels while the VM stands: %s", key, c.Why))
+	}
+	if c.Stuck && !before.Stuck {
+		out.line(fmt.Sprintf("%s: its memory changes as fast as it is sent: %s travel while the VM stands", key, size(c.Sent)))
+	}
+	return nil
+}
+
+// warn says that memory goes ahead no longer, while the VM moves.
+func (a *ahead) warn(out *progress) {
+	for _, g := range a.gpus {
+		<-g.ended
+		out.now(g.vgpu.Spec.Key() + ": no more GPU memory goes ahead")
+	}
+}
+
+func (a *ahead) total() (n uint64) {
+	for _, g := range a.gpus {
+		n += g.last.Total
+	}
+	return n
+}
+
+func size(n uint64) string { return strings.TrimSpace(report.Bytes(n)) }
+
+// progress is shown on one line of a terminal; elsewhere only what is worth keeping.
+type progress struct {
+	w    io.Writer
+	live bool
+}
+
+func newProgress(w io.Writer) *progress {
+	f, ok := w.(interface{ Fd() uintptr })
+	return &progress{w, ok && term.IsTerminal(int(f.Fd()))}
+}
+
+// now shows what holds at the moment.
+func (p *progress) now(text string) {
+	if p.live {
+		fmt.Fprintf(p.w, "\r\033[K%s", text)
+	}
+}
+
+// line keeps a line.
+func (p *progress) line(text string) {
+	if p.live {
+		fmt.Fprint(p.w, "\r\033[K")
+	}
+	fmt.Fprintln(p.w, text)
+}

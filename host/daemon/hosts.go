@@ -1,0 +1,126 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+
+	"golang.org/x/net/netutil"
+
+	"causeway/host/api"
+	"causeway/remote/mtls"
+)
+
+/*
+Other hosts' causewayds, and `causeway migrate` there, connect by TLS, with a certificate of the same authority, and are asked nothing else: who has one may
+bring memory ahead of a VM, for which a vGPU is started if there is none. What they send goes to the vGPU's device process; nothing of it is looked at here.
+*/
+
+// mostHosts bounds connections of other hosts.
+const mostHosts = 32
+
+// hostListener is where other hosts connect; nil: nowhere.
+func (d *Daemon) hostListener() (net.Listener, error) {
+	m := d.opt.Config.Migration
+	if m.Listen == "" {
+		return nil, nil
+	}
+	cfg, err := m.Files().Server(api.HostProtocol)
+	if err != nil {
+		return nil, fmt.Errorf("migration.listen: %w", err)
+	}
+	ln, err := net.Listen("tcp", m.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("migration.listen: %w", err)
+	}
+	d.log.Info("other hosts are awaited", "address", ln.Addr())
+	return tls.NewListener(netutil.LimitListener(ln, mostHosts), cfg), nil
+}
+
+// ServeHosts serves other hosts until ctx ends, and what they bring with it.
+func (d *Daemon) ServeHosts(ctx context.Context, ln net.Listener) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/vgpus/{vm}/{name}/precopy", func(w http.ResponseWriter, r *http.Request) {
+		d.handlers.Add(1)
+		defer d.handlers.Done()
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		if err := d.precopy(ctx, w, r); err != nil {
+			d.log.Warn("another host's request failed", "host", mtls.Peer(r.TLS), "address", r.RemoteAddr, "vgpu", key(r), "error", err)
+			d.answer(w, r, err)
+		}
+	})
+	return d.serveHTTP(ctx, ln, mux, nil)
+}
+
+// precopy connects another host with a vGPU's device process, until either ends.
+func (d *Daemon) precopy(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
+	var a api.Arriving
+	if err := body(r, &a); err != nil {
+		return err
+	}
+	if a.Wish.Key() != key(r) {
+		return refuse(http.StatusBadRequest, "", "the path names %s, the body %s", key(r), a.Wish.Key())
+	}
+	made, err := d.expect(r.Context(), a.Wish)
+	if err != nil {
+		return err
+	}
+	log := d.log.With("vgpu", key(r), "host", mtls.Peer(r.TLS))
+	defer d.unexpect(key(r), made, log)
+	v := d.find(key(r))
+	if v == nil {
+		return unknown(key(r))
+	}
+	rec, _ := d.copyOf(v)
+	c := api.NewClient(rec.Spec.ControlPath(d.run))
+	defer c.Close()
+	device, err := c.Stream(ctx, "/v1/arrive", nil)
+	if err != nil {
+		return err
+	}
+	defer device.Close()
+	far, err := api.Switch(w, r)
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { _, _ = far.Close(), device.Close() })()
+	log.Info("memory comes ahead of a VM")
+	err = api.Relay(far, device)
+	log.Info("memory came ahead of a VM", "reason", err)
+	return nil
+}
+
+// expect has a vGPU ready for a VM that may come. made: there was none.
+func (d *Daemon) expect(ctx context.Context, w api.Wish) (made bool, err error) {
+	if d.find(w.Key()) != nil {
+		return false, nil
+	}
+	w.Owner = "" // which is for this host to say
+	if _, err := d.Ensure(ctx, w); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+// unexpect ends a vGPU that was made for a VM that has not come.
+func (d *Daemon) unexpect(key string, made bool, log *slog.Logger) {
+	if !made {
+		return
+	}
+	ctx, cancel := context.WithTimeout(d.ctx, endTime)
+	defer cancel()
+	var e *api.Error
+	err := d.Release(ctx, key, true)
+	switch {
+	case err == nil:
+		log.Info("no VM came: its vGPU is ended")
+	case errors.As(err, &e) && (e.Status == http.StatusNotFound || e.Status == http.StatusConflict): // it is gone, or has come
+	case !errors.Is(err, io.EOF):
+		log.Warn("a vGPU for a VM that did not come is left", "error", err)
+	}
+}

@@ -1,0 +1,135 @@
+package daemon_test
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"causeway/host/api"
+	"causeway/host/daemon/daemontest"
+	"causeway/remote/mtls"
+)
+
+// hostFiles makes certificates of an authority.
+func hostFiles(t *testing.T, dir, name string) mtls.Files {
+	t.Helper()
+	a, err := mtls.OpenAuthority(dir, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := a.Issue(time.Hour, name, "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// awaitsHosts has causewayd serve other hosts. call is a client of a host with such files.
+func (h *host) awaitsHosts(files mtls.Files) (call func(mtls.Files) *api.Client) {
+	h.t.Helper()
+	cfg, err := files.Server(api.HostProtocol)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- h.d.ServeHosts(ctx, tls.NewListener(ln, cfg)) }()
+	end := h.end
+	h.end = func() error {
+		cancel()
+		if err := <-done; err != nil {
+			h.t.Error(err)
+		}
+		return end()
+	}
+	return func(f mtls.Files) *api.Client {
+		c, err := api.NewHostClient(ln.Addr().String(), func(host string) (*tls.Config, error) { return f.Client(api.HostProtocol, host) })
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		h.t.Cleanup(c.Close)
+		return c
+	}
+}
+
+// TestHosts: what another host sends goes to the vGPU's device process and back; a vGPU that was not there is there as long as somebody sends, one that
+// was stays. Who is no host of the authority is not heard, and a vGPU that cannot be is refused with the reason.
+func TestHosts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a, b, foreign := hostFiles(t, dir, "hosta"), hostFiles(t, dir, "hostb"), hostFiles(t, t.TempDir(), "hosta")
+	h := newHost(t, daemontest.Soft(1<<30)).start()
+	call := h.awaitsHosts(b)
+	far := call(a)
+	there := func() int {
+		list, err := h.c.VGPUs(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	for _, was := range []int{0, 1} {
+		if was == 1 {
+			h.ensure(one)
+		}
+		s, err := far.PreCopy(t.Context(), one.Wish())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		heard := make([]byte, 5)
+		if _, err := io.ReadFull(s, heard); err != nil || string(heard) != "hello" {
+			t.Errorf("%q, %v", heard, err)
+		}
+		if there() != 1 {
+			t.Error("there is no vGPU")
+		}
+		_ = s.Close()
+		until(t, "as before", func() bool { return there() == was })
+	}
+	if _, err := call(foreign).PreCopy(t.Context(), one.Wish()); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("a foreign host: %v", err)
+	}
+	large := api.Spec{VM: "vm2", Name: "gpu0"}.Wish()
+	large.GPU = "H200"
+	if _, err := far.PreCopy(t.Context(), large); err == nil || there() != 1 {
+		t.Errorf("%v, %d vGPUs", err, there())
+	}
+	refused(t, far.Do(t.Context(), http.MethodPost, "/v1/vgpus/vm1/other/precopy", api.Arriving{Wish: one.Wish()}, nil), http.StatusBadRequest, "the path names")
+	if err := far.Do(t.Context(), http.MethodGet, "/v1/vgpus", nil, nil); err == nil {
+		t.Error("another host is told what runs here")
+	}
+}
+
+// TestHostsEnd: a causewayd that ends does not wait for other hosts.
+func TestHostsEnd(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a, b := hostFiles(t, dir, "hosta"), hostFiles(t, dir, "hostb")
+	h := newHost(t, daemontest.Soft(1<<30)).start()
+	h.ensure(one)
+	s, err := h.awaitsHosts(b)(a).PreCopy(t.Context(), one.Wish())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	begin := time.Now()
+	h.stop()
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if _, err := io.ReadFull(s, make([]byte, 1)); err == nil {
+		t.Error("the stream goes on")
+	}
+}

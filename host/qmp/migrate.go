@@ -1,0 +1,82 @@
+package qmp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/digitalocean/go-qemu/qmp"
+)
+
+// Migration is where and how a VM moves.
+type Migration struct {
+	URI       string        // where another QEMU waits, as its -incoming says
+	Bandwidth uint64        // bytes a second; 0: as QEMU has it
+	Downtime  time.Duration // that QEMU may plan with; 0: as QEMU has it
+}
+
+// ErrMigration says that a VM did not move. It runs on.
+var ErrMigration = errors.New("QEMU did not move the VM")
+
+// migrateLook is how often QEMU is asked how far it is.
+const migrateLook = 200 * time.Millisecond
+
+// migrateStatus is what query-migrate tells.
+type migrateStatus struct {
+	Status string `json:"status"`
+	Why    string `json:"error-desc"`
+	RAM    struct {
+		Transferred uint64 `json:"transferred"`
+		Total       uint64 `json:"total"`
+		Remaining   uint64 `json:"remaining"`
+	} `json:"ram"`
+}
+
+// Migrate moves the VM. When it returns nil the other QEMU runs it, which has said so (return-path, which it must have, too), and this one stands for ever.
+// With an error the VM runs on here. The end of ctx calls it off.
+func (m *Machine) Migrate(ctx context.Context, how Migration, progress func(done, total uint64)) error {
+	path := object{"capabilities": []object{{"capability": "return-path", "state": true}}}
+	if err := m.run(qmp.Command{Execute: "migrate-set-capabilities", Args: path}, nil); err != nil {
+		return err
+	}
+	parameters := object{}
+	if how.Bandwidth != 0 {
+		parameters["max-bandwidth"] = how.Bandwidth
+	}
+	if how.Downtime != 0 {
+		parameters["downtime-limit"] = how.Downtime.Milliseconds()
+	}
+	if err := m.run(qmp.Command{Execute: "migrate-set-parameters", Args: parameters}, nil); err != nil {
+		return err
+	}
+	if err := m.run(qmp.Command{Execute: "migrate", Args: object{"uri": how.URI}}, nil); err != nil {
+		return err
+	}
+	t := time.NewTicker(migrateLook)
+	defer t.Stop()
+	over := ctx.Done()
+	for {
+		var st migrateStatus
+		if err := m.run(qmp.Command{Execute: "query-migrate"}, &st); err != nil {
+			return err
+		}
+		switch st.Status {
+		case "completed":
+			return nil
+		case "failed":
+			return fmt.Errorf("%w: %s", ErrMigration, st.Why)
+		case "cancelled":
+			return fmt.Errorf("%w: it was called off", ErrMigration)
+		}
+		progress(st.RAM.Total-min(st.RAM.Remaining, st.RAM.Total), st.RAM.Total)
+		select {
+		case <-over:
+			over = nil
+			if err := m.run(qmp.Command{Execute: "migrate_cancel"}, nil); err != nil {
+				return err
+			}
+		case <-t.C:
+		}
+	}
+}

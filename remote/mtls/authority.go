@@ -1,0 +1,127 @@
+package mtls
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Names of files in an authority's folder.
+const (
+	caName  = "ca.pem"
+	caKey   = "ca-key.pem"
+	pemCert = "CERTIFICATE"
+	pemKey  = "PRIVATE KEY"
+)
+
+// Authority issues certificates of hosts, from a folder.
+type Authority struct {
+	dir  string
+	cert *x509.Certificate
+	key  crypto.Signer
+}
+
+// OpenAuthority uses the authority in a folder, or makes one there that holds for so long.
+func OpenAuthority(dir string, valid time.Duration) (*Authority, error) {
+	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, caName), filepath.Join(dir, caKey))
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := newAuthority(dir, valid); err != nil {
+			return nil, err
+		}
+		pair, err = tls.LoadX509KeyPair(filepath.Join(dir, caName), filepath.Join(dir, caKey))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("authority in %s: %w", dir, err)
+	}
+	key, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok || !pair.Leaf.IsCA {
+		return nil, fmt.Errorf("%s is no authority's", filepath.Join(dir, caName))
+	}
+	return &Authority{dir, pair.Leaf, key}, nil
+}
+
+func newAuthority(dir string, valid time.Duration) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(dir, caName)); err == nil {
+		return fmt.Errorf("%s has no key beside it: certificates are issued where that is", filepath.Join(dir, caName))
+	}
+	t := template("Causeway hosts", valid)
+	t.IsCA, t.BasicConstraintsValid, t.MaxPathLenZero = true, true, true
+	t.KeyUsage = x509.KeyUsageCertSign
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	return write(dir, caName, caKey, t, t, key, key)
+}
+
+// Issue makes the certificate and key of a host in the folder, with its names and addresses, of which the first names the files.
+func (a *Authority) Issue(valid time.Duration, names ...string) (Files, error) {
+	if len(names) == 0 || filepath.Base(names[0]) != names[0] || names[0] == "ca" {
+		return Files{}, fmt.Errorf("%q is no host's name", names)
+	}
+	t := template(names[0], valid)
+	t.KeyUsage = x509.KeyUsageDigitalSignature
+	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	for _, n := range names {
+		if ip := net.ParseIP(n); ip != nil {
+			t.IPAddresses = append(t.IPAddresses, ip)
+		} else {
+			t.DNSNames = append(t.DNSNames, n)
+		}
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return Files{}, err
+	}
+	cert, keyFile := names[0]+".pem", names[0]+"-key.pem"
+	err = write(a.dir, cert, keyFile, t, a.cert, key, a.key)
+	return Files{filepath.Join(a.dir, caName), filepath.Join(a.dir, cert), filepath.Join(a.dir, keyFile)}, err
+}
+
+func template(name string, valid time.Duration) *x509.Certificate {
+	serial, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)) // rand.Reader does not fail
+	now := time.Now()
+	return &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(valid)}
+}
+
+// write makes a certificate for key's public part, signed by parent's key, and both files.
+func write(dir, cert, keyFile string, t, parent *x509.Certificate, key *ecdsa.PrivateKey, by crypto.Signer) error {
+	der, err := x509.CreateCertificate(rand.Reader, t, parent, key.Public(), by)
+	if err != nil {
+		return err
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	if err := writeNew(filepath.Join(dir, keyFile), pemKey, private, 0o600); err != nil {
+		return err
+	}
+	return writeNew(filepath.Join(dir, cert), pemCert, der, 0o644)
+}
+
+// writeNew makes a file, in place of one that is there: a certificate is renewed so.
+func writeNew(path, kind string, der []byte, mode fs.FileMode) error {
+	tmp := path + ".new"
+	_ = os.Remove(tmp)
+	if err := os.WriteFile(tmp, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), mode); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}

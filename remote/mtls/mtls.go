@@ -1,0 +1,91 @@
+// Package mtls is how hosts of Causeway know one another: TLS 1.3 with a certificate on each side, of one authority, which issues for nothing else. Who has
+// such a certificate is one of the hosts; by its name it is known when it is called.
+package mtls
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+)
+
+// ErrIdentity says that a host has no certificate that others could know it by.
+var ErrIdentity = errors.New("no usable certificate of this host")
+
+// Files are where a host's identity is, as PEM: the authority's certificate, its own, and its own key.
+type Files struct{ CA, Certificate, Key string }
+
+// identity is what the files hold at one moment.
+type identity struct {
+	pool *x509.CertPool
+	own  tls.Certificate
+}
+
+// load reads the files, which may have been renewed since.
+func (f Files) load() (*identity, error) {
+	ca, err := os.ReadFile(f.CA)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrIdentity, err)
+	}
+	id := &identity{pool: x509.NewCertPool()}
+	if !id.pool.AppendCertsFromPEM(ca) {
+		return nil, fmt.Errorf("%w: %s holds no certificate", ErrIdentity, f.CA)
+	}
+	if st, err := os.Stat(f.Key); err == nil && st.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("%w: others may read or write the key %s: chmod 600 it", ErrIdentity, f.Key)
+	}
+	if id.own, err = tls.LoadX509KeyPair(f.Certificate, f.Key); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrIdentity, err)
+	}
+	for _, use := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
+		if _, err := id.own.Leaf.Verify(x509.VerifyOptions{Roots: id.pool, KeyUsages: []x509.ExtKeyUsage{use}}); err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrIdentity, f.Certificate, err)
+		}
+	}
+	return id, nil
+}
+
+// config is what both sides have in common.
+func (id *identity) config(protocol string) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{id.own}, RootCAs: id.pool, ClientCAs: id.pool,
+		ClientAuth: tls.RequireAndVerifyClientCert, NextProtos: []string{protocol}, SessionTicketsDisabled: true,
+	}
+}
+
+// Server is for connections of other hosts that speak protocol (ALPN). The files are read for each of them, and once now.
+func (f Files) Server(protocol string) (*tls.Config, error) {
+	id, err := f.load()
+	if err != nil {
+		return nil, err
+	}
+	c := id.config(protocol)
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		id, err := f.load()
+		if err != nil {
+			return nil, err
+		}
+		return id.config(protocol), nil
+	}
+	return c, nil
+}
+
+// Client is for a connection to a host, whose certificate must have that name or address.
+func (f Files) Client(protocol, host string) (*tls.Config, error) {
+	id, err := f.load()
+	if err != nil {
+		return nil, err
+	}
+	c := id.config(protocol)
+	c.ServerName = host
+	return c, nil
+}
+
+// Peer names the host at the other end of a connection, for logs.
+func Peer(s *tls.ConnectionState) string {
+	if s == nil || len(s.PeerCertificates) == 0 {
+		return "nobody"
+	}
+	return s.PeerCertificates[0].Subject.CommonName
+}

@@ -1,0 +1,264 @@
+#!/usr/bin/env bash
+# Moves a VM between two hosts whose GPU memory goes ahead of it (`causeway migrate`), while CUDA programs run in it, and measures the pause.
+#
+#   scripts/precopy.sh [--kernel SERIES] [--mib "MIB..."] [--rate "RATE..."] [PHASE...]
+#
+#   --mib     GPU memory of the program whose moves are measured (default: 512)
+#   --rate    of the link between the hosts, as tc(8) has it, or none (default: none)
+#   PHASE     move fault auto table (the first two by default); table needs no other: it moves with and without pre-copy at each rate and size
+#
+# Two hosts on one machine: network namespaces with a veth between them, shaped by tc's tbf, each with a causewayd, a certificate, and a QEMU
+# with its monitors. The software GPU and an emulated CPU. The status is 0 if every check passed. Needs root.
+set -uo pipefail
+. "$(dirname "$0")/lib/common.sh"
+. "$ROOT/scripts/lib/device.sh"
+. "$ROOT/scripts/lib/guest.sh"
+. "$ROOT/scripts/lib/rounds.sh"
+
+kernel=6.12 sizes=512 rates=none phases=() modes="streams pinned threads"
+while [ $# -gt 0 ]; do
+  case $1 in
+    --kernel) kernel=$2; shift 2 ;;
+    --mib) sizes=$2; shift 2 ;;
+    --rate) rates=$2; shift 2 ;;
+    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit ;;
+    -*) die "unknown option $1: see $0 --help" ;;
+    *) phases+=("$1"); shift ;;
+  esac
+done
+qemu=${QEMU:-$(command -v qemu-system-x86_64 || true)}
+[ -n "$qemu" ] || die "qemu-system-x86_64 is missing: run scripts/setup.sh qemu"
+[ -f "$BUILD/kernels/$kernel/vmlinuz" ] || die "no kernel $kernel under build/kernels: run scripts/setup.sh kernels"
+[ -x "$CAUSEWAY" ] || die "build/bin/causeway is missing: run make build"
+[ "$(id -u)" = 0 ] || die "needs root, for network namespaces"
+have ip && have tc || die "ip and tc are missing: install iproute2"
+
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-precopy.XXXXXX")
+logs=$BUILD/logs/precopy
+rm -rf "$logs"; mkdir -p "$logs"
+console_log=$logs/console.log
+declare -A net_pid=() daemon_pid=() vm_pid=() address=([a]=10.77.0.1 [b]=10.77.0.2)
+at_host=a reader_pid= gap= downtime= took= why= rounds= job=
+cleanup() {
+  local h
+  for h in "${!vm_pid[@]}"; do [ -z "${vm_pid[$h]}" ] || kill -9 "${vm_pid[$h]}" 2>/dev/null; done
+  for h in "${!daemon_pid[@]}"; do
+    timeout 10 "$CAUSEWAY" delete vm1 --run-dir "$tmp/$h" >/dev/null 2>&1
+    end "${daemon_pid[$h]}"
+    cp "$tmp/$h/log/vm1/gpu0.log" "$logs/device-$h.log" 2>/dev/null
+  done
+  [ -z "$reader_pid" ] || kill "$reader_pid" 2>/dev/null
+  for h in "${!net_pid[@]}"; do kill "${net_pid[$h]}" 2>/dev/null; done
+  rm -rf "$tmp"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+guest_channel "$tmp"
+
+# --- hosts --------------------------------------------------------------------------------------------------------------
+
+# on HOST COMMAND... runs it in the host's network; stay_on becomes it, for what runs in the background.
+stay_on() { exec nsenter -t "${net_pid[$1]}" -n -- "${@:2}" 9>&- 3>&- 4>&-; }
+on() { (stay_on "$@"); }
+cli() { on "$1" "$CAUSEWAY" "${@:2}" --run-dir "$tmp/$1"; }
+
+networks() {
+  local h
+  for h in a b; do
+    unshare --net sleep infinity 9>&- 3>&- 4>&- & net_pid[$h]=$!
+  done
+  until_true 5 apart
+  on a ip link add name wirea type veth peer name wireb netns "${net_pid[b]}" || die "no veth between the hosts"
+  for h in a b; do
+    on $h ip address add "${address[$h]}/24" dev wire$h && on $h ip link set wire$h up && on $h ip link set lo up || die "no network of host $h"
+  done
+}
+apart() { [ "$(readlink "/proc/${net_pid[a]}/ns/net")" != "$(readlink /proc/self/ns/net)" ] && [ "$(readlink "/proc/${net_pid[b]}/ns/net")" != "$(readlink /proc/self/ns/net)" ]; }
+# shape RATE: of the link, both ways.
+shape() {
+  local h
+  for h in a b; do
+    on $h tc qdisc del dev wire$h root 2>/dev/null
+    [ "$1" = none ] || on $h tc qdisc add dev wire$h root tbf rate "$1" burst 1mb latency 50ms || return
+  done
+}
+
+start_causewayd() { # HOST
+  stay_on "$1" "$CAUSEWAY" daemon --config "$tmp/$1.toml" -v >>"$logs/causewayd-$1.log" 2>&1 & daemon_pid[$1]=$!
+  until_true 20 cli "$1" ps >/dev/null 2>&1
+}
+host() { # NAME
+  mkdir -p "$tmp/$1"
+  "$CAUSEWAY" certify --dir "$tmp/pki" "$1" "${address[$1]}" >/dev/null || return
+  printf '%s\n' "run_dir = '$tmp/$1'" "state_dir = '$tmp/$1/state'" "log_dir = '$tmp/$1/log'" '[devices]' "log = 'file'" 'verbose = true' '[migration]' \
+    "listen = '${address[$1]}:7744'" "ca = '$tmp/pki/ca.pem'" "certificate = '$tmp/pki/$1.pem'" "key = '$tmp/pki/$1-key.pem'" "peers = [${peers:-}]" >"$tmp/$1.toml"
+  start_causewayd "$1"
+}
+vgpu() { cli "$1" create vm1 --name gpu0 --gpu soft --memory 2GiB >/dev/null; } # at HOST
+device_of() { cli "$1" ps --json | python3 -c 'import json,sys; print(next(v["pid"] for v in json.load(sys.stdin)))'; }
+# sessions HOST STATE: how many.
+sessions() { cli "$1" ps --json 2>/dev/null | python3 -c 'import json,sys; print(sum(s["state"]==sys.argv[1] for v in json.load(sys.stdin) for s in (v.get("status") or {}).get("sessions") or []))' "$2"; }
+# empty HOST: no session, no worker of one.
+empty() { [ "$(sessions "$1" arriving)$(sessions "$1" parked)$(sessions "$1" running)" = 000 ]; }
+
+# vm HOST [ARGS...] starts a QEMU there.
+vm() {
+  local host=$1; shift
+  end_vm "$host"
+  rm -f "$tmp/$host.monitor" "$tmp/$host.qmp"
+  stay_on "$host" "$qemu" -accel tcg,thread=multi -cpu max -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem \
+    -nodefaults -display none "${channel[@]}" -chardev "pipe,id=ticks,path=$tmp/ticks" -device virtserialport,bus=channel.0,chardev=ticks,name=ticks \
+    -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" -append 'console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check causeway.tag=gpu0' \
+    -monitor "unix:$tmp/$host.monitor,server=on,wait=off" -qmp "unix:$tmp/$host.qmp,server=on,wait=off" \
+    -chardev "socket,id=gpu0,path=$tmp/$host/vm1/gpu0.sock" -device vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024 "$@" </dev/null >>"$logs/qemu-$host.log" 2>&1 &
+  vm_pid[$host]=$!
+  until_true 10 [ -S "$tmp/$host.monitor" ]
+}
+ask() { timeout 60 python3 "$ROOT/scripts/lib/hmp.py" "$tmp/$1.monitor" "$2"; }
+end_vm() { # HOST
+  [ -n "${vm_pid[$1]:-}" ] || return 0
+  kill -9 "${vm_pid[$1]}" 2>/dev/null
+  wait "${vm_pid[$1]}" 2>/dev/null
+  vm_pid[$1]=
+}
+runs() { ask "$1" 'info status' | grep -q 'VM status: running'; }
+incoming() { on "$1" ss -Hltn 'sport = 4444' | grep -q .; }
+# await_vm HOST: a QEMU there that waits for a VM.
+await_vm() { vm "$1" -incoming "tcp:${address[$1]}:4444" && ask "$1" 'migrate_set_capability return-path on' >/dev/null && until_true 10 incoming "$1"; }
+
+# --- moves --------------------------------------------------------------------------------------------------------------
+
+# depart [plain] moves the VM to the other host: by causeway migrate, or by QEMU's monitor alone; sets took, downtime, gap.
+depart() {
+  local to; to=$(other "$at_host")
+  gap= downtime=
+  await_vm "$to" || return
+  rm -f "$tmp/gap"; until_true 5 [ -e "$tmp/gap" ]
+  local since; since=$(ms)
+  if [ "${1:-}" = plain ]; then
+    ask "$at_host" 'migrate_set_capability return-path on' && ask "$at_host" 'migrate_set_parameter max-bandwidth 10g' && ask "$at_host" "migrate -d tcp:${address[$to]}:4444" || return
+    until_true 120 [ "$(ask "$at_host" 'info migrate' | grep -cE 'tatus: *(completed|failed)')" != 0 ]
+    until_true 120 over "$at_host"
+  else
+    timeout 200 nsenter -t "${net_pid[$at_host]}" -n -- "$CAUSEWAY" migrate vm1 "${address[$to]}" --run-dir "$tmp/$at_host" --config "$tmp/$at_host.toml" --qmp "$tmp/$at_host.qmp" \
+      --uri "tcp:${address[$to]}:4444" >"$tmp/said" 2>&1 9>&- 3>&- 4>&-
+  fi
+  local rc=$?
+  took=$(($(ms) - since))
+  sed 's/^/migrate: /' "$tmp/said" >>"$logs/said.log" 2>/dev/null
+  [ $rc = 0 ] || { sed 's/^/        | /' "$tmp/said"; end_vm "$to"; return 1; }
+  downtime=$(ask "$at_host" 'info migrate' | tr -d '\r' | sed -n 's/^downtime: *\([0-9]*\).*/\1/p;s/^Downtime (ms): *\([0-9]*\).*/\1/p' | head -n 1)
+  end_vm "$at_host"
+  at_host=$to
+  until_true 20 runs "$at_host" && guest true && read -r gap <"$tmp/gap"
+}
+over() { ask "$1" 'info migrate' | grep -qE 'tatus: *(completed|failed)'; }
+pauses() { echo "$took ms in all; stands still ${gap% *} ms by the host's clock (QEMU: ${downtime:-?} ms)"; }
+ahead_of() { sed -n 's/.*moved to .* s, \(.*\) of GPU memory before it/\1 ahead/p' "$tmp/said"; }
+
+prepare() {
+  gcc -std=gnu11 -O2 -Wall -Wextra -Werror -o "$tmp/tick" "$ROOT/guest/tests/life/ticks.c" || die "guest/tests/life/ticks.c does not build"
+  rounds_image "$tmp/initrd" "$tmp/tick"
+  mkfifo "$tmp/ticks.in" "$tmp/ticks.out"
+  python3 "$ROOT/scripts/lib/ticks.py" "$tmp/ticks.out" "$tmp/gap" 9>&- 3>&- 4>&- & reader_pid=$!
+  networks
+}
+boot() {
+  local since; since=$(ms)
+  vm a && await '@agent ready' 90; lap; row "a VM with a vGPU on a" "$took ms" || return
+  send '&for p in /sys/class/virtio-ports/*; do [ "$(cat $p/name)" != ticks ] || exec ./tick /dev/${p##*/}; done'
+  until_true 10 [ -e "$tmp/gap" ]; row "its ticks reach the host" ""
+}
+spawn() { # MIB
+  send "&ROUNDS_MIB=$1 ./rounds idle >/tmp/spawned 2>&1"
+  guest 'for i in $(seq 600); do grep -q @round /tmp/spawned && break; usleep 100000; done; grep -q @round /tmp/spawned'
+}
+end_spawned() { guest 'kill $!; wait $!; grep "^@done [1-9][0-9]* 0 " /tmp/spawned || { cat /tmp/spawned; false; }'; }
+
+# --- phases -------------------------------------------------------------------------------------------------------------
+
+# There and back while programs run, with a program that has much memory.
+phase_move() {
+  local i
+  spawn "${sizes%% *}"; row "a program with ${sizes%% *} MiB of GPU memory" "" || return
+  programs start; row "programs run: $modes" ""
+  for i in 1 2; do
+    depart; row "causeway migrate, move $i, to $at_host" "$(keep pauses)" || return
+    row "$(keep sed -n 's/.*\(round [0-9]*: .*\)/\1/p' "$tmp/said" | keep tail -n 1)" "$(keep ahead_of)"
+    until_true 10 empty "$(other $at_host)"; row "nothing is left on the other host" ""
+    programs on; row "all programs go on, all results right" ""
+  done
+  programs end; row "the programs end: rounds made" "$rounds"
+  end_spawned; row "the large program's memory is as it was" ""
+}
+
+# sending: memory goes ahead; begin_slow has a link on which that takes long.
+sending() { [ "$(sessions "$(other $at_host)" arriving)" -gt 0 ]; }
+begin_slow() {
+  shape 50mbit && await_vm "$(other $at_host)" || return
+  stay_on $at_host "$CAUSEWAY" migrate vm1 "${address[$(other $at_host)]}" --run-dir "$tmp/$at_host" --config "$tmp/$at_host.toml" --qmp "$tmp/$at_host.qmp" --uri "tcp:${address[$(other $at_host)]}:4444" \
+    >"$tmp/said" 2>&1 & job=$!
+  until_true 20 sending
+}
+# stays WHAT: the VM goes on here, and nothing is left there.
+stays() {
+  local rc=$? to; to=$(other $at_host)
+  [ $rc = 0 ] && ! wait $job 2>/dev/null; row "$1: nothing is moved" "$(keep tail -n 1 "$tmp/said")"
+  shape none
+  end_vm "$to"
+  runs $at_host && guest true; row "the VM goes on where it was" ""
+  until_true 40 empty "$to"; row "nothing is left on the other host" ""
+}
+cut_link() { on b ip link set wireb "$1"; }
+
+# What ends a pre-copy while memory is sent.
+phase_fault() {
+  spawn 64; row "a program with 64 MiB of GPU memory" "" || return
+  begin_slow && kill -INT $job; stays "Ctrl-C"
+  begin_slow && end "${daemon_pid[b]}" && start_causewayd b; stays "the other host's causewayd ends"
+  begin_slow && kill -9 "$(device_of b)"; stays "the other host's device process is killed"
+  vgpu b; row "it has another" ""
+  begin_slow && kill -9 "$job"; stays "causeway migrate is killed"
+  begin_slow && cut_link down; stays "the link is cut"
+  cut_link up; row "the link is back" ""
+  end "${daemon_pid[b]}"; daemon_pid[b]=
+  ! on a "$CAUSEWAY" migrate vm1 "${address[b]}" --run-dir "$tmp/a" --config "$tmp/a.toml" --qmp "$tmp/a.qmp" --uri tcp:x:1 >"$tmp/said" 2>&1; row "no causewayd there: refused at once" "$(keep tail -n 1 "$tmp/said")"
+  start_causewayd b; row "it is back" ""
+  depart; row "then the VM moves" "$(keep pauses)" || return
+  depart; row "and back" "$(keep pauses)" || return
+  end_spawned; row "the program's memory is as it was" ""
+}
+
+# Each rate and size, with and without.
+phase_table() {
+  local rate mib plain plain_took
+  printf 'table:  link      MiB   without: all ms  stands ms   with: all ms  stands ms   rounds\n'
+  for rate in $rates; do
+    shape "$rate" || die "tc cannot shape the link to $rate"
+    for mib in $sizes; do
+      spawn "$mib"; row "a program with $mib MiB at $rate" "" || return
+      depart plain; row "without pre-copy" "$(keep pauses)" || return
+      plain=${gap% *} plain_took=$took
+      depart; row "with" "$(keep pauses)" || return
+      printf 'table:  %-8s %4s %16s %10s %14s %10s   %s\n' "$rate" "$mib" "$plain_took" "$plain" "$took" "${gap% *}" \
+        "$(sed -n 's/.*round [0-9]*: \(.*\) changed of .*, sent in \(.*\)/\1 in \2;/p' "$tmp/said" | tr '\n' ' ')"
+      end_spawned; row "its memory is as it was" ""
+    done
+  done
+  shape none
+}
+
+prepare
+host a && host b && vgpu a && vgpu b; row "two hosts: networks, certificates, causewayd and a vGPU on each" "$SECONDS s" || exit 1
+boot || exit 1
+[ ${#phases[@]} -gt 0 ] || phases=(move fault)
+for p in "${phases[@]}"; do
+  declare -F "phase_$p" >/dev/null || die "no phase $p"
+  began=$SECONDS
+  "phase_$p"
+  printf -- '--      %-62s %s\n' "$p" "$((SECONDS - began)) s"
+done
+calm_kernels
+echo "precopy: $passed passed, $failed failed in $SECONDS s"
+[ $failed = 0 ]
