@@ -128,9 +128,10 @@ func (r *ring) putUsed(idx uint16, id, length uint32) {
 	atomic.StoreUint32(word(e+4), length)
 }
 
-// publish stores used.flags and used.idx, both of which the device owns. It is a full barrier.
+// publish stores used.flags and used.idx, both of which the device owns. It is a full barrier, as an exchange is under the race detector, too, whose
+// stores only release.
 func (r *ring) publish(flags, idx uint16) {
-	atomic.StoreUint32(word(r.used), uint32(flags)|uint32(idx)<<16)
+	atomic.SwapUint32(word(r.used), uint32(flags)|uint32(idx)<<16)
 }
 
 // descriptor is a private copy of one descriptor.

@@ -87,11 +87,11 @@ func (s *session) adopted(p workerProcess) error {
 
 // admitMoved is admit for a session that runs already: it waits for no turn.
 func (s *session) admitMoved() error {
-	s.dev.mu.Lock()
-	defer s.dev.mu.Unlock()
-	err := s.dev.admitLocked(s.caller.UID)
-	if err == nil {
-		s.dev.begun++
+	if err := s.takePlace(); err != nil {
+		return err
 	}
-	return err
+	s.dev.mu.Lock()
+	s.dev.begun++
+	s.dev.mu.Unlock()
+	return nil
 }

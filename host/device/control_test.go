@@ -108,8 +108,8 @@ func TestControlWhileBusy(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 100 {
 		wg.Go(func() {
-			begin := time.Now()
-			if _, err := c.Status(context()); err != nil || time.Since(begin) > time.Second {
+			begin := time.Now() // on a machine without a CPU to spare a hundred take more than a second by themselves
+			if _, err := c.Status(context()); err != nil || time.Since(begin) > 5*time.Second {
 				t.Errorf("after %v: %v", time.Since(begin), err)
 			}
 		})

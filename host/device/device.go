@@ -99,6 +99,7 @@ type Device struct {
 	limits     api.Limits
 	member     *schedule.Membership // nil: none
 	admitted   int                  // sessions that count
+	departed   chan struct{}        // closed when one counts no more; nil: nobody waits for that
 	users      map[uint32]guestUser
 	sessions   map[*session]struct{}
 	opened     chan struct{} // tells routineTick of a first session; one message is enough

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,11 +21,16 @@ const (
 	openPatience = 10 * time.Second
 )
 
+// endPatience is how long a session waits for the place of one that is on its way out: a program that starts when another has just ended finds that
+// one's worker still there.
+const endPatience = 2 * time.Second
+
 var (
 	errSessions = errors.New("this virtual GPU has as many CUDA processes as it may")
 	errUser     = errors.New("this user has as many CUDA processes on this virtual GPU as one user may")
 	errTooFast  = errors.New("CUDA processes start too fast")
 	errGone     = errors.New("the session was given up while it waited")
+	errLate     = errors.New("what it waited for does not come")
 )
 
 // door lets sessions in at a bounded rate, those of one user of the guest, root excepted, at half of it: one that floods leaves the others the rest.
@@ -82,10 +88,7 @@ func startsAtOnce() int { return max(2, min(runtime.NumCPU(), 16)) }
 // admit lets a session in, which may take a while, or says why not. It runs on routine. With nil, leave must follow.
 func (s *session) admit() error {
 	d := s.dev
-	d.mu.Lock()
-	err := d.admitLocked(s.caller.UID)
-	d.mu.Unlock()
-	if err != nil {
+	if err := s.takePlace(); err != nil {
 		return err
 	}
 	wait, err := d.door.enter(s.caller.UID, time.Now())
@@ -101,6 +104,50 @@ func (s *session) admit() error {
 	d.begun++
 	d.mu.Unlock()
 	return nil
+}
+
+// takePlace counts the session, if the limits allow one more, or do so as soon as those that are ending have ended.
+func (s *session) takePlace() error {
+	d := s.dev
+	late := time.Now().Add(endPatience)
+	for {
+		d.mu.Lock()
+		err := d.admitLocked(s.caller.UID)
+		s.counted = err == nil
+		if err == nil {
+			d.mu.Unlock()
+			return nil
+		}
+		if d.departed == nil {
+			d.departed = make(chan struct{})
+		}
+		departed := d.departed
+		var counted []*session
+		for other := range d.sessions {
+			if other.counted && (errors.Is(err, errSessions) || other.caller.UID == s.caller.UID) {
+				counted = append(counted, other)
+			}
+		}
+		d.mu.Unlock()
+		if !slices.ContainsFunc(counted, (*session).ending) {
+			select {
+			case <-departed: // meanwhile
+				continue
+			default:
+				return err
+			}
+		}
+		if s.pauseFor(departed, time.Until(late)) != nil {
+			return err
+		}
+	}
+}
+
+// ending reports whether the session's worker is about to go.
+func (s *session) ending() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state >= dead
 }
 
 // admitLocked counts a session of a user of the guest, if the limits allow one more. The guest's kernel says who it is.
@@ -122,6 +169,10 @@ func (d *Device) admitLocked(uid uint32) error {
 func (d *Device) departLocked(uid uint32) {
 	d.admitted--
 	d.userLocked(uid, func(u *guestUser) { u.admitted-- })
+	if d.departed != nil {
+		close(d.departed)
+		d.departed = nil
+	}
 }
 
 // guestUser is what a user of the guest has of the device. Who has nothing is not kept.
@@ -140,16 +191,27 @@ func (d *Device) userLocked(uid uint32, change func(*guestUser)) {
 func (s *session) leave() {
 	s.dev.mu.Lock()
 	s.dev.departLocked(s.caller.UID)
+	s.counted = false
 	s.dev.mu.Unlock()
 }
 
 // pause waits, unless the session is given up.
 func (s *session) pause(d time.Duration) error {
-	t := time.NewTimer(d)
+	if err := s.pauseFor(nil, d); !errors.Is(err, errLate) {
+		return err
+	}
+	return nil
+}
+
+// pauseFor waits for what a channel says, so long at most.
+func (s *session) pauseFor(what <-chan struct{}, most time.Duration) error {
+	t := time.NewTimer(most)
 	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-what:
 		return nil
+	case <-t.C:
+		return errLate
 	case <-s.hurry:
 	case <-s.over:
 	}

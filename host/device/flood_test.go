@@ -3,11 +3,14 @@ package device
 import (
 	"errors"
 	"log/slog"
+	"syscall"
 	"testing"
 	"time"
 
 	"causeway/host/api"
+	"causeway/remote"
 	"causeway/virtio/fs"
+	"causeway/virtio/fs/fstest"
 )
 
 // TestDoor: a burst at once, then a bounded rate, with so many in wait; time brings the burst back.
@@ -174,4 +177,36 @@ func TestUserQuestions(t *testing.T) {
 	if len(f.open) != 0 {
 		t.Errorf("%v are left", f.open)
 	}
+}
+
+// TestPlaceOfOneThatEnds: a session that finds no place waits for that of one whose worker is on its way out, and for no other.
+func TestPlaceOfOneThatEnds(t *testing.T) {
+	inKernel(t, func(k *kernel) {
+		k.d.limits.Sessions = 1
+		hello := func() *fstest.Call {
+			c := k.control(remote.Hello{Type: remote.MsgHello, Va: 0x7f0000000000, Size: remote.Region0Size})
+			k.settle()
+			return c
+		}
+		k.begin()
+		first, w := k.file, k.worker()
+		k.open()
+		k.want("while the first runs", hello(), syscall.EUSERS)
+		if err := k.file.Close(); err != nil {
+			t.Fatal(err)
+		}
+		k.sleep(leaseTerm + shortestNap) // it has nothing of the guest's any more that its end would wait for
+		w.hang(true)                     // its end takes stopGrace
+		if err := first.Close(); err != nil {
+			t.Fatal(err)
+		}
+		k.open()
+		c := hello()
+		k.pending("while the first one's worker ends", c)
+		k.sleep(stopGrace)
+		k.want("when it has ended", c, 0)
+		if k.worker() == w {
+			t.Error("no worker was started")
+		}
+	})
 }

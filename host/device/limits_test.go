@@ -280,7 +280,7 @@ func TestFlood(t *testing.T) {
 		worst = max(worst, time.Since(begin))
 	}
 	t.Logf("slowest call: %v; %+v", worst, v.device.Status().Refused)
-	if worst > 900*time.Millisecond {
+	if worst > 2*time.Second {
 		t.Errorf("a call took %v", worst)
 	}
 	eventually(t, "sessions stay", func() bool { return len(v.device.Status().Sessions) == 1 && runtime.NumGoroutine() < before+20 })

@@ -91,6 +91,7 @@ func (s *session) yield(p workerProcess) {
 	d.past.Add(c)
 	d.departedLocked(p)
 	d.departLocked(s.caller.UID)
+	s.counted = false
 	d.mu.Unlock()
 }
 

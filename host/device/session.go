@@ -52,6 +52,8 @@ type session struct {
 	opened time.Time
 	base   uint64 // link.Config's, since it has a worker: that of the vGPU where it began; routine's
 
+	counted bool // by the limits of sessions; dev.mu guards it
+
 	mu        sync.Mutex
 	state     state
 	at        *Place        // of its worker, or the last; routine writes it
