@@ -88,6 +88,9 @@ func boot(t *testing.T) *vm {
 	return bootGPU(t, "test")
 }
 
+// promptly has a worker under the race detector end when it ends: by default that sleeps for a second first.
+const promptly = "GORACE=atexit_sleep_ms=0"
+
 // busy is a GPU that never finishes what it does.
 type busy struct{ driver.Backend }
 
@@ -123,7 +126,7 @@ func bootWith(t *testing.T, change func(*device.Options)) *vm {
 	o := device.Options{
 		Tree:    device.Tree{Lib: dir, Version: "test", GPU: "Test GPU"},
 		Worker:  link.Config{GPU: "test"},
-		Spawner: &spawn.Spawner{Command: []string{"/proc/self/exe"}, Env: append(os.Environ(), workerEnv+"=1"), NoNewPrivs: true},
+		Spawner: &spawn.Spawner{Command: []string{"/proc/self/exe"}, Env: append(os.Environ(), workerEnv+"=1", promptly), NoNewPrivs: true},
 		Machine: machine,
 		Log:     log,
 	}
