@@ -46,6 +46,7 @@ const tallyPTX = `.version 7.0
 const (
 	tallyModule, tallyAdd, tallyStream = 40, 41, 42
 	tallyBegin, tallyEnd               = 43, 44
+	tallyGraph, tallyExec              = 45, 46
 	tallyAt                            = 4096 // in the variable
 	largeSize                          = 9 << 20
 )
@@ -79,8 +80,18 @@ func tally(t *testing.T, v *vm, seed byte) *tallying {
 	must(t, h.Guest, &wire.MemsetArgs{Dst: h.small, Element: 1, Width: 4, Height: 1, Stream: wire.StreamLegacy}, nil)
 	must(t, h.Guest, &wire.CtxSynchronizeArgs{}, nil)
 	must(t, h.Guest, &wire.EventRecordArgs{Event: tallyBegin, Stream: tallyStream}, nil)
+	h.capture(t)
 	h.add(t)
 	return h
+}
+
+// capture makes a graph that copies small memory to the end of the region.
+func (h *tallying) capture(t *testing.T) {
+	t.Helper()
+	must(t, h.Guest, &wire.StreamBeginCaptureArgs{Stream: tallyStream}, nil)
+	must(t, h.Guest, &wire.MemcpyArgs{Dst: h.pinned + held - 4, Src: h.small, Size: 4, Stream: tallyStream}, nil)
+	must(t, h.Guest, &wire.StreamEndCaptureArgs{Stream: tallyStream, Fresh: tallyGraph}, &wire.StreamEndCaptureReply{})
+	must(t, h.Guest, &wire.GraphInstantiateArgs{Exec: tallyExec, Graph: tallyGraph}, &wire.GraphInstantiateReply{})
 }
 
 // where asks for the variable.
@@ -130,6 +141,11 @@ func (h *tallying) check(t *testing.T) {
 	if got := h.word(t, h.small); got != 3*h.times {
 		t.Errorf("small memory is %d, not %d", got, 3*h.times)
 	}
+	must(t, h.Guest, &wire.GraphLaunchArgs{Exec: tallyExec, Stream: tallyStream}, nil)
+	must(t, h.Guest, &wire.StreamSynchronizeArgs{Stream: tallyStream}, nil)
+	if got := binary.LittleEndian.Uint32(h.region[held-4:]); got != 3*h.times {
+		t.Errorf("a graph copied %d, not %d", got, 3*h.times)
+	}
 	seed := uint32(h.want[0])
 	if got := h.word(t, h.large+largeSize-4); got != seed*0x01010101 {
 		t.Errorf("large memory is %#x", got)
@@ -152,6 +168,16 @@ func TestMoveOnGPU(t *testing.T) {
 	other.Guest = nil
 	sockets := []string{other.socket, v.socket}
 	a, b := tally(t, v, 1), tally(t, v, 2)
+	for range 2 { // it stands, and goes on where it is
+		if err := v.StopRings(); err != nil {
+			t.Fatal(err)
+		}
+		if err := v.StartRings(); err != nil {
+			t.Fatal(err)
+		}
+		a.check(t)
+		b.check(t)
+	}
 	for round := range 6 {
 		seq, err := b.Begin(3, &wire.CtxSynchronizeArgs{})
 		if err != nil {

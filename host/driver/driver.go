@@ -101,6 +101,8 @@ var ErrGone = errors.New("memory is gone")
 type GraphKeeper interface {
 	// Capturing reports whether a stream captures.
 	Capturing() bool
+	// HoldsPages reports whether what is executable refers to regions' pages as they were registered when it was made.
+	HoldsPages() bool
 	// GraphRoot is the graph that no node owns and which a graph is, or is inside of; NodeRoot is that of a node. 0: there is none.
 	GraphRoot(graph wire.ID) wire.ID
 	NodeRoot(node wire.ID) wire.ID

@@ -12,9 +12,17 @@ import (
 // baseSlack is how far above a base the next mapping may come: others of this process are made meanwhile.
 const baseSlack = 1 << 30
 
+// baseSlots are holes of baseSlot bytes below a base, as far apart: what is mapped meanwhile and is smaller, the stacks of threads above all, finds room
+// there, and how much of it there is when does not show in where drivers put what they give to guests, which is larger.
+const (
+	baseSlot  = 16 << 20
+	baseSlots = 128
+)
+
 // settleBase takes every address below base that the kernel would give to a mapping that wishes none, without memory behind them, so that those to
-// come lie from base on. It is for processes whose mappings grow upwards, as workers' do (package spawn).
+// come lie from base on, but for small ones. It is for processes whose mappings grow upwards, as workers' do (package spawn).
 func settleBase(base uintptr) error {
+	oneArena()
 	const most, page = 1 << 40, 4096
 	for size := uintptr(most); size >= page; size /= 2 {
 		for {
@@ -35,6 +43,9 @@ func settleBase(base uintptr) error {
 	release(at, page)
 	if at < base || at-base > baseSlack {
 		return fmt.Errorf("mappings begin at %#x, not at %#x", at, base)
+	}
+	for i := range uintptr(baseSlots) {
+		release(base-2*(i+1)*baseSlot, baseSlot)
 	}
 	return nil
 }

@@ -29,13 +29,13 @@ func (s *starter) export(w *Worker, m link.Export) error {
 			return err
 		}
 	}
-	if err := w.whileParked(func() { err = w.exportTo(h, s.leased) }); err != nil {
+	if err := w.whileParked(func() { err = w.exportTo(h, s.leased, s.warm) }); err != nil {
 		return err
 	}
 	return err
 }
 
-func (w *Worker) exportTo(h *handover, l *leased) error {
+func (w *Worker) exportTo(h *handover, l *leased, warm bool) error {
 	if op, waits := w.unanswered(); waits {
 		return fmt.Errorf("%s is still waiting for its answer", op)
 	}
@@ -46,7 +46,7 @@ func (w *Worker) exportTo(h *handover, l *leased) error {
 	if err != nil {
 		return err
 	}
-	snap.Leased = l.bare()
+	snap.Leased, snap.Warm = l.bare(), warm
 	if err := h.send.Still(h.out); err != nil {
 		return err
 	}
@@ -136,6 +136,9 @@ func (s *starter) receiveParked(stream int) (*Worker, error) {
 	if err != nil {
 		_ = unix.Close(bell)
 		return nil, fmt.Errorf("snapshot: %w", err)
+	}
+	if snap.Warm {
+		s.warmUp()
 	}
 	l := newLeased(s.link)
 	if err := errors.Join(l.mem.Detach(), l.adoptDetached(snap.Leased, bell)); err != nil {

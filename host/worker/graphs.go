@@ -20,6 +20,7 @@ type graphs struct {
 	objects userObjects
 	modes   map[uint32]uint32 // capture modes of guest threads; absent: global
 	last    wire.ID           // that the worker has given to a graph or node
+	late    *graphsState      // of a parked session that came here: they are made when its pages are there; nil: they were
 }
 
 // Ids that guests never use: of graphs and nodes that the guest has no more, and for a moment of those that it has not named.

@@ -77,6 +77,9 @@ type paramsState struct {
 
 // state describes everything. The session stands still. What cannot be made again elsewhere is an error that names it.
 func (g *graphs) state() (s graphsState, err error) {
+	if g.late != nil {
+		return *g.late, nil
+	}
 	s = graphsState{last: g.last, modes: g.modes}
 	if g.keeper == nil || g.w.sticky.Load() != 0 { // nothing can be used any more
 		return s, nil

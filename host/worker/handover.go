@@ -58,6 +58,40 @@ func (h *handover) Write(b []byte) (int, error) {
 	return h.conn.Write(b)
 }
 
+// What a worker says to its successor first of all: how its driver was started, which has to be the same there for addresses to be.
+const (
+	begunCold = 1 + iota // for its session
+	begunWarm            // ahead of any
+)
+
+// announce has the successor start its driver, and waits for it: the session goes on meanwhile.
+func (h *handover) announce(warm bool) error {
+	b := [1]byte{begunCold}
+	if warm {
+		b[0] = begunWarm
+	}
+	if _, err := h.Write(b[:]); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(h, b[:]); err != nil {
+		return fmt.Errorf("the other worker does not get ready: %w", err)
+	}
+	return nil
+}
+
+// getReady is announce's other side.
+func (h *handover) getReady(warmUp func()) error {
+	var b [1]byte
+	if _, err := io.ReadFull(h, b[:]); err != nil {
+		return fmt.Errorf("the other worker says nothing: %w", err)
+	}
+	if b[0] == begunWarm {
+		warmUp()
+	}
+	_, err := h.Write(b[:])
+	return err
+}
+
 func (h *handover) close() { _ = h.conn.Close() }
 
 // fileBatch is how many descriptors one byte of the stream carries.

@@ -130,6 +130,14 @@ func (w *Worker) routineInVain(ctx context.Context, giveUp context.CancelCauseFu
 
 // stand is the consumer's park: it holds guestMu, which it lets go of with the pages back.
 func (w *Worker) stand(l *leased, p *parking) error {
+	err := w.standStill(l, p)
+	if err == nil {
+		w.graphs.renew()
+	}
+	return err
+}
+
+func (w *Worker) standStill(l *leased, p *parking) error {
 	defer w.guestMu.Unlock()
 	for {
 		select {

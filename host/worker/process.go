@@ -130,8 +130,8 @@ type starter struct {
 	log     *slog.Logger
 	backend func(name string) (driver.Backend, error)
 	seal    func() error   // may be nil
-	ready   driver.Backend // opened ahead, nil if not
-	warm    bool           // ready has started its driver
+	ready   driver.Backend // nil until it is opened
+	warm    bool           // ready has started its driver ahead of the session
 	based   bool           // where mappings begin is settled
 	leased  *leased        // with CarrierLeased
 	tied    bool           // the session ends with the link; routineLink's
@@ -147,6 +147,9 @@ type starter struct {
 func (s *starter) start(ctx context.Context, conn int) error {
 	if s.warm && !s.fits(conn) {
 		return s.startCold(conn)
+	}
+	if s.cfg.Base != 0 && !s.warm && s.fits(conn) {
+		s.warmUp() // as its successors will: what a driver places depends on what it did before
 	}
 	err := s.sealed()
 	if err == nil {

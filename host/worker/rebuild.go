@@ -63,6 +63,9 @@ func (s *starter) rebuild(w *Worker, stream int) error {
 	defer h.close()
 	failed, err := w.askMovable() // before anything is copied; move asks again
 	if err == nil && failed == nil {
+		failed = h.announce(s.warm)
+	}
+	if err == nil && failed == nil {
 		failed = h.sendRounds(context.Background(), w.session, s.log)
 	}
 	if err == nil && failed == nil {
@@ -70,6 +73,7 @@ func (s *starter) rebuild(w *Worker, stream int) error {
 			begin := time.Now()
 			var last precopy.Round
 			if last, failed = w.move(h); failed != nil {
+				w.graphs.renew()
 				return nil
 			}
 			// Said here, because the process ends with the consumer.
@@ -204,6 +208,9 @@ func (s *starter) adopt(ctx context.Context, stream int) error {
 		return err
 	}
 	defer h.close()
+	if err := h.getReady(s.warmUp); err != nil {
+		return errors.Join(err, s.link.Send(adopted(err)))
+	}
 	if err := s.sealed(); err != nil {
 		return err
 	}
@@ -299,7 +306,9 @@ func (w *Worker) restore(s *snapshot) error {
 			return err
 		}
 	}
-	if err := w.graphs.restore(&s.Graphs); err != nil {
+	if w.graphs.awaits(&s.Graphs) {
+		w.graphs.late = &s.Graphs
+	} else if err := w.graphs.restore(&s.Graphs); err != nil {
 		return fmt.Errorf("graphs: %w", err)
 	}
 	w.sticky.Store(s.Sticky)

@@ -12,6 +12,7 @@ import (
 type snapshot struct {
 	Unix   *shm.UnixState // one of the two
 	Leased *leasedState
+	Warm   bool // the worker started its driver ahead of the session
 
 	Sticky, Deferred uint32
 	Console          []byte
@@ -40,7 +41,7 @@ type request struct {
 // snapshotMagic opens a snapshot: what follows is of this version, and its requests are of the protocol's.
 const (
 	snapshotMagic   = 0x53535743 // "CWSS"
-	snapshotVersion = 2
+	snapshotVersion = 3
 )
 
 // Bounds of a snapshot. What one worker makes is within them; how much another keeps of it all is Reader's to say.
@@ -62,6 +63,7 @@ func (s *snapshot) write(w *state.Writer) {
 	w.U32(snapshotMagic)
 	w.U32(snapshotVersion)
 	w.U32(remote.ProtocolVersion)
+	w.Bool(s.Warm)
 	if s.Unix != nil {
 		w.U32(carrierUnix)
 		w.U64(s.Unix.Head)
@@ -121,7 +123,7 @@ func readSnapshot(r *state.Reader) (*snapshot, error) {
 	if v := r.U32(); v != remote.ProtocolVersion && r.Err() == nil {
 		r.Refuse("session of protocol version %d, this host speaks %d", v, remote.ProtocolVersion)
 	}
-	s := &snapshot{More: map[uint32][]byte{}, Blobs: map[uint32]blobState{}, Images: map[uint32][]byte{}}
+	s := &snapshot{Warm: r.Bool(), More: map[uint32][]byte{}, Blobs: map[uint32]blobState{}, Images: map[uint32][]byte{}}
 	switch c := r.U32(); c {
 	case carrierUnix:
 		s.Unix = &shm.UnixState{Head: r.U64(), PID: r.U32(), Regions: readRegions(r)}

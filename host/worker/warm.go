@@ -23,21 +23,24 @@ import (
 
 // gpu is the backend, opened ahead or now.
 func (s *starter) gpu() (driver.Backend, error) {
-	if s.ready != nil {
-		return s.ready, nil
+	if s.ready == nil {
+		b, err := s.backend(s.cfg.GPU)
+		if err != nil {
+			return nil, err
+		}
+		s.ready = b
 	}
-	return s.backend(s.cfg.GPU)
+	return s.ready, nil
 }
 
 // warmUp opens the backend and has it get ready. What fails now fails again, and is reported, when a session opens.
 func (s *starter) warmUp() {
 	begin := time.Now()
-	b, err := s.backend(s.cfg.GPU)
+	b, err := s.gpu()
 	if err != nil {
 		s.log.Debug("worker did not get ready", "error", err)
 		return
 	}
-	s.ready = b
 	w, ok := b.(driver.Warmer)
 	if !ok {
 		return

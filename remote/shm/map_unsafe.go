@@ -3,6 +3,9 @@ package shm
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -14,13 +17,28 @@ type span struct {
 	size uintptr
 }
 
+// Where regions lie for which the guest has chosen no addresses, if there is room: apart from what others of this process map, a GPU's driver for one,
+// whose choices are to depend on nothing that comes and goes.
+const (
+	asideFrom = 0x4800_0000_0000
+	asideSize = 0x0800_0000_0000
+)
+
+var (
+	asideStart = sync.OnceValue(func() uintptr { return uintptr(rand.Uint64N(asideSize>>21)) << 21 }) // of this process
+	asideNext  atomic.Uintptr                                                                         // offset of the next from there
+)
+
 // reserve takes size bytes of address space with nothing behind them; at exactly the address at unless that is 0.
 func reserve(at, size uintptr) (span, error) {
 	flags := unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_NORESERVE
+	wish := at
 	if at != 0 {
 		flags |= unix.MAP_FIXED_NOREPLACE
+	} else {
+		wish = asideFrom + (asideStart()+asideNext.Add(size)-size)%asideSize
 	}
-	p, err := unix.MmapPtr(-1, 0, pointer(at), size, unix.PROT_NONE, flags)
+	p, err := unix.MmapPtr(-1, 0, pointer(wish), size, unix.PROT_NONE, flags)
 	if err != nil {
 		if errors.Is(err, unix.EEXIST) {
 			return span{}, fmt.Errorf("addresses %#x+%#x are in use in this process: %w", at, size, err)

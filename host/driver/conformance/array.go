@@ -210,9 +210,10 @@ func testLink(t *testing.T, g *Guest) {
 			t.Fatalf("thread %d of a linked kernel wrote %d", i, v)
 		}
 	}
+	// An H200's driver 580 says UNKNOWN.
 	for what, texts := range map[string][]string{"undefined": {linkCaller}, "twice": {linkCallee, linkCallee}} {
 		r, res := link(texts...)
-		if res != cuda.ErrorInvalidSource || !strings.Contains(string(r.Result), "'twice'") {
+		if res != cuda.ErrorInvalidSource && res != cuda.ErrorUnknown || !strings.Contains(string(r.Result), "'twice'") {
 			t.Errorf("%s: %v, log %q", what, res, r.Result)
 		}
 	}

@@ -67,6 +67,7 @@ func (s *session) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, r *wire.Modul
 	if res != cuda.Success {
 		return res
 	}
+	defer s.steer(c)()
 	look := s.scan(code)
 	im, o := bind.HoldImage(code, false), newJITOptions(a.Options, a.InfoCap, a.ErrCap)
 	defer im.Release()
@@ -163,6 +164,7 @@ func (s *session) LibraryLoad(c *wire.Call, a *wire.LibraryLoadArgs, r *wire.Lib
 	if res != cuda.Success {
 		return res
 	}
+	defer s.steer(c)()
 	look := s.scan(code)
 	im, o, keep := bind.HoldImage(code, true), newJITOptions(a.Jit, a.InfoCap, a.ErrCap), bind.NewOptions(1)
 	defer o.Free()

@@ -2,6 +2,8 @@ package cuda
 
 import (
 	"fmt"
+	"log/slog"
+	"os"
 	"strings"
 
 	"causeway/cuda"
@@ -98,6 +100,7 @@ func (s *session) settleVariables(c *wire.Call, of owner) cuda.Result {
 			continue
 		}
 		if res := s.asPlaced(c, fmt.Sprintf("variable %s of %v", name, of), at.Value()); res != cuda.Success {
+			slog.Info("a variable comes out elsewhere", "at", fmt.Sprintf("%#x", at.Value()), "mappings", mappingsAround(at.Value()))
 			return res
 		}
 		list = append(list, moduleVar{name, at.Value(), size})
@@ -163,4 +166,21 @@ func (o owner) String() string {
 		return fmt.Sprintf("library %d", o.id)
 	}
 	return fmt.Sprintf("module %d", o.id)
+}
+
+// mappingsAround lists what of this process lies near an address, and is not small, for whoever asks why variables lie there.
+func mappingsAround(addr uint64) (list []string) {
+	const near, small = 4 << 30, 8 << 20
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(maps)) {
+		var from, to uint64
+		var access string
+		if n, _ := fmt.Sscanf(line, "%x-%x %s", &from, &to, &access); n == 3 && to-from >= small && from < addr+near && addr < to+near {
+			list = append(list, fmt.Sprintf("%x+%dM %s", from, (to-from)>>20, access))
+		}
+	}
+	return list
 }

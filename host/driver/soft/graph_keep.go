@@ -13,6 +13,9 @@ var _ driver.GraphKeeper = (*session)(nil)
 // Capturing implements driver.GraphKeeper.
 func (s *session) Capturing() bool { return s.capturing() }
 
+// HoldsPages implements driver.GraphKeeper.
+func (s *session) HoldsPages() bool { return false }
+
 // root is the graph that g is, or that it is inside of.
 func (g *graph) root() *graph {
 	for g.parent != nil && g.parent.graph != nil {
