@@ -8,7 +8,7 @@
 # Phases: native runs the CUDA programs on the machine's own driver, run under `causeway run --gpu 0`, soft on the software
 # GPU, vm inside a VM with a vGPU on the real GPU; bench measures. Only when asked for: vmtorch runs PyTorch in a VM that sees
 # this machine's Python tree read-only (minutes, as the CPU is emulated), vmcopy measures copies in a VM, limits holds a vGPU's memory
-# limit against the driver's account, share, sandbox, node and moves are the scripts of these names (MOVES names items of the last), lanes measures launches by the number of
+# limit against the driver's account, share, sandbox, node and moves are the scripts of these names (MOVES names items of the last), vmmove is scripts/migrate.sh on this GPU (VMMOVE: its phases), lanes measures launches by the number of
 # lanes and leaves profiles, walls learns the requests that the driver makes (ioctls.sh) and what it takes of a VM's memory (guestpages.sh), costs what calls and starts cost by sandbox and placement, compat makes the table of scripts/compat,
 # speed that of scripts/speed.sh, compare measures another build, which pack takes from build/before, against this one. Without a pack the programs are
 # built there by the nvcc in PATH. Logs are left in $OUT (default /tmp/causeway-gpu). A short table comes last; the status is 0 if nothing
@@ -37,7 +37,8 @@ make_pack() {
   scripts/build-tests.sh
   scripts/qemu-bundle.sh
   images/build-initramfs.sh "$kernel" "$BUILD/images/base-$kernel.cpio.gz"
-  local parts=(bin/causeway bin/causeway-{bench,compat,cuda,limits,share,speed,takeover} bin/{bench,guestpages,launches,memory} lib tests qb tools "images/base-$kernel.cpio.gz" "kernels/$kernel")
+  scripts/migrate.sh --kernel "$kernel" --make-image "$BUILD/images/migrate-$kernel.cpio.gz"
+  local parts=(bin/causeway bin/causeway-{bench,compat,cuda,limits,share,speed,takeover} bin/{bench,guestpages,launches,memory} lib tests qb tools images/{base,migrate}-"$kernel.cpio.gz" "kernels/$kernel")
   [ ! -x "$BUILD/before/bin/causeway" ] || parts+=(before)
   say "packing $(du -shc --apparent-size "${parts[@]/#/$BUILD/}" | tail -1 | cut -f1)"
   # tests/obj and the stub are for linking only, nfpm makes packages.
@@ -149,6 +150,16 @@ phase_walls() {
 }
 # shellcheck disable=SC2086 # items are words
 phase_moves() { scripts/moves.sh --gpu "$gpu" --out "$out/moves.d" ${MOVES:-}; }
+
+# A VM with programs on this GPU moves between two QEMUs.
+# shellcheck disable=SC2086 # phases are words
+phase_vmmove() {
+  export QEMU=${QEMU:-$BUILD/qb/qemu}
+  local rc=0
+  timeout -k 10 "${VMMOVE_TIMEOUT:-280}" scripts/migrate.sh --gpu "$gpu" --kernel "$kernel" --image "$BUILD/images/migrate-$kernel.cpio.gz" ${VMMOVE:-idle move pause file move} || rc=$?
+  mkdir -p "$out/vmmove.d" && cp "$BUILD"/logs/migrate/* "$out/vmmove.d/"
+  return $rc
+}
 phase_node() { scripts/node.sh --gpu "$gpu" --fault "$(ls -d "$BUILD"/tests/*-static | tail -1)/faults oob"; }
 
 # Launches from several threads natively and by the number of lanes, and where the time goes.

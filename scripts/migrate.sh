@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Moves a VM between two QEMUs, each with a vGPU of its own, while CUDA programs run in it, and checks that they go on with right results.
 #
-#   scripts/migrate.sh [--kernel SERIES] [--gpu SEL | --nested] [--times N] [--modes "MODE..."] [PHASE...]
+#   scripts/migrate.sh [--kernel SERIES] [--gpu SEL] [--times N] [--modes "MODE..."] [PHASE...]
 #
 #   --gpu SEL    the GPU of both (default: soft); on a real one the vGPUs are migratable
-#   --nested     both have the back end of real GPUs, whose driver is our own library on the software GPU (scripts/nested.sh)
+#   --image FILE        the guest's image, made before by
+#   --make-image FILE   which does nothing else
 #   --times N    there and back so many times (default 1)
 #   --modes      which programs of guest/tests/rounds run meanwhile (default: all)
 #   PHASE        idle pause move file refused fail late (what is done by default), large
@@ -17,16 +18,17 @@ set -uo pipefail
 . "$ROOT/scripts/lib/guest.sh"
 . "$ROOT/scripts/lib/rounds.sh"
 
-kernel=6.12 times=1 phases=() gpu=soft nested=
+kernel=6.12 times=1 phases=() gpu=soft image='' make_image=''
 modes=$rounds_modes
 while [ $# -gt 0 ]; do
   case $1 in
     --kernel) kernel=$2; shift 2 ;;
     --gpu) gpu=$2; shift 2 ;;
-    --nested) nested=1; shift ;;
+    --image) image=$2; shift 2 ;;
+    --make-image) make_image=$2; shift 2 ;;
     --times) times=$2; shift 2 ;;
     --modes) modes=$2; shift 2 ;;
-    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) phases+=("$1"); shift ;;
   esac
@@ -51,22 +53,15 @@ cleanup() {
 }
 on_exit cleanup
 guest_channel "$tmp"
-movable=(--gpu "$gpu")
-[ "$gpu" = soft ] || movable+=(--migratable)
-if [ -n "$nested" ]; then
-  go build -tags nested -trimpath -o "$BUILD/nested/bin/causeway" ./host/causeway && ln -sfn ../lib "$BUILD/nested/lib" || die "the nested program does not build"
-  # shellcheck disable=SC2016 # the inner shell's
-  printf '#!/bin/sh\nexec %s run --gpu soft -- sh -c '\''CAUSEWAY_OUTER=$CAUSEWAY exec %s "$@"'\'' - "$@"\n' "$CAUSEWAY" "$BUILD/nested/bin/causeway" >"$tmp/causeway"
-  chmod 755 "$tmp/causeway"
-  CAUSEWAY=$tmp/causeway movable=(--gpu 0 --migratable --sandbox off)
-fi
+movable=(--gpu "$gpu" --memory 1GiB)
+[ "$gpu" = soft ] || movable=(--gpu "$gpu" --migratable --memory 48GiB) # contexts count
 
 # --- hosts: a and b have a device process each, and a QEMU with a monitor ----------------------------------------------
 
 # serve HOST [ARGS...] starts its device process.
 serve() {
   [ ! -e "$logs/device-$1.log" ] || cat "$logs/device-$1.log" >>"$logs/device-$1-before.log"
-  start_device "$tmp/$1.sock" "$logs/device-$1.log" "${movable[@]}" --memory 1GiB --control "$tmp/$1.ctl" -v "${@:2}"
+  start_device "$tmp/$1.sock" "$logs/device-$1.log" "${movable[@]}" --control "$tmp/$1.ctl" -v "${@:2}"
   device_pid[$1]=$service_pid service_pid=
 }
 stop_serving() { end "${device_pid[$1]}"; device_pid[$1]=; }
@@ -152,9 +147,13 @@ pauses() { echo "$took ms in all; stands still ${gap% *} ms by the host's clock,
 
 # --- the guest ---------------------------------------------------------------------------------------------------------
 
-prepare() {
+make_image() { # OUT
   build_life "$tmp/tick" ticks
-  rounds_image "$tmp/initrd" "$tmp/tick"
+  rounds_image "$1" "$tmp/tick"
+}
+
+prepare() {
+  if [ -n "$image" ]; then cp "$image" "$tmp/initrd" || die "there is no image $image"; else make_image "$tmp/initrd"; fi
   mkfifo "$tmp/ticks.in" "$tmp/ticks.out"
   python3 "$ROOT/scripts/lib/ticks.py" "$tmp/ticks.out" "$tmp/gap" 9>&- 3>&- 4>&- & reader_pid=$!
 }
@@ -289,6 +288,7 @@ phase_large() {
   done
 }
 
+if [ -n "$make_image" ]; then make_image "$make_image"; exit; fi
 prepare
 serve a
 serve b
