@@ -6,7 +6,7 @@
 #
 #   --times N    there and back so many times (default 1)
 #   --modes      which programs of guest/tests/rounds run meanwhile
-#   PHASE        move save document suspend abort refuse (all by default, in this order); document runs the commands of docs/MIGRATION.md
+#   PHASE        move ahead save document suspend abort refuse (all by default, in this order); document runs the commands of docs/MIGRATION.md
 #
 # Two hosts on one machine, a and b: namespaces of mounts and host names, each with its own libvirtd, causewayd and hook. The software GPU
 # and an emulated CPU. Each line is a check with what was measured. The status is 0 if every check passed. Needs root.
@@ -55,6 +55,7 @@ on_exit cleanup
 # on HOST COMMAND... runs it there; stay_on becomes it, for what runs in the background.
 stay_on() { exec nsenter -t "${host_pid[$1]}" -m -u -- env LIBVIRT_DEFAULT_URI="$(uri "$1")" "${@:2}" 9>&- 3>&- 4>&-; }
 on() { (stay_on "$@"); }
+awaits() { if [ "$1" = a ]; then echo 127.0.0.1:7744; else echo 127.0.0.1:7745; fi; } # where a host's causewayd awaits the other
 uri() { echo "qemu+unix:///system?socket=$tmp/$1/libvirt-sock"; }
 answers() { on "$1" virsh version && on "$1" "$CAUSEWAY" ps && on "$1" test -S /run/causeway/causewayd.sock; } >/dev/null 2>&1
 
@@ -70,6 +71,8 @@ host() {
   until_true 10 [ -e "$dir/ready" ] || die "host $1 does not come to be"
   printf 'unix_sock_dir = "%s"\n' "$dir" >>"$dir/etc/libvirtd.conf"
   printf '%s\n' 'run_dir = "/run/causeway"' "state_dir = \"$dir/state\"" "log_dir = \"$logs/$1\"" '[devices]' 'log = "file"' 'verbose = true' >"$dir/causewayd.toml"
+  "$CAUSEWAY" certify --dir "$tmp/pki" "$1" 127.0.0.1 >/dev/null || die "no certificate for host $1"
+  printf '%s\n' '[migration]' "listen = '$(awaits "$1")'" "ca = '$tmp/pki/ca.pem'" "certificate = '$tmp/pki/$1.pem'" "key = '$tmp/pki/$1-key.pem'" >>"$dir/causewayd.toml"
   sed "s,/usr/bin/causeway,$CAUSEWAY,g" "$ROOT/scripts/package/files/libvirt-hook" >"$dir/etc/hooks/qemu.d/causeway"
   chmod 755 "$dir/etc/hooks/qemu.d/causeway"
   start_causewayd "$1"
@@ -135,6 +138,32 @@ phase_move() {
     go_on
   done
   finish
+}
+
+# Their GPU memory goes ahead, then libvirt moves the VM; and it is called off while that is under way.
+phase_ahead() {
+  local to job
+  begin || return
+  send '&ROUNDS_MIB=128 ./rounds idle >/tmp/large 2>&1'
+  guest 'for i in $(seq 300); do grep -q @round /tmp/large && break; usleep 100000; done; grep -q @round /tmp/large'; row "a program with 128 MiB of GPU memory" ""
+  for _ in 1 2; do
+    to=$(other "$at_host")
+    timed migrate "$to" && at_host=$to && is_there; row "causeway migrate to $to" "$took ms: $(keep tail -n 1 "$tmp/out")" || return
+    until_true 10 released "$(other "$to")"; row "$(other "$to") has released the vGPU" ""
+    go_on
+  done
+  to=$(other "$at_host")
+  stay_migrate "$to" --bandwidth 20MiB >"$tmp/out" 2>&1 & job=$!
+  until_true 20 arriving "$to" && kill -INT $job; ! wait $job && is_there; row "Ctrl-C while memory goes ahead: it stays" "$(keep tail -n 1 "$tmp/out")"
+  until_true 10 released "$to"; row "nothing is left on $to" ""
+  guest 'kill $!; wait $!; grep "^@done [1-9][0-9]* 0 " /tmp/large'; row "the memory is as it was" ""
+  go_on
+  finish
+}
+arriving() { on "$1" "$CAUSEWAY" ps -a | grep -q arriving; }
+migrate() { (stay_migrate "$@"); }
+stay_migrate() { # HOST [ARGS...]
+  stay_on "$at_host" timeout 120 "$CAUSEWAY" migrate vm1 "$(awaits "$1")" --config "$tmp/$at_host/causewayd.toml" --to "$(uri "$1")" --uri tcp://127.0.0.1 "${@:2}"
 }
 
 phase_save() {
@@ -212,7 +241,7 @@ host b
 row "two hosts: libvirtd, causewayd and hook on each" "$SECONDS s"
 on a virsh -q define --validate "$tmp/vm1.xml" && vm start && await '@agent ready' 90; row "a VM with a vGPU on a" "" || exit 1
 guest './life once'; row "a CUDA program runs" ""
-[ ${#phases[@]} -gt 0 ] || phases=(move save document suspend abort refuse)
+[ ${#phases[@]} -gt 0 ] || phases=(move ahead save document suspend abort refuse)
 for p in "${phases[@]}"; do
   declare -F "phase_$p" >/dev/null || die "no phase $p"
   began=$SECONDS

@@ -48,6 +48,7 @@ cleanup() {
     cp "$tmp/$h/log/vm1/gpu0.log" "$logs/device-$h.log" 2>/dev/null
   done
   [ -z "$reader_pid" ] || kill "$reader_pid" 2>/dev/null
+  for h in a b; do [ ! -f "$tmp/$h/scheduler.json" ] || kill "$(python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["pid"])' "$tmp/$h/scheduler.json")" 2>/dev/null; done
   for h in "${!net_pid[@]}"; do kill "${net_pid[$h]}" 2>/dev/null; done
   rm -rf "$tmp"
 }
@@ -86,8 +87,9 @@ shape() {
 
 start_causewayd() { # HOST
   stay_on "$1" "$CAUSEWAY" daemon --config "$tmp/$1.toml" -v >>"$logs/causewayd-$1.log" 2>&1 & daemon_pid[$1]=$!
-  until_true 20 cli "$1" ps >/dev/null 2>&1
+  until_true 20 answers "$1"
 }
+answers() { [ -S "$tmp/$1/causewayd.sock" ] && cli "$1" gpus >/dev/null 2>&1; }
 host() { # NAME
   mkdir -p "$tmp/$1"
   "$CAUSEWAY" certify --dir "$tmp/pki" "$1" "${address[$1]}" >/dev/null || return
@@ -137,7 +139,7 @@ depart() {
   rm -f "$tmp/gap"; until_true 5 [ -e "$tmp/gap" ]
   local since; since=$(ms)
   if [ "${1:-}" = plain ]; then
-    ask "$at_host" 'migrate_set_capability return-path on' && ask "$at_host" 'migrate_set_parameter max-bandwidth 10g' && ask "$at_host" "migrate -d tcp:${address[$to]}:4444" || return
+    ask "$at_host" 'migrate_set_capability return-path on' && ask "$at_host" "migrate_set_parameter max-bandwidth ${speed:-10g}" && ask "$at_host" "migrate -d tcp:${address[$to]}:4444" || return
     until_true 120 [ "$(ask "$at_host" 'info migrate' | grep -cE 'tatus: *(completed|failed)')" != 0 ]
     until_true 120 over "$at_host"
   else
@@ -230,6 +232,16 @@ phase_fault() {
   end_spawned; row "the program's memory is as it was" ""
 }
 
+# Without causeway migrate: a's causewayd sends memory to its peer b, which awaits the VM, when QEMU begins to send that.
+phase_auto() {
+  [ $at_host = a ] || depart || return
+  spawn 64; row "a program with 64 MiB of GPU memory" "" || return
+  rm -f "$tmp/said"
+  speed=64m depart plain; row "QEMU moves the VM to b" "$(keep pauses)" || return
+  grep "session's memory went ahead" "$tmp/a/log/vm1/gpu0.log" >"$tmp/out"; row "its GPU memory went ahead" "$(keep sed -n 's/.*\(bytes=.*\)/\1/p' "$tmp/out" | keep tail -n 1)"
+  end_spawned; row "the program's memory is as it was" ""
+}
+
 # Each rate and size, with and without.
 phase_table() {
   local rate mib plain plain_took
@@ -250,7 +262,7 @@ phase_table() {
 }
 
 prepare
-host a && host b && vgpu a && vgpu b; row "two hosts: networks, certificates, causewayd and a vGPU on each" "$SECONDS s" || exit 1
+peers="'${address[b]}'" host a && host b && vgpu a && vgpu b; row "two hosts: networks, certificates, causewayd and a vGPU on each" "$SECONDS s" || exit 1
 boot || exit 1
 [ ${#phases[@]} -gt 0 ] || phases=(move fault)
 for p in "${phases[@]}"; do

@@ -139,7 +139,17 @@ func (c *Client) unreachedFar(err error) error {
 type Arriving struct {
 	// Wish is the vGPU as the source has it; the other host starts it if it has none of that name, and ends it again if no VM comes.
 	Wish Wish `json:"wish"`
+	// Awaited: only if a VM is awaited there, for the vGPU of that name.
+	Awaited bool `json:"awaited,omitempty"`
 }
+
+// Departs answers GET /v1/departs of a device process, which waits for the beginning of a migration, at most DepartsLimit.
+type Departs struct {
+	Departs bool `json:"departs"`
+}
+
+// DepartsLimit is when a question that nothing has happened to is answered.
+const DepartsLimit = 25 * time.Second
 
 // Copying is how a device process is asked to send memory ahead.
 type Copying struct {
@@ -147,7 +157,7 @@ type Copying struct {
 	Pause     time.Duration `json:"pause_ns,omitempty"`  // what the memory that is left may take
 }
 
-// PreCopy connects to another host's device process for a vGPU, through both causewayds' host connections.
-func (c *Client) PreCopy(ctx context.Context, w Wish) (io.ReadWriteCloser, error) {
-	return c.Stream(ctx, path(w.VM, w.Name)+"/precopy", Arriving{w})
+// PreCopy connects to another host's device process for a vGPU. awaited: only if its VM is awaited there.
+func (c *Client) PreCopy(ctx context.Context, w Wish, awaited bool) (io.ReadWriteCloser, error) {
+	return c.Stream(ctx, path(w.VM, w.Name)+"/precopy", Arriving{w, awaited})
 }

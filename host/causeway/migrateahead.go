@@ -55,7 +55,7 @@ func sendAhead(ctx context.Context, host string, files mtls.Files, vgpus []api.V
 	}
 	for i := range vgpus {
 		g := &aheadOf{vgpu: vgpus[i], near: api.NewClient(vgpus[i].Control), ended: make(chan struct{})}
-		there, err := far.PreCopy(ctx, g.vgpu.Spec.Wish())
+		there, err := far.PreCopy(ctx, g.vgpu.Spec.Wish(), false)
 		if err != nil {
 			return a, fmt.Errorf("%s on the other host: %w", g.vgpu.Spec.Key(), err)
 		}

@@ -37,6 +37,7 @@ type host struct {
 	end func() error // of the API
 	log *lines
 
+	address string // where it awaits other hosts
 	scopes  daemon.Scopes
 	journal *systemd.Journal
 }
@@ -208,6 +209,9 @@ func (h *host) tell(s api.Spec, st api.Status) {
 	c := api.NewClient(s.ControlPath(h.cfg.RunDir))
 	defer c.Close()
 	said := map[string]any{"connected": st.Connected, "memory": st.Memory, "sessions": st.Sessions, "past": st.Past}
+	if st.Migrating {
+		said["migrating"] = true
+	}
 	if st.UUID != "" {
 		said["uuid"] = st.UUID
 	}

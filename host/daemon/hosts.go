@@ -66,7 +66,7 @@ func (d *Daemon) precopy(ctx context.Context, w http.ResponseWriter, r *http.Req
 	if a.Wish.Key() != key(r) {
 		return refuse(http.StatusBadRequest, "", "the path names %s, the body %s", key(r), a.Wish.Key())
 	}
-	made, err := d.expect(r.Context(), a.Wish)
+	made, err := d.expect(r.Context(), a)
 	if err != nil {
 		return err
 	}
@@ -96,8 +96,18 @@ func (d *Daemon) precopy(ctx context.Context, w http.ResponseWriter, r *http.Req
 }
 
 // expect has a vGPU ready for a VM that may come. made: there was none.
-func (d *Daemon) expect(ctx context.Context, w api.Wish) (made bool, err error) {
-	if d.find(w.Key()) != nil {
+func (d *Daemon) expect(ctx context.Context, a api.Arriving) (made bool, err error) {
+	w := a.Wish
+	v := d.find(w.Key())
+	if a.Awaited {
+		if v == nil {
+			return false, unknown(w.Key())
+		}
+		if st, err := d.ask(ctx, v); err != nil || !st.Connected || len(st.Sessions) > 0 {
+			return false, refuse(http.StatusConflict, "", "%s awaits no VM here", w.Key())
+		}
+	}
+	if v != nil {
 		return false, nil
 	}
 	w.Owner = "" // which is for this host to say

@@ -40,6 +40,7 @@ func (h *host) awaitsHosts(files mtls.Files) (call func(mtls.Files) *api.Client)
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	h.address = ln.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- h.d.ServeHosts(ctx, tls.NewListener(ln, cfg)) }()
@@ -52,7 +53,7 @@ func (h *host) awaitsHosts(files mtls.Files) (call func(mtls.Files) *api.Client)
 		return end()
 	}
 	return func(f mtls.Files) *api.Client {
-		c, err := api.NewHostClient(ln.Addr().String(), func(host string) (*tls.Config, error) { return f.Client(api.HostProtocol, host) })
+		c, err := api.NewHostClient(h.address, func(host string) (*tls.Config, error) { return f.Client(api.HostProtocol, host) })
 		if err != nil {
 			h.t.Fatal(err)
 		}
@@ -81,7 +82,7 @@ func TestHosts(t *testing.T) {
 		if was == 1 {
 			h.ensure(one)
 		}
-		s, err := far.PreCopy(t.Context(), one.Wish())
+		s, err := far.PreCopy(t.Context(), one.Wish(), false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,12 +99,12 @@ func TestHosts(t *testing.T) {
 		_ = s.Close()
 		until(t, "as before", func() bool { return there() == was })
 	}
-	if _, err := call(foreign).PreCopy(t.Context(), one.Wish()); err == nil || !strings.Contains(err.Error(), "certificate") {
+	if _, err := call(foreign).PreCopy(t.Context(), one.Wish(), false); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("a foreign host: %v", err)
 	}
 	large := api.Spec{VM: "vm2", Name: "gpu0"}.Wish()
 	large.GPU = "H200"
-	if _, err := far.PreCopy(t.Context(), large); err == nil || there() != 1 {
+	if _, err := far.PreCopy(t.Context(), large, false); err == nil || there() != 1 {
 		t.Errorf("%v, %d vGPUs", err, there())
 	}
 	refused(t, far.Do(t.Context(), http.MethodPost, "/v1/vgpus/vm1/other/precopy", api.Arriving{Wish: one.Wish()}, nil), http.StatusBadRequest, "the path names")
@@ -119,7 +120,7 @@ func TestHostsEnd(t *testing.T) {
 	a, b := hostFiles(t, dir, "hosta"), hostFiles(t, dir, "hostb")
 	h := newHost(t, daemontest.Soft(1<<30)).start()
 	h.ensure(one)
-	s, err := h.awaitsHosts(b)(a).PreCopy(t.Context(), one.Wish())
+	s, err := h.awaitsHosts(b)(a).PreCopy(t.Context(), one.Wish(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,5 +132,35 @@ func TestHostsEnd(t *testing.T) {
 	}
 	if _, err := io.ReadFull(s, make([]byte, 1)); err == nil {
 		t.Error("the stream goes on")
+	}
+}
+
+// TestDeparts: when QEMU begins to send a VM its memory goes to the peer that awaits it; to none if none does.
+func TestDeparts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	files := hostFiles(t, dir, "host")
+	there := newHost(t, daemontest.Soft(1<<30)).start()
+	there.awaitsHosts(files)
+	here := newHost(t, daemontest.Soft(1<<30))
+	here.cfg.Migration.CA, here.cfg.Migration.Certificate, here.cfg.Migration.Key = files.CA, files.Certificate, files.Key
+	here.cfg.Migration.Peers = []string{"127.0.0.1:1", there.address}
+	here.start()
+	here.ensure(one)
+	depart := func() {
+		here.tell(one, api.Status{Connected: true, Migrating: true})
+		until(t, "it has heard", func() bool { return !here.vgpu(one).Status.Migrating })
+	}
+	depart()
+	until(t, "no peer awaits it", func() bool { return here.log.has("127.0.0.1:1") && here.log.has("there is no vGPU vm1/gpu0") })
+	there.ensure(one)
+	there.tell(one, api.Status{Connected: true})
+	depart()
+	until(t, "memory went ahead", func() bool { return here.vgpu(one).Status.Copied == 6 })
+	there.tell(one, api.Status{Connected: true, Sessions: []api.Session{{ID: 1}}})
+	depart()
+	until(t, "a VM runs there", func() bool { return here.log.has("awaits no VM") })
+	if n := here.vgpu(one).Status.Copied; n != 6 {
+		t.Errorf("%d bytes went to a VM that runs", n)
 	}
 }

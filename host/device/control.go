@@ -109,6 +109,19 @@ func (d *Device) ServeControl(ctx context.Context, ln *net.UnixListener, stop fu
 		}
 		d.stream(w, r, func(conn net.Conn) { _ = d.CopyTo(ctx, conn, CopyOptions{Bandwidth: c.Bandwidth, Pause: c.Pause}) })
 	})
+	mux.HandleFunc("GET /v1/departs", func(w http.ResponseWriter, r *http.Request) {
+		t := time.NewTimer(api.DepartsLimit)
+		defer t.Stop()
+		select {
+		case <-d.departs:
+			reply(w, api.Departs{Departs: true})
+		case <-t.C:
+			reply(w, api.Departs{})
+		case <-r.Context().Done():
+		case <-ctx.Done():
+			refuse(w, http.StatusServiceUnavailable, errGone)
+		}
+	})
 	mux.HandleFunc("POST /v1/arrive", func(w http.ResponseWriter, r *http.Request) {
 		d.stream(w, r, func(conn net.Conn) { _ = d.CopyFrom(ctx, conn) })
 	})

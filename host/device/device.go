@@ -84,6 +84,7 @@ type Device struct {
 	began     time.Time
 	connected atomic.Bool // a front end is
 
+	departs    chan struct{}           // a migration has begun: for who waits for that
 	out        atomic.Pointer[copyOut] // nil: no memory goes ahead
 	in         copyIn                  // nor comes
 	copyRounds atomic.Uint64           // numbers the rounds of all pre-copies
@@ -115,7 +116,7 @@ var _ fs.ControlFile = (*Device)(nil)
 // New makes the device. Serve runs it.
 func New(o Options) (*Device, error) {
 	d := &Device{mem: vhostuser.NewMemory(), workers: spawned{}, opts: o, at: o.firstPlace(), log: o.Log, sessions: map[*session]struct{}{}, users: map[uint32]guestUser{}, opened: make(chan struct{}, 1),
-		hands: make(chan struct{}, copyHands()), starts: make(chan struct{}, startsAtOnce()), door: newDoor(), began: time.Now(), limits: withDefaults(o.Limits)}
+		hands: make(chan struct{}, copyHands()), starts: make(chan struct{}, startsAtOnce()), door: newDoor(), departs: make(chan struct{}, 1), began: time.Now(), limits: withDefaults(o.Limits)}
 	var nvml fs.ControlFile
 	if o.Machine != nil {
 		inv := &inventory.Server{Memory: func() (uint64, uint64) { return d.budget.Limit(), d.budget.Used() }, Workers: d.measurable, Machine: d.readMachine}
@@ -156,6 +157,12 @@ func New(o Options) (*Device, error) {
 			}
 		},
 		OnReset: func() { d.log.Info("VM was reset") },
+		OnMigration: func() {
+			select {
+			case d.departs <- struct{}{}:
+			default: // nobody has heard of the last
+			}
+		},
 	})
 	if err != nil {
 		return nil, err

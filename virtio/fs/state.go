@@ -63,6 +63,9 @@ const moveLook = 300 * time.Millisecond
 
 // Movable implements vhostuser.Movable.
 func (d *Device) Movable() error {
+	if d.opts.OnMigration != nil {
+		d.opts.OnMigration()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), moveLook)
 	defer cancel()
 	hs := d.allHandles()

@@ -188,6 +188,33 @@ func (d *device) serve(socket, control string) error {
 			_ = c.Close()
 		}
 	})
+	mux.HandleFunc("GET /v1/departs", func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			d.mu.Lock()
+			departs := d.status.Migrating
+			d.status.Migrating = false
+			d.mu.Unlock()
+			if departs {
+				_ = json.NewEncoder(w).Encode(api.Departs{Departs: true})
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	})
+	mux.HandleFunc("POST /v1/copy", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		c, err := api.Switch(w, r)
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		text := []byte("memory")
+		_, _ = c.Write(text)
+		n, _ := io.ReadFull(c, text)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.status.Copied += uint64(n)
+	})
 	mux.HandleFunc("POST /say", func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(os.Stderr, r.Body) })
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = srv.Serve(ln) }()

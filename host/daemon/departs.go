@@ -1,0 +1,86 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"net/http"
+	"time"
+
+	"causeway/host/api"
+	"causeway/host/daemon/process"
+)
+
+// peersLook is how often a configuration without peers is looked at again, and a device process that does not answer asked again.
+const peersLook = 5 * time.Second
+
+// routineDeparts sends a vGPU's memory ahead when QEMU begins to send its VM, as long as the device process lives and there are peers.
+func (d *Daemon) routineDeparts(v *vgpu, p *process.Process) {
+	rec, _ := d.copyOf(v)
+	c := api.NewClient(rec.Spec.ControlPath(d.run))
+	defer c.Close()
+	ctx, cancel := context.WithCancel(d.closing)
+	defer cancel()
+	go func() {
+		select {
+		case <-p.Done():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	for ctx.Err() == nil {
+		var a api.Departs
+		err := context.Canceled
+		if len(d.config().Migration.Peers) > 0 {
+			err = c.Do(ctx, http.MethodGet, "/v1/departs", nil, &a)
+		}
+		if err == nil && a.Departs {
+			d.sendAhead(ctx, v, c)
+		}
+		if err != nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(peersLook):
+			}
+		}
+	}
+}
+
+// sendAhead sends a vGPU's memory to the peer that awaits its VM, if there is one and nobody does it already, until that ends.
+func (d *Daemon) sendAhead(ctx context.Context, v *vgpu, near *api.Client) {
+	rec, _ := d.copyOf(v)
+	log := d.log.With("vgpu", rec.Spec.Key())
+	if st, err := d.ask(ctx, v); err != nil || st.Copy != nil {
+		return
+	}
+	for _, peer := range d.config().Migration.Peers {
+		if err := d.sendTo(ctx, peer, &rec.Spec, near); err != nil {
+			log.Info("memory does not go ahead to this peer", "host", peer, "reason", err)
+			continue
+		}
+		log.Info("memory went ahead", "host", peer)
+		return
+	}
+}
+
+// sendTo returns when the pre-copy ends, or does not begin.
+func (d *Daemon) sendTo(ctx context.Context, peer string, s *api.Spec, near *api.Client) error {
+	m := d.config().Migration
+	far, err := api.NewHostClient(peer, func(host string) (*tls.Config, error) { return m.Files().Client(api.HostProtocol, host) })
+	if err != nil {
+		return err
+	}
+	defer far.Close()
+	there, err := far.PreCopy(ctx, s.Wish(), true)
+	if err != nil {
+		return err
+	}
+	here, err := near.Stream(ctx, "/v1/copy", api.Copying{})
+	if err != nil {
+		_ = there.Close()
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { _, _ = there.Close(), here.Close() })()
+	d.log.Info("a migration begins: memory goes ahead", "vgpu", s.Key(), "host", peer)
+	_ = api.Relay(there, here) // the device process says why it ended
+	return nil
+}
