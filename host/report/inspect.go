@@ -108,6 +108,12 @@ func inspectStatus(p *paper, r *Reading, v *api.VGPU) {
 		p.line("driver", fmt.Sprintf("GPU busy %s by its account, %s charged that was not counted", seconds(s.Card.Nanos), seconds(s.Card.Charged)))
 	}
 	p.line("no memory", fmt.Sprintf("%d allocations refused by the limit", all.OutOfMemory))
+	if s.Copied > 0 {
+		p.line("sent ahead", fmt.Sprintf("%s of GPU memory, to other hosts", Bytes(s.Copied)))
+	}
+	if s.Copy != nil {
+		p.line("migrates", copyText(s.Copy))
+	}
 	if len(s.Sessions) == 0 {
 		return
 	}

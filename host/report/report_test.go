@@ -137,3 +137,18 @@ func TestSafe(t *testing.T) {
 		}
 	}
 }
+
+// TestCopyText: how far a pre-copy is, in words.
+func TestCopyText(t *testing.T) {
+	for want, c := range map[string]api.Copy{
+		"GPU memory goes ahead of the VM: 2 GiB sent, 3 rounds, the last 1 MiB in 0.25 s; ready for the VM to stop": {
+			Way: api.CopyOut, Total: 2 << 30, Rounds: 3, Sent: 1 << 20, Took: 250 * time.Millisecond, Ready: true},
+		"GPU memory goes ahead of the VM: 0 B sent, 1 rounds, the last 0 B in 0.00 s; it changes as fast as it is sent; not of all programs: no?memory": {
+			Way: api.CopyOut, Rounds: 1, Ready: true, Stuck: true, Why: "no\x1bmemory"},
+		"memory of 2 programs has come ahead of a VM: 1 GiB": {Way: api.CopyIn, Sessions: 2, Total: 1 << 30},
+	} {
+		if got := copyText(&c); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

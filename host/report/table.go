@@ -135,9 +135,32 @@ func Notes(w io.Writer, r *Reading) {
 		if v.Status != nil && v.Status.Unheld != "" {
 			fmt.Fprintf(w, "note: share and cap of %s do not hold: %s\n", clean(v.Spec.Key()), clean(v.Status.Unheld))
 		}
+		if v.Status != nil && v.Status.Copy != nil {
+			fmt.Fprintf(w, "note: %s: %s\n", clean(v.Spec.Key()), copyText(v.Status.Copy))
+		}
 		if v.State == api.Lost {
 			fmt.Fprintf(w, "note: %s is lost (%s): restart the VM, or detach the vGPU and attach it again\n",
 				clean(v.Spec.Key()), cmp.Or(strings.TrimSpace(clean(v.Why)), "its device process ended"))
 		}
 	}
 }
+
+// copyText is how far a pre-copy is.
+func copyText(c *api.Copy) string {
+	if c.Way == api.CopyIn {
+		return fmt.Sprintf("memory of %d programs has come ahead of a VM: %s", c.Sessions, plainBytes(c.Total))
+	}
+	text := fmt.Sprintf("GPU memory goes ahead of the VM: %s sent, %d rounds, the last %s in %.2f s", plainBytes(c.Total), c.Rounds, plainBytes(c.Sent), c.Took.Seconds())
+	switch {
+	case c.Stuck:
+		text += "; it changes as fast as it is sent"
+	case c.Ready:
+		text += "; ready for the VM to stop"
+	}
+	if c.Why != "" {
+		text += "; not of all programs: " + clean(c.Why)
+	}
+	return text
+}
+
+func plainBytes(n uint64) string { return strings.TrimSpace(Bytes(n)) }
