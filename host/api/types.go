@@ -68,6 +68,11 @@ type Status struct {
 	Past      Counters  `json:"past"`    // of sessions that have ended
 	Opened    uint64    `json:"opened"`  // sessions so far
 	Refused   uint64    `json:"refused"` // sessions refused by a limit
+	// Room is for how much of Memory there is room now, where more is promised than there is; 0: for all of it.
+	Room uint64 `json:"room,omitempty"`
+	// Away is what sessions held that are suspended for others' sake.
+	Away  uint64 `json:"away,omitempty"`
+	Swaps Swaps  `json:"swaps"`
 	// Relocation is how far the virtual GPU's move to another GPU is; nil: there is none.
 	Relocation *Progress `json:"relocation,omitempty"`
 	// Card is the driver's account of the vGPU's GPU time.

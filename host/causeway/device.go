@@ -34,6 +34,7 @@ type deviceFlags struct {
 	socket, control, lib       string
 	vm, name, owner, scheduler string
 	profile, suspendTo         string
+	swap                       bool
 	share                      *limit.Share
 	cap                        *limit.Cap
 	sessions                   *limit.Sessions
@@ -75,6 +76,7 @@ With --control it tells how it is, and takes other limits, over HTTP on a Unix s
 	fl.StringVar(&f.owner, "owner", "", "USER or USER:GROUP who may open the vhost-user socket (default: this user)")
 	fl.StringVar(&f.scheduler, "scheduler", "", "socket of causeway scheduler, which shares GPU time (default: none)")
 	fl.StringVar(&f.suspendTo, "suspend-to", "", "`FOLDER` for files that hold suspended programs (default: the host's memory does)")
+	fl.BoolVar(&f.swap, "swap", false, "programs wait for room on the GPU, which causewayd gives (placement.overcommit)")
 	fl.StringVar(&f.profile, "profile", "", "limits by `NAME`: full, half, quarter or eighth of the GPU; those named beside it go before")
 	completeWords(c, "profile", slices.Sorted(maps.Keys(limit.Profiles()))...)
 	shareFlag(c, &f.share, "; wants --scheduler")
@@ -190,6 +192,7 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		Scheduler:   at.Scheduler,
 		CheckMemory: func(m limit.Memory) error { return size.Fits(m, n) },
 		SuspendTo:   f.suspendTo,
+		Swap:        f.swap,
 		Leave:       at.Leave,
 		Elsewhere:   others.find,
 		Keeper:      keeper,

@@ -37,6 +37,11 @@ func newMachine(cfg *config.Config) (*machine, error) {
 			return nil, err
 		}
 		m.soft = gpusOf(r, "soft")
+		for i := range m.soft {
+			if most := uint64(cfg.Placement.SoftwareMemory); most != 0 {
+				m.soft[i].Memory = min(m.soft[i].Memory, most)
+			}
+		}
 	}
 	if cuda.Present() {
 		// Device processes count GPUs as the driver does in their environment, so this child has the same.

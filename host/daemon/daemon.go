@@ -64,6 +64,8 @@ type Daemon struct {
 	wg       sync.WaitGroup
 	handlers sync.WaitGroup // requests that are being answered; none comes once Serve has returned
 
+	swapping sync.Mutex // held by who makes room on GPUs
+
 	mu     sync.Mutex
 	cfg    config.Config
 	policy *peer.Policy
@@ -153,13 +155,14 @@ func (d *Daemon) Reload(c config.Config) (restart []string, err error) {
 		{"scheduler.enabled", c.Scheduler != d.cfg.Scheduler}, {"metrics.listen", c.Metrics != d.cfg.Metrics},
 		{"placement.software_gpus", c.Placement.SoftwareGPUs != d.cfg.Placement.SoftwareGPUs},
 		{"migration.listen", c.Migration.Listen != d.cfg.Migration.Listen},
+		{"placement.software_memory", c.Placement.SoftwareMemory != d.cfg.Placement.SoftwareMemory},
 	} {
 		if k.changed {
 			restart = append(restart, k.name)
 		}
 	}
 	c.RunDir, c.StateDir, c.LogDir, c.Scheduler, c.Metrics = d.cfg.RunDir, d.cfg.StateDir, d.cfg.LogDir, d.cfg.Scheduler, d.cfg.Metrics
-	c.Placement.SoftwareGPUs = d.cfg.Placement.SoftwareGPUs
+	c.Placement.SoftwareGPUs, c.Placement.SoftwareMemory = d.cfg.Placement.SoftwareGPUs, d.cfg.Placement.SoftwareMemory
 	d.cfg, d.policy = c, policy
 	return restart, nil
 }

@@ -137,6 +137,7 @@ func (d *Daemon) reserve(ctx context.Context, w api.Wish, spec api.Spec) (*vgpu,
 	}
 	v := &vgpu{rec: record{Format: recordFormat, Spec: spec, Started: time.Now()}}
 	gpu, err := d.placeVGPU(r, v, w.Change)
+	v.rec.Swap = d.swaps(v.rec.GPU)
 	if err == nil {
 		if err = d.holds(ctx, v.rec.Spec.All()); err != nil {
 			err = errors.Join(err, d.forget(v))

@@ -29,7 +29,7 @@ func (d *Daemon) launch(ctx context.Context, v *vgpu, gpu string) error {
 	defer out.Close()
 	from, begun := logEnd(out), time.Now()
 	p, err := process.Start(process.Command{
-		Path: d.opt.Program, Args: d.deviceArgs(spec, gpu), Env: d.environment(), Output: out,
+		Path: d.opt.Program, Args: d.deviceArgs(&rec, gpu), Env: d.environment(), Output: out,
 	})
 	if err != nil {
 		return fmt.Errorf("start the device process: %w", err)
@@ -65,12 +65,15 @@ func (d *Daemon) launch(ctx context.Context, v *vgpu, gpu string) error {
 	if err := writeJSON(recordPath(d.run, spec), &rec); err != nil {
 		return fmt.Errorf("write down the vGPU: %w", err)
 	}
+	if rec.Swap {
+		d.wg.Go(func() { d.routineRoom(v, p) })
+	}
 	d.log.Info("vGPU ready", "vgpu", spec.Key(), "gpu", rec.GPU, "pid", p.PID())
 	return nil
 }
 
-func (d *Daemon) deviceArgs(s *api.Spec, gpu string) []string {
-	c := d.config()
+func (d *Daemon) deviceArgs(rec *record, gpu string) []string {
+	s, c := &rec.Spec, d.config()
 	args := []string{
 		"device", "--socket", s.SocketPath(d.run), "--control", s.ControlPath(d.run), "--vm", s.VM, "--name", s.Name, "--gpu", gpu,
 		"--sessions", fmt.Sprint(s.Sessions), "--warm", fmt.Sprint(c.Devices.WarmWorkers),
@@ -89,6 +92,9 @@ func (d *Daemon) deviceArgs(s *api.Spec, gpu string) []string {
 	}
 	if s.Cap != 0 {
 		args = append(args, "--cap", fmt.Sprint(s.Cap))
+	}
+	if rec.Swap {
+		args = append(args, "--swap")
 	}
 	if c.Devices.SuspendTo != "" {
 		args = append(args, "--suspend-to", c.Devices.SuspendTo)

@@ -25,8 +25,9 @@ type record struct {
 	PID     int       `json:"pid"`   // 0: it was about to be started
 	Start   uint64    `json:"start"` // of the process, in clock ticks since the host booted
 	Started time.Time `json:"started"`
-	Version string    `json:"version"` // of the device process
-	Journal bool      `json:"journal"` // its log goes to the journal
+	Version string    `json:"version"`        // of the device process
+	Journal bool      `json:"journal"`        // its log goes to the journal
+	Swap    bool      `json:"swap,omitempty"` // its sessions wait for room
 	Lost    bool      `json:"lost,omitempty"`
 	Why     string    `json:"why,omitempty"`
 }

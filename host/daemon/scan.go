@@ -102,6 +102,9 @@ func (d *Daemon) findAgain(ctx context.Context, vm, name string) {
 	d.log.Info("vGPU found", "vgpu", rec.Spec.Key(), "pid", proc.PID(), "version", v.rec.Version)
 	d.wg.Go(func() { d.routineWatch(v, proc) })
 	d.wg.Go(func() { d.routineDeparts(v, proc) })
+	if rec.Swap {
+		d.wg.Go(func() { d.routineRoom(v, proc) })
+	}
 }
 
 func (d *Daemon) add(v *vgpu) {

@@ -77,6 +77,22 @@ func (d *Device) ServeControl(ctx context.Context, ln *net.UnixListener, stop fu
 		}
 		reply(w, did)
 	})
+	mux.HandleFunc("GET /v1/room", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("wait") != "" {
+			d.AwaitNeed(r.Context())
+		}
+		reply(w, d.RoomStatus())
+	})
+	mux.HandleFunc("PUT /v1/room", func(w http.ResponseWriter, r *http.Request) {
+		var c api.RoomChange
+		dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostBody))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&c); err != nil {
+			refuse(w, http.StatusBadRequest, fmt.Errorf("room: %w", err))
+			return
+		}
+		reply(w, d.SetRoom(c))
+	})
 	for path, f := range map[string]func(context.Context, Suspension) (Suspended, error){"suspend": d.Suspend, "resume": d.Resume} {
 		mux.HandleFunc("POST /v1/"+path, func(w http.ResponseWriter, r *http.Request) {
 			var what Suspension

@@ -51,6 +51,8 @@ type Options struct {
 	Scheduler func(api.Limits) (*schedule.Membership, error)
 	// Audit is how often the memory in use is compared with what Machine says of it; 0: never, as for software GPUs.
 	Audit time.Duration
+	// Swap: sessions have no room on the GPU until SetRoom gives it, for which they wait.
+	Swap bool
 	// SuspendTo is the folder that holds suspended sessions for which nobody names another; empty: the host's memory does.
 	SuspendTo string
 	// Leave is called when the virtual GPU has left the GPU that it began with; may be nil.
@@ -97,6 +99,7 @@ type Device struct {
 	mu         sync.Mutex
 	at         *Place
 	relocation progress
+	rooms      rooms
 	limits     api.Limits
 	member     *schedule.Membership // nil: none
 	admitted   int                  // sessions that count
@@ -130,6 +133,9 @@ func New(o Options) (*Device, error) {
 		return nil, err
 	}
 	runtime.AddCleanup(d, func(p *memory.Page) { p.Close() }, d.budget)
+	if o.Swap {
+		d.budget.SetRoom(noRoom)
+	}
 	if d.host, err = memory.New(d.limits.HostMemory); err != nil {
 		return nil, err
 	}
@@ -269,6 +275,7 @@ func (d *Device) routineTick(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-t.C:
+			d.unattendedNeeds(now)
 			next := now.Add(longestNap)
 			for _, s := range list {
 				s.tick(now)

@@ -280,6 +280,7 @@ func (w *fakeWorker) Await(ctx context.Context, want func(link.ToParent) bool) (
 }
 
 func (w *fakeWorker) Measure(context.Context) (link.Use, error) { return link.Use{}, spawn.ErrSilent }
+func (w *fakeWorker) Wants() <-chan link.Want                   { return nil }
 func (w *fakeWorker) Done() <-chan struct{}                     { return w.done }
 func (w *fakeWorker) Err() error                                { return w.err }
 func (w *fakeWorker) Kill()                                     { w.exit(errors.New("killed")) }

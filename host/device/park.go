@@ -28,6 +28,7 @@ func (s *session) tick(now time.Time) {
 	s.endWaits(now)
 	s.endStart(now)
 	s.mu.Lock()
+	s.lookLocked(now)
 	lapsed := false
 	for _, r := range s.regions {
 		lapsed = lapsed || r.expired(now)

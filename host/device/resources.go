@@ -82,6 +82,7 @@ func (s *session) yield(p workerProcess) {
 	s.res = nil
 	s.mu.Unlock()
 	c.ThrottledNow = false
+	defer s.dev.meetNeeds() // what it held may be room for others
 	r.scheduled.Close()
 	r.meter.Close()
 	d := s.dev

@@ -71,6 +71,10 @@ type session struct {
 	rang      bool      // the doorbell, since the session was to be suspended
 	stored    *stored   // suspended: the session
 	reviving  bool      // goOn is at it
+	active    time.Time // when the program was last seen to have done something
+	did       uint64    // what it had done then
+	here      time.Time // when it came to the GPU
+	stays     time.Time // until when it is not to be suspended for others
 	unmovable string    // why the session could not move when it was asked last; "": it could
 	looked    time.Time // then
 	paused    bool      // the VM stands, and so do the terms of what it lent
@@ -139,7 +143,11 @@ func (s *session) finish() {
 	stored := s.stored
 	s.proc, s.bell, s.stored = nil, -1, nil
 	s.mu.Unlock()
+	if stored != nil && stored.away {
+		s.dev.away(stored, false)
+	}
 	stored.close()
+	s.dev.dropNeed(s)
 	if p != nil {
 		p.Stop(stopGrace)
 		s.yield(p)

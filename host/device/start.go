@@ -77,11 +77,22 @@ func (s *session) sendMemory(p workerProcess) error {
 	return p.Send(link.AddMemory{Memory: mem})
 }
 
-// follow notices the end of a worker.
+// follow notices the end of a worker, and what it lacks.
 func (s *session) follow(p workerProcess) {
+	s.mu.Lock()
+	s.here = time.Now()
+	s.active = s.here
+	s.mu.Unlock()
 	go func() {
-		<-p.Done()
-		s.workerGone(p)
+		for {
+			select {
+			case m := <-p.Wants():
+				s.lacksRoom(p, m)
+			case <-p.Done():
+				s.workerGone(p)
+				return
+			}
+		}
 	}()
 }
 

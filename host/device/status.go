@@ -46,6 +46,7 @@ func (d *Device) Status() api.Status {
 	if p := d.relocation; p.of > 0 {
 		st.Relocation = &api.Progress{Done: p.done, Of: p.of}
 	}
+	st.Swaps, st.Room, st.Away = d.rooms.counts, d.budget.Room(), d.budget.Away()
 	st.GPU, st.UUID = d.at.GPU, d.at.UUID
 	st.Limits, st.Past, st.Opened, st.Refused = d.limits, d.past, d.begun, d.refused
 	st.Card = api.Card{Known: d.card.known, Nanos: uint64(d.card.total), Charged: uint64(d.card.charged)}

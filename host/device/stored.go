@@ -24,6 +24,7 @@ type stored struct {
 	folder string
 	size   uint64
 	gpu    uint64 // bytes of the GPU's memory that it had, and wants again
+	away   bool   // for others' sake: it counts for the limit
 }
 
 // newStored makes room for a session in a folder, or without one in memory. need is the most that it can take, as far as is known.

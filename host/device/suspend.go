@@ -43,17 +43,19 @@ type Suspension struct {
 	Session uint64 `json:"session,omitempty"` // its number; 0: all
 	// To is a folder for files that hold them; empty: that of the device's options, or the host's memory. Resume ignores it.
 	To string `json:"to,omitempty"`
+	// Away: for others' sake, also if the program works. What it held counts for the limit, and it comes back by itself when there is room.
+	Away bool `json:"away,omitempty"`
 }
 
 // storage is how a session is put away.
 type storage struct {
-	folder  string
-	working bool // also if its program has submitted more
+	folder string
+	away   bool // for others' sake, also if its program has submitted more
 }
 
 // Suspend ends the workers of all running sessions until their programs go on. Those that work meanwhile stay, and are named in the error.
 func (d *Device) Suspend(ctx context.Context, what Suspension) (Suspended, error) {
-	to := storage{folder: cmp.Or(what.To, d.opts.SuspendTo)}
+	to := storage{folder: cmp.Or(what.To, d.opts.SuspendTo), away: what.Away}
 	did, err := d.eachStored(ctx, what.Session, func(s *session) (uint64, error) { return s.suspend(to) })
 	did.Folder = to.folder
 	return did, err
@@ -121,8 +123,12 @@ func (s *session) suspend(to storage) (uint64, error) {
 		kept.close()
 		return 0, err
 	}
-	n, err := s.store(kept, to.working)
+	kept.away = to.away
+	n, err := s.store(kept, to.away)
 	if err != nil {
+		s.mu.Lock()
+		s.stays = time.Now().Add(staysFor)
+		s.mu.Unlock()
 		s.sendRegions() // or a lease that comes
 		return 0, err
 	}
@@ -177,7 +183,12 @@ func (s *session) store(kept *stored, working bool) (uint64, error) {
 		return 0, err
 	}
 	s.state, s.stored, s.proc = suspended, kept, nil
+	s.rang = s.rang || waiting // nobody rings for what was there already
 	s.mu.Unlock()
+	if kept.away {
+		s.dev.away(kept, true)
+		s.dev.swapped(kept, true)
+	}
 	p.Kill()
 	s.yield(p)
 	return kept.size, nil
@@ -190,6 +201,9 @@ func (s *session) resume() (uint64, error) {
 	s.mu.Unlock()
 	if st != suspended {
 		return 0, errState
+	}
+	if kept.away {
+		s.dev.away(kept, false)
 	}
 	err := s.adopt(kept.read())
 	s.mu.Lock()
@@ -214,12 +228,19 @@ func (s *session) resume() (uint64, error) {
 			p.Kill()
 		}
 		s.yield(p)
+		if kept.away {
+			s.dev.away(kept, true)
+		}
 		if errors.Is(err, sealed.ErrAltered) { // nobody can bring it back
 			s.fail(err)
 		}
 		return 0, err
 	}
 	kept.close()
+	s.dev.dropNeed(s)
+	if kept.away {
+		s.dev.swapped(kept, false)
+	}
 	s.sendRegions()
 	return kept.size, nil
 }
@@ -227,6 +248,9 @@ func (s *session) resume() (uint64, error) {
 // goOn brings a suspended session back for its program, as often as it takes: the GPU may have no room for it now.
 func (s *session) goOn(again time.Duration) {
 	s.do(func() {
+		if !s.mayComeBack() {
+			return // but when there is room
+		}
 		_, err := s.resume()
 		if err != nil && !errors.Is(err, errState) && !errors.Is(err, errGone) && !errors.Is(err, sealed.ErrAltered) {
 			s.log.Warn("session is not resumed yet: its program waits", "error", err, "again_in", again)

@@ -17,6 +17,7 @@ type workerProcess interface {
 	spawn.Awaiter
 	Copied() <-chan link.Copied
 	Done() <-chan struct{}
+	Wants() <-chan link.Want
 	Err() error
 	Stop(grace time.Duration)
 	Kill()

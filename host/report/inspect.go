@@ -107,6 +107,11 @@ func inspectStatus(p *paper, r *Reading, v *api.VGPU) {
 	if s.Card.Known {
 		p.line("driver", fmt.Sprintf("GPU busy %s by its account, %s charged that was not counted", seconds(s.Card.Nanos), seconds(s.Card.Charged)))
 	}
+	if s.Room != 0 {
+		p.line("room", fmt.Sprintf("for %s now, %s more are away for others' sake", Bytes(s.Room), Bytes(s.Away)))
+		p.line("swapped", fmt.Sprintf("%d sessions out (%s), %d back (%s); %s waited for room, %d allocations refused for lack of it",
+			s.Swaps.Out, Bytes(s.Swaps.OutBytes), s.Swaps.In, Bytes(s.Swaps.InBytes), seconds(s.Swaps.WaitNS), s.Swaps.Denied))
+	}
 	p.line("no memory", fmt.Sprintf("%d allocations refused by the limit", all.OutOfMemory))
 	if s.Copied > 0 {
 		p.line("sent ahead", fmt.Sprintf("%s of GPU memory, to other hosts", Bytes(s.Copied)))

@@ -228,8 +228,11 @@ func (t *Top) vgpuRow(r *Row) row {
 		if limit := memoryOf(v); limit > 0 {
 			full = cell{bar(part(s.Memory, limit), memoryBar), level(part(s.Memory, limit))}
 		}
-		if all.ThrottledNow {
+		switch {
+		case all.ThrottledNow:
 			state = cell{"held back", Warm}
+		case s.Away > 0:
+			state = cell{"away " + strings.TrimSpace(Bytes(s.Away)), Warm}
 		}
 	}
 	if v.State == api.Lost {

@@ -15,7 +15,8 @@ type blobs struct {
 	open  map[uint32]*blob
 	bytes uint64 // promised by all open blobs
 	host  *hostMemory
-	taken uint64 // bytes that the current request has taken, still in the budget
+	taken uint64           // bytes that the current request has taken, still in the budget
+	last  map[uint32]*blob // those
 }
 
 type blob struct {
@@ -56,6 +57,10 @@ func (b *blobs) Take(id, size uint32) ([]byte, bool) {
 	}
 	b.drop(id)
 	b.taken += x.total
+	if b.last == nil {
+		b.last = map[uint32]*blob{}
+	}
+	b.last[id] = x
 	return x.buf, true
 }
 
@@ -63,6 +68,17 @@ func (b *blobs) Take(id, size uint32) ([]byte, bool) {
 func (b *blobs) settle() {
 	b.host.release(b.taken)
 	b.taken = 0
+	clear(b.last)
+}
+
+// putBack undoes what the current request took: it will come again.
+func (b *blobs) putBack() {
+	for id, x := range b.last {
+		b.open[id] = x
+		b.bytes += x.total
+	}
+	b.taken = 0
+	clear(b.last)
 }
 
 func (b *blobs) drop(id uint32) {

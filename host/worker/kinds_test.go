@@ -94,6 +94,7 @@ var follows = map[string][]string{
 	"export":        {"runs on a connection", "runs on leased memory"},
 	"copy":          {"runs on a connection", "runs on leased memory"},
 	"cut copy":      {"runs on a connection", "runs on leased memory"},
+	"room":          {"runs on a connection", "runs on leased memory"},
 }
 
 // TestEveryKind: at each stage a worker follows each kind of message, or refuses it by its name; none is dropped in silence, and no descriptor that

@@ -57,6 +57,12 @@ func (w *Worker) loop(ctx context.Context) error {
 			if err := w.consume(ctx, behind); err != nil {
 				return err
 			}
+			if w.room.stalled > 0 {
+				if err := w.awaitRoom(ctx); err != nil {
+					return err
+				}
+				continue // with the same record
+			}
 			if w.ring.Advance() {
 				w.bell.Wake(remote.SlotCount)
 			}

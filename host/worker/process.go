@@ -219,6 +219,7 @@ const garbage = 1 << 30
 // run consumes, beside the link's goroutine.
 func (s *starter) run(ctx context.Context, w *Worker) error {
 	w.sharing.link = s.link
+	s.openRoom(w)
 	if err := s.openGate(w); err != nil {
 		return errors.Join(err, w.close())
 	}
@@ -363,6 +364,11 @@ func (s *starter) follow(w *Worker, r link.Received[link.ToWorker], end func()) 
 		return nil
 	case link.Answer:
 		w.sharing.answered(m)
+		return nil
+	case link.Room:
+		if w.room.asks != nil {
+			w.room.answered(m)
+		}
 		return nil
 	case link.Resume:
 		return w.resume(s.leased)

@@ -31,6 +31,13 @@ func (s *slot) begin(op wire.Op, seq uint32) (dropped uint64) {
 	return uint64(len(old))
 }
 
+// forget closes a slot whose request will come again.
+func (s *slot) forget() {
+	s.mu.Lock()
+	s.open = false
+	s.mu.Unlock()
+}
+
 // Reply implements wire.Replier. A reply that comes after the slot went on to another request is dropped.
 func (w *Worker) Reply(index, seq uint32, res cuda.Result, payload []byte) {
 	if index >= remote.SlotCount {

@@ -41,6 +41,7 @@ type Worker struct {
 	guest    guest
 	graphs   graphs
 	count    counting
+	room     room
 	gate     *gate.Gate // holds back what gives the GPU work; nil: nothing does. Set before the consumer runs
 
 	questions atomic.Int32 // link.Measure that wait for their answer
@@ -187,6 +188,14 @@ func (w *Worker) execute(in *remote.Incoming) error {
 	if err != nil {
 		return err
 	}
+	if n := w.room.lacks(); n > 0 && res == cuda.ErrorOutOfMemory && !c.Taken() {
+		if recorded {
+			w.host.release(fee)
+		}
+		w.stall(in, n)
+		return nil
+	}
+	w.room.denied = false
 	w.blobs.settle()
 	if recorded {
 		w.host.release(fee)

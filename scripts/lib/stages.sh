@@ -211,7 +211,7 @@ stage_vm() {
   return $bad
 }
 
-stage_sessions() { scripts/sessions.sh; }
+stage_sessions() { scripts/sessions.sh && scripts/overcommit.sh; }
 
 stage_libvirt() { scripts/libvirt.sh; }
 

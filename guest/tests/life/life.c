@@ -8,6 +8,8 @@
  *   life pinned               computes with pinned memory and checks until SIGTERM, then prints "@pinned ROUNDS WRONG PAUSE_MS"
  *   life budget               allocates 64 MiB and asks to be told when that is too much; then frees 16 MiB each time and prints
  *                             "@over BYTES LEFT_MIB"; SIGTERM ends it
+ *   life hoard MIB            fills so much memory and checks all of it until SIGTERM, pausing now and then, then prints
+ *                             "@hoard ROUNDS WRONG PAUSE_MS"
  *   life idlecpu SECONDS      prints the CPU time that an idle session takes: "@idlecpu MICROSECONDS"
  *   life fork                 forks with and without exec around a live session
  *   life threads N            N threads compute at once
@@ -171,6 +173,39 @@ static int pinned(void)
 		nap_ms(5);
 	}
 	say("@pinned %ld %ld %ld\n", round, wrong, (long)pause_ms);
+	return wrong != 0;
+}
+
+/* hoard holds MIB: each round checks what the one before has left, adds one to the words of the first half MiB, and fills the rest anew. */
+static int hoard(long mib)
+{
+	enum { LOOK = 4096, COUNTED = 1 << 17 };
+	static uint32_t seen[2][LOOK];
+	unsigned filled = (unsigned)(mib << 18) - COUNTED, at = 0;
+	CUdeviceptr d;
+	if (mib < 1 || mib > 1024 || check("open", gpu_open()) || check("alloc", cuMemAlloc_v2(&d, (size_t)mib << 20)) ||
+	    check("fill", cuMemsetD32_v2(d, 0, COUNTED + filled)))
+		return 1;
+	signal(SIGTERM, on_term);
+	say("@ready %ld\n", getpid(), 0, 0);
+	CUdeviceptr rest = d + 4ull * COUNTED;
+	uint32_t round = 0, wrong = 0;
+	int64_t pause_ms = 0;
+	for (; !ended; round++) {
+		int64_t begin = now_ms();
+		if (check("copy", cuMemcpyDtoH_v2(seen[0], d + 4ull * (at % (COUNTED - LOOK)), sizeof seen[0])) ||
+		    check("copy", cuMemcpyDtoH_v2(seen[1], rest + 4ull * at, sizeof seen[1])))
+			return 1;
+		for (unsigned i = 0; i < LOOK; i++)
+			wrong += (seen[0][i] != round) + (seen[1][i] != round);
+		if (check("launch", gpu_add_one(d, COUNTED, NULL)) || check("fill", cuMemsetD32_v2(rest, round + 1, filled)))
+			return 1;
+		at = (at + 37 * LOOK) % (filled - LOOK);
+		if (now_ms() - begin > pause_ms)
+			pause_ms = now_ms() - begin;
+		nap_ms(round % 8 == 7 ? 600 : 5); /* it is idle for a moment */
+	}
+	say("@hoard %ld %ld %ld\n", round, wrong, (long)pause_ms);
 	return wrong != 0;
 }
 
@@ -376,6 +411,8 @@ int main(int argc, char **argv)
 		return pinned();
 	if (!strcmp(mode, "budget"))
 		return told_of_budget();
+	if (!strcmp(mode, "hoard") && n > 0)
+		return hoard(n);
 	if (!strcmp(mode, "idlecpu") && n > 0)
 		return idle_cpu(n);
 	if (!strcmp(mode, "fork"))

@@ -83,6 +83,7 @@ func (c *Config) Check() error {
 	p := &c.Placement
 	bad(!(p.Overcommit >= 1 && p.Overcommit <= 100), "placement.overcommit", p.Overcommit, "use 1.0 (promise what there is) to 100")
 	bad(p.SoftwareGPU != SoftAuto && p.SoftwareGPU != SoftNamed && p.SoftwareGPU != SoftNever, "placement.software_gpu", strconv.Quote(p.SoftwareGPU), `use "auto", "named" or "never"`)
+	bad(p.SoftwareMemory != 0 && p.SoftwareMemory < 1<<20, "placement.software_memory", p.SoftwareMemory, `use "1MiB" or more, or none`)
 	bad(p.SoftwareGPUs < 1 || p.SoftwareGPUs > mostSoft, "placement.software_gpus", p.SoftwareGPUs, fmt.Sprintf("use 1 to %d", mostSoft))
 	bad(c.Health.Interval.Of() < time.Second || c.Health.Interval.Of() > time.Hour, "health.interval", c.Health.Interval.Of(), "use 1s to 1h")
 	for key, l := range map[string][2]string{"metrics.listen": {c.Metrics.Listen, "127.0.0.1:9435"}, "migration.listen": {c.Migration.Listen, ":7744"}} {

@@ -81,6 +81,8 @@ type Placement struct {
 	SoftwareGPU string  `toml:"software_gpu"`
 	// SoftwareGPUs is how many the host has.
 	SoftwareGPUs int `toml:"software_gpus"`
+	// SoftwareMemory is the most that each offers; 0: what it has.
+	SoftwareMemory limit.Memory `toml:"software_memory"`
 }
 
 // Health says when a GPU is drained.

@@ -87,6 +87,7 @@ func runDevice(args []string) error {
 	f.Bool("verbose", false, "")
 	f.Bool("kernels-reach-worker", false, "")
 	f.Bool("migratable", false, "")
+	f.Bool("swap", false, "")
 	if err := f.Parse(args); err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ type Budget struct {
 	context uint64
 	adopted atomic.Bool   // what is reserved is the predecessor's, still in the slot
 	moving  atomic.Uint64 // reserved since Adopt
+	short   atomic.Uint64 // the most that was refused for lack of room since Short
 }
 
 // Open uses a slot of a mapped page, which stays mapped as long as the budget is used. context is what a context takes beside
@@ -47,18 +48,23 @@ func (b *Budget) Reserve(n uint64) bool {
 // add adds n to a word of the slot, if the limit allows.
 func (b *Budget) add(word int, n uint64) bool {
 	for try := range tries {
-		limit := b.Limit()
-		if n > sane || limit != 0 && n > limit {
+		limit, room, away := b.Limit(), atomic.LoadUint64(&b.words[wordRoom]), atomic.LoadUint64(&b.words[wordAway])
+		if n > sane || !fits(limit, away, n) {
 			return false
 		}
 		atomic.AddUint64(&b.slot[word], n)
-		if limit == 0 || b.Used() <= limit {
+		used := b.held()
+		if fits(limit, away, used) && fits(room, 0, used) {
 			b.note()
 			return true
 		}
 		atomic.AddUint64(&b.slot[word], -n)
-		if used := b.Used(); used > limit || n > limit-used {
+		switch used := b.held(); {
+		case !fits(limit, used+min(away, sane), n):
 			return false // whoever raced: there is no room
+		case !fits(room, used, n):
+			b.wantMore(n)
+			return false
 		}
 		if try > 0 {
 			time.Sleep(rand.N(longWait))
@@ -66,6 +72,17 @@ func (b *Budget) add(word int, n uint64) bool {
 	}
 	return false
 }
+
+// fits says whether a bound, 0: none, holds n beside what is there.
+func fits(bound, there, n uint64) bool { return bound == 0 || there <= bound && n <= bound-there }
+
+func (b *Budget) wantMore(n uint64) {
+	for old := b.short.Load(); old < n && !b.short.CompareAndSwap(old, n); old = b.short.Load() {
+	}
+}
+
+// Short is the most bytes that the limit allows and that were refused for lack of room since it was asked last; 0: none were.
+func (b *Budget) Short() uint64 { return b.short.Swap(0) }
 
 // Book books what is taken already, limit or not.
 func (b *Budget) Book(n uint64) {
@@ -112,8 +129,13 @@ func (b *Budget) Leave() {
 // Limit is the limit of now; 0: none.
 func (b *Budget) Limit() uint64 { return atomic.LoadUint64(&b.words[wordLimit]) }
 
-// Used is what all sessions use.
+// Used is what all sessions use, and hold while they are suspended for others' sake.
 func (b *Budget) Used() uint64 {
+	return b.held() + min(atomic.LoadUint64(&b.words[wordAway]), sane)
+}
+
+// held is what takes room.
+func (b *Budget) held() uint64 {
 	return sum(b.words, min(atomic.LoadUint64(&b.words[wordSlots]), Slots))
 }
 

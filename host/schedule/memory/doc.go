@@ -12,6 +12,9 @@
 // A slot also says what the session's contexts take beside allocations: an estimate by its worker, replaced by the other side once
 // the machine's driver has told it.
 //
+// Where more is promised than there is, the page also says for how much there is room now. A reservation that the limit allows and the room does not is
+// refused like another, but the budget remembers it: its worker asks for room, and tries again.
+//
 // Whoever maps the page can write to all of it. A worker that lies harms the sessions of its own virtual GPU; that their GPU does
 // not give out more than the limit is checked by the driver's own account (package device).
 //

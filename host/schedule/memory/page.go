@@ -14,6 +14,8 @@ import (
 const (
 	wordLimit  = 0 // 0: none
 	wordSlots  = 1 // how many slots were ever used: the rest need not be summed
+	wordRoom   = 2 // how much of it there is room for now, where more is promised than there is; 0: for all of it
+	wordAway   = 3 // what sessions hold that are suspended for others' sake: it counts for the limit, and takes no room
 	headWords  = 8
 	slotWords  = 4
 	slotHeld   = 0 // allocated
@@ -36,6 +38,8 @@ type Page struct {
 	words []uint64
 	taken [Slots]atomic.Bool
 	limit atomic.Uint64
+	room  atomic.Uint64
+	away  atomic.Uint64
 	high  atomic.Uint64 // slots that were ever taken
 }
 
@@ -69,6 +73,24 @@ func (p *Page) SetLimit(limit uint64) {
 // Limit is the limit.
 func (p *Page) Limit() uint64 { return p.limit.Load() }
 
+// SetRoom says how many bytes may be held now, of what the limit allows; 0: all of it. Who is refused for that can ask for room.
+func (p *Page) SetRoom(n uint64) {
+	p.room.Store(n)
+	p.publish()
+}
+
+// Room is what SetRoom said.
+func (p *Page) Room() uint64 { return p.room.Load() }
+
+// AddAway says that sessions which hold n bytes more, or less, are suspended and count for the limit all the same.
+func (p *Page) AddAway(n int64) {
+	p.away.Add(uint64(n))
+	p.publish()
+}
+
+// Away is what they hold.
+func (p *Page) Away() uint64 { return p.away.Load() }
+
 // Used is what all sessions use.
 func (p *Page) Used() uint64 { return sum(p.words, p.high.Load()) }
 
@@ -95,6 +117,8 @@ func (p *Page) Take() (int, error) {
 func (p *Page) publish() {
 	atomic.StoreUint64(&p.words[wordLimit], p.limit.Load())
 	atomic.StoreUint64(&p.words[wordSlots], p.high.Load())
+	atomic.StoreUint64(&p.words[wordRoom], p.room.Load())
+	atomic.StoreUint64(&p.words[wordAway], p.away.Load())
 }
 
 // Free returns a slot, and what its session held. Its worker is gone.

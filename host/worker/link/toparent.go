@@ -130,6 +130,17 @@ type Adopted struct {
 
 func (m *Adopted) fields(c *coder) { m.Status.fields(c) }
 
+// Want asks for room for so many bytes of the GPU's memory, which the limit allows and the room does not. Answer: Room with the same number.
+type Want struct {
+	forParent
+	Number, Bytes uint64
+}
+
+func (m *Want) fields(c *coder) {
+	c.u64(&m.Number)
+	c.u64(&m.Bytes)
+}
+
 // Offer shares something with other workers of the virtual GPU, under a token: bytes, and perhaps a descriptor. Answer: Answer.
 type Offer struct {
 	forParent

@@ -198,6 +198,18 @@ type CutCopy struct {
 
 func (m *CutCopy) fields(c *coder) { c.flag(&m.Over) }
 
+// Room answers Want: there is room now, though others may be faster, or there is none to be had.
+type Room struct {
+	forWorker
+	Number  uint64
+	Granted bool
+}
+
+func (m *Room) fields(c *coder) {
+	c.u64(&m.Number)
+	c.flag(&m.Granted)
+}
+
 // Resume ends a park: the leases are back.
 type Resume struct{ forWorker }
 

@@ -48,6 +48,11 @@ func TestEveryKind(t *testing.T) {
 				t.Error("a token holds after withdraw")
 			}
 		},
+		"want": func(m link.ToParent) {
+			if got := <-p.Wants(); !reflect.DeepEqual(got, m) {
+				t.Errorf("wants %+v", got)
+			}
+		},
 		"copied": func(m link.ToParent) {
 			if c := <-p.Copied(); !reflect.DeepEqual(c, m) {
 				t.Errorf("copied %+v", c)

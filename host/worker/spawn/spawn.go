@@ -52,6 +52,7 @@ type Process struct {
 	measured  chan link.Use // the last Measured
 	copied    chan link.Copied
 	measuring chan struct{} // held by who measures
+	wants     chan link.Want
 	drained   chan struct{} // everything that the worker said has been read
 	done      chan struct{}
 	err       error // valid once done is closed
@@ -155,7 +156,7 @@ func newProcess(conn *link.ParentEnd, shared *offer.Broker) *Process {
 	return &Process{
 		link: conn, shared: shared, replies: make(chan link.ToParent, mostReplies), measured: make(chan link.Use, 1),
 		copied:    make(chan link.Copied, mostReplies),
-		measuring: make(chan struct{}, 1), drained: make(chan struct{}), done: make(chan struct{}),
+		measuring: make(chan struct{}, 1), wants: make(chan link.Want, 1), drained: make(chan struct{}), done: make(chan struct{}),
 	}
 }
 
@@ -263,6 +264,8 @@ func (p *Process) follow(r link.Received[link.ToParent]) error {
 		p.redeem(m)
 	case link.Withdraw:
 		p.shared.Withdraw(p, m.Token)
+	case link.Want:
+		p.keepWant(m)
 	case link.Measured:
 		p.keepMeasured(m.Use)
 	case link.Copied:

@@ -40,6 +40,7 @@ func ToWorker(fd int) []link.ToWorker {
 		link.Export{Ahead: true, Stream: f},
 		link.Copy{Number: 9, Stream: f},
 		link.CutCopy{Over: true},
+		link.Room{Number: 3, Granted: true},
 	}
 }
 
@@ -60,6 +61,7 @@ func ToParent(fd int) []link.ToParent {
 		link.Offer{Request: 8, Token: token, Blob: []byte("blob"), File: link.FileOf(fd)},
 		link.Redeem{Request: 9, Token: token},
 		link.Withdraw{Token: token},
+		link.Want{Number: 3, Bytes: 1 << 30},
 		link.Measured{Use: link.Use{PID: 5, Program: "/bin/sh", Devices: []link.DeviceUse{{UUID: [16]byte{1, 2}, Bytes: 1 << 40}}}},
 	}
 }
