@@ -165,7 +165,7 @@ item_states() {
     read -r n why <<<"$(count "$log.moves")"
     grep -q '^@done [1-9][0-9]* 0 ' "$log" && [ "$n" = 2 ] || rc=1
     echo "$mib MiB: $n moves, rounds wrong longest_ms: $(sed -n 's/^@done //p' "$log")${why:+; stays: $why}; in all $(sed -n 's/^# //p' "$log.moves" | tr '\n' ' ')"
-    sed -n 's/.*msg="memory copied while the session runs" /    /p; s/.*msg="session moved".* pause/    still: pause/p' "$log.err"
+    sed -n 's/.*msg="memory copied while the session runs" /    /p; s/.*msg="memory is \(handed over\|copied, not handed over\)"/    \1/p; s/.*msg="session moved".* pause/    still: pause/p' "$log.err"
   done
   return $rc
 }

@@ -93,6 +93,25 @@ type Precopier interface {
 	ExportRunning(fn func(addr, size uint64, r io.Reader) error) error
 }
 
+// Lender is a Session whose memory another process of the same host can take over without copying it.
+type Lender interface {
+	// Lend lists memory of a session that stands still; nil: there is none, or too much of it. The descriptors are the caller's. ExportMemory then leaves
+	// it out, until Keep, or the end of the process.
+	Lend() ([]Lent, error)
+	Keep()
+	// Borrow gives a session that is about to be rebuilt the memory that another has lent. It takes over the descriptors. After an error none of it is used.
+	Borrow([]Lent) error
+	// Borrowed says, when it was rebuilt, whether its allocations lie in that memory.
+	Borrowed() error
+}
+
+// Lent is memory behind addresses of a device.
+type Lent struct {
+	Addr, Size uint64
+	Dev        uint32
+	File       int // descriptor
+}
+
 // ErrGone says that memory was freed.
 var ErrGone = errors.New("memory is gone")
 

@@ -50,7 +50,7 @@ func (w *Worker) exportTo(h *handover, l *leased, warm bool) error {
 	if err := h.send.Still(h.out); err != nil {
 		return err
 	}
-	_, err = h.sendSession(w, snap)
+	_, err = h.sendSession(w, snap, nil)
 	return err
 }
 

@@ -181,9 +181,25 @@ func (h *handover) sendRounds(ctx context.Context, s driver.Session, log *slog.L
 	return errors.Join(h.send.Still(b), b.Flush())
 }
 
-// sendSession sends a session that stands still.
-func (h *handover) sendSession(w *Worker, snap *snapshot) (precopy.Round, error) {
+// sendSession sends a session that stands still. lender: memory was lent, and the other side says whether it takes it.
+func (h *handover) sendSession(w *Worker, snap *snapshot, lender driver.Lender) (precopy.Round, error) {
 	snap.write(h.out)
+	if lender != nil {
+		err := h.out.Flush()
+		if err == nil {
+			err = h.in.Err()
+		}
+		if err != nil {
+			return precopy.Round{}, err
+		}
+		if err := h.receiveVerdict(); err != nil {
+			if h.in.Err() != nil {
+				return precopy.Round{}, err
+			}
+			w.log.Info("memory is copied, not handed over", "reason", err)
+			lender.Keep()
+		}
+	}
 	r, err := h.send.Last(context.Background(), w.session.ExportMemory, h.out)
 	if err != nil {
 		return r, fmt.Errorf("memory: %w", err)

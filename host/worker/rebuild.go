@@ -12,6 +12,7 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver"
 	"causeway/host/schedule/memory"
 	"causeway/host/worker/link"
 	"causeway/host/worker/precopy"
@@ -129,7 +130,18 @@ func (w *Worker) move(h *handover) (last precopy.Round, err error) {
 	if err := h.sendFiles(files); err != nil {
 		return last, fmt.Errorf("descriptors: %w", err)
 	}
-	if last, err = h.sendSession(w, snap); err != nil {
+	lender, err := h.lend(w)
+	if err != nil {
+		return last, fmt.Errorf("lent memory: %w", err)
+	}
+	if lender != nil {
+		defer func() {
+			if err != nil {
+				lender.Keep()
+			}
+		}()
+	}
+	if last, err = h.sendSession(w, snap, lender); err != nil {
 		if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
 			if said := h.receiveVerdict(); said != nil { // the successor refused, and did not wait for the rest
 				return last, fmt.Errorf("successor: %w", said)
@@ -252,9 +264,15 @@ func (s *starter) receive(ctx context.Context, h *handover) (*Worker, mover, err
 	if err != nil {
 		return nil, nil, fmt.Errorf("descriptors: %w", err)
 	}
+	lent, err := h.receiveLent()
+	if err != nil {
+		sys.CloseAll(files)
+		return nil, nil, fmt.Errorf("lent memory: %w", err)
+	}
 	snap, err := readSnapshot(h.in)
 	if err != nil {
 		sys.CloseAll(files)
+		closeLent(lent)
 		return nil, nil, fmt.Errorf("snapshot: %w", err)
 	}
 	carrier, err := s.adoptCarrier(snap, files)
@@ -269,9 +287,17 @@ func (s *starter) receive(ctx context.Context, h *handover) (*Worker, mover, err
 	if err != nil {
 		return nil, nil, err
 	}
+	if len(lent) > 0 {
+		if err := h.borrow(w, lent); err != nil {
+			return nil, nil, err
+		}
+	}
 	w.host.move(true)
 	err = w.restore(snap)
 	w.host.move(false)
+	if l, ok := w.session.(driver.Lender); ok && err == nil {
+		err = l.Borrowed()
+	}
 	if err == nil {
 		err = h.receiveMemory(w)
 	}

@@ -202,7 +202,7 @@ func (s *softSession) tryMove() (*softSession, error) {
 	snap.Leased = &leasedState{}
 	var b bytes.Buffer
 	h := handover{out: state.NewWriter(&b), send: precopy.NewSender(), recv: precopy.NewReceiver(1<<30, maxRanges)}
-	if _, err := h.sendSession(s.w, snap); err != nil {
+	if _, err := h.sendSession(s.w, snap, nil); err != nil {
 		return nil, err
 	}
 	s.close()

@@ -37,6 +37,9 @@ type arenas struct {
 	waits  uint64                     // bytes of dying
 	reach  map[uint32]map[uint32]bool // devices that have memory of a device mapped, beside itself
 
+	lent     bool                // another process takes over what backs the ranges
+	borrowed map[uint64]borrowed // by address; of a session that comes
+
 	variables map[instance][]moduleVar
 	names     map[owner][]string // of variables of code
 	opaque    map[owner]string   // code whose variables cannot be told, and why
@@ -54,6 +57,8 @@ type addressRange struct {
 type backed struct {
 	mem    bind.Mem
 	handle bind.MemGenericAllocationHandle
+	came   bool // from another process, by file
+	file   int
 }
 
 // rangeOf is the range of a device, which is reserved if there is none: around an address, or anywhere for 0.
@@ -98,20 +103,21 @@ func (r *addressRange) Back(at, size uint64) error {
 		return arena.ErrNoAddresses
 	}
 	d := r.s.drv
-	h, res := d.MemCreate(size, allocationProp(r.dev, 0, 0), 0)
+	p, res := r.physical(at, size)
 	if res != cuda.Success {
 		return res
 	}
-	if res = d.MemMap(m, 0, h, 0); res != cuda.Success {
-		d.MemRelease(h)
+	if res = d.MemMap(m, 0, p.handle, 0); res != cuda.Success {
+		r.free(p)
 		return res
 	}
 	if res = d.MemSetAccess(m, r.access()); res != cuda.Success {
 		d.MemUnmap(m)
-		d.MemRelease(h)
+		r.free(p)
 		return res
 	}
-	r.pages[at] = backed{m, h}
+	p.mem = m
+	r.pages[at] = p
 	return nil
 }
 
@@ -132,7 +138,7 @@ func (r *addressRange) Unback(at, _ uint64) {
 	}
 	delete(r.pages, at)
 	r.s.note(r.s.drv.MemUnmap(p.mem))
-	r.s.note(r.s.drv.MemRelease(p.handle))
+	r.s.note(r.free(p))
 }
 
 // allow lets a device reach the memory of another one, as peer access between contexts does for the driver's own.

@@ -201,6 +201,9 @@ func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) er
 	}
 	defer m.close()
 	for ptr, a := range s.allocs {
+		if s.arenas.lent && s.arenaOf(ptr) != nil {
+			continue
+		}
 		if err := m.export(fn, "allocation", ptr, ptr, a.size, a.ctx); err != nil {
 			return err
 		}
