@@ -214,6 +214,20 @@ phase_abort() {
   finish
   until_true 10 released "$(other $at_host)"; row "nothing is left on the other host" ""
 }
+fill() { echo $(($(stat -c %s "$BUILD/tests/13.0-static/rounds") * 100 / 1048576)); }
+# refuses: a migration to $to that has all that to send, 10 MiB a second, ends with less than half of it sent.
+refuses() {
+  local job rc
+  stay_on $at_host timeout 120 virsh -q migrate vm1 --live --bandwidth 10 "$(uri "$to")" tcp://127.0.0.1 >"$tmp/job" 2>&1 & job=$!
+  took=$(ms)
+  while kill -0 $job 2>/dev/null; do
+    on $at_host virsh domjobinfo vm1 --rawstats 2>/dev/null | sed -n 's/^memory_processed: *//p'
+    nap 0.1
+  done >"$tmp/sent"
+  wait $job; rc=$?; took=$(($(ms) - took))
+  sent_mib=$(sort -n "$tmp/sent" | awk 'END { print int($1 / 1048576) }')
+  [ $rc != 0 ] && grep -q canceled "$tmp/job" && is_there && [ "$sent_mib" -lt $(($(fill) / 2)) ]
+}
 kept() { on $at_host "$CAUSEWAY" inspect vm1 >"$tmp/out" && grep -q '^ *stays .*captures' "$tmp/out"; }
 
 # What cannot move is known before; or the other host lacks what the vGPU needs: its hook says so before anything is sent.
@@ -222,9 +236,14 @@ phase_refuse() {
   begin || return
   send '&./rounds captures >/tmp/captures 2>&1'
   guest 'for i in $(seq 300); do grep -q @round /tmp/captures && break; usleep 100000; done; grep -q @round /tmp/captures'; row "a program with a stream that captures" ""
+  guest 'mkdir /tmp/fill; for i in $(seq 100); do cp ./rounds /tmp/fill/$i; done'; row "memory to send" "$(keep fill) MiB"
   until_true 10 kept; row "causeway inspect says what keeps the VM here" "$(keep sed -n 's|^ *stays *||p' "$tmp/out")"
-  ! vm migrate --live "$(uri "$to")" tcp://127.0.0.1 >/dev/null && is_there; row "virsh migrate is refused, the VM runs on" "$took ms: $(keep said)"
+  refuses; row "virsh migrate is called off at once, the VM runs on" "$took ms, $sent_mib MiB sent: $(keep grep -m1 . "$tmp/job")" || sed 's/^/        | /' "$tmp/job"
+  until_true 10 grep -q 'called off.*captures' "$logs/$at_host/causewayd.log" && grep -q 'a migration begins that will fail.*captures' "$logs/$at_host/vm1/gpu0.log"
+  row "causewayd's log and the vGPU's say why" "$(keep sed -n 's/.*called off.*why="\(.*\)".*/\1/p' "$logs/$at_host/causewayd.log" | tail -n 1)"
+  kept; row "and causeway inspect" ""
   guest 'kill $!; wait $!; grep "^@done [1-9][0-9]* 0 " /tmp/captures'; row "the program, too" ""
+  guest 'rm -r /tmp/fill'
   end "${causewayd[$to]}"; causewayd[$to]=
   ! vm migrate --live --persistent --undefinesource "$(uri "$to")" tcp://127.0.0.1 >/dev/null && is_there && grep -q 'causewayd does not run' "$tmp/out"
   row "$to has no causewayd: refused at once" "$took ms: $(keep sed -n '/causeway: hook: /{s/.*causeway: hook: //p;q}' "$tmp/out")"

@@ -26,6 +26,7 @@ type conn struct {
 	sock  *net.UnixConn
 	done  chan struct{} // closed when everything of the front end is gone
 	hears func(connected bool)
+	logs  func()
 	other Mirror
 
 	features  uint64 // acknowledged
@@ -37,7 +38,7 @@ type conn struct {
 
 func newConn(s *Server, sock *net.UnixConn) *conn {
 	n := s.dev.Queues()
-	return &conn{mem: s.mem, dev: s.dev, log: s.log, sock: sock, done: make(chan struct{}), hears: s.hears, other: s.other, rings: make([]vring, n), maxQueues: n}
+	return &conn{mem: s.mem, dev: s.dev, log: s.log, sock: sock, done: make(chan struct{}), hears: s.hears, logs: s.logs, other: s.other, rings: make([]vring, n), maxQueues: n}
 }
 
 // routine serves the front end until it disconnects, breaks the protocol, or ctx ends.
@@ -145,25 +146,16 @@ func (c *conn) setFeatures(m *message) ([]byte, error) {
 	if bad := f &^ Features; bad != 0 {
 		return nil, fmt.Errorf("features %#x were not offered: %w", bad, ErrProtocol)
 	}
-	c.foretell(f)
+	begins := f&FeatureLogAll != 0 && c.features&FeatureLogAll == 0 && slices.ContainsFunc(c.rings, func(v vring) bool { return v.running })
 	c.features = f
 	c.mem.logging.Store(f&FeatureLogAll != 0)
+	if begins {
+		c.logs()
+	}
 	for i := range c.rings {
 		c.update(i)
 	}
 	return nil, nil
-}
-
-// foretell says, when a front end begins to log the writes of running rings, what its migration will end with. It cannot be told: QEMU 10 aborts if
-// these features are refused, and does not look at what the answer to SET_LOG_BASE holds.
-func (c *conn) foretell(features uint64) {
-	d, ok := c.dev.(Movable)
-	if !ok || features&FeatureLogAll == 0 || c.features&FeatureLogAll != 0 || !slices.ContainsFunc(c.rings, func(v vring) bool { return v.running }) {
-		return
-	}
-	if err := d.Movable(); err != nil {
-		c.log.Warn("a migration begins that will fail", "error", err)
-	}
 }
 
 func (c *conn) getProtocolFeatures(*message) ([]byte, error) {

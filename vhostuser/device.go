@@ -36,13 +36,6 @@ type StateHandler interface {
 	Load(r io.Reader) error
 }
 
-// A Movable is a Device that can say when a front end begins to log writes, which is when a migration starts, that it cannot be moved now, and why.
-// The front end waits, with its VM running.
-type Movable interface {
-	Device
-	Movable() error
-}
-
 // A Leaver is a Device that hears when the front end has gone, before the queues stop for the last time: nobody comes back to them.
 type Leaver interface {
 	Device

@@ -18,6 +18,9 @@ type Options struct {
 	Logger *slog.Logger // nil: slog.Default()
 	// Front hears that a front end has connected, or that everything of it is gone. nil: nobody does.
 	Front func(connected bool)
+	// Logging hears that a front end begins to log what is written for running rings, as QEMU does when a migration starts; Memory.Logging says how long.
+	// QEMU 10 cannot be told no here: it aborts if these features are refused, and does not look at what the answer to SET_LOG_BASE holds. nil: nobody does.
+	Logging func()
 	// Mirror hears what the front end says, for a Standby in another process. nil: there is none.
 	Mirror Mirror
 }
@@ -28,6 +31,7 @@ type Server struct {
 	dev   Device
 	log   *slog.Logger
 	hears func(connected bool)
+	logs  func()
 	other Mirror
 
 	mu     sync.Mutex
@@ -42,10 +46,13 @@ func NewServer(mem *Memory, dev Device, o Options) *Server {
 	if o.Front == nil {
 		o.Front = func(bool) {}
 	}
+	if o.Logging == nil {
+		o.Logging = func() {}
+	}
 	if o.Mirror == nil {
 		o.Mirror = noMirror{}
 	}
-	return &Server{mem: mem, dev: dev, log: o.Logger, hears: o.Front, other: o.Mirror}
+	return &Server{mem: mem, dev: dev, log: o.Logger, hears: o.Front, logs: o.Logging, other: o.Mirror}
 }
 
 // Listen opens a listening socket at path. A socket that nobody serves any more is replaced.

@@ -181,5 +181,10 @@ func (c *Client) Status(ctx context.Context) (s Status, err error) {
 	return s, c.Do(ctx, http.MethodGet, "/v1/status", nil, &s)
 }
 
+// Stays waits at a device process for a migration, with a higher number than after, that will fail because of what cannot move.
+func (c *Client) Stays(ctx context.Context, after uint64) (s Stays, err error) {
+	return s, c.Do(ctx, http.MethodGet, "/v1/stays?after="+strconv.FormatUint(after, 10), nil, &s)
+}
+
 // Socket is causewayd's below a run directory.
 func Socket(run string) string { return filepath.Join(run, DaemonSocket) }

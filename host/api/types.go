@@ -217,6 +217,12 @@ type Version struct {
 	Started time.Time `json:"started"`
 }
 
+// Stays is what keeps a VM from the migration that is under way.
+type Stays struct {
+	Number uint64 `json:"number"` // of such migrations so far
+	Why    string `json:"why"`    // objects and processes, by name
+}
+
 // Error is what went wrong, for people.
 type Error struct {
 	Status int    `json:"-"`

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -34,6 +35,27 @@ func hookCommand() *cobra.Command {
 		},
 	}
 	node.registerRun(qemu)
-	hook.AddCommand(qemu)
+	callOff := &cobra.Command{
+		Use:   "call-off DOMAIN",
+		Short: "causewayd's: calls off the migration of a domain that cannot succeed",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := libvirt.OpenMovable("", args[0])
+			if errors.Is(err, libvirt.ErrNoLibvirt) {
+				err = becomeLibvirt()
+			}
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			ctx, cancel := context.WithTimeout(cmd.Context(), callOffLimit)
+			defer cancel()
+			return d.CallOff(ctx)
+		},
+	}
+	hook.AddCommand(qemu, callOff)
 	return hook
 }
+
+// callOffLimit bounds how long libvirt may refuse to call a migration off, which it does until that has begun for it.
+const callOffLimit = 10 * time.Second

@@ -40,6 +40,7 @@ func (d *Daemon) launch(ctx context.Context, v *vgpu, gpu string) error {
 	d.mu.Unlock()
 	d.wg.Go(func() { d.routineWatch(v, p) })
 	d.wg.Go(func() { d.routineDeparts(v, p) })
+	d.wg.Go(func() { d.routineStays(v, p) })
 	if err := writeJSON(recordPath(d.run, spec), &rec); err != nil {
 		return fmt.Errorf("write down the vGPU: %w", err)
 	}

@@ -105,6 +105,7 @@ func (d *Daemon) findAgain(ctx context.Context, vm, name string) {
 	if rec.Swap {
 		d.wg.Go(func() { d.routineRoom(v, proc) })
 	}
+	d.wg.Go(func() { d.routineStays(v, proc) })
 }
 
 func (d *Daemon) add(v *vgpu) {

@@ -32,6 +32,7 @@ func (d *Device) ServeControl(ctx context.Context, ln *net.UnixListener, stop fu
 		d.Look()
 		reply(w, d.Status())
 	})
+	mux.HandleFunc("GET /v1/stays", func(w http.ResponseWriter, r *http.Request) { d.serveStays(ctx, w, r) })
 	mux.HandleFunc("PUT /v1/limits", func(w http.ResponseWriter, r *http.Request) {
 		var c api.Change
 		dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostBody))

@@ -85,6 +85,7 @@ type Device struct {
 
 	began     time.Time
 	connected atomic.Bool // a front end is
+	looking   atomic.Bool // whether a VM that moves can
 
 	departs    chan struct{}           // a migration has begun: for who waits for that
 	out        atomic.Pointer[copyOut] // nil: no memory goes ahead
@@ -100,6 +101,7 @@ type Device struct {
 	at         *Place
 	relocation progress
 	rooms      rooms
+	stays      stays
 	limits     api.Limits
 	member     *schedule.Membership // nil: none
 	admitted   int                  // sessions that count
@@ -163,12 +165,6 @@ func New(o Options) (*Device, error) {
 			}
 		},
 		OnReset: func() { d.log.Info("VM was reset") },
-		OnMigration: func() {
-			select {
-			case d.departs <- struct{}{}:
-			default: // nobody has heard of the last
-			}
-		},
 	})
 	if err != nil {
 		return nil, err
@@ -184,7 +180,7 @@ func (d *Device) Serve(ctx context.Context, ln *net.UnixListener) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { d.routineTick(tick) })
 	wg.Go(func() { d.routineAudit(tick) })
-	o := vhostuser.Options{Logger: d.log, Front: d.connected.Store}
+	o := vhostuser.Options{Logger: d.log, Front: d.connected.Store, Logging: func() { d.begins(tick) }}
 	if d.opts.Keeper != nil {
 		o.Mirror = d.opts.Keeper
 	}

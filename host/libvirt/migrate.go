@@ -2,6 +2,7 @@ package libvirt
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -10,7 +11,12 @@ type Movable interface {
 	Domain
 	// Migrate moves the domain while it runs, with its definition if it has one. With an error it runs on where it was. The end of ctx calls it off.
 	Migrate(ctx context.Context, m Migration, progress func(Job)) error
+	// CallOff ends the migration, save or snapshot that is under way, whoever has begun it; ErrNoJob: there is none.
+	CallOff(ctx context.Context) error
 }
+
+// ErrNoJob says that nothing of the domain is under way that could be called off.
+var ErrNoJob = errors.New("libvirt has no migration of the domain under way")
 
 // Migration is where and how a domain moves.
 type Migration struct {

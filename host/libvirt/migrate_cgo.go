@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"libvirt.org/go/libvirt"
@@ -78,6 +79,32 @@ func (d *realDomain) Migrate(ctx context.Context, m Migration, progress func(Job
 			if over == nil && errors.Is(ctx.Err(), context.Canceled) {
 				_ = d.dom.AbortJob() // again: the job may not have begun then
 			}
+		}
+	}
+}
+
+// callOffLook is how soon libvirt is asked again.
+const callOffLook = 100 * time.Millisecond
+
+// sending are the jobs that need the state of all devices.
+var sending = []libvirt.DomainJobOperationType{libvirt.DOMAIN_JOB_OPERATION_MIGRATION_OUT, libvirt.DOMAIN_JOB_OPERATION_SAVE, libvirt.DOMAIN_JOB_OPERATION_SNAPSHOT, libvirt.DOMAIN_JOB_OPERATION_DUMP}
+
+// CallOff implements Movable. QEMU begins a job before libvirt lets it be aborted.
+func (d *realDomain) CallOff(ctx context.Context) error {
+	for {
+		j, err := d.dom.GetJobStats(0)
+		if err == nil && (j.Type == libvirt.DOMAIN_JOB_NONE || !slices.Contains(sending, j.Operation)) {
+			err = ErrNoJob
+		} else if err == nil {
+			err = d.dom.AbortJob()
+		}
+		if err == nil || errors.Is(err, ErrNoJob) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("libvirt: %w", plain(err))
+		case <-time.After(callOffLook):
 		}
 	}
 }

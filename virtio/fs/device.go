@@ -33,8 +33,6 @@ type Options struct {
 	// OnReset is called after the guest was reset and all handles were released; OnDisconnect likewise after the
 	// front end went away. Both on the connection's goroutine.
 	OnReset, OnDisconnect func()
-	// OnMigration is called when the front end begins to log what is written while rings run: a migration begins, or a snapshot of memory.
-	OnMigration func()
 }
 
 // Device is a virtio-fs device. It implements vhostuser.Device and vhostuser.StateHandler.

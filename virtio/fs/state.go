@@ -61,11 +61,8 @@ type savedHandle struct {
 // moveLook bounds how long the guest stands while its handles are asked whether they can move.
 const moveLook = 300 * time.Millisecond
 
-// Movable implements vhostuser.Movable.
+// Movable says why Save would fail now, as far as handles know within a moment; nil: nothing is known.
 func (d *Device) Movable() error {
-	if d.opts.OnMigration != nil {
-		d.opts.OnMigration()
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), moveLook)
 	defer cancel()
 	hs := d.allHandles()

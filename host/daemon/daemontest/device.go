@@ -35,6 +35,10 @@ const (
 	UUIDEnv = "FAKE_DEVICE_UUID"
 	// FillEnv names a file that it writes until the disk is full.
 	FillEnv = "FAKE_DEVICE_FILL"
+	// StaysEnv: a migration of its VM is under way that will fail, for this reason.
+	StaysEnv = "FAKE_DEVICE_STAYS"
+	// CalledOffEnv names a file that gets a line for each migration that is called off; without it none is.
+	CalledOffEnv = "FAKE_CALLED_OFF"
 	// CountEnv names a file that gets a line for each start.
 	CountEnv = "FAKE_DEVICE_COUNT"
 )
@@ -50,6 +54,8 @@ func Main() {
 		err = runDevice(os.Args[2:])
 	case "scheduler":
 		err = runScheduler(os.Args[2:])
+	case "hook":
+		err = appendLine(os.Getenv(CalledOffEnv))
 	default:
 		return
 	}
@@ -169,6 +175,13 @@ func (d *device) serve(socket, control string) error {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		_ = json.NewEncoder(w).Encode(d.status)
+	})
+	mux.HandleFunc("GET /v1/stays", func(w http.ResponseWriter, r *http.Request) {
+		if why := os.Getenv(StaysEnv); why != "" && r.URL.Query().Get("after") == "0" {
+			_ = json.NewEncoder(w).Encode(api.Stays{Number: 1, Why: why})
+			return
+		}
+		<-r.Context().Done()
 	})
 	mux.HandleFunc("PUT /v1/limits", d.setLimits)
 	mux.HandleFunc("POST /v1/move", d.move)

@@ -1,0 +1,73 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"os/exec"
+	"strings"
+	"time"
+
+	"causeway/host/api"
+	"causeway/host/daemon/process"
+)
+
+/*
+A migration of a VM with CUDA programs that cannot move fails at its very end. The VM's device process sees it begin, and says so to whoever waits; libvirt is then asked to
+call it off, by a child that is built with libvirt, before much memory was sent.
+*/
+
+// Times.
+const (
+	staysAgain   = time.Second      // a device process that does not answer is asked again
+	callOffLimit = 15 * time.Second // libvirt may be busy with the job that is to end
+)
+
+// routineStays waits for migrations of a vGPU's VM that will fail, until its process or we end.
+func (d *Daemon) routineStays(v *vgpu, p *process.Process) {
+	ctx, cancel := context.WithCancel(d.closing)
+	defer cancel()
+	go func() {
+		defer cancel()
+		select {
+		case <-p.Done():
+		case <-ctx.Done():
+		}
+	}()
+	rec, _ := d.copyOf(v)
+	c := api.NewClient(rec.Spec.ControlPath(d.run))
+	defer c.Close()
+	for after := uint64(0); ctx.Err() == nil; {
+		s, err := c.Stays(ctx, after)
+		if err == nil {
+			after = s.Number
+			d.callOff(ctx, &rec.Spec, shortened(s.Why))
+			continue
+		}
+		var answer *api.Error
+		if errors.As(err, &answer) && answer.Status == http.StatusNotFound {
+			return // a device process of an earlier version
+		}
+		select {
+		case <-time.After(staysAgain):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// callOff ends the migration of a VM.
+func (d *Daemon) callOff(ctx context.Context, s *api.Spec, why string) {
+	log := d.log.With("vm", s.VM, "vgpu", s.Key(), "why", why)
+	ctx, cancel := context.WithTimeout(ctx, callOffLimit)
+	defer cancel()
+	var said bytes.Buffer
+	cmd := exec.CommandContext(ctx, d.opt.Program, "hook", "call-off", s.VM)
+	cmd.Stdout, cmd.Stderr = &limitedWriter{&said, mostCrash}, &limitedWriter{&said, mostCrash}
+	err := cmd.Run()
+	if err != nil {
+		log.Warn("a migration that will fail goes on: libvirt does not call it off", "error", err, "said", shortened(strings.TrimSpace(said.String())))
+		return
+	}
+	log.Warn("a migration that would have failed was called off")
+}

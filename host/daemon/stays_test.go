@@ -1,0 +1,25 @@
+package daemon_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"causeway/host/daemon/daemontest"
+)
+
+// TestCallOff: a migration of which a device process says that it will fail is called off, once, and the log says why; one that libvirt does not call off goes on.
+func TestCallOff(t *testing.T) {
+	for name, calledOff := range map[string]string{"a migration that would have failed was called off": filepath.Join(t.TempDir(), "off"), "libvirt does not call it off": ""} {
+		t.Setenv(daemontest.CalledOffEnv, calledOff)
+		h := newHost(t, daemontest.Soft(1<<30)).env(daemontest.StaysEnv, "process 7: a stream captures")
+		h.start()
+		h.ensure(one)
+		until(t, name, func() bool { return h.log.has(name) && h.log.has("process 7: a stream captures") })
+		if b, err := os.ReadFile(calledOff); calledOff != "" && (err != nil || strings.Count(string(b), "\n") != 1) {
+			t.Errorf("called off: %q, %v", b, err)
+		}
+		h.stop()
+	}
+}

@@ -1,0 +1,102 @@
+package device
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"causeway/host/api"
+)
+
+/*
+A migration of a VM with programs that cannot move runs to its end and fails there. QEMU cannot be told before, but libvirt can call it off: so the device looks, from
+the moment at which QEMU begins to log writes until that ends, and says what it finds to whoever waits for it, which is causewayd.
+*/
+
+// How often it is looked while a VM moves, first and then. What is seen twice in a row is said: a capture may be over in a moment.
+const (
+	staysFirst = 250 * time.Millisecond
+	staysAgain = time.Second
+)
+
+// stays is what keeps the VM from the migration that is under way. Device.mu guards it.
+type stays struct {
+	number uint64 // of migrations of which it was said
+	why    string
+	told   chan struct{} // closed when it is said; nil: nobody waits
+}
+
+// begins hears of a migration that begins, or a snapshot of memory: it looks whether the VM can move, as long as that lasts.
+func (d *Device) begins(ctx context.Context) {
+	select {
+	case d.departs <- struct{}{}:
+	default: // nobody has heard of the last
+	}
+	if !d.looking.CompareAndSwap(false, true) {
+		return
+	}
+	d.ending.Add(1)
+	go func() {
+		defer d.ending.Done()
+		defer d.looking.Store(false)
+		d.routineStays(ctx)
+	}()
+}
+
+func (d *Device) routineStays(ctx context.Context) {
+	seen := false
+	for d.mem.Logging() {
+		err := d.fs.Movable()
+		if err != nil && seen {
+			d.log.Warn("a migration begins that will fail", "error", err)
+			d.tell(err.Error())
+			return
+		}
+		nap := staysAgain
+		if seen = err != nil; seen {
+			nap = staysFirst
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(nap):
+		}
+	}
+}
+
+func (d *Device) tell(why string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stays.number++
+	d.stays.why = why
+	if d.stays.told != nil {
+		close(d.stays.told)
+		d.stays.told = nil
+	}
+}
+
+// serveStays answers GET /v1/stays?after=NUMBER, when a migration with a higher number is under way that will fail.
+func (d *Device) serveStays(ctx context.Context, w http.ResponseWriter, r *http.Request) {
+	after, _ := strconv.ParseUint(r.URL.Query().Get("after"), 10, 64) // nothing: any
+	for {
+		d.mu.Lock()
+		now := api.Stays{Number: d.stays.number, Why: d.stays.why}
+		if d.stays.told == nil {
+			d.stays.told = make(chan struct{})
+		}
+		told := d.stays.told
+		d.mu.Unlock()
+		if now.Number > after && d.mem.Logging() {
+			reply(w, now)
+			return
+		}
+		select {
+		case <-told:
+		case <-r.Context().Done():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
