@@ -39,7 +39,7 @@ const (
 	mostCopyData = 128 << 10
 	mostCopyText = 4096
 	tokenSize    = 16
-	openSize     = tokenSize + 3*4
+	openSize     = tokenSize + 3*4 + 8
 	sealSize     = 8 + 4
 )
 
@@ -89,7 +89,7 @@ type helloBody struct {
 }
 
 // copyVersion is that of frames and of the stream in them.
-const copyVersion = 1
+const copyVersion = 2
 
 func (d *Device) copyHello() helloBody {
 	here := d.place()

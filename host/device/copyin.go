@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"causeway/host/api"
+	"causeway/host/worker/link"
 	"causeway/virtio/fs"
 )
 
@@ -238,6 +239,10 @@ func (d *Device) follows(conn io.Writer, f copyFrame) error {
 // arrives makes a session whose worker waits for what comes ahead.
 func (d *Device) arrives(f copyFrame) error {
 	n := func(i int) uint32 { return binary.LittleEndian.Uint32(f.body[tokenSize+4*i:]) }
+	base := binary.LittleEndian.Uint64(f.body[tokenSize+3*4:])
+	if base != 0 && !link.ValidBase(base) {
+		return fmt.Errorf("%w: mappings that begin at %#x", errCopyFrame, base)
+	}
 	opened, errno := d.Open(fs.Caller{UID: n(0), GID: n(1), PID: n(2)})
 	if errno != 0 {
 		return fmt.Errorf("%w: %w", errElsewhere, errno)
@@ -245,6 +250,7 @@ func (d *Device) arrives(f copyFrame) error {
 	s := opened.(*session)
 	var a *arrival
 	err := s.onRoutine(func() (err error) {
+		s.base = base
 		a, err = s.expect()
 		return err
 	})

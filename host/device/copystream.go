@@ -112,6 +112,7 @@ func (o *copyOut) open(s *session, p workerProcess) (x *outStream, theirs int, e
 	for _, n := range []uint32{s.caller.UID, s.caller.GID, s.caller.PID} {
 		b = binary.LittleEndian.AppendUint32(b, n)
 	}
+	b = binary.LittleEndian.AppendUint64(b, s.base)
 	if err := o.write(copyOpen, x.id, b); err != nil {
 		_ = unix.Close(theirs)
 		return nil, -1, err

@@ -10,6 +10,7 @@ import (
 	"causeway/cuda/wire"
 	"causeway/host/device"
 	"causeway/host/worker/link"
+	"causeway/virtio/fs/fstest"
 )
 
 // nestedGPU is a value of gpuEnv: the back end of real GPUs, whose driver is our own library. That takes memory to be registered in one piece only.
@@ -198,6 +199,48 @@ func TestMoveOnGPU(t *testing.T) {
 		a.check(t)
 		b.check(t)
 		t.Logf("round %d: %d bytes", round, len(state))
+	}
+	if err := errors.Join(a.Close(), b.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPreCopyOnGPU: of memory that went ahead only what changed since comes with the VM's state, there and back.
+func TestPreCopyOnGPU(t *testing.T) {
+	hosts := []*vm{movingVM(t), movingVM(t)}
+	if err := hosts[1].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	hosts[1].Guest = nil
+	v := hosts[0]
+	a, b := tally(t, v, 1), tally(t, v, 2)
+	for round := range 4 {
+		from, to := hosts[round%2], hosts[(round+1)%2]
+		c := precopy(t, from, to, device.CopyOptions{})
+		a.check(t)
+		c.ready(t, 2)
+		front, err := fstest.Await(to.socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		logs(t, v)
+		b.check(t)
+		state := save(t, v)
+		if len(state) > largeSize {
+			t.Errorf("round %d: the state has %d bytes, although %d went ahead", round, len(state), c.status().Total)
+		}
+		left, err := v.MoveTo(front, state)
+		if err != nil {
+			t.Fatal(round, err)
+		}
+		left.Close()
+		c.cut()
+		if err := v.StartRings(); err != nil {
+			t.Fatal(err)
+		}
+		a.check(t)
+		b.check(t)
+		t.Logf("round %d: %d bytes ahead, a state of %d", round, from.device.Status().Copied, len(state))
 	}
 	if err := errors.Join(a.Close(), b.Close()); err != nil {
 		t.Error(err)

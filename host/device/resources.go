@@ -157,7 +157,7 @@ func (s *session) config() link.Config {
 	cfg.Carrier = link.CarrierLeased
 	cfg.Peer = s.peer()
 	cfg.MemoryLimit = s.dev.budget.Limit()
-	if s.base == 0 {
+	if s.base == 0 && cfg.Base != 0 {
 		s.base = cfg.Base
 	}
 	cfg.Base, cfg.Migratable = s.base, cfg.Migratable || s.base != 0

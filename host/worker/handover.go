@@ -165,6 +165,9 @@ func (h *handover) sendRounds(ctx context.Context, s driver.Session, log *slog.L
 	b := bufio.NewWriterSize(h, 256<<10)
 	pace := precopy.Pace{Pause: precopyPause, Most: precopyRounds}
 	p, ok := s.(driver.Precopier)
+	if _, lends := s.(driver.Lender); lends {
+		ok = false // the memory itself goes
+	}
 	for n := 1; ok; n++ {
 		begin := time.Now()
 		r, err := h.send.Round(ctx, p.ExportRunning, b)

@@ -37,6 +37,7 @@ type arenas struct {
 	waits  uint64                     // bytes of dying
 	reach  map[uint32]map[uint32]bool // devices that have memory of a device mapped, beside itself
 
+	running  running
 	lent     bool                // another process takes over what backs the ranges
 	borrowed map[uint64]borrowed // by address; of a session that comes
 
@@ -247,6 +248,7 @@ func resultOf(err error) cuda.Result {
 // giveBack frees memory of a range: at once if it is large and no capture forbids to wait, else behind the next synchronisation.
 func (s *session) giveBack(r *addressRange, m allocation) cuda.Result {
 	addr := m.at.Value()
+	s.arenas.running.ends(addr)
 	s.arenas.dying = append(s.arenas.dying, addr)
 	s.arenas.waits += m.size
 	if m.size < arena.Large && s.arenas.waits < mostDying {

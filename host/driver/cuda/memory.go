@@ -52,6 +52,9 @@ func (s *session) booked(c *wire.Call, a allocation) uint64 {
 	ptr := a.at.Value()
 	s.refund(s.allocs[ptr].size) // what lay there before has gone with its context
 	s.allocs[ptr] = a
+	if r := s.arenaOf(ptr); r != nil {
+		s.arenas.running.lives(ptr, block{a.size, r.all, r.dev})
+	}
 	s.unshare(shareMemory, ptr)
 	s.unshare(sharePointer, ptr)
 	if !c.Replay {
@@ -67,6 +70,7 @@ func (s *session) forgetMemory(ctx uint32) {
 		if a.ctx == ctx && !a.pooled {
 			s.refund(a.size)
 			delete(s.allocs, ptr)
+			s.arenas.running.ends(ptr)
 			gone = append(gone, a)
 		}
 	}

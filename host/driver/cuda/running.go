@@ -1,0 +1,162 @@
+package cuda
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"runtime"
+	"slices"
+	"sync"
+
+	"causeway/cuda"
+	"causeway/host/driver"
+	"causeway/host/driver/cuda/arena"
+	"causeway/host/driver/cuda/bind"
+)
+
+var _ driver.Precopier = (*session)(nil)
+
+// running is memory that can be read while the session works: allocations of its ranges. Other memory moves when the session stands still.
+type running struct {
+	mu   sync.RWMutex // held for reading while the GPU reads, for writing while memory is put behind addresses or taken away
+	live map[uint64]block
+}
+
+// block is an allocation of a range.
+type block struct {
+	size uint64
+	all  bind.Mem // the range
+	dev  uint32
+}
+
+// lives notes an allocation of a range, or its end.
+func (r *running) lives(ptr uint64, b block) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.live == nil {
+		r.live = map[uint64]block{}
+	}
+	r.live[ptr] = b
+}
+
+func (r *running) ends(ptr uint64) {
+	r.mu.Lock()
+	delete(r.live, ptr)
+	r.mu.Unlock()
+}
+
+// ExportRunning implements driver.Precopier. Its copies have a stream of their own, in the primary context.
+func (s *session) ExportRunning(fn func(addr, size uint64, r io.Reader) error) error {
+	runtime.LockOSThread() // which has contexts current
+	r := &s.arenas.running
+	r.mu.RLock()
+	list := maps.Clone(r.live)
+	r.mu.RUnlock()
+	readers := map[uint32]*runningReader{}
+	defer func() {
+		for _, x := range readers {
+			x.close()
+		}
+		s.drv.CtxSetCurrent(bind.Context{})
+		runtime.UnlockOSThread()
+	}()
+	for _, ptr := range slices.Sorted(maps.Keys(list)) {
+		b := list[ptr]
+		x := readers[b.dev]
+		if x == nil {
+			var err error
+			if x, err = s.newRunningReader(b.dev); err != nil {
+				return err
+			}
+			readers[b.dev] = x
+		}
+		if err := fn(ptr, b.size, &runningBlock{x: x, ptr: ptr, block: b}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runningReader copies from a device on a thread of its own.
+type runningReader struct {
+	s      *session
+	dev    uint32
+	ctx    bind.Context
+	stream bind.Stream
+	buf    bind.Registered
+}
+
+func (s *session) newRunningReader(dev uint32) (*runningReader, error) {
+	ctx, res := s.drv.DevicePrimaryCtxRetain(dev)
+	if res != cuda.Success {
+		return nil, fmt.Errorf("a context to copy in: %w", res)
+	}
+	x := &runningReader{s: s, dev: dev, ctx: ctx}
+	if res = s.drv.CtxSetCurrent(ctx); res == cuda.Success {
+		x.stream, res = s.drv.StreamCreateWithPriority(cuda.StreamNonBlocking, 0)
+	}
+	if res == cuda.Success {
+		if x.buf, res = s.drv.AllocHost(pieceSize); res == cuda.Success {
+			return x, nil
+		}
+		s.drv.StreamDestroy(x.stream)
+	}
+	s.drv.DevicePrimaryCtxRelease(dev)
+	return nil, fmt.Errorf("to copy while the session works: %w", res)
+}
+
+func (x *runningReader) close() {
+	x.s.drv.CtxSetCurrent(x.ctx)
+	x.s.drv.FreeHost(x.buf)
+	x.s.drv.StreamDestroy(x.stream)
+	x.s.drv.DevicePrimaryCtxRelease(x.dev)
+}
+
+// runningBlock reads an allocation that may be written, or freed, meanwhile.
+type runningBlock struct {
+	x    *runningReader
+	ptr  uint64
+	done uint64
+	rest []byte
+	block
+}
+
+// Read implements io.Reader.
+func (b *runningBlock) Read(p []byte) (int, error) {
+	if len(b.rest) == 0 {
+		n := min(b.size-b.done, pieceSize)
+		if n == 0 {
+			return 0, io.EOF
+		}
+		if err := b.fetch(n); err != nil {
+			return 0, err
+		}
+		b.done += n
+	}
+	n := copy(p, b.rest)
+	b.rest = b.rest[n:]
+	return n, nil
+}
+
+func (b *runningBlock) fetch(n uint64) error {
+	r, d := &b.x.s.arenas.running, b.x.s.drv
+	r.mu.RLock() // its pages go under it
+	defer r.mu.RUnlock()
+	if r.live[b.ptr] != b.block {
+		return driver.ErrGone
+	}
+	from, ok := b.all.From(b.ptr+b.done, n)
+	to, _ := b.x.buf.Host().Slice(0, n)
+	if !ok {
+		return arena.ErrNoAddresses
+	}
+	res := d.CtxSetCurrent(b.x.ctx)
+	if res == cuda.Success {
+		res = d.MemcpyDtoHAsync(to, from, b.x.stream)
+	}
+	if res == cuda.Success {
+		res = d.StreamSynchronize(b.x.stream)
+	}
+	b.rest = to.Bytes()
+	return errorOf(res)
+}
