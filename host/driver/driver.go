@@ -112,6 +112,13 @@ type Lent struct {
 	File       int // descriptor
 }
 
+// Pinner is a Session that copies straight to and from memory of this process that the GPU reaches: what readers are asked to fill, and what
+// fills memory, may lie there.
+type Pinner interface {
+	// Pin has the GPU reach mem, which is outside of Go's heap and stays until release. The worker calls both like an operation.
+	Pin(mem []byte) (release func(), err error)
+}
+
 // ErrGone says that memory was freed.
 var ErrGone = errors.New("memory is gone")
 

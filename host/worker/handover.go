@@ -25,7 +25,8 @@ type handover struct {
 	in   *state.Reader
 	send *precopy.Sender
 	recv *precopy.Receiver
-	idle bool // nothing may come for as long as the other end wants
+	win  *window // for both; nil: there is none
+	idle bool    // nothing may come for as long as the other end wants
 }
 
 // handoverLimit bounds one step of a peer that has hung.
@@ -92,7 +93,10 @@ func (h *handover) getReady(warmUp func()) error {
 	return err
 }
 
-func (h *handover) close() { _ = h.conn.Close() }
+func (h *handover) close() {
+	_ = h.conn.Close()
+	h.win.close()
+}
 
 // fileBatch is how many descriptors one byte of the stream carries.
 const fileBatch = 200

@@ -67,6 +67,18 @@ func (s *starter) rebuild(w *Worker, stream int) error {
 		failed = h.announce(s.warm)
 	}
 	if err == nil && failed == nil {
+		failed = h.openWindow()
+	}
+	if err == nil && failed == nil {
+		err = w.onLoop(func() error {
+			if err := h.win.pin(w.session); err != nil {
+				s.log.Debug("copies of the session's memory go by way of the worker's", "error", err)
+			}
+			return nil
+		})
+		defer func() { _ = w.onLoop(func() error { h.win.unpin(); return nil }) }()
+	}
+	if err == nil && failed == nil {
 		failed = h.sendRounds(context.Background(), w.session, s.log)
 	}
 	if err == nil && failed == nil {
@@ -220,7 +232,11 @@ func (s *starter) adopt(ctx context.Context, stream int) error {
 		return err
 	}
 	defer h.close()
-	if err := h.getReady(s.warmUp); err != nil {
+	err = h.getReady(s.warmUp)
+	if err == nil {
+		err = h.takeWindow()
+	}
+	if err != nil {
 		return errors.Join(err, s.link.Send(adopted(err)))
 	}
 	if err := s.sealed(); err != nil {
@@ -299,7 +315,11 @@ func (s *starter) receive(ctx context.Context, h *handover) (*Worker, mover, err
 		err = l.Borrowed()
 	}
 	if err == nil {
+		if failed := h.win.pin(w.session); failed != nil {
+			s.log.Debug("copies of the session's memory go by way of the worker's", "error", failed)
+		}
 		err = h.receiveMemory(w)
+		h.win.unpin()
 	}
 	if err != nil {
 		return nil, nil, err

@@ -51,6 +51,7 @@ type session struct {
 	budget        driver.Budget
 	pooling       pooling
 	arenas        arenas
+	shown         bind.Registered // of Pin, none: zero
 	regions       map[uint32]registration
 	detached      []uint32    // regions that are registered again as soon as there is a context
 	lingering     []lingering // contexts that the guest has ended and the driver not yet

@@ -73,111 +73,6 @@ func (s *session) Movable() error {
 
 func keysOf[V any](m map[uint32]V) []uint32 { return slices.Sorted(maps.Keys(m)) }
 
-// mover copies between the GPU and a stream of bytes, through host memory.
-type mover struct {
-	s     *session
-	buf   bind.Host
-	close func()
-}
-
-// pinnedMover is for many pieces, through memory that the GPU reaches, which takes long to make.
-func (s *session) pinnedMover() (*mover, error) {
-	if res := s.anyContext(0); res != cuda.Success {
-		return nil, fmt.Errorf("a context to copy in: %w", res)
-	}
-	buf, res := s.drv.AllocHost(pieceSize)
-	if res != cuda.Success {
-		return nil, fmt.Errorf("memory to copy through: %w", res)
-	}
-	return &mover{s, buf.Host(), func() { s.drv.FreeHost(buf) }}, nil
-}
-
-// plainMover is for one piece of at most pieceSize bytes.
-func (s *session) plainMover(size uint64) (*mover, error) {
-	if res := s.anyContext(0); res != cuda.Success {
-		return nil, fmt.Errorf("a context to copy in: %w", res)
-	}
-	buf := bind.NewBuffer(int(size))
-	return &mover{s, buf.Host(), buf.Free}, nil
-}
-
-// anyContext makes a context current: that one, or if it is gone any.
-func (s *session) anyContext(id uint32) cuda.Result {
-	if s.useContext(id) == cuda.Success {
-		return cuda.Success
-	}
-	heir, ok := s.heir(0)
-	if !ok {
-		return cuda.ErrorInvalidContext
-	}
-	return s.useContext(heir)
-}
-
-// moverFor is one for what has a name and a size: a session may have a hundred thousand small allocations.
-func (s *session) moverFor(name, size uint64) (*mover, error) {
-	if size <= mostPlain && name&ofArray == 0 {
-		return s.plainMover(size)
-	}
-	return s.pinnedMover()
-}
-
-// mostPlain is the most bytes for which memory that the GPU reaches is not worth making.
-const mostPlain = 256 << 10
-
-// device is memory of the GPU as a stream of bytes, to be read or to be written.
-type device struct {
-	m    *mover
-	mem  bind.Mem
-	done uint64
-	rest []byte // of the last piece
-}
-
-// Read implements io.Reader.
-func (d *device) Read(p []byte) (int, error) {
-	if len(d.rest) == 0 {
-		n := min(d.mem.Size()-d.done, pieceSize)
-		if n == 0 {
-			return 0, io.EOF
-		}
-		s := d.m.s
-		from, _ := d.mem.Slice(d.done, n)
-		to, _ := d.m.buf.Slice(0, n)
-		res := s.drv.MemcpyDtoHAsync(to, from, bind.StreamLegacy)
-		if res == cuda.Success {
-			res = s.drv.StreamSynchronize(bind.StreamLegacy)
-		}
-		if s.note(res) != cuda.Success {
-			return 0, res
-		}
-		d.rest = to.Bytes()
-		d.done += n
-	}
-	n := copy(p, d.rest)
-	d.rest = d.rest[n:]
-	return n, nil
-}
-
-// fill writes memory of the GPU.
-func (m *mover) fill(mem bind.Mem, r io.Reader) error {
-	for done := uint64(0); done < mem.Size(); {
-		n := min(mem.Size()-done, pieceSize)
-		to, _ := mem.Slice(done, n)
-		from, _ := m.buf.Slice(0, n)
-		if _, err := io.ReadFull(r, from.Bytes()); err != nil {
-			return err
-		}
-		res := m.s.drv.MemcpyHtoDAsync(to, from, bind.StreamLegacy)
-		if res == cuda.Success {
-			res = m.s.drv.StreamSynchronize(bind.StreamLegacy)
-		}
-		if m.s.note(res) != cuda.Success {
-			return res
-		}
-		done += n
-	}
-	return nil
-}
-
 // ExportMemory implements driver.Snapshotter. The session must be quiescent.
 func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) error {
 	if err := s.Movable(); err != nil {
@@ -195,7 +90,7 @@ func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) er
 	if len(s.allocs)+len(s.arenas.variables)+len(s.mems.m)+len(s.arrays.m)+len(s.mipmaps.m) == 0 {
 		return nil
 	}
-	m, err := s.pinnedMover()
+	m, err := s.moverOf(pieceSize)
 	if err != nil {
 		return err
 	}
@@ -217,7 +112,7 @@ func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) er
 	}
 	for id, p := range s.mems.m {
 		err := m.reached(p, func(mem bind.Mem) error {
-			return fn(ofPhysical|uint64(id)<<levelBits, p.size, &device{m: m, mem: mem})
+			return fn(ofPhysical|uint64(id)<<levelBits, p.size, &memReader{m: m, mem: mem})
 		})
 		if err != nil {
 			return fmt.Errorf("memory %d of cuMemCreate: %w", id, err)
@@ -233,7 +128,7 @@ func (m *mover) export(fn func(addr, size uint64, r io.Reader) error, what strin
 	}
 	var err error = res
 	if res == cuda.Success {
-		err = fn(name, size, &device{m: m, mem: mem})
+		err = fn(name, size, &memReader{m: m, mem: mem})
 	}
 	if err != nil {
 		return fmt.Errorf("%s of %d bytes at %#x: %w", what, size, at, err)
@@ -246,7 +141,11 @@ func (s *session) ImportMemory(addr, size uint64, r io.Reader) error {
 	if addr == ofEvents {
 		return s.setEventTimes(size, r)
 	}
-	m, err := s.moverFor(addr, size)
+	most := size
+	if addr&ofArray != 0 {
+		most = pieceSize // an array's pieces have rows
+	}
+	m, err := s.moverOf(most)
 	if err != nil {
 		return err
 	}

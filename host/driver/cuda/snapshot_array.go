@@ -40,10 +40,14 @@ func (m *mover) slices(h bind.Array, e bind.Box, up bool, use func(b []byte) err
 	if e.Width > pieceSize {
 		return immovable("an array has rows of %d bytes", e.Width)
 	}
+	all, err := m.room()
+	if err != nil {
+		return err
+	}
 	for z := range e.Depth {
 		for y := uint64(0); y < e.Height; y += rows {
 			part := bind.Box{Width: e.Width, Height: min(rows, e.Height-y), Depth: 1}
-			buf, _ := m.buf.Slice(0, part.Width*part.Height)
+			buf, _ := all.Slice(0, part.Width*part.Height)
 			host, array := bind.HostOperand(buf, bind.Placement{Pitch: part.Width, Height: part.Height}), bind.ArrayOperand(h, bind.Placement{Y: y, Z: z})
 			if up {
 				if err := use(buf.Bytes()); err != nil {
@@ -55,11 +59,8 @@ func (m *mover) slices(h bind.Array, e bind.Box, up bool, use func(b []byte) err
 			if res == cuda.Success {
 				res = m.s.drv.Memcpy3DAsync(&c, bind.StreamLegacy)
 			}
-			if res == cuda.Success {
-				res = m.s.drv.StreamSynchronize(bind.StreamLegacy)
-			}
-			if m.s.note(res) != cuda.Success {
-				return res
+			if err := m.wait(res); err != nil {
+				return err
 			}
 			if !up {
 				if err := use(buf.Bytes()); err != nil {

@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// Block is the unit that is compared and sent, in bytes. The last one of a range may be shorter.
+// Block is the unit that is compared, in bytes. The last one of a range may be shorter. Those beside each other are sent as one, up to a Slot.
 const Block = 64 << 10
 
 // Kinds of frames.
@@ -19,6 +19,7 @@ const (
 	frameEnd              // of a round
 	frameStill            // of the rounds: the session stands still
 	frameRange            // in the last round: what follows is of this range
+	frameThere            // bytes at an address, which lie in the window
 )
 
 const frameSize = 24
@@ -62,11 +63,13 @@ func readFrame(r io.Reader) (frame, error) {
 		if f.len == 0 || f.addr+f.len < f.addr {
 			return f, fmt.Errorf("%w: range %#x+%#x", ErrStream, f.addr, f.len)
 		}
-	case frameBlock:
-		if f.len == 0 || f.len > Block || f.addr+f.len < f.addr {
+	case frameBlock, frameThere:
+		if f.len == 0 || f.len > Slot || f.addr+f.len < f.addr {
 			return f, fmt.Errorf("%w: block %#x+%#x", ErrStream, f.addr, f.len)
 		}
-		bytes = f.len
+		if bytes = f.len; f.kind == frameThere {
+			return f, nil // size is where in the window, which knows its own
+		}
 	case frameEnd, frameStill:
 		if f.len != 0 {
 			return f, fmt.Errorf("%w: an end of %d bytes", ErrStream, f.len)

@@ -31,7 +31,7 @@ func (m memory) export(fn func(addr, size uint64, r io.Reader) error) error {
 
 // fill takes in a range of the last round.
 func (m memory) fill(addr, size uint64, r io.Reader) error {
-	if size > 1<<20 || m[addr] != nil {
+	if size > 4*Slot || m[addr] != nil {
 		return errors.New("no such allocation")
 	}
 	var b []byte
@@ -328,10 +328,17 @@ func FuzzReceiver(f *testing.F) {
 	_, _ = s.Last(context.Background(), m.export, &b)
 	f.Add(b.Bytes())
 	f.Add(frame{kind: frameAdd, addr: ^uint64(0) - 5, len: 5}.append(nil))
+	f.Add(frame{kind: frameThere, size: Slot, addr: 0x1000, len: 9}.append(frame{kind: frameAdd, addr: 0x1000, len: 10}.append(nil)))
+	mem := make([]byte, 2*Slot)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		v := NewReceiver(1<<12, 4)
+		w, err := NewWindow(mem, &bytes.Buffer{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.Through(w)
 		r := bytes.NewReader(b)
-		err := v.Rounds(context.Background(), r)
+		err = v.Rounds(context.Background(), r)
 		total := uint64(0)
 		for i, h := range v.ranges {
 			if total += h.Size; uint64(len(h.mem)) != h.Size || i > 0 && v.ranges[i-1].end() > h.Addr {

@@ -15,7 +15,8 @@ type Receiver struct {
 	kept   uint64
 	ranges []held // sorted, apart
 	round  uint64
-	buf    []byte
+	buf    []byte // for a block of the last round
+	win    *Window
 }
 
 // held is a range as the rounds have left it.
@@ -26,8 +27,11 @@ type held struct {
 
 // NewReceiver keeps at most most ranges of limit bytes together.
 func NewReceiver(limit uint64, most int) *Receiver {
-	return &Receiver{limit: limit, most: most, buf: make([]byte, Block)}
+	return &Receiver{limit: limit, most: most}
 }
+
+// Through has blocks lie in a window that the sender maps, too.
+func (v *Receiver) Through(w *Window) { v.win = w }
 
 // Rounds follows rounds until the session stands still. It reads no byte beyond that. After an error v is of no use.
 func (v *Receiver) Rounds(ctx context.Context, r io.Reader) error {
@@ -66,11 +70,19 @@ func (v *Receiver) follow(f frame, r io.Reader) error {
 		clear(p)
 		return nil
 	}
+	if f.kind == frameThere {
+		b, err := v.win.block(f)
+		copy(p, b)
+		return err
+	}
 	_, err := io.ReadFull(r, p)
 	return err
 }
 
 func (v *Receiver) ends(f frame) error {
+	if err := v.win.done(); err != nil {
+		return err
+	}
 	if v.round++; f.addr != v.round {
 		return fmt.Errorf("%w: round %d follows %d", ErrStream, f.addr, v.round-1)
 	}
@@ -125,7 +137,7 @@ func (v *Receiver) Last(ctx context.Context, r io.Reader, fill func(addr, size u
 			return err
 		}
 		at := Range{f.addr, f.len}
-		m := &merged{at: at, pos: at.Addr, in: r, buf: v.buf}
+		m := &merged{at: at, pos: at.Addr, in: r, v: v}
 		if i := v.at(at.Addr); i >= 0 && v.ranges[i].Range == at {
 			m.base = v.ranges[i].mem
 			v.ranges[i].mem = nil // once, and then it can go
@@ -156,9 +168,9 @@ type merged struct {
 	pos   uint64
 	base  []byte // nil: zeros
 	in    io.Reader
+	v     *Receiver
 	next  frame  // that was read and is not done with
-	buf   []byte // for the block of next
-	block []byte // what is left of it
+	block []byte // what is left of its bytes
 	err   error
 }
 
@@ -171,21 +183,35 @@ func (m *merged) advance() {
 		m.err = fmt.Errorf("%w: %#x+%#x is out of order", ErrStream, m.next.addr, m.next.len)
 		return
 	}
-	if m.next.kind == frameBlock {
-		m.block = m.buf[:m.next.size]
+	switch m.next.kind {
+	case frameBlock:
+		m.block = m.v.room(int(m.next.size))
 		_, m.err = io.ReadFull(m.in, m.block)
+	case frameThere:
+		m.block, m.err = m.v.win.block(m.next)
 	}
 }
 
+// room is for the bytes of a block.
+func (v *Receiver) room(n int) []byte {
+	if n > len(v.buf) {
+		v.buf = make([]byte, n)
+	}
+	return v.buf[:n]
+}
+
 // inside reports whether next is part of this range, rather than what follows it.
-func (m *merged) inside() bool { return m.next.kind == frameBlock || m.next.kind == frameZero }
+func (m *merged) inside() bool { return m.bytes() || m.next.kind == frameZero }
+
+// bytes reports whether next has bytes of its own.
+func (m *merged) bytes() bool { return m.next.kind == frameBlock || m.next.kind == frameThere }
 
 // some is what comes next, as much as lies in one piece.
 func (m *merged) some() []byte {
 	until := m.at.end()
 	if m.inside() {
 		if m.pos >= m.next.addr {
-			if m.next.kind == frameBlock {
+			if m.bytes() {
 				return m.block
 			}
 			return nothing[:min(uint64(len(nothing)), m.next.addr+m.next.len-m.pos)]
@@ -208,7 +234,7 @@ func (m *merged) took(n int) {
 	if !m.inside() || at < m.next.addr {
 		return
 	}
-	if m.next.kind == frameBlock {
+	if m.bytes() {
 		m.block = m.block[n:]
 	}
 	if m.pos == m.next.addr+m.next.len {

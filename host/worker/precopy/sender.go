@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"runtime"
 	"slices"
+	"sync"
 
 	"causeway/host/driver"
 )
@@ -25,7 +27,8 @@ type Sender struct {
 	seed  [2]maphash.Seed
 	known map[uint64]*copied // by address
 	round uint64
-	buf   []byte
+	buf   []byte  // for what is looked at
+	win   *Window // instead of buf; nil: blocks are in the stream
 	head  []byte
 }
 
@@ -40,8 +43,11 @@ type sum [2]uint64
 
 // NewSender begins with a receiver that has nothing.
 func NewSender() *Sender {
-	return &Sender{seed: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, known: map[uint64]*copied{}, buf: make([]byte, Block)}
+	return &Sender{seed: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, known: map[uint64]*copied{}}
 }
+
+// Through has blocks lie in a window that the receiver maps, too, from now on.
+func (s *Sender) Through(w *Window) { s.win = w }
 
 // Round sends what changed of a session that may be running: what is freed meanwhile, and reads as driver.ErrGone, the next round drops, as it adds what
 // is new. When ctx ends so does the round, as a short one. After an error the stream is of no use, and neither is s.
@@ -127,40 +133,125 @@ func (s *Sender) forget(there map[Range]bool, w io.Writer) error {
 // look sends the blocks of a range that changed: whose sums are others than those of what the receiver has, which it keeps up to date. Without sums
 // the receiver has zeros.
 func (s *Sender) look(ctx context.Context, at Range, sums []sum, r io.Reader, w io.Writer, done *Round) error {
-	for off := uint64(0); off < at.Size; off += Block {
+	for off := uint64(0); off < at.Size; off += Slot {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		p := s.buf[:min(Block, at.Size-off)]
+		p, err := s.place(w)
+		if err != nil {
+			return err
+		}
+		p = p[:min(Slot, at.Size-off)]
 		if _, err := io.ReadFull(r, p); errors.Is(err, driver.ErrGone) {
 			return nil // the next round says so
 		} else if err != nil {
 			return fmt.Errorf("memory at %#x: %w", at.Addr+off, err)
 		}
 		done.Looked += uint64(len(p))
-		zero := bytes.Equal(p, nothing[:len(p)])
-		changed := !zero
+		var old []sum
 		if sums != nil {
-			now := sum{}
-			if !zero {
-				now = s.sumOf(p)
-			}
-			old := &sums[off/Block]
-			changed, *old = now != *old, now
+			old = sums[off/Block:][:(len(p)+Block-1)/Block]
 		}
-		if !changed {
-			continue
-		}
-		f := frame{kind: frameZero, addr: at.Addr + off, len: uint64(len(p))}
-		if zero {
-			p = nil
-		} else {
-			f.kind, f.size = frameBlock, uint32(len(p))
-			done.Sent += f.len
-		}
-		if err := s.write(w, f, p); err != nil {
+		if err := s.tell(at.Addr+off, p, s.compare(p, old), w, done); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// place is where the next piece is read to.
+func (s *Sender) place(w io.Writer) ([]byte, error) {
+	if s.win == nil {
+		if s.buf == nil {
+			s.buf = make([]byte, Slot)
+		}
+		return s.buf, nil
+	}
+	return s.win.next(func() error {
+		if b, ok := w.(interface{ Flush() error }); ok {
+			return b.Flush()
+		}
+		return nil
+	})
+}
+
+// What is known of a block.
+const (
+	same = iota // as the receiver has it
+	zero
+	changed
+)
+
+// compare finds what blocks are, and keeps their sums, by several goroutines if there is much to sum up.
+func (s *Sender) compare(p []byte, sums []sum) []byte {
+	kinds := make([]byte, (len(p)+Block-1)/Block)
+	some := func(from, to int) {
+		for i := from; i < to; i++ {
+			b := p[i*Block : min((i+1)*Block, len(p))]
+			now := sum{}
+			if kinds[i] = zero; !bytes.Equal(b, nothing[:len(b)]) {
+				kinds[i] = changed
+				if sums != nil {
+					now = s.sumOf(b)
+				}
+			}
+			switch {
+			case sums == nil && kinds[i] == zero, sums != nil && sums[i] == now:
+				kinds[i] = same
+			case sums != nil:
+				sums[i] = now
+			}
+		}
+	}
+	parts := 1
+	if sums != nil {
+		parts = max(1, min(runtime.GOMAXPROCS(0), mostSummers, len(kinds)/8))
+	}
+	var wg sync.WaitGroup
+	for i := 1; i < parts; i++ {
+		wg.Go(func() { some(i*len(kinds)/parts, (i+1)*len(kinds)/parts) })
+	}
+	some(0, len(kinds)/parts)
+	wg.Wait()
+	return kinds
+}
+
+// mostSummers is how many goroutines sum a piece up: as many as keep up with what a GPU copies.
+const mostSummers = 8
+
+// tell sends what is not the same, blocks beside each other as one.
+func (s *Sender) tell(addr uint64, p []byte, kinds []byte, w io.Writer, done *Round) error {
+	named := false
+	for i := 0; i < len(kinds); {
+		next := i + 1
+		for next < len(kinds) && kinds[next] == kinds[i] {
+			next++
+		}
+		from, to := i*Block, min(next*Block, len(p))
+		f := frame{addr: addr + uint64(from), len: uint64(to - from)}
+		var b []byte
+		switch {
+		case kinds[i] == same:
+			i = next
+			continue
+		case kinds[i] == zero:
+			f.kind = frameZero
+		case s.win != nil:
+			f.kind, f.size, named = frameThere, s.win.offset()+uint32(from), true
+		default:
+			b = p[from:to]
+			f.kind, f.size = frameBlock, uint32(len(b))
+		}
+		if kinds[i] == changed {
+			done.Sent += f.len
+		}
+		if err := s.write(w, f, b); err != nil {
+			return err
+		}
+		i = next
+	}
+	if named {
+		s.win.named()
 	}
 	return nil
 }

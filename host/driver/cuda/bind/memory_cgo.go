@@ -64,6 +64,11 @@ func (h Host) Slice(offset, size uint64) (Host, bool) {
 	return Host{at, n}, ok
 }
 
+// Holds reports whether all of another is of it.
+func (h Host) Holds(o Host) bool {
+	return o.at >= h.at && o.at-h.at <= h.size && o.size <= h.size-(o.at-h.at)
+}
+
 // Bytes is the memory itself.
 func (h Host) Bytes() []byte { return unsafe.Slice((*byte)(pointerTo(h.at)), h.size) }
 
