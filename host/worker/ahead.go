@@ -47,10 +47,12 @@ func (a *ahead) copy(s *starter, w *Worker, m link.Copy) error {
 	}
 	var ctx context.Context
 	ctx, a.cancel = context.WithCancel(context.Background())
-	a.done = make(chan struct{})
+	done := make(chan struct{})
+	a.done = done
 	go func() {
-		defer close(a.done)
-		_ = s.link.Send(a.round(ctx, p, m.Number)) // a parent that is gone asks nothing
+		said := a.round(ctx, p, m.Number)
+		close(done)           // before the parent hears of it, and asks for the next
+		_ = s.link.Send(said) // a parent that is gone asks nothing
 	}()
 	return nil
 }
