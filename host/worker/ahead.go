@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -22,6 +23,53 @@ type ahead struct {
 	failed bool      // a round did
 	cancel context.CancelFunc
 	done   chan struct{} // closed: no round is under way
+	seen   still         // when the last whole round began
+}
+
+// still is where a session stood that had nothing to do: until its ring moves on nobody writes to its memory, which no other shares while it may move.
+type still struct {
+	head uint64
+	idle bool
+}
+
+// Times of stand: how long the consumer and the GPU may take to find nothing to do.
+const (
+	stillLimit = 5 * time.Millisecond
+	stillGPU   = 200 * time.Microsecond
+)
+
+// stand asks the consumer whether there is nothing to do. One that has no time has.
+func (s *starter) stand(ctx context.Context, w *Worker) still {
+	if s.leased == nil {
+		return still{}
+	}
+	ctx, cancel := context.WithTimeout(ctx, stillLimit)
+	defer cancel()
+	found := make(chan still, 1)
+	task := func() error {
+		ctx, cancel := context.WithTimeout(ctx, stillGPU)
+		defer cancel()
+		if ctx.Err() == nil && w.session.Quiesce(ctx) == nil {
+			found <- still{s.leased.ring.Head(), true}
+		}
+		return nil
+	}
+	select {
+	case w.tasks <- task:
+	case <-ctx.Done():
+		return still{}
+	case <-w.ended:
+		return still{}
+	}
+	w.pending.Store(true)
+	w.bell.Ring()
+	select {
+	case at := <-found:
+		return at
+	case <-ctx.Done():
+	case <-w.ended:
+	}
+	return still{}
 }
 
 var errNoCopy = errors.New("no memory went ahead, or not well")
@@ -50,7 +98,7 @@ func (a *ahead) copy(s *starter, w *Worker, m link.Copy) error {
 	done := make(chan struct{})
 	a.done = done
 	go func() {
-		said := a.round(ctx, p, m.Number)
+		said := a.round(ctx, p, m.Number, s.stand(ctx, w))
 		close(done)           // before the parent hears of it, and asks for the next
 		_ = s.link.Send(said) // a parent that is gone asks nothing
 	}()
@@ -58,12 +106,18 @@ func (a *ahead) copy(s *starter, w *Worker, m link.Copy) error {
 }
 
 // round is one, as its answer. After an error the stream has ended.
-func (a *ahead) round(ctx context.Context, p driver.Precopier, number uint64) link.Copied {
+func (a *ahead) round(ctx context.Context, p driver.Precopier, number uint64, at still) link.Copied {
+	if at.idle && at == a.seen {
+		a.h.send.Same()
+	}
 	b := bufio.NewWriterSize(counted{a}, 256<<10)
 	r, err := a.h.send.Round(ctx, p.ExportRunning, b)
 	if err = errors.Join(err, b.Flush()); err != nil {
 		a.h.close()
 		a.failed = true
+	}
+	if !r.Cut {
+		a.seen = at
 	}
 	return link.Copied{Number: number, Looked: r.Looked, Sent: r.Sent, Total: a.total, Cut: r.Cut, Status: link.StatusOf(unix.EIO, err)}
 }
@@ -100,11 +154,14 @@ func (a *ahead) cut(over bool) {
 	}
 }
 
-// take ends the rounds: what the receiver lacks is the returned sender's to say.
-func (a *ahead) take() (*precopy.Sender, error) {
-	h := a.h
+// take ends the rounds: what the receiver lacks is the returned sender's to say. The session stands, its ring at head.
+func (a *ahead) take(head uint64) (*precopy.Sender, error) {
+	h, seen := a.h, a.seen
 	if failed := a.drop(); failed || h == nil {
 		return nil, errNoCopy
+	}
+	if seen == (still{head, true}) {
+		h.send.Same()
 	}
 	return h.send, nil
 }

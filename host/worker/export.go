@@ -25,7 +25,7 @@ func (s *starter) export(w *Worker, m link.Export) error {
 	}
 	defer h.close()
 	if m.Ahead {
-		if h.send, err = s.ahead.take(); err != nil {
+		if h.send, err = s.ahead.take(s.leased.ring.Head()); err != nil {
 			return err
 		}
 	}

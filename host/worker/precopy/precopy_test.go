@@ -197,6 +197,30 @@ func TestChangedBlocksOnly(t *testing.T) {
 	}
 }
 
+// TestSame: what cannot have changed is not read again, but for what no whole round has seen.
+func TestSame(t *testing.T) {
+	m := memory{0x1000: bytes.Repeat([]byte{1}, Block)}
+	s, v := NewSender(), NewReceiver(1<<30, 10)
+	var wire bytes.Buffer
+	round(t, s, m, &wire)
+	s.Same()
+	if r := round(t, s, m, &wire); r.Looked != 0 {
+		t.Errorf("%+v", r)
+	}
+	if r := round(t, s, m, &wire); r.Looked != Block {
+		t.Errorf("not the same any more: %+v", r)
+	}
+	m[0x100000] = bytes.Repeat([]byte{2}, 100) // which only the last round brings
+	_ = s.Still(&wire)
+	s.Same()
+	if last, err := s.Last(context.Background(), m.export, &wire); err != nil || last.Looked != 100 || last.Sent != 100 {
+		t.Errorf("the last round: %+v, %v", last, err)
+	}
+	if !equal(m, receive(t, v, &wire)) {
+		t.Error("the copy is another")
+	}
+}
+
 // TestLies: what is no stream of a sender is refused by name.
 func TestLies(t *testing.T) {
 	add := frame{kind: frameAdd, addr: 0x1000, len: 100}

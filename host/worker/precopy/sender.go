@@ -29,13 +29,15 @@ type Sender struct {
 	round uint64
 	buf   []byte  // for what is looked at
 	win   *Window // instead of buf; nil: blocks are in the stream
+	same  bool
 	head  []byte
 }
 
 // copied is a range that the receiver knows, and the sums of its blocks there.
 type copied struct {
 	Range
-	sums []sum
+	sums   []sum
+	looked bool // all of it, once
 }
 
 // sum stands for a block's bytes: 128 bits under seeds that nobody knows. Zero: all zeros.
@@ -48,6 +50,9 @@ func NewSender() *Sender {
 
 // Through has blocks lie in a window that the receiver maps, too, from now on.
 func (s *Sender) Through(w *Window) { s.win = w }
+
+// Same says that nothing can have been written since the last whole round began: the next round, or Last, need not read what that one read.
+func (s *Sender) Same() { s.same = true }
 
 // Round sends what changed of a session that may be running: what is freed meanwhile, and reads as driver.ErrGone, the next round drops, as it adds what
 // is new. When ctx ends so does the round, as a short one. After an error the stream is of no use, and neither is s.
@@ -79,8 +84,14 @@ func (s *Sender) Round(ctx context.Context, export Export, w io.Writer) (Round, 
 				return err
 			}
 		}
-		return s.look(ctx, at, c.sums, r, w, &done)
+		if s.same && c.looked {
+			return nil
+		}
+		gone, err := s.look(ctx, at, c.sums, r, w, &done)
+		c.looked = err == nil && !gone
+		return err
 	})
+	s.same = false
 	done.Cut = err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err())
 	if err != nil && !done.Cut {
 		return done, err
@@ -98,13 +109,15 @@ func (s *Sender) Last(ctx context.Context, export Export, w io.Writer) (Round, e
 	err := export(func(addr, size uint64, r io.Reader) error {
 		at := Range{addr, size}
 		var sums []sum // nothing comes after this round that would want those of a range that it is the first to see
+		known := false
 		if c := s.known[addr]; c != nil && c.Range == at {
-			sums = c.sums
+			sums, known = c.sums, c.looked
 		}
-		if err := s.write(w, frame{kind: frameRange, addr: addr, len: size}, nil); err != nil {
+		if err := s.write(w, frame{kind: frameRange, addr: addr, len: size}, nil); err != nil || s.same && known {
 			return err
 		}
-		return s.look(ctx, at, sums, r, w, &done)
+		_, err := s.look(ctx, at, sums, r, w, &done)
+		return err
 	})
 	if err != nil {
 		return done, err
@@ -131,21 +144,21 @@ func (s *Sender) forget(there map[Range]bool, w io.Writer) error {
 }
 
 // look sends the blocks of a range that changed: whose sums are others than those of what the receiver has, which it keeps up to date. Without sums
-// the receiver has zeros.
-func (s *Sender) look(ctx context.Context, at Range, sums []sum, r io.Reader, w io.Writer, done *Round) error {
+// the receiver has zeros. gone: the range was freed meanwhile, as the next round says.
+func (s *Sender) look(ctx context.Context, at Range, sums []sum, r io.Reader, w io.Writer, done *Round) (gone bool, err error) {
 	for off := uint64(0); off < at.Size; off += Slot {
 		if err := ctx.Err(); err != nil {
-			return err
+			return false, err
 		}
 		p, err := s.place(w)
 		if err != nil {
-			return err
+			return false, err
 		}
 		p = p[:min(Slot, at.Size-off)]
 		if _, err := io.ReadFull(r, p); errors.Is(err, driver.ErrGone) {
-			return nil // the next round says so
+			return true, nil
 		} else if err != nil {
-			return fmt.Errorf("memory at %#x: %w", at.Addr+off, err)
+			return false, fmt.Errorf("memory at %#x: %w", at.Addr+off, err)
 		}
 		done.Looked += uint64(len(p))
 		var old []sum
@@ -153,10 +166,10 @@ func (s *Sender) look(ctx context.Context, at Range, sums []sum, r io.Reader, w 
 			old = sums[off/Block:][:(len(p)+Block-1)/Block]
 		}
 		if err := s.tell(at.Addr+off, p, s.compare(p, old), w, done); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // place is where the next piece is read to.
