@@ -262,7 +262,7 @@ phase_table() {
       plain=${gap% *} plain_took=$took
       depart; row "with" "$(keep pauses)" || return
       printf 'table:  %-8s %4s %16s %10s %14s %10s   %s\n' "$rate" "$mib" "$plain_took" "$plain" "$took" "${gap% *}" \
-        "$(sed -n 's/.*round [0-9]*: \(.*\) changed of .*, sent in \(.*\)/\1 in \2;/p' "$tmp/said" | tr '\n' ' ')"
+        "$(sed -n 's/.*round [0-9]*: \(.*\) changed of .*, in \(.*\)/\1 in \2;/p' "$tmp/said" | tr '\n' ' ')"
       end_spawned; row "its memory is as it was" ""
     done
   done

@@ -89,6 +89,16 @@ type Status struct {
 	Migrating bool `json:"migrating,omitempty"`
 }
 
+// CopyRound is one round: what it looked at, sent and took.
+type CopyRound struct {
+	Looked uint64        `json:"looked"`
+	Sent   uint64        `json:"sent"`
+	Took   time.Duration `json:"took_ns"`
+}
+
+// CopyPast is how many rounds are told of.
+const CopyPast = 32
+
 // Ways of a Copy.
 const (
 	CopyOut = "out"
@@ -106,6 +116,8 @@ type Copy struct {
 	Looked uint64        `json:"looked,omitempty"`
 	Sent   uint64        `json:"sent,omitempty"`
 	Took   time.Duration `json:"took_ns,omitempty"`
+	// Past are the rounds so far, the newest last, of which only the last CopyPast are kept.
+	Past []CopyRound `json:"past,omitempty"`
 	// Ready: what is left fits the pause, or does not become less, which is Stuck.
 	Ready bool   `json:"ready,omitempty"`
 	Stuck bool   `json:"stuck,omitempty"`

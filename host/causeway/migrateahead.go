@@ -150,12 +150,11 @@ func (g *aheadOf) look(ctx context.Context, out *progress) error {
 	c, before := *st.Copy, g.last
 	g.last = c
 	key := g.vgpu.Spec.Key()
-	switch {
-	case c.Rounds > before.Rounds:
-		out.line(fmt.Sprintf("%s: round %d: %s changed of %s, sent in %.2f s", key, c.Rounds, size(c.Sent), size(c.Looked), c.Took.Seconds()))
-	default:
-		out.now(fmt.Sprintf("%s: %s sent", key, size(c.Total)))
+	for n := max(before.Rounds, c.Rounds-len(c.Past)) + 1; n <= c.Rounds; n++ {
+		r := c.Past[len(c.Past)-1-(c.Rounds-n)]
+		out.line(fmt.Sprintf("%s: round %d: %s changed of %s, in %.2f s", key, n, size(r.Sent), size(r.Looked), r.Took.Seconds()))
 	}
+	out.now(fmt.Sprintf("%s: %s sent", key, size(c.Total)))
 	if c.Why != "" && before.Why == "" {
 		out.line(fmt.Sprintf("%s: memory of a program travels while the VM stands: %s", key, c.Why))
 	}

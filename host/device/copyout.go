@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -142,6 +143,8 @@ func (o *copyOut) counted(r precopy.Round, took time.Duration, pace *precopy.Pac
 	defer o.mu.Unlock()
 	o.st.Rounds++
 	o.st.Looked, o.st.Sent, o.st.Took = r.Looked, r.Sent, took
+	past := append(o.st.Past, api.CopyRound{Looked: r.Looked, Sent: r.Sent, Took: took})
+	o.st.Past = slices.Clone(past[max(0, len(past)-api.CopyPast):]) // readers have the earlier one
 	if !o.st.Ready {
 		o.st.Ready = !pace.Next(r, took)
 		o.st.Stuck = o.st.Ready && pace.Stuck()
