@@ -98,7 +98,7 @@ done
 [ $good = 3 ]; row "all came to work, and every result was right" "rounds, wrong, longest round in ms: ${detail%; }"
 out=$(swaps out) in=$(swaps in)
 [ "$out" -ge 2 ] && [ "$in" -ge 2 ]; row "sessions left the GPU for others, and came back" "$out times, $in times"
-"$CAUSEWAY" inspect vm1/gpu0 | grep -q 'swapped .*sessions out'; row "causeway inspect says so" ""
+said=$("$CAUSEWAY" inspect vm1/gpu0) && grep -q 'swapped .*sessions out' <<<"$said"; row "causeway inspect says so" ""
 until_true 10 test "$("$CAUSEWAY" ps --json | python3 -c 'import json, sys
 print(sum((v.get("status") or {}).get("memory", 0) + (v.get("status") or {}).get("away", 0) for v in json.load(sys.stdin)))')" = 0; row "nothing is left when they have ended" ""
 calm_kernels

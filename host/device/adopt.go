@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -58,12 +59,16 @@ func (s *session) expect() (*arrival, error) {
 	}
 	s.mu.Lock()
 	s.bell = bell
+	var memory *os.File
+	if s.stored != nil {
+		memory = s.stored.memory
+	}
 	s.mu.Unlock()
 	ours, theirs, err := streamPair()
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.dev.workers.adopt(s.at, s.config(), s.wake, theirs, bell)
+	p, err := s.dev.workers.adopt(s.at, s.config(), s.wake, theirs, bell, memory)
 	_ = unix.Close(theirs)
 	if err != nil {
 		return nil, errors.Join(err, ours.Close())

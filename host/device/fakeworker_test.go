@@ -91,7 +91,7 @@ func (f *fakeWorkers) rebuild(_ context.Context, old workerProcess, at *Place, c
 	return n, nil
 }
 
-func (f *fakeWorkers) adopt(at *Place, cfg link.Config, wake func(slot uint32), stream, _ int) (workerProcess, error) {
+func (f *fakeWorkers) adopt(at *Place, cfg link.Config, wake func(slot uint32), stream, _ int, _ *os.File) (workerProcess, error) {
 	p, err := f.start(at, cfg, wake, false)
 	if err != nil {
 		return nil, err

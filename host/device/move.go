@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -214,11 +215,13 @@ func (s *session) save(w io.Writer) error {
 		return err
 	}
 	if stored != nil {
-		_, err := io.Copy(w, stored.read())
+		r := stored.read()
+		defer r.Close()
+		_, err := io.Copy(w, r)
 		return err
 	}
 	begin := time.Now()
-	n, _, err := s.export(w, p, len(h.ahead) > 0)
+	n, _, err := s.export(w, p, len(h.ahead) > 0, nil)
 	if err != nil {
 		return s.named(err)
 	}
@@ -226,14 +229,18 @@ func (s *session) save(w io.Writer) error {
 	return nil
 }
 
-// export copies what the worker writes of its session, less what went ahead. waiting: its program had submitted more when it was parked.
-func (s *session) export(w io.Writer, p workerProcess, ahead bool) (n int64, waiting bool, err error) {
+// export copies what the worker writes of its session, less what went ahead, and its memory, if that goes into a file. waiting: its program had submitted more when it was parked.
+func (s *session) export(w io.Writer, p workerProcess, ahead bool, memory *os.File) (n int64, waiting bool, err error) {
 	ours, theirs, err := streamPair()
 	if err != nil {
 		return 0, false, err
 	}
 	defer ours.Close()
-	err = p.Send(link.Export{Ahead: ahead, Stream: link.FileOf(theirs)})
+	m := link.Export{Ahead: ahead, Stream: link.FileOf(theirs)}
+	if memory != nil {
+		m.Memory = link.FileOf(int(memory.Fd()))
+	}
+	err = p.Send(m)
 	_ = unix.Close(theirs)
 	if err != nil {
 		return 0, false, err
@@ -242,15 +249,15 @@ func (s *session) export(w io.Writer, p workerProcess, ahead bool) (n int64, wai
 	_ = ours.Close() // a worker that still writes is told
 	ctx, cancel := context.WithTimeout(context.Background(), moveLimit)
 	defer cancel()
-	m, gone := spawn.Next[link.Exported](ctx, p)
+	did, gone := spawn.Next[link.Exported](ctx, p)
 	if gone != nil {
 		s.fail(gone)
 		return n, false, gone
 	}
 	if err == nil {
-		err = m.Err()
+		err = did.Err()
 	}
-	return n, m.Waiting, err
+	return n, did.Waiting, err
 }
 
 // Load implements fs.MovableFile.

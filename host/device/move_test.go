@@ -279,3 +279,30 @@ func TestPauseOfABusyGPU(t *testing.T) {
 	p.stop(true)
 	eventually(t, "leases of a killed process stay", func() bool { return p.pending() == 0 })
 }
+
+// TestMoveOfSuspended: sessions that are suspended go with their VM, in memory or in a file, and come back on the other side.
+func TestMoveOfSuspended(t *testing.T) {
+	for what, to := range map[string]string{"in memory": "", "in a file": t.TempDir()} {
+		t.Run(what, func(t *testing.T) {
+			other, v := empty(t, nil), onSoft(t, nil)
+			a, b := hold(t, v, 1), hold(t, v, 2)
+			time.Sleep(30 * time.Millisecond)
+			if did, err := v.device.Suspend(context(), device.Suspension{To: to}); err != nil || did.Sessions != 2 {
+				t.Fatal(did, err)
+			}
+			left, err := v.Move(other.socket, save(t, v))
+			if err != nil {
+				t.Fatal(err)
+			}
+			left.Close()
+			if err := v.StartRings(); err != nil {
+				t.Fatal(err)
+			}
+			a.check(t)
+			b.check(t)
+			if err := errors.Join(a.Close(), b.Close()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

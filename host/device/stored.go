@@ -1,6 +1,8 @@
 package device
 
 import (
+	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"causeway/host/device/sealed"
+	"causeway/host/worker/bulk"
+	"causeway/host/worker/precopy"
 )
 
 // ErrNoDisk says that a folder cannot take suspended sessions.
@@ -20,6 +24,7 @@ var ErrNoDisk = errors.New("sessions cannot be kept there")
 // can read the programs' memory there, or change it unnoticed, and it is gone with this process.
 type stored struct {
 	f      *os.File
+	memory *os.File    // of the session; nil: it is in f
 	key    *sealed.Key // nil: it lies in memory
 	folder string
 	size   uint64
@@ -30,11 +35,15 @@ type stored struct {
 // newStored makes room for a session in a folder, or without one in memory. need is the most that it can take, as far as is known.
 func newStored(folder string, need uint64) (*stored, error) {
 	if folder == "" {
-		fd, err := unix.MemfdCreate("causeway-session", unix.MFD_CLOEXEC)
+		f, err := memoryFile("causeway-session")
 		if err != nil {
-			return nil, fmt.Errorf("memory for the session: %w", err)
+			return nil, err
 		}
-		return &stored{f: os.NewFile(uintptr(fd), "session")}, nil
+		memory, err := memoryFile("causeway-session-memory")
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		return &stored{f: f, memory: memory}, nil
 	}
 	if err := diskHolds(folder, need); err != nil {
 		return nil, err
@@ -48,6 +57,15 @@ func newStored(folder string, need uint64) (*stored, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return &stored{f: f, key: key, folder: folder}, nil
+}
+
+// memoryFile is a file in the host's memory.
+func memoryFile(name string) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("memory for the session: %w", err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
 }
 
 // diskMargin is what stays free on a disk.
@@ -107,16 +125,53 @@ func (s *stored) fill(write func(io.Writer) error) error {
 	return s.measure()
 }
 
+// measure adds up what is there: where memory is zeros, its file has holes.
 func (s *stored) measure() error {
-	info, err := s.f.Stat()
-	if err == nil {
-		s.size = uint64(info.Size())
+	for _, f := range []*os.File{s.f, s.memory} {
+		var st unix.Stat_t
+		if f == nil {
+			continue
+		}
+		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+			return err
+		}
+		s.size += min(uint64(st.Size), uint64(st.Blocks)*512)
 	}
-	return err
+	return nil
 }
 
-// read reads the session from its beginning.
-func (s *stored) read() io.Reader {
+// read reads the session from its beginning, as it goes to another host: its memory comes last.
+func (s *stored) read() io.ReadCloser {
+	in, out := io.Pipe()
+	go func() {
+		_, err := io.Copy(out, s.stream())
+		if err == nil && s.memory != nil {
+			err = s.frame(out)
+		}
+		_ = out.CloseWithError(err)
+	}()
+	return in
+}
+
+// frame writes memory that was laid aside as a worker would have.
+func (s *stored) frame(w io.Writer) error {
+	info, err := s.memory.Stat()
+	if err != nil || info.Size() == 0 {
+		return err
+	}
+	list, err := bulk.Index(s.memory, info.Size())
+	if err != nil {
+		return err
+	}
+	b := bufio.NewWriterSize(w, 256<<10)
+	_, err = precopy.NewSender().Last(context.Background(), func(fn func(addr, size uint64, r io.Reader) error) error {
+		return bulk.Export(s.memory, list, fn)
+	}, b)
+	return errors.Join(err, b.Flush())
+}
+
+// stream reads what the worker wrote, from its beginning.
+func (s *stored) stream() io.Reader {
 	r := io.NewSectionReader(s.f, 0, math.MaxInt64)
 	if s.key == nil {
 		return r
@@ -128,5 +183,6 @@ func (s *stored) read() io.Reader {
 func (s *stored) close() {
 	if s != nil {
 		_ = s.f.Close()
+		_ = s.memory.Close()
 	}
 }

@@ -167,7 +167,7 @@ func (s *session) store(kept *stored, working bool) (uint64, error) {
 	}
 	waiting := false
 	err := kept.fill(func(w io.Writer) (err error) {
-		_, waiting, err = s.export(w, p, false)
+		_, waiting, err = s.export(w, p, false, kept.memory)
 		return err
 	})
 	if err == nil && waiting && !working {
@@ -205,7 +205,7 @@ func (s *session) resume() (uint64, error) {
 	if kept.away {
 		s.dev.away(kept, false)
 	}
-	err := s.adopt(kept.read())
+	err := s.adopt(kept.stream())
 	s.mu.Lock()
 	p := s.proc
 	if err == nil && s.state != suspended {

@@ -2,6 +2,7 @@ package device
 
 import (
 	"context"
+	"os"
 	"time"
 
 	"causeway/host/inventory"
@@ -33,7 +34,8 @@ type workers interface {
 	rebuild(ctx context.Context, old workerProcess, at *Place, cfg link.Config) (workerProcess, error)
 	// adopt starts a worker that makes its session of what comes over stream, without guest memory, and answers Adopted: it is parked then.
 	// Both descriptors stay the caller's.
-	adopt(at *Place, cfg link.Config, wake func(slot uint32), stream, bell int) (workerProcess, error)
+	// memory is the session's, if it does not come over the stream; nil.
+	adopt(at *Place, cfg link.Config, wake func(slot uint32), stream, bell int, memory *os.File) (workerProcess, error)
 }
 
 // spawned are workers in processes of their own.
@@ -63,13 +65,17 @@ func (spawned) rebuild(ctx context.Context, old workerProcess, at *Place, cfg li
 	return next, nil
 }
 
-func (spawned) adopt(at *Place, cfg link.Config, wake func(slot uint32), stream, bell int) (workerProcess, error) {
+func (spawned) adopt(at *Place, cfg link.Config, wake func(slot uint32), stream, bell int, memory *os.File) (workerProcess, error) {
 	cfg.Adopt, cfg.Parked = true, true
 	p, err := at.Spawner.Start(cfg, wake, stream)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.Send(link.Start{Doorbell: link.FileOf(bell)}); err != nil {
+	m := link.Start{Doorbell: link.FileOf(bell)}
+	if memory != nil {
+		m.Memory = link.FileOf(int(memory.Fd()))
+	}
+	if err := p.Send(m); err != nil {
 		p.Kill()
 		return nil, err
 	}

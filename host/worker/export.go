@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +20,8 @@ import (
 
 // export writes a parked session to a stream, which it takes over. It waits for who reads.
 func (s *starter) export(w *Worker, m link.Export) error {
+	memory := aside(m.Memory)
+	defer memory.Close()
 	h, err := newHandover(m.Stream.FD(), 0)
 	if err != nil {
 		return err
@@ -29,13 +32,13 @@ func (s *starter) export(w *Worker, m link.Export) error {
 			return err
 		}
 	}
-	if err := w.whileParked(func() { err = w.exportTo(h, s.leased, s.warm) }); err != nil {
+	if err := w.whileParked(func() { err = w.exportTo(h, s.leased, s.warm, memory) }); err != nil {
 		return err
 	}
 	return err
 }
 
-func (w *Worker) exportTo(h *handover, l *leased, warm bool) error {
+func (w *Worker) exportTo(h *handover, l *leased, warm bool, memory *os.File) error {
 	if op, waits := w.unanswered(); waits {
 		return fmt.Errorf("%s is still waiting for its answer", op)
 	}
@@ -50,8 +53,11 @@ func (w *Worker) exportTo(h *handover, l *leased, warm bool) error {
 	if err := h.send.Still(h.out); err != nil {
 		return err
 	}
-	_, err = h.sendSession(w, snap, nil)
-	return err
+	if memory == nil {
+		_, err = h.sendSession(w, snap, nil)
+		return err
+	}
+	return w.layAside(h, snap, memory)
 }
 
 // movable says what of the session cannot be rebuilt elsewhere. It runs on the consumer.
@@ -117,10 +123,11 @@ func (s *starter) receiveParked(stream int) (*Worker, error) {
 	if err := s.awaitPages(); err != nil {
 		return nil, err
 	}
-	bell, err := s.awaitBell()
+	bell, memory, err := s.awaitBell()
 	if err != nil {
 		return nil, err
 	}
+	defer memory.Close()
 	b, err := s.gpu() // whose context is made, and memory taken ahead, while the session still runs where it was
 	if err == nil {
 		err = h.readAhead(s.log)
@@ -156,7 +163,12 @@ func (s *starter) receiveParked(stream int) (*Worker, error) {
 	if err := w.host.fits(); err != nil {
 		return nil, err
 	}
-	if err := h.receiveMemory(w); err != nil {
+	if memory != nil {
+		err = w.takeBack(memory)
+	} else {
+		err = h.receiveMemory(w)
+	}
+	if err != nil {
 		return nil, err
 	}
 	p := newParking()
@@ -167,17 +179,17 @@ func (s *starter) receiveParked(stream int) (*Worker, error) {
 	return w, nil
 }
 
-// awaitBell takes the session's doorbell.
-func (s *starter) awaitBell() (int, error) {
+// awaitBell takes the session's doorbell, and the file of its memory, if that does not come over the stream.
+func (s *starter) awaitBell() (bell int, memory *os.File, err error) {
 	r, err := s.link.Receive()
 	if err != nil {
-		return -1, fmt.Errorf("no doorbell: %w", err)
+		return -1, nil, fmt.Errorf("no doorbell: %w", err)
 	}
 	m, ok := r.Message().(link.Start)
 	if !ok {
-		return -1, r.Refuse()
+		return -1, nil, r.Refuse()
 	}
-	return m.Doorbell.FD(), nil
+	return m.Doorbell.FD(), aside(m.Memory), nil
 }
 
 // adoptDetached takes over regions that the guest will lend again. bell is taken over.

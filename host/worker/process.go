@@ -291,6 +291,7 @@ func (s *starter) prepare(l *leased, r link.Received[link.ToWorker]) error {
 	case link.Quit:
 		return errEnded
 	case link.Start:
+		_ = aside(m.Memory).Close() // there is none to be taken back
 		return l.start(m.Doorbell.FD(), 0, true)
 	case link.SharePages:
 		return s.pages.take(m.Pages)

@@ -223,7 +223,7 @@ func (c *coder) text(v *string, most int) {
 // file is the next descriptor, if there is one.
 func (c *coder) file(v *File) {
 	fd := v.FD()
-	if len(c.files) > 0 || !c.reading && fd >= 0 {
+	if c.reading && len(c.files) > 0 || !c.reading && fd >= 0 {
 		c.descriptor(&fd)
 	}
 	*v = FileOf(fd)

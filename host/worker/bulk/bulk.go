@@ -1,0 +1,206 @@
+/*
+Package bulk keeps a session's memory in a file as it is, for a session that stays on its host: nothing is framed, and several threads read and write at
+the same time, since one is slower than a GPU's bus.
+
+Ranges lie one behind the other, each at a multiple of Block. What is all zeros is not written, and is a hole. Behind the ranges lies the index: for each its address, size and
+place in the file, little-endian, then how many they are, and a magic number, the file's last bytes. Who reads believes no more of it than that it lies in the file.
+*/
+package bulk
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"runtime"
+	"sync"
+)
+
+// Block is what is looked at together.
+const Block = 64 << 10
+
+// Bounds and sizes of the index.
+const (
+	magic      = 0x4b4c5542 // "BULK"
+	entryBytes = 24
+	tailBytes  = 16
+	mostRanges = 1 << 20
+	// portion is how much a thread takes at least.
+	portion = 512 << 10
+)
+
+// ErrFile says that a file is not one of this package's.
+var ErrFile = errors.New("not the memory of a session")
+
+// Range is memory in a file.
+type Range struct{ Addr, Size, At uint64 }
+
+var nothing [Block]byte
+
+// threads are how many read and write at the same time.
+func threads() int { return min(max(runtime.GOMAXPROCS(0), 1), 16) }
+
+// Write writes what export tells of, and the index. It returns how many bytes were not zeros.
+func Write(f *os.File, export func(fn func(addr, size uint64, r io.Reader) error) error) (written uint64, err error) {
+	var index []byte
+	var count, end uint64
+	err = export(func(addr, size uint64, r io.Reader) error {
+		if count == mostRanges {
+			return fmt.Errorf("more than %d ranges of memory", mostRanges)
+		}
+		w := &writer{f: f, at: end, end: end + size}
+		if _, err := io.CopyBuffer(w, r, make([]byte, min(size, 4<<20)+1)); err != nil {
+			return err
+		}
+		if w.at != w.end {
+			return fmt.Errorf("memory at %#x: %w after %d bytes of %d", addr, io.ErrUnexpectedEOF, w.at-end, size)
+		}
+		for _, v := range []uint64{addr, size, end} {
+			index = binary.LittleEndian.AppendUint64(index, v)
+		}
+		count, end, written = count+1, (w.end+Block-1)/Block*Block, written+w.written
+		return nil
+	})
+	if err != nil {
+		return written, err
+	}
+	index = binary.LittleEndian.AppendUint64(index, count)
+	index = binary.LittleEndian.AppendUint64(index, magic)
+	_, err = f.WriteAt(index, int64(end))
+	return written, err
+}
+
+// writer is a range of a file, for one who writes it from its beginning.
+type writer struct {
+	f       *os.File
+	at, end uint64
+	written uint64
+}
+
+// Write implements io.Writer. p is nobody's when it returns.
+func (w *writer) Write(p []byte) (int, error) {
+	if uint64(len(p)) > w.end-w.at {
+		return 0, io.ErrShortWrite
+	}
+	var mu sync.Mutex
+	err := parallel(len(p), func(from, to int) error {
+		n, err := writeBlocks(w.f, p[from:to], int64(w.at)+int64(from))
+		mu.Lock()
+		w.written += n
+		mu.Unlock()
+		return err
+	})
+	w.at += uint64(len(p))
+	return len(p), err
+}
+
+// writeBlocks writes the stretches of blocks that are not all zeros.
+func writeBlocks(f *os.File, p []byte, at int64) (written uint64, err error) {
+	for from := 0; from < len(p); {
+		to := from
+		for to < len(p) && !zeros(p[to:min(to+Block, len(p))]) {
+			to = min(to+Block, len(p))
+		}
+		if to > from {
+			if _, err := f.WriteAt(p[from:to], at+int64(from)); err != nil {
+				return written, err
+			}
+			written += uint64(to - from)
+		}
+		from = to + Block // that one is zeros
+	}
+	return written, nil
+}
+
+func zeros(p []byte) bool { return bytes.Equal(p, nothing[:len(p)]) }
+
+// parallel cuts n bytes into parts, which are worked on at the same time.
+func parallel(n int, f func(from, to int) error) error {
+	part := max(portion, (n/threads()+Block-1)/Block*Block)
+	if n <= part {
+		return f(0, n)
+	}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	for from := 0; from < n; from += part {
+		all.Go(func() {
+			if err := f(from, min(from+part, n)); err != nil {
+				mu.Lock()
+				errs = append(errs, err)
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// Index reads which ranges a file has.
+func Index(f io.ReaderAt, size int64) ([]Range, error) {
+	if size < tailBytes {
+		return nil, fmt.Errorf("%w: %d bytes", ErrFile, size)
+	}
+	var tail [tailBytes]byte
+	if _, err := f.ReadAt(tail[:], size-tailBytes); err != nil {
+		return nil, err
+	}
+	count := binary.LittleEndian.Uint64(tail[:])
+	if binary.LittleEndian.Uint64(tail[8:]) != magic || count > mostRanges || count*entryBytes > uint64(size-tailBytes) {
+		return nil, fmt.Errorf("%w: %d ranges in %d bytes", ErrFile, count, size)
+	}
+	end := uint64(size) - tailBytes - count*entryBytes
+	b := make([]byte, count*entryBytes)
+	if _, err := f.ReadAt(b, int64(end)); err != nil {
+		return nil, err
+	}
+	list := make([]Range, 0, count)
+	for ; len(b) > 0; b = b[entryBytes:] {
+		r := Range{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])}
+		if r.Size > math.MaxInt64 || r.At > end || r.Size > end-r.At {
+			return nil, fmt.Errorf("%w: %d bytes at %d of %d", ErrFile, r.Size, r.At, end)
+		}
+		list = append(list, r)
+	}
+	return list, nil
+}
+
+// Export tells of a file's ranges as a session does of its memory.
+func Export(f io.ReaderAt, list []Range, fn func(addr, size uint64, r io.Reader) error) error {
+	for _, r := range list {
+		if err := fn(r.Addr, r.Size, &reader{f: f, at: int64(r.At), left: r.Size}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reader is a range of a file.
+type reader struct {
+	f    io.ReaderAt
+	at   int64
+	left uint64
+}
+
+// Read implements io.Reader: it fills p as far as there is something.
+func (r *reader) Read(p []byte) (int, error) {
+	if r.left == 0 {
+		return 0, io.EOF
+	}
+	p = p[:min(uint64(len(p)), r.left)]
+	err := parallel(len(p), func(from, to int) error {
+		n, err := r.f.ReadAt(p[from:to], r.at+int64(from))
+		if n == to-from {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	r.at, r.left = r.at+int64(len(p)), r.left-uint64(len(p))
+	return len(p), nil
+}
