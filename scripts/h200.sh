@@ -8,7 +8,8 @@
 # Phases: native runs the CUDA programs on the machine's own driver, run under `causeway run --gpu 0`, soft on the software
 # GPU, vm inside a VM with a vGPU on the real GPU; bench measures. Only when asked for: vmtorch runs PyTorch in a VM that sees
 # this machine's Python tree read-only (minutes, as the CPU is emulated), vmcopy measures copies in a VM, limits holds a vGPU's memory
-# limit against the driver's account, share, sandbox, node and moves are the scripts of these names (MOVES names items of the last), vmmove is scripts/migrate.sh on this GPU (VMMOVE: its phases), lanes measures launches by the number of
+# limit against the driver's account, share, sandbox, node and moves are the scripts of these names (MOVES names items of the last), overcommit
+# suspends much memory beside the driver's checkpoint (GIB: how much), between moves programs from GPU 0 to 1 and back, vmmove is scripts/migrate.sh on this GPU (VMMOVE: its phases), lanes measures launches by the number of
 # lanes and leaves profiles, walls learns the requests that the driver makes (ioctls.sh) and what it takes of a VM's memory (guestpages.sh), costs what calls and starts cost by sandbox and placement, compat makes the table of scripts/compat,
 # speed that of scripts/speed.sh, compare measures another build, which pack takes from build/before, against this one. Without a pack the programs are
 # built there by the nvcc in PATH. Logs are left in $OUT (default /tmp/causeway-gpu). A short table comes last; the status is 0 if nothing
@@ -32,13 +33,13 @@ make_pack() {
   go test -c -trimpath -ldflags '-s -w' -o "$BUILD/bin/causeway-limits" ./host/device
   go build -trimpath -tags takeover -ldflags '-s -w' -o "$BUILD/bin/causeway-takeover" ./host/causeway
   go test -c -trimpath -ldflags '-s -w' -o "$BUILD/bin/causeway-cuda" ./host/driver/cuda
-  for p in bench memory launches; do gcc -O2 -std=gnu11 -pthread "scripts/bench/probe/$p.c" -o "$BUILD/bin/$p" -ldl; done
+  for p in bench memory launches checkpoint; do gcc -O2 -std=gnu11 -pthread "scripts/bench/probe/$p.c" -o "$BUILD/bin/$p" -ldl; done
   gcc -O1 -std=gnu11 scripts/guestpages/guestpages.c -o "$BUILD/bin/guestpages" -ldl
   scripts/build-tests.sh
   scripts/qemu-bundle.sh
   images/build-initramfs.sh "$kernel" "$BUILD/images/base-$kernel.cpio.gz"
   scripts/migrate.sh --kernel "$kernel" --make-image "$BUILD/images/migrate-$kernel.cpio.gz"
-  local parts=(bin/causeway bin/causeway-{bench,compat,cuda,limits,share,speed,takeover} bin/{bench,guestpages,launches,memory} lib tests qb tools images/{base,migrate}-"$kernel.cpio.gz" "kernels/$kernel")
+  local parts=(bin/causeway bin/causeway-{bench,compat,cuda,limits,share,speed,takeover} bin/{bench,checkpoint,guestpages,launches,memory} lib tests qb tools images/{base,migrate}-"$kernel.cpio.gz" "kernels/$kernel")
   [ ! -x "$BUILD/before/bin/causeway" ] || parts+=(before)
   say "packing $(du -shc --apparent-size "${parts[@]/#/$BUILD/}" | tail -1 | cut -f1)"
   # tests/obj and the stub are for linking only, nfpm makes packages.
@@ -135,6 +136,41 @@ phase_limits() {
   local rc=0
   (cd /tmp && CAUSEWAY_TEST_GPU=cuda timeout 85 "$BUILD/bin/causeway-limits" -test.run '^TestLimitsOnGPU$' -test.v) | grep -v level= || rc=1
   return $rc
+}
+
+# Suspending and resuming a session beside the driver's own checkpoint of a process, with as much memory (GIB: how much, each in turn); then a program goes from this GPU to another
+# and back, if there is one, and says how long it stood still.
+phase_overcommit() {
+  [ -x "$BUILD/bin/checkpoint" ] || { echo "overcommit: build/bin/checkpoint is not in the pack"; return 3; }
+  local rc=0 gib
+  # shellcheck disable=SC2086 # a list
+  for gib in ${GIB:-1 8 32}; do
+    echo "driver, $gib GiB: $(timeout 120 "$BUILD/bin/checkpoint" "$gib" 2>&1)"
+    (cd /tmp && CAUSEWAY_TEST_GPU=${gpu/#[0-9]*/cuda} CAUSEWAY_TEST_BYTES=$((gib << 30)) timeout 120 "$BUILD/bin/causeway-limits" -test.run '^TestSuspendOnGPU$' -test.v) >"$out/suspend-$gib.log" 2>&1 || rc=1
+    grep -E '^ +suspend_gpu_test|^--- |^panic' "$out/suspend-$gib.log" | sed "s/^/causeway, $gib GiB: /"
+  done
+  phase_between || rc=$?
+  return $rc
+}
+
+# A program that checks its rounds goes from GPU to GPU of this machine, ten times.
+phase_between() {
+  local log=$out/between.log run i n=0 mode there=(1 0)
+  [ "$gpu" != soft ] || there=(soft/1 soft/0) # to try this
+  [ "$gpu" = soft ] || [ "$("$CAUSEWAY" gpus --local --json | grep -o '"backend":"cuda"' | wc -l)" -ge 2 ] || { echo "between: one GPU only"; return 0; }
+  for mode in streams pinned images lasting; do
+    : >"$log"
+    "$CAUSEWAY" run --gpu "$gpu" --migratable -v -- "$(ls -d "$BUILD"/tests/*-static | tail -1)/rounds" $mode >"$log" 2>"$log.err" &
+    run=$!
+    for i in $(seq 200); do grep -q '^@round [1-9]' "$log" && break; sleep 0.1; done
+    for i in "${there[@]}" "${there[@]}" "${there[@]}" "${there[@]}" "${there[@]}"; do "$CAUSEWAY" move --pid $run --gpu "$i" && n=$((n + 1)); done
+    kill -TERM "$(sed -n 's/^@ready //p' "$log")"
+    wait $run || return 1
+    echo "$mode: $(tail -1 "$log")"
+    grep 'session moved' "$log.err" | sed 's/.*msg/  msg/'
+  done
+  echo "between: $n moves"
+  [ $n -ge 40 ]
 }
 
 phase_compare() { scripts/bench/compare.sh --gpu "$gpu" --rounds "${ROUNDS:-3}"; }

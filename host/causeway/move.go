@@ -173,7 +173,7 @@ func (s *server) moveLocked(ctx context.Context, to link.Config) (int, error) {
 		if sameGPU(cfg, to) {
 			continue
 		}
-		cfg.GPU, cfg.Devices, cfg.Visible = to.GPU, to.Devices, to.Visible
+		cfg.GPU, cfg.Devices, cfg.Visible, cfg.Elsewhere = to.GPU, to.Devices, to.Visible, true
 		if err := s.rebuildOneLocked(ctx, p, cfg); err != nil {
 			return n, fmt.Errorf("worker %d: %w", p.PID(), err)
 		}
@@ -195,6 +195,7 @@ func (s *server) rebuildOneLocked(ctx context.Context, p *spawn.Process, cfg lin
 	scheduled := s.scheduled[p]
 	delete(s.workers, p) // it is about to end, and has nothing to move any more
 	delete(s.scheduled, p)
+	cfg.Elsewhere = false // next time it may stay
 	s.addLocked(next, cfg, scheduled)
 	return nil
 }

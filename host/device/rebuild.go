@@ -13,7 +13,7 @@ const rebuildLimit = 2 * time.Minute
 
 // Rebuild moves every running session to a fresh worker process. It returns how many moved.
 func (d *Device) Rebuild(ctx context.Context) (int, error) {
-	return d.eachSession(func(s *session) error { return s.rebuild(ctx) })
+	return d.eachSession(func(s *session) error { return s.rebuild(ctx, false) })
 }
 
 // eachSession has every session do something on its routine, and counts those that did. Those to which it does not apply say errState.
@@ -53,8 +53,8 @@ func (s *session) onRoutine(f func() error) error {
 	}
 }
 
-// rebuild moves the session. It runs on routine, so that nothing else is sent to the worker meanwhile.
-func (s *session) rebuild(ctx context.Context) error {
+// rebuild moves the session, elsewhere to another GPU. It runs on routine, so that nothing else is sent to the worker meanwhile.
+func (s *session) rebuild(ctx context.Context, elsewhere bool) error {
 	s.mu.Lock()
 	p, st := s.proc, s.state
 	if st == running {
@@ -67,6 +67,7 @@ func (s *session) rebuild(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, rebuildLimit)
 	defer cancel()
 	cfg := s.config()
+	cfg.Elsewhere = elsewhere
 	next, err := s.dev.workers.rebuild(ctx, p, s.at, cfg)
 	s.mu.Lock()
 	s.moving = nil

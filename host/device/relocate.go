@@ -239,7 +239,7 @@ func (s *session) relocateRunning(ctx context.Context, to *Place, member *schedu
 	was, old := s.at, s.res.scheduled
 	s.at, s.res.scheduled = to, next
 	s.mu.Unlock()
-	err := s.rebuild(ctx)
+	err := s.rebuild(ctx, true)
 	s.mu.Lock()
 	if s.res != nil {
 		if err == nil {

@@ -27,6 +27,8 @@ type handover struct {
 	recv *precopy.Receiver
 	win  *window // for both; nil: there is none
 	idle bool    // nothing may come for as long as the other end wants
+
+	elsewhere bool // the successor is on another GPU: memory of this one is not handed over
 }
 
 // handoverLimit bounds one step of a peer that has hung.

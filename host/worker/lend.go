@@ -23,7 +23,7 @@ func (h *handover) lend(w *Worker) (driver.Lender, error) {
 	l, ok := w.session.(driver.Lender)
 	var list []driver.Lent
 	var err error
-	if ok {
+	if ok && !h.elsewhere {
 		if list, err = l.Lend(); err != nil {
 			w.log.Info("memory is copied, not handed over", "reason", err)
 		}

@@ -382,7 +382,7 @@ func (s *starter) follow(w *Worker, r link.Received[link.ToWorker], end func()) 
 		w.limitIs(m.Bytes)
 		return nil
 	case link.Rebuild:
-		return s.rebuild(w, m.Successor.FD())
+		return s.rebuild(w, m)
 	}
 	if s.leased != nil {
 		return s.leased.handle(r)

@@ -56,12 +56,13 @@ const localMost = 1 << 40
 const quiesceForMove = 30 * time.Second
 
 // rebuild moves the session to the process at the other end of the stream. If that fails the session goes on here.
-func (s *starter) rebuild(w *Worker, stream int) error {
-	h, err := newHandover(stream, localMost)
+func (s *starter) rebuild(w *Worker, m link.Rebuild) error {
+	h, err := newHandover(m.Successor.FD(), localMost)
 	if err != nil {
 		return s.link.Send(rebuilt(err))
 	}
 	defer h.close()
+	h.elsewhere = m.Elsewhere
 	failed, err := w.askMovable() // before anything is copied; move asks again
 	if err == nil && failed == nil {
 		failed = h.announce(s.warm)

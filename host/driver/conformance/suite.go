@@ -51,6 +51,7 @@ func Run(t *testing.T, open func(t *testing.T) driver.Backend) {
 	}{
 		{"Copies", testCopies},
 		{"Memset", testMemset},
+		{"LargeMemory", testLargeMemory},
 		{"Launch", testLaunch},
 		{"Staged", testStaged},
 		{"Pinned", testPinned},

@@ -30,7 +30,7 @@ func (m *mover) pieces() (two [2]bind.Host, free func(), err error) {
 func (d *memReader) WriteTo(w io.Writer) (done int64, err error) {
 	size := d.mem.Size()
 	if size < bulkLeast || d.done > 0 {
-		return io.Copy(w, struct{ io.Reader }{d})
+		return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{d}, make([]byte, min(size, pieceSize)+1))
 	}
 	two, free, err := d.m.pieces()
 	if err != nil {

@@ -198,6 +198,9 @@ func (d *memWriter) flush() error {
 
 // fill writes memory of the GPU.
 func (m *mover) fill(mem bind.Mem, r io.Reader) error {
+	if _, own := r.(io.WriterTo); !own && mem.Size() >= bulkLeast {
+		return m.fillBulk(mem, r)
+	}
 	to := &memWriter{m: m, mem: mem}
 	if _, err := io.Copy(to, r); err != nil {
 		return err

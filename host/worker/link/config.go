@@ -52,6 +52,8 @@ type Config struct {
 	Tied bool `json:"tied,omitempty"`
 	// Adopt: the session, and its guest's connection, come from another worker over Configure's connection, instead of from a handshake.
 	Adopt bool `json:"adopt,omitempty"`
+	// Elsewhere, with Adopt: the worker that has the session is on another GPU, whose memory stays there.
+	Elsewhere bool `json:"elsewhere,omitempty"`
 	// Parked, with Adopt: the session comes as bytes, without guest memory and connection, and stands until Resume. Start brings its doorbell.
 	Parked bool `json:"parked,omitempty"`
 	// Shared: SharePages follows, and the session waits for it. Encode sets it.

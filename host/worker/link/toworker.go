@@ -221,13 +221,17 @@ type Resume struct{ forWorker }
 
 func (*Resume) fields(*coder) {}
 
-// Rebuild moves the session to another worker, at the other end of a stream socket. Answer: Rebuilt.
+// Rebuild moves the session to another worker, at the other end of a stream socket; with Elsewhere on another GPU. Answer: Rebuilt.
 type Rebuild struct {
 	forWorker
+	Elsewhere bool
 	Successor File
 }
 
-func (m *Rebuild) fields(c *coder) { c.file(&m.Successor) }
+func (m *Rebuild) fields(c *coder) {
+	c.flag(&m.Elsewhere)
+	c.file(&m.Successor)
+}
 
 // Quit ends the session.
 type Quit struct{ forWorker }

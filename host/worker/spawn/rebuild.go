@@ -30,7 +30,7 @@ func (s *Spawner) Rebuild(ctx context.Context, old *Process, cfg link.Config) (*
 	if err != nil {
 		return nil, err
 	}
-	if err := old.Send(link.Rebuild{Successor: link.FileOf(fds[1])}); err != nil {
+	if err := old.Send(link.Rebuild{Elsewhere: cfg.Elsewhere, Successor: link.FileOf(fds[1])}); err != nil {
 		next.Kill()
 		return nil, err
 	}
