@@ -86,7 +86,8 @@ int main(int argc, char **argv)
 	if (pipe(there) || pipe(back))
 		return 1;
 	lib = dlopen("libcuda.so.1", RTLD_NOW);
-	static const char *const names[] = {"cuCheckpointProcessLock", "cuCheckpointProcessCheckpoint", "cuCheckpointProcessRestore", "cuCheckpointProcessUnlock"};
+	static const char *const names[] = {"cuCheckpointProcessLock", "cuCheckpointProcessCheckpoint", "cuCheckpointProcessRestore",
+					    "cuCheckpointProcessUnlock"};
 	static const char *const words[] = {"lock", "checkpoint", "restore", "unlock"};
 	step steps[4];
 	for (int i = 0; i < 4; i++)
