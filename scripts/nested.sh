@@ -22,7 +22,7 @@ case ${1:-} in
   --inner)
     gpus=$2; shift 2
     export CAUSEWAY_OUTER=$CAUSEWAY
-    [ -n "${MOVING:-}" ] || exec "$dir/bin/causeway" run --gpu "$gpus" --sandbox off -- "$@"
+    [ -n "${MOVING:-}" ] || exec "$dir/bin/causeway" run --gpu "$gpus" --sandbox off ${MIGRATABLE:+--migratable} -- "$@"
     "$dir/bin/causeway" run --gpu "$gpus" --sandbox off --migratable -- "$@" &
     run=$!
     while sleep 0.02 && kill -0 $run 2>/dev/null; do "$dir/bin/causeway" rebuild --pid $run >>"$MOVING" 2>&1 || true; done
@@ -176,6 +176,7 @@ for row in "${cannot[@]}"; do
   for i in "${!all[@]}"; do [ "${all[i]}" != "$program" ] || unset "all[i]"; done
 done
 programs nested soft 0 "${all[@]}"
+MIGRATABLE=1 programs nested-migratable soft 0 pools twoproc vmm # what sessions that may move share
 programs nested-two soft:2 0,1 peer twoproc vmm
 cannot_run
 moved

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 
@@ -75,6 +76,16 @@ func (o *Offers) Withdraw(h Host, kind byte, id uint64) {
 
 // Any reports whether something is shared.
 func (o *Offers) Any() bool { return len(o.made) > 0 }
+
+// Own reports whether a token is one that this session has made.
+func (o *Offers) Own(token []byte) bool {
+	for _, t := range o.made {
+		if bytes.Equal(t[:], token) {
+			return true
+		}
+	}
+	return false
+}
 
 // Redeem finds what a token names, if it is of a kind and has at least size bytes. file is -1 or the caller's to close.
 func Redeem(h Host, kind byte, token []byte, size int) (blob []byte, file int, err error) {

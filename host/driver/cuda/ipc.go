@@ -1,8 +1,6 @@
 package cuda
 
 import (
-	"log/slog"
-
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver/cuda/bind"
@@ -14,12 +12,11 @@ func (s *session) IpcGetMemHandle(c *wire.Call, a *wire.IpcGetMemHandleArgs, r *
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	if s.arenaOf(a.Ptr) != nil {
-		slog.Info("memory of a session that may move is not given to other processes", "address", a.Ptr)
-		return cuda.ErrorNotSupported
-	}
 	var res cuda.Result
 	r.Token, res = s.offer(shareMemory, a.Ptr, func() ([]byte, int, cuda.Result) {
+		if x := s.arenaOf(a.Ptr); x != nil && !m.pooled {
+			return s.sharePage(x, a.Ptr, m.size)
+		}
 		var h bind.IpcMemHandle
 		res := s.note(s.drv.IpcGetMemHandle(&h, m.at))
 		return h.Reserved[:], -1, res
@@ -30,12 +27,18 @@ func (s *session) IpcGetMemHandle(c *wire.Call, a *wire.IpcGetMemHandleArgs, r *
 // IpcOpenMemHandle maps another session's memory. The driver counts how often it is open; so does this.
 func (s *session) IpcOpenMemHandle(c *wire.Call, a *wire.IpcOpenMemHandleArgs, r *wire.IpcOpenMemHandleReply) cuda.Result {
 	blob, fd, ok := s.redeem(shareMemory, a.Token, opaqueSize)
-	closeFile(fd)
+	defer closeFile(fd)
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
 	if a.AvoidMib != 0 && !s.avoid(a.Avoid, uint64(a.AvoidMib)<<20) {
 		return cuda.ErrorMapFailed
+	}
+	if fd >= 0 {
+		if s.offers.Own(a.Token) { // the driver opens none of its own process's either
+			return cuda.ErrorInvalidContext
+		}
+		return s.openPage(string(a.Token), fd, blob, r)
 	}
 	at, res := s.drv.IpcOpenMemHandle(bind.IpcMemHandle{Reserved: [opaqueSize]byte(blob)}, a.Flags)
 	if s.note(res) != cuda.Success {
@@ -54,7 +57,7 @@ func (s *session) IpcOpenMemHandle(c *wire.Call, a *wire.IpcOpenMemHandleArgs, r
 	if s.opened == nil {
 		s.opened = map[uint64]opened{}
 	}
-	s.opened[r.Ptr] = opened{at, s.opened[r.Ptr].n + 1}
+	s.opened[r.Ptr] = opened{at: at, n: s.opened[r.Ptr].n + 1}
 	return cuda.Success
 }
 
@@ -65,6 +68,9 @@ func (s *session) IpcCloseMemHandle(c *wire.Call, a *wire.IpcCloseMemHandleArgs)
 		return cuda.ErrorInvalidValue
 	}
 	delete(s.opened, a.Ptr)
+	if o.page != nil {
+		return s.closePage(o.page)
+	}
 	res := cuda.Success
 	for ; o.n > 0 && res == cuda.Success; o.n-- {
 		res = s.note(s.drv.IpcCloseMemHandle(o.at))

@@ -39,4 +39,9 @@ func (p *physical) charged() uint64 {
 type opened struct {
 	at bind.Address
 	n  int
+
+	// of a session that may move
+	size uint64
+	dev  uint32
+	page *sharedPage
 }

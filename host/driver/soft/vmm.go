@@ -87,6 +87,11 @@ func (s *session) reserve(c *wire.Call, wish, size, align uint64) (*reservation,
 				break
 			}
 			at += max(align, size)
+			for _, o := range s.resvs { // one may be larger than this goes far
+				if at >= o.base && at < o.base+uint64(len(o.mem)) {
+					at = o.base + uint64(len(o.mem))
+				}
+			}
 		}
 		s.window = at + size
 	}
