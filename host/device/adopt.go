@@ -60,15 +60,18 @@ func (s *session) expect() (*arrival, error) {
 	s.mu.Lock()
 	s.bell = bell
 	var memory *os.File
-	if s.stored != nil {
-		memory = s.stored.memory
+	kept := s.stored
+	if kept != nil {
+		memory = kept.memory
 	}
 	s.mu.Unlock()
 	ours, theirs, err := streamPair()
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.dev.workers.adopt(s.at, s.config(), s.wake, theirs, bell, memory)
+	cfg := s.config()
+	cfg.Brings = kept == nil // it was suspended elsewhere, or not at all
+	p, err := s.dev.workers.adopt(s.at, cfg, s.wake, theirs, bell, memory)
 	_ = unix.Close(theirs)
 	if err != nil {
 		return nil, errors.Join(err, ours.Close())

@@ -143,3 +143,34 @@ func TestRoomInTurn(t *testing.T) {
 		}
 	}
 }
+
+// TestRoomForMoved: a VM that comes from another host has what it brings, whatever room there is, and what it wants from then on waits.
+func TestRoomForMoved(t *testing.T) {
+	other, v := empty(t, func(o *device.Options) { o.Limits.Memory, o.Swap = 64*mib, true }), onSoft(t, nil)
+	a := hold(t, v, 1)
+	left, err := v.Move(other.socket, save(t, v))
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.Close()
+	if err := v.StartRings(); err != nil {
+		t.Fatal(err)
+	}
+	a.check(t)
+	done := make(chan cuda.Result, 1)
+	go func() {
+		res, err := a.Call(0, &wire.MemAllocArgs{Size: mib}, &wire.MemAllocReply{})
+		if err != nil {
+			t.Error(err)
+		}
+		done <- res
+	}()
+	needs(t, other, 1)
+	room(other, 8*mib)
+	if res := <-done; res != cuda.Success {
+		t.Error(res)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+}

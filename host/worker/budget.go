@@ -32,6 +32,7 @@ func (s *starter) openPages() error {
 		if s.cfg.Adopt && !s.cfg.Parked {
 			b.Adopt()
 		}
+		b.Bring(s.cfg.Brings)
 		s.budget = b
 	}
 	if mem := s.pages.page(link.PageHost); mem != nil {

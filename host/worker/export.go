@@ -171,6 +171,9 @@ func (s *starter) receiveParked(stream int) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.budget != nil {
+		s.budget.Bring(false)
+	}
 	p := newParking()
 	w.parked = p
 	w.guestMu.Lock() // before anything else of the session runs

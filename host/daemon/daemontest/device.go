@@ -70,6 +70,7 @@ func Main() {
 type device struct {
 	mu     sync.Mutex
 	status api.Status
+	room   api.RoomStatus
 	ended  chan struct{}
 	once   sync.Once
 }
@@ -93,7 +94,7 @@ func runDevice(args []string) error {
 	f.Bool("verbose", false, "")
 	f.Bool("kernels-reach-worker", false, "")
 	f.Bool("migratable", false, "")
-	f.Bool("swap", false, "")
+	swap := f.Bool("swap", false, "")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -124,6 +125,9 @@ func runDevice(args []string) error {
 	}
 	if err != nil {
 		return err
+	}
+	if d.room.Limit = d.status.Limits.Memory; *swap {
+		d.room.Room = 1
 	}
 	return d.serve(socket, control)
 }
@@ -190,6 +194,7 @@ func (d *device) serve(socket, control string) error {
 			d.end()
 		}
 	})
+	d.serveRoom(mux)
 	mux.HandleFunc("PUT /fake", func(w http.ResponseWriter, r *http.Request) {
 		d.mu.Lock()
 		defer d.mu.Unlock()

@@ -17,6 +17,7 @@ type Budget struct {
 	context uint64
 	adopted atomic.Bool   // what is reserved is the predecessor's, still in the slot
 	moving  atomic.Uint64 // reserved since Adopt
+	brings  atomic.Bool   // what is reserved comes with a session, and waits for no room
 	short   atomic.Uint64 // the most that was refused for lack of room since Short
 }
 
@@ -48,7 +49,7 @@ func (b *Budget) Reserve(n uint64) bool {
 // add adds n to a word of the slot, if the limit allows.
 func (b *Budget) add(word int, n uint64) bool {
 	for try := range tries {
-		limit, room, away := b.Limit(), atomic.LoadUint64(&b.words[wordRoom]), atomic.LoadUint64(&b.words[wordAway])
+		limit, room, away := b.Limit(), b.room(), atomic.LoadUint64(&b.words[wordAway])
 		if n > sane || !fits(limit, away, n) {
 			return false
 		}
@@ -71,6 +72,17 @@ func (b *Budget) add(word int, n uint64) bool {
 		}
 	}
 	return false
+}
+
+// Bring says whether what is reserved from now on comes with a session from another host: it is there, and takes what the limit allows. Others
+// make room for it afterwards.
+func (b *Budget) Bring(yes bool) { b.brings.Store(yes) }
+
+func (b *Budget) room() uint64 {
+	if b.brings.Load() {
+		return 0
+	}
+	return atomic.LoadUint64(&b.words[wordRoom])
 }
 
 // fits says whether a bound, 0: none, holds n beside what is there.

@@ -28,6 +28,10 @@ func TestRoom(t *testing.T) {
 	}
 	step("the limit, with what is away", a.Reserve(11), false, 0)
 	step("within it", a.Reserve(10), false, 10)
+	a.Bring(true)
+	step("what comes from elsewhere", a.Reserve(1), true, 0)
+	a.Bring(false)
+	a.Release(1)
 	p.SetRoom(40)
 	step("with room", a.Reserve(10), true, 0)
 	p.AddAway(-60)

@@ -56,6 +56,8 @@ type Config struct {
 	Elsewhere bool `json:"elsewhere,omitempty"`
 	// Parked, with Adopt: the session comes as bytes, without guest memory and connection, and stands until Resume. Start brings its doorbell.
 	Parked bool `json:"parked,omitempty"`
+	// Brings, with Parked: the session comes from another host, and its memory waits for no room.
+	Brings bool `json:"brings,omitempty"`
 	// Shared: SharePages follows, and the session waits for it. Encode sets it.
 	Shared bool `json:"shared,omitempty"`
 	// Pages are sent behind the configuration. Their files stay the sender's, and open until then.

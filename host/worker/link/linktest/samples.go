@@ -13,7 +13,7 @@ func ToWorker(fd int) []link.ToWorker {
 	f := link.FileOf(fd)
 	cfg := link.Config{
 		Carrier: link.CarrierUnix, GPU: "soft", Devices: []int{1}, Visible: []string{"GPU-1"}, MemoryLimit: 1 << 30, MemorySlot: 2,
-		ContextBytes: 3 << 20, HostMemory: 1 << 28, HostSlot: 3, ReachWorker: true, Migratable: true, Base: 0x345600000000, Cores: 4, LogLevel: "WARN", Peer: "guest process 5", Tied: true, Adopt: true, Elsewhere: true, Parked: true, Shared: true,
+		ContextBytes: 3 << 20, HostMemory: 1 << 28, HostSlot: 3, ReachWorker: true, Migratable: true, Base: 0x345600000000, Cores: 4, LogLevel: "WARN", Peer: "guest process 5", Tied: true, Adopt: true, Elsewhere: true, Parked: true, Brings: true, Shared: true,
 	}
 	return []link.ToWorker{
 		link.Configure{Config: cfg, Connection: f},
