@@ -40,7 +40,7 @@ const (
 
 // stand asks the consumer whether there is nothing to do. One that has no time has.
 func (s *starter) stand(ctx context.Context, w *Worker) still {
-	if s.leased == nil {
+	if k := w.graphs.keeper; s.leased == nil || k != nil && k.HoldsPages() { // to ask lets go of pages, which is dear there
 		return still{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, stillLimit)
