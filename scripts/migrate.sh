@@ -8,7 +8,7 @@
 #   --make-image FILE   which does nothing else
 #   --times N    there and back so many times (default 1)
 #   --modes      which programs of guest/tests/rounds run meanwhile (default: all)
-#   PHASE        idle pause move file refused fail late (what is done by default), large
+#   PHASE        idle pause move file refused fail late (what is done by default), large, faults (some of scripts/lib/faults.sh), allfaults
 #
 # QEMU alone, with its monitor; an emulated CPU. Each line is a check with what was measured. The status is 0 if
 # every check passed. docs/MIGRATION.md says what moves.
@@ -17,6 +17,7 @@ set -uo pipefail
 . "$ROOT/scripts/lib/device.sh"
 . "$ROOT/scripts/lib/guest.sh"
 . "$ROOT/scripts/lib/rounds.sh"
+. "$ROOT/scripts/lib/faults.sh"
 
 kernel=6.12 times=1 phases=() gpu=soft image='' make_image=''
 modes=$rounds_modes
@@ -115,7 +116,7 @@ set_off() {
   until_true 5 [ -e "$tmp/gap" ] || return 1
   ask "$at_host" "migrate_set_capability return-path $path" && ask "$at_host" "migrate_set_parameter max-bandwidth $speed" || return 1
   departed=$(ms)
-  ask "$at_host" "migrate -d \"${1:-unix:$tmp/migration}\""
+  ask "$at_host" "migrate -d \"${1:-unix:$tmp/${link:-migration}}\""
 }
 
 # depart STATUS [WHERE] sets off and waits for that status; sets took and downtime.
@@ -226,7 +227,7 @@ phase_pause() {
 # To a file, and from it to another device process.
 phase_file() {
   depart completed "exec:cat >$tmp/file"; row "saved to a file" "$took ms, $(keep stat -c %s "$tmp/file") bytes" || return
-  quit_vm $at_host && stop_serving $at_host && serve $at_host
+  quit_vm $at_host && stop_serving $at_host && $serves $at_host
   vm $at_host -incoming "exec:cat $tmp/file" && until_true 30 runs $at_host; row "another QEMU and device process restore it" "" || return
   rm "$tmp/file"
   go_on
@@ -266,13 +267,13 @@ phase_late() {
   # Its device process is stopped, so its QEMU waits, and with it, as what it sends is not read, the source's.
   expect_vm b && kill -STOP "${device_pid[b]}" && set_off && until_true 30 deaf b && quit_vm b && until_true 20 migration_is a failed
   stays "the destination is killed while it takes the GPU's state"
-  stop_serving b; serve b --memory 1MiB
+  stop_serving b; $serves b --memory 1MiB
   expect_vm b && depart failed && refused 'OUT_OF_MEMORY.*'
   stays "the destination's vGPU has too little memory"
-  stop_serving b; serve b --sessions 1
+  stop_serving b; $serves b --sessions 1
   expect_vm b && depart failed && refused 'as many CUDA processes as it may.*'
   stays "the destination's vGPU takes one program only"
-  stop_serving b; serve b
+  stop_serving b; $serves b
   move; row "then the VM moves" "$(keep pauses)" || return
   go_on
 }
@@ -289,9 +290,16 @@ phase_large() {
 }
 
 if [ -n "$make_image" ]; then make_image "$make_image"; exit; fi
+serves=serve
+if [[ " ${phases[*]} " == *faults* ]]; then
+  say "building causeway with parts of a move that wait"
+  (cd "$ROOT" && go build -trimpath -tags faults -o "$BUILD/bin/causeway-faults" ./host/causeway) || die "it does not build"
+  CAUSEWAY=$BUILD/bin/causeway-faults serves=serve_kept
+  mkdir "$tmp/stop"
+fi
 prepare
-serve a
-serve b
+$serves a
+$serves b
 boot || exit 1
 [ ${#phases[@]} -gt 0 ] || phases=(idle pause move file refused fail late)
 for p in "${phases[@]}"; do

@@ -353,7 +353,7 @@ static const struct {
     void (*run)(Rounds &);
     bool only_asked; // it cannot be moved
 } modes[] = {{"streams", streams}, {"threads", threads}, {"pinned", pinned}, {"shared", shared},     {"lasting", lasting}, {"waits", waits}, {"idle", idle},
-             {"times", times},     {"written", written}, {"graphs", graphs},   {"images", images}, {"settings", settings}, {"callbacks", callbacks}, {"captures", captures, true}};
+             {"times", times},     {"written", written}, {"graphs", graphs},   {"images", images}, {"settings", settings}, {"vmm", vmm}, {"callbacks", callbacks}, {"captures", captures, true}};
 
 int main(int argc, char **argv)
 {

@@ -3,6 +3,9 @@
 
 #include "rounds.h"
 
+#include <cuda.h>
+#include <dlfcn.h>
+
 // captured makes a graph of two streams that part and join: a memset, copies, kernels.
 static cudaGraph_t captured(cudaStream_t s, cudaStream_t side, uint32_t *d, uint32_t *other, uint32_t *back)
 {
@@ -243,5 +246,58 @@ static void callbacks(Rounds &r)
         CUDA(cudaMemcpyAsync(&got, d, 4, cudaMemcpyDeviceToHost, s));
         CUDA(cudaStreamSynchronize(s));
         r.check(got == want && called == (r.n + 1) * 4);
+    }
+}
+
+// driver finds an entry point of libcuda's, which this program is not linked with.
+template <class F> static F *driver(F *, const char *name)
+{
+    static void *lib = dlopen("libcuda.so.1", RTLD_NOW);
+    return (F *)dlsym(lib, name);
+}
+#define DRIVER(f, ...)                                                            \
+    do {                                                                          \
+        if (driver((decltype(&f))nullptr, #f)(__VA_ARGS__) != CUDA_SUCCESS)       \
+            expect(false, #f);                                                    \
+    } while (0)
+
+// vmm: memory of cuMemCreate in a range of its own, one piece of it at two addresses.
+static void vmm(Rounds &r)
+{
+    CUmemAllocationProp prop = {};
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    CUmemAccessDesc access = {prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle piece[2];
+    CUdeviceptr at;
+    size_t size = 0;
+    CUDA(cudaFree(0)); // a context
+    DRIVER(cuMemGetAllocationGranularity, &size, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    expect(size >= N * 4, "granularity");
+    DRIVER(cuMemAddressReserve, &at, 4 * size, 0, 0, 0);
+    for (int i = 0; i < 2; i++)
+        DRIVER(cuMemCreate, &piece[i], size, &prop, 0);
+    const int order[] = {0, 1, 0}; // a hole behind them
+    for (int i = 0; i < 3; i++)
+        DRIVER(cuMemMap, at + i * size, size, 0, piece[order[i]], 0);
+    DRIVER(cuMemSetAccess, at, 3 * size, &access, 1);
+    uint32_t *first = (uint32_t *)at, *second = (uint32_t *)(at + size), *alias = (uint32_t *)(at + 2 * size);
+    std::vector<uint32_t> got(N), want[2];
+    for (int i = 0; i < 2; i++) {
+        fill<<<GRID, BLOCK>>>(i ? second : first, N, i);
+        for (uint32_t j = 0; j < N; j++)
+            want[i].push_back(mix(j + i));
+    }
+    while (r.next()) {
+        step<<<GRID, BLOCK>>>(r.n % 2 ? alias : first, N, r.n);
+        add<<<GRID, BLOCK>>>(second, alias, N);
+        for (int j = 0; j < N; j++) {
+            want[0][j] = scramble(want[0][j], r.n);
+            want[1][j] += want[0][j];
+        }
+        CUDA(cudaMemcpy(got.data(), r.n % 2 ? first : alias, N * 4, cudaMemcpyDeviceToHost));
+        r.check(all(got.data(), want[0]));
+        CUDA(cudaMemcpy(got.data(), second, N * 4, cudaMemcpyDeviceToHost));
+        r.check(all(got.data(), want[1]));
     }
 }

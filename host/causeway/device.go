@@ -196,6 +196,7 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		Leave:       at.Leave,
 		Elsewhere:   others.find,
 		Keeper:      keeper,
+		Reached:     reached(),
 		Log:         log,
 	})
 	if err != nil {

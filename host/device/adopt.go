@@ -28,6 +28,7 @@ func (s *session) adopt(from io.Reader) error {
 		}
 	}
 	defer a.conn.Close()
+	s.dev.opts.Reached("adopting")
 	n, err := io.Copy(patient{a.conn}, from)
 	_ = a.conn.Close()
 	if said := s.adopted(a.proc); said != nil || err != nil {

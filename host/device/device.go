@@ -59,6 +59,8 @@ type Options struct {
 	Leave func()
 	// Elsewhere finds another GPU of this host for Relocate, and judges it; nil: there is none.
 	Elsewhere func(ctx context.Context, from *Place, to api.Relocation) (*Place, error)
+	// Reached hears of the parts of a session's move as they begin, and may hold them up; nil: nobody does. It is for tests of what is killed then.
+	Reached func(part string)
 	// Keeper answers the guest when this process has died; nil: nobody does.
 	Keeper *Keeper
 	Log    *slog.Logger
@@ -146,6 +148,9 @@ func New(o Options) (*Device, error) {
 		if d.member, err = o.Scheduler(d.limits); err != nil {
 			return nil, err
 		}
+	}
+	if d.opts.Reached == nil {
+		d.opts.Reached = func(string) {}
 	}
 	root, err := o.Tree.build(d, nvml, func() (string, uint64) { return d.place().GPU, d.Limits().Memory })
 	if err != nil {

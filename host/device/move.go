@@ -220,6 +220,7 @@ func (s *session) save(w io.Writer) error {
 		_, err := io.Copy(w, r)
 		return err
 	}
+	s.dev.opts.Reached("saving")
 	begin := time.Now()
 	n, _, err := s.export(w, p, len(h.ahead) > 0, nil)
 	if err != nil {
@@ -267,6 +268,7 @@ func (d *Device) Load(c fs.Caller, r io.Reader) (fs.ControlHandle, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.opts.Reached("loading")
 	switch here := d.place(); {
 	case h.backend != here.backend():
 		return nil, fmt.Errorf("%w: it comes from the backend %q, this is %q", errElsewhere, h.backend, here.backend())

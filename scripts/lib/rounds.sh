@@ -1,7 +1,7 @@
 # Programs of guest/tests/rounds in a guest of guest.sh's: sourced after it. The script sets tmp, kernel, and modes: which of them run.
 
 # shellcheck disable=SC2034 # of the scripts' options
-rounds_modes="streams threads pinned shared lasting waits idle times graphs images settings"
+rounds_modes="streams threads pinned shared lasting waits idle times graphs images settings vmm"
 
 # other HOST: VMs move between a and b.
 other() { if [ "$1" = a ]; then echo b; else echo a; fi; }

@@ -1,0 +1,233 @@
+# Kills whoever takes part in a migration between two QEMUs, at each of its parts: sourced by migrate.sh, whose functions it uses. CAUSEWAY is a build with
+# the tag faults, where a part of a session's move waits as long as a file of its name is in $tmp/stop.
+#
+# A row is PART VICTIM OUTCOME. Parts, in their order:
+#   setup      the destination's QEMU waits, nothing has been asked of the source's
+#   logging    writes to the VM's memory are logged, next to nothing of it was sent
+#   memory     it is being sent, over a slow link
+#   saving     the VM stands, the source's device is about to have a worker write a session
+#   loading    the destination's device has the beginning of that
+#   adopting   a worker of the destination is about to read it
+#   after      the VM runs there, the source's QEMU is still there
+# Victims: QEMU, device process, keeper or a worker of the source or destination, or the link between the QEMUs. Outcomes: the VM goes on
+#   here       at the source, all programs right
+#   there      at the destination, all programs right
+#   maimed     at the source, where its programs get errors: it has lost its GPU as it would without a migration
+#   less       at the destination, where one program gets an error: its worker was killed
+#   nowhere    it was killed: what is killed is the VM, which is not at the destination yet
+faults_fast="
+memory   destination-device  here
+memory   link                here
+memory   source-keeper       there
+saving   link                here
+loading  destination-device  here
+adopting destination-worker  here
+adopting destination-qemu    here
+after    source-device       there"
+faults_slow="
+setup    destination-device  here
+memory   destination-keeper  there
+setup    destination-qemu    here
+setup    destination-keeper  there
+setup    source-keeper       there
+setup    link                here
+logging  destination-qemu    here
+logging  destination-device  here
+logging  destination-keeper  there
+logging  source-keeper       there
+logging  link                here
+memory   destination-qemu    here
+saving   destination-qemu    here
+saving   destination-device  here
+saving   destination-keeper  there
+saving   source-keeper       there
+loading  destination-qemu    here
+loading  destination-keeper  there
+loading  source-keeper       there
+loading  link                here
+adopting destination-device  here
+adopting destination-keeper  there
+adopting source-keeper       there
+adopting link                here
+after    source-qemu         there
+after    source-keeper       there
+after    source-worker       there
+after    destination-keeper  there
+setup    source-device       maimed
+memory   source-device       maimed
+saving   source-device       maimed
+loading  source-device       there
+adopting source-device       there
+memory   source-worker       less
+saving   source-worker       maimed
+setup    source-qemu         nowhere
+memory   source-qemu         nowhere
+saving   source-qemu         nowhere
+loading  source-qemu         nowhere
+adopting source-qemu         nowhere"
+
+declare -A keeper_pid=()
+link= link_pid= killed=
+
+# ours WHAT prints the processes of this build whose first argument that is.
+ours() {
+  local d words
+  for d in /proc/[0-9]*; do
+    [ "$(readlink "$d/exe" 2>/dev/null)" = "$CAUSEWAY" ] || continue
+    mapfile -d '' -t words <"$d/cmdline" 2>/dev/null
+    [ "${words[1]:-}" != "$1" ] || echo "${d#/proc/}"
+  done
+}
+count() { ours "$1" | grep -c .; }
+
+# serve_kept HOST [ARGS...] is serve that knows the keeper as well.
+serve_kept() {
+  local before; before=" $(ours keeper | tr '\n' ' ')"
+  CAUSEWAY_STOP_AT=$tmp/stop serve "$@"
+  until_true 5 another_keeper "$before" && keeper_pid[$1]=$found
+}
+another_keeper() {
+  local p
+  for p in $(ours keeper); do
+    [[ $1 == *" $p "* ]] || { found=$p; return 0; }
+  done
+  return 1
+}
+
+# slay VICTIM: SIGKILL.
+slay() {
+  local host=$source_host
+  case $1 in
+    link) killed=$link_pid ;;
+    destination-*) host=$(other "$source_host") ;;&
+    *-qemu) killed=${vm_pid[$host]} ;;
+    *-device) killed=${device_pid[$host]} ;;
+    *-keeper) killed=${keeper_pid[$host]} ;;
+    *-worker) killed=$(pgrep -P "${device_pid[$host]}" | head -n 1) ;;
+  esac
+  [ -n "$killed" ] && kill -9 "$killed" || return
+  wait "$killed" 2>/dev/null # or it is no child
+  until_true 5 ended "$killed"
+}
+
+# relay stands between the QEMUs.
+relay() {
+  rm -f "$tmp/link"
+  python3 "$ROOT/scripts/lib/relay.py" "$tmp/link" "$tmp/migration" 9>&- 3>&- 4>&- & link_pid=$!
+  link=link
+  until_true 5 [ -S "$tmp/link" ]
+}
+
+# goes_on STATUS...: the source's migration gets there; a QEMU that waits for its device does not answer meanwhile.
+sent_kib() { ask "$source_host" 'info migrate' | tr -d '\r' | sed -n 's/^transferred ram: *\([0-9]*\).*/\1/p'; }
+sent_some() { local n; n=$(sent_kib); [ "${n:-0}" -ge 512 ]; }
+logs_writes() { curl -s --unix-socket "$tmp/$source_host.ctl" http://causeway/v1/status | grep -q '"migrating":true'; }
+settled() { migration_is "$source_host" completed failed cancelled; }
+
+# reach PART has the migration come to it.
+reach() {
+  local part=$1
+  rm -f "$tmp"/stop/*
+  case $part in
+    setup) return 0 ;;
+    logging) slow=1 set_off && until_true 10 logs_writes ;;
+    memory) slow=1 set_off && until_true 10 sent_some ;;
+    after) set_off && until_true 60 migration_is "$source_host" completed && until_true 10 runs "$(other "$source_host")" ;;
+    *) : >"$tmp/stop/$part.stop"; set_off && until_true 30 [ -e "$tmp/stop/$part.at" ] ;;
+  esac
+}
+
+# goes_on has what was reached go on: the stop ends, and the link is fast.
+goes_on() {
+  rm -f "$tmp/stop/$1.stop"
+  case $1 in
+    setup) set_off || return 0 ;; # a destination that has ended refuses at once
+    logging | memory) ask "$source_host" 'migrate_set_parameter max-bandwidth 10g' ;;
+  esac
+}
+
+# census: no process is there but what serves the VM and both hosts.
+census() {
+  [ "$(count device)" = 2 ] && [ "$(count keeper)" = 2 ] && [ "$(count worker)" = "$1" ]
+}
+workers_are() { # as many as programs
+  local n=0
+  for _ in $modes; do n=$((n + 1)); done
+  echo "$n"
+}
+
+# fault PART VICTIM OUTCOME
+fault() {
+  local part=$1 victim=$2 outcome=$3 what
+  source_host=$at_host what="$1: the ${2/-/"'s "} is killed"
+  relay && expect_vm "$(other "$source_host")" && reach "$part" && slay "$victim"; row "$what" "process $killed" || return
+  [ "$victim" = source-qemu ] || goes_on "$part"
+  "outcome_$outcome"; row "  the VM goes on $outcome" "$why" || return
+  tidy; row "  and nothing else is left" "$(count device) devices, $(count keeper) keepers, $(count worker) workers"
+}
+
+outcome_here() {
+  until_true 30 settled && migration_is "$source_host" failed cancelled; local rc=$?
+  quit_vm "$(other "$source_host")"
+  [ $rc = 0 ] && until_true 10 runs "$source_host" && programs on
+}
+outcome_there() {
+  why=
+  [ "$victim-$part" = source-qemu-after ] || until_true 60 migration_is "$source_host" completed || return
+  quit_vm "$source_host"
+  at_host=$(other "$source_host")
+  until_true 10 runs "$at_host" && programs on
+}
+outcome_maimed() {
+  until_true 30 settled; quit_vm "$(other "$source_host")"
+  until_true 10 runs "$source_host" && guest true && ! programs on >/dev/null && again
+}
+outcome_less() {
+  until_true 60 migration_is "$source_host" completed || return
+  quit_vm "$source_host"
+  at_host=$(other "$source_host")
+  until_true 10 runs "$at_host" && guest true && ! programs on >/dev/null && [ "$(count worker)" = $(($(workers_are) - 1)) ] && again
+}
+outcome_nowhere() {
+  until_true 30 ended "${vm_pid[$(other "$source_host")]}"; local rc=$? # the destination's ends by itself: it has half a VM
+  [ $rc = 0 ] && again
+}
+
+# again goes back to before: the VM as it was saved, at host a.
+again() {
+  quit_vm a; quit_vm b
+  stop_serving a; stop_serving b
+  serve_kept a; serve_kept b
+  at_host=a sent=$sent_then
+  vm a -incoming "exec:cat $tmp/before" && until_true 30 runs a && programs on
+}
+
+# tidy ends what was between the QEMUs, and has the next fault find two hosts again.
+tidy() {
+  local h
+  kill "$link_pid" 2>/dev/null; wait "$link_pid" 2>/dev/null; link= link_pid=
+  quit_vm "$(other "$at_host")"
+  for h in "$(other "$at_host")" "$at_host"; do
+    ended "${device_pid[$h]}" || ended "${keeper_pid[$h]}" || continue
+    [ "$h" != "$at_host" ] || move || return
+    stop_serving "$h"; serve_kept "$h"
+  done
+  until_true 10 census "$(workers_are)"
+}
+
+faults() { # ROWS
+  local part victim outcome
+  while read -r part victim outcome <&5; do
+    [ -n "$part" ] || continue
+    fault "$part" "$victim" "$outcome" || break
+  done 5<<<"$1"
+}
+
+# The link may be relayed and slow; then the programs' state at its beginning is kept for those rows that lose it.
+phase_faults() { faults "$faults_fast"; }
+phase_allfaults() {
+  at_a || return
+  depart completed "exec:cat >$tmp/before"; sent_then=$sent; row "saved, for what ends without a VM" "$took ms" || return
+  again; row "restored" "" || return
+  faults "$faults_fast$faults_slow"
+}
