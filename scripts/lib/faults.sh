@@ -56,8 +56,8 @@ after    destination-keeper  there
 setup    source-device       maimed
 memory   source-device       maimed
 saving   source-device       maimed
-loading  source-device       there
-adopting source-device       there
+loading  source-device       maimed
+adopting source-device       maimed
 memory   source-worker       less
 saving   source-worker       maimed
 setup    source-qemu         nowhere
@@ -140,6 +140,7 @@ reach() {
 # goes_on has what was reached go on: the stop ends, and the link is fast.
 goes_on() {
   rm -f "$tmp/stop/$1.stop"
+  [ "$victim" != source-qemu ] || return 0
   case $1 in
     setup) set_off || return 0 ;; # a destination that has ended refuses at once
     logging | memory) ask "$source_host" 'migrate_set_parameter max-bandwidth 10g' ;;
@@ -161,7 +162,7 @@ fault() {
   local part=$1 victim=$2 outcome=$3 what
   source_host=$at_host what="$1: the ${2/-/"'s "} is killed"
   relay && expect_vm "$(other "$source_host")" && reach "$part" && slay "$victim"; row "$what" "process $killed" || return
-  [ "$victim" = source-qemu ] || goes_on "$part"
+  goes_on "$part"
   "outcome_$outcome"; row "  the VM goes on $outcome" "$why" || return
   tidy; row "  and nothing else is left" "$(count device) devices, $(count keeper) keepers, $(count worker) workers"
 }
@@ -189,8 +190,9 @@ outcome_less() {
   until_true 10 runs "$at_host" && guest true && ! programs on >/dev/null && [ "$(count worker)" = $(($(workers_are) - 1)) ] && again
 }
 outcome_nowhere() {
-  until_true 30 ended "${vm_pid[$(other "$source_host")]}"; local rc=$? # the destination's ends by itself: it has half a VM
-  [ $rc = 0 ] && again
+  why=
+  [ "$part" = setup ] || until_true 30 ended "${vm_pid[$(other "$source_host")]}" || return # the destination's ends by itself: it has half a VM
+  again
 }
 
 # again goes back to before: the VM as it was saved, at host a.
