@@ -4,6 +4,7 @@
 #   scripts/precopy.sh [--kernel SERIES] [--mib "MIB..."] [--rate "RATE..."] [PHASE...]
 #
 #   --mib     GPU memory of the program whose moves are measured (default: 512)
+#   --mode    what that program does, of guest/tests/rounds: idle, or written, whose kernels write all of it in each round (default: idle)
 #   --rate    of the link between the hosts, as tc(8) has it, or none (default: none)
 #   PHASE     move auto fault (what is done by default), cut, table: it moves with and without pre-copy at each rate and size
 #
@@ -15,13 +16,14 @@ set -uo pipefail
 . "$ROOT/scripts/lib/guest.sh"
 . "$ROOT/scripts/lib/rounds.sh"
 
-kernel=6.12 sizes=512 rates=none phases=() modes="streams pinned threads"
+kernel=6.12 sizes=512 rates=none mode=idle phases=() modes="streams pinned threads"
 while [ $# -gt 0 ]; do
   case $1 in
     --kernel) kernel=$2; shift 2 ;;
     --mib) sizes=$2; shift 2 ;;
+    --mode) mode=$2; shift 2 ;;
     --rate) rates=$2; shift 2 ;;
-    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) phases+=("$1"); shift ;;
   esac
@@ -172,7 +174,7 @@ boot() {
   until_true 10 [ -e "$tmp/gap" ]; row "its ticks reach the host" ""
 }
 spawn() { # MIB
-  send "&ROUNDS_MIB=$1 ./rounds idle >/tmp/spawned 2>&1"
+  send "&ROUNDS_MIB=$1 ./rounds $mode >/tmp/spawned 2>&1"
   guest 'for i in $(seq 600); do grep -q @round /tmp/spawned && break; usleep 100000; done; grep -q @round /tmp/spawned'
 }
 end_spawned() { guest 'kill $!; wait $!; grep "^@done [1-9][0-9]* 0 " /tmp/spawned || { cat /tmp/spawned; false; }'; }
