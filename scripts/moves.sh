@@ -9,6 +9,7 @@
 #   modes         guest/tests/rounds in each mode, moved four times to fresh workers while it computes
 #   training      PyTorch trains and is moved all the time: its losses are those of the unmoved run, bit by bit
 #   costs         calls, allocations, copies, kernels, launches with --migratable against without, in turn, medians, as ratios
+#   elsewhere     likewise from one GPU to another and back, where there are two
 #   states        pause and time of moves by size, of a program that writes all its memory all the time
 #
 # All items by default. Each has a time limit and a log DIR/ITEM.log (default build/logs/moves); one that fails does not keep the others from being
@@ -29,7 +30,7 @@ while [ $# -gt 0 ]; do
     *) items+=("$1"); shift ;;
   esac
 done
-[ ${#items[@]} -gt 0 ] || items=(conformance vm programs modes training costs states)
+[ ${#items[@]} -gt 0 ] || items=(conformance vm programs modes training costs elsewhere states)
 rounds=$(ls -d "$BUILD"/tests/*-static | tail -1)/rounds
 modes="streams threads pinned shared lasting waits idle times written graphs images settings callbacks"
 mkdir -p "$out"
@@ -150,6 +151,26 @@ item_costs() {
   return $rc
 }
 
+item_elsewhere() {
+  local mib log run rc=0 n why i
+  [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')" -gt 1 ] || [ "$gpu" = soft ] || { echo "there is one GPU"; return 3; }
+  for mib in ${SIZES:-64 1024 8192 32768}; do
+    log=$out/elsewhere.$mib
+    ROUNDS_MIB=$mib timeout -k 5 60 "$CAUSEWAY" run -v --gpu 0 --migratable -- "$rounds" written >"$log" 2>"$log.err" &
+    for _ in $(seq 200); do grep -q '^@round [1-9]' "$log" && break; sleep 0.1; done
+    run=$(pgrep -P $! | head -1)
+    for i in 1 0 1 0; do timeout 60 "$CAUSEWAY" move --pid "$run" --gpu $i; done >"$log.moves" 2>&1
+    sleep 1
+    kill -TERM "$(sed -n 's/^@ready //p' "$log")"
+    wait $! || rc=1
+    n=$(grep -c 'msg="session moved"' "$log.err") why=$(grep -m1 -i 'causeway:\|error' "$log.moves" | cut -c1-300)
+    grep -q '^@done [1-9][0-9]* 0 ' "$log" && [ "$n" = 4 ] || rc=1
+    echo "$mib MiB: $n moves, rounds wrong longest_ms: $(sed -n 's/^@done //p' "$log")${why:+; $why}"
+    sed -n 's/.*msg="memory copied while the session runs" /    /p; s/.*msg="session moved".* pause/    still: pause/p' "$log.err"
+  done
+  return $rc
+}
+
 item_states() {
   local mib log run rc=0 n why i
   for mib in ${SIZES:-1024 8192 32768}; do
@@ -172,7 +193,7 @@ item_states() {
 
 if [ -n "$one" ]; then "item_$one"; exit; fi
 
-declare -A limit=([conformance]=100 [vm]=70 [programs]=150 [modes]=110 [training]=150 [costs]=240 [states]=240)
+declare -A limit=([conformance]=100 [vm]=70 [programs]=150 [modes]=110 [training]=150 [costs]=240 [elsewhere]=150 [states]=240)
 
 # run ITEM leaves its log and its row of the table.
 run() {

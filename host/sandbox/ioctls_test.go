@@ -60,7 +60,7 @@ func TestIoctlsHeld(t *testing.T) {
 		err    error
 	}{
 		{Policy{Mode: On}, true, nil}, // the software GPU: all requests are ours
-		{Policy{Mode: On, Real: true, Driver: "580"}, false, nil},
+		{Policy{Mode: On, Real: true, Driver: "580"}, true, nil},
 		{Policy{Mode: On, Real: true, Driver: "580", Ioctls: IoctlsEnforce}, true, nil},
 		{Policy{Mode: On, Real: true, Driver: "999"}, false, nil},
 		{Policy{Mode: On, Real: true, Driver: "999", Ioctls: IoctlsEnforce}, false, ErrNoIoctls},
