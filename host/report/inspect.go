@@ -108,7 +108,11 @@ func inspectStatus(p *paper, r *Reading, v *api.VGPU) {
 		p.line("driver", fmt.Sprintf("GPU busy %s by its account, %s charged that was not counted", seconds(s.Card.Nanos), seconds(s.Card.Charged)))
 	}
 	if s.Room != 0 {
-		p.line("room", fmt.Sprintf("for %s now, %s more are away for others' sake", Bytes(s.Room), Bytes(s.Away)))
+		room := "for nothing"
+		if s.Room > 1 {
+			room = "for " + Bytes(s.Room)
+		}
+		p.line("room", fmt.Sprintf("%s now, %s are away for others' sake", room, Bytes(s.Away)))
 		p.line("swapped", fmt.Sprintf("%d sessions out (%s), %d back (%s); %s waited for room, %d allocations refused for lack of it",
 			s.Swaps.Out, Bytes(s.Swaps.OutBytes), s.Swaps.In, Bytes(s.Swaps.InBytes), seconds(s.Swaps.WaitNS), s.Swaps.Denied))
 	}
@@ -128,6 +132,9 @@ func inspectStatus(p *paper, r *Reading, v *api.VGPU) {
 	_ = Sessions(&b, &one)
 	p.block(b.String())
 	for _, o := range s.Sessions {
+		if o.StoredIn != "" {
+			p.line("suspended", fmt.Sprintf("process %d into a file in %s", o.GuestPID, clean(o.StoredIn)))
+		}
 		if o.Unmovable != "" {
 			p.line("stays", fmt.Sprintf("process %d keeps this VM from being saved or migrated: %s", o.GuestPID, clean(o.Unmovable)))
 		}
