@@ -17,6 +17,9 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
 )
 
 // Block is what is looked at together.
@@ -51,17 +54,21 @@ func Write(f *os.File, export func(fn func(addr, size uint64, r io.Reader) error
 		if count == mostRanges {
 			return fmt.Errorf("more than %d ranges of memory", mostRanges)
 		}
-		w := &writer{f: f, at: end, end: end + size}
-		if _, err := io.CopyBuffer(w, r, make([]byte, min(size, 4<<20)+1)); err != nil {
+		w, err := newWriter(f, end, size, threads() > fewThreads)
+		if err != nil {
 			return err
 		}
-		if w.at != w.end {
-			return fmt.Errorf("memory at %#x: %w after %d bytes of %d", addr, io.ErrUnexpectedEOF, w.at-end, size)
+		_, err = io.CopyBuffer(w, r, make([]byte, min(size, 4<<20)+1))
+		if err = errors.Join(err, w.close()); err != nil {
+			return err
+		}
+		if w.done != size {
+			return fmt.Errorf("memory at %#x: %w after %d bytes of %d", addr, io.ErrUnexpectedEOF, w.done, size)
 		}
 		for _, v := range []uint64{addr, size, end} {
 			index = binary.LittleEndian.AppendUint64(index, v)
 		}
-		count, end, written = count+1, (w.end+Block-1)/Block*Block, written+w.written
+		count, end, written = count+1, (end+size+Block-1)/Block*Block, written+w.written
 		return nil
 	})
 	if err != nil {
@@ -76,43 +83,81 @@ func Write(f *os.File, export func(fn func(addr, size uint64, r io.Reader) error
 // writer is a range of a file, for one who writes it from its beginning.
 type writer struct {
 	f       *os.File
-	at, end uint64
+	at      int64
+	mem     []byte // the range mapped; nil: it is written by calls
+	size    uint64
+	done    uint64
 	written uint64
+}
+
+// fewThreads is how many write as fast by calls, of which the kernel serves one at a time for each file, as into a mapping, whose pages cost more.
+const fewThreads = 4
+
+func newWriter(f *os.File, at, size uint64, mapped bool) (*writer, error) {
+	w := &writer{f: f, at: int64(at), size: size}
+	if size == 0 || !mapped {
+		return w, nil
+	}
+	if _, err := f.WriteAt([]byte{0}, int64(at+size-1)); err != nil { // so long the file is, at least
+		return nil, err
+	}
+	var err error
+	if w.mem, err = unix.Mmap(int(f.Fd()), int64(at), int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		return nil, fmt.Errorf("map %d bytes of a session's memory: %w", size, err)
+	}
+	_ = unix.Madvise(w.mem, unix.MADV_HUGEPAGE) // where the host offers them
+	return w, nil
+}
+
+func (w *writer) close() error {
+	if w.mem == nil {
+		return nil
+	}
+	return unix.Munmap(w.mem)
 }
 
 // Write implements io.Writer. p is nobody's when it returns.
 func (w *writer) Write(p []byte) (int, error) {
-	if uint64(len(p)) > w.end-w.at {
+	if uint64(len(p)) > w.size-w.done {
 		return 0, io.ErrShortWrite
 	}
-	var mu sync.Mutex
-	err := parallel(len(p), func(from, to int) error {
-		n, err := writeBlocks(w.f, p[from:to], int64(w.at)+int64(from))
-		mu.Lock()
-		w.written += n
-		mu.Unlock()
+	var written atomic.Uint64
+	err := parallel(len(p), func(from, end int) error {
+		n, err := w.blocks(p[from:end], w.done+uint64(from))
+		written.Add(n)
 		return err
 	})
-	w.at += uint64(len(p))
+	w.done, w.written = w.done+uint64(len(p)), w.written+written.Load()
 	return len(p), err
 }
 
-// writeBlocks writes the stretches of blocks that are not all zeros.
-func writeBlocks(f *os.File, p []byte, at int64) (written uint64, err error) {
+// blocks writes the stretches of blocks that are not all zeros, from a place in the range on: the others stay holes.
+func (w *writer) blocks(p []byte, at uint64) (written uint64, err error) {
 	for from := 0; from < len(p); {
-		to := from
-		for to < len(p) && !zeros(p[to:min(to+Block, len(p))]) {
-			to = min(to+Block, len(p))
+		end := from
+		for end < len(p) && !zeros(p[end:min(end+Block, len(p))]) {
+			end = min(end+Block, len(p))
 		}
-		if to > from {
-			if _, err := f.WriteAt(p[from:to], at+int64(from)); err != nil {
+		if end > from {
+			if err := w.put(p[from:end], at+uint64(from)); err != nil {
 				return written, err
 			}
-			written += uint64(to - from)
+			written += uint64(end - from)
 		}
-		from = to + Block // that one is zeros
+		from = end + Block // that one is zeros
 	}
 	return written, nil
+}
+
+func (w *writer) put(p []byte, at uint64) error {
+	if w.mem == nil {
+		_, err := w.f.WriteAt(p, w.at+int64(at))
+		return err
+	}
+	to := w.mem[at:][:len(p)]
+	_ = unix.Madvise(to, unix.MADV_POPULATE_WRITE) // all pages at once, where the copy would meet each by itself; what cannot be done here it does
+	copy(to, p)
+	return nil
 }
 
 func zeros(p []byte) bool { return bytes.Equal(p, nothing[:len(p)]) }

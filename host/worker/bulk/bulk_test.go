@@ -143,3 +143,35 @@ func BenchmarkWrite(b *testing.B) {
 		}
 	}
 }
+
+// TestMapped: a range that is written into its mapping is the same as one that is written by calls.
+func TestMapped(t *testing.T) {
+	p := make([]byte, 5<<20+333)
+	for i := range p {
+		if i/Block%3 > 0 {
+			p[i] = byte(i*7) | 1
+		}
+	}
+	for _, mapped := range []bool{false, true} {
+		f := file(t)
+		w, err := newWriter(f, 2*Block, uint64(len(p)), mapped)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range [][]byte{p[:2<<20], p[2<<20:]} {
+			if _, err := w.Write(part); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := w.Write([]byte{1}); err == nil {
+			t.Error("more than there is room for")
+		}
+		if err := w.close(); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, len(p))
+		if _, err := f.ReadAt(got, 2*Block); err != nil && !errors.Is(err, io.EOF) || !bytes.Equal(got, p) {
+			t.Errorf("mapped %v: not what was written, %v", mapped, err)
+		}
+	}
+}
