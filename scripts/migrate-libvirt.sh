@@ -160,7 +160,7 @@ phase_ahead() {
   go_on
   finish
 }
-arriving() { on "$1" "$CAUSEWAY" ps -a | grep -q arriving; }
+arriving() { on "$1" "$CAUSEWAY" ps -a 2>&1 | grep -q arriving; }
 migrate() { (stay_migrate "$@"); }
 stay_migrate() { # HOST [ARGS...]
   stay_on "$at_host" timeout 120 "$CAUSEWAY" migrate vm1 "$(awaits "$1")" --config "$tmp/$at_host/causewayd.toml" --to "$(uri "$1")" --uri tcp://127.0.0.1 "${@:2}"
