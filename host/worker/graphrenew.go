@@ -1,22 +1,25 @@
 package worker
 
 import (
-	"fmt"
-	"maps"
-	"slices"
+	"errors"
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
 )
 
-// Drivers look up once, when something executable is made, where copies of registered memory go. When that memory has been let go of and come back, such
-// graphs are made executable again.
+// Drivers look up once, when a copy becomes part of a graph, where registered memory is. When that memory has been let go of and come back, a session's graphs
+// are made again, as in another process.
 
 // awaits reports whether graphs cannot be made before the session's pages are there: drivers take no copies of memory that is not registered.
 func (g *graphs) awaits(s *graphsState) bool {
 	if g.keeper == nil || !g.keeper.HoldsPages() || !g.w.away.Load() {
 		return false
 	}
+	return s.copiesHost()
+}
+
+// copiesHost reports whether graphs copy memory that may be the program's own.
+func (s *graphsState) copiesHost() bool {
 	for i := range s.graphs {
 		if s.graphs[i].plan.copiesHost() {
 			return true
@@ -45,72 +48,49 @@ func (g *graphs) renew() {
 	if g.keeper == nil || !g.keeper.HoldsPages() || g.w.sticky.Load() != 0 {
 		return
 	}
-	for _, id := range slices.Sorted(maps.Keys(g.execs)) {
-		if err := g.renewExec(g.execs[id]); err != nil {
-			g.w.log.Warn("an executable graph may not reach the program's memory any more", "graph", id, "error", err)
-		}
+	if len(g.live)+len(g.execs) == 0 {
+		return
+	}
+	st, err := g.state()
+	if err == nil && !st.copiesHost() {
+		return
+	}
+	if err == nil && len(st.objects) > 0 {
+		err = errors.New("they have user objects")
+	}
+	for i := range st.graphs {
+		st.graphs[i].plan.memory(func(uint64) { err = errAllocates }, func(uint64) { err = errAllocates })
+	}
+	if err == nil {
+		g.forget()
+		err = g.restore(&st)
+	}
+	if err != nil {
+		g.w.log.Warn("graphs may not reach the program's memory any more", "error", err)
 	}
 }
 
-func (g *graphs) renewExec(x *execGraph) error {
-	if x.err != nil {
-		return x.err
+var errAllocates = errors.New("they allocate memory")
+
+// forget ends all graphs, and what is executable of them.
+func (g *graphs) forget() {
+	s, kept := g.w.session, map[*template]bool{}
+	for id, x := range g.execs {
+		s.GraphExecDestroy(g.call(wire.OpGraphExecDestroy, x.ctx), &wire.GraphExecDestroyArgs{Exec: id})
+		g.w.host.release(x.cost)
+		kept[x.origin], kept[x.last] = true, true
 	}
-	v := execState{id: x.id, ctx: x.ctx, flags: x.flags, users: x.users, nameless: x.nameless}
-	var made []restored
-	touches := false
-	for _, t := range []*template{x.origin, x.last} {
-		if len(made) > 0 && t == x.origin {
-			break
+	for t := range kept {
+		if t.hidden {
+			s.GraphDestroy(g.call(wire.OpGraphDestroy, t.ctx), &wire.GraphDestroyArgs{Graph: t.graph})
 		}
-		p, err := t.plan, t.err
-		if err == nil && p == nil {
-			p, err = g.describe(t.graph)
-		}
-		if err != nil {
-			return err
-		}
-		touches = touches || p.copiesHost()
-		r := restored{t: t}
-		p.walk(func(_ uint32, n *planNode) {
-			r.names, r.serials = append(r.names, n.id), append(r.serials, n.serial)
-		})
-		made = append(made, r)
+		g.w.host.release(t.cost)
 	}
-	for _, p := range x.params {
-		touches = touches || copiesHost(p.kind, p.params)
+	for id, l := range g.live {
+		s.GraphDestroy(g.call(wire.OpGraphDestroy, l.ctx), &wire.GraphDestroyArgs{Graph: id})
+		g.w.host.release(l.cost)
 	}
-	if !touches {
-		return nil
-	}
-	v.last = uint32(len(made) - 1)
-	for _, t := range []*template{x.origin, x.last} {
-		if t.graph == 0 {
-			return errChanged
-		}
-	}
-	for place, serial := range made[0].serials {
-		if p, ok := x.params[serial]; ok {
-			v.params = append(v.params, paramsState{uint32(place), p.ctx, p.kind, p.params})
-		}
-		if _, ok := x.off[serial]; ok {
-			v.off = append(v.off, uint32(place))
-		}
-	}
-	if err := g.retainAll(x.last.graph, x.users, false); err != nil { // nothing ends with the old one
-		return err
-	}
-	if res := g.w.session.GraphExecDestroy(g.call(wire.OpGraphExecDestroy, x.ctx), &wire.GraphExecDestroyArgs{Exec: x.id}); res != cuda.Success {
-		return fmt.Errorf("end the old one: %w", res)
-	}
-	err := g.restoreExec(&v, made)
-	if err == nil {
-		err = g.retainAll(x.last.graph, x.users, true)
-	}
-	g.use(x, &x.origin, nil)
-	g.use(x, &x.last, nil)
-	g.w.host.release(x.cost)
-	return err
+	g.live, g.execs = map[wire.ID]*liveGraph{}, map[wire.ID]*execGraph{}
 }
 
 // copiesHost reports whether nodes copy memory that may be the program's own.

@@ -73,7 +73,7 @@ func (s *session) stream(c *wire.Call, id uint32) (*stream, cuda.Result) {
 		if st.green && c.Ctx != 0 {
 			return st, s.use(c)
 		}
-		if st.ctx == s.current {
+		if st.ctx == s.current && len(s.detached) == 0 {
 			return st, cuda.Success
 		}
 		return st, s.useContext(st.ctx)
