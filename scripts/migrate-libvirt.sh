@@ -6,7 +6,7 @@
 #
 #   --times N    there and back so many times (default 1)
 #   --modes      which programs of guest/tests/rounds run meanwhile
-#   PHASE        move ahead save document suspend abort refuse (all by default, in this order); document runs the commands of docs/MIGRATION.md
+#   PHASE        move ahead save document suspend abort killed refuse (all by default, in this order); document runs the commands of docs/MIGRATION.md
 #
 # Two hosts on one machine, a and b: namespaces of mounts and host names, each with its own libvirtd, causewayd and hook. The software GPU
 # and an emulated CPU. Each line is a check with what was measured. The status is 0 if every check passed. Needs root.
@@ -214,6 +214,26 @@ phase_abort() {
   finish
   until_true 10 released "$(other $at_host)"; row "nothing is left on the other host" ""
 }
+# A causewayd is killed while memory is sent: nothing of a migration passes through it.
+phase_killed() {
+  local who to job
+  begin || return
+  for who in destination source; do
+    to=$(other $at_host)
+    stay_on $at_host timeout 120 virsh -q migrate vm1 --live --persistent --undefinesource --bandwidth 1 "$(uri "$to")" tcp://127.0.0.1 >"$tmp/out" 2>&1 & job=$!
+    host=$to
+    [ $who = destination ] || host=$at_host
+    until_true 20 sending && kill -9 "${causewayd[$host]}"; row "the $who's causewayd is killed while memory is sent" ""
+    wait "${causewayd[$host]}" 2>/dev/null
+    on $at_host virsh -q migrate-setspeed vm1 10000
+    wait $job; row "the VM moves all the same" "$(keep sed -n 1p "$tmp/out")" || return
+    at_host=$to
+    is_there && go_on
+    start_causewayd "$host" && until_true 20 answers "$host"; row "causewayd on $host is back" ""
+    until_true 10 released "$(other "$at_host")"; row "nothing is left on $(other $at_host)" "" || on "$(other $at_host)" "$CAUSEWAY" ps
+  done
+  finish
+}
 fill() { echo $(($(stat -c %s "$BUILD/tests/13.0-static/rounds") * 100 / 1048576)); }
 # refuses: a migration to $to that has all that to send, 10 MiB a second, ends with less than half of it sent.
 refuses() {
@@ -260,7 +280,7 @@ host b
 row "two hosts: libvirtd, causewayd and hook on each" "$SECONDS s"
 on a virsh -q define --validate "$tmp/vm1.xml" && vm start && await '@agent ready' 90; row "a VM with a vGPU on a" "" || exit 1
 guest './life once'; row "a CUDA program runs" ""
-[ ${#phases[@]} -gt 0 ] || phases=(move ahead save document suspend abort refuse)
+[ ${#phases[@]} -gt 0 ] || phases=(move ahead save document suspend abort killed refuse)
 for p in "${phases[@]}"; do
   declare -F "phase_$p" >/dev/null || die "no phase $p"
   began=$SECONDS

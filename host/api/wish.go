@@ -268,6 +268,9 @@ func (s *Spec) SocketPath(run string) string { return filepath.Join(run, s.VM, s
 // ControlPath is where its device process serves: {run}/{vm}/{name}.ctl.
 func (s *Spec) ControlPath(run string) string { return filepath.Join(run, s.VM, s.Name+".ctl") }
 
+// ReleasedPath is a file that says that a vGPU's VM ended while no causewayd ran: {run}/{vm}/{name}.released.
+func (s *Spec) ReleasedPath(run string) string { return filepath.Join(run, s.VM, s.Name+".released") }
+
 // ParseKey splits VM/NAME; NAME alone missing means gpu0.
 func ParseKey(key string) (vm, name string) {
 	vm, name, ok := strings.Cut(key, "/")

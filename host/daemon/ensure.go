@@ -295,7 +295,7 @@ func (d *Daemon) forget(v *vgpu) error {
 	if proc != nil {
 		_ = proc.Close()
 	}
-	err := removeAll(recordPath(d.run, &spec), spec.SocketPath(d.run), spec.ControlPath(d.run))
+	err := removeAll(recordPath(d.run, &spec), spec.SocketPath(d.run), spec.ControlPath(d.run), spec.ReleasedPath(d.run))
 	_ = os.Remove(filepath.Dir(recordPath(d.run, &spec))) // stays while other vGPUs of the VM are there
 	return err
 }

@@ -106,6 +106,13 @@ func (d *Daemon) findAgain(ctx context.Context, vm, name string) {
 		d.wg.Go(func() { d.routineRoom(v, proc) })
 	}
 	d.wg.Go(func() { d.routineStays(v, proc) })
+	if _, said := os.Lstat(rec.Spec.ReleasedPath(d.run)); st == nil || st.Connected || said != nil {
+		return
+	}
+	d.log.Info("its VM ended while no causewayd ran", "vgpu", rec.Spec.Key())
+	if err := d.end(ctx, v); err != nil {
+		d.log.Warn("a vGPU whose VM has ended", "vgpu", rec.Spec.Key(), "error", err)
+	}
 }
 
 func (d *Daemon) add(v *vgpu) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"causeway/host/api"
 	"causeway/host/daemon/daemontest"
 )
 
@@ -21,5 +22,29 @@ func TestCallOff(t *testing.T) {
 			t.Errorf("called off: %q, %v", b, err)
 		}
 		h.stop()
+	}
+}
+
+// TestReleasedMeanwhile: a vGPU whose VM ended while no causewayd ran is ended by the next one, unless a VM has it again.
+func TestReleasedMeanwhile(t *testing.T) {
+	for name, connected := range map[string]bool{"its VM has ended": false, "a VM has it": true} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t, daemontest.Soft(1<<30))
+			h.start()
+			h.ensure(one)
+			h.tell(one, api.Status{Connected: connected})
+			h.stop()
+			if err := os.WriteFile(one.ReleasedPath(h.cfg.RunDir), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			h.start()
+			list, err := h.c.VGPUs(t.Context())
+			if err != nil || (len(list) == 1) != connected {
+				t.Errorf("%d vGPUs, %v", len(list), err)
+			}
+			if _, err := os.Stat(one.SocketPath(h.cfg.RunDir)); (err == nil) != connected {
+				t.Errorf("its socket: %v", err)
+			}
+		})
 	}
 }

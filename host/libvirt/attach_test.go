@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -46,6 +48,9 @@ func (d *daemon) VGPU(_ context.Context, vm, name string) (api.VGPU, error) {
 func (d *daemon) Release(_ context.Context, vm, name string, unused bool) error {
 	key := vm + "/" + name
 	d.calls = append(d.calls, "release "+key)
+	if errors.Is(d.fail, api.ErrNotRunning) {
+		return d.fail
+	}
 	if _, ok := d.have[key]; !ok {
 		return &api.Error{Status: 404, Text: "no vGPU " + key}
 	}
@@ -256,6 +261,29 @@ func hookXML(metadata, socket string) string {
 		dev = strings.Replace(device, "%", socket, 1)
 	}
 	return "<domain type='kvm'><name>vm1</name><metadata>" + metadata + "</metadata><devices>" + dev + "</devices></domain>"
+}
+
+// TestHookLeavesWord: a domain that ends while no causewayd runs leaves word for the next one, where there is something to end.
+func TestHookLeavesWord(t *testing.T) {
+	run := t.TempDir()
+	s := api.Spec{VM: "vm1", Name: "gpu0"}
+	end := func() error {
+		call := libvirt.HookCall{Domain: "vm1", Op: "release", SubOp: "end", XML: strings.NewReader(hookXML("", s.SocketPath(run)))}
+		return libvirt.Hook(t.Context(), call, run, &daemon{fail: api.ErrNotRunning}, &bytes.Buffer{})
+	}
+	for _, there := range []bool{false, true} {
+		if there {
+			if err := os.Mkdir(filepath.Dir(s.ReleasedPath(run)), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := end(); !errors.Is(err, api.ErrNotRunning) {
+			t.Error(err)
+		}
+		if _, err := os.Stat(s.ReleasedPath(run)); (err == nil) != there {
+			t.Errorf("folder %v: %v", there, err)
+		}
+	}
 }
 
 func TestHook(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -41,7 +43,20 @@ func Hook(ctx context.Context, c HookCall, run string, d Daemon, say io.Writer) 
 		return ready(ctx, x, run, d, say)
 	}
 	for _, s := range x.specs(run) {
-		err = errors.Join(err, ReleaseUnused(ctx, d, s.VM, s.Name))
+		failed := ReleaseUnused(ctx, d, s.VM, s.Name)
+		if errors.Is(failed, api.ErrNotRunning) { // it is told when it comes
+			failed = errors.Join(failed, leaveWord((&api.Spec{VM: s.VM, Name: s.Name}).ReleasedPath(run)))
+		}
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
+// leaveWord makes an empty file, if its folder is there: else nothing is left of the vGPU.
+func leaveWord(path string) error {
+	err := os.WriteFile(path, nil, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
 	return err
 }
