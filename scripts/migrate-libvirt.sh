@@ -229,6 +229,7 @@ phase_killed() {
     wait $job; row "the VM moves all the same" "$(keep sed -n 1p "$tmp/out")" || return
     at_host=$to
     is_there && go_on
+    on "$host" rm /run/causeway/causewayd.sock # the other host's has the same path in /proc/net/unix, which both see
     start_causewayd "$host" && until_true 20 answers "$host"; row "causewayd on $host is back" ""
     until_true 10 released "$(other "$at_host")"; row "nothing is left on $(other $at_host)" "" || on "$(other $at_host)" "$CAUSEWAY" ps
   done

@@ -220,7 +220,7 @@ stage_migrate() {
   local bad=0
   scripts/migrate.sh pause move || bad=1
   scripts/migrate.sh --modes "streams pinned" idle file refused fail late faults || bad=1
-  scripts/migrate-libvirt.sh --modes "streams pinned" ahead document abort refuse || bad=1
+  scripts/migrate-libvirt.sh --modes "streams pinned" ahead document abort killed refuse || bad=1
   scripts/precopy.sh || bad=1
   return $bad
 }
