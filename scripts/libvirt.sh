@@ -276,12 +276,13 @@ phase_examples() {
 phase_qmp() {
   local qemu
   qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem \
-    -nodefaults -display none "${channel[@]}" -qmp "unix:$tmp/qmp,server=on,wait=off" -device pcie-root-port,id=rp1,chassis=1 \
+    -nodefaults -display none "${channel[@]}" -qmp "unix:$tmp/qmp,server=on,wait=off" \
+    -monitor "unix:$tmp/monitor,server=on,wait=off" -device pcie-root-port,id=rp1,chassis=1 \
     -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" -append 'console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check' 9>&- 3>&- 4>&- &
   qemu=$!
   await '@agent ready' 60; row "a guest of QEMU without libvirt" "" || return
   timed "$CAUSEWAY" attach vm2 --qmp "$tmp/qmp" --memory 1GiB; row "causeway attach --qmp" "$took ms"
-  mount_gpu && guest ./life once; row "a program runs" ""
+  mount_gpu && guest ./life once; row "a program runs" "" || { stuck $qemu; "$CAUSEWAY" inspect vm2/gpu0; "$CAUSEWAY" logs vm2/gpu0 | tail -40; }
   refused "$CAUSEWAY" attach vm2 --qmp "$tmp/qmp" && says 'has such a vGPU'; row "attach again: refused" ""
   spawn loop
   timed "$CAUSEWAY" detach vm2 --qmp "$tmp/qmp"; row "causeway detach --qmp while a program runs" "$took ms"
