@@ -38,6 +38,9 @@ func TestEventsOfARunningRing(t *testing.T) {
 	if got := dev.take(); got != "update1 update1" {
 		t.Errorf("new events called %q", got)
 	}
+	if !call.Wait(0) {
+		t.Error("what went to the old eventfd while the front end changed it is not told to the new one")
+	}
 	c := dev.config(1)
 	c.Call.Signal()
 	c.Err.Signal()

@@ -234,6 +234,11 @@ func (c *conn) setVringCall(m *message) ([]byte, error) {
 	old := v.call
 	v.call = e
 	c.update(i)
+	// The front end changes it when the guest masks its interrupt or unmasks it, and looks at the old one before this message is read: what was
+	// completed by then may have been told to nobody. One interrupt too many harms no driver.
+	if v.running {
+		e.Signal()
+	}
 	old.Close()
 	return nil, nil
 }
