@@ -2,12 +2,14 @@ package worker
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 
 	"golang.org/x/sys/unix"
 
 	"causeway/host/driver"
+	"causeway/remote/sys"
 )
 
 // Between workers of one host memory of the GPU is handed over as it is, if the driver and the successor's GPU allow: a table of it follows the
@@ -77,18 +79,14 @@ func (h *handover) receiveLent() ([]driver.Lent, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(files) != int(count) {
+		sys.CloseAll(files)
+		return nil, fmt.Errorf("%d descriptors for %d pieces", len(files), count)
+	}
 	list := make([]driver.Lent, 0, count)
 	for i, fd := range files {
-		if i < int(count) {
-			e := b[i*lentEntry:]
-			list = append(list, driver.Lent{Addr: binary.LittleEndian.Uint64(e), Size: binary.LittleEndian.Uint64(e[8:]), Dev: binary.LittleEndian.Uint32(e[16:]), File: fd})
-		}
-	}
-	if len(files) != int(count) {
-		for _, fd := range files {
-			_ = unix.Close(fd)
-		}
-		return nil, fmt.Errorf("%d descriptors for %d pieces", len(files), count)
+		e := b[i*lentEntry:]
+		list = append(list, driver.Lent{Addr: binary.LittleEndian.Uint64(e), Size: binary.LittleEndian.Uint64(e[8:]), Dev: binary.LittleEndian.Uint32(e[16:]), File: fd})
 	}
 	return list, nil
 }
@@ -98,7 +96,7 @@ func (h *handover) borrow(w *Worker, list []driver.Lent) error {
 	l, ok := w.session.(driver.Lender)
 	if !ok {
 		closeLent(list)
-		return h.sendVerdict(fmt.Errorf("this GPU borrows nothing"))
+		return h.sendVerdict(errors.New("this GPU borrows nothing"))
 	}
 	return h.sendVerdict(l.Borrow(list))
 }

@@ -71,12 +71,7 @@ func (s *starter) rebuild(w *Worker, m link.Rebuild) error {
 		failed = h.openWindow()
 	}
 	if err == nil && failed == nil {
-		err = w.onLoop(func() error {
-			if err := h.win.pin(w.session); err != nil {
-				s.log.Debug("copies of the session's memory go by way of the worker's", "error", err)
-			}
-			return nil
-		})
+		err = w.onLoop(func() error { h.win.pin(w.session, s.log); return nil })
 		defer func() { _ = w.onLoop(func() error { h.win.unpin(); return nil }) }()
 	}
 	if err == nil && failed == nil {
@@ -316,9 +311,7 @@ func (s *starter) receive(ctx context.Context, h *handover) (*Worker, mover, err
 		err = l.Borrowed()
 	}
 	if err == nil {
-		if failed := h.win.pin(w.session); failed != nil {
-			s.log.Debug("copies of the session's memory go by way of the worker's", "error", failed)
-		}
+		h.win.pin(w.session, s.log)
 		err = h.receiveMemory(w)
 		h.win.unpin()
 	}

@@ -2,7 +2,7 @@ package worker
 
 import (
 	"fmt"
-	"io"
+	"log/slog"
 	"net"
 	"time"
 
@@ -34,14 +34,15 @@ func (v *window) close() {
 }
 
 // pin lets a session copy straight to and from it. One that cannot copies by way of memory of its own.
-func (v *window) pin(s driver.Session) error {
+func (v *window) pin(s driver.Session, log *slog.Logger) {
 	p, ok := s.(driver.Pinner)
 	if !ok {
-		return nil
+		return
 	}
 	var err error
-	v.pins, err = p.Pin(v.mem)
-	return err
+	if v.pins, err = p.Pin(v.mem); err != nil {
+		log.Debug("copies of the session's memory go by way of the worker's", "error", err)
+	}
 }
 
 func (v *window) unpin() {
@@ -79,22 +80,12 @@ func (h *handover) openWindow() error {
 		return err
 	}
 	h.send.Through(w)
-	return sys.SendPacket(h.conn, []byte{1}, []int{fd, pair[1]})
+	return h.sendFiles([]int{fd, pair[1]})
 }
 
 // takeWindow is openWindow's other side.
 func (h *handover) takeWindow() error {
-	var b [1]byte
-	oob := make([]byte, sys.RightsRoom(2))
-	_ = h.conn.SetReadDeadline(time.Now().Add(handoverLimit))
-	n, oobn, _, _, err := h.conn.ReadMsgUnix(b[:], oob)
-	if err == nil && n == 0 {
-		err = io.ErrUnexpectedEOF
-	}
-	if err != nil {
-		return fmt.Errorf("window: %w", err)
-	}
-	files, err := sys.Rights(oob[:oobn])
+	files, err := h.receiveFiles()
 	if err != nil {
 		return fmt.Errorf("window: %w", err)
 	}
