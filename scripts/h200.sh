@@ -153,25 +153,7 @@ phase_overcommit() {
   return $rc
 }
 
-# A program that checks its rounds goes from GPU to GPU of this machine, ten times.
-phase_between() {
-  local log=$out/between.log run i n=0 mode there=(1 0)
-  [ "$gpu" != soft ] || there=(soft/1 soft/0) # to try this
-  [ "$gpu" = soft ] || [ "$("$CAUSEWAY" gpus --local --json | grep -o '"backend":"cuda"' | wc -l)" -ge 2 ] || { echo "between: one GPU only"; return 0; }
-  for mode in streams pinned images lasting; do
-    : >"$log"
-    "$CAUSEWAY" run --gpu "$gpu" --migratable -v -- "$(ls -d "$BUILD"/tests/*-static | tail -1)/rounds" $mode >"$log" 2>"$log.err" &
-    run=$!
-    for i in $(seq 200); do grep -q '^@round [1-9]' "$log" && break; sleep 0.1; done
-    for i in "${there[@]}" "${there[@]}" "${there[@]}" "${there[@]}" "${there[@]}"; do "$CAUSEWAY" move --pid $run --gpu "$i" && n=$((n + 1)); done
-    kill -TERM "$(sed -n 's/^@ready //p' "$log")"
-    wait $run || return 1
-    echo "$mode: $(tail -1 "$log")"
-    grep 'session moved' "$log.err" | sed 's/.*msg/  msg/'
-  done
-  echo "between: $n moves"
-  [ $n -ge 40 ]
-}
+phase_between() { scripts/moves.sh --gpu "$gpu" --out "$out/moves.d" between; }
 
 phase_compare() { scripts/bench/compare.sh --gpu "$gpu" --rounds "${ROUNDS:-3}"; }
 phase_share() { scripts/share.sh --gpu "$gpu"; }

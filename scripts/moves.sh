@@ -9,7 +9,8 @@
 #   modes         guest/tests/rounds in each mode, moved four times to fresh workers while it computes
 #   training      PyTorch trains and is moved all the time: its losses are those of the unmoved run, bit by bit
 #   costs         calls, allocations, copies, kernels, launches with --migratable against without, in turn, medians, as ratios
-#   elsewhere     likewise from one GPU to another and back, where there are two
+#   elsewhere     pause of moves from one GPU to another and back, by size, where there are two
+#   between       programs of four modes go from one GPU to another and back, ten times each, where there are two (only when asked for)
 #   states        pause and time of moves by size, of a program that writes all its memory all the time
 #
 # All items by default. Each has a time limit and a log DIR/ITEM.log (default build/logs/moves); one that fails does not keep the others from being
@@ -49,6 +50,28 @@ count() {
 # pauses FILE: of the moves in a worker's log, in ms.
 pauses() { sed -n 's/.*msg="session moved" .*pause=\([^ ]*\) .*/\1/p' "$1" | tr '\n' ' '; }
 
+# begin_rounds SECONDS LOG GPU MODE returns when rounds computes, for so long at most: child is whom to wait for, run the process of causeway.
+begin_rounds() {
+  local i
+  timeout -k 5 "$1" "$CAUSEWAY" run -v --gpu "$3" --migratable -- "$rounds" "$4" >"$2" 2>"$2.err" &
+  child=$!
+  for ((i = 0; i < 200; i++)); do grep -q '^@round [1-9]' "$2" || ! kill -0 $child 2>/dev/null && break; sleep 0.1; done
+  run=$(pgrep -P $child | head -1)
+}
+# end_rounds LOG ends it; the status is its own.
+end_rounds() {
+  kill -TERM "$(sed -n 's/^@ready //p' "$1")"
+  wait $child
+}
+# right LOG: rounds were made, and all are right.
+right() { grep -q '^@done [1-9][0-9]* 0 ' "$1"; }
+# two_gpus sets there to the GPUs that sessions go to in turn from the first.
+two_gpus() {
+  there=(1 0)
+  if [ "$gpu" = soft ]; then there=(soft/1 soft/0); return; fi
+  [ "$("$CAUSEWAY" gpus --local --json | grep -o '"backend":"cuda"' | wc -l)" -ge 2 ] || { echo "there is one GPU"; return 3; }
+}
+
 item_conformance() {
   local test=$BUILD/bin/causeway-cuda log=$out/conformance.all
   [ -x "$test" ] || { echo "not in the pack: bin/causeway-cuda"; return 3; }
@@ -77,18 +100,14 @@ item_programs() {
 
 # one_mode MODE: moved four times while it runs.
 one_mode() {
-  local log=$out/modes.$1 i run rc=0 n why
-  timeout -k 5 80 "$CAUSEWAY" run -v --gpu "$gpu" --migratable -- "$rounds" "$1" >"$log" 2>"$log.err" &
-  run=$!
-  for ((i = 0; i < 200; i++)); do grep -q '^@round [1-9]' "$log" || ! kill -0 $run 2>/dev/null && break; sleep 0.1; done
-  run=$(pgrep -P $run | head -1)
+  local log=$out/modes.$1 run child rc=0 n why
+  begin_rounds 80 "$log" "$gpu" "$1"
   : >"$log.moves"
-  for i in 1 2 3 4; do rebuild "$run" >>"$log.moves"; sleep 0.2; done
-  kill -TERM "$(sed -n 's/^@ready //p' "$log")"
-  wait %% || rc=$?
+  for _ in 1 2 3 4; do rebuild "$run" >>"$log.moves"; sleep 0.2; done
+  end_rounds "$log" || rc=$?
   read -r n why <<<"$(count "$log.moves")"
   printf '%-10s %s moves, %s, rounds wrong pause: %s; pauses %s%s\n' "$1" "$n" "status $rc" "$(sed -n 's/^@done //p' "$log")" "$(pauses "$log.err")" "${why:+; stays: $why}"
-  [ $rc = 0 ] && [ "$n" = 4 ] && grep -q '^@done [1-9][0-9]* 0 ' "$log"
+  [ $rc = 0 ] && [ "$n" = 4 ] && right "$log"
 }
 item_modes() {
   local m rc=0 pids=()
@@ -152,39 +171,47 @@ item_costs() {
 }
 
 item_elsewhere() {
-  local mib log run rc=0 n why i
-  [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')" -gt 1 ] || [ "$gpu" = soft ] || { echo "there is one GPU"; return 3; }
+  local mib log run child there rc=0 n why i
+  two_gpus || return
   for mib in ${SIZES:-64 1024 8192 32768}; do
     log=$out/elsewhere.$mib
-    ROUNDS_MIB=$mib timeout -k 5 60 "$CAUSEWAY" run -v --gpu 0 --migratable -- "$rounds" written >"$log" 2>"$log.err" &
-    for _ in $(seq 200); do grep -q '^@round [1-9]' "$log" && break; sleep 0.1; done
-    run=$(pgrep -P $! | head -1)
-    for i in 1 0 1 0; do timeout 60 "$CAUSEWAY" move --pid "$run" --gpu $i; done >"$log.moves" 2>&1
+    ROUNDS_MIB=$mib begin_rounds 60 "$log" "${there[1]}" written
+    for i in "${there[@]}" "${there[@]}"; do timeout 60 "$CAUSEWAY" move --pid "$run" --gpu "$i"; done >"$log.moves" 2>&1
     sleep 1
-    kill -TERM "$(sed -n 's/^@ready //p' "$log")"
-    wait $! || rc=1
+    end_rounds "$log" || rc=1
     n=$(grep -c 'msg="session moved"' "$log.err") why=$(grep -m1 -i 'causeway:\|error' "$log.moves" | cut -c1-300)
-    grep -q '^@done [1-9][0-9]* 0 ' "$log" && [ "$n" = 4 ] || rc=1
+    right "$log" && [ "$n" = 4 ] || rc=1
     echo "$mib MiB: $n moves, rounds wrong longest_ms: $(sed -n 's/^@done //p' "$log")${why:+; $why}"
     sed -n 's/.*msg="memory copied while the session runs" /    /p; s/.*msg="session moved".* pause/    still: pause/p' "$log.err"
   done
   return $rc
 }
 
+item_between() {
+  local log=$out/between.rounds run child there n=0 mode i
+  two_gpus || return
+  for mode in streams pinned images lasting; do
+    begin_rounds 60 "$log" "${there[1]}" $mode
+    for i in "${there[@]}" "${there[@]}" "${there[@]}" "${there[@]}" "${there[@]}"; do "$CAUSEWAY" move --pid "$run" --gpu "$i" && n=$((n + 1)); done
+    end_rounds "$log" && right "$log" || return 1
+    echo "$mode: $(tail -1 "$log")"
+    grep 'session moved' "$log.err" | sed 's/.*msg/  msg/'
+  done
+  echo "between: $n moves"
+  [ $n -ge 40 ]
+}
+
 item_states() {
-  local mib log run rc=0 n why i
+  local mib log run child rc=0 n why
   for mib in ${SIZES:-1024 8192 32768}; do
     log=$out/states.$mib
-    ROUNDS_MIB=$mib timeout -k 5 100 "$CAUSEWAY" run -v --gpu "$gpu" --migratable -- "$rounds" written >"$log" 2>"$log.err" &
-    for _ in $(seq 200); do grep -q '^@round [1-9]' "$log" && break; sleep 0.1; done
-    run=$(pgrep -P $! | head -1)
+    ROUNDS_MIB=$mib begin_rounds 100 "$log" "$gpu" written
     : >"$log.moves"
-    for i in 1 2; do rebuild "$run" >>"$log.moves"; done
+    for _ in 1 2; do rebuild "$run" >>"$log.moves"; done
     sleep 1
-    kill -TERM "$(sed -n 's/^@ready //p' "$log")"
-    wait $! || rc=1
+    end_rounds "$log" || rc=1
     read -r n why <<<"$(count "$log.moves")"
-    grep -q '^@done [1-9][0-9]* 0 ' "$log" && [ "$n" = 2 ] || rc=1
+    right "$log" && [ "$n" = 2 ] || rc=1
     echo "$mib MiB: $n moves, rounds wrong longest_ms: $(sed -n 's/^@done //p' "$log")${why:+; stays: $why}; in all $(sed -n 's/^# //p' "$log.moves" | tr '\n' ' ')"
     sed -n 's/.*msg="memory copied while the session runs" /    /p; s/.*msg="memory is \(handed over\|copied, not handed over\)"/    \1/p; s/.*msg="session moved".* pause/    still: pause/p' "$log.err"
   done
@@ -193,7 +220,7 @@ item_states() {
 
 if [ -n "$one" ]; then "item_$one"; exit; fi
 
-declare -A limit=([conformance]=100 [vm]=70 [programs]=150 [modes]=110 [training]=150 [costs]=240 [elsewhere]=150 [states]=240)
+declare -A limit=([conformance]=100 [vm]=70 [programs]=150 [modes]=110 [training]=150 [costs]=240 [elsewhere]=150 [between]=150 [states]=240)
 
 # run ITEM leaves its log and its row of the table.
 run() {

@@ -20,10 +20,7 @@ while [ $# -gt 0 ]; do
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done
-qemu=${QEMU:-$(command -v qemu-system-x86_64 || true)}
-[ -n "$qemu" ] || die "qemu-system-x86_64 is missing: run scripts/setup.sh qemu"
-[ -f "$BUILD/kernels/$kernel/vmlinuz" ] || die "no kernel $kernel under build/kernels: run scripts/setup.sh kernels"
-[ -x "$CAUSEWAY" ] || die "build/bin/causeway is missing: run make build"
+needs_vm "$kernel"
 
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-overcommit.XXXXXX")
 mkdir -p "$BUILD/logs"

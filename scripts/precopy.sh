@@ -28,10 +28,7 @@ while [ $# -gt 0 ]; do
     *) phases+=("$1"); shift ;;
   esac
 done
-qemu=${QEMU:-$(command -v qemu-system-x86_64 || true)}
-[ -n "$qemu" ] || die "qemu-system-x86_64 is missing: run scripts/setup.sh qemu"
-[ -f "$BUILD/kernels/$kernel/vmlinuz" ] || die "no kernel $kernel under build/kernels: run scripts/setup.sh kernels"
-[ -x "$CAUSEWAY" ] || die "build/bin/causeway is missing: run make build"
+needs_vm "$kernel"
 [ "$(id -u)" = 0 ] || die "needs root, for network namespaces"
 have ip && have tc || die "ip and tc are missing: install iproute2"
 
@@ -54,9 +51,7 @@ cleanup() {
   for h in "${!net_pid[@]}"; do kill "${net_pid[$h]}" 2>/dev/null; done
   rm -rf "$tmp"
 }
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
+on_exit cleanup
 guest_channel "$tmp"
 
 # --- hosts --------------------------------------------------------------------------------------------------------------

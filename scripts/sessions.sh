@@ -23,10 +23,7 @@ done
 # The promise is 2 s. An emulated CPU shares two cores with everything that it waits for, which takes up to half a second more.
 death=2000
 [ "$accel" = kvm ] || death=2500
-qemu=${QEMU:-$(command -v qemu-system-x86_64 || true)}
-[ -n "$qemu" ] || die "qemu-system-x86_64 is missing: run scripts/setup.sh qemu"
-[ -f "$BUILD/kernels/$kernel/vmlinuz" ] || die "no kernel $kernel under build/kernels: run scripts/setup.sh kernels"
-[ -x "$CAUSEWAY" ] || die "build/bin/causeway is missing: run make build"
+needs_vm "$kernel"
 
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-sessions.XXXXXX")
 mkdir -p "$BUILD/logs"

@@ -93,6 +93,15 @@ done
 RUN
 }
 
+# needs_vm KERNEL looks for what a VM of a script's own needs, and sets qemu.
+# shellcheck disable=SC2034 # for the script
+needs_vm() {
+  qemu=${QEMU:-$(command -v qemu-system-x86_64 || true)}
+  [ -n "$qemu" ] || die "qemu-system-x86_64 is missing: run scripts/setup.sh qemu"
+  [ -f "$BUILD/kernels/$1/vmlinuz" ] || die "no kernel $1 under build/kernels: run scripts/setup.sh kernels"
+  [ -x "$CAUSEWAY" ] || die "build/bin/causeway is missing: run make build"
+}
+
 # build_life OUT SOURCE... makes a program of guest/tests/life.
 build_life() {
   local out=$1 sources; shift
