@@ -15,34 +15,17 @@ const peersLook = 5 * time.Second
 
 // routineDeparts sends a vGPU's memory ahead when QEMU begins to send its VM, as long as the device process lives and there are peers.
 func (d *Daemon) routineDeparts(v *vgpu, p *process.Process) {
-	rec, _ := d.copyOf(v)
-	c := api.NewClient(rec.Spec.ControlPath(d.run))
-	defer c.Close()
-	ctx, cancel := context.WithCancel(d.closing)
-	defer cancel()
-	go func() {
-		select {
-		case <-p.Done():
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	for ctx.Err() == nil {
+	d.whileItLives(v, p, peersLook, func(ctx context.Context, c *api.Client) error {
 		var a api.Departs
-		err := context.Canceled
-		if len(d.config().Migration.Peers) > 0 {
-			err = c.Do(ctx, http.MethodGet, "/v1/departs", nil, &a)
+		if len(d.config().Migration.Peers) == 0 {
+			return errLater
 		}
+		err := c.Do(ctx, http.MethodGet, "/v1/departs", nil, &a)
 		if err == nil && a.Departs {
 			d.sendAhead(ctx, v, c)
 		}
-		if err != nil {
-			select {
-			case <-ctx.Done():
-			case <-time.After(peersLook):
-			}
-		}
-	}
+		return err
+	})
 }
 
 // sendAhead sends a vGPU's memory to the peer that awaits its VM, if there is one and nobody does it already, until that ends.

@@ -26,34 +26,20 @@ const (
 
 // routineStays waits for migrations of a vGPU's VM that will fail, until its process or we end.
 func (d *Daemon) routineStays(v *vgpu, p *process.Process) {
-	ctx, cancel := context.WithCancel(d.closing)
-	defer cancel()
-	go func() {
-		defer cancel()
-		select {
-		case <-p.Done():
-		case <-ctx.Done():
-		}
-	}()
 	rec, _ := d.copyOf(v)
-	c := api.NewClient(rec.Spec.ControlPath(d.run))
-	defer c.Close()
-	for after := uint64(0); ctx.Err() == nil; {
+	after := uint64(0)
+	d.whileItLives(v, p, staysAgain, func(ctx context.Context, c *api.Client) error {
 		s, err := c.Stays(ctx, after)
-		if err == nil {
+		var answer *api.Error
+		switch {
+		case err == nil:
 			after = s.Number
 			d.callOff(ctx, &rec.Spec, shortened(s.Why))
-			continue
+		case errors.As(err, &answer) && answer.Status == http.StatusNotFound:
+			return errNever // a device process of an earlier version
 		}
-		var answer *api.Error
-		if errors.As(err, &answer) && answer.Status == http.StatusNotFound {
-			return // a device process of an earlier version
-		}
-		select {
-		case <-time.After(staysAgain):
-		case <-ctx.Done():
-		}
-	}
+		return err
+	})
 }
 
 // callOff ends the migration of a VM.

@@ -32,27 +32,19 @@ func (d *Daemon) swaps(gpu string) bool {
 
 // routineRoom waits for needs of a vGPU's sessions, as long as its device process lives.
 func (d *Daemon) routineRoom(v *vgpu, p *process.Process) {
-	rec, _ := d.copyOf(v)
-	c := api.NewClient(rec.Spec.ControlPath(d.run))
-	defer c.Close()
-	for d.ctx.Err() == nil && p.Alive() {
+	d.whileItLives(v, p, swapAgain, func(ctx context.Context, c *api.Client) error {
 		var st api.RoomStatus
-		ctx, cancel := context.WithTimeout(d.ctx, needTime)
+		ctx, cancel := context.WithTimeout(ctx, needTime)
 		err := c.Do(ctx, http.MethodGet, "/v1/room?wait=1", nil, &st)
 		cancel()
-		if err == nil && len(st.Needs) > 0 {
-			d.swapping.Lock()
-			d.makeRoom(v)
-			d.swapping.Unlock()
+		if err != nil || len(st.Needs) == 0 {
+			return err
 		}
-		if err != nil || len(st.Needs) > 0 {
-			select {
-			case <-time.After(swapAgain):
-			case <-p.Done():
-			case <-d.ctx.Done():
-			}
-		}
-	}
+		d.swapping.Lock()
+		defer d.swapping.Unlock()
+		d.makeRoom(v)
+		return errLater
+	})
 }
 
 // makeRoom does what can be done on a vGPU's GPU for those that need room. One goroutine at a time.
