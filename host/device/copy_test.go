@@ -159,24 +159,11 @@ func TestPreCopyForNothing(t *testing.T) {
 			}
 			c.ends[0].Close()
 			nothingIn(t, to)
-			left, err := v.Move(other.socket, state)
-			if err != nil {
-				t.Fatal(err)
-			}
-			left.Close()
-			if err := v.StartRings(); err != nil {
-				t.Fatal(err)
-			}
+			arrive(t, v, other.socket, state)
 			h.check(t)
 			eventually(t, "the source has something", func() bool { return v.device.Status().Copy == nil })
 			// Back, for the next case.
-			if left, err = v.Move(v.socket, save(t, v)); err != nil {
-				t.Fatal(err)
-			}
-			left.Close()
-			if err := v.StartRings(); err != nil {
-				t.Fatal(err)
-			}
+			arrive(t, v, v.socket, save(t, v))
 			h.check(t)
 		})
 	}

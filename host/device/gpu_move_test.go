@@ -185,14 +185,7 @@ func TestMoveOnGPU(t *testing.T) {
 			t.Fatal(err)
 		}
 		state := save(t, v)
-		left, err := v.Move(sockets[round%2], state)
-		if err != nil {
-			t.Fatal(round, err)
-		}
-		left.Close()
-		if err := v.StartRings(); err != nil {
-			t.Fatal(err)
-		}
+		arrive(t, v, sockets[round%2], state)
 		if res, err := b.Finish(3, seq, nil); err != nil || res != cuda.Success {
 			t.Errorf("round %d: a call that waited: %v, %v", round, res, err)
 		}

@@ -135,14 +135,7 @@ func TestMove(t *testing.T) {
 			t.Fatal(err)
 		}
 		state := save(t, v)
-		left, err := v.Move(to, state)
-		if err != nil {
-			t.Fatal(round, err)
-		}
-		left.Close()
-		if err := v.StartRings(); err != nil {
-			t.Fatal(err)
-		}
+		arrive(t, v, to, state)
 		if res, err := b.Finish(3, seq, nil); err != nil || res != cuda.Success {
 			t.Errorf("round %d: a call that waited: %v, %v", round, res, err)
 		}
@@ -229,7 +222,19 @@ func TestMoveThatIsCutOff(t *testing.T) {
 	a.check(t)
 	b.check(t)
 	state = save(t, v)
-	left, err := v.Move(to.socket, state)
+	arrive(t, v, to.socket, state)
+	a.check(t)
+	b.check(t)
+	if err := errors.Join(a.Close(), b.Close()); err != nil {
+		t.Error(err)
+	}
+	nothingIn(t, v)
+}
+
+// arrive has a VM go on at another device, with what it saved.
+func arrive(t *testing.T, v *vm, socket string, state []byte) {
+	t.Helper()
+	left, err := v.Move(socket, state)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,12 +242,6 @@ func TestMoveThatIsCutOff(t *testing.T) {
 	if err := v.StartRings(); err != nil {
 		t.Fatal(err)
 	}
-	a.check(t)
-	b.check(t)
-	if err := errors.Join(a.Close(), b.Close()); err != nil {
-		t.Error(err)
-	}
-	nothingIn(t, v)
 }
 
 func otherLibrary(t *testing.T) string {
@@ -290,14 +289,7 @@ func TestMoveOfSuspended(t *testing.T) {
 			if did, err := v.device.Suspend(context(), device.Suspension{To: to}); err != nil || did.Sessions != 2 {
 				t.Fatal(did, err)
 			}
-			left, err := v.Move(other.socket, save(t, v))
-			if err != nil {
-				t.Fatal(err)
-			}
-			left.Close()
-			if err := v.StartRings(); err != nil {
-				t.Fatal(err)
-			}
+			arrive(t, v, other.socket, save(t, v))
 			a.check(t)
 			b.check(t)
 			if err := errors.Join(a.Close(), b.Close()); err != nil {

@@ -148,14 +148,7 @@ func TestRoomInTurn(t *testing.T) {
 func TestRoomForMoved(t *testing.T) {
 	other, v := empty(t, func(o *device.Options) { o.Limits.Memory, o.Swap = 64*mib, true }), onSoft(t, nil)
 	a := hold(t, v, 1)
-	left, err := v.Move(other.socket, save(t, v))
-	if err != nil {
-		t.Fatal(err)
-	}
-	left.Close()
-	if err := v.StartRings(); err != nil {
-		t.Fatal(err)
-	}
+	arrive(t, v, other.socket, save(t, v))
 	a.check(t)
 	done := make(chan cuda.Result, 1)
 	go func() {
