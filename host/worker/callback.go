@@ -73,6 +73,13 @@ func (b *callbacks) out() bool {
 	return len(b.waiting) > 0 || slices.ContainsFunc(b.posted[:], func(c *callback) bool { return c != nil })
 }
 
+// end is for when the session has ended: the ring goes with it, and a driver's thread that asks late finds nobody.
+func (b *callbacks) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.isOpen, b.waiting = false, nil
+}
+
 // openAt gives callbacks their slot, once.
 func (b *callbacks) openAt(slot, seq uint32) cuda.Result {
 	b.mu.Lock()

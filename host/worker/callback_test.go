@@ -88,3 +88,18 @@ func testCallbackOfALostGuest(t *testing.T, s *session) {
 	}
 	wg.Wait()
 }
+
+// TestCallbackAfterTheSession: a driver's thread may ask when the session's ring is no longer mapped.
+func TestCallbackAfterTheSession(t *testing.T) { overCarriers(t, testCallbackAfterTheSession) }
+
+func testCallbackAfterTheSession(t *testing.T, s *session) {
+	if _, err := s.OpenCallbacks(3); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.finish(t); err != nil {
+		t.Error(err)
+	}
+	if s.driver.Host.CallBack(1, cuda.Success) {
+		t.Error("a callback ended that nobody ran")
+	}
+}

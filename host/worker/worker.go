@@ -131,6 +131,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}()
 	err := w.loop(ctx)
 	close(w.ended)
+	w.calls.end()
 	if w.gate != nil {
 		w.gate.Close(!errors.Is(err, errMoved))
 	}
