@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+
+	"causeway/remote"
+	"causeway/remote/mtls"
 )
 
 // Carriers of a session.
@@ -60,8 +63,20 @@ type Config struct {
 	Brings bool `json:"brings,omitempty"`
 	// Shared: SharePages follows, and the session waits for it. Encode sets it.
 	Shared bool `json:"shared,omitempty"`
+	// Relay: the session runs on a GPU server. The worker has no GPU, and forwards.
+	Relay *Relay `json:"relay,omitempty"`
+	// TLS, with CarrierTCP: the connection is TLS, and a lease's. The worker shakes hands with the keys of its side.
+	TLS *mtls.Pinned `json:"tls,omitempty"`
 	// Pages are sent behind the configuration. Their files stay the sender's, and open until then.
 	Pages []Page `json:"-"`
+}
+
+// Relay says where a session goes that runs on a GPU server.
+type Relay struct {
+	Server    string         `json:"server"`    // its name, for the log and the user
+	Addresses []string       `json:"addresses"` // HOST:PORT, tried in their order
+	Lease     remote.LeaseID `json:"lease"`
+	Identity  mtls.Pinned    `json:"identity"`
 }
 
 // Where bases may lie: above the libraries of a worker, which the kernel places by chance, and below those of programs.

@@ -6,14 +6,18 @@ import (
 
 	"causeway/host/worker/link"
 	"causeway/host/worker/offer"
+	"causeway/remote"
+	"causeway/remote/mtls"
 )
 
 // ToWorker is a message of each kind that a parent sends. No field is zero, and fd is the descriptor of those that take one.
 func ToWorker(fd int) []link.ToWorker {
 	f := link.FileOf(fd)
+	key := mtls.Pinned{Certificate: []byte("certificate"), Key: []byte("key"), Peer: mtls.KeyHash{1}}
 	cfg := link.Config{
 		Carrier: link.CarrierUnix, GPU: "soft", Devices: []int{1}, Visible: []string{"GPU-1"}, MemoryLimit: 1 << 30, MemorySlot: 2,
 		ContextBytes: 3 << 20, HostMemory: 1 << 28, HostSlot: 3, ReachWorker: true, Migratable: true, Base: 0x345600000000, Cores: 4, LogLevel: "WARN", Peer: "guest process 5", Tied: true, Adopt: true, Elsewhere: true, Parked: true, Brings: true, Shared: true,
+		Relay: &link.Relay{Server: "gpu1", Addresses: []string{"gpu1:7745"}, Lease: remote.LeaseID{1}, Identity: key}, TLS: &key,
 	}
 	return []link.ToWorker{
 		link.Configure{Config: cfg, Connection: f},

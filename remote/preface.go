@@ -1,0 +1,98 @@
+package remote
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// ErrPreface says that a connection begins with something else than a preface of this protocol.
+var ErrPreface = errors.New("no connection of Causeway's")
+
+// LeaseID names a lease of a vGPU on a GPU server. It is random and says which lease a connection is for; it proves nothing.
+type LeaseID [16]byte
+
+// NewLeaseID draws one.
+func NewLeaseID() LeaseID {
+	var id LeaseID
+	_, _ = rand.Read(id[:]) // does not fail
+	return id
+}
+
+// IsZero reports whether it names no lease.
+func (id LeaseID) IsZero() bool { return id == LeaseID{} }
+
+// String is the hexadecimal form.
+func (id LeaseID) String() string { return hex.EncodeToString(id[:]) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (id LeaseID) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, id[:]), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (id *LeaseID) UnmarshalText(b []byte) error {
+	if len(b) != hex.EncodedLen(len(id)) {
+		return fmt.Errorf("a lease's name of %d characters", len(b))
+	}
+	if _, err := hex.Decode(id[:], b); err != nil {
+		return fmt.Errorf("a lease's name: %w", err)
+	}
+	return nil
+}
+
+// What a preface begins with: what the connection is for, and the version of what follows.
+const (
+	prefaceMagic   = 6
+	prefaceVersion = 1
+	sessionMagic   = "CWSESS"
+	controlMagic   = "CWCTRL"
+)
+
+// PrefaceSize is the length of an encoded Preface.
+const PrefaceSize = prefaceMagic + 2 + 16
+
+// Preface is what a connection to a GPU server begins with, ahead of TLS: it says where the connection goes.
+type Preface struct {
+	// Lease is the lease that a session's connection is for; zero: the connection is a host's, for control.
+	Lease LeaseID
+}
+
+// Encode is the preface as it is sent: 6 bytes that say what for, the version as two bytes, most significant first, the lease.
+func (p Preface) Encode() []byte {
+	magic := sessionMagic
+	if p.Lease.IsZero() {
+		magic = controlMagic
+	}
+	b := append(make([]byte, 0, PrefaceSize), magic...)
+	b = append(b, 0, prefaceVersion)
+	return append(b, p.Lease[:]...)
+}
+
+// ParsePreface reads what Encode wrote.
+func ParsePreface(b []byte) (Preface, error) {
+	var p Preface
+	if len(b) != PrefaceSize {
+		return p, fmt.Errorf("%w: a preface of %d bytes", ErrPreface, len(b))
+	}
+	magic, version := string(b[:prefaceMagic]), int(b[prefaceMagic])<<8|int(b[prefaceMagic+1])
+	copy(p.Lease[:], b[prefaceMagic+2:])
+	switch {
+	case magic != sessionMagic && magic != controlMagic:
+		return Preface{}, fmt.Errorf("%w: it begins with %q", ErrPreface, magic)
+	case version != prefaceVersion:
+		return Preface{}, fmt.Errorf("%w: version %d, where this host speaks %d", ErrPreface, version, prefaceVersion)
+	case (magic == controlMagic) != p.Lease.IsZero():
+		return Preface{}, fmt.Errorf("%w: %s with lease %v", ErrPreface, magic, p.Lease)
+	}
+	return p, nil
+}
+
+// ReadPreface reads exactly the preface of a connection.
+func ReadPreface(r io.Reader) (Preface, error) {
+	var b [PrefaceSize]byte
+	if _, err := io.ReadFull(r, b[:]); err != nil {
+		return Preface{}, fmt.Errorf("%w: %w", ErrPreface, err)
+	}
+	return ParsePreface(b[:])
+}

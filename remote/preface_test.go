@@ -1,0 +1,80 @@
+package remote_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"causeway/remote"
+)
+
+func TestPreface(t *testing.T) {
+	lease := remote.NewLeaseID()
+	if lease.IsZero() || lease == remote.NewLeaseID() {
+		t.Fatal("leases are not drawn")
+	}
+	for _, p := range []remote.Preface{{}, {Lease: lease}} {
+		b := p.Encode()
+		if len(b) != remote.PrefaceSize || strings.HasPrefix(string(b), "CWCTRL\x00\x01") != p.Lease.IsZero() ||
+			strings.HasPrefix(string(b), "CWSESS\x00\x01") == p.Lease.IsZero() {
+			t.Errorf("%+v is sent as %x", p, b)
+		}
+		in := bytes.NewReader(append(b, "what follows"...))
+		if got, err := remote.ReadPreface(in); err != nil || got != p || in.Len() != len("what follows") {
+			t.Errorf("%+v came as %+v, %v, with %d bytes left", p, got, err, in.Len())
+		}
+	}
+}
+
+func TestPrefaceRefused(t *testing.T) {
+	good := string(remote.Preface{Lease: remote.NewLeaseID()}.Encode())
+	for name, b := range map[string]string{
+		"nothing": "", "short": good[:23], "something else": "GET / HTTP/1.1\r\nHost: gp", "another version": good[:7] + "\x02" + good[8:],
+		"control with a lease": "CWCTRL" + good[6:], "a session without": "CWSESS\x00\x01" + strings.Repeat("\x00", 16),
+	} {
+		if p, err := remote.ReadPreface(strings.NewReader(b)); !errors.Is(err, remote.ErrPreface) {
+			t.Errorf("%s: %+v, %v", name, p, err)
+		}
+	}
+	if _, err := remote.ParsePreface([]byte(good + "x")); !errors.Is(err, remote.ErrPreface) {
+		t.Errorf("too long: %v", err)
+	}
+}
+
+func TestLeaseID(t *testing.T) {
+	id := remote.NewLeaseID()
+	b, err := json.Marshal(map[string]remote.LeaseID{"lease": id})
+	if err != nil || !strings.Contains(string(b), id.String()) {
+		t.Fatal(string(b), err)
+	}
+	var back map[string]remote.LeaseID
+	if err := json.Unmarshal(b, &back); err != nil || back["lease"] != id {
+		t.Error(back, err)
+	}
+	for _, s := range []string{"", "00", strings.Repeat("x", 32), strings.Repeat("0", 33)} {
+		if err := new(remote.LeaseID).UnmarshalText([]byte(s)); err == nil {
+			t.Errorf("%q was taken", s)
+		}
+	}
+}
+
+func FuzzPreface(f *testing.F) {
+	f.Add(remote.Preface{}.Encode())
+	f.Add(remote.Preface{Lease: remote.LeaseID{1, 2, 3}}.Encode())
+	f.Add([]byte("CWSESS\x00\x02................"))
+	f.Add([]byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := remote.ParsePreface(b)
+		if err != nil {
+			if !errors.Is(err, remote.ErrPreface) {
+				t.Errorf("unexpected kind of error: %v", err)
+			}
+			return
+		}
+		if !bytes.Equal(p.Encode(), b) {
+			t.Errorf("%x is %+v", b, p)
+		}
+	})
+}
