@@ -93,6 +93,22 @@ type Precopier interface {
 	ExportRunning(fn func(addr, size uint64, r io.Reader) error) error
 }
 
+// Expecter is a Session that takes memory before the operations that allocate it are replayed: of one that still runs elsewhere. The worker calls its
+// methods like operations.
+type Expecter interface {
+	// Expect puts zeros where a replayed operation will allocate size bytes. errors.ErrUnsupported: this memory cannot be there before that.
+	Expect(addr, size uint64) error
+	// Fill reads a part of what was expected, and Zero clears it. Both reach it also when an operation has allocated it since.
+	Fill(addr, size uint64, r io.Reader) error
+	Zero(addr, size uint64) error
+	// Forget gives back what is expected no more.
+	Forget(addr, size uint64) error
+	// Landed is what ImportMemory is for memory that was not expected: an operation has allocated it as expected, with its bytes in place.
+	Landed(addr, size uint64) error
+	// Settle gives back what no operation has allocated. Nothing is expected afterwards.
+	Settle()
+}
+
 // Lender is a Session whose memory another process of the same host can take over without copying it.
 type Lender interface {
 	// Lend lists memory of a session that stands still; nil: there is none, or too much of it. The descriptors are the caller's. ExportMemory then leaves

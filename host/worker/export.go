@@ -129,6 +129,10 @@ func (s *starter) receiveParked(stream int) (*Worker, error) {
 	}
 	defer memory.Close()
 	b, err := s.gpu() // whose context is made, and memory taken ahead, while the session still runs where it was
+	var w *Worker
+	if err == nil {
+		w, err = s.comes(b, h)
+	}
 	if err == nil {
 		err = h.readAhead(s.log)
 	}
@@ -152,8 +156,7 @@ func (s *starter) receiveParked(stream int) (*Worker, error) {
 		return nil, err
 	}
 	s.leased = l
-	w, err := s.session(l, b)
-	if err != nil {
+	if err := w.carry(l); err != nil {
 		return nil, err
 	}
 	w.away.Store(true)

@@ -11,6 +11,8 @@ import (
 	"net"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"causeway/host/driver"
 	"causeway/host/worker/precopy"
 	"causeway/host/worker/state"
@@ -232,6 +234,17 @@ func (h *handover) sendVerdict(err error) error {
 	}
 	h.out.Bytes([]byte(text[:min(len(text), maxVerdict)]))
 	return h.out.Flush()
+}
+
+// refusal is what the other side said, if it refused and did not wait for the rest, else err.
+func (h *handover) refusal(err error) error {
+	if !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
+		return err
+	}
+	if said := h.receiveVerdict(); said != nil {
+		return fmt.Errorf("successor: %w", said)
+	}
+	return err
 }
 
 func (h *handover) receiveVerdict() error {

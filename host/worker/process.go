@@ -204,13 +204,32 @@ func (s *starter) open(c remote.Carrier) (*Worker, error) {
 func (s *starter) session(c remote.Carrier, b driver.Backend) (*Worker, error) {
 	w, err := New(c, b, s.options(), s.log)
 	if err == nil {
-		w.count.to = s.meter
-		if n := s.cfg.HostMemory; n != 0 && n < 1<<60 {
-			debug.SetMemoryLimit(int64(n) + garbage) // what requests left behind is collected before it is as much again
-		}
-		w.hold(&hostMemory{limit: s.cfg.HostMemory, all: s.host, log: s.log})
+		s.accounts(w)
 	}
 	return w, err
+}
+
+// comes is the worker of a session that comes, which has no carrier yet: what comes ahead of it takes its place.
+func (s *starter) comes(b driver.Backend, h *handover) (*Worker, error) {
+	o := s.options()
+	w := newWorker(o, s.log)
+	if err := w.open(b, o); err != nil {
+		return nil, err
+	}
+	s.accounts(w)
+	if e, ok := w.session.(driver.Expecter); ok {
+		h.recv.Into(e)
+	}
+	return w, nil
+}
+
+// accounts are where a session's use is noted.
+func (s *starter) accounts(w *Worker) {
+	w.count.to = s.meter
+	if n := s.cfg.HostMemory; n != 0 && n < 1<<60 {
+		debug.SetMemoryLimit(int64(n) + garbage) // what requests left behind is collected before it is as much again
+	}
+	w.hold(&hostMemory{limit: s.cfg.HostMemory, all: s.host, log: s.log})
 }
 
 // garbage is what a worker's heap may have in use beside the budget of host memory before it is collected with vigour, in bytes.

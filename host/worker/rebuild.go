@@ -75,7 +75,7 @@ func (s *starter) rebuild(w *Worker, m link.Rebuild) error {
 		defer func() { _ = w.onLoop(func() error { h.win.unpin(); return nil }) }()
 	}
 	if err == nil && failed == nil {
-		failed = h.sendRounds(context.Background(), w.session, s.log)
+		failed = h.refusal(h.sendRounds(context.Background(), w.session, s.log))
 	}
 	if err == nil && failed == nil {
 		err = w.onLoop(func() error {
@@ -150,12 +150,7 @@ func (w *Worker) move(h *handover) (last precopy.Round, err error) {
 		}()
 	}
 	if last, err = h.sendSession(w, snap, lender); err != nil {
-		if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
-			if said := h.receiveVerdict(); said != nil { // the successor refused, and did not wait for the rest
-				return last, fmt.Errorf("successor: %w", said)
-			}
-		}
-		return last, fmt.Errorf("session: %w", err)
+		return last, fmt.Errorf("session: %w", h.refusal(err))
 	}
 	if err := h.receiveVerdict(); err != nil {
 		return last, fmt.Errorf("successor: %w", err)
@@ -269,6 +264,14 @@ func adopted(err error) link.Adopted { return link.Adopted{Status: link.StatusOf
 
 // receive builds a session from what the other worker sends.
 func (s *starter) receive(ctx context.Context, h *handover) (*Worker, mover, error) {
+	b, err := s.gpu()
+	if err != nil {
+		return nil, nil, err
+	}
+	w, err := s.comes(b, h)
+	if err != nil {
+		return nil, nil, err
+	}
 	if err := h.recv.Rounds(ctx, h); err != nil {
 		return nil, nil, fmt.Errorf("memory of the session that runs: %w", err)
 	}
@@ -291,12 +294,7 @@ func (s *starter) receive(ctx context.Context, h *handover) (*Worker, mover, err
 	if err != nil {
 		return nil, nil, err
 	}
-	b, err := s.gpu()
-	if err != nil {
-		return nil, nil, err
-	}
-	w, err := s.session(carrier, b)
-	if err != nil {
+	if err := w.carry(carrier); err != nil {
 		return nil, nil, err
 	}
 	if len(lent) > 0 {

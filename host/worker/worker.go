@@ -68,21 +68,40 @@ type Worker struct {
 
 // New makes a session on a carrier whose handshake is not finished yet. It takes over the carrier unless it fails.
 func New(c remote.Carrier, b driver.Backend, o driver.Options, log *slog.Logger) (*Worker, error) {
+	w := newWorker(o, log)
+	if err := w.carry(c); err != nil {
+		return nil, err
+	}
+	if err := w.open(b, o); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+func newWorker(o driver.Options, log *slog.Logger) *Worker {
 	w := &Worker{
-		ctx: context.Background(), log: log, carrier: c, ring: c.Ring(), bell: c.Doorbell(), memory: c.Memory(),
+		ctx: context.Background(), log: log,
 		regions: map[uint32]driver.Region{},
 		tasks:   make(chan func() error, 1),
 		ended:   make(chan struct{}),
 	}
-	w.mapper, _ = w.memory.(remote.Mapper)
 	w.watch.budget = o.Budget
 	w.hold(&hostMemory{log: log})
-	if err := w.addRegion0(); err != nil {
-		return nil, err
-	}
+	return w
+}
+
+// carry gives it its carrier.
+func (w *Worker) carry(c remote.Carrier) error {
+	w.carrier, w.ring, w.bell, w.memory = c, c.Ring(), c.Doorbell(), c.Memory()
+	w.mapper, _ = w.memory.(remote.Mapper)
+	return w.addRegion0()
+}
+
+// open has a GPU, which needs no carrier before its first operation.
+func (w *Worker) open(b driver.Backend, o driver.Options) error {
 	s, err := b.Open(w, o)
 	if err != nil {
-		return nil, fmt.Errorf("open the %s GPU: %w", b.Name(), err)
+		return fmt.Errorf("open the %s GPU: %w", b.Name(), err)
 	}
 	w.session = s
 	w.ordered, _ = s.(driver.Ordered)
@@ -91,7 +110,7 @@ func New(c remote.Carrier, b driver.Backend, o driver.Options, log *slog.Logger)
 	}
 	w.front = &front{Session: s, w: w}
 	w.graphs.init(w)
-	return w, nil
+	return nil
 }
 
 // hold has the session keep its accounts in a budget. Nothing is in them yet.

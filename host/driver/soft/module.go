@@ -46,6 +46,9 @@ func (s *session) instantiate(c *wire.Call, b *build, source *ptx.Module, g *gpu
 			return 0, nil, res
 		}
 		m.vars = append(m.vars, a)
+		if a.came {
+			return a.lo, nil, nil
+		}
 		return a.lo, a.mem, nil
 	})
 	if err == nil {

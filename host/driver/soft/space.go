@@ -41,6 +41,7 @@ type allocation struct {
 	freed    bool   // released when the work before its end is done; worker only
 	pool     *pool  // pooledMemory
 	around   []byte // mappedMemory: the reservation that it lies in
+	came     bool   // with its bytes, before the operation that made it was replayed
 }
 
 type allocKind uint8
@@ -52,6 +53,7 @@ const (
 	mappedMemory           // cuMemMap
 	ipcMemory              // another session's
 	pinnedRegion
+	expectedMemory // see expect.go
 )
 
 type interval struct {
@@ -74,6 +76,7 @@ type space struct {
 	serials  uint64
 	arenas   []*arena
 	closed   bool
+	expected map[uint64]*allocation // by address, until Settle; the worker's
 }
 
 var _ exec.AddressSpace = (*space)(nil)
@@ -177,18 +180,20 @@ func (s *space) alloc(r request) (*allocation, cuda.Result) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	ar := s.arenas[r.device]
+	if a := s.takeExpectedLocked(&r); a != nil {
+		ar.movesOn(&r, a.lo)
+		return a, cuda.Success
+	}
 	if !s.bookLocked(r.device, r.size) {
 		return nil, cuda.ErrorOutOfMemory
 	}
-	ar := s.arenas[r.device]
 	lo, ok := s.gapLocked(ar, &r)
 	if !ok || ar.commit(lo, r.size) != nil {
 		s.unbookLocked(r.device, r.size)
 		return nil, cuda.ErrorOutOfMemory
 	}
-	if !r.far && r.kind != variable {
-		ar.cursor = lo + r.size
-	}
+	ar.movesOn(&r, lo)
 	s.serials++
 	off := lo - ar.base
 	a := &allocation{
@@ -197,6 +202,13 @@ func (s *space) alloc(r request) (*allocation, cuda.Result) {
 	}
 	s.insertLocked(a)
 	return a, cuda.Success
+}
+
+// movesOn notes where the next search for addresses begins.
+func (ar *arena) movesOn(r *request, lo uint64) {
+	if !r.far && r.kind != variable && r.kind != expectedMemory {
+		ar.cursor = lo + r.size
+	}
 }
 
 // bookLocked counts size more bytes as live, if there is room.

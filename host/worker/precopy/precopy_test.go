@@ -58,6 +58,9 @@ func TestRounds(t *testing.T) {
 	for range 200 {
 		m := memory{}
 		s, v := NewSender(), NewReceiver(1<<30, 100)
+		if rng.IntN(3) > 0 {
+			v.Into(&places{t: t, session: m})
+		}
 		var wire bytes.Buffer
 		for range rng.IntN(5) {
 			change(rng, m)
@@ -95,8 +98,12 @@ func receive(t *testing.T, v *Receiver, wire *bytes.Buffer) memory {
 	if err := v.Rounds(context.Background(), wire); err != nil {
 		t.Fatal(err)
 	}
+	p, _ := v.into.(*places)
 	if err := v.Last(context.Background(), wire, copied.fill); err != nil {
 		t.Fatal(err)
+	}
+	if p != nil {
+		maps.Copy(copied, p.landed)
 	}
 	if wire.Len() != 0 {
 		t.Fatalf("%d bytes behind the last round", wire.Len())
@@ -361,22 +368,34 @@ func FuzzReceiver(f *testing.F) {
 			t.Fatal(err)
 		}
 		v.Through(w)
+		p := &places{t: t, none: len(b)%2 == 0}
+		v.Into(p)
 		r := bytes.NewReader(b)
 		err = v.Rounds(context.Background(), r)
-		total := uint64(0)
+		total, kept := uint64(0), uint64(0)
 		for i, h := range v.ranges {
-			if total += h.Size; uint64(len(h.mem)) != h.Size || i > 0 && v.ranges[i-1].end() > h.Addr {
+			_, there := p.expected[h.Addr]
+			if h.mem != nil {
+				kept += h.Size
+			}
+			if total += h.Size; there == (h.mem != nil) || h.mem != nil && uint64(len(h.mem)) != h.Size || i > 0 && v.ranges[i-1].end() > h.Addr {
 				t.Errorf("%v", v.ranges)
 			}
 		}
-		if total > 1<<12 || total != v.kept || len(v.ranges) > 4 {
-			t.Errorf("%d bytes in %d ranges", total, len(v.ranges))
+		if total > 1<<12 || total != v.sum || kept != v.kept || len(v.ranges) > 4 {
+			t.Errorf("%d bytes, %d kept, in %d ranges", total, kept, len(v.ranges))
 		}
 		if err != nil {
 			return
 		}
 		filled := memory{}
 		if v.Last(context.Background(), r, filled.fill) == nil {
+			for addr, b := range p.landed {
+				if filled[addr] != nil {
+					t.Errorf("%#x comes twice", addr)
+				}
+				filled[addr] = b
+			}
 			var again bytes.Buffer // what came whole goes whole
 			if _, err := NewSender().Last(context.Background(), filled.export, &again); err != nil {
 				t.Error(err)

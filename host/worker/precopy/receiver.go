@@ -1,29 +1,42 @@
 package precopy
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"sort"
+
+	"causeway/host/driver"
 )
 
-// Receiver follows a sender, and keeps what the rounds bring until the last one puts it in its place. One goroutine owns it.
+// MostHeld is how many bytes a receiver that puts memory in its place as it comes keeps beside, of what cannot be there yet.
+const MostHeld = 256 << 20
+
+// Receiver follows a sender, and puts what the rounds bring in its place, or keeps it until the last one does. One goroutine owns it.
 type Receiver struct {
 	limit  uint64 // bytes of ranges
 	most   int    // ranges
-	kept   uint64
+	sum    uint64 // bytes of ranges
+	kept   uint64 // of those that wait here
 	ranges []held // sorted, apart
 	round  uint64
 	buf    []byte // for a block of the last round
 	win    *Window
+	into   driver.Expecter // nil: all memory waits here
 }
 
 // held is a range as the rounds have left it.
 type held struct {
 	Range
-	mem []byte
+	mem   []byte // nil: it is in its place
+	ended bool   // the last round has named it
 }
+
+// ErrHeld says that more is to be kept than a Receiver does.
+var ErrHeld = errors.New("more memory than waits for its session")
 
 // NewReceiver keeps at most most ranges of limit bytes together.
 func NewReceiver(limit uint64, most int) *Receiver {
@@ -32,6 +45,9 @@ func NewReceiver(limit uint64, most int) *Receiver {
 
 // Through has blocks lie in a window that the sender maps, too.
 func (v *Receiver) Through(w *Window) { v.win = w }
+
+// Into has memory put in its place from now on, as far as it can be there before its session.
+func (v *Receiver) Into(e driver.Expecter) { v.into = e }
 
 // Rounds follows rounds until the session stands still. It reads no byte beyond that. After an error v is of no use.
 func (v *Receiver) Rounds(ctx context.Context, r io.Reader) error {
@@ -65,15 +81,29 @@ func (v *Receiver) follow(f frame, r io.Reader) error {
 	if i < 0 || at.end() > v.ranges[i].end() {
 		return fmt.Errorf("%w: %#x+%#x lies in no range", ErrStream, at.Addr, at.Size)
 	}
-	p := v.ranges[i].mem[at.Addr-v.ranges[i].Addr:][:at.Size]
+	return v.put(&v.ranges[i], f, r)
+}
+
+// put has a block where it belongs.
+func (v *Receiver) put(h *held, f frame, r io.Reader) error {
+	var there []byte
+	if f.kind == frameThere {
+		var err error
+		if there, err = v.win.block(f); err != nil {
+			return err
+		}
+		r = bytes.NewReader(there)
+	}
+	if h.mem == nil {
+		if f.kind == frameZero {
+			return v.into.Zero(f.addr, f.len)
+		}
+		return v.into.Fill(f.addr, f.len, r)
+	}
+	p := h.mem[f.addr-h.Addr:][:f.len]
 	if f.kind == frameZero {
 		clear(p)
 		return nil
-	}
-	if f.kind == frameThere {
-		b, err := v.win.block(f)
-		copy(p, b)
-		return err
 	}
 	_, err := io.ReadFull(r, p)
 	return err
@@ -110,11 +140,26 @@ func (v *Receiver) add(r Range) error {
 		return fmt.Errorf("%w: %#x+%#x overlaps %#x+%#x", ErrStream, r.Addr, r.Size, v.ranges[i].Addr, v.ranges[i].Size)
 	case len(v.ranges) >= v.most:
 		return fmt.Errorf("more than %d allocations", v.most)
-	case r.Size > v.limit-v.kept:
+	case r.Size > v.limit-v.sum:
 		return fmt.Errorf("more than %d bytes", v.limit)
 	}
-	v.ranges = slices.Insert(v.ranges, i, held{r, make([]byte, r.Size)})
-	v.kept += r.Size
+	h := held{Range: r}
+	err := errors.ErrUnsupported
+	if v.into != nil {
+		err = v.into.Expect(r.Addr, r.Size)
+	}
+	if errors.Is(err, errors.ErrUnsupported) {
+		if v.into != nil && r.Size > MostHeld-v.kept {
+			return fmt.Errorf("%w: %d bytes at %#x beside %d: %w", ErrHeld, r.Size, r.Addr, v.kept, err)
+		}
+		h.mem, err = make([]byte, r.Size), nil
+		v.kept += r.Size
+	}
+	if err != nil {
+		return err
+	}
+	v.ranges = slices.Insert(v.ranges, i, h)
+	v.sum += r.Size
 	return nil
 }
 
@@ -123,35 +168,48 @@ func (v *Receiver) remove(r Range) error {
 	if i < 0 || v.ranges[i].Range != r {
 		return fmt.Errorf("%w: %#x+%#x is no range", ErrStream, r.Addr, r.Size)
 	}
+	if v.ranges[i].mem == nil {
+		if err := v.into.Forget(r.Addr, r.Size); err != nil {
+			return err
+		}
+	}
+	v.kept -= uint64(len(v.ranges[i].mem))
 	v.ranges = slices.Delete(v.ranges, i, i+1)
-	v.kept -= r.Size
+	v.sum -= r.Size
 	return nil
 }
 
-// Last follows the last round: fill gets each range's bytes, and refuses what is no allocation. Nothing is kept afterwards.
+// Last follows the last round: fill gets the bytes of each range that is not in its place, and refuses what is no allocation. Nothing is kept or expected
+// afterwards.
 func (v *Receiver) Last(ctx context.Context, r io.Reader, fill func(addr, size uint64, r io.Reader) error) error {
-	defer func() { v.ranges, v.kept = nil, 0 }()
+	defer func() {
+		if v.ranges, v.sum, v.kept = nil, 0, 0; v.into != nil {
+			v.into.Settle()
+		}
+	}()
 	f, err := readFrame(r)
 	for err == nil && f.kind == frameRange {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		at := Range{f.addr, f.len}
-		m := &merged{at: at, pos: at.Addr, in: r, v: v}
-		if i := v.at(at.Addr); i >= 0 && v.ranges[i].Range == at {
-			m.base = v.ranges[i].mem
-			v.ranges[i].mem = nil // once, and then it can go
+		i := v.at(at.Addr)
+		switch known := i >= 0 && v.ranges[i].Range == at; {
+		case known && v.ranges[i].ended:
+			return fmt.Errorf("%w: %#x+%#x comes twice", ErrStream, at.Addr, at.Size)
+		case known && v.ranges[i].mem == nil:
+			f, err = v.complete(&v.ranges[i], r)
+		case known:
+			f, err = v.fill(at, v.ranges[i].mem, r, fill)
+		default:
+			f, err = v.fill(at, nil, r, fill)
 		}
-		if m.advance(); m.err != nil {
-			return m.err
+		if i >= 0 && v.ranges[i].Range == at {
+			v.ranges[i].ended = true
+			if v.ranges[i].mem != nil {
+				v.ranges[i].mem = nothing[:0] // it can go
+			}
 		}
-		if err := fill(at.Addr, at.Size, m); err != nil {
-			return fmt.Errorf("memory at %#x: %w", at.Addr, err)
-		}
-		if m.err != nil || m.pos != at.end() {
-			return fmt.Errorf("%w: %#x+%#x was not taken whole", ErrStream, at.Addr, at.Size)
-		}
-		f = m.next
 	}
 	switch {
 	case err != nil:
@@ -160,6 +218,49 @@ func (v *Receiver) Last(ctx context.Context, r io.Reader, fill func(addr, size u
 		return fmt.Errorf("%w: kind %d in the last round", ErrStream, f.kind)
 	}
 	return v.ends(f)
+}
+
+// fill hands on a range, with base under the blocks that come now. The frame is the one behind it.
+func (v *Receiver) fill(at Range, base []byte, r io.Reader, fill func(addr, size uint64, r io.Reader) error) (frame, error) {
+	m := &merged{at: at, pos: at.Addr, base: base, in: r, v: v}
+	if m.advance(); m.err != nil {
+		return m.next, m.err
+	}
+	if err := fill(at.Addr, at.Size, m); err != nil {
+		return m.next, fmt.Errorf("memory at %#x: %w", at.Addr, err)
+	}
+	if m.err != nil || m.pos != at.end() {
+		return m.next, fmt.Errorf("%w: %#x+%#x was not taken whole", ErrStream, at.Addr, at.Size)
+	}
+	return m.next, nil
+}
+
+// complete follows the blocks of a range that is in its place, if the session has it. The frame is the one behind them.
+func (v *Receiver) complete(h *held, r io.Reader) (frame, error) {
+	if err := v.into.Landed(h.Addr, h.Size); err != nil {
+		return frame{}, fmt.Errorf("memory at %#x: %w", h.Addr, err)
+	}
+	for pos := h.Addr; ; {
+		f, err := readFrame(r)
+		if err != nil || !f.inside() {
+			return f, err
+		}
+		if err := f.fits(h.Range, pos); err != nil {
+			return f, err
+		}
+		if err := v.put(h, f, r); err != nil {
+			return f, fmt.Errorf("memory at %#x: %w", f.addr, err)
+		}
+		pos = f.addr + f.len
+	}
+}
+
+// fits says that a block is out of order in a range, of which pos is next.
+func (f frame) fits(at Range, pos uint64) error {
+	if f.addr < pos || f.addr >= at.end() || f.len > at.end()-f.addr {
+		return fmt.Errorf("%w: %#x+%#x is out of order", ErrStream, f.addr, f.len)
+	}
+	return nil
 }
 
 // merged is a range as the last round leaves it: what was held, under the blocks that come now.
@@ -176,11 +277,10 @@ type merged struct {
 
 // advance reads the next frame, with its bytes.
 func (m *merged) advance() {
-	if m.next, m.err = readFrame(m.in); m.err != nil || !m.inside() {
+	if m.next, m.err = readFrame(m.in); m.err != nil || !m.next.inside() {
 		return
 	}
-	if m.next.addr < m.pos || m.next.addr >= m.at.end() || m.next.len > m.at.end()-m.next.addr {
-		m.err = fmt.Errorf("%w: %#x+%#x is out of order", ErrStream, m.next.addr, m.next.len)
+	if m.err = m.next.fits(m.at, m.pos); m.err != nil {
 		return
 	}
 	switch m.next.kind {
@@ -200,18 +300,18 @@ func (v *Receiver) room(n int) []byte {
 	return v.buf[:n]
 }
 
-// inside reports whether next is part of this range, rather than what follows it.
-func (m *merged) inside() bool { return m.bytes() || m.next.kind == frameZero }
+// inside reports whether a frame is part of a range, rather than what follows it.
+func (f frame) inside() bool { return f.bytes() || f.kind == frameZero }
 
-// bytes reports whether next has bytes of its own.
-func (m *merged) bytes() bool { return m.next.kind == frameBlock || m.next.kind == frameThere }
+// bytes reports whether a frame has bytes of its own.
+func (f frame) bytes() bool { return f.kind == frameBlock || f.kind == frameThere }
 
 // some is what comes next, as much as lies in one piece.
 func (m *merged) some() []byte {
 	until := m.at.end()
-	if m.inside() {
+	if m.next.inside() {
 		if m.pos >= m.next.addr {
-			if m.bytes() {
+			if m.next.bytes() {
 				return m.block
 			}
 			return nothing[:min(uint64(len(nothing)), m.next.addr+m.next.len-m.pos)]
@@ -231,10 +331,10 @@ var nothing = make([]byte, Block)
 func (m *merged) took(n int) {
 	at := m.pos
 	m.pos += uint64(n)
-	if !m.inside() || at < m.next.addr {
+	if !m.next.inside() || at < m.next.addr {
 		return
 	}
-	if m.bytes() {
+	if m.next.bytes() {
 		m.block = m.block[n:]
 	}
 	if m.pos == m.next.addr+m.next.len {

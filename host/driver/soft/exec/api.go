@@ -21,7 +21,7 @@ type Heap interface {
 
 // AllocFunc provides memory for a module variable. mem is the memory at addr
 // as host bytes, len(mem) == size; Load fills it with the initialiser and
-// keeps no reference. space is ptx.Global or ptx.Const.
+// keeps no reference. nil: the memory holds what it is to hold. space is ptx.Global or ptx.Const.
 type AllocFunc func(name string, size, align uint64, space ptx.Space) (addr uint64, mem []byte, err error)
 
 // Global is a module variable visible to the driver (cuModuleGetGlobal).

@@ -126,7 +126,7 @@ func (m *Module) placeVars(alloc AllocFunc) error {
 		if err != nil {
 			return fmt.Errorf("exec: variable %s of %d bytes: %w", v.Name, v.Size, err)
 		}
-		if uint64(len(mem)) < v.Size {
+		if mem != nil && uint64(len(mem)) < v.Size {
 			return fmt.Errorf("exec: variable %s: %d bytes of memory for %d", v.Name, len(mem), v.Size)
 		}
 		m.addr[v.Name], m.space[v.Name] = addr, v.Space
@@ -134,15 +134,37 @@ func (m *Module) placeVars(alloc AllocFunc) error {
 			m.consts += v.Size
 		}
 		m.globals = append(m.globals, Global{v.Name, v.Space, addr, v.Size, v.Managed})
-		list = append(list, placed{v, mem[:v.Size]})
+		list = append(list, placed{v, mem})
 	}
 	for _, p := range list {
-		clear(p.mem)
-		if err := m.initialise(p.v, p.mem); err != nil {
+		if p.mem == nil {
+			if err := m.mentioned(p.v); err != nil {
+				return err
+			}
+			continue
+		}
+		clear(p.mem[:p.v.Size])
+		if err := m.initialise(p.v, p.mem[:p.v.Size]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// mentioned takes notice of the functions whose addresses an initialiser holds.
+func (m *Module) mentioned(v *ptx.Var) error {
+	for i := range v.Init {
+		if e := &v.Init[i]; e.Kind == ptx.InitSymbol {
+			if _, ok := m.address(e.Symbol); !ok {
+				return unknownSymbol(v, e.Symbol)
+			}
+		}
+	}
+	return nil
+}
+
+func unknownSymbol(v *ptx.Var, symbol string) error {
+	return fmt.Errorf("exec: line %d: initialiser of %s names unknown symbol %s", v.Line, v.Name, symbol)
 }
 
 func (m *Module) initialise(v *ptx.Var, mem []byte) error {
@@ -160,7 +182,7 @@ func (m *Module) initialise(v *ptx.Var, mem []byte) error {
 		case ptx.InitSymbol:
 			addr, ok := m.address(e.Symbol)
 			if !ok {
-				return fmt.Errorf("exec: line %d: initialiser of %s names unknown symbol %s", v.Line, v.Name, e.Symbol)
+				return unknownSymbol(v, e.Symbol)
 			}
 			val += addr
 			for mask := e.Mask; mask != 0 && mask&0xff == 0; mask >>= 8 {
