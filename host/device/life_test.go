@@ -94,12 +94,12 @@ func TestParkOfAHungWorker(t *testing.T) {
 		w.hang(true)
 		k.sleep(leaseTerm + shortestNap)
 		k.pending("while the worker may touch them", c)
-		k.sleep(parkLimit - waitTerm/2) // a wait that comes now is not due by itself
+		k.sleep(silence - waitTerm/2) // a wait that comes now is not due by itself
 		wait, err := k.file.Read(0, waitAt(1), k.pages(1))
 		if err != nil {
 			t.Fatal(err)
 		}
-		k.sleep(parkLimit)
+		k.sleep(waitTerm)
 		k.want("after the worker's end", c, syscall.EPIPE)
 		k.want("what waits", wait, syscall.EPIPE)
 		if !w.ended {
@@ -138,7 +138,7 @@ func TestEndOfARegion(t *testing.T) {
 		w := k.worker()
 		w.hang(true)
 		end := k.control(remote.Hello{Type: remote.MsgRegionEnd, Region: 1})
-		k.sleep(parkLimit - time.Millisecond)
+		k.sleep(silence - time.Millisecond)
 		k.pending("end of the region", end)
 		k.pending("its lease", c)
 		k.want("another end", k.control(remote.Hello{Type: remote.MsgRegionEnd, Region: 1}), syscall.EINVAL)
@@ -155,7 +155,7 @@ func TestEndOfARegion(t *testing.T) {
 		}
 		w.hang(true)
 		end = k.control(remote.Hello{Type: remote.MsgRegionEnd, Region: 1})
-		k.sleep(parkLimit)
+		k.sleep(silence)
 		k.want("end of the region, with a worker that was ended", end, 0)
 		if !w.ended {
 			t.Error("a worker that does not let go lives")

@@ -102,7 +102,7 @@ func (m *model) die() {
 func (m *model) park(now time.Time) {
 	switch {
 	case m.hung:
-		m.wait('p', 0, now, parkLimit)
+		m.wait('p', 0, now, silence)
 	default:
 		m.state = parked
 		m.parks++
@@ -264,7 +264,7 @@ func (p *player) end(id int) {
 		m.die()
 	case r.sent && m.hung && m.state < dead:
 		r.ending = true
-		m.wait('e', id, time.Now(), parkLimit)
+		m.wait('e', id, time.Now(), silence)
 		p.pending(p.last+": end of a region in use", c)
 		return
 	default:

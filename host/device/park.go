@@ -13,8 +13,12 @@ import (
 	"causeway/virtio/fs"
 )
 
-// parkLimit is how long a worker may take to let go of guest memory before it is killed, which lets go as well.
+// parkLimit is how long a worker may take to let go of guest memory, or to say that the GPU does not.
 const parkLimit = 1500 * time.Millisecond
+
+// silence is how long a worker may owe an answer for which only its own guest waits, before it is killed, which lets go of guest memory as well. Seconds
+// without CPU on a crowded host are to cost no program its session; one that was killed meanwhile exits as much later.
+const silence = 10 * time.Second
 
 // lapsePatience is how long the GPU may take to let go of guest memory whose lease has lapsed; a session that takes longer ends.
 // A program that was killed cannot exit before, and is promised to within 2 s: a lease's term and this.
@@ -85,7 +89,7 @@ func (s *session) lapse() {
 	s.mu.Unlock()
 	if st == parking {
 		s.do(func() {
-			if err := s.park(parkLimit, lapsePatience, parkMargin); err != nil {
+			if err := s.park(parkLimit, lapsePatience, silence-parkLimit); err != nil {
 				s.fail(fmt.Errorf("lease lapsed: %w", err))
 			}
 		})

@@ -20,7 +20,7 @@ import (
 // a model of what a session promises:
 //
 //   - no page goes back to the guest's kernel while the worker may touch it (fakeWorker.check, at each message and at its end);
-//   - a lease ends when its term does, or the worker has not let go a parkLimit later and is ended; never before;
+//   - a lease ends when its term does, or the worker has been silent for too long and is ended; never before;
 //   - a session whose pages are all lent runs, with the pages that are lent now, and has been parked as often as the model says;
 //   - an extent is copied to and from what is lent, or refused;
 //   - at its end nothing is kept.

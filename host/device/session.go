@@ -303,7 +303,7 @@ func (s *session) dropRegion(r *region, w *fs.WriteRequest) {
 	if sent && p != nil {
 		err := p.Send(link.EndRegion{Region: r.id})
 		if err == nil {
-			ctx, cancel := context.WithTimeout(context.Background(), parkLimit)
+			ctx, cancel := context.WithTimeout(context.Background(), silence)
 			_, err = spawn.Next[link.RegionEnded](ctx, p)
 			cancel()
 		}

@@ -119,7 +119,7 @@ func (s *session) suspend(to storage) (uint64, error) {
 	s.state, s.rang = parking, false
 	s.mu.Unlock()
 	begin := time.Now()
-	if err := s.park(parkLimit, parkLimit, parkLimit); err != nil {
+	if err := s.park(parkLimit, parkLimit, silence-parkLimit); err != nil {
 		kept.close()
 		return 0, err
 	}
