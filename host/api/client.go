@@ -13,14 +13,16 @@ import (
 	"net/url"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
+	"unicode"
 )
 
 // Client speaks to causewayd, or to a device process's control socket.
 type Client struct {
 	socket string
 	base   string // of addresses
-	far    bool   // another host's causewayd
+	nobody error  // another host's causewayd: what it means that nobody listens there; nil: it is this host's
 	http   *http.Client
 }
 
@@ -88,12 +90,27 @@ func (c *Client) refusal(resp *http.Response, method, path string) error {
 	if json.Unmarshal(b, e) != nil || e.Text == "" {
 		e.Text = fmt.Sprintf("%s %s: %s", method, path, resp.Status)
 	}
+	if c.nobody != nil {
+		e.Text, e.Remedy = printable(e.Text), printable(e.Remedy)
+	}
 	return e
+}
+
+// printable is another host's text as a terminal may show it.
+func printable(s string) string {
+	const most = 1000
+	s = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s[:min(len(s), most)])
+	return s
 }
 
 // unreached says why nobody answered.
 func (c *Client) unreached(err error) error {
-	if c.far {
+	if c.nobody != nil {
 		return c.unreachedFar(err)
 	}
 	switch {

@@ -122,7 +122,7 @@ func NewHostClient(address string, identity func(host string) (*tls.Config, erro
 	t := &http.Transport{TLSHandshakeTimeout: hostDial, DialTLSContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return d.DialContext(ctx, network, at)
 	}}
-	return &Client{socket: at, base: "https://" + at, http: &http.Client{Transport: t}, far: true}, nil
+	return &Client{socket: at, base: "https://" + at, http: &http.Client{Transport: t}, nobody: errNoHost}, nil
 }
 
 // errNoHost says that no causewayd of another host can be reached.
@@ -130,7 +130,7 @@ var errNoHost = errors.New("no causewayd listens there: on that host set migrati
 
 func (c *Client) unreachedFar(err error) error {
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("%s: %w", c.socket, errNoHost)
+		return fmt.Errorf("%s: %w", c.socket, c.nobody)
 	}
 	return fmt.Errorf("%s: %w", c.socket, err)
 }

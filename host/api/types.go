@@ -20,7 +20,8 @@ type Spec struct {
 	Name   string `json:"name"` // of the vGPU within the VM: gpu0
 	GPU    string `json:"gpu"`  // as in Wish
 	MIG    string `json:"mig,omitempty"`
-	Remote string `json:"remote,omitempty"`
+	Remote string `json:"remote,omitempty"` // the GPU server, as the configuration names it
+	Lease  string `json:"lease,omitempty"`  // the host that has it by a lease, for a VM of its own
 	NUMA   *int   `json:"numa,omitempty"`
 	// Migratable: as in Wish.
 	Migratable bool `json:"migratable,omitempty"`
@@ -51,6 +52,8 @@ type VGPU struct {
 	Started time.Time `json:"started"`
 	Why     string    `json:"why,omitempty"` // of Lost
 	Status  *Status   `json:"status,omitempty"`
+	// Upstream is how its GPU server is reached; nil: its GPU is this host's.
+	Upstream *Upstream `json:"upstream,omitempty"`
 }
 
 // Status is a device process's own account.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"causeway/host/limit"
@@ -18,9 +19,10 @@ type Wish struct {
 	// GPU is any, an ordinal, a list of ordinals, a UUID (of a GPU or a MIG slice), a part of a model's name such as H200, or soft.
 	GPU string `json:"gpu,omitempty"`
 	// MIG is the profile of the slice wanted, as in 1g.18gb; empty: a whole GPU, or what GPU names.
-	MIG    string `json:"mig,omitempty"`
-	Remote string `json:"remote,omitempty"` // HOST:PORT of a GPU server, in place of a GPU of this host
-	NUMA   *int   `json:"numa,omitempty"`   // host node of the VM's memory; among GPUs that will do, one of that node is taken
+	MIG string `json:"mig,omitempty"`
+	// Remote is a GPU server of the configuration, by its name there or as HOST:PORT, or any, in place of this host.
+	Remote string `json:"remote,omitempty"`
+	NUMA   *int   `json:"numa,omitempty"` // host node of the VM's memory; among GPUs that will do, one of that node is taken
 	// Migratable: its programs' sessions may move to other workers, with a real GPU too; the software GPU's always may.
 	Migratable *bool `json:"migratable,omitempty"`
 	Change
@@ -244,12 +246,31 @@ func (s *Spec) Check() error {
 		return fmt.Errorf("%w: %q is too long for a socket's path", ErrName, s.VM)
 	}
 	if s.Remote != "" {
-		if _, _, err := net.SplitHostPort(s.Remote); err != nil {
-			return fmt.Errorf("remote server: %w", err)
+		if err := CheckServer(s.Remote); err != nil {
+			return fmt.Errorf("remote: %w", err)
 		}
+	}
+	if s.Lease != "" && !isName(s.Lease) {
+		return fmt.Errorf("%w: host %q", ErrName, s.Lease)
 	}
 	return s.Limits.Check()
 }
+
+// CheckServer says what is wrong with NAME or HOST:PORT of a GPU server.
+func CheckServer(s string) error {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		host, port = s, RemotePort
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if (!isName(host) && net.ParseIP(host) == nil) || err != nil || n == 0 {
+		return fmt.Errorf("%w: %q: write a GPU server's NAME, HOST:PORT, or any", ErrName, s)
+	}
+	return nil
+}
+
+// IsName reports whether s can name a VM, a vGPU or a host.
+func IsName(s string) bool { return isName(s) }
 
 // Key is VM/NAME.
 func (w *Wish) Key() string { return w.VM + "/" + w.Name }

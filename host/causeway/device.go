@@ -34,6 +34,7 @@ type deviceFlags struct {
 	socket, control, lib       string
 	vm, name, owner, scheduler string
 	profile, suspendTo         string
+	lease, relay               string
 	swap                       bool
 	share                      *limit.Share
 	cap                        *limit.Cap
@@ -83,6 +84,11 @@ With --control it tells how it is, and takes other limits, over HTTP on a Unix s
 	capFlag(c, &f.cap, "")
 	sessionsFlag(c, &f.sessions, fmt.Sprintf(" (default %d)", device.DefaultSessions))
 	userSessionsFlag(c, &f.userSessions, " (default half)")
+	fl.StringVar(&f.lease, "lease", "", "`FILE` of a lease that another host has of this virtual GPU: the socket takes its programs' connections from causewayd, and no VM")
+	fl.StringVar(&f.relay, "relay", "", "`FILE` of a lease that this host has on a GPU server, where the virtual GPU's programs then run")
+	for _, internal := range []string{"lease", "relay"} {
+		_ = fl.MarkHidden(internal) // causewayd's
+	}
 	f.group.register(c)
 	_ = c.MarkFlagRequired("socket")
 	return c
@@ -115,19 +121,21 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	lib, err := findLib(f.lib)
+	keys, err := f.leased()
 	if err != nil {
 		return err
+	}
+	lib := ""
+	if keys == nil {
+		if lib, err = findLib(f.lib); err != nil {
+			return err
+		}
 	}
 	log := bounded(logger(f.gpu.verbose), 2000, 10)
 	if f.vm != "" {
 		log = log.With("vm", f.vm, "vgpu", f.name)
 	}
-	list, err := askGPUs(ctx, cfg.Visible)
-	if err != nil {
-		return err
-	}
-	chosen, err := choose(&cfg, f.gpu.gpu, list)
+	chosen, list, err := f.whichGPU(ctx, &cfg)
 	if err != nil {
 		return err
 	}
@@ -148,9 +156,12 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		return err
 	}
 	defer ln.Close()
-	keeper, err := startKeeper(log) // before this process is confined, goes first when memory runs out, and joins its control group
-	if err != nil {
-		return err
+	var keeper *device.Keeper
+	if keys == nil {
+		keeper, err = startKeeper(log) // before this process is confined, goes first when memory runs out, and joins its control group
+		if err != nil {
+			return err
+		}
 	}
 	if err := sandbox.RaiseOOM(os.Getpid(), sandbox.DeviceOOM); err != nil {
 		log.Warn("nothing says that this process should go before others when memory runs out", "error", err)
@@ -177,7 +188,7 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 	others.home = spawner
 	at := others.place(cfg, &chosen)
 	audit := 5 * time.Second
-	if chosen.Backend == "soft" {
+	if chosen.Backend != "cuda" {
 		audit = 0 // nobody else knows what it uses
 	}
 	dev, err := device.New(device.Options{
@@ -194,8 +205,9 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		SuspendTo:   f.suspendTo,
 		Swap:        f.swap,
 		Leave:       at.Leave,
-		Elsewhere:   others.find,
+		Elsewhere:   others.finder(&cfg),
 		Keeper:      keeper,
+		Leased:      keys != nil,
 		Reached:     reached(),
 		Log:         log,
 	})
@@ -204,12 +216,17 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 	}
 	debug.SetGCPercent(50) // one device per VM: memory counts, and garbage is rare
 	kind := "a real GPU"
-	if chosen.Backend == "soft" {
+	switch {
+	case chosen.Backend == "soft":
 		kind = "the software GPU: no real one was found or asked for"
+	case cfg.Relay != nil:
+		kind = "on the GPU server " + cfg.Relay.Server
 	}
-	fmt.Fprintf(out, "virtual GPU for one VM: %s (%s)\n\n", chosen.Name, kind)
-	if err := printAttach(out, f.socket, f.name); err != nil {
-		return err
+	if keys == nil {
+		fmt.Fprintf(out, "virtual GPU for one VM: %s (%s)\n\n", chosen.Name, kind)
+		if err := printAttach(out, f.socket, f.name); err != nil {
+			return err
+		}
 	}
 	defer dev.Leave()
 	if at.Pool != nil {
@@ -225,6 +242,9 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 				log.Error("nobody can ask this device any more", "error", err)
 			}
 		})
+	}
+	if keys != nil {
+		return dev.ServeLease(ctx, ln, *keys)
 	}
 	return dev.Serve(ctx, ln)
 }

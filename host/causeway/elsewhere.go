@@ -182,6 +182,9 @@ func (n *neighbours) place(cfg link.Config, g *gpuLine) *device.Place {
 	if n.f.gpu.warm > 0 && g.Backend != "soft" { // the software GPU starts at once
 		pool = &spawn.Pool{Spawner: spawner, Config: cfg, Size: n.f.gpu.warm, Log: n.log}
 	}
+	if g.Backend == remoteBackend {
+		return &device.Place{GPU: g.Name, UUID: g.UUID, Worker: cfg, Spawner: spawner, Machine: farMachine(g)}
+	}
 	machine := inventoryClient(cfg)
 	size := g.limits(n.f.gpu.warm)
 	return &device.Place{

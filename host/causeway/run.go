@@ -16,15 +16,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"causeway/host/api"
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
-	"causeway/remote"
+	wire "causeway/remote"
 )
 
 func runCommand() *cobra.Command {
 	var gpu gpuFlags
 	var sched schedulerFlags
-	var lib string
+	var lib, remote string
 	c := &cobra.Command{
 		Use:   "run [flags] -- program [arguments]",
 		Short: "Run a program on this host with its CUDA calls going through Causeway",
@@ -41,13 +42,14 @@ A worker waits ready for the first process that uses a real GPU; with --warm 1, 
 		Args: func(cmd *cobra.Command, args []string) error { return runFailed(cobra.MinimumNArgs(1)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			once := !cmd.Flags().Changed("warm")
-			return runFailed(run(cmd.Context(), &gpu, &sched, lib, once, args))
+			return runFailed(run(cmd.Context(), &gpu, &sched, lib, remote, once, args))
 		},
 	}
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return runFailed(err) })
 	c.Flags().SetInterspersed(false)
 	gpu.register(c)
 	sched.register(c)
+	c.Flags().StringVar(&remote, "remote", "", "`VM[/NAME]` of a vGPU on a GPU server (causeway create --remote), which the program is to use in place of a GPU of this host")
 	c.Flags().StringVar(&lib, "lib", "", "folder that holds Causeway's libcuda.so.1 (default: ../lib/causeway or ../lib beside this program)")
 	return c
 }
@@ -64,7 +66,7 @@ func runFailed(err error) error {
 }
 
 // run: once says that a worker waits for the program's first process only, as most programs have one.
-func run(ctx context.Context, gpu *gpuFlags, sched *schedulerFlags, lib string, once bool, args []string) error {
+func run(ctx context.Context, gpu *gpuFlags, sched *schedulerFlags, lib, remote string, once bool, args []string) error {
 	lib, err := findLib(lib)
 	if err != nil {
 		return err
@@ -80,7 +82,12 @@ func run(ctx context.Context, gpu *gpuFlags, sched *schedulerFlags, lib string, 
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	if err := fits(ctx, cfg, gpu.gpu); err != nil {
+	if remote != "" {
+		vm, name := api.ParseKey(remote)
+		if _, err := relayTo((&api.Spec{VM: vm, Name: name}).LeasePath(runDir()), &cfg); err != nil {
+			return fmt.Errorf("--remote %s: %w", remote, err)
+		}
+	} else if err := fits(ctx, cfg, gpu.gpu); err != nil {
 		return err
 	}
 	cfg.Tied, cfg.ReachWorker = true, true // program and worker are one user's
@@ -106,15 +113,17 @@ func run(ctx context.Context, gpu *gpuFlags, sched *schedulerFlags, lib string, 
 	defer membership.Close()
 	srv := newServer(&spawn.Spawner{Sandbox: space}, cfg, log)
 	srv.membership, srv.gpu = membership, gpu.gpu
-	if link.Fits(remote.Hello{Flags: link.EnvFlags(os.Environ())}, len(cfg.Devices)) {
+	if link.Fits(wire.Hello{Flags: link.EnvFlags(os.Environ())}, len(cfg.Devices)) {
 		srv.keepWarm(gpu.warm, once) // starts while the program does
 	}
 	defer srv.pool.Close()
 	if err := srv.listen(ctx, filepath.Join(dir, "session")); err != nil {
 		return err
 	}
-	if err := srv.listenNVML(ctx, filepath.Join(dir, "nvml")); err != nil {
-		return err
+	if remote == "" { // whose use would be told of GPUs of this host
+		if err := srv.listenNVML(ctx, filepath.Join(dir, "nvml")); err != nil {
+			return err
+		}
 	}
 	if err := srv.listenControl(ctx, filepath.Join(dir, "control")); err != nil {
 		return err

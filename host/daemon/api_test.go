@@ -89,7 +89,7 @@ func TestBadRequests(t *testing.T) {
 		"name that climbs": {"PUT", "/v1/vgpus/..%2f..%2fetc/gpu0", `{}`, 400, "not a name"},
 		"long path":        {"PUT", "/v1/vgpus/" + strings.Repeat("v", 60) + "/" + strings.Repeat("g", 60), `{}`, 400, "too long"},
 		"cap":              {"PUT", "/v1/vgpus/vm1/gpu0", `{"cap":101}`, 400, "cap"},
-		"remote":           {"PUT", "/v1/vgpus/vm1/gpu0", `{"remote":"a:1"}`, 400, "cannot serve VMs yet"},
+		"remote":           {"PUT", "/v1/vgpus/vm1/gpu0", `{"remote":"a:1"}`, 400, "no GPU server"},
 		"owner":            {"PUT", "/v1/vgpus/vm1/gpu0", `{"owner":"no-such-user"}`, 400, "no-such-user"},
 		"GPU":              {"PUT", "/v1/vgpus/vm1/gpu0", `{"gpu":"H200"}`, 404, "it has soft"},
 		"too much":         {"PUT", "/v1/vgpus/vm1/gpu0", `{"memory":2147483648}`, 507, "2 GiB do not fit: soft (Causeway Software GPU) has 1 GiB"},

@@ -14,6 +14,7 @@ import (
 
 	"causeway/host/api"
 	"causeway/host/daemon/config"
+	"causeway/host/daemon/lease"
 	"causeway/host/daemon/peer"
 	"causeway/host/daemon/process"
 	"causeway/host/daemon/systemd"
@@ -35,6 +36,10 @@ type Options struct {
 	Journal *systemd.Journal
 	// Grace is what a process may take to end by itself; 0: 5 s.
 	Grace time.Duration
+	// Now is the clock by which leases that others have here end; nil: time.Now. Renew is how often those that this host has are renewed;
+	// 0: api.LeaseRenew.
+	Now   func() time.Time
+	Renew time.Duration
 	Log   *slog.Logger
 }
 
@@ -55,7 +60,8 @@ type Daemon struct {
 	gpus    gpuBook
 	sched   scheduler
 	lock    *os.File
-	missing string // the last Reading.Missing; gpuBook.mu is held
+	leases  lease.Book // that other hosts have here
+	missing string     // the last Reading.Missing; gpuBook.mu is held
 
 	ctx      context.Context // of what runs in the background
 	stop     context.CancelFunc
@@ -81,6 +87,8 @@ type vgpu struct {
 	end   bool             // we end it: it is not lost
 	last  *api.Status      // its last account
 	to    string           // UUID of the GPU to which it is being moved
+	up    *api.Upstream    // its GPU server; what it points to does not change; nil: its GPU is here, or the lease is over
+	epoch uint64           // of the lease
 }
 
 // mostStarts is how many device processes start at once; the others' requests wait.
@@ -95,7 +103,7 @@ func New(ctx context.Context, o Options) (*Daemon, error) {
 	if o.Config.Devices.Log == config.LogJournal && o.Journal == nil {
 		return nil, fmt.Errorf("%w: devices.log = \"journal\": this host was not booted with systemd: use \"file\"", config.ErrValue)
 	}
-	o.Grace = cmp.Or(o.Grace, 5*time.Second)
+	o.Grace, o.Renew = cmp.Or(o.Grace, 5*time.Second), cmp.Or(o.Renew, api.LeaseRenew)
 	for _, dir := range []string{o.Config.RunDir, o.Config.StateDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, fmt.Errorf("causewayd's folder: %w", err)
@@ -109,6 +117,10 @@ func New(ctx context.Context, o Options) (*Daemon, error) {
 		opt: o, run: o.Config.RunDir, log: o.Log, started: time.Now(), lock: lock, cfg: o.Config, policy: policy,
 		starts: semaphore.NewWeighted(mostStarts), vgpus: map[string]*vgpu{},
 	}
+	d.leases.Term, d.leases.Now = api.LeaseTerm, o.Now
+	if o.Now == nil {
+		d.leases.Now = time.Now
+	}
 	d.ctx, d.stop = context.WithCancel(context.WithoutCancel(ctx))
 	d.closing, d.shut = context.WithCancel(d.ctx)
 	d.gpus.spawn, d.gpus.ctx, d.gpus.note = d.wg.Go, d.ctx, d.noteReading
@@ -119,6 +131,7 @@ func New(ctx context.Context, o Options) (*Daemon, error) {
 		return nil, errors.Join(err, d.Close())
 	}
 	d.wg.Go(d.routineHealth)
+	d.wg.Go(d.routineLeases)
 	if o.Scheduler && o.Config.Scheduler.Enabled {
 		d.wg.Go(d.routineScheduler)
 	}
@@ -154,7 +167,7 @@ func (d *Daemon) Reload(c config.Config) (restart []string, err error) {
 		{"run_dir", c.RunDir != d.cfg.RunDir}, {"state_dir", c.StateDir != d.cfg.StateDir}, {"log_dir", c.LogDir != d.cfg.LogDir},
 		{"scheduler.enabled", c.Scheduler != d.cfg.Scheduler}, {"metrics.listen", c.Metrics != d.cfg.Metrics},
 		{"placement.software_gpus", c.Placement.SoftwareGPUs != d.cfg.Placement.SoftwareGPUs},
-		{"migration.listen", c.Migration.Listen != d.cfg.Migration.Listen},
+		{"migration.listen", c.Migration.Listen != d.cfg.Migration.Listen}, {"remote.listen", c.Remote.Listen != d.cfg.Remote.Listen},
 		{"placement.software_memory", c.Placement.SoftwareMemory != d.cfg.Placement.SoftwareMemory},
 	} {
 		if k.changed {

@@ -35,13 +35,18 @@ func (d *Daemon) Ensure(ctx context.Context, w api.Wish) (api.VGPU, error) {
 	defer leave()
 	var was *api.Spec
 	if v := d.find(w.Key()); v != nil {
+		if rec, _ := d.copyOf(v); rec.Spec.Lease != "" {
+			return api.VGPU{}, refuse(http.StatusConflict, "`causeway limits` changes its limits, `causeway delete` ends the lease", "%s is a lease of the host %s", w.Key(), rec.Spec.Lease)
+		}
 		if done, err := d.keep(ctx, v, &w); done || err != nil {
 			return d.view(ctx, v), err
 		}
 		rec, _ := d.copyOf(v)
 		was = &rec.Spec
-		if err := d.fitsElsewhere(ctx, v, &w, was); err != nil {
-			return api.VGPU{}, err
+		if d.wanted(&w, was).Remote == "" {
+			if err := d.fitsElsewhere(ctx, v, &w, was); err != nil {
+				return api.VGPU{}, err
+			}
 		}
 		if err := d.end(ctx, v); err != nil {
 			return api.VGPU{}, err
@@ -66,8 +71,12 @@ func (d *Daemon) checkWish(s *api.Wish) error {
 	if n := len(s.SocketPath(d.run)); n > maxSocketPath {
 		return refuse(http.StatusBadRequest, "use a shorter run_dir or VM name", "the socket's path would have %d bytes, of %d", n, maxSocketPath)
 	}
-	if s.Remote != "" {
-		return refuse(http.StatusBadRequest, "leave it out", "a remote GPU server (%s) cannot serve VMs yet", s.Remote)
+	if s.Remote != "" && s.Remote != api.RemoteAny {
+		name, err := d.named(s.Remote)
+		if err != nil {
+			return err
+		}
+		s.Remote = name
 	}
 	if s.Owner != "" {
 		if err := config.CheckOwner(s.Owner); err != nil {
@@ -97,6 +106,9 @@ func (d *Daemon) keep(ctx context.Context, v *vgpu, w *api.Wish) (done bool, err
 
 func describe(s *api.Spec) string {
 	t := "GPU " + cmp.Or(s.GPU, "any")
+	if s.Remote != "" {
+		t += " of the server " + s.Remote
+	}
 	if s.MIG != "" {
 		t += ", MIG " + s.MIG
 	}
@@ -115,6 +127,9 @@ func (d *Daemon) start(ctx context.Context, w api.Wish, spec api.Spec) (*vgpu, e
 		if process.Listening(s) {
 			return nil, refuse(http.StatusConflict, "end it (`ss -xlp src "+s+"` names it), or use another name", "a process that causewayd did not start serves %s", s)
 		}
+	}
+	if spec.Remote != "" {
+		return d.startRemote(ctx, w, spec)
 	}
 	v, gpu, err := d.reserve(ctx, w, spec)
 	if err != nil {
@@ -280,6 +295,7 @@ func (d *Daemon) undo(v *vgpu) error {
 		// Not the request's context: that may be why it failed.
 		err = proc.End(context.Background(), d.opt.Grace)
 	}
+	err = errors.Join(err, d.giveBack(v))
 	return errors.Join(err, d.forget(v))
 }
 
@@ -295,7 +311,10 @@ func (d *Daemon) forget(v *vgpu) error {
 	if proc != nil {
 		_ = proc.Close()
 	}
-	err := removeAll(recordPath(d.run, &spec), spec.SocketPath(d.run), spec.ControlPath(d.run), spec.ReleasedPath(d.run))
+	err := removeAll(recordPath(d.run, &spec), spec.SocketPath(d.run), spec.ControlPath(d.run), spec.ReleasedPath(d.run), spec.LeasePath(d.run))
+	if spec.Lease != "" {
+		d.leases.Remove(spec.Key())
+	}
 	_ = os.Remove(filepath.Dir(recordPath(d.run, &spec))) // stays while other vGPUs of the VM are there
 	return err
 }

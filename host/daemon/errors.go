@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"causeway/host/api"
+	"causeway/host/daemon/lease"
 	"causeway/host/daemon/place"
 )
 
@@ -33,6 +34,14 @@ func asError(err error) *api.Error {
 		return &api.Error{Status: http.StatusConflict, Text: err.Error(), Remedy: "when it is well again, `causeway gpus resume GPU`"}
 	case errors.Is(err, place.ErrNoRoom):
 		return &api.Error{Status: http.StatusInsufficientStorage, Text: err.Error(), Remedy: "ask for less memory, detach a vGPU, or raise placement.overcommit"}
+	case errors.Is(err, lease.ErrUnknown):
+		return &api.Error{Status: http.StatusGone, Text: err.Error(), Remedy: "it has ended: attach the vGPU again"}
+	case errors.Is(err, lease.ErrEpoch):
+		return &api.Error{Status: http.StatusPreconditionFailed, Text: err.Error()}
+	case errors.Is(err, lease.ErrMost):
+		return &api.Error{Status: http.StatusTooManyRequests, Text: err.Error(), Remedy: "end some, or use another GPU server"}
+	case errors.Is(err, lease.ErrMessage):
+		return &api.Error{Status: http.StatusBadRequest, Text: err.Error()}
 	case errors.Is(err, api.ErrName), errors.Is(err, api.ErrLimit):
 		return &api.Error{Status: http.StatusBadRequest, Text: err.Error()}
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG):

@@ -192,7 +192,7 @@ func (d *Daemon) tallyLocked(r Reading) []place.GPU {
 	}
 	for _, key := range slices.Sorted(maps.Keys(d.vgpus)) {
 		v := d.vgpus[key]
-		if v.rec.Lost {
+		if v.rec.Lost || v.rec.Spec.Remote != "" {
 			continue
 		}
 		used := uint64(0)

@@ -37,7 +37,8 @@ type host struct {
 	end func() error // of the API
 	log *lines
 
-	address string // where it awaits other hosts
+	address string           // where it awaits other hosts
+	clock   func() time.Time // of leases
 	scopes  daemon.Scopes
 	journal *systemd.Journal
 }
@@ -95,7 +96,7 @@ func (h *host) options() daemon.Options {
 		h.t.Fatal(err)
 	}
 	return daemon.Options{
-		Scopes: h.scopes, Journal: h.journal,
+		Scopes: h.scopes, Journal: h.journal, Now: h.clock, Renew: 20 * time.Millisecond,
 		Config: h.cfg, Program: program, Scheduler: true, Version: "test", Machine: h.m, Grace: 300 * time.Millisecond,
 		Log: slog.New(slog.NewTextHandler(io.MultiWriter(h.log, testWriter{h.t}), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}

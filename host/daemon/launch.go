@@ -53,8 +53,10 @@ func (d *Daemon) launch(ctx context.Context, v *vgpu, gpu string) error {
 		}
 		return refuse(http.StatusInternalServerError, "see `causeway logs "+spec.Key()+"` and `causeway doctor`", "%s: %v", spec.Key(), err)
 	}
-	if err := checkPlaced(rec.GPU, st); err != nil {
-		return err
+	if spec.Remote == "" { // its server has checked
+		if err := checkPlaced(rec.GPU, st); err != nil {
+			return err
+		}
 	}
 	d.mu.Lock()
 	v.rec.Version, v.ready = st.Version, true
@@ -76,8 +78,13 @@ func (d *Daemon) launch(ctx context.Context, v *vgpu, gpu string) error {
 func (d *Daemon) deviceArgs(rec *record, gpu string) []string {
 	s, c := &rec.Spec, d.config()
 	args := []string{
-		"device", "--socket", s.SocketPath(d.run), "--control", s.ControlPath(d.run), "--vm", s.VM, "--name", s.Name, "--gpu", gpu,
+		"device", "--socket", s.SocketPath(d.run), "--control", s.ControlPath(d.run), "--vm", s.VM, "--name", s.Name,
 		"--sessions", fmt.Sprint(s.Sessions), "--warm", fmt.Sprint(c.Devices.WarmWorkers),
+	}
+	if s.Remote != "" {
+		args = append(args, "--relay", s.LeasePath(d.run))
+	} else {
+		args = append(args, "--gpu", gpu)
 	}
 	if s.Memory != 0 {
 		args = append(args, "--memory", limit.FormatSize(s.Memory))
@@ -88,10 +95,10 @@ func (d *Daemon) deviceArgs(rec *record, gpu string) []string {
 	if s.UserSessions != 0 {
 		args = append(args, "--user-sessions", fmt.Sprint(s.UserSessions))
 	}
-	if s.Share != limit.DefaultShare {
+	if s.Share != limit.DefaultShare && s.Remote == "" { // its server holds them
 		args = append(args, "--share", fmt.Sprint(s.Share))
 	}
-	if s.Cap != 0 {
+	if s.Cap != 0 && s.Remote == "" {
 		args = append(args, "--cap", fmt.Sprint(s.Cap))
 	}
 	if rec.Swap {
@@ -100,13 +107,16 @@ func (d *Daemon) deviceArgs(rec *record, gpu string) []string {
 	if c.Devices.SuspendTo != "" {
 		args = append(args, "--suspend-to", c.Devices.SuspendTo)
 	}
+	if s.Lease != "" {
+		args = append(args, "--lease", s.LeasePath(d.run))
+	}
 	if s.Migratable {
 		args = append(args, "--migratable")
 	}
 	if s.Owner != "" {
 		args = append(args, "--owner", s.Owner)
 	}
-	if d.opt.Scheduler && c.Scheduler.Enabled {
+	if d.opt.Scheduler && c.Scheduler.Enabled && s.Remote == "" {
 		args = append(args, "--scheduler", d.schedulerSocket())
 	}
 	args = append(args, "--sandbox", c.Isolation.Sandbox, "--ioctls", c.Isolation.Ioctls)

@@ -44,6 +44,9 @@ func (d *Daemon) change(ctx context.Context, v *vgpu, c api.Change) (api.Limits,
 	if !c.Named() {
 		return rec.Spec.Limits, nil
 	}
+	if rec.Spec.Remote != "" {
+		return d.changeRemote(ctx, v, c)
+	}
 	r, err := d.gpus.read(ctx)
 	if err != nil {
 		return api.Limits{}, fmt.Errorf("read the host's GPUs: %w", err)
@@ -202,6 +205,9 @@ func (d *Daemon) wanted(w *api.Wish, was *api.Spec) api.Spec {
 	s := api.Spec{VM: w.VM, Name: w.Name, GPU: "any", Migratable: c.Migratable, Owner: c.Owner(), Limits: limitsOf(c)}
 	if was != nil {
 		s = *was
+	}
+	if w.Remote == api.RemoteAny && s.Remote != "" { // it has one
+		w.Remote = s.Remote
 	}
 	s.GPU, s.MIG, s.Remote, s.Owner = cmp.Or(w.GPU, s.GPU), cmp.Or(w.MIG, s.MIG), cmp.Or(w.Remote, s.Remote), cmp.Or(w.Owner, s.Owner)
 	s.NUMA = cmp.Or(w.NUMA, s.NUMA)

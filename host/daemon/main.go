@@ -71,6 +71,14 @@ func (d *Daemon) serveAll(ctx context.Context, ln net.Listener, metrics string) 
 	if hosts != nil {
 		g.Go(func() error { return d.ServeHosts(ctx, hosts) })
 	}
+	others, err := d.remoteListener()
+	if err != nil {
+		_ = ln.Close()
+		return err
+	}
+	if others != nil {
+		g.Go(func() error { return d.ServeRemote(ctx, others) })
+	}
 	g.Go(func() error { return d.Serve(ctx, ln) })
 	return g.Wait()
 }

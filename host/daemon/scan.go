@@ -60,9 +60,20 @@ func (d *Daemon) findAgain(ctx context.Context, vm, name string) {
 		return
 	}
 	v := &vgpu{rec: rec}
+	if rec.Spec.Lease != "" {
+		if err := d.leaseFound(&rec.Spec); err != nil {
+			d.log.Warn("a lease cannot be taken up: it ends", "vgpu", rec.Spec.Key(), "error", err)
+			defer d.endUnleased(ctx, v)
+		}
+	}
 	if rec.Lost {
 		d.add(v)
 		return
+	}
+	if rec.Spec.Remote != "" {
+		if err := d.upstreamFound(v); err != nil && rec.PID != 0 {
+			d.log.Error("the lease of a vGPU cannot be taken up: its programs will get errors", "vgpu", rec.Spec.Key(), "server", rec.Spec.Remote, "error", err)
+		}
 	}
 	proc, err := d.processOf(&rec)
 	if err != nil {
@@ -101,6 +112,9 @@ func (d *Daemon) findAgain(ctx context.Context, vm, name string) {
 	}
 	d.log.Info("vGPU found", "vgpu", rec.Spec.Key(), "pid", proc.PID(), "version", v.rec.Version)
 	d.wg.Go(func() { d.routineWatch(v, proc) })
+	if v.up != nil {
+		d.wg.Go(func() { d.routineRenew(v, proc) })
+	}
 	d.wg.Go(func() { d.routineDeparts(v, proc) })
 	if rec.Swap {
 		d.wg.Go(func() { d.routineRoom(v, proc) })

@@ -45,6 +45,7 @@ type route struct {
 var routes = []route{
 	{"GET /v1/version", peer.Viewer, (*Daemon).getVersion},
 	{"GET /v1/gpus", peer.Viewer, (*Daemon).getGPUs},
+	{"GET /v1/servers", peer.Viewer, (*Daemon).getServers},
 	{"POST /v1/gpus/{id}/drain", peer.Admin, (*Daemon).postDrain},
 	{"POST /v1/gpus/{id}/resume", peer.Admin, (*Daemon).postResume},
 	{"GET /v1/profiles", peer.Viewer, (*Daemon).getProfiles},

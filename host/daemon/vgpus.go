@@ -114,7 +114,7 @@ func (d *Daemon) view(ctx context.Context, v *vgpu) api.VGPU {
 	rec = v.rec
 	out := api.VGPU{
 		Spec: rec.Spec, State: api.Waiting, GPU: rec.GPU, Socket: rec.Spec.SocketPath(d.run), Control: rec.Spec.ControlPath(d.run),
-		PID: rec.PID, Started: rec.Started, Why: rec.Why, Status: st,
+		PID: rec.PID, Started: rec.Started, Why: rec.Why, Status: st, Upstream: v.up,
 	}
 	switch {
 	case rec.Lost:
@@ -209,5 +209,8 @@ func (d *Daemon) end(ctx context.Context, v *vgpu) error {
 		}
 	}
 	d.log.Info("vGPU ended", "vgpu", rec.Spec.Key())
+	if err := d.giveBack(v); err != nil {
+		d.log.Warn("a lease is not given back: it ends at the server after its term", "vgpu", rec.Spec.Key(), "server", rec.Spec.Remote, "error", err)
+	}
 	return d.forget(v)
 }

@@ -78,6 +78,15 @@ func (d *Device) ServeControl(ctx context.Context, ln *net.UnixListener, stop fu
 		}
 		reply(w, did)
 	})
+	mux.HandleFunc("PUT /v1/upstream", func(w http.ResponseWriter, r *http.Request) {
+		var c api.UpstreamState
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostBody)).Decode(&c); err != nil {
+			refuse(w, http.StatusBadRequest, fmt.Errorf("state of the GPU server: %w", err))
+			return
+		}
+		d.SetUpstream(c)
+		reply(w, struct{}{})
+	})
 	mux.HandleFunc("GET /v1/room", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("wait") != "" {
 			d.AwaitNeed(r.Context())

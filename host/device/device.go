@@ -61,6 +61,8 @@ type Options struct {
 	Elsewhere func(ctx context.Context, from *Place, to api.Relocation) (*Place, error)
 	// Reached hears of the parts of a session's move as they begin, and may hold them up; nil: nobody does. It is for tests of what is killed then.
 	Reached func(part string)
+	// Leased: another host has it, whose programs' connections ServeLease takes. There is no VM, and no Tree.
+	Leased bool
 	// Keeper answers the guest when this process has died; nil: nobody does.
 	Keeper *Keeper
 	Log    *slog.Logger
@@ -105,6 +107,7 @@ type Device struct {
 	rooms      rooms
 	stays      stays
 	limits     api.Limits
+	unreached  string               // why the GPU server is not reached; "": it is, or there is none
 	member     *schedule.Membership // nil: none
 	admitted   int                  // sessions that count
 	departed   chan struct{}        // closed when one counts no more; nil: nobody waits for that
@@ -151,6 +154,9 @@ func New(o Options) (*Device, error) {
 	}
 	if d.opts.Reached == nil {
 		d.opts.Reached = func(string) {}
+	}
+	if o.Leased {
+		return d, nil
 	}
 	root, err := o.Tree.build(d, nvml, func() (string, uint64) { return d.place().GPU, d.Limits().Memory })
 	if err != nil {

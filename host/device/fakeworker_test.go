@@ -59,6 +59,10 @@ func (f *fakeWorkers) start(_ *Place, _ link.Config, wake func(slot uint32), _ b
 	return w, nil
 }
 
+func (f *fakeWorkers) connect(at *Place, cfg link.Config, _ int) (workerProcess, error) {
+	return f.start(at, cfg, nil, false)
+}
+
 // last is the worker that was started last; nil: none was.
 func (f *fakeWorkers) last() *fakeWorker {
 	f.mu.Lock()
@@ -98,7 +102,6 @@ func (f *fakeWorkers) adopt(at *Place, cfg link.Config, wake func(slot uint32), 
 	}
 	w := p.(*fakeWorker)
 	w.parked = true
-	w.answer(link.Started{})
 	fd, err := unix.Dup(stream)
 	if err != nil {
 		return nil, err

@@ -1,7 +1,6 @@
 package device
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +24,7 @@ import (
 /*
 A VM that is saved or migrated takes its sessions along. All rings have stopped then, and every worker has let go of guest memory. Save has each
 worker write its session into the state that QEMU carries; Load has a worker at the destination make the same of it, parked, before there is any
-guest memory. What the devices know of all sessions comes first: workers of all of them start at once, and then follow the streams side by side. From there on it is an ordinary park: the guest finds its leases ended, lends its pages again, and the worker goes on, on whichever side
+guest memory. From there on it is an ordinary park: the guest finds its leases ended, lends its pages again, and the worker goes on, on whichever side
 that is. So the source keeps its workers until its QEMU has gone.
 */
 
@@ -42,9 +41,9 @@ var errElsewhere = errors.New("the session cannot move to this virtual GPU")
 
 // Bounds of what precedes the worker's part of a session.
 const (
-	headVersion = 4
+	headVersion = 3
 	mostName    = 256
-	headMost    = fs.MostHead // bytes kept of it
+	headMost    = 1 << 20 // bytes kept of it
 	entryBytes  = 64
 )
 
@@ -143,7 +142,16 @@ func (s *session) probe(ctx context.Context, how link.Probe) error {
 	s.mu.Lock()
 	p, st := s.proc, s.state
 	s.mu.Unlock()
-	if st != running || ctx.Err() != nil || p.Send(how) != nil {
+	if st != running || ctx.Err() != nil {
+		return nil
+	}
+	if err := s.fixed(); err != nil {
+		s.mu.Lock()
+		s.unmovable, s.looked = err.Error(), time.Now()
+		s.mu.Unlock()
+		return fmt.Errorf("%s: %w", s.peer(), err)
+	}
+	if p.Send(how) != nil {
 		return nil
 	}
 	m, err := spawn.Next[link.Probed](ctx, p)
@@ -185,17 +193,14 @@ const (
 	lookAgain = time.Second
 )
 
-// SaveHead implements fs.MovableHandle.
-func (s *session) SaveHead() (b []byte, err error) {
-	err = s.onRoutine(func() error { b, err = s.saveHead(); return err })
-	return b, err
-}
+// Save implements fs.MovableHandle.
+func (s *session) Save(w io.Writer) error { return s.onRoutine(func() error { return s.save(w) }) }
 
-func (s *session) saveHead() ([]byte, error) {
+func (s *session) save(w io.Writer) error {
 	here := s.dev.place()
 	s.mu.Lock()
 	p, stored := s.proc, s.stored
-	h := &sessionHead{base: s.base, backend: here.backend(), gpu: here.GPU, stage: s.state}
+	h := sessionHead{base: s.base, backend: here.backend(), gpu: here.GPU, stage: s.state}
 	for _, r := range s.regions {
 		h.regions = append(h.regions, regionHead{r.id, r.va, r.size, r.sent})
 	}
@@ -205,7 +210,7 @@ func (s *session) saveHead() ([]byte, error) {
 	s.mu.Unlock()
 	switch h.stage {
 	case starting, running, parking:
-		return nil, fmt.Errorf("session %d, %s, has not let go of guest memory", s.id, s.peer())
+		return fmt.Errorf("session %d, %s, has not let go of guest memory", s.id, s.peer())
 	}
 	if h.stage == suspended {
 		h.stage = parked
@@ -213,24 +218,10 @@ func (s *session) saveHead() ([]byte, error) {
 	if h.stage == parked && stored == nil {
 		h.ahead = s.seal(p)
 	}
-	s.head = h
-	var b bytes.Buffer
-	out := image.NewWriter(&b)
+	out := image.NewWriter(w)
 	h.write(out)
-	err := out.Flush()
-	return b.Bytes(), err
-}
-
-// Save implements fs.MovableHandle.
-func (s *session) Save(w io.Writer) error { return s.onRoutine(func() error { return s.save(w) }) }
-
-func (s *session) save(w io.Writer) error {
-	s.mu.Lock()
-	p, stored := s.proc, s.stored
-	s.mu.Unlock()
-	h := s.head
-	if h == nil || h.stage != parked {
-		return nil
+	if err := out.Flush(); err != nil || h.stage != parked {
+		return err
 	}
 	if stored != nil {
 		r := stored.read()
@@ -279,14 +270,10 @@ func (s *session) export(w io.Writer, p workerProcess, ahead bool, memory *os.Fi
 	return n, did.Waiting, err
 }
 
-// Expect implements fs.MovableFile: the worker of a session that needs one starts.
-func (d *Device) Expect(c fs.Caller, head []byte) (fs.MovableHandle, error) {
-	in := image.NewReader(bytes.NewReader(head), headMost)
+// Load implements fs.MovableFile.
+func (d *Device) Load(c fs.Caller, r io.Reader) (fs.ControlHandle, error) {
+	in := image.NewReader(r, headMost)
 	h, err := readHead(in)
-	if n, _ := io.Copy(io.Discard, in.Rest()); err == nil && n > 0 {
-		in.Refuse("%d bytes behind the head of a session", n)
-		err = in.Err()
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -308,26 +295,12 @@ func (d *Device) Expect(c fs.Caller, head []byte) (fs.MovableHandle, error) {
 		}
 		s = opened.(*session)
 	}
-	if !s.do(func() {
-		if s.head = h; h.stage == parked && s.arrival == nil {
-			s.base = h.base
-			s.unexpected = s.expect(true)
-		}
-	}) {
+	if err := s.onRoutine(func() error { return s.load(h, in.Rest()) }); err != nil {
+		s.fail(nil)
 		s.Release()
-		return nil, errState
+		return nil, err
 	}
 	return s, nil
-}
-
-// Load implements fs.MovableHandle.
-func (s *session) Load(ctx context.Context, r io.Reader) error {
-	defer context.AfterFunc(ctx, func() { s.fail(nil) })()
-	err := s.onRoutine(func() error { return s.load(s.head, r) })
-	if err != nil {
-		s.fail(nil)
-	}
-	return err
 }
 
 // load makes the session what it was elsewhere. Nothing of the guest comes meanwhile.
@@ -341,11 +314,9 @@ func (s *session) load(h *sessionHead, rest io.Reader) error {
 		}
 		s.regions[r.id].sent = r.sent && h.stage == parked
 	}
-	s.mu.Lock()
 	for _, slot := range h.tokens {
 		s.tokens[slot] = true
 	}
-	s.mu.Unlock()
 	if h.stage > idle && h.stage < dead && (s.regions[0] == nil || s.regions[0].size != remote.Region0Size) {
 		return fmt.Errorf("%w: a session without a ring", errElsewhere)
 	}
@@ -362,11 +333,8 @@ func (s *session) load(h *sessionHead, rest io.Reader) error {
 		}
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.state >= dead { // another has failed, and with it the move
-		return errGone
-	}
 	s.state = h.stage
+	s.mu.Unlock()
 	return nil
 }
 

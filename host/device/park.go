@@ -368,7 +368,11 @@ func (s *session) workerGone(p workerProcess) {
 	expected := s.proc != p || s.moving == p || s.state >= dead
 	s.mu.Unlock()
 	if !expected {
-		if p.Err() == nil { // the worker says why
+		switch {
+		case p.Err() != nil:
+		case s.connected: // its program has ended
+			s.log.Info("session ended")
+		default: // the worker says why
 			s.log.Warn("worker has ended the session")
 		}
 		s.fail(p.Err())

@@ -55,6 +55,9 @@ func (s *session) onRoutine(f func() error) error {
 
 // rebuild moves the session, elsewhere to another GPU. It runs on routine, so that nothing else is sent to the worker meanwhile.
 func (s *session) rebuild(ctx context.Context, elsewhere bool) error {
+	if err := s.fixed(); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	p, st := s.proc, s.state
 	if st == running {

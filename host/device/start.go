@@ -35,6 +35,11 @@ func (s *session) spawn(h remote.Hello, w *fs.WriteRequest) {
 
 // begin starts the worker process. It runs on routine.
 func (s *session) begin(h remote.Hello) (syscall.Errno, error) {
+	if err := s.dev.reachable(); err != nil {
+		s.dev.refusedOne()
+		s.fail(nil)
+		return syscall.EHOSTUNREACH, err
+	}
 	if err := s.admit(); err != nil {
 		s.dev.refusedOne()
 		s.fail(nil)

@@ -39,6 +39,9 @@ func (d *Device) Status() api.Status {
 			free++
 		}
 	}
+	if d.opts.Leased {
+		st.Connected = len(st.Sessions) > 0
+	}
 	slices.SortFunc(st.Sessions, func(a, b api.Session) int { return cmp.Compare(a.ID, b.ID) })
 	st.Memory, st.Host = d.budget.Used(), d.host.Used()
 	d.mu.Lock()

@@ -99,6 +99,9 @@ func (s *session) named(err error) error {
 
 // suspend runs on routine. With an error the session goes on.
 func (s *session) suspend(to storage) (uint64, error) {
+	if err := s.fixed(); err != nil {
+		return 0, err
+	}
 	s.mu.Lock()
 	if s.state != running {
 		s.mu.Unlock()

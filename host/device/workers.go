@@ -30,6 +30,8 @@ type workerProcess interface {
 type workers interface {
 	// start gives a worker its configuration. spare: one that waits ready at its place fits the session.
 	start(at *Place, cfg link.Config, wake func(slot uint32), spare bool) (workerProcess, error)
+	// connect gives a worker the connection of another host's program, which stays the caller's, too.
+	connect(at *Place, cfg link.Config, conn int) (workerProcess, error)
 	// rebuild moves a session from old, one of these workers, to the worker that it returns, at a place: see Spawner.Rebuild.
 	rebuild(ctx context.Context, old workerProcess, at *Place, cfg link.Config) (workerProcess, error)
 	// adopt starts a worker that makes its session of what comes over stream, without guest memory, and answers Adopted: it is parked then.
@@ -53,6 +55,20 @@ func (spawned) start(at *Place, cfg link.Config, wake func(slot uint32), spare b
 	p, err := at.Spawner.Start(cfg, wake, spawn.NoConnection)
 	if err != nil {
 		return nil, err // not a nil process within an interface
+	}
+	return p, nil
+}
+
+func (spawned) connect(at *Place, cfg link.Config, conn int) (workerProcess, error) {
+	if p := at.Pool.Take(); p != nil {
+		if p.Configure(cfg, nil, conn) == nil {
+			return p, nil
+		}
+		p.Kill() // it has ended
+	}
+	p, err := at.Spawner.Start(cfg, nil, conn)
+	if err != nil {
+		return nil, err
 	}
 	return p, nil
 }

@@ -86,10 +86,16 @@ func (c *Config) Check() error {
 	bad(p.SoftwareMemory != 0 && p.SoftwareMemory < 1<<20, "placement.software_memory", p.SoftwareMemory, `use "1MiB" or more, or none`)
 	bad(p.SoftwareGPUs < 1 || p.SoftwareGPUs > mostSoft, "placement.software_gpus", p.SoftwareGPUs, fmt.Sprintf("use 1 to %d", mostSoft))
 	bad(c.Health.Interval.Of() < time.Second || c.Health.Interval.Of() > time.Hour, "health.interval", c.Health.Interval.Of(), "use 1s to 1h")
-	for key, l := range map[string][2]string{"metrics.listen": {c.Metrics.Listen, "127.0.0.1:9435"}, "migration.listen": {c.Migration.Listen, ":7744"}} {
+	for key, l := range map[string][2]string{"metrics.listen": {c.Metrics.Listen, "127.0.0.1:9435"}, "migration.listen": {c.Migration.Listen, ":7744"}, "remote.listen": {c.Remote.Listen, ":7745"}} {
 		_, port, err := net.SplitHostPort(l[0])
 		n, _ := strconv.ParseUint(port, 10, 16)
 		bad(l[0] != "" && (err != nil || n == 0), key, strconv.Quote(l[0]), fmt.Sprintf("write ADDRESS:PORT as in %q, or nothing", l[1]))
+	}
+	for _, name := range c.Remote.Allow {
+		bad(!api.IsName(name), "remote.allow", strconv.Quote(name), "write the names in the hosts' certificates")
+	}
+	for _, name := range c.Remote.Servers {
+		bad(name == api.RemoteAny || api.CheckServer(name) != nil, "remote.servers", strconv.Quote(name), `write NAME or HOST:PORT, as in "gpu1" or "gpu1.example.net:7745"`)
 	}
 	return errors.Join(errs...)
 }

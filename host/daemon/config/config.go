@@ -32,6 +32,7 @@ type Config struct {
 	Scheduler Scheduler                `toml:"scheduler"`
 	Metrics   Metrics                  `toml:"metrics"`
 	Migration Migration                `toml:"migration"`
+	Remote    Remote                   `toml:"remote"`
 }
 
 // Roles lists who has which role: users by name or number, groups with an @ before.
@@ -111,6 +112,13 @@ type Migration struct {
 	Peers       []string `toml:"peers"`
 }
 
+// Remote says which other hosts have vGPUs here, and where vGPUs of this host's VMs may be.
+type Remote struct {
+	Listen  string   `toml:"listen"`
+	Allow   []string `toml:"allow"`
+	Servers []string `toml:"servers"`
+}
+
 // Files are the host's identity.
 func (m *Migration) Files() mtls.Files {
 	return mtls.Files{CA: m.CA, Certificate: m.Certificate, Key: m.Key}
@@ -151,6 +159,7 @@ func Default() Config {
 		Health:    Health{Interval: Duration(5e9), Drain: true, IgnoreXIDs: []uint64{13, 31, 43, 45, 63, 68, 69, 109}},
 		Scheduler: Scheduler{Enabled: true},
 		Migration: Migration{CA: pki + "ca.pem", Certificate: pki + "host.pem", Key: pki + "host-key.pem", Peers: []string{}},
+		Remote:    Remote{Allow: []string{}, Servers: []string{}},
 	}
 }
 

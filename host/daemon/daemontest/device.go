@@ -71,6 +71,7 @@ type device struct {
 	mu     sync.Mutex
 	status api.Status
 	room   api.RoomStatus
+	lease  string
 	ended  chan struct{}
 	once   sync.Once
 }
@@ -95,6 +96,8 @@ func runDevice(args []string) error {
 	f.Bool("kernels-reach-worker", false, "")
 	f.Bool("migratable", false, "")
 	swap := f.Bool("swap", false, "")
+	f.StringVar(&d.lease, "lease", "", "")
+	f.String("relay", "", "")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -187,6 +190,10 @@ func (d *device) serve(socket, control string) error {
 		}
 		<-r.Context().Done()
 	})
+	if d.lease != "" {
+		go d.serveLease(vhost)
+	}
+	mux.HandleFunc("PUT /v1/upstream", d.setUpstream)
 	mux.HandleFunc("PUT /v1/limits", d.setLimits)
 	mux.HandleFunc("POST /v1/move", d.move)
 	mux.HandleFunc("POST /v1/stop", func(w http.ResponseWriter, _ *http.Request) {

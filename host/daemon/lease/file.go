@@ -1,0 +1,84 @@
+package lease
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/host/api"
+	"causeway/remote"
+	"causeway/remote/mtls"
+)
+
+// File is what one side of a lease keeps: causewayd finds it again after its restart, and the vGPU's device process reads the keys there. Only
+// their user can read it.
+type File struct {
+	ID       remote.LeaseID `json:"id"`
+	Identity mtls.Pinned    `json:"identity"` // this side's
+	Epoch    uint64         `json:"epoch"`
+	// At the server: who has it, and the serial number of the certificate by which they were known.
+	Host   string `json:"host,omitempty"`
+	Serial string `json:"serial,omitempty"`
+	// At the host that has it.
+	Upstream  *api.Upstream `json:"upstream,omitempty"`
+	Addresses []string      `json:"addresses,omitempty"` // HOST:PORT of the server, for data connections
+}
+
+// mostFile bounds what is read.
+const mostFile = 64 << 10
+
+// Write writes the file as a whole or not at all.
+func (f *File) Write(name string) error {
+	b, err := json.Marshal(f)
+	if err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*") // mode 0600
+	if err != nil {
+		return fmt.Errorf("write down a lease: %w", err)
+	}
+	_, err = tmp.Write(b)
+	err = errors.Join(err, tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), name)
+	}
+	if err != nil {
+		_ = os.Remove(tmp.Name())
+		return fmt.Errorf("write down a lease: %w", err)
+	}
+	return nil
+}
+
+// Read reads one, which must be this user's, and nobody else's to read.
+func Read(name string) (*File, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("lease: %w", err)
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return nil, fmt.Errorf("lease: %w", err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&0o077 != 0 || int(st.Uid) != os.Geteuid() && st.Uid != 0 || st.Size > mostFile {
+		return nil, fmt.Errorf("lease: %s: %w: it must be a file that its owner alone can read", name, fs.ErrInvalid)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, mostFile))
+	if err != nil {
+		return nil, fmt.Errorf("lease: %w", err)
+	}
+	l := &File{}
+	if err := json.Unmarshal(b, l); err != nil {
+		return nil, fmt.Errorf("lease: %s: %w", name, err)
+	}
+	if l.Host != "" && !api.IsName(l.Host) {
+		return nil, fmt.Errorf("lease: %s: %w: host %q", name, fs.ErrInvalid, l.Host)
+	}
+	return l, nil
+}

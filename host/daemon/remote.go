@@ -1,0 +1,188 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+
+	"causeway/host/api"
+	"causeway/host/daemon/intake"
+	"causeway/host/daemon/lease"
+	"causeway/remote"
+	"causeway/remote/mtls"
+)
+
+// remoteListener is where programs of other hosts, and those hosts' causewayds, connect; nil: nowhere.
+func (d *Daemon) remoteListener() (*net.TCPListener, error) {
+	r := d.opt.Config.Remote
+	if r.Listen == "" {
+		return nil, nil
+	}
+	if _, err := d.identity().Server(api.RemoteProtocol); err != nil {
+		return nil, fmt.Errorf("remote.listen: %w", err)
+	}
+	ln, err := net.Listen("tcp", r.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("remote.listen: %w", err)
+	}
+	d.log.Info("other hosts' vGPUs are served", "address", ln.Addr())
+	return ln.(*net.TCPListener), nil
+}
+
+// identity is who this host is to others.
+func (d *Daemon) identity() mtls.Files {
+	m := d.config().Migration
+	return m.Files()
+}
+
+// ServeRemote serves a GPU server's port until ctx ends.
+func (d *Daemon) ServeRemote(ctx context.Context, ln *net.TCPListener) error {
+	i := &intake.Intake{
+		TLS:     func() (*tls.Config, error) { return d.identity().Server(api.RemoteProtocol) },
+		Admit:   d.admitHost,
+		Session: d.session,
+		Log:     d.log,
+	}
+	return i.Serve(ctx, ln, func(ctx context.Context, controls net.Listener) error {
+		return d.serveHTTP(ctx, controls, d.remoteHandler(), func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, controlKey{}, c)
+		})
+	})
+}
+
+type controlKey struct{}
+
+// errNotAllowed refuses a host of the authority.
+var errNotAllowed = errors.New("remote.allow does not name this host")
+
+// admitHost says who shows a certificate, if it may have leases here.
+func (d *Daemon) admitHost(cert *x509.Certificate) (string, error) {
+	h, err := lease.HostOf(cert)
+	if err != nil {
+		return "", err
+	}
+	if allow := d.config().Remote.Allow; len(allow) > 0 && !slices.Contains(allow, h.String()) {
+		return "", fmt.Errorf("%w: %s", errNotAllowed, h)
+	}
+	return h.String(), nil
+}
+
+// asker is the host that makes a request, which is asked for each: what it may can have changed since it connected.
+func (d *Daemon) asker(r *http.Request) (h lease.Host, serial string, err error) {
+	c, ok := r.Context().Value(controlKey{}).(*intake.Control)
+	if !ok {
+		return h, "", refuse(http.StatusForbidden, "", "nobody is known to ask")
+	}
+	if _, err := d.admitHost(c.Certificate); err != nil {
+		return h, "", refuse(http.StatusForbidden, "an administrator of the GPU server adds this host to remote.allow there", "%v", err)
+	}
+	h, err = lease.HostOf(c.Certificate)
+	return h, c.Certificate.SerialNumber.Text(16), err
+}
+
+// remoteRoutes are all that other hosts may ask of a GPU server.
+var remoteRoutes = map[string]func(d *Daemon, w http.ResponseWriter, r *http.Request, h lease.Host, serial string) error{
+	"GET /v1/gpus": func(d *Daemon, w http.ResponseWriter, r *http.Request, _ lease.Host, _ string) error {
+		list, err := d.offered(r.Context())
+		if err != nil {
+			return err
+		}
+		return reply(w, api.Offer{Version: d.opt.Version, Protocol: remote.ProtocolVersion, GPUs: list})
+	},
+	"GET /v1/leases": func(d *Daemon, w http.ResponseWriter, _ *http.Request, h lease.Host, _ string) error {
+		list := []string{}
+		for _, e := range d.leases.Of(h.String()) {
+			list = append(list, e.ID.String())
+		}
+		return reply(w, list)
+	},
+	"POST /v1/leases": func(d *Daemon, w http.ResponseWriter, r *http.Request, h lease.Host, serial string) error {
+		req, err := lease.DecodeRequest(r.Body)
+		if err != nil {
+			return err
+		}
+		l, err := d.grant(r.Context(), h, serial, req)
+		if err != nil {
+			return err
+		}
+		return reply(w, l)
+	},
+	"POST /v1/leases/{id}/renew": func(d *Daemon, w http.ResponseWriter, r *http.Request, h lease.Host, _ string) error {
+		e, err := d.leaseNamed(r, h)
+		if err != nil {
+			return err
+		}
+		n, err := lease.DecodeRenewal(r.Body)
+		if err != nil {
+			return err
+		}
+		s, err := d.renew(r.Context(), h, e.ID, n)
+		if err != nil {
+			return err
+		}
+		return reply(w, s)
+	},
+	"PUT /v1/leases/{id}/limits": func(d *Daemon, w http.ResponseWriter, r *http.Request, h lease.Host, _ string) error {
+		e, err := d.leaseNamed(r, h)
+		if err != nil {
+			return err
+		}
+		c, err := lease.DecodeChange(r.Body)
+		if err != nil {
+			return err
+		}
+		l, err := d.SetLimits(r.Context(), e.VGPU, c)
+		if err != nil {
+			return err
+		}
+		return reply(w, l)
+	},
+	"DELETE /v1/leases/{id}": func(d *Daemon, w http.ResponseWriter, r *http.Request, h lease.Host, _ string) error {
+		e, err := d.leaseNamed(r, h)
+		if err != nil {
+			return err
+		}
+		if err := d.endLease(r.Context(), e, "its host has ended it"); err != nil {
+			return err
+		}
+		return reply(w, struct{}{})
+	},
+}
+
+// leaseNamed is the lease that a request names, if it is of the host that asks.
+func (d *Daemon) leaseNamed(r *http.Request, h lease.Host) (lease.Entry, error) {
+	var id remote.LeaseID
+	if err := id.UnmarshalText([]byte(r.PathValue("id"))); err != nil {
+		return lease.Entry{}, refuse(http.StatusBadRequest, "", "%v", err)
+	}
+	e, ok := d.leases.Find(id)
+	if !ok || e.Host != h.String() {
+		return lease.Entry{}, lease.ErrUnknown
+	}
+	return e, nil
+}
+
+func (d *Daemon) remoteHandler() http.Handler {
+	mux := http.NewServeMux()
+	for pattern, do := range remoteRoutes {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			d.handlers.Add(1)
+			defer d.handlers.Done()
+			r.Body = http.MaxBytesReader(w, r.Body, lease.MostMessage)
+			h, serial, err := d.asker(r)
+			if err == nil {
+				err = do(d, w, r, h, serial)
+			}
+			if err != nil {
+				d.log.Info("another host's request is refused", "host", h, "address", r.RemoteAddr, "method", r.Method, "path", r.URL.Path, "error", err)
+				d.answer(w, r, err)
+			}
+		})
+	}
+	return mux
+}

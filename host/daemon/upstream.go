@@ -1,0 +1,373 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"causeway/host/api"
+	"causeway/host/daemon/lease"
+	"causeway/host/daemon/process"
+	"causeway/remote"
+	"causeway/remote/mtls"
+)
+
+/*
+A host's side of leases: a vGPU of it lies on a GPU server, whose causewayd gave this one a lease. The vGPU's device process starts relays in place of workers,
+which have the lease's keys; causewayd renews the lease, and finds it again after its restart.
+*/
+
+// Times of what is asked of a server.
+const (
+	renewTime    = 4 * time.Second // less than a renewal's interval
+	grantTime    = 90 * time.Second
+	endLeaseTime = 5 * time.Second
+)
+
+// server is a client of a GPU server that the configuration names.
+func (d *Daemon) server(address string) (*api.Client, error) {
+	files := d.identity()
+	return api.NewServerClient(address, func(host string) (*tls.Config, error) { return files.Client(api.RemoteProtocol, host) })
+}
+
+// called asks a server, and reads its answer by a check.
+func called[T any](ctx context.Context, c *api.Client, method, path string, in any, read func(io.Reader) (T, error)) (T, error) {
+	var none T
+	body, err := c.Open(ctx, method, path, in)
+	if err != nil {
+		return none, err
+	}
+	defer body.Close()
+	return read(body)
+}
+
+func leasePath(id remote.LeaseID) string { return "/v1/leases/" + id.String() }
+
+// startRemote has a server lease a vGPU, and starts its device process here. Its gate is held. What fails is undone.
+func (d *Daemon) startRemote(ctx context.Context, w api.Wish, spec api.Spec) (*vgpu, error) {
+	servers, err := d.serversFor(ctx, &spec)
+	if err != nil {
+		return nil, err
+	}
+	v := &vgpu{rec: record{Format: recordFormat, Spec: spec, Started: time.Now()}}
+	d.add(v)
+	err = os.MkdirAll(filepath.Dir(recordPath(d.run, &spec)), 0o755)
+	if err == nil {
+		err = writeJSON(recordPath(d.run, &spec), &v.rec)
+	}
+	if err == nil {
+		err = d.leaseFirst(ctx, v, servers, remoteChange(&w, &spec))
+	}
+	if err == nil {
+		err = d.launch(ctx, v, "")
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.undo(v))
+	}
+	_, p := d.copyOf(v)
+	d.wg.Go(func() { d.routineRenew(v, p) })
+	return v, nil
+}
+
+// remoteChange is which limits a server is asked for: those of the host's memory are the server's, unless somebody names them.
+func remoteChange(w *api.Wish, spec *api.Spec) api.Change {
+	if w.Profile != "" {
+		return w.Change
+	}
+	c := spec.Limits.Change()
+	if w.HostMemory == nil {
+		c.HostMemory = nil
+	}
+	return c
+}
+
+// leaseFirst takes the first server that gives a lease.
+func (d *Daemon) leaseFirst(ctx context.Context, v *vgpu, servers []string, c api.Change) error {
+	var errs []error
+	for _, name := range servers {
+		err := d.leaseFrom(ctx, v, name, c)
+		if err == nil {
+			return nil
+		}
+		d.log.Warn("a GPU server gives no lease", "server", name, "vgpu", v.rec.Spec.Key(), "error", err)
+		errs = append(errs, atServer(name, err))
+	}
+	return errors.Join(errs...)
+}
+
+// atServer is a server's error with the server's name; what it is, and its remedy, stay.
+func atServer(name string, err error) error {
+	var e *api.Error
+	if errors.As(err, &e) {
+		return &api.Error{Status: e.Status, Text: "GPU server " + name + ": " + e.Text, Remedy: e.Remedy}
+	}
+	return refuse(http.StatusBadGateway, "see `causeway gpus --all`", "GPU server %s: %v", name, err)
+}
+
+// leaseFrom has a server lease the vGPU, and writes the lease down.
+func (d *Daemon) leaseFrom(ctx context.Context, v *vgpu, name string, change api.Change) error {
+	ctx, cancel := context.WithTimeout(ctx, grantTime)
+	defer cancel()
+	rec, _ := d.copyOf(v)
+	spec := rec.Spec
+	keys, err := mtls.NewPinned()
+	if err != nil {
+		return err
+	}
+	own, err := keys.Hash()
+	if err != nil {
+		return err
+	}
+	addresses, err := resolve(ctx, name)
+	if err != nil {
+		return err
+	}
+	c, err := d.server(name)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	wish := api.LeaseWish{VM: spec.VM, Name: spec.Name, GPU: spec.GPU, MIG: spec.MIG, Change: change, Protocol: remote.ProtocolVersion, Key: own}
+	g, err := called(ctx, c, http.MethodPost, "/v1/leases", wish, lease.DecodeGrant)
+	if err != nil {
+		return err
+	}
+	l := g.Lease()
+	keys.Peer = l.Key
+	up := &api.Upstream{Server: name, Address: api.ServerAddress(name), Lease: l.ID, GPU: l.GPU.Name, UUID: l.GPU.ID, Memory: l.GPU.Memory, Driver: l.GPU.Driver, Renewed: time.Now()}
+	f := &lease.File{ID: l.ID, Identity: keys, Epoch: 1, Upstream: up, Addresses: addresses}
+	spec.Remote, spec.Limits, spec.Profile = name, l.Limits, l.Profile
+	d.mu.Lock()
+	v.rec.Spec, v.up, v.epoch = spec, up, f.Epoch
+	d.mu.Unlock()
+	if err := f.Write(spec.LeasePath(d.run)); err != nil {
+		return errors.Join(err, d.giveBack(v))
+	}
+	return nil
+}
+
+// resolve are a server's addresses, for processes that cannot ask for them.
+func resolve(ctx context.Context, name string) ([]string, error) {
+	host, port, err := net.SplitHostPort(api.ServerAddress(name))
+	if err != nil {
+		return nil, err
+	}
+	ips, err := net.DefaultResolver.LookupHost(ctx, host)
+	for i := range ips {
+		ips[i] = net.JoinHostPort(ips[i], port)
+	}
+	return ips, err
+}
+
+// giveBack has the server end the lease of a vGPU that is at its end here. A server that does not hear of it ends it after its term.
+func (d *Daemon) giveBack(v *vgpu) error {
+	d.mu.Lock()
+	up := v.up
+	v.up = nil
+	d.mu.Unlock()
+	if up == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), endLeaseTime)
+	defer cancel()
+	c, err := d.server(up.Server)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	err = c.Do(ctx, http.MethodDelete, leasePath(up.Lease), nil, nil)
+	var e *api.Error
+	if errors.As(err, &e) && e.Status == http.StatusGone {
+		return nil
+	}
+	return err
+}
+
+// routineRenew renews a vGPU's lease until its device process or causewayd ends.
+func (d *Daemon) routineRenew(v *vgpu, p *process.Process) {
+	rec, _ := d.copyOf(v)
+	log := d.log.With("vgpu", rec.Spec.Key(), "server", rec.Spec.Remote)
+	c, err := d.server(rec.Spec.Remote)
+	if err != nil {
+		log.Error("the lease of a vGPU is not renewed", "error", err)
+		return
+	}
+	defer c.Close()
+	t := time.NewTicker(d.opt.Renew)
+	defer t.Stop()
+	for {
+		if again := d.renewOnce(c, v, log); !again {
+			return
+		}
+		select {
+		case <-t.C:
+		case <-p.Done():
+			d.mu.Lock()
+			ended := v.end // who ends it gives the lease back
+			d.mu.Unlock()
+			if !ended {
+				if err := d.giveBack(v); err != nil {
+					log.Warn("the lease of a lost vGPU is not given back: it ends at the server after its term", "error", err)
+				}
+			}
+			return
+		case <-d.ctx.Done():
+			return
+		}
+	}
+}
+
+// renewOnce renews a lease, and notes how it is. again: it still may hold.
+func (d *Daemon) renewOnce(c *api.Client, v *vgpu, log *slog.Logger) (again bool) {
+	d.mu.Lock()
+	up, epoch := v.up, v.epoch
+	d.mu.Unlock()
+	if up == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(d.ctx, renewTime)
+	defer cancel()
+	begin := time.Now()
+	st, err := called(ctx, c, http.MethodPost, leasePath(up.Lease)+"/renew", api.LeaseRenewal{Epoch: epoch}, lease.DecodeState)
+	if d.ctx.Err() != nil {
+		return false
+	}
+	next := *up
+	var e *api.Error
+	switch {
+	case err == nil:
+		next.RoundTrip, next.Renewed, next.State, next.Error, next.Lost = time.Since(begin), time.Now(), &st, st.Why, st.Why != ""
+	case errors.As(err, &e) && (e.Status == http.StatusGone || e.Status == http.StatusPreconditionFailed):
+		next.Error, next.Lost = e.Error(), true
+	default:
+		next.Error, next.Lost = err.Error(), time.Since(next.Renewed) > api.LeaseTerm
+	}
+	switch {
+	case next.Lost && !up.Lost:
+		log.Error("the GPU server of a vGPU is lost: its programs get errors", "why", next.Error)
+	case next.Error != "" && up.Error == "":
+		log.Warn("the lease of a vGPU is not renewed", "error", next.Error)
+	case next.Error == "" && up.Error != "":
+		log.Info("the lease of a vGPU is renewed again")
+	}
+	d.mu.Lock()
+	if v.up == up {
+		v.up = &next
+	}
+	d.mu.Unlock()
+	if next.Lost != up.Lost {
+		d.tellLost(v, &next)
+	}
+	return !errors.As(err, &e) || e.Status != http.StatusGone && e.Status != http.StatusPreconditionFailed
+}
+
+// tellLost has the device process refuse new programs, or take them again.
+func (d *Daemon) tellLost(v *vgpu, up *api.Upstream) {
+	why := ""
+	if up.Lost {
+		why = "the GPU server " + up.Server + " is lost: " + up.Error
+	}
+	rec, _ := d.copyOf(v)
+	c := api.NewClient(rec.Spec.ControlPath(d.run))
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(d.ctx, askTimeout)
+	defer cancel()
+	if err := c.Do(ctx, http.MethodPut, "/v1/upstream", api.UpstreamState{Why: why}, nil); err != nil && d.ctx.Err() == nil {
+		d.log.Warn("a device process is not told how its GPU server is", "vgpu", rec.Spec.Key(), "error", err)
+	}
+}
+
+// upstreamFound takes up the lease of a vGPU that an earlier causewayd started. Of that one the server takes no renewal any more.
+func (d *Daemon) upstreamFound(v *vgpu) error {
+	path := v.rec.Spec.LeasePath(d.run)
+	f, err := lease.Read(path)
+	if err == nil && (f.Upstream == nil || f.ID.IsZero()) {
+		err = fmt.Errorf("%s is no lease that this host has", path)
+	}
+	if err != nil {
+		return err
+	}
+	f.Epoch++
+	v.up, v.epoch = f.Upstream, f.Epoch
+	return f.Write(path)
+}
+
+// named is a server of the configuration.
+func (d *Daemon) named(name string) (string, error) {
+	list := d.config().Remote.Servers
+	for _, s := range list {
+		host, _, err := net.SplitHostPort(s)
+		if s == name || err == nil && host == name || api.ServerAddress(s) == api.ServerAddress(name) {
+			return s, nil
+		}
+	}
+	if len(list) == 0 {
+		return "", refuse(http.StatusBadRequest, "list GPU servers in remote.servers of "+api.ConfigFile+", or leave `remote` out", "this host is configured with no GPU server")
+	}
+	return "", refuse(http.StatusBadRequest, "`causeway gpus --all` lists them; an administrator adds others to remote.servers in "+api.ConfigFile, "no GPU server %q is configured", name)
+}
+
+// serversFor are the servers on which a vGPU may be placed, the best first.
+func (d *Daemon) serversFor(ctx context.Context, s *api.Spec) ([]string, error) {
+	if s.Remote != api.RemoteAny {
+		name, err := d.named(s.Remote)
+		return []string{name}, err
+	}
+	if len(d.config().Remote.Servers) == 0 {
+		_, err := d.named(s.Remote)
+		return nil, err
+	}
+	list := d.Servers(ctx)
+	var names []string
+	var errs []error
+	for _, i := range rank(list, s) {
+		names = append(names, list[i].Name)
+	}
+	if len(names) > 0 {
+		return names, nil
+	}
+	for i := range list {
+		errs = append(errs, errors.New(list[i].Name+": "+unfit(&list[i], s)))
+	}
+	return nil, refuse(http.StatusInsufficientStorage, "see `causeway gpus --all`; ask for less memory, or another GPU", "no GPU server takes it: %v", errors.Join(errs...))
+}
+
+// changeRemote has the server change limits; the device process here holds what it can.
+func (d *Daemon) changeRemote(ctx context.Context, v *vgpu, c api.Change) (api.Limits, error) {
+	d.mu.Lock()
+	up, spec := v.up, v.rec.Spec
+	d.mu.Unlock()
+	if up == nil || up.Lost {
+		return api.Limits{}, refuse(http.StatusConflict, "attach it again", "the GPU server %s of %s is lost", spec.Remote, spec.Key())
+	}
+	if c.On(spec.Limits) == spec.Limits && c.Profile == spec.Profile {
+		return spec.Limits, nil
+	}
+	far, err := d.server(up.Server)
+	if err != nil {
+		return api.Limits{}, err
+	}
+	defer far.Close()
+	l, err := called(ctx, far, http.MethodPut, leasePath(up.Lease)+"/limits", c, lease.DecodeLimits)
+	if err != nil {
+		return api.Limits{}, atServer(up.Server, err)
+	}
+	here := l.All()
+	here.Share, here.Cap, here.HostMemory = nil, nil, nil
+	if _, err := tellDevice(ctx, spec.ControlPath(d.run), here); err != nil {
+		d.log.Warn("the device process does not hold limits that its GPU server holds", "vgpu", spec.Key(), "error", err)
+	}
+	d.mu.Lock()
+	v.rec.Spec.Limits, v.rec.Spec.Profile = l, c.Profile
+	rec := v.rec
+	d.mu.Unlock()
+	return l, writeJSON(recordPath(d.run, &spec), &rec)
+}

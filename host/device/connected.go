@@ -1,0 +1,181 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/host/api"
+	"causeway/host/worker/link"
+	"causeway/remote/mtls"
+	"causeway/remote/sys"
+	"causeway/virtio/fs"
+)
+
+/*
+A virtual GPU that another host has by a lease serves no VM: its programs' sessions come as connections, which causewayd hands over at the device's
+socket, one to a connection there. Their workers hear them as they hear any guest; what the device knows, counts and limits is the same.
+*/
+
+// ErrFar says that a session's two ends are on two hosts, where it stays.
+var ErrFar = errors.New("a session between two hosts stays where it is")
+
+// handTime bounds how long causewayd may take to hand a connection over.
+const handTime = 5 * time.Second
+
+// ServeLease serves connections that are handed over at ln, with the keys of a lease, until ctx ends, and then ends all sessions.
+func (d *Device) ServeLease(ctx context.Context, ln *net.UnixListener, keys mtls.Pinned) error {
+	tick, stop := context.WithCancel(ctx)
+	defer stop()
+	d.ending.Add(2)
+	go func() { defer d.ending.Done(); d.routineTick(tick) }()
+	go func() { defer d.ending.Done(); d.routineAudit(tick) }()
+	end := context.AfterFunc(ctx, func() { _ = ln.Close() })
+	var err error
+	for {
+		var c *net.UnixConn
+		if c, err = ln.AcceptUnix(); err != nil {
+			break
+		}
+		if err := d.take(c, keys); err != nil {
+			d.log.Warn("a program's connection is not taken", "error", err)
+		}
+	}
+	if !end() {
+		err = nil // ctx has ended
+	}
+	stop()
+	for _, s := range d.all() {
+		s.Release()
+	}
+	d.ending.Wait()
+	d.membership().Close()
+	return err
+}
+
+// take has a session of the connection that comes over c.
+func (d *Device) take(c *net.UnixConn, keys mtls.Pinned) error {
+	defer c.Close()
+	if err := trustedPeer(c); err != nil {
+		return err
+	}
+	_ = c.SetDeadline(time.Now().Add(handTime))
+	from, files, err := sys.ReceivePacket(c, make([]byte, 64), make([]byte, sys.RightsRoom(1)))
+	if err != nil {
+		return fmt.Errorf("a connection is to be handed over: %w", err)
+	}
+	if len(files) != 1 {
+		sys.CloseAll(files)
+		return fmt.Errorf("%d connections are handed over at once", len(files))
+	}
+	unix.CloseOnExec(files[0])
+	conn := os.NewFile(uintptr(files[0]), "program's connection")
+	opened, errno := d.Open(fs.Caller{})
+	if errno != 0 {
+		_ = conn.Close()
+		return fmt.Errorf("a session of %s: %w", printableAddress(from), errno)
+	}
+	s := opened.(*session)
+	s.log = s.log.With("from", printableAddress(from))
+	s.mu.Lock()
+	s.connected = true
+	s.mu.Unlock()
+	if !s.do(func() { s.connect(conn, keys) }) {
+		_ = conn.Close()
+		s.Release()
+	}
+	return nil
+}
+
+// printableAddress is what causewayd says of who connected, for the log.
+func printableAddress(b []byte) string { return fmt.Sprintf("%.64q", b) }
+
+// connect starts the worker of a connection, which it closes. It runs on routine.
+func (s *session) connect(conn *os.File, keys mtls.Pinned) {
+	defer conn.Close()
+	if err := s.connectWorker(conn, keys); err != nil {
+		s.log.Log(context.Background(), slog.LevelWarn, "session refused", "error", err)
+		s.fail(nil)
+		s.Release()
+	}
+}
+
+func (s *session) connectWorker(conn *os.File, keys mtls.Pinned) error {
+	if err := s.admit(); err != nil {
+		s.dev.refusedOne()
+		return err
+	}
+	if err := s.provide(); err != nil {
+		s.leave()
+		return err
+	}
+	started, err := s.starting()
+	if err != nil {
+		return err
+	}
+	defer started()
+	cfg := s.config()
+	cfg.Carrier, cfg.TLS = link.CarrierTCP, &keys
+	cfg.Migratable, cfg.Base = false, 0
+	p, err := s.dev.workers.connect(s.at, cfg, int(conn.Fd()))
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.proc = p
+	gone := s.state >= dead
+	if !gone {
+		s.state = running
+	}
+	s.mu.Unlock()
+	if gone { // meanwhile
+		p.Kill()
+		return errGone
+	}
+	s.log.Info("worker started", "worker", p.PID())
+	s.follow(p)
+	go func() {
+		<-p.Done()
+		s.Release() // nobody holds a file open that would be closed
+	}()
+	return nil
+}
+
+// fixed says why a session cannot leave its worker; nil: nothing of that kind.
+func (s *session) fixed() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.connected:
+		return fmt.Errorf("%w: its program runs on another host", ErrFar)
+	case s.at != nil && s.at.Worker.Relay != nil:
+		return fmt.Errorf("%w: its GPU is on the server %s", ErrFar, s.at.Worker.Relay.Server)
+	}
+	return nil
+}
+
+// SetUpstream says how the GPU server is where the programs' sessions run. While it is lost no session begins.
+func (d *Device) SetUpstream(s api.UpstreamState) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.unreached = s.Why
+}
+
+// errUnreached refuses a session whose GPU server is lost.
+var errUnreached = errors.New("no CUDA program can begin")
+
+// reachable says why no session can begin.
+func (d *Device) reachable() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.unreached != "" {
+		return fmt.Errorf("%w: %s", errUnreached, d.unreached)
+	}
+	return nil
+}

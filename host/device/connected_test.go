@@ -1,0 +1,167 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/host/api"
+	"causeway/host/worker/link"
+	"causeway/remote/mtls"
+	"causeway/remote/sys"
+)
+
+// leased is a device that another host has, whose workers are fakes.
+type leased struct {
+	t       *testing.T
+	d       *Device
+	workers *fakeWorkers
+	path    string
+	end     func()
+}
+
+func newLeased(t *testing.T, l api.Limits) *leased {
+	t.Helper()
+	d, err := New(Options{Worker: link.Config{GPU: "soft"}, Limits: l, Leased: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &leased{t: t, d: d, workers: &fakeWorkers{fail: t.Errorf}, path: filepath.Join(t.TempDir(), "gpu0.sock")}
+	d.workers = x.workers
+	ln, err := Listen(x.path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- d.ServeLease(ctx, ln, mtls.Pinned{Peer: mtls.KeyHash{1}}) }()
+	x.end = func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	return x
+}
+
+// hand hands files over as causewayd does a connection.
+func (x *leased) hand(files ...int) {
+	x.t.Helper()
+	c, err := net.Dial("unix", x.path)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	defer c.Close()
+	if err := sys.SendPacket(c.(*net.UnixConn), []byte("192.0.2.1:4"), files); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// program is a program's end of a connection whose other end is handed over.
+func (x *leased) program() *net.UnixConn {
+	x.t.Helper()
+	near, far := socketPair(x.t)
+	f, err := far.File()
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	x.hand(int(f.Fd()))
+	_, _ = f.Close(), far.Close()
+	return near
+}
+
+func (x *leased) until(what string, is func() bool) {
+	x.t.Helper()
+	for deadline := time.Now().Add(15 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			x.t.Fatalf("still not: %s", what)
+		}
+	}
+}
+
+func (x *leased) running() int {
+	n := 0
+	for _, s := range x.d.Status().Sessions {
+		if s.State == running.String() {
+			n++
+		}
+	}
+	return n
+}
+
+// TestLeased: a connection that is handed over is a session, counted and limited as any, which stays with its worker, and ends with it.
+func TestLeased(t *testing.T) {
+	x := newLeased(t, api.Limits{Sessions: 2, UserSessions: 2})
+	x.program()
+	x.until("a session", func() bool { return x.running() == 1 })
+	first := x.workers.last()
+	if st := x.d.Status(); !st.Connected || st.Opened != 1 {
+		t.Errorf("%+v", st)
+	}
+	x.program()
+	x.until("two", func() bool { return x.running() == 2 })
+	third := x.program()
+	if n, err := third.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Errorf("more sessions than there may be: %d, %v", n, err)
+	}
+	if st := x.d.Status(); st.Refused != 1 {
+		t.Errorf("%d were refused", st.Refused)
+	}
+	for name, do := range map[string]func(context.Context) error{
+		"rebuild": func(ctx context.Context) error { _, err := x.d.Rebuild(ctx); return err },
+		"suspend": func(ctx context.Context) error { _, err := x.d.Suspend(ctx, Suspension{}); return err },
+	} {
+		if err := do(t.Context()); !errors.Is(err, ErrFar) || !strings.Contains(err.Error(), "another host") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	first.exit(nil)
+	x.until("the first is gone", func() bool { return len(x.d.all()) == 1 })
+	x.hand() // nothing
+	x.program()
+	x.until("there is room again", func() bool { return x.running() == 2 })
+	x.end()
+	if n := len(x.d.all()); n != 0 {
+		t.Errorf("%d sessions are left", n)
+	}
+}
+
+// TestUnreached: while its GPU server is lost a virtual GPU's programs are told so.
+func TestUnreached(t *testing.T) {
+	d, err := New(Options{Worker: link.Config{GPU: "soft"}, Leased: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.SetUpstream(api.UpstreamState{Why: "the GPU server gpu1 is lost: no route"})
+	if err := d.reachable(); !errors.Is(err, errUnreached) || !strings.Contains(err.Error(), "gpu1") {
+		t.Error(err)
+	}
+	d.SetUpstream(api.UpstreamState{})
+	if err := d.reachable(); err != nil {
+		t.Error(err)
+	}
+}
+
+func socketPair(t *testing.T) (near, far *net.UnixConn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if near, err = sys.UnixConn(fds[0], "near"); err != nil {
+		t.Fatal(err)
+	}
+	if far, err = sys.UnixConn(fds[1], "far"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = near.Close() })
+	return near, far
+}
