@@ -31,6 +31,7 @@ const (
 	copyWelcome = 65 + iota
 	copyRefused // of a stream, or of all (0): why
 	copySealed  // of a stream: it has all of it, and its VM is awaited here
+	copyReady   // of a stream: the driver of its worker has started
 )
 
 // Bounds of frames.
@@ -46,7 +47,7 @@ const (
 // copyBounds are the sizes that the body of a kind may have: least and most.
 var copyBounds = map[uint32][2]uint32{
 	copyHello: {2, mostCopyText}, copyOpen: {openSize, openSize}, copyData: {1, mostCopyData}, copySeal: {sealSize, sealSize}, copyDrop: {}, copyPing: {},
-	copyWelcome: {}, copyRefused: {0, mostCopyText}, copySealed: {},
+	copyWelcome: {}, copyRefused: {0, mostCopyText}, copySealed: {}, copyReady: {},
 }
 
 // copyFrame is one that is within the bounds of its kind.
@@ -89,7 +90,7 @@ type helloBody struct {
 }
 
 // copyVersion is that of frames and of the stream in them.
-const copyVersion = 2
+const copyVersion = 3
 
 func (d *Device) copyHello() helloBody {
 	here := d.place()

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"net"
 	"sync"
 	"time"
 
@@ -20,22 +19,12 @@ import (
 // copyIn is the memory of sessions that comes ahead of their VM. Each has a worker already, which holds what came until the session does.
 type copyIn struct {
 	mu      sync.Mutex
-	conn    io.Closer // nil: none is open
+	conn    io.Closer  // nil: none is open
+	telling sync.Mutex // orders what the source is told
 	began   time.Time
 	total   uint64
 	streams map[uint32]*arrival
 	expiry  *time.Timer
-}
-
-// arrival is a session that is not here yet, but for its worker.
-type arrival struct {
-	token [tokenSize]byte
-	s     *session
-	proc  workerProcess
-	conn  *net.UnixConn // to the worker
-	sum   uint32
-	bytes uint64
-	whole bool // it was sealed; copyIn.mu is held
 }
 
 // Times of a destination.
@@ -59,11 +48,11 @@ func (d *Device) CopyFrom(ctx context.Context, conn io.ReadWriteCloser) error {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	if err := d.in.begin(d, conn); err != nil {
-		return errors.Join(err, answer(conn, copyRefused, 0, err))
+		return errors.Join(err, d.in.answer(conn, copyRefused, 0, err))
 	}
 	err := d.copyFrom(conn)
 	if !errors.Is(err, io.EOF) {
-		_ = answer(conn, copyRefused, 0, err)
+		_ = d.in.answer(conn, copyRefused, 0, err)
 	}
 	n := d.in.ended()
 	d.log.Info("pre-copy from another host has ended", "sessions_kept", n, "bytes", d.in.total, "reason", err)
@@ -178,7 +167,7 @@ func (d *Device) copyFrom(conn io.ReadWriter) error {
 			}
 			d.log.Info("memory comes ahead of a VM")
 			greeted = true
-			err = answer(conn, copyWelcome, 0, nil)
+			err = d.in.answer(conn, copyWelcome, 0, nil)
 		} else {
 			err = d.follows(conn, f)
 		}
@@ -202,12 +191,12 @@ func (d *Device) follows(conn io.Writer, f copyFrame) error {
 		if a != nil || f.stream == 0 {
 			return fmt.Errorf("%w: stream %d begins twice", errCopyFrame, f.stream)
 		}
-		if err = d.arrives(f); err == nil {
+		if err = d.arrives(conn, f); err == nil {
 			return nil
 		}
 	case f.kind == copyData || f.kind == copySeal || f.kind == copyDrop:
 		if a == nil && f.kind == copySeal {
-			return answer(conn, copyRefused, f.stream, errors.New("it is gone"))
+			return d.in.answer(conn, copyRefused, f.stream, errors.New("it is gone"))
 		}
 		if a == nil {
 			return nil // it was refused, and the source does not know yet
@@ -217,7 +206,7 @@ func (d *Device) follows(conn io.Writer, f copyFrame) error {
 			err = a.take(f.body)
 		case copySeal:
 			if err = d.sealed(a, f.body); err == nil {
-				return answer(conn, copySealed, f.stream, nil)
+				return d.in.answer(conn, copySealed, f.stream, nil)
 			}
 		default:
 			d.in.unclaimed(func(x *arrival) bool { return x == a })
@@ -233,11 +222,11 @@ func (d *Device) follows(conn io.Writer, f copyFrame) error {
 	if a != nil {
 		d.in.unclaimed(func(x *arrival) bool { return x == a })
 	}
-	return answer(conn, copyRefused, f.stream, err)
+	return d.in.answer(conn, copyRefused, f.stream, err)
 }
 
-// arrives makes a session whose worker waits for what comes ahead.
-func (d *Device) arrives(f copyFrame) error {
+// arrives makes a session whose worker starts its driver, says so to the source, and waits for what comes ahead.
+func (d *Device) arrives(conn io.Writer, f copyFrame) error {
 	n := func(i int) uint32 { return binary.LittleEndian.Uint32(f.body[tokenSize+4*i:]) }
 	base := binary.LittleEndian.Uint64(f.body[tokenSize+3*4:])
 	if base != 0 && !link.ValidBase(base) {
@@ -249,9 +238,12 @@ func (d *Device) arrives(f copyFrame) error {
 	}
 	s := opened.(*session)
 	var a *arrival
-	err := s.onRoutine(func() (err error) {
+	err := s.onRoutine(func() error {
 		s.base = base
-		a, err = s.expect()
+		err := s.expect(true)
+		if a = s.arrival; err == nil {
+			copy(a.token[:], f.body)
+		}
 		return err
 	})
 	if err != nil {
@@ -259,15 +251,23 @@ func (d *Device) arrives(f copyFrame) error {
 		s.Release()
 		return err
 	}
-	a.s = s
-	copy(a.token[:], f.body)
-	s.mu.Lock()
-	s.arrival = a
-	s.mu.Unlock()
 	d.in.mu.Lock()
 	d.in.streams[f.stream] = a
 	d.in.mu.Unlock()
+	go d.routineReady(conn, f.stream, a)
 	return nil
+}
+
+// routineReady tells the source when a session's worker is ready for it.
+func (d *Device) routineReady(conn io.Writer, stream uint32, a *arrival) {
+	<-a.ready
+	if a.err == nil {
+		a.s.log.Info("session is awaited", "worker", a.proc.PID(), "started_in", a.took.Round(time.Millisecond))
+		_ = d.in.answer(conn, copyReady, stream, nil) // a source that is gone needs none
+		return
+	}
+	d.in.unclaimed(func(x *arrival) bool { return x == a })
+	_ = d.in.answer(conn, copyRefused, stream, a.err)
 }
 
 // take gives the worker what came.
@@ -278,7 +278,7 @@ func (a *arrival) take(b []byte) error {
 	if _, err := (patient{a.conn}).Write(b); err != nil {
 		// The worker says why it takes no more.
 		var said error
-		if err2 := a.s.onRoutine(func() error { said = a.s.adopted(a.proc); return nil }); err2 != nil {
+		if err2 := a.s.onRoutine(func() error { said = a.adopted(); return nil }); err2 != nil {
 			said = err
 		}
 		return said
@@ -304,12 +304,14 @@ func (d *Device) sealed(a *arrival, body []byte) error {
 }
 
 // answer sends a frame to a source; err is its text.
-func answer(conn io.Writer, kind, stream uint32, err error) error {
+func (in *copyIn) answer(conn io.Writer, kind, stream uint32, err error) error {
 	b := make([]byte, copyHeader)
 	if err != nil {
 		text := err.Error()
 		b = append(b, text[:min(len(text), mostCopyText)]...)
 	}
+	in.telling.Lock()
+	defer in.telling.Unlock()
 	_, err = conn.Write(putCopyHeader(b, kind, stream))
 	return err
 }

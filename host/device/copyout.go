@@ -54,6 +54,7 @@ type copyOut struct {
 	writing sync.Mutex // orders frames
 
 	welcome chan struct{}
+	told    chan struct{}   // something about a stream
 	over    context.Context // ends with the pre-copy, its cause says why
 	end     context.CancelCauseFunc
 	hurry   context.Context // ends when the VM stands: no limit of bandwidth holds from then on
@@ -70,7 +71,7 @@ func (d *Device) CopyTo(ctx context.Context, conn io.ReadWriteCloser, opt CopyOp
 	if opt.Pause <= 0 {
 		opt.Pause = DefaultCopyPause
 	}
-	o := &copyOut{d: d, conn: conn, opt: opt, welcome: make(chan struct{}), streams: map[*session]*outStream{}, st: api.Copy{Way: api.CopyOut, Since: time.Now()}}
+	o := &copyOut{d: d, conn: conn, opt: opt, welcome: make(chan struct{}), told: make(chan struct{}, 1), streams: map[*session]*outStream{}, st: api.Copy{Way: api.CopyOut, Since: time.Now()}}
 	if opt.Bandwidth > 0 {
 		o.limit = rate.NewLimiter(rate.Limit(opt.Bandwidth), max(int(min(opt.Bandwidth/20, 64<<20)), mostCopyData))
 	}
@@ -124,36 +125,42 @@ func (o *copyOut) run() error {
 			return context.Cause(o.over)
 		}
 		took := time.Since(begin)
-		ready := o.counted(r, took, &pace)
+		little := o.counted(r, took, &pace)
 		nap := time.Duration(0)
-		if ready {
+		if little {
 			nap = max(keepUpLeast, keepUp*took)
 		}
 		select {
 		case <-o.over.Done():
 			return context.Cause(o.over)
+		case <-o.told:
 		case <-time.After(nap):
 		}
 	}
 }
 
-// counted notes a round, and reports whether what is left is little enough, or as little as it gets.
-func (o *copyOut) counted(r precopy.Round, took time.Duration, pace *precopy.Pace) bool {
+// counted notes a round, and reports whether what is left is little enough, or as little as it gets. The VM may stop then, when it is awaited: drivers there
+// that are still starting would do so while it stands.
+func (o *copyOut) counted(r precopy.Round, took time.Duration, pace *precopy.Pace) (little bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.st.Rounds++
 	o.st.Looked, o.st.Sent, o.st.Took = r.Looked, r.Sent, took
 	past := append(o.st.Past, api.CopyRound{Looked: r.Looked, Sent: r.Sent, Took: took})
 	o.st.Past = slices.Clone(past[max(0, len(past)-api.CopyPast):]) // readers have the earlier one
-	if !o.st.Ready {
-		o.st.Ready = !pace.Next(r, took)
+	if little = o.st.Ready; !little {
+		little = !pace.Next(r, took)
+		o.st.Ready = little
+		for _, x := range o.streams {
+			o.st.Ready = o.st.Ready && x.awaited()
+		}
 		o.st.Stuck = o.st.Ready && pace.Stuck()
 		if o.st.Ready {
 			o.d.log.Info("pre-copy is ready for the VM to stop", "rounds", o.st.Rounds, "bytes", o.st.Total, "last", r.Sent, "took", took.Round(time.Millisecond), "falls", !pace.Stuck())
 		}
 	}
 	o.d.log.Debug("round of a pre-copy", "round", o.st.Rounds, "looked_at", r.Looked, "sent", r.Sent, "took", took)
-	return o.st.Ready
+	return little
 }
 
 // round has all sessions that run copied once more.
@@ -254,7 +261,7 @@ func (o *copyOut) answered(f copyFrame) error {
 			close(o.welcome)
 		}
 		return nil
-	case copyRefused, copySealed:
+	case copyRefused, copySealed, copyReady:
 	default:
 		return fmt.Errorf("%w: kind %d from a destination", errCopyFrame, f.kind)
 	}
@@ -275,6 +282,18 @@ func (o *copyOut) answered(f copyFrame) error {
 			x.fail(why)
 			o.st.Why = why.Error()
 			s.log.Warn("its memory does not go ahead", "error", why)
+		}
+		if f.kind == copyReady {
+			x.mu.Lock()
+			x.ready = true
+			x.mu.Unlock()
+		}
+		select {
+		case o.told <- struct{}{}:
+		default: // nobody has looked since the last
+		}
+		if f.kind == copyReady {
+			return nil
 		}
 		select {
 		case x.answer <- why:

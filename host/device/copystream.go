@@ -32,6 +32,7 @@ type outStream struct {
 	moved  chan struct{} // closed and made anew when sent grows
 	answer chan error    // to the seal
 	failed error         // the other side refused it, or the worker
+	ready  bool          // the worker there has started its driver
 }
 
 // roundOf is a round of one session; the first begins its stream, as does one of another worker.
@@ -151,6 +152,13 @@ func (x *outStream) fail(err error) {
 	if x.failed == nil {
 		x.failed = err
 	}
+}
+
+// awaited reports whether there is nothing to wait for before the VM stops.
+func (x *outStream) awaited() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.ready || x.failed != nil
 }
 
 func (x *outStream) why() error {

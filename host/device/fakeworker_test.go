@@ -102,6 +102,7 @@ func (f *fakeWorkers) adopt(at *Place, cfg link.Config, wake func(slot uint32), 
 	}
 	w := p.(*fakeWorker)
 	w.parked = true
+	w.answer(link.Started{})
 	fd, err := unix.Dup(stream)
 	if err != nil {
 		return nil, err

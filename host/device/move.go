@@ -1,6 +1,7 @@
 package device
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +25,7 @@ import (
 /*
 A VM that is saved or migrated takes its sessions along. All rings have stopped then, and every worker has let go of guest memory. Save has each
 worker write its session into the state that QEMU carries; Load has a worker at the destination make the same of it, parked, before there is any
-guest memory. From there on it is an ordinary park: the guest finds its leases ended, lends its pages again, and the worker goes on, on whichever side
+guest memory. What the devices know of all sessions comes first: workers of all of them start at once, and then follow the streams side by side. From there on it is an ordinary park: the guest finds its leases ended, lends its pages again, and the worker goes on, on whichever side
 that is. So the source keeps its workers until its QEMU has gone.
 */
 
@@ -41,9 +42,9 @@ var errElsewhere = errors.New("the session cannot move to this virtual GPU")
 
 // Bounds of what precedes the worker's part of a session.
 const (
-	headVersion = 3
+	headVersion = 4
 	mostName    = 256
-	headMost    = 1 << 20 // bytes kept of it
+	headMost    = fs.MostHead // bytes kept of it
 	entryBytes  = 64
 )
 
@@ -193,14 +194,17 @@ const (
 	lookAgain = time.Second
 )
 
-// Save implements fs.MovableHandle.
-func (s *session) Save(w io.Writer) error { return s.onRoutine(func() error { return s.save(w) }) }
+// SaveHead implements fs.MovableHandle.
+func (s *session) SaveHead() (b []byte, err error) {
+	err = s.onRoutine(func() error { b, err = s.saveHead(); return err })
+	return b, err
+}
 
-func (s *session) save(w io.Writer) error {
+func (s *session) saveHead() ([]byte, error) {
 	here := s.dev.place()
 	s.mu.Lock()
 	p, stored := s.proc, s.stored
-	h := sessionHead{base: s.base, backend: here.backend(), gpu: here.GPU, stage: s.state}
+	h := &sessionHead{base: s.base, backend: here.backend(), gpu: here.GPU, stage: s.state}
 	for _, r := range s.regions {
 		h.regions = append(h.regions, regionHead{r.id, r.va, r.size, r.sent})
 	}
@@ -210,7 +214,7 @@ func (s *session) save(w io.Writer) error {
 	s.mu.Unlock()
 	switch h.stage {
 	case starting, running, parking:
-		return fmt.Errorf("session %d, %s, has not let go of guest memory", s.id, s.peer())
+		return nil, fmt.Errorf("session %d, %s, has not let go of guest memory", s.id, s.peer())
 	}
 	if h.stage == suspended {
 		h.stage = parked
@@ -218,10 +222,24 @@ func (s *session) save(w io.Writer) error {
 	if h.stage == parked && stored == nil {
 		h.ahead = s.seal(p)
 	}
-	out := image.NewWriter(w)
+	s.head = h
+	var b bytes.Buffer
+	out := image.NewWriter(&b)
 	h.write(out)
-	if err := out.Flush(); err != nil || h.stage != parked {
-		return err
+	err := out.Flush()
+	return b.Bytes(), err
+}
+
+// Save implements fs.MovableHandle.
+func (s *session) Save(w io.Writer) error { return s.onRoutine(func() error { return s.save(w) }) }
+
+func (s *session) save(w io.Writer) error {
+	s.mu.Lock()
+	p, stored := s.proc, s.stored
+	s.mu.Unlock()
+	h := s.head
+	if h == nil || h.stage != parked {
+		return nil
 	}
 	if stored != nil {
 		r := stored.read()
@@ -270,10 +288,14 @@ func (s *session) export(w io.Writer, p workerProcess, ahead bool, memory *os.Fi
 	return n, did.Waiting, err
 }
 
-// Load implements fs.MovableFile.
-func (d *Device) Load(c fs.Caller, r io.Reader) (fs.ControlHandle, error) {
-	in := image.NewReader(r, headMost)
+// Expect implements fs.MovableFile: the worker of a session that needs one starts.
+func (d *Device) Expect(c fs.Caller, head []byte) (fs.MovableHandle, error) {
+	in := image.NewReader(bytes.NewReader(head), headMost)
 	h, err := readHead(in)
+	if n, _ := io.Copy(io.Discard, in.Rest()); err == nil && n > 0 {
+		in.Refuse("%d bytes behind the head of a session", n)
+		err = in.Err()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -295,12 +317,26 @@ func (d *Device) Load(c fs.Caller, r io.Reader) (fs.ControlHandle, error) {
 		}
 		s = opened.(*session)
 	}
-	if err := s.onRoutine(func() error { return s.load(h, in.Rest()) }); err != nil {
-		s.fail(nil)
+	if !s.do(func() {
+		if s.head = h; h.stage == parked && s.arrival == nil {
+			s.base = h.base
+			s.unexpected = s.expect(true)
+		}
+	}) {
 		s.Release()
-		return nil, err
+		return nil, errState
 	}
 	return s, nil
+}
+
+// Load implements fs.MovableHandle.
+func (s *session) Load(ctx context.Context, r io.Reader) error {
+	defer context.AfterFunc(ctx, func() { s.fail(nil) })()
+	err := s.onRoutine(func() error { return s.load(s.head, r) })
+	if err != nil {
+		s.fail(nil)
+	}
+	return err
 }
 
 // load makes the session what it was elsewhere. Nothing of the guest comes meanwhile.
@@ -314,9 +350,11 @@ func (s *session) load(h *sessionHead, rest io.Reader) error {
 		}
 		s.regions[r.id].sent = r.sent && h.stage == parked
 	}
+	s.mu.Lock()
 	for _, slot := range h.tokens {
 		s.tokens[slot] = true
 	}
+	s.mu.Unlock()
 	if h.stage > idle && h.stage < dead && (s.regions[0] == nil || s.regions[0].size != remote.Region0Size) {
 		return fmt.Errorf("%w: a session without a ring", errElsewhere)
 	}
@@ -333,8 +371,11 @@ func (s *session) load(h *sessionHead, rest io.Reader) error {
 		}
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state >= dead { // another has failed, and with it the move
+		return errGone
+	}
 	s.state = h.stage
-	s.mu.Unlock()
 	return nil
 }
 

@@ -43,20 +43,26 @@ func (f *nvmlFile) Open(c fs.Caller) (fs.ControlHandle, syscall.Errno) {
 	return &nvmlHandle{file: f, user: c.UID, pending: map[*fs.ReadRequest]struct{}{}}, 0
 }
 
-// Load implements fs.MovableFile: what a file has said already, the guest has read.
-func (f *nvmlFile) Load(c fs.Caller, _ io.Reader) (fs.ControlHandle, error) {
+// Expect implements fs.MovableFile: what a file has said already, the guest has read.
+func (f *nvmlFile) Expect(c fs.Caller, _ []byte) (fs.MovableHandle, error) {
 	h, errno := f.Open(c)
 	if errno != 0 {
 		return nil, errno
 	}
-	return h, nil
+	return h.(*nvmlHandle), nil
 }
 
 // Movable implements fs.MovableHandle.
 func (h *nvmlHandle) Movable(context.Context) error { return nil }
 
+// SaveHead implements fs.MovableHandle.
+func (h *nvmlHandle) SaveHead() ([]byte, error) { return nil, nil }
+
 // Save implements fs.MovableHandle.
 func (h *nvmlHandle) Save(io.Writer) error { return nil }
+
+// Load implements fs.MovableHandle.
+func (h *nvmlHandle) Load(context.Context, io.Reader) error { return nil }
 
 // closed forgets a file.
 func (f *nvmlFile) closed(uid uint32) {

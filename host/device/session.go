@@ -80,7 +80,10 @@ type session struct {
 	unmovable string    // why the session could not move when it was asked last; "": it could
 	looked    time.Time // then
 	paused    bool      // the VM stands, and so do the terms of what it lent
-	arrival   *arrival  // its memory comes ahead of it; nil: it does not
+	arrival   *arrival  // its worker waits for it; nil: none does; routine writes it
+
+	head       *sessionHead // as it was saved, or is to be loaded; routine's
+	unexpected error        // why no worker waits for it; routine's
 
 	copying sync.RWMutex         // held for reading while an extent is copied; taken before mu
 	extents map[*extent]struct{} // not begun

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -106,7 +107,6 @@ func (s *starter) adoptParked(ctx context.Context, stream int) error {
 	if err := s.link.Send(adopted(nil)); err != nil {
 		return err
 	}
-	s.log.Info("session adopted, parked")
 	return s.run(ctx, w)
 }
 
@@ -128,10 +128,16 @@ func (s *starter) receiveParked(stream int) (*Worker, error) {
 		return nil, err
 	}
 	defer memory.Close()
-	b, err := s.gpu() // whose context is made, and memory taken ahead, while the session still runs where it was
+	b, err := s.gpu()
+	if err == nil && s.cfg.Base != 0 { // as its predecessor did, which is known before anything of it has come: it may still run
+		s.warmUp()
+	}
 	var w *Worker
 	if err == nil {
 		w, err = s.comes(b, h)
+	}
+	if err == nil {
+		err = s.link.Send(link.Started{})
 	}
 	if err == nil {
 		err = h.readAhead(s.log)
@@ -141,16 +147,18 @@ func (s *starter) receiveParked(stream int) (*Worker, error) {
 		return nil, err
 	}
 	snap, err := readSnapshot(h.in)
-	if err == nil && (snap.Leased == nil || len(snap.Leased.Guest) != 0 || len(snap.Leased.Pieces) != 0) {
+	switch {
+	case err != nil:
+	case snap.Leased == nil || len(snap.Leased.Guest) != 0 || len(snap.Leased.Pieces) != 0:
 		err = errors.New("it comes with guest memory")
+	case snap.Warm && !s.warm:
+		err = errors.New("its driver was started in another way than this one")
 	}
 	if err != nil {
 		_ = unix.Close(bell)
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
-	if snap.Warm {
-		s.warmUp()
-	}
+	came := time.Now()
 	l := newLeased(s.link)
 	if err := errors.Join(l.mem.Detach(), l.adoptDetached(snap.Leased, bell)); err != nil {
 		return nil, err
@@ -166,6 +174,7 @@ func (s *starter) receiveParked(stream int) (*Worker, error) {
 	if err := w.host.fits(); err != nil {
 		return nil, err
 	}
+	rebuilt := time.Now()
 	if memory != nil {
 		err = w.takeBack(memory)
 	} else {
@@ -177,6 +186,7 @@ func (s *starter) receiveParked(stream int) (*Worker, error) {
 	if s.budget != nil {
 		s.budget.Bring(false)
 	}
+	s.log.Info("session adopted, parked", "rebuilt_in", rebuilt.Sub(came).Round(time.Millisecond), "filled_in", time.Since(rebuilt).Round(time.Millisecond))
 	p := newParking()
 	w.parked = p
 	w.guestMu.Lock() // before anything else of the session runs

@@ -314,7 +314,7 @@ func TestState(t *testing.T) {
 	if err := dev.Load(bytes.NewReader(b.Bytes())); err != nil {
 		t.Error(err)
 	}
-	for _, bad := range []string{"", "CWFS", "CWFS\x02\x00\x00\x00", b.String() + "x"} {
+	for _, bad := range []string{"", "CWFS", "CWFS\x02\x00\x00\x00", "CWFS\x03\x00\x00\x00", b.String() + "x"} {
 		if err := dev.Load(strings.NewReader(bad)); err == nil {
 			t.Errorf("state %q was accepted", bad)
 		}

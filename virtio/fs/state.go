@@ -18,9 +18,9 @@ import (
 // A MovableFile is a ControlFile whose handles can go to another host with their guest.
 type MovableFile interface {
 	ControlFile
-	// Load is Open with what a handle's Save wrote at the source, perhaps altered on its way. Guest memory is out of reach. It must end when
-	// reading fails, and leaves nothing behind then.
-	Load(c Caller, r io.Reader) (ControlHandle, error)
+	// Expect is Open with the head that a handle's SaveHead wrote at the source, perhaps altered on its way. All handles are expected before the
+	// first of them is loaded: what takes long begins here, and goes on behind the handle. Guest memory is out of reach.
+	Expect(c Caller, head []byte) (MovableHandle, error)
 }
 
 // A MovableHandle is a handle of a MovableFile. Its requests were revoked.
@@ -28,24 +28,33 @@ type MovableHandle interface {
 	ControlHandle
 	// Movable says beforehand why Save would fail; nil if nothing is known. It must return before ctx ends.
 	Movable(ctx context.Context) error
-	// Save writes what Load needs. The handle stays as it is: the guest may come back to it.
+	// SaveHead returns what Expect needs, MostHead bytes at most, and Save writes what Load needs besides. Several handles' are called at once. The
+	// handle stays as it is: the guest may come back to it.
+	SaveHead() ([]byte, error)
 	Save(w io.Writer) error
+	// Load takes what Save wrote, perhaps altered on its way, and returns when the handle is as it was. Those of all handles run at once, and what they
+	// read comes in turn. It must end when reading fails or ctx has ended; Release follows after an error.
+	Load(ctx context.Context, r io.Reader) error
 }
 
 // errNotMovable says that a control file knows nothing of moves.
 var errNotMovable = errors.New("this control file cannot be moved")
 
 /*
-The state of a device: stateMagic, the tree, the last number of a handle, the handles, and a checksum of it all. The tree is a sum for each
-node, because guests keep numbers and contents of nodes. A handle is its number, its node, its caller, and what its Save wrote in parts: each behind
-its length, the last of length 0. Numbers are little-endian.
+The state of a device: stateMagic, the tree, the last number of a handle, the heads of handles, what is in them, and a checksum of it all. The tree is
+a sum for each node, because guests keep numbers and contents of nodes. A head is a handle's number, its node, its caller, and what its SaveHead wrote
+behind its length. What Saves wrote comes in parts, in any order among handles: the handle's place among the heads, from 0 on, a length, and bytes; one of length
+0 is the handle's last. Numbers are little-endian.
 */
 
 // stateMagic opens a saved state: name and version.
-const stateMagic = "CWFS\x02\x00\x00\x00"
+const stateMagic = "CWFS\x03\x00\x00\x00"
 
-// statePart is the most bytes of a part.
-const statePart = 1 << 20
+// Bounds of a state.
+const (
+	MostHead  = 1 << 20   // bytes of a handle's head
+	statePart = 256 << 10 // and of a part
+)
 
 // ErrState is wrapped in the error of Load for bytes that are no state of this device.
 var ErrState = errors.New("virtio-fs state")
@@ -56,6 +65,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type savedHandle struct {
 	FH, Node      uint64
 	UID, GID, PID uint32
+	Size          uint32 // of what follows of it
 }
 
 // moveLook bounds how long the guest stands while its handles are asked whether they can move.
@@ -100,10 +110,8 @@ func (d *Device) Save(w io.Writer) error {
 	if err == nil {
 		err = binary.Write(to, binary.LittleEndian, []uint64{last, uint64(len(hs))})
 	}
-	for _, h := range hs {
-		if err == nil {
-			err = h.save(to)
-		}
+	if err == nil {
+		err = saveHandles(to, hs)
 	}
 	if err == nil {
 		err = binary.Write(b, binary.LittleEndian, sum.Sum32())
@@ -112,24 +120,6 @@ func (d *Device) Save(w io.Writer) error {
 		err = b.Flush()
 	}
 	return err
-}
-
-func (h *handle) save(w io.Writer) error {
-	m, ok := h.ctl.(MovableHandle)
-	if !ok {
-		return fmt.Errorf("%s, open in guest process %d: %w", h.node.name, h.caller.PID, errNotMovable)
-	}
-	head := savedHandle{FH: h.fh, Node: h.node.id, UID: h.caller.UID, GID: h.caller.GID, PID: h.caller.PID}
-	if err := binary.Write(w, binary.LittleEndian, &head); err != nil {
-		return err
-	}
-	if err := m.Save(partWriter{w}); err != nil {
-		return fmt.Errorf("%s, open in guest process %d: %w", h.node.name, h.caller.PID, err)
-	}
-	if h.holds() {
-		return fmt.Errorf("%s, open in guest process %d: requests are still in flight", h.node.name, h.caller.PID)
-	}
-	return binary.Write(w, binary.LittleEndian, uint32(0))
 }
 
 // Load implements vhostuser.StateHandler.
@@ -159,10 +149,8 @@ func (d *Device) Load(r io.Reader) (err error) {
 	if n[1] > uint64(d.opts.MaxHandles) {
 		return fmt.Errorf("%w: %d open files, this host allows %d", ErrState, n[1], d.opts.MaxHandles)
 	}
-	for range n[1] {
-		if err := d.loadHandle(from, n[0]); err != nil {
-			return err
-		}
+	if err := d.loadHandles(from, n[0], int(n[1])); err != nil {
+		return err
 	}
 	want := sum.Sum32()
 	var got uint32
@@ -174,36 +162,6 @@ func (d *Device) Load(r io.Reader) (err error) {
 	}
 	d.mu.Lock()
 	d.lastFH = max(d.lastFH, n[0])
-	d.mu.Unlock()
-	return nil
-}
-
-func (d *Device) loadHandle(r io.Reader, last uint64) error {
-	var head savedHandle
-	if err := binary.Read(r, binary.LittleEndian, &head); err != nil {
-		return fmt.Errorf("%w: %w", ErrState, err)
-	}
-	n := d.node(head.Node)
-	if n == nil || n.control == nil || head.FH == 0 || head.FH > last || d.handle(head.FH, head.Node) != nil {
-		return fmt.Errorf("%w: open file %d of inode %d", ErrState, head.FH, head.Node)
-	}
-	m, ok := n.control.(MovableFile)
-	if !ok {
-		return fmt.Errorf("%s: %w", n.name, errNotMovable)
-	}
-	c := Caller{UID: head.UID, GID: head.GID, PID: head.PID}
-	parts := &partReader{r: r}
-	ctl, err := m.Load(c, parts)
-	if err == nil {
-		if err = parts.end(); err != nil {
-			ctl.Release()
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("%s, open in guest process %d: %w", n.name, c.PID, err)
-	}
-	d.mu.Lock()
-	d.handles[head.FH] = &handle{d: d, fh: head.FH, node: n, caller: c, ctl: ctl}
 	d.mu.Unlock()
 	return nil
 }
@@ -270,66 +228,6 @@ func (d *Device) checkTree(r io.Reader) error {
 		if ours != theirs {
 			return fmt.Errorf("%w: %q is another file at the source: both hosts need the same version of Causeway", ErrState, x.name)
 		}
-	}
-	return nil
-}
-
-// partWriter writes bytes in parts.
-type partWriter struct{ w io.Writer }
-
-// Write implements io.Writer.
-func (p partWriter) Write(b []byte) (n int, err error) {
-	for len(b) > 0 {
-		part := b[:min(len(b), statePart)]
-		if err := binary.Write(p.w, binary.LittleEndian, uint32(len(part))); err != nil {
-			return n, err
-		}
-		k, err := p.w.Write(part)
-		if n += k; err != nil {
-			return n, err
-		}
-		b = b[len(part):]
-	}
-	return n, nil
-}
-
-// partReader reads what was written in parts, to the last.
-type partReader struct {
-	r    io.Reader
-	left uint32
-	over bool
-}
-
-// Read implements io.Reader.
-func (p *partReader) Read(b []byte) (int, error) {
-	if p.left == 0 && !p.over {
-		if err := binary.Read(p.r, binary.LittleEndian, &p.left); err != nil {
-			return 0, fmt.Errorf("%w: %w", ErrState, io.ErrUnexpectedEOF)
-		}
-		if p.left > statePart {
-			return 0, fmt.Errorf("%w: a part of %d bytes", ErrState, p.left)
-		}
-		p.over = p.left == 0
-	}
-	if p.over {
-		return 0, io.EOF
-	}
-	n, err := p.r.Read(b[:min(len(b), int(p.left))])
-	p.left -= uint32(n)
-	if errors.Is(err, io.EOF) {
-		err = fmt.Errorf("%w: %w", ErrState, io.ErrUnexpectedEOF)
-	}
-	return n, err
-}
-
-// end is nil if everything was read.
-func (p *partReader) end() error {
-	var b [1]byte
-	switch _, err := io.ReadFull(p, b[:]); {
-	case err == nil:
-		return fmt.Errorf("%w: more than is read of it", ErrState)
-	case !errors.Is(err, io.EOF):
-		return err
 	}
 	return nil
 }

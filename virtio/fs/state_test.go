@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -20,12 +22,16 @@ import (
 
 // moving is a control file whose handles keep what was written to them, over moves.
 type moving struct {
+	saves, loads *sync.WaitGroup // which all of them must have begun; nil: no matter
+	fails        string          // the head of the one that cannot be loaded
+
 	mu   sync.Mutex
 	open []*movingHandle
 }
 
 type movingHandle struct {
 	m        *moving
+	head     string
 	text     []byte
 	reads    []*fs.ReadRequest
 	keep     atomic.Bool // over a pause
@@ -49,16 +55,45 @@ func (m *moving) last() *movingHandle {
 
 func (m *moving) Open(fs.Caller) (fs.ControlHandle, syscall.Errno) { return m.add(nil), 0 }
 
-func (m *moving) Load(_ fs.Caller, r io.Reader) (fs.ControlHandle, error) {
-	b, err := io.ReadAll(r)
-	if err != nil {
-		return nil, err
+func (m *moving) Expect(_ fs.Caller, head []byte) (fs.MovableHandle, error) {
+	h := m.add(nil)
+	h.head = string(head)
+	return h, nil
+}
+
+func (h *movingHandle) SaveHead() ([]byte, error) { return []byte(h.head), nil }
+
+// meet waits until all others are there, too.
+func meet(all *sync.WaitGroup) {
+	if all != nil {
+		all.Done()
+		all.Wait()
 	}
-	return m.add(b), nil
 }
 
 func (h *movingHandle) Save(w io.Writer) error {
-	_, err := w.Write(h.text)
+	half := len(h.text) / 2
+	_, err := w.Write(h.text[:half])
+	meet(h.m.saves)
+	if err == nil {
+		_, err = w.Write(h.text[half:])
+	}
+	return err
+}
+
+var errFails = errors.New("this one cannot be loaded")
+
+func (h *movingHandle) Load(ctx context.Context, r io.Reader) error {
+	meet(h.m.loads)
+	if h.m.fails != "" {
+		if h.head == h.m.fails {
+			return errFails
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	b, err := io.ReadAll(r)
+	h.text = b
 	return err
 }
 
@@ -171,6 +206,49 @@ func TestStateOfOpenFiles(t *testing.T) {
 	if _, err := loaded(t, "a library", saved(t, many...)); err != nil {
 		t.Errorf("as many files as may be open: %v", err)
 	}
+}
+
+// TestHandlesMoveSideBySide: none waits for another, neither at the source nor where it comes; and one that fails there ends all.
+func TestHandlesMoveSideBySide(t *testing.T) {
+	const n = 2 // as many as any machine saves at a time
+	synctest.Test(t, func(t *testing.T) {
+		mem := vhostuser.NewMemory()
+		dev, m := movingDevice(t, mem, "a library")
+		g, err := fstest.Direct(mem, dev, fstest.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			if _, err := g.Open(syscall.O_RDWR, fuse.Caller{Pid: 7}, "session"); err != nil {
+				t.Fatal(err)
+			}
+			h := m.last()
+			h.head, h.text = fmt.Sprint(i), bytes.Repeat([]byte{byte(i)}, 3<<20)
+		}
+		all := func() *sync.WaitGroup { g := &sync.WaitGroup{}; g.Add(n); return g }
+		m.saves = all()
+		var b bytes.Buffer
+		if err := dev.Save(&b); err != nil {
+			t.Fatal(err)
+		}
+		for _, fails := range []string{"", "1"} {
+			to, there := movingDevice(t, vhostuser.NewMemory(), "a library")
+			there.loads, there.fails = all(), fails
+			err := to.Load(bytes.NewReader(b.Bytes()))
+			if errors.Is(err, errFails) != (fails != "") || fails == "" && err != nil || len(there.open) != n {
+				t.Errorf("one that fails: %q: %v, of %d", fails, err, len(there.open))
+			}
+			for i, h := range there.open {
+				if h.released != (fails != "") || fails == "" && (h.head != m.open[i].head || !bytes.Equal(h.text, m.open[i].text)) {
+					t.Errorf("handle %d came as %q, %d bytes, released: %v", i, h.head, len(h.text), h.released)
+				}
+			}
+		}
+		dev.Disconnect()
+		if err := g.Halt(); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // FuzzLoad: bytes from anywhere load or do not, and leave nothing if not.

@@ -8,7 +8,7 @@ import (
 )
 
 // Configure gives a worker its session. It is the first message but for Warm. The answer is the session's end, or with CarrierLeased
-// Started, with Config.Adopt Adopted. With Config.Parked Start comes next, with the doorbell.
+// Started, with Config.Adopt Adopted. With Config.Parked Start comes next, with the doorbell: Started says that the driver has, and Adopted follows.
 type Configure struct {
 	forWorker
 	Config Config

@@ -1,0 +1,163 @@
+package device_test
+
+import (
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"causeway/cuda/wire"
+	"causeway/host/device"
+	"causeway/host/driver"
+	"causeway/host/worker/link"
+	"causeway/host/worker/workertest"
+	"causeway/virtio/fs/fstest"
+)
+
+// startsGPU is a software GPU whose driver has started when the test says so, at the socket that startsEnv names.
+const (
+	startsGPU = "starts"
+	startsEnv = "CAUSEWAY_TEST_STARTS"
+)
+
+type startingBackend struct{ driver.Backend }
+
+// Warm implements driver.Warmer.
+func (startingBackend) Warm(driver.Options) error {
+	c, err := net.Dial("unix", os.Getenv(startsEnv))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = io.ReadFull(c, make([]byte, 1))
+	return err
+}
+
+// starts are the drivers that start.
+type starts struct {
+	t    *testing.T
+	ln   net.Listener
+	base uint64
+}
+
+func newStarts(t *testing.T) *starts {
+	path := filepath.Join(t.TempDir(), "starts")
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	t.Setenv(startsEnv, path)
+	return &starts{t: t, ln: ln, base: link.DrawBase()}
+}
+
+// on has a device's sessions run there.
+func (s *starts) on(o *device.Options) { o.Worker = link.Config{GPU: startsGPU, Base: s.base} }
+
+// come waits until n more are starting, all at once, and returns what has them go on. Drivers of which one starts after the other never come.
+func (s *starts) come(n int) (goOn func()) {
+	s.t.Helper()
+	var list []net.Conn
+	for range n {
+		c, err := s.ln.Accept()
+		if err != nil {
+			s.t.Error(err)
+			break
+		}
+		list = append(list, c)
+	}
+	return func() {
+		for _, c := range list {
+			if _, err := c.Write([]byte{1}); err != nil {
+				s.t.Error(err)
+			}
+			c.Close()
+		}
+	}
+}
+
+// program starts one.
+func (s *starts) program(v *vm, seed byte) *holding {
+	s.t.Helper()
+	came := make(chan struct{})
+	go func() {
+		s.come(1)()
+		close(came)
+	}()
+	h := hold(s.t, v, seed)
+	<-came
+	return h
+}
+
+// atOnce is how many drivers start at a time on any machine.
+const atOnce = 2
+
+// TestDriversStartTogether: of a VM that comes, the drivers of all programs start at once, as soon as its state begins.
+func TestDriversStartTogether(t *testing.T) {
+	s := newStarts(t)
+	v, other := onSoft(t, s.on), empty(t, s.on)
+	var programs []*holding
+	for i := range atOnce {
+		programs = append(programs, s.program(v, byte(i)))
+	}
+	came := make(chan struct{})
+	go func() {
+		s.come(len(programs))()
+		close(came)
+	}()
+	arrive(t, v, other.socket, save(t, v))
+	<-came
+	for _, h := range programs {
+		h.check(t)
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestDriversStartBeforehand: where memory goes ahead, the drivers of all programs start at once when it begins to; the VM may stop when they have, and none
+// starts while it stands: nobody would have it go on.
+func TestDriversStartBeforehand(t *testing.T) {
+	s := newStarts(t)
+	v, other := onSoft(t, s.on), empty(t, s.on)
+	var programs []*workertest.Guest
+	for range atOnce {
+		came := make(chan struct{})
+		go func() {
+			s.come(1)()
+			close(came)
+		}()
+		_, g := start(t, v) // whose memory takes nothing to send
+		<-came
+		programs = append(programs, g)
+	}
+	front, err := fstest.Await(other.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs(t, v)
+	c := precopy(t, v, other, device.CopyOptions{})
+	goOn := s.come(len(programs))
+	eventually(t, "no round is made", func() bool { return c.status().Rounds >= 2 })
+	if c.status().Ready {
+		t.Error("the VM may stop, although drivers start where it goes")
+	}
+	goOn()
+	c.ready(t, len(programs))
+	left, err := v.MoveTo(front, save(t, v))
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.Close()
+	if err := v.StartRings(); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range programs {
+		must(t, g, &wire.PrimaryCtxRetainArgs{Ctx: 16}, &wire.PrimaryCtxRetainReply{})
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	c.cut()
+}
