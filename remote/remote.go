@@ -103,6 +103,20 @@ type Mapper interface {
 	Unmap(region uint32) error
 }
 
+// Watchable is implemented by a GuestMemory that says what is declared, and that is reached by ReadAt and WriteAt alone: a session's that is passed on.
+type Watchable interface {
+	// Watch has w told of each region but 0, those that are there first. Nothing may be mapped: a region ends whenever the guest says so.
+	Watch(w Watcher)
+}
+
+// Watcher is told of regions, in the order in which they come and go. It must not wait, nor use the memory that tells it.
+type Watcher interface {
+	// Declared says that all of a region can be reached.
+	Declared(id uint32, d Declared)
+	// Dropped says that nothing of it can be reached any more. The session may end without.
+	Dropped(id uint32)
+}
+
 // Doorbell wakes the side that sleeps.
 type Doorbell interface {
 	// Wait returns when the guest rang, Ring was called, or ctx ended (its error). One goroutine waits. It may return

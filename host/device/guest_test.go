@@ -26,6 +26,7 @@ import (
 	"causeway/host/worker/spawn"
 	"causeway/host/worker/workertest"
 	"causeway/remote"
+	"causeway/remote/remotetest"
 	"causeway/remote/shm"
 	"causeway/vhostuser"
 	"causeway/virtio/fs/fstest"
@@ -218,8 +219,8 @@ func (v *vm) exec(pid uint32) (*process, *workertest.Guest, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	workertest.Prepare(mem)
-	if err := p.control(remote.Hello{Type: remote.MsgHello, Va: workertest.Address(mem), Size: remote.Region0Size}); err != nil {
+	remotetest.Prepare(mem)
+	if err := p.control(remote.Hello{Type: remote.MsgHello, Va: remotetest.Address(mem), Size: remote.Region0Size}); err != nil {
 		return p, nil, err
 	}
 	if err := p.lease(0, int(remote.Region0Size)); err != nil {
@@ -230,7 +231,7 @@ func (v *vm) exec(pid uint32) (*process, *workertest.Guest, error) {
 	if err := p.control(remote.Hello{Type: remote.MsgStart}); err != nil {
 		return p, nil, err
 	}
-	g := workertest.New(mem, p)
+	g := workertest.New(remotetest.New(mem, p))
 	_, err = g.Init()
 	return p, g, err
 }
@@ -364,10 +365,10 @@ func (p *process) stop(yes bool) {
 	p.mu.Unlock()
 }
 
-// Ring implements workertest.Carrier.
+// Ring implements remotetest.Carrier.
 func (p *process) Ring() { _, _ = p.file.WriteBytes(make([]byte, 8), int64(remote.FileDoorbell)) }
 
-// Sleep implements workertest.Carrier.
+// Sleep implements remotetest.Carrier.
 func (p *process) Sleep(slot uint32, word *atomic.Uint32) {
 	c, err := p.file.Read(0, int64(remote.FileWait|uint64(slot)<<12), p.vm.Pages(1))
 	if err != nil {
@@ -384,10 +385,10 @@ func (p *process) Sleep(slot uint32, word *atomic.Uint32) {
 	}
 }
 
-// Gone implements workertest.Carrier.
+// Gone implements remotetest.Carrier.
 func (p *process) Gone() <-chan struct{} { return p.gone }
 
-// AddRegion implements workertest.Carrier.
+// AddRegion implements remotetest.Carrier.
 func (p *process) AddRegion(id uint32, size int) ([]byte, uint64, error) {
 	p.mu.Lock()
 	mem, err := p.allocate(id, size)
@@ -395,13 +396,13 @@ func (p *process) AddRegion(id uint32, size int) ([]byte, uint64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	if err := p.control(remote.Hello{Type: remote.MsgRegion, Region: id, Va: workertest.Address(mem), Size: uint64(size)}); err != nil {
+	if err := p.control(remote.Hello{Type: remote.MsgRegion, Region: id, Va: remotetest.Address(mem), Size: uint64(size)}); err != nil {
 		return nil, 0, err
 	}
-	return mem, workertest.Address(mem), p.lease(id, size)
+	return mem, remotetest.Address(mem), p.lease(id, size)
 }
 
-// EndRegion implements workertest.Carrier.
+// EndRegion implements remotetest.Carrier.
 func (p *process) EndRegion(id uint32) error {
 	p.mu.Lock()
 	for at := range p.calls {
@@ -413,7 +414,7 @@ func (p *process) EndRegion(id uint32) error {
 	return errors.Join(p.control(remote.Hello{Type: remote.MsgRegionEnd, Region: id}), p.mem.Unmap(id), p.mem.End(id))
 }
 
-// Close implements workertest.Carrier: an orderly exit.
+// Close implements remotetest.Carrier: an orderly exit.
 func (p *process) Close() error {
 	p.halt()
 	err := p.control(remote.Hello{Type: remote.MsgRegionEnd})

@@ -14,6 +14,7 @@ import (
 	"causeway/host/device"
 	"causeway/host/worker/link"
 	"causeway/host/worker/workertest"
+	"causeway/remote/remotetest"
 	"causeway/virtio/fs/fstest"
 )
 
@@ -53,7 +54,7 @@ func hold(t *testing.T, v *vm, seed byte) *holding {
 	if err != nil || res != cuda.Success {
 		t.Fatal(res, err)
 	}
-	h.region, h.pinned = mem, workertest.Address(mem)
+	h.region, h.pinned = mem, remotetest.Address(mem)
 	h.want = make([]byte, held)
 	for i := range h.want {
 		h.want[i] = byte(i>>8) + byte(i) + seed

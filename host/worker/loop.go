@@ -10,14 +10,7 @@ import (
 	"causeway/remote"
 )
 
-// Spinning: how long the consumer polls an empty ring before it sleeps. It grows when sleeping turned out to be rash,
-// and shrinks when polling was in vain.
 const (
-	spinLeast = 20 * time.Microsecond
-	spinFirst = 50 * time.Microsecond
-	spinMost  = 200 * time.Microsecond
-	pollTurns = 24 // pauses between looks at the clock
-
 	// patienceMost: how long it polls while the guest's last request is a wait that the GPU will answer: the next record
 	// follows at once, and a wake-up here takes some 200 us. Only where cores are plenty.
 	patienceMost = 25 * time.Millisecond
@@ -34,12 +27,9 @@ func (w *Worker) loop(ctx context.Context) error {
 		}
 	}
 	w.ring.SetState(remote.WorkerPolling)
-	spin := spinFirst
+	idle := remote.NewIdle(w.ring, w.bell, w.pending.Load)
 	patience := time.Duration(0)
-	switch n := runtime.NumCPU(); {
-	case n == 1:
-		spin = 0
-	case n >= plentyCores:
+	if runtime.NumCPU() >= plentyCores {
 		patience = patienceMost
 	}
 	behind := false // the next record waits already
@@ -73,28 +63,25 @@ func (w *Worker) loop(ctx context.Context) error {
 		if w.gate != nil {
 			w.gate.Rest()
 		}
+		spin := idle.Patience()
 		waits := w.waits && patience > spin
-		limit := spin
 		if waits {
-			limit = patience
+			spin = patience
 		}
-		if w.spin(limit) {
+		if idle.Spin(spin) {
 			if waits {
 				patience = min(2*patience, patienceMost)
 			}
 			continue
 		}
 		if waits {
-			patience = max(patience/2, 2*spinMost)
+			patience = max(patience/2, 2*remote.SpinMost)
 		}
-		slept, err := w.sleep(ctx)
-		if err != nil {
-			if errors.Is(err, context.Canceled) {
-				return nil
-			}
+		if err := idle.Sleep(ctx); errors.Is(err, context.Canceled) {
+			return nil
+		} else if err != nil {
 			return err
 		}
-		spin = adapt(spin, slept)
 	}
 }
 
@@ -112,44 +99,6 @@ func (w *Worker) consume(ctx context.Context, behind bool) error {
 		return w.pass(ctx, op)
 	}
 	return w.execute(&w.incoming)
-}
-
-// spin polls for about d, and reports whether there is something to do.
-func (w *Worker) spin(d time.Duration) bool {
-	if w.ring.Poll(pollTurns) {
-		return true
-	}
-	for start := time.Now(); time.Since(start) < d; {
-		if w.ring.Poll(pollTurns) || w.pending.Load() {
-			return true
-		}
-	}
-	return false
-}
-
-// sleep blocks on the doorbell unless something came meanwhile. It returns how long it took.
-func (w *Worker) sleep(ctx context.Context) (time.Duration, error) {
-	start := time.Now()
-	w.ring.SetState(remote.WorkerSleeping)
-	defer w.ring.SetState(remote.WorkerPolling)
-	if w.ring.Poll(0) || w.pending.Load() {
-		return 0, nil
-	}
-	if err := w.bell.Wait(ctx); err != nil {
-		return 0, err
-	}
-	return time.Since(start), nil
-}
-
-func adapt(spin, slept time.Duration) time.Duration {
-	switch {
-	case spin == 0 || slept == 0:
-		return spin
-	case slept < spinMost:
-		return min(2*spin, spinMost)
-	default:
-		return max(spin/2, spinLeast)
-	}
 }
 
 // onLoop has the consumer run f between two records, and waits for it. It reports errEnded if the session is over. An error

@@ -9,6 +9,7 @@ import (
 	"causeway/host/driver/drivertest"
 	"causeway/host/worker/workertest"
 	"causeway/remote"
+	"causeway/remote/remotetest"
 	"causeway/remote/shm"
 )
 
@@ -38,7 +39,7 @@ func (b *orderingBackend) Open(h driver.Host, o driver.Options) (driver.Session,
 // Records that pad to the ring's end are nobody's operation: a session that let its submitters run empty for each would do so once in every turn.
 func TestSkipsAreNoOperations(t *testing.T) {
 	check := leaks(t)
-	gc, hc, err := workertest.Pair()
+	gc, hc, err := remotetest.Pair()
 	if err != nil {
 		t.Fatal(err)
 	}

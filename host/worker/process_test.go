@@ -20,6 +20,7 @@ import (
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
 	"causeway/host/worker/workertest"
+	"causeway/remote/remotetest"
 )
 
 // workerEnv makes this test binary a worker process; with collectEnv it collects garbage once it has its log.
@@ -127,7 +128,7 @@ var unixConfig = link.Config{Carrier: link.CarrierUnix, GPU: "test", LogLevel: "
 // startProcess starts a worker process and a guest.
 func startProcess(t testing.TB, cfg link.Config) (*spawn.Process, *workertest.Guest, error) {
 	t.Helper()
-	gc, host, err := workertest.PairFile()
+	gc, host, err := remotetest.PairFile()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"causeway/host/driver"
 	"causeway/host/worker/link"
 	"causeway/remote"
-	"causeway/remote/tcp"
+	"causeway/remote/frame"
 )
 
 // A worker that got ready before its guest was known has a driver that was started with the environment of this process. The
@@ -64,7 +64,7 @@ func (s *starter) fits(conn int) bool {
 	}
 	off := 0
 	if s.cfg.Carrier == link.CarrierTCP {
-		off = tcp.HeaderSize
+		off = frame.HeaderSize
 	}
 	b, err := peek(conn, off+remote.HelloSize, helloPatience)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"causeway/host/worker/spawn"
 	"causeway/host/worker/workertest"
 	"causeway/remote"
+	"causeway/remote/remotetest"
 )
 
 // warmBackend tells the parent's test by its process's name (/proc/self/comm) whether it got ready.
@@ -53,7 +54,7 @@ func TestWarm(t *testing.T) {
 			if pool.Take() != nil {
 				t.Fatal("the worker was given twice")
 			}
-			gc, host, err := workertest.PairFile()
+			gc, host, err := remotetest.PairFile()
 			if err != nil {
 				t.Fatal(err)
 			}

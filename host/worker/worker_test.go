@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"os"
 	"runtime"
 	"testing"
@@ -18,8 +17,7 @@ import (
 	"causeway/host/worker"
 	"causeway/host/worker/workertest"
 	"causeway/remote"
-	"causeway/remote/shm"
-	"causeway/remote/tcp"
+	"causeway/remote/remotetest"
 )
 
 // session is a guest and the worker that serves it, in one process.
@@ -31,32 +29,23 @@ type session struct {
 
 func start(t testing.TB) *session {
 	t.Helper()
-	gc, hc, err := workertest.Pair()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return startOn(t, func() (remote.Carrier, error) { return shm.AcceptUnix(hc) },
-		func() (*workertest.Guest, error) { return workertest.Connect(gc) })
+	return startOver(t, remotetest.Unix)
 }
 
-// startTCP is start over a TCP connection.
-func startTCP(t testing.TB) *session {
+// startOver is start over any carrier.
+func startOver(t testing.TB, carrier func() (remotetest.Ends, error)) *session {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ends, err := carrier()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
-	gc, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	hc, err := ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return startOn(t, func() (remote.Carrier, error) { return tcp.Accept(hc) },
-		func() (*workertest.Guest, error) { return workertest.ConnectTCP(gc) })
+	return startOn(t, ends.Accept, func() (*workertest.Guest, error) {
+		g, err := ends.Connect()
+		if err != nil {
+			return nil, err
+		}
+		return workertest.New(g), nil
+	})
 }
 
 func startOn(t testing.TB, accept func() (remote.Carrier, error), connect func() (*workertest.Guest, error)) *session {
@@ -93,10 +82,10 @@ func serve(accept func() (remote.Carrier, error), b driver.Backend) error {
 
 // overCarriers runs a test over each carrier: nothing above remote's interfaces may tell them apart.
 func overCarriers(t *testing.T, test func(t *testing.T, s *session)) {
-	for name, start := range map[string]func(testing.TB) *session{"unix": start, "tcp": startTCP} {
+	for name, carrier := range remotetest.Carriers() {
 		t.Run(name, func(t *testing.T) {
 			check := leaks(t)
-			test(t, start(t))
+			test(t, startOver(t, carrier))
 			check()
 		})
 	}

@@ -117,8 +117,9 @@ func (p Pinned) config(protocol string) (*tls.Config, error) {
 	peer := p.Peer
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, NextProtos: []string{protocol}, SessionTicketsDisabled: true,
-		Certificates:     []tls.Certificate{{Certificate: [][]byte{p.Certificate}, PrivateKey: private}},
-		VerifyConnection: func(s tls.ConnectionState) error { return verify(s, protocol, peer) },
+		DynamicRecordSizingDisabled: true, // records as long as they may be: what begins a session is not read as it comes
+		Certificates:                []tls.Certificate{{Certificate: [][]byte{p.Certificate}, PrivateKey: private}},
+		VerifyConnection:            func(s tls.ConnectionState) error { return verify(s, protocol, peer) },
 	}, nil
 }
 

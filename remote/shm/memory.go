@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"causeway/remote"
@@ -36,6 +38,7 @@ type Memory struct {
 	regions  map[uint32]*region
 	vacated  vacated // of those that were mapped where the guest said
 	poll     func()  // looks for word of regions, nil: it comes by itself only
+	watcher  remote.Watcher
 }
 
 type region struct {
@@ -51,6 +54,7 @@ type region struct {
 var (
 	_ remote.GuestMemory = (*Memory)(nil)
 	_ remote.Mapper      = (*Memory)(nil)
+	_ remote.Watchable   = (*Memory)(nil)
 )
 
 // NewMemory returns memory without regions.
@@ -94,6 +98,9 @@ func (m *Memory) SetRuns(id uint32, runs []Run) error {
 	if total != r.Size {
 		return remote.Violation("region %d: pages for %#x of %#x bytes", id, total, r.Size)
 	}
+	if m.watcher != nil && r.runs == nil && id != 0 {
+		m.watcher.Declared(id, r.Declared)
+	}
 	r.runs = runs
 	close(m.changed)
 	m.changed = make(chan struct{})
@@ -124,10 +131,28 @@ func (m *Memory) End(id uint32) error {
 	if !ok {
 		return fmt.Errorf("end region %d: %w", id, remote.ErrUnknownRegion)
 	}
+	if m.watcher != nil && id != 0 {
+		if r.runs != nil {
+			m.watcher.Dropped(id)
+		}
+		return m.dropLocked(id, r) // nobody has more than ReadAt and WriteAt
+	}
 	if r.mapped {
 		return remote.Violation("region %d ended while it is in use", id)
 	}
 	return m.dropLocked(id, r)
+}
+
+// Watch implements remote.Watchable.
+func (m *Memory) Watch(w remote.Watcher) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.watcher = w
+	for _, id := range slices.Sorted(maps.Keys(m.regions)) {
+		if r := m.regions[id]; r.runs != nil && id != 0 {
+			w.Declared(id, r.Declared)
+		}
+	}
 }
 
 func (m *Memory) dropLocked(id uint32, r *region) error {

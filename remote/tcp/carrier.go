@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"causeway/remote"
+	"causeway/remote/frame"
 	"causeway/remote/shm"
 	"causeway/remote/sys"
 )
@@ -88,12 +89,12 @@ func selfBell() (*shm.Bell, error) {
 }
 
 func (c *Carrier) hello() error {
-	h, err := readHeader(c.in)
+	h, err := frame.ReadHeader(c.in)
 	if err != nil {
 		return err
 	}
-	if h.kind != frameHello || h.len < remote.HelloSize || h.len > remote.HelloSize+remote.MaxText {
-		return remote.Violation("frame %d of %d bytes is no hello", h.kind, h.len)
+	if h.Kind != frame.Hello || h.Len < remote.HelloSize || h.Len > remote.HelloSize+remote.MaxText {
+		return remote.Violation("frame %d of %d bytes is no hello", h.Kind, h.Len)
 	}
 	m, err := c.readHello(h)
 	switch {
@@ -107,8 +108,8 @@ func (c *Carrier) hello() error {
 	return c.mem.declare(0, remote.Declared{VA: m.Va, Size: m.Size})
 }
 
-func (c *Carrier) readHello(h header) (remote.Hello, error) {
-	b := make([]byte, h.len)
+func (c *Carrier) readHello(h frame.Header) (remote.Hello, error) {
+	b := make([]byte, h.Len)
 	if _, err := io.ReadFull(c.in, b); err != nil {
 		return remote.Hello{}, err
 	}
@@ -131,7 +132,7 @@ func (c *Carrier) routineReceive() {
 
 func (c *Carrier) receive() error {
 	for {
-		h, err := readHeader(c.in)
+		h, err := frame.ReadHeader(c.in)
 		if err != nil {
 			return err
 		}
@@ -142,41 +143,41 @@ func (c *Carrier) receive() error {
 }
 
 // frame follows one frame of the guest.
-func (c *Carrier) frame(h header) error {
-	switch h.kind {
-	case frameRing:
+func (c *Carrier) frame(h frame.Header) error {
+	switch h.Kind {
+	case frame.Ring:
 		return c.ringFrame(h)
-	case frameData:
+	case frame.Data:
 		return c.mem.data(h, c.in)
-	case frameRegion:
-		if h.len != remote.HelloSize {
-			return remote.Violation("REGION frame of %d bytes", h.len)
+	case frame.Region:
+		if h.Len != remote.HelloSize {
+			return remote.Violation("REGION frame of %d bytes", h.Len)
 		}
 		m, err := c.readHello(h)
 		if err != nil {
 			return err
 		}
-		if m.Type != remote.MsgRegion || m.Region == 0 || uint64(m.Region) != h.arg {
+		if m.Type != remote.MsgRegion || m.Region == 0 || uint64(m.Region) != h.Arg {
 			return remote.Violation("REGION frame for region %d with message %d", m.Region, m.Type)
 		}
 		return c.mem.declare(m.Region, remote.Declared{VA: m.Va, Size: m.Size})
-	case frameRegionEnd:
-		if h.len != 0 || h.arg == 0 {
-			return remote.Violation("REGION_END frame of %d bytes for region %d", h.len, h.arg)
+	case frame.RegionEnd:
+		if h.Len != 0 || h.Arg == 0 {
+			return remote.Violation("REGION_END frame of %d bytes for region %d", h.Len, h.Arg)
 		}
-		return c.mem.end(h.arg)
+		return c.mem.end(h.Arg)
 	}
-	return remote.Violation("frame of type %d", h.kind)
+	return remote.Violation("frame of type %d", h.Kind)
 }
 
 // ringFrame appends records to the mirror.
-func (c *Carrier) ringFrame(h header) error {
+func (c *Carrier) ringFrame(h frame.Header) error {
 	free := remote.RingSize - (c.tail - c.ring.consumed())
-	if h.arg != c.tail || h.len == 0 || h.len%8 != 0 || uint64(h.len) > free {
-		return remote.Violation("RING frame of %d bytes at %d, where %d bytes fit at %d", h.len, h.arg, free, c.tail)
+	if h.Arg != c.tail || h.Len == 0 || h.Len%8 != 0 || uint64(h.Len) > free {
+		return remote.Violation("RING frame of %d bytes at %d, where %d bytes fit at %d", h.Len, h.Arg, free, c.tail)
 	}
 	bytes := c.mirror[remote.RingOffset : remote.RingOffset+remote.RingSize]
-	for n := uint64(h.len); n > 0; {
+	for n := uint64(h.Len); n > 0; {
 		pos := c.tail % remote.RingSize
 		part := bytes[pos:min(pos+n, remote.RingSize)]
 		if _, err := io.ReadFull(c.in, part); err != nil {
@@ -192,11 +193,11 @@ func (c *Carrier) ringFrame(h header) error {
 }
 
 // send writes one frame whose payload is a then b, and flushes.
-func (c *Carrier) send(h header, a, b []byte) error {
+func (c *Carrier) send(h frame.Header, a, b []byte) error {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
-	h.len = uint32(len(a) + len(b))
-	c.scratch = h.append(c.scratch[:0])
+	h.Len = uint32(len(a) + len(b))
+	c.scratch = h.Append(c.scratch[:0])
 	_, err := c.out.Write(c.scratch)
 	if err == nil {
 		_, err = c.out.Write(a)
@@ -221,7 +222,7 @@ func (c *Carrier) Doorbell() remote.Doorbell { return c.bell }
 
 // Welcome implements remote.Carrier.
 func (c *Carrier) Welcome(status uint32, text string) error {
-	return c.send(header{kind: frameWelcome}, remote.FormatHello(remote.Hello{Type: remote.MsgWelcome, Status: status}, text), nil)
+	return c.send(frame.Header{Kind: frame.Welcome}, remote.FormatHello(remote.Hello{Type: remote.MsgWelcome, Status: status}, text), nil)
 }
 
 // Done implements remote.Carrier.

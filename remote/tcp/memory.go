@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"causeway/remote"
+	"causeway/remote/frame"
 )
 
 const (
@@ -124,7 +125,7 @@ func (m *memory) ReadAt(id uint32, p []byte, off uint64) error {
 	var reads []*read
 	var err error
 	for len(p) > 0 && err == nil {
-		part := p[:min(len(p), extentMax)]
+		part := p[:min(len(p), frame.MaxRead)]
 		r := &read{p: part, done: make(chan error, 1)}
 		if err = m.request(r, id, off); err == nil {
 			reads = append(reads, r)
@@ -156,35 +157,35 @@ func (m *memory) request(r *read, id uint32, off uint64) error {
 	r.id = m.lastID
 	m.reads = append(m.reads, r)
 	m.mu.Unlock()
-	if err := m.c.send(header{kind: frameRead, arg: r.id}, appendExtent(nil, id, off, uint64(len(r.p))), nil); err != nil {
+	if err := m.c.send(frame.Header{Kind: frame.Read, Arg: r.id}, frame.Extent{Region: id, Offset: off, Size: uint64(len(r.p))}.Append(nil), nil); err != nil {
 		_ = m.c.conn.Close() // the receiver ends, and answers
 	}
 	return nil
 }
 
 // data takes a DATA frame. It runs on the receiver.
-func (m *memory) data(h header, in *bufio.Reader) error {
+func (m *memory) data(h frame.Header, in *bufio.Reader) error {
 	m.mu.Lock()
 	var r *read
 	if len(m.reads) > 0 {
 		r = m.reads[0]
 	}
 	m.mu.Unlock()
-	refused := h.flags&flagError != 0
+	refused := h.Flags&frame.Refused != 0
 	switch {
-	case r == nil || r.id != h.arg:
-		return remote.Violation("DATA frame for request %d, which is not next", h.arg)
-	case refused != (h.len == 0) || uint64(h.len) > uint64(len(r.p)):
-		return remote.Violation("DATA frame of %d bytes where %d are due", h.len, len(r.p))
+	case r == nil || r.id != h.Arg:
+		return remote.Violation("DATA frame for request %d, which is not next", h.Arg)
+	case refused != (h.Len == 0) || uint64(h.Len) > uint64(len(r.p)):
+		return remote.Violation("DATA frame of %d bytes where %d are due", h.Len, len(r.p))
 	case refused:
 		m.pop()
 		r.done <- fmt.Errorf("guest refused: %w", remote.ErrOutOfBounds)
 		return nil
 	}
-	if _, err := io.ReadFull(in, r.p[:h.len]); err != nil {
+	if _, err := io.ReadFull(in, r.p[:h.Len]); err != nil {
 		return err
 	}
-	if r.p = r.p[h.len:]; len(r.p) == 0 {
+	if r.p = r.p[h.Len:]; len(r.p) == 0 {
 		m.pop()
 		r.done <- nil
 	}
@@ -204,7 +205,7 @@ func (m *memory) WriteAt(id uint32, p []byte, off uint64) error {
 	}
 	for len(p) > 0 {
 		part := p[:min(len(p), writePart)]
-		if err := m.c.send(header{kind: frameWrite}, appendExtent(nil, id, off, uint64(len(part))), part); err != nil {
+		if err := m.c.send(frame.Header{Kind: frame.Write}, frame.Extent{Region: id, Offset: off, Size: uint64(len(part))}.Append(nil), part); err != nil {
 			return fmt.Errorf("write region %d: %w", id, err)
 		}
 		p, off = p[len(part):], off+uint64(len(part))

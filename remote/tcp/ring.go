@@ -1,10 +1,10 @@
 package tcp
 
 import (
-	"encoding/binary"
 	"sync/atomic"
 
 	"causeway/remote"
+	"causeway/remote/frame"
 	"causeway/remote/shm"
 )
 
@@ -29,7 +29,7 @@ func (r *ring) Advance() bool {
 	r.head.Store(head)
 	if head-r.told >= remote.RingSize/4 {
 		r.told = head
-		_ = r.c.send(header{kind: frameHead, arg: head}, nil, nil)
+		_ = r.c.send(frame.Header{Kind: frame.Head, Arg: head}, nil, nil)
 	}
 	return false
 }
@@ -44,19 +44,17 @@ func (r *ring) SetState(state uint32) {
 
 // Reply implements remote.Ring. The guest's net thread wakes the waiter.
 func (r *ring) Reply(o *remote.Outgoing) bool {
-	var b [16]byte
-	binary.LittleEndian.PutUint32(b[:], o.Seq)
-	binary.LittleEndian.PutUint32(b[4:], o.Result)
-	binary.LittleEndian.PutUint32(b[8:], uint32(len(o.Payload)))
-	binary.LittleEndian.PutUint32(b[12:], max(o.Total, uint32(len(o.Payload))))
-	_ = r.c.send(header{kind: frameSlot, arg: uint64(o.Slot)}, b[:], o.Payload)
+	n := uint32(len(o.Payload))
+	var b [frame.SlotHeader]byte
+	frame.Reply{Seq: o.Seq, Result: o.Result, Len: n, Total: max(o.Total, n)}.Append(b[:0])
+	_ = r.c.send(frame.Header{Kind: frame.Slot, Arg: uint64(o.Slot)}, b[:], o.Payload)
 	return false
 }
 
 // Complete implements remote.Ring.
 func (r *ring) Complete(word, value uint32) {
 	if word < remote.WordCount {
-		_ = r.c.send(header{kind: frameWord, arg: uint64(word) | uint64(value)<<32}, nil, nil)
+		_ = r.c.send(frame.Header{Kind: frame.Word, Arg: frame.Pair(word, value)}, nil, nil)
 	}
 }
 
@@ -66,8 +64,8 @@ func (r *ring) SetSticky(result uint32) { r.control(remote.ControlPageStickyOffs
 // SetConsole implements remote.Ring.
 func (r *ring) SetConsole(n uint32) { r.control(remote.ControlPageConsoleOffset, n) }
 
-func (r *ring) control(off uint64, value uint32) {
-	_ = r.c.send(header{kind: frameControl, arg: off | uint64(value)<<32}, nil, nil)
+func (r *ring) control(off, value uint32) {
+	_ = r.c.send(frame.Header{Kind: frame.Control, Arg: frame.Pair(off, value)}, nil, nil)
 }
 
 // Sleeps implements remote.Ring: no GPU answers a slot.

@@ -23,6 +23,7 @@ import (
 	"causeway/host/worker/spawn"
 	"causeway/host/worker/workertest"
 	"causeway/remote"
+	"causeway/remote/remotetest"
 )
 
 // holdEnv names two files: a worker of this test opens the first many times before its session, and the second if it executed itself
@@ -145,7 +146,7 @@ func ready(t *testing.T, s *spawn.Spawner, out *output) *spawn.Process {
 // serve gives a worker a guest that says env of its environment.
 func serve(t *testing.T, p *spawn.Process, env uint32, out *output) *workertest.Guest {
 	t.Helper()
-	guest, host, err := workertest.PairFile()
+	guest, host, err := remotetest.PairFile()
 	if err != nil {
 		t.Fatal(err)
 	}

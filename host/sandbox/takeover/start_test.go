@@ -18,6 +18,7 @@ import (
 	"causeway/host/worker/spawn"
 	"causeway/host/worker/workertest"
 	"causeway/remote"
+	"causeway/remote/remotetest"
 )
 
 // workerEnv has this test binary be a worker whose driver can start ahead, as a real GPU's.
@@ -151,7 +152,7 @@ func BenchmarkSession(b *testing.B) {
 			defer space.Close()
 			s := &spawn.Spawner{Command: []string{program, "worker"}, Sandbox: space}
 			for b.Loop() {
-				gc, host, err := workertest.PairFile()
+				gc, host, err := remotetest.PairFile()
 				if err != nil {
 					b.Fatal(err)
 				}

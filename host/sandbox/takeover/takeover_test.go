@@ -24,6 +24,7 @@ import (
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
 	"causeway/host/worker/workertest"
+	"causeway/remote/remotetest"
 )
 
 var config = link.Config{GPU: "soft", Carrier: link.CarrierUnix, LogLevel: "warn"}
@@ -78,7 +79,7 @@ func sessionIn(t *testing.T, space *sandbox.Space, command []string, env ...stri
 	t.Helper()
 	out := new(output)
 	s := &spawn.Spawner{Command: command, Env: append(spawn.HostEnv(), env...), Stderr: out, Sandbox: space}
-	guest, host, err := workertest.PairFile()
+	guest, host, err := remotetest.PairFile()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func (c *Callbacks) at(off uint64) uintptr {
 // Take returns the next callback, within Limit, and what to call when it has run.
 func (c *Callbacks) Take() (id uint64, status cuda.Result, done func(), err error) {
 	const header = 64
-	for end := time.Now().Add(Limit); c.g.word(c.at(0)).Load() == c.base+c.taken; time.Sleep(20 * time.Microsecond) {
+	for end := time.Now().Add(Limit); c.g.Word32(c.at(0)).Load() == c.base+c.taken; time.Sleep(20 * time.Microsecond) {
 		if time.Now().After(end) {
 			return 0, 0, nil, ErrSilent
 		}
@@ -51,19 +51,9 @@ func (c *Callbacks) Take() (id uint64, status cuda.Result, done func(), err erro
 	c.taken++
 	number := c.taken
 	var e [16]byte
-	c.held(func() { copy(e[:], c.g.Mem[c.at(header+16*uint64(i)):]) })
-	word := c.g.word(c.at(header + uint64(wire.CallbackDoneOffset) + 4*uint64(i)))
+	c.g.Held(func() { copy(e[:], c.g.Mem[c.at(header+16*uint64(i)):]) })
+	word := c.g.Word32(c.at(header + uint64(wire.CallbackDoneOffset) + 4*uint64(i)))
 	return binary.LittleEndian.Uint64(e[:]), cuda.Result(binary.LittleEndian.Uint32(e[8:])), func() {
-		c.held(func() { word.Store(number) })
+		c.g.Held(func() { word.Store(number) })
 	}, nil
-}
-
-// held runs f while nobody copies the slot: over TCP both sides of the copy are goroutines of one process, and a post writes
-// entries again that are as they were.
-func (c *Callbacks) held(f func()) {
-	if t, ok := c.g.carrier.(*tcpCarrier); ok {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-	}
-	f()
 }

@@ -1,35 +1,32 @@
 package workertest
 
 import (
-	"errors"
 	"fmt"
+	"net"
 	"os"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/remote"
+	"causeway/remote/remotetest"
 )
 
 // Limit bounds every wait.
-const Limit = 10 * time.Second
+const Limit = remotetest.Limit
 
 // Errors of a guest.
 var (
-	ErrGone    = errors.New("host ended the session")
-	ErrSilent  = errors.New("no reply in time")
-	ErrRefused = errors.New("host refused the session")
+	ErrGone    = remotetest.ErrGone
+	ErrSilent  = remotetest.ErrSilent
+	ErrRefused = remotetest.ErrRefused
 )
 
-// Guest is the guest end of one session.
+// Guest is the guest end of one session, which makes calls.
 type Guest struct {
-	Mem     []byte // region 0
-	carrier Carrier
+	*remotetest.Guest
 
-	mu     sync.Mutex // ring
-	tail   uint64
+	mu     sync.Mutex // seq
 	seq    [remote.SlotCount]uint32
 	enc    wire.Encoder
 	blob   uint32
@@ -39,27 +36,36 @@ type Guest struct {
 	Ctx, Thread uint32
 }
 
-// Carrier is how a Guest reaches its host.
-type Carrier interface {
-	// Ring rings the doorbell.
-	Ring()
-	// Sleep returns when the host woke slot, when word is no longer 1, or after a short time.
-	Sleep(slot uint32, word *atomic.Uint32)
-	// Gone is closed when the host ended the session.
-	Gone() <-chan struct{}
-	// AddRegion declares new memory. va is its address as the guest process knows it.
-	AddRegion(id uint32, size int) (mem []byte, va uint64, err error)
-	// EndRegion ends it.
-	EndRegion(id uint32) error
-	Close() error
-}
-
-// New makes a guest on region 0 that is initialised by Prepare and known to the host.
-func New(mem []byte, c Carrier) *Guest {
-	g := &Guest{Mem: mem, carrier: c, Thread: 1}
+// New makes calls of a guest.
+func New(r *remotetest.Guest) *Guest {
+	g := &Guest{Guest: r, Thread: 1}
 	g.enc.Blob = g.sendBlob
 	return g
 }
+
+// Connect shakes hands on a session socket's connection, which it takes over.
+func Connect(conn *net.UnixConn) (*Guest, error) { return made(remotetest.ConnectUnix(conn, 0)) }
+
+// ConnectEnv is Connect of a guest that says remote.Env... of its environment.
+func ConnectEnv(conn *net.UnixConn, env uint32) (*Guest, error) {
+	return made(remotetest.ConnectUnix(conn, env))
+}
+
+// ConnectTCP shakes hands on a connection to a worker, which it takes over.
+func ConnectTCP(conn net.Conn) (*Guest, error) { return made(remotetest.ConnectTCP(conn)) }
+
+// Dial connects to a session socket and shakes hands.
+func Dial(path string) (*Guest, error) { return made(remotetest.DialUnix(path)) }
+
+func made(r *remotetest.Guest, err error) (*Guest, error) {
+	if err != nil {
+		return nil, err
+	}
+	return New(r), nil
+}
+
+// Sticky is the result that every further call returns.
+func (g *Guest) Sticky() cuda.Result { return cuda.Result(g.Guest.Sticky()) }
 
 // Init is the first call of a session.
 func (g *Guest) Init() (*wire.SessionInitReply, error) {
@@ -108,20 +114,22 @@ func (g *Guest) encode(a wire.Args, h wire.Header) ([]byte, error) {
 
 // Finish waits for the reply to Begin.
 func (g *Guest) Finish(slot, seq uint32, r wire.Reply) (cuda.Result, error) {
-	if err := g.await(slot, seq); err != nil {
+	if err := g.Await(slot, seq); err != nil {
 		return 0, err
 	}
-	res, payload, total := g.reply(slot)
+	code, payload, total := g.Reply(slot)
+	res := cuda.Result(code)
 	for uint32(len(payload)) < total {
 		a := &wire.ReplyMoreArgs{Offset: uint32(len(payload))}
 		seq, err := g.Begin(slot, a)
 		if err != nil {
 			return 0, err
 		}
-		if err := g.await(slot, seq); err != nil {
+		if err := g.Await(slot, seq); err != nil {
 			return 0, err
 		}
-		moreRes, part, _ := g.reply(slot)
+		moreCode, part, _ := g.Reply(slot)
+		moreRes := cuda.Result(moreCode)
 		var more wire.ReplyMoreReply
 		if err := wire.DecodeReply(part, &more); err != nil || moreRes != cuda.Success || len(more.Part) == 0 {
 			return 0, fmt.Errorf("rest of a reply: %v, %w", moreRes, err)
@@ -132,31 +140,6 @@ func (g *Guest) Finish(slot, seq uint32, r wire.Reply) (cuda.Result, error) {
 		return res, nil
 	}
 	return res, wire.DecodeReply(payload, r)
-}
-
-// Append puts a record into the ring as it is, and rings the doorbell if the worker sleeps. The record's size must be a
-// multiple of 8.
-func (g *Guest) Append(rec []byte) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	size := uint64(len(rec))
-	if size > remote.RingSize {
-		return fmt.Errorf("record of %d bytes", size)
-	}
-	pad := uint64(0)
-	if left := remote.RingSize - g.tail%remote.RingSize; left < size {
-		pad = left
-	}
-	if err := g.awaitSpace(pad + size); err != nil {
-		return err
-	}
-	if pad > 0 {
-		g.putSkip(pad)
-		g.tail += pad
-	}
-	copy(g.Mem[remote.RingOffset+g.tail%remote.RingSize:], rec)
-	g.Publish(g.tail + size)
-	return nil
 }
 
 // sendBlob sends bytes ahead.
@@ -181,7 +164,7 @@ func (g *Guest) sendBlob(p []byte) (uint32, error) {
 func (g *Guest) AddRegion(slot, kind uint32, size int) (id uint32, mem []byte, res cuda.Result, err error) {
 	g.region++
 	id = g.region
-	mem, va, err := g.carrier.AddRegion(id, size)
+	mem, va, err := g.Guest.AddRegion(id, size)
 	if err != nil {
 		return 0, nil, 0, err
 	}
@@ -196,17 +179,5 @@ func (g *Guest) DropRegion(slot, id uint32) (cuda.Result, error) {
 	if err != nil || res != cuda.Success {
 		return res, err
 	}
-	return res, g.carrier.EndRegion(id)
+	return res, g.EndRegion(id)
 }
-
-// EndRegion ends a region without a word to the host's session.
-func (g *Guest) EndRegion(id uint32) error { return g.carrier.EndRegion(id) }
-
-// Gone is closed when the host ended the session.
-func (g *Guest) Gone() <-chan struct{} { return g.carrier.Gone() }
-
-// Ring rings the doorbell.
-func (g *Guest) Ring() { g.carrier.Ring() }
-
-// Close ends the session.
-func (g *Guest) Close() error { return g.carrier.Close() }

@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"causeway/remote/remotetest"
 )
 
 // PingPong is the floor under every synchronous call: two processes that poll one cache line each, and a socket between them
@@ -23,7 +25,7 @@ type PingPong struct {
 
 // StartPingPong starts the other process.
 func StartPingPong(cmd *exec.Cmd) (*PingPong, error) {
-	fd, mem, err := memfd(4096)
+	fd, mem, err := remotetest.Memfd(4096)
 	if err != nil {
 		return nil, err
 	}

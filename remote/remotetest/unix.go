@@ -1,4 +1,4 @@
-package workertest
+package remotetest
 
 import (
 	"errors"
@@ -15,13 +15,13 @@ import (
 	"causeway/remote/sys"
 )
 
-// Dial connects to a session socket and shakes hands.
-func Dial(path string) (*Guest, error) {
+// DialUnix connects to a session socket and shakes hands.
+func DialUnix(path string) (*Guest, error) {
 	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
 		return nil, err
 	}
-	return Connect(c)
+	return ConnectUnix(c, 0)
 }
 
 // Pair returns both ends of a session socket: the guest's, and the host's.
@@ -57,11 +57,8 @@ func PairFile() (guest *net.UnixConn, host *os.File, err error) {
 	return guest, host, nil
 }
 
-// Connect shakes hands on a connection, which it takes over.
-func Connect(conn *net.UnixConn) (*Guest, error) { return ConnectEnv(conn, 0) }
-
-// ConnectEnv is Connect of a guest that says remote.Env... of its environment.
-func ConnectEnv(conn *net.UnixConn, env uint32) (*Guest, error) {
+// ConnectUnix shakes hands on a connection, which it takes over. env is what the guest says of its environment (remote.Env...).
+func ConnectUnix(conn *net.UnixConn, env uint32) (*Guest, error) {
 	g := &unixCarrier{conn: conn, gone: make(chan struct{}), regions: map[uint32][]byte{}}
 	if err := g.hello(env); err != nil {
 		return nil, errors.Join(err, conn.Close())
@@ -84,7 +81,7 @@ type unixCarrier struct {
 }
 
 func (g *unixCarrier) hello(env uint32) error {
-	fd, mem, err := memfd(int(remote.Region0Size))
+	fd, mem, err := Memfd(int(remote.Region0Size))
 	if err != nil {
 		return err
 	}
@@ -115,7 +112,8 @@ func (g *unixCarrier) hello(env uint32) error {
 	return nil
 }
 
-func memfd(size int) (int, []byte, error) {
+// Memfd makes memory that other processes can map.
+func Memfd(size int) (int, []byte, error) {
 	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return -1, nil, err
@@ -143,7 +141,7 @@ func (g *unixCarrier) Gone() <-chan struct{} { return g.gone }
 
 // AddRegion implements Carrier.
 func (g *unixCarrier) AddRegion(id uint32, size int) ([]byte, uint64, error) {
-	fd, mem, err := memfd(size)
+	fd, mem, err := Memfd(size)
 	if err != nil {
 		return nil, 0, err
 	}

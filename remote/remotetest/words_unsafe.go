@@ -1,4 +1,4 @@
-package workertest
+package remotetest
 
 import (
 	"bytes"
@@ -7,8 +7,6 @@ import (
 	"time"
 	"unsafe"
 
-	"causeway/cuda"
-	"causeway/cuda/wire"
 	"causeway/remote"
 	"causeway/remote/sys"
 )
@@ -16,7 +14,8 @@ import (
 // spins is how often a word is looked at before sleeping: some 100 µs.
 const spins = 50_000
 
-func (g *Guest) word(off uintptr) *atomic.Uint32 {
+// Word32 is a word of region 0.
+func (g *Guest) Word32(off uintptr) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(&g.Mem[off : off+4][0]))
 }
 
@@ -38,7 +37,7 @@ func (g *Guest) Publish(tail uint64) {
 	var c remote.ControlPage
 	g.tail = tail
 	g.word64(unsafe.Offsetof(c.Tail)).Swap(tail) // a full fence under the race detector, too
-	if g.word(unsafe.Offsetof(c.WorkerState)).Load() == remote.WorkerSleeping {
+	if g.Word32(unsafe.Offsetof(c.WorkerState)).Load() == remote.WorkerSleeping {
 		g.carrier.Ring()
 	}
 }
@@ -46,41 +45,41 @@ func (g *Guest) Publish(tail uint64) {
 // Sleeping says whether the worker sleeps.
 func (g *Guest) Sleeping() bool {
 	var c remote.ControlPage
-	return g.word(unsafe.Offsetof(c.WorkerState)).Load() == remote.WorkerSleeping
+	return g.Word32(unsafe.Offsetof(c.WorkerState)).Load() == remote.WorkerSleeping
 }
 
 // Sticky and Console are the words of the control page.
-func (g *Guest) Sticky() cuda.Result {
+func (g *Guest) Sticky() uint32 {
 	var c remote.ControlPage
-	return cuda.Result(g.word(unsafe.Offsetof(c.Sticky)).Load())
+	return g.Word32(unsafe.Offsetof(c.Sticky)).Load()
 }
 
 // Console is the number of bytes of device output that wait.
 func (g *Guest) Console() uint32 {
 	var c remote.ControlPage
-	return g.word(unsafe.Offsetof(c.Console)).Load()
+	return g.Word32(unsafe.Offsetof(c.Console)).Load()
 }
 
 // Word is a completion word.
 func (g *Guest) Word(i uint32) uint32 {
-	return g.word(uintptr(remote.WordsOffset) + uintptr(i)*4).Load()
+	return g.Word32(uintptr(remote.WordsOffset) + uintptr(i)*4).Load()
 }
 
 func (g *Guest) putSkip(n uint64) {
 	r := (*remote.Record)(unsafe.Pointer(&g.Mem[remote.RingOffset+g.tail%remote.RingSize]))
-	*r = remote.Record{Size: uint32(n), Op: uint16(wire.OpSkip)}
+	*r = remote.Record{Size: uint32(n), Op: remote.OpSkip}
 }
 
 // awaitSpace waits for n bytes of ring.
 func (g *Guest) awaitSpace(n uint64) error {
 	var c remote.ControlPage
-	head, waiters := g.word64(unsafe.Offsetof(c.Head)), g.word(unsafe.Offsetof(c.SpaceWaiters))
+	head, waiters := g.word64(unsafe.Offsetof(c.Head)), g.Word32(unsafe.Offsetof(c.SpaceWaiters))
 	ok := func() bool { return g.tail+n-head.Load() <= remote.RingSize }
 	return g.wait(ok, remote.SlotCount, waiters)
 }
 
-// await waits for a reply.
-func (g *Guest) await(slot, seq uint32) error {
+// Await waits for a reply.
+func (g *Guest) Await(slot, seq uint32) error {
 	s := g.slot(slot)
 	ok := func() bool {
 		return (*atomic.Uint32)(unsafe.Pointer(&s.SeqDone)).Load() == seq || (*atomic.Uint32)(unsafe.Pointer(&s.GpuDone)).Load() == seq
@@ -121,18 +120,18 @@ func (g *Guest) slot(i uint32) *remote.Slot {
 	return (*remote.Slot)(unsafe.Pointer(&g.Mem[remote.SlotsOffset+uint64(i)*uint64(remote.SlotSize)]))
 }
 
-// reply reads a slot.
-func (g *Guest) reply(slot uint32) (cuda.Result, []byte, uint32) {
+// Reply reads an answered slot: the result, the payload, and how long the whole reply is.
+func (g *Guest) Reply(slot uint32) (uint32, []byte, uint32) {
 	s := g.slot(slot)
 	off := remote.SlotsOffset + uint64(slot)*uint64(remote.SlotSize) + uint64(unsafe.Sizeof(*s))
 	if s.PayloadLen > remote.SlotPayload {
 		panic(fmt.Sprintf("host wrote a payload of %d bytes", s.PayloadLen))
 	}
-	return cuda.Result(s.Result), bytes.Clone(g.Mem[off : off+uint64(s.PayloadLen)]), s.ReplyLen
+	return s.Result, bytes.Clone(g.Mem[off : off+uint64(s.PayloadLen)]), s.ReplyLen
 }
 
 // State is what the worker says of itself.
-func (g *Guest) State() uint32 { return g.word(remote.ControlPageWorkerStateOffset).Load() }
+func (g *Guest) State() uint32 { return g.Word32(remote.ControlPageWorkerStateOffset).Load() }
 
 // answer stores a reply on the host's behalf, for carriers whose host cannot.
 func (g *Guest) answer(slot, seq, result, total uint32, payload []byte) {

@@ -1,0 +1,66 @@
+package frame
+
+import (
+	"bufio"
+	"net"
+	"sync"
+)
+
+// buffered is how much of either direction a Buffered connection gathers, in bytes: some TLS records.
+const buffered = 128 << 10
+
+// Buffered is a connection below TLS: what TLS writes as a record each, while Cork holds, leaves with one system call, and what came is read with one.
+type Buffered struct {
+	net.Conn
+	in *bufio.Reader
+
+	mu     sync.Mutex
+	corked bool
+	out    []byte
+}
+
+// NewBuffered takes over a connection.
+func NewBuffered(c net.Conn) *Buffered {
+	return &Buffered{Conn: c, in: bufio.NewReaderSize(c, buffered)}
+}
+
+// Read implements net.Conn.
+func (b *Buffered) Read(p []byte) (int, error) { return b.in.Read(p) }
+
+// Write implements net.Conn. While Cork holds, bytes are kept until there are many, or Flush.
+func (b *Buffered) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.corked {
+		return b.Conn.Write(p)
+	}
+	b.out = append(b.out, p...)
+	if len(b.out) < buffered {
+		return len(p), nil
+	}
+	return len(p), b.flushLocked()
+}
+
+// Cork has bytes kept until Flush.
+func (b *Buffered) Cork() {
+	b.mu.Lock()
+	b.corked = true
+	b.mu.Unlock()
+}
+
+// Flush sends what is kept, and ends Cork.
+func (b *Buffered) Flush() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.corked = false
+	return b.flushLocked()
+}
+
+func (b *Buffered) flushLocked() error {
+	if len(b.out) == 0 {
+		return nil
+	}
+	_, err := b.Conn.Write(b.out)
+	b.out = b.out[:0]
+	return err
+}

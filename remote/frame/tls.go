@@ -1,0 +1,95 @@
+package frame
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Secure is TLS over a Buffered connection: one Write is one system call, however many records it takes.
+type Secure struct {
+	*tls.Conn
+	raw *Buffered
+}
+
+// handshakeLimit bounds TLS's handshake.
+const handshakeLimit = 10 * time.Second
+
+// Client shakes hands as TLS's client on a connection, which it takes over.
+func Client(ctx context.Context, c net.Conn, cfg *tls.Config) (*Secure, error) {
+	return secure(ctx, c, cfg, tls.Client)
+}
+
+// Server shakes hands as TLS's server on a connection, which it takes over.
+func Server(ctx context.Context, c net.Conn, cfg *tls.Config) (*Secure, error) {
+	return secure(ctx, c, cfg, tls.Server)
+}
+
+func secure(ctx context.Context, c net.Conn, cfg *tls.Config, side func(net.Conn, *tls.Config) *tls.Conn) (*Secure, error) {
+	ctx, cancel := context.WithTimeout(ctx, handshakeLimit)
+	defer cancel()
+	s := &Secure{raw: NewBuffered(c)}
+	s.Conn = side(s.raw, cfg)
+	if err := s.HandshakeContext(ctx); err != nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("TLS: %w", err)
+	}
+	return s, nil
+}
+
+// Write implements net.Conn. One goroutine writes at a time.
+func (s *Secure) Write(p []byte) (int, error) {
+	s.raw.Cork()
+	n, err := s.Conn.Write(p)
+	if e := s.raw.Flush(); err == nil {
+		err = e
+	}
+	return n, err
+}
+
+// Limits of a silent connection: a peer whose host or network is gone is noticed within Lost.
+const (
+	Lost      = 9 * time.Second
+	keepFirst = 3
+	keepEach  = 2
+	keepCount = 3
+)
+
+// Tune sets what a session's connection needs of the kernel: nothing waits for more to send, and a peer that is gone is noticed although neither side says a
+// word, or one sends what is never acknowledged. A connection that is not TCP stays as it is.
+func Tune(c net.Conn) error {
+	t, ok := c.(*net.TCPConn)
+	if !ok {
+		return nil
+	}
+	raw, err := t.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("connection: %w", err)
+	}
+	var serr error
+	err = raw.Control(func(fd uintptr) {
+		for _, o := range []struct{ level, name, value int }{
+			{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+			{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+			{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepFirst},
+			{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepEach},
+			{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepCount},
+			{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(Lost / time.Millisecond)},
+		} {
+			if serr = unix.SetsockoptInt(int(fd), o.level, o.name, o.value); serr != nil {
+				return
+			}
+		}
+	})
+	if err == nil {
+		err = serr
+	}
+	if err != nil {
+		return fmt.Errorf("connection: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"causeway/remote"
+)
+
+// parks has the consumer stand while guest memory is out of reach.
+type parks struct {
+	mu     sync.Mutex
+	want   func() error  // takes the memory away; nil: no park is asked for
+	took   chan error    // one place: how that went
+	resume chan struct{} // of the park that holds; nil: none does
+	over   bool
+}
+
+// Errors of Park and Resume.
+var (
+	ErrParked = errors.New("the session is parked, or about to be")
+	ErrOver   = errors.New("the session is over")
+)
+
+// Park has take called while nothing of the session touches guest memory, and nothing does until Resume; both directions of the stream stand meanwhile. waiting: the
+// guest had submitted more. If ctx ends first, or take fails, the session goes on as if nothing had been asked.
+func (s *Session) Park(ctx context.Context, take func() error) (waiting bool, err error) {
+	p, took := &s.parks, make(chan error, 1)
+	want := func() error {
+		s.away.Lock()
+		s.ring.SetState(remote.WorkerSleeping) // whoever submits from here on rings, which may be what ends the park
+		waiting = s.ring.Poll(0)
+		err := take()
+		if err != nil {
+			s.ring.SetState(remote.WorkerPolling)
+			s.away.Unlock()
+		}
+		return err
+	}
+	p.mu.Lock()
+	switch {
+	case p.over:
+		err = ErrOver
+	case p.want != nil || p.resume != nil:
+		err = ErrParked
+	default:
+		p.want, p.took = want, took
+	}
+	p.mu.Unlock()
+	if err != nil {
+		return false, err
+	}
+	s.poke()
+	select {
+	case err = <-took:
+		return waiting, err
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	begun := p.want == nil
+	p.want = nil
+	p.mu.Unlock()
+	if !begun {
+		return false, ctx.Err()
+	}
+	err = <-took
+	return waiting, err
+}
+
+// Resume ends a park, after give has brought the memory back. If it fails the session is still parked.
+func (s *Session) Resume(give func() error) error {
+	p := &s.parks
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.over:
+		return ErrOver
+	case p.resume == nil:
+		return errors.New("resume without park")
+	}
+	if err := give(); err != nil {
+		return err
+	}
+	s.ring.SetState(remote.WorkerPolling)
+	s.away.Unlock()
+	close(p.resume)
+	p.resume = nil
+	return nil
+}
+
+// stand is the consumer's part: it parks if that is asked for, until Resume.
+func (s *Session) stand(ctx context.Context) error {
+	p := &s.parks
+	resume := make(chan struct{})
+	p.mu.Lock()
+	if p.want == nil {
+		p.mu.Unlock()
+		return nil
+	}
+	err := p.want()
+	p.want = nil
+	if err == nil {
+		p.resume = resume
+	}
+	p.took <- err
+	p.mu.Unlock()
+	if err != nil {
+		return nil // who asked knows
+	}
+	select {
+	case <-resume:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// endPark lets go of a park, whose memory does not come back.
+func (s *Session) endPark() {
+	p := &s.parks
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over = true
+	if p.want != nil {
+		p.took <- ErrOver
+		p.want = nil
+	}
+	if p.resume != nil {
+		p.resume = nil
+		s.gone = true
+		s.away.Unlock()
+	}
+}

@@ -1,0 +1,75 @@
+package relay
+
+import (
+	"sync"
+
+	"causeway/remote"
+	"causeway/remote/frame"
+)
+
+// mostChanges bounds regions that came and went and that the server has not been told of. A guest waits for an answer with each that it adds.
+const mostChanges = 8192
+
+// change is a region that came, or one that went: its size is 0.
+type change struct {
+	id       uint32
+	va, size uint64
+}
+
+// regions is what the guest has declared, and what of it the server is to be told. It implements remote.Watcher.
+type regions struct {
+	poke func()
+
+	mu      sync.Mutex
+	sizes   map[uint32]uint64
+	changes []change
+	flood   bool
+}
+
+func (r *regions) init(poke func()) {
+	r.poke = poke
+	r.sizes = map[uint32]uint64{0: remote.Region0Size}
+}
+
+// Declared implements remote.Watcher.
+func (r *regions) Declared(id uint32, d remote.Declared) { r.note(change{id, d.VA, d.Size}) }
+
+// Dropped implements remote.Watcher.
+func (r *regions) Dropped(id uint32) { r.note(change{id: id}) }
+
+func (r *regions) note(c change) {
+	r.mu.Lock()
+	if c.size != 0 {
+		r.sizes[c.id] = c.size
+	} else {
+		delete(r.sizes, c.id)
+	}
+	if r.flood = r.flood || len(r.changes) >= mostChanges; !r.flood {
+		r.changes = append(r.changes, c)
+	}
+	r.mu.Unlock()
+	r.poke()
+}
+
+// next takes the oldest change.
+func (r *regions) next() (c change, ok bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.flood {
+		return c, false, remote.Violation("%d regions come and go at once", mostChanges)
+	}
+	if len(r.changes) == 0 {
+		r.changes = nil
+		return c, false, nil
+	}
+	c, r.changes = r.changes[0], r.changes[1:]
+	return c, true, nil
+}
+
+// has reports whether an extent lies in a declared region.
+func (r *regions) has(e frame.Extent) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	size, ok := r.sizes[e.Region]
+	return ok && e.Within(size)
+}

@@ -1,0 +1,226 @@
+package relay
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/remote"
+	"causeway/remote/frame"
+)
+
+// Errors of a session that is passed on.
+var (
+	// ErrRefused: the server takes no such session. The error's text is the server's.
+	ErrRefused = errors.New("refused")
+	// ErrServer: the server, or the way to it, is gone.
+	ErrServer = errors.New("the session ended with its GPU server")
+)
+
+// Refusal is what a server answers a session with that it does not take.
+type Refusal struct {
+	Errno unix.Errno
+	Text  string
+}
+
+// Error implements error.
+func (r *Refusal) Error() string {
+	if r.Text == "" {
+		return fmt.Sprintf("refused: %v", r.Errno)
+	}
+	return r.Text
+}
+
+// Errno is what a guest is told with an error of Open's.
+func Errno(err error) unix.Errno {
+	var r *Refusal
+	if errors.As(err, &r) {
+		return r.Errno
+	}
+	return unix.ENODEV
+}
+
+// Is implements errors.Is.
+func (r *Refusal) Is(err error) bool { return err == ErrRefused }
+
+const (
+	streamBuffer = 64 << 10
+	// welcomeLimit is how long a server may take to start a worker and open a GPU.
+	welcomeLimit = 60 * time.Second
+)
+
+// Session is one session that is passed on.
+type Session struct {
+	local  remote.Carrier
+	ring   remote.Ring
+	mem    remote.GuestMemory
+	bell   remote.Doorbell
+	server string // its name
+	log    *slog.Logger
+
+	in  *bufio.Reader
+	out out
+
+	regions regions
+	away    sync.RWMutex // held for writing while guest memory is out of reach
+	gone    bool         // for good; under away
+	parks   parks
+
+	// The consumer's, and what the receiver tells it.
+	batch   []byte // a RING frame; its header first
+	sent    uint64 // position in the ring up to which the server has, or is sent, everything
+	given   atomic.Uint64
+	head    atomic.Uint64 // the server's
+	pending atomic.Bool   // regions or a park wait for the consumer
+	room    chan struct{} // one place: the server's head moved
+	poked   chan struct{} // one place: pending is set
+
+	reply remote.Outgoing // the receiver's
+	reads chan read
+	dead  atomic.Bool // the server said that its worker is
+}
+
+// Open says hello to a server in the name of a guest process, and waits for its answer. conn stays the caller's if that is an error.
+// The caller tells the guest, by local.Welcome, and goes on with Run. server names the other end, for errors.
+func Open(ctx context.Context, local remote.Carrier, conn net.Conn, hello remote.Hello, server string, log *slog.Logger) (*Session, error) {
+	w, ok := local.Memory().(remote.Watchable)
+	if !ok {
+		return nil, errors.New("regions of this carrier cannot be passed on")
+	}
+	s := &Session{
+		local: local, ring: local.Ring(), mem: local.Memory(), bell: local.Doorbell(), server: server, log: log,
+		in: bufio.NewReaderSize(conn, streamBuffer), out: out{conn: conn},
+		batch: make([]byte, frame.HeaderSize, frame.HeaderSize+batchMost),
+		room:  make(chan struct{}, 1), poked: make(chan struct{}, 1), reads: make(chan read, mostReads),
+	}
+	s.regions.init(s.poke)
+	if err := s.hello(ctx, conn, hello); err != nil {
+		return nil, s.name(err)
+	}
+	w.Watch(&s.regions)
+	return s, nil
+}
+
+// name says whose an error is.
+func (s *Session) name(err error) error {
+	return fmt.Errorf("gpu server %s: %w", s.server, err)
+}
+
+func (s *Session) hello(ctx context.Context, conn net.Conn, h remote.Hello) error {
+	d, err := s.mem.Await(ctx, 0)
+	if err != nil {
+		return err
+	}
+	h.Type, h.Region, h.Va, h.Size = remote.MsgHello, 0, d.VA, d.Size
+	if err := s.out.send(frame.Header{Kind: frame.Hello}, remote.FormatHello(h, "")); err != nil {
+		return err
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(welcomeLimit))
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Now()) })
+	defer stop()
+	f, err := frame.ReadHeader(s.in)
+	if err != nil {
+		return lost(err)
+	}
+	if f.Kind != frame.Welcome || f.Len < remote.HelloSize || f.Len > remote.HelloSize+remote.MaxText {
+		return remote.Violation("frame %d of %d bytes is no welcome", f.Kind, f.Len)
+	}
+	b := make([]byte, f.Len)
+	if _, err := io.ReadFull(s.in, b); err != nil {
+		return lost(err)
+	}
+	m, text, err := remote.ParseHello(b)
+	switch {
+	case err != nil:
+		return err
+	case m.Type != remote.MsgWelcome:
+		return remote.Violation("message %d is no welcome", m.Type)
+	case m.Status != 0:
+		return &Refusal{unix.Errno(m.Status), text}
+	}
+	stop()
+	return conn.SetReadDeadline(time.Time{})
+}
+
+// lost is the error of a stream that ended.
+func lost(err error) error {
+	switch {
+	case errors.Is(err, remote.ErrProtocol):
+		return err
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("%w: it closed the connection", ErrServer)
+	}
+	return fmt.Errorf("%w: %w", ErrServer, err)
+}
+
+// Run passes on until the guest process is gone or ctx ends, which is no error, or until the server is, which the guest is told. It ends the stream, and leaves the
+// carrier, which nothing of the session touches any more, to the caller.
+func (s *Session) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() { _ = s.out.conn.Close() }) // whoever sends or receives fails now
+	defer stop()
+	var wg sync.WaitGroup
+	wg.Go(func() { cancel(s.receive(ctx)) })
+	wg.Go(func() { cancel(s.serve(ctx)) })
+	wg.Go(func() {
+		select {
+		case <-s.local.Done():
+			cancel(errGuest)
+		case <-ctx.Done():
+		}
+	})
+	cancel(s.pump(ctx))
+	_ = s.out.conn.Close()
+	s.endPark()
+	wg.Wait()
+	err := context.Cause(ctx)
+	switch {
+	case errors.Is(err, errGuest):
+		return s.local.Err()
+	case errors.Is(err, context.Canceled):
+		return nil
+	case errors.Is(err, errLocal):
+		return err
+	}
+	_ = s.touch(func() error {
+		s.ring.SetState(remote.WorkerDead)
+		return nil
+	})
+	return s.name(err)
+}
+
+// Reasons for the end that are not the server's.
+var (
+	errGuest = errors.New("the guest process is gone")
+	errLocal = errors.New("the guest broke a rule")
+)
+
+// touch has f do something with guest memory, for which it must not wait.
+func (s *Session) touch(f func() error) error {
+	s.away.RLock()
+	defer s.away.RUnlock()
+	if s.gone {
+		return remote.ErrClosed
+	}
+	return f()
+}
+
+// poke has the consumer look for what else there is to do.
+func (s *Session) poke() {
+	s.pending.Store(true)
+	select {
+	case s.poked <- struct{}{}:
+	default:
+	}
+	s.bell.Ring()
+}

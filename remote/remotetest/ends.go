@@ -1,0 +1,158 @@
+package remotetest
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"causeway/remote"
+	"causeway/remote/frame"
+	"causeway/remote/mtls"
+	"causeway/remote/relay"
+	"causeway/remote/shm"
+	"causeway/remote/tcp"
+)
+
+// Ends are the two ends of one session that has not begun: its host's, and its guest's. They are opened at the same time: the guest's waits for the host's word
+// (Welcome).
+type Ends struct {
+	Accept  func() (remote.Carrier, error)
+	Connect func() (*Guest, error)
+}
+
+// Carriers makes Ends of a new session by the name of what is between them.
+func Carriers() map[string]func() (Ends, error) {
+	return map[string]func() (Ends, error){
+		"unix": Unix, "tcp": TCP,
+		"relay":     func() (Ends, error) { return Relayed(false) },
+		"relay+tls": func() (Ends, error) { return Relayed(true) },
+	}
+}
+
+// Unix is a session over shared memory.
+func Unix() (Ends, error) {
+	guest, host, err := Pair()
+	return Ends{
+		func() (remote.Carrier, error) { return carrier(shm.AcceptUnix(host)) },
+		func() (*Guest, error) { return ConnectUnix(guest, 0) },
+	}, err
+}
+
+// TCP is a session over a TCP connection.
+func TCP() (Ends, error) {
+	guest, host, err := PairTCP()
+	return Ends{
+		func() (remote.Carrier, error) { return carrier(tcp.Accept(host)) },
+		func() (*Guest, error) { return ConnectTCP(guest) },
+	}, err
+}
+
+// carrier keeps a nil pointer from becoming a carrier.
+func carrier[C remote.Carrier](c C, err error) (remote.Carrier, error) {
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// PairTCP returns both ends of a TCP connection.
+func PairTCP() (near, far net.Conn, err error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer ln.Close()
+	if near, err = net.Dial("tcp", ln.Addr().String()); err != nil {
+		return nil, nil, err
+	}
+	if far, err = ln.Accept(); err != nil {
+		return nil, nil, errors.Join(err, near.Close())
+	}
+	return near, far, nil
+}
+
+// Lease is the two sides' TLS of a lease.
+func Lease() (server, client *tls.Config, err error) {
+	s, err := mtls.NewPinned()
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := mtls.NewPinned()
+	if err != nil {
+		return nil, nil, err
+	}
+	var e1, e2, e3, e4 error
+	s.Peer, e1 = c.Hash()
+	c.Peer, e2 = s.Hash()
+	server, e3 = s.Server(mtls.SessionProtocol)
+	client, e4 = c.Client(mtls.SessionProtocol)
+	return server, client, errors.Join(e1, e2, e3, e4)
+}
+
+// Relayed is a session over shared memory to a relay, and over a TCP connection from there, with a lease's TLS if that is wanted.
+func Relayed(secure bool) (Ends, error) {
+	guest, local, err := Pair()
+	if err != nil {
+		return Ends{}, err
+	}
+	near, far, err := PairTCP()
+	if err != nil {
+		return Ends{}, err
+	}
+	var server, client *tls.Config
+	if secure {
+		if server, client, err = Lease(); err != nil {
+			return Ends{}, err
+		}
+	}
+	return Ends{
+		func() (remote.Carrier, error) {
+			if server == nil {
+				return carrier(tcp.Accept(far))
+			}
+			s, err := frame.Server(context.Background(), far, server)
+			if err != nil {
+				return nil, err
+			}
+			return carrier(tcp.Accept(s))
+		},
+		func() (*Guest, error) {
+			failed := make(chan error, 1)
+			go func() { failed <- pass(local, near, client) }()
+			g, err := ConnectUnix(guest, 0)
+			if err != nil {
+				err = errors.Join(err, <-failed)
+			}
+			return g, err
+		},
+	}, nil
+}
+
+// pass is a relay, from its guest's connection to the session's end.
+func pass(local *net.UnixConn, up net.Conn, client *tls.Config) error {
+	ctx := context.Background()
+	c, err := shm.AcceptUnix(local)
+	if err != nil {
+		return errors.Join(err, up.Close())
+	}
+	defer c.Close()
+	if client != nil {
+		if up, err = frame.Client(ctx, up, client); err != nil {
+			return err
+		}
+	}
+	s, err := relay.Open(ctx, c, up, remote.Hello{Pid: c.PID()}, "test", slog.New(slog.DiscardHandler))
+	if err != nil {
+		return errors.Join(err, c.Welcome(uint32(relay.Errno(err)), err.Error()), up.Close())
+	}
+	if err := c.Welcome(0, ""); err != nil {
+		return errors.Join(err, up.Close())
+	}
+	if err := s.Run(ctx); err != nil {
+		return fmt.Errorf("relay: %w", err)
+	}
+	return nil
+}
