@@ -14,6 +14,7 @@ import (
 	"causeway/cuda/wire"
 	"causeway/host/worker/workertest"
 	"causeway/remote"
+	"causeway/remote/remotetest"
 	"causeway/virtio/fs/fstest"
 	"causeway/virtio/virtiotest"
 )
@@ -49,7 +50,7 @@ func (v *vm) close() error {
 	return v.Kill()
 }
 
-// session is a process of the guest that opened its control file. It implements workertest.Carrier.
+// session is a process of the guest that opened its control file. It implements remotetest.Carrier.
 type session struct {
 	vm   *vm
 	file *fstest.File
@@ -65,7 +66,7 @@ type session struct {
 	ending atomic.Bool
 }
 
-var _ workertest.Carrier = (*session)(nil)
+var _ remotetest.Carrier = (*session)(nil)
 
 // memory takes what an ended session left, or fresh guest memory.
 func (v *vm) memory() *session {
@@ -104,8 +105,8 @@ func (s *session) open(pid uint32) (err error) {
 	if s.file, err = s.vm.Open(syscall.O_RDWR, fuse.Caller{Pid: pid}, "session"); err != nil {
 		return err
 	}
-	workertest.Prepare(s.mem)
-	if err := s.control(remote.Hello{Type: remote.MsgHello, Va: workertest.Address(s.mem), Size: remote.Region0Size}); err != nil {
+	remotetest.Prepare(s.mem)
+	if err := s.control(remote.Hello{Type: remote.MsgHello, Va: remotetest.Address(s.mem), Size: remote.Region0Size}); err != nil {
 		return fmt.Errorf("hello: %w", err)
 	}
 	if err := s.renew(); err != nil {
@@ -117,7 +118,7 @@ func (s *session) open(pid uint32) (err error) {
 	if err := s.control(remote.Hello{Type: remote.MsgStart}); err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
-	s.cuda = workertest.New(s.mem, s)
+	s.cuda = workertest.New(remotetest.New(s.mem, s))
 	if _, err := s.cuda.Init(); err != nil {
 		return err
 	}
@@ -187,10 +188,10 @@ func (v *vm) routineRenew() {
 	}
 }
 
-// Ring implements workertest.Carrier.
+// Ring implements remotetest.Carrier.
 func (s *session) Ring() { _ = s.write(make([]byte, 8), int64(remote.FileDoorbell)) }
 
-// Sleep implements workertest.Carrier.
+// Sleep implements remotetest.Carrier.
 func (s *session) Sleep(slot uint32, _ *atomic.Uint32) {
 	c, err := s.file.Read(0, int64(remote.FileWait|uint64(slot)<<12), []virtiotest.Buffer{s.page})
 	if err == nil {
@@ -206,18 +207,18 @@ func (s *session) Sleep(slot uint32, _ *atomic.Uint32) {
 	}
 }
 
-// Gone implements workertest.Carrier.
+// Gone implements remotetest.Carrier.
 func (s *session) Gone() <-chan struct{} { return s.gone }
 
 var errOneRegion = errors.New("these sessions have one region")
 
-// AddRegion implements workertest.Carrier.
+// AddRegion implements remotetest.Carrier.
 func (s *session) AddRegion(uint32, int) ([]byte, uint64, error) { return nil, 0, errOneRegion }
 
-// EndRegion implements workertest.Carrier.
+// EndRegion implements remotetest.Carrier.
 func (s *session) EndRegion(uint32) error { return errOneRegion }
 
-// Close implements workertest.Carrier: the process exits. The worker ends soon after.
+// Close implements remotetest.Carrier: the process exits. The worker ends soon after.
 func (s *session) Close() error {
 	s.vm.mu.Lock()
 	delete(s.vm.sessions, s)
