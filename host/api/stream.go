@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"causeway/remote/mtls"
 	"causeway/remote/sys"
 )
 
@@ -131,6 +132,9 @@ var errNoHost = errors.New("no causewayd listens there: on that host set migrati
 func (c *Client) unreachedFar(err error) error {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("%s: %w", c.socket, c.nobody)
+	}
+	if remedy := mtls.Remedy(err); remedy != "" {
+		return fmt.Errorf("%s: %w: %s", c.socket, err, remedy)
 	}
 	return fmt.Errorf("%s: %w", c.socket, err)
 }

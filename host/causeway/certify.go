@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,9 +21,9 @@ func certifyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "certify HOST [NAME|ADDRESS...]",
 		Short: "Make the certificate by which other hosts know a host",
-		Long: `Makes a key and a certificate for a host, by which others know it when GPU memory goes ahead of a VM (causeway migrate). HOST, and the names and
-addresses beside it, are those by which it is called. The first use makes the authority, ca.pem and ca-key.pem, in the same folder. An organisation's own
-authority does as well: the certificates are for servers and clients, of an authority that issues for hosts of Causeway only.
+		Long: `Makes a key and a certificate for a host, by which others know it when GPU memory goes ahead of a VM (causeway migrate), and GPU servers and the hosts
+that use them. HOST, and the names and addresses beside it, are those by which it is called. The first use makes the authority, ca.pem and ca-key.pem, in the
+same folder: it is causeway ca init and causeway ca issue in one.
 
 Copy ca.pem, HOST.pem and HOST-key.pem to the host's /etc/causeway/pki, as ca.pem, host.pem and host-key.pem. ca-key.pem stays: who has it can be any host.`,
 		Example: `  causeway certify --dir ./pki hosta 192.0.2.1
@@ -38,12 +37,7 @@ Copy ca.pem, HOST.pem and HOST-key.pem to the host's /etc/causeway/pki, as ca.pe
 			if err != nil {
 				return err
 			}
-			f, err := a.Issue(time.Duration(days)*day, names...)
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s and %s, of the authority %s, hold for %d days\n", f.Certificate, f.Key, f.CA, days)
-			return err
+			return issue(cmd.OutOrStdout(), a, days, names)
 		},
 	}
 	c.Flags().StringVar(&dir, "dir", "pki", "`FOLDER` of the authority")

@@ -372,3 +372,36 @@ func limitOf(n uint64) api.Change {
 	m := limit.Memory(n)
 	return api.Change{Memory: &m}
 }
+
+// TestLeaseRevoked: a host whose certificate is revoked while it is connected is refused at its next request, and what it has ends with its term.
+func TestLeaseRevoked(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	time := newClock()
+	server := newHost(t, daemontest.Soft(1<<30)).knownAs(hostFiles(t, dir, "gpu1"))
+	server.clock = time.Now
+	server.start().serves()
+	c := caller(t, server, hostFiles(t, dir, "hosta"))
+	l, err := ask(t, c, api.LeaseWish{VM: "vm1", Name: "gpu0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := program(t, server, l.ID)
+	hears(t, p)
+	a, err := mtls.LoadAuthority(dir)
+	if err == nil {
+		_, err = a.Revoke("hosta")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused(t, c.Do(t.Context(), http.MethodPost, "/v1/leases/"+l.ID.String()+"/renew", api.LeaseRenewal{}, nil), http.StatusForbidden, "revoked", "causeway ca issue")
+	c.Close() // and connects anew
+	if _, err := ask(t, c, api.LeaseWish{VM: "vm2", Name: "gpu0"}); err == nil {
+		t.Error("it has a second")
+	}
+	until(t, "the log says why", func() bool { return server.log.has("the certificate is revoked: hosta") })
+	time.pass(l.Term)
+	server.d.EndOverdue()
+	gone(t, "its program", p)
+}

@@ -46,6 +46,7 @@ func (d *Daemon) ServeRemote(ctx context.Context, ln *net.TCPListener) error {
 		TLS:     func() (*tls.Config, error) { return d.identity().Server(api.RemoteProtocol) },
 		Admit:   d.admitHost,
 		Session: d.session,
+		Remedy:  mtls.Remedy,
 		Log:     d.log,
 	}
 	return i.Serve(ctx, ln, func(ctx context.Context, controls net.Listener) error {
@@ -77,6 +78,9 @@ func (d *Daemon) asker(r *http.Request) (h lease.Host, serial string, err error)
 	c, ok := r.Context().Value(controlKey{}).(*intake.Control)
 	if !ok {
 		return h, "", refuse(http.StatusForbidden, "", "nobody is known to ask")
+	}
+	if err := d.identity().Check(c.Certificate); err != nil {
+		return h, "", refuse(http.StatusForbidden, mtls.Remedy(err), "%v", err)
 	}
 	if _, err := d.admitHost(c.Certificate); err != nil {
 		return h, "", refuse(http.StatusForbidden, "an administrator of the GPU server adds this host to remote.allow there", "%v", err)

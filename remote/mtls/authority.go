@@ -36,13 +36,24 @@ type Authority struct {
 
 // OpenAuthority uses the authority in a folder, or makes one there that holds for so long.
 func OpenAuthority(dir string, valid time.Duration) (*Authority, error) {
-	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, caName), filepath.Join(dir, caKey))
+	a, err := LoadAuthority(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := newAuthority(dir, valid); err != nil {
-			return nil, err
-		}
-		pair, err = tls.LoadX509KeyPair(filepath.Join(dir, caName), filepath.Join(dir, caKey))
+		return NewAuthority(dir, valid)
 	}
+	return a, err
+}
+
+// NewAuthority makes an authority in a folder that has none.
+func NewAuthority(dir string, valid time.Duration) (*Authority, error) {
+	if err := newAuthority(dir, valid, x509.KeyUsageCertSign|x509.KeyUsageCRLSign); err != nil {
+		return nil, err
+	}
+	return LoadAuthority(dir)
+}
+
+// LoadAuthority uses the authority in a folder; fs.ErrNotExist: there is none.
+func LoadAuthority(dir string) (*Authority, error) {
+	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, caName), filepath.Join(dir, caKey))
 	if err != nil {
 		return nil, fmt.Errorf("authority in %s: %w", dir, err)
 	}
@@ -53,16 +64,16 @@ func OpenAuthority(dir string, valid time.Duration) (*Authority, error) {
 	return &Authority{dir, pair.Leaf, key}, nil
 }
 
-func newAuthority(dir string, valid time.Duration) error {
+func newAuthority(dir string, valid time.Duration, use x509.KeyUsage) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(dir, caName)); err == nil {
-		return fmt.Errorf("%s has no key beside it: certificates are issued where that is", filepath.Join(dir, caName))
+		return fmt.Errorf("%s is there: certificates are issued where its key is, and another authority is made in another folder", filepath.Join(dir, caName))
 	}
 	t := template("Causeway hosts", valid)
 	t.IsCA, t.BasicConstraintsValid, t.MaxPathLenZero = true, true, true
-	t.KeyUsage = x509.KeyUsageCertSign
+	t.KeyUsage = use
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
@@ -91,6 +102,9 @@ func (a *Authority) Issue(valid time.Duration, names ...string) (Files, error) {
 	}
 	cert, keyFile := names[0]+".pem", names[0]+"-key.pem"
 	err = write(a.dir, cert, keyFile, t, a.cert, key, a.key)
+	if err == nil {
+		err = a.note(cert)
+	}
 	return Files{filepath.Join(a.dir, caName), filepath.Join(a.dir, cert), filepath.Join(a.dir, keyFile)}, err
 }
 

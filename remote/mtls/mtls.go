@@ -5,6 +5,7 @@ package mtls
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
@@ -18,8 +19,9 @@ type Files struct{ CA, Certificate, Key string }
 
 // identity is what the files hold at one moment.
 type identity struct {
-	pool *x509.CertPool
-	own  tls.Certificate
+	pool    *x509.CertPool
+	own     tls.Certificate
+	revoked revoked
 }
 
 // load reads the files, which may have been renewed since.
@@ -29,8 +31,15 @@ func (f Files) load() (*identity, error) {
 		return nil, fmt.Errorf("%w: %w", ErrIdentity, err)
 	}
 	id := &identity{pool: x509.NewCertPool()}
-	if !id.pool.AppendCertsFromPEM(ca) {
-		return nil, fmt.Errorf("%w: %s holds no certificate", ErrIdentity, f.CA)
+	authorities, err := certificates(ca)
+	if err != nil || len(authorities) == 0 {
+		return nil, fmt.Errorf("%w: %s holds no certificate", errors.Join(ErrIdentity, err), f.CA)
+	}
+	for _, a := range authorities {
+		id.pool.AddCert(a)
+	}
+	if id.revoked, err = readRevoked(listBeside(f.CA), authorities); err != nil {
+		return nil, err
 	}
 	if st, err := os.Stat(f.Key); err == nil && st.Mode().Perm()&0o077 != 0 {
 		return nil, fmt.Errorf("%w: others may read or write the key %s: chmod 600 it", ErrIdentity, f.Key)
@@ -46,15 +55,35 @@ func (f Files) load() (*identity, error) {
 	return id, nil
 }
 
+// certificates are those in PEM; what else is there is not looked at.
+func certificates(b []byte) (list []*x509.Certificate, err error) {
+	for {
+		var block *pem.Block
+		if block, b = pem.Decode(b); block == nil {
+			return list, nil
+		}
+		if block.Type != pemCert {
+			continue
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, c)
+	}
+}
+
 // config is what both sides have in common.
 func (id *identity) config(protocol string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{id.own}, RootCAs: id.pool, ClientCAs: id.pool,
 		ClientAuth: tls.RequireAndVerifyClientCert, NextProtos: []string{protocol}, SessionTicketsDisabled: true,
+		VerifyConnection: func(s tls.ConnectionState) error { return id.revoked.checkAny(s.VerifiedChains) },
 	}
 }
 
-// Server is for connections of other hosts that speak protocol (ALPN). The files are read for each of them, and once now.
+// Server is for connections of other hosts that speak protocol (ALPN). The files, and the revocation list beside the authority's, are read for each of
+// them, and once now.
 func (f Files) Server(protocol string) (*tls.Config, error) {
 	id, err := f.load()
 	if err != nil {
