@@ -57,7 +57,7 @@ func startDaemon(t *testing.T, program, run string) (*exec.Cmd, *api.Client) {
 	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
 	client := api.NewClient(api.Socket(run))
 	t.Cleanup(client.Close)
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		v, err := client.Version(t.Context())
 		if err == nil && v.PID == c.Process.Pid {
 			return c, client
@@ -127,7 +127,7 @@ func TestDaemon(t *testing.T) {
 // endScheduler ends the scheduler that causewayd started. Its socket is there by now.
 func endScheduler(t *testing.T, run string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		b, err := os.ReadFile(filepath.Join(run, "scheduler.json"))
 		_, pid, ok := strings.Cut(string(b), `"pid": `)
 		pid, _, _ = strings.Cut(pid, ",")

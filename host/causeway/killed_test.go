@@ -97,7 +97,7 @@ func childrenOf(t *testing.T, pid int) (children []int) {
 // gone waits until a process runs no more.
 func gone(t *testing.T, what string, pid int) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		_, state, _ := strings.Cut(string(b), ") ")
 		if err != nil || strings.HasPrefix(state, "Z") {

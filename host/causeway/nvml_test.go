@@ -32,7 +32,7 @@ func ask(t *testing.T, env []string) *inventory.Answer {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	b, err := io.ReadAll(c)
 	if err != nil {
 		t.Fatal(err)

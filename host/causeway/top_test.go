@@ -176,7 +176,7 @@ func (s *screen) text() string {
 
 func (s *screen) wait(t *testing.T, want string) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if strings.Contains(s.text(), want) {
 			return
 		}

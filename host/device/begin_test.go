@@ -124,3 +124,37 @@ func TestRevokedBeforeTheStart(t *testing.T) {
 		})
 	}
 }
+
+// TestLapseWhileTheWorkerStarts: what lapses meanwhile goes back when the worker runs, which is parked then and goes on; one that takes for ever is ended.
+func TestLapseWhileTheWorkerStarts(t *testing.T) {
+	for _, comes := range []bool{true, false} {
+		inKernel(t, func(k *kernel) {
+			k.want("hello", k.control(remote.Hello{Type: remote.MsgHello, Va: 0x7f0000000000, Size: remote.Region0Size}), 0)
+			zero := k.pages(int(remote.Region0Size / pageSize))
+			c := k.lend(loanAt(0, 0), zero)
+			w := k.worker()
+			w.hang(true)
+			start := k.control(remote.Hello{Type: remote.MsgStart})
+			k.sleep(leaseTerm + shortestNap)
+			k.pending("while the worker may map them", c)
+			if !comes {
+				k.sleep(silence)
+				k.want("after the worker's end", c, syscall.EPIPE)
+				k.want("start", start, syscall.EIO)
+				if !w.ended {
+					t.Error("the worker lives")
+				}
+				return
+			}
+			w.hang(false)
+			k.settle()
+			k.want("start", start, 0)
+			k.sleep(2 * shortestNap)
+			k.want("once the worker runs", c, 0)
+			k.pending("lent again", k.lend(loanAt(0, 0), zero))
+			if st := k.session().state; st != running || w.ended {
+				t.Errorf("the session is %v", st)
+			}
+		})
+	}
+}

@@ -85,8 +85,8 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// TestKilled: a killed process stops renewing; its READs complete within two seconds, whatever its GPU does, and its worker
-// ends with its file.
+// TestKilled: a killed process stops renewing; its READs complete, whatever its GPU does, and its worker ends with its file. After how long,
+// TestLapse and TestParkOfAHungWorker say by a clock of their own.
 func TestKilled(t *testing.T) {
 	for _, gpu := range []string{"test", "busy"} {
 		v := bootGPU(t, gpu)
@@ -97,7 +97,7 @@ func TestKilled(t *testing.T) {
 		begin := time.Now()
 		p.stop(true)
 		for p.pending() > 0 {
-			if time.Since(begin) > 2300*time.Millisecond {
+			if time.Since(begin) > time.Minute {
 				t.Fatalf("%d READs are pending after %v, GPU: %s", p.pending(), time.Since(begin), gpu)
 			}
 			time.Sleep(5 * time.Millisecond)

@@ -27,7 +27,7 @@ func (p *process) extent(t *testing.T, at int64, pages []virtiotest.Buffer, in b
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, errno, err := c.Wait(5 * time.Second)
+	_, errno, err := c.Wait(time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -374,7 +374,7 @@ func (p *process) Sleep(slot uint32, word *atomic.Uint32) {
 	if err != nil {
 		return
 	}
-	if _, errno, _ := c.Wait(5 * time.Second); errno != 0 {
+	if _, errno, _ := c.Wait(time.Minute); errno != 0 {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		select {
@@ -419,7 +419,7 @@ func (p *process) Close() error {
 	p.halt()
 	err := p.control(remote.Hello{Type: remote.MsgRegionEnd})
 	for at, c := range p.calls {
-		if _, _, e := c.Wait(2 * time.Second); e != nil {
+		if _, _, e := c.Wait(time.Minute); e != nil {
 			err = errors.Join(err, fmt.Errorf("lease %#x: %w", at, e))
 		}
 	}

@@ -47,7 +47,7 @@ func free(t *testing.T, g *workertest.Guest) uint64 {
 // eventually waits for what takes a moment.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for range 200 {
+	for range 3000 {
 		if ok() {
 			return
 		}

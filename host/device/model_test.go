@@ -147,7 +147,11 @@ func (m *model) next() (at time.Time, what func(at time.Time)) {
 	for id := range m.regions {
 		for i := range m.regions[id].pieces {
 			if p := &m.regions[id].pieces[i]; p.lent {
-				by(p.since.Add(leaseTerm), m.lapse)
+				at := p.since.Add(leaseTerm)
+				if started := m.stuck.Add(silence); m.state == starting && started.After(at) {
+					at = started
+				}
+				by(at, m.lapse)
 			}
 		}
 	}

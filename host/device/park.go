@@ -37,7 +37,8 @@ func (s *session) tick(now time.Time) {
 	for _, r := range s.regions {
 		lapsed = lapsed || r.expired(now)
 	}
-	act := lapsed && !s.paused && s.state != parking && s.state < dead
+	starts := s.state == starting && now.Sub(s.startedAt) < silence // its worker may be about to map the pages: they go back when it runs
+	act := lapsed && !starts && !s.paused && s.state != parking && s.state < dead
 	if act && s.state == running {
 		s.state = parking
 	}
@@ -82,7 +83,7 @@ var (
 	errLapsed = errors.New("the guest did not renew its leases while the worker started")
 )
 
-// lapse has the worker let go of guest memory, then ends all leases. A worker that has not started yet is ended.
+// lapse has the worker let go of guest memory, then ends all leases. A worker that still has not started is ended.
 func (s *session) lapse() {
 	s.mu.Lock()
 	st := s.state

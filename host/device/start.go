@@ -120,7 +120,7 @@ func (s *session) startIfLentLocked() {
 	if w == nil || s.state != opening || !s.regions[0].complete() {
 		return
 	}
-	s.starter, s.state = nil, starting
+	s.starter, s.state, s.startedAt = nil, starting, time.Now()
 	if !s.do(func() { s.startWorker(w) }) {
 		w.Complete(0, syscall.EBUSY)
 	}

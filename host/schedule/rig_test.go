@@ -22,7 +22,7 @@ func leaks(t *testing.T) {
 	t.Helper()
 	files, routines := descriptors(), runtime.NumGoroutine()
 	t.Cleanup(func() {
-		for end := time.Now().Add(5 * time.Second); descriptors() > files || runtime.NumGoroutine() > routines; time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); descriptors() > files || runtime.NumGoroutine() > routines; time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Errorf("descriptors: %d before, %d after; goroutines: %d, %d", files, descriptors(), routines, runtime.NumGoroutine())
 				return

@@ -55,7 +55,7 @@ func testCallbacks(t *testing.T, s *session) {
 		select {
 		case id := <-ended:
 			delete(seen, id)
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("%d callbacks never ended", len(seen))
 		}
 	}

@@ -109,7 +109,7 @@ func TestCarrierErrorIsSaid(t *testing.T) {
 	}
 	select {
 	case <-p.Done():
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the session goes on")
 	}
 	if p.Err() == nil {
@@ -149,7 +149,7 @@ func awaitEnd(t testing.TB, p *spawn.Process) {
 			t.Error(err)
 		}
 		_ = p.Close()
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("worker process goes on without a guest")
 		p.Kill()
 	}
@@ -317,7 +317,7 @@ func TestWorkerKilled(t *testing.T) {
 	}
 	select {
 	case <-g.Gone():
-	case <-time.After(2 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("guest does not notice")
 	}
 	<-p.Done()

@@ -152,7 +152,7 @@ func (s *softSession) sync() {
 	if err := s.w.session.Quiesce(s.t.Context()); err != nil {
 		s.t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		if _, open := s.w.unanswered(); !open {
 			return
 		}

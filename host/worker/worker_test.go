@@ -127,7 +127,7 @@ func (s *session) finish(t testing.TB) error {
 			t.Error("driver session is not closed")
 		}
 		return err
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("worker does not end with its guest")
 		return nil
 	}
@@ -336,7 +336,7 @@ func TestViolations(t *testing.T) {
 				if !errors.Is(err, remote.ErrProtocol) && !errors.Is(err, wire.ErrMalformed) {
 					t.Errorf("ended with %v", err)
 				}
-			case <-time.After(5 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatal("session goes on")
 			}
 			_ = s.Close()

@@ -57,7 +57,7 @@ func (s *session) ended(t testing.TB) error {
 	select {
 	case <-s.Done():
 		return s.Err()
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("session goes on")
 		return nil
 	}

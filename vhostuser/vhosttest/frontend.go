@@ -119,7 +119,7 @@ func (f *Frontend) Send(id vhostuser.MessageID, flags uint32, payload []byte, fd
 
 // Receive reads one reply to id, for at most ten seconds.
 func (f *Frontend) Receive(id vhostuser.MessageID) ([]byte, error) {
-	_ = f.Sock.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = f.Sock.SetReadDeadline(time.Now().Add(time.Minute))
 	var h [12]byte
 	if _, err := io.ReadFull(f.Sock, h[:]); err != nil {
 		return nil, fmt.Errorf("reply to %v: %w", id, err)

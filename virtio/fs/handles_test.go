@@ -48,7 +48,7 @@ func TestHandlesBelongToTheirFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, errno, err := c.Wait(5 * time.Second)
+		_, errno, err := c.Wait(time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}

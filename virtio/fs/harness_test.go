@@ -131,7 +131,7 @@ func checkLeaks(t *testing.T) {
 	fds() // the first use opens the poller
 	goroutines, open := runtime.NumGoroutine(), fds()
 	t.Cleanup(func() {
-		deadline := time.Now().Add(5 * time.Second)
+		deadline := time.Now().Add(time.Minute)
 		for runtime.NumGoroutine() > goroutines || fds() > open {
 			if time.Now().After(deadline) {
 				buf := make([]byte, 1<<16)

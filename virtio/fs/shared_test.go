@@ -23,9 +23,9 @@ func wordOf(p []byte, i int) *uint32 { return (*uint32)(unsafe.Pointer(&p[4*i]))
 
 func storeWord(p []byte, i int, v uint32) { atomic.StoreUint32(wordOf(p, i), v) }
 
-// awaitWord polls a word of shared memory for up to 20 seconds.
+// awaitWord polls a word of shared memory for up to a minute.
 func awaitWord(p []byte, i int, v uint32) bool {
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for n := 0; atomic.LoadUint32(wordOf(p, i)) != v; n++ {
 		if n%4096 == 4095 {
 			runtime.Gosched()

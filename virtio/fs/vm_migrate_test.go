@@ -134,7 +134,7 @@ func (v *vm) try(cmd string, args map[string]any) (map[string]any, error) {
 	if args != nil {
 		req["arguments"] = args
 	}
-	_ = v.conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = v.conn.SetDeadline(time.Now().Add(time.Minute))
 	if err := json.NewEncoder(v.conn).Encode(req); err != nil {
 		v.t.Fatalf("%s: %v", cmd, err)
 	}
@@ -178,7 +178,7 @@ func await[T any](t *testing.T, what string, ch <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-ch:
-	case <-time.After(40 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("did not happen: %s", what)
 	}
 	return v

@@ -39,7 +39,7 @@ func wait(t *testing.T, p *Process) string {
 	t.Helper()
 	select {
 	case <-p.Done():
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("it does not end")
 	}
 	return p.Reason()

@@ -88,7 +88,7 @@ func auditorOf(t *testing.T, worker int) int {
 // gone waits for the end of a process that nobody here reaps.
 func gone(t *testing.T, what string, pid int) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil || strings.Contains(string(stat), ") Z ") {
 			return
@@ -102,7 +102,7 @@ func ended(t *testing.T, p *spawn.Process) {
 	t.Helper()
 	select {
 	case <-p.Done():
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("worker does not end")
 		p.Kill()
 	}
@@ -134,7 +134,7 @@ func ready(t *testing.T, s *spawn.Spawner, out *output) *spawn.Process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(10 * time.Second); !strings.Contains(out.text(), "worker is ready"); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !strings.Contains(out.text(), "worker is ready"); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			p.Kill()
 			t.Fatalf("worker does not get ready: %s", out.text())

@@ -99,7 +99,7 @@ func TestColdStart(t *testing.T) {
 			}
 			select {
 			case <-p.Done():
-			case <-time.After(5 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatal("worker does not end with its guest")
 			}
 			_ = p.Close()

@@ -182,7 +182,7 @@ func device(t *testing.T, program, dir string, target *takeover.Target) {
 		_ = cmd.Process.Signal(unix.SIGTERM)
 		_ = cmd.Wait()
 	})
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if c, err := net.Dial("unix", target.Control); err == nil {
 			_ = c.Close()
 			return
@@ -231,7 +231,7 @@ func attackAndLog(t *testing.T, program string, policy sandbox.Policy, target *t
 	}
 	select {
 	case <-p.Done(): // and what it wrote is here
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("worker does not end with its guest")
 	}
 	results, rest := map[string]takeover.Result{}, []string{}

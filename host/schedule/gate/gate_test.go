@@ -123,7 +123,7 @@ func newRig(t *testing.T, gauge *fakeGauge) *rig {
 		r.Close(true)
 		_ = unix.Close(bell)
 		_ = unix.Munmap(mem)
-		for end := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(time.Minute); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Errorf("%d goroutines before, %d after", before, runtime.NumGoroutine())
 				return
@@ -154,7 +154,7 @@ func (r *rig) op() {
 // until waits for something, as a consumer at rest.
 func (r *rig) until(what string, ok func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(100 * time.Microsecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(100 * time.Microsecond) {
 		_ = r.serveTasks()
 		if time.Now().After(end) {
 			r.t.Fatalf("never: %s", what)
@@ -292,7 +292,7 @@ func TestBudget(t *testing.T) {
 		if n := passed.Load(); n < leastOps || n > firstOps {
 			t.Errorf("%d operations in flight", n)
 		}
-		for end := time.Now().Add(20 * time.Second); passed.Load() < 100; time.Sleep(500 * time.Microsecond) {
+		for end := time.Now().Add(time.Minute); passed.Load() < 100; time.Sleep(500 * time.Microsecond) {
 			if time.Now().After(end) {
 				t.Fatalf("stuck at %d", passed.Load())
 			}
@@ -331,7 +331,7 @@ func TestFull(t *testing.T) {
 		defer close(done)
 		r.op()
 	}()
-	for end := time.Now().Add(5 * time.Second); r.gauge.last() == before; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); r.gauge.last() == before; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("no fence")
 		}

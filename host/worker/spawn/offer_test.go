@@ -102,7 +102,7 @@ func TestShare(t *testing.T) {
 	_ = a.Close()
 	select {
 	case <-pa.drained:
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the end of a worker goes unnoticed")
 	}
 	if r := ask(t, b, 11, link.Redeem{Request: 11, Token: second}); r.Errno == 0 {

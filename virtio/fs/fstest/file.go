@@ -63,7 +63,7 @@ func (g *Guest) Open(flags uint32, caller fuse.Caller, path ...string) (*File, e
 	if err != nil {
 		return nil, err
 	}
-	p, errno, err := c.Wait(10 * time.Second)
+	p, errno, err := c.Wait(time.Minute)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (f *File) WriteBytes(b []byte, off int64) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	p, errno, err := c.Wait(10 * time.Second)
+	p, errno, err := c.Wait(time.Minute)
 	if err != nil {
 		return 0, err
 	}

@@ -187,5 +187,5 @@ func (g *Guest) Do(op uint32, nodeID uint64, body []byte, room int) ([]byte, sys
 	if err != nil {
 		return nil, 0, err
 	}
-	return c.Wait(10 * time.Second)
+	return c.Wait(time.Minute)
 }
