@@ -3,7 +3,7 @@
 #
 #   scripts/soak.sh [--minutes N] [--gpu soft|N|UUID] [--jobs N] [--seed N] [--keep]
 #
-# CUDA programs run under `causeway run` and over TCP (`causeway serve`), and guests' processes on vGPUs of a causewayd of its own, whose front end
+# CUDA programs run under `causeway run` and over TCP (`causeway serve-plain`), and guests' processes on vGPUs of a causewayd of its own, whose front end
 # is a test of host/device instead of a VM. Meanwhile programs, workers, device processes, the scheduler and causewayd are killed, vGPUs are
 # made, attached, given other limits under load, detached and deleted. What was not killed must have the right results. When it ends, or is
 # interrupted, everything must be where it was after the first round: descriptors, threads and memory of the services, processes, files, and the
@@ -48,10 +48,10 @@ else cp "$BUILD/bin/causeway-limits" "$tmp/front" || die "no Go, and the pack of
 
 start_serve() {
   port=$((20000 + RANDOM % 20000))
-  "$causeway" serve --listen "127.0.0.1:$port" --gpu "$gpu" --warm 0 >>"$tmp/serve.log" 2>&1 &
+  "$causeway" serve-plain --listen "127.0.0.1:$port" --gpu "$gpu" --warm 0 >>"$tmp/serve.log" 2>&1 &
   serve=$!
   for _ in $(seq 200); do (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && return; sleep 0.1; done
-  die "causeway serve does not answer: see $tmp/serve.log"
+  die "causeway serve-plain does not answer: see $tmp/serve.log"
 }
 start_daemon() {
   "$causeway" daemon --run-dir "$CAUSEWAY_RUN_DIR" --config "$tmp/causewayd.toml" >>"$tmp/causewayd.log" 2>&1 &

@@ -61,19 +61,26 @@ The configuration is one TOML file; none at the usual place means the defaults. 
 			if f.check {
 				return printConfig(cmd.OutOrStdout(), &cfg)
 			}
-			known := func(name string) bool {
-				c, _, err := cmd.Root().Find([]string{name})
-				return err == nil && c != cmd.Root()
-			}
-			return serveDaemon(cfg, load, known("scheduler"), newLogger(daemonLevel(f.verbose)))
+			return serveDaemon(cfg, load, hasScheduler(cmd), newLogger(daemonLevel(f.verbose)))
 		},
 	}
-	c.Flags().StringVar(&f.config, "config", api.ConfigFile, "configuration file")
-	c.Flags().StringVar(&f.run, "run-dir", "", "run directory, in place of the configuration's run_dir; state and logs go below it")
+	f.register(c)
 	c.Flags().BoolVar(&f.check, "check", false, "check the configuration, print what holds, and end")
 	c.Flags().BoolVar(&f.example, "example", false, "print the documented configuration, and end")
-	c.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "say also what requests fail")
 	return c
+}
+
+// register is what all have that run causewayd.
+func (f *daemonFlags) register(c *cobra.Command) {
+	c.Flags().StringVar(&f.config, "config", api.ConfigFile, "configuration file")
+	c.Flags().StringVar(&f.run, "run-dir", "", "run directory, in place of the configuration's run_dir; state and logs go below it")
+	c.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "say also what requests fail")
+}
+
+// hasScheduler reports whether this program can be one.
+func hasScheduler(cmd *cobra.Command) bool {
+	c, _, err := cmd.Root().Find([]string{"scheduler"})
+	return err == nil && c != cmd.Root()
 }
 
 // daemonLevel: a daemon says what it does.

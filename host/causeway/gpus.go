@@ -37,7 +37,7 @@ type gpuLine struct {
 
 func gpusCommand() *cobra.Command {
 	var node nodeFlags
-	var local bool
+	var local, all bool
 	c := &cobra.Command{
 		Use:   "gpus",
 		Short: "List the GPUs that this machine offers",
@@ -46,8 +46,10 @@ PTX on the CPU. With causewayd also how much of their memory is used and promise
 are drained: a drained GPU gets no new vGPU, those that it has go on. causewayd drains a GPU itself when its driver reports a
 fault that only a reset cures.
 
+With --all also those of the GPU servers that causewayd is configured with (remote.servers), with the round trip to each and what of their memory is left.
+
 Without causewayd the drivers are asked.`,
-		Example: "  causeway gpus\n  causeway gpus --json\n  causeway gpus drain 0     # before maintenance\n  causeway gpus resume 0",
+		Example: "  causeway gpus\n  causeway gpus --all\n  causeway gpus --json\n  causeway gpus drain 0     # before maintenance\n  causeway gpus resume 0",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if local {
@@ -57,10 +59,14 @@ Without causewayd the drivers are asked.`,
 				}
 				return printGPUs(cmd.OutOrStdout(), list, notes)
 			}
+			if all {
+				return node.servers(cmd)
+			}
 			return node.gpus(cmd)
 		},
 	}
 	node.register(c)
+	c.Flags().BoolVar(&all, "all", false, "also those of the configured GPU servers")
 	c.Flags().BoolVar(&local, "local", false, "ask the drivers in this process, whether or not causewayd runs")
 	_ = c.Flags().MarkHidden("local")
 	c.AddCommand(
@@ -91,6 +97,36 @@ func (f *nodeFlags) gpus(cmd *cobra.Command) error {
 		return printJSON(out, append([]api.GPU{}, r.GPUs...))
 	}
 	return report.GPUs(out, r)
+}
+
+// allGPUs are this host's GPUs, and its GPU servers with theirs.
+type allGPUs struct {
+	GPUs    []api.GPU    `json:"gpus"`
+	Servers []api.Server `json:"servers"`
+}
+
+// servers prints what causewayd knows of this host's GPUs, and what its GPU servers say of theirs.
+func (f *nodeFlags) servers(cmd *cobra.Command) error {
+	c := f.client()
+	defer c.Close()
+	r, err := readDaemon(cmd.Context(), c)
+	if err != nil {
+		return err
+	}
+	r.Sort()
+	servers, err := c.Servers(cmd.Context())
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	if f.json {
+		return printJSON(out, allGPUs{append([]api.GPU{}, r.GPUs...), append([]api.Server{}, servers...)})
+	}
+	if err := report.GPUs(out, r); err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	return report.Servers(out, servers)
 }
 
 func drainCommand(name, short, long string, do func(*api.Client, context.Context, string) error) *cobra.Command {

@@ -239,8 +239,8 @@ func TestRunErrors(t *testing.T) {
 		"no program": {[]string{"run", "--lib", "LIB", "--", "no-such-program"}, "./no-such-program"},
 		"bad gpu":    {[]string{"run", "--gpu", "fast", "--lib", "LIB", "--", "true"}, "causeway gpus"},
 		"bad memory": {[]string{"run", "--memory", "lots", "--lib", "LIB", "--", "true"}, "4GiB"},
-		"public":     {[]string{"serve", "--listen", "0.0.0.0:0"}, "no transport security"},
-		"no address": {[]string{"serve", "--listen", "here"}, "127.0.0.1:7070"},
+		"public":     {[]string{"serve-plain", "--listen", "0.0.0.0:0"}, "no transport security"},
+		"no address": {[]string{"serve-plain", "--listen", "here"}, "127.0.0.1:7070"},
 		"no run":     {[]string{"rebuild", "--pid", "1"}, "causeway run"},
 		"worker":     {[]string{"worker"}, "not by users"},
 	} {

@@ -1,84 +1,71 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"net"
-	"os/signal"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
-	"causeway/host/worker/link"
-	"causeway/host/worker/spawn"
+	"causeway/host/api"
+	"causeway/host/daemon/config"
 )
 
+// serveFlags are what `causeway serve` is told besides what causewayd is.
+type serveFlags struct {
+	listen string
+	allow  []string
+	pki    string
+}
+
 func serveCommand() *cobra.Command {
-	var gpu gpuFlags
-	var listen string
+	var f daemonFlags
+	var s serveFlags
 	c := &cobra.Command{
-		Use:   "serve --listen 127.0.0.1:PORT",
-		Short: "Serve CUDA programs over TCP",
-		Long: `Serves CUDA programs that connect over TCP with CAUSEWAY=tcp://HOST:PORT and Causeway's library. Each connection gets a
-worker of its own. There is no transport security yet, so only loopback addresses are served.`,
-		Example: `  causeway serve --listen 127.0.0.1:7070 --gpu auto
-  CAUSEWAY=tcp://127.0.0.1:7070 LD_LIBRARY_PATH=/usr/lib/causeway ./vectoradd`,
+		Use:   "serve",
+		Short: "Run causewayd as a GPU server for other hosts' VMs",
+		Long: `Runs causewayd with a network listener: hosts that have a certificate of the same authority (causeway ca) get vGPUs of this machine for their VMs and
+programs, with limits, shares, sandboxed workers, metrics and drains as on a node of their own (docs/REMOTE.md). It is causeway daemon with remote.listen set:
+the service causewayd does the same with that key in its configuration, and one of the two runs on a machine.`,
+		Example: `  causeway serve
+  causeway serve --listen 192.0.2.1:7745 --allow hosta,hostb
+  causeway serve --run-dir /tmp/cw --pki ./pki/gpu1 --listen 127.0.0.1:7745 -v`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
-			defer stop()
-			return serve(ctx, &gpu, listen, cmd.OutOrStdout())
+			given := cmd.Flags().Changed("config")
+			load := func() (config.Config, error) { return s.load(&f, given) }
+			cfg, err := load()
+			if err != nil {
+				return err
+			}
+			return serveDaemon(cfg, load, hasScheduler(cmd), newLogger(daemonLevel(f.verbose)))
 		},
 	}
-	gpu.register(c)
-	c.Flags().StringVar(&listen, "listen", "", "address to listen on; port 0 picks one")
-	_ = c.MarkFlagRequired("listen")
+	f.register(c)
+	c.Flags().StringVar(&s.listen, "listen", "", "`ADDRESS:PORT`, in place of the configuration's remote.listen (default \":"+api.RemotePort+"\")")
+	c.Flags().StringSliceVar(&s.allow, "allow", nil, "`HOSTS` that may have vGPUs here, in place of the configuration's remote.allow")
+	c.Flags().StringVar(&s.pki, "pki", "", "`FOLDER` of ca.pem, host.pem and host-key.pem, in place of those of the configuration's [migration]")
 	return c
 }
 
-func serve(ctx context.Context, gpu *gpuFlags, listen string, out interface{ Write([]byte) (int, error) }) error {
-	cfg, err := gpu.config()
+// load reads causewayd's configuration, and has it listen.
+func (s *serveFlags) load(f *daemonFlags, given bool) (config.Config, error) {
+	cfg, err := f.load(given)
 	if err != nil {
-		return err
+		return cfg, err
 	}
-	if err := fits(ctx, cfg, gpu.gpu); err != nil {
-		return err
+	if s.listen != "" {
+		cfg.Remote.Listen = s.listen
 	}
-	addr, err := loopback(listen)
-	if err != nil {
-		return err
+	if cfg.Remote.Listen == "" {
+		cfg.Remote.Listen = ":" + api.RemotePort
 	}
-	ln, err := net.ListenTCP("tcp", addr)
-	if err != nil {
-		return fmt.Errorf("cannot listen on %s (%w): choose another port, or 0 for any", listen, err)
+	if s.allow != nil {
+		cfg.Remote.Allow = s.allow
 	}
-	context.AfterFunc(ctx, func() { _ = ln.Close() })
-	log := logger(gpu.verbose)
-	space, err := gpu.sandbox.space(cfg, log)
-	if err != nil {
-		return errors.Join(err, ln.Close())
+	if s.pki != "" {
+		cfg.Migration.In(s.pki)
 	}
-	defer space.Close()
-	srv := newServer(&spawn.Spawner{NoNewPrivs: true, Sandbox: space}, cfg, log)
-	srv.keepWarm(gpu.warm, false)
-	fmt.Fprintf(out, "serving on tcp://%s\n", ln.Addr())
-	srv.routineAccept(func() (fileConn, error) { return ln.AcceptTCP() }, link.CarrierTCP)
-	if ctx.Err() == nil {
-		return fmt.Errorf("stopped accepting on %s", ln.Addr())
+	if err := cfg.Check(); err != nil {
+		return cfg, fmt.Errorf("causeway serve: %w", err)
 	}
-	srv.stop()
-	return nil
-}
-
-// loopback resolves an address and refuses what other machines can reach.
-func loopback(listen string) (*net.TCPAddr, error) {
-	addr, err := net.ResolveTCPAddr("tcp", listen)
-	if err != nil {
-		return nil, fmt.Errorf("--listen %q is no address (%w): write it as 127.0.0.1:7070", listen, err)
-	}
-	if addr.IP == nil || !addr.IP.IsLoopback() {
-		return nil, fmt.Errorf("--listen %s can be reached from other machines, and there is no transport security yet: use 127.0.0.1 and, for another machine, a tunnel", listen)
-	}
-	return addr, nil
+	return cfg, nil
 }

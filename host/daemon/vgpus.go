@@ -116,6 +116,11 @@ func (d *Daemon) view(ctx context.Context, v *vgpu) api.VGPU {
 		Spec: rec.Spec, State: api.Waiting, GPU: rec.GPU, Socket: rec.Spec.SocketPath(d.run), Control: rec.Spec.ControlPath(d.run),
 		PID: rec.PID, Started: rec.Started, Why: rec.Why, Status: st, Upstream: v.up,
 	}
+	if up := v.up; up != nil && up.State != nil && st != nil { // what its programs use is there
+		far := *st
+		far.Memory = up.State.Memory
+		out.Status = &far
+	}
 	switch {
 	case rec.Lost:
 		out.State = api.Lost

@@ -30,6 +30,7 @@ func Inspect(w io.Writer, r *Reading, v *api.VGPU) error {
 		gpu += " (" + v.GPU + ")"
 	}
 	p.line("GPU", gpu)
+	upstream(p, r, v)
 	p.line("asked for", wish(&v.Spec))
 	p.line("socket", v.Socket)
 	p.line("control", v.Control)

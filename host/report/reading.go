@@ -100,6 +100,8 @@ func (r *Reading) GPU(name string) (*api.GPU, error) {
 // gpuOf names a vGPU's GPU shortly: its number and model.
 func (r *Reading) gpuOf(v *api.VGPU) string {
 	switch g := r.gpu(v.GPU); {
+	case v.Upstream != nil:
+		return v.Spec.Remote + " " + model(v.Upstream.GPU)
 	case v.Spec.Remote != "":
 		return v.Spec.Remote
 	case g != nil && v.GPU != g.ID:

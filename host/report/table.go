@@ -138,6 +138,13 @@ func Notes(w io.Writer, r *Reading) {
 		if v.Status != nil && v.Status.Copy != nil {
 			fmt.Fprintf(w, "note: %s: %s\n", clean(v.Spec.Key()), copyText(v.Status.Copy))
 		}
+		if u := v.Upstream; u != nil && u.Error != "" {
+			what := "does not renew the lease of"
+			if u.Lost {
+				what = "is lost, and with it"
+			}
+			fmt.Fprintf(w, "note: the GPU server %s %s %s: %s\n", clean(u.Server), what, clean(v.Spec.Key()), clean(u.Error))
+		}
 		if v.State == api.Lost {
 			fmt.Fprintf(w, "note: %s is lost (%s): restart the VM, or detach the vGPU and attach it again\n",
 				clean(v.Spec.Key()), cmp.Or(strings.TrimSpace(clean(v.Why)), "its device process ended"))

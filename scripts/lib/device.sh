@@ -1,4 +1,4 @@
-# Starting and stopping `causeway device` and `causeway serve`; sourced after common.sh.
+# Starting and stopping `causeway device` and `causeway serve-plain`; sourced after common.sh.
 
 CAUSEWAY=$BUILD/bin/causeway
 service_pid=
@@ -23,14 +23,14 @@ start_device() {
 start_serve() {
   local port=$1 log=$2; shift 2
   [ -x "$CAUSEWAY" ] || die "build/bin/causeway is missing: run make build"
-  "$CAUSEWAY" serve --listen "127.0.0.1:$port" "$@" >"$log" 2>&1 &
+  "$CAUSEWAY" serve-plain --listen "127.0.0.1:$port" "$@" >"$log" 2>&1 &
   service_pid=$!
   for _ in $(seq 100); do
     (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && return
-    kill -0 "$service_pid" 2>/dev/null || { tail -3 "$log" >&2; service_pid=; die "causeway serve ended at once: see $log"; }
+    kill -0 "$service_pid" 2>/dev/null || { tail -3 "$log" >&2; service_pid=; die "causeway serve-plain ended at once: see $log"; }
     sleep 0.1
   done
-  die "causeway serve does not answer on port $port: see $log"
+  die "causeway serve-plain does not answer on port $port: see $log"
 }
 
 # stop_service ends the process that the last start_ began; safe to call twice and from a trap.

@@ -144,6 +144,11 @@ const (
 // pki is where a host's identity lies.
 const pki = "/etc/causeway/pki/"
 
+// In has the host's identity in a folder, by the names that files have there.
+func (m *Migration) In(dir string) {
+	m.CA, m.Certificate, m.Key = filepath.Join(dir, "ca.pem"), filepath.Join(dir, "host.pem"), filepath.Join(dir, "host-key.pem")
+}
+
 // Default is what holds where the file says nothing.
 func Default() Config {
 	return Config{

@@ -58,7 +58,7 @@ type Collector struct {
 	gpus  []metric[api.GPU]
 	vgpus []metric[api.VGPU]
 
-	gpuInfo, vgpuInfo, vgpuState, build, started, requests, restarts, schedulerUp, failed *prometheus.Desc
+	gpuInfo, vgpuInfo, vgpuServer, vgpuState, build, started, requests, restarts, schedulerUp, failed *prometheus.Desc
 }
 
 // Labels of a GPU's and a vGPU's series.
@@ -76,6 +76,7 @@ func New(src Source, log *slog.Logger) *Collector {
 		src: src, log: log, gpus: gpuMetrics(), vgpus: vgpuMetrics(),
 		gpuInfo:     one("gpu_info", "A GPU of this host; always 1.", "gpu", "index", "backend", "model", "driver"),
 		vgpuInfo:    one("vgpu_info", "A vGPU and the version of its device process; always 1.", "vm", "vgpu", "gpu", "version"),
+		vgpuServer:  one("vgpu_server_info", "A vGPU that lies on a GPU server, or that another host has here by a lease; always 1.", "vm", "vgpu", "server", "host"),
 		vgpuState:   one("vgpu_state", "1 for the state that a vGPU is in: waiting for its VM, connected, or lost.", "vm", "vgpu", "gpu", "state"),
 		build:       one("build_info", "The version of causewayd; always 1.", "version"),
 		started:     one("daemon_start_time_seconds", "When causewayd started, in seconds since 1970."),
@@ -108,6 +109,16 @@ func vgpuMetrics() []metric[api.VGPU] {
 	add := func(name, help string, kind prometheus.ValueType, of func(*api.VGPU) (float64, bool)) {
 		list = append(list, metric[api.VGPU]{prometheus.NewDesc("causeway_vgpu_"+name, help, vgpuLabels, nil), kind, of})
 	}
+	upstream := func(name, help string, of func(*api.Upstream) float64) {
+		add(name, help, prometheus.GaugeValue, func(v *api.VGPU) (float64, bool) {
+			if v.Upstream == nil {
+				return 0, false
+			}
+			return of(v.Upstream), true
+		})
+	}
+	upstream("lease_holds", "1 if the GPU server renews the vGPU's lease; absent for a vGPU of this host.", func(u *api.Upstream) float64 { return flag(u.Error == "") })
+	upstream("server_round_trip_seconds", "Round trip of the last renewal of the vGPU's lease.", func(u *api.Upstream) float64 { return u.RoundTrip.Seconds() })
 	spec := func(name, help string, of func(*api.Limits) float64, none bool) {
 		add(name, help, prometheus.GaugeValue, func(v *api.VGPU) (float64, bool) {
 			x := of(&v.Spec.Limits)
@@ -195,7 +206,7 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, m := range c.vgpus {
 		ch <- m.desc
 	}
-	for _, d := range []*prometheus.Desc{c.gpuInfo, c.vgpuInfo, c.vgpuState, c.build, c.started, c.requests, c.restarts, c.schedulerUp, c.failed} {
+	for _, d := range []*prometheus.Desc{c.gpuInfo, c.vgpuInfo, c.vgpuServer, c.vgpuState, c.build, c.started, c.requests, c.restarts, c.schedulerUp, c.failed} {
 		ch <- d
 	}
 }
@@ -223,6 +234,13 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		if v.Status != nil {
 			gauge(c.vgpuInfo, 1, v.Spec.VM, v.Spec.Name, v.GPU, v.Status.Version)
+		}
+		if v.Upstream != nil || v.Spec.Lease != "" {
+			server := ""
+			if v.Upstream != nil {
+				server = v.Upstream.Server
+			}
+			gauge(c.vgpuServer, 1, v.Spec.VM, v.Spec.Name, server, v.Spec.Lease)
 		}
 		send(ch, c.vgpus, v, v.Spec.VM, v.Spec.Name, v.GPU)
 	}
