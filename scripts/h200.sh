@@ -176,6 +176,7 @@ phase_vmmove() {
   local rc=0
   timeout -k 10 "${VMMOVE_TIMEOUT:-280}" scripts/migrate.sh --gpu "$gpu" --kernel "$kernel" --image "$BUILD/images/migrate-$kernel.cpio.gz" ${VMMOVE:-idle move pause file move} || rc=$?
   mkdir -p "$out/vmmove.d" && cp "$BUILD"/logs/migrate/* "$out/vmmove.d/"
+  awk -f scripts/lib/arrivals.awk "$out"/vmmove.d/device-*.log | tee "$out/vmmove.d/arrivals" | grep -A 12 'loaded a VM' # where the pause went
   return $rc
 }
 phase_node() { scripts/node.sh --gpu "$gpu" --fault "$(ls -d "$BUILD"/tests/*-static | tail -1)/faults oob"; }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -71,6 +72,7 @@ func (c *conn) beginTransfer(direction, phase uint32, fd int) (*transfer, error)
 	t := &transfer{file: os.NewFile(uintptr(fd), "device-state"), done: make(chan struct{})}
 	go func() {
 		defer close(t.done)
+		began := time.Now()
 		if direction == stateSave {
 			t.err = h.Save(t.file)
 		} else {
@@ -79,6 +81,9 @@ func (c *conn) beginTransfer(direction, phase uint32, fd int) (*transfer, error)
 		// Said here: a front end that sees the pipe break may go without asking.
 		if t.err != nil && !errors.Is(t.err, os.ErrClosed) {
 			c.log.Error("device state transfer failed", "error", t.err)
+		}
+		if t.err == nil {
+			c.log.Info("device state transferred", "loaded", direction == stateLoad, "took", time.Since(began).Round(time.Millisecond))
 		}
 		_ = t.file.Close() // the end of the file is the end of the state
 	}()

@@ -76,7 +76,7 @@ func (s *session) expect(turn bool) error {
 	started := func() {}
 	if turn {
 		var err error
-		if started, err = s.starting(); err != nil {
+		if started, err = s.turn(s.dev.comes); err != nil {
 			return err
 		}
 	}

@@ -82,6 +82,7 @@ type Device struct {
 	host   *memory.Page  // the host's memory that requests hold
 	door   *door         // through which they come
 	starts chan struct{} // one for each worker that starts
+	comes  chan struct{} // one for each that starts for a session that comes with its VM
 	audit  audit
 	card   card // by the driver's account
 
@@ -126,7 +127,7 @@ var _ fs.ControlFile = (*Device)(nil)
 // New makes the device. Serve runs it.
 func New(o Options) (*Device, error) {
 	d := &Device{mem: vhostuser.NewMemory(), workers: spawned{}, opts: o, at: o.firstPlace(), log: o.Log, sessions: map[*session]struct{}{}, users: map[uint32]guestUser{}, opened: make(chan struct{}, 1),
-		hands: make(chan struct{}, copyHands()), starts: make(chan struct{}, startsAtOnce()), door: newDoor(), departs: make(chan struct{}, 1), began: time.Now(), limits: withDefaults(o.Limits)}
+		hands: make(chan struct{}, copyHands()), starts: make(chan struct{}, startsAtOnce()), comes: make(chan struct{}, arrivalsAtOnce), door: newDoor(), departs: make(chan struct{}, 1), began: time.Now(), limits: withDefaults(o.Limits)}
 	var nvml fs.ControlFile
 	if o.Machine != nil {
 		inv := &inventory.Server{Memory: func() (uint64, uint64) { return d.budget.Limit(), d.budget.Used() }, Workers: d.measurable, Machine: d.readMachine}

@@ -85,6 +85,9 @@ func (d *door) user(uid uint32, now time.Time) *rate.Limiter {
 // startsAtOnce is how many workers of a virtual GPU may be starting at a time.
 func startsAtOnce() int { return max(2, min(runtime.NumCPU(), 16)) }
 
+// arrivalsAtOnce is how many workers of sessions that come with their VM, which stands meanwhile, may be starting at a time: a driver that starts mostly waits.
+const arrivalsAtOnce = 16
+
 // admit lets a session in, which may take a while, or says why not. It runs on routine. With nil, leave must follow.
 func (s *session) admit() error {
 	d := s.dev
@@ -218,16 +221,19 @@ func (s *session) pauseFor(what <-chan struct{}, most time.Duration) error {
 	return errGone
 }
 
-// starting waits for its turn to start a worker; the function ends it. A turn that is free is had in a hurry, too.
-func (s *session) starting() (func(), error) {
-	end := func() { <-s.dev.starts }
+// starting waits for its turn to start a worker; the function ends it.
+func (s *session) starting() (func(), error) { return s.turn(s.dev.starts) }
+
+// turn waits for one of a bounded number; the function ends it. One that is free is had in a hurry, too.
+func (s *session) turn(turns chan struct{}) (func(), error) {
+	end := func() { <-turns }
 	select {
-	case s.dev.starts <- struct{}{}:
+	case turns <- struct{}{}:
 		return end, nil
 	default:
 	}
 	select {
-	case s.dev.starts <- struct{}{}:
+	case turns <- struct{}{}:
 		return end, nil
 	case <-s.hurry:
 	case <-s.over:
