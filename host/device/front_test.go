@@ -16,6 +16,7 @@ import (
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/worker/workertest"
+	"causeway/remote/remotetest"
 	"causeway/virtio/fs/fstest"
 )
 
@@ -158,7 +159,7 @@ func (f *front) work(g *workertest.Guest, back []byte, call func(wire.Args, wire
 	clear(back)
 	err := errors.Join(
 		g.Send(&wire.MemcpyHtoDArgs{Dst: m.Ptr, Stream: wire.StreamLegacy, Src: want}),
-		g.Send(&wire.MemcpyArgs{Dst: workertest.Address(back), Src: m.Ptr, Size: uint64(size), Stream: wire.StreamLegacy}),
+		g.Send(&wire.MemcpyArgs{Dst: remotetest.Address(back), Src: m.Ptr, Size: uint64(size), Stream: wire.StreamLegacy}),
 		call(&wire.CtxSynchronizeArgs{}, nil))
 	if err == nil && !bytes.Equal(back[:size], want) {
 		err = fmt.Errorf("%d bytes came back as others", size)
