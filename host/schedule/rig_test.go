@@ -202,11 +202,25 @@ func (w *fakeWorker) stop() {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(15 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("never: %s", what)
 		}
 	}
+}
+
+// inTime measures until it is within bounds, which it must be within a minute.
+func inTime(t *testing.T, what string, least, most float64, measure func() float64) {
+	t.Helper()
+	var all []float64
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+		got := measure()
+		if got >= least && got <= most {
+			return
+		}
+		all = append(all, got)
+	}
+	t.Errorf("%s is %.3f, not %.2f to %.2f", what, all, least, most)
 }
 
 func join(t *testing.T, socket, key string, weight, cap uint32) *Membership {
