@@ -159,9 +159,14 @@ const DepartsLimit = 25 * time.Second
 type Copying struct {
 	Bandwidth uint64        `json:"bandwidth,omitempty"` // bytes a second
 	Pause     time.Duration `json:"pause_ns,omitempty"`  // what the memory that is left may take
+	// Connections is how many there are in all, 0: one. Along: this is another of those of an Attempt that has begun.
+	Connections int    `json:"connections,omitempty"`
+	Attempt     uint64 `json:"attempt,omitempty"`
+	Along       bool   `json:"along,omitempty"`
 }
 
-// PreCopy connects to another host's device process for a vGPU. awaited: only if its VM is awaited there.
-func (c *Client) PreCopy(ctx context.Context, w Wish, awaited bool) (io.ReadWriteCloser, error) {
-	return c.Stream(ctx, path(w.VM, w.Name)+"/precopy", Arriving{w, awaited})
-}
+// Connections of a pre-copy.
+const (
+	MostConnections    = 16
+	DefaultConnections = 4
+)

@@ -114,6 +114,8 @@ type Copy struct {
 	Since    time.Time `json:"since"`
 	Sessions int       `json:"sessions"`
 	Total    uint64    `json:"total"` // bytes on the wire so far
+	// Connections is over how many they go.
+	Connections int `json:"connections,omitempty"`
 	// Of the source: whole rounds, and what the last one looked at, sent and took.
 	Rounds int           `json:"rounds,omitempty"`
 	Looked uint64        `json:"looked,omitempty"`

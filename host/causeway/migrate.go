@@ -29,6 +29,7 @@ type migrateFlags struct {
 	uri       string
 	qmp       string
 	only      bool
+	conns     int
 	stopLimit bool // --max-pause was given
 }
 
@@ -64,6 +65,7 @@ kept up to date until the VM has left by other means, or Ctrl-C.`,
 	f.node.registerRun(c)
 	c.Flags().StringVar(&f.config, "config", api.ConfigFile, "causewayd's configuration `FILE`, which says where this host's certificate is")
 	c.Flags().Var(optional[limit.Memory, *limit.Memory]{&f.bandwidth, "SIZE"}, "bandwidth", "most bytes a second for GPU memory, and again for the VM's own, as in 500MiB (default: no limit)")
+	c.Flags().IntVar(&f.conns, "connections", api.DefaultConnections, "over how many connections GPU memory goes")
 	c.Flags().DurationVar(&f.pause, "max-pause", 300*time.Millisecond, "how long the VM may stand for memory that is left; given, and not reached, nothing is moved")
 	c.Flags().StringVar(&f.connect, "connect", "", "this host's libvirt `URI`")
 	c.Flags().StringVar(&f.to, "to", "", "the other host's libvirt `URI` (default qemu+ssh://HOST/system)")
@@ -160,6 +162,9 @@ func (f *migrateFlags) rate() uint64 {
 
 // ahead begins to send the GPU memory of a VM.
 func (f *migrateFlags) ahead(ctx context.Context, vm, host string) (*ahead, error) {
+	if f.conns < 1 || f.conns > api.MostConnections {
+		return nil, fmt.Errorf("--connections: 1 to %d", api.MostConnections)
+	}
 	settings := daemonFlags{config: f.config}
 	cfg, err := settings.load(f.config != api.ConfigFile)
 	if err != nil {
@@ -169,7 +174,7 @@ func (f *migrateFlags) ahead(ctx context.Context, vm, host string) (*ahead, erro
 	if err != nil {
 		return nil, err
 	}
-	return sendAhead(ctx, host, cfg.Migration.Files(), found, api.Copying{Bandwidth: f.rate(), Pause: f.pause})
+	return sendAhead(ctx, host, cfg.Migration.Files(), found, api.Copying{Bandwidth: f.rate(), Pause: f.pause, Connections: f.conns})
 }
 
 // stayer moves nothing.

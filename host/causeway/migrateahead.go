@@ -24,12 +24,10 @@ type ahead struct {
 
 // aheadOf is one vGPU.
 type aheadOf struct {
-	vgpu  api.VGPU
-	near  *api.Client
-	conns [2]io.Closer
-	ended chan struct{} // closed with err
-	err   error
-	last  api.Copy
+	vgpu api.VGPU
+	near *api.Client
+	way  *api.Crossing
+	last api.Copy
 }
 
 // sendAhead connects each vGPU. With an error nothing is left.
@@ -54,22 +52,12 @@ func sendAhead(ctx context.Context, host string, files mtls.Files, vgpus []api.V
 		return a, err
 	}
 	for i := range vgpus {
-		g := &aheadOf{vgpu: vgpus[i], near: api.NewClient(vgpus[i].Control), ended: make(chan struct{})}
-		there, err := far.PreCopy(ctx, g.vgpu.Spec.Wish(), false)
-		if err != nil {
-			return a, fmt.Errorf("%s on the other host: %w", g.vgpu.Spec.Key(), err)
-		}
-		here, err := g.near.Stream(ctx, "/v1/copy", how)
-		if err != nil {
-			_ = there.Close()
+		g := &aheadOf{vgpu: vgpus[i], near: api.NewClient(vgpus[i].Control)}
+		if g.way, err = api.Cross(ctx, g.near, far, g.vgpu.Spec.Wish(), false, how); err != nil {
+			g.near.Close()
 			return a, fmt.Errorf("%s: %w", g.vgpu.Spec.Key(), err)
 		}
-		g.conns = [2]io.Closer{there, here}
 		a.gpus = append(a.gpus, g)
-		go func() {
-			g.err = api.Relay(there, here)
-			close(g.ended)
-		}()
 	}
 	return a, nil
 }
@@ -92,8 +80,7 @@ func movable(v *api.VGPU) error {
 
 func (a *ahead) close() {
 	for _, g := range a.gpus {
-		_, _ = g.conns[0].Close(), g.conns[1].Close()
-		<-g.ended
+		g.way.Close()
 		g.near.Close()
 	}
 }
@@ -136,10 +123,10 @@ func (g *aheadOf) look(ctx context.Context, out *progress) error {
 		return fmt.Errorf("%s: %w", g.vgpu.Spec.Key(), err)
 	}
 	select {
-	case <-g.ended:
+	case <-g.way.Done():
 		why := st.CopyEnd
 		if why == "" {
-			why = g.err.Error()
+			why = g.way.Err().Error()
 		}
 		return fmt.Errorf("GPU memory of %s does not go ahead: %s", g.vgpu.Spec.Key(), why)
 	default:
@@ -167,7 +154,7 @@ func (g *aheadOf) look(ctx context.Context, out *progress) error {
 // warn says that memory goes ahead no longer, while the VM moves.
 func (a *ahead) warn(out *progress) {
 	for _, g := range a.gpus {
-		<-g.ended
+		<-g.way.Done()
 		out.now(g.vgpu.Spec.Key() + ": no more GPU memory goes ahead")
 	}
 }

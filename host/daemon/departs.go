@@ -53,17 +53,15 @@ func (d *Daemon) sendTo(ctx context.Context, peer string, s *api.Spec, near *api
 		return err
 	}
 	defer far.Close()
-	there, err := far.PreCopy(ctx, s.Wish(), true)
+	c, err := api.Cross(ctx, near, far, s.Wish(), true, api.Copying{Connections: api.DefaultConnections})
 	if err != nil {
 		return err
 	}
-	here, err := near.Stream(ctx, "/v1/copy", api.Copying{})
-	if err != nil {
-		_ = there.Close()
-		return err
-	}
-	defer context.AfterFunc(ctx, func() { _, _ = there.Close(), here.Close() })()
+	defer c.Close()
 	d.log.Info("a migration begins: memory goes ahead", "vgpu", s.Key(), "host", peer)
-	_ = api.Relay(there, here) // the device process says why it ended
+	select {
+	case <-c.Done(): // the device process says why it ended
+	case <-ctx.Done():
+	}
 	return nil
 }

@@ -22,7 +22,7 @@ bring memory ahead of a VM, for which a vGPU is started if there is none. What t
 */
 
 // mostHosts bounds connections of other hosts.
-const mostHosts = 32
+const mostHosts = 8 * api.MostConnections
 
 // hostListener is where other hosts connect; nil: nowhere.
 func (d *Daemon) hostListener() (net.Listener, error) {

@@ -133,7 +133,17 @@ func (d *Device) ServeControl(ctx context.Context, ln *net.UnixListener, stop fu
 			refuse(w, http.StatusBadRequest, fmt.Errorf("how to send memory ahead: %w", err))
 			return
 		}
-		d.stream(w, r, func(conn net.Conn) { _ = d.CopyTo(ctx, conn, CopyOptions{Bandwidth: c.Bandwidth, Pause: c.Pause}) })
+		if c.Connections < 0 || c.Connections > mostConnections {
+			refuse(w, http.StatusBadRequest, fmt.Errorf("%d connections: at most %d", c.Connections, mostConnections))
+			return
+		}
+		d.stream(w, r, func(conn net.Conn) {
+			if c.Along {
+				_ = d.CopyAlong(ctx, conn, c.Attempt)
+				return
+			}
+			_ = d.CopyTo(ctx, conn, CopyOptions{Bandwidth: c.Bandwidth, Pause: c.Pause, Connections: c.Connections, Attempt: c.Attempt})
+		})
 	})
 	mux.HandleFunc("GET /v1/departs", func(w http.ResponseWriter, r *http.Request) {
 		t := time.NewTimer(api.DepartsLimit)

@@ -16,6 +16,7 @@ import (
 // copying is a pre-copy between two devices, over a connection that a test can cut.
 type copying struct {
 	ends     [2]net.Conn // as the source and the destination have them
+	more     []net.Conn  // as the source has them
 	out, in  chan error
 	from, to *vm
 }
@@ -29,6 +30,12 @@ func precopy(t *testing.T, from, to *vm, opt device.CopyOptions) *copying {
 	t.Cleanup(cancel)
 	go func() { c.out <- from.device.CopyTo(ctx, c.ends[0], opt) }()
 	go func() { c.in <- to.device.CopyFrom(ctx, c.ends[1]) }()
+	for range opt.Connections - 1 {
+		a, b := net.Pipe()
+		c.more = append(c.more, a)
+		go func() { _ = from.device.CopyAlong(ctx, a, opt.Attempt) }()
+		go func() { _ = to.device.CopyFrom(ctx, b) }()
+	}
 	return c
 }
 
@@ -76,7 +83,7 @@ func TestPreCopy(t *testing.T) {
 	programs := []*holding{hold(t, v, 1), hold(t, v, 2)}
 	for round := range 4 {
 		from, to := hosts[round%2], hosts[(round+1)%2]
-		c := precopy(t, from, to, device.CopyOptions{})
+		c := precopy(t, from, to, device.CopyOptions{Connections: 1 + round, Attempt: uint64(round)})
 		c.ready(t, len(programs))
 		if st := to.device.Status(); st.Copy == nil || st.Copy.Way != api.CopyIn || len(st.Sessions) != len(programs) || st.Sessions[0].State != "arriving" {
 			t.Errorf("round %d: the destination has %+v", round, st)
@@ -144,13 +151,19 @@ func TestPreCopyForNothing(t *testing.T) {
 			logs(t, v)
 			c.cut()
 		},
+		"one of three connections is cut": func(t *testing.T, c *copying) {
+			logs(t, v)
+			_ = c.more[0].Close()
+			<-c.out
+			<-c.in
+		},
 		"the other host is silent": func(t *testing.T, c *copying) {
 			logs(t, v)
 			c.ends[1].Close()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := precopy(t, v, to, device.CopyOptions{})
+			c := precopy(t, v, to, device.CopyOptions{Connections: 3})
 			c.ready(t, 1)
 			prepare(t, c)
 			state := save(t, v)

@@ -6,14 +6,19 @@ import (
 	"fmt"
 	"io"
 
+	"causeway/host/api"
 	"causeway/remote"
 )
 
 /*
-Memory of sessions goes ahead of their VM on one connection between its device processes at both hosts, which others have made and authenticated. It
-carries frames: a header of 12 bytes (kind, stream, size of what follows; little-endian) and a body. The source says hello and is welcomed; then each
-session is a stream, by number from one on, of what its worker writes of its memory (package precopy). When the VM stands the source seals each: by
-its length and sum. A stream that was sealed is kept for the VM's state, which names it by its token, and ends with the connection otherwise.
+Memory of sessions goes ahead of their VM between its device processes at both hosts, on connections that others have made and authenticated. They
+carry frames: a header of 24 bytes (kind, stream, size of what follows and 0, each of 4; its turn, of 8; little-endian) and a body. On the first connection the source
+says hello and is welcomed; others join it by a key that the hello had. Then each session is a stream, by number from one on, of what its worker writes of its memory (package
+precopy). When the VM stands the source seals each: by its length and sum. A stream that was sealed is kept for the VM's state, which names it by its token, and ends with
+the connections otherwise.
+
+Frames of streams go over whichever connection has room, and are numbered by their turns, from one on. The destination does what they say in that order: a connection that brings one before its turn
+waits with it, so that no more than a frame of each is kept.
 */
 
 // Kinds of frames from the source.
@@ -24,6 +29,7 @@ const (
 	copySeal             // sealBody: that was all
 	copyDrop             // a stream ends, and is not needed
 	copyPing             // the source is there
+	copyJoin             // joinBody: another connection
 )
 
 // Kinds of frames from the destination.
@@ -36,25 +42,31 @@ const (
 
 // Bounds of frames.
 const (
-	copyHeader   = 12
+	copyHeader   = 24
 	mostCopyData = 128 << 10
 	mostCopyText = 4096
 	tokenSize    = 16
 	openSize     = tokenSize + 3*4 + 8
 	sealSize     = 8 + 4
+
+	mostConnections = api.MostConnections
 )
 
 // copyBounds are the sizes that the body of a kind may have: least and most.
 var copyBounds = map[uint32][2]uint32{
-	copyHello: {2, mostCopyText}, copyOpen: {openSize, openSize}, copyData: {1, mostCopyData}, copySeal: {sealSize, sealSize}, copyDrop: {}, copyPing: {},
+	copyHello: {2, mostCopyText}, copyOpen: {openSize, openSize}, copyData: {1, mostCopyData}, copySeal: {sealSize, sealSize}, copyDrop: {}, copyPing: {}, copyJoin: {tokenSize, tokenSize},
 	copyWelcome: {}, copyRefused: {0, mostCopyText}, copySealed: {}, copyReady: {},
 }
 
 // copyFrame is one that is within the bounds of its kind.
 type copyFrame struct {
 	kind, stream uint32
+	turn         uint64 // of what belongs to streams
 	body         []byte
 }
+
+// ofStreams says whether frames of a kind have turns.
+func ofStreams(kind uint32) bool { return kind >= copyOpen && kind <= copyDrop }
 
 // readCopyFrame reads a frame, whose body lies in buf until the next.
 func readCopyFrame(r io.Reader, buf []byte) (copyFrame, error) {
@@ -62,10 +74,13 @@ func readCopyFrame(r io.Reader, buf []byte) (copyFrame, error) {
 	if _, err := io.ReadFull(r, h[:]); err != nil {
 		return copyFrame{}, err
 	}
-	f := copyFrame{kind: binary.LittleEndian.Uint32(h[:]), stream: binary.LittleEndian.Uint32(h[4:])}
+	f := copyFrame{kind: binary.LittleEndian.Uint32(h[:]), stream: binary.LittleEndian.Uint32(h[4:]), turn: binary.LittleEndian.Uint64(h[16:])}
 	size := binary.LittleEndian.Uint32(h[8:])
 	if most, ok := copyBounds[f.kind]; !ok || size < most[0] || size > most[1] {
 		return f, fmt.Errorf("%w: kind %d of %d bytes", errCopyFrame, f.kind, size)
+	}
+	if rest := binary.LittleEndian.Uint32(h[12:]); rest != 0 || ofStreams(f.kind) != (f.turn != 0) {
+		return f, fmt.Errorf("%w: kind %d of turn %d, %d", errCopyFrame, f.kind, f.turn, rest)
 	}
 	f.body = buf[:size]
 	_, err := io.ReadFull(r, f.body)
@@ -73,10 +88,12 @@ func readCopyFrame(r io.Reader, buf []byte) (copyFrame, error) {
 }
 
 // putCopyHeader writes the header in front of a body that lies in b behind it.
-func putCopyHeader(b []byte, kind, stream uint32) []byte {
+func putCopyHeader(b []byte, kind, stream uint32, turn uint64) []byte {
 	binary.LittleEndian.PutUint32(b, kind)
 	binary.LittleEndian.PutUint32(b[4:], stream)
 	binary.LittleEndian.PutUint32(b[8:], uint32(len(b)-copyHeader))
+	binary.LittleEndian.PutUint32(b[12:], 0)
+	binary.LittleEndian.PutUint64(b[16:], turn)
 	return b
 }
 
@@ -87,6 +104,9 @@ type helloBody struct {
 	Backend  string `json:"backend"`
 	GPU      string `json:"gpu"`
 	Memory   uint64 `json:"memory"` // bytes in use by the sessions
+
+	Connections int    `json:"connections"`    // in all
+	Join        []byte `json:"join,omitempty"` // by which the others join this one
 }
 
 // copyVersion is that of frames and of the stream in them.
@@ -94,16 +114,20 @@ const copyVersion = 3
 
 func (d *Device) copyHello() helloBody {
 	here := d.place()
-	return helloBody{copyVersion, remote.ProtocolVersion, here.backend(), here.GPU, d.budget.Used()}
+	return helloBody{Version: copyVersion, Protocol: remote.ProtocolVersion, Backend: here.backend(), GPU: here.GPU, Memory: d.budget.Used(), Connections: 1}
+}
+
+// readHello reads what a source says first.
+func readHello(body []byte) (h helloBody, err error) {
+	if err = json.Unmarshal(body, &h); err != nil {
+		return h, fmt.Errorf("hello: %w", err)
+	}
+	return h, nil
 }
 
 // fits says why sessions of another device cannot come to this one.
-func (d *Device) fits(body []byte) error {
-	var h helloBody
+func (d *Device) fits(h helloBody) error {
 	ours := d.copyHello()
-	if err := json.Unmarshal(body, &h); err != nil {
-		return fmt.Errorf("hello: %w", err)
-	}
 	limit := d.budget.Limit()
 	switch {
 	case h.Version != ours.Version:
@@ -114,6 +138,8 @@ func (d *Device) fits(body []byte) error {
 		return fmt.Errorf("%w: the backend is %.64q there, %q here", errElsewhere, h.Backend, ours.Backend)
 	case h.GPU != ours.GPU:
 		return fmt.Errorf("%w: the GPU is %.64q there, %q here", errElsewhere, h.GPU, ours.GPU)
+	case h.Connections < 1 || h.Connections > mostConnections || h.Connections > 1 && len(h.Join) != tokenSize:
+		return fmt.Errorf("%w: %d connections with a key of %d bytes", errCopyFrame, h.Connections, len(h.Join))
 	case limit != 0 && h.Memory > limit:
 		return fmt.Errorf("%w: its programs use %d bytes of GPU memory, it may use %d here", errElsewhere, h.Memory, limit)
 	}

@@ -3,6 +3,7 @@ package device
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -20,8 +21,25 @@ type source struct {
 
 func (source) Close() error { return nil }
 
-func copyFrameBytes(kind, stream uint32, body ...byte) []byte {
-	return putCopyHeader(append(make([]byte, copyHeader), body...), kind, stream)
+// said is what a source says, in turns.
+func said(frames ...func(turn uint64) []byte) (b []byte) {
+	turn := uint64(1)
+	for _, f := range frames {
+		p := f(turn)
+		if b = append(b, p...); ofStreams(binary.LittleEndian.Uint32(p)) {
+			turn++
+		}
+	}
+	return b
+}
+
+func copyFrameBytes(kind, stream uint32, body ...byte) func(turn uint64) []byte {
+	return func(turn uint64) []byte {
+		if !ofStreams(kind) {
+			turn = 0
+		}
+		return frameOf(kind, stream, turn, body)
+	}
 }
 
 // FuzzCopyFrom: whatever a source says, the destination ends with it, answers in frames, and keeps nothing that was not sealed.
@@ -33,12 +51,14 @@ func FuzzCopyFrom(f *testing.F) {
 	d.workers = &fakeWorkers{lent: func(uint64) bool { return true }, fail: f.Errorf}
 	hello, _ := json.Marshal(d.copyHello())
 	open := copyFrameBytes(copyOpen, 1, make([]byte, openSize)...)
-	whole := bytes.Join([][]byte{copyFrameBytes(copyHello, 0, hello...), open, copyFrameBytes(copyData, 1, 'x'), copyFrameBytes(copyPing, 0),
-		copyFrameBytes(copySeal, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), copyFrameBytes(copyData, 1, 'y'), copyFrameBytes(copyDrop, 1)}, nil)
+	whole := said(copyFrameBytes(copyHello, 0, hello...), open, copyFrameBytes(copyData, 1, 'x'), copyFrameBytes(copyPing, 0),
+		copyFrameBytes(copySeal, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), copyFrameBytes(copyData, 1, 'y'), copyFrameBytes(copyDrop, 1))
 	f.Add(whole)
-	f.Add(bytes.Join([][]byte{copyFrameBytes(copyHello, 0, hello...), open, open}, nil))
-	f.Add(copyFrameBytes(copyHello, 0, '{', '}'))
-	f.Add(copyFrameBytes(copyWelcome, 0))
+	f.Add(said(copyFrameBytes(copyHello, 0, hello...), open, open))
+	f.Add(said(copyFrameBytes(copyHello, 0, hello...), func(uint64) []byte { return open(7) }))
+	f.Add(said(copyFrameBytes(copyHello, 0, '{', '}')))
+	f.Add(said(copyFrameBytes(copyJoin, 0, make([]byte, tokenSize)...)))
+	f.Add(said(copyFrameBytes(copyWelcome, 0)))
 	f.Add(whole[:len(whole)/2])
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var answers bytes.Buffer

@@ -24,6 +24,7 @@ type copyIn struct {
 	began   time.Time
 	total   uint64
 	streams map[uint32]*arrival
+	turns   *copyTurns
 	expiry  *time.Timer
 }
 
@@ -47,10 +48,17 @@ type deadliner interface{ SetReadDeadline(time.Time) error }
 func (d *Device) CopyFrom(ctx context.Context, conn io.ReadWriteCloser) error {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	if err := d.in.begin(d, conn); err != nil {
+	first, err := firstCopyFrame(conn)
+	if err == nil && first.kind == copyJoin {
+		return d.joins(conn, first.body)
+	}
+	if err == nil {
+		err = d.in.begin(d, conn)
+	}
+	if err != nil {
 		return errors.Join(err, d.in.answer(conn, copyRefused, 0, err))
 	}
-	err := d.copyFrom(conn)
+	err = d.copyFrom(conn, first)
 	if !errors.Is(err, io.EOF) {
 		_ = d.in.answer(conn, copyRefused, 0, err)
 	}
@@ -147,36 +155,6 @@ func (in *copyIn) status() (api.Copy, bool) {
 	return api.Copy{Way: api.CopyIn, Since: in.began, Sessions: len(in.streams), Total: in.total}, in.conn != nil || len(in.streams) > 0
 }
 
-// copyFrom follows a source.
-func (d *Device) copyFrom(conn io.ReadWriter) error {
-	buf := make([]byte, mostCopyData)
-	for greeted := false; ; {
-		if c, ok := conn.(deadliner); ok {
-			_ = c.SetReadDeadline(time.Now().Add(silentLimit))
-		}
-		f, err := readCopyFrame(conn, buf)
-		if err != nil {
-			return err
-		}
-		if greeted != (f.kind != copyHello) {
-			return fmt.Errorf("%w: kind %d, greeted: %v", errCopyFrame, f.kind, greeted)
-		}
-		if !greeted {
-			if err := d.fits(f.body); err != nil {
-				return err
-			}
-			d.log.Info("memory comes ahead of a VM")
-			greeted = true
-			err = d.in.answer(conn, copyWelcome, 0, nil)
-		} else {
-			err = d.follows(conn, f)
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
 // follows does what a frame of a source says. What is wrong with one session is told, and the others' goes on.
 func (d *Device) follows(conn io.Writer, f copyFrame) error {
 	d.in.mu.Lock()
@@ -185,8 +163,6 @@ func (d *Device) follows(conn io.Writer, f copyFrame) error {
 	d.in.mu.Unlock()
 	var err error
 	switch {
-	case f.kind == copyPing:
-		return nil
 	case f.kind == copyOpen:
 		if a != nil || f.stream == 0 {
 			return fmt.Errorf("%w: stream %d begins twice", errCopyFrame, f.stream)
@@ -312,6 +288,6 @@ func (in *copyIn) answer(conn io.Writer, kind, stream uint32, err error) error {
 	}
 	in.telling.Lock()
 	defer in.telling.Unlock()
-	_, err = conn.Write(putCopyHeader(b, kind, stream))
+	_, err = conn.Write(putCopyHeader(b, kind, stream, 0))
 	return err
 }

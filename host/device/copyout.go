@@ -2,7 +2,6 @@ package device
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -28,6 +27,9 @@ var (
 type CopyOptions struct {
 	Bandwidth uint64        // bytes a second; 0: as fast as goes
 	Pause     time.Duration // what the last round may take; 0: DefaultCopyPause
+	// Connections is how many there are in all, 0: one. The others come by CopyAlong, with the same Attempt.
+	Connections int
+	Attempt     uint64
 }
 
 // DefaultCopyPause is how long the memory that is left may take to send when rounds end.
@@ -51,7 +53,9 @@ type copyOut struct {
 	opt   CopyOptions
 	limit *rate.Limiter // nil: none
 
-	writing sync.Mutex // orders frames
+	order  sync.Mutex  // of frames of streams
+	turn   uint64      // of the last one; order is held
+	frames chan []byte // to whichever connection has room; nothing waits in it
 
 	welcome chan struct{}
 	told    chan struct{}   // something about a stream
@@ -71,9 +75,13 @@ func (d *Device) CopyTo(ctx context.Context, conn io.ReadWriteCloser, opt CopyOp
 	if opt.Pause <= 0 {
 		opt.Pause = DefaultCopyPause
 	}
-	o := &copyOut{d: d, conn: conn, opt: opt, welcome: make(chan struct{}), told: make(chan struct{}, 1), streams: map[*session]*outStream{}, st: api.Copy{Way: api.CopyOut, Since: time.Now()}}
+	opt.Connections = max(opt.Connections, 1)
+	o := &copyOut{
+		d: d, conn: conn, opt: opt, frames: make(chan []byte), welcome: make(chan struct{}), told: make(chan struct{}, 1), streams: map[*session]*outStream{},
+		st: api.Copy{Way: api.CopyOut, Since: time.Now(), Connections: opt.Connections},
+	}
 	if opt.Bandwidth > 0 {
-		o.limit = rate.NewLimiter(rate.Limit(opt.Bandwidth), max(int(min(opt.Bandwidth/20, 64<<20)), mostCopyData))
+		o.limit = rate.NewLimiter(rate.Limit(opt.Bandwidth), max(int(min(opt.Bandwidth/20, 64<<20)), copyHeader+mostCopyData))
 	}
 	o.over, o.end = context.WithCancelCause(ctx)
 	o.hurry, o.hasten = context.WithCancel(o.over)
@@ -100,23 +108,9 @@ func (d *Device) CopyTo(ctx context.Context, conn io.ReadWriteCloser, opt CopyOp
 }
 
 func (o *copyOut) run() error {
-	b, err := json.Marshal(o.d.copyHello())
-	if err == nil {
-		err = o.write(copyHello, 0, b)
-	}
-	if err != nil {
+	if err := o.begin(); err != nil {
 		return err
 	}
-	t := time.NewTimer(helloLimit)
-	defer t.Stop()
-	select {
-	case <-o.welcome:
-	case <-o.over.Done():
-		return context.Cause(o.over)
-	case <-t.C:
-		return fmt.Errorf("%w: no answer from the other host", errCopyOver)
-	}
-	go o.routinePing()
 	pace := precopy.Pace{Pause: o.opt.Pause}
 	for {
 		begin := time.Now()
@@ -195,44 +189,12 @@ func (o *copyOut) round() (sum precopy.Round) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// write sends a frame.
-func (o *copyOut) write(kind, stream uint32, body []byte) error {
-	return o.send(putCopyHeader(append(make([]byte, copyHeader), body...), kind, stream))
-}
-
-func (o *copyOut) send(frame []byte) error {
-	o.writing.Lock()
-	defer o.writing.Unlock()
-	if _, err := o.conn.Write(frame); err != nil {
-		o.end(lost(err))
-		return err
-	}
-	o.mu.Lock()
-	o.st.Total += uint64(len(frame))
-	o.mu.Unlock()
-	return nil
-}
-
 // lost says that the connection has ended, however it says so.
 func lost(err error) error {
 	if errors.Is(err, errCopyFrame) {
 		return err
 	}
 	return fmt.Errorf("%w: the connection to the other host is gone", errCopyOver)
-}
-
-// routinePing lets the other side tell a source that has nothing to send from one that is gone.
-func (o *copyOut) routinePing() {
-	t := time.NewTicker(pingEvery)
-	defer t.Stop()
-	for {
-		select {
-		case <-o.over.Done():
-			return
-		case <-t.C:
-			_ = o.write(copyPing, 0, nil)
-		}
-	}
 }
 
 // routineAnswers follows what the other side says.

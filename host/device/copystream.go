@@ -122,23 +122,24 @@ func (o *copyOut) open(s *session, p workerProcess) (x *outStream, theirs int, e
 	return x, theirs, nil
 }
 
+// copyBuffers are for frames that are on their way.
+var copyBuffers = sync.Pool{New: func() any { return new([copyHeader + mostCopyData]byte) }}
+
 // routinePump sends what a worker writes.
 func (o *copyOut) routinePump(x *outStream) {
-	b := make([]byte, copyHeader+mostCopyData)
 	for {
+		b := copyBuffers.Get().(*[copyHeader + mostCopyData]byte)
 		n, err := x.conn.Read(b[copyHeader:])
 		if err != nil {
 			return // it was closed, or the worker is gone
 		}
-		if o.limit != nil {
-			_ = o.limit.WaitN(o.hurry, n) // an error is haste
-		}
-		if err := o.send(putCopyHeader(b[:copyHeader+n], copyData, x.id)); err != nil {
+		sum := crc32.Update(x.sum, castagnoli, b[copyHeader:copyHeader+n]) // which nobody else changes
+		if err := o.send(b[:copyHeader+n], copyData, x.id); err != nil {
 			_ = x.conn.Close() // who writes is told
 			return
 		}
 		x.mu.Lock()
-		x.sum = crc32.Update(x.sum, castagnoli, b[copyHeader:copyHeader+n])
+		x.sum = sum
 		x.sent += uint64(n)
 		close(x.moved)
 		x.moved = make(chan struct{})

@@ -93,6 +93,7 @@ type Device struct {
 	looking   atomic.Bool // whether a VM that moves can
 
 	departs    chan struct{}           // a migration has begun: for who waits for that
+	along      chan another            // connections for pre-copies; nothing waits in it
 	out        atomic.Pointer[copyOut] // nil: no memory goes ahead
 	in         copyIn                  // nor comes
 	copyRounds atomic.Uint64           // numbers the rounds of all pre-copies
@@ -127,7 +128,7 @@ var _ fs.ControlFile = (*Device)(nil)
 // New makes the device. Serve runs it.
 func New(o Options) (*Device, error) {
 	d := &Device{mem: vhostuser.NewMemory(), workers: spawned{}, opts: o, at: o.firstPlace(), log: o.Log, sessions: map[*session]struct{}{}, users: map[uint32]guestUser{}, opened: make(chan struct{}, 1),
-		hands: make(chan struct{}, copyHands()), starts: make(chan struct{}, startsAtOnce()), comes: make(chan struct{}, arrivalsAtOnce), door: newDoor(), departs: make(chan struct{}, 1), began: time.Now(), limits: withDefaults(o.Limits)}
+		hands: make(chan struct{}, copyHands()), starts: make(chan struct{}, startsAtOnce()), comes: make(chan struct{}, arrivalsAtOnce), door: newDoor(), departs: make(chan struct{}, 1), along: make(chan another), began: time.Now(), limits: withDefaults(o.Limits)}
 	var nvml fs.ControlFile
 	if o.Machine != nil {
 		inv := &inventory.Server{Memory: func() (uint64, uint64) { return d.budget.Limit(), d.budget.Used() }, Workers: d.measurable, Machine: d.readMachine}

@@ -228,12 +228,18 @@ func (d *device) serve(socket, control string) error {
 		}
 	})
 	mux.HandleFunc("POST /v1/copy", func(w http.ResponseWriter, r *http.Request) {
+		var how api.Copying
+		_ = json.NewDecoder(r.Body).Decode(&how)
 		_, _ = io.Copy(io.Discard, r.Body)
 		c, err := api.Switch(w, r)
 		if err != nil {
 			return
 		}
 		defer c.Close()
+		if how.Along { // the first says all
+			_, _ = io.Copy(io.Discard, c)
+			return
+		}
 		text := []byte("memory")
 		_, _ = c.Write(text)
 		n, _ := io.ReadFull(c, text)

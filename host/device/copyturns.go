@@ -1,0 +1,204 @@
+package device
+
+import (
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+)
+
+// copyTurns is the order of what comes over the connections of a pre-copy.
+type copyTurns struct {
+	d       *Device
+	answers io.Writer // the first connection; who has the turn writes to it
+	key     []byte
+	most    int // connections
+
+	mu    sync.Mutex
+	cond  *sync.Cond
+	conns []io.Closer
+	next  uint64
+	busy  bool // somebody has the turn
+	waits []uint64
+	ended error
+}
+
+func newCopyTurns(d *Device, answers io.Writer, key []byte, most int) *copyTurns {
+	t := &copyTurns{d: d, answers: answers, key: key, most: most, next: 1}
+	t.cond = sync.NewCond(&t.mu)
+	return t
+}
+
+// firstCopyFrame reads what a connection begins with.
+func firstCopyFrame(conn io.Reader) (copyFrame, error) {
+	await(conn)
+	f, err := readCopyFrame(conn, make([]byte, mostCopyData))
+	if err == nil && f.kind != copyHello && f.kind != copyJoin {
+		err = fmt.Errorf("%w: kind %d for a beginning", errCopyFrame, f.kind)
+	}
+	return f, err
+}
+
+// await bounds how long a source may say nothing.
+func await(conn io.Reader) {
+	if c, ok := conn.(deadliner); ok {
+		_ = c.SetReadDeadline(time.Now().Add(silentLimit))
+	}
+}
+
+// copyFrom follows a source, whose hello came. It returns when nothing of any connection is followed any more.
+func (d *Device) copyFrom(conn io.ReadWriteCloser, hello copyFrame) error {
+	h, err := readHello(hello.body)
+	if err == nil {
+		err = d.fits(h)
+	}
+	if err != nil {
+		return err
+	}
+	d.log.Info("memory comes ahead of a VM", "connections", h.Connections)
+	t := newCopyTurns(d, conn, h.Join, h.Connections)
+	t.conns = append(t.conns, conn)
+	d.in.mu.Lock()
+	d.in.turns = t
+	d.in.mu.Unlock()
+	if err := d.in.answer(conn, copyWelcome, 0, nil); err != nil {
+		return err
+	}
+	t.end(t.follow(conn))
+	return t.wait()
+}
+
+// joins follows another connection.
+func (d *Device) joins(conn io.ReadWriteCloser, key []byte) error {
+	d.in.mu.Lock()
+	t := d.in.turns
+	d.in.mu.Unlock()
+	err := t.admit(conn, key)
+	if err != nil {
+		return errors.Join(err, d.in.answer(conn, copyRefused, 0, err))
+	}
+	if err = d.in.answer(conn, copyWelcome, 0, nil); err == nil {
+		err = t.follow(conn)
+	}
+	t.end(err)
+	return err
+}
+
+// admit takes a connection that knows the key.
+func (t *copyTurns) admit(conn io.Closer, key []byte) error {
+	if t == nil {
+		return fmt.Errorf("%w: it joins none", errCopyOver)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.ended != nil:
+		return fmt.Errorf("%w: %w", errCopyOver, t.ended)
+	case len(t.key) != tokenSize || subtle.ConstantTimeCompare(t.key, key) != 1:
+		return fmt.Errorf("%w: it joins another", errCopyFrame)
+	case len(t.conns) >= t.most:
+		return fmt.Errorf("%w: more than %d connections", errCopyFrame, t.most)
+	}
+	t.conns = append(t.conns, conn)
+	return nil
+}
+
+// follow does what frames of one connection say, each in its turn.
+func (t *copyTurns) follow(conn io.Reader) error {
+	buf := make([]byte, mostCopyData)
+	for last := uint64(0); ; {
+		await(conn)
+		if err := t.over(); err != nil { // whose deadline is not to be put off
+			return err
+		}
+		f, err := readCopyFrame(conn, buf)
+		if err != nil {
+			return err
+		}
+		if f.kind == copyPing {
+			continue
+		}
+		if !ofStreams(f.kind) || f.turn <= last {
+			return fmt.Errorf("%w: kind %d of turn %d behind %d", errCopyFrame, f.kind, f.turn, last)
+		}
+		last = f.turn
+		if err := t.take(f); err != nil {
+			return err
+		}
+	}
+}
+
+// take waits for a frame's turn, and has it.
+func (t *copyTurns) take(f copyFrame) error {
+	t.mu.Lock()
+	t.waits = append(t.waits, f.turn)
+	for t.ended == nil && (t.busy || f.turn > t.next) {
+		if !t.busy && len(t.waits) == len(t.conns) && slices.Min(t.waits) > t.next { // nobody is left who could bring it
+			t.endLocked(fmt.Errorf("%w: turn %d comes over no connection", errCopyFrame, t.next))
+			break
+		}
+		t.cond.Wait()
+	}
+	i := slices.Index(t.waits, f.turn)
+	t.waits = slices.Delete(t.waits, i, i+1)
+	if t.ended == nil && f.turn < t.next {
+		t.mu.Unlock()
+		return fmt.Errorf("%w: turn %d comes twice", errCopyFrame, f.turn)
+	}
+	if t.ended != nil {
+		t.mu.Unlock()
+		return t.ended
+	}
+	t.busy = true
+	t.mu.Unlock()
+	err := t.d.follows(t.answers, f)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.busy = false
+	t.next++
+	t.cond.Broadcast()
+	if err != nil {
+		t.endLocked(err) // before anybody else has a turn
+	}
+	return err
+}
+
+func (t *copyTurns) over() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ended
+}
+
+// end ends all connections; the first reason counts.
+func (t *copyTurns) end(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.endLocked(err)
+}
+
+func (t *copyTurns) endLocked(err error) {
+	if t.ended != nil {
+		return
+	}
+	t.ended = err
+	t.cond.Broadcast()
+	for _, c := range t.conns[1:] { // the first still says why
+		_ = c.Close()
+	}
+	if d, ok := t.conns[0].(deadliner); ok {
+		_ = d.SetReadDeadline(time.Now())
+	}
+}
+
+// wait returns when nobody has a turn, nor gets one.
+func (t *copyTurns) wait() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for t.busy {
+		t.cond.Wait()
+	}
+	return t.ended
+}
