@@ -176,8 +176,12 @@ func TestPlacesAreBounded(t *testing.T) {
 		t.Error("what makes one of two is not reserved")
 	}
 	v.add(last)
-	if s, err := v.take(at+pageSize, 3*pageSize); err != nil || s.size != 3*pageSize {
+	s, err := v.take(at+pageSize, 3*pageSize)
+	if err != nil || s.size != 3*pageSize {
 		t.Errorf("a region where free addresses were reserved: %v", err)
+	}
+	if err == nil {
+		s.release()
 	}
 	between.release()
 }
