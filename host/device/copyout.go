@@ -157,17 +157,27 @@ func (o *copyOut) counted(r precopy.Round, took time.Duration, pace *precopy.Pac
 	return little
 }
 
-// round has all sessions that run copied once more.
+// round has all sessions that run copied once more. All streams that are new begin before any memory is sent, which waits there until a worker has started.
 func (o *copyOut) round() (sum precopy.Round) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	there := map[*session]bool{}
+	there, files := map[*session]bool{}, map[*outStream]int{}
+	failed := func(s *session, err error) { s.log.Warn("its memory does not go ahead", "error", err) }
 	for _, s := range o.d.all() {
 		there[s] = true
+		x, theirs, err := o.streamOf(s)
+		if err != nil {
+			failed(s, err)
+		}
+		if x != nil {
+			files[x] = theirs
+		}
+	}
+	for x, theirs := range files {
 		wg.Go(func() {
-			r, err := o.roundOf(s)
+			r, err := o.roundOf(x, theirs)
 			if err != nil {
-				s.log.Warn("its memory does not go ahead", "error", err)
+				failed(x.s, err)
 			}
 			mu.Lock()
 			defer mu.Unlock()

@@ -15,6 +15,7 @@ import (
 
 // outStream is a session's part.
 type outStream struct {
+	s     *session
 	id    uint32
 	token [tokenSize]byte
 	proc  workerProcess
@@ -35,26 +36,31 @@ type outStream struct {
 	ready  bool          // the worker there has started its driver
 }
 
-// roundOf is a round of one session; the first begins its stream, as does one of another worker.
-func (o *copyOut) roundOf(s *session) (sum precopy.Round, err error) {
+// streamOf is the stream of a session that runs; nil: of no other. One that is new, as that of another worker than before is, comes with the worker's end
+// for roundOf; -1: it has that.
+func (o *copyOut) streamOf(s *session) (x *outStream, theirs int, err error) {
 	s.mu.Lock()
 	p, st := s.proc, s.state
 	s.mu.Unlock()
 	o.mu.Lock()
-	x := o.streams[s]
+	x = o.streams[s]
 	o.mu.Unlock()
 	if x != nil && x.proc != p {
 		o.forget(s, x)
 		x = nil
 	}
 	if p == nil || st != running && st != parking && st != parked {
-		return sum, nil
+		return nil, -1, nil
 	}
-	theirs := -1
-	if x == nil {
-		if x, theirs, err = o.open(s, p); err != nil {
-			return sum, err
-		}
+	if x != nil {
+		return x, -1, nil
+	}
+	return o.open(s, p)
+}
+
+// roundOf is a round of one session. It closes theirs.
+func (o *copyOut) roundOf(x *outStream, theirs int) (sum precopy.Round, err error) {
+	if theirs >= 0 {
 		defer unix.Close(theirs)
 	}
 	if x.why() != nil {
@@ -68,6 +74,7 @@ func (o *copyOut) roundOf(s *session) (sum precopy.Round, err error) {
 		return sum, nil
 	}
 	n := o.d.copyRounds.Add(1)
+	p := x.proc
 	err = p.Send(link.Copy{Number: n, Stream: link.FileOf(theirs)})
 	x.order.Unlock()
 	if err != nil {
@@ -104,7 +111,7 @@ func (o *copyOut) open(s *session, p workerProcess) (x *outStream, theirs int, e
 	}
 	o.mu.Lock()
 	o.last++
-	x = &outStream{id: o.last, proc: p, conn: ours, moved: make(chan struct{}), answer: make(chan error, 1)}
+	x = &outStream{s: s, id: o.last, proc: p, conn: ours, moved: make(chan struct{}), answer: make(chan error, 1)}
 	_, _ = rand.Read(x.token[:])
 	o.streams[s] = x
 	o.st.Sessions = len(o.streams)
