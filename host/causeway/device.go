@@ -181,7 +181,7 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 	if err := others.prepare(cfg, &chosen, list); err != nil {
 		return err
 	}
-	if err := f.gpu.sandbox.confine(log); err != nil {
+	if err := f.gpu.sandbox.confine(cfg, log); err != nil {
 		return err
 	}
 	spawner := &spawn.Spawner{NoNewPrivs: true, Sandbox: space}

@@ -53,9 +53,9 @@ func (f *sandboxFlag) space(cfg link.Config, log *slog.Logger) (*sandbox.Space, 
 	return sandbox.New(p, log)
 }
 
-// confine takes from this process what starting workers does not need. Its space is made.
-func (f *sandboxFlag) confine(log *slog.Logger) error {
-	return sandbox.Confine(sandbox.Mode(f.mode), log)
+// confine takes from this process what starting workers with a configuration does not need. Its space is made.
+func (f *sandboxFlag) confine(cfg link.Config, log *slog.Logger) error {
+	return sandbox.Confine(sandbox.Mode(f.mode), cfg.Relay != nil, log)
 }
 
 // enterSandbox confines this process, a worker, as its parent asks. again: it has been confined before it executed itself anew.

@@ -91,10 +91,14 @@ var workshop = []uint32{
 }
 
 // parent is the filter of Confine. Workers inherit it.
-func parent() *program {
+func parent(network bool) *program {
+	families := []uint32{unix.AF_UNIX}
+	if network {
+		families = append(families, unix.AF_INET, unix.AF_INET6)
+	}
 	f := &program{verdicts: map[uint32]uint32{}, rest: verdictAllow, beyond: verdictAbsent, checks: map[uint32][]check{
 		unix.SYS_IOCTL:   {never(1, terminalIoctls...)},
-		unix.SYS_SOCKET:  {only(0, unix.AF_UNIX)},
+		unix.SYS_SOCKET:  {only(0, families...)},
 		unix.SYS_UNSHARE: {only(0, unix.CLONE_FS)},
 	}}
 	f.set(verdictDeny, denied...)

@@ -15,14 +15,14 @@ import (
 var parentKeeps = []uint{unix.CAP_SYS_ADMIN, unix.CAP_SYS_CHROOT, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SETPCAP, unix.CAP_KILL, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_CHOWN, unix.CAP_SYS_RESOURCE}
 
 // Confine takes from this process, which is to start workers, what it does not need for that: most capabilities, sockets but
-// Unix ones, and the system calls that no worker may make, less those by which workers are made. Call it when its Spaces
-// are made. What cannot be taken is logged; mode strict fails.
-func Confine(mode Mode, log *slog.Logger) error {
+// Unix ones, and the system calls that no worker may make, less those by which workers are made. network leaves it sockets of IP, for a
+// parent that connects its workers to a GPU server. Call it when its Spaces are made. What cannot be taken is logged; mode strict fails.
+func Confine(mode Mode, network bool, log *slog.Logger) error {
 	if mode != On && mode != Strict {
 		return nil
 	}
 	r := new(Report)
-	r.note("system calls", filterCalls(parent()))
+	r.note("system calls", filterCalls(parent(network)))
 	if os.Geteuid() == 0 {
 		r.note("capabilities", keepCapabilities(parentKeeps))
 	}

@@ -53,6 +53,27 @@ var stages = []stage{
 		defer c.Close()
 		return (&starter{link: l, leased: c}).follow(over(), receive(t, l), func() {})
 	}},
+	{"passes on a connection", func(t *testing.T, l *link.WorkerEnd) error {
+		return passing(t, &starter{link: l})
+	}},
+	{"passes on leased memory", func(t *testing.T, l *link.WorkerEnd) error {
+		c := newLeased(l)
+		defer c.Close()
+		return passing(t, &starter{link: l, leased: c})
+	}},
+}
+
+// passing follows a message while the session is passed on, and its connection is waited for.
+func passing(t *testing.T, s *starter) error {
+	p := newPasser(s, func() {})
+	p.waits.Store(true)
+	err := p.follow(receive(t, s.link))
+	select {
+	case m := <-p.connected:
+		_ = unix.Close(m.Connection.FD())
+	default:
+	}
+	return err
 }
 
 // over is a session whose consumer has ended: nothing that is to be done between two records is done.
@@ -75,25 +96,26 @@ func receive(t *testing.T, l *link.WorkerEnd) link.Received[link.ToWorker] {
 var follows = map[string][]string{
 	"configure":     {"first"},
 	"warm":          {"first"},
-	"add memory":    {"awaits start", "runs on leased memory"},
-	"remove memory": {"awaits start", "runs on leased memory"},
-	"add region":    {"awaits start", "runs on leased memory"},
-	"add pages":     {"awaits start", "runs on leased memory"},
-	"end region":    {"awaits start", "runs on leased memory"},
+	"add memory":    {"awaits start", "runs on leased memory", "passes on leased memory"},
+	"remove memory": {"awaits start", "runs on leased memory", "passes on leased memory"},
+	"add region":    {"awaits start", "runs on leased memory", "passes on leased memory"},
+	"add pages":     {"awaits start", "runs on leased memory", "passes on leased memory"},
+	"end region":    {"awaits start", "runs on leased memory", "passes on leased memory"},
 	"start":         {"awaits start"},
-	"park":          {"runs on a connection", "runs on leased memory"},
-	"resume":        {"runs on a connection", "runs on leased memory"},
-	"rebuild":       {"runs on a connection", "runs on leased memory"},
-	"quit":          {"awaits start", "runs on a connection", "runs on leased memory"},
-	"measure":       {"runs on a connection", "runs on leased memory"},
+	"park":          {"runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
+	"resume":        {"runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
+	"rebuild":       {"runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
+	"quit":          {"awaits start", "runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
+	"measure":       {"runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
 	"answer":        {"runs on a connection", "runs on leased memory"},
-	"share pages":   {"awaits pages", "awaits start", "runs on a connection", "runs on leased memory"},
-	"set limit":     {"awaits start", "runs on a connection", "runs on leased memory"},
-	"leave":         {"runs on a connection", "runs on leased memory"},
-	"probe":         {"runs on a connection", "runs on leased memory"},
-	"export":        {"runs on a connection", "runs on leased memory"},
-	"copy":          {"runs on a connection", "runs on leased memory"},
-	"cut copy":      {"runs on a connection", "runs on leased memory"},
+	"share pages":   {"awaits pages", "awaits start", "runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
+	"set limit":     {"awaits start", "runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
+	"leave":         {"runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
+	"probe":         {"runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
+	"export":        {"runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
+	"copy":          {"runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
+	"cut copy":      {"runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
+	"connected":     {"passes on a connection", "passes on leased memory"},
 	"room":          {"runs on a connection", "runs on leased memory"},
 }
 

@@ -18,6 +18,8 @@ import (
 	"causeway/host/worker/link"
 	"causeway/host/worker/meter"
 	"causeway/remote"
+	"causeway/remote/frame"
+	"causeway/remote/mtls"
 	"causeway/remote/shm"
 	"causeway/remote/sys"
 	"causeway/remote/tcp"
@@ -65,6 +67,9 @@ func (s *starter) begin(ctx context.Context, p *Process) error {
 		switch m := r.Message().(type) {
 		case link.Configure:
 			s.configure(p, m.Config)
+			if m.Config.Relay != nil {
+				return s.passOn(ctx, m.Connection.FD())
+			}
 			if m.Config.Parked {
 				return s.adoptParked(ctx, m.Connection.FD())
 			}
@@ -272,9 +277,26 @@ func (s *starter) carrier(conn int) (remote.Carrier, error) {
 		if err != nil {
 			return nil, fmt.Errorf("guest's connection: %w", err)
 		}
-		return asCarrier(tcp.Accept(c))
+		return s.stream(c)
 	}
 	return s.acceptLeased()
+}
+
+// stream is the carrier of a guest whose frames come over a connection: its own, or a relay's, with TLS.
+func (s *starter) stream(c net.Conn) (remote.Carrier, error) {
+	if err := frame.Tune(c); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	if s.cfg.TLS != nil {
+		cfg, err := s.cfg.TLS.Server(mtls.SessionProtocol)
+		if err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+		if c, err = frame.Server(context.Background(), c, cfg); err != nil {
+			return nil, err
+		}
+	}
+	return asCarrier(tcp.Accept(c))
 }
 
 // asCarrier keeps a nil pointer from becoming a carrier.

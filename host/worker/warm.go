@@ -62,6 +62,9 @@ func (s *starter) fits(conn int) bool {
 	if s.cfg.Carrier == link.CarrierLeased {
 		return true
 	}
+	if s.cfg.TLS != nil {
+		return false // nobody knows before TLS has begun, which no other process could go on with
+	}
 	off := 0
 	if s.cfg.Carrier == link.CarrierTCP {
 		off = frame.HeaderSize

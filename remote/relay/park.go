@@ -19,8 +19,9 @@ type parks struct {
 
 // Errors of Park and Resume.
 var (
-	ErrParked = errors.New("the session is parked, or about to be")
-	ErrOver   = errors.New("the session is over")
+	ErrParked    = errors.New("the session is parked, or about to be")
+	ErrNotParked = errors.New("resume without park")
+	ErrOver      = errors.New("the session is over")
 )
 
 // Park has take called while nothing of the session touches guest memory, and nothing does until Resume; both directions of the stream stand meanwhile. waiting: the
@@ -77,7 +78,7 @@ func (s *Session) Resume(give func() error) error {
 	case p.over:
 		return ErrOver
 	case p.resume == nil:
-		return errors.New("resume without park")
+		return ErrNotParked
 	}
 	if err := give(); err != nil {
 		return err

@@ -22,6 +22,7 @@ type Unix struct {
 	ring *Ring
 	bell *Bell
 	pid  uint32
+	env  uint32
 
 	mu    sync.Mutex
 	files map[uint32][]int // region to memfds; Memory's end callbacks close them
@@ -65,7 +66,7 @@ func (u *Unix) hello(h remote.Hello, files []int) error {
 		sys.CloseAll(files)
 		return remote.Violation("guest library speaks protocol version %d, this host %d: use the library that came with it", h.Version, remote.ProtocolVersion)
 	}
-	u.pid = h.Pid
+	u.pid, u.env = h.Pid, h.Flags
 	if err := u.declare(0, remote.Declared{VA: h.Va, Size: h.Size}, files[:1]); err != nil {
 		_ = unix.Close(files[1])
 		return err
@@ -271,6 +272,9 @@ func (u *Unix) Doorbell() remote.Doorbell { return u.bell }
 
 // PID is the guest process, as it says.
 func (u *Unix) PID() uint32 { return u.pid }
+
+// Env is what the guest process says of its environment (remote.Env...).
+func (u *Unix) Env() uint32 { return u.env }
 
 // Welcome implements remote.Carrier.
 func (u *Unix) Welcome(status uint32, text string) error {

@@ -141,6 +141,11 @@ func (m *Want) fields(c *coder) {
 	c.u64(&m.Bytes)
 }
 
+// Connect asks for a connection to the GPU server of Config.Relay: a worker has no network of its own. Answer: Connected.
+type Connect struct{ forParent }
+
+func (m *Connect) fields(*coder) {}
+
 // Offer shares something with other workers of the virtual GPU, under a token: bytes, and perhaps a descriptor. Answer: Answer.
 type Offer struct {
 	forParent

@@ -287,3 +287,15 @@ func (m *SetLimit) fields(c *coder) { c.u64(&m.Bytes) }
 type Leave struct{ forWorker }
 
 func (*Leave) fields(*coder) {}
+
+// Connected answers Connect: a connection that has begun with a session's preface, and success; or why there is none.
+type Connected struct {
+	forWorker
+	Connection File
+	Status
+}
+
+func (m *Connected) fields(c *coder) {
+	m.Status.fields(c)
+	c.file(&m.Connection)
+}

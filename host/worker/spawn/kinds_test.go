@@ -12,6 +12,7 @@ import (
 	"causeway/host/worker/link"
 	"causeway/host/worker/link/linktest"
 	"causeway/host/worker/offer"
+	"causeway/remote"
 )
 
 // TestEveryKind: the parent does something about each kind of message that a worker sends, by kind: a new one that nobody thought of fails here,
@@ -22,6 +23,7 @@ func TestEveryKind(t *testing.T) {
 	woken := make(chan uint32, 1)
 	wake := func(slot uint32) { woken <- slot }
 	p.wake.Store(&wake)
+	p.relay.Store(&link.Relay{Addresses: []string{"127.0.0.1:1"}, Lease: remote.LeaseID{1}})
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	reply := func(m link.ToParent) {
@@ -43,6 +45,15 @@ func TestEveryKind(t *testing.T) {
 	seen := map[string]func(link.ToParent){
 		"started": reply, "region ended": reply, "parked": reply, "rebuilt": reply, "adopted": reply, "exported": reply, "probed": reply,
 		"offer": answer, "redeem": answer,
+		"connect": func(link.ToParent) {
+			r, err := w.Receive()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m, ok := r.Message().(link.Connected); !ok || m.Errno != unix.ECONNREFUSED || m.Text != "gpu server 127.0.0.1:1: connection refused" {
+				t.Errorf("connected: %+v", r.Message())
+			}
+		},
 		"withdraw": func(m link.ToParent) {
 			if r := ask(t, w, 99, link.Redeem{Request: 99, Token: m.(link.Withdraw).Token}); r.Errno == 0 {
 				t.Error("a token holds after withdraw")
@@ -95,6 +106,16 @@ func TestUnasked(t *testing.T) {
 		if err := w.Send(link.Parked{Number: 1}); err != nil {
 			t.Fatal(err)
 		}
+	}
+	awaitKill(t, killed)
+}
+
+// TestUnaskedConnection: a worker that has a GPU is connected nowhere.
+func TestUnaskedConnection(t *testing.T) {
+	var shared offer.Broker
+	w, _, killed := end(t, &shared)
+	if err := w.Send(link.Connect{}); err != nil {
+		t.Fatal(err)
 	}
 	awaitKill(t, killed)
 }

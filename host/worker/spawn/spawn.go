@@ -53,9 +53,12 @@ type Process struct {
 	copied    chan link.Copied
 	measuring chan struct{} // held by who measures
 	wants     chan link.Want
-	drained   chan struct{} // everything that the worker said has been read
-	done      chan struct{}
-	err       error // valid once done is closed
+	// Where the session goes that is passed on; nil: it runs here.
+	relay      atomic.Pointer[link.Relay]
+	connecting atomic.Bool   // a connection is being made for it
+	drained    chan struct{} // everything that the worker said has been read
+	done       chan struct{}
+	err        error // valid once done is closed
 }
 
 // NoConnection is what Start and Configure take where none goes with the configuration.
@@ -91,6 +94,7 @@ func (s *Spawner) Warm(cfg link.Config) (*Process, error) {
 // Configure gives a process that has no session yet its configuration and connection, as Start does.
 func (p *Process) Configure(cfg link.Config, wake func(slot uint32), conn int) error {
 	p.wake.Store(&wake)
+	p.relay.Store(cfg.Relay)
 	if err := p.link.Send(link.Configure{Config: cfg, Connection: link.FileOf(conn)}); err != nil {
 		return fmt.Errorf("configure worker: %w", err)
 	}
@@ -266,6 +270,8 @@ func (p *Process) follow(r link.Received[link.ToParent]) error {
 		p.shared.Withdraw(p, m.Token)
 	case link.Want:
 		p.keepWant(m)
+	case link.Connect:
+		return p.connect()
 	case link.Measured:
 		p.keepMeasured(m.Use)
 	case link.Copied:

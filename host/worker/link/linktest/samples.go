@@ -13,6 +13,7 @@ import (
 // ToWorker is a message of each kind that a parent sends. No field is zero, and fd is the descriptor of those that take one.
 func ToWorker(fd int) []link.ToWorker {
 	f := link.FileOf(fd)
+	failed := link.Status{Errno: unix.EIO, Text: "no GPU"}
 	key := mtls.Pinned{Certificate: []byte("certificate"), Key: []byte("key"), Peer: mtls.KeyHash{1}}
 	cfg := link.Config{
 		Carrier: link.CarrierUnix, GPU: "soft", Devices: []int{1}, Visible: []string{"GPU-1"}, MemoryLimit: 1 << 30, MemorySlot: 2,
@@ -45,6 +46,7 @@ func ToWorker(fd int) []link.ToWorker {
 		link.Copy{Number: 9, Stream: f},
 		link.CutCopy{Over: true},
 		link.Room{Number: 3, Granted: true},
+		link.Connected{Connection: f, Status: failed},
 	}
 }
 
@@ -66,6 +68,7 @@ func ToParent(fd int) []link.ToParent {
 		link.Redeem{Request: 9, Token: token},
 		link.Withdraw{Token: token},
 		link.Want{Number: 3, Bytes: 1 << 30},
+		link.Connect{},
 		link.Measured{Use: link.Use{PID: 5, Program: "/bin/sh", Devices: []link.DeviceUse{{UUID: [16]byte{1, 2}, Bytes: 1 << 40}}}},
 	}
 }

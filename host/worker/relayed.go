@@ -1,0 +1,226 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/host/worker/link"
+	"causeway/remote"
+	"causeway/remote/frame"
+	"causeway/remote/mtls"
+	"causeway/remote/relay"
+	"causeway/remote/shm"
+)
+
+// errElsewhere says why nothing can be done here with what a session has.
+var errElsewhere = errors.New("the session runs on a GPU server")
+
+// passer is a worker without a GPU: its session runs on a GPU server, and what it has is the way there.
+type passer struct {
+	*starter
+	cancel    context.CancelFunc
+	waits     atomic.Bool         // for connected
+	connected chan link.Connected // one place
+	session   atomic.Pointer[relay.Session]
+}
+
+func newPasser(s *starter, cancel context.CancelFunc) *passer {
+	return &passer{starter: s, cancel: cancel, connected: make(chan link.Connected, 1)}
+}
+
+// passOn is start for a session that runs on a GPU server.
+func (s *starter) passOn(ctx context.Context, conn int) error {
+	err := s.sealed()
+	if err == nil {
+		err = s.awaitPages()
+	}
+	if err != nil {
+		if conn >= 0 {
+			_ = unix.Close(conn)
+		}
+		return err
+	}
+	c, err := s.carrier(conn)
+	if err != nil {
+		s.refuse(err)
+		return err
+	}
+	if c == nil {
+		return nil // the guest process went away before it started
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	p := newPasser(s, cancel)
+	go p.routineLink()
+	return errors.Join(p.run(ctx, c), c.Close())
+}
+
+// run has the session from its beginning to its end.
+func (p *passer) run(ctx context.Context, c remote.Carrier) error {
+	to := p.cfg.Relay
+	session, err := p.open(ctx, c)
+	if err != nil {
+		return errors.Join(err, c.Welcome(uint32(relay.Errno(err)), err.Error()))
+	}
+	p.session.Store(session)
+	if err := c.Welcome(0, ""); err != nil {
+		p.cancel()
+		return errors.Join(fmt.Errorf("welcome: %w", err), session.Run(ctx))
+	}
+	p.log.Info("session is passed on", "server", to.Server, "lease", to.Lease, "peer", p.cfg.Peer, "carrier", p.cfg.Carrier)
+	return session.Run(ctx)
+}
+
+// open shakes hands with the server.
+func (p *passer) open(ctx context.Context, c remote.Carrier) (*relay.Session, error) {
+	to := p.cfg.Relay
+	cfg, err := to.Identity.Client(mtls.SessionProtocol)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := p.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := frame.Client(ctx, raw, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("gpu server %s: %w", to.Server, err)
+	}
+	var hello remote.Hello
+	if u, ok := c.(*shm.Unix); ok {
+		hello.Pid, hello.Flags = u.PID(), u.Env()
+	}
+	session, err := relay.Open(ctx, c, conn, hello, to.Server, p.log)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return session, nil
+}
+
+// connect asks the parent for a connection: this process has no network, and cannot reach what else is there.
+func (p *passer) connect(ctx context.Context) (net.Conn, error) {
+	p.waits.Store(true)
+	if err := p.link.Send(link.Connect{}); err != nil {
+		return nil, err
+	}
+	select {
+	case m := <-p.connected:
+		f := os.NewFile(uintptr(m.Connection.FD()), "gpu server") // nil without one
+		if f != nil {
+			defer f.Close()
+		}
+		if m.Errno != 0 || f == nil {
+			return nil, &relay.Refusal{Errno: m.Errno, Text: m.Text}
+		}
+		c, err := net.FileConn(f)
+		if err != nil {
+			return nil, fmt.Errorf("gpu server's connection: %w", err)
+		}
+		return c, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// routineLink follows the parent until the session or the link ends.
+func (p *passer) routineLink() {
+	p.tied = p.leased != nil || p.cfg.Tied
+	for {
+		r, err := p.link.Receive()
+		switch {
+		case err == nil:
+			if err = p.follow(r); err == nil {
+				continue
+			}
+			p.log.Error("session ends", "error", err)
+		case errors.Is(err, link.ErrMessage):
+			p.log.Error("session ends", "error", err)
+		case !p.tied:
+			return
+		default:
+			p.log.Info("session ends with its parent", "link", err)
+		}
+		p.end()
+		return
+	}
+}
+
+func (p *passer) end() {
+	p.cancel()
+	if p.leased != nil {
+		p.leased.end()
+	}
+}
+
+// follow does what a message of the parent says. What a worker with a GPU would do is refused in the answer.
+func (p *passer) follow(r link.Received[link.ToWorker]) error {
+	no := link.StatusOf(unix.EOPNOTSUPP, errElsewhere)
+	switch m := r.Message().(type) {
+	case link.Connected:
+		if !p.waits.Swap(false) {
+			return r.Refuse()
+		}
+		p.connected <- m
+		return nil
+	case link.Quit:
+		p.end()
+		return nil
+	case link.Leave:
+		p.tied = p.leased != nil
+		return nil
+	case link.Park:
+		return p.link.Send(link.Parked{Number: m.Number, Status: link.StatusOf(unix.EBUSY, p.park(m))})
+	case link.Resume:
+		return p.resume()
+	case link.SharePages:
+		return p.pages.take(m.Pages)
+	case link.Measure:
+		return p.link.Send(link.Measured{})
+	case link.SetLimit, link.CutCopy: // the server's to hold; nothing is copied
+		return nil
+	case link.Probe:
+		return p.link.Send(link.Probed{Status: no})
+	case link.Export:
+		r.Discard()
+		return p.link.Send(link.Exported{Status: no})
+	case link.Copy:
+		r.Discard()
+		return p.link.Send(link.Copied{Number: m.Number, Status: no})
+	case link.Rebuild:
+		r.Discard()
+		return p.link.Send(link.Rebuilt{Status: no})
+	}
+	if p.leased != nil {
+		return p.leased.handle(r)
+	}
+	return r.Refuse()
+}
+
+// park lets go of guest memory.
+func (p *passer) park(m link.Park) error {
+	session := p.session.Load()
+	if p.leased == nil || session == nil {
+		return errBusy
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), m.Limit)
+	defer cancel()
+	if _, err := session.Park(ctx, p.leased.mem.Detach); err != nil {
+		return fmt.Errorf("%w: %w", errBusy, err)
+	}
+	return nil
+}
+
+// resume takes guest memory back.
+func (p *passer) resume() error {
+	session := p.session.Load()
+	if p.leased == nil || session == nil {
+		return relay.ErrNotParked
+	}
+	return session.Resume(p.leased.mem.Attach)
+}

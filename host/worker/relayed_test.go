@@ -1,0 +1,218 @@
+package worker_test
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+	"causeway/host/worker/link"
+	"causeway/host/worker/spawn"
+	"causeway/host/worker/workertest"
+	"causeway/remote"
+	"causeway/remote/mtls"
+)
+
+// gpuServer starts workers for connections of a lease, as a server's causewayd and device process do.
+type gpuServer struct {
+	ln      *net.TCPListener
+	lease   remote.LeaseID
+	keys    mtls.Pinned
+	workers chan *spawn.Process
+	done    chan struct{} // no more workers are started
+}
+
+// newServer has a lease, and the configuration of workers that pass on to it.
+func newServer(t testing.TB) (*gpuServer, link.Config) {
+	t.Helper()
+	server, err1 := mtls.NewPinned()
+	client, err2 := mtls.NewPinned()
+	var err3, err4 error
+	server.Peer, err3 = client.Hash()
+	client.Peer, err4 = server.Hash()
+	ln, err5 := net.Listen("tcp", "127.0.0.1:0")
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+		t.Fatal(err)
+	}
+	s := &gpuServer{ln.(*net.TCPListener), remote.NewLeaseID(), server, make(chan *spawn.Process, 8), make(chan struct{})}
+	go s.routineAccept(t)
+	t.Cleanup(func() { _ = ln.Close(); <-s.done })
+	cfg := unixConfig
+	cfg.GPU = "none here"
+	cfg.Relay = &link.Relay{Server: "gpu1", Addresses: []string{"127.0.0.1:1", ln.Addr().String()}, Lease: s.lease, Identity: client}
+	return s, cfg
+}
+
+func (s *gpuServer) routineAccept(t testing.TB) {
+	defer close(s.done)
+	for {
+		c, err := s.ln.AcceptTCP()
+		if err != nil {
+			return
+		}
+		p, err := remote.ReadPreface(c)
+		if err != nil || p.Lease != s.lease {
+			t.Errorf("preface %+v, %v", p, err)
+		}
+		f, err := c.File()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		cfg := unixConfig
+		cfg.Carrier, cfg.TLS = link.CarrierTCP, &s.keys
+		w, err := spawner().Start(cfg, nil, int(f.Fd()))
+		_, _ = f.Close(), c.Close()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		s.workers <- w
+	}
+}
+
+// ended awaits a worker's end, which may be an error.
+func ended(t testing.TB, p *spawn.Process) error {
+	t.Helper()
+	select {
+	case <-p.Done():
+	case <-time.After(workertest.Limit):
+		p.Kill()
+		t.Fatal("worker process goes on")
+	}
+	err := p.Err()
+	_ = p.Close()
+	return err
+}
+
+// TestRelayProcess: a program's calls, copies and output go through a process without a GPU to one with, on a lease's keys; both end with the program.
+func TestRelayProcess(t *testing.T) {
+	s, cfg := newServer(t)
+	p, g, err := startProcess(t, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := <-s.workers
+	if _, err := g.Init(); err != nil {
+		t.Fatal(err)
+	}
+	call(t, g, cuda.Success, &wire.PrimaryCtxRetainArgs{Ctx: 16}, nil)
+	g.Ctx = 16
+	var m wire.MemAllocReply
+	call(t, g, cuda.Success, &wire.MemAllocArgs{Size: 8 << 20}, &m)
+	region, mem, res, err := g.AddRegion(0, wire.RegionStaging, 8<<20)
+	if err != nil || res != cuda.Success {
+		t.Fatal(res, err)
+	}
+	for i := range mem[:4<<20] {
+		mem[i] = byte(i * 7 >> 3)
+	}
+	for _, a := range []wire.Args{
+		&wire.MemcpyStagedArgs{Region: region, Size: 4 << 20, Device: m.Ptr, Word: 5, Value: 7},
+		&wire.MemcpyStagedArgs{Direction: 1, Region: region, Offset: 4 << 20, Size: 4 << 20, Device: m.Ptr, Word: 6, Value: 8},
+		&wire.LaunchArgs{Func: 9, Params: []byte("said there")},
+	} {
+		if err := g.Send(a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	call(t, g, cuda.Success, &wire.CtxSynchronizeArgs{}, nil)
+	if g.Word(5) != 7 || g.Word(6) != 8 || !bytes.Equal(mem[:4<<20], mem[4<<20:]) {
+		t.Errorf("words %d and %d, or other bytes", g.Word(5), g.Word(6))
+	}
+	var text wire.ConsoleReadReply
+	call(t, g, cuda.Success, &wire.ConsoleReadArgs{}, &text)
+	if string(text.Text) != "said there" {
+		t.Errorf("console holds %q", text.Text)
+	}
+	// Nothing else can be had of it: no place to move to, and no driver.
+	if err := p.Send(link.Probe{}); err != nil {
+		t.Fatal(err)
+	}
+	if probed, err := spawn.Next[link.Probed](t.Context(), p); err != nil || probed.Errno != unix.EOPNOTSUPP || !strings.Contains(probed.Text, "GPU server") {
+		t.Errorf("%+v, %v", probed, err)
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(ended(t, p), ended(t, w)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRelayProcessLost: a program whose server's worker, or whose relay, is killed notices, and nothing is left at either end.
+func TestRelayProcessLost(t *testing.T) {
+	for _, first := range []string{"server", "relay"} {
+		s, cfg := newServer(t)
+		p, g, err := startProcess(t, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := <-s.workers
+		if _, err := g.Init(); err != nil {
+			t.Fatal(err)
+		}
+		victim := w
+		if first == "relay" {
+			victim = p
+		}
+		if err := unix.Kill(victim.PID(), unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-g.Gone():
+		case <-time.After(workertest.Limit):
+			t.Fatal("the program does not notice")
+		}
+		if first == "server" && g.State() != remote.WorkerDead {
+			t.Errorf("the program sees state %d", g.State())
+		}
+		_, _ = ended(t, p), ended(t, w)
+		_ = g.Close()
+	}
+}
+
+// TestRelayProcessRefused: a program hears why its GPU server does not take it, by name.
+func TestRelayProcessRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*link.Config)
+		says   string
+	}{
+		"nobody there": {func(c *link.Config) { c.Relay.Addresses = []string{"127.0.0.1:1", "127.0.0.2:1"} }, "gpu server 127.0.0.1:1: connection refused\ngpu server 127.0.0.2:1: connection refused"},
+		"no address":   {func(c *link.Config) { c.Relay.Addresses = nil }, "no address of the GPU server is known"},
+		"another key": {func(c *link.Config) {
+			other, err := mtls.NewPinned()
+			if err != nil {
+				t.Fatal(err)
+			}
+			other.Peer = c.Relay.Identity.Peer
+			c.Relay.Identity = other
+		}, "gpu server gpu1: "},
+		"another server": {func(c *link.Config) { c.Relay.Identity.Peer[0] ^= 1 }, "gpu server gpu1: TLS: "},
+		"no key":         {func(c *link.Config) { c.Relay.Identity.Key = nil }, "no usable certificate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, cfg := newServer(t)
+			c.change(&cfg)
+			p, _, err := startProcess(t, cfg)
+			if !errors.Is(err, workertest.ErrRefused) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("the program hears %v, not %q", err, c.says)
+			}
+			if err := ended(t, p); err == nil {
+				t.Error("the relay says nothing of it")
+			}
+			_ = s.ln.Close()
+			<-s.done
+			close(s.workers)
+			for w := range s.workers {
+				_ = ended(t, w)
+			}
+		})
+	}
+}

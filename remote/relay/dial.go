@@ -1,0 +1,73 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/remote"
+	"causeway/remote/frame"
+)
+
+// dialLimit is how long one address of a server may take to answer.
+const dialLimit = 4 * time.Second
+
+// Dial connects to a GPU server at the first of its addresses (HOST:PORT) that answers, and begins with the preface of a session of a lease. The error names each address
+// and why it was none.
+func Dial(ctx context.Context, addresses []string, lease remote.LeaseID) (*net.TCPConn, error) {
+	if len(addresses) == 0 {
+		return nil, errors.New("no address of the GPU server is known")
+	}
+	var errs []error
+	for _, a := range addresses {
+		c, err := dial(ctx, a)
+		if err == nil {
+			err = begin(c, lease)
+		}
+		if err == nil {
+			return c, nil
+		}
+		errs = append(errs, fmt.Errorf("gpu server %s: %w", a, cause(err)))
+	}
+	return nil, errors.Join(errs...)
+}
+
+func dial(ctx context.Context, address string) (*net.TCPConn, error) {
+	d := net.Dialer{Timeout: dialLimit}
+	c, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.TCPConn), nil
+}
+
+func begin(c *net.TCPConn, lease remote.LeaseID) error {
+	err := frame.Tune(c)
+	if err == nil {
+		_, err = c.Write(remote.Preface{Lease: lease}.Encode())
+	}
+	if err != nil {
+		_ = c.Close()
+	}
+	return err
+}
+
+// cause is an error without what the caller says himself: of "dial tcp 192.0.2.1:7745: connect: connection refused" the end.
+func cause(err error) error {
+	var errno unix.Errno
+	var dns *net.DNSError
+	switch {
+	case errors.As(err, &dns):
+		return errors.New(dns.Err)
+	case errors.As(err, &errno):
+		return errno
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("no answer within %v", dialLimit)
+	}
+	return err
+}
