@@ -25,7 +25,7 @@ import (
 func runCommand() *cobra.Command {
 	var gpu gpuFlags
 	var sched schedulerFlags
-	var lib, remote string
+	var lib, remote, relay string
 	c := &cobra.Command{
 		Use:   "run [flags] -- program [arguments]",
 		Short: "Run a program on this host with its CUDA calls going through Causeway",
@@ -42,7 +42,11 @@ A worker waits ready for the first process that uses a real GPU; with --warm 1, 
 		Args: func(cmd *cobra.Command, args []string) error { return runFailed(cobra.MinimumNArgs(1)(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			once := !cmd.Flags().Changed("warm")
-			return runFailed(run(cmd.Context(), &gpu, &sched, lib, remote, once, args))
+			if remote != "" {
+				vm, name := api.ParseKey(remote)
+				relay = (&api.Spec{VM: vm, Name: name}).LeasePath(runDir())
+			}
+			return runFailed(run(cmd.Context(), &gpu, &sched, lib, relay, once, args))
 		},
 	}
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return runFailed(err) })
@@ -50,6 +54,9 @@ A worker waits ready for the first process that uses a real GPU; with --warm 1, 
 	gpu.register(c)
 	sched.register(c)
 	c.Flags().StringVar(&remote, "remote", "", "`VM[/NAME]` of a vGPU on a GPU server (causeway create --remote), which the program is to use in place of a GPU of this host")
+	c.Flags().StringVar(&relay, "relay", "", "`FILE` of a lease, as causeway serve-plain --lease writes")
+	_ = c.Flags().MarkHidden("relay")
+	c.MarkFlagsMutuallyExclusive("remote", "relay")
 	c.Flags().StringVar(&lib, "lib", "", "folder that holds Causeway's libcuda.so.1 (default: ../lib/causeway or ../lib beside this program)")
 	return c
 }
@@ -65,8 +72,8 @@ func runFailed(err error) error {
 	return &statusError{exitRunFailed, err}
 }
 
-// run: once says that a worker waits for the program's first process only, as most programs have one.
-func run(ctx context.Context, gpu *gpuFlags, sched *schedulerFlags, lib, remote string, once bool, args []string) error {
+// run: once says that a worker waits for the program's first process only, as most programs have one. relay is the file of a lease; "": none.
+func run(ctx context.Context, gpu *gpuFlags, sched *schedulerFlags, lib, relay string, once bool, args []string) error {
 	lib, err := findLib(lib)
 	if err != nil {
 		return err
@@ -82,10 +89,9 @@ func run(ctx context.Context, gpu *gpuFlags, sched *schedulerFlags, lib, remote 
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	if remote != "" {
-		vm, name := api.ParseKey(remote)
-		if _, err := relayTo((&api.Spec{VM: vm, Name: name}).LeasePath(runDir()), &cfg); err != nil {
-			return fmt.Errorf("--remote %s: %w", remote, err)
+	if relay != "" {
+		if _, err := relayTo(relay, &cfg); err != nil {
+			return err
 		}
 	} else if err := fits(ctx, cfg, gpu.gpu); err != nil {
 		return err
@@ -120,7 +126,7 @@ func run(ctx context.Context, gpu *gpuFlags, sched *schedulerFlags, lib, remote 
 	if err := srv.listen(ctx, filepath.Join(dir, "session")); err != nil {
 		return err
 	}
-	if remote == "" { // whose use would be told of GPUs of this host
+	if relay == "" { // whose use would be told of GPUs of this host
 		if err := srv.listenNVML(ctx, filepath.Join(dir, "nvml")); err != nil {
 			return err
 		}

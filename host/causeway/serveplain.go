@@ -16,7 +16,7 @@ import (
 
 func servePlainCommand() *cobra.Command {
 	var gpu gpuFlags
-	var listen string
+	var listen, lease string
 	c := &cobra.Command{
 		Use:   "serve-plain --listen 127.0.0.1:PORT",
 		Short: "Serve CUDA programs of this host over plain TCP",
@@ -29,16 +29,18 @@ programs there is causeway serve.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 			defer stop()
-			return servePlain(ctx, &gpu, listen, cmd.OutOrStdout())
+			return servePlain(ctx, &gpu, listen, lease, cmd.OutOrStdout())
 		},
 	}
 	gpu.register(c)
 	c.Flags().StringVar(&listen, "listen", "", "address to listen on; port 0 picks one")
 	_ = c.MarkFlagRequired("listen")
+	c.Flags().StringVar(&lease, "lease", "", "`FILE` to write for causeway run --relay: connections are a relay's, with TLS and this file's keys alone")
+	_ = c.Flags().MarkHidden("lease") // what causeway serve does, without its causewayd, its authority and its leases
 	return c
 }
 
-func servePlain(ctx context.Context, gpu *gpuFlags, listen string, out interface{ Write([]byte) (int, error) }) error {
+func servePlain(ctx context.Context, gpu *gpuFlags, listen, lease string, out interface{ Write([]byte) (int, error) }) error {
 	cfg, err := gpu.config()
 	if err != nil {
 		return err
@@ -63,8 +65,17 @@ func servePlain(ctx context.Context, gpu *gpuFlags, listen string, out interface
 	defer space.Close()
 	srv := newServer(&spawn.Spawner{NoNewPrivs: true, Sandbox: space}, cfg, log)
 	srv.keepWarm(gpu.warm, false)
+	accept := func() (fileConn, error) { return ln.AcceptTCP() }
+	if lease != "" {
+		l, err := newLeased(ln, lease, log)
+		if err != nil {
+			return errors.Join(err, ln.Close())
+		}
+		defer l.close()
+		srv.cfg.TLS, accept = &l.keys, l.accept
+	}
 	fmt.Fprintf(out, "serving on tcp://%s\n", ln.Addr())
-	srv.routineAccept(func() (fileConn, error) { return ln.AcceptTCP() }, link.CarrierTCP)
+	srv.routineAccept(accept, link.CarrierTCP)
 	if ctx.Err() == nil {
 		return fmt.Errorf("stopped accepting on %s", ln.Addr())
 	}
