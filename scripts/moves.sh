@@ -53,6 +53,7 @@ pauses() { sed -n 's/.*msg="session moved" .*pause=\([^ ]*\) .*/\1/p' "$1" | tr 
 # begin_rounds SECONDS LOG GPU MODE returns when rounds computes, for so long at most: child is whom to wait for, run the process of causeway.
 begin_rounds() {
   local i
+  : >"$2"
   timeout -k 5 "$1" "$CAUSEWAY" run -v --gpu "$3" --migratable -- "$rounds" "$4" >"$2" 2>"$2.err" &
   child=$!
   for ((i = 0; i < 200; i++)); do grep -q '^@round [1-9]' "$2" || ! kill -0 $child 2>/dev/null && break; sleep 0.1; done

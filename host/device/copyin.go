@@ -19,8 +19,7 @@ import (
 // copyIn is the memory of sessions that comes ahead of their VM. Each has a worker already, which holds what came until the session does.
 type copyIn struct {
 	mu      sync.Mutex
-	conn    io.Closer  // nil: none is open
-	telling sync.Mutex // orders what the source is told
+	conn    io.Closer // nil: none is open
 	began   time.Time
 	total   uint64
 	streams map[uint32]*arrival
@@ -46,6 +45,8 @@ type deadliner interface{ SetReadDeadline(time.Time) error }
 
 // CopyFrom takes memory of sessions that comes ahead of them over conn, which it takes over, until that ends. What was not sealed then is gone.
 func (d *Device) CopyFrom(ctx context.Context, conn io.ReadWriteCloser) error {
+	to := &toSource{w: conn}
+	defer to.end()
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	first, err := firstCopyFrame(conn)
@@ -56,11 +57,11 @@ func (d *Device) CopyFrom(ctx context.Context, conn io.ReadWriteCloser) error {
 		err = d.in.begin(d, conn)
 	}
 	if err != nil {
-		return errors.Join(err, d.in.answer(conn, copyRefused, 0, err))
+		return errors.Join(err, answer(to, copyRefused, 0, err))
 	}
-	err = d.copyFrom(conn, first)
+	err = d.copyFrom(conn, to, first)
 	if !errors.Is(err, io.EOF) {
-		_ = d.in.answer(conn, copyRefused, 0, err)
+		_ = answer(to, copyRefused, 0, err)
 	}
 	n := d.in.ended()
 	d.log.Info("pre-copy from another host has ended", "sessions_kept", n, "bytes", d.in.total, "reason", err)
@@ -156,7 +157,7 @@ func (in *copyIn) status() (api.Copy, bool) {
 }
 
 // follows does what a frame of a source says. What is wrong with one session is told, and the others' goes on.
-func (d *Device) follows(conn io.Writer, f copyFrame) error {
+func (d *Device) follows(to io.Writer, f copyFrame) error {
 	d.in.mu.Lock()
 	d.in.total += uint64(copyHeader + len(f.body))
 	a := d.in.streams[f.stream]
@@ -167,12 +168,12 @@ func (d *Device) follows(conn io.Writer, f copyFrame) error {
 		if a != nil || f.stream == 0 {
 			return fmt.Errorf("%w: stream %d begins twice", errCopyFrame, f.stream)
 		}
-		if err = d.arrives(conn, f); err == nil {
+		if err = d.arrives(to, f); err == nil {
 			return nil
 		}
 	case f.kind == copyData || f.kind == copySeal || f.kind == copyDrop:
 		if a == nil && f.kind == copySeal {
-			return d.in.answer(conn, copyRefused, f.stream, errors.New("it is gone"))
+			return answer(to, copyRefused, f.stream, errors.New("it is gone"))
 		}
 		if a == nil {
 			return nil // it was refused, and the source does not know yet
@@ -182,7 +183,7 @@ func (d *Device) follows(conn io.Writer, f copyFrame) error {
 			err = a.take(f.body)
 		case copySeal:
 			if err = d.sealed(a, f.body); err == nil {
-				return d.in.answer(conn, copySealed, f.stream, nil)
+				return answer(to, copySealed, f.stream, nil)
 			}
 		default:
 			d.in.unclaimed(func(x *arrival) bool { return x == a })
@@ -198,11 +199,11 @@ func (d *Device) follows(conn io.Writer, f copyFrame) error {
 	if a != nil {
 		d.in.unclaimed(func(x *arrival) bool { return x == a })
 	}
-	return d.in.answer(conn, copyRefused, f.stream, err)
+	return answer(to, copyRefused, f.stream, err)
 }
 
 // arrives makes a session whose worker starts its driver, says so to the source, and waits for what comes ahead.
-func (d *Device) arrives(conn io.Writer, f copyFrame) error {
+func (d *Device) arrives(to io.Writer, f copyFrame) error {
 	n := func(i int) uint32 { return binary.LittleEndian.Uint32(f.body[tokenSize+4*i:]) }
 	base := binary.LittleEndian.Uint64(f.body[tokenSize+3*4:])
 	if base != 0 && !link.ValidBase(base) {
@@ -230,20 +231,20 @@ func (d *Device) arrives(conn io.Writer, f copyFrame) error {
 	d.in.mu.Lock()
 	d.in.streams[f.stream] = a
 	d.in.mu.Unlock()
-	go d.routineReady(conn, f.stream, a)
+	go d.routineReady(to, f.stream, a)
 	return nil
 }
 
 // routineReady tells the source when a session's worker is ready for it.
-func (d *Device) routineReady(conn io.Writer, stream uint32, a *arrival) {
+func (d *Device) routineReady(to io.Writer, stream uint32, a *arrival) {
 	<-a.ready
 	if a.err == nil {
 		a.s.log.Info("session is awaited", "worker", a.proc.PID(), "started_in", a.took.Round(time.Millisecond))
-		_ = d.in.answer(conn, copyReady, stream, nil) // a source that is gone needs none
+		_ = answer(to, copyReady, stream, nil) // a source that is gone needs none
 		return
 	}
 	d.in.unclaimed(func(x *arrival) bool { return x == a })
-	_ = d.in.answer(conn, copyRefused, stream, a.err)
+	_ = answer(to, copyRefused, stream, a.err)
 }
 
 // take gives the worker what came.
@@ -279,15 +280,36 @@ func (d *Device) sealed(a *arrival, body []byte) error {
 	return nil
 }
 
+// toSource is what a source is told, until its connection ends.
+type toSource struct {
+	mu   sync.Mutex
+	w    io.Writer
+	over bool
+}
+
+// Write implements io.Writer: b is a whole frame.
+func (t *toSource) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over {
+		return 0, errCopyOver
+	}
+	return t.w.Write(b)
+}
+
+func (t *toSource) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over = true
+}
+
 // answer sends a frame to a source; err is its text.
-func (in *copyIn) answer(conn io.Writer, kind, stream uint32, err error) error {
+func answer(to io.Writer, kind, stream uint32, err error) error {
 	b := make([]byte, copyHeader)
 	if err != nil {
 		text := err.Error()
 		b = append(b, text[:min(len(text), mostCopyText)]...)
 	}
-	in.telling.Lock()
-	defer in.telling.Unlock()
-	_, err = conn.Write(putCopyHeader(b, kind, stream, 0))
+	_, err = to.Write(putCopyHeader(b, kind, stream, 0))
 	return err
 }

@@ -13,7 +13,7 @@ import (
 // copyTurns is the order of what comes over the connections of a pre-copy.
 type copyTurns struct {
 	d       *Device
-	answers io.Writer // the first connection; who has the turn writes to it
+	answers io.Writer // of the first connection
 	key     []byte
 	most    int // connections
 
@@ -50,7 +50,7 @@ func await(conn io.Reader) {
 }
 
 // copyFrom follows a source, whose hello came. It returns when nothing of any connection is followed any more.
-func (d *Device) copyFrom(conn io.ReadWriteCloser, hello copyFrame) error {
+func (d *Device) copyFrom(conn io.ReadCloser, to io.Writer, hello copyFrame) error {
 	h, err := readHello(hello.body)
 	if err == nil {
 		err = d.fits(h)
@@ -59,12 +59,12 @@ func (d *Device) copyFrom(conn io.ReadWriteCloser, hello copyFrame) error {
 		return err
 	}
 	d.log.Info("memory comes ahead of a VM", "connections", h.Connections)
-	t := newCopyTurns(d, conn, h.Join, h.Connections)
+	t := newCopyTurns(d, to, h.Join, h.Connections)
 	t.conns = append(t.conns, conn)
 	d.in.mu.Lock()
 	d.in.turns = t
 	d.in.mu.Unlock()
-	if err := d.in.answer(conn, copyWelcome, 0, nil); err != nil {
+	if err := answer(to, copyWelcome, 0, nil); err != nil {
 		return err
 	}
 	t.end(t.follow(conn))
@@ -78,9 +78,9 @@ func (d *Device) joins(conn io.ReadWriteCloser, key []byte) error {
 	d.in.mu.Unlock()
 	err := t.admit(conn, key)
 	if err != nil {
-		return errors.Join(err, d.in.answer(conn, copyRefused, 0, err))
+		return errors.Join(err, answer(conn, copyRefused, 0, err))
 	}
-	if err = d.in.answer(conn, copyWelcome, 0, nil); err == nil {
+	if err = answer(conn, copyWelcome, 0, nil); err == nil {
 		err = t.follow(conn)
 	}
 	t.end(err)
