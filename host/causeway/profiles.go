@@ -83,7 +83,7 @@ func localProfiles() ([]api.Profile, []api.GPU) {
 
 // limits is a GPU as limits see it, with so many workers that wait ready.
 func (g *gpuLine) limits(waiting int) limit.GPU {
-	return limit.GPU{Soft: g.Backend == "soft", Name: g.Name, Memory: g.Memory, Waiting: waiting}
+	return limit.GPU{Soft: g.Backend != "cuda", Name: g.Name, Memory: g.Memory, Waiting: waiting}
 }
 
 // completeProfile offers the profiles' names, for shells.

@@ -355,7 +355,7 @@ func TestLeaseRefused(t *testing.T) {
 			t.Errorf("%s: it has a lease", name)
 		}
 	}
-	until(t, "the server says why", func() bool { return server.log.has("does not name this host") })
+	until(t, "the server says why", func() bool { return server.log.has("does not name the host hostb") })
 	c := caller(t, server, hostFiles(t, dir, "other"))
 	_, err := ask(t, c, api.LeaseWish{VM: "vm1", Name: "gpu0"})
 	refused(t, err, http.StatusConflict, "none of other's")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -44,7 +43,7 @@ func (d *Daemon) identity() mtls.Files {
 func (d *Daemon) ServeRemote(ctx context.Context, ln *net.TCPListener) error {
 	i := &intake.Intake{
 		TLS:     func() (*tls.Config, error) { return d.identity().Server(api.RemoteProtocol) },
-		Admit:   d.admitHost,
+		Admit:   hostOf,
 		Session: d.session,
 		Remedy:  mtls.Remedy,
 		Log:     d.log,
@@ -58,19 +57,10 @@ func (d *Daemon) ServeRemote(ctx context.Context, ln *net.TCPListener) error {
 
 type controlKey struct{}
 
-// errNotAllowed refuses a host of the authority.
-var errNotAllowed = errors.New("remote.allow does not name this host")
-
-// admitHost says who shows a certificate, if it may have leases here.
-func (d *Daemon) admitHost(cert *x509.Certificate) (string, error) {
+// hostOf says who shows a certificate. What they may is said to each of their requests.
+func hostOf(cert *x509.Certificate) (string, error) {
 	h, err := lease.HostOf(cert)
-	if err != nil {
-		return "", err
-	}
-	if allow := d.config().Remote.Allow; len(allow) > 0 && !slices.Contains(allow, h.String()) {
-		return "", fmt.Errorf("%w: %s", errNotAllowed, h)
-	}
-	return h.String(), nil
+	return h.String(), err
 }
 
 // asker is the host that makes a request, which is asked for each: what it may can have changed since it connected.
@@ -82,10 +72,12 @@ func (d *Daemon) asker(r *http.Request) (h lease.Host, serial string, err error)
 	if err := d.identity().Check(c.Certificate); err != nil {
 		return h, "", refuse(http.StatusForbidden, mtls.Remedy(err), "%v", err)
 	}
-	if _, err := d.admitHost(c.Certificate); err != nil {
-		return h, "", refuse(http.StatusForbidden, "an administrator of the GPU server adds this host to remote.allow there", "%v", err)
+	if h, err = lease.HostOf(c.Certificate); err != nil {
+		return h, "", err
 	}
-	h, err = lease.HostOf(c.Certificate)
+	if allow := d.config().Remote.Allow; len(allow) > 0 && !slices.Contains(allow, h.String()) {
+		return h, "", refuse(http.StatusForbidden, "an administrator of the GPU server adds this host to remote.allow there", "remote.allow does not name the host %s", h)
+	}
 	return h, c.Certificate.SerialNumber.Text(16), err
 }
 
@@ -183,7 +175,7 @@ func (d *Daemon) remoteHandler() http.Handler {
 				err = do(d, w, r, h, serial)
 			}
 			if err != nil {
-				d.log.Info("another host's request is refused", "host", h, "address", r.RemoteAddr, "method", r.Method, "path", r.URL.Path, "error", err)
+				d.log.Warn("another host's request is refused", "host", h, "address", r.RemoteAddr, "method", r.Method, "path", r.URL.Path, "error", err)
 				d.answer(w, r, err)
 			}
 		})

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -84,7 +86,7 @@ func (d *Device) take(c *net.UnixConn, keys mtls.Pinned) error {
 	s := opened.(*session)
 	s.log = s.log.With("from", printableAddress(from))
 	s.mu.Lock()
-	s.connected = true
+	s.connected = "a program at " + printableAddress(from)
 	s.mu.Unlock()
 	if !s.do(func() { s.connect(conn, keys) }) {
 		_ = conn.Close()
@@ -94,7 +96,7 @@ func (d *Device) take(c *net.UnixConn, keys mtls.Pinned) error {
 }
 
 // printableAddress is what causewayd says of who connected, for the log.
-func printableAddress(b []byte) string { return fmt.Sprintf("%.64q", b) }
+func printableAddress(b []byte) string { return strings.Trim(strconv.QuoteToASCII(string(b)), `"`) }
 
 // connect starts the worker of a connection, which it closes. It runs on routine.
 func (s *session) connect(conn *os.File, keys mtls.Pinned) {
@@ -152,7 +154,7 @@ func (s *session) fixed() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.connected:
+	case s.connected != "":
 		return fmt.Errorf("%w: its program runs on another host", ErrFar)
 	case s.at != nil && s.at.Worker.Relay != nil:
 		return fmt.Errorf("%w: its GPU is on the server %s", ErrFar, s.at.Worker.Relay.Server)

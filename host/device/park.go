@@ -371,7 +371,7 @@ func (s *session) workerGone(p workerProcess) {
 	if !expected {
 		switch {
 		case p.Err() != nil:
-		case s.connected: // its program has ended
+		case s.connected != "": // its program has ended
 			s.log.Info("session ended")
 		default: // the worker says why
 			s.log.Warn("worker has ended the session")

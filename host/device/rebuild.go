@@ -101,5 +101,8 @@ func (s *session) rebuild(ctx context.Context, elsewhere bool) error {
 
 // peer is who the guest process is, for logs.
 func (s *session) peer() string {
+	if s.connected != "" {
+		return s.connected
+	}
 	return fmt.Sprintf("guest process %d of uid %d", s.caller.PID, s.caller.UID)
 }

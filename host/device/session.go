@@ -54,7 +54,7 @@ type session struct {
 
 	counted bool // by the limits of sessions; dev.mu guards it
 
-	connected bool // it came over a connection, of another host's program; set before routine does anything
+	connected string // who, if it came over a connection, of another host's program; set before routine does anything
 
 	mu        sync.Mutex
 	state     state

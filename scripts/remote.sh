@@ -1,0 +1,225 @@
+#!/usr/bin/env bash
+# A GPU server and a host whose programs and VMs use its GPU, as docs/REMOTE.md tells it: certificates, leases, limits, and what goes wrong.
+#
+#   scripts/remote.sh [--kernel SERIES] [--programs "P..."] [PHASE...]
+#
+#   --programs  of guest/tests, that run on the server's GPU, with and without a VM (default: a few; all: every one)
+#   PHASE       programs limits restart refuse lost (what is done by default), lapse: half a minute without a causewayd; vm: in a VM; rounds: a VM's
+#               program while causewayds are restarted
+#
+# Two hosts on one machine: network namespaces with a veth between them, each with a causewayd: gpu1, a GPU server with the software GPU, and hosta.
+# The status is 0 if every check passed. Needs root.
+set -uo pipefail
+. "$(dirname "$0")/lib/common.sh"
+. "$ROOT/scripts/lib/device.sh"
+. "$ROOT/scripts/lib/guest.sh"
+
+kernel=6.12 programs="vectoradd streams events pinned reduce" phases=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --kernel) kernel=$2; shift 2 ;;
+    --programs) programs=$2; shift 2 ;;
+    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit ;;
+    -*) die "unknown option $1: see $0 --help" ;;
+    *) phases+=("$1"); shift ;;
+  esac
+done
+[ ${#phases[@]} -gt 0 ] || phases=(programs limits restart refuse lost)
+[ -x "$CAUSEWAY" ] || die "build/bin/causeway is missing: run make build"
+[ "$(id -u)" = 0 ] || die "needs root, for network namespaces"
+have ip || die "ip is missing: install iproute2"
+
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-remote.XXXXXX")
+logs=$BUILD/logs/remote-gpus
+rm -rf "$logs"; mkdir -p "$logs"
+mkfifo "$tmp/never"; exec 9<>"$tmp/never" # for nap
+declare -A net_pid=() daemon_pid=() address=([hosta]=10.78.0.1 [gpu1]=10.78.0.2)
+hosts="gpu1 hosta" variant=13.0-static job=
+cleanup() {
+  local h
+  [ -z "$job" ] || end "$job"
+  for h in hosta gpu1; do
+    [ -z "${daemon_pid[$h]:-}" ] || timeout 20 "$CAUSEWAY" delete vm1 --run-dir "$tmp/$h" >/dev/null 2>&1
+    end "${daemon_pid[$h]:-}"
+    kill_tree "$h"
+    cp -r "$tmp/$h/log" "$logs/$h" 2>/dev/null
+    [ ! -f "$tmp/$h/scheduler.json" ] || kill "$(json "$tmp/$h/scheduler.json" pid)" 2>/dev/null
+  done
+  for h in "${!net_pid[@]}"; do kill "${net_pid[$h]}" 2>/dev/null; done
+  rm -rf "$tmp"
+}
+on_exit cleanup
+
+# --- hosts --------------------------------------------------------------------------------------------------------------
+
+stay_on() { exec nsenter -t "${net_pid[$1]}" -n -- "${@:2}" 9>&-; } # HOST COMMAND...: becomes it
+on() { (stay_on "$@"); }
+cli() { on "$1" "$CAUSEWAY" "${@:2}" --run-dir "$tmp/$1"; }
+json() { python3 -c 'import json,sys; v=json.load(open(sys.argv[1]) if sys.argv[1]!="-" else sys.stdin)
+for k in sys.argv[2:]: v=v[int(k)] if isinstance(v,list) else (v or {}).get(k)
+print("" if v is None else v)' "$@" 2>/dev/null; }
+# vgpu HOST KEY FIELD...: of its account.
+vgpu() { local host=$1 key=$2; shift 2; cli "$host" inspect "$key" --json 2>/dev/null | json - 0 "$@"; }
+there=hosta/vm1:gpu0 # what vm1/gpu0 is at the server
+
+networks() {
+  local h
+  for h in $hosts; do
+    unshare --net sleep infinity 9>&- & net_pid[$h]=$!
+  done
+  until_true 5 apart
+  on hosta ip link add name wire type veth peer name wire netns "${net_pid[gpu1]}" || die "no veth between the hosts"
+  for h in $hosts; do
+    on "$h" ip address add "${address[$h]}/24" dev wire && on "$h" ip link set wire up && on "$h" ip link set lo up || die "no network of $h"
+  done
+}
+apart() { local h; for h in $hosts; do [ "$(readlink "/proc/${net_pid[$h]}/ns/net")" != "$(readlink /proc/self/ns/net)" ] || return; done; }
+
+config() { # HOST: its configuration
+  mkdir -p "$tmp/$1/pki"
+  cp "$tmp/pki/ca.pem" "$tmp/pki/revoked" "$tmp/$1/pki/" && cp "$tmp/pki/$1.pem" "$tmp/$1/pki/host.pem" && cp "$tmp/pki/$1-key.pem" "$tmp/$1/pki/host-key.pem" || return
+  printf '%s\n' "run_dir = '$tmp/$1'" "state_dir = '$tmp/$1/state'" "log_dir = '$tmp/$1/log'" '[devices]' "log = 'file'" 'verbose = true' "socket_owner = '0'" \
+    '[placement]' "software_memory = '2GiB'" '[migration]' "ca = '$tmp/$1/pki/ca.pem'" "certificate = '$tmp/$1/pki/host.pem'" "key = '$tmp/$1/pki/host-key.pem'" \
+    '[remote]' "servers = ['${address[gpu1]}']" >"$tmp/$1.toml"
+  [ "$1" = hosta ] || sed -i '$d' "$tmp/$1.toml"
+}
+start_causewayd() { # HOST
+  local what=(daemon)
+  [ "$1" = hosta ] || what=(serve --listen "${address[gpu1]}:7745" --allow hosta,hostb)
+  stay_on "$1" "$CAUSEWAY" "${what[@]}" --config "$tmp/$1.toml" -v >>"$logs/causewayd-$1.log" 2>&1 & daemon_pid[$1]=$!
+  until_true 20 answers "$1"
+}
+answers() { [ -S "$tmp/$1/causewayd.sock" ] && cli "$1" ps >/dev/null 2>&1; }
+kill_causewayd() { kill -9 "${daemon_pid[$1]}"; wait "${daemon_pid[$1]}" 2>/dev/null; daemon_pid[$1]=; }
+# kill_tree HOST: device processes, and with them their workers, as if the machine had gone.
+kill_tree() {
+  local f p
+  for f in "$tmp/$1"/*/*.json; do
+    [ -f "$f" ] && p=$(json "$f" pid 2>/dev/null) && [[ $p =~ ^[1-9][0-9]+$ ]] && kill -9 $(tree "$p") 2>/dev/null
+  done
+}
+tree() { local p; for p in "$@"; do echo "$p"; tree $(cat /proc/"$p"/task/*/children 2>/dev/null); done; }
+
+run() { on hosta env CAUSEWAY_RUN_DIR="$tmp/hosta" "$CAUSEWAY" run --remote vm1 "$@"; }
+create() { cli hosta create vm1 --remote "${1:-any}" --memory "${2:-512MiB}" >"$tmp/said" 2>&1; }
+said() { local rc=$?; tail -n 1 "$tmp/said" | cut -c 1-150; return $rc; }
+gone() { [ -z "$(vgpu gpu1 $there pid)" ]; }
+renewed() { [ -n "$(vgpu hosta vm1 upstream state limits share)" ] && [ -z "$(vgpu hosta vm1 upstream error)" ]; }
+# working: a program that computes in rounds, in the background; rounds: how many it has made.
+begin() {
+  run -- "$BUILD/tests/$variant/rounds" streams >"$tmp/rounds" 2>&1 & job=$!
+  until_true 30 grep -q '^@round [2-9]' "$tmp/rounds"
+}
+rounds() { local n; n=$(sed -n 's/^@round \([0-9]*\) .*/\1/p' "$tmp/rounds" | tail -n 1); echo "${n:-0}"; }
+beyond() { [ "$(rounds)" -gt "$1" ]; }
+goes_on() { until_true 20 beyond "$(rounds)"; }
+sessions() { vgpu "$1" "$2" status sessions | grep -c worker; }
+failed_by() { until_true "$1" ended "$job"; }
+
+# --- phases -------------------------------------------------------------------------------------------------------------
+
+tests() { # LABEL ARGS...
+  "$ROOT/scripts/run-tests.sh" --label "$1" --variants "$variant" --may-skip "cubemap greenctx peer sparse managed managedload managedvar mapped" "${@:2}" \
+    $([ "$programs" = all ] || echo "$programs") >"$tmp/said" 2>&1
+}
+
+phase_programs() {
+  cli hosta gpus --all >"$tmp/said" && grep -q "${address[gpu1]} .* ms .*Software GPU" "$tmp/said"; row "causeway gpus --all shows the server's" "$(keep grep -o '[0-9.]* ms' "$tmp/said")"
+  create any; row "causeway create --remote any" "$(said)" || return
+  [ "$(vgpu gpu1 $there spec limits memory)$(vgpu gpu1 $there spec memory)" = 536870912 ]; row "the server has it as a vGPU of its own" "$there"
+  tests remote-run --runner "nsenter -t ${net_pid[hosta]} -n -- env CAUSEWAY_RUN_DIR=$tmp/hosta $CAUSEWAY run --remote vm1 --"; row "programs run there: $programs" "$(said)"
+  ! on hosta curl -s -m 5 "http://${address[gpu1]}:7745/v1/gpus" >"$tmp/said" && [ ! -s "$tmp/said" ]; row "who is no host is told nothing" ""
+  cli gpu1 ps | grep -q 'hosta *vm1:gpu0'; row "causeway ps of the server shows it" ""
+  on gpu1 curl -s --unix-socket "$tmp/gpu1/causewayd.sock" http://causeway/metrics | grep -q 'causeway_vgpu_server_info{host="hosta"'; row "so do its metrics" ""
+}
+
+phase_limits() {
+  ROUNDS_MIB=600 run -- "$BUILD/tests/$variant/rounds" idle >"$tmp/said" 2>&1
+  grep -q cudaErrorMemoryAllocation "$tmp/said"; row "a program gets no more than the limit of 512 MiB" "$(said)"
+  cli hosta limits vm1 --memory 1GiB >"$tmp/said" 2>&1 && [ "$(vgpu gpu1 $there spec memory)" = 1073741824 ]; row "causeway limits holds at the server" ""
+  ! cli hosta limits vm1 --memory 3GiB >"$tmp/said" 2>&1 && grep -q "${address[gpu1]}.*do not fit" "$tmp/said"; row "more than there is is refused, by the server's name" ""
+  ! cli hosta create vm2 --remote any --memory 3GiB >"$tmp/said" 2>&1 && grep -q 'MiB left' "$tmp/said"; row "so is a vGPU that finds no room" "$(said)"
+  ! cli hosta create vm2 --remote gpu9 >"$tmp/said" 2>&1 && grep -q 'no GPU server "gpu9"' "$tmp/said"; row "and a server that is not configured" ""
+  cli hosta create vm2 --remote any --memory 256MiB >/dev/null && cli gpu1 gpus drain soft >/dev/null && ! cli hosta create vm3 --remote any >"$tmp/said" 2>&1 && grep -q drained "$tmp/said"
+  row "a server that is drained takes no other" ""
+  cli gpu1 gpus resume soft >/dev/null && cli hosta delete vm2 >/dev/null && [ -z "$(vgpu gpu1 hosta/vm2:gpu0 pid)" ]; row "causeway delete ends the lease" ""
+}
+
+phase_restart() {
+  begin; row "a program computes" "" || return
+  kill_causewayd hosta && start_causewayd hosta && goes_on && until_true 20 renewed; row "the host's causewayd is killed and started: it goes on, renewed" "epoch $(keep json "$tmp/hosta/vm1/gpu0.lease" epoch)"
+  kill_causewayd gpu1 && start_causewayd gpu1 && goes_on && until_true 20 renewed; row "the server's causewayd is killed and started: it goes on, renewed" ""
+  run -- "$BUILD/tests/$variant/vectoradd" >"$tmp/said" 2>&1; row "another program begins" ""
+  end_rounds; until_true 20 grep -q '^@done [1-9][0-9]* 0 ' "$tmp/rounds"; row "the first one ends, all results right" "$(keep tail -n 1 "$tmp/rounds")"
+  wait "$job" 2>/dev/null; job=
+}
+# end_rounds has the program of `run` come to its end.
+end_rounds() { local p; for p in $(tree "$job"); do [ "$(cat "/proc/$p/comm" 2>/dev/null)" != rounds ] || kill -TERM "$p"; done; }
+
+# stranger NAME: a host of that name with what is in $tmp/NAME-pki asks for the server's GPUs; the log says why it is refused.
+stranger() { # NAME WHY
+  local since; since=$(wc -l <"$logs/causewayd-gpu1.log")
+  sed "s#$tmp/hosta/pki#$tmp/$1-pki#; s#$tmp/hosta#$tmp/$1#" "$tmp/hosta.toml" >"$tmp/$1.toml"
+  stay_on hosta "$CAUSEWAY" daemon --config "$tmp/$1.toml" >>"$logs/causewayd-$1.log" 2>&1 & local pid=$!
+  until_true 10 [ -S "$tmp/$1/causewayd.sock" ]
+  cli "$1" gpus --all >"$tmp/said" 2>&1 </dev/null; on hosta "$CAUSEWAY" gpus --all --run-dir "$tmp/$1" >"$tmp/said" 2>&1
+  end $pid
+  [ ! -f "$tmp/$1/scheduler.json" ] || kill "$(json "$tmp/$1/scheduler.json" pid)" 2>/dev/null
+  ! grep -q 'Software GPU.*ready.*0.*GiB.*ready' "$tmp/said" && grep -q "note: GPU server ${address[gpu1]}" "$tmp/said" && tail -n +$((since + 1)) "$logs/causewayd-gpu1.log" | grep -q "$2"
+}
+pki() { # NAME CA-FOLDER: its files, for stranger
+  mkdir -p "$tmp/$1-pki" && cp "$2/$1.pem" "$tmp/$1-pki/host.pem" && cp "$2/$1-key.pem" "$tmp/$1-pki/host-key.pem" && cp "$tmp/pki/ca.pem" "$tmp/$1-pki/ca.pem"
+}
+
+phase_refuse() {
+  ca issue hostc >/dev/null && pki hostc "$tmp/pki"; stranger hostc 'remote.allow does not name the host hostc'; row "a host that remote.allow does not name is refused" "$(keep tail -n 1 "$tmp/said" | cut -c 1-120)"
+  ca issue hostb >/dev/null && pki hostb "$tmp/pki" && ca revoke hostb >/dev/null && cp "$tmp/pki/revoked" "$tmp/gpu1/pki/"; stranger hostb 'the certificate is revoked: hostb'; row "one whose certificate is revoked" ""
+  ! "$CAUSEWAY" ca issue --dir "$tmp/pki" --days -1 hostd >/dev/null 2>&1 || ! pki hostd "$tmp/pki" || stranger hostd 'nobody'; [ $? != 0 ]; row "one whose certificate has expired does not even call" "$(keep tail -n 1 "$tmp/said" | cut -c 1-120)"
+  "$CAUSEWAY" ca list --dir "$tmp/pki" >"$tmp/said" && grep -q 'hostb .*revoked' "$tmp/said" && grep -q 'hostd .*expired' "$tmp/said"; row "causeway ca list tells of both" ""
+  renewed; row "hosta's lease is renewed all the while" ""
+}
+ca() { "$CAUSEWAY" ca "$1" --dir "$tmp/pki" "${@:2}"; }
+
+phase_lost() {
+  begin; row "a program computes" "" || return
+  kill_causewayd gpu1 && kill_tree gpu1; failed_by 20; row "the server is killed: the program gets a device error" "$(keep grep -am 1 -iE 'error|fail' "$tmp/rounds" | cut -c 1-100)"
+  wait "$job" 2>/dev/null; job=
+  until_true 20 eval '[ -n "$(vgpu hosta vm1 upstream error)" ]'; row "causeway inspect says so" "$(keep vgpu hosta vm1 upstream error | cut -c 1-120)"
+  ! run -- "$BUILD/tests/$variant/vectoradd" >"$tmp/said" 2>&1 && grep -q "${address[gpu1]}" "$tmp/said"; row "another program is refused, with the server's name" "$(said)"
+  start_causewayd gpu1; cli hosta delete vm1 >"$tmp/said" 2>&1; row "the vGPU is deleted" ""
+  until_true 20 gone && [ -z "$(ls "$tmp/hosta/vm1" "$tmp/gpu1/hosta" 2>/dev/null)" ]; row "nothing is left on either side" "$(keep ls "$tmp/hosta/vm1" "$tmp/gpu1/hosta" 2>/dev/null | tr '\n' ' ')"
+}
+
+phase_lapse() {
+  create any; row "a vGPU on the server" "" || return
+  begin; row "a program computes" "" || return
+  local since; since=$(ms)
+  kill_causewayd hosta; failed_by 45; lap; row "the host's causewayd is killed for good: the lease ends, and the program with it" "after $((took / 1000)) s"
+  wait "$job" 2>/dev/null; job=
+  until_true 10 gone; row "the server has all of it back" ""
+  start_causewayd hosta; until_true 20 eval '[ "$(vgpu hosta vm1 upstream lost)" = True ]'; row "the host's next causewayd is told" "$(keep vgpu hosta vm1 upstream error)"
+  cli hosta delete vm1 >"$tmp/said" 2>&1; row "the vGPU is deleted" ""
+}
+
+phase_vm() {
+  create any 1GiB; row "a vGPU on the server" "" || return
+  tests remote-vm --vm "$kernel" --socket "$tmp/hosta/vm1/gpu0.sock"; row "unmodified programs in a VM: $programs" "$(said)"
+  cli hosta delete vm1 >"$tmp/said" 2>&1; row "the vGPU is deleted" ""
+}
+
+prepare() {
+  "$ROOT/scripts/build-tests.sh" --only "$variant" $([ "$programs" = all ] || echo "$programs vectoradd rounds") >"$tmp/said" 2>&1 || { cat "$tmp/said"; die "the CUDA programs do not build"; }
+  networks
+  ca init >/dev/null && ca issue gpu1 "${address[gpu1]}" >/dev/null && ca issue hosta >/dev/null || die "no certificates"
+}
+prepare
+for h in $hosts; do config "$h" && start_causewayd "$h" || { tail -n 5 "$logs/causewayd-$h.log"; die "no causewayd of $h"; }; done
+row "two hosts: networks, certificates, a GPU server and a causewayd" "$SECONDS s"
+for p in "${phases[@]}"; do
+  declare -F "phase_$p" >/dev/null || die "no phase $p"
+  began=$SECONDS
+  "phase_$p"
+  printf -- '--      %-62s %s\n' "$p" "$((SECONDS - began)) s"
+done
+echo "remote: $passed passed, $failed failed in $SECONDS s"
+[ $failed = 0 ]
