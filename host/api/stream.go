@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"syscall"
 	"time"
 
@@ -130,6 +131,10 @@ func NewHostClient(address string, identity func(host string) (*tls.Config, erro
 var errNoHost = errors.New("no causewayd listens there: on that host set migration.listen in " + ConfigFile)
 
 func (c *Client) unreachedFar(err error) error {
+	var request *url.Error
+	if errors.As(err, &request) { // which address it was for, everybody knows
+		err = request.Err
+	}
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("%s: %w", c.socket, c.nobody)
 	}

@@ -31,7 +31,7 @@ func Servers(w io.Writer, list []api.Server) error {
 	err := grid(w, []string{"SERVER", "ROUND TRIP", "GPU", "NAME", "MEMORY", "LEFT", "DRIVER", "CAUSEWAY", "STATE"}, rows)
 	for i := range list {
 		if s := &list[i]; s.Error != "" {
-			fmt.Fprintf(w, "note: GPU server %s: %s\n", clean(s.Name), clean(s.Error))
+			fmt.Fprintf(w, "note: GPU server %s: %s\n", clean(s.Name), whole(s.Error))
 		}
 	}
 	return err
@@ -61,8 +61,8 @@ func upstream(p *paper, r *Reading, v *api.VGPU) {
 	}
 	switch {
 	case u.Lost:
-		p.line("lost", clean(u.Error))
+		p.line("lost", whole(u.Error))
 	case u.Error != "":
-		p.line("trouble", clean(u.Error))
+		p.line("trouble", whole(u.Error))
 	}
 }

@@ -143,7 +143,7 @@ func Notes(w io.Writer, r *Reading) {
 			if u.Lost {
 				what = "is lost, and with it"
 			}
-			fmt.Fprintf(w, "note: the GPU server %s %s %s: %s\n", clean(u.Server), what, clean(v.Spec.Key()), clean(u.Error))
+			fmt.Fprintf(w, "note: the GPU server %s %s %s: %s\n", clean(u.Server), what, clean(v.Spec.Key()), whole(u.Error))
 		}
 		if v.State == api.Lost {
 			fmt.Fprintf(w, "note: %s is lost (%s): restart the VM, or detach the vGPU and attach it again\n",

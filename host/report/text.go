@@ -105,16 +105,21 @@ const longest = 64
 
 // clean makes a name from a guest harmless to a terminal: control and invisible characters become ?, and it ends somewhere.
 func clean(s string) string {
-	s = strings.Map(func(r rune) rune {
+	s = whole(s)
+	if r := []rune(s); len(r) > longest {
+		return string(r[:longest-1]) + "…"
+	}
+	return s
+}
+
+// whole is clean for an error and its remedy, which are as long as they are.
+func whole(s string) string {
+	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return '?'
 		}
 		return r
 	}, strings.ToValidUTF8(s, "?"))
-	if r := []rune(s); len(r) > longest {
-		return string(r[:longest-1]) + "…"
-	}
-	return s
 }
 
 // grid writes a table: lines of cells, columns two spaces apart.

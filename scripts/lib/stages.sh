@@ -196,6 +196,7 @@ stage_remote() {
     # shellcheck disable=SC2086
     scripts/run-tests.sh --label relay --variants 13.0-static --may-skip "$mapped" --runner "$CAUSEWAY run --relay $dir/lease --" $programs
   ) || bad=1
+  scripts/remote.sh || bad=1
   return $bad
 }
 
