@@ -88,6 +88,8 @@ type Status struct {
 	CopyEnd string `json:"copy_end,omitempty"`
 	// Copied is how many bytes of GPU memory went ahead to other hosts so far, as they travelled.
 	Copied uint64 `json:"copied,omitempty"`
+	// CopySaved is how many more it would be, had nothing been compressed.
+	CopySaved uint64 `json:"copy_saved,omitempty"`
 	// Migrating: QEMU logs what is written to the VM's memory, as it does while it sends it to another host, or into a file.
 	Migrating bool `json:"migrating,omitempty"`
 }
@@ -114,6 +116,8 @@ type Copy struct {
 	Since    time.Time `json:"since"`
 	Sessions int       `json:"sessions"`
 	Total    uint64    `json:"total"` // bytes on the wire so far
+	// Saved is how many bytes more it would be, had nothing been compressed.
+	Saved uint64 `json:"saved,omitempty"`
 	// Connections is over how many they go.
 	Connections int `json:"connections,omitempty"`
 	// Of the source: whole rounds, and what the last one looked at, sent and took.

@@ -107,7 +107,7 @@ func (f *migrateFlags) run(ctx context.Context, cmd *cobra.Command, vm, host str
 	if err := m.move(ctx, out.now); err != nil {
 		return err
 	}
-	out.line(fmt.Sprintf("%s: moved to %s in %.1f s, %s of GPU memory before it", vm, host, time.Since(begin).Seconds(), size(a.total())))
+	out.line(fmt.Sprintf("%s: moved to %s in %.1f s, %s of GPU memory before it%s", vm, host, time.Since(begin).Seconds(), size(a.total()), a.saved()))
 	return nil
 }
 

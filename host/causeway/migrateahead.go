@@ -159,6 +159,18 @@ func (a *ahead) warn(out *progress) {
 	}
 }
 
+// saved is what compression saved, in words.
+func (a *ahead) saved() string {
+	n := uint64(0)
+	for _, g := range a.gpus {
+		n += g.last.Saved
+	}
+	if n == 0 {
+		return ""
+	}
+	return ", " + size(n) + " saved by compression"
+}
+
 func (a *ahead) total() (n uint64) {
 	for _, g := range a.gpus {
 		n += g.last.Total

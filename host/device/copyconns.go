@@ -143,25 +143,50 @@ func (o *copyOut) send(b []byte, kind, stream uint32) error {
 func (o *copyOut) routineConnection(conn io.Writer) {
 	t := time.NewTicker(pingEvery)
 	defer t.Stop()
+	p, room := packing{}, packRoom()
 	for {
-		var b []byte
+		begin := time.Now()
 		select {
 		case <-o.over.Done():
 			return
-		case b = <-o.frames:
-			if o.limit != nil {
-				_ = o.limit.WaitN(o.hurry, len(b)) // an error is haste
+		case b := <-o.frames:
+			n, err := o.carry(conn, b, &p, room)
+			if err != nil {
+				return
+			}
+			n.idle = max(0, time.Since(begin)-n.pack-n.write)
+			p.note(n)
+			if cap(b) == copyHeader+mostCopyData {
+				copyBuffers.Put((*[copyHeader + mostCopyData]byte)(b[:cap(b)]))
 			}
 		case <-t.C:
-			b = frameOf(copyPing, 0, 0, nil)
-		}
-		if o.put(conn, b) != nil {
-			return
-		}
-		if cap(b) == copyHeader+mostCopyData {
-			copyBuffers.Put((*[copyHeader + mostCopyData]byte)(b[:cap(b)]))
+			if o.put(conn, frameOf(copyPing, 0, 0, nil)) != nil {
+				return
+			}
 		}
 	}
+}
+
+// carry sends a frame, packed if that pays.
+func (o *copyOut) carry(conn io.Writer, b []byte, p *packing, room []byte) (n packed, err error) {
+	n.body = uint64(len(b))
+	begin := time.Now()
+	if p.wants() && b[0] == copyData {
+		if small := packFrame(b, room); small != nil {
+			b = small
+		}
+		n.pack = time.Since(begin)
+	}
+	if o.limit != nil {
+		_ = o.limit.WaitN(o.hurry, len(b)) // an error is haste
+	}
+	n.wire = uint64(len(b))
+	err = o.put(conn, b)
+	n.write = time.Since(begin) - n.pack
+	o.mu.Lock()
+	o.st.Saved += n.body - n.wire
+	o.mu.Unlock()
+	return n, err
 }
 
 // put writes a frame. Nobody else writes to conn.

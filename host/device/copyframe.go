@@ -12,7 +12,7 @@ import (
 
 /*
 Memory of sessions goes ahead of their VM between its device processes at both hosts, on connections that others have made and authenticated. They
-carry frames: a header of 24 bytes (kind, stream, size of what follows and 0, each of 4; its turn, of 8; little-endian) and a body. On the first connection the source
+carry frames: a header of 24 bytes (kind, stream, size of what follows, and to what it unpacks or 0, each of 4; its turn, of 8; little-endian) and a body. On the first connection the source
 says hello and is welcomed; others join it by a key that the hello had. Then each session is a stream, by number from one on, of what its worker writes of its memory (package
 precopy). When the VM stands the source seals each: by its length and sum. A stream that was sealed is kept for the VM's state, which names it by its token, and ends with
 the connections otherwise.
@@ -63,6 +63,8 @@ type copyFrame struct {
 	kind, stream uint32
 	turn         uint64 // of what belongs to streams
 	body         []byte
+	plain        uint32 // bytes to which the body unpacks; 0: it is not packed
+	wire         uint64 // bytes that it took
 }
 
 // ofStreams says whether frames of a kind have turns.
@@ -79,8 +81,9 @@ func readCopyFrame(r io.Reader, buf []byte) (copyFrame, error) {
 	if most, ok := copyBounds[f.kind]; !ok || size < most[0] || size > most[1] {
 		return f, fmt.Errorf("%w: kind %d of %d bytes", errCopyFrame, f.kind, size)
 	}
-	if rest := binary.LittleEndian.Uint32(h[12:]); rest != 0 || ofStreams(f.kind) != (f.turn != 0) {
-		return f, fmt.Errorf("%w: kind %d of turn %d, %d", errCopyFrame, f.kind, f.turn, rest)
+	f.plain, f.wire = binary.LittleEndian.Uint32(h[12:]), uint64(copyHeader+size)
+	if ofStreams(f.kind) != (f.turn != 0) || f.plain != 0 && (f.kind != copyData || f.plain <= size || f.plain > mostCopyData) {
+		return f, fmt.Errorf("%w: kind %d of turn %d, %d bytes of %d", errCopyFrame, f.kind, f.turn, size, f.plain)
 	}
 	f.body = buf[:size]
 	_, err := io.ReadFull(r, f.body)
@@ -91,10 +94,15 @@ func readCopyFrame(r io.Reader, buf []byte) (copyFrame, error) {
 func putCopyHeader(b []byte, kind, stream uint32, turn uint64) []byte {
 	binary.LittleEndian.PutUint32(b, kind)
 	binary.LittleEndian.PutUint32(b[4:], stream)
-	binary.LittleEndian.PutUint32(b[8:], uint32(len(b)-copyHeader))
-	binary.LittleEndian.PutUint32(b[12:], 0)
+	sizeFrame(b, 0)
 	binary.LittleEndian.PutUint64(b[16:], turn)
 	return b
+}
+
+// sizeFrame writes how long the body is, and if it is packed to what it unpacks.
+func sizeFrame(b []byte, plain uint32) {
+	binary.LittleEndian.PutUint32(b[8:], uint32(len(b)-copyHeader))
+	binary.LittleEndian.PutUint32(b[12:], plain)
 }
 
 // helloBody is what both sides must agree on.

@@ -159,7 +159,7 @@ func (in *copyIn) status() (api.Copy, bool) {
 // follows does what a frame of a source says. What is wrong with one session is told, and the others' goes on.
 func (d *Device) follows(to io.Writer, f copyFrame) error {
 	d.in.mu.Lock()
-	d.in.total += uint64(copyHeader + len(f.body))
+	d.in.total += f.wire
 	a := d.in.streams[f.stream]
 	d.in.mu.Unlock()
 	var err error

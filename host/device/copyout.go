@@ -100,6 +100,7 @@ func (d *Device) CopyTo(ctx context.Context, conn io.ReadWriteCloser, opt CopyOp
 	d.mu.Lock()
 	st := o.status()
 	d.copied += st.Total
+	d.copySaved += st.Saved
 	d.copyEnd = err.Error()
 	d.mu.Unlock()
 	d.out.Store(nil)

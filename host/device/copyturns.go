@@ -108,7 +108,7 @@ func (t *copyTurns) admit(conn io.Closer, key []byte) error {
 
 // follow does what frames of one connection say, each in its turn.
 func (t *copyTurns) follow(conn io.Reader) error {
-	buf := make([]byte, mostCopyData)
+	buf, room := make([]byte, mostCopyData), make([]byte, mostCopyData)
 	for last := uint64(0); ; {
 		await(conn)
 		if err := t.over(); err != nil { // whose deadline is not to be put off
@@ -125,6 +125,9 @@ func (t *copyTurns) follow(conn io.Reader) error {
 			return fmt.Errorf("%w: kind %d of turn %d behind %d", errCopyFrame, f.kind, f.turn, last)
 		}
 		last = f.turn
+		if err := f.unpack(room); err != nil {
+			return err
+		}
 		if err := t.take(f); err != nil {
 			return err
 		}

@@ -98,8 +98,10 @@ type Device struct {
 	in         copyIn                  // nor comes
 	copyRounds atomic.Uint64           // numbers the rounds of all pre-copies
 	// Of pre-copies that have ended: bytes that went ahead, and why the last did. mu is held.
-	copied  uint64
-	copyEnd string
+	copied uint64
+	// copySaved is what compression saved of it.
+	copySaved uint64
+	copyEnd   string
 
 	relocating sync.Mutex // held by who moves all sessions to another GPU
 

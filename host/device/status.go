@@ -54,10 +54,10 @@ func (d *Device) Status() api.Status {
 	st.Limits, st.Past, st.Opened, st.Refused = d.limits, d.past, d.begun, d.refused
 	st.Card = api.Card{Known: d.card.known, Nanos: uint64(d.card.total), Charged: uint64(d.card.charged)}
 	st.Unheld = unheld(d.limits, d.member, free)
-	st.Copied, st.CopyEnd, st.Migrating = d.copied, d.copyEnd, d.mem.Logging()
+	st.Copied, st.CopySaved, st.CopyEnd, st.Migrating = d.copied, d.copySaved, d.copyEnd, d.mem.Logging()
 	if o := d.out.Load(); o != nil {
 		c := o.status()
-		st.Copy, st.Copied = &c, st.Copied+c.Total
+		st.Copy, st.Copied, st.CopySaved = &c, st.Copied+c.Total, st.CopySaved+c.Saved
 	} else if c, ok := d.in.status(); ok {
 		st.Copy = &c
 	}

@@ -119,7 +119,7 @@ func inspectStatus(p *paper, r *Reading, v *api.VGPU) {
 	}
 	p.line("no memory", fmt.Sprintf("%d allocations refused by the limit", all.OutOfMemory))
 	if s.Copied > 0 {
-		p.line("sent ahead", fmt.Sprintf("%s of GPU memory, to other hosts", Bytes(s.Copied)))
+		p.line("sent ahead", fmt.Sprintf("%s of GPU memory, to other hosts; compression saved %s", Bytes(s.Copied), Bytes(s.CopySaved)))
 	}
 	if s.Copy != nil {
 		p.line("migrates", copyText(s.Copy))

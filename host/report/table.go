@@ -157,7 +157,11 @@ func copyText(c *api.Copy) string {
 	if c.Way == api.CopyIn {
 		return fmt.Sprintf("memory of %d programs has come ahead of a VM: %s", c.Sessions, plainBytes(c.Total))
 	}
-	text := fmt.Sprintf("GPU memory goes ahead of the VM: %s sent, %d rounds, the last %s in %.2f s", plainBytes(c.Total), c.Rounds, plainBytes(c.Sent), c.Took.Seconds())
+	saved := ""
+	if c.Saved > 0 {
+		saved = fmt.Sprintf(" and %s saved by compression", plainBytes(c.Saved))
+	}
+	text := fmt.Sprintf("GPU memory goes ahead of the VM: %s sent%s, %d rounds, the last %s in %.2f s", plainBytes(c.Total), saved, c.Rounds, plainBytes(c.Sent), c.Took.Seconds())
 	switch {
 	case c.Stuck:
 		text += "; it changes as fast as it is sent"

@@ -163,6 +163,7 @@ func vgpuMetrics() []metric[api.VGPU] {
 	status("card_seconds_total", "Time in which the GPU worked for the vGPU, by its driver's account.", prometheus.CounterValue, func(s *api.Status) float64 { return seconds(s.Card.Nanos) })
 	status("card_charged_seconds_total", "Time charged by the driver's account because far less was counted.", prometheus.CounterValue, func(s *api.Status) float64 { return seconds(s.Card.Charged) })
 	status("precopy_bytes_total", "GPU memory that went ahead of the VM to other hosts, as it travelled.", prometheus.CounterValue, func(s *api.Status) float64 { return float64(s.Copied) })
+	status("precopy_saved_bytes_total", "By how many bytes compression made less of what went ahead of the VM.", prometheus.CounterValue, func(s *api.Status) float64 { return float64(s.CopySaved) })
 	status("precopy_left_bytes", "GPU memory that changed before the last round of a pre-copy and was sent in it; 0 without one.", prometheus.GaugeValue, func(s *api.Status) float64 {
 		if s.Copy == nil {
 			return 0
