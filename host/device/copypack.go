@@ -19,9 +19,9 @@ const (
 	packGroup = 4 << 20 // bytes of bodies
 	packTrial = 8       // groups from a trial that was for nothing to the next; twice as many after each, up to packRare
 	packRare  = 256
-	packStay  = 32      // groups that are packed before it looks again what goes through without
-	packGain  = 1.1     // how much more must go through by packing
-	packLeast = 16      // of a frame a 16th at least is saved, or it is sent as it is
+	packStay  = 32  // groups that are packed before it looks again what goes through without
+	packGain  = 1.1 // how much more must go through by packing
+	packLeast = 16  // of a frame a 16th at least is saved, or it is sent as it is
 )
 
 // packing decides for one connection. Its goroutine owns it.
