@@ -168,6 +168,8 @@ type Copying struct {
 	Connections int    `json:"connections,omitempty"`
 	Attempt     uint64 `json:"attempt,omitempty"`
 	Along       bool   `json:"along,omitempty"`
+	// Throttle has programs held back, more and more, as long as they change memory as fast as it is sent.
+	Throttle bool `json:"throttle,omitempty"`
 }
 
 // Connections of a pre-copy.

@@ -127,6 +127,8 @@ type Copy struct {
 	Took   time.Duration `json:"took_ns,omitempty"`
 	// Past are the rounds so far, the newest last, of which only the last CopyPast are kept.
 	Past []CopyRound `json:"past,omitempty"`
+	// Throttled is for how many hundredths of the time programs are held back.
+	Throttled int `json:"throttled,omitempty"`
 	// Ready: what is left fits the pause, or does not become less, which is Stuck.
 	Ready bool   `json:"ready,omitempty"`
 	Stuck bool   `json:"stuck,omitempty"`

@@ -30,6 +30,7 @@ type migrateFlags struct {
 	qmp       string
 	only      bool
 	conns     int
+	throttle  bool
 	stopLimit bool // --max-pause was given
 }
 
@@ -66,6 +67,7 @@ kept up to date until the VM has left by other means, or Ctrl-C.`,
 	c.Flags().StringVar(&f.config, "config", api.ConfigFile, "causewayd's configuration `FILE`, which says where this host's certificate is")
 	c.Flags().Var(optional[limit.Memory, *limit.Memory]{&f.bandwidth, "SIZE"}, "bandwidth", "most bytes a second for GPU memory, and again for the VM's own, as in 500MiB (default: no limit)")
 	c.Flags().IntVar(&f.conns, "connections", api.DefaultConnections, "over how many connections GPU memory goes")
+	c.Flags().BoolVar(&f.throttle, "throttle", false, "hold programs back that change GPU memory as fast as it is sent, 20 % of the time and then more, until the VM has moved or stays")
 	c.Flags().DurationVar(&f.pause, "max-pause", 300*time.Millisecond, "how long the VM may stand for memory that is left; given, and not reached, nothing is moved")
 	c.Flags().StringVar(&f.connect, "connect", "", "this host's libvirt `URI`")
 	c.Flags().StringVar(&f.to, "to", "", "the other host's libvirt `URI` (default qemu+ssh://HOST/system)")
@@ -174,7 +176,7 @@ func (f *migrateFlags) ahead(ctx context.Context, vm, host string) (*ahead, erro
 	if err != nil {
 		return nil, err
 	}
-	return sendAhead(ctx, host, cfg.Migration.Files(), found, api.Copying{Bandwidth: f.rate(), Pause: f.pause, Connections: f.conns})
+	return sendAhead(ctx, host, cfg.Migration.Files(), found, api.Copying{Bandwidth: f.rate(), Pause: f.pause, Connections: f.conns, Throttle: f.throttle})
 }
 
 // stayer moves nothing.

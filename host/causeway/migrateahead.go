@@ -145,6 +145,9 @@ func (g *aheadOf) look(ctx context.Context, out *progress) error {
 	if c.Why != "" && before.Why == "" {
 		out.line(fmt.Sprintf("%s: memory of a program travels while the VM stands: %s", key, c.Why))
 	}
+	if c.Throttled != before.Throttled {
+		out.line(fmt.Sprintf("%s: its memory changes as fast as it is sent: its programs' GPU work is held back for %d %% of the time", key, c.Throttled))
+	}
 	if c.Stuck && !before.Stuck {
 		out.line(fmt.Sprintf("%s: its memory changes as fast as it is sent: %s travel while the VM stands", key, size(c.Sent)))
 	}

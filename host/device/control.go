@@ -142,7 +142,7 @@ func (d *Device) ServeControl(ctx context.Context, ln *net.UnixListener, stop fu
 				_ = d.CopyAlong(ctx, conn, c.Attempt)
 				return
 			}
-			_ = d.CopyTo(ctx, conn, CopyOptions{Bandwidth: c.Bandwidth, Pause: c.Pause, Connections: c.Connections, Attempt: c.Attempt})
+			_ = d.CopyTo(ctx, conn, CopyOptions{Bandwidth: c.Bandwidth, Pause: c.Pause, Connections: c.Connections, Attempt: c.Attempt, Throttle: c.Throttle})
 		})
 	})
 	mux.HandleFunc("GET /v1/departs", func(w http.ResponseWriter, r *http.Request) {

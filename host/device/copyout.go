@@ -30,6 +30,8 @@ type CopyOptions struct {
 	// Connections is how many there are in all, 0: one. The others come by CopyAlong, with the same Attempt.
 	Connections int
 	Attempt     uint64
+	// Throttle has programs held back, more and more, as long as they change memory as fast as it is sent.
+	Throttle bool
 }
 
 // DefaultCopyPause is how long the memory that is left may take to send when rounds end.
@@ -97,6 +99,7 @@ func (d *Device) CopyTo(ctx context.Context, conn io.ReadWriteCloser, opt CopyOp
 	err = context.Cause(o.over)
 	_ = conn.Close()
 	o.close()
+	o.letGo()
 	d.mu.Lock()
 	st := o.status()
 	d.copied += st.Total
@@ -144,7 +147,10 @@ func (o *copyOut) counted(r precopy.Round, took time.Duration, pace *precopy.Pac
 	past := append(o.st.Past, api.CopyRound{Looked: r.Looked, Sent: r.Sent, Took: took})
 	o.st.Past = slices.Clone(past[max(0, len(past)-api.CopyPast):]) // readers have the earlier one
 	if little = o.st.Ready; !little {
-		little = !pace.Next(r, took)
+		if little = !pace.Next(r, took); little && pace.Stuck() && o.holdBack() {
+			little = false
+			pace.Again()
+		}
 		o.st.Ready = little
 		for _, x := range o.streams {
 			o.st.Ready = o.st.Ready && x.awaited()

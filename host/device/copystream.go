@@ -22,6 +22,7 @@ type outStream struct {
 	conn  *net.UnixConn // what the worker writes comes out of it
 
 	busy   sync.Mutex // held during a round
+	share  uint32     // for how many hundredths of the time its session is held back; busy is held
 	order  sync.Mutex // orders what the worker is told
 	sealed bool       // no round begins any more; order is held
 	rounds int        // whole ones; busy is held
@@ -75,6 +76,7 @@ func (o *copyOut) roundOf(x *outStream, theirs int) (sum precopy.Round, err erro
 	}
 	n := o.d.copyRounds.Add(1)
 	p := x.proc
+	_ = o.throttle(x) // an error is the next one's, too
 	err = p.Send(link.Copy{Number: n, Stream: link.FileOf(theirs)})
 	x.order.Unlock()
 	if err != nil {

@@ -147,6 +147,8 @@ func TestCopyText(t *testing.T) {
 			Way: api.CopyOut, Rounds: 1, Ready: true, Stuck: true, Why: "no\x1bmemory"},
 		"GPU memory goes ahead of the VM: 1 GiB sent and 512 MiB saved by compression, 1 rounds, the last 0 B in 0.00 s": {
 			Way: api.CopyOut, Total: 1 << 30, Saved: 512 << 20, Rounds: 1},
+		"GPU memory goes ahead of the VM: 1 GiB sent, 1 rounds, the last 0 B in 0.00 s; programs are held back for 30 % of the time": {
+			Way: api.CopyOut, Total: 1 << 30, Throttled: 30, Rounds: 1},
 		"memory of 2 programs has come ahead of a VM: 1 GiB": {Way: api.CopyIn, Sessions: 2, Total: 1 << 30},
 	} {
 		if got := copyText(&c); got != want {

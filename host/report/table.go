@@ -168,6 +168,9 @@ func copyText(c *api.Copy) string {
 	case c.Ready:
 		text += "; ready for the VM to stop"
 	}
+	if c.Throttled > 0 {
+		text += fmt.Sprintf("; programs are held back for %d %% of the time", c.Throttled)
+	}
 	if c.Why != "" {
 		text += "; not of all programs: " + clean(c.Why)
 	}

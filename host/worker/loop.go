@@ -95,6 +95,11 @@ func (w *Worker) consume(ctx context.Context, behind bool) error {
 	if w.ordered != nil {
 		w.ordered.Before(op, behind)
 	}
+	if w.throttle.share.Load() != 0 {
+		if err := w.holdBack(ctx, op); err != nil {
+			return err
+		}
+	}
 	if w.gate != nil {
 		return w.pass(ctx, op)
 	}

@@ -404,6 +404,9 @@ func (s *starter) follow(w *Worker, r link.Received[link.ToWorker], end func()) 
 	case link.CutCopy:
 		s.ahead.cut(m.Over)
 		return nil
+	case link.Throttle:
+		w.throttle.share.Store(m.Share)
+		return nil
 	case link.Answer:
 		w.sharing.answered(m)
 		return nil

@@ -42,6 +42,7 @@ type Worker struct {
 	graphs   graphs
 	count    counting
 	room     room
+	throttle throttle
 	gate     *gate.Gate // holds back what gives the GPU work; nil: nothing does. Set before the consumer runs
 
 	questions atomic.Int32 // link.Measure that wait for their answer

@@ -164,6 +164,12 @@ func vgpuMetrics() []metric[api.VGPU] {
 	status("card_charged_seconds_total", "Time charged by the driver's account because far less was counted.", prometheus.CounterValue, func(s *api.Status) float64 { return seconds(s.Card.Charged) })
 	status("precopy_bytes_total", "GPU memory that went ahead of the VM to other hosts, as it travelled.", prometheus.CounterValue, func(s *api.Status) float64 { return float64(s.Copied) })
 	status("precopy_saved_bytes_total", "By how many bytes compression made less of what went ahead of the VM.", prometheus.CounterValue, func(s *api.Status) float64 { return float64(s.CopySaved) })
+	status("precopy_throttle_ratio", "For what part of the time programs are held back so that a pre-copy comes to an end.", prometheus.GaugeValue, func(s *api.Status) float64 {
+		if s.Copy == nil {
+			return 0
+		}
+		return float64(s.Copy.Throttled) / 100
+	})
 	status("precopy_left_bytes", "GPU memory that changed before the last round of a pre-copy and was sent in it; 0 without one.", prometheus.GaugeValue, func(s *api.Status) float64 {
 		if s.Copy == nil {
 			return 0

@@ -126,6 +126,7 @@ var toWorker = number(1,
 	define[ToWorker, CutCopy]("cut copy", shape{fixed: 4}),
 	define[ToWorker, Room]("room", shape{fixed: 8 + 4}),
 	define[ToWorker, Connected]("connected", shape{fixed: 4, tail: maxText, mostFiles: 1}),
+	define[ToWorker, Throttle]("throttle", shape{fixed: 4}),
 )
 
 // toParent defines what a worker sends.

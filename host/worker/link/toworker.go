@@ -204,6 +204,20 @@ type CutCopy struct {
 
 func (m *CutCopy) fields(c *coder) { c.flag(&m.Over) }
 
+// MostThrottle is for how many hundredths of the time a session's work can be held back.
+const MostThrottle = 99
+
+// Throttle has the worker hold its session's GPU work back for so many hundredths of the time, until it says 0.
+type Throttle struct {
+	forWorker
+	Share uint32
+}
+
+func (m *Throttle) fields(c *coder) {
+	c.u32(&m.Share)
+	c.check(m.Share <= MostThrottle, "%d hundredths", m.Share)
+}
+
 // Room answers Want: there is room now, though others may be faster, or there is none to be had.
 type Room struct {
 	forWorker

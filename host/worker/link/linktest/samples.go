@@ -47,6 +47,7 @@ func ToWorker(fd int) []link.ToWorker {
 		link.CutCopy{Over: true},
 		link.Room{Number: 3, Granted: true},
 		link.Connected{Connection: f, Status: failed},
+		link.Throttle{Share: 40},
 	}
 }
 

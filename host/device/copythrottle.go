@@ -1,0 +1,50 @@
+package device
+
+import "causeway/host/worker/link"
+
+// Steps by which programs are held back, in hundredths of the time, as QEMU does it with processors.
+const (
+	throttleFirst = 20
+	throttleStep  = 10
+)
+
+// holdBack has programs held back more from the next round on, if that is wanted and possible. o.mu is held.
+func (o *copyOut) holdBack() bool {
+	now := o.st.Throttled
+	if !o.opt.Throttle || now >= link.MostThrottle {
+		return false
+	}
+	o.st.Throttled = min(max(throttleFirst, now+throttleStep), link.MostThrottle)
+	o.d.log.Info("GPU memory changes as fast as it is sent: programs are held back", "percent", o.st.Throttled)
+	return true
+}
+
+// throttle tells a session's worker how much it is held back, if that has changed. x.busy is held.
+func (o *copyOut) throttle(x *outStream) error {
+	o.mu.Lock()
+	share := uint32(o.st.Throttled)
+	o.mu.Unlock()
+	if x.share == share {
+		return nil
+	}
+	x.share = share
+	return x.proc.Send(link.Throttle{Share: share})
+}
+
+// letGo has all programs run as fast as they can again.
+func (o *copyOut) letGo() {
+	o.mu.Lock()
+	was := o.st.Throttled
+	o.mu.Unlock()
+	if was == 0 {
+		return
+	}
+	for _, s := range o.d.all() {
+		s.mu.Lock()
+		p := s.proc
+		s.mu.Unlock()
+		if p != nil {
+			_ = p.Send(link.Throttle{}) // one that has ended holds nobody back
+		}
+	}
+}
