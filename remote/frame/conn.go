@@ -6,8 +6,11 @@ import (
 	"sync"
 )
 
-// buffered is how much of either direction a Buffered connection gathers, in bytes: some TLS records.
-const buffered = 128 << 10
+// How much of each direction a Buffered connection gathers, in bytes: a chunk of a copy with what TLS adds leaves as one.
+const (
+	bufferedIn  = 128 << 10
+	bufferedOut = 160 << 10
+)
 
 // Buffered is a connection below TLS: what TLS writes as a record each, while Cork holds, leaves with one system call, and what came is read with one.
 type Buffered struct {
@@ -21,7 +24,7 @@ type Buffered struct {
 
 // NewBuffered takes over a connection.
 func NewBuffered(c net.Conn) *Buffered {
-	return &Buffered{Conn: c, in: bufio.NewReaderSize(c, buffered)}
+	return &Buffered{Conn: c, in: bufio.NewReaderSize(c, bufferedIn)}
 }
 
 // Read implements net.Conn.
@@ -35,7 +38,7 @@ func (b *Buffered) Write(p []byte) (int, error) {
 		return b.Conn.Write(p)
 	}
 	b.out = append(b.out, p...)
-	if len(b.out) < buffered {
+	if len(b.out) < bufferedOut {
 		return len(p), nil
 	}
 	return len(p), b.flushLocked()

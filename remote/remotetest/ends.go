@@ -94,11 +94,16 @@ func Lease() (server, client *tls.Config, err error) {
 
 // Relayed is a session over shared memory to a relay, and over a TCP connection from there, with a lease's TLS if that is wanted.
 func Relayed(secure bool) (Ends, error) {
-	guest, local, err := Pair()
+	near, far, err := PairTCP()
 	if err != nil {
 		return Ends{}, err
 	}
-	near, far, err := PairTCP()
+	return RelayedOver(near, far, secure)
+}
+
+// RelayedOver is Relayed over the two ends of a connection, of which near is the relay's.
+func RelayedOver(near, far net.Conn, secure bool) (Ends, error) {
+	guest, local, err := Pair()
 	if err != nil {
 		return Ends{}, err
 	}

@@ -196,6 +196,20 @@ func (c *Carrier) ringFrame(h frame.Header) error {
 func (c *Carrier) send(h frame.Header, a, b []byte) error {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
+	if err := c.putLocked(h, a, b); err != nil {
+		return err
+	}
+	return c.out.Flush()
+}
+
+// put is send of a frame that nobody looks for before another comes behind it.
+func (c *Carrier) put(h frame.Header, a, b []byte) error {
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	return c.putLocked(h, a, b)
+}
+
+func (c *Carrier) putLocked(h frame.Header, a, b []byte) error {
 	h.Len = uint32(len(a) + len(b))
 	c.scratch = h.Append(c.scratch[:0])
 	_, err := c.out.Write(c.scratch)
@@ -204,9 +218,6 @@ func (c *Carrier) send(h frame.Header, a, b []byte) error {
 	}
 	if err == nil {
 		_, err = c.out.Write(b)
-	}
-	if err == nil {
-		err = c.out.Flush()
 	}
 	return err
 }

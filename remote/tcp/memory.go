@@ -198,14 +198,14 @@ func (m *memory) pop() {
 	m.mu.Unlock()
 }
 
-// WriteAt implements remote.GuestMemory. A Reply or Complete that follows arrives after it.
+// WriteAt implements remote.GuestMemory. A Reply or Complete that follows arrives after it, and takes along what is not sent yet.
 func (m *memory) WriteAt(id uint32, p []byte, off uint64) error {
 	if err := m.check(id, off, uint64(len(p)), true); err != nil {
 		return err
 	}
 	for len(p) > 0 {
 		part := p[:min(len(p), writePart)]
-		if err := m.c.send(frame.Header{Kind: frame.Write}, frame.Extent{Region: id, Offset: off, Size: uint64(len(part))}.Append(nil), part); err != nil {
+		if err := m.c.put(frame.Header{Kind: frame.Write}, frame.Extent{Region: id, Offset: off, Size: uint64(len(part))}.Append(nil), part); err != nil {
 			return fmt.Errorf("write region %d: %w", id, err)
 		}
 		p, off = p[len(part):], off+uint64(len(part))

@@ -1,0 +1,86 @@
+package worker_test
+
+import (
+	"net"
+	"sync/atomic"
+	"testing"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+	"causeway/remote/remotetest"
+)
+
+// counted is a connection that counts what is sent on it.
+type counted struct {
+	net.Conn
+	writes, bytes atomic.Int64
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	c.writes.Add(1)
+	c.bytes.Add(int64(len(p)))
+	return c.Conn.Write(p)
+}
+
+// TestRelayTraffic bounds what a call and a copy cost between relay and server, in system calls and bytes: these are what a link's time goes to, and they are the same on
+// any machine. A byte more than asked for, or a write more than frames that must not wait for each other, is a step back.
+func TestRelayTraffic(t *testing.T) {
+	for name, secure := range map[string]bool{"plain": false, "tls": true} {
+		t.Run(name, func(t *testing.T) {
+			near, far, err := remotetest.PairTCP()
+			if err != nil {
+				t.Fatal(err)
+			}
+			up, down := &counted{Conn: near}, &counted{Conn: far}
+			s := startOver(t, func() (remotetest.Ends, error) { return remotetest.RelayedOver(up, down, secure) })
+			const size = 1 << 20
+			var m wire.MemAllocReply
+			s.must(t, cuda.Success, &wire.MemAllocArgs{Size: size}, &m)
+			id, _, res, err := s.AddRegion(0, wire.RegionStaging, size)
+			if err != nil || res != cuda.Success {
+				t.Fatal(res, err)
+			}
+			staged := func(direction uint32, n uint64) func() {
+				return func() {
+					if err := s.Send(&wire.MemcpyStagedArgs{Direction: direction, Region: id, Size: n, Device: m.Ptr, Word: 3, Value: 1}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			for _, c := range []struct {
+				name                 string
+				do                   func()
+				upWrites, downWrites int64 // at most; a fence's are added
+				upBytes, downBytes   int64 // of payload
+			}{
+				{"the smallest call", func() {}, 0, 0, 0, 0},
+				{"4 KiB to the GPU", staged(0, 4<<10), 2, 2, 4 << 10, 0},
+				{"4 KiB from the GPU", staged(1, 4<<10), 1, 1, 0, 4 << 10},
+				{"1 MiB to the GPU", staged(0, size), 9, 2, size, 0},
+				{"1 MiB from the GPU", staged(1, size), 1, 5, 0, size},
+			} {
+				const rounds = 20
+				uw, ub, dw, db := up.writes.Load(), up.bytes.Load(), down.writes.Load(), down.bytes.Load()
+				for range rounds {
+					c.do()
+					s.must(t, cuda.Success, &wire.SessionFenceArgs{}, nil)
+				}
+				per := func(now, then int64) float64 { return float64(now-then) / rounds }
+				gotUp, gotDown := per(up.writes.Load(), uw), per(down.writes.Load(), dw)
+				bytesUp, bytesDown := per(up.bytes.Load(), ub), per(down.bytes.Load(), db)
+				t.Logf("%s: %.1f writes and %.0f bytes up, %.1f and %.0f down", c.name, gotUp, bytesUp, gotDown, bytesDown)
+				// TLS over TCP may cut a write in two where its buffer is full.
+				if gotUp > float64(c.upWrites+1+c.upBytes>>17) || gotDown > float64(c.downWrites+1+c.downBytes>>17) {
+					t.Errorf("%s: %.1f writes up, at most %d, %.1f down, at most %d", c.name, gotUp, c.upWrites+1, gotDown, c.downWrites+1)
+				}
+				// Frames' heads, records, and 22 bytes of each record of TLS.
+				if most := func(n int64) float64 { return float64(n) + float64(n)/200 + 400 }; bytesUp > most(c.upBytes) || bytesDown > most(c.downBytes) {
+					t.Errorf("%s: %.0f bytes up of %d, %.0f down of %d", c.name, bytesUp, c.upBytes, bytesDown, c.downBytes)
+				}
+			}
+			if err := s.finish(t); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
