@@ -48,7 +48,7 @@ func servePlain(ctx context.Context, gpu *gpuFlags, listen, lease string, out in
 	if err := fits(ctx, cfg, gpu.gpu); err != nil {
 		return err
 	}
-	addr, err := loopback(listen)
+	addr, err := loopback(listen, lease != "")
 	if err != nil {
 		return err
 	}
@@ -83,13 +83,13 @@ func servePlain(ctx context.Context, gpu *gpuFlags, listen, lease string, out in
 	return nil
 }
 
-// loopback resolves an address and refuses what other machines can reach.
-func loopback(listen string) (*net.TCPAddr, error) {
+// loopback resolves an address and refuses what other machines can reach, unless connections are secured.
+func loopback(listen string, secured bool) (*net.TCPAddr, error) {
 	addr, err := net.ResolveTCPAddr("tcp", listen)
 	if err != nil {
 		return nil, fmt.Errorf("--listen %q is no address (%w): write it as 127.0.0.1:7070", listen, err)
 	}
-	if addr.IP == nil || !addr.IP.IsLoopback() {
+	if !secured && (addr.IP == nil || !addr.IP.IsLoopback()) {
 		return nil, fmt.Errorf("--listen %s can be reached from other machines, and there is no transport security: use 127.0.0.1, or `causeway serve` for other machines", listen)
 	}
 	return addr, nil

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# A program on another host's GPU whose link is cut: two network namespaces for two hosts, a pair of veths for the link. Wants root; ends with 77 without.
+#
+#   scripts/relay-lost.sh [--mode MODE]     a mode of guest/tests/rounds (default: streams)
+#
+# A link that is gone for 10 s loses nothing: the program goes on with right results. One that stays away ends the program with an error, and the workers at both ends, within
+# 25 s (15 s until TCP gives up, and what a busy machine adds).
+set -euo pipefail
+. "$(dirname "$0")/lib/common.sh"
+. "$ROOT/scripts/lib/device.sh"
+
+mode=streams
+while [ $# -gt 0 ]; do
+  case $1 in
+    --mode) mode=$2; shift 2 ;;
+    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit ;;
+    *) die "unknown option $1" ;;
+  esac
+done
+program=$BUILD/tests/13.0-static/rounds
+[ -x "$program" ] || die "no $program: run scripts/build-tests.sh rounds"
+unshare --net true 2>/dev/null || { say "no network namespaces here: skipped"; exit 77; }
+
+tmp=$(mktemp -d); pids=()
+cleanup() {
+  for p in "${pids[@]}"; do kill "$p" 2>/dev/null || true; done
+  for p in "${pids[@]}"; do wait "$p" 2>/dev/null || true; done
+  rm -rf "$tmp"
+}
+trap cleanup EXIT
+
+unshare --net sleep infinity & here=$!; pids+=("$here")
+unshare --net sleep infinity & there=$!; pids+=("$there")
+at() { local ns=$1; shift; nsenter -t "$ns" -n -- "$@"; }
+for n in "$here" "$there"; do
+  for _ in $(seq 100); do [ "$(readlink "/proc/$n/ns/net")" = "$(readlink /proc/self/ns/net)" ] || break; sleep 0.05; done
+done
+at "$here" ip link add name wirea type veth peer name wireb netns "$there" || die "no veth here"
+at "$here" ip address add 192.0.2.1/24 dev wirea; at "$here" ip link set wirea up; at "$here" ip link set lo up
+at "$there" ip address add 192.0.2.2/24 dev wireb; at "$there" ip link set wireb up; at "$there" ip link set lo up
+
+at "$there" "$CAUSEWAY" serve-plain --listen 192.0.2.2:7745 --gpu soft --lease "$tmp/lease" -v >"$tmp/server.log" 2>&1 & pids+=("$!")
+for _ in $(seq 100); do grep -q serving "$tmp/server.log" 2>/dev/null && break; sleep 0.1; done
+at "$here" "$CAUSEWAY" run -v --relay "$tmp/lease" -- "$program" "$mode" >"$tmp/out" 2>"$tmp/err" & run=$!; pids+=("$run")
+
+rounds() { awk '$1 == "@round" {n = $2} END {print n + 0}' "$tmp/out"; }
+# past N SECONDS: the program comes beyond its round N.
+past() { for _ in $(seq $(($2 * 10))); do [ "$(rounds)" -gt "$1" ] && return; kill -0 "$run" 2>/dev/null || return 1; sleep 0.1; done; return 1; }
+fail() { say "FAILED: $*"; tail -n 5 "$tmp/out" "$tmp/err" "$tmp/server.log" >&2; exit 1; }
+
+past 3 30 || fail "the program does not begin"
+before=$(rounds)
+at "$here" ip link set wirea down; sleep 10; at "$here" ip link set wirea up
+past $((before + 5)) 30 || fail "the program does not go on after 10 s without a link"
+awk '$1 == "@round" && $3 != 0 {bad = 1} END {exit bad}' "$tmp/out" || fail "wrong results after 10 s without a link"
+say "10 s without a link: $(($(rounds) - before)) rounds since, none wrong"
+
+start=$(date +%s.%N)
+at "$here" ip link set wirea down
+for _ in $(seq 250); do kill -0 "$run" 2>/dev/null || break; sleep 0.1; done
+kill -0 "$run" 2>/dev/null && fail "the program goes on without its server"
+took=$(awk -v a="$start" -v b="$(date +%s.%N)" 'BEGIN {printf "%.1f", b - a}')
+wait "$run" && fail "the program that lost its server ended with success"
+grep -q 'gpu server 192.0.2.2:7745' "$tmp/err" || fail "nobody says which server was lost"
+for _ in $(seq 250); do grep -qE 'worker (failed|ended)' "$tmp/server.log" && break; sleep 0.1; done
+grep -qE 'worker (failed|ended)' "$tmp/server.log" || fail "the server's worker goes on"
+say "a link that stays away: the program ended after $took s: $(grep -m1 -o 'gpu server .*' "$tmp/err")"
+say "relay-lost: passed"
