@@ -194,6 +194,7 @@ func (d *Device) Serve(ctx context.Context, ln *net.UnixListener) error {
 	defer stop()
 	var wg sync.WaitGroup
 	wg.Go(func() { d.routineTick(tick) })
+	wg.Go(d.fs.SumTree) // not when a VM moves and stands
 	wg.Go(func() { d.routineAudit(tick) })
 	o := vhostuser.Options{Logger: d.log, Front: d.connected.Store, Logging: func() { d.begins(tick) }}
 	if d.opts.Keeper != nil {

@@ -46,6 +46,7 @@ type Device struct {
 	queues  []*request   // one per queue, used by its goroutine alone
 	leaving atomic.Bool  // the front end has gone
 	parked  atomic.Int64 // pieces of guest memory in pending requests
+	sums    func() ([]nodeSum, error)
 
 	mu      sync.Mutex // guards what follows
 	handles map[uint64]*handle
@@ -94,6 +95,7 @@ func New(mem *vhostuser.Memory, root *Dir, o Options) (*Device, error) {
 		return nil, fmt.Errorf("virtio-fs: %w", err)
 	}
 	d := &Device{mem: mem, opts: o, log: o.Logger, nodes: nodes, born: time.Now(), handles: map[uint64]*handle{}}
+	d.sums = sync.OnceValues(d.sumNodes)
 	n := 1 + o.RequestQueues // queue 0 carries FORGET and INTERRUPT (virtio 1.2, 5.11.2)
 	for i := 0; i < n; i++ {
 		d.queues = append(d.queues, newRequest(d, i))

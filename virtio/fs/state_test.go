@@ -251,6 +251,39 @@ func TestHandlesMoveSideBySide(t *testing.T) {
 	})
 }
 
+// counted is a file that counts how often it is read from its beginning.
+type counted struct {
+	fs.Content
+	reads atomic.Int32
+}
+
+func (c *counted) ReadAt(p []byte, off int64) (int, error) {
+	if off == 0 {
+		c.reads.Add(1)
+	}
+	return c.Content.ReadAt(p, off)
+}
+
+// TestTreeIsSummedOnce: what a guest's files hold is read before its VM moves, and not again.
+func TestTreeIsSummedOnce(t *testing.T) {
+	c := &counted{Content: fs.Bytes([]byte("a library"))}
+	root := fs.NewDir()
+	root.File("library", c, 0o444)
+	dev, err := fs.New(vhostuser.NewMemory(), root, fs.Options{RequestQueues: 1, Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev.SumTree()
+	before := c.reads.Load()
+	var b bytes.Buffer
+	if err := errors.Join(dev.Save(&b), dev.Load(&b)); err != nil {
+		t.Fatal(err)
+	}
+	if n := c.reads.Load(); n != before || before == 0 {
+		t.Errorf("read %d times before a move, %d times then", before, n-before)
+	}
+}
+
 // FuzzLoad: bytes from anywhere load or do not, and leave nothing if not.
 func FuzzLoad(f *testing.F) {
 	f.Add(saved(f))
