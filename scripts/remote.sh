@@ -4,8 +4,8 @@
 #   scripts/remote.sh [--kernel SERIES] [--programs "P..."] [PHASE...]
 #
 #   --programs  of guest/tests, that run on the server's GPU, with and without a VM (default: a few; all: every one)
-#   PHASE       programs limits restart refuse lost (what is done by default), lapse: half a minute without a causewayd; vm: in a VM; rounds: a VM's
-#               program while causewayds are restarted
+#   PHASE       programs limits restart refuse lost (what is done by default), lapse: half a minute without a causewayd; vm: programs in a VM;
+#               vmlost: a VM whose causewayds are restarted, and whose server is killed then
 #
 # Two hosts on one machine: network namespaces with a veth between them, each with a causewayd: gpu1, a GPU server with the software GPU, and hosta.
 # The status is 0 if every check passed. Needs root.
@@ -34,10 +34,11 @@ logs=$BUILD/logs/remote-gpus
 rm -rf "$logs"; mkdir -p "$logs"
 mkfifo "$tmp/never"; exec 9<>"$tmp/never" # for nap
 declare -A net_pid=() daemon_pid=() address=([hosta]=10.78.0.1 [gpu1]=10.78.0.2)
-hosts="gpu1 hosta" variant=13.0-static job=
+hosts="gpu1 hosta" variant=13.0-static job= qemu_pid=
 cleanup() {
   local h
   [ -z "$job" ] || end "$job"
+  [ -z "$qemu_pid" ] || kill -9 "$qemu_pid" 2>/dev/null
   for h in hosta gpu1; do
     [ -z "${daemon_pid[$h]:-}" ] || timeout 20 "$CAUSEWAY" delete vm1 --run-dir "$tmp/$h" >/dev/null 2>&1
     end "${daemon_pid[$h]:-}"
@@ -209,6 +210,38 @@ phase_vm() {
   create any 1GiB; row "a vGPU on the server" "" || return
   tests remote-vm --vm "$kernel" --socket "$tmp/hosta/vm1/gpu0.sock"; row "unmodified programs in a VM: $programs" "$(said)"
   cli hosta delete vm1 >"$tmp/said" 2>&1; row "the vGPU is deleted" ""
+}
+
+# agent_vm boots a VM with the vGPU, which does what it is told.
+agent_vm() {
+  . "$ROOT/scripts/lib/rounds.sh"
+  console_log=$logs/console.log
+  mkdir -p "$tmp/vm"
+  needs_vm "$kernel"
+  rounds_image "$tmp/initrd"
+  guest_channel "$tmp/vm"
+  "$qemu" -accel tcg,thread=multi -cpu max -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem -nodefaults -display none "${channel[@]}" \
+    -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" -append 'console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check causeway.tag=gpu0' \
+    -chardev "socket,id=gpu0,path=$tmp/hosta/vm1/gpu0.sock" -device vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024 </dev/null >>"$logs/qemu.log" 2>&1 & qemu_pid=$!
+  await '@agent ready' 90
+}
+guest_goes_on() { guest 'n=$(grep -c ^@round /tmp/r); for i in $(seq 300); do [ "$(grep -c ^@round /tmp/r)" -le $((n + 1)) ] || break; usleep 100000; done; [ "$(grep -c ^@round /tmp/r)" -gt $((n + 1)) ]'; }
+unmovable() { vgpu hosta vm1 status sessions 0 unmovable | grep -q "its GPU is on the server ${address[gpu1]}"; }
+
+phase_vmlost() {
+  create any 1GiB; row "a vGPU on the server" "" || return
+  agent_vm; row "a VM with it" "" || return
+  send '&./rounds streams >/tmp/r 2>&1'; guest_goes_on; row "a program computes in it" "" || return
+  until_true 20 unmovable; row "the VM does not move with it: causeway inspect says why" "$(keep vgpu hosta vm1 status sessions 0 unmovable | cut -c 1-100)"
+  kill_causewayd hosta && start_causewayd hosta && guest_goes_on; row "the host's causewayd is killed and started: it goes on" ""
+  kill_causewayd gpu1 && start_causewayd gpu1 && guest_goes_on; row "the server's causewayd is killed and started: it goes on" ""
+  kill_causewayd gpu1 && kill_tree gpu1
+  guest 'for i in $(seq 200); do kill -0 $! || break; usleep 100000; done 2>/dev/null; wait $!; [ $? != 0 ] && grep -v ^@ /tmp/r | head -n 1 | sed "s/^/@why /"; ! kill -0 $! 2>/dev/null'; row "the server is killed: the program ends" ""
+  guest '! ./rounds streams >/tmp/r2 2>&1'; row "another is refused" ""
+  guest true; row "the VM lives on" ""
+  kill -9 "$qemu_pid"; wait "$qemu_pid" 2>/dev/null; qemu_pid=
+  start_causewayd gpu1; cli hosta delete vm1 >"$tmp/said" 2>&1; row "the vGPU is deleted" "$(said)"
+  calm_kernels
 }
 
 prepare() {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"causeway/host/api"
@@ -201,13 +202,17 @@ func (d *Daemon) routineLeases() {
 	}
 }
 
-// EndOverdue ends the leases that were not renewed in time.
+// EndOverdue ends the leases that were not renewed in time, side by side: a host that is gone may have had many.
 func (d *Daemon) EndOverdue() {
+	var wg sync.WaitGroup
 	for _, e := range d.leases.Overdue() {
-		if err := d.endLease(d.ctx, e, fmt.Sprintf("it was not renewed for %v", d.leases.Term)); err != nil && d.ctx.Err() == nil {
-			d.log.Error("a lease that is over is not ended", "vgpu", e.VGPU, "error", err)
-		}
+		wg.Go(func() {
+			if err := d.endLease(d.ctx, e, fmt.Sprintf("it was not renewed for %v", d.leases.Term)); err != nil && d.ctx.Err() == nil {
+				d.log.Error("a lease that is over is not ended", "vgpu", e.VGPU, "error", err)
+			}
+		})
 	}
+	wg.Wait()
 }
 
 // leaseFound takes up a lease of before causewayd's restart, which has a term from now on.
