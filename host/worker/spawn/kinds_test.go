@@ -110,14 +110,28 @@ func TestUnasked(t *testing.T) {
 	awaitKill(t, killed)
 }
 
-// TestUnaskedConnection: a worker that has a GPU is connected nowhere.
+// TestUnaskedConnection: a worker that has a GPU is connected nowhere, and one that passes a session on once.
 func TestUnaskedConnection(t *testing.T) {
-	var shared offer.Broker
-	w, _, killed := end(t, &shared)
-	if err := w.Send(link.Connect{}); err != nil {
-		t.Fatal(err)
+	for name, relay := range map[string]*link.Relay{"a GPU": nil, "again": {Addresses: []string{"127.0.0.1:1"}}} {
+		t.Run(name, func(t *testing.T) {
+			var shared offer.Broker
+			w, p, killed := end(t, &shared)
+			if p.relay.Store(relay); relay != nil {
+				if err := w.Send(link.Connect{}); err != nil {
+					t.Fatal(err)
+				}
+				if r, err := w.Receive(); err != nil {
+					t.Fatal(err)
+				} else {
+					r.Discard()
+				}
+			}
+			if err := w.Send(link.Connect{}); err != nil {
+				t.Fatal(err)
+			}
+			awaitKill(t, killed)
+		})
 	}
-	awaitKill(t, killed)
 }
 
 // TestNotAWorker: one that says what only its parent may say, or nothing that is a message, is ended too, and its descriptors are closed.

@@ -15,14 +15,14 @@ import (
 // connectLimit bounds what a worker waits for its connection, whose server has several addresses.
 const connectLimit = 10 * time.Second
 
-// connect answers link.Connect, aside: workers have no network, and this process connects them to where their configuration says, and nowhere else.
+// connect answers link.Connect, aside: workers have no network, and this process connects them to where their configuration says, nowhere else, and once: a guest
+// that has taken its relay over has one session at the server, as any other.
 func (p *Process) connect() error {
 	to := p.relay.Load()
-	if to == nil || !p.connecting.CompareAndSwap(false, true) {
+	if to == nil || p.connected.Swap(true) {
 		return fmt.Errorf("%w: a connection", errUnasked)
 	}
 	go func() {
-		defer p.connecting.Store(false)
 		ctx, cancel := context.WithTimeout(context.Background(), connectLimit)
 		defer cancel()
 		m := link.Connected{}

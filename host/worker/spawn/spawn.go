@@ -54,11 +54,11 @@ type Process struct {
 	measuring chan struct{} // held by who measures
 	wants     chan link.Want
 	// Where the session goes that is passed on; nil: it runs here.
-	relay      atomic.Pointer[link.Relay]
-	connecting atomic.Bool   // a connection is being made for it
-	drained    chan struct{} // everything that the worker said has been read
-	done       chan struct{}
-	err        error // valid once done is closed
+	relay     atomic.Pointer[link.Relay]
+	connected atomic.Bool   // a connection was asked for
+	drained   chan struct{} // everything that the worker said has been read
+	done      chan struct{}
+	err       error // valid once done is closed
 }
 
 // NoConnection is what Start and Configure take where none goes with the configuration.
