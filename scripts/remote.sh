@@ -4,7 +4,8 @@
 #   scripts/remote.sh [--kernel SERIES] [--programs "P..."] [PHASE...]
 #
 #   --programs  of guest/tests, that run on the server's GPU, with and without a VM (default: a few; all: every one)
-#   PHASE       programs limits restart refuse lost (what is done by default), lapse: half a minute without a causewayd; vm: programs in a VM;
+#   PHASE       programs limits restart refuse lost (what is done by default), lapse, freeze: half a minute without
+#               a causewayd, or with one and programs that stand still; vm: programs in a VM;
 #               vmlost: a VM whose causewayds are restarted, and whose server is killed then
 #
 # Two hosts on one machine: network namespaces with a veth between them, each with a causewayd: gpu1, a GPU server with the software GPU, and hosta.
@@ -203,6 +204,29 @@ phase_lapse() {
   wait "$job" 2>/dev/null; job=
   until_true 10 gone; row "the server has all of it back" ""
   start_causewayd hosta; until_true 20 eval '[ "$(vgpu hosta vm1 upstream lost)" = True ]'; row "the host's next causewayd is told" "$(keep vgpu hosta vm1 upstream error)"
+  cli hosta delete vm1 >"$tmp/said" 2>&1; row "the vGPU is deleted" ""
+}
+
+# frozen SIGNAL: the host's causewayd, its device process and its programs.
+frozen() { kill "$1" $(tree "${daemon_pid[hosta]}" "$(json "$tmp/hosta/vm1/gpu0.json" pid)" "$job") 2>/dev/null; }
+descriptors() { ls "/proc/${daemon_pid[gpu1]}/fd" | wc -l; }
+# as_before N: so many descriptors as then, and the host's control connection, which may be idle for a minute; no device process.
+as_before() { [ "$(descriptors)" -le $(($1 + 1)) ] && [ -z "$(pgrep -P "${daemon_pid[gpu1]}" -f 'causeway device')" ]; }
+
+# A host that hangs for longer than a lease lasts, and wakes up.
+phase_freeze() {
+  local before pid; before=$(descriptors)
+  create any; row "a vGPU on the server" "" || return
+  begin; row "a program computes" "" || return
+  pid=$(vgpu gpu1 $there pid)
+  [ "$(tree "$pid" | wc -l)" -gt 1 ]; row "it has a worker on the server" ""
+  local since; since=$(ms)
+  frozen -STOP; until_true 45 gone; lap; row "the host stands still: the lease ends" "after $((took / 1000)) s"
+  ended "$pid" && until_true 10 as_before "$before"; row "no process and no descriptor of it is left on the server" "$(keep descriptors) descriptors, $before before"
+  [ "$(cli gpu1 gpus --json | json - 0 promised)" = 0 ]; row "its memory is promised to nobody" ""
+  frozen -CONT; failed_by 20; row "the host goes on: its program gets a device error" ""
+  wait "$job" 2>/dev/null; job=
+  until_true 20 eval '[ "$(vgpu hosta vm1 upstream lost)" = True ]'; row "its causewayd is told" "$(keep vgpu hosta vm1 upstream error)"
   cli hosta delete vm1 >"$tmp/said" 2>&1; row "the vGPU is deleted" ""
 }
 

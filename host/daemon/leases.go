@@ -24,7 +24,7 @@ programs' connections instead of a VM's. It lives as long as its host renews it,
 */
 
 // grant gives a host the vGPU that it asks for. One that it has of that name already is ended first: the host knows best what it has.
-func (d *Daemon) grant(ctx context.Context, h lease.Host, serial string, r lease.Request) (api.Lease, error) {
+func (d *Daemon) grant(ctx context.Context, h lease.Host, r lease.Request) (api.Lease, error) {
 	w := r.Wish(h)
 	if err := d.checkWish(&w); err != nil {
 		return api.Lease{}, err
@@ -37,7 +37,7 @@ func (d *Daemon) grant(ctx context.Context, h lease.Host, serial string, r lease
 	if err := d.endFormer(ctx, w.Key(), h); err != nil {
 		return api.Lease{}, err
 	}
-	f, err := newLeaseFile(h, serial, r.Key())
+	f, err := newLeaseFile(h, r.Key())
 	if err != nil {
 		return api.Lease{}, err
 	}
@@ -76,13 +76,13 @@ func (d *Daemon) endFormer(ctx context.Context, key string, h lease.Host) error 
 	return d.end(ctx, v)
 }
 
-func newLeaseFile(h lease.Host, serial string, peer mtls.KeyHash) (*lease.File, error) {
+func newLeaseFile(h lease.Host, peer mtls.KeyHash) (*lease.File, error) {
 	keys, err := mtls.NewPinned()
 	if err != nil {
 		return nil, err
 	}
 	keys.Peer = peer
-	return &lease.File{ID: remote.NewLeaseID(), Identity: keys, Host: h.String(), Serial: serial}, nil
+	return &lease.File{ID: remote.NewLeaseID(), Identity: keys, Host: h.String()}, nil
 }
 
 // startLease starts the vGPU of a lease.

@@ -64,51 +64,51 @@ func hostOf(cert *x509.Certificate) (string, error) {
 }
 
 // asker is the host that makes a request, which is asked for each: what it may can have changed since it connected.
-func (d *Daemon) asker(r *http.Request) (h lease.Host, serial string, err error) {
+func (d *Daemon) asker(r *http.Request) (h lease.Host, err error) {
 	c, ok := r.Context().Value(controlKey{}).(*intake.Control)
 	if !ok {
-		return h, "", refuse(http.StatusForbidden, "", "nobody is known to ask")
+		return h, refuse(http.StatusForbidden, "", "nobody is known to ask")
 	}
 	if err := d.identity().Check(c.Certificate); err != nil {
-		return h, "", refuse(http.StatusForbidden, mtls.Remedy(err), "%v", err)
+		return h, refuse(http.StatusForbidden, mtls.Remedy(err), "%v", err)
 	}
 	if h, err = lease.HostOf(c.Certificate); err != nil {
-		return h, "", err
+		return h, err
 	}
 	if allow := d.config().Remote.Allow; len(allow) > 0 && !slices.Contains(allow, h.String()) {
-		return h, "", refuse(http.StatusForbidden, "an administrator of the GPU server adds this host to remote.allow there", "remote.allow does not name the host %s", h)
+		return h, refuse(http.StatusForbidden, "an administrator of the GPU server adds this host to remote.allow there", "remote.allow does not name the host %s", h)
 	}
-	return h, c.Certificate.SerialNumber.Text(16), err
+	return h, nil
 }
 
 // remoteRoutes are all that other hosts may ask of a GPU server.
-var remoteRoutes = map[string]func(d *Daemon, w http.ResponseWriter, r *http.Request, h lease.Host, serial string) error{
-	"GET /v1/gpus": func(d *Daemon, w http.ResponseWriter, r *http.Request, _ lease.Host, _ string) error {
+var remoteRoutes = map[string]func(d *Daemon, w http.ResponseWriter, r *http.Request, h lease.Host) error{
+	"GET /v1/gpus": func(d *Daemon, w http.ResponseWriter, r *http.Request, _ lease.Host) error {
 		list, err := d.offered(r.Context())
 		if err != nil {
 			return err
 		}
 		return reply(w, api.Offer{Version: d.opt.Version, Protocol: remote.ProtocolVersion, GPUs: list})
 	},
-	"GET /v1/leases": func(d *Daemon, w http.ResponseWriter, _ *http.Request, h lease.Host, _ string) error {
+	"GET /v1/leases": func(d *Daemon, w http.ResponseWriter, _ *http.Request, h lease.Host) error {
 		list := []string{}
 		for _, e := range d.leases.Of(h.String()) {
 			list = append(list, e.ID.String())
 		}
 		return reply(w, list)
 	},
-	"POST /v1/leases": func(d *Daemon, w http.ResponseWriter, r *http.Request, h lease.Host, serial string) error {
+	"POST /v1/leases": func(d *Daemon, w http.ResponseWriter, r *http.Request, h lease.Host) error {
 		req, err := lease.DecodeRequest(r.Body)
 		if err != nil {
 			return err
 		}
-		l, err := d.grant(r.Context(), h, serial, req)
+		l, err := d.grant(r.Context(), h, req)
 		if err != nil {
 			return err
 		}
 		return reply(w, l)
 	},
-	"POST /v1/leases/{id}/renew": func(d *Daemon, w http.ResponseWriter, r *http.Request, h lease.Host, _ string) error {
+	"POST /v1/leases/{id}/renew": func(d *Daemon, w http.ResponseWriter, r *http.Request, h lease.Host) error {
 		e, err := d.leaseNamed(r, h)
 		if err != nil {
 			return err
@@ -123,7 +123,7 @@ var remoteRoutes = map[string]func(d *Daemon, w http.ResponseWriter, r *http.Req
 		}
 		return reply(w, s)
 	},
-	"PUT /v1/leases/{id}/limits": func(d *Daemon, w http.ResponseWriter, r *http.Request, h lease.Host, _ string) error {
+	"PUT /v1/leases/{id}/limits": func(d *Daemon, w http.ResponseWriter, r *http.Request, h lease.Host) error {
 		e, err := d.leaseNamed(r, h)
 		if err != nil {
 			return err
@@ -138,7 +138,7 @@ var remoteRoutes = map[string]func(d *Daemon, w http.ResponseWriter, r *http.Req
 		}
 		return reply(w, l)
 	},
-	"DELETE /v1/leases/{id}": func(d *Daemon, w http.ResponseWriter, r *http.Request, h lease.Host, _ string) error {
+	"DELETE /v1/leases/{id}": func(d *Daemon, w http.ResponseWriter, r *http.Request, h lease.Host) error {
 		e, err := d.leaseNamed(r, h)
 		if err != nil {
 			return err
@@ -170,9 +170,9 @@ func (d *Daemon) remoteHandler() http.Handler {
 			d.handlers.Add(1)
 			defer d.handlers.Done()
 			r.Body = http.MaxBytesReader(w, r.Body, lease.MostMessage)
-			h, serial, err := d.asker(r)
+			h, err := d.asker(r)
 			if err == nil {
-				err = do(d, w, r, h, serial)
+				err = do(d, w, r, h)
 			}
 			if err != nil {
 				d.log.Warn("another host's request is refused", "host", h, "address", r.RemoteAddr, "method", r.Method, "path", r.URL.Path, "error", err)

@@ -165,3 +165,15 @@ func socketPair(t *testing.T) (near, far *net.UnixConn) {
 	t.Cleanup(func() { _ = near.Close() })
 	return near, far
 }
+
+// TestRelayed: a session whose GPU is a server's stays with its relay, and says whose.
+func TestRelayed(t *testing.T) {
+	s := &session{at: &Place{Worker: link.Config{Relay: &link.Relay{Server: "gpu1"}}}}
+	if err := s.fixed(); !errors.Is(err, ErrFar) || !strings.Contains(err.Error(), "gpu1") {
+		t.Error(err)
+	}
+	s.at = &Place{}
+	if err := s.fixed(); err != nil {
+		t.Error(err)
+	}
+}

@@ -113,9 +113,6 @@ func (b *Book) Of(host string) []Entry {
 	return b.list(func(e *Entry) bool { return e.Host == host })
 }
 
-// All of them, by vGPU.
-func (b *Book) All() []Entry { return b.list(func(*Entry) bool { return true }) }
-
 func (b *Book) list(which func(*Entry) bool) (list []Entry) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

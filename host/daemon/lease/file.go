@@ -22,10 +22,9 @@ type File struct {
 	ID       remote.LeaseID `json:"id"`
 	Identity mtls.Pinned    `json:"identity"` // this side's
 	Epoch    uint64         `json:"epoch"`
-	// At the server: who has it, and the serial number of the certificate by which they were known.
-	Host   string `json:"host,omitempty"`
-	Serial string `json:"serial,omitempty"`
-	// At the host that has it.
+	// Host, at the server, is who has it.
+	Host string `json:"host,omitempty"`
+	// Upstream and Addresses are for the host that has it.
 	Upstream  *api.Upstream `json:"upstream,omitempty"`
 	Addresses []string      `json:"addresses,omitempty"` // HOST:PORT of the server, for data connections
 }

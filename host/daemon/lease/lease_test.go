@@ -48,7 +48,7 @@ func TestBook(t *testing.T) {
 		t.Errorf("one that is over was renewed: %v", err)
 	}
 	b.Remove("a/vm:gpu0")
-	if len(b.All()) != 0 {
+	if len(b.byID) != 0 {
 		t.Error("it is still there")
 	}
 	n := 0
@@ -67,7 +67,7 @@ func TestBook(t *testing.T) {
 			break
 		}
 	}
-	if n != MostLeases || len(b.All()) != n {
+	if n != MostLeases || len(b.byID) != n {
 		t.Errorf("%d leases", n)
 	}
 }

@@ -1,0 +1,57 @@
+package daemon
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"causeway/host/api"
+	"causeway/remote"
+)
+
+// TestRank: of the servers that have what is wished, real GPUs go before software ones, the near before the far, the idle before the busy.
+func TestRank(t *testing.T) {
+	const gib = 1 << 30
+	h200 := func(promised uint64) api.GPU {
+		return api.GPU{ID: "GPU-12345678-0", Backend: "cuda", Name: "NVIDIA H200", Memory: 141 * gib, Promised: promised}
+	}
+	soft := api.GPU{ID: "GPU-soft", Backend: "soft", Name: "Causeway Software GPU", Memory: 8 * gib}
+	drained := h200(0)
+	drained.Drained = true
+	server := func(name string, rtt time.Duration, gpus ...api.GPU) api.Server {
+		return api.Server{Name: name, RoundTrip: rtt, Offer: api.Offer{Protocol: remote.ProtocolVersion, GPUs: gpus}}
+	}
+	old, down := server("old", 1, h200(0)), api.Server{Name: "down", Error: "no route"}
+	old.Protocol++
+	all := []api.Server{
+		server("soft", 10*time.Microsecond, soft), server("far", 2*time.Millisecond, h200(0)), server("busy", 120*time.Microsecond, h200(100*gib)),
+		server("idle", 180*time.Microsecond, h200(20*gib)), server("drained", time.Microsecond, drained), old, down,
+	}
+	for name, c := range map[string]struct {
+		spec api.Spec
+		want string
+	}{
+		"any":             {api.Spec{}, "idle busy far soft"},
+		"a model":         {api.Spec{GPU: "h200"}, "idle busy far"},
+		"much memory":     {api.Spec{GPU: "any", Limits: api.Limits{Memory: 100 * gib}}, "idle far"},
+		"a software GPU":  {api.Spec{GPU: "soft"}, "soft"},
+		"a number":        {api.Spec{GPU: "0"}, "idle busy far"},
+		"a UUID":          {api.Spec{GPU: "GPU-12345678"}, "idle busy far"},
+		"what nobody has": {api.Spec{GPU: "A100"}, ""},
+		"too much":        {api.Spec{Limits: api.Limits{Memory: 200 * gib}}, ""},
+	} {
+		var got []string
+		for _, i := range rank(all, &c.spec) {
+			got = append(got, all[i].Name)
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %v, want %s", name, got, c.want)
+		}
+		for i := range all {
+			if why := unfit(&all[i], &c.spec); (why == "") != slices.Contains(got, all[i].Name) {
+				t.Errorf("%s: %s: %q", name, all[i].Name, why)
+			}
+		}
+	}
+}
