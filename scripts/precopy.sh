@@ -6,7 +6,10 @@
 #   --mib     GPU memory of the program whose moves are measured (default: 512)
 #   --mode    what that program does, of guest/tests/rounds: idle, or written, whose kernels write all of it in each round (default: idle)
 #   --rate    of the link between the hosts, as tc(8) has it, or none (default: none)
-#   PHASE     move auto fault (what is done by default), cut, table: it moves with and without pre-copy at each rate and size
+#   --noise   its memory holds what nothing compresses (default: one byte over and over)
+#   --with    more options of causeway migrate for what is measured, as in "--connections 1"
+#   --against PROGRAM   another causeway, of which a table is made first (other options of --with than its own are left out)
+#   PHASE     move auto fault (what is done by default), cut, table: it moves with and without pre-copy at each rate and size; throttle
 #
 # Two hosts on one machine: network namespaces with a veth between them, shaped by tc's tbf, each with a causewayd, a certificate, and a QEMU
 # with its monitors. The software GPU and an emulated CPU. The status is 0 if every check passed. Needs root.
@@ -16,14 +19,17 @@ set -uo pipefail
 . "$ROOT/scripts/lib/guest.sh"
 . "$ROOT/scripts/lib/rounds.sh"
 
-kernel=6.12 sizes=512 rates=none mode=idle phases=() modes="streams pinned threads"
+kernel=6.12 sizes=512 rates=none mode=idle noise= with= against= phases=() modes="streams pinned threads"
 while [ $# -gt 0 ]; do
   case $1 in
     --kernel) kernel=$2; shift 2 ;;
     --mib) sizes=$2; shift 2 ;;
     --mode) mode=$2; shift 2 ;;
     --rate) rates=$2; shift 2 ;;
-    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit ;;
+    --with) with=$2; shift 2 ;;
+    --noise) noise=1; shift ;;
+    --against) against=$2; shift 2 ;;
+    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) phases+=("$1"); shift ;;
   esac
@@ -140,16 +146,27 @@ depart() {
     until_true 120 over "$at_host"
   else
     timeout 200 nsenter -t "${net_pid[$at_host]}" -n -- "$CAUSEWAY" migrate vm1 "${address[$to]}" --run-dir "$tmp/$at_host" --config "$tmp/$at_host.toml" --qmp "$tmp/$at_host.qmp" \
-      --uri "tcp:${address[$to]}:4444" >"$tmp/said" 2>&1 9>&- 3>&- 4>&-
+      --uri "tcp:${address[$to]}:4444" ${options:-} >"$tmp/said" 2>&1 9>&- 3>&- 4>&-
   fi
   local rc=$?
   took=$(($(ms) - since))
   sed 's/^/migrate: /' "$tmp/said" >>"$logs/said.log" 2>/dev/null
   [ $rc = 0 ] || { sed 's/^/        | /' "$tmp/said"; end_vm "$to"; return 1; }
   downtime=$(ask "$at_host" 'info migrate' | tr -d '\r' | sed -n 's/^downtime: *\([0-9]*\).*/\1/p;s/^Downtime (ms): *\([0-9]*\).*/\1/p' | head -n 1)
+  peak=$(peak_at "$to")
   end_vm "$at_host"
   at_host=$to
   until_true 20 runs "$at_host" && guest true && read -r gap <"$tmp/gap"
+}
+# peak_at HOST: the most memory that a worker there has had in use, in MiB.
+peak_at() {
+  cli "$1" ps --json | python3 -c 'import json,sys
+most = 0
+for v in json.load(sys.stdin):
+  for s in (v.get("status") or {}).get("sessions") or []:
+    try: most = max([most] + [int(l.split()[1]) for l in open("/proc/%d/status" % s["worker"]) if l.startswith("VmHWM")])
+    except (OSError, KeyError): pass
+print(most // 1024)'
 }
 over() { ask "$1" 'info migrate' | grep -qE 'tatus: *(completed|failed)'; }
 pauses() { echo "$took ms in all; stands still ${gap% *} ms by the host's clock (QEMU: ${downtime:-?} ms)"; }
@@ -169,7 +186,7 @@ boot() {
   until_true 10 [ -e "$tmp/gap" ]; row "its ticks reach the host" ""
 }
 spawn() { # MIB
-  send "&ROUNDS_MIB=$1 ./rounds $mode >/tmp/spawned 2>&1"
+  send "&${noise:+ROUNDS_NOISE=1} ROUNDS_MIB=$1 ./rounds $mode >/tmp/spawned 2>&1"
   guest 'for i in $(seq 600); do grep -q @round /tmp/spawned && break; usleep 100000; done; grep -q @round /tmp/spawned'
 }
 end_spawned() { guest 'kill $!; wait $!; grep "^@done [1-9][0-9]* 0 " /tmp/spawned || { cat /tmp/spawned; false; }'; }
@@ -249,29 +266,54 @@ phase_auto() {
 
 # Each rate and size, with and without.
 phase_table() {
-  local rate mib plain plain_took
-  printf 'table:  link      MiB   without: all ms  stands ms   with: all ms  stands ms   rounds\n'
+  local rate mib plain plain_took plain_peak
+  printf 'table:  program   link      MiB   without: all ms  stands ms  worker MiB   with: all ms  stands ms  worker MiB   rounds\n'
   for rate in $rates; do
     shape "$rate" || die "tc cannot shape the link to $rate"
     for mib in $sizes; do
       spawn "$mib"; row "a program with $mib MiB at $rate" "" || return
       depart plain; row "without pre-copy" "$(keep pauses)" || return
-      plain=${gap% *} plain_took=$took
-      depart; row "with" "$(keep pauses)" || return
-      printf 'table:  %-8s %4s %16s %10s %14s %10s   %s\n' "$rate" "$mib" "$plain_took" "$plain" "$took" "${gap% *}" \
-        "$(sed -n 's/.*round [0-9]*: \(.*\) changed of .*, in \(.*\)/\1 in \2;/p' "$tmp/said" | tr '\n' ' ')"
+      plain=${gap% *} plain_took=$took plain_peak=$peak
+      options=$with depart; row "with" "$(keep pauses)" || return
+      printf 'table:  %-9s %-8s %4s %16s %10s %11s %14s %10s %11s   %s\n' "$which" "$rate" "$mib" "$plain_took" "$plain" "$plain_peak" "$took" "${gap% *}" "$peak" \
+        "$(sed -n -e 's/.*round [0-9]*: \(.*\) changed of .*, in \(.*\)/\1 in \2;/p' -e 's/.*GPU memory before it, //p' "$tmp/said" | tr '\n' ' ')"
       end_spawned; row "its memory is as it was" ""
     done
   done
   shape none
 }
 
+# A program that changes memory faster than the link carries it: the VM stays if it must not stand for what is left, and moves when the program is held back.
+phase_throttle() {
+  spawn "${sizes%% *}"; row "a program that changes ${sizes%% *} MiB all the time" "" || return
+  shape "${rates%% *}"
+  ! options="--max-pause 300ms" depart; row "without --throttle: it stays" "$(keep tail -n 1 "$tmp/said")"
+  options="--max-pause 300ms --throttle" depart; row "with --throttle" "$(keep pauses)"
+  keep sed -n 's/^/        | /p' "$tmp/said"
+  shape none
+  end_spawned; row "its memory is as it was" ""
+}
+
 [ ${#phases[@]} -gt 0 ] || phases=(move auto fault)
 # Where memory goes ahead by itself, it does so beside what table measures without.
 [[ " ${phases[*]} " != *" auto "* ]] || peers="'${address[b]}'"
 prepare
-host a && host b && vgpu a && vgpu b; row "two hosts: networks, certificates, causewayd and a vGPU on each" "$SECONDS s" || exit 1
-boot || exit 1
+begin() {
+  host a && host b && vgpu a && vgpu b; row "two hosts: networks, certificates, causewayd and a vGPU on each" "$SECONDS s" && boot
+}
+which=this
+if [ -n "$against" ]; then
+  ours=$CAUSEWAY all_with=$with
+  CAUSEWAY=$against which=other with=
+  begin && phase_table
+  end_vm $at_host
+  for h in a b; do
+    cli $h delete vm1 >/dev/null 2>&1; end "${daemon_pid[$h]}"
+    rm -rf "${tmp:?}/$h" "$tmp/$h.toml"
+  done
+  CAUSEWAY=$ours which=this with=$all_with at_host=a
+fi
+begin || exit 1
 for p in "${phases[@]}"; do
   declare -F "phase_$p" >/dev/null || die "no phase $p"
   began=$SECONDS
