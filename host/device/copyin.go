@@ -68,15 +68,24 @@ func (d *Device) CopyFrom(ctx context.Context, conn io.ReadWriteCloser) error {
 	return err
 }
 
+// open makes conn the connection, if there is none.
+func (in *copyIn) open(conn io.Closer) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.conn == nil {
+		in.conn = conn
+		return true
+	}
+	return false
+}
+
 // begin makes conn the connection. What is left of an earlier one goes.
 func (in *copyIn) begin(d *Device, conn io.Closer) error {
-	in.mu.Lock()
-	if in.conn != nil {
-		in.mu.Unlock()
-		return errCopyBusy
+	for late := time.Now().Add(leaveLimit); !in.open(conn); time.Sleep(leaveLook) { // what an earlier one had on its way still comes
+		if time.Now().After(late) {
+			return errCopyBusy
+		}
 	}
-	in.conn = conn
-	in.mu.Unlock()
 	in.unclaimed(nil)
 	for late := time.Now().Add(leaveLimit); len(d.all()) > 0; time.Sleep(leaveLook) {
 		if time.Now().After(late) {
