@@ -28,10 +28,10 @@ func TestThrottleSteps(t *testing.T) {
 	if steps, ready, stuck := run(false, same...); !ready || !stuck || slices.Max(steps) != 0 || len(steps) != 4 {
 		t.Errorf("not asked: %v, ready %v, stuck %v", steps, ready, stuck)
 	}
-	if steps, ready, stuck := run(true, same...); !ready || !stuck || !slices.Equal(steps, []int{0, 0, 0, 20, 30, 40, 50, 60, 70, 80, 90, link.MostThrottle, link.MostThrottle}) {
+	if steps, ready, stuck := run(true, same...); !ready || !stuck || !slices.Equal(steps, []int{0, 0, 0, 20, 20, 30, 30, 40, 40, 50, 50, 60, 60, 70, 70, 80, 80, 90, 90, link.MostThrottle, link.MostThrottle, link.MostThrottle}) {
 		t.Errorf("always as much: %v, ready %v, stuck %v", steps, ready, stuck)
 	}
-	if steps, ready, stuck := run(true, 1000, 1000, 1000, 1000, 1000, 800, 600, 400); !ready || stuck || !slices.Equal(steps, []int{0, 0, 0, 20, 30, 30, 30, 30}) {
+	if steps, ready, stuck := run(true, 1000, 1000, 1000, 1000, 1000, 1000, 800, 600, 400); !ready || stuck || !slices.Equal(steps, []int{0, 0, 0, 20, 20, 30, 30, 30, 30}) {
 		t.Errorf("it helps: %v, ready %v, stuck %v", steps, ready, stuck)
 	}
 }

@@ -31,8 +31,9 @@ func (p *Pace) Next(r Round, took time.Duration) bool {
 	return took > p.Pause && p.stuck < patience && (p.Most == 0 || p.rounds < p.Most)
 }
 
-// Again has it go on although memory changed as fast as it was sent: something was done about it, of which the next round tells.
-func (p *Pace) Again() { p.stuck = patience - 1 }
+// Again has it go on although memory changed as fast as it was sent: something was done about it, of which the round after the next tells: that one sends what
+// changed before.
+func (p *Pace) Again() { p.stuck = patience - 2 }
 
 // Stuck reports whether the rounds ended because memory changes as fast as it is sent.
 func (p *Pace) Stuck() bool { return p.stuck >= patience }
