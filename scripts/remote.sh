@@ -89,7 +89,7 @@ start_causewayd() { # HOST
   local what=(daemon)
   [ "$1" = hosta ] || what=(serve --listen "${address[gpu1]}:7745" --allow hosta,hostb)
   stay_on "$1" "$CAUSEWAY" "${what[@]}" --config "$tmp/$1.toml" -v >>"$logs/causewayd-$1.log" 2>&1 & daemon_pid[$1]=$!
-  until_true 20 answers "$1"
+  until_true 60 answers "$1"
 }
 answers() { [ -S "$tmp/$1/causewayd.sock" ] && cli "$1" ps >/dev/null 2>&1; }
 kill_causewayd() { kill -9 "${daemon_pid[$1]}"; wait "${daemon_pid[$1]}" 2>/dev/null; daemon_pid[$1]=; }
@@ -111,11 +111,11 @@ renewed() { [ -n "$(vgpu hosta vm1 upstream state limits share)" ] && [ -z "$(vg
 # working: a program that computes in rounds, in the background; rounds: how many it has made.
 begin() {
   run -- "$BUILD/tests/$variant/rounds" streams >"$tmp/rounds" 2>&1 & job=$!
-  until_true 30 grep -q '^@round [2-9]' "$tmp/rounds"
+  until_true 60 grep -q '^@round [2-9]' "$tmp/rounds"
 }
 rounds() { local n; n=$(sed -n 's/^@round \([0-9]*\) .*/\1/p' "$tmp/rounds" | tail -n 1); echo "${n:-0}"; }
 beyond() { [ "$(rounds)" -gt "$1" ]; }
-goes_on() { until_true 20 beyond "$(rounds)"; }
+goes_on() { until_true 60 beyond "$(rounds)"; }
 sessions() { vgpu "$1" "$2" status sessions | grep -c worker; }
 failed_by() { until_true "$1" ended "$job"; }
 
@@ -151,10 +151,10 @@ phase_limits() {
 
 phase_restart() {
   has_vgpu && begin; row "a program computes" "" || return
-  kill_causewayd hosta && start_causewayd hosta && goes_on && until_true 20 renewed; row "the host's causewayd is killed and started: it goes on, renewed" "epoch $(keep json "$tmp/hosta/vm1/gpu0.lease" epoch)"
-  kill_causewayd gpu1 && start_causewayd gpu1 && goes_on && until_true 20 renewed; row "the server's causewayd is killed and started: it goes on, renewed" ""
+  kill_causewayd hosta && start_causewayd hosta && goes_on && until_true 60 renewed; row "the host's causewayd is killed and started: it goes on, renewed" "epoch $(keep json "$tmp/hosta/vm1/gpu0.lease" epoch)"
+  kill_causewayd gpu1 && start_causewayd gpu1 && goes_on && until_true 60 renewed; row "the server's causewayd is killed and started: it goes on, renewed" ""
   run -- "$BUILD/tests/$variant/vectoradd" >"$tmp/said" 2>&1; row "another program begins" ""
-  end_rounds; until_true 20 grep -q '^@done [1-9][0-9]* 0 ' "$tmp/rounds"; row "the first one ends, all results right" "$(keep tail -n 1 "$tmp/rounds")"
+  end_rounds; until_true 60 grep -q '^@done [1-9][0-9]* 0 ' "$tmp/rounds"; row "the first one ends, all results right" "$(keep tail -n 1 "$tmp/rounds")"
   wait "$job" 2>/dev/null; job=
 }
 # end_rounds has the program of `run` come to its end.
@@ -165,7 +165,7 @@ stranger() { # NAME WHY
   local since; since=$(wc -l <"$logs/causewayd-gpu1.log")
   sed "s#$tmp/hosta/pki#$tmp/$1-pki#; s#$tmp/hosta#$tmp/$1#" "$tmp/hosta.toml" >"$tmp/$1.toml"
   stay_on hosta "$CAUSEWAY" daemon --config "$tmp/$1.toml" >>"$logs/causewayd-$1.log" 2>&1 & local pid=$!
-  until_true 10 [ -S "$tmp/$1/causewayd.sock" ]
+  until_true 60 [ -S "$tmp/$1/causewayd.sock" ]
   on hosta "$CAUSEWAY" gpus --all --json --run-dir "$tmp/$1" >"$tmp/asked" 2>&1
   json "$tmp/asked" servers 0 error >"$tmp/said"
   end $pid
@@ -188,22 +188,22 @@ ca() { "$CAUSEWAY" ca "$1" --dir "$tmp/pki" "${@:2}"; }
 
 phase_lost() {
   has_vgpu && begin; row "a program computes" "" || return
-  kill_causewayd gpu1 && kill_tree gpu1; failed_by 20; row "the server is killed: the program gets a device error" "$(keep grep -am 1 -iE 'error|fail' "$tmp/rounds" | cut -c 1-100)"
+  kill_causewayd gpu1 && kill_tree gpu1; failed_by 60; row "the server is killed: the program gets a device error" "$(keep grep -am 1 -iE 'error|fail' "$tmp/rounds" | cut -c 1-100)"
   wait "$job" 2>/dev/null; job=
-  until_true 20 eval '[ -n "$(vgpu hosta vm1 upstream error)" ]'; row "causeway inspect says so" "$(keep vgpu hosta vm1 upstream error | cut -c 1-120)"
+  until_true 60 eval '[ -n "$(vgpu hosta vm1 upstream error)" ]'; row "causeway inspect says so" "$(keep vgpu hosta vm1 upstream error | cut -c 1-120)"
   ! run -- "$BUILD/tests/$variant/vectoradd" >"$tmp/said" 2>&1 && grep -q "${address[gpu1]}" "$tmp/said"; row "another program is refused, with the server's name" "$(said)"
   start_causewayd gpu1; cli hosta delete vm1 >"$tmp/said" 2>&1; row "the vGPU is deleted" ""
-  until_true 20 gone && [ -z "$(ls "$tmp/hosta/vm1" "$tmp/gpu1/hosta" 2>/dev/null)" ]; row "nothing is left on either side" "$(keep ls "$tmp/hosta/vm1" "$tmp/gpu1/hosta" 2>/dev/null | tr '\n' ' ')"
+  until_true 60 gone && [ -z "$(ls "$tmp/hosta/vm1" "$tmp/gpu1/hosta" 2>/dev/null)" ]; row "nothing is left on either side" "$(keep ls "$tmp/hosta/vm1" "$tmp/gpu1/hosta" 2>/dev/null | tr '\n' ' ')"
 }
 
 phase_lapse() {
   create any; row "a vGPU on the server" "" || return
   begin; row "a program computes" "" || return
   local since; since=$(ms)
-  kill_causewayd hosta; failed_by 45; lap; row "the host's causewayd is killed for good: the lease ends, and the program with it" "after $((took / 1000)) s"
+  kill_causewayd hosta; failed_by 120; lap; row "the host's causewayd is killed for good: the lease ends, and the program with it" "after $((took / 1000)) s"
   wait "$job" 2>/dev/null; job=
-  until_true 10 gone; row "the server has all of it back" ""
-  start_causewayd hosta; until_true 20 eval '[ "$(vgpu hosta vm1 upstream lost)" = True ]'; row "the host's next causewayd is told" "$(keep vgpu hosta vm1 upstream error)"
+  until_true 60 gone; row "the server has all of it back" ""
+  start_causewayd hosta; until_true 60 eval '[ "$(vgpu hosta vm1 upstream lost)" = True ]'; row "the host's next causewayd is told" "$(keep vgpu hosta vm1 upstream error)"
   cli hosta delete vm1 >"$tmp/said" 2>&1; row "the vGPU is deleted" ""
 }
 
@@ -221,12 +221,12 @@ phase_freeze() {
   pid=$(vgpu gpu1 $there pid)
   [ "$(tree "$pid" | wc -l)" -gt 1 ]; row "it has a worker on the server" ""
   local since; since=$(ms)
-  frozen -STOP; until_true 45 gone; lap; row "the host stands still: the lease ends" "after $((took / 1000)) s"
-  ended "$pid" && until_true 10 as_before "$before"; row "no process and no descriptor of it is left on the server" "$(keep descriptors) descriptors, $before before"
+  frozen -STOP; until_true 120 gone; lap; row "the host stands still: the lease ends" "after $((took / 1000)) s"
+  ended "$pid" && until_true 60 as_before "$before"; row "no process and no descriptor of it is left on the server" "$(keep descriptors) descriptors, $before before"
   [ "$(cli gpu1 gpus --json | json - 0 promised)" = 0 ]; row "its memory is promised to nobody" ""
-  frozen -CONT; failed_by 20; row "the host goes on: its program gets a device error" ""
+  frozen -CONT; failed_by 60; row "the host goes on: its program gets a device error" ""
   wait "$job" 2>/dev/null; job=
-  until_true 20 eval '[ "$(vgpu hosta vm1 upstream lost)" = True ]'; row "its causewayd is told" "$(keep vgpu hosta vm1 upstream error)"
+  until_true 60 eval '[ "$(vgpu hosta vm1 upstream lost)" = True ]'; row "its causewayd is told" "$(keep vgpu hosta vm1 upstream error)"
   cli hosta delete vm1 >"$tmp/said" 2>&1; row "the vGPU is deleted" ""
 }
 
@@ -256,7 +256,7 @@ phase_vmlost() {
   create any 1GiB; row "a vGPU on the server" "" || return
   agent_vm; row "a VM with it" "" || return
   send '&./rounds streams >/tmp/r 2>&1'; guest_goes_on; row "a program computes in it" "" || return
-  until_true 20 unmovable; row "the VM does not move with it: causeway inspect says why" "$(keep vgpu hosta vm1 status sessions 0 unmovable | cut -c 1-100)"
+  until_true 60 unmovable; row "the VM does not move with it: causeway inspect says why" "$(keep vgpu hosta vm1 status sessions 0 unmovable | cut -c 1-100)"
   kill_causewayd hosta && start_causewayd hosta && guest_goes_on; row "the host's causewayd is killed and started: it goes on" ""
   kill_causewayd gpu1 && start_causewayd gpu1 && guest_goes_on; row "the server's causewayd is killed and started: it goes on" ""
   kill_causewayd gpu1 && kill_tree gpu1

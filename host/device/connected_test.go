@@ -80,7 +80,7 @@ func (x *leased) program() *net.UnixConn {
 
 func (x *leased) until(what string, is func() bool) {
 	x.t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); !is(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			x.t.Fatalf("still not: %s", what)
 		}

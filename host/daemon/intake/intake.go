@@ -3,6 +3,7 @@
 package intake
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -15,9 +16,9 @@ import (
 	"causeway/remote"
 )
 
-// Bounds. Whoever can reach the port may hold a connection that says nothing for Patience, and no more of them than these.
+// Bounds. Whoever can reach the port may hold a connection that says nothing for so long, and no more of them than these.
 const (
-	Patience      = 10 * time.Second
+	patience      = 10 * time.Second
 	mostWaiting   = 256
 	mostFromOne   = 64 // address
 	mostControls  = 128
@@ -34,7 +35,9 @@ type Intake struct {
 	Session func(ctx context.Context, lease remote.LeaseID, c *net.TCPConn)
 	// Remedy says what an operator can do about a failed handshake; may be nil.
 	Remedy func(error) string
-	Log    *slog.Logger
+	// Patience is how long a connection may take to say what it is for, and to shake hands; 0: 10 s.
+	Patience time.Duration
+	Log      *slog.Logger
 
 	mu       sync.Mutex
 	waiting  int
@@ -175,7 +178,7 @@ func (i *Intake) leave(from string) {
 func (i *Intake) take(ctx context.Context, c *net.TCPConn, known func()) {
 	defer known()
 	log := i.Log.With("address", c.RemoteAddr())
-	_ = c.SetDeadline(time.Now().Add(Patience))
+	_ = c.SetDeadline(time.Now().Add(cmp.Or(i.Patience, patience)))
 	end := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })
 	p, err := remote.ReadPreface(c)
 	if err != nil {
