@@ -6,7 +6,8 @@
 //
 // # Goroutines and locks
 //
-//   - Session.Run's own goroutine is the ring's consumer (out.go): it sends what waits in the ring, as one frame, and word of regions ahead of it.
+//   - Session.Run's own goroutine is the ring's consumer (out.go): it sends what waits in the ring, as one frame, and word of regions ahead of it. While it sends, or waits
+//     for the server's head, it touches no guest memory, and a park takes place without it.
 //   - routineReceive reads the stream. It waits for nothing but the stream itself, a park, and for room among READs that wait, of which an honest server has few.
 //   - routineServe answers READs, in their order, a chunk at a time.
 //   - Watcher's methods run on whichever goroutine the carrier has for regions.

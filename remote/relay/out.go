@@ -62,9 +62,9 @@ func (s *Session) pump(ctx context.Context) error {
 		}
 		switch {
 		case len(s.batch) > frame.HeaderSize:
-			err = s.push()
+			err = s.atNetwork(ctx, s.push)
 		case full:
-			s.awaitRoom(ctx)
+			err = s.atNetwork(ctx, func() error { return s.awaitRoom(ctx) })
 		case !idle.Spin(idle.Patience()):
 			if err = idle.Sleep(ctx); err != nil && ctx.Err() == nil {
 				err = fmt.Errorf("%w: %w", errLocal, err)
@@ -112,17 +112,18 @@ func (s *Session) push() error {
 }
 
 // awaitRoom waits until the server's head has moved, or there is something else to do.
-func (s *Session) awaitRoom(ctx context.Context) {
+func (s *Session) awaitRoom(ctx context.Context) error {
 	select {
 	case <-s.room:
 	case <-s.poked:
 	case <-ctx.Done():
 	}
+	return ctx.Err()
 }
 
 // aside does what waits beside the ring.
 func (s *Session) aside(ctx context.Context) error {
-	if err := s.tellRegions(); err != nil {
+	if err := s.atNetwork(ctx, s.tellRegions); err != nil {
 		return err
 	}
 	return s.stand(ctx)

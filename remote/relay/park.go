@@ -14,6 +14,7 @@ type parks struct {
 	want   func() error  // takes the memory away; nil: no park is asked for
 	took   chan error    // one place: how that went
 	resume chan struct{} // of the park that holds; nil: none does
+	out    bool          // the consumer is at the network, and touches no guest memory until it is back
 	over   bool
 }
 
@@ -46,7 +47,9 @@ func (s *Session) Park(ctx context.Context, take func() error) (waiting bool, er
 	case p.want != nil || p.resume != nil:
 		err = ErrParked
 	default:
-		p.want, p.took = want, took
+		if p.want, p.took = want, took; p.out {
+			s.parkLocked()
+		}
 	}
 	p.mu.Unlock()
 	if err != nil {
@@ -90,30 +93,61 @@ func (s *Session) Resume(give func() error) error {
 	return nil
 }
 
-// stand is the consumer's part: it parks if that is asked for, until Resume.
-func (s *Session) stand(ctx context.Context) error {
+// parkLocked does what Park asked for, on the consumer, or while that is at the network.
+func (s *Session) parkLocked() {
 	p := &s.parks
-	resume := make(chan struct{})
-	p.mu.Lock()
-	if p.want == nil {
-		p.mu.Unlock()
-		return nil
-	}
 	err := p.want()
 	p.want = nil
 	if err == nil {
-		p.resume = resume
+		p.resume = make(chan struct{})
 	}
 	p.took <- err
-	p.mu.Unlock()
-	if err != nil {
-		return nil // who asked knows
+}
+
+// stand is the consumer's part: it parks if that is asked for, until Resume.
+func (s *Session) stand(ctx context.Context) error {
+	p := &s.parks
+	p.mu.Lock()
+	if p.want != nil {
+		s.parkLocked()
 	}
-	select {
-	case <-resume:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	p.mu.Unlock()
+	return s.back(ctx)
+}
+
+// atNetwork has the consumer do something at the network, which may take any time: a park does not wait for it.
+func (s *Session) atNetwork(ctx context.Context, f func() error) error {
+	p := &s.parks
+	p.mu.Lock()
+	p.out = true
+	if p.want != nil {
+		s.parkLocked()
+	}
+	p.mu.Unlock()
+	if err := f(); err != nil {
+		return err
+	}
+	return s.back(ctx)
+}
+
+// back is the consumer's way to guest memory again, for which it waits while a park holds.
+func (s *Session) back(ctx context.Context) error {
+	p := &s.parks
+	for {
+		p.mu.Lock()
+		resume := p.resume
+		if resume == nil {
+			p.out = false
+		}
+		p.mu.Unlock()
+		if resume == nil {
+			return ctx.Err()
+		}
+		select {
+		case <-resume:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 

@@ -330,14 +330,15 @@ func TestReads(t *testing.T) {
 	}
 	// The answer is on its way, as far as the stream lets it, when the region goes.
 	r.say(t, frame.Header{Kind: frame.Read, Arg: 1}, frame.Extent{Region: 1, Size: 3 << 20}.Append(nil))
-	if h, _ := r.frame(t); h.Kind != frame.Data {
+	h, first := r.frame(t)
+	if h.Kind != frame.Data {
 		t.Fatalf("%+v", h)
 	}
 	if err := r.EndRegion(1); err != nil {
 		t.Fatal(err)
 	}
 	refused, told := false, false
-	for got := 0; !refused && got < 3<<20 || !told; {
+	for got := len(first); !refused && got < 3<<20 || !told; {
 		h, b := r.frame(t)
 		got += len(b)
 		refused = refused || h.Kind == frame.Data && h.Flags == frame.Refused
@@ -391,17 +392,30 @@ func TestPark(t *testing.T) {
 	if err := r.relay.Resume(nil); err == nil {
 		t.Error("resumed without a park")
 	}
-	// A consumer that is busy with a stream that takes nothing: the park gives up, and may be asked for again.
+	// A consumer that is busy with a stream that takes nothing: the park does not wait for it, and it does not come back before the park's end.
 	if err := r.Append(record(64<<10, 1)); err != nil {
 		t.Fatal(err)
 	}
 	_, _ = r.in.Peek(1) // it is at it, and more is left than the test's reader holds
-	short, cancel := context.WithCancel(ctx)
-	cancel()
-	if _, err := r.relay.Park(short, func() error { return nil }); !errors.Is(err, context.Canceled) {
-		t.Error(err)
+	if _, err := r.relay.Park(ctx, func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Append(record(64, 2)); err != nil {
+		t.Fatal(err)
 	}
 	r.frame(t)
+	if err := r.relay.Resume(func() error {
+		if r.Idle() {
+			t.Error("the ring was consumed while the session was parked")
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if h, b := r.frame(t); h.Kind != frame.Ring || len(b) != 64 || b[8] != 2 {
+		t.Errorf("%+v", h)
+	}
+	r.awaitWord(t, 99)
 	if _, err := r.relay.Park(ctx, func() error { return nil }); err != nil {
 		t.Fatal(err)
 	}
