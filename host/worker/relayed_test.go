@@ -82,7 +82,7 @@ func ended(t testing.TB, p *spawn.Process) error {
 	t.Helper()
 	select {
 	case <-p.Done():
-	case <-time.After(workertest.Limit):
+	case <-time.After(time.Minute):
 		p.Kill()
 		t.Fatal("worker process goes on")
 	}
@@ -167,7 +167,7 @@ func TestRelayProcessLost(t *testing.T) {
 		}
 		select {
 		case <-g.Gone():
-		case <-time.After(workertest.Limit):
+		case <-time.After(time.Minute):
 			t.Fatal("the program does not notice")
 		}
 		if first == "server" && g.State() != remote.WorkerDead {

@@ -11,7 +11,7 @@ import (
 )
 
 // Limit bounds every wait.
-const Limit = 10 * time.Second
+const Limit = time.Minute
 
 // Errors of a guest.
 var (
