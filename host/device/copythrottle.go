@@ -41,9 +41,9 @@ func (o *copyOut) letGo() {
 	}
 	for _, s := range o.d.all() {
 		s.mu.Lock()
-		p := s.proc
+		p, st := s.proc, s.state
 		s.mu.Unlock()
-		if p != nil {
+		if p != nil && (st == running || st == parking || st == parked) { // others were told nothing
 			_ = p.Send(link.Throttle{}) // one that has ended holds nobody back
 		}
 	}

@@ -182,7 +182,7 @@ func (p *passer) follow(r link.Received[link.ToWorker]) error {
 		return p.pages.take(m.Pages)
 	case link.Measure:
 		return p.link.Send(link.Measured{})
-	case link.SetLimit, link.CutCopy: // the server's to hold; nothing is copied
+	case link.SetLimit, link.CutCopy, link.Throttle: // the server's to hold; nothing is copied
 		return nil
 	case link.Probe:
 		return p.link.Send(link.Probed{Status: no})
