@@ -198,7 +198,8 @@ type process struct {
 	mu      sync.Mutex
 	pieces  map[int64][]virtiotest.Buffer // by file offset
 	calls   map[int64]*fstest.Call
-	stopped bool // renews nothing
+	stopped bool                  // renews nothing
+	spare   [][]virtiotest.Buffer // pages of waits that are over
 	once    sync.Once
 	ends    chan struct{}
 	gone    chan struct{}
@@ -370,13 +371,25 @@ func (p *process) Ring() { _, _ = p.file.WriteBytes(make([]byte, 8), int64(remot
 
 // Sleep implements remotetest.Carrier.
 func (p *process) Sleep(slot uint32, word *atomic.Uint32) {
-	c, err := p.file.Read(0, int64(remote.FileWait|uint64(slot)<<12), p.vm.Pages(1))
+	p.mu.Lock()
+	var page []virtiotest.Buffer
+	if n := len(p.spare); n > 0 { // a program sleeps many times, and the VM is small
+		page, p.spare = p.spare[n-1], p.spare[:n-1]
+	} else {
+		page = p.vm.Pages(1)
+	}
+	p.mu.Unlock()
+	c, err := p.file.Read(0, int64(remote.FileWait|uint64(slot)<<12), page)
 	if err != nil {
 		return
 	}
-	if _, errno, _ := c.Wait(time.Minute); errno != 0 {
-		p.mu.Lock()
-		defer p.mu.Unlock()
+	_, errno, err := c.Wait(time.Minute)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil {
+		p.spare = append(p.spare, page)
+	}
+	if errno != 0 {
 		select {
 		case <-p.gone:
 		default:
