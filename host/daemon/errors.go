@@ -42,6 +42,8 @@ func asError(err error) *api.Error {
 		return &api.Error{Status: http.StatusTooManyRequests, Text: err.Error(), Remedy: "end some, or use another GPU server"}
 	case errors.Is(err, lease.ErrMessage):
 		return &api.Error{Status: http.StatusBadRequest, Text: err.Error()}
+	case errors.Is(err, api.ErrNotRunning): // what causewayd asks is a device process
+		return &api.Error{Status: http.StatusServiceUnavailable, Text: "the vGPU's device process has just ended", Remedy: "try again in a moment; `causeway logs` says why it ended"}
 	case errors.Is(err, api.ErrName), errors.Is(err, api.ErrLimit):
 		return &api.Error{Status: http.StatusBadRequest, Text: err.Error()}
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG):
