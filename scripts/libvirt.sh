@@ -311,12 +311,7 @@ start_libvirtd "$logs/libvirtd.log"
 start_causewayd
 mounts=$(grep -c causeway /proc/mounts)
 [ ${#phases[@]} -gt 0 ] || phases=(examples declarative hotplug lifecycle qmp leftovers)
-for p in "${phases[@]}"; do
-  declare -F "phase_$p" >/dev/null || die "no phase $p"
-  since=$SECONDS
-  "phase_$p"
-  printf -- '--      %-62s %s\n' "$p" "$((SECONDS - since)) s"
-done
+run_phases "${phases[@]}"
 calm_kernels
 echo "libvirt: $passed passed, $failed failed in $SECONDS s"
 [ $failed = 0 ]

@@ -282,12 +282,7 @@ row "two hosts: libvirtd, causewayd and hook on each" "$SECONDS s"
 on a virsh -q define --validate "$tmp/vm1.xml" && vm start && await '@agent ready' 90; row "a VM with a vGPU on a" "" || exit 1
 guest './life once'; row "a CUDA program runs" ""
 [ ${#phases[@]} -gt 0 ] || phases=(move ahead save document suspend abort killed refuse)
-for p in "${phases[@]}"; do
-  declare -F "phase_$p" >/dev/null || die "no phase $p"
-  began=$SECONDS
-  "phase_$p"
-  printf -- '--      %-62s %s\n' "$p" "$((SECONDS - began)) s"
-done
+run_phases "${phases[@]}"
 vm destroy; row "virsh destroy" "$took ms"
 until_true 10 released a && until_true 10 released b; row "nothing is left on either host" ""
 calm_kernels

@@ -314,12 +314,7 @@ if [ -n "$against" ]; then
   CAUSEWAY=$ours which=this with=$all_with at_host=a
 fi
 begin || exit 1
-for p in "${phases[@]}"; do
-  declare -F "phase_$p" >/dev/null || die "no phase $p"
-  began=$SECONDS
-  "phase_$p"
-  printf -- '--      %-62s %s\n' "$p" "$((SECONDS - began)) s"
-done
+run_phases "${phases[@]}"
 calm_kernels
 echo "precopy: $passed passed, $failed failed in $SECONDS s"
 [ $failed = 0 ]

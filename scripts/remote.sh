@@ -276,11 +276,6 @@ prepare() {
 prepare
 for h in $hosts; do config "$h" && start_causewayd "$h" || { tail -n 5 "$logs/causewayd-$h.log"; die "no causewayd of $h"; }; done
 row "two hosts: networks, certificates, a GPU server and a causewayd" "$SECONDS s"
-for p in "${phases[@]}"; do
-  declare -F "phase_$p" >/dev/null || die "no phase $p"
-  began=$SECONDS
-  "phase_$p"
-  printf -- '--      %-62s %s\n' "$p" "$((SECONDS - began)) s"
-done
+run_phases "${phases[@]}"
 echo "remote: $passed passed, $failed failed in $SECONDS s"
 [ $failed = 0 ]

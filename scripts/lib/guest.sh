@@ -50,6 +50,16 @@ row() { # WHAT DETAIL, after a test whose status is $?, which it returns
   else failed=$((failed + 1)); printf 'FAILED  %-62s %s\n' "$1" "$2"; fi
   return $rc
 }
+# run_phases NAME... runs phase_NAME of each, and says how long it took.
+run_phases() {
+  local p began
+  for p in "$@"; do
+    declare -F "phase_$p" >/dev/null || die "no phase $p"
+    began=$SECONDS
+    "phase_$p"
+    printf -- '--      %-62s %s\n' "$p" "$((SECONDS - began)) s"
+  done
+}
 # keep runs a command in a detail of row, and leaves the status as it was: that of the last command substitution is what row would see.
 keep() { local rc=$?; "$@"; return $rc; }
 # lap sets took to the ms since $since, and leaves the status as it was: a detail of row must not run anything, which would change it.
