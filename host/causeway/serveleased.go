@@ -34,12 +34,8 @@ const (
 
 // newLeased makes a lease, writes the file for the other side, and begins to take connections.
 func newLeased(ln *net.TCPListener, file string, log *slog.Logger) (*leasedListener, error) {
-	server, err1 := mtls.NewPinned()
-	client, err2 := mtls.NewPinned()
-	var err3, err4 error
-	server.Peer, err3 = client.Hash()
-	client.Peer, err4 = server.Hash()
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
+	server, client, err := mtls.NewPinnedPair()
+	if err != nil {
 		return nil, err
 	}
 	at := ln.Addr().String()

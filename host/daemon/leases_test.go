@@ -197,10 +197,7 @@ func TestLease(t *testing.T) {
 func TestLeaseFrozen(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	time := newClock()
-	server := newHost(t, daemontest.Soft(1<<30)).knownAs(hostFiles(t, dir, "gpu1"))
-	server.clock = time.Now
-	server.start().serves()
+	server, time := leaseServer(t, dir)
 	frozen, well := caller(t, server, hostFiles(t, dir, "hosta")), caller(t, server, hostFiles(t, dir, "hostb"))
 	w := api.LeaseWish{VM: "vm1", Name: "gpu0", Change: limitOf(512 << 20)}
 	a, err := ask(t, frozen, w)
@@ -367,6 +364,16 @@ func TestLeaseRefused(t *testing.T) {
 	refused(t, err, http.StatusBadRequest, "63")
 }
 
+// leaseServer is a GPU server whose leases go by a clock of the test's.
+func leaseServer(t *testing.T, dir string) (*host, *clock) {
+	t.Helper()
+	c := newClock()
+	server := newHost(t, daemontest.Soft(1<<30)).knownAs(hostFiles(t, dir, "gpu1"))
+	server.clock = c.Now
+	server.start().serves()
+	return server, c
+}
+
 // limitOf is a change of the memory limit.
 func limitOf(n uint64) api.Change {
 	m := limit.Memory(n)
@@ -377,10 +384,7 @@ func limitOf(n uint64) api.Change {
 func TestLeaseRevoked(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	time := newClock()
-	server := newHost(t, daemontest.Soft(1<<30)).knownAs(hostFiles(t, dir, "gpu1"))
-	server.clock = time.Now
-	server.start().serves()
+	server, time := leaseServer(t, dir)
 	c := caller(t, server, hostFiles(t, dir, "hosta"))
 	l, err := ask(t, c, api.LeaseWish{VM: "vm1", Name: "gpu0"})
 	if err != nil {

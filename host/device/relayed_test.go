@@ -2,7 +2,6 @@ package device_test
 
 import (
 	"bytes"
-	"errors"
 	"net"
 	"os"
 	"testing"
@@ -21,13 +20,12 @@ import (
 // the lease.
 func bootRelayed(t *testing.T) *vm {
 	t.Helper()
-	server, err1 := mtls.NewPinned()
-	client, err2 := mtls.NewPinned()
-	var err3, err4 error
-	server.Peer, err3 = client.Hash()
-	client.Peer, err4 = server.Hash()
-	ln, err5 := net.Listen("tcp", "127.0.0.1:0")
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+	server, client, err := mtls.NewPinnedPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
 		t.Fatal(err)
 	}
 	lease := remote.NewLeaseID()

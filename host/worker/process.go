@@ -156,23 +156,9 @@ func (s *starter) start(ctx context.Context, conn int) error {
 	if s.cfg.Base != 0 && !s.warm && s.fits(conn) {
 		s.warmUp() // as its successors will: what a driver places depends on what it did before
 	}
-	err := s.sealed()
-	if err == nil {
-		err = s.awaitPages()
-	}
-	if err != nil {
-		if conn >= 0 {
-			_ = unix.Close(conn)
-		}
+	carrier, err := s.greet(conn)
+	if err != nil || carrier == nil {
 		return err
-	}
-	carrier, err := s.carrier(conn)
-	if err != nil {
-		s.refuse(err)
-		return err
-	}
-	if carrier == nil {
-		return nil // the guest process went away before it started
 	}
 	w, err := s.open(carrier)
 	if err != nil {
@@ -182,6 +168,25 @@ func (s *starter) start(ctx context.Context, conn int) error {
 		return errors.Join(fmt.Errorf("welcome: %w", err), w.close())
 	}
 	return s.run(ctx, w)
+}
+
+// greet is what every session begins with: the process is sealed, has its pages, and shakes hands. nil: the guest process went away before it started.
+func (s *starter) greet(conn int) (remote.Carrier, error) {
+	err := s.sealed()
+	if err == nil {
+		err = s.awaitPages()
+	}
+	if err != nil {
+		if conn >= 0 {
+			_ = unix.Close(conn)
+		}
+		return nil, err
+	}
+	c, err := s.carrier(conn)
+	if err != nil {
+		s.refuse(err)
+	}
+	return c, err
 }
 
 func (s *starter) sealed() error {

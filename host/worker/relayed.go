@@ -36,23 +36,9 @@ func newPasser(s *starter, cancel context.CancelFunc) *passer {
 
 // passOn is start for a session that runs on a GPU server.
 func (s *starter) passOn(ctx context.Context, conn int) error {
-	err := s.sealed()
-	if err == nil {
-		err = s.awaitPages()
-	}
-	if err != nil {
-		if conn >= 0 {
-			_ = unix.Close(conn)
-		}
+	c, err := s.greet(conn)
+	if err != nil || c == nil {
 		return err
-	}
-	c, err := s.carrier(conn)
-	if err != nil {
-		s.refuse(err)
-		return err
-	}
-	if c == nil {
-		return nil // the guest process went away before it started
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -31,13 +31,12 @@ type gpuServer struct {
 // newServer has a lease, and the configuration of workers that pass on to it.
 func newServer(t testing.TB) (*gpuServer, link.Config) {
 	t.Helper()
-	server, err1 := mtls.NewPinned()
-	client, err2 := mtls.NewPinned()
-	var err3, err4 error
-	server.Peer, err3 = client.Hash()
-	client.Peer, err4 = server.Hash()
-	ln, err5 := net.Listen("tcp", "127.0.0.1:0")
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+	server, client, err := mtls.NewPinnedPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
 		t.Fatal(err)
 	}
 	s := &gpuServer{ln.(*net.TCPListener), remote.NewLeaseID(), server, make(chan *spawn.Process, 8), make(chan struct{})}

@@ -67,6 +67,19 @@ func NewPinned() (Pinned, error) {
 	return Pinned{Certificate: cert, Key: private}, err
 }
 
+// NewPinnedPair makes both sides of a lease, for who has them both.
+func NewPinnedPair() (server, client Pinned, err error) {
+	var errs [4]error
+	server, errs[0] = NewPinned()
+	client, errs[1] = NewPinned()
+	if err := errors.Join(errs[:2]...); err != nil {
+		return Pinned{}, Pinned{}, err
+	}
+	server.Peer, errs[2] = client.Hash()
+	client.Peer, errs[3] = server.Hash()
+	return server, client, errors.Join(errs[2:]...)
+}
+
 // Hash is what the other side knows this one by.
 func (p Pinned) Hash() (KeyHash, error) {
 	cert, err := x509.ParseCertificate(p.Certificate)

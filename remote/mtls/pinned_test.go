@@ -11,17 +11,8 @@ import (
 // lease makes both sides of one.
 func lease(t *testing.T) (server, client Pinned) {
 	t.Helper()
-	var err error
-	if server, err = NewPinned(); err != nil {
-		t.Fatal(err)
-	}
-	if client, err = NewPinned(); err != nil {
-		t.Fatal(err)
-	}
-	if server.Peer, err = client.Hash(); err != nil {
-		t.Fatal(err)
-	}
-	if client.Peer, err = server.Hash(); err != nil {
+	server, client, err := NewPinnedPair()
+	if err != nil {
 		t.Fatal(err)
 	}
 	return server, client

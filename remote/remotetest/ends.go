@@ -76,20 +76,14 @@ func PairTCP() (near, far net.Conn, err error) {
 
 // Lease is the two sides' TLS of a lease.
 func Lease() (server, client *tls.Config, err error) {
-	s, err := mtls.NewPinned()
+	s, c, err := mtls.NewPinnedPair()
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := mtls.NewPinned()
-	if err != nil {
-		return nil, nil, err
-	}
-	var e1, e2, e3, e4 error
-	s.Peer, e1 = c.Hash()
-	c.Peer, e2 = s.Hash()
-	server, e3 = s.Server(mtls.SessionProtocol)
-	client, e4 = c.Client(mtls.SessionProtocol)
-	return server, client, errors.Join(e1, e2, e3, e4)
+	var e1, e2 error
+	server, e1 = s.Server(mtls.SessionProtocol)
+	client, e2 = c.Client(mtls.SessionProtocol)
+	return server, client, errors.Join(e1, e2)
 }
 
 // Relayed is a session over shared memory to a relay, and over a TCP connection from there, with a lease's TLS if that is wanted.
