@@ -2,7 +2,7 @@
 # Installs what Causeway's build, tests and demo need. Idempotent; says each step before doing it.
 #
 #   scripts/setup.sh all | base | demo | qemu | libvirt | kernels [SERIES...] | cuda [VERSION...] | go-tools | nvidia-smi | nvrtc | promtool |
-#                    clang-format | guest
+#                    clang-format | guest | rdma [SERIES...]
 #
 # Only QEMU, g++ and the like are installed on the machine; the rest goes under build/. Further Debian suites come
 # from the mirror that apt already uses; elsewhere CAUSEWAY_DEBIAN_MIRROR names one.
@@ -18,6 +18,7 @@ set -euo pipefail
 . "$ROOT/scripts/lib/setup-promtool.sh"
 . "$ROOT/scripts/lib/setup-clang-format.sh"
 . "$ROOT/scripts/lib/setup-nvrtc.sh"
+. "$ROOT/scripts/lib/setup-rdma.sh"
 
 usage() { sed -n '2,8s/^# \{0,1\}//p' "$0"; }
 
@@ -101,6 +102,7 @@ case ${1:-all} in
   promtool) setup_promtool ;;
   clang-format) setup_system; setup_clang_format ;;
   guest) setup_guest ;;
+  rdma) shift; setup_system "${TEST_TOOLS[@]}"; setup_image_tools; setup_rdma "$@" ;;
   -h | --help | help) usage; exit ;;
   *) usage >&2; exit 2 ;;
 esac

@@ -3,9 +3,11 @@
 #
 #   scripts/vm.sh [options] -- PROGRAM [ARG...]
 #
-#   --kernel SERIES   6.1, 6.12 (default) or 7.2, from build/kernels
+#   --kernel SERIES   6.1, 6.12 (default) or 7.2, from build/kernels; 6.12-full and 7.2-full are scripts/rdma.sh's
 #   --socket PATH     vhost-user socket of `causeway device`; without it the guest has no vGPU
 #   --share SOCKET    a second virtio-fs device, tag "host", as causeway-share serves it; the program mounts it itself
+#   --nic ROLE:PATH   a virtio NIC whose wire is the stream socket PATH: one guest is its "server", the other its "client"
+#   --device ARGS     one more device, as QEMU's -device has it; may repeat
 #   --accel MODE      auto (default: KVM if it really works, else TCG), kvm or tcg
 #   --mem SIZE        guest memory (default 1G);  --smp N  virtual CPUs (default 2)
 #   --file SRC[:DEST] one more file for the guest (default DEST: /app/NAME); may repeat
@@ -18,13 +20,27 @@
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 
+# nic ROLE:PATH adds a NIC. The last byte of its address tells its guest which of the two it is.
+nic() {
+  local server=off last=02
+  case $1 in
+    server:?*) server=on last=01 ;;
+    client:?*) ;;
+    *) die "--nic is server:PATH or client:PATH" ;;
+  esac
+  devices+=(-netdev "stream,id=wire,server=$server,addr.type=unix,addr.path=${1#*:}"
+    -device "virtio-net-pci,netdev=wire,mac=52:54:00:00:00:$last,host_mtu=9000,romfile=")
+}
+
 kernel=6.12 socket= share= accel=auto mem=1G smp=2 timeout=300 quiet=
-files=()
+files=() devices=()
 while [ $# -gt 0 ]; do
   case $1 in
     --kernel) kernel=$2; shift 2 ;;
     --socket) socket=$2; shift 2 ;;
     --share) share=$2; shift 2 ;;
+    --nic) nic "$2"; shift 2 ;;
+    --device) devices+=(-device "$2"); shift 2 ;;
     --accel | --kvm) accel=$2; shift 2 ;;
     --mem) mem=$2; shift 2 ;;
     --smp) smp=$2; shift 2 ;;
@@ -32,7 +48,7 @@ while [ $# -gt 0 ]; do
     --timeout) timeout=$2; shift 2 ;;
     --quiet) quiet=1; shift ;;
     --) shift; break ;;
-    -h | --help) sed -n '2,19s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,21s/^# \{0,1\}//p' "$0"; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done
@@ -116,7 +132,7 @@ fi
 mkfifo "$tmp/port.in" "$tmp/port.out"
 exec 4<>"$tmp/port.in"
 args+=(-chardev "file,id=console,path=$tmp/console" -serial chardev:console
-  -device virtio-serial-pci,id=ports -chardev "pipe,id=port,path=$tmp/port" -device virtserialport,bus=ports.0,chardev=port,name=vm)
+  "${devices[@]}" -device virtio-serial-pci,id=ports -chardev "pipe,id=port,path=$tmp/port" -device virtserialport,bus=ports.0,chardev=port,name=vm)
 "$qemu" "${args[@]}" -initrd "$tmp/initrd" -append "$append causeway.port=vm" </dev/null >"$tmp/port.out" 2>&1 4>&- &
 pid=$!
 

@@ -22,6 +22,17 @@ PIN_GUEST_KERNEL=linux-image-6.12.107+deb13-cloud-amd64
 # What virtio-fs needs, and the port that tests talk through, in insmod order. A kernel that has one built in simply lacks its file.
 GUEST_MODULES=(virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci fuse virtiofs virtio_console)
 
+# Debian's full kernels (scripts/rdma.sh), and what of them its guest loads: soft RoCE and its means of connection, NICs that QEMU emulates,
+# one of them (igb) with virtual functions, faults of a link, what hands a device to a guest. No kernel of Debian's has siw or netdevsim.
+PIN_FULL_KERNELS=(
+  '6.12 bookworm-backports linux-image-6\.12\.[0-9.]+\+deb12-amd64  linux-image-6.12.95+deb12-amd64'
+  '7.2  trixie-backports   linux-binary-7\.2\.[0-9.]+\+deb13-amd64  linux-binary-7.2.12+deb13-amd64'
+)
+RDMA_MODULES=("${GUEST_MODULES[@]}" virtio_net veth sch_netem crc32_generic rdma_rxe ib_uverbs rdma_ucm ib_ipoib igb igbvf vfio_pci)
+# Of Debian 12, whose C library any newer one can stand in for.
+RDMA_PACKAGES=(ibverbs-utils ibverbs-providers rdmacm-utils perftest libibverbs1 librdmacm1 libibumad3 libpci3 libnl-3-200 libnl-route-3-200 libudev1
+  iproute2 libbpf1 libelf1 libmnl0 libcap2 libbsd0 libmd0 libxtables12 zlib1g libibverbs-dev librdmacm-dev)
+
 # NVRTC and nvJitLink as PyTorch 2.11 for CUDA 13.0 brings them.
 PIN_NVRTC=(nvidia-cuda-nvrtc==13.0.88 nvidia-nvjitlink==13.0.88)
 
