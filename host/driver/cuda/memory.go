@@ -174,15 +174,7 @@ func (s *session) MemAllocAsync(c *wire.Call, a *wire.MemAllocAsyncArgs, r *wire
 	if res != cuda.Success {
 		return res
 	}
-	if res := s.chargeBeside(a.Size, a.Size); res != cuda.Success {
-		return res
-	}
-	at, res := s.drv.MemAllocAsync(a.Size, st.handle)
-	if s.note(res) != cuda.Success {
-		s.refund(a.Size)
-		return res
-	}
-	return s.pooledAt(c, st, at, a.Size, &r.Ptr)
+	return s.pooled(c, st, a.Size, &r.Ptr, func(size uint64) (bind.Address, cuda.Result) { return s.drv.MemAllocAsync(size, st.handle) })
 }
 
 // MemFreeAsync frees in stream order.

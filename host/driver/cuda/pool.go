@@ -77,15 +77,7 @@ func (s *session) MemAllocFromPool(c *wire.Call, a *wire.MemAllocFromPoolArgs, r
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	if res := s.chargeBeside(a.Size, a.Size); res != cuda.Success {
-		return res
-	}
-	at, res := s.drv.MemAllocFromPoolAsync(a.Size, p, st.handle)
-	if s.note(res) != cuda.Success {
-		s.refund(a.Size)
-		return res
-	}
-	return s.pooledAt(c, st, at, a.Size, &r.Ptr)
+	return s.pooled(c, st, a.Size, &r.Ptr, func(size uint64) (bind.Address, cuda.Result) { return s.drv.MemAllocFromPoolAsync(size, p, st.handle) })
 }
 
 // owesPools reports, once for all frees so far, whether a synchronisation must go through the driver: that is when its pools give

@@ -26,14 +26,25 @@ type pooling struct {
 // settleEvery is after how many operations the driver is asked anyway.
 const settleEvery = 64
 
-// pooledAt notes an allocation of a pool, which is charged. The driver chooses its address: one that has come out another one than the guest
-// knows cannot be had again.
-func (s *session) pooledAt(c *wire.Call, st *stream, at bind.Address, size uint64, ptr *uint64) cuda.Result {
+// pooled allocates from a pool in stream order. The driver chooses the address: what comes out at another one than the guest knows, and cannot be had
+// there, is an error.
+func (s *session) pooled(c *wire.Call, st *stream, size uint64, ptr *uint64, alloc func(size uint64) (bind.Address, cuda.Result)) cuda.Result {
+	if res := s.chargeBeside(size, size); res != cuda.Success {
+		return res
+	}
+	at, res := alloc(size)
+	if s.note(res) != cuda.Success {
+		s.refund(size)
+		return res
+	}
 	if want, ok := c.Place(); ok && want != at.Value() {
-		c.Because("memory of a pool comes out at %#x, and was at %#x", at.Value(), want)
 		s.drv.MemFreeAsync(at, st.handle)
 		s.refund(size)
-		return cuda.ErrorNotSupported
+		other := at.Value()
+		if at, ok = s.pooledAgain(st, want, size, alloc); !ok {
+			c.Because("memory of a pool comes out at %#x, and was at %#x", other, want)
+			return cuda.ErrorNotSupported
+		}
 	}
 	*ptr = s.booked(c, allocation{at: at, size: size, ctx: c.Ctx, pooled: true})
 	s.pooling.live += size
