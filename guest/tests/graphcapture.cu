@@ -42,8 +42,9 @@ static cudaStream_t s, side;
 
 static void fork_join()
 {
-    cudaEvent_t fork, join;
+    cudaEvent_t fork, copied, join;
     CUDA(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
+    CUDA(cudaEventCreateWithFlags(&copied, cudaEventDisableTiming));
     CUDA(cudaEventCreateWithFlags(&join, cudaEventDisableTiming));
     CUDA(cudaMemset(a, 0, N * 4));
     CUDA(cudaMemset(b, 0, N * 4));
@@ -57,7 +58,9 @@ static void fork_join()
     CUDA(cudaStreamIsCapturing(side, &st));
     printf("the side stream captures: %d\n", (int)st);
     CUDA(cudaMemcpyAsync(b, a, N * 4, cudaMemcpyDeviceToDevice, side));
+    CUDA(cudaEventRecord(copied, side));
     go(side, b, 3, 1);
+    CUDA(cudaStreamWaitEvent(s, copied, 0)); // the next one writes what is copied
     go(s, a, 2, 0);
     CUDA(cudaEventRecord(join, side));
     CUDA(cudaStreamWaitEvent(s, join, 0));
@@ -106,6 +109,7 @@ static void fork_join()
     CUDA(cudaGraphExecDestroy(x));
     CUDA(cudaEventDestroy(fork));
     CUDA(cudaEventDestroy(join));
+    CUDA(cudaEventDestroy(copied));
 }
 
 static int calls;
