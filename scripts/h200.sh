@@ -9,7 +9,7 @@
 # GPU, vm inside a VM with a vGPU on the real GPU; bench measures. Only when asked for: vmtorch runs PyTorch in a VM that sees
 # this machine's Python tree read-only (minutes, as the CPU is emulated), vmcopy measures copies in a VM, limits holds a vGPU's memory
 # limit against the driver's account, share, sandbox, node and moves are the scripts of these names (MOVES names items of the last), overcommit
-# suspends much memory beside the driver's checkpoint (GIB: how much), between moves programs from GPU 0 to 1 and back, vmmove is scripts/migrate.sh on this GPU (VMMOVE: its phases), lanes measures launches by the number of
+# suspends much memory beside the driver's checkpoint (GIB: how much), ahead has as much go ahead of a program that moves, between moves programs from GPU 0 to 1 and back, vmmove is scripts/migrate.sh on this GPU (VMMOVE: its phases), lanes measures launches by the number of
 # lanes and leaves profiles, walls learns the requests that the driver makes (ioctls.sh) and what it takes of a VM's memory (guestpages.sh), costs what calls and starts cost by sandbox and placement, compat makes the table of scripts/compat,
 # speed that of scripts/speed.sh, compare measures another build, which pack takes from build/before, against this one. Without a pack the programs are
 # built there by the nvcc in PATH. Logs are left in $OUT (default /tmp/causeway-gpu). A short table comes last; the status is 0 if nothing
@@ -150,6 +150,18 @@ phase_overcommit() {
     grep -E '^ +suspend_gpu_test|^--- |^panic' "$out/suspend-$gib.log" | sed "s/^/causeway, $gib GiB: /"
   done
   phase_between || rc=$?
+  return $rc
+}
+
+# A program whose memory goes ahead of it to another device process on the same GPU (GIB: how much, each in turn): how long it stands still, and that nothing of it waits in host memory.
+phase_ahead() {
+  [ -x "$BUILD/bin/causeway-limits" ] || { echo "ahead: build/bin/causeway-limits is not in the pack"; return 3; }
+  local rc=0 gib
+  # shellcheck disable=SC2086 # a list
+  for gib in ${GIB:-1 8 32}; do
+    (cd /tmp && CAUSEWAY_TEST_GPU=${gpu/#[0-9]*/cuda} CAUSEWAY_TEST_BYTES=$((gib << 30)) timeout 120 "$BUILD/bin/causeway-limits" -test.run '^TestAheadOnGPU$' -test.v) >"$out/ahead-$gib.log" 2>&1 || rc=1
+    grep -E '^ +ahead_gpu_test|^--- |^panic' "$out/ahead-$gib.log" | sed "s/^/$gib GiB: /"
+  done
   return $rc
 }
 

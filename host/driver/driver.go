@@ -96,6 +96,8 @@ type Precopier interface {
 // Expecter is a Session that takes memory before the operations that allocate it are replayed: of one that still runs elsewhere. The worker calls its
 // methods like operations.
 type Expecter interface {
+	// Expects reports whether this session does at all; false: nothing below is to be called.
+	Expects() bool
 	// Expect puts zeros where a replayed operation will allocate size bytes. errors.ErrUnsupported: this memory cannot be there before that.
 	Expect(addr, size uint64) error
 	// Fill reads a part of what was expected, and Zero clears it. Both reach it also when an operation has allocated it since.
@@ -105,8 +107,8 @@ type Expecter interface {
 	Forget(addr, size uint64) error
 	// Landed is what ImportMemory is for memory that was not expected: an operation has allocated it as expected, with its bytes in place.
 	Landed(addr, size uint64) error
-	// Settle gives back what no operation has allocated. Nothing is expected afterwards.
-	Settle()
+	// Settle waits until all bytes are in their place, and gives back what no operation has allocated. Nothing is expected afterwards.
+	Settle() error
 }
 
 // Lender is a Session whose memory another process of the same host can take over without copying it.

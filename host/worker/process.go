@@ -227,7 +227,7 @@ func (s *starter) comes(b driver.Backend, h *handover) (*Worker, error) {
 		return nil, err
 	}
 	s.accounts(w)
-	if e, ok := w.session.(driver.Expecter); ok {
+	if e, ok := w.session.(driver.Expecter); ok && e.Expects() {
 		h.recv.Into(e)
 	}
 	return w, nil

@@ -40,6 +40,7 @@ type arenas struct {
 	running  running
 	lent     bool                // another process takes over what backs the ranges
 	borrowed map[uint64]borrowed // by address; of a session that comes
+	coming   coming
 
 	variables map[instance][]moduleVar
 	names     map[owner][]string // of variables of code
@@ -98,28 +99,39 @@ func (s *session) rangeOf(dev uint32, addr uint64) (*addressRange, cuda.Result) 
 }
 
 // Back implements arena.Backing.
-func (r *addressRange) Back(at, size uint64) error {
+func (r *addressRange) Back(at, size uint64) (err error) {
+	p, ok := r.s.arenas.coming.takePages(r, at, size)
+	if !ok {
+		p, err = r.put(at, size)
+	}
+	if err == nil {
+		r.pages[at] = p
+	}
+	return err
+}
+
+// put has memory behind addresses.
+func (r *addressRange) put(at, size uint64) (backed, error) {
 	m, ok := r.all.From(at, size)
 	if !ok {
-		return arena.ErrNoAddresses
+		return backed{}, arena.ErrNoAddresses
 	}
 	d := r.s.drv
 	p, res := r.physical(at, size)
 	if res != cuda.Success {
-		return res
+		return p, res
 	}
 	if res = d.MemMap(m, 0, p.handle, 0); res != cuda.Success {
 		r.free(p)
-		return res
+		return p, res
 	}
 	if res = d.MemSetAccess(m, r.access()); res != cuda.Success {
 		d.MemUnmap(m)
 		r.free(p)
-		return res
+		return p, res
 	}
 	p.mem = m
-	r.pages[at] = p
-	return nil
+	return p, nil
 }
 
 // access is what devices may do with the range's pages.
@@ -138,6 +150,11 @@ func (r *addressRange) Unback(at, _ uint64) {
 		return
 	}
 	delete(r.pages, at)
+	r.drop(p)
+}
+
+// drop undoes put.
+func (r *addressRange) drop(p backed) {
 	r.s.note(r.s.drv.MemUnmap(p.mem))
 	r.s.note(r.free(p))
 }

@@ -99,6 +99,7 @@ func (s *session) forgetContext(id uint32, ctx *context_) {
 	if !ctx.handle.IsZero() && !ctx.lingers {
 		s.budget.Leave()
 	}
+	s.arenas.coming.through.goneWith(ctx.handle)
 	ctx.handle, ctx.lingers, ctx.hidden, ctx.answers = bind.Context{}, false, nil, [wire.SlotCount]answers{}
 	s.submitters.forget()
 	s.forgetGauge(id)
@@ -248,6 +249,7 @@ func (s *session) PrimaryCtxReset(c *wire.Call, a *wire.PrimaryCtxResetArgs) cud
 // letWarm gives up a primary context that was made ready and never asked for.
 func (s *session) letWarm() {
 	if s.warm != nil && !s.warm.primary.IsZero() {
+		s.note(s.arenas.coming.through.end(s))
 		s.warm.let(s.drv)
 		s.current = 0
 	}

@@ -12,3 +12,9 @@ func ReleaseArenas(s driver.Session) {
 		x.drv.MemAddressFree(r.all)
 	}
 }
+
+// Ranges are where sessions' memory may begin.
+var Ranges = []uint64{lowRanges, highRanges}
+
+// UsedBy is how many bytes a session has booked.
+func UsedBy(s driver.Session) uint64 { return s.(*session).used }

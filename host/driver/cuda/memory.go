@@ -79,7 +79,7 @@ func (s *session) forgetMemory(ctx uint32) {
 
 // MemAlloc allocates device memory.
 func (s *session) MemAlloc(c *wire.Call, a *wire.MemAllocArgs, r *wire.MemAllocReply) cuda.Result {
-	if res := s.charge(a.Size); res != cuda.Success {
+	if res := s.chargeAs(c, a.Size); res != cuda.Success {
 		return res
 	}
 	at, res := s.allocate(c, a.Size)
@@ -139,7 +139,7 @@ func (s *session) MemAllocPitch(c *wire.Call, a *wire.MemAllocPitchArgs, r *wire
 func (s *session) allocRows(c *wire.Call, a *wire.MemAllocPitchArgs, r *wire.MemAllocPitchReply) cuda.Result {
 	pitch, size, res := pitchOf(a.Width, a.Height, a.Element)
 	if res == cuda.Success {
-		res = s.charge(size)
+		res = s.chargeAs(c, size)
 	}
 	if res != cuda.Success {
 		return res

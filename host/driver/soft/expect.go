@@ -13,6 +13,9 @@ var _ driver.Expecter = (*session)(nil)
 // Memory that is expected is live as any other, of nobody. The operation that allocates it takes it as it is; one that allocates anything else at these
 // addresses, or around them, takes its place.
 
+// Expects implements driver.Expecter.
+func (*session) Expects() bool { return true }
+
 // Expect implements driver.Expecter.
 func (s *session) Expect(addr, size uint64) error {
 	if res := s.space.expect(addr, size); res != cuda.Success {
@@ -146,7 +149,7 @@ func (s *session) Landed(addr, size uint64) error {
 }
 
 // Settle implements driver.Expecter.
-func (s *session) Settle() {
+func (s *session) Settle() error {
 	s.space.mu.Lock()
 	defer s.space.mu.Unlock()
 	gone := map[*allocation]bool{}
@@ -157,4 +160,5 @@ func (s *session) Settle() {
 	}
 	s.space.forgetLocked(gone)
 	s.space.expected = nil
+	return nil
 }

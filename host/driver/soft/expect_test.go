@@ -92,7 +92,9 @@ func TestExpect(t *testing.T) {
 	if err := r.s.Zero(stays, size/2+4); err != nil {
 		t.Error(err)
 	}
-	r.s.Settle()
+	if err := r.s.Settle(); err != nil {
+		t.Error(err)
+	}
 	if used, _ := r.s.space.usage(); used >= 2*size {
 		t.Errorf("%d bytes are in use", used)
 	}

@@ -181,10 +181,10 @@ func (v *Receiver) remove(r Range) error {
 
 // Last follows the last round: fill gets the bytes of each range that is not in its place, and refuses what is no allocation. Nothing is kept or expected
 // afterwards.
-func (v *Receiver) Last(ctx context.Context, r io.Reader, fill func(addr, size uint64, r io.Reader) error) error {
+func (v *Receiver) Last(ctx context.Context, r io.Reader, fill func(addr, size uint64, r io.Reader) error) (err error) {
 	defer func() {
 		if v.ranges, v.sum, v.kept = nil, 0, 0; v.into != nil {
-			v.into.Settle()
+			err = errors.Join(err, v.into.Settle())
 		}
 	}()
 	f, err := readFrame(r)
