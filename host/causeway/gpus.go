@@ -214,6 +214,25 @@ func (f *nodeFlags) completeGPU(cmd *cobra.Command, args []string, _ string) ([]
 	return list, cobra.ShellCompDirectiveNoFileComp
 }
 
+// completeServer offers what --remote takes where a vGPU is made.
+func (f *nodeFlags) completeServer(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	words := []string{cobra.CompletionWithDesc(api.RemoteAny, "the nearest that has room")}
+	c := f.client()
+	defer c.Close()
+	list, err := c.Servers(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	for i := range list {
+		about := list[i].Error
+		if about == "" {
+			about = fmt.Sprintf("%d GPUs, %.2f ms", len(list[i].GPUs), list[i].RoundTrip.Seconds()*1000)
+		}
+		words = append(words, cobra.CompletionWithDesc(list[i].Name, about))
+	}
+	return words, cobra.ShellCompDirectiveNoFileComp
+}
+
 // toldOf is what causewayd would say of GPUs that only their drivers tell of.
 func toldOf(list []gpuLine) []api.GPU {
 	told := []api.GPU{}

@@ -56,6 +56,7 @@ func fakeNode(t *testing.T) (run string, f *apitest.Fake) {
 			{Spec: api.Spec{VM: "vm1", Name: "gpu1", GPU: "any"}, State: api.Waiting, GPU: "GPU-a"},
 		},
 		Profiles: []api.Profile{{Name: "half", Profile: limit.Profiles()["half"], On: []api.ProfileOn{{GPU: "GPU-a", Memory: 3 << 30, Room: 1}}}},
+		Servers:  []api.Server{{Name: "gpu1", RoundTrip: 340 * time.Microsecond, Offer: api.Offer{GPUs: make([]api.GPU, 2)}}},
 		Logs:     map[string]string{"vm1/gpu0": "one\ntwo\nthree\x1b[2J\n"},
 	}
 	f.Serve(t, run)

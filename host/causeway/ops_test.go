@@ -172,6 +172,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"create", "vm9", "--gpu", ""}, "0\tNVIDIA H200"},
 		{[]string{"attach", "vm9", "--gpu", ""}, "any"},
 		{[]string{"attach", "vm9", "--profile", ""}, "half"},
+		{[]string{"create", "vm9", "--remote", ""}, "gpu1\t2 GPUs, 0.34 ms"},
 		{[]string{"device", "--gpu", ""}, "soft"},
 		{[]string{"run", "--sandbox", ""}, "strict"},
 		{[]string{"limits", "vm1", "--cap", ""}, "none"},

@@ -16,7 +16,8 @@ func (w *wishes) register(c *cobra.Command, node *nodeFlags) {
 	c.Flags().StringVar(&w.wish.GPU, "gpu", "", "`GPU`: any, a number, numbers as in 0,1, a UUID, a part of a model's name such as H200, or soft (default: any)")
 	_ = c.RegisterFlagCompletionFunc("gpu", node.completeGPUFlag)
 	c.Flags().StringVar(&w.wish.MIG, "mig", "", "`PROFILE` of a MIG slice, as in 1g.18gb")
-	c.Flags().StringVar(&w.wish.Remote, "remote", "", "GPU `SERVER` of causewayd's configuration (remote.servers) on which the vGPU is to lie, or any: the nearest that has room (default: this host)")
+	c.Flags().StringVar(&w.wish.Remote, "remote", "", "GPU `SERVER` of causewayd's configuration (remote.servers, remote.domain) on which the vGPU is to lie, or any: the nearest that has room (default: this host)")
+	_ = c.RegisterFlagCompletionFunc("remote", node.completeServer)
 	c.Flags().BoolFunc("migratable", "sessions on a real GPU may move to other workers (--migratable=false: they may not)", func(v string) error {
 		yes, err := strconv.ParseBool(v)
 		w.wish.Migratable = &yes

@@ -14,6 +14,7 @@ import (
 
 	"causeway/host/api"
 	"causeway/host/daemon/config"
+	"causeway/host/daemon/discover"
 	"causeway/host/daemon/lease"
 	"causeway/host/daemon/peer"
 	"causeway/host/daemon/process"
@@ -40,7 +41,9 @@ type Options struct {
 	// 0: api.LeaseRenew.
 	Now   func() time.Time
 	Renew time.Duration
-	Log   *slog.Logger
+	// Lookup asks for DNS SRV records; nil: the host's resolver does.
+	Lookup discover.Lookup
+	Log    *slog.Logger
 }
 
 // Scopes puts processes under the host's service manager, so that what is done to causewayd's service is not done to them.
@@ -61,7 +64,8 @@ type Daemon struct {
 	sched   scheduler
 	lock    *os.File
 	leases  lease.Book // that other hosts have here
-	missing string     // the last Reading.Missing; gpuBook.mu is held
+	finder  *discover.Finder
+	missing string // the last Reading.Missing; gpuBook.mu is held
 
 	ctx      context.Context // of what runs in the background
 	stop     context.CancelFunc
@@ -115,7 +119,7 @@ func New(ctx context.Context, o Options) (*Daemon, error) {
 	}
 	d := &Daemon{
 		opt: o, run: o.Config.RunDir, log: o.Log, started: time.Now(), lock: lock, cfg: o.Config, policy: policy,
-		starts: semaphore.NewWeighted(mostStarts), vgpus: map[string]*vgpu{},
+		starts: semaphore.NewWeighted(mostStarts), vgpus: map[string]*vgpu{}, finder: discover.New(o.Lookup),
 	}
 	d.leases.Term, d.leases.Now = api.LeaseTerm, o.Now
 	if o.Now == nil {

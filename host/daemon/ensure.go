@@ -25,7 +25,7 @@ const maxSocketPath = 107
 // Ensure has a vGPU ready. What a wish leaves out stays as it is, so the same wish again changes nothing; limits change at once; anything
 // else waits until no VM is connected.
 func (d *Daemon) Ensure(ctx context.Context, w api.Wish) (api.VGPU, error) {
-	if err := d.checkWish(&w); err != nil {
+	if err := d.checkWish(ctx, &w); err != nil {
 		return api.VGPU{}, err
 	}
 	leave, err := d.gates.enter(ctx, w.Key())
@@ -64,7 +64,7 @@ func (d *Daemon) Ensure(ctx context.Context, w api.Wish) (api.VGPU, error) {
 	return d.view(ctx, v), nil
 }
 
-func (d *Daemon) checkWish(s *api.Wish) error {
+func (d *Daemon) checkWish(ctx context.Context, s *api.Wish) error {
 	if err := s.Check(); err != nil {
 		return refuse(http.StatusBadRequest, "", "%v", err)
 	}
@@ -72,7 +72,7 @@ func (d *Daemon) checkWish(s *api.Wish) error {
 		return refuse(http.StatusBadRequest, "use a shorter run_dir or VM name", "the socket's path would have %d bytes, of %d", n, maxSocketPath)
 	}
 	if s.Remote != "" && s.Remote != api.RemoteAny {
-		name, err := d.named(s.Remote)
+		name, err := d.named(ctx, s.Remote)
 		if err != nil {
 			return err
 		}

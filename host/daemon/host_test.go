@@ -19,6 +19,7 @@ import (
 	"causeway/host/daemon"
 	"causeway/host/daemon/config"
 	"causeway/host/daemon/daemontest"
+	"causeway/host/daemon/discover"
 	"causeway/host/daemon/systemd"
 )
 
@@ -39,6 +40,7 @@ type host struct {
 
 	address string           // where it awaits other hosts
 	clock   func() time.Time // of leases
+	lookup  discover.Lookup  // of DNS SRV records
 	scopes  daemon.Scopes
 	journal *systemd.Journal
 }
@@ -96,7 +98,7 @@ func (h *host) options() daemon.Options {
 		h.t.Fatal(err)
 	}
 	return daemon.Options{
-		Scopes: h.scopes, Journal: h.journal, Now: h.clock, Renew: 20 * time.Millisecond,
+		Scopes: h.scopes, Journal: h.journal, Now: h.clock, Renew: 20 * time.Millisecond, Lookup: h.lookup,
 		Config: h.cfg, Program: program, Scheduler: true, Version: "test", Machine: h.m, Grace: 300 * time.Millisecond,
 		Log: slog.New(slog.NewTextHandler(io.MultiWriter(h.log, testWriter{h.t}), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}

@@ -23,9 +23,22 @@ const offerTime = 5 * time.Second
 // pings is how often the round trip is measured; the shortest counts.
 const pings = 3
 
-// Servers asks all GPU servers of the configuration what they offer.
+// serverNames are the GPU servers of the configuration, and those that its domain names. What is wrong with the domain leaves those that are known.
+func (d *Daemon) serverNames(ctx context.Context) ([]string, error) {
+	r := d.config().Remote
+	found, err := d.finder.Servers(ctx, r.Domain)
+	names := slices.Clone(r.Servers)
+	for _, f := range found {
+		if !slices.ContainsFunc(names, func(n string) bool { return api.ServerAddress(n) == f }) {
+			names = append(names, f)
+		}
+	}
+	return names, err
+}
+
+// Servers asks all GPU servers what they offer. A domain that cannot be asked for its servers stands in the list as one that cannot be asked.
 func (d *Daemon) Servers(ctx context.Context) []api.Server {
-	names := d.config().Remote.Servers
+	names, err := d.serverNames(ctx)
 	list := make([]api.Server, len(names))
 	var wg sync.WaitGroup
 	for i, name := range names {
@@ -37,6 +50,9 @@ func (d *Daemon) Servers(ctx context.Context) []api.Server {
 		})
 	}
 	wg.Wait()
+	if err != nil {
+		list = append(list, api.Server{Name: "_causeway._tcp." + d.config().Remote.Domain, Error: err.Error()})
+	}
 	return list
 }
 

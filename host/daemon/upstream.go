@@ -300,14 +300,17 @@ func (d *Daemon) upstreamFound(v *vgpu) error {
 	return f.Write(path)
 }
 
-// named is a server of the configuration.
-func (d *Daemon) named(name string) (string, error) {
-	list := d.config().Remote.Servers
+// named is one of the servers.
+func (d *Daemon) named(ctx context.Context, name string) (string, error) {
+	list, found := d.serverNames(ctx)
 	for _, s := range list {
 		host, _, err := net.SplitHostPort(s)
 		if s == name || err == nil && host == name || api.ServerAddress(s) == api.ServerAddress(name) {
 			return s, nil
 		}
+	}
+	if found != nil {
+		return "", refuse(http.StatusServiceUnavailable, "correct remote.domain in "+api.ConfigFile+", or see to DNS", "GPU server %q: %v", name, found)
 	}
 	if len(list) == 0 {
 		return "", refuse(http.StatusBadRequest, "list GPU servers in remote.servers of "+api.ConfigFile+", or leave `remote` out", "this host is configured with no GPU server")
@@ -318,14 +321,14 @@ func (d *Daemon) named(name string) (string, error) {
 // serversFor are the servers on which a vGPU may be placed, the best first.
 func (d *Daemon) serversFor(ctx context.Context, s *api.Spec) ([]string, error) {
 	if s.Remote != api.RemoteAny {
-		name, err := d.named(s.Remote)
+		name, err := d.named(ctx, s.Remote)
 		return []string{name}, err
 	}
-	if len(d.config().Remote.Servers) == 0 {
-		_, err := d.named(s.Remote)
+	list := d.Servers(ctx)
+	if len(list) == 0 {
+		_, err := d.named(ctx, s.Remote)
 		return nil, err
 	}
-	list := d.Servers(ctx)
 	var names []string
 	var errs []error
 	for _, i := range rank(list, s) {

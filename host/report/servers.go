@@ -12,7 +12,7 @@ import (
 // Servers writes GPU servers, and what each offers.
 func Servers(w io.Writer, list []api.Server) error {
 	if len(list) == 0 {
-		_, err := fmt.Fprintf(w, "no GPU servers: remote.servers in %s lists them\n", api.ConfigFile)
+		_, err := fmt.Fprintf(w, "no GPU servers: remote.servers in %s lists them, remote.domain finds them\n", api.ConfigFile)
 		return err
 	}
 	var rows [][]string

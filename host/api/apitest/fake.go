@@ -30,6 +30,7 @@ type Fake struct {
 	GPUs     []api.GPU
 	VGPUs    []api.VGPU
 	Profiles []api.Profile
+	Servers  []api.Server
 	Logs     map[string]string // by VM/NAME
 	Metrics  string
 	// Requests so far, as METHOD PATH.
@@ -121,6 +122,7 @@ func (f *Fake) handler() http.Handler {
 	for pattern, fn := range map[string]func(*http.Request) (any, *api.Error){
 		"GET /v1/version":                  func(*http.Request) (any, *api.Error) { return f.Version, nil },
 		"GET /v1/profiles":                 func(*http.Request) (any, *api.Error) { return orEmpty(f.Profiles), nil },
+		"GET /v1/servers":                  func(*http.Request) (any, *api.Error) { return orEmpty(f.Servers), nil },
 		"GET /v1/gpus":                     func(*http.Request) (any, *api.Error) { return orEmpty(f.GPUs), nil },
 		"POST /v1/gpus/{id}/drain":         func(r *http.Request) (any, *api.Error) { return f.drain(r, true) },
 		"POST /v1/gpus/{id}/resume":        func(r *http.Request) (any, *api.Error) { return f.drain(r, false) },

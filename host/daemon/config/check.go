@@ -97,6 +97,7 @@ func (c *Config) Check() error {
 	for _, name := range c.Remote.Servers {
 		bad(name == api.RemoteAny || api.CheckServer(name) != nil, "remote.servers", strconv.Quote(name), `write NAME or HOST:PORT, as in "gpu1" or "gpu1.example.net:7745"`)
 	}
+	bad(c.Remote.Domain != "" && !api.IsName(c.Remote.Domain), "remote.domain", strconv.Quote(c.Remote.Domain), `write a domain, as in "example.net", or nothing`)
 	return errors.Join(errs...)
 }
 

@@ -117,6 +117,7 @@ type Remote struct {
 	Listen  string   `toml:"listen"`
 	Allow   []string `toml:"allow"`
 	Servers []string `toml:"servers"`
+	Domain  string   `toml:"domain"`
 }
 
 // Files are the host's identity.
