@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 
 	"causeway/remote"
 	"causeway/remote/frame"
@@ -14,6 +15,8 @@ import (
 	"causeway/remote/relay"
 	"causeway/remote/shm"
 	"causeway/remote/tcp"
+	"causeway/remote/verbs"
+	"causeway/remote/verbs/verbstest"
 )
 
 // Ends are the two ends of one session that has not begun: its host's, and its guest's. They are opened at the same time: the guest's waits for the host's word
@@ -27,8 +30,9 @@ type Ends struct {
 func Carriers() map[string]func() (Ends, error) {
 	return map[string]func() (Ends, error){
 		"unix": Unix, "tcp": TCP,
-		"relay":     func() (Ends, error) { return Relayed(false) },
-		"relay+tls": func() (Ends, error) { return Relayed(true) },
+		"relay":       func() (Ends, error) { return Relayed(false) },
+		"relay+tls":   func() (Ends, error) { return Relayed(true) },
+		"relay+verbs": Fabric,
 	}
 }
 
@@ -97,26 +101,59 @@ func Relayed(secure bool) (Ends, error) {
 
 // RelayedOver is Relayed over the two ends of a connection, of which near is the relay's.
 func RelayedOver(near, far net.Conn, secure bool) (Ends, error) {
+	if !secure {
+		return relayed(near, far, plain, plain)
+	}
+	server, client, err := Lease()
+	if err != nil {
+		return Ends{}, err
+	}
+	return relayed(near, far,
+		func(c net.Conn) (net.Conn, error) { return frame.Client(context.Background(), c, client) },
+		func(c net.Conn) (net.Conn, error) { return frame.Server(context.Background(), c, server) })
+}
+
+// RelayedVerbs is Relayed with the bytes by RDMA between two ports.
+func RelayedVerbs(relay, worker verbs.Adapter) (Ends, error) {
+	near, far, err := PairTCP()
+	if err != nil {
+		return Ends{}, err
+	}
+	up := func(a verbs.Adapter, client bool) wrap {
+		return func(c net.Conn) (net.Conn, error) {
+			up, err := verbs.Upgrade(context.Background(), c, []verbs.Adapter{a}, "", client)
+			if err != nil { // also if it would go on without
+				return nil, errors.Join(err, c.Close())
+			}
+			return up, nil
+		}
+	}
+	return relayed(near, far, up(relay, true), up(worker, false))
+}
+
+// Fabric is RelayedVerbs over a fabric of its own.
+func Fabric() (Ends, error) {
+	f, here := verbstest.New(), netip.MustParseAddr("127.0.0.1")
+	return RelayedVerbs(f.Adapter("relay", here), f.Adapter("worker", here))
+}
+
+// wrap is what one end makes of a connection before frames are sent. It takes it over.
+type wrap func(net.Conn) (net.Conn, error)
+
+func plain(c net.Conn) (net.Conn, error) { return c, nil }
+
+func relayed(near, far net.Conn, client, server wrap) (Ends, error) {
 	guest, local, err := Pair()
 	if err != nil {
 		return Ends{}, err
 	}
-	var server, client *tls.Config
-	if secure {
-		if server, client, err = Lease(); err != nil {
-			return Ends{}, err
-		}
-	}
 	return Ends{
 		func() (remote.Carrier, error) {
-			if server == nil {
-				return carrier(tcp.Accept(far))
-			}
-			s, err := frame.Server(context.Background(), far, server)
+			c, err := server(far)
 			if err != nil {
 				return nil, err
 			}
-			return carrier(tcp.Accept(s))
+			return carrier(tcp.Accept(c))
 		},
 		func() (*Guest, error) {
 			failed := make(chan error, 1)
@@ -131,17 +168,15 @@ func RelayedOver(near, far net.Conn, secure bool) (Ends, error) {
 }
 
 // pass is a relay, from its guest's connection to the session's end.
-func pass(local *net.UnixConn, up net.Conn, client *tls.Config) error {
+func pass(local *net.UnixConn, up net.Conn, client wrap) error {
 	ctx := context.Background()
 	c, err := shm.AcceptUnix(local)
 	if err != nil {
 		return errors.Join(err, up.Close())
 	}
 	defer c.Close()
-	if client != nil {
-		if up, err = frame.Client(ctx, up, client); err != nil {
-			return err
-		}
+	if up, err = client(up); err != nil {
+		return err
 	}
 	s, err := relay.Open(ctx, c, up, remote.Hello{Pid: c.PID()}, "test", slog.New(slog.DiscardHandler))
 	if err != nil {

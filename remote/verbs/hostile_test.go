@@ -1,0 +1,233 @@
+package verbs_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"causeway/remote"
+	"causeway/remote/remotetest"
+	"causeway/remote/verbs"
+	"causeway/remote/verbs/verbstest"
+)
+
+// peer is an end that the test plays: what it may do by RDMA it does by hand.
+type peer struct {
+	queue verbs.Queue
+	mem   verbs.Memory
+	to    verbs.Offer
+	id    uint64
+	conn  net.Conn // the end that is tried
+}
+
+// against is a connection whose other end is the test's.
+func against(t *testing.T, f *verbstest.Fabric) *peer {
+	t.Helper()
+	near, far, err := remotetest.PairTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = near.Close() })
+	upgraded := make(chan error, 1)
+	p := &peer{}
+	go func() {
+		var err error
+		p.conn, err = verbs.Upgrade(context.Background(), far, []verbs.Adapter{f.Adapter("far", here)}, "", false)
+		upgraded <- err
+	}()
+	a := f.Adapter("near", here)
+	buf := make([]byte, verbs.MostWindow)
+	if p.mem, err = a.Register(buf, verbs.RemoteWrite); err != nil {
+		t.Fatal(err)
+	}
+	if p.queue, err = a.NewQueue(verbs.QueueSize{Send: 1000, Receive: 1000, Inline: 64}); err != nil {
+		t.Fatal(err)
+	}
+	own := verbs.Offer{Link: verbs.Ethernet, MTU: 3, Queue: p.queue.Number(), GID: here.As16(), Window: verbs.Window{Address: p.mem.Address(), Key: p.mem.RemoteKey(), Size: verbs.MostWindow}}
+	_, _ = near.Write(own.Append(nil))
+	theirs, err := verbs.ReadOffer(near)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.to = theirs.Offer()
+	if err := errors.Join(p.queue.Connect(verbs.Path{Peer: theirs}), p.queue.PostReceive(900)); err != nil {
+		t.Fatal(err)
+	}
+	p.agree(t, near)
+	copy(buf[source:], "CWVBYE\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00")
+	p.write(t, 16, 16)
+	p.agree(t, near)
+	if err := <-upgraded; err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// source is where in the peer's own window its writes begin: far behind what is written to that.
+const source = verbs.MostWindow / 2
+
+func (p *peer) agree(t *testing.T, base net.Conn) {
+	t.Helper()
+	_, _ = base.Write([]byte{0, 0})
+	var n [2]byte
+	if _, err := io.ReadFull(base, n[:]); err != nil || n != [2]byte{} {
+		why, _ := io.ReadAll(io.LimitReader(base, int64(binary.LittleEndian.Uint16(n[:]))))
+		t.Fatalf("the end does not agree: %s, %v", why, err)
+	}
+}
+
+// write writes n bytes, and says so with an immediate.
+func (p *peer) write(t *testing.T, n int, immediate uint32) {
+	t.Helper()
+	p.id++
+	w := verbs.Work{ID: p.id, Op: verbs.WriteImmediate, Local: p.mem.Address() + source, LocalKey: p.mem.LocalKey(), Length: uint32(n),
+		Remote: p.to.Window.Address, RemoteKey: p.to.Window.Key, Immediate: immediate}
+	if err := p.queue.Post([]verbs.Work{w}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestHostileImmediates: a peer that says what cannot be ends the session, and nothing else.
+func TestHostileImmediates(t *testing.T) {
+	for name, values := range map[string][]uint32{
+		"no bytes":               {0},
+		"more than the window":   {verbs.MostWindow + 1},
+		"much more":              {1<<31 - 1},
+		"more than is free":      {verbs.MostWindow / 2, verbs.MostWindow / 2},
+		"credit for nothing":     {1<<31 | 17},
+		"credit for no messages": {1<<31 | 5<<21},
+		"credit for everything":  {1<<32 - 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := verbstest.New()
+			p := against(t, f)
+			f.Hold(true)
+			for _, v := range values {
+				p.write(t, 0, v)
+			}
+			f.Hold(false) // they arrive at once
+			var err error
+			for err == nil {
+				err = second(p.conn.Read(make([]byte, verbs.MostWindow))) // as much as there was before is read
+			}
+			if !errors.Is(err, remote.ErrProtocol) {
+				t.Errorf("ended with %v", err)
+			}
+			if err := p.conn.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestFlood: a peer that rings without end fills nothing: its own queue pair fails when it runs out of receives.
+func TestFlood(t *testing.T) {
+	f := verbstest.New()
+	p := against(t, f)
+	f.Hold(true)
+	for range 500 {
+		p.write(t, 0, 1)
+	}
+	f.Hold(false)
+	cs := make([]verbs.Completion, 64)
+	for failed := false; !failed; {
+		n, err := p.queue.Poll(cs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range cs[:n] {
+			failed = failed || c.Status == verbs.NotReadyExceeded
+		}
+	}
+	if err := p.conn.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHostileOffers: each row is not taken.
+func TestHostileOffers(t *testing.T) {
+	good := verbs.Offer{Link: verbs.Ethernet, MTU: 3, Queue: 7, PSN: 9, GID: here.As16(), Window: verbs.Window{Address: 1 << 40, Key: 5, Size: verbs.MostWindow}}
+	if p, err := verbs.ParseOffer(good.Append(nil)); err != nil || p.Offer() != good {
+		t.Fatal(p, err)
+	}
+	if p, err := verbs.ParseOffer(verbs.Offer{Declined: strings.Repeat("x", 5000)}.Append(nil)); err != nil || len(p.Offer().Declined) != 400 {
+		t.Error(p, err)
+	}
+	for name, change := range map[string]func(o *verbs.Offer){
+		"link":           func(o *verbs.Offer) { o.Link = 3 },
+		"no MTU":         func(o *verbs.Offer) { o.MTU = 0 },
+		"MTU":            func(o *verbs.Offer) { o.MTU = 6 },
+		"no queue pair":  func(o *verbs.Offer) { o.Queue = 0 },
+		"queue pair":     func(o *verbs.Offer) { o.Queue = 1 << 24 },
+		"packet":         func(o *verbs.Offer) { o.PSN = 1 << 24 },
+		"no window":      func(o *verbs.Offer) { o.Window.Size = 0 },
+		"small window":   func(o *verbs.Offer) { o.Window.Size = 4096 },
+		"large window":   func(o *verbs.Offer) { o.Window.Size = 2 * verbs.MostWindow },
+		"odd window":     func(o *verbs.Offer) { o.Window.Size = verbs.MostWindow - 8 },
+		"window around":  func(o *verbs.Offer) { o.Window.Address = ^uint64(0) - 4096 },
+		"no address":     func(o *verbs.Offer) { o.GID = [16]byte{} },
+		"no LID, no GID": func(o *verbs.Offer) { o.Link, o.GID = verbs.InfiniBand, [16]byte{} },
+	} {
+		o := good
+		change(&o)
+		if p, err := verbs.ParseOffer(o.Append(nil)); !errors.Is(err, remote.ErrProtocol) || p != (verbs.Peer{}) {
+			t.Errorf("%s: %+v, %v", name, p, err)
+		}
+	}
+}
+
+func FuzzOffer(f *testing.F) {
+	f.Add(verbs.Offer{Declined: "no adapter"}.Append(nil))
+	f.Add(verbs.Offer{Link: verbs.Ethernet, MTU: 3, Queue: 7, PSN: 9, GID: here.As16(), Window: verbs.Window{Address: 1 << 40, Key: 5, Size: verbs.MostWindow}}.Append(nil))
+	f.Add(verbs.Offer{Link: verbs.InfiniBand, MTU: 5, LID: 3, Queue: 1<<24 - 1, Window: verbs.Window{Size: verbs.LeastWindow}}.Append(nil))
+	f.Add([]byte("CWVERBS\x02"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := verbs.ParseOffer(b)
+		if err != nil {
+			if !errors.Is(err, remote.ErrProtocol) {
+				t.Errorf("unexpected kind of error: %v", err)
+			}
+			return
+		}
+		if o := p.Offer(); o.Declined == "" {
+			if again, err := verbs.ParseOffer(o.Append(nil)); err != nil || again != p {
+				t.Errorf("%+v is read as %+v, %v", o, again, err)
+			}
+		}
+	})
+}
+
+// TestHostileUpgrade: an end that says something else, or too much, ends it.
+func TestHostileUpgrade(t *testing.T) {
+	f := verbstest.New()
+	good := verbs.Offer{Link: verbs.Ethernet, MTU: 3, Queue: 7, PSN: 9, GID: here.As16(), Window: verbs.Window{Address: 1 << 40, Key: 5, Size: verbs.MostWindow}}
+	long := good.Append(nil)
+	binary.LittleEndian.PutUint16(long[8:], 60000)
+	for name, b := range map[string][]byte{
+		"other bytes":     make([]byte, 64),
+		"long reason":     long,
+		"nothing":         nil,
+		"half an offer":   good.Append(nil)[:40],
+		"long complaint":  append(good.Append(nil), 0xff, 0xff),
+		"half a sentence": append(good.Append(nil), 5, 0, 'w'),
+	} {
+		near, far, err := remotetest.PairTCP()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = near.Write(b)
+		_ = near.(interface{ CloseWrite() error }).CloseWrite()
+		c, err := verbs.Upgrade(context.Background(), far, []verbs.Adapter{f.Adapter("far", here)}, "", false)
+		if c != nil || err == nil || errors.Is(err, verbs.ErrStays) {
+			t.Errorf("%s: %v, %v", name, c, err)
+		}
+		if n := f.Left(); n != 0 {
+			t.Errorf("%s: %d things left", name, n)
+		}
+		_ = near.Close()
+	}
+}

@@ -1,0 +1,171 @@
+package verbs
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"time"
+
+	"causeway/remote"
+)
+
+// Immediates. Without the highest bit: so many bytes came. With it, credit: bytes in the lowest 21 bits, immediates with bytes in the ten above.
+const (
+	creditBit   = 1 << 31
+	creditShift = 21
+	creditBytes = 1<<creditShift - 1
+)
+
+func spinning() time.Duration {
+	if runtime.NumCPU() == 1 {
+		return 0 // it would keep the other end from what it is waited for
+	}
+	return spin
+}
+
+// awaitLocked waits until ready, the end, or a deadline.
+func (c *Conn) awaitLocked(d *deadline, ready func() bool) error {
+	var closed bool
+	err := c.pollLocked(d, func() bool {
+		closed = c.closed
+		return closed || ready()
+	})
+	if closed {
+		return net.ErrClosed
+	}
+	return err
+}
+
+// pollLocked waits as awaitLocked does, also on a connection that is being closed. It takes completions if nobody does.
+func (c *Conn) pollLocked(d *deadline, ready func() bool) error {
+	for {
+		switch {
+		case ready():
+			return nil
+		case c.err != nil:
+			return c.err
+		case d.passed():
+			return errDeadline
+		case c.polling:
+			c.cond.Wait()
+			continue
+		}
+		c.polling = true
+		c.mu.Unlock()
+		var cs [32]Completion
+		n, err := c.take(cs[:])
+		c.mu.Lock()
+		c.polling = false
+		c.applyLocked(cs[:n])
+		if err != nil {
+			c.failLocked(err)
+		}
+		c.cond.Broadcast()
+	}
+}
+
+// take returns completions, or none for no reason. It sleeps if there are none for a while.
+func (c *Conn) take(cs []Completion) (int, error) {
+	n, err := c.queue.Poll(cs)
+	for start := time.Now(); n == 0 && err == nil && time.Since(start) < c.spin; {
+		n, err = c.queue.Poll(cs)
+	}
+	if n > 0 || err != nil {
+		return n, err
+	}
+	if err := c.queue.Arm(); err != nil {
+		return 0, err
+	}
+	if n, err = c.queue.Poll(cs); n > 0 || err != nil {
+		return n, err
+	}
+	return 0, c.queue.Wait()
+}
+
+// applyLocked notes what completions say. The first of a failure is its cause.
+func (c *Conn) applyLocked(cs []Completion) {
+	came := 0
+	for _, x := range cs {
+		switch {
+		case x.Status != Success:
+			c.failLocked(&QueueError{x.Status, x.Vendor})
+		case x.Received:
+			came++
+			if err := c.immediateLocked(x.Immediate); err != nil {
+				c.failLocked(err)
+			}
+		default:
+			c.done = x.ID
+		}
+	}
+	if c.err != nil || came == 0 {
+		return
+	}
+	if err := c.queue.PostReceive(came); err != nil {
+		c.failLocked(err)
+		return
+	}
+	c.creditLocked()
+}
+
+// immediateLocked checks and notes one immediate of the peer.
+func (c *Conn) immediateLocked(v uint32) error {
+	if v&creditBit == 0 {
+		if free := uint64(len(c.window.mem)) - (c.got - c.taken) - uint64(c.owedBytes); v == 0 || uint64(v) > free {
+			return remote.Violation("%d bytes by RDMA, where %d fit", v, free)
+		}
+		c.got += uint64(v)
+		c.owedCount++
+		return nil
+	}
+	bytes, messages := uint64(v&creditBytes), int(v&^creditBit>>creditShift)
+	if bytes > c.sent-c.credited || messages > c.messages {
+		return remote.Violation("credit for %d bytes in %d messages, of %d in %d", bytes, messages, c.sent-c.credited, c.messages)
+	}
+	c.credited += bytes
+	c.messages -= messages
+	return nil
+}
+
+// creditLocked tells the peer what is free again, once that is worth it. Without room for it in the send queue it waits for the next time.
+func (c *Conn) creditLocked() {
+	if c.err != nil || c.owedBytes < len(c.window.mem)/4 && c.owedCount < mostMessages/4 || c.posted-c.done >= sends {
+		return
+	}
+	w := c.work(WriteImmediate, 0, 0)
+	w.Immediate = creditBit | uint32(c.owedCount)<<creditShift | uint32(c.owedBytes)
+	c.owedBytes, c.owedCount = 0, 0
+	_ = c.postLocked([]Work{w}) // its error is the connection's
+}
+
+// The end of a stream, as it is told over TLS: a word and how many bytes there were.
+const (
+	endMagic = "CWVBYE\x00\x01"
+	endSize  = 16
+)
+
+func appendEnd(b []byte, n uint64) []byte {
+	return binary.LittleEndian.AppendUint64(append(b, endMagic...), n)
+}
+
+// routineLifeline reads the TLS connection to its end.
+func (c *Conn) routineLifeline() {
+	var b [endSize]byte
+	_, err := io.ReadFull(c.base, b[:])
+	final := binary.LittleEndian.Uint64(b[8:])
+	c.mu.Lock()
+	switch {
+	case errors.Is(err, net.ErrClosed):
+	case err != nil:
+		c.failLocked(fmt.Errorf("the connection beside RDMA ended: %w", err))
+	case string(b[:8]) != endMagic || final < c.got:
+		c.failLocked(remote.Violation("the connection beside RDMA says %x, after %d bytes", b, c.got))
+	default:
+		c.ends, c.final = true, final
+	}
+	c.mu.Unlock()
+	c.wake()
+}

@@ -1,0 +1,233 @@
+package verbs
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"causeway/remote"
+)
+
+// Limits of Upgrade: of all of it, and of the bytes that show whether packets arrive.
+const (
+	upgradeLimit = 20 * time.Second
+	probeLimit   = 5 * time.Second
+)
+
+// ErrStays: a session's bytes stay on the TLS connection. The error says why.
+var ErrStays = errors.New("no RDMA")
+
+// Upgrade agrees with the other end of a TLS connection to go on over RDMA. Both ends call it, one of them as the client, before they send anything else. why says why there
+// are no adapters, if there are none. It takes the connection over, and returns what the session goes on with: a *Conn, or base itself and an ErrStays. Another error is
+// base's, or the other end broke a rule; nothing is left then, and base is closed.
+func Upgrade(ctx context.Context, base net.Conn, adapters []Adapter, why string, client bool) (net.Conn, error) {
+	_ = base.SetDeadline(time.Now().Add(upgradeLimit))
+	stop := context.AfterFunc(ctx, func() { _ = base.SetDeadline(time.Now()) })
+	defer stop()
+	u := &upgrade{base: base, client: client}
+	c, err := u.run(adapters, why)
+	if err != nil {
+		err = errors.Join(err, u.release())
+	}
+	if err != nil && !errors.Is(err, ErrStays) {
+		_ = base.Close()
+		return nil, err
+	}
+	stop()
+	if e := base.SetDeadline(time.Time{}); e != nil {
+		return nil, errors.Join(e, u.release(), base.Close())
+	}
+	if err != nil {
+		return base, err
+	}
+	c.wg.Go(c.routineLifeline)
+	return c, nil
+}
+
+// upgrade is one that is under way, with what is to be released if it fails.
+type upgrade struct {
+	base   net.Conn
+	client bool
+
+	port        Port
+	gid         GID
+	queue       Queue
+	window, out *buffer
+}
+
+func (u *upgrade) release() error {
+	err := errors.Join(u.window.close(), u.out.close())
+	if u.queue != nil {
+		err = errors.Join(u.queue.Close(), err)
+	}
+	return err
+}
+
+func (u *upgrade) run(adapters []Adapter, why string) (*Conn, error) {
+	adapter, own, err := u.prepare(adapters, why)
+	if err != nil {
+		own = Offer{Declined: trouble(err)}
+	}
+	peer, perr := u.exchange(own)
+	switch {
+	case perr != nil:
+		return nil, perr
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrStays, err)
+	case peer.offer.Declined != "":
+		return nil, fmt.Errorf("%w: the other end: %s", ErrStays, peer.offer.Declined)
+	}
+	if err := u.agree(u.connect(adapter, own, peer)); err != nil {
+		return nil, err
+	}
+	c := newConn(u.base, u.about(peer), u.queue, u.window, u.out, peer)
+	if err := u.agree(u.probe(c)); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// prepare makes what the other end is told of.
+func (u *upgrade) prepare(adapters []Adapter, why string) (Adapter, Offer, error) {
+	if len(adapters) == 0 {
+		return nil, Offer{}, errors.New(why)
+	}
+	a, gid, err := Choose(adapters, address(u.base.LocalAddr()))
+	if err != nil {
+		return nil, Offer{}, err
+	}
+	u.port, u.gid = a.Port(), gid
+	if u.window, err = newBuffer(a, windowSize, RemoteWrite); err != nil {
+		return nil, Offer{}, err
+	}
+	if u.queue, err = a.NewQueue(QueueSize{Send: sends, Receive: receives, Inline: inline}); err != nil {
+		return nil, Offer{}, err
+	}
+	var psn [4]byte
+	_, _ = rand.Read(psn[:]) // does not fail
+	return a, Offer{
+		Link: u.port.Link, MTU: u.port.MTU, LID: u.port.LID, GID: gid.Addr, Queue: u.queue.Number(), PSN: binary.LittleEndian.Uint32(psn[:]) & (1<<24 - 1),
+		Window: Window{Address: u.window.reg.Address(), Key: u.window.reg.RemoteKey(), Size: windowSize},
+	}, nil
+}
+
+func address(a net.Addr) netip.Addr {
+	if t, ok := a.(*net.TCPAddr); ok {
+		return t.AddrPort().Addr()
+	}
+	return netip.Addr{}
+}
+
+// exchange tells the other end of this one. The client speaks first.
+func (u *upgrade) exchange(own Offer) (Peer, error) {
+	send := func() error {
+		_, err := u.base.Write(own.Append(nil))
+		return err
+	}
+	if u.client {
+		if err := send(); err != nil {
+			return Peer{}, err
+		}
+	}
+	peer, err := ReadOffer(u.base)
+	if err == nil && !u.client {
+		err = send()
+	}
+	return peer, err
+}
+
+// connect readies the queue pair for what the other end may write.
+func (u *upgrade) connect(a Adapter, own Offer, peer Peer) error {
+	if own.Link != peer.offer.Link {
+		return fmt.Errorf("this end has %v, the other %v", own.Link, peer.offer.Link)
+	}
+	var err error
+	if u.out, err = newBuffer(a, int(peer.offer.Window.Size), 0); err != nil {
+		return err
+	}
+	if err := u.queue.Connect(Path{GIDIndex: u.gid.Index, MTU: min(own.MTU, peer.offer.MTU), OwnPSN: own.PSN, Peer: peer}); err != nil {
+		return err
+	}
+	return u.queue.PostReceive(receives)
+}
+
+// probe has some bytes go each way.
+func (u *upgrade) probe(c *Conn) error {
+	if err := c.SetDeadline(time.Now().Add(probeLimit)); err != nil {
+		return err
+	}
+	var b [endSize]byte
+	_, err := c.Write(appendEnd(nil, 0))
+	if err == nil {
+		_, err = io.ReadFull(c, b[:])
+	}
+	if err == nil && [endSize]byte(appendEnd(nil, 0)) != b {
+		err = fmt.Errorf("other bytes came than were sent: %x", b)
+	}
+	if errors.Is(err, errDeadline) {
+		err = fmt.Errorf("nothing comes through within %v (%v)", probeLimit, u.port)
+	}
+	return errors.Join(err, c.SetDeadline(time.Time{}))
+}
+
+// agree tells the other end how this one fared, and hears how that did: both go on, or neither.
+func (u *upgrade) agree(own error) error {
+	text := ""
+	if own != nil {
+		text = trouble(own)
+	}
+	if u.client {
+		if err := u.say(text); err != nil {
+			return err
+		}
+	}
+	other, err := u.hear()
+	if err == nil && !u.client {
+		err = u.say(text)
+	}
+	switch {
+	case err != nil:
+		return err
+	case own != nil:
+		return fmt.Errorf("%w: %w", ErrStays, own)
+	case other != "":
+		return fmt.Errorf("%w: the other end: %s", ErrStays, other)
+	}
+	return nil
+}
+
+// say and hear pass a text, empty if all is well, behind its length.
+func (u *upgrade) say(text string) error {
+	_, err := u.base.Write(append(binary.LittleEndian.AppendUint16(nil, uint16(len(text))), text...))
+	return err
+}
+
+func (u *upgrade) hear() (string, error) {
+	var b [2 + maxReason]byte
+	if _, err := io.ReadFull(u.base, b[:2]); err != nil {
+		return "", err
+	}
+	n := int(binary.LittleEndian.Uint16(b[:]))
+	if n > maxReason {
+		return "", remote.Violation("a reason of %d bytes", n)
+	}
+	_, err := io.ReadFull(u.base, b[2:][:n])
+	return strings.ToValidUTF8(string(b[2:][:n]), "?"), err
+}
+
+func (u *upgrade) about(p Peer) string {
+	return fmt.Sprintf("%v by %s port %d, MTU %d", u.port.Link, u.port.Device, u.port.Number, min(u.port.MTU, p.offer.MTU).Bytes())
+}
+
+// trouble is an error as the other end is told.
+func trouble(err error) string {
+	text := strings.ReplaceAll(err.Error(), "\n", "; ")
+	return text[:min(len(text), maxReason)]
+}
