@@ -43,7 +43,6 @@ type Conn struct {
 
 	readMu, writeMu sync.Mutex
 	closeOnce       sync.Once
-	closeErr        error
 	wg              sync.WaitGroup
 
 	mu      sync.Mutex

@@ -23,9 +23,6 @@ import (
 
 var here = netip.MustParseAddr("127.0.0.1")
 
-// limit bounds waits for what must come.
-const limit = time.Minute
-
 // ends is a connection, and the connection below it.
 type ends struct {
 	*verbstest.Fabric
