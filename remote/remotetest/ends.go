@@ -63,8 +63,11 @@ func carrier[C remote.Carrier](c C, err error) (remote.Carrier, error) {
 }
 
 // PairTCP returns both ends of a TCP connection.
-func PairTCP() (near, far net.Conn, err error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+func PairTCP() (near, far net.Conn, err error) { return PairTCPAt("127.0.0.1") }
+
+// PairTCPAt is PairTCP at an address of this machine.
+func PairTCPAt(host string) (near, far net.Conn, err error) {
+	ln, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -113,12 +116,8 @@ func RelayedOver(near, far net.Conn, secure bool) (Ends, error) {
 		func(c net.Conn) (net.Conn, error) { return frame.Server(context.Background(), c, server) })
 }
 
-// RelayedVerbs is Relayed with the bytes by RDMA between two ports.
-func RelayedVerbs(relay, worker verbs.Adapter) (Ends, error) {
-	near, far, err := PairTCP()
-	if err != nil {
-		return Ends{}, err
-	}
+// RelayedVerbs is Relayed over the two ends of a connection, with the bytes by RDMA between two ports.
+func RelayedVerbs(near, far net.Conn, relay, worker verbs.Adapter) (Ends, error) {
 	up := func(a verbs.Adapter, client bool) wrap {
 		return func(c net.Conn) (net.Conn, error) {
 			up, err := verbs.Upgrade(context.Background(), c, []verbs.Adapter{a}, "", client)
@@ -133,8 +132,12 @@ func RelayedVerbs(relay, worker verbs.Adapter) (Ends, error) {
 
 // Fabric is RelayedVerbs over a fabric of its own.
 func Fabric() (Ends, error) {
+	near, far, err := PairTCP()
+	if err != nil {
+		return Ends{}, err
+	}
 	f, here := verbstest.New(), netip.MustParseAddr("127.0.0.1")
-	return RelayedVerbs(f.Adapter("relay", here), f.Adapter("worker", here))
+	return RelayedVerbs(near, far, f.Adapter("relay", here), f.Adapter("worker", here))
 }
 
 // wrap is what one end makes of a connection before frames are sent. It takes it over.

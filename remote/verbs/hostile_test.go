@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"io"
 	"net"
 	"strings"
 	"testing"
@@ -15,78 +14,25 @@ import (
 	"causeway/remote/verbs/verbstest"
 )
 
-// peer is an end that the test plays: what it may do by RDMA it does by hand.
-type peer struct {
-	queue verbs.Queue
-	mem   verbs.Memory
-	to    verbs.Offer
-	id    uint64
-	conn  net.Conn // the end that is tried
-}
-
 // against is a connection whose other end is the test's.
-func against(t *testing.T, f *verbstest.Fabric) *peer {
+func against(t *testing.T, f *verbstest.Fabric) (*verbstest.Peer, net.Conn) {
 	t.Helper()
 	near, far, err := remotetest.PairTCP()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = near.Close() })
-	upgraded := make(chan error, 1)
-	p := &peer{}
-	go func() {
-		var err error
-		p.conn, err = verbs.Upgrade(context.Background(), far, []verbs.Adapter{f.Adapter("far", here)}, "", false)
-		upgraded <- err
-	}()
-	a := f.Adapter("near", here)
-	buf := make([]byte, verbs.MostWindow)
-	if p.mem, err = a.Register(buf, verbs.RemoteWrite); err != nil {
-		t.Fatal(err)
-	}
-	if p.queue, err = a.NewQueue(verbs.QueueSize{Send: 1000, Receive: 1000, Inline: 64}); err != nil {
-		t.Fatal(err)
-	}
-	own := verbs.Offer{Link: verbs.Ethernet, MTU: 3, Queue: p.queue.Number(), GID: here.As16(), Window: verbs.Window{Address: p.mem.Address(), Key: p.mem.RemoteKey(), Size: verbs.MostWindow}}
-	_, _ = near.Write(own.Append(nil))
-	theirs, err := verbs.ReadOffer(near)
+	p, c, err := verbstest.Against(near, far, f.Adapter("near", here), f.Adapter("far", here), here)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.to = theirs.Offer()
-	if err := errors.Join(p.queue.Connect(verbs.Path{Peer: theirs}), p.queue.PostReceive(900)); err != nil {
-		t.Fatal(err)
-	}
-	p.agree(t, near)
-	copy(buf[source:], "CWVBYE\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00")
-	p.write(t, 16, 16)
-	p.agree(t, near)
-	if err := <-upgraded; err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return p, c
 }
 
-// source is where in the peer's own window its writes begin: far behind what is written to that.
-const source = verbs.MostWindow / 2
-
-func (p *peer) agree(t *testing.T, base net.Conn) {
+// write says that n bytes came, none of which did.
+func write(t *testing.T, p *verbstest.Peer, immediate uint32) {
 	t.Helper()
-	_, _ = base.Write([]byte{0, 0})
-	var n [2]byte
-	if _, err := io.ReadFull(base, n[:]); err != nil || n != [2]byte{} {
-		why, _ := io.ReadAll(io.LimitReader(base, int64(binary.LittleEndian.Uint16(n[:]))))
-		t.Fatalf("the end does not agree: %s, %v", why, err)
-	}
-}
-
-// write writes n bytes, and says so with an immediate.
-func (p *peer) write(t *testing.T, n int, immediate uint32) {
-	t.Helper()
-	p.id++
-	w := verbs.Work{ID: p.id, Op: verbs.WriteImmediate, Local: p.mem.Address() + source, LocalKey: p.mem.LocalKey(), Length: uint32(n),
-		Remote: p.to.Window.Address, RemoteKey: p.to.Window.Key, Immediate: immediate}
-	if err := p.queue.Post([]verbs.Work{w}); err != nil {
+	if err := p.Write(0, p.Offer.Window.Key, immediate); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -104,20 +50,20 @@ func TestHostileImmediates(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := verbstest.New()
-			p := against(t, f)
+			p, conn := against(t, f)
 			f.Hold(true)
 			for _, v := range values {
-				p.write(t, 0, v)
+				write(t, p, v)
 			}
 			f.Hold(false) // they arrive at once
 			var err error
 			for err == nil {
-				err = second(p.conn.Read(make([]byte, verbs.MostWindow))) // as much as there was before is read
+				err = second(conn.Read(make([]byte, verbs.MostWindow))) // as much as there was before is read
 			}
 			if !errors.Is(err, remote.ErrProtocol) {
 				t.Errorf("ended with %v", err)
 			}
-			if err := p.conn.Close(); err != nil {
+			if err := conn.Close(); err != nil {
 				t.Error(err)
 			}
 		})
@@ -127,23 +73,16 @@ func TestHostileImmediates(t *testing.T) {
 // TestFlood: a peer that rings without end fills nothing: its own queue pair fails when it runs out of receives.
 func TestFlood(t *testing.T) {
 	f := verbstest.New()
-	p := against(t, f)
+	p, conn := against(t, f)
 	f.Hold(true)
 	for range 500 {
-		p.write(t, 0, 1)
+		write(t, p, 1)
 	}
 	f.Hold(false)
-	cs := make([]verbs.Completion, 64)
-	for failed := false; !failed; {
-		n, err := p.queue.Poll(cs)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, c := range cs[:n] {
-			failed = failed || c.Status == verbs.NotReadyExceeded
-		}
+	if got, err := p.Failed(); err != nil || got != verbs.NotReadyExceeded {
+		t.Error(got, err)
 	}
-	if err := p.conn.Close(); err != nil {
+	if err := conn.Close(); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,0 +1,230 @@
+package ibv_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"testing"
+
+	"causeway/remote"
+	"causeway/remote/remotetest"
+	"causeway/remote/verbs"
+	"causeway/remote/verbs/ibv"
+	"causeway/remote/verbs/verbstest"
+)
+
+// open opens this machine's RDMA devices. Only scripts/rdma.sh's guest has one that these tests may use; it says which.
+func open(t *testing.T) *ibv.Devices {
+	t.Helper()
+	name := os.Getenv("RDMA_DEVICE")
+	if name == "" {
+		t.Skip("RDMA_DEVICE names no device: scripts/test.sh rdma runs this in a VM that has one")
+	}
+	ds, err := ibv.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := ds.Close(); err != nil { // also if anything is left of its queue pairs and memory
+			t.Error(err)
+		}
+	})
+	return ds
+}
+
+// address is one that the device's port has.
+func address(t *testing.T) netip.Addr {
+	t.Helper()
+	a, err := netip.ParseAddr(os.Getenv("RDMA_ADDRESS"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// pair is both ends of a TCP connection between that address and itself.
+func pair(t *testing.T) (near, far net.Conn) {
+	t.Helper()
+	near, far, err := remotetest.PairTCPAt(address(t).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return near, far
+}
+
+// TestConformance: what every carrier must do, over a real libibverbs.
+func TestConformance(t *testing.T) {
+	ds := open(t)
+	remotetest.Conformance(t, func() (remotetest.Ends, error) {
+		near, far := pair(t)
+		a := ds.Adapters()[0]
+		return remotetest.RelayedVerbs(near, far, a, a)
+	})
+}
+
+// TestWrongKey: who writes by a key that means nothing is told so, and the other end's queue pair fails.
+func TestWrongKey(t *testing.T) {
+	a := open(t).Adapters()[0]
+	near, far := pair(t)
+	defer near.Close()
+	p, c, err := verbstest.Against(near, far, a, a, address(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Write(64, p.Offer.Window.Key^0x5a5a00, 64); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := p.Failed(); got != verbs.RemoteAccess || err != nil {
+		t.Errorf("the end that writes: %v, %v", got, err)
+	}
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, verbs.Flushed) {
+		t.Errorf("the other: %v", err)
+	}
+	if err := errors.Join(c.Close(), p.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHostileImmediate: bytes that cannot be are noticed over a real library, too.
+func TestHostileImmediate(t *testing.T) {
+	a := open(t).Adapters()[0]
+	near, far := pair(t)
+	defer near.Close()
+	p, c, err := verbstest.Against(near, far, a, a, address(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Write(0, p.Offer.Window.Key, verbs.MostWindow+1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, remote.ErrProtocol) {
+		t.Error(err)
+	}
+	if err := errors.Join(c.Close(), p.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// upgraded is one end of a connection that goes on over RDMA.
+func upgraded(t *testing.T, c net.Conn, a verbs.Adapter, client bool) net.Conn {
+	t.Helper()
+	up, err := verbs.Upgrade(context.Background(), c, []verbs.Adapter{a}, "", client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return up
+}
+
+// echoes is set in the environment of a process that is TestProcesses's other end.
+const echoes = "CAUSEWAY_RDMA_ECHO"
+
+// TestEcho is that process: it sends back what comes on descriptor 3.
+func TestEcho(t *testing.T) {
+	if os.Getenv(echoes) == "" {
+		t.Skip("it is the other end of TestProcesses, and nothing alone")
+	}
+	ds := open(t)
+	base, err := net.FileConn(os.NewFile(3, "connection"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := upgraded(t, base, ds.Adapters()[0], false)
+	if _, err := io.Copy(struct{ io.Writer }{c}, c); err != nil {
+		t.Error(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// echo starts it.
+func echo(t *testing.T) (net.Conn, *exec.Cmd) {
+	t.Helper()
+	near, far := pair(t)
+	f, err := far.(*net.TCPConn).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = far.Close()
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestEcho$")
+	cmd.Env, cmd.ExtraFiles, cmd.Stderr = append(os.Environ(), echoes+"=1"), []*os.File{f}, os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = f.Close()
+	return near, cmd
+}
+
+// TestProcesses: two processes, of which the other ends in order, or is killed.
+func TestProcesses(t *testing.T) {
+	ds := open(t)
+	for _, kill := range []bool{false, true} {
+		base, cmd := echo(t)
+		c := upgraded(t, base, ds.Adapters()[0], true)
+		t.Logf("over %v", c)
+		sent := make([]byte, 3<<20)
+		for i := range sent {
+			sent[i] = byte(i * i >> 7)
+		}
+		wrote := make(chan error, 1)
+		go func() {
+			_, err := c.Write(sent)
+			wrote <- err
+		}()
+		got := make([]byte, len(sent))
+		if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, sent) {
+			t.Errorf("other bytes came back, or %v", err)
+		}
+		if err := <-wrote; err != nil {
+			t.Error(err)
+		}
+		if kill {
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Read(got); err == nil {
+				t.Error("a process that is gone still sends")
+			}
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := cmd.Wait(); (err != nil) != kill {
+			t.Errorf("the other process: %v", err)
+		}
+	}
+}
+
+// TestLinkDown: when nothing arrives any more the connection fails, and says that.
+func TestLinkDown(t *testing.T) {
+	a := open(t).Adapters()[0]
+	near, far := pair(t)
+	other := make(chan net.Conn, 1)
+	go func() { other <- upgraded(t, far, a, false) }()
+	c := upgraded(t, near, a, true)
+	o := <-other
+	const nic = "ve0" // images/rdma-up
+	link := func(state string) {
+		if out, err := exec.Command("/usr/bin/ip", "link", "set", nic, state).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	link("down")
+	defer link("up")
+	if _, err := c.Write(make([]byte, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, verbs.ErrQueue) {
+		t.Error(err)
+	} else {
+		t.Log(err)
+	}
+	if err := errors.Join(c.Close(), o.Close()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,104 @@
+package ibv
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+
+	"causeway/remote/verbs"
+)
+
+// sysfs is where the kernel shows RDMA devices.
+const sysfs = "/sys/class/infiniband"
+
+// mostGIDs bounds a port's addresses.
+const mostGIDs = 1024
+
+// found is a device and its active ports, whose MTU is not known yet.
+type found struct {
+	device string
+	ports  []verbs.Port
+}
+
+// scan finds the active ports. name: all; one device's (mlx5_0), or one port's (mlx5_0/2).
+func scan(sys fs.FS, name string) ([]found, error) {
+	device, port, _ := strings.Cut(name, "/")
+	entries, err := fs.ReadDir(sys, ".")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("RDMA devices: %w", err)
+	}
+	var all []found
+	for _, e := range entries {
+		if device != "" && e.Name() != device {
+			continue
+		}
+		f := found{device: e.Name()}
+		ports, err := fs.ReadDir(sys, path.Join(e.Name(), "ports"))
+		if err != nil {
+			return nil, fmt.Errorf("RDMA device %s: %w", e.Name(), err)
+		}
+		for _, p := range ports {
+			if port != "" && p.Name() != port {
+				continue
+			}
+			if one, ok := scanPort(sys, e.Name(), p.Name()); ok {
+				f.ports = append(f.ports, one)
+			}
+		}
+		if len(f.ports) > 0 {
+			all = append(all, f)
+		}
+	}
+	switch {
+	case len(all) > 0:
+		return all, nil
+	case name != "":
+		return nil, fmt.Errorf("%w %q", ErrNoDevice, name)
+	}
+	return nil, ErrNoDevice
+}
+
+// scanPort reads one port; false: it is not active, or of a link that is not known.
+func scanPort(sys fs.FS, device, port string) (verbs.Port, bool) {
+	dir := path.Join(device, "ports", port)
+	p := verbs.Port{Device: device}
+	p.Number, _ = strconv.Atoi(port)
+	if state := text(sys, dir, "state"); p.Number == 0 || !strings.Contains(state, "ACTIVE") || strings.Contains(state, "DEFER") {
+		return p, false
+	}
+	switch text(sys, dir, "link_layer") {
+	case "InfiniBand":
+		p.Link = verbs.InfiniBand
+	case "Ethernet":
+		p.Link = verbs.Ethernet
+	default:
+		return p, false
+	}
+	lid, _ := strconv.ParseUint(text(sys, dir, "lid"), 0, 16)
+	p.LID = uint16(lid)
+	for i := range mostGIDs {
+		s := text(sys, dir, fmt.Sprintf("gids/%d", i))
+		if s == "" {
+			break
+		}
+		b, err := hex.DecodeString(strings.ReplaceAll(s, ":", ""))
+		if err != nil || len(b) != 16 || [16]byte(b) == [16]byte{} {
+			continue
+		}
+		p.GIDs = append(p.GIDs, verbs.GID{Index: i, Addr: [16]byte(b), RoCEv2: text(sys, dir, fmt.Sprintf("gid_attrs/types/%d", i)) == "RoCE v2"})
+	}
+	return p, true
+}
+
+// text is a file's line; empty: there is none, or it cannot be read.
+func text(sys fs.FS, dir, name string) string {
+	b, err := fs.ReadFile(sys, path.Join(dir, name))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
