@@ -49,6 +49,7 @@ type Conn struct {
 	cond    sync.Cond // of mu: something below changed
 	polling bool      // a goroutine takes completions
 	err     error     // final
+	sought  bool      // its cause was looked for
 	closed  bool
 
 	// Bytes and immediates that left: sent and not credited; work requests posted, and how many of them are known to be done.

@@ -19,6 +19,9 @@ const (
 	creditBytes = 1<<creditShift - 1
 )
 
+// causeLimit is how long the cause of a failure is looked for.
+const causeLimit = 5 * time.Millisecond
+
 func spinning() time.Duration {
 	if runtime.NumCPU() == 1 {
 		return 0 // it would keep the other end from what it is waited for
@@ -60,10 +63,28 @@ func (c *Conn) pollLocked(d *deadline, ready func() bool) error {
 		c.mu.Lock()
 		c.polling = false
 		c.applyLocked(cs[:n])
+		c.causeLocked()
 		if err != nil {
 			c.failLocked(err)
 		}
 		c.cond.Broadcast()
+	}
+}
+
+// causeLocked looks, when work was flushed, for what made it so: that may be told a little later.
+func (c *Conn) causeLocked() {
+	var q *QueueError
+	if c.sought || !errors.As(c.err, &q) || q.Status != Flushed {
+		return
+	}
+	c.sought = true
+	var cs [32]Completion
+	for start := time.Now(); q.Status == Flushed && time.Since(start) < causeLimit; errors.As(c.err, &q) {
+		n, err := c.queue.Poll(cs[:])
+		if err != nil {
+			return
+		}
+		c.applyLocked(cs[:n])
 	}
 }
 

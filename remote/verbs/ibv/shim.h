@@ -40,10 +40,12 @@ static const char *cw_load(struct cw_lib *lib, const char *name, char **text)
 		size_t at;
 	} symbols[] = {
 #define CW_SYMBOL(x) {"ibv_" #x, offsetof(struct cw_lib, x)}
-		CW_SYMBOL(get_device_list), CW_SYMBOL(free_device_list), CW_SYMBOL(get_device_name), CW_SYMBOL(open_device),
-		CW_SYMBOL(close_device), CW_SYMBOL(query_port), CW_SYMBOL(alloc_pd), CW_SYMBOL(dealloc_pd), CW_SYMBOL(reg_mr),
-		CW_SYMBOL(dereg_mr), CW_SYMBOL(create_comp_channel), CW_SYMBOL(destroy_comp_channel), CW_SYMBOL(create_cq),
-		CW_SYMBOL(destroy_cq), CW_SYMBOL(get_cq_event), CW_SYMBOL(ack_cq_events), CW_SYMBOL(create_qp), CW_SYMBOL(modify_qp),
+		CW_SYMBOL(get_device_list), CW_SYMBOL(free_device_list),    CW_SYMBOL(get_device_name),
+		CW_SYMBOL(open_device),	    CW_SYMBOL(close_device),	    CW_SYMBOL(query_port),
+		CW_SYMBOL(alloc_pd),	    CW_SYMBOL(dealloc_pd),	    CW_SYMBOL(reg_mr),
+		CW_SYMBOL(dereg_mr),	    CW_SYMBOL(create_comp_channel), CW_SYMBOL(destroy_comp_channel),
+		CW_SYMBOL(create_cq),	    CW_SYMBOL(destroy_cq),	    CW_SYMBOL(get_cq_event),
+		CW_SYMBOL(ack_cq_events),   CW_SYMBOL(create_qp),	    CW_SYMBOL(modify_qp),
 		CW_SYMBOL(destroy_qp),
 #undef CW_SYMBOL
 	};
@@ -184,11 +186,17 @@ static int cw_connect(struct cw_lib *lib, struct ibv_qp *qp, const struct cw_pat
 		.rq_psn = p->peer_psn,
 		.max_dest_rd_atomic = 8,
 		.min_rnr_timer = 12, /* 0.64 ms */
-		.ah_attr = {.dlid = p->peer_lid, .port_num = (uint8_t)p->port, .is_global = (uint8_t)p->global, .sgid_index = (uint8_t)p->gid_index, .hop_limit = 64},
+		.ah_attr = {.dlid = p->peer_lid,
+			    .port_num = (uint8_t)p->port,
+			    .is_global = (uint8_t)p->global,
+			    .sgid_index = (uint8_t)p->gid_index,
+			    .hop_limit = 64},
 	};
 	memcpy(rtr.ah_attr.dgid.raw, p->peer_gid, 16);
 	*step = "RTR";
-	err = lib->modify_qp(qp, &rtr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	err = lib->modify_qp(qp, &rtr,
+			     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+				     IBV_QP_MIN_RNR_TIMER);
 	if (err)
 		return err;
 	struct ibv_qp_attr rts = {
@@ -200,7 +208,8 @@ static int cw_connect(struct cw_lib *lib, struct ibv_qp *qp, const struct cw_pat
 		.max_rd_atomic = 8,
 	};
 	*step = "RTS";
-	return lib->modify_qp(qp, &rts, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+	return lib->modify_qp(
+		qp, &rts, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
 /* A work request, and a completion. */
