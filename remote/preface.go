@@ -41,32 +41,50 @@ func (id *LeaseID) UnmarshalText(b []byte) error {
 	return nil
 }
 
+// SessionID names a session of a lease, for connections that follow its first. It is random and proves nothing.
+type SessionID [16]byte
+
+// NewSessionID draws one.
+func NewSessionID() SessionID { return SessionID(NewLeaseID()) }
+
 // What a preface begins with: what the connection is for, and the version of what follows.
 const (
 	prefaceMagic   = 6
-	prefaceVersion = 1
+	prefaceVersion = 2
 	sessionMagic   = "CWSESS"
+	againMagic     = "CWAGAN"
 	controlMagic   = "CWCTRL"
 )
 
 // PrefaceSize is the length of an encoded Preface.
-const PrefaceSize = prefaceMagic + 2 + 16
+const PrefaceSize = prefaceMagic + 2 + 16 + 16
+
+// Gone is what a server answers, ahead of TLS, to a connection for a session that it does not have any more. It is as long as a record's head of TLS, which it is none of.
+const Gone = "CWGON"
 
 // Preface is what a connection to a GPU server begins with, ahead of TLS: it says where the connection goes.
 type Preface struct {
 	// Lease is the lease that a session's connection is for; zero: the connection is a host's, for control.
 	Lease LeaseID
+	// Session is the session's name, which the client has drawn.
+	Session SessionID
+	// Again: the session has begun, and goes on over this connection.
+	Again bool
 }
 
-// Encode is the preface as it is sent: 6 bytes that say what for, the version as two bytes, most significant first, the lease.
+// Encode is the preface as it is sent: 6 bytes that say what for, the version as two bytes, most significant first, the lease, the session.
 func (p Preface) Encode() []byte {
 	magic := sessionMagic
-	if p.Lease.IsZero() {
+	switch {
+	case p.Lease.IsZero():
 		magic = controlMagic
+	case p.Again:
+		magic = againMagic
 	}
 	b := append(make([]byte, 0, PrefaceSize), magic...)
 	b = append(b, 0, prefaceVersion)
-	return append(b, p.Lease[:]...)
+	b = append(b, p.Lease[:]...)
+	return append(b, p.Session[:]...)
 }
 
 // ParsePreface reads what Encode wrote.
@@ -77,12 +95,14 @@ func ParsePreface(b []byte) (Preface, error) {
 	}
 	magic, version := string(b[:prefaceMagic]), int(b[prefaceMagic])<<8|int(b[prefaceMagic+1])
 	copy(p.Lease[:], b[prefaceMagic+2:])
+	copy(p.Session[:], b[prefaceMagic+2+len(p.Lease):])
+	p.Again = magic == againMagic
 	switch {
-	case magic != sessionMagic && magic != controlMagic:
+	case magic != sessionMagic && magic != againMagic && magic != controlMagic:
 		return Preface{}, fmt.Errorf("%w: it begins with %q", ErrPreface, magic)
 	case version != prefaceVersion:
 		return Preface{}, fmt.Errorf("%w: version %d, where this host speaks %d", ErrPreface, version, prefaceVersion)
-	case (magic == controlMagic) != p.Lease.IsZero():
+	case (magic == controlMagic) != p.Lease.IsZero(), (magic == controlMagic) != (p.Session == SessionID{}):
 		return Preface{}, fmt.Errorf("%w: %s with lease %v", ErrPreface, magic, p.Lease)
 	}
 	return p, nil

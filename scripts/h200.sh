@@ -9,7 +9,7 @@
 # GPU, vm inside a VM with a vGPU on the real GPU; bench measures. Only when asked for: vmtorch runs PyTorch in a VM that sees
 # this machine's Python tree read-only (minutes, as the CPU is emulated), vmcopy measures copies in a VM, limits holds a vGPU's memory
 # limit against the driver's account, share, sandbox, node and moves are the scripts of these names (MOVES names items of the last), overcommit
-# suspends much memory beside the driver's checkpoint (GIB: how much), ahead has as much go ahead of a program that moves, between moves programs from GPU 0 to 1 and back, vmmove is scripts/migrate.sh on this GPU (VMMOVE: its phases), lanes measures launches by the number of
+# suspends much memory beside the driver's checkpoint (GIB: how much), ahead has as much go ahead of a program that moves, between moves programs from GPU 0 to 1 and back, vmmove is scripts/migrate.sh on this GPU (VMMOVE: its phases), remote measures a lease of this GPU over loopback (scripts/bench/remote.sh), lanes measures launches by the number of
 # lanes and leaves profiles, walls learns the requests that the driver makes (ioctls.sh) and what it takes of a VM's memory (guestpages.sh), costs what calls and starts cost by sandbox and placement, compat makes the table of scripts/compat,
 # speed that of scripts/speed.sh, compare measures another build, which pack takes from build/before, against this one. Without a pack the programs are
 # built there by the nvcc in PATH. Logs are left in $OUT (default /tmp/causeway-gpu). A short table comes last; the status is 0 if nothing
@@ -27,7 +27,7 @@ make_pack() {
   scripts/setup.sh qemu
   make --no-print-directory build
   local p
-  for p in compat:compat/run share:compat/share speed:compat/speed bench:bench; do
+  for p in compat:compat/run share:compat/share speed:compat/speed bench:bench streams:bench/streams; do
     CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$BUILD/bin/causeway-${p%%:*}" "./scripts/${p#*:}"
   done
   go test -c -trimpath -ldflags '-s -w' -o "$BUILD/bin/causeway-limits" ./host/device
@@ -39,7 +39,7 @@ make_pack() {
   scripts/qemu-bundle.sh
   images/build-initramfs.sh "$kernel" "$BUILD/images/base-$kernel.cpio.gz"
   scripts/migrate.sh --kernel "$kernel" --make-image "$BUILD/images/migrate-$kernel.cpio.gz"
-  local parts=(bin/causeway bin/causeway-{bench,compat,cuda,limits,share,speed,takeover} bin/{bench,checkpoint,guestpages,launches,memory} lib tests qb tools images/{base,migrate}-"$kernel.cpio.gz" "kernels/$kernel")
+  local parts=(bin/causeway bin/causeway-{bench,compat,cuda,limits,share,speed,streams,takeover} bin/{bench,checkpoint,guestpages,launches,memory} lib tests qb tools images/{base,migrate}-"$kernel.cpio.gz" "kernels/$kernel")
   [ ! -x "$BUILD/before/bin/causeway" ] || parts+=(before)
   say "packing $(du -shc --apparent-size "${parts[@]/#/$BUILD/}" | tail -1 | cut -f1)"
   # tests/obj and the stub are for linking only, nfpm makes packages.
@@ -218,6 +218,9 @@ phase_costs() {
     line "CPUs $cpus: calls" taskset -c "$cpus" "$CAUSEWAY" run --gpu "$gpu" -- "$probe" calls
   done
 }
+
+# A GPU server and a host with a lease of it over loopback and TLS: calls, copies, PyTorch's training step and decoding (COPY: the largest copy in MiB, ONLY: which programs).
+phase_remote() { scripts/bench/remote.sh --gpu "$gpu" --copy "${COPY:-1024}" --torch ${ONLY:+--only "$ONLY"}; }
 
 phase_bench() {
   [ -x "$BUILD/bin/causeway-bench" ] || { echo "bench: build/bin/causeway-bench is not in the pack"; return 3; }

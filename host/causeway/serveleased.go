@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -21,9 +22,16 @@ type leasedListener struct {
 	log  *slog.Logger
 
 	ready chan fileConn
+	again func(*net.TCPConn, remote.SessionID) error // a session goes on over a connection
 	ended chan struct{}
 	err   error // of the listener, once ended is closed
 	wg    sync.WaitGroup
+}
+
+// sessionConn is the first connection of a session.
+type sessionConn struct {
+	*net.TCPConn
+	session remote.SessionID
 }
 
 // How many connections may not have said yet what they are for, and how long they may take.
@@ -33,13 +41,13 @@ const (
 )
 
 // newLeased makes a lease, writes the file for the other side, and begins to take connections.
-func newLeased(ln *net.TCPListener, file string, log *slog.Logger) (*leasedListener, error) {
+func newLeased(ln *net.TCPListener, file string, again func(*net.TCPConn, remote.SessionID) error, log *slog.Logger) (*leasedListener, error) {
 	server, client, err := mtls.NewPinnedPair()
 	if err != nil {
 		return nil, err
 	}
 	at := ln.Addr().String()
-	l := &leasedListener{ln: ln, id: remote.NewLeaseID(), keys: server, log: log, ready: make(chan fileConn), ended: make(chan struct{})}
+	l := &leasedListener{ln: ln, id: remote.NewLeaseID(), keys: server, log: log, again: again, ready: make(chan fileConn), ended: make(chan struct{})}
 	f := lease.File{ID: l.id, Identity: client, Upstream: &api.Upstream{Server: at, Address: at, Lease: l.id}, Addresses: []string{at}}
 	if err := f.Write(file); err != nil {
 		return nil, err
@@ -94,8 +102,16 @@ func (l *leasedListener) preface(c *net.TCPConn) {
 		return
 	}
 	_ = c.SetDeadline(time.Time{})
+	if p.Again {
+		defer c.Close()
+		if err := l.again(c, p.Session); err != nil {
+			l.log.Warn("a connection is not taken", "from", c.RemoteAddr().String(), "error", err)
+			_, _ = io.WriteString(c, remote.Gone)
+		}
+		return
+	}
 	select {
-	case l.ready <- c:
+	case l.ready <- sessionConn{c, p.Session}:
 	case <-l.ended:
 		_ = c.Close()
 	}

@@ -67,7 +67,7 @@ func servePlain(ctx context.Context, gpu *gpuFlags, listen, lease string, out in
 	srv.keepWarm(gpu.warm, false)
 	accept := func() (fileConn, error) { return ln.AcceptTCP() }
 	if lease != "" {
-		l, err := newLeased(ln, lease, log)
+		l, err := newLeased(ln, lease, srv.again, log)
 		if err != nil {
 			return errors.Join(err, ln.Close())
 		}

@@ -19,6 +19,7 @@ import (
 	"causeway/host/schedule/memory"
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
+	"causeway/remote"
 )
 
 // maxWorkers bounds the CUDA processes of one server.
@@ -93,6 +94,23 @@ func (s *server) routineAccept(accept func() (fileConn, error), carrier string) 
 	}
 }
 
+// again gives a session's worker the connection over which it is to go on, which the caller closes.
+func (s *server) again(c *net.TCPConn, id remote.SessionID) error {
+	f, err := c.File()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for p, cfg := range s.workers {
+		if cfg.Session == id {
+			return p.Send(link.Reconnected{Connection: link.FileOf(int(f.Fd()))})
+		}
+	}
+	return errors.New("it is for a session that has ended")
+}
+
 // start starts the worker of a connection, which the caller closes.
 func (s *server) start(c fileConn, carrier string) error {
 	f, err := c.File()
@@ -102,6 +120,9 @@ func (s *server) start(c fileConn, carrier string) error {
 	defer f.Close()
 	cfg := s.cfg
 	cfg.Carrier = carrier
+	if c, ok := c.(sessionConn); ok {
+		cfg.Session = c.session
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -241,19 +242,22 @@ func (d *Daemon) endUnleased(ctx context.Context, v *vgpu) {
 const handTime = 5 * time.Second
 
 // session hands a program's connection to the device process of its lease, whose worker does the handshake.
-func (d *Daemon) session(ctx context.Context, id remote.LeaseID, c *net.TCPConn) {
+func (d *Daemon) session(ctx context.Context, p remote.Preface, c *net.TCPConn) {
 	defer c.Close()
-	e, ok := d.leases.Find(id)
+	e, ok := d.leases.Find(p.Lease)
 	if !ok {
-		d.log.Info("a connection is for no lease that holds", "address", c.RemoteAddr(), "lease", id)
+		d.log.Info("a connection is for no lease that holds", "address", c.RemoteAddr(), "lease", p.Lease)
+		if p.Again {
+			_, _ = io.WriteString(c, remote.Gone)
+		}
 		return
 	}
-	if err := d.hand(ctx, e.VGPU, c); err != nil {
+	if err := d.hand(ctx, e.VGPU, p, c); err != nil {
 		d.log.Warn("a program's connection is not handed over", "vgpu", e.VGPU, "address", c.RemoteAddr(), "error", err)
 	}
 }
 
-func (d *Daemon) hand(ctx context.Context, key string, c *net.TCPConn) error {
+func (d *Daemon) hand(ctx context.Context, key string, p remote.Preface, c *net.TCPConn) error {
 	v := d.find(key)
 	if v == nil {
 		return unknown(key)
@@ -271,5 +275,5 @@ func (d *Daemon) hand(ctx context.Context, key string, c *net.TCPConn) error {
 	}
 	defer to.Close()
 	_ = to.SetDeadline(time.Now().Add(handTime))
-	return sys.SendPacket(to.(*net.UnixConn), []byte(c.RemoteAddr().String()), []int{int(f.Fd())})
+	return sys.SendPacket(to.(*net.UnixConn), append(p.Encode(), c.RemoteAddr().String()...), []int{int(f.Fd())})
 }

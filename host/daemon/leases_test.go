@@ -107,7 +107,7 @@ func program(t *testing.T, server *host, id remote.LeaseID) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	if _, err := c.Write(append(remote.Preface{Lease: id}.Encode(), "hello"...)); err != nil {
+	if _, err := c.Write(append(remote.Preface{Lease: id, Session: remote.NewSessionID()}.Encode(), "hello"...)); err != nil {
 		t.Fatal(err)
 	}
 	return c

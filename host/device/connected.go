@@ -15,6 +15,7 @@ import (
 
 	"causeway/host/api"
 	"causeway/host/worker/link"
+	"causeway/remote"
 	"causeway/remote/mtls"
 	"causeway/remote/sys"
 	"causeway/virtio/fs"
@@ -68,7 +69,7 @@ func (d *Device) take(c *net.UnixConn, keys mtls.Pinned) error {
 		return err
 	}
 	_ = c.SetDeadline(time.Now().Add(handTime))
-	from, files, err := sys.ReceivePacket(c, make([]byte, 64), make([]byte, sys.RightsRoom(1)))
+	said, files, err := sys.ReceivePacket(c, make([]byte, remote.PrefaceSize+64), make([]byte, sys.RightsRoom(1)))
 	if err != nil {
 		return fmt.Errorf("a connection is to be handed over: %w", err)
 	}
@@ -78,6 +79,19 @@ func (d *Device) take(c *net.UnixConn, keys mtls.Pinned) error {
 	}
 	unix.CloseOnExec(files[0])
 	conn := os.NewFile(uintptr(files[0]), "program's connection")
+	from := said[min(len(said), remote.PrefaceSize):]
+	p, err := remote.ParsePreface(said[:len(said)-len(from)])
+	if err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	former := d.connectedAs(p.Session)
+	switch {
+	case p.Again:
+		defer conn.Close()
+		return again(former, conn)
+	case former != nil:
+		return errors.Join(fmt.Errorf("there is a session %x", p.Session), conn.Close())
+	}
 	opened, errno := d.Open(fs.Caller{})
 	if errno != 0 {
 		_ = conn.Close()
@@ -86,11 +100,41 @@ func (d *Device) take(c *net.UnixConn, keys mtls.Pinned) error {
 	s := opened.(*session)
 	s.log = s.log.With("from", printableAddress(from))
 	s.mu.Lock()
-	s.connected = "a program at " + printableAddress(from)
+	s.connected, s.called = "a program at "+printableAddress(from), p.Session
 	s.mu.Unlock()
 	if !s.do(func() { s.connect(conn, keys) }) {
 		_ = conn.Close()
 		s.Release()
+	}
+	return nil
+}
+
+// connectedAs is the session that another host's relay calls so; nil: there is none.
+func (d *Device) connectedAs(id remote.SessionID) *session {
+	for _, s := range d.all() {
+		s.mu.Lock()
+		is := s.connected != "" && s.called == id
+		s.mu.Unlock()
+		if is {
+			return s
+		}
+	}
+	return nil
+}
+
+// again gives a session's worker the connection over which it is to go on. That there is none is said to who made the connection.
+func again(s *session, conn *os.File) error {
+	var p workerProcess
+	if s != nil {
+		s.mu.Lock()
+		if s.state < dead {
+			p = s.proc
+		}
+		s.mu.Unlock()
+	}
+	if p == nil || p.Send(link.Reconnected{Connection: link.FileOf(int(conn.Fd()))}) != nil {
+		_, _ = conn.WriteString(remote.Gone)
+		return errors.New("it is for a session that has ended")
 	}
 	return nil
 }
@@ -123,7 +167,7 @@ func (s *session) connectWorker(conn *os.File, keys mtls.Pinned) error {
 	}
 	defer started()
 	cfg := s.config()
-	cfg.Carrier, cfg.TLS = link.CarrierTCP, &keys
+	cfg.Carrier, cfg.TLS, cfg.Session = link.CarrierTCP, &keys, s.called
 	cfg.Migratable, cfg.Base = false, 0
 	p, err := s.dev.workers.connect(s.at, cfg, int(conn.Fd()))
 	if err != nil {

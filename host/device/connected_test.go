@@ -15,6 +15,7 @@ import (
 
 	"causeway/host/api"
 	"causeway/host/worker/link"
+	"causeway/remote"
 	"causeway/remote/mtls"
 	"causeway/remote/sys"
 )
@@ -52,15 +53,20 @@ func newLeased(t *testing.T, l api.Limits) *leased {
 	return x
 }
 
-// hand hands files over as causewayd does a connection.
+// hand hands files over as causewayd does the connection of a session.
 func (x *leased) hand(files ...int) {
+	x.t.Helper()
+	x.handAs(remote.Preface{Lease: remote.LeaseID{1}, Session: remote.NewSessionID()}, files...)
+}
+
+func (x *leased) handAs(p remote.Preface, files ...int) {
 	x.t.Helper()
 	c, err := net.Dial("unix", x.path)
 	if err != nil {
 		x.t.Fatal(err)
 	}
 	defer c.Close()
-	if err := sys.SendPacket(c.(*net.UnixConn), []byte("192.0.2.1:4"), files); err != nil {
+	if err := sys.SendPacket(c.(*net.UnixConn), append(p.Encode(), "192.0.2.1:4"...), files); err != nil {
 		x.t.Fatal(err)
 	}
 }

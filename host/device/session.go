@@ -54,7 +54,8 @@ type session struct {
 
 	counted bool // by the limits of sessions; dev.mu guards it
 
-	connected string // who, if it came over a connection, of another host's program; set before routine does anything
+	connected string           // who, if it came over a connection, of another host's program; set before routine does anything
+	called    remote.SessionID // by its relay
 
 	mu        sync.Mutex
 	state     state

@@ -20,6 +20,7 @@ import (
 	"causeway/remote"
 	"causeway/remote/frame"
 	"causeway/remote/mtls"
+	"causeway/remote/resume"
 	"causeway/remote/shm"
 	"causeway/remote/sys"
 	"causeway/remote/tcp"
@@ -139,6 +140,7 @@ type starter struct {
 	warm    bool           // ready has started its driver ahead of the session
 	based   bool           // where mappings begin is settled
 	leased  *leased        // with CarrierLeased
+	lasting *resume.Conn   // with Config.TLS
 	tied    bool           // the session ends with the link; routineLink's
 	pages   pages          // shared with others
 	budget  *memory.Budget // nil: Config.MemoryLimit, for this session alone
@@ -289,19 +291,59 @@ func (s *starter) carrier(conn int) (remote.Carrier, error) {
 
 // stream is the carrier of a guest whose frames come over a connection: its own, or a relay's, with TLS.
 func (s *starter) stream(c net.Conn) (remote.Carrier, error) {
-	if err := frame.Tune(c); err != nil {
+	limit := frame.Lost
+	if s.cfg.TLS != nil {
+		limit = frame.Silent
+	}
+	if err := frame.Tune(c, limit); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	if s.cfg.TLS != nil {
-		cfg, err := s.cfg.TLS.Server(mtls.SessionProtocol)
-		if err != nil {
-			return nil, errors.Join(err, c.Close())
-		}
-		if c, err = frame.Server(context.Background(), c, cfg); err != nil {
-			return nil, err
-		}
+	if s.cfg.TLS == nil {
+		return asCarrier(tcp.Accept(c))
 	}
-	return asCarrier(tcp.Accept(c))
+	cfg, err := s.cfg.TLS.Server(mtls.SessionProtocol)
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	first, err := frame.Server(context.Background(), c, cfg)
+	if err != nil {
+		return nil, err
+	}
+	lasting, err := resume.NewServer(first)
+	if err != nil {
+		return nil, err
+	}
+	s.lasting = lasting
+	return asCarrier(tcp.Accept(lasting))
+}
+
+// reconnected has the session go on over another connection, aside: it has to shake hands first.
+func (s *starter) reconnected(m link.Reconnected) error {
+	f := aside(m.Connection)
+	defer f.Close()
+	if s.lasting == nil {
+		return errors.New("a session of no lease has one connection")
+	}
+	cfg, err := s.cfg.TLS.Server(mtls.ResumeProtocol)
+	if err != nil {
+		return err
+	}
+	c, err := net.FileConn(f)
+	if err == nil {
+		err = frame.Tune(c, frame.Silent)
+	}
+	if err != nil {
+		s.log.Warn("another connection of the session cannot be used", "error", err)
+		return nil // a later one may do
+	}
+	go func() {
+		if err := s.lasting.Accept(c, cfg); err != nil {
+			s.log.Warn("the session does not go on over a connection", "error", err)
+			return
+		}
+		s.log.Info("the session goes on over another connection")
+	}()
+	return nil
 }
 
 // asCarrier keeps a nil pointer from becoming a carrier.
@@ -432,6 +474,8 @@ func (s *starter) follow(w *Worker, r link.Received[link.ToWorker], end func()) 
 		return nil
 	case link.Rebuild:
 		return s.rebuild(w, m)
+	case link.Reconnected:
+		return s.reconnected(m)
 	}
 	if s.leased != nil {
 		return s.leased.handle(r)

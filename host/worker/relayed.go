@@ -15,6 +15,7 @@ import (
 	"causeway/remote/frame"
 	"causeway/remote/mtls"
 	"causeway/remote/relay"
+	"causeway/remote/resume"
 	"causeway/remote/shm"
 )
 
@@ -70,13 +71,25 @@ func (p *passer) open(ctx context.Context, c remote.Carrier) (*relay.Session, er
 	if err != nil {
 		return nil, err
 	}
-	raw, err := p.connect(ctx)
+	again, err := to.Identity.Client(mtls.ResumeProtocol)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := frame.Client(ctx, raw, cfg)
+	id := remote.NewSessionID()
+	raw, err := p.connect(ctx, link.Connect{Session: id})
+	if err != nil {
+		return nil, err
+	}
+	first, err := frame.Client(ctx, raw, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("gpu server %s: %w", to.Server, err)
+	}
+	conn, err := resume.NewClient(first, again, func(ctx context.Context) (net.Conn, error) {
+		p.log.Warn("the connection to the GPU server is lost: the session asks for another", "server", to.Server)
+		return p.connect(ctx, link.Connect{Session: id, Again: true})
+	})
+	if err != nil {
+		return nil, err
 	}
 	var hello remote.Hello
 	if u, ok := c.(*shm.Unix); ok {
@@ -89,10 +102,10 @@ func (p *passer) open(ctx context.Context, c remote.Carrier) (*relay.Session, er
 	return session, nil
 }
 
-// connect asks the parent for a connection: this process has no network, and cannot reach what else is there.
-func (p *passer) connect(ctx context.Context) (net.Conn, error) {
+// connect asks the parent for a connection, one at a time: this process has no network, and cannot reach what else is there.
+func (p *passer) connect(ctx context.Context, ask link.Connect) (net.Conn, error) {
 	p.waits.Store(true)
-	if err := p.link.Send(link.Connect{}); err != nil {
+	if err := p.link.Send(ask); err != nil {
 		return nil, err
 	}
 	select {

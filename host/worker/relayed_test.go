@@ -3,6 +3,7 @@ package worker_test
 import (
 	"bytes"
 	"errors"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -50,6 +51,7 @@ func newServer(t testing.TB) (*gpuServer, link.Config) {
 
 func (s *gpuServer) routineAccept(t testing.TB) {
 	defer close(s.done)
+	sessions := map[remote.SessionID]*spawn.Process{}
 	for {
 		c, err := s.ln.AcceptTCP()
 		if err != nil {
@@ -64,6 +66,13 @@ func (s *gpuServer) routineAccept(t testing.TB) {
 			t.Error(err)
 			return
 		}
+		if p.Again {
+			if w := sessions[p.Session]; w == nil || w.Send(link.Reconnected{Connection: link.FileOf(int(f.Fd()))}) != nil {
+				_, _ = io.WriteString(c, remote.Gone)
+			}
+			_, _ = f.Close(), c.Close()
+			continue
+		}
 		cfg := unixConfig
 		cfg.Carrier, cfg.TLS = link.CarrierTCP, &s.keys
 		w, err := spawner().Start(cfg, nil, int(f.Fd()))
@@ -72,6 +81,7 @@ func (s *gpuServer) routineAccept(t testing.TB) {
 			t.Error(err)
 			return
 		}
+		sessions[p.Session] = w
 		s.workers <- w
 	}
 }

@@ -2,9 +2,19 @@ package frame
 
 import (
 	"bufio"
+	"errors"
+	"io"
 	"net"
 	"sync"
+	"sync/atomic"
+	"time"
 )
+
+// Stream is what frames go over: a connection, or what outlives several (package resume).
+type Stream interface {
+	io.ReadWriteCloser
+	SetReadDeadline(t time.Time) error
+}
 
 // How much of each direction a Buffered connection gathers, in bytes: a chunk of a copy with what TLS adds leaves as one.
 const (
@@ -15,7 +25,8 @@ const (
 // Buffered is a connection below TLS: what TLS writes as a record each, while Cork holds, leaves with one system call, and what came is read with one.
 type Buffered struct {
 	net.Conn
-	in *bufio.Reader
+	in  *bufio.Reader
+	eof atomic.Bool // the connection has ended
 
 	mu     sync.Mutex
 	corked bool
@@ -28,7 +39,13 @@ func NewBuffered(c net.Conn) *Buffered {
 }
 
 // Read implements net.Conn.
-func (b *Buffered) Read(p []byte) (int, error) { return b.in.Read(p) }
+func (b *Buffered) Read(p []byte) (int, error) {
+	n, err := b.in.Read(p)
+	if errors.Is(err, io.EOF) {
+		b.eof.Store(true)
+	}
+	return n, err
+}
 
 // Write implements net.Conn. While Cork holds, bytes are kept until there are many, or Flush.
 func (b *Buffered) Write(p []byte) (int, error) {

@@ -26,6 +26,7 @@ const (
 	Read      Kind = 10
 	Data      Kind = 11
 	Write     Kind = 12
+	Ack       Kind = 13
 )
 
 // Sizes, in bytes.
@@ -59,6 +60,13 @@ func (h Header) Append(b []byte) []byte {
 // Put encodes the header at the start of b.
 func (h Header) Put(b []byte) { h.Append(b[:0:HeaderSize]) }
 
+// ParseHeader reads the first HeaderSize bytes of b, and checks nothing.
+func ParseHeader(b []byte) Header {
+	_ = b[HeaderSize-1]
+	le := binary.LittleEndian
+	return Header{Len: le.Uint32(b), Kind: Kind(le.Uint16(b[4:])), Flags: le.Uint16(b[6:]), Arg: le.Uint64(b[8:])}
+}
+
 // ReadHeader reads and checks the header of the next frame. io.EOF is an orderly end.
 func ReadHeader(r *bufio.Reader) (Header, error) {
 	b, err := r.Peek(HeaderSize)
@@ -68,10 +76,7 @@ func ReadHeader(r *bufio.Reader) (Header, error) {
 		}
 		return Header{}, err
 	}
-	h := Header{
-		Len: binary.LittleEndian.Uint32(b), Kind: Kind(binary.LittleEndian.Uint16(b[4:])),
-		Flags: binary.LittleEndian.Uint16(b[6:]), Arg: binary.LittleEndian.Uint64(b[8:]),
-	}
+	h := ParseHeader(b)
 	_, _ = r.Discard(HeaderSize) // what was peeked is there
 	if h.Len > Max {
 		return h, remote.Violation("frame of %d bytes", h.Len)

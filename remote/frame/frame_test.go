@@ -84,7 +84,7 @@ func TestSecure(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []net.Conn{near, far} {
-		if err := frame.Tune(c); err != nil {
+		if err := frame.Tune(c, frame.Silent); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -51,22 +51,28 @@ func (s *Secure) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// A peer of which nothing is heard: Lost is when the connection ends. Until then the kernel sends again what was not acknowledged, so that a link that is back sooner
-// has lost nothing and done nothing twice. retryMost keeps its attempts close together where the kernel can be told (Linux 6.15); others double the time between
+// Ended reports whether an end of file that was read was the other end's word (RFC 8446, 6.1), and not only the connection's end, which anything in between can make.
+func (s *Secure) Ended() bool { return !s.raw.eof.Load() }
+
+// Abort ends the connection without a word.
+func (s *Secure) Abort() { _ = s.raw.Conn.Close() }
+
+// A peer of which nothing is heard: when the connection ends, Lost where its session ends with it, Silent where another may follow (package resume). Until then the kernel sends
+// again what was not acknowledged, so that a link that is back sooner has lost nothing and done nothing twice. retryMost keeps its attempts close together where the kernel can be told (Linux 6.15); others double the time between
 // them, and the attempt after 12.6 s is the one that finds a link that was gone for 10 s.
 const (
 	Lost      = 15 * time.Second
-	keepFirst = 3 // seconds of silence until it is asked
-	keepEach  = 2
-	keepCount = 6
+	Silent    = 5 * time.Second
+	keepFirst = 3 * time.Second // of silence until it is asked
+	keepEach  = time.Second
 	retryMost = time.Second
 
 	tcpRTOMaxMS = 44 // TCP_RTO_MAX_MS
 )
 
 // Tune sets what a session's connection needs of the kernel: nothing waits for more to send, and a peer that is gone is noticed although neither side says a
-// word, or one sends what is never acknowledged. A connection that is not TCP stays as it is.
-func Tune(c net.Conn) error {
+// word for so long, or one sends what is never acknowledged. A connection that is not TCP stays as it is.
+func Tune(c net.Conn, limit time.Duration) error {
 	t, ok := c.(*net.TCPConn)
 	if !ok {
 		return nil
@@ -81,10 +87,10 @@ func Tune(c net.Conn) error {
 		for _, o := range []struct{ level, name, value int }{
 			{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
 			{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
-			{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepFirst},
-			{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepEach},
-			{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepCount},
-			{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(Lost / time.Millisecond)},
+			{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(keepFirst / time.Second)},
+			{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(keepEach / time.Second)},
+			{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, int((limit - keepFirst) / keepEach)},
+			{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(limit / time.Millisecond)},
 		} {
 			if serr = unix.SetsockoptInt(int(fd), o.level, o.name, o.value); serr != nil {
 				return

@@ -15,7 +15,10 @@ import (
 )
 
 // SessionProtocol is what a session's connection speaks inside TLS (ALPN): frames, as remote/frame has them.
-const SessionProtocol = "causeway-session/1"
+const SessionProtocol = "causeway-session/2"
+
+// ResumeProtocol is what a connection speaks over which a session goes on (package resume).
+const ResumeProtocol = "causeway-resume/1"
 
 // ErrPeer says that the other end has not the key that it must have.
 var ErrPeer = errors.New("the other end has another key")

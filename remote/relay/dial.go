@@ -17,9 +17,9 @@ import (
 // dialLimit is how long one address of a server may take to answer.
 const dialLimit = 4 * time.Second
 
-// Dial connects to a GPU server at the first of its addresses (HOST:PORT) that answers, and begins with the preface of a session of a lease. The error names each address
+// Dial connects to a GPU server at the first of its addresses (HOST:PORT) that answers, and begins with a preface. The error names each address
 // and why it was none.
-func Dial(ctx context.Context, addresses []string, lease remote.LeaseID) (*net.TCPConn, error) {
+func Dial(ctx context.Context, addresses []string, p remote.Preface) (*net.TCPConn, error) {
 	if len(addresses) == 0 {
 		return nil, errors.New("no address of the GPU server is known")
 	}
@@ -27,7 +27,7 @@ func Dial(ctx context.Context, addresses []string, lease remote.LeaseID) (*net.T
 	for _, a := range addresses {
 		c, err := dial(ctx, a)
 		if err == nil {
-			err = begin(c, lease)
+			err = begin(c, p)
 		}
 		if err == nil {
 			return c, nil
@@ -46,10 +46,10 @@ func dial(ctx context.Context, address string) (*net.TCPConn, error) {
 	return c.(*net.TCPConn), nil
 }
 
-func begin(c *net.TCPConn, lease remote.LeaseID) error {
-	err := frame.Tune(c)
+func begin(c *net.TCPConn, p remote.Preface) error {
+	err := frame.Tune(c, frame.Silent)
 	if err == nil {
-		_, err = c.Write(remote.Preface{Lease: lease}.Encode())
+		_, err = c.Write(p.Encode())
 	}
 	if err != nil {
 		_ = c.Close()

@@ -3,7 +3,6 @@ package relay
 import (
 	"context"
 	"fmt"
-	"net"
 	"runtime"
 	"sync"
 
@@ -20,7 +19,7 @@ const chunk = 128 << 10
 // out is what is sent to the server.
 type out struct {
 	mu   sync.Mutex
-	conn net.Conn
+	conn frame.Stream
 	buf  []byte
 }
 

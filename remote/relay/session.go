@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,7 +90,7 @@ type Session struct {
 
 // Open says hello to a server in the name of a guest process, and waits for its answer. conn stays the caller's if that is an error.
 // The caller tells the guest, by local.Welcome, and goes on with Run. server names the other end, for errors.
-func Open(ctx context.Context, local remote.Carrier, conn net.Conn, hello remote.Hello, server string, log *slog.Logger) (*Session, error) {
+func Open(ctx context.Context, local remote.Carrier, conn frame.Stream, hello remote.Hello, server string, log *slog.Logger) (*Session, error) {
 	w, ok := local.Memory().(remote.Watchable)
 	if !ok {
 		return nil, errors.New("regions of this carrier cannot be passed on")
@@ -115,7 +114,7 @@ func (s *Session) name(err error) error {
 	return fmt.Errorf("gpu server %s: %w", s.server, err)
 }
 
-func (s *Session) hello(ctx context.Context, conn net.Conn, h remote.Hello) error {
+func (s *Session) hello(ctx context.Context, conn frame.Stream, h remote.Hello) error {
 	d, err := s.mem.Await(ctx, 0)
 	if err != nil {
 		return err

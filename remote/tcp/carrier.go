@@ -19,7 +19,7 @@ import (
 
 // Carrier implements remote.Carrier.
 type Carrier struct {
-	conn   net.Conn
+	conn   frame.Stream
 	in     *bufio.Reader
 	mirror []byte // region 0
 	ring   *ring
@@ -43,7 +43,7 @@ var _ remote.Carrier = (*Carrier)(nil)
 const helloLimit = 10 * time.Second
 
 // Accept receives the guest's HELLO on a connection, which it takes over. The caller answers by Welcome.
-func Accept(conn net.Conn) (*Carrier, error) {
+func Accept(conn frame.Stream) (*Carrier, error) {
 	c, err := newCarrier(conn)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
@@ -58,7 +58,7 @@ func Accept(conn net.Conn) (*Carrier, error) {
 	return c, nil
 }
 
-func newCarrier(conn net.Conn) (*Carrier, error) {
+func newCarrier(conn frame.Stream) (*Carrier, error) {
 	mirror, err := unix.Mmap(-1, 0, int(remote.Region0Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return nil, fmt.Errorf("mirror of region 0: %w", err)

@@ -32,7 +32,7 @@ type Intake struct {
 	// Admit says who shows a certificate, or why a host of the authority is not served.
 	Admit func(*x509.Certificate) (host string, err error)
 	// Session takes over a session's connection, of which the preface has been read, and nothing more.
-	Session func(ctx context.Context, lease remote.LeaseID, c *net.TCPConn)
+	Session func(ctx context.Context, p remote.Preface, c *net.TCPConn)
 	// Remedy says what an operator can do about a failed handshake; may be nil.
 	Remedy func(error) string
 	// Patience is how long a connection may take to say what it is for, and to shake hands; 0: 10 s.
@@ -192,7 +192,7 @@ func (i *Intake) take(ctx context.Context, c *net.TCPConn, known func()) {
 			_ = c.Close()
 			return
 		}
-		i.Session(ctx, p.Lease, c)
+		i.Session(ctx, p, c)
 		return
 	}
 	control, err := i.shake(ctx, c)

@@ -62,9 +62,9 @@ func open(t testing.TB, files mtls.Files) *port {
 			}
 			return c.Subject.CommonName, nil
 		},
-		Session: func(_ context.Context, id remote.LeaseID, c *net.TCPConn) {
+		Session: func(_ context.Context, s remote.Preface, c *net.TCPConn) {
 			defer c.Close()
-			_, _ = c.Write(id[:])
+			_, _ = c.Write(s.Lease[:])
 			_, _ = io.Copy(c, c)
 		},
 		Patience: time.Hour,
@@ -125,7 +125,7 @@ func TestIntake(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	p := open(t, issue(t, dir, "gpu1"))
 	id := remote.NewLeaseID()
-	c := dial(t, p, append(remote.Preface{Lease: id}.Encode(), "\x16\x03\x01 and so on"...))
+	c := dial(t, p, append(remote.Preface{Lease: id, Session: remote.SessionID{1}}.Encode(), "\x16\x03\x01 and so on"...))
 	_ = c.(*net.TCPConn).CloseWrite()
 	if b, err := io.ReadAll(c); err != nil || string(b) != string(id[:])+"\x16\x03\x01 and so on" {
 		t.Errorf("%q, %v", b, err)
@@ -178,7 +178,7 @@ func TestSilent(t *testing.T) {
 		silent = append(silent, dial(t, p, []byte("C")))
 	}
 	heard := func() bool {
-		c := dial(t, p, append(remote.Preface{Lease: remote.NewLeaseID()}.Encode(), 'x'))
+		c := dial(t, p, append(remote.Preface{Lease: remote.NewLeaseID(), Session: remote.SessionID{1}}.Encode(), 'x'))
 		defer c.Close()
 		_, err := io.ReadFull(c, make([]byte, 17))
 		return err == nil

@@ -67,6 +67,8 @@ type Config struct {
 	Relay *Relay `json:"relay,omitempty"`
 	// TLS, with CarrierTCP: the connection is TLS, and a lease's. The worker shakes hands with the keys of its side.
 	TLS *mtls.Pinned `json:"tls,omitempty"`
+	// Session, with TLS, is what the other side calls the session, which goes on over other connections (Reconnected).
+	Session remote.SessionID `json:"session,omitzero"`
 	// Pages are sent behind the configuration. Their files stay the sender's, and open until then.
 	Pages []Page `json:"-"`
 }

@@ -127,6 +127,7 @@ var toWorker = number(1,
 	define[ToWorker, Room]("room", shape{fixed: 8 + 4}),
 	define[ToWorker, Connected]("connected", shape{fixed: 4, tail: maxText, mostFiles: 1}),
 	define[ToWorker, Throttle]("throttle", shape{fixed: 4}),
+	define[ToWorker, Reconnected]("reconnected", shape{files: 1, mostFiles: 1}),
 )
 
 // toParent defines what a worker sends.
@@ -145,5 +146,5 @@ var toParent = number(101,
 	define[ToParent, Exported]("exported", shape{fixed: 4 + 4, tail: maxText}),
 	define[ToParent, Copied]("copied", shape{fixed: 4*8 + 4 + 4, tail: maxText}),
 	define[ToParent, Want]("want", shape{fixed: 8 + 8}),
-	define[ToParent, Connect]("connect", shape{}),
+	define[ToParent, Connect]("connect", shape{fixed: 16 + 4}),
 )

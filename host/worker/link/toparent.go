@@ -141,10 +141,18 @@ func (m *Want) fields(c *coder) {
 	c.u64(&m.Bytes)
 }
 
-// Connect asks for a connection to the GPU server of Config.Relay: a worker has no network of its own. Answer: Connected.
-type Connect struct{ forParent }
+// Connect asks for a connection to the GPU server of Config.Relay: a worker has no network of its own. It names its session with the first; with Again that
+// session goes on over another. Answer: Connected.
+type Connect struct {
+	forParent
+	Session remote.SessionID
+	Again   bool
+}
 
-func (m *Connect) fields(*coder) {}
+func (m *Connect) fields(c *coder) {
+	c.array(m.Session[:])
+	c.flag(&m.Again)
+}
 
 // Offer shares something with other workers of the virtual GPU, under a token: bytes, and perhaps a descriptor. Answer: Answer.
 type Offer struct {

@@ -302,6 +302,14 @@ type Leave struct{ forWorker }
 
 func (*Leave) fields(*coder) {}
 
+// Reconnected gives a worker whose session came by a lease another connection to go on over, of which the preface has been read.
+type Reconnected struct {
+	forWorker
+	Connection File
+}
+
+func (m *Reconnected) fields(c *coder) { c.file(&m.Connection) }
+
 // Connected answers Connect: a connection that has begun with a session's preface, and success; or why there is none.
 type Connected struct {
 	forWorker

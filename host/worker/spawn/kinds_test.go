@@ -81,6 +81,10 @@ func TestEveryKind(t *testing.T) {
 		},
 	}
 	for _, m := range linktest.ToParent(0) {
+		if c, ok := m.(link.Connect); ok {
+			c.Again = false // there is no session yet that could go on
+			m = c
+		}
 		see := seen[link.Name(m)]
 		if see == nil {
 			t.Errorf("nobody says what the parent does about %q", link.Name(m))
@@ -110,26 +114,40 @@ func TestUnasked(t *testing.T) {
 	awaitKill(t, killed)
 }
 
-// TestUnaskedConnection: a worker that has a GPU is connected nowhere, and one that passes a session on once.
+// TestUnaskedConnection: a worker that has a GPU is connected nowhere, and one that passes a session on has that one, to which it may be connected again and again.
 func TestUnaskedConnection(t *testing.T) {
-	for name, relay := range map[string]*link.Relay{"a GPU": nil, "again": {Addresses: []string{"127.0.0.1:1"}}} {
+	one, other := remote.NewSessionID(), remote.NewSessionID()
+	to := &link.Relay{Addresses: []string{"127.0.0.1:1"}}
+	for name, c := range map[string]struct {
+		relay *link.Relay
+		asks  []link.Connect
+		bad   bool // the last
+	}{
+		"a GPU":           {nil, []link.Connect{{Session: one}}, true},
+		"a second":        {to, []link.Connect{{Session: one}, {Session: one}}, true},
+		"another session": {to, []link.Connect{{Session: one}, {Session: other, Again: true}}, true},
+		"none":            {to, []link.Connect{{}}, true},
+		"none before":     {to, []link.Connect{{Session: one, Again: true}}, true},
+		"again":           {to, []link.Connect{{Session: one}, {Session: one, Again: true}, {Session: one, Again: true}}, false},
+	} {
 		t.Run(name, func(t *testing.T) {
 			var shared offer.Broker
 			w, p, killed := end(t, &shared)
-			if p.relay.Store(relay); relay != nil {
-				if err := w.Send(link.Connect{}); err != nil {
+			p.relay.Store(c.relay)
+			for i, m := range c.asks {
+				if err := w.Send(m); err != nil {
 					t.Fatal(err)
 				}
-				if r, err := w.Receive(); err != nil {
-					t.Fatal(err)
-				} else {
-					r.Discard()
+				if c.bad && i == len(c.asks)-1 {
+					awaitKill(t, killed)
+					return
 				}
+				r, err := w.Receive()
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Discard()
 			}
-			if err := w.Send(link.Connect{}); err != nil {
-				t.Fatal(err)
-			}
-			awaitKill(t, killed)
 		})
 	}
 }

@@ -4,39 +4,78 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"causeway/host/worker/link"
+	"causeway/remote"
 	"causeway/remote/relay"
 )
 
-// connectLimit bounds what a worker waits for its connection, whose server has several addresses.
-const connectLimit = 10 * time.Second
+const (
+	// connectLimit bounds what a worker waits for its connection, whose server has several addresses.
+	connectLimit = 10 * time.Second
+	// connectEach is how long a worker waits at least from one connection to the next: what it asks for is the server's to bear.
+	connectEach = 20 * time.Millisecond
+)
 
-// connect answers link.Connect, aside: workers have no network, and this process connects them to where their configuration says, nowhere else, and once: a guest
-// that has taken its relay over has one session at the server, as any other.
-func (p *Process) connect() error {
+// calls are the connections that a worker has asked for.
+type calls struct {
+	mu      sync.Mutex
+	session remote.SessionID // of the first; zero: none was asked for
+	busy    bool
+	last    time.Time
+}
+
+// begin notes a worker's wish: it has one session, and waits for one connection at a time.
+func (c *calls) begin(m link.Connect) (wait time.Duration, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	first := c.session == remote.SessionID{}
+	if c.busy || m.Session == (remote.SessionID{}) || m.Again == first || !first && m.Session != c.session {
+		return 0, false
+	}
+	wait = max(0, connectEach-time.Since(c.last))
+	c.session, c.busy, c.last = m.Session, true, time.Now().Add(wait)
+	return wait, true
+}
+
+func (c *calls) end() {
+	c.mu.Lock()
+	c.busy = false
+	c.mu.Unlock()
+}
+
+// connect answers link.Connect, aside: workers have no network, and this process connects them to where their configuration says, nowhere else, and for one session: a guest
+// that has taken its relay over has one at the server, as any other.
+func (p *Process) connect(m link.Connect) error {
 	to := p.relay.Load()
-	if to == nil || p.connected.Swap(true) {
+	if to == nil {
 		return fmt.Errorf("%w: a connection", errUnasked)
 	}
+	wait, ok := p.calls.begin(m)
+	if !ok {
+		return fmt.Errorf("%w: a connection for session %x, again %v", errUnasked, m.Session, m.Again)
+	}
 	go func() {
+		time.Sleep(wait)
 		ctx, cancel := context.WithTimeout(context.Background(), connectLimit)
 		defer cancel()
-		m := link.Connected{}
-		c, err := relay.Dial(ctx, to.Addresses, to.Lease)
+		answer := link.Connected{}
+		c, err := relay.Dial(ctx, to.Addresses, remote.Preface{Lease: to.Lease, Session: m.Session, Again: m.Again})
 		if err == nil {
 			defer c.Close()
 			f, ferr := c.File()
 			if err = ferr; err == nil {
 				defer f.Close()
-				m.Connection = link.FileOf(int(f.Fd()))
+				answer.Connection = link.FileOf(int(f.Fd()))
 			}
 		}
-		m.Status = link.StatusOf(errnoOf(err), err)
-		_ = p.link.Send(m) // a worker that is gone waits for nothing
+		answer.Status = link.StatusOf(errnoOf(err), err)
+		p.calls.end()
+		_ = p.link.Send(answer) // a worker that is gone waits for nothing
 	}()
 	return nil
 }

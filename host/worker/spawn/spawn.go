@@ -54,11 +54,11 @@ type Process struct {
 	measuring chan struct{} // held by who measures
 	wants     chan link.Want
 	// Where the session goes that is passed on; nil: it runs here.
-	relay     atomic.Pointer[link.Relay]
-	connected atomic.Bool   // a connection was asked for
-	drained   chan struct{} // everything that the worker said has been read
-	done      chan struct{}
-	err       error // valid once done is closed
+	relay   atomic.Pointer[link.Relay]
+	calls   calls
+	drained chan struct{} // everything that the worker said has been read
+	done    chan struct{}
+	err     error // valid once done is closed
 }
 
 // NoConnection is what Start and Configure take where none goes with the configuration.
@@ -271,7 +271,7 @@ func (p *Process) follow(r link.Received[link.ToParent]) error {
 	case link.Want:
 		p.keepWant(m)
 	case link.Connect:
-		return p.connect()
+		return p.connect(m)
 	case link.Measured:
 		p.keepMeasured(m.Use)
 	case link.Copied:

@@ -18,6 +18,7 @@ import (
 type options struct {
 	self, causeway, dir string
 	gpu, only           string
+	remote              string
 	markdown            string
 	rounds              int
 	weights             int
@@ -41,6 +42,7 @@ func main() {
 	flag.StringVar(&o.causeway, "causeway", filepath.Join(build, "bin/causeway"), "the causeway binary")
 	flag.StringVar(&o.dir, "dir", filepath.Join(filepath.Dir(build), "scripts/compat"), "folder of the programs")
 	flag.StringVar(&o.gpu, "gpu", "0", "GPU to forward to")
+	flag.StringVar(&o.remote, "remote", "", "VM of a vGPU on a GPU server (causeway run --remote), in place of --gpu")
 	flag.StringVar(&o.only, "only", "", "run programs whose command line matches this regular expression")
 	flag.IntVar(&o.rounds, "rounds", 7, "samples of each measure on each side")
 	flag.IntVar(&o.weights, "weights", 4, "size of the weights file in GB")
@@ -118,7 +120,10 @@ func (o *options) command(ctx context.Context, p *program, forwarded bool, dir s
 	side := "native"
 	if forwarded {
 		run := []string{o.causeway, "run", "--gpu", o.gpu}
-		if p.spawn > 0 {
+		switch {
+		case o.remote != "":
+			run = []string{o.causeway, "run", "--remote", o.remote}
+		case p.spawn > 0:
 			run = append(run, "--warm", "1") // for every process, as in a VM
 		}
 		argv = append(append(run, "--"), argv...)

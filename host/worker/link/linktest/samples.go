@@ -18,7 +18,7 @@ func ToWorker(fd int) []link.ToWorker {
 	cfg := link.Config{
 		Carrier: link.CarrierUnix, GPU: "soft", Devices: []int{1}, Visible: []string{"GPU-1"}, MemoryLimit: 1 << 30, MemorySlot: 2,
 		ContextBytes: 3 << 20, HostMemory: 1 << 28, HostSlot: 3, ReachWorker: true, Migratable: true, Base: 0x345600000000, Cores: 4, LogLevel: "WARN", Peer: "guest process 5", Tied: true, Adopt: true, Elsewhere: true, Parked: true, Brings: true, Shared: true,
-		Relay: &link.Relay{Server: "gpu1", Addresses: []string{"gpu1:7745"}, Lease: remote.LeaseID{1}, Identity: key}, TLS: &key,
+		Relay: &link.Relay{Server: "gpu1", Addresses: []string{"gpu1:7745"}, Lease: remote.LeaseID{1}, Identity: key}, TLS: &key, Session: remote.SessionID{1},
 	}
 	return []link.ToWorker{
 		link.Configure{Config: cfg, Connection: f},
@@ -48,6 +48,7 @@ func ToWorker(fd int) []link.ToWorker {
 		link.Room{Number: 3, Granted: true},
 		link.Connected{Connection: f, Status: failed},
 		link.Throttle{Share: 40},
+		link.Reconnected{Connection: f},
 	}
 }
 
@@ -69,7 +70,7 @@ func ToParent(fd int) []link.ToParent {
 		link.Redeem{Request: 9, Token: token},
 		link.Withdraw{Token: token},
 		link.Want{Number: 3, Bytes: 1 << 30},
-		link.Connect{},
+		link.Connect{Session: remote.SessionID{1}, Again: true},
 		link.Measured{Use: link.Use{PID: 5, Program: "/bin/sh", Devices: []link.DeviceUse{{UUID: [16]byte{1, 2}, Bytes: 1 << 40}}}},
 	}
 }

@@ -1,0 +1,396 @@
+package resume
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"causeway/remote"
+	"causeway/remote/frame"
+)
+
+// Limit is how long a stream goes on without a connection.
+const Limit = 10 * time.Second
+
+// Window is how many bytes one end may have sent that the other has not acknowledged; ackEach is after how many it does.
+const (
+	Window  = 8 << 20
+	ackEach = Window / 16
+	part    = 1 << 20 // that is kept, and sent, at once
+)
+
+// goodbyeLimit is how long Close waits for whoever sends, and for its own word to leave.
+const goodbyeLimit = 2 * time.Second
+
+// ErrLost says that a connection was lost, and none came in its place in time.
+var ErrLost = errors.New("the connection was lost")
+
+// Conn is one end of a stream of frames. It implements frame.Stream.
+type Conn struct {
+	secret digest
+	limit  time.Duration
+	ctx    context.Context // ends with the stream
+	cancel context.CancelFunc
+
+	order sync.Mutex
+	wire  sync.Mutex
+	out   boundary // of what is sent; under wire
+
+	mu      sync.Mutex
+	changed *sync.Cond
+	up      *frame.Secure // nil: none
+	err     error         // the stream has ended
+	why     error         // there is no connection
+	timer   *time.Timer   // runs while there is none
+	attempt uint64
+	kept    kept
+	got     uint64 // bytes delivered
+	told    uint64 // of them acknowledged
+	until   time.Time
+	pending net.Conn // the server's: shakes hands
+
+	lost chan struct{} // one place: for the client's redial
+	due  chan struct{} // one place: for routineAck
+
+	// The reader's.
+	from   *frame.Secure
+	in     *bufio.Reader
+	frames boundary
+}
+
+var _ frame.Stream = (*Conn)(nil)
+
+// newConn begins on the session's first connection, which it takes over.
+func newConn(first *frame.Secure, limit time.Duration) (*Conn, error) {
+	secret, err := derived(first, labelSecret)
+	if err != nil {
+		first.Abort()
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &Conn{
+		secret: secret, limit: limit, ctx: ctx, cancel: cancel, up: first,
+		lost: make(chan struct{}, 1), due: make(chan struct{}, 1), in: bufio.NewReaderSize(nil, 4<<10),
+	}
+	c.changed = sync.NewCond(&c.mu)
+	go c.routineAck()
+	return c, nil
+}
+
+// Write implements io.Writer. It waits while the window is full, and for a connection no longer than until then.
+func (c *Conn) Write(p []byte) (n int, err error) {
+	c.order.Lock()
+	defer c.order.Unlock()
+	for n < len(p) {
+		b := p[n:min(n+part, len(p))]
+		if err := c.room(len(b)); err != nil {
+			return n, err
+		}
+		if err := c.send(b); err != nil {
+			return n, err
+		}
+		n += len(b)
+	}
+	return n, nil
+}
+
+// room waits until so many bytes more can be kept.
+func (c *Conn) room(n int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.err == nil && c.kept.size()+uint64(n) > Window {
+		c.changed.Wait()
+	}
+	return c.err
+}
+
+func (c *Conn) send(b []byte) error {
+	c.wire.Lock()
+	defer c.wire.Unlock()
+	c.mu.Lock()
+	up, err := c.up, c.err
+	if err == nil {
+		c.kept.add(b)
+	}
+	c.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	c.out.pass(b)
+	if up != nil {
+		if _, err := up.Write(b); err != nil {
+			c.broken(up, err) // what is kept goes on the next
+		}
+	}
+	c.acknowledge()
+	return nil
+}
+
+// acknowledge says what was received, if that is due and no frame is under way. wire is held.
+func (c *Conn) acknowledge() {
+	c.mu.Lock()
+	up, got := c.up, c.got
+	say := up != nil && got-c.told >= ackEach && c.out.whole()
+	if say {
+		c.told = got
+	}
+	c.mu.Unlock()
+	if !say {
+		return
+	}
+	if _, err := up.Write(frame.Header{Kind: frame.Ack, Arg: got}.Append(nil)); err != nil {
+		c.broken(up, err)
+	}
+}
+
+// routineAck acknowledges what nobody takes along.
+func (c *Conn) routineAck() {
+	for {
+		select {
+		case <-c.due:
+			c.wire.Lock()
+			c.acknowledge()
+			c.wire.Unlock()
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// Read implements io.Reader. One goroutine reads.
+func (c *Conn) Read(p []byte) (int, error) {
+	for {
+		if err := c.await(); err != nil {
+			return 0, err
+		}
+		n, err := c.next(p)
+		if n > 0 && c.received(p[:n]) {
+			return n, nil
+		}
+		var timeout net.Error
+		switch {
+		case err == nil: // of a connection that is gone
+		case errors.As(err, &timeout) && timeout.Timeout() && c.expired():
+			return 0, os.ErrDeadlineExceeded
+		case errors.Is(err, remote.ErrProtocol):
+			c.end(err)
+		case errors.Is(err, io.EOF) && c.from.Ended():
+			c.end(io.EOF)
+		default:
+			c.broken(c.from, err)
+		}
+	}
+}
+
+// await has the reader be at the connection that there is, for which it waits.
+func (c *Conn) await() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.err == nil && c.up == nil {
+		c.changed.Wait()
+	}
+	if c.err != nil {
+		return c.err
+	}
+	if c.from != c.up {
+		c.from = c.up
+		c.in.Reset(c.from)
+		_ = c.from.SetReadDeadline(c.until)
+	}
+	return nil
+}
+
+// next reads some of one frame, and follows acknowledgements between frames.
+func (c *Conn) next(p []byte) (int, error) {
+	rest := c.frames.rest()
+	for rest == 0 {
+		b, err := c.in.Peek(frame.HeaderSize)
+		if err != nil {
+			return 0, err
+		}
+		h := frame.ParseHeader(b)
+		if h.Kind != frame.Ack {
+			rest = frame.HeaderSize + uint64(h.Len) // whoever reads it checks it
+			break
+		}
+		_, _ = c.in.Discard(frame.HeaderSize)
+		if h.Len != 0 || h.Flags != 0 {
+			return 0, remote.Violation("acknowledgement with %d bytes and flags %#x", h.Len, h.Flags)
+		}
+		if err := c.acknowledged(h.Arg); err != nil {
+			return 0, err
+		}
+	}
+	return c.in.Read(p[:min(uint64(len(p)), rest)])
+}
+
+// received counts bytes that the reader has, and reports whether they are the stream's: those of a connection that is gone come again.
+func (c *Conn) received(p []byte) bool {
+	c.mu.Lock()
+	if c.up != c.from {
+		c.mu.Unlock()
+		return false
+	}
+	c.got += uint64(len(p))
+	due := c.got-c.told >= ackEach
+	c.mu.Unlock()
+	c.frames.pass(p)
+	if due {
+		select {
+		case c.due <- struct{}{}:
+		default:
+		}
+	}
+	return true
+}
+
+// acknowledged forgets what the other end has.
+func (c *Conn) acknowledged(to uint64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.up != c.from {
+		return nil
+	}
+	return c.dropLocked(to)
+}
+
+// dropLocked forgets what is before a position that the other end says, if that can be.
+func (c *Conn) dropLocked(to uint64) error {
+	if to < c.kept.start || to > c.kept.end {
+		return remote.Violation("%d bytes are said to be received, of %d, where %d were before", to, c.kept.end, c.kept.start)
+	}
+	c.kept.drop(to)
+	c.changed.Broadcast()
+	return nil
+}
+
+// broken notes that a connection is lost, if it is still the stream's. From here on nothing of it is delivered.
+func (c *Conn) broken(up *frame.Secure, why error) {
+	c.mu.Lock()
+	if c.up == up && c.err == nil {
+		c.loseLocked(why)
+	}
+	c.mu.Unlock()
+	up.Abort()
+}
+
+func (c *Conn) loseLocked(why error) {
+	c.up, c.why = nil, why
+	if c.timer == nil { // else there was none for longer
+		c.timer = time.AfterFunc(c.limit, c.overdue)
+	}
+	c.changed.Broadcast()
+	select {
+	case c.lost <- struct{}{}:
+	default:
+	}
+}
+
+// overdue ends a stream that has had no connection for too long.
+func (c *Conn) overdue() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.up == nil && c.timer != nil {
+		c.endLocked(fmt.Errorf("%w, and there was no other for %v: %w", ErrLost, c.limit, c.why))
+	}
+}
+
+// adopt goes on over a connection whose other end has received so many bytes. The stream has none.
+func (c *Conn) adopt(up *frame.Secure, received uint64) error {
+	c.wire.Lock()
+	defer c.wire.Unlock()
+	c.mu.Lock()
+	err := c.err
+	if err == nil && c.up != nil {
+		err = errors.New("there is a connection")
+	}
+	if err == nil {
+		err = c.dropLocked(received)
+	}
+	var again [][]byte
+	if err == nil {
+		if again, c.up = c.kept.all(), up; c.timer != nil {
+			c.timer.Stop()
+			c.timer = nil
+		}
+		c.told = c.got
+		c.changed.Broadcast()
+	}
+	c.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	for _, b := range again {
+		if _, err := up.Write(b); err != nil {
+			c.broken(up, err)
+			break
+		}
+	}
+	return nil
+}
+
+// end ends the stream.
+func (c *Conn) end(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if up := c.endLocked(err); up != nil {
+		up.Abort()
+	}
+}
+
+// endLocked ends the stream, the first time, and returns its connection.
+func (c *Conn) endLocked(err error) *frame.Secure {
+	if c.err != nil {
+		return nil
+	}
+	up := c.up
+	c.err, c.up = err, nil
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	if c.pending != nil {
+		_ = c.pending.Close()
+	}
+	c.cancel()
+	c.changed.Broadcast()
+	return up
+}
+
+// Close implements io.Closer. The other end hears of it, if there is a connection.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	up := c.endLocked(net.ErrClosed)
+	c.mu.Unlock()
+	if up == nil {
+		return nil
+	}
+	_ = up.SetWriteDeadline(time.Now().Add(goodbyeLimit)) // whoever sends comes to an end
+	c.wire.Lock()
+	defer c.wire.Unlock()
+	_ = up.Close() // the other end may be gone already
+	return nil
+}
+
+// SetReadDeadline bounds Read, over whichever connection.
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.until = t
+	if c.up == nil {
+		return nil
+	}
+	return c.up.SetReadDeadline(t)
+}
+
+// expired reports whether Read's deadline has come, not one that is no more.
+func (c *Conn) expired() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.until.IsZero() && !time.Now().Before(c.until)
+}

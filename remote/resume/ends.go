@@ -1,0 +1,222 @@
+package resume
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"causeway/remote"
+	"causeway/remote/frame"
+)
+
+// ErrGone says that the other end has no such stream any more.
+var ErrGone = errors.New("the other end has no such session")
+
+// Attempts of a client follow one another after so long, which doubles.
+const (
+	againFirst = 20 * time.Millisecond
+	againMost  = 500 * time.Millisecond
+)
+
+// greetingLimit bounds what a connection may take until it is the session's.
+const greetingLimit = 5 * time.Second
+
+// Dialer makes another connection to the other end. It ends the stream by ErrGone.
+type Dialer func(context.Context) (net.Conn, error)
+
+// NewClient is the client's end of a stream that begins on a connection, which it takes over. TLS of others is cfg's.
+func NewClient(first *frame.Secure, cfg *tls.Config, dial Dialer) (*Conn, error) {
+	c, err := newConn(first, Limit)
+	if err == nil {
+		go c.routineRedial(cfg, dial)
+	}
+	return c, err
+}
+
+// NewServer is the server's end of a stream that begins on a connection, which it takes over. Others come by Accept.
+func NewServer(first *frame.Secure) (*Conn, error) { return newConn(first, Limit) }
+
+func (c *Conn) routineRedial(cfg *tls.Config, dial Dialer) {
+	for {
+		select {
+		case <-c.lost:
+		case <-c.ctx.Done():
+			return
+		}
+		for wait := againFirst; c.isLost(); wait = min(2*wait, againMost) {
+			err := c.redial(cfg, dial)
+			switch {
+			case err == nil:
+				continue
+			case errors.Is(err, ErrGone), errors.Is(err, remote.ErrProtocol):
+				c.end(err)
+				return
+			}
+			c.mu.Lock()
+			c.why = err
+			c.mu.Unlock()
+			select {
+			case <-time.After(wait):
+			case <-c.ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+func (c *Conn) isLost() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.up == nil && c.err == nil
+}
+
+// redial makes a connection and goes on over it.
+func (c *Conn) redial(cfg *tls.Config, dial Dialer) error {
+	raw, err := dial(c.ctx)
+	if err != nil {
+		return err
+	}
+	s, err := frame.Client(c.ctx, raw, cfg)
+	if err != nil {
+		return gone(err)
+	}
+	if err := c.greet(s); err != nil {
+		s.Abort()
+		return err
+	}
+	return nil
+}
+
+// greet is the client's part in the beginning of a connection.
+func (c *Conn) greet(s *frame.Secure) error {
+	bind, err := derived(s, labelBind)
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(c.ctx, s.Abort)()
+	_ = s.SetDeadline(time.Now().Add(greetingLimit))
+	c.mu.Lock()
+	c.attempt++
+	own := greeting{Attempt: c.attempt, Got: c.got}
+	c.mu.Unlock()
+	own.Proof = own.proof(c.secret, bind, fromClient)
+	if _, err := s.Write(own.encode()); err != nil {
+		return err
+	}
+	far, err := readGreeting(s)
+	if err != nil {
+		return err
+	}
+	if far.Attempt != own.Attempt || !far.proven(c.secret, bind, fromServer) {
+		return ErrProof
+	}
+	_ = s.SetDeadline(time.Time{})
+	return c.adopt(s, far.Got)
+}
+
+func readGreeting(s *frame.Secure) (greeting, error) {
+	var b [greetingSize]byte
+	if _, err := io.ReadFull(s, b[:]); err != nil {
+		return greeting{}, fmt.Errorf("greeting: %w", err)
+	}
+	return parseGreeting(b), nil
+}
+
+// Accept goes on over a connection that the client is said to have made, which it takes over; one that is still shaking hands gives way to it. What is shown on it decides: if it is none of
+// the session's, nothing has changed.
+func (c *Conn) Accept(raw net.Conn, cfg *tls.Config) error {
+	if err := c.replacePending(nil, raw); err != nil {
+		_ = raw.Close()
+		return err
+	}
+	defer func() { _ = c.replacePending(raw, nil) }()
+	s, err := frame.Server(c.ctx, raw, cfg)
+	if err != nil {
+		return err
+	}
+	if err = c.greeted(s); err != nil {
+		s.Abort()
+	}
+	if errors.Is(err, remote.ErrProtocol) {
+		c.end(err)
+	}
+	return err
+}
+
+// replacePending notes which connection shakes hands. Without was, the one that did gives way.
+func (c *Conn) replacePending(was, now net.Conn) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.err != nil:
+		return c.err
+	case was == nil && c.pending != nil:
+		_ = c.pending.Close()
+	case was != nil && c.pending != was:
+		return nil
+	}
+	c.pending = now
+	return nil
+}
+
+// greeted is the server's part in the beginning of a connection.
+func (c *Conn) greeted(s *frame.Secure) error {
+	bind, err := derived(s, labelBind)
+	if err != nil {
+		return err
+	}
+	_ = s.SetDeadline(time.Now().Add(greetingLimit))
+	far, err := readGreeting(s)
+	if err != nil {
+		return err
+	}
+	if !far.proven(c.secret, bind, fromClient) {
+		return ErrProof
+	}
+	own, err := c.giveWay(far)
+	if err != nil {
+		return err
+	}
+	own.Proof = own.proof(c.secret, bind, fromServer)
+	if _, err := s.Write(own.encode()); err != nil {
+		return err
+	}
+	_ = s.SetDeadline(time.Time{})
+	return c.adopt(s, far.Got)
+}
+
+// giveWay ends the connection that there is, for the sake of another whose other end has shown whose it is: the client knows best which it has.
+func (c *Conn) giveWay(far greeting) (greeting, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.err != nil:
+		return greeting{}, c.err
+	case far.Attempt <= c.attempt:
+		return greeting{}, fmt.Errorf("%w: attempt %d after %d", ErrProof, far.Attempt, c.attempt)
+	case far.Got < c.kept.start || far.Got > c.kept.end:
+		return greeting{}, remote.Violation("%d bytes are said to be received, of %d, where %d were before", far.Got, c.kept.end, c.kept.start)
+	}
+	c.attempt = far.Attempt
+	if c.up != nil {
+		up := c.up
+		c.loseLocked(errReplaced)
+		up.Abort()
+	}
+	return greeting{Attempt: far.Attempt, Got: c.got}, nil
+}
+
+var errReplaced = errors.New("the client made another")
+
+// gone is the error of a handshake, which is ErrGone if the server has said so in its place.
+func gone(err error) error {
+	var other tls.RecordHeaderError
+	if errors.As(err, &other) && string(other.RecordHeader[:]) == remote.Gone {
+		return ErrGone
+	}
+	return err
+}

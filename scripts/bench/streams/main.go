@@ -1,0 +1,216 @@
+// Command streams measures what the link itself does, for scripts/bench/remote.sh: ping-pongs of the sizes of a small call, and streams, over TCP and over TCP with the TLS of a
+// lease, between two processes, of which the other is this program again. It prints name, value, unit.
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"time"
+
+	"causeway/remote/frame"
+	"causeway/remote/mtls"
+)
+
+// What the smallest synchronous call takes each way, in bytes (TestRelayTraffic).
+const (
+	callThere = 48
+	callBack  = 32
+)
+
+// far is what the other process is told.
+type far struct {
+	Secure      bool
+	Keys        mtls.Pinned
+	There, Back int // of each round; 0 back: a stream
+}
+
+func main() {
+	listen := flag.String("listen", "127.0.0.1:0", "where the other process listens")
+	copyMiB := flag.Int("copy", 64, "bytes of a stream, in MiB")
+	rounds := flag.Int("rounds", 20000, "round trips")
+	serve := flag.Bool("serve", false, "be the other process")
+	flag.Parse()
+	do := func() error { return run(*listen, *copyMiB, *rounds) }
+	if *serve {
+		do = func() error { return server(*listen) }
+	}
+	if err := do(); err != nil {
+		fmt.Fprintln(os.Stderr, "streams:", err)
+		os.Exit(1)
+	}
+}
+
+func run(listen string, copyMiB, rounds int) error {
+	for _, secure := range []bool{false, true} {
+		name := "tcp"
+		if secure {
+			name = "tls"
+		}
+		err := against(listen, far{Secure: secure, There: callThere, Back: callBack}, func(c net.Conn) error {
+			return pingPong(c, name, rounds)
+		})
+		if err == nil {
+			err = against(listen, far{Secure: secure, There: 128 << 10}, func(c net.Conn) error { return stream(c, name, copyMiB<<20) })
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// against starts the other process, and connects to it.
+func against(listen string, f far, do func(net.Conn) error) error {
+	var own mtls.Pinned
+	var err error
+	if f.Keys, own, err = mtls.NewPinnedPair(); err != nil {
+		return err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(exe, "--serve", "--listen", listen)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	defer func() { _ = cmd.Wait() }()
+	if err := json.NewEncoder(in).Encode(f); err != nil {
+		return err
+	}
+	var at string
+	if _, err := fmt.Fscanln(out, &at); err != nil {
+		return err
+	}
+	c, err := net.Dial("tcp", at)
+	if err == nil {
+		c, err = end(c, f.Secure, own, frame.Client, mtls.Pinned.Client)
+	}
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return do(c)
+}
+
+type shake = func(context.Context, net.Conn, *tls.Config) (*frame.Secure, error)
+
+// end is a session's connection.
+func end(c net.Conn, secure bool, keys mtls.Pinned, as shake, config func(mtls.Pinned, string) (*tls.Config, error)) (net.Conn, error) {
+	if err := frame.Tune(c, frame.Lost); err != nil || !secure {
+		return c, err
+	}
+	cfg, err := config(keys, mtls.SessionProtocol)
+	if err != nil {
+		return nil, err
+	}
+	return as(context.Background(), c, cfg)
+}
+
+func pingPong(c net.Conn, name string, rounds int) error {
+	there, back := make([]byte, callThere), make([]byte, callBack)
+	took := make([]time.Duration, rounds)
+	for i := range took {
+		start := time.Now()
+		if _, err := c.Write(there); err != nil {
+			return err
+		}
+		if _, err := io.ReadFull(c, back); err != nil {
+			return err
+		}
+		took[i] = time.Since(start)
+	}
+	slices.Sort(took)
+	fmt.Printf("%s_round_trip %.3f us\n", name, float64(took[rounds/2].Nanoseconds())/1e3)
+	return nil
+}
+
+// stream sends so many bytes in chunks of a relay's, and awaits one byte back.
+func stream(c net.Conn, name string, bytes int) error {
+	b := make([]byte, 128<<10)
+	best := 0.0
+	for range 5 {
+		start := time.Now()
+		for n := 0; n < bytes; n += len(b) {
+			if _, err := c.Write(b); err != nil {
+				return err
+			}
+		}
+		if _, err := c.Write([]byte{1}); err != nil {
+			return err
+		}
+		if _, err := io.ReadFull(c, b[:1]); err != nil {
+			return err
+		}
+		b[0] = 0
+		best = max(best, float64(bytes)/time.Since(start).Seconds())
+	}
+	fmt.Printf("%s_stream %.3f GB/s\n", name, best/1e9)
+	return nil
+}
+
+// server is the other process.
+func server(listen string) error {
+	var f far
+	if err := json.NewDecoder(os.Stdin).Decode(&f); err != nil {
+		return err
+	}
+	ln, err := net.Listen("tcp", listen)
+	if err != nil {
+		return err
+	}
+	defer ln.Close()
+	fmt.Println(ln.Addr())
+	c, err := ln.Accept()
+	if err == nil {
+		c, err = end(c, f.Secure, f.Keys, frame.Server, mtls.Pinned.Server)
+	}
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	b := make([]byte, f.There)
+	if f.Back == 0 {
+		return sink(c, b)
+	}
+	for {
+		if _, err := io.ReadFull(c, b); err != nil {
+			return nil // the end
+		}
+		if _, err := c.Write(b[:f.Back]); err != nil {
+			return err
+		}
+	}
+}
+
+// sink takes bytes, and answers the byte that ends a stream: all others are 0.
+func sink(c net.Conn, b []byte) error {
+	for {
+		n, err := c.Read(b)
+		if err != nil {
+			return nil // the end
+		}
+		if b[n-1] == 1 {
+			if _, err := c.Write(b[:1]); err != nil {
+				return err
+			}
+		}
+	}
+}
