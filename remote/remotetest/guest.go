@@ -33,7 +33,7 @@ type Guest struct {
 type Carrier interface {
 	// Ring rings the doorbell.
 	Ring()
-	// Sleep returns when the host woke slot, when word is no longer 1, or after a short time.
+	// Sleep returns when the host woke slot, or when word is no longer 1, as it is when Gone is closed.
 	Sleep(slot uint32, word *atomic.Uint32)
 	// Gone is closed when the host ended the session.
 	Gone() <-chan struct{}

@@ -74,12 +74,12 @@ func ConnectTCP(conn net.Conn) (*Guest, error) {
 	}
 	_ = conn.SetReadDeadline(time.Time{})
 	c.wg.Go(func() {
-		defer close(c.gone)
-		for {
-			if err := c.serve(g); err != nil {
-				return
-			}
+		var err error
+		for err == nil {
+			err = c.serve(g)
 		}
+		close(c.gone)
+		g.wakeAll()
 	})
 	return g, nil
 }
@@ -103,7 +103,7 @@ func (c *tcpCarrier) serve(g *Guest) error {
 	le := binary.LittleEndian
 	switch kind {
 	case tcpHead:
-		g.word64(remote.ControlPageHeadOffset).Store(arg)
+		g.freed(arg)
 	case tcpWord:
 		g.Word32(uintptr(remote.WordsOffset) + uintptr(uint32(arg))*4).Store(uint32(arg >> 32))
 	case tcpControl:

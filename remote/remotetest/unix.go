@@ -59,16 +59,18 @@ func PairFile() (guest *net.UnixConn, host *os.File, err error) {
 
 // ConnectUnix shakes hands on a connection, which it takes over. env is what the guest says of its environment (remote.Env...).
 func ConnectUnix(conn *net.UnixConn, env uint32) (*Guest, error) {
-	g := &unixCarrier{conn: conn, gone: make(chan struct{}), regions: map[uint32][]byte{}}
-	if err := g.hello(env); err != nil {
+	c := &unixCarrier{conn: conn, gone: make(chan struct{}), regions: map[uint32][]byte{}}
+	if err := c.hello(env); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	g.wg.Go(func() {
-		defer close(g.gone)
+	g := New(c.regions[0], c)
+	c.wg.Go(func() {
 		var b [1]byte
 		_, _ = conn.Read(b[:]) // the host sends nothing more: this is the end
+		close(c.gone)
+		g.wakeAll()
 	})
-	return New(g.regions[0], g), nil
+	return g, nil
 }
 
 // unixCarrier implements Carrier over a SOCK_SEQPACKET connection.

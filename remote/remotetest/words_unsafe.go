@@ -113,8 +113,30 @@ func (g *Guest) wait(ok func() bool, slot uint32, word *atomic.Uint32) error {
 	return ErrSilent
 }
 
-// futexWait returns when woken, when word is no longer 1, or after a nap.
-func futexWait(word *atomic.Uint32) { sys.FutexWait(word, 1, 50*time.Millisecond) }
+// futexWait returns when woken, or when word is no longer 1. Nothing but a wake-up ends it in time: one that is lost is an error of the test.
+func futexWait(word *atomic.Uint32) { sys.FutexWait(word, 1, Limit) }
+
+// wakeAll ends the sleep of everybody, when Gone is closed.
+func (g *Guest) wakeAll() {
+	var c remote.ControlPage
+	wake(g.Word32(unsafe.Offsetof(c.SpaceWaiters)))
+	for i := range remote.SlotCount {
+		wake((*atomic.Uint32)(unsafe.Pointer(&g.slot(i).Waiting)))
+	}
+}
+
+func wake(word *atomic.Uint32) {
+	if word.Swap(0) != 0 {
+		sys.FutexWake(word)
+	}
+}
+
+// freed follows the host's head, on the host's behalf.
+func (g *Guest) freed(head uint64) {
+	var c remote.ControlPage
+	g.word64(unsafe.Offsetof(c.Head)).Swap(head)
+	wake(g.Word32(unsafe.Offsetof(c.SpaceWaiters)))
+}
 
 func (g *Guest) slot(i uint32) *remote.Slot {
 	return (*remote.Slot)(unsafe.Pointer(&g.Mem[remote.SlotsOffset+uint64(i)*uint64(remote.SlotSize)]))
@@ -139,10 +161,8 @@ func (g *Guest) answer(slot, seq, result, total uint32, payload []byte) {
 	off := remote.SlotsOffset + uint64(slot)*uint64(remote.SlotSize) + uint64(unsafe.Sizeof(*s))
 	copy(g.Mem[off:off+uint64(remote.SlotPayload)], payload)
 	s.Result, s.PayloadLen, s.ReplyLen = result, uint32(len(payload)), total
-	(*atomic.Uint32)(unsafe.Pointer(&s.SeqDone)).Store(seq)
-	if w := (*atomic.Uint32)(unsafe.Pointer(&s.Waiting)); w.Swap(0) != 0 {
-		sys.FutexWake(w)
-	}
+	(*atomic.Uint32)(unsafe.Pointer(&s.SeqDone)).Swap(seq) // a full fence under the race detector, too
+	wake((*atomic.Uint32)(unsafe.Pointer(&s.Waiting)))
 }
 
 // Idle says whether the worker has consumed everything.

@@ -1,0 +1,52 @@
+package tcp_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"testing"
+
+	"causeway/remote"
+)
+
+// TestReadsGoOn: of reads one after the other some are refused, whole or in the middle of their answer; those behind them get their own bytes.
+func TestReadsGoOn(t *testing.T) {
+	s := open(t)
+	const size = 4096
+	go func() {
+		_, _ = s.guest.Write(regionFrame(3, size))
+		for n := 0; ; n++ {
+			var h [16 + 24]byte
+			if _, err := io.ReadFull(s.guest, h[:]); err != nil {
+				return
+			}
+			id, length := binary.LittleEndian.Uint64(h[8:]), int(binary.LittleEndian.Uint64(h[32:]))
+			if n%3 == 2 {
+				_, _ = s.guest.Write(frame(data, 0, id, make([]byte, length/2)))
+			}
+			if n%3 != 0 {
+				_, _ = s.guest.Write(frame(data, 1, id, nil))
+				continue
+			}
+			_, _ = s.guest.Write(frame(data, 0, id, bytes.Repeat([]byte{byte(n)}, length)))
+		}
+	}()
+	m := s.Memory()
+	if _, err := m.Await(context.Background(), 3); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 9 {
+		p := make([]byte, 64)
+		err := m.ReadAt(3, p, 0)
+		if refused := n%3 != 0; refused != errors.Is(err, remote.ErrOutOfBounds) || !refused && (err != nil || p[0] != byte(n) || p[63] != byte(n)) {
+			t.Fatalf("read %d: %v, %v", n, err, p)
+		}
+	}
+	_ = s.guest.Close()
+	_ = s.ended(t)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,10 @@
+package tcp_test
+
+import (
+	"testing"
+
+	"causeway/remote/remotetest"
+)
+
+// TestConformance is what every carrier must pass.
+func TestConformance(t *testing.T) { remotetest.Conformance(t, remotetest.TCP) }
