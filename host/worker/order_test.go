@@ -154,6 +154,9 @@ func TestRepliesAtTheEdgeOfASlot(t *testing.T) {
 		if _, res := w.replyMore(2, uint32(len(got))); res != cuda.ErrorInvalidValue {
 			t.Errorf("more than all of %d bytes: %v", len(payload), res)
 		}
+		if part, res := w.replyMore(2, remote.SlotPayload); res != cuda.ErrorInvalidValue || w.host.used != 0 {
+			t.Errorf("of %d bytes that were fetched %d come again, %d are booked: %v", len(payload), len(part), w.host.used, res)
+		}
 	}
 }
 

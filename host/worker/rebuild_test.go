@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"causeway/cuda"
@@ -150,10 +151,21 @@ func TestRebuildByChance(t *testing.T) {
 	}
 }
 
-// tied: what is recorded of an object names its parents, and they it, and nothing names one that is gone.
+// tied: what is recorded of an object names its parents, and they it, and nothing names one that is gone; what is booked is what is kept.
 func (s *recorded) tied(t *testing.T) {
 	t.Helper()
-	r := s.w.record
+	r, kept := s.w.record, uint64(0)
+	for _, b := range r.blobs.byID {
+		kept += uint64(len(b.bytes))
+	}
+	for _, o := range r.objects {
+		for _, e := range slices.Concat(o.mods, []*entry{o.create}) {
+			kept += e.cost
+		}
+	}
+	if kept != s.w.host.used {
+		t.Fatalf("%d bytes are booked for %d", s.w.host.used, kept)
+	}
 	for _, o := range r.objects {
 		for _, p := range o.parents {
 			if _, ok := p.children[o]; !ok || r.objects[p.key] != p {

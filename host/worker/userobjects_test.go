@@ -1,0 +1,82 @@
+package worker
+
+import (
+	"maps"
+	"math/rand/v2"
+	"testing"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+)
+
+// TestUserObjectsByChance: references of the guest's own and of its graphs are counted one by one, and come along when the session moves.
+func TestUserObjectsByChance(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	s := newSoft(t)
+	const objects = 3
+	guest := map[wire.ID]uint64{}
+	for i := range wire.ID(objects) {
+		s.must(softCtx, &wire.UserObjectCreateArgs{Object: anObject + 10 + i, ID: uint64(77 + i), Count: 1, Flags: 1})
+		guest[anObject+10+i] = 1
+	}
+	of := map[wire.ID]map[wire.ID]uint32{}
+	graphs := []wire.ID{aGraph, bGraph}
+	for _, g := range graphs {
+		s.must(softCtx, &wire.GraphCreateArgs{Graph: g})
+		of[g] = map[wire.ID]uint32{}
+	}
+	for step := range 600 {
+		o, g, n := anObject+10+wire.ID(rng.IntN(objects)), graphs[rng.IntN(len(graphs))], 1+rng.Uint32N(3)
+		switch rng.IntN(7) {
+		case 0:
+			s.must(softCtx, &wire.UserObjectCountArgs{Object: o, Count: n})
+			guest[o] += uint64(n)
+		case 1:
+			if guest[o] > uint64(n) {
+				s.must(softCtx, &wire.UserObjectCountArgs{Object: o, Count: n, Release: 1})
+				guest[o] -= uint64(n)
+			}
+		case 2:
+			s.must(softCtx, &wire.GraphUserObjectArgs{Graph: g, Object: o, Count: n})
+			of[g][o] += n
+		case 3:
+			if guest[o] > uint64(n) {
+				s.must(softCtx, &wire.GraphUserObjectArgs{Graph: g, Object: o, Count: n, Flags: 1})
+				of[g][o], guest[o] = of[g][o]+n, guest[o]-uint64(n)
+			}
+		case 4, 5:
+			if n = min(n, of[g][o]); n > 0 {
+				s.must(softCtx, &wire.GraphUserObjectArgs{Graph: g, Object: o, Count: n, Release: 1})
+				if of[g][o] -= n; of[g][o] == 0 {
+					delete(of[g], o)
+				}
+			}
+		default:
+			if rng.IntN(8) == 0 {
+				s = s.moved()
+			}
+		}
+		for id, u := range s.w.graphs.objects.list() {
+			if u.guest != guest[id] {
+				t.Fatalf("step %d: the guest has %d references to %d, counted are %d", step, guest[id], id, u.guest)
+			}
+		}
+		for _, g := range graphs {
+			if l := s.w.graphs.live[g]; !maps.Equal(l.users, of[g]) {
+				t.Fatalf("step %d: graph %d has %v, counted are %v", step, g, of[g], l.users)
+			}
+		}
+	}
+	for o, n := range guest { // what the driver says
+		s.must(softCtx, &wire.UserObjectCountArgs{Object: o, Count: uint32(n), Release: 1})
+	}
+	for _, g := range graphs {
+		for o, n := range of[g] {
+			s.want(cuda.Success, &wire.GraphUserObjectArgs{Graph: g, Object: o, Count: n, Release: 1}, nil)
+		}
+	}
+	if s.sync(); len(s.w.graphs.objects.list()) != 0 {
+		t.Errorf("%v are left", s.w.graphs.objects.list())
+	}
+	s.close()
+}
