@@ -133,6 +133,7 @@ func serveDaemon(cfg config.Config, load func() (config.Config, error), schedule
 		return err
 	}
 	defer m.Close()
+	freeEnded(ctx, cfg.RunDir, "", log)
 	o := daemon.Options{Config: cfg, Program: program, Scheduler: scheduler, Version: version, Machine: m, Log: log}
 	if systemd.Booted() {
 		o.Scopes, o.Journal = &systemd.Scopes{}, &systemd.Journal{}

@@ -13,6 +13,7 @@ import (
 	"causeway/host/daemon"
 	"causeway/host/libvirt"
 	"causeway/host/qmp"
+	"causeway/host/vf"
 )
 
 // Exit statuses. A program under `causeway run` sets its own, and run's own failures are those of docker run and env(1).
@@ -69,11 +70,13 @@ func (e *statusError) Unwrap() error { return e.err }
 
 // errorsOf says which errors, besides those of the API, have which status.
 var errorsOf = map[int][]error{
-	exitUnknown: {libvirt.ErrNoDomain, libvirt.ErrNoVGPU, qmp.ErrNoVGPU, errNoGPU, errNoCUDA, errNoLog},
+	exitUnknown: {libvirt.ErrNoDomain, libvirt.ErrNoVGPU, qmp.ErrNoVGPU, errNoGPU, errNoCUDA, errNoLog, vf.ErrNotFound, vf.ErrNoSRIOV},
 	exitConflict: {
 		libvirt.ErrExists, libvirt.ErrNotRunning, libvirt.ErrTransient, libvirt.ErrGuest,
 		qmp.ErrExists, qmp.ErrNoPort, qmp.ErrNoMemory, qmp.ErrGuest, qmp.ErrNoQEMU, daemon.ErrRunning,
+		libvirt.ErrHasDevice, libvirt.ErrKept, vf.ErrInUse, vf.ErrNoneFree, vf.ErrNotAssigned, vf.ErrTooMany,
 	},
+	exitNotAllowed: {vf.ErrRights},
 }
 
 // exitCode is the exit status for an error of a command.

@@ -31,6 +31,9 @@ func hookCommand() *cobra.Command {
 			if err := libvirt.Hook(ctx, call, node.run, c, cmd.ErrOrStderr()); err != nil {
 				return fmt.Errorf("hook: %w", err)
 			}
+			if call.Op == "release" && call.SubOp == "end" {
+				freeEnded(ctx, node.run, call.Domain, logger(false))
+			}
 			return nil
 		},
 	}

@@ -90,7 +90,8 @@ type deviceXML struct {
 		IOMMU string `xml:"iommu,attr"`
 	} `xml:"driver"`
 	Source struct {
-		Socket string `xml:"socket,attr"`
+		Socket string  `xml:"socket,attr"`
+		PCI    *pciXML `xml:"address"`
 	} `xml:"source"`
 	Target struct {
 		Dir     string `xml:"dir,attr"`

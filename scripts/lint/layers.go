@@ -14,7 +14,7 @@ var layers = [][]string{
 	{"host/api", "host/inventory"},
 	{"host/worker"},
 	{"host/sandbox", "host/schedule"},
-	{"host/driver", "host/limit", "host/qmp", "host/ratelog"},
+	{"host/driver", "host/limit", "host/qmp", "host/ratelog", "host/vf"},
 	{"cuda", "remote", "virtio"},
 	{"vhostuser"},
 	{bottom},
