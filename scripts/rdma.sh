@@ -3,6 +3,7 @@
 #
 #   scripts/rdma.sh [options] -- COMMAND [ARG...]
 #   scripts/rdma.sh [options] --check       proves the device: rping and ib_write_bw
+#   scripts/rdma.sh [options] --registers   prints what memory the device registers: dma-bufs, pages on demand (needs a C compiler)
 #
 #   --pair            two VMs with a wire between them; both run COMMAND, which looks at RDMA_ROLE (server, client). Lines are marked with it
 #   --kernel SERIES   6.12 (default) or 7.2
@@ -20,22 +21,27 @@ while [ $# -gt 0 ]; do
   case $1 in
     --kernel) series=$2; shift 2 ;;
     --pair) pair=1; shift ;;
-    --check) check=1; shift ;;
+    --check | --registers) check=$1; shift ;;
     --file) files+=(--file "$2"); shift 2 ;;
     --socket | --share | --device | --accel | --mem | --smp | --timeout) args+=("$1" "$2"); shift 2 ;;
     --quiet) args+=("$1"); shift ;;
     --) shift; break ;;
-    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done
-if [ -n "$check" ]; then
-  [ $# = 0 ] || die "--check runs its own command"
-  set -- "$ROOT/images/rdma-check"
-fi
+[ -z "$check" ] || [ $# = 0 ] || die "$check runs its own command"
+case $check in
+  --check) set -- "$ROOT/images/rdma-check" ;;
+  --registers) set -- "$BUILD/bin/rdma-registers" ;;
+esac
 [ $# -gt 0 ] || die "nothing to run: see $0 --help"
 "$ROOT/scripts/setup.sh" rdma "$series" 2>&1 | { grep -v ': ready$' || true; } >&2
 
+if [ "$check" = --registers ]; then
+  mkdir -p "$BUILD/bin"
+  cc -O1 -Wall -I "$BUILD/rdma/include" -o "$1" "$ROOT/scripts/rdma/registers.c" -L "$BUILD/rdma/lib" -libverbs -ldl -Wl,-rpath-link,"$BUILD/rdma/lib"
+fi
 command=$1; shift
 case $command in
   */*)

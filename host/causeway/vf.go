@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"causeway/host/libvirt"
 	"causeway/host/vf"
 )
 
@@ -40,17 +42,37 @@ had that has ended is taken back when libvirt's hook says so, when causewayd sta
 	return c
 }
 
-// functions is the host's Manager. Where sysfs lies elsewhere (a container, a test), vfSys and vfKernel say so.
-func (f *nodeFlags) functions(cmd *cobra.Command) *vf.Manager {
-	if o, ok := cmd.Context().Value(vfHost{}).(vf.Options); ok {
-		o.Run = f.run
-		return vf.New(o)
-	}
-	return vf.New(vf.Options{Run: f.run})
+// functionHost is whose functions and VMs the commands are about.
+type functionHost struct {
+	vf.Options
+	domain func(connect, domain string) (libvirt.Domain, error)
 }
 
-// vfHost is the key of a context whose commands have another host's functions: tests'.
-type vfHost struct{}
+// functionHostKey is the key of a context that has another host than this: tests'.
+type functionHostKey struct{}
+
+func functionHostOf(ctx context.Context) functionHost {
+	if h, ok := ctx.Value(functionHostKey{}).(functionHost); ok {
+		return h
+	}
+	return functionHost{domain: openDomain}
+}
+
+// openDomain opens a domain of libvirt's. A program without libvirt becomes the one that has it.
+func openDomain(connect, domain string) (libvirt.Domain, error) {
+	d, err := libvirt.Open(connect, domain)
+	if errors.Is(err, libvirt.ErrNoLibvirt) {
+		err = becomeLibvirt()
+	}
+	return d, err
+}
+
+// functions is the host's Manager.
+func (f *nodeFlags) functions(cmd *cobra.Command) *vf.Manager {
+	o := functionHostOf(cmd.Context()).Options
+	o.Run = f.run
+	return vf.New(o)
+}
 
 func vfListCommand() *cobra.Command {
 	var node nodeFlags

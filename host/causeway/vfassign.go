@@ -102,12 +102,8 @@ func (f *vmFlags) register(c *cobra.Command) {
 }
 
 // open opens a domain.
-func (f *vmFlags) open(domain string) (libvirt.Domain, error) {
-	d, err := libvirt.Open(f.connect, domain)
-	if errors.Is(err, libvirt.ErrNoLibvirt) {
-		err = becomeLibvirt()
-	}
-	return d, err
+func (f *vmFlags) open(ctx context.Context, domain string) (libvirt.Domain, error) {
+	return functionHostOf(ctx).domain(f.connect, domain)
 }
 
 func pci(a vf.Address) libvirt.PCI { return libvirt.PCI(a.Numbers()) }
@@ -180,7 +176,7 @@ OpenSM's partitions.conf names; only mlx4 lets the host map them (--partitions).
 
 // assign gives a function to a domain of libvirt's.
 func (f *vmFlags) assign(ctx context.Context, m *vf.Manager, w vf.Wish, say func(*vf.VF, error) error) error {
-	d, err := f.open(w.VM)
+	d, err := f.open(ctx, w.VM)
 	if err != nil {
 		return err
 	}
@@ -257,7 +253,7 @@ back to what they were before it was given. --ended takes back what VMs had that
 
 // take takes a function out of its domain. One that is no more has let go of everything.
 func (f *vmFlags) take(ctx context.Context, a *vf.Assignment) error {
-	d, err := f.open(a.VM)
+	d, err := f.open(ctx, a.VM)
 	if errors.Is(err, libvirt.ErrNoDomain) {
 		return nil
 	}

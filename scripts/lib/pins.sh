@@ -23,7 +23,7 @@ PIN_GUEST_KERNEL=linux-image-6.12.107+deb13-cloud-amd64
 GUEST_MODULES=(virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci fuse virtiofs virtio_console)
 
 # Debian's full kernels (scripts/rdma.sh), and what of them its guest loads: soft RoCE and its means of connection, NICs that QEMU emulates,
-# one of them (igb) with virtual functions, faults of a link, what hands a device to a guest. No kernel of Debian's has siw or netdevsim.
+# one of them (igb) with virtual functions, faults of a link, what hands a device to a guest. Neither has siw or netdevsim.
 PIN_FULL_KERNELS=(
   '6.12 bookworm-backports linux-image-6\.12\.[0-9.]+\+deb12-amd64  linux-image-6.12.95+deb12-amd64'
   '7.2  trixie-backports   linux-binary-7\.2\.[0-9.]+\+deb13-amd64  linux-binary-7.2.12+deb13-amd64'

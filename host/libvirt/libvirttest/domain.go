@@ -116,14 +116,15 @@ func (d *Domain) Attach(device string, w libvirt.Where) error {
 	return nil
 }
 
-var socket = regexp.MustCompile(`socket=["'][^"']*["']`)
+// identity is by what a device is found again: its socket, or the address of the host's device.
+var identity = regexp.MustCompile(`socket=["'][^"']*["']|<address domain=[^>]*>`)
 
 // Detach implements libvirt.Domain.
 func (d *Domain) Detach(device string, w libvirt.Where) error {
 	if err := d.begin("detach", w); err != nil {
 		return err
 	}
-	id := socket.FindString(device)
+	id := identity.FindString(device)
 	same := func(have string) bool { return strings.Contains(have, id) }
 	var err error
 	each(w, func(p libvirt.Where) {
