@@ -46,12 +46,17 @@ func (c *Call) Place() (addr uint64, ok bool) {
 // Because says for people why a replayed operation fails. The first reason stays.
 func (c *Call) Because(format string, args ...any) {
 	if c.because == nil {
-		c.because = fmt.Errorf(format, args...)
+		c.because = &Reason{fmt.Sprintf(format, args...)}
 	}
 }
 
-// Reason is what Because has said, nil if nothing.
+// Reason is what Because has said, a *Reason; nil: nothing.
 func (c *Call) Reason() error { return c.because }
+
+// Reason is why a replayed operation fails: something of it comes out another.
+type Reason struct{ text string }
+
+func (r *Reason) Error() string { return r.text }
 
 // Later keeps the reply of a wait operation open. The method then returns cuda.Success, which is ignored. Calling it again
 // returns the same Pending.

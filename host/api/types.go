@@ -133,6 +133,8 @@ type Copy struct {
 	Ready bool   `json:"ready,omitempty"`
 	Stuck bool   `json:"stuck,omitempty"`
 	Why   string `json:"why,omitempty"` // the memory of a session does not go ahead
+	// Unmovable: what of a session the other host has found it cannot make. It will never be Ready.
+	Unmovable string `json:"unmovable,omitempty"`
 }
 
 // Progress is how many programs of how many have been taken care of.

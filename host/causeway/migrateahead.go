@@ -141,6 +141,9 @@ func (g *aheadOf) look(ctx context.Context, out *progress) error {
 		r := c.Past[len(c.Past)-1-(c.Rounds-n)]
 		out.line(fmt.Sprintf("%s: round %d: %s changed of %s, in %.2f s", key, n, size(r.Sent), size(r.Looked), r.Took.Seconds()))
 	}
+	if c.Unmovable != "" {
+		return fmt.Errorf("%s: %s", key, c.Unmovable)
+	}
 	out.now(fmt.Sprintf("%s: %s sent", key, size(c.Total)))
 	if c.Why != "" && before.Why == "" {
 		out.line(fmt.Sprintf("%s: memory of a program travels while the VM stands: %s", key, c.Why))

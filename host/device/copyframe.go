@@ -14,7 +14,7 @@ import (
 Memory of sessions goes ahead of their VM between its device processes at both hosts, on connections that others have made and authenticated. They
 carry frames: a header of 24 bytes (kind, stream, size of what follows, and to what it unpacks or 0, each of 4; its turn, of 8; little-endian) and a body. On the first connection the source
 says hello and is welcomed; others join it by a key that the hello had. Then each session is a stream, by number from one on, of what its worker writes of its memory (package
-precopy). When the VM stands the source seals each: by its length and sum. A stream that was sealed is kept for the VM's state, which names it by its token, and ends with
+precopy); perhaps another, a rehearsal, is of what it is made of. When the VM stands the source seals each: by its length and sum. A stream that was sealed is kept for the VM's state, which names it by its token, and ends with
 the connections otherwise.
 
 Frames of streams go over whichever connection has room, and are numbered by their turns, from one on. The destination does what they say in that order: a connection that brings one before its turn
@@ -34,10 +34,12 @@ const (
 
 // Kinds of frames from the destination.
 const (
-	copyWelcome = 65 + iota
-	copyRefused // of a stream, or of all (0): why
-	copySealed  // of a stream: it has all of it, and its VM is awaited here
-	copyReady   // of a stream: the driver of its worker has started
+	copyWelcome   = 65 + iota
+	copyRefused   // of a stream, or of all (0): why
+	copySealed    // of a stream: it has all of it, and its VM is awaited here
+	copyReady     // of a stream: the driver of its worker has started
+	copyRehearsed // of a rehearsal: all of it can be made here
+	copyCannot    // of a rehearsal: what cannot be here as it is there
 )
 
 // Bounds of frames.
@@ -46,7 +48,7 @@ const (
 	mostCopyData = 128 << 10
 	mostCopyText = 4096
 	tokenSize    = 16
-	openSize     = tokenSize + 3*4 + 8
+	openSize     = tokenSize + 3*4 + 8 + 4
 	sealSize     = 8 + 4
 
 	mostConnections = api.MostConnections
@@ -55,7 +57,7 @@ const (
 // copyBounds are the sizes that the body of a kind may have: least and most.
 var copyBounds = map[uint32][2]uint32{
 	copyHello: {2, mostCopyText}, copyOpen: {openSize, openSize}, copyData: {1, mostCopyData}, copySeal: {sealSize, sealSize}, copyDrop: {}, copyPing: {}, copyJoin: {tokenSize, tokenSize},
-	copyWelcome: {}, copyRefused: {0, mostCopyText}, copySealed: {}, copyReady: {},
+	copyWelcome: {}, copyRefused: {0, mostCopyText}, copySealed: {}, copyReady: {}, copyRehearsed: {}, copyCannot: {0, mostCopyText},
 }
 
 // copyFrame is one that is within the bounds of its kind.
@@ -118,7 +120,7 @@ type helloBody struct {
 }
 
 // copyVersion is that of frames and of the stream in them.
-const copyVersion = 3
+const copyVersion = 4
 
 func (d *Device) copyHello() helloBody {
 	here := d.place()

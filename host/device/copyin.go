@@ -214,7 +214,10 @@ func (d *Device) follows(to io.Writer, f copyFrame) error {
 // arrives makes a session whose worker starts its driver, says so to the source, and waits for what comes ahead.
 func (d *Device) arrives(to io.Writer, f copyFrame) error {
 	n := func(i int) uint32 { return binary.LittleEndian.Uint32(f.body[tokenSize+4*i:]) }
-	base := binary.LittleEndian.Uint64(f.body[tokenSize+3*4:])
+	base, flags := binary.LittleEndian.Uint64(f.body[tokenSize+3*4:]), binary.LittleEndian.Uint32(f.body[tokenSize+3*4+8:])
+	if flags&^rehearses != 0 {
+		return fmt.Errorf("%w: flags %#x", errCopyFrame, flags)
+	}
 	if base != 0 && !link.ValidBase(base) {
 		return fmt.Errorf("%w: mappings that begin at %#x", errCopyFrame, base)
 	}
@@ -225,7 +228,7 @@ func (d *Device) arrives(to io.Writer, f copyFrame) error {
 	s := opened.(*session)
 	var a *arrival
 	err := s.onRoutine(func() error {
-		s.base = base
+		s.base, s.rehearses = base, flags == rehearses
 		err := s.expect(true)
 		if a = s.arrival; err == nil {
 			copy(a.token[:], f.body)
@@ -247,6 +250,10 @@ func (d *Device) arrives(to io.Writer, f copyFrame) error {
 // routineReady tells the source when a session's worker is ready for it.
 func (d *Device) routineReady(to io.Writer, stream uint32, a *arrival) {
 	<-a.ready
+	if a.err == nil && a.s.rehearses {
+		d.routineRehearsal(to, stream, a)
+		return
+	}
 	if a.err == nil {
 		a.s.log.Info("session is awaited", "worker", a.proc.PID(), "started_in", a.took.Round(time.Millisecond))
 		_ = answer(to, copyReady, stream, nil) // a source that is gone needs none
@@ -262,6 +269,9 @@ func (a *arrival) take(b []byte) error {
 		return fmt.Errorf("%w: data behind the seal", errCopyFrame)
 	}
 	if _, err := (patient{a.conn}).Write(b); err != nil {
+		if a.s.rehearses { // routineRehearsal says why
+			return nil
+		}
 		// The worker says why it takes no more.
 		var said error
 		if err2 := a.s.onRoutine(func() error { said = a.adopted(); return nil }); err2 != nil {
@@ -278,6 +288,8 @@ func (a *arrival) take(b []byte) error {
 func (d *Device) sealed(a *arrival, body []byte) error {
 	n, sum := binary.LittleEndian.Uint64(body), binary.LittleEndian.Uint32(body[8:])
 	switch {
+	case a.s.rehearses:
+		return fmt.Errorf("%w: a rehearsal is sealed", errCopyFrame)
 	case n != a.bytes || sum != a.sum:
 		return fmt.Errorf("%w: %d bytes of sum %#x came, of %d of sum %#x", errCopyFrame, a.bytes, a.sum, n, sum)
 	case !d.connected.Load():

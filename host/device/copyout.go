@@ -100,6 +100,7 @@ func (d *Device) CopyTo(ctx context.Context, conn io.ReadWriteCloser, opt CopyOp
 	_ = conn.Close()
 	o.close()
 	o.letGo()
+	o.known()
 	d.mu.Lock()
 	st := o.status()
 	d.copied += st.Total
@@ -151,9 +152,12 @@ func (o *copyOut) counted(r precopy.Round, took time.Duration, pace *precopy.Pac
 			little = false
 			pace.Again()
 		}
-		o.st.Ready = little
+		o.st.Ready, o.st.Unmovable = little, ""
 		for _, x := range o.streams {
-			o.st.Ready = o.st.Ready && x.awaited()
+			o.st.Ready = o.st.Ready && x.awaited() && x.known() && x.cannot == ""
+			if x.cannot != "" {
+				o.st.Unmovable = x.cannot
+			}
 		}
 		o.st.Stuck = o.st.Ready && pace.Stuck()
 		if o.st.Ready {
@@ -240,12 +244,12 @@ func (o *copyOut) answered(f copyFrame) error {
 			close(o.welcome)
 		}
 		return nil
-	case copyRefused, copySealed, copyReady:
+	case copyRefused, copySealed, copyReady, copyRehearsed, copyCannot:
 	default:
 		return fmt.Errorf("%w: kind %d from a destination", errCopyFrame, f.kind)
 	}
 	var why error
-	if f.kind == copyRefused {
+	if f.kind == copyRefused || f.kind == copyCannot {
 		why = fmt.Errorf("the other host: %s", printable(f.body))
 	}
 	if f.stream == 0 && why != nil {
@@ -254,6 +258,13 @@ func (o *copyOut) answered(f copyFrame) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for s, x := range o.streams {
+		if r := x.rehearsed(); r != nil && r.id == f.stream {
+			if f.kind != copyReady {
+				x.ends(why, f.kind == copyCannot)
+				o.news()
+			}
+			return nil
+		}
 		if x.id != f.stream {
 			continue
 		}
@@ -267,10 +278,7 @@ func (o *copyOut) answered(f copyFrame) error {
 			x.ready = true
 			x.mu.Unlock()
 		}
-		select {
-		case o.told <- struct{}{}:
-		default: // nobody has looked since the last
-		}
+		o.news()
 		if f.kind == copyReady {
 			return nil
 		}
@@ -280,6 +288,14 @@ func (o *copyOut) answered(f copyFrame) error {
 		}
 	}
 	return nil
+}
+
+// news says that something of a stream has changed.
+func (o *copyOut) news() {
+	select {
+	case o.told <- struct{}{}:
+	default: // nobody has looked since the last
+	}
 }
 
 // printable is text of another host for a log.

@@ -2,7 +2,6 @@ package device
 
 import (
 	"crypto/rand"
-	"encoding/binary"
 	"hash/crc32"
 	"net"
 	"sync"
@@ -35,6 +34,9 @@ type outStream struct {
 	answer chan error    // to the seal
 	failed error         // the other side refused it, or the worker
 	ready  bool          // the worker there has started its driver
+
+	rehearsal *outStream // by which the other side finds out whether it can be there; nil: none was begun
+	cannot    string     // what that found; copyOut.mu is held
 }
 
 // streamOf is the stream of a session that runs; nil: of no other. One that is new, as that of another worker than before is, comes with the worker's end
@@ -69,38 +71,47 @@ func (o *copyOut) roundOf(x *outStream, theirs int) (sum precopy.Round, err erro
 	}
 	x.busy.Lock()
 	defer x.busy.Unlock()
+	if err := o.rehearse(x); err != nil {
+		x.s.log.Info("it is not rehearsed at the other host", "reason", err)
+	}
+	m, err := o.tell(x, link.Copy{Stream: link.FileOf(theirs)})
+	if err != nil || m == nil {
+		x.fail(err)
+		return sum, err
+	}
+	x.wrote = m.Total
+	if !m.Cut {
+		x.rounds++
+	}
+	return precopy.Round{Looked: m.Looked, Sent: m.Sent}, nil
+}
+
+// tell has the worker of a stream copy, and returns what it did; nil: the session ends, or stands, or the pre-copy is over. x.busy is held.
+func (o *copyOut) tell(x *outStream, m link.Copy) (*link.Copied, error) {
 	x.order.Lock()
 	if x.sealed {
 		x.order.Unlock()
-		return sum, nil
+		return nil, nil
 	}
-	n := o.d.copyRounds.Add(1)
+	m.Number = o.d.copyRounds.Add(1)
 	p := x.proc
 	_ = o.throttle(x) // an error is the next one's, too
-	err = p.Send(link.Copy{Number: n, Stream: link.FileOf(theirs)})
+	err := p.Send(m)
 	x.order.Unlock()
 	if err != nil {
-		return sum, nil // the session ends
+		return nil, nil // the session ends
 	}
 	for {
 		select {
-		case m := <-p.Copied():
-			if m.Number != n {
+		case did := <-p.Copied():
+			if did.Number != m.Number {
 				continue // of an earlier pre-copy, which did not wait for it
 			}
-			if err := m.Err(); err != nil {
-				x.fail(err)
-				return sum, err
-			}
-			x.wrote = m.Total
-			if !m.Cut {
-				x.rounds++
-			}
-			return precopy.Round{Looked: m.Looked, Sent: m.Sent}, nil
+			return &did, did.Err()
 		case <-p.Done():
-			return sum, nil
+			return nil, nil
 		case <-o.over.Done():
-			return sum, nil
+			return nil, nil
 		}
 	}
 }
@@ -118,12 +129,7 @@ func (o *copyOut) open(s *session, p workerProcess) (x *outStream, theirs int, e
 	o.streams[s] = x
 	o.st.Sessions = len(o.streams)
 	o.mu.Unlock()
-	b := append([]byte(nil), x.token[:]...)
-	for _, n := range []uint32{s.caller.UID, s.caller.GID, s.caller.PID} {
-		b = binary.LittleEndian.AppendUint32(b, n)
-	}
-	b = binary.LittleEndian.AppendUint64(b, s.base)
-	if err := o.write(copyOpen, x.id, b); err != nil {
+	if err := o.write(copyOpen, x.id, x.opening(0)); err != nil {
 		_ = unix.Close(theirs)
 		return nil, -1, err
 	}
@@ -195,6 +201,9 @@ func (o *copyOut) drop(x *outStream) {
 // stop has the worker write no more, and forget what it wrote.
 func (x *outStream) stop() {
 	_ = x.conn.Close()
+	if r := x.rehearsed(); r != nil {
+		_ = r.conn.Close()
+	}
 	x.order.Lock()
 	defer x.order.Unlock()
 	if !x.sealed {

@@ -31,6 +31,8 @@ func realBackend(gpu string) (driver.Backend, error, bool) {
 		return soft.New(), nil, true
 	case "soft:2":
 		return soft.NewMany(2), nil, true
+	case differentGPU:
+		return different{}, nil, true
 	case startsGPU:
 		return startingBackend{soft.New()}, nil, true
 	case "cuda":

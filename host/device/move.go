@@ -121,7 +121,15 @@ func readHead(r *image.Reader) (*sessionHead, error) {
 }
 
 // Movable implements fs.MovableHandle: the worker of a session that runs is asked. One that does not find the time may move, for all that is known.
-func (s *session) Movable(ctx context.Context) error { return s.mayMove(ctx, false) }
+func (s *session) Movable(ctx context.Context) error {
+	s.mu.Lock()
+	why := s.elsewhere
+	s.mu.Unlock()
+	if why != "" {
+		return fmt.Errorf("%s cannot be rebuilt there: %s", s.peer(), why)
+	}
+	return s.mayMove(ctx, false)
+}
 
 // mayMove is Movable, also to another model of GPU.
 func (s *session) mayMove(ctx context.Context, otherModel bool) error {

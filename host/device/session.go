@@ -45,12 +45,14 @@ func (s state) String() string {
 
 // session is one open control file: one CUDA process in the guest.
 type session struct {
-	dev    *Device
-	id     uint64
-	log    *slog.Logger
-	caller fs.Caller
-	opened time.Time
-	base   uint64 // link.Config's, since it has a worker: that of the vGPU where it began; routine's
+	dev       *Device
+	id        uint64
+	log       *slog.Logger
+	caller    fs.Caller
+	opened    time.Time
+	rehearses bool   // it ends when it was made; set before routine does anything of it
+	elsewhere string // why it cannot be rebuilt at the host to which a pre-copy goes; mu is held
+	base      uint64 // link.Config's, since it has a worker: that of the vGPU where it began; routine's
 
 	counted bool // by the limits of sessions; dev.mu guards it
 

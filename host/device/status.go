@@ -75,13 +75,16 @@ func (s *session) account() (api.Session, bool) {
 		}
 		return e, s.state == suspended
 	}
-	e.Worker, e.Unmovable = s.proc.PID(), s.unmovable
+	e.Worker, e.Unmovable = s.proc.PID(), cmp.Or(s.elsewhere, s.unmovable)
 	if s.res != nil {
 		e.Memory, _ = s.dev.budget.Held(s.res.slot)
 		e.Host, _ = s.dev.host.Held(s.res.host)
 		e.Counters = s.countersLocked(s.proc)
 		if s.arrival != nil {
 			e.State = "arriving"
+			if s.rehearses {
+				e.State = "rehearsing"
+			}
 		}
 		var pid uint32
 		if pid, e.Program = s.res.meter.Guest(); pid != 0 {

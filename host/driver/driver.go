@@ -53,6 +53,8 @@ type Options struct {
 	ReachWorker bool
 	// Migratable: what the session allocates gets addresses that another process can give out again. The software GPU's always are.
 	Migratable bool
+	// Rehearsal: operations are replayed to see whether they can be. What a session that may move allocates has addresses, and no memory.
+	Rehearsal bool
 }
 
 // Clock keeps how long the GPU has worked for a session.

@@ -76,6 +76,9 @@ var errNoCopy = errors.New("no memory went ahead, or not well")
 
 // copy begins a round, on a stream of its own or on that of the last.
 func (a *ahead) copy(s *starter, w *Worker, m link.Copy) error {
+	if m.Rehearsal {
+		return s.rehearse(w, m)
+	}
 	if stream := m.Stream.FD(); stream >= 0 {
 		a.drop()
 		h, err := newHandover(stream, 0)

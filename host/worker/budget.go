@@ -11,7 +11,7 @@ import (
 
 // options are the backend's. Before awaitPages they are those of a session without a page.
 func (s *starter) options() driver.Options {
-	o := driver.Options{Devices: s.cfg.Devices, Visible: s.cfg.Visible, MemoryLimit: s.cfg.MemoryLimit, Cores: s.cfg.Cores, ReachWorker: s.cfg.ReachWorker, Migratable: s.cfg.Migratable}
+	o := driver.Options{Devices: s.cfg.Devices, Visible: s.cfg.Visible, MemoryLimit: s.cfg.MemoryLimit, Cores: s.cfg.Cores, ReachWorker: s.cfg.ReachWorker, Migratable: s.cfg.Migratable, Rehearsal: s.cfg.Rehearsal}
 	if s.budget != nil {
 		o.Budget, o.MemoryLimit = s.budget, s.budget.Limit()
 	}

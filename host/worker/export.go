@@ -101,6 +101,9 @@ const mostHeld = 64 << 30
 func (s *starter) adoptParked(ctx context.Context, stream int) error {
 	runtime.LockOSThread() // as in adopt
 	w, err := s.receiveParked(stream)
+	if s.cfg.Rehearsal {
+		return s.performed(err)
+	}
 	if err != nil {
 		return errors.Join(err, s.link.Send(adopted(err)))
 	}
@@ -168,6 +171,9 @@ func (s *starter) receiveParked(stream int) (*Worker, error) {
 		return nil, err
 	}
 	w.away.Store(true)
+	if s.cfg.Rehearsal {
+		return nil, w.perform(snap)
+	}
 	if err := w.restore(snap); err != nil {
 		return nil, err
 	}

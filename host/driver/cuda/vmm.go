@@ -72,10 +72,12 @@ func (s *session) MemCreate(c *wire.Call, a *wire.MemCreateArgs) cuda.Result {
 	if res := s.charge(a.Size); res != cuda.Success {
 		return res
 	}
-	handle, res := s.drv.MemCreate(a.Size, allocationProp(a.Dev, a.Handles, a.Flags), 0)
-	if s.note(res) != cuda.Success {
-		s.refund(a.Size)
-		return res
+	var handle bind.MemGenericAllocationHandle
+	if res := cuda.Success; !s.opt.Rehearsal {
+		if handle, res = s.drv.MemCreate(a.Size, allocationProp(a.Dev, a.Handles, a.Flags), 0); s.note(res) != cuda.Success {
+			s.refund(a.Size)
+			return res
+		}
 	}
 	if !s.mems.put(a.Memhandle, &physical{handle: handle, size: a.Size}) {
 		s.refund(a.Size)
@@ -113,7 +115,10 @@ func (s *session) MemMap(c *wire.Call, a *wire.MemMapArgs) cuda.Result {
 	if _, used := s.mappings.get(a.Mapping); used || len(s.mappings.m) >= maxObjects {
 		return cuda.ErrorInvalidHandle
 	}
-	res := s.note(s.drv.MemMap(at, a.Offset, m.handle, uint64(a.Flags)))
+	res := cuda.Success
+	if !s.opt.Rehearsal {
+		res = s.note(s.drv.MemMap(at, a.Offset, m.handle, uint64(a.Flags)))
+	}
 	if res == cuda.Success && !s.mappings.put(a.Mapping, at) {
 		s.drv.MemUnmap(at)
 		return cuda.ErrorInvalidHandle
@@ -139,6 +144,9 @@ func (s *session) MemSetAccess(c *wire.Call, a *wire.MemSetAccessArgs) cuda.Resu
 	m, ok := s.mappings.get(a.Mapping)
 	if !ok {
 		return cuda.ErrorInvalidValue
+	}
+	if s.opt.Rehearsal {
+		return cuda.Success
 	}
 	return s.note(s.drv.MemSetAccess(m, accessDesc(a.Dev, a.Flags)))
 }

@@ -61,6 +61,9 @@ type Config struct {
 	Parked bool `json:"parked,omitempty"`
 	// Brings, with Parked: the session comes from another host, and its memory waits for no room.
 	Brings bool `json:"brings,omitempty"`
+	// Rehearsal, with Parked: what comes of the session makes all of its objects again, without memory behind the addresses of its own, and then ends. Adopted
+	// says whether it could, and EADDRNOTAVAIL that something cannot be what it was.
+	Rehearsal bool `json:"rehearsal,omitempty"`
 	// Shared: SharePages follows, and the session waits for it. Encode sets it.
 	Shared bool `json:"shared,omitempty"`
 	// Relay: the session runs on a GPU server. The worker has no GPU, and forwards.

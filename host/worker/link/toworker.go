@@ -184,15 +184,18 @@ func (m *Export) fields(c *coder) {
 }
 
 // Copy has the worker write a round of its session's memory, while that goes on, to a stream socket; without one, to that of the round before. With
-// one what earlier rounds brought is forgotten. Answer: Copied with the same number, when the round is over.
+// one what earlier rounds brought is forgotten. Rehearsal: instead, what the session is made of, without its memory, to a stream of its own. Answer: Copied
+// with the same number, when the round is over.
 type Copy struct {
 	forWorker
-	Number uint64
-	Stream File
+	Number    uint64
+	Rehearsal bool
+	Stream    File
 }
 
 func (m *Copy) fields(c *coder) {
 	c.u64(&m.Number)
+	c.flag(&m.Rehearsal)
 	c.file(&m.Stream)
 }
 

@@ -17,7 +17,7 @@ func ToWorker(fd int) []link.ToWorker {
 	key := mtls.Pinned{Certificate: []byte("certificate"), Key: []byte("key"), Peer: mtls.KeyHash{1}}
 	cfg := link.Config{
 		Carrier: link.CarrierUnix, GPU: "soft", Devices: []int{1}, Visible: []string{"GPU-1"}, MemoryLimit: 1 << 30, MemorySlot: 2,
-		ContextBytes: 3 << 20, HostMemory: 1 << 28, HostSlot: 3, ReachWorker: true, Migratable: true, Base: 0x345600000000, Cores: 4, LogLevel: "WARN", Peer: "guest process 5", Tied: true, Adopt: true, Elsewhere: true, Parked: true, Brings: true, Shared: true,
+		ContextBytes: 3 << 20, HostMemory: 1 << 28, HostSlot: 3, ReachWorker: true, Migratable: true, Base: 0x345600000000, Cores: 4, LogLevel: "WARN", Peer: "guest process 5", Tied: true, Adopt: true, Elsewhere: true, Parked: true, Brings: true, Rehearsal: true, Shared: true,
 		Relay: &link.Relay{Server: "gpu1", Addresses: []string{"gpu1:7745"}, Lease: remote.LeaseID{1}, Identity: key}, TLS: &key, Session: remote.SessionID{1},
 	}
 	return []link.ToWorker{
@@ -43,7 +43,7 @@ func ToWorker(fd int) []link.ToWorker {
 		link.Leave{},
 		link.Probe{OtherModel: true},
 		link.Export{Ahead: true, Stream: f, Memory: f},
-		link.Copy{Number: 9, Stream: f},
+		link.Copy{Number: 9, Rehearsal: true, Stream: f},
 		link.CutCopy{Over: true},
 		link.Room{Number: 3, Granted: true},
 		link.Connected{Connection: f, Status: failed},
