@@ -48,6 +48,7 @@ const (
 	tallyModule, tallyAdd, tallyStream = 40, 41, 42
 	tallyBegin, tallyEnd               = 43, 44
 	tallyGraph, tallyExec              = 45, 46
+	tallyNode, tallyClone, tallyCopy   = 47, 48, 49
 	tallyAt                            = 4096 // in the variable
 	largeSize                          = 9 << 20
 )
@@ -86,13 +87,15 @@ func tally(t *testing.T, v *vm, seed byte) *tallying {
 	return h
 }
 
-// capture makes a graph that copies small memory to the end of the region.
+// capture makes a graph that copies small memory to the end of the region, and a clone of it.
 func (h *tallying) capture(t *testing.T) {
 	t.Helper()
 	must(t, h.Guest, &wire.StreamBeginCaptureArgs{Stream: tallyStream}, nil)
 	must(t, h.Guest, &wire.MemcpyArgs{Dst: h.pinned + held - 4, Src: h.small, Size: 4, Stream: tallyStream}, nil)
 	must(t, h.Guest, &wire.StreamEndCaptureArgs{Stream: tallyStream, Fresh: tallyGraph}, &wire.StreamEndCaptureReply{})
 	must(t, h.Guest, &wire.GraphInstantiateArgs{Exec: tallyExec, Graph: tallyGraph}, &wire.GraphInstantiateReply{})
+	must(t, h.Guest, &wire.GraphListArgs{What: wire.GraphListNodes, Graph: tallyGraph, Names: binary.LittleEndian.AppendUint32(nil, tallyNode)}, &wire.GraphListReply{})
+	must(t, h.Guest, &wire.GraphCloneArgs{Graph: tallyClone, Original: tallyGraph}, nil)
 }
 
 // where asks for the variable.
@@ -146,6 +149,11 @@ func (h *tallying) check(t *testing.T) {
 	must(t, h.Guest, &wire.StreamSynchronizeArgs{Stream: tallyStream}, nil)
 	if got := binary.LittleEndian.Uint32(h.region[held-4:]); got != 3*h.times {
 		t.Errorf("a graph copied %d, not %d", got, 3*h.times)
+	}
+	var copied wire.GraphFindInCloneReply
+	must(t, h.Guest, &wire.GraphFindInCloneArgs{Node: tallyNode, Graph: tallyClone, Fresh: tallyCopy}, &copied)
+	if copied.Found != tallyCopy {
+		t.Errorf("the copy of a node is %d, and was %d", copied.Found, tallyCopy)
 	}
 	seed := uint32(h.want[0])
 	if got := h.word(t, h.large+largeSize-4); got != seed*0x01010101 {

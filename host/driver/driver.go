@@ -154,8 +154,8 @@ type GraphKeeper interface {
 	NodeRoot(node wire.ID) wire.ID
 	// NodeSerial tells nodes apart that there are at the same time, whatever they are called; 0: there is none of that id.
 	NodeSerial(node wire.ID) uint64
-	// CloneOf is the serial of the node of which a node is the clone; 0: of none that there is. False: this driver does not tell. SetCloneOf makes it one.
-	CloneOf(node wire.ID) (serial uint64, tells bool)
+	// CloneOf is the serial of the node of which a node is the clone; 0: of none that there is. SetCloneOf makes it one.
+	CloneOf(node wire.ID) (serial uint64)
 	SetCloneOf(node, original wire.ID)
 	// RenameGraph gives a graph another id, and fresh ones to what in it has a name; it tells which graphs inside it were renamed. False: to is in
 	// use, or graph is none, and nothing has changed.

@@ -211,7 +211,7 @@ func (d *describer) node(id wire.ID) (*planNode, error) {
 		return nil, fmt.Errorf("parameters: %w", res)
 	}
 	n := &planNode{id: known(id), kind: r.Type, params: bytes.Clone(r.Params), serial: d.g.keeper.NodeSerial(id)}
-	n.clone, _ = d.g.keeper.CloneOf(id)
+	n.clone = d.g.keeper.CloneOf(id)
 	var inner []wire.ID
 	switch r.Type {
 	case wire.NodeKernel:

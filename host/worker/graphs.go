@@ -43,7 +43,6 @@ type liveGraph struct {
 	made   *template
 	past   map[*template]struct{} // of what it was before it changed
 	users  map[wire.ID]uint32     // references to user objects
-	from   *liveGraph             // of which it is a clone
 	nested bool                   // graphs inside it may have such references
 	conds  []graphCondition
 	cost   uint64
@@ -142,7 +141,6 @@ func (f *front) GraphClone(c *wire.Call, a *wire.GraphCloneArgs) cuda.Result {
 	res := f.making(a.Graph, c.Ctx, func() cuda.Result { return f.Session.GraphClone(c, a) })
 	if res == cuda.Success && g.keeper != nil {
 		if from, l := g.root(a.Original), g.live[a.Graph]; from != nil {
-			l.from = from
 			l.nested = from.nested || from.id != a.Original && len(from.users) > 0
 			if from.id == a.Original {
 				l.users = maps.Clone(from.users)

@@ -128,11 +128,6 @@ func (st *stater) stateLive() error {
 		if l.nested && len(st.s.objects) > 0 {
 			return fmt.Errorf("graph %d: user objects may belong to graphs inside it", l.id)
 		}
-		if f := l.from; f != nil && st.graphs.live[f.id] == f {
-			if _, tells := st.keeper.CloneOf(0); !tells {
-				return fmt.Errorf("graph %d is a clone of graph %d: which node is a clone of which is not known", l.id, f.id)
-			}
-		}
 		p, err := st.describe(l.id)
 		if err != nil {
 			return fmt.Errorf("graph %d: %w", l.id, err)

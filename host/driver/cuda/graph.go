@@ -48,6 +48,7 @@ func (s *session) adoptNode(g *graph, handle bind.GraphNode, id uint32) (*graphN
 
 // forgetGraph drops the ids of a graph that is gone, of its nodes and of the graphs inside them.
 func (s *session) forgetGraph(g *graph) {
+	g.endClones()
 	for _, n := range g.nodes {
 		s.forgetNode(n)
 	}
@@ -66,6 +67,7 @@ func (s *session) forgetNode(n *graphNode) {
 	if n.alloc != 0 {
 		s.space.DropGraph(n.alloc)
 	}
+	n.endCopies()
 	s.nodes.remove(n.id)
 	delete(s.nodeOf, n.handle)
 	delete(n.graph.nodes, n.handle)
@@ -116,7 +118,10 @@ func (s *session) GraphClone(c *wire.Call, a *wire.GraphCloneArgs) cuda.Result {
 	if res != cuda.Success {
 		return res
 	}
-	return s.ownGraph(h, a.Graph)
+	if res := s.ownGraph(h, a.Graph); res != cuda.Success {
+		return res
+	}
+	return s.cloned(g, s.graphOf[h])
 }
 
 // dependencies are nodes and, perhaps, edge data as the driver takes them.

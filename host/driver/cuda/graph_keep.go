@@ -44,12 +44,6 @@ func (s *session) NodeSerial(id wire.ID) uint64 {
 	return 0
 }
 
-// CloneOf implements driver.GraphKeeper. The driver answers the other way round, for a clone as a whole, and takes no word of ours for it.
-func (s *session) CloneOf(wire.ID) (uint64, bool) { return 0, false }
-
-// SetCloneOf implements driver.GraphKeeper.
-func (s *session) SetCloneOf(_, _ wire.ID) {}
-
 // RenameGraph implements driver.GraphKeeper.
 func (s *session) RenameGraph(id, to wire.ID, fresh func() wire.ID, told func(old, name wire.ID)) bool {
 	g, ok := s.graphs.get(id)

@@ -156,9 +156,12 @@ func (s *session) GraphFindInClone(c *wire.Call, a *wire.GraphFindInCloneArgs, r
 	if !ok1 || !ok2 {
 		return cuda.ErrorInvalidValue
 	}
-	h, res := s.drv.GraphNodeFindInClone(n.handle, g.handle)
-	if res != cuda.Success {
-		return res
+	h, ok := g.copyOf(n)
+	if !ok {
+		var res cuda.Result
+		if h, res = s.drv.GraphNodeFindInClone(n.handle, g.handle); res != cuda.Success {
+			return res
+		}
 	}
 	found, res := s.adoptNode(g, h, a.Fresh)
 	if res == cuda.Success {

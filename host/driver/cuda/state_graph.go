@@ -31,6 +31,8 @@ type graph struct {
 	allocs []uint64   // memory that its capture allocated
 	parent *graphNode // to which it belongs, and with which it goes
 	nodes  map[bind.GraphNode]*graphNode
+	clone  clone
+	clones []*graph // that are clones of it, as far as is noted
 }
 
 // graphNode is a CUgraphNode that has an id.

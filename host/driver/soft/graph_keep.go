@@ -49,11 +49,11 @@ func (s *session) NodeSerial(id wire.ID) uint64 {
 }
 
 // CloneOf implements driver.GraphKeeper.
-func (s *session) CloneOf(id wire.ID) (uint64, bool) {
+func (s *session) CloneOf(id wire.ID) uint64 {
 	if n := s.nodes[id]; n != nil && n.origin != nil && n.origin.graph != nil {
-		return n.origin.serial, true
+		return n.origin.serial
 	}
-	return 0, true
+	return 0
 }
 
 // SetCloneOf implements driver.GraphKeeper.
