@@ -141,7 +141,7 @@ func startBeforehand(t *testing.T, memory bool) {
 	logs(t, v)
 	c := precopy(t, v, other, device.CopyOptions{})
 	goOn := s.come(2 * len(programs)) // each is rehearsed by another
-	if !memory { // with some a round takes until drivers have started
+	if !memory {                      // with some a round takes until drivers have started
 		eventually(t, "no round is made", func() bool { return c.status().Rounds >= 2 })
 	}
 	if c.status().Ready {
