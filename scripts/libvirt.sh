@@ -293,6 +293,26 @@ phase_qmp() {
   until_true 5 "$CAUSEWAY" delete vm2/gpu0; row "the VM ends; causeway delete ends the vGPU" ""
 }
 
+# A NIC with SR-IOV, as sysfs would show it: libvirt takes a function's <hostdev> into a definition, and gives it back.
+phase_functions() {
+  local pci=/sys/bus/pci/devices nic=0000:41:00.0 f=0000:41:00.2 address="bus='0x41' slot='0x00' function='0x2'"
+  mkdir -p $pci && mount -t tmpfs tmpfs $pci && mkdir $pci/$nic $pci/$f
+  echo 0x020000 | tee $pci/$nic/class >$pci/$f/class
+  echo 8 >$pci/$nic/sriov_totalvfs
+  ln -s ../$f $pci/$nic/virtfn0 && ln -s ../../../kernel/iommu_groups/7 $pci/$f/iommu_group
+  define; has() { virsh dumpxml vm1 "$@" >"$tmp/out" && says "$address"; }
+  timed "$CAUSEWAY" vf assign $nic --vm vm1 && has --inactive; row "causeway vf assign: a function is in the definition" "$took ms"
+  "$CAUSEWAY" vf list >"$tmp/out" && says 'reserved for VM vm1'; row "and reserved" ""
+  refused "$CAUSEWAY" vf assign $f --vm vm1 && says 'is reserved for VM vm1'; row "assign again: refused" ""
+  timed "$CAUSEWAY" vf release vm1 && virsh dumpxml vm1 >"$tmp/out" && ! grep -F "$address" "$tmp/out"; row "causeway vf release: it is out of it" "$took ms"
+  "$CAUSEWAY" vf assign $nic --vm vm1 --config >"$tmp/out" && virsh -q undefine vm1 && "$CAUSEWAY" vf release vm1 >"$tmp/out" && says "$f is free"
+  row "released after its VM is no more" ""
+  define && virsh -q start vm1 --paused && refused "$CAUSEWAY" vf assign $nic --vm vm1 --live && says 'plug in: ' && says 'taken back'
+  row "libvirt does not plug it in: all is taken back" "$(sed 's/^causeway: plug in: //' "$tmp/out" | cut -c1-80)"
+  "$CAUSEWAY" vf list >"$tmp/out" && says 'free' && virsh -q destroy vm1; row "and it is free" ""
+  umount $pci
+}
+
 # After everything: the scheduler and causewayd go, nothing else may be there.
 phase_leftovers() {
   local left
@@ -300,7 +320,7 @@ phase_leftovers() {
   stop_causewayd
   left=$(ps -eo pid=,args= | grep -vE "^ *(1|$libvirtd_pid) |ps -eo|grep -v| scheduler --socket|scripts/libvirt.sh|<defunct>")
   [ -z "$left" ]; row "no process is left but the scheduler, which outlives causewayd" "$left"
-  left=$(find /run/causeway -mindepth 1 | grep -v -e /scheduler -e causewayd.lock); [ -z "$left" ]; row "no socket or record" "$left"
+  left=$(find /run/causeway -mindepth 1 | grep -v -e /scheduler -e causewayd.lock -e vfs.lock); [ -z "$left" ]; row "no socket or record" "$left"
   left=$(grep -c causeway /proc/mounts); [ "$left" = "$mounts" ]; row "no mount" "$left"
   left=$(find /dev/shm -name '*causeway*'); [ -z "$left" ]; row "no shared memory" "$left"
 }
@@ -310,7 +330,7 @@ prepare
 start_libvirtd "$logs/libvirtd.log"
 start_causewayd
 mounts=$(grep -c causeway /proc/mounts)
-[ ${#phases[@]} -gt 0 ] || phases=(examples declarative hotplug lifecycle qmp leftovers)
+[ ${#phases[@]} -gt 0 ] || phases=(examples declarative hotplug lifecycle qmp functions leftovers)
 run_phases "${phases[@]}"
 calm_kernels
 echo "libvirt: $passed passed, $failed failed in $SECONDS s"

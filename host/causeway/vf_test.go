@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -145,6 +147,39 @@ func TestVFRefused(t *testing.T) {
 		{exitFailed, "say a function, a VM or --ended", "release vm1 --ended"},
 	} {
 		n.step(c.status, c.says, strings.Fields(c.args)...)
+	}
+}
+
+// TestVFEnded: libvirt's hook, when a domain has ended, and causewayd, when it starts, take back what is left of VMs.
+func TestVFEnded(t *testing.T) {
+	for name, do := range map[string]func(run string){
+		"hook": func(run string) {
+			_, said, err := command(t, "hook", "qemu", "vm1", "release", "end", "-", "--run-dir", run)
+			if err != nil || said != "" {
+				t.Errorf("%s, %v", said, err)
+			}
+		},
+		"causewayd": func(run string) { freeEnded(t.Context(), run, "", slog.New(slog.DiscardHandler)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := shortDir(t)
+			// A function that this host has not: whatever had it is gone.
+			record := `{"format":1,"assignments":[{"address":"ffff:ff:1f.7","pf":"ffff:ff:1f.0","index":0,"use":"vm","vm":"vm1","live":true}]}`
+			path := filepath.Join(run, "vfs.json")
+			if err := os.WriteFile(path, []byte(record), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := command(t, "hook", "qemu", "vm2", "release", "end", "-", "--run-dir", run); err != nil {
+				t.Error(err)
+			}
+			if _, err := os.Stat(path); err != nil {
+				t.Errorf("another VM's end: %v", err)
+			}
+			do(run)
+			if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("it is still there: %v", err)
+			}
+		})
 	}
 }
 

@@ -47,6 +47,9 @@ func (m *Manager) Assign(ctx context.Context, w Wish, give Give) (*VF, error) {
 	if err != nil {
 		return nil, err
 	}
+	if w.Use == ForVM && v.Group < 0 {
+		return nil, fmt.Errorf("%s/%d (%s): %w: switch it on in the BIOS (VT-d, AMD-Vi) and the kernel (intel_iommu=on)", pf.Name, v.Index, v.Address, ErrNoIOMMU)
+	}
 	a := Assignment{
 		Address: v.Address, PF: pf.Address, Index: v.Index, Use: w.Use, VM: w.VM, Live: w.Live, Config: w.Config,
 		Since: m.now().UTC().Truncate(time.Second), Unfinished: true, Set: w.Settings,

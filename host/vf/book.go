@@ -148,8 +148,14 @@ func (b Book) read() (*book, error) {
 	return k, nil
 }
 
-// write replaces the book as a whole, or not at all.
+// write replaces the book as a whole, or not at all. An empty one is no file.
 func (b Book) write(k *book) error {
+	if len(k.Assignments) == 0 {
+		if err := os.Remove(b.path()); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return explain("remove "+b.path(), err)
+		}
+		return nil
+	}
 	text, err := json.MarshalIndent(k, "", "  ")
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ var (
 	ErrNoneFree    = errors.New("no virtual function is free")
 	ErrNotAssigned = errors.New("the virtual function is nobody's")
 	ErrUnsupported = errors.New("the driver cannot do this")
+	ErrNoIOMMU     = errors.New("the host has no IOMMU that works, without which no device can be passed through")
 	ErrIgnored     = errors.New("the driver did not take it")
 	ErrRights      = errors.New("this takes root's rights on the host")
 	ErrRecord      = errors.New("record of virtual functions")

@@ -52,6 +52,20 @@ func TestRelay(t *testing.T) {
 	}
 }
 
+// TestNoIOMMU: a host without one passes nothing through, and its relays have functions.
+func TestNoIOMMU(t *testing.T) {
+	h, m := host(t, 1)
+	if err := os.Remove(filepath.Join(h.Root, "sys/bus/pci/devices/0000:41:00.2/iommu_group")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Assign(t.Context(), forVM("mlx5_0/0", vf.Settings{}), nil); !errors.Is(err, vf.ErrNoIOMMU) || !strings.Contains(err.Error(), "intel_iommu=on") {
+		t.Error(err)
+	}
+	if _, err := m.Assign(t.Context(), vf.Wish{Function: "mlx5_0/0", Use: vf.ForRelay}, nil); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestInfiniBand: GUIDs by netlink, and by NVIDIA's driver's own files where there is no network interface.
 func TestInfiniBand(t *testing.T) {
 	guids := vf.Settings{NodeGUID: 0x11223344556677, PortGUID: 0x11223344556678, State: vf.Auto}
