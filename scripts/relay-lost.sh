@@ -3,7 +3,7 @@
 #
 #   scripts/relay-lost.sh [--mode MODE]     a mode of guest/tests/rounds (default: streams)
 #
-# A link that is gone for 10 s loses nothing: the program goes on with right results. One that stays away ends the program with an error, and the workers at both ends, within
+# A connection that is reset, a host whose address changes, a link that is gone for 10 s lose nothing: the program goes on with right results. A link that stays away ends the program with an error, and the workers at both ends, within
 # 25 s (15 s until TCP gives up, and what a busy machine adds).
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
@@ -49,6 +49,30 @@ past() { for _ in $(seq $(($2 * 10))); do [ "$(rounds)" -gt "$1" ] && return; ki
 fail() { say "FAILED: $*"; tail -n 5 "$tmp/out" "$tmp/err" "$tmp/server.log" >&2; exit 1; }
 
 past 3 30 || fail "the program does not begin"
+# goes_on WHAT: the program does, with right results, over another connection than before.
+goes_on() {
+  past $(($(rounds) + 5)) 30 || fail "the program does not go on after $1"
+  awk '$1 == "@round" && $3 != 0 {bad = 1} END {exit bad}' "$tmp/out" || fail "wrong results after $1"
+}
+connections() { grep -c 'goes on over another connection' "$tmp/server.log" || true; }
+
+# cut NAMESPACE: its connections of the session are reset.
+cut() { at "$1" ss -K -t state established '( sport = :7745 or dport = :7745 )' 2>&1 >/dev/null | sed 's/^/ss: /'; }
+if [ -z "$(cut "$here")" ]; then
+  goes_on "a reset"
+  for ns in "$there" "$here" "$there"; do cut "$ns"; goes_on "a reset"; done
+  [ "$(connections)" -ge 4 ] || fail "4 resets, and $(connections) other connections"
+  say "connections that were reset: the program goes on over others, $(connections) of them, none of its results wrong"
+else
+  say "this kernel or ss resets no connection: not tried"
+fi
+
+was=$(connections)
+at "$here" ip address add 192.0.2.3/24 dev wirea; at "$here" ip address del 192.0.2.1/24 dev wirea; at "$here" ip address add 192.0.2.3/24 dev wirea 2>/dev/null || true
+goes_on "its host's address changed"
+[ "$(connections)" -gt "$was" ] || fail "the connection is the one of before although the address changed"
+say "another address of the program's host: it goes on over another connection"
+
 before=$(rounds)
 at "$here" ip link set wirea down; sleep 10; at "$here" ip link set wirea up
 past $((before + 5)) 30 || fail "the program does not go on after 10 s without a link"

@@ -4,7 +4,7 @@
 #   scripts/remote.sh [--kernel SERIES] [--programs "P..."] [PHASE...]
 #
 #   --programs  of guest/tests, that run on the server's GPU, with and without a VM (default: a few; all: every one)
-#   PHASE       programs limits restart refuse lost (what is done by default), lapse, freeze: half a minute without
+#   PHASE       programs limits reset restart refuse lost (what is done by default), lapse, freeze: half a minute without
 #               a causewayd, or with one and programs that stand still; vm: programs in a VM;
 #               vmlost: a VM whose causewayds are restarted, and whose server is killed then
 #
@@ -25,7 +25,7 @@ while [ $# -gt 0 ]; do
     *) phases+=("$1"); shift ;;
   esac
 done
-[ ${#phases[@]} -gt 0 ] || phases=(programs limits restart refuse lost)
+[ ${#phases[@]} -gt 0 ] || phases=(programs limits reset restart refuse lost)
 [ -x "$CAUSEWAY" ] || die "build/bin/causeway is missing: run make build"
 [ "$(id -u)" = 0 ] || die "needs root, for network namespaces"
 have ip || die "ip is missing: install iproute2"
@@ -148,6 +148,26 @@ phase_limits() {
   cli hosta create vm2 --remote any --memory 256MiB >/dev/null && cli gpu1 gpus drain soft >/dev/null && ! cli hosta create vm3 --remote any >"$tmp/said" 2>&1 && grep -q drained "$tmp/said"
   row "a server that is drained takes no other" ""
   cli gpu1 gpus resume soft >/dev/null && cli hosta delete vm2 >/dev/null && [ -z "$(vgpu gpu1 hosta/vm2:gpu0 pid)" ]; row "causeway delete ends the lease" ""
+}
+
+# other_connections: over how many others the server's workers have gone on.
+other_connections() { grep -rhc 'goes on over another connection' "$tmp/gpu1/log" | awk '{n += $1} END {print n + 0}'; }
+more_connections() { [ "$(other_connections)" -gt "$1" ]; }
+
+phase_reset() {
+  local h before
+  has_vgpu && begin; row "a program computes" "" || return
+  for h in hosta gpu1; do
+    before=$(other_connections)
+    if ! have ss || [ -n "$(on $h ss -K -t state established '( sport = :7745 or dport = :7745 )' 2>&1 >/dev/null)" ]; then
+      say "this kernel or ss resets no connection: not tried"
+      break
+    fi
+    until_true 60 more_connections "$before" && goes_on; row "connections are reset at $h: it goes on over another" "$(other_connections)"
+  done
+  end_rounds; until_true 60 grep -q '^@done [1-9][0-9]* 0 ' "$tmp/rounds"; row "it ends, all results right" "$(keep tail -n 1 "$tmp/rounds")"
+  wait "$job" 2>/dev/null; job=
+  until_true 60 renewed; row "the lease is renewed" ""
 }
 
 phase_restart() {

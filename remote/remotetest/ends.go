@@ -33,6 +33,7 @@ func Carriers() map[string]func() (Ends, error) {
 		"relay":       func() (Ends, error) { return Relayed(false) },
 		"relay+tls":   func() (Ends, error) { return Relayed(true) },
 		"relay+verbs": Fabric,
+		"resets":      Reset,
 	}
 }
 
@@ -83,14 +84,24 @@ func PairTCPAt(host string) (near, far net.Conn, err error) {
 
 // Lease is the two sides' TLS of a lease.
 func Lease() (server, client *tls.Config, err error) {
+	k, err := newKeys()
+	return k.server, k.client, err
+}
+
+// keys are the two sides' TLS of a session's first connection, and of those that follow.
+type keys struct{ server, client, serverAgain, clientAgain *tls.Config }
+
+func newKeys() (k keys, err error) {
 	s, c, err := mtls.NewPinnedPair()
 	if err != nil {
-		return nil, nil, err
+		return k, err
 	}
-	var e1, e2 error
-	server, e1 = s.Server(mtls.SessionProtocol)
-	client, e2 = c.Client(mtls.SessionProtocol)
-	return server, client, errors.Join(e1, e2)
+	var errs [4]error
+	k.server, errs[0] = s.Server(mtls.SessionProtocol)
+	k.client, errs[1] = c.Client(mtls.SessionProtocol)
+	k.serverAgain, errs[2] = s.Server(mtls.ResumeProtocol)
+	k.clientAgain, errs[3] = c.Client(mtls.ResumeProtocol)
+	return k, errors.Join(errs[:]...)
 }
 
 // Relayed is a session over shared memory to a relay, and over a TCP connection from there, with a lease's TLS if that is wanted.
@@ -107,19 +118,13 @@ func RelayedOver(near, far net.Conn, secure bool) (Ends, error) {
 	if !secure {
 		return relayed(near, far, plain, plain)
 	}
-	server, client, err := Lease()
-	if err != nil {
-		return Ends{}, err
-	}
-	return relayed(near, far,
-		func(c net.Conn) (net.Conn, error) { return frame.Client(context.Background(), c, client) },
-		func(c net.Conn) (net.Conn, error) { return frame.Server(context.Background(), c, server) })
+	return relayedSecure(near, far, PairTCP)
 }
 
 // RelayedVerbs is Relayed over the two ends of a connection, with the bytes by RDMA between two ports.
 func RelayedVerbs(near, far net.Conn, relay, worker verbs.Adapter) (Ends, error) {
 	up := func(a verbs.Adapter, client bool) wrap {
-		return func(c net.Conn) (net.Conn, error) {
+		return func(c net.Conn) (frame.Stream, error) {
 			up, err := verbs.Upgrade(context.Background(), c, []verbs.Adapter{a}, "", client)
 			if err != nil { // also if it would go on without
 				return nil, errors.Join(err, c.Close())
@@ -141,9 +146,9 @@ func Fabric() (Ends, error) {
 }
 
 // wrap is what one end makes of a connection before frames are sent. It takes it over.
-type wrap func(net.Conn) (net.Conn, error)
+type wrap func(net.Conn) (frame.Stream, error)
 
-func plain(c net.Conn) (net.Conn, error) { return c, nil }
+func plain(c net.Conn) (frame.Stream, error) { return c, nil }
 
 func relayed(near, far net.Conn, client, server wrap) (Ends, error) {
 	guest, local, err := Pair()
@@ -171,14 +176,15 @@ func relayed(near, far net.Conn, client, server wrap) (Ends, error) {
 }
 
 // pass is a relay, from its guest's connection to the session's end.
-func pass(local *net.UnixConn, up net.Conn, client wrap) error {
+func pass(local *net.UnixConn, near net.Conn, client wrap) error {
 	ctx := context.Background()
 	c, err := shm.AcceptUnix(local)
 	if err != nil {
-		return errors.Join(err, up.Close())
+		return errors.Join(err, near.Close())
 	}
 	defer c.Close()
-	if up, err = client(up); err != nil {
+	up, err := client(near)
+	if err != nil {
 		return err
 	}
 	s, err := relay.Open(ctx, c, up, remote.Hello{Pid: c.PID()}, "test", slog.New(slog.DiscardHandler))

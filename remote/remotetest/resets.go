@@ -1,0 +1,106 @@
+package remotetest
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/remote/frame"
+	"causeway/remote/resume"
+)
+
+// Reset is Relayed with TLS over connections each of which is reset, from the one side or the other, at a write: before it, with half of it sent, or behind it.
+func Reset() (Ends, error) {
+	var n atomic.Int64
+	pair := func() (near, far net.Conn, err error) {
+		if near, far, err = PairTCP(); err != nil {
+			return nil, nil, err
+		}
+		i := int(n.Add(1))
+		if i%2 == 0 {
+			return &resetting{Conn: near, left: 20 + i%13, mode: i / 2 % 3}, far, nil
+		}
+		return near, &resetting{Conn: far, left: 20 + i%13, mode: i / 2 % 3}, nil
+	}
+	near, far, err := pair()
+	if err != nil {
+		return Ends{}, err
+	}
+	return relayedSecure(near, far, pair)
+}
+
+// resetting is a connection that is reset at a write.
+type resetting struct {
+	net.Conn
+	mu   sync.Mutex
+	left int // writes
+	mode int // how much of the last one leaves, in halves
+}
+
+// Write implements net.Conn.
+func (c *resetting) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.left--; c.left > 0 {
+		return c.Conn.Write(p)
+	}
+	if part := p[:len(p)*c.mode/2]; len(part) > 0 {
+		if n, err := c.Conn.Write(part); err != nil {
+			return n, err
+		}
+	}
+	if t, ok := c.Conn.(*net.TCPConn); ok {
+		_ = t.SetLinger(0)
+	}
+	_ = c.Conn.Close()
+	return 0, unix.ECONNRESET
+}
+
+// relayedSecure is a session over TLS that goes on over connections that pair makes.
+func relayedSecure(near, far net.Conn, pair func() (near, far net.Conn, err error)) (Ends, error) {
+	k, err := newKeys()
+	if err != nil {
+		return Ends{}, err
+	}
+	var server atomic.Pointer[resume.Conn]
+	again := func(context.Context) (net.Conn, error) {
+		s := server.Load()
+		if s == nil {
+			return nil, errors.New("the server has not begun")
+		}
+		near, far, err := pair()
+		if err == nil {
+			go func() { _ = s.Accept(far, k.serverAgain) }()
+		}
+		return near, err
+	}
+	return relayed(near, far,
+		func(c net.Conn) (frame.Stream, error) {
+			s, err := frame.Client(context.Background(), c, k.client)
+			if err != nil {
+				return nil, err
+			}
+			return stream(resume.NewClient(s, k.clientAgain, again))
+		},
+		func(c net.Conn) (frame.Stream, error) {
+			s, err := frame.Server(context.Background(), c, k.server)
+			if err != nil {
+				return nil, err
+			}
+			r, err := resume.NewServer(s)
+			server.Store(r)
+			return stream(r, err)
+		})
+}
+
+// stream keeps a nil pointer from becoming a stream.
+func stream(c *resume.Conn, err error) (frame.Stream, error) {
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
