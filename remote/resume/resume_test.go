@@ -209,7 +209,11 @@ func TestCuts(t *testing.T) {
 					return &cutting{Conn: c, left: at}
 				})
 				exchange(t, r.client, r.server, 6*each)
-				if n := r.dials.Load(); n < 4 {
+				least := int64(4)
+				if side == "either" {
+					least = 1 // the one may have sent everything before its turn comes
+				}
+				if n := r.dials.Load(); n < least {
 					t.Errorf("the connection was made again %d times", n)
 				}
 			})
