@@ -31,7 +31,8 @@ trap cleanup EXIT
 
 unshare --net sleep infinity & here=$!; pids+=("$here")
 unshare --net sleep infinity & there=$!; pids+=("$there")
-at() { local ns=$1; shift; nsenter -t "$ns" -n -- "$@"; }
+at() { (stay_at "$@"); }
+stay_at() { exec nsenter -t "$1" -n -- "${@:2}"; } # NAMESPACE COMMAND...: becomes it
 for n in "$here" "$there"; do
   for _ in $(seq 100); do [ "$(readlink "/proc/$n/ns/net")" = "$(readlink /proc/self/ns/net)" ] || break; sleep 0.05; done
 done
@@ -39,9 +40,9 @@ at "$here" ip link add name wirea type veth peer name wireb netns "$there" || di
 at "$here" ip address add 192.0.2.1/24 dev wirea; at "$here" ip link set wirea up; at "$here" ip link set lo up
 at "$there" ip address add 192.0.2.2/24 dev wireb; at "$there" ip link set wireb up; at "$there" ip link set lo up
 
-at "$there" "$CAUSEWAY" serve-plain --listen 192.0.2.2:7745 --gpu soft --lease "$tmp/lease" -v >"$tmp/server.log" 2>&1 & pids+=("$!")
+stay_at "$there" "$CAUSEWAY" serve-plain --listen 192.0.2.2:7745 --gpu soft --lease "$tmp/lease" -v >"$tmp/server.log" 2>&1 & pids+=("$!")
 for _ in $(seq 100); do grep -q serving "$tmp/server.log" 2>/dev/null && break; sleep 0.1; done
-at "$here" "$CAUSEWAY" run -v --relay "$tmp/lease" -- "$program" "$mode" >"$tmp/out" 2>"$tmp/err" & run=$!; pids+=("$run")
+stay_at "$here" "$CAUSEWAY" run -v --relay "$tmp/lease" -- "$program" "$mode" >"$tmp/out" 2>"$tmp/err" & run=$!; pids+=("$run")
 
 rounds() { awk '$1 == "@round" {n = $2} END {print n + 0}' "$tmp/out"; }
 # past N SECONDS: the program comes beyond its round N.

@@ -102,12 +102,17 @@ func ask(t *testing.T, c *api.Client, w api.LeaseWish) (l api.Lease, err error) 
 // program connects as a program of a lease does, and hears the lease's device process.
 func program(t *testing.T, server *host, id remote.LeaseID) net.Conn {
 	t.Helper()
+	return programAs(t, server, remote.Preface{Lease: id, Session: remote.NewSessionID()})
+}
+
+func programAs(t *testing.T, server *host, p remote.Preface) net.Conn {
+	t.Helper()
 	c, err := net.Dial("tcp", server.address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	if _, err := c.Write(append(remote.Preface{Lease: id, Session: remote.NewSessionID()}.Encode(), "hello"...)); err != nil {
+	if _, err := c.Write(append(p.Encode(), "hello"...)); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -191,6 +196,10 @@ func TestLease(t *testing.T) {
 		}
 	}
 	gone(t, "no lease", program(t, server, remote.NewLeaseID()))
+	lost := remote.Preface{Lease: remote.NewLeaseID(), Session: remote.NewSessionID(), Again: true}
+	if b, err := io.ReadAll(programAs(t, server, lost)); string(b) != remote.Gone {
+		t.Errorf("a session of no lease hears %q, %v", b, err)
+	}
 }
 
 // TestLeaseFrozen: a host that does not renew loses what it has, all of it, and is told so when it comes back. Nobody else does.

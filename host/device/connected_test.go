@@ -74,14 +74,49 @@ func (x *leased) handAs(p remote.Preface, files ...int) {
 // program is a program's end of a connection whose other end is handed over.
 func (x *leased) program() *net.UnixConn {
 	x.t.Helper()
+	return x.programAs(remote.Preface{Lease: remote.LeaseID{1}, Session: remote.NewSessionID()})
+}
+
+func (x *leased) programAs(p remote.Preface) *net.UnixConn {
+	x.t.Helper()
 	near, far := socketPair(x.t)
 	f, err := far.File()
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	x.hand(int(f.Fd()))
+	x.handAs(p, int(f.Fd()))
 	_, _ = f.Close(), far.Close()
 	return near
+}
+
+// TestLeasedAgain: a connection over which a session goes on comes to that session's worker, and makes none; who asks for a session that is none, or is over, hears so, and
+// nobody begins a second of a name.
+func TestLeasedAgain(t *testing.T) {
+	x := newLeased(t, api.Limits{})
+	p := remote.Preface{Lease: remote.LeaseID{1}, Session: remote.NewSessionID()}
+	hears := func(p remote.Preface, want string) {
+		t.Helper()
+		if b, err := io.ReadAll(x.programAs(p)); string(b) != want || err != nil {
+			t.Errorf("%+v hears %q, %v, not %q", p, b, err, want)
+		}
+	}
+	again := p
+	again.Again = true
+	hears(again, remote.Gone)
+	x.programAs(p)
+	x.until("a session", func() bool { return x.running() == 1 })
+	x.programAs(remote.Preface{Lease: remote.LeaseID{1}, Session: remote.NewSessionID()})
+	x.until("two", func() bool { return x.running() == 2 })
+	hears(again, tookConnection)
+	hears(p, "")
+	hears(remote.Preface{Lease: remote.LeaseID{1}, Session: remote.NewSessionID(), Again: true}, remote.Gone)
+	if n := len(x.d.all()); n != 2 {
+		t.Errorf("%d sessions", n)
+	}
+	x.d.connectedAs(p.Session).proc.(*fakeWorker).exit(nil)
+	x.until("it is gone", func() bool { return len(x.d.all()) == 1 })
+	hears(again, remote.Gone)
+	x.end()
 }
 
 func (x *leased) until(what string, is func() bool) {

@@ -25,6 +25,9 @@ type fakeWorkers struct {
 	started []*fakeWorker
 }
 
+// tookConnection is what a worker says on a connection over which its session goes on.
+const tookConnection = "taken"
+
 // fakeWorker follows a session's messages as a worker does, and remembers which pages it could touch.
 type fakeWorker struct {
 	of      *fakeWorkers
@@ -216,6 +219,8 @@ func (w *fakeWorker) handle(m link.ToWorker) {
 		w.parks++
 		w.parked = true
 		w.answer(link.Parked{Number: m.Number})
+	case link.Reconnected:
+		_, _ = syscall.Write(m.Connection.FD(), []byte(tookConnection))
 	case link.Export:
 		if !w.parked {
 			w.of.fail("export of a worker that is not parked")
