@@ -89,7 +89,7 @@ flock -n 9 || { say "another setup.sh is running: waiting for it"; flock 9; }
 
 what=$*
 case ${1:-all} in
-  all) setup_system "${TEST_TOOLS[@]}"; setup_mmdebstrap; cuda_host_compiler; together setup_vms setup_cuda setup_kernels setup_go_tools setup_clang_format setup_promtool setup_guest setup_package ;;
+  all) setup_system "${TEST_TOOLS[@]}"; setup_mmdebstrap; cuda_host_compiler; together setup_vms setup_cuda setup_kernels setup_go_tools setup_clang_format setup_promtool setup_guest setup_rdma setup_package ;;
   base) setup_system "${TEST_TOOLS[@]}"; setup_go_tools; setup_clang_format ;;
   demo) together setup_qemu 'setup_cuda 13.0' 'setup_kernels 6.12' setup_go_tools ;;
   qemu) setup_qemu ;;

@@ -8,7 +8,7 @@
 #   --quick       lint, build, unit tests of the packages that differ from COMMIT (default: where this branch left main) and of those
 #                 that import them, the C libraries' tests if those differ, and ten CUDA programs; needs scripts/setup.sh, but no VM
 #
-# Stages: base setup build lint nvcc clib fuzzbuild alerts unit density package sessions libvirt migrate vm guest smi nvrtc remote programs
+# Stages: base setup build lint nvcc clib fuzzbuild alerts unit density package sessions libvirt migrate vm guest rdma smi nvrtc remote programs
 # nested fuzz share.
 # A stage waits for those it needs, if they run at all. FUZZTIME (default 3s) is the time per fuzz target. Logs are under build/logs, the
 # table of results has each stage's time and what it and its children used of the CPUs. The status is 0 if every stage passed.
@@ -41,6 +41,7 @@ plan=(
   'migrate   50     setup build nvcc'
   'vm        65     setup build nvcc'
   'guest     60     setup build nvcc'
+  'rdma      30     setup build'
   'smi       30     setup build'
   'nvrtc     30     setup build'
   'remote    30     build nvcc'

@@ -239,6 +239,14 @@ stage_migrate() {
 # A Debian guest with systemd that keeps its vGPU, and gives it to a container.
 stage_guest() { scripts/guest.sh && scripts/errors.sh --vm; }
 
+# What has an RDMA device or virtual functions only in a guest of its own.
+stage_rdma() {
+  local bad=0
+  scripts/rdma.sh --check || bad=1
+  scripts/vf.sh || bad=1
+  return $bad
+}
+
 # GPU time shared by weight and cap, on the software GPU.
 stage_share() { scripts/share.sh --gpu soft --lenient; }
 
