@@ -24,7 +24,7 @@ full_kernel() {
   image=$(deb_pick "$2" "$3") || exit 1
   pkgs=("$image")
   case $image in linux-binary-*) pkgs+=("${image/binary/modules}") ;; esac
-  tmp=$dest.new.$$
+  tmp=$dest.new
   rm -rf "$tmp"; mkdir -p "$tmp/root/usr/lib/modules" "$tmp/modules"
   ln -s usr/lib "$tmp/root/lib"
   for p in "${pkgs[@]}"; do
@@ -60,7 +60,7 @@ full_modules() {
 }
 
 rdma_tools() {
-  local dest=$BUILD/rdma tmp=$BUILD/rdma.new.$$ want="${RDMA_PACKAGES[*]} 3" p f pkgs libs
+  local dest=$BUILD/rdma tmp=$BUILD/rdma.new want="${RDMA_PACKAGES[*]} 3" p f pkgs libs
   stamped "$dest/.stamp" "$want" && return
   say "fetching rdma-core, perftest and iproute2 (5 MB, into build/rdma)"
   apt_ready
