@@ -25,6 +25,7 @@ import (
 	"causeway/host/limit"
 	"causeway/host/report"
 	"causeway/host/sandbox"
+	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
 )
 
@@ -120,6 +121,9 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 	cfg, err := f.gpu.config()
 	if err != nil {
 		return err
+	}
+	if cfg.Base != 0 && f.vm != "" {
+		cfg.Base = link.BaseOf(f.vm + "/" + f.name)
 	}
 	keys, err := f.leased()
 	if err != nil {

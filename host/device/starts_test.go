@@ -11,6 +11,7 @@ import (
 	"causeway/host/device"
 	"causeway/host/driver"
 	"causeway/host/worker/link"
+	"causeway/host/worker/spawn"
 	"causeway/virtio/fs/fstest"
 )
 
@@ -112,6 +113,48 @@ func TestDriversStartTogether(t *testing.T) {
 		if err := h.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestDriversWait: workers that wait ready where a VM comes to take its programs, if they began from the same base; those for which there is none start theirs.
+func TestDriversWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		other  bool // the workers that wait are of another base
+		starts int  // drivers that start when the VM is there
+	}{"the same base": {false, 1}, "another base": {true, 3}} {
+		t.Run(name, func(t *testing.T) {
+			s := newStarts(t)
+			v := onSoft(t, s.on)
+			var programs []*holding
+			for i := range 3 {
+				programs = append(programs, s.program(v, byte(i)))
+			}
+			var pool *spawn.Pool
+			other := empty(t, func(o *device.Options) {
+				s.on(o)
+				pool = &spawn.Pool{Spawner: o.Spawner, Config: o.Worker, Size: 2, Once: true, Log: o.Log}
+				if c.other {
+					pool.Config.Base = s.base ^ 2<<20
+				}
+				o.Pool = pool
+			})
+			defer pool.Close()
+			pool.Fill()
+			s.come(2)()
+			came := make(chan struct{})
+			go func() {
+				s.come(c.starts)()
+				close(came)
+			}()
+			arrive(t, v, other.socket, save(t, v))
+			<-came
+			for _, h := range programs {
+				h.check(t)
+				if err := h.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
 	}
 }
 

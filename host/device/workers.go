@@ -83,9 +83,12 @@ func (spawned) rebuild(ctx context.Context, old workerProcess, at *Place, cfg li
 
 func (spawned) adopt(at *Place, cfg link.Config, wake func(slot uint32), stream, bell int, memory *os.File) (workerProcess, error) {
 	cfg.Adopt, cfg.Parked = true, true
-	p, err := at.Spawner.Start(cfg, wake, stream)
-	if err != nil {
-		return nil, err
+	p := ready(at, cfg, wake, stream)
+	if p == nil {
+		var err error
+		if p, err = at.Spawner.Start(cfg, wake, stream); err != nil {
+			return nil, err
+		}
 	}
 	m := link.Start{Doorbell: link.FileOf(bell)}
 	if memory != nil {
@@ -96,4 +99,18 @@ func (spawned) adopt(at *Place, cfg link.Config, wake func(slot uint32), stream,
 		return nil, err
 	}
 	return p, nil
+}
+
+// ready is a worker that waits ready at a place, for a session that comes there: with its driver started from the base that the session has, as it would start
+// it. nil: there is none.
+func ready(at *Place, cfg link.Config, wake func(slot uint32), stream int) *spawn.Process {
+	if at.Pool == nil || cfg.Base == 0 || cfg.Base != at.Pool.Config.Base || cfg.Rehearsal {
+		return nil
+	}
+	p := at.Pool.Take()
+	if p == nil || p.Configure(cfg, wake, stream) == nil {
+		return p
+	}
+	p.Kill() // it has ended
+	return nil
 }

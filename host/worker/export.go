@@ -132,7 +132,7 @@ func (s *starter) receiveParked(stream int) (*Worker, error) {
 	}
 	defer memory.Close()
 	b, err := s.gpu()
-	if err == nil && s.cfg.Base != 0 { // as its predecessor did, which is known before anything of it has come: it may still run
+	if err == nil && s.cfg.Base != 0 && !s.warm { // as its predecessor did, which is known before anything of it has come: it may still run
 		s.warmUp()
 	}
 	var w *Worker

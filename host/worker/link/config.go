@@ -1,6 +1,8 @@
 package link
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -47,7 +49,7 @@ type Config struct {
 	ReachWorker bool `json:"reach_worker,omitempty"`
 	// Migratable: the session's memory gets addresses that another worker can give out again.
 	Migratable bool `json:"migratable,omitempty"`
-	// Base is where mappings that wish no address are to begin in the worker, drawn for its vGPU; 0: anywhere.
+	// Base is where mappings that wish no address are to begin in the worker, of its vGPU (BaseOf, DrawBase); 0: anywhere.
 	Base     uint64 `json:"base,omitempty"`
 	LogLevel string `json:"log_level,omitempty"`
 	Peer     string `json:"peer,omitempty"` // who the guest process is, for the log
@@ -93,7 +95,14 @@ const (
 // DrawBase draws a Base.
 func DrawBase() uint64 { return lowBase + baseUnit*rand.Uint64N(baseChoices) }
 
-// ValidBase reports whether DrawBase may have drawn it.
+// BaseOf is the Base of a vGPU of that name, the same on all hosts: workers that wait for its sessions where they go begin where theirs did. It is no
+// secret: a guest sees it by the addresses of its variables.
+func BaseOf(name string) uint64 {
+	sum := sha256.Sum256([]byte(name))
+	return lowBase + baseUnit*(binary.LittleEndian.Uint64(sum[:])%baseChoices)
+}
+
+// ValidBase reports whether a base is one of those that DrawBase draws from.
 func ValidBase(base uint64) bool {
 	return base >= lowBase && base%baseUnit == 0 && (base-lowBase)/baseUnit < baseChoices
 }
