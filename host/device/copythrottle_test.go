@@ -2,7 +2,9 @@ package device
 
 import (
 	"log/slog"
+	"net"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,5 +35,68 @@ func TestThrottleSteps(t *testing.T) {
 	}
 	if steps, ready, stuck := run(true, 1000, 1000, 1000, 1000, 1000, 1000, 800, 600, 400); !ready || stuck || !slices.Equal(steps, []int{0, 0, 0, 20, 20, 30, 30, 30, 30}) {
 		t.Errorf("it helps: %v, ready %v, stuck %v", steps, ready, stuck)
+	}
+}
+
+// heldBack is a worker that remembers how much it was held back.
+type heldBack struct {
+	workerProcess
+	mu   sync.Mutex
+	said []uint32
+}
+
+func (h *heldBack) Send(m link.ToWorker) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if t, ok := m.(link.Throttle); ok {
+		h.said = append(h.said, t.Share)
+	}
+	return nil
+}
+
+func (*heldBack) Copied() <-chan link.Copied { return nil }
+func (*heldBack) Done() <-chan struct{}      { return nil }
+
+// TestThrottleEnds: when a pre-copy ends, here because the connection does, whoever was held back is no more; others are told nothing.
+func TestThrottleEnds(t *testing.T) {
+	for _, share := range []int{0, 40} {
+		d, err := New(Options{Tree: Tree{Lib: library(t), GPU: "a GPU"}, Worker: link.Config{GPU: "soft"}, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		procs := map[state]*heldBack{}
+		for _, st := range []state{idle, starting, running, parking, parked, dead} {
+			procs[st] = &heldBack{}
+			d.sessions[&session{dev: d, log: d.log, state: st, proc: procs[st]}] = struct{}{}
+		}
+		near, far := net.Pipe()
+		ended := make(chan error, 1)
+		go func() { ended <- d.CopyTo(t.Context(), near, CopyOptions{Throttle: true}) }()
+		if f, err := readCopyFrame(far, make([]byte, mostCopyData)); err != nil || f.kind != copyHello {
+			t.Fatal(f.kind, err)
+		}
+		o := d.out.Load()
+		o.mu.Lock()
+		o.st.Throttled = share
+		o.mu.Unlock()
+		if err := answer(far, copyWelcome, 0, nil); err != nil {
+			t.Fatal(err)
+		}
+		if f, err := readCopyFrame(far, make([]byte, mostCopyData)); err != nil || f.kind != copyOpen { // the first round
+			t.Fatal(f.kind, err)
+		}
+		far.Close()
+		if err := <-ended; err == nil {
+			t.Error("it ended without a reason")
+		}
+		for st, p := range procs {
+			works := st == running || st == parking || st == parked
+			switch last := len(p.said) - 1; {
+			case (!works || share == 0) && last >= 0:
+				t.Errorf("%d %%: a session in state %v was told %v", share, st, p.said)
+			case works && share != 0 && (last < 0 || p.said[last] != 0):
+				t.Errorf("%d %%: a session in state %v was told %v, and is held back", share, st, p.said)
+			}
+		}
 	}
 }
