@@ -4,6 +4,8 @@ import (
 	"context"
 	"runtime"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Spinning: how long a consumer polls an empty ring before it sleeps. It grows when sleeping turned out to be rash, and shrinks when polling
@@ -13,6 +15,10 @@ const (
 	spinFirst = 50 * time.Microsecond
 	SpinMost  = 200 * time.Microsecond
 	pollTurns = 24 // pauses between looks at the clock
+
+	// With fewer cores polling gives way to others between looks, and after others took the core for longer than it is worth polling it is left alone for so many sleeps.
+	plentyCores = 4
+	crowdedFor  = 256
 )
 
 // Idle is what the consumer of a ring does while that is empty. The consumer owns it.
@@ -22,7 +28,9 @@ type Idle struct {
 	// Pending says that there is something else to do, for which the doorbell was rung from within.
 	Pending func() bool
 
-	spin time.Duration
+	spin    time.Duration
+	giveWay bool // cores are few: what is waited for may need this one
+	crowded int  // sleeps until the next attempt at polling
 }
 
 // NewIdle begins with a medium patience; with one core polling keeps the guest from what it is waited for, and there is none.
@@ -31,21 +39,36 @@ func NewIdle(ring Ring, bell Doorbell, pending func() bool) *Idle {
 	if runtime.NumCPU() == 1 {
 		i.spin = 0
 	}
+	i.giveWay = runtime.NumCPU() < plentyCores
 	return i
 }
 
-// Patience is how long Spin is worth while.
-func (i *Idle) Patience() time.Duration { return i.spin }
+// Patience is how long Spin is worth while: not at all while others want this core.
+func (i *Idle) Patience() time.Duration {
+	if i.crowded > 0 {
+		return 0
+	}
+	return i.spin
+}
 
 // Spin polls for about d, and reports whether there is something to do.
 func (i *Idle) Spin(d time.Duration) bool {
 	if i.Ring.Poll(pollTurns) {
 		return true
 	}
-	for start := time.Now(); time.Since(start) < d; {
+	for start, last := time.Now(), time.Duration(0); last < d; {
 		if i.Ring.Poll(pollTurns) || i.Pending() {
 			return true
 		}
+		if i.giveWay {
+			_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+		}
+		now := time.Since(start)
+		if i.giveWay && now-last > SpinMost {
+			i.crowded = crowdedFor
+			return i.Ring.Poll(0) || i.Pending()
+		}
+		last = now
 	}
 	return false
 }
@@ -60,6 +83,10 @@ func (i *Idle) Sleep(ctx context.Context) error {
 	}
 	if err := i.Bell.Wait(ctx); err != nil {
 		return err
+	}
+	if i.crowded > 0 {
+		i.crowded--
+		return nil
 	}
 	i.spin = adapt(i.spin, time.Since(start))
 	return nil
