@@ -390,9 +390,31 @@ func TestAGateWantsAllOfItsPages(t *testing.T) {
 			t.Errorf("without %d: a gate %v, %v", lacking, w.gate != nil, err)
 		}
 		if w.gate != nil {
+			standsAndServes(t, w, s)
 			w.gate.Close(true)
 		}
 		_ = unix.Close(bell)
+	}
+}
+
+// standsAndServes: a consumer that stands at the gate of openGate does what else is asked of it.
+func standsAndServes(t *testing.T, w *Worker, s *starter) {
+	t.Helper()
+	grant, err := page.NewGrant(s.pages.mem[link.PageGrant])
+	if err != nil {
+		t.Fatal(err)
+	}
+	grant.Set(0, 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	passed := make(chan error, 1)
+	go func() { passed <- w.pass(ctx, wire.OpLaunch) }()
+	if err := w.onLoop(func() error { return nil }); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	w.gate.Poke()
+	if err := <-passed; !errors.Is(err, errEnded) {
+		t.Errorf("it passes a closed gate: %v", err)
 	}
 }
 
