@@ -141,9 +141,6 @@ func (a *Arena) Free(addr uint64) bool {
 	if addr%Unit != 0 || !get(&e.page.starts, first) {
 		return false
 	}
-	if e.page == a.empty {
-		a.empty = nil
-	}
 	run := e.page.give(first)
 	if e.page.used > 0 {
 		a.setRoom(e.page, max(e.page.room, run))
