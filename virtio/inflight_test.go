@@ -106,6 +106,10 @@ func TestResume(t *testing.T) {
 				f.take(head)
 				f.finish(head, q.used)
 			}
+		case 3: // it was about to publish a completion
+			if len(taken) > 0 {
+				f.finish(taken[0].head, q.used+1)
+			}
 		}
 		want := maps.Clone(waiting)
 		if last != nil {

@@ -129,3 +129,19 @@ func TestSecure(t *testing.T) {
 	}
 	_ = s.Close()
 }
+
+// TestLongestFrame: a frame may be as long as Max says, and no byte longer; one that ends within its header is cut.
+func TestLongestFrame(t *testing.T) {
+	for n, ok := range map[uint32]bool{0: true, frame.Max: true, frame.Max + 1: false, 1<<32 - 1: false} {
+		h := frame.Header{Kind: frame.Write, Len: n, Arg: 7}
+		got, err := frame.ReadHeader(bufio.NewReader(bytes.NewReader(h.Append(nil))))
+		if (err == nil) != ok || ok && got != h || !ok && !errors.Is(err, remote.ErrProtocol) {
+			t.Errorf("%d bytes: %+v, %v", n, got, err)
+		}
+	}
+	for n, want := range map[int]error{0: io.EOF, 1: io.ErrUnexpectedEOF, frame.HeaderSize - 1: io.ErrUnexpectedEOF} {
+		if _, err := frame.ReadHeader(bufio.NewReader(bytes.NewReader(make([]byte, n)))); err != want {
+			t.Errorf("%d bytes of a header: %v", n, err)
+		}
+	}
+}

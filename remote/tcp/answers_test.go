@@ -50,3 +50,48 @@ func TestReadsGoOn(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestHeadsInQuarters: the guest is told what was consumed once per quarter of the ring, as often as it fills it.
+func TestHeadsInQuarters(t *testing.T) {
+	s := open(t)
+	const size, turns = 64 << 10, 3
+	heads := make(chan uint64, 100)
+	go func() {
+		defer close(heads)
+		for {
+			var h [16]byte
+			if _, err := io.ReadFull(s.guest, h[:]); err != nil {
+				return
+			}
+			heads <- binary.LittleEndian.Uint64(h[8:])
+		}
+	}()
+	rec, told := make([]byte, size), uint64(0)
+	binary.LittleEndian.PutUint32(rec, size)
+	for at := uint64(0); at < turns*remote.RingSize; at += size {
+		if _, err := s.guest.Write(frame(ring, 0, at, rec)); err != nil {
+			t.Fatal(err)
+		}
+		for ok := false; !ok; {
+			var in remote.Incoming
+			var err error
+			if ok, err = s.Ring().Next(&in); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Ring().Advance()
+		if head := at + size; head-told == remote.RingSize/4 {
+			if told = <-heads; told != head {
+				t.Fatalf("told of %d at %d", told, head)
+			}
+		}
+	}
+	_ = s.guest.Close()
+	_ = s.ended(t)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	for head := range heads {
+		t.Errorf("told of %d besides", head)
+	}
+}

@@ -52,3 +52,22 @@ func TestEstimate(t *testing.T) {
 	step("found at work", 0, 0, ms, ms, 18*ms, false)
 	step("it takes longer than was thought", 0, 0, 8*ms, 8*ms, 26*ms, false)
 }
+
+// TestNothingIsLeftOpen: whoever stands, or waits for room, has a fence behind what was let through before, without which nobody would see its end.
+func TestNothingIsLeftOpen(t *testing.T) {
+	r := newRig(t, &fakeGauge{tells: true})
+	r.grant.Set(metered, time.Hour)
+	if err := r.Before(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.grant.Set(page.Metered, time.Hour)
+	done := make(chan error, 1)
+	go func() { done <- r.Before(t.Context()) }()
+	r.until("a fence", func() bool { return r.gauge.last() == 1 })
+	r.gauge.pass(1)
+	r.until("drained", r.drained)
+	r.grant.Set(metered, time.Hour)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
