@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"testing"
+
+	"causeway/cuda"
 )
 
 // TestSpansByTheByte: what a span names lies behind the fixed part and before the end, to the byte.
@@ -43,6 +45,39 @@ func TestUsedBuffers(t *testing.T) {
 			if !bytes.Equal(AppendReply(used(), r), AppendReply(nil, r)) {
 				t.Errorf("%s: the reply holds something else", op)
 			}
+		}
+	}
+}
+
+// TestRefused: a request that is not wanted is read, its bytes that were sent ahead are taken, and the driver does not see it; one that breaks the protocol does so all the same.
+func TestRefused(t *testing.T) {
+	sent := blobs{}
+	e := &Encoder{Blob: func(p []byte) (uint32, error) { sent[9] = p; return 9, nil }}
+	rec := record(t, e, &ModuleLoadArgs{Module: 20, Image: make([]byte, MaxRecord+1)})
+	l, d := &loader{}, &Dispatcher{}
+	payload, res, err := d.Dispatch(l, &Call{Op: OpModuleLoad, Refuse: cuda.ErrorOutOfMemory}, rec, sent)
+	if payload != nil || res != cuda.ErrorOutOfMemory || err != nil || l.image != nil || len(sent) != 0 {
+		t.Errorf("%d bytes, %v, %v; the driver saw %d bytes, %d pieces are left", len(payload), res, err, len(l.image), len(sent))
+	}
+	rec = record(t, &Encoder{}, &ModuleLoadArgs{Module: 20, Image: []byte("image")})
+	if _, res, err := d.Dispatch(l, &Call{Op: OpModuleLoad}, rec, nil); res != l.result || err != nil || string(l.image) != "image" {
+		t.Errorf("the next: %v, %v, %q", res, err, l.image)
+	}
+	if _, _, err := d.Dispatch(l, &Call{Op: OpModuleLoad, Refuse: cuda.ErrorOutOfMemory}, rec[:RecordSize+4], nil); !errors.Is(err, ErrMalformed) {
+		t.Errorf("one that is cut: %v", err)
+	}
+}
+
+// TestACallBeginsAnew: what a call holds of the time before it was made again is not in its way.
+func TestACallBeginsAnew(t *testing.T) {
+	rec := record(t, &Encoder{}, &MemAllocArgs{Size: 64})
+	l, d := &loader{}, &Dispatcher{}
+	c := Call{Op: OpMemAlloc, Replay: true, Placed: []uint64{0x7000}}
+	for range 2 {
+		payload, res, err := d.Dispatch(l, &c, rec, nil)
+		var r MemAllocReply
+		if err != nil || res != cuda.Success || DecodeReply(payload, &r) != nil || r.Ptr != 0x7000 {
+			t.Fatalf("%#x, %v, %v", r.Ptr, res, err)
 		}
 	}
 }

@@ -6,13 +6,15 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver/cuda/bind"
+	"causeway/host/driver/cuda/cudatest"
 	"causeway/host/driver/drivertest"
 )
 
 // TestBookedByChance: what is booked is what is allocated and what pools hold beside, at any moment, refusals for lack of memory among them; and it comes to nothing.
 func TestBookedByChance(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	s := agreeing(t, agreeingDriver(nil), drivertest.NewHost())
+	s := agreeing(t, agreeingDriver(map[string]uint64{"cuMemAllocAsync": cudatest.Mapping("cuMemAllocAsync")}), drivertest.NewHost())
 	b := &contexts{Budget: s.budget, most: 1}
 	s.budget = b
 	call := func() *wire.Call { return &wire.Call{Ctx: 16, Replier: silent{}} }
@@ -43,7 +45,7 @@ func TestBookedByChance(t *testing.T) {
 	}
 	for step := range 3000 {
 		size := 1 + rng.Uint64N(200<<20)
-		switch rng.IntN(8) {
+		switch rng.IntN(9) {
 		case 0, 1:
 			var r wire.MemAllocReply
 			if s.MemAlloc(call(), &wire.MemAllocArgs{Size: size}, &r) == cuda.Success {
@@ -53,6 +55,7 @@ func TestBookedByChance(t *testing.T) {
 			}
 		case 2, 3:
 			var r wire.MemAllocAsyncReply
+			cudatest.FailMapping(rng.IntN(4) / 3) // the driver may have none
 			if s.MemAllocAsync(call(), &wire.MemAllocAsyncArgs{Size: size, Stream: wire.StreamLegacy}, &r) == cuda.Success {
 				pooled[r.Ptr] = size
 			} else {
@@ -67,6 +70,16 @@ func TestBookedByChance(t *testing.T) {
 			if p := any(pooled); p != 0 {
 				s.MemFreeAsync(call(), &wire.MemFreeAsyncArgs{Ptr: p, Stream: wire.StreamLegacy})
 				delete(pooled, p)
+			}
+		case 7: // memory that is to lie where it was: pieces that lie elsewhere are taken and given back
+			st, _ := s.stream(call(), wire.StreamLegacy)
+			at, want := uint64(1<<40), uint64(1<<40+rng.Uint64N(5))
+			m, ok := s.pooledAgain(st, want, size, func(uint64) (bind.Address, cuda.Result) { at++; return made[bind.Address](at - 1), cuda.Success })
+			if ok && m.Value() != want {
+				t.Fatalf("step %d: %#x, not %#x", step, m.Value(), want)
+			}
+			if ok {
+				s.refund(size)
 			}
 		default:
 			if rng.IntN(10) == 0 {

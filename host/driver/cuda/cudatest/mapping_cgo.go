@@ -22,6 +22,7 @@ static int set_mapped(uint64_t at, uint64_t size, unsigned char to) {
 static int map(uint64_t at, uint64_t size) { return fails() ? OUT_OF_MEMORY : set_mapped(at, size, 1); }
 static int unmap(uint64_t at, uint64_t size) { return set_mapped(at, size, 0); }
 static int access_(uint64_t at, uint64_t size) { (void)at; (void)size; return fails() ? OUT_OF_MEMORY : 0; }
+static int alloc_async(uint64_t *at) { static uint64_t last = 1ull << 44; if (fails()) return OUT_OF_MEMORY; *at = last += 4096; return 0; }
 static int synchronize(void) { waits++; return 0; }
 
 static uint64_t mapping_entry(int which) {
@@ -33,6 +34,7 @@ static uint64_t mapping_entry(int which) {
 	case 5: return (uint64_t)(uintptr_t)unmap;
 	case 6: return (uint64_t)(uintptr_t)access_;
 	case 7: return (uint64_t)(uintptr_t)synchronize;
+	case 8: return (uint64_t)(uintptr_t)alloc_async;
 	}
 	return 0;
 }
@@ -51,7 +53,7 @@ import "C"
 // Mapping returns the address of the function that stands for the driver's of a name in a driver that maps physical memory, 0 if it has
 // none. One test at a time.
 func Mapping(name string) uint64 {
-	names := []string{"", "cuMemAddressReserve", "cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap", "cuMemSetAccess", "cuCtxSynchronize"}
+	names := []string{"", "cuMemAddressReserve", "cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap", "cuMemSetAccess", "cuCtxSynchronize", "cuMemAllocAsync"}
 	for i := 1; i < len(names); i++ {
 		if names[i] == name {
 			return uint64(C.mapping_entry(C.int(i)))
@@ -60,7 +62,7 @@ func Mapping(name string) uint64 {
 	return 0
 }
 
-// FailMapping has calls that create, map or give access find no memory, from the nth from now on; 0: none.
+// FailMapping has calls that create, map, give access or allocate in stream order find no memory, from the nth from now on; 0: none.
 func FailMapping(n int) { C.mapping_fail(C.uint64_t(n)) }
 
 // MappingCounts are the pieces of physical memory that there are, pages that are mapped, waits for a context, and calls that made no sense.
