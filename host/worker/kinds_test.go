@@ -116,6 +116,7 @@ var follows = map[string][]string{
 	"copy":          {"runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
 	"cut copy":      {"runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
 	"connected":     {"passes on a connection", "passes on leased memory"},
+	"reconnected":   {}, // only a lease's session follows it: TestRelayProcessReset
 	"throttle":      {"runs on a connection", "runs on leased memory", "passes on a connection", "passes on leased memory"},
 	"room":          {"runs on a connection", "runs on leased memory"},
 }

@@ -321,9 +321,6 @@ func (s *starter) stream(c net.Conn) (remote.Carrier, error) {
 func (s *starter) reconnected(m link.Reconnected) error {
 	f := aside(m.Connection)
 	defer f.Close()
-	if s.lasting == nil {
-		return errors.New("a session of no lease has one connection")
-	}
 	cfg, err := s.cfg.TLS.Server(mtls.ResumeProtocol)
 	if err != nil {
 		return err
@@ -475,6 +472,9 @@ func (s *starter) follow(w *Worker, r link.Received[link.ToWorker], end func()) 
 	case link.Rebuild:
 		return s.rebuild(w, m)
 	case link.Reconnected:
+		if s.lasting == nil { // a session of no lease has one connection
+			return r.Refuse()
+		}
 		return s.reconnected(m)
 	}
 	if s.leased != nil {

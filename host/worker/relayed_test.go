@@ -155,6 +155,58 @@ func TestRelayProcess(t *testing.T) {
 	}
 }
 
+// TestRelayProcessReset: a program goes on when what lies between its relay and the server resets its connection, time and again.
+func TestRelayProcessReset(t *testing.T) {
+	s, cfg := newServer(t)
+	between, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	passed := make(chan *net.TCPConn, 64)
+	go func() {
+		for {
+			near, err := between.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", s.ln.Addr().String())
+			if err != nil {
+				_ = near.Close()
+				continue
+			}
+			go func() { _, _ = io.Copy(near, far); _ = near.Close() }()
+			go func() { _, _ = io.Copy(far, near); _ = far.Close() }()
+			passed <- near.(*net.TCPConn)
+		}
+	}()
+	defer between.Close()
+	cfg.Relay.Addresses = []string{between.Addr().String()}
+	p, g, err := startProcess(t, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := <-s.workers
+	if _, err := g.Init(); err != nil {
+		t.Fatal(err)
+	}
+	call(t, g, cuda.Success, &wire.PrimaryCtxRetainArgs{Ctx: 16}, nil)
+	g.Ctx = 16
+	for range 5 {
+		c := <-passed // there is another for each that is reset
+		_ = c.SetLinger(0)
+		_ = c.Close()
+		for range 10 {
+			call(t, g, cuda.Success, &wire.CtxSynchronizeArgs{}, nil)
+		}
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(ended(t, p), ended(t, w)); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestRelayProcessLost: a program whose server's worker, or whose relay, is killed notices, and nothing is left at either end.
 func TestRelayProcessLost(t *testing.T) {
 	for _, first := range []string{"server", "relay"} {
