@@ -166,6 +166,8 @@ type Session struct {
 	Counters Counters  `json:"counters"`
 	// Unmovable is why a VM with this session cannot be saved or migrated now, as far as is known; "": it can.
 	Unmovable string `json:"unmovable,omitempty"`
+	// Carrier is what its bytes go over between this host and another; "": they do not, or it has not begun.
+	Carrier string `json:"carrier,omitempty"`
 }
 
 // Counters only grow. Rates are differences of two readings.

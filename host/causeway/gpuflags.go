@@ -20,6 +20,7 @@ type gpuFlags struct {
 	warm    int
 	reach   bool
 	migrate bool
+	rdma    string
 	sandbox sandboxFlag
 }
 
@@ -32,8 +33,13 @@ func (f *gpuFlags) register(c *cobra.Command) {
 	f.sandbox.register(c)
 	c.Flags().BoolVar(&f.reach, "kernels-reach-worker", false, "permit GPUs whose kernels can address all memory of a worker (HMM, ATS): a guest then owns its worker. `causeway doctor` tells, and how to end it")
 	c.Flags().BoolVar(&f.migrate, "migratable", false, "sessions on real GPUs may move to another worker: memory comes from addresses that the workers choose. Those of software GPUs always may")
+	c.Flags().StringVar(&f.rdma, "rdma", rdmaOff, "whether sessions between this host and a GPU server go by RDMA, in the clear: off, auto, or a `DEVICE` or DEVICE/PORT as in mlx5_0/1")
+	completeWords(c, "rdma", rdmaOff, link.RDMAAuto)
 	c.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "say what happens on stderr")
 }
+
+// rdmaOff is a --rdma that has nothing go by RDMA.
+const rdmaOff = "off"
 
 // config is the part of a worker's configuration that the flags decide.
 func (f *gpuFlags) config() (link.Config, error) {
@@ -80,6 +86,9 @@ func (f *gpuFlags) config() (link.Config, error) {
 	}
 	if f.memory != nil {
 		c.MemoryLimit = uint64(*f.memory)
+	}
+	if f.rdma != rdmaOff {
+		c.RDMA = f.rdma
 	}
 	return c, nil
 }

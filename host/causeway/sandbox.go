@@ -50,6 +50,7 @@ func (f *sandboxFlag) space(cfg link.Config, log *slog.Logger) (*sandbox.Space, 
 	if f.own {
 		p.ShareCache()
 	}
+	p.Fabric = cfg.RDMA != ""
 	return sandbox.New(p, log)
 }
 

@@ -40,7 +40,7 @@ func workerCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p := &worker.Process{Backend: takenOver(findBackend), Resume: resume, Seal: func() error { return sandbox.Seal(policy) }, Logger: func(l slog.Level) *slog.Logger {
+			p := &worker.Process{Backend: takenOver(findBackend), Resume: resume, Seal: func() error { return sandbox.Seal(policy) }, Confined: policy.Enforces(), Logger: func(l slog.Level) *slog.Logger {
 				log := bounded(newLogger(l), 100, 1)
 				slog.SetDefault(log) // backends log there
 				return log

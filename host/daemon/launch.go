@@ -110,6 +110,9 @@ func (d *Daemon) deviceArgs(rec *record, gpu string) []string {
 	if s.Lease != "" {
 		args = append(args, "--lease", s.LeasePath(d.run))
 	}
+	if s.Lease != "" || s.Remote != "" {
+		args = append(args, "--rdma", c.Remote.RDMA)
+	}
 	if s.Migratable {
 		args = append(args, "--migratable")
 	}

@@ -289,6 +289,10 @@ func (w *fakeWorker) Await(ctx context.Context, want func(link.ToParent) bool) (
 	}
 }
 
+// Carried implements workerProcess.
+func (w *fakeWorker) Carried() string { return "" }
+
+// Measure implements workerProcess.
 func (w *fakeWorker) Measure(context.Context) (link.Use, error) { return link.Use{}, spawn.ErrSilent }
 func (w *fakeWorker) Wants() <-chan link.Want                   { return nil }
 func (w *fakeWorker) Done() <-chan struct{}                     { return w.done }

@@ -79,6 +79,9 @@ func serveRelayed(c *net.TCPConn, keys *mtls.Pinned) (*spawn.Process, error) {
 func TestRelayed(t *testing.T) {
 	v := bootRelayed(t)
 	p, g := start(t, v)
+	if s := v.device.Status().Sessions; len(s) != 1 || s[0].Carrier != "TCP with TLS" {
+		t.Errorf("what carries the session: %+v", s)
+	}
 	const size = 1 << 20
 	var m wire.MemAllocReply
 	must(t, g, &wire.MemAllocArgs{Size: size}, &m)

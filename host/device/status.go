@@ -75,7 +75,7 @@ func (s *session) account() (api.Session, bool) {
 		}
 		return e, s.state == suspended
 	}
-	e.Worker, e.Unmovable = s.proc.PID(), cmp.Or(s.elsewhere, s.unmovable)
+	e.Worker, e.Unmovable, e.Carrier = s.proc.PID(), cmp.Or(s.elsewhere, s.unmovable), s.proc.Carried()
 	if s.res != nil {
 		e.Memory, _ = s.dev.budget.Held(s.res.slot)
 		e.Host, _ = s.dev.host.Held(s.res.host)

@@ -19,6 +19,7 @@ type workerProcess interface {
 	Copied() <-chan link.Copied
 	Done() <-chan struct{}
 	Wants() <-chan link.Want
+	Carried() string
 	Err() error
 	Stop(grace time.Duration)
 	Kill()

@@ -136,6 +136,9 @@ func inspectStatus(p *paper, r *Reading, v *api.VGPU) {
 		if o.StoredIn != "" {
 			p.line("suspended", fmt.Sprintf("process %d into a file in %s", o.GuestPID, clean(o.StoredIn)))
 		}
+		if o.Carrier != "" {
+			p.line("carrier", fmt.Sprintf("process %d: %s", o.GuestPID, clean(o.Carrier)))
+		}
 		if o.Unmovable != "" {
 			p.line("stays", fmt.Sprintf("process %d keeps this VM from being saved or migrated: %s", o.GuestPID, clean(o.Unmovable)))
 		}

@@ -62,7 +62,7 @@ func Enter(p *Policy, log *slog.Logger) (*Report, error) {
 
 // Seal denies new programs and processes, when the process needs none any more.
 func Seal(p *Policy) error {
-	if p == nil || p.Mode == Off || p.Mode == Audit {
+	if !p.Enforces() {
 		return nil
 	}
 	if err := filterCalls(sealed()); err != nil && p.Mode == Strict {

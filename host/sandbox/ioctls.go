@@ -178,16 +178,23 @@ func driverBranch(root string) string {
 	return branch
 }
 
+// verbsIoctl is the one request of RDMA devices, RDMA_VERBS_IOCTL of rdma/rdma_user_ioctl.h: what it asks for stands in memory.
+var verbsIoctl = ioctlRequest{kind: 0x1b, number: 1, size: 24}
+
 // mayAsk are the requests that strict lets through; nil: nobody knows.
 func (p *Policy) mayAsk() ([]ioctlRequest, error) {
+	list := plainIoctls()
+	if p.Fabric {
+		list = append(list, verbsIoctl)
+	}
 	if !p.Real {
-		return plainIoctls(), nil
+		return list, nil
 	}
 	l, err := ioctlsOf(p.Driver)
 	if err != nil {
 		return nil, err
 	}
-	return append(plainIoctls(), l.requests...), nil
+	return append(list, l.requests...), nil
 }
 
 // ioctlsHeld reports whether other requests are denied, or, in mode audit, written down. why says why not.

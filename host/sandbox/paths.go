@@ -50,6 +50,10 @@ func (p *Policy) rules(self string) []rule {
 		grant(write|truncate, self)
 	}
 	grant(read, "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm", "/etc/machine-id")
+	if p.Fabric { // libibverbs finds its devices in sysfs, and a provider for each
+		grant(read|write|ioctl, "/dev/infiniband")
+		grant(read, "/sys/class/infiniband", "/sys/class/infiniband_verbs", "/sys/devices", "/etc/libibverbs.d")
+	}
 	if !p.Real {
 		return out
 	}

@@ -57,6 +57,8 @@ type Policy struct {
 	Nodes []string `json:"nodes,omitempty"`
 	// Read are further folders that it may read: the driver's libraries where they are in no usual place.
 	Read []string `json:"read,omitempty"`
+	// Fabric: it carries a session by RDMA, and opens the adapters of this host.
+	Fabric bool `json:"fabric,omitempty"`
 	// Told: the parent has logged what its host lacks.
 	Told bool `json:"told,omitempty"`
 	// Fenced: the parent has restricted files already.
@@ -88,6 +90,9 @@ func FromEnv() (*Policy, error) {
 	}
 	return p, nil
 }
+
+// Enforces reports whether a process of the policy, which may be none, is confined by it.
+func (p *Policy) Enforces() bool { return p != nil && p.Mode != Off && p.Mode != Audit }
 
 // sharing: workers of a virtual GPU may share memory and events by their driver's means, as processes of one user do.
 func (p *Policy) sharing() bool { return p.Real && p.Mode == On }

@@ -36,6 +36,8 @@ type Process struct {
 	Resume string
 	// Seal is called when the process needs no new image any more, before it hears its guest; nil: nothing.
 	Seal func() error
+	// Confined: it was sandboxed when it started.
+	Confined bool
 }
 
 // Main is a worker process: it is configured over the link, whose descriptor it takes over, runs one session and returns. It may
@@ -51,7 +53,7 @@ func (p *Process) Main(ctx context.Context, linkFD int) error {
 		return err
 	}
 	defer l.Close()
-	s := &starter{link: l, backend: p.Backend, seal: p.Seal}
+	s := &starter{link: l, backend: p.Backend, seal: p.Seal, confined: p.Confined}
 	return s.begin(ctx, p)
 }
 
@@ -147,6 +149,9 @@ type starter struct {
 	host    *memory.Budget // of the host's memory; nil: Config.HostMemory, for this session alone
 	meter   *meter.Writer  // nil: nobody reads
 	ahead   ahead          // routineLink's
+	rdma    rdma
+	// confined: the process has been, before it heard its parent.
+	confined bool
 }
 
 // start shakes hands with the guest process and runs the session. conn is the guest's connection, which it takes over; -1: leased
@@ -174,6 +179,7 @@ func (s *starter) start(ctx context.Context, conn int) error {
 
 // greet is what every session begins with: the process is sealed, has its pages, and shakes hands. nil: the guest process went away before it started.
 func (s *starter) greet(conn int) (remote.Carrier, error) {
+	s.rdma.open(s.cfg, s.confined, s.log) // whose files a sealed process cannot open
 	err := s.sealed()
 	if err == nil {
 		err = s.awaitPages()
@@ -301,13 +307,21 @@ func (s *starter) stream(c net.Conn) (remote.Carrier, error) {
 	if s.cfg.TLS == nil {
 		return asCarrier(tcp.Accept(c))
 	}
-	cfg, err := s.cfg.TLS.Server(mtls.SessionProtocol)
+	cfg, err := s.cfg.TLS.Server(mtls.SessionProtocols(s.cfg.RDMA != "")...)
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	first, err := frame.Server(context.Background(), c, cfg)
+	ctx := context.Background()
+	first, err := frame.Server(ctx, c, cfg)
 	if err != nil {
 		return nil, err
+	}
+	up, err := s.over(ctx, first, c, false)
+	switch {
+	case err != nil:
+		return nil, err
+	case up != nil:
+		return asCarrier(tcp.Accept(up))
 	}
 	lasting, err := resume.NewServer(first)
 	if err != nil {

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -67,7 +68,7 @@ func (p *passer) run(ctx context.Context, c remote.Carrier) error {
 // open shakes hands with the server.
 func (p *passer) open(ctx context.Context, c remote.Carrier) (*relay.Session, error) {
 	to := p.cfg.Relay
-	cfg, err := to.Identity.Client(mtls.SessionProtocol)
+	cfg, err := to.Identity.Client(mtls.SessionProtocols(p.cfg.RDMA != "")...)
 	if err != nil {
 		return nil, err
 	}
@@ -84,10 +85,13 @@ func (p *passer) open(ctx context.Context, c remote.Carrier) (*relay.Session, er
 	if err != nil {
 		return nil, fmt.Errorf("gpu server %s: %w", to.Server, err)
 	}
-	conn, err := resume.NewClient(first, again, func(ctx context.Context) (net.Conn, error) {
-		p.log.Warn("the connection to the GPU server is lost: the session asks for another", "server", to.Server)
-		return p.connect(ctx, link.Connect{Session: id, Again: true})
-	})
+	conn, err := p.over(ctx, first, raw, true)
+	if err != nil {
+		return nil, fmt.Errorf("gpu server %s: %w", to.Server, err)
+	}
+	if conn == nil {
+		conn, err = p.lasting(first, again, id)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -100,6 +104,18 @@ func (p *passer) open(ctx context.Context, c remote.Carrier) (*relay.Session, er
 		return nil, errors.Join(err, conn.Close())
 	}
 	return session, nil
+}
+
+// lasting is a stream that begins on a connection and goes on over others, for which it asks.
+func (p *passer) lasting(first *frame.Secure, again *tls.Config, id remote.SessionID) (frame.Stream, error) {
+	c, err := resume.NewClient(first, again, func(ctx context.Context) (net.Conn, error) {
+		p.log.Warn("the connection to the GPU server is lost: the session asks for another", "server", p.cfg.Relay.Server)
+		return p.connect(ctx, link.Connect{Session: id, Again: true})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // connect asks the parent for a connection, one at a time: this process has no network, and cannot reach what else is there.

@@ -157,7 +157,7 @@ func (p *Process) resume(ctx context.Context) error {
 		return err
 	}
 	defer l.Close()
-	s := &starter{link: l, backend: p.Backend, seal: p.Seal}
+	s := &starter{link: l, backend: p.Backend, seal: p.Seal, confined: p.Confined}
 	cfg, err := link.DecodeConfig(payload[:n])
 	if err != nil {
 		return err

@@ -11,6 +11,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -19,6 +21,17 @@ const SessionProtocol = "causeway-session/2"
 
 // ResumeProtocol is what a connection speaks over which a session goes on (package resume).
 const ResumeProtocol = "causeway-resume/1"
+
+// VerbsProtocol is what it speaks where both ends would rather have the frames go by RDMA (remote/verbs): they agree on that first.
+const VerbsProtocol = "causeway-session-verbs/1"
+
+// SessionProtocols are those of a session's connection, the preferred one first.
+func SessionProtocols(rdma bool) []string {
+	if rdma {
+		return []string{VerbsProtocol, SessionProtocol}
+	}
+	return []string{SessionProtocol}
+}
 
 // ErrPeer says that the other end has not the key that it must have.
 var ErrPeer = errors.New("the other end has another key")
@@ -92,9 +105,9 @@ func (p Pinned) Hash() (KeyHash, error) {
 	return sha256.Sum256(cert.RawSubjectPublicKeyInfo), nil
 }
 
-// Server is for connections of the one peer that speaks protocol (ALPN).
-func (p Pinned) Server(protocol string) (*tls.Config, error) {
-	c, err := p.config(protocol)
+// Server is for connections of the one peer that speaks one of the protocols (ALPN), of which the first that both do is taken.
+func (p Pinned) Server(protocols ...string) (*tls.Config, error) {
+	c, err := p.config(protocols)
 	if err == nil {
 		c.ClientAuth = tls.RequireAnyClientCert // which one, VerifyConnection says
 	}
@@ -102,8 +115,8 @@ func (p Pinned) Server(protocol string) (*tls.Config, error) {
 }
 
 // Client is for a connection to the one peer.
-func (p Pinned) Client(protocol string) (*tls.Config, error) {
-	c, err := p.config(protocol)
+func (p Pinned) Client(protocols ...string) (*tls.Config, error) {
+	c, err := p.config(protocols)
 	if err == nil {
 		c.InsecureSkipVerify = true // no authority, no name: VerifyConnection demands the key
 	}
@@ -111,7 +124,7 @@ func (p Pinned) Client(protocol string) (*tls.Config, error) {
 }
 
 // config is what both sides have in common.
-func (p Pinned) config(protocol string) (*tls.Config, error) {
+func (p Pinned) config(protocols []string) (*tls.Config, error) {
 	own, err := p.Hash()
 	if err != nil {
 		return nil, err
@@ -132,23 +145,23 @@ func (p Pinned) config(protocol string) (*tls.Config, error) {
 	}
 	peer := p.Peer
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13, NextProtos: []string{protocol}, SessionTicketsDisabled: true,
+		MinVersion: tls.VersionTLS13, NextProtos: protocols, SessionTicketsDisabled: true,
 		DynamicRecordSizingDisabled: true, // records as long as they may be: what begins a session is not read as it comes
 		Certificates:                []tls.Certificate{{Certificate: [][]byte{p.Certificate}, PrivateKey: private}},
-		VerifyConnection:            func(s tls.ConnectionState) error { return verify(s, protocol, peer) },
+		VerifyConnection:            func(s tls.ConnectionState) error { return verify(s, protocols, peer) },
 	}, nil
 }
 
 // verify runs in each handshake of either side. That the peer holds the key, TLS has made sure of.
-func verify(s tls.ConnectionState, protocol string, peer KeyHash) error {
+func verify(s tls.ConnectionState, protocols []string, peer KeyHash) error {
 	if len(s.PeerCertificates) == 0 {
 		return fmt.Errorf("%w: it shows none", ErrPeer)
 	}
 	if got := sha256.Sum256(s.PeerCertificates[0].RawSubjectPublicKeyInfo); !bytes.Equal(got[:], peer[:]) {
 		return fmt.Errorf("%w: %x, not %v", ErrPeer, got, peer)
 	}
-	if s.NegotiatedProtocol != protocol { // a client that offers no protocol at all would come so far
-		return fmt.Errorf("%w: it does not speak %s", ErrPeer, protocol)
+	if !slices.Contains(protocols, s.NegotiatedProtocol) { // a client that offers no protocol at all would come so far
+		return fmt.Errorf("%w: it does not speak %s", ErrPeer, strings.Join(protocols, " or "))
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func lease(t *testing.T) (server, client Pinned) {
 func TestPinned(t *testing.T) {
 	s, c := lease(t)
 	otherS, otherC := lease(t)
-	config := func(make func(string) (*tls.Config, error), change ...func(*tls.Config)) *tls.Config {
+	config := func(make func(...string) (*tls.Config, error), change ...func(*tls.Config)) *tls.Config {
 		t.Helper()
 		cfg, err := make(speaks)
 		if err != nil {
@@ -63,6 +63,27 @@ func TestPinned(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, se, ce)
 		}
 	}
+	// Of several protocols the first of the server's that the client has, too.
+	for want, of := range map[string][2][]string{
+		VerbsProtocol:   {SessionProtocols(true), SessionProtocols(true)},
+		SessionProtocol: {SessionProtocols(true), SessionProtocols(false)},
+	} {
+		for _, turn := range [][2][]string{of, {of[1], of[0]}} {
+			server, err1 := s.Server(turn[0]...)
+			client, err2 := c.Client(turn[1]...)
+			if err1 != nil || err2 != nil {
+				t.Fatal(err1, err2)
+			}
+			got, verify := "", client.VerifyConnection
+			client.VerifyConnection = func(s tls.ConnectionState) error {
+				got = s.NegotiatedProtocol
+				return verify(s)
+			}
+			if _, se, ce := meet(t, server, client); se != nil || ce != nil || got != want {
+				t.Errorf("%q of %v: %v, %v", got, turn, se, ce)
+			}
+		}
+	}
 	// Roles swapped as a whole are the same two keys: the lease says who calls, not the keys.
 	if _, se, ce := meet(t, config(c.Server), config(s.Client)); se != nil || ce != nil {
 		t.Errorf("swapped: %v, %v", se, ce)
@@ -80,7 +101,7 @@ func TestPinnedIdentity(t *testing.T) {
 		"nobody": {}, "no peer": {Certificate: s.Certificate, Key: s.Key}, "itself for a peer": {s.Certificate, s.Key, own},
 		"another's key": {s.Certificate, c.Key, s.Peer}, "no key": {s.Certificate, nil, s.Peer}, "no certificate": {s.Key, s.Key, s.Peer},
 	} {
-		for _, make := range []func(string) (*tls.Config, error){p.Server, p.Client} {
+		for _, make := range []func(...string) (*tls.Config, error){p.Server, p.Client} {
 			if _, err := make(speaks); !errors.Is(err, ErrIdentity) {
 				t.Errorf("%s: %v", name, err)
 			}

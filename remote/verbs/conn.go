@@ -43,6 +43,7 @@ type Conn struct {
 
 	readMu, writeMu sync.Mutex
 	closeOnce       sync.Once
+	baseMu          sync.Mutex // held while base is written
 	wg              sync.WaitGroup
 
 	mu      sync.Mutex
@@ -62,6 +63,8 @@ type Conn struct {
 	owedBytes, owedCount int
 	ends                 bool   // the peer says that it has written
 	final                uint64 // so many bytes
+	saidEnd, heard       bool   // this end did, and the peer knows
+	cut                  bool   // nothing more comes beside the stream
 
 	readEnd, writeEnd deadline
 }
@@ -218,8 +221,7 @@ func (c *Conn) close() error {
 	c.writeMu.Lock() // who writes has left
 	defer c.writeMu.Unlock()
 	if c.drain() {
-		_ = c.base.SetWriteDeadline(time.Now().Add(drainLimit))
-		_, _ = c.base.Write(appendEnd(nil, c.sent))
+		c.sayEnd()
 	}
 	_ = c.base.Close() // a peer that is gone is no failure of this end's
 	c.wg.Wait()

@@ -49,6 +49,9 @@ type Port struct {
 	LID    uint16 // InfiniBand's address within a subnet
 	MTU    MTU    // in use
 	GIDs   []GID
+	// Software: there is no adapter, the kernel makes its packets (soft RoCE). Each post is then a write(2), which it takes only with the very credentials that opened
+	// the device: from threads that have confined themselves since it does not.
+	Software bool
 }
 
 // String names it.

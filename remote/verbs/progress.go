@@ -1,10 +1,7 @@
 package verbs
 
 import (
-	"encoding/binary"
 	"errors"
-	"fmt"
-	"io"
 	"net"
 	"runtime"
 	"time"
@@ -153,40 +150,11 @@ func (c *Conn) immediateLocked(v uint32) error {
 
 // creditLocked tells the peer what is free again, once that is worth it. Without room for it in the send queue it waits for the next time.
 func (c *Conn) creditLocked() {
-	if c.err != nil || c.owedBytes < len(c.window.mem)/4 && c.owedCount < mostMessages/4 || c.posted-c.done >= sends {
+	if c.err != nil || c.ends || c.owedBytes < len(c.window.mem)/4 && c.owedCount < mostMessages/4 || c.posted-c.done >= sends {
 		return
 	}
 	w := c.work(WriteImmediate, 0, 0)
 	w.Immediate = creditBit | uint32(c.owedCount)<<creditShift | uint32(c.owedBytes)
 	c.owedBytes, c.owedCount = 0, 0
 	_ = c.postLocked([]Work{w}) // its error is the connection's
-}
-
-// The end of a stream, as it is told over TLS: a word and how many bytes there were.
-const (
-	endMagic = "CWVBYE\x00\x01"
-	endSize  = 16
-)
-
-func appendEnd(b []byte, n uint64) []byte {
-	return binary.LittleEndian.AppendUint64(append(b, endMagic...), n)
-}
-
-// routineLifeline reads the TLS connection to its end.
-func (c *Conn) routineLifeline() {
-	var b [endSize]byte
-	_, err := io.ReadFull(c.base, b[:])
-	final := binary.LittleEndian.Uint64(b[8:])
-	c.mu.Lock()
-	switch {
-	case errors.Is(err, net.ErrClosed):
-	case err != nil:
-		c.failLocked(fmt.Errorf("the connection beside RDMA ended: %w", err))
-	case string(b[:8]) != endMagic || final < c.got:
-		c.failLocked(remote.Violation("the connection beside RDMA says %x, after %d bytes", b, c.got))
-	default:
-		c.ends, c.final = true, final
-	}
-	c.mu.Unlock()
-	c.wake()
 }

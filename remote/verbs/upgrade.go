@@ -17,8 +17,8 @@ import (
 
 // Limits of Upgrade: of all of it, and of the bytes that show whether packets arrive.
 const (
-	upgradeLimit = 20 * time.Second
-	probeLimit   = 5 * time.Second
+	upgradeLimit = 30 * time.Second
+	probeLimit   = 10 * time.Second
 )
 
 // ErrStays: a session's bytes stay on the TLS connection. The error says why.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os/user"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -98,8 +99,12 @@ func (c *Config) Check() error {
 		bad(name == api.RemoteAny || api.CheckServer(name) != nil, "remote.servers", strconv.Quote(name), `write NAME or HOST:PORT, as in "gpu1" or "gpu1.example.net:7745"`)
 	}
 	bad(c.Remote.Domain != "" && !api.IsName(c.Remote.Domain), "remote.domain", strconv.Quote(c.Remote.Domain), `write a domain, as in "example.net", or nothing`)
+	bad(!rdma.MatchString(c.Remote.RDMA), "remote.rdma", strconv.Quote(c.Remote.RDMA), `use "off", "auto", or an RDMA device or one port of it, as in "mlx5_0" or "mlx5_0/1"`)
 	return errors.Join(errs...)
 }
+
+// rdma is what Remote.RDMA may be.
+var rdma = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(/[0-9]{1,3})?$`)
 
 // Limits are those of a vGPU's control group. Before memory is refused, and a worker ends, the group is slowed down for the last sixteenth of it.
 func (i *Isolation) Limits() cgroup.Limits {

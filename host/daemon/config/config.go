@@ -118,12 +118,19 @@ type Remote struct {
 	Allow   []string `toml:"allow"`
 	Servers []string `toml:"servers"`
 	Domain  string   `toml:"domain"`
+	RDMA    string   `toml:"rdma"`
 }
 
 // Files are the host's identity.
 func (m *Migration) Files() mtls.Files {
 	return mtls.Files{CA: m.CA, Certificate: m.Certificate, Key: m.Key}
 }
+
+// Values of Remote.RDMA besides a device's name.
+const (
+	RDMAOff  = "off"
+	RDMAAuto = "auto"
+)
 
 // Values of Placement.SoftwareGPU.
 const (
@@ -165,7 +172,7 @@ func Default() Config {
 		Health:    Health{Interval: Duration(5e9), Drain: true, IgnoreXIDs: []uint64{13, 31, 43, 45, 63, 68, 69, 109}},
 		Scheduler: Scheduler{Enabled: true},
 		Migration: Migration{CA: pki + "ca.pem", Certificate: pki + "host.pem", Key: pki + "host-key.pem", Peers: []string{}},
-		Remote:    Remote{Allow: []string{}, Servers: []string{}},
+		Remote:    Remote{Allow: []string{}, Servers: []string{}, RDMA: RDMAOff},
 	}
 }
 

@@ -18,6 +18,9 @@ const (
 	CarrierLeased = "leased" // guest memory comes over the link
 )
 
+// RDMAAuto is Config.RDMA that leaves the port to the connection's address.
+const RDMAAuto = "auto"
+
 // takesConnection reports whether a guest's or a worker's connection goes with a configuration.
 func (c Config) takesConnection() (bool, error) {
 	switch c.Carrier {
@@ -74,6 +77,8 @@ type Config struct {
 	TLS *mtls.Pinned `json:"tls,omitempty"`
 	// Session, with TLS, is what the other side calls the session, which goes on over other connections (Reconnected).
 	Session remote.SessionID `json:"session,omitzero"`
+	// RDMA, with Relay or TLS: frames go by RDMA if both ends can; RDMAAuto, or a device, or one port of it as in mlx5_0/1. Empty: they do not.
+	RDMA string `json:"rdma,omitempty"`
 	// Pages are sent behind the configuration. Their files stay the sender's, and open until then.
 	Pages []Page `json:"-"`
 }

@@ -154,6 +154,14 @@ func (m *Connect) fields(c *coder) {
 	c.flag(&m.Again)
 }
 
+// Carried says what a session's frames go over between this host and the other, for the user.
+type Carried struct {
+	forParent
+	Over string
+}
+
+func (m *Carried) fields(c *coder) { c.text(&m.Over, maxText) }
+
 // Offer shares something with other workers of the virtual GPU, under a token: bytes, and perhaps a descriptor. Answer: Answer.
 type Offer struct {
 	forParent

@@ -74,6 +74,15 @@ func TestEveryKind(t *testing.T) {
 				t.Errorf("slot %d was woken", slot)
 			}
 		},
+		"carried": func(m link.ToParent) {
+			if err := w.Send(link.Wake{Slot: 1}); err != nil { // which is followed after it
+				t.Error(err)
+			}
+			<-woken
+			if got := p.Carried(); got != m.(link.Carried).Over {
+				t.Errorf("carried over %q", got)
+			}
+		},
 		"measured": func(m link.ToParent) {
 			if u := <-p.measured; !reflect.DeepEqual(u, m.(link.Measured).Use) {
 				t.Errorf("measured %+v", u)

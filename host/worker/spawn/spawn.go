@@ -56,6 +56,7 @@ type Process struct {
 	// Where the session goes that is passed on; nil: it runs here.
 	relay   atomic.Pointer[link.Relay]
 	calls   calls
+	carried atomic.Pointer[string]
 	drained chan struct{} // everything that the worker said has been read
 	done    chan struct{}
 	err     error // valid once done is closed
@@ -272,6 +273,8 @@ func (p *Process) follow(r link.Received[link.ToParent]) error {
 		p.keepWant(m)
 	case link.Connect:
 		return p.connect(m)
+	case link.Carried:
+		p.carried.Store(&m.Over)
 	case link.Measured:
 		p.keepMeasured(m.Use)
 	case link.Copied:
@@ -290,6 +293,14 @@ func (p *Process) follow(r link.Received[link.ToParent]) error {
 		return r.Refuse()
 	}
 	return nil
+}
+
+// Carried is what frames of the worker's session go over between hosts, in its own words; empty: it has not said so.
+func (p *Process) Carried() string {
+	if s := p.carried.Load(); s != nil {
+		return *s
+	}
+	return ""
 }
 
 // Send sends a message to the worker.

@@ -78,6 +78,7 @@ func scanPort(sys fs.FS, device, port string) (verbs.Port, bool) {
 	default:
 		return p, false
 	}
+	p.Software = text(sys, device, "parent") != "" // the network device that it is on
 	lid, _ := strconv.ParseUint(text(sys, dir, "lid"), 0, 16)
 	p.LID = uint16(lid)
 	for i := range mostGIDs {

@@ -30,6 +30,9 @@ func tree() fstest.MapFS {
 		"mlx4_0/ports/1/lid":               "0x1f\n",
 		"mlx4_0/ports/1/gids/0":            "fe80:0000:0000:0000:0000:0000:0000:0007\n",
 		"mlx4_0/ports/1/gid_attrs/types/0": "IB/RoCE v1\n",
+		"rxe0/parent":                      "eth0\n",
+		"rxe0/ports/1/state":               "4: ACTIVE\n",
+		"rxe0/ports/1/link_layer":          "Ethernet\n",
 		"strange0/ports/1/state":           "4: ACTIVE\n",
 		"strange0/ports/1/link_layer":      "Unspecified\n",
 	} {
@@ -44,8 +47,9 @@ func TestScan(t *testing.T) {
 		{Index: 0, Addr: [16]byte{0xfe, 0x80, 15: 1}}, {Index: 1, Addr: v4}, {Index: 2, Addr: v4, RoCEv2: true},
 	}}}}
 	ib := found{"mlx4_0", []verbs.Port{{Device: "mlx4_0", Number: 1, Link: verbs.InfiniBand, LID: 0x1f, GIDs: []verbs.GID{{Addr: [16]byte{0xfe, 0x80, 15: 7}}}}}}
+	soft := found{"rxe0", []verbs.Port{{Device: "rxe0", Number: 1, Link: verbs.Ethernet, Software: true}}}
 	for name, want := range map[string][]found{
-		"": {ib, roce}, "mlx5_0": {roce}, "mlx5_0/1": {roce}, "mlx5_0/2": nil, "mlx4_0": {ib}, "mlx5_9": nil, "strange0": nil,
+		"": {ib, roce, soft}, "rxe0": {soft}, "mlx5_0": {roce}, "mlx5_0/1": {roce}, "mlx5_0/2": nil, "mlx4_0": {ib}, "mlx5_9": nil, "strange0": nil,
 	} {
 		got, err := scan(tree(), name)
 		if !reflect.DeepEqual(got, want) || (want == nil) != errors.Is(err, ErrNoDevice) {

@@ -113,7 +113,7 @@ func against(listen string, f far, do func(net.Conn) error) error {
 type shake = func(context.Context, net.Conn, *tls.Config) (*frame.Secure, error)
 
 // end is a session's connection.
-func end(c net.Conn, secure bool, keys mtls.Pinned, as shake, config func(mtls.Pinned, string) (*tls.Config, error)) (net.Conn, error) {
+func end(c net.Conn, secure bool, keys mtls.Pinned, as shake, config func(mtls.Pinned, ...string) (*tls.Config, error)) (net.Conn, error) {
 	if err := frame.Tune(c, frame.Lost); err != nil || !secure {
 		return c, err
 	}

@@ -1,0 +1,130 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"causeway/host/worker/link"
+	"causeway/remote/frame"
+	"causeway/remote/mtls"
+	"causeway/remote/remotetest"
+	"causeway/remote/verbs"
+	"causeway/remote/verbs/verbstest"
+)
+
+// carriedBy has two ends of a lease agree on what frames go over, by what each is configured with, and returns what each told its parent. Some bytes then go through.
+func carriedBy(t *testing.T, server, client *starter) (told [2]string) {
+	t.Helper()
+	keys, other, err := mtls.NewPinnedPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, far, err := remotetest.PairTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conns, parents := [2]frame.Stream{}, [2]*link.ParentEnd{}
+	failed := make(chan error, 2)
+	for i, s := range []*starter{server, client} {
+		parents[i], s.link = ends(t)
+		s.log = slog.New(slog.DiscardHandler)
+		defer parents[i].Close()
+		defer s.link.Close()
+		go func() {
+			failed <- func() error {
+				make, upgrade, c := keys.Server, frame.Server, far
+				if s == client {
+					make, upgrade, c = other.Client, frame.Client, near
+				}
+				cfg, err := make(mtls.SessionProtocols(s.cfg.RDMA != "")...)
+				if err != nil {
+					return err
+				}
+				secure, err := upgrade(context.Background(), c, cfg)
+				if err != nil {
+					return err
+				}
+				if conns[i], err = s.over(context.Background(), secure, c, s == client); conns[i] == nil {
+					conns[i] = secure
+				}
+				return err
+			}()
+		}()
+	}
+	if err := errors.Join(<-failed, <-failed); err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range parents {
+		r, err := p.Receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		told[i] = r.Message().(link.Carried).Over
+	}
+	go func() { _, _ = conns[1].Write([]byte("frames")) }()
+	b := make([]byte, 6)
+	if _, err := io.ReadFull(conns[0], b); err != nil || string(b) != "frames" {
+		t.Errorf("%q, %v", b, err)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- conns[1].Close() }()
+	_ = errors.Join(conns[0].Close(), <-closed)
+	return told
+}
+
+// TestCarried: what frames go over, by what two hosts are told, and what either says of it.
+func TestCarried(t *testing.T) {
+	here := netip.MustParseAddr("127.0.0.1")
+	with := func(f *verbstest.Fabric, name string) *starter {
+		return &starter{cfg: link.Config{RDMA: link.RDMAAuto}, rdma: rdma{adapters: []verbs.Adapter{f.Adapter(name, here)}}}
+	}
+	without := func() *starter {
+		return &starter{cfg: link.Config{RDMA: link.RDMAAuto}, rdma: rdma{why: "this machine has none"}}
+	}
+	off := func() *starter { return &starter{} }
+	f := verbstest.New()
+	for name, x := range map[string]struct {
+		server, client *starter
+		told           [2]string // how each begins, and what follows somewhere
+		why            [2]string
+	}{
+		"both":       {with(f, "s"), with(f, "c"), [2]string{"RoCE v2 by s port 1", "RoCE v2 by c port 1"}, [2]string{}},
+		"no server":  {without(), with(f, "c"), [2]string{onTCP, onTCP}, [2]string{"this machine has none", "the other end: this machine has none"}},
+		"no client":  {with(f, "s"), without(), [2]string{onTCP, onTCP}, [2]string{"the other end: this machine has none", "this machine has none"}},
+		"server off": {off(), with(f, "c"), [2]string{onTCP, onTCP}, [2]string{"", "the other host has RDMA off"}},
+		"client off": {with(f, "s"), off(), [2]string{onTCP, onTCP}, [2]string{"the other host has RDMA off", ""}},
+		"both off":   {off(), off(), [2]string{onTCP, onTCP}, [2]string{}},
+	} {
+		told := carriedBy(t, x.server, x.client)
+		for i := range told {
+			if !strings.HasPrefix(told[i], x.told[i]) || !strings.Contains(told[i], x.why[i]) {
+				t.Errorf("%s: %q", name, told)
+			}
+		}
+		if n := f.Left(); n != 0 {
+			t.Errorf("%s: %d things are left", name, n)
+		}
+	}
+}
+
+// TestOpenRDMA: adapters are opened for sessions between hosts, and a machine without them says why there are none.
+func TestOpenRDMA(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	for _, cfg := range []link.Config{{}, {RDMA: "none9"}, {TLS: &mtls.Pinned{}}} {
+		var r rdma
+		if r.open(cfg, true, log); r.why != "" || r.adapters != nil {
+			t.Errorf("%+v: %+v", cfg, r)
+		}
+	}
+	for _, cfg := range []link.Config{{RDMA: "none9", TLS: &mtls.Pinned{}}, {RDMA: "none9/1", Relay: &link.Relay{}}} {
+		var r rdma
+		if r.open(cfg, true, log); !strings.Contains(r.why, "none9") || r.adapters != nil {
+			t.Errorf("%+v: %+v", cfg, r)
+		}
+	}
+}

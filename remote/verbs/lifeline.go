@@ -1,0 +1,82 @@
+package verbs
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"causeway/remote"
+)
+
+// Words of the TLS connection beside a stream, each with a number: the end, of so many bytes; and that it was heard. Who ends keeps its queue pair until then, so that the other
+// end never writes to one that is gone without knowing.
+const (
+	endMagic   = "CWVBYE\x00\x01"
+	heardMagic = "CWVACK\x00\x01"
+	endSize    = 16
+)
+
+func appendEnd(b []byte, n uint64) []byte {
+	return binary.LittleEndian.AppendUint64(append(b, endMagic...), n)
+}
+
+// say writes a word.
+func (c *Conn) say(magic string, n uint64) {
+	c.baseMu.Lock()
+	defer c.baseMu.Unlock()
+	_ = c.base.SetWriteDeadline(time.Now().Add(drainLimit))
+	_, _ = c.base.Write(binary.LittleEndian.AppendUint64([]byte(magic), n)) // a peer that is gone needs none
+}
+
+// sayEnd tells the peer that this was all, and waits until it has heard that, or is gone.
+func (c *Conn) sayEnd() {
+	end := deadline{at: time.Now().Add(drainLimit)}
+	timer := time.AfterFunc(drainLimit, c.wake)
+	defer timer.Stop()
+	c.mu.Lock()
+	c.saidEnd = true
+	sent := c.sent
+	c.mu.Unlock()
+	c.say(endMagic, sent)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for !c.heard && !c.ends && !c.cut && !end.passed() {
+		c.cond.Wait()
+	}
+}
+
+// routineLifeline reads the TLS connection to its end.
+func (c *Conn) routineLifeline() {
+	var b [endSize]byte
+	for {
+		_, err := io.ReadFull(c.base, b[:])
+		n := binary.LittleEndian.Uint64(b[8:])
+		c.mu.Lock()
+		switch {
+		case err != nil:
+			c.cut = true
+			if !c.ends && !errors.Is(err, net.ErrClosed) {
+				c.failLocked(fmt.Errorf("the connection beside RDMA ended: %w", err))
+			}
+		case string(b[:8]) == endMagic && !c.ends && n >= c.got:
+			c.ends, c.final = true, n
+		case string(b[:8]) == heardMagic && c.saidEnd:
+			c.heard = true
+		default:
+			c.cut = true
+			c.failLocked(remote.Violation("the connection beside RDMA says %x, after %d bytes", b, c.got))
+		}
+		over, answer := c.cut, c.ends && !c.heard
+		c.mu.Unlock()
+		c.wake()
+		switch {
+		case over:
+			return
+		case answer:
+			c.say(heardMagic, n)
+		}
+	}
+}
