@@ -486,10 +486,7 @@ func (s *starter) follow(w *Worker, r link.Received[link.ToWorker], end func()) 
 	case link.Rebuild:
 		return s.rebuild(w, m)
 	case link.Reconnected:
-		if s.lasting == nil { // a session of no lease has one connection
-			return r.Refuse()
-		}
-		return s.reconnected(m)
+		return s.another(r, m)
 	}
 	if s.leased != nil {
 		return s.leased.handle(r)

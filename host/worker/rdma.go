@@ -80,3 +80,15 @@ func (s *starter) carried(c *frame.Secure, what string) error {
 	}
 	return err
 }
+
+// another has a session go on over another connection, if it is one that does.
+func (s *starter) another(r link.Received[link.ToWorker], m link.Reconnected) error {
+	switch {
+	case s.cfg.TLS == nil: // a session of no lease has one connection
+		return r.Refuse()
+	case s.lasting == nil: // nor does one by RDMA follow another: who says its name ahead of TLS has proved nothing, and changes nothing
+		r.Discard()
+		return nil
+	}
+	return s.reconnected(m)
+}
