@@ -72,7 +72,7 @@ own_tests() {
   inner() {
     (cd host/driver/cuda && CAUSEWAY_REQUIRE_GPU=1 timeout -k 5 300 "$CAUSEWAY" run --gpu soft -- "$dir/cuda.test" -test.v -test.run "^($1)\$") 2>&1 || rc=$?
   }
-  inner 'TestConformance|TestHostAtomics|TestNoDriverIsSaidPlainly' >"$dir/cuda.log"
+  inner 'TestConformance|TestHostAtomics|TestSums|TestNoDriverIsSaidPlainly' >"$dir/cuda.log"
   CAUSEWAY_TEST_MIGRATABLE=1 inner TestConformance >>"$dir/cuda.log" # sessions that may move, in a process of their own
   inner TestExpect >>"$dir/cuda.log" # likewise
   (cd host/device && CAUSEWAY_TEST_GPU=nested timeout -k 5 60 "$CAUSEWAY" run --gpu soft -- "$dir/device.test" -test.v -test.run '^Test(Front|(Move|PreCopy|Ahead)OnGPU)$') >>"$dir/cuda.log" 2>&1 || rc=$?

@@ -95,6 +95,17 @@ type Precopier interface {
 	ExportRunning(fn func(addr, size uint64, r io.Reader) error) error
 }
 
+// Summer is a reader of memory that ExportMemory or ExportRunning gives which has the GPU sum up what nobody has to read.
+type Summer interface {
+	// Sums fills sums with those of the blocks of size bytes from the next byte to the last, which may be shorter: 128 bits under a key that guests do not know,
+	// zero for zeros only. It may wait for the GPU's work, until ctx ends. errors.ErrUnsupported: these bytes must be read.
+	Sums(ctx context.Context, block uint64, key [2]uint64, sums [][2]uint64) error
+	// ReadSums reads p from the next byte on, with the sums of just these bytes: what is written meanwhile is in both or in neither.
+	ReadSums(p []byte, block uint64, key [2]uint64, sums [][2]uint64) error
+	// Skip leaves the next n bytes out.
+	Skip(n uint64)
+}
+
 // Expecter is a Session that takes memory before the operations that allocate it are replayed: of one that still runs elsewhere. The worker calls its
 // methods like operations.
 type Expecter interface {

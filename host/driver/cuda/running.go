@@ -96,7 +96,7 @@ func (s *session) newRunningReader(dev uint32) (*runningReader, error) {
 		x.stream, res = s.drv.StreamCreateWithPriority(cuda.StreamNonBlocking, 0)
 	}
 	if res == cuda.Success {
-		if x.buf, res = s.drv.AllocHost(pieceSize); res == cuda.Success {
+		if x.buf, res = s.drv.AllocHost(pieceSize + sumsSize); res == cuda.Success {
 			return x, nil
 		}
 		s.drv.StreamDestroy(x.stream)
@@ -119,6 +119,12 @@ type runningBlock struct {
 	done uint64
 	rest []byte
 	block
+}
+
+// piece is the first n bytes of what is copied to.
+func (x *runningReader) piece(n uint64) bind.Host {
+	h, _ := x.buf.Host().Slice(0, n)
+	return h
 }
 
 // Read implements io.Reader.
@@ -146,7 +152,7 @@ func (b *runningBlock) fetch(n uint64) error {
 		return driver.ErrGone
 	}
 	from, ok := b.all.From(b.ptr+b.done, n)
-	to, _ := b.x.buf.Host().Slice(0, n)
+	to := b.x.piece(n)
 	if !ok {
 		return arena.ErrNoAddresses
 	}

@@ -128,7 +128,11 @@ func (m *mover) export(fn func(addr, size uint64, r io.Reader) error, what strin
 	}
 	var err error = res
 	if res == cuda.Success {
-		err = fn(name, size, &memReader{m: m, mem: mem})
+		var r io.Reader = &memReader{m: m, mem: mem}
+		if a := m.s.arenaOf(at); a != nil && m.s.summable(a.dev) {
+			r = &settledBlock{memReader: memReader{m: m, mem: mem}, ctx: ctx}
+		}
+		err = fn(name, size, r)
 	}
 	if err != nil {
 		return fmt.Errorf("%s of %d bytes at %#x: %w", what, size, at, err)

@@ -14,6 +14,9 @@ type mover struct {
 	size uint64 // of buf, when there is one
 	buf  bind.Host
 	free func()
+
+	sumsCtx bind.Context // retained, when blocks have been summed up
+	sums    bind.Registered
 }
 
 // pinned is for many pieces, through memory that the GPU reaches, which takes long to make.
@@ -53,6 +56,7 @@ func (m *mover) close() {
 	if m.free != nil {
 		m.free()
 	}
+	m.endSums()
 }
 
 // mostPlain is the most bytes for which memory that the GPU reaches is not worth making.

@@ -15,6 +15,7 @@ type warmth struct {
 	devices []deviceInfo
 	primary bind.Context // the first device's primary context, retained; none: taken or let go
 	fences  *fencePool
+	sums    sumsFunction // in primary, for as long as this process lives
 }
 
 // Warm implements driver.Warmer: it starts the driver and makes the first device's primary context, which is what a process
@@ -37,6 +38,9 @@ func (b *Backend) Warm(o driver.Options) error {
 	res = d.CtxSetCurrent(w.primary)
 	if res == cuda.Success {
 		w.fences, res = newFencePool(d)
+	}
+	if res == cuda.Success && o.Migratable { // in every process of such a session, before anything is loaded for it: it moves variables everywhere alike
+		w.sums = loadSums(d)
 	}
 	if res == cuda.Success && !o.Migratable { // then what was allocated once would move the variables of what is loaded later
 		res = firsts(d, w.fences)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"sync"
@@ -25,6 +26,7 @@ type Round struct {
 // Sender remembers what the receiver has. One goroutine owns it.
 type Sender struct {
 	seed  [2]maphash.Seed
+	key   [2]uint64          // of the GPU's sums
 	known map[uint64]*copied // by address
 	round uint64
 	buf   []byte  // for what is looked at
@@ -38,6 +40,7 @@ type copied struct {
 	Range
 	sums   []sum
 	looked bool // all of it, once
+	byGPU  bool // the sums are the GPU's
 }
 
 // sum stands for a block's bytes: 128 bits under seeds that nobody knows. Zero: all zeros.
@@ -45,7 +48,7 @@ type sum [2]uint64
 
 // NewSender begins with a receiver that has nothing.
 func NewSender() *Sender {
-	return &Sender{seed: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, known: map[uint64]*copied{}}
+	return &Sender{seed: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, key: [2]uint64{rand.Uint64(), rand.Uint64()}, known: map[uint64]*copied{}}
 }
 
 // Through has blocks lie in a window that the receiver maps, too, from now on.
@@ -87,7 +90,7 @@ func (s *Sender) Round(ctx context.Context, export Export, w io.Writer) (Round, 
 		if s.same && c.looked {
 			return nil
 		}
-		gone, err := s.look(ctx, at, c.sums, r, w, &done)
+		gone, err := s.look(ctx, at, c, r, w, &done)
 		c.looked = err == nil && !gone
 		return err
 	})
@@ -108,15 +111,14 @@ func (s *Sender) Last(ctx context.Context, export Export, w io.Writer) (Round, e
 	s.round++
 	err := export(func(addr, size uint64, r io.Reader) error {
 		at := Range{addr, size}
-		var sums []sum // nothing comes after this round that would want those of a range that it is the first to see
-		known := false
-		if c := s.known[addr]; c != nil && c.Range == at {
-			sums, known = c.sums, c.looked
+		c := s.known[addr]
+		if c == nil || c.Range != at {
+			c = &copied{Range: at} // nothing comes after this round that would want sums of a range that it is the first to see
 		}
-		if err := s.write(w, frame{kind: frameRange, addr: addr, len: size}, nil); err != nil || s.same && known {
+		if err := s.write(w, frame{kind: frameRange, addr: addr, len: size}, nil); err != nil || s.same && c.looked {
 			return err
 		}
-		_, err := s.look(ctx, at, sums, r, w, &done)
+		_, err := s.look(ctx, at, c, r, w, &done)
 		return err
 	})
 	if err != nil {
@@ -145,7 +147,23 @@ func (s *Sender) forget(there map[Range]bool, w io.Writer) error {
 
 // look sends the blocks of a range that changed: whose sums are others than those of what the receiver has, which it keeps up to date. Without sums
 // the receiver has zeros. gone: the range was freed meanwhile, as the next round says.
-func (s *Sender) look(ctx context.Context, at Range, sums []sum, r io.Reader, w io.Writer, done *Round) (gone bool, err error) {
+func (s *Sender) look(ctx context.Context, at Range, c *copied, r io.Reader, w io.Writer, done *Round) (gone bool, err error) {
+	if g, ok := r.(driver.Summer); ok && c.sums != nil {
+		now := make([][2]uint64, len(c.sums))
+		err := g.Sums(ctx, Block, s.key, now)
+		if errors.Is(err, driver.ErrGone) {
+			return true, nil
+		}
+		if err == nil {
+			c.of(true)
+			return s.lookAt(ctx, at, c, now, g, w, done)
+		}
+		if !errors.Is(err, errors.ErrUnsupported) {
+			return false, fmt.Errorf("sums of memory at %#x: %w", at.Addr, err)
+		}
+	}
+	c.of(false)
+	sums := c.sums
 	for off := uint64(0); off < at.Size; off += Slot {
 		if err := ctx.Err(); err != nil {
 			return false, err
@@ -165,11 +183,78 @@ func (s *Sender) look(ctx context.Context, at Range, sums []sum, r io.Reader, w 
 		if sums != nil {
 			old = sums[off/Block:][:(len(p)+Block-1)/Block]
 		}
-		if err := s.tell(at.Addr+off, p, s.compare(p, old), w, done); err != nil {
+		if err := s.tell(at.Addr+off, uint64(len(p)), p, s.compare(p, old), w, done); err != nil {
 			return false, err
 		}
 	}
 	return false, nil
+}
+
+// unknown is what no block's sum is: of what the receiver has nothing is known.
+var unknown = sum{1, 0}
+
+// of has the sums be the GPU's or not. Those of the other kind tell nothing, but for blocks of zeros.
+func (c *copied) of(gpu bool) {
+	if c.byGPU != gpu {
+		for i, x := range c.sums {
+			if x != (sum{}) {
+				c.sums[i] = unknown
+			}
+		}
+	}
+	c.byGPU = gpu
+}
+
+// lookAt does so where the GPU has summed up what there is now: only pieces in which something changed are read. What is kept are the sums of what was read.
+func (s *Sender) lookAt(ctx context.Context, at Range, c *copied, now [][2]uint64, g driver.Summer, w io.Writer, done *Round) (gone bool, err error) {
+	for off := uint64(0); off < at.Size; off += Slot {
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		n := min(Slot, at.Size-off)
+		from, to := off/Block, (off+n+Block-1)/Block
+		sums, now := c.sums[from:to], now[from:to]
+		done.Looked += n
+		kinds, read := against(sums, now)
+		var p []byte
+		if read {
+			if p, err = s.place(w); err != nil {
+				return false, err
+			}
+			p = p[:n]
+			if err := g.ReadSums(p, Block, s.key, now); errors.Is(err, driver.ErrGone) {
+				return true, nil
+			} else if err != nil {
+				return false, fmt.Errorf("memory at %#x: %w", at.Addr+off, err)
+			}
+			kinds, _ = against(sums, now)
+		} else {
+			g.Skip(n)
+		}
+		for i := range sums {
+			sums[i] = now[i]
+		}
+		if err := s.tell(at.Addr+off, n, p, kinds, w, done); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// against finds what blocks are from the sums of what the receiver has and of what there is. read: there are bytes to send.
+func against(old []sum, now [][2]uint64) (kinds []byte, read bool) {
+	kinds = make([]byte, len(old))
+	for i := range old {
+		switch {
+		case old[i] == now[i]:
+			kinds[i] = same
+		case now[i] == sum{}:
+			kinds[i] = zero
+		default:
+			kinds[i], read = changed, true
+		}
+	}
+	return kinds, read
 }
 
 // place is where the next piece is read to.
@@ -232,15 +317,15 @@ func (s *Sender) compare(p []byte, sums []sum) []byte {
 // mostSummers is how many goroutines sum a piece up: as many as keep up with what a GPU copies.
 const mostSummers = 8
 
-// tell sends what is not the same, blocks beside each other as one.
-func (s *Sender) tell(addr uint64, p []byte, kinds []byte, w io.Writer, done *Round) error {
+// tell sends what is not the same of size bytes at an address, blocks beside each other as one. p has them, if any block changed.
+func (s *Sender) tell(addr, size uint64, p []byte, kinds []byte, w io.Writer, done *Round) error {
 	named := false
 	for i := 0; i < len(kinds); {
 		next := i + 1
 		for next < len(kinds) && kinds[next] == kinds[i] {
 			next++
 		}
-		from, to := i*Block, min(next*Block, len(p))
+		from, to := i*Block, min(next*Block, int(size))
 		f := frame{addr: addr + uint64(from), len: uint64(to - from)}
 		var b []byte
 		switch {
