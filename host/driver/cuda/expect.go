@@ -225,8 +225,8 @@ func (s *session) Settle() error {
 // through is pinned memory through which bytes pass: zeros, then room.
 type through struct {
 	ctx  bind.Context
-	mem  bind.Registered // none: zero
-	used uint64          // of the room, by copies that may be on their way
+	mem  passing //  none: zero
+	used uint64  // of the room, by copies that may be on their way
 }
 
 // What passes at once, in bytes. All of it is less than the holes in which what is mapped shows nowhere (host/worker/base.go).
@@ -250,10 +250,9 @@ func (t *through) open(s *session) error {
 	s.current = 0
 	res := s.drv.CtxSetCurrent(t.ctx)
 	if res == cuda.Success {
-		t.mem, res = s.drv.AllocHost(throughZeros + throughRoom)
+		t.mem, res = newPassing(s.drv, throughZeros+throughRoom)
 	}
 	if res != cuda.Success {
-		t.mem = bind.Registered{}
 		return fmt.Errorf("memory to copy through: %w", res)
 	}
 	zeros, _ := t.mem.Host().Slice(0, throughZeros)
@@ -314,7 +313,7 @@ func (t *through) end(s *session) cuda.Result {
 		return cuda.Success
 	}
 	res := t.wait(s)
-	s.drv.FreeHost(t.mem)
+	t.mem.free(s.drv)
 	*t = through{}
 	return res
 }
@@ -322,6 +321,7 @@ func (t *through) end(s *session) cuda.Result {
 // goneWith drops the memory, which has gone with its context.
 func (t *through) goneWith(ctx bind.Context) {
 	if t.ctx == ctx {
+		t.mem.buf.Free()
 		*t = through{}
 	}
 }

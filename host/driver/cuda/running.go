@@ -83,7 +83,7 @@ type runningReader struct {
 	dev    uint32
 	ctx    bind.Context
 	stream bind.Stream
-	buf    bind.Registered
+	buf    passing
 }
 
 func (s *session) newRunningReader(dev uint32) (*runningReader, error) {
@@ -96,7 +96,7 @@ func (s *session) newRunningReader(dev uint32) (*runningReader, error) {
 		x.stream, res = s.drv.StreamCreateWithPriority(cuda.StreamNonBlocking, 0)
 	}
 	if res == cuda.Success {
-		if x.buf, res = s.drv.AllocHost(pieceSize + sumsSize); res == cuda.Success {
+		if x.buf, res = newPassing(s.drv, pieceSize+sumsSize); res == cuda.Success {
 			return x, nil
 		}
 		s.drv.StreamDestroy(x.stream)
@@ -107,7 +107,7 @@ func (s *session) newRunningReader(dev uint32) (*runningReader, error) {
 
 func (x *runningReader) close() {
 	x.s.drv.CtxSetCurrent(x.ctx)
-	x.s.drv.FreeHost(x.buf)
+	x.buf.free(x.s.drv)
 	x.s.drv.StreamDestroy(x.stream)
 	x.s.drv.DevicePrimaryCtxRelease(x.dev)
 }

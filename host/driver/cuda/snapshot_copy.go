@@ -16,16 +16,16 @@ type mover struct {
 	free func()
 
 	sumsCtx bind.Context // retained, when blocks have been summed up
-	sums    bind.Registered
+	sums    passing
 }
 
 // pinned is for many pieces, through memory that the GPU reaches, which takes long to make.
 func (m *mover) pinned() (bind.Host, error) {
-	r, res := m.s.drv.AllocHost(pieceSize)
+	r, res := newPassing(m.s.drv, pieceSize)
 	if res != cuda.Success {
 		return bind.Host{}, fmt.Errorf("memory to copy through: %w", res)
 	}
-	m.free = func() { m.s.drv.FreeHost(r) }
+	m.free = func() { r.free(m.s.drv) }
 	return r.Host(), nil
 }
 
