@@ -34,15 +34,11 @@ func (m *Manager) Assign(ctx context.Context, w Wish, give Give) (*VF, error) {
 	if err := w.check(); err != nil {
 		return nil, err
 	}
-	unlock, err := m.book.lock(ctx)
+	k, unlock, err := m.book.open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	k, err := m.book.read()
-	if err != nil {
-		return nil, err
-	}
 	pf, v, err := m.choose(ctx, k, w.Function)
 	if err != nil {
 		return nil, err

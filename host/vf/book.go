@@ -175,6 +175,18 @@ func (b Book) write(k *book) error {
 	return nil
 }
 
+// open reads the book for who changes it: until unlock nobody else does.
+func (b Book) open(ctx context.Context) (k *book, unlock func(), err error) {
+	if unlock, err = b.lock(ctx); err != nil {
+		return nil, nil, err
+	}
+	if k, err = b.read(); err != nil {
+		unlock()
+		return nil, nil, err
+	}
+	return k, unlock, nil
+}
+
 // lockPoll is how often a lock that another process holds is tried.
 const lockPoll = 50 * time.Millisecond
 

@@ -193,15 +193,11 @@ func find(list []PF, key string) (*PF, *VF, error) {
 // Create has a NIC have n functions; 0: none. probe says whether the host's driver takes them. Functions that are there and of which none is used are
 // made anew: the kernel changes their number in no other way.
 func (m *Manager) Create(ctx context.Context, name string, n int, probe bool) (*PF, error) {
-	unlock, err := m.book.lock(ctx)
+	k, unlock, err := m.book.open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	k, err := m.book.read()
-	if err != nil {
-		return nil, err
-	}
 	list, err := m.list(k)
 	if err != nil {
 		return nil, err

@@ -19,15 +19,11 @@ type Released struct {
 
 // Release takes functions back: one, as PF/INDEX or an address, or all of a VM. Their settings are what they were before.
 func (m *Manager) Release(ctx context.Context, key string, take Take) ([]Released, error) {
-	unlock, err := m.book.lock(ctx)
+	k, unlock, err := m.book.open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	k, err := m.book.read()
-	if err != nil {
-		return nil, err
-	}
 	which, err := m.named(k, key)
 	if err != nil {
 		return nil, err
@@ -126,15 +122,11 @@ func (m *Manager) ReleaseEnded(ctx context.Context, vm string) ([]Released, erro
 	if k, err := m.book.read(); err == nil && len(k.Assignments) == 0 {
 		return nil, nil // the usual case takes no lock and makes no file
 	}
-	unlock, err := m.book.lock(ctx)
+	k, unlock, err := m.book.open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	k, err := m.book.read()
-	if err != nil {
-		return nil, err
-	}
 	before := slices.Clone(k.Assignments)
 	if err := m.sweep(ctx, k, func(a *Assignment) bool { return vm == "" || a.VM == vm }); err != nil {
 		return nil, err
