@@ -305,7 +305,7 @@ phase_functions() {
   "$CAUSEWAY" vf list >"$tmp/out" && says 'reserved for VM vm1'; row "and reserved" ""
   refused "$CAUSEWAY" vf assign $f --vm vm1 && says 'is reserved for VM vm1'; row "assign again: refused" ""
   timed "$CAUSEWAY" vf release vm1 && virsh dumpxml vm1 >"$tmp/out" && ! grep -F "$address" "$tmp/out"; row "causeway vf release: it is out of it" "$took ms"
-  "$CAUSEWAY" vf assign $nic --vm vm1 --config >"$tmp/out" && virsh -q undefine vm1 && "$CAUSEWAY" vf release vm1 >"$tmp/out" && says "$f is free"
+  "$CAUSEWAY" vf assign $nic --vm vm1 --config >"$tmp/out" && virsh -q undefine vm1 --snapshots-metadata --managed-save && "$CAUSEWAY" vf release vm1 >"$tmp/out" && says "$f is free"
   row "released after its VM is no more" ""
   define && virsh -q start vm1 --paused && refused "$CAUSEWAY" vf assign $nic --vm vm1 --live && says 'plug in: ' && says 'taken back'
   row "libvirt does not plug it in: all is taken back" "$(sed 's/^causeway: plug in: //' "$tmp/out" | cut -c1-80)"

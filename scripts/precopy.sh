@@ -8,6 +8,10 @@
 #   --rate    of the link between the hosts, as tc(8) has it, or none (default: none)
 #   --noise   its memory holds what nothing compresses (default: one byte over and over)
 #   --with    more options of causeway migrate for what is measured, as in "--connections 1"
+#   --gpu     of both hosts, as causeway create has it (default: soft)
+#   --memory  of their vGPUs (default: 2GiB)
+#   --loopback   no name spaces and no shaped link: both hosts have an address of this machine's own, and need no iproute2
+#   --image   the guest's image, as --make-image has made it before, and nothing else
 #   --against PROGRAM   another causeway, of which a table is made first (other options of --with than its own are left out)
 #   PHASE     move auto fault (what is done by default), cut, table: it moves with and without pre-copy at each rate and size; throttle
 #
@@ -19,7 +23,7 @@ set -uo pipefail
 . "$ROOT/scripts/lib/guest.sh"
 . "$ROOT/scripts/lib/rounds.sh"
 
-kernel=6.12 sizes=512 rates=none mode=idle noise= with= against= phases=() modes="streams pinned threads"
+kernel=6.12 sizes=512 rates=none mode=idle noise= with= against= gpu=soft memory=2GiB loopback= image= make_image= phases=() modes="streams pinned threads"
 while [ $# -gt 0 ]; do
   case $1 in
     --kernel) kernel=$2; shift 2 ;;
@@ -28,21 +32,30 @@ while [ $# -gt 0 ]; do
     --rate) rates=$2; shift 2 ;;
     --with) with=$2; shift 2 ;;
     --noise) noise=1; shift ;;
+    --gpu) gpu=$2; shift 2 ;;
+    --memory) memory=$2; shift 2 ;;
+    --loopback) loopback=1; shift ;;
+    --image) image=$2; shift 2 ;;
+    --make-image) make_image=$2; shift 2 ;;
     --against) against=$2; shift 2 ;;
-    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,21s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) phases+=("$1"); shift ;;
   esac
 done
 needs_vm "$kernel"
-[ "$(id -u)" = 0 ] || die "needs root, for network namespaces"
-have ip && have tc || die "ip and tc are missing: install iproute2"
+if [ -z "$loopback$make_image" ]; then
+  [ "$(id -u)" = 0 ] || die "needs root, for network namespaces"
+  have ip && have tc || die "ip and tc are missing: install iproute2, or use --loopback"
+elif [ "$rates" != none ]; then die "--loopback has no link that can be shaped: leave --rate out"
+fi
 
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-precopy.XXXXXX")
 logs=$BUILD/logs/precopy
 rm -rf "$logs"; mkdir -p "$logs"
 console_log=$logs/console.log
 declare -A net_pid=() daemon_pid=() vm_pid=() address=([a]=10.77.0.1 [b]=10.77.0.2)
+[ -z "$loopback" ] || address=([a]=127.77.0.1 [b]=127.77.0.2)
 at_host=a peers= reader_pid= gap= downtime= took= why= rounds= job=
 cleanup() {
   local h
@@ -63,12 +76,16 @@ guest_channel "$tmp"
 # --- hosts --------------------------------------------------------------------------------------------------------------
 
 # on HOST COMMAND... runs it in the host's network; stay_on becomes it, for what runs in the background.
-stay_on() { exec nsenter -t "${net_pid[$1]}" -n -- "${@:2}" 9>&- 3>&- 4>&-; }
+stay_on() {
+  if [ -n "$loopback" ]; then exec "${@:2}" 9>&- 3>&- 4>&-; fi
+  exec nsenter -t "${net_pid[$1]}" -n -- "${@:2}" 9>&- 3>&- 4>&-
+}
 on() { (stay_on "$@"); }
 cli() { on "$1" "$CAUSEWAY" "${@:2}" --run-dir "$tmp/$1"; }
 
 networks() {
   local h
+  [ -z "$loopback" ] || return 0
   for h in a b; do
     unshare --net sleep infinity 9>&- 3>&- 4>&- & net_pid[$h]=$!
   done
@@ -82,6 +99,7 @@ apart() { [ "$(readlink "/proc/${net_pid[a]}/ns/net")" != "$(readlink /proc/self
 # shape RATE: of the link, both ways.
 shape() {
   local h
+  [ -z "$loopback" ] || return 0
   for h in a b; do
     on $h tc qdisc del dev wire$h root 2>/dev/null
     [ "$1" = none ] || on $h tc qdisc add dev wire$h root tbf rate "$1" burst 1mb latency 50ms || return
@@ -100,7 +118,7 @@ host() { # NAME
     "listen = '${address[$1]}:7744'" "ca = '$tmp/pki/ca.pem'" "certificate = '$tmp/pki/$1.pem'" "key = '$tmp/pki/$1-key.pem'" "peers = [$peers]" >"$tmp/$1.toml"
   start_causewayd "$1"
 }
-vgpu() { cli "$1" create vm1 --name gpu0 --gpu soft --memory 2GiB >/dev/null; } # at HOST
+vgpu() { cli "$1" create vm1 --name gpu0 --gpu "$gpu" --migratable --memory "$memory" >/dev/null; } # at HOST
 device_of() { cli "$1" ps --json | python3 -c 'import json,sys; print(next(v["pid"] for v in json.load(sys.stdin)))'; }
 # sessions HOST STATE: how many.
 sessions() { cli "$1" ps --json 2>/dev/null | python3 -c 'import json,sys; print(sum(s["state"]==sys.argv[1] for v in json.load(sys.stdin) for s in (v.get("status") or {}).get("sessions") or []))' "$2"; }
@@ -128,7 +146,7 @@ end_vm() { # HOST
   vm_pid[$1]=
 }
 runs() { ask "$1" 'info status' | grep -q 'VM status: running'; }
-incoming() { on "$1" ss -Hltn 'sport = 4444' | grep -q .; }
+incoming() { on "$1" grep -qE ':115C 0+:0000 0A ' /proc/net/tcp; } # port 4444 listens
 # await_vm HOST: a QEMU there that waits for a VM.
 await_vm() { vm "$1" -incoming "tcp:${address[$1]}:4444" && ask "$1" 'migrate_set_capability return-path on' >/dev/null && until_true 10 incoming "$1"; }
 
@@ -145,8 +163,8 @@ depart() {
     ask "$at_host" 'migrate_set_capability return-path on' && ask "$at_host" "migrate_set_parameter max-bandwidth ${speed:-10g}" && ask "$at_host" "migrate -d tcp:${address[$to]}:4444" || return
     until_true 120 over "$at_host"
   else
-    timeout 200 nsenter -t "${net_pid[$at_host]}" -n -- "$CAUSEWAY" migrate vm1 "${address[$to]}" --run-dir "$tmp/$at_host" --config "$tmp/$at_host.toml" --qmp "$tmp/$at_host.qmp" \
-      --uri "tcp:${address[$to]}:4444" ${options:-} >"$tmp/said" 2>&1 9>&- 3>&- 4>&-
+    on "$at_host" timeout 200 "$CAUSEWAY" migrate vm1 "${address[$to]}" --run-dir "$tmp/$at_host" --config "$tmp/$at_host.toml" --qmp "$tmp/$at_host.qmp" \
+      --uri "tcp:${address[$to]}:4444" ${options:-} >"$tmp/said" 2>&1
   fi
   local rc=$?
   took=$(($(ms) - since))
@@ -172,9 +190,12 @@ over() { ask "$1" 'info migrate' | grep -qE 'tatus: *(completed|failed)'; }
 pauses() { echo "$took ms in all; stands still ${gap% *} ms by the host's clock (QEMU: ${downtime:-?} ms)"; }
 ahead_of() { sed -n 's/.*moved to .* s, \(.*\) of GPU memory before it/\1 ahead/p' "$tmp/said"; }
 
-prepare() {
+make_image() {
   gcc -std=gnu11 -O2 -Wall -Wextra -Werror -o "$tmp/tick" "$ROOT/guest/tests/life/ticks.c" || die "guest/tests/life/ticks.c does not build"
-  rounds_image "$tmp/initrd" "$tmp/tick"
+  rounds_image "$1" "$tmp/tick"
+}
+prepare() {
+  if [ -n "$image" ]; then cp "$image" "$tmp/initrd" || die "there is no image $image"; else make_image "$tmp/initrd"; fi
   mkfifo "$tmp/ticks.in" "$tmp/ticks.out"
   python3 "$ROOT/scripts/lib/ticks.py" "$tmp/ticks.out" "$tmp/gap" 9>&- 3>&- 4>&- & reader_pid=$!
   networks
@@ -294,6 +315,7 @@ phase_throttle() {
   end_spawned; row "its memory is as it was" ""
 }
 
+if [ -n "$make_image" ]; then make_image "$make_image"; exit; fi
 [ ${#phases[@]} -gt 0 ] || phases=(move auto fault)
 # Where memory goes ahead by itself, it does so beside what table measures without.
 [[ " ${phases[*]} " != *" auto "* ]] || peers="'${address[b]}'"

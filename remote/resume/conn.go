@@ -45,9 +45,11 @@ type Conn struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	up      *frame.Secure // nil: none
-	err     error         // the stream has ended
-	why     error         // there is no connection
-	timer   *time.Timer   // runs while there is none
+	mute    *frame.Secure // takes nothing more, and is read to its end, for as long as
+	patient time.Duration
+	err     error       // the stream has ended
+	why     error       // there is no connection
+	timer   *time.Timer // runs while there is none
 	attempt uint64
 	kept    kept
 	got     uint64 // bytes delivered
@@ -75,7 +77,7 @@ func newConn(first *frame.Secure, limit time.Duration) (*Conn, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Conn{
-		secret: secret, limit: limit, ctx: ctx, cancel: cancel, up: first,
+		secret: secret, limit: limit, patient: readable, ctx: ctx, cancel: cancel, up: first,
 		lost: make(chan struct{}, 1), due: make(chan struct{}, 1), in: bufio.NewReaderSize(nil, 4<<10),
 	}
 	c.changed = sync.NewCond(&c.mu)
@@ -114,7 +116,7 @@ func (c *Conn) send(b []byte) error {
 	c.wire.Lock()
 	defer c.wire.Unlock()
 	c.mu.Lock()
-	up, err := c.up, c.err
+	up, err := c.writableLocked(), c.err
 	if err == nil {
 		c.kept.add(b)
 	}
@@ -125,7 +127,7 @@ func (c *Conn) send(b []byte) error {
 	c.out.pass(b)
 	if up != nil {
 		if _, err := up.Write(b); err != nil {
-			c.broken(up, err) // what is kept goes on the next
+			c.unwritable(up, err) // what is kept goes on the next
 		}
 	}
 	c.acknowledge()
@@ -135,7 +137,7 @@ func (c *Conn) send(b []byte) error {
 // acknowledge says what was received, if that is due and no frame is under way. wire is held.
 func (c *Conn) acknowledge() {
 	c.mu.Lock()
-	up, got := c.up, c.got
+	up, got := c.writableLocked(), c.got
 	say := up != nil && got-c.told >= ackEach && c.out.whole()
 	if say {
 		c.told = got
@@ -145,7 +147,7 @@ func (c *Conn) acknowledge() {
 		return
 	}
 	if _, err := up.Write(frame.Header{Kind: frame.Ack, Arg: got}.Append(nil)); err != nil {
-		c.broken(up, err)
+		c.unwritable(up, err)
 	}
 }
 

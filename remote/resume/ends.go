@@ -220,3 +220,28 @@ func gone(err error) error {
 	}
 	return err
 }
+
+// readable is how long a connection that takes nothing more is read.
+const readable = time.Second
+
+// unwritable notes that a connection takes nothing more. The other end may have gone on purpose, and what it said last lie unread: the reader finds that, or that the connection is
+// lost; where nobody reads it is lost after a while.
+func (c *Conn) unwritable(up *frame.Secure, why error) {
+	c.mu.Lock()
+	first := c.up == up && c.err == nil && c.mute != up
+	if first {
+		c.mute = up
+	}
+	c.mu.Unlock()
+	if first {
+		time.AfterFunc(c.patient, func() { c.broken(up, why) })
+	}
+}
+
+// writableLocked is the connection, if there is one that takes anything.
+func (c *Conn) writableLocked() *frame.Secure {
+	if c.up == c.mute {
+		return nil
+	}
+	return c.up
+}
