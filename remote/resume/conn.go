@@ -25,9 +25,6 @@ const (
 	part    = 1 << 20 // that is kept, and sent, at once
 )
 
-// goodbyeLimit is how long Close waits for whoever sends, and for its own word to leave.
-const goodbyeLimit = 2 * time.Second
-
 // ErrLost says that a connection was lost, and none came in its place in time.
 var ErrLost = errors.New("the connection was lost")
 
@@ -56,6 +53,8 @@ type Conn struct {
 	told    uint64 // of them acknowledged
 	until   time.Time
 	pending net.Conn // the server's: shakes hands
+
+	client bool // it makes connections
 
 	lost chan struct{} // one place: for the client's redial
 	due  chan struct{} // one place: for routineAck
@@ -362,21 +361,6 @@ func (c *Conn) endLocked(err error) *frame.Secure {
 	c.cancel()
 	c.changed.Broadcast()
 	return up
-}
-
-// Close implements io.Closer. The other end hears of it, if there is a connection.
-func (c *Conn) Close() error {
-	c.mu.Lock()
-	up := c.endLocked(net.ErrClosed)
-	c.mu.Unlock()
-	if up == nil {
-		return nil
-	}
-	_ = up.SetWriteDeadline(time.Now().Add(goodbyeLimit)) // whoever sends comes to an end
-	c.wire.Lock()
-	defer c.wire.Unlock()
-	_ = up.Close() // the other end may be gone already
-	return nil
 }
 
 // SetReadDeadline bounds Read, over whichever connection.

@@ -32,6 +32,7 @@ type Dialer func(context.Context) (net.Conn, error)
 func NewClient(first *frame.Secure, cfg *tls.Config, dial Dialer) (*Conn, error) {
 	c, err := newConn(first, Limit)
 	if err == nil {
+		c.client = true
 		go c.routineRedial(cfg, dial)
 	}
 	return c, err
@@ -244,4 +245,39 @@ func (c *Conn) writableLocked() *frame.Secure {
 		return nil
 	}
 	return c.up
+}
+
+// reconnectLocked gives a client that ends between two connections the time to have one more, over which it can say so: the other end keeps all it has for the session, for
+// Limit, if it does not hear of it.
+func (c *Conn) reconnectLocked() {
+	over := !c.client
+	timer := time.AfterFunc(goodbyeLimit, func() {
+		c.mu.Lock()
+		over = true
+		c.changed.Broadcast()
+		c.mu.Unlock()
+	})
+	defer timer.Stop()
+	for !over && c.err == nil && c.writableLocked() == nil {
+		c.changed.Wait()
+	}
+}
+
+// goodbyeLimit is how long Close waits for a connection, for whoever sends, and for its own word to leave.
+const goodbyeLimit = 2 * time.Second
+
+// Close implements io.Closer. The other end hears of it, if there is a connection.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	c.reconnectLocked()
+	up := c.endLocked(net.ErrClosed)
+	c.mu.Unlock()
+	if up == nil {
+		return nil
+	}
+	_ = up.SetWriteDeadline(time.Now().Add(goodbyeLimit)) // whoever sends comes to an end
+	c.wire.Lock()
+	defer c.wire.Unlock()
+	_ = up.Close() // the other end may be gone already
+	return nil
 }

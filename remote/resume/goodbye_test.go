@@ -58,3 +58,18 @@ func TestUnwritable(t *testing.T) {
 		t.Errorf("%d other connections, want one", r.dials.Load())
 	}
 }
+
+// TestGoodbyeBetweenConnections: a client that ends while it has no connection makes one to say so.
+func TestGoodbyeBetweenConnections(t *testing.T) {
+	r := newRig(t, minute, nil)
+	r.client.mu.Lock()
+	up := r.client.up
+	r.client.mu.Unlock()
+	r.client.broken(up, io.ErrClosedPipe)
+	if err := r.client.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := r.server.Read(make([]byte, 100)); n != 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("%d bytes, %v; want the stream's end", n, err)
+	}
+}

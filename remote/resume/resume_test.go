@@ -91,6 +91,7 @@ func newRig(t testing.TB, limit time.Duration, wrap func(n int, c net.Conn, serv
 	if err := errors.Join(err, <-accepted); err != nil {
 		t.Fatal(err)
 	}
+	r.client.client = true
 	go r.client.routineRedial(r.clientAgain, func(context.Context) (net.Conn, error) {
 		n := int(r.dials.Add(1))
 		near, far := pair(t)

@@ -321,7 +321,7 @@ func (t *through) end(s *session) cuda.Result {
 // goneWith drops the memory, which has gone with its context.
 func (t *through) goneWith(ctx bind.Context) {
 	if t.ctx == ctx {
-		t.mem.buf.Free()
+		t.mem.gone()
 		*t = through{}
 	}
 }
