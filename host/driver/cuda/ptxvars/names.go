@@ -162,6 +162,9 @@ func declared(statement string) (string, error) {
 		return "", fmt.Errorf("%w: several are declared at once", ErrHidden)
 	}
 	words = strings.Fields(head)
+	if len(words) == 0 {
+		return "", fmt.Errorf("%w: a statement with no name", ErrHidden)
+	}
 	name := words[len(words)-1]
 	if strings.ContainsAny(name, ".,()") {
 		return "", fmt.Errorf("%w: %q is not understood", ErrHidden, name)
