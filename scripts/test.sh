@@ -41,7 +41,7 @@ plan=(
   'migrate   50     setup build nvcc'
   'vm        65     setup build nvcc'
   'guest     60     setup build nvcc'
-  'rdma      30     setup build'
+  'rdma      30     setup build nvcc'
   'smi       30     setup build'
   'nvrtc     30     setup build'
   'remote    30     build nvcc'
