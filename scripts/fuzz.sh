@@ -37,9 +37,7 @@ if [ -n "$table" ]; then account; exit; fi
 
 stage_fuzzbuild || die "the fuzz targets do not build"
 targets=$BUILD/fuzz/targets
-while read -r dir pkg <&3; do
-  for t in $("$BUILD/fuzz/${pkg//\//_}.test" -test.list '^Fuzz'); do echo "$dir $pkg $t"; done
-done 3<"$BUILD/fuzz/packages" >"$targets"
+fuzz_targets >"$targets"
 
 # next prints the target with the least CPU time that has no finding, unless the whole account is full.
 next() {

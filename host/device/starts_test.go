@@ -90,6 +90,24 @@ func (s *starts) program(v *vm, seed byte) *holding {
 	return h
 }
 
+// arrive takes a VM there, where so many drivers start at once, and ends its programs.
+func (s *starts) arrive(v, there *vm, programs []*holding, drivers int) {
+	s.t.Helper()
+	came := make(chan struct{})
+	go func() {
+		s.come(drivers)()
+		close(came)
+	}()
+	arrive(s.t, v, there.socket, save(s.t, v))
+	<-came
+	for _, h := range programs {
+		h.check(s.t)
+		if err := h.Close(); err != nil {
+			s.t.Error(err)
+		}
+	}
+}
+
 // atOnce is more drivers than would start at a time by the processors of a small machine.
 const atOnce = 5
 
@@ -101,19 +119,7 @@ func TestDriversStartTogether(t *testing.T) {
 	for i := range atOnce {
 		programs = append(programs, s.program(v, byte(i)))
 	}
-	came := make(chan struct{})
-	go func() {
-		s.come(len(programs))()
-		close(came)
-	}()
-	arrive(t, v, other.socket, save(t, v))
-	<-came
-	for _, h := range programs {
-		h.check(t)
-		if err := h.Close(); err != nil {
-			t.Error(err)
-		}
-	}
+	s.arrive(v, other, programs, len(programs))
 }
 
 // TestDriversWait: workers that wait ready where a VM comes to take its programs, if they began from the same base; those for which there is none start theirs.
@@ -141,19 +147,7 @@ func TestDriversWait(t *testing.T) {
 			defer pool.Close()
 			pool.Fill()
 			s.come(2)()
-			came := make(chan struct{})
-			go func() {
-				s.come(c.starts)()
-				close(came)
-			}()
-			arrive(t, v, other.socket, save(t, v))
-			<-came
-			for _, h := range programs {
-				h.check(t)
-				if err := h.Close(); err != nil {
-					t.Error(err)
-				}
-			}
+			s.arrive(v, other, programs, c.starts)
 		})
 	}
 }

@@ -100,17 +100,24 @@ func ended(t testing.TB, p *spawn.Process) error {
 	return err
 }
 
-// TestRelayProcess: a program's calls, copies and output go through a process without a GPU to one with, on a lease's keys; both end with the program.
-func TestRelayProcess(t *testing.T) {
-	s, cfg := newServer(t)
+// program begins one with a relay, and waits for the worker that it has on the server.
+func (s *gpuServer) program(t testing.TB, cfg link.Config) (p *spawn.Process, g *workertest.Guest, w *spawn.Process) {
+	t.Helper()
 	p, g, err := startProcess(t, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := <-s.workers
+	w = <-s.workers
 	if _, err := g.Init(); err != nil {
 		t.Fatal(err)
 	}
+	return p, g, w
+}
+
+// TestRelayProcess: a program's calls, copies and output go through a process without a GPU to one with, on a lease's keys; both end with the program.
+func TestRelayProcess(t *testing.T) {
+	s, cfg := newServer(t)
+	p, g, w := s.program(t, cfg)
 	call(t, g, cuda.Success, &wire.PrimaryCtxRetainArgs{Ctx: 16}, nil)
 	g.Ctx = 16
 	var m wire.MemAllocReply
@@ -181,14 +188,7 @@ func TestRelayProcessReset(t *testing.T) {
 	}()
 	defer between.Close()
 	cfg.Relay.Addresses = []string{between.Addr().String()}
-	p, g, err := startProcess(t, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := <-s.workers
-	if _, err := g.Init(); err != nil {
-		t.Fatal(err)
-	}
+	p, g, w := s.program(t, cfg)
 	call(t, g, cuda.Success, &wire.PrimaryCtxRetainArgs{Ctx: 16}, nil)
 	g.Ctx = 16
 	for range 5 {
@@ -211,14 +211,7 @@ func TestRelayProcessReset(t *testing.T) {
 func TestRelayProcessLost(t *testing.T) {
 	for _, first := range []string{"server", "relay"} {
 		s, cfg := newServer(t)
-		p, g, err := startProcess(t, cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w := <-s.workers
-		if _, err := g.Init(); err != nil {
-			t.Fatal(err)
-		}
+		p, g, w := s.program(t, cfg)
 		victim := w
 		if first == "relay" {
 			victim = p

@@ -97,6 +97,14 @@ fuzz_packages() {
 # fuzz_binary DIR PACKAGE compiles all targets of a package into one program, with the fuzzer's counters.
 fuzz_binary() { go test -c -vet=off -ldflags=-w -fuzz=. -o "$BUILD/fuzz/${2//\//_}.test" "$2"; }
 
+# fuzz_targets prints DIR PACKAGE TARGET of all that fuzz_binary has compiled.
+fuzz_targets() {
+  local dir pkg t
+  while read -r dir pkg <&3; do
+    for t in $("$BUILD/fuzz/${pkg//\//_}.test" -test.list '^Fuzz'); do echo "$dir $pkg $t"; done
+  done 3<"$BUILD/fuzz/packages"
+}
+
 # fuzz_one DIR PACKAGE TARGET. On a loaded machine the fuzzer may call the end of the time itself a failure ("context deadline
 # exceeded"): that alone, without an input that fails, is tried again.
 fuzz_one() {
@@ -123,12 +131,10 @@ stage_fuzzbuild() {
 stage_fuzz() {
   local dir pkg t n=0 failed=0
   [ "${state[fuzzbuild]:-}" = passed ] || stage_fuzzbuild || return 1
-  while read -r dir pkg <&3; do
-    for t in $("$BUILD/fuzz/${pkg//\//_}.test" -test.list '^Fuzz'); do
-      n=$((n + 1))
-      fuzz_one "$dir" "$pkg" "$t" || failed=$((failed + 1))
-    done
-  done 3<"$BUILD/fuzz/packages"
+  while read -r dir pkg t <&3; do
+    n=$((n + 1))
+    fuzz_one "$dir" "$pkg" "$t" || failed=$((failed + 1))
+  done 3< <(fuzz_targets)
   echo "$n fuzz targets: $((n - failed)) passed, $failed failed"
   [ "$n" -gt 0 ] && [ $failed = 0 ]
 }

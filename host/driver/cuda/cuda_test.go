@@ -70,12 +70,7 @@ func present(t *testing.T) driver.Backend {
 	if err == nil {
 		_, err = b.Devices()
 	}
-	if err != nil {
-		if os.Getenv("CAUSEWAY_REQUIRE_GPU") != "" {
-			t.Fatalf("a GPU was promised: %v", err)
-		}
-		t.Skipf("no NVIDIA GPU here: %v", err)
-	}
+	cuda.Needed(t, err)
 	return b
 }
 

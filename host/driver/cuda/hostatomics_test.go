@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"os"
 	"runtime"
 	"testing"
 
@@ -11,12 +10,7 @@ import (
 // TestHostAtomics tries what settleAtomics would try, whatever the driver claims, and that the attributes promise no more than that.
 func TestHostAtomics(t *testing.T) {
 	b, err := New()
-	if err != nil {
-		if os.Getenv("CAUSEWAY_REQUIRE_GPU") != "" {
-			t.Fatalf("a GPU was promised: %v", err)
-		}
-		t.Skipf("no NVIDIA GPU here: %v", err)
-	}
+	Needed(t, err)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if res := b.drv.Init(0); res != cuda.Success {

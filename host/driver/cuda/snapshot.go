@@ -129,7 +129,7 @@ func (m *mover) export(fn func(addr, size uint64, r io.Reader) error, what strin
 	var err error = res
 	if res == cuda.Success {
 		var r io.Reader = &memReader{m: m, mem: mem}
-		if a := m.s.arenaOf(at); a != nil && m.s.summable(a.dev) {
+		if a := m.s.arenaOf(at); a != nil && m.s.summable(a.dev, size) {
 			r = &settledBlock{memReader: memReader{m: m, mem: mem}, ctx: ctx}
 		}
 		err = fn(name, size, r)

@@ -36,102 +36,127 @@ func sumsOf(out bind.Host, sums [][2]uint64) {
 	}
 }
 
-// summable reports whether a device's memory can be summed up by the kernel.
-func (s *session) summable(dev uint32) bool {
-	return s.warm != nil && dev == 0 && s.warm.sums.layout != nil
+// summing is where the kernel is launched, and what its sums pass through.
+type summing struct {
+	s      *session
+	stream bind.Stream
+	out    bind.Mem
+	host   bind.Host // the same
+	note   bool      // this is the worker's goroutine, which takes note of faults
+}
+
+// now sums up memory, and waits.
+func (x *summing) now(mem bind.Mem, block uint64, key [2]uint64, sums [][2]uint64) error {
+	if err := x.s.launchSums(x.stream, mem, block, key, x.out); err != nil {
+		return err
+	}
+	res := x.s.drv.StreamSynchronize(x.stream)
+	if x.note {
+		x.s.note(res)
+	}
+	if res != cuda.Success {
+		return res
+	}
+	sumsOf(x.host, sums)
+	return nil
+}
+
+// inLaunches calls fn for as much at a time, of size bytes, as one launch sums up.
+func inLaunches(size, block uint64, sums [][2]uint64, fn func(at, n uint64, sums [][2]uint64) error) error {
+	for at := uint64(0); at < size; {
+		n := min(size-at, sumsSize/16*block)
+		some := (n + block - 1) / block
+		if err := fn(at, n, sums[:some]); err != nil {
+			return err
+		}
+		at, sums = at+n, sums[some:]
+	}
+	return nil
+}
+
+// sumsWorth is the least that is summed up by the GPU: reading less takes no longer than the launches.
+const sumsWorth = 1 << 20
+
+// summable reports whether an allocation of so many bytes of a device is summed up by the kernel.
+func (s *session) summable(dev uint32, size uint64) bool {
+	return s.warm != nil && dev == 0 && s.warm.sums.layout != nil && size >= sumsWorth
 }
 
 var _ driver.Summer = (*runningBlock)(nil)
 
-// room is where sums of what is copied lie, behind the piece.
-func (x *runningReader) room() (bind.Mem, bind.Host) {
-	m, _ := x.buf.Mem().Slice(pieceSize, sumsSize)
-	h, _ := x.buf.Host().Slice(pieceSize, sumsSize)
-	return m, h
+// summing has its room behind the piece that is copied to.
+func (x *runningReader) summing() *summing {
+	out, _ := x.buf.Mem().Slice(pieceSize, sumsSize)
+	host, _ := x.buf.Host().Slice(pieceSize, sumsSize)
+	return &summing{s: x.s, stream: x.stream, out: out, host: host}
 }
 
 // Sums implements driver.Summer. Kernels of the guest may hold the whole GPU for long, or for ever: a launch that touches no memory goes ahead, so that nobody who frees
 // memory waits for them here.
 func (b *runningBlock) Sums(ctx context.Context, block uint64, key [2]uint64, sums [][2]uint64) error {
-	s := b.x.s
-	if !s.summable(b.dev) || len(b.rest) > 0 {
+	s, x := b.x.s, b.x.summing()
+	if !s.summable(b.dev, b.size) || b.done > 0 {
 		return errors.ErrUnsupported
 	}
-	out, host := b.x.room()
 	if err := errorOf(s.drv.CtxSetCurrent(b.x.ctx)); err != nil {
 		return err
 	}
-	first, _ := out.Slice(0, 1)
-	if err := s.launchSums(b.x.stream, first, 1, key, out); err != nil {
+	first, _ := x.out.Slice(0, 1)
+	if err := s.launchSums(x.stream, first, 1, key, x.out); err != nil {
 		return err
 	}
-	for s.drv.StreamQuery(b.x.stream) == cuda.ErrorNotReady {
+	for s.drv.StreamQuery(x.stream) == cuda.ErrorNotReady {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(200 * time.Microsecond):
 		}
 	}
-	if slow, err := b.x.slowSums(block, key, out); slow || err != nil {
+	if slow, err := b.x.slowSums(x, block, key); slow || err != nil {
 		return errors.Join(err, errors.ErrUnsupported)
 	}
-	for len(sums) > 0 {
-		some := min(len(sums), sumsSize/16)
-		n := min(uint64(some)*block, b.size-b.done)
-		if err := b.sumsNow(n, block, key, out, ctx); err != nil {
+	return inLaunches(b.size, block, sums, func(at, n uint64, sums [][2]uint64) error {
+		if err := ctx.Err(); err != nil {
 			return err
 		}
-		sumsOf(host, sums[:some])
-		b.done += n
-		sums = sums[some:]
-	}
-	b.done = 0
-	return nil
+		return b.sumsNow(x, at, n, block, key, sums)
+	})
 }
 
 // slowSums reports whether the GPU takes longer to sum up than the processor takes to read: software GPUs do. It is tried once.
-func (x *runningReader) slowSums(block uint64, key [2]uint64, out bind.Mem) (bool, error) {
+func (x *runningReader) slowSums(on *summing, block uint64, key [2]uint64) (bool, error) {
 	const tried, enough = 1 << 20, 250 * time.Microsecond
-	w := x.s.warm
+	known := x.s.warm.sums.known
+	some, _ := x.buf.Mem().Slice(0, tried)
 	for range 4 {
-		if v := w.sums.known.Load(); v != sumsUntried {
+		if v := known.Load(); v != sumsUntried {
 			return v == sumsSlow, nil
 		}
-		some, _ := x.buf.Mem().Slice(0, tried)
 		begin := time.Now()
-		if err := x.s.launchSums(x.stream, some, block, key, out); err != nil {
-			return false, err
-		}
-		if err := errorOf(x.s.drv.StreamSynchronize(x.stream)); err != nil {
+		if err := on.now(some, block, key, nil); err != nil {
 			return false, err
 		}
 		if time.Since(begin) < enough {
-			w.sums.known.Store(sumsFast)
+			known.Store(sumsFast)
 		}
 	}
-	w.sums.known.CompareAndSwap(sumsUntried, sumsSlow)
-	return w.sums.known.Load() == sumsSlow, nil
+	known.CompareAndSwap(sumsUntried, sumsSlow)
+	return known.Load() == sumsSlow, nil
 }
 
-// sumsNow sums up the next n bytes.
-func (b *runningBlock) sumsNow(n, block uint64, key [2]uint64, out bind.Mem, ctx context.Context) error {
-	r, d := &b.x.s.arenas.running, b.x.s.drv
-	if err := ctx.Err(); err != nil {
-		return err
-	}
+// sumsNow sums up n bytes from an offset on.
+func (b *runningBlock) sumsNow(x *summing, at, n, block uint64, key [2]uint64, sums [][2]uint64) error {
+	r := &b.x.s.arenas.running
 	r.mu.RLock() // its pages go under it
 	defer r.mu.RUnlock()
 	if r.live[b.ptr] != b.block {
 		return driver.ErrGone
 	}
-	mem, ok := b.all.From(b.ptr+b.done, n)
+	mem, ok := b.all.From(b.ptr+at, n)
 	if !ok {
 		return fmt.Errorf("sums of %#x: %w", b.ptr, cuda.ErrorInvalidValue)
 	}
-	if err := b.x.s.launchSums(b.x.stream, mem, block, key, out); err != nil {
-		return err
-	}
-	return errorOf(d.StreamSynchronize(b.x.stream))
+	return x.now(mem, block, key, sums)
 }
 
 // ReadSums implements driver.Summer: what is summed up is the copy.
@@ -143,15 +168,10 @@ func (b *runningBlock) ReadSums(p []byte, block uint64, key [2]uint64, sums [][2
 	if err := b.fetch(n); err != nil {
 		return err
 	}
-	out, host := b.x.room()
 	piece, _ := b.x.buf.Mem().Slice(0, n)
-	if err := b.x.s.launchSums(b.x.stream, piece, block, key, out); err != nil {
+	if err := b.x.summing().now(piece, block, key, sums); err != nil {
 		return err
 	}
-	if err := errorOf(b.x.s.drv.StreamSynchronize(b.x.stream)); err != nil {
-		return err
-	}
-	sumsOf(host, sums)
 	copy(p, b.rest)
 	b.done, b.rest = b.done+n, nil
 	return nil
@@ -171,7 +191,7 @@ var _ driver.Summer = (*settledBlock)(nil)
 // Sums implements driver.Summer.
 func (d *settledBlock) Sums(_ context.Context, block uint64, key [2]uint64, sums [][2]uint64) error {
 	s := d.m.s
-	if len(d.rest) > 0 || s.warm.sums.known.Load() != sumsFast {
+	if d.done > 0 || s.warm.sums.known.Load() != sumsFast {
 		return errors.ErrUnsupported
 	}
 	defer s.anyContext(d.ctx)
@@ -179,20 +199,11 @@ func (d *settledBlock) Sums(_ context.Context, block uint64, key [2]uint64, sums
 	if err != nil {
 		return err
 	}
-	for at := d.done; len(sums) > 0; {
-		some := min(len(sums), sumsSize/16)
-		n := min(uint64(some)*block, d.mem.Size()-at)
+	x := &summing{s: s, stream: bind.StreamLegacy, out: r.Mem(), host: r.Host(), note: true}
+	return inLaunches(d.mem.Size(), block, sums, func(at, n uint64, sums [][2]uint64) error {
 		mem, _ := d.mem.Slice(at, n)
-		if err := s.launchSums(bind.StreamLegacy, mem, block, key, r.Mem()); err != nil {
-			return err
-		}
-		if err := errorOf(s.note(s.drv.StreamSynchronize(bind.StreamLegacy))); err != nil {
-			return err
-		}
-		sumsOf(r.Host(), sums[:some])
-		at, sums = at+n, sums[some:]
-	}
-	return nil
+		return x.now(mem, block, key, sums)
+	})
 }
 
 // sumsRoom makes the context current that has the kernel, and the room for sums.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/bits"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"testing"
 
@@ -50,12 +49,7 @@ func sumOf(b []byte, key [2]uint64) (sum [2]uint64) {
 // TestSums holds the kernel against the same in Go, over whole, short and odd blocks and zeros, and asks that each bit of a block counts.
 func TestSums(t *testing.T) {
 	b, err := New()
-	if err != nil {
-		if os.Getenv("CAUSEWAY_REQUIRE_GPU") != "" {
-			t.Fatalf("a GPU was promised: %v", err)
-		}
-		t.Skipf("no NVIDIA GPU here: %v", err)
-	}
+	Needed(t, err)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := b.Warm(driver.Options{Migratable: true}); err != nil {

@@ -44,7 +44,7 @@ type copied struct {
 }
 
 // sum stands for a block's bytes: 128 bits under seeds that nobody knows. Zero: all zeros.
-type sum [2]uint64
+type sum = [2]uint64
 
 // NewSender begins with a receiver that has nothing.
 func NewSender() *Sender {
@@ -149,7 +149,7 @@ func (s *Sender) forget(there map[Range]bool, w io.Writer) error {
 // the receiver has zeros. gone: the range was freed meanwhile, as the next round says.
 func (s *Sender) look(ctx context.Context, at Range, c *copied, r io.Reader, w io.Writer, done *Round) (gone bool, err error) {
 	if g, ok := r.(driver.Summer); ok && c.sums != nil {
-		now := make([][2]uint64, len(c.sums))
+		now := make([]sum, len(c.sums))
 		err := g.Sums(ctx, Block, s.key, now)
 		if errors.Is(err, driver.ErrGone) {
 			return true, nil
@@ -206,7 +206,7 @@ func (c *copied) of(gpu bool) {
 }
 
 // lookAt does so where the GPU has summed up what there is now: only pieces in which something changed are read. What is kept are the sums of what was read.
-func (s *Sender) lookAt(ctx context.Context, at Range, c *copied, now [][2]uint64, g driver.Summer, w io.Writer, done *Round) (gone bool, err error) {
+func (s *Sender) lookAt(ctx context.Context, at Range, c *copied, now []sum, g driver.Summer, w io.Writer, done *Round) (gone bool, err error) {
 	for off := uint64(0); off < at.Size; off += Slot {
 		if err := ctx.Err(); err != nil {
 			return false, err
@@ -231,9 +231,7 @@ func (s *Sender) lookAt(ctx context.Context, at Range, c *copied, now [][2]uint6
 		} else {
 			g.Skip(n)
 		}
-		for i := range sums {
-			sums[i] = now[i]
-		}
+		copy(sums, now)
 		if err := s.tell(at.Addr+off, n, p, kinds, w, done); err != nil {
 			return false, err
 		}
@@ -242,7 +240,7 @@ func (s *Sender) lookAt(ctx context.Context, at Range, c *copied, now [][2]uint6
 }
 
 // against finds what blocks are from the sums of what the receiver has and of what there is. read: there are bytes to send.
-func against(old []sum, now [][2]uint64) (kinds []byte, read bool) {
+func against(old, now []sum) (kinds []byte, read bool) {
 	kinds = make([]byte, len(old))
 	for i := range old {
 		switch {
