@@ -52,16 +52,13 @@ wanted() {
 flags=(-O2 -Xptxas -suppress-stack-size-warning -std=c++17 -allow-unsupported-compiler -Wno-deprecated-gpu-targets
 )
 
-# native_code VERSION PROGRAM: flags for machine code of the newest GPU. A source may say "ptx only: cuda X.Y..." where
-# that version's assembler is wrong.
-native_code() {
-  grep -q "ptx only:.*cuda.* $1\>" "$src/$2.cu" || echo "-gencode arch=compute_90,code=sm_90"
-}
-
-# ptx_code PROGRAM: flags for PTX, of the oldest architecture; a source that needs a newer one says "ptx: 90".
-ptx_code() {
-  local arch; arch=$(sed -n 's/.*ptx: \([0-9]*\).*/\1/p' "$src/$1.cu" | head -1)
-  echo "-gencode arch=compute_${arch:-75},code=compute_${arch:-75}"
+# device_code VERSION PROGRAM: flags for PTX, and machine code of the newest GPU made from it: one run of the compiler, not two. A source that needs more
+# than the oldest architecture says "ptx: 90", and "ptx only: cuda X.Y..." where that version's assembler is wrong.
+device_code() {
+  local arch code; arch=$(sed -n 's/.*ptx: \([0-9]*\).*/\1/p' "$src/$2.cu" | head -1)
+  code=compute_${arch:=75}
+  grep -q "ptx only:.*cuda.* $1\>" "$src/$2.cu" || code+=,sm_90
+  echo "-gencode arch=compute_$arch,code=[$code]"
 }
 
 # host_code VERSION: flags for the machine's own compiler.
@@ -109,11 +106,11 @@ compile() { # VERSION PROGRAM
   local v=$1 p=$2 o nvcc; o=$(object "$v" "$p"); nvcc=$(nvcc_path "$v")
   # Named from the root: programs print __FILE__.
   # shellcheck disable=SC2046
-  (cd "$ROOT" && "$nvcc" "${flags[@]}" $(host_code "$v") $(ptx_code "$p") $(native_code "$v" "$p") $(! separate "$p" || echo -rdc=true) -I"$BUILD/tests/obj/$v" -c -o "$o.new" "guest/tests/$p.cu") || return 1
+  (cd "$ROOT" && "$nvcc" "${flags[@]}" $(host_code "$v") $(device_code "$v" "$p") $(! separate "$p" || echo -rdc=true) -I"$BUILD/tests/obj/$v" -c -o "$o.new" "guest/tests/$p.cu") || return 1
   if separate "$p"; then
     cp "$o.new" "${o%.o}.part.o" # nvcc knows objects by their ending
     # shellcheck disable=SC2046
-    "$nvcc" $(host_code "$v") -Wno-deprecated-gpu-targets $(native_code "$v" "$p") -dlink -o "${o%.o}.dlink.o" "${o%.o}.part.o" -lcudadevrt || return 1
+    "$nvcc" $(host_code "$v") -Wno-deprecated-gpu-targets -gencode arch=compute_90,code=sm_90 -dlink -o "${o%.o}.dlink.o" "${o%.o}.part.o" -lcudadevrt || return 1
     rm "${o%.o}.part.o"
     mv "${o%.o}.dlink.o" "${o%.o}.dlink"
   fi
@@ -126,7 +123,7 @@ fatbin_header() { # VERSION
   mkdir -p "$d"
   newer "$d/driverapi_fatbin.h" "$src/driverapi_kernels.cu" "$nvcc" "$0" && return
   # shellcheck disable=SC2046
-  "$nvcc" "${flags[@]}" $(host_code "$1") $(ptx_code driverapi_kernels) $(native_code "$v" driverapi_kernels) -fatbin -o "$d/driverapi.fatbin" "$src/driverapi_kernels.cu"
+  "$nvcc" "${flags[@]}" $(host_code "$1") $(device_code "$1" driverapi_kernels) -fatbin -o "$d/driverapi.fatbin" "$src/driverapi_kernels.cu"
   { echo 'alignas(8) static const unsigned char driverapi_fatbin[] = {'
     od -An -v -tx1 "$d/driverapi.fatbin" | sed 's/ \([0-9a-f][0-9a-f]\)/0x\1,/g'; echo '};'; } >"$d/driverapi_fatbin.h.new"
   mv "$d/driverapi_fatbin.h.new" "$d/driverapi_fatbin.h"
