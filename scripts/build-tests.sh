@@ -52,13 +52,17 @@ wanted() {
 flags=(-O2 -Xptxas -suppress-stack-size-warning -std=c++17 -allow-unsupported-compiler -Wno-deprecated-gpu-targets
 )
 
-# device_code VERSION PROGRAM: flags for PTX, and machine code of the newest GPU made from it: one run of the compiler, not two. A source that needs more
-# than the oldest architecture says "ptx: 90", and "ptx only: cuda X.Y..." where that version's assembler is wrong.
+# device_code VERSION PROGRAM: flags for PTX, and machine code of the newest GPU made from it: one run of the compiler, not two, but for a source
+# that asks for its architecture. One that needs more than the oldest says "ptx: 90", and "ptx only: cuda X.Y..." where that version's assembler is wrong.
 device_code() {
-  local arch code; arch=$(sed -n 's/.*ptx: \([0-9]*\).*/\1/p' "$src/$2.cu" | head -1)
+  local arch code native=; arch=$(sed -n 's/.*ptx: \([0-9]*\).*/\1/p' "$src/$2.cu" | head -1)
   code=compute_${arch:=75}
-  grep -q "ptx only:.*cuda.* $1\>" "$src/$2.cu" || code+=,sm_90
-  echo "-gencode arch=compute_$arch,code=[$code]"
+  if grep -q __CUDA_ARCH__ "$src/$2.cu"; then
+    native="-gencode arch=compute_90,code=sm_90"
+  elif ! grep -q "ptx only:.*cuda.* $1\>" "$src/$2.cu"; then
+    code+=,sm_90
+  fi
+  echo "-gencode arch=compute_$arch,code=[$code] $native"
 }
 
 # host_code VERSION: flags for the machine's own compiler.

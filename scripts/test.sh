@@ -8,7 +8,7 @@
 #   --quick       lint, build, unit tests of the packages that differ from COMMIT (default: where this branch left main) and of those
 #                 that import them, the C libraries' tests if those differ, and ten CUDA programs; needs scripts/setup.sh, but no VM
 #
-# Stages: base setup build lint nvcc clib fuzzbuild alerts unit density package sessions libvirt migrate vm guest rdma smi nvrtc remote programs
+# Stages: base setup build nvcc lint clib fuzzbuild alerts unit density package sessions libvirt migrate vm guest rdma smi nvrtc remote programs
 # nested fuzz share.
 # A stage waits for those it needs, if they run at all. FUZZTIME (default 3s) is the time per fuzz target. Logs are under build/logs, the
 # table of results has each stage's time and what it and its children used of the CPUs. The status is 0 if every stage passed.
@@ -28,8 +28,8 @@ plan=(
   'base      30'
   'setup     30     base'
   'build     spare  base'
-  'lint      spare  base'
   'nvcc      spare  setup'
+  'lint      spare  setup'
   'clib      spare  build'
   'fuzzbuild spare  base'
   'alerts    spare  setup'
@@ -47,7 +47,7 @@ plan=(
   'remote    30     build nvcc'
   'programs  30     build nvcc'
   'nested    50     build nvcc'
-  'fuzz      100    fuzzbuild'
+  'fuzz      spare  fuzzbuild'
   'share     alone  setup build'
 )
 
