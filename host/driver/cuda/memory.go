@@ -55,8 +55,7 @@ func (s *session) booked(c *wire.Call, a allocation) uint64 {
 	if r := s.arenaOf(ptr); r != nil {
 		s.arenas.running.lives(ptr, block{a.size, r.all, r.dev})
 	}
-	s.unshare(shareMemory, ptr)
-	s.unshare(sharePointer, ptr)
+	s.unshareMemory(ptr)
 	if !c.Replay {
 		c.Placed = append(c.Placed, ptr)
 	}
@@ -70,6 +69,7 @@ func (s *session) forgetMemory(ctx uint32) {
 		if a.ctx == ctx && !a.pooled {
 			s.refund(a.size)
 			delete(s.allocs, ptr)
+			s.unshareMemory(ptr)
 			s.arenas.running.ends(ptr)
 			gone = append(gone, a)
 		}
@@ -162,8 +162,6 @@ func (s *session) MemFree(c *wire.Call, a *wire.MemFreeArgs) cuda.Result {
 	res := s.note(s.release(c, m))
 	if res == cuda.Success {
 		s.freed(a.Ptr, m)
-		s.unshare(shareMemory, a.Ptr)
-		s.unshare(sharePointer, a.Ptr)
 	}
 	return res
 }
@@ -194,8 +192,6 @@ func (s *session) MemFreeAsync(c *wire.Call, a *wire.MemFreeAsyncArgs) cuda.Resu
 	}
 	if s.note(res) == cuda.Success {
 		s.freed(a.Ptr, m)
-		s.unshare(shareMemory, a.Ptr)
-		s.unshare(sharePointer, a.Ptr)
 	}
 	s.freedAsync = s.freedAsync || m.pooled
 	return res

@@ -54,6 +54,12 @@ func (s *session) offer(kind byte, id uint64, what func() (blob []byte, file int
 // unshare takes an offer back: its object is gone.
 func (s *session) unshare(kind byte, id uint64) { s.offers.Withdraw(s.host, kind, id) }
 
+// unshareMemory is unshare of an allocation, by either name: however it ends, its token keeps nothing of it.
+func (s *session) unshareMemory(ptr uint64) {
+	s.unshare(shareMemory, ptr)
+	s.unshare(sharePointer, ptr)
+}
+
 // redeem finds what a token of a kind names; at least size bytes. The descriptor, -1 or the caller's, goes with it.
 func (s *session) redeem(kind byte, token []byte, size int) (blob []byte, file int, ok bool) {
 	blob, file, err := driver.Redeem(s.host, kind, token, size)

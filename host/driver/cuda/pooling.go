@@ -56,6 +56,7 @@ func (s *session) pooled(c *wire.Call, st *stream, size uint64, ptr *uint64, all
 // freed ends an allocation. What came from a pool stays booked as spare: the pool holds it until the stream gets there, or longer.
 func (s *session) freed(ptr uint64, m allocation) {
 	delete(s.allocs, ptr)
+	s.unshareMemory(ptr)
 	if !m.pooled {
 		s.refund(m.size)
 		return

@@ -1,0 +1,197 @@
+package cuda
+
+import (
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"testing"
+
+	"causeway/cuda"
+	"causeway/cuda/wire"
+	"causeway/host/driver"
+	"causeway/host/driver/cuda/cudatest"
+	"causeway/host/driver/drivertest"
+)
+
+// market is a worker whose session shares with others, all of which the test keeps.
+type market struct {
+	*drivertest.Host
+	next  byte
+	there map[driver.ShareToken][]byte
+}
+
+func (m *market) Offer(blob []byte, _ int) (driver.ShareToken, error) {
+	m.next++
+	t := driver.ShareToken{m.next, 1}
+	m.there[t] = blob
+	return t, nil
+}
+
+func (m *market) Redeem(t driver.ShareToken) ([]byte, int, error) {
+	b, ok := m.there[t]
+	if !ok {
+		return nil, -1, errors.New("no such token")
+	}
+	return b, -1, nil
+}
+
+func (m *market) Withdraw(t driver.ShareToken) { delete(m.there, t) }
+
+// TestSharedByChance: what a session shares can be had as long as it is there, whatever ends it, a call or its context, and is no reason any more then that the
+// session stays where it is.
+func TestSharedByChance(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	m := &market{drivertest.NewHost(), 0, map[driver.ShareToken][]byte{}}
+	s := agreeing(t, agreeingDriver(map[string]uint64{"cuMemAllocAsync": cudatest.Mapping("cuMemAllocAsync")}), m.Host)
+	s.host = m
+	cudatest.FailMapping(0)
+	call := func(ctx uint32) *wire.Call { return &wire.Call{Ctx: ctx, Replier: silent{}} }
+	type thing struct {
+		id     uint64
+		ctx    uint32
+		pooled bool
+		event  bool
+		token  driver.ShareToken
+	}
+	const primary, own = 16, 17
+	var all []*thing
+	begin := func(ctx uint32) {
+		t.Helper()
+		res := cuda.Success
+		if ctx == primary {
+			res = s.PrimaryCtxRetain(call(0), &wire.PrimaryCtxRetainArgs{Ctx: ctx}, &wire.PrimaryCtxRetainReply{})
+		} else {
+			res = s.CtxCreate(call(0), &wire.CtxCreateArgs{Ctx: ctx})
+		}
+		if res != cuda.Success {
+			t.Fatal(res)
+		}
+	}
+	drop := func(gone func(*thing) bool) {
+		left := all[:0]
+		for _, x := range all {
+			if !gone(x) {
+				left = append(left, x)
+			}
+		}
+		all = left
+	}
+	begin(primary)
+	begin(own)
+	shared, events := 0, uint32(100)
+	for step := range 2000 {
+		ctx := uint32(primary + rng.IntN(2))
+		var x *thing
+		if len(all) > 0 {
+			x = all[rng.IntN(len(all))]
+		}
+		res := cuda.Success
+		switch k := rng.IntN(20); {
+		case k < 3:
+			var r wire.MemAllocReply
+			res = s.MemAlloc(call(ctx), &wire.MemAllocArgs{Size: 4096}, &r)
+			all = append(all, &thing{id: r.Ptr, ctx: ctx})
+		case k < 5:
+			var r wire.MemAllocAsyncReply
+			res = s.MemAllocAsync(call(ctx), &wire.MemAllocAsyncArgs{Size: 4096, Stream: wire.StreamLegacy}, &r)
+			all = append(all, &thing{id: r.Ptr, pooled: true})
+		case k < 6:
+			events++
+			res = s.EventCreate(call(ctx), &wire.EventCreateArgs{Event: events, Flags: cuda.EventInterprocess | cuda.EventDisableTiming})
+			all = append(all, &thing{id: uint64(events), ctx: ctx, event: true})
+		case k < 12 && x != nil && x.token == (driver.ShareToken{}):
+			var token []byte
+			switch {
+			case x.event:
+				var r wire.IpcGetEventHandleReply
+				res = s.IpcGetEventHandle(call(ctx), &wire.IpcGetEventHandleArgs{Event: uint32(x.id)}, &r)
+				token = r.Token
+			case x.pooled:
+				var r wire.PoolExportPointerReply
+				res = s.PoolExportPointer(call(ctx), &wire.PoolExportPointerArgs{Ptr: x.id}, &r)
+				token = r.Token
+			default:
+				var r wire.IpcGetMemHandleReply
+				res = s.IpcGetMemHandle(call(ctx), &wire.IpcGetMemHandleArgs{Ptr: x.id}, &r)
+				token = r.Token
+			}
+			x.token = driver.ShareToken(token)
+			shared++
+		case k < 17 && x != nil:
+			switch {
+			case x.event:
+				res = s.EventDestroy(call(ctx), &wire.EventDestroyArgs{Event: uint32(x.id)})
+			case x.pooled || rng.IntN(2) == 0:
+				res = s.MemFreeAsync(call(ctx), &wire.MemFreeAsyncArgs{Ptr: x.id, Stream: wire.StreamLegacy})
+			default:
+				res = s.MemFree(call(ctx), &wire.MemFreeArgs{Ptr: x.id})
+			}
+			drop(func(y *thing) bool { return y == x })
+		case k == 17 && rng.IntN(4) == 0:
+			res = s.CtxDestroy(call(own), &wire.CtxDestroyArgs{Ctx: own})
+			drop(func(y *thing) bool { return y.ctx == own })
+			begin(own)
+		case k == 18 && rng.IntN(4) == 0:
+			res = s.PrimaryCtxReset(call(primary), &wire.PrimaryCtxResetArgs{Ctx: primary})
+			drop(func(y *thing) bool { return y.ctx == primary || y.pooled })
+			begin(primary)
+		}
+		if res != cuda.Success {
+			t.Fatalf("step %d: %v", step, res)
+		}
+		want := map[driver.ShareToken]bool{}
+		for _, x := range all {
+			if x.token != (driver.ShareToken{}) {
+				want[x.token] = true
+			}
+		}
+		got := map[driver.ShareToken]bool{}
+		for token := range m.there {
+			got[token] = true
+		}
+		if !maps.Equal(got, want) || s.offers.Any() != (len(want) > 0) {
+			t.Fatalf("step %d: %d things can be had, of %d that are shared; any: %v", step, len(got), len(want), s.offers.Any())
+		}
+		if m.next == 255 {
+			m.next = 0
+			clear(m.there)
+			s.offers = driver.Offers{}
+			for _, x := range all {
+				x.token = driver.ShareToken{}
+			}
+		}
+	}
+	if shared < 100 {
+		t.Errorf("only %d were shared", shared)
+	}
+}
+
+// TestOpenedAsOftenAsClosed: memory of another session's that is opened several times is one piece, and is closed at the driver as often.
+func TestOpenedAsOftenAsClosed(t *testing.T) {
+	drv := agreeingDriver(map[string]uint64{
+		"cuIpcOpenMemHandle_v2": cudatest.Mapping("cuMemSetAccess"), // which leaves the address as it is: the same each time
+		"cuIpcCloseMemHandle":   cudatest.Busy("cuCtxDestroy_v2"),   // which is counted
+	})
+	m := &market{drivertest.NewHost(), 0, map[driver.ShareToken][]byte{}}
+	s := agreeing(t, drv, m.Host)
+	s.host = m
+	cudatest.FailMapping(0)
+	if res := s.CtxCreate(&wire.Call{Replier: silent{}}, &wire.CtxCreateArgs{Ctx: 1}); res != cuda.Success {
+		t.Fatal(res)
+	}
+	c := &wire.Call{Ctx: 1, Replier: silent{}}
+	token, _ := m.Offer(append([]byte{shareMemory}, make([]byte, opaqueSize)...), -1)
+	for times := range 4 {
+		cudatest.SetBusy(0)
+		var r wire.IpcOpenMemHandleReply
+		for range times {
+			if res := s.IpcOpenMemHandle(c, &wire.IpcOpenMemHandleArgs{Flags: 1, Token: token[:]}, &r); res != cuda.Success {
+				t.Fatal(res)
+			}
+		}
+		res := s.IpcCloseMemHandle(c, &wire.IpcCloseMemHandleArgs{Ptr: r.Ptr})
+		if _, _, closed := cudatest.BusyCounts(); closed != times || (res == cuda.Success) != (times > 0) || len(s.opened) != 0 {
+			t.Errorf("opened %d times, closed %d times: %v", times, closed, res)
+		}
+	}
+}
