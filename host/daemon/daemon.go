@@ -153,7 +153,7 @@ func (d *Daemon) Close() error {
 			_ = v.proc.Close()
 		}
 	}
-	return d.lock.Close()
+	return unlockDir(d.lock)
 }
 
 // Reload makes a new configuration hold. It returns the keys that hold only after a restart.
