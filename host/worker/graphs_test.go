@@ -38,6 +38,9 @@ func (w *chance) do(a wire.Args, r func() wire.Reply) (res cuda.Result, reply wi
 	}
 	res = w.s.ask(a, reply)
 	w.note(fmt.Sprintf("%v %+v: %v %+v", a.Op(), a, res, reply))
+	if kept := w.s.kept(); kept != w.s.w.host.used {
+		w.t.Fatalf("%v %+v: %d bytes are booked for %d", a.Op(), a, w.s.w.host.used, kept)
+	}
 	return res, reply
 }
 

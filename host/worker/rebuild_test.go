@@ -151,19 +151,37 @@ func TestRebuildByChance(t *testing.T) {
 	}
 }
 
+// kept is what is kept of the session's requests and graphs, in bytes that are to be booked.
+func (s *recorded) kept() (n uint64) {
+	for _, b := range s.w.record.blobs.byID {
+		n += uint64(len(b.bytes))
+	}
+	for _, o := range s.w.record.objects {
+		for _, e := range slices.Concat(o.mods, []*entry{o.create}) {
+			n += e.cost
+		}
+	}
+	g, templates := &s.w.graphs, map[*template]bool{nil: true}
+	for _, l := range g.live {
+		n += l.cost
+	}
+	for _, x := range g.execs {
+		n += x.cost
+		for _, t := range []*template{x.origin, x.last} {
+			if !templates[t] {
+				templates[t] = true
+				n += t.cost
+			}
+		}
+	}
+	return n
+}
+
 // tied: what is recorded of an object names its parents, and they it, and nothing names one that is gone; what is booked is what is kept.
 func (s *recorded) tied(t *testing.T) {
 	t.Helper()
-	r, kept := s.w.record, uint64(0)
-	for _, b := range r.blobs.byID {
-		kept += uint64(len(b.bytes))
-	}
-	for _, o := range r.objects {
-		for _, e := range slices.Concat(o.mods, []*entry{o.create}) {
-			kept += e.cost
-		}
-	}
-	if kept != s.w.host.used {
+	r := s.w.record
+	if kept := s.kept(); kept != s.w.host.used {
 		t.Fatalf("%d bytes are booked for %d", s.w.host.used, kept)
 	}
 	for _, o := range r.objects {

@@ -3,9 +3,11 @@ package worker
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"causeway/cuda/wire"
+	"causeway/host/driver"
 	"causeway/host/worker/link"
 )
 
@@ -48,5 +50,62 @@ func TestHoldBack(t *testing.T) {
 	cancel()
 	if err := w.holdBack(ctx, wire.OpLaunch); err != errEnded {
 		t.Errorf("the session has ended: %v", err)
+	}
+}
+
+// keeps is a session of which a stream captures, or whose graphs refer to pages.
+type keeps struct {
+	driver.GraphKeeper
+	captures, holds bool
+}
+
+func (k keeps) Capturing() bool  { return k.captures }
+func (k keeps) HoldsPages() bool { return k.holds }
+
+// quieted counts how often its work was waited for, which is always done.
+type quieted struct {
+	driver.Session
+	asked int
+}
+
+func (q *quieted) Quiesce(context.Context) error { q.asked++; return nil }
+
+// TestWhoIsHeldBack: what gives the GPU work waits for its share of the time, once in a slice; nothing waits of a session that captures, nor asks its
+// driver, which must not be disturbed, and one whose graphs hold pages is not asked.
+func TestWhoIsHeldBack(t *testing.T) {
+	for what, c := range map[string]struct {
+		op     wire.Op
+		share  uint32
+		keeper driver.GraphKeeper
+		waits  bool
+		asks   int
+	}{
+		"work":                     {wire.OpLaunch, 50, nil, true, 1},
+		"beside graphs":            {wire.OpLaunch, 50, keeps{}, true, 1},
+		"no work":                  {wire.OpStreamQuery, 50, nil, false, 0},
+		"at full speed":            {wire.OpLaunch, 0, nil, false, 0},
+		"while it captures":        {wire.OpLaunch, 50, keeps{captures: true}, false, 0},
+		"of a graph with pages":    {wire.OpLaunch, 50, keeps{holds: true}, true, 0},
+		"captured, and with pages": {wire.OpLaunch, 50, keeps{captures: true, holds: true}, false, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			q := &quieted{}
+			w, _ := newFake(t, func(s driver.Session) driver.Session { q.Session = s; return q })
+			w.throttle.share.Store(c.share)
+			w.throttle.since = time.Now()
+			if w.graphs.keeper = nil; c.keeper != nil {
+				w.graphs.keeper = c.keeper
+			}
+			began := time.Now()
+			if err := w.holdBack(t.Context(), c.op); err != nil || !time.Now().Equal(began) {
+				t.Errorf("%s, within its slice: %v after %v", what, err, time.Since(began))
+			}
+			time.Sleep(throttleSlice)
+			began = time.Now()
+			err := w.holdBack(t.Context(), c.op)
+			if took := time.Since(began); err != nil || q.asked != c.asks || (took >= waits(throttleSlice, c.share)) != c.waits && c.share != 0 || !c.waits && took != 0 {
+				t.Errorf("%s: %v after %v, the driver was asked %d times", what, err, took, q.asked)
+			}
+		})
 	}
 }

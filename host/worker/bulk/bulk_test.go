@@ -119,6 +119,11 @@ func FuzzIndex(f *testing.F) {
 		if err != nil {
 			return
 		}
+		for _, r := range list {
+			if end := uint64(len(b)) - tailBytes - uint64(len(list))*entryBytes; r.At > end || r.Size > end-r.At {
+				t.Errorf("%+v is memory, and the index begins at %d", r, end)
+			}
+		}
 		if err := Export(bytes.NewReader(b), list, func(_, size uint64, r io.Reader) error {
 			n, err := io.Copy(io.Discard, r)
 			if uint64(n) != size {
