@@ -74,6 +74,12 @@ type Ring interface {
 	GPUDone(slot uint32) (addr uintptr, ok bool)
 }
 
+// Foresight is implemented by a Ring whose records nobody changes once they are there: what comes behind the next can be looked at.
+type Foresight interface {
+	// Behind fills r with the record at a position that is not consumed, and returns that of the next; false: none is there. It belongs to the consumer.
+	Behind(at uint64, r *Incoming) (next uint64, ok bool)
+}
+
 // Declared is a region as the guest described it to the carrier.
 type Declared struct {
 	VA   uint64 // address in the guest process
@@ -93,6 +99,12 @@ type GuestMemory interface {
 	ReadAt(region uint32, p []byte, off uint64) error
 	// WriteAt stores p at region offset off. It is visible to the guest no later than a Reply or Complete that follows.
 	WriteAt(region uint32, p []byte, off uint64) error
+}
+
+// EarlyMemory is implemented by a GuestMemory that lies across a link.
+type EarlyMemory interface {
+	// Begin is ReadAt that does not wait: what comes of it comes by the channel, once, and p is not to be touched before.
+	Begin(region uint32, p []byte, off uint64) (<-chan error, error)
 }
 
 // Mapper is implemented by a GuestMemory whose regions can be mapped into this process.

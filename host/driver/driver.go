@@ -212,3 +212,18 @@ type Region struct {
 		io.WriterAt
 	}
 }
+
+// StagedReader is implemented by a Region's IO that may have asked for the bytes of a copy to the GPU before its turn came.
+type StagedReader interface {
+	// ReadStaged reads the bytes that the copy names, all of them.
+	ReadStaged(p []byte, a *wire.MemcpyStagedArgs) error
+}
+
+// ReadStaged reads the bytes that a copy to the GPU names, all of them, through the carrier.
+func (r Region) ReadStaged(p []byte, a *wire.MemcpyStagedArgs) error {
+	if s, ok := r.IO.(StagedReader); ok {
+		return s.ReadStaged(p, a)
+	}
+	_, err := r.IO.ReadAt(p, int64(a.Offset))
+	return err
+}

@@ -71,7 +71,7 @@ func (f *front) RegionAdd(c *wire.Call, a *wire.RegionAddArgs, r *wire.RegionAdd
 		w.log.Warn("region is not what was declared", "region", a.Region, "va", a.Va, "size", a.Size, "declared", d, "error", err)
 		return cuda.ErrorInvalidValue
 	}
-	reg := driver.Region{ID: a.Region, Kind: a.Kind, VA: a.Va, Size: a.Size, IO: regionIO{w.memory, a.Region}}
+	reg := driver.Region{ID: a.Region, Kind: a.Kind, VA: a.Va, Size: a.Size, IO: regionIO{w.memory, w.early, a.Region}}
 	if w.mapper != nil {
 		at := uint64(0)
 		if a.Kind == wire.RegionPinned {

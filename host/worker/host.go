@@ -2,6 +2,7 @@ package worker
 
 import (
 	"causeway/cuda"
+	"causeway/cuda/wire"
 	"causeway/host/driver"
 	"causeway/remote"
 )
@@ -15,6 +16,11 @@ func (w *Worker) Region(id uint32) (driver.Region, bool) {
 	r, ok := w.regions[id]
 	r.Away = w.away.Load()
 	return r, ok
+}
+
+func (w *Worker) hasRegion(id uint32) bool {
+	_, ok := w.Region(id)
+	return ok
 }
 
 // CompleteWord implements driver.Host.
@@ -44,8 +50,21 @@ func (w *Worker) Deferred(res cuda.Result) {
 
 // regionIO reads and writes a region through the carrier.
 type regionIO struct {
-	mem remote.GuestMemory
-	id  uint32
+	mem   remote.GuestMemory
+	early *early // nil: nothing comes early
+	id    uint32
+}
+
+var _ driver.StagedReader = regionIO{}
+
+// ReadStaged implements driver.StagedReader.
+func (r regionIO) ReadStaged(p []byte, a *wire.MemcpyStagedArgs) error {
+	if r.early != nil {
+		if ok, err := r.early.take(*a, p); ok {
+			return err
+		}
+	}
+	return r.mem.ReadAt(r.id, p, a.Offset)
 }
 
 // ReadAt implements io.ReaderAt.

@@ -95,6 +95,9 @@ func (w *Worker) consume(ctx context.Context, behind bool) error {
 	if w.ordered != nil {
 		w.ordered.Before(op, behind)
 	}
+	if op == wire.OpMemcpyStaged && w.early != nil {
+		w.early.look(w.ring.Head(), w.hasRegion)
+	}
 	if w.throttle.share.Load() != 0 {
 		if err := w.holdBack(ctx, op); err != nil {
 			return err

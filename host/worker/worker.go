@@ -23,6 +23,7 @@ type Worker struct {
 	bell    remote.Doorbell
 	memory  remote.GuestMemory
 	mapper  remote.Mapper // nil: the carrier cannot map
+	early   *early        // nil: nothing of guest memory comes early
 
 	session driver.Session
 	ordered driver.Ordered // session, if it issues from threads of its own
@@ -94,7 +95,9 @@ func newWorker(o driver.Options, log *slog.Logger) *Worker {
 // carry gives it its carrier.
 func (w *Worker) carry(c remote.Carrier) error {
 	w.carrier, w.ring, w.bell, w.memory = c, c.Ring(), c.Doorbell(), c.Memory()
-	w.mapper, _ = w.memory.(remote.Mapper)
+	if w.mapper, _ = w.memory.(remote.Mapper); w.mapper == nil {
+		w.early = newEarly(w.ring, w.memory)
+	}
 	return w.addRegion0()
 }
 
@@ -126,7 +129,7 @@ func (w *Worker) addRegion0() error {
 	if err != nil {
 		return err
 	}
-	r := driver.Region{ID: 0, VA: d.VA, Size: d.Size, IO: regionIO{w.memory, 0}}
+	r := driver.Region{ID: 0, VA: d.VA, Size: d.Size, IO: regionIO{w.memory, w.early, 0}}
 	if w.mapper != nil {
 		if r.Mem, err = w.mapper.Map(0, 0); err != nil {
 			return err

@@ -22,7 +22,14 @@ const Limit = 10 * time.Second
 const (
 	Window  = 8 << 20
 	ackEach = Window / 16
-	part    = 1 << 20 // that is kept, and sent, at once
+)
+
+// How what is written leaves, in bytes. A copy, which is written in pieces of bulk or more, is kept by who writes it, and encrypted and sent by routineSend meanwhile; what is less leaves at once, by who writes it.
+const (
+	bulk  = 64 << 10
+	part  = 128 << 10 // is kept at once
+	batch = 256 << 10 // is sent at once
+	ahead = 1 << 20   // may be kept, and not be sent, while there is a connection
 )
 
 // ErrLost says that a connection was lost, and none came in its place in time.
@@ -37,7 +44,6 @@ type Conn struct {
 
 	order sync.Mutex
 	wire  sync.Mutex
-	out   boundary // of what is sent; under wire
 
 	mu      sync.Mutex
 	changed *sync.Cond
@@ -49,15 +55,19 @@ type Conn struct {
 	timer   *time.Timer // runs while there is none
 	attempt uint64
 	kept    kept
-	got     uint64 // bytes delivered
-	told    uint64 // of them acknowledged
+	sending bool     // somebody sends what is kept
+	sent    uint64   // of what is kept, what the connection was given
+	reached uint64   // the most that any connection was given
+	out     boundary // of what was given up to there
+	got     uint64   // bytes delivered
+	told    uint64   // of them acknowledged
 	until   time.Time
 	pending net.Conn // the server's: shakes hands
 
 	client bool // it makes connections
 
 	lost chan struct{} // one place: for the client's redial
-	due  chan struct{} // one place: for routineAck
+	due  chan struct{} // one place: for routineSend
 
 	// The reader's.
 	from   *frame.Secure
@@ -79,89 +89,124 @@ func newConn(first *frame.Secure, limit time.Duration) (*Conn, error) {
 		secret: secret, limit: limit, patient: readable, ctx: ctx, cancel: cancel, up: first,
 		lost: make(chan struct{}, 1), due: make(chan struct{}, 1), in: bufio.NewReaderSize(nil, 4<<10),
 	}
-	c.changed = sync.NewCond(&c.mu)
-	go c.routineAck()
+	c.changed, c.kept.pin = sync.NewCond(&c.mu), noPin
+	go c.routineSend()
 	return c, nil
 }
 
-// Write implements io.Writer. It waits while the window is full, and for a connection no longer than until then.
+// Write implements io.Writer. It waits while the window is full, for a connection no longer than until then, and while a connection is far behind.
 func (c *Conn) Write(p []byte) (n int, err error) {
 	c.order.Lock()
-	defer c.order.Unlock()
-	for n < len(p) {
+	for n < len(p) && err == nil {
 		b := p[n:min(n+part, len(p))]
-		if err := c.room(len(b)); err != nil {
-			return n, err
+		if err = c.keep(b); err == nil {
+			n += len(b)
 		}
-		if err := c.send(b); err != nil {
-			return n, err
-		}
-		n += len(b)
 	}
-	return n, nil
-}
-
-// room waits until so many bytes more can be kept.
-func (c *Conn) room(n int) error {
+	c.order.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.err == nil && c.kept.size()+uint64(n) > Window {
-		c.changed.Wait()
+	if c.kept.end-c.sent < bulk {
+		c.sendLocked(c.kept.end)
 	}
-	return c.err
+	return n, err
 }
 
-func (c *Conn) send(b []byte) error {
-	c.wire.Lock()
-	defer c.wire.Unlock()
+// keep keeps bytes, when there is room for them, and has them sent if there is much to send.
+func (c *Conn) keep(b []byte) error {
 	c.mu.Lock()
-	up, err := c.writableLocked(), c.err
-	if err == nil {
-		c.kept.add(b)
+	defer c.mu.Unlock()
+	n := uint64(len(b))
+	for c.err == nil && (c.kept.size()+n > Window || c.writableLocked() != nil && c.kept.end+n-c.sent > ahead) {
+		c.changed.Wait()
 	}
-	c.mu.Unlock()
-	if err != nil {
-		return err
+	if c.err != nil {
+		return c.err
 	}
-	c.out.pass(b)
-	if up != nil {
-		if _, err := up.Write(b); err != nil {
-			c.unwritable(up, err) // what is kept goes on the next
-		}
+	if c.kept.add(b); c.kept.end-c.sent >= bulk {
+		c.poke()
 	}
-	c.acknowledge()
 	return nil
 }
 
-// acknowledge says what was received, if that is due and no frame is under way. wire is held.
-func (c *Conn) acknowledge() {
-	c.mu.Lock()
-	up, got := c.writableLocked(), c.got
-	say := up != nil && got-c.told >= ackEach && c.out.whole()
-	if say {
-		c.told = got
-	}
-	c.mu.Unlock()
-	if !say {
-		return
-	}
-	if _, err := up.Write(frame.Header{Kind: frame.Ack, Arg: got}.Append(nil)); err != nil {
-		c.unwritable(up, err)
+// poke has routineSend look.
+func (c *Conn) poke() {
+	select {
+	case c.due <- struct{}{}:
+	default:
 	}
 }
 
-// routineAck acknowledges what nobody takes along.
-func (c *Conn) routineAck() {
+// routineSend sends what nobody takes along.
+func (c *Conn) routineSend() {
 	for {
 		select {
 		case <-c.due:
-			c.wire.Lock()
-			c.acknowledge()
-			c.wire.Unlock()
+			c.mu.Lock()
+			c.sendLocked(^uint64(0))
+			c.mu.Unlock()
 		case <-c.ctx.Done():
 			return
 		}
 	}
+}
+
+// sendLocked sends what is kept and was not sent, up to a position, and says what was received. Who finds another at it leaves it to that one.
+func (c *Conn) sendLocked(to uint64) {
+	if c.sending {
+		return
+	}
+	c.sending = true
+	var some [batch/keptChunk + 2][]byte
+	for up, list := c.nextLocked(some[:0]); up != nil; up, list = c.nextLocked(some[:0]) {
+		c.mu.Unlock()
+		c.wire.Lock()
+		err := up.WriteAll(list)
+		c.wire.Unlock()
+		if err != nil {
+			c.unwritable(up, err) // what is kept goes on the next
+		}
+		c.mu.Lock()
+		c.kept.pin = noPin
+		c.changed.Broadcast() // for whoever waits for room
+		if c.sent >= to {
+			if c.sent < c.kept.end || c.got-c.told >= ackEach {
+				c.poke() // what came meanwhile
+			}
+			break
+		}
+	}
+	c.sending = false
+}
+
+// nextLocked is what is to be sent next, and over what; nil: nothing, or nowhere. An acknowledgement goes between two frames: what precedes it ends with one.
+func (c *Conn) nextLocked(list [][]byte) (*frame.Secure, [][]byte) {
+	up := c.writableLocked()
+	if up == nil {
+		return nil, nil
+	}
+	most := min(c.kept.end-c.sent, batch)
+	if c.got-c.told >= ackEach && c.sent == c.reached { // else the boundary is further on
+		if c.out.whole() {
+			c.told = c.got
+			return up, append(list, frame.Header{Kind: frame.Ack, Arg: c.got}.Append(nil))
+		}
+		most = min(most, c.out.rest())
+	}
+	if most == 0 {
+		return nil, nil
+	}
+	list, n := c.kept.take(list, c.sent, most)
+	for at, i := c.sent, 0; i < len(list); i++ {
+		next := at + uint64(len(list[i]))
+		if next > c.reached {
+			c.out.pass(list[i][max(at, c.reached)-at:])
+			c.reached = next
+		}
+		at = next
+	}
+	c.sent += n
+	return up, list
 }
 
 // Read implements io.Reader. One goroutine reads.
@@ -243,10 +288,7 @@ func (c *Conn) received(p []byte) bool {
 	c.mu.Unlock()
 	c.frames.pass(p)
 	if due {
-		select {
-		case c.due <- struct{}{}:
-		default:
-		}
+		c.poke()
 	}
 	return true
 }
@@ -263,8 +305,8 @@ func (c *Conn) acknowledged(to uint64) error {
 
 // dropLocked forgets what is before a position that the other end says, if that can be.
 func (c *Conn) dropLocked(to uint64) error {
-	if to < c.kept.start || to > c.kept.end {
-		return remote.Violation("%d bytes are said to be received, of %d, where %d were before", to, c.kept.end, c.kept.start)
+	if to < c.kept.start || to > c.reached {
+		return remote.Violation("%d bytes are said to be received, of %d, where %d were before", to, c.reached, c.kept.start)
 	}
 	c.kept.drop(to)
 	c.changed.Broadcast()
@@ -304,9 +346,8 @@ func (c *Conn) overdue() {
 
 // adopt goes on over a connection whose other end has received so many bytes. The stream has none.
 func (c *Conn) adopt(up *frame.Secure, received uint64) error {
-	c.wire.Lock()
-	defer c.wire.Unlock()
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	err := c.err
 	if err == nil && c.up != nil {
 		err = errors.New("there is a connection")
@@ -314,25 +355,16 @@ func (c *Conn) adopt(up *frame.Secure, received uint64) error {
 	if err == nil {
 		err = c.dropLocked(received)
 	}
-	var again [][]byte
-	if err == nil {
-		if again, c.up = c.kept.all(), up; c.timer != nil {
-			c.timer.Stop()
-			c.timer = nil
-		}
-		c.told = c.got
-		c.changed.Broadcast()
-	}
-	c.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	for _, b := range again {
-		if _, err := up.Write(b); err != nil {
-			c.broken(up, err)
-			break
-		}
+	c.up, c.sent, c.told = up, received, c.got
+	if c.timer != nil {
+		c.timer.Stop()
+		c.timer = nil
 	}
+	c.changed.Broadcast()
+	c.poke()
 	return nil
 }
 

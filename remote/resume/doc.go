@@ -10,6 +10,7 @@
 //
 // # Goroutines and locks
 //
-// One goroutine reads, and never waits for one that writes. Lock order: Conn.order (the order of Write), Conn.wire (held while something is sent), Conn.mu (never held while anything
-// is waited for). An acknowledgement takes wire alone: whoever waits for room holds order.
+// One goroutine reads, and never waits for one that writes. What is written is kept first, once, and sent from there: a few bytes by who wrote them, more by routineSend, so that
+// a copy is encrypted while whoever makes it moves its next bytes. One goroutine sends at a time (Conn.sending), and takes along what others have written meanwhile.
+// Lock order: Conn.order (the order of Write; held while room is waited for), Conn.wire (held while something is sent), Conn.mu (never held while anything is waited for).
 package resume

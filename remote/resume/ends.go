@@ -199,8 +199,8 @@ func (c *Conn) giveWay(far greeting) (greeting, error) {
 		return greeting{}, c.err
 	case far.Attempt <= c.attempt:
 		return greeting{}, fmt.Errorf("%w: attempt %d after %d", ErrProof, far.Attempt, c.attempt)
-	case far.Got < c.kept.start || far.Got > c.kept.end:
-		return greeting{}, remote.Violation("%d bytes are said to be received, of %d, where %d were before", far.Got, c.kept.end, c.kept.start)
+	case far.Got < c.kept.start || far.Got > c.reached:
+		return greeting{}, remote.Violation("%d bytes are said to be received, of %d, where %d were before", far.Got, c.reached, c.kept.start)
 	}
 	c.attempt = far.Attempt
 	if c.up != nil {
@@ -247,10 +247,10 @@ func (c *Conn) writableLocked() *frame.Secure {
 	return c.up
 }
 
-// reconnectLocked gives a client that ends between two connections the time to have one more, over which it can say so: the other end keeps all it has for the session, for
+// settleLocked waits until what was written has left. A client that ends between two connections has the time to make one more, over which it can say so: the other end keeps all it has for the session, for
 // Limit, if it does not hear of it.
-func (c *Conn) reconnectLocked() {
-	over := !c.client
+func (c *Conn) settleLocked() {
+	over, end := false, c.kept.end
 	timer := time.AfterFunc(goodbyeLimit, func() {
 		c.mu.Lock()
 		over = true
@@ -258,7 +258,10 @@ func (c *Conn) reconnectLocked() {
 		c.mu.Unlock()
 	})
 	defer timer.Stop()
-	for !over && c.err == nil && c.writableLocked() == nil {
+	for !over && c.err == nil {
+		if up := c.writableLocked(); up == nil && !c.client || up != nil && c.sent >= end {
+			return
+		}
 		c.changed.Wait()
 	}
 }
@@ -269,7 +272,7 @@ const goodbyeLimit = 2 * time.Second
 // Close implements io.Closer. The other end hears of it, if there is a connection.
 func (c *Conn) Close() error {
 	c.mu.Lock()
-	c.reconnectLocked()
+	c.settleLocked()
 	up := c.endLocked(net.ErrClosed)
 	c.mu.Unlock()
 	if up == nil {

@@ -37,6 +37,23 @@ func TestGoodbyeBehindAWrite(t *testing.T) {
 	}
 }
 
+// TestGoodbyeBehindACopy: who ends a stream right behind much that was written has given all of it to the connection.
+func TestGoodbyeBehindACopy(t *testing.T) {
+	r := newRig(t, minute, nil)
+	go func() { _, _ = io.Copy(io.Discard, r.server) }()
+	if _, err := r.client.Write(frames(5, 3*ahead)); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.client.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.client.mu.Lock()
+	defer r.client.mu.Unlock()
+	if r.client.sent != r.client.kept.end {
+		t.Errorf("%d bytes were sent of %d", r.client.sent, r.client.kept.end)
+	}
+}
+
 // TestUnwritable: a connection that takes nothing more, and that nobody reads, is lost after a while, and the stream goes on over another.
 func TestUnwritable(t *testing.T) {
 	r := newRig(t, minute, nil)

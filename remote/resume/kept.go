@@ -12,7 +12,10 @@ type kept struct {
 	chunks     [][]byte
 	skip       int // bytes of chunks[0] before start
 	free       [][]byte
+	pin        uint64 // what lies at or behind this position is being read, and its memory is not used again while it is; noPin: nothing
 }
+
+const noPin = ^uint64(0)
 
 // size is how many bytes are kept.
 func (k *kept) size() uint64 { return k.end - k.start }
@@ -47,13 +50,18 @@ func (k *kept) drop(to uint64) {
 	k.start = to
 	for len(k.chunks) > 0 && k.skip >= len(k.chunks[0]) {
 		if k.start < k.end || len(k.chunks[0]) == keptChunk {
+			again := k.unpinned()
 			k.skip -= len(k.chunks[0])
-			if len(k.free) < keptFree {
+			if again && len(k.free) < keptFree {
 				k.free = append(k.free, k.chunks[0])
 			}
 			k.chunks[0] = nil
 			k.chunks = k.chunks[1:]
 			continue
+		}
+		if !k.unpinned() {
+			k.skip, k.chunks = 0, nil
+			return
 		}
 		k.skip, k.chunks[0] = 0, k.chunks[0][:0] // it has room
 		return
@@ -63,11 +71,27 @@ func (k *kept) drop(to uint64) {
 	}
 }
 
-// all are the bytes that are kept, which stay where they are until the next add.
-func (k *kept) all() [][]byte {
-	list := append([][]byte(nil), k.chunks...)
-	if len(list) > 0 {
-		list[0] = list[0][k.skip:]
+// unpinned reports whether nothing of the oldest chunk is being read.
+func (k *kept) unpinned() bool {
+	return k.start-uint64(k.skip)+uint64(len(k.chunks[0])) <= k.pin
+}
+
+// take appends the bytes from a position on to list, up to most of them, and pins them.
+func (k *kept) take(list [][]byte, from, most uint64) (_ [][]byte, n uint64) {
+	k.pin = from
+	skip := uint64(k.skip) + from - k.start
+	for _, c := range k.chunks {
+		if skip >= uint64(len(c)) {
+			skip -= uint64(len(c))
+			continue
+		}
+		b := c[skip:]
+		if skip = 0; uint64(len(b)) > most-n {
+			b = b[:most-n]
+		}
+		if list, n = append(list, b), n+uint64(len(b)); n == most {
+			break
+		}
 	}
-	return list
+	return list, n
 }

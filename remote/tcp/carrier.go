@@ -186,7 +186,7 @@ func (c *Carrier) ringFrame(h frame.Header) error {
 		c.tail += uint64(len(part))
 		n -= uint64(len(part))
 	}
-	if c.ring.Publish(c.tail) {
+	if c.ring.publish(c.tail) {
 		c.bell.Ring()
 	}
 	return nil

@@ -38,7 +38,10 @@ type read struct {
 	done chan error // buffered: one answer
 }
 
-var _ remote.GuestMemory = (*memory)(nil)
+var (
+	_ remote.GuestMemory = (*memory)(nil)
+	_ remote.EarlyMemory = (*memory)(nil)
+)
 
 func newMemory(c *Carrier) *memory {
 	return &memory{c: c, changed: make(chan struct{}), regions: map[uint32]remote.Declared{}}
@@ -141,6 +144,21 @@ func (m *memory) ReadAt(id uint32, p []byte, off uint64) error {
 		return fmt.Errorf("read region %d: %w", id, err)
 	}
 	return nil
+}
+
+// Begin implements remote.EarlyMemory.
+func (m *memory) Begin(id uint32, p []byte, off uint64) (<-chan error, error) {
+	if err := m.check(id, off, uint64(len(p)), false); err != nil {
+		return nil, err
+	}
+	if len(p) == 0 || len(p) > frame.MaxRead {
+		return nil, fmt.Errorf("read region %d: %d bytes at once", id, len(p))
+	}
+	r := &read{p: p, done: make(chan error, 1)}
+	if err := m.request(r, id, off); err != nil {
+		return nil, fmt.Errorf("read region %d: %w", id, err)
+	}
+	return r.done, nil
 }
 
 // request sends a READ. The list and the connection have the same order, which orderMu keeps: mu must not be held while

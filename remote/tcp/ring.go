@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"encoding/binary"
 	"sync/atomic"
 
 	"causeway/remote"
@@ -15,9 +16,47 @@ type ring struct {
 	c    *Carrier
 	told uint64        // head that the guest knows
 	head atomic.Uint64 // for the receiver
+	tail atomic.Uint64 // up to where records are there
 }
 
-var _ remote.Ring = (*ring)(nil)
+var (
+	_ remote.Ring      = (*ring)(nil)
+	_ remote.Foresight = (*ring)(nil)
+)
+
+// publish stores the tail, up to which the mirror has records: they stay as they are until they are consumed. It reports whether the consumer sleeps.
+func (r *ring) publish(tail uint64) bool {
+	r.tail.Store(tail)
+	return r.Publish(tail)
+}
+
+// Behind implements remote.Foresight.
+func (r *ring) Behind(at uint64, in *remote.Incoming) (next uint64, ok bool) {
+	head, tail := r.Ring.Head(), r.tail.Load()
+	if at < head || at >= tail {
+		return at, false
+	}
+	pos := at % remote.RingSize
+	b := r.c.mirror[remote.RingOffset+pos : remote.RingOffset+min(pos+tail-at, remote.RingSize)]
+	if len(b) < wireRecord {
+		return at, false
+	}
+	le := binary.LittleEndian
+	size := uint64(le.Uint32(b[remote.RecordSizeOffset:]))
+	if size < wireRecord || size%8 != 0 || size > uint64(len(b)) {
+		return at, false // Next says so
+	}
+	*in = remote.Incoming{
+		Op: le.Uint16(b[remote.RecordOpOffset:]), Flags: le.Uint16(b[remote.RecordFlagsOffset:]),
+		Slot: le.Uint32(b[remote.RecordSlotOffset:]), Seq: le.Uint32(b[remote.RecordSeqOffset:]),
+		Ctx: le.Uint32(b[remote.RecordCtxOffset:]), Thread: le.Uint32(b[remote.RecordThreadOffset:]),
+		Bytes: b[:size:size],
+	}
+	return at + size, true
+}
+
+// wireRecord is the size of a record's header.
+const wireRecord = remote.RecordRsvdOffset + 8
 
 // consumed is Head for the receiving goroutine.
 func (r *ring) consumed() uint64 { return r.head.Load() }

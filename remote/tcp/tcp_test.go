@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -198,11 +199,17 @@ func FuzzFrames(f *testing.F) {
 			}
 		}()
 		go func() { _, _ = io.Copy(io.Discard, s.guest) }()
+		walked := make(chan struct{})
+		go func() {
+			defer close(walked)
+			walk(t, s)
+		}()
 		_ = s.guest.SetWriteDeadline(time.Now().Add(time.Second))
 		_, _ = s.guest.Write(b)
 		_ = s.guest.Close()
 		err := s.ended(t)
 		<-waiting
+		<-walked
 		if err != nil && !errors.Is(err, remote.ErrProtocol) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.ErrClosedPipe) {
 			t.Errorf("ended with %v", err)
 		}
@@ -210,6 +217,84 @@ func FuzzFrames(f *testing.F) {
 			t.Error(err)
 		}
 	})
+}
+
+// walk consumes what comes in the ring until the session ends, and looks at each record beforehand: it is the one that is delivered then, and where nothing is delivered nothing is seen.
+func walk(t testing.TB, s *session) {
+	r := s.Ring()
+	far := r.(remote.Foresight)
+	for end := false; !end; {
+		select {
+		case <-s.Done():
+			end = true
+		default:
+		}
+		for at := r.Head(); ; {
+			var seen, in remote.Incoming
+			next, known := far.Behind(at, &seen)
+			ok, err := r.Next(&in)
+			if err != nil || !ok {
+				if known && err != nil {
+					t.Errorf("a record was seen that cannot be: %v", err)
+				}
+				end = end || err != nil
+				break
+			}
+			if known && (seen.Op != in.Op || seen.Flags != in.Flags || seen.Slot != in.Slot || seen.Seq != in.Seq || seen.Ctx != in.Ctx || seen.Thread != in.Thread || !bytes.Equal(seen.Bytes, in.Bytes)) {
+				t.Errorf("seen %+v, delivered %+v", seen, in)
+			}
+			r.Advance()
+			if at = r.Head(); known && next != at {
+				t.Errorf("the next was seen at %d and is at %d", next, at)
+			}
+		}
+	}
+}
+
+// TestBehind: all records that wait are seen, in their order, up to one that cannot be.
+func TestBehind(t *testing.T) {
+	s := open(t)
+	var b []byte
+	for i, size := range []int{32, 64, 40, 32} {
+		rec := make([]byte, size)
+		binary.LittleEndian.PutUint32(rec[remote.RecordSizeOffset:], uint32(size))
+		binary.LittleEndian.PutUint16(rec[remote.RecordOpOffset:], uint16(10+i))
+		binary.LittleEndian.PutUint32(rec[remote.RecordThreadOffset:], uint32(i))
+		b = append(b, rec...)
+	}
+	b = append(b, make([]byte, 64)...) // no record
+	if _, err := s.guest.Write(frame(ring, 0, 0, b)); err != nil {
+		t.Fatal(err)
+	}
+	for !s.Ring().Poll(1000) {
+	}
+	var in remote.Incoming
+	far, at, sizes := s.Ring().(remote.Foresight), uint64(0), []int(nil)
+	for {
+		next, ok := far.Behind(at, &in)
+		if !ok {
+			break
+		}
+		if int(in.Op) != 10+len(sizes) || int(in.Thread) != len(sizes) {
+			t.Errorf("%+v at %d", in, at)
+		}
+		sizes, at = append(sizes, len(in.Bytes)), next
+	}
+	if !slices.Equal(sizes, []int{32, 64, 40, 32}) {
+		t.Error(sizes)
+	}
+	if _, err := s.Ring().Next(&in); err != nil {
+		t.Fatal(err)
+	}
+	s.Ring().Advance()
+	if _, ok := far.Behind(0, &in); ok {
+		t.Error("what is consumed is seen")
+	}
+	_ = s.guest.Close()
+	_ = s.ended(t)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 var _ = read

@@ -3,6 +3,7 @@ package cuda
 import (
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver"
 	"causeway/host/driver/cuda/bind"
 	"causeway/remote"
 )
@@ -115,7 +116,7 @@ func (s *session) MemcpyStaged(c *wire.Call, a *wire.MemcpyStagedArgs) cuda.Resu
 		return res
 	}
 	if reg.Mem == nil {
-		return s.copyThroughCarrier(a, reg.IO, device, st)
+		return s.copyThroughCarrier(a, reg, device, st)
 	}
 	host, ok := bind.Lease(reg.Mem, a.Offset, a.Size)
 	if !ok {
@@ -149,10 +150,7 @@ func (s *session) completeBehind(st *stream, w, value uint32) cuda.Result {
 }
 
 // copyThroughCarrier serves carriers whose memory cannot be mapped (TCP): through ordinary memory, in order, at once.
-func (s *session) copyThroughCarrier(a *wire.MemcpyStagedArgs, io interface {
-	ReadAt([]byte, int64) (int, error)
-	WriteAt([]byte, int64) (int, error)
-}, device bind.Mem, st *stream) cuda.Result {
+func (s *session) copyThroughCarrier(a *wire.MemcpyStagedArgs, reg driver.Region, device bind.Mem, st *stream) cuda.Result {
 	const most = 1 << 20
 	if s.carry.IsZero() {
 		s.carry = bind.NewBuffer(most)
@@ -165,7 +163,11 @@ func (s *session) copyThroughCarrier(a *wire.MemcpyStagedArgs, io interface {
 		piece, _ := device.Slice(done, n)
 		var res cuda.Result
 		if a.Direction == 0 {
-			if _, err := io.ReadAt(mem.Bytes(), int64(a.Offset+done)); err != nil {
+			part := *a // one piece is the rule
+			if part.Offset += done; n < a.Size {
+				part.Size = n
+			}
+			if reg.ReadStaged(mem.Bytes(), &part) != nil {
 				return cuda.ErrorInvalidValue
 			}
 			res = s.drv.MemcpyHtoDAsync(piece, mem, st.handle)
@@ -179,7 +181,7 @@ func (s *session) copyThroughCarrier(a *wire.MemcpyStagedArgs, io interface {
 			return res
 		}
 		if a.Direction != 0 {
-			if _, err := io.WriteAt(mem.Bytes(), int64(a.Offset+done)); err != nil {
+			if _, err := reg.IO.WriteAt(mem.Bytes(), int64(a.Offset+done)); err != nil {
 				return cuda.ErrorInvalidValue
 			}
 		}

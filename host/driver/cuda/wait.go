@@ -93,7 +93,8 @@ func (s *session) fence(p *wire.Pending, st *stream, finish func() wire.Reply) c
 		p.Done(res, nil)
 		return cuda.Success
 	}
-	s.watch.add(&wait{pending: p, word: f.word, seq: f.value, ctx: s.handleOf(st.ctx), stream: st.handle, finish: finish, fence: f})
+	_, _, near := p.GPUDone()
+	s.watch.add(&wait{pending: p, far: !near, word: f.word, seq: f.value, ctx: s.handleOf(st.ctx), stream: st.handle, finish: finish, fence: f})
 	return cuda.Success
 }
 

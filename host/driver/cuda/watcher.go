@@ -18,6 +18,7 @@ import (
 const (
 	watchSpin    = 500 * time.Microsecond // a wait younger than this is polled without sleeping
 	watchEager   = 30 * time.Microsecond  // how long it polls on after the last wait
+	watchFar     = 200 * time.Microsecond // the same where the guest is across a link: its next wait comes a round trip later, and would find the watcher in a nap
 	watchLinger  = 5 * time.Millisecond   // how long the watcher stays half awake after the last wait
 	watchNap     = 20 * time.Microsecond
 	watchMaxNap  = 500 * time.Microsecond
@@ -31,6 +32,7 @@ type wait struct {
 	word    word
 	seq     uint32
 	direct  bool // the GPU writes the guest's slot itself; only sleepers need us
+	far     bool // no GPU of this machine reaches the guest's slots
 	finish  func() wire.Reply
 	fence   fence
 	ctx     bind.Context
@@ -97,7 +99,7 @@ func (w *watcher) run() {
 	// Without this the kernel may stretch every nap by 50 us (prctl(2), PR_SET_TIMERSLACK).
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1000, 0, 0, 0)
 	w.s.relaxThread()
-	last := time.Now()
+	last, eager := time.Now(), watchEager
 	var batch []*wait
 	for {
 		select {
@@ -109,6 +111,9 @@ func (w *watcher) run() {
 		batch = append(batch[:0], w.waits...)
 		w.mu.Unlock()
 		now := time.Now()
+		if len(batch) > 0 {
+			eager = eagerness(batch)
+		}
 		youngest, left := w.poll(batch, now)
 		switch {
 		case left > 0:
@@ -123,7 +128,7 @@ func (w *watcher) run() {
 			}
 		case len(batch) > 0:
 			last = now
-		case now.Sub(last) < watchEager: // the next wait often follows at once
+		case now.Sub(last) < eager: // the next wait often follows at once
 		case now.Sub(last) < watchLinger:
 			nap(watchNap)
 		default:
@@ -134,6 +139,17 @@ func (w *watcher) run() {
 		}
 	}
 }
+
+// eagerness is how long the watcher polls on after such waits.
+func eagerness(batch []*wait) time.Duration {
+	if runtime.NumCPU() >= plentyCores && slices.ContainsFunc(batch, func(x *wait) bool { return x.far }) {
+		return watchFar
+	}
+	return watchEager
+}
+
+// plentyCores is how many there are where another that polls takes none from whoever is waited for.
+const plentyCores = 4
 
 // needed reports whether the watcher answers one of the waits. Those that the GPU answers only want it for threads that sleep, which is a matter
 // of more time.

@@ -284,7 +284,7 @@ func (s *Session) MemcpyStaged(c *wire.Call, a *wire.MemcpyStagedArgs) cuda.Resu
 	}
 	var err error
 	if a.Direction == 0 {
-		_, err = reg.IO.ReadAt(m, int64(a.Offset))
+		err = reg.ReadStaged(m, a)
 	} else {
 		_, err = reg.IO.WriteAt(m, int64(a.Offset))
 	}

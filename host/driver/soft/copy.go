@@ -171,9 +171,15 @@ func (s *session) MemcpyStaged(c *wire.Call, a *wire.MemcpyStagedArgs) cuda.Resu
 			return cuda.ErrorInvalidValue
 		}
 	}
-	off, toDevice := a.Offset, a.Direction == 0
+	own := *a
 	s.transfer(st, a.Size, completion{true, a.Word, a.Value}, []side{{reg: reg, users: known}}, func() cuda.Result {
-		return moveStaged(reg, off, dev, toDevice)
+		if own.Direction == 0 && reg.Mem == nil && len(dev) > 0 && len(dev) <= carrySize {
+			if reg.ReadStaged(dev, &own) != nil {
+				return cuda.ErrorOperatingSystem
+			}
+			return cuda.Success
+		}
+		return moveStaged(reg, own.Offset, dev, own.Direction == 0)
 	})
 	return cuda.Success
 }

@@ -1,0 +1,125 @@
+package worker
+
+import (
+	"slices"
+	"sync"
+
+	"causeway/cuda/wire"
+	"causeway/remote"
+)
+
+// How much of copies to the GPU comes early: so many bytes may be on their way or wait for their copy, in pieces of at most so many, and so many copies may wait to be asked for.
+const (
+	earlyMost  = 4 << 20
+	earlyPiece = 1 << 20
+	earlyWaits = 64
+)
+
+// early asks for the bytes of copies to the GPU ahead of their turn, where guest memory lies across a link: each would take a round trip otherwise, in which the link carries nothing. The ring says which
+// copies come. A record of one means that its bytes lie in staging memory, where the guest leaves them until the copy's completion word says that they are copied, so they are the same whenever they are
+// read. A guest that does otherwise finds the one or the other on the GPU, as it would if it wrote there during any copy.
+type early struct {
+	memory remote.EarlyMemory
+	ring   remote.Foresight
+	looked uint64 // the consumer's: position in the ring up to which copies are noted
+
+	mu    sync.Mutex
+	waits []wire.MemcpyStagedArgs // noted, and not asked for
+	came  []*fetch                // asked for, in the ring's order
+	bytes uint64                  // of them
+	turn  uint64                  // copies that fetched their bytes
+	room  sync.Pool               // *[earlyPiece]byte
+}
+
+// fetch is the bytes of a copy on their way.
+type fetch struct {
+	copy wire.MemcpyStagedArgs
+	p    *[earlyPiece]byte
+	done <-chan error
+	turn uint64
+}
+
+// newEarly is nil where bytes need not come early, or cannot.
+func newEarly(r remote.Ring, m remote.GuestMemory) *early {
+	ring, ok := r.(remote.Foresight)
+	memory, also := m.(remote.EarlyMemory)
+	if !ok || !also {
+		return nil
+	}
+	return &early{memory: memory, ring: ring, room: sync.Pool{New: func() any { return new([earlyPiece]byte) }}}
+}
+
+// look notes the copies that the ring has, from the record that is consumed next on. The consumer calls it.
+func (e *early) look(head uint64, known func(region uint32) bool) {
+	var in remote.Incoming
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for at := max(e.looked, head); len(e.waits) < earlyWaits; {
+		next, ok := e.ring.Behind(at, &in)
+		if !ok {
+			break
+		}
+		if wire.Op(in.Op) == wire.OpMemcpyStaged {
+			a, err := wire.Decode(wire.OpMemcpyStaged, in.Bytes, nil)
+			if err != nil {
+				break // whoever executes it says so
+			}
+			if c := *a.(*wire.MemcpyStagedArgs); c.Direction == 0 && c.Size > 0 && c.Size <= earlyPiece && known(c.Region) {
+				e.waits = append(e.waits, c)
+			}
+		}
+		at, e.looked = next, next
+	}
+	e.askLocked()
+}
+
+// askLocked asks for as much as there is room for. What waits for a copy that did not come, when many others have, makes room: it was refused.
+func (e *early) askLocked() {
+	for len(e.waits) > 0 {
+		c := e.waits[0]
+		if e.bytes+c.Size > earlyMost {
+			if e.came[0].turn+earlyWaits > e.turn {
+				return
+			}
+			e.dropLocked(0) // the bytes may come yet, to memory that nobody has
+			continue
+		}
+		e.waits = e.waits[1:]
+		f := &fetch{copy: c, p: e.room.Get().(*[earlyPiece]byte), turn: e.turn}
+		var err error
+		if f.done, err = e.memory.Begin(c.Region, f.p[:c.Size], c.Offset); err != nil {
+			e.room.Put(f.p) // the copy's own attempt says why
+			continue
+		}
+		e.came, e.bytes = append(e.came, f), e.bytes+c.Size
+	}
+}
+
+func (e *early) dropLocked(i int) {
+	e.bytes -= e.came[i].copy.Size
+	e.came = slices.Delete(e.came, i, i+1)
+}
+
+// take is the bytes of a copy, if they were asked for; ok: they were. Any goroutine.
+func (e *early) take(c wire.MemcpyStagedArgs, p []byte) (ok bool, err error) {
+	e.mu.Lock()
+	e.turn++
+	e.waits = slices.DeleteFunc(e.waits, func(w wire.MemcpyStagedArgs) bool { return w == c })
+	i := slices.IndexFunc(e.came, func(f *fetch) bool { return f.copy == c })
+	if i < 0 {
+		e.mu.Unlock()
+		return false, nil
+	}
+	f := e.came[i]
+	e.mu.Unlock()
+	err = <-f.done
+	copy(p, f.p[:c.Size])
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if i = slices.Index(e.came, f); i >= 0 {
+		e.dropLocked(i)
+	}
+	e.room.Put(f.p)
+	e.askLocked()
+	return true, err
+}

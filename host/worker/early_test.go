@@ -1,0 +1,159 @@
+package worker
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"causeway/cuda/wire"
+	"causeway/remote"
+)
+
+// comingRing has records that wait, and comingMemory is asked for bytes and answers when the test says so.
+type comingRing struct {
+	remote.Ring
+	records [][]byte // each at a position of its own number
+}
+
+func (r *comingRing) Behind(at uint64, in *remote.Incoming) (uint64, bool) {
+	if at >= uint64(len(r.records)) {
+		return at, false
+	}
+	_, op, err := wire.ParseHeader(r.records[at])
+	*in = remote.Incoming{Op: uint16(op), Bytes: r.records[at]}
+	return at + 1, err == nil
+}
+
+type comingMemory struct {
+	remote.GuestMemory
+	asked  []uint64 // offsets
+	open   []func(err error)
+	refuse error
+}
+
+func (m *comingMemory) Begin(region uint32, p []byte, off uint64) (<-chan error, error) {
+	if m.refuse != nil {
+		return nil, m.refuse
+	}
+	done := make(chan error, 1)
+	m.asked = append(m.asked, off)
+	m.open = append(m.open, func(err error) {
+		copy(p, bytes.Repeat([]byte{byte(off >> 20), byte(region)}, len(p)/2))
+		done <- err
+	})
+	return done, nil
+}
+
+func newComing(t *testing.T, copies ...wire.MemcpyStagedArgs) (*early, *comingRing, *comingMemory) {
+	t.Helper()
+	r, m := &comingRing{}, &comingMemory{}
+	for _, c := range copies {
+		r.add(t, &c)
+	}
+	return newEarly(r, m), r, m
+}
+
+func (r *comingRing) add(t *testing.T, a wire.Args) {
+	t.Helper()
+	rec, err := wire.AppendRecord(nil, wire.Header{}, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.records = append(r.records, rec)
+}
+
+func up(i int) wire.MemcpyStagedArgs {
+	return wire.MemcpyStagedArgs{Region: 2, Offset: uint64(i) << 20, Size: 1 << 20, Word: uint32(i), Value: 1}
+}
+
+func second(region uint32) bool { return region == 2 }
+
+// TestEarly: copies to the GPU are asked for in the ring's order as far as there is room, once each, whatever stands between them, and come to whoever makes the copy.
+func TestEarly(t *testing.T) {
+	e, r, m := newComing(t)
+	const n = 12
+	for i := range n {
+		c := up(i)
+		r.add(t, &c)
+		r.add(t, &wire.SessionFenceArgs{})
+		down, elsewhere, much, none := c, c, c, c
+		down.Direction, elsewhere.Region, much.Size, none.Size = 1, 3, earlyPiece+1, 0
+		for _, other := range []*wire.MemcpyStagedArgs{&down, &elsewhere, &much, &none} {
+			r.add(t, other)
+		}
+	}
+	each := len(r.records) / n
+	p := make([]byte, 1<<20)
+	for i := range n {
+		e.look(uint64(i*each), second)
+		if want := min(i+earlyMost>>20, n); len(m.asked) != want || m.asked[want-1] != uint64(want-1)<<20 {
+			t.Fatalf("before copy %d: asked for %x", i, m.asked)
+		}
+		m.open[i](nil)
+		if ok, err := e.take(up(i), p); !ok || err != nil || p[0] != byte(i) || p[1] != 2 || p[1<<20-1] != 2 {
+			t.Fatalf("copy %d: %v, %v, %v", i, ok, err, p[:2])
+		}
+	}
+	if ok, _ := e.take(up(3), p); ok || len(e.came) != 0 || len(e.waits) != 0 || e.bytes != 0 {
+		t.Errorf("left: %d, %d, %d bytes", len(e.came), len(e.waits), e.bytes)
+	}
+}
+
+// TestEarlyRefused: what a copy does not come for makes room after a while, an error is the copy's, and bytes that cannot be asked for are left to it.
+func TestEarlyRefused(t *testing.T) {
+	var copies []wire.MemcpyStagedArgs
+	for i := range 8 {
+		copies = append(copies, up(i))
+	}
+	e, r, m := newComing(t, copies...)
+	e.look(0, second)
+	if len(m.asked) != 4 {
+		t.Fatal(m.asked)
+	}
+	broken := errors.New("broken")
+	m.open[0](broken)
+	if ok, err := e.take(up(0), make([]byte, 1<<20)); !ok || !errors.Is(err, broken) {
+		t.Error(ok, err)
+	}
+	if ok, _ := e.take(up(7), make([]byte, 1<<20)); ok { // its turn came before its bytes were asked for
+		t.Error("bytes that were not asked for")
+	}
+	for i := range 2 * earlyWaits { // copies 1 to 6 never come for theirs
+		c := up(100 + i)
+		r.add(t, &c)
+		e.look(uint64(8+i), second)
+		n := len(m.open)
+		if len(e.came) > 4 || e.bytes > earlyMost || len(e.waits) > earlyWaits {
+			t.Fatalf("%d bytes in %d pieces, %d wait", e.bytes, len(e.came), len(e.waits))
+		}
+		if last := e.came[len(e.came)-1]; last.copy == c {
+			m.open[n-1](nil)
+		}
+		if ok, err := e.take(c, make([]byte, 1<<20)); err != nil || ok != (m.asked[n-1] == c.Offset) {
+			t.Fatal(ok, err)
+		}
+	}
+	if at := m.asked[len(m.asked)-1]; at != uint64(100+2*earlyWaits-1)<<20 {
+		t.Errorf("refused copies leave no room: the last asked for is at %#x", at)
+	}
+	m.refuse = remote.ErrOutOfBounds
+	c := up(1000)
+	r.add(t, &c)
+	e.look(uint64(len(r.records)-1), second)
+	if ok, err := e.take(c, make([]byte, 1<<20)); ok || err != nil {
+		t.Error(ok, err)
+	}
+}
+
+// TestEarlyMuch: of copies without number as many are noted as are bounded.
+func TestEarlyMuch(t *testing.T) {
+	e, r, _ := newComing(t)
+	for i := range 10 * earlyWaits {
+		c := up(i)
+		r.add(t, &c)
+	}
+	e.look(0, second)
+	if len(e.waits) > earlyWaits || len(e.came) > 4 {
+		t.Errorf("%d wait, %d are asked for", len(e.waits), len(e.came))
+	}
+}
