@@ -8,6 +8,7 @@
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/device.sh"
+. "$ROOT/scripts/lib/wire.sh"
 
 mode=streams
 while [ $# -gt 0 ]; do
@@ -19,8 +20,6 @@ while [ $# -gt 0 ]; do
 done
 program=$BUILD/tests/13.0-static/rounds
 [ -x "$program" ] || die "no $program: run scripts/build-tests.sh rounds"
-unshare --net true 2>/dev/null || { say "no network namespaces here: skipped"; exit 77; }
-
 tmp=$(mktemp -d); pids=()
 cleanup() {
   for p in "${pids[@]}"; do kill "$p" 2>/dev/null || true; done
@@ -29,19 +28,8 @@ cleanup() {
 }
 trap cleanup EXIT
 
-unshare --net sleep infinity & here=$!; pids+=("$here")
-unshare --net sleep infinity & there=$!; pids+=("$there")
-at() { (stay_at "$@"); }
-stay_at() { exec nsenter -t "$1" -n -- "${@:2}"; } # NAMESPACE COMMAND...: becomes it
-for n in "$here" "$there"; do
-  for _ in $(seq 100); do [ "$(readlink "/proc/$n/ns/net")" = "$(readlink /proc/self/ns/net)" ] || break; sleep 0.05; done
-done
-at "$here" ip link add name wirea type veth peer name wireb netns "$there" || die "no veth here"
-at "$here" ip address add 192.0.2.1/24 dev wirea; at "$here" ip link set wirea up; at "$here" ip link set lo up
-at "$there" ip address add 192.0.2.2/24 dev wireb; at "$there" ip link set wireb up; at "$there" ip link set lo up
-
-stay_at "$there" "$CAUSEWAY" serve-plain --listen 192.0.2.2:7745 --gpu soft --lease "$tmp/lease" -v >"$tmp/server.log" 2>&1 & pids+=("$!")
-for _ in $(seq 100); do grep -q serving "$tmp/server.log" 2>/dev/null && break; sleep 0.1; done
+wire_up || { say "no network namespaces here: skipped"; exit 77; }
+serve_there "$tmp/lease" "$tmp/server.log"
 stay_at "$here" "$CAUSEWAY" run -v --relay "$tmp/lease" -- "$program" "$mode" >"$tmp/out" 2>"$tmp/err" & run=$!; pids+=("$run")
 
 rounds() { awk '$1 == "@round" {n = $2} END {print n + 0}' "$tmp/out"; }
@@ -57,8 +45,6 @@ goes_on() {
 }
 connections() { grep -c 'goes on over another connection' "$tmp/server.log" || true; }
 
-# cut NAMESPACE: its connections of the session are reset.
-cut() { at "$1" ss -K -t state established '( sport = :7745 or dport = :7745 )' 2>&1 >/dev/null | sed 's/^/ss: /'; }
 if [ -z "$(cut "$here")" ]; then
   goes_on "a reset"
   for ns in "$there" "$here" "$there"; do cut "$ns"; goes_on "a reset"; done

@@ -37,6 +37,38 @@ func Dial(ctx context.Context, addresses []string, p remote.Preface) (*net.TCPCo
 	return nil, errors.Join(errs...)
 }
 
+// DialFirst is Dial for a session that begins: where the link is away it tries again until the context ends, as a session that has begun would.
+func DialFirst(ctx context.Context, addresses []string, p remote.Preface) (*net.TCPConn, error) {
+	return patiently(ctx, func() (*net.TCPConn, error) { return Dial(ctx, addresses, p) })
+}
+
+func patiently[C any](ctx context.Context, dial func() (C, error)) (C, error) {
+	for {
+		c, err := dial()
+		if err == nil || !away(err) {
+			return c, err
+		}
+		select {
+		case <-time.After(firstEach):
+		case <-ctx.Done():
+			return c, err
+		}
+	}
+}
+
+// firstEach is the time between two attempts of DialFirst.
+const firstEach = 200 * time.Millisecond
+
+// away reports whether a link that comes back would mend an error. A server that refuses a connection is there.
+func away(err error) bool {
+	for _, e := range []unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.EHOSTDOWN, unix.ECONNRESET, unix.ECONNABORTED} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
 func dial(ctx context.Context, address string) (*net.TCPConn, error) {
 	d := net.Dialer{Timeout: dialLimit}
 	c, err := d.DialContext(ctx, "tcp", address)

@@ -64,7 +64,11 @@ func (p *Process) connect(m link.Connect) error {
 		ctx, cancel := context.WithTimeout(context.Background(), connectLimit)
 		defer cancel()
 		answer := link.Connected{}
-		c, err := relay.Dial(ctx, to.Addresses, remote.Preface{Lease: to.Lease, Session: m.Session, Again: m.Again})
+		dial := relay.DialFirst
+		if m.Again { // the session itself tries again
+			dial = relay.Dial
+		}
+		c, err := dial(ctx, to.Addresses, remote.Preface{Lease: to.Lease, Session: m.Session, Again: m.Again})
 		if err == nil {
 			defer c.Close()
 			f, ferr := c.File()
