@@ -70,6 +70,11 @@ func (s *session) contextReady(id uint32, ctx *context_) cuda.Result {
 		return res
 	}
 	s.current = id
+	if s.arenas.on {
+		for dev := range s.devices {
+			s.makeDefault(uint32(dev))
+		}
+	}
 	reg, ok := s.host.Region(0)
 	there := ok && reg.Mem != nil && !reg.Away
 	if there {

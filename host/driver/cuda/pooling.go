@@ -109,14 +109,8 @@ func (s *session) ownPools() []bind.MemoryPool {
 			list = append(list, h)
 		}
 	}
-	if s.pooling.defaults == nil {
-		s.pooling.defaults = map[uint32]bind.MemoryPool{}
-	}
 	for _, ctx := range s.ctxs.m {
-		if _, known := s.pooling.defaults[ctx.dev]; known {
-			continue
-		}
-		s.pooling.defaults[ctx.dev], _ = s.drv.DeviceGetDefaultMemPool(ctx.dev)
+		s.makeDefault(ctx.dev)
 	}
 	for _, h := range s.pooling.defaults {
 		if !h.IsZero() {
@@ -124,6 +118,18 @@ func (s *session) ownPools() []bind.MemoryPool {
 		}
 	}
 	return list
+}
+
+// makeDefault has a device's default pool made, which it is when somebody first asks for it. Where the memory of pools lies follows from the order in which
+// they were made: a session that may move has those of all devices made with its first context, whatever asks for them later.
+func (s *session) makeDefault(dev uint32) {
+	if _, known := s.pooling.defaults[dev]; known {
+		return
+	}
+	if s.pooling.defaults == nil {
+		s.pooling.defaults = map[uint32]bind.MemoryPool{}
+	}
+	s.pooling.defaults[dev], _ = s.drv.DeviceGetDefaultMemPool(dev) // a device that has none has none anywhere
 }
 
 // settleGraphs books what graphs hold by the driver's account: nodes are booked when they are added, and nobody tells when the last
