@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"causeway/host/worker/bulk"
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
 	"causeway/remote/sys"
@@ -116,7 +116,7 @@ func (s *session) expected() (*arrival, error) {
 	}
 	s.mu.Lock()
 	s.bell = bell
-	var memory *os.File
+	var memory bulk.Files
 	kept := s.stored
 	if kept != nil {
 		memory = kept.memory

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"causeway/host/worker/bulk"
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
 )
@@ -98,7 +99,7 @@ func (f *fakeWorkers) rebuild(_ context.Context, old workerProcess, at *Place, c
 	return n, nil
 }
 
-func (f *fakeWorkers) adopt(at *Place, cfg link.Config, wake func(slot uint32), stream, _ int, _ *os.File) (workerProcess, error) {
+func (f *fakeWorkers) adopt(at *Place, cfg link.Config, wake func(slot uint32), stream, _ int, _ bulk.Files) (workerProcess, error) {
 	p, err := f.start(at, cfg, wake, false)
 	if err != nil {
 		return nil, err

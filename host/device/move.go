@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"causeway/host/worker/bulk"
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
 	image "causeway/host/worker/state"
@@ -265,18 +265,14 @@ func (s *session) save(w io.Writer) error {
 	return nil
 }
 
-// export copies what the worker writes of its session, less what went ahead, and its memory, if that goes into a file. waiting: its program had submitted more when it was parked.
-func (s *session) export(w io.Writer, p workerProcess, ahead bool, memory *os.File) (n int64, waiting bool, err error) {
+// export copies what the worker writes of its session, less what went ahead, and its memory, if that goes into files. waiting: its program had submitted more when it was parked.
+func (s *session) export(w io.Writer, p workerProcess, ahead bool, memory bulk.Files) (n int64, waiting bool, err error) {
 	ours, theirs, err := streamPair()
 	if err != nil {
 		return 0, false, err
 	}
 	defer ours.Close()
-	m := link.Export{Ahead: ahead, Stream: link.FileOf(theirs)}
-	if memory != nil {
-		m.Memory = link.FileOf(int(memory.Fd()))
-	}
-	err = p.Send(m)
+	err = p.Send(link.Export{Ahead: ahead, Stream: link.FileOf(theirs), Memory: passed(memory)})
 	_ = unix.Close(theirs)
 	if err != nil {
 		return 0, false, err

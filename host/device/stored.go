@@ -14,23 +14,27 @@ import (
 
 	"causeway/host/device/sealed"
 	"causeway/host/worker/bulk"
+	"causeway/host/worker/link"
 	"causeway/host/worker/precopy"
 )
 
 // ErrNoDisk says that a folder cannot take suspended sessions.
 var ErrNoDisk = errors.New("sessions cannot be kept there")
 
-// stored is a session that is suspended: a file without a name, in memory or in a folder. What lies in a folder is sealed by a key that is nowhere else: nobody
+// stored is a session that is suspended: files without names, in memory, or one in a folder. What lies in a folder is sealed by a key that is nowhere else: nobody
 // can read the programs' memory there, or change it unnoticed, and it is gone with this process.
 type stored struct {
 	f      *os.File
-	memory *os.File    // of the session; nil: it is in f
+	memory bulk.Files  // of the session; none: it is in f
 	key    *sealed.Key // nil: it lies in memory
 	folder string
 	size   uint64
 	gpu    uint64 // bytes of the GPU's memory that it had, and wants again
 	away   bool   // for others' sake: it counts for the limit
 }
+
+// perFile is how much memory another file is worth a descriptor for.
+const perFile = 128 << 20
 
 // newStored makes room for a session in a folder, or without one in memory. need is the most that it can take, as far as is known.
 func newStored(folder string, need uint64) (*stored, error) {
@@ -39,11 +43,15 @@ func newStored(folder string, need uint64) (*stored, error) {
 		if err != nil {
 			return nil, err
 		}
-		memory, err := memoryFile("causeway-session-memory")
-		if err != nil {
-			return nil, errors.Join(err, f.Close())
+		s := &stored{f: f}
+		for range max(min(need/perFile, uint64(bulk.Threads())), 1) {
+			if f, err = memoryFile("causeway-session-memory"); err != nil {
+				s.close()
+				return nil, err
+			}
+			s.memory = append(s.memory, f)
 		}
-		return &stored{f: f, memory: memory}, nil
+		return s, nil
 	}
 	if err := diskHolds(folder, need); err != nil {
 		return nil, err
@@ -127,11 +135,8 @@ func (s *stored) fill(write func(io.Writer) error) error {
 
 // measure adds up what is there: where memory is zeros, its file has holes.
 func (s *stored) measure() error {
-	for _, f := range []*os.File{s.f, s.memory} {
+	for _, f := range append(bulk.Files{s.f}, s.memory...) {
 		var st unix.Stat_t
-		if f == nil {
-			continue
-		}
 		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 			return err
 		}
@@ -145,7 +150,7 @@ func (s *stored) read() io.ReadCloser {
 	in, out := io.Pipe()
 	go func() {
 		_, err := io.Copy(out, s.stream())
-		if err == nil && s.memory != nil {
+		if err == nil && len(s.memory) > 0 {
 			err = s.frame(out)
 		}
 		_ = out.CloseWithError(err)
@@ -155,11 +160,11 @@ func (s *stored) read() io.ReadCloser {
 
 // frame writes memory that was laid aside as a worker would have.
 func (s *stored) frame(w io.Writer) error {
-	info, err := s.memory.Stat()
-	if err != nil || info.Size() == 0 {
+	size, err := s.memory.Size()
+	if err != nil || size == 0 {
 		return err
 	}
-	list, err := bulk.Index(s.memory, info.Size())
+	list, err := bulk.Index(s.memory, size)
 	if err != nil {
 		return err
 	}
@@ -177,6 +182,14 @@ func (s *stored) stream() io.Reader {
 		return r
 	}
 	return s.key.NewReader(r)
+}
+
+// passed is files as messages have them.
+func passed(files bulk.Files) (list []link.File) {
+	for _, f := range files {
+		list = append(list, link.FileOf(int(f.Fd())))
+	}
+	return list
 }
 
 // close gives it up.

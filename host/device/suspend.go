@@ -239,12 +239,12 @@ func (s *session) resume() (uint64, error) {
 		}
 		return 0, err
 	}
-	kept.close()
 	s.dev.dropNeed(s)
 	if kept.away {
 		s.dev.swapped(kept, false)
 	}
-	s.sendRegions()
+	s.sendRegions() // the program goes on while the host gets its memory back
+	kept.close()
 	return kept.size, nil
 }
 

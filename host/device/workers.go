@@ -2,10 +2,10 @@ package device
 
 import (
 	"context"
-	"os"
 	"time"
 
 	"causeway/host/inventory"
+	"causeway/host/worker/bulk"
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
 )
@@ -37,8 +37,8 @@ type workers interface {
 	rebuild(ctx context.Context, old workerProcess, at *Place, cfg link.Config) (workerProcess, error)
 	// adopt starts a worker that makes its session of what comes over stream, without guest memory, and answers Adopted: it is parked then.
 	// Both descriptors stay the caller's.
-	// memory is the session's, if it does not come over the stream; nil.
-	adopt(at *Place, cfg link.Config, wake func(slot uint32), stream, bell int, memory *os.File) (workerProcess, error)
+	// memory is the session's, if it does not come over the stream; else none.
+	adopt(at *Place, cfg link.Config, wake func(slot uint32), stream, bell int, memory bulk.Files) (workerProcess, error)
 }
 
 // spawned are workers in processes of their own.
@@ -82,7 +82,7 @@ func (spawned) rebuild(ctx context.Context, old workerProcess, at *Place, cfg li
 	return next, nil
 }
 
-func (spawned) adopt(at *Place, cfg link.Config, wake func(slot uint32), stream, bell int, memory *os.File) (workerProcess, error) {
+func (spawned) adopt(at *Place, cfg link.Config, wake func(slot uint32), stream, bell int, memory bulk.Files) (workerProcess, error) {
 	cfg.Adopt, cfg.Parked = true, true
 	p := ready(at, cfg, wake, stream)
 	if p == nil {
@@ -91,11 +91,7 @@ func (spawned) adopt(at *Place, cfg link.Config, wake func(slot uint32), stream,
 			return nil, err
 		}
 	}
-	m := link.Start{Doorbell: link.FileOf(bell)}
-	if memory != nil {
-		m.Memory = link.FileOf(int(memory.Fd()))
-	}
-	if err := p.Send(m); err != nil {
+	if err := p.Send(link.Start{Doorbell: link.FileOf(bell), Memory: passed(memory)}); err != nil {
 		p.Kill()
 		return nil, err
 	}

@@ -9,18 +9,18 @@ import (
 	"causeway/host/worker/link"
 )
 
-// A session that is suspended stays on its host: its memory goes into a file of its parent's, by several threads, and only what it is made of over the stream.
+// A session that is suspended stays on its host: its memory goes into files of its parent's, by several threads, and only what it is made of over the stream.
 
-// aside is a message's file for memory; nil: none came.
-func aside(f link.File) *os.File {
-	if f.FD() < 0 {
-		return nil
+// aside are a message's files for memory; none: none came.
+func aside(list []link.File) (files bulk.Files) {
+	for _, f := range list {
+		files = append(files, os.NewFile(uintptr(f.FD()), "memory of a session"))
 	}
-	return os.NewFile(uintptr(f.FD()), "memory of a session")
+	return files
 }
 
-// layAside sends a session that stands still, with its memory in a file.
-func (w *Worker) layAside(h *handover, snap *snapshot, memory *os.File) error {
+// layAside sends a session that stands still, with its memory in files.
+func (w *Worker) layAside(h *handover, snap *snapshot, memory bulk.Files) error {
 	snap.write(h.out)
 	if err := h.out.Flush(); err != nil {
 		return fmt.Errorf("session: %w", err)
@@ -32,12 +32,12 @@ func (w *Worker) layAside(h *handover, snap *snapshot, memory *os.File) error {
 }
 
 // takeBack fills what was allocated again.
-func (w *Worker) takeBack(memory *os.File) error {
-	info, err := memory.Stat()
+func (w *Worker) takeBack(memory bulk.Files) error {
+	size, err := memory.Size()
 	if err != nil {
 		return err
 	}
-	list, err := bulk.Index(memory, info.Size())
+	list, err := bulk.Index(memory, size)
 	if err == nil {
 		err = bulk.Export(memory, list, w.session.ImportMemory)
 	}

@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"causeway/host/driver"
+	"causeway/host/worker/bulk"
 	"causeway/host/worker/link"
 	"causeway/host/worker/precopy"
 )
@@ -39,7 +39,7 @@ func (s *starter) export(w *Worker, m link.Export) error {
 	return err
 }
 
-func (w *Worker) exportTo(h *handover, l *leased, warm bool, memory *os.File) error {
+func (w *Worker) exportTo(h *handover, l *leased, warm bool, memory bulk.Files) error {
 	if op, waits := w.unanswered(); waits {
 		return fmt.Errorf("%s is still waiting for its answer", op)
 	}
@@ -54,7 +54,7 @@ func (w *Worker) exportTo(h *handover, l *leased, warm bool, memory *os.File) er
 	if err := h.send.Still(h.out); err != nil {
 		return err
 	}
-	if memory == nil {
+	if len(memory) == 0 {
 		_, err = h.sendSession(w, snap, nil)
 		return err
 	}
@@ -181,7 +181,7 @@ func (s *starter) receiveParked(stream int) (*Worker, error) {
 		return nil, err
 	}
 	rebuilt := time.Now()
-	if memory != nil {
+	if len(memory) > 0 {
 		err = w.takeBack(memory)
 	} else {
 		err = h.receiveMemory(w)
@@ -201,8 +201,8 @@ func (s *starter) receiveParked(stream int) (*Worker, error) {
 	return w, nil
 }
 
-// awaitBell takes the session's doorbell, and the file of its memory, if that does not come over the stream.
-func (s *starter) awaitBell() (bell int, memory *os.File, err error) {
+// awaitBell takes the session's doorbell, and the files of its memory, if that does not come over the stream.
+func (s *starter) awaitBell() (bell int, memory bulk.Files, err error) {
 	r, err := s.link.Receive()
 	if err != nil {
 		return -1, nil, fmt.Errorf("no doorbell: %w", err)

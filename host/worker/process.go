@@ -333,7 +333,7 @@ func (s *starter) stream(c net.Conn) (remote.Carrier, error) {
 
 // reconnected has the session go on over another connection, aside: it has to shake hands first.
 func (s *starter) reconnected(m link.Reconnected) error {
-	f := aside(m.Connection)
+	f := os.NewFile(uintptr(m.Connection.FD()), "another connection of the session")
 	defer f.Close()
 	cfg, err := s.cfg.TLS.Server(mtls.ResumeProtocol)
 	if err != nil {

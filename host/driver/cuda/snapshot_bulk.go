@@ -14,16 +14,19 @@ const (
 	bulkLeast = 4 * bulkPiece // below that what the pieces cost is not worth it
 )
 
-// pieces are what large memory passes through, for one mover.
-func (m *mover) pieces() (two [2]bind.Host, free func(), err error) {
-	both, res := m.s.drv.AllocHost(2 * bulkPiece)
-	if res != cuda.Success {
-		return two, nil, res
+// pieces are what large memory passes through, for one mover until it closes: they take long to make.
+func (m *mover) pieces() (two [2]bind.Host, err error) {
+	if m.large.IsZero() {
+		both, res := m.s.drv.AllocHost(2 * bulkPiece)
+		if res != cuda.Success {
+			return two, res
+		}
+		m.large = both
 	}
 	for i := range two {
-		two[i], _ = both.Host().Slice(uint64(i)*bulkPiece, bulkPiece)
+		two[i], _ = m.large.Host().Slice(uint64(i)*bulkPiece, bulkPiece)
 	}
-	return two, func() { m.s.drv.FreeHost(both) }, nil
+	return two, nil
 }
 
 // WriteTo implements io.WriterTo: what w gets is no copy.
@@ -32,12 +35,11 @@ func (d *memReader) WriteTo(w io.Writer) (done int64, err error) {
 	if size < bulkLeast || d.done > 0 {
 		return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{d}, make([]byte, min(size, pieceSize)+1))
 	}
-	two, free, err := d.m.pieces()
+	two, err := d.m.pieces()
 	if err != nil {
 		return 0, err
 	}
-	defer free()
-	defer func() { err = errors.Join(err, d.m.wait(cuda.Success)) }() // before the pieces go
+	defer func() { err = errors.Join(err, d.m.wait(cuda.Success)) }() // before the pieces pass on
 	fetch := func(at uint64) (bind.Host, error) {
 		n := min(size-at, bulkPiece)
 		from, _ := d.mem.Slice(at, n)
@@ -65,11 +67,10 @@ func (d *memReader) WriteTo(w io.Writer) (done int64, err error) {
 
 // fillBulk is fill for large memory.
 func (m *mover) fillBulk(mem bind.Mem, r io.Reader) (err error) {
-	two, free, err := m.pieces()
+	two, err := m.pieces()
 	if err != nil {
 		return err
 	}
-	defer free()
 	defer func() { err = errors.Join(err, m.wait(cuda.Success)) }()
 	for done := uint64(0); done < mem.Size(); {
 		n := min(mem.Size()-done, bulkPiece)

@@ -15,6 +15,8 @@ type mover struct {
 	buf  bind.Host
 	free func()
 
+	large bind.Registered // pieces for large memory, when there are some
+
 	sumsCtx bind.Context // retained, when blocks have been summed up
 	sums    passing
 }
@@ -55,6 +57,9 @@ func (m *mover) room() (bind.Host, error) {
 func (m *mover) close() {
 	if m.free != nil {
 		m.free()
+	}
+	if !m.large.IsZero() {
+		m.s.note(m.s.drv.FreeHost(m.large))
 	}
 	m.endSums()
 }

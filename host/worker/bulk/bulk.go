@@ -1,9 +1,9 @@
 /*
-Package bulk keeps a session's memory in a file as it is, for a session that stays on its host: nothing is framed, and several threads read and write at
+Package bulk keeps a session's memory in files as it is, for a session that stays on its host: nothing is framed, and several threads read and write at
 the same time, since one is slower than a GPU's bus.
 
-Ranges lie one behind the other, each at a multiple of Block. What is all zeros is not written, and is a hole. Behind the ranges lies the index: for each its address, size and
-place in the file, little-endian, then how many they are, and a magic number, the file's last bytes. Who reads believes no more of it than that it lies in the file.
+The files are one stretch of bytes, in turn (Files). In it ranges lie one behind the other, each at a multiple of Block. What is all zeros is not written, and is a hole. Behind the ranges lies the
+index: for each its address, size and place, little-endian, then how many they are, and a magic number, the last bytes of all. Who reads believes no more of it than that it lies there.
 */
 package bulk
 
@@ -14,12 +14,9 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
-
-	"golang.org/x/sys/unix"
 )
 
 // Block is what is looked at together.
@@ -35,31 +32,30 @@ const (
 	portion = 512 << 10
 )
 
-// ErrFile says that a file is not one of this package's.
+// ErrFile says that files are not this package's.
 var ErrFile = errors.New("not the memory of a session")
 
-// Range is memory in a file.
+// Range is memory in files.
 type Range struct{ Addr, Size, At uint64 }
 
 var nothing [Block]byte
 
-// threads are how many read and write at the same time.
-func threads() int { return min(max(runtime.GOMAXPROCS(0), 1), 16) }
+// MostThreads bounds how many read and write at the same time.
+const MostThreads = 16
+
+// Threads are how many read and write at the same time, and so how many files are of use.
+func Threads() int { return min(max(runtime.GOMAXPROCS(0), 1), MostThreads) }
 
 // Write writes what export tells of, and the index. It returns how many bytes were not zeros.
-func Write(f *os.File, export func(fn func(addr, size uint64, r io.Reader) error) error) (written uint64, err error) {
+func Write(f Files, export func(fn func(addr, size uint64, r io.Reader) error) error) (written uint64, err error) {
 	var index []byte
 	var count, end uint64
 	err = export(func(addr, size uint64, r io.Reader) error {
 		if count == mostRanges {
 			return fmt.Errorf("more than %d ranges of memory", mostRanges)
 		}
-		w, err := newWriter(f, end, size, threads() > fewThreads)
-		if err != nil {
-			return err
-		}
-		_, err = io.CopyBuffer(w, r, make([]byte, min(size, 4<<20)+1))
-		if err = errors.Join(err, w.close()); err != nil {
+		w := &writer{f: f, at: end, size: size}
+		if _, err := io.CopyBuffer(w, r, make([]byte, min(size, 4<<20)+1)); err != nil {
 			return err
 		}
 		if w.done != size {
@@ -76,44 +72,18 @@ func Write(f *os.File, export func(fn func(addr, size uint64, r io.Reader) error
 	}
 	index = binary.LittleEndian.AppendUint64(index, count)
 	index = binary.LittleEndian.AppendUint64(index, magic)
-	_, err = f.WriteAt(index, int64(end))
+	if _, err = f.WriteAt(index, int64(end)); err == nil {
+		err = f.end(int64(end) + int64(len(index)))
+	}
 	return written, err
 }
 
-// writer is a range of a file, for one who writes it from its beginning.
+// writer is a range, for one who writes it from its beginning.
 type writer struct {
-	f       *os.File
-	at      int64
-	mem     []byte // the range mapped; nil: it is written by calls
-	size    uint64
-	done    uint64
-	written uint64
-}
-
-// fewThreads is how many write as fast by calls, of which the kernel serves one at a time for each file, as into a mapping, whose pages cost more.
-const fewThreads = 4
-
-func newWriter(f *os.File, at, size uint64, mapped bool) (*writer, error) {
-	w := &writer{f: f, at: int64(at), size: size}
-	if size == 0 || !mapped {
-		return w, nil
-	}
-	if _, err := f.WriteAt([]byte{0}, int64(at+size-1)); err != nil { // so long the file is, at least
-		return nil, err
-	}
-	var err error
-	if w.mem, err = unix.Mmap(int(f.Fd()), int64(at), int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
-		return nil, fmt.Errorf("map %d bytes of a session's memory: %w", size, err)
-	}
-	_ = unix.Madvise(w.mem, unix.MADV_HUGEPAGE) // where the host offers them
-	return w, nil
-}
-
-func (w *writer) close() error {
-	if w.mem == nil {
-		return nil
-	}
-	return unix.Munmap(w.mem)
+	f        io.WriterAt
+	at, size uint64
+	done     uint64
+	written  uint64
 }
 
 // Write implements io.Writer. p is nobody's when it returns.
@@ -139,7 +109,7 @@ func (w *writer) blocks(p []byte, at uint64) (written uint64, err error) {
 			end = min(end+Block, len(p))
 		}
 		if end > from {
-			if err := w.put(p[from:end], at+uint64(from)); err != nil {
+			if _, err := w.f.WriteAt(p[from:end], int64(w.at+at)+int64(from)); err != nil {
 				return written, err
 			}
 			written += uint64(end - from)
@@ -149,22 +119,11 @@ func (w *writer) blocks(p []byte, at uint64) (written uint64, err error) {
 	return written, nil
 }
 
-func (w *writer) put(p []byte, at uint64) error {
-	if w.mem == nil {
-		_, err := w.f.WriteAt(p, w.at+int64(at))
-		return err
-	}
-	to := w.mem[at:][:len(p)]
-	_ = unix.Madvise(to, unix.MADV_POPULATE_WRITE) // all pages at once, where the copy would meet each by itself; what cannot be done here it does
-	copy(to, p)
-	return nil
-}
-
 func zeros(p []byte) bool { return bytes.Equal(p, nothing[:len(p)]) }
 
 // parallel cuts n bytes into parts, which are worked on at the same time.
 func parallel(n int, f func(from, to int) error) error {
-	part := max(portion, (n/threads()+Block-1)/Block*Block)
+	part := max(portion, (n/Threads()+Block-1)/Block*Block)
 	if n <= part {
 		return f(0, n)
 	}
@@ -184,7 +143,7 @@ func parallel(n int, f func(from, to int) error) error {
 	return errors.Join(errs...)
 }
 
-// Index reads which ranges a file has.
+// Index reads which ranges files have, or one of a size.
 func Index(f io.ReaderAt, size int64) ([]Range, error) {
 	if size < tailBytes {
 		return nil, fmt.Errorf("%w: %d bytes", ErrFile, size)
@@ -213,7 +172,7 @@ func Index(f io.ReaderAt, size int64) ([]Range, error) {
 	return list, nil
 }
 
-// Export tells of a file's ranges as a session does of its memory.
+// Export tells of ranges as a session does of its memory.
 func Export(f io.ReaderAt, list []Range, fn func(addr, size uint64, r io.Reader) error) error {
 	for _, r := range list {
 		if err := fn(r.Addr, r.Size, &reader{f: f, at: int64(r.At), left: r.Size}); err != nil {
@@ -223,7 +182,7 @@ func Export(f io.ReaderAt, list []Range, fn func(addr, size uint64, r io.Reader)
 	return nil
 }
 
-// reader is a range of a file.
+// reader is a range.
 type reader struct {
 	f    io.ReaderAt
 	at   int64

@@ -7,36 +7,44 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
+	"strconv"
 	"testing"
 	"testing/iotest"
+
+	"golang.org/x/sys/unix"
 )
 
-func file(t testing.TB) *os.File {
+// files are n in this process's memory, as a device process makes them.
+func files(t testing.TB, n int) (list Files) {
 	t.Helper()
-	f, err := os.Create(filepath.Join(t.TempDir(), "memory"))
-	if err != nil {
-		t.Fatal(err)
+	for range n {
+		fd, err := unix.MemfdCreate("memory", unix.MFD_CLOEXEC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, os.NewFile(uintptr(fd), "memory"))
 	}
-	t.Cleanup(func() { _ = f.Close() })
-	return f
-}
-
-func index(f *os.File) ([]Range, error) {
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	return Index(f, info.Size())
+	t.Cleanup(func() {
+		if err := list.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return list
 }
 
 // TestBulk: ranges of all sizes come back as they were, zeros included, and those take no room.
 func TestBulk(t *testing.T) {
+	for _, n := range []int{1, 3} {
+		t.Run(strconv.Itoa(n), func(t *testing.T) { testBulk(t, files(t, n)) })
+	}
+}
+
+func testBulk(t *testing.T, f Files) {
 	r := rand.New(rand.NewPCG(1, 2))
 	memory := map[uint64][]byte{}
 	var order []uint64
 	sum := uint64(0)
-	for i, size := range []int{0, 1, Block - 1, Block, Block + 1, 3*Block + 7, 9 << 20, 20<<20 + 5} {
+	for i, size := range []int{0, 1, Block - 1, Block, Block + 1, 3*Block + 7, 2 << 20, 5<<20 + 5} {
 		p := make([]byte, size)
 		for at := 0; at < size; at += Block {
 			if r.IntN(3) > 0 {
@@ -49,7 +57,6 @@ func TestBulk(t *testing.T) {
 		addr := uint64(0x7f00_0000_0000) + uint64(i)<<32
 		memory[addr], order = p, append(order, addr)
 	}
-	f := file(t)
 	n, err := Write(f, func(fn func(addr, size uint64, r io.Reader) error) error {
 		for i, addr := range order {
 			var in io.Reader = bytes.NewReader(memory[addr])
@@ -65,7 +72,11 @@ func TestBulk(t *testing.T) {
 	if err != nil || n < sum/2 || n > sum+sum/4 { // half a block of a half read may be none
 		t.Fatalf("%d bytes written, %d are no zeros: %v", n, sum, err)
 	}
-	list, err := index(f)
+	size, err := f.Size()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := Index(f, size)
 	if err != nil || len(list) != len(order) {
 		t.Fatal(list, err)
 	}
@@ -85,14 +96,14 @@ func TestBulk(t *testing.T) {
 // TestShort: memory that ends early, or is longer than was said, is an error, not another memory.
 func TestShort(t *testing.T) {
 	for _, n := range []int{5, 15} {
-		if _, err := Write(file(t), func(fn func(addr, size uint64, r io.Reader) error) error {
+		if _, err := Write(files(t, 2), func(fn func(addr, size uint64, r io.Reader) error) error {
 			return fn(1, 10, bytes.NewReader(make([]byte, n)))
 		}); err == nil {
 			t.Errorf("%d bytes of 10", n)
 		}
 	}
 	failed := errors.New("the GPU is gone")
-	if _, err := Write(file(t), func(fn func(addr, size uint64, r io.Reader) error) error {
+	if _, err := Write(files(t, 2), func(fn func(addr, size uint64, r io.Reader) error) error {
 		return fn(1, 10, iotest.ErrReader(failed))
 	}); !errors.Is(err, failed) {
 		t.Error(err)
@@ -138,45 +149,61 @@ func FuzzIndex(f *testing.F) {
 
 func BenchmarkWrite(b *testing.B) {
 	p := bytes.Repeat([]byte{1}, 64<<20)
-	f := file(b)
-	b.SetBytes(int64(len(p)))
-	for b.Loop() {
-		if _, err := Write(f, func(fn func(addr, size uint64, r io.Reader) error) error {
-			return fn(0, uint64(len(p)), bytes.NewReader(p))
-		}); err != nil {
-			b.Fatal(err)
-		}
+	for _, n := range []int{1, Threads()} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			b.SetBytes(int64(len(p)))
+			for b.Loop() {
+				b.StopTimer() // pages are new each time
+				f := files(b, n)
+				b.StartTimer()
+				if _, err := Write(f, func(fn func(addr, size uint64, r io.Reader) error) error {
+					return fn(0, uint64(len(p)), bytes.NewReader(p))
+				}); err != nil {
+					b.Fatal(err)
+				}
+				for _, f := range f {
+					if err := f.Truncate(0); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+		})
 	}
 }
 
-// TestMapped: a range that is written into its mapping is the same as one that is written by calls.
-func TestMapped(t *testing.T) {
-	p := make([]byte, 5<<20+333)
-	for i := range p {
-		if i/Block%3 > 0 {
-			p[i] = byte(i*7) | 1
-		}
+// TestFiles: several files are to who reads and writes at any place what one is, holes and ends included.
+func TestFiles(t *testing.T) {
+	pattern := make([]byte, 7*stripe)
+	for i := range pattern {
+		pattern[i] = byte(i * 7)
 	}
-	for _, mapped := range []bool{false, true} {
-		f := file(t)
-		w, err := newWriter(f, 2*Block, uint64(len(p)), mapped)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, part := range [][]byte{p[:2<<20], p[2<<20:]} {
-			if _, err := w.Write(part); err != nil {
-				t.Fatal(err)
+	for _, n := range []int{1, 3} {
+		r := rand.New(rand.NewPCG(uint64(n), 3))
+		l, size := files(t, n), 2*n*stripe+stripe/2+77
+		want := make([]byte, size)
+		for range 8 {
+			at := r.IntN(size)
+			p := want[at : at+r.IntN(size-at)]
+			copy(p, pattern[r.IntN(256):])
+			if done, err := l.WriteAt(p, int64(at)); err != nil || done != len(p) {
+				t.Fatal(done, err)
 			}
 		}
-		if _, err := w.Write([]byte{1}); err == nil {
-			t.Error("more than there is room for")
-		}
-		if err := w.close(); err != nil {
+		if err := l.end(int64(size)); err != nil {
 			t.Fatal(err)
 		}
-		got := make([]byte, len(p))
-		if _, err := f.ReadAt(got, 2*Block); err != nil && !errors.Is(err, io.EOF) || !bytes.Equal(got, p) {
-			t.Errorf("mapped %v: not what was written, %v", mapped, err)
+		if got, err := l.Size(); err != nil || got != int64(size) {
+			t.Errorf("%d files: %d bytes, not %d: %v", n, got, size, err)
+		}
+		for range 8 {
+			at := r.IntN(size)
+			p := make([]byte, r.IntN(size-at))
+			if done, err := l.ReadAt(p, int64(at)); err != nil || done != len(p) || !bytes.Equal(p, want[at:at+done]) {
+				t.Errorf("%d files: %d bytes of %d at %d, %v, or others", n, done, len(p), at, err)
+			}
+		}
+		if _, err := l.ReadAt(make([]byte, 2), int64(size)-1); !errors.Is(err, io.EOF) {
+			t.Errorf("%d files: read past the end: %v", n, err)
 		}
 	}
 }

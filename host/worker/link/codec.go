@@ -241,6 +241,9 @@ func (c *coder) descriptor(v *int) {
 	}
 }
 
+// others are the descriptors that are left.
+func (c *coder) others(list *[]File) { elements(c, list, len(c.files), c.file) }
+
 // elements are n of a list, each of which one goes through; what is sent knows how many there are.
 func elements[T any](c *coder, list *[]T, n int, one func(*T)) {
 	if c.reading {

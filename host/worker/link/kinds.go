@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 
+	"causeway/host/worker/bulk"
 	"causeway/host/worker/offer"
 	"causeway/remote/sys"
 )
@@ -110,7 +111,7 @@ var toWorker = number(1,
 	define[ToWorker, AddRegion]("add region", shape{fixed: 4 + 16}),
 	define[ToWorker, AddPages]("add pages", shape{fixed: 4 + 8 + 4, tail: MaxRanges * rangeSize, unit: rangeSize}),
 	define[ToWorker, EndRegion]("end region", shape{fixed: 4}),
-	define[ToWorker, Start]("start", shape{files: 1, mostFiles: 2}),
+	define[ToWorker, Start]("start", shape{files: 1, mostFiles: 1 + bulk.MostThreads}),
 	define[ToWorker, Park]("park", shape{fixed: 8 + 8 + 8 + 4}),
 	define[ToWorker, Resume]("resume", shape{}),
 	define[ToWorker, Rebuild]("rebuild", shape{fixed: 4, files: 1, mostFiles: 1}),
@@ -121,7 +122,7 @@ var toWorker = number(1,
 	define[ToWorker, SetLimit]("set limit", shape{fixed: 8}),
 	define[ToWorker, Leave]("leave", shape{}),
 	define[ToWorker, Probe]("probe", shape{fixed: 4}),
-	define[ToWorker, Export]("export", shape{fixed: 4, files: 1, mostFiles: 2}),
+	define[ToWorker, Export]("export", shape{fixed: 4, files: 1, mostFiles: 1 + bulk.MostThreads}),
 	define[ToWorker, Copy]("copy", shape{fixed: 12, mostFiles: 1}),
 	define[ToWorker, CutCopy]("cut copy", shape{fixed: 4}),
 	define[ToWorker, Room]("room", shape{fixed: 8 + 4}),

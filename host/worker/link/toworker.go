@@ -131,13 +131,13 @@ func (m *EndRegion) fields(c *coder) { c.u32(&m.Region) }
 // Start says that all of region 0 is there. Answer: Started.
 type Start struct {
 	forWorker
-	Doorbell File // an eventfd
-	Memory   File // with Config.Parked: the memory of a session that was exported with one; perhaps none
+	Doorbell File   // an eventfd
+	Memory   []File // with Config.Parked: the memory of a session that was exported with some; perhaps none
 }
 
 func (m *Start) fields(c *coder) {
 	c.file(&m.Doorbell)
-	c.file(&m.Memory)
+	c.others(&m.Memory)
 }
 
 // Park has the worker let go of all guest memory within Limit, of which the GPU may take Patience to end what it does. Answer: Parked with the
@@ -174,13 +174,13 @@ type Export struct {
 	forWorker
 	Ahead  bool
 	Stream File
-	Memory File // takes the memory, which is not in the stream then (package bulk); perhaps none
+	Memory []File // take the memory, which is not in the stream then (package bulk); perhaps none
 }
 
 func (m *Export) fields(c *coder) {
 	c.flag(&m.Ahead)
 	c.file(&m.Stream)
-	c.file(&m.Memory)
+	c.others(&m.Memory)
 }
 
 // Copy has the worker write a round of its session's memory, while that goes on, to a stream socket; without one, to that of the round before. With
