@@ -47,6 +47,7 @@ type fakeWorker struct {
 	resumes int
 	starts  int
 	refuses bool // answers Start with an error
+	busy    bool // its GPU does not let go when it is to park
 }
 
 type fakeRegion struct {
@@ -217,9 +218,13 @@ func (w *fakeWorker) handle(m link.ToWorker) {
 		}
 		w.answer(link.Started{Status: link.StatusOf(syscall.EIO, refused)})
 	case link.Park:
+		var busy error
+		if w.busy {
+			busy = errors.New("the GPU works")
+		}
 		w.parks++
-		w.parked = true
-		w.answer(link.Parked{Number: m.Number})
+		w.parked = !w.busy
+		w.answer(link.Parked{Number: m.Number, Status: link.StatusOf(syscall.EBUSY, busy)})
 	case link.Reconnected:
 		_, _ = syscall.Write(m.Connection.FD(), []byte(tookConnection))
 	case link.Export:

@@ -64,6 +64,20 @@ func TestHostMemoryUnits(t *testing.T) {
 	if *refusedA != 3 || *refusedB != 1 {
 		t.Errorf("%d and %d refusals are counted", *refusedA, *refusedB)
 	}
+	for _, c := range []struct {
+		h    *hostMemory
+		used uint64
+		fits bool
+	}{{&hostMemory{limit: 10}, 10, true}, {&hostMemory{limit: 10}, 11, false}, {&hostMemory{}, 1 << 40, true}, {a, 0, false}, {b, 0, false}} {
+		c.h.used += c.used
+		if page.SetLimit(12*hostUnit - 1); (c.h.fits() == nil) != c.fits {
+			t.Errorf("what came with %d bytes of %d, beside %d of %d: %v", c.h.used, c.h.limit, page.Used(), page.Limit(), c.h.fits())
+		}
+	}
+	a.limit = 0
+	if page.SetLimit(12 * hostUnit); a.fits() != nil || b.fits() != nil {
+		t.Errorf("what came fits to the byte, and is refused: %v, %v", a.fits(), b.fits())
+	}
 	var none *hostMemory
 	if !none.reserve(1 << 60) {
 		t.Error("no budget refuses")

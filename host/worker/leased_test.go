@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"causeway/host/worker/link"
+	"causeway/host/worker/state"
+	"causeway/remote"
 	"causeway/remote/shm"
 	"causeway/remote/sys"
 )
@@ -355,5 +357,59 @@ func TestAnswersNobodyAwaits(t *testing.T) {
 		if fd >= 0 {
 			_ = unix.Close(fd)
 		}
+	}
+}
+
+// TestMoveThatFailsLetsGo: whenever a move fails, at whatever it was about to send or hear, the session has its guest's memory again.
+func TestMoveThatFailsLetsGo(t *testing.T) {
+	mem, err := unix.Mmap(-1, 0, int(remote.Region0Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(mem) }()
+	for what, c := range map[string]struct {
+		takes   int64 // bytes of the session
+		refuses bool  // it, once it has all
+	}{
+		"nobody there":         {},
+		"while it says how":    {takes: 2},
+		"behind descriptors":   {takes: 5},
+		"in the midst of it":   {takes: 60},
+		"it is not taken over": {refuses: true},
+	} {
+		w, _ := newFake(t, nil)
+		l := newLeased(nil)
+		if l.ring, err = shm.NewRing(mem, 0); err != nil {
+			t.Fatal(err)
+		}
+		event, err := sys.NewEvent()
+		if err == nil {
+			l.bell, err = shm.NewBell(event, func(uint32) {})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.carrier = l
+		h, other := handoverPair(t)
+		if c.refuses {
+			verdict := state.NewWriter(other)
+			verdict.Bytes([]byte("no"))
+			if err := verdict.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			go func() { _, _ = io.Copy(io.Discard, other) }()
+		} else {
+			go func() {
+				_, _ = io.CopyN(io.Discard, other, c.takes)
+				_ = other.Close()
+			}()
+		}
+		if _, err := w.move(h); err == nil {
+			t.Errorf("%s: it moved", what)
+		}
+		if !w.guestMu.TryLock() {
+			t.Errorf("%s: its guest's memory stays out of reach", what)
+		}
+		_ = l.Close()
 	}
 }

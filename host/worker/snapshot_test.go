@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"maps"
 	"reflect"
 	"testing"
 
 	"causeway/cuda/wire"
 	"causeway/host/worker/link"
 	"causeway/host/worker/state"
+	"causeway/remote"
 	"causeway/remote/shm"
 )
 
@@ -95,6 +97,37 @@ func TestSnapshotThatPromises(t *testing.T) {
 		}
 	}); n > 1000 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestSnapshotBounds: what a snapshot says is within the bounds of a session, each to the last.
+func TestSnapshotBounds(t *testing.T) {
+	blob := func(total uint64) blobState { return blobState{Total: total, Bytes: []byte("x")} }
+	many := map[uint32]blobState{}
+	for i := range uint32(maxBlobs) {
+		many[i] = blob(1)
+	}
+	more := maps.Clone(many)
+	more[maxBlobs] = blob(1)
+	for what, c := range map[string]struct {
+		s    snapshot
+		fits bool
+	}{
+		"as much ahead as may be": {snapshot{Blobs: map[uint32]blobState{1: blob(maxBlobBytes / 2), 2: blob(maxBlobBytes / 2)}}, true},
+		"more ahead":              {snapshot{Blobs: map[uint32]blobState{1: blob(maxBlobBytes / 2), 2: blob(maxBlobBytes/2 + 1)}}, false},
+		"far more ahead":          {snapshot{Blobs: map[uint32]blobState{1: blob(1<<64 - 1)}}, false},
+		"more than it is":         {snapshot{Blobs: map[uint32]blobState{1: {Total: 3, Bytes: []byte("four")}}}, false},
+		"many blobs":              {snapshot{Blobs: many}, true},
+		"one too many":            {snapshot{Blobs: more}, false},
+		"the last slot":           {snapshot{More: map[uint32][]byte{remote.SlotCount - 1: []byte("x")}}, true},
+		"a slot beyond it":        {snapshot{More: map[uint32][]byte{remote.SlotCount: []byte("x")}}, false},
+		"a long record":           {snapshot{Requests: []request{{Record: make([]byte, wire.MaxRecord)}}}, true},
+		"a record too long":       {snapshot{Requests: []request{{Record: make([]byte, wire.MaxRecord+1)}}}, false},
+	} {
+		c.s.Leased = &leasedState{}
+		if _, err := readSnapshot(state.NewReader(bytes.NewReader(written(t, &c.s)), 1<<24)); (err == nil) != c.fits || err != nil && !errors.Is(err, state.ErrState) {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"testing"
+	"testing/synctest"
 
 	"causeway/remote"
 )
@@ -94,6 +95,48 @@ func TestWhoParks(t *testing.T) {
 	cancel()
 	if _, err := s.Park(over, nil); !errors.Is(err, context.Canceled) || s.parks.want != nil {
 		t.Errorf("a park that is given up: %v", err)
+	}
+}
+
+// TestParksAtTheEnd: a session that is over lets go of whoever parks it or has parked it, which hear of it, and of its guest's memory, which nobody touches any more.
+func TestParksAtTheEnd(t *testing.T) {
+	for what, c := range map[string]struct{ asks, holds bool }{"not parked": {}, "about to be parked": {asks: true}, "parked": {asks: true, holds: true}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &Session{ring: &quietRing{}, bell: noBell{}, poked: make(chan struct{}, 1)}
+			s.parks.out = c.holds // its consumer is at the network
+			parked := make(chan error, 1)
+			nothing := func() error { return nil }
+			if c.asks {
+				go func() {
+					_, err := s.Park(t.Context(), nothing)
+					parked <- err
+				}()
+			}
+			synctest.Wait()
+			s.endPark()
+			synctest.Wait()
+			want := ErrOver
+			if c.holds {
+				want = nil
+			}
+			select {
+			case err := <-parked:
+				if !c.asks || !errors.Is(err, want) {
+					t.Errorf("%s: who parks it hears %v", what, err)
+				}
+			default:
+				if c.asks {
+					t.Fatalf("%s: who parks it hears nothing", what)
+				}
+			}
+			if !s.touchable() || (s.touch(nothing) != nil) != c.holds {
+				t.Errorf("%s: memory is within reach: %v, may be touched: %v", what, s.touchable(), s.touch(nothing))
+			}
+			_, err := s.Park(t.Context(), nothing)
+			if again := s.Resume(nothing); !errors.Is(err, ErrOver) || !errors.Is(again, ErrOver) {
+				t.Errorf("%s: afterwards a park is %v, a resume %v", what, err, again)
+			}
+		})
 	}
 }
 
