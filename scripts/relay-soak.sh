@@ -87,7 +87,7 @@ settle() { for _ in $(seq 400); do [ "$(cat /proc/"$server"/task/*/children | wc
 check() { # NAME VALUE COMMAND...
   local name=$1 value=$2 verdict=ok; shift 2
   "$@" || { verdict=FAILED; failed=1; }
-  printf '%-40s %-30s %s\n' "$name" "$value" "$verdict"
+  printf '%-46s %-30s %s\n' "$name" "$value" "$verdict"
 }
 
 idle=$(cat /proc/"$server"/task/*/children | wc -w) # what waits ready
@@ -101,11 +101,12 @@ while [ "$(ended)" -lt "$sessions" ] && [ ! -s "$tmp/wrong" ]; do
   sleep 30
   say "$(ended) sessions, $(grep -c reset "$tmp/flaps" 2>/dev/null) resets, link away $(grep -c away "$tmp/flaps" 2>/dev/null) times, server $(awk '/^VmRSS/ {print $2}' "/proc/$server/status") KiB"
 done
+[ ! -s "$tmp/wrong" ] || touch "$tmp/stop"
 wait "${lanes[@]}"; lanes=()
 touch "$tmp/stop"; wait "$flapper"
 settle "$idle"; measure "$tmp/after"
 
-check "sessions" "$(ended)" [ "$(ended)" -ge "$sessions" ]
+check "sessions (it ends with the first that fails)" "$(ended)" [ "$(ended)" -ge "$sessions" ]
 check "with errors or other results" "$(cat "$tmp/wrong" 2>/dev/null | wc -l)" [ ! -s "$tmp/wrong" ]
 [ ! -s "$tmp/wrong" ] || head -5 "$tmp/wrong"
 check "resets, times that the link was away" "$(grep -c reset "$tmp/flaps"), $(grep -c away "$tmp/flaps")" [ -s "$tmp/flaps" ]

@@ -65,8 +65,18 @@ func (p *passer) run(ctx context.Context, c remote.Carrier) error {
 	return session.Run(ctx)
 }
 
-// open shakes hands with the server.
+// open shakes hands with the server. A connection that is reset meanwhile has begun nothing there: there is another session over another.
 func (p *passer) open(ctx context.Context, c remote.Carrier) (*relay.Session, error) {
+	for n := 1; ; n++ {
+		s, err := p.begin(ctx, c)
+		if err == nil || n == link.Beginnings || !relay.Away(err) && !errors.Is(err, resume.ErrGone) {
+			return s, err
+		}
+		p.log.Warn("the connection to the GPU server is lost before the session began: it begins over another", "server", p.cfg.Relay.Server, "error", err)
+	}
+}
+
+func (p *passer) begin(ctx context.Context, c remote.Carrier) (*relay.Session, error) {
 	to := p.cfg.Relay
 	cfg, err := to.Identity.Client(mtls.SessionProtocols(p.cfg.RDMA != "")...)
 	if err != nil {

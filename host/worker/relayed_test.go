@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -205,6 +206,81 @@ func TestRelayProcessReset(t *testing.T) {
 	if err := errors.Join(ended(t, p), ended(t, w)); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestRelayProcessResetEarly: a program begins although its first connections are reset before it has: when they are made, in the first words of TLS, and where it shows its
+// certificate. What had begun of them at the server ends.
+func TestRelayProcessResetEarly(t *testing.T) {
+	const resets = 2
+	for _, after := range []int64{0, 60, 700, 1800} { // bytes from the program's relay
+		s, cfg := newServer(t)
+		between, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var pass sync.WaitGroup
+		pass.Go(func() {
+			for n := 0; ; n++ {
+				near, err := between.Accept()
+				if err != nil {
+					return
+				}
+				if n < resets {
+					pass.Go(func() { cutAfter(near.(*net.TCPConn), s.ln.Addr().String(), after) })
+					continue
+				}
+				far, err := net.Dial("tcp", s.ln.Addr().String())
+				if err != nil {
+					_ = near.Close()
+					continue
+				}
+				pass.Go(func() { _, _ = io.Copy(near, far); _ = near.Close() })
+				pass.Go(func() { _, _ = io.Copy(far, near); _ = far.Close() })
+			}
+		})
+		cfg.Relay.Addresses = []string{between.Addr().String()}
+		p, g, err := startProcess(t, cfg)
+		if err != nil {
+			t.Fatal(after, err)
+		}
+		if _, err := g.Init(); err != nil {
+			t.Fatal(after, err)
+		}
+		if err := errors.Join(g.Close(), ended(t, p), between.Close()); err != nil {
+			t.Error(after, err)
+		}
+		pass.Wait()
+		_ = s.ln.Close()
+		<-s.done
+		close(s.workers)
+		var whole int
+		for w := range s.workers {
+			if ended(t, w) == nil {
+				whole++
+			}
+		}
+		if whole != 1 {
+			t.Errorf("%d bytes: %d sessions ended well, want the one", after, whole)
+		}
+	}
+}
+
+// cutAfter passes so many bytes on to an address, and what comes back, and resets both connections.
+func cutAfter(near *net.TCPConn, to string, after int64) {
+	defer near.Close()
+	_ = near.SetLinger(0)
+	if after == 0 {
+		return
+	}
+	c, err := net.Dial("tcp", to)
+	if err != nil {
+		return
+	}
+	far := c.(*net.TCPConn)
+	defer far.Close()
+	_ = far.SetLinger(0)
+	go func() { _, _ = io.Copy(near, far) }()
+	_, _ = io.CopyN(far, near, after)
 }
 
 // TestRelayProcessLost: a program whose server's worker, or whose relay, is killed notices, and nothing is left at either end.

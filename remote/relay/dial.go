@@ -45,7 +45,7 @@ func DialFirst(ctx context.Context, addresses []string, p remote.Preface) (*net.
 func patiently[C any](ctx context.Context, dial func() (C, error)) (C, error) {
 	for {
 		c, err := dial()
-		if err == nil || !away(err) {
+		if err == nil || !Away(err) {
 			return c, err
 		}
 		select {
@@ -59,9 +59,9 @@ func patiently[C any](ctx context.Context, dial func() (C, error)) (C, error) {
 // firstEach is the time between two attempts of DialFirst.
 const firstEach = 200 * time.Millisecond
 
-// away reports whether a link that comes back would mend an error. A server that refuses a connection is there.
-func away(err error) bool {
-	for _, e := range []unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.EHOSTDOWN, unix.ECONNRESET, unix.ECONNABORTED} {
+// Away reports whether a link that comes back, or another connection, would mend an error. A server that refuses a connection is there.
+func Away(err error) bool {
+	for _, e := range []unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.EHOSTDOWN, unix.ECONNRESET, unix.ECONNABORTED, unix.EPIPE} {
 		if errors.Is(err, e) {
 			return true
 		}

@@ -141,8 +141,11 @@ func (m *Want) fields(c *coder) {
 	c.u64(&m.Bytes)
 }
 
-// Connect asks for a connection to the GPU server of Config.Relay: a worker has no network of its own. It names its session with the first; with Again that
-// session goes on over another. Answer: Connected.
+// Beginnings is how many sessions a worker may begin at its GPU server: one, and those whose connection was lost before they had begun there.
+const Beginnings = 8
+
+// Connect asks for a connection to the GPU server of Config.Relay: a worker has no network of its own. It names a session that begins; with Again the
+// last that it named goes on over another connection. Answer: Connected.
 type Connect struct {
 	forParent
 	Session remote.SessionID

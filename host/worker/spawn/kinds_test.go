@@ -3,7 +3,9 @@ package spawn
 import (
 	"context"
 	"errors"
+	"iter"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -123,6 +125,17 @@ func TestUnasked(t *testing.T) {
 	awaitKill(t, killed)
 }
 
+// beginnings are those of so many sessions.
+func beginnings(n int) iter.Seq[link.Connect] {
+	return func(yield func(link.Connect) bool) {
+		for range n {
+			if !yield(link.Connect{Session: remote.NewSessionID()}) {
+				return
+			}
+		}
+	}
+}
+
 // TestUnaskedConnection: a worker that has a GPU is connected nowhere, and one that passes a session on has that one, to which it may be connected again and again.
 func TestUnaskedConnection(t *testing.T) {
 	one, other := remote.NewSessionID(), remote.NewSessionID()
@@ -137,6 +150,9 @@ func TestUnaskedConnection(t *testing.T) {
 		"another session": {to, []link.Connect{{Session: one}, {Session: other, Again: true}}, true},
 		"none":            {to, []link.Connect{{}}, true},
 		"none before":     {to, []link.Connect{{Session: one, Again: true}}, true},
+		"as a second":     {to, []link.Connect{{Session: one}, {Session: other}, {Session: one, Again: true}}, true},
+		"too many":        {to, slices.Collect(beginnings(link.Beginnings + 1)), true},
+		"begun again":     {to, slices.Collect(beginnings(link.Beginnings)), false},
 		"again":           {to, []link.Connect{{Session: one}, {Session: one, Again: true}, {Session: one, Again: true}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -24,7 +24,8 @@ const (
 // calls are the connections that a worker has asked for.
 type calls struct {
 	mu      sync.Mutex
-	session remote.SessionID // of the first; zero: none was asked for
+	session remote.SessionID // the last that began; zero: none was asked for
+	begun   int              // sessions
 	busy    bool
 	last    time.Time
 }
@@ -33,9 +34,11 @@ type calls struct {
 func (c *calls) begin(m link.Connect) (wait time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	first := c.session == remote.SessionID{}
-	if c.busy || m.Session == (remote.SessionID{}) || m.Again == first || !first && m.Session != c.session {
+	if c.busy || m.Session == (remote.SessionID{}) || m.Again != (m.Session == c.session) || !m.Again && c.begun == link.Beginnings {
 		return 0, false
+	}
+	if !m.Again {
+		c.begun++
 	}
 	wait = max(0, connectEach-time.Since(c.last))
 	c.session, c.busy, c.last = m.Session, true, time.Now().Add(wait)
