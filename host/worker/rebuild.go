@@ -136,11 +136,11 @@ func (w *Worker) move(h *handover) (last precopy.Round, err error) {
 		return last, fmt.Errorf("describe the carrier: %w", err)
 	}
 	if err := h.sendFiles(files); err != nil {
-		return last, fmt.Errorf("descriptors: %w", err)
+		return last, fmt.Errorf("descriptors: %w", h.refusal(err))
 	}
 	lender, err := h.lend(w)
 	if err != nil {
-		return last, fmt.Errorf("lent memory: %w", err)
+		return last, fmt.Errorf("lent memory: %w", h.refusal(err))
 	}
 	if lender != nil {
 		defer func() {
