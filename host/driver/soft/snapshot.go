@@ -29,15 +29,52 @@ func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) er
 		}
 	}
 	for _, e := range *s.space.intervals.Load() {
-		if m := s.graphMem[e.a.lo]; e.a.kind == pinnedRegion || e.a.freed || m != nil && !m.live.Load() {
-			continue // what is not live of graphs holds nothing
+		if m := s.graphMem[e.a.lo]; e.a.kind == pinnedRegion || e.a.kind == mappedMemory || e.a.freed || m != nil && !m.live.Load() {
+			continue // what is not live of graphs holds nothing; what is mapped follows once, however often it is
 		}
 		if err := fn(e.a.lo, e.a.size, bytes.NewReader(e.a.mem)); err != nil {
 			return fmt.Errorf("export %d bytes at %#x: %w", e.a.size, e.a.lo, err)
 		}
 	}
+	for id, p := range s.mems {
+		if err := fn(ofPhysical|uint64(id)<<physicalBits, p.size, io.NewSectionReader(p.file.f, 0, int64(p.size))); err != nil {
+			return fmt.Errorf("export memory %d of cuMemCreate: %w", id, err)
+		}
+	}
 	return nil
 }
+
+// ofPhysical names memory of cuMemCreate to ExportMemory, with its number behind it: it may have no address, or several.
+const (
+	ofPhysical   = 1<<63 | 1<<62
+	physicalBits = 8
+)
+
+// importPhysical fills memory of cuMemCreate. It is new: zeros stay holes of its file.
+func (s *session) importPhysical(id uint32, size uint64, r io.Reader) error {
+	p := s.mems[id]
+	if p == nil || p.foreign || p.size != size {
+		return fmt.Errorf("import: no memory %d of %d bytes", id, size)
+	}
+	b := make([]byte, pieceSize)
+	zeros := make([]byte, pieceSize)
+	for at := uint64(0); at < size; at += uint64(len(b)) {
+		b = b[:min(pieceSize, size-at)]
+		if _, err := io.ReadFull(r, b); err != nil {
+			return fmt.Errorf("import memory %d of cuMemCreate: %w", id, err)
+		}
+		if bytes.Equal(b, zeros[:len(b)]) {
+			continue
+		}
+		if _, err := p.file.f.WriteAt(b, int64(at)); err != nil {
+			return fmt.Errorf("import memory %d of cuMemCreate: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// pieceSize is how much of it is looked at together.
+const pieceSize = 64 << 10
 
 // ExportRunning implements driver.Precopier. Memory of cuMemMap is left to ExportMemory: its mappings come and go without the space's lock.
 func (s *session) ExportRunning(fn func(addr, size uint64, r io.Reader) error) error {
@@ -74,7 +111,7 @@ func (r *liveReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Movable implements driver.Movable: others see the same pages, or no address names them.
+// Movable implements driver.Movable.
 func (s *session) Movable() error {
 	if s.offers.Any() || len(s.opened) > 0 {
 		return errors.New("memory or events are shared with another process")
@@ -90,16 +127,9 @@ func (s *session) Movable() error {
 			return errors.New("kernels may have allocated memory (malloc in kernels)")
 		}
 	}
-	reachable := map[*physical]bool{}
-	for _, m := range s.mappings {
-		reachable[m.of] = reachable[m.of] || m.a != nil
-	}
 	for _, p := range s.mems {
-		switch {
-		case p.foreign:
+		if p.foreign {
 			return errors.New("memory of another process is in use")
-		case !reachable[p]:
-			return errors.New("memory of cuMemCreate is not mapped")
 		}
 	}
 	return nil
@@ -109,6 +139,9 @@ func (s *session) Movable() error {
 func (s *session) ImportMemory(addr, size uint64, r io.Reader) error {
 	if addr == ofEvents {
 		return s.setEventTimes(size, r)
+	}
+	if addr&ofPhysical == ofPhysical {
+		return s.importPhysical(uint32(addr>>physicalBits), size, r)
 	}
 	a := s.space.lookup(addr)
 	if a == nil || a.lo != addr || a.size != size || a.kind == pinnedRegion {
