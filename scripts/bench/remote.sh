@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What a GPU of another machine costs: a GPU server's causewayd, a host's with a lease of it, and programs under `causeway run --remote`, all of this machine, over loopback, with
-# TLS. Prints name, value, unit; remote_ through all of that, local_ on the same GPU through a local worker, native_ on the bare driver if there is one.
+# TLS. Prints name, value, unit; remote_ through all of that, local_ on the same GPU through a local worker, native_ on the bare driver if there is one; tls_ what the link itself does. Then what is
+# promised: the smallest call against 1.15 of TLS's ping-pong and the local call, copies against as many bytes over TLS alone, each of this run; and what relay and server's worker take for it.
 #
 #   scripts/bench/remote.sh [--gpu N|soft] [--copy MIB] [--torch] [--only PATTERN]
 #
@@ -21,7 +22,7 @@ while [ $# -gt 0 ]; do
     --copy) copy=$2; shift 2 ;;
     --torch) torch=1; shift ;;
     --only) only=$2; shift 2 ;;
-    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done
@@ -64,10 +65,38 @@ echo "# $(head -n 1 "$tmp/created")"
 export CAUSEWAY_RUN_DIR=$tmp/hosta
 through_remote=("$CAUSEWAY" run --remote vm1 --) through_local=("$CAUSEWAY" run --gpu "$gpu" --)
 failed=0
+figures=$tmp/figures
 # measured PREFIX COMMAND...: its lines, with names that say how.
-measured() { local prefix=$1; shift; "$@" 2>"$tmp/err" | sed -n "s/^\([a-z][a-z0-9_]* \)/${prefix}_\1/p" || { tail -n 3 "$tmp/err" >&2; failed=1; }; }
+measured() { local prefix=$1; shift; "$@" 2>"$tmp/err" | sed -n "s/^\([a-z][a-z0-9_]* \)/${prefix}_\1/p" | tee -a "$figures" || { tail -n 3 "$tmp/err" >&2; failed=1; }; }
 
-"$BUILD/bin/causeway-streams" --copy "$copy" || failed=1
+# cost WHAT N: processor time of the relay and of the server's worker for N calls, or N bytes up or down, and their memory.
+cost() {
+  local line r s relay server per=1000000000 unit="s/GB"
+  coproc PROG { exec "${through_remote[@]}" "$probe" steady "$1" "$2" 2>"$tmp/err"; }
+  local pid=$PROG_PID in=${PROG[0]} out=${PROG[1]}
+  until read -r line <&"$in" && [[ $line = steady_ready* ]]; do [ -n "$line" ] || { tail -n 3 "$tmp/err" >&2; failed=1; return; }; done
+  relay=$(workers "$pid") server=$(for f in "$tmp"/gpu1/*/*.json; do workers "$(sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' "$f" | head -n 1)"; done)
+  # shellcheck disable=SC2086 # they are lists
+  r=$(cpu $relay) s=$(cpu $server)
+  echo go >&"$out"
+  read -r line <&"$in"
+  [ "$1" != calls ] || { per=1000000 unit="s/million"; }
+  # shellcheck disable=SC2086
+  {
+    over "remote_relay_cpu_$1" $(($(cpu $relay) - r)) "$2" $per "$unit"
+    over "remote_worker_cpu_$1" $(($(cpu $server) - s)) "$2" $per "$unit"
+    memory remote_relay_memory $relay
+  }
+  echo end >&"$out"
+  wait "$pid"
+}
+tree() { local p; for p in "$@"; do echo "$p"; tree $(cat /proc/"$p"/task/*/children 2>/dev/null); done; }
+workers() { local p; for p in $(tree "$1"); do [[ $(tr '\0' ' ' <"/proc/$p/cmdline" 2>/dev/null) != *" worker "* ]] || echo "$p"; done; }
+cpu() { local p; for p in "$@"; do cat /proc/"$p"/task/*/schedstat 2>/dev/null; done | awk '{ n += $1 } END { printf "%d\n", n }'; }
+over() { awk -v name="$1" -v ns="$2" -v n="$3" -v per="$4" -v unit="$5" 'BEGIN { printf "%s %.3f %s\n", name, ns / 1e9 / n * per, unit }'; }
+memory() { local name=$1 p; shift; for p in "$@"; do cat "/proc/$p/smaps_rollup"; done 2>/dev/null | awk -v name="$name" '/^Rss:/ { r += $2 } /^Pss:/ { p += $2 } END { printf "%s %.1f MiB\n%s_shared_out %.1f MiB\n", name, r / 1024, name, p / 1024 }'; }
+
+"$BUILD/bin/causeway-streams" --copy "$copy" | tee -a "$figures" || failed=1
 for mode in calls "copies $((copy << 20))"; do
   # shellcheck disable=SC2086 # mode is words
   {
@@ -76,6 +105,17 @@ for mode in calls "copies $((copy << 20))"; do
     measured remote "${through_remote[@]}" "$probe" $mode
   }
 done
+cost up $((copy << 22)); cost down $((copy << 22)); cost calls 20000
+awk '
+  { v[$1] = $2 }
+  END {
+    if (v["remote_sync_idle"] > 0) printf "ratio_sync_idle %.2f of 1.15 x TLS ping-pong + local (at most 1)\n", v["remote_sync_idle"] / (1.15 * v["tls_round_trip"] + v["local_sync_idle"])
+    if (v["remote_launch_sync"] > 0) printf "ratio_launch_sync %.2f of 1.15 x TLS ping-pong + local (at most 1)\n", v["remote_launch_sync"] / (1.15 * v["tls_round_trip"] + v["local_launch_sync"])
+    for (size = 4096; size <= 1073741824; size *= 2) for (d = 0; d < 2; d++) {
+      way = d ? "d2h" : "h2d"; took = v["remote_copy_pinned_" way "_" size]
+      if (took > 0) printf "ratio_copy_%s_%d %.2f of TLS alone%s\n", way, size, v["tls_copy_" size] / took, (size >= 1048576 ? " (at least 0.95)" : "")
+    }
+  }' "$figures"
 if [ -n "$torch" ]; then
   "$BUILD/bin/causeway-speed" --remote vm1 --only "$only" --rounds "${ROUNDS:-3}" || failed=1
 fi

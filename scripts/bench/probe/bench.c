@@ -8,6 +8,7 @@
  *   bench overlap          a pinned copy beside a kernel, on two streams: per cent of the shorter that the longer hides
  *   bench file BYTES       a file in the page cache, mapped, to the GPU in pieces as large as a layer's weights
  *   bench machine          shared-memory ping-pong between two processes, Unix socket round trip
+ *   bench steady W N       N calls, or N bytes up or down (W), between lines of standard input: for who measures other processes meanwhile
  *   bench idle SECONDS     a session that does nothing
  */
 #define _GNU_SOURCE
@@ -256,6 +257,41 @@ static void copies(size_t max)
 
 enum { OVERLAP = 256 << 20, OVERLAP_RUNS = 9 };
 
+/* Work whose cost to others is measured from outside: it begins with a line of standard input, and ends with another. */
+static void steady(const char *what, uint64_t n)
+{
+	enum { PIECE = 64 << 20 };
+	int copy = !strcmp(what, "up") || !strcmp(what, "down");
+	uint64_t times = copy ? n / PIECE : n;
+	CUdeviceptr dev = 0;
+	void *host = NULL;
+	char line[16];
+	start();
+	if (copy) {
+		CK(cuMemAlloc(&dev, PIECE));
+		CK(cuMemHostAlloc(&host, PIECE, 0));
+		memset(host, 7, PIECE);
+	}
+	for (int round = 0; round < 2; round++) {
+		double t = now_us();
+		for (uint64_t i = 0; i < (round ? times : times / 8); i++) {
+			if (!copy)
+				CK(cuCtxSynchronize());
+			else if (what[0] == 'u')
+				CK(cuMemcpyHtoD(dev, host, PIECE));
+			else
+				CK(cuMemcpyDtoH(host, dev, PIECE));
+		}
+		if (round)
+			printf("steady_%s %.3f us\n", what, (now_us() - t) / (double)times);
+		else
+			printf("steady_ready %d pid\n", getpid());
+		fflush(stdout);
+		if (!fgets(line, sizeof line, stdin))
+			exit(1);
+	}
+}
+
 static struct {
 	handle kernel, compute, copy;
 	CUdeviceptr dev;
@@ -428,6 +464,8 @@ int main(int argc, char **argv)
 		overlap();
 	else if (!strcmp(mode, "file") && argc > 2)
 		file(strtoull(argv[2], NULL, 0));
+	else if (!strcmp(mode, "steady") && argc > 3)
+		steady(argv[2], strtoull(argv[3], NULL, 0));
 	else if (!strcmp(mode, "machine"))
 		machine();
 	else if (!strcmp(mode, "idle") && argc > 2) {
@@ -437,7 +475,7 @@ int main(int argc, char **argv)
 		fflush(stdout);
 		sleep(atoi(argv[2]));
 	} else {
-		fprintf(stderr, "usage: bench calls | copies MAXBYTES | large MAXBYTES | overlap | file BYTES | machine | idle SECONDS\n");
+		fprintf(stderr, "usage: bench calls | copies MAXBYTES | large MAXBYTES | overlap | file BYTES | steady calls|up|down N | machine | idle SECONDS\n");
 		return 2;
 	}
 	return 0;

@@ -1,11 +1,12 @@
-// Command streams measures what the link itself does, for scripts/bench/remote.sh: ping-pongs of the sizes of a small call, and streams, over TCP and over TCP with the TLS of a
-// lease, between two processes, of which the other is this program again. It prints name, value, unit.
+// Command streams measures what the link itself does, for scripts/bench/remote.sh: ping-pongs of the sizes of a small call, streams, and so many bytes there and one back, as a copy is, over TCP
+// and over TCP with the TLS of a lease, between two processes, of which the other is this program again. It prints name, value, unit.
 package main
 
 import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -58,7 +59,9 @@ func run(listen string, copyMiB, rounds int) error {
 			return pingPong(c, name, rounds)
 		})
 		if err == nil {
-			err = against(listen, far{Secure: secure, There: 128 << 10}, func(c net.Conn) error { return stream(c, name, copyMiB<<20) })
+			err = against(listen, far{Secure: secure, There: 128 << 10}, func(c net.Conn) error {
+				return errors.Join(stream(c, name, copyMiB<<20), pieces(c, name, copyMiB<<20))
+			})
 		}
 		if err != nil {
 			return err
@@ -147,23 +150,61 @@ func stream(c net.Conn, name string, bytes int) error {
 	b := make([]byte, 128<<10)
 	best := 0.0
 	for range 5 {
-		start := time.Now()
-		for n := 0; n < bytes; n += len(b) {
-			if _, err := c.Write(b); err != nil {
-				return err
-			}
-		}
-		if _, err := c.Write([]byte{1}); err != nil {
+		took, err := send(c, b, bytes)
+		if err != nil {
 			return err
 		}
-		if _, err := io.ReadFull(c, b[:1]); err != nil {
-			return err
-		}
-		b[0] = 0
-		best = max(best, float64(bytes)/time.Since(start).Seconds())
+		best = max(best, float64(bytes)/took.Seconds())
 	}
 	fmt.Printf("%s_stream %.3f GB/s\n", name, best/1e9)
 	return nil
+}
+
+// pieces says what bytes of the sizes of the probe's copies take, there and a byte back.
+func pieces(c net.Conn, name string, most int) error {
+	b := make([]byte, 128<<10)
+	for _, size := range []int{4 << 10, 16 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30} {
+		runs := 500
+		switch {
+		case size > most:
+			return nil
+		case size > 64<<20:
+			runs = 5
+		case size > 4<<20:
+			runs = 15
+		case size > 64<<10:
+			runs = 60
+		}
+		took := make([]time.Duration, runs)
+		var err error
+		for i := range took {
+			if took[i], err = send(c, b, size); err != nil {
+				return err
+			}
+		}
+		slices.Sort(took)
+		fmt.Printf("%s_copy_%d %.3f us\n", name, size, float64(took[runs/2].Nanoseconds())/1e3)
+	}
+	return nil
+}
+
+// send sends so many bytes, of which the last is 1, and awaits one byte back.
+func send(c net.Conn, b []byte, bytes int) (time.Duration, error) {
+	start := time.Now()
+	for left := bytes; left > 0; {
+		p := b[:min(left, len(b))]
+		if left -= len(p); left == 0 {
+			p[len(p)-1] = 1
+		}
+		_, err := c.Write(p)
+		p[len(p)-1] = 0
+		if err != nil {
+			return 0, err
+		}
+	}
+	var back [1]byte
+	_, err := io.ReadFull(c, back[:])
+	return time.Since(start), err
 }
 
 // server is the other process.
