@@ -16,6 +16,12 @@ type Stream interface {
 	SetReadDeadline(t time.Time) error
 }
 
+// Filler is a Stream that has room for what it sends: frames' bytes need not be anywhere else before.
+type Filler interface {
+	// Fill writes a frame, whose payload fill puts there piece by piece, from its beginning on, while other frames wait. If fill fails the frame is not sent.
+	Fill(h Header, fill func(p []byte, at int) error) error
+}
+
 // How much of each direction a Buffered connection gathers, in bytes: a chunk of a copy with what TLS adds leaves as one.
 const (
 	bufferedIn  = 128 << 10

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -190,11 +191,32 @@ func (s *Session) serve(ctx context.Context) error {
 	}
 }
 
+// errRefused says that a READ is refused.
+var errRefused = errors.New("the guest has no such memory")
+
 // answer sends the bytes of one READ. What lies in no declared region is refused, also if the region goes meanwhile.
 func (s *Session) answer(r read, buf []byte) error {
 	h := frame.Header{Kind: frame.Data, Arg: r.id}
+	filler, _ := s.out.conn.(frame.Filler)
 	for ok := s.regions.has(r.Extent); r.Size > 0 || !ok; {
 		n := min(r.Size, chunk)
+		if filler != nil && ok {
+			h.Len = uint32(n)
+			err := filler.Fill(h, func(p []byte, at int) error {
+				if s.touch(func() error { return s.mem.ReadAt(r.Region, p, r.Offset+uint64(at)) }) != nil {
+					ok = false
+					return errRefused
+				}
+				return nil
+			})
+			if err != nil && ok {
+				return lost(err)
+			}
+			if ok {
+				r.Offset, r.Size = r.Offset+n, r.Size-n
+				continue
+			}
+		}
 		f := buf[:frame.HeaderSize+n]
 		if ok {
 			ok = s.touch(func() error { return s.mem.ReadAt(r.Region, f[frame.HeaderSize:], r.Offset) }) == nil

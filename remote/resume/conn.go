@@ -75,7 +75,10 @@ type Conn struct {
 	frames boundary
 }
 
-var _ frame.Stream = (*Conn)(nil)
+var (
+	_ frame.Stream = (*Conn)(nil)
+	_ frame.Filler = (*Conn)(nil)
+)
 
 // newConn begins on the session's first connection, which it takes over.
 func newConn(first *frame.Secure, limit time.Duration) (*Conn, error) {
@@ -99,34 +102,74 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 	c.order.Lock()
 	for n < len(p) && err == nil {
 		b := p[n:min(n+part, len(p))]
-		if err = c.keep(b); err == nil {
-			n += len(b)
-		}
+		err = c.keep(len(b), func(room [][]byte) error {
+			for _, r := range room {
+				n += copy(r, p[n:])
+			}
+			return nil
+		})
 	}
 	c.order.Unlock()
+	c.sendFew()
+	return n, err
+}
+
+// Fill implements frame.Filler.
+func (c *Conn) Fill(h frame.Header, fill func(p []byte, at int) error) error {
+	c.order.Lock()
+	err := c.keep(frame.HeaderSize+int(h.Len), func(room [][]byte) error {
+		var head [frame.HeaderSize]byte
+		h.Put(head[:])
+		at := 0
+		for _, r := range room {
+			n := 0
+			if at < len(head) {
+				n = copy(r, head[at:])
+			}
+			if at += n; len(r) == n {
+				continue
+			}
+			if err := fill(r[n:], at-len(head)); err != nil {
+				return err
+			}
+			at += len(r) - n
+		}
+		return nil
+	})
+	c.order.Unlock()
+	c.sendFew()
+	return err
+}
+
+// keep keeps n bytes, which fill brings when there is room for them, and has them sent if there is much to send. order is held.
+func (c *Conn) keep(n int, fill func(room [][]byte) error) error {
+	var some [part/keptChunk + 3][]byte
+	c.mu.Lock()
+	for most := uint64(ahead); c.err == nil && (c.kept.size()+uint64(n) > Window || c.writableLocked() != nil && c.kept.end+uint64(n)-c.sent > most); most = ahead / 2 {
+		c.changed.Wait() // once it waits for as much as is worth a wake-up
+	}
+	if err := c.err; err != nil {
+		c.mu.Unlock()
+		return err
+	}
+	room := c.kept.grow(some[:0], n)
+	c.mu.Unlock()
+	err := fill(room)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.kept.added(room, err == nil); c.kept.end-c.sent >= bulk {
+		c.poke()
+	}
+	return err
+}
+
+// sendFew sends what is not much here and now.
+func (c *Conn) sendFew() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.kept.end-c.sent < bulk {
 		c.sendLocked(c.kept.end)
 	}
-	return n, err
-}
-
-// keep keeps bytes, when there is room for them, and has them sent if there is much to send.
-func (c *Conn) keep(b []byte) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n := uint64(len(b))
-	for c.err == nil && (c.kept.size()+n > Window || c.writableLocked() != nil && c.kept.end+n-c.sent > ahead) {
-		c.changed.Wait()
-	}
-	if c.err != nil {
-		return c.err
-	}
-	if c.kept.add(b); c.kept.end-c.sent >= bulk {
-		c.poke()
-	}
-	return nil
 }
 
 // poke has routineSend look.
@@ -168,7 +211,9 @@ func (c *Conn) sendLocked(to uint64) {
 		}
 		c.mu.Lock()
 		c.kept.pin = noPin
-		c.changed.Broadcast() // for whoever waits for room
+		if err != nil || c.kept.end-c.sent < ahead/4 {
+			c.changed.Broadcast() // for whoever waits for room
+		}
 		if c.sent >= to {
 			if c.sent < c.kept.end || c.got-c.told >= ackEach {
 				c.poke() // what came meanwhile

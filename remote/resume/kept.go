@@ -3,7 +3,7 @@ package resume
 // keptChunk is how much memory is taken at a time, and keptFree how many chunks are kept for what comes next.
 const (
 	keptChunk = 64 << 10
-	keptFree  = 16
+	keptFree  = 48
 )
 
 // kept is the end of what was sent: the bytes [start, end) of the stream.
@@ -12,6 +12,8 @@ type kept struct {
 	chunks     [][]byte
 	skip       int // bytes of chunks[0] before start
 	free       [][]byte
+	growing    bool // somebody fills what grow gave, of which so many bytes lie behind those of the last chunk
+	tail       int
 	pin        uint64 // what lies at or behind this position is being read, and its memory is not used again while it is; noPin: nothing
 }
 
@@ -20,19 +22,32 @@ const noPin = ^uint64(0)
 // size is how many bytes are kept.
 func (k *kept) size() uint64 { return k.end - k.start }
 
-// add keeps a copy.
-func (k *kept) add(p []byte) {
-	k.end += uint64(len(p))
-	for len(p) > 0 {
-		last := len(k.chunks) - 1
-		if last < 0 || len(k.chunks[last]) == keptChunk {
-			k.chunks = append(k.chunks, k.chunk())
-			last++
-		}
+// grow appends room for n bytes more to list, which whoever asks fills, and has added then, before anything else is.
+func (k *kept) grow(list [][]byte, n int) [][]byte {
+	k.growing = true
+	if last := len(k.chunks) - 1; n > 0 && last >= 0 && len(k.chunks[last]) < keptChunk {
 		c := k.chunks[last]
-		n := copy(c[len(c):keptChunk], p)
-		k.chunks[last], p = c[:len(c)+n], p[n:]
+		k.tail = min(n, keptChunk-len(c))
+		list, n = append(list, c[len(c):len(c)+k.tail]), n-k.tail
 	}
+	for n > 0 {
+		c := k.chunk()[:min(n, keptChunk)]
+		list, n = append(list, c), n-len(c)
+	}
+	return list
+}
+
+// added adds what grow gave room for; nothing of it, if it was not filled.
+func (k *kept) added(list [][]byte, filled bool) {
+	if filled && k.tail > 0 {
+		c := &k.chunks[len(k.chunks)-1]
+		*c = (*c)[:len(*c)+k.tail]
+		k.end, list = k.end+uint64(k.tail), list[1:]
+	}
+	for i := 0; filled && i < len(list); i++ {
+		k.chunks, k.end = append(k.chunks, list[i]), k.end+uint64(len(list[i]))
+	}
+	k.growing, k.tail = false, 0
 }
 
 func (k *kept) chunk() []byte {
@@ -58,6 +73,9 @@ func (k *kept) drop(to uint64) {
 			k.chunks[0] = nil
 			k.chunks = k.chunks[1:]
 			continue
+		}
+		if k.growing {
+			return // behind the chunk's bytes
 		}
 		if !k.unpinned() {
 			k.skip, k.chunks = 0, nil

@@ -26,8 +26,20 @@ func TestKept(t *testing.T) {
 				for i := range p {
 					p[i] = byte(rnd.Uint32())
 				}
-				k.add(p)
-				all = append(all, p...)
+				room := k.grow(nil, len(p))
+				if rnd.IntN(4) == 0 { // what is dropped meanwhile leaves the room alone
+					k.drop(k.start + rnd.Uint64N(k.size()+1))
+				}
+				rest, filled := p, rnd.IntN(8) > 0
+				for _, r := range room {
+					rest = rest[copy(r, rest):]
+				}
+				if len(rest) > 0 {
+					t.Fatalf("seed %d: room for %d of %d bytes", seed, len(p)-len(rest), len(p))
+				}
+				if k.added(room, filled); filled {
+					all = append(all, p...)
+				}
 			case 2:
 				landed()
 				from, most := k.start+rnd.Uint64N(k.size()+1), rnd.Uint64N(batch+1)
