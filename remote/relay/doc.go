@@ -13,7 +13,8 @@
 //   - Watcher's methods run on whichever goroutine the carrier has for regions.
 //
 // Session.away is held for reading whenever the guest's memory is touched, ring and slots included, and never while something is sent or waited for; a park holds it for
-// writing. out.mu is held while a frame is sent. Neither is taken with the other held.
+// writing. out.mu is held while a frame is sent. Neither is taken with the other held. A stream that has room of its own (frame.Filler) is filled from guest memory: then away is taken for a copy
+// while other frames wait behind that one.
 //
 // Memory is bounded: one batch of the ring, one chunk of a READ, the stream's buffers, and a list of regions that come and go.
 package relay

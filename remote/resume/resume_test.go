@@ -239,6 +239,70 @@ func TestEveryByte(t *testing.T) {
 	}
 }
 
+// TestFill: frames whose payload is put where they are kept come whole and in order among those that are written, and one that cannot be filled has never been.
+func TestFill(t *testing.T) {
+	r := newRig(t, minute, nil)
+	rnd := rand.New(rand.NewPCG(9, 9))
+	var want []byte
+	broken := errors.New("broken")
+	got := make(chan []byte, 1)
+	go func() {
+		b, _ := io.ReadAll(r.server)
+		got <- b
+	}()
+	for i := range 200 {
+		payload := make([]byte, rnd.IntN(1<<rnd.IntN(18)))
+		for j := range payload {
+			payload[j] = byte(rnd.Uint32())
+		}
+		h := frame.Header{Kind: frame.Data, Len: uint32(len(payload)), Arg: uint64(i)}
+		whole := append(h.Append(nil), payload...)
+		if rnd.IntN(3) == 0 {
+			if _, err := r.client.Write(whole); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, whole...)
+			continue
+		}
+		fail, next := rnd.IntN(3) == 0, 0
+		err := r.client.Fill(h, func(p []byte, at int) error {
+			if at != next || len(p) == 0 {
+				t.Errorf("%d bytes at %d, want %d", len(p), at, next)
+			}
+			next += copy(p, payload[at:])
+			if fail && next == len(payload) {
+				return broken
+			}
+			return nil
+		})
+		if fail = fail && len(payload) > 0; fail != errors.Is(err, broken) || !fail && (err != nil || next != len(payload)) {
+			t.Fatalf("%v after %d bytes of %d", err, next, len(payload))
+		}
+		if !fail {
+			want = append(want, whole...)
+		}
+	}
+	r.client.mu.Lock()
+	end := r.client.kept.end
+	r.client.mu.Unlock()
+	if end != uint64(len(want)) {
+		t.Errorf("%d bytes are in the stream, want %d", end, len(want))
+	}
+	for {
+		r.server.mu.Lock()
+		came := r.server.got
+		r.server.mu.Unlock()
+		if came == uint64(len(want)) {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	_ = r.client.Close()
+	if b := <-got; !bytes.Equal(b, want) {
+		t.Errorf("other bytes came: %d of %d", len(b), len(want))
+	}
+}
+
 // TestBounded: what nobody acknowledges is kept up to the window; whoever sends more waits, also while there is no connection.
 func TestBounded(t *testing.T) {
 	stop := make(chan struct{})
