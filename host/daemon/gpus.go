@@ -195,21 +195,16 @@ func (d *Daemon) tallyLocked(r Reading) []place.GPU {
 		if v.rec.Lost || v.rec.Spec.Remote != "" {
 			continue
 		}
-		used := uint64(0)
-		if v.last != nil {
-			used = v.last.Memory
-		}
 		for _, id := range v.places() {
 			at := slices.IndexFunc(all, func(g place.GPU) bool { return g.ID == id })
 			if at < 0 {
 				continue
 			}
 			g := &all[at]
-			promised, used := v.rec.Spec.Memory, min(used, g.Memory) // the device process says it: it may lie
+			promised, used := v.rec.Spec.Memory, v.uses(g)
 			if promised == 0 {
 				promised = used // without a limit, what it has is gone
 			}
-			used = min(used, promised)
 			g.Promised += min(promised, math.MaxInt64-min(g.Promised, math.MaxInt64))
 			g.Share += uint64(v.rec.Spec.Share)
 			g.Count++
@@ -218,6 +213,18 @@ func (d *Daemon) tallyLocked(r Reading) []place.GPU {
 		}
 	}
 	return all
+}
+
+// uses is how much of a GPU's memory a vGPU has. Its device process says it, and may lie: no more than it may have.
+func (v *vgpu) uses(g *place.GPU) uint64 {
+	if v.last == nil {
+		return 0
+	}
+	most := g.Memory
+	if n := v.rec.Spec.Memory; n != 0 {
+		most = min(most, n)
+	}
+	return min(v.last.Memory, most)
 }
 
 // places are the GPUs on which the vGPU has memory promised.

@@ -20,9 +20,7 @@ func (d *Daemon) fitsLocked(r Reading, v *vgpu, memory uint64) error {
 			continue // the driver does not show it any more
 		}
 		// What it uses itself is not others'.
-		if v.last != nil {
-			all[at].Others -= min(all[at].Others, v.last.Memory)
-		}
+		all[at].Others -= min(all[at].Others, v.uses(&all[at]))
 		if err := place.Fits(all, at, memory, rules); err != nil {
 			return err
 		}

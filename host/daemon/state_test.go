@@ -57,6 +57,9 @@ func TestRoomBesideOthers(t *testing.T) {
 	}
 	_, err := h.c.SetLimits(t.Context(), "vm1", "gpu0", change(t, `{"memory":"185MiB"}`))
 	refused(t, err, 507, "do not fit")
+	h.tell(first, api.Status{Connected: true, Memory: 800 << 20, Limits: api.Limits{Memory: 184 << 20}}) // which it cannot have: 716 MiB are others' at least
+	_, err = h.c.SetLimits(t.Context(), "vm1", "gpu0", change(t, `{"memory":"309MiB"}`))
+	refused(t, err, 507, "do not fit")
 }
 
 // TestMisplacedRecords: a record in another vGPU's place, or of another VM, is nobody's.
