@@ -348,3 +348,32 @@ func TestUpdatesKeepNothing(t *testing.T) {
 		t.Errorf("%d questions, %d graphs, %d bytes instead of %d", count.questions, count.graphs, w.host.used, used)
 	}
 }
+
+// TestWhatNodesName: a node can be made again as long as what it names is older than the description that names it; another of the same number, although it was made right
+// behind that, is not what it named.
+func TestWhatNodesName(t *testing.T) {
+	const id, since = 30, 100
+	w, _ := newFake(t, nil)
+	array := (&wire.MemcpyNode{}).Append((&wire.MemcpySide{Type: cuda.MemoryTypeArray, Array: id}).Append((&wire.MemcpySide{Type: cuda.MemoryTypeUnified}).Append(nil)))
+	for what, c := range map[string]struct {
+		kind   uint32
+		params []byte
+		names  bool
+	}{
+		"a kernel":          {wire.NodeKernel, (&wire.KernelNode{Func: id}).Append(nil), true},
+		"a wait":            {wire.NodeWaitEvent, (&wire.EventNode{Event: id}).Append(nil), true},
+		"a record":          {wire.NodeEventRecord, (&wire.EventNode{Event: id}).Append(nil), true},
+		"a copy":            {wire.NodeMemcpy, array, true},
+		"a copy of no such": {wire.NodeMemcpy, (&wire.MemcpySide{Type: cuda.MemoryTypeUnified, Array: id}).Append(nil), false},
+		"a fill":            {wire.NodeMemset, (&wire.MemsetNode{}).Append(nil), false},
+	} {
+		for order, stands := range map[uint64]bool{0: false, since - 1: true, since: false, since + 1: false} {
+			if delete(w.record.objects, objectKey{id: id}); order != 0 {
+				w.record.objects[objectKey{id: id}] = &object{create: &entry{order: order}}
+			}
+			if err := w.graphs.stands(c.kind, c.params, since); (err == nil) != (stands || !c.names) {
+				t.Errorf("%s, what it names is of %d: %v", what, order, err)
+			}
+		}
+	}
+}

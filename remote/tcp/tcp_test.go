@@ -83,6 +83,7 @@ func TestRules(t *testing.T) {
 		"region short":         frame(region, 0, 1, record),
 		"region ends unknown":  frame(regionEnd, 0, 7, nil),
 		"region 0 ends":        frame(regionEnd, 0, 0, nil),
+		"region far away ends": append(regionFrame(1, 4096), frame(regionEnd, 0, 1<<32|1, nil)...),
 		"region other than id": frame(region, 0, 2, remote.FormatHello(remote.Hello{Type: remote.MsgRegion, Region: 1, Size: 4096}, "")),
 	} {
 		t.Run(name, func(t *testing.T) {

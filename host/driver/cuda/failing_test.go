@@ -108,6 +108,68 @@ func TestWordsOfCopiesThatFail(t *testing.T) {
 	}
 }
 
+// TestFencesOfWhatFails: what answers behind a fence, and fails at the driver before that is behind it, gives the fence back.
+func TestFencesOfWhatFails(t *testing.T) {
+	fails := cudatest.Mapping("cuMemSetAccess")
+	drv := bind.New(func(symbol string) uint64 {
+		if symbol == "cuMemcpyDtoHAsync_v2" || symbol == "cuStreamWriteValue32_v2" {
+			return fails
+		}
+		return cudatest.Owning(symbol)
+	})
+	cudatest.Restart()
+	cudatest.FailMapping(0)
+	s := agreeing(t, drv, drivertest.NewHost())
+	call := func() *wire.Call { return &wire.Call{Ctx: 5, Seq: 1, Replier: silent{}} }
+	var m wire.MemAllocReply
+	if res := s.PrimaryCtxRetain(&wire.Call{Replier: silent{}}, &wire.PrimaryCtxRetainArgs{Ctx: 5}, &wire.PrimaryCtxRetainReply{}); res != cuda.Success {
+		t.Fatal(res)
+	}
+	if res := s.MemAlloc(call(), &wire.MemAllocArgs{Size: 4096}, &m); res != cuda.Success {
+		t.Fatal(res)
+	}
+	st, _ := s.stream(call(), wire.StreamLegacy)
+	for what, do := range map[string]func(){
+		"a copy": func() {
+			s.MemcpyDtoH(call(), &wire.MemcpyDtoHArgs{Src: m.Ptr, Size: 64, Stream: wire.StreamLegacy}, &wire.MemcpyDtoHReply{})
+		},
+		"what waits": func() {
+			st.submitted++
+			s.StreamSynchronize(call(), &wire.StreamSynchronizeArgs{Stream: wire.StreamLegacy})
+		},
+	} {
+		for n := range 2 {
+			before := len(s.fences.free_)
+			cudatest.FailMapping(n + 1)
+			do()
+			cudatest.FailMapping(0)
+			if after := len(s.fences.free_); after != before && (what == "a copy" || n == 0) {
+				t.Errorf("%s, whose call %d of the driver fails: %d fences are free, %d were", what, n+1, after, before)
+			}
+		}
+	}
+}
+
+// TestBorrowedOnce: memory that another worker has lent is one page's, at its place, of its size and its GPU, and of no other.
+func TestBorrowedOnce(t *testing.T) {
+	const at, size = 1 << 40, 2 << 20
+	s := agreeing(t, agreeingDriver(nil), drivertest.NewHost())
+	s.arenas.borrowed = map[uint64]borrowed{at: {made[bind.MemGenericAllocationHandle](7), size, 1, -1}}
+	for _, c := range []struct {
+		dev      uint32
+		at, size uint64
+		came     bool
+	}{{1, at + size, size, false}, {1, at, 2 * size, false}, {0, at, size, false}, {1, at, size, true}, {1, at, size, false}} {
+		p, res := (&addressRange{s: s, dev: c.dev}).physical(c.at, c.size)
+		if res != cuda.Success || p.came != c.came || c.came != (number(p.handle) == 7) {
+			t.Errorf("%+v: came %v, %v", c, p.came, res)
+		}
+	}
+	if len(s.arenas.borrowed) != 0 {
+		t.Error("it is given back as well")
+	}
+}
+
 // TestNodesWithoutAllOfTheirBytes: parameters of a node of any kind that are cut off anywhere are refused, and so are counts of more than there is behind them, or may be.
 func TestNodesWithoutAllOfTheirBytes(t *testing.T) {
 	x := newGraphAttacker(t)

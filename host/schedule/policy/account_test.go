@@ -139,3 +139,20 @@ func TestHonestAccounts(t *testing.T) {
 		}
 	}
 }
+
+// TestForgerPaysForAllOfIt: of what the driver says, and nobody counted, all is charged, period by period, and once.
+func TestForgerPaysForAllOfIt(t *testing.T) {
+	for what, l := range map[string]Limits{"a share": {Weight: 1}, "a cap": {Weight: 1, Cap: 20}} {
+		var g GPU
+		now := epoch
+		s := g.Join(now, l)
+		charged := time.Duration(0)
+		for n := range 20 {
+			now = now.Add(accountPeriod)
+			charged += g.Account(s, now, accountPeriod, accountPeriod)
+			if used := time.Duration(n+1) * accountPeriod; charged < used-accountPeriod || charged > used {
+				t.Fatalf("%s: of %v that nobody counted %v are charged", what, used, charged)
+			}
+		}
+	}
+}

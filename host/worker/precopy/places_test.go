@@ -167,3 +167,21 @@ func TestNotAllocated(t *testing.T) {
 		})
 	}
 }
+
+// TestReceiverBounds: as many ranges and bytes are received as may be, to the last, and one that is gone makes room for another.
+func TestReceiverBounds(t *testing.T) {
+	v := NewReceiver(100, 3)
+	for i, c := range []struct {
+		kind       uint32
+		addr, size uint64
+		fits       bool
+	}{
+		{frameAdd, 0x1000, 60, true}, {frameAdd, 0x2000, 41, false}, {frameAdd, 0x2000, 40, true}, {frameAdd, 0x3000, 1, false}, {frameGone, 0x2000, 40, true},
+		{frameAdd, 0x2000, 1, true}, {frameAdd, 0x3000, 1, true}, {frameAdd, 0x4000, 1, false}, {frameGone, 0x3000, 2, false}, {frameGone, 0x3000, 1, true},
+		{frameAdd, 0x4000, 40, false}, {frameAdd, 0x4000, 39, true}, {frameGone, 0x1000, 60, true}, {frameAdd, 0x1000, 60, true},
+	} {
+		if err := v.follow(frame{kind: c.kind, addr: c.addr, len: c.size}, nil); (err == nil) != c.fits {
+			t.Errorf("%d, %#x+%d: %v", i, c.addr, c.size, err)
+		}
+	}
+}
