@@ -52,6 +52,7 @@ func TestLeaseThatIsNotGranted(t *testing.T) {
 		t.Errorf("%v; of a vGPU that has no place there are leases %v and files %v", err, leasesOf(t, c), server.below())
 	}
 	server.stop()
+	server.address = ""
 	server.env(daemontest.FailEnv, "").start().serves()
 
 	here := newHost(t, daemontest.Soft(1<<30)).knownAs(files)
@@ -121,17 +122,18 @@ func TestLeaseWrittenByOthers(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			server, _ := leaseServer(t, dir) // on which no term ends
-			c := caller(t, server, hostFiles(t, dir, "hosta"))
-			if _, err := ask(t, c, api.LeaseWish{VM: "vm1", Name: "gpu0"}); err != nil {
+			files := hostFiles(t, dir, "hosta")
+			if _, err := ask(t, caller(t, server, files), api.LeaseWish{VM: "vm1", Name: "gpu0"}); err != nil {
 				t.Fatal(err)
 			}
 			pid := server.vgpu(far).PID
 			server.stop()
 			altered(t, far.LeasePath(server.cfg.RunDir), change)
+			server.address = ""
 			server.start().serves()
 			until(t, "its device process ends", func() bool { return !runs(pid) })
 			until(t, "nothing of it is left", func() bool { return len(server.below()) == 0 })
-			if list := leasesOf(t, c); len(list) > 0 {
+			if list := leasesOf(t, caller(t, server, files)); len(list) > 0 {
 				t.Errorf("its leases are %v", list)
 			}
 		})

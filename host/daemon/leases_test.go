@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -54,6 +55,10 @@ func (h *host) serves() *host {
 		at = "127.0.0.1:0"
 	}
 	ln, err := net.Listen("tcp", at)
+	// Meanwhile the kernel may have given the port to a connection of another test's, for as long as that lasts.
+	for end := time.Now().Add(time.Minute); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(end); ln, err = net.Listen("tcp", at) {
+		time.Sleep(5 * time.Millisecond)
+	}
 	if err != nil {
 		h.t.Fatal(err)
 	}
