@@ -96,6 +96,11 @@ type UpstreamState struct {
 	Why string `json:"why,omitempty"` // no program can begin; empty: they can
 }
 
+// Handover says which host may take over the lease of a vGPU, whose VM is about to move there; empty: none.
+type Handover struct {
+	Host string `json:"host,omitempty"`
+}
+
 // Server is a GPU server of the configuration, and what it offers now.
 type Server struct {
 	Name      string        `json:"name"`

@@ -87,6 +87,15 @@ func (d *Device) ServeControl(ctx context.Context, ln *net.UnixListener, stop fu
 		d.SetUpstream(c)
 		reply(w, struct{}{})
 	})
+	mux.HandleFunc("PUT /v1/handover", func(w http.ResponseWriter, r *http.Request) {
+		var c api.Handover
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostBody)).Decode(&c); err != nil {
+			refuse(w, http.StatusBadRequest, fmt.Errorf("who may take over the lease: %w", err))
+			return
+		}
+		d.SetHandover(c)
+		reply(w, struct{}{})
+	})
 	mux.HandleFunc("GET /v1/room", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("wait") != "" {
 			d.AwaitNeed(r.Context())

@@ -52,6 +52,9 @@ func (o *copyOut) streamOf(s *session) (x *outStream, theirs int, err error) {
 		o.forget(s, x)
 		x = nil
 	}
+	if s.elsewhereRuns() {
+		return nil, -1, nil // its memory stays where it is
+	}
 	if p == nil || st != running && st != parking && st != parked {
 		return nil, -1, nil
 	}

@@ -154,7 +154,7 @@ func (s *session) probe(ctx context.Context, how link.Probe) error {
 	if st != running || ctx.Err() != nil {
 		return nil
 	}
-	if err := s.fixed(); err != nil {
+	if err := s.bound(); err != nil {
 		s.mu.Lock()
 		s.unmovable, s.looked = err.Error(), time.Now()
 		s.mu.Unlock()
@@ -209,6 +209,9 @@ func (s *session) SaveHead() (b []byte, err error) {
 }
 
 func (s *session) saveHead() ([]byte, error) {
+	if err := s.dev.handed(); err != nil {
+		return nil, fmt.Errorf("session %d, %s: %w", s.id, s.peer(), err)
+	}
 	here := s.dev.place()
 	s.mu.Lock()
 	p, stored := s.proc, s.stored

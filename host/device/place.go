@@ -45,6 +45,9 @@ func (d *Device) seat() (*Place, *schedule.Membership) {
 
 // backend is what kind of GPU it is: how many software GPUs a host has is nobody's matter who has one of them.
 func (p *Place) backend() string {
+	if r := p.Worker.Relay; r != nil {
+		return "GPU server, lease " + r.Lease.String()
+	}
 	if strings.HasPrefix(p.Worker.GPU, "soft:") && len(p.Worker.Devices) == 1 {
 		return "soft"
 	}

@@ -2,23 +2,39 @@ package device_test
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
 	"net"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/api"
 	"causeway/host/device"
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
 	"causeway/remote"
 	"causeway/remote/mtls"
+	"causeway/virtio/fs/fstest"
 )
 
-// bootRelayed is boot of a device whose GPU is a server's: its workers pass on, over leased memory of the VM, to workers that the test starts for each connection of
-// the lease.
-func bootRelayed(t *testing.T) *vm {
+// relayServer is a GPU server for devices of a test: it starts a worker for each session of the lease.
+type relayServer struct {
+	relay   *link.Relay // for who has the lease
+	ln      net.Listener
+	keys    mtls.Pinned
+	mu      sync.Mutex
+	workers map[remote.SessionID]*spawn.Process
+	again   int // connections over which sessions went on
+	over    chan struct{}
+}
+
+func newRelayServer(t *testing.T) *relayServer {
 	t.Helper()
 	server, client, err := mtls.NewPinnedPair()
 	if err != nil {
@@ -28,50 +44,93 @@ func bootRelayed(t *testing.T) *vm {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease := remote.NewLeaseID()
-	v := bootWith(t, func(o *device.Options) {
-		o.Worker.GPU = "none here"
-		o.Worker.Relay = &link.Relay{Server: "gpu1", Addresses: []string{ln.Addr().String()}, Lease: lease, Identity: client}
-	})
-	workers := make(chan []*spawn.Process, 1)
+	s := &relayServer{
+		relay: &link.Relay{Server: "gpu1", Addresses: []string{ln.Addr().String()}, Lease: remote.NewLeaseID(), Identity: client},
+		ln:    ln, keys: server, workers: map[remote.SessionID]*spawn.Process{}, over: make(chan struct{}),
+	}
 	go func() {
-		var started []*spawn.Process
-		defer func() { workers <- started }()
+		defer close(s.over)
 		for {
 			c, err := ln.Accept()
 			if err != nil {
 				return
 			}
-			if p, err := remote.ReadPreface(c); err != nil || p.Lease != lease {
-				t.Errorf("preface %+v, %v", p, err)
-			}
-			w, err := serveRelayed(c.(*net.TCPConn), &server)
-			if err != nil {
+			if err := s.take(c.(*net.TCPConn)); err != nil {
 				t.Error(err)
-				continue
 			}
-			started = append(started, w)
 		}
 	}()
+	return s
+}
+
+// endsFirst has the server end before the devices that are there already, which look for processes that are left.
+func (s *relayServer) endsFirst(t *testing.T) {
 	t.Cleanup(func() {
-		_ = ln.Close()
-		for _, w := range <-workers {
+		_ = s.ln.Close()
+		<-s.over
+		for _, w := range s.workers {
 			w.Stop(5 * time.Second) // it has ended with its program
 		}
 	})
+}
+
+// take gives a connection to its session's worker.
+func (s *relayServer) take(c *net.TCPConn) error {
+	defer c.Close()
+	p, err := remote.ReadPreface(c)
+	if err != nil || p.Lease != s.relay.Lease {
+		return fmt.Errorf("preface %+v, %w", p, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !p.Again {
+		s.workers[p.Session], err = serveRelayed(c, &s.keys, p.Session)
+		return err
+	}
+	f, err := c.File()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	s.again++
+	w := s.workers[p.Session]
+	if w == nil || w.Send(link.Reconnected{Connection: link.FileOf(int(f.Fd()))}) != nil {
+		_, _ = io.WriteString(c, remote.Gone)
+	}
+	return nil
+}
+
+// connections are those over which sessions went on.
+func (s *relayServer) connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.again
+}
+
+// options are a device's whose GPU is the server's: its workers pass on, over leased memory of the VM.
+func (s *relayServer) options(o *device.Options) {
+	relay := *s.relay
+	o.Worker.GPU, o.Worker.Relay = "none here", &relay
+}
+
+// bootRelayed is boot of a device whose GPU is a server's.
+func bootRelayed(t *testing.T) *vm {
+	t.Helper()
+	s := newRelayServer(t)
+	v := bootWith(t, s.options)
+	s.endsFirst(t)
 	return v
 }
 
 // serveRelayed starts a worker with a GPU for a connection. It ends with the connection.
-func serveRelayed(c *net.TCPConn, keys *mtls.Pinned) (*spawn.Process, error) {
-	defer c.Close()
+func serveRelayed(c *net.TCPConn, keys *mtls.Pinned, id remote.SessionID) (*spawn.Process, error) {
 	f, err := c.File()
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	s := &spawn.Spawner{Command: []string{"/proc/self/exe"}, Env: append(os.Environ(), workerEnv+"=1", promptly)}
-	return s.Start(link.Config{Carrier: link.CarrierTCP, GPU: "test", TLS: keys}, nil, int(f.Fd()))
+	return s.Start(link.Config{Carrier: link.CarrierTCP, GPU: "test", TLS: keys, Session: id}, nil, int(f.Fd()))
 }
 
 // TestRelayed: a VM's program on a server's GPU copies and calls by memory that it leases, is parked when it stops, goes on when it is continued, and
@@ -131,5 +190,84 @@ func TestRelayed(t *testing.T) {
 	must(t, other, &wire.CtxSynchronizeArgs{}, nil)
 	if err := other.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestRelayedMoves: programs on a server's GPU go with their VM to another device and back, by reconnecting; calls that wait are answered there, copies that are under way go on, and the worker at
+// the server stays. A VM that does not arrive goes on where it was.
+func TestRelayedMoves(t *testing.T) {
+	server := newRelayServer(t)
+	v, other := bootWith(t, server.options), bootWith(t, server.options)
+	server.endsFirst(t)
+	if err := other.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	other.Guest = nil
+	_, g := start(t, v)
+	const size = 8 << 20
+	var m wire.MemAllocReply
+	must(t, g, &wire.MemAllocArgs{Size: size}, &m)
+	id, mem, res, err := g.AddRegion(0, wire.RegionStaging, size)
+	if err != nil || res != cuda.Success {
+		t.Fatal(res, err)
+	}
+	if err := v.StopRings(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.Save(); !errors.Is(err, fstest.ErrRefused) {
+		t.Errorf("saved although no other host may take over the lease: %v", err)
+	}
+	if err := v.StartRings(); err != nil {
+		t.Fatal(err)
+	}
+	v.device.SetHandover(api.Handover{Host: "hostb"})
+	other.device.SetHandover(api.Handover{Host: "hosta"})
+	rnd := rand.New(rand.NewPCG(1, 2))
+	word := uint32(0)
+	for round, to := range []string{other.socket, v.socket, ""} {
+		for i := range mem {
+			mem[i] = byte(rnd.Uint32())
+		}
+		want := bytes.Clone(mem)
+		word++
+		if err := g.Send(&wire.MemcpyStagedArgs{Region: id, Size: size, Device: m.Ptr, Word: 1, Value: word}); err != nil {
+			t.Fatal(err)
+		}
+		seq, err := g.Begin(0, &wire.MemcpyDtoHArgs{Src: m.Ptr + size - 8, Size: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := server.connections()
+		state := save(t, v)
+		t.Logf("round %d: %d bytes", round, len(state))
+		if to == "" {
+			if err := v.StartRings(); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			arrive(t, v, to, state)
+		}
+		var r wire.MemcpyDtoHReply
+		if res, err := g.Finish(0, seq, &r); err != nil || res != cuda.Success || !bytes.Equal(r.Dst, want[size-8:]) {
+			t.Fatalf("round %d: a call that waited: %v, %v, %x", round, res, err, r.Dst)
+		}
+		clear(mem)
+		word++
+		if err := g.Send(&wire.MemcpyStagedArgs{Direction: 1, Region: id, Size: size, Device: m.Ptr, Word: 1, Value: word}); err != nil {
+			t.Fatal(err)
+		}
+		must(t, g, &wire.SessionFenceArgs{}, nil)
+		if g.Word(1) != word || !bytes.Equal(mem, want) {
+			t.Fatalf("round %d: bytes changed on their way", round)
+		}
+		if n := server.connections() - before; n != 1 {
+			t.Errorf("round %d: %d connections", round, n)
+		}
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	if len(server.workers) != 1 {
+		t.Errorf("%d workers at the server", len(server.workers))
 	}
 }

@@ -48,6 +48,9 @@ func (d *Device) routineStays(ctx context.Context) {
 	seen := false
 	for d.mem.Logging() {
 		err := d.fs.Movable()
+		if err == nil && len(d.all()) > 0 {
+			err = d.handed()
+		}
 		if err != nil && seen {
 			d.log.Warn("a migration begins that will fail", "error", err)
 			d.tell(err.Error())

@@ -30,6 +30,8 @@ type passer struct {
 	waits     atomic.Bool         // for connected
 	connected chan link.Connected // one place
 	session   atomic.Pointer[relay.Session]
+	id        remote.SessionID // what the server calls it
+	stream    *resume.Conn     // nil: its bytes go over RDMA
 }
 
 func newPasser(s *starter, cancel context.CancelFunc) *passer {
@@ -38,6 +40,9 @@ func newPasser(s *starter, cancel context.CancelFunc) *passer {
 
 // passOn is start for a session that runs on a GPU server.
 func (s *starter) passOn(ctx context.Context, conn int) error {
+	if s.cfg.Parked {
+		return s.adoptPassed(ctx, conn)
+	}
 	c, err := s.greet(conn)
 	if err != nil || c == nil {
 		return err
@@ -86,8 +91,8 @@ func (p *passer) begin(ctx context.Context, c remote.Carrier) (*relay.Session, e
 	if err != nil {
 		return nil, err
 	}
-	id := remote.NewSessionID()
-	raw, err := p.connect(ctx, link.Connect{Session: id})
+	p.id = remote.NewSessionID()
+	raw, err := p.connect(ctx, link.Connect{Session: p.id})
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +105,7 @@ func (p *passer) begin(ctx context.Context, c remote.Carrier) (*relay.Session, e
 		return nil, fmt.Errorf("gpu server %s: %w", to.Server, err)
 	}
 	if conn == nil {
-		conn, err = p.lasting(first, again, id)
+		conn, err = p.lasting(first, again)
 	}
 	if err != nil {
 		return nil, err
@@ -116,16 +121,20 @@ func (p *passer) begin(ctx context.Context, c remote.Carrier) (*relay.Session, e
 	return session, nil
 }
 
-// lasting is a stream that begins on a connection and goes on over others, for which it asks.
-func (p *passer) lasting(first *frame.Secure, again *tls.Config, id remote.SessionID) (frame.Stream, error) {
-	c, err := resume.NewClient(first, again, func(ctx context.Context) (net.Conn, error) {
-		p.log.Warn("the connection to the GPU server is lost: the session asks for another", "server", p.cfg.Relay.Server)
-		return p.connect(ctx, link.Connect{Session: id, Again: true})
-	})
+// lasting is a stream that begins on a connection and goes on over others.
+func (p *passer) lasting(first *frame.Secure, again *tls.Config) (frame.Stream, error) {
+	c, err := resume.NewClient(first, again, p.another)
 	if err != nil {
 		return nil, err
 	}
+	p.stream = c
 	return c, nil
+}
+
+// another asks for a connection over which the session goes on.
+func (p *passer) another(ctx context.Context) (net.Conn, error) {
+	p.log.Warn("there is no connection to the GPU server: the session asks for another", "server", p.cfg.Relay.Server)
+	return p.connect(ctx, link.Connect{Session: p.id, Again: true})
 }
 
 // connect asks the parent for a connection, one at a time: this process has no network, and cannot reach what else is there.
@@ -210,10 +219,9 @@ func (p *passer) follow(r link.Received[link.ToWorker]) error {
 	case link.SetLimit, link.CutCopy, link.Throttle: // the server's to hold; nothing is copied
 		return nil
 	case link.Probe:
-		return p.link.Send(link.Probed{Status: no})
+		return p.link.Send(link.Probed{Status: link.StatusOf(unix.EOPNOTSUPP, p.movable())})
 	case link.Export:
-		r.Discard()
-		return p.link.Send(link.Exported{Status: no})
+		return p.link.Send(link.Exported{Status: link.StatusOf(unix.EIO, p.export(m))})
 	case link.Copy:
 		r.Discard()
 		return p.link.Send(link.Copied{Number: m.Number, Status: no})

@@ -27,6 +27,7 @@ const (
 	Data      Kind = 11
 	Write     Kind = 12
 	Ack       Kind = 13
+	Hold      Kind = 14
 )
 
 // Sizes, in bytes.

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -14,7 +15,11 @@ func (s *Session) receive(ctx context.Context) error {
 	for {
 		h, err := frame.ReadHeader(s.in)
 		if err == nil {
+			s.undone = h.Append(s.undone[:0])
 			err = s.frame(ctx, h)
+		}
+		if err == nil {
+			s.undone = s.undone[:0]
 		}
 		if err != nil {
 			if s.dead.Load() {
@@ -109,11 +114,14 @@ func (s *Session) slotFrame(h frame.Header) error {
 		wake = s.ring.Reply(&s.reply)
 		return nil
 	})
+	if err != nil {
+		return err
+	}
 	_, _ = s.in.Discard(len(b))
 	if wake {
 		s.bell.Wake(slot)
 	}
-	return err
+	return nil
 }
 
 func (s *Session) readFrame(ctx context.Context, h frame.Header) error {
@@ -129,20 +137,20 @@ func (s *Session) readFrame(ctx context.Context, h frame.Header) error {
 	}
 	select {
 	case s.reads <- read{h.Arg, e}:
+		_, _ = s.in.Discard(frame.ExtentSize)
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
+// extent is the one that comes next, which stays in the buffer.
 func (s *Session) extent() (frame.Extent, error) {
 	b, err := s.in.Peek(frame.ExtentSize)
 	if err != nil {
 		return frame.Extent{}, short(err)
 	}
-	e := frame.ParseExtent(b)
-	_, _ = s.in.Discard(frame.ExtentSize)
-	return e, nil
+	return frame.ParseExtent(b), nil
 }
 
 // writeFrame stores bytes in a region, from the stream's buffer: nothing is held while more is waited for.
@@ -157,20 +165,28 @@ func (s *Session) writeFrame(h frame.Header) error {
 	if e.Size != uint64(h.Len-frame.ExtentSize) || e.Region == 0 || !s.regions.has(e) {
 		return remote.Violation("WRITE of %#x bytes at %#x of region %d in a frame of %d", e.Size, e.Offset, e.Region, h.Len)
 	}
-	for e.Size > 0 {
+	_, _ = s.in.Discard(frame.ExtentSize)
+	for {
+		h.Len = uint32(frame.ExtentSize + e.Size)
+		if s.undone = e.Append(h.Append(s.undone[:0])); e.Size == 0 { // what is left is a frame itself
+			return nil
+		}
 		if s.in.Buffered() == 0 {
 			if _, err := s.in.Peek(1); err != nil {
 				return short(err)
 			}
 		}
 		b, _ := s.in.Peek(int(min(uint64(s.in.Buffered()), e.Size)))
-		if err := s.touch(func() error { return s.mem.WriteAt(e.Region, b, e.Offset) }); err != nil {
+		err := s.touch(func() error { return s.mem.WriteAt(e.Region, b, e.Offset) })
+		switch {
+		case errors.Is(err, errStill):
+			return err
+		case err != nil:
 			return remote.Violation("WRITE: %v", err)
 		}
 		_, _ = s.in.Discard(len(b))
 		e.Offset, e.Size = e.Offset+uint64(len(b)), e.Size-uint64(len(b))
 	}
-	return nil
 }
 
 // short is the error of a frame that ends early.

@@ -48,6 +48,9 @@ func (o *out) send(h frame.Header, payload []byte) error {
 func (s *Session) pump(ctx context.Context) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	if err := s.back(ctx); err != nil { // a session that stood still may be parked again
+		return err
+	}
 	s.ring.SetState(remote.WorkerPolling)
 	idle := remote.NewIdle(s.ring, s.bell, s.pending.Load)
 	for ctx.Err() == nil {
@@ -177,17 +180,21 @@ const mostReads = 4096
 func (s *Session) serve(ctx context.Context) error {
 	var buf []byte
 	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case r := <-s.reads:
-			if buf == nil {
-				buf = make([]byte, frame.HeaderSize+chunk)
-			}
-			if err := s.answer(r, buf); err != nil {
-				return err
+		if s.answering == nil {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case r := <-s.reads:
+				s.answering = &r
 			}
 		}
+		if buf == nil {
+			buf = make([]byte, frame.HeaderSize+chunk)
+		}
+		if err := s.answer(s.answering, buf); err != nil {
+			return err
+		}
+		s.answering = nil
 	}
 }
 
@@ -195,7 +202,7 @@ func (s *Session) serve(ctx context.Context) error {
 var errRefused = errors.New("the guest has no such memory")
 
 // answer sends the bytes of one READ. What lies in no declared region is refused, also if the region goes meanwhile.
-func (s *Session) answer(r read, buf []byte) error {
+func (s *Session) answer(r *read, buf []byte) error {
 	h := frame.Header{Kind: frame.Data, Arg: r.id}
 	filler, _ := s.out.conn.(frame.Filler)
 	for ok := s.regions.has(r.Extent); r.Size > 0 || !ok; {
@@ -203,11 +210,11 @@ func (s *Session) answer(r read, buf []byte) error {
 		if filler != nil && ok {
 			h.Len = uint32(n)
 			err := filler.Fill(h, func(p []byte, at int) error {
-				if s.touch(func() error { return s.mem.ReadAt(r.Region, p, r.Offset+uint64(at)) }) != nil {
-					ok = false
-					return errRefused
+				err := s.touch(func() error { return s.mem.ReadAt(r.Region, p, r.Offset+uint64(at)) })
+				if err != nil && !errors.Is(err, errStill) {
+					ok, err = false, errRefused
 				}
-				return nil
+				return err
 			})
 			if err != nil && ok {
 				return lost(err)
@@ -219,7 +226,10 @@ func (s *Session) answer(r read, buf []byte) error {
 		}
 		f := buf[:frame.HeaderSize+n]
 		if ok {
-			ok = s.touch(func() error { return s.mem.ReadAt(r.Region, f[frame.HeaderSize:], r.Offset) }) == nil
+			err := s.touch(func() error { return s.mem.ReadAt(r.Region, f[frame.HeaderSize:], r.Offset) })
+			if ok = err == nil; errors.Is(err, errStill) {
+				return err
+			}
 		}
 		if !ok {
 			h.Flags = frame.Refused

@@ -16,6 +16,12 @@ type parks struct {
 	resume chan struct{} // of the park that holds; nil: none does
 	out    bool          // the consumer is at the network, and touches no guest memory until it is back
 	over   bool
+
+	// Of a session that stands still, or is about to.
+	still   bool
+	leaving bool                    // its goroutines are to end, and Session.away is not held meanwhile
+	halt    context.CancelCauseFunc // ends them; nil: they do not run
+	halted  chan struct{}           // closed when they have ended; nil: they do not run
 }
 
 // Errors of Park and Resume.
@@ -90,6 +96,10 @@ func (s *Session) Resume(give func() error) error {
 	s.away.Unlock()
 	close(p.resume)
 	p.resume = nil
+	if p.still {
+		p.still = false
+		s.out.conn.(Lasting).Release()
+	}
 	return nil
 }
 
@@ -163,6 +173,9 @@ func (s *Session) endPark() {
 	}
 	if p.resume != nil {
 		p.resume = nil
+		if p.leaving {
+			s.away.Lock()
+		}
 		s.gone = true
 		s.away.Unlock()
 	}

@@ -22,6 +22,7 @@ type regions struct {
 
 	mu      sync.Mutex
 	sizes   map[uint32]uint64
+	again   map[uint32]bool // that the server knows, and that are not reachable yet since the session came here
 	changes []change
 	flood   bool
 }
@@ -39,6 +40,12 @@ func (r *regions) Dropped(id uint32) { r.note(change{id: id}) }
 
 func (r *regions) note(c change) {
 	r.mu.Lock()
+	if c.size != 0 && r.again[c.id] && r.sizes[c.id] == c.size {
+		delete(r.again, c.id)
+		r.mu.Unlock()
+		return
+	}
+	delete(r.again, c.id)
 	if c.size != 0 {
 		r.sizes[c.id] = c.size
 	} else {

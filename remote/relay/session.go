@@ -66,12 +66,14 @@ type Session struct {
 	server string // its name
 	log    *slog.Logger
 
-	in  *bufio.Reader
-	out out
+	input input
+	in    *bufio.Reader // of input
+	out   out
 
 	regions regions
 	away    sync.RWMutex // held for writing while guest memory is out of reach
 	gone    bool         // for good; under away
+	still   bool         // until the session's goroutines have ended; under away
 	parks   parks
 
 	// The consumer's, and what the receiver tells it.
@@ -83,9 +85,25 @@ type Session struct {
 	room    chan struct{} // one place: the server's head moved
 	poked   chan struct{} // one place: pending is set
 
-	reply remote.Outgoing // the receiver's
-	reads chan read
-	dead  atomic.Bool // the server said that its worker is
+	reply     remote.Outgoing // the receiver's
+	undone    []byte          // the receiver's: the frame that is under way, as far as it is not in the buffer
+	reads     chan read
+	answering *read       // the one that is answered
+	dead      atomic.Bool // the server said that its worker is
+}
+
+var errUnwatched = errors.New("regions of this carrier cannot be passed on")
+
+func newSession(local remote.Carrier, conn frame.Stream, server string, log *slog.Logger) *Session {
+	s := &Session{
+		local: local, ring: local.Ring(), mem: local.Memory(), bell: local.Doorbell(), server: server, log: log,
+		input: input{conn: conn}, out: out{conn: conn},
+		batch: make([]byte, frame.HeaderSize, frame.HeaderSize+batchMost),
+		room:  make(chan struct{}, 1), poked: make(chan struct{}, 1), reads: make(chan read, mostReads),
+	}
+	s.in = bufio.NewReaderSize(&s.input, streamBuffer)
+	s.regions.init(s.poke)
+	return s
 }
 
 // Open says hello to a server in the name of a guest process, and waits for its answer. conn stays the caller's if that is an error.
@@ -93,15 +111,9 @@ type Session struct {
 func Open(ctx context.Context, local remote.Carrier, conn frame.Stream, hello remote.Hello, server string, log *slog.Logger) (*Session, error) {
 	w, ok := local.Memory().(remote.Watchable)
 	if !ok {
-		return nil, errors.New("regions of this carrier cannot be passed on")
+		return nil, errUnwatched
 	}
-	s := &Session{
-		local: local, ring: local.Ring(), mem: local.Memory(), bell: local.Doorbell(), server: server, log: log,
-		in: bufio.NewReaderSize(conn, streamBuffer), out: out{conn: conn},
-		batch: make([]byte, frame.HeaderSize, frame.HeaderSize+batchMost),
-		room:  make(chan struct{}, 1), poked: make(chan struct{}, 1), reads: make(chan read, mostReads),
-	}
-	s.regions.init(s.poke)
+	s := newSession(local, conn, server, log)
 	if err := s.hello(ctx, conn, hello); err != nil {
 		return nil, s.name(err)
 	}
@@ -164,25 +176,12 @@ func lost(err error) error {
 // Run passes on until the guest process is gone or ctx ends, which is no error, or until the server is, which the guest is told. It ends the stream, and leaves the
 // carrier, which nothing of the session touches any more, to the caller.
 func (s *Session) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := context.AfterFunc(ctx, func() { _ = s.out.conn.Close() }) // whoever sends or receives fails now
-	defer stop()
-	var wg sync.WaitGroup
-	wg.Go(func() { cancel(s.receive(ctx)) })
-	wg.Go(func() { cancel(s.serve(ctx)) })
-	wg.Go(func() {
-		select {
-		case <-s.local.Done():
-			cancel(errGuest)
-		case <-ctx.Done():
-		}
-	})
-	cancel(s.pump(ctx))
+	err := s.pass(ctx)
+	for errors.Is(err, errStill) {
+		err = s.pass(ctx)
+	}
 	_ = s.out.conn.Close()
 	s.endPark()
-	wg.Wait()
-	err := context.Cause(ctx)
 	switch {
 	case errors.Is(err, errGuest):
 		return s.local.Err()
@@ -208,8 +207,11 @@ var (
 func (s *Session) touch(f func() error) error {
 	s.away.RLock()
 	defer s.away.RUnlock()
-	if s.gone {
+	switch {
+	case s.gone:
 		return remote.ErrClosed
+	case s.still:
+		return errStill
 	}
 	return f()
 }

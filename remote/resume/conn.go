@@ -50,9 +50,11 @@ type Conn struct {
 	up      *frame.Secure // nil: none
 	mute    *frame.Secure // takes nothing more, and is read to its end, for as long as
 	patient time.Duration
-	err     error       // the stream has ended
-	why     error       // there is no connection
-	timer   *time.Timer // runs while there is none
+	err     error         // the stream has ended
+	why     error         // there is no connection
+	timer   *time.Timer   // runs while there is none
+	now     time.Duration // limit, or longer, as the client said
+	hold    hold
 	attempt uint64
 	kept    kept
 	sending bool     // somebody sends what is kept
@@ -87,14 +89,21 @@ func newConn(first *frame.Secure, limit time.Duration) (*Conn, error) {
 		first.Abort()
 		return nil, err
 	}
+	c := bareConn(secret, limit)
+	c.up = first
+	go c.routineSend()
+	return c, nil
+}
+
+// bareConn is a stream without a connection.
+func bareConn(secret digest, limit time.Duration) *Conn {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Conn{
-		secret: secret, limit: limit, patient: readable, ctx: ctx, cancel: cancel, up: first,
+		secret: secret, limit: limit, now: limit, patient: readable, ctx: ctx, cancel: cancel,
 		lost: make(chan struct{}, 1), due: make(chan struct{}, 1), in: bufio.NewReaderSize(nil, 4<<10),
 	}
 	c.changed, c.kept.pin = sync.NewCond(&c.mu), noPin
-	go c.routineSend()
-	return c, nil
+	return c
 }
 
 // Write implements io.Writer. It waits while the window is full, for a connection no longer than until then, and while a connection is far behind.
@@ -145,7 +154,7 @@ func (c *Conn) Fill(h frame.Header, fill func(p []byte, at int) error) error {
 func (c *Conn) keep(n int, fill func(room [][]byte) error) error {
 	var some [part/keptChunk + 3][]byte
 	c.mu.Lock()
-	for most := uint64(ahead); c.err == nil && (c.kept.size()+uint64(n) > Window || c.writableLocked() != nil && c.kept.end+uint64(n)-c.sent > most); most = ahead / 2 {
+	for most := uint64(ahead); c.err == nil && !c.hold.on && (c.kept.size()+uint64(n) > Window || c.writableLocked() != nil && c.kept.end+uint64(n)-c.sent > most); most = ahead / 2 {
 		c.changed.Wait() // once it waits for as much as is worth a wake-up
 	}
 	if err := c.err; err != nil {
@@ -231,6 +240,13 @@ func (c *Conn) nextLocked(list [][]byte) (*frame.Secure, [][]byte) {
 		return nil, nil
 	}
 	most := min(c.kept.end-c.sent, batch)
+	if c.hold.tells && c.sent == c.reached {
+		if c.out.whole() {
+			c.hold.tells, c.hold.told = false, true
+			return up, append(list, frame.Header{Kind: frame.Hold}.Append(nil))
+		}
+		most = min(most, c.out.rest())
+	}
 	if c.got-c.told >= ackEach && c.sent == c.reached { // else the boundary is further on
 		if c.out.whole() {
 			c.told = c.got
@@ -267,6 +283,8 @@ func (c *Conn) Read(p []byte) (int, error) {
 		var timeout net.Error
 		switch {
 		case err == nil: // of a connection that is gone
+		case c.isHeld():
+			return 0, ErrHeld
 		case errors.As(err, &timeout) && timeout.Timeout() && c.expired():
 			return 0, os.ErrDeadlineExceeded
 		case errors.Is(err, remote.ErrProtocol):
@@ -283,11 +301,14 @@ func (c *Conn) Read(p []byte) (int, error) {
 func (c *Conn) await() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.err == nil && c.up == nil {
+	for c.err == nil && c.up == nil && !c.hold.on {
 		c.changed.Wait()
 	}
-	if c.err != nil {
+	switch {
+	case c.err != nil:
 		return c.err
+	case c.hold.on:
+		return ErrHeld
 	}
 	if c.from != c.up {
 		c.from = c.up
@@ -306,11 +327,17 @@ func (c *Conn) next(p []byte) (int, error) {
 			return 0, err
 		}
 		h := frame.ParseHeader(b)
-		if h.Kind != frame.Ack {
+		if h.Kind != frame.Ack && h.Kind != frame.Hold {
 			rest = frame.HeaderSize + uint64(h.Len) // whoever reads it checks it
 			break
 		}
 		_, _ = c.in.Discard(frame.HeaderSize)
+		if h.Kind == frame.Hold {
+			if err := c.longer(h); err != nil {
+				return 0, err
+			}
+			continue
+		}
 		if h.Len != 0 || h.Flags != 0 {
 			return 0, remote.Violation("acknowledgement with %d bytes and flags %#x", h.Len, h.Flags)
 		}
@@ -370,10 +397,13 @@ func (c *Conn) broken(up *frame.Secure, why error) {
 
 func (c *Conn) loseLocked(why error) {
 	c.up, c.why = nil, why
-	if c.timer == nil { // else there was none for longer
-		c.timer = time.AfterFunc(c.limit, c.overdue)
-	}
 	c.changed.Broadcast()
+	if c.hold.on {
+		return // nobody looks for another
+	}
+	if c.timer == nil { // else there was none for longer
+		c.timer = time.AfterFunc(c.now, c.overdue)
+	}
 	select {
 	case c.lost <- struct{}{}:
 	default:
@@ -385,7 +415,7 @@ func (c *Conn) overdue() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.up == nil && c.timer != nil {
-		c.endLocked(fmt.Errorf("%w, and there was no other for %v: %w", ErrLost, c.limit, c.why))
+		c.endLocked(fmt.Errorf("%w, and there was no other for %v: %w", ErrLost, c.now, c.why))
 	}
 }
 
@@ -394,7 +424,11 @@ func (c *Conn) adopt(up *frame.Secure, received uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err := c.err
-	if err == nil && c.up != nil {
+	switch {
+	case err != nil:
+	case c.hold.on:
+		err = ErrHeld
+	case c.up != nil:
 		err = errors.New("there is a connection")
 	}
 	if err == nil {
@@ -403,7 +437,7 @@ func (c *Conn) adopt(up *frame.Secure, received uint64) error {
 	if err != nil {
 		return err
 	}
-	c.up, c.sent, c.told = up, received, c.got
+	c.up, c.sent, c.told, c.now = up, received, c.got, c.limit
 	if c.timer != nil {
 		c.timer.Stop()
 		c.timer = nil

@@ -72,7 +72,7 @@ func (c *Conn) routineRedial(cfg *tls.Config, dial Dialer) {
 func (c *Conn) isLost() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.up == nil && c.err == nil
+	return c.up == nil && c.err == nil && !c.hold.on
 }
 
 // redial makes a connection and goes on over it.
@@ -241,7 +241,7 @@ func (c *Conn) unwritable(up *frame.Secure, why error) {
 
 // writableLocked is the connection, if there is one that takes anything.
 func (c *Conn) writableLocked() *frame.Secure {
-	if c.up == c.mute {
+	if c.up == c.mute || c.hold.on && !c.hold.tells {
 		return nil
 	}
 	return c.up
@@ -258,7 +258,7 @@ func (c *Conn) settleLocked() {
 		c.mu.Unlock()
 	})
 	defer timer.Stop()
-	for !over && c.err == nil {
+	for !over && c.err == nil && !c.hold.on {
 		if up := c.writableLocked(); up == nil && !c.client || up != nil && c.sent >= end {
 			return
 		}
@@ -269,13 +269,18 @@ func (c *Conn) settleLocked() {
 // goodbyeLimit is how long Close waits for a connection, for whoever sends, and for its own word to leave.
 const goodbyeLimit = 2 * time.Second
 
-// Close implements io.Closer. The other end hears of it, if there is a connection.
+// Close implements io.Closer. The other end hears of it, if there is a connection, unless the stream is held: another process may go on with it.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	c.settleLocked()
+	held := c.hold.on
 	up := c.endLocked(net.ErrClosed)
 	c.mu.Unlock()
-	if up == nil {
+	switch {
+	case up == nil:
+		return nil
+	case held:
+		up.Abort()
 		return nil
 	}
 	_ = up.SetWriteDeadline(time.Now().Add(goodbyeLimit)) // whoever sends comes to an end

@@ -24,6 +24,7 @@ const (
 // calls are the connections that a worker has asked for.
 type calls struct {
 	mu      sync.Mutex
+	adopts  bool             // the session has begun with another worker
 	session remote.SessionID // the last that began; zero: none was asked for
 	begun   int              // sessions
 	busy    bool
@@ -34,7 +35,8 @@ type calls struct {
 func (c *calls) begin(m link.Connect) (wait time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.busy || m.Session == (remote.SessionID{}) || m.Again != (m.Session == c.session) || !m.Again && c.begun == link.Beginnings {
+	goesOn := m.Session == c.session || c.adopts && c.session == remote.SessionID{}
+	if c.busy || m.Session == (remote.SessionID{}) || m.Again != goesOn || !m.Again && (c.adopts || c.begun == link.Beginnings) {
 		return 0, false
 	}
 	if !m.Again {
@@ -43,6 +45,13 @@ func (c *calls) begin(m link.Connect) (wait time.Duration, ok bool) {
 	wait = max(0, connectEach-time.Since(c.last))
 	c.session, c.busy, c.last = m.Session, true, time.Now().Add(wait)
 	return wait, true
+}
+
+// goesOn says whether the worker's session has begun with another.
+func (c *calls) goesOn(adopts bool) {
+	c.mu.Lock()
+	c.adopts = adopts
+	c.mu.Unlock()
 }
 
 func (c *calls) end() {

@@ -96,6 +96,7 @@ func (s *Spawner) Warm(cfg link.Config) (*Process, error) {
 func (p *Process) Configure(cfg link.Config, wake func(slot uint32), conn int) error {
 	p.wake.Store(&wake)
 	p.relay.Store(cfg.Relay)
+	p.calls.goesOn(cfg.Adopt)
 	if err := p.link.Send(link.Configure{Config: cfg, Connection: link.FileOf(conn)}); err != nil {
 		return fmt.Errorf("configure worker: %w", err)
 	}

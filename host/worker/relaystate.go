@@ -1,0 +1,116 @@
+package worker
+
+import (
+	"causeway/host/worker/state"
+	"causeway/remote"
+	"causeway/remote/frame"
+	"causeway/remote/relay"
+	"causeway/remote/resume"
+	"causeway/remote/shm"
+)
+
+// relayedState is a session that is passed on, as its relay writes it for another.
+type relayedState struct {
+	Lease   remote.LeaseID // whose worker it has
+	Session remote.SessionID
+	Head    uint64 // of the guest's ring
+	Regions []shm.RegionState
+	Stream  resume.State
+	Relay   relay.State
+}
+
+// relayedMagic opens the state of a session that is passed on.
+const (
+	relayedMagic   = 0x52535743 // "CWSR"
+	relayedVersion = 1
+	mostReads      = 4096
+	mostChanges    = 8192
+)
+
+func (s *relayedState) write(w *state.Writer) {
+	w.U32(relayedMagic)
+	w.U32(relayedVersion)
+	w.U32(remote.ProtocolVersion)
+	w.Bytes(s.Lease[:])
+	w.Bytes(s.Session[:])
+	w.U64(s.Head)
+	writeRegions(w, s.Regions)
+	w.Bytes(s.Stream.Secret[:])
+	w.U64(s.Stream.Attempt)
+	w.U64(s.Stream.Got)
+	w.Bytes(s.Stream.Head)
+	w.U64(s.Stream.Left)
+	w.U64(s.Stream.Start)
+	w.Bytes(s.Stream.Kept)
+	w.U64(s.Stream.Reached)
+	w.U64(s.Relay.Sent)
+	w.U64(s.Relay.Head)
+	w.Bytes(s.Relay.Unread)
+	w.U32(uint32(len(s.Relay.Reads)))
+	for _, r := range s.Relay.Reads {
+		w.U64(r.ID)
+		w.U32(r.Region)
+		w.U64(r.Offset)
+		w.U64(r.Size)
+	}
+	for _, list := range [][]relay.Change{s.Relay.Regions, s.Relay.Untold} {
+		w.U32(uint32(len(list)))
+		for _, c := range list {
+			w.U32(c.ID)
+			w.U64(c.VA)
+			w.U64(c.Size)
+		}
+	}
+}
+
+// readRelayed reads what write wrote. Whether a session can go on with it is for resume and relay to say.
+func readRelayed(r *state.Reader) (*relayedState, error) {
+	if r.U32() != relayedMagic && r.Err() == nil {
+		r.Refuse("not the state of a session that is passed on")
+	}
+	if v := r.U32(); v != relayedVersion && r.Err() == nil {
+		r.Refuse("state of a session that is passed on of version %d, this host reads %d", v, relayedVersion)
+	}
+	if v := r.U32(); v != remote.ProtocolVersion && r.Err() == nil {
+		r.Refuse("session of protocol version %d, this host speaks %d", v, remote.ProtocolVersion)
+	}
+	s := &relayedState{}
+	fixed(r, s.Lease[:])
+	fixed(r, s.Session[:])
+	s.Head = r.U64()
+	s.Regions = readRegions(r)
+	fixed(r, s.Stream.Secret[:])
+	s.Stream.Attempt, s.Stream.Got = r.U64(), r.U64()
+	s.Stream.Head, s.Stream.Left = r.Bytes(frame.HeaderSize), r.U64()
+	s.Stream.Start, s.Stream.Kept = r.U64(), r.Bytes(resume.MostKept)
+	s.Stream.Reached = r.U64()
+	s.Relay.Sent, s.Relay.Head = r.U64(), r.U64()
+	s.Relay.Unread = r.Bytes(relay.MostUnread)
+	for range r.Count(mostReads, itemBytes) {
+		s.Relay.Reads = append(s.Relay.Reads, relay.Asked{ID: r.U64(), Extent: frame.Extent{Region: r.U32(), Offset: r.U64(), Size: r.U64()}})
+	}
+	s.Relay.Regions = readChanges(r, shm.MaxRegions)
+	s.Relay.Untold = readChanges(r, mostChanges)
+	switch {
+	case r.Err() != nil:
+	case s.Session == remote.SessionID{}:
+		r.Refuse("a session without a name")
+	case s.Head != s.Relay.Sent:
+		r.Refuse("%d bytes of the ring are taken, %d sent", s.Head, s.Relay.Sent)
+	}
+	return s, r.Err()
+}
+
+// fixed reads bytes whose number is known.
+func fixed(r *state.Reader, b []byte) {
+	if n := copy(b, r.Bytes(uint64(len(b)))); n != len(b) && r.Err() == nil {
+		r.Refuse("%d bytes where %d are to be", n, len(b))
+	}
+}
+
+func readChanges(r *state.Reader, most uint32) (list []relay.Change) {
+	for range r.Count(most, itemBytes) {
+		list = append(list, relay.Change{ID: r.U32(), VA: r.U64(), Size: r.U64()})
+	}
+	return list
+}

@@ -1,0 +1,281 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+
+	"causeway/remote"
+	"causeway/remote/frame"
+)
+
+/*
+A session that is parked can be described, and go on in a relay on another host, over the same stream to the same worker, with the same guest memory: its VM has moved. While it stands still
+none of its goroutines runs, so that what is described is all that there is, and Resume has it go on here as well, if the VM has not moved after all.
+*/
+
+// Lasting is a stream that can stand still between two processes. *resume.Conn is one, which documents the methods.
+type Lasting interface {
+	frame.Stream
+	Hold() error
+	Release()
+}
+
+// Errors of sessions that stand still.
+var (
+	// ErrFixed says that a session cannot go on elsewhere.
+	ErrFixed = errors.New("the session's bytes go over a connection that no other can follow (RDMA)")
+	// ErrState says that what was read is no state of a session.
+	ErrState = errors.New("no state of a session that is passed on")
+	errStill = errors.New("the session stands still")
+)
+
+// MostUnread bounds State.Unread: what a stream's buffer holds, more than once, and a frame's beginning.
+const MostUnread = 4 * streamBuffer
+
+// State is a session that stands still, without its stream and its guest's memory.
+type State struct {
+	Sent, Head uint64   // positions in the ring: what the server has been sent, and what it has done with
+	Unread     []byte   // of the stream, read and not followed yet
+	Reads      []Asked  // READs that wait for an answer, or for the rest of it
+	Regions    []Change // all that the server knows, or is to be told
+	Untold     []Change // what it is to be told, in this order
+}
+
+// Asked is a READ that waits.
+type Asked struct {
+	ID uint64
+	frame.Extent
+}
+
+// Change is a region that came, or one that went: its size is 0.
+type Change struct {
+	ID       uint32
+	VA, Size uint64
+}
+
+// input is the stream, behind what was read of it and not followed.
+type input struct {
+	again []byte
+	conn  frame.Stream
+}
+
+// Read implements io.Reader.
+func (i *input) Read(p []byte) (int, error) {
+	if len(i.again) > 0 {
+		n := copy(p, i.again)
+		i.again = i.again[n:]
+		return n, nil
+	}
+	return i.conn.Read(p)
+}
+
+// Movable says why a session cannot stand still; nil: it can.
+func (s *Session) Movable() error {
+	if _, ok := s.out.conn.(Lasting); !ok {
+		return ErrFixed
+	}
+	return nil
+}
+
+// StandStill describes a session that is parked. It stays so until Resume.
+func (s *Session) StandStill() (State, error) {
+	p := &s.parks
+	conn, ok := s.out.conn.(Lasting)
+	if !ok {
+		return State{}, ErrFixed
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.over:
+		return State{}, ErrOver
+	case p.resume == nil:
+		return State{}, ErrNotParked
+	case s.dead.Load():
+		return State{}, ErrServer
+	}
+	if err := s.haltLocked(conn); err != nil {
+		return State{}, err
+	}
+	return s.describe(), nil
+}
+
+// haltLocked has the stream held and the session's goroutines end, and waits for them. parks.mu is held, and let go meanwhile. With an error the session is parked as before.
+func (s *Session) haltLocked(conn Lasting) error {
+	p := &s.parks
+	halt, halted := p.halt, p.halted
+	p.still = true
+	if halted == nil { // they do not run
+		if err := conn.Hold(); err != nil {
+			return s.name(err)
+		}
+		return nil
+	}
+	s.still, p.leaving = true, true
+	s.away.Unlock() // who waits for guest memory returns
+	p.mu.Unlock()
+	halt(errStill)
+	err := conn.Hold() // who waits for the stream returns
+	<-halted
+	p.mu.Lock()
+	p.leaving = false
+	if p.over {
+		return ErrOver
+	}
+	s.away.Lock()
+	s.still = false
+	if err != nil {
+		return s.name(err)
+	}
+	return nil
+}
+
+// describe is the session's state. None of its goroutines runs.
+func (s *Session) describe() State {
+	buffered, _ := s.in.Peek(s.in.Buffered())
+	s.input.again = slices.Concat(s.undone, buffered, s.input.again)
+	s.in.Reset(&s.input)
+	s.undone = s.undone[:0]
+	st := State{Sent: s.sent, Head: s.head.Load(), Unread: bytes.Clone(s.input.again)}
+	if s.answering != nil {
+		st.Reads = append(st.Reads, Asked{s.answering.id, s.answering.Extent})
+	}
+	for range len(s.reads) {
+		r := <-s.reads
+		st.Reads = append(st.Reads, Asked{r.id, r.Extent})
+		s.reads <- r
+	}
+	st.Regions, st.Untold = s.regions.describe()
+	return st
+}
+
+func (r *regions) describe() (all, untold []Change) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(r.sizes)) {
+		all = append(all, Change{ID: id, Size: r.sizes[id]})
+	}
+	for _, c := range r.changes {
+		untold = append(untold, Change{c.id, c.va, c.size})
+	}
+	return all, untold
+}
+
+// Adopt makes a session of what StandStill described, parked until Resume: its guest's memory comes later. conn is held, and stays the caller's if there is an error.
+func Adopt(local remote.Carrier, conn Lasting, st State, server string, log *slog.Logger) (*Session, error) {
+	w, ok := local.Memory().(remote.Watchable)
+	if !ok {
+		return nil, errUnwatched
+	}
+	if err := st.check(); err != nil {
+		return nil, err
+	}
+	s := newSession(local, conn, server, log)
+	s.input.again = st.Unread
+	s.sent = st.Sent
+	s.given.Store(st.Sent)
+	s.head.Store(st.Head)
+	for _, r := range st.Reads {
+		s.reads <- read{r.ID, r.Extent}
+	}
+	s.regions.adopt(st.Regions, st.Untold)
+	s.parks.still, s.parks.resume = true, make(chan struct{})
+	s.away.Lock()
+	w.Watch(&s.regions)
+	return s, nil
+}
+
+func (s *State) check() error {
+	if s.Sent < s.Head || s.Sent-s.Head > remote.RingSize || len(s.Unread) > MostUnread || len(s.Reads) > mostReads || len(s.Untold) >= mostChanges {
+		return fmt.Errorf("%w: %d bytes sent and %d done, %d unread, %d READs, %d regions", ErrState, s.Sent, s.Head, len(s.Unread), len(s.Reads), len(s.Untold))
+	}
+	for _, r := range s.Reads {
+		if r.Size == 0 || r.Size > frame.MaxRead {
+			return fmt.Errorf("%w: READ of %d bytes", ErrState, r.Size)
+		}
+	}
+	return nil
+}
+
+// adopt takes over what another relay knew of regions. Each of them becomes reachable again, of which the server hears nothing.
+func (r *regions) adopt(all, untold []Change) {
+	r.again = map[uint32]bool{}
+	for _, c := range all {
+		if c.ID != 0 {
+			r.sizes[c.ID], r.again[c.ID] = c.Size, true
+		}
+	}
+	for _, c := range untold {
+		r.changes = append(r.changes, change{c.ID, c.VA, c.Size})
+	}
+}
+
+// begin waits while the session stands still. halt ends what begins then.
+func (s *Session) begin(ctx context.Context, halt context.CancelCauseFunc) error {
+	p := &s.parks
+	for {
+		p.mu.Lock()
+		resume := p.resume
+		if !p.still {
+			p.halt, p.halted = halt, make(chan struct{})
+			p.mu.Unlock()
+			return nil
+		}
+		p.mu.Unlock()
+		select {
+		case <-resume:
+		case <-s.local.Done():
+			return errGuest
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// halted says that nothing of the session runs.
+func (s *Session) halted() {
+	p := &s.parks
+	p.mu.Lock()
+	close(p.halted)
+	p.halt, p.halted = nil, nil
+	p.mu.Unlock()
+}
+
+// pass passes on until something ends that, whose cause it returns: errStill if the session is to go on.
+func (s *Session) pass(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if err := s.begin(ctx, cancel); err != nil {
+		return err
+	}
+	defer s.halted()
+	stop := context.AfterFunc(ctx, func() { // whoever sends or receives fails now
+		if !errors.Is(context.Cause(ctx), errStill) {
+			_ = s.out.conn.Close()
+		}
+	})
+	defer stop()
+	var wg sync.WaitGroup
+	wg.Go(func() { cancel(s.receive(ctx)) })
+	wg.Go(func() { cancel(s.serve(ctx)) })
+	wg.Go(func() {
+		select {
+		case <-s.local.Done():
+			cancel(errGuest)
+		case <-ctx.Done():
+		}
+	})
+	cancel(s.pump(ctx))
+	if !errors.Is(context.Cause(ctx), errStill) {
+		_ = s.out.conn.Close()
+		s.endPark()
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}

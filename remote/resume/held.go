@@ -1,0 +1,170 @@
+package resume
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"causeway/remote"
+	"causeway/remote/frame"
+)
+
+/*
+A client's end of a stream moves to another process, on another host: it is held, described, and made again there. The server is told before, and waits longer than for a connection that is lost. Until the
+other process has made a connection this one can go on as well, by Release; from then on it cannot, as that one's attempts come after all of its own.
+*/
+
+// HoldLimit is how long a server waits for a connection of a stream whose client has said that it is held.
+const HoldLimit = 5 * time.Minute
+
+// Errors of streams that are held.
+var (
+	ErrHeld = errors.New("the stream is held")
+	// ErrState says that what was read is no state of a stream.
+	ErrState = errors.New("no state of a stream")
+)
+
+// Bounds of a State. What is written while the stream is held is kept beside the window.
+const (
+	MostKept   = 2 * Window
+	moveShift  = 32 // attempts of one process lie below
+	mostMoves  = 1 << 31
+	holdPeriod = 2 * time.Second // that the word of it may take to leave
+)
+
+// State is a client's end of a stream that is held.
+type State struct {
+	Secret  [32]byte
+	Attempt uint64
+	Got     uint64 // bytes that were delivered; Head and Left follow the last frame of them
+	Head    []byte // of a header
+	Left    uint64 // bytes of a payload that is not complete
+	Start   uint64 // where Kept begins in what was written
+	Kept    []byte
+	Reached uint64 // the other end may have received what lies before; a frame ends there
+}
+
+// hold is how a stream stands still. Conn.mu guards it.
+type hold struct {
+	on    bool
+	tells bool // the server is to be told
+	told  bool // it is told
+}
+
+// Hold has a client's stream stand still: Read says ErrHeld, and what is written is kept. The server is told, over the connection that there is: an error says that it is not, and does not wait
+// for longer than for any connection.
+func (c *Conn) Hold() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil || c.hold.told {
+		return c.err
+	}
+	up := c.writableLocked()
+	c.hold = hold{on: true, tells: up != nil}
+	if c.timer != nil {
+		c.timer.Stop()
+		c.timer = nil
+	}
+	c.changed.Broadcast()
+	if up == nil {
+		return fmt.Errorf("%w, and another is not there yet", ErrLost)
+	}
+	_ = up.SetReadDeadline(time.Unix(1, 0))             // who reads returns
+	_ = up.SetWriteDeadline(time.Now().Add(holdPeriod)) // who writes comes to an end
+	over := time.AfterFunc(holdPeriod, func() {
+		c.mu.Lock()
+		c.hold.tells = false
+		c.changed.Broadcast()
+		c.mu.Unlock()
+	})
+	defer over.Stop()
+	c.poke()
+	for c.err == nil && (c.hold.tells || c.sending) {
+		c.changed.Wait()
+	}
+	if c.err == nil && (!c.hold.told || c.up != up || c.mute == up) {
+		c.hold.told = false
+		return errors.New("the server is not told that the stream is held: the connection takes nothing")
+	}
+	return c.err
+}
+
+// Release has a stream that is held, or was made by Import, go on over another connection.
+func (c *Conn) Release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.hold.on || c.err != nil {
+		return
+	}
+	up := c.up
+	c.hold = hold{}
+	c.loseLocked(ErrHeld)
+	if up != nil {
+		up.Abort()
+	}
+}
+
+// Export describes a stream that is held, and that nobody reads or writes.
+func (c *Conn) Export() (State, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.err != nil:
+		return State{}, c.err
+	case !c.hold.told || c.sending || !c.out.whole():
+		return State{}, errors.New("the stream is not held")
+	}
+	kept, _ := c.kept.take(nil, c.kept.start, c.kept.size())
+	c.kept.pin = noPin
+	return State{
+		Secret: c.secret, Attempt: c.attempt, Got: c.got, Head: slices.Clone(c.frames.head[:c.frames.have]), Left: c.frames.left,
+		Start: c.kept.start, Kept: slices.Concat(kept...), Reached: c.reached,
+	}, nil
+}
+
+// Import makes a stream of what Export described, elsewhere perhaps, which is held until Release.
+func Import(s State, cfg *tls.Config, dial Dialer) (*Conn, error) {
+	switch end := s.Start + uint64(len(s.Kept)); {
+	case len(s.Kept) > MostKept || end < s.Start || s.Reached < s.Start || s.Reached > end:
+		return nil, fmt.Errorf("%w: %d bytes from %d, sent up to %d", ErrState, len(s.Kept), s.Start, s.Reached)
+	case len(s.Head) >= frame.HeaderSize || s.Left > frame.Max || s.Left > 0 && len(s.Head) > 0:
+		return nil, fmt.Errorf("%w: within a frame, %d bytes of a header and %d to come", ErrState, len(s.Head), s.Left)
+	case s.Attempt>>moveShift >= mostMoves:
+		return nil, fmt.Errorf("%w: attempt %#x", ErrState, s.Attempt)
+	}
+	c := bareConn(s.Secret, Limit)
+	c.client, c.hold = true, hold{on: true, told: true}
+	c.attempt = (s.Attempt>>moveShift + 1) << moveShift
+	c.got, c.told = s.Got, s.Got
+	c.frames.have, c.frames.left = copy(c.frames.head[:], s.Head), s.Left
+	c.kept.start, c.kept.end = s.Start, s.Start
+	room, at := c.kept.grow(nil, len(s.Kept)), 0
+	for _, r := range room {
+		at += copy(r, s.Kept[at:])
+	}
+	c.kept.added(room, true)
+	c.sent, c.reached = s.Reached, s.Reached
+	go c.routineSend()
+	go c.routineRedial(cfg, dial)
+	return c, nil
+}
+
+// isHeld reports whether the stream stands still.
+func (c *Conn) isHeld() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.hold.on && c.err == nil
+}
+
+// longer has a server wait longer for the next connection: its client says that the stream is held.
+func (c *Conn) longer(h frame.Header) error {
+	if c.client || h.Len != 0 || h.Flags != 0 || h.Arg != 0 {
+		return remote.Violation("HOLD frame with %d bytes, flags %#x and argument %d", h.Len, h.Flags, h.Arg)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = max(c.limit, HoldLimit)
+	return nil
+}
