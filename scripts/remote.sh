@@ -6,7 +6,8 @@
 #   --programs  of guest/tests, that run on the server's GPU, with and without a VM (default: a few; all: every one)
 #   PHASE       programs limits reset restart refuse lost (what is done by default), lapse, freeze: half a minute without
 #               a causewayd, or with one and programs that stand still; vm: programs in a VM;
-#               vmlost: a VM whose causewayds are restarted, and whose server is killed then
+#               vmlost: a VM whose causewayds are restarted, and whose server is killed then;
+#               move: a VM that moves to another host and back, by causeway migrate
 #
 # Two hosts on one machine: network namespaces with a veth between them, each with a causewayd: gpu1, a GPU server with the software GPU, and hosta.
 # The status is 0 if every check passed. Needs root.
@@ -20,7 +21,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --kernel) kernel=$2; shift 2 ;;
     --programs) programs=$2; shift 2 ;;
-    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) phases+=("$1"); shift ;;
   esac
@@ -34,13 +35,14 @@ tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-remote.XXXXXX")
 logs=$BUILD/logs/remote-gpus
 rm -rf "$logs"; mkdir -p "$logs"
 mkfifo "$tmp/never"; exec 9<>"$tmp/never" # for nap
-declare -A net_pid=() daemon_pid=() address=([hosta]=10.78.0.1 [gpu1]=10.78.0.2)
-hosts="gpu1 hosta" variant=13.0-static job= qemu_pid=
+declare -A net_pid=() daemon_pid=() address=([hosta]=10.78.0.1 [gpu1]=10.78.0.2 [hostm]=10.78.0.3)
+hosts="gpu1 hosta" variant=13.0-static job= qemu_pid= next_pid=
 cleanup() {
   local h
   [ -z "$job" ] || end "$job"
   [ -z "$qemu_pid" ] || kill -9 "$qemu_pid" 2>/dev/null
-  for h in hosta gpu1; do
+  [ -z "$next_pid" ] || kill -9 "$next_pid" 2>/dev/null
+  for h in hosta hostm gpu1; do
     [ -z "${daemon_pid[$h]:-}" ] || timeout 20 "$CAUSEWAY" delete vm1 --run-dir "$tmp/$h" >/dev/null 2>&1
     end "${daemon_pid[$h]:-}"
     kill_tree "$h"
@@ -82,12 +84,12 @@ config() { # HOST: its configuration
   cp "$tmp/pki/ca.pem" "$tmp/pki/revoked" "$tmp/$1/pki/" && cp "$tmp/pki/$1.pem" "$tmp/$1/pki/host.pem" && cp "$tmp/pki/$1-key.pem" "$tmp/$1/pki/host-key.pem" || return
   printf '%s\n' "run_dir = '$tmp/$1'" "state_dir = '$tmp/$1/state'" "log_dir = '$tmp/$1/log'" '[devices]' "log = 'file'" 'verbose = true' "socket_owner = '0'" \
     '[placement]' "software_memory = '2GiB'" '[migration]' "ca = '$tmp/$1/pki/ca.pem'" "certificate = '$tmp/$1/pki/host.pem'" "key = '$tmp/$1/pki/host-key.pem'" \
-    '[remote]' "servers = ['${address[gpu1]}']" >"$tmp/$1.toml"
-  [ "$1" = hosta ] || sed -i '$d' "$tmp/$1.toml"
+    "listen = '${address[$1]}:7744'" '[remote]' "servers = ['${address[gpu1]}']" >"$tmp/$1.toml"
+  [ "$1" != gpu1 ] || sed -i '$d' "$tmp/$1.toml"
 }
 start_causewayd() { # HOST
   local what=(daemon)
-  [ "$1" = hosta ] || what=(serve --listen "${address[gpu1]}:7745" --allow hosta,hostb)
+  [ "$1" != gpu1 ] || what=(serve --listen "${address[gpu1]}:7745" --allow hosta,hostb,hostm)
   stay_on "$1" "$CAUSEWAY" "${what[@]}" --config "$tmp/$1.toml" -v >>"$logs/causewayd-$1.log" 2>&1 & daemon_pid[$1]=$!
   until_true 60 answers "$1"
 }
@@ -271,13 +273,13 @@ agent_vm() {
   await '@agent ready' 90
 }
 guest_goes_on() { guest 'n=$(grep -c ^@round /tmp/r); for i in $(seq 300); do [ "$(grep -c ^@round /tmp/r)" -le $((n + 1)) ] || break; usleep 100000; done; [ "$(grep -c ^@round /tmp/r)" -gt $((n + 1)) ]'; }
-unmovable() { vgpu hosta vm1 status sessions 0 unmovable | grep -q "its GPU is on the server ${address[gpu1]}"; }
+movable() { [ -n "$(vgpu hosta vm1 status sessions 0 worker)" ] && [ -z "$(vgpu hosta vm1 status sessions 0 unmovable)" ]; }
 
 phase_vmlost() {
   create any 1GiB; row "a vGPU on the server" "" || return
   agent_vm; row "a VM with it" "" || return
   send '&./rounds streams >/tmp/r 2>&1'; guest_goes_on; row "a program computes in it" "" || return
-  until_true 60 unmovable; row "the VM does not move with it: causeway inspect says why" "$(keep vgpu hosta vm1 status sessions 0 unmovable | cut -c 1-100)"
+  until_true 60 movable; row "causeway inspect knows of nothing that keeps the VM here" ""
   kill_causewayd hosta && start_causewayd hosta && guest_goes_on; row "the host's causewayd is killed and started: it goes on" ""
   kill_causewayd gpu1 && start_causewayd gpu1 && guest_goes_on; row "the server's causewayd is killed and started: it goes on" ""
   kill_causewayd gpu1 && kill_tree gpu1
@@ -289,10 +291,85 @@ phase_vmlost() {
   calm_kernels
 }
 
+# --- a VM that moves ----------------------------------------------------------------------------------------------------
+
+# second_host: hostm is in hosta's network, with an address of its own.
+second_host() {
+  [ -z "${daemon_pid[hostm]:-}" ] || return 0
+  net_pid[hostm]=${net_pid[hosta]}
+  on hosta ip address add "${address[hostm]}/24" dev wire && ca issue hostm "${address[hostm]}" >/dev/null && config hostm && start_causewayd hostm
+}
+# move_vm HOST [ARGS...]: a QEMU there, whose process is in started.
+move_vm() {
+  local h=$1; shift
+  rm -f "$tmp/$h.monitor" "$tmp/$h.qmp"
+  (stay_on "$h" "$qemu" -accel tcg,thread=multi -cpu max -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem -nodefaults -display none "${channel[@]}" \
+    -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" -append 'console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check causeway.tag=gpu0' \
+    -monitor "unix:$tmp/$h.monitor,server=on,wait=off" -qmp "unix:$tmp/$h.qmp,server=on,wait=off" \
+    -chardev "socket,id=gpu0,path=$tmp/$h/vm1/gpu0.sock" -device vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024 "$@") </dev/null >>"$logs/qemu-$h.log" 2>&1 3>&- 4>&- & started=$!
+  until_true 10 [ -S "$tmp/$h.monitor" ]
+}
+hmp() { timeout 60 python3 "$ROOT/scripts/lib/hmp.py" "$tmp/$1.monitor" "$2"; }
+vm_runs() { hmp "$1" 'info status' | grep -q 'VM status: running'; }
+# migrates FROM TO [ARGS...]: causeway migrate, to a QEMU that waits there.
+migrates() {
+  local from=$1 to=$2; shift 2
+  on "$from" timeout "${patience:-100}" "$CAUSEWAY" migrate vm1 "${address[$to]}" --run-dir "$tmp/$from" --config "$tmp/$from.toml" --qmp "$tmp/$from.qmp" --uri "unix:$tmp/incoming" "$@" >"$tmp/said" 2>&1
+}
+awaits() { rm -f "$tmp/incoming"; move_vm "$1" -incoming "unix:$tmp/incoming" && next_pid=$started && hmp "$1" 'migrate_set_capability return-path on' >/dev/null && until_true 10 [ -S "$tmp/incoming" ]; }
+end_next() { [ -z "$next_pid" ] || { kill -9 "$next_pid"; wait "$next_pid"; next_pid=; } 2>/dev/null; }
+server_has() { [ "$(vgpu gpu1 $there spec lease)" = "$1" ]; }
+# moves FROM TO: there, and what was left is ended.
+moves() {
+  awaits "$2" && migrates "$1" "$2" || { end_next; return 1; }
+  downtime=$(hmp "$1" 'info migrate' | tr -d '\r' | sed -n 's/^[dD]owntime[^:]*: *\([0-9]*\).*/\1/p' | head -n 1)
+  kill -9 "$qemu_pid"; wait "$qemu_pid" 2>/dev/null
+  qemu_pid=$next_pid next_pid=
+  until_true 20 vm_runs "$2"
+}
+# went HOST: how long the program stood without its GPU server, as the logs of both have it.
+went() { grep -h 'goes on over another connection' -r "$tmp/gpu1/log" | tail -n 1 | sed 's/^time=[^T]*T\([^ ]*\).*/\1/'; }
+
+phase_move() {
+  local modes="streams threads waits times" worker
+  . "$ROOT/scripts/lib/rounds.sh"
+  modes="streams threads waits times"
+  console_log=$logs/console.log
+  mkdir -p "$tmp/vm"
+  needs_vm "$kernel"
+  rounds_image "$tmp/initrd"; guest_channel "$tmp/vm"
+  second_host && create any 512MiB && cli hostm create vm1 --remote any --memory 512MiB >"$tmp/said" 2>&1; row "a second host, and a vGPU on the server for each" "$(said)" || return
+  move_vm hosta && qemu_pid=$started && await '@agent ready' 90; row "a VM at hosta" "" || return
+  programs start; row "programs run in it: $modes" "" || return
+  worker=$(vgpu gpu1 $there status sessions 0 worker)
+
+  sed -i "s/^servers = .*/servers = []/" "$tmp/hostm.toml" && kill -HUP "${daemon_pid[hostm]}" && until_true 10 eval '! cli hostm gpus --all 2>/dev/null | grep -q "^${address[gpu1]}"'
+  ! patience=30 migrates hosta hostm && grep -q 'GPU server' "$tmp/said"; row "a host that does not have the server is refused, before anything is sent" "$(said)"
+  sed -i "s/^servers = .*/servers = ['${address[gpu1]}']/" "$tmp/hostm.toml" && kill -HUP "${daemon_pid[hostm]}" && until_true 10 eval 'cli hostm gpus --all | grep -q "^${address[gpu1]}"'
+  programs on; row "the programs go on" ""
+
+  awaits hostm && { patience=6 migrates hosta hostm --bandwidth 1MiB; [ $? = 124 ] || [ $? = 1 ]; }; row "called off while the VM is sent" "$(said)"
+  end_next
+  programs on && server_has hosta; row "the programs go on, and the lease is hosta's" ""
+
+  moves hosta hostm; row "the VM moves to hostm" "QEMU stands ${downtime:-?} ms" || return
+  programs on; row "the programs go on, all results right" ""
+  [ "$(vgpu gpu1 $there status sessions 0 worker)" = "$worker" ]; row "the worker at the server is the same" "$worker"
+  until_true 30 server_has hostm; row "the lease is hostm's" ""
+  cli hosta delete vm1 >"$tmp/said" 2>&1; programs on; row "hosta's vGPU is deleted: the programs go on" "$(said)"
+
+  create any 512MiB >/dev/null; moves hostm hosta; row "the VM moves back" "QEMU stands ${downtime:-?} ms" || return
+  programs on && until_true 30 server_has hosta; row "the programs go on, and the lease is hosta's again" ""
+  programs end; row "the programs end, all results right" "$rounds"
+  kill -9 "$qemu_pid"; wait "$qemu_pid" 2>/dev/null; qemu_pid=
+  cli hosta delete vm1 >"$tmp/said" 2>&1; cli hostm delete vm1 >"$tmp/said" 2>&1; until_true 30 gone; row "the vGPUs are deleted: nothing is left at the server" ""
+  calm_kernels
+}
+
 prepare() {
   "$ROOT/scripts/build-tests.sh" --only "$variant" $([ "$programs" = all ] || echo "$programs vectoradd rounds") >"$tmp/said" 2>&1 || { cat "$tmp/said"; die "the CUDA programs do not build"; }
   networks
-  ca init >/dev/null && ca issue gpu1 "${address[gpu1]}" >/dev/null && ca issue hosta >/dev/null || die "no certificates"
+  ca init >/dev/null && ca issue gpu1 "${address[gpu1]}" >/dev/null && ca issue hosta "${address[hosta]}" >/dev/null || die "no certificates"
 }
 prepare
 for h in $hosts; do config "$h" && start_causewayd "$h" || { tail -n 5 "$logs/causewayd-$h.log"; die "no causewayd of $h"; }; done

@@ -64,6 +64,18 @@ type Lease struct {
 // LeaseRenewal renews a lease. Epoch grows with each causewayd of the host that has the lease: of an earlier one nothing is taken any more.
 type LeaseRenewal struct {
 	Epoch uint64 `json:"epoch"`
+	// Take: programs of the VM run at the host that renews. If it may, it has the lease from now on.
+	Take bool `json:"take,omitempty"`
+}
+
+// LeaseHeir says which host may take a lease over; empty: none.
+type LeaseHeir struct {
+	Host string `json:"host,omitempty"`
+}
+
+// HostName is what a host calls itself, by its certificate.
+type HostName struct {
+	Host string `json:"host"`
 }
 
 // LeaseState is how a lease is at its server.
@@ -96,9 +108,15 @@ type UpstreamState struct {
 	Why string `json:"why,omitempty"` // no program can begin; empty: they can
 }
 
-// Handover says which host may take over the lease of a vGPU, whose VM is about to move there; empty: none.
+// Handover says to which host the VM of a vGPU on a GPU server is about to move (HOST or HOST:PORT of its causewayd), which may take over the lease; empty: to none. Awaited: only if its VM is awaited there.
 type Handover struct {
-	Host string `json:"host,omitempty"`
+	Host    string `json:"host,omitempty"`
+	Awaited bool   `json:"awaited,omitempty"`
+}
+
+// HandOver has causewayd ready another host for the VM of a vGPU on a GPU server.
+func (c *Client) HandOver(ctx context.Context, s *Spec, h Handover) error {
+	return c.Do(ctx, http.MethodPost, path(s.VM, s.Name)+"/handover", h, nil)
 }
 
 // Server is a GPU server of the configuration, and what it offers now.

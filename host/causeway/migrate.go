@@ -109,6 +109,7 @@ func (f *migrateFlags) run(ctx context.Context, cmd *cobra.Command, vm, host str
 	if err := m.move(ctx, out.now); err != nil {
 		return err
 	}
+	a.left = true
 	out.line(fmt.Sprintf("%s: moved to %s in %.1f s, %s of GPU memory before it%s", vm, host, time.Since(begin).Seconds(), size(a.total()), a.saved()))
 	return nil
 }
@@ -176,7 +177,7 @@ func (f *migrateFlags) ahead(ctx context.Context, vm, host string) (*ahead, erro
 	if err != nil {
 		return nil, err
 	}
-	return sendAhead(ctx, host, cfg.Migration.Files(), found, api.Copying{Bandwidth: f.rate(), Pause: f.pause, Connections: f.conns, Throttle: f.throttle})
+	return sendAhead(ctx, f.node.client(), host, cfg.Migration.Files(), found, api.Copying{Bandwidth: f.rate(), Pause: f.pause, Connections: f.conns, Throttle: f.throttle})
 }
 
 // stayer moves nothing.

@@ -20,6 +20,10 @@ import (
 // ahead sends the GPU memory of a VM's vGPUs to another host: it connects device processes here with those there.
 type ahead struct {
 	gpus []*aheadOf
+	// Of vGPUs on GPU servers, whose leases the other host may take over.
+	node   *api.Client
+	handed []api.VGPU
+	left   bool // the VM has left, and the leases with it
 }
 
 // aheadOf is one vGPU.
@@ -31,8 +35,8 @@ type aheadOf struct {
 }
 
 // sendAhead connects each vGPU. With an error nothing is left.
-func sendAhead(ctx context.Context, host string, files mtls.Files, vgpus []api.VGPU, how api.Copying) (a *ahead, err error) {
-	a = &ahead{}
+func sendAhead(ctx context.Context, node *api.Client, host string, files mtls.Files, vgpus []api.VGPU, how api.Copying) (a *ahead, err error) {
+	a = &ahead{node: node}
 	defer func() {
 		if err != nil {
 			a.close()
@@ -49,6 +53,9 @@ func sendAhead(ctx context.Context, host string, files mtls.Files, vgpus []api.V
 	}
 	far, err := api.NewHostClient(host, func(name string) (*tls.Config, error) { return files.Client(api.HostProtocol, name) })
 	if err != nil {
+		return a, err
+	}
+	if err := a.handOver(ctx, host, vgpus); err != nil {
 		return a, err
 	}
 	for i := range vgpus {
@@ -82,6 +89,37 @@ func (a *ahead) close() {
 	for _, g := range a.gpus {
 		g.way.Close()
 		g.near.Close()
+	}
+	a.keep()
+	a.node.Close()
+}
+
+// handOver has the other host be able to go on with vGPUs that are on GPU servers.
+func (a *ahead) handOver(ctx context.Context, host string, vgpus []api.VGPU) error {
+	for _, v := range vgpus {
+		if v.Spec.Remote == "" {
+			continue
+		}
+		if err := a.node.HandOver(ctx, &v.Spec, api.Handover{Host: host}); err != nil {
+			return fmt.Errorf("%s: %w", v.Spec.Key(), err)
+		}
+		a.handed = append(a.handed, v)
+	}
+	return nil
+}
+
+// keepLimit bounds what causewayd may take to keep a lease.
+const keepLimit = 10 * time.Second
+
+// keep has leases stay here, unless the VM has left.
+func (a *ahead) keep() {
+	if a.left {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), keepLimit)
+	defer cancel()
+	for _, v := range a.handed {
+		_ = a.node.HandOver(ctx, &v.Spec, api.Handover{}) // the other host ends what it has readied, and cannot take the lease: no program of the VM runs there
 	}
 }
 

@@ -38,6 +38,8 @@ func asError(err error) *api.Error {
 		return &api.Error{Status: http.StatusGone, Text: err.Error(), Remedy: "it has ended: attach the vGPU again"}
 	case errors.Is(err, lease.ErrEpoch):
 		return &api.Error{Status: http.StatusPreconditionFailed, Text: err.Error()}
+	case errors.Is(err, lease.ErrMoved):
+		return &api.Error{Status: http.StatusPreconditionFailed, Text: err.Error()}
 	case errors.Is(err, lease.ErrMost):
 		return &api.Error{Status: http.StatusTooManyRequests, Text: err.Error(), Remedy: "end some, or use another GPU server"}
 	case errors.Is(err, lease.ErrMessage):

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"causeway/host/api"
+	"causeway/host/daemon/lease"
 	"causeway/remote/mtls"
 )
 
@@ -54,6 +55,38 @@ func (d *Daemon) ServeHosts(ctx context.Context, ln net.Listener) error {
 			d.answer(w, r, err)
 		}
 	})
+	for pattern, do := range map[string]func(w http.ResponseWriter, r *http.Request) error{
+		"GET /v1/host": func(w http.ResponseWriter, _ *http.Request) error {
+			name, err := d.ownName()
+			if err != nil {
+				return err
+			}
+			return reply(w, name)
+		},
+		"POST /v1/vgpus/{vm}/{name}/lease": func(w http.ResponseWriter, r *http.Request) error {
+			i, err := lease.DecodeInheritance(r.Body)
+			if err != nil {
+				return err
+			}
+			if i.Wish.Key() != key(r) {
+				return refuse(http.StatusBadRequest, "", "the path names %s, the body %s", key(r), i.Wish.Key())
+			}
+			if err := d.inherit(r.Context(), i); err != nil {
+				return err
+			}
+			return reply(w, struct{}{})
+		},
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			d.handlers.Add(1)
+			defer d.handlers.Done()
+			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+			if err := do(w, r); err != nil {
+				d.log.Warn("another host's request failed", "host", mtls.Peer(r.TLS), "address", r.RemoteAddr, "path", r.URL.Path, "error", err)
+				d.answer(w, r, err)
+			}
+		})
+	}
 	return d.serveHTTP(ctx, ln, mux, nil)
 }
 

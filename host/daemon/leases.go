@@ -52,7 +52,7 @@ func (d *Daemon) grant(ctx context.Context, h lease.Host, r lease.Request) (api.
 		return api.Lease{}, err
 	}
 	// What it took to start counts for nobody's term.
-	if _, err := d.leases.Renew(f.ID, h.String(), 0); err != nil {
+	if _, _, err := d.leases.Renew(f.ID, h.String(), 0, false); err != nil {
 		return api.Lease{}, errors.Join(err, d.end(context.WithoutCancel(ctx), v))
 	}
 	l, err := d.leaseOf(ctx, v, f, r)
@@ -147,13 +147,19 @@ func (d *Daemon) offered(ctx context.Context) ([]api.GPU, error) {
 
 // renew has a lease go on.
 func (d *Daemon) renew(ctx context.Context, h lease.Host, id remote.LeaseID, n api.LeaseRenewal) (api.LeaseState, error) {
-	e, err := d.leases.Renew(id, h.String(), n.Epoch)
+	e, took, err := d.leases.Renew(id, h.String(), n.Epoch, n.Take)
 	if err != nil {
 		return api.LeaseState{}, err
 	}
 	v := d.find(e.VGPU)
 	if v == nil {
 		return api.LeaseState{}, lease.ErrUnknown
+	}
+	if took {
+		d.log.Info("a lease has moved with its VM", "host", h, "from", e.Before, "vgpu", e.VGPU, "lease", id)
+		if err := d.noteHeir(v, e); err != nil {
+			return api.LeaseState{}, err
+		}
 	}
 	rec, _ := d.copyOf(v)
 	s := api.LeaseState{Limits: rec.Spec.Limits}
@@ -219,11 +225,15 @@ func (d *Daemon) EndOverdue() {
 // leaseFound takes up a lease of before causewayd's restart, which has a term from now on.
 func (d *Daemon) leaseFound(s *api.Spec) error {
 	f, err := lease.Read(s.LeasePath(d.run))
-	if err == nil && (f.Host != s.Lease || f.ID.IsZero()) {
+	if err == nil && (f.Host != s.Lease && f.Before != s.Lease || f.Host == "" || f.ID.IsZero()) {
 		err = fmt.Errorf("the lease of %s is of %q", s.Key(), f.Host)
 	}
 	if err == nil {
 		err = d.leases.Add(f.ID, f.Host, s.Key(), f.Epoch)
+	}
+	if err == nil {
+		s.Lease = f.Host // which is written first
+		d.leases.Allow(f.ID, f.Heir, f.Before)
 	}
 	return err
 }

@@ -138,29 +138,39 @@ var remoteRoutes = map[string]func(d *Daemon, w http.ResponseWriter, r *http.Req
 		}
 		return reply(w, l)
 	},
+	"PUT /v1/leases/{id}/heir": func(d *Daemon, w http.ResponseWriter, r *http.Request, h lease.Host) error {
+		e, err := d.leaseNamed(r, h)
+		if err != nil {
+			return err
+		}
+		to, err := lease.DecodeHeir(r.Body)
+		if err != nil {
+			return err
+		}
+		if err := d.setHeir(h, e, to.Host); err != nil {
+			return err
+		}
+		return reply(w, struct{}{})
+	},
 	"DELETE /v1/leases/{id}": func(d *Daemon, w http.ResponseWriter, r *http.Request, h lease.Host) error {
 		e, err := d.leaseNamed(r, h)
 		if err != nil {
 			return err
 		}
-		if err := d.endLease(r.Context(), e, "its host has ended it"); err != nil {
+		if err := d.leaveLease(r.Context(), e, h); err != nil {
 			return err
 		}
 		return reply(w, struct{}{})
 	},
 }
 
-// leaseNamed is the lease that a request names, if it is of the host that asks.
+// leaseNamed is the lease that a request names, if the host that asks has it or may take it over.
 func (d *Daemon) leaseNamed(r *http.Request, h lease.Host) (lease.Entry, error) {
 	var id remote.LeaseID
 	if err := id.UnmarshalText([]byte(r.PathValue("id"))); err != nil {
 		return lease.Entry{}, refuse(http.StatusBadRequest, "", "%v", err)
 	}
-	e, ok := d.leases.Find(id)
-	if !ok || e.Host != h.String() {
-		return lease.Entry{}, lease.ErrUnknown
-	}
-	return e, nil
+	return d.leases.For(id, h.String())
 }
 
 func (d *Daemon) remoteHandler() http.Handler {

@@ -55,6 +55,7 @@ var routes = []route{
 	{"PUT /v1/vgpus/{vm}/{name}", peer.Operator, (*Daemon).putVGPU},
 	{"PUT /v1/vgpus/{vm}/{name}/limits", peer.Operator, (*Daemon).putLimits},
 	{"POST /v1/vgpus/{vm}/{name}/move", peer.Operator, (*Daemon).postMove},
+	{"POST /v1/vgpus/{vm}/{name}/handover", peer.Admin, (*Daemon).postHandover},
 	{"DELETE /v1/vgpus/{vm}/{name}", peer.Operator, (*Daemon).deleteVGPU},
 	{"GET /v1/vgpus/{vm}/{name}/log", peer.Viewer, (*Daemon).getLog},
 }

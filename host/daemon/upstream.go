@@ -57,14 +57,19 @@ func (d *Daemon) startRemote(ctx context.Context, w api.Wish, spec api.Spec) (*v
 	if err != nil {
 		return nil, err
 	}
-	v := &vgpu{rec: record{Format: recordFormat, Spec: spec, Started: time.Now()}}
+	return d.startFar(ctx, spec, false, func(v *vgpu) error { return d.leaseFirst(ctx, v, servers, remoteChange(&w, &spec)) })
+}
+
+// startFar starts the device process of a vGPU on a GPU server, for which leased sees to a lease. Its gate is held. comes: it is for a VM that may come from another host, and ends if it does not.
+func (d *Daemon) startFar(ctx context.Context, spec api.Spec, comes bool, leased func(*vgpu) error) (*vgpu, error) {
+	v := &vgpu{comes: comes, rec: record{Format: recordFormat, Spec: spec, Started: time.Now()}}
 	d.add(v)
-	err = os.MkdirAll(filepath.Dir(recordPath(d.run, &spec)), 0o755)
+	err := os.MkdirAll(filepath.Dir(recordPath(d.run, &spec)), 0o755)
 	if err == nil {
 		err = writeJSON(recordPath(d.run, &spec), &v.rec)
 	}
 	if err == nil {
-		err = d.leaseFirst(ctx, v, servers, remoteChange(&w, &spec))
+		err = leased(v)
 	}
 	if err == nil {
 		err = d.launch(ctx, v, "")
@@ -185,7 +190,7 @@ func (d *Daemon) giveBack(v *vgpu) error {
 	defer c.Close()
 	err = c.Do(ctx, http.MethodDelete, leasePath(up.Lease), nil, nil)
 	var e *api.Error
-	if errors.As(err, &e) && e.Status == http.StatusGone {
+	if errors.As(err, &e) && (e.Status == http.StatusGone || e.Status == http.StatusPreconditionFailed) { // it is over, or another's
 		return nil
 	}
 	return err
@@ -205,6 +210,12 @@ func (d *Daemon) routineRenew(v *vgpu, p *process.Process) {
 	defer t.Stop()
 	for {
 		if again := d.renewOnce(c, v, log); !again {
+			d.mu.Lock()
+			comes := v.comes && v.rec.Spec.Remote != ""
+			d.mu.Unlock()
+			if comes { // unless it has
+				d.unexpect(rec.Spec.Key(), true, log)
+			}
 			return
 		}
 		select {
@@ -236,7 +247,7 @@ func (d *Daemon) renewOnce(c *api.Client, v *vgpu, log *slog.Logger) (again bool
 	ctx, cancel := context.WithTimeout(d.ctx, renewTime)
 	defer cancel()
 	begin := time.Now()
-	st, err := called(ctx, c, http.MethodPost, leasePath(up.Lease)+"/renew", api.LeaseRenewal{Epoch: epoch}, lease.DecodeState)
+	st, err := called(ctx, c, http.MethodPost, leasePath(up.Lease)+"/renew", api.LeaseRenewal{Epoch: epoch, Take: d.runsHere(ctx, v)}, lease.DecodeState)
 	if d.ctx.Err() != nil {
 		return false
 	}

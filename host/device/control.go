@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"causeway/host/api"
+	"causeway/host/worker/link"
 	"causeway/remote/sys"
 )
 
@@ -94,6 +95,18 @@ func (d *Device) ServeControl(ctx context.Context, ln *net.UnixListener, stop fu
 			return
 		}
 		d.SetHandover(c)
+		reply(w, struct{}{})
+	})
+	mux.HandleFunc("PUT /v1/relay", func(w http.ResponseWriter, r *http.Request) {
+		var to link.Relay
+		err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostBody)).Decode(&to)
+		if err == nil {
+			err = d.SetRelay(to)
+		}
+		if err != nil {
+			refuse(w, http.StatusConflict, fmt.Errorf("another lease: %w", err))
+			return
+		}
 		reply(w, struct{}{})
 	})
 	mux.HandleFunc("GET /v1/room", func(w http.ResponseWriter, r *http.Request) {

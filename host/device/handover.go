@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"causeway/host/api"
+	"causeway/host/worker/link"
 )
 
 /*
@@ -29,6 +30,24 @@ func (d *Device) handed() error {
 	if r := d.at.Worker.Relay; r != nil && d.heir == "" {
 		return fmt.Errorf("%w: a GPU of the server %s", errNotHanded, r.Server)
 	}
+	return nil
+}
+
+// SetRelay has the programs that begin, or come with a VM, go to the GPU server by another lease. None may be here.
+func (d *Device) SetRelay(to link.Relay) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.at.Worker.Relay == nil:
+		return fmt.Errorf("%w: its GPU is on this host", ErrElsewhere)
+	case len(d.sessions) > 0:
+		return fmt.Errorf("%w: it has %d programs", ErrElsewhere, len(d.sessions))
+	case to.Lease.IsZero() || len(to.Addresses) == 0:
+		return fmt.Errorf("%w: no lease of a GPU server", ErrElsewhere)
+	}
+	at := *d.at
+	at.Worker.Relay = &to
+	d.at = &at
 	return nil
 }
 

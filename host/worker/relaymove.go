@@ -23,7 +23,10 @@ const mostRelayed = 2 * resume.MostKept
 // movable says why the session cannot go on in another relay.
 func (p *passer) movable() error {
 	session := p.session.Load()
-	if session == nil {
+	switch {
+	case p.leased == nil:
+		return errElsewhere // its program is of this host
+	case session == nil:
 		return errBusy
 	}
 	return session.Movable()

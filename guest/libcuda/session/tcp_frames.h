@@ -68,7 +68,7 @@ enum {
 	CW_FRAME_READ = 10,
 	CW_FRAME_DATA = 11,
 	CW_FRAME_WRITE = 12,
-	/* 13 acknowledges bytes between a relay and its server (remote/resume), and never reaches a session. */
+	/* 13 acknowledges bytes between a relay and its server, 14 says that the relay moves (remote/resume): they never reach a session. */
 };
 
 _Static_assert(sizeof(struct cw_frame) == 16, "frame header");

@@ -22,6 +22,7 @@ var (
 	ErrMost    = errors.New("too many leases")
 	ErrUnknown = errors.New("there is no such lease")
 	ErrEpoch   = errors.New("a newer causewayd of that host has the lease")
+	ErrMoved   = errors.New("the lease has moved with its VM")
 )
 
 // Entry is a lease in a server's book.
@@ -30,6 +31,8 @@ type Entry struct {
 	Host  string
 	VGPU  string // of the server's: HOST/VM:NAME
 	Epoch uint64 // the highest that has renewed it
+	// Heir is the host that may take the lease over, to which its VM is about to move, and Before the one that had it before Host. Empty: none.
+	Heir, Before string
 	// Until is when it ends unless it is renewed. It is read from a clock that a change of the time of day does not move.
 	Until time.Time
 }
@@ -62,25 +65,83 @@ func (b *Book) Add(id remote.LeaseID, host, vgpu string, epoch uint64) error {
 	case len(b.byID) >= MostLeases:
 		return fmt.Errorf("%w: hosts have %d of this server", ErrMost, len(b.byID))
 	}
-	b.byID[id] = Entry{id, host, vgpu, epoch, b.Now().Add(b.Term)}
+	b.byID[id] = Entry{ID: id, Host: host, VGPU: vgpu, Epoch: epoch, Until: b.Now().Add(b.Term)}
 	return nil
 }
 
-// Renew has a host's lease hold for a term from now. One that is overdue is not renewed: it is about to be ended.
-func (b *Book) Renew(id remote.LeaseID, host string, epoch uint64) (Entry, error) {
+// For is a lease for a host that has it, or may take it over.
+func (b *Book) For(id remote.LeaseID, host string) (Entry, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.forLocked(id, host)
+}
+
+func (b *Book) forLocked(id remote.LeaseID, host string) (Entry, error) {
 	e, ok := b.byID[id]
-	now := b.Now()
 	switch {
-	case !ok || e.Host != host || !now.Before(e.Until):
+	case ok && host != "" && e.Before == host:
+		return Entry{}, fmt.Errorf("%w: the host %s has it", ErrMoved, e.Host)
+	case !ok || host == "" || e.Host != host && e.Heir != host || !b.Now().Before(e.Until):
 		return Entry{}, ErrUnknown
-	case epoch < e.Epoch:
-		return Entry{}, fmt.Errorf("%w: epoch %d, this is %d", ErrEpoch, e.Epoch, epoch)
 	}
-	e.Epoch, e.Until = epoch, now.Add(b.Term)
-	b.byID[id] = e
 	return e, nil
+}
+
+// Renew has a host's lease hold for a term from now. One that is overdue is not renewed: it is about to be ended. take: the VM is at that host, which takes the lease over if it may; the one that had it
+// renews it no more.
+func (b *Book) Renew(id remote.LeaseID, host string, epoch uint64, take bool) (now Entry, took bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e, err := b.forLocked(id, host)
+	switch {
+	case err != nil:
+		return Entry{}, false, err
+	case e.Host == host && epoch < e.Epoch:
+		return Entry{}, false, fmt.Errorf("%w: epoch %d, this is %d", ErrEpoch, e.Epoch, epoch)
+	case e.Host == host:
+		e.Epoch = epoch
+	case take:
+		e.pass(epoch)
+		took = true
+	}
+	e.Until = b.Now().Add(b.Term)
+	b.byID[id] = e
+	return e, took, nil
+}
+
+// pass gives the lease to its heir.
+func (e *Entry) pass(epoch uint64) { e.Before, e.Host, e.Heir, e.Epoch = e.Host, e.Heir, "", epoch }
+
+// Allow says which host may take a lease over; empty: none. before is the one that had it, as far as that is known.
+func (b *Book) Allow(id remote.LeaseID, heir, before string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e, ok := b.byID[id]; ok && e.Host != heir {
+		e.Heir = heir
+		if e.Before = before; before == heir { // which has it back soon
+			e.Before = ""
+		}
+		b.byID[id] = e
+	}
+}
+
+// Leave is the last that a host says of a lease. An heir's word ends its right to it; where there is an heir the lease is the heir's from now on, and where there is none it ends.
+func (b *Book) Leave(id remote.LeaseID, host string) (e Entry, over bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e, err = b.forLocked(id, host)
+	switch {
+	case err != nil:
+		return e, false, err
+	case e.Host != host:
+		e.Heir = ""
+	case e.Heir == "":
+		return e, true, nil
+	default:
+		e.pass(e.Epoch)
+	}
+	b.byID[id] = e
+	return e, false, nil
 }
 
 // Find is a lease that holds.

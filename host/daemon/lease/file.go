@@ -22,8 +22,10 @@ type File struct {
 	ID       remote.LeaseID `json:"id"`
 	Identity mtls.Pinned    `json:"identity"` // this side's
 	Epoch    uint64         `json:"epoch"`
-	// Host, at the server, is who has it.
-	Host string `json:"host,omitempty"`
+	// Host, at the server, is who has it, Heir who may take it over, and Before who had it before.
+	Host   string `json:"host,omitempty"`
+	Heir   string `json:"heir,omitempty"`
+	Before string `json:"before,omitempty"`
 	// Upstream and Addresses are for the host that has it.
 	Upstream  *api.Upstream `json:"upstream,omitempty"`
 	Addresses []string      `json:"addresses,omitempty"` // HOST:PORT of the server, for data connections
@@ -76,8 +78,10 @@ func Read(name string) (*File, error) {
 	if err := json.Unmarshal(b, l); err != nil {
 		return nil, fmt.Errorf("lease: %s: %w", name, err)
 	}
-	if l.Host != "" && !api.IsName(l.Host) {
-		return nil, fmt.Errorf("lease: %s: %w: host %q", name, fs.ErrInvalid, l.Host)
+	for _, h := range []string{l.Host, l.Heir, l.Before} {
+		if h != "" && !api.IsName(h) {
+			return nil, fmt.Errorf("lease: %s: %w: host %q", name, fs.ErrInvalid, h)
+		}
 	}
 	return l, nil
 }

@@ -36,7 +36,7 @@ func TestBook(t *testing.T) {
 		epoch uint64
 		want  error
 	}{{id, "b", 9, ErrUnknown}, {remote.NewLeaseID(), "a", 9, ErrUnknown}, {id, "a", 2, ErrEpoch}, {id, "a", 4, nil}, {id, "a", 3, ErrEpoch}, {id, "a", 4, nil}} {
-		if _, err := b.Renew(c.id, c.host, c.epoch); !errors.Is(err, c.want) {
+		if _, _, err := b.Renew(c.id, c.host, c.epoch, false); !errors.Is(err, c.want) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
@@ -44,7 +44,7 @@ func TestBook(t *testing.T) {
 	if _, ok := b.Find(id); ok || len(b.Overdue()) != 1 {
 		t.Error("it is not over")
 	}
-	if _, err := b.Renew(id, "a", 9); !errors.Is(err, ErrUnknown) {
+	if _, _, err := b.Renew(id, "a", 9, false); !errors.Is(err, ErrUnknown) {
 		t.Errorf("one that is over was renewed: %v", err)
 	}
 	b.Remove("a/vm:gpu0")
@@ -159,9 +159,12 @@ func FuzzMessage(f *testing.F) {
 	f.Add(byte(4), []byte(`{"epoch":18446744073709551615}`))
 	f.Add(byte(5), []byte(`{"memory":"1GiB","cap":"10%"}`))
 	f.Add(byte(6), []byte(`{"memory":1073741824,"share":100}`))
+	f.Add(byte(7), []byte(`{"host":"hostb"}`))
+	f.Add(byte(8), []byte(`{"host":"hostb"}`))
+	f.Add(byte(9), []byte(asJSON(inheritance(f))))
 	f.Fuzz(func(t *testing.T, kind byte, b []byte) {
 		r := bytes.NewReader(b)
-		switch kind % 7 {
+		switch kind % 10 {
 		case 0:
 			if q, err := DecodeRequest(r); err == nil {
 				w := q.Wish(Host{"hosta"})
@@ -186,6 +189,18 @@ func FuzzMessage(f *testing.F) {
 			}
 		case 4:
 			_, _ = DecodeRenewal(r)
+		case 7:
+			if h, err := DecodeHeir(r); err == nil && h.Host != "" && !api.IsName(h.Host) {
+				t.Errorf("%+v", h)
+			}
+		case 8:
+			if h, err := DecodeHostName(r); err == nil && !api.IsName(h.Host) {
+				t.Errorf("%+v", h)
+			}
+		case 9:
+			if i, err := DecodeInheritance(r); err == nil && (i.Lease.ID.IsZero() || i.Lease.Upstream == nil || i.Wish.Check() != nil) {
+				t.Errorf("%+v", i)
+			}
 		case 5:
 			if c, err := DecodeChange(r); err == nil && c.Check() != nil {
 				t.Errorf("%+v", c)
@@ -244,4 +259,85 @@ func TestFile(t *testing.T) {
 		}
 		_ = os.Remove(n)
 	}
+}
+
+// inheritance is a good one.
+func inheritance(t testing.TB) Inheritance {
+	t.Helper()
+	keys, err := mtls.NewPinned()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys.Peer = mtls.KeyHash{1}
+	id := remote.NewLeaseID()
+	return Inheritance{
+		Wish:  api.Wish{VM: "vm1", Name: "gpu0", Remote: "gpu1"},
+		Lease: File{ID: id, Identity: keys, Epoch: 3, Upstream: &api.Upstream{Server: "gpu1", Address: "gpu1:7745", Lease: id, GPU: "H200"}},
+	}
+}
+
+// TestInheritance: what a host tells another of a lease, and what it may not.
+func TestInheritance(t *testing.T) {
+	want := inheritance(t)
+	if i, err := DecodeInheritance(strings.NewReader(asJSON(want))); err != nil || asJSON(i) != asJSON(want) {
+		t.Errorf("%+v, %v", i, err)
+	}
+	for name, spoil := range map[string]func(*Inheritance){
+		"no lease":      func(i *Inheritance) { i.Lease.ID = remote.LeaseID{} },
+		"another lease": func(i *Inheritance) { i.Lease.Upstream.Lease = remote.NewLeaseID() },
+		"no server":     func(i *Inheritance) { i.Lease.Upstream = nil },
+		"no key":        func(i *Inheritance) { i.Lease.Identity.Key = nil },
+		"a terminal":    func(i *Inheritance) { i.Lease.Upstream.Server = "\x1b]0;" },
+		"a path":        func(i *Inheritance) { i.Wish.VM = "../etc" },
+	} {
+		i := inheritance(t)
+		spoil(&i)
+		if _, err := DecodeInheritance(strings.NewReader(asJSON(i))); !errors.Is(err, ErrMessage) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestHeir: a lease passes to its heir when that takes it, or when who has it leaves it; who had it renews it no more, unless it is given back.
+func TestHeir(t *testing.T) {
+	now := time.Now()
+	b := &Book{Term: time.Minute, Now: func() time.Time { return now }}
+	id := remote.NewLeaseID()
+	renews := func(host string, take bool, want error) (took bool) {
+		t.Helper()
+		_, took, err := b.Renew(id, host, 5, take)
+		if !errors.Is(err, want) {
+			t.Errorf("%s: %v, not %v", host, err, want)
+		}
+		return took
+	}
+	leaves := func(host string, over bool, want error) {
+		t.Helper()
+		if _, did, err := b.Leave(id, host); did != over || !errors.Is(err, want) {
+			t.Errorf("%s leaves: %v, %v", host, did, err)
+		}
+	}
+	if err := b.Add(id, "a", "a/vm1:gpu0", 5); err != nil {
+		t.Fatal(err)
+	}
+	renews("b", true, ErrUnknown)
+	b.Allow(id, "b", "")
+	renews("a", true, nil)
+	renews("b", false, nil)
+	leaves("b", false, nil) // it did not come
+	renews("b", true, ErrUnknown)
+	b.Allow(id, "b", "")
+	if !renews("b", true, nil) || renews("b", true, nil) {
+		t.Error("it is taken once")
+	}
+	renews("a", false, ErrMoved)
+	leaves("a", false, ErrMoved)
+	b.Allow(id, "a", "") // and back
+	renews("a", false, nil)
+	leaves("b", false, nil)
+	renews("a", false, nil)
+	renews("b", false, ErrMoved)
+	leaves("a", true, nil)
+	now = now.Add(time.Minute)
+	renews("a", true, ErrUnknown)
 }

@@ -92,6 +92,56 @@ func DecodeRenewal(r io.Reader) (api.LeaseRenewal, error) {
 	return n, err
 }
 
+// DecodeHeir reads who may take a lease over.
+func DecodeHeir(r io.Reader) (api.LeaseHeir, error) {
+	var h api.LeaseHeir
+	err := decode(r, &h, true)
+	if err == nil && h.Host != "" && !api.IsName(h.Host) {
+		err = fmt.Errorf("%w: host %.100q", ErrMessage, h.Host)
+	}
+	return h, err
+}
+
+// DecodeHostName reads what another host calls itself.
+func DecodeHostName(r io.Reader) (api.HostName, error) {
+	var h api.HostName
+	err := decode(r, &h, false)
+	if err == nil && !api.IsName(h.Host) {
+		err = fmt.Errorf("%w: host %.100q", ErrMessage, h.Host)
+	}
+	return h, err
+}
+
+// Inheritance is what a host tells another of a lease that it may take over with a VM.
+type Inheritance struct {
+	Wish    api.Wish `json:"wish"`
+	Awaited bool     `json:"awaited,omitempty"` // only if the VM is awaited
+	Lease   File     `json:"lease"`             // with the keys of the programs' connections
+}
+
+// DecodeInheritance reads one.
+func DecodeInheritance(r io.Reader) (Inheritance, error) {
+	var i Inheritance
+	if err := decode(r, &i, true); err != nil {
+		return Inheritance{}, err
+	}
+	err := i.Wish.Check()
+	up := i.Lease.Upstream
+	switch {
+	case err != nil:
+	case i.Lease.ID.IsZero() || up == nil || up.Lease != i.Lease.ID:
+		err = errors.New("a lease without name or server")
+	case !text(up.Server) || !text(up.Address) || !text(up.GPU) || !text(up.UUID) || !text(up.Driver) || up.Memory > mostBytes:
+		err = errors.New("the description of a GPU server")
+	default:
+		_, err = i.Lease.Identity.Client("check")
+	}
+	if err != nil {
+		return Inheritance{}, fmt.Errorf("%w: %w", ErrMessage, err)
+	}
+	return i, nil
+}
+
 // DecodeChange reads a change of limits. Profiles are the server's.
 func DecodeChange(r io.Reader) (api.Change, error) {
 	var c api.Change

@@ -1,0 +1,224 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"causeway/host/api"
+	"causeway/host/daemon/lease"
+	"causeway/host/worker/link"
+)
+
+/*
+A VM whose vGPU is on a GPU server moves to another host: that one readies a vGPU with the same lease. The lease's keys go from causewayd to causewayd, over TLS by which both know one another, and not with the VM, whose state may go any way.
+All that can be known is known before the VM is sent: the other host has the server, reaches it, and may take the lease over.
+*/
+
+// HandOver has another host be able to go on with a vGPU's lease; with no host named, nobody may any more.
+func (d *Daemon) HandOver(ctx context.Context, key string, h api.Handover) error {
+	v := d.find(key)
+	if v == nil {
+		return unknown(key)
+	}
+	d.mu.Lock()
+	up := v.up
+	d.mu.Unlock()
+	switch {
+	case up == nil:
+		return refuse(http.StatusConflict, "", "%s is on no GPU server", key)
+	case up.Lost:
+		return refuse(http.StatusConflict, "attach it again", "the GPU server %s of %s is lost: %s", up.Server, key, up.Error)
+	}
+	server, err := d.server(up.Server)
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	allow := func(host string) error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLeaseTime)
+		defer cancel()
+		err := server.Do(ctx, http.MethodPut, leasePath(up.Lease)+"/heir", api.LeaseHeir{Host: host}, nil)
+		if err != nil {
+			err = atServer(up.Server, err)
+		}
+		return errors.Join(err, d.tellHandover(ctx, v, host))
+	}
+	if h.Host == "" {
+		return allow("")
+	}
+	if err := d.handOverTo(ctx, v, up, h, allow); err != nil {
+		return errors.Join(err, allow(""))
+	}
+	return nil
+}
+
+func (d *Daemon) handOverTo(ctx context.Context, v *vgpu, up *api.Upstream, h api.Handover, allow func(string) error) error {
+	far, err := api.NewHostClient(h.Host, func(host string) (*tls.Config, error) { return d.identity().Client(api.HostProtocol, host) })
+	if err != nil {
+		return err
+	}
+	defer far.Close()
+	name, err := called(ctx, far, http.MethodGet, "/v1/host", nil, lease.DecodeHostName)
+	if err != nil {
+		return fmt.Errorf("on the other host: %w", err)
+	}
+	rec, _ := d.copyOf(v)
+	f, err := lease.Read(rec.Spec.LeasePath(d.run))
+	if err != nil {
+		return err
+	}
+	if err := allow(name.Host); err != nil {
+		return err
+	}
+	f.Upstream = up
+	i := lease.Inheritance{Wish: rec.Spec.Wish(), Awaited: h.Awaited, Lease: *f}
+	if err := far.Do(ctx, http.MethodPost, "/v1/vgpus/"+rec.Spec.Key()+"/lease", i, nil); err != nil {
+		return fmt.Errorf("on the other host: %w", err)
+	}
+	d.log.Info("the lease of a vGPU may be taken over with its VM", "vgpu", rec.Spec.Key(), "server", up.Server, "host", name.Host)
+	return nil
+}
+
+// tellHandover has the device process give out the state of programs, or not.
+func (d *Daemon) tellHandover(ctx context.Context, v *vgpu, host string) error {
+	rec, _ := d.copyOf(v)
+	c := api.NewClient(rec.Spec.ControlPath(d.run))
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
+	defer cancel()
+	return c.Do(ctx, http.MethodPut, "/v1/handover", api.Handover{Host: host}, nil)
+}
+
+func (d *Daemon) postHandover(w http.ResponseWriter, req *http.Request) error {
+	var h api.Handover
+	if err := body(req, &h); err != nil {
+		return err
+	}
+	if err := d.HandOver(req.Context(), key(req), h); err != nil {
+		return err
+	}
+	return reply(w, struct{}{})
+}
+
+// ownName is what this host calls itself, by its certificate.
+func (d *Daemon) ownName() (api.HostName, error) {
+	cfg, err := d.identity().Client(api.RemoteProtocol, "")
+	if err != nil {
+		return api.HostName{}, err
+	}
+	h, err := lease.HostOf(cfg.Certificates[0].Leaf)
+	return api.HostName{Host: h.String()}, err
+}
+
+// inherit readies a vGPU for a VM that comes with its lease.
+func (d *Daemon) inherit(ctx context.Context, i lease.Inheritance) error {
+	was := i.Lease.Upstream
+	name, err := d.named(ctx, was.Server)
+	if err != nil {
+		return err
+	}
+	leave, err := d.gates.enter(ctx, i.Wish.Key())
+	if err != nil {
+		return err
+	}
+	defer leave()
+	v := d.find(i.Wish.Key())
+	if v == nil && i.Awaited {
+		return unknown(i.Wish.Key())
+	}
+	addresses, err := resolve(ctx, name)
+	if err != nil {
+		return err
+	}
+	f := i.Lease
+	up := *was
+	up.Server, up.Address = name, api.ServerAddress(name)
+	f.Upstream, f.Addresses, f.Host, f.Heir, f.Before = &up, addresses, "", "", ""
+	f.Epoch++
+	st, err := d.mayInherit(ctx, &f)
+	if err != nil {
+		return atServer(name, err)
+	}
+	if v != nil {
+		return d.inheritAs(ctx, v, &f)
+	}
+	w := i.Wish
+	w.Owner, w.Remote = "", name // which is for this host to say
+	if err := d.checkWish(ctx, &w); err != nil {
+		return err
+	}
+	spec := d.wanted(&w, nil)
+	spec.Limits = st.Limits
+	_, err = d.startFar(ctx, spec, true, func(v *vgpu) error { return d.hasLease(v, &f) })
+	return err
+}
+
+// mayInherit asks the server whether this host may go on with a lease.
+func (d *Daemon) mayInherit(ctx context.Context, f *lease.File) (api.LeaseState, error) {
+	ctx, cancel := context.WithTimeout(ctx, renewTime)
+	defer cancel()
+	c, err := d.server(f.Upstream.Server)
+	if err != nil {
+		return api.LeaseState{}, err
+	}
+	defer c.Close()
+	return called(ctx, c, http.MethodPost, leasePath(f.ID)+"/renew", api.LeaseRenewal{Epoch: f.Epoch}, lease.DecodeState)
+}
+
+// hasLease notes the lease of a vGPU, and writes it down.
+func (d *Daemon) hasLease(v *vgpu, f *lease.File) error {
+	d.mu.Lock()
+	v.up, v.epoch = f.Upstream, f.Epoch
+	path := v.rec.Spec.LeasePath(d.run)
+	d.mu.Unlock()
+	return f.Write(path)
+}
+
+// inheritAs has a vGPU that is there, and that no program uses, go on with another lease of its server. The one that it had ends.
+func (d *Daemon) inheritAs(ctx context.Context, v *vgpu, f *lease.File) error {
+	rec, proc := d.copyOf(v)
+	key := rec.Spec.Key()
+	d.mu.Lock()
+	had := v.up
+	d.mu.Unlock()
+	switch {
+	case rec.Spec.Remote == "":
+		return refuse(http.StatusConflict, "create it with --remote "+f.Upstream.Server+" there, or delete it there", "%s is on a GPU of its host, not on a GPU server", key)
+	case had == nil || rec.Lost || proc == nil || !proc.Alive():
+		return refuse(http.StatusConflict, "delete it there", "%s is lost", key)
+	case had.Address != f.Upstream.Address:
+		return refuse(http.StatusConflict, "create it with --remote "+f.Upstream.Server+" there", "%s is on the GPU server %s, and the VM's programs are on %s", key, had.Server, f.Upstream.Server)
+	case had.Lease == f.ID:
+		return d.hasLease(v, f)
+	}
+	c := api.NewClient(rec.Spec.ControlPath(d.run))
+	defer c.Close()
+	ask, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	to := link.Relay{Server: f.Upstream.Server, Addresses: f.Addresses, Lease: f.ID, Identity: f.Identity}
+	if err := c.Do(ask, http.MethodPut, "/v1/relay", to, nil); err != nil {
+		return err
+	}
+	if err := d.giveBack(v); err != nil {
+		d.log.Warn("a lease is not given back: it ends at the server after its term", "vgpu", key, "server", rec.Spec.Remote, "error", err)
+	}
+	d.log.Info("a vGPU goes on with the lease of the VM that comes", "vgpu", key, "server", f.Upstream.Server, "lease", f.ID)
+	return d.hasLease(v, f)
+}
+
+// runsHere reports whether programs of a VM run on a vGPU of this host.
+func (d *Daemon) runsHere(ctx context.Context, v *vgpu) bool {
+	st, err := d.ask(ctx, v)
+	if err != nil {
+		return false
+	}
+	for _, s := range st.Sessions {
+		if s.State == "running" {
+			return true
+		}
+	}
+	return false
+}

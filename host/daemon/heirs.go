@@ -1,0 +1,74 @@
+package daemon
+
+import (
+	"context"
+	"net/http"
+	"slices"
+
+	"causeway/host/daemon/lease"
+)
+
+/*
+A GPU server's side of leases that move with a VM. The host that has one says which other may take it over; until that does both renew it, so that it ends neither on the way
+nor if the VM stays. The vGPU keeps the name that it has here.
+*/
+
+// setHeir notes which host may take a lease over, at the wish of the one that has it.
+func (d *Daemon) setHeir(h lease.Host, e lease.Entry, heir string) error {
+	allow := d.config().Remote.Allow
+	switch {
+	case e.Host != h.String():
+		return refuse(http.StatusForbidden, "", "the host %s has the lease, %s may only take it over", e.Host, h)
+	case heir == e.Host:
+		return refuse(http.StatusConflict, "name the host to which the VM moves", "the host %s has the lease already", heir)
+	case heir != "" && len(allow) > 0 && !slices.Contains(allow, heir):
+		return refuse(http.StatusForbidden, "an administrator of the GPU server adds that host to remote.allow there", "remote.allow does not name the host %s", heir)
+	}
+	before := e.Before
+	if before == heir {
+		before = ""
+	}
+	d.leases.Allow(e.ID, heir, before)
+	if e.Heir, e.Before = heir, before; heir != "" {
+		d.log.Info("a lease may move with its VM", "host", h, "to", heir, "vgpu", e.VGPU, "lease", e.ID)
+	}
+	v := d.find(e.VGPU)
+	if v == nil {
+		return lease.ErrUnknown
+	}
+	return d.noteHeir(v, e)
+}
+
+// leaveLease is the last that a host says of a lease, which ends unless another may take it over, whose it is then.
+func (d *Daemon) leaveLease(ctx context.Context, e lease.Entry, h lease.Host) error {
+	e, over, err := d.leases.Leave(e.ID, h.String())
+	if err != nil {
+		return err
+	}
+	if over {
+		return d.endLease(ctx, e, "its host has ended it")
+	}
+	d.log.Info("a host leaves a lease", "host", h, "to", e.Host, "vgpu", e.VGPU, "lease", e.ID)
+	if v := d.find(e.VGPU); v != nil {
+		return d.noteHeir(v, e)
+	}
+	return nil
+}
+
+// noteHeir writes down who has a lease, and who may.
+func (d *Daemon) noteHeir(v *vgpu, e lease.Entry) error {
+	d.mu.Lock()
+	v.rec.Spec.Lease = e.Host
+	rec := v.rec
+	d.mu.Unlock()
+	path := rec.Spec.LeasePath(d.run)
+	f, err := lease.Read(path)
+	if err != nil {
+		return err
+	}
+	f.Host, f.Heir, f.Before = e.Host, e.Heir, e.Before
+	if err := f.Write(path); err != nil {
+		return err
+	}
+	return writeJSON(recordPath(d.run, &rec.Spec), &rec)
+}
