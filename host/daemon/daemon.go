@@ -93,6 +93,7 @@ type vgpu struct {
 	to    string           // UUID of the GPU to which it is being moved
 	up    *api.Upstream    // its GPU server; what it points to does not change; nil: its GPU is here, or the lease is over
 	epoch uint64           // of the lease
+	renew bool             // routineRenew is at it
 	comes bool             // it is for a VM that may come from another host, with its lease
 }
 

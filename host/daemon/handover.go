@@ -4,11 +4,11 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net/http"
 
 	"causeway/host/api"
 	"causeway/host/daemon/lease"
+	"causeway/host/daemon/process"
 	"causeway/host/worker/link"
 )
 
@@ -63,7 +63,7 @@ func (d *Daemon) handOverTo(ctx context.Context, v *vgpu, up *api.Upstream, h ap
 	defer far.Close()
 	name, err := called(ctx, far, http.MethodGet, "/v1/host", nil, lease.DecodeHostName)
 	if err != nil {
-		return fmt.Errorf("on the other host: %w", err)
+		return atOther(h.Host, err)
 	}
 	rec, _ := d.copyOf(v)
 	f, err := lease.Read(rec.Spec.LeasePath(d.run))
@@ -76,10 +76,19 @@ func (d *Daemon) handOverTo(ctx context.Context, v *vgpu, up *api.Upstream, h ap
 	f.Upstream = up
 	i := lease.Inheritance{Wish: rec.Spec.Wish(), Awaited: h.Awaited, Lease: *f}
 	if err := far.Do(ctx, http.MethodPost, "/v1/vgpus/"+rec.Spec.Key()+"/lease", i, nil); err != nil {
-		return fmt.Errorf("on the other host: %w", err)
+		return atOther(h.Host, err)
 	}
 	d.log.Info("the lease of a vGPU may be taken over with its VM", "vgpu", rec.Spec.Key(), "server", up.Server, "host", name.Host)
 	return nil
+}
+
+// atOther is another host's error with its name.
+func atOther(host string, err error) error {
+	var e *api.Error
+	if errors.As(err, &e) {
+		return &api.Error{Status: e.Status, Text: "on the other host, " + host + ": " + e.Text, Remedy: e.Remedy}
+	}
+	return refuse(http.StatusBadGateway, "see to causewayd there (migration.listen), and the way to it", "the other host, %s: %v", host, err)
 }
 
 // tellHandover has the device process give out the state of programs, or not.
@@ -192,7 +201,7 @@ func (d *Daemon) inheritAs(ctx context.Context, v *vgpu, f *lease.File) error {
 	case had.Address != f.Upstream.Address:
 		return refuse(http.StatusConflict, "create it with --remote "+f.Upstream.Server+" there", "%s is on the GPU server %s, and the VM's programs are on %s", key, had.Server, f.Upstream.Server)
 	case had.Lease == f.ID:
-		return d.hasLease(v, f)
+		return d.goOn(v, proc, f)
 	}
 	c := api.NewClient(rec.Spec.ControlPath(d.run))
 	defer c.Close()
@@ -206,7 +215,17 @@ func (d *Daemon) inheritAs(ctx context.Context, v *vgpu, f *lease.File) error {
 		d.log.Warn("a lease is not given back: it ends at the server after its term", "vgpu", key, "server", rec.Spec.Remote, "error", err)
 	}
 	d.log.Info("a vGPU goes on with the lease of the VM that comes", "vgpu", key, "server", f.Upstream.Server, "lease", f.ID)
-	return d.hasLease(v, f)
+	return d.goOn(v, proc, f)
+}
+
+// goOn has a vGPU go on with a lease, which is renewed again.
+func (d *Daemon) goOn(v *vgpu, p *process.Process, f *lease.File) error {
+	if err := d.hasLease(v, f); err != nil {
+		return err
+	}
+	d.tellLost(v, f.Upstream)
+	d.wg.Go(func() { d.routineRenew(v, p) })
+	return nil
 }
 
 // runsHere reports whether programs of a VM run on a vGPU of this host.

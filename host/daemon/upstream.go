@@ -198,6 +198,13 @@ func (d *Daemon) giveBack(v *vgpu) error {
 
 // routineRenew renews a vGPU's lease until its device process or causewayd ends.
 func (d *Daemon) routineRenew(v *vgpu, p *process.Process) {
+	d.mu.Lock()
+	was := v.renew
+	v.renew = true
+	d.mu.Unlock()
+	if was {
+		return
+	}
 	rec, _ := d.copyOf(v)
 	log := d.log.With("vgpu", rec.Spec.Key(), "server", rec.Spec.Remote)
 	c, err := d.server(rec.Spec.Remote)
@@ -240,6 +247,7 @@ func (d *Daemon) routineRenew(v *vgpu, p *process.Process) {
 func (d *Daemon) renewOnce(c *api.Client, v *vgpu, log *slog.Logger) (again bool) {
 	d.mu.Lock()
 	up, epoch := v.up, v.epoch
+	v.renew = up != nil
 	d.mu.Unlock()
 	if up == nil {
 		return false
@@ -269,15 +277,18 @@ func (d *Daemon) renewOnce(c *api.Client, v *vgpu, log *slog.Logger) (again bool
 	case next.Error == "" && up.Error != "":
 		log.Info("the lease of a vGPU is renewed again")
 	}
+	again = !errors.As(err, &e) || e.Status != http.StatusGone && e.Status != http.StatusPreconditionFailed
 	d.mu.Lock()
 	if v.up == up {
-		v.up = &next
+		v.up, v.renew = &next, again
+	} else { // it has another by now
+		again = true
 	}
 	d.mu.Unlock()
 	if next.Lost != up.Lost {
 		d.tellLost(v, &next)
 	}
-	return !errors.As(err, &e) || e.Status != http.StatusGone && e.Status != http.StatusPreconditionFailed
+	return again
 }
 
 // tellLost has the device process refuse new programs, or take them again.

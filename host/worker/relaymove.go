@@ -34,6 +34,8 @@ func (p *passer) movable() error {
 
 // export writes the session, which is parked, for another relay, and keeps it: the VM may go on here after all.
 func (p *passer) export(m link.Export) error {
+	memory := aside(m.Memory)
+	defer memory.Close()
 	h, err := newHandover(m.Stream.FD(), 0)
 	if err != nil {
 		return err
@@ -41,8 +43,7 @@ func (p *passer) export(m link.Export) error {
 	defer h.close()
 	session := p.session.Load()
 	switch {
-	case m.Ahead || m.Memory.FD() >= 0:
-		_ = aside(m.Memory).Close()
+	case m.Ahead || memory != nil:
 		return errElsewhere
 	case p.leased == nil || session == nil:
 		return relay.ErrNotParked
