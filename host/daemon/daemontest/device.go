@@ -194,6 +194,8 @@ func (d *device) serve(socket, control string) error {
 		go d.serveLease(vhost)
 	}
 	mux.HandleFunc("PUT /v1/upstream", d.setUpstream)
+	mux.HandleFunc("PUT /v1/handover", d.setHandover)
+	mux.HandleFunc("PUT /v1/relay", d.setRelay)
 	mux.HandleFunc("PUT /v1/limits", d.setLimits)
 	mux.HandleFunc("POST /v1/move", d.move)
 	mux.HandleFunc("POST /v1/stop", func(w http.ResponseWriter, _ *http.Request) {

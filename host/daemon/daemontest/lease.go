@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"causeway/host/api"
+	"causeway/host/worker/link"
 	"causeway/remote/sys"
 )
 
@@ -57,5 +58,24 @@ func (d *device) setUpstream(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.status.Unheld = s.Why
+	_, _ = w.Write([]byte("{}"))
+}
+
+// setHandover says which host may take over the lease as setUpstream does, setRelay with which lease the device goes on as its GPU.
+func (d *device) setHandover(w http.ResponseWriter, r *http.Request) {
+	var h api.Handover
+	_ = json.NewDecoder(r.Body).Decode(&h)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.status.Unheld = h.Host
+	_, _ = w.Write([]byte("{}"))
+}
+
+func (d *device) setRelay(w http.ResponseWriter, r *http.Request) {
+	var to link.Relay
+	_ = json.NewDecoder(r.Body).Decode(&to)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.status.GPU = to.Lease.String()
 	_, _ = w.Write([]byte("{}"))
 }
