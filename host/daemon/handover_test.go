@@ -93,6 +93,11 @@ func TestHandOver(t *testing.T) {
 		if err := m.here.c.Release(t.Context(), "vm1", "gpu0", false); err != nil {
 			t.Error(err)
 		}
+		w := one
+		w.Remote, w.Memory = m.server.address, 1<<30
+		if v := m.here.ensure(w); v.Upstream.Lease == m.v.Upstream.Lease || !m.has("hostb") { // beside the one that left
+			t.Errorf("%+v", v.Upstream)
+		}
 		c := program(t, m.server, m.v.Upstream.Lease)
 		hears(t, c)
 		if err := m.next.c.Release(t.Context(), "vm1", "gpu0", false); err != nil {

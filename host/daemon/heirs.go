@@ -2,9 +2,11 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 
+	"causeway/host/api"
 	"causeway/host/daemon/lease"
 )
 
@@ -12,6 +14,23 @@ import (
 A GPU server's side of leases that move with a VM. The host that has one says which other may take it over; until that does both renew it, so that it ends neither on the way
 nor if the VM stays. The vGPU keeps the name that it has here.
 */
+
+// besideMoved is a host's wish, by a name that no vGPU has which was the host's and left with its VM: that one keeps its name.
+func (d *Daemon) besideMoved(w api.Wish, h lease.Host) api.Wish {
+	base := w.Name
+	for n := 2; n <= lease.MostPerHost; n++ {
+		v := d.find(w.Key())
+		if v == nil {
+			return w
+		}
+		rec, _ := d.copyOf(v)
+		if rec.Spec.Lease == "" || rec.Spec.Lease == h.String() {
+			return w
+		}
+		w.Name = fmt.Sprintf("%s:%d", base, n)
+	}
+	return w
+}
 
 // setHeir notes which host may take a lease over, at the wish of the one that has it.
 func (d *Daemon) setHeir(h lease.Host, e lease.Entry, heir string) error {

@@ -26,7 +26,7 @@ programs' connections instead of a VM's. It lives as long as its host renews it,
 
 // grant gives a host the vGPU that it asks for. One that it has of that name already is ended first: the host knows best what it has.
 func (d *Daemon) grant(ctx context.Context, h lease.Host, r lease.Request) (api.Lease, error) {
-	w := r.Wish(h)
+	w := d.besideMoved(r.Wish(h), h)
 	if err := d.checkWish(ctx, &w); err != nil {
 		return api.Lease{}, err
 	}
