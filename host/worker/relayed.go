@@ -123,7 +123,7 @@ func (p *passer) begin(ctx context.Context, c remote.Carrier) (*relay.Session, e
 
 // lasting is a stream that begins on a connection and goes on over others.
 func (p *passer) lasting(first *frame.Secure, again *tls.Config) (frame.Stream, error) {
-	c, err := resume.NewClient(first, again, p.another)
+	c, err := resume.NewClient(first, again, p.another(p.id))
 	if err != nil {
 		return nil, err
 	}
@@ -131,10 +131,12 @@ func (p *passer) lasting(first *frame.Secure, again *tls.Config) (frame.Stream, 
 	return c, nil
 }
 
-// another asks for a connection over which the session goes on.
-func (p *passer) another(ctx context.Context) (net.Conn, error) {
-	p.log.Warn("there is no connection to the GPU server: the session asks for another", "server", p.cfg.Relay.Server)
-	return p.connect(ctx, link.Connect{Session: p.id, Again: true})
+// another asks for connections over which a session goes on.
+func (p *passer) another(id remote.SessionID) resume.Dialer {
+	return func(ctx context.Context) (net.Conn, error) {
+		p.log.Warn("there is no connection to the GPU server: the session asks for another", "server", p.cfg.Relay.Server)
+		return p.connect(ctx, link.Connect{Session: id, Again: true})
+	}
 }
 
 // connect asks the parent for a connection, one at a time: this process has no network, and cannot reach what else is there.
