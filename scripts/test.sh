@@ -27,8 +27,8 @@ mkdir -p "$logs"
 plan=(
   'base      30'
   'setup     30     base'
-  'build     spare  base'
-  'nvcc      spare  setup'
+  'build     ahead  base'
+  'nvcc      ahead  setup'
   'lint      spare  setup'
   'clib      spare  build'
   'fuzzbuild spare  base'
