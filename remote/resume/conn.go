@@ -230,7 +230,9 @@ func (c *Conn) sendLocked(to uint64) {
 			break
 		}
 	}
-	c.sending = false
+	if c.sending = false; c.hold.on {
+		c.changed.Broadcast() // for Hold
+	}
 }
 
 // nextLocked is what is to be sent next, and over what; nil: nothing, or nowhere. An acknowledgement goes between two frames: what precedes it ends with one.

@@ -31,7 +31,7 @@ const (
 	MostKept   = 2 * Window
 	moveShift  = 32 // attempts of one process lie below
 	mostMoves  = 1 << 31
-	holdPeriod = 2 * time.Second // that the word of it may take to leave
+	holdPeriod = Limit // that the word of it may take to leave
 )
 
 // State is a client's end of a stream that is held.

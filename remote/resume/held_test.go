@@ -51,8 +51,12 @@ func TestHeld(t *testing.T) {
 		p := frame.Header{Kind: frame.Ring, Len: 5, Arg: uint64(round)}.Append(nil)
 		p = append(p, "bytes"...)
 		write(t, client, up)
+		began := time.Now()
 		if err := client.Hold(); err != nil {
 			t.Fatal(err)
+		}
+		if took := time.Since(began); took >= holdPeriod {
+			t.Errorf("it is held after %v", took) // somebody was not woken
 		}
 		if _, err := client.Read(make([]byte, 1)); !errors.Is(err, ErrHeld) {
 			t.Errorf("read: %v", err)
