@@ -279,7 +279,7 @@ func cutAfter(near *net.TCPConn, to string, after int64) {
 	far := c.(*net.TCPConn)
 	defer far.Close()
 	_ = far.SetLinger(0)
-	go func() { _, _ = io.Copy(near, far) }()
+	go func() { _, _ = io.Copy(near, far); _ = near.Close() }() // what ends there has ended
 	_, _ = io.CopyN(far, near, after)
 }
 
