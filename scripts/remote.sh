@@ -186,7 +186,7 @@ end_rounds() { local p; for p in $(tree "$job"); do [ "$(cat "/proc/$p/comm" 2>/
 # stranger NAME: a host of that name with what is in $tmp/NAME-pki asks for the server's GPUs; the log says why it is refused.
 stranger() { # NAME WHY
   local since; since=$(wc -l <"$logs/causewayd-gpu1.log")
-  sed "s#$tmp/hosta/pki#$tmp/$1-pki#; s#$tmp/hosta#$tmp/$1#" "$tmp/hosta.toml" >"$tmp/$1.toml"
+  sed "/^listen = /d; s#$tmp/hosta/pki#$tmp/$1-pki#; s#$tmp/hosta#$tmp/$1#" "$tmp/hosta.toml" >"$tmp/$1.toml"
   stay_on hosta "$CAUSEWAY" daemon --config "$tmp/$1.toml" >>"$logs/causewayd-$1.log" 2>&1 & local pid=$!
   until_true 60 [ -S "$tmp/$1/causewayd.sock" ]
   on hosta "$CAUSEWAY" gpus --all --json --run-dir "$tmp/$1" >"$tmp/asked" 2>&1
