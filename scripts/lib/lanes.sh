@@ -3,7 +3,7 @@
 # A stage is a function stage_NAME, and a row of plan: NAME LOAD NEEDS.... LOAD is one of
 #   a number   the part of two CPUs that it keeps busy, in per cent; those that run together have at most $room
 #   spare      it only computes, and takes what the others leave of the CPUs: it runs at a low priority, one of its kind at a time
-#   ahead      the same, but at the usual priority, as many wait for it
+#   ahead      the same, but at the usual priority, as many wait for it: also beside one that runs already at the low one
 #   alone      it measures how time is shared: nothing runs beside it
 # NEEDS are stages that must have passed before, if they run at all. Rows stand in the order in which stages would start.
 # Each stage has a log, a process group and a row in the table of results.
@@ -74,7 +74,8 @@ may_start() {
   for s in "${running[@]}"; do
     case ${load_of[$s]} in
       alone) return 1 ;;
-      spare | ahead) [ "$load" != spare ] && [ "$load" != ahead ] || return 1 ;;
+      spare) [ "$load" != spare ] || return 1 ;;
+      ahead) [ "$load" != spare ] && [ "$load" != ahead ] || return 1 ;;
       *) sum=$((sum + load_of[$s])) ;;
     esac
   done
