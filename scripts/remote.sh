@@ -327,13 +327,9 @@ moves() {
   qemu_pid=$next_pid next_pid=
   until_true 20 vm_runs "$2"
 }
-# went HOST: how long the program stood without its GPU server, as the logs of both have it.
-went() { grep -h 'goes on over another connection' -r "$tmp/gpu1/log" | tail -n 1 | sed 's/^time=[^T]*T\([^ ]*\).*/\1/'; }
-
 phase_move() {
   local modes="streams threads waits times" worker
   . "$ROOT/scripts/lib/rounds.sh"
-  modes="streams threads waits times"
   console_log=$logs/console.log
   mkdir -p "$tmp/vm"
   needs_vm "$kernel"

@@ -120,10 +120,7 @@ func (s *starter) receiveParked(stream int) (*Worker, error) {
 	}
 	defer h.close()
 	h.recv = precopy.NewReceiver(cmp.Or(s.cfg.MemoryLimit, localMost), maxRanges)
-	if err := s.sealed(); err != nil {
-		return nil, err
-	}
-	if err := s.awaitPages(); err != nil {
+	if err := s.awaitLent(); err != nil {
 		return nil, err
 	}
 	bell, memory, err := s.awaitBell()

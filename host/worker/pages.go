@@ -75,6 +75,14 @@ func (p *pages) takeBell(fd int) error {
 	return nil
 }
 
+// awaitLent has the process sealed, and then the guest's pages.
+func (s *starter) awaitLent() error {
+	if err := s.sealed(); err != nil {
+		return err
+	}
+	return s.awaitPages()
+}
+
 // awaitPages takes the pages that the configuration announced.
 func (s *starter) awaitPages() error {
 	if !s.cfg.Shared {

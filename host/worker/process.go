@@ -180,11 +180,7 @@ func (s *starter) start(ctx context.Context, conn int) error {
 // greet is what every session begins with: the process is sealed, has its pages, and shakes hands. nil: the guest process went away before it started.
 func (s *starter) greet(conn int) (remote.Carrier, error) {
 	s.rdma.open(s.cfg, s.confined, s.log) // whose files a sealed process cannot open
-	err := s.sealed()
-	if err == nil {
-		err = s.awaitPages()
-	}
-	if err != nil {
+	if err := s.awaitLent(); err != nil {
 		if conn >= 0 {
 			_ = unix.Close(conn)
 		}

@@ -230,10 +230,7 @@ func (s *starter) adopt(ctx context.Context, stream int) error {
 	if err != nil {
 		return errors.Join(err, s.link.Send(adopted(err)))
 	}
-	if err := s.sealed(); err != nil {
-		return err
-	}
-	if err := s.awaitPages(); err != nil {
+	if err := s.awaitLent(); err != nil {
 		return err
 	}
 	w, m, err := s.receive(ctx, h)

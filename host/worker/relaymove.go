@@ -88,10 +88,7 @@ func (p *passer) receive(stream int) (*relay.Session, error) {
 	if p.cfg.Rehearsal {
 		return nil, errElsewhere
 	}
-	if err := p.sealed(); err != nil {
-		return nil, err
-	}
-	if err := p.awaitPages(); err != nil {
+	if err := p.awaitLent(); err != nil {
 		return nil, err
 	}
 	bell, memory, err := p.awaitBell()

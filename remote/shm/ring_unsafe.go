@@ -93,25 +93,33 @@ func (r *Ring) Next(in *remote.Incoming) (bool, error) {
 		}
 		r.tail = tail
 	}
-	pos := r.head & (remote.RingSize - 1)
-	avail := min(r.tail-r.head, remote.RingSize-pos)
+	if err := r.Record(r.head, r.tail, in); err != nil {
+		return false, err
+	}
+	r.size = uint64(len(in.Bytes))
+	if r.tail-r.head > r.size { // while this record is executed, the next comes nearer
+		prefetch(unsafe.Pointer(&r.ring[(r.head+r.size)&(remote.RingSize-1)]))
+	}
+	return true, nil
+}
+
+// Record is the one at a position, of what lies before tail, which is at most a ring behind it.
+func (r *Ring) Record(at, tail uint64, in *remote.Incoming) error {
+	pos := at & (remote.RingSize - 1)
+	avail := min(tail-at, remote.RingSize-pos)
 	if avail < recordHeader {
-		return false, remote.Violation("%d bytes are no record", avail)
+		return remote.Violation("%d bytes are no record", avail)
 	}
 	h := *(*remote.Record)(unsafe.Pointer(&r.ring[pos])) // the one read of the header
 	size := uint64(h.Size)
 	if size < recordHeader || size%8 != 0 || size > avail || size > remote.RingSize {
-		return false, remote.Violation("record of %d bytes at %d, where %d are left", size, r.head, avail)
-	}
-	r.size = size
-	if r.tail-r.head > size { // while this record is executed, the next comes nearer
-		prefetch(unsafe.Pointer(&r.ring[(pos+size)&(remote.RingSize-1)]))
+		return remote.Violation("record of %d bytes at %d, where %d are left", size, at, avail)
 	}
 	*in = remote.Incoming{
 		Op: h.Op, Flags: h.Flags, Slot: h.Slot, Seq: h.Seq, Ctx: h.Ctx, Thread: h.Thread,
 		Bytes: r.ring[pos : pos+size : pos+size],
 	}
-	return true, nil
+	return nil
 }
 
 // Poll implements remote.Ring.

@@ -1,7 +1,6 @@
 package tcp
 
 import (
-	"encoding/binary"
 	"sync/atomic"
 
 	"causeway/remote"
@@ -33,30 +32,11 @@ func (r *ring) publish(tail uint64) bool {
 // Behind implements remote.Foresight.
 func (r *ring) Behind(at uint64, in *remote.Incoming) (next uint64, ok bool) {
 	head, tail := r.Ring.Head(), r.tail.Load()
-	if at < head || at >= tail {
+	if at < head || at >= tail || r.Record(at, tail, in) != nil { // of what is no record Next says so
 		return at, false
 	}
-	pos := at % remote.RingSize
-	b := r.c.mirror[remote.RingOffset+pos : remote.RingOffset+min(pos+tail-at, remote.RingSize)]
-	if len(b) < wireRecord {
-		return at, false
-	}
-	le := binary.LittleEndian
-	size := uint64(le.Uint32(b[remote.RecordSizeOffset:]))
-	if size < wireRecord || size%8 != 0 || size > uint64(len(b)) {
-		return at, false // Next says so
-	}
-	*in = remote.Incoming{
-		Op: le.Uint16(b[remote.RecordOpOffset:]), Flags: le.Uint16(b[remote.RecordFlagsOffset:]),
-		Slot: le.Uint32(b[remote.RecordSlotOffset:]), Seq: le.Uint32(b[remote.RecordSeqOffset:]),
-		Ctx: le.Uint32(b[remote.RecordCtxOffset:]), Thread: le.Uint32(b[remote.RecordThreadOffset:]),
-		Bytes: b[:size:size],
-	}
-	return at + size, true
+	return at + uint64(len(in.Bytes)), true
 }
-
-// wireRecord is the size of a record's header.
-const wireRecord = remote.RecordRsvdOffset + 8
 
 // consumed is Head for the receiving goroutine.
 func (r *ring) consumed() uint64 { return r.head.Load() }

@@ -193,9 +193,9 @@ func (d *device) serve(socket, control string) error {
 	if d.lease != "" {
 		go d.serveLease(vhost)
 	}
-	mux.HandleFunc("PUT /v1/upstream", d.setUpstream)
-	mux.HandleFunc("PUT /v1/handover", d.setHandover)
-	mux.HandleFunc("PUT /v1/relay", d.setRelay)
+	mux.HandleFunc("PUT /v1/upstream", told(d, showUpstream))
+	mux.HandleFunc("PUT /v1/handover", told(d, showHandover))
+	mux.HandleFunc("PUT /v1/relay", told(d, showRelay))
 	mux.HandleFunc("PUT /v1/limits", d.setLimits)
 	mux.HandleFunc("POST /v1/move", d.move)
 	mux.HandleFunc("POST /v1/stop", func(w http.ResponseWriter, _ *http.Request) {

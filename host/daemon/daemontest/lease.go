@@ -51,31 +51,19 @@ func (d *device) serveLease(ln net.Listener) {
 	}
 }
 
-// setUpstream says what it was told of its GPU server as its account of limits that do not hold.
-func (d *device) setUpstream(w http.ResponseWriter, r *http.Request) {
-	var s api.UpstreamState
-	_ = json.NewDecoder(r.Body).Decode(&s)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.status.Unheld = s.Why
-	_, _ = w.Write([]byte("{}"))
+// told answers a PUT whose body the device's account shows from then on, as set has it.
+func told[T any](d *device, set func(*api.Status, *T)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var said T
+		_ = json.NewDecoder(r.Body).Decode(&said)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		set(&d.status, &said)
+		_, _ = w.Write([]byte("{}"))
+	}
 }
 
-// setHandover says which host may take over the lease as setUpstream does, setRelay with which lease the device goes on as its GPU.
-func (d *device) setHandover(w http.ResponseWriter, r *http.Request) {
-	var h api.Handover
-	_ = json.NewDecoder(r.Body).Decode(&h)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.status.Unheld = h.Host
-	_, _ = w.Write([]byte("{}"))
-}
-
-func (d *device) setRelay(w http.ResponseWriter, r *http.Request) {
-	var to link.Relay
-	_ = json.NewDecoder(r.Body).Decode(&to)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.status.GPU = to.Lease.String()
-	_, _ = w.Write([]byte("{}"))
-}
+// What it was told of its GPU server, and which host may take over the lease, are its account of limits that do not hold; the lease with which it goes on is its GPU.
+func showUpstream(st *api.Status, s *api.UpstreamState) { st.Unheld = s.Why }
+func showHandover(st *api.Status, h *api.Handover)      { st.Unheld = h.Host }
+func showRelay(st *api.Status, to *link.Relay)          { st.GPU = to.Lease.String() }
