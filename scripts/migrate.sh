@@ -4,6 +4,7 @@
 #   scripts/migrate.sh [--kernel SERIES] [--gpu SEL] [--times N] [--modes "MODE..."] [PHASE...]
 #
 #   --gpu SEL    the GPU of both (default: soft); on a real one the vGPUs are migratable
+#   --warm N     workers that wait on a real one, in each device process
 #   --image FILE        the guest's image, made before by
 #   --make-image FILE   which does nothing else
 #   --times N    there and back so many times (default 1)
@@ -19,17 +20,18 @@ set -uo pipefail
 . "$ROOT/scripts/lib/rounds.sh"
 . "$ROOT/scripts/lib/faults.sh"
 
-kernel=6.12 times=1 phases=() gpu=soft image='' make_image=''
+kernel=6.12 times=1 phases=() gpu=soft warm=1 image='' make_image=''
 modes=$rounds_modes
 while [ $# -gt 0 ]; do
   case $1 in
     --kernel) kernel=$2; shift 2 ;;
     --gpu) gpu=$2; shift 2 ;;
+    --warm) warm=$2; shift 2 ;;
     --image) image=$2; shift 2 ;;
     --make-image) make_image=$2; shift 2 ;;
     --times) times=$2; shift 2 ;;
     --modes) modes=$2; shift 2 ;;
-    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) phases+=("$1"); shift ;;
   esac
@@ -52,7 +54,7 @@ cleanup() {
 on_exit cleanup
 guest_channel "$tmp"
 movable=(--gpu "$gpu" --memory 1GiB)
-[ "$gpu" = soft ] || movable=(--gpu "$gpu" --migratable --memory 48GiB) # contexts count
+[ "$gpu" = soft ] || movable=(--gpu "$gpu" --migratable --memory 48GiB --warm "$warm") # contexts count
 
 # --- hosts: a and b have a device process each, and a QEMU with a monitor ----------------------------------------------
 
