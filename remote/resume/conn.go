@@ -26,7 +26,7 @@ const (
 
 // How what is written leaves, in bytes. A copy, which is written in pieces of bulk or more, is kept by who writes it, and encrypted and sent by routineSend meanwhile; what is less leaves at once, by who writes it.
 const (
-	bulk  = 64 << 10
+	bulk  = 96 << 10  // more than a carrier's buffer: a copy of 64 KiB, and the first of a larger one, wakes nobody
 	part  = 128 << 10 // is kept at once
 	batch = 256 << 10 // is sent at once
 	ahead = 1 << 20   // may be kept, and not be sent, while there is a connection

@@ -58,9 +58,7 @@ func (m *mover) close() {
 	if m.free != nil {
 		m.free()
 	}
-	if !m.large.IsZero() {
-		m.s.note(m.s.drv.FreeHost(m.large))
-	}
+	m.endPieces()
 	m.endSums()
 }
 

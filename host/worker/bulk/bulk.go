@@ -28,7 +28,7 @@ const (
 	entryBytes = 24
 	tailBytes  = 16
 	mostRanges = 1 << 20
-	// portion is how much a thread takes at least.
+	// portion is what one thread does alone.
 	portion = 512 << 10
 )
 
@@ -92,7 +92,7 @@ func (w *writer) Write(p []byte) (int, error) {
 		return 0, io.ErrShortWrite
 	}
 	var written atomic.Uint64
-	err := parallel(len(p), func(from, end int) error {
+	err := parallel(len(p), w.at+w.done, func(from, end int) error {
 		n, err := w.blocks(p[from:end], w.done+uint64(from))
 		written.Add(n)
 		return err
@@ -121,21 +121,21 @@ func (w *writer) blocks(p []byte, at uint64) (written uint64, err error) {
 
 func zeros(p []byte) bool { return bytes.Equal(p, nothing[:len(p)]) }
 
-// parallel cuts n bytes into parts, which are worked on at the same time.
-func parallel(n int, f func(from, to int) error) error {
-	part := max(portion, (n/Threads()+Block-1)/Block*Block)
-	if n <= part {
+// parallel cuts n bytes, which begin at a place in the files, where one file follows another. Threads work on the parts at the same time; each takes those whose turn is its own, so that none
+// waits for another at a file, if there are as many files as threads.
+func parallel(n int, at uint64, f func(from, to int) error) error {
+	if n <= portion {
 		return f(0, n)
 	}
+	threads := uint64(Threads())
+	first, last := at/stripe, (at+uint64(n)-1)/stripe
 	var all sync.WaitGroup
-	var mu sync.Mutex
-	var errs []error
-	for from := 0; from < n; from += part {
+	errs := make([]error, min(threads, last-first+1))
+	for i := range errs {
 		all.Go(func() {
-			if err := f(from, min(from+part, n)); err != nil {
-				mu.Lock()
-				errs = append(errs, err)
-				mu.Unlock()
+			for turn := first + uint64(i); turn <= last && errs[i] == nil; turn += threads {
+				from, to := max(turn*stripe, at)-at, min((turn+1)*stripe-at, uint64(n))
+				errs[i] = f(int(from), int(to))
 			}
 		})
 	}
@@ -195,7 +195,7 @@ func (r *reader) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	p = p[:min(uint64(len(p)), r.left)]
-	err := parallel(len(p), func(from, to int) error {
+	err := parallel(len(p), uint64(r.at), func(from, to int) error {
 		n, err := r.f.ReadAt(p[from:to], r.at+int64(from))
 		if n == to-from {
 			return nil
