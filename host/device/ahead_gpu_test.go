@@ -73,15 +73,31 @@ func (p *patterned) write(t *testing.T, i uint64) {
 func (p *patterned) verify(t *testing.T) {
 	t.Helper()
 	for i := range uint64(patternParts) {
-		must(t, p.Guest, &wire.MemsetArgs{Dst: p.bad, Element: 4, Width: 1, Height: 1, Stream: wire.StreamLegacy}, nil)
-		a := binary.LittleEndian.AppendUint64(nil, p.at+i*p.part)
-		a = binary.LittleEndian.AppendUint32(a, p.word(i))
-		a = binary.LittleEndian.AppendUint64(append(a, 0, 0, 0, 0), p.bad)
-		must(t, p.Guest, &wire.LaunchArgs{Func: patternFunction, Stream: wire.StreamLegacy, Gx: uint32(p.part / 4096 / 256), Gy: 1, Gz: 1, Bx: 256, By: 1, Bz: 1, Params: a}, nil)
-		if n := p.tallying.word(t, p.bad); n != 0 {
-			t.Errorf("part %d: %d pages are wrong", i, n)
-		}
+		p.compare(t, i)
 	}
+}
+
+// compare checks a part.
+func (p *patterned) compare(t *testing.T, i uint64) {
+	t.Helper()
+	must(t, p.Guest, &wire.MemsetArgs{Dst: p.bad, Element: 4, Width: 1, Height: 1, Stream: wire.StreamLegacy}, nil)
+	a := binary.LittleEndian.AppendUint64(nil, p.at+i*p.part)
+	a = binary.LittleEndian.AppendUint32(a, p.word(i))
+	a = binary.LittleEndian.AppendUint64(append(a, 0, 0, 0, 0), p.bad)
+	must(t, p.Guest, &wire.LaunchArgs{Func: patternFunction, Stream: wire.StreamLegacy, Gx: uint32(p.part / 4096 / 256), Gy: 1, Gz: 1, Bx: 256, By: 1, Bz: 1, Params: a}, nil)
+	if n := p.tallying.word(t, p.bad); n != 0 {
+		t.Errorf("part %d: %d pages are wrong", i, n)
+	}
+}
+
+// speed is how many parts a second the program checks, in turn from a part on, until something is so: what work that never rests gets done.
+func (p *patterned) speed(t *testing.T, from uint64, until func(time.Duration) bool) float64 {
+	t.Helper()
+	begin, n := time.Now(), uint64(0)
+	for ; !until(time.Since(begin)); n++ {
+		p.compare(t, from+n%(patternParts-from))
+	}
+	return float64(n) / time.Since(begin).Seconds()
 }
 
 // mostUsed is the most memory of the host that a process has had in use, in bytes.
@@ -117,6 +133,7 @@ func TestAheadOnGPU(t *testing.T) {
 	to.Guest = nil
 	p := pattern(t, tally(t, from, 1), size)
 	p.verify(t)
+	alone := p.speed(t, 4, func(d time.Duration) bool { return d > 300*time.Millisecond })
 
 	begin := time.Now()
 	c := precopy(t, from, to, device.CopyOptions{Connections: 4, Attempt: 1})
@@ -126,12 +143,12 @@ func TestAheadOnGPU(t *testing.T) {
 	p.write(t, 3) // the same again: nothing of it has to go
 	must(t, p.Guest, &wire.MemsetArgs{Dst: p.at, Element: 4, Value: 7, Width: p.part / 4, Height: 1, Stream: wire.StreamLegacy}, nil)
 	p.write(t, 0)
-	for !c.status().Ready {
+	beside := p.speed(t, 4, func(time.Duration) bool {
 		if time.Since(begin) > 3*time.Minute {
 			t.Fatalf("the pre-copy is not ready: %+v", c.status())
 		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		return c.status().Ready
+	})
 	ahead := time.Since(begin)
 	front, err := fstest.Await(to.socket)
 	if err != nil {
@@ -155,8 +172,8 @@ func TestAheadOnGPU(t *testing.T) {
 	pause := time.Since(begin)
 	c.cut()
 	most := mostUsed(t, worker)
-	t.Logf("%.1f GB: %d rounds in %.1f s (%.1f GB on the wire), stood still for %.0f ms (saved in %.0f), a state of %.2f MB, the worker there had at most %d MiB of the host's memory",
-		float64(size)/1e9, st.Rounds, ahead.Seconds(), float64(st.Total)/1e9, pause.Seconds()*1e3, saved.Seconds()*1e3, float64(len(state))/1e6, most>>20)
+	t.Logf("%.1f GB: %d rounds in %.1f s (%.1f GB on the wire), stood still for %.0f ms (saved in %.0f), a state of %.2f MB, the worker there had at most %d MiB of the host's memory; meanwhile the program ran at %.3f of its speed, %.0f parts a second",
+		float64(size)/1e9, st.Rounds, ahead.Seconds(), float64(st.Total)/1e9, pause.Seconds()*1e3, saved.Seconds()*1e3, float64(len(state))/1e6, most>>20, beside/alone, beside)
 	if len(state) > largeSize {
 		t.Errorf("the state has %d bytes, although %d went ahead", len(state), st.Total)
 	}
