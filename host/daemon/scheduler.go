@@ -60,7 +60,7 @@ func (d *Daemon) routineScheduler() {
 		if time.Since(begun) > mostPause {
 			pause = firstPause
 		}
-		d.log.Error("the scheduler is gone: GPU time is not shared by weights until it is back", "error", err, "next", pause)
+		d.log.Error("the scheduler is gone: shares and caps do not hold until it is back", "error", err, "next", pause)
 		select {
 		case <-time.After(pause):
 		case <-d.ctx.Done():

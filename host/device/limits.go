@@ -54,17 +54,40 @@ func (d *Device) SetLimits(c api.Change) (api.Limits, error) {
 	if err != nil {
 		return old, err
 	}
+	if err := hold(member, l, old); err != nil {
+		if member != d.membership() { // it began for this
+			member.Close()
+		}
+		return old, err
+	}
 	d.mu.Lock()
 	d.limits, d.member = l, member
 	d.mu.Unlock()
 	d.budget.SetLimit(l.Memory)
 	d.host.SetLimit(l.HostMemory)
 	d.sendLimit(l.Memory)
-	if member != nil {
-		member.SetLimits(policy.Limits{Weight: l.Share, Cap: l.Cap})
-	}
 	d.log.Info("limits", "memory", l.Memory, "share", l.Share, "cap", l.Cap, "sessions", l.Sessions, "host_memory", l.HostMemory, "user_sessions", limit.UserSessions(l.UserSessions))
 	return l, nil
+}
+
+// hold has the scheduler hold share and cap. One that hangs is found by asking it: its socket takes requests all the same.
+func hold(member *schedule.Membership, l, old api.Limits) error {
+	if member == nil {
+		return nil
+	}
+	member.SetLimits(policy.Limits{Weight: l.Share, Cap: l.Cap})
+	if !tighter(l, old) || member.Connected() {
+		return nil
+	}
+	member.SetLimits(policy.Limits{Weight: old.Share, Cap: old.Cap})
+	return errSilent()
+}
+
+// tighter reports whether a scheduler must do something for l that it did not for old.
+func tighter(l, old api.Limits) bool { return l.Share != old.Share || l.Cap != old.Cap && l.Cap != 0 }
+
+func errSilent() error {
+	return fmt.Errorf("%w: the scheduler of GPU time does not answer: causewayd starts it again, or `causeway scheduler` by hand", ErrUnheld)
 }
 
 // check judges another limit of memory, if the device was told how.
@@ -79,12 +102,11 @@ func (d *Device) check(memory, old uint64) error {
 // membershipFor is the membership with which limits hold. One that begins now is for sessions to come: those that run have no gate.
 func (d *Device) membershipFor(l, old api.Limits) (*schedule.Membership, error) {
 	member := d.membership()
-	tighter := l.Share != old.Share || l.Cap != old.Cap && l.Cap != 0
 	switch {
-	case !tighter:
+	case !tighter(l, old):
 		return member, nil
 	case member != nil && !member.Connected():
-		return nil, fmt.Errorf("%w: the scheduler of GPU time does not answer: causewayd starts it again, or `causeway scheduler` by hand", ErrUnheld)
+		return nil, errSilent()
 	case member != nil:
 		return member, nil
 	case d.place().Scheduler == nil:

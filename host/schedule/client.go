@@ -218,7 +218,8 @@ func (s *Membership) dropLocked(why error) {
 	}
 }
 
-// SetLimits changes what the virtual GPU may use, at once.
+// SetLimits changes what the virtual GPU may use, at once. Connected tells afterwards whether a scheduler took it: where none did, the
+// limits are those with which the next one is joined.
 func (s *Membership) SetLimits(l policy.Limits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -130,6 +130,26 @@ func TestPackaged(t *testing.T) {
 	}
 }
 
+// TestAlerts: OPERATIONS.md says of each alert what to do, and of none that is not there.
+func TestAlerts(t *testing.T) {
+	names := func(from, expr string) (list []string) {
+		for _, m := range regexp.MustCompile(expr).FindAllStringSubmatch(read(t, from), -1) {
+			list = append(list, m[1])
+		}
+		return list
+	}
+	rules := names("scripts/prometheus/causeway.rules.yml", `alert: (\w+)`)
+	var table []string
+	for _, row := range names("docs/OPERATIONS.md", `(?m)^\| (Causeway[A-Z]\w+(?:, Causeway[A-Z]\w+)*) \|`) {
+		table = append(table, strings.Split(row, ", ")...)
+	}
+	slices.Sort(rules)
+	slices.Sort(table)
+	if len(rules) < 10 || !slices.Equal(rules, table) {
+		t.Errorf("the rules are\n%q, the table has\n%q", rules, table)
+	}
+}
+
 // TestVersion: versions come from tags, and between tags from the newest release in CHANGELOG.md.
 func TestVersion(t *testing.T) {
 	repo := t.TempDir()

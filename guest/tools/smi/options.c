@@ -41,6 +41,7 @@ static const struct option options[] = {
 	{"-L", "--list-gpus", FLAG_LIST},
 	{"-B", "--list-excluded-gpus", FLAG_EXCLUDED},
 	{"-q", "--query", FLAG_QUERY},
+	{"-a", "--query", FLAG_QUERY}, /* its name of old, which NVIDIA's still takes */
 	{"-u", "--unit", FLAG_UNIT},
 	{"-x", "--xml-format", FLAG_XML},
 	{"-i", "--id", VALUE_ID},
@@ -161,6 +162,19 @@ static const struct option *find(const char *arg, const char **value)
 
 static int takes_value(enum kind kind) { return kind == SELECT || kind == CHANGE || (kind >= VALUE_ID && kind <= VALUE_FORMAT); }
 
+static int may_have_value(enum kind kind) { return kind == LOOP || kind == LOOP_MS; }
+
+/*
+ * The next argument is an option's value: of those that need one whatever it is, but that no property of a query begins as options do:
+ * --query-gpu --format=csv lacks its properties.
+ */
+static int value_of(enum kind kind, const char *next)
+{
+	int option = next[0] == '-';
+
+	return (takes_value(kind) && !(kind == SELECT && option)) || (may_have_value(kind) && !option);
+}
+
 static int loop(struct smi_options *out, const char *value, unsigned unit)
 {
 	enum { DEFAULT = 5000, MOST = 1000 * 1000 };
@@ -248,15 +262,14 @@ int smi_parse(int argc, char **argv, struct smi_options *out)
 	for (int i = 1; i < argc; i++) {
 		const char *value, *arg = argv[i];
 		const struct option *o = find(arg, &value);
-		int status, wants, may;
+		int status, wants;
 
 		if (!o)
 			return unknown(arg);
 		wants = takes_value(o->kind);
-		may = o->kind == LOOP || o->kind == LOOP_MS;
-		if (value && !wants && !may)
+		if (value && !wants && !may_have_value(o->kind))
 			return unknown(arg);
-		if (!value && i + 1 < argc && (wants || (may && argv[i + 1][0] != '-')))
+		if (!value && i + 1 < argc && value_of(o->kind, argv[i + 1]))
 			value = argv[++i];
 		if (!value && wants) {
 			printf("ERROR: Option %s is missing its value. Please run 'nvidia-smi -h' for help.\n\n", arg);
