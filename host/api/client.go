@@ -119,6 +119,9 @@ func (c *Client) unreached(err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return &Error{Status: http.StatusForbidden, Text: "this user may not connect to " + c.socket, Remedy: "run it as root, or have root make the user an operator in " + ConfigFile}
 	}
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+		return fmt.Errorf("who serves %s ended before answering, so what was asked may be done or not: `causeway ps` shows it: %w", c.socket, err)
+	}
 	return err
 }
 

@@ -37,6 +37,8 @@ type Options struct {
 	Journal *systemd.Journal
 	// Grace is what a process may take to end by itself; 0: 5 s.
 	Grace time.Duration
+	// Obey is what a device process may take to take other limits; 0: 10 s.
+	Obey time.Duration
 	// Now is the clock by which leases that others have here end; nil: time.Now. Renew is how often those that this host has are renewed;
 	// 0: api.LeaseRenew.
 	Now   func() time.Time
@@ -109,7 +111,7 @@ func New(ctx context.Context, o Options) (*Daemon, error) {
 	if o.Config.Devices.Log == config.LogJournal && o.Journal == nil {
 		return nil, fmt.Errorf("%w: devices.log = \"journal\": this host was not booted with systemd: use \"file\"", config.ErrValue)
 	}
-	o.Grace, o.Renew = cmp.Or(o.Grace, 5*time.Second), cmp.Or(o.Renew, api.LeaseRenew)
+	o.Grace, o.Renew, o.Obey = cmp.Or(o.Grace, 5*time.Second), cmp.Or(o.Renew, api.LeaseRenew), cmp.Or(o.Obey, 10*time.Second)
 	for _, dir := range []string{o.Config.RunDir, o.Config.StateDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, fmt.Errorf("causewayd's folder: %w", err)

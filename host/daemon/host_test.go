@@ -41,6 +41,7 @@ type host struct {
 	address string           // where it awaits other hosts
 	clock   func() time.Time // of leases
 	lookup  discover.Lookup  // of DNS SRV records
+	obey    time.Duration    // Options.Obey
 	scopes  daemon.Scopes
 	journal *systemd.Journal
 }
@@ -99,7 +100,7 @@ func (h *host) options() daemon.Options {
 	}
 	return daemon.Options{
 		Scopes: h.scopes, Journal: h.journal, Now: h.clock, Renew: 20 * time.Millisecond, Lookup: h.lookup,
-		Config: h.cfg, Program: program, Scheduler: true, Version: "test", Machine: h.m, Grace: 300 * time.Millisecond,
+		Config: h.cfg, Program: program, Scheduler: true, Version: "test", Machine: h.m, Grace: 300 * time.Millisecond, Obey: h.obey,
 		Log: slog.New(slog.NewTextHandler(io.MultiWriter(h.log, testWriter{h.t}), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 }

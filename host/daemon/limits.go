@@ -68,7 +68,7 @@ func (d *Daemon) change(ctx context.Context, v *vgpu, c api.Change) (api.Limits,
 	rec, _ = d.copyOf(v)
 	if err = writeJSON(recordPath(d.run, &rec.Spec), &rec); err == nil {
 		var now api.Limits
-		if now, err = tellDevice(ctx, rec.Spec.ControlPath(d.run), c); err == nil {
+		if now, err = d.tellDevice(ctx, &rec.Spec, c); err == nil {
 			d.log.Info("limits changed", "vgpu", rec.Spec.Key(), "limits", now)
 			return now, nil
 		}
@@ -83,12 +83,18 @@ func (d *Daemon) change(ctx context.Context, v *vgpu, c api.Change) (api.Limits,
 	return api.Limits{}, fmt.Errorf("change limits of %s: %w", rec.Spec.Key(), err)
 }
 
-// tellDevice tells a device process.
-func tellDevice(ctx context.Context, control string, c api.Change) (now api.Limits, err error) {
-	device := api.NewClient(control)
+// tellDevice tells a device process, which may hang: whoever asked is told so.
+func (d *Daemon) tellDevice(ctx context.Context, s *api.Spec, c api.Change) (now api.Limits, err error) {
+	told, cancel := context.WithTimeout(ctx, d.opt.Obey)
+	defer cancel()
+	device := api.NewClient(s.ControlPath(d.run))
 	defer device.Close()
 	c.Profile = "" // it has been resolved
-	return now, device.Do(ctx, http.MethodPut, "/v1/limits", c, &now)
+	err = device.Do(told, http.MethodPut, "/v1/limits", c, &now)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return now, silent(s.Key())
+	}
+	return now, err
 }
 
 // intend judges a change that is resolved, notes it, and returns what was.

@@ -3,6 +3,7 @@ package daemon_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -85,6 +86,29 @@ func TestFullDisk(t *testing.T) {
 	}
 	if len(h.below()) > 0 {
 		t.Errorf("left: %v", h.below())
+	}
+}
+
+// TestSilent: a device process that hangs holds nobody up who changes its limits or ends it: they are told, and how it is ended all the same. What
+// it did not take is not noted.
+func TestSilent(t *testing.T) {
+	h := newHost(t, daemontest.Soft(1<<30))
+	h.obey = 100 * time.Millisecond
+	v := h.start().ensure(one)
+	if err := syscall.Kill(v.PID, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	_, err := h.c.SetLimits(t.Context(), one.VM, one.Name, change(t, `{"sessions":7}`))
+	refused(t, err, 409, "does not answer", "causeway delete --force "+v.Spec.Key())
+	refused(t, h.c.Release(t.Context(), one.VM, one.Name, true), 409, "does not answer", "causeway delete --force "+v.Spec.Key())
+	if now := h.vgpu(one); now.Spec.Limits != v.Spec.Limits || now.State == api.Lost {
+		t.Errorf("%+v", now)
+	}
+	if err := h.c.Release(t.Context(), one.VM, one.Name, false); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(fmt.Sprint("/proc/", v.PID)); err == nil || len(h.below()) > 0 {
+		t.Errorf("left: process %d, %v", v.PID, h.below())
 	}
 }
 

@@ -387,7 +387,7 @@ func (d *Daemon) changeRemote(ctx context.Context, v *vgpu, c api.Change) (api.L
 	}
 	here := l.All()
 	here.Share, here.Cap, here.HostMemory = nil, nil, nil
-	if _, err := tellDevice(ctx, spec.ControlPath(d.run), here); err != nil {
+	if _, err := d.tellDevice(ctx, &spec, here); err != nil {
 		d.log.Warn("the device process does not hold limits that its GPU server holds", "vgpu", spec.Key(), "error", err)
 	}
 	d.mu.Lock()
