@@ -89,6 +89,18 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// stopped: no thread of a process runs. kill(2) returns before that.
+func stopped(pid int) bool {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, f := range files {
+		b, err := os.ReadFile(f) // a thread may have ended since
+		if _, rest, _ := strings.Cut(string(b), ") "); err != nil || !strings.HasPrefix(rest, "T") {
+			return false
+		}
+	}
+	return len(files) > 0
+}
+
 // TestSilent: a device process that hangs holds nobody up who changes its limits or ends it: they are told, and how it is ended all the same. What
 // it did not take is not noted.
 func TestSilent(t *testing.T) {
@@ -98,6 +110,7 @@ func TestSilent(t *testing.T) {
 	if err := syscall.Kill(v.PID, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	until(t, "it has stopped", func() bool { return stopped(v.PID) })
 	_, err := h.c.SetLimits(t.Context(), one.VM, one.Name, change(t, `{"sessions":7}`))
 	refused(t, err, 409, "does not answer", "causeway delete --force "+v.Spec.Key())
 	refused(t, h.c.Release(t.Context(), one.VM, one.Name, true), 409, "does not answer", "causeway delete --force "+v.Spec.Key())
