@@ -50,8 +50,9 @@ func NewSessionID() SessionID { return SessionID(NewLeaseID()) }
 // What a preface begins with: what the connection is for, and the version of what follows.
 const (
 	prefaceMagic   = 6
-	prefaceVersion = 2
+	prefaceVersion = 3
 	sessionMagic   = "CWSESS"
+	readyMagic     = "CWREDY"
 	againMagic     = "CWAGAN"
 	controlMagic   = "CWCTRL"
 )
@@ -70,6 +71,8 @@ type Preface struct {
 	Session SessionID
 	// Again: the session has begun, and goes on over this connection.
 	Again bool
+	// Ready: the session begins, and its program's environment asks for nothing that a driver must know when it starts: one that has started will do.
+	Ready bool
 }
 
 // Encode is the preface as it is sent: 6 bytes that say what for, the version as two bytes, most significant first, the lease, the session.
@@ -80,6 +83,8 @@ func (p Preface) Encode() []byte {
 		magic = controlMagic
 	case p.Again:
 		magic = againMagic
+	case p.Ready:
+		magic = readyMagic
 	}
 	b := append(make([]byte, 0, PrefaceSize), magic...)
 	b = append(b, 0, prefaceVersion)
@@ -96,9 +101,9 @@ func ParsePreface(b []byte) (Preface, error) {
 	magic, version := string(b[:prefaceMagic]), int(b[prefaceMagic])<<8|int(b[prefaceMagic+1])
 	copy(p.Lease[:], b[prefaceMagic+2:])
 	copy(p.Session[:], b[prefaceMagic+2+len(p.Lease):])
-	p.Again = magic == againMagic
+	p.Again, p.Ready = magic == againMagic, magic == readyMagic
 	switch {
-	case magic != sessionMagic && magic != againMagic && magic != controlMagic:
+	case magic != sessionMagic && magic != readyMagic && magic != againMagic && magic != controlMagic:
 		return Preface{}, fmt.Errorf("%w: it begins with %q", ErrPreface, magic)
 	case version != prefaceVersion:
 		return Preface{}, fmt.Errorf("%w: version %d, where this host speaks %d", ErrPreface, version, prefaceVersion)

@@ -15,10 +15,18 @@ func TestPreface(t *testing.T) {
 	if lease.IsZero() || lease == remote.NewLeaseID() {
 		t.Fatal("leases are not drawn")
 	}
-	for _, p := range []remote.Preface{{}, {Lease: lease, Session: remote.NewSessionID()}, {Lease: lease, Session: remote.NewSessionID(), Again: true}} {
+	for _, p := range []remote.Preface{{}, {Lease: lease, Session: remote.NewSessionID()}, {Lease: lease, Session: remote.NewSessionID(), Again: true}, {Lease: lease, Session: remote.NewSessionID(), Ready: true}} {
 		b := p.Encode()
-		if len(b) != remote.PrefaceSize || strings.HasPrefix(string(b), "CWCTRL\x00\x02") != p.Lease.IsZero() ||
-			strings.HasPrefix(string(b), "CWSESS\x00\x02") == (p.Again || p.Lease.IsZero()) || strings.HasPrefix(string(b), "CWAGAN\x00\x02") != p.Again {
+		want := "CWSESS"
+		switch {
+		case p.Lease.IsZero():
+			want = "CWCTRL"
+		case p.Again:
+			want = "CWAGAN"
+		case p.Ready:
+			want = "CWREDY"
+		}
+		if len(b) != remote.PrefaceSize || !strings.HasPrefix(string(b), want+"\x00\x03") {
 			t.Errorf("%+v is sent as %x", p, b)
 		}
 		in := bytes.NewReader(append(b, "what follows"...))
@@ -32,8 +40,8 @@ func TestPrefaceRefused(t *testing.T) {
 	good := string(remote.Preface{Lease: remote.NewLeaseID(), Session: remote.NewSessionID()}.Encode())
 	for name, b := range map[string]string{
 		"nothing": "", "short": good[:39], "something else": "GET / HTTP/1.1\r\nHost: gpu1 and all that is asked", "another version": good[:7] + "\x01" + good[8:],
-		"a lease without a session": good[:24] + strings.Repeat("\x00", 16), "control of a session": "CWCTRL\x00\x02" + strings.Repeat("\x00", 16) + good[24:],
-		"control with a lease": "CWCTRL" + good[6:], "a session without": "CWSESS\x00\x02" + strings.Repeat("\x00", 32),
+		"a lease without a session": good[:24] + strings.Repeat("\x00", 16), "control of a session": "CWCTRL\x00\x03" + strings.Repeat("\x00", 16) + good[24:],
+		"control with a lease": "CWCTRL" + good[6:], "ready without a lease": "CWREDY\x00\x03" + strings.Repeat("\x00", 32), "a session without": "CWSESS\x00\x03" + strings.Repeat("\x00", 32),
 	} {
 		if p, err := remote.ReadPreface(strings.NewReader(b)); !errors.Is(err, remote.ErrPreface) {
 			t.Errorf("%s: %+v, %v", name, p, err)
@@ -65,6 +73,7 @@ func FuzzPreface(f *testing.F) {
 	f.Add(remote.Preface{}.Encode())
 	f.Add(remote.Preface{Lease: remote.LeaseID{1, 2, 3}, Session: remote.SessionID{4}}.Encode())
 	f.Add(remote.Preface{Lease: remote.LeaseID{1, 2, 3}, Session: remote.SessionID{4}, Again: true}.Encode())
+	f.Add(remote.Preface{Lease: remote.LeaseID{1, 2, 3}, Session: remote.SessionID{4}, Ready: true}.Encode())
 	f.Add([]byte("CWSESS\x00\x01................................"))
 	f.Add([]byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"))
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -102,7 +102,7 @@ func (d *Device) take(c *net.UnixConn, keys mtls.Pinned) error {
 	s.mu.Lock()
 	s.connected, s.called = "a program at "+printableAddress(from), p.Session
 	s.mu.Unlock()
-	if !s.do(func() { s.connect(conn, keys) }) {
+	if !s.do(func() { s.connect(conn, keys, p.Ready) }) {
 		_ = conn.Close()
 		s.Release()
 	}
@@ -142,17 +142,17 @@ func again(s *session, conn *os.File) error {
 // printableAddress is what causewayd says of who connected, for the log.
 func printableAddress(b []byte) string { return strings.Trim(strconv.QuoteToASCII(string(b)), `"`) }
 
-// connect starts the worker of a connection, which it closes. It runs on routine.
-func (s *session) connect(conn *os.File, keys mtls.Pinned) {
+// connect starts the worker of a connection, which it closes. spare: one with a driver that has started will do. It runs on routine.
+func (s *session) connect(conn *os.File, keys mtls.Pinned, spare bool) {
 	defer conn.Close()
-	if err := s.connectWorker(conn, keys); err != nil {
+	if err := s.connectWorker(conn, keys, spare); err != nil {
 		s.log.Log(context.Background(), slog.LevelWarn, "session refused", "error", err)
 		s.fail(nil)
 		s.Release()
 	}
 }
 
-func (s *session) connectWorker(conn *os.File, keys mtls.Pinned) error {
+func (s *session) connectWorker(conn *os.File, keys mtls.Pinned, spare bool) error {
 	if err := s.admit(); err != nil {
 		s.dev.refusedOne()
 		return err
@@ -168,7 +168,7 @@ func (s *session) connectWorker(conn *os.File, keys mtls.Pinned) error {
 	defer started()
 	cfg := s.config()
 	cfg.Carrier, cfg.TLS, cfg.Session = link.CarrierTCP, &keys, s.called
-	cfg.Migratable, cfg.Base = false, 0
+	cfg.Migratable, cfg.Base, cfg.Spare = false, 0, spare
 	p, err := s.dev.workers.connect(s.at, cfg, int(conn.Fd()))
 	if err != nil {
 		return err

@@ -89,6 +89,19 @@ func (x *leased) programAs(p remote.Preface) *net.UnixConn {
 	return near
 }
 
+// TestLeasedReady: a worker that waits is for a program of which its host says that it will do, and for no other.
+func TestLeasedReady(t *testing.T) {
+	x := newLeased(t, api.Limits{})
+	for n, ready := range []bool{true, false, true} {
+		x.programAs(remote.Preface{Lease: remote.LeaseID{1}, Session: remote.NewSessionID(), Ready: ready})
+		x.until("a session", func() bool { return x.running() == n+1 })
+		if got := x.workers.last().spare; got != ready {
+			t.Errorf("session %d: a worker that waited may serve it: %v, not %v", n, got, ready)
+		}
+	}
+	x.end()
+}
+
 // TestLeasedAgain: a connection over which a session goes on comes to that session's worker, and makes none; who asks for a session that is none, or is over, hears so, and
 // nobody begins a second of a name.
 func TestLeasedAgain(t *testing.T) {

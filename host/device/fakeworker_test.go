@@ -47,6 +47,7 @@ type fakeWorker struct {
 	resumes int
 	starts  int
 	refuses bool // answers Start with an error
+	spare   bool // may be one that waited
 	busy    bool // its GPU does not let go when it is to park
 }
 
@@ -56,8 +57,8 @@ type fakeRegion struct {
 	whole    bool // the last piece of a list has come
 }
 
-func (f *fakeWorkers) start(_ *Place, _ link.Config, wake func(slot uint32), _ bool) (workerProcess, error) {
-	w := &fakeWorker{of: f, wake: wake, replies: make(chan link.ToParent, 64), done: make(chan struct{}), regions: map[uint32]*fakeRegion{}}
+func (f *fakeWorkers) start(_ *Place, cfg link.Config, wake func(slot uint32)) (workerProcess, error) {
+	w := &fakeWorker{of: f, spare: cfg.Spare, wake: wake, replies: make(chan link.ToParent, 64), done: make(chan struct{}), regions: map[uint32]*fakeRegion{}}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.started = append(f.started, w)
@@ -65,7 +66,7 @@ func (f *fakeWorkers) start(_ *Place, _ link.Config, wake func(slot uint32), _ b
 }
 
 func (f *fakeWorkers) connect(at *Place, cfg link.Config, _ int) (workerProcess, error) {
-	return f.start(at, cfg, nil, false)
+	return f.start(at, cfg, nil)
 }
 
 // last is the worker that was started last; nil: none was.
@@ -88,7 +89,7 @@ func (f *fakeWorkers) rebuild(_ context.Context, old workerProcess, at *Place, c
 	if hangs {
 		return nil, errHangs
 	}
-	p, err := f.start(at, cfg, o.wake, false)
+	p, err := f.start(at, cfg, o.wake)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +102,7 @@ func (f *fakeWorkers) rebuild(_ context.Context, old workerProcess, at *Place, c
 }
 
 func (f *fakeWorkers) adopt(at *Place, cfg link.Config, wake func(slot uint32), stream, _ int, _ bulk.Files) (workerProcess, error) {
-	p, err := f.start(at, cfg, wake, false)
+	p, err := f.start(at, cfg, wake)
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,13 @@ func (s *session) worker(h remote.Hello) (workerProcess, error) {
 		return nil, err
 	}
 	defer started()
-	return s.dev.workers.start(s.at, s.config(), s.wake, link.Fits(h, len(s.at.Worker.Devices)))
+	cfg := s.config()
+	devices := len(cfg.Devices)
+	if cfg.Relay != nil {
+		devices = 1 // of a lease
+	}
+	cfg.Spare = link.Fits(h, devices)
+	return s.dev.workers.start(s.at, cfg, s.wake)
 }
 
 // spawn begins the session, and answers MsgHello. It runs on routine.

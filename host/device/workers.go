@@ -29,9 +29,9 @@ type workerProcess interface {
 
 // workers start processes for sessions.
 type workers interface {
-	// start gives a worker its configuration. spare: one that waits ready at its place fits the session.
-	start(at *Place, cfg link.Config, wake func(slot uint32), spare bool) (workerProcess, error)
-	// connect gives a worker the connection of another host's program, which stays the caller's, too.
+	// start gives a worker its configuration: one that waits ready at its place, if that says so (Spare).
+	start(at *Place, cfg link.Config, wake func(slot uint32)) (workerProcess, error)
+	// connect is start for the connection of another host's program, which stays the caller's, too.
 	connect(at *Place, cfg link.Config, conn int) (workerProcess, error)
 	// rebuild moves a session from old, one of these workers, to the worker that it returns, at a place: see Spawner.Rebuild.
 	rebuild(ctx context.Context, old workerProcess, at *Place, cfg link.Config) (workerProcess, error)
@@ -44,32 +44,26 @@ type workers interface {
 // spawned are workers in processes of their own.
 type spawned struct{}
 
-func (spawned) start(at *Place, cfg link.Config, wake func(slot uint32), spare bool) (workerProcess, error) {
-	if spare {
+func (spawned) start(at *Place, cfg link.Config, wake func(slot uint32)) (workerProcess, error) {
+	return begin(at, cfg, wake, spawn.NoConnection)
+}
+
+func (spawned) connect(at *Place, cfg link.Config, conn int) (workerProcess, error) {
+	return begin(at, cfg, nil, conn)
+}
+
+func begin(at *Place, cfg link.Config, wake func(slot uint32), conn int) (workerProcess, error) {
+	if cfg.Spare {
 		if p := at.Pool.Take(); p != nil {
-			if p.Configure(cfg, wake, spawn.NoConnection) == nil {
+			if p.Configure(cfg, wake, conn) == nil {
 				return p, nil
 			}
 			p.Kill() // it has ended
 		}
 	}
-	p, err := at.Spawner.Start(cfg, wake, spawn.NoConnection)
+	p, err := at.Spawner.Start(cfg, wake, conn)
 	if err != nil {
 		return nil, err // not a nil process within an interface
-	}
-	return p, nil
-}
-
-func (spawned) connect(at *Place, cfg link.Config, conn int) (workerProcess, error) {
-	if p := at.Pool.Take(); p != nil {
-		if p.Configure(cfg, nil, conn) == nil {
-			return p, nil
-		}
-		p.Kill() // it has ended
-	}
-	p, err := at.Spawner.Start(cfg, nil, conn)
-	if err != nil {
-		return nil, err
 	}
 	return p, nil
 }

@@ -34,6 +34,9 @@ type passer struct {
 	stream    *resume.Conn     // nil: its bytes go over RDMA
 }
 
+// leaseDevices is how many devices a lease is of.
+const leaseDevices = 1
+
 func newPasser(s *starter, cancel context.CancelFunc) *passer {
 	return &passer{starter: s, cancel: cancel, connected: make(chan link.Connected, 1)}
 }
@@ -92,7 +95,12 @@ func (p *passer) begin(ctx context.Context, c remote.Carrier) (*relay.Session, e
 		return nil, err
 	}
 	p.id = remote.NewSessionID()
-	raw, err := p.connect(ctx, link.Connect{Session: p.id})
+	hello, ready := remote.Hello{}, p.cfg.Spare
+	if u, ok := c.(*shm.Unix); ok {
+		hello.Pid, hello.Flags = u.PID(), u.Env()
+		ready = link.Fits(hello, leaseDevices)
+	}
+	raw, err := p.connect(ctx, link.Connect{Session: p.id, Ready: ready})
 	if err != nil {
 		return nil, err
 	}
@@ -109,10 +117,6 @@ func (p *passer) begin(ctx context.Context, c remote.Carrier) (*relay.Session, e
 	}
 	if err != nil {
 		return nil, err
-	}
-	var hello remote.Hello
-	if u, ok := c.(*shm.Unix); ok {
-		hello.Pid, hello.Flags = u.PID(), u.Env()
 	}
 	session, err := relay.Open(ctx, c, conn, hello, to.Server, p.log)
 	if err != nil {

@@ -76,7 +76,7 @@ func (s *gpuServer) routineAccept(t testing.TB) {
 		}
 		cfg := unixConfig
 		cfg.Carrier, cfg.TLS = link.CarrierTCP, &s.keys
-		w, err := spawner().Start(cfg, nil, int(f.Fd()))
+		w, err := s.worker(cfg, p.Ready, int(f.Fd()))
 		_, _ = f.Close(), c.Close()
 		if err != nil {
 			t.Error(err)
@@ -85,6 +85,19 @@ func (s *gpuServer) routineAccept(t testing.TB) {
 		sessions[p.Session] = w
 		s.workers <- w
 	}
+}
+
+// worker is one for a session: one that got ready before, if that will do.
+func (s *gpuServer) worker(cfg link.Config, ready bool, conn int) (*spawn.Process, error) {
+	if !ready {
+		return spawner().Start(cfg, nil, conn)
+	}
+	w, err := spawner().Warm(unixConfig)
+	if err == nil {
+		cfg.Spare = true
+		err = w.Configure(cfg, nil, conn)
+	}
+	return w, err
 }
 
 // ended awaits a worker's end, which may be an error.

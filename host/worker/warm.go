@@ -57,13 +57,13 @@ func (s *starter) warmUp() {
 const helloPatience = 2 * time.Second
 
 // fits reports whether the guest that said, or is about to say, hello on its connection can do with a driver that has started.
-// Sessions over leased memory were judged by the device process.
+// Who started the worker has judged sessions over leased memory, and those over TLS, whose connection no other process could go on with once it has begun.
 func (s *starter) fits(conn int) bool {
 	if s.cfg.Carrier == link.CarrierLeased {
 		return true
 	}
 	if s.cfg.TLS != nil {
-		return false // nobody knows before TLS has begun, which no other process could go on with
+		return s.cfg.Spare
 	}
 	off := 0
 	if s.cfg.Carrier == link.CarrierTCP {

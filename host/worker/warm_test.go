@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -77,6 +78,50 @@ func TestWarm(t *testing.T) {
 				t.Error(err)
 			}
 			awaitEnd(t, p)
+		})
+	}
+}
+
+// TestWarmFar: a worker that waits on a GPU server serves a program of another host, if that program's relay says that it may; a program whose environment asks for
+// another start gets it.
+func TestWarmFar(t *testing.T) {
+	s, cfg := newServer(t)
+	for name, c := range map[string]struct {
+		env  uint32
+		warm bool
+	}{
+		"plain":                  {0, true},
+		"own driver":             {remote.EnvOwnDriver, false},
+		"device 0 of the only 1": {remote.EnvFirstDevice, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			gc, host, err := remotetest.PairFile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := spawner().Start(cfg, nil, int(host.Fd()))
+			_ = host.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			g, err := workertest.ConnectEnv(gc, c.env)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := <-s.workers
+			if _, err := g.Init(); err != nil {
+				t.Fatal(err)
+			}
+			call(t, g, cuda.Success, &wire.MemAllocArgs{Size: 4096}, nil)
+			if got := comm(t, w.PID()) == "warm"; got != c.warm {
+				t.Errorf("worker that got ready serves: %v, want %v", got, c.warm)
+			}
+			if err := g.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := errors.Join(ended(t, p), ended(t, w)); err != nil {
+				t.Error(err)
+			}
 		})
 	}
 }

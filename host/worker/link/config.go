@@ -71,6 +71,8 @@ type Config struct {
 	Rehearsal bool `json:"rehearsal,omitempty"`
 	// Shared: SharePages follows, and the session waits for it. Encode sets it.
 	Shared bool `json:"shared,omitempty"`
+	// Spare: who starts the worker has found that the guest process can do with a driver that has started (Fits).
+	Spare bool `json:"spare,omitempty"`
 	// Relay: the session runs on a GPU server. The worker has no GPU, and forwards.
 	Relay *Relay `json:"relay,omitempty"`
 	// TLS, with CarrierTCP: the connection is TLS, and a lease's. The worker shakes hands with the keys of its side.

@@ -147,6 +147,6 @@ var toParent = number(101,
 	define[ToParent, Exported]("exported", shape{fixed: 4 + 4, tail: maxText}),
 	define[ToParent, Copied]("copied", shape{fixed: 4*8 + 4 + 4, tail: maxText}),
 	define[ToParent, Want]("want", shape{fixed: 8 + 8}),
-	define[ToParent, Connect]("connect", shape{fixed: 16 + 4}),
+	define[ToParent, Connect]("connect", shape{fixed: 16 + 4 + 4}),
 	define[ToParent, Carried]("carried", shape{tail: maxText}),
 )

@@ -150,11 +150,13 @@ type Connect struct {
 	forParent
 	Session remote.SessionID
 	Again   bool
+	Ready   bool // of remote.Preface
 }
 
 func (m *Connect) fields(c *coder) {
 	c.array(m.Session[:])
 	c.flag(&m.Again)
+	c.flag(&m.Ready)
 }
 
 // Carried says what a session's frames go over between this host and the other, for the user.

@@ -80,7 +80,7 @@ func (p *Process) connect(m link.Connect) error {
 		if m.Again { // the session itself tries again
 			dial = relay.Dial
 		}
-		c, err := dial(ctx, to.Addresses, remote.Preface{Lease: to.Lease, Session: m.Session, Again: m.Again})
+		c, err := dial(ctx, to.Addresses, remote.Preface{Lease: to.Lease, Session: m.Session, Again: m.Again, Ready: m.Ready})
 		if err == nil {
 			defer c.Close()
 			f, ferr := c.File()
