@@ -168,11 +168,11 @@ func (o *copyOut) counted(r precopy.Round, took time.Duration, pace *precopy.Pac
 	return little
 }
 
-// round has all sessions that run copied once more. All streams that are new begin before any memory is sent, which waits there until a worker has started.
+// round has all sessions that run copied once more. All streams that are new begin, those of rehearsals too, before anything of a session is sent, which waits there until a worker has started.
 func (o *copyOut) round() (sum precopy.Round) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	there, files := map[*session]bool{}, map[*outStream]int{}
+	there, files := map[*session]bool{}, map[*outStream]workerEnds{}
 	failed := func(s *session, err error) { s.log.Warn("its memory does not go ahead", "error", err) }
 	for _, s := range o.d.all() {
 		there[s] = true

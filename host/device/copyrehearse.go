@@ -20,16 +20,16 @@ room above all, nothing is promised, and the VM moves as without.
 // rehearses are streams for which the destination makes a session for nothing but to see whether it can.
 const rehearses = 1 // flag of copyOpen
 
-// rehearse has the other host make what the session is made of, once for each stream. x.busy is held.
-func (o *copyOut) rehearse(x *outStream) error {
-	if x.s.base == 0 || x.rehearsed() != nil {
-		return nil
+// openRehearsal begins the stream for one, of a stream that is new. theirs is the worker's end, for roundOf; -1: there is none.
+func (o *copyOut) openRehearsal(x *outStream) (theirs int, err error) {
+	if x.s.base == 0 {
+		return -1, nil
 	}
 	ours, theirs, err := streamPair()
 	if err != nil {
-		return err
+		return -1, err
 	}
-	r := &outStream{s: x.s, proc: x.proc, conn: ours, rounds: x.rounds, moved: make(chan struct{}), answer: make(chan error, 1)}
+	r := &outStream{s: x.s, proc: x.proc, conn: ours, moved: make(chan struct{}), answer: make(chan error, 1)}
 	o.mu.Lock()
 	o.last++
 	r.id = o.last
@@ -38,20 +38,34 @@ func (o *copyOut) rehearse(x *outStream) error {
 	x.rehearsal = r
 	x.mu.Unlock()
 	if err := o.write(copyOpen, r.id, r.opening(rehearses)); err != nil {
+		r.fail(err)
 		_ = unix.Close(theirs)
-		return err
+		return -1, err
 	}
 	go o.routinePump(r)
+	return theirs, nil
+}
+
+func (o *copyOut) notRehearsed(x *outStream, why error) {
+	x.s.log.Info("it is not rehearsed at the other host", "reason", why)
+}
+
+// rehearse has the other host make what the session is made of. x.busy is held.
+func (o *copyOut) rehearse(x *outStream, theirs int) error {
+	r := x.rehearsed()
 	did, err := o.tell(x, link.Copy{Rehearsal: true, Stream: link.FileOf(theirs)})
-	_ = unix.Close(theirs)
 	if err == nil && did == nil {
 		err = errCopyOver
 	}
 	if err != nil {
-		r.fail(err)
-		_ = o.write(copyDrop, r.id, nil)
+		o.endRehearsal(r, err)
 	}
 	return err
+}
+
+func (o *copyOut) endRehearsal(r *outStream, why error) {
+	r.fail(why)
+	_ = o.write(copyDrop, r.id, nil)
 }
 
 // opening is the body of copyOpen.

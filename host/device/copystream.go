@@ -39,9 +39,13 @@ type outStream struct {
 	cannot    string     // what that found; copyOut.mu is held
 }
 
-// streamOf is the stream of a session that runs; nil: of no other. One that is new, as that of another worker than before is, comes with the worker's end
-// for roundOf; -1: it has that.
-func (o *copyOut) streamOf(s *session) (x *outStream, theirs int, err error) {
+// workerEnds are a session's worker's ends of streams that are new, of its memory and of its rehearsal, for roundOf, which gives and closes them; -1: there is none.
+type workerEnds struct{ memory, rehearsal int }
+
+var noEnds = workerEnds{-1, -1}
+
+// streamOf is the stream of a session that runs; nil: of no other. One that is new, as that of another worker than before is, comes with the worker's ends.
+func (o *copyOut) streamOf(s *session) (x *outStream, theirs workerEnds, err error) {
 	s.mu.Lock()
 	p, st := s.proc, s.state
 	s.mu.Unlock()
@@ -53,31 +57,45 @@ func (o *copyOut) streamOf(s *session) (x *outStream, theirs int, err error) {
 		x = nil
 	}
 	if s.elsewhereRuns() {
-		return nil, -1, nil // its memory stays where it is
+		return nil, noEnds, nil // its memory stays where it is
 	}
 	if p == nil || st != running && st != parking && st != parked {
-		return nil, -1, nil
+		return nil, noEnds, nil
 	}
 	if x != nil {
-		return x, -1, nil
+		return x, noEnds, nil
 	}
-	return o.open(s, p)
+	theirs = noEnds
+	if x, theirs.memory, err = o.open(s, p); err != nil {
+		return nil, noEnds, err
+	}
+	if theirs.rehearsal, err = o.openRehearsal(x); err != nil {
+		o.notRehearsed(x, err)
+	}
+	return x, theirs, nil
 }
 
-// roundOf is a round of one session. It closes theirs.
-func (o *copyOut) roundOf(x *outStream, theirs int) (sum precopy.Round, err error) {
-	if theirs >= 0 {
-		defer unix.Close(theirs)
+// roundOf is a round of one session.
+func (o *copyOut) roundOf(x *outStream, theirs workerEnds) (sum precopy.Round, err error) {
+	for _, fd := range []int{theirs.memory, theirs.rehearsal} {
+		if fd >= 0 {
+			defer unix.Close(fd)
+		}
 	}
-	if x.why() != nil {
+	if err := x.why(); err != nil {
+		if theirs.rehearsal >= 0 {
+			o.endRehearsal(x.rehearsed(), err)
+		}
 		return sum, nil
 	}
 	x.busy.Lock()
 	defer x.busy.Unlock()
-	if err := o.rehearse(x); err != nil {
-		x.s.log.Info("it is not rehearsed at the other host", "reason", err)
+	if theirs.rehearsal >= 0 {
+		if err := o.rehearse(x, theirs.rehearsal); err != nil {
+			o.notRehearsed(x, err)
+		}
 	}
-	m, err := o.tell(x, link.Copy{Stream: link.FileOf(theirs)})
+	m, err := o.tell(x, link.Copy{Stream: link.FileOf(theirs.memory)})
 	if err != nil || m == nil {
 		x.fail(err)
 		return sum, err
