@@ -131,6 +131,15 @@ func TestRingLifecycle(t *testing.T) {
 	if got := dev.take(); got != "start1 stop1 reset" {
 		t.Errorf("reset called %q", got)
 	}
+	// It has all else that it needs, and runs when it is enabled, as after a connection.
+	must(t, f.Set(vhostuser.SetVringAddr, addr))
+	if got := dev.take(); got != "" {
+		t.Errorf("after a reset it is not enabled, and %q", got)
+	}
+	must(t, f.Set(vhostuser.SetVringEnable, vhosttest.U32s(1, 1)))
+	if got := dev.take(); got != "start1" {
+		t.Errorf("enabled after a reset: %q", got)
+	}
 }
 
 func TestRingThatCannotStart(t *testing.T) {

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"causeway/host/api"
 	"causeway/host/daemon"
 	"causeway/host/daemon/daemontest"
@@ -384,4 +386,25 @@ func TestEnds(t *testing.T) {
 	if len(h.below()) > 0 {
 		t.Errorf("left: %v", h.below())
 	}
+}
+
+// TestLongestSocket: a path that a socket just takes is served, one that is longer by a byte is refused, and nothing of it stays.
+func TestLongestSocket(t *testing.T) {
+	const most = len(unix.RawSockaddrUnix{}.Path) - 1
+	h := newHost(t, daemontest.Soft(1<<30)).start()
+	s := one
+	s.VM = ""
+	n := most - len(s.SocketPath(h.cfg.RunDir)) - 1
+	if n < 1 || n > 60 {
+		t.Skipf("folders of %d bytes leave %d", len(h.cfg.RunDir), n)
+	}
+	s.VM = strings.Repeat("v", n+1)
+	_, err := h.c.Ensure(t.Context(), s.Wish())
+	refused(t, err, http.StatusBadRequest, "108 bytes, of 107")
+	s.VM = s.VM[1:]
+	c, err := net.Dial("unix", h.ensure(s).Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
 }

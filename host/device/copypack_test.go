@@ -53,6 +53,16 @@ func TestPacking(t *testing.T) {
 	}
 }
 
+// TestTrialsInVain: each trial that was for nothing puts the next one off for twice as long, up to a bound: a link may become slow.
+func TestTrialsInVain(t *testing.T) {
+	var p packing
+	for want := packTrial; want <= 4*packRare; want *= 2 {
+		if p.later(); p.rest != min(want, packRare) {
+			t.Errorf("the next trial comes in %d groups, not %d", p.rest, min(want, packRare))
+		}
+	}
+}
+
 // FuzzUnpack: what was packed is what it was; other bytes become no more than their frame says, or are refused.
 func FuzzUnpack(f *testing.F) {
 	f.Add(bytes.Repeat([]byte("causeway"), 1000), uint32(8000), uint8(0))

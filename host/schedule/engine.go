@@ -192,7 +192,7 @@ func (e *engine) decideLocked(now time.Time) (next time.Time) {
 			if end := x.calm.Add(ringsWindow); now.Before(end) {
 				unmute = end
 			} else if e.listen(x.bell) == nil {
-				x.muted, x.rings, x.calm = false, 0, now
+				x.muted = false // its next ring begins a window
 			}
 		}
 	}

@@ -46,7 +46,7 @@ func TestUserObjectsByChance(t *testing.T) {
 			}
 		case 4, 5:
 			if n = min(n, of[g][o]); n > 0 {
-				s.must(softCtx, &wire.GraphUserObjectArgs{Graph: g, Object: o, Count: n, Release: 1})
+				s.must(softCtx, &wire.GraphUserObjectArgs{Graph: g, Object: o, Count: n, Flags: rng.Uint32N(2), Release: 1})
 				if of[g][o] -= n; of[g][o] == 0 {
 					delete(of[g], o)
 				}

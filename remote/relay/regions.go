@@ -40,12 +40,12 @@ func (r *regions) Dropped(id uint32) { r.note(change{id: id}) }
 
 func (r *regions) note(c change) {
 	r.mu.Lock()
-	if c.size != 0 && r.again[c.id] && r.sizes[c.id] == c.size {
-		delete(r.again, c.id)
+	known := c.size != 0 && r.again[c.id] && r.sizes[c.id] == c.size
+	delete(r.again, c.id)
+	if known {
 		r.mu.Unlock()
 		return
 	}
-	delete(r.again, c.id)
 	if c.size != 0 {
 		r.sizes[c.id] = c.size
 	} else {

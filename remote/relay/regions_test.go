@@ -11,13 +11,18 @@ import (
 )
 
 // TestRegionsByChance: regions come and go, and the server is told of each change once, in order; what is known of them is what there is, so that a guest
-// whose regions have other numbers every time makes it no larger.
+// whose regions have other numbers every time makes it no larger. Of a session that came from elsewhere the server knows those that are declared again as they were.
 func TestRegionsByChance(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var r regions
 	pokes := 0
 	r.init(func() { pokes++ })
 	there, untold, changes := map[uint32]uint64{0: remote.Region0Size}, []change(nil), 0
+	r.again = map[uint32]bool{}
+	away := map[uint32]bool{} // declared before the session came, and not since
+	for id := uint32(1); id < 20; id++ {
+		there[id], r.sizes[id], away[id], r.again[id] = uint64(id%8+1)*4096, uint64(id%8+1)*4096, true, true
+	}
 	for range 5000 {
 		id := 1 + rng.Uint32N(40)
 		size, ok := there[id]
@@ -29,9 +34,17 @@ func TestRegionsByChance(t *testing.T) {
 			}
 			untold = untold[min(1, len(untold)):]
 			continue
+		case away[id] && rng.IntN(2) == 0:
+			r.Declared(id, remote.Declared{VA: uint64(id) << 32, Size: size})
+			delete(away, id)
+			if !maps.Equal(r.sizes, there) || !maps.Equal(r.again, away) || pokes != changes {
+				t.Fatalf("%v are to come again, of %v; %d pokes for %d changes", r.again, away, pokes, changes)
+			}
+			continue
 		case ok:
 			r.Dropped(id)
 			delete(there, id)
+			delete(away, id)
 			untold = append(untold, change{id: id})
 		default:
 			size = uint64(1+rng.IntN(8)) * 4096
@@ -40,7 +53,7 @@ func TestRegionsByChance(t *testing.T) {
 			untold = append(untold, change{id, uint64(id) << 32, size})
 		}
 		changes++
-		if !maps.Equal(r.sizes, there) || pokes != changes {
+		if !maps.Equal(r.sizes, there) || !maps.Equal(r.again, away) || pokes != changes {
 			t.Fatalf("%v, of %v; %d pokes for %d changes", r.sizes, there, pokes, changes)
 		}
 		if in, whole := r.has(frame.Extent{Region: id, Offset: size, Size: 1}), r.has(frame.Extent{Region: id, Size: size}); in || whole == ok {

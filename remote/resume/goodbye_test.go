@@ -3,6 +3,8 @@ package resume
 import (
 	"errors"
 	"io"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -88,5 +90,53 @@ func TestGoodbyeBetweenConnections(t *testing.T) {
 	}
 	if n, err := r.server.Read(make([]byte, 100)); n != 0 || !errors.Is(err, io.EOF) {
 		t.Errorf("%d bytes, %v; want the stream's end", n, err)
+	}
+}
+
+// gated is a connection that can be made to stand in its next write, once.
+type gated struct {
+	net.Conn
+	armed   atomic.Bool
+	stands  chan struct{}
+	release chan struct{}
+}
+
+func (g *gated) Write(p []byte) (int, error) {
+	if g.armed.CompareAndSwap(true, false) {
+		close(g.stands)
+		<-g.release
+	}
+	return g.Conn.Write(p)
+}
+
+// TestBehindAnother: what is written while another's bytes leave leaves with nobody's help behind them.
+func TestBehindAnother(t *testing.T) {
+	var g *gated
+	r := newRig(t, minute, func(n int, c net.Conn, server bool) net.Conn {
+		if n != 0 || server {
+			return c
+		}
+		g = &gated{Conn: c, stands: make(chan struct{}), release: make(chan struct{})}
+		return g
+	})
+	b := frames(5, 3<<10)
+	g.armed.Store(true)
+	first := make(chan error, 1)
+	go func() {
+		_, err := r.client.Write(b[:1<<10])
+		first <- err
+	}()
+	<-g.stands
+	if _, err := r.client.Write(b[1<<10:]); err != nil {
+		t.Error(err)
+	}
+	close(g.release)
+	_ = r.server.SetReadDeadline(time.Now().Add(minute))
+	got := make([]byte, len(b))
+	if n, err := io.ReadFull(r.server, got); err != nil || string(got) != string(b) {
+		t.Errorf("%d bytes of %d came: %v", n, len(b), err)
+	}
+	if err := <-first; err != nil {
+		t.Error(err)
 	}
 }

@@ -116,7 +116,6 @@ static CUresult key_end(void *handle)
 
 	if (!k)
 		return CUDA_ERROR_INVALID_VALUE;
-	k->magic = 0;
 	free(k);
 	return CUDA_SUCCESS;
 }
@@ -167,7 +166,6 @@ static CUresult give_back(void *data)
 
 	if (!l || (uintptr_t)data % sizeof(struct loan) || l->magic != data_magic)
 		return CUDA_ERROR_INVALID_VALUE;
-	l->magic = 0;
 	free(l);
 	return CUDA_SUCCESS;
 }

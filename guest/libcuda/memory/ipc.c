@@ -47,31 +47,54 @@ static struct opened *add(uint64_t ptr)
 	return &open_.all[open_.count++];
 }
 
-/* Memory of the exporter's that lies side by side there shares pages here. */
-static int shares_pages(uint64_t page, uint64_t pages)
+/* Memory of the exporter's that lies side by side there shares pages here. This is how far the pages from at on are alike: others' as well, or not. */
+static uint64_t stretch(uint64_t at, uint64_t end, int *others)
 {
-	for (uint32_t i = 0; i < open_.count; i++)
-		if (open_.all[i].page < page + pages && page < open_.all[i].page + open_.all[i].pages)
-			return 1;
-	return 0;
+	*others = 0;
+	for (uint32_t i = 0; i < open_.count; i++) {
+		uint64_t lo = open_.all[i].page, hi = lo + open_.all[i].pages;
+		if (lo <= at && at < hi) {
+			*others = 1;
+			return hi < end ? hi : end;
+		}
+		if (at < lo && lo < end && open_.all[i].pages != 0)
+			end = lo;
+	}
+	return end;
+}
+
+/* Gives back what no other memory has. */
+static void give(uint64_t at, uint64_t end)
+{
+	int others;
+	for (uint64_t next; at < end; at = next) {
+		next = stretch(at, end, &others);
+		if (!others)
+			cw_addresses_give(at, next - at);
+	}
 }
 
 static void forget(struct opened *o)
 {
 	uint64_t page = o->page, pages = o->pages;
 	*o = open_.all[--open_.count];
-	if (pages != 0 && !shares_pages(page, pages))
-		cw_addresses_give(page, pages);
+	give(page, page + pages);
 }
 
 /* Whether the addresses of opened memory are free in this process, or already its own. Takes them. */
 static int take(struct opened *o, uint64_t size)
 {
-	uint64_t page = o->ptr & ~(uint64_t)(PAGE - 1), pages = (o->ptr + size + PAGE - 1 - page) & ~(uint64_t)(PAGE - 1);
-	if (!shares_pages(page, pages) && !cw_addresses_take(page, pages))
-		return 0;
+	uint64_t page = o->ptr & ~(uint64_t)(PAGE - 1), end = (o->ptr + size + PAGE - 1) & ~(uint64_t)(PAGE - 1);
+	int others;
+	for (uint64_t at = page, next; at < end; at = next) {
+		next = stretch(at, end, &others);
+		if (!others && !cw_addresses_take(at, next - at)) {
+			give(page, at);
+			return 0;
+		}
+	}
 	o->page = page;
-	o->pages = pages;
+	o->pages = end - page;
 	return 1;
 }
 

@@ -337,6 +337,11 @@ func TestHeir(t *testing.T) {
 	leaves("b", false, nil)
 	renews("a", false, nil)
 	renews("b", false, ErrMoved)
+	b.Allow(id, "b", "b") // as a server says that has read it in a file
+	renews("b", false, nil)
+	b.Allow(id, "", "b") // which moved to a from b, and to nobody since
+	renews("b", false, ErrMoved)
+	b.Allow(id, "a", "b") // nobody is its own heir
 	leaves("a", true, nil)
 	now = now.Add(time.Minute)
 	renews("a", true, ErrUnknown)

@@ -81,6 +81,7 @@ func TestChoose(t *testing.T) {
 		"promises beyond what is there":              {with(two, func(g []GPU) { g[0].Promised = ^uint64(0); g[0].Others = 5 }), Wish{GPU: "0", Memory: 1, NUMA: -1}, all, nil, ErrNoRoom, ""},
 		"without a limit a full GPU will do":         {with(two, func(g []GPU) { g[0].Promised = 140 * giB }), Wish{GPU: "0", NUMA: -1}, all, []int{0}, nil, ""},
 		"MIG profile, a free slice":                  {cut, Wish{GPU: "any", MIG: "1g.18gb", NUMA: -1}, all, []int{2}, nil, ""},
+		"MIG profile, all are taken":                 {with(cut, func(g []GPU) { g[2].Count = 1 }), Wish{MIG: "1g.18gb", NUMA: -1}, all, nil, ErrNoGPU, "that is free"},
 		"MIG profile on a model":                     {cut, Wish{GPU: "H200", MIG: "1g.18gb", NUMA: -1}, all, []int{2}, nil, ""},
 		"MIG profile on another model":               {cut, Wish{GPU: "A100", MIG: "1g.18gb", NUMA: -1}, all, nil, ErrNoGPU, "MIG slice 1g.18gb of A100"},
 		"MIG profile, drained":                       {cut, Wish{MIG: "2g.35gb", NUMA: -1}, all, nil, ErrDrained, "XID 79"},

@@ -49,7 +49,10 @@ func (s *session) IpcOpenMemHandle(c *wire.Call, a *wire.IpcOpenMemHandleArgs, r
 	if res == cuda.Success {
 		dev, res = s.drv.AttributeOf(cuda.PointerAttrDeviceOrdinal, at)
 	}
-	if res != cuda.Success || len(s.opened) >= maxObjects {
+	if _, again := s.opened[at.Value()]; res == cuda.Success && !again && len(s.opened) >= maxObjects {
+		res = cuda.ErrorOutOfMemory
+	}
+	if res != cuda.Success {
 		s.drv.IpcCloseMemHandle(at)
 		return res
 	}

@@ -194,4 +194,38 @@ func TestOpenedAsOftenAsClosed(t *testing.T) {
 			t.Errorf("opened %d times, closed %d times: %v", times, closed, res)
 		}
 	}
+	s.opened = make(map[uint64]opened, maxObjects)
+	for i := range uint64(maxObjects) {
+		s.opened[i+1] = opened{}
+	}
+	cudatest.SetBusy(0)
+	var r wire.IpcOpenMemHandleReply
+	res := s.IpcOpenMemHandle(c, &wire.IpcOpenMemHandleArgs{Flags: 1, Token: token[:]}, &r)
+	if _, _, closed := cudatest.BusyCounts(); res != cuda.ErrorOutOfMemory || r.Ptr != 0 || closed != 1 || len(s.opened) != maxObjects {
+		t.Errorf("one more than may be open: %v, at %#x, closed %d times", res, r.Ptr, closed)
+	}
+}
+
+// TestSharedPoolEnds: a pool that is shared is so until it is destroyed.
+func TestSharedPoolEnds(t *testing.T) {
+	m := &market{drivertest.NewHost(), 0, map[driver.ShareToken][]byte{}}
+	s := agreeing(t, agreeingDriver(nil), m.Host)
+	s.host = m
+	c := &wire.Call{Ctx: 1, Replier: silent{}}
+	for id := range uint32(3) {
+		if res := s.PoolCreate(c, &wire.PoolCreateArgs{Pool: 20 + id}); res != cuda.Success {
+			t.Fatal(res)
+		}
+		if _, res := s.offer(sharePool, uint64(20+id), func() ([]byte, int, cuda.Result) { return make([]byte, 16), -1, cuda.Success }); res != cuda.Success {
+			t.Fatal(res)
+		}
+	}
+	for left := 2; left >= 0; left-- {
+		if res := s.PoolDestroy(c, &wire.PoolDestroyArgs{Pool: 20 + uint32(left)}); res != cuda.Success {
+			t.Fatal(res)
+		}
+		if len(m.there) != left || s.offers.Any() != (left > 0) {
+			t.Errorf("%d pools can be had, of %d; any: %v", len(m.there), left, s.offers.Any())
+		}
+	}
 }

@@ -114,6 +114,11 @@ func TestClaimsOfBusyTime(t *testing.T) {
 	var g GPU
 	a := g.Join(epoch, Limits{Weight: 1, Cap: 50})
 	now := run(&g, epoch, 100*time.Millisecond, a)
+	for range 10 { // it holds the GPU, of which most is long past in the end
+		now = now.Add(g.maxSlack())
+		g.Report(a, now, Report{Active: true})
+		g.Decide(now)
+	}
 	before := a.BusyTotal
 	g.Report(a, now, Report{Active: true, Busy: time.Hour})
 	if d := a.BusyTotal - before; d > g.maxSlack() {
@@ -146,5 +151,23 @@ func TestSlicesEnd(t *testing.T) {
 	}
 	if longest > Quantum+time.Millisecond || turns < int(time.Second/Quantum)*3/4 {
 		t.Errorf("a slice of %v, %d turns in a second", longest, turns)
+	}
+}
+
+// TestSlicesGiveBack: of each slice is given back what passed without work in it, up to the grace, whatever was in those before.
+func TestSlicesGiveBack(t *testing.T) {
+	const ms = time.Millisecond
+	var g GPU
+	s := g.Join(epoch, Limits{Weight: 2})
+	for i, c := range []struct{ held, busy, back time.Duration }{
+		{10 * ms, 10 * ms, 0}, {ms, 0, min(ms, g.grace())}, {ms, ms / 2, min(ms/2, g.grace())}, {ms, 3 * ms, 0}, {time.Hour, ms, g.grace()}, {0, 0, 0},
+	} {
+		before, virtual := s.returned, s.virtual
+		s.sliceHeld += c.held
+		s.sliceBusy += c.busy
+		s.settle(&g)
+		if s.returned-before != c.back || virtual-s.virtual != float64(c.back)/s.weight() {
+			t.Errorf("slice %d: %v are given back, not %v", i, s.returned-before, c.back)
+		}
 	}
 }

@@ -343,6 +343,15 @@ func TestPace(t *testing.T) {
 			if p.Stuck() != c.stuck {
 				t.Errorf("stuck %v", p.Stuck())
 			}
+			if !c.stuck {
+				return
+			}
+			p.Again() // what was done shows in the round after the next
+			for i, want := range []bool{true, false} {
+				if next := p.Next(Round{Sent: 960}, 900*ms); next != want || p.Stuck() == want {
+					t.Errorf("round %d once it goes on: %v, stuck %v", i, next, p.Stuck())
+				}
+			}
 		})
 	}
 }
@@ -425,5 +434,61 @@ func BenchmarkRound(b *testing.B) {
 		if r, err := s.Round(context.Background(), m.export, io.Discard); err != nil || r.Sent != 0 {
 			b.Fatal(r, err)
 		}
+	}
+}
+
+// TestSumsOfAnotherKind: when the GPU sums up what was summed up here, or the other way round, what was zeros is known to be zeros, and of the rest nothing is known.
+func TestSumsOfAnotherKind(t *testing.T) {
+	c := copied{sums: []sum{{}, {7, 8}, {}, {9, 1}}}
+	for _, gpu := range []bool{false, true, true, false} {
+		had, by := slices.Clone(c.sums), c.byGPU
+		c.of(gpu)
+		for i, x := range c.sums {
+			want := had[i]
+			if by != gpu && want != (sum{}) {
+				want = unknown
+			}
+			if x != want || c.byGPU != gpu {
+				t.Errorf("block %d: %v, which was %v; by the GPU: %v, of %v", i, x, had[i], gpu, by)
+			}
+		}
+		c.sums[1] = sum{5, 5}
+	}
+}
+
+// TestGoneWhileItIsRead: a range that was freed while it was read is read again if there is one like it in the next round, whatever stood still since.
+func TestGoneWhileItIsRead(t *testing.T) {
+	m, gone := bytes.Repeat([]byte{3}, Block), false
+	export := func(fn func(addr, size uint64, r io.Reader) error) error {
+		if gone {
+			return fn(0x10000, Block, iotest.ErrReader(driver.ErrGone))
+		}
+		return fn(0x10000, Block, bytes.NewReader(m))
+	}
+	s, v := NewSender(), NewReceiver(1<<20, 4)
+	var b bytes.Buffer
+	for _, gone = range []bool{true, false} {
+		s.Same()
+		if _, err := s.Round(context.Background(), export, &b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Still(&b); err != nil {
+		t.Fatal(err)
+	}
+	s.Same()
+	if _, err := s.Last(context.Background(), export, &b); err != nil {
+		t.Fatal(err)
+	}
+	err := v.Rounds(context.Background(), &b)
+	var got []byte
+	if err == nil {
+		err = v.Last(context.Background(), &b, func(_, _ uint64, r io.Reader) (err error) {
+			got, err = io.ReadAll(r)
+			return err
+		})
+	}
+	if err != nil || !bytes.Equal(got, m) {
+		t.Errorf("%v, %d bytes that are as they should be: %v", err, len(got), bytes.Equal(got, m))
 	}
 }

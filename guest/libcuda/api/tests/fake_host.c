@@ -1,4 +1,5 @@
 #include "fake_host.h"
+#include "memory/share.h"
 
 #include "session/extent.h"
 #include "session/internal.h"
@@ -126,6 +127,7 @@ static union {
 	struct cw_out_OccupancyMaxActiveBlocks occupancy;
 	struct cw_out_CtxGetLimit limit;
 	struct cw_out_DeviceCanAccessPeer peer;
+	struct cw_out_IpcOpenMemHandle open;
 } reply;
 
 static uint32_t function(const char *name, size_t len)
@@ -169,6 +171,27 @@ static uint32_t launch(const uint8_t *rec, const struct cw_in_Launch *a)
 	return 0;
 }
 
+static uint32_t open_shared(const uint8_t *rec, const struct cw_in_IpcOpenMemHandle *a)
+{
+	unsigned i = rec[a->token.off];
+	CHECK(a->token.len == CW_SHARE_TOKEN_SIZE && i < 8);
+	if (a->avoid_mib != 0 && fake.away == 0)
+		return CUDA_ERROR_MAP_FAILED;
+	reply.open.ptr = fake.shared[i].ptr + (a->avoid_mib != 0 ? fake.away : 0);
+	reply.open.size = fake.shared[i].size;
+	fake.open[i]++;
+	return 0;
+}
+
+static void close_shared(uint64_t ptr)
+{
+	int found = 0;
+	for (int i = 0; i < 8; i++)
+		if (fake.open[i] > 0 && (fake.shared[i].ptr == ptr || fake.shared[i].ptr + fake.away == ptr))
+			fake.open[i] = 0, found = 1; /* however often */
+	CHECK(found);
+}
+
 static uint32_t execute(void)
 {
 	const struct cw_record *r = (const struct cw_record *)record;
@@ -195,6 +218,8 @@ static uint32_t execute(void)
 	case CW_OP_OCCUPANCY_MAX_ACTIVE_BLOCKS: occupancy(in); break;
 	case CW_OP_PRIMARY_CTX_RETAIN: reply.retain.flags = 8; break;
 	case CW_OP_CTX_GET_STREAM_PRIORITY_RANGE: reply.range.greatest = -5; break;
+	case CW_OP_IPC_OPEN_MEM_HANDLE: return open_shared(rec, in);
+	case CW_OP_IPC_CLOSE_MEM_HANDLE: close_shared(((const struct cw_in_IpcCloseMemHandle *)in)->ptr); break;
 	case CW_OP_LAUNCH: return launch(rec, in);
 	case CW_OP_WATCH_BUDGET: fake.wanted = ((const struct cw_in_WatchBudget *)in)->wanted; break;
 	}

@@ -44,7 +44,12 @@ struct fake {
 	struct cw_record last;
 	struct cw_in_Launch launch; /* the last launch */
 	uint8_t params[256], attrs[72 * 8];
-	uint32_t wanted;  /* of the last WatchBudget */
+	uint32_t wanted; /* of the last WatchBudget */
+	struct {
+		uint64_t ptr, size;
+	} shared[8];	  /* other processes' memory, by the first byte of a token */
+	int open[8];	  /* and how often it is open at the worker's driver */
+	uint64_t away;	  /* that is opened so much further up, if it is asked to avoid an address */
 	uint16_t fail_op; /* this operation answers fail_result */
 	uint32_t fail_result;
 };

@@ -145,6 +145,18 @@ static void many(void)
 		CHECK(put(i, 10) == 0);
 	CHECK(taken(&count) <= MAX && count > 7500 && count < 8000);
 	CHECK(get(8997, 10) == -ENOENT && get(1, 10) == 0 && get(9009, 10) == 0);
+	/* Those unused for longest went, and no other. */
+	for (int i = 0, last = 0; i < 9010; i++) {
+		char path[2 * PATH_MAX];
+
+		entry_path(path, i);
+		if (access(path, F_OK) != 0) {
+			CHECK(i % 3 == 0 && i < 9000);
+			last = i;
+			continue;
+		}
+		CHECK(last == 0 || i % 3 != 0 || i >= 9000);
+	}
 	remove_cache();
 }
 
@@ -198,6 +210,19 @@ static void stopped(void)
 
 /* --- no room on the disk ------------------------------------------------------------------------------------------------- */
 
+/* Files that are no entries yet, or any more. */
+static int unfinished(void)
+{
+	DIR *d = opendir(ours);
+	int n = 0;
+
+	CHECK(d);
+	for (struct dirent *e; (e = readdir(d)) != NULL;)
+		n += !strncmp(e->d_name, ".new-", 5);
+	closedir(d);
+	return n;
+}
+
 static int full_disk(void)
 {
 	int stored = 0, hits = 0, failed = 0;
@@ -215,6 +240,7 @@ static int full_disk(void)
 	for (int i = 0; i < 40; i++)
 		hits += get(i, 20000) == 0;
 	CHECK(stored > 5 && failed > 5 && hits == stored);
+	CHECK(unfinished() == 0);
 	return 0;
 }
 

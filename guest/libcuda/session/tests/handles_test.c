@@ -45,6 +45,8 @@ static void test_reuse(void)
 {
 	struct cw_obj *first = cw_handle_new(CW_KIND_EVENT);
 	memset(first + 1, 0xff, CW_OBJ_SIZE - sizeof *first);
+	first->ctx = first->flags = 7;
+	first->name = "of another";
 	uint32_t id = first->id, high = 0;
 	CHECK(cw_handle_free(CW_KIND_EVENT, first) == 1);
 	int again = 0;
@@ -55,7 +57,7 @@ static void test_reuse(void)
 			again = i;
 			for (size_t b = sizeof *o; b < CW_OBJ_SIZE; b++)
 				CHECK(((uint8_t *)o)[b] == 0);
-			CHECK(o->id == id);
+			CHECK(o->id == id && o->ctx == 0 && o->flags == 0 && o->name == NULL);
 		}
 		high = o->id > high ? o->id : high;
 		CHECK(cw_handle_free(CW_KIND_EVENT, o) == 1);

@@ -122,12 +122,13 @@ static void doorbells(void)
 	send_record(0);
 	CHECK(bells == before + 1);
 
-	/* Aborted records are records. */
+	/* Aborted records are records, which nobody answers. */
 	while (consume(s))
 		;
 	before = bells;
 	CHECK(cw_begin(&tx, CW_OP_MEMCPY_HTO_D, 16, 0, 1) == 0);
 	cw_abort(&tx);
+	CHECK(((struct cw_record *)tx.rec)->flags == 0);
 	CHECK(bells == before + 1 && atomic_load(&s->slots_free) == UINT64_MAX);
 	CHECK(consume(s) == NULL && s->ctl->head == s->ctl->tail);
 
@@ -164,6 +165,46 @@ static void sequences(void)
 		cw_reply_release(&rep);
 	}
 	CHECK(sleeps == 0); /* what was answered before is not waited for */
+}
+
+static int leaves; /* what the wait says in which the worker answers */
+
+static int answer_and_leave(struct cw_session *s, uint32_t slot, _Atomic uint32_t *word)
+{
+	struct cw_record *r = consume(s);
+	CHECK(++sleeps == 1 && atomic_load(word) == 1 && r && r->slot == slot);
+	CHECK(atomic_load(&s->long_spinners) == 0);
+	answer(s, slot, r->seq, 0, NULL, 0, 0);
+	return leaves;
+}
+
+/* What was answered is answered, also if the host ends the session behind it, and who spins for long is counted only while he does. */
+static void answers(void)
+{
+	static const struct cw_carrier leaving = {.name = "leaving", .doorbell = ring_bell, .wait_slot = answer_and_leave, .alive = alive};
+	int said[] = {0, -EINTR, -EPIPE};
+	for (int i = 0; i < 3; i++) {
+		struct cw_session *s = fresh(0);
+		struct cw_tx tx;
+		struct cw_reply rep;
+		s->spin_max = 1;
+		s->spin_most = 1024;
+		s->cpus = 64;
+		for (int k = 0; k < 3; k++) { /* replies in time: it spins for longer than it does for a short wait */
+			CHECK(cw_begin(&tx, CW_OP_CTX_SYNCHRONIZE, 0, 0, 1) == 0);
+			cw_send(&tx);
+			CHECK(consume(s));
+			answer(s, tx.slot, tx.seq, 0, NULL, 0, 0);
+			CHECK(cw_await(&tx, &rep) == 0);
+			cw_reply_release(&rep);
+		}
+		s->carrier = &leaving;
+		leaves = said[i];
+		CHECK(cw_begin(&tx, CW_OP_CTX_SYNCHRONIZE, 0, 0, 1) == 0);
+		CHECK(cw_commit_wait(&tx, &rep) == 0 && rep.result == 0 && sleeps == 1);
+		CHECK(!cw_is_dead(s) && cw_slot_at(s, tx.slot)->waiting == 0);
+		cw_reply_release(&rep);
+	}
 }
 
 static _Atomic int begun;
@@ -444,6 +485,7 @@ int main(void)
 	setenv("CAUSEWAY_LOG", "none", 1);
 	doorbells();
 	sequences();
+	answers();
 	bad_heads();
 	room();
 	edges();

@@ -1,0 +1,91 @@
+/* State that the library keeps for itself: lines of its log, leases that cannot be had, what a fork leaves in parent and child. */
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "session/lease.h"
+#include "session/logring.h"
+#include "session/tests/fake_worker.h"
+
+/* The last so many lines can be had, each under its number, and no other. */
+static void lines(void)
+{
+	struct cw_log_line l;
+	CHECK(cw_logring_count() == 0 && !cw_logring_get(0, &l));
+	for (uint64_t n = 1; n <= 3 * CW_LOG_LINES + 5; n++) {
+		char text[32];
+		int len = snprintf(text, sizeof text, "line %d", (int)n - 1);
+		cw_logring_add((int)(n % 7), text, (size_t)len);
+		CHECK(cw_logring_count() == n);
+		uint64_t oldest = n > CW_LOG_LINES ? n - CW_LOG_LINES : 0, ask[] = {oldest, (oldest + n) / 2, n - 1};
+		for (int i = 0; i < 3; i++) {
+			snprintf(text, sizeof text, "line %d", (int)ask[i]);
+			CHECK(cw_logring_get(ask[i], &l) && l.number == ask[i] && l.level == (int)((ask[i] + 1) % 7));
+			CHECK(!strcmp(l.text, text) && l.len == strlen(text));
+		}
+		CHECK(!cw_logring_get(n, &l) && !cw_logring_get(UINT64_MAX, &l) && (oldest == 0 || !cw_logring_get(oldest - 1, &l)));
+	}
+}
+
+/* A region that cannot be leased whole has no lease, and takes no place from others. */
+static void refused_leases(void)
+{
+	enum { SIZE = 64 << 10, PIECE = 16 << 10 };
+	uint8_t *p = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(p != MAP_FAILED);
+	cw_leases.max_read = PIECE;
+	cw_leases.aio = 0; /* the kernel has no such context */
+	for (uint32_t most = 0; most < 6; most++) {
+		cw_leases.max_leases = most;
+		int want = most < SIZE / PIECE ? -ENOBUFS : -EINVAL;
+		CHECK(cw_lease_region(&cw_s, 7, p, SIZE) == want);
+		CHECK(cw_leases.leases == 0 && cw_leases.pieces == NULL);
+	}
+	munmap(p, SIZE);
+}
+
+/* In a process that can open no descriptor, whether a fork had anything to copy is in the log. */
+static int copies(void)
+{
+	struct rlimit none = {0, 0}, old;
+	uint64_t before = cw_logring_count();
+	int st;
+	CHECK(getrlimit(RLIMIT_NOFILE, &old) == 0);
+	none.rlim_max = old.rlim_max;
+	CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+	pid_t c = fork();
+	if (c == 0)
+		_exit(0);
+	CHECK(c > 0 && setrlimit(RLIMIT_NOFILE, &old) == 0);
+	CHECK(waitpid(c, &st, 0) == c && st == 0);
+	return cw_logring_count() != before;
+}
+
+/* What a process registered its children have for their own: theirs have nothing to copy any more. */
+static void generations(void)
+{
+	int st;
+	CHECK(!copies());
+	cw_fork_moved();
+	CHECK(copies() && copies());
+	errno = ENXIO;
+	pid_t c = fork();
+	if (c == 0)
+		_exit(errno != ENXIO || copies());
+	CHECK(c > 0 && errno == ENXIO); /* a fork that fails says why */
+	CHECK(waitpid(c, &st, 0) == c && st == 0);
+	CHECK(copies());
+}
+
+int main(void)
+{
+	setenv("CAUSEWAY_LOG", "none", 1);
+	lines();
+	refused_leases();
+	cw_fork_watch();
+	generations();
+	return 0;
+}
