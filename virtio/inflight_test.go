@@ -147,3 +147,28 @@ func TestResume(t *testing.T) {
 		q.Track(f)
 	}
 }
+
+// TestBeginsAnew: of what was before a queue begins nothing is left, a completion that was under way neither.
+func TestBeginsAnew(t *testing.T) {
+	mem, err := unix.Mmap(-1, 0, InFlightSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(mem) }()
+	f, err := NewInFlight(mem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, ok := f.left(0); ok {
+		t.Error("it never ran")
+	}
+	f.begin(4)
+	f.take(3)
+	f.take(100)
+	f.finish(3, 9)
+	f.begin(7)
+	f.take(3)
+	if next, heads, ok := f.left(9); !ok || next != 7 || len(heads) != 1 || heads[0] != 3 {
+		t.Errorf("next %d, in flight %v, %v", next, heads, ok)
+	}
+}

@@ -97,6 +97,17 @@ func TestCountsByChance(t *testing.T) {
 				}
 			}
 		}
+		for _, e := range server.engines {
+			e.mu.Lock()
+			bells, sessions := len(e.bells), 0
+			for _, s := range e.shares {
+				sessions += len(s.sessions)
+			}
+			e.mu.Unlock()
+			if bells != sessions { // else the next session with that descriptor would count for one that has ended
+				t.Fatalf("step %d: %d bells of %d sessions", step, bells, sessions)
+			}
+		}
 		if seen != len(clients) || server.shares != len(clients) {
 			t.Fatalf("step %d: %d virtual GPUs are there, %d are told of, %d counted", step, len(clients), seen, server.shares)
 		}

@@ -137,7 +137,7 @@ func Import(s State, cfg *tls.Config, dial Dialer) (*Conn, error) {
 	c := bareConn(s.Secret, Limit)
 	c.client, c.hold = true, hold{on: true, told: true}
 	c.attempt = (s.Attempt>>moveShift + 1) << moveShift
-	c.got, c.told = s.Got, s.Got
+	c.got = s.Got // which the first connection tells
 	c.frames.have, c.frames.left = copy(c.frames.head[:], s.Head), s.Left
 	c.kept.start, c.kept.end = s.Start, s.Start
 	room, at := c.kept.grow(nil, len(s.Kept)), 0

@@ -79,7 +79,7 @@ struct cw_obj *cw_handle_new(enum cw_kind kind)
 struct cw_obj *cw_handle_by_id(enum cw_kind kind, uint32_t id)
 {
 	uint8_t *slab = atomic_load_explicit(&h.slab, memory_order_acquire);
-	if (!slab || id < CW_HANDLE_RESERVED || id >= atomic_load_explicit(&h.used, memory_order_acquire))
+	if (!slab || id >= atomic_load_explicit(&h.used, memory_order_acquire))
 		return NULL;
 	struct cw_obj *o = at(slab, id);
 	return kind != CW_KIND_FREE && atomic_load_explicit(&o->kind, memory_order_acquire) == (uint32_t)kind ? o : NULL;

@@ -39,6 +39,7 @@ func TestNext(t *testing.T) {
 		"nobody needs":             {[]VGPU{vgpu("a", 80, 10, 5)}, Step{}},
 		"free":                     {[]VGPU{vgpu("a", 80, 10, 5).needs(want(1, 20, 0)), vgpu("b", 80, 30, 30)}, Step{Kind: Give, Key: "a", Room: 70}},
 		"room that nobody uses":    {[]VGPU{vgpu("a", 80, 10, 10).needs(want(1, 50, 0)), vgpu("b", 80, 60, 30)}, Step{Kind: Give, Key: "b", Room: 30}},
+		"no room is not room":      {[]VGPU{vgpu("a", 80, 10, 10).needs(want(1, 50, 0)), vgpu("b", 80, 1, 0), vgpu("c", 80, 60, 30)}, Step{Kind: Give, Key: "c", Room: 30}},
 		"first come, first served": {[]VGPU{vgpu("a", 80, 10, 10).needs(want(1, 5, second)), vgpu("b", 80, 10, 10).needs(want(9, 80, 2*second))}, Step{Kind: Give, Key: "b", Room: 90}},
 		"the longest idle": {[]VGPU{vgpu("a", 80, 40, 40, idle(1, 20, 9*second), busy(2, 20, time.Hour)).needs(want(2, 60, 0)),
 			vgpu("b", 80, 40, 40, idle(3, 20, 5*second), idle(4, 20, 10*second))}, Step{Kind: Suspend, Key: "b", Session: 4}},

@@ -171,3 +171,22 @@ func TestSlicesGiveBack(t *testing.T) {
 		}
 	}
 }
+
+// TestRecently: who was active counts as about to come back for a while, from its last moment on, and not from when it came.
+func TestRecently(t *testing.T) {
+	var g GPU
+	a := g.Join(epoch, Limits{Weight: 1})
+	if a.recently(epoch) {
+		t.Error("one that never was active")
+	}
+	now := run(&g, epoch, 10*Calm, a)
+	g.Report(a, now, Report{Drained: true})
+	for _, c := range []struct {
+		after time.Duration
+		want  bool
+	}{{0, true}, {Calm - 1, true}, {Calm, false}} {
+		if a.recently(now.Add(c.after)) != c.want {
+			t.Errorf("%v after its end: %v", c.after, !c.want)
+		}
+	}
+}
