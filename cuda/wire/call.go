@@ -16,8 +16,8 @@ type Call struct {
 	Seq    uint32
 	// Replay: a recorded request is executed again, in another process. Addresses must come out as they were.
 	Replay bool
-	// Placed holds the addresses that the operation allocated (memory, module globals), in the driver's order. A driver
-	// appends them; on replay they are given and Place hands them out.
+	// Placed holds the addresses that the operation allocated (memory, module globals), in the driver's order, and whatever else must come out as it was:
+	// tokens of what is shared, sizes of what others share. A driver appends them; on replay they are given and Place hands them out.
 	Placed []uint64
 	// Refuse, unless it is cuda.Success, answers a request with arguments in the driver's place. The request is decoded all the same, so
 	// that bytes that were sent ahead for it are taken.
@@ -41,6 +41,15 @@ func (c *Call) Place() (addr uint64, ok bool) {
 	}
 	c.next++
 	return c.Placed[c.next-1], true
+}
+
+// Places is Place for n of them, all or none.
+func (c *Call) Places(n int) ([]uint64, bool) {
+	if !c.Replay || n > len(c.Placed)-c.next {
+		return nil, false
+	}
+	c.next += n
+	return c.Placed[c.next-n : c.next : c.next], true
 }
 
 // Because says for people why a replayed operation fails. The first reason stays.

@@ -346,17 +346,17 @@ type Driver interface {
 	MemUnmap(c *Call, a *MemUnmapArgs) cuda.Result
 	// MemSetAccess is answered at once; it modifies a mapping.
 	MemSetAccess(c *Call, a *MemSetAccessArgs) cuda.Result
-	// MemExport is answered at once.
+	// MemExport is answered at once; it modifies a memhandle.
 	MemExport(c *Call, a *MemExportArgs, r *MemExportReply) cuda.Result
 	// MemImport is answered at once; it creates a memhandle.
 	MemImport(c *Call, a *MemImportArgs, r *MemImportReply) cuda.Result
-	// IpcGetMemHandle is answered at once.
+	// IpcGetMemHandle is answered at once; it modifies a mem.
 	IpcGetMemHandle(c *Call, a *IpcGetMemHandleArgs, r *IpcGetMemHandleReply) cuda.Result
 	// IpcOpenMemHandle is answered at once; it creates a mem.
 	IpcOpenMemHandle(c *Call, a *IpcOpenMemHandleArgs, r *IpcOpenMemHandleReply) cuda.Result
 	// IpcCloseMemHandle is answered at once; it destroys a mem.
 	IpcCloseMemHandle(c *Call, a *IpcCloseMemHandleArgs) cuda.Result
-	// IpcGetEventHandle is answered at once.
+	// IpcGetEventHandle is answered at once; it modifies a event.
 	IpcGetEventHandle(c *Call, a *IpcGetEventHandleArgs, r *IpcGetEventHandleReply) cuda.Result
 	// IpcOpenEventHandle is answered at once; it creates a event.
 	IpcOpenEventHandle(c *Call, a *IpcOpenEventHandleArgs) cuda.Result
@@ -370,11 +370,11 @@ type Driver interface {
 	PoolGetAccess(c *Call, a *PoolGetAccessArgs, r *PoolGetAccessReply) cuda.Result
 	// MemAllocFromPool is answered at once; it creates a mem.
 	MemAllocFromPool(c *Call, a *MemAllocFromPoolArgs, r *MemAllocFromPoolReply) cuda.Result
-	// PoolExport is answered at once.
+	// PoolExport is answered at once; it modifies a pool.
 	PoolExport(c *Call, a *PoolExportArgs, r *PoolExportReply) cuda.Result
 	// PoolImport is answered at once; it creates a pool.
 	PoolImport(c *Call, a *PoolImportArgs, r *PoolImportReply) cuda.Result
-	// PoolExportPointer is answered at once.
+	// PoolExportPointer is answered at once; it modifies a mem.
 	PoolExportPointer(c *Call, a *PoolExportPointerArgs, r *PoolExportPointerReply) cuda.Result
 	// PoolImportPointer is answered at once; it creates a mem.
 	PoolImportPointer(c *Call, a *PoolImportPointerArgs, r *PoolImportPointerReply) cuda.Result

@@ -1546,6 +1546,9 @@ var operations = [...]OpInfo{
 	},
 	OpMemExport: {
 		Name: "MemExport", Mode: Sync, Fixed: 8, ReplyFixed: 8,
+		Keyed:  true,
+		Effect: Modifies, Kind: KindMemhandle, In: InRequest,
+		Object: Ref{Name: "memhandle", Offset: 0, Kind: KindMemhandle, New: false},
 		Refs: []Ref{
 			{Name: "memhandle", Offset: 0, Kind: KindMemhandle, New: false},
 		},
@@ -1561,6 +1564,9 @@ var operations = [...]OpInfo{
 	},
 	OpIpcGetMemHandle: {
 		Name: "IpcGetMemHandle", Mode: Sync, Fixed: 8, ReplyFixed: 8,
+		Keyed:  true,
+		Effect: Modifies, Kind: KindMem, In: InRequest,
+		Object: Ref{Name: "ptr", Offset: 0, Kind: KindMem, New: false},
 	},
 	OpIpcOpenMemHandle: {
 		Name: "IpcOpenMemHandle", Mode: Sync, Fixed: 24, ReplyFixed: 24,
@@ -1576,6 +1582,9 @@ var operations = [...]OpInfo{
 	},
 	OpIpcGetEventHandle: {
 		Name: "IpcGetEventHandle", Mode: Sync, Fixed: 8, ReplyFixed: 8,
+		Keyed:  true,
+		Effect: Modifies, Kind: KindEvent, In: InRequest,
+		Object: Ref{Name: "event", Offset: 0, Kind: KindEvent, New: false},
 		Refs: []Ref{
 			{Name: "event", Offset: 0, Kind: KindEvent, New: false},
 		},
@@ -1638,6 +1647,9 @@ var operations = [...]OpInfo{
 	},
 	OpPoolExport: {
 		Name: "PoolExport", Mode: Sync, Fixed: 8, ReplyFixed: 8,
+		Keyed:  true,
+		Effect: Modifies, Kind: KindPool, In: InRequest,
+		Object: Ref{Name: "pool", Offset: 0, Kind: KindPool, New: false},
 		Refs: []Ref{
 			{Name: "pool", Offset: 0, Kind: KindPool, New: false},
 		},
@@ -1653,6 +1665,9 @@ var operations = [...]OpInfo{
 	},
 	OpPoolExportPointer: {
 		Name: "PoolExportPointer", Mode: Sync, Fixed: 8, ReplyFixed: 8,
+		Keyed:  true,
+		Effect: Modifies, Kind: KindMem, In: InRequest,
+		Object: Ref{Name: "ptr", Offset: 0, Kind: KindMem, New: false},
 	},
 	OpPoolImportPointer: {
 		Name: "PoolImportPointer", Mode: Sync, Fixed: 16, ReplyFixed: 16,

@@ -363,13 +363,15 @@ static void times(Rounds &r)
 }
 
 #include "rounds_objects.h"
+#include "rounds_processes.h"
 
 static const struct {
     const char *name;
     void (*run)(Rounds &);
-    bool only_asked; // it cannot be moved
+    bool only_asked; // it cannot be moved, or is the program's only one
 } modes[] = {{"streams", streams}, {"threads", threads}, {"pinned", pinned}, {"shared", shared},     {"lasting", lasting}, {"waits", waits}, {"idle", idle},
-             {"times", times},     {"written", written}, {"graphs", graphs},   {"images", images}, {"settings", settings}, {"vmm", vmm}, {"callbacks", callbacks}, {"captures", captures, true}};
+             {"times", times},     {"written", written}, {"graphs", graphs},   {"images", images}, {"settings", settings}, {"vmm", vmm}, {"callbacks", callbacks}, {"captures", captures, true},
+             {"processes", processes, true}};
 
 int main(int argc, char **argv)
 {

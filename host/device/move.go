@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"causeway/host/worker/bulk"
 	"causeway/host/worker/link"
 	"causeway/host/worker/spawn"
 	image "causeway/host/worker/state"
@@ -128,13 +127,13 @@ func (s *session) Movable(ctx context.Context) error {
 	if why != "" {
 		return fmt.Errorf("%s cannot be rebuilt there: %s", s.peer(), why)
 	}
-	return s.mayMove(ctx, false)
+	return s.mayMove(ctx, link.Probe{Together: true})
 }
 
-// mayMove is Movable, also to another model of GPU.
-func (s *session) mayMove(ctx context.Context, otherModel bool) error {
+// mayMove is Movable in another way.
+func (s *session) mayMove(ctx context.Context, how link.Probe) error {
 	found := make(chan error, 1)
-	if !s.do(func() { found <- s.probe(ctx, link.Probe{OtherModel: otherModel}) }) {
+	if !s.do(func() { found <- s.probe(ctx, how) }) {
 		return nil
 	}
 	select {
@@ -260,7 +259,7 @@ func (s *session) save(w io.Writer) error {
 	}
 	s.dev.opts.Reached("saving")
 	begin := time.Now()
-	n, _, err := s.export(w, p, len(h.ahead) > 0, nil)
+	n, _, err := s.export(w, p, link.Export{Ahead: len(h.ahead) > 0, Together: true})
 	if err != nil {
 		return s.named(err)
 	}
@@ -268,14 +267,15 @@ func (s *session) save(w io.Writer) error {
 	return nil
 }
 
-// export copies what the worker writes of its session, less what went ahead, and its memory, if that goes into files. waiting: its program had submitted more when it was parked.
-func (s *session) export(w io.Writer, p workerProcess, ahead bool, memory bulk.Files) (n int64, waiting bool, err error) {
+// export copies what the worker writes of its session, in one of link.Export's ways. waiting: its program had submitted more when it was parked.
+func (s *session) export(w io.Writer, p workerProcess, how link.Export) (n int64, waiting bool, err error) {
 	ours, theirs, err := streamPair()
 	if err != nil {
 		return 0, false, err
 	}
 	defer ours.Close()
-	err = p.Send(link.Export{Ahead: ahead, Stream: link.FileOf(theirs), Memory: passed(memory)})
+	how.Stream = link.FileOf(theirs)
+	err = p.Send(how)
 	_ = unix.Close(theirs)
 	if err != nil {
 		return 0, false, err

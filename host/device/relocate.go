@@ -11,6 +11,7 @@ import (
 	"causeway/host/inventory"
 	"causeway/host/limit"
 	"causeway/host/schedule"
+	"causeway/host/worker/link"
 )
 
 /*
@@ -134,7 +135,7 @@ func (d *Device) mayRelocate(ctx context.Context, to *Place) error {
 	var errs []error
 	for _, s := range d.all() {
 		wg.Go(func() {
-			if err := s.mayMove(ctx, to.OtherModel); err != nil {
+			if err := s.mayMove(ctx, link.Probe{OtherModel: to.OtherModel}); err != nil {
 				mu.Lock()
 				errs = append(errs, fmt.Errorf("%w: session %d, %w", ErrElsewhere, s.id, err))
 				mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"causeway/host/device/sealed"
+	"causeway/host/worker/link"
 )
 
 /*
@@ -170,7 +171,7 @@ func (s *session) store(kept *stored, working bool) (uint64, error) {
 	}
 	waiting := false
 	err := kept.fill(func(w io.Writer) (err error) {
-		_, waiting, err = s.export(w, p, false, kept.memory)
+		_, waiting, err = s.export(w, p, link.Export{Memory: passed(kept.memory)})
 		return err
 	})
 	if err == nil && waiting && !working {

@@ -89,6 +89,18 @@ type Movable interface {
 	Movable() error
 }
 
+// Companion is a Session that can share memory and events with others of its virtual GPU. While it does it is rebuilt together with them, or not at all. The
+// worker calls it like an operation, between two of them.
+type Companion interface {
+	// Shared says what is shared with other sessions, or may be; nil: nothing.
+	Shared() error
+	// Foreign lists the tokens of what others share with this session.
+	Foreign() []ShareToken
+	// Rejoin takes what others share with a session that was rebuilt. Replayed operations have only taken the addresses and names of it: the others are
+	// rebuilt at the same time.
+	Rejoin() error
+}
+
 // Precopier is a Session whose memory can be read while it works.
 type Precopier interface {
 	// ExportRunning is ExportMemory at any time, from any goroutine. What is freed while it is read reads as ErrGone.

@@ -2,10 +2,13 @@ package driver
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"causeway/cuda/wire"
 )
 
 // Sharer is a Host whose session may share with other sessions of the same virtual GPU. An offer lasts until it is withdrawn or
@@ -13,7 +16,9 @@ import (
 type Sharer interface {
 	// Offer leaves bytes, and a descriptor unless file is -1 (it stays the caller's), under a token that nobody can guess.
 	Offer(blob []byte, file int) (ShareToken, error)
-	// Redeem returns what a token names; file is -1 or the caller's to close.
+	// OfferAgain is Offer under a token that a session which was rebuilt here has given out before.
+	OfferAgain(t ShareToken, blob []byte, file int) error
+	// Redeem returns what a token names; file is -1 or the caller's to close. While a session is rebuilt it waits for who offers that.
 	Redeem(t ShareToken) (blob []byte, file int, err error)
 	Withdraw(t ShareToken)
 }
@@ -21,10 +26,30 @@ type Sharer interface {
 // ShareToken names what a session shares.
 type ShareToken [32]byte
 
+// tokenWords is how many of Call.Placed hold a token.
+const tokenWords = 4
+
+func (t ShareToken) words() (w []uint64) {
+	for i := range tokenWords {
+		w = append(w, binary.LittleEndian.Uint64(t[8*i:]))
+	}
+	return w
+}
+
+// tokenOf is the token of words, if they are there.
+func tokenOf(w []uint64, ok bool) (t ShareToken, _ bool) {
+	for i, v := range w {
+		binary.LittleEndian.PutUint64(t[8*i:], v)
+	}
+	return t, ok
+}
+
 // Errors of Offers.
 var (
 	ErrNotShared = errors.New("not shared") // the token names nothing, or something of another kind
 	ErrNoSharer  = errors.New("this session has no others to share with")
+
+	errSharedTwice = errors.New("it is shared already")
 )
 
 // Offers remembers what a session shares, each object once. The first byte of what travels is the object's kind. The zero value is
@@ -36,11 +61,18 @@ type offerKey struct {
 	id   uint64
 }
 
-// Offer shares an object, or returns the token that it has.
-func (o *Offers) Offer(h Host, kind byte, id uint64, what func() (blob []byte, file int, err error)) ([]byte, error) {
+// Offer shares an object for a call, or returns the token that it has. A replayed call shares it under the token that it was recorded with: guests have it.
+func (o *Offers) Offer(h Host, c *wire.Call, kind byte, id uint64, what func() (blob []byte, file int, err error)) ([]byte, error) {
 	key := offerKey{kind, id}
-	if t, ok := o.made[key]; ok {
+	if t, ok := o.made[key]; ok && !c.Replay {
+		c.Placed = append(c.Placed, t.words()...)
 		return slices.Clone(t[:]), nil
+	} else if ok {
+		return nil, errSharedTwice
+	}
+	again, recorded := tokenOf(c.Places(tokenWords))
+	if c.Replay && !recorded {
+		return nil, ErrNotShared
 	}
 	s, ok := h.(Sharer)
 	if !ok {
@@ -50,9 +82,17 @@ func (o *Offers) Offer(h Host, kind byte, id uint64, what func() (blob []byte, f
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.Offer(append([]byte{kind}, blob...), file)
+	t := again
+	if blob = append([]byte{kind}, blob...); c.Replay {
+		err = s.OfferAgain(t, blob, file)
+	} else {
+		t, err = s.Offer(blob, file)
+	}
 	if err != nil {
 		return nil, err
+	}
+	if !c.Replay {
+		c.Placed = append(c.Placed, t.words()...)
 	}
 	if o.made == nil {
 		o.made = map[offerKey]ShareToken{}

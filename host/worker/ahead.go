@@ -26,7 +26,7 @@ type ahead struct {
 	seen   still         // when the last whole round began
 }
 
-// still is where a session stood that had nothing to do: until its ring moves on nobody writes to its memory, which no other shares while it may move.
+// still is where a session stood that had nothing to do: until its ring moves on nobody writes to its memory, unless others share it.
 type still struct {
 	head uint64
 	idle bool
@@ -49,6 +49,9 @@ func (s *starter) stand(ctx context.Context, w *Worker) still {
 	task := func() error {
 		ctx, cancel := context.WithTimeout(ctx, stillGPU)
 		defer cancel()
+		if c, ok := w.session.(driver.Companion); ok && c.Shared() != nil {
+			return nil // others may write to its memory
+		}
 		if ctx.Err() == nil && w.session.Quiesce(ctx) == nil {
 			found <- still{s.leased.ring.Head(), true}
 		}

@@ -33,17 +33,18 @@ func (s *starter) export(w *Worker, m link.Export) error {
 			return err
 		}
 	}
-	if err := w.whileParked(func() { err = w.exportTo(h, s.leased, s.warm, memory) }); err != nil {
+	defer s.listen(w, false)()
+	if err := w.whileParked(func() { err = w.exportTo(h, s.leased, s.warm, m.Together, memory) }); err != nil {
 		return err
 	}
 	return err
 }
 
-func (w *Worker) exportTo(h *handover, l *leased, warm bool, memory bulk.Files) error {
+func (w *Worker) exportTo(h *handover, l *leased, warm, together bool, memory bulk.Files) error {
 	if op, waits := w.unanswered(); waits {
 		return fmt.Errorf("%s is still waiting for its answer", op)
 	}
-	if err := w.movable(); err != nil {
+	if err := w.movable(together); err != nil {
 		return err
 	}
 	snap, err := w.snapshot()
@@ -61,10 +62,18 @@ func (w *Worker) exportTo(h *handover, l *leased, warm bool, memory bulk.Files) 
 	return w.layAside(h, snap, memory)
 }
 
-// movable says what of the session cannot be rebuilt elsewhere. It runs on the consumer.
-func (w *Worker) movable() error {
+// movable says what of the session cannot be rebuilt elsewhere, together with the sessions that it shares with or alone. It runs on the consumer.
+func (w *Worker) movable(together bool) error {
 	if s, ok := w.session.(driver.Movable); ok {
 		if err := s.Movable(); err != nil {
+			return err
+		}
+	}
+	if c, ok := w.session.(driver.Companion); ok {
+		if err := c.Shared(); err != nil && !together {
+			return err
+		}
+		if err := w.had(c.Foreign()); err != nil {
 			return err
 		}
 	}
@@ -72,14 +81,14 @@ func (w *Worker) movable() error {
 }
 
 // askMovable is movable for other goroutines. err: the session has ended.
-func (w *Worker) askMovable() (reason, err error) {
-	err = w.onLoop(func() error { reason = w.movable(); return nil })
+func (w *Worker) askMovable(together bool) (reason, err error) {
+	err = w.onLoop(func() error { reason = w.movable(together); return nil })
 	return reason, err
 }
 
 // probe answers link.Probe, beside the link's goroutine.
 func (s *starter) probe(w *Worker, how link.Probe) {
-	reason, err := w.askMovable()
+	reason, err := w.askMovable(how.Together)
 	if err == nil && reason == nil && how.OtherModel {
 		err = w.onLoop(func() error { reason = w.record.portable(); return nil })
 	}
@@ -171,6 +180,7 @@ func (s *starter) receiveParked(stream int) (*Worker, error) {
 	if s.cfg.Rehearsal {
 		return nil, w.perform(snap)
 	}
+	defer s.listen(w, true)()
 	if err := w.restore(snap); err != nil {
 		return nil, err
 	}
@@ -185,6 +195,11 @@ func (s *starter) receiveParked(stream int) (*Worker, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if c, ok := w.session.(driver.Companion); ok {
+		if err := c.Rejoin(); err != nil {
+			return nil, err
+		}
 	}
 	if s.budget != nil {
 		s.budget.Bring(false)

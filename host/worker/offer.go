@@ -26,23 +26,37 @@ type sharing struct {
 	link *link.WorkerEnd
 	next uint64
 	open map[uint64]chan link.Answer
+
+	receive   func() error // follows the link where nobody else does, a message at a time; nil: its goroutine does
+	comes     bool         // the session is rebuilt: what others share comes with them
+	rehearses bool         // it is only tried: nothing is shared
 }
 
 // Offer implements driver.Sharer.
 func (w *Worker) Offer(blob []byte, file int) (driver.ShareToken, error) {
-	t := offer.NewToken()
+	t := driver.ShareToken(offer.NewToken())
+	return t, w.OfferAgain(t, blob, file)
+}
+
+// OfferAgain implements driver.Sharer.
+func (w *Worker) OfferAgain(t driver.ShareToken, blob []byte, file int) error {
+	if w.sharing.rehearses {
+		return nil
+	}
 	_, file, err := w.sharing.ask(func(n uint64) link.ToParent {
-		return link.Offer{Request: n, Token: t, Blob: blob, File: link.FileOf(file)}
+		return link.Offer{Request: n, Token: offer.Token(t), Blob: blob, File: link.FileOf(file)}
 	})
 	if file >= 0 { // a parent answers an offer without one
 		_ = unix.Close(file)
 	}
-	return driver.ShareToken(t), err
+	return err
 }
 
 // Redeem implements driver.Sharer.
 func (w *Worker) Redeem(t driver.ShareToken) (blob []byte, file int, err error) {
-	return w.sharing.ask(func(n uint64) link.ToParent { return link.Redeem{Request: n, Token: offer.Token(t)} })
+	return w.sharing.ask(func(n uint64) link.ToParent {
+		return link.Redeem{Request: n, Token: offer.Token(t), Await: w.sharing.comes}
+	})
 }
 
 // Withdraw implements driver.Sharer.
@@ -69,11 +83,18 @@ func (s *sharing) ask(request func(n uint64) link.ToParent) (blob []byte, file i
 	n := s.next
 	c := make(chan link.Answer, 1)
 	s.open[n] = c
-	l := s.link
+	l, receive := s.link, s.receive
 	s.mu.Unlock()
 	defer s.forget(n)
 	if err := l.Send(request(n)); err != nil {
 		return nil, -1, err
+	}
+	if receive != nil {
+		for len(c) == 0 {
+			if err := receive(); err != nil {
+				return nil, -1, fmt.Errorf("share: %w", err)
+			}
+		}
 	}
 	t := time.NewTimer(shareLimit)
 	defer t.Stop()

@@ -152,6 +152,7 @@ type starter struct {
 	rdma    rdma
 	// confined: the process has been, before it heard its parent.
 	confined bool
+	held     []link.Received[link.ToWorker] // what the parent said while only answers were listened for
 }
 
 // start shakes hands with the guest process and runs the session. conn is the guest's connection, which it takes over; -1: leased
@@ -240,6 +241,7 @@ func (s *starter) comes(b driver.Backend, h *handover) (*Worker, error) {
 // accounts are where a session's use is noted.
 func (s *starter) accounts(w *Worker) {
 	w.count.to = s.meter
+	w.sharing.rehearses = s.cfg.Rehearsal
 	if n := s.cfg.HostMemory; n != 0 && n < 1<<60 {
 		debug.SetMemoryLimit(int64(n) + garbage) // what requests left behind is collected before it is as much again
 	}
@@ -251,7 +253,7 @@ const garbage = 1 << 30
 
 // run consumes, beside the link's goroutine.
 func (s *starter) run(ctx context.Context, w *Worker) error {
-	w.sharing.link = s.link
+	w.sharing.use(s.link, nil, false)
 	s.openRoom(w)
 	if err := s.openGate(w); err != nil {
 		return errors.Join(err, w.close())
@@ -405,7 +407,7 @@ func (s *starter) refuse(err error) {
 func (s *starter) routineLink(w *Worker, end func()) {
 	s.tied = s.leased != nil || s.cfg.Tied
 	for {
-		r, err := s.link.Receive()
+		r, err := s.next()
 		if errors.Is(err, link.ErrMessage) {
 			s.log.Error("session ends", "error", err)
 			end()

@@ -63,7 +63,7 @@ func (s *starter) rebuild(w *Worker, m link.Rebuild) error {
 	}
 	defer h.close()
 	h.elsewhere = m.Elsewhere
-	failed, err := w.askMovable() // before anything is copied; move asks again
+	failed, err := w.askMovable(false) // before anything is copied; move asks again
 	if err == nil && failed == nil {
 		failed = h.announce(s.warm)
 	}
@@ -106,7 +106,7 @@ func (w *Worker) move(h *handover) (last precopy.Round, err error) {
 	if err != nil {
 		return last, err
 	}
-	if err := w.movable(); err != nil {
+	if err := w.movable(false); err != nil {
 		return last, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), quiesceForMove)

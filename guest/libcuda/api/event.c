@@ -21,7 +21,8 @@ CUresult cwi_cuEventCreate(CUevent *event, unsigned int flags)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	e->o.ctx = c->o.id;
 	e->o.flags = flags;
-	if (flags & CU_EVENT_INTERPROCESS) /* another process may record it */
+	e->shared = (flags & CU_EVENT_INTERPROCESS) != 0;
+	if (e->shared) /* another process may record it */
 		atomic_store_explicit(&e->recorded, 1, memory_order_relaxed);
 	cw_handle_publish(&e->o, CW_KIND_EVENT);
 	res = cwop_EventCreate(e->o.id, flags);
@@ -60,6 +61,9 @@ static CUresult record(int ptds, CUevent event, CUstream stream, unsigned flags)
 		return res;
 	atomic_store_explicit(&e->recorded, 1, memory_order_relaxed);
 	res = cwop_EventRecord(e->o.id, id, flags);
+	/* Who is told in another process that it was recorded waits for this record: another worker must find it. What is asked next is answered behind it. */
+	if (cw_unlikely(e->shared) && !res && !cw_capture_any())
+		(void)cwop_EventQuery(e->o.id);
 	return cw_unlikely(cw_capture_any()) ? cw_capture_settle(res) : res;
 }
 

@@ -56,6 +56,7 @@ CW_OBJ_FITS(struct cw_stream);
 struct cw_event {
 	struct cw_obj o; /* flags: CUevent_flags; ctx */
 	_Atomic uint32_t recorded;
+	uint32_t shared; /* other processes may have it; set before it is published */
 };
 CW_OBJ_FITS(struct cw_event);
 

@@ -241,6 +241,7 @@ CUresult cwi_cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	e->o.ctx = c->o.id;
 	e->o.flags = CU_EVENT_DISABLE_TIMING;
+	e->shared = 1;
 	atomic_store_explicit(&e->recorded, 1, memory_order_relaxed); /* perhaps, by another process */
 	cw_handle_publish(&e->o, CW_KIND_EVENT);
 	res = cwop_IpcOpenEventHandle(e->o.id, s.token, sizeof s.token);

@@ -13,7 +13,7 @@ func (s *session) IpcGetMemHandle(c *wire.Call, a *wire.IpcGetMemHandleArgs, r *
 		return cuda.ErrorInvalidValue
 	}
 	var res cuda.Result
-	r.Token, res = s.offer(shareMemory, a.Ptr, func() ([]byte, int, cuda.Result) {
+	r.Token, res = s.offer(c, shareMemory, a.Ptr, func() ([]byte, int, cuda.Result) {
 		if x := s.arenaOf(a.Ptr); x != nil && !m.pooled {
 			return s.sharePage(x, a.Ptr, m.size)
 		}
@@ -91,7 +91,7 @@ func (s *session) IpcGetEventHandle(c *wire.Call, a *wire.IpcGetEventHandleArgs,
 		return res
 	}
 	var res cuda.Result
-	r.Token, res = s.offer(shareEvent, uint64(a.Event), func() ([]byte, int, cuda.Result) {
+	r.Token, res = s.offer(c, shareEvent, uint64(a.Event), func() ([]byte, int, cuda.Result) {
 		var h bind.IpcEventHandle
 		res := s.note(s.drv.IpcGetEventHandle(&h, e.handle))
 		return h.Reserved[:], -1, res

@@ -29,10 +29,10 @@ const (
 )
 
 // offer shares an object of the driver's, once. what writes its bytes and returns a descriptor (-1: none) that is closed then.
-func (s *session) offer(kind byte, id uint64, what func() (blob []byte, file int, res cuda.Result)) ([]byte, cuda.Result) {
+func (s *session) offer(c *wire.Call, kind byte, id uint64, what func() (blob []byte, file int, res cuda.Result)) ([]byte, cuda.Result) {
 	res := cuda.Success
 	file := -1
-	token, err := s.offers.Offer(s.host, kind, id, func() (blob []byte, _ int, _ error) {
+	token, err := s.offers.Offer(s.host, c, kind, id, func() (blob []byte, _ int, _ error) {
 		if blob, file, res = what(); res != cuda.Success {
 			return nil, -1, res
 		}
@@ -79,7 +79,7 @@ func (s *session) MemExport(c *wire.Call, a *wire.MemExportArgs, r *wire.MemExpo
 		return cuda.ErrorInvalidValue
 	}
 	var res cuda.Result
-	r.Token, res = s.offer(sharePhysical, uint64(a.Memhandle), func() ([]byte, int, cuda.Result) {
+	r.Token, res = s.offer(c, sharePhysical, uint64(a.Memhandle), func() ([]byte, int, cuda.Result) {
 		fd, res := s.drv.MemExportToShareableHandle(m.handle, posixFD, 0)
 		if res != cuda.Success {
 			return nil, -1, res

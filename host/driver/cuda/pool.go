@@ -118,7 +118,7 @@ func (s *session) PoolExport(c *wire.Call, a *wire.PoolExportArgs, r *wire.PoolE
 		return cuda.ErrorInvalidValue
 	}
 	var res cuda.Result
-	r.Token, res = s.offer(sharePool, uint64(a.Pool), func() ([]byte, int, cuda.Result) {
+	r.Token, res = s.offer(c, sharePool, uint64(a.Pool), func() ([]byte, int, cuda.Result) {
 		fd, res := s.drv.MemPoolExportToShareableHandle(p, posixFD, 0)
 		if res != cuda.Success {
 			return nil, -1, res
@@ -163,7 +163,7 @@ func (s *session) PoolExportPointer(c *wire.Call, a *wire.PoolExportPointerArgs,
 		return cuda.ErrorInvalidValue
 	}
 	var res cuda.Result
-	r.Token, res = s.offer(sharePointer, a.Ptr, func() ([]byte, int, cuda.Result) {
+	r.Token, res = s.offer(c, sharePointer, a.Ptr, func() ([]byte, int, cuda.Result) {
 		var d bind.MemPoolPtrExportData
 		res := s.note(s.drv.MemPoolExportPointer(&d, m.at))
 		return append(binary.LittleEndian.AppendUint64(nil, m.size), d.Reserved[:]...), -1, res

@@ -5,14 +5,16 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver"
 )
 
 // event is a CUDA event. The worker owns it.
 type event struct {
 	ctx    *gpuContext
 	flags  uint32
-	mark   *mark        // of the last record, nil if there was none
-	shared *sharedEvent // nil unless other processes may have it
+	mark   *mark             // of the last record, nil if there was none
+	shared *sharedEvent      // nil unless other processes may have it
+	token  driver.ShareToken // of another session's event, else zero
 }
 
 // mark is one recording of an event.

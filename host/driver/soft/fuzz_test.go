@@ -72,6 +72,8 @@ func (h *sharingHost) Offer(blob []byte, file int) (t driver.ShareToken, err err
 	return t, nil
 }
 
+func (h *sharingHost) OfferAgain(driver.ShareToken, []byte, int) error { return nil }
+
 func (h *sharingHost) Redeem(t driver.ShareToken) ([]byte, int, error) {
 	n := int(t[0]) - 1
 	if n < 0 || n >= len(h.blobs) {

@@ -3,19 +3,22 @@ package soft
 import (
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver"
 )
 
 // opened is memory of another session, mapped at addresses of the window.
 type opened struct {
-	in     *reservation
-	file   *memoryFile
-	a      *allocation
-	from   part
-	pooled bool // of a pool: cuMemFree ends it
+	in    *reservation
+	file  *memoryFile // nil: it is awaited (rejoin.go)
+	a     *allocation
+	from  part
+	token driver.ShareToken
+	of    *pool // an imported one, of whose memory it is: cuMemFree ends it. nil: none
+	ctx   *gpuContext
 }
 
-// open maps a part of a file and makes it reachable.
-func (s *session) open(p part, f *memoryFile, dev int, ctx *gpuContext, kind allocKind, c *wire.Call) (*opened, cuda.Result) {
+// open maps a part of a file and makes it reachable. The call's record has what awaitOpened needs.
+func (s *session) open(p part, f *memoryFile, dev int, ctx *gpuContext, token []byte, c *wire.Call) (*opened, cuda.Result) {
 	from := p.Offset &^ (pageSize - 1)
 	length := (p.Offset + p.Size - from + pageSize - 1) &^ (pageSize - 1)
 	in, ok := s.reserve(c, 0, (length+vmmUnit-1)&^(vmmUnit-1), vmmUnit)
@@ -27,9 +30,10 @@ func (s *session) open(p part, f *memoryFile, dev int, ctx *gpuContext, kind all
 		return nil, cuda.ErrorMapFailed
 	}
 	lo := p.Offset - from
-	o := &opened{in: in, file: f, from: p}
-	o.a = s.space.foreign(in.mem[lo:lo+p.Size:lo+p.Size], dev, ctx, kind)
-	c.Placed[len(c.Placed)-1] = o.a.lo
+	o := &opened{in: in, file: f, from: p, token: driver.ShareToken(token)}
+	o.a = s.space.foreign(in.mem[lo:lo+p.Size:lo+p.Size], dev, ctx, ipcMemory)
+	o.ctx = s.ctxs[c.Ctx]
+	c.Placed = o.places(c.Placed[:0])
 	return o, cuda.Success
 }
 
@@ -53,13 +57,13 @@ func (s *session) IpcGetMemHandle(c *wire.Call, a *wire.IpcGetMemHandleArgs, r *
 	if res != cuda.Success || m.kind != plainMemory {
 		return cuda.ErrorInvalidValue
 	}
-	r.Token, res = s.shareArena(shareMemory, m)
+	r.Token, res = s.shareArena(c, shareMemory, m)
 	return res
 }
 
 // shareArena shares an allocation of an arena.
-func (s *session) shareArena(kind byte, m *allocation) ([]byte, cuda.Result) {
-	return s.offer(kind, m.lo, func() ([]byte, int, cuda.Result) {
+func (s *session) shareArena(c *wire.Call, kind byte, m *allocation) ([]byte, cuda.Result) {
+	return s.offer(c, kind, m.lo, func() ([]byte, int, cuda.Result) {
 		s.awaitIdle() // chunks are copied
 		f, off, err := s.space.publish(m)
 		if err != nil {
@@ -76,6 +80,13 @@ func (s *session) IpcOpenMemHandle(c *wire.Call, a *wire.IpcOpenMemHandleArgs, r
 	if res != cuda.Success {
 		return res
 	}
+	if c.Replay {
+		o, res := s.awaitOpened(c, g, a.Token)
+		if res == cuda.Success {
+			r.Ptr, r.Size, r.Dev = o.a.lo, o.a.size, uint32(o.a.device)
+		}
+		return res
+	}
 	p, f, dev, res := s.redeem(shareMemory, a.Token, cuda.ErrorInvalidValue)
 	if res != cuda.Success {
 		return res
@@ -85,14 +96,14 @@ func (s *session) IpcOpenMemHandle(c *wire.Call, a *wire.IpcOpenMemHandleArgs, r
 		return cuda.ErrorInvalidContext
 	}
 	for _, o := range s.opened {
-		if o.from == p && !o.pooled {
+		if o.from == p && o.of == nil {
 			_ = f.close()
 			r.Ptr, r.Size, r.Dev = o.a.lo, o.a.size, uint32(o.a.device)
-			c.Placed = append(c.Placed, r.Ptr)
+			c.Placed = o.places(c.Placed)
 			return cuda.Success
 		}
 	}
-	o, res := s.open(p, f, dev, g, ipcMemory, c)
+	o, res := s.open(p, f, dev, g, a.Token, c)
 	if res != cuda.Success {
 		_ = f.close()
 		return res
@@ -112,7 +123,7 @@ func (s *session) keepOpened(o *opened) {
 // IpcCloseMemHandle unmaps memory of another session.
 func (s *session) IpcCloseMemHandle(c *wire.Call, a *wire.IpcCloseMemHandleArgs) cuda.Result {
 	o := s.opened[a.Ptr]
-	if o == nil || o.pooled {
+	if o == nil || o.of != nil {
 		return cuda.ErrorInvalidValue
 	}
 	delete(s.opened, a.Ptr)
@@ -122,7 +133,7 @@ func (s *session) IpcCloseMemHandle(c *wire.Call, a *wire.IpcCloseMemHandleArgs)
 // forgetOpened unmaps what was opened in a context that is gone.
 func (s *session) forgetOpened(g *gpuContext) {
 	for ptr, o := range s.opened {
-		if o.a.ctx == g {
+		if o.ctx == g {
 			delete(s.opened, ptr)
 			_ = s.shut(o)
 		}

@@ -5,6 +5,7 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver"
 )
 
 // countersSize is a page.
@@ -94,7 +95,7 @@ func (s *session) IpcGetEventHandle(c *wire.Call, a *wire.IpcGetEventHandleArgs,
 	if !ok || e.shared == nil || e.shared.opened {
 		return cuda.ErrorInvalidHandle
 	}
-	r.Token, res = s.offer(shareEvent, uint64(a.Event), func() ([]byte, int, cuda.Result) {
+	r.Token, res = s.offer(c, shareEvent, uint64(a.Event), func() ([]byte, int, cuda.Result) {
 		return s.part(e.ctx.device, 0, countersSize).encode(), int(e.shared.file.f.Fd()), cuda.Success
 	})
 	return res
@@ -106,22 +107,38 @@ func (s *session) IpcOpenEventHandle(c *wire.Call, a *wire.IpcOpenEventHandleArg
 	if res != cuda.Success {
 		return res
 	}
-	p, f, _, res := s.redeem(shareEvent, a.Token, cuda.ErrorMapFailed)
+	if c.Replay {
+		token, ok := tokenOf(a.Token)
+		if !ok {
+			return cuda.ErrorMapFailed
+		}
+		return s.events.put(a.Event, &event{ctx: g, flags: cuda.EventDisableTiming, token: token})
+	}
+	sh, res := s.redeemEvent(a.Token)
 	if res != cuda.Success {
 		return res
 	}
+	return s.events.put(a.Event, &event{ctx: g, flags: cuda.EventDisableTiming, shared: sh, token: driver.ShareToken(a.Token)})
+}
+
+// redeemEvent opens another session's event.
+func (s *session) redeemEvent(token []byte) (*sharedEvent, cuda.Result) {
+	p, f, _, res := s.redeem(shareEvent, token, cuda.ErrorMapFailed)
+	if res != cuda.Success {
+		return nil, res
+	}
 	if f == nil || f.size != countersSize {
 		_ = f.close()
-		return cuda.ErrorMapFailed
+		return nil, cuda.ErrorMapFailed
 	}
 	if p.Session == s.name {
 		_ = f.close()
-		return cuda.ErrorInvalidContext
+		return nil, cuda.ErrorInvalidContext
 	}
 	sh, err := openSharedEvent(f)
 	if err != nil {
-		return cuda.ErrorMapFailed
+		return nil, cuda.ErrorMapFailed
 	}
 	sh.opened = true
-	return s.events.put(a.Event, &event{ctx: g, flags: cuda.EventDisableTiming, shared: sh})
+	return sh, cuda.Success
 }

@@ -119,7 +119,7 @@ func (s *session) MemFree(c *wire.Call, a *wire.MemFreeArgs) cuda.Result {
 	if m := s.graphMem[a.Ptr]; m != nil { // it comes again with the graph's next launch
 		return m.release()
 	}
-	if o := s.opened[a.Ptr]; o != nil && o.pooled {
+	if o := s.opened[a.Ptr]; o != nil && o.of != nil {
 		delete(s.opened, a.Ptr)
 		return s.shut(o)
 	}
@@ -149,7 +149,7 @@ func (s *session) MemFreeAsync(c *wire.Call, a *wire.MemFreeAsyncArgs) cuda.Resu
 	if m := s.graphMem[a.Ptr]; m != nil {
 		return s.do(st, 0, m.release)
 	}
-	if o := s.opened[a.Ptr]; o != nil && o.pooled {
+	if o := s.opened[a.Ptr]; o != nil && o.of != nil {
 		delete(s.opened, a.Ptr)
 		return s.shut(o)
 	}

@@ -36,9 +36,9 @@ func (p *part) encode() []byte {
 var partSize = binary.Size(part{})
 
 // offer shares an object, once.
-func (s *session) offer(kind byte, id uint64, what func() (blob []byte, file int, res cuda.Result)) ([]byte, cuda.Result) {
+func (s *session) offer(c *wire.Call, kind byte, id uint64, what func() (blob []byte, file int, res cuda.Result)) ([]byte, cuda.Result) {
 	res := cuda.Success
-	token, err := s.offers.Offer(s.host, kind, id, func() ([]byte, int, error) {
+	token, err := s.offers.Offer(s.host, c, kind, id, func() ([]byte, int, error) {
 		var blob []byte
 		var file int
 		if blob, file, res = what(); res != cuda.Success {
@@ -106,7 +106,7 @@ func (s *session) MemExport(c *wire.Call, a *wire.MemExportArgs, r *wire.MemExpo
 	if p == nil || p.foreign {
 		return cuda.ErrorInvalidValue
 	}
-	r.Token, res = s.offer(sharePhysical, uint64(a.Memhandle), func() ([]byte, int, cuda.Result) {
+	r.Token, res = s.offer(c, sharePhysical, uint64(a.Memhandle), func() ([]byte, int, cuda.Result) {
 		return s.part(p.device, 0, p.size).encode(), int(p.file.f.Fd()), cuda.Success
 	})
 	return res
@@ -117,14 +117,29 @@ func (s *session) MemImport(c *wire.Call, a *wire.MemImportArgs, r *wire.MemImpo
 	if _, used := s.mems[a.Memhandle]; used || len(s.mems) >= maxObjects {
 		return cuda.ErrorInvalidHandle
 	}
-	p, f, dev, res := s.redeem(sharePhysical, a.Token, cuda.ErrorUnknown)
+	if c.Replay {
+		p, res := s.awaitPhysical(c, a.Token)
+		if res == cuda.Success {
+			s.keepPhysical(a.Memhandle, p)
+		}
+		return res
+	}
+	p, f, dev, res := s.redeemPhysical(a.Token)
 	if res != cuda.Success {
 		return res
 	}
-	if f == nil || p.Size != f.size || p.Size%vmmUnit != 0 {
-		return cuda.ErrorUnknown
-	}
-	s.keepPhysical(a.Memhandle, &physical{file: f, size: p.Size, device: dev, foreign: true})
+	s.keepPhysical(a.Memhandle, &physical{file: f, size: p.Size, device: dev, foreign: true, token: driver.ShareToken(a.Token)})
 	r.Dev, r.Size = uint32(dev), p.Size
+	c.Placed = append(c.Placed, r.Size, uint64(dev))
 	return cuda.Success
+}
+
+// redeemPhysical is redeem of memory of MemCreate, all of it.
+func (s *session) redeemPhysical(token []byte) (part, *memoryFile, int, cuda.Result) {
+	p, f, dev, res := s.redeem(sharePhysical, token, cuda.ErrorUnknown)
+	if res == cuda.Success && (f == nil || p.Size != f.size || p.Size%vmmUnit != 0) {
+		_ = f.close()
+		res = cuda.ErrorUnknown
+	}
+	return p, f, dev, res
 }

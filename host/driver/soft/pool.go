@@ -3,6 +3,7 @@ package soft
 import (
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver"
 )
 
 // pool is a memory pool: a device's default one, the guest's own, or another session's. It keeps nothing back: freed memory returns to the device.
@@ -12,8 +13,9 @@ type pool struct {
 	current, top uint64 // bytes in use, and their maximum
 	max          uint64 // bytes; 0: no limit
 	shareable    bool
-	imported     bool     // another session's: nothing is allocated from it
-	owner        [16]byte // that session
+	imported     bool              // another session's: nothing is allocated from it
+	owner        [16]byte          // that session
+	token        driver.ShareToken // imported
 	access       map[uint32]uint32
 }
 

@@ -3,6 +3,7 @@ package soft
 import (
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver"
 )
 
 // PoolCreate makes a pool of the guest's own.
@@ -90,7 +91,7 @@ func (s *session) PoolExport(c *wire.Call, a *wire.PoolExportArgs, r *wire.PoolE
 	if !ok || !p.shareable {
 		return cuda.ErrorInvalidValue
 	}
-	r.Token, res = s.offer(sharePool, uint64(a.Pool), func() ([]byte, int, cuda.Result) {
+	r.Token, res = s.offer(c, sharePool, uint64(a.Pool), func() ([]byte, int, cuda.Result) {
 		return s.part(p.device, 0, 0).encode(), -1, cuda.Success
 	})
 	return res
@@ -98,13 +99,22 @@ func (s *session) PoolExport(c *wire.Call, a *wire.PoolExportArgs, r *wire.PoolE
 
 // PoolImport takes over a pool that another session shares.
 func (s *session) PoolImport(c *wire.Call, a *wire.PoolImportArgs, r *wire.PoolImportReply) cuda.Result {
+	if c.Replay {
+		token, ok := tokenOf(a.Token)
+		dev, placed := c.Place()
+		if !ok || !placed || dev >= uint64(len(s.gpus)) {
+			return cuda.ErrorInvalidValue
+		}
+		return s.pools.put(a.Pool, &pool{device: int(dev), attrs: map[int32]uint64{}, imported: true, token: token})
+	}
 	p, f, dev, res := s.redeem(sharePool, a.Token, cuda.ErrorUnknown)
 	if res != cuda.Success {
 		return res
 	}
 	_ = f.close()
 	r.Dev = uint32(dev)
-	return s.pools.put(a.Pool, &pool{device: dev, attrs: map[int32]uint64{}, imported: true, owner: p.Session})
+	c.Placed = append(c.Placed, uint64(dev))
+	return s.pools.put(a.Pool, &pool{device: dev, attrs: map[int32]uint64{}, imported: true, owner: p.Session, token: driver.ShareToken(a.Token)})
 }
 
 // PoolExportPointer shares an allocation of a shareable pool.
@@ -113,7 +123,7 @@ func (s *session) PoolExportPointer(c *wire.Call, a *wire.PoolExportPointerArgs,
 	if res != cuda.Success || m.pool == nil || !m.pool.shareable {
 		return cuda.ErrorInvalidValue
 	}
-	r.Token, res = s.shareArena(sharePointer, m)
+	r.Token, res = s.shareArena(c, sharePointer, m)
 	return res
 }
 
@@ -123,6 +133,14 @@ func (s *session) PoolImportPointer(c *wire.Call, a *wire.PoolImportPointerArgs,
 	if !ok || !in.imported {
 		return cuda.ErrorInvalidValue
 	}
+	if c.Replay {
+		o, res := s.awaitOpened(c, nil, a.Token)
+		if res == cuda.Success {
+			o.of = in
+			r.Ptr, r.Size = o.a.lo, o.a.size
+		}
+		return res
+	}
 	p, f, dev, res := s.redeem(sharePointer, a.Token, cuda.ErrorInvalidValue)
 	if res != cuda.Success {
 		return res
@@ -131,12 +149,12 @@ func (s *session) PoolImportPointer(c *wire.Call, a *wire.PoolImportPointerArgs,
 		_ = f.close()
 		return cuda.ErrorInvalidValue
 	}
-	o, res := s.open(p, f, dev, nil, ipcMemory, c)
+	o, res := s.open(p, f, dev, nil, a.Token, c)
 	if res != cuda.Success {
 		_ = f.close()
 		return res
 	}
-	o.pooled = true
+	o.of = in
 	s.keepOpened(o)
 	r.Ptr, r.Size = o.a.lo, o.a.size
 	return cuda.Success

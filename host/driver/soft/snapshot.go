@@ -29,14 +29,17 @@ func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) er
 		}
 	}
 	for _, e := range *s.space.intervals.Load() {
-		if m := s.graphMem[e.a.lo]; e.a.kind == pinnedRegion || e.a.kind == mappedMemory || e.a.freed || m != nil && !m.live.Load() {
-			continue // what is not live of graphs holds nothing; what is mapped follows once, however often it is
+		if m := s.graphMem[e.a.lo]; e.a.kind == pinnedRegion || e.a.kind == mappedMemory || e.a.kind == ipcMemory || e.a.freed || m != nil && !m.live.Load() {
+			continue // what is not live of graphs holds nothing; what is mapped follows once, however often it is; what others share goes with them
 		}
 		if err := fn(e.a.lo, e.a.size, bytes.NewReader(e.a.mem)); err != nil {
 			return fmt.Errorf("export %d bytes at %#x: %w", e.a.size, e.a.lo, err)
 		}
 	}
 	for id, p := range s.mems {
+		if p.foreign {
+			continue
+		}
 		if err := fn(ofPhysical|uint64(id)<<physicalBits, p.size, io.NewSectionReader(p.file.f, 0, int64(p.size))); err != nil {
 			return fmt.Errorf("export memory %d of cuMemCreate: %w", id, err)
 		}
@@ -113,9 +116,6 @@ func (r *liveReader) Read(p []byte) (int, error) {
 
 // Movable implements driver.Movable.
 func (s *session) Movable() error {
-	if s.offers.Any() || len(s.opened) > 0 {
-		return errors.New("memory or events are shared with another process")
-	}
 	if s.capturing() {
 		return errors.New("a stream captures")
 	}
@@ -127,9 +127,9 @@ func (s *session) Movable() error {
 			return errors.New("kernels may have allocated memory (malloc in kernels)")
 		}
 	}
-	for _, p := range s.mems {
-		if p.foreign {
-			return errors.New("memory of another process is in use")
+	for _, o := range s.opened {
+		if o.of != nil && !s.has(o.of) {
+			return fmt.Errorf("memory at %#x is of another process's pool that was destroyed here", o.a.lo)
 		}
 	}
 	return nil
@@ -144,7 +144,7 @@ func (s *session) ImportMemory(addr, size uint64, r io.Reader) error {
 		return s.importPhysical(uint32(addr>>physicalBits), size, r)
 	}
 	a := s.space.lookup(addr)
-	if a == nil || a.lo != addr || a.size != size || a.kind == pinnedRegion {
+	if a == nil || a.lo != addr || a.size != size || a.kind == pinnedRegion || a.kind == mappedMemory || a.kind == ipcMemory {
 		return fmt.Errorf("import: no allocation of %d bytes at %#x", size, addr)
 	}
 	if err := takeIn(a.mem, r); err != nil {

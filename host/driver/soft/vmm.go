@@ -5,6 +5,7 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver"
 )
 
 // Addresses that guests reserve lie below the arenas (space.go), in a window that nothing else uses.
@@ -30,7 +31,8 @@ type physical struct {
 	file    *memoryFile
 	size    uint64
 	device  int
-	foreign bool // another session's, which it is charged to
+	foreign bool              // another session's, which it is charged to
+	token   driver.ShareToken // foreign
 }
 
 // mapping is memory at reserved addresses. The GPU reaches it once a device has access.
@@ -204,7 +206,7 @@ func (s *session) MemMap(c *wire.Call, a *wire.MemMapArgs) cuda.Result {
 		}
 	}
 	m := &mapping{in: v, of: p, mem: v.mem[off : off+a.Size : off+a.Size], access: map[uint32]uint32{}}
-	if p.file.mapAt(m.mem, 0) != nil {
+	if p.file != nil && p.file.mapAt(m.mem, 0) != nil { // else it is awaited, and mapped when it comes
 		return cuda.ErrorMapFailed
 	}
 	if s.mappings == nil {

@@ -183,16 +183,18 @@ func (m *Offer) fields(c *coder) {
 	c.file(&m.File)
 }
 
-// Redeem asks what a token names. Answer: Answer.
+// Redeem asks what a token names; with Await, of a session that is rebuilt with others, once one of them offers that. Answer: Answer.
 type Redeem struct {
 	forParent
 	Request uint64
 	Token   offer.Token
+	Await   bool
 }
 
 func (m *Redeem) fields(c *coder) {
 	c.u64(&m.Request)
 	c.array(m.Token[:])
+	c.flag(&m.Await)
 }
 
 // Withdraw ends an Offer. There is no answer.

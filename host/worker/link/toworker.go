@@ -160,25 +160,31 @@ func (m *Park) fields(c *coder) {
 	c.flag(&m.Standing)
 }
 
-// Probe asks whether the session could move now, with OtherModel to another model of GPU. Answer: Probed, when the consumer has time.
+// Probe asks whether the session could move now, with OtherModel to another model of GPU; Together: with all sessions that it shares with. Answer: Probed,
+// when the consumer has time.
 type Probe struct {
 	forWorker
-	OtherModel bool
+	OtherModel, Together bool
 }
 
-func (m *Probe) fields(c *coder) { c.flag(&m.OtherModel) }
+func (m *Probe) fields(c *coder) {
+	c.flag(&m.OtherModel)
+	c.flag(&m.Together)
+}
 
 // Export has a parked worker write its session to a stream socket, and stay as it is. Answer: Exported. Ahead: without the memory that rounds of
-// Copy brought, which ends them.
+// Copy brought, which ends them. Together: all sessions that it shares with are exported as well.
 type Export struct {
 	forWorker
-	Ahead  bool
-	Stream File
-	Memory []File // take the memory, which is not in the stream then (package bulk); perhaps none
+	Ahead    bool
+	Together bool
+	Stream   File
+	Memory   []File // take the memory, which is not in the stream then (package bulk); perhaps none
 }
 
 func (m *Export) fields(c *coder) {
 	c.flag(&m.Ahead)
+	c.flag(&m.Together)
 	c.file(&m.Stream)
 	c.others(&m.Memory)
 }

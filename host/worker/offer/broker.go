@@ -2,6 +2,7 @@ package offer
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -44,6 +45,7 @@ type Broker struct {
 	offers map[Token]*offer
 	owners map[any]*holdings
 	files  int
+	more   chan struct{} // closed when something is offered; nil: nobody waits for that
 }
 
 type offer struct {
@@ -89,6 +91,10 @@ func (b *Broker) Offer(owner any, t Token, blob []byte, file int) error {
 	b.owners[owner] = h
 	h.tokens[t] = struct{}{}
 	b.offers[t] = &offer{owner, bytes.Clone(blob), own}
+	if b.more != nil {
+		close(b.more)
+		b.more = nil
+	}
 	return nil
 }
 
@@ -107,6 +113,26 @@ func (b *Broker) Redeem(t Token) (blob []byte, file int, err error) {
 		}
 	}
 	return bytes.Clone(o.blob), file, nil
+}
+
+// Await is Redeem once the token is offered, unless ctx ends first.
+func (b *Broker) Await(ctx context.Context, t Token) (blob []byte, file int, err error) {
+	for {
+		b.mu.Lock()
+		if b.more == nil {
+			b.more = make(chan struct{})
+		}
+		more := b.more
+		b.mu.Unlock()
+		if blob, file, err = b.Redeem(t); !errors.Is(err, ErrUnknown) {
+			return blob, file, err
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return nil, -1, fmt.Errorf("%w: %w", err, ctx.Err())
+		}
+	}
 }
 
 // Withdraw forgets an owner's offer.

@@ -1,6 +1,7 @@
 package offer
 
 import (
+	"context"
 	"errors"
 	"os"
 	"testing"
@@ -67,6 +68,36 @@ func TestBroker(t *testing.T) {
 	_ = unix.Close(pipe[1])
 	if n := descriptors(t); n != before {
 		t.Errorf("%d descriptors, %d before", n, before)
+	}
+}
+
+// TestAwait: who waits for a token has it once it is offered, whatever else is before, and no longer than it wants.
+func TestAwait(t *testing.T) {
+	var b Broker
+	ctx, cancel := context.WithCancel(context.Background())
+	x := NewToken()
+	type had struct {
+		blob []byte
+		err  error
+	}
+	got := make(chan had)
+	for range 2 {
+		go func() {
+			blob, _, err := b.Await(ctx, x)
+			got <- had{blob, err}
+		}()
+	}
+	if err := errors.Join(b.Offer(1, NewToken(), []byte("another"), -1), b.Offer(2, x, []byte("it"), -1)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if h := <-got; h.err != nil || string(h.blob) != "it" {
+			t.Errorf("%q, %v", h.blob, h.err)
+		}
+	}
+	cancel()
+	if _, _, err := b.Await(ctx, NewToken()); !errors.Is(err, ErrUnknown) || !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }
 

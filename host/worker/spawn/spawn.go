@@ -57,6 +57,7 @@ type Process struct {
 	relay   atomic.Pointer[link.Relay]
 	calls   calls
 	carried atomic.Pointer[string]
+	awaits  atomic.Bool   // a redeem of it waits
 	drained chan struct{} // everything that the worker said has been read
 	done    chan struct{}
 	err     error // valid once done is closed
@@ -267,7 +268,7 @@ func (p *Process) follow(r link.Received[link.ToParent]) error {
 	case link.Offer:
 		p.offer(m)
 	case link.Redeem:
-		p.redeem(m)
+		return p.redeem(m)
 	case link.Withdraw:
 		p.shared.Withdraw(p, m.Token)
 	case link.Want:
