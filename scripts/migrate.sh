@@ -8,7 +8,7 @@
 #   --image FILE        the guest's image, made before by
 #   --make-image FILE   which does nothing else
 #   --times N    there and back so many times (default 1)
-#   --modes      which programs of guest/tests/rounds run meanwhile (default: all)
+#   --modes      which programs of guest/tests/rounds run meanwhile (default: those of scripts/lib/rounds.sh; processes, two that share memory and events, only if named)
 #   PHASE        idle pause move file refused fail late (what is done by default), large, faults (some of scripts/lib/faults.sh), allfaults
 #
 # QEMU alone, with its monitor; an emulated CPU. Each line is a check with what was measured. The status is 0 if

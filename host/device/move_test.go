@@ -152,6 +152,31 @@ func TestMove(t *testing.T) {
 	}
 }
 
+// TestMoveAgainAtOnce: a VM that leaves again before its programs have lent their pages has all that it came with.
+func TestMoveAgainAtOnce(t *testing.T) {
+	other := empty(t, nil)
+	v := onSoft(t, nil)
+	home := v.socket
+	a, b := hold(t, v, 1), hold(t, v, 2)
+	state := save(t, v)
+	for _, to := range []string{other.socket, home, other.socket} {
+		left, err := v.Move(to, state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left.Close()
+		if state, err = v.Save(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	arrive(t, v, home, state)
+	a.check(t)
+	b.check(t)
+	if err := errors.Join(a.Close(), b.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestMoveThatFails: whatever the destination does not take is refused there and leaves nothing; the VM goes on where it was.
 func TestMoveThatFails(t *testing.T) {
 	cases := map[string]struct {

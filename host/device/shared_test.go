@@ -2,6 +2,7 @@ package device_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -141,21 +142,22 @@ func TestSharedStays(t *testing.T) {
 
 // TestMoveOfSharedHandles: likewise memory of cuMemCreate, allocations of pools, and events.
 func TestMoveOfSharedHandles(t *testing.T) {
+	other := empty(t, nil)
+	v := onSoft(t, nil)
 	const (
-		handle, range1, mapping, pool, event = 100, 101, 102, 103, 104
+		handle, addresses, mapping, event = 100, 101, 102, 104
 
 		unit = 2 << 20
 		file = 1 // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 		both = 3 // CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 	)
-	other := empty(t, nil)
-	v := onSoft(t, nil)
 	b, a := hold(t, v, 2), hold(t, v, 1)
+	sockets := []string{other.socket, v.socket, other.socket}
 	mapped := func(h *holding) sharedMemory {
 		t.Helper()
 		var r wire.MemAddressReserveReply
-		must(t, h.Guest, &wire.MemAddressReserveArgs{Resv: range1, Size: unit}, &r)
-		must(t, h.Guest, &wire.MemMapArgs{Mapping: mapping, Resv: range1, Memhandle: handle, Ptr: r.Ptr, Size: unit}, nil)
+		must(t, h.Guest, &wire.MemAddressReserveArgs{Resv: addresses, Size: unit}, &r)
+		must(t, h.Guest, &wire.MemMapArgs{Mapping: mapping, Resv: addresses, Memhandle: handle, Ptr: r.Ptr, Size: unit}, nil)
 		must(t, h.Guest, &wire.MemSetAccessArgs{Mapping: mapping, Flags: both}, nil)
 		return sharedMemory{h, r.Ptr}
 	}
@@ -165,18 +167,7 @@ func TestMoveOfSharedHandles(t *testing.T) {
 	must(t, b.Guest, &wire.MemImportArgs{Memhandle: handle, Token: e.Token}, &wire.MemImportReply{})
 	physical := [2]sharedMemory{mapped(a), mapped(b)}
 
-	must(t, a.Guest, &wire.PoolCreateArgs{Pool: pool, Handles: file}, nil)
-	var m wire.MemAllocFromPoolReply
-	must(t, a.Guest, &wire.MemAllocFromPoolArgs{Size: held, Pool: pool, Stream: wire.StreamLegacy}, &m)
-	var exported wire.PoolExportReply
-	must(t, a.Guest, &wire.PoolExportArgs{Pool: pool}, &exported)
-	must(t, b.Guest, &wire.PoolImportArgs{Pool: pool, Token: exported.Token}, &wire.PoolImportReply{})
-	var pointer wire.PoolExportPointerReply
-	var imported wire.PoolImportPointerReply
-	must(t, a.Guest, &wire.PoolExportPointerArgs{Ptr: m.Ptr}, &pointer)
-	must(t, b.Guest, &wire.PoolImportPointerArgs{Pool: pool, Token: pointer.Token}, &imported)
-	pooled := [2]sharedMemory{{a, m.Ptr}, {b, imported.Ptr}}
-
+	shared := [][2]sharedMemory{physical, {{a, a.at}, b.opens(t, a.offers(t))}, sharedPool(t, a, b)}
 	if err := a.Send(&wire.EventCreateArgs{Event: event, Flags: cuda.EventDisableTiming | cuda.EventInterprocess}); err != nil {
 		t.Fatal(err)
 	}
@@ -184,20 +175,20 @@ func TestMoveOfSharedHandles(t *testing.T) {
 	must(t, a.Guest, &wire.IpcGetEventHandleArgs{Event: event}, &given)
 	must(t, b.Guest, &wire.IpcOpenEventHandleArgs{Event: event, Token: given.Token}, nil)
 
-	for round, to := range []string{other.socket, v.socket, other.socket} {
+	for round, to := range sockets {
 		seed := byte(20 * (round + 1))
-		physical[0].put(t, seed)
-		pooled[1].put(t, seed+1)
-		arrive(t, v, to, save(t, v))
-		for i := range 2 {
-			physical[i].sees(t, "memory of cuMemCreate", seed)
-			pooled[i].sees(t, "memory of a pool", seed+1)
+		for n, m := range shared {
+			m[n%2].put(t, seed+byte(n))
 		}
-		physical[1].put(t, seed+2)
-		pooled[0].put(t, seed+3)
-		for i := range 2 {
-			physical[i].sees(t, "memory of cuMemCreate, written there", seed+2)
-			pooled[i].sees(t, "memory of a pool, written there", seed+3)
+		arrive(t, v, to, save(t, v))
+		for n, m := range shared {
+			for _, x := range m {
+				x.sees(t, fmt.Sprintf("round %d, shared memory %d", round, n), seed+byte(n))
+			}
+			m[(n+1)%2].put(t, seed+10+byte(n))
+			for _, x := range m {
+				x.sees(t, fmt.Sprintf("round %d, shared memory %d, written there", round, n), seed+10+byte(n))
+			}
 		}
 		for _, pair := range [2][2]*holding{{a, b}, {b, a}} {
 			marks(t, pair[0], pair[1], event, uint64(seed))
@@ -209,6 +200,23 @@ func TestMoveOfSharedHandles(t *testing.T) {
 		}
 	}
 	nothingIn(t, other)
+}
+
+// sharedPool is an allocation of a pool that two programs share.
+func sharedPool(t *testing.T, a, b *holding) [2]sharedMemory {
+	t.Helper()
+	const pool, file = 103, 1
+	must(t, a.Guest, &wire.PoolCreateArgs{Pool: pool, Handles: file}, nil)
+	var m wire.MemAllocFromPoolReply
+	must(t, a.Guest, &wire.MemAllocFromPoolArgs{Size: held, Pool: pool, Stream: wire.StreamLegacy}, &m)
+	var exported wire.PoolExportReply
+	must(t, a.Guest, &wire.PoolExportArgs{Pool: pool}, &exported)
+	must(t, b.Guest, &wire.PoolImportArgs{Pool: pool, Token: exported.Token}, &wire.PoolImportReply{})
+	var pointer wire.PoolExportPointerReply
+	var imported wire.PoolImportPointerReply
+	must(t, a.Guest, &wire.PoolExportPointerArgs{Ptr: m.Ptr}, &pointer)
+	must(t, b.Guest, &wire.PoolImportPointerArgs{Pool: pool, Token: pointer.Token}, &imported)
+	return [2]sharedMemory{{a, m.Ptr}, {b, imported.Ptr}}
 }
 
 // TestPreCopyOfShared: shared memory goes ahead with whose it is, and what another writes to it meanwhile, while that one stands still, is not missed.

@@ -100,7 +100,7 @@ func (s *starter) probe(w *Worker, how link.Probe) {
 
 // bare describes the carrier without guest memory.
 func (l *leased) bare() *leasedState {
-	return &leasedState{Head: l.ring.Head(), Regions: l.mem.Regions()}
+	return &leasedState{Head: l.ring.Head(), Regions: l.mem.Declared()}
 }
 
 // mostHeld bounds what a worker without a limit of host memory keeps of a session from elsewhere.

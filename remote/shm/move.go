@@ -124,12 +124,17 @@ func (m *Memory) declared(id uint32) (remote.Declared, error) {
 }
 
 // Regions lists what was declared and can be reached.
-func (m *Memory) Regions() []RegionState {
+func (m *Memory) Regions() []RegionState { return m.list(false) }
+
+// Declared lists what was declared, also what has no pages yet, or again.
+func (m *Memory) Declared() []RegionState { return m.list(true) }
+
+func (m *Memory) list(all bool) []RegionState {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var rs []RegionState
 	for id, r := range m.regions {
-		if r.runs != nil {
+		if all || r.runs != nil {
 			rs = append(rs, RegionState{ID: id, VA: r.VA, Size: r.Size})
 		}
 	}
