@@ -70,7 +70,6 @@ func TestMoveOfShared(t *testing.T) {
 	own, opened := sharedMemory{a, a.at}, b.opens(t, token)
 	cross := a.opens(t, back)
 	before := v.device.Status().Memory
-	at := v.device
 	for round, to := range []string{other.socket, v.socket, other.socket} {
 		seed := byte(10 * (round + 1))
 		own.put(t, seed)
@@ -80,7 +79,7 @@ func TestMoveOfShared(t *testing.T) {
 			again.sees(t, "a third program", seed)
 		}
 		arrive(t, v, to, save(t, v))
-		at = map[string]*device.Device{other.socket: other.device, v.socket: v.device}[to]
+		at := map[string]*device.Device{other.socket: other.device, v.socket: v.device}[to]
 		opened.sees(t, "who opened it", seed)
 		sharedMemory{b, b.at}.sees(t, "who shares and opens", seed+1)
 		opened.put(t, seed+2)

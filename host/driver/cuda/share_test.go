@@ -221,7 +221,7 @@ func TestSharedPoolEnds(t *testing.T) {
 		if res := s.PoolCreate(c, &wire.PoolCreateArgs{Pool: 20 + id}); res != cuda.Success {
 			t.Fatal(res)
 		}
-		if _, res := s.offer(sharePool, uint64(20+id), func() ([]byte, int, cuda.Result) { return make([]byte, 16), -1, cuda.Success }); res != cuda.Success {
+		if _, res := s.offer(c, sharePool, uint64(20+id), func() ([]byte, int, cuda.Result) { return make([]byte, 16), -1, cuda.Success }); res != cuda.Success {
 			t.Fatal(res)
 		}
 	}
