@@ -51,8 +51,8 @@ grep -q 'qemu-system-x86_64.*"\$@"\|memory-backend=.*"\$@"' "$tmp/example" || { 
 cat "$tmp/example"
 rc=0
 PATH=$BUILD/bin:$PATH timeout -k 5 240 bash -eu -o pipefail "$tmp/example" \
-  -accel tcg,thread=multi -cpu max -smp 2 -nodefaults -display none -no-reboot -serial stdio -kernel "$BUILD/kernels/$kernel/vmlinuz" \
-  -initrd "$tmp/initrd" -append 'console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check' </dev/null >"$tmp/console" 2>&1 || rc=$?
+  -accel tcg,thread=multi -cpu "$tcg_cpu" -smp 2 -nodefaults -display none -no-reboot -serial stdio -kernel "$BUILD/kernels/$kernel/vmlinuz" \
+  -initrd "$tmp/initrd" -append "$guest_append" </dev/null >"$tmp/console" 2>&1 || rc=$?
 for tag in gpu0 gpu1; do
   grep -q "@found $tag" "$tmp/console" || { tail -30 "$tmp/console" >&2; die "the guest does not find $tag (QEMU: $rc)"; }
 done

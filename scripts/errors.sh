@@ -87,9 +87,9 @@ in_vm() {
   guest_channel "$tmp"
   guest_image $kernel "$tmp/initrd" "$tmp/life" "$program" || die "the guest image cannot be made"
   start_device "$tmp/vm.sock" "$tmp/device.log" --gpu soft --memory 1MiB --sessions 1
-  qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem \
+  qemu-system-x86_64 -accel tcg,thread=multi -cpu "$tcg_cpu" -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem \
     -nodefaults -display none "${channel[@]}" -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" \
-    -append 'console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check causeway.tag=gpu0' \
+    -append "$guest_append causeway.tag=gpu0" \
     -chardev "socket,id=gpu0,path=$tmp/vm.sock" -device vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024 \
     </dev/null >"$tmp/qemu.log" 2>&1 9>&- 3>&- 4>&- &
   qemu_pid=$!

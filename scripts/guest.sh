@@ -63,11 +63,11 @@ RUN
 }
 
 boot() {
-  local args=(-accel tcg,thread=multi -cpu max)
+  local args=(-accel tcg,thread=multi -cpu "$tcg_cpu")
   [ "$accel" != kvm ] || args=(-accel kvm -cpu host)
   "$qemu" "${args[@]}" -smp 2 -m 1G -object memory-backend-memfd,id=mem,size=1G,share=on -machine q35,memory-backend=mem \
     -nodefaults -display none "${channel[@]}" -monitor "unix:$tmp/monitor,server=on,wait=off" -kernel "$image/vmlinuz" \
-    -append 'console=ttyS0 root=/dev/nvme0n1 rw quiet panic=-1 mitigations=off audit=0 no_timer_check' \
+    -append "$guest_append root=/dev/nvme0n1 rw" \
     -drive "file=$image/root.ext4,format=raw,if=none,id=root,snapshot=on" -device nvme,drive=root,serial=root \
     -drive "file=$tmp/run.ext4,format=raw,if=none,id=run" -device nvme,drive=run,serial=run \
     -device pcie-root-port,id=slot0,bus=pcie.0,chassis=1 -device pcie-root-port,id=slot1,bus=pcie.0,chassis=2 \

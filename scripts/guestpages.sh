@@ -33,6 +33,6 @@ gcc "${flags[@]}" -DNO_CUDA -static -o "$out/init" "$src"
 for k in $kernels; do
   [ -f "$BUILD/kernels/$k/vmlinuz" ] || die "no kernel $k under build/kernels: run scripts/setup.sh kernels"
   echo
-  timeout 300 qemu-system-x86_64 -accel tcg -cpu max -m 512 -smp 2 -kernel "$BUILD/kernels/$k/vmlinuz" -initrd "$out/initrd" \
+  timeout 300 qemu-system-x86_64 -accel tcg -cpu "$tcg_cpu" -m 512 -smp 2 -kernel "$BUILD/kernels/$k/vmlinuz" -initrd "$out/initrd" \
     -append "console=ttyS0 quiet panic=-1" -display none -no-reboot -nodefaults -serial stdio </dev/null | tr -d '\r' | sed -n 's/^.*\(kernel   *[0-9]\)/\1/; /^kernel /,$p' | grep -v '^$'
 done

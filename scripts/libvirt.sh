@@ -84,8 +84,8 @@ domain() {
   <vcpu>2</vcpu>
   <os><type arch='x86_64' machine='q35'>hvm</type>
     <kernel>$BUILD/kernels/$kernel/vmlinuz</kernel><initrd>$tmp/initrd</initrd>
-    <cmdline>console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check</cmdline></os>
-  <features><acpi/></features><cpu mode='maximum'/>
+    <cmdline>$guest_append</cmdline></os>
+  <features><acpi/></features>$tcg_cpu_xml
   <on_poweroff>destroy</on_poweroff><on_reboot>restart</on_reboot><on_crash>destroy</on_crash>
   <devices>
     <emulator>$(command -v qemu-system-x86_64)</emulator>
@@ -275,10 +275,10 @@ phase_examples() {
 # QEMU without libvirt.
 phase_qmp() {
   local qemu
-  qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem \
+  qemu-system-x86_64 -accel tcg,thread=multi -cpu "$tcg_cpu" -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem \
     -nodefaults -display none "${channel[@]}" -qmp "unix:$tmp/qmp,server=on,wait=off" \
     -monitor "unix:$tmp/monitor,server=on,wait=off" -device pcie-root-port,id=rp1,chassis=1 \
-    -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" -append 'console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check' 9>&- 3>&- 4>&- &
+    -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" -append "$guest_append" 9>&- 3>&- 4>&- &
   qemu=$!
   await '@agent ready' 60; row "a guest of QEMU without libvirt" "" || return
   timed "$CAUSEWAY" attach vm2 --qmp "$tmp/qmp" --memory 1GiB; row "causeway attach --qmp" "$took ms"

@@ -92,8 +92,8 @@ domain() {
   <vcpu>2</vcpu>
   <os><type arch='x86_64' machine='q35'>hvm</type>
     <kernel>$BUILD/kernels/$kernel/vmlinuz</kernel><initrd>$tmp/initrd</initrd>
-    <cmdline>console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check causeway.tag=gpu0</cmdline></os>
-  <features><acpi/></features><cpu mode='maximum'/>
+    <cmdline>$guest_append causeway.tag=gpu0</cmdline></os>
+  <features><acpi/></features>$tcg_cpu_xml
   <on_poweroff>destroy</on_poweroff><on_reboot>restart</on_reboot><on_crash>destroy</on_crash>
   <devices>
     <emulator>$(command -v qemu-system-x86_64)</emulator>

@@ -73,10 +73,10 @@ vm() {
   quit_vm "$host"
   if [ "${1:-}" = --no-gpu ]; then shift; gpu=(); fi
   rm -f "$tmp/$host.monitor"
-  "$qemu" -accel tcg,thread=multi -cpu max -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem \
+  "$qemu" -accel tcg,thread=multi -cpu "$tcg_cpu" -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem \
     -nodefaults -display none "${channel[@]}" -chardev "pipe,id=ticks,path=$tmp/ticks" -device virtserialport,bus=channel.0,chardev=ticks,name=ticks \
     -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" \
-    -append 'console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check causeway.tag=gpu0' \
+    -append "$guest_append causeway.tag=gpu0" \
     -monitor "unix:$tmp/$host.monitor,server=on,wait=off" "${gpu[@]}" "$@" </dev/null >>"$logs/qemu-$host.log" 2>&1 9>&- 3>&- 4>&- &
   vm_pid[$host]=$!
   until_true 10 [ -S "$tmp/$host.monitor" ]

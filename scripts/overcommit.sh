@@ -48,14 +48,14 @@ start() {
 }
 
 boot() {
-  local args=(-accel tcg,thread=multi -cpu max) n
+  local args=(-accel tcg,thread=multi -cpu "$tcg_cpu") n
   [ "$accel" != kvm ] || args=(-accel kvm -cpu host)
   for n in 0 1 2; do
     args+=(-chardev "socket,id=gpu$n,path=$run/vm1/gpu$n.sock" -device "vhost-user-fs-pci,chardev=gpu$n,tag=gpu$n,queue-size=1024")
   done
   "$qemu" "${args[@]}" -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem \
     -nodefaults -display none "${channel[@]}" -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" \
-    -append 'console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check causeway.tag=gpu0' \
+    -append "$guest_append causeway.tag=gpu0" \
     </dev/null >"$BUILD/logs/overcommit-qemu.log" 2>&1 9>&- 3>&- 4>&- &
   qemu_pid=$!
 }

@@ -130,9 +130,9 @@ vm() {
   local host=$1; shift
   end_vm "$host"
   rm -f "$tmp/$host.monitor" "$tmp/$host.qmp"
-  stay_on "$host" "$qemu" -accel tcg,thread=multi -cpu max -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem \
+  stay_on "$host" "$qemu" -accel tcg,thread=multi -cpu "$tcg_cpu" -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem \
     -nodefaults -display none "${channel[@]}" -chardev "pipe,id=ticks,path=$tmp/ticks" -device virtserialport,bus=channel.0,chardev=ticks,name=ticks \
-    -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" -append 'console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check causeway.tag=gpu0' \
+    -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" -append "$guest_append causeway.tag=gpu0" \
     -monitor "unix:$tmp/$host.monitor,server=on,wait=off" -qmp "unix:$tmp/$host.qmp,server=on,wait=off" \
     -chardev "socket,id=gpu0,path=$tmp/$host/vm1/gpu0.sock" -device vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024 "$@" </dev/null >>"$logs/qemu-$host.log" 2>&1 &
   vm_pid[$host]=$!

@@ -267,8 +267,8 @@ agent_vm() {
   needs_vm "$kernel"
   rounds_image "$tmp/initrd"
   guest_channel "$tmp/vm"
-  "$qemu" -accel tcg,thread=multi -cpu max -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem -nodefaults -display none "${channel[@]}" \
-    -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" -append 'console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check causeway.tag=gpu0' \
+  "$qemu" -accel tcg,thread=multi -cpu "$tcg_cpu" -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem -nodefaults -display none "${channel[@]}" \
+    -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" -append "$guest_append causeway.tag=gpu0" \
     -chardev "socket,id=gpu0,path=$tmp/hosta/vm1/gpu0.sock" -device vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024 </dev/null >>"$logs/qemu.log" 2>&1 & qemu_pid=$!
   await '@agent ready' 90
 }
@@ -303,8 +303,8 @@ second_host() {
 move_vm() {
   local h=$1; shift
   rm -f "$tmp/$h.monitor" "$tmp/$h.qmp"
-  (stay_on "$h" "$qemu" -accel tcg,thread=multi -cpu max -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem -nodefaults -display none "${channel[@]}" \
-    -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" -append 'console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check causeway.tag=gpu0' \
+  (stay_on "$h" "$qemu" -accel tcg,thread=multi -cpu "$tcg_cpu" -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem -nodefaults -display none "${channel[@]}" \
+    -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" -append "$guest_append causeway.tag=gpu0" \
     -monitor "unix:$tmp/$h.monitor,server=on,wait=off" -qmp "unix:$tmp/$h.qmp,server=on,wait=off" \
     -chardev "socket,id=gpu0,path=$tmp/$h/vm1/gpu0.sock" -device vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024 "$@") </dev/null >>"$logs/qemu-$h.log" 2>&1 3>&- 4>&- & started=$!
   until_true 10 [ -S "$tmp/$h.monitor" ]

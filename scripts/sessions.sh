@@ -66,11 +66,11 @@ prepare() {
 
 # boot starts the VM; it does not wait.
 boot() {
-  local args=(-accel tcg,thread=multi -cpu max)
+  local args=(-accel tcg,thread=multi -cpu "$tcg_cpu")
   [ "$accel" != kvm ] || args=(-accel kvm -cpu host)
   "$qemu" "${args[@]}" -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem \
     -nodefaults -display none "${channel[@]}" -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" \
-    -append 'console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check causeway.tag=gpu0' \
+    -append "$guest_append causeway.tag=gpu0" \
     -chardev "socket,id=gpu0,path=$tmp/vm.sock" -device vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024 \
     </dev/null >>"$BUILD/logs/sessions-qemu.log" 2>&1 9>&- 3>&- 4>&- &
   qemu_pid=$!

@@ -94,12 +94,11 @@ chmod 755 "$tmp/run"
 "$ROOT/images/build-initramfs.sh" --layer "$tmp/layer" "${files[@]}" "$tmp/run:/app/run"
 cat "$base" "$tmp/layer" >"$tmp/initrd"; rm "$tmp/layer"
 
-# no_timer_check: on a loaded machine an emulated timer can miss the kernel's boot-time test of it.
-append='console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check'
+append=$guest_append
 machine() { # ACCEL MEM: the arguments that every guest shares
   case $1 in
     kvm) printf '%s\n' -accel kvm -cpu host ;;
-    tcg) printf '%s\n' -accel tcg,thread=multi -cpu max ;;
+    tcg) printf '%s\n' -accel tcg,thread=multi -cpu "$tcg_cpu" ;;
   esac
   printf '%s\n' -smp "$smp" -m "$2" -object "memory-backend-memfd,id=mem,size=$2,share=on" \
     -machine q35,memory-backend=mem -nodefaults -display none -no-reboot -kernel "$vmlinuz"

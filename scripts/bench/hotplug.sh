@@ -48,13 +48,13 @@ gcc -std=gnu11 -O2 -Wall -Wextra -Werror -o "$BUILD/life/ticks" "$ROOT/scripts/b
 truncate -s 1M "$tmp/disk.raw"
 
 boot() {
-  local args=(-accel tcg,thread=multi -cpu max)
+  local args=(-accel tcg,thread=multi -cpu "$tcg_cpu")
   [ "$accel" != kvm ] || args=(-accel kvm -cpu host)
   : >"$console_log"
   qemu-system-x86_64 "${args[@]}" -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem \
     -nodefaults -display none "${channel[@]}" -monitor "unix:$tmp/monitor,server=on,wait=off" -device pcie-root-port,id=slot0,bus=pcie.0,chassis=1 \
     -drive "file=$tmp/disk.raw,format=raw,if=none,id=disk" -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" \
-    -append 'console=ttyS0 quiet panic=-1 mitigations=off audit=0 no_timer_check' </dev/null >"$BUILD/logs/hotplug-qemu.log" 2>&1 9>&- 3>&- 4>&- &
+    -append "$guest_append" </dev/null >"$BUILD/logs/hotplug-qemu.log" 2>&1 9>&- 3>&- 4>&- &
   qemu_pid=$!
   await '@agent ready' 60
 }

@@ -89,12 +89,12 @@ install -m 755 "$here/vm-inside.sh" "$tree/root/"
 image_ext4 "$tree" "$vm/root.ext4" 2G
 
 # Emulated unless asked: /dev/kvm can be there and fail at the first instruction.
-accel=(-accel tcg,thread=multi -cpu max)
+accel=(-accel tcg,thread=multi -cpu "$tcg_cpu")
 [ "${ACCEL:-tcg}" != kvm ] || accel=(-accel kvm -cpu host)
 say "booting it"
 rc=0
 timeout -k 5 $limit qemu-system-x86_64 "${accel[@]}" -smp 2 -m 1G -machine q35 -nodefaults -display none -no-reboot -serial stdio \
-  -kernel "$vm/vmlinuz" -append 'console=ttyS0 root=/dev/nvme0n1 rw quiet panic=-1 mitigations=off audit=0 no_timer_check systemd.show_status=0' \
+  -kernel "$vm/vmlinuz" -append "$guest_append root=/dev/nvme0n1 rw systemd.show_status=0" \
   -drive "file=$vm/root.ext4,format=raw,if=none,id=root,cache=unsafe" -device nvme,drive=root,serial=root </dev/null 2>&1 |
   tee "$vm/console.log" | sed -un 's/\r$//; s/^.*@causeway /   /p' || rc=$?
 rm -f "$vm/root.ext4"
