@@ -81,23 +81,43 @@ func (p *patterned) verify(t *testing.T) {
 func (p *patterned) compare(t *testing.T, i uint64) {
 	t.Helper()
 	must(t, p.Guest, &wire.MemsetArgs{Dst: p.bad, Element: 4, Width: 1, Height: 1, Stream: wire.StreamLegacy}, nil)
-	a := binary.LittleEndian.AppendUint64(nil, p.at+i*p.part)
-	a = binary.LittleEndian.AppendUint32(a, p.word(i))
-	a = binary.LittleEndian.AppendUint64(append(a, 0, 0, 0, 0), p.bad)
-	must(t, p.Guest, &wire.LaunchArgs{Func: patternFunction, Stream: wire.StreamLegacy, Gx: uint32(p.part / 4096 / 256), Gy: 1, Gz: 1, Bx: 256, By: 1, Bz: 1, Params: a}, nil)
+	p.launch(t, i, 1, 1)
 	if n := p.tallying.word(t, p.bad); n != 0 {
 		t.Errorf("part %d: %d pages are wrong", i, n)
 	}
 }
 
-// speed is how many parts a second the program checks, in turn from a part on, until something is so: what work that never rests gets done.
-func (p *patterned) speed(t *testing.T, from uint64, until func(time.Duration) bool) float64 {
+// launch has a part checked so many times, by as many kernels or by one.
+func (p *patterned) launch(t *testing.T, i uint64, kernels, rows int) {
 	t.Helper()
-	begin, n := time.Now(), uint64(0)
-	for ; !until(time.Since(begin)); n++ {
-		p.compare(t, from+n%(patternParts-from))
+	a := binary.LittleEndian.AppendUint64(nil, p.at+i*p.part)
+	a = binary.LittleEndian.AppendUint32(a, p.word(i))
+	a = binary.LittleEndian.AppendUint64(append(a, 0, 0, 0, 0), p.bad)
+	for range kernels {
+		if err := p.Guest.Send(&wire.LaunchArgs{Func: patternFunction, Stream: wire.StreamLegacy, Gx: uint32(p.part / 4096 / 256), Gy: uint32(rows), Gz: 1, Bx: 256, By: 1, Bz: 1, Params: a}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	return float64(n) / time.Since(begin).Seconds()
+}
+
+// inRow is how often a program checks a part before it waits, where its speed is asked for: as long as keeps a GPU busy for some milliseconds, so that its process, which is this and that of both devices,
+// has little part in it.
+const inRow = 128
+
+// speeds are how many parts a second the program checks, by turns by many kernels and by few, in turn from a part on, until something is so: what work that never rests gets done.
+func (p *patterned) speeds(t *testing.T, from uint64, until func() bool) (many, few float64) {
+	t.Helper()
+	var took [2]time.Duration
+	n := uint64(0)
+	for ; n < 2 || n%2 == 1 || !until(); n++ {
+		kernels := []int{inRow, 1}[n%2]
+		begin := time.Now()
+		p.launch(t, from+n/2%(patternParts-from), kernels, inRow/kernels)
+		must(t, p.Guest, &wire.CtxSynchronizeArgs{}, nil)
+		took[n%2] += time.Since(begin)
+	}
+	each := float64(n/2) * inRow
+	return each / took[0].Seconds(), each / took[1].Seconds()
 }
 
 // mostUsed is the most memory of the host that a process has had in use, in bytes.
@@ -126,16 +146,25 @@ func TestAheadOnGPU(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	from, to := movingVM(t), movingVM(t)
+	var here, there []int
+	if text := os.Getenv(thereEnv); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		here, there = []int{0}, []int{n}
+	}
+	from, to := movingVM(t, here...), movingVM(t, there...)
 	if err := to.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	to.Guest = nil
 	p := pattern(t, tally(t, from, 1), size)
 	p.verify(t)
-	alone := p.speed(t, 4, func(d time.Duration) bool { return d > 300*time.Millisecond })
-
 	begin := time.Now()
+	alone, aloneFew := p.speeds(t, 4, func() bool { return time.Since(begin) > 300*time.Millisecond })
+
+	begin = time.Now()
 	c := precopy(t, from, to, device.CopyOptions{Connections: 4, Attempt: 1})
 	eventually(t, "no session is awaited", func() bool { return len(to.device.Status().Sessions) > 0 })
 	worker := to.device.Status().Sessions[0].Worker
@@ -143,7 +172,7 @@ func TestAheadOnGPU(t *testing.T) {
 	p.write(t, 3) // the same again: nothing of it has to go
 	must(t, p.Guest, &wire.MemsetArgs{Dst: p.at, Element: 4, Value: 7, Width: p.part / 4, Height: 1, Stream: wire.StreamLegacy}, nil)
 	p.write(t, 0)
-	beside := p.speed(t, 4, func(time.Duration) bool {
+	beside, besideFew := p.speeds(t, 4, func() bool {
 		if time.Since(begin) > 3*time.Minute {
 			t.Fatalf("the pre-copy is not ready: %+v", c.status())
 		}
@@ -172,8 +201,8 @@ func TestAheadOnGPU(t *testing.T) {
 	pause := time.Since(begin)
 	c.cut()
 	most := mostUsed(t, worker)
-	t.Logf("%.1f GB: %d rounds in %.1f s (%.1f GB on the wire), stood still for %.0f ms (saved in %.0f), a state of %.2f MB, the worker there had at most %d MiB of the host's memory; meanwhile the program ran at %.3f of its speed, %.0f parts a second",
-		float64(size)/1e9, st.Rounds, ahead.Seconds(), float64(st.Total)/1e9, pause.Seconds()*1e3, saved.Seconds()*1e3, float64(len(state))/1e6, most>>20, beside/alone, beside)
+	t.Logf("%.1f GB: %d rounds in %.1f s (%.1f GB on the wire), stood still for %.0f ms (saved in %.0f), a state of %.2f MB, the worker there had at most %d MiB of the host's memory; meanwhile the program ran at %.3f of its speed by many kernels, %.3f by few",
+		float64(size)/1e9, st.Rounds, ahead.Seconds(), float64(st.Total)/1e9, pause.Seconds()*1e3, saved.Seconds()*1e3, float64(len(state))/1e6, most>>20, beside/alone, besideFew/aloneFew)
 	if len(state) > largeSize {
 		t.Errorf("the state has %d bytes, although %d went ahead", len(state), st.Total)
 	}

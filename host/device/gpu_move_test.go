@@ -16,13 +16,16 @@ import (
 // nestedGPU is a value of gpuEnv: the back end of real GPUs, whose driver is our own library. That takes memory to be registered in one piece only.
 const nestedGPU = "nested"
 
-// movingVM is a VM whose sessions move to another device with a worker of the GPU that gpuEnv names.
-func movingVM(t *testing.T) *vm {
+// thereEnv is the number of the GPU that a VM of TestAheadOnGPU moves to; without it both have all, and so the same.
+const thereEnv = "CAUSEWAY_TEST_GPU_THERE"
+
+// movingVM is a VM whose sessions move to another device with a worker of the GPU that gpuEnv names, or of those of its devices.
+func movingVM(t *testing.T, devices ...int) *vm {
 	gpu := os.Getenv(gpuEnv)
 	v := bootWith(t, func(o *device.Options) {
 		o.Worker = link.Config{GPU: "soft"}
 		if gpu == "cuda" || gpu == nestedGPU {
-			o.Worker = link.Config{GPU: "cuda", Migratable: true, Base: link.DrawBase()}
+			o.Worker = link.Config{GPU: "cuda", Devices: devices, Migratable: true, Base: link.DrawBase()}
 		}
 	})
 	v.whole = gpu == nestedGPU
