@@ -50,7 +50,8 @@ type VGPU struct {
 	Control string    `json:"control"` // the device process's API
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
-	Why     string    `json:"why,omitempty"` // of Lost
+	Why     string    `json:"why,omitempty"`     // of Lost
+	Created bool      `json:"created,omitempty"` // in the answer to a wish: it was made for it
 	Status  *Status   `json:"status,omitempty"`
 	// Upstream is how its GPU server is reached; nil: its GPU is this host's.
 	Upstream *Upstream `json:"upstream,omitempty"`

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 
@@ -57,11 +56,6 @@ func (f *nodeFlags) create(cmd *cobra.Command, w api.Wish) error {
 	ctx := cmd.Context()
 	c := f.client()
 	defer c.Close()
-	was, err := c.VGPU(ctx, w.VM, w.Name)
-	var gone *api.Error
-	if err != nil && !(errors.As(err, &gone) && gone.Status == 404) {
-		return err
-	}
 	v, err := c.Ensure(ctx, w)
 	if err != nil {
 		return err
@@ -73,9 +67,9 @@ func (f *nodeFlags) create(cmd *cobra.Command, w api.Wish) error {
 	if err != nil {
 		return err
 	}
-	what := "is ready"
-	if was.PID != 0 && was.PID == v.PID {
-		what = "was there, and is"
+	what := "was there, and is"
+	if v.Created {
+		what = "is ready"
 	}
 	return say(cmd.OutOrStdout(), cmd.ErrOrStderr(), what, r, &v)
 }

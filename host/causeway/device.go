@@ -79,7 +79,7 @@ With --control it tells how it is, and takes other limits, over HTTP on a Unix s
 	fl.StringVar(&f.scheduler, "scheduler", "", "socket of causeway scheduler, which shares GPU time (default: none)")
 	fl.StringVar(&f.suspendTo, "suspend-to", "", "`FOLDER` for files that hold suspended programs (default: the host's memory does)")
 	fl.BoolVar(&f.swap, "swap", false, "programs wait for room on the GPU, which causewayd gives (placement.overcommit)")
-	fl.StringVar(&f.profile, "profile", "", "limits by `NAME`: full, half, quarter or eighth of the GPU; those named beside it go before")
+	fl.Var(profileFlag{&f.profile}, "profile", "limits by `NAME`: full, half, quarter or eighth of the GPU; those named beside it go before")
 	completeWords(c, "profile", slices.Sorted(maps.Keys(limit.Profiles()))...)
 	shareFlag(c, &f.share, "; wants --scheduler")
 	capFlag(c, &f.cap, "")
@@ -124,6 +124,11 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 	}
 	if cfg.Base != 0 && f.vm != "" {
 		cfg.Base = link.BaseOf(f.vm + "/" + f.name)
+	}
+	if f.relay == "" { // else its programs run on another host
+		if err := f.gpu.checkHostMemory(); err != nil {
+			return err
+		}
 	}
 	keys, err := f.leased()
 	if err != nil {

@@ -93,6 +93,9 @@ func (f *gpuFlags) config() (link.Config, error) {
 	return c, nil
 }
 
+// checkHostMemory refuses a budget of host memory that this host does not have.
+func (f *gpuFlags) checkHostMemory() error { return f.hostMemory().Fits(limit.OfHost()) }
+
 // hostMemory is the budget of host memory of all sessions together.
 func (f *gpuFlags) hostMemory() limit.HostMemory {
 	if f.host == nil {

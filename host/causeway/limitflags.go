@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -58,6 +59,26 @@ const (
 
 var shareUsage = fmt.Sprintf("share of the GPU's time when several want it, 1 to %d, relative to others', who have %d unless they say so", limit.MostShare, limit.DefaultShare)
 
+// profileFlag is a --profile that is left out or names something: an empty one, as an unset variable leaves, would set no limit.
+type profileFlag struct{ name *string }
+
+func (p profileFlag) String() string {
+	if p.name == nil {
+		return ""
+	}
+	return *p.name
+}
+
+func (p profileFlag) Set(name string) error {
+	if name == "" {
+		return errors.New("it is empty: name a profile, as in quarter, or leave --profile out")
+	}
+	*p.name = name
+	return nil
+}
+
+func (profileFlag) Type() string { return "string" }
+
 func memoryFlag(c *cobra.Command, to **limit.Memory, rest string) {
 	c.Flags().Var(optional[limit.Memory, *limit.Memory]{to, "SIZE"}, "memory", memoryUsage+rest)
 	completeWords(c, "memory", "none", "4GiB", "16GiB")
@@ -92,7 +113,7 @@ func completeWords(c *cobra.Command, name string, list ...string) {
 
 // changeFlags are all limits, for commands that ask causewayd. What is not named stays, or is the configuration's.
 func changeFlags(c *cobra.Command, node *nodeFlags, to *api.Change) {
-	c.Flags().StringVar(&to.Profile, "profile", "", profileUsage+": memory, share and cap; those named beside it go before")
+	c.Flags().Var(profileFlag{&to.Profile}, "profile", profileUsage+": memory, share and cap; those named beside it go before")
 	_ = c.RegisterFlagCompletionFunc("profile", node.completeProfile)
 	memoryFlag(c, &to.Memory, "")
 	shareFlag(c, &to.Share, "")

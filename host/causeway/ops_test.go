@@ -137,6 +137,9 @@ func TestCreateDelete(t *testing.T) {
 			t.Errorf("%q is taken", bad)
 		}
 	}
+	if _, _, err := command(t, "create", "hand/x2", "--profile", "", "--run-dir", run); err == nil || !strings.Contains(err.Error(), "name a profile") {
+		t.Errorf("an empty profile: %v", err)
+	}
 	for _, c := range []struct {
 		args []string
 		exit int

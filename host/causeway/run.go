@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,7 +94,7 @@ func run(ctx context.Context, gpu *gpuFlags, sched *schedulerFlags, lib, relay s
 		if _, err := relayTo(relay, &cfg); err != nil {
 			return err
 		}
-	} else if err := fits(ctx, cfg, gpu.gpu); err != nil {
+	} else if err := cmp.Or(gpu.checkHostMemory(), fits(ctx, cfg, gpu.gpu)); err != nil {
 		return err
 	}
 	cfg.Tied, cfg.ReachWorker = true, true // program and worker are one user's

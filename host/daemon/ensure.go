@@ -61,7 +61,9 @@ func (d *Daemon) Ensure(ctx context.Context, w api.Wish) (api.VGPU, error) {
 		d.log.Warn("vGPU not started", "vgpu", w.Key(), "error", err)
 		return api.VGPU{}, err
 	}
-	return d.view(ctx, v), nil
+	view := d.view(ctx, v)
+	view.Created = true
+	return view, nil
 }
 
 func (d *Daemon) checkWish(ctx context.Context, s *api.Wish) error {

@@ -183,6 +183,11 @@ const schedulerPatience = 5 * time.Second
 // holds says why a share or a cap that is named cannot hold: one that silently does not would be none. Without a scheduler each
 // device process holds its own cap.
 func (d *Daemon) holds(ctx context.Context, c api.Change) error {
+	if c.HostMemory != nil {
+		if err := c.HostMemory.Fits(limit.OfHost()); err != nil {
+			return err
+		}
+	}
 	share := c.Share != nil && *c.Share != limit.DefaultShare
 	capped := c.Cap != nil && *c.Cap != 0
 	switch runs := d.opt.Scheduler && d.config().Scheduler.Enabled; {

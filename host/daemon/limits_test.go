@@ -120,12 +120,38 @@ func TestUnheld(t *testing.T) {
 	}
 	_, err := h.c.SetLimits(t.Context(), "vm1", "gpu0", change(t, `{"share":50}`))
 	refused(t, err, http.StatusConflict, "cannot hold")
+	_, err = h.c.SetLimits(t.Context(), "vm1", "gpu0", change(t, `{"host_memory":"4096TiB"}`))
+	refused(t, err, http.StatusBadRequest, "more than this host has")
 	h.stop()
 	h = shared(t)
 	h.env(daemontest.NoSchedulerEnv, "1").start()
 	refused(t, wish(api.Limits{Cap: 25}), http.StatusConflict, "the scheduler of GPU time does not run")
 	if err := wish(api.Limits{}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestCreated: of several who wish for the same vGPU at once one is told that it was made, the others that it was there.
+func TestCreated(t *testing.T) {
+	h := shared(t).start()
+	created := make(chan bool)
+	for range 6 {
+		go func() {
+			v, err := h.c.Ensure(t.Context(), one.Wish())
+			if err != nil {
+				t.Error(err)
+			}
+			created <- v.Created
+		}()
+	}
+	n := 0
+	for range 6 {
+		if <-created {
+			n++
+		}
+	}
+	if n != 1 || h.vgpu(one).Created {
+		t.Errorf("%d were told that they made it, and a look at it says %v", n, h.vgpu(one).Created)
 	}
 }
 

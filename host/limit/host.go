@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Bounds of what a vGPU's programs may take of the host besides its GPU.
@@ -28,6 +30,23 @@ func (m HostMemory) Check() error {
 		return wrong("%s of host memory is less than a CUDA program's modules need: use %s or more", human(uint64(m)), human(LeastHostMemory))
 	}
 	return nil
+}
+
+// Fits says what is wrong with a limit on a host that has so many bytes of memory; 0: not known. The default is taken everywhere.
+func (m HostMemory) Fits(host uint64) error {
+	if host != 0 && m > DefaultHostMemory && uint64(m) > host {
+		return wrong("%s of host memory is more than this host has: %s", human(uint64(m)), human(host))
+	}
+	return nil
+}
+
+// OfHost is the memory of this machine in bytes; 0: the kernel does not say.
+func OfHost() uint64 {
+	var host unix.Sysinfo_t
+	if unix.Sysinfo(&host) != nil {
+		return 0
+	}
+	return host.Totalram * uint64(host.Unit)
 }
 
 // Check says what is wrong with a number of sessions.

@@ -135,13 +135,21 @@ guest_image() {
   return $rc
 }
 
+# last_words says what the guest's kernel and the QEMUs said last: a QEMU that has ended tells why.
+last_words() {
+  local f
+  for f in "$console_log" "${console_log%console.log}"qemu*.log; do
+    [ ! -s "$f" ] || tail -n 5 "$f" | tr -d '\r' | sed "s,^,        | ${f##*/}: ,"
+  done
+}
+
 partial= # of a line whose rest had not come when await gave up
 # await PATTERN [SECONDS] reads what the guest says up to a line that matches; sets line, and at: when it came.
 await() {
   local end=$(($(ms) + ${2:-20} * 1000)) left rc
   while :; do
     left=$((end - $(ms)))
-    [ "$left" -gt 0 ] || { echo "        the guest did not say '$1' within ${2:-20} s"; line= at=$(ms); return 1; }
+    [ "$left" -gt 0 ] || { echo "        the guest did not say '$1' within ${2:-20} s"; last_words; line= at=$(ms); return 1; }
     rc=0; IFS= read -r -t $((left / 1000 + 1)) line <&3 || rc=$?
     at=$(ms); line=$partial$line partial=
     [ $rc = 0 ] || { partial=$line; continue; }

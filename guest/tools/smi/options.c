@@ -238,6 +238,10 @@ static int check(const struct smi_options *o, const char *arg_of_id)
 		return misplaced(o->xml ? "-x" : o->sections ? "-d" : o->units ? "-u" : o->loop_ms ? "-l" : "--format");
 	if (o->action != SMI_QUERY && o->format.csv)
 		return unknown("--format=csv");
+	if (o->action == SMI_QUERY && !o->format.csv) {
+		printf("\"--format=\" switch is missing. Please run 'nvidia-smi -h' for help.\n\n");
+		return STATUS_INVALID;
+	}
 	if (o->action != SMI_REPORT && (o->xml || o->sections || o->units)) {
 		const char *what = o->xml	 ? "-x/--xml-format to run an XML"
 				   : o->sections ? "-d/--display to run a filtered"

@@ -220,6 +220,7 @@ func (f *Fake) ensure(r *http.Request) (any, *api.Error) {
 		v.GPU = f.GPUs[0].ID
 	}
 	f.VGPUs = append(f.VGPUs, v)
+	v.Created = true
 	return v, nil
 }
 

@@ -12,10 +12,9 @@ import (
 	"time"
 
 	"causeway/host/api"
+	"causeway/host/limit"
 	"causeway/host/sandbox"
 	"causeway/host/sandbox/cgroup"
-
-	"golang.org/x/sys/unix"
 )
 
 // ErrValue says that a key's value cannot be used.
@@ -108,9 +107,7 @@ var rdma = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(/[0-9]{1,3})?$`)
 
 // Limits are those of a vGPU's control group. Before memory is refused, and a worker ends, the group is slowed down for the last sixteenth of it.
 func (i *Isolation) Limits() cgroup.Limits {
-	var host unix.Sysinfo_t
-	_ = unix.Sysinfo(&host) // cannot fail; without a size there would be no limit
-	memory := i.Memory.Of(host.Totalram * uint64(host.Unit))
+	memory := i.Memory.Of(limit.OfHost())
 	return cgroup.Limits{CPUWeight: i.Weight, CPU: i.CPU, Memory: memory, High: memory - memory/16, Processes: i.Processes}
 }
 
