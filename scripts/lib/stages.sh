@@ -106,19 +106,19 @@ fuzz_targets() {
   done 3<"$BUILD/fuzz/packages"
 }
 
-# fuzz_one DIR PACKAGE TARGET. On a loaded machine the fuzzer may call the end of the time itself a failure ("context deadline
-# exceeded"): that alone, without an input that fails, is tried again.
+# fuzz_one CACHE DIR PACKAGE TARGET, and prints what it said when it is over: others run beside it. On a loaded machine the fuzzer may call
+# the end of the time itself a failure ("context deadline exceeded"): that alone, without an input that fails, is tried again.
 fuzz_one() {
-  local out=$logs/fuzz-one.log try
+  local out=$BUILD/fuzz/${3//\//_}.$4.log verdict="FAILED: $3 $4" try
   for try in 1 2 3; do
-    (cd "$1" && "$BUILD/fuzz/${2//\//_}.test" -test.paniconexit0 -test.run '^$' -test.fuzz "^$3\$" -test.fuzztime "${FUZZTIME:-3s}" \
-      -test.fuzzminimizetime 10x -test.parallel 1 -test.fuzzcachedir "$(go env GOCACHE)/fuzz/$2" -test.timeout 300s) 2>&1 | tee "$out"
-    [ "${PIPESTATUS[0]}" != 0 ] || { echo "ok $2 $3"; return 0; }
+    (cd "$2" && "$BUILD/fuzz/${3//\//_}.test" -test.paniconexit0 -test.run '^$' -test.fuzz "^$4\$" -test.fuzztime "${FUZZTIME:-3s}" \
+      -test.fuzzminimizetime 10x -test.parallel 1 -test.fuzzcachedir "$1/$3" -test.timeout 300s) >"$out" 2>&1 && { verdict="ok $3 $4"; break; }
     grep -q 'context deadline exceeded' "$out" && ! grep -q 'Failing input' "$out" || break
-    echo "try $try ended by the clock only"
+    echo "$4: try $try ended by the clock only"
   done
-  echo "FAILED: $2 $3"
-  return 1
+  { cat "$out"; echo "$verdict"; } | flock "$BUILD/fuzz" cat
+  rm "$out"
+  case $verdict in ok*) ;; *) return 1 ;; esac
 }
 
 # The fuzz targets are compiled beside what needs none of them.
@@ -128,16 +128,17 @@ stage_fuzzbuild() {
   fuzz_packages >"$BUILD/fuzz/packages" && xargs -P "$jobs" -n 2 bash -c 'fuzz_binary "$@"' - <"$BUILD/fuzz/packages"
 }
 
-# fuzz each target for a short time, from its committed seeds.
+# fuzz each target for a short time, from its committed seeds: one takes one CPU.
 stage_fuzz() {
-  local dir pkg t n=0 failed=0
+  local n passed said=$BUILD/fuzz/said
   [ "${state[fuzzbuild]:-}" = passed ] || stage_fuzzbuild || return 1
-  while read -r dir pkg t <&3; do
-    n=$((n + 1))
-    fuzz_one "$dir" "$pkg" "$t" || failed=$((failed + 1))
-  done 3< <(fuzz_targets)
-  echo "$n fuzz targets: $((n - failed)) passed, $failed failed"
-  [ "$n" -gt 0 ] && [ $failed = 0 ]
+  fuzz_targets >"$BUILD/fuzz/list"
+  n=$(wc -l <"$BUILD/fuzz/list")
+  export -f fuzz_one; export BUILD
+  xargs -P "$jobs" -L 1 bash -c 'fuzz_one "$@"' - "$(go env GOCACHE)/fuzz" <"$BUILD/fuzz/list" | tee "$said"
+  passed=$(grep -c '^ok ' "$said")
+  echo "$n fuzz targets: $passed passed, $((n - passed)) failed"
+  [ "$n" -gt 0 ] && [ "$passed" = "$n" ]
 }
 
 stage_clib() {
