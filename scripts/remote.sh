@@ -7,7 +7,7 @@
 #   PHASE       programs limits reset restart refuse lost (what is done by default), lapse, freeze: half a minute without
 #               a causewayd, or with one and programs that stand still; vm: programs in a VM;
 #               vmlost: a VM whose causewayds are restarted, and whose server is killed then;
-#               move: a VM that moves to another host and back, by causeway migrate
+#               move: a VM that moves to another host and back, by causeway migrate, and by QEMU's monitor alone
 #
 # Two hosts on one machine: network namespaces with a veth between them, each with a causewayd: gpu1, a GPU server with the software GPU, and hosta.
 # The status is 0 if every check passed. Needs root.
@@ -327,6 +327,26 @@ moves() {
   qemu_pid=$next_pid next_pid=
   until_true 20 vm_runs "$2"
 }
+# peers_of HOST [ADDRESS...]: whom its causewayd asks for VMs that leave.
+peers_of() {
+  local list; list=$(printf "'%s'," "${@:2}"); [ $# -gt 1 ] || list=
+  sed -i "/^peers = /d; s/^\[migration\]$/&\npeers = [${list%,}]/" "$tmp/$1.toml" && kill -HUP "${daemon_pid[$1]}"
+}
+lease_of() { json "$tmp/$1/vm1/gpu0.lease" id; }
+handed() { [ "$(lease_of hosta)" = "$(lease_of "$1")" ]; }
+stays_own() { ! handed hostm && [ -n "$(vgpu hostm vm1 upstream state limits share)" ] && [ -z "$(vgpu hostm vm1 upstream error)" ]; }
+migration_is() { hmp "$1" 'info migrate' | tr -d '\r' | grep -q "^Migration status: $2\|^Status: *$2"; }
+migration_over() { migration_is "$1" completed || migration_is "$1" failed; }
+# moves_alone FROM TO: by QEMU's monitor.
+moves_alone() {
+  awaits "$2" && hmp "$1" 'migrate_set_capability return-path on' >/dev/null && hmp "$1" 'migrate_set_parameter max-bandwidth 4G' >/dev/null && hmp "$1" "migrate -d unix:$tmp/incoming" >/dev/null
+  until_true 60 migration_over "$1"
+  if ! migration_is "$1" completed; then end_next; return 1; fi
+  downtime=$(hmp "$1" 'info migrate' | tr -d '\r' | sed -n 's/^[dD]owntime[^:]*: *\([0-9]*\).*/\1/p' | head -n 1)
+  kill -9 "$qemu_pid"; wait "$qemu_pid" 2>/dev/null
+  qemu_pid=$next_pid next_pid=
+  until_true 20 vm_runs "$2"
+}
 phase_move() {
   local modes="streams threads waits times" worker
   . "$ROOT/scripts/lib/rounds.sh"
@@ -356,6 +376,17 @@ phase_move() {
 
   create any 512MiB >/dev/null; moves hostm hosta; row "the VM moves back" "QEMU stands ${downtime:-?} ms" || return
   programs on && until_true 30 server_has hosta; row "the programs go on, and the lease is hosta's again" ""
+  peers_of hosta "${address[hostm]}"; peers_of hostm "${address[hosta]}"
+  cli hostm delete vm1 >/dev/null 2>&1; cli hostm create vm1 --remote any --memory 512MiB >"$tmp/said" 2>&1; row "each host asks the other for VMs that leave" "$(said)" || return
+  awaits hostm && hmp hosta 'migrate_set_parameter max-bandwidth 1M' >/dev/null && hmp hosta "migrate -d unix:$tmp/incoming" >/dev/null && until_true 20 handed hostm && hmp hosta migrate_cancel >/dev/null; row "a migration by QEMU's monitor: the lease goes ahead; it is called off" ""
+  end_next
+  programs on && until_true 30 stays_own && server_has hosta; row "the programs go on, the lease is hosta's, and hostm's vGPU has its own again" "$(keep vgpu hostm vm1 upstream error)"
+  moves_alone hosta hostm; row "the VM moves to hostm, by QEMU's monitor alone" "QEMU stands ${downtime:-?} ms" || return
+  programs on && until_true 30 server_has hostm; row "the programs go on, all results right, and the lease is hostm's" ""
+  cli hosta delete vm1 >"$tmp/said" 2>&1; programs on; row "hosta's vGPU is deleted: the programs go on" "$(said)"
+  peers_of hostm
+  create any 512MiB >/dev/null; ! moves_alone hostm hosta && grep -q 'migration.peers' "$tmp/hostm/log/vm1/gpu0.log"; row "a host that may ask nobody gives nothing out, and says so" "$(keep grep -o 'names no host' "$tmp/hostm/log/vm1/gpu0.log" | head -n 1)"
+  programs on; row "the programs go on" ""
   programs end; row "the programs end, all results right" "$rounds"
   kill -9 "$qemu_pid"; wait "$qemu_pid" 2>/dev/null; qemu_pid=
   cli hosta delete vm1 >"$tmp/said" 2>&1; cli hostm delete vm1 >"$tmp/said" 2>&1; until_true 30 gone; row "the vGPUs are deleted: nothing is left at the server" ""

@@ -41,7 +41,11 @@ type Runner struct {
 	queues  []*running // nil where stopped
 	paused  []*Queue   // with chains that were kept; nil: none were
 	track   func(queue int) *InFlight
+	live    atomic.Int32 // queues that run
 }
+
+// Running reports whether any queue runs. It may be called from any goroutine.
+func (r *Runner) Running() bool { return r.live.Load() > 0 }
 
 // Track has the queues say what is in flight, for a process that takes over. Before the first StartQueue.
 func (r *Runner) Track(track func(queue int) *InFlight) { r.track = track }
@@ -111,6 +115,7 @@ func (r *Runner) run(index int, q *Queue, cfg vhostuser.QueueConfig) {
 	run.err.Store(cfg.Err)
 	run.kick.Rearm()
 	r.queues[index] = run
+	r.live.Add(1)
 	go r.routineQueue(run)
 }
 
@@ -129,6 +134,7 @@ func (r *Runner) StopQueue(index int) uint16 {
 		return 0
 	}
 	r.queues[index] = nil
+	r.live.Add(-1)
 	run.stop.Store(true)
 	run.kick.Interrupt()
 	<-run.done

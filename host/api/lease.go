@@ -108,10 +108,12 @@ type UpstreamState struct {
 	Why string `json:"why,omitempty"` // no program can begin; empty: they can
 }
 
-// Handover says to which host the VM of a vGPU on a GPU server is about to move (HOST or HOST:PORT of its causewayd), which may take over the lease; empty: to none. Awaited: only if its VM is awaited there.
+// Handover says to which host the VM of a vGPU on a GPU server is about to move (HOST or HOST:PORT of its causewayd), which may take over the lease; empty: to none. Awaited: only if its VM is awaited there. Why, which
+// causewayd tells a device process, is why no host may although a migration has begun: nothing more is tried.
 type Handover struct {
 	Host    string `json:"host,omitempty"`
 	Awaited bool   `json:"awaited,omitempty"`
+	Why     string `json:"why,omitempty"`
 }
 
 // HandOver has causewayd ready another host for the VM of a vGPU on a GPU server.

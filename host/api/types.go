@@ -93,6 +93,10 @@ type Status struct {
 	CopySaved uint64 `json:"copy_saved,omitempty"`
 	// Migrating: QEMU logs what is written to the VM's memory, as it does while it sends it to another host, or into a file.
 	Migrating bool `json:"migrating,omitempty"`
+	// Runs: the VM's rings run. They stand while it is paused, and from the moment at which it leaves.
+	Runs bool `json:"runs,omitempty"`
+	// Heir is the host that may take over the lease of the GPU server with the VM; empty: none.
+	Heir string `json:"heir,omitempty"`
 }
 
 // CopyRound is one round: what it looked at, sent and took.

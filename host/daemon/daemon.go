@@ -96,7 +96,11 @@ type vgpu struct {
 	up    *api.Upstream    // its GPU server; what it points to does not change; nil: its GPU is here, or the lease is over
 	epoch uint64           // of the lease
 	renew bool             // routineRenew is at it
-	comes bool             // it is for a VM that may come from another host, with its lease
+	comes lease.Coming     // it awaits a VM from another host, with whose lease it goes on
+
+	handed  time.Time // when another host was last let take over the lease
+	watched bool      // routineHanded is at it
+	departs bool      // that was because a migration has begun
 }
 
 // mostStarts is how many device processes start at once; the others' requests wait.

@@ -13,15 +13,24 @@ import (
 // peersLook is how often a configuration without peers is looked at again, and a device process that does not answer asked again.
 const peersLook = 5 * time.Second
 
-// routineDeparts sends a vGPU's memory ahead when QEMU begins to send its VM, as long as the device process lives and there are peers.
+// routineDeparts sends a vGPU's memory ahead when QEMU begins to send its VM, as long as the device process lives and there are peers. Of one on a GPU server the lease goes ahead.
 func (d *Daemon) routineDeparts(v *vgpu, p *process.Process) {
-	d.whileItLives(v, p, peersLook, func(ctx context.Context, c *api.Client) error {
+	pause := peersLook
+	if rec, _ := d.copyOf(v); rec.Spec.Remote != "" {
+		pause = staysAgain // the VM stands soon, and waits for what is found
+	}
+	d.whileItLives(v, p, pause, func(ctx context.Context, c *api.Client) error {
 		var a api.Departs
-		if len(d.config().Migration.Peers) == 0 {
+		rec, _ := d.copyOf(v)
+		if rec.Spec.Remote == "" && len(d.config().Migration.Peers) == 0 {
 			return errLater
 		}
 		err := c.Do(ctx, http.MethodGet, "/v1/departs", nil, &a)
-		if err == nil && a.Departs {
+		switch {
+		case err != nil || !a.Departs:
+		case rec.Spec.Remote != "":
+			d.handAhead(ctx, v, c)
+		default:
 			d.sendAhead(ctx, v, c)
 		}
 		return err

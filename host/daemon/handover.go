@@ -52,6 +52,7 @@ func (d *Daemon) HandOver(ctx context.Context, key string, h api.Handover) error
 	if err := d.handOverTo(ctx, v, up, h, allow); err != nil {
 		return errors.Join(err, allow(""))
 	}
+	d.watchHanded(v)
 	return nil
 }
 
@@ -135,8 +136,10 @@ func (d *Daemon) inherit(ctx context.Context, i lease.Inheritance) error {
 	}
 	defer leave()
 	v := d.find(i.Wish.Key())
-	if v == nil && i.Awaited {
-		return unknown(i.Wish.Key())
+	if i.Awaited {
+		if err := d.awaits(ctx, v, i.Wish.Key()); err != nil {
+			return err
+		}
 	}
 	addresses, err := resolve(ctx, name)
 	if err != nil {
@@ -146,6 +149,7 @@ func (d *Daemon) inherit(ctx context.Context, i lease.Inheritance) error {
 	up := *was
 	up.Server, up.Address = name, api.ServerAddress(name)
 	f.Upstream, f.Addresses, f.Host, f.Heir, f.Before = &up, addresses, "", "", ""
+	f.Comes = lease.ComesMade
 	f.Epoch++
 	st, err := d.mayInherit(ctx, &f)
 	if err != nil {
@@ -161,7 +165,7 @@ func (d *Daemon) inherit(ctx context.Context, i lease.Inheritance) error {
 	}
 	spec := d.wanted(&w, nil)
 	spec.Limits = st.Limits
-	_, err = d.startFar(ctx, spec, true, func(v *vgpu) error { return d.hasLease(v, &f) })
+	_, err = d.startFar(ctx, spec, func(v *vgpu) error { return d.hasLease(v, &f) })
 	return err
 }
 
@@ -180,7 +184,7 @@ func (d *Daemon) mayInherit(ctx context.Context, f *lease.File) (api.LeaseState,
 // hasLease notes the lease of a vGPU, and writes it down.
 func (d *Daemon) hasLease(v *vgpu, f *lease.File) error {
 	d.mu.Lock()
-	v.up, v.epoch = f.Upstream, f.Epoch
+	v.up, v.epoch, v.comes = f.Upstream, f.Epoch, f.Comes
 	path := v.rec.Spec.LeasePath(d.run)
 	d.mu.Unlock()
 	return f.Write(path)
@@ -191,8 +195,11 @@ func (d *Daemon) inheritAs(ctx context.Context, v *vgpu, f *lease.File) error {
 	rec, proc := d.copyOf(v)
 	key := rec.Spec.Key()
 	d.mu.Lock()
-	had := v.up
+	had, comes := v.up, v.comes
 	d.mu.Unlock()
+	if f.Comes = comes; comes == "" {
+		f.Comes = lease.ComesHad
+	}
 	switch {
 	case rec.Spec.Remote == "":
 		return refuse(http.StatusConflict, "create it with --remote "+f.Upstream.Server+" there, or delete it there", "%s is on a GPU of its host, not on a GPU server", key)
@@ -203,19 +210,32 @@ func (d *Daemon) inheritAs(ctx context.Context, v *vgpu, f *lease.File) error {
 	case had.Lease == f.ID:
 		return d.goOn(v, proc, f)
 	}
-	c := api.NewClient(rec.Spec.ControlPath(d.run))
-	defer c.Close()
-	ask, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	to := link.Relay{Server: f.Upstream.Server, Addresses: f.Addresses, Lease: f.ID, Identity: f.Identity}
-	if err := c.Do(ask, http.MethodPut, "/v1/relay", to, nil); err != nil {
+	// What is written down first is what the next causewayd finds: it tells the device process again (foundComing).
+	own, err := lease.Read(rec.Spec.LeasePath(d.run))
+	if err == nil {
+		err = d.hasLease(v, f)
+	}
+	if err != nil {
 		return err
 	}
-	if err := d.giveBack(v); err != nil {
+	if err := d.tellRelay(ctx, v, f); err != nil {
+		return errors.Join(err, d.hasLease(v, own))
+	}
+	if err := d.leave(had); err != nil {
 		d.log.Warn("a lease is not given back: it ends at the server after its term", "vgpu", key, "server", rec.Spec.Remote, "error", err)
 	}
 	d.log.Info("a vGPU goes on with the lease of the VM that comes", "vgpu", key, "server", f.Upstream.Server, "lease", f.ID)
 	return d.goOn(v, proc, f)
+}
+
+// tellRelay has a device process without programs use another lease.
+func (d *Daemon) tellRelay(ctx context.Context, v *vgpu, f *lease.File) error {
+	rec, _ := d.copyOf(v)
+	c := api.NewClient(rec.Spec.ControlPath(d.run))
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	return c.Do(ctx, http.MethodPut, "/v1/relay", link.Relay{Server: f.Upstream.Server, Addresses: f.Addresses, Lease: f.ID, Identity: f.Identity}, nil)
 }
 
 // goOn has a vGPU go on with a lease, which is renewed again.

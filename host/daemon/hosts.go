@@ -63,6 +63,12 @@ func (d *Daemon) ServeHosts(ctx context.Context, ln net.Listener) error {
 			}
 			return reply(w, name)
 		},
+		"GET /v1/vgpus/{vm}/{name}/awaited": func(w http.ResponseWriter, r *http.Request) error {
+			if err := d.awaits(r.Context(), d.find(key(r)), key(r)); err != nil {
+				return err
+			}
+			return reply(w, struct{}{})
+		},
 		"POST /v1/vgpus/{vm}/{name}/lease": func(w http.ResponseWriter, r *http.Request) error {
 			i, err := lease.DecodeInheritance(r.Body)
 			if err != nil {

@@ -113,7 +113,9 @@ func (d *Daemon) findAgain(ctx context.Context, vm, name string) {
 	d.log.Info("vGPU found", "vgpu", rec.Spec.Key(), "pid", proc.PID(), "version", v.rec.Version)
 	d.wg.Go(func() { d.routineWatch(v, proc) })
 	if v.up != nil {
+		d.foundComing(v, proc)
 		d.wg.Go(func() { d.routineRenew(v, proc) })
+		d.watchHanded(v)
 	}
 	d.wg.Go(func() { d.routineDeparts(v, proc) })
 	if rec.Swap {

@@ -57,12 +57,12 @@ func (d *Daemon) startRemote(ctx context.Context, w api.Wish, spec api.Spec) (*v
 	if err != nil {
 		return nil, err
 	}
-	return d.startFar(ctx, spec, false, func(v *vgpu) error { return d.leaseFirst(ctx, v, servers, remoteChange(&w, &spec)) })
+	return d.startFar(ctx, spec, func(v *vgpu) error { return d.leaseFirst(ctx, v, servers, remoteChange(&w, &spec)) })
 }
 
-// startFar starts the device process of a vGPU on a GPU server, for which leased sees to a lease. Its gate is held. comes: it is for a VM that may come from another host, and ends if it does not.
-func (d *Daemon) startFar(ctx context.Context, spec api.Spec, comes bool, leased func(*vgpu) error) (*vgpu, error) {
-	v := &vgpu{comes: comes, rec: record{Format: recordFormat, Spec: spec, Started: time.Now()}}
+// startFar starts the device process of a vGPU on a GPU server, for which leased sees to a lease. Its gate is held.
+func (d *Daemon) startFar(ctx context.Context, spec api.Spec, leased func(*vgpu) error) (*vgpu, error) {
+	v := &vgpu{rec: record{Format: recordFormat, Spec: spec, Started: time.Now()}}
 	d.add(v)
 	err := os.MkdirAll(filepath.Dir(recordPath(d.run, &spec)), 0o755)
 	if err == nil {
@@ -178,6 +178,11 @@ func (d *Daemon) giveBack(v *vgpu) error {
 	up := v.up
 	v.up = nil
 	d.mu.Unlock()
+	return d.leave(up)
+}
+
+// leave has the server end a lease, or leave it to its heir. nil: there is none.
+func (d *Daemon) leave(up *api.Upstream) error {
 	if up == nil {
 		return nil
 	}
@@ -217,12 +222,7 @@ func (d *Daemon) routineRenew(v *vgpu, p *process.Process) {
 	defer t.Stop()
 	for {
 		if again := d.renewOnce(c, v, log); !again {
-			d.mu.Lock()
-			comes := v.comes && v.rec.Spec.Remote != ""
-			d.mu.Unlock()
-			if comes { // unless it has
-				d.unexpect(rec.Spec.Key(), true, log)
-			}
+			d.stayedAway(v, log)
 			return
 		}
 		select {
@@ -254,8 +254,8 @@ func (d *Daemon) renewOnce(c *api.Client, v *vgpu, log *slog.Logger) (again bool
 	}
 	ctx, cancel := context.WithTimeout(d.ctx, renewTime)
 	defer cancel()
-	begin := time.Now()
-	st, err := called(ctx, c, http.MethodPost, leasePath(up.Lease)+"/renew", api.LeaseRenewal{Epoch: epoch, Take: d.runsHere(ctx, v)}, lease.DecodeState)
+	begin, take := time.Now(), d.runsHere(ctx, v)
+	st, err := called(ctx, c, http.MethodPost, leasePath(up.Lease)+"/renew", api.LeaseRenewal{Epoch: epoch, Take: take}, lease.DecodeState)
 	if d.ctx.Err() != nil {
 		return false
 	}
@@ -285,6 +285,9 @@ func (d *Daemon) renewOnce(c *api.Client, v *vgpu, log *slog.Logger) (again bool
 		again = true
 	}
 	d.mu.Unlock()
+	if err == nil && take {
+		d.hasCome(v, up, log)
+	}
 	if next.Lost != up.Lost {
 		d.tellLost(v, &next)
 	}
@@ -318,7 +321,7 @@ func (d *Daemon) upstreamFound(v *vgpu) error {
 		return err
 	}
 	f.Epoch++
-	v.up, v.epoch = f.Upstream, f.Epoch
+	v.up, v.epoch, v.comes = f.Upstream, f.Epoch, f.Comes
 	return f.Write(path)
 }
 

@@ -111,7 +111,7 @@ type Device struct {
 	rooms      rooms
 	stays      stays
 	limits     api.Limits
-	heir       string               // the host that may take over the lease of the GPU server; "": none may
+	hand       handing              // who may take over the lease of the GPU server
 	unreached  string               // why the GPU server is not reached; "": it is, or there is none
 	member     *schedule.Membership // nil: none
 	admitted   int                  // sessions that count

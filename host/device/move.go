@@ -208,7 +208,7 @@ func (s *session) SaveHead() (b []byte, err error) {
 }
 
 func (s *session) saveHead() ([]byte, error) {
-	if err := s.dev.handed(); err != nil {
+	if err := s.dev.awaitHanded(); err != nil {
 		return nil, fmt.Errorf("session %d, %s: %w", s.id, s.peer(), err)
 	}
 	here := s.dev.place()

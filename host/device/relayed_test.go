@@ -7,7 +7,9 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,6 +22,7 @@ import (
 	"causeway/host/worker/spawn"
 	"causeway/remote"
 	"causeway/remote/mtls"
+	"causeway/vhostuser"
 	"causeway/virtio/fs/fstest"
 )
 
@@ -269,5 +272,66 @@ func TestRelayedMoves(t *testing.T) {
 	}
 	if len(server.workers) != 1 {
 		t.Errorf("%d workers at the server", len(server.workers))
+	}
+}
+
+// TestHanding: when QEMU begins to send a VM the state of its programs waits until another host may take the lease over, or it is said why none may, which is what whoever waits for such hears, too.
+func TestHanding(t *testing.T) {
+	server := newRelayServer(t)
+	v := bootWith(t, server.options)
+	server.endsFirst(t)
+	_, g := start(t, v)
+	c := control(t, v, func() {})
+	begins := func(f uint64) {
+		t.Helper()
+		if err := v.Front.SetFeatures(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var departs api.Departs
+	begins(vhostuser.Features)
+	if err := c.Do(context(), http.MethodGet, "/v1/departs", nil, &departs); err != nil || !departs.Departs {
+		t.Fatal(departs, err)
+	}
+	if st := v.device.Status(); !st.Runs || !st.Migrating || st.Heir != "" {
+		t.Errorf("%+v", st)
+	}
+	answered := time.AfterFunc(200*time.Millisecond, func() {
+		v.device.SetHandover(api.Handover{}) // one was asked in vain
+		v.device.SetHandover(api.Handover{Host: "hostb"})
+	})
+	defer answered.Stop()
+	began := time.Now()
+	save(t, v)
+	if took := time.Since(began); took > 4*time.Second {
+		t.Errorf("saved after %v", took)
+	}
+	if st := v.device.Status(); st.Runs || st.Heir != "hostb" {
+		t.Errorf("%+v", st)
+	}
+	if err := v.StartRings(); err != nil {
+		t.Fatal(err)
+	}
+	begins(vhostuser.Features &^ vhostuser.FeatureLogAll)
+	v.device.SetHandover(api.Handover{})
+	must(t, g, &wire.CtxSynchronizeArgs{}, nil)
+
+	begins(vhostuser.Features)
+	v.device.SetHandover(api.Handover{Why: "hostb awaits no VM"})
+	if s, err := c.Stays(context(), 0); err != nil || !strings.Contains(s.Why, "hostb awaits no VM") || !strings.Contains(s.Why, "gpu1") {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if err := v.StopRings(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.Save(); !errors.Is(err, fstest.ErrRefused) {
+		t.Errorf("saved: %v", err)
+	}
+	if err := v.StartRings(); err != nil {
+		t.Fatal(err)
+	}
+	must(t, g, &wire.CtxSynchronizeArgs{}, nil)
+	if err := g.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -2,6 +2,7 @@ package device
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -29,6 +30,7 @@ type stays struct {
 
 // begins hears of a migration that begins, or a snapshot of memory: it looks whether the VM can move, as long as that lasts.
 func (d *Device) begins(ctx context.Context) {
+	d.handingBegins()
 	select {
 	case d.departs <- struct{}{}:
 	default: // nobody has heard of the last
@@ -49,7 +51,9 @@ func (d *Device) routineStays(ctx context.Context) {
 	for d.mem.Logging() {
 		err := d.fs.Movable()
 		if err == nil && len(d.all()) > 0 {
-			err = d.handed()
+			if err = d.handed(); errors.Is(err, errHanding) {
+				err = nil
+			}
 		}
 		if err != nil && seen {
 			d.log.Warn("a migration begins that will fail", "error", err)

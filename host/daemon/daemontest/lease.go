@@ -63,7 +63,9 @@ func told[T any](d *device, set func(*api.Status, *T)) http.HandlerFunc {
 	}
 }
 
-// What it was told of its GPU server, and which host may take over the lease, are its account of limits that do not hold; the lease with which it goes on is its GPU.
+// What it was told of its GPU server, and which host may take over the lease, are its account of limits that do not hold, why none may that of how a pre-copy ended; the lease with which it goes on is its GPU.
 func showUpstream(st *api.Status, s *api.UpstreamState) { st.Unheld = s.Why }
-func showHandover(st *api.Status, h *api.Handover)      { st.Unheld = h.Host }
-func showRelay(st *api.Status, to *link.Relay)          { st.GPU = to.Lease.String() }
+func showHandover(st *api.Status, h *api.Handover) {
+	st.Unheld, st.Heir, st.CopyEnd = h.Host, h.Host, h.Why
+}
+func showRelay(st *api.Status, to *link.Relay) { st.GPU = to.Lease.String() }

@@ -29,7 +29,18 @@ type File struct {
 	// Upstream and Addresses are for the host that has it.
 	Upstream  *api.Upstream `json:"upstream,omitempty"`
 	Addresses []string      `json:"addresses,omitempty"` // HOST:PORT of the server, for data connections
+	// Comes: it is the lease of a VM that comes from another host, and has not come yet.
+	Comes Coming `json:"comes,omitempty"`
 }
+
+// Coming is what a vGPU is that awaits a VM from another host, and what becomes of it if none comes.
+type Coming string
+
+// Values of Coming.
+const (
+	ComesMade Coming = "made" // it was made for that VM, and ends
+	ComesHad  Coming = "had"  // it had a lease of its own before, and takes another
+)
 
 // mostFile bounds what is read.
 const mostFile = 64 << 10

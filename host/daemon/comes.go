@@ -1,0 +1,123 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+
+	"causeway/host/api"
+	"causeway/host/daemon/lease"
+	"causeway/host/daemon/process"
+)
+
+/*
+A vGPU that awaits a VM from another host goes on with that VM's lease. If the VM comes the lease is this host's. If it does not, the server refuses to renew: a vGPU that was made for the VM ends, and one that
+had a lease of its own before takes another, so that it is as before.
+*/
+
+// awaits says why no VM is awaited here.
+func (d *Daemon) awaits(ctx context.Context, v *vgpu, key string) error {
+	if v == nil {
+		return unknown(key)
+	}
+	if st, err := d.ask(ctx, v); err != nil || !st.Connected || st.Runs || len(st.Sessions) > 0 {
+		return refuse(http.StatusConflict, "", "%s awaits no VM here", key)
+	}
+	return nil
+}
+
+// hasCome notes that the VM is here whose lease it is.
+func (d *Daemon) hasCome(v *vgpu, up *api.Upstream, log *slog.Logger) {
+	d.mu.Lock()
+	came := v.comes != "" && v.up != nil && v.up.Lease == up.Lease
+	if came {
+		v.comes = ""
+	}
+	path := v.rec.Spec.LeasePath(d.run)
+	d.mu.Unlock()
+	if !came {
+		return
+	}
+	f, err := lease.Read(path)
+	if err == nil && f.ID == up.Lease {
+		f.Comes = ""
+		err = f.Write(path)
+	}
+	if err != nil {
+		log.Warn("that a VM has come is not written down", "error", err)
+		return
+	}
+	log.Info("a VM has come with its lease", "lease", up.Lease)
+}
+
+// stayedAway does what is left to do for a vGPU whose lease is not renewed any more.
+func (d *Daemon) stayedAway(v *vgpu, log *slog.Logger) {
+	d.mu.Lock()
+	comes, key := v.comes, v.rec.Spec.Key()
+	d.mu.Unlock()
+	switch comes {
+	case lease.ComesMade:
+		d.unexpect(key, true, log)
+	case lease.ComesHad:
+		if err := d.leaseAgain(v); err != nil {
+			log.Error("no VM came, and the vGPU gets no lease of its own again", "remedy", "delete or detach it, and make it again", "error", err)
+		}
+	}
+}
+
+// leaseAgain has a vGPU to which no VM came have a lease of its own.
+func (d *Daemon) leaseAgain(v *vgpu) error {
+	rec, p := d.copyOf(v)
+	leave, err := d.gates.enter(d.ctx, rec.Spec.Key())
+	if err != nil {
+		return err
+	}
+	defer leave()
+	d.mu.Lock()
+	over := v.end || v.rec.Lost || d.vgpus[rec.Spec.Key()] != v || v.comes != lease.ComesHad
+	renewed := v.up != nil && !v.up.Lost
+	d.mu.Unlock()
+	if over || renewed || p == nil { // another VM comes meanwhile
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(d.ctx, grantTime)
+	defer cancel()
+	if err := d.leaseFrom(ctx, v, rec.Spec.Remote, remoteChange(&api.Wish{}, &rec.Spec)); err != nil {
+		return err
+	}
+	f, err := lease.Read(rec.Spec.LeasePath(d.run))
+	if err == nil {
+		err = d.tellRelay(ctx, v, f)
+	}
+	if err == nil {
+		err = d.goOn(v, p, f)
+	}
+	if err != nil {
+		d.mu.Lock()
+		up := *v.up
+		up.Lost, up.Error = true, err.Error()
+		v.up = &up
+		d.mu.Unlock()
+		return errors.Join(err, d.leave(&up))
+	}
+	d.log.Info("no VM came: its vGPU has a lease of its own again", "vgpu", rec.Spec.Key(), "server", rec.Spec.Remote, "lease", f.ID)
+	return nil
+}
+
+// foundComing has a device process that an earlier causewayd started go on with the lease that this one has found: that one may have ended before it told it.
+func (d *Daemon) foundComing(v *vgpu, p *process.Process) {
+	d.mu.Lock()
+	comes, path := v.comes, v.rec.Spec.LeasePath(d.run)
+	d.mu.Unlock()
+	if comes == "" || p == nil {
+		return
+	}
+	f, err := lease.Read(path)
+	if err == nil {
+		err = d.tellRelay(d.ctx, v, f)
+	}
+	if err != nil { // the VM has come
+		d.log.Debug("a device process keeps its lease", "vgpu", v.rec.Spec.Key(), "error", err)
+	}
+}

@@ -1,0 +1,146 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net/http"
+	"time"
+
+	"causeway/host/api"
+	"causeway/host/daemon/process"
+)
+
+/*
+A migration that others begin (`virsh migrate`) of a VM with a vGPU on a GPU server: the device process sees QEMU begin, and the lease is handed to the peer that awaits the VM, long before that stands. Whoever has handed a lease over,
+it is taken back when the VM goes on here.
+*/
+
+// handedPatience is how long another host may take over a lease while the VM runs here, and no migration is under way. `causeway migrate` says again that it may.
+const handedPatience = 10 * time.Minute
+
+// errNoPeers is why nobody is asked.
+var errNoPeers = errors.New("migration.peers of this host's causewayd names no host")
+
+// handAhead hands the lease of a VM that leaves to the peer that awaits it, or tells the device process why it cannot be.
+func (d *Daemon) handAhead(ctx context.Context, v *vgpu, near *api.Client) {
+	rec, _ := d.copyOf(v)
+	log := d.log.With("vgpu", rec.Spec.Key())
+	st, err := d.ask(ctx, v)
+	if err != nil {
+		return
+	}
+	d.mu.Lock()
+	ours := v.departs
+	d.mu.Unlock()
+	if st.Heir != "" && !ours { // `causeway migrate` has seen to it
+		return
+	}
+	peers := d.config().Migration.Peers
+	why := errNoPeers
+	for n, a := 0, d.askPeers(ctx, peers, &rec.Spec); n < len(peers); n++ {
+		one := <-a
+		if one.err == nil {
+			one.err = d.HandOver(ctx, rec.Spec.Key(), api.Handover{Host: one.peer, Awaited: true})
+		}
+		if one.err == nil {
+			d.mu.Lock()
+			v.departs = true
+			d.mu.Unlock()
+			return
+		}
+		log.Info("a lease is not handed to this peer", "host", one.peer, "reason", one.err)
+		if n == 0 {
+			why = one.err
+			continue
+		}
+		why = errors.Join(why, one.err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	if err := near.Do(ctx, http.MethodPut, "/v1/handover", api.Handover{Why: shortened(why.Error())}, nil); err != nil {
+		log.Warn("a device process is not told that no host takes its VM over", "error", err)
+	}
+}
+
+// awaitedTime bounds how long a peer may take to say whether it awaits a VM: the VM is on its way.
+const awaitedTime = 3 * time.Second
+
+type peerAnswer struct {
+	peer string
+	err  error // why it does not await the VM
+}
+
+// askPeers asks all at once: one that cannot be reached holds nobody up.
+func (d *Daemon) askPeers(ctx context.Context, peers []string, s *api.Spec) <-chan peerAnswer {
+	m, answers := d.config().Migration, make(chan peerAnswer, len(peers))
+	for _, peer := range peers {
+		go func() {
+			ctx, cancel := context.WithTimeout(ctx, awaitedTime)
+			defer cancel()
+			far, err := api.NewHostClient(peer, func(host string) (*tls.Config, error) { return m.Files().Client(api.HostProtocol, host) })
+			if err == nil {
+				err = far.Do(ctx, http.MethodGet, "/v1/vgpus/"+s.Key()+"/awaited", nil, nil)
+				far.Close()
+			}
+			if err != nil {
+				err = atOther(peer, err)
+			}
+			answers <- peerAnswer{peer, err}
+		}()
+	}
+	return answers
+}
+
+// watchHanded sees to it that a lease which another host may take over stays here if the VM does.
+func (d *Daemon) watchHanded(v *vgpu) {
+	d.mu.Lock()
+	was, p := v.watched, v.proc
+	v.handed, v.watched = time.Now(), p != nil
+	d.mu.Unlock()
+	if !was && p != nil {
+		d.wg.Go(func() { d.routineHanded(v, p) })
+	}
+}
+
+// routineHanded looks until the lease is nobody else's to take, or is taken.
+func (d *Daemon) routineHanded(v *vgpu, p *process.Process) {
+	defer func() {
+		d.mu.Lock()
+		v.watched, v.departs = false, false
+		d.mu.Unlock()
+	}()
+	t := time.NewTicker(d.opt.Renew)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-p.Done():
+			return
+		case <-d.ctx.Done():
+			return
+		}
+		st, err := d.ask(d.ctx, v)
+		d.mu.Lock()
+		idle, departs, over := time.Since(v.handed), v.departs, v.end || v.up == nil || v.up.Lost
+		if err == nil && (st.Migrating || !st.Runs) { // it is under way, or the VM stands, here or because it has left
+			v.handed = time.Now()
+		}
+		d.mu.Unlock()
+		switch {
+		case over || err == nil && st.Heir == "":
+			return
+		case err != nil:
+			continue
+		case st.Migrating || !st.Runs, idle < handedPatience && !departs:
+			continue
+		}
+		rec, _ := d.copyOf(v)
+		if err := d.HandOver(d.ctx, rec.Spec.Key(), api.Handover{}); err != nil {
+			d.log.Warn("the lease of a VM that stays may still be taken over", "vgpu", rec.Spec.Key(), "host", st.Heir, "error", err)
+			continue
+		}
+		d.log.Info("a VM stays: no other host may take over its lease any more", "vgpu", rec.Spec.Key(), "host", st.Heir)
+		return
+	}
+}
