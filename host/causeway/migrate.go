@@ -7,6 +7,7 @@ import (
 	"io"
 	"os/signal"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -98,6 +99,11 @@ func (f *migrateFlags) run(ctx context.Context, cmd *cobra.Command, vm, host str
 		return fmt.Errorf("%w: %w", err, errStays)
 	}
 	defer a.close()
+	handing, done := context.WithCancel(ctx)
+	var again sync.WaitGroup
+	again.Go(func() { a.routineHanded(handing, host) })
+	defer again.Wait() // before they are taken back
+	defer done()
 	if err := a.ready(ctx, out); err != nil {
 		return fmt.Errorf("%w: %w", err, errStays)
 	}

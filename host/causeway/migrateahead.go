@@ -108,6 +108,25 @@ func (a *ahead) handOver(ctx context.Context, host string, vgpus []api.VGPU) err
 	return nil
 }
 
+// handAgain is how often causewayd is told that leases may still be taken over: it takes them back from who has gone.
+const handAgain = 2 * time.Minute
+
+// routineHanded says so until ctx ends.
+func (a *ahead) routineHanded(ctx context.Context, host string) {
+	t := time.NewTicker(handAgain)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		for _, v := range a.handed {
+			_ = a.node.HandOver(ctx, &v.Spec, api.Handover{Host: host}) // else the migration says what is wrong
+		}
+	}
+}
+
 // keepLimit bounds what causewayd may take to keep a lease.
 const keepLimit = 10 * time.Second
 

@@ -144,6 +144,9 @@ func TestRelayed(t *testing.T) {
 	if s := v.device.Status().Sessions; len(s) != 1 || s[0].Carrier != "TCP with TLS" {
 		t.Errorf("what carries the session: %+v", s)
 	}
+	if n := v.device.Status().Host; n == 0 {
+		t.Error("what is kept to be sent again is in no budget")
+	}
 	const size = 1 << 20
 	var m wire.MemAllocReply
 	must(t, g, &wire.MemAllocArgs{Size: size}, &m)

@@ -1,11 +1,13 @@
 package worker
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 
 	"causeway/host/schedule/memory"
+	"causeway/remote/resume"
 )
 
 // hostMemory is the budget of the host's memory that a session makes its worker hold: bytes that are sent ahead, what is recorded for
@@ -35,23 +37,40 @@ func (h *hostMemory) reserve(n uint64) bool {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.moving {
-		h.bookLocked(n)
-		return true
-	}
-	if h.limit != 0 && (n > h.limit || h.used > h.limit-n) {
+	switch h.tryLocked(n) {
+	case errOfSession:
 		h.refuse("session", h.limit, h.used, n)
 		return false
+	case errOfAll:
+		h.refuse("virtual GPU", h.all.Limit(), h.all.Used(), n)
+		return false
+	}
+	return true
+}
+
+// Which budget is exhausted.
+var (
+	errOfSession = errors.New("the session's budget of host memory is exhausted")
+	errOfAll     = errors.New("the virtual GPU's budget of host memory is exhausted")
+)
+
+// tryLocked is reserve without saying anything. mu is held.
+func (h *hostMemory) tryLocked(n uint64) error {
+	if h.moving {
+		h.bookLocked(n)
+		return nil
+	}
+	if h.limit != 0 && (n > h.limit || h.used > h.limit-n) {
+		return errOfSession
 	}
 	if want := units(h.used + n); want > h.taken {
 		if h.all != nil && !h.all.Reserve(want-h.taken) {
-			h.refuse("virtual GPU", h.all.Limit(), h.all.Used(), n)
-			return false
+			return errOfAll
 		}
 		h.taken = want
 	}
 	h.used += n
-	return true
+	return nil
 }
 
 // book books what is held already, whatever the limits.
@@ -131,3 +150,21 @@ func units(n uint64) uint64 {
 	}
 	return (n + hostUnit - 1) &^ (hostUnit - 1)
 }
+
+// replayed has what a stream keeps to be sent again booked as the session's. It waits where a request is refused, so a refusal is nobody's.
+type replayed struct{ *hostMemory }
+
+var _ resume.Budget = replayed{}
+
+// Reserve implements resume.Budget.
+func (r replayed) Reserve(n uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tryLocked(n) == nil
+}
+
+// Book implements resume.Budget.
+func (r replayed) Book(n uint64) { r.book(n) }
+
+// Release implements resume.Budget.
+func (r replayed) Release(n uint64) { r.release(n) }

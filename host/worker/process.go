@@ -147,6 +147,7 @@ type starter struct {
 	pages   pages          // shared with others
 	budget  *memory.Budget // nil: Config.MemoryLimit, for this session alone
 	host    *memory.Budget // of the host's memory; nil: Config.HostMemory, for this session alone
+	memory  *hostMemory    // of the session; made when it is asked for
 	meter   *meter.Writer  // nil: nobody reads
 	ahead   ahead          // routineLink's
 	rdma    rdma
@@ -245,7 +246,15 @@ func (s *starter) accounts(w *Worker) {
 	if n := s.cfg.HostMemory; n != 0 && n < 1<<60 {
 		debug.SetMemoryLimit(int64(n) + garbage) // what requests left behind is collected before it is as much again
 	}
-	w.hold(&hostMemory{limit: s.cfg.HostMemory, all: s.host, log: s.log})
+	w.hold(s.hostMemory())
+}
+
+// hostMemory is what the session may hold of the host's memory, once its pages are there.
+func (s *starter) hostMemory() *hostMemory {
+	if s.memory == nil {
+		s.memory = &hostMemory{limit: s.cfg.HostMemory, all: s.host, log: s.log}
+	}
+	return s.memory
 }
 
 // garbage is what a worker's heap may have in use beside the budget of host memory before it is collected with vigour, in bytes.
@@ -321,7 +330,7 @@ func (s *starter) stream(c net.Conn) (remote.Carrier, error) {
 	case up != nil:
 		return asCarrier(tcp.Accept(up))
 	}
-	lasting, err := resume.NewServer(first)
+	lasting, err := resume.NewServer(first, replayed{s.hostMemory()})
 	if err != nil {
 		return nil, err
 	}

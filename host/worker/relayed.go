@@ -127,7 +127,7 @@ func (p *passer) begin(ctx context.Context, c remote.Carrier) (*relay.Session, e
 
 // lasting is a stream that begins on a connection and goes on over others.
 func (p *passer) lasting(first *frame.Secure, again *tls.Config) (frame.Stream, error) {
-	c, err := resume.NewClient(first, again, p.another(p.id))
+	c, err := resume.NewClient(first, again, p.another(p.id), replayed{p.hostMemory()})
 	if err != nil {
 		return nil, err
 	}

@@ -130,7 +130,7 @@ func (p *passer) pickUp(l *leased, st *relayedState) (*relay.Session, error) {
 		return nil, err
 	}
 	p.id = st.Session
-	if p.stream, err = resume.Import(st.Stream, again, p.another(p.id)); err != nil {
+	if p.stream, err = resume.Import(st.Stream, again, p.another(p.id), replayed{p.hostMemory()}); err != nil {
 		return nil, err
 	}
 	session, err := relay.Adopt(l, p.stream, st.Relay, p.cfg.Relay.Server, p.log)

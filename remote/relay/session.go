@@ -15,6 +15,7 @@ import (
 
 	"causeway/remote"
 	"causeway/remote/frame"
+	"causeway/remote/resume"
 )
 
 // Errors of a session that is passed on.
@@ -44,6 +45,9 @@ func Errno(err error) unix.Errno {
 	var r *Refusal
 	if errors.As(err, &r) {
 		return r.Errno
+	}
+	if errors.Is(err, resume.ErrBudget) {
+		return unix.ENOMEM
 	}
 	return unix.ENODEV
 }

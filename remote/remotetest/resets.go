@@ -84,14 +84,14 @@ func relayedSecure(near, far net.Conn, pair func() (near, far net.Conn, err erro
 			if err != nil {
 				return nil, err
 			}
-			return stream(resume.NewClient(s, k.clientAgain, again))
+			return stream(resume.NewClient(s, k.clientAgain, again, nil))
 		},
 		func(c net.Conn) (frame.Stream, error) {
 			s, err := frame.Server(context.Background(), c, k.server)
 			if err != nil {
 				return nil, err
 			}
-			r, err := resume.NewServer(s)
+			r, err := resume.NewServer(s, nil)
 			server.Store(r)
 			return stream(r, err)
 		})

@@ -43,6 +43,7 @@ type Conn struct {
 	cancel context.CancelFunc
 
 	order sync.Mutex
+	wrote boundary // of what is kept; order is held
 	wire  sync.Mutex
 
 	mu      sync.Mutex
@@ -83,13 +84,17 @@ var (
 )
 
 // newConn begins on the session's first connection, which it takes over.
-func newConn(first *frame.Secure, limit time.Duration) (*Conn, error) {
+func newConn(first *frame.Secure, limit time.Duration, b Budget) (*Conn, error) {
 	secret, err := derived(first, labelSecret)
+	c := bareConn(secret, limit)
+	if err == nil {
+		err = c.kept.begin(b)
+	}
 	if err != nil {
+		c.cancel()
 		first.Abort()
 		return nil, err
 	}
-	c := bareConn(secret, limit)
 	c.up = first
 	go c.routineSend()
 	return c, nil
@@ -111,6 +116,9 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 	c.order.Lock()
 	for n < len(p) && err == nil {
 		b := p[n:min(n+part, len(p))]
+		if rest := c.wrote.rest(); rest > 0 && rest < uint64(len(b)) {
+			b = b[:rest] // behind which it can wait
+		}
 		err = c.keep(len(b), func(room [][]byte) error {
 			for _, r := range room {
 				n += copy(r, p[n:])
@@ -150,126 +158,31 @@ func (c *Conn) Fill(h frame.Header, fill func(p []byte, at int) error) error {
 	return err
 }
 
-// keep keeps n bytes, which fill brings when there is room for them, and has them sent if there is much to send. order is held.
+// keep keeps n bytes, which fill brings when there is room for them, and has them sent if there is much to send. order is held. Only between two frames does it wait for what
+// the other end acknowledges: within one this end could not acknowledge anything, and if both ends stood so both would for ever.
 func (c *Conn) keep(n int, fill func(room [][]byte) error) error {
 	var some [part/keptChunk + 3][]byte
 	c.mu.Lock()
-	for most := uint64(ahead); c.err == nil && !c.hold.on && (c.kept.size()+uint64(n) > Window || c.writableLocked() != nil && c.kept.end+uint64(n)-c.sent > most); most = ahead / 2 {
+	for most := uint64(ahead); c.err == nil && !c.hold.on && (c.wrote.whole() && (c.kept.size()+uint64(n) > Window || !c.kept.fits(n, false)) || c.writableLocked() != nil && c.kept.end+uint64(n)-c.sent > most); most = ahead / 2 {
 		c.changed.Wait() // once it waits for as much as is worth a wake-up
 	}
 	if err := c.err; err != nil {
 		c.mu.Unlock()
 		return err
 	}
+	c.kept.fits(n, true) // what does not wait has its room all the same
 	room := c.kept.grow(some[:0], n)
 	c.mu.Unlock()
 	err := fill(room)
+	for i := 0; err == nil && i < len(room); i++ {
+		c.wrote.pass(room[i])
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.kept.added(room, err == nil); c.kept.end-c.sent >= bulk {
 		c.poke()
 	}
 	return err
-}
-
-// sendFew sends what is not much here and now.
-func (c *Conn) sendFew() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.kept.end-c.sent < bulk {
-		c.sendLocked(c.kept.end)
-	}
-}
-
-// poke has routineSend look.
-func (c *Conn) poke() {
-	select {
-	case c.due <- struct{}{}:
-	default:
-	}
-}
-
-// routineSend sends what nobody takes along.
-func (c *Conn) routineSend() {
-	for {
-		select {
-		case <-c.due:
-			c.mu.Lock()
-			c.sendLocked(^uint64(0))
-			c.mu.Unlock()
-		case <-c.ctx.Done():
-			return
-		}
-	}
-}
-
-// sendLocked sends what is kept and was not sent, up to a position, and says what was received. Who finds another at it leaves it to that one.
-func (c *Conn) sendLocked(to uint64) {
-	if c.sending {
-		return
-	}
-	c.sending = true
-	var some [batch/keptChunk + 2][]byte
-	for up, list := c.nextLocked(some[:0]); up != nil; up, list = c.nextLocked(some[:0]) {
-		c.mu.Unlock()
-		c.wire.Lock()
-		err := up.WriteAll(list)
-		c.wire.Unlock()
-		if err != nil {
-			c.unwritable(up, err) // what is kept goes on the next
-		}
-		c.mu.Lock()
-		c.kept.pin = noPin
-		if err != nil || c.kept.end-c.sent < ahead/4 {
-			c.changed.Broadcast() // for whoever waits for room
-		}
-		if c.sent >= to {
-			if c.sent < c.kept.end || c.got-c.told >= ackEach {
-				c.poke() // what came meanwhile
-			}
-			break
-		}
-	}
-	if c.sending = false; c.hold.on {
-		c.changed.Broadcast() // for Hold
-	}
-}
-
-// nextLocked is what is to be sent next, and over what; nil: nothing, or nowhere. An acknowledgement goes between two frames: what precedes it ends with one.
-func (c *Conn) nextLocked(list [][]byte) (*frame.Secure, [][]byte) {
-	up := c.writableLocked()
-	if up == nil {
-		return nil, nil
-	}
-	most := min(c.kept.end-c.sent, batch)
-	if c.hold.tells && c.sent == c.reached {
-		if c.out.whole() {
-			c.hold.tells, c.hold.told = false, true
-			return up, append(list, frame.Header{Kind: frame.Hold}.Append(nil))
-		}
-		most = min(most, c.out.rest())
-	}
-	if c.got-c.told >= ackEach && c.sent == c.reached { // else the boundary is further on
-		if c.out.whole() {
-			c.told = c.got
-			return up, append(list, frame.Header{Kind: frame.Ack, Arg: c.got}.Append(nil))
-		}
-		most = min(most, c.out.rest())
-	}
-	if most == 0 {
-		return nil, nil
-	}
-	list, n := c.kept.take(list, c.sent, most)
-	for at, i := c.sent, 0; i < len(list); i++ {
-		next := at + uint64(len(list[i]))
-		if next > c.reached {
-			c.out.pass(list[i][max(at, c.reached)-at:])
-			c.reached = next
-		}
-		at = next
-	}
-	c.sent += n
-	return up, list
 }
 
 // Read implements io.Reader. One goroutine reads.
@@ -465,6 +378,7 @@ func (c *Conn) endLocked(err error) *frame.Secure {
 	}
 	up := c.up
 	c.err, c.up = err, nil
+	c.kept.finish()
 	if c.timer != nil {
 		c.timer.Stop()
 	}

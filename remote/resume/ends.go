@@ -28,9 +28,9 @@ const greetingLimit = 5 * time.Second
 // Dialer makes another connection to the other end. It ends the stream by ErrGone.
 type Dialer func(context.Context) (net.Conn, error)
 
-// NewClient is the client's end of a stream that begins on a connection, which it takes over. TLS of others is cfg's.
-func NewClient(first *frame.Secure, cfg *tls.Config, dial Dialer) (*Conn, error) {
-	c, err := newConn(first, Limit)
+// NewClient is the client's end of a stream that begins on a connection, which it takes over. TLS of others is cfg's. What it keeps is booked in a budget, which may be nil.
+func NewClient(first *frame.Secure, cfg *tls.Config, dial Dialer, b Budget) (*Conn, error) {
+	c, err := newConn(first, Limit, b)
 	if err == nil {
 		c.client = true
 		go c.routineRedial(cfg, dial)
@@ -39,7 +39,7 @@ func NewClient(first *frame.Secure, cfg *tls.Config, dial Dialer) (*Conn, error)
 }
 
 // NewServer is the server's end of a stream that begins on a connection, which it takes over. Others come by Accept.
-func NewServer(first *frame.Secure) (*Conn, error) { return newConn(first, Limit) }
+func NewServer(first *frame.Secure, b Budget) (*Conn, error) { return newConn(first, Limit, b) }
 
 func (c *Conn) routineRedial(cfg *tls.Config, dial Dialer) {
 	for {

@@ -124,8 +124,8 @@ func (c *Conn) Export() (State, error) {
 	}, nil
 }
 
-// Import makes a stream of what Export described, elsewhere perhaps, which is held until Release.
-func Import(s State, cfg *tls.Config, dial Dialer) (*Conn, error) {
+// Import makes a stream of what Export described, elsewhere perhaps, which is held until Release. What it keeps is booked in a budget, which may be nil.
+func Import(s State, cfg *tls.Config, dial Dialer, b Budget) (*Conn, error) {
 	switch end := s.Start + uint64(len(s.Kept)); {
 	case len(s.Kept) > MostKept || end < s.Start || s.Reached < s.Start || s.Reached > end:
 		return nil, fmt.Errorf("%w: %d bytes from %d, sent up to %d", ErrState, len(s.Kept), s.Start, s.Reached)
@@ -140,12 +140,22 @@ func Import(s State, cfg *tls.Config, dial Dialer) (*Conn, error) {
 	c.got = s.Got // which the first connection tells
 	c.frames.have, c.frames.left = copy(c.frames.head[:], s.Head), s.Left
 	c.kept.start, c.kept.end = s.Start, s.Start
+	err := c.kept.begin(b)
+	if err == nil && !c.kept.fits(len(s.Kept), false) {
+		c.kept.finish()
+		err = fmt.Errorf("%w: %d bytes", ErrBudget, len(s.Kept))
+	}
+	if err != nil {
+		c.cancel()
+		return nil, err
+	}
 	room, at := c.kept.grow(nil, len(s.Kept)), 0
 	for _, r := range room {
 		at += copy(r, s.Kept[at:])
 	}
 	c.kept.added(room, true)
 	c.sent, c.reached = s.Reached, s.Reached
+	c.wrote.pass(s.Kept[s.Reached-s.Start:])
 	go c.routineSend()
 	go c.routineRedial(cfg, dial)
 	return c, nil

@@ -66,7 +66,7 @@ func TestHeld(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		next, err := Import(st, r.clientAgain, r.dial(t))
+		next, err := Import(st, r.clientAgain, r.dial(t), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,7 +163,7 @@ func TestImportRefuses(t *testing.T) {
 		"two frames":      {Head: []byte{1}, Left: 1},
 		"no more attempt": {Attempt: mostMoves << moveShift},
 	} {
-		if c, err := Import(s, nil, nil); !errors.Is(err, ErrState) {
+		if c, err := Import(s, nil, nil, nil); !errors.Is(err, ErrState) {
 			t.Errorf("%s: %v, %v", name, c, err)
 		}
 	}

@@ -165,7 +165,7 @@ func FuzzStream(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := newConn(<-made, minute)
+		c, err := newConn(<-made, minute, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

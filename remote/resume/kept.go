@@ -1,5 +1,31 @@
 package resume
 
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A Budget bounds the memory in which streams keep what they sent. Its methods may be called from any goroutine, and wait for nothing.
+type Budget interface {
+	// Reserve books bytes; false: they do not fit, and nothing has changed.
+	Reserve(n uint64) bool
+	// Book books them whatever the limit is.
+	Book(n uint64)
+	// Release gives back what was booked either way.
+	Release(n uint64)
+}
+
+// ErrBudget says that a stream cannot have what it needs at least to be sent again after its connection is lost.
+var ErrBudget = errors.New("the budget of host memory (--host-memory) has no room for what a remote session keeps to be sent again")
+
+// keptLeast is how many chunks a stream has from its beginning to its end: with them it goes on however little is left, as the other end acknowledges before they are full (ackEach, two chunks that are not whole, and a part with its header). More are
+// booked when they are needed. keptAgain is when a budget that had no room is asked again.
+const (
+	keptLeast = ackEach/keptChunk + part/keptChunk + 6
+	keptAgain = 100 * time.Millisecond
+)
+
 // keptChunk is how much memory is taken at a time, and keptFree how many chunks are kept for what comes next.
 const (
 	keptChunk = 64 << 10
@@ -14,6 +40,10 @@ type kept struct {
 	free       [][]byte
 	growing    bool // somebody fills what grow gave, of which so many bytes lie behind those of the last chunk
 	tail       int
+	budget     Budget // nil: none
+	have       int    // chunks in memory
+	booked     int    // chunks, no less than have but for what was booked without a budget
+	refused    time.Time
 	pin        uint64 // what lies at or behind this position is being read, and its memory is not used again while it is; noPin: nothing
 }
 
@@ -21,6 +51,63 @@ const noPin = ^uint64(0)
 
 // size is how many bytes are kept.
 func (k *kept) size() uint64 { return k.end - k.start }
+
+// begin has the least booked.
+func (k *kept) begin(b Budget) error {
+	if b == nil {
+		return nil
+	}
+	if !b.Reserve(keptLeast * keptChunk) {
+		return fmt.Errorf("%w: %d bytes", ErrBudget, keptLeast*keptChunk)
+	}
+	k.budget, k.booked = b, keptLeast
+	return nil
+}
+
+// wants is how many chunks must be booked so that n bytes can be kept.
+func (k *kept) wants(n int) int {
+	if last := len(k.chunks) - 1; last >= 0 {
+		n -= keptChunk - len(k.chunks[last])
+	}
+	return max(k.have+max((n+keptChunk-1)/keptChunk, 0)-len(k.free)-k.booked, 0)
+}
+
+// fits reports whether n bytes more can be kept, and books room for them if there is none. now: they have to be.
+func (k *kept) fits(n int, now bool) bool {
+	more := k.wants(n)
+	if k.budget == nil || more == 0 {
+		return true
+	}
+	bytes := uint64(more) * keptChunk
+	switch {
+	case now:
+		k.budget.Book(bytes)
+	case time.Since(k.refused) < keptAgain:
+		return false
+	case !k.budget.Reserve(bytes):
+		k.refused = time.Now()
+		return false
+	}
+	k.booked += more
+	return true
+}
+
+// gone gives up so many chunks.
+func (k *kept) gone(n int) {
+	k.have -= n
+	if over := k.booked - max(k.have, keptLeast); k.budget != nil && over > 0 {
+		k.budget.Release(uint64(over) * keptChunk)
+		k.booked -= over
+	}
+}
+
+// finish gives back all that is booked. Nothing is kept from then on.
+func (k *kept) finish() {
+	if k.budget != nil {
+		k.budget.Release(uint64(k.booked) * keptChunk)
+		k.budget, k.booked = nil, 0
+	}
+}
 
 // grow appends room for n bytes more to list, which whoever asks fills, and has added then, before anything else is.
 func (k *kept) grow(list [][]byte, n int) [][]byte {
@@ -47,6 +134,12 @@ func (k *kept) added(list [][]byte, filled bool) {
 	for i := 0; filled && i < len(list); i++ {
 		k.chunks, k.end = append(k.chunks, list[i]), k.end+uint64(len(list[i]))
 	}
+	if !filled {
+		if k.tail > 0 {
+			list = list[1:]
+		}
+		k.gone(len(list))
+	}
 	k.growing, k.tail = false, 0
 }
 
@@ -56,6 +149,7 @@ func (k *kept) chunk() []byte {
 		k.free = k.free[:n-1]
 		return c[:0]
 	}
+	k.have++
 	return make([]byte, 0, keptChunk)
 }
 
@@ -69,6 +163,8 @@ func (k *kept) drop(to uint64) {
 			k.skip -= len(k.chunks[0])
 			if again && len(k.free) < keptFree {
 				k.free = append(k.free, k.chunks[0])
+			} else {
+				k.gone(1) // once whoever reads it has read it
 			}
 			k.chunks[0] = nil
 			k.chunks = k.chunks[1:]
@@ -79,6 +175,7 @@ func (k *kept) drop(to uint64) {
 		}
 		if !k.unpinned() {
 			k.skip, k.chunks = 0, nil
+			k.gone(1)
 			return
 		}
 		k.skip, k.chunks[0] = 0, k.chunks[0][:0] // it has room

@@ -65,28 +65,35 @@ func pair(t testing.TB) (near, far net.Conn) {
 type rig struct {
 	keys
 	client, server *Conn
+	budget         *budget
 	dials          atomic.Int64
 }
 
 // newRig begins a stream. wrap, which may be nil, puts something around each end of each connection; number 0 is the first.
 func newRig(t testing.TB, limit time.Duration, wrap func(n int, c net.Conn, server bool) net.Conn) *rig {
 	t.Helper()
+	return newRigIn(t, limit, wrap, &budget{limit: 1 << 30})
+}
+
+// newRigIn is newRig with what the two ends keep booked in a budget.
+func newRigIn(t testing.TB, limit time.Duration, wrap func(n int, c net.Conn, server bool) net.Conn, b *budget) *rig {
+	t.Helper()
 	if wrap == nil {
 		wrap = func(_ int, c net.Conn, _ bool) net.Conn { return c }
 	}
-	r := &rig{keys: newKeys(t)}
+	r := &rig{keys: newKeys(t), budget: b}
 	near, far := pair(t)
 	accepted := make(chan error, 1)
 	go func() {
 		s, err := frame.Server(context.Background(), wrap(0, far, true), r.keys.server)
 		if err == nil {
-			r.server, err = newConn(s, limit)
+			r.server, err = newConn(s, limit, b)
 		}
 		accepted <- err
 	}()
 	first, err := frame.Client(context.Background(), wrap(0, near, false), r.keys.client)
 	if err == nil {
-		r.client, err = newConn(first, limit)
+		r.client, err = newConn(first, limit, b)
 	}
 	if err := errors.Join(err, <-accepted); err != nil {
 		t.Fatal(err)
@@ -98,7 +105,12 @@ func newRig(t testing.TB, limit time.Duration, wrap func(n int, c net.Conn, serv
 		go func() { _ = r.server.Accept(wrap(n, far, true), r.serverAgain) }()
 		return wrap(n, near, false), nil
 	})
-	t.Cleanup(func() { _, _ = r.client.Close(), r.server.Close() })
+	t.Cleanup(func() {
+		_, _ = r.client.Close(), r.server.Close()
+		if n := b.used(); n != 0 {
+			t.Errorf("%d bytes stay booked", n)
+		}
+	})
 	return r
 }
 
