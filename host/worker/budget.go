@@ -48,3 +48,11 @@ func (s *starter) openPages() error {
 	s.meter = meter.Open(s.pages.page(link.PageMeter))
 	return nil
 }
+
+// hostMemory is what the session may hold of the host's memory, once its pages are there.
+func (s *starter) hostMemory() *hostMemory {
+	if s.memory == nil {
+		s.memory = &hostMemory{limit: s.cfg.HostMemory, all: s.host, log: s.log}
+	}
+	return s.memory
+}

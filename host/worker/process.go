@@ -249,14 +249,6 @@ func (s *starter) accounts(w *Worker) {
 	w.hold(s.hostMemory())
 }
 
-// hostMemory is what the session may hold of the host's memory, once its pages are there.
-func (s *starter) hostMemory() *hostMemory {
-	if s.memory == nil {
-		s.memory = &hostMemory{limit: s.cfg.HostMemory, all: s.host, log: s.log}
-	}
-	return s.memory
-}
-
 // garbage is what a worker's heap may have in use beside the budget of host memory before it is collected with vigour, in bytes.
 const garbage = 1 << 30
 
