@@ -23,7 +23,7 @@ func FuzzWish(f *testing.F) {
 	for _, s := range []string{
 		`{"vm":"vm1","name":"gpu0","memory":"16GiB","share":300,"cap":"25%","sessions":4}`, `{"vm":"vm1","name":"gpu0","gpu":"0,1","numa":1}`,
 		`{"vm":"vm1","name":"gpu0","memory":"none","cap":"none"}`, `{"vm":"vm1","name":"gpu0","profile":"quarter","owner":"qemu:kvm"}`,
-		`{"vm":"vm1","name":"gpu0","mig":"1g.18gb","remote":"a:1","user_sessions":3,"host_memory":"2GiB"}`,
+		`{"vm":"claim-1","name":"gpu0","programs":true}`, `{"vm":"vm1","name":"gpu0","mig":"1g.18gb","remote":"a:1","user_sessions":3,"host_memory":"2GiB"}`,
 		`{"vm":"vm1","name":"gpu0","memory":1048576,"cap":0}`, `{"vm":"..","name":"gpu0"}`, `{"vm":"vm1","name":"gpu0","memory":18446744073709551615,"share":10000}`,
 	} {
 		f.Add([]byte(s))
@@ -34,7 +34,11 @@ func FuzzWish(f *testing.F) {
 			return
 		}
 		const run = "/run/causeway"
-		if p := w.SocketPath(run); filepath.Clean(p) != p || filepath.Dir(filepath.Dir(p)) != run || strings.ContainsAny(p, "\x00\n ") {
+		folder := (&Spec{VM: w.VM, Name: w.Name}).SocketPath(run)
+		if w.Programs != nil && *w.Programs {
+			folder = strings.TrimSuffix(w.SocketPath(run), "/"+w.Name+".d/programs/session") + "/x"
+		}
+		if p := w.SocketPath(run); filepath.Clean(p) != p || filepath.Dir(filepath.Dir(folder)) != run || filepath.Base(filepath.Dir(folder)) != w.VM || strings.ContainsAny(p, "\x00\n ") {
 			t.Errorf("its socket is %q", p)
 		}
 		text, err := json.Marshal(w)

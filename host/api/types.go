@@ -25,6 +25,8 @@ type Spec struct {
 	NUMA   *int   `json:"numa,omitempty"`
 	// Migratable: as in Wish.
 	Migratable bool `json:"migratable,omitempty"`
+	// Programs: as in Wish.
+	Programs bool `json:"programs,omitempty"`
 	// Profile is where the limits come from; empty: from nowhere in particular, or one of them was changed since.
 	Profile string `json:"profile,omitempty"`
 	Limits
@@ -46,7 +48,7 @@ type VGPU struct {
 	Spec    Spec      `json:"spec"`
 	State   State     `json:"state"`
 	GPU     string    `json:"gpu"`     // UUID of the GPU it was placed on; empty: remote
-	Socket  string    `json:"socket"`  // vhost-user
+	Socket  string    `json:"socket"`  // vhost-user, or where Programs connect
 	Control string    `json:"control"` // the device process's API
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`

@@ -25,6 +25,8 @@ type Wish struct {
 	NUMA   *int   `json:"numa,omitempty"` // host node of the VM's memory; among GPUs that will do, one of that node is taken
 	// Migratable: its programs' sessions may move to other workers, with a real GPU too; the software GPU's always may.
 	Migratable *bool `json:"migratable,omitempty"`
+	// Programs: it is for programs of this host, in a container for instance, which connect at its socket, and for no VM.
+	Programs *bool `json:"programs,omitempty"`
 	Change
 	// Owner may open the vhost-user socket, as USER or USER:GROUP; empty: the configuration's.
 	Owner string `json:"owner,omitempty"`
@@ -215,12 +217,15 @@ func (s Spec) Wish() Wish {
 	if s.Migratable {
 		w.Migratable = ptr(true)
 	}
+	if s.Programs {
+		w.Programs = ptr(true)
+	}
 	return w
 }
 
 // Check says what is wrong with a wish in itself.
 func (w *Wish) Check() error {
-	s := Spec{VM: w.VM, Name: w.Name, Remote: w.Remote}
+	s := Spec{VM: w.VM, Name: w.Name, Remote: w.Remote, Programs: w.programs()}
 	return errors.Join(s.Check(), w.Change.Check())
 }
 
@@ -275,16 +280,35 @@ func IsName(s string) bool { return isName(s) }
 // Key is VM/NAME.
 func (w *Wish) Key() string { return w.VM + "/" + w.Name }
 
-// SocketPath is where the vGPU's vhost-user socket is to be.
+// SocketPath is where the vGPU's socket is to be.
 func (w *Wish) SocketPath(run string) string {
-	return (&Spec{VM: w.VM, Name: w.Name}).SocketPath(run)
+	return (&Spec{VM: w.VM, Name: w.Name, Programs: w.programs()}).SocketPath(run)
 }
+
+func (w *Wish) programs() bool { return w.Programs != nil && *w.Programs }
 
 // Key is VM/NAME.
 func (s *Spec) Key() string { return s.VM + "/" + s.Name }
 
-// SocketPath is where a vGPU's vhost-user socket is: {run}/{vm}/{name}.sock.
-func (s *Spec) SocketPath(run string) string { return filepath.Join(run, s.VM, s.Name+".sock") }
+// SocketPath is where a vGPU's vhost-user socket is: {run}/{vm}/{name}.sock; or where programs connect: {run}/{vm}/{name}.d/programs/session.
+func (s *Spec) SocketPath(run string) string {
+	if s.Programs {
+		return filepath.Join(s.ProgramsPath(run), ProgramsSession)
+	}
+	return filepath.Join(run, s.VM, s.Name+".sock")
+}
+
+// Sockets in a folder for programs.
+const (
+	ProgramsSession = "session" // where CUDA processes connect: CAUSEWAY=unix:{folder}/session
+	ProgramsNVML    = "nvml"    // where their libnvidia-ml.so.1 asks
+)
+
+// ProgramsPath is the folder that containers get of a vGPU for programs: {run}/{vm}/{name}.d/programs. It and its sockets are open to everybody, for whoever
+// is who in a container; the folder around it is root's, so that nobody else of the host reaches it.
+func (s *Spec) ProgramsPath(run string) string {
+	return filepath.Join(run, s.VM, s.Name+".d", "programs")
+}
 
 // ControlPath is where its device process serves: {run}/{vm}/{name}.ctl.
 func (s *Spec) ControlPath(run string) string { return filepath.Join(run, s.VM, s.Name+".ctl") }

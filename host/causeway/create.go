@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -48,6 +49,11 @@ stays until causeway delete, whether a VM uses it or not.`,
 	node.register(c)
 	w.register(c, &node)
 	_ = c.Flags().MarkHidden("name") // the argument says it
+	c.Flags().BoolFunc("programs", "it is for CUDA programs of this host, in containers for instance, and for no VM", func(v string) error {
+		yes, err := strconv.ParseBool(v)
+		w.wish.Programs = &yes
+		return err
+	})
 	c.Flags().StringVar(&w.wish.Owner, "owner", "", "who may open the vhost-user socket, as `USER[:GROUP]` (default: the configuration's)")
 	return c
 }
@@ -79,7 +85,11 @@ func say(out, notes io.Writer, what string, r *report.Reading, v *api.VGPU) erro
 	if text := unlimited(v.Spec.Key(), v.Spec.Limits); text != "" {
 		fmt.Fprintln(notes, "warning:", text)
 	}
-	_, err := fmt.Fprintf(out, "%s %s %s. In the guest: %s\n", v.Spec.Key(), what, report.Summary(r, v), mountCommand(v.Spec.Name))
+	where := "In the guest: " + mountCommand(v.Spec.Name)
+	if v.Spec.Programs {
+		where = "Programs: " + report.AttachTo(v).Environment
+	}
+	_, err := fmt.Fprintf(out, "%s %s %s. %s\n", v.Spec.Key(), what, report.Summary(r, v), where)
 	return err
 }
 

@@ -36,7 +36,7 @@ type deviceFlags struct {
 	vm, name, owner, scheduler string
 	profile, suspendTo         string
 	lease, relay               string
-	swap                       bool
+	swap, programs             bool
 	share                      *limit.Share
 	cap                        *limit.Cap
 	sessions                   *limit.Sessions
@@ -79,6 +79,7 @@ With --control it tells how it is, and takes other limits, over HTTP on a Unix s
 	fl.StringVar(&f.scheduler, "scheduler", "", "socket of causeway scheduler, which shares GPU time (default: none)")
 	fl.StringVar(&f.suspendTo, "suspend-to", "", "`FOLDER` for files that hold suspended programs (default: the host's memory does)")
 	fl.BoolVar(&f.swap, "swap", false, "programs wait for room on the GPU, which causewayd gives (placement.overcommit)")
+	fl.BoolVar(&f.programs, "programs", false, "the socket takes CUDA programs of this host, in containers for instance, and no VM")
 	fl.Var(profileFlag{&f.profile}, "profile", "limits by `NAME`: full, half, quarter or eighth of the GPU; those named beside it go before")
 	completeWords(c, "profile", slices.Sorted(maps.Keys(limit.Profiles()))...)
 	shareFlag(c, &f.share, "; wants --scheduler")
@@ -134,8 +135,8 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	lib := ""
-	if keys == nil {
+	lib, vm := "", keys == nil && !f.programs
+	if vm {
 		if lib, err = findLib(f.lib); err != nil {
 			return err
 		}
@@ -165,8 +166,12 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		return err
 	}
 	defer ln.Close()
+	nvml, err := f.listenNVML(cfg)
+	if err != nil {
+		return err
+	}
 	var keeper *device.Keeper
-	if keys == nil {
+	if vm {
 		keeper, err = startKeeper(log) // before this process is confined, goes first when memory runs out, and joins its control group
 		if err != nil {
 			return err
@@ -217,6 +222,7 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		Elsewhere:   others.finder(&cfg),
 		Keeper:      keeper,
 		Leased:      keys != nil,
+		Programs:    f.programs,
 		Reached:     reached(),
 		Log:         log,
 	})
@@ -231,7 +237,7 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 	case cfg.Relay != nil:
 		kind = "on the GPU server " + cfg.Relay.Server
 	}
-	if keys == nil {
+	if vm {
 		fmt.Fprintf(out, "virtual GPU for one VM: %s (%s)\n\n", chosen.Name, kind)
 		if err := printAttach(out, f.socket, f.name); err != nil {
 			return err
@@ -252,8 +258,11 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 			}
 		})
 	}
-	if keys != nil {
+	switch {
+	case keys != nil:
 		return dev.ServeLease(ctx, ln, *keys)
+	case f.programs:
+		return dev.ServePrograms(ctx, ln, nvml)
 	}
 	return dev.Serve(ctx, ln)
 }
@@ -292,7 +301,12 @@ func (f *deviceFlags) listen() (ln, ctl *net.UnixListener, err error) {
 		}
 		mode, owner = 0o660, &o
 	}
-	if ln, err = device.Listen(f.socket, mode, owner); err != nil || f.control == "" {
+	if f.programs {
+		ln, err = device.ListenPrograms(f.socket)
+	} else {
+		ln, err = device.Listen(f.socket, mode, owner)
+	}
+	if err != nil || f.control == "" {
 		return ln, nil, err
 	}
 	control, err := filepath.Abs(f.control)
@@ -304,6 +318,14 @@ func (f *deviceFlags) listen() (ln, ctl *net.UnixListener, err error) {
 		return nil, nil, err
 	}
 	return ln, ctl, nil
+}
+
+// listenNVML opens the socket for programs' nvidia-smi beside theirs; nil: there is none, or nobody here knows of the GPU.
+func (f *deviceFlags) listenNVML(cfg link.Config) (*net.UnixListener, error) {
+	if !f.programs || cfg.Relay != nil {
+		return nil, nil
+	}
+	return device.ListenNVML(filepath.Join(filepath.Dir(f.socket), api.ProgramsNVML))
 }
 
 // routineRebuild moves all sessions to fresh workers at each SIGUSR2, for tests and for those who replace the program.

@@ -96,7 +96,8 @@ func (d *Daemon) keep(ctx context.Context, v *vgpu, w *api.Wish) (done bool, err
 	}
 	was := rec.Spec
 	next := d.wanted(w, &was)
-	if next.GPU == was.GPU && next.MIG == was.MIG && next.Remote == was.Remote && next.Owner == was.Owner && next.Migratable == was.Migratable { // its place it has
+	if next.GPU == was.GPU && next.MIG == was.MIG && next.Remote == was.Remote && next.Owner == was.Owner && next.Migratable == was.Migratable &&
+		next.Programs == was.Programs { // its place it has
 		_, err := d.change(ctx, v, w.Change)
 		return err == nil, err
 	}
@@ -117,6 +118,9 @@ func describe(s *api.Spec) string {
 	if s.Migratable {
 		t += ", migratable"
 	}
+	if s.Programs {
+		t += ", for programs of this host"
+	}
 	if s.Owner != "" {
 		t += ", owner " + s.Owner
 	}
@@ -128,6 +132,11 @@ func (d *Daemon) start(ctx context.Context, w api.Wish, spec api.Spec) (*vgpu, e
 	for _, s := range []string{spec.SocketPath(d.run), spec.ControlPath(d.run)} {
 		if process.Listening(s) {
 			return nil, refuse(http.StatusConflict, "end it (`ss -xlp src "+s+"` names it), or use another name", "a process that causewayd did not start serves %s", s)
+		}
+	}
+	if spec.Programs {
+		if err := makeProgramsFolder(d.run, &spec); err != nil {
+			return nil, err
 		}
 	}
 	if spec.Remote != "" {
@@ -313,7 +322,7 @@ func (d *Daemon) forget(v *vgpu) error {
 	if proc != nil {
 		_ = proc.Close()
 	}
-	err := removeAll(recordPath(d.run, &spec), spec.SocketPath(d.run), spec.ControlPath(d.run), spec.ReleasedPath(d.run), spec.LeasePath(d.run))
+	err := removeAll(recordPath(d.run, &spec), spec.SocketPath(d.run), spec.ControlPath(d.run), spec.ReleasedPath(d.run), spec.LeasePath(d.run), filepath.Join(spec.ProgramsPath(d.run), api.ProgramsNVML))
 	if spec.Lease != "" {
 		d.leases.Remove(spec.Key())
 	}

@@ -113,6 +113,9 @@ func (d *Daemon) deviceArgs(rec *record, gpu string) []string {
 	if s.Lease != "" || s.Remote != "" {
 		args = append(args, "--rdma", c.Remote.RDMA)
 	}
+	if s.Programs {
+		args = append(args, "--programs")
+	}
 	if s.Migratable {
 		args = append(args, "--migratable")
 	}

@@ -33,6 +33,8 @@ func (d *Daemon) Move(ctx context.Context, key string, c api.Relocation) (api.Re
 		return api.Relocated{}, refuse(http.StatusConflict, "attach it again", "%s is lost: %s", key, rec.Why)
 	case rec.Spec.Remote != "" || rec.Spec.Lease != "":
 		return api.Relocated{}, refuse(http.StatusConflict, "end its programs, and attach it anew", "%s is between two hosts (GPU server and VM): such vGPUs do not move", key)
+	case rec.Spec.Programs:
+		return api.Relocated{}, refuse(http.StatusConflict, "end its programs, and make it anew", "%s is for programs of this host: such vGPUs do not move", key)
 	case rec.Spec.MIG != "" || strings.Contains(rec.GPU, ","):
 		return api.Relocated{}, refuse(http.StatusConflict, "end its programs, and attach it anew", "%s is not on one whole GPU (%s): only such vGPUs move", key, describe(&rec.Spec))
 	}

@@ -192,7 +192,12 @@ func (d *Daemon) Release(ctx context.Context, key string, unused bool) error {
 			return refuse(http.StatusConflict, "end the VM or detach the device first", "a VM is connected to %s", key)
 		}
 	}
-	return d.end(ctx, v)
+	rec, _ := d.copyOf(v)
+	err = d.end(ctx, v)
+	if err == nil && rec.Spec.Programs {
+		d.removeProgramsFolder(&rec.Spec)
+	}
+	return err
 }
 
 // end ends a vGPU's process and removes what is left of it. Its gate is held.

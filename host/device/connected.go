@@ -34,6 +34,11 @@ const handTime = 5 * time.Second
 
 // ServeLease serves connections that are handed over at ln, with the keys of a lease, until ctx ends, and then ends all sessions.
 func (d *Device) ServeLease(ctx context.Context, ln *net.UnixListener, keys mtls.Pinned) error {
+	return d.serveConnected(ctx, ln, func(c *net.UnixConn) error { return d.take(c, keys) })
+}
+
+// serveConnected has take make a session of each connection at ln, which take closes.
+func (d *Device) serveConnected(ctx context.Context, ln *net.UnixListener, take func(*net.UnixConn) error) error {
 	tick, stop := context.WithCancel(ctx)
 	defer stop()
 	d.ending.Add(2)
@@ -44,9 +49,14 @@ func (d *Device) ServeLease(ctx context.Context, ln *net.UnixListener, keys mtls
 	for {
 		var c *net.UnixConn
 		if c, err = ln.AcceptUnix(); err != nil {
+			if temporarily(err) && ctx.Err() == nil {
+				d.log.Warn("a program's connection is not taken", "error", err)
+				time.Sleep(acceptPause)
+				continue
+			}
 			break
 		}
-		if err := d.take(c, keys); err != nil {
+		if err := take(c); err != nil {
 			d.log.Warn("a program's connection is not taken", "error", err)
 		}
 	}
@@ -60,6 +70,14 @@ func (d *Device) ServeLease(ctx context.Context, ln *net.UnixListener, keys mtls
 	d.ending.Wait()
 	d.membership().Close()
 	return err
+}
+
+// acceptPause is how long no connection is taken when there are no descriptors for one.
+const acceptPause = 50 * time.Millisecond
+
+// temporarily: a connection cannot be taken, the next may be.
+func temporarily(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ECONNABORTED)
 }
 
 // take has a session of the connection that comes over c.
@@ -102,7 +120,9 @@ func (d *Device) take(c *net.UnixConn, keys mtls.Pinned) error {
 	s.mu.Lock()
 	s.connected, s.called = "a program at "+printableAddress(from), p.Session
 	s.mu.Unlock()
-	if !s.do(func() { s.connect(conn, keys, p.Ready) }) {
+	if !s.do(func() {
+		s.connect(conn, func(c *link.Config) { c.Carrier, c.TLS, c.Session, c.Spare = link.CarrierTCP, &keys, s.called, p.Ready })
+	}) {
 		_ = conn.Close()
 		s.Release()
 	}
@@ -142,17 +162,21 @@ func again(s *session, conn *os.File) error {
 // printableAddress is what causewayd says of who connected, for the log.
 func printableAddress(b []byte) string { return strings.Trim(strconv.QuoteToASCII(string(b)), `"`) }
 
-// connect starts the worker of a connection, which it closes. spare: one with a driver that has started will do. It runs on routine.
-func (s *session) connect(conn *os.File, keys mtls.Pinned, spare bool) {
+// connect starts the worker of a connection, which it closes. carry says what carries the session. It runs on routine.
+func (s *session) connect(conn *os.File, carry func(*link.Config)) {
 	defer conn.Close()
-	if err := s.connectWorker(conn, keys, spare); err != nil {
+	if err := s.connectWorker(conn, carry); err != nil {
 		s.log.Log(context.Background(), slog.LevelWarn, "session refused", "error", err)
 		s.fail(nil)
 		s.Release()
 	}
 }
 
-func (s *session) connectWorker(conn *os.File, keys mtls.Pinned, spare bool) error {
+func (s *session) connectWorker(conn *os.File, carry func(*link.Config)) error {
+	if err := s.dev.reachable(); err != nil {
+		s.dev.refusedOne()
+		return err
+	}
 	if err := s.admit(); err != nil {
 		s.dev.refusedOne()
 		return err
@@ -167,8 +191,8 @@ func (s *session) connectWorker(conn *os.File, keys mtls.Pinned, spare bool) err
 	}
 	defer started()
 	cfg := s.config()
-	cfg.Carrier, cfg.TLS, cfg.Session = link.CarrierTCP, &keys, s.called
-	cfg.Migratable, cfg.Base, cfg.Spare = false, 0, spare
+	cfg.Migratable, cfg.Base = false, 0
+	carry(&cfg)
 	p, err := s.dev.workers.connect(s.at, cfg, int(conn.Fd()))
 	if err != nil {
 		return err
@@ -198,6 +222,8 @@ func (s *session) fixed() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
+	case s.dev.opts.Programs:
+		return ErrPrograms
 	case s.connected != "":
 		return fmt.Errorf("%w: its program runs on another host", ErrFar)
 	case s.at != nil && s.at.Worker.Relay != nil:

@@ -222,7 +222,7 @@ func socketPair(t *testing.T) (near, far *net.UnixConn) {
 
 // TestRelayed: a session whose GPU is a server's stays with its relay, and says whose.
 func TestRelayed(t *testing.T) {
-	s := &session{at: &Place{Worker: link.Config{Relay: &link.Relay{Server: "gpu1"}}}}
+	s := &session{dev: &Device{}, at: &Place{Worker: link.Config{Relay: &link.Relay{Server: "gpu1"}}}}
 	if err := s.fixed(); !errors.Is(err, ErrFar) || !strings.Contains(err.Error(), "gpu1") {
 		t.Error(err)
 	}

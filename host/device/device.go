@@ -63,6 +63,8 @@ type Options struct {
 	Reached func(part string)
 	// Leased: another host has it, whose programs' connections ServeLease takes. There is no VM, and no Tree.
 	Leased bool
+	// Programs: it is for programs of this host, whose connections ServePrograms takes. There is no VM.
+	Programs bool
 	// Keeper answers the guest when this process has died; nil: nobody does.
 	Keeper *Keeper
 	Log    *slog.Logger
@@ -134,8 +136,7 @@ func New(o Options) (*Device, error) {
 		hands: make(chan struct{}, copyHands()), starts: make(chan struct{}, startsAtOnce()), comes: make(chan struct{}, arrivalsAtOnce), door: newDoor(), departs: make(chan struct{}, 1), along: make(chan another), began: time.Now(), limits: withDefaults(o.Limits)}
 	var nvml fs.ControlFile
 	if o.Machine != nil {
-		inv := &inventory.Server{Memory: func() (uint64, uint64) { return d.budget.Limit(), d.budget.Used() }, Workers: d.measurable, Machine: d.readMachine}
-		nvml = newNVMLFile(inv, o.Log)
+		nvml = newNVMLFile(d.inventory(), o.Log)
 	}
 	err := o.Limits.Check()
 	if err != nil {
@@ -160,7 +161,7 @@ func New(o Options) (*Device, error) {
 	if d.opts.Reached == nil {
 		d.opts.Reached = func(string) {}
 	}
-	if o.Leased {
+	if o.Leased || o.Programs {
 		return d, nil
 	}
 	root, err := o.Tree.build(d, nvml, func() (string, uint64) { return d.place().GPU, d.Limits().Memory })

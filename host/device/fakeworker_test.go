@@ -48,6 +48,7 @@ type fakeWorker struct {
 	starts  int
 	refuses bool // answers Start with an error
 	spare   bool // may be one that waited
+	carrier string
 	busy    bool // its GPU does not let go when it is to park
 }
 
@@ -58,14 +59,17 @@ type fakeRegion struct {
 }
 
 func (f *fakeWorkers) start(_ *Place, cfg link.Config, wake func(slot uint32)) (workerProcess, error) {
-	w := &fakeWorker{of: f, spare: cfg.Spare, wake: wake, replies: make(chan link.ToParent, 64), done: make(chan struct{}), regions: map[uint32]*fakeRegion{}}
+	w := &fakeWorker{of: f, spare: cfg.Spare, carrier: cfg.Carrier, wake: wake, replies: make(chan link.ToParent, 64), done: make(chan struct{}), regions: map[uint32]*fakeRegion{}}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.started = append(f.started, w)
 	return w, nil
 }
 
-func (f *fakeWorkers) connect(at *Place, cfg link.Config, _ int) (workerProcess, error) {
+func (f *fakeWorkers) connect(at *Place, cfg link.Config, conn int) (workerProcess, error) {
+	if cfg.Carrier == link.CarrierUnix {
+		_, _ = syscall.Write(conn, []byte(tookConnection))
+	}
 	return f.start(at, cfg, nil)
 }
 

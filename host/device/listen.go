@@ -64,6 +64,11 @@ const mostPath = 107
 // The socket goes with the listener. Links in folders that another user may change are refused: whoever planted one would choose
 // where root makes a socket, and what it gives away.
 func Listen(path string, mode os.FileMode, o *Owner) (*net.UnixListener, error) {
+	return listenAs(path, mode, o, vhostuser.Listen)
+}
+
+// listenAs is Listen by a function that makes the socket.
+func listenAs(path string, mode os.FileMode, o *Owner, make func(path string) (*net.UnixListener, error)) (*net.UnixListener, error) {
 	if len(path) > mostPath {
 		return nil, fmt.Errorf("socket %s: its path has %d bytes, more than the %d that Linux allows", path, len(path), mostPath)
 	}
@@ -81,7 +86,7 @@ func Listen(path string, mode os.FileMode, o *Owner) (*net.UnixListener, error) 
 		// is this one; where nobody can change the way it is the path, which causewayd and doctor look for.
 		path = filepath.Join(throughDescriptor(d.Fd()), name)
 	}
-	ln, err := vhostuser.Listen(path)
+	ln, err := make(path)
 	if err != nil {
 		_ = d.Close()
 		return nil, err

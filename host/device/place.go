@@ -66,3 +66,8 @@ func (d *Device) Leave() { d.place().leave() }
 func (d *Device) readMachine(ctx context.Context) (*inventory.Reading, error) {
 	return d.place().Machine(ctx)
 }
+
+// inventory answers questions of programs' management libraries.
+func (d *Device) inventory() *inventory.Server {
+	return &inventory.Server{Memory: func() (uint64, uint64) { return d.budget.Limit(), d.budget.Used() }, Workers: d.measurable, Machine: d.readMachine}
+}

@@ -39,7 +39,7 @@ func (d *Device) Status() api.Status {
 			free++
 		}
 	}
-	if d.opts.Leased {
+	if d.opts.Leased || d.opts.Programs {
 		st.Connected = len(st.Sessions) > 0
 	}
 	slices.SortFunc(st.Sessions, func(a, b api.Session) int { return cmp.Compare(a.ID, b.ID) })

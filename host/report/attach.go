@@ -10,6 +10,8 @@ import (
 
 // Attach is how a VM gets a vGPU that exists.
 type Attach struct {
+	// Environment is all that a program needs of one for programs of the host; there is nothing else then.
+	Environment   string   `json:"environment,omitempty"`
 	MemoryBacking string   `json:"memory_backing"` // of the domain
 	Filesystem    string   `json:"filesystem"`     // device of the domain
 	Metadata      string   `json:"metadata"`       // of the domain: has the libvirt hook make the vGPU
@@ -21,6 +23,9 @@ type Attach struct {
 // AttachTo says how a VM gets a vGPU.
 func AttachTo(v *api.VGPU) Attach {
 	s := &v.Spec
+	if s.Programs {
+		return Attach{Environment: "CAUSEWAY=unix:" + v.Socket + " LD_LIBRARY_PATH=/usr/lib/causeway"}
+	}
 	mount := MountPoint(s.Name)
 	return Attach{
 		MemoryBacking: "<memoryBacking>\n  <source type='memfd'/>\n  <access mode='shared'/>\n</memoryBacking>",

@@ -153,6 +153,11 @@ func WriteAttach(w io.Writer, a Attach) error {
 }
 
 func inspectAttach(p *paper, a Attach) {
+	if a.Environment != "" {
+		p.title("In the environment of programs of this host")
+		p.block(a.Environment)
+		return
+	}
 	p.title("In the domain's XML (below <domain>)")
 	p.block(a.MemoryBacking)
 	if a.Metadata != "" {

@@ -95,6 +95,7 @@ func runDevice(args []string) error {
 	f.Bool("verbose", false, "")
 	f.Bool("kernels-reach-worker", false, "")
 	f.Bool("migratable", false, "")
+	f.Bool("programs", false, "")
 	swap := f.Bool("swap", false, "")
 	f.StringVar(&d.lease, "lease", "", "")
 	f.String("relay", "", "")
