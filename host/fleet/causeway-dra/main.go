@@ -1,0 +1,148 @@
+// Command causeway-dra is Causeway's driver for Kubernetes' dynamic resource allocation, one on each node beside causewayd: docs/KUBERNETES.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcore "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"causeway/host/api"
+	"causeway/host/fleet/cdi"
+	"causeway/host/fleet/claim"
+	"causeway/host/fleet/node"
+)
+
+// Exit statuses.
+const exitFailed = 1
+
+// version is set by the build.
+var version = "dev"
+
+// flags of the command.
+type flags struct {
+	node, kubeconfig, run, cdi, lib, plugins, registry string
+	every, patience                                    time.Duration
+	verbose                                            bool
+}
+
+func main() {
+	var f flags
+	c := &cobra.Command{
+		Use:   "causeway-dra --node NAME",
+		Short: "Kubernetes' driver for Causeway's vGPUs on this node",
+		Long: `Publishes this node's GPUs to Kubernetes as devices that many claims may share, and has causewayd make a vGPU for each claim of a pod here:
+for CUDA programs in containers, or for QEMU in a pod. It asks causewayd for everything, by its socket, and may be stopped and started at any time.`,
+		Version: version, Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		RunE: func(*cobra.Command, []string) error { return run(&f) },
+	}
+	fl := c.Flags()
+	fl.StringVar(&f.node, "node", os.Getenv("NODE_NAME"), "this node's `NAME` in Kubernetes (default: $NODE_NAME)")
+	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is reached (default: as a pod is told)")
+	fl.StringVar(&f.run, "run-dir", api.RunDir, "causewayd's run `FOLDER`")
+	fl.StringVar(&f.cdi, "cdi", "/var/run/cdi", "`FOLDER` where the container runtime looks for specifications of devices")
+	fl.StringVar(&f.lib, "lib", "/usr/lib/causeway", "`FOLDER` of the libraries that containers get")
+	fl.StringVar(&f.plugins, "plugins", kubeletplugin.KubeletPluginsDir+"/"+claim.Driver, "the kubelet's `FOLDER` for this driver")
+	fl.StringVar(&f.registry, "registry", kubeletplugin.KubeletRegistryDir, "`FOLDER` where the kubelet finds drivers")
+	fl.DurationVar(&f.every, "interval", 5*time.Second, "how often causewayd is asked how its GPUs are")
+	fl.DurationVar(&f.patience, "patience", 30*time.Second, "how long causewayd may not answer before its GPUs get no new claims")
+	fl.BoolVarP(&f.verbose, "verbose", "v", false, "say more of what happens")
+	if err := c.Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "causeway-dra:", err)
+		os.Exit(exitFailed)
+	}
+}
+
+func run(f *flags) error {
+	if f.node == "" {
+		return errors.New("which node is this? Give --node or NODE_NAME")
+	}
+	if f.every < time.Second || f.patience < f.every {
+		return fmt.Errorf("--interval %v, --patience %v: use 1s or more, and a patience that is not shorter", f.every, f.patience)
+	}
+	level := slog.LevelInfo
+	if f.verbose {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	client, err := connect(f.kubeconfig)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(f.plugins, 0o750); err != nil {
+		return err
+	}
+	d := api.NewClient(api.Socket(f.run))
+	defer d.Close()
+	events := record.NewBroadcaster(record.WithContext(ctx))
+	defer events.Shutdown()
+	events.StartRecordingToSink(&typedcore.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	recorder := events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "causeway-dra", Host: f.node})
+	driver := &node.Driver{
+		Node: f.node, RunDir: f.run, Causewayd: d, CDI: cdi.Dir(f.cdi), Libraries: cdi.Libraries{Folder: f.lib}, Fatal: fail, Log: log,
+		Refused: func(c claim.ID, why error) {
+			recorder.Event(&corev1.ObjectReference{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim", Namespace: c.Namespace, Name: c.Name, UID: c.UID},
+				corev1.EventTypeWarning, "CausewayRefused", why.Error())
+		},
+	}
+	helper, err := kubeletplugin.Start(ctx, driver, kubeletplugin.DriverName(claim.Driver), kubeletplugin.KubeClient(client), kubeletplugin.NodeName(f.node),
+		kubeletplugin.PluginDataDirectoryPath(f.plugins), kubeletplugin.RegistrarDirectoryPath(f.registry))
+	if err != nil {
+		return fmt.Errorf("serve the kubelet: %w", err)
+	}
+	defer helper.Stop()
+	p := &node.Publisher{Node: f.node, Causewayd: d, Every: f.every, Patience: f.patience, Log: log,
+		Publish: func(ctx context.Context, r resourceslice.DriverResources) error {
+			return helper.PublishResources(ctx, r)
+		}}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { p.Run(ctx) })
+	wg.Go(func() { driver.RoutineSweep(ctx, claimsOf(client), sweepEvery) })
+	log.Info("causeway-dra serves the kubelet", "version", version, "node", f.node)
+	<-ctx.Done()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// sweepEvery is how often it is looked for claims that the kubelet has forgotten.
+const sweepEvery = 5 * time.Minute
+
+// connect makes the client of the API server.
+func connect(kubeconfig string) (kubernetes.Interface, error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("how the API server is reached: %w", err)
+	}
+	cfg.UserAgent = "causeway-dra/" + version
+	return kubernetes.NewForConfig(cfg)
+}
+
+func claimsOf(client kubernetes.Interface) node.Claims {
+	return func(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
+		return client.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	}
+}

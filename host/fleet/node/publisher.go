@@ -1,0 +1,78 @@
+package node
+
+import (
+	"context"
+	"log/slog"
+	"reflect"
+	"time"
+
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"causeway/host/fleet/publish"
+)
+
+// Publisher tells Kubernetes of the node's GPUs, as causewayd shows them.
+type Publisher struct {
+	Node      string
+	Causewayd Causewayd
+	// Publish has the slices be so. It is called when something has changed.
+	Publish func(context.Context, resourceslice.DriverResources) error
+	// Every is how often causewayd is asked; Patience is how long it may not answer before its GPUs get no new claims.
+	Every, Patience time.Duration
+	Log             *slog.Logger
+
+	last      publish.Node
+	heard     time.Time
+	published *resourceslice.DriverResources
+}
+
+// Run publishes until ctx ends. A causewayd that never answered has no GPUs that anybody would know of.
+func (p *Publisher) Run(ctx context.Context) {
+	t := time.NewTicker(p.Every)
+	defer t.Stop()
+	p.heard = time.Now()
+	for {
+		p.Look(ctx, time.Now())
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Look asks causewayd once, and publishes what is new.
+func (p *Publisher) Look(ctx context.Context, now time.Time) {
+	n, err := p.read(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return
+		}
+		p.Log.Warn("causewayd does not say which GPUs this node has", "error", err)
+		n = p.last
+		n.Name, n.Unreachable = p.Node, now.Sub(p.heard) > p.Patience
+	} else {
+		p.last, p.heard = n, now
+	}
+	r := n.Resources()
+	if p.published != nil && reflect.DeepEqual(*p.published, r) {
+		return
+	}
+	if err := p.Publish(ctx, r); err != nil {
+		p.Log.Warn("the node's GPUs are not published", "error", err)
+		return
+	}
+	p.published = &r
+	p.Log.Info("GPUs published", "devices", len(n.Devices()), "unreachable", n.Unreachable)
+}
+
+func (p *Publisher) read(ctx context.Context) (publish.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.Every)
+	defer cancel()
+	n := publish.Node{Name: p.Node}
+	var err error
+	if n.GPUs, err = p.Causewayd.GPUs(ctx); err == nil {
+		n.VGPUs, err = p.Causewayd.VGPUs(ctx)
+	}
+	return n, err
+}
