@@ -1,6 +1,6 @@
 # Causeway's one entry point for people and CI. `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup build causeway libcuda libnvml tools generate format lint check test test-programs demo bench deb rpm clean
+.PHONY: help setup build causeway libcuda libnvml tools fleet generate format lint check test test-programs demo bench deb rpm clean
 
 VERSION := $(shell scripts/package/version.sh || echo unknown)
 OUT     := $(abspath build)
@@ -29,6 +29,10 @@ libnvml:
 
 tools:
 	@$(MAKE) --no-print-directory -C guest/tools OUT=$(OUT)/lib
+
+fleet: ## build build/bin/causeway-dra, Kubernetes' driver for vGPUs, from a module of its own
+	@mkdir -p $(OUT)/bin
+	cd host/fleet && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $(OUT)/bin/causeway-dra ./causeway-dra
 
 generate: ## write generated code anew from the API description
 	go generate ./...

@@ -52,6 +52,7 @@ quick_stages() {
   [ ${#quick_packages[@]} = 0 ] || stages+=(unit)
   ! grep -q '^guest/lib' <<<"$files" || stages+=(clib)
   ! grep -q '^scripts/prometheus/' <<<"$files" || stages+=(alerts)
+  ! grep -qE '^host/(fleet|api|limit)/' <<<"$files" || stages+=(fleet)
   stages+=(programs)
   stage_unit() { unit_tests "${quick_packages[@]}"; }
   # shellcheck disable=SC2086

@@ -88,6 +88,20 @@ failed_tests() {
 
 stage_unit() { unit_tests ./...; }
 
+# The driver for Kubernetes, a module of its own: what lint and unit do for the rest. No race detector and no cgo, so that it is compiled once for this and the
+# binary: Kubernetes calls it once at a time. A cluster is scripts/fleet.sh's.
+stage_fleet() {
+  local bad=0 check
+  check=$(go tool -n staticcheck) || return
+  cd host/fleet || return
+  export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:-} -trimpath"
+  go vet ./... || bad=1
+  "$check" ./... || bad=1
+  go mod tidy -diff || { echo "host/fleet/go.mod is not tidy (go mod tidy there)"; bad=1; }
+  go test -count=1 -vet=off -ldflags=-w ./... || bad=1
+  return $bad
+}
+
 # fuzz_packages prints "DIR PACKAGE" of those with fuzz targets.
 fuzz_packages() {
   go list -f '{{.Dir}} {{.ImportPath}}' ./... | while read -r dir pkg; do

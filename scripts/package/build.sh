@@ -50,6 +50,7 @@ program() {
   done
   put 0755 "$BUILD/lib/causeway-check" /usr/lib/causeway
   put 0755 "$BUILD/lib/bin/nvidia-smi" /usr/lib/causeway/bin
+  put 0755 "$BUILD/lib/bin/cdi-hook" /usr/lib/causeway/bin
   strip --remove-section=.comment "$root/usr/lib/causeway/causeway-check" "$root/usr/lib/causeway/bin/nvidia-smi"
 }
 
