@@ -198,7 +198,10 @@ func matcher(gpus []GPU, name, mig string, r Rules) (fits func(*GPU) bool, what 
 		return func(g *GPU) bool { return whole(g) && (g.Backend != "soft" || soft) }, "GPU", nil
 	}
 	return func(g *GPU) bool {
-		return (whole(g) || strings.EqualFold(g.ID, name)) && g.Backend != "soft" && names(g, lower)
+		if g.Backend == "soft" { // by its UUID alone: a part of it, or of its name, means another
+			return r.SoftNamed && strings.EqualFold(g.ID, name)
+		}
+		return (whole(g) || strings.EqualFold(g.ID, name)) && names(g, lower)
 	}, fmt.Sprintf("GPU %q", name), nil
 }
 

@@ -61,6 +61,8 @@ func TestChoose(t *testing.T) {
 		"any, no real GPU, soft by name only":        {[]GPU{soft()}, Wish{GPU: "any", NUMA: -1}, Rules{SoftNamed: true}, nil, ErrNoGPU, "no GPU; it has soft"},
 		"soft":                                       {two, Wish{GPU: "soft", NUMA: -1}, all, []int{2}, nil, ""},
 		"soft:2":                                     {two, Wish{GPU: "soft:2", NUMA: -1}, all, []int{2}, nil, ""},
+		"soft by UUID":                               {two, Wish{GPU: "gpu-50f7", NUMA: -1}, all, []int{2}, nil, ""},
+		"soft by UUID is not offered":                {two, Wish{GPU: "GPU-50f7", NUMA: -1}, Rules{}, nil, ErrNoGPU, "GPU-50f7"},
 		"soft is not offered":                        {two, Wish{GPU: "soft", NUMA: -1}, Rules{}, nil, ErrNoGPU, "placement.software_gpu"},
 		"number":                                     {two, Wish{GPU: "1", NUMA: -1}, all, []int{1}, nil, ""},
 		"numbers":                                    {two, Wish{GPU: "1,0", NUMA: -1}, all, []int{1, 0}, nil, ""},

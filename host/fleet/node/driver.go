@@ -147,7 +147,7 @@ func (d *Driver) edits(dev *claim.Device, v *api.VGPU) (specs.ContainerEdits, er
 		return specs.ContainerEdits{}, errors.New("the node's causewayd is too old to serve containers: install the version of causeway-dra")
 	}
 	if err := d.Libraries.Check(); err != nil {
-		return specs.ContainerEdits{}, fmt.Errorf("Causeway's libraries for containers: %w", err)
+		return specs.ContainerEdits{}, fmt.Errorf("libraries for containers: %w", err)
 	}
 	return d.Libraries.Container(v.Spec.ProgramsPath(d.RunDir)), nil
 }

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Kubernetes on this machine: a control plane, a kubelet with containerd, causewayd and causeway-dra, and pods that use the software GPU.
+#
+#   scripts/fleet.sh [--vm]
+#
+#   --vm     also QEMU in a pod, with a Linux guest that runs a CUDA program
+#
+# Takes root, runc, containernetworking-plugins and busybox-static (Debian's), and build/kube (scripts/kube/build.sh: some 10 minutes of CPU time once).
+# What runs, is mounted and is connected is the script's own and ends with it. Prints one line for each check.
+set -euo pipefail
+. "$(dirname "$0")/lib/common.sh"
+. "$ROOT/scripts/lib/kube.sh"
+. "$ROOT/scripts/lib/fleet.sh"
+
+vm=
+while [ $# -gt 0 ]; do
+  case $1 in
+    --vm) vm=1; shift ;;
+    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit ;;
+    *) die "unknown option $1: see $0 --help" ;;
+  esac
+done
+[ "$(id -u)" = 0 ] || die "this takes root: it makes name spaces and control groups"
+for tool in runc busybox ip jq openssl gcc; do have $tool || die "$tool is missing: apt-get install runc containernetworking-plugins busybox-static iproute2 jq openssl gcc"; done
+[ -x /usr/lib/cni/ptp ] || die "/usr/lib/cni/ptp is missing: apt-get install containernetworking-plugins"
+for f in bin/causeway lib/libcuda.so.1 tests/13.0-static/vectoradd; do [ -e "$BUILD/$f" ] || die "build/$f is missing: run make build and scripts/build-tests.sh"; done
+if [ -z "${KUBE_FOLDER:-}" ]; then
+  "$ROOT/scripts/kube/build.sh"
+  make -s -C "$ROOT" fleet
+  rc=0; kube_apart "$0" ${vm:+--vm} || rc=$?
+  exit $rc
+fi
+kube=$KUBE_FOLDER
+
+say "control plane"
+kube_control_plane
+fleet_image "$kube/program.tar"
+say "node"
+kube_node_up "$kube/program.tar"
+say "causewayd and causeway-dra"
+causewayd_up
+kubectl apply -f "$ROOT/host/fleet/deploy/causeway-dra.yaml" >/dev/null
+driver_token
+driver_up
+await 30 "the GPU is published" gpu_published
+ok "the node's GPU is published: $(kubectl get resourceslices -o json | jq -r '.items[0].spec.devices[0] | "\(.attributes.model.string), memory \(.capacity.memory.value), compute \(.capacity.compute.value)"')"
+
+say "pods"
+kubectl apply -f "$ROOT/scripts/kube/pods.yaml" >/dev/null
+check_container
+check_waiting
+check_refused
+check_restarts
+check_reboot
+check_end
+[ -z "$vm" ] || check_vm
+echo "$passed passed, 0 failed"

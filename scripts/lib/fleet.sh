@@ -1,0 +1,133 @@
+# What scripts/fleet.sh starts beside Kubernetes, and what it checks; sourced after common.sh and kube.sh.
+
+passed=0
+ok() { printf '[%3ds] ok      %s\n' "$SECONDS" "$*"; passed=$((passed + 1)); }
+
+causeway() { "$BUILD/bin/causeway" "$1" --run-dir "$kube/run" "${@:2}"; }
+
+causewayd_up() {
+  printf 'run_dir = "%s"\nstate_dir = "%s"\nlog_dir = "%s"\n[placement]\nsoftware_memory = "2GiB"\n' "$kube/run" "$kube/state" "$kube/causewaylog" >"$kube/causewayd.toml"
+  kube_start causewayd "$BUILD/bin/causeway" daemon --config "$kube/causewayd.toml"
+  await 20 "causewayd answers" causeway gpus --json
+}
+
+# driver_token makes the kubeconfig of the service account, as docs/KUBERNETES.md does.
+driver_token() {
+  await 20 "the service account has a token" token_there
+  kube_config dra "$(kubectl -n causeway get secret causeway-dra -o jsonpath='{.data.token}' | base64 -d)"
+}
+token_there() { [ -n "$(kubectl -n causeway get secret causeway-dra -o jsonpath='{.data.token}')" ]; }
+
+driver_up() {
+  kube_start dra "$BUILD/bin/causeway-dra" --node "$kube_node" --kubeconfig "$kube/pki/dra.kubeconfig" --run-dir "$kube/run" --lib "$BUILD/lib" \
+    --cdi "$kube/cdi" --plugins "$kube/kubelet/plugins/gpu.causeway.dev" --registry "$kube/kubelet/plugins_registry" --interval 1s
+}
+
+gpu_published() { kubectl get resourceslices -o json | jq -e '.items | length == 1 and (.[0].spec.devices | length == 1)'; }
+
+# fleet_image OUT is an image with CUDA programs and what they need of a C library, and nothing of ours: that comes with the claim.
+fleet_image() {
+  local files=("$(command -v busybox):bin/busybox" "$BUILD/tests/13.0-static/vectoradd:bin/vectoradd") f
+  gcc -O1 -o "$kube/allocate" "$ROOT/scripts/kube/allocate.c" "$BUILD/lib/libcuda.so.1"
+  files+=("$kube/allocate:bin/allocate" /lib64/ld-linux-x86-64.so.2:lib64/ld-linux-x86-64.so.2)
+  for f in libc.so.6 libm.so.6 libdl.so.2 libpthread.so.0 librt.so.1 libgcc_s.so.1 libstdc++.so.6; do
+    files+=("/lib/x86_64-linux-gnu/$f:lib/x86_64-linux-gnu/$f")
+  done
+  python3 "$ROOT/scripts/kube/image.py" "$1" causeway.test/program:1 "${files[@]}"
+}
+
+# said POD TEXT: is it in what the pod's container wrote?
+said() { cat "$kube"/podlogs/default_"$1"_*/*/*.log | grep -q -- "$2"; }
+# times POD TEXT: how often?
+times() { cat "$kube"/podlogs/default_"$1"_*/*/*.log 2>/dev/null | grep -c -- "$2" || true; }
+more_than() { [ "$(times "$1" "$2")" -gt "$3" ]; }
+pod_is() { [ "$(kubectl get pod "$1" -o jsonpath='{.status.phase}')" = "$2" ]; }
+pod_gone() { ! kubectl get pod "$1"; }
+event() { kubectl get events -o json | jq -e --arg kind "$1" --arg text "$2" 'any(.items[]; .involvedObject.kind == $kind and (.message | contains($text)))'; }
+vgpus() { causeway ps --json | jq "$@"; }
+no_vgpus() { [ "$(vgpus length)" = 0 ] && ! compgen -G "$kube/cdi/*" && ! compgen -G "$kube/run/claim-*"; }
+
+check_container() {
+  await 60 "the first pod's program passes" said first PASSED
+  await 20 "it asks for memory" said first '400 MiB: '
+  said first '256 MiB: 0' || die "256 MiB of 512 are not had: $(cat "$kube"/podlogs/default_first_*/*/*.log | head -20)"
+  said first '400 MiB: 2' || die "400 MiB more are not refused"
+  await 20 "nvidia-smi" said first '/    512MiB'
+  [ "$(vgpus -c '[.[0].spec | .memory, .share, .cap, .sessions, .programs]')" = '[536870912,2500,80,4,true]' ] || die "limits: $(vgpus -c '.[0].spec')"
+  ok "a container without a VM: a CUDA program passes, its memory ends at the claim's (out of memory), nvidia-smi shows it; share 2500, cap 80 %"
+}
+
+check_waiting() {
+  await 30 "the second pod waits" event Pod 'cannot allocate all claims'
+  pod_is second Pending || die "the second pod runs: both do not fit"
+  [ "$(vgpus length)" = 1 ] || die "a vGPU without a claim: $(causeway ps)"
+  ok "a claim that does not fit waits, and its pod says so"
+}
+
+check_refused() {
+  await 30 "the claim says why" event ResourceClaim 'unknown field "share"'
+  await 30 "the pod says why" event Pod 'unknown field "share"'
+  [ "$(vgpus length)" = 1 ] || die "a vGPU for it: $(causeway ps)"
+  kubectl delete pod foreign --wait=false >/dev/null
+  await 60 "the refused pod goes" pod_gone foreign
+  ok "parameters that are none of ours are refused by name, on the claim and on the pod, which can be deleted"
+}
+
+check_restarts() {
+  local pid n name
+  pid=$(vgpus '.[0].pid')
+  kube_stop dra
+  kube_stop causewayd KILL
+  n=$(times first PASSED)
+  await 30 "the program goes on without them" more_than first PASSED "$n"
+  causewayd_up
+  driver_up
+  await 30 "the GPU is published again" gpu_published
+  # The kubelet asks again for what is prepared when it begins anew.
+  kube_stop kubelet
+  kube_kubelet
+  n=$(times first PASSED)
+  await 60 "the program goes on" more_than first PASSED "$n"
+  [ "$(vgpus '.[0].pid')" = "$pid" ] || die "its vGPU is another: $(causeway ps)"
+  name=$(vgpus -r '.[0].spec.vm')
+  kube_stop dra
+  kubectl delete pod first --wait=false >/dev/null
+  await 30 "its container ends" no_session
+  [ "$(vgpus -r '.[0].spec.vm')" = "$name" ] || die "its vGPU is gone before the claim was taken back"
+  driver_up
+  await 60 "the pod goes when causeway-dra is back" pod_gone first
+  ok "restarts of causeway-dra, causewayd and the kubelet: programs go on with their vGPU; a pod that is deleted meanwhile goes when the driver is back"
+  await 60 "the claim that waited has its GPU" pod_is second Succeeded
+  await 30 "nothing is left" no_vgpus
+  ok "the claim that waited is served when there is room, its program passes, and its vGPU is gone with it"
+}
+no_session() { [ "$(vgpus '.[0].status.sessions | length')" = 0 ]; }
+
+# A reboot ends all processes and empties /run; the kubelet's and the pods' objects stay.
+check_reboot() {
+  local v
+  kubectl apply -f "$ROOT/scripts/kube/pods.yaml" >/dev/null 2>&1 || true
+  await 60 "the pod is back" said first PASSED
+  kube_stop kubelet KILL
+  kube_stop dra KILL
+  kube_stop causewayd KILL
+  for v in $(jq -r .pid "$kube"/run/claim-*/*.json); do kill -9 "$v" 2>/dev/null || true; done
+  for v in $("$kube_bin/ctr" -a "$kube/c.sock" -n k8s.io tasks ls -q); do "$kube_bin/ctr" -a "$kube/c.sock" -n k8s.io tasks kill -s KILL "$v" >/dev/null 2>&1 || true; done
+  rm -rf "$kube/run" "$kube"/cdi/*
+  v=$(times first PASSED)
+  causewayd_up
+  kube_kubelet
+  driver_up
+  await 120 "the pod's container runs again" more_than first PASSED "$v"
+  [ "$(vgpus '[.[] | select(.spec.memory == 536870912)] | length')" = 1 ] || die "vGPUs: $(causeway ps)"
+  ok "after a reboot the claim is prepared again, once, and the pod's program passes"
+}
+
+check_end() {
+  kubectl delete pod --all --wait=false >/dev/null
+  await 90 "all pods are gone" no_pods
+  await 30 "nothing is left" no_vgpus
+  kubectl delete resourceclaims --all --wait=false >/dev/null
+  ok "when pods are deleted no vGPU, specification or folder is left"
+}
+no_pods() { [ "$(kubectl get pods -o json | jq '.items | length')" = 0 ]; }

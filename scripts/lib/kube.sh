@@ -1,0 +1,168 @@
+# A Kubernetes cluster of one node on this machine, for scripts/fleet.sh; sourced after common.sh. Everything runs in the name spaces of the script (kube_apart),
+# so its processes, mounts and network end with it; what is left is $kube, its folder, and the control groups that kube_clean removes.
+#
+# The kubelet would set three sysctls of the whole machine: files with the wanted values lie over them. Its paths are short: a socket's may have 107 bytes.
+
+kube_bin=$BUILD/kube
+kube_node=node1
+kube_controllers="cpu cpuacct cpuset memory devices freezer blkio pids systemd"
+
+# kube_apart SCRIPT ARGS... runs the script again, in name spaces of its own, and cleans up behind it.
+kube_apart() {
+  local rc=0
+  export KUBE_FOLDER KUBE_GROUP
+  KUBE_FOLDER=$(mktemp -d /tmp/cwk.XXXX)
+  KUBE_GROUP=causeway-kube-$$
+  trap : INT TERM # who is inside hears them too, and ends
+  unshare --mount --net --pid --fork --kill-child --mount-proc --propagation private "$@" || rc=$?
+  local c
+  for c in $kube_controllers; do
+    [ ! -d "/sys/fs/cgroup/$c/$KUBE_GROUP" ] || find "/sys/fs/cgroup/$c/$KUBE_GROUP" -depth -type d -exec rmdir {} + 2>/dev/null
+  done
+  [ $rc = 0 ] || { mkdir -p "$BUILD/logs/fleet"; cp "$KUBE_FOLDER"/log/* "$BUILD/logs/fleet" 2>/dev/null; say "logs are in build/logs/fleet"; }
+  rm -rf "$KUBE_FOLDER"
+  return $rc
+}
+
+kubectl() { "$kube_bin/kube" kubectl --kubeconfig "$kube/pki/admin.kubeconfig" "$@"; }
+
+# await SECONDS WHAT COMMAND... waits until the command succeeds.
+await() {
+  local most=$1 what=$2 end; shift 2
+  end=$((SECONDS + most))
+  until "$@" >/dev/null 2>&1; do
+    [ $SECONDS -lt $end ] || die "not within $most s: $what"
+    sleep 0.2
+  done
+}
+
+# kube_start NAME COMMAND... starts a program; its id is in pid/NAME, what it says in log/NAME.
+kube_start() {
+  local name=$1; shift
+  "$@" >>"$kube/log/$name" 2>&1 &
+  echo $! >"$kube/pid/$name"
+}
+
+# kube_stop NAME SIGNAL ends one and waits for it.
+kube_stop() {
+  local pid; pid=$(cat "$kube/pid/$1")
+  kill "-${2:-TERM}" "$pid" 2>/dev/null || true
+  wait "$pid" 2>/dev/null || true
+}
+
+# kube_config NAME TOKEN writes how a program reaches the API server.
+kube_config() {
+  cat >"$kube/pki/$1.kubeconfig" <<T
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:6443", insecure-skip-tls-verify: true}}]
+users: [{name: u, user: {token: "$2"}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+T
+}
+
+# kube_control_plane starts etcd, the API server, the controllers and the scheduler.
+kube_control_plane() {
+  local u
+  mkdir -p "$kube"/{pki,pid,log}
+  ip link set lo up
+  ip link add d0 type veth peer name d1
+  ip link set d1 up
+  ip addr add 10.77.0.1/24 dev d0
+  ip link set d0 up
+  ip route add default via 10.77.0.254 dev d0 # to nowhere: the API server wants one
+  openssl genrsa -out "$kube/pki/sa.key" 2048 2>/dev/null
+  for u in 'admin,admin,admin,"system:masters"' 'scheduler,system:kube-scheduler,scheduler' 'manager,system:kube-controller-manager,manager' \
+    "node,system:node:$kube_node,node,\"system:nodes\""; do
+    echo "${u%%,*}-token,${u#*,}"
+    kube_config "${u%%,*}" "${u%%,*}-token"
+  done >"$kube/pki/tokens.csv"
+  kube_start etcd "$kube_bin/kube" etcd --data-dir "$kube/etcd" --unsafe-no-fsync --listen-client-urls http://127.0.0.1:2379 \
+    --advertise-client-urls http://127.0.0.1:2379 --listen-peer-urls http://127.0.0.1:2380
+  kube_start apiserver "$kube_bin/kube" apiserver --etcd-servers http://127.0.0.1:2379 --secure-port 6443 --bind-address 0.0.0.0 \
+    --advertise-address 10.77.0.1 --cert-dir "$kube/pki/apiserver" --service-account-key-file "$kube/pki/sa.key" \
+    --service-account-signing-key-file "$kube/pki/sa.key" --service-account-issuer https://fleet.test --token-auth-file "$kube/pki/tokens.csv" \
+    --authorization-mode Node,RBAC --enable-admission-plugins NodeRestriction --service-cluster-ip-range 10.96.0.0/16 --anonymous-auth=false
+  await 60 "the API server is ready" kubectl get --raw /readyz
+  kube_start manager "$kube_bin/kube" controller-manager --kubeconfig "$kube/pki/manager.kubeconfig" --leader-elect=false --bind-address 127.0.0.1 \
+    --service-account-private-key-file "$kube/pki/sa.key" --use-service-account-credentials
+  kube_start scheduler "$kube_bin/kube" scheduler --kubeconfig "$kube/pki/scheduler.kubeconfig" --leader-elect=false --bind-address 127.0.0.1
+  await 60 "controllers work" kubectl get serviceaccount default
+}
+
+# kube_node_up IMAGE... starts containerd with images, and the kubelet.
+kube_node_up() {
+  local c s
+  for c in $kube_controllers; do mkdir -p "/sys/fs/cgroup/$c/$KUBE_GROUP"; done
+  for s in cpus mems; do cat /sys/fs/cgroup/cpuset/cpuset.$s >"/sys/fs/cgroup/cpuset/$KUBE_GROUP/cpuset.$s"; done
+  mount --make-rshared /
+  for s in vm/overcommit_memory=1 kernel/panic=10 kernel/panic_on_oops=1; do
+    echo "${s#*=}" >"$kube/sysctl.${s##*/}"
+    mount --bind "$kube/sysctl.${s##*/}" "/proc/sys/${s%%=*}"
+  done
+  mkdir -p "$kube"/{c,s,cni,cdi,kubelet/plugins,kubelet/plugins_registry,podlogs}
+  kube_node_files
+  kube_start containerd env PATH="$kube_bin:$PATH" "$kube_bin/containerd" -c "$kube/containerd.toml"
+  await 30 "containerd answers" "$kube_bin/ctr" -a "$kube/c.sock" version
+  for c; do "$kube_bin/ctr" -a "$kube/c.sock" -n k8s.io images import --snapshotter overlayfs "$c" >/dev/null; done
+  kube_kubelet
+  await 60 "the node is ready" kubectl wait --for=condition=Ready "node/$kube_node" --timeout=1s
+}
+
+kube_kubelet() {
+  kube_start kubelet env PATH="$kube_bin:$PATH" "$kube_bin/kube" kubelet --config "$kube/kubelet.yaml" --kubeconfig "$kube/pki/node.kubeconfig" \
+    --root-dir "$kube/kubelet" --cert-dir "$kube/pki" --hostname-override "$kube_node" --node-ip 10.77.0.1
+}
+
+kube_node_files() {
+  cat >"$kube/cni/10-ptp.conflist" <<T
+{"cniVersion":"0.4.0","name":"fleet","plugins":[{"type":"ptp","ipam":{"type":"host-local","dataDir":"$kube/ipam","ranges":[[{"subnet":"10.77.11.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}}]}
+T
+  cat >"$kube/containerd.toml" <<T
+version = 3
+root = "$kube/c"
+state = "$kube/s"
+disabled_plugins = ["io.containerd.snapshotter.v1.btrfs","io.containerd.snapshotter.v1.zfs","io.containerd.snapshotter.v1.devmapper","io.containerd.snapshotter.v1.erofs","io.containerd.snapshotter.v1.blockfile","io.containerd.tracing.processor.v1.otlp","io.containerd.nri.v1.nri"]
+[grpc]
+  address = "$kube/c.sock"
+[plugins.'io.containerd.cri.v1.images']
+  snapshotter = "overlayfs"
+  [plugins.'io.containerd.cri.v1.images'.pinned_images]
+    sandbox = "causeway.test/program:1"
+[plugins.'io.containerd.cri.v1.runtime']
+
+  cdi_spec_dirs = ["$kube/cdi"]
+  disable_apparmor = true
+  restrict_oom_score_adj = true
+  [plugins.'io.containerd.cri.v1.runtime'.cni]
+    bin_dirs = ["/usr/lib/cni"]
+    conf_dir = "$kube/cni"
+  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+      BinaryName = "$(command -v runc)"
+      SystemdCgroup = false
+T
+  cat >"$kube/kubelet.yaml" <<T
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+failCgroupV1: false
+cgroupDriver: cgroupfs
+cgroupRoot: /$KUBE_GROUP
+containerRuntimeEndpoint: unix://$kube/c.sock
+authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
+authorization: {mode: AlwaysAllow}
+readOnlyPort: 0
+healthzPort: 0
+makeIPTablesUtilChains: false
+localStorageCapacityIsolation: false
+featureGates: {KubeletInUserNamespace: true}
+evictionHard: {memory.available: "100Mi"}
+imageGCHighThresholdPercent: 100
+podLogsDir: $kube/podlogs
+nodeStatusUpdateFrequency: 4s
+clusterDNS: []
+resolvConf: /dev/null
+T
+}
