@@ -8,7 +8,7 @@
 #   --quick       lint, build, unit tests of the packages that differ from COMMIT (default: where this branch left main) and of those
 #                 that import them, the C libraries' tests if those differ, and ten CUDA programs; needs scripts/setup.sh, but no VM
 #
-# Stages: base setup build nvcc lint clib fuzzbuild alerts unit density package sessions libvirt migrate vm guest rdma smi nvrtc remote programs
+# Stages: base setup build nvcc lint clib fuzzbuild alerts unit fleet density package sessions libvirt migrate vm guest rdma smi nvrtc remote programs
 # nested fuzz share.
 # A stage waits for those it needs, if they run at all. FUZZTIME (default 3s) is the time per fuzz target. Logs are under build/logs, the
 # table of results has each stage's time and what it and its children used of the CPUs. The status is 0 if every stage passed.
@@ -34,6 +34,7 @@ plan=(
   'fuzzbuild spare  base'
   'alerts    spare  setup'
   'unit      95     setup build'
+  'fleet     spare  setup'
   'density   35     build'
   'package   30     setup build'
   'sessions  90     setup build'
