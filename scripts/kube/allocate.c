@@ -13,7 +13,8 @@ int main(int argc, char **argv)
 {
 	int device, err;
 	void *context;
-	if ((err = cuInit(0)) || (err = cuDeviceGet(&device, 0)) || (err = cuDevicePrimaryCtxRetain(&context, device)) || (err = cuCtxSetCurrent(context))) {
+	if ((err = cuInit(0)) || (err = cuDeviceGet(&device, 0)) || (err = cuDevicePrimaryCtxRetain(&context, device)) ||
+	    (err = cuCtxSetCurrent(context))) {
 		printf("no context: %d\n", err);
 		return 1;
 	}
