@@ -17,3 +17,6 @@ func (d *Device) Uses(ctx context.Context) (list []link.Use, err error) {
 	}
 	return list, nil
 }
+
+// Departs hears of VMs that leave.
+func (d *Device) Departs() <-chan struct{} { return d.departs }

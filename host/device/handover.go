@@ -79,8 +79,11 @@ func (d *Device) handedLocked() error {
 	return fmt.Errorf("%w: a GPU of the server %s", errNotHanded, r.Server)
 }
 
-// awaitHanded is handed when that is known.
+// awaitHanded is handed when that is known. Of a VM that was paused before it is sent, or saved, nothing was heard until now.
 func (d *Device) awaitHanded() error {
+	if !d.mem.Logging() && errors.Is(d.handed(), errNotHanded) {
+		d.departing()
+	}
 	for {
 		d.mu.Lock()
 		err := d.handedLocked()

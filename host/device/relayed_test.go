@@ -33,7 +33,8 @@ type relayServer struct {
 	keys    mtls.Pinned
 	mu      sync.Mutex
 	workers map[remote.SessionID]*spawn.Process
-	again   int // connections over which sessions went on
+	files   []*os.File // its connections, for cut
+	again   int        // connections over which sessions went on
 	over    chan struct{}
 }
 
@@ -71,6 +72,9 @@ func (s *relayServer) endsFirst(t *testing.T) {
 	t.Cleanup(func() {
 		_ = s.ln.Close()
 		<-s.over
+		for _, f := range s.files {
+			_ = f.Close()
+		}
 		for _, w := range s.workers {
 			w.Stop(5 * time.Second) // it has ended with its program
 		}
@@ -84,17 +88,17 @@ func (s *relayServer) take(c *net.TCPConn) error {
 	if err != nil || p.Lease != s.relay.Lease {
 		return fmt.Errorf("preface %+v, %w", p, err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !p.Again {
-		s.workers[p.Session], err = serveRelayed(c, &s.keys, p.Session)
-		return err
-	}
 	f, err := c.File()
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.files = append(s.files, f)
+	if !p.Again {
+		s.workers[p.Session], err = serveRelayed(c, &s.keys, p.Session)
+		return err
+	}
 	s.again++
 	w := s.workers[p.Session]
 	if w == nil || w.Send(link.Reconnected{Connection: link.FileOf(int(f.Fd()))}) != nil {
@@ -220,9 +224,16 @@ func TestRelayedMoves(t *testing.T) {
 	if err := v.StopRings(); err != nil {
 		t.Fatal(err)
 	}
+	asked := make(chan error, 1)
+	go func() {
+		<-v.device.Departs()
+		v.device.SetHandover(api.Handover{Why: "nobody awaits it"})
+		asked <- nil
+	}()
 	if _, err := v.Save(); !errors.Is(err, fstest.ErrRefused) {
 		t.Errorf("saved although no other host may take over the lease: %v", err)
 	}
+	<-asked
 	if err := v.StartRings(); err != nil {
 		t.Fatal(err)
 	}

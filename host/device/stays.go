@@ -30,11 +30,7 @@ type stays struct {
 
 // begins hears of a migration that begins, or a snapshot of memory: it looks whether the VM can move, as long as that lasts.
 func (d *Device) begins(ctx context.Context) {
-	d.handingBegins()
-	select {
-	case d.departs <- struct{}{}:
-	default: // nobody has heard of the last
-	}
+	d.departing()
 	if !d.looking.CompareAndSwap(false, true) {
 		return
 	}
@@ -44,6 +40,15 @@ func (d *Device) begins(ctx context.Context) {
 		defer d.looking.Store(false)
 		d.routineStays(ctx)
 	}()
+}
+
+// departing has whoever waits for it hear of a VM that leaves.
+func (d *Device) departing() {
+	d.handingBegins()
+	select {
+	case d.departs <- struct{}{}:
+	default: // nobody has heard of the last
+	}
 }
 
 func (d *Device) routineStays(ctx context.Context) {
