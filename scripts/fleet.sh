@@ -11,6 +11,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/kube.sh"
 . "$ROOT/scripts/lib/fleet.sh"
+. "$ROOT/scripts/lib/fleet-vm.sh"
 
 vm=
 while [ $# -gt 0 ]; do
