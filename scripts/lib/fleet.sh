@@ -36,10 +36,12 @@ fleet_image() {
   python3 "$ROOT/scripts/kube/image.py" "$1" causeway.test/program:1 "${files[@]}"
 }
 
-# said POD TEXT: is it in what the pod's container wrote?
-said() { cat "$kube"/podlogs/default_"$1"_*/*/*.log | grep -q -- "$2"; }
+# wrote POD prints what the pod's containers wrote: this pod's, not those of one of its name before.
+wrote() { cat "$kube/podlogs/default_$1_$(kubectl get pod "$1" -o jsonpath='{.metadata.uid}')"/*/*.log; }
+# said POD TEXT: is it in that?
+said() { wrote "$1" | grep -- "$2"; }
 # times POD TEXT: how often?
-times() { cat "$kube"/podlogs/default_"$1"_*/*/*.log 2>/dev/null | grep -c -- "$2" || true; }
+times() { wrote "$1" 2>/dev/null | grep -c -- "$2" || true; }
 more_than() { [ "$(times "$1" "$2")" -gt "$3" ]; }
 pod_is() { [ "$(kubectl get pod "$1" -o jsonpath='{.status.phase}')" = "$2" ]; }
 pod_gone() { ! kubectl get pod "$1"; }
@@ -50,12 +52,15 @@ no_vgpus() { [ "$(vgpus length)" = 0 ] && ! compgen -G "$kube/cdi/*" && ! compge
 check_container() {
   await 60 "the first pod's program passes" said first PASSED
   await 20 "it asks for memory" said first '400 MiB: '
-  said first '256 MiB: 0' || die "256 MiB of 512 are not had: $(cat "$kube"/podlogs/default_first_*/*/*.log | head -20)"
-  said first '400 MiB: 2' || die "400 MiB more are not refused"
+  said first '256 MiB: 0' >/dev/null || die "256 MiB of 512 are not had: $(wrote first | head -20)"
+  said first '400 MiB: 2' >/dev/null || die "400 MiB more are not refused"
   await 20 "nvidia-smi" said first '/    512MiB'
   [ "$(vgpus -c '[.[0].spec | .memory, .share, .cap, .sessions, .programs]')" = '[536870912,2500,80,4,true]' ] || die "limits: $(vgpus -c '.[0].spec')"
+  await 40 "the pod's status says how its GPU is" healthy first
   ok "a container without a VM: a CUDA program passes, its memory ends at the claim's (out of memory), nvidia-smi shows it; share 2500, cap 80 %"
 }
+
+healthy() { kubectl get pod "$1" -o json | jq -e 'any(.status.containerStatuses[0].allocatedResourcesStatus[]?.resources[]?; .health == "Healthy")'; }
 
 check_waiting() {
   await 30 "the second pod waits" event Pod 'cannot allocate all claims'
@@ -103,11 +108,15 @@ check_restarts() {
 }
 no_session() { [ "$(vgpus '.[0].status.sessions | length')" = 0 ]; }
 
+# the_first counts the vGPUs of the first pod's claim.
+the_first='[.[] | select(.spec.memory == 536870912)] | length'
+
 # A reboot ends all processes and empties /run; the kubelet's and the pods' objects stay.
 check_reboot() {
   local v
   kubectl apply -f "$ROOT/scripts/kube/pods.yaml" >/dev/null 2>&1 || true
   await 60 "the pod is back" said first PASSED
+  [ "$(vgpus "$the_first")" = 1 ] || die "vGPUs: $(causeway ps)"
   kube_stop kubelet KILL
   kube_stop dra KILL
   kube_stop causewayd KILL
@@ -119,7 +128,7 @@ check_reboot() {
   kube_kubelet
   driver_up
   await 120 "the pod's container runs again" more_than first PASSED "$v"
-  [ "$(vgpus '[.[] | select(.spec.memory == 536870912)] | length')" = 1 ] || die "vGPUs: $(causeway ps)"
+  [ "$(vgpus "$the_first")" = 1 ] || die "vGPUs: $(causeway ps)"
   ok "after a reboot the claim is prepared again, once, and the pod's program passes"
 }
 

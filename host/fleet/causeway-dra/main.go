@@ -99,8 +99,10 @@ func run(f *flags) error {
 	defer events.Shutdown()
 	events.StartRecordingToSink(&typedcore.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	recorder := events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "causeway-dra", Host: f.node})
+	p := &node.Publisher{Node: f.node, Causewayd: d, Every: f.every, Patience: f.patience, Log: log}
 	driver := &node.Driver{
-		Node: f.node, RunDir: f.run, Causewayd: d, CDI: cdi.Dir(f.cdi), Libraries: cdi.Libraries{Folder: f.lib}, Fatal: fail, Log: log,
+		Devices: p.Devices,
+		Node:    f.node, RunDir: f.run, Causewayd: d, CDI: cdi.Dir(f.cdi), Libraries: cdi.Libraries{Folder: f.lib}, Fatal: fail, Log: log,
 		Refused: func(c claim.ID, why error) {
 			recorder.Event(&corev1.ObjectReference{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim", Namespace: c.Namespace, Name: c.Name, UID: c.UID},
 				corev1.EventTypeWarning, "CausewayRefused", why.Error())
@@ -112,10 +114,9 @@ func run(f *flags) error {
 		return fmt.Errorf("serve the kubelet: %w", err)
 	}
 	defer helper.Stop()
-	p := &node.Publisher{Node: f.node, Causewayd: d, Every: f.every, Patience: f.patience, Log: log,
-		Publish: func(ctx context.Context, r resourceslice.DriverResources) error {
-			return helper.PublishResources(ctx, r)
-		}}
+	p.Publish = func(ctx context.Context, r resourceslice.DriverResources) error {
+		return helper.PublishResources(ctx, r)
+	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { p.Run(ctx) })

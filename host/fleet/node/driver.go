@@ -12,6 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"causeway/host/api"
@@ -31,11 +32,15 @@ type Causewayd interface {
 
 // Driver serves the kubelet. Its fields are not changed once it does.
 type Driver struct {
+	v1alpha1.UnimplementedDRAResourceHealthServer // by its own word: all is implemented that there is now
+
 	Node      string
 	RunDir    string // causewayd's
 	Causewayd Causewayd
 	CDI       cdi.Dir
 	Libraries cdi.Libraries
+	// Devices are the node's as they were published last.
+	Devices func() []resourceapi.Device
 	// Refused hears of each claim that cannot be prepared, to tell who looks at it; may be nil.
 	Refused func(c claim.ID, why error)
 	// Fatal hears of what no repetition cures.
@@ -43,7 +48,10 @@ type Driver struct {
 	Log   *slog.Logger
 }
 
-var _ kubeletplugin.DRAPlugin = (*Driver)(nil)
+var (
+	_ kubeletplugin.DRAPlugin          = (*Driver)(nil)
+	_ v1alpha1.DRAResourceHealthServer = (*Driver)(nil)
+)
 
 // ErrDevice says that a claim has a device that this node does not offer.
 var ErrDevice = errors.New("this node has no such GPU")

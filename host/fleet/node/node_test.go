@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
+	"k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 
 	"causeway/host/api"
 	"causeway/host/fleet/cdi"
@@ -331,7 +332,17 @@ func TestPublisher(t *testing.T) {
 	if len(got) != 2 {
 		t.Fatal("it was silent for a moment only")
 	}
+	health := func() *v1alpha1.DeviceHealth {
+		r.Driver.Devices = p.Devices
+		return r.health(now)[0]
+	}
+	if h := health(); h.Health != v1alpha1.HealthStatus_UNHEALTHY || h.Device.PoolName != "node1" || h.Device.DeviceName != "gpu-1" {
+		t.Errorf("a GPU with a fault: %v", h)
+	}
 	p.Look(t.Context(), now.Add(2*time.Minute))
+	if h := health(); h.Health == v1alpha1.HealthStatus_HEALTHY {
+		t.Errorf("nobody answers for it: %v", h)
+	}
 	if len(got) != 3 || len(last().Taints) != 2 {
 		t.Fatalf("%+v", last())
 	}
@@ -339,5 +350,13 @@ func TestPublisher(t *testing.T) {
 	p.Look(t.Context(), now.Add(3*time.Minute))
 	if len(got) != 4 || len(last().Taints) != 0 {
 		t.Fatalf("%+v", last())
+	}
+	if h := health(); h.Health != v1alpha1.HealthStatus_HEALTHY {
+		t.Errorf("%v", h)
+	}
+	r.f.gpu.Drained, r.f.gpu.Why = true, "drained by root"
+	p.Look(t.Context(), now.Add(4*time.Minute))
+	if h := health(); h.Health != v1alpha1.HealthStatus_HEALTHY || len(last().Taints) != 1 {
+		t.Errorf("a GPU that an operator drained: %v", h)
 	}
 }

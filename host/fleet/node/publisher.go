@@ -4,8 +4,10 @@ import (
 	"context"
 	"log/slog"
 	"reflect"
+	"sync"
 	"time"
 
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"causeway/host/fleet/publish"
@@ -24,6 +26,16 @@ type Publisher struct {
 	last      publish.Node
 	heard     time.Time
 	published *resourceslice.DriverResources
+
+	mu      sync.Mutex
+	devices []resourceapi.Device // as published
+}
+
+// Devices are the node's as they were published last.
+func (p *Publisher) Devices() []resourceapi.Device {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.devices
 }
 
 // Run publishes until ctx ends. A causewayd that never answered has no GPUs that anybody would know of.
@@ -63,6 +75,9 @@ func (p *Publisher) Look(ctx context.Context, now time.Time) {
 		return
 	}
 	p.published = &r
+	p.mu.Lock()
+	p.devices = n.Devices()
+	p.mu.Unlock()
 	p.Log.Info("GPUs published", "devices", len(n.Devices()), "unreachable", n.Unreachable)
 }
 

@@ -30,6 +30,12 @@ type Node struct {
 	Unreachable bool
 }
 
+// DrainedFault is TaintDrained's value where a fault drained the GPU, drainedByPerson where somebody did.
+const (
+	DrainedFault    = "fault"
+	drainedByPerson = "operator"
+)
+
 // step is what a claim's memory is counted in. The smallest claim on a real GPU has room for a CUDA context.
 const (
 	step     = 1 << 20
@@ -95,9 +101,9 @@ func (n *Node) device(g *api.GPU) (resourceapi.Device, bool) {
 		d.Taints = append(d.Taints, resourceapi.DeviceTaint{Key: key, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule})
 	}
 	if g.Drained {
-		reason := "fault"
+		reason := DrainedFault
 		if strings.HasPrefix(g.Why, drainedBy) {
-			reason = "operator"
+			reason = drainedByPerson
 		}
 		taint(TaintDrained, reason)
 	}
