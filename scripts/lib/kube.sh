@@ -16,7 +16,7 @@ kube_apart() {
   trap : INT TERM # who is inside hears them too, and ends
   unshare --mount --net --pid --fork --kill-child --mount-proc --propagation private "$@" || rc=$?
   local c
-  for c in $kube_controllers; do
+  for c in $kube_controllers unified; do # runc makes the last by itself where both versions are mounted
     [ ! -d "/sys/fs/cgroup/$c/$KUBE_GROUP" ] || find "/sys/fs/cgroup/$c/$KUBE_GROUP" -depth -type d -exec rmdir {} + 2>/dev/null
   done
   [ $rc = 0 ] || { mkdir -p "$BUILD/logs/fleet"; cp "$KUBE_FOLDER"/log/* "$BUILD/logs/fleet" 2>/dev/null; say "logs are in build/logs/fleet"; }
