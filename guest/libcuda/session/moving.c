@@ -123,5 +123,4 @@ void cw_moving_end(struct cw_region *r)
 		munmap(p->shadow, r->size);
 	free(p);
 	r->moving = NULL;
-	r->hands = NULL;
 }

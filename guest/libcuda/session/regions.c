@@ -43,7 +43,7 @@ static CUresult add_filling(struct cw_region *r, uint32_t flags)
 		cw_reply_release(&rep);
 	}
 	r->dev = out.dev;
-	if (r->parted) { /* in one file, which goes with the region */
+	if (r->parted && err == 0) { /* in one file, which goes with the region; if that could not be filled, the app's pages are still there */
 		r->mem = r->moving->file[0];
 		r->moving->file[0] = -1;
 	}
@@ -100,9 +100,7 @@ static CUresult region_new(struct cw_session *s, uint32_t kind, const struct sou
 		r->file_at = from->file_at;
 		r->parted = from->parted;
 		r->mem = -1;
-		r->print = 0;
 		r->hands = from->hands;
-		r->dev = 0;
 		if (!va) {
 			if (s->next_va == 0)
 				s->next_va = CW_REGION_VA_BASE;
@@ -115,6 +113,7 @@ static CUresult region_new(struct cw_session *s, uint32_t kind, const struct sou
 			break;
 		s->next_va += 1ull << 36; /* the worker could not map there */
 	}
+	r->hands = NULL; /* the caller's, for this call */
 	if (res == 0) {
 		r->next = s->regions;
 		s->regions = r;
