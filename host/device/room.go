@@ -55,15 +55,12 @@ func (s *session) lacksRoom(p workerProcess, m link.Want) {
 func (d *Device) addNeed(n *need) {
 	d.mu.Lock()
 	n.since = time.Now()
-	for i, old := range d.rooms.needs {
-		if old.s == n.s {
-			n.since = old.since
-			d.rooms.needs = slices.Delete(d.rooms.needs, i, i+1)
-			break
-		}
+	if i := slices.IndexFunc(d.rooms.needs, func(old *need) bool { return old.s == n.s }); i >= 0 {
+		n.since = d.rooms.needs[i].since
+		d.rooms.needs[i] = n
+	} else {
+		d.rooms.needs = append(d.rooms.needs, n)
 	}
-	at, _ := slices.BinarySearchFunc(d.rooms.needs, n, func(a, b *need) int { return a.since.Compare(b.since) })
-	d.rooms.needs = slices.Insert(d.rooms.needs, at, n)
 	if d.rooms.changed != nil {
 		close(d.rooms.changed)
 		d.rooms.changed = nil

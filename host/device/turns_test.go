@@ -1,20 +1,14 @@
 package device
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"runtime"
-	"slices"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"causeway/host/inventory"
 	"causeway/host/schedule/memory"
-	"causeway/host/worker/link"
 	"causeway/remote"
 	"causeway/virtio/fs"
 	"causeway/virtio/virtiotest"
@@ -165,112 +159,6 @@ func TestNoPlaceIsLost(t *testing.T) {
 			}
 		}
 	}
-}
-
-// asker is a worker that asks for room.
-type asker struct {
-	workerProcess
-	told []link.Room
-}
-
-func (a *asker) Send(m link.ToWorker) error {
-	a.told = append(a.told, m.(link.Room))
-	return nil
-}
-
-// TestNeedsByChance: whoever needs room gets it in the order in which they came, as far as it goes; one that asks again keeps its turn, and one that is denied, or gone,
-// makes way.
-func TestNeedsByChance(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rng := rand.New(rand.NewPCG(1, 2))
-		o := quietDevice(library(t))
-		o.Swap = true
-		d, err := New(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		type waiter struct {
-			s     *session
-			a     *asker
-			bytes uint64
-			asked uint64 // question
-			turn  int    // 0: it waits for nothing
-		}
-		var all []*waiter
-		for i := range 6 {
-			all = append(all, &waiter{s: newSession(d, uint64(i), fs.Caller{}), a: &asker{}})
-		}
-		room, turns := uint64(noRoom), 0
-		queue := func() []*waiter {
-			list := slices.DeleteFunc(slices.Clone(all), func(w *waiter) bool { return w.turn == 0 })
-			slices.SortFunc(list, func(a, b *waiter) int { return cmp.Compare(a.turn, b.turn) })
-			return list
-		}
-		// met is what should be told, by the model.
-		met := func() (want []string) {
-			left := room
-			for _, w := range queue() {
-				if w.bytes > left {
-					break
-				}
-				left -= w.bytes
-				want = append(want, fmt.Sprint(w.s.id, " ", w.asked, " true"))
-				w.turn = 0
-			}
-			return want
-		}
-		for range 3000 {
-			time.Sleep(time.Millisecond)
-			w := all[rng.IntN(len(all))]
-			var want []string
-			switch rng.IntN(6) {
-			case 0, 1, 2:
-				w.asked, w.bytes = w.asked+1, 1+rng.Uint64N(20)
-				if w.turn == 0 {
-					turns++
-					w.turn = turns
-				}
-				want = met()
-				w.s.lacksRoom(w.a, link.Want{Number: w.asked, Bytes: w.bytes})
-			case 3:
-				w.turn = 0
-				d.dropNeed(w.s)
-			case 4:
-				if w.turn != 0 {
-					want = append(want, fmt.Sprint(w.s.id, " ", w.asked, " false"))
-				}
-				w.turn = 0
-				d.deny(w.s.id, "")
-			default:
-				room = 1 + rng.Uint64N(40)
-				want = met()
-				d.budget.SetRoom(room)
-				d.meetNeeds()
-			}
-			var told []string
-			for _, w := range all {
-				for _, m := range w.a.told {
-					told = append(told, fmt.Sprint(w.s.id, " ", m.Number, " ", m.Granted))
-				}
-				w.a.told = nil
-			}
-			slices.Sort(want)
-			if slices.Sort(told); !slices.Equal(told, want) {
-				t.Fatalf("told %q, to be told %q", told, want)
-			}
-			var order []uint64
-			for _, n := range d.rooms.needs {
-				order = append(order, n.s.id)
-			}
-			var due []uint64
-			for _, w := range queue() {
-				due = append(due, w.s.id)
-			}
-			if !slices.Equal(order, due) {
-				t.Fatalf("they wait as %v, not %v", order, due)
-			}
-		}
-	})
 }
 
 // TestDepartedAreAskedOnce: what a worker used until its end is in one account, the next, and in no other.

@@ -227,6 +227,9 @@ func TestStands(t *testing.T) {
 		r.Poke()
 	}()
 	<-ran
+	if r.usage.Waiting.Load() != 1 {
+		t.Error("nobody says that it waits")
+	}
 	select {
 	case <-done:
 		t.Fatal("it passed a closed gate")

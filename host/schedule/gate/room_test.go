@@ -5,33 +5,16 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"causeway/host/schedule/page"
-	"causeway/remote/sys"
 )
 
 // TestRoomByChance: there is room for an operation as long as fewer are on their way than the budget allows, and fewer fences than there are marks for: a consumer that
 // fences each must not come to wait where it does nothing else.
 func TestRoomByChance(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	usage, err := page.NewUsage(make([]byte, 4096))
-	if err != nil {
-		t.Fatal(err)
-	}
-	grant, err := page.NewGrant(make([]byte, 4096))
-	if err != nil {
-		t.Fatal(err)
-	}
-	bell, err := sys.NewEvent()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(bell)
-	grant.Set(page.Open|page.Metered, time.Second)
 	gauge := &fakeGauge{}
-	g := &Gate{Options: Options{Gauge: gauge, Grant: grant, Usage: usage, Bell: bell}, kick: make(chan struct{}, 1)}
-	g.idle.Store(true)
+	g := still(t, gauge)
+	g.Grant.Set(page.Open|page.Metered, time.Second)
 	g.est = 1            // a billion fit the budget: the bounds count
 	marks := []uint64{0} // operations ahead of each fence
 	submitted, deepest, most := uint64(0), uint64(0), uint64(0)

@@ -39,8 +39,12 @@ static void add(void)
 			model[i--] = model[--models];
 	}
 	CHECK(err == (clash ? -EEXIST : 0));
-	if (!clash)
-		model[models++] = r;
+	if (clash)
+		return;
+	static uint64_t newest; /* an id is one range's for ever */
+	CHECK(r.id > newest);
+	newest = r.id;
+	model[models++] = r;
 }
 
 static void check_point(uint64_t at)
