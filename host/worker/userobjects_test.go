@@ -80,3 +80,54 @@ func TestUserObjectsByChance(t *testing.T) {
 	}
 	s.close()
 }
+
+// TestUserObjectsOfNestedGraphs: who owns objects through a graph inside another, or through a copy of one that has some inside, cannot be told: such a session stays, until the
+// objects, or the graphs, are gone.
+func TestUserObjectsOfNestedGraphs(t *testing.T) {
+	const object, inner, copied, outer = anObject + 10, bGraph + 50, bGraph + 51, bGraph + 52
+	retain := &wire.GraphUserObjectArgs{Graph: inner, Object: object, Count: 1}
+	for what, nest := range map[string]func(s *softSession) (graphs []wire.ID){
+		"retained by a graph inside another": func(s *softSession) []wire.ID {
+			s.node(aGraph, aNode, wire.NodeGraph, (&wire.ChildNode{Graph: bGraph}).Append(nil))
+			s.want(cuda.Success, &wire.GraphNodeGetParamsArgs{Node: aNode, Fresh: inner}, new(wire.GraphNodeGetParamsReply))
+			s.must(softCtx, retain)
+			return []wire.ID{aGraph}
+		},
+		"retained by a copy of what is inside another": func(s *softSession) []wire.ID {
+			s.node(aGraph, aNode, wire.NodeGraph, (&wire.ChildNode{Graph: bGraph}).Append(nil))
+			s.want(cuda.Success, &wire.GraphNodeGetParamsArgs{Node: aNode, Fresh: inner}, new(wire.GraphNodeGetParamsReply))
+			s.must(softCtx, &wire.GraphCreateArgs{Graph: outer})
+			s.must(softCtx, retain)
+			s.node(outer, bNode, wire.NodeGraph, (&wire.ChildNode{Graph: inner}).Append(nil))
+			return []wire.ID{aGraph, outer}
+		},
+		"retained before it went inside another": func(s *softSession) []wire.ID {
+			s.must(softCtx, &wire.GraphUserObjectArgs{Graph: bGraph, Object: object, Count: 1})
+			s.node(aGraph, aNode, wire.NodeGraph, (&wire.ChildNode{Graph: bGraph}).Append(nil))
+			return []wire.ID{aGraph}
+		},
+		"a copy of a graph that has some inside": func(s *softSession) []wire.ID {
+			s.must(softCtx, &wire.GraphUserObjectArgs{Graph: bGraph, Object: object, Count: 1})
+			s.node(aGraph, aNode, wire.NodeGraph, (&wire.ChildNode{Graph: bGraph}).Append(nil))
+			s.must(softCtx, &wire.GraphCloneArgs{Graph: copied, Original: aGraph})
+			return []wire.ID{aGraph, copied}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := newSoft(t)
+			s.must(softCtx, &wire.GraphCreateArgs{Graph: aGraph})
+			s.must(softCtx, &wire.GraphCreateArgs{Graph: bGraph})
+			s = s.moved() // nothing is in its way yet
+			s.must(softCtx, &wire.UserObjectCreateArgs{Object: object, ID: 77, Count: 1, Flags: 1})
+			s = s.moved()
+			for left := nest(s); len(left) > 0; left = left[1:] {
+				if _, err := s.tryMove(); err == nil {
+					t.Fatalf("it moves with %d such graphs", len(left))
+				}
+				s.must(softCtx, &wire.GraphDestroyArgs{Graph: left[0]})
+			}
+			s = s.moved()
+			s.close()
+		})
+	}
+}

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -86,6 +87,47 @@ static void states(void)
 	}
 }
 
+static int writes(uint8_t *p)
+{
+	int st = -1;
+	pid_t c = fork();
+	if (c == 0) {
+		signal(SIGSEGV, SIG_DFL);
+		*(volatile uint8_t *)p = 1;
+		_exit(0);
+	}
+	CHECK(waitpid(c, &st, 0) == c && (st == 0 || (WIFSIGNALED(st) && WTERMSIG(st) == SIGSEGV)));
+	return st == 0;
+}
+
+/* In a child memory is protected as it is in its parent, and what it could not be given for its own it can read, and write no more. */
+static void protection(void)
+{
+	enum { HALF = 1 << 20 };
+	uint8_t *p = mmap(NULL, 2 * HALF, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int st = -1;
+	fill(p, 2 * HALF, 9);
+	CHECK(cwi_cuMemHostRegister_v2(p, 2 * HALF, 0) == 0);
+	CHECK(mprotect(p, HALF, PROT_READ) == 0);
+	pid_t c = fork();
+	if (c == 0)
+		_exit(filled(p, 2 * HALF, 9) && !writes(p) && !writes(p + HALF - 1) && writes(p + HALF) ? 0 : 1);
+	CHECK(waitpid(c, &st, 0) == c && st == 0);
+	CHECK(mprotect(p, HALF, PROT_READ | PROT_WRITE) == 0);
+	struct rlimit old, none;
+	CHECK(getrlimit(RLIMIT_AS, &old) == 0);
+	none = old;
+	none.rlim_cur = 1 << 20; /* what is there stays, and no mapping comes */
+	CHECK(setrlimit(RLIMIT_AS, &none) == 0);
+	c = fork();
+	if (c == 0)
+		_exit(filled(p, 2 * HALF, 9) && !writes(p) && !writes(p + 2 * HALF - 1) ? 0 : 1);
+	CHECK(setrlimit(RLIMIT_AS, &old) == 0);
+	CHECK(c > 0 && waitpid(c, &st, 0) == c && st == 0);
+	fill(p, 2 * HALF, 10);
+	CHECK(cwi_cuMemHostUnregister(p) == 0 && filled(p, 2 * HALF, 10));
+}
+
 /* While another thread registers memory and lets it go, children come and go: as many times as the fake worker has regions for. */
 static _Atomic int over;
 enum { RAGGED = (3 << 20) + 123, SKIP = 1000 };
@@ -127,7 +169,7 @@ static void meanwhile(void)
 
 int main(void)
 {
-	void (*const tests[])(void) = {states, meanwhile};
+	void (*const tests[])(void) = {states, protection, meanwhile};
 	setenv("CAUSEWAY_LOG", "none", 1);
 	setenv("CAUSEWAY_COPY_THREADS", "4", 1);
 	for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
