@@ -16,6 +16,7 @@ type model struct {
 	state   state
 	regions [playRegions]modelRegion
 	parks   int
+	moved   int64 // bytes of extents
 	hung    bool
 
 	// What waits for a worker that hangs.
@@ -317,6 +318,7 @@ func (p *player) extent(id int, arg byte) {
 	if want != 0 {
 		return
 	}
+	m.moved += size
 	var bytesThere []byte
 	for i := range count(id) {
 		bytesThere = append(bytesThere, r.pieces[i].places[r.pieces[i].place][0].Bytes...)
@@ -337,6 +339,9 @@ func (p *player) compare() {
 	bad := func(format string, args ...any) { p.t.Errorf("%s: "+format, append([]any{p.last}, args...)...) }
 	if s.state != m.state {
 		bad("the session is %v, the model %v", s.state, m.state)
+	}
+	if n := s.moved.Load(); n != m.moved {
+		bad("%d bytes of extents are counted, not %d", n, m.moved)
 	}
 	if (s.starter != nil) != !m.starter.IsZero() && m.state != dead { // of a dead session it is answered by the next tick
 		bad("a start waits: %v", s.starter != nil)

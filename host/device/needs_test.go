@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -192,12 +193,14 @@ func (m *needsModel) check(step int, ask bool) {
 	}
 	begin, ctx := now, context.Background()
 	if len(m.needs) == 0 { // who asks is told of the next one when it comes
-		go func() {
+		var next sync.WaitGroup
+		next.Go(func() {
 			time.Sleep(time.Second)
 			m.number++
 			m.all[0].lacksRoom(m.worker[0], link.Want{Number: m.number, Bytes: 1 << 40})
-		}()
+		})
 		m.d.AwaitNeed(ctx)
+		next.Wait()
 		if took := time.Since(begin); took != time.Second {
 			m.t.Fatalf("step %d: told after %v", step, took)
 		}

@@ -117,6 +117,11 @@ func TestAdopt(t *testing.T) {
 	}
 	next.Release(15)
 	next.Settle()
+	next.Adopt() // once more: from nothing
+	if !next.Reserve(65) {
+		t.Error("refused while it moves")
+	}
+	next.Settle()
 	if p.Used() != 85 || next.Reserve(16) || !next.Reserve(15) {
 		t.Errorf("used %d", p.Used())
 	}
