@@ -24,6 +24,14 @@ type fakeWorkers struct {
 
 	mu      sync.Mutex
 	started []*fakeWorker
+	refuses error // of those that are to adopt
+}
+
+// refusesAll has no session adopted; nil: they are.
+func (f *fakeWorkers) refusesAll(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refuses = err
 }
 
 // tookConnection is what a worker says on a connection over which its session goes on.
@@ -106,6 +114,12 @@ func (f *fakeWorkers) rebuild(_ context.Context, old workerProcess, at *Place, c
 }
 
 func (f *fakeWorkers) adopt(at *Place, cfg link.Config, wake func(slot uint32), stream, _ int, _ bulk.Files) (workerProcess, error) {
+	f.mu.Lock()
+	err := f.refuses
+	f.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
 	p, err := f.start(at, cfg, wake)
 	if err != nil {
 		return nil, err

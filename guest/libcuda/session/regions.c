@@ -43,7 +43,8 @@ static CUresult add_filling(struct cw_region *r, uint32_t flags)
 		cw_reply_release(&rep);
 	}
 	r->dev = out.dev;
-	if (r->parted && err == 0) { /* in one file, which goes with the region; if that could not be filled, the app's pages are still there */
+	if (r->parted &&
+	    err == 0) { /* in one file, which goes with the region; if that could not be filled, the app's pages are still there */
 		r->mem = r->moving->file[0];
 		r->moving->file[0] = -1;
 	}

@@ -115,7 +115,9 @@ int main(void)
 			grows = lives == 0;
 		int adds = lives < MOST && next(8) < (grows ? 5 : 3);
 		if (adds)
-			alloc(next(2) ? (1 + next(6)) * 32 * UNIT : next(6) ? 1 + next(20 * UNIT) : 1 + next(300 * UNIT)); /* many side by side with holes */
+			alloc(next(2)	? (1 + next(6)) * 32 * UNIT
+			      : next(6) ? 1 + next(20 * UNIT)
+					: 1 + next(300 * UNIT)); /* many side by side with holes */
 		else if (lives > 0)
 			release((int)next((uint32_t)lives));
 		CHECK(regions() == slabs());

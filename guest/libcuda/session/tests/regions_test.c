@@ -65,8 +65,8 @@ static int add_region(struct cw_session *s, struct cw_region *r)
 	}
 	if (!r->adopted)
 		for (int i = 0; i < lives; i++) /* where nothing lies, nor 2 MiB beside it */
-			CHECK(live[i].own || (uint64_t)(uintptr_t)r->va >= live[i].at + live[i].size || live[i].at != (uintptr_t)live[i].r->va ||
-			      (uint64_t)(uintptr_t)r->va + r->size <= live[i].at);
+			CHECK(live[i].own || (uint64_t)(uintptr_t)r->va >= live[i].at + live[i].size ||
+			      live[i].at != (uintptr_t)live[i].r->va || (uint64_t)(uintptr_t)r->va + r->size <= live[i].at);
 	if (now.moves && r->file < 0) {
 		int err = cw_moving_make(r);
 		CHECK(err == 0);
@@ -236,11 +236,11 @@ static void add(int file)
 	int fails = refused || now.fail > (again ? 2 : 0) || now.unfillable, failed = now.fail;
 	uint64_t at = 1ull << 45 | next(1000) * PAGE;
 	struct cw_region *r = NULL;
-	CUresult res = way == ADD	 ? cw_region_add(CW_REGION_STAGING, bytes, now.flags, &r)
-		       : way == ADD_AT	 ? cw_region_add_at(at, bytes, now.flags, &r)
-		       : way == ADOPT	 ? cw_region_adopt(m->own, bytes, now.flags, &hands, &r)
-		       : way == PARTED	 ? cw_region_adopt_parted(m->own, bytes, now.flags, &r)
-					 : cw_region_adopt_file(m->own, bytes, file, 0, now.flags, &r);
+	CUresult res = way == ADD      ? cw_region_add(CW_REGION_STAGING, bytes, now.flags, &r)
+		       : way == ADD_AT ? cw_region_add_at(at, bytes, now.flags, &r)
+		       : way == ADOPT  ? cw_region_adopt(m->own, bytes, now.flags, &hands, &r)
+		       : way == PARTED ? cw_region_adopt_parted(m->own, bytes, now.flags, &r)
+				       : cw_region_adopt_file(m->own, bytes, file, 0, now.flags, &r);
 	CHECK((res != 0) == fails && (r == NULL) == fails);
 	CHECK(now.attempts == (again ? (failed < 3 ? failed + 1 : 3) : 1));
 	for (int i = 1; i < now.attempts; i++) /* far from where the worker could not map */
