@@ -205,10 +205,12 @@ func (d *device) serve(socket, control string) error {
 		}
 	})
 	d.serveRoom(mux)
+	told := false // of the migration that is under way; each one is told of, also if nobody asked between two
 	mux.HandleFunc("PUT /fake", func(w http.ResponseWriter, r *http.Request) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		_ = json.NewDecoder(r.Body).Decode(&d.status)
+		told = told && d.status.Migrating
 	})
 	mux.HandleFunc("POST /v1/arrive", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -217,7 +219,6 @@ func (d *device) serve(socket, control string) error {
 			_ = c.Close()
 		}
 	})
-	told := false // of the migration that is under way
 	mux.HandleFunc("GET /v1/departs", func(w http.ResponseWriter, r *http.Request) {
 		for r.Context().Err() == nil {
 			d.mu.Lock()
