@@ -47,7 +47,7 @@ lint: ## check formatting, vet, staticcheck, the repository's own fences and tha
 check: ## before a commit, in under 4 minutes: lint, build, unit tests of what changed, ten CUDA programs
 	scripts/test.sh --quick
 
-test: ## install what is needed and run every test (under 20 minutes on 2 cores)
+test: ## install what is needed and run every test (20 minutes on 2 cores; 30 the first time on a machine, which downloads and compiles more)
 	scripts/test.sh
 
 test-programs: build ## build the CUDA test programs and run them under causeway run
