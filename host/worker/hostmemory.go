@@ -158,6 +158,9 @@ var _ resume.Budget = replayed{}
 
 // Reserve implements resume.Budget.
 func (r replayed) Reserve(n uint64) bool {
+	if r.fits() != nil {
+		return false
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.tryLocked(n) == nil

@@ -8,7 +8,7 @@ import (
 
 // A Budget bounds the memory in which streams keep what they sent. Its methods may be called from any goroutine, and wait for nothing.
 type Budget interface {
-	// Reserve books bytes; false: they do not fit, and nothing has changed.
+	// Reserve books bytes, or none; false: more would be booked than there is, and nothing has changed.
 	Reserve(n uint64) bool
 	// Book books them whatever the limit is.
 	Book(n uint64)
@@ -43,6 +43,7 @@ type kept struct {
 	budget     Budget // nil: none
 	have       int    // chunks in memory
 	booked     int    // chunks, no less than have but for what was booked without a budget
+	owed       int    // of them, those that were not asked for: before more is kept that can wait, the budget has room for them, or they are given back
 	refused    time.Time
 	pin        uint64 // what lies at or behind this position is being read, and its memory is not used again while it is; noPin: nothing
 }
@@ -75,18 +76,20 @@ func (k *kept) wants(n int) int {
 // fits reports whether n bytes more can be kept, and books room for them if there is none. now: they have to be.
 func (k *kept) fits(n int, now bool) bool {
 	more := k.wants(n)
-	if k.budget == nil || more == 0 {
-		return true
-	}
 	bytes := uint64(more) * keptChunk
 	switch {
+	case k.budget == nil || more == 0 && (now || k.owed == 0):
+		return true
 	case now:
 		k.budget.Book(bytes)
+		k.owed += more
 	case time.Since(k.refused) < keptAgain:
 		return false
-	case !k.budget.Reserve(bytes):
+	case !k.budget.Reserve(bytes): // not of 0 bytes either, while more is booked than it has
 		k.refused = time.Now()
 		return false
+	default:
+		k.owed = 0
 	}
 	k.booked += more
 	return true
@@ -98,6 +101,7 @@ func (k *kept) gone(n int) {
 	if over := k.booked - max(k.have, keptLeast); k.budget != nil && over > 0 {
 		k.budget.Release(uint64(over) * keptChunk)
 		k.booked -= over
+		k.owed = min(k.owed, k.booked-keptLeast)
 	}
 }
 
@@ -161,7 +165,7 @@ func (k *kept) drop(to uint64) {
 		if k.start < k.end || len(k.chunks[0]) == keptChunk {
 			again := k.unpinned()
 			k.skip -= len(k.chunks[0])
-			if again && len(k.free) < keptFree {
+			if again && k.owed == 0 && len(k.free) < keptFree {
 				k.free = append(k.free, k.chunks[0])
 			} else {
 				k.gone(1) // once whoever reads it has read it

@@ -147,7 +147,7 @@ func TestBudget(t *testing.T) {
 	}()
 	exchange(t, r.client, r.server, 12<<20)
 	close(cut)
-	if rest := uint64(2 * 4 * keptChunk); tight.at > tight.limit+rest || tight.at < 2*least {
+	if rest := uint64(2 * 2 * keptChunk); tight.at > tight.limit+rest || tight.at < 2*least {
 		t.Errorf("%d bytes were booked, of %d", tight.at, tight.limit)
 	}
 	if r.dials.Load() == 0 {
