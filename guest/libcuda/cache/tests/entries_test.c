@@ -233,7 +233,7 @@ static void odd(void)
 
 int main(void)
 {
-	alarm(100);
+	alarm(500);
 	digests();
 	sums();
 	keys();

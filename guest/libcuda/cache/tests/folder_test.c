@@ -346,7 +346,7 @@ static void crowd(uint64_t max)
 
 int main(void)
 {
-	alarm(100);
+	alarm(500);
 	umask(0);
 	folders();
 	users();

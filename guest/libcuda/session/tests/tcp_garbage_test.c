@@ -110,7 +110,7 @@ int main(void)
 		int st = -1;
 		pid_t p = fork();
 		if (p == 0) {
-			alarm(20);
+			alarm(300);
 			session(seed);
 			_exit(0);
 		}
