@@ -14,6 +14,8 @@ var (
 	ErrUnknownRegion = errors.New("region is not declared")
 	// ErrOutOfBounds: an extent leaves its region.
 	ErrOutOfBounds = errors.New("extent leaves its region")
+	// ErrRefused: a region was declared, and this side does not reach such memory.
+	ErrRefused = errors.New("memory of this kind is not reached")
 	// ErrClosed: the carrier has ended.
 	ErrClosed = errors.New("carrier is closed")
 )

@@ -162,6 +162,7 @@ type Session struct {
 	ID       uint64    `json:"id"`
 	GuestPID uint32    `json:"guest_pid"`
 	GuestUID uint32    `json:"guest_uid"`
+	Peer     string    `json:"peer,omitempty"` // who made its connection, by this host's word; GuestPID and Program are the program's own
 	Program  string    `json:"program"`
 	Worker   int       `json:"worker"` // process id on the host
 	State    string    `json:"state"`

@@ -167,6 +167,9 @@ func (s *session) connect(conn *os.File, carry func(*link.Config)) {
 	defer conn.Close()
 	if err := s.connectWorker(conn, carry); err != nil {
 		s.log.Log(context.Background(), slog.LevelWarn, "session refused", "error", err)
+		if s.dev.opts.Programs {
+			refuseProgram(conn, err)
+		}
 		s.fail(nil)
 		s.Release()
 	}

@@ -56,6 +56,7 @@ type fakeWorker struct {
 	starts  int
 	refuses bool // answers Start with an error
 	spare   bool // may be one that waited
+	tenant  bool
 	carrier string
 	busy    bool // its GPU does not let go when it is to park
 }
@@ -67,7 +68,7 @@ type fakeRegion struct {
 }
 
 func (f *fakeWorkers) start(_ *Place, cfg link.Config, wake func(slot uint32)) (workerProcess, error) {
-	w := &fakeWorker{of: f, spare: cfg.Spare, carrier: cfg.Carrier, wake: wake, replies: make(chan link.ToParent, 64), done: make(chan struct{}), regions: map[uint32]*fakeRegion{}}
+	w := &fakeWorker{of: f, spare: cfg.Spare, tenant: cfg.Tenant, carrier: cfg.Carrier, wake: wake, replies: make(chan link.ToParent, 64), done: make(chan struct{}), regions: map[uint32]*fakeRegion{}}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.started = append(f.started, w)

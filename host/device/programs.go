@@ -9,7 +9,10 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"causeway/host/worker/link"
+	"causeway/remote"
 	"causeway/remote/sys"
 	"causeway/virtio/fs"
 )
@@ -69,19 +72,32 @@ func (d *Device) takeProgram(c *net.UnixConn) error {
 	}
 	opened, errno := d.Open(fs.Caller{UID: who.Uid, GID: who.Gid, PID: uint32(who.Pid)})
 	if errno != 0 {
+		refuseProgram(conn, fmt.Errorf("too many programs wait for a session: %w", errno))
 		_ = conn.Close()
 		return fmt.Errorf("a session of process %d: %w", who.Pid, errno)
 	}
 	s := opened.(*session)
 	s.mu.Lock()
 	s.connected = fmt.Sprintf("process %d of uid %d", who.Pid, who.Uid)
+	s.log = s.log.With("uid", who.Uid)
 	s.mu.Unlock()
 	// The worker itself sees whether a driver that has started will do for the program: it can look at what it says first.
-	if !s.do(func() { s.connect(conn, func(c *link.Config) { c.Carrier, c.Spare = link.CarrierUnix, true }) }) {
+	if !s.do(func() {
+		s.connect(conn, func(c *link.Config) { c.Carrier, c.Spare, c.Tenant = link.CarrierUnix, true, true })
+	}) {
 		_ = conn.Close()
 		s.Release()
 	}
 	return nil
+}
+
+// refuseProgram tells a program why it has no session, as a worker would. One that takes nothing is not waited for.
+func refuseProgram(conn *os.File, why error) {
+	status := uint32(unix.EUSERS)
+	if errno := unix.Errno(0); errors.As(why, &errno) {
+		status = uint32(errno)
+	}
+	_ = unix.Send(int(conn.Fd()), remote.FormatHello(remote.Hello{Type: remote.MsgWelcome, Status: status}, why.Error()), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 }
 
 // answerPrograms answers management libraries: each connection gets the state of the virtual GPU and is closed.

@@ -3,16 +3,21 @@ package device
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"causeway/host/api"
 	"causeway/host/inventory"
 	"causeway/host/worker/link"
+	"causeway/remote"
 )
 
 // newPrograms is a device for programs of this host, whose workers are fakes.
@@ -69,16 +74,21 @@ func TestPrograms(t *testing.T) {
 	x.until("a session", func() bool { return x.running() == 1 })
 	w := x.workers.last()
 	st := x.d.Status()
-	if s := st.Sessions[0]; !st.Connected || s.GuestPID != uint32(os.Getpid()) || s.GuestUID != uint32(os.Getuid()) {
+	if s := st.Sessions[0]; !st.Connected || s.GuestPID != uint32(os.Getpid()) || s.Peer != fmt.Sprintf("process %d of uid %d", os.Getpid(), os.Getuid()) || s.GuestUID != uint32(os.Getuid()) {
 		t.Errorf("%+v", st)
 	}
-	if !w.spare || w.carrier != link.CarrierUnix {
-		t.Errorf("carrier %q, a worker that waited may serve it: %v", w.carrier, w.spare)
+	if !w.spare || !w.tenant || w.carrier != link.CarrierUnix {
+		t.Errorf("carrier %q, a worker that waited may serve it: %v, it is a tenant's: %v", w.carrier, w.spare, w.tenant)
 	}
 	x.connect()
 	x.until("two", func() bool { return x.running() == 2 })
-	if n, err := x.connect().Read(make([]byte, 1)); n != 0 || err == nil {
-		t.Errorf("more sessions than there may be: %d, %v", n, err)
+	many, said := x.connect(), make([]byte, 1024)
+	n, err := many.Read(said)
+	if h, text, perr := remote.ParseHello(said[:n]); err != nil || perr != nil || h.Type != remote.MsgWelcome || h.Status != uint32(unix.EUSERS) || !strings.Contains(text, errSessions.Error()) {
+		t.Errorf("more sessions than there may be: %+v %q, %v, %v", h, text, err, perr)
+	}
+	if n, err := many.Read(said); n != 0 || err == nil {
+		t.Errorf("who is refused stays connected: %d, %v", n, err)
 	}
 	for name, do := range map[string]func(context.Context) error{
 		"rebuild": func(ctx context.Context) error { _, err := x.d.Rebuild(ctx); return err },

@@ -69,7 +69,7 @@ func (d *Device) Status() api.Status {
 func (s *session) account() (api.Session, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := api.Session{ID: s.id, GuestPID: s.caller.PID, GuestUID: s.caller.UID, State: s.state.String(), Started: s.opened}
+	e := api.Session{ID: s.id, GuestPID: s.caller.PID, GuestUID: s.caller.UID, State: s.state.String(), Started: s.opened, Peer: s.connected}
 	if s.proc == nil {
 		if s.stored != nil {
 			e.Stored, e.StoredIn = s.stored.size, s.stored.folder

@@ -136,6 +136,9 @@ func inspectStatus(p *paper, r *Reading, v *api.VGPU) {
 		if o.StoredIn != "" {
 			p.line("suspended", fmt.Sprintf("process %d into a file in %s", o.GuestPID, clean(o.StoredIn)))
 		}
+		if o.Peer != "" {
+			p.line("connected by", fmt.Sprintf("process %d: %s", o.GuestPID, clean(o.Peer)))
+		}
 		if o.Carrier != "" {
 			p.line("carrier", fmt.Sprintf("process %d: %s", o.GuestPID, clean(o.Carrier)))
 		}

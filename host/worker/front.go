@@ -2,11 +2,13 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver"
+	"causeway/remote"
 )
 
 // regionWait is how long RegionAdd waits for a declaration that travels beside the ring.
@@ -67,6 +69,10 @@ func (f *front) RegionAdd(c *wire.Call, a *wire.RegionAddArgs, r *wire.RegionAdd
 	ctx, cancel := context.WithTimeout(w.ctx, regionWait)
 	d, err := w.memory.Await(ctx, a.Region)
 	cancel()
+	if errors.Is(err, remote.ErrRefused) {
+		w.log.Warn("a region is refused", "region", a.Region, "error", err)
+		return cuda.ErrorNotSupported
+	}
 	if err != nil || d.VA != a.Va || d.Size != a.Size {
 		w.log.Warn("region is not what was declared", "region", a.Region, "va", a.Va, "size", a.Size, "declared", d, "error", err)
 		return cuda.ErrorInvalidValue

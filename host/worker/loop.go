@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"runtime/debug"
 	"time"
 
 	"causeway/cuda/wire"
 	"causeway/remote"
+	"causeway/remote/sys"
 )
 
 const (
@@ -16,6 +18,17 @@ const (
 	patienceMost = 25 * time.Millisecond
 	plentyCores  = 4
 )
+
+// guarded is loop for a program that may take away memory that it shares with others: that ends its session, and says so.
+func (w *Worker) guarded(ctx context.Context) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if fault := sys.Faulted(recover()); fault != nil {
+			err = fault
+		}
+	}()
+	return w.loop(ctx)
+}
 
 // loop consumes the ring. It owns its OS thread.
 func (w *Worker) loop(ctx context.Context) error {

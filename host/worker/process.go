@@ -281,6 +281,9 @@ func (s *starter) carrier(conn int) (remote.Carrier, error) {
 		if err != nil {
 			return nil, err
 		}
+		if s.cfg.Tenant {
+			return asCarrier(shm.AcceptTenant(c))
+		}
 		return asCarrier(shm.AcceptUnix(c))
 	case link.CarrierTCP:
 		f := os.NewFile(uintptr(conn), "guest")

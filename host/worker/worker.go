@@ -13,6 +13,7 @@ import (
 	"causeway/host/driver"
 	"causeway/host/schedule/gate"
 	"causeway/remote"
+	"causeway/remote/sys"
 )
 
 // Worker is one session.
@@ -152,7 +153,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}()
-	err := w.loop(ctx)
+	err := w.guarded(ctx)
 	close(w.ended)
 	w.calls.end()
 	if w.gate != nil {
@@ -167,7 +168,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err == nil {
 		err = w.carrier.Err()
 	}
-	if err != nil {
+	if gone := (*sys.FaultError)(nil); err != nil && !errors.As(err, &gone) {
 		w.ring.SetState(remote.WorkerDead)
 	}
 	return errors.Join(err, w.close())

@@ -94,12 +94,15 @@ func (g *unixCarrier) hello(env uint32) error {
 		return err
 	}
 	h := remote.Hello{Type: remote.MsgHello, Va: Address(mem), Size: remote.Region0Size, Pid: uint32(os.Getpid()), Flags: env}
-	if _, _, err := g.conn.WriteMsgUnix(remote.FormatHello(h, ""), unix.UnixRights(fd, g.bell), nil); err != nil {
+	if _, _, err := g.conn.WriteMsgUnix(remote.FormatHello(h, ""), unix.UnixRights(fd, g.bell), nil); err != nil && !errors.Is(err, unix.EPIPE) {
 		return err
 	}
 	_ = g.conn.SetReadDeadline(time.Now().Add(Limit))
 	b := make([]byte, 4096)
 	n, err := g.conn.Read(b)
+	if errors.Is(err, unix.ECONNRESET) { // refused without having been heard
+		n, err = g.conn.Read(b)
+	}
 	if err != nil {
 		return fmt.Errorf("welcome: %w", err)
 	}

@@ -57,7 +57,9 @@ func (b *Bell) Wait(ctx context.Context) error {
 	}
 	for _, f := range fds {
 		if f.Revents&unix.POLLIN != 0 {
-			sys.Drain(int(f.Fd))
+			if err := sys.Drain(int(f.Fd)); err != nil {
+				return fmt.Errorf("doorbell: %w", err)
+			}
 		} else if f.Revents != 0 {
 			return fmt.Errorf("doorbell: poll event %#x: %w", f.Revents, remote.ErrClosed)
 		}

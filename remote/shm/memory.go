@@ -45,6 +45,7 @@ type region struct {
 	remote.Declared
 	runs   []Run // in order, covering Size; nil: not reachable yet
 	own    func() error
+	why    error // it is not reached; nil: it is, or will be
 	mapped bool
 	placed bool // at addresses that the guest chose
 	span   span
@@ -76,6 +77,19 @@ func (m *Memory) Declare(id uint32, d remote.Declared, end func() error) error {
 		return remote.Violation("more than %d regions", MaxRegions)
 	}
 	m.regions[id] = &region{Declared: d, own: end}
+	return nil
+}
+
+// Refuse makes a region known that will not be reachable: whoever awaits it hears why.
+func (m *Memory) Refuse(id uint32, d remote.Declared, why error) error {
+	if err := m.Declare(id, d, nil); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.regions[id].why = why
+	close(m.changed)
+	m.changed = make(chan struct{})
 	return nil
 }
 
@@ -173,8 +187,15 @@ func (m *Memory) Await(ctx context.Context, id uint32) (remote.Declared, error) 
 		m.mu.Lock()
 		r, ok := m.regions[id]
 		ready := ok && (r.runs != nil || m.detached)
+		var why error
+		if ok {
+			why = r.why
+		}
 		changed := m.changed
 		m.mu.Unlock()
+		if why != nil {
+			return remote.Declared{}, fmt.Errorf("region %d: %w", id, why)
+		}
 		if ready {
 			return r.Declared, nil
 		}

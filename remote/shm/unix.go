@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,6 +25,8 @@ type Unix struct {
 	pid  uint32
 	env  uint32
 
+	tenant bool // the guest is another's: AcceptTenant
+
 	mu    sync.Mutex
 	files map[uint32][]int // region to memfds; Memory's end callbacks close them
 	err   error            // why Done was closed, if not by EOF
@@ -35,14 +38,33 @@ type Unix struct {
 
 var _ remote.Carrier = (*Unix)(nil)
 
-// AcceptUnix receives the guest's MsgHello on a connection, which it takes over, and maps region 0. The caller answers by
+// helloTime is how long a guest may take to say hello: it connects to say it.
+const helloTime = 10 * time.Second
+
+// AcceptUnix receives the MsgHello of a guest process of this user's on a connection, which it takes over, and maps region 0. The caller answers by
 // Welcome.
-func AcceptUnix(conn *net.UnixConn) (*Unix, error) {
+func AcceptUnix(conn *net.UnixConn) (*Unix, error) { return accept(newUnix(conn), helloTime) }
+
+// AcceptTenant is AcceptUnix of somebody else's guest process, in a container for instance. Its memory is files of memory, which nothing but memory can make
+// wait, and of those that are the session's alone none that can shrink.
+func AcceptTenant(conn *net.UnixConn) (*Unix, error) {
 	u := newUnix(conn)
+	u.tenant = true
+	return accept(u, helloTime)
+}
+
+func accept(u *Unix, patience time.Duration) (*Unix, error) {
+	conn := u.conn
+	_ = conn.SetReadDeadline(time.Now().Add(patience))
 	h, files, err := u.receive()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = remote.Violation("nothing was said for %v", patience)
+		_ = u.Welcome(uint32(unix.ETIMEDOUT), err.Error())
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("handshake: %w", err), conn.Close())
 	}
+	_ = conn.SetReadDeadline(time.Time{})
 	if err := u.hello(h, files); err != nil {
 		_ = u.Welcome(uint32(unix.EPROTO), err.Error())
 		return nil, errors.Join(fmt.Errorf("handshake: %w", err), u.release())
@@ -67,6 +89,10 @@ func (u *Unix) hello(h remote.Hello, files []int) error {
 		return remote.Violation("guest library speaks protocol version %d, this host %d: use the library that came with it", h.Version, remote.ProtocolVersion)
 	}
 	u.pid, u.env = h.Pid, h.Flags
+	if err := sys.CheckEvent(files[1]); err != nil {
+		sys.CloseAll(files)
+		return remote.Violation("the doorbell is %v", err)
+	}
 	if err := u.declare(0, remote.Declared{VA: h.Va, Size: h.Size}, files[:1]); err != nil {
 		_ = unix.Close(files[1])
 		return err
@@ -95,7 +121,11 @@ func (u *Unix) attach(bell int, head uint64, fresh bool) error {
 // declare takes over files.
 func (u *Unix) declare(id uint32, d remote.Declared, files []int) error {
 	files = slices.Clone(files)
-	runs, err := runsOf(d, files)
+	runs, err := runsOf(d, files, u.tenant)
+	if errors.Is(err, remote.ErrRefused) && d.Shared {
+		sys.CloseAll(files)
+		return u.mem.Refuse(id, d, err) // the application's choice of memory, not the library's
+	}
 	if err == nil {
 		err = u.mem.Declare(id, d, func() error {
 			u.mu.Lock()
@@ -116,7 +146,7 @@ func (u *Unix) declare(id uint32, d remote.Declared, files []int) error {
 }
 
 // runsOf lists a region's parts, each of which its file is made sure to have.
-func runsOf(d remote.Declared, files []int) ([]Run, error) {
+func runsOf(d remote.Declared, files []int, tenant bool) ([]Run, error) {
 	part := d.Part
 	if part == 0 {
 		part = d.Size
@@ -127,7 +157,7 @@ func runsOf(d remote.Declared, files []int) ([]Run, error) {
 	var runs []Run
 	for i, fd := range files {
 		r := Run{FD: fd, Offset: int64(d.Offset), Size: min(part, d.Size-uint64(i)*part)}
-		if err := checkMemfd(fd, r, d.Shared); err != nil {
+		if err := checkMemfd(fd, r, d.Shared, tenant); err != nil {
 			return nil, err
 		}
 		runs = append(runs, r)
@@ -144,10 +174,19 @@ func fileCount(d remote.Declared) uint64 {
 }
 
 // checkMemfd makes sure that the file has the bytes and, if it is the session's alone, will keep them: a mapping beyond its end
-// kills with SIGBUS. What cannot be sealed is accepted: a guest process that truncates it ends its own worker.
-func checkMemfd(fd int, r Run, shared bool) error {
+// raises SIGBUS. What is shared with others cannot be sealed for their sake, and of this user's guest also what knows no seals is accepted: a guest process that
+// truncates it ends its own worker.
+func checkMemfd(fd int, r Run, shared, tenant bool) error {
 	if !shared {
 		_, _ = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
+	}
+	if tenant { // before anything is asked that is behind the file
+		switch shrinks, err := sys.Shrinks(fd); {
+		case err != nil:
+			return fmt.Errorf("%w: %w: %w", remote.ErrProtocol, remote.ErrRefused, err)
+		case shrinks && !shared:
+			return remote.Violation("a region's file of memory cannot be kept from shrinking (F_SEAL_SHRINK)")
+		}
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -210,8 +249,12 @@ func parse(b, oob []byte, flags int) (remote.Hello, []int, error) {
 		return remote.Hello{}, nil, io.EOF
 	}
 	h, _, err := remote.ParseHello(b)
-	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+	switch {
+	case err != nil:
+	case flags&unix.MSG_TRUNC != 0:
 		err = remote.Violation("handshake message is too long")
+	case flags&unix.MSG_CTRUNC != 0:
+		err = remote.Violation("a message has more descriptors than %d, or this process has no room for them", remote.RegionParts)
 	}
 	if err != nil {
 		sys.CloseAll(files)

@@ -55,8 +55,10 @@ func send(conn *net.UnixConn, b []byte, files ...int) error {
 	return err
 }
 
-// accept is a session whose guest has said hello.
-func accept(t *testing.T) (*net.UnixConn, *Unix) {
+// begun is a session whose guest has said hello.
+func begun(t *testing.T) (*net.UnixConn, *Unix) { return begunBy(t, AcceptUnix) }
+
+func begunBy(t *testing.T, by func(*net.UnixConn) (*Unix, error)) (*net.UnixConn, *Unix) {
 	t.Helper()
 	guest, host := connected(t)
 	region0 := memfile(t, int64(remote.Region0Size))
@@ -75,7 +77,7 @@ func accept(t *testing.T) (*net.UnixConn, *Unix) {
 	if err := send(guest, remote.FormatHello(hello, ""), region0, bell); err != nil {
 		t.Fatal(err)
 	}
-	u, err := AcceptUnix(host)
+	u, err := by(host)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +102,7 @@ func TestRegionOfAFile(t *testing.T) {
 		{"begins past its end", 2 * size, pageSize, remote.RegionShared, false},
 		{"end overflows", ^uint64(pageSize - 1), 2 * pageSize, 0, false},
 	} {
-		guest, u := accept(t)
+		guest, u := begun(t)
 		file := memfile(t, size)
 		for i := range int64(4) {
 			if _, err := unix.Pwrite(file, bytes.Repeat([]byte{byte('a' + i)}, pageSize), i*pageSize); err != nil {
@@ -161,7 +163,7 @@ func TestRegionInParts(t *testing.T) {
 		{"shared with others", 2 * pageSize, 0, remote.RegionShared, []int64{2, 2, 1}, false},
 	} {
 		before := descriptors(t)
-		guest, u := accept(t)
+		guest, u := begun(t)
 		var files []int
 		for i, pages := range c.files {
 			f := memfile(t, pages*pageSize)
@@ -243,7 +245,7 @@ func checkParts(t *testing.T, name string, u *Unix, part uint64) {
 func FuzzUnix(f *testing.F) {
 	f.Fuzz(func(t *testing.T, messages []byte) {
 		before := descriptors(t)
-		guest, u := accept(t)
+		guest, u := begun(t)
 		for len(messages) > 1 {
 			n := min(len(messages), 1+remote.HelloSize)
 			var files []int

@@ -2,6 +2,7 @@ package sys
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -23,8 +24,28 @@ func Signal(fd int) {
 	_, _ = unix.Write(fd, one[:]) // EAGAIN: the counter is full, so it is set and who waits has not looked since
 }
 
-// Drain resets an eventfd, of whichever kind, that poll has said to be set. Somebody else's read in between does no harm.
-func Drain(fd int) {
+// Drain resets an eventfd, of whichever kind, that poll has said to be set. Somebody else's read in between does no harm: it never waits, whatever
+// that one does to the file, but on kernels that cannot be told so (before 5.8).
+func Drain(fd int) error {
 	var count [8]byte
-	_, _ = unix.Read(fd, count[:])
+	_, err := unix.Preadv2(fd, [][]byte{count[:]}, -1, unix.RWF_NOWAIT)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+		_, err = unix.Read(fd, count[:])
+	}
+	if err != nil && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
+		return fmt.Errorf("read an eventfd: %w", err)
+	}
+	return nil
+}
+
+// ErrNotEvent says that a descriptor is no eventfd.
+var ErrNotEvent = errors.New("no eventfd")
+
+// CheckEvent refuses what somebody passed as an eventfd and has a kind: files, pipes, sockets. What else has none as well fails when it is read.
+func CheckEvent(fd int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != 0 {
+		return errors.Join(ErrNotEvent, err)
+	}
+	return nil
 }

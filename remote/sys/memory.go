@@ -34,11 +34,22 @@ func NewMemory(name string, size int64, seals int) (fd int, err error) {
 // ErrShrinks says that a file may become smaller than what is mapped of it.
 var ErrShrinks = errors.New("a file that may shrink")
 
+// ErrNotMemory says that a file is not one of memory alone: what is behind it may take its time to answer, or never do.
+var ErrNotMemory = errors.New("no file of memory")
+
+// Shrinks reports whether a memory file that somebody else made may become smaller. Nothing behind a file of another kind is asked: it is ErrNotMemory.
+func Shrinks(fd int) (bool, error) {
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil { // EINVAL: a kind of file that knows no seals
+		return true, ErrNotMemory
+	}
+	return seals&unix.F_SEAL_SHRINK == 0, nil
+}
+
 // FixedSize is the size of a memory file that somebody else made, which has to be one that cannot shrink.
 func FixedSize(fd int) (int64, error) {
-	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
-	if err != nil || seals&unix.F_SEAL_SHRINK == 0 {
-		return 0, ErrShrinks // EINVAL: a kind of file that knows no seals
+	if shrinks, err := Shrinks(fd); shrinks {
+		return 0, errors.Join(ErrShrinks, err)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

@@ -74,9 +74,9 @@ static int await_welcome(struct cw_session *s)
 		cw_why(s, "the worker did not answer within %d s", WELCOME_MS / 1000);
 		return -ETIMEDOUT;
 	}
-	do
-		n = recv(s->fd, buf, sizeof buf, 0);
-	while (n < 0 && errno == EINTR);
+	/* Who refuses without having read the hello resets the connection: that is said once, then comes what was written before. */
+	for (int reset = 0; (n = recv(s->fd, buf, sizeof buf, 0)) < 0 && (errno == EINTR || (errno == ECONNRESET && reset++ == 0));)
+		;
 	if (n <= 0) {
 		cw_why(s, "the worker ended during the handshake");
 		return -EPIPE;
@@ -113,12 +113,13 @@ static int unix_open(struct cw_session *s, const char *path)
 		struct cw_hello h;
 		int fds[2] = {mem, s->bell};
 		cw_hello_fill(&h, CW_MSG_HELLO, 0, base, CW_REGION0_SIZE);
-		err = send_fds(s->fd, &h, fds, 2);
-		if (err != 0)
+		int sent = send_fds(s->fd, &h, fds, 2);
+		err = sent == 0 || sent == -EPIPE || sent == -ECONNRESET ? await_welcome(s) : sent; /* which may be a refusal */
+		if (sent != 0 && err == 0)
+			err = sent;
+		if (err != 0 && err == sent)
 			cw_why(s, "the worker ended during the handshake: %s", strerror(-err));
 	}
-	if (err == 0)
-		err = await_welcome(s);
 	if (mem >= 0)
 		close(mem);
 	if (err != 0)

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"causeway/cuda"
+	"causeway/remote/sys"
 )
 
 // Bounds on work that is queued. Beyond them the submitting call waits for room, as a driver does with full channels.
@@ -94,15 +95,8 @@ func (q *queue) attempt(t *task) cuda.Result {
 // guarded turns an access to memory that is gone into an error. The goroutine has debug.SetPanicOnFault.
 func guarded(run func() cuda.Result) (res cuda.Result) {
 	defer func() {
-		switch e := recover().(type) {
-		case nil:
-		case interface {
-			error
-			Addr() uintptr
-		}:
+		if sys.Faulted(recover()) != nil {
 			res = cuda.ErrorIllegalAddress
-		default:
-			panic(e)
 		}
 	}()
 	return run()

@@ -56,6 +56,8 @@ type Config struct {
 	Base     uint64 `json:"base,omitempty"`
 	LogLevel string `json:"log_level,omitempty"`
 	Peer     string `json:"peer,omitempty"` // who the guest process is, for the log
+	// Tenant, with CarrierUnix: the guest process is not this user's.
+	Tenant bool `json:"tenant,omitempty"`
 	// Tied: the worker ends when its link does, unless Leave came before: its parent was killed.
 	Tied bool `json:"tied,omitempty"`
 	// Adopt: the session, and its guest's connection, come from another worker over Configure's connection, instead of from a handshake.
