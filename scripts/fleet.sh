@@ -46,6 +46,8 @@ driver_up
 await 30 "the GPU is published" gpu_published
 ok "the node's GPU is published: $(kubectl get resourceslices -o json | jq -r '.items[0].spec.devices[0] | "\(.attributes.model.string), memory \(.capacity.memory.value), compute \(.capacity.compute.value)"')"
 
+check_rights
+
 say "pods"
 kubectl apply -f "$ROOT/scripts/kube/pods.yaml" >/dev/null
 check_container

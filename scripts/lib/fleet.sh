@@ -11,12 +11,40 @@ causewayd_up() {
   await 20 "causewayd answers" causeway gpus --json
 }
 
-# driver_token makes the kubeconfig of the service account, as docs/KUBERNETES.md does.
-driver_token() {
-  await 20 "the service account has a token" token_there
-  kube_config dra "$(kubectl -n causeway get secret causeway-dra -o jsonpath='{.data.token}' | base64 -d)"
+# driver_token makes the kubeconfig of the service account on this node, as docs/KUBERNETES.md does.
+driver_token() { kube_config dra "$(kubectl -n causeway create token causeway-dra --bound-object-kind Node --bound-object-name "$kube_node" --duration 8760h)"; }
+
+# as_driver CONFIG SAYS COMMAND... is refused with these words.
+as_driver() {
+  local config=$1 says=$2
+  shift 2
+  if "$kube_bin/kube" kubectl --kubeconfig "$kube/pki/$config.kubeconfig" "$@" >"$kube/log/as_driver" 2>&1; then return 1; fi
+  grep -F -- "$says" "$kube/log/as_driver"
 }
-token_there() { [ -n "$(kubectl -n causeway get secret causeway-dra -o jsonpath='{.data.token}')" ]; }
+
+# slice NAME SPEC... prints a ResourceSlice.
+slice() {
+  printf 'apiVersion: resource.k8s.io/v1\nkind: ResourceSlice\nmetadata: {name: %s}\nspec: {driver: %s, pool: {name: p, generation: 1, resourceSliceCount: 1}, devices: [], %s}\n' "$1" "$2" "$3" >"$kube/slice-$1.yaml"
+  echo "$kube/slice-$1.yaml"
+}
+
+# What the driver's account may not: another node's slices, those of no node, other drivers'; without a node's name in the token nothing.
+check_rights() {
+  local own
+  kube_config unbound "$(kubectl -n causeway create token causeway-dra)"
+  kubectl create -f "$(slice others gpu.causeway.dev 'nodeName: other')" >/dev/null
+  own=$(kubectl get resourceslices -o json | jq -r --arg n "$kube_node" '.items[] | select(.spec.nodeName == $n).metadata.name')
+  await 30 "the policy holds" as_driver unbound 'names no node' create --dry-run=server -f "$(slice mine gpu.causeway.dev "nodeName: $kube_node")"
+  as_driver dra 'writes no ResourceSlice of other' create -f "$(slice more gpu.causeway.dev 'nodeName: other')" >/dev/null || die "another node's slice: $(cat "$kube/log/as_driver")"
+  as_driver dra 'writes no ResourceSlice of other' delete resourceslice others >/dev/null || die "deletion of another node's slice: $(cat "$kube/log/as_driver")"
+  as_driver dra 'writes no ResourceSlice of other' annotate resourceslice others a=b >/dev/null || die "change of another node's slice: $(cat "$kube/log/as_driver")"
+  as_driver dra 'writes no ResourceSlice of no node' create -f "$(slice net gpu.causeway.dev 'allNodes: true')" >/dev/null || die "a slice of no node: $(cat "$kube/log/as_driver")"
+  as_driver dra 'writes no ResourceSlice of gpu.example.com' create -f "$(slice foreign gpu.example.com "nodeName: $kube_node")" >/dev/null || die "another driver's slice: $(cat "$kube/log/as_driver")"
+  as_driver unbound 'names no node' delete resourceslice "$own" >/dev/null || die "deletion without a node: $(cat "$kube/log/as_driver")"
+  as_driver dra 'forbidden' get secrets -A >/dev/null || die "secrets: $(cat "$kube/log/as_driver")"
+  kubectl delete resourceslice others >/dev/null
+  ok "the driver's account writes its own node's slices, and no others: not another node's, none of no node, no other driver's; nothing without a node's name in its token"
+}
 
 driver_up() {
   kube_start dra "$BUILD/bin/causeway-dra" --node "$kube_node" --kubeconfig "$kube/pki/dra.kubeconfig" --run-dir "$kube/run" --lib "$BUILD/lib" \
@@ -72,10 +100,13 @@ check_waiting() {
 check_refused() {
   await 30 "the claim says why" event ResourceClaim 'unknown field "share"'
   await 30 "the pod says why" event Pod 'unknown field "share"'
+  await 30 "a claim of the container with two says so" event ResourceClaim 'two claims in one container'
+  await 30 "its pod says so" event Pod 'two claims in one container'
   [ "$(vgpus length)" = 1 ] || die "a vGPU for it: $(causeway ps)"
-  kubectl delete pod foreign --wait=false >/dev/null
+  kubectl delete pod foreign both --wait=false >/dev/null
   await 60 "the refused pod goes" pod_gone foreign
-  ok "parameters that are none of ours are refused by name, on the claim and on the pod, which can be deleted"
+  await 60 "the pod with two claims in a container goes" pod_gone both
+  ok "parameters that are none of ours, and two claims in one container, are refused by name, on the claim and on the pod, which can be deleted"
 }
 
 check_restarts() {

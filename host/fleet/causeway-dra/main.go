@@ -103,6 +103,7 @@ func run(f *flags) error {
 	driver := &node.Driver{
 		Devices: p.Devices,
 		Node:    f.node, RunDir: f.run, Causewayd: d, CDI: cdi.Dir(f.cdi), Libraries: cdi.Libraries{Folder: f.lib}, Fatal: fail, Log: log,
+		Cluster: cluster{client},
 		Refused: func(c claim.ID, why error) {
 			recorder.Event(&corev1.ObjectReference{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim", Namespace: c.Namespace, Name: c.Name, UID: c.UID},
 				corev1.EventTypeWarning, "CausewayRefused", why.Error())
@@ -120,7 +121,7 @@ func run(f *flags) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { p.Run(ctx) })
-	wg.Go(func() { driver.RoutineSweep(ctx, claimsOf(client), sweepEvery) })
+	wg.Go(func() { driver.RoutineSweep(ctx, cluster{client}.Claim, sweepEvery) })
 	log.Info("causeway-dra serves the kubelet", "version", version, "node", f.node)
 	<-ctx.Done()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
@@ -142,8 +143,15 @@ func connect(kubeconfig string) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(cfg)
 }
 
-func claimsOf(client kubernetes.Interface) node.Claims {
-	return func(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
-		return client.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
-	}
+// cluster is the API server.
+type cluster struct{ client kubernetes.Interface }
+
+// Pod implements node.Cluster.
+func (c cluster) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	return c.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// Claim implements node.Cluster.
+func (c cluster) Claim(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
+	return c.client.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 }

@@ -3,6 +3,7 @@ package claim
 import (
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -85,6 +86,20 @@ func (c *Claim) ID() ID { return c.id }
 
 // Devices of this driver, at least one.
 func (c *Claim) Devices() []Device { return c.devices }
+
+// Places are what the devices take in a container: of two claims with one in common the container would have one.
+func (c *Claim) Places() []string {
+	var list []string
+	for i := range c.devices {
+		d := &c.devices[i]
+		if d.Parameters.Serves == VirtualMachine {
+			list = append(list, "the socket "+path.Join(d.Parameters.Folder, d.Name+".sock"))
+		} else {
+			list = append(list, "the GPU of its programs")
+		}
+	}
+	return list
+}
 
 // Wish is what causewayd is asked for; gpu is the GPU's UUID.
 func (c *Claim) Wish(d *Device, gpu string) api.Wish {

@@ -39,6 +39,8 @@ type Driver struct {
 	Causewayd Causewayd
 	CDI       cdi.Dir
 	Libraries cdi.Libraries
+	// Cluster tells of a claim's pods; nil: nobody does, and they are not looked at.
+	Cluster Cluster
 	// Devices are the node's as they were published last.
 	Devices func() []resourceapi.Device
 	// Refused hears of each claim that cannot be prepared, to tell who looks at it; may be nil.
@@ -77,6 +79,9 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 func (d *Driver) prepare(ctx context.Context, rc *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
 	c, err := claim.Read(rc)
 	if err != nil {
+		return nil, err
+	}
+	if err := d.alone(ctx, rc, c); err != nil {
 		return nil, err
 	}
 	gpus, err := d.gpusOf(ctx, c)
