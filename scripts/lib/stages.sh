@@ -64,7 +64,7 @@ stage_build() { make --no-print-directory -j "$jobs" build; }
 
 # unit_tests PACKAGE... under the race detector. lint has vetted them; debug information is what linking spends its time on, and
 # neither a failure's stack nor the detector's needs it. Most packages wait more than they compute, so more run at once than there are CPUs; with
-# -trimpath they are compiled once on a machine, wherever the tree lies, and -count=1 runs them all the same. host/device takes 60 s alone, and took more than 300 at low
+# -trimpath they are compiled once on a machine, wherever the tree lies, and -count=1 runs them all the same. host/device takes 40 s of CPU time in user mode and as much in the kernel, and took more than 300 s at low
 # priority on a machine with other things to do.
 unit_tests() {
   local out=$logs/unit-output.log rc
