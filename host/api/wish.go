@@ -28,7 +28,8 @@ type Wish struct {
 	// Programs: it is for programs of this host, in a container for instance, which connect at its socket, and for no VM.
 	Programs *bool `json:"programs,omitempty"`
 	Change
-	// Owner may open the vhost-user socket, as USER or USER:GROUP; empty: the configuration's.
+	// Owner may open the vhost-user socket, as USER or USER:GROUP; empty: the configuration's. Of a vGPU for programs, whose sockets USER may
+	// open then, empty: nobody but root.
 	Owner string `json:"owner,omitempty"`
 }
 

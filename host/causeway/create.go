@@ -54,7 +54,7 @@ stays until causeway delete, whether a VM uses it or not.`,
 		w.wish.Programs = &yes
 		return err
 	})
-	c.Flags().StringVar(&w.wish.Owner, "owner", "", "who may open the vhost-user socket, as `USER[:GROUP]` (default: the configuration's)")
+	c.Flags().StringVar(&w.wish.Owner, "owner", "", "who may open the vhost-user socket, as `USER[:GROUP]` (default: the configuration's), or whose programs may use a vGPU for programs (default: root's)")
 	return c
 }
 

@@ -16,7 +16,7 @@ const (
 var groupOf = map[string]string{
 	"run": groupRun, "attach": groupRun, "detach": groupRun, "create": groupRun, "delete": groupRun,
 	"ps": groupOperate, "top": groupOperate, "logs": groupOperate, "inspect": groupOperate, "limits": groupOperate, "move": groupOperate, "migrate": groupOperate, "suspend": groupOperate, "resume": groupOperate, "profiles": groupOperate, "gpus": groupOperate, "doctor": groupOperate,
-	"daemon": groupNode, "device": groupNode, "scheduler": groupNode, "serve": groupNode, "serve-plain": groupNode, "certify": groupNode, "ca": groupNode, "vf": groupNode,
+	"daemon": groupNode, "device": groupNode, "scheduler": groupNode, "serve": groupNode, "serve-plain": groupNode, "certify": groupNode, "ca": groupNode, "vf": groupNode, "slurm": groupNode,
 }
 
 // arrange puts the commands into groups, and adds what is worth knowing beside them.

@@ -119,7 +119,7 @@ func (d *Daemon) deviceArgs(rec *record, gpu string) []string {
 	if s.Migratable {
 		args = append(args, "--migratable")
 	}
-	if s.Owner != "" {
+	if s.Owner != "" && !s.Programs { // whose folder is closed to others
 		args = append(args, "--owner", s.Owner)
 	}
 	if d.opt.Scheduler && c.Scheduler.Enabled && s.Remote == "" {

@@ -223,7 +223,7 @@ func (d *Daemon) wanted(w *api.Wish, was *api.Spec) api.Spec {
 	s.GPU, s.MIG, s.Remote, s.Owner = cmp.Or(w.GPU, s.GPU), cmp.Or(w.MIG, s.MIG), cmp.Or(w.Remote, s.Remote), cmp.Or(w.Owner, s.Owner)
 	s.NUMA = cmp.Or(w.NUMA, s.NUMA)
 	s.Migratable, s.Programs = *cmp.Or(w.Migratable, &s.Migratable), *cmp.Or(w.Programs, &s.Programs)
-	if s.Programs { // who gets its folder may use it
+	if s.Programs && w.Owner == "" && (was == nil || !was.Programs) { // who gets its folder may use it, and nobody else unless that is said
 		s.Owner = ""
 	}
 	if l := w.On(s.Limits); l != s.Limits {

@@ -6,8 +6,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"causeway/host/api"
+	"causeway/host/daemon/config"
 )
 
 /*
@@ -15,7 +17,8 @@ A vGPU for programs has a folder with two sockets, which a container gets as a w
 the container's programs find them. So the folder stays until the vGPU is released.
 */
 
-// makeProgramsFolder makes it. Whoever reaches the sockets uses the GPU: on the host only root does, for the folder around is closed to others.
+// makeProgramsFolder makes it. Whoever reaches the sockets uses the GPU: on the host root does, and the vGPU's owner if it has one, for the folder around
+// is closed to others.
 func makeProgramsFolder(run string, s *api.Spec) error {
 	inner := s.ProgramsPath(run)
 	outer := filepath.Dir(inner)
@@ -33,10 +36,23 @@ func makeProgramsFolder(run string, s *api.Spec) error {
 			err = os.Chmod(dir.path, dir.mode) // whatever the umask is
 		}
 	}
+	if err == nil && s.Owner != "" {
+		err = letOwnerPass(outer, s.Owner)
+	}
 	if err != nil {
 		return fmt.Errorf("folder for programs: %w", err)
 	}
 	return nil
+}
+
+// letOwnerPass admits USER of USER or USER:GROUP.
+func letOwnerPass(path, owner string) error {
+	name, _, _ := strings.Cut(owner, ":")
+	uid, _, err := config.Lookup(name)
+	if err != nil {
+		return err
+	}
+	return letPass(path, uid)
 }
 
 // removeProgramsFolder removes it when its sockets are gone.

@@ -1,13 +1,19 @@
 package daemon_test
 
 import (
+	"encoding/binary"
+	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"causeway/host/api"
 	"causeway/host/daemon/daemontest"
@@ -67,5 +73,43 @@ func TestPrograms(t *testing.T) {
 	}
 	if _, err := os.Lstat(filepath.Join(h.cfg.RunDir, s.VM)); err == nil {
 		t.Errorf("left: %v", h.below())
+	}
+}
+
+// TestProgramsOwner: the folder of a vGPU for programs lets its owner pass, who stays until another is said; nobody is one by the configuration.
+func TestProgramsOwner(t *testing.T) {
+	h := newHost(t, daemontest.Soft(1<<30))
+	h.cfg.Devices.SocketOwner = "0"
+	h.start()
+	passes := func(s api.Spec) string {
+		t.Helper()
+		b := make([]byte, 256)
+		n, err := unix.Getxattr(filepath.Dir(s.ProgramsPath(h.cfg.RunDir)), "system.posix_acl_access", b)
+		if errors.Is(err, unix.ENODATA) {
+			return ""
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var who []string
+		for b = b[4:n]; len(b) > 0; b = b[8:] {
+			if tag := binary.LittleEndian.Uint16(b); /* a user, others, the group (acl(5)) */ tag == 0x02 || tag == 0x20 || tag == 0x04 {
+				who = append(who, fmt.Sprint(tag, binary.LittleEndian.Uint16(b[2:]), int32(binary.LittleEndian.Uint32(b[4:]))))
+			}
+		}
+		return strings.Join(who, ", ")
+	}
+	s := api.Spec{VM: "slurm-1", Name: "gpu0", Programs: true, Owner: "12345"}
+	h.ensure(s)
+	const want = "2 1 12345, 4 0 -1, 32 0 -1"
+	if got := passes(s); got != want {
+		t.Errorf("who passes: %s", got)
+	}
+	if v := h.ensure(api.Spec{VM: s.VM, Name: s.Name}); v.Spec.Owner != "12345" || passes(s) != want {
+		t.Errorf("a wish that says nothing of it: %q, %s", v.Spec.Owner, passes(s))
+	}
+	other := api.Spec{VM: "claim-2", Name: "gpu0", Programs: true}
+	if v := h.ensure(other); v.Spec.Owner != "" || passes(other) != "" {
+		t.Errorf("without an owner: %q, %s", v.Spec.Owner, passes(other))
 	}
 }

@@ -10,7 +10,7 @@ import (
 // What stands outside host/ has the fences of rules.go besides. See docs/ARCHITECTURE.md.
 var layers = [][]string{
 	{"host/causeway"},
-	{"host/daemon", "host/device", "host/doctor", "host/fleet", "host/libvirt", "host/report"},
+	{"host/daemon", "host/device", "host/doctor", "host/fleet", "host/libvirt", "host/report", "host/slurm"},
 	{"host/api", "host/inventory"},
 	{"host/worker"},
 	{"host/sandbox", "host/schedule"},
