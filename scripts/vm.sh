@@ -152,6 +152,7 @@ while :; do
       [ "$line" = "@causeway exit ${line##*exit }" ] || printf '%s\n' "${line%%@causeway exit*}"
       status=${line##*exit }; began=
       echo heard >&4 ;;
+    *': Assertion '*' failed.') printf '%s\n' "$line" ;; # QEMU's own last words
     *) if [ -n "$began" ] || [ -z "$quiet$status" ]; then printf '%s\n' "$line"; fi ;;
   esac
 done

@@ -144,13 +144,14 @@ last_words() {
 }
 
 partial= # of a line whose rest had not come when await gave up
-# await PATTERN [SECONDS] reads what the guest says up to a line that matches; sets line, and at: when it came.
+# await PATTERN [SECONDS] reads what the guest says up to a line that matches; sets line, and at: when it came. If the script's QEMU has ended, there is nothing to wait for.
 await() {
   local end=$(($(ms) + ${2:-20} * 1000)) left rc
   while :; do
     left=$((end - $(ms)))
     [ "$left" -gt 0 ] || { echo "        the guest did not say '$1' within ${2:-20} s"; last_words; line= at=$(ms); return 1; }
-    rc=0; IFS= read -r -t $((left / 1000 + 1)) line <&3 || rc=$?
+    rc=0; IFS= read -r -t $((left < 2000 ? left / 1000 + 1 : 2)) line <&3 || rc=$?
+    if [ $rc != 0 ] && [ -n "${qemu_pid:-}" ] && ended "$qemu_pid"; then echo "        QEMU has ended, and the guest did not say '$1'"; last_words; line= at=$(ms); return 1; fi
     at=$(ms); line=$partial$line partial=
     [ $rc = 0 ] || { partial=$line; continue; }
     # shellcheck disable=SC2053
