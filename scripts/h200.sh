@@ -33,13 +33,13 @@ make_pack() {
   go test -c -trimpath -ldflags '-s -w' -o "$BUILD/bin/causeway-limits" ./host/device
   go build -trimpath -tags takeover -ldflags '-s -w' -o "$BUILD/bin/causeway-takeover" ./host/causeway
   go test -c -trimpath -ldflags '-s -w' -o "$BUILD/bin/causeway-cuda" ./host/driver/cuda
-  for p in bench memory launches checkpoint; do gcc -O2 -std=gnu11 -pthread "scripts/bench/probe/$p.c" -o "$BUILD/bin/$p" -ldl; done
+  for p in beside bench memory launches checkpoint; do gcc -O2 -std=gnu11 -pthread "scripts/bench/probe/$p.c" -o "$BUILD/bin/$p" -ldl; done
   gcc -O1 -std=gnu11 scripts/guestpages/guestpages.c -o "$BUILD/bin/guestpages" -ldl
   scripts/build-tests.sh
   scripts/qemu-bundle.sh
   images/build-initramfs.sh "$kernel" "$BUILD/images/base-$kernel.cpio.gz"
   scripts/migrate.sh --kernel "$kernel" --make-image "$BUILD/images/migrate-$kernel.cpio.gz"
-  local parts=(bin/causeway bin/causeway-{bench,compat,cuda,limits,share,speed,streams,takeover} bin/{bench,checkpoint,guestpages,launches,memory} lib tests qb tools images/{base,migrate}-"$kernel.cpio.gz" "kernels/$kernel")
+  local parts=(bin/causeway bin/causeway-{bench,compat,cuda,limits,share,speed,streams,takeover} bin/{beside,bench,checkpoint,guestpages,launches,memory} lib tests qb tools images/{base,migrate}-"$kernel.cpio.gz" "kernels/$kernel")
   [ ! -x "$BUILD/before/bin/causeway" ] || parts+=(before)
   say "packing $(du -shc --apparent-size "${parts[@]/#/$BUILD/}" | tail -1 | cut -f1)"
   # tests/obj and the stub are for linking only, nfpm makes packages.
@@ -153,10 +153,12 @@ phase_overcommit() {
   return $rc
 }
 
-# A program whose memory goes ahead of it to another device process on the same GPU (GIB: how much, each in turn): how long it stands still, and that nothing of it waits in host memory.
+# A program whose memory goes ahead of it to another device process on the same GPU (GIB: how much, each in turn): how long it stands still, and that nothing of it waits in host memory. Before that, what
+# it costs a program of the bare driver that a thread of its process reads and sums up, by each way to do so.
 phase_ahead() {
   [ -x "$BUILD/bin/causeway-limits" ] || { echo "ahead: build/bin/causeway-limits is not in the pack"; return 3; }
   local rc=0 gib
+  [ ! -x "$BUILD/bin/beside" ] || timeout 60 "$BUILD/bin/beside" | tee "$out/beside.lines" || rc=1
   (cd /tmp && CAUSEWAY_TEST_GPU=${gpu/#[0-9]*/cuda} timeout 60 "$BUILD/bin/causeway-limits" -test.timeout 50s -test.run '^TestPreCopyOnGPU$' -test.v) >"$out/ahead.log" 2>&1 || rc=1
   grep -E '^ +gpu_move_test|^--- |^panic|rehearsed at|be rebuilt' "$out/ahead.log"
   # shellcheck disable=SC2086 # a list
