@@ -95,7 +95,7 @@ in_vm() {
   qemu_pid=$!
   await '@agent ready' 90; row "a VM is up" "$SECONDS s" || return
   in_guest 'mkdir -p /mnt; mount -t virtiofs gpu7 /mnt'; grep -qiE 'no such device|wrong fs type|invalid argument' "$tmp/out"
-  row "a tag that no device has cannot be mounted" "$(head -1 "$tmp/out")"
+  row "a tag that no device has cannot be mounted" "$(keep head -1 "$tmp/out")"
   in_guest 'env -u LD_LIBRARY_PATH ./vectoradd'
   sees 35 "$tmp/out" "no libcuda.so.1 is found"
   in_guest ./vectoradd

@@ -308,7 +308,7 @@ phase_functions() {
   "$CAUSEWAY" vf assign $nic --vm vm1 --config >"$tmp/out" && virsh -q undefine vm1 --snapshots-metadata --managed-save && "$CAUSEWAY" vf release vm1 >"$tmp/out" && says "$f is free"
   row "released after its VM is no more" ""
   define && virsh -q start vm1 --paused && refused "$CAUSEWAY" vf assign $nic --vm vm1 --live && says 'plug in: ' && says 'taken back'
-  row "libvirt does not plug it in: all is taken back" "$(sed 's/^causeway: plug in: //' "$tmp/out" | cut -c1-80)"
+  row "libvirt does not plug it in: all is taken back" "$(keep sed "s/^causeway: plug in: //; s/\\(.\\{80\\}\\).*/\\1/" "$tmp/out")"
   "$CAUSEWAY" vf list >"$tmp/out" && says 'free' && virsh -q destroy vm1; row "and it is free" ""
   umount $pci
 }

@@ -6,7 +6,8 @@
 #
 #   --times N    there and back so many times (default 1)
 #   --modes      which programs of guest/tests/rounds run meanwhile
-#   PHASE        move ahead save document suspend abort killed refuse (all by default, in this order); document runs the commands of docs/MIGRATION.md
+#   PHASE        move ahead save document suspend abort killed refuse remote (all by default, in this order); document runs the commands of docs/MIGRATION.md,
+#                remote, which comes last, moves a VM whose GPU is on a GPU server
 #
 # Two hosts on one machine, a and b: namespaces of mounts and host names, each with its own libvirtd, causewayd and hook. The software GPU
 # and an emulated CPU. Each line is a check with what was measured. The status is 0 if every check passed. Needs root.
@@ -24,7 +25,7 @@ while [ $# -gt 0 ]; do
     --kernel) kernel=$2; shift 2 ;;
     --times) times=$2; shift 2 ;;
     --modes) modes=$2; shift 2 ;;
-    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) phases+=("$1"); shift ;;
   esac
@@ -80,12 +81,12 @@ host() {
   until_true 20 answers "$1" || { tail -n 5 "$logs/$1/libvirtd.log" "$logs/$1/causewayd.log" >&2; die "host $1 does not answer"; }
 }
 
-domain() {
+domain() { # ATTRIBUTES of its vGPU
   cat <<X
 <domain type='qemu'>
   <name>vm1</name>
   <metadata>
-    <causeway:vgpus xmlns:causeway='urn:causeway:vgpu:1'><causeway:vgpu name='gpu0' gpu='soft' memory='1GiB'/></causeway:vgpus>
+    <causeway:vgpus xmlns:causeway='urn:causeway:vgpu:1'><causeway:vgpu name='gpu0' $1 memory='1GiB'/></causeway:vgpus>
   </metadata>
   <memory unit='MiB'>512</memory>
   <memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>
@@ -116,7 +117,7 @@ X
 timed() { local since rc; since=$(ms); "$@" >"$tmp/out" 2>&1; rc=$?; took=$(($(ms) - since)); [ $rc = 0 ] || sed 's/^/        | /' "$tmp/out"; return $rc; }
 vm() { local command=$1; shift; timed on "$at_host" timeout 120 virsh -q "$command" vm1 "$@"; }
 is_there() { [ "$(on "$at_host" virsh domstate vm1 2>/dev/null)" = running ]; }
-said() { grep -m1 . "$tmp/out"; }
+said() { keep grep -m1 . "$tmp/out"; }
 # released HOST: nothing of the vGPU is left there.
 released() { ! on "$1" test -e /run/causeway/vm1; }
 
@@ -133,7 +134,7 @@ phase_move() {
   begin || return
   for i in $(seq $((times * 2))); do
     from=$at_host
-    move; row "virsh migrate --live from $from to $(other $from), move $i" "$took ms" || return
+    move; row "virsh migrate --live from $from to $(keep other $from), move $i" "$took ms" || return
     until_true 10 released $from; row "$from has released the vGPU" ""
     go_on
   done
@@ -149,7 +150,7 @@ phase_ahead() {
   for _ in 1 2; do
     to=$(other "$at_host")
     timed migrate "$to" && at_host=$to && is_there; row "causeway migrate to $to" "$took ms: $(keep tail -n 1 "$tmp/out")" || return
-    until_true 10 released "$(other "$to")"; row "$(other "$to") has released the vGPU" ""
+    until_true 10 released "$(other "$to")"; row "$(keep other "$to") has released the vGPU" ""
     go_on
   done
   to=$(other "$at_host")
@@ -231,7 +232,7 @@ phase_killed() {
     is_there && go_on
     on "$host" rm /run/causeway/causewayd.sock # the other host's has the same path in /proc/net/unix, which both see
     start_causewayd "$host" && until_true 20 answers "$host"; row "causewayd on $host is back" ""
-    until_true 10 released "$(other "$at_host")"; row "nothing is left on $(other $at_host)" "" || on "$(other $at_host)" "$CAUSEWAY" ps
+    until_true 10 released "$(other "$at_host")"; row "nothing is left on $(keep other $at_host)" "" || on "$(other $at_host)" "$CAUSEWAY" ps
   done
   finish
 }
@@ -274,14 +275,58 @@ phase_refuse() {
 }
 sending() { on $at_host virsh domjobinfo vm1 | grep -q '^Memory processed: *[1-9]'; }
 
+# --- a GPU server -------------------------------------------------------------------------------------------------------
+
+# serve makes a third host, whose causewayd serves its GPU to the two.
+server=127.0.0.1:7746
+serve() {
+  local dir=$tmp/gpus
+  mkdir -p "$dir" "$logs/gpus"
+  "$CAUSEWAY" certify --dir "$tmp/pki" gpus 127.0.0.1 >/dev/null || return
+  printf '%s\n' "run_dir = '$dir/run'" "state_dir = '$dir/state'" "log_dir = '$logs/gpus'" '[devices]' 'log = "file"' '[migration]' "ca = '$tmp/pki/ca.pem'" \
+    "certificate = '$tmp/pki/gpus.pem'" "key = '$tmp/pki/gpus-key.pem'" >"$dir/causewayd.toml"
+  "$CAUSEWAY" serve --listen $server --allow a,b --config "$dir/causewayd.toml" >>"$logs/gpus/causewayd.log" 2>&1 9>&- 3>&- 4>&- & causewayd[gpus]=$!
+  until_true 20 "$CAUSEWAY" ps --run-dir "$dir/run" >/dev/null 2>&1
+}
+# uses_server HOST: its causewayd takes GPUs from there, and asks the other host for VMs that leave.
+uses_server() {
+  sed -i "s/^\[migration\]$/&\npeers = ['$(awaits "$(other "$1")")']/" "$tmp/$1/causewayd.toml" && printf '%s\n' '[remote]' "servers = ['$server']" >>"$tmp/$1/causewayd.toml" && kill -HUP "${causewayd[$1]}"
+  until_true 20 lists_server "$1"
+}
+lists_server() { on "$1" "$CAUSEWAY" gpus --all 2>/dev/null | grep -q '^127.0.0.1'; }
+served() { "$CAUSEWAY" inspect "$1/vm1:gpu0" --json --run-dir "$tmp/gpus/run" 2>/dev/null; }
+served_worker() { { served a; served b; } | grep -om 1 '"worker": *[0-9]*'; }
+
+# A VM whose GPU is on a server moves by virsh migrate alone: GPU memory and worker stay where they are.
+phase_remote() {
+  local i from worker modes="streams threads waits times" # none whose kernels read the guest's memory in place
+  serve && uses_server a && uses_server b; row "a GPU server, which both hosts use" "" || { tail -n 3 "$logs/gpus/causewayd.log"; return 1; }
+  vm destroy && on $at_host virsh -q undefine vm1 && until_true 20 released $at_host; row "the VM with a GPU of the host's ends" ""
+  domain "remote='any'" >"$tmp/remote.xml"
+  on $at_host virsh -q define --validate "$tmp/remote.xml" && vm start && await '@agent ready' 90; row "a VM with remote='any' in its XML" "$took ms" || return
+  sent=0
+  begin || return
+  worker=$(served_worker)
+  for i in $(seq $((times * 2))); do
+    from=$at_host
+    move; row "virsh migrate --live from $from to $(keep other $from), move $i" "$took ms" || return
+    until_true 20 released $from; row "$from has released the vGPU" ""
+    go_on
+    [ -n "$worker" ] && [ "$(served_worker)" = "$worker" ]; row "the worker at the server is the same" "$worker"
+  done
+  ! vm migrate --live "qemu+unix:///system?socket=$tmp/nobody" >/dev/null && is_there; row "a migration to nowhere: it stays" ""
+  go_on
+  finish
+}
+
 rounds_image "$tmp/initrd"
-domain >"$tmp/vm1.xml"
+domain "gpu='soft'" >"$tmp/vm1.xml"
 host a
 host b
 row "two hosts: libvirtd, causewayd and hook on each" "$SECONDS s"
 on a virsh -q define --validate "$tmp/vm1.xml" && vm start && await '@agent ready' 90; row "a VM with a vGPU on a" "" || exit 1
 guest './life once'; row "a CUDA program runs" ""
-[ ${#phases[@]} -gt 0 ] || phases=(move ahead save document suspend abort killed refuse)
+[ ${#phases[@]} -gt 0 ] || phases=(move ahead save document suspend abort killed refuse remote)
 run_phases "${phases[@]}"
 vm destroy; row "virsh destroy" "$took ms"
 until_true 10 released a && until_true 10 released b; row "nothing is left on either host" ""

@@ -165,7 +165,7 @@ phase_reset() {
       say "this kernel or ss resets no connection: not tried"
       break
     fi
-    until_true 60 more_connections "$before" && goes_on; row "connections are reset at $h: it goes on over another" "$(other_connections)"
+    until_true 60 more_connections "$before" && goes_on; row "connections are reset at $h: it goes on over another" "$(keep other_connections)"
   done
   end_rounds; until_true 60 grep -q '^@done [1-9][0-9]* 0 ' "$tmp/rounds"; row "it ends, all results right" "$(keep tail -n 1 "$tmp/rounds")"
   wait "$job" 2>/dev/null; job=

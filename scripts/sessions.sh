@@ -180,7 +180,7 @@ suspension() {
   row "the working one came back by itself, all results right" "$times times; rounds, wrong, longest pause in ms: ${result#@pinned }"
   mkdir "$tmp/kept"
   "$CAUSEWAY" suspend "${tmp##*/}/device" --to "$tmp/kept" --run-dir "${tmp%/*}" >"$tmp/suspended" && grep -q "1 programs suspended; .* in $tmp/kept" "$tmp/suspended"
-  row "into a file, which has no name" "$(cat "$tmp/suspended")"
+  row "into a file, which has no name" "$(keep cat "$tmp/suspended")"
   [ -z "$(ls -A "$tmp/kept")" ]; row "its folder is as empty as before" ""
   guest "kill $idle; sleep 0.3; ./life once"; no_workers_after "$(ms)" >/dev/null; [ -z "$(workers)" ]; row "the suspended one ends, and leaves nothing" ""
 }

@@ -164,7 +164,7 @@ fault() {
   relay && expect_vm "$(other "$source_host")" && reach "$part" && slay "$victim"; row "$what" "process $killed" || return
   goes_on "$part"
   "outcome_$outcome"; row "  the VM goes on $outcome" "$why" || return
-  tidy; row "  and nothing else is left" "$(count device) devices, $(count keeper) keepers, $(count worker) workers"
+  tidy; row "  and nothing else is left" "$(keep count device) devices, $(keep count keeper) keepers, $(keep count worker) workers"
 }
 
 outcome_here() {

@@ -181,5 +181,5 @@ complaint="rcu.*(stall|starved|didn't happen)|lockup|blocked for more than|BUG:|
 # calm_kernels: no guest's kernel had to complain (a CPU that stood still, a task that hangs, a fault of its own).
 calm_kernels() {
   local bad; bad=$(grep -aE "$complaint" "$console_log")
-  [ -z "$bad" ]; row "no guest's kernel complained" "${bad:+${bad%%$'\n'*} ($(wc -l <<<"$bad") lines in $console_log)}"
+  [ -z "$bad" ]; row "no guest's kernel complained" "${bad:+${bad%%$'\n'*} ($(keep wc -l <<<"$bad") lines in $console_log)}"
 }
