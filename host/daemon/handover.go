@@ -183,6 +183,8 @@ func (d *Daemon) mayInherit(ctx context.Context, f *lease.File) (api.LeaseState,
 
 // hasLease notes the lease of a vGPU, and writes it down.
 func (d *Daemon) hasLease(v *vgpu, f *lease.File) error {
+	v.leaseFile.Lock()
+	defer v.leaseFile.Unlock()
 	d.mu.Lock()
 	v.up, v.epoch, v.comes = f.Upstream, f.Epoch, f.Comes
 	path := v.rec.Spec.LeasePath(d.run)

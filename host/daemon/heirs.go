@@ -8,6 +8,7 @@ import (
 
 	"causeway/host/api"
 	"causeway/host/daemon/lease"
+	"causeway/remote"
 )
 
 /*
@@ -48,14 +49,14 @@ func (d *Daemon) setHeir(h lease.Host, e lease.Entry, heir string) error {
 		before = ""
 	}
 	d.leases.Allow(e.ID, heir, before)
-	if e.Heir, e.Before = heir, before; heir != "" {
+	if heir != "" {
 		d.log.Info("a lease may move with its VM", "host", h, "to", heir, "vgpu", e.VGPU, "lease", e.ID)
 	}
 	v := d.find(e.VGPU)
 	if v == nil {
 		return lease.ErrUnknown
 	}
-	return d.noteHeir(v, e)
+	return d.noteHeir(v, e.ID)
 }
 
 // leaveLease is the last that a host says of a lease, which ends unless another may take it over, whose it is then.
@@ -69,13 +70,19 @@ func (d *Daemon) leaveLease(ctx context.Context, e lease.Entry, h lease.Host) er
 	}
 	d.log.Info("a host leaves a lease", "host", h, "to", e.Host, "vgpu", e.VGPU, "lease", e.ID)
 	if v := d.find(e.VGPU); v != nil {
-		return d.noteHeir(v, e)
+		return d.noteHeir(v, e.ID)
 	}
 	return nil
 }
 
-// noteHeir writes down who has a lease, and who may.
-func (d *Daemon) noteHeir(v *vgpu, e lease.Entry) error {
+// noteHeir writes down who has a lease, and who may: what is so now, as others may note it at once.
+func (d *Daemon) noteHeir(v *vgpu, id remote.LeaseID) error {
+	v.leaseFile.Lock()
+	defer v.leaseFile.Unlock()
+	e, ok := d.leases.Find(id)
+	if !ok {
+		return lease.ErrUnknown
+	}
 	d.mu.Lock()
 	v.rec.Spec.Lease = e.Host
 	rec := v.rec

@@ -157,7 +157,7 @@ func (d *Daemon) renew(ctx context.Context, h lease.Host, id remote.LeaseID, n a
 	}
 	if took {
 		d.log.Info("a lease has moved with its VM", "host", h, "from", e.Before, "vgpu", e.VGPU, "lease", id)
-		if err := d.noteHeir(v, e); err != nil {
+		if err := d.noteHeir(v, e.ID); err != nil {
 			return api.LeaseState{}, err
 		}
 	}

@@ -150,13 +150,20 @@ func (d *Daemon) leaseFrom(ctx context.Context, v *vgpu, name string, change api
 	up := &api.Upstream{Server: name, Address: api.ServerAddress(name), Lease: l.ID, GPU: l.GPU.Name, UUID: l.GPU.ID, Memory: l.GPU.Memory, Driver: l.GPU.Driver, Renewed: time.Now()}
 	f := &lease.File{ID: l.ID, Identity: keys, Epoch: 1, Upstream: up, Addresses: addresses}
 	spec.Remote, spec.Limits, spec.Profile = name, l.Limits, l.Profile
-	d.mu.Lock()
-	v.rec.Spec, v.up, v.epoch = spec, up, f.Epoch
-	d.mu.Unlock()
-	if err := f.Write(spec.LeasePath(d.run)); err != nil {
+	if err := d.granted(v, spec, f); err != nil {
 		return errors.Join(err, d.giveBack(v))
 	}
 	return nil
+}
+
+// granted notes a lease that is new, what it is of, and writes it down.
+func (d *Daemon) granted(v *vgpu, spec api.Spec, f *lease.File) error {
+	v.leaseFile.Lock()
+	defer v.leaseFile.Unlock()
+	d.mu.Lock()
+	v.rec.Spec, v.up, v.epoch = spec, f.Upstream, f.Epoch
+	d.mu.Unlock()
+	return f.Write(spec.LeasePath(d.run))
 }
 
 // resolve are a server's addresses, for processes that cannot ask for them.
