@@ -104,6 +104,11 @@ func (s *session) suspend(to storage) (uint64, error) {
 		return 0, err
 	}
 	s.mu.Lock()
+	if s.state == suspended && to.folder != "" && s.stored.folder != to.folder {
+		was := s.stored
+		s.mu.Unlock()
+		return s.restow(was, to.folder)
+	}
 	if s.state != running {
 		s.mu.Unlock()
 		return 0, errState
@@ -145,6 +150,36 @@ func (s *session) suspend(to storage) (uint64, error) {
 		s.goOn(resumeAgain)
 	}
 	return n, nil
+}
+
+// restow has a session that is suspended already lie in a folder. With an error it lies where it was.
+func (s *session) restow(was *stored, folder string) (uint64, error) {
+	kept, err := newStored(folder, was.size)
+	if err != nil {
+		return 0, err
+	}
+	from := was.read()
+	err = kept.fill(func(w io.Writer) error {
+		_, err := io.Copy(w, from)
+		return err
+	})
+	err = errors.Join(err, from.Close())
+	s.mu.Lock()
+	if err == nil && s.stored != was { // its program has ended
+		err = errGone
+	}
+	if err == nil {
+		kept.gpu, kept.away = was.gpu, was.away
+		s.stored = kept
+	}
+	s.mu.Unlock()
+	if err != nil {
+		kept.close()
+		return 0, err
+	}
+	was.close()
+	s.log.Info("a suspended session lies in a folder now", "folder", folder, "bytes", kept.size)
+	return kept.size, nil
 }
 
 // heldLocked is what the session holds of the GPU's memory and the host's, which is the most that it takes to store.

@@ -202,6 +202,51 @@ func TestSuspendedInFile(t *testing.T) {
 	}
 }
 
+// TestSuspendedGoesToFile: what is suspended in the host's memory, or another folder, is put into the folder that is named; what is wrong with that leaves it where it was.
+func TestSuspendedGoesToFile(t *testing.T) {
+	g, s := asleep(t, 1<<30)
+	other, dir := t.TempDir(), t.TempDir()
+	suspend := func(to string) device.Suspended {
+		t.Helper()
+		did, err := g.v.device.Suspend(context(), device.Suspension{To: to})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return did
+	}
+	lies := func(want string, bytes uint64) {
+		t.Helper()
+		if st := g.v.device.Status().Sessions[0]; st.State != "suspended" || st.StoredIn != want || st.Stored != bytes || st.Worker != 0 {
+			t.Errorf("%+v", st)
+		}
+	}
+	for _, first := range []string{"", other} {
+		did := suspend(first)
+		if _, err := g.v.device.Suspend(context(), device.Suspension{To: "/proc/self"}); !errors.Is(err, device.ErrNoDisk) { // a file system with 0 bytes
+			t.Error(err)
+		}
+		lies(first, did.Bytes)
+		did = suspend(dir)
+		if did.Sessions != 1 || did.Folder != dir {
+			t.Errorf("%+v", did)
+		}
+		lies(dir, did.Bytes)
+		if did := suspend(dir); did.Sessions != 0 {
+			t.Errorf("it lies there, and is put there again: %+v", did)
+		}
+		f := deleted(t, dir)
+		if b, err := io.ReadAll(f); err != nil || uint64(len(b)) != did.Bytes || bytes.Contains(b, []byte("kept")) {
+			t.Errorf("%d bytes of %d, %v", len(b), did.Bytes, err)
+		}
+		_ = f.Close()
+		s.holds("kept")
+		time.Sleep(30 * time.Millisecond) // idle
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestSuspendedFileAltered: a session whose file is another one, or shorter, does not come back as another one.
 func TestSuspendedFileAltered(t *testing.T) {
 	for what, alter := range map[string]func(*os.File) error{
