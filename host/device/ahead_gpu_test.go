@@ -100,24 +100,27 @@ func (p *patterned) launch(t *testing.T, i uint64, kernels, rows int) {
 	}
 }
 
-// inRow is how often a program checks a part before it waits, where its speed is asked for: as long as keeps a GPU busy for some milliseconds, so that its process, which is this and that of both devices,
-// has little part in it.
-const inRow = 128
+// inRow is how often a program checks a part before it waits, where its speed is asked for: as long as keeps a GPU busy for some milliseconds. By many kernels these are of some 20 us each (H200), which
+// are longer than their launches, so that its process, which is this and that of both devices, has little part in it.
+const (
+	inRow       = 1024
+	manyKernels = 128
+)
 
-// speeds are how many parts a second the program checks, by turns by many kernels and by few, in turn from a part on, until something is so: what work that never rests gets done.
-func (p *patterned) speeds(t *testing.T, from uint64, until func() bool) (many, few float64) {
+// speeds are how many parts a second the program checks, by turns by many kernels and by few, in turn from a part on, until something is so: what work that never rests gets done. n is how often it was asked, of
+// each: few say little.
+func (p *patterned) speeds(t *testing.T, from uint64, until func() bool) (many, few float64, n uint64) {
 	t.Helper()
 	var took [2]time.Duration
-	n := uint64(0)
 	for ; n < 2 || n%2 == 1 || !until(); n++ {
-		kernels := []int{inRow, 1}[n%2]
+		kernels := []int{manyKernels, 1}[n%2]
 		begin := time.Now()
 		p.launch(t, from+n/2%(patternParts-from), kernels, inRow/kernels)
 		must(t, p.Guest, &wire.CtxSynchronizeArgs{}, nil)
 		took[n%2] += time.Since(begin)
 	}
 	each := float64(n/2) * inRow
-	return each / took[0].Seconds(), each / took[1].Seconds()
+	return each / took[0].Seconds(), each / took[1].Seconds(), n / 2
 }
 
 // mostUsed is the most memory of the host that a process has had in use, in bytes.
@@ -162,22 +165,25 @@ func TestAheadOnGPU(t *testing.T) {
 	p := pattern(t, tally(t, from, 1), size)
 	p.verify(t)
 	begin := time.Now()
-	alone, aloneFew := p.speeds(t, 4, func() bool { return time.Since(begin) > 300*time.Millisecond })
+	alone, aloneFew, _ := p.speeds(t, 4, func() bool { return time.Since(begin) > 300*time.Millisecond })
 
 	begin = time.Now()
 	c := precopy(t, from, to, device.CopyOptions{Connections: 4, Attempt: 1})
 	eventually(t, "no session is awaited", func() bool { return len(to.device.Status().Sessions) > 0 })
 	worker := to.device.Status().Sessions[0].Worker
-	eventually(t, "no round has begun", func() bool { return c.status().Rounds > 0 })
-	p.write(t, 3) // the same again: nothing of it has to go
-	must(t, p.Guest, &wire.MemsetArgs{Dst: p.at, Element: 4, Value: 7, Width: p.part / 4, Height: 1, Stream: wire.StreamLegacy}, nil)
-	p.write(t, 0)
-	beside, besideFew := p.speeds(t, 4, func() bool {
+	unready := func() bool {
 		if time.Since(begin) > 3*time.Minute {
 			t.Fatalf("the pre-copy is not ready: %+v", c.status())
 		}
-		return c.status().Ready
-	})
+		return false
+	}
+	// The first round sends all of it. The program asks for some seconds of it: its waits keep the scheduler of this process busy, which sends slower meanwhile.
+	beside, besideFew, asked := p.speeds(t, 4, func() bool { return time.Since(begin) > 3*time.Second || c.status().Rounds > 0 })
+	eventually(t, "no round has ended", func() bool { return unready() || c.status().Rounds > 0 })
+	p.write(t, 3) // the same again: nothing of it has to go
+	must(t, p.Guest, &wire.MemsetArgs{Dst: p.at, Element: 4, Value: 7, Width: p.part / 4, Height: 1, Stream: wire.StreamLegacy}, nil)
+	p.write(t, 0)
+	p.speeds(t, 4, func() bool { return unready() || c.status().Ready })
 	ahead := time.Since(begin)
 	front, err := fstest.Await(to.socket)
 	if err != nil {
@@ -201,8 +207,8 @@ func TestAheadOnGPU(t *testing.T) {
 	pause := time.Since(begin)
 	c.cut()
 	most := mostUsed(t, worker)
-	t.Logf("%.1f GB: %d rounds in %.1f s (%.1f GB on the wire), stood still for %.0f ms (saved in %.0f), a state of %.2f MB, the worker there had at most %d MiB of the host's memory; meanwhile the program ran at %.3f of its speed by many kernels, %.3f by few",
-		float64(size)/1e9, st.Rounds, ahead.Seconds(), float64(st.Total)/1e9, pause.Seconds()*1e3, saved.Seconds()*1e3, float64(len(state))/1e6, most>>20, beside/alone, besideFew/aloneFew)
+	t.Logf("%.1f GB: %d rounds in %.1f s (%.1f GB on the wire), stood still for %.0f ms (saved in %.0f), a state of %.2f MB, the worker there had at most %d MiB of the host's memory; meanwhile the program ran at %.3f of its speed by many kernels, %.3f by few (asked %d times)",
+		float64(size)/1e9, st.Rounds, ahead.Seconds(), float64(st.Total)/1e9, pause.Seconds()*1e3, saved.Seconds()*1e3, float64(len(state))/1e6, most>>20, beside/alone, besideFew/aloneFew, asked)
 	if len(state) > largeSize {
 		t.Errorf("the state has %d bytes, although %d went ahead", len(state), st.Total)
 	}

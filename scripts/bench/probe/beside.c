@@ -7,11 +7,13 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "timing.h"
@@ -37,6 +39,7 @@ typedef uint64_t dptr;
 	X(cuMemHostAlloc, (void **, size_t, unsigned)) \
 	X(cuMemsetD32_v2, (dptr, unsigned, size_t)) \
 	X(cuMemcpyDtoHAsync_v2, (void *, dptr, size_t, handle)) \
+	X(cuMemcpyHtoDAsync_v2, (dptr, const void *, size_t, handle)) \
 	X(cuMemcpyDtoDAsync_v2, (dptr, dptr, size_t, handle))
 
 #define DECLARE(name, args) static CUresult(*name) args;
@@ -87,6 +90,7 @@ static handle function(const char *name)
 struct way {
 	const char *name;
 	int copy, host_sum, device_sum, whole, low, apart;
+	const char *process; /* a process of its own does this: see filler */
 };
 
 static const struct way ways[] = {
@@ -100,6 +104,10 @@ static const struct way ways[] = {
 	{"copy-apart", .copy = 1, .apart = 1},
 	{"hostsum-apart", .copy = 1, .host_sum = 1, .apart = 1},
 	{"devicesum-apart", .copy = 1, .device_sum = 1, .apart = 1},
+	{"context", .process = "context"},
+	{"fill", .process = "fill"},
+	{"fill-stream", .process = "fill-stream"},
+	{"read", .process = "read"},
 };
 
 static atomic_int stop;
@@ -122,7 +130,6 @@ static void *reader(void *arg)
 	CK(cuMemHostAlloc(&host, PIECE + 16384 * 8, 2));
 	CK(cuMemAlloc_v2(&staging, PIECE));
 	dptr piece = (dptr)(uintptr_t)host, out = piece + PIECE;
-	read_bytes = 0;
 	for (size_t at = 0; !stop; at = (at + PIECE) % (PARTS * part - (1ull << 30))) {
 		dptr from = memory + at;
 		if (w->whole) {
@@ -149,6 +156,42 @@ static void *reader(void *arg)
 	}
 	CK(cuCtxSynchronize());
 	return NULL;
+}
+
+/*
+ * filler is a process of its own, as the worker of the destination is on the same GPU: it has a context, and copies from the host by the legacy stream or one of its own,
+ * or to it, until its standard input ends.
+ */
+static int filler(const char *what)
+{
+	handle stream = NULL;
+	void *host;
+	dptr to;
+	char c;
+	CK(cuMemHostAlloc(&host, PIECE, 2));
+	CK(cuMemAlloc_v2(&to, PIECE));
+	if (strcmp(what, "fill"))
+		CK(cuStreamCreateWithPriority(&stream, 1, 0));
+	if (!strcmp(what, "context"))
+		return read(0, &c, 1) != 0;
+	pthread_t t;
+	int ends(void *);
+	pthread_create(&t, NULL, (void *(*)(void *))(void *)ends, NULL);
+	for (;;) {
+		if (!strcmp(what, "read"))
+			CK(cuMemcpyDtoHAsync_v2(host, to, PIECE, stream));
+		else
+			CK(cuMemcpyHtoDAsync_v2(to, host, PIECE, stream));
+		CK(cuStreamSynchronize(stream));
+		usleep(1300);
+	}
+}
+
+int ends(void *arg)
+{
+	char c;
+	(void)arg;
+	_exit(read(0, &c, 1) != 0);
 }
 
 /* speed is how many parts a second the program visits, by so many kernels in a row and rows of each. */
@@ -183,6 +226,8 @@ int main(int argc, char **argv)
 	CK(cuDeviceGet(&device, 0));
 	CK(cuDevicePrimaryCtxRetain(&ctx, device));
 	CK(cuCtxSetCurrent(ctx));
+	if (argc == 3 && !strcmp(argv[1], "--as"))
+		return filler(argv[2]);
 	handle visit = function("visit");
 	CK(cuMemAlloc_v2(&memory, PARTS * part));
 	CK(cuMemAlloc_v2(&tally, 512));
@@ -196,7 +241,28 @@ int main(int argc, char **argv)
 			continue;
 		double many = speed(visit, ROW, 0.5), few = speed(visit, 1, 0.5);
 		pthread_t t;
+		int pipes[2];
+		pid_t child = 0;
 		stop = 0;
+		read_bytes = 0;
+		if (ways[i].process) {
+			if (pipe2(pipes, O_CLOEXEC) || (child = fork()) < 0)
+				return 1;
+			if (child == 0) {
+				dup2(pipes[0], 0);
+				execl("/proc/self/exe", "beside", "--as", ways[i].process, NULL);
+				_exit(127);
+			}
+			close(pipes[0]);
+			sleep(1);
+			double m = speed(visit, ROW, 1) / many, f = speed(visit, 1, 1) / few;
+			close(pipes[1]);
+			int status;
+			waitpid(child, &status, 0);
+			printf("beside %-16s %.3f %.3f by a process of its own%s\n", ways[i].name, m, f, status ? ", which failed" : "");
+			fflush(stdout);
+			continue;
+		}
 		pthread_create(&t, NULL, reader, (void *)&ways[i]);
 		usleep(100000);
 		double began = now_us(), before = read_bytes;
