@@ -248,6 +248,9 @@ hostility() {
   kill -0 "$service_pid"; row "the device process is up" "resident $before KiB -> $(keep resident) KiB"
   guest ./life once; row "it serves a good program" ""
   at_most "$(no_workers_after "$(ms)")" 2000; row "no worker is left" ""
+  # It gives back what many sessions left within a second or so of the last one's end.
+  local tries=30
+  until at_most "$(resident)" 40960 || [ $((tries -= 1)) = 0 ]; do nap 0.1; done
   at_most "$(resident)" 40960; row "device process under 40 MiB" "$(keep resident) KiB resident after all of this"
 }
 

@@ -224,6 +224,7 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		Leased:      keys != nil,
 		Programs:    f.programs,
 		Reached:     reached(),
+		Idle:        debug.FreeOSMemory, // what many sessions left, which the collector gives back in its own time
 		Log:         log,
 	})
 	if err != nil {

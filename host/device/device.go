@@ -61,6 +61,8 @@ type Options struct {
 	Elsewhere func(ctx context.Context, from *Place, to api.Relocation) (*Place, error)
 	// Reached hears of the parts of a session's move as they begin, and may hold them up; nil: nobody does. It is for tests of what is killed then.
 	Reached func(part string)
+	// Idle hears that the last session has gone, at most once a second; nil: nobody does.
+	Idle func()
 	// Leased: another host has it, whose programs' connections ServeLease takes. There is no VM, and no Tree.
 	Leased bool
 	// Programs: it is for programs of this host, whose connections ServePrograms takes. There is no VM.
@@ -160,6 +162,9 @@ func New(o Options) (*Device, error) {
 	}
 	if d.opts.Reached == nil {
 		d.opts.Reached = func(string) {}
+	}
+	if d.opts.Idle == nil {
+		d.opts.Idle = func() {}
 	}
 	if o.Leased || o.Programs {
 		return d, nil
@@ -273,10 +278,14 @@ const (
 func (d *Device) routineTick(ctx context.Context) {
 	t := time.NewTimer(longestNap)
 	defer t.Stop()
-	for {
+	for had := false; ; {
 		list := d.all()
 		if len(list) == 0 {
 			t.Stop()
+			if had {
+				had = false
+				d.opts.Idle()
+			}
 			select {
 			case <-ctx.Done():
 				return
@@ -289,6 +298,7 @@ func (d *Device) routineTick(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-t.C:
+			had = true
 			d.unattendedNeeds(now)
 			next := now.Add(longestNap)
 			for _, s := range list {

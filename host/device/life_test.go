@@ -4,6 +4,7 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"causeway/host/worker/link"
@@ -413,6 +414,44 @@ func TestPagesOf(t *testing.T) {
 		k.lend(loanAt(2, 0), list)
 		if got := k.worker().knows(2, 0); got != extentsOf(list) {
 			t.Errorf("the worker knows %s, lent is %s", got, extentsOf(list))
+		}
+	})
+}
+
+// TestIdleIsTold: it is heard once that the last session has gone, within a second of that, however many there were in that second.
+func TestIdleIsTold(t *testing.T) {
+	o := quietDevice(library(t))
+	idle := 0
+	o.Idle = func() { idle++ }
+	synctest.Test(t, func(t *testing.T) {
+		k := newKernel(t, o)
+		t.Cleanup(k.halt)
+		k.sleep(time.Minute)
+		for round := 1; round <= 2; round++ {
+			k.open()
+			first := k.file
+			k.sleep(10 * time.Second)
+			if idle != round-1 {
+				t.Fatalf("told %d times with a session there", idle)
+			}
+			for range 50 {
+				k.open()
+				if err := k.file.Close(); err != nil {
+					t.Fatal(err)
+				}
+				k.settle()
+			}
+			if err := first.Close(); err != nil {
+				t.Fatal(err)
+			}
+			k.sleep(stopGrace + longestNap)
+			if idle != round {
+				t.Errorf("told %d times that the last has gone, of %d", idle, round)
+			}
+			k.sleep(time.Minute)
+			if idle != round {
+				t.Errorf("told %d times after a minute, of %d", idle, round)
+			}
 		}
 	})
 }
