@@ -215,7 +215,9 @@ phase_lost() {
   wait "$job" 2>/dev/null; job=
   until_true 60 eval '[ -n "$(vgpu hosta vm1 upstream error)" ]'; row "causeway inspect says so" "$(keep vgpu hosta vm1 upstream error | cut -c 1-120)"
   ! run -- "$BUILD/tests/$variant/vectoradd" >"$tmp/said" 2>&1 && grep -q "${address[gpu1]}" "$tmp/said"; row "another program is refused, with the server's name" "$(said)"
-  start_causewayd gpu1; cli hosta delete vm1 >"$tmp/said" 2>&1; row "the vGPU is deleted" ""
+  start_causewayd gpu1; until_true 60 renewed; row "its server is back: the vGPU has another lease, and nobody did anything" "$(keep vgpu hosta vm1 upstream error)"
+  run -- "$BUILD/tests/$variant/vectoradd" >"$tmp/said" 2>&1; row "a program computes again" ""
+  cli hosta delete vm1 >"$tmp/said" 2>&1; row "the vGPU is deleted" ""
   until_true 60 gone && [ -z "$(ls "$tmp/hosta/vm1" "$tmp/gpu1/hosta" 2>/dev/null)" ]; row "nothing is left on either side" "$(keep ls "$tmp/hosta/vm1" "$tmp/gpu1/hosta" 2>/dev/null | tr '\n' ' ')"
 }
 
@@ -226,7 +228,8 @@ phase_lapse() {
   kill_causewayd hosta; failed_by 120; lap; row "the host's causewayd is killed for good: the lease ends, and the program with it" "after $((took / 1000)) s"
   wait "$job" 2>/dev/null; job=
   until_true 60 gone; row "the server has all of it back" ""
-  start_causewayd hosta; until_true 60 eval '[ "$(vgpu hosta vm1 upstream lost)" = True ]'; row "the host's next causewayd is told" "$(keep vgpu hosta vm1 upstream error)"
+  start_causewayd hosta; until_true 60 renewed; row "the host's next causewayd has another lease" "$(keep vgpu hosta vm1 upstream error)"
+  cli gpu1 delete "$there" >"$tmp/said" 2>&1 && until_true 60 eval '[ "$(vgpu hosta vm1 upstream lost)" = True ]'; row "somebody ends that one at the server: it stays lost" "$(keep vgpu hosta vm1 upstream error)"
   cli hosta delete vm1 >"$tmp/said" 2>&1; row "the vGPU is deleted" ""
 }
 
@@ -249,7 +252,7 @@ phase_freeze() {
   [ "$(cli gpu1 gpus --json | json - 0 promised)" = 0 ]; row "its memory is promised to nobody" ""
   frozen -CONT; failed_by 60; row "the host goes on: its program gets a device error" ""
   wait "$job" 2>/dev/null; job=
-  until_true 60 eval '[ "$(vgpu hosta vm1 upstream lost)" = True ]'; row "its causewayd is told" "$(keep vgpu hosta vm1 upstream error)"
+  until_true 60 renewed; row "its causewayd has another lease" "$(keep vgpu hosta vm1 upstream error)"
   cli hosta delete vm1 >"$tmp/said" 2>&1; row "the vGPU is deleted" ""
 }
 
@@ -286,8 +289,9 @@ phase_vmlost() {
   guest 'for i in $(seq 200); do kill -0 $! || break; usleep 100000; done 2>/dev/null; wait $!; [ $? != 0 ] && grep -v ^@ /tmp/r | head -n 1 | sed "s/^/@why /"; ! kill -0 $! 2>/dev/null'; row "the server is killed: the program ends" ""
   guest '! ./rounds streams >/tmp/r2 2>&1'; row "another is refused" ""
   guest true; row "the VM lives on" ""
+  start_causewayd gpu1; until_true 60 renewed && send '&./rounds streams >/tmp/r 2>&1' && guest_goes_on; row "the server is back: another computes in the same VM" "$(keep vgpu hosta vm1 upstream error)"
   kill -9 "$qemu_pid"; wait "$qemu_pid" 2>/dev/null; qemu_pid=
-  start_causewayd gpu1; cli hosta delete vm1 >"$tmp/said" 2>&1; row "the vGPU is deleted" "$(said)"
+  cli hosta delete vm1 >"$tmp/said" 2>&1; row "the vGPU is deleted" "$(said)"
   calm_kernels
 }
 

@@ -53,40 +53,44 @@ func (d *Daemon) hasCome(v *vgpu, up *api.Upstream, log *slog.Logger) {
 	log.Info("a VM has come with its lease", "lease", up.Lease)
 }
 
-// stayedAway does what is left to do for a vGPU whose lease is not renewed any more.
-func (d *Daemon) stayedAway(v *vgpu, log *slog.Logger) {
+// notRenewed does what is left to do for a vGPU whose lease is not renewed any more.
+func (d *Daemon) notRenewed(v *vgpu, p *process.Process, came renewal, log *slog.Logger) {
 	d.mu.Lock()
 	comes, key := v.comes, v.rec.Spec.Key()
 	d.mu.Unlock()
-	switch comes {
-	case lease.ComesMade:
+	switch {
+	case comes == lease.ComesMade:
 		d.unexpect(key, true, log)
-	case lease.ComesHad:
-		if err := d.leaseAgain(v); err != nil {
+	case comes == lease.ComesHad:
+		if _, err := d.leaseAgain(v, comes); err != nil {
 			log.Error("no VM came, and the vGPU gets no lease of its own again", "remedy", "delete or detach it, and make it again", "error", err)
 		}
+	case came == leaseGone:
+		d.leaseAnew(v, p, log)
 	}
 }
 
-// leaseAgain has a vGPU to which no VM came have a lease of its own.
-func (d *Daemon) leaseAgain(v *vgpu) error {
+// leaseAgain has a vGPU whose lease is over have another of its server, if it awaits a VM as it is said to.
+func (d *Daemon) leaseAgain(v *vgpu, comes lease.Coming) (*lease.File, error) {
 	rec, p := d.copyOf(v)
 	leave, err := d.gates.enter(d.ctx, rec.Spec.Key())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer leave()
 	d.mu.Lock()
-	over := v.end || v.rec.Lost || d.vgpus[rec.Spec.Key()] != v || v.comes != lease.ComesHad
+	over := v.end || v.rec.Lost || d.vgpus[rec.Spec.Key()] != v || v.comes != comes
 	renewed := v.up != nil && !v.up.Lost
 	d.mu.Unlock()
 	if over || renewed || p == nil { // another VM comes meanwhile
-		return nil
+		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(d.ctx, grantTime)
 	defer cancel()
-	if err := d.leaseFrom(ctx, v, rec.Spec.Remote, remoteChange(&api.Wish{}, &rec.Spec)); err != nil {
-		return err
+	w := api.Wish{}
+	w.Profile = rec.Spec.Profile
+	if err := d.leaseFrom(ctx, v, rec.Spec.Remote, remoteChange(&w, &rec.Spec)); err != nil {
+		return nil, atServer(rec.Spec.Remote, err)
 	}
 	f, err := lease.Read(rec.Spec.LeasePath(d.run))
 	if err == nil {
@@ -101,10 +105,10 @@ func (d *Daemon) leaseAgain(v *vgpu) error {
 		up.Lost, up.Error = true, err.Error()
 		v.up = &up
 		d.mu.Unlock()
-		return errors.Join(err, d.leave(&up))
+		return nil, errors.Join(err, d.leave(&up))
 	}
-	d.log.Info("no VM came: its vGPU has a lease of its own again", "vgpu", rec.Spec.Key(), "server", rec.Spec.Remote, "lease", f.ID)
-	return nil
+	d.log.Info("a vGPU has a lease of its own again", "vgpu", rec.Spec.Key(), "server", rec.Spec.Remote, "lease", f.ID)
+	return f, nil
 }
 
 // foundComing has a device process that an earlier causewayd started go on with the lease that this one has found: that one may have ended before it told it.

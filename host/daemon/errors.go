@@ -41,9 +41,11 @@ func asError(err error) *api.Error {
 	case errors.Is(err, place.ErrNoRoom):
 		return &api.Error{Status: http.StatusInsufficientStorage, Text: err.Error(), Remedy: "ask for less memory, detach a vGPU, or raise placement.overcommit"}
 	case errors.Is(err, lease.ErrUnknown):
-		return &api.Error{Status: http.StatusGone, Text: err.Error(), Remedy: "it has ended: attach the vGPU again"}
+		return &api.Error{Status: http.StatusGone, Text: err.Error(), Remedy: "it has ended, or the server was started anew: its host leases the vGPU again by itself when no program of before is left"}
 	case errors.Is(err, lease.ErrEpoch):
 		return &api.Error{Status: http.StatusPreconditionFailed, Text: err.Error()}
+	case errors.Is(err, lease.ErrEnded):
+		return &api.Error{Status: http.StatusPreconditionFailed, Text: err.Error(), Remedy: "delete or detach the vGPU, and make it again"}
 	case errors.Is(err, lease.ErrMoved):
 		return &api.Error{Status: http.StatusPreconditionFailed, Text: err.Error()}
 	case errors.Is(err, lease.ErrMost):

@@ -47,6 +47,11 @@ func (h *host) knownAs(f mtls.Files) *host {
 	return h
 }
 
+// files are those of its identity.
+func (h *host) files() mtls.Files {
+	return mtls.Files{CA: h.cfg.Migration.CA, Certificate: h.cfg.Migration.Certificate, Key: h.cfg.Migration.Key}
+}
+
 // serves has causewayd be a GPU server, at h.address, which stays the same when it is started anew.
 func (h *host) serves() *host {
 	h.t.Helper()

@@ -228,8 +228,8 @@ func (d *Daemon) routineRenew(v *vgpu, p *process.Process) {
 	t := time.NewTicker(d.opt.Renew)
 	defer t.Stop()
 	for {
-		if again := d.renewOnce(c, v, log); !again {
-			d.stayedAway(v, log)
+		if end := d.renewOnce(c, v, log); end != leaseHolds {
+			d.notRenewed(v, p, end, log)
 			return
 		}
 		select {
@@ -250,29 +250,29 @@ func (d *Daemon) routineRenew(v *vgpu, p *process.Process) {
 	}
 }
 
-// renewOnce renews a lease, and notes how it is. again: it still may hold.
-func (d *Daemon) renewOnce(c *api.Client, v *vgpu, log *slog.Logger) (again bool) {
+// renewOnce renews a lease, and notes how it is.
+func (d *Daemon) renewOnce(c *api.Client, v *vgpu, log *slog.Logger) (came renewal) {
 	d.mu.Lock()
 	up, epoch := v.up, v.epoch
 	v.renew = up != nil
 	d.mu.Unlock()
 	if up == nil {
-		return false
+		return leaseOver
 	}
 	ctx, cancel := context.WithTimeout(d.ctx, renewTime)
 	defer cancel()
 	begin, take := time.Now(), d.runsHere(ctx, v)
 	st, err := called(ctx, c, http.MethodPost, leasePath(up.Lease)+"/renew", api.LeaseRenewal{Epoch: epoch, Take: take}, lease.DecodeState)
 	if d.ctx.Err() != nil {
-		return false
+		return leaseOver
 	}
 	next := *up
-	var e *api.Error
+	came = renewalOf(st, err)
 	switch {
 	case err == nil:
 		next.RoundTrip, next.Renewed, next.State, next.Error, next.Lost = time.Since(begin), time.Now(), &st, st.Why, st.Why != ""
-	case errors.As(err, &e) && (e.Status == http.StatusGone || e.Status == http.StatusPreconditionFailed):
-		next.Error, next.Lost = e.Error(), true
+	case came != leaseHolds:
+		next.Error, next.Lost = err.Error(), true
 	default:
 		next.Error, next.Lost = err.Error(), time.Since(next.Renewed) > api.LeaseTerm
 	}
@@ -284,12 +284,11 @@ func (d *Daemon) renewOnce(c *api.Client, v *vgpu, log *slog.Logger) (again bool
 	case next.Error == "" && up.Error != "":
 		log.Info("the lease of a vGPU is renewed again")
 	}
-	again = !errors.As(err, &e) || e.Status != http.StatusGone && e.Status != http.StatusPreconditionFailed
 	d.mu.Lock()
 	if v.up == up {
-		v.up, v.renew = &next, again
+		v.up, v.renew = &next, came == leaseHolds
 	} else { // it has another by now
-		again = true
+		came = leaseHolds
 	}
 	d.mu.Unlock()
 	if err == nil && take {
@@ -298,7 +297,7 @@ func (d *Daemon) renewOnce(c *api.Client, v *vgpu, log *slog.Logger) (again bool
 	if next.Lost != up.Lost {
 		d.tellLost(v, &next)
 	}
-	return again
+	return came
 }
 
 // tellLost has the device process refuse new programs, or take them again.
@@ -381,7 +380,7 @@ func (d *Daemon) changeRemote(ctx context.Context, v *vgpu, c api.Change) (api.L
 	up, spec := v.up, v.rec.Spec
 	d.mu.Unlock()
 	if up == nil || up.Lost {
-		return api.Limits{}, refuse(http.StatusConflict, "attach it again", "the GPU server %s of %s is lost", spec.Remote, spec.Key())
+		return api.Limits{}, refuse(http.StatusConflict, "try again when it has a lease again: `causeway inspect` shows it", "the GPU server %s of %s is lost", spec.Remote, spec.Key())
 	}
 	if c.On(spec.Limits) == spec.Limits && c.Profile == spec.Profile {
 		return spec.Limits, nil

@@ -193,6 +193,9 @@ func (d *Daemon) Release(ctx context.Context, key string, unused bool) error {
 		}
 	}
 	rec, _ := d.copyOf(v)
+	if rec.Spec.Lease != "" {
+		d.leases.Deny(key)
+	}
 	err = d.end(ctx, v)
 	if err == nil && rec.Spec.Programs {
 		d.removeProgramsFolder(&rec.Spec)

@@ -23,6 +23,7 @@ var (
 	ErrUnknown = errors.New("there is no such lease")
 	ErrEpoch   = errors.New("a newer causewayd of that host has the lease")
 	ErrMoved   = errors.New("the lease has moved with its VM")
+	ErrEnded   = errors.New("the lease was ended at the server")
 )
 
 // Entry is a lease in a server's book.
@@ -44,6 +45,8 @@ type Book struct {
 
 	mu   sync.Mutex
 	byID map[remote.LeaseID]Entry
+	// denied are the last that somebody at the server ended: their hosts are not to have others in their place.
+	denied []remote.LeaseID
 }
 
 // Add begins a lease, whose vGPU may still be in the making: it is counted from now on.
@@ -79,6 +82,8 @@ func (b *Book) For(id remote.LeaseID, host string) (Entry, error) {
 func (b *Book) forLocked(id remote.LeaseID, host string) (Entry, error) {
 	e, ok := b.byID[id]
 	switch {
+	case slices.Contains(b.denied, id):
+		return Entry{}, ErrEnded
 	case ok && host != "" && e.Before == host:
 		return Entry{}, fmt.Errorf("%w: the host %s has it", ErrMoved, e.Host)
 	case !ok || host == "" || e.Host != host && e.Heir != host || !b.Now().Before(e.Until):
@@ -161,6 +166,18 @@ func (b *Book) Remove(vgpu string) {
 			delete(b.byID, id)
 		}
 	}
+}
+
+// Deny says that somebody at the server ends the lease of a vGPU, which is to be removed next. Of the oldest it forgets that.
+func (b *Book) Deny(vgpu string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, e := range b.byID {
+		if e.VGPU == vgpu {
+			b.denied = append(b.denied, id)
+		}
+	}
+	b.denied = slices.Delete(b.denied, 0, max(0, len(b.denied)-MostLeases))
 }
 
 // Overdue are the leases that were not renewed in time.

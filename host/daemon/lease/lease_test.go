@@ -346,3 +346,31 @@ func TestHeir(t *testing.T) {
 	now = now.Add(time.Minute)
 	renews("a", true, ErrUnknown)
 }
+
+// TestDenied: a lease that somebody at the server ended is not one that the server does not know, until so many others were.
+func TestDenied(t *testing.T) {
+	b := &Book{Term: time.Hour, Now: time.Now}
+	first := remote.NewLeaseID()
+	for i := range MostLeases + 1 {
+		id := first
+		if i > 0 {
+			id = remote.NewLeaseID()
+		}
+		if err := b.Add(id, "hosta", "vgpu", 0); err != nil {
+			t.Fatal(err)
+		}
+		b.Deny("another")
+		if _, _, err := b.Renew(id, "hosta", 1, false); err != nil {
+			t.Fatal(err)
+		}
+		b.Deny("vgpu")
+		b.Remove("vgpu")
+		want := ErrEnded
+		if i == MostLeases {
+			want = ErrUnknown
+		}
+		if _, _, err := b.Renew(first, "hosta", 1, false); !errors.Is(err, want) {
+			t.Fatalf("after %d others: %v, not %v", i, err, want)
+		}
+	}
+}
