@@ -244,7 +244,8 @@ stays() {
 # What comes to nothing while memory is sent, for which a slow link leaves time; or because there is no device.
 phase_fail() {
   at_a || return
-  expect_vm b && slow=1 depart active && ask a migrate_cancel && until_true 10 migration_is a cancelled
+  # QEMU 10.0.2 says that it failed instead, once in some dozens of times, if a thread of it finds the closed channel ("Channel error") before another has noted the cancel.
+  expect_vm b && slow=1 depart active && ask a migrate_cancel && until_true 10 migration_is a cancelled failed
   stays "cancelled while memory is sent"
   expect_vm b && slow=1 depart active && quit_vm b && until_true 10 migration_is a failed
   stays "the destination is killed while memory is sent"
