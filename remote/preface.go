@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"time"
 )
 
 // ErrPreface says that a connection begins with something else than a preface of this protocol.
@@ -60,8 +62,35 @@ const (
 // PrefaceSize is the length of an encoded Preface.
 const PrefaceSize = prefaceMagic + 2 + 16 + 16
 
-// Gone is what a server answers, ahead of TLS, to a connection for a session that it does not have any more. It is as long as a record's head of TLS, which it is none of.
-const Gone = "CWGON"
+// What a server answers, ahead of TLS, to a connection whose session does not begin, or is not there any more. Each is as long as a record's head of TLS, which it is none of. Whoever is on the way could say
+// it as well as cut the connection.
+const (
+	Gone    = "CWGON" // the session that was to go on has ended
+	NoLease = "CWLSE" // there is no such lease
+	Full    = "CWFUL" // the vGPU has as many programs as it may
+	NotNow  = "CWNOW" // programs begin too fast, or what this one waits for does not come
+	Not     = "CWNOT" // for a reason that the server's log says
+)
+
+// refuseLimit and refuseBytes bound what is read of a client that is refused: its first words of TLS.
+const (
+	refuseLimit = time.Second
+	refuseBytes = 64 << 10
+)
+
+// HalfCloser is a connection whose ends end apart: of TCP, or of a Unix socket.
+type HalfCloser interface {
+	net.Conn
+	CloseWrite() error
+}
+
+// Refuse answers a connection so. It reads what the client has said meanwhile, until that has ended, for a second at most: closed with something unread, a connection is reset, and the answer may be lost with it.
+func Refuse(c HalfCloser, said string) {
+	_ = c.SetDeadline(time.Now().Add(refuseLimit))
+	if _, err := io.WriteString(c, said); err == nil && c.CloseWrite() == nil {
+		_, _ = io.Copy(io.Discard, io.LimitReader(c, refuseBytes))
+	}
+}
 
 // Preface is what a connection to a GPU server begins with, ahead of TLS: it says where the connection goes.
 type Preface struct {

@@ -7,6 +7,7 @@
 #   PHASE       programs limits reset restart refuse lost (what is done by default), lapse, freeze: half a minute without
 #               a causewayd, or with one and programs that stand still; vm: programs in a VM;
 #               vmlost: a VM whose causewayds are restarted, and whose server is killed then;
+#               many: 200 programs (MANY) of one vGPU at once, and what they take of both hosts;
 #               move: a VM that moves to another host and back, by causeway migrate, and by QEMU's monitor alone
 #
 # Two hosts on one machine: network namespaces with a veth between them, each with a causewayd: gpu1, a GPU server with the software GPU, and hosta.
@@ -21,7 +22,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --kernel) kernel=$2; shift 2 ;;
     --programs) programs=$2; shift 2 ;;
-    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) phases+=("$1"); shift ;;
   esac
@@ -254,6 +255,37 @@ phase_freeze() {
   wait "$job" 2>/dev/null; job=
   until_true 60 renewed; row "its causewayd has another lease" "$(keep vgpu hosta vm1 upstream error)"
   cli hosta delete vm1 >"$tmp/said" 2>&1; row "the vGPU is deleted" ""
+}
+
+# workers: the processes of the vGPU's sessions at the server. relays: what `causeway run` has beside each of the programs $busy.
+workers() { cli gpu1 inspect $there --json 2>/dev/null | python3 -c 'import json, sys; print(*[s["worker"] for s in json.load(sys.stdin)[0]["status"]["sessions"] if s.get("worker")])'; }
+relays() { local p; for p in $(tree "${busy[@]}"); do [[ " ${busy[*]} " = *" $p "* ]] || [ "$(cat "/proc/$p/comm" 2>/dev/null)" != exe ] || echo "$p"; done; }
+# each PID...: what one of these takes on average, KiB of memory as far as it is no other process's. spent: the ms of CPU time of them all.
+each() { local p; for p in "$@"; do cat "/proc/$p/smaps_rollup"; done 2>/dev/null | awk '/^Pss:/ {s += $2; n++} END {print n ? int(s / n) : ""}'; }
+spent() { local p; for p in "$@"; do cat /proc/"$p"/task/*/schedstat; done 2>/dev/null | awk '{t += $1} END {printf "%d\n", t / 1e6}'; }
+so_many() { [ "$(workers | wc -w)" = "$1" ]; }
+
+# Many programs of one vGPU, each with a relay of its own.
+phase_many() {
+  local n=${MANY:-200} i since busy=() here=() far=() before after; before=$(descriptors)
+  mkdir -p "$BUILD/life"; build_life "$BUILD/life/life" life gpu
+  cli hosta create vm1 --remote any --memory 2GiB --sessions "$n" --user-sessions "$n" >"$tmp/said" 2>&1; row "a vGPU on the server, for $n programs" "$(said)" || return
+  since=$(ms)
+  for ((i = 0; i < n; i++)); do stay_on hosta env CAUSEWAY_RUN_DIR="$tmp/hosta" "$CAUSEWAY" run --remote vm1 -- "$BUILD/life/life" idle <&9 >"$tmp/many.$i" 2>&1 & busy+=("$!"); done
+  ready_all() { [ "$(cat "$tmp"/many.* | grep -c '^@ready')" = "$n" ]; }
+  until_true 300 ready_all; lap; row "$n programs at once have each opened a session and computed" "after $took ms"
+  here=($(relays)) far=($(workers) "$(vgpu gpu1 $there pid)")
+  [ "${#here[@]}" = "$n" ] && [ "${#far[@]}" = $((n + 1)) ]; row "so many relays here, and workers there" "${#here[@]}, ${#far[@]}"
+  i=$(each "${here[@]}"); at_most "$i" $((16 << 10)); row "what a relay takes of the host's memory" "$i KiB"
+  i=$(each "${far[@]}"); at_most "$i" $((24 << 10)); row "and a worker of the server's" "$i KiB, with the software GPU"
+  i=$(spent "${here[@]}" "${busy[@]}" "${far[@]}"); nap 10; i=$(($(spent "${here[@]}" "${busy[@]}" "${far[@]}") - i))
+  at_most "$i" 5000; row "10 s in which they rest" "$i ms of CPU, of all of both"
+  ! run -- "$BUILD/tests/$variant/vectoradd" >"$tmp/said" 2>&1 && grep -q 'as many CUDA processes as it may' "$tmp/said"; row "another is refused, and told of the limit" "$(said)"
+  since=$(ms); kill "${busy[@]}" 2>/dev/null; wait "${busy[@]}" 2>/dev/null
+  until_true 60 so_many 0 && [ -z "$(relays)" ]; lap; row "all end at once: no relay and no worker is left" "after $took ms"
+  run -- "$BUILD/tests/$variant/vectoradd" >"$tmp/said" 2>&1; row "another computes then" ""
+  cli hosta delete vm1 >"$tmp/said" 2>&1; row "the vGPU is deleted" ""
+  until_true 60 gone && after=$(descriptors) && [ "$after" -le $((before + 1)) ]; row "the server's causewayd has the descriptors of before" "$before -> $after"
 }
 
 phase_vm() {

@@ -107,7 +107,7 @@ func TestLeaseReplacedMeanwhile(t *testing.T) {
 		t.Errorf("there are %v, not %v", list, now.ID)
 	}
 	hears(t, program(t, server, now.ID))
-	gone(t, "of the one before", program(t, server, old.ID))
+	unleased(t, "of the one before", program(t, server, old.ID))
 }
 
 // TestLeaseWrittenByOthers: what a server finds written down of a lease has to be its vGPU's: otherwise that ends.

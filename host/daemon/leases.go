@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -257,9 +256,11 @@ func (d *Daemon) session(ctx context.Context, p remote.Preface, c *net.TCPConn) 
 	e, ok := d.leases.Find(p.Lease)
 	if !ok {
 		d.log.Info("a connection is for no lease that holds", "address", c.RemoteAddr(), "lease", p.Lease)
+		said := remote.NoLease
 		if p.Again {
-			_, _ = io.WriteString(c, remote.Gone)
+			said = remote.Gone
 		}
+		remote.Refuse(c, said)
 		return
 	}
 	if err := d.hand(ctx, e.VGPU, p, c); err != nil {

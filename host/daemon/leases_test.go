@@ -145,6 +145,15 @@ func gone(t *testing.T, what string, c net.Conn) {
 	}
 }
 
+// unleased wants the server to say that there is no such lease.
+func unleased(t *testing.T, what string, c net.Conn) {
+	t.Helper()
+	if b, err := io.ReadAll(c); string(b) != remote.NoLease || err != nil {
+		t.Errorf("%s: %q, %v", what, b, err)
+	}
+	_ = c.Close()
+}
+
 var far = api.Spec{VM: "hosta", Name: "vm1:gpu0"} // what one is at the server
 
 // TestLease: a vGPU with remote is one of the server's, with all that makes one, and a program's connection comes to its device process.
@@ -205,7 +214,7 @@ func TestLease(t *testing.T) {
 			t.Error("the keys are left")
 		}
 	}
-	gone(t, "no lease", program(t, server, remote.NewLeaseID()))
+	unleased(t, "no lease", program(t, server, remote.NewLeaseID()))
 	lost := remote.Preface{Lease: remote.NewLeaseID(), Session: remote.NewSessionID(), Again: true}
 	if b, err := io.ReadAll(programAs(t, server, lost)); string(b) != remote.Gone {
 		t.Errorf("a session of no lease hears %q, %v", b, err)
@@ -258,7 +267,7 @@ func TestLeaseFrozen(t *testing.T) {
 		t.Error("its device process runs")
 	}
 	refused(t, renew(frozen, a, 0), http.StatusGone)
-	gone(t, "a program of a lease that is over", program(t, server, a.ID))
+	unleased(t, "a program of a lease that is over", program(t, server, a.ID))
 	if _, err := pb.Write([]byte("x")); err != nil {
 		t.Error(err)
 	}

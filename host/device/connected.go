@@ -112,7 +112,10 @@ func (d *Device) take(c *net.UnixConn, keys mtls.Pinned) error {
 	}
 	opened, errno := d.Open(fs.Caller{})
 	if errno != 0 {
-		_ = conn.Close()
+		d.ending.Go(func() { // the next one does not wait for this one's answer
+			refuseFar(conn, errSessions)
+			_ = conn.Close()
+		})
 		return fmt.Errorf("a session of %s: %w", printableAddress(from), errno)
 	}
 	s := opened.(*session)
@@ -167,11 +170,33 @@ func (s *session) connect(conn *os.File, carry func(*link.Config)) {
 	defer conn.Close()
 	if err := s.connectWorker(conn, carry); err != nil {
 		s.log.Log(context.Background(), slog.LevelWarn, "session refused", "error", err)
-		if s.dev.opts.Programs {
+		switch {
+		case s.dev.opts.Programs:
 			refuseProgram(conn, err)
+		default:
+			refuseFar(conn, err)
 		}
 		s.fail(nil)
 		s.Release()
+	}
+}
+
+// refuseFar tells another host's relay of what kind it is that a session does not begin, ahead of TLS, whose keys a worker would have.
+func refuseFar(conn *os.File, why error) {
+	said := remote.Not
+	switch {
+	case errors.Is(why, errSessions), errors.Is(why, errUser):
+		said = remote.Full
+	case errors.Is(why, errTooFast), errors.Is(why, errLate):
+		said = remote.NotNow
+	}
+	c, err := net.FileConn(conn)
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	if half, ok := c.(remote.HalfCloser); ok {
+		remote.Refuse(half, said)
 	}
 }
 

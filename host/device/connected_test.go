@@ -132,6 +132,35 @@ func TestLeasedAgain(t *testing.T) {
 	x.end()
 }
 
+// TestLeasedRefused: the relay of a program that does not begin hears of what kind that is, also when it has begun to speak TLS, and nothing is left of it.
+func TestLeasedRefused(t *testing.T) {
+	x := newLeased(t, api.Limits{Sessions: 1})
+	first := x.program()
+	x.until("a session", func() bool { return x.running() == 1 })
+	hears := func(want string) {
+		t.Helper()
+		c := x.program()
+		if _, err := c.Write([]byte("the client's hello")); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(c); string(b) != want || err != nil {
+			t.Errorf("it hears %q, %v, not %q", b, err, want)
+		}
+		_ = c.Close()
+	}
+	hears(remote.Full)
+	_ = first.Close()
+	x.d.all()[0].Release()
+	x.until("it is gone", func() bool { return len(x.d.all()) == 0 })
+	x.d.SetUpstream(api.UpstreamState{Why: "it is lost"})
+	hears(remote.Not)
+	x.until("nothing is left", func() bool { return len(x.d.all()) == 0 })
+	if n := x.d.Status().Refused; n != 2 {
+		t.Errorf("%d were refused, by its account", n)
+	}
+	x.end()
+}
+
 func (x *leased) until(what string, is func() bool) {
 	x.t.Helper()
 	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
@@ -163,9 +192,10 @@ func TestLeased(t *testing.T) {
 	x.program()
 	x.until("two", func() bool { return x.running() == 2 })
 	third := x.program()
-	if n, err := third.Read(make([]byte, 1)); n != 0 || err == nil {
-		t.Errorf("more sessions than there may be: %d, %v", n, err)
+	if b, err := io.ReadAll(third); string(b) != remote.Full || err != nil {
+		t.Errorf("more sessions than there may be: %q, %v", b, err)
 	}
+	_ = third.Close()
 	if st := x.d.Status(); st.Refused != 1 {
 		t.Errorf("%d were refused", st.Refused)
 	}

@@ -106,7 +106,7 @@ func (p *passer) begin(ctx context.Context, c remote.Carrier) (*relay.Session, e
 	}
 	first, err := frame.Client(ctx, raw, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("gpu server %s: %w", to.Server, err)
+		return nil, fmt.Errorf("gpu server %s: %w", to.Server, relay.Refused(err))
 	}
 	conn, err := p.over(ctx, first, raw, true)
 	if err != nil {
