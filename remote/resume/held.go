@@ -53,15 +53,18 @@ type hold struct {
 	told  bool // it is told
 }
 
-// Hold has a client's stream stand still: Read says ErrHeld, and what is written is kept. The server is told, over the connection that there is: an error says that it is not, and does not wait
-// for longer than for any connection.
+// Hold has a client's stream stand still: Read says ErrHeld, and what is written is kept. The server is told, over the connection that there is, or the next if one comes soon: an error says that it is not,
+// and does not wait for longer than for any connection.
 func (c *Conn) Hold() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil || c.hold.told {
 		return c.err
 	}
-	up := c.writableLocked()
+	up := c.soonLocked(holdPatience)
+	if c.err != nil {
+		return c.err
+	}
 	c.hold = hold{on: true, tells: up != nil}
 	if c.timer != nil {
 		c.timer.Stop()
@@ -89,6 +92,27 @@ func (c *Conn) Hold() error {
 		return errors.New("the server is not told that the stream is held: the connection takes nothing")
 	}
 	return c.err
+}
+
+// holdPatience is how long a stream whose connection was just lost, and that is to stand still, waits for the next one: a VM stands meanwhile.
+const holdPatience = time.Second
+
+// soonLocked is the connection that takes what is written, after a while if there is none at first; nil: there is none then either.
+func (c *Conn) soonLocked(patience time.Duration) *frame.Secure {
+	late := false
+	over := time.AfterFunc(patience, func() {
+		c.mu.Lock()
+		late = true
+		c.changed.Broadcast()
+		c.mu.Unlock()
+	})
+	defer over.Stop()
+	up := c.writableLocked()
+	for up == nil && c.err == nil && !late {
+		c.changed.Wait()
+		up = c.writableLocked()
+	}
+	return up
 }
 
 // Release has a stream that is held, or was made by Import, go on over another connection.
