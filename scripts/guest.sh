@@ -60,15 +60,19 @@ RUN
   [ ! -x "$BUILD/tests/13.0-static/vectoradd" ] || cp "$BUILD/tests/13.0-static/vectoradd" "$tmp/run/"
   truncate -s 32M "$tmp/run.ext4"
   mkfs.ext4 -q -F -L causeway-run -O ^has_journal -d "$tmp/run" "$tmp/run.ext4" || die "mkfs.ext4 failed"
+  # The root is a partition, named by the table's number: which of two disks is nvme0n1 is whose probe ends first, and on a busy machine the kernel took the one without an init.
+  truncate -s $(($(stat -c %s "$image/root.ext4") + (1 << 20))) "$tmp/root.disk"
+  python3 -c 'import struct, sys; sys.stdout.buffer.write(struct.pack("<440xI2x4xB3xII48xH", int(sys.argv[1], 16), 0x83, 2048, int(sys.argv[2]) >> 9, 0xAA55))' $table "$(stat -c %s "$image/root.ext4")" | dd of="$tmp/root.disk" conv=notrunc status=none && dd if="$image/root.ext4" of="$tmp/root.disk" bs=1M seek=1 conv=notrunc,sparse status=none || die "no disk of $image/root.ext4"
 }
+table=ca05e4a7
 
 boot() {
   local args=(-accel tcg,thread=multi -cpu "$tcg_cpu")
   [ "$accel" != kvm ] || args=(-accel kvm -cpu host)
   "$qemu" "${args[@]}" -smp 2 -m 1G -object memory-backend-memfd,id=mem,size=1G,share=on -machine q35,memory-backend=mem \
     -nodefaults -display none "${channel[@]}" -monitor "unix:$tmp/monitor,server=on,wait=off" -kernel "$image/vmlinuz" \
-    -append "$guest_append root=/dev/nvme0n1 rw" \
-    -drive "file=$image/root.ext4,format=raw,if=none,id=root,snapshot=on" -device nvme,drive=root,serial=root \
+    -append "$guest_append root=PARTUUID=$table-01 rootwait rw" \
+    -drive "file=$tmp/root.disk,format=raw,if=none,id=root,cache=unsafe" -device nvme,drive=root,serial=root \
     -drive "file=$tmp/run.ext4,format=raw,if=none,id=run" -device nvme,drive=run,serial=run \
     -device pcie-root-port,id=slot0,bus=pcie.0,chassis=1 -device pcie-root-port,id=slot1,bus=pcie.0,chassis=2 \
     </dev/null >"$BUILD/logs/guest-qemu.log" 2>&1 9>&- 3>&- 4>&- &
