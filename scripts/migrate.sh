@@ -39,7 +39,7 @@ done
 needs_vm "$kernel"
 
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-migrate.XXXXXX")
-logs=$BUILD/logs/migrate
+logs=$BUILD/logs/migrate/${phases[0]:-all} # of its own: a stage runs this several times
 rm -rf "$logs"; mkdir -p "$logs"
 console_log=$logs/console.log
 declare -A device_pid=() vm_pid=()
