@@ -205,7 +205,7 @@ phase_vmmove() {
   export QEMU=${QEMU:-$BUILD/qb/qemu}
   local rc=0
   timeout -k 10 "${VMMOVE_TIMEOUT:-280}" scripts/migrate.sh --gpu "$gpu" --kernel "$kernel" --image "$BUILD/images/migrate-$kernel.cpio.gz" --warm "${WARM:-1}" ${VMMOVE:-idle move pause file move} || rc=$?
-  mkdir -p "$out/vmmove.d" && cp "$BUILD"/logs/migrate/* "$out/vmmove.d/"
+  mkdir -p "$out/vmmove.d" && cp "$BUILD"/logs/migrate/*/* "$out/vmmove.d/"
   awk -f scripts/lib/arrivals.awk "$out"/vmmove.d/device-*.log | tee "$out/vmmove.d/arrivals" | grep -A 12 'loaded a VM' # where the pause went
   return $rc
 }
