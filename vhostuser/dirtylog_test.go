@@ -2,6 +2,7 @@ package vhostuser
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -61,5 +62,43 @@ func TestDirtyLogByChance(t *testing.T) {
 			}
 		}
 		l.unmap()
+	}
+}
+
+// TestLogIsThereFirst: whoever sees that there is a log has what it marks in it.
+func TestLogIsThereFirst(t *testing.T) {
+	fd, err := unix.MemfdCreate("log", unix.MFD_CLOEXEC)
+	if err == nil {
+		err = unix.Ftruncate(fd, 4096)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	m := NewMemory()
+	for name, change := range map[string]func() error{
+		"begins": func() error { return m.StartLog(fd, 4096, 0) },
+		"ends":   func() error { m.StopLog(); return nil },
+	} {
+		if name == "ends" {
+			if err := m.StartLog(fd, 4096, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m.logMu.RLock() // as one does who marks
+		done := make(chan error, 1)
+		go func() { done <- change() }()
+		for m.logMu.TryRLock() { // until the change waits for who marks
+			m.logMu.RUnlock()
+			runtime.Gosched()
+		}
+		if m.Logging() {
+			t.Errorf("it %s: logging is said before, or after, there is a log", name)
+		}
+		m.logMu.RUnlock()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		m.StopLog()
 	}
 }

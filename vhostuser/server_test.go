@@ -1,6 +1,7 @@
 package vhostuser_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -225,6 +226,64 @@ func TestDeviceState(t *testing.T) {
 	// A transfer that nobody ends is aborted with the connection.
 	if _, err := f.GetU64(vhostuser.SetDeviceStateFD, vhosttest.U32s(1, 0), int(r.Fd())); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestTransfersInTurn: one transfer goes on at a time, undisturbed by another that is refused; what ended unchecked is in nobody's way.
+func TestTransfersInTurn(t *testing.T) {
+	big := bytes.Repeat([]byte("state"), 100_000)
+	dev := &migratable{state: big}
+	f := serve(t, dev).connect()
+	begin := func(direction uint32, fd *os.File) uint64 {
+		p, err := f.GetU64(vhostuser.SetDeviceStateFD, vhosttest.U32s(direction, 0), int(fd.Fd()))
+		must(t, err)
+		must(t, fd.Close())
+		return p
+	}
+	pipe := func() (r, w *os.File) {
+		r, w, err := os.Pipe()
+		must(t, err)
+		t.Cleanup(func() { _, _ = r.Close(), w.Close() })
+		return r, w
+	}
+	in, data := pipe()
+	if p := begin(1, in); p != 1<<8 {
+		t.Fatalf("load replied %#x", p)
+	}
+	_, err := data.Write([]byte("first"))
+	must(t, err)
+	for direction := range uint32(2) {
+		r, w := pipe()
+		if p := begin(direction, [...]*os.File{w, r}[direction]); p&0xff == 0 {
+			t.Errorf("direction %d beside another transfer: %#x", direction, p)
+		}
+	}
+	_, err = data.Write([]byte(" and second"))
+	must(t, err)
+	must(t, data.Close())
+	if c, err := f.GetU64(vhostuser.CheckDeviceState, nil); err != nil || c != 0 || string(dev.loaded) != "first and second" {
+		t.Errorf("loaded %q, check %d, %v", dev.loaded, c, err)
+	}
+
+	out, to := pipe()
+	if p := begin(0, to); p != 1<<8 {
+		t.Fatalf("save replied %#x", p)
+	}
+	got, err := io.ReadAll(out)
+	must(t, err)
+	if !bytes.Equal(got, big) {
+		t.Errorf("saved %d bytes", len(got))
+	}
+	for p, until := uint64(0), time.Now().Add(10*time.Second); p != 1<<8; { // the end of the file comes just before the transfer's
+		in, data := pipe()
+		if p = begin(1, in); time.Now().After(until) {
+			t.Fatalf("load after a save that was not checked: %#x", p)
+		}
+		_, _ = data.Write([]byte("third"))
+		must(t, data.Close())
+	}
+	if c, err := f.GetU64(vhostuser.CheckDeviceState, nil); err != nil || c != 0 || string(dev.loaded) != "third" {
+		t.Errorf("loaded %q after a save that was not checked, check %d, %v", dev.loaded, c, err)
 	}
 }
 
