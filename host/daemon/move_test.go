@@ -63,5 +63,9 @@ func TestMove(t *testing.T) {
 	refused(t, to("gpu0", daemontest.UUID(0)), 409, "drained")
 	h.ensure(api.Spec{VM: "vm2", Name: "gpu0", GPU: daemontest.UUID(1), Limits: api.Limits{Memory: 3 << 29}})
 	refused(t, to("gpu0", daemontest.UUID(1)), 507, "do not fit")
+	if err := h.c.Drain(t.Context(), daemontest.UUID(1)); err != nil { // which another vGPU is on
+		t.Fatal(err)
+	}
+	refused(t, to("gpu0", daemontest.UUID(1)), 409, "drained")
 	promised(daemontest.UUID(2))
 }

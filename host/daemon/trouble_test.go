@@ -265,9 +265,11 @@ func TestScheduler(t *testing.T) {
 	h.start()
 	until(t, "taken as it is", func() bool { return h.log.has("did not start\" pid=" + itoa(second)) })
 	h.stop()
-	_ = syscall.Kill(second, syscall.SIGKILL)
 	h.env(daemontest.FailEnv, "no such command").start()
+	until(t, "up", func() bool { return h.d.Counts().SchedulerUp })
+	_ = syscall.Kill(second, syscall.SIGKILL)
 	until(t, "said", func() bool { return h.log.has("the scheduler is gone") })
+	until(t, "not up", func() bool { return !h.d.Counts().SchedulerUp })
 }
 
 func descriptors(t *testing.T) int {

@@ -196,11 +196,7 @@ func (h *handover) sendRounds(ctx context.Context, s driver.Session, log *slog.L
 func (h *handover) sendSession(w *Worker, snap *snapshot, lender driver.Lender) (precopy.Round, error) {
 	snap.write(h.out)
 	if lender != nil {
-		err := h.out.Flush()
-		if err == nil {
-			err = h.in.Err()
-		}
-		if err != nil {
+		if err := h.out.Flush(); err != nil {
 			return precopy.Round{}, err
 		}
 		if err := h.receiveVerdict(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -376,12 +377,24 @@ func TestPark(t *testing.T) {
 
 // TestRefused: what a server says that takes no session reaches the guest's side as it is.
 func TestRefused(t *testing.T) {
+	refusal := func(status unix.Errno, text string) []byte {
+		return encode(frame.Header{Kind: frame.Welcome}, remote.FormatHello(remote.Hello{Type: remote.MsgWelcome, Status: uint32(status)}, text))
+	}
+	longest := strings.Repeat("x", remote.MaxText)
+	type words struct {
+		status unix.Errno
+		text   string
+	}
+	refused := map[string]words{"refused": {unix.EBUSY, "all GPUs are taken"}, "the least status": {1, "no"}, "the longest text": {unix.EPERM, longest}}
 	for name, answer := range map[string][]byte{
-		"refused":    encode(frame.Header{Kind: frame.Welcome}, remote.FormatHello(remote.Hello{Type: remote.MsgWelcome, Status: uint32(unix.EBUSY)}, "all GPUs are taken")),
-		"no welcome": encode(frame.Header{Kind: frame.Word}, nil),
-		"short":      encode(frame.Header{Kind: frame.Welcome}, make([]byte, 5)),
-		"a hello":    encode(frame.Header{Kind: frame.Welcome}, remote.FormatHello(remote.Hello{Type: remote.MsgHello}, "")),
-		"closes":     nil,
+		"refused":          refusal(unix.EBUSY, "all GPUs are taken"),
+		"the least status": refusal(1, "no"),
+		"the longest text": refusal(unix.EPERM, longest),
+		"a longer text":    encode(frame.Header{Kind: frame.Welcome}, append(refusal(unix.EPERM, longest)[frame.HeaderSize:], 'x')),
+		"no welcome":       encode(frame.Header{Kind: frame.Word}, nil),
+		"short":            encode(frame.Header{Kind: frame.Welcome}, make([]byte, 5)),
+		"a hello":          encode(frame.Header{Kind: frame.Welcome}, remote.FormatHello(remote.Hello{Type: remote.MsgHello}, "")),
+		"closes":           nil,
 	} {
 		gc, hc, err := remotetest.Pair()
 		if err != nil {
@@ -399,9 +412,10 @@ func TestRefused(t *testing.T) {
 			_ = far.Close()
 		}()
 		_, err = relay.Open(context.Background(), local, near, remote.Hello{}, "gpu1", slog.New(slog.DiscardHandler))
+		why, no := refused[name]
 		switch {
-		case name == "refused":
-			if !errors.Is(err, relay.ErrRefused) || err.Error() != "gpu server gpu1: all GPUs are taken" || relay.Errno(err) != unix.EBUSY {
+		case no:
+			if !errors.Is(err, relay.ErrRefused) || err.Error() != "gpu server gpu1: "+why.text || relay.Errno(err) != why.status {
 				t.Errorf("%s: %v", name, err)
 			}
 		case name == "closes" && !errors.Is(err, relay.ErrServer) || name != "closes" && !errors.Is(err, remote.ErrProtocol):
