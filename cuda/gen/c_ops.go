@@ -17,6 +17,8 @@ func cOpsHeader(w *writer, f *idl.File) {
 	w.f(" * copied to buf, *len is the full length.")
 	w.f(" */")
 	w.f("#pragma GCC visibility push(hidden)\n")
+	w.f("/* By number: 1 if a stream does it later, as work that a graph could hold. */")
+	w.f("extern const uint8_t cw_op_works[%d];\n", len(f.Ops)+1)
 	for _, o := range f.Ops {
 		cFixed(w, "cw_in_"+o.Name, o.In, o.InLen)
 		cFixed(w, "cw_out_"+o.Name, o.Out, o.OutLen)
@@ -145,6 +147,13 @@ static void take(const struct cw_reply *rep, struct cw_span s, void *buf, size_t
 func cOps(w *writer, f *idl.File) {
 	w.cFile("", "<string.h>", "gen/ops.h", "session/session.h")
 	w.f("%s", cHelpers)
+	w.f("const uint8_t cw_op_works[%d] = {", len(f.Ops)+1)
+	for _, o := range f.Ops {
+		if o.Mode == idl.Async && o.Place != "worker" && o.Capture == "node" {
+			w.f("\t[%s] = 1,", opMacro(o.Name))
+		}
+	}
+	w.f("};\n")
 	for _, o := range f.Ops {
 		if !o.Bare {
 			cOp(w, &o)

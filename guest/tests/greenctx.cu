@@ -70,6 +70,7 @@ int main()
     CUdeviceptr p;
     CU(cuMemAlloc(&p, n * sizeof(int)));
     CU(cuMemcpyHtoD(p, h.data(), n * sizeof(int)));
+    CU(cuCtxSynchronize()); // so few bytes may still be under way, and the next stream does not wait for the default stream
     int elements = n, add = 2;
     void *params[] = {&p, &elements, &add};
     CUevent event;

@@ -1,5 +1,6 @@
 /* What is asked about contexts, and their settings. */
 #include "api/api.h"
+#include "memory/memory.h"
 
 CUresult cwi_cuCtxGetDevice(CUdevice *dev) { return cwi_cuCtxGetDevice_v2(dev, NULL); }
 
@@ -111,7 +112,7 @@ CUresult cwi_cuCtxSynchronize(void)
 	struct cw_ctx *c;
 	CUresult res = cw_ctx_current(&c);
 
-	return res ? res : cwop_CtxSynchronize();
+	return res ? res : cw_ctx_wait();
 }
 
 CUresult cw_ctx_finish(struct cw_ctx *c)
@@ -120,7 +121,7 @@ CUresult cw_ctx_finish(struct cw_ctx *c)
 	CUresult res;
 
 	cw_set_current_ctx_id(c->o.id);
-	res = cwop_CtxSynchronize();
+	res = cw_ctx_wait();
 	cw_set_current_ctx_id(current);
 	return res;
 }

@@ -233,7 +233,9 @@ static CUresult event_of(CUgreenCtx green, CUevent event, uint32_t wait)
 	if (!e)
 		return CUDA_ERROR_INVALID_HANDLE;
 	res = cwop_GreenCtxEvent(g->o.id, e->o.id, wait);
-	if (!res && !wait)
+	if (!res && wait)
+		cw_work_add();
+	else if (!res)
 		atomic_store(&e->recorded, 1);
 	return res;
 }

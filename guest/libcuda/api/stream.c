@@ -2,6 +2,7 @@
 #include "api/api.h"
 #include "api/capture.h"
 #include "api/context.h"
+#include "memory/memory.h"
 
 enum { LEGACY = 1, PER_THREAD = 2 }; /* wire ids of the default streams */
 
@@ -103,7 +104,7 @@ CUresult cwi_cuStreamSynchronize(int ptds, CUstream stream)
 	uint32_t id;
 	CUresult res = resolve(stream, ptds, &id, &s, &c);
 
-	return res ? res : cwop_StreamSynchronize(id);
+	return res ? res : cw_stream_wait(id);
 }
 
 CUresult cwi_cuStreamQuery(int ptds, CUstream stream)

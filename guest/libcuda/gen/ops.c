@@ -66,6 +66,22 @@ static void take(const struct cw_reply *rep, struct cw_span s, void *buf, size_t
 		memcpy(buf, rep->data + s.off, s.len < cap ? s.len : cap);
 }
 
+const uint8_t cw_op_works[187] = {
+	[CW_OP_LAUNCH] = 1,
+	[CW_OP_MEM_FREE_ASYNC] = 1,
+	[CW_OP_MEMCPY] = 1,
+	[CW_OP_MEMCPY3D] = 1,
+	[CW_OP_MEMSET] = 1,
+	[CW_OP_STREAM_WAIT_EVENT] = 1,
+	[CW_OP_STREAM_WRITE_VALUE] = 1,
+	[CW_OP_STREAM_WAIT_VALUE] = 1,
+	[CW_OP_EVENT_RECORD] = 1,
+	[CW_OP_MEMCPY_BATCH] = 1,
+	[CW_OP_GRAPH_LAUNCH] = 1,
+	[CW_OP_GRAPH_UPLOAD] = 1,
+	[CW_OP_LAUNCH_HOST_FUNC] = 1,
+};
+
 CUresult cwop_SessionInit(uint32_t version, uint32_t pid, const void *env, size_t env_len, const void *exe, size_t exe_len, uint32_t *driver_version, uint32_t *device_count, uint32_t *caps, uint64_t *mem_limit, void *devices, size_t devices_cap, size_t *devices_len)
 {
 	struct cw_tx tx;

@@ -13,6 +13,9 @@
  */
 #pragma GCC visibility push(hidden)
 
+/* By number: 1 if a stream does it later, as work that a graph could hold. */
+extern const uint8_t cw_op_works[187];
+
 struct cw_in_SessionInit {
 	uint32_t version;
 	uint32_t pid;

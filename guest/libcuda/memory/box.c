@@ -261,8 +261,10 @@ static CUresult run_box(struct box *b, int wait)
 		res = reachable(b, wait);
 	else if (neither)
 		res = host_to_host(b);
-	else
-		res = cw_copy_landed(staged(b), b->width * b->height * b->depth, b->stream, wait && b->dst.side.device);
+	else if (!b->dst.side.device)
+		res = staged(b);
+	else if ((res = cw_copy_begin(b->stream, wait)) == 0)
+		res = cw_copy_landed(staged(b), b->width * b->height * b->depth, b->stream, wait);
 	return wait ? res : cw_settle(res, b->stream);
 }
 

@@ -90,11 +90,16 @@ static CUresult staged(uint32_t direction, uint64_t device, const void *host, ui
 
 CUresult cw_copy_landed(CUresult res, uint64_t size, uint32_t stream, int wait)
 {
-	return res == 0 && wait && size > CW_EARLY_MOST ? cwop_StreamSynchronize(stream) : res;
+	if (res != 0 || !wait || size <= CW_EARLY_MOST)
+		return res;
+	return cw_stream_wait(stream);
 }
 
 static CUresult to_device(uint64_t dst, const void *src, uint64_t size, uint32_t stream, int wait)
 {
+	CUresult res = cw_copy_begin(stream, wait);
+	if (res != 0)
+		return res;
 	if (size <= CW_MAX_INLINE_DATA)
 		return cwop_MemcpyHtoD(dst, stream, src, size);
 	return cw_copy_landed(staged(CW_TO_DEVICE, dst, src, size, stream), size, stream, wait);
@@ -127,9 +132,10 @@ static CUresult inside_reply(void *dst, uint64_t src, uint32_t size, uint32_t st
 
 static CUresult from_device(void *dst, uint64_t src, uint64_t size, uint32_t stream)
 {
+	uint64_t work = cw_work();
 	if (size <= CW_INLINE_REPLY)
-		return inside_reply(dst, src, (uint32_t)size, stream);
-	return staged(CW_FROM_DEVICE, src, dst, size, stream);
+		return cw_waited(inside_reply(dst, src, (uint32_t)size, stream), stream, work);
+	return cw_waited(staged(CW_FROM_DEVICE, src, dst, size, stream), stream, work);
 }
 
 CUresult cw_copy_linear(const struct cw_side *dst, const struct cw_side *src, uint64_t size, uint32_t stream, int wait)
@@ -144,8 +150,10 @@ CUresult cw_copy_linear(const struct cw_side *dst, const struct cw_side *src, ui
 	}
 	if (dst->worker && src->worker) {
 		/* Between device addresses even the synchronous form does not wait (CUDA driver API, "API synchronization behavior"). */
-		if (wait && !(dst->device && src->device))
-			return cwop_MemcpyWait(dst->addr, src->addr, size, stream);
+		if (wait && !(dst->device && src->device)) {
+			uint64_t work = cw_work();
+			return cw_waited(cwop_MemcpyWait(dst->addr, src->addr, size, stream), stream, work);
+		}
 		return cwop_Memcpy(dst->addr, src->addr, size, stream);
 	}
 	if (dst->device)

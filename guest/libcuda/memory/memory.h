@@ -117,6 +117,18 @@ CUresult cw_side_near(uint64_t ptr, uint64_t size, struct cw_range *near, struct
 CUresult cw_copy_linear(const struct cw_side *dst, const struct cw_side *src, uint64_t size, uint32_t stream, int wait);
 
 /*
+ * A synchronous copy from ordinary memory to the device begins when its stream has done what it was given (CUDA driver API, "API
+ * synchronization behavior"), whatever its size: a function of the host may be filling the bytes, and programs take the call for a
+ * barrier. cw_copy_begin waits for that unless the calling thread knows the stream to be idle, which costs nothing. A thread knows it
+ * from its own waits: cw_stream_wait, cw_ctx_wait (all streams of the current context), and whatever else waits says how it ended to
+ * cw_waited, with the cw_work of before it began.
+ */
+CUresult cw_copy_begin(uint32_t stream, int wait);
+CUresult cw_stream_wait(uint32_t stream);
+CUresult cw_ctx_wait(void);
+CUresult cw_waited(CUresult res, uint32_t stream, uint64_t work); /* res */
+
+/*
  * The end of a copy from ordinary memory to the device, of size bytes in all, whose result so far is res. The synchronous forms return when
  * up to CW_EARLY_MOST bytes are staged; after more they have waited for their stream, as the driver does (CUDA driver API, "API
  * synchronization behavior"; CUDA C++ Programming Guide, on 64 KB or less): other streams find the bytes in their place.

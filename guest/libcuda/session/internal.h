@@ -51,6 +51,7 @@ struct cw_session {
 	struct cw_lock ring_lock __attribute__((aligned(64)));
 	uint64_t tail;
 	uint64_t head_seen;
+	uint64_t work;		    /* records so far that give a stream work; read without the lock: cw_work */
 	struct cw_lock room_lock;   /* held by the thread that waits for room; never beside ring_lock */
 	_Atomic uint64_t rung_head; /* head when the doorbell was last rung: see ring.c */
 

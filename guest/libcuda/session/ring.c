@@ -128,6 +128,8 @@ CUresult cw_begin_slot(struct cw_session *s, struct cw_tx *tx, uint16_t op, uint
 	memset(rec + header, 0, (fixed + 7) & ~7u);
 	if (size != used)
 		memset(rec + used, 0, size - used);
+	if (op < sizeof cw_op_works && cw_op_works[op])
+		__atomic_store_n(&s->work, s->work + 1, __ATOMIC_RELAXED);
 	tx->rec = rec;
 	tx->size = size;
 	tx->slot = slot;
@@ -135,6 +137,12 @@ CUresult cw_begin_slot(struct cw_session *s, struct cw_tx *tx, uint16_t op, uint
 	tx->flags = 0;
 	return 0;
 }
+
+static _Atomic uint64_t early; /* copies beside those records */
+
+uint64_t cw_work(void) { return __atomic_load_n(&cw_s.work, __ATOMIC_RELAXED) + atomic_load_explicit(&early, memory_order_relaxed); }
+
+void cw_work_add(void) { atomic_fetch_add_explicit(&early, 1, memory_order_relaxed); }
 
 _Atomic(void (*)(void)) cw_around_requests;
 

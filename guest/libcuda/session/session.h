@@ -124,6 +124,13 @@ void cw_reply_release(struct cw_reply *rep);
 extern _Atomic(void (*)(void)) cw_around_requests;
 /* Turns a begun record into padding and releases what cw_begin took. */
 void cw_abort(struct cw_tx *tx);
+/*
+ * How much work the process has given its streams so far: a number that only grows, with each record that gives some (cw_op_works) and each
+ * cw_work_add, by which what copies through staging says that its copy counts. Who has seen a stream idle knows by it whether that
+ * can have changed: memory/settled.c. Exact for the caller's own work, and that of others which the caller knows to have begun.
+ */
+uint64_t cw_work(void);
+void cw_work_add(void);
 /* Sends bytes ahead; *blob goes into Span.off as CW_SPAN_BLOB|*blob, Span.len is the full length (len <= 1 GiB). */
 CUresult cw_blob_send(const void *p, size_t len, uint32_t *blob);
 

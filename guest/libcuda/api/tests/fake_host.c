@@ -81,6 +81,12 @@ void *cw_map_shared(int fd, size_t size, void *hint) { return (void)fd, (void)si
 
 _Atomic(void (*)(void)) cw_around_requests;
 
+static uint64_t work; /* every record is some */
+
+uint64_t cw_work(void) { return work; }
+
+void cw_work_add(void) { work++; }
+
 CUresult cw_region_adopt_parted(void *va, size_t size, uint32_t flags, struct cw_region **out)
 {
 	(void)va, (void)size, (void)flags, (void)out;
@@ -230,6 +236,7 @@ CUresult cw_begin(struct cw_tx *tx, uint16_t op, uint32_t fixed_size, uint32_t v
 {
 	struct cw_record *r = (struct cw_record *)record;
 
+	work++;
 	tx->size = (uint32_t)sizeof *r + fixed_size + var_size;
 	CHECK(tx->size <= CW_MAX_RECORD && tx->size % 8 == 0);
 	tx->rec = (uint8_t *)record;

@@ -1,0 +1,47 @@
+/*
+ * What a thread knows of its default stream: that it had done all it was given when the process had given its streams so much work. Kept for
+ * one stream and context, those that the thread waited for last. Anything new makes it unknown again, for it may be on a stream that the default
+ * stream waits for; where it is not, that costs an idle stream's wait, no more.
+ */
+#include "memory/memory.h"
+#include "gen/ops.h"
+
+enum { EVERY = 0, LEGACY = 1 /* CU_STREAM_LEGACY */, PER_THREAD = 2 /* CU_STREAM_PER_THREAD */ };
+
+static _Thread_local struct {
+	uint64_t work;
+	uint32_t ctx, stream;
+} idle;
+
+CUresult cw_waited(CUresult res, uint32_t stream, uint64_t work)
+{
+	if (res == 0 && (stream == EVERY || stream == LEGACY || stream == PER_THREAD)) {
+		idle.work = work;
+		idle.ctx = cw_current_ctx_id();
+		idle.stream = stream;
+	}
+	return res;
+}
+
+CUresult cw_stream_wait(uint32_t stream)
+{
+	uint64_t work = cw_work();
+	return cw_waited(cwop_StreamSynchronize(stream), stream, work);
+}
+
+CUresult cw_ctx_wait(void)
+{
+	uint64_t work = cw_work();
+	return cw_waited(cwop_CtxSynchronize(), EVERY, work);
+}
+
+CUresult cw_copy_begin(uint32_t stream, int wait)
+{
+	if (!wait) {
+		cw_work_add();
+		return CUDA_SUCCESS;
+	}
+	if (idle.work == cw_work() && idle.ctx == cw_current_ctx_id() && (idle.stream == stream || idle.stream == EVERY))
+		return CUDA_SUCCESS;
+	return cw_stream_wait(stream);
+}
