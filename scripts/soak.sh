@@ -136,15 +136,19 @@ lane_programs() {
   done
 }
 
+# kills changes when causewayd is about to be killed, and when the next one runs.
+kills() { echo "$(counted daemon-dies) $(counted daemon-killed)"; }
+
 # lane_vgpu N: a vGPU's life, again and again: made, attached (a front end comes), limits that change under load, killed now and then, detached,
 # deleted.
 lane_vgpu() {
   RANDOM=$((seed * 100 + 50 + $1))
   local vm=soak$1 socket=$CAUSEWAY_RUN_DIR/soak$1/gpu0.sock front rc dies daemons
   while [ ! -e "$tmp/stop" ]; do
-    dies= daemons=$(counted daemon-killed)
+    dies= daemons=$(kills)
     if ! "$causeway" create "$vm" --gpu "$gpu" --memory ${memory}MiB --share $((50 + RANDOM % 100)) >"$tmp/lanes/$vm.out" 2>&1; then
-      [ "$(counted daemon-killed)" = "$daemons" ] || { sleep 0.5; continue; } # which answered just now
+      # causewayd answered just now, or its vGPU's process was killed by this lane and is told to be on its way out.
+      [ "$(kills)" = "$daemons" ] && ! grep -q 'has just ended' "$tmp/lanes/$vm.out" || { count create-again; sleep 0.5; continue; }
       bad "create $vm: $(tail -1 "$tmp/lanes/$vm.out")"; sleep 1; continue
     fi
     count vgpu-made
@@ -224,6 +228,7 @@ while [ "$SECONDS" -lt "$end" ] && [ ! -e "$tmp/stop" ]; do
   sleep 5
   round=$((round + 1))
   if [ $((round % 8)) = 0 ]; then # causewayd is killed, and finds again what runs
+    count daemon-dies
     kill -9 "$daemon" 2>/dev/null; wait "$daemon" 2>/dev/null
     start_daemon; count daemon-killed
   elif [ $((round % 8)) = 4 ] && [ -n "$(scheduler)" ]; then

@@ -191,7 +191,7 @@ func (n *neighbours) place(cfg link.Config, g *gpuLine) *device.Place {
 		GPU: g.Name, UUID: g.UUID, Worker: cfg, Spawner: spawner, Pool: pool, Machine: machine.Read,
 		CheckMemory: func(m limit.Memory) error { return size.Fits(m, 1) },
 		Scheduler: func(l api.Limits) (*schedule.Membership, error) {
-			return joinScheduler(n.f.scheduler, n.f.key(), *g, l, n.log)
+			return joinScheduler(context.Background(), n.f.scheduler, n.f.key(), *g, l, n.log)
 		},
 		Leave: func() { pool.Close(); machine.Close() },
 	}

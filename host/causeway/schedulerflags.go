@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -50,7 +51,7 @@ func (f *schedulerFlags) join(ctx context.Context, cfg *link.Config, gpu string,
 	if f.key == "" {
 		f.key = fmt.Sprintf("run/%d", os.Getpid())
 	}
-	return joinScheduler(f.scheduler, f.key, chosen, l, log)
+	return joinScheduler(ctx, f.scheduler, f.key, chosen, l, log)
 }
 
 // unshared says what is wrong with a share where nobody shares.
@@ -61,15 +62,18 @@ func unshared(l api.Limits) error {
 	return fmt.Errorf("--share %d would not hold: it is relative to others', and no scheduler is named: add --scheduler SOCKET (`causeway scheduler` runs one), or leave it out", l.Share)
 }
 
+// schedulerPatience is how long limits wait for a scheduler whose socket is there and who does not answer: causewayd starts another for one that ended.
+const schedulerPatience = 5 * time.Second
+
 // joinScheduler joins a scheduler; without one, a cap is held by a scheduler in this process. Limits that would not hold are an
 // error; without such, a scheduler that is not there yet is waited for while programs run.
-func joinScheduler(scheduler, key string, gpu gpuLine, l api.Limits, log *slog.Logger) (*schedule.Membership, error) {
+func joinScheduler(ctx context.Context, scheduler, key string, gpu gpuLine, l api.Limits, log *slog.Logger) (*schedule.Membership, error) {
 	who := schedule.Member{GPU: gpu.UUID, Key: key, Weight: l.Share, Cap: l.Cap, Soft: gpu.Backend == "soft"}
 	switch {
 	case scheduler != "":
 		s := schedule.Join(scheduler, who, log)
 		switch named := l.Cap != 0 || l.Share != limit.DefaultShare; {
-		case s.Connected():
+		case s.Connected(), named && comesBack(ctx, s, scheduler):
 		case named:
 			s.Close()
 			return nil, fmt.Errorf("share %d and cap %v would not hold: no scheduler answers at %s: start it (`causeway scheduler --socket %[3]s`), or leave --share and --cap out", l.Share, limit.Cap(l.Cap), scheduler)
@@ -83,4 +87,14 @@ func joinScheduler(scheduler, key string, gpu gpuLine, l api.Limits, log *slog.L
 		return schedule.Alone(who, log), nil
 	}
 	return nil, nil
+}
+
+// comesBack waits for a scheduler that was there, and reports whether it, or the next, is.
+func comesBack(ctx context.Context, s *schedule.Membership, socket string) bool {
+	if _, err := os.Stat(socket); err != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, schedulerPatience)
+	defer cancel()
+	return s.Await(ctx)
 }

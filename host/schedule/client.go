@@ -259,6 +259,18 @@ func (s *Membership) Connected() bool {
 	return s.conn != nil
 }
 
+// Await waits until a scheduler serves the member, or ctx ends, and reports which.
+func (s *Membership) Await(ctx context.Context) bool {
+	for !s.Connected() {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(retryFirst / 4):
+		}
+	}
+	return true
+}
+
 // Add makes the pages of a new session.
 func (s *Membership) Add() (*Session, error) {
 	x := &Session{of: s, files: [3]int{-1, -1, -1}, grantRO: -1}

@@ -93,6 +93,23 @@ func TestDies(t *testing.T) {
 	}
 }
 
+// TestAwait: a member that found nobody is served by the scheduler that comes, or says in time that none did.
+func TestAwait(t *testing.T) {
+	leaks(t)
+	socket := filepath.Join(t.TempDir(), "s")
+	m := Join(socket, Member{GPU: "GPU-1", Key: "a", Weight: 100}, quietLog)
+	defer m.Close()
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if m.Await(short) {
+		t.Error("nobody serves it, and it is served")
+	}
+	serve(t, socket)
+	if !m.Await(t.Context()) || !m.Connected() {
+		t.Error("the scheduler that came does not serve it")
+	}
+}
+
 // TestHangs: a scheduler that takes requests and does nothing is given up by those whose sessions wait for it.
 func TestHangs(t *testing.T) {
 	leaks(t)
