@@ -149,6 +149,7 @@ func TestLeasedRefused(t *testing.T) {
 		_ = c.Close()
 	}
 	hears(remote.Full)
+	x.until("the first alone is there", func() bool { return len(x.d.all()) == 1 })
 	_ = first.Close()
 	x.d.all()[0].Release()
 	x.until("it is gone", func() bool { return len(x.d.all()) == 0 })
