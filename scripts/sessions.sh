@@ -226,12 +226,13 @@ idle_cost() {
 
 costs() {
   local dev wrk us f0 f1 t0 t1 start
+  local most=10000 again # of a real CPU
+  [ "$accel" != tcg ] || most=100000
   idle_cost
-  at_most "$dev" 10000 || idle_cost # the same work is dearer beside others, who take the CPUs' caches
+  # The same work is dearer beside others, who take the CPUs' caches; and to a guest an emulated CPU that was not run was busy.
+  for again in 2 3; do at_most "$dev" 10000 && at_most "$us" $most || idle_cost; done
   at_most "$dev" 10000; row "10 s with an idle session: device process" "$dev us of CPU (limit 10000 us: 0.1 %)"
   at_most "$wrk" 10000; row "10 s with an idle session: worker" "$wrk us of CPU (limit 10000 us)"
-  local most=10000 # of a real CPU
-  [ "$accel" != tcg ] || most=100000
   at_most "$us" $most; row "10 s with an idle session: the program in the guest" "$us us of CPU, $accel (limit $most us)"
   guest ./life cycle 5
   no_workers_after "$(ms)" >/dev/null
