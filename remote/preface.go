@@ -2,6 +2,7 @@ package remote
 
 import (
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -10,8 +11,13 @@ import (
 	"time"
 )
 
-// ErrPreface says that a connection begins with something else than a preface of this protocol.
-var ErrPreface = errors.New("no connection of Causeway's")
+// Errors of what connections begin with.
+var (
+	// ErrPreface says that it is something else than a preface of this protocol.
+	ErrPreface = errors.New("no connection of Causeway's")
+	// ErrVersion says that it is a preface of another version.
+	ErrVersion = errors.New("another version of Causeway: install the same on both hosts")
+)
 
 // LeaseID names a lease of a vGPU on a GPU server. It is random and says which lease a connection is for; it proves nothing.
 type LeaseID [16]byte
@@ -70,6 +76,7 @@ const (
 	Full    = "CWFUL" // the vGPU has as many programs as it may
 	NotNow  = "CWNOW" // programs begin too fast, or what this one waits for does not come
 	Not     = "CWNOT" // for a reason that the server's log says
+	Version = "CWVER" // the preface is of another version
 )
 
 // refuseLimit and refuseBytes bound what is read of a client that is refused: its first words of TLS.
@@ -90,6 +97,19 @@ func Refuse(c HalfCloser, said string) {
 	if _, err := io.WriteString(c, said); err == nil && c.CloseWrite() == nil {
 		_, _ = io.Copy(io.Discard, io.LimitReader(c, refuseBytes))
 	}
+}
+
+// Said is what a server has answered in the place of TLS's handshake, which has failed with err; "": nothing that is one of these words.
+func Said(err error) string {
+	var other tls.RecordHeaderError
+	if !errors.As(err, &other) {
+		return ""
+	}
+	switch said := string(other.RecordHeader[:]); said {
+	case Gone, NoLease, Full, NotNow, Not, Version:
+		return said
+	}
+	return ""
 }
 
 // Preface is what a connection to a GPU server begins with, ahead of TLS: it says where the connection goes.
@@ -135,7 +155,7 @@ func ParsePreface(b []byte) (Preface, error) {
 	case magic != sessionMagic && magic != readyMagic && magic != againMagic && magic != controlMagic:
 		return Preface{}, fmt.Errorf("%w: it begins with %q", ErrPreface, magic)
 	case version != prefaceVersion:
-		return Preface{}, fmt.Errorf("%w: version %d, where this host speaks %d", ErrPreface, version, prefaceVersion)
+		return Preface{}, fmt.Errorf("%w: version %d, where this host speaks %d: %w", ErrPreface, version, prefaceVersion, ErrVersion)
 	case (magic == controlMagic) != p.Lease.IsZero(), (magic == controlMagic) != (p.Session == SessionID{}):
 		return Preface{}, fmt.Errorf("%w: %s with lease %v", ErrPreface, magic, p.Lease)
 	}

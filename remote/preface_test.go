@@ -47,6 +47,9 @@ func TestPrefaceRefused(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, p, err)
 		}
 	}
+	if _, err := remote.ParsePreface([]byte(good[:7] + "\x02" + good[8:])); !errors.Is(err, remote.ErrVersion) || !strings.Contains(err.Error(), "version 2, where this host speaks 3") {
+		t.Errorf("another version: %v", err)
+	}
 	if _, err := remote.ParsePreface([]byte(good + "x")); !errors.Is(err, remote.ErrPreface) {
 		t.Errorf("too long: %v", err)
 	}

@@ -237,8 +237,18 @@ phase_costs() {
   done
 }
 
-# A GPU server and a host with a lease of it over loopback and TLS: calls, copies, PyTorch's training step and decoding (COPY: the largest copy in MiB, ONLY: which programs).
-phase_remote() { scripts/bench/remote.sh --gpu "$gpu" --copy "${COPY:-1024}" --torch ${ONLY:+--only "$ONLY"}; }
+# A GPU server and a host with a lease of it over loopback and TLS: calls, copies, PyTorch's training step and decoding (COPY: the largest copy in MiB, ONLY: which programs; none: without PyTorch), by turns for
+# each number of connections beside the first (CONNECTIONS: "0 4 0 4"), of which 0 has copies go with the calls.
+phase_remote() {
+  local n status=0 torch=(--torch)
+  [ "${ONLY:-}" != none ] || torch=()
+  for n in ${CONNECTIONS:-0 4 0 4}; do
+    echo "# copy_connections = $n"
+    scripts/bench/remote.sh --gpu "$gpu" --copy "${COPY:-1024}" --connections "$n" "${torch[@]}" ${torch:+${ONLY:+--only "$ONLY"}} || status=1
+    torch=() # programs once: what differs is copies
+  done
+  return $status
+}
 
 phase_bench() {
   [ -x "$BUILD/bin/causeway-bench" ] || { echo "bench: build/bin/causeway-bench is not in the pack"; return 3; }

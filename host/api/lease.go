@@ -171,6 +171,9 @@ func NewServerClient(address string, identity func(host string) (*tls.Config, er
 		}
 		if err != nil {
 			_ = raw.Close()
+			if remote.Said(err) == remote.Version {
+				err = remote.ErrVersion
+			}
 			return nil, err
 		}
 		return conn, raw.SetDeadline(time.Time{})

@@ -9,6 +9,7 @@ import (
 
 	"causeway/host/limit"
 	"causeway/host/worker/link"
+	"causeway/remote/resume"
 )
 
 // gpuFlags say which GPU a session gets.
@@ -21,6 +22,7 @@ type gpuFlags struct {
 	reach   bool
 	migrate bool
 	rdma    string
+	conns   int
 	sandbox sandboxFlag
 }
 
@@ -35,6 +37,7 @@ func (f *gpuFlags) register(c *cobra.Command) {
 	c.Flags().BoolVar(&f.migrate, "migratable", false, "sessions on real GPUs may move to another worker: memory comes from addresses that the workers choose. Those of software GPUs always may")
 	c.Flags().StringVar(&f.rdma, "rdma", rdmaOff, "whether sessions between this host and a GPU server go by RDMA, in the clear: off, auto, or a `DEVICE` or DEVICE/PORT as in mlx5_0/1")
 	completeWords(c, "rdma", rdmaOff, link.RDMAAuto)
+	c.Flags().IntVar(&f.conns, "copy-connections", resume.DefaultBranches, "TCP connections that a session between this host and a GPU server may have for its copies, beside the one for its calls, once it copies: 0 to 8")
 	c.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "say what happens on stderr")
 }
 
@@ -90,6 +93,10 @@ func (f *gpuFlags) config() (link.Config, error) {
 	if f.rdma != rdmaOff {
 		c.RDMA = f.rdma
 	}
+	if f.conns < 0 || f.conns > resume.MostBranches {
+		return c, fmt.Errorf("--copy-connections %d: use 0 to %d", f.conns, resume.MostBranches)
+	}
+	c.Branches = f.conns
 	return c, nil
 }
 

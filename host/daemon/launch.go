@@ -111,7 +111,7 @@ func (d *Daemon) deviceArgs(rec *record, gpu string) []string {
 		args = append(args, "--lease", s.LeasePath(d.run))
 	}
 	if s.Lease != "" || s.Remote != "" {
-		args = append(args, "--rdma", c.Remote.RDMA)
+		args = append(args, "--rdma", c.Remote.RDMA, "--copy-connections", fmt.Sprint(c.Remote.CopyConnections))
 	}
 	if s.Programs {
 		args = append(args, "--programs")

@@ -65,7 +65,7 @@ var stages = []stage{
 
 // passing follows a message while the session is passed on, and its connection is waited for.
 func passing(t *testing.T, s *starter) error {
-	p := newPasser(s, func() {})
+	p := newPasser(t.Context(), s, func() {})
 	p.waits.Store(true)
 	err := p.follow(receive(t, s.link))
 	select {

@@ -330,7 +330,7 @@ func (s *starter) stream(c net.Conn) (remote.Carrier, error) {
 		return nil, err
 	}
 	s.lasting = lasting
-	return asCarrier(tcp.Accept(lasting))
+	return asCarrier(tcp.AcceptWide(lasting, s.cfg.Branches))
 }
 
 // reconnected has the session go on over another connection, aside: it has to shake hands first.

@@ -27,6 +27,8 @@ var errElsewhere = errors.New("the session runs on a GPU server")
 type passer struct {
 	*starter
 	cancel    context.CancelFunc
+	gone      <-chan struct{}     // the session's end
+	asks      chan struct{}       // one place: somebody has asked for a connection
 	waits     atomic.Bool         // for connected
 	connected chan link.Connected // one place
 	session   atomic.Pointer[relay.Session]
@@ -37,8 +39,8 @@ type passer struct {
 // leaseDevices is how many devices a lease is of.
 const leaseDevices = 1
 
-func newPasser(s *starter, cancel context.CancelFunc) *passer {
-	return &passer{starter: s, cancel: cancel, connected: make(chan link.Connected, 1)}
+func newPasser(ctx context.Context, s *starter, cancel context.CancelFunc) *passer {
+	return &passer{starter: s, cancel: cancel, gone: ctx.Done(), asks: make(chan struct{}, 1), connected: make(chan link.Connected, 1)}
 }
 
 // passOn is start for a session that runs on a GPU server.
@@ -52,7 +54,7 @@ func (s *starter) passOn(ctx context.Context, conn int) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	p := newPasser(s, cancel)
+	p := newPasser(ctx, s, cancel)
 	go p.routineLink()
 	return errors.Join(p.run(ctx, c), c.Close())
 }
@@ -118,7 +120,7 @@ func (p *passer) begin(ctx context.Context, c remote.Carrier) (*relay.Session, e
 	if err != nil {
 		return nil, err
 	}
-	session, err := relay.Open(ctx, c, conn, hello, to.Server, p.log)
+	session, err := relay.Open(ctx, c, conn, hello, p.cfg.Branches, to.Server, p.log)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -137,35 +139,61 @@ func (p *passer) lasting(first *frame.Secure, again *tls.Config) (frame.Stream, 
 
 // another asks for connections over which a session goes on.
 func (p *passer) another(id remote.SessionID) resume.Dialer {
-	return func(ctx context.Context) (net.Conn, error) {
-		p.log.Warn("there is no connection to the GPU server: the session asks for another", "server", p.cfg.Relay.Server)
+	return func(ctx context.Context, why error) (net.Conn, error) {
+		if errors.Is(why, resume.ErrFresh) {
+			p.log.Info("the session asks for one more connection to the GPU server, for copies", "server", p.cfg.Relay.Server)
+		} else {
+			p.log.Warn("a connection to the GPU server is lost: the session asks for another", "server", p.cfg.Relay.Server, "why", why)
+		}
 		return p.connect(ctx, link.Connect{Session: id, Again: true})
 	}
 }
 
 // connect asks the parent for a connection, one at a time: this process has no network, and cannot reach what else is there.
 func (p *passer) connect(ctx context.Context, ask link.Connect) (net.Conn, error) {
+	select {
+	case p.asks <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	p.waits.Store(true)
 	if err := p.link.Send(ask); err != nil {
+		<-p.asks
 		return nil, err
 	}
 	select {
 	case m := <-p.connected:
-		f := os.NewFile(uintptr(m.Connection.FD()), "gpu server") // nil without one
-		if f != nil {
-			defer f.Close()
-		}
-		if m.Errno != 0 || f == nil {
-			return nil, &relay.Refusal{Errno: m.Errno, Text: m.Text}
-		}
-		c, err := net.FileConn(f)
-		if err != nil {
-			return nil, fmt.Errorf("gpu server's connection: %w", err)
-		}
-		return c, nil
-	case <-ctx.Done():
+		<-p.asks
+		return connectionOf(m)
+	case <-ctx.Done(): // the answer is nobody else's
+		go func() {
+			select {
+			case m := <-p.connected:
+				if c, err := connectionOf(m); err == nil {
+					_ = c.Close()
+				}
+				<-p.asks
+			case <-p.gone:
+			}
+		}()
 		return nil, ctx.Err()
 	}
+}
+
+// connectionOf is what the parent answered.
+func connectionOf(m link.Connected) (net.Conn, error) {
+	f := os.NewFile(uintptr(m.Connection.FD()), "gpu server") // nil without one
+	if f != nil {
+		defer f.Close()
+	}
+	if m.Errno != 0 || f == nil {
+		return nil, &relay.Refusal{Errno: m.Errno, Text: m.Text}
+	}
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("gpu server's connection: %w", err)
+	}
+	return c, nil
 }
 
 // routineLink follows the parent until the session or the link ends.

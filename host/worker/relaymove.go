@@ -18,7 +18,7 @@ import (
 // connect do not come with the session: the lease's are with the vGPU there.
 
 // mostRelayed bounds what a relay keeps of what comes.
-const mostRelayed = 2 * resume.MostKept
+const mostRelayed = (2 + resume.MostBranches) * resume.MostKept
 
 // movable says why the session cannot go on in another relay.
 func (p *passer) movable() error {
@@ -66,7 +66,7 @@ func (p *passer) export(m link.Export) error {
 func (s *starter) adoptPassed(ctx context.Context, stream int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	p := newPasser(s, cancel)
+	p := newPasser(ctx, s, cancel)
 	session, err := p.receive(stream)
 	if err != nil {
 		return errors.Join(err, s.link.Send(adopted(err)))

@@ -22,7 +22,7 @@ type relayedState struct {
 // relayedMagic opens the state of a session that is passed on.
 const (
 	relayedMagic   = 0x52535743 // "CWSR"
-	relayedVersion = 1
+	relayedVersion = 2
 	mostReads      = 4096
 	mostChanges    = 8192
 )
@@ -35,24 +35,11 @@ func (s *relayedState) write(w *state.Writer) {
 	w.Bytes(s.Session[:])
 	w.U64(s.Head)
 	writeRegions(w, s.Regions)
-	w.Bytes(s.Stream.Secret[:])
-	w.U64(s.Stream.Attempt)
-	w.U64(s.Stream.Got)
-	w.Bytes(s.Stream.Head)
-	w.U64(s.Stream.Left)
-	w.U64(s.Stream.Start)
-	w.Bytes(s.Stream.Kept)
-	w.U64(s.Stream.Reached)
+	writeStream(w, s.Stream)
 	w.U64(s.Relay.Sent)
 	w.U64(s.Relay.Head)
 	w.Bytes(s.Relay.Unread)
-	w.U32(uint32(len(s.Relay.Reads)))
-	for _, r := range s.Relay.Reads {
-		w.U64(r.ID)
-		w.U32(r.Region)
-		w.U64(r.Offset)
-		w.U64(r.Size)
-	}
+	writeAsked(w, s.Relay.Reads)
 	for _, list := range [][]relay.Change{s.Relay.Regions, s.Relay.Untold} {
 		w.U32(uint32(len(list)))
 		for _, c := range list {
@@ -61,6 +48,51 @@ func (s *relayedState) write(w *state.Writer) {
 			w.U64(c.Size)
 		}
 	}
+	w.U32(s.Relay.Wanted)
+	w.U32(uint32(len(s.Relay.Branches)))
+	for n, b := range s.Relay.Branches {
+		writeStream(w, s.Stream.Branches[n])
+		w.Bytes(b.Unread)
+		w.U32(b.Wrote)
+		writeAsked(w, b.Answering)
+	}
+}
+
+func writeStream(w *state.Writer, s resume.State) {
+	w.Bytes(s.Secret[:])
+	w.U64(s.Attempt)
+	w.U64(s.Got)
+	w.Bytes(s.Head)
+	w.U64(s.Left)
+	w.U64(s.Start)
+	w.Bytes(s.Kept)
+	w.U64(s.Reached)
+}
+
+func readStream(r *state.Reader) (s resume.State) {
+	fixed(r, s.Secret[:])
+	s.Attempt, s.Got = r.U64(), r.U64()
+	s.Head, s.Left = r.Bytes(frame.HeaderSize), r.U64()
+	s.Start, s.Kept = r.U64(), r.Bytes(resume.MostKept)
+	s.Reached = r.U64()
+	return s
+}
+
+func writeAsked(w *state.Writer, list []relay.Asked) {
+	w.U32(uint32(len(list)))
+	for _, r := range list {
+		w.U64(r.ID)
+		w.U32(r.Region)
+		w.U64(r.Offset)
+		w.U64(r.Size)
+	}
+}
+
+func readAsked(r *state.Reader) (list []relay.Asked) {
+	for range r.Count(mostReads, itemBytes) {
+		list = append(list, relay.Asked{ID: r.U64(), Extent: frame.Extent{Region: r.U32(), Offset: r.U64(), Size: r.U64()}})
+	}
+	return list
 }
 
 // readRelayed reads what write wrote. Whether a session can go on with it is for resume and relay to say.
@@ -79,22 +111,27 @@ func readRelayed(r *state.Reader) (*relayedState, error) {
 	fixed(r, s.Session[:])
 	s.Head = r.U64()
 	s.Regions = readRegions(r)
-	fixed(r, s.Stream.Secret[:])
-	s.Stream.Attempt, s.Stream.Got = r.U64(), r.U64()
-	s.Stream.Head, s.Stream.Left = r.Bytes(frame.HeaderSize), r.U64()
-	s.Stream.Start, s.Stream.Kept = r.U64(), r.Bytes(resume.MostKept)
-	s.Stream.Reached = r.U64()
+	s.Stream = readStream(r)
 	s.Relay.Sent, s.Relay.Head = r.U64(), r.U64()
 	s.Relay.Unread = r.Bytes(relay.MostUnread)
-	for range r.Count(mostReads, itemBytes) {
-		s.Relay.Reads = append(s.Relay.Reads, relay.Asked{ID: r.U64(), Extent: frame.Extent{Region: r.U32(), Offset: r.U64(), Size: r.U64()}})
-	}
+	s.Relay.Reads = readAsked(r)
 	s.Relay.Regions = readChanges(r, shm.MaxRegions)
 	s.Relay.Untold = readChanges(r, mostChanges)
+	s.Relay.Wanted = r.U32()
+	for range r.Count(resume.MostBranches, itemBytes) {
+		s.Stream.Branches = append(s.Stream.Branches, readStream(r))
+		b := relay.Branch{Unread: r.Bytes(relay.MostUnread), Wrote: r.U32(), Answering: readAsked(r)}
+		if len(b.Answering) > 1 && r.Err() == nil {
+			r.Refuse("a branch that answers %d READs at once", len(b.Answering))
+		}
+		s.Relay.Branches = append(s.Relay.Branches, b)
+	}
 	switch {
 	case r.Err() != nil:
 	case s.Session == remote.SessionID{}:
 		r.Refuse("a session without a name")
+	case s.Relay.Wanted > resume.MostBranches:
+		r.Refuse("%d branches", s.Relay.Wanted)
 	case s.Head != s.Relay.Sent:
 		r.Refuse("%d bytes of the ring are taken, %d sent", s.Head, s.Relay.Sent)
 	}

@@ -2,6 +2,7 @@ package frame
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -20,6 +21,28 @@ type Stream interface {
 type Filler interface {
 	// Fill writes a frame, whose payload fill puts there piece by piece, from its beginning on, while other frames wait. If fill fails the frame is not sent.
 	Fill(h Header, fill func(p []byte, at int) error) error
+}
+
+// Away is the Backlog of a branch that has no connection: what it is given waits for the next one.
+const Away = ^uint64(0)
+
+// Branch is one more stream of a session, beside its first, for what is much.
+type Branch interface {
+	Stream
+	Filler
+	// Backlog is how many bytes of it wait to be sent; Away while it has no connection.
+	Backlog() uint64
+	// Ready waits until it has a connection. An error says that it has ended, or that the context has.
+	Ready(ctx context.Context) error
+}
+
+// Branching is a session's first stream, which can have branches. They end with it.
+type Branching interface {
+	Stream
+	// Branch begins n, at the client's end. With an error there are fewer.
+	Branch(n int) ([]Branch, error)
+	// TakeBranches lets the client begin up to most, at the server's end. begun hears of each, once, on a goroutine of its own.
+	TakeBranches(most int, begun func(n int, b Branch))
 }
 
 // How much of each direction a Buffered connection gathers, in bytes: a chunk of a copy with what TLS adds leaves as one.

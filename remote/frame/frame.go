@@ -28,15 +28,17 @@ const (
 	Write     Kind = 12
 	Ack       Kind = 13
 	Hold      Kind = 14
+	Behind    Kind = 15
 )
 
 // Sizes, in bytes.
 const (
 	HeaderSize = 16
 	ExtentSize = 24
-	SlotHeader = 16       // of a SLOT frame's payload, ahead of the reply
-	Max        = 1 << 20  // payload of one frame
-	MaxRead    = 16 << 20 // asked for by one READ
+	SlotHeader = 16        // of a SLOT frame's payload, ahead of the reply
+	Max        = 1 << 20   // payload of one frame
+	MaxRead    = 16 << 20  // asked for by one READ
+	Bulk       = 128 << 10 // what is as much goes by branches, if there are any
 )
 
 // Refused is the flag of a DATA frame that refuses a READ.

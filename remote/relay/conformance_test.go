@@ -14,6 +14,15 @@ func TestConformance(t *testing.T) {
 	remotetest.Conformance(t, func() (remotetest.Ends, error) { return remotetest.Relayed(false) })
 }
 
+// TestConformanceOfVersions: an end that knows of branches, and one of a version that does not, have a session without.
+func TestConformanceOfVersions(t *testing.T) {
+	for name, n := range map[string][2]int{"relay of before": {0, remotetest.Branches}, "worker of before": {remotetest.Branches, 0}} {
+		t.Run(name, func(t *testing.T) {
+			remotetest.Conformance(t, func() (remotetest.Ends, error) { return remotetest.RelayedBeside(n[0], n[1]) })
+		})
+	}
+}
+
 // TestHeadGoesForward: a server that takes back what it has consumed would be sent too much, or too little.
 func TestHeadGoesForward(t *testing.T) {
 	r := newRig(t)

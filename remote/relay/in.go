@@ -41,7 +41,10 @@ func (s *Session) frame(ctx context.Context, h frame.Header) error {
 	case frame.Read:
 		return s.readFrame(ctx, h)
 	case frame.Write:
-		return s.writeFrame(h)
+		if h.Len >= frame.Bulk {
+			s.widen()
+		}
+		return s.writeFrame(&s.lane, h)
 	}
 	if h.Len != 0 {
 		return remote.Violation("frame of type %d with %d bytes", h.Kind, h.Len)
@@ -60,6 +63,8 @@ func (s *Session) frame(ctx context.Context, h frame.Header) error {
 		})
 	case frame.Control:
 		return s.controlFrame(frame.Halves(h.Arg))
+	case frame.Behind:
+		return s.behindFrame(ctx, h.Arg)
 	}
 	return remote.Violation("frame of type %d", h.Kind)
 }
@@ -136,7 +141,7 @@ func (s *Session) readFrame(ctx context.Context, h frame.Header) error {
 		return remote.Violation("READ of %d bytes", e.Size)
 	}
 	select {
-	case s.reads <- read{h.Arg, e}:
+	case s.queue(e) <- read{h.Arg, e}:
 		_, _ = s.in.Discard(frame.ExtentSize)
 		return nil
 	case <-ctx.Done():
@@ -145,8 +150,8 @@ func (s *Session) readFrame(ctx context.Context, h frame.Header) error {
 }
 
 // extent is the one that comes next, which stays in the buffer.
-func (s *Session) extent() (frame.Extent, error) {
-	b, err := s.in.Peek(frame.ExtentSize)
+func (l *lane) extent() (frame.Extent, error) {
+	b, err := l.in.Peek(frame.ExtentSize)
 	if err != nil {
 		return frame.Extent{}, short(err)
 	}
@@ -154,29 +159,29 @@ func (s *Session) extent() (frame.Extent, error) {
 }
 
 // writeFrame stores bytes in a region, from the stream's buffer: nothing is held while more is waited for.
-func (s *Session) writeFrame(h frame.Header) error {
+func (s *Session) writeFrame(l *lane, h frame.Header) error {
 	if h.Len < frame.ExtentSize {
 		return remote.Violation("WRITE frame of %d bytes", h.Len)
 	}
-	e, err := s.extent()
+	e, err := l.extent()
 	if err != nil {
 		return err
 	}
 	if e.Size != uint64(h.Len-frame.ExtentSize) || e.Region == 0 || !s.regions.has(e) {
 		return remote.Violation("WRITE of %#x bytes at %#x of region %d in a frame of %d", e.Size, e.Offset, e.Region, h.Len)
 	}
-	_, _ = s.in.Discard(frame.ExtentSize)
+	_, _ = l.in.Discard(frame.ExtentSize)
 	for {
 		h.Len = uint32(frame.ExtentSize + e.Size)
-		if s.undone = e.Append(h.Append(s.undone[:0])); e.Size == 0 { // what is left is a frame itself
+		if l.undone = e.Append(h.Append(l.undone[:0])); e.Size == 0 { // what is left is a frame itself
 			return nil
 		}
-		if s.in.Buffered() == 0 {
-			if _, err := s.in.Peek(1); err != nil {
+		if l.in.Buffered() == 0 {
+			if _, err := l.in.Peek(1); err != nil {
 				return short(err)
 			}
 		}
-		b, _ := s.in.Peek(int(min(uint64(s.in.Buffered()), e.Size)))
+		b, _ := l.in.Peek(int(min(uint64(l.in.Buffered()), e.Size)))
 		err := s.touch(func() error { return s.mem.WriteAt(e.Region, b, e.Offset) })
 		switch {
 		case errors.Is(err, errStill):
@@ -184,7 +189,7 @@ func (s *Session) writeFrame(h frame.Header) error {
 		case err != nil:
 			return remote.Violation("WRITE: %v", err)
 		}
-		_, _ = s.in.Discard(len(b))
+		_, _ = l.in.Discard(len(b))
 		e.Offset, e.Size = e.Offset+uint64(len(b)), e.Size-uint64(len(b))
 	}
 }

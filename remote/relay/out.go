@@ -176,25 +176,28 @@ type read struct {
 // mostReads is how many READs may wait: a session of 64 GiB in flight.
 const mostReads = 4096
 
-// serve answers READs, in their order.
-func (s *Session) serve(ctx context.Context) error {
+// serve answers READs over a stream, in their order. away, which may be nil, says that it cannot: errAway then, with a READ that is not begun in l.
+func (s *Session) serve(ctx context.Context, l *lane, reads <-chan read, away func() bool) error {
 	var buf []byte
 	for {
-		if s.answering == nil {
+		if l.answering == nil {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
-			case r := <-s.reads:
-				s.answering = &r
+			case r := <-reads:
+				l.answering = &r
+			}
+			if away != nil && away() {
+				return errAway
 			}
 		}
 		if buf == nil {
 			buf = make([]byte, frame.HeaderSize+chunk)
 		}
-		if err := s.answer(s.answering, buf); err != nil {
+		if err := s.answer(&l.out, l.answering, buf); err != nil {
 			return err
 		}
-		s.answering = nil
+		l.answering = nil
 	}
 }
 
@@ -202,9 +205,9 @@ func (s *Session) serve(ctx context.Context) error {
 var errRefused = errors.New("the guest has no such memory")
 
 // answer sends the bytes of one READ. What lies in no declared region is refused, also if the region goes meanwhile.
-func (s *Session) answer(r *read, buf []byte) error {
+func (s *Session) answer(to *out, r *read, buf []byte) error {
 	h := frame.Header{Kind: frame.Data, Arg: r.id}
-	filler, _ := s.out.conn.(frame.Filler)
+	filler, _ := to.conn.(frame.Filler)
 	for ok := s.regions.has(r.Extent); r.Size > 0 || !ok; {
 		n := min(r.Size, chunk)
 		if filler != nil && ok {
@@ -235,7 +238,7 @@ func (s *Session) answer(r *read, buf []byte) error {
 			h.Flags = frame.Refused
 			f, r.Size = buf[:frame.HeaderSize], 0
 		}
-		if err := s.out.write(f, h); err != nil {
+		if err := to.write(f, h); err != nil {
 			return lost(err)
 		}
 		if !ok {

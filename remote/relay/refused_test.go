@@ -29,6 +29,7 @@ func TestRefusedAhead(t *testing.T) {
 		remote.NotNow:  {unix.EUSERS, "try again later"},
 		remote.NoLease: {unix.ENODEV, "no such lease"},
 		remote.Not:     {unix.ENODEV, "its log"},
+		remote.Version: {unix.ENODEV, "another version of Causeway: install the same on both"},
 		"HTTP/":        {unix.ENODEV, "does not look like a TLS handshake"},
 		"":             {unix.ENODEV, "EOF"},
 	} {

@@ -29,10 +29,15 @@ type rig struct {
 	server net.Conn
 	in     *bufio.Reader // what the server is sent
 	ended  chan error
+	forks  []*remotetest.Fork
+	forkIn []*bufio.Reader
 }
 
 // newRig begins a session. What the relay sends is read by the test alone: the stream has no room of its own.
-func newRig(t testing.TB) *rig {
+func newRig(t testing.TB) *rig { return newRigOf(t, 0, 0) }
+
+// newRigOf is newRig with a stream that may have so many branches.
+func newRigOf(t testing.TB, branches int, patience time.Duration) *rig {
 	t.Helper()
 	gc, hc, err := remotetest.Pair()
 	if err != nil {
@@ -40,11 +45,19 @@ func newRig(t testing.TB) *rig {
 	}
 	near, far := net.Pipe()
 	r := &rig{server: far, in: bufio.NewReaderSize(far, 4<<10), ended: make(chan error, 1)}
+	stream := frame.Stream(near)
+	if branches > 0 {
+		forked := remotetest.NewForked(near, branches)
+		stream, r.forks = forked, forked.Forks
+		for _, f := range r.forks {
+			r.forkIn = append(r.forkIn, bufio.NewReaderSize(f.Far, 4<<10))
+		}
+	}
 	opened := make(chan error, 1)
 	go func() {
 		var err error
 		if r.local, err = shm.AcceptUnix(hc); err == nil {
-			r.relay, err = relay.Open(context.Background(), r.local, near, remote.Hello{Pid: 7, Flags: remote.EnvFirstDevice}, "gpu1", slog.New(slog.DiscardHandler))
+			r.relay, err = relay.Open(context.Background(), r.local, stream, remote.Hello{Pid: 7, Flags: remote.EnvFirstDevice}, branches, "gpu1", slog.New(slog.DiscardHandler))
 		}
 		if err == nil {
 			err = r.local.Welcome(0, "")
@@ -62,9 +75,12 @@ func newRig(t testing.TB) *rig {
 	if err != nil || h.Kind != frame.Hello || m.Type != remote.MsgHello || m.Pid != 7 || m.Flags != remote.EnvFirstDevice || m.Size != remote.Region0Size || m.Va == 0 {
 		t.Fatalf("hello %+v, %+v, %v", h, m, err)
 	}
-	r.say(t, frame.Header{Kind: frame.Welcome}, remote.FormatHello(remote.Hello{Type: remote.MsgWelcome}, ""))
+	r.say(t, frame.Header{Kind: frame.Welcome}, remote.FormatHello(remote.Hello{Type: remote.MsgWelcome, Size: uint64(branches)}, ""))
 	if err := errors.Join(<-opened, <-connected); err != nil {
 		t.Fatal(err)
+	}
+	if branches > 0 {
+		r.relay.SetPatience(patience)
 	}
 	go func() {
 		err := r.relay.Run(context.Background())
@@ -411,7 +427,7 @@ func TestRefused(t *testing.T) {
 			_, _ = far.Write(answer)
 			_ = far.Close()
 		}()
-		_, err = relay.Open(context.Background(), local, near, remote.Hello{}, "gpu1", slog.New(slog.DiscardHandler))
+		_, err = relay.Open(context.Background(), local, near, remote.Hello{}, 0, "gpu1", slog.New(slog.DiscardHandler))
 		why, no := refused[name]
 		switch {
 		case no:

@@ -86,6 +86,7 @@ func FuzzServer(f *testing.F) {
 	f.Add(encode(frame.Header{Kind: frame.Write}, append(frame.Extent{Region: 1, Offset: 4088, Size: 8}.Append(nil), make([]byte, 8)...)))
 	f.Add(append(encode(frame.Header{Kind: frame.Read, Arg: 5}, frame.Extent{Region: 1, Size: 4096}.Append(nil)), encode(frame.Header{Kind: frame.Head, Arg: 64}, nil)...))
 	f.Add(encode(frame.Header{Kind: frame.Control, Arg: frame.Pair(remote.ControlPageStickyOffset, 700)}, nil))
+	f.Add(encode(frame.Header{Kind: frame.Behind, Arg: frame.Pair(0, 1)}, nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := newRig(t)
 		r.declare(t, 1, 4096)

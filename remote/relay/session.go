@@ -70,9 +70,8 @@ type Session struct {
 	server string // its name
 	log    *slog.Logger
 
-	input input
-	in    *bufio.Reader // of input
-	out   out
+	lane      // the session's first stream
+	wide wide // and others beside it
 
 	regions regions
 	away    sync.RWMutex // held for writing while guest memory is out of reach
@@ -89,35 +88,46 @@ type Session struct {
 	room    chan struct{} // one place: the server's head moved
 	poked   chan struct{} // one place: pending is set
 
-	reply     remote.Outgoing // the receiver's
-	undone    []byte          // the receiver's: the frame that is under way, as far as it is not in the buffer
-	reads     chan read
-	answering *read       // the one that is answered
-	dead      atomic.Bool // the server said that its worker is
+	reply remote.Outgoing // the receiver's
+	reads chan read
+	dead  atomic.Bool // the server said that its worker is
 }
 
 var errUnwatched = errors.New("regions of this carrier cannot be passed on")
 
+// lane is one of the session's streams, and what its goroutines have of it.
+type lane struct {
+	input     input
+	in        *bufio.Reader // of input
+	undone    []byte        // the receiver's: the frame that is under way, as far as it is not in the buffer
+	out       out
+	answering *read // the READ that is answered
+}
+
+func newLane(conn frame.Stream) lane { return lane{input: input{conn: conn}, out: out{conn: conn}} }
+
 func newSession(local remote.Carrier, conn frame.Stream, server string, log *slog.Logger) *Session {
 	s := &Session{
 		local: local, ring: local.Ring(), mem: local.Memory(), bell: local.Doorbell(), server: server, log: log,
-		input: input{conn: conn}, out: out{conn: conn},
+		lane:  newLane(conn),
 		batch: make([]byte, frame.HeaderSize, frame.HeaderSize+batchMost),
 		room:  make(chan struct{}, 1), poked: make(chan struct{}, 1), reads: make(chan read, mostReads),
 	}
 	s.in = bufio.NewReaderSize(&s.input, streamBuffer)
+	s.wide.reads, s.wide.patience = make(chan read, mostReads), behindLimit
 	s.regions.init(s.poke)
 	return s
 }
 
 // Open says hello to a server in the name of a guest process, and waits for its answer. conn stays the caller's if that is an error.
-// The caller tells the guest, by local.Welcome, and goes on with Run. server names the other end, for errors.
-func Open(ctx context.Context, local remote.Carrier, conn frame.Stream, hello remote.Hello, server string, log *slog.Logger) (*Session, error) {
+// The caller tells the guest, by local.Welcome, and goes on with Run. server names the other end, for errors. Up to branches of a stream that can have them are begun once there is something to copy.
+func Open(ctx context.Context, local remote.Carrier, conn frame.Stream, hello remote.Hello, branches int, server string, log *slog.Logger) (*Session, error) {
 	w, ok := local.Memory().(remote.Watchable)
 	if !ok {
 		return nil, errUnwatched
 	}
 	s := newSession(local, conn, server, log)
+	s.wide.want = branches
 	if err := s.hello(ctx, conn, hello); err != nil {
 		return nil, s.name(err)
 	}
@@ -162,6 +172,7 @@ func (s *Session) hello(ctx context.Context, conn frame.Stream, h remote.Hello) 
 	case m.Status != 0:
 		return &Refusal{unix.Errno(m.Status), text}
 	}
+	s.wide.want = int(min(uint64(s.wide.want), m.Size)) // the server says how many it takes; one of another version, none
 	stop()
 	return conn.SetReadDeadline(time.Time{})
 }
@@ -206,6 +217,15 @@ var (
 	errGuest = errors.New("the guest process is gone")
 	errLocal = errors.New("the guest broke a rule")
 )
+
+// reachable reports whether guest memory is within reach now.
+func (s *Session) reachable() bool {
+	if !s.away.TryRLock() {
+		return false
+	}
+	s.away.RUnlock()
+	return true
+}
 
 // touch has f do something with guest memory, for which it must not wait.
 func (s *Session) touch(f func() error) error {

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"causeway/remote"
 	"causeway/remote/frame"
@@ -45,12 +46,21 @@ type State struct {
 	Reads      []Asked  // READs that wait for an answer, or for the rest of it
 	Regions    []Change // all that the server knows, or is to be told
 	Untold     []Change // what it is to be told, in this order
+	Wanted     uint32   // how many branches the stream may have
+	Branches   []Branch // those that it has
 }
 
 // Asked is a READ that waits.
 type Asked struct {
 	ID uint64
 	frame.Extent
+}
+
+// Branch is what is said of a branch.
+type Branch struct {
+	Unread    []byte
+	Wrote     uint32  // WRITEs that are done, modulo 2^32
+	Answering []Asked // the READ that it has begun to answer, if there is one
 }
 
 // Change is a region that came, or one that went: its size is 0.
@@ -63,16 +73,19 @@ type Change struct {
 type input struct {
 	again []byte
 	conn  frame.Stream
+	came  atomic.Uint64 // bytes
 }
 
 // Read implements io.Reader.
-func (i *input) Read(p []byte) (int, error) {
+func (i *input) Read(p []byte) (n int, err error) {
 	if len(i.again) > 0 {
-		n := copy(p, i.again)
+		n = copy(p, i.again)
 		i.again = i.again[n:]
-		return n, nil
+	} else {
+		n, err = i.conn.Read(p)
 	}
-	return i.conn.Read(p)
+	i.came.Add(uint64(n))
+	return n, err
 }
 
 // Movable says why a session cannot stand still; nil: it can.
@@ -138,21 +151,29 @@ func (s *Session) haltLocked(conn Lasting) error {
 
 // describe is the session's state. None of its goroutines runs.
 func (s *Session) describe() State {
-	buffered, _ := s.in.Peek(s.in.Buffered())
-	s.input.again = slices.Concat(s.undone, buffered, s.input.again)
-	s.in.Reset(&s.input)
-	s.undone = s.undone[:0]
-	st := State{Sent: s.sent, Head: s.head.Load(), Unread: bytes.Clone(s.input.again)}
+	st := State{Sent: s.sent, Head: s.head.Load(), Unread: s.unread()}
 	if s.answering != nil {
 		st.Reads = append(st.Reads, Asked{s.answering.id, s.answering.Extent})
 	}
-	for range len(s.reads) {
-		r := <-s.reads
-		st.Reads = append(st.Reads, Asked{r.id, r.Extent})
-		s.reads <- r
+	for _, reads := range []chan read{s.reads, s.wide.reads} {
+		for range len(reads) {
+			r := <-reads
+			st.Reads = append(st.Reads, Asked{r.id, r.Extent})
+			reads <- r
+		}
 	}
+	s.describeWide(&st)
 	st.Regions, st.Untold = s.regions.describe()
 	return st
+}
+
+// unread is what was read of a stream and not followed yet. Nobody reads it.
+func (l *lane) unread() []byte {
+	buffered, _ := l.in.Peek(l.in.Buffered())
+	l.input.again = slices.Concat(l.undone, buffered, l.input.again)
+	l.in.Reset(&l.input)
+	l.undone = l.undone[:0]
+	return bytes.Clone(l.input.again)
 }
 
 func (r *regions) describe() (all, untold []Change) {
@@ -181,6 +202,9 @@ func Adopt(local remote.Carrier, conn Lasting, st State, server string, log *slo
 	s.sent = st.Sent
 	s.given.Store(st.Sent)
 	s.head.Store(st.Head)
+	if err := s.adoptWide(conn, &st); err != nil {
+		return nil, err
+	}
 	for _, r := range st.Reads {
 		s.reads <- read{r.ID, r.Extent}
 	}
@@ -195,7 +219,14 @@ func (s *State) check() error {
 	if s.Sent < s.Head || s.Sent-s.Head > remote.RingSize || len(s.Unread) > MostUnread || len(s.Reads) > mostReads || len(s.Untold) >= mostChanges {
 		return fmt.Errorf("%w: %d bytes sent and %d done, %d unread, %d READs, %d regions", ErrState, s.Sent, s.Head, len(s.Unread), len(s.Reads), len(s.Untold))
 	}
-	for _, r := range s.Reads {
+	reads := s.Reads
+	for _, b := range s.Branches {
+		if len(b.Unread) > MostUnread || len(b.Answering) > 1 {
+			return fmt.Errorf("%w: %d bytes unread of a branch, which answers %d READs", ErrState, len(b.Unread), len(b.Answering))
+		}
+		reads = slices.Concat(reads, b.Answering)
+	}
+	for _, r := range reads {
 		if r.Size == 0 || r.Size > frame.MaxRead {
 			return fmt.Errorf("%w: READ of %d bytes", ErrState, r.Size)
 		}
@@ -263,7 +294,8 @@ func (s *Session) pass(ctx context.Context) error {
 	defer stop()
 	var wg sync.WaitGroup
 	wg.Go(func() { cancel(s.receive(ctx)) })
-	wg.Go(func() { cancel(s.serve(ctx)) })
+	wg.Go(func() { cancel(s.serve(ctx, &s.lane, s.reads, nil)) })
+	s.passWide(ctx, &wg, cancel)
 	wg.Go(func() {
 		select {
 		case <-s.local.Done():
@@ -276,6 +308,7 @@ func (s *Session) pass(ctx context.Context) error {
 		_ = s.out.conn.Close()
 		s.endPark()
 	}
+	s.wide.pause()
 	wg.Wait()
 	return context.Cause(ctx)
 }

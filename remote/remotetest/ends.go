@@ -106,19 +106,28 @@ func newKeys() (k keys, err error) {
 
 // Relayed is a session over shared memory to a relay, and over a TCP connection from there, with a lease's TLS if that is wanted.
 func Relayed(secure bool) (Ends, error) {
+	return RelayedBy(PairTCP, secure)
+}
+
+// RelayedBy is Relayed over connections that pair makes, of which near is the relay's end.
+func RelayedBy(pair func() (near, far net.Conn, err error), secure bool) (Ends, error) {
+	near, far, err := pair()
+	if err != nil {
+		return Ends{}, err
+	}
+	if !secure {
+		return relayed(near, far, plain, plain, same)
+	}
+	return relayedSecure(near, far, pair, same)
+}
+
+// RelayedBeside is Relayed with TLS, where the relay wants so many branches and the worker's end takes so many: 0 is one of a version that knows of none.
+func RelayedBeside(relay, worker int) (Ends, error) {
 	near, far, err := PairTCP()
 	if err != nil {
 		return Ends{}, err
 	}
-	return RelayedOver(near, far, secure)
-}
-
-// RelayedOver is Relayed over the two ends of a connection, of which near is the relay's.
-func RelayedOver(near, far net.Conn, secure bool) (Ends, error) {
-	if !secure {
-		return relayed(near, far, plain, plain)
-	}
-	return relayedSecure(near, far, PairTCP)
+	return relayedSecure(near, far, PairTCP, widths{relay, worker})
 }
 
 // RelayedVerbs is Relayed over the two ends of a connection, with the bytes by RDMA between two ports.
@@ -132,7 +141,7 @@ func RelayedVerbs(near, far net.Conn, relay, worker verbs.Adapter) (Ends, error)
 			return up, nil
 		}
 	}
-	return relayed(near, far, up(relay, true), up(worker, false))
+	return relayed(near, far, up(relay, true), up(worker, false), same)
 }
 
 // Fabric is RelayedVerbs over a fabric of its own.
@@ -150,7 +159,12 @@ type wrap func(net.Conn) (frame.Stream, error)
 
 func plain(c net.Conn) (frame.Stream, error) { return c, nil }
 
-func relayed(near, far net.Conn, client, server wrap) (Ends, error) {
+// widths are how many branches the relay wants, and the worker's end takes.
+type widths struct{ relay, worker int }
+
+var same = widths{Branches, Branches}
+
+func relayed(near, far net.Conn, client, server wrap, w widths) (Ends, error) {
 	guest, local, err := Pair()
 	if err != nil {
 		return Ends{}, err
@@ -161,11 +175,14 @@ func relayed(near, far net.Conn, client, server wrap) (Ends, error) {
 			if err != nil {
 				return nil, err
 			}
+			if wide, ok := c.(frame.Branching); ok {
+				return carrier(tcp.AcceptWide(wide, w.worker))
+			}
 			return carrier(tcp.Accept(c))
 		},
 		func() (*Guest, error) {
 			failed := make(chan error, 1)
-			go func() { failed <- pass(local, near, client) }()
+			go func() { failed <- pass(local, near, client, w.relay) }()
 			g, err := ConnectUnix(guest, 0)
 			if err != nil {
 				err = errors.Join(err, <-failed)
@@ -175,8 +192,11 @@ func relayed(near, far net.Conn, client, server wrap) (Ends, error) {
 	}, nil
 }
 
+// Branches are those of a session whose stream can have them, once it copies.
+const Branches = 3
+
 // pass is a relay, from its guest's connection to the session's end.
-func pass(local *net.UnixConn, near net.Conn, client wrap) error {
+func pass(local *net.UnixConn, near net.Conn, client wrap, branches int) error {
 	ctx := context.Background()
 	c, err := shm.AcceptUnix(local)
 	if err != nil {
@@ -187,7 +207,7 @@ func pass(local *net.UnixConn, near net.Conn, client wrap) error {
 	if err != nil {
 		return err
 	}
-	s, err := relay.Open(ctx, c, up, remote.Hello{Pid: c.PID()}, "test", slog.New(slog.DiscardHandler))
+	s, err := relay.Open(ctx, c, up, remote.Hello{Pid: c.PID()}, branches, "test", slog.New(slog.DiscardHandler))
 	if err != nil {
 		return errors.Join(err, c.Welcome(uint32(relay.Errno(err)), err.Error()), up.Close())
 	}

@@ -30,7 +30,7 @@ func Reset() (Ends, error) {
 	if err != nil {
 		return Ends{}, err
 	}
-	return relayedSecure(near, far, pair)
+	return relayedSecure(near, far, pair, same)
 }
 
 // resetting is a connection that is reset at a write.
@@ -61,13 +61,13 @@ func (c *resetting) Write(p []byte) (int, error) {
 }
 
 // relayedSecure is a session over TLS that goes on over connections that pair makes.
-func relayedSecure(near, far net.Conn, pair func() (near, far net.Conn, err error)) (Ends, error) {
+func relayedSecure(near, far net.Conn, pair func() (near, far net.Conn, err error), w widths) (Ends, error) {
 	k, err := newKeys()
 	if err != nil {
 		return Ends{}, err
 	}
 	var server atomic.Pointer[resume.Conn]
-	again := func(context.Context) (net.Conn, error) {
+	again := func(context.Context, error) (net.Conn, error) {
 		s := server.Load()
 		if s == nil {
 			return nil, errors.New("the server has not begun")
@@ -94,7 +94,7 @@ func relayedSecure(near, far net.Conn, pair func() (near, far net.Conn, err erro
 			r, err := resume.NewServer(s, nil)
 			server.Store(r)
 			return stream(r, err)
-		})
+		}, w)
 }
 
 // stream keeps a nil pointer from becoming a stream.

@@ -65,9 +65,12 @@ type Conn struct {
 	got     uint64   // bytes delivered
 	told    uint64   // of them acknowledged
 	until   time.Time
-	pending net.Conn // the server's: shakes hands
+	pending []net.Conn // the server's: shake hands, the oldest first
 
-	client bool // it makes connections
+	client bool   // it makes connections
+	window uint64 // Window, or a branch's
+	trunk  *Conn  // a branch's
+	side   branches
 
 	lost chan struct{} // one place: for the client's redial
 	due  chan struct{} // one place: for routineSend
@@ -87,6 +90,7 @@ var (
 func newConn(first *frame.Secure, limit time.Duration, b Budget) (*Conn, error) {
 	secret, err := derived(first, labelSecret)
 	c := bareConn(secret, limit)
+	c.side.kept = b
 	if err == nil {
 		err = c.kept.begin(b)
 	}
@@ -104,7 +108,7 @@ func newConn(first *frame.Secure, limit time.Duration, b Budget) (*Conn, error) 
 func bareConn(secret digest, limit time.Duration) *Conn {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &Conn{
-		secret: secret, limit: limit, now: limit, patient: readable, ctx: ctx, cancel: cancel,
+		secret: secret, limit: limit, now: limit, patient: readable, ctx: ctx, cancel: cancel, window: Window,
 		lost: make(chan struct{}, 1), due: make(chan struct{}, 1), in: bufio.NewReaderSize(nil, 4<<10),
 	}
 	c.changed, c.kept.pin = sync.NewCond(&c.mu), noPin
@@ -163,7 +167,7 @@ func (c *Conn) Fill(h frame.Header, fill func(p []byte, at int) error) error {
 func (c *Conn) keep(n int, fill func(room [][]byte) error) error {
 	var some [part/keptChunk + 3][]byte
 	c.mu.Lock()
-	for most := uint64(ahead); c.err == nil && !c.hold.on && (c.wrote.whole() && (c.kept.size()+uint64(n) > Window || !c.kept.fits(n, false)) || c.writableLocked() != nil && c.kept.end+uint64(n)-c.sent > most); most = ahead / 2 {
+	for most := uint64(ahead); c.err == nil && !c.hold.on && (c.wrote.whole() && (c.kept.size()+uint64(n) > c.window || !c.kept.fits(n, false)) || c.writableLocked() != nil && c.kept.end+uint64(n)-c.sent > most); most = ahead / 2 {
 		c.changed.Wait() // once it waits for as much as is worth a wake-up
 	}
 	if err := c.err; err != nil {
@@ -353,10 +357,8 @@ func (c *Conn) adopt(up *frame.Secure, received uint64) error {
 		return err
 	}
 	c.up, c.sent, c.told, c.now = up, received, c.got, c.limit
-	if c.timer != nil {
-		c.timer.Stop()
-		c.timer = nil
-	}
+	c.stopTimerLocked()
+	c.connectedLocked()
 	c.changed.Broadcast()
 	c.poke()
 	return nil
@@ -382,9 +384,10 @@ func (c *Conn) endLocked(err error) *frame.Secure {
 	if c.timer != nil {
 		c.timer.Stop()
 	}
-	if c.pending != nil {
-		_ = c.pending.Close()
+	for _, p := range c.pending {
+		_ = p.Close()
 	}
+	c.alongLocked()
 	c.cancel()
 	c.changed.Broadcast()
 	return up

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"time"
 
 	"causeway/remote"
@@ -16,23 +17,24 @@ import (
 // ErrGone says that the other end has no such stream any more.
 var ErrGone = errors.New("the other end has no such session")
 
-// Attempts of a client follow one another after so long, which doubles.
+// Attempts of a client follow one another after so long, which doubles. A branch waits for its trunk's first, and may have to try for longer.
 const (
-	againFirst = 20 * time.Millisecond
-	againMost  = 500 * time.Millisecond
+	againFirst  = 20 * time.Millisecond
+	againMost   = 500 * time.Millisecond
+	againBranch = 2 * time.Second
 )
 
 // greetingLimit bounds what a connection may take until it is the session's.
 const greetingLimit = 5 * time.Second
 
-// Dialer makes another connection to the other end. It ends the stream by ErrGone.
-type Dialer func(context.Context) (net.Conn, error)
+// Dialer makes another connection to the other end, where there is none for a reason that it is told. It ends the stream by ErrGone.
+type Dialer func(ctx context.Context, why error) (net.Conn, error)
 
 // NewClient is the client's end of a stream that begins on a connection, which it takes over. TLS of others is cfg's. What it keeps is booked in a budget, which may be nil.
 func NewClient(first *frame.Secure, cfg *tls.Config, dial Dialer, b Budget) (*Conn, error) {
 	c, err := newConn(first, Limit, b)
 	if err == nil {
-		c.client = true
+		c.client, c.side.cfg, c.side.dial = true, cfg, dial
 		go c.routineRedial(cfg, dial)
 	}
 	return c, err
@@ -42,18 +44,22 @@ func NewClient(first *frame.Secure, cfg *tls.Config, dial Dialer, b Budget) (*Co
 func NewServer(first *frame.Secure, b Budget) (*Conn, error) { return newConn(first, Limit, b) }
 
 func (c *Conn) routineRedial(cfg *tls.Config, dial Dialer) {
+	most := againMost
+	if c.trunk != nil {
+		most = againBranch
+	}
 	for {
 		select {
 		case <-c.lost:
 		case <-c.ctx.Done():
 			return
 		}
-		for wait := againFirst; c.isLost(); wait = min(2*wait, againMost) {
+		for wait := againFirst; c.isLost(); wait = min(2*wait, most) {
 			err := c.redial(cfg, dial)
-			switch {
-			case err == nil:
+			if err == nil {
 				continue
-			case errors.Is(err, ErrGone), errors.Is(err, remote.ErrProtocol):
+			}
+			if c.final(err) {
 				c.end(err)
 				return
 			}
@@ -69,6 +75,14 @@ func (c *Conn) routineRedial(cfg *tls.Config, dial Dialer) {
 	}
 }
 
+// final reports whether no other attempt would do: the session is gone, or the other end takes no such branch.
+func (c *Conn) final(err error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	begins := c.trunk != nil && c.side.fresh
+	return errors.Is(err, ErrGone) || errors.Is(err, remote.ErrProtocol) || begins && (errors.Is(err, ErrBranch) || errors.Is(err, errFarBudget) || errors.Is(err, ErrProof))
+}
+
 func (c *Conn) isLost() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,13 +91,22 @@ func (c *Conn) isLost() bool {
 
 // redial makes a connection and goes on over it.
 func (c *Conn) redial(cfg *tls.Config, dial Dialer) error {
-	raw, err := dial(c.ctx)
+	c.mu.Lock()
+	why := c.why
+	if c.trunk != nil && c.side.fresh {
+		why = ErrFresh
+	}
+	c.mu.Unlock()
+	raw, err := dial(c.ctx, why)
 	if err != nil {
 		return err
 	}
 	s, err := frame.Client(c.ctx, raw, cfg)
 	if err != nil {
-		return gone(err)
+		if remote.Said(err) == remote.Gone {
+			return ErrGone
+		}
+		return err
 	}
 	if err := c.greet(s); err != nil {
 		s.Abort()
@@ -112,6 +135,9 @@ func (c *Conn) greet(s *frame.Secure) error {
 	if err != nil {
 		return err
 	}
+	if far.Attempt == 0 {
+		return refusal(far.Got)
+	}
 	if far.Attempt != own.Attempt || !far.proven(c.secret, bind, fromServer) {
 		return ErrProof
 	}
@@ -127,14 +153,14 @@ func readGreeting(s *frame.Secure) (greeting, error) {
 	return parseGreeting(b), nil
 }
 
-// Accept goes on over a connection that the client is said to have made, which it takes over; one that is still shaking hands gives way to it. What is shown on it decides: if it is none of
-// the session's, nothing has changed.
+// Accept goes on over a connection that the client is said to have made, which it takes over; of those that are still shaking hands the oldest gives way to it where there are more than the session has
+// streams. What is shown on it decides whose it is: if it is none of the session's, nothing has changed.
 func (c *Conn) Accept(raw net.Conn, cfg *tls.Config) error {
-	if err := c.replacePending(nil, raw); err != nil {
+	if err := c.addPending(raw); err != nil {
 		_ = raw.Close()
 		return err
 	}
-	defer func() { _ = c.replacePending(raw, nil) }()
+	defer c.dropPending(raw)
 	s, err := frame.Server(c.ctx, raw, cfg)
 	if err != nil {
 		return err
@@ -142,26 +168,28 @@ func (c *Conn) Accept(raw net.Conn, cfg *tls.Config) error {
 	if err = c.greeted(s); err != nil {
 		s.Abort()
 	}
-	if errors.Is(err, remote.ErrProtocol) {
-		c.end(err)
-	}
 	return err
 }
 
-// replacePending notes which connection shakes hands. Without was, the one that did gives way.
-func (c *Conn) replacePending(was, now net.Conn) error {
+// addPending notes a connection that shakes hands.
+func (c *Conn) addPending(raw net.Conn) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case c.err != nil:
+	if c.err != nil {
 		return c.err
-	case was == nil && c.pending != nil:
-		_ = c.pending.Close()
-	case was != nil && c.pending != was:
-		return nil
 	}
-	c.pending = now
+	if len(c.pending) > c.side.most {
+		_ = c.pending[0].Close()
+		c.pending = c.pending[1:]
+	}
+	c.pending = append(c.pending, raw)
 	return nil
+}
+
+func (c *Conn) dropPending(raw net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pending = slices.DeleteFunc(c.pending, func(p net.Conn) bool { return p == raw })
 }
 
 // greeted is the server's part in the beginning of a connection.
@@ -175,9 +203,21 @@ func (c *Conn) greeted(s *frame.Secure) error {
 	if err != nil {
 		return err
 	}
-	if !far.proven(c.secret, bind, fromClient) {
-		return ErrProof
+	to, err := c.shown(far, bind)
+	if err == nil {
+		err = to.goOn(s, far, bind)
+		if errors.Is(err, remote.ErrProtocol) {
+			to.end(err)
+		}
 	}
+	if why := refused(err); why != 0 {
+		_, _ = s.Write(greeting{Got: why}.encode()) // the connection ends either way
+	}
+	return err
+}
+
+// goOn answers a greeting that is this stream's, which goes on over its connection.
+func (c *Conn) goOn(s *frame.Secure, far greeting, bind digest) error {
 	own, err := c.giveWay(far)
 	if err != nil {
 		return err
@@ -212,15 +252,6 @@ func (c *Conn) giveWay(far greeting) (greeting, error) {
 }
 
 var errReplaced = errors.New("the client made another")
-
-// gone is the error of a handshake, which is ErrGone if the server has said so in its place.
-func gone(err error) error {
-	var other tls.RecordHeaderError
-	if errors.As(err, &other) && string(other.RecordHeader[:]) == remote.Gone {
-		return ErrGone
-	}
-	return err
-}
 
 // readable is how long a connection that takes nothing more is read.
 const readable = time.Second
@@ -271,11 +302,15 @@ const goodbyeLimit = 2 * time.Second
 
 // Close implements io.Closer. The other end hears of it, if there is a connection, unless the stream is held: another process may go on with it.
 func (c *Conn) Close() error {
+	c.settle()
 	c.mu.Lock()
 	c.settleLocked()
 	held := c.hold.on
 	up := c.endLocked(net.ErrClosed)
 	c.mu.Unlock()
+	for _, b := range c.all() {
+		b.end(net.ErrClosed)
+	}
 	switch {
 	case up == nil:
 		return nil

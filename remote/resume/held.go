@@ -44,6 +44,8 @@ type State struct {
 	Start   uint64 // where Kept begins in what was written
 	Kept    []byte
 	Reached uint64 // the other end may have received what lies before; a frame ends there
+	// Branches are the session's other streams, which have none.
+	Branches []State
 }
 
 // hold is how a stream stands still. Conn.mu guards it.
@@ -54,8 +56,16 @@ type hold struct {
 }
 
 // Hold has a client's stream stand still: Read says ErrHeld, and what is written is kept. The server is told, over the connection that there is, or the next if one comes soon: an error says that it is not,
-// and does not wait for longer than for any connection.
+// and does not wait for longer than for any connection. Branches are held behind it.
 func (c *Conn) Hold() error {
+	c.awaitBranches()
+	if err := c.holdAlone(); err != nil {
+		return err
+	}
+	return c.holdBranches()
+}
+
+func (c *Conn) holdAlone() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil || c.hold.told {
@@ -66,10 +76,7 @@ func (c *Conn) Hold() error {
 		return c.err
 	}
 	c.hold = hold{on: true, tells: up != nil}
-	if c.timer != nil {
-		c.timer.Stop()
-		c.timer = nil
-	}
+	c.stopTimerLocked()
 	c.changed.Broadcast()
 	if up == nil {
 		return fmt.Errorf("%w, and another is not there yet", ErrLost)
@@ -115,8 +122,11 @@ func (c *Conn) soonLocked(patience time.Duration) *frame.Secure {
 	return up
 }
 
-// Release has a stream that is held, or was made by Import, go on over another connection.
+// Release has a stream that is held, or was made by Import, go on over another connection, with its branches.
 func (c *Conn) Release() {
+	for _, b := range c.all() {
+		b.Release()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.hold.on || c.err != nil {
@@ -130,8 +140,16 @@ func (c *Conn) Release() {
 	}
 }
 
-// Export describes a stream that is held, and that nobody reads or writes.
+// Export describes a stream that is held, and that nobody reads or writes, with its branches.
 func (c *Conn) Export() (State, error) {
+	s, err := c.exportAlone()
+	if err == nil {
+		s.Branches, err = c.exportBranches()
+	}
+	return s, err
+}
+
+func (c *Conn) exportAlone() (State, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -150,28 +168,49 @@ func (c *Conn) Export() (State, error) {
 
 // Import makes a stream of what Export described, elsewhere perhaps, which is held until Release. What it keeps is booked in a budget, which may be nil.
 func Import(s State, cfg *tls.Config, dial Dialer, b Budget) (*Conn, error) {
+	c := bareConn(s.Secret, Limit)
+	c.client, c.side.cfg, c.side.dial, c.side.kept = true, cfg, dial, b
+	err := c.kept.begin(b)
+	if err == nil {
+		err = c.adoptState(s)
+	}
+	if err == nil {
+		err = c.importBranches(s.Branches)
+	}
+	if err != nil {
+		c.end(err)
+		return nil, err
+	}
+	go c.routineSend()
+	go c.routineRedial(cfg, dial)
+	return c, nil
+}
+
+// check says why a state is none.
+func (s *State) check() error {
 	switch end := s.Start + uint64(len(s.Kept)); {
 	case len(s.Kept) > MostKept || end < s.Start || s.Reached < s.Start || s.Reached > end:
-		return nil, fmt.Errorf("%w: %d bytes from %d, sent up to %d", ErrState, len(s.Kept), s.Start, s.Reached)
+		return fmt.Errorf("%w: %d bytes from %d, sent up to %d", ErrState, len(s.Kept), s.Start, s.Reached)
 	case len(s.Head) >= frame.HeaderSize || s.Left > frame.Max || s.Left > 0 && len(s.Head) > 0:
-		return nil, fmt.Errorf("%w: within a frame, %d bytes of a header and %d to come", ErrState, len(s.Head), s.Left)
+		return fmt.Errorf("%w: within a frame, %d bytes of a header and %d to come", ErrState, len(s.Head), s.Left)
 	case s.Attempt>>moveShift >= mostMoves:
-		return nil, fmt.Errorf("%w: attempt %#x", ErrState, s.Attempt)
+		return fmt.Errorf("%w: attempt %#x", ErrState, s.Attempt)
 	}
-	c := bareConn(s.Secret, Limit)
-	c.client, c.hold = true, hold{on: true, told: true}
+	return nil
+}
+
+// adoptState has a client's stream that is new be what was described, held.
+func (c *Conn) adoptState(s State) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	c.hold = hold{on: true, told: true}
 	c.attempt = (s.Attempt>>moveShift + 1) << moveShift
 	c.got = s.Got // which the first connection tells
 	c.frames.have, c.frames.left = copy(c.frames.head[:], s.Head), s.Left
 	c.kept.start, c.kept.end = s.Start, s.Start
-	err := c.kept.begin(b)
-	if err == nil && !c.kept.fits(len(s.Kept), false) {
-		c.kept.finish()
-		err = fmt.Errorf("%w: %d bytes", ErrBudget, len(s.Kept))
-	}
-	if err != nil {
-		c.cancel()
-		return nil, err
+	if !c.kept.fits(len(s.Kept), false) {
+		return fmt.Errorf("%w: %d bytes", ErrBudget, len(s.Kept))
 	}
 	room, at := c.kept.grow(nil, len(s.Kept)), 0
 	for _, r := range room {
@@ -180,9 +219,7 @@ func Import(s State, cfg *tls.Config, dial Dialer, b Budget) (*Conn, error) {
 	c.kept.added(room, true)
 	c.sent, c.reached = s.Reached, s.Reached
 	c.wrote.pass(s.Kept[s.Reached-s.Start:])
-	go c.routineSend()
-	go c.routineRedial(cfg, dial)
-	return c, nil
+	return nil
 }
 
 // isHeld reports whether the stream stands still.
@@ -198,7 +235,7 @@ func (c *Conn) longer(h frame.Header) error {
 		return remote.Violation("HOLD frame with %d bytes, flags %#x and argument %d", h.Len, h.Flags, h.Arg)
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.now = max(c.limit, HoldLimit)
+	c.mu.Unlock()
 	return nil
 }

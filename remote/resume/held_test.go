@@ -15,7 +15,7 @@ import (
 
 // dial makes another connection of a rig's stream.
 func (r *rig) dial(t testing.TB) Dialer {
-	return func(context.Context) (net.Conn, error) {
+	return func(context.Context, error) (net.Conn, error) {
 		near, far := pair(t)
 		go func() { _ = r.server.Accept(far, r.serverAgain) }()
 		return near, nil

@@ -99,7 +99,7 @@ func newRigIn(t testing.TB, limit time.Duration, wrap func(n int, c net.Conn, se
 		t.Fatal(err)
 	}
 	r.client.client = true
-	go r.client.routineRedial(r.clientAgain, func(context.Context) (net.Conn, error) {
+	go r.client.routineRedial(r.clientAgain, func(context.Context, error) (net.Conn, error) {
 		n := int(r.dials.Add(1))
 		near, far := pair(t)
 		go func() { _ = r.server.Accept(wrap(n, far, true), r.serverAgain) }()

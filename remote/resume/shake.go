@@ -55,6 +55,41 @@ func parseGreeting(b [greetingSize]byte) greeting {
 	return greeting{binary.LittleEndian.Uint64(b[:]), binary.LittleEndian.Uint64(b[8:]), digest(b[16:])}
 }
 
+// A server that does not go on over a connection answers with a greeting whose attempt is 0, and whose Got says why. It proves nothing: who has the server's key can as well end the connection.
+const (
+	refusedProof = iota + 1
+	refusedBranch
+	refusedBudget
+)
+
+var errFarBudget = errors.New("the other end's budget of host memory (--host-memory there) has no room for what one more connection keeps to be sent again")
+
+// refused is what is answered in place of an error's text; 0: nothing.
+func refused(err error) uint64 {
+	switch {
+	case errors.Is(err, ErrProof):
+		return refusedProof
+	case errors.Is(err, ErrBranch):
+		return refusedBranch
+	case errors.Is(err, ErrBudget):
+		return refusedBudget
+	}
+	return 0
+}
+
+// refusal is what the client makes of it.
+func refusal(why uint64) error {
+	switch why {
+	case refusedProof:
+		return fmt.Errorf("%w, by the other end's account", ErrProof)
+	case refusedBranch:
+		return ErrBranch
+	case refusedBudget:
+		return errFarBudget
+	}
+	return fmt.Errorf("the other end does not go on over the connection, for reason %d", why)
+}
+
 // proof shows that who says Attempt and Got on a TLS connection, from which bind was derived, knows the secret.
 func (g greeting) proof(secret, bind digest, from string) digest {
 	m := hmac.New(sha256.New, secret[:])

@@ -30,6 +30,7 @@ type Carrier struct {
 	writeMu sync.Mutex
 	out     *bufio.Writer
 	scratch []byte
+	wide    wide
 
 	errMu sync.Mutex
 	err   error
@@ -119,15 +120,22 @@ func (c *Carrier) readHello(h frame.Header) (remote.Hello, error) {
 
 // routineReceive follows the connection to its end.
 func (c *Carrier) routineReceive() {
-	err := c.receive()
-	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, unix.ECONNRESET) {
-		c.errMu.Lock()
-		c.err = err
-		c.errMu.Unlock()
-	}
+	c.failed(c.receive())
 	_ = c.conn.Close() // whoever sends fails now
 	c.mem.fail(remote.ErrClosed)
 	close(c.done)
+}
+
+// failed notes why the session ends, the first time.
+func (c *Carrier) failed(err error) {
+	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, unix.ECONNRESET) {
+		return
+	}
+	c.errMu.Lock()
+	defer c.errMu.Unlock()
+	if c.err == nil {
+		c.err = err
+	}
 }
 
 func (c *Carrier) receive() error {
@@ -148,7 +156,7 @@ func (c *Carrier) frame(h frame.Header) error {
 	case frame.Ring:
 		return c.ringFrame(h)
 	case frame.Data:
-		return c.mem.data(h, c.in)
+		return c.mem.data(h, c.in, trunk)
 	case frame.Region:
 		if h.Len != remote.HelloSize {
 			return remote.Violation("REGION frame of %d bytes", h.Len)
@@ -211,7 +219,7 @@ func (c *Carrier) put(h frame.Header, a, b []byte) error {
 
 func (c *Carrier) putLocked(h frame.Header, a, b []byte) error {
 	h.Len = uint32(len(a) + len(b))
-	c.scratch = h.Append(c.scratch[:0])
+	c.scratch = h.Append(c.wide.behind(c.scratch[:0], h.Kind))
 	_, err := c.out.Write(c.scratch)
 	if err == nil {
 		_, err = c.out.Write(a)
@@ -233,7 +241,7 @@ func (c *Carrier) Doorbell() remote.Doorbell { return c.bell }
 
 // Welcome implements remote.Carrier.
 func (c *Carrier) Welcome(status uint32, text string) error {
-	return c.send(frame.Header{Kind: frame.Welcome}, remote.FormatHello(remote.Hello{Type: remote.MsgWelcome, Status: status}, text), nil)
+	return c.send(frame.Header{Kind: frame.Welcome}, remote.FormatHello(remote.Hello{Type: remote.MsgWelcome, Status: status, Size: uint64(c.wide.most)}, text), nil)
 }
 
 // Done implements remote.Carrier.
@@ -252,6 +260,7 @@ func (c *Carrier) Close() error {
 	if errors.Is(err, net.ErrClosed) {
 		err = nil // the receiver was first
 	}
+	c.wide.close()
 	c.wg.Wait()
 	return errors.Join(err, c.release())
 }

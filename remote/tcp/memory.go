@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 
 	"causeway/remote"
@@ -31,11 +32,33 @@ type memory struct {
 	reads   []*read // unanswered, oldest first
 }
 
-// read is a READ in flight. The receiver fills p.
+// read is a READ in flight. The receiver of one stream fills p.
 type read struct {
-	id   uint64
-	p    []byte
+	id    uint64
+	p     []byte
+	by    int  // the stream that brings it; 0: none does yet
+	fills bool // at this moment: nobody else answers it
+	whole *whole
+}
+
+// whole is what several READs bring together.
+type whole struct {
+	mu   sync.Mutex
+	left int
+	err  error
 	done chan error // buffered: one answer
+}
+
+// answer counts a READ that has ended.
+func (w *whole) answer(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.left--; w.err == nil {
+		w.err = err
+	}
+	if w.left == 0 {
+		w.done <- w.err
+	}
 }
 
 var (
@@ -75,7 +98,9 @@ func (m *memory) fail(err error) {
 	defer m.mu.Unlock()
 	m.err = err
 	for _, r := range m.reads {
-		r.done <- err
+		if !r.fills { // else whoever fills it finds the error, and touches its memory no more
+			r.whole.answer(err)
+		}
 	}
 	m.reads = nil
 	close(m.changed)
@@ -122,25 +147,10 @@ func (m *memory) check(id uint32, off, n uint64, write bool) error {
 
 // ReadAt implements remote.GuestMemory. All parts are asked for before the first is awaited.
 func (m *memory) ReadAt(id uint32, p []byte, off uint64) error {
-	if err := m.check(id, off, uint64(len(p)), false); err != nil {
+	if err := m.check(id, off, uint64(len(p)), false); err != nil || len(p) == 0 {
 		return err
 	}
-	var reads []*read
-	var err error
-	for len(p) > 0 && err == nil {
-		part := p[:min(len(p), frame.MaxRead)]
-		r := &read{p: part, done: make(chan error, 1)}
-		if err = m.request(r, id, off); err == nil {
-			reads = append(reads, r)
-		}
-		p, off = p[len(part):], off+uint64(len(part))
-	}
-	for _, r := range reads {
-		if e := <-r.done; err == nil {
-			err = e
-		}
-	}
-	if err != nil {
+	if err := <-m.request(id, p, off); err != nil {
 		return fmt.Errorf("read region %d: %w", id, err)
 	}
 	return nil
@@ -154,66 +164,91 @@ func (m *memory) Begin(id uint32, p []byte, off uint64) (<-chan error, error) {
 	if len(p) == 0 || len(p) > frame.MaxRead {
 		return nil, fmt.Errorf("read region %d: %d bytes at once", id, len(p))
 	}
-	r := &read{p: p, done: make(chan error, 1)}
-	if err := m.request(r, id, off); err != nil {
-		return nil, fmt.Errorf("read region %d: %w", id, err)
-	}
-	return r.done, nil
+	return m.request(id, p, off), nil
 }
 
-// request sends a READ. The list and the connection have the same order, which orderMu keeps: mu must not be held while
-// sending, because the receiver takes it. Once listed, r is answered, by fail if need be.
-func (m *memory) request(r *read, id uint32, off uint64) error {
+// request sends READs of p, which is not empty. The list and the connection have the same order, which orderMu keeps: mu must not be held while
+// sending, because the receiver takes it. Once listed, each is answered, by fail if need be.
+func (m *memory) request(id uint32, p []byte, off uint64) <-chan error {
+	part := m.c.wide.part(len(p))
+	w := &whole{left: (len(p) + part - 1) / part, done: make(chan error, 1)}
 	m.orderMu.Lock()
 	defer m.orderMu.Unlock()
-	m.mu.Lock()
-	if m.err != nil {
+	for len(p) > 0 {
+		r := &read{p: p[:min(part, len(p))], whole: w}
+		n := uint64(len(r.p))
+		m.mu.Lock()
+		if m.err != nil {
+			err := m.err
+			m.mu.Unlock()
+			for ; len(p) > 0; p = p[min(part, len(p)):] {
+				w.answer(err)
+			}
+			break
+		}
+		m.lastID++
+		r.id = m.lastID
+		m.reads = append(m.reads, r)
 		m.mu.Unlock()
-		return m.err
+		send := m.c.send
+		if p = p[n:]; len(p) > 0 {
+			send = m.c.put // with the last
+		}
+		if err := send(frame.Header{Kind: frame.Read, Arg: r.id}, frame.Extent{Region: id, Offset: off, Size: n}.Append(nil), nil); err != nil {
+			_ = m.c.conn.Close() // the receiver ends, and answers
+		}
+		off += n
 	}
-	m.lastID++
-	r.id = m.lastID
-	m.reads = append(m.reads, r)
-	m.mu.Unlock()
-	if err := m.c.send(frame.Header{Kind: frame.Read, Arg: r.id}, frame.Extent{Region: id, Offset: off, Size: uint64(len(r.p))}.Append(nil), nil); err != nil {
-		_ = m.c.conn.Close() // the receiver ends, and answers
-	}
-	return nil
+	return w.done
 }
 
-// data takes a DATA frame. It runs on the receiver.
-func (m *memory) data(h frame.Header, in *bufio.Reader) error {
-	m.mu.Lock()
-	var r *read
-	if len(m.reads) > 0 {
-		r = m.reads[0]
-	}
-	m.mu.Unlock()
-	refused := h.Flags&frame.Refused != 0
-	switch {
-	case r == nil || r.id != h.Arg:
-		return remote.Violation("DATA frame for request %d, which is not next", h.Arg)
-	case refused != (h.Len == 0) || uint64(h.Len) > uint64(len(r.p)):
-		return remote.Violation("DATA frame of %d bytes where %d are due", h.Len, len(r.p))
-	case refused:
-		m.pop()
-		r.done <- fmt.Errorf("guest refused: %w", remote.ErrOutOfBounds)
-		return nil
-	}
-	if _, err := io.ReadFull(in, r.p[:h.Len]); err != nil {
+// data takes a DATA frame. It runs on the receiver of a stream, by its number. READs are answered in their order, by the trunk; where there are branches in any, each by one stream.
+func (m *memory) data(h frame.Header, in *bufio.Reader, by int) error {
+	r, err := m.due(h, by)
+	if err != nil {
 		return err
 	}
-	if r.p = r.p[h.Len:]; len(r.p) == 0 {
-		m.pop()
-		r.done <- nil
+	if h.Flags&frame.Refused == 0 {
+		if _, err = io.ReadFull(in, r.p[:h.Len]); err == nil {
+			r.p = r.p[h.Len:]
+		}
 	}
-	return nil
+	m.mu.Lock()
+	r.fills = false
+	over := m.err
+	done := over == nil && err == nil && (len(r.p) == 0 || h.Flags&frame.Refused != 0)
+	if done {
+		i := slices.Index(m.reads, r)
+		m.reads = slices.Delete(m.reads, i, i+1)
+	}
+	m.mu.Unlock()
+	switch {
+	case over != nil:
+		r.whole.answer(over)
+	case done && len(r.p) > 0:
+		r.whole.answer(fmt.Errorf("guest refused: %w", remote.ErrOutOfBounds))
+	case done:
+		r.whole.answer(nil)
+	}
+	return err
 }
 
-func (m *memory) pop() {
+// due is the READ that a DATA frame answers, which is its stream's to fill.
+func (m *memory) due(h frame.Header, by int) (*read, error) {
 	m.mu.Lock()
-	m.reads = m.reads[1:]
-	m.mu.Unlock()
+	defer m.mu.Unlock()
+	i := slices.IndexFunc(m.reads, func(r *read) bool { return r.id == h.Arg })
+	switch {
+	case i < 0 || i > 0 && m.c.wide.most == 0:
+		return nil, remote.Violation("DATA frame for request %d, which is not next", h.Arg)
+	case m.reads[i].by != 0 && m.reads[i].by != by:
+		return nil, remote.Violation("DATA frame for request %d, which another connection brings", h.Arg)
+	case (h.Flags&frame.Refused != 0) != (h.Len == 0) || uint64(h.Len) > uint64(len(m.reads[i].p)):
+		return nil, remote.Violation("DATA frame of %d bytes where %d are due", h.Len, len(m.reads[i].p))
+	}
+	r := m.reads[i]
+	r.by, r.fills = by, true
+	return r, nil
 }
 
 // WriteAt implements remote.GuestMemory. A Reply or Complete that follows arrives after it, and takes along what is not sent yet.
@@ -221,9 +256,20 @@ func (m *memory) WriteAt(id uint32, p []byte, off uint64) error {
 	if err := m.check(id, off, uint64(len(p)), true); err != nil {
 		return err
 	}
+	wide := len(p) >= frame.Bulk
 	for len(p) > 0 {
-		part := p[:min(len(p), writePart)]
-		if err := m.c.put(frame.Header{Kind: frame.Write}, frame.Extent{Region: id, Offset: off, Size: uint64(len(part))}.Append(nil), part); err != nil {
+		var b *branch
+		if wide {
+			b = m.c.wide.least()
+		}
+		part, err := p[:min(len(p), writePart)], error(nil)
+		if b != nil {
+			part = p[:min(len(p), wideLeast)]
+			err = b.write(id, part, off)
+		} else {
+			err = m.c.put(frame.Header{Kind: frame.Write}, frame.Extent{Region: id, Offset: off, Size: uint64(len(part))}.Append(nil), part)
+		}
+		if err != nil {
 			return fmt.Errorf("write region %d: %w", id, err)
 		}
 		p, off = p[len(part):], off+uint64(len(part))

@@ -3,9 +3,10 @@
 # TLS. Prints name, value, unit; remote_ through all of that, local_ on the same GPU through a local worker, native_ on the bare driver if there is one; tls_ what the link itself does. Then what is
 # promised: the smallest call against 1.15 of TLS's ping-pong and the local call, copies against as many bytes over TLS alone, each of this run; and what relay and server's worker take for it.
 #
-#   scripts/bench/remote.sh [--gpu N|soft] [--copy MIB] [--torch] [--only PATTERN]
+#   scripts/bench/remote.sh [--gpu N|soft] [--copy MIB] [--connections N] [--torch] [--only PATTERN]
 #
 #   --copy   the largest copy (default: 64)
+#   --connections  remote.copy_connections at both (default: causewayd's)
 #   --torch  PyTorch's training step and decoding too, against native (programs of scripts/compat/speed that match PATTERN)
 #
 # Needs no root and no network but loopback. With --torch: python3 with PyTorch, and build/bin/causeway-speed.
@@ -15,14 +16,15 @@ set -uo pipefail
 . "$ROOT/scripts/lib/guest.sh"
 cd "$ROOT" || exit 1
 
-gpu=soft copy=64 torch= only='train.py|decode.py'
+gpu=soft copy=64 connections= torch= only='train.py|decode.py'
 while [ $# -gt 0 ]; do
   case $1 in
     --gpu) gpu=$2; shift 2 ;;
     --copy) copy=$2; shift 2 ;;
+    --connections) connections="copy_connections = $2"; shift 2 ;;
     --torch) torch=1; shift ;;
     --only) only=$2; shift 2 ;;
-    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done
@@ -53,7 +55,8 @@ for h in gpu1 hosta; do
   printf '%s\n' "run_dir = '$tmp/$h'" "state_dir = '$tmp/$h/state'" "log_dir = '$tmp/$h/log'" '[devices]' "log = 'file'" "socket_owner = '$(id -u)'" '[placement]' "$software" \
     '[migration]' "ca = '$tmp/$h/pki/ca.pem'" "certificate = '$tmp/$h/pki/host.pem'" "key = '$tmp/$h/pki/host-key.pem'" >"$tmp/$h.toml"
 done
-printf '%s\n' '[remote]' "servers = ['127.0.0.1:$port']" >>"$tmp/hosta.toml"
+printf '%s\n' '[remote]' "servers = ['127.0.0.1:$port']" "$connections" >>"$tmp/hosta.toml"
+printf '%s\n' '[remote]' "$connections" >>"$tmp/gpu1.toml"
 answers() { [ -S "$tmp/$1/causewayd.sock" ] && "$CAUSEWAY" ps --run-dir "$tmp/$1" >/dev/null 2>&1; }
 "$CAUSEWAY" serve --listen "127.0.0.1:$port" --config "$tmp/gpu1.toml" 9>&- >"$tmp/gpu1.log" 2>&1 & pids+=("$!")
 "$CAUSEWAY" daemon --config "$tmp/hosta.toml" 9>&- >"$tmp/hosta.log" 2>&1 & pids+=("$!")

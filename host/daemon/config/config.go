@@ -9,6 +9,7 @@ import (
 	"causeway/host/limit"
 	"causeway/host/sandbox"
 	"causeway/remote/mtls"
+	"causeway/remote/resume"
 )
 
 //go:embed example.toml
@@ -119,6 +120,8 @@ type Remote struct {
 	Servers []string `toml:"servers"`
 	Domain  string   `toml:"domain"`
 	RDMA    string   `toml:"rdma"`
+
+	CopyConnections int `toml:"copy_connections"`
 }
 
 // Files are the host's identity.
@@ -172,7 +175,7 @@ func Default() Config {
 		Health:    Health{Interval: Duration(5e9), Drain: true, IgnoreXIDs: []uint64{13, 31, 43, 45, 63, 68, 69, 109}},
 		Scheduler: Scheduler{Enabled: true},
 		Migration: Migration{CA: pki + "ca.pem", Certificate: pki + "host.pem", Key: pki + "host-key.pem", Peers: []string{}},
-		Remote:    Remote{Allow: []string{}, Servers: []string{}, RDMA: RDMAOff},
+		Remote:    Remote{Allow: []string{}, Servers: []string{}, RDMA: RDMAOff, CopyConnections: resume.DefaultBranches},
 	}
 }
 

@@ -182,7 +182,9 @@ func (i *Intake) take(ctx context.Context, c *net.TCPConn, known func()) {
 	end := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })
 	p, err := remote.ReadPreface(c)
 	if err != nil {
-		end()
+		if end() && errors.Is(err, remote.ErrVersion) {
+			remote.Refuse(c, remote.Version)
+		}
 		log.Info("a connection is dropped", "error", err)
 		_ = c.Close()
 		return

@@ -197,3 +197,25 @@ func TestSilent(t *testing.T) {
 		}
 	}
 }
+
+// TestOtherVersion: a host of another version, whatever it comes for, hears that, and the log says which it is.
+func TestOtherVersion(t *testing.T) {
+	p := open(t, issue(t, t.TempDir(), "gpu1"))
+	for _, preface := range []remote.Preface{{}, {Lease: remote.NewLeaseID(), Session: remote.NewSessionID()}, {Lease: remote.NewLeaseID(), Session: remote.NewSessionID(), Again: true}} {
+		b := preface.Encode()
+		b[7]--
+		c := dial(t, p, append(b, "the client's hello"...))
+		if said, err := io.ReadAll(c); string(said) != remote.Version || err != nil {
+			t.Errorf("it hears %q, %v", said, err)
+		}
+		_ = c.Close()
+	}
+	if !p.said("another version of Causeway") {
+		t.Error("the log does not say so")
+	}
+	c := dial(t, p, func() []byte { b := remote.Preface{}.Encode(); b[7]--; return b }())
+	err := tls.Client(c, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}).Handshake()
+	if remote.Said(err) != remote.Version {
+		t.Errorf("its handshake ends with %v", err)
+	}
+}
