@@ -6,7 +6,17 @@
 
 __global__ void add(int *p, int n) { *p += n; }
 
+__global__ void spin(int *p, int n)
+{
+    for (int i = 0; i < n; i++)
+        *(volatile int *)p = i;
+}
+
+enum { LARGE = 1 << 20, SIDE = 64 };
+
 static int *word;
+static char *pageable, *pinned, *large;
+static cudaArray_t array;
 static cudaStream_t stream, blocking;
 
 static const char *name(cudaError_t e)
@@ -33,6 +43,12 @@ static void begin(cudaStreamCaptureMode mode, cudaStream_t s)
     CUDA(cudaStreamBeginCapture(s, mode));
     add<<<1, 1, 0, s>>>(word, 1);
     CUDA(cudaGetLastError());
+}
+
+// work gives a stream that the default one waits for something to do.
+static void work()
+{
+    spin<<<1, 1, 0, blocking>>>(word + 2, 1000);
 }
 
 static const struct {
@@ -103,6 +119,31 @@ static const struct {
         cudaError_t e = cudaMalloc(&p, 1 << 20);
         if (p)
             cudaFree(p);
+        cudaThreadExchangeStreamCaptureMode(&m);
+        return e;
+    }},
+    {"memcpy behind work", [] { int v = 0; work(); return cudaMemcpy(word + 1, &v, 4, cudaMemcpyHostToDevice); }},
+    {"memcpy back behind work", [] { int v = 0; work(); return cudaMemcpy(&v, word + 1, 4, cudaMemcpyDeviceToHost); }},
+    {"large memcpy behind work", [] { work(); return cudaMemcpy(large, pageable, LARGE, cudaMemcpyHostToDevice); }},
+    {"large memcpy back behind work", [] { work(); return cudaMemcpy(pageable, large, LARGE, cudaMemcpyDeviceToHost); }},
+    {"pinned memcpy behind work", [] { work(); return cudaMemcpy(large, pinned, LARGE, cudaMemcpyDefault); }},
+    {"pinned memcpy back behind work", [] { work(); return cudaMemcpy(pinned, large, LARGE, cudaMemcpyDefault); }},
+    {"memcpy from host to host", [] { work(); return cudaMemcpy(pinned, pageable, LARGE, cudaMemcpyDefault); }},
+    {"rows behind work", [] { work(); return cudaMemcpy2D(large, 128, pageable, 256, 100, SIDE, cudaMemcpyDefault); }},
+    {"rows back behind work", [] { work(); return cudaMemcpy2D(pageable, 256, large, 128, 100, SIDE, cudaMemcpyDefault); }},
+    {"pinned rows behind work", [] { work(); return cudaMemcpy2D(large, 128, pinned, 256, 100, SIDE, cudaMemcpyDefault); }},
+    {"pinned rows back behind work", [] { work(); return cudaMemcpy2D(pinned, 256, large, 128, 100, SIDE, cudaMemcpyDefault); }},
+    {"to an array behind work", [] { work(); return cudaMemcpy2DToArray(array, 0, 0, pageable, SIDE * 4, SIDE * 4, SIDE, cudaMemcpyDefault); }},
+    {"from an array behind work", [] { work(); return cudaMemcpy2DFromArray(pageable, SIDE * 4, array, 0, 0, SIDE * 4, SIDE, cudaMemcpyDefault); }},
+    {"pinned to an array behind work", [] { work(); return cudaMemcpy2DToArray(array, 0, 0, pinned, SIDE * 4, SIDE * 4, SIDE, cudaMemcpyDefault); }},
+    {"memset of the host behind work", [] { work(); return cudaMemset(pinned, 1, LARGE); }},
+    {"relaxed malloc host", [] {
+        cudaStreamCaptureMode m = cudaStreamCaptureModeRelaxed;
+        cudaThreadExchangeStreamCaptureMode(&m);
+        void *p = nullptr;
+        cudaError_t e = cudaMallocHost(&p, 1 << 20);
+        if (p)
+            e = cudaFreeHost(p);
         cudaThreadExchangeStreamCaptureMode(&m);
         return e;
     }},
@@ -210,6 +251,12 @@ int main()
     CUDA(cudaMemset(word, 0, 64));
     CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     CUDA(cudaStreamCreate(&blocking));
+    CUDA(cudaMalloc(&large, LARGE));
+    CUDA(cudaMallocHost(&pinned, LARGE));
+    pageable = (char *)calloc(1, LARGE);
+    cudaChannelFormatDesc format = cudaCreateChannelDesc<int>();
+    CUDA(cudaMallocArray(&array, &format, SIDE, SIDE));
+    spin<<<1, 1, 0, blocking>>>(word + 2, 0);
     add<<<1, 1, 0, stream>>>(word, 0);
     CUDA(cudaDeviceSynchronize());
     same_thread();

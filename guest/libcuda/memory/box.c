@@ -214,7 +214,7 @@ static CUresult staged(struct box *b)
 
 static CUresult host_to_host(const struct box *b)
 {
-	CUresult res = cwop_StreamSynchronize(b->stream);
+	CUresult res = cw_own_wait(b->stream);
 	if (res != 0)
 		return res;
 	for (uint64_t s = 0; s < b->depth; s++)
@@ -233,11 +233,11 @@ static CUresult reachable(const struct box *b, int wait)
 	CUresult res = CUDA_SUCCESS;
 
 	if (wait && !b->src.side.device && b->dst.side.device && b->width * b->height * b->depth <= TAKEN)
-		res = cwop_StreamSynchronize(LEGACY);
+		res = cw_own_wait(LEGACY);
 	if (res == 0)
 		res = send_box(&d, &s, b->width, b->height, b->depth, b->stream, 0, 0);
 	if (res == 0 && wait && !(b->dst.side.device && b->src.side.device))
-		res = cwop_StreamSynchronize(b->stream);
+		res = cw_own_wait(b->stream);
 	return res;
 }
 

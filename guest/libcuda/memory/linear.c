@@ -92,7 +92,7 @@ CUresult cw_copy_landed(CUresult res, uint64_t size, uint32_t stream, int wait)
 {
 	if (res != 0 || !wait || size <= CW_EARLY_MOST)
 		return res;
-	return cw_stream_wait(stream);
+	return cw_own_wait(stream);
 }
 
 static CUresult to_device(uint64_t dst, const void *src, uint64_t size, uint32_t stream, int wait)
@@ -161,7 +161,7 @@ CUresult cw_copy_linear(const struct cw_side *dst, const struct cw_side *src, ui
 	if (src->device)
 		return from_device((void *)(uintptr_t)dst->addr, src->addr, size, stream);
 	/* Host to host, one side perhaps pinned (whose address is the same on both sides): after what the stream still does. */
-	CUresult res = cwop_StreamSynchronize(stream);
+	CUresult res = cw_own_wait(stream);
 	if (res == 0)
 		memmove((void *)(uintptr_t)dst->addr, (const void *)(uintptr_t)src->addr, size);
 	return res;

@@ -122,8 +122,10 @@ CUresult cw_copy_linear(const struct cw_side *dst, const struct cw_side *src, ui
  * barrier. cw_copy_begin waits for that unless the calling thread knows the stream to be idle, which costs nothing. A thread knows it
  * from its own waits: cw_stream_wait, cw_ctx_wait (all streams of the current context), and whatever else waits says how it ended to
  * cw_waited, with the cw_work of before it began.
+ * cw_own_wait is a wait that no program asked for: while a stream captures, a program's own may be refused, and end the capture; this is not.
  */
 CUresult cw_copy_begin(uint32_t stream, int wait);
+CUresult cw_own_wait(uint32_t stream);
 CUresult cw_stream_wait(uint32_t stream);
 CUresult cw_ctx_wait(void);
 CUresult cw_waited(CUresult res, uint32_t stream, uint64_t work); /* res */

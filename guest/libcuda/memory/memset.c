@@ -55,7 +55,7 @@ static CUresult fill(const struct fill *f, CUstream stream, int ptds, int wait)
 		res = cwop_Memset(s.addr, f->height > 1 ? f->pitch : 0, f->value, f->element, f->width, f->height, id);
 	/* On pinned memory the synchronous form is synchronous (CUDA driver API, "API synchronization behavior"). */
 	if (res == 0 && wait && !s.device)
-		return cwop_StreamSynchronize(id);
+		return cw_own_wait(id);
 	return cw_settle(res, id);
 }
 

@@ -3,6 +3,7 @@
  * one stream and context, those that the thread waited for last. Anything new makes it unknown again, for it may be on a stream that the default
  * stream waits for; where it is not, that costs an idle stream's wait, no more.
  */
+#include "api/capture.h"
 #include "memory/memory.h"
 #include "gen/ops.h"
 
@@ -35,6 +36,16 @@ CUresult cw_ctx_wait(void)
 	return cw_waited(cwop_CtxSynchronize(), EVERY, work);
 }
 
+CUresult cw_own_wait(uint32_t stream)
+{
+	if (cw_likely(!cw_capture_any()))
+		return cw_stream_wait(stream);
+	int mode = cw_capture_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
+	CUresult res = cw_stream_wait(stream);
+	cw_capture_mode(mode);
+	return res;
+}
+
 CUresult cw_copy_begin(uint32_t stream, int wait)
 {
 	if (!wait) {
@@ -43,5 +54,5 @@ CUresult cw_copy_begin(uint32_t stream, int wait)
 	}
 	if (idle.work == cw_work() && idle.ctx == cw_current_ctx_id() && (idle.stream == stream || idle.stream == EVERY))
 		return CUDA_SUCCESS;
-	return cw_stream_wait(stream);
+	return cw_own_wait(stream);
 }

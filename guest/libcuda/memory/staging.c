@@ -131,7 +131,7 @@ static CUresult reclaim(struct cw_chunk *c)
 	/* Asked in the name of the thread that used it: its stream may be that thread's own, or destroyed since. */
 	uint32_t thread = cw_thread_ordinal(), ctx = cw_current_ctx_id();
 	cw_thread_as(c->thread, c->ctx);
-	cwop_StreamSynchronize(c->stream);
+	cw_own_wait(c->stream);
 	if (!done(c))
 		cwop_CtxSynchronize();
 	cw_thread_as(thread, ctx);
@@ -209,7 +209,7 @@ CUresult cw_chunk_wait(struct cw_chunk *c, uint32_t stream, int last)
 	if (poll_done(c, last) && word_of(c) == c->value)
 		return 0;
 	/* Long work is ahead of the copy, or the copy failed: the stream's end answers the one, the next reply says why of the other. */
-	CUresult res = cwop_StreamSynchronize(stream);
+	CUresult res = cw_own_wait(stream);
 	if (res == 0 && word_of(c) == c->value)
 		return 0;
 	return res != 0 ? res : CUDA_ERROR_UNKNOWN;

@@ -3,15 +3,28 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "api/capture.h"
 #include "memory/memory.h"
 #include "gen/entries.h"
 #include "session/tests/fake_worker.h"
 
-static _Atomic int *waits; /* for streams and contexts, in the worker's process */
+static _Atomic int *waits;   /* for streams and contexts, in the worker's process */
+static _Atomic int *refuses; /* a stream captures in global mode: waits in another mode than the relaxed one are refused, and counted */
 
 static int counted(struct fake_call *c)
 {
-	*waits += c->rec->op == CW_OP_STREAM_SYNCHRONIZE || c->rec->op == CW_OP_CTX_SYNCHRONIZE;
+	static uint32_t mode;
+	int wait = c->rec->op == CW_OP_STREAM_SYNCHRONIZE || c->rec->op == CW_OP_CTX_SYNCHRONIZE;
+	*waits += wait;
+	if (c->rec->op == CW_OP_THREAD_CAPTURE_MODE) {
+		memcpy(&mode, c->fixed, sizeof mode);
+		return 0;
+	}
+	if (*refuses && wait && mode != CU_STREAM_CAPTURE_MODE_RELAXED) {
+		++*refuses;
+		c->result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+		return 0;
+	}
 	return fake_device(c);
 }
 
@@ -101,10 +114,25 @@ static void another_thread(void)
 	CHECK(memcmp(back, bytes, 4096) == 0 && back[4096] == 0xee);
 }
 
+/* While another stream captures, copies wait as ever, and what a program waits for is refused. */
+static void beside_capture(void)
+{
+	cw_captures = 1;
+	*refuses = 1;
+	begins_behind();
+	give_work();
+	CHECK(cwop_StreamSynchronize(1) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && *refuses == 2);
+	CHECK(cw_stream_wait(1) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && *refuses == 3);
+	CHECK(cw_own_wait(1) == 0 && *refuses == 3);
+	cw_captures = 0;
+	*refuses = 0;
+}
+
 int main(void)
 {
 	setenv("CAUSEWAY_LOG", "none", 1);
 	waits = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	refuses = waits + 1;
 	for (size_t i = 0; i < sizeof bytes; i++)
 		bytes[i] = (uint8_t)(i * 7 + i / 251 + 1);
 	struct fake_options o = {.handler = counted, .caps = CW_CAP_MAP, .sleep_after_us = 50};
@@ -115,6 +143,7 @@ int main(void)
 	begins_behind();
 	known();
 	another_thread();
+	beside_capture();
 	CHECK(cwi_cuMemFree_v2(memory) == 0);
 	fake_worker_kill(w);
 	return 0;

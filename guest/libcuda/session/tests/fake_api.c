@@ -38,6 +38,15 @@ CUresult cw_capture_pageable(const struct cw_side *dst, const struct cw_side *sr
 
 CUresult cw_capture_unsafe(void) { return CUDA_SUCCESS; }
 
+int cw_capture_mode(int mode)
+{
+	static int now = CU_STREAM_CAPTURE_MODE_GLOBAL;
+	int old = now;
+	now = mode;
+	cwop_ThreadCaptureMode((uint32_t)mode);
+	return old;
+}
+
 CUresult cw_capture_status(uint32_t stream, int *active)
 {
 	(void)stream;
