@@ -30,9 +30,9 @@ libnvml:
 tools:
 	@$(MAKE) --no-print-directory -C guest/tools OUT=$(OUT)/lib
 
-fleet: ## build build/bin/causeway-dra, Kubernetes' driver for vGPUs, from a module of its own
+fleet: ## build build/bin/causeway-dra, Kubernetes' driver for vGPUs, and causeway-fleet for people, from a module of its own
 	@mkdir -p $(OUT)/bin
-	cd host/fleet && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $(OUT)/bin/causeway-dra ./causeway-dra
+	cd host/fleet && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $(OUT)/bin/ ./causeway-dra ./causeway-fleet
 
 generate: ## write generated code anew from the API description
 	go generate ./...

@@ -5,19 +5,21 @@
 #
 #   --vm     also QEMU in a pod, with a Linux guest that runs a CUDA program
 #
+# With PATIENCE=N in the environment each wait may be N times as long, on a machine with much else to do.
 # Takes root, runc, containernetworking-plugins and busybox-static (Debian's), and build/kube (scripts/kube/build.sh: some 10 minutes of CPU time once).
 # What runs, is mounted and is connected is the script's own and ends with it. Prints one line for each check.
 set -euo pipefail
 . "$(dirname "$0")/lib/common.sh"
 . "$ROOT/scripts/lib/kube.sh"
 . "$ROOT/scripts/lib/fleet.sh"
+. "$ROOT/scripts/lib/fleet-people.sh"
 . "$ROOT/scripts/lib/fleet-vm.sh"
 
 vm=
 while [ $# -gt 0 ]; do
   case $1 in
     --vm) vm=1; shift ;;
-    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done
@@ -47,6 +49,10 @@ await 30 "the GPU is published" gpu_published
 ok "the node's GPU is published: $(kubectl get resourceslices -o json | jq -r '.items[0].spec.devices[0] | "\(.attributes.model.string), memory \(.capacity.memory.value), compute \(.capacity.compute.value)"')"
 
 check_rights
+
+say "people"
+check_people
+check_drain
 
 say "pods"
 kubectl apply -f "$ROOT/scripts/kube/pods.yaml" >/dev/null

@@ -26,9 +26,9 @@ kube_apart() {
 
 kubectl() { "$kube_bin/kube" kubectl --kubeconfig "$kube/pki/admin.kubeconfig" "$@"; }
 
-# await SECONDS WHAT COMMAND... waits until the command succeeds.
+# await SECONDS WHAT COMMAND... waits until the command succeeds; PATIENCE times as long on a machine with much else to do.
 await() {
-  local most=$1 what=$2 end; shift 2
+  local most=$(($1 * ${PATIENCE:-1})) what=$2 end; shift 2
   end=$((SECONDS + most))
   until "$@" >/dev/null 2>&1; do
     [ $SECONDS -lt $end ] || die "not within $most s: $what"

@@ -9,8 +9,8 @@ import (
 // of rooms further down, never one beside or above theirs: two rooms that need each other hold something that belongs in a third.
 // What stands outside host/ has the fences of rules.go besides. See docs/ARCHITECTURE.md.
 var layers = [][]string{
-	{"host/causeway"},
-	{"host/daemon", "host/device", "host/doctor", "host/fleet", "host/libvirt", "host/report", "host/slurm"},
+	{"host/causeway", "host/fleet"},
+	{"host/daemon", "host/device", "host/doctor", "host/libvirt", "host/report", "host/slurm"},
 	{"host/api", "host/inventory"},
 	{"host/worker"},
 	{"host/sandbox", "host/schedule"},

@@ -53,7 +53,7 @@ func (d *Driver) alone(ctx context.Context, rc *resourceapi.ResourceClaim, c *cl
 func (d *Driver) aloneIn(ctx context.Context, pod *corev1.Pod, container *corev1.Container, rc *resourceapi.ResourceClaim, c *claim.Claim) error {
 	var names []string // claims, each once
 	for _, used := range container.Resources.Claims {
-		if name := claimOf(pod, used.Name); name != "" && !slices.Contains(names, name) {
+		if name := claim.OfPod(pod, used.Name); name != "" && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
@@ -83,19 +83,4 @@ func (d *Driver) aloneIn(ctx context.Context, pod *corev1.Pod, container *corev1
 		}
 	}
 	return nil
-}
-
-// claimOf is the claim that a pod calls so; "": none.
-func claimOf(pod *corev1.Pod, name string) string {
-	for _, r := range pod.Spec.ResourceClaims {
-		if r.Name == name && r.ResourceClaimName != nil {
-			return *r.ResourceClaimName
-		}
-	}
-	for _, s := range pod.Status.ResourceClaimStatuses {
-		if s.Name == name && s.ResourceClaimName != nil {
-			return *s.ResourceClaimName
-		}
-	}
-	return ""
 }

@@ -1,0 +1,173 @@
+package view
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"causeway/host/fleet/claim"
+)
+
+// Class is the class that host/fleet/deploy makes.
+const Class = "causeway"
+
+// classNames are the classes whose selectors name the driver.
+func classNames(all []resourceapi.DeviceClass) []string {
+	names := []string{Class}
+	for i := range all {
+		for _, s := range all[i].Spec.Selectors {
+			if s.CEL != nil && strings.Contains(s.CEL.Expression, claim.Driver) {
+				names = append(names, all[i].Name)
+			}
+		}
+	}
+	return names
+}
+
+// isOurs: the claim has a GPU of Causeway's, or asks for one.
+func isOurs(c *resourceapi.ResourceClaim, classes []string) bool {
+	if a := c.Status.Allocation; a != nil {
+		return slices.ContainsFunc(a.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool { return r.Driver == claim.Driver })
+	}
+	for i := range c.Spec.Devices.Requests {
+		r := &c.Spec.Devices.Requests[i]
+		if r.Exactly != nil && slices.Contains(classes, r.Exactly.DeviceClassName) {
+			return true
+		}
+		for _, sub := range r.FirstAvailable {
+			if slices.Contains(classes, sub.DeviceClassName) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// claim adds one to the view, and what it has to its GPUs.
+func (f *Fleet) claim(c *resourceapi.ResourceClaim, pods []corev1.Pod, events []corev1.Event) {
+	v := Claim{Namespace: c.Namespace, Name: c.Name, UID: string(c.UID), Created: c.CreationTimestamp.Time, Memory: asked(c), State: Waiting}
+	if a := c.Status.Allocation; a != nil {
+		v.State = Allocated
+		for i := range a.Devices.Results {
+			f.part(&v, &a.Devices.Results[i])
+		}
+	}
+	users := v.users(c, pods)
+	if v.State == Allocated && len(c.Status.ReservedFor) > 0 {
+		v.State = InUse
+	}
+	v.explain(c, users, events)
+	if c.DeletionTimestamp != nil {
+		v.State = Leaving
+	}
+	f.Claims = append(f.Claims, v)
+}
+
+// asked is how much memory each GPU of the claim was to have, as it is written.
+func asked(c *resourceapi.ResourceClaim) string {
+	for i := range c.Spec.Devices.Requests {
+		if e := c.Spec.Devices.Requests[i].Exactly; e != nil && e.Capacity != nil {
+			for _, name := range []resourceapi.QualifiedName{claim.Memory, claim.Driver + "/" + claim.Memory} {
+				if q, ok := e.Capacity.Requests[name]; ok {
+					return q.String()
+				}
+			}
+		}
+	}
+	return "all"
+}
+
+func (f *Fleet) part(v *Claim, r *resourceapi.DeviceRequestAllocationResult) {
+	if r.Driver != claim.Driver {
+		return
+	}
+	p := Part{Node: r.Pool, Device: r.Device}
+	for name, q := range r.ConsumedCapacity {
+		n := uint64(max(q.Value(), 0))
+		switch strings.TrimPrefix(string(name), claim.Driver+"/") {
+		case claim.Memory:
+			p.Memory = n
+		case claim.Compute:
+			p.Compute = n
+		}
+	}
+	v.Parts = append(v.Parts, p)
+	if g := f.gpu(p.Node, p.Device); g != nil {
+		g.Claimed += p.Memory
+		g.Compute += p.Compute
+		g.Claims++
+	}
+}
+
+// users are the pods that have the claim or wait with it.
+func (v *Claim) users(c *resourceapi.ResourceClaim, pods []corev1.Pod) (with []*corev1.Pod) {
+	for i := range pods {
+		p := &pods[i]
+		if p.Namespace != c.Namespace || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		for _, r := range p.Spec.ResourceClaims {
+			if claim.OfPod(p, r.Name) == c.Name {
+				v.Pods = append(v.Pods, p.Name)
+				with = append(with, p)
+				break
+			}
+		}
+	}
+	for _, r := range c.Status.ReservedFor { // of those that may not be read
+		if !slices.Contains(v.Pods, r.Name) {
+			v.Pods = append(v.Pods, r.Name)
+		}
+	}
+	slices.Sort(v.Pods)
+	return with
+}
+
+// explain says why a claim waits or is refused: by the last event of it that says so, else of its pods.
+func (v *Claim) explain(c *resourceapi.ResourceClaim, pods []*corev1.Pod, events []corev1.Event) {
+	var last *corev1.Event
+	for i := range events {
+		e := &events[i]
+		o := &e.InvolvedObject
+		var says bool
+		switch {
+		case o.Kind == "ResourceClaim" && o.UID == c.UID:
+			says = e.Type == corev1.EventTypeWarning
+		case v.State == Waiting:
+			says = o.Kind == "Pod" && slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.UID == o.UID }) && e.Reason == "FailedScheduling"
+		}
+		if says && (last == nil || when(e).Compare(when(last)) >= 0) {
+			last = e
+		}
+	}
+	switch {
+	case v.State != Waiting:
+		// An event stays for an hour: a pod that runs says that the node serves the claim after all.
+		running := slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
+		if last != nil && v.State == InUse && !running {
+			v.State, v.Why = Refused, last.Message
+		}
+	case last != nil:
+		v.Why = last.Message
+	case len(v.Pods) == 0:
+		v.Why = noPod
+	default:
+		v.Why = "the scheduler has not come to its pod yet"
+	}
+}
+
+// noPod: Kubernetes allocates to claims of pods only.
+const noPod = "no pod names it: Kubernetes gives a claim its GPU when a pod with it is scheduled"
+
+// when an event happened last, by whichever field its writer sets.
+func when(e *corev1.Event) time.Time {
+	for _, t := range []time.Time{e.LastTimestamp.Time, e.EventTime.Time, e.FirstTimestamp.Time} {
+		if !t.IsZero() {
+			return t
+		}
+	}
+	return e.CreationTimestamp.Time
+}

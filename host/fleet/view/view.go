@@ -1,0 +1,226 @@
+package view
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"causeway/host/fleet/claim"
+)
+
+// Cluster is what is read of the API server. All namespaces is "".
+type Cluster interface {
+	Nodes(ctx context.Context) ([]corev1.Node, error)
+	Slices(ctx context.Context) ([]resourceapi.ResourceSlice, error)
+	Classes(ctx context.Context) ([]resourceapi.DeviceClass, error)
+	Claims(ctx context.Context, namespace string) ([]resourceapi.ResourceClaim, error)
+	Pods(ctx context.Context, namespace string) ([]corev1.Pod, error)
+	Events(ctx context.Context, namespace string) ([]corev1.Event, error)
+}
+
+// Fleet is what there is.
+type Fleet struct {
+	Nodes  []Node  `json:"nodes"`
+	Claims []Claim `json:"claims"`
+	// Unread says what was not to be read, and why: the rest stands.
+	Unread []string `json:"unread,omitempty"`
+}
+
+// Node is one with GPUs of Causeway's.
+type Node struct {
+	Name  string   `json:"name"`
+	State string   `json:"state"`           // Ready, NotReady, Gone: slices name it, and there is no such Node
+	Notes []string `json:"notes,omitempty"` // draining, cordoned
+	GPUs  []GPU    `json:"gpus"`
+}
+
+// Away: no new pod comes to the node now.
+func (n *Node) Away() bool { return n.State == NotReady || n.State == Gone || len(n.Notes) > 0 }
+
+// States of nodes.
+const (
+	Ready    = "Ready"
+	NotReady = "NotReady"
+	Gone     = "Gone"
+)
+
+// GPU is a device that a node offers.
+type GPU struct {
+	Device  string `json:"device"`
+	Model   string `json:"model"`
+	Memory  uint64 `json:"memory"`  // bytes for claims
+	Claimed uint64 `json:"claimed"` // bytes that claims have
+	Compute uint64 `json:"compute"` // hundredths of its time that claims were promised
+	Claims  int    `json:"claims"`
+	// Taints keep new claims away, each as "drained=fault".
+	Taints []string `json:"taints,omitempty"`
+}
+
+// Free are bytes that a new claim could have.
+func (g *GPU) Free() uint64 {
+	if len(g.Taints) > 0 {
+		return 0
+	}
+	return g.Memory - min(g.Memory, g.Claimed)
+}
+
+// Claim is one for Causeway's GPUs.
+type Claim struct {
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       string    `json:"uid"`
+	Created   time.Time `json:"created"`
+	State     string    `json:"state"`
+	Memory    string    `json:"memory"` // as it was asked for; "all": not named
+	Parts     []Part    `json:"vgpus,omitempty"`
+	Pods      []string  `json:"pods,omitempty"` // that have it, or wait with it
+	Why       string    `json:"why,omitempty"`  // it waits, or is refused
+}
+
+// Part is a vGPU of a claim.
+type Part struct {
+	Node    string `json:"node"`
+	Device  string `json:"device"`
+	Memory  uint64 `json:"memory"`
+	Compute uint64 `json:"compute"`
+}
+
+// States of claims.
+const (
+	Waiting   = "Waiting"   // nothing is allocated to it
+	Allocated = "Allocated" // it has its GPU, and no pod has it any more
+	InUse     = "InUse"     // pods have it
+	Refused   = "Refused"   // it was allocated, and its node does not serve it
+	Leaving   = "Leaving"   // it is deleted and not gone yet
+)
+
+// Key names a claim for people.
+func (c *Claim) Key() string { return c.Namespace + "/" + c.Name }
+
+// On says whether the claim has a GPU of a node.
+func (c *Claim) On(node string) bool {
+	return slices.ContainsFunc(c.Parts, func(p Part) bool { return p.Node == node })
+}
+
+// Read reads the fleet, and the claims of a namespace; "": of all. What a person may not read of the rest is said in Unread.
+func Read(ctx context.Context, c Cluster, namespace string) (*Fleet, error) {
+	slicesOf, err := c.Slices(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("the fleet's GPUs (ResourceSlices): %w", err)
+	}
+	all, err := c.Claims(ctx, namespace)
+	if err != nil {
+		return nil, fmt.Errorf("claims: %w", err)
+	}
+	f := &Fleet{Nodes: []Node{}, Claims: []Claim{}}
+	classes, err := c.Classes(ctx)
+	f.lacks("which classes name Causeway's GPUs", err)
+	pods, err := c.Pods(ctx, namespace)
+	f.lacks("pods of claims", err)
+	events, err := c.Events(ctx, namespace)
+	f.lacks("why claims wait", err)
+	nodes, err := c.Nodes(ctx)
+	known := err == nil
+	f.lacks("how nodes are", err)
+
+	for i := range slicesOf {
+		f.offer(&slicesOf[i])
+	}
+	slices.SortFunc(f.Nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
+	for i := range f.Nodes {
+		f.Nodes[i].judge(nodes, known)
+	}
+	ours := classNames(classes)
+	for i := range all {
+		if isOurs(&all[i], ours) {
+			f.claim(&all[i], pods, events)
+		}
+	}
+	slices.SortFunc(f.Claims, func(a, b Claim) int { return strings.Compare(a.Key(), b.Key()) })
+	return f, ctx.Err()
+}
+
+func (f *Fleet) lacks(what string, err error) {
+	if err != nil && !errors.Is(err, context.Canceled) {
+		f.Unread = append(f.Unread, what+": "+err.Error())
+	}
+}
+
+// offer adds what a slice has.
+func (f *Fleet) offer(s *resourceapi.ResourceSlice) {
+	if s.Spec.Driver != claim.Driver || s.Spec.NodeName == nil {
+		return
+	}
+	name := *s.Spec.NodeName
+	at := slices.IndexFunc(f.Nodes, func(n Node) bool { return n.Name == name })
+	if at < 0 {
+		at = len(f.Nodes)
+		f.Nodes = append(f.Nodes, Node{Name: name, GPUs: []GPU{}})
+	}
+	for i := range s.Spec.Devices {
+		d := &s.Spec.Devices[i]
+		g := GPU{Device: d.Name}
+		if a, ok := d.Attributes["model"]; ok && a.StringValue != nil {
+			g.Model = *a.StringValue
+		}
+		if q, ok := d.Capacity[claim.Memory]; ok && q.Value.Sign() > 0 {
+			g.Memory = uint64(q.Value.Value())
+		}
+		for _, t := range d.Taints {
+			text := strings.TrimPrefix(t.Key, claim.Driver+"/")
+			if t.Value != "" {
+				text += "=" + t.Value
+			}
+			g.Taints = append(g.Taints, text)
+		}
+		f.Nodes[at].GPUs = append(f.Nodes[at].GPUs, g)
+	}
+}
+
+// judge says how a node is.
+func (n *Node) judge(nodes []corev1.Node, known bool) {
+	slices.SortFunc(n.GPUs, func(a, b GPU) int { return strings.Compare(a.Device, b.Device) })
+	at := slices.IndexFunc(nodes, func(o corev1.Node) bool { return o.Name == n.Name })
+	switch {
+	case !known:
+		n.State = "-"
+		return
+	case at < 0:
+		n.State = Gone
+		return
+	}
+	node := &nodes[at]
+	n.State = NotReady
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+			n.State = Ready
+		}
+	}
+	if Drained(node) {
+		n.Notes = append(n.Notes, "draining")
+	}
+	if node.Spec.Unschedulable {
+		n.Notes = append(n.Notes, "cordoned")
+	}
+}
+
+// gpu finds a GPU.
+func (f *Fleet) gpu(node, device string) *GPU {
+	for i := range f.Nodes {
+		if f.Nodes[i].Name != node {
+			continue
+		}
+		for j := range f.Nodes[i].GPUs {
+			if g := &f.Nodes[i].GPUs[j]; g.Device == device {
+				return g
+			}
+		}
+	}
+	return nil
+}

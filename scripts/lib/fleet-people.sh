@@ -1,0 +1,79 @@
+# causeway-fleet on a real control plane, for scripts/fleet.sh; sourced after fleet.sh. The node has nothing else to do meanwhile.
+
+fleet() { "$BUILD/bin/causeway-fleet" --kubeconfig "$kube/pki/admin.kubeconfig" "$@"; }
+
+# refuses SAYS ARGS... : it fails, with these words.
+refuses() {
+  local says=$1; shift
+  if fleet "$@" >"$kube/log/refuses" 2>&1; then die "causeway-fleet $* was to fail: $(cat "$kube/log/refuses")"; fi
+  grep -qF -- "$says" "$kube/log/refuses" || die "causeway-fleet $*: $(cat "$kube/log/refuses"), not: $says"
+}
+
+# pod_with NAME CLAIM starts a pod that has a claim and sleeps.
+pod_with() {
+  kubectl apply -f - >/dev/null <<T
+apiVersion: v1
+kind: Pod
+metadata: {name: $1}
+spec:
+  terminationGracePeriodSeconds: 1
+  resourceClaims: [{name: vgpu, resourceClaimName: $2}]
+  containers:
+  - {name: program, image: "causeway.test/program:1", imagePullPolicy: Never, command: [sleep, "1000"], resources: {claims: [{name: vgpu}]}}
+T
+}
+
+# told LOG TEXT: has the command in the background said so?
+told() { grep -F -- "$2" "$kube/log/$1"; }
+
+check_people() {
+  local rc=0
+  fleet ls >"$kube/log/ls"
+  grep -qE "^$kube_node +Ready +gpu-.* Causeway Software GPU +0 B/2 GiB +0/100 +0 +-" "$kube/log/ls" || die "causeway-fleet ls: $(cat "$kube/log/ls")"
+  refuses 'has no unit' claim people --memory 4
+  refuses 'cap: 101' claim people --memory 1GiB --cap 101
+  refuses 'not offered in the fleet yet' claim people --memory 1GiB --path network
+  refuses 'there is no node node9' drain node9
+  refuses 'no such file' --kubeconfig "$kube/none" ls
+  fleet claim people --memory 4GiB --timeout "$((4 * ${PATIENCE:-1}))s" >"$kube/log/claim" 2>&1 || rc=$?
+  [ $rc = 3 ] || die "causeway-fleet claim: status $rc, not 3: $(cat "$kube/log/claim")"
+  told claim 'no pod names it' >/dev/null || die "it does not say that no pod names it: $(cat "$kube/log/claim")"
+  told claim 'the largest GPU of the fleet has 2GiB' >/dev/null || die "it does not say that it is too large: $(cat "$kube/log/claim")"
+  refuses 'there is a claim default/people already' claim people --memory 1GiB
+  kubectl delete resourceclaim people >/dev/null
+  kube_start claim fleet claim people --memory 256MiB --compute 10 --timeout 10m
+  await 60 "the claim is made" kubectl get resourceclaim people
+  pod_with people people
+  wait "$(cat "$kube/pid/claim")" || die "causeway-fleet claim: $(cat "$kube/log/claim")"
+  told claim "default/people has 256MiB of gpu-" >/dev/null || die "it does not say what it has: $(cat "$kube/log/claim")"
+  await 60 "the pod runs" pod_is people Running
+  [ "$(fleet ls --format json | jq -c '[.nodes[0].gpus[0].claimed, (.claims[] | .name, .state, .pods[0], .vgpus[0].compute)]')" = '[268435456,"people","InUse","people",10]' ] ||
+    die "causeway-fleet ls: $(fleet ls --format json)"
+  ok "causeway-fleet ls and claim: what is free and who has it; a claim waits until it has its GPU and says why; what can never be is refused by name"
+}
+
+check_drain() {
+  local rc=0
+  if "$BUILD/bin/causeway-fleet" --kubeconfig "$kube/pki/dra.kubeconfig" drain "$kube_node" >"$kube/log/drain0" 2>&1; then die "a driver's account drains nodes"; fi
+  told drain0 'it takes the right to update nodes' >/dev/null || die "$(cat "$kube/log/drain0")"
+  fleet drain "$kube_node" --timeout "$((4 * ${PATIENCE:-1}))s" >"$kube/log/drain0" 2>&1 || rc=$?
+  [ $rc = 3 ] || die "causeway-fleet drain: status $rc, not 3: $(cat "$kube/log/drain0")"
+  fleet claim late --memory 64MiB --no-wait >/dev/null
+  pod_with late late
+  await 60 "the new claim waits for the taint" late_waits
+  pod_is people Running || die "the pod that ran does not run any more"
+  kube_start drain fleet drain "$kube_node" --timeout 10m
+  await 60 "it says who is there" told drain "default/people (pods: people)"
+  kubectl delete pod people --wait=false >/dev/null
+  wait "$(cat "$kube/pid/drain")" || die "causeway-fleet drain: $(cat "$kube/log/drain")"
+  await 60 "nothing is left on the node" no_vgpus
+  pod_is late Pending || die "a pod came to the node that is drained"
+  fleet drain "$kube_node" --undo >/dev/null
+  await 60 "pods come again" pod_is late Running
+  kubectl delete pod late --wait=false >/dev/null
+  await 60 "the pod goes" pod_gone late
+  await 30 "its vGPU goes" no_vgpus
+  kubectl delete resourceclaims people late >/dev/null
+  ok "causeway-fleet drain: no new pod comes, what runs goes on, it waits until the last claim is gone and says whose; --undo lets them come again"
+}
+late_waits() { fleet ls --format json | jq -e '.claims[] | select(.name == "late" and .state == "Waiting") | .why | contains("untolerated taint")'; }
