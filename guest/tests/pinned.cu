@@ -47,6 +47,30 @@ static const char *kind(const void *p)
     return "unknown";
 }
 
+// sets fills pinned memory by memsets: after what the stream does with it, and nothing beside what is named.
+static bool sets(unsigned char *p)
+{
+    const size_t n = 1 << 20;
+    void *d;
+    cudaStream_t s;
+    bool good = true;
+    CUDA(cudaStreamCreate(&s));
+    CUDA(cudaMalloc(&d, n));
+    CUDA(cudaMemset(d, 0x11, n));
+    CUDA(cudaMemcpyAsync(p, d, n, cudaMemcpyDeviceToHost, s));
+    CUDA(cudaMemsetAsync(p + 1000, 0x22, 5001, s));
+    CUDA(cudaMemset2DAsync(p + 10000, 256, 0x33, 100, 50, s));
+    CUDA(cudaStreamSynchronize(s));
+    CUDA(cudaMemset(p + n - 3, 0x44, 3));
+    for (size_t i = 0; i < n; i++) {
+        bool rows = i >= 10000 && (i - 10000) / 256 < 50 && (i - 10000) % 256 < 100;
+        good = good && p[i] == (i >= n - 3 ? 0x44 : rows ? 0x33 : i >= 1000 && i < 6001 ? 0x22 : 0x11);
+    }
+    CUDA(cudaFree(d));
+    CUDA(cudaStreamDestroy(s));
+    return good;
+}
+
 int main(int argc, char **argv)
 {
     const int n = (int)argument(argc, argv, 1, 1 << 20);
@@ -58,6 +82,7 @@ int main(int argc, char **argv)
     CUDA(cudaMallocHost(&pinned, bytes));
     note("allocated %zu pinned bytes in %.3f ms", bytes, (seconds() - start) * 1e3);
     expect(round_trip(pinned, n), "cudaMallocHost");
+    expect(sets((unsigned char *)pinned), "memsets");
     std::vector<uint32_t> pageable(n);
     CUDA(cudaMalloc(&device, bytes));
     printf("pinned is %s, inside too: %s, device is %s, pageable is %s\n", kind(pinned), kind(pinned + n / 2),

@@ -108,6 +108,8 @@ CUresult cw_side_device(CUdeviceptr ptr, uint64_t size, struct cw_side *out);
 CUresult cw_side_host(const void *ptr, uint64_t size, struct cw_side *out);
 /* Either (cuMemcpy, memory type unified). */
 CUresult cw_side_any(uint64_t ptr, uint64_t size, struct cw_side *out);
+/* Host memory that CUDA knows as the program's, pinned or registered, and the worker does not reach at these addresses. */
+int cw_side_unreached(CUdeviceptr ptr, uint64_t size);
 /* The same for one of several: near is the range that the last of them lay in, at first of size 0. */
 CUresult cw_side_near(uint64_t ptr, uint64_t size, struct cw_range *near, struct cw_side *out);
 

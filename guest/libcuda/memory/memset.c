@@ -1,4 +1,6 @@
 /* cuMemset*: one operation; asynchronous with respect to the host in all forms, as for device memory on a real driver. */
+#include <string.h>
+
 #include "api/capture.h"
 #include "memory/memory.h"
 
@@ -31,6 +33,19 @@ static int captured(uint32_t stream)
 	return cw_capture_status(stream, &active) == 0 && active;
 }
 
+/* Pinned memory that the worker does not reach, on a GPU server for instance, is filled here, behind what the stream still does: also for the
+ * asynchronous form, as copies with such memory are. */
+static CUresult fill_here(const struct fill *f, uint32_t stream)
+{
+	CUresult res = cw_own_wait(stream);
+	for (uint64_t y = 0; res == 0 && y < f->height; y++) {
+		unsigned char *row = (unsigned char *)(uintptr_t)f->dst + y * f->pitch;
+		for (uint64_t x = 0; x < f->width; x++)
+			memcpy(row + x * f->element, &f->value, f->element); /* the first bytes of a little-endian word are its value */
+	}
+	return res;
+}
+
 static CUresult fill(const struct fill *f, CUstream stream, int ptds, int wait)
 {
 	struct cw_ctx *c;
@@ -47,7 +62,10 @@ static CUresult fill(const struct fill *f, CUstream stream, int ptds, int wait)
 	if (f->width == 0 || f->height == 0)
 		return CUDA_SUCCESS;
 	res = cw_side_device(f->dst, bytes, &s);
-	if (res != 0 && cw_unlikely(cw_capture_any()) && captured(id)) {
+	int capturing = res != 0 && cw_unlikely(cw_capture_any()) && captured(id);
+	if (res != 0 && !capturing && cw_side_unreached(f->dst, bytes))
+		return fill_here(f, id);
+	if (capturing) {
 		s = (struct cw_side){.addr = f->dst, .device = 1};
 		res = CUDA_SUCCESS;
 	}

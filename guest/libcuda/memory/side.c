@@ -52,6 +52,16 @@ CUresult cw_side_device(CUdeviceptr ptr, uint64_t size, struct cw_side *out)
 	return out->worker ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+int cw_side_unreached(CUdeviceptr ptr, uint64_t size)
+{
+	struct cw_range r;
+	struct cw_side s;
+	if (!cw_range_find(ptr, &r) || is_device(&r) || !fits(&r, ptr, size))
+		return 0;
+	from_range(&r, ptr, size, &s);
+	return !s.worker;
+}
+
 CUresult cw_side_host(const void *p, uint64_t size, struct cw_side *out)
 {
 	uint64_t ptr = (uintptr_t)p;
