@@ -9,7 +9,7 @@
 # GPU, vm inside a VM with a vGPU on the real GPU; bench measures. Only when asked for: vmtorch runs PyTorch in a VM that sees
 # this machine's Python tree read-only (minutes, as the CPU is emulated), vmcopy measures copies in a VM, limits holds a vGPU's memory
 # limit against the driver's account, share, sandbox, node and moves are the scripts of these names (MOVES names items of the last), overcommit
-# suspends much memory beside the driver's checkpoint (GIB: how much), ahead has as much go ahead of a program that moves, pools compares where memory of pools lies in sixty processes, between moves programs from GPU 0 to 1 and back, vmmove is scripts/migrate.sh on this GPU (VMMOVE: its phases, WARM: workers that wait), remote measures a lease of this GPU over loopback (scripts/bench/remote.sh), lanes measures launches by the number of
+# suspends much memory beside the driver's checkpoint (GIB: how much), ahead has as much go ahead of a program that moves, pools compares where memory of pools lies in sixty processes, between moves programs from GPU 0 to 1 and back, vmmove is scripts/migrate.sh on this GPU (VMMOVE: its phases, WARM: workers that wait), remote measures a lease of this GPU over loopback (scripts/bench/remote.sh), far programs over a link that takes longer (DELAYS, in us), lanes measures launches by the number of
 # lanes and leaves profiles, walls learns the requests that the driver makes (ioctls.sh) and what it takes of a VM's memory (guestpages.sh), costs what calls and starts cost by sandbox and placement, compat makes the table of scripts/compat,
 # speed that of scripts/speed.sh, compare measures another build, which pack takes from build/before, against this one. Without a pack the programs are
 # built there by the nvcc in PATH. Logs are left in $OUT (default /tmp/causeway-gpu). A short table comes last; the status is 0 if nothing
@@ -33,13 +33,13 @@ make_pack() {
   go test -c -trimpath -ldflags '-s -w' -o "$BUILD/bin/causeway-limits" ./host/device
   go build -trimpath -tags takeover -ldflags '-s -w' -o "$BUILD/bin/causeway-takeover" ./host/causeway
   go test -c -trimpath -ldflags '-s -w' -o "$BUILD/bin/causeway-cuda" ./host/driver/cuda
-  for p in beside bench memory launches checkpoint; do gcc -O2 -std=gnu11 -pthread "scripts/bench/probe/$p.c" -o "$BUILD/bin/$p" -ldl; done
+  for p in beside bench memory launches checkpoint delay; do gcc -O2 -std=gnu11 -pthread "scripts/bench/probe/$p.c" -o "$BUILD/bin/$p" -ldl; done
   gcc -O1 -std=gnu11 scripts/guestpages/guestpages.c -o "$BUILD/bin/guestpages" -ldl
   scripts/build-tests.sh
   scripts/qemu-bundle.sh
   images/build-initramfs.sh "$kernel" "$BUILD/images/base-$kernel.cpio.gz"
   scripts/migrate.sh --kernel "$kernel" --make-image "$BUILD/images/migrate-$kernel.cpio.gz"
-  local parts=(bin/causeway bin/causeway-{bench,compat,cuda,limits,share,speed,streams,takeover} bin/{beside,bench,checkpoint,guestpages,launches,memory} lib tests qb tools images/{base,migrate}-"$kernel.cpio.gz" "kernels/$kernel")
+  local parts=(bin/causeway bin/causeway-{bench,compat,cuda,limits,share,speed,streams,takeover} bin/{beside,bench,checkpoint,delay,guestpages,launches,memory} lib tests qb tools images/{base,migrate}-"$kernel.cpio.gz" "kernels/$kernel")
   [ ! -x "$BUILD/before/bin/causeway" ] || parts+=(before)
   say "packing $(du -shc --apparent-size "${parts[@]/#/$BUILD/}" | tail -1 | cut -f1)"
   # tests/obj and the stub are for linking only, nfpm makes packages.
@@ -246,6 +246,17 @@ phase_remote() {
     echo "# copy_connections = $n"
     scripts/bench/remote.sh --gpu "$gpu" --copy "${COPY:-1024}" --connections "$n" "${torch[@]}" ${torch:+${ONLY:+--only "$ONLY"}} || status=1
     torch=() # programs once: what differs is copies
+  done
+  return $status
+}
+
+# phase_far: programs over a link that takes longer, each way; the first delay has all programs, the others what FAR names.
+phase_far() {
+  local us status=0 only=${ONLY:-'train.py|decode.py (eager|graphed)|small.py|weights.py'}
+  for us in ${DELAYS:-20 50 200}; do
+    echo "# a link of $us us more each way"
+    scripts/bench/remote.sh --gpu "$gpu" --delay "$us" --no-calls --torch --only "$only" || status=1
+    only=${FAR:-'train.py|decode.py graphed'}
   done
   return $status
 }

@@ -3,10 +3,12 @@
 # TLS. Prints name, value, unit; remote_ through all of that, local_ on the same GPU through a local worker, native_ on the bare driver if there is one; tls_ what the link itself does. Then what is
 # promised: the smallest call against 1.15 of TLS's ping-pong and the local call, copies against as many bytes over TLS alone, each of this run; and what relay and server's worker take for it.
 #
-#   scripts/bench/remote.sh [--gpu N|soft] [--copy MIB] [--connections N] [--torch] [--only PATTERN]
+#   scripts/bench/remote.sh [--gpu N|soft] [--copy MIB] [--connections N] [--delay US] [--no-calls] [--torch] [--only PATTERN]
 #
 #   --copy   the largest copy (default: 64)
 #   --connections  remote.copy_connections at both (default: causewayd's)
+#   --delay  a link that takes so many microseconds more each way (probe/delay.c, which keeps two processors busy); what it came to is the line link_added
+#   --no-calls  programs alone
 #   --torch  PyTorch's training step and decoding too, against native (programs of scripts/compat/speed that match PATTERN)
 #
 # Needs no root and no network but loopback. With --torch: python3 with PyTorch, and build/bin/causeway-speed.
@@ -16,15 +18,17 @@ set -uo pipefail
 . "$ROOT/scripts/lib/guest.sh"
 cd "$ROOT" || exit 1
 
-gpu=soft copy=64 connections= torch= only='train.py|decode.py'
+gpu=soft copy=64 connections= delay= calls=1 torch= only='train.py|decode.py'
 while [ $# -gt 0 ]; do
   case $1 in
     --gpu) gpu=$2; shift 2 ;;
     --copy) copy=$2; shift 2 ;;
     --connections) connections="copy_connections = $2"; shift 2 ;;
+    --delay) delay=$2; shift 2 ;;
+    --no-calls) calls=; shift ;;
     --torch) torch=1; shift ;;
     --only) only=$2; shift 2 ;;
-    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done
@@ -45,7 +49,23 @@ cleanup() {
 }
 on_exit cleanup
 
-port=$((20000 + $$ % 20000))
+port=$((20000 + $$ % 20000)) reached=
+# link TO starts the link to a port of this machine: $reached is where it begins.
+link() {
+  [ -x "$BUILD/bin/delay" ] || gcc -O2 -std=gnu11 -pthread scripts/bench/probe/delay.c -o "$BUILD/bin/delay" || die "build/bin/delay is missing: build it where there is gcc"
+  reached=$(($1 + 20000))
+  "$BUILD/bin/delay" $reached "$1" "$delay" 9>&- & pids+=("$!")
+}
+trips() { sed -n 's/^tcp_round_trip \([0-9.]*\) us/\1/p'; }
+streams=("$BUILD/bin/causeway-streams")
+if [ -n "$delay" ]; then
+  direct=$("${streams[@]}" --copy 1 | trips)
+  link $((port + 1))
+  streams+=(--listen "127.0.0.1:$((port + 1))" --through "127.0.0.1:$reached")
+  added=$("${streams[@]}" --copy 1 --rounds 2000 | trips)
+  awk -v a="$direct" -v b="$added" 'BEGIN { printf "link_added %.1f us each way\n", (b - a) / 2 }'
+  link "$port"
+fi
 ca() { "$CAUSEWAY" ca "$1" --dir "$tmp/pki" "${@:2}" >/dev/null || die "no certificates"; }
 ca init; ca issue gpu1 127.0.0.1; ca issue hosta
 software=; [ "$gpu" != soft ] || software="software_memory = '4GiB'"
@@ -55,7 +75,7 @@ for h in gpu1 hosta; do
   printf '%s\n' "run_dir = '$tmp/$h'" "state_dir = '$tmp/$h/state'" "log_dir = '$tmp/$h/log'" '[devices]' "log = 'file'" "socket_owner = '$(id -u)'" '[placement]' "$software" \
     '[migration]' "ca = '$tmp/$h/pki/ca.pem'" "certificate = '$tmp/$h/pki/host.pem'" "key = '$tmp/$h/pki/host-key.pem'" >"$tmp/$h.toml"
 done
-printf '%s\n' '[remote]' "servers = ['127.0.0.1:$port']" "$connections" >>"$tmp/hosta.toml"
+printf '%s\n' '[remote]' "servers = ['127.0.0.1:${reached:-$port}']" "$connections" >>"$tmp/hosta.toml"
 printf '%s\n' '[remote]' "$connections" >>"$tmp/gpu1.toml"
 answers() { [ -S "$tmp/$1/causewayd.sock" ] && "$CAUSEWAY" ps --run-dir "$tmp/$1" >/dev/null 2>&1; }
 "$CAUSEWAY" serve --listen "127.0.0.1:$port" --config "$tmp/gpu1.toml" 9>&- >"$tmp/gpu1.log" 2>&1 & pids+=("$!")
@@ -99,27 +119,29 @@ cpu() { local p; for p in "$@"; do cat /proc/"$p"/task/*/schedstat 2>/dev/null; 
 over() { awk -v name="$1" -v ns="$2" -v n="$3" -v per="$4" -v unit="$5" 'BEGIN { printf "%s %.3f %s\n", name, ns / 1e9 / n * per, unit }'; }
 memory() { local name=$1 p; shift; for p in "$@"; do cat "/proc/$p/smaps_rollup"; done 2>/dev/null | awk -v name="$name" '/^Rss:/ { r += $2 } /^Pss:/ { p += $2 } END { printf "%s %.1f MiB\n%s_shared_out %.1f MiB\n", name, r / 1024, name, p / 1024 }'; }
 
-"$BUILD/bin/causeway-streams" --copy "$copy" | tee -a "$figures" || failed=1
-for mode in calls "copies $((copy << 20))"; do
-  # shellcheck disable=SC2086 # mode is words
-  {
-    [ "$gpu" = soft ] || measured native "$probe" $mode
-    measured local "${through_local[@]}" "$probe" $mode
-    measured remote "${through_remote[@]}" "$probe" $mode
-  }
-done
-cost up $((copy << 22)); cost down $((copy << 22)); cost calls 20000
-awk '
-  { v[$1] = $2 }
-  END {
-    if (v["remote_sync_idle"] > 0) printf "ratio_sync_idle %.2f of 1.15 x TLS ping-pong + local (at most 1)\n", v["remote_sync_idle"] / (1.15 * v["tls_round_trip"] + v["local_sync_idle"])
-    if (v["remote_launch_sync"] > 0) printf "ratio_launch_sync %.2f of 1.15 x TLS ping-pong + local (at most 1)\n", v["remote_launch_sync"] / (1.15 * v["tls_round_trip"] + v["local_launch_sync"])
-    for (size = 4096; size <= 1073741824; size *= 2) for (d = 0; d < 2; d++) {
-      way = d ? "d2h" : "h2d"; took = v["remote_copy_pinned_" way "_" size]
-      if (took > 0) printf "ratio_copy_%s_%d %.2f of TLS alone%s\n", way, size, v["tls_copy_" size] / took, (size >= 1048576 ? " (at least 0.95)" : "")
+if [ -n "$calls" ]; then
+  "${streams[@]}" --copy "$copy" | tee -a "$figures" || failed=1
+  for mode in calls "copies $((copy << 20))"; do
+    # shellcheck disable=SC2086 # mode is words
+    {
+      [ "$gpu" = soft ] || measured native "$probe" $mode
+      measured local "${through_local[@]}" "$probe" $mode
+      measured remote "${through_remote[@]}" "$probe" $mode
     }
-  }' "$figures"
+  done
+  cost up $((copy << 22)); cost down $((copy << 22)); cost calls 20000
+  awk '
+    { v[$1] = $2 }
+    END {
+      if (v["remote_sync_idle"] > 0) printf "ratio_sync_idle %.2f of 1.15 x TLS ping-pong + local (at most 1)\n", v["remote_sync_idle"] / (1.15 * v["tls_round_trip"] + v["local_sync_idle"])
+      if (v["remote_launch_sync"] > 0) printf "ratio_launch_sync %.2f of 1.15 x TLS ping-pong + local (at most 1)\n", v["remote_launch_sync"] / (1.15 * v["tls_round_trip"] + v["local_launch_sync"])
+      for (size = 4096; size <= 1073741824; size *= 2) for (d = 0; d < 2; d++) {
+        way = d ? "d2h" : "h2d"; took = v["remote_copy_pinned_" way "_" size]
+        if (took > 0) printf "ratio_copy_%s_%d %.2f of TLS alone%s\n", way, size, v["tls_copy_" size] / took, (size >= 1048576 ? " (at least 0.95)" : "")
+      }
+    }' "$figures"
+fi
 if [ -n "$torch" ]; then
-  "$BUILD/bin/causeway-speed" --remote vm1 --only "$only" --rounds "${ROUNDS:-3}" || failed=1
+  "$BUILD/bin/causeway-speed" --remote vm1 --only "$only" --rounds "${ROUNDS:-3}" --weights "${WEIGHTS:-4}" || failed=1
 fi
 exit $failed

@@ -37,9 +37,10 @@ func main() {
 	listen := flag.String("listen", "127.0.0.1:0", "where the other process listens")
 	copyMiB := flag.Int("copy", 64, "bytes of a stream, in MiB")
 	rounds := flag.Int("rounds", 20000, "round trips")
+	through := flag.String("through", "", "connect there instead: a proxy that connects to --listen")
 	serve := flag.Bool("serve", false, "be the other process")
 	flag.Parse()
-	do := func() error { return run(*listen, *copyMiB, *rounds) }
+	do := func() error { return run(ends{*listen, *through}, *copyMiB, *rounds) }
 	if *serve {
 		do = func() error { return server(*listen) }
 	}
@@ -49,17 +50,20 @@ func main() {
 	}
 }
 
-func run(listen string, copyMiB, rounds int) error {
+// ends are where the other process listens, and where it is reached, if elsewhere.
+type ends struct{ listen, through string }
+
+func run(at ends, copyMiB, rounds int) error {
 	for _, secure := range []bool{false, true} {
 		name := "tcp"
 		if secure {
 			name = "tls"
 		}
-		err := against(listen, far{Secure: secure, There: callThere, Back: callBack}, func(c net.Conn) error {
+		err := against(at, far{Secure: secure, There: callThere, Back: callBack}, func(c net.Conn) error {
 			return pingPong(c, name, rounds)
 		})
 		if err == nil {
-			err = against(listen, far{Secure: secure, There: 128 << 10}, func(c net.Conn) error {
+			err = against(at, far{Secure: secure, There: 128 << 10}, func(c net.Conn) error {
 				return errors.Join(stream(c, name, copyMiB<<20), pieces(c, name, copyMiB<<20))
 			})
 		}
@@ -71,7 +75,7 @@ func run(listen string, copyMiB, rounds int) error {
 }
 
 // against starts the other process, and connects to it.
-func against(listen string, f far, do func(net.Conn) error) error {
+func against(ends ends, f far, do func(net.Conn) error) error {
 	var own mtls.Pinned
 	var err error
 	if f.Keys, own, err = mtls.NewPinnedPair(); err != nil {
@@ -81,7 +85,7 @@ func against(listen string, f far, do func(net.Conn) error) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(exe, "--serve", "--listen", listen)
+	cmd := exec.Command(exe, "--serve", "--listen", ends.listen)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -101,6 +105,9 @@ func against(listen string, f far, do func(net.Conn) error) error {
 	var at string
 	if _, err := fmt.Fscanln(out, &at); err != nil {
 		return err
+	}
+	if ends.through != "" {
+		at = ends.through
 	}
 	c, err := net.Dial("tcp", at)
 	if err == nil {
