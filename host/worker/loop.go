@@ -27,6 +27,7 @@ func (w *Worker) guarded(ctx context.Context) (err error) {
 			err = fault
 		}
 	}()
+	defer w.asked.tell(w.log)
 	return w.loop(ctx)
 }
 

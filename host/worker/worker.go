@@ -65,6 +65,8 @@ type Worker struct {
 	pending atomic.Bool // tasks has something
 	ended   chan struct{}
 
+	asked waited // the loop's; nil: nobody wants to know
+
 	parked *parking    // the link goroutine's; nil: the session is not parked
 	away   atomic.Bool // guest memory has no pages here
 }
@@ -87,6 +89,7 @@ func newWorker(o driver.Options, log *slog.Logger) *Worker {
 		regions: map[uint32]driver.Region{},
 		tasks:   make(chan func() error, 1),
 		ended:   make(chan struct{}),
+		asked:   newWaited(log),
 	}
 	w.watch.budget = o.Budget
 	w.hold(&hostMemory{log: log})
@@ -200,6 +203,7 @@ func (w *Worker) execute(in *remote.Incoming) error {
 	c.Placed, c.Replier, c.Refuse = c.Placed[:0], nil, cuda.Success
 	if wants {
 		c.Replier = w
+		w.asked.note(op)
 	}
 	w.extra = 0
 	fee := uint64(0)

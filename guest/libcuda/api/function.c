@@ -134,17 +134,25 @@ CUresult cwi_cuFuncGetAttribute(int *value, CUfunction_attribute attr, CUfunctio
 	return CUDA_SUCCESS;
 }
 
+/* CUTLASS and what is built on it set an attribute before each launch, to what it is: that asks nobody. Only what was set on this very
+ * object counts: until then it follows another's, which to set it ends. */
+static int is_set(struct cw_func *f, int attr, int value, int dev)
+{
+	return dev == f->device && !atomic_load_explicit(&f->mixed, memory_order_relaxed) &&
+	       atomic_load_explicit(&f->set, memory_order_acquire) >> attr & 1 &&
+	       atomic_load_explicit(&f->info->attrs[attr], memory_order_relaxed) == value;
+}
+
 static CUresult set_attribute(struct cw_func *f, int attr, int value, int dev)
 {
 	CUresult res;
 
-	if (!settable(attr))
-		return CUDA_ERROR_INVALID_VALUE;
 	if (dev != f->device)
 		atomic_store_explicit(&f->mixed, 1, memory_order_relaxed);
 	res = cwop_FuncSetAttribute(f->o.id, attr, value, dev);
 	if (!res) {
 		atomic_store_explicit(&f->info->attrs[attr], value, memory_order_relaxed);
+		atomic_fetch_or_explicit(&f->set, 1u << attr, memory_order_release);
 		cw_occupancy_forget(f->o.id);
 	}
 	return res;
@@ -158,7 +166,13 @@ CUresult cwi_cuFuncSetAttribute(CUfunction func, CUfunction_attribute attr, int 
 
 	if (res)
 		return res;
-	return f ? set_attribute(f, (int)attr, value, c->device->ordinal) : CUDA_ERROR_INVALID_HANDLE;
+	if (!f)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!settable((int)attr))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (is_set(f, (int)attr, value, c->device->ordinal))
+		return CUDA_SUCCESS;
+	return set_attribute(f, (int)attr, value, c->device->ordinal);
 }
 
 CUresult cwi_cuFuncSetCacheConfig(CUfunction func, CUfunc_cache config)
@@ -206,6 +220,10 @@ CUresult cwi_cuKernelSetAttribute(CUfunction_attribute attr, int value, CUkernel
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (!cw_device_get(dev))
 		return cw_no_device();
+	if (!settable((int)attr))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (is_set(k, (int)attr, value, dev))
+		return CUDA_SUCCESS;
 	res = set_attribute(k, (int)attr, value, dev);
 	if (res)
 		return res;

@@ -78,6 +78,7 @@ struct cw_func {
 	struct cw_func *functions; /* of a kernel: its functions, one per context */
 	int device;		   /* of a kernel: info is what it is like on that one, unless mixed */
 	_Atomic uint8_t mixed;	   /* an attribute was set for another device */
+	_Atomic uint32_t set;	   /* attributes, by number, that were set here: not those that follow the kernel, or the code */
 	struct cw_legacy *legacy;  /* legacy.c's, under its lock; NULL until the launch interface of CUDA 3 is used */
 };
 CW_OBJ_FITS(struct cw_func);

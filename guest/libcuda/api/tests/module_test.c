@@ -148,6 +148,45 @@ static void libraries(void)
 	CHECK_RES(cuCtxDestroy_v2(a), 0);
 }
 
+/* What an attribute is already, nobody is asked to make it: but for the first time, which ends that a function follows its kernel. */
+static void set_again(void)
+{
+	CUcontext ctx;
+	CUlibrary l;
+	CUkernel k;
+	CUfunction f;
+	const unsigned *set = &fake.count[CW_OP_FUNC_SET_ATTRIBUTE], *get = &fake.count[CW_OP_FUNC_GET_ATTRIBUTE];
+	int v;
+
+	fake_reset();
+	CHECK_RES(cuCtxCreate_v2(&ctx, 0, 0), 0);
+	CHECK_RES(cuLibraryLoadData(&l, ptx, NULL, NULL, 0, NULL, NULL, 0), 0);
+	CHECK_RES(cuLibraryGetKernel(&k, l, "k"), 0);
+	CHECK_RES(cuKernelGetFunction(&f, k), 0);
+	CHECK_RES(cuKernelSetAttribute(8, 60000, k, 0), 0);
+	CHECK(*set == 1 && *get == 1);
+	CHECK_RES(cuKernelSetAttribute(8, 60000, k, 0), 0);
+	CHECK(*set == 1 && *get == 1);
+	CHECK_RES(cuKernelSetAttribute(9, 60000, k, 0), 0); /* another one */
+	CHECK_RES(cuKernelSetAttribute(8, 50000, k, 0), 0);
+	CHECK(*set == 3 && *get == 3);
+	CHECK_RES(cuFuncGetAttribute(&v, 8, f), 0);
+	CHECK_RES(cuFuncSetAttribute(f, 8, v), 0); /* what it follows */
+	CHECK(*set == 4);
+	CHECK_RES(cuFuncSetAttribute(f, 8, v), 0);
+	CHECK(*set == 4);
+	fake.fail_op = CW_OP_FUNC_SET_ATTRIBUTE;
+	fake.fail_result = 1;
+	CHECK_RES(cuFuncSetAttribute(f, 8, v + 1), 1);
+	CHECK_RES(cuFuncSetAttribute(f, 8, v + 1), 1); /* refused is not set */
+	CHECK(*set == 6);
+	fake.fail_op = 0;
+	CHECK_RES(cuFuncSetAttribute(f, 0, 512), 1); /* read-only, and what it is */
+	CHECK_RES(cuKernelSetAttribute(0, 512, k, 0), 1);
+	CHECK_RES(cuLibraryUnload(l), 0);
+	CHECK_RES(cuCtxDestroy_v2(ctx), 0);
+}
+
 static size_t shared_of(int block) { return (size_t)block * 400; }
 
 static void occupancy(void)
@@ -189,6 +228,7 @@ int main(void)
 	modules();
 	files();
 	libraries();
+	set_again();
 	occupancy();
 	return fake.failures != 0;
 }
