@@ -132,5 +132,9 @@ CUresult cw_occupancy_blocks(const struct cw_func *f, int block, size_t dynamic,
 /* Drops what is cached about a function whose attributes changed or that ended. */
 void cw_occupancy_forget(uint32_t func);
 
+/* limits.c: limits may have changed; there is a kernel that needs so much stack. */
+void cw_limits_forget(void);
+void cw_limits_kernel(int local);
+
 #pragma GCC visibility pop
 #endif

@@ -134,27 +134,6 @@ CUresult cwi_cuCtxSynchronize_v2(CUcontext ctx)
 	return res ? res : cw_ctx_finish(c);
 }
 
-CUresult cwi_cuCtxGetLimit(size_t *value, CUlimit limit)
-{
-	struct cw_ctx *c;
-	uint64_t v = 0;
-	CUresult res = cw_ctx_current(&c);
-
-	if (!value)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!res && !(res = cwop_CtxGetLimit((uint32_t)limit, &v)))
-		*value = v;
-	return res;
-}
-
-CUresult cwi_cuCtxSetLimit(CUlimit limit, size_t value)
-{
-	struct cw_ctx *c;
-	CUresult res = cw_ctx_current(&c);
-
-	return res ? res : cwop_CtxSetLimit((uint32_t)limit, value);
-}
-
 CUresult cwi_cuCtxGetCacheConfig(CUfunc_cache *config)
 {
 	struct cw_ctx *c;

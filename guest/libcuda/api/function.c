@@ -64,6 +64,8 @@ static CUresult fetch_new(struct cw_obj *owner, enum cw_kind kind, uint32_t ctx,
 		f->o.name = f->name = strdup(name);
 		if (!f->info || !f->name)
 			res = CUDA_ERROR_OUT_OF_MEMORY;
+		else
+			cw_limits_kernel(cw_func_attr(f, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES));
 	}
 	cw_handle_publish(&f->o, kind);
 	if (res) {

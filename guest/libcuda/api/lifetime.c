@@ -70,6 +70,7 @@ void cw_ctx_objects_gone(struct cw_ctx *c)
 {
 	struct ending e = {c->o.id, CW_KIND_STREAM};
 
+	cw_limits_forget();
 	cw_handle_each(CW_KIND_STREAM, end_simple, &e);
 	e.kind = CW_KIND_EVENT;
 	cw_handle_each(CW_KIND_EVENT, end_simple, &e);

@@ -141,6 +141,7 @@ static uint32_t function(const char *name, size_t len)
 	reply.func.info = (struct cw_span){sizeof reply.func.f, sizeof reply.func.info};
 	reply.func.f.attr_count = 16;
 	reply.func.f.attrs[0] = 1024;
+	reply.func.f.attrs[3] = fake.local;
 	reply.func.f.attrs[8] = 49152;
 	if (len == 4 && !memcmp(name, "none", 4))
 		return 0;
@@ -222,6 +223,7 @@ static uint32_t execute(void)
 		memcpy(reply.list.text, "k\0none", 7);
 		break;
 	case CW_OP_OCCUPANCY_MAX_ACTIVE_BLOCKS: occupancy(in); break;
+	case CW_OP_CTX_GET_LIMIT: reply.limit.value = fake.limit; break;
 	case CW_OP_PRIMARY_CTX_RETAIN: reply.retain.flags = 8; break;
 	case CW_OP_CTX_GET_STREAM_PRIORITY_RANGE: reply.range.greatest = -5; break;
 	case CW_OP_IPC_OPEN_MEM_HANDLE: return open_shared(rec, in);

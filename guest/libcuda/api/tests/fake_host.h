@@ -50,6 +50,8 @@ struct fake {
 	} shared[8];	  /* other processes' memory, by the first byte of a token */
 	int open[8];	  /* and how often it is open at the worker's driver */
 	uint64_t away;	  /* that is opened so much further up, if it is asked to avoid an address */
+	uint64_t limit;	  /* what each limit is */
+	int local;	  /* and local memory of a function that is looked up */
 	uint16_t fail_op; /* this operation answers fail_result */
 	uint32_t fail_result;
 };

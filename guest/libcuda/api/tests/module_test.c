@@ -187,6 +187,65 @@ static void set_again(void)
 	CHECK_RES(cuCtxDestroy_v2(ctx), 0);
 }
 
+/* A limit is asked for once, until it is set, its context ends or a kernel needs more stack than that. */
+static void limits(void)
+{
+	CUcontext a, b;
+	CUmodule m;
+	CUfunction f;
+	const unsigned *asked = &fake.count[CW_OP_CTX_GET_LIMIT];
+	size_t v;
+
+	fake_reset();
+	fake.limit = 1024;
+	CHECK_RES(cuCtxGetLimit(&v, 0), 201);
+	CHECK_RES(cuCtxCreate_v2(&a, 0, 0), 0);
+	CHECK_RES(cuCtxGetLimit(NULL, 0), 1);
+	CHECK_RES(cuCtxGetLimit(&v, 0), 0);
+	CHECK_RES(cuCtxGetLimit(&v, 2), 0);
+	CHECK(*asked == 2);
+	CHECK_RES(cuCtxGetLimit(&v, 0), 0);
+	CHECK_RES(cuCtxGetLimit(&v, 2), 0);
+	CHECK(*asked == 2 && v == 1024);
+	CHECK_RES(cuCtxSetLimit(0, 4096), 0);
+	fake.limit = 4096;
+	CHECK_RES(cuCtxGetLimit(&v, 0), 0);
+	CHECK(*asked == 3 && v == 4096);
+	CHECK_RES(cuCtxCreate_v2(&b, 0, 0), 0); /* another's is its own */
+	fake.limit = 512;
+	CHECK_RES(cuCtxGetLimit(&v, 0), 0);
+	CHECK(*asked == 4 && v == 512);
+	CHECK_RES(cuCtxDestroy_v2(b), 0);
+	CHECK_RES(cuCtxGetLimit(&v, 0), 0);
+	CHECK_RES(cuCtxGetLimit(&v, 0), 0);
+	CHECK(*asked == 5);
+	CHECK_RES(cuCtxGetLimit(&v, 77), 0); /* the driver's to judge, each time */
+	CHECK_RES(cuCtxGetLimit(&v, 77), 0);
+	CHECK(*asked == 7);
+	fake.fail_op = CW_OP_CTX_GET_LIMIT;
+	fake.fail_result = 801;
+	CHECK_RES(cuCtxGetLimit(&v, 3), 801);
+	CHECK_RES(cuCtxGetLimit(&v, 3), 801);
+	CHECK(*asked == 9);
+	fake.fail_op = 0;
+	CHECK_RES(cuModuleLoadData(&m, ptx), 0);
+	fake.local = 512; /* as much as there is */
+	CHECK_RES(cuModuleGetFunction(&f, m, "none"), 0);
+	CHECK_RES(cuCtxGetLimit(&v, 0), 0);
+	CHECK(*asked == 9);
+	fake.local = 513;
+	CHECK_RES(cuModuleGetFunction(&f, m, "k"), 0);
+	CHECK_RES(cuCtxGetLimit(&v, 0), 0);
+	CHECK_RES(cuCtxGetLimit(&v, 0), 0); /* a launch may change it at any time */
+	CHECK(*asked == 11);
+	fake.limit = 1024; /* as one has done */
+	CHECK_RES(cuCtxGetLimit(&v, 0), 0);
+	CHECK_RES(cuCtxGetLimit(&v, 0), 0);
+	CHECK(*asked == 12 && v == 1024);
+	fake.local = 0;
+	CHECK_RES(cuCtxDestroy_v2(a), 0);
+}
+
 static size_t shared_of(int block) { return (size_t)block * 400; }
 
 static void occupancy(void)
@@ -229,6 +288,7 @@ int main(void)
 	files();
 	libraries();
 	set_again();
+	limits();
 	occupancy();
 	return fake.failures != 0;
 }
