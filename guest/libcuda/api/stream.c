@@ -104,7 +104,7 @@ CUresult cwi_cuStreamSynchronize(int ptds, CUstream stream)
 	uint32_t id;
 	CUresult res = resolve(stream, ptds, &id, &s, &c);
 
-	return res ? res : cw_stream_wait(id);
+	return res || cw_has_come(id) ? res : cw_stream_wait(id);
 }
 
 CUresult cwi_cuStreamQuery(int ptds, CUstream stream)

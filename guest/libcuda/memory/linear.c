@@ -134,7 +134,7 @@ static CUresult from_device(void *dst, uint64_t src, uint64_t size, uint32_t str
 {
 	uint64_t work = cw_work();
 	if (size <= CW_INLINE_REPLY)
-		return cw_waited(inside_reply(dst, src, (uint32_t)size, stream), stream, work);
+		return cw_came(inside_reply(dst, src, (uint32_t)size, stream), stream, work);
 	return cw_waited(staged(CW_FROM_DEVICE, src, dst, size, stream), stream, work);
 }
 

@@ -127,6 +127,11 @@ CUresult cw_copy_linear(const struct cw_side *dst, const struct cw_side *src, ui
  * cw_own_wait is a wait that no program asked for: while a stream captures, a program's own may be refused, and end the capture; this is not.
  */
 CUresult cw_copy_begin(uint32_t stream, int wait);
+/* Copies to the program that end with their request's reply say how that was to cw_came: then the stream is idle, and a wait for it right behind, as
+ * PyTorch's for each value that it reads, needs none of its own (cw_has_come, true once). Only where the reply is the worker's, which brings errors
+ * that are owed; a GPU that answers by itself brings none, and costs no round trip of a link. */
+CUresult cw_came(CUresult res, uint32_t stream, uint64_t work);
+int cw_has_come(uint32_t stream);
 CUresult cw_own_wait(uint32_t stream);
 CUresult cw_stream_wait(uint32_t stream);
 CUresult cw_ctx_wait(void);

@@ -24,6 +24,27 @@ CUresult cw_waited(CUresult res, uint32_t stream, uint64_t work)
 	return res;
 }
 
+/* Of the last copy whose bytes came inside a reply. */
+static _Thread_local struct {
+	uint64_t work;
+	uint32_t ctx, stream; /* 0: the stream has been waited for since */
+} came;
+
+CUresult cw_came(CUresult res, uint32_t stream, uint64_t work)
+{
+	came.work = work;
+	came.ctx = cw_current_ctx_id();
+	came.stream = res == 0 && !cw_can_map() ? stream : 0;
+	return cw_waited(res, stream, work);
+}
+
+int cw_has_come(uint32_t stream)
+{
+	int yes = came.stream == stream && came.work == cw_work() && came.ctx == cw_current_ctx_id() && !cw_capture_any();
+	came.stream = 0;
+	return yes;
+}
+
 CUresult cw_stream_wait(uint32_t stream)
 {
 	uint64_t work = cw_work();

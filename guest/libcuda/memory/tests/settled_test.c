@@ -6,6 +6,7 @@
 #include "api/capture.h"
 #include "memory/memory.h"
 #include "gen/entries.h"
+#include "session/internal.h"
 #include "session/tests/fake_worker.h"
 
 static _Atomic int *waits;   /* for streams and contexts, in the worker's process */
@@ -128,6 +129,34 @@ static void beside_capture(void)
 	*refuses = 0;
 }
 
+static int fetches(CUstream stream) { return (int)cwi_cuMemcpyDtoHAsync_v2(0, back, memory, 4, stream); }
+
+/* Where replies are the worker's own, a wait for a stream right behind bytes that came from it needs no request, once. */
+static void comes(void)
+{
+	uint64_t caps = cw_s.info.caps;
+	CHECK(fetches(NULL) == 0 && !cw_has_come(1)); /* a GPU may have answered */
+	cw_s.info.caps &= ~(uint64_t)CW_CAP_MAP;
+	CHECK(fetches(NULL) == 0 && cw_has_come(1) && !cw_has_come(1));
+	CHECK(fetches(slow) == 0 && cw_has_come((uint32_t)(uintptr_t)slow));
+	CHECK(fetches(NULL) == 0 && !cw_has_come(2) && !cw_has_come(1));
+	CHECK(fetches(NULL) == 0);
+	give_work();
+	CHECK(!cw_has_come(1));
+	CHECK(fetches(NULL) == 0);
+	cw_set_current_ctx_id(6);
+	CHECK(!cw_has_come(1));
+	cw_set_current_ctx_id(5);
+	CHECK(fetches(NULL) == 0);
+	cw_captures = 1;
+	CHECK(!cw_has_come(1));
+	cw_captures = 0;
+	uint64_t work = cw_work();
+	CHECK(cw_came(CUDA_ERROR_INVALID_VALUE, 1, work) == CUDA_ERROR_INVALID_VALUE && !cw_has_come(1));
+	CHECK(fetches(NULL) == 0 && cw_came(CUDA_ERROR_INVALID_VALUE, 1, work) != 0 && !cw_has_come(1));
+	cw_s.info.caps = (__typeof__(cw_s.info.caps))caps;
+}
+
 int main(void)
 {
 	setenv("CAUSEWAY_LOG", "none", 1);
@@ -144,6 +173,7 @@ int main(void)
 	known();
 	another_thread();
 	beside_capture();
+	comes();
 	CHECK(cwi_cuMemFree_v2(memory) == 0);
 	fake_worker_kill(w);
 	return 0;
