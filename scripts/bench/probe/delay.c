@@ -141,7 +141,8 @@ int main(int argc, char **argv)
 	}
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	struct direction there = {.delay = strtoull(argv[3], NULL, 10) * 1000}, back = {.delay = there.delay};
-	struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[1])), .sin_addr = {htonl(INADDR_LOOPBACK)}}, to = at;
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[1])), .sin_addr = {htonl(INADDR_LOOPBACK)}},
+			   to = at;
 	to.sin_port = htons((uint16_t)atoi(argv[2]));
 	int one = 1, ln = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	setsockopt(ln, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
