@@ -66,6 +66,7 @@ type Daemon struct {
 	sched   scheduler
 	lock    *os.File
 	leases  lease.Book // that other hosts have here
+	fleet   *lease.Reserved
 	finder  *discover.Finder
 	missing string // the last Reading.Missing; gpuBook.mu is held
 
@@ -139,6 +140,9 @@ func New(ctx context.Context, o Options) (*Daemon, error) {
 	d.closing, d.shut = context.WithCancel(d.ctx)
 	d.gpus.spawn, d.gpus.ctx, d.gpus.note = d.wg.Go, d.ctx, d.noteReading
 	if err := d.gpus.open(o.Machine, o.Config.StateDir); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	if err := d.openReserved(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	if err := d.scan(ctx); err != nil {

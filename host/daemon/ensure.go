@@ -246,7 +246,7 @@ func (d *Daemon) placeVGPU(r Reading, v *vgpu, c api.Change) (string, error) {
 // chooseLocked chooses the GPU of a vGPU, and what its profile is there. d.mu is held.
 func (d *Daemon) chooseLocked(r Reading, v *vgpu, c api.Change, profile *limit.Profile) (string, error) {
 	spec, p := &v.rec.Spec, d.cfg.Placement
-	all := d.tallyLocked(r)
+	all := d.tallyForLocked(r, spec.Key())
 	wish := place.Wish{GPU: spec.GPU, MIG: spec.MIG, Memory: spec.Memory, NUMA: -1}
 	if spec.NUMA != nil {
 		wish.NUMA = *spec.NUMA

@@ -175,8 +175,11 @@ func (d *Daemon) GPUs(ctx context.Context) ([]api.GPU, error) {
 	return list, nil
 }
 
-// tallyLocked adds up, for each GPU and MIG slice, what its vGPUs were promised. d.mu is held.
-func (d *Daemon) tallyLocked(r Reading) []place.GPU {
+// tallyLocked adds up, for each GPU and MIG slice, what its vGPUs were promised, and what is reserved for leases. d.mu is held.
+func (d *Daemon) tallyLocked(r Reading) []place.GPU { return d.tallyForLocked(r, "") }
+
+// tallyForLocked leaves out what is reserved for one.
+func (d *Daemon) tallyForLocked(r Reading, key string) []place.GPU {
 	var all []place.GPU
 	for _, g := range r.GPUs {
 		all = append(all, place.GPU{GPU: g, Others: g.Used})
@@ -212,6 +215,7 @@ func (d *Daemon) tallyLocked(r Reading) []place.GPU {
 			g.Others -= min(g.Others, used)
 		}
 	}
+	d.addReservedLocked(all, key)
 	return all
 }
 

@@ -44,6 +44,9 @@ func (d *Daemon) setHeir(h lease.Host, e lease.Entry, heir string) error {
 	case heir != "" && len(allow) > 0 && !slices.Contains(allow, heir):
 		return refuse(http.StatusForbidden, "an administrator of the GPU server adds that host to remote.allow there", "remote.allow does not name the host %s", heir)
 	}
+	if r, is := d.fleet.Of(e.VGPU); is && heir != "" {
+		return refuse(http.StatusForbidden, "end the pod, and start it where it is to run", "the lease is of the claim %s, whose fleet gave it to %s alone", r.Of, e.Host)
+	}
 	before := e.Before
 	if before == heir {
 		before = ""

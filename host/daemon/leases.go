@@ -34,6 +34,9 @@ func (d *Daemon) grant(ctx context.Context, h lease.Host, r lease.Request) (api.
 		return api.Lease{}, err
 	}
 	defer leave()
+	if err := d.asReserved(&w, h, r); err != nil {
+		return api.Lease{}, err
+	}
 	if err := d.endFormer(ctx, w.Key(), h); err != nil {
 		return api.Lease{}, err
 	}

@@ -72,7 +72,12 @@ func (d *Daemon) asker(r *http.Request) (h lease.Host, err error) {
 	if err := d.identity().Check(c.Certificate); err != nil {
 		return h, refuse(http.StatusForbidden, mtls.Remedy(err), "%v", err)
 	}
-	if h, err = lease.HostOf(c.Certificate); err != nil {
+	return lease.HostOf(c.Certificate)
+}
+
+// allowed is asker for what hosts may ask.
+func (d *Daemon) allowed(r *http.Request) (h lease.Host, err error) {
+	if h, err = d.asker(r); err != nil {
 		return h, err
 	}
 	if allow := d.config().Remote.Allow; len(allow) > 0 && !slices.Contains(allow, h.String()) {
@@ -82,7 +87,7 @@ func (d *Daemon) asker(r *http.Request) (h lease.Host, err error) {
 }
 
 // remoteRoutes are all that other hosts may ask of a GPU server.
-var remoteRoutes = map[string]func(d *Daemon, w http.ResponseWriter, r *http.Request, h lease.Host) error{
+var remoteRoutes = map[string]remoteRoute{
 	"GET /v1/gpus": func(d *Daemon, w http.ResponseWriter, r *http.Request, _ lease.Host) error {
 		list, err := d.offered(r.Context())
 		if err != nil {
@@ -132,6 +137,9 @@ var remoteRoutes = map[string]func(d *Daemon, w http.ResponseWriter, r *http.Req
 		if err != nil {
 			return err
 		}
+		if err := d.withinReserved(e.VGPU, c); err != nil {
+			return err
+		}
 		l, err := d.SetLimits(r.Context(), e.VGPU, c)
 		if err != nil {
 			return err
@@ -173,22 +181,33 @@ func (d *Daemon) leaseNamed(r *http.Request, h lease.Host) (lease.Entry, error) 
 	return d.leases.For(id, h.String())
 }
 
+// remoteRoute answers what h asks, which has shown that it may.
+type remoteRoute func(d *Daemon, w http.ResponseWriter, r *http.Request, h lease.Host) error
+
 func (d *Daemon) remoteHandler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, do := range remoteRoutes {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			d.handlers.Add(1)
-			defer d.handlers.Done()
-			r.Body = http.MaxBytesReader(w, r.Body, lease.MostMessage)
-			h, err := d.asker(r)
-			if err == nil {
-				err = do(d, w, r, h)
-			}
-			if err != nil {
-				d.log.Warn("another host's request is refused", "host", h, "address", r.RemoteAddr, "method", r.Method, "path", r.URL.Path, "error", err)
-				d.answer(w, r, err)
-			}
-		})
+		d.handleRemote(mux, pattern, d.allowed, do)
+	}
+	for pattern, do := range fleetRoutes {
+		d.handleRemote(mux, pattern, d.controller, do)
 	}
 	return mux
+}
+
+// handleRemote has do answer for whom who admits.
+func (d *Daemon) handleRemote(mux *http.ServeMux, pattern string, who func(*http.Request) (lease.Host, error), do remoteRoute) {
+	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		d.handlers.Add(1)
+		defer d.handlers.Done()
+		r.Body = http.MaxBytesReader(w, r.Body, lease.MostMessage)
+		h, err := who(r)
+		if err == nil {
+			err = do(d, w, r, h)
+		}
+		if err != nil {
+			d.log.Warn("another host's request is refused", "host", h, "address", r.RemoteAddr, "method", r.Method, "path", r.URL.Path, "error", err)
+			d.answer(w, r, err)
+		}
+	})
 }

@@ -95,6 +95,9 @@ func (c *Config) Check() error {
 	for _, name := range c.Remote.Allow {
 		bad(!api.IsName(name), "remote.allow", strconv.Quote(name), "write the names in the hosts' certificates")
 	}
+	for _, name := range c.Remote.Fleet {
+		bad(!api.IsName(name), "remote.fleet", strconv.Quote(name), "write the names in the certificates of fleets' controllers")
+	}
 	for _, name := range c.Remote.Servers {
 		bad(name == api.RemoteAny || api.CheckServer(name) != nil, "remote.servers", strconv.Quote(name), `write NAME or HOST:PORT, as in "gpu1" or "gpu1.example.net:7745"`)
 	}

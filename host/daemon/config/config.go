@@ -117,6 +117,7 @@ type Migration struct {
 type Remote struct {
 	Listen  string   `toml:"listen"`
 	Allow   []string `toml:"allow"`
+	Fleet   []string `toml:"fleet"`
 	Servers []string `toml:"servers"`
 	Domain  string   `toml:"domain"`
 	RDMA    string   `toml:"rdma"`
@@ -175,7 +176,7 @@ func Default() Config {
 		Health:    Health{Interval: Duration(5e9), Drain: true, IgnoreXIDs: []uint64{13, 31, 43, 45, 63, 68, 69, 109}},
 		Scheduler: Scheduler{Enabled: true},
 		Migration: Migration{CA: pki + "ca.pem", Certificate: pki + "host.pem", Key: pki + "host-key.pem", Peers: []string{}},
-		Remote:    Remote{Allow: []string{}, Servers: []string{}, RDMA: RDMAOff, CopyConnections: resume.DefaultBranches},
+		Remote:    Remote{Allow: []string{}, Fleet: []string{}, Servers: []string{}, RDMA: RDMAOff, CopyConnections: resume.DefaultBranches},
 	}
 }
 

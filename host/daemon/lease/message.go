@@ -261,10 +261,12 @@ func text(s string) bool {
 }
 
 // decode reads the only JSON value of a message. strict: what is unknown is refused, as a misspelt limit would be none.
-func decode(r io.Reader, v any, strict bool) error {
-	b, err := io.ReadAll(io.LimitReader(r, MostMessage+1))
-	if err == nil && len(b) > MostMessage {
-		err = fmt.Errorf("more than %d bytes", MostMessage)
+func decode(r io.Reader, v any, strict bool) error { return decodeUpTo(r, v, strict, MostMessage) }
+
+func decodeUpTo(r io.Reader, v any, strict bool, most int64) error {
+	b, err := io.ReadAll(io.LimitReader(r, most+1))
+	if err == nil && int64(len(b)) > most {
+		err = fmt.Errorf("more than %d bytes", most)
 	}
 	if err == nil {
 		d := json.NewDecoder(bytes.NewReader(b))

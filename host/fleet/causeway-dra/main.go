@@ -40,7 +40,7 @@ var version = "dev"
 type flags struct {
 	node, kubeconfig, run, cdi, lib, plugins, registry string
 	every, patience                                    time.Duration
-	verbose                                            bool
+	byFleet, verbose                                   bool
 }
 
 func main() {
@@ -63,6 +63,7 @@ for CUDA programs in containers, or for QEMU in a pod. It asks causewayd for eve
 	fl.StringVar(&f.registry, "registry", kubeletplugin.KubeletRegistryDir, "`FOLDER` where the kubelet finds drivers")
 	fl.DurationVar(&f.every, "interval", 5*time.Second, "how often causewayd is asked how its GPUs are")
 	fl.DurationVar(&f.patience, "patience", 30*time.Second, "how long causewayd may not answer before its GPUs get no new claims")
+	fl.BoolVar(&f.byFleet, "offered-by-fleet", false, "the fleet's controller publishes this node's GPUs (local: true in its configuration), for pods here and elsewhere")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "say more of what happens")
 	if err := c.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "causeway-dra:", err)
@@ -99,7 +100,7 @@ func run(f *flags) error {
 	defer events.Shutdown()
 	events.StartRecordingToSink(&typedcore.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	recorder := events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "causeway-dra", Host: f.node})
-	p := &node.Publisher{Node: f.node, Causewayd: d, Every: f.every, Patience: f.patience, Log: log}
+	p := &node.Publisher{Node: f.node, Causewayd: d, Every: f.every, Patience: f.patience, OfferedByFleet: f.byFleet, Log: log}
 	driver := &node.Driver{
 		Devices: p.Devices,
 		Node:    f.node, RunDir: f.run, Causewayd: d, CDI: cdi.Dir(f.cdi), Libraries: cdi.Libraries{Folder: f.lib}, Fatal: fail, Log: log,
@@ -108,6 +109,9 @@ func run(f *flags) error {
 			recorder.Event(&corev1.ObjectReference{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim", Namespace: c.Namespace, Name: c.Name, UID: c.UID},
 				corev1.EventTypeWarning, "CausewayRefused", why.Error())
 		},
+	}
+	if f.byFleet {
+		driver.Pool = claim.PoolOf(f.node)
 	}
 	helper, err := kubeletplugin.Start(ctx, driver, kubeletplugin.DriverName(claim.Driver), kubeletplugin.KubeClient(client), kubeletplugin.NodeName(f.node),
 		kubeletplugin.PluginDataDirectoryPath(f.plugins), kubeletplugin.RegistrarDirectoryPath(f.registry))

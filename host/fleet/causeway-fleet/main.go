@@ -51,7 +51,7 @@ and finds it as kubectl does. On one node, causeway has its own commands: causew
 	fl.StringVar(&a.kubeconfig, "kubeconfig", "", "`FILE` that says how the API server is reached (default: $KUBECONFIG, ~/.kube/config, or as a pod is told)")
 	fl.StringVar(&a.context, "context", "", "`NAME` of the context in it")
 	fl.StringVarP(&a.namespace, "namespace", "n", "", "`NAME` of the namespace (default: the context's)")
-	c.AddCommand(lsCommand(&a), claimCommand(&a), drainCommand(&a))
+	c.AddCommand(lsCommand(&a), claimCommand(&a), drainCommand(&a), controllerCommand(&a))
 	return c
 }
 

@@ -59,15 +59,12 @@ type ID struct {
 
 func (i ID) String() string { return i.Namespace + "/" + i.Name }
 
-// vmPrefix begins the name by which causewayd knows a claim.
-const vmPrefix = "claim-"
-
 // VM is what a claim of that UID is called where causewayd wants a VM's name.
-func VM(uid types.UID) string { return vmPrefix + string(uid) }
+func VM(uid types.UID) string { return api.ClaimPrefix + string(uid) }
 
 // UIDOf is the claim that causewayd knows by that name; false: it is none's.
 func UIDOf(vm string) (types.UID, bool) {
-	uid, ok := strings.CutPrefix(vm, vmPrefix)
+	uid, ok := strings.CutPrefix(vm, api.ClaimPrefix)
 	return types.UID(uid), ok && uid != ""
 }
 
@@ -79,6 +76,9 @@ type Device struct {
 	Memory                limit.Memory
 	Compute               uint32
 	Parameters            Parameters
+	// Network: it is another host's, which gives a lease of it. Lease says where; nil: it is not ready.
+	Network bool
+	Lease   *Lease
 }
 
 // ID of the claim.
@@ -101,13 +101,21 @@ func (c *Claim) Places() []string {
 	return list
 }
 
+// Share is what a device is of a GPU's time when several want it.
+func (d *Device) Share() limit.Share {
+	if d.Compute > 0 {
+		return limit.Share(d.Compute * shareOfCompute)
+	}
+	return shareOfNothing
+}
+
 // Wish is what causewayd is asked for; gpu is the GPU's UUID.
 func (c *Claim) Wish(d *Device, gpu string) api.Wish {
-	share, cap, programs := limit.Share(shareOfNothing), limit.Cap(d.Parameters.Cap), d.Parameters.Serves == Container
-	if d.Compute > 0 {
-		share = limit.Share(d.Compute * shareOfCompute)
-	}
+	share, cap, programs := d.Share(), limit.Cap(d.Parameters.Cap), d.Parameters.Serves == Container
 	w := api.Wish{VM: VM(c.id.UID), Name: d.Name, GPU: gpu, Programs: &programs}
+	if d.Lease != nil {
+		w.Remote = d.Lease.Server
+	}
 	w.Memory, w.Share, w.Cap = &d.Memory, &share, &cap
 	if n := limit.Sessions(d.Parameters.Sessions); n != 0 {
 		w.Sessions = &n
@@ -143,6 +151,10 @@ func Read(c *resourceapi.ResourceClaim) (*Claim, error) {
 			return nil, wrong("more than %d devices", mostDevices)
 		}
 		d, err := readDevice(r, c.Status.Allocation.Devices.Config)
+		if err == nil && OnNetwork(r) {
+			d.Network = true
+			d.Lease, err = leaseOf(c, r)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("request %s, device %s: %w", strconv.Quote(r.Request), strconv.Quote(r.Device), err)
 		}

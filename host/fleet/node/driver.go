@@ -35,6 +35,7 @@ type Driver struct {
 	v1alpha1.UnimplementedDRAResourceHealthServer // by its own word: all is implemented that there is now
 
 	Node      string
+	Pool      string // of the node's GPUs; "": Node's own
 	RunDir    string // causewayd's
 	Causewayd Causewayd
 	CDI       cdi.Dir
@@ -55,8 +56,11 @@ var (
 	_ v1alpha1.DRAResourceHealthServer = (*Driver)(nil)
 )
 
-// ErrDevice says that a claim has a device that this node does not offer.
-var ErrDevice = errors.New("this node has no such GPU")
+// Errors of Prepare.
+var (
+	ErrDevice = errors.New("this node has no such GPU")
+	ErrLease  = errors.New("the GPU is another host's, and its lease is not ready")
+)
 
 // PrepareResourceClaims implements kubeletplugin.DRAPlugin.
 func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
@@ -127,8 +131,15 @@ func (d *Driver) gpusOf(ctx context.Context, c *claim.Claim) ([]string, error) {
 	var ids []string
 	for i := range c.Devices() {
 		dev := &c.Devices()[i]
+		if dev.Network {
+			if dev.Lease == nil {
+				return nil, fmt.Errorf("%w: device %q of the pool %q: is the fleet's controller (causeway-fleet controller) running?", ErrLease, dev.Device, dev.Pool)
+			}
+			ids = append(ids, dev.Lease.GPU)
+			continue
+		}
 		at := slices.IndexFunc(list, func(g api.GPU) bool { return publish.DeviceName(&g) == dev.Device })
-		if dev.Pool != d.Node || at < 0 {
+		if dev.Pool != d.Node && dev.Pool != claim.PoolOf(d.Node) || at < 0 {
 			return nil, fmt.Errorf("%w: device %q of the pool %q", ErrDevice, dev.Device, dev.Pool)
 		}
 		ids = append(ids, list[at].ID)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -36,7 +37,7 @@ func (d *Driver) health(now time.Time) []*v1alpha1.DeviceHealth {
 	var list []*v1alpha1.DeviceHealth
 	for _, dev := range d.Devices() {
 		h := &v1alpha1.DeviceHealth{
-			Device:          &v1alpha1.DeviceIdentifier{PoolName: d.Node, DeviceName: dev.Name},
+			Device:          &v1alpha1.DeviceIdentifier{PoolName: cmp.Or(d.Pool, d.Node), DeviceName: dev.Name},
 			LastUpdatedTime: now.Unix(), HealthCheckTimeoutSeconds: int64(healthTimeout / time.Second),
 		}
 		h.Health, h.Message = healthOf(&dev)

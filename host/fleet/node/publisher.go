@@ -21,7 +21,9 @@ type Publisher struct {
 	Publish func(context.Context, resourceslice.DriverResources) error
 	// Every is how often causewayd is asked; Patience is how long it may not answer before its GPUs get no new claims.
 	Every, Patience time.Duration
-	Log             *slog.Logger
+	// OfferedByFleet: the fleet's controller publishes the node's GPUs, which it knows from causewayd itself. What is left to say is that the driver runs.
+	OfferedByFleet bool
+	Log            *slog.Logger
 
 	last      publish.Node
 	heard     time.Time
@@ -67,7 +69,12 @@ func (p *Publisher) Look(ctx context.Context, now time.Time) {
 		p.last, p.heard = n, now
 	}
 	r := n.Resources()
+	if p.OfferedByFleet {
+		none := publish.Node{Name: p.Node}
+		r = none.Resources()
+	}
 	if p.published != nil && reflect.DeepEqual(*p.published, r) {
+		p.note(&n)
 		return
 	}
 	if err := p.Publish(ctx, r); err != nil {
@@ -75,10 +82,15 @@ func (p *Publisher) Look(ctx context.Context, now time.Time) {
 		return
 	}
 	p.published = &r
+	p.note(&n)
+	p.Log.Info("GPUs published", "devices", len(n.Devices()), "unreachable", n.Unreachable, "by_the_fleet", p.OfferedByFleet)
+}
+
+// note has the devices be as they were published, or as the fleet's controller will have them.
+func (p *Publisher) note(n *publish.Node) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.devices = n.Devices()
-	p.mu.Unlock()
-	p.Log.Info("GPUs published", "devices", len(n.Devices()), "unreachable", n.Unreachable)
 }
 
 func (p *Publisher) read(ctx context.Context) (publish.Node, error) {

@@ -1,0 +1,272 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"reflect"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"causeway/host/fleet/claim"
+	"causeway/host/fleet/lease"
+	"causeway/remote/mtls"
+)
+
+// Options of Run.
+type Options struct {
+	Client    kubernetes.Interface
+	Events    record.EventRecorder
+	Config    string // a file, which is read again and again
+	Files     mtls.Files
+	Namespace string // of the Lease
+	Identity  string // one that no other controller has
+	// Every is how often a host is asked for its heartbeat; Patience is how long it may not answer before it gets no new claims.
+	Every, Patience time.Duration
+	Log             *slog.Logger
+}
+
+// Times.
+const (
+	configEvery = 5 * time.Second
+	rest        = 30 * time.Second // of a GPU of which a claim was refused
+	leastPause  = 50 * time.Millisecond
+)
+
+// Run looks after the fleet whenever this controller leads, until ctx ends.
+func Run(ctx context.Context, o Options) error {
+	if _, err := ReadConfig(o.Config); err != nil {
+		return err
+	}
+	if _, err := o.Files.Client("check", "check"); err != nil {
+		return fmt.Errorf("the controller's certificate: %w", err)
+	}
+	return lead(ctx, o.Client, o.Namespace, o.Identity, o.Log, func(ctx context.Context, l *leader) error {
+		return (&fleet{Options: o, leader: l, pools: newPools(), hosts: map[string]*host{}}).run(ctx)
+	})
+}
+
+// fleet is the controller while it leads.
+type fleet struct {
+	Options
+	leader  *leader
+	pools   *pools
+	cluster *cluster
+
+	mu    sync.Mutex
+	hosts map[string]*host // by pool
+}
+
+// host is a GPU host with its keeper, which one goroutine has.
+type host struct {
+	config HostConfig
+	kick   chan struct{}
+	stop   context.CancelFunc
+	leave  chan struct{} // closed when it is not to be in the fleet any more
+	first  chan struct{} // closed after its first pass
+	once   sync.Once
+}
+
+func (h *host) wake() {
+	select {
+	case h.kick <- struct{}{}:
+	default:
+	}
+}
+
+func (f *fleet) run(ctx context.Context) error {
+	var err error
+	if f.cluster, err = newCluster(f.Client, f.Events, f.changed); err != nil {
+		return err
+	}
+	if err := f.cluster.start(ctx); err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	if err := f.configure(ctx, &wg); err != nil {
+		return err
+	}
+	// A pool that is not known when the publisher begins is taken away: so all hosts have answered before, or were found as they were published.
+	for _, h := range f.all() {
+		select {
+		case <-h.first:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	wg.Go(func() { f.routineConfig(ctx, &wg) })
+	for _, c := range f.cluster.claims.GetStore().List() {
+		for _, p := range poolsOf(c) {
+			f.changed(p)
+		}
+	}
+	return f.pools.run(ctx, f.Client, f.Log)
+}
+
+func (f *fleet) all() (list []*host) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, h := range f.hosts {
+		list = append(list, h)
+	}
+	return list
+}
+
+// changed has a pool's keeper look at its claims.
+func (f *fleet) changed(pool string) {
+	f.mu.Lock()
+	h := f.hosts[pool]
+	f.mu.Unlock()
+	if h != nil {
+		h.wake()
+		return
+	}
+	f.unkept(pool)
+}
+
+// unkept tells claims that have devices of a pool which is none of the fleet's: whoever published it, nobody gives leases of it.
+func (f *fleet) unkept(pool string) {
+	if f.cluster == nil {
+		return
+	}
+	for _, c := range f.cluster.Claims(pool) {
+		f.Log.Warn("a claim has a device that is none of the fleet's", "claim", c.Namespace+"/"+c.Name, "pool", pool)
+		f.cluster.Warn(idOf(c), fmt.Errorf("its GPU is of the pool %s, which is none of the fleet's: nobody gives a lease of it. If the GPU host is to be in the fleet, the controller's configuration names it; if not, whoever publishes its ResourceSlice says what is not so", pool))
+	}
+}
+
+func idOf(c *resourceapi.ResourceClaim) claim.ID {
+	return claim.ID{Namespace: c.Namespace, Name: c.Name, UID: c.UID}
+}
+
+func (f *fleet) routineConfig(ctx context.Context, wg *sync.WaitGroup) {
+	t := time.NewTicker(configEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			if err := f.configure(ctx, wg); err != nil {
+				f.Log.Error("the configuration that was read before holds", "error", err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// configure keeps the hosts that the configuration names, and no others.
+func (f *fleet) configure(ctx context.Context, wg *sync.WaitGroup) error {
+	c, err := ReadConfig(f.Config)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	named := map[string]bool{}
+	for _, hc := range c.Hosts {
+		pool := claim.PoolOf(hc.Name)
+		named[pool] = true
+		if h := f.hosts[pool]; h != nil {
+			if reflect.DeepEqual(h.config, hc) && !closed(h.leave) {
+				continue
+			}
+			h.stop()
+		}
+		if err := f.keep(ctx, wg, hc); err != nil {
+			return err
+		}
+	}
+	for pool, h := range f.hosts {
+		if !named[pool] && !closed(h.leave) {
+			f.Log.Info("a GPU host leaves the fleet when nobody has a lease of it any more", "host", h.config.Name)
+			close(h.leave)
+			h.wake()
+		}
+	}
+	return nil
+}
+
+func closed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// keep begins to look after a host. f.mu is held.
+func (f *fleet) keep(ctx context.Context, wg *sync.WaitGroup, c HostConfig) error {
+	s, err := dial(c.Address, f.Files)
+	if err != nil {
+		return fmt.Errorf("GPU host %s: %w", c.Name, err)
+	}
+	pool := claim.PoolOf(c.Name)
+	k := &lease.Keeper{
+		Host: c.host(), Address: c.Address, Server: s, Cluster: f.cluster, Leader: f.leader, Patience: f.Patience, Rest: rest, Now: time.Now, Log: f.Log,
+	}
+	if gpus := f.cluster.published(c.Name); len(gpus) > 0 {
+		k.Found(gpus)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	h := &host{config: c, kick: make(chan struct{}, 1), stop: stop, leave: make(chan struct{}), first: make(chan struct{})}
+	// Of one that is replaced nothing is published any more.
+	k.Publish = func(p resourceslice.Pool) {
+		if ctx.Err() == nil {
+			f.pools.set(pool, p)
+		}
+	}
+	f.hosts[pool] = h
+	wg.Go(func() {
+		defer s.close()
+		f.routineKeep(ctx, h, k)
+	})
+	return nil
+}
+
+// routineKeep has a host's keeper pass again and again, until ctx ends or the host has left.
+func (f *fleet) routineKeep(ctx context.Context, h *host, k *lease.Keeper) {
+	for {
+		k.Leaving = closed(h.leave)
+		again := k.Pass(ctx)
+		h.once.Do(func() { close(h.first) })
+		if k.Idle() {
+			f.left(h)
+			return
+		}
+		if again == 0 {
+			again = f.Every - f.Every/10 + rand.N(f.Every/5+1) // not all at once
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(leastPause):
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.kick:
+		case <-time.After(again):
+		}
+	}
+}
+
+// left: nobody has anything of a host that was to leave.
+func (f *fleet) left(h *host) {
+	pool := claim.PoolOf(h.config.Name)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.hosts[pool] != h {
+		return
+	}
+	delete(f.hosts, pool)
+	f.pools.drop(pool)
+	f.Log.Info("a GPU host has left the fleet", "host", h.config.Name)
+}

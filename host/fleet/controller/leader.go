@@ -1,0 +1,126 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// LeaseName is the Lease by which one controller leads.
+const LeaseName = "causeway-fleet"
+
+// Times of leading: another one leads LeaseFor after the last word of one that froze.
+const (
+	LeaseFor   = 15 * time.Second
+	renewFor   = 10 * time.Second
+	renewRetry = 2 * time.Second
+)
+
+// ErrNotLeader says that another controller leads.
+var ErrNotLeader = errors.New("another controller leads the fleet")
+
+// leader is this controller while it leads. Its epoch is higher than that of any before: how often the Lease has changed hands, or what a GPU host has heard of, if somebody has deleted the Lease meanwhile.
+type leader struct {
+	client              kubernetes.Interface
+	namespace, identity string
+	epoch               atomic.Uint64
+	step                context.CancelCauseFunc
+	log                 *slog.Logger
+}
+
+// Epoch implements lease.Leader.
+func (l *leader) Epoch() uint64 { return l.epoch.Load() }
+
+// Newer implements lease.Leader: of a host that has heard of a higher epoch. Whoever the API server says leads now goes above it; anybody else stops.
+func (l *leader) Newer(ctx context.Context, epoch uint64) error {
+	if epoch < l.epoch.Load() {
+		return nil
+	}
+	transitions, err := l.leads(ctx)
+	if errors.Is(err, ErrNotLeader) {
+		l.step(err)
+	}
+	if err != nil {
+		return err
+	}
+	next := max(epoch, transitions) + 1
+	for was := l.epoch.Load(); was < next && !l.epoch.CompareAndSwap(was, next); was = l.epoch.Load() {
+	}
+	l.log.Warn("a GPU host has heard of a newer controller that is none: this one goes on as the newest", "epoch", l.epoch.Load())
+	return nil
+}
+
+// leads reports how often the Lease has changed hands, if this one has it by the API server's word of now.
+func (l *leader) leads(ctx context.Context) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, renewFor)
+	defer cancel()
+	o, err := l.client.CoordinationV1().Leases(l.namespace).Get(ctx, LeaseName, metav1.GetOptions{})
+	if err != nil {
+		return 0, fmt.Errorf("who leads the fleet: %w", err)
+	}
+	if o.Spec.HolderIdentity == nil || *o.Spec.HolderIdentity != l.identity {
+		return 0, ErrNotLeader
+	}
+	if o.Spec.LeaseTransitions == nil {
+		return 0, nil
+	}
+	return uint64(max(0, *o.Spec.LeaseTransitions)), nil
+}
+
+// lead has work done whenever this controller leads, until ctx ends. A controller that leads no more starts nothing, and awaits its turn.
+func lead(ctx context.Context, client kubernetes.Interface, namespace, identity string, log *slog.Logger, work func(context.Context, *leader) error) error {
+	for ctx.Err() == nil {
+		turn, step := context.WithCancelCause(ctx)
+		l := &leader{client: client, namespace: namespace, identity: identity, step: step, log: log}
+		done := make(chan error, 1)
+		e, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+			Name:          LeaseName,
+			Lock:          &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: LeaseName}, Client: client.CoordinationV1(), LockConfig: resourcelock.ResourceLockConfig{Identity: identity}},
+			LeaseDuration: LeaseFor, RenewDeadline: renewFor, RetryPeriod: renewRetry, ReleaseOnCancel: true,
+			Callbacks: leaderelection.LeaderCallbacks{
+				OnStartedLeading: func(ctx context.Context) { done <- l.work(ctx, work) },
+				OnStoppedLeading: func() { step(ErrNotLeader) },
+			},
+		})
+		if err != nil {
+			step(nil)
+			return err
+		}
+		log.Info("awaits its turn to lead the fleet", "identity", identity)
+		e.Run(turn)
+		step(nil)
+		select {
+		case err = <-done:
+			log.Info("leads the fleet no more", "reason", err)
+		default: // it never led
+		}
+		if ctx.Err() == nil {
+			select {
+			case <-time.After(renewRetry):
+			case <-ctx.Done():
+			}
+		}
+	}
+	return nil
+}
+
+func (l *leader) work(ctx context.Context, work func(context.Context, *leader) error) error {
+	transitions, err := l.leads(ctx)
+	if err != nil {
+		l.step(err)
+		return err
+	}
+	l.epoch.Store(transitions + 1)
+	l.log.Info("leads the fleet", "identity", l.identity, "epoch", l.epoch.Load())
+	err = work(ctx, l)
+	l.step(err)
+	return err
+}

@@ -1,0 +1,250 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"causeway/host/api"
+	"causeway/host/fleet/claim"
+	"causeway/host/fleet/pool"
+)
+
+// Errors of a device.
+var (
+	ErrGone   = errors.New("the GPU host has no such GPU any more")
+	ErrNode   = errors.New("the allocation names no node")
+	ErrSilent = errors.New("the GPU host does not answer")
+)
+
+// wants are the devices that a claim has of the host.
+func (k *Keeper) wants(c *resourceapi.ResourceClaim) (list []want) {
+	if c.Status.Allocation == nil {
+		return nil
+	}
+	read, err := claim.Read(c)
+	for i := range c.Status.Allocation.Devices.Results {
+		r := &c.Status.Allocation.Devices.Results[i]
+		if r.Pool != claim.PoolOf(k.Host.Name) || !claim.OnNetwork(r) {
+			continue
+		}
+		w := want{claim: c, result: r, err: err}
+		w.r = api.Reservation{VM: claim.VM(c.UID), Of: c.Namespace + "/" + c.Name}
+		if err == nil {
+			w.r, w.err = k.reservation(c, read, r)
+		}
+		list = append(list, w)
+	}
+	return list
+}
+
+// reservation is what the host is asked to keep for a device.
+func (k *Keeper) reservation(c *resourceapi.ResourceClaim, read *claim.Claim, r *resourceapi.DeviceRequestAllocationResult) (api.Reservation, error) {
+	v := api.Reservation{VM: claim.VM(c.UID), Of: c.Namespace + "/" + c.Name}
+	at := slices.IndexFunc(read.Devices(), func(d claim.Device) bool {
+		return d.Pool == r.Pool && d.Device == r.Device && d.Request == r.Request && (d.ShareID == nil) == (r.ShareID == nil) && (d.ShareID == nil || *d.ShareID == *r.ShareID)
+	})
+	if at < 0 || r.ShareID == nil {
+		return v, fmt.Errorf("%w: the device %s is not shared", claim.ErrClaim, r.Device)
+	}
+	d := &read.Devices()[at]
+	v.Name, v.ID, v.Memory, v.Share = d.Name, string(*r.ShareID), d.Memory, d.Share()
+	var ok bool
+	if v.Host, ok = nodeOf(c.Status.Allocation); !ok {
+		return v, ErrNode
+	}
+	for i := range k.state.GPUs {
+		if pool.DeviceName(&k.state.GPUs[i].GPU) == r.Device {
+			v.GPU = k.state.GPUs[i].ID
+			return v, v.Check()
+		}
+	}
+	for i := range k.state.Reserved { // a GPU that fell off the bus: what runs may go on
+		if had := &k.state.Reserved[i]; had.Key() == v.Key() && had.ID == v.ID {
+			return had.Reservation, nil
+		}
+	}
+	if !k.known || k.silent != nil {
+		return v, &unanswered{ErrSilent}
+	}
+	return v, fmt.Errorf("%w: %s of %s", ErrGone, strings.TrimSuffix(r.Device, "-net"), k.Host.Name)
+}
+
+// nodeOf is the node to which an allocation binds its pods.
+func nodeOf(a *resourceapi.AllocationResult) (string, bool) {
+	if a.NodeSelector == nil || len(a.NodeSelector.NodeSelectorTerms) != 1 {
+		return "", false
+	}
+	for _, f := range a.NodeSelector.NodeSelectorTerms[0].MatchFields {
+		if f.Key == "metadata.name" && f.Operator == "In" && len(f.Values) == 1 {
+			return f.Values[0], true
+		}
+	}
+	return "", false
+}
+
+// over reports whether no claim has a reservation, by the API server's word of this moment.
+func (k *Keeper) over(ctx context.Context, r *api.Reservation) (bool, error) {
+	namespace, name, ok := strings.Cut(r.Of, "/")
+	uid, of := claim.UIDOf(r.VM)
+	if !ok || !of {
+		return true, nil
+	}
+	c, err := k.Cluster.Claim(ctx, namespace, name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, err
+	case c.UID != uid || c.Status.Allocation == nil:
+		return true, nil
+	}
+	return !slices.ContainsFunc(c.Status.Allocation.Devices.Results, func(d resourceapi.DeviceRequestAllocationResult) bool {
+		return d.Pool == claim.PoolOf(k.Host.Name) && d.ShareID != nil && string(*d.ShareID) == r.ID
+	}), nil
+}
+
+// ready says in a claim that its device has a lease.
+func (k *Keeper) ready(ctx context.Context, w *want) error {
+	data := claim.Lease{Server: k.Address, GPU: w.r.GPU, Epoch: k.Leader.Epoch()}
+	if s := claim.StatusOf(w.claim, w.result); s != nil && s.Data != nil && apimeta.IsStatusConditionTrue(s.Conditions, claim.LeaseReady) {
+		if had, err := claim.ParseLease(s.Data.Raw); err == nil && had.Server == data.Server && had.GPU == data.GPU {
+			return nil
+		}
+	}
+	raw, err := data.Data()
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprintf("%s keeps %v of the GPU %s for the node %s", k.Host.Name, w.r.Memory, w.r.GPU, w.r.Host)
+	return k.write(ctx, w, func(s *resourceapi.AllocatedDeviceStatus) {
+		s.Data = raw
+		apimeta.RemoveStatusCondition(&s.Conditions, claim.LeaseRefused)
+		apimeta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: claim.LeaseReady, Status: metav1.ConditionTrue, Reason: "Reserved", Message: text})
+	})
+}
+
+// write changes what a claim's status says of a device, if the claim has it still.
+func (k *Keeper) write(ctx context.Context, w *want, change func(*resourceapi.AllocatedDeviceStatus)) error {
+	c, err := k.Cluster.Claim(ctx, w.claim.Namespace, w.claim.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	c = c.DeepCopy()
+	if c.UID != w.claim.UID || c.Status.Allocation == nil || !slices.ContainsFunc(c.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
+		return r.Driver == w.result.Driver && r.Pool == w.result.Pool && r.Device == w.result.Device && (r.ShareID == nil) == (w.result.ShareID == nil) && (r.ShareID == nil || *r.ShareID == *w.result.ShareID)
+	}) {
+		return nil // it was taken back meanwhile
+	}
+	s := claim.StatusOf(c, w.result)
+	if s == nil {
+		n := resourceapi.AllocatedDeviceStatus{Driver: w.result.Driver, Pool: w.result.Pool, Device: w.result.Device}
+		if w.result.ShareID != nil {
+			id := string(*w.result.ShareID)
+			n.ShareID = &id
+		}
+		c.Status.Devices = append(c.Status.Devices, n)
+		s = &c.Status.Devices[len(c.Status.Devices)-1]
+	}
+	before := s.DeepCopy()
+	change(s)
+	if same(before, s) {
+		return nil
+	}
+	return k.Cluster.Update(ctx, c)
+}
+
+func same(a, b *resourceapi.AllocatedDeviceStatus) bool {
+	return fmt.Sprint(a.Conditions, a.Data) == fmt.Sprint(b.Conditions, b.Data)
+}
+
+// Times of refusals: a GPU is known to get no claims for that long before one is refused, else the scheduler would choose it again at once; and one claim is not refused more often.
+const (
+	taintFirst = time.Second
+	mostWait   = 10 * time.Second
+)
+
+// refuse says in a claim why its device has no lease. One whose pod is bound keeps the device, and hears that its lease is not there.
+func (k *Keeper) refuse(ctx context.Context, w *want, why error) time.Duration {
+	if passes(why) && !k.lost() {
+		return time.Second
+	}
+	if k.lost() {
+		why = fmt.Errorf("%w for %v: %w", ErrSilent, k.Patience, k.silent)
+	}
+	if s := claim.StatusOf(w.claim, w.result); s != nil && apimeta.IsStatusConditionTrue(s.Conditions, claim.LeaseReady) {
+		if !k.lost() { // what it has there may go on
+			k.lose(ctx, w, why)
+		}
+		return 0
+	} else if s != nil && (apimeta.IsStatusConditionTrue(s.Conditions, claim.LeaseRefused) || apimeta.IsStatusConditionFalse(s.Conditions, claim.LeaseReady)) {
+		return 0 // the scheduler takes it back, or it has been told
+	}
+	now := k.Now()
+	if !errors.Is(why, claim.ErrClaim) && w.r.GPU != "" && !k.lost() {
+		since, is := k.refused[w.r.GPU]
+		if !is {
+			since = now
+			if k.refused == nil {
+				k.refused = map[string]time.Time{}
+			}
+			k.refused[w.r.GPU] = now
+		}
+		if left := taintFirst - now.Sub(since); left > 0 {
+			return left
+		}
+		k.refused[w.r.GPU] = now
+	}
+	uid := string(w.claim.UID)
+	if last, is := k.told[uid]; is {
+		if left := mostWait - now.Sub(last); left > 0 {
+			return left
+		}
+	}
+	why = fmt.Errorf("GPU host %s: %w", k.Host.Name, why)
+	err := k.write(ctx, w, func(s *resourceapi.AllocatedDeviceStatus) {
+		apimeta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: claim.LeaseRefused, Status: metav1.ConditionTrue, Reason: "Refused", Message: short(why)})
+	})
+	if err != nil {
+		k.Log.Warn("a claim is not told that it is refused yet", "claim", w.r.Of, "error", err)
+		return time.Second
+	}
+	if k.told == nil {
+		k.told = map[string]time.Time{}
+	}
+	k.told[uid] = now
+	k.Log.Warn("a claim is refused", "claim", w.r.Of, "error", why)
+	k.Cluster.Warn(claim.ID{Namespace: w.claim.Namespace, Name: w.claim.Name, UID: w.claim.UID}, why)
+	return 0
+}
+
+// lose says that a lease is not there which a claim had.
+func (k *Keeper) lose(ctx context.Context, w *want, why error) {
+	why = fmt.Errorf("GPU host %s has the lease no more, and gives no other: %w", k.Host.Name, why)
+	err := k.write(ctx, w, func(s *resourceapi.AllocatedDeviceStatus) {
+		apimeta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: claim.LeaseReady, Status: metav1.ConditionFalse, Reason: "Lost", Message: short(why)})
+	})
+	if err != nil {
+		k.Log.Warn("a claim is not told that its lease is lost yet", "claim", w.r.Of, "error", err)
+		return
+	}
+	k.Cluster.Warn(claim.ID{Namespace: w.claim.Namespace, Name: w.claim.Name, UID: w.claim.UID}, why)
+}
+
+// short is an error as a condition may have it.
+func short(err error) string {
+	const most = 1000
+	s := err.Error()
+	return s[:min(len(s), most)]
+}

@@ -1,0 +1,248 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"causeway/host/api"
+	"causeway/host/fleet/claim"
+	"causeway/host/fleet/pool"
+)
+
+// Server is what is asked of a GPU host's causewayd.
+type Server interface {
+	State(ctx context.Context, epoch uint64) (api.FleetState, error)
+	Reserve(ctx context.Context, epoch uint64, r *api.Reservation) error
+	Withdraw(ctx context.Context, epoch uint64, r *api.Reservation) error
+}
+
+// Cluster is what is asked of the API server.
+type Cluster interface {
+	// Claims are those with devices of a pool, as far as is known.
+	Claims(pool string) []*resourceapi.ResourceClaim
+	// Claim is one as it is now.
+	Claim(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error)
+	// Update writes a claim's status, if nobody has written it since.
+	Update(ctx context.Context, c *resourceapi.ResourceClaim) error
+	// Warn has whoever looks at a claim see why it is not served.
+	Warn(c claim.ID, why error)
+	// Elsewhere are the GPUs that nodes offer themselves, by UUID, and whether a node's driver runs.
+	Elsewhere() map[string]string
+	DriverRuns(node string) bool
+}
+
+// Leader says as the how-manieth controller this one acts.
+type Leader interface {
+	Epoch() uint64
+	// Newer is told that a host has heard of a controller of that epoch.
+	Newer(ctx context.Context, epoch uint64) error
+}
+
+// Keeper looks after what claims have of one GPU host. Its methods are called by one goroutine.
+type Keeper struct {
+	Host    pool.Host
+	Address string // by which nodes' causewayds are configured with it
+	Server  Server
+	Cluster Cluster
+	Leader  Leader
+	// Publish has Kubernetes offer this.
+	Publish func(resourceslice.Pool)
+	// Patience is how long the host may not answer before it gets no new claims; Rest is for how long a GPU gets none of which one was refused.
+	Patience, Rest time.Duration
+	Now            func() time.Time
+	Log            *slog.Logger
+	// Leaving: it is not to be in the fleet any more, once nobody has a lease.
+	Leaving bool
+
+	state    api.FleetState
+	known    bool // state was ever heard, or found
+	heard    time.Time
+	silent   error // since heard
+	refused  map[string]time.Time
+	told     map[string]time.Time // when a claim was last refused, by UID
+	lastSaid string
+}
+
+// Found begins with what an earlier controller has published, for a host that does not answer yet.
+func (k *Keeper) Found(gpus []api.FleetGPU) {
+	if !k.known {
+		k.state.GPUs, k.known = gpus, true
+	}
+}
+
+// Pass does once what is to be done. Again says after which time it is to be called whatever happens; 0: as usual.
+func (k *Keeper) Pass(ctx context.Context) (again time.Duration) {
+	if k.heard.IsZero() {
+		k.heard = k.Now()
+	}
+	k.forget()
+	s, err := k.Server.State(ctx, k.Leader.Epoch())
+	if ctx.Err() != nil {
+		return 0
+	}
+	if err == nil && s.Epoch > k.Leader.Epoch() {
+		err = k.Leader.Newer(ctx, s.Epoch)
+	}
+	k.hears(s, err)
+	if k.silent == nil {
+		k.withdraw(ctx)
+	}
+	for _, w := range k.wanted() {
+		again = max(again, k.serve(ctx, w))
+	}
+	k.publish()
+	return again
+}
+
+// hears notes a heartbeat, or that there was none.
+func (k *Keeper) hears(s api.FleetState, err error) {
+	if err != nil {
+		if k.silent == nil || k.silent.Error() != err.Error() {
+			k.Log.Warn("a GPU host does not answer", "host", k.Host.Name, "error", err)
+		}
+		k.silent = err
+		return
+	}
+	if k.silent != nil {
+		k.Log.Info("a GPU host answers again", "host", k.Host.Name)
+	}
+	k.state, k.known, k.heard, k.silent = s, true, k.Now(), nil
+}
+
+// lost: it has not answered for so long that nothing is expected of it.
+func (k *Keeper) lost() bool { return k.silent != nil && k.Now().Sub(k.heard) > k.Patience }
+
+// Idle: it is leaving, and nobody has anything of it.
+func (k *Keeper) Idle() bool {
+	return k.Leaving && k.silent == nil && len(k.state.Reserved) == 0 && len(k.Cluster.Claims(claim.PoolOf(k.Host.Name))) == 0
+}
+
+// want is a device that a claim has of the host.
+type want struct {
+	claim  *resourceapi.ResourceClaim
+	result *resourceapi.DeviceRequestAllocationResult
+	r      api.Reservation
+	err    error // why it cannot be served
+}
+
+// wanted are all devices that claims have of the host over the network.
+func (k *Keeper) wanted() (list []want) {
+	for _, c := range k.Cluster.Claims(claim.PoolOf(k.Host.Name)) {
+		list = append(list, k.wants(c)...)
+	}
+	return list
+}
+
+// withdraw ends reservations of which the API server says now that no claim has them: what is known of claims may be old.
+func (k *Keeper) withdraw(ctx context.Context) {
+	wanted := k.wanted()
+	k.state.Reserved = slices.DeleteFunc(k.state.Reserved, func(r api.Reserved) bool {
+		if slices.ContainsFunc(wanted, func(w want) bool { return w.r.Key() == r.Key() && w.r.ID == r.ID }) {
+			return false
+		}
+		over, err := k.over(ctx, &r.Reservation)
+		if err == nil && over {
+			err = k.Server.Withdraw(ctx, k.Leader.Epoch(), &r.Reservation)
+		}
+		switch {
+		case err != nil:
+			k.Log.Warn("whether a lease is over, or its end, is tried again", "host", k.Host.Name, "claim", r.Of, "vgpu", r.Key(), "error", err)
+		case over:
+			k.Log.Info("a lease is over", "host", k.Host.Name, "claim", r.Of, "vgpu", r.Key(), "node", r.Host)
+		}
+		return err == nil && over
+	})
+}
+
+// serve has a device reserved, and says so in the claim. The answer is when to look again at the latest.
+func (k *Keeper) serve(ctx context.Context, w want) time.Duration {
+	err := w.err
+	if err == nil {
+		err = k.reserve(ctx, &w)
+	}
+	if err == nil {
+		if err := k.ready(ctx, &w); err != nil {
+			k.Log.Warn("a claim is not told of its lease yet", "claim", w.r.Of, "error", err)
+			return time.Second
+		}
+		return 0
+	}
+	return k.refuse(ctx, &w, err)
+}
+
+// reserve has the host keep room for a device.
+func (k *Keeper) reserve(ctx context.Context, w *want) error {
+	if slices.ContainsFunc(k.state.Reserved, func(r api.Reserved) bool { return r.Reservation == w.r }) {
+		return nil
+	}
+	if k.silent != nil {
+		return &unanswered{k.silent}
+	}
+	if err := k.Server.Reserve(ctx, k.Leader.Epoch(), &w.r); err != nil {
+		return err
+	}
+	k.state.Reserved = append(k.state.Reserved, api.Reserved{Reservation: w.r})
+	k.Log.Info("a lease is reserved", "host", k.Host.Name, "claim", w.r.Of, "vgpu", w.r.Key(), "node", w.r.Host, "memory", w.r.Memory)
+	return nil
+}
+
+// unanswered: the host does not answer, which may pass.
+type unanswered struct{ error }
+
+func (u *unanswered) Unwrap() error { return u.error }
+
+// passes reports whether an error says nothing of the claim: it is tried again.
+func passes(err error) bool {
+	var e *api.Error
+	if errors.As(err, &e) {
+		return e.Status == http.StatusPreconditionFailed || e.Status == http.StatusServiceUnavailable
+	}
+	for _, final := range []error{claim.ErrClaim, ErrGone, ErrNode, api.ErrName, api.ErrLimit} {
+		if errors.Is(err, final) {
+			return false
+		}
+	}
+	return true // it was not asked, or did not answer
+}
+
+// forget lets GPUs get claims again that have rested, and forgets when claims were refused.
+func (k *Keeper) forget() {
+	now := k.Now()
+	for id, since := range k.refused {
+		if now.Sub(since) > k.Rest {
+			delete(k.refused, id)
+		}
+	}
+	for uid, since := range k.told {
+		if now.Sub(since) > mostWait {
+			delete(k.told, uid)
+		}
+	}
+}
+
+// publish says what the host offers.
+func (k *Keeper) publish() {
+	if !k.known { // whatever an earlier controller has said stands
+		return
+	}
+	s := pool.State{GPUs: k.state.GPUs, Unreachable: k.lost(), Leaving: k.Leaving, Elsewhere: k.Cluster.Elsewhere(), Refused: map[string]bool{}}
+	s.NoDriver = k.Host.Local && !k.Cluster.DriverRuns(k.Host.Name)
+	for id := range k.refused {
+		s.Refused[id] = true
+	}
+	for _, g := range s.GPUs {
+		if by, is := s.Elsewhere[g.ID]; is && k.lastSaid != g.ID+by {
+			k.lastSaid = g.ID + by
+			k.Log.Error("a GPU is not offered over the network: another offers it", "host", k.Host.Name, "gpu", g.ID, "by", by,
+				"remedy", "if it is the host's own causeway-dra, start that with --offered-by-fleet, and say `local: true` of the host")
+		}
+	}
+	k.Publish(k.Host.Pool(&s))
+}

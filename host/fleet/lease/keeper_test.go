@@ -1,0 +1,413 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"causeway/host/api"
+	"causeway/host/fleet/claim"
+	"causeway/host/fleet/pool"
+)
+
+// server is a GPU host's causewayd, as far as a controller sees.
+type server struct {
+	down  error
+	left  uint64
+	state api.FleetState
+	ended []string // reservations, by node and ID
+}
+
+func (s *server) State(_ context.Context, epoch uint64) (api.FleetState, error) {
+	if s.down != nil {
+		return api.FleetState{}, s.down
+	}
+	s.state.Epoch = max(s.state.Epoch, epoch)
+	out := s.state
+	out.Reserved = slices.Clone(s.state.Reserved)
+	return out, nil
+}
+
+func (s *server) hear(epoch uint64) error {
+	switch {
+	case s.down != nil:
+		return s.down
+	case epoch < s.state.Epoch:
+		return &api.Error{Status: http.StatusPreconditionFailed, Text: "a newer controller"}
+	}
+	return nil
+}
+
+func (s *server) Reserve(_ context.Context, epoch uint64, r *api.Reservation) error {
+	if err := s.hear(epoch); err != nil {
+		return err
+	}
+	if err := r.Check(); err != nil {
+		return err
+	}
+	s.end(func(h api.Reserved) bool { return h.Key() == r.Key() })
+	if uint64(r.Memory) > s.left {
+		return &api.Error{Status: http.StatusInsufficientStorage, Text: "no room"}
+	}
+	s.left -= uint64(r.Memory)
+	s.state.Reserved = append(s.state.Reserved, api.Reserved{Reservation: *r})
+	return nil
+}
+
+func (s *server) Withdraw(_ context.Context, epoch uint64, r *api.Reservation) error {
+	if err := s.hear(epoch); err != nil {
+		return err
+	}
+	s.end(func(h api.Reserved) bool { return h.Key() == r.Key() && h.ID == r.ID })
+	return nil
+}
+
+func (s *server) end(which func(api.Reserved) bool) {
+	s.state.Reserved = slices.DeleteFunc(s.state.Reserved, func(h api.Reserved) bool {
+		if !which(h) {
+			return false
+		}
+		s.left += uint64(h.Memory)
+		s.ended = append(s.ended, h.Host+" "+h.ID)
+		return true
+	})
+}
+
+// apiServer has claims; what a controller knows of them may be older.
+type apiServer struct {
+	now, known []*resourceapi.ResourceClaim
+	down       error
+	said       []string
+	writes     int
+	elsewhere  map[string]string
+}
+
+func (a *apiServer) Claims(pool string) (list []*resourceapi.ResourceClaim) {
+	for _, c := range a.known {
+		if c.Status.Allocation != nil && c.Status.Allocation.Devices.Results[0].Pool == pool {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+func (a *apiServer) Claim(_ context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
+	if a.down != nil {
+		return nil, a.down
+	}
+	for _, c := range a.now {
+		if c.Namespace == namespace && c.Name == name {
+			return c.DeepCopy(), nil
+		}
+	}
+	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "resourceclaims"}, name)
+}
+
+func (a *apiServer) Update(_ context.Context, c *resourceapi.ResourceClaim) error {
+	if a.down != nil {
+		return a.down
+	}
+	for i := range a.now {
+		if a.now[i].UID == c.UID {
+			a.writes++
+			a.now[i] = c
+			return nil
+		}
+	}
+	return errors.New("it is gone")
+}
+
+func (a *apiServer) Warn(c claim.ID, why error)   { a.said = append(a.said, c.Name+": "+why.Error()) }
+func (a *apiServer) Elsewhere() map[string]string { return a.elsewhere }
+func (a *apiServer) DriverRuns(string) bool       { return true }
+
+// hears has the controller know what is.
+func (a *apiServer) hears() {
+	a.known = nil
+	for _, c := range a.now {
+		a.known = append(a.known, c.DeepCopy())
+	}
+}
+
+type leader struct {
+	epoch uint64
+	step  error
+}
+
+func (l *leader) Epoch() uint64 { return l.epoch }
+func (l *leader) Newer(_ context.Context, epoch uint64) error {
+	if l.step == nil {
+		l.epoch = epoch + 1
+	}
+	return l.step
+}
+
+// rig is a keeper with fakes around it.
+type rig struct {
+	*Keeper
+	s    *server
+	a    *apiServer
+	l    *leader
+	now  time.Time
+	pool resourceslice.Pool
+}
+
+func newRig() *rig {
+	r := &rig{s: &server{left: 4 << 30}, a: &apiServer{}, l: &leader{epoch: 1}, now: time.Unix(1000, 0)}
+	r.s.state.GPUs = []api.FleetGPU{{GPU: api.GPU{ID: "GPU-1", Backend: "soft", Name: "soft", Memory: 4 << 30}, Claimable: 4 << 30}}
+	r.Keeper = r.next()
+	return r
+}
+
+// next is another controller's keeper.
+func (r *rig) next() *Keeper {
+	return &Keeper{Host: pool.Host{Name: "gpu1", Nodes: map[string]string{"fabric": "f1"}}, Address: "gpu1:7745", Server: r.s, Cluster: r.a, Leader: r.l, Patience: 30 * time.Second, Rest: 30 * time.Second,
+		Publish: func(p resourceslice.Pool) { r.pool = p }, Now: func() time.Time { return r.now }, Log: slog.New(slog.DiscardHandler)}
+}
+
+// allocated is a claim as the scheduler leaves it for a node.
+func allocated(name, node, share string, mib int) *resourceapi.ResourceClaim {
+	c := &resourceapi.ResourceClaim{}
+	c.Namespace, c.Name, c.UID = "team", name, types.UID(fmt.Sprintf("1-%x", name))
+	id := types.UID(share)
+	c.Status.Allocation = &resourceapi.AllocationResult{NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: "In", Values: []string{node}}}}}}}
+	c.Status.Allocation.Devices.Results = []resourceapi.DeviceRequestAllocationResult{{Request: "gpu", Driver: claim.Driver, Pool: "fleet/gpu1", Device: "gpu-1-net", ShareID: &id,
+		BindingConditions: []string{claim.LeaseReady}, BindingFailureConditions: []string{claim.LeaseRefused},
+		ConsumedCapacity: map[resourceapi.QualifiedName]resource.Quantity{claim.Memory: resource.MustParse(fmt.Sprintf("%dMi", mib))}}}
+	return c
+}
+
+func (r *rig) pass(t *testing.T) time.Duration {
+	t.Helper()
+	r.a.hears()
+	return r.Pass(t.Context())
+}
+
+// is wants a condition of a claim to be so.
+func (r *rig) is(t *testing.T, name, condition string, want bool) {
+	t.Helper()
+	for _, c := range r.a.now {
+		if c.Name != name {
+			continue
+		}
+		got := false
+		for _, d := range c.Status.Devices {
+			got = got || apimeta.IsStatusConditionTrue(d.Conditions, condition)
+		}
+		if got != want {
+			t.Errorf("%s of %s is %v: %+v", condition, name, got, c.Status.Devices)
+		}
+		return
+	}
+	t.Errorf("no claim %s", name)
+}
+
+// TestLease: a claim is reserved once, its pod's driver is told where, and when the claim is gone, or elsewhere, so is the lease.
+func TestLease(t *testing.T) {
+	r := newRig()
+	r.a.now = []*resourceapi.ResourceClaim{allocated("a", "node1", "s1", 1024)}
+	for range 3 {
+		r.pass(t)
+	}
+	r.is(t, "a", claim.LeaseReady, true)
+	if len(r.s.state.Reserved) != 1 || r.s.state.Reserved[0].Host != "node1" || r.a.writes != 1 {
+		t.Fatalf("%+v, %d writes", r.s.state, r.a.writes)
+	}
+	read, err := claim.Read(r.a.now[0])
+	if err != nil || read.Devices()[0].Lease == nil || *read.Devices()[0].Lease != (claim.Lease{Server: "gpu1:7745", GPU: "GPU-1", Epoch: 1}) {
+		t.Fatalf("%+v, %v", read, err)
+	}
+	if w := read.Wish(&read.Devices()[0], "GPU-1"); w.Remote != "gpu1:7745" || w.Check() != nil {
+		t.Errorf("%+v", w)
+	}
+	// Another controller finds all as it is.
+	r.Keeper = r.next()
+	r.pass(t)
+	if r.a.writes != 1 || len(r.s.ended) != 0 {
+		t.Errorf("%d writes, ended %v", r.a.writes, r.s.ended)
+	}
+	// The node froze, and the claim is allocated anew.
+	r.a.now = []*resourceapi.ResourceClaim{allocated("a", "node2", "s2", 1024)}
+	r.pass(t)
+	r.is(t, "a", claim.LeaseReady, true)
+	if len(r.s.state.Reserved) != 1 || r.s.state.Reserved[0].Host != "node2" || fmt.Sprint(r.s.ended) != "[node1 s1]" {
+		t.Fatalf("%+v, ended %v", r.s.state, r.s.ended)
+	}
+	r.a.now = nil
+	r.pass(t)
+	if len(r.s.state.Reserved) != 0 || r.s.left != 4<<30 {
+		t.Errorf("%+v", r.s.state)
+	}
+}
+
+// TestNotKnown: what the controller has heard may be old, and an API server that does not answer says nothing: neither ends a lease.
+func TestNotKnown(t *testing.T) {
+	r := newRig()
+	r.a.now = []*resourceapi.ResourceClaim{allocated("a", "node1", "s1", 1024)}
+	r.pass(t)
+	r.a.known = nil
+	r.Pass(t.Context())
+	r.a.down = errors.New("the API server is away")
+	r.Pass(t.Context())
+	if len(r.s.ended) != 0 {
+		t.Fatalf("ended: %v", r.s.ended)
+	}
+	r.a.now, r.a.known = nil, nil
+	r.Pass(t.Context())
+	if len(r.s.ended) != 0 {
+		t.Fatalf("ended: %v", r.s.ended)
+	}
+	r.a.down = nil
+	r.Pass(t.Context())
+	if len(r.s.ended) != 1 {
+		t.Error("it is left")
+	}
+}
+
+// TestRefused: a GPU gets no new claims before one is refused for lack of room; what is refused says why on the claim; a claim that can never be served keeps no GPU from others.
+func TestRefused(t *testing.T) {
+	r := newRig()
+	r.s.left = 512 << 20
+	r.a.now = []*resourceapi.ResourceClaim{allocated("a", "node1", "s1", 1024)}
+	if again := r.pass(t); again == 0 || len(r.pool.Slices[0].Devices[0].Taints) != 1 {
+		t.Fatalf("again %v, %+v", again, r.pool)
+	}
+	r.is(t, "a", claim.LeaseRefused, false)
+	r.now = r.now.Add(taintFirst)
+	r.pass(t)
+	r.is(t, "a", claim.LeaseRefused, true)
+	if len(r.a.said) != 1 || !strings.Contains(r.a.said[0], "a: GPU host gpu1: no room") {
+		t.Errorf("%v", r.a.said)
+	}
+	r.pass(t)
+	if r.a.writes != 1 {
+		t.Errorf("%d writes", r.a.writes)
+	}
+	// The scheduler has it again, at once, and is not answered at once.
+	r.a.now = []*resourceapi.ResourceClaim{allocated("a", "node1", "s2", 1024)}
+	r.now = r.now.Add(time.Second)
+	r.pass(t)
+	r.is(t, "a", claim.LeaseRefused, false)
+	r.s.left = 4 << 30
+	r.pass(t)
+	r.is(t, "a", claim.LeaseReady, true)
+	r.now = r.now.Add(31 * time.Second)
+	odd := allocated("odd", "node1", "s3", 64)
+	o := &resourceapi.OpaqueDeviceConfiguration{Driver: claim.Driver}
+	o.Parameters.Raw = []byte(`{"apiVersion":"causeway.dev/v1alpha1","kind":"VGPU","share":1}`)
+	odd.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{{Source: resourceapi.AllocationConfigSourceClaim, DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: o}}}
+	none := allocated("none", "node1", "s4", 64)
+	none.Status.Allocation.NodeSelector = nil
+	gone := allocated("gone", "node1", "s5", 64)
+	gone.Status.Allocation.Devices.Results[0].Device = "gpu-9-net"
+	r.a.now = append(r.a.now, odd, none, gone)
+	r.pass(t)
+	for name, says := range map[string]string{"odd": `unknown field "share"`, "none": "names no node", "gone": "no such GPU any more"} {
+		r.is(t, name, claim.LeaseRefused, true)
+		if !strings.Contains(strings.Join(r.a.said, "\n"), says) {
+			t.Errorf("%s is not told: %v", name, r.a.said)
+		}
+	}
+	if len(r.pool.Slices[0].Devices[0].Taints) != 0 {
+		t.Error("others are kept away for it")
+	}
+}
+
+// TestSilent: a host that does not answer keeps what it has, gets no new claims after its patience, and claims that wait for it are told. A controller that has never heard it publishes what was.
+func TestSilent(t *testing.T) {
+	r := newRig()
+	r.a.now = []*resourceapi.ResourceClaim{allocated("a", "node1", "s1", 1024)}
+	r.pass(t)
+	r.s.down = errors.New("no route to host")
+	r.a.now = append(r.a.now, allocated("b", "node1", "s2", 1024))
+	r.pass(t)
+	r.is(t, "b", claim.LeaseRefused, false)
+	if len(r.pool.Slices[0].Devices[0].Taints) != 0 {
+		t.Error("tainted at once")
+	}
+	r.now = r.now.Add(31 * time.Second)
+	r.pass(t)
+	r.is(t, "b", claim.LeaseRefused, true)
+	r.is(t, "a", claim.LeaseReady, true)
+	if d := r.pool.Slices[0].Devices; len(d) != 1 || len(d[0].Taints) != 1 {
+		t.Errorf("%+v", d)
+	}
+	found, _ := pool.GPUOf(&r.pool.Slices[0].Devices[0])
+	r.Keeper, r.pool = r.next(), resourceslice.Pool{}
+	r.pass(t)
+	if r.pool.Slices != nil {
+		t.Error("a host that was never heard of offers something")
+	}
+	r.Found([]api.FleetGPU{found})
+	r.pass(t)
+	if len(r.pool.Slices[0].Devices) != 1 {
+		t.Error("what it offered is gone")
+	}
+	// Started anew, it knows nothing: it is told again.
+	r.s.down, r.s.state.Reserved, r.s.left = nil, nil, 4<<30
+	r.a.now = r.a.now[:1]
+	r.pass(t)
+	if len(r.s.state.Reserved) != 1 || r.s.state.Reserved[0].ID != "s1" {
+		t.Errorf("%+v", r.s.state)
+	}
+	r.s.state.Reserved, r.s.left = nil, 0
+	r.pass(t)
+	r.now = r.now.Add(taintFirst)
+	r.pass(t)
+	r.is(t, "a", claim.LeaseReady, false)
+	r.is(t, "a", claim.LeaseRefused, false) // its pod is bound
+	if !strings.Contains(strings.Join(r.a.said, "\n"), "a: GPU host gpu1 has the lease no more") {
+		t.Errorf("%v", r.a.said)
+	}
+}
+
+// TestTwoControllers: one that is not the newest changes nothing at a host, and one whose Lease was made anew goes above what hosts have heard.
+func TestTwoControllers(t *testing.T) {
+	r := newRig()
+	r.a.now = []*resourceapi.ResourceClaim{allocated("a", "node1", "s1", 1024)}
+	r.pass(t)
+	r.s.state.Epoch, r.l.step = 5, errors.New("another leads")
+	r.a.now = append(r.a.now[1:], allocated("b", "node1", "s2", 64))
+	r.pass(t)
+	if len(r.s.ended) != 0 || len(r.s.state.Reserved) != 1 {
+		t.Fatalf("%+v", r.s)
+	}
+	r.l.step = nil
+	r.pass(t)
+	if r.l.epoch != 6 || len(r.s.ended) != 1 || len(r.s.state.Reserved) != 1 {
+		t.Errorf("%+v, epoch %d", r.s, r.l.epoch)
+	}
+}
+
+// TestLeaving: a host that leaves offers nothing new, and is kept until nobody has anything of it.
+func TestLeaving(t *testing.T) {
+	r := newRig()
+	r.a.now = []*resourceapi.ResourceClaim{allocated("a", "node1", "s1", 1024)}
+	r.pass(t)
+	r.Leaving = true
+	r.pass(t)
+	if len(r.pool.Slices[0].Devices) != 0 || r.Idle() || len(r.s.state.Reserved) != 1 {
+		t.Errorf("%+v", r.pool)
+	}
+	r.a.now = nil
+	r.pass(t)
+	if !r.Idle() || len(r.s.state.Reserved) != 0 {
+		t.Errorf("%+v", r.s.state)
+	}
+}
