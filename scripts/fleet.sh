@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # Kubernetes on this machine: a control plane, a kubelet with containerd, causewayd and causeway-dra, and pods that use the software GPU.
 #
-#   scripts/fleet.sh [--vm]
+#   scripts/fleet.sh [--vm] [--net] [--scale HOSTS CLAIMS [PROFILE]]
 #
+#   --net    GPUs of another host over the network, and nothing else: a GPU server in a network namespace of its own, two controllers, what is lost and what is fenced (6 minutes)
+#   --scale  a control plane alone, with so many hosts of 8 GPUs that are not there, and claims of mixed sizes: how long that takes, what is stranded, what it costs. PROFILE is one
+#            of host/fleet/deploy/scheduler.yaml
 #   --vm     also QEMU in a pod, with a Linux guest that runs a CUDA program
 #
 # With PATIENCE=N in the environment each wait may be N times as long, on a machine with much else to do.
@@ -14,12 +17,16 @@ set -euo pipefail
 . "$ROOT/scripts/lib/fleet.sh"
 . "$ROOT/scripts/lib/fleet-people.sh"
 . "$ROOT/scripts/lib/fleet-vm.sh"
+. "$ROOT/scripts/lib/fleet-net.sh"
+. "$ROOT/scripts/lib/fleet-scale.sh"
 
-vm=
+vm= net= scale=()
 while [ $# -gt 0 ]; do
   case $1 in
     --vm) vm=1; shift ;;
-    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit ;;
+    --net) net=1; shift ;;
+    --scale) scale=("${@:2:3}"); shift $(($# < 4 ? $# : 4)); [ ${#scale[@]} -ge 2 ] || die "--scale HOSTS CLAIMS [PROFILE]" ;;
+    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done
@@ -30,16 +37,22 @@ for f in bin/causeway lib/libcuda.so.1 tests/13.0-static/vectoradd; do [ -e "$BU
 if [ -z "${KUBE_FOLDER:-}" ]; then
   "$ROOT/scripts/kube/build.sh"
   make -s -C "$ROOT" fleet
-  rc=0; kube_apart "$0" ${vm:+--vm} || rc=$?
+  rc=0; kube_apart "$0" ${vm:+--vm} ${net:+--net} ${scale:+--scale "${scale[@]}"} || rc=$?
   exit $rc
 fi
 kube=$KUBE_FOLDER
 
+[ ${#scale[@]} = 0 ] || scale_settings
 say "control plane"
 kube_control_plane
+if [ ${#scale[@]} -gt 0 ]; then
+  run_scale "${scale[@]}"
+  exit
+fi
 fleet_image "$kube/program.tar"
 say "node"
 kube_node_up "$kube/program.tar"
+[ -z "$net" ] || net_hosts
 say "causewayd and causeway-dra"
 causewayd_up
 kubectl apply -f "$ROOT/host/fleet/deploy/causeway-dra.yaml" >/dev/null
@@ -47,6 +60,12 @@ driver_token
 driver_up
 await 30 "the GPU is published" gpu_published
 ok "the node's GPU is published: $(kubectl get resourceslices -o json | jq -r '.items[0].spec.devices[0] | "\(.attributes.model.string), memory \(.capacity.memory.value), compute \(.capacity.compute.value)"')"
+
+if [ -n "$net" ]; then
+  check_net
+  echo "$passed passed, 0 failed"
+  exit
+fi
 
 check_rights
 

@@ -32,7 +32,7 @@ check_people() {
   grep -qE "^$kube_node +Ready +gpu-.* Causeway Software GPU +0 B/2 GiB +0/100 +0 +-" "$kube/log/ls" || die "causeway-fleet ls: $(cat "$kube/log/ls")"
   refuses 'has no unit' claim people --memory 4
   refuses 'cap: 101' claim people --memory 1GiB --cap 101
-  refuses 'not offered in the fleet yet' claim people --memory 1GiB --path network
+  refuses 'use local or network' claim people --memory 1GiB --path far
   refuses 'there is no node node9' drain node9
   refuses 'no such file' --kubeconfig "$kube/none" ls
   fleet claim people --memory 4GiB --timeout "$((4 * ${PATIENCE:-1}))s" >"$kube/log/claim" 2>&1 || rc=$?

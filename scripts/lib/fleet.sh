@@ -7,6 +7,7 @@ causeway() { "$BUILD/bin/causeway" "$1" --run-dir "$kube/run" "${@:2}"; }
 
 causewayd_up() {
   printf 'run_dir = "%s"\nstate_dir = "%s"\nlog_dir = "%s"\n[placement]\nsoftware_memory = "2GiB"\n' "$kube/run" "$kube/state" "$kube/causewaylog" >"$kube/causewayd.toml"
+  [ ! -f "$kube/remote.toml" ] || cat "$kube/remote.toml" >>"$kube/causewayd.toml" # fleet-net.sh's
   kube_start causewayd "$BUILD/bin/causeway" daemon --config "$kube/causewayd.toml"
   await 20 "causewayd answers" causeway gpus --json
 }
@@ -22,9 +23,9 @@ as_driver() {
   grep -F -- "$says" "$kube/log/as_driver"
 }
 
-# slice NAME SPEC... prints a ResourceSlice.
+# slice NAME DRIVER SPEC [POOL] prints a ResourceSlice's file.
 slice() {
-  printf 'apiVersion: resource.k8s.io/v1\nkind: ResourceSlice\nmetadata: {name: %s}\nspec: {driver: %s, pool: {name: p, generation: 1, resourceSliceCount: 1}, devices: [], %s}\n' "$1" "$2" "$3" >"$kube/slice-$1.yaml"
+  printf 'apiVersion: resource.k8s.io/v1\nkind: ResourceSlice\nmetadata: {name: %s}\nspec: {driver: %s, pool: {name: "%s", generation: 1, resourceSliceCount: 1}, devices: [], %s}\n' "$1" "$2" "${4:-$kube_node}" "$3" >"$kube/slice-$1.yaml"
   echo "$kube/slice-$1.yaml"
 }
 
@@ -40,10 +41,11 @@ check_rights() {
   as_driver dra 'writes no ResourceSlice of other' annotate resourceslice others a=b >/dev/null || die "change of another node's slice: $(cat "$kube/log/as_driver")"
   as_driver dra 'writes no ResourceSlice of no node' create -f "$(slice net gpu.causeway.dev 'allNodes: true')" >/dev/null || die "a slice of no node: $(cat "$kube/log/as_driver")"
   as_driver dra 'writes no ResourceSlice of gpu.example.com' create -f "$(slice foreign gpu.example.com "nodeName: $kube_node")" >/dev/null || die "another driver's slice: $(cat "$kube/log/as_driver")"
+  as_driver dra 'writes no ResourceSlice of the pool fleet/gpu1' create -f "$(slice pool gpu.causeway.dev "nodeName: $kube_node" fleet/gpu1)" >/dev/null || die "a slice of another's pool: $(cat "$kube/log/as_driver")"
   as_driver unbound 'names no node' delete resourceslice "$own" >/dev/null || die "deletion without a node: $(cat "$kube/log/as_driver")"
   as_driver dra 'forbidden' get secrets -A >/dev/null || die "secrets: $(cat "$kube/log/as_driver")"
   kubectl delete resourceslice others >/dev/null
-  ok "the driver's account writes its own node's slices, and no others: not another node's, none of no node, no other driver's; nothing without a node's name in its token"
+  ok "the driver's account writes its own node's slices, and no others: not another node's, none of no node or of another pool, no other driver's; nothing without a node's name in its token"
 }
 
 driver_up() {

@@ -5,6 +5,7 @@
 
 kube_bin=$BUILD/kube
 kube_node=node1
+kube_manager_more=() kube_scheduler_more=() # arguments
 kube_controllers="cpu cpuacct cpuset memory devices freezer blkio pids systemd"
 
 # kube_apart SCRIPT ARGS... runs the script again, in name spaces of its own, and cleans up behind it.
@@ -80,15 +81,19 @@ kube_control_plane() {
   done >"$kube/pki/tokens.csv"
   kube_start etcd "$kube_bin/kube" etcd --data-dir "$kube/etcd" --unsafe-no-fsync --listen-client-urls http://127.0.0.1:2379 \
     --advertise-client-urls http://127.0.0.1:2379 --listen-peer-urls http://127.0.0.1:2380
+  kube_apiserver
+  kube_start manager "$kube_bin/kube" controller-manager --kubeconfig "$kube/pki/manager.kubeconfig" "${kube_manager_more[@]}" --leader-elect=false --bind-address 127.0.0.1 \
+    --service-account-private-key-file "$kube/pki/sa.key" --use-service-account-credentials
+  kube_start scheduler "$kube_bin/kube" scheduler --kubeconfig "$kube/pki/scheduler.kubeconfig" "${kube_scheduler_more[@]}" --leader-elect=false --bind-address 127.0.0.1
+  await 60 "controllers work" kubectl get serviceaccount default
+}
+
+kube_apiserver() {
   kube_start apiserver "$kube_bin/kube" apiserver --etcd-servers http://127.0.0.1:2379 --secure-port 6443 --bind-address 0.0.0.0 \
     --advertise-address 10.77.0.1 --cert-dir "$kube/pki/apiserver" --service-account-key-file "$kube/pki/sa.key" \
     --service-account-signing-key-file "$kube/pki/sa.key" --service-account-issuer https://fleet.test --token-auth-file "$kube/pki/tokens.csv" \
     --authorization-mode Node,RBAC --enable-admission-plugins NodeRestriction --service-cluster-ip-range 10.96.0.0/16 --anonymous-auth=false
   await 60 "the API server is ready" kubectl get --raw /readyz
-  kube_start manager "$kube_bin/kube" controller-manager --kubeconfig "$kube/pki/manager.kubeconfig" --leader-elect=false --bind-address 127.0.0.1 \
-    --service-account-private-key-file "$kube/pki/sa.key" --use-service-account-credentials
-  kube_start scheduler "$kube_bin/kube" scheduler --kubeconfig "$kube/pki/scheduler.kubeconfig" --leader-elect=false --bind-address 127.0.0.1
-  await 60 "controllers work" kubectl get serviceaccount default
 }
 
 # kube_node_up IMAGE... starts containerd with images, and the kubelet.

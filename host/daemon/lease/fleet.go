@@ -20,6 +20,8 @@ epoch, and who has a lower one than another before it is refused.
 const (
 	MostReserved = 2 * MostLeases
 	mostFleet    = 4 << 20 // bytes of a heartbeat
+	// MostEpoch leaves a controller room above what a server has heard.
+	MostEpoch = 1 << 62
 )
 
 // Errors of Reserved.
@@ -53,7 +55,7 @@ func DecodeFleet(r io.Reader) (api.FleetState, error) {
 }
 
 func checkFleet(s *api.FleetState) error {
-	if len(s.GPUs) > mostGPUs || len(s.Reserved) > MostReserved || !text(s.Version) {
+	if len(s.GPUs) > mostGPUs || len(s.Reserved) > MostReserved || !text(s.Version) || s.Epoch > MostEpoch {
 		return fmt.Errorf("%d GPUs and %d reservations of version %.50q", len(s.GPUs), len(s.Reserved), s.Version)
 	}
 	var ids, keys []string
@@ -115,6 +117,9 @@ func NewReserved(f ReservedFile, save func(ReservedFile) error) (*Reserved, erro
 func (b *Reserved) Hear(epoch uint64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if epoch > MostEpoch {
+		return fmt.Errorf("%w: a controller of the epoch %d", ErrMessage, epoch)
+	}
 	if epoch < b.file.Epoch {
 		return fmt.Errorf("%w: epoch %d, this is %d", ErrController, b.file.Epoch, epoch)
 	}

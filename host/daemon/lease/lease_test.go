@@ -162,9 +162,19 @@ func FuzzMessage(f *testing.F) {
 	f.Add(byte(7), []byte(`{"host":"hostb"}`))
 	f.Add(byte(8), []byte(`{"host":"hostb"}`))
 	f.Add(byte(9), []byte(asJSON(inheritance(f))))
+	f.Add(byte(10), []byte(`{"vm":"claim-1","name":"gpu0","id":"s","of":"team/c","host":"hosta","gpu":"GPU-1","memory":1048576,"share":100}`))
+	f.Add(byte(11), []byte(`{"epoch":3,"gpus":[{"id":"GPU-1","name":"H200","memory":2,"claimable":1}],"reserved":[{"vm":"claim-1","name":"gpu0","id":"s","of":"team/c","host":"hosta","gpu":"GPU-1","memory":1048576,"share":100,"leased":true}]}`))
 	f.Fuzz(func(t *testing.T, kind byte, b []byte) {
 		r := bytes.NewReader(b)
-		switch kind % 10 {
+		switch kind % 12 {
+		case 10:
+			if v, err := DecodeReservation(r); err == nil && (v.Check() != nil || strings.ContainsAny(v.Lease()[len(v.Host)+1:], "/\x00\n")) {
+				t.Errorf("%+v", v)
+			}
+		case 11:
+			if s, err := DecodeFleet(r); err == nil && (len(s.GPUs) > mostGPUs || s.Epoch > MostEpoch || len(s.GPUs) > 0 && s.GPUs[0].Claimable > s.GPUs[0].Memory) {
+				t.Errorf("%+v", s)
+			}
 		case 0:
 			if q, err := DecodeRequest(r); err == nil {
 				w := q.Wish(Host{"hosta"})

@@ -47,7 +47,7 @@ The claim stays when the wait ends: "kubectl delete resourceclaim NAME" removes 
 	fl.Uint32Var(&f.ask.Cap, "cap", 0, "most hundredths of the GPU's time, 1 to 100 (default: no cap)")
 	fl.IntVar(&f.ask.Count, "count", 1, "GPUs, all of one node and each another; more than 1 with --vm")
 	fl.BoolVar(&f.ask.VM, "vm", false, "for QEMU in the pod, not for programs of the container")
-	fl.StringVar(&f.ask.Path, "path", "", "local: a GPU of the pod's own node (default: any)")
+	fl.StringVar(&f.ask.Path, "path", "", "local: a GPU of the pod's own node; network: one of another host (default: any)")
 	fl.StringVar(&f.ask.Class, "class", view.Class, "DeviceClass")
 	fl.BoolVar(&f.print, "print", false, "print the claim, and make none")
 	fl.BoolVar(&f.noWait, "no-wait", false, "make the claim, and do not wait")

@@ -61,6 +61,7 @@ type fleet struct {
 
 	mu    sync.Mutex
 	hosts map[string]*host // by pool
+	ready bool             // the configuration has been read, and all that there was is known
 }
 
 // host is a GPU host with its keeper, which one goroutine has.
@@ -102,6 +103,9 @@ func (f *fleet) run(ctx context.Context) error {
 		}
 	}
 	wg.Go(func() { f.routineConfig(ctx, &wg) })
+	f.mu.Lock()
+	f.ready = true
+	f.mu.Unlock()
 	for _, c := range f.cluster.claims.GetStore().List() {
 		for _, p := range poolsOf(c) {
 			f.changed(p)
@@ -122,20 +126,17 @@ func (f *fleet) all() (list []*host) {
 // changed has a pool's keeper look at its claims.
 func (f *fleet) changed(pool string) {
 	f.mu.Lock()
-	h := f.hosts[pool]
+	h, ready := f.hosts[pool], f.ready
 	f.mu.Unlock()
 	if h != nil {
 		h.wake()
-		return
+	} else if ready {
+		f.unkept(pool)
 	}
-	f.unkept(pool)
 }
 
 // unkept tells claims that have devices of a pool which is none of the fleet's: whoever published it, nobody gives leases of it.
 func (f *fleet) unkept(pool string) {
-	if f.cluster == nil {
-		return
-	}
 	for _, c := range f.cluster.Claims(pool) {
 		f.Log.Warn("a claim has a device that is none of the fleet's", "claim", c.Namespace+"/"+c.Name, "pool", pool)
 		f.cluster.Warn(idOf(c), fmt.Errorf("its GPU is of the pool %s, which is none of the fleet's: nobody gives a lease of it. If the GPU host is to be in the fleet, the controller's configuration names it; if not, whoever publishes its ResourceSlice says what is not so", pool))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,34 +26,27 @@ const (
 // ErrNotLeader says that another controller leads.
 var ErrNotLeader = errors.New("another controller leads the fleet")
 
-// leader is this controller while it leads. Its epoch is higher than that of any before: how often the Lease has changed hands, or what a GPU host has heard of, if somebody has deleted the Lease meanwhile.
+// leader is this controller while it leads. Its epoch is how often the Lease has changed hands.
 type leader struct {
 	client              kubernetes.Interface
 	namespace, identity string
-	epoch               atomic.Uint64
+	epoch               uint64
 	step                context.CancelCauseFunc
 	log                 *slog.Logger
 }
 
 // Epoch implements lease.Leader.
-func (l *leader) Epoch() uint64 { return l.epoch.Load() }
+func (l *leader) Epoch() uint64 { return l.epoch }
 
-// Newer implements lease.Leader: of a host that has heard of a higher epoch. Whoever the API server says leads now goes above it; anybody else stops.
-func (l *leader) Newer(ctx context.Context, epoch uint64) error {
-	if epoch < l.epoch.Load() {
-		return nil
-	}
-	transitions, err := l.leads(ctx)
-	if errors.Is(err, ErrNotLeader) {
-		l.step(err)
-	}
-	if err != nil {
+// Confirm implements lease.Leader: whoever the API server says leads now goes above what a host has heard, for somebody may have deleted the Lease meanwhile. Anybody else stops.
+func (l *leader) Confirm(ctx context.Context, heard uint64) error {
+	if _, err := l.leads(ctx); err != nil {
+		if errors.Is(err, ErrNotLeader) {
+			l.step(err)
+		}
 		return err
 	}
-	next := max(epoch, transitions) + 1
-	for was := l.epoch.Load(); was < next && !l.epoch.CompareAndSwap(was, next); was = l.epoch.Load() {
-	}
-	l.log.Warn("a GPU host has heard of a newer controller that is none: this one goes on as the newest", "epoch", l.epoch.Load())
+	l.log.Warn("a GPU host has heard of a newer controller, and this one leads: it goes on there as the newest", "heard", heard, "epoch", l.epoch)
 	return nil
 }
 
@@ -118,8 +110,8 @@ func (l *leader) work(ctx context.Context, work func(context.Context, *leader) e
 		l.step(err)
 		return err
 	}
-	l.epoch.Store(transitions + 1)
-	l.log.Info("leads the fleet", "identity", l.identity, "epoch", l.epoch.Load())
+	l.epoch = transitions + 1
+	l.log.Info("leads the fleet", "identity", l.identity, "epoch", l.epoch)
 	err = work(ctx, l)
 	l.step(err)
 	return err

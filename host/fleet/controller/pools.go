@@ -64,6 +64,9 @@ func (p *pools) run(ctx context.Context, client kubernetes.Interface, log *slog.
 		ErrorHandler: func(_ context.Context, err error, msg string) {
 			log.Warn("what the fleet offers is not published", "error", err, "at", msg)
 		}})
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return err
 	}

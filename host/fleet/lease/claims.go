@@ -114,7 +114,7 @@ func (k *Keeper) over(ctx context.Context, r *api.Reservation) (bool, error) {
 
 // ready says in a claim that its device has a lease.
 func (k *Keeper) ready(ctx context.Context, w *want) error {
-	data := claim.Lease{Server: k.Address, GPU: w.r.GPU, Epoch: k.Leader.Epoch()}
+	data := claim.Lease{Server: k.Address, GPU: w.r.GPU, Epoch: k.epoch()}
 	if s := claim.StatusOf(w.claim, w.result); s != nil && s.Data != nil && apimeta.IsStatusConditionTrue(s.Conditions, claim.LeaseReady) {
 		if had, err := claim.ParseLease(s.Data.Raw); err == nil && had.Server == data.Server && had.GPU == data.GPU {
 			return nil

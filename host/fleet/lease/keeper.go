@@ -41,8 +41,8 @@ type Cluster interface {
 // Leader says as the how-manieth controller this one acts.
 type Leader interface {
 	Epoch() uint64
-	// Newer is told that a host has heard of a controller of that epoch.
-	Newer(ctx context.Context, epoch uint64) error
+	// Confirm asks whether this one leads still; a host has heard of a controller of that epoch, which is newer.
+	Confirm(ctx context.Context, heard uint64) error
 }
 
 // Keeper looks after what claims have of one GPU host. Its methods are called by one goroutine.
@@ -62,7 +62,8 @@ type Keeper struct {
 	Leaving bool
 
 	state    api.FleetState
-	known    bool // state was ever heard, or found
+	above    uint64 // what this host has heard of, if that is newer than any that leads
+	known    bool   // state was ever heard, or found
 	heard    time.Time
 	silent   error // since heard
 	refused  map[string]time.Time
@@ -83,12 +84,14 @@ func (k *Keeper) Pass(ctx context.Context) (again time.Duration) {
 		k.heard = k.Now()
 	}
 	k.forget()
-	s, err := k.Server.State(ctx, k.Leader.Epoch())
+	s, err := k.Server.State(ctx, k.epoch())
 	if ctx.Err() != nil {
 		return 0
 	}
-	if err == nil && s.Epoch > k.Leader.Epoch() {
-		err = k.Leader.Newer(ctx, s.Epoch)
+	if err == nil && s.Epoch > k.epoch() {
+		if err = k.Leader.Confirm(ctx, s.Epoch); err == nil { // of this host alone: what others hear is none of its business
+			k.above = s.Epoch
+		}
 	}
 	k.hears(s, err)
 	if k.silent == nil {
@@ -99,6 +102,14 @@ func (k *Keeper) Pass(ctx context.Context) (again time.Duration) {
 	}
 	k.publish()
 	return again
+}
+
+// epoch is that of which the host takes requests.
+func (k *Keeper) epoch() uint64 {
+	if k.above > 0 {
+		return max(k.Leader.Epoch(), k.above+1)
+	}
+	return k.Leader.Epoch()
 }
 
 // hears notes a heartbeat, or that there was none.
@@ -149,7 +160,7 @@ func (k *Keeper) withdraw(ctx context.Context) {
 		}
 		over, err := k.over(ctx, &r.Reservation)
 		if err == nil && over {
-			err = k.Server.Withdraw(ctx, k.Leader.Epoch(), &r.Reservation)
+			err = k.Server.Withdraw(ctx, k.epoch(), &r.Reservation)
 		}
 		switch {
 		case err != nil:
@@ -185,7 +196,7 @@ func (k *Keeper) reserve(ctx context.Context, w *want) error {
 	if k.silent != nil {
 		return &unanswered{k.silent}
 	}
-	if err := k.Server.Reserve(ctx, k.Leader.Epoch(), &w.r); err != nil {
+	if err := k.Server.Reserve(ctx, k.epoch(), &w.r); err != nil {
 		return err
 	}
 	k.state.Reserved = append(k.state.Reserved, api.Reserved{Reservation: w.r})

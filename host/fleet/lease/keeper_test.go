@@ -50,6 +50,7 @@ func (s *server) hear(epoch uint64) error {
 	case epoch < s.state.Epoch:
 		return &api.Error{Status: http.StatusPreconditionFailed, Text: "a newer controller"}
 	}
+	s.state.Epoch = epoch
 	return nil
 }
 
@@ -146,14 +147,11 @@ func (a *apiServer) hears() {
 
 type leader struct {
 	epoch uint64
-	step  error
+	step  error // it leads no more
 }
 
 func (l *leader) Epoch() uint64 { return l.epoch }
-func (l *leader) Newer(_ context.Context, epoch uint64) error {
-	if l.step == nil {
-		l.epoch = epoch + 1
-	}
+func (l *leader) Confirm(context.Context, uint64) error {
 	return l.step
 }
 
@@ -390,7 +388,7 @@ func TestTwoControllers(t *testing.T) {
 	}
 	r.l.step = nil
 	r.pass(t)
-	if r.l.epoch != 6 || len(r.s.ended) != 1 || len(r.s.state.Reserved) != 1 {
+	if r.s.state.Epoch != 6 || len(r.s.ended) != 1 || len(r.s.state.Reserved) != 1 {
 		t.Errorf("%+v, epoch %d", r.s, r.l.epoch)
 	}
 }

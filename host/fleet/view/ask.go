@@ -17,16 +17,13 @@ import (
 	"causeway/host/limit"
 )
 
-// Errors of asking and waiting.
-var (
-	ErrWaited  = errors.New("the time is up")
-	ErrNetwork = errors.New("GPUs over the network are not offered in the fleet yet: use --path local")
-)
+// ErrWaited says that a wait has come to its end.
+var ErrWaited = errors.New("the time is up")
 
 // Paths to a GPU.
 const (
 	Local   = "local"
-	Network = "network"
+	Network = "network" // also the state of a GPU host that is no node
 )
 
 // Ask is what a person wants of a claim.
@@ -43,10 +40,8 @@ type Ask struct {
 // Claim is the object, as the API server takes it. What could never be served is refused here, where who asks sees it.
 func (a *Ask) Claim() (*resourceapi.ResourceClaim, error) {
 	switch {
-	case a.Path == Network:
-		return nil, ErrNetwork
-	case a.Path != "" && a.Path != Local:
-		return nil, fmt.Errorf("--path %q: use %s", a.Path, Local)
+	case a.Path != "" && a.Path != Local && a.Path != Network:
+		return nil, fmt.Errorf("--path %q: use %s or %s", a.Path, Local, Network)
 	case a.Compute > claim.MostCompute:
 		return nil, fmt.Errorf("--compute %d: use 0 to %d, hundredths of a GPU's time", a.Compute, claim.MostCompute)
 	case a.Count < 1 || a.Count > resourceapi.AllocationResultsMaxSize:

@@ -84,7 +84,7 @@ func (f *Fleet) part(v *Claim, r *resourceapi.DeviceRequestAllocationResult) {
 	if r.Driver != claim.Driver {
 		return
 	}
-	p := Part{Node: r.Pool, Device: r.Device}
+	p := Part{Node: nodeOf(r.Pool), Device: r.Device}
 	for name, q := range r.ConsumedCapacity {
 		n := uint64(max(q.Value(), 0))
 		switch strings.TrimPrefix(string(name), claim.Driver+"/") {

@@ -35,9 +35,11 @@ type Fleet struct {
 // Node is one with GPUs of Causeway's.
 type Node struct {
 	Name  string   `json:"name"`
-	State string   `json:"state"`           // Ready, NotReady, Gone: slices name it, and there is no such Node
+	State string   `json:"state"`           // Ready, NotReady, Gone: slices name it, and there is no such Node; Network: a GPU host that is no Node
 	Notes []string `json:"notes,omitempty"` // draining, cordoned
 	GPUs  []GPU    `json:"gpus"`
+
+	host bool // its GPUs are offered by the fleet's controller
 }
 
 // Away: no new pod comes to the node now.
@@ -49,6 +51,14 @@ const (
 	NotReady = "NotReady"
 	Gone     = "Gone"
 )
+
+// nodeOf is the node, or the GPU host, whose pool that is.
+func nodeOf(pool string) string {
+	if host, is := claim.HostOf(pool); is {
+		return host
+	}
+	return pool
+}
 
 // GPU is a device that a node offers.
 type GPU struct {
@@ -154,15 +164,19 @@ func (f *Fleet) lacks(what string, err error) {
 
 // offer adds what a slice has.
 func (f *Fleet) offer(s *resourceapi.ResourceSlice) {
-	if s.Spec.Driver != claim.Driver || s.Spec.NodeName == nil {
+	name, host := claim.HostOf(s.Spec.Pool.Name)
+	if s.Spec.Driver != claim.Driver || s.Spec.NodeName == nil && !host {
 		return
 	}
-	name := *s.Spec.NodeName
+	if s.Spec.NodeName != nil {
+		name, host = *s.Spec.NodeName, false
+	}
 	at := slices.IndexFunc(f.Nodes, func(n Node) bool { return n.Name == name })
 	if at < 0 {
 		at = len(f.Nodes)
 		f.Nodes = append(f.Nodes, Node{Name: name, GPUs: []GPU{}})
 	}
+	f.Nodes[at].host = f.Nodes[at].host || host
 	for i := range s.Spec.Devices {
 		d := &s.Spec.Devices[i]
 		g := GPU{Device: d.Name}
@@ -190,6 +204,9 @@ func (n *Node) judge(nodes []corev1.Node, known bool) {
 	switch {
 	case !known:
 		n.State = "-"
+		return
+	case at < 0 && n.host:
+		n.State = Network
 		return
 	case at < 0:
 		n.State = Gone

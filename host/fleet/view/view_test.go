@@ -203,17 +203,16 @@ func TestUnread(t *testing.T) {
 // TestAsk: what is asked for is a claim that the driver reads, and what could never be served is refused by name.
 func TestAsk(t *testing.T) {
 	for says, a := range map[string]Ask{
-		"no unit":                 {Memory: "4", Count: 1},
-		"no size":                 {Memory: "-4GiB", Count: 1},
-		"more than Kubernetes":    {Memory: "9000000000GiB", Count: 1},
-		"steps of 1MiB":           {Memory: "1025KiB", Count: 1},
-		"--compute 101":           {Compute: 101, Count: 1},
-		"cap: 101":                {Cap: 101, Count: 1},
-		"--count 0":               {},
-		"--count 33":              {Count: 33, VM: true},
-		"a container gets one":    {Count: 2},
-		"not offered in the flee": {Count: 1, Path: Network},
-		`--path "moon"`:           {Count: 1, Path: "moon"},
+		"no unit":              {Memory: "4", Count: 1},
+		"no size":              {Memory: "-4GiB", Count: 1},
+		"more than Kubernetes": {Memory: "9000000000GiB", Count: 1},
+		"steps of 1MiB":        {Memory: "1025KiB", Count: 1},
+		"--compute 101":        {Compute: 101, Count: 1},
+		"cap: 101":             {Cap: 101, Count: 1},
+		"--count 0":            {},
+		"--count 33":           {Count: 33, VM: true},
+		"a container gets one": {Count: 2},
+		`--path "moon"`:        {Count: 1, Path: "moon"},
 	} {
 		if _, err := a.Claim(); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%+v: %v, want %q", a, err, says)
@@ -236,5 +235,31 @@ func TestAsk(t *testing.T) {
 	}
 	if b, err := json.Marshal(c); err != nil || !strings.Contains(string(b), `"kind":"ResourceClaim"`) {
 		t.Errorf("%v, %s", err, b)
+	}
+}
+
+// TestNetwork: a GPU host of the fleet is seen with its GPUs and who has them, be it a node or not.
+func TestNetwork(t *testing.T) {
+	f := newFake()
+	far := *f.slices[1].DeepCopy()
+	far.Spec.NodeName, far.Spec.Pool.Name = nil, claim.PoolOf("gpu9")
+	far.Spec.Devices[0].Name = "gpu-9-net"
+	own := *far.DeepCopy()
+	own.Spec.Pool.Name = claim.PoolOf("node1")
+	own.Spec.Devices[0].Name = "gpu-1-net"
+	f.slices = append(f.slices, far, own)
+	c := f.add("c", "h200", "1Gi", corev1.PodRunning)
+	c.Status.Allocation = &resourceapi.AllocationResult{}
+	c.Status.Allocation.Devices.Results = []resourceapi.DeviceRequestAllocationResult{{Request: "gpu", Driver: claim.Driver, Pool: far.Spec.Pool.Name, Device: "gpu-9-net",
+		ConsumedCapacity: map[resourceapi.QualifiedName]resource.Quantity{claim.Memory: resource.MustParse("1Gi")}}}
+	got, err := Read(t.Context(), f, "")
+	if err != nil || len(got.Nodes) != 2 || got.Nodes[0].Name != "gpu9" || got.Nodes[0].State != Network || got.Nodes[0].GPUs[0].Claimed != 1<<30 || got.Nodes[0].Away() {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if n := got.Nodes[1]; n.Name != "node1" || n.State != Ready || len(n.GPUs) != 2 {
+		t.Errorf("%+v", n)
+	}
+	if p := got.Claims[0].Parts; len(p) != 1 || p[0].Node != "gpu9" {
+		t.Errorf("%+v", got.Claims)
 	}
 }
