@@ -57,7 +57,7 @@ gpu_published() { kubectl get resourceslices -o json | jq -e '.items | length ==
 
 # fleet_image OUT is an image with CUDA programs and what they need of a C library, and nothing of ours: that comes with the claim.
 fleet_image() {
-  local files=("$(command -v busybox):bin/busybox" "$BUILD/tests/13.0-static/vectoradd:bin/vectoradd") f
+  local files=("$(command -v busybox):bin/busybox" "$BUILD/tests/13.0-static/vectoradd:bin/vectoradd" "$BUILD/tests/13.0-static/rounds:bin/rounds") f
   gcc -O1 -o "$kube/allocate" "$ROOT/scripts/kube/allocate.c" "$BUILD/lib/libcuda.so.1"
   files+=("$kube/allocate:bin/allocate" /lib64/ld-linux-x86-64.so.2:lib64/ld-linux-x86-64.so.2)
   for f in libc.so.6 libm.so.6 libdl.so.2 libpthread.so.0 librt.so.1 libgcc_s.so.1 libstdc++.so.6; do

@@ -68,10 +68,10 @@ func (f *fake) Ensure(_ context.Context, w api.Wish) (api.VGPU, error) {
 		}
 		left -= f.vgpus[i].Spec.Memory
 	}
-	if uint64(*w.Memory) > left || w.GPU != f.gpu.ID {
+	if w.Remote == "" && (uint64(*w.Memory) > left || w.GPU != f.gpu.ID) {
 		return api.VGPU{}, &api.Error{Status: http.StatusInsufficientStorage, Text: "no room"}
 	}
-	s := api.Spec{VM: w.VM, Name: w.Name, GPU: w.GPU, Programs: *w.Programs && !f.old, Owner: w.Owner, Limits: w.On(api.Limits{})}
+	s := api.Spec{VM: w.VM, Name: w.Name, GPU: w.GPU, Remote: w.Remote, Programs: *w.Programs && !f.old, Owner: w.Owner, Limits: w.On(api.Limits{})}
 	v := api.VGPU{Spec: s, GPU: f.gpu.ID, Socket: s.SocketPath("/run/causeway")}
 	if at < 0 {
 		f.vgpus = append(f.vgpus, v)
