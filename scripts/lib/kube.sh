@@ -66,7 +66,8 @@ T
 # kube_control_plane starts etcd, the API server, the controllers and the scheduler.
 kube_control_plane() {
   local u
-  mkdir -p "$kube"/{pki,pid,log}
+  mkdir -p "$kube"/{pki,pid,log} /run/netns
+  mount -t tmpfs none /run/netns # names of networks end with these name spaces
   ip link set lo up
   ip link add d0 type veth peer name d1
   ip link set d1 up
