@@ -81,6 +81,7 @@ check_net() {
   check_net_frozen
   check_net_leaders
   check_net_apiserver
+  check_net_both
   check_net_end
 }
 
@@ -134,10 +135,16 @@ T
   await 40 "the claim of a GPU that nobody has says so" event ResourceClaim 'none of the fleet'
   kubectl delete pod liar --wait=false >/dev/null
   kubectl delete resourceslice liar >/dev/null
+  sed -e 's/NAME/odd/g; s/MEMORY/64Mi/g; s/COMMAND/vectoradd/; s/^      requests:/      config: [{opaque: {driver: gpu.causeway.dev, parameters: {apiVersion: causeway.dev\/v1alpha1, kind: VGPU, share: 1}}}]\n&/' \
+    "$ROOT/scripts/kube/netpod.yaml" | kubectl apply -f - >/dev/null
+  await 30 "the claim says why" event ResourceClaim 'GPU host gpu1: request "gpu"'
+  await 60 "its pod says so" event Pod 'unknown field \"share\"'
+  reserved 1 || die "something is reserved for it: $(cat "$kube/gpu1/run/fleet.json")"
+  kubectl delete pod odd --wait=false >/dev/null
   net_pod large 3Gi vectoradd
   await 30 "a claim of more than there is waits" event Pod 'cannot allocate all claims'
   kubectl delete pod large --wait=false >/dev/null
-  ok "memory that gpu1 promises to others is offered no more; a claim that got a device of a slice that lies, and one that asks for more than there is, say so"
+  ok "memory that gpu1 promises to others is offered no more; a claim that got a device of a slice that lies, one with parameters that are none of ours, and one that asks for more than there is, say so, and their pods"
 }
 net_offers_less() { [ "$(net_device '.capacity.memory.value')" = '"1Gi"' ]; }
 net_offers_all() { [ "$(net_device '.capacity.memory.value')" = '"2Gi"' ]; }
@@ -234,6 +241,47 @@ check_net_apiserver() {
   ok "an API server that is away for a minute: programs go on with their leases, none is lost and none twice; new claims are served when it is back"
 }
 leads_now() { local t; t=$(kubectl -n causeway get lease causeway-fleet -o jsonpath='{.spec.renewTime}'); [ "$(($(date +%s) - $(date -d "$t" +%s)))" -lt 5 ]; }
+
+# net_node_two has gpu1 be a node, too: a kubelet and containerd in its network, and causeway-dra, which leaves it to the fleet to offer the GPU.
+net_node_two() (
+  mkdir -p "$kube/two"/{pki,pid,log}
+  cp "$kube/pki/admin.kubeconfig" "$kube/two/pki"
+  kube=$kube/two kube_node=gpu1 kube_node_ip=10.78.0.2 KUBE_GROUP=$KUBE_GROUP/two
+  kube_config node node2-token 10.78.0.1
+  kube_start() {
+    local name=$1; shift
+    nsenter --net=/run/netns/gpu1 "$@" >>"$kube/log/$name" 2>&1 &
+    echo $! >"$kube/pid/$name"
+  }
+  kube_node_up "$kube/../program.tar"
+)
+net_driver_two() {
+  kube_config dra2 "$(kubectl -n causeway create token causeway-dra --bound-object-kind Node --bound-object-name gpu1 --duration 8760h)"
+  kube_start dra2 "$BUILD/bin/causeway-dra" --node gpu1 --kubeconfig "$kube/pki/dra2.kubeconfig" --run-dir "$kube/gpu1/run" --lib "$BUILD/lib" --offered-by-fleet \
+    --cdi "$kube/two/cdi" --plugins "$kube/two/kubelet/plugins/gpu.causeway.dev" --registry "$kube/two/kubelet/plugins_registry" --interval 1s
+}
+offered_both() { kubectl get resourceslices -o json | jq -e '[.items[] | select(.spec.pool.name == "fleet/gpu1") | .spec.devices[]? | select((.taints // []) | length == 0)] | length == 2'; }
+
+# gpu1 is a node with a kubelet of its own: its GPU is for its own pods and for others', one way at a time.
+check_net_both() {
+  kubectl delete pod --all --wait=false >/dev/null
+  await 90 "all pods are gone" no_pods
+  await 30 "nothing is left on gpu1" no_lease
+  net_node_two
+  net_driver_two
+  printf 'nodes: {causeway.dev/fabric: f1}\nhosts:\n- {name: gpu1, local: true}\n' >"$kube/hosts.yaml"
+  await 60 "the GPU is offered both ways" offered_both
+  sed -e 's/NAME/own/g; s/MEMORY/256Mi/g; s/COMMAND/rounds streams/; s/== "network"/== "local"/; s/^  resourceClaims:/  nodeSelector: {kubernetes.io\/hostname: gpu1}\n&/' "$ROOT/scripts/kube/netpod.yaml" | kubectl apply -f - >/dev/null
+  await 60 "a pod on gpu1 has its GPU" pod_is own Running
+  [[ "$(far_vgpus -r '.[0].spec | "\(.vm) \(.lease)"')" == claim-*null ]] || die "gpu1: $(far ps)"
+  net_pod net 256Mi vectoradd
+  await 30 "another node's pod waits for it" event Pod 'cannot allocate all claims'
+  sleep 3
+  pod_is net Pending || die "the GPU is used both ways: $(far ps)"
+  kubectl delete pod own --wait=false >/dev/null
+  await 90 "it has the GPU when that is free" said net PASSED
+  ok "two nodes in two networks, each with a kubelet: gpu1's GPU is its own pod's, without a lease, and another node's pod has it over the network when that is gone, not before"
+}
 
 check_net_end() {
   kubectl delete pod --all --wait=false >/dev/null

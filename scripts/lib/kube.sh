@@ -4,7 +4,7 @@
 # The kubelet would set three sysctls of the whole machine: files with the wanted values lie over them. Its paths are short: a socket's may have 107 bytes.
 
 kube_bin=$BUILD/kube
-kube_node=node1
+kube_node=node1 kube_node_ip=10.77.0.1
 kube_manager_more=() kube_scheduler_more=() # arguments
 kube_controllers="cpu cpuacct cpuset memory devices freezer blkio pids systemd"
 
@@ -51,12 +51,12 @@ kube_stop() {
   wait "$pid" 2>/dev/null || true
 }
 
-# kube_config NAME TOKEN writes how a program reaches the API server.
+# kube_config NAME TOKEN [ADDRESS] writes how a program reaches the API server.
 kube_config() {
   cat >"$kube/pki/$1.kubeconfig" <<T
 apiVersion: v1
 kind: Config
-clusters: [{name: c, cluster: {server: "https://127.0.0.1:6443", insecure-skip-tls-verify: true}}]
+clusters: [{name: c, cluster: {server: "https://${3:-127.0.0.1}:6443", insecure-skip-tls-verify: true}}]
 users: [{name: u, user: {token: "$2"}}]
 contexts: [{name: x, context: {cluster: c, user: u}}]
 current-context: x
@@ -76,7 +76,7 @@ kube_control_plane() {
   ip route add default via 10.77.0.254 dev d0 # to nowhere: the API server wants one
   openssl genrsa -out "$kube/pki/sa.key" 2048 2>/dev/null
   for u in 'admin,admin,admin,"system:masters"' 'scheduler,system:kube-scheduler,scheduler' 'manager,system:kube-controller-manager,manager' \
-    "node,system:node:$kube_node,node,\"system:nodes\""; do
+    "node,system:node:$kube_node,node,\"system:nodes\"" 'node2,system:node:gpu1,node2,"system:nodes"'; do
     echo "${u%%,*}-token,${u#*,}"
     kube_config "${u%%,*}" "${u%%,*}-token"
   done >"$kube/pki/tokens.csv"
@@ -118,7 +118,7 @@ kube_node_up() {
 
 kube_kubelet() {
   kube_start kubelet env PATH="$kube_bin:$PATH" "$kube_bin/kube" kubelet --config "$kube/kubelet.yaml" --kubeconfig "$kube/pki/node.kubeconfig" \
-    --root-dir "$kube/kubelet" --cert-dir "$kube/pki" --hostname-override "$kube_node" --node-ip 10.77.0.1
+    --root-dir "$kube/kubelet" --cert-dir "$kube/pki" --hostname-override "$kube_node" --node-ip "$kube_node_ip"
 }
 
 kube_node_files() {
