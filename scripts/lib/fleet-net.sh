@@ -274,12 +274,12 @@ check_net_both() {
   sed -e 's/NAME/own/g; s/MEMORY/256Mi/g; s/COMMAND/rounds streams/; s/== "network"/== "local"/; s/^  resourceClaims:/  nodeSelector: {kubernetes.io\/hostname: gpu1}\n&/' "$ROOT/scripts/kube/netpod.yaml" | kubectl apply -f - >/dev/null
   await 60 "a pod on gpu1 has its GPU" pod_is own Running
   [[ "$(far_vgpus -r '.[0].spec | "\(.vm) \(.lease)"')" == claim-*null ]] || die "gpu1: $(far ps)"
-  net_pod net 256Mi vectoradd
+  net_pod turn 256Mi vectoradd
   await 30 "another node's pod waits for it" event Pod 'cannot allocate all claims'
   sleep 3
-  pod_is net Pending || die "the GPU is used both ways: $(far ps)"
+  pod_is turn Pending || die "the GPU is used both ways: $(far ps)"
   kubectl delete pod own --wait=false >/dev/null
-  await 90 "it has the GPU when that is free" said net PASSED
+  await 90 "it has the GPU when that is free" said turn PASSED
   ok "two nodes in two networks, each with a kubelet: gpu1's GPU is its own pod's, without a lease, and another node's pod has it over the network when that is gone, not before"
 }
 

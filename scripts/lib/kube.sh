@@ -37,10 +37,11 @@ await() {
   done
 }
 
-# kube_start NAME COMMAND... starts a program; its id is in pid/NAME, what it says in log/NAME.
+# kube_start NAME COMMAND... starts a program; its id is in pid/NAME, what it says in log/NAME. It has a session of its own: of a group that loses its shell the kernel wakes those that a check has stopped.
 kube_start() {
-  local name=$1; shift
-  "$@" >>"$kube/log/$name" 2>&1 &
+  local name=$1 apart=(); shift
+  [ "$(type -t "$1")" != file ] || apart=(setsid)
+  "${apart[@]}" "$@" >>"$kube/log/$name" 2>&1 &
   echo $! >"$kube/pid/$name"
 }
 
