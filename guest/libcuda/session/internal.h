@@ -129,6 +129,7 @@ struct cw_moving {
 	uint32_t flags;
 	struct cw_tx tx;
 	int file[CW_REGION_PARTS];
+	uint8_t moved[CW_REGION_PARTS]; /* out of the shadow, each written by who fills it: what lies there now is anybody's */
 };
 /* Makes r->moving and r->print. -errno. */
 int cw_moving_make(struct cw_region *r);

@@ -77,7 +77,7 @@ static int write_all(int fd, const uint8_t *from, size_t size)
 /* Copies a part and puts its file in the memory's place: whoever reads there sees the same bytes throughout. */
 static int fill_part(struct cw_region *r, uint32_t k)
 {
-	const struct cw_moving *p = r->moving;
+	struct cw_moving *p = r->moving;
 	size_t at = k * p->size, size = length(r, k);
 	int err = write_all(p->file[k], r->va + at, size);
 	if (err != 0)
@@ -88,6 +88,7 @@ static int fill_part(struct cw_region *r, uint32_t k)
 	/* No MADV_DONTFORK here: a child has the app's memory too (fork.c). */
 	if (mremap(p->shadow + at, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, r->va + at) == MAP_FAILED)
 		return -errno;
+	p->moved[k] = 1;
 	return 0;
 }
 
@@ -119,8 +120,9 @@ void cw_moving_end(struct cw_region *r)
 	for (uint32_t k = 0; k < p->count; k++)
 		if (p->file[k] >= 0)
 			close(p->file[k]);
-	if (p->shadow != MAP_FAILED) /* what is left of it */
-		munmap(p->shadow, r->size);
+	for (uint32_t k = 0; k < p->count && p->shadow != MAP_FAILED; k++) /* what is left of it */
+		if (!p->moved[k])
+			munmap(p->shadow + k * p->size, length(r, k));
 	free(p);
 	r->moving = NULL;
 }

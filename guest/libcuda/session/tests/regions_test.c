@@ -29,7 +29,7 @@ static struct model {
 	uint8_t *own;	/* adopted memory */
 	uint8_t filled; /* with what */
 } live[MOST];
-static int lives;
+static int lives, settled;
 
 /* What the operation that runs is to meet, and what became of it. */
 static struct {
@@ -203,10 +203,35 @@ static void check(int open_)
 	CHECK(descriptors() == open_ + parted);
 }
 
+/* What another thread maps where a part of adopted memory was made, as soon as that has gone to its place. */
+static uint8_t *neighbour;
+
+static void settle(const struct cw_region *r)
+{
+	void *p = mmap(r->moving->shadow, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+	if (p == MAP_FAILED)
+		return; /* it was not moved */
+	CHECK(p == r->moving->shadow);
+	neighbour = p;
+	*neighbour = 1;
+}
+
+/* It is there still. */
+static void unsettle(void)
+{
+	if (!neighbour)
+		return;
+	CHECK(msync(neighbour, PAGE, MS_ASYNC) == 0); /* ENOMEM: nothing is */
+	CHECK(*neighbour == 1 && munmap(neighbour, PAGE) == 0);
+	neighbour = NULL;
+	settled++;
+}
+
 static void one_by_one(uint32_t count, void (*part)(void *arg, uint32_t k), void *arg)
 {
 	for (uint32_t k = 0; k < count; k++)
 		part(arg, k);
+	settle(arg);
 }
 
 enum way { ADD, ADD_AT, ADOPT, PARTED, OF_FILE, WAYS };
@@ -242,6 +267,7 @@ static void add(int file)
 		       : way == PARTED ? cw_region_adopt_parted(m->own, bytes, now.flags, &r)
 				       : cw_region_adopt_file(m->own, bytes, file, 0, now.flags, &r);
 	CHECK((res != 0) == fails && (r == NULL) == fails);
+	unsettle();
 	CHECK(now.attempts == (again ? (failed < 3 ? failed + 1 : 3) : 1));
 	for (int i = 1; i < now.attempts; i++) /* far from where the worker could not map */
 		CHECK(now.at[i] >= now.at[i - 1] + (1ull << 36));
@@ -314,6 +340,7 @@ int main(void)
 		drop();
 		check(open_);
 	}
+	CHECK(settled > 0);
 	/* Of a session that has died nothing is sent, and regions go all the same. */
 	memset(&now, 0, sizeof now);
 	struct cw_region *r;
