@@ -9,7 +9,7 @@
 # GPU, vm inside a VM with a vGPU on the real GPU; bench measures. Only when asked for: vmtorch runs PyTorch in a VM that sees
 # this machine's Python tree read-only (minutes, as the CPU is emulated), vmcopy measures copies in a VM, limits holds a vGPU's memory
 # limit against the driver's account, share, sandbox, node and moves are the scripts of these names (MOVES names items of the last), overcommit
-# suspends much memory beside the driver's checkpoint (GIB: how much), ahead has as much go ahead of a program that moves, pools compares where memory of pools lies in sixty processes, between moves programs from GPU 0 to 1 and back, vmmove is scripts/migrate.sh on this GPU (VMMOVE: its phases, WARM: workers that wait), remote measures a lease of this GPU over loopback (scripts/bench/remote.sh), far programs over a link that takes longer (DELAYS, in us), lanes measures launches by the number of
+# suspends much memory beside the driver's checkpoint (GIB: how much), ahead has as much go ahead of a program that moves, pools compares where memory of pools lies in sixty processes, between moves programs from GPU 0 to 1 and back, vmmove is scripts/migrate.sh on this GPU (VMMOVE: its phases, WARM: workers that wait), torchmove PyTorch that trains and is moved, bare (moves.sh training) and in a VM beside it, remote measures a lease of this GPU over loopback (scripts/bench/remote.sh), far programs over a link that takes longer (DELAYS, in us), lanes measures launches by the number of
 # lanes and leaves profiles, walls learns the requests that the driver makes (ioctls.sh) and what it takes of a VM's memory (guestpages.sh), costs what calls and starts cost by sandbox and placement, compat makes the table of scripts/compat,
 # speed that of scripts/speed.sh, compare measures another build, which pack takes from build/before, against this one. Without a pack the programs are
 # built there by the nvcc in PATH. Logs are left in $OUT (default /tmp/causeway-gpu). A short table comes last; the status is 0 if nothing
@@ -207,6 +207,17 @@ phase_vmmove() {
   timeout -k 10 "${VMMOVE_TIMEOUT:-280}" scripts/migrate.sh --gpu "$gpu" --kernel "$kernel" --image "$BUILD/images/migrate-$kernel.cpio.gz" --warm "${WARM:-1}" ${VMMOVE:-idle move pause file move} || rc=$?
   mkdir -p "$out/vmmove.d" && cp "$BUILD"/logs/migrate/*/* "$out/vmmove.d/"
   awk -f scripts/lib/arrivals.awk "$out"/vmmove.d/device-*.log | tee "$out/vmmove.d/arrivals" | grep -A 12 'loaded a VM' # where the pause went
+  return $rc
+}
+# PyTorch trains in a VM that moves between two QEMUs and, beside it, bare and moved in all ways that it allocates and launches: losses are those of unmoved runs.
+phase_torchmove() {
+  local rc=0 vm
+  export QEMU=${QEMU:-$BUILD/qb/qemu} PYTHONDONTWRITEBYTECODE=1
+  timeout -k 10 "${TORCHMOVE_TIMEOUT:-340}" scripts/migrate.sh --gpu "$gpu" --kernel "$kernel" --image "$BUILD/images/migrate-$kernel.cpio.gz" --warm 1 train >"$out/torchmove.vm" 2>&1 & vm=$!
+  scripts/moves.sh --gpu "$gpu" --out "$out/moves.d" training || rc=$?
+  wait $vm || rc=$?
+  cat "$out/torchmove.vm"
+  mkdir -p "$out/torchmove.d" && cp "$BUILD"/logs/migrate/train/* "$out/torchmove.d/"
   return $rc
 }
 phase_node() { scripts/node.sh --gpu "$gpu" --fault "$(ls -d "$BUILD"/tests/*-static | tail -1)/faults oob"; }

@@ -9,7 +9,8 @@
 #   --make-image FILE   which does nothing else
 #   --times N    there and back so many times (default 1)
 #   --modes      which programs of guest/tests/rounds run meanwhile (default: those of scripts/lib/rounds.sh; processes, two that share memory and events, only if named)
-#   PHASE        idle pause move file refused fail late (what is done by default), large, faults (some of scripts/lib/faults.sh), allfaults
+#   PHASE        idle pause move file refused fail late (what is done by default), large, faults (some of scripts/lib/faults.sh), allfaults,
+#                train (scripts/lib/train.sh: a Python program of this machine's tree trains while its VM moves to and fro)
 #
 # QEMU alone, with its monitor; an emulated CPU. Each line is a check with what was measured. The status is 0 if
 # every check passed. docs/MIGRATION.md says what moves.
@@ -19,6 +20,7 @@ set -uo pipefail
 . "$ROOT/scripts/lib/guest.sh"
 . "$ROOT/scripts/lib/rounds.sh"
 . "$ROOT/scripts/lib/faults.sh"
+. "$ROOT/scripts/lib/train.sh"
 
 kernel=6.12 times=1 phases=() gpu=soft warm=1 image='' make_image=''
 modes=$rounds_modes
@@ -31,7 +33,7 @@ while [ $# -gt 0 ]; do
     --make-image) make_image=$2; shift 2 ;;
     --times) times=$2; shift 2 ;;
     --modes) modes=$2; shift 2 ;;
-    -h | --help) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) phases+=("$1"); shift ;;
   esac
@@ -44,11 +46,13 @@ rm -rf "$logs"; mkdir -p "$logs"
 console_log=$logs/console.log
 declare -A device_pid=() vm_pid=()
 reader_pid= at_host= gap= downtime= took= why= departed= begun= rounds=
+shares='' ram=512M cpus=2 # of the VM: whether it sees this machine's tree
 cleanup() {
   local h
   for h in "${!vm_pid[@]}"; do [ -z "${vm_pid[$h]}" ] || kill -9 "${vm_pid[$h]}" 2>/dev/null; done
   for h in "${!device_pid[@]}"; do end "${device_pid[$h]}"; done
   [ -z "$reader_pid" ] || kill "$reader_pid" 2>/dev/null
+  [ -z "$shares" ] || stop_sharing
   rm -rf "$tmp"
 }
 on_exit cleanup
@@ -73,7 +77,8 @@ vm() {
   quit_vm "$host"
   if [ "${1:-}" = --no-gpu ]; then shift; gpu=(); fi
   rm -f "$tmp/$host.monitor"
-  "$qemu" -accel tcg,thread=multi -cpu "$tcg_cpu" -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem \
+  [ -z "$shares" ] || gpu+=(-chardev "socket,id=host,path=$tmp/$host.share" -device vhost-user-fs-pci,chardev=host,tag=host,queue-size=1024)
+  "$qemu" -accel tcg,thread=multi -cpu "$tcg_cpu" -smp "$cpus" -m "$ram" -object "memory-backend-memfd,id=mem,size=$ram,share=on" -machine q35,memory-backend=mem \
     -nodefaults -display none "${channel[@]}" -chardev "pipe,id=ticks,path=$tmp/ticks" -device virtserialport,bus=channel.0,chardev=ticks,name=ticks \
     -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" \
     -append "$guest_append causeway.tag=gpu0" \
@@ -121,7 +126,7 @@ set_off() {
 # depart STATUS [WHERE] sets off and waits for that status; sets took and downtime.
 depart() {
   set_off "${@:2}" || return 1
-  until_true 90 migration_is "$at_host" completed failed cancelled "$1"
+  until_true "${patience:-90}" migration_is "$at_host" completed failed cancelled "$1"
   took=$(($(ms) - departed))
   ask "$at_host" 'info migrate' | tr -d '\r' >"$tmp/info"
   sed 's/^/migrate: /' "$tmp/info" >>"$logs/qemu-$at_host.log"
@@ -297,6 +302,7 @@ if [[ " ${phases[*]} " == *faults* ]]; then
   CAUSEWAY=$BUILD/bin/causeway-faults serves=serve_kept
   mkdir "$tmp/stop"
 fi
+[[ " ${phases[*]} " != *" train "* ]] || share_tree
 prepare
 $serves a
 $serves b
@@ -305,7 +311,7 @@ boot || exit 1
 for p in "${phases[@]}"; do
   declare -F "phase_$p" >/dev/null || die "no phase $p"
   began=$SECONDS
-  case $p in idle | large) ;; *) begin || break ;; esac
+  case $p in idle | large | train) ;; *) begin || break ;; esac
   "phase_$p"
   printf -- '--      %-62s %s\n' "$p" "$((SECONDS - began)) s"
 done

@@ -7,7 +7,8 @@
 #   vm            a simulated VM with programs moves between two devices, there and back, three times
 #   programs      the CUDA programs of guest/tests, likewise
 #   modes         guest/tests/rounds in each mode, moved four times to fresh workers while it computes
-#   training      PyTorch trains and is moved all the time: its losses are those of the unmoved run, bit by bit
+#   training      PyTorch trains in several ways (TRAIN_HOW: which of scripts/moves/train.py's) and is moved all the time, to the other GPU and back where there are
+#                 two: its losses are those of the unmoved run, bit by bit
 #   costs         calls, allocations, copies, kernels, launches with --migratable against without, in turn, medians, as ratios
 #   elsewhere     pause of moves from one GPU to another and back, by size, where there are two
 #   between       programs of four modes go from one GPU to another and back, ten times each, where there are two (only when asked for)
@@ -120,25 +121,40 @@ item_modes() {
   return $rc
 }
 
-item_training() {
-  local log=$out/training run n why rc=0
-  python3 -c 'import torch' 2>/dev/null || { echo "there is no PyTorch here"; return 3; }
-  export PYTHONPATH=$ROOT/scripts/compat/lib
-  local train=(python3 "$ROOT/scripts/moves/train.py" "${STEPS:-250}" 20)
-  timeout 60 "${train[@]}" >"$log.native" 2>"$log.native.err" || rc=1
-  timeout 60 "$CAUSEWAY" run --gpu "$gpu" --migratable -- "${train[@]}" >"$log.unmoved" 2>"$log.unmoved.err" || rc=1
-  timeout 100 "$CAUSEWAY" run -v --gpu "$gpu" --migratable -- "${train[@]}" >"$log.moved" 2>"$log.moved.err" &
-  for _ in $(seq 300); do grep -q '^loss 5 ' "$log.moved" && break; sleep 0.1; done
-  run=$(pgrep -P $! | head -1)
+# train_once HOW: natively, in a session that may move, and in one that moves all the time; a line says what came of it.
+train_once() {
+  local log=$out/training.$1 run n why rc=0 i=0 there f
+  local train=(python3 "$ROOT/scripts/moves/train.py" "${STEPS:-200}" 20 "$1")
+  timeout 120 "${train[@]}" >"$log.native" 2>"$log.native.err" || rc=1
+  timeout 120 "$CAUSEWAY" run --gpu "$gpu" --migratable -- "${train[@]}" >"$log.unmoved" 2>"$log.unmoved.err" &
+  local unmoved=$!
+  two_gpus >/dev/null || there=("$gpu")
+  timeout 150 "$CAUSEWAY" run -v --gpu "$gpu" --migratable -- "${train[@]}" >"$log.moved" 2>"$log.moved.err" &
+  local moved=$!
+  for _ in $(seq 600); do grep -q '^loss 5 ' "$log.moved" || ! kill -0 $moved 2>/dev/null && break; sleep 0.1; done
+  run=$(pgrep -P $moved | head -1)
   : >"$log.moves"
-  while kill -0 "$run" 2>/dev/null; do rebuild "$run" >>"$log.moves"; sleep 0.3; done
-  wait $! || rc=1
-  read -r n why <<<"$(count "$log.moves")"
-  for f in native unmoved moved; do echo "$f: $(grep -c '^loss' "$log.$f") losses, weights $(sed -n 's/^weights //p' "$log.$f"), $(sed -n 's/^# longest/longest/p' "$log.$f")"; done
-  echo "$n moves; pauses $(pauses "$log.moved.err")${why:+; last that came to nothing: $why}"
-  sed -n 's/.*msg="session moved" //p' "$log.moved.err" | tail -n 3
-  cmp <(grep -v '^#' "$log.native") <(grep -v '^#' "$log.unmoved") && cmp <(grep -v '^#' "$log.native") <(grep -v '^#' "$log.moved") || rc=1
-  [ "$n" -ge 3 ] || rc=1
+  while [ -n "$run" ] && kill -0 "$run" 2>/dev/null; do
+    if [ ${#there[@]} = 1 ]; then rebuild "$run"; else timeout 60 "$CAUSEWAY" move --pid "$run" --gpu "${there[i++ % 2]}" 2>&1; fi >>"$log.moves"
+    sleep 0.3
+  done
+  wait $moved || rc=1
+  wait $unmoved || rc=1
+  n=$(grep -c 'msg="session moved"' "$log.moved.err") why=$(grep -vE '^#|sessions? moved|^moved|: moved' "$log.moves" | tail -1 | cut -c1-200)
+  for f in unmoved moved; do cmp -s <(grep -v '^#' "$log.native") <(grep -v '^#' "$log.$f") || { rc=1; echo "$1: losses differ: $f, from line $(cmp <(grep -v '^#' "$log.native") <(grep -v '^#' "$log.$f") 2>&1 | tail -1): $(tail -n 1 "$log.$f.err" | cut -c1-200)"; }; done
+  [ "$n" -ge 3 ] && [ "$(grep -c '^loss' "$log.native")" -ge 2 ] || rc=1
+  printf '%-9s %s: %s losses, %s moves%s, weights %s; longest step, ms: %s; pauses %s%s\n' "$1" "$([ $rc = 0 ] && echo same || echo FAILED)" "$(grep -c '^loss' "$log.moved")" "$n" \
+    "$([ ${#there[@]} = 1 ] || echo ' between two GPUs')" "$(sed -n 's/^weights .* //p' "$log.moved")" "$(for f in native unmoved moved; do sed -n 's/^# longest step, ms//p' "$log.$f"; done | tr -d '\n')" "$(pauses "$log.moved.err")" "${why:+; stays: $why}"
+  return $rc
+}
+item_training() {
+  local how rc=0 pids=() at
+  python3 -c 'import torch' 2>/dev/null || { echo "there is no PyTorch here"; return 3; }
+  export PYTHONPATH=$ROOT/scripts/compat/lib PYTHONDONTWRITEBYTECODE=1
+  for how in ${TRAIN_HOW:-eager graphed compiled conv segments async}; do
+    (train_once "$how") & pids+=($!)
+  done
+  for at in "${pids[@]}"; do wait "$at" || rc=1; done
   return $rc
 }
 

@@ -75,7 +75,7 @@ own_tests() {
   inner 'TestConformance|TestHostAtomics|TestSums|TestNoDriverIsSaidPlainly' >"$dir/cuda.log"
   CAUSEWAY_TEST_MIGRATABLE=1 inner TestConformance >>"$dir/cuda.log" # sessions that may move, in a process of their own
   inner TestExpect >>"$dir/cuda.log" # likewise
-  (cd host/device && CAUSEWAY_TEST_GPU=nested timeout -k 5 60 "$CAUSEWAY" run --gpu soft -- "$dir/device.test" -test.v -test.run '^Test(Front|(Move|PreCopy|Ahead)OnGPU)$') >>"$dir/cuda.log" 2>&1 || rc=$?
+  (cd host/device && CAUSEWAY_TEST_GPU=nested timeout -k 5 60 "$CAUSEWAY" run --gpu soft -- "$dir/device.test" -test.v -test.run '^Test(Front|(Move|MoveOfShared|PreCopy|Ahead)OnGPU)$') >>"$dir/cuda.log" 2>&1 || rc=$?
   grep -E '^ *--- ' "$dir/cuda.log" || true
   count() { grep -cE "^ *--- $1: " "$dir/cuda.log" || true; }
   passed=$(count PASS) failed=$(count FAIL) skipped=$(count SKIP)

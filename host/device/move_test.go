@@ -82,8 +82,11 @@ func (h *holding) check(t *testing.T) {
 }
 
 // empty is a device that awaits a VM.
-func empty(t *testing.T, change func(*device.Options)) *vm {
-	v := onSoft(t, change)
+func empty(t *testing.T, change func(*device.Options)) *vm { return emptied(t, onSoft(t, change)) }
+
+// emptied ends the VM of a device.
+func emptied(t *testing.T, v *vm) *vm {
+	t.Helper()
 	if err := v.Kill(); err != nil {
 		t.Fatal(err)
 	}

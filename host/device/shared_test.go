@@ -60,10 +60,20 @@ func (h *holding) opens(t *testing.T, token []byte) sharedMemory {
 
 // TestMoveOfShared: memory that programs of a VM share by IPC handles goes with it, there and back: both see what either writes at the addresses that they had, a
 // handle that was given out before can be opened after, an end of it is an end, and all is counted once.
-func TestMoveOfShared(t *testing.T) {
-	other := empty(t, nil)
-	v := onSoft(t, nil)
-	stranger := onSoft(t, nil)
+func TestMoveOfShared(t *testing.T) { moveOfShared(t, onSoft(t, nil), empty(t, nil), onSoft(t, nil)) }
+
+// TestMoveOfSharedOnGPU is TestMoveOfShared, and what else programs share that moves, on the GPU of gpuEnv.
+func TestMoveOfSharedOnGPU(t *testing.T) {
+	for range 2 {
+		t.Run("memory", func(t *testing.T) { moveOfShared(t, movingVM(t), emptied(t, movingVM(t)), movingVM(t)) })
+		t.Run("handles", func(t *testing.T) {
+			moveOfSharedHandles(t, movingVM(t), emptied(t, movingVM(t)), func(*testing.T, *holding, *holding) [][2]sharedMemory { return nil })
+		})
+		t.Run("ahead", func(t *testing.T) { preCopyOfShared(t, movingVM(t), emptied(t, movingVM(t))) })
+	}
+}
+
+func moveOfShared(t *testing.T, v, other, stranger *vm) {
 	foreign := hold(t, stranger, 9)
 	b, a, c := hold(t, v, 2), hold(t, v, 1), hold(t, v, 3) // the first to come is not who shares
 	token, back := a.offers(t), b.offers(t)
@@ -141,8 +151,12 @@ func TestSharedStays(t *testing.T) {
 
 // TestMoveOfSharedHandles: likewise memory of cuMemCreate, allocations of pools, and events.
 func TestMoveOfSharedHandles(t *testing.T) {
-	other := empty(t, nil)
-	v := onSoft(t, nil)
+	moveOfSharedHandles(t, onSoft(t, nil), empty(t, nil), func(t *testing.T, a, b *holding) [][2]sharedMemory {
+		return [][2]sharedMemory{sharedPool(t, a, b)}
+	})
+}
+
+func moveOfSharedHandles(t *testing.T, v, other *vm, more func(t *testing.T, a, b *holding) [][2]sharedMemory) {
 	const (
 		handle, addresses, mapping, event = 100, 101, 102, 104
 
@@ -166,7 +180,7 @@ func TestMoveOfSharedHandles(t *testing.T) {
 	must(t, b.Guest, &wire.MemImportArgs{Memhandle: handle, Token: e.Token}, &wire.MemImportReply{})
 	physical := [2]sharedMemory{mapped(a), mapped(b)}
 
-	shared := [][2]sharedMemory{physical, {{a, a.at}, b.opens(t, a.offers(t))}, sharedPool(t, a, b)}
+	shared := append([][2]sharedMemory{physical, {{a, a.at}, b.opens(t, a.offers(t))}}, more(t, a, b)...)
 	if err := a.Send(&wire.EventCreateArgs{Event: event, Flags: cuda.EventDisableTiming | cuda.EventInterprocess}); err != nil {
 		t.Fatal(err)
 	}
@@ -219,8 +233,9 @@ func sharedPool(t *testing.T, a, b *holding) [2]sharedMemory {
 }
 
 // TestPreCopyOfShared: shared memory goes ahead with whose it is, and what another writes to it meanwhile, while that one stands still, is not missed.
-func TestPreCopyOfShared(t *testing.T) {
-	from, to := onSoft(t, nil), empty(t, nil)
+func TestPreCopyOfShared(t *testing.T) { preCopyOfShared(t, onSoft(t, nil), empty(t, nil)) }
+
+func preCopyOfShared(t *testing.T, from, to *vm) {
 	v := from
 	b, a := hold(t, v, 2), hold(t, v, 1)
 	opened, own := b.opens(t, a.offers(t)), sharedMemory{a, a.at}

@@ -117,6 +117,16 @@ func (o *Offers) Withdraw(h Host, kind byte, id uint64) {
 // Any reports whether something is shared.
 func (o *Offers) Any() bool { return len(o.made) > 0 }
 
+// AnyOf reports whether something of these kinds is.
+func (o *Offers) AnyOf(kinds ...byte) bool {
+	for k := range o.made {
+		if slices.Contains(kinds, k.kind) {
+			return true
+		}
+	}
+	return false
+}
+
 // Own reports whether a token is one that this session has made.
 func (o *Offers) Own(token []byte) bool {
 	for _, t := range o.made {

@@ -87,6 +87,11 @@ func (g *Guest) Await(slot, seq uint32) error {
 	return g.wait(ok, slot, (*atomic.Uint32)(unsafe.Pointer(&s.Waiting)))
 }
 
+// ByGPU reports whether a call that has its answer has it from the GPU: the slot holds the reply of one before, and success is all there is to say.
+func (g *Guest) ByGPU(slot, seq uint32) bool {
+	return (*atomic.Uint32)(unsafe.Pointer(&g.slot(slot).SeqDone)).Load() != seq
+}
+
 // wait spins until ok, then sleeps on word.
 func (g *Guest) wait(ok func() bool, slot uint32, word *atomic.Uint32) error {
 	for range spins {

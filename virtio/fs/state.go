@@ -187,6 +187,10 @@ func (n *node) sumContent(h hash.Hash) error {
 	if _, live := n.content.(Live); live {
 		return nil
 	}
+	if s, ok := n.content.(Summed); ok {
+		_, err := h.Write(s.Sum())
+		return err
+	}
 	_, err := io.Copy(h, io.NewSectionReader(n.content, 0, n.content.Size()))
 	return err
 }

@@ -284,6 +284,41 @@ func TestTreeIsSummedOnce(t *testing.T) {
 	}
 }
 
+// named is content that is known by a name.
+type named struct {
+	*counted
+	name string
+}
+
+func (n named) Sum() []byte { return []byte(n.name) }
+
+// TestSummedContent: what says by itself what it is is not read for a move, and must be that at the other end.
+func TestSummedContent(t *testing.T) {
+	c := &counted{Content: fs.Bytes([]byte("a large file"))}
+	device := func(name string) *fs.Device {
+		root := fs.NewDir()
+		root.File("file", named{c, name}, 0o444)
+		dev, err := fs.New(vhostuser.NewMemory(), root, fs.Options{RequestQueues: 1, Logger: quiet()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dev
+	}
+	var state bytes.Buffer
+	if err := device("one").Save(&state); err != nil {
+		t.Fatal(err)
+	}
+	if err := device("one").Load(bytes.NewReader(state.Bytes())); err != nil {
+		t.Error(err)
+	}
+	if err := device("other").Load(bytes.NewReader(state.Bytes())); !errors.Is(err, fs.ErrState) {
+		t.Errorf("another file: %v", err)
+	}
+	if n := c.reads.Load(); n != 0 {
+		t.Errorf("read %d times", n)
+	}
+}
+
 // FuzzLoad: bytes from anywhere load or do not, and leave nothing if not.
 func FuzzLoad(f *testing.F) {
 	f.Add(saved(f))

@@ -23,6 +23,12 @@ type Content interface {
 	Size() int64
 }
 
+// Summed is a Content that says by itself what it is, in place of its bytes: of a move the other end must serve the same.
+type Summed interface {
+	Content
+	Sum() []byte
+}
+
 // Bytes serves b, which must not change.
 func Bytes(b []byte) Content { return memory(b) }
 

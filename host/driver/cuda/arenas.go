@@ -49,10 +49,12 @@ type arenas struct {
 
 // addressRange is a device's. It backs its arena's pages.
 type addressRange struct {
-	s     *session
-	dev   uint32
-	all   bind.Mem
-	pages map[uint64]backed
+	s      *session
+	dev    uint32
+	all    bind.Mem
+	pages  map[uint64]backed
+	theirs map[uint64]uint64 // pages of other sessions': where what was opened of them begins, by where they do
+	next   *backed           // what backs the next pages that are given out, or nothing does: another session's
 	*arena.Arena
 }
 
@@ -61,6 +63,7 @@ type backed struct {
 	handle bind.MemGenericAllocationHandle
 	came   bool // from another process, by file
 	file   int
+	theirs bool // another session's
 }
 
 // rangeOf is the range of a device, which is reserved if there is none: around an address, or anywhere for 0.
@@ -103,6 +106,9 @@ func (r *addressRange) Back(at, size uint64) (err error) {
 	if r.s.opt.Rehearsal {
 		return nil
 	}
+	if r.next != nil {
+		return r.backTheirs(at, size)
+	}
 	p, ok := r.s.arenas.coming.takePages(r, at, size)
 	if !ok {
 		p, err = r.put(at, size)
@@ -115,16 +121,23 @@ func (r *addressRange) Back(at, size uint64) (err error) {
 
 // put has memory behind addresses.
 func (r *addressRange) put(at, size uint64) (backed, error) {
-	m, ok := r.all.From(at, size)
-	if !ok {
-		return backed{}, arena.ErrNoAddresses
-	}
-	d := r.s.drv
 	p, res := r.physical(at, size)
 	if res != cuda.Success {
 		return p, res
 	}
-	if res = d.MemMap(m, 0, p.handle, 0); res != cuda.Success {
+	return r.mapAt(at, size, p)
+}
+
+// mapAt is put with memory that is there, which is given back if that fails.
+func (r *addressRange) mapAt(at, size uint64, p backed) (backed, error) {
+	m, ok := r.all.From(at, size)
+	if !ok {
+		r.free(p)
+		return backed{}, arena.ErrNoAddresses
+	}
+	d := r.s.drv
+	res := d.MemMap(m, 0, p.handle, 0)
+	if res != cuda.Success {
 		r.free(p)
 		return p, res
 	}
@@ -206,6 +219,8 @@ func (s *session) block(addr uint64) (m bind.Mem, ours bool) {
 	if at, ok := r.Block(addr); ok {
 		if a, ok := s.allocs[at]; ok && addr-at < a.size {
 			m, _ = r.all.From(at, a.size)
+		} else if ptr, ok := r.theirs[at]; ok && addr-ptr < s.opened[ptr].size {
+			m, _ = r.all.From(ptr, s.opened[ptr].size)
 		}
 	}
 	return m, true

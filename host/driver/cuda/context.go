@@ -112,6 +112,7 @@ func (s *session) forgetContext(id uint32, ctx *context_) {
 	s.forgetVariables(func(i instance) bool { return i.ctx == id })
 	s.forgetArrays(id)
 	s.forgetMemory(id)
+	s.forgetOpened(id)
 	for e, x := range s.events.m {
 		if x.ctx == id {
 			s.unshare(shareEvent, uint64(e))

@@ -3,16 +3,19 @@ package cuda
 import (
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver"
 	"causeway/host/driver/cuda/bind"
 )
 
 type event struct {
 	handle  bind.Event
 	ctx     uint32
-	plain   bool     // nobody but this session's EventRecord records it
-	timed   bool     // it has a time
-	taken   bool     // it was recorded, or may have been
-	carried *carried // since when a move has brought it, nil: it was recorded since, or never
+	plain   bool              // nobody but this session's EventRecord records it
+	timed   bool              // it has a time
+	taken   bool              // it was recorded, or may have been
+	carried *carried          // since when a move has brought it, nil: it was recorded since, or never
+	token   driver.ShareToken // of another session's event, zero: it is none
+	awaited bool              // another session's, which is not here yet (rejoin.go)
 	// Its last record was operation at of a stream: once that is known to be done the driver, which takes a microsecond for an
 	// event that none of its own waits has seen, need not be asked. Only while nothing else may have recorded it.
 	on         *stream
@@ -49,6 +52,9 @@ func (s *session) EventRecord(c *wire.Call, a *wire.EventRecordArgs) cuda.Result
 	e, ok := s.events.get(a.Event)
 	if !ok {
 		return cuda.ErrorInvalidHandle
+	}
+	if e.awaited && c.Replay { // what it marked was done before the session moved
+		return cuda.Success
 	}
 	st, res := s.submit(c, a.Stream)
 	if res != cuda.Success {

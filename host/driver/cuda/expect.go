@@ -104,13 +104,18 @@ func (c *coming) takePages(r *addressRange, at, size uint64) (backed, bool) {
 		delete(c.pages, at)
 		return p, true
 	}
+	c.give(at, size)
+	return backed{}, false
+}
+
+// give drops what is expected at addresses that are given out to others' memory.
+func (c *coming) give(at, size uint64) {
 	for there, p := range c.pages {
 		if there < at+size && at < there+p.mem.Size() {
 			c.lose(there, p.mem.Size())
 			c.Unback(there, 0)
 		}
 	}
-	return backed{}, false
 }
 
 // lose forgets the blocks that lie in pages.

@@ -3,6 +3,7 @@ package cuda
 import (
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver"
 	"causeway/host/driver/cuda/bind"
 )
 
@@ -26,19 +27,22 @@ func (s *session) IpcGetMemHandle(c *wire.Call, a *wire.IpcGetMemHandleArgs, r *
 
 // IpcOpenMemHandle maps another session's memory. The driver counts how often it is open; so does this.
 func (s *session) IpcOpenMemHandle(c *wire.Call, a *wire.IpcOpenMemHandleArgs, r *wire.IpcOpenMemHandleReply) cuda.Result {
+	if c.Replay {
+		return s.awaitPage(c, a)
+	}
 	blob, fd, ok := s.redeem(shareMemory, a.Token, opaqueSize)
 	defer closeFile(fd)
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	if a.AvoidMib != 0 && !s.avoid(a.Avoid, uint64(a.AvoidMib)<<20) {
-		return cuda.ErrorMapFailed
-	}
 	if fd >= 0 {
 		if s.offers.Own(a.Token) { // the driver opens none of its own process's either
 			return cuda.ErrorInvalidContext
 		}
-		return s.openPage(string(a.Token), fd, blob, r)
+		return s.openPage(c, a, fd, blob, r)
+	}
+	if a.AvoidMib != 0 && !s.avoid(a.Avoid, uint64(a.AvoidMib)<<20) {
+		return cuda.ErrorMapFailed
 	}
 	at, res := s.drv.IpcOpenMemHandle(bind.IpcMemHandle{Reserved: [opaqueSize]byte(blob)}, a.Flags)
 	if s.note(res) != cuda.Success {
@@ -60,7 +64,7 @@ func (s *session) IpcOpenMemHandle(c *wire.Call, a *wire.IpcOpenMemHandleArgs, r
 	if s.opened == nil {
 		s.opened = map[uint64]opened{}
 	}
-	s.opened[r.Ptr] = opened{at: at, n: s.opened[r.Ptr].n + 1}
+	s.opened[r.Ptr] = opened{at: at, n: s.opened[r.Ptr].n + 1, ctx: c.Ctx}
 	return cuda.Success
 }
 
@@ -101,15 +105,24 @@ func (s *session) IpcGetEventHandle(c *wire.Call, a *wire.IpcGetEventHandleArgs,
 
 // IpcOpenEventHandle makes another session's event one of this session's.
 func (s *session) IpcOpenEventHandle(c *wire.Call, a *wire.IpcOpenEventHandleArgs) cuda.Result {
-	blob, fd, ok := s.redeem(shareEvent, a.Token, opaqueSize)
+	if c.Replay {
+		return s.awaitEvent(c, a)
+	}
+	e := &event{ctx: c.Ctx}
+	if res := s.importEvent(e, a.Token); res != cuda.Success {
+		return res
+	}
+	return keep(&s.events, a.Event, e, e.handle, s.drv.EventDestroy)
+}
+
+// importEvent has e be what a token names. Its context is current.
+func (s *session) importEvent(e *event, token []byte) (res cuda.Result) {
+	blob, fd, ok := s.redeem(shareEvent, token, opaqueSize)
 	closeFile(fd)
 	if !ok {
 		return cuda.ErrorMapFailed
 	}
-	h, res := s.drv.IpcOpenEventHandle(bind.IpcEventHandle{Reserved: [opaqueSize]byte(blob)})
-	if s.note(res) != cuda.Success {
-		return res
-	}
-	e := &event{handle: h, ctx: c.Ctx}
-	return keep(&s.events, a.Event, e, e.handle, s.drv.EventDestroy)
+	e.handle, res = s.drv.IpcOpenEventHandle(bind.IpcEventHandle{Reserved: [opaqueSize]byte(blob)})
+	e.token = driver.ShareToken(token)
+	return s.note(res)
 }

@@ -36,6 +36,9 @@ func (s *session) Lend() (list []driver.Lent, err error) {
 	}
 	for dev, r := range s.arenas.ranges {
 		for at, p := range r.pages {
+			if p.theirs { // who has such memory does not move alone
+				continue
+			}
 			fd, err := s.export(p)
 			if err != nil {
 				closeLent(list)

@@ -33,6 +33,9 @@ func (s *session) offer(c *wire.Call, kind byte, id uint64, what func() (blob []
 	res := cuda.Success
 	file := -1
 	token, err := s.offers.Offer(s.host, c, kind, id, func() (blob []byte, _ int, _ error) {
+		if s.opt.Rehearsal { // nobody is told, and there may be no memory
+			return nil, -1, nil
+		}
 		if blob, file, res = what(); res != cuda.Success {
 			return nil, -1, res
 		}
@@ -91,27 +94,38 @@ func (s *session) MemExport(c *wire.Call, a *wire.MemExportArgs, r *wire.MemExpo
 
 // MemImport takes over memory that another session shares.
 func (s *session) MemImport(c *wire.Call, a *wire.MemImportArgs, r *wire.MemImportReply) cuda.Result {
-	blob, fd, ok := s.redeem(sharePhysical, a.Token, 8)
-	defer closeFile(fd)
-	if !ok || fd < 0 {
-		return cuda.ErrorUnknown
+	if c.Replay {
+		return s.awaitPhysical(c, a)
 	}
-	handle, res := s.drv.MemImportFromShareableHandle(fd, posixFD)
+	m := &physical{foreign: true}
+	p, res := s.importPhysical(m, a.Token)
 	if res != cuda.Success {
 		return res
 	}
-	var p bind.MemAllocationProp
-	res = s.drv.MemGetAllocationPropertiesFromHandle(&p, handle)
-	size := binary.LittleEndian.Uint64(blob)
-	if res == cuda.Success && !s.mems.put(a.Memhandle, &physical{handle: handle, size: size, foreign: true}) {
-		res = cuda.ErrorInvalidHandle
+	if !s.mems.put(a.Memhandle, m) {
+		s.drv.MemRelease(m.handle)
+		return cuda.ErrorInvalidHandle
 	}
-	if res != cuda.Success {
-		s.drv.MemRelease(handle)
-		return res
-	}
+	c.Placed = append(c.Placed, m.size, uint64(p.Location.Id))
 	f := p.AllocFlags
-	r.Handles, r.Dev, r.Size = p.RequestedHandleTypes, uint32(p.Location.Id), size
+	r.Handles, r.Dev, r.Size = p.RequestedHandleTypes, uint32(p.Location.Id), m.size
 	r.Flags = uint32(f.CompressionType) | uint32(f.GpuDirectRDMACapable)<<8 | uint32(f.Usage)<<16
 	return cuda.Success
+}
+
+// importPhysical has m be what a token names.
+func (s *session) importPhysical(m *physical, token []byte) (p bind.MemAllocationProp, res cuda.Result) {
+	blob, fd, ok := s.redeem(sharePhysical, token, 8)
+	defer closeFile(fd)
+	if !ok || fd < 0 {
+		return p, cuda.ErrorUnknown
+	}
+	if m.handle, res = s.drv.MemImportFromShareableHandle(fd, posixFD); res != cuda.Success {
+		return p, res
+	}
+	if res = s.drv.MemGetAllocationPropertiesFromHandle(&p, m.handle); res != cuda.Success {
+		s.drv.MemRelease(m.handle)
+	}
+	m.size, m.token = binary.LittleEndian.Uint64(blob), driver.ShareToken(token)
+	return p, res
 }

@@ -41,8 +41,8 @@ func (s *session) Movable() error {
 		return immovable("it was not started as one that may (--migratable)")
 	}
 	switch {
-	case s.offers.Any() || len(s.opened) > 0 || len(s.pooling.imported) > 0:
-		return immovable("memory or events are shared with another process")
+	case s.offers.AnyOf(sharePool, sharePointer) || len(s.pooling.imported) > 0:
+		return immovable("a pool is shared with another process")
 	case s.capturing():
 		return immovable("a stream captures")
 	case len(s.lingering) > 0:
@@ -62,11 +62,6 @@ func (s *session) Movable() error {
 	}
 	if at, ok := s.space.AnyGraph(); ok {
 		return immovable("memory at %#x belongs to a graph's allocation node", at)
-	}
-	for id, p := range s.mems.m {
-		if p.foreign {
-			return immovable("memory %d is another process's", id)
-		}
 	}
 	return s.immovableCode()
 }
@@ -111,6 +106,9 @@ func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) er
 		}
 	}
 	for id, p := range s.mems.m {
+		if p.foreign { // its owner has it
+			continue
+		}
 		err := m.reached(p, func(mem bind.Mem) error {
 			return fn(ofPhysical|uint64(id)<<levelBits, p.size, &memReader{m: m, mem: mem})
 		})
@@ -158,7 +156,7 @@ func (s *session) ImportMemory(addr, size uint64, r io.Reader) error {
 	case addr&ofPhysical == ofPhysical:
 		id := uint32(addr & numberMask >> levelBits)
 		p, ok := s.mems.get(id)
-		if !ok || p.size != size {
+		if !ok || p.size != size || p.foreign {
 			return fmt.Errorf("import: no memory %d of %d bytes", id, size)
 		}
 		return m.reached(p, func(mem bind.Mem) error { return m.fill(mem, r) })

@@ -9,7 +9,7 @@ import (
 type vmmState struct {
 	resvs    table[bind.Mem]
 	mems     table[*physical]
-	mappings table[bind.Mem]
+	mappings table[*mapping]
 	created  uint64 // bytes charged for mems, which outlive contexts
 	poolDev  map[uint32]uint32
 	// Pools learn at synchronisations through the driver that memory is free again: freedAsync says that they have to; poolsKeep
@@ -18,6 +18,8 @@ type vmmState struct {
 	opened                map[uint64]opened // memory of other sessions
 	offers                driver.Offers
 	avoided               int // address ranges kept from the driver
+	apart                 uint64
+	apartRefused          bool // addresses are the driver's choice (reserveApart)
 }
 
 // physical is memory without an address.
@@ -25,6 +27,16 @@ type physical struct {
 	handle  bind.MemGenericAllocationHandle
 	size    uint64
 	foreign bool // another session's, which it is charged to
+	token   driver.ShareToken
+	awaited bool // foreign, and not here yet (rejoin.go)
+}
+
+// mapping is memory without an address at reserved ones.
+type mapping struct {
+	mem    bind.Mem
+	of     *physical
+	offset uint64
+	access map[uint32]uint32 // what devices may do with it, while it is awaited
 }
 
 // charged is what a session pays for it.
@@ -37,8 +49,9 @@ func (p *physical) charged() uint64 {
 
 // opened is memory of another session, and how often it was opened.
 type opened struct {
-	at bind.Address
-	n  int
+	at  bind.Address
+	n   int
+	ctx uint32
 
 	// of a session that may move
 	size uint64

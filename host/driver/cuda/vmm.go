@@ -39,19 +39,61 @@ func (s *session) MemAddressReserve(c *wire.Call, a *wire.MemAddressReserveArgs,
 	if !recorded {
 		addr = a.Addr
 	}
-	m, res := s.drv.MemAddressReserve(a.Size, a.Align, bind.Hint(addr), uint64(a.Flags))
-	if res != cuda.Success {
-		return res
+	m, ok := bind.Mem{}, false
+	if addr == 0 {
+		m, ok = s.reserveApart(a)
+	}
+	if !ok {
+		var res cuda.Result
+		if m, res = s.drv.MemAddressReserve(a.Size, a.Align, bind.Hint(addr), uint64(a.Flags)); res != cuda.Success {
+			return res
+		}
 	}
 	r.Ptr = m.Address().Value()
-	if recorded && r.Ptr != addr || !s.resvs.put(a.Resv, m) {
+	if recorded && r.Ptr != addr {
+		s.drv.MemAddressFree(m)
+		c.Because("%d bytes of reserved addresses come out at %#x, and were at %#x", a.Size, r.Ptr, addr)
+		return cuda.ErrorNotSupported
+	}
+	if !s.resvs.put(a.Resv, m) {
 		s.drv.MemAddressFree(m)
 		return cuda.ErrorOutOfMemory
+	}
+	if r.Ptr-apartFrom < apartTo-apartFrom {
+		s.apart = max(s.apart, r.Ptr+a.Size)
 	}
 	if !recorded {
 		c.Placed = append(c.Placed, r.Ptr)
 	}
 	return cuda.Success
+}
+
+// Where a session that may move has addresses reserved that the guest leaves to the driver: apart from what processes map, and from the ranges.
+const (
+	apartFrom, apartTo = 0x6800_0000_0000, 0x7000_0000_0000
+	apartUnit          = 1 << 30
+)
+
+// reserveApart reserves addresses that another process can reserve again, whatever it has mapped by then; false: the driver takes no such wish.
+func (s *session) reserveApart(a *wire.MemAddressReserveArgs) (bind.Mem, bool) {
+	if !s.arenas.on || s.apartRefused || a.Align&(a.Align-1) != 0 || max(a.Align, a.Size) > apartTo-apartFrom {
+		return bind.Mem{}, false
+	}
+	unit := max(a.Align, apartUnit)
+	at := (max(s.apart, apartFrom) + unit - 1) &^ (unit - 1)
+	if a.Size > apartTo-min(at, apartTo) {
+		return bind.Mem{}, false
+	}
+	m, res := s.drv.MemAddressReserve(a.Size, a.Align, bind.Hint(at), uint64(a.Flags))
+	if res != cuda.Success {
+		return m, false
+	}
+	if m.Address().Value() != at {
+		s.drv.MemAddressFree(m)
+		s.apartRefused = true
+		return bind.Mem{}, false
+	}
+	return m, true
 }
 
 // MemAddressFree gives device addresses back.
@@ -116,10 +158,10 @@ func (s *session) MemMap(c *wire.Call, a *wire.MemMapArgs) cuda.Result {
 		return cuda.ErrorInvalidHandle
 	}
 	res := cuda.Success
-	if !s.opt.Rehearsal {
+	if !s.opt.Rehearsal && !m.awaited {
 		res = s.note(s.drv.MemMap(at, a.Offset, m.handle, uint64(a.Flags)))
 	}
-	if res == cuda.Success && !s.mappings.put(a.Mapping, at) {
+	if res == cuda.Success && !s.mappings.put(a.Mapping, &mapping{mem: at, of: m, offset: a.Offset}) {
 		s.drv.MemUnmap(at)
 		return cuda.ErrorInvalidHandle
 	}
@@ -132,7 +174,7 @@ func (s *session) MemUnmap(c *wire.Call, a *wire.MemUnmapArgs) cuda.Result {
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	res := s.note(s.drv.MemUnmap(m))
+	res := s.note(s.drv.MemUnmap(m.mem))
 	if res == cuda.Success {
 		s.mappings.remove(a.Mapping)
 	}
@@ -148,5 +190,9 @@ func (s *session) MemSetAccess(c *wire.Call, a *wire.MemSetAccessArgs) cuda.Resu
 	if s.opt.Rehearsal {
 		return cuda.Success
 	}
-	return s.note(s.drv.MemSetAccess(m, accessDesc(a.Dev, a.Flags)))
+	if m.of.awaited {
+		m.later(a.Dev, a.Flags)
+		return cuda.Success
+	}
+	return s.note(s.drv.MemSetAccess(m.mem, accessDesc(a.Dev, a.Flags)))
 }

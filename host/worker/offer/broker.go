@@ -45,7 +45,7 @@ type Broker struct {
 	offers map[Token]*offer
 	owners map[any]*holdings
 	files  int
-	more   chan struct{} // closed when something is offered; nil: nobody waits for that
+	more   chan struct{} // closed when something is offered, or no more; nil: nobody waits for that
 }
 
 type offer struct {
@@ -91,11 +91,42 @@ func (b *Broker) Offer(owner any, t Token, blob []byte, file int) error {
 	b.owners[owner] = h
 	h.tokens[t] = struct{}{}
 	b.offers[t] = &offer{owner, bytes.Clone(blob), own}
+	b.changedLocked()
+	return nil
+}
+
+// changedLocked wakes those who wait.
+func (b *Broker) changedLocked() {
 	if b.more != nil {
 		close(b.more)
 		b.more = nil
 	}
-	return nil
+}
+
+// next is closed at the next change.
+func (b *Broker) next() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.more == nil {
+		b.more = make(chan struct{})
+	}
+	return b.more
+}
+
+// OfferAgain is Offer once nobody has the token, unless ctx ends first: who had it before a VM left may be on its way out yet when that comes back.
+func (b *Broker) OfferAgain(ctx context.Context, owner any, t Token, blob []byte, file int) error {
+	for {
+		more := b.next()
+		err := b.Offer(owner, t, blob, file)
+		if !errors.Is(err, ErrTaken) {
+			return err
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", err, ctx.Err())
+		}
+	}
 }
 
 // Redeem returns what a token names. The descriptor, -1 if there is none, is the caller's to close.
@@ -118,12 +149,7 @@ func (b *Broker) Redeem(t Token) (blob []byte, file int, err error) {
 // Await is Redeem once the token is offered, unless ctx ends first.
 func (b *Broker) Await(ctx context.Context, t Token) (blob []byte, file int, err error) {
 	for {
-		b.mu.Lock()
-		if b.more == nil {
-			b.more = make(chan struct{})
-		}
-		more := b.more
-		b.mu.Unlock()
+		more := b.next()
 		if blob, file, err = b.Redeem(t); !errors.Is(err, ErrUnknown) {
 			return blob, file, err
 		}
@@ -133,6 +159,14 @@ func (b *Broker) Await(ctx context.Context, t Token) (blob []byte, file int, err
 			return nil, -1, fmt.Errorf("%w: %w", err, ctx.Err())
 		}
 	}
+}
+
+// Has reports whether an owner offers a token.
+func (b *Broker) Has(owner any, t Token) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	o := b.offers[t]
+	return o != nil && o.owner == owner
 }
 
 // Withdraw forgets an owner's offer.
@@ -162,6 +196,7 @@ func (b *Broker) dropLocked(t Token, o *offer) {
 	h := b.owners[o.owner]
 	delete(h.tokens, t)
 	delete(b.offers, t)
+	b.changedLocked()
 	if o.file >= 0 {
 		_ = unix.Close(o.file)
 		h.files--

@@ -2,37 +2,49 @@ package spawn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"causeway/host/worker/link"
+	"causeway/host/worker/offer"
 )
 
-// offer keeps what a worker shares.
-func (p *Process) offer(m link.Offer) {
+// offer keeps what a worker shares. A token that another has is awaited: that one is on its way out where a VM comes back soon.
+func (p *Process) offer(m link.Offer) error {
+	err := p.shared.Offer(p, m.Token, m.Blob, m.File.FD())
+	if !errors.Is(err, offer.ErrTaken) || p.shared.Has(p, m.Token) {
+		p.offered(m, err)
+		return nil
+	}
+	return p.await(func(ctx context.Context) {
+		err := p.shared.OfferAgain(ctx, p, m.Token, m.Blob, m.File.FD())
+		p.awaits.Store(false)
+		p.offered(m, err)
+		<-p.drained // what was offered behind the worker's end is nobody's either
+		p.shared.Withdraw(p, m.Token)
+	})
+}
+
+// offered is the answer to offer.
+func (p *Process) offered(m link.Offer, err error) {
 	a := link.Answer{Request: m.Request}
-	fd := m.File.FD()
-	if p.shared.Offer(p, m.Token, m.Blob, fd) != nil {
+	if err != nil {
 		a.Errno = unix.EINVAL
 	}
-	if fd >= 0 {
+	if fd := m.File.FD(); fd >= 0 {
 		_ = unix.Close(fd)
 	}
 	_ = p.link.Send(a) // a worker that is gone needs none
 }
 
-// awaitLimit is how long a worker may wait for what another is to share, as any step of a move.
+// awaitLimit is how long a worker may wait for others, as any step of a move.
 const awaitLimit = 2 * time.Minute
 
-// redeem gives a worker what another has shared, or is about to: for that it waits aside, once at a time.
-func (p *Process) redeem(m link.Redeem) error {
-	if !m.Await {
-		blob, fd, err := p.shared.Redeem(m.Token)
-		p.redeemed(m, blob, fd, err)
-		return nil
-	}
+// await runs what waits for others, aside and once at a time: that ends p.awaits when it answers. It is cut when the worker has ended.
+func (p *Process) await(wait func(context.Context)) error {
 	if !p.awaits.CompareAndSwap(false, true) {
 		return fmt.Errorf("%w: it waits for what is shared already", errUnasked)
 	}
@@ -46,11 +58,23 @@ func (p *Process) redeem(m link.Redeem) error {
 			case <-ctx.Done():
 			}
 		}()
+		wait(ctx)
+	}()
+	return nil
+}
+
+// redeem gives a worker what another has shared, or is about to: for that it waits aside, once at a time.
+func (p *Process) redeem(m link.Redeem) error {
+	if !m.Await {
+		blob, fd, err := p.shared.Redeem(m.Token)
+		p.redeemed(m, blob, fd, err)
+		return nil
+	}
+	return p.await(func(ctx context.Context) {
 		blob, fd, err := p.shared.Await(ctx, m.Token)
 		p.awaits.Store(false)
 		p.redeemed(m, blob, fd, err)
-	}()
-	return nil
+	})
 }
 
 // redeemed is the answer to redeem.

@@ -78,7 +78,7 @@ func TestShare(t *testing.T) {
 	if r := ask(t, a, 7, offer(7, token)); r.Errno != 0 {
 		t.Fatalf("offer: %d", r.Errno)
 	}
-	if r := ask(t, b, 8, offer(8, token)); r.Errno == 0 {
+	if r := ask(t, a, 8, offer(8, token)); r.Errno == 0 {
 		t.Error("a token was offered twice")
 	}
 	redeem := link.Redeem{Request: 9, Token: token}
@@ -139,6 +139,47 @@ func TestRedeemLater(t *testing.T) {
 		}
 	}
 	<-killed
+}
+
+// TestOfferOfALeaver: a token that another worker has is had when that one is gone, and its own answers at once that it has it.
+func TestOfferOfALeaver(t *testing.T) {
+	var shared offer.Broker
+	a, _, _ := end(t, &shared)
+	b, pb, _ := end(t, &shared)
+	token := offer.NewToken()
+	if r := ask(t, a, 1, link.Offer{Request: 1, Token: token, Blob: []byte("before")}); r.Errno != 0 {
+		t.Fatalf("offer: %d", r.Errno)
+	}
+	if r := ask(t, a, 2, link.Offer{Request: 2, Token: token}); r.Errno == 0 {
+		t.Error("offered twice by one")
+	}
+	if err := b.Send(link.Offer{Request: 3, Token: token, Blob: []byte("after")}); err != nil {
+		t.Fatal(err)
+	}
+	if r := ask(t, b, 4, link.Redeem{Request: 4, Token: token}); string(r.Blob) != "before" {
+		t.Errorf("while the other is there: %q", r.Blob)
+	}
+	_ = a.Close()
+	r, err := b.Receive()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, ok := r.Message().(link.Answer); !ok || m.Request != 3 || m.Errno != 0 {
+		t.Fatalf("%+v", r.Message())
+	}
+	if r := ask(t, b, 5, link.Redeem{Request: 5, Token: token}); string(r.Blob) != "after" {
+		t.Errorf("then: %q", r.Blob)
+	}
+	_ = b.Close()
+	<-pb.drained
+	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
+		if _, _, err := shared.Redeem(token); err != nil {
+			break
+		}
+		if time.Since(begin) > time.Minute {
+			t.Fatal("offered by nobody")
+		}
+	}
 }
 
 // FuzzBroker is a worker that says anything about sharing: a byte for each message's kind, descriptor and length in units of 16, then its

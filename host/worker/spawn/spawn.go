@@ -266,7 +266,7 @@ func (p *Process) follow(r link.Received[link.ToParent]) error {
 			(*wake)(m.Slot)
 		}
 	case link.Offer:
-		p.offer(m)
+		return p.offer(m)
 	case link.Redeem:
 		return p.redeem(m)
 	case link.Withdraw:

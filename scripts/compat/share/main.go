@@ -4,7 +4,8 @@
 //	causeway-share --socket /run/share.sock --empty proc --empty dev --empty tmp /usr/bin /usr/lib /opt/torch
 //	-chardev socket,id=host,path=/run/share.sock -device vhost-user-fs-pci,chardev=host,tag=host
 //
-// The tree is what the folders hold when the program starts; files are opened for each read, so it holds no descriptors.
+// The tree is what the folders hold when the program starts; files are opened for each read, so it holds no descriptors. A VM may move to another such
+// program with the same folders.
 package main
 
 import (
@@ -19,6 +20,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"causeway/vhostuser"
 	vfs "causeway/virtio/fs"
@@ -57,6 +59,7 @@ func run(ctx context.Context, socket string, empty, paths []string) error {
 	if err != nil {
 		return err
 	}
+	dev.SumTree()
 	ln, err := vhostuser.Listen(socket)
 	if err != nil {
 		return err
@@ -124,7 +127,7 @@ func (t *tree) visit(p string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		t.dir(filepath.Dir(p)).File(filepath.Base(p), content{p, info.Size()}, info.Mode().Perm()|0o444)
+		t.dir(filepath.Dir(p)).File(filepath.Base(p), content{p, info.Size(), info.ModTime()}, info.Mode().Perm()|0o444)
 		t.files++
 	}
 	return nil
@@ -132,11 +135,17 @@ func (t *tree) visit(p string, e fs.DirEntry, err error) error {
 
 // content is a file that is opened for each read: a tree of a hundred thousand files must not hold as many descriptors.
 type content struct {
-	path string
-	size int64
+	path    string
+	size    int64
+	changed time.Time
 }
 
 func (c content) Size() int64 { return c.size }
+
+// Sum implements vfs.Summed: a VM may go to another share of the same tree, and reading all of it would take minutes.
+func (c content) Sum() []byte {
+	return fmt.Appendf(nil, "%s %d %d", c.path, c.size, c.changed.UnixNano())
+}
 
 func (c content) ReadAt(p []byte, off int64) (int, error) {
 	f, err := os.Open(c.path)

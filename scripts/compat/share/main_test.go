@@ -28,7 +28,7 @@ func TestBuild(t *testing.T) {
 	if _, err := vfs.New(vhostuser.NewMemory(), root, vfs.Options{RequestQueues: 1}); err != nil {
 		t.Fatal(err)
 	}
-	c := content{filepath.Join(dir, "a/b/f"), 5}
+	c := content{path: filepath.Join(dir, "a/b/f"), size: 5}
 	p := make([]byte, 3)
 	if n, err := c.ReadAt(p, 1); n != 3 || err != nil || string(p) != "ell" {
 		t.Errorf("%d %q %v", n, p, err)
