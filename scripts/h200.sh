@@ -214,7 +214,7 @@ phase_torchmove() {
   local rc=0 vm
   export QEMU=${QEMU:-$BUILD/qb/qemu} PYTHONDONTWRITEBYTECODE=1
   timeout -k 10 "${TORCHMOVE_TIMEOUT:-340}" scripts/migrate.sh --gpu "$gpu" --kernel "$kernel" --image "$BUILD/images/migrate-$kernel.cpio.gz" --warm 1 train >"$out/torchmove.vm" 2>&1 & vm=$!
-  scripts/moves.sh --gpu "$gpu" --out "$out/moves.d" training || rc=$?
+  nice -n 10 scripts/moves.sh --gpu "$gpu" --out "$out/moves.d" training || rc=$?
   wait $vm || rc=$?
   cat "$out/torchmove.vm"
   mkdir -p "$out/torchmove.d" && cp "$BUILD"/logs/migrate/train/* "$out/torchmove.d/"

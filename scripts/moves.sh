@@ -34,7 +34,8 @@ while [ $# -gt 0 ]; do
 done
 [ ${#items[@]} -gt 0 ] || items=(conformance vm programs modes training costs elsewhere states)
 rounds=$(ls -d "$BUILD"/tests/*-static | tail -1)/rounds
-modes="streams threads pinned shared lasting waits idle times written graphs images settings callbacks"
+modes="streams threads pinned shared lasting waits idle times written graphs images settings callbacks vmm"
+[ "$gpu" = soft ] || modes+=" green"
 mkdir -p "$out"
 
 # rebuild PID: what a move said, with the time that the command took.

@@ -371,7 +371,7 @@ static const struct {
     bool only_asked; // it cannot be moved, or is the program's only one
 } modes[] = {{"streams", streams}, {"threads", threads}, {"pinned", pinned}, {"shared", shared},     {"lasting", lasting}, {"waits", waits}, {"idle", idle},
              {"times", times},     {"written", written}, {"graphs", graphs},   {"images", images}, {"settings", settings}, {"vmm", vmm}, {"callbacks", callbacks}, {"captures", captures, true},
-             {"processes", processes, true}};
+             {"processes", processes, true}, {"green", green, true}};
 
 int main(int argc, char **argv)
 {

@@ -301,3 +301,61 @@ static void vmm(Rounds &r)
         r.check(all(got.data(), want[1]));
     }
 }
+
+// green: two green contexts of a device's parts, one with a context of its own, whose streams take turns by events.
+static void green(Rounds &r)
+{
+#if CUDART_VERSION >= 13000
+    CUdevResource all = {}, half[2] = {}, rest = {};
+    CUdevResourceDesc desc[2];
+    CUgreenCtx part[2];
+    CUcontext context;
+    CUstream stream[2];
+    CUevent done;
+    unsigned n = 2;
+    uint32_t *p;
+    std::vector<uint32_t> got(N), want;
+    CUDA(cudaMalloc(&p, N * 4)); // in the primary context
+    if (driver((decltype(&cuDeviceGetDevResource))nullptr, "cuDeviceGetDevResource")(0, &all, CU_DEV_RESOURCE_TYPE_SM) != CUDA_SUCCESS) {
+        printf("this device cannot be partitioned\n");
+        _Exit(77);
+    }
+    DRIVER(cuDevSmResourceSplitByCount, half, &n, &all, &rest, 0, 16);
+    for (int i = 0; i < 2; i++) {
+        DRIVER(cuDevResourceGenerateDesc, &desc[i], &half[i], 1);
+        DRIVER(cuGreenCtxCreate, &part[i], desc[i], 0, CU_GREEN_CTX_DEFAULT_STREAM);
+        DRIVER(cuGreenCtxStreamCreate, &stream[i], part[i], CU_STREAM_NON_BLOCKING, 0);
+    }
+    DRIVER(cuCtxFromGreenCtx, &context, part[1]);
+    DRIVER(cuEventCreate, &done, CU_EVENT_DISABLE_TIMING);
+    fill<<<GRID, BLOCK>>>(p, N, 7);
+    CUDA(cudaDeviceSynchronize());
+    for (uint32_t j = 0; j < N; j++)
+        want.push_back(mix(j + 7));
+    while (r.next()) {
+        for (int i = 0; i < 2; i++) {
+            DRIVER(cuStreamWaitEvent, stream[i], done, 0);
+            step<<<GRID, BLOCK, 0, (cudaStream_t)stream[i]>>>(p, N, r.n + i);
+            DRIVER(cuEventRecord, done, stream[i]);
+            for (int j = 0; j < N; j++)
+                want[j] = scramble(want[j], r.n + i);
+        }
+        DRIVER(cuStreamSynchronize, stream[1]);
+        CUDA(cudaMemcpy(got.data(), p, N * 4, cudaMemcpyDeviceToHost));
+        r.check(::all(got.data(), want));
+        if (r.n % 16 == 15) { // what the program holds is good for another
+            CUdevResource quarter[2] = {};
+            CUgreenCtx more;
+            n = 2;
+            DRIVER(cuDevSmResourceSplitByCount, quarter, &n, &half[0], nullptr, 0, 8);
+            DRIVER(cuDevResourceGenerateDesc, &desc[0], quarter, n);
+            DRIVER(cuGreenCtxCreate, &more, desc[0], 0, CU_GREEN_CTX_DEFAULT_STREAM);
+            DRIVER(cuGreenCtxDestroy, more);
+        }
+    }
+#else
+    (void)r;
+    printf("this toolkit has no green contexts\n");
+    _Exit(77);
+#endif
+}

@@ -46,6 +46,7 @@ trained() {
 }
 
 phase_train() {
+  local limit=90 # of each command: its CPU is emulated, and trains
   local program=${TRAIN:-} began=$SECONDS n steps=0 moved=0 first=0 rc=0 env
   if [ -z "$program" ]; then
     program="scripts/moves/plain.py 120 400"
@@ -54,7 +55,7 @@ phase_train() {
   env="PATH=/usr/bin:/bin TMPDIR=/tmp HOME=/tmp PYTHONPATH=$ROOT/scripts/compat/lib PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1"
   guest 'mkdir -p /host && mount -t virtiofs -o ro host /host && for d in proc sys dev tmp app; do mount --bind /$d /host/$d || exit 1; done && mount --bind /run/causeway /host/run/causeway'
   row "the guest sees this machine's Python tree" "" || return
-  send "&chroot /host /usr/bin/env -i $env LD_LIBRARY_PATH=/run/causeway/lib $python $ROOT/$program >/tmp/train 2>&1; echo \$? >/tmp/train.rc"
+  send "&{ chroot /host /usr/bin/env -i $env LD_LIBRARY_PATH=/run/causeway/lib $python $ROOT/$program >/tmp/train 2>&1; echo \$? >/tmp/train.rc; }"
   # The same here, by whatever GPU the devices have, without a VM.
   # shellcheck disable=SC2086 # words
   (cd /tmp && env $env timeout "${TRAIN_LIMIT:-300}" "$CAUSEWAY" run --gpu "$gpu" -- "$python" "$ROOT/"$program) >"$logs/train.here" 2>"$logs/train.here.err" &

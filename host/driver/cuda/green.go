@@ -21,29 +21,34 @@ const (
 )
 
 // keepResource remembers a CUdevResource. It holds words of the driver's own, so only what the driver gave goes back to it.
-func (s *session) keepResource(d bind.DevResource) cuda.Result {
+func (s *session) keepResource(d bind.DevResource, from origin) cuda.Result {
 	if s.resources == nil {
-		s.resources = map[bind.DevResource]struct{}{}
+		s.resources = map[bind.DevResource]origin{}
 	}
 	if len(s.resources) >= maxResources {
 		return cuda.ErrorOutOfMemory
 	}
-	s.resources[d] = struct{}{}
+	if s.resources[d] == nil {
+		s.resources[d] = from
+	}
 	return cuda.Success
 }
 
-// knownResources are those of a guest's records that the driver gave.
+// knownResources are those of a guest's records that the driver gave, as it knows them.
 func (s *session) knownResources(b []byte) ([]bind.DevResource, cuda.Result) {
 	list := make([]bind.DevResource, len(b)/binary.Size(bind.DevResource{}))
 	if n, err := binary.Decode(b, binary.LittleEndian, list); err != nil || n != len(b) || n == 0 {
 		return nil, cuda.ErrorInvalidValue
 	}
-	for _, d := range list {
+	for i, d := range list {
 		if _, ok := s.resources[d]; !ok {
 			if d.Type == 0 {
 				return nil, cuda.ErrorInvalidResourceType
 			}
 			return nil, cuda.ErrorInvalidValue
+		}
+		if now, ok := s.recalled[d]; ok { // of the process that the session was in before
+			list[i] = now
 		}
 	}
 	return list, cuda.Success
@@ -53,13 +58,18 @@ func (s *session) knownResources(b []byte) ([]bind.DevResource, cuda.Result) {
 func (s *session) DevResourceGet(c *wire.Call, a *wire.DevResourceGetArgs, r *wire.DevResourceGetReply) cuda.Result {
 	var d bind.DevResource
 	var res cuda.Result
+	var from origin
 	switch a.Scope {
 	case 0:
+		from = ofDevice(a.Dev, a.Type)
 		res = s.drv.DeviceGetDevResource(a.Dev, &d, a.Type)
 	case 1:
 		ctx, ok := s.ctxs.get(a.Target)
 		if !ok || ctx.handle.IsZero() {
 			return cuda.ErrorInvalidContext
+		}
+		if ctx.primary { // which has all of its device
+			from = ofDevice(ctx.dev, a.Type)
 		}
 		res = s.drv.CtxGetDevResource(ctx.handle, &d, a.Type)
 	case 2:
@@ -73,7 +83,7 @@ func (s *session) DevResourceGet(c *wire.Call, a *wire.DevResourceGetArgs, r *wi
 	}
 	if res == cuda.Success {
 		r.Resource = bind.Encode(&d)
-		res = s.keepResource(d)
+		res = s.keepResource(d, from)
 	}
 	return res
 }
@@ -101,9 +111,11 @@ func (s *session) DevSmResourceSplit(c *wire.Call, a *wire.DevSmResourceSplitArg
 	if rest != nil {
 		list = append(list, *rest)
 	}
+	var source bind.DevResource
+	_, _ = binary.Decode(a.Source, binary.LittleEndian, &source)
 	for i := range list {
 		r.List = append(r.List, bind.Encode(&list[i])...)
-		if res := s.keepResource(list[i]); res != cuda.Success {
+		if res := s.keepResource(list[i], s.resources[source].cut(a, uint32(i))); res != cuda.Success {
 			return res
 		}
 	}
@@ -112,6 +124,10 @@ func (s *session) DevSmResourceSplit(c *wire.Call, a *wire.DevSmResourceSplitArg
 
 // DevResourceGenerateDesc joins resources into a description.
 func (s *session) DevResourceGenerateDesc(c *wire.Call, a *wire.DevResourceGenerateDescArgs) cuda.Result {
+	if err := s.placeResources(c, a.List); err != nil {
+		c.Because("%v", err)
+		return cuda.ErrorNotSupported
+	}
 	list, res := s.knownResources(a.List)
 	if res != cuda.Success {
 		return res
@@ -123,7 +139,25 @@ func (s *session) DevResourceGenerateDesc(c *wire.Call, a *wire.DevResourceGener
 	if res != cuda.Success {
 		return res
 	}
-	return s.descs.add(a.Resdesc, h)
+	return s.descs.add(a.Resdesc, resDesc{h, s.loose(a.List)})
+}
+
+// resDesc is a description of resources, and whether nobody knows how one of them came about.
+type resDesc struct {
+	handle bind.DevResourceDesc
+	loose  bool
+}
+
+// loose reports whether nobody knows how one of a guest's records came about.
+func (s *session) loose(b []byte) bool {
+	list := make([]bind.DevResource, len(b)/binary.Size(bind.DevResource{}))
+	_, _ = binary.Decode(b, binary.LittleEndian, list)
+	for _, d := range list {
+		if s.resources[d] == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // GreenCtxCreate makes a green context.
@@ -132,7 +166,7 @@ func (s *session) GreenCtxCreate(c *wire.Call, a *wire.GreenCtxCreateArgs, r *wi
 	if !ok {
 		return cuda.ErrorInvalidResourceType
 	}
-	h, res := s.drv.GreenCtxCreate(d, a.Dev, a.Flags)
+	h, res := s.drv.GreenCtxCreate(d.handle, a.Dev, a.Flags)
 	if res != cuda.Success {
 		return res
 	}

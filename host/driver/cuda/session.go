@@ -270,9 +270,15 @@ func (s *session) Quiesce(ctx context.Context) error {
 	}
 	done := make(chan cuda.Result, 1)
 	var handles []bind.Context
+	var greens []bind.Stream // whose green contexts have no context of their own
 	for _, c := range s.ctxs.m {
 		if !c.handle.IsZero() {
 			handles = append(handles, c.handle)
+		}
+	}
+	for _, st := range s.streams.m {
+		if st.green {
+			greens = append(greens, st.handle)
 		}
 	}
 	s.watch.group.Go(func() {
@@ -283,6 +289,12 @@ func (s *session) Quiesce(ctx context.Context) error {
 				res = s.note(s.drv.CtxSynchronize())
 			}
 			if res != cuda.Success && !res.Sticky() {
+				done <- res
+				return
+			}
+		}
+		for _, st := range greens {
+			if res := s.note(s.drv.StreamSynchronize(st)); res != cuda.Success && !res.Sticky() {
 				done <- res
 				return
 			}

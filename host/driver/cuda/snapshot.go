@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 
 	"causeway/cuda"
 	"causeway/host/driver"
@@ -20,6 +18,7 @@ const (
 	ofArray    = 1 << 63               // and a level behind the number
 	ofPhysical = 1<<63 | 1<<62         // memory of cuMemCreate
 	ofEvents   = 1<<63 | 1<<62 | 1     // times: see eventtimes.go
+	ofDevices  = 1<<63 | 1<<62 | 2     // parts of them: see greenorigin.go
 	levelBits  = 8                     // numbers have 32
 	pieceSize  = 4 << 20               // bytes that are copied at once
 	numberMask = 1<<(32+levelBits) - 1 // of an object, and its level
@@ -50,14 +49,9 @@ func (s *session) Movable() error {
 	case s.sparse:
 		return immovable("memory was mapped into sparse arrays")
 	}
-	for _, kind := range []struct {
-		name string
-		ids  []uint32
-	}{
-		{"green context", keysOf(s.greens.m)}, {"description of a device's resources", keysOf(s.descs.m)},
-	} {
-		if len(kind.ids) > 0 {
-			return immovable("%s %d is not rebuilt elsewhere", kind.name, kind.ids[0])
+	for id, d := range s.descs.m {
+		if d.loose {
+			return immovable("description %d is of resources that a green context gave", id)
 		}
 	}
 	if at, ok := s.space.AnyGraph(); ok {
@@ -65,8 +59,6 @@ func (s *session) Movable() error {
 	}
 	return s.immovableCode()
 }
-
-func keysOf[V any](m map[uint32]V) []uint32 { return slices.Sorted(maps.Keys(m)) }
 
 // ExportMemory implements driver.Snapshotter. The session must be quiescent.
 func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) error {
@@ -79,6 +71,11 @@ func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) er
 	}
 	if len(times) > 0 {
 		if err := fn(ofEvents, uint64(len(times)), bytes.NewReader(times)); err != nil {
+			return err
+		}
+	}
+	if table := s.resourceTable(); len(table) > 0 {
+		if err := fn(ofDevices, uint64(len(table)), bytes.NewReader(table)); err != nil {
 			return err
 		}
 	}
@@ -142,6 +139,9 @@ func (m *mover) export(fn func(addr, size uint64, r io.Reader) error, what strin
 func (s *session) ImportMemory(addr, size uint64, r io.Reader) error {
 	if addr == ofEvents {
 		return s.setEventTimes(size, r)
+	}
+	if addr == ofDevices {
+		return s.setResources(io.LimitReader(r, int64(size)))
 	}
 	most := size
 	if addr&ofArray != 0 {

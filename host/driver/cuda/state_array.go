@@ -13,7 +13,8 @@ type arrayState struct {
 	texRefs   table[reference[bind.Texref]]
 	surfRefs  table[reference[bind.Surfref]]
 	greens    table[green]
-	descs     table[bind.DevResourceDesc]
-	resources map[bind.DevResource]struct{} // those that the driver gave
-	sparse    bool                          // memory was mapped into tiles
+	descs     table[resDesc]
+	resources map[bind.DevResource]origin           // those that the driver gave
+	recalled  map[bind.DevResource]bind.DevResource // of them, by what the guest has: of a process before this one
+	sparse    bool                                  // memory was mapped into tiles
 }
