@@ -13,13 +13,15 @@ steps, pause = int(sys.argv[1]), float(sys.argv[2] if len(sys.argv) > 2 else 0) 
 how = sys.argv[3] if len(sys.argv) > 3 else "eager"
 if how == "segments":
     os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+if how == "compiled":
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
 if how == "async":
     os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "backend:cudaMallocAsync"
 began = time.time()
 import compat
 
 torch = compat.deterministic()
-if how == "tiny":  # optimizers import the compiler, which takes a minute there, to tell it of a boundary
+if how == "tiny" and "torch._dynamo" not in sys.modules:  # optimizers import the compiler, which takes a minute there, to tell it of a boundary
     torch._dynamo = sys.modules["torch._dynamo"] = types.ModuleType("torch._dynamo")
     torch._dynamo.graph_break = lambda *_, **__: None
     torch._dynamo.disable = lambda fn, *_, **__: fn
@@ -30,7 +32,7 @@ compat.note("import, s", f"{time.time() - began:.1f}")
 
 def net():
     def block(n, m):
-        return (torch.nn.Conv2d(n, m, 3, padding=1), torch.nn.BatchNorm2d(m), torch.nn.ReLU(), torch.nn.MaxPool2d(2))
+        return torch.nn.Conv2d(n, m, 3, stride=2, padding=1), torch.nn.BatchNorm2d(m), torch.nn.ReLU()
 
     return torch.nn.Sequential(*block(3, 32), *block(32, 64), torch.nn.Flatten(), torch.nn.Linear(64 * 64, 10))
 

@@ -99,6 +99,12 @@ func (s *session) settleVariables(c *wire.Call, of owner) cuda.Result {
 			s.hide(of, fmt.Sprintf("the driver does not tell where %s is: %v", name, res))
 			continue
 		}
+		if constant(name) { // it holds what its image says, and only code of that image knows where
+			if _, again := c.Place(); !again && !c.Replay {
+				c.Placed = append(c.Placed, at.Value())
+			}
+			continue
+		}
 		if res := s.asPlaced(c, fmt.Sprintf("variable %s of %v", name, of), at.Value()); res != cuda.Success {
 			slog.Info("a variable comes out elsewhere", "at", fmt.Sprintf("%#x", at.Value()), "mappings", mappingsAround(at.Value()))
 			return res
@@ -112,7 +118,7 @@ func (s *session) settleVariables(c *wire.Call, of owner) cuda.Result {
 	return cuda.Success
 }
 
-// constant reports whether a name is one that compilers give to texts, which nobody writes.
+// constant reports whether a name is one that compilers give to texts, which nobody writes, and which programs do not ask for.
 func constant(name string) bool {
 	return strings.HasPrefix(name, "$") || strings.HasPrefix(name, "__unnamed")
 }
