@@ -30,7 +30,7 @@ stage_lint() {
 # rows_keep_status looks for rows of guest.sh's whose text runs a command: its status takes the place of that which the row is to judge.
 rows_keep_status() {
   local bad
-  bad=$(grep -l 'lib/guest\.sh' scripts/*.sh scripts/*/*.sh | xargs grep -nHE '\brow "' scripts/lib/{guest,faults,rounds}.sh | sed -E 's/^([^:]*:[0-9]+):.*\brow (".*)/\1: row \2/; s/ \|\| .*//; s/\$\((keep |said\)|\()//g' | grep -F '$(')
+  bad=$(grep -l 'lib/guest\.sh' scripts/*.sh scripts/*/*.sh | xargs grep -nHE '\brow "' scripts/lib/{guest,faults,rounds,train}.sh | sed -E 's/^([^:]*:[0-9]+):.*\brow (".*)/\1: row \2/; s/ \|\| .*//; s/\$\((keep |said\)|\()//g' | grep -F '$(')
   [ -z "$bad" ] || { printf 'these rows always pass, say $(keep COMMAND):\n%s\n' "$bad"; return 1; }
 }
 
