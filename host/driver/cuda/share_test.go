@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"causeway/cuda"
@@ -232,5 +233,47 @@ func TestSharedPoolEnds(t *testing.T) {
 		if len(m.there) != left || s.offers.Any() != (left > 0) {
 			t.Errorf("%d pools can be had, of %d; any: %v", len(m.there), left, s.offers.Any())
 		}
+	}
+}
+
+// TestSharedMoves: of what a session that may move shares only pools keep it where it is, by name; with the rest it moves together with those who have it, and not alone.
+func TestSharedMoves(t *testing.T) {
+	m := &market{drivertest.NewHost(), 0, map[driver.ShareToken][]byte{}}
+	s := agreeing(t, agreeingDriver(nil), m.Host)
+	s.host, s.arenas.on, s.devices = m, true, s.warm.devices
+	c := &wire.Call{Ctx: 1, Replier: silent{}}
+	offer := func(kind byte, id uint64) {
+		t.Helper()
+		if _, res := s.offer(c, kind, id, func() ([]byte, int, cuda.Result) { return make([]byte, 64), -1, cuda.Success }); res != cuda.Success {
+			t.Fatal(res)
+		}
+	}
+	if err := errors.Join(s.Movable(), s.Shared()); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		kind  byte
+		moves bool
+	}{{shareMemory, true}, {shareEvent, true}, {sharePhysical, true}, {sharePool, false}, {sharePointer, false}} {
+		offer(x.kind, 7)
+		err := s.Movable()
+		if (err == nil) != x.moves || !x.moves && !strings.Contains(err.Error(), "pool") || s.Shared() == nil {
+			t.Errorf("kind %c: %v, %v", x.kind, err, s.Shared())
+		}
+		s.unshare(x.kind, 7)
+	}
+	token := driver.ShareToken{9}
+	at := &wire.Call{Replay: true, Placed: []uint64{2 << 20, 0}}
+	if res := s.MemImport(at, &wire.MemImportArgs{Memhandle: 30, Token: token[:]}, &wire.MemImportReply{}); res != cuda.Success {
+		t.Fatal(res)
+	}
+	if res := s.IpcOpenEventHandle(&wire.Call{Replay: true}, &wire.IpcOpenEventHandleArgs{Event: 31, Token: token[:]}); res != cuda.Success {
+		t.Fatal(res)
+	}
+	if got := s.Foreign(); len(got) != 2 || got[0] != token || s.Shared() == nil || s.Movable() != nil {
+		t.Errorf("of others: %v, %v, %v", got, s.Shared(), s.Movable())
+	}
+	if err := s.Rejoin(); err == nil {
+		t.Error("what nobody shares is there")
 	}
 }
