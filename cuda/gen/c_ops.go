@@ -19,6 +19,8 @@ func cOpsHeader(w *writer, f *idl.File) {
 	w.f("#pragma GCC visibility push(hidden)\n")
 	w.f("/* By number: 1 if a stream does it later, as work that a graph could hold. */")
 	w.f("extern const uint8_t cw_op_works[%d];\n", len(f.Ops)+1)
+	w.f("/* Which of them run code that may touch any memory, or name memory that nobody has looked at. */")
+	w.f("extern const uint8_t cw_op_runs[%d];\n", len(f.Ops)+1)
 	for _, o := range f.Ops {
 		cFixed(w, "cw_in_"+o.Name, o.In, o.InLen)
 		cFixed(w, "cw_out_"+o.Name, o.Out, o.OutLen)
@@ -100,9 +102,12 @@ static size_t var_size(const struct span_in *s, int n)
 static CUresult plan(struct span_in *s, int n, uint32_t fixed, uint32_t *var)
 {
 	const size_t room = CW_MAX_RECORD - sizeof(struct cw_record) - fixed;
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < n; i++) {
 		if (s[i].len > 0x40000000u)
 			return CUDA_ERROR_INVALID_VALUE;
+		if (cw_unlikely(atomic_load_explicit(&cw_copies, memory_order_relaxed) != 0))
+			cw_touch(s[i].p, s[i].len);
+	}
 	while (var_size(s, n) > room) {
 		struct span_in *best = NULL;
 		for (int i = 0; i < n; i++)
@@ -150,6 +155,13 @@ func cOps(w *writer, f *idl.File) {
 	w.f("const uint8_t cw_op_works[%d] = {", len(f.Ops)+1)
 	for _, o := range f.Ops {
 		if o.Mode == idl.Async && o.Place != "worker" && o.Capture == "node" {
+			w.f("\t[%s] = 1,", opMacro(o.Name))
+		}
+	}
+	w.f("};\n")
+	w.f("const uint8_t cw_op_runs[%d] = {", len(f.Ops)+1)
+	for _, o := range f.Ops {
+		if o.Counts == "launch" || o.Name == "StreamWriteValue" || o.Name == "StreamWaitValue" {
 			w.f("\t[%s] = 1,", opMacro(o.Name))
 		}
 	}

@@ -59,6 +59,7 @@ static void *callback_thread(void *arg)
 	struct cw_slot *slot = cw_slot_at(s, way.slot);
 	uint8_t *payload = (uint8_t *)(slot + 1);
 	uint32_t *done = (uint32_t *)(payload + CW_CALLBACK_DONE_OFFSET);
+	uint32_t thread = (uint32_t)syscall(SYS_gettid);
 	prctl(PR_SET_NAME, "causeway-calls");
 	for (uint32_t taken = 0;;) {
 		if (__atomic_load_n(&slot->seq_done, __ATOMIC_ACQUIRE) == way.base + taken) {
@@ -73,7 +74,12 @@ static void *callback_thread(void *arg)
 			cw_notice_post(e.status, e.id);
 		} else {
 			cw_in_callback = 1;
+			atomic_store(&cw_callback_thread, thread);
 			cw_hostfn_run(e.id, (CUresult)e.status);
+			atomic_store(&cw_callback_thread, 0);
+			/* The work behind it was given before it ran. */
+			if (cw_unlikely(atomic_load(&cw_copies) >= CW_COPY) && cw_before_work() != 0)
+				cw_log(CW_LOG_ERROR, "managed memory that a host function touched did not reach the GPU");
 			cw_in_callback = 0;
 		}
 		__atomic_store_n(&done[i], taken, __ATOMIC_RELEASE);

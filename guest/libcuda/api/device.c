@@ -1,5 +1,6 @@
 /* Devices: what SessionInit told, with the few attributes whose feature is not forwarded reported as absent. */
 #include "api/api.h"
+#include "memory/managed.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,8 @@ static void adjust(struct cw_device *d)
 		if (d->known[a->attr] && (!a->unmapped || !cw_can_map()))
 			d->attrs[a->attr] = a->value;
 	}
+	if (d->attrs[CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS] && cw_managed_moves(1))
+		d->attrs[CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS] = 0;
 }
 
 static void build(void)

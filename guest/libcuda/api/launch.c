@@ -4,6 +4,7 @@
  */
 #include "api/api.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { CLUSTER_PORTABLE = 8, CLUSTER_MAX = 16 }; /* blocks */
@@ -142,6 +143,27 @@ static inline CUresult send(const struct launch *l, void *const *args, const str
 	return cw_settle(cw_commit(&tx), l->stream);
 }
 
+/* Where there is managed memory arguments may lie in it, and are read before the ring is held: their pages may need it to come here. */
+static __attribute__((noinline)) CUresult send_aside(const struct launch *l, void *const *args, const struct cw_packed *packed)
+{
+	const struct cw_func_info *info = l->func->info;
+	uint32_t size = info->param_bytes, given = packed && packed->size < size ? (uint32_t)packed->size : size;
+	uint8_t few[512] = {0}, *all = size <= sizeof few ? few : calloc(1, size);
+	struct cw_packed copy = {all, size};
+	CUresult res;
+
+	if (!all)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (args)
+		cw_params_gather(all, info->params, info->param_count, args);
+	else if (packed)
+		memcpy(all, packed->data, given);
+	res = send(l, NULL, &copy, size);
+	if (all != few)
+		free(all);
+	return res;
+}
+
 /* Arguments by pointers or packed, never both. */
 static inline CUresult submit(const struct launch *l, void **args, void **extra)
 {
@@ -151,10 +173,14 @@ static inline CUresult submit(const struct launch *l, void **args, void **extra)
 	if (cw_likely(!extra)) {
 		if (cw_unlikely(info->param_count && !args))
 			return CUDA_ERROR_INVALID_VALUE;
+		if (cw_unlikely(atomic_load_explicit(&cw_copies, memory_order_relaxed) != 0))
+			return send_aside(l, info->param_count ? args : NULL, NULL);
 		return send(l, args, NULL, info->param_bytes);
 	}
 	if (args || cw_params_packed(extra, info->param_bytes, &packed))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (cw_unlikely(atomic_load_explicit(&cw_copies, memory_order_relaxed) != 0))
+		return send_aside(l, NULL, &packed);
 	return send(l, NULL, &packed, info->param_bytes);
 }
 

@@ -23,9 +23,12 @@ static size_t var_size(const struct span_in *s, int n)
 static CUresult plan(struct span_in *s, int n, uint32_t fixed, uint32_t *var)
 {
 	const size_t room = CW_MAX_RECORD - sizeof(struct cw_record) - fixed;
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < n; i++) {
 		if (s[i].len > 0x40000000u)
 			return CUDA_ERROR_INVALID_VALUE;
+		if (cw_unlikely(atomic_load_explicit(&cw_copies, memory_order_relaxed) != 0))
+			cw_touch(s[i].p, s[i].len);
+	}
 	while (var_size(s, n) > room) {
 		struct span_in *best = NULL;
 		for (int i = 0; i < n; i++)
@@ -80,6 +83,13 @@ const uint8_t cw_op_works[187] = {
 	[CW_OP_GRAPH_LAUNCH] = 1,
 	[CW_OP_GRAPH_UPLOAD] = 1,
 	[CW_OP_LAUNCH_HOST_FUNC] = 1,
+};
+
+const uint8_t cw_op_runs[187] = {
+	[CW_OP_LAUNCH] = 1,
+	[CW_OP_STREAM_WRITE_VALUE] = 1,
+	[CW_OP_STREAM_WAIT_VALUE] = 1,
+	[CW_OP_GRAPH_LAUNCH] = 1,
 };
 
 CUresult cwop_SessionInit(uint32_t version, uint32_t pid, const void *env, size_t env_len, const void *exe, size_t exe_len, uint32_t *driver_version, uint32_t *device_count, uint32_t *caps, uint64_t *mem_limit, void *devices, size_t devices_cap, size_t *devices_len)

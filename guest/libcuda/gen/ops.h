@@ -16,6 +16,9 @@
 /* By number: 1 if a stream does it later, as work that a graph could hold. */
 extern const uint8_t cw_op_works[187];
 
+/* Which of them run code that may touch any memory, or name memory that nobody has looked at. */
+extern const uint8_t cw_op_runs[187];
+
 struct cw_in_SessionInit {
 	uint32_t version;
 	uint32_t pid;

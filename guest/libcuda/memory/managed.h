@@ -26,6 +26,8 @@ struct cw_managed {
 };
 
 struct cw_managed *cw_managed_new(uint64_t size); /* NULL: no memory */
+/* Whether managed memory moves between GPU and CPU in this process, which then may not use it at once; concurrent: the device says that they may. */
+int cw_managed_moves(int concurrent);
 /* Takes the record out of use and frees it. */
 void cw_managed_free(struct cw_managed *m);
 

@@ -1,6 +1,7 @@
 /*
- * Hints about managed memory: cuMemAdvise, cuMemPrefetchAsync and their kin. Pages never move here, so a hint changes nothing but
- * what cuMemRangeGetAttribute tells: it is checked as by a driver and recorded, page by page.
+ * Hints about managed memory: cuMemAdvise, cuMemPrefetchAsync and their kin. A hint is checked as by a driver and recorded, page by page, for
+ * cuMemRangeGetAttribute to tell. Prefetches move what can move (resident.h): to the GPU at once, to the CPU with its first touch. Other advice
+ * moves nothing.
  *
  * Lock order: the hints lock, then the range lock. A range's record lives as long as the range can be found under the hints lock.
  */
@@ -8,6 +9,7 @@
 #include <string.h>
 
 #include "memory/managed.h"
+#include "memory/resident.h"
 #include "session/lock.h"
 
 enum { PAGE = 4096 };
@@ -199,6 +201,19 @@ CUresult cwi_cuMemAdvise_v2(CUdeviceptr ptr, size_t n, CUmem_advise what, CUmemL
 
 static void set_last(struct cw_stretch *s, const void *arg) { s->last = *(const struct cw_place *)arg; }
 
+/* To the CPU at its first touch: work that is ahead may still use the bytes, and the call does not wait for it. */
+static CUresult move_to(struct cw_place p, uint64_t ptr, uint64_t n)
+{
+	struct cw_range r;
+	if (!cw_range_find(ptr, &r) || !r.area)
+		return CUDA_SUCCESS;
+	n = n < r.size - (ptr - r.base) ? n : r.size - (ptr - r.base);
+	if (p.type == CU_MEM_LOCATION_TYPE_DEVICE)
+		return cw_resident_yield(r.area, ptr, n);
+	cw_resident_wish(r.area, ptr, n);
+	return CUDA_SUCCESS;
+}
+
 static CUresult prefetch(int ptds, CUdeviceptr ptr, size_t n, const CUmemLocation *where, unsigned flags, CUstream stream)
 {
 	struct cw_place p;
@@ -211,7 +226,9 @@ static CUresult prefetch(int ptds, CUdeviceptr ptr, size_t n, const CUmemLocatio
 		res = CUDA_ERROR_INVALID_VALUE;
 	if (res == 0)
 		res = place_of(where, &p);
-	return res ? res : change(ptr, n, set_last, &p);
+	if (res == 0)
+		res = change(ptr, n, set_last, &p);
+	return res ? res : move_to(p, ptr, n);
 }
 
 CUresult cwi_cuMemPrefetchAsync(int ptds, CUdeviceptr ptr, size_t n, CUdevice dev, CUstream stream)
@@ -355,7 +372,7 @@ CUresult cwi_cuMemRangeGetAttributes(void **data, size_t *sizes, CUmem_range_att
 
 /* --- attaching ---------------------------------------------------------------------------------------------------------- */
 
-/* Attachment limits who may touch the memory meanwhile; here everybody always may, so it only has to be asked for rightly. */
+/* Attachment limits who may touch the memory meanwhile. Memory that both reach at any time has no use for it, but it has to be asked for rightly. */
 CUresult cwi_cuStreamAttachMemAsync(int ptds, CUstream stream, CUdeviceptr ptr, size_t length, unsigned int flags)
 {
 	struct cw_range r;
@@ -372,5 +389,5 @@ CUresult cwi_cuStreamAttachMemAsync(int ptds, CUstream stream, CUdeviceptr ptr, 
 		return CUDA_ERROR_INVALID_VALUE;
 	if (flags == CU_MEM_ATTACH_SINGLE && id <= 2)
 		return CUDA_ERROR_INVALID_VALUE; /* a default stream is nobody's own */
-	return CUDA_SUCCESS;
+	return r.area ? cw_resident_attach(r.area, flags, flags == CU_MEM_ATTACH_SINGLE ? id : 0) : CUDA_SUCCESS;
 }

@@ -32,7 +32,7 @@ enum cw_range_kind {
 	CW_RANGE_IPC,	     /* cuIpcOpenMemHandle: another process's */
 	CW_RANGE_MAPPED,     /* cuMemMap: device memory at addresses that the application reserved */
 	CW_RANGE_REGISTERED, /* cuMemHostRegister: dev is 0 unless the pages could be shared */
-	CW_RANGE_MANAGED,    /* cuMemAllocManaged: as pinned, but device memory to who asks */
+	CW_RANGE_MANAGED,    /* cuMemAllocManaged: in area, or as pinned, but device memory to who asks */
 };
 
 struct cw_range {
@@ -50,6 +50,7 @@ struct cw_range {
 	struct cw_region *region;   /* a region of its own */
 	struct slab *slab;	    /* or a part of one: slab.c */
 	struct cw_managed *managed; /* managed.h */
+	struct cw_area *area;	    /* managed: it lies at the GPU (resident.h) */
 	struct cw_mapping *mapping; /* vmm.h; read under its lock */
 };
 
@@ -118,6 +119,9 @@ CUresult cw_side_near(uint64_t ptr, uint64_t size, struct cw_range *near, struct
 /* Copies on a stream. wait: the application expects the copy to be done when the call returns, as far as CUDA promises it. */
 CUresult cw_copy_linear(const struct cw_side *dst, const struct cw_side *src, uint64_t size, uint32_t stream, int wait);
 
+/* Through staging, or by extents: returns when the application's memory is no longer needed, or filled. Gives the streams no work by itself. */
+CUresult cw_copy_staged(uint32_t direction, uint64_t device, const void *host, uint64_t size, uint32_t stream);
+
 /*
  * A synchronous copy from ordinary memory to the device begins when its stream has done what it was given (CUDA driver API, "API
  * synchronization behavior"), whatever its size: a function of the host may be filling the bytes, and programs take the call for a
@@ -136,6 +140,8 @@ CUresult cw_own_wait(uint32_t stream);
 CUresult cw_stream_wait(uint32_t stream);
 CUresult cw_ctx_wait(void);
 CUresult cw_waited(CUresult res, uint32_t stream, uint64_t work); /* res */
+/* An error of the program's work that a wait of the library's own was told (ownstream.c), 0: the program's next wait ends with it. */
+extern _Atomic uint32_t cw_owed;
 
 /*
  * The end of a copy from ordinary memory to the device, of size bytes in all, whose result so far is res. The synchronous forms return when

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "memory/parts.h"
+#include "memory/resident.h"
 
 /* Memory that the map does not know may be a module's global: the worker's driver knows. Its extent is remembered. */
 static int ask_worker(uint64_t ptr, struct cw_range *r)
@@ -19,7 +20,7 @@ static int ask_worker(uint64_t ptr, struct cw_range *r)
 
 static int is_device(const struct cw_range *r)
 {
-	return r->kind == CW_RANGE_DEVICE || r->kind == CW_RANGE_FOREIGN || r->kind == CW_RANGE_MAPPED || r->kind == CW_RANGE_IPC;
+	return r->kind == CW_RANGE_DEVICE || r->kind == CW_RANGE_FOREIGN || r->kind == CW_RANGE_MAPPED || r->kind == CW_RANGE_IPC || r->area;
 }
 
 /* Copies may run over several mappings (cuMemMap) that lie side by side and that a device may touch. */
@@ -28,11 +29,13 @@ static int fits(const struct cw_range *r, uint64_t ptr, uint64_t size)
 	return size <= (r->kind == CW_RANGE_MAPPED ? cw_range_reach(ptr) : r->size - (ptr - r->base));
 }
 
-static void from_range(const struct cw_range *r, uint64_t ptr, uint64_t size, struct cw_side *out)
+/* Managed memory at the GPU has its bytes there when this returns. */
+static CUresult from_range(const struct cw_range *r, uint64_t ptr, uint64_t size, struct cw_side *out)
 {
 	out->device = (uint8_t)is_device(r);
 	out->worker = out->device || (r->dev != 0 && (!r->parts || cw_parts_whole(r, ptr, size)));
 	out->addr = out->worker ? r->dev + (ptr - r->base) : ptr;
+	return cw_unlikely(r->area != NULL) ? cw_resident_yield(r->area, ptr, size) : CUDA_SUCCESS;
 }
 
 CUresult cw_side_device(CUdeviceptr ptr, uint64_t size, struct cw_side *out)
@@ -47,9 +50,9 @@ CUresult cw_side_device(CUdeviceptr ptr, uint64_t size, struct cw_side *out)
 		       (unsigned long long)ptr, (unsigned long long)r.size, (int)r.kind, (unsigned long long)r.base);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
-	from_range(&r, ptr, size, out);
+	CUresult res = from_range(&r, ptr, size, out);
 	/* Pinned memory's device address is its own address, so it may stand here; memory that the device cannot reach may not. */
-	return out->worker ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	return out->worker ? res : CUDA_ERROR_INVALID_VALUE;
 }
 
 int cw_side_unreached(CUdeviceptr ptr, uint64_t size)
@@ -73,7 +76,7 @@ CUresult cw_side_host(const void *p, uint64_t size, struct cw_side *out)
 	if (cw_range_find(ptr, &r) && (is_device(&r) || fits(&r, ptr, size))) {
 		if (is_device(&r) && !fits(&r, ptr, size))
 			return CUDA_ERROR_INVALID_VALUE;
-		from_range(&r, ptr, size, out);
+		return from_range(&r, ptr, size, out);
 	}
 	return CUDA_SUCCESS;
 }
@@ -82,8 +85,7 @@ CUresult cw_side_near(uint64_t ptr, uint64_t size, struct cw_range *near, struct
 {
 	uint64_t off = ptr - near->base;
 	if (near->size != 0 && ptr >= near->base && off < near->size && size <= near->size - off && near->kind != CW_RANGE_MAPPED) {
-		from_range(near, ptr, size, out);
-		return CUDA_SUCCESS;
+		return from_range(near, ptr, size, out);
 	}
 	if (!cw_range_find(ptr, near))
 		near->size = 0;

@@ -132,6 +132,22 @@ static CUresult reserve(uint64_t size, uint64_t align, uint64_t wish, uint64_t f
 	return CUDA_SUCCESS;
 }
 
+CUresult cw_addresses_reserve(uint64_t size, struct cw_resv **out)
+{
+	cw_lock_acquire(&cw_vmm_lock);
+	CUresult res = reserve(size, 0, 0, 0, out);
+	cw_lock_release(&cw_vmm_lock);
+	return res;
+}
+
+CUresult cw_addresses_unreserve(struct cw_resv *v)
+{
+	cw_lock_acquire(&cw_vmm_lock);
+	CUresult res = unreserve(v);
+	cw_lock_release(&cw_vmm_lock);
+	return res;
+}
+
 CUresult cwi_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t align, CUdeviceptr addr, unsigned long long flags)
 {
 	struct cw_resv *v = NULL;

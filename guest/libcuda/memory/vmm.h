@@ -53,6 +53,10 @@ CW_OBJ_FITS(struct cw_mapping);
 
 extern struct cw_lock cw_vmm_lock;
 
+/* Addresses for the library itself, free and taken in both processes; the application's calls do not know them. */
+CUresult cw_addresses_reserve(uint64_t size, struct cw_resv **out);
+CUresult cw_addresses_unreserve(struct cw_resv *v);
+
 /* What the application means by a handle, or NULL. Under the lock. */
 static inline struct cw_memhandle *cw_memhandle_get(CUmemGenericAllocationHandle h)
 {

@@ -16,6 +16,7 @@ static struct cw_control_page no_session;
 struct cw_global cw_g = {.state = CW_CLOSED, .ctl = &no_session};
 struct cw_session cw_s = {.fd = -1, .bell = -1};
 static _Atomic int dead;
+_Atomic uint32_t cw_callback_thread;
 __thread int cw_in_callback __attribute__((tls_model("initial-exec")));
 
 static __thread struct {

@@ -145,6 +145,7 @@ uint64_t cw_work(void) { return __atomic_load_n(&cw_s.work, __ATOMIC_RELAXED) + 
 void cw_work_add(void) { atomic_fetch_add_explicit(&early, 1, memory_order_relaxed); }
 
 _Atomic(void (*)(void)) cw_around_requests;
+_Atomic uint64_t cw_copies;
 
 static void around_request(void)
 {
@@ -164,25 +165,6 @@ static CUresult begin_check(struct cw_session *s)
 		return cw_session_open();
 	}
 	return cw_check_slow();
-}
-
-CUresult cw_begin(struct cw_tx *tx, uint16_t op, uint32_t fixed_size, uint32_t var_size, int reply)
-{
-	struct cw_session *s = &cw_s;
-	CUresult r = begin_check(s);
-	if (cw_unlikely(r != 0))
-		return r;
-	around_request();
-	uint32_t slot = CW_NO_SLOT;
-	if (reply) {
-		slot = cw_slot_claim(s);
-		if (slot == CW_NO_SLOT)
-			return CUDA_ERROR_LAUNCH_FAILED;
-	}
-	r = cw_begin_slot(s, tx, op, fixed_size, var_size, slot);
-	if (cw_unlikely(r != 0) && slot != CW_NO_SLOT)
-		cw_slot_release(s, slot);
-	return r;
 }
 
 /* Publishes the record and drops the ring lock. */
@@ -208,6 +190,53 @@ static void publish(struct cw_session *s, uint32_t size)
 	atomic_store_explicit(&s->rung_head, head, memory_order_release);
 }
 
+/* Publishes padding where a record was begun. */
+static void take_back(struct cw_session *s, struct cw_tx *tx)
+{
+	struct cw_record *r = (struct cw_record *)tx->rec;
+	r->op = CW_OP_SKIP;
+	r->flags = 0;
+	publish(s, tx->size);
+}
+
+/* A record of work that may touch managed memory. Nobody has a copy of that when its ring lock is taken and it is counted. */
+static CUresult begin_work(struct cw_session *s, struct cw_tx *tx, uint16_t op, uint32_t fixed, uint32_t var, uint32_t slot)
+{
+	for (;;) {
+		CUresult r = atomic_load_explicit(&cw_copies, memory_order_relaxed) < CW_COPY ? 0 : cw_before_work();
+		if (r == 0)
+			r = cw_begin_slot(s, tx, op, fixed, var, slot);
+		if (r != 0)
+			return r;
+		atomic_thread_fence(memory_order_seq_cst);
+		if (atomic_load_explicit(&cw_copies, memory_order_relaxed) < CW_COPY)
+			return 0;
+		take_back(s, tx);
+	}
+}
+
+CUresult cw_begin(struct cw_tx *tx, uint16_t op, uint32_t fixed_size, uint32_t var_size, int reply)
+{
+	struct cw_session *s = &cw_s;
+	CUresult r = begin_check(s);
+	if (cw_unlikely(r != 0))
+		return r;
+	around_request();
+	uint32_t slot = CW_NO_SLOT;
+	if (reply) {
+		slot = cw_slot_claim(s);
+		if (slot == CW_NO_SLOT)
+			return CUDA_ERROR_LAUNCH_FAILED;
+	}
+	if (cw_unlikely(atomic_load_explicit(&cw_copies, memory_order_relaxed) != 0) && op < sizeof cw_op_runs && cw_op_runs[op])
+		r = begin_work(s, tx, op, fixed_size, var_size, slot);
+	else
+		r = cw_begin_slot(s, tx, op, fixed_size, var_size, slot);
+	if (cw_unlikely(r != 0) && slot != CW_NO_SLOT)
+		cw_slot_release(s, slot);
+	return r;
+}
+
 CUresult cw_commit(struct cw_tx *tx)
 {
 	struct cw_session *s = &cw_s;
@@ -222,10 +251,7 @@ CUresult cw_commit(struct cw_tx *tx)
 void cw_abort(struct cw_tx *tx)
 {
 	struct cw_session *s = &cw_s;
-	struct cw_record *r = (struct cw_record *)tx->rec;
-	r->op = CW_OP_SKIP;
-	r->flags = 0;
-	publish(s, tx->size);
+	take_back(s, tx);
 	if (tx->slot != CW_NO_SLOT)
 		cw_slot_release(s, tx->slot);
 }

@@ -40,6 +40,9 @@ struct cw_global {
 };
 extern struct cw_global cw_g;
 
+/* The number (gettid) of the thread that is inside a function of the application that a stream called, 0. */
+extern _Atomic uint32_t cw_callback_thread;
+
 CUresult cw_check_slow(void);
 /* What a call returns after a fault: a thread without a context is told that first, as by a real driver. */
 CUresult cw_sticky(CUresult sticky);
@@ -120,6 +123,18 @@ CUresult cw_commit_wait(struct cw_tx *tx, struct cw_reply *rep);
 void cw_send(struct cw_tx *tx);
 CUresult cw_await(struct cw_tx *tx, struct cw_reply *rep);
 void cw_reply_release(struct cw_reply *rep);
+/*
+ * What this process has of managed memory that lies at the GPU (memory/resident.h): CW_COPIES_POSSIBLE for each allocation, CW_COPY for each piece
+ * of which the CPU has a copy. Who gives the GPU work that may touch any memory (cw_op_runs) calls cw_before_work first if there are copies, and
+ * looks again when its work is counted (cw_work): who makes a copy says so here before it looks at that count, so one of the two sees the other.
+ */
+extern _Atomic uint64_t cw_copies;
+#define CW_COPIES_POSSIBLE 1ull
+#define CW_COPY (1ull << 24)
+CUresult cw_before_work(void);
+/* Bytes of the application's that are about to be read under the ring lock: if they are managed memory they are brought here before, which needs it. */
+void cw_touch(const void *p, size_t n);
+
 /* Called before each request is begun and after each reply, with no lock held, and makes no request itself: memory/parts.c. */
 extern _Atomic(void (*)(void)) cw_around_requests;
 /* Turns a begun record into padding and releases what cw_begin took. */

@@ -80,6 +80,8 @@ const char *cw_memfd_name(char name[CW_MEMFD_NAME]) { return memset(name, 0, CW_
 void *cw_map_shared(int fd, size_t size, void *hint) { return (void)fd, (void)size, (void)hint, NULL; }
 
 _Atomic(void (*)(void)) cw_around_requests;
+_Atomic uint64_t cw_copies;
+_Atomic uint32_t cw_callback_thread;
 
 static uint64_t work; /* every record is some */
 

@@ -1,6 +1,10 @@
 /* What memory/ asks of api/, for tests that link without it: one context on device 0. */
+#include <pthread.h>
+
 #include "api/api.h"
+#include "api/callback.h"
 #include "api/capture.h"
+#include "api/context.h"
 
 struct cw_settings cw_settings;
 
@@ -62,4 +66,25 @@ CUresult cw_settle(CUresult res, uint32_t stream)
 
 struct cw_device *cw_device_get(CUdevice dev) { return dev == 0 ? &device : NULL; }
 
+int cw_device_count(void) { return 1; }
+
+/* The device promises that both may use managed memory at once: it stays in the process. */
+int cw_device_attr(const struct cw_device *d, int attr)
+{
+	(void)d;
+	return attr == CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS;
+}
+
 CUresult cw_no_device(void) { return CUDA_ERROR_INVALID_DEVICE; }
+
+uint64_t cw_stream_next_uid(void)
+{
+	static _Atomic uint64_t next;
+	return atomic_fetch_add(&next, 1) + 1;
+}
+
+CUresult cw_thread_start(void *(*run)(void *), void *arg)
+{
+	pthread_t t;
+	return pthread_create(&t, NULL, run, arg) == 0 && pthread_detach(t) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+}

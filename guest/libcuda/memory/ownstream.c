@@ -1,0 +1,145 @@
+/* The streams that bytes of managed memory travel on, and what is known of the GPU's being idle. See resident.h. */
+#include "api/capture.h"
+#include "api/context.h"
+#include "memory/resident.h"
+
+enum { NON_BLOCKING = 1 /* CU_STREAM_NON_BLOCKING: it waits for no other stream, and none for it */, STREAMS = 64 };
+
+/* One for each context; under the resident lock. A context's end ends its stream's object. */
+static struct {
+	uint32_t ctx, stream;
+} own[STREAMS];
+
+static int live(uint32_t ctx)
+{
+	struct cw_ctx *c = (struct cw_ctx *)cw_handle_by_id(CW_KIND_CTX, ctx);
+	return c && atomic_load(&c->state) == CW_CTX_LIVE;
+}
+
+static CUresult stream_of(uint32_t ctx, uint32_t *out)
+{
+	int place = -1;
+	for (int i = 0; i < STREAMS; i++) {
+		struct cw_obj *o = own[i].stream ? cw_handle_by_id(CW_KIND_STREAM, own[i].stream) : NULL;
+		if (o && own[i].ctx == ctx && o->ctx == ctx) {
+			*out = own[i].stream;
+			return CUDA_SUCCESS;
+		}
+		if (place < 0 && (!o || !live(own[i].ctx)))
+			place = i;
+	}
+	struct cw_stream *s = place < 0 ? NULL : (struct cw_stream *)cw_handle_alloc();
+	if (!s)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	s->o.ctx = ctx;
+	s->o.flags = NON_BLOCKING;
+	s->uid = cw_stream_next_uid();
+	cw_handle_publish(&s->o, CW_KIND_STREAM);
+	CUresult res = cwop_StreamCreate(s->o.id, NON_BLOCKING, 0);
+	if (res != 0) {
+		cw_handle_free(CW_KIND_STREAM, &s->o);
+		return res;
+	}
+	own[place].ctx = ctx;
+	own[place].stream = *out = s->o.id;
+	return CUDA_SUCCESS;
+}
+
+struct search {
+	int device;
+	uint32_t ctx;
+};
+
+static int on_device(struct cw_obj *o, void *arg)
+{
+	struct search *s = arg;
+	struct cw_ctx *c = (struct cw_ctx *)o;
+	if (atomic_load(&c->state) != CW_CTX_LIVE || c->device->ordinal != s->device)
+		return 0;
+	s->ctx = o->id;
+	return 1;
+}
+
+CUresult cw_voice_begin(struct cw_area *a, struct cw_voice *v)
+{
+	struct search s = {a->device, 0};
+	v->before = cw_current_ctx_id();
+	if (!live(a->ctx)) { /* the memory outlives the context that it was made in */
+		if (!cw_handle_each(CW_KIND_CTX, on_device, &s))
+			return CUDA_ERROR_INVALID_CONTEXT;
+		a->ctx = s.ctx;
+	}
+	cw_set_current_ctx_id(a->ctx);
+	CUresult res = stream_of(a->ctx, &v->stream);
+	if (res != 0)
+		cw_voice_end(v);
+	return res;
+}
+
+void cw_voice_end(const struct cw_voice *v) { cw_set_current_ctx_id(v->before); }
+
+/* --- idle ------------------------------------------------------------------------------------------------------------ */
+
+static _Atomic uint64_t idle_at = UINT64_MAX; /* all work up to this number has ended */
+
+_Atomic uint32_t cw_owed;
+
+int cw_gpu_idle(void)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+	return atomic_load(&idle_at) == cw_work();
+}
+
+/* What a wait says: an error of the program's work is the program's to hear, at its next wait. */
+static CUresult said(CUresult res)
+{
+	if (res == 0 || res == CUDA_ERROR_INVALID_CONTEXT || res == CUDA_ERROR_CONTEXT_IS_DESTROYED || res == CUDA_ERROR_INVALID_HANDLE)
+		return CUDA_SUCCESS;
+	if (atomic_load(&cw_g.state) == CW_OPEN && __atomic_load_n(&cw_g.ctl->sticky, __ATOMIC_RELAXED) == 0) {
+		atomic_store(&cw_owed, (uint32_t)res);
+		return CUDA_SUCCESS;
+	}
+	return res;
+}
+
+static int wait_stream(struct cw_obj *o, void *arg)
+{
+	int captures = 0;
+	(void)arg;
+	cw_set_current_ctx_id(o->ctx);
+	if (cw_capture_status(o->id, &captures) != 0 || captures)
+		return 0;
+	return (int)said(cw_own_wait(o->id));
+}
+
+static int wait_ctx(struct cw_obj *o, void *arg)
+{
+	struct cw_ctx *c = (struct cw_ctx *)o;
+	(void)arg;
+	if (atomic_load(&c->state) != CW_CTX_LIVE)
+		return 0;
+	cw_set_current_ctx_id(o->id);
+	return (int)said(cwop_CtxSynchronize());
+}
+
+CUresult cw_gpu_wait(uint32_t stream)
+{
+	uint64_t work = cw_work();
+	uint32_t before = cw_current_ctx_id();
+	int res = 0;
+	if (stream) {
+		struct cw_obj *o = cw_handle_by_id(CW_KIND_STREAM, stream);
+		if (o)
+			res = wait_stream(o, NULL);
+	} else if (cw_unlikely(cw_capture_any())) { /* waiting for a context would end what its streams capture */
+		int mode = cw_capture_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
+		res = cw_handle_each(CW_KIND_STREAM, wait_stream, NULL);
+		cw_capture_mode(mode);
+	} else {
+		res = cw_handle_each(CW_KIND_CTX, wait_ctx, NULL);
+	}
+	cw_set_current_ctx_id(before);
+	if (res == 0 && !stream)
+		atomic_store(&idle_at, work);
+	return (CUresult)res;
+}

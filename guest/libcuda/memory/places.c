@@ -1,0 +1,235 @@
+/* Where managed memory lies: addresses that both processes have free, device memory behind them, small blocks. See resident.h. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "memory/resident.h"
+#include "memory/runs.h"
+#include "memory/uffd.h"
+#include "memory/vmm.h"
+
+enum { GRAIN = 2 << 20 /* of device memory */, SMALL = 256 << 10, READ_WRITE = 3 /* CU_MEM_ACCESS_FLAGS_PROT_READWRITE */ };
+
+/* Small allocations share areas of GRAIN bytes. What no allocation has is zero. */
+struct cw_blocks {
+	struct cw_runs runs;
+};
+_Static_assert((uint64_t)CW_RUN_UNIT * CW_RUN_UNITS == GRAIN, "runs of a whole area");
+
+/* --- device memory -------------------------------------------------------------------------------------------------------- */
+
+static uint32_t new_id(enum cw_kind kind)
+{
+	struct cw_obj *o = cw_handle_new(kind);
+	return o ? o->id : 0;
+}
+
+static void end_id(enum cw_kind kind, uint32_t id)
+{
+	struct cw_obj *o = id ? cw_handle_by_id(kind, id) : NULL;
+	if (o)
+		cw_handle_free(kind, o);
+}
+
+/* Every GPU reaches it, as far as they reach each other: else memory of this process is what all can use. */
+static CUresult open_to_all(const struct cw_area *a)
+{
+	CUresult res = CUDA_SUCCESS;
+	for (int d = 0; d < cw_device_count() && res == 0; d++) {
+		int32_t can = d == a->device;
+		if (!can)
+			res = cwop_DeviceCanAccessPeer((uint32_t)d, (uint32_t)a->device, &can);
+		if (res == 0)
+			res = can ? cwop_MemSetAccess(a->mapping, (uint32_t)d, READ_WRITE) : CUDA_ERROR_NOT_SUPPORTED;
+	}
+	return res;
+}
+
+static void unback(struct cw_area *a)
+{
+	if (a->mapping && cwop_MemUnmap(a->mapping) != 0)
+		cw_log(CW_LOG_INFO, "managed memory at %#llx stays mapped at the GPU", (unsigned long long)a->base);
+	if (a->memory)
+		cwop_MemRelease(a->memory);
+	end_id(CW_KIND_MAPPING, a->mapping);
+	end_id(CW_KIND_MEMHANDLE, a->memory);
+	if (a->resv)
+		cw_addresses_unreserve(a->resv);
+}
+
+static CUresult back(struct cw_area *a)
+{
+	CUresult res = cw_addresses_reserve(a->backed, &a->resv);
+	if (res != 0)
+		return res;
+	a->base = a->resv->base;
+	/* An object without references: the application cannot name it. */
+	uint32_t memory = new_id(CW_KIND_MEMHANDLE), mapping = new_id(CW_KIND_MAPPING);
+	res = memory && mapping ? cwop_MemCreate(memory, (uint32_t)a->device, a->backed, 0, 0) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (res == 0)
+		a->memory = memory;
+	else
+		end_id(CW_KIND_MEMHANDLE, memory);
+	if (res == 0)
+		res = cwop_MemMap(mapping, a->resv->o.id, memory, 0, a->base, a->backed, 0);
+	if (res == 0)
+		a->mapping = mapping;
+	else
+		end_id(CW_KIND_MAPPING, mapping);
+	if (res == 0)
+		res = open_to_all(a);
+	if (res != 0)
+		unback(a);
+	return res;
+}
+
+/* --- areas ------------------------------------------------------------------------------------------------------------------ */
+
+/* In place of what keeps the addresses free here. Not a forked child's: natively it has none of it either. */
+static CUresult open_here(struct cw_area *a)
+{
+	void *want = (void *)(uintptr_t)a->base;
+	void *p = mmap(want, a->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+	if (p == MAP_FAILED)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	madvise(p, a->size, MADV_DONTFORK);
+	if (a->size >= GRAIN)
+		madvise(p, a->size, MADV_HUGEPAGE);
+	return CUDA_SUCCESS;
+}
+
+static CUresult new_area(const struct cw_range *r, uint64_t size, struct cw_area **out)
+{
+	uint64_t whole = (size + CW_PAGE - 1) & ~(uint64_t)(CW_PAGE - 1);
+	uint32_t units = (uint32_t)((whole + CW_UNIT - 1) / CW_UNIT);
+	struct cw_area *a = calloc(1, sizeof *a + units);
+	if (!a)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	a->size = whole;
+	a->backed = (size + GRAIN - 1) & ~(uint64_t)(GRAIN - 1);
+	a->units = units;
+	a->device = r->device;
+	a->ctx = r->ctx;
+	a->attach = CU_MEM_ATTACH_GLOBAL;
+	a->fresh = 1;
+	CUresult res = back(a);
+	if (res == 0 && (res = open_here(a)) != 0)
+		unback(a);
+	if (res != 0)
+		free(a);
+	else
+		*out = a;
+	return res;
+}
+
+/* It is in the list no more. */
+static void end_area(struct cw_area *a)
+{
+	cw_addresses_give(a->base, a->backed); /* who waits there tries again, and finds nothing */
+	a->resv->guarded = 0;
+	unback(a);
+	free(a->blocks);
+	free(a);
+}
+
+/* --- small blocks -------------------------------------------------------------------------------------------------------------- */
+
+/* Under the lock. */
+static int take_block(struct cw_range *r)
+{
+	uint32_t n = cw_runs_of(r->size);
+	for (struct cw_area *a = cw_areas; a; a = a->next) {
+		uint32_t first = a->blocks && a->device == r->device ? cw_runs_find(&a->blocks->runs, n) : CW_RUN_UNITS;
+		if (first == CW_RUN_UNITS)
+			continue;
+		cw_runs_mark(&a->blocks->runs, first, n, 1);
+		r->base = a->base + (uint64_t)first * CW_RUN_UNIT;
+		r->area = a;
+		return 1;
+	}
+	return 0;
+}
+
+/* Under the lock: makes a block's bytes zero where they are. */
+static CUresult clear(struct cw_area *a, uint64_t at, uint64_t size)
+{
+	struct cw_voice v;
+	CUresult res = cw_voice_begin(a, &v);
+	if (res != 0)
+		return res;
+	for (uint64_t end = at + size; at < end && res == 0;) {
+		uint32_t u = cw_unit_of(a, at);
+		uint64_t n = cw_unit_at(a, u + 1) - at;
+		n = n < end - at ? n : end - at;
+		if (a->holder[u] == CW_AT_BOTH)
+			res = cw_area_yield(a, u, u + 1);
+		if (a->fresh || a->holder[u] == CW_AT_CPU)
+			memset((void *)(uintptr_t)at, 0, n);
+		else if (res == 0)
+			res = cwop_Memset(at, 0, 0, 1, n, 1, v.stream);
+		at += n;
+	}
+	CUresult last = cw_own_wait(v.stream);
+	cw_voice_end(&v);
+	return res != 0 ? res : last;
+}
+
+/* Under the lock: whether the area is to go. One stays: programs that make one small object after the other are common. */
+static int give_block(const struct cw_range *r)
+{
+	struct cw_area *a = r->area;
+	uint32_t n = cw_runs_of(r->size), others = 0;
+	/* If it cannot be cleared it stays taken. */
+	if (clear(a, r->base, (uint64_t)n * CW_RUN_UNIT) != 0)
+		return 0;
+	cw_runs_mark(&a->blocks->runs, (uint32_t)((r->base - a->base) / CW_RUN_UNIT), n, 0);
+	for (struct cw_area *o = cw_areas; o; o = o->next)
+		others += o != a && o->blocks != NULL;
+	return a->blocks->runs.used == 0 && others > 0;
+}
+
+/* --- allocations ------------------------------------------------------------------------------------------------------------------ */
+
+CUresult cw_resident_alloc(struct cw_range *r)
+{
+	int small = r->size <= SMALL, found = 0;
+	struct cw_area *a = NULL;
+	if (cw_uffd_open() != 0)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (small) {
+		cw_lock_acquire(&cw_resident_lock);
+		found = take_block(r);
+		cw_lock_release(&cw_resident_lock);
+	}
+	if (!found) {
+		struct cw_blocks *blocks = small ? calloc(1, sizeof *blocks) : NULL;
+		CUresult res = small && !blocks ? CUDA_ERROR_OUT_OF_MEMORY : new_area(r, small ? (uint64_t)GRAIN : r->size, &a);
+		if (res != 0) {
+			free(blocks);
+			return res;
+		}
+		a->blocks = blocks;
+		r->area = a;
+		r->base = a->base;
+		cw_lock_acquire(&cw_resident_lock);
+		cw_area_list(a);
+		if (small)
+			cw_runs_mark(&blocks->runs, 0, cw_runs_of(r->size), 1);
+		cw_lock_release(&cw_resident_lock);
+	}
+	r->dev = r->base;
+	return CUDA_SUCCESS;
+}
+
+void cw_resident_free(const struct cw_range *r)
+{
+	struct cw_area *a = r->area;
+	cw_gpu_wait(0); /* as the real call: the device may be using the memory */
+	cw_lock_acquire(&cw_resident_lock);
+	int gone = !a->blocks || give_block(r);
+	if (gone)
+		cw_area_unlist(a);
+	cw_lock_release(&cw_resident_lock);
+	if (gone)
+		end_area(a);
+}

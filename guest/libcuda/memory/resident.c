@@ -1,0 +1,320 @@
+/* Units and who has them. See resident.h. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "memory/resident.h"
+#include "memory/uffd.h"
+
+struct cw_lock cw_resident_lock;
+struct cw_area *cw_areas;
+
+struct cw_area *cw_area_at(uint64_t addr)
+{
+	for (struct cw_area *a = cw_areas; a; a = a->next)
+		if (addr - a->base < a->size)
+			return a;
+	return NULL;
+}
+
+static CUresult failed(const char *what, int err)
+{
+	if (err == 0)
+		return CUDA_SUCCESS;
+	cw_log(CW_LOG_ERROR, "managed memory: %s: %s", what, strerror(-err));
+	return err == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_OPERATING_SYSTEM;
+}
+
+/* Units [lo, hi) are held so from now on; cw_copies counts those that the CPU has. */
+static void hold(struct cw_area *a, uint32_t lo, uint32_t hi, enum cw_holder h)
+{
+	uint32_t before = a->here;
+	for (uint32_t u = lo; u < hi; u++) {
+		a->here += (uint32_t)(h != CW_AT_GPU) - (uint32_t)(a->holder[u] != CW_AT_GPU);
+		a->holder[u] = (uint8_t)h;
+	}
+	if (a->here > before)
+		atomic_fetch_add(&cw_copies, (uint64_t)(a->here - before) * CW_COPY);
+	else if (a->here < before)
+		atomic_fetch_sub(&cw_copies, (uint64_t)(before - a->here) * CW_COPY);
+}
+
+/* The end of the run of units from lo on for which the CPU's having them, or (written) having written them, is as it is for lo. */
+static uint32_t run_end(const struct cw_area *a, uint32_t lo, uint32_t hi, int written)
+{
+	uint32_t u = lo;
+	int first = written ? a->holder[lo] == CW_AT_CPU : a->holder[lo] != CW_AT_GPU;
+	while (u < hi && (written ? a->holder[u] == CW_AT_CPU : a->holder[u] != CW_AT_GPU) == first)
+		u++;
+	return u;
+}
+
+/* --- to the GPU --------------------------------------------------------------------------------------------------------- */
+
+/* Writers wait from before their bytes are read until the pages are gone: what they write then is not lost. */
+static CUresult send_written(struct cw_area *a, uint32_t lo, uint32_t hi, uint32_t stream)
+{
+	CUresult res = CUDA_SUCCESS;
+	for (uint32_t u = lo, end; u < hi && res == 0; u = end) {
+		end = run_end(a, u, hi, 1);
+		if (a->holder[u] != CW_AT_CPU)
+			continue;
+		uint64_t at = cw_unit_at(a, u), size = cw_units_bytes(a, u, end);
+		res = failed("its pages cannot be protected", cw_uffd_protect(at, size, 1));
+		if (res == 0)
+			res = cw_copy_staged(CW_TO_DEVICE, at, (void *)(uintptr_t)at, size, stream);
+	}
+	return res;
+}
+
+static void let_go(struct cw_area *a, uint32_t lo, uint32_t hi)
+{
+	for (uint32_t u = lo, end; u < hi; u = end) {
+		end = run_end(a, u, hi, 0);
+		if (a->holder[u] == CW_AT_GPU)
+			continue;
+		madvise((void *)(uintptr_t)cw_unit_at(a, u), cw_units_bytes(a, u, end), MADV_DONTNEED);
+		hold(a, u, end, CW_AT_GPU);
+	}
+}
+
+CUresult cw_area_yield(struct cw_area *a, uint32_t lo, uint32_t hi)
+{
+	struct cw_voice v;
+	CUresult res = a->fresh ? cw_area_watch(a) : CUDA_SUCCESS;
+	if (res != 0 || a->here == 0)
+		return res;
+	uint32_t u = lo;
+	while (u < hi && a->holder[u] != CW_AT_CPU)
+		u++;
+	if (u == hi) { /* nothing to carry */
+		let_go(a, lo, hi);
+		return CUDA_SUCCESS;
+	}
+	res = cw_voice_begin(a, &v);
+	if (res != 0)
+		return res;
+	res = send_written(a, lo, hi, v.stream);
+	if (res == 0) {
+		let_go(a, lo, hi);
+		res = cw_own_wait(v.stream);
+	}
+	cw_voice_end(&v);
+	return res;
+}
+
+/* --- to the CPU ----------------------------------------------------------------------------------------------------------- */
+
+enum { PIECE = 512 << 10, PART = 128 << 10 };
+
+struct arrival {
+	uint64_t at, size, piece;
+	uint32_t stream;
+	int protect;
+	_Atomic int err;
+};
+
+static uint64_t length(const struct arrival *f, uint64_t k)
+{
+	uint64_t rest = f->size - k * f->piece;
+	return rest < f->piece ? rest : f->piece;
+}
+
+static uint32_t parts(const void *arg, uint64_t k) { return (uint32_t)((length(arg, k) + PART - 1) / PART); }
+
+static void move_part(const void *arg, uint64_t k, uint32_t part, uint8_t *chunk)
+{
+	struct arrival *f = (struct arrival *)(uintptr_t)arg;
+	uint64_t off = (uint64_t)part * PART, rest = length(f, k) - off;
+	int err = cw_uffd_fill(f->at + k * f->piece + off, chunk + off, rest < PART ? rest : PART, f->protect);
+	if (err != 0)
+		atomic_store(&f->err, err);
+}
+
+static CUresult send(const void *arg, uint64_t k, const struct cw_chunk *c)
+{
+	const struct arrival *f = arg;
+	return cwop_MemcpyStaged(CW_FROM_DEVICE, c->region, c->offset, length(f, k), f->at + k * f->piece, f->stream, c->word, c->value);
+}
+
+/* Bytes of the GPU's become pages here. */
+static CUresult arrive(uint64_t at, uint64_t size, uint32_t stream, int protect)
+{
+	struct arrival f = {.at = at, .size = size, .piece = size < PIECE ? size : PIECE, .stream = stream, .protect = protect};
+	struct cw_transfer t = {.pieces = (size + f.piece - 1) / f.piece, .stream = stream, .send = send, .arg = &f, .fresh = 1};
+	t.parts = parts;
+	t.move_part = move_part;
+	CUresult res = cw_transfer_from_device(&t);
+	return res != 0 ? res : failed("its pages cannot be made", atomic_load(&f.err));
+}
+
+CUresult cw_area_bring(struct cw_area *a, uint32_t lo, uint32_t hi, int write)
+{
+	struct cw_voice v;
+	CUresult res = cw_voice_begin(a, &v);
+	if (res != 0)
+		return res;
+	write |= !cw_uffd_tracks();
+	for (uint32_t u = lo, end; u < hi && res == 0; u = end) {
+		end = run_end(a, u, hi, 0);
+		if (a->holder[u] != CW_AT_GPU)
+			continue;
+		/* First: a thread that goes on when its page is there may give work at once. */
+		hold(a, u, end, write ? CW_AT_CPU : CW_AT_BOTH);
+		res = arrive(cw_unit_at(a, u), cw_units_bytes(a, u, end), v.stream, !write);
+		if (res != 0)
+			let_go(a, u, end);
+	}
+	cw_voice_end(&v);
+	return res;
+}
+
+CUresult cw_area_change(struct cw_area *a, uint32_t lo, uint32_t hi)
+{
+	int err = 0;
+	for (uint32_t u = lo; u < hi && err == 0; u++) {
+		uint32_t end = u;
+		while (end < hi && a->holder[end] == CW_AT_BOTH)
+			end++;
+		if (end == u)
+			continue;
+		hold(a, u, end, CW_AT_CPU);
+		err = cw_uffd_protect(cw_unit_at(a, u), cw_units_bytes(a, u, end), 0);
+		u = end - 1;
+	}
+	return failed("its pages cannot be made writable", err);
+}
+
+/* --- the first time -------------------------------------------------------------------------------------------------------------- */
+
+/* Which units of a fresh area have pages: all of them, if the kernel does not say. */
+static void find_pages(struct cw_area *a)
+{
+	enum { AT_ONCE = 512, THERE = 3 /* in memory, or swapped out */ };
+	uint64_t entry[AT_ONCE], pages = a->size / CW_PAGE, done = 0;
+	int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+	while (fd >= 0 && done < pages) {
+		uint64_t want = pages - done < AT_ONCE ? pages - done : AT_ONCE;
+		ssize_t got = pread(fd, entry, want * sizeof entry[0], (off_t)((a->base / CW_PAGE + done) * sizeof entry[0]));
+		if (got < (ssize_t)sizeof entry[0])
+			break;
+		for (uint64_t i = 0; i < (uint64_t)got / sizeof entry[0]; i++) {
+			uint32_t u = (uint32_t)((done + i) * CW_PAGE / CW_UNIT);
+			if ((entry[i] >> 62 & THERE) && a->holder[u] != CW_AT_CPU)
+				hold(a, u, u + 1, CW_AT_CPU);
+		}
+		done += (uint64_t)got / sizeof entry[0];
+	}
+	if (fd >= 0)
+		close(fd);
+	if (done < pages)
+		hold(a, (uint32_t)(done * CW_PAGE / CW_UNIT), a->units, CW_AT_CPU);
+}
+
+/* What nobody touched is zero, at the GPU too. */
+static CUresult clear_untouched(struct cw_area *a, uint32_t stream)
+{
+	CUresult res = CUDA_SUCCESS;
+	for (uint32_t u = 0, end; u < a->units && res == 0; u = end) {
+		end = run_end(a, u, a->units, 0);
+		if (a->holder[u] == CW_AT_GPU)
+			res = cwop_Memset(cw_unit_at(a, u), 0, 0, 4, cw_units_bytes(a, u, end) / 4, 1, stream);
+	}
+	return res;
+}
+
+/* Until now the kernel gave the area pages by itself, huge ones even. What is there goes to the GPU while only writes are seen, as reading
+ * what is not there must not wait for us. */
+CUresult cw_area_watch(struct cw_area *a)
+{
+	struct cw_voice v;
+	CUresult res = cw_touch_start();
+	if (res == 0)
+		res = failed("its pages cannot be watched", cw_uffd_watch(a->base, a->size, 0));
+	if (res == 0)
+		res = cw_voice_begin(a, &v);
+	if (res != 0)
+		return res;
+	find_pages(a);
+	res = send_written(a, 0, a->units, v.stream);
+	if (res == 0)
+		res = clear_untouched(a, v.stream);
+	if (res == 0) {
+		madvise((void *)(uintptr_t)a->base, a->size, MADV_DONTNEED);
+		res = failed("its pages cannot be watched", cw_uffd_watch(a->base, a->size, 1));
+		let_go(a, 0, a->units);
+		a->fresh = 0;
+		atomic_fetch_sub(&cw_copies, (uint64_t)CW_COPY);
+		CUresult end = cw_own_wait(v.stream);
+		res = res != 0 ? res : end;
+	} else { /* tried again by whoever gives the GPU work next */
+		hold(a, 0, a->units, CW_AT_GPU);
+	}
+	cw_voice_end(&v);
+	return res;
+}
+
+void cw_area_list(struct cw_area *a)
+{
+	a->next = cw_areas;
+	cw_areas = a;
+	atomic_fetch_add(&cw_copies, (uint64_t)CW_COPY + CW_COPIES_POSSIBLE);
+}
+
+void cw_area_unlist(struct cw_area *a)
+{
+	struct cw_area **p = &cw_areas;
+	while (*p != a)
+		p = &(*p)->next;
+	*p = a->next;
+	hold(a, 0, a->units, CW_AT_GPU);
+	atomic_fetch_sub(&cw_copies, (uint64_t)CW_COPIES_POSSIBLE + (a->fresh ? CW_COPY : 0));
+}
+
+/* --- what the rest of the library calls -------------------------------------------------------------------------------------------- */
+
+CUresult cw_resident_yield(struct cw_area *a, uint64_t ptr, uint64_t size)
+{
+	if (size == 0 || (atomic_load_explicit(&cw_copies, memory_order_relaxed)) < CW_COPY)
+		return CUDA_SUCCESS;
+	cw_lock_acquire(&cw_resident_lock);
+	CUresult res = cw_area_yield(a, cw_unit_of(a, ptr), cw_unit_of(a, ptr + size - 1) + 1);
+	cw_lock_release(&cw_resident_lock);
+	return res;
+}
+
+CUresult cw_before_work(void)
+{
+	CUresult res = CUDA_SUCCESS;
+	cw_lock_acquire(&cw_resident_lock);
+	for (struct cw_area *a = cw_areas; a && res == 0; a = a->next)
+		if (a->fresh || a->here > 0)
+			res = cw_area_yield(a, 0, a->units);
+	cw_lock_release(&cw_resident_lock);
+	return res;
+}
+
+void cw_resident_wish(struct cw_area *a, uint64_t ptr, uint64_t size)
+{
+	cw_lock_acquire(&cw_resident_lock);
+	a->wish_lo = cw_unit_of(a, ptr);
+	a->wish_hi = cw_unit_of(a, ptr + size - 1) + 1;
+	cw_lock_release(&cw_resident_lock);
+}
+
+CUresult cw_resident_attach(struct cw_area *a, uint32_t flags, uint32_t stream)
+{
+	CUresult res = CUDA_SUCCESS;
+	cw_lock_acquire(&cw_resident_lock);
+	/* The CPU may write it while other work is given to the GPU, so its writes have to be seen. */
+	if (a->fresh && flags != CU_MEM_ATTACH_GLOBAL)
+		res = cw_area_watch(a);
+	if (res == 0 && !a->blocks) {
+		a->attach = (uint8_t)flags;
+		a->stream = stream;
+	}
+	cw_lock_release(&cw_resident_lock);
+	return res;
+}

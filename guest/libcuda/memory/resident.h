@@ -1,0 +1,110 @@
+/*
+ * Managed memory that lies in the GPU's memory: one address for the GPU, where device memory is mapped there, and for this process, where pages
+ * appear when the CPU touches them. Who has the current bytes is known in units of CW_UNIT bytes:
+ *   resident.c   what units there are and who has them; moving them both ways
+ *   places.c     addresses, device memory and small blocks: making areas, and their end
+ *   touch.c      the CPU's accesses: threads that serve faults
+ *   ownstream.c  whose streams the bytes travel on, and when the GPU is idle
+ *
+ * CUDA's rule for devices without CONCURRENT_MANAGED_ACCESS is what makes this exact: the CPU leaves managed memory alone while the GPU works. So
+ * before work is given to the GPU what the CPU wrote goes there and the CPU's pages go away (cw_before_work), and an access of the CPU waits until
+ * the GPU is idle, then gets the bytes. No page is here while a kernel may run, so nothing that is read can be outdated.
+ *
+ * Lock order: cw_resident_lock > session locks, staging and crew locks. It is held across requests, never while the GPU's work is waited for. A
+ * thread that holds the ring must not touch managed memory: the fault would need the ring (cw_touch).
+ */
+#ifndef CW_MEMORY_RESIDENT_H
+#define CW_MEMORY_RESIDENT_H
+
+#include "memory/memory.h"
+#include "session/lock.h"
+
+#pragma GCC visibility push(hidden)
+
+enum { CW_UNIT = 64 << 10 };
+enum cw_holder { CW_AT_GPU = 0, CW_AT_BOTH, CW_AT_CPU };
+
+/* Where accesses follow each other more is brought at once. */
+struct cw_burst {
+	uint32_t next, units; /* the unit that would follow, and how many came last */
+};
+enum { CW_BURSTS = 4 };
+
+struct cw_area {
+	struct cw_area *next;
+	uint64_t base, size; /* whole pages, as this process sees it */
+	uint64_t backed;     /* bytes of device memory */
+	int device;
+	uint32_t ctx; /* in whose name its bytes travel */
+	struct cw_resv *resv;
+	uint32_t memory, mapping; /* ids of the device memory, and of its mapping */
+	uint32_t units, here;	  /* how many there are, and how many of them the CPU has */
+	uint32_t stream;	  /* attached to that one */
+	uint8_t attach;		  /* CU_MEM_ATTACH_* */
+	uint8_t fresh;		  /* the GPU had no work since it was made: all is the CPU's, and its faults are the kernel's */
+	uint32_t wish_lo, wish_hi; /* units that a prefetch would have here */
+	struct cw_burst touch[CW_BURSTS], change[CW_BURSTS];
+	struct cw_blocks *blocks; /* an area that small allocations share */
+	uint8_t holder[];	  /* of each unit: enum cw_holder */
+};
+
+extern struct cw_lock cw_resident_lock;
+/* Under the lock. */
+extern struct cw_area *cw_areas;
+struct cw_area *cw_area_at(uint64_t addr);
+
+/* --- moving: resident.c, under the lock -------------------------------------------------------------------------------- */
+
+/* What the CPU wrote of the units [lo, hi) goes to the GPU, and the CPU has none of them any more. */
+CUresult cw_area_yield(struct cw_area *a, uint32_t lo, uint32_t hi);
+/* The CPU gets units that it does not have. The GPU must have done with them. write: it is about to write. */
+CUresult cw_area_bring(struct cw_area *a, uint32_t lo, uint32_t hi, int write);
+/* The CPU may write units that both have. */
+CUresult cw_area_change(struct cw_area *a, uint32_t lo, uint32_t hi);
+/* From now on faults in the area are served here. */
+CUresult cw_area_watch(struct cw_area *a);
+void cw_area_list(struct cw_area *a);
+void cw_area_unlist(struct cw_area *a);
+
+static inline uint32_t cw_unit_of(const struct cw_area *a, uint64_t addr) { return (uint32_t)((addr - a->base) / CW_UNIT); }
+static inline uint64_t cw_unit_at(const struct cw_area *a, uint32_t unit) { return a->base + (uint64_t)unit * CW_UNIT; }
+static inline uint64_t cw_units_bytes(const struct cw_area *a, uint32_t lo, uint32_t hi)
+{
+	uint64_t end = (uint64_t)hi * CW_UNIT;
+	return (end < a->size ? end : a->size) - (uint64_t)lo * CW_UNIT;
+}
+
+/* --- what the rest of the library calls: takes the lock ------------------------------------------------------------------ */
+
+/* Fills base, dev and area of a managed range of r->size bytes. CUDA_ERROR_NOT_SUPPORTED where memory cannot be of this kind. */
+CUresult cw_resident_alloc(struct cw_range *r);
+/* Waits for the GPU, then ends it. */
+void cw_resident_free(const struct cw_range *r);
+/* The GPU is about to use [ptr, ptr+size). */
+CUresult cw_resident_yield(struct cw_area *a, uint64_t ptr, uint64_t size);
+/* The CPU would have [ptr, ptr+size) soon. */
+void cw_resident_wish(struct cw_area *a, uint64_t ptr, uint64_t size);
+/* Who may use it, from now on: CU_MEM_ATTACH_*. */
+CUresult cw_resident_attach(struct cw_area *a, uint32_t flags, uint32_t stream);
+
+/* --- faults: touch.c ---------------------------------------------------------------------------------------------------------- */
+
+/* Starts to serve, once. */
+CUresult cw_touch_start(void);
+
+/* --- the library's own streams: ownstream.c, the voices under the lock ----------------------------------------------------- */
+
+/* Has the calling thread speak in the name of an area's context, with a stream of the library's own in it, until cw_voice_end. */
+struct cw_voice {
+	uint32_t stream, before; /* before: the thread's context */
+};
+CUresult cw_voice_begin(struct cw_area *a, struct cw_voice *v);
+void cw_voice_end(const struct cw_voice *v);
+/* Whether all that the GPU was given has ended. Whoever is about to rely on that has made cw_copies say so before. */
+int cw_gpu_idle(void);
+/* Waits until the GPU has done what it was given before; stream: only that of this stream, 0: all. An error that belongs to the program's work is
+ * kept for it (cw_owed); what is returned is that nothing more can be had of the GPU. */
+CUresult cw_gpu_wait(uint32_t stream);
+
+#pragma GCC visibility pop
+#endif

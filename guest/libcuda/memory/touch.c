@@ -1,0 +1,287 @@
+/*
+ * The CPU's accesses to managed memory: what is not here, and writes to what both have. One thread serves faults and waits for nobody; those that
+ * have to wait until the GPU is idle, or a stream they are attached to, are passed on to a thread that does. An access that would wait for ever (a kernel
+ * that waits for it) or cannot be served ends with SIGSEGV, as natively on such devices; a system call's with EFAULT.
+ */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+
+#include "api/callback.h"
+#include "memory/resident.h"
+#include "memory/uffd.h"
+
+/* Units. */
+enum { MOST = (16 << 20) / CW_UNIT, WISH_MOST = (64 << 20) / CW_UNIT };
+enum { PATIENCE = 120 /* seconds */, LOOK_MS = 100, LOGGED_MOST = 8 };
+
+struct waiting {
+	struct cw_fault f;
+	int64_t until; /* ms */
+};
+
+/* Faults that wait: for the whole GPU, for the stream of theirs. Each has a thread. */
+struct queue {
+	struct cw_lock lock;
+	struct waiting *all;
+	uint32_t count, cap;
+	_Atomic uint32_t gen; /* futex */
+	int started, by_stream;
+};
+static struct queue for_gpu, for_stream = {.by_stream = 1};
+
+static int64_t now_ms(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static int64_t patience(void)
+{
+	const char *e = getenv("CAUSEWAY_MANAGED_PATIENCE");
+	long s = e ? strtol(e, NULL, 10) : 0;
+	return 1000 * (s > 0 ? (int64_t)s : PATIENCE);
+}
+
+/* The access ends with a signal. */
+static void refuse(const struct cw_fault *f, const char *why)
+{
+	static _Atomic int logged;
+	if (atomic_fetch_add(&logged, 1) < LOGGED_MOST)
+		cw_log(CW_LOG_ERROR, "%s managed memory at %#llx ends with SIGSEGV: %s", f->write ? "writing" : "reading",
+		       (unsigned long long)f->at, why);
+	mprotect((void *)(uintptr_t)f->at, CW_PAGE, PROT_NONE);
+	cw_uffd_wake(f->at, CW_PAGE);
+}
+
+/* How many units to move for an access to one: more and more where accesses follow each other. */
+static uint32_t burst(struct cw_burst *all, uint32_t unit)
+{
+	struct cw_burst *b = &all[0];
+	for (int i = 0; i < CW_BURSTS; i++) {
+		if (all[i].units > 0 && all[i].next == unit) {
+			b = &all[i];
+			b->units = b->units * 2 < MOST ? b->units * 2 : MOST;
+			b->next = unit + b->units;
+			return b->units;
+		}
+		if (all[i].units < b->units)
+			b = &all[i]; /* the least of them gives way */
+	}
+	*b = (struct cw_burst){unit + 1, 1};
+	return 1;
+}
+
+static uint32_t within(const struct cw_area *a, uint32_t unit, uint32_t n) { return a->units - unit < n ? a->units : unit + n; }
+
+/* Under the lock: whether the GPU has done with an area, as far as this access must know. */
+static int settled(const struct cw_area *a, const struct cw_fault *f, int waited)
+{
+	/* A function of the program that a stream called (cuLaunchHostFunc): what it may touch is idle by CUDA's rules. */
+	if (f->thread != 0 && f->thread == atomic_load(&cw_callback_thread))
+		return 1;
+	if (a->attach == CU_MEM_ATTACH_HOST)
+		return 1;
+	return a->attach == CU_MEM_ATTACH_SINGLE ? waited : cw_gpu_idle();
+}
+
+static const char *why_not(CUresult res)
+{
+	if (atomic_load(&cw_g.state) != CW_OPEN)
+		return "the session with the GPU has ended";
+	if (__atomic_load_n(&cw_g.ctl->sticky, __ATOMIC_RELAXED) != 0)
+		return "the GPU's work has failed, and its memory is lost";
+	return res == CUDA_ERROR_OUT_OF_MEMORY ? "there is no memory" : "its bytes cannot be had from the GPU";
+}
+
+/* Under the lock: an access to what is not here. 0: it has to wait. */
+static int absent(struct cw_area *a, uint32_t u, const struct cw_fault *f, int waited)
+{
+	/* Said first: who gives the GPU work now sees it, or has given it and is seen by settled (cw_begin). */
+	atomic_fetch_add(&cw_copies, (uint64_t)CW_COPY);
+	int may = settled(a, f, waited);
+	if (may) {
+		uint32_t end = within(a, u, burst(a->touch, u));
+		if (u >= a->wish_lo && u < a->wish_hi)
+			end = a->wish_hi - u < WISH_MOST ? a->wish_hi : u + WISH_MOST;
+		CUresult res = cw_area_bring(a, u, end, f->write);
+		if (res != 0)
+			refuse(f, why_not(res));
+	}
+	atomic_fetch_sub(&cw_copies, (uint64_t)CW_COPY);
+	return may;
+}
+
+/* 0: it has to wait. */
+static int serve(const struct cw_fault *f, int waited)
+{
+	int done = 1;
+	cw_lock_acquire(&cw_resident_lock);
+	struct cw_area *a = cw_area_at(f->at);
+	uint32_t u = a ? cw_unit_of(a, f->at) : 0;
+	if (!a || (f->protect && a->holder[u] == CW_AT_GPU)) {
+		cw_uffd_wake(f->at, CW_PAGE); /* freed, or sent away, in the meantime */
+	} else if (f->protect && a->holder[u] == CW_AT_BOTH) {
+		if (cw_area_change(a, u, within(a, u, burst(a->change, u))) != 0)
+			refuse(f, "its pages cannot be made writable");
+	} else if (f->protect) {
+		cw_uffd_protect(f->at, CW_PAGE, 0);
+	} else if (a->holder[u] != CW_AT_GPU) {
+		cw_uffd_zero(f->at, CW_PAGE); /* it came in the meantime; or the program has thrown its page away */
+		cw_uffd_wake(f->at, CW_PAGE);
+	} else {
+		done = absent(a, u, f, waited);
+	}
+	cw_lock_release(&cw_resident_lock);
+	return done;
+}
+
+/* --- waiting --------------------------------------------------------------------------------------------------------- */
+
+static void remove_fault(struct queue *q, const struct cw_fault *f)
+{
+	cw_lock_acquire(&q->lock);
+	for (uint32_t i = 0; i < q->count; i++)
+		if (q->all[i].f.at == f->at && q->all[i].f.thread == f->thread) {
+			q->all[i] = q->all[--q->count];
+			break;
+		}
+	cw_lock_release(&q->lock);
+}
+
+/* A copy of what waits, for the caller to free. */
+static struct waiting *look(struct queue *q, uint32_t *count)
+{
+	cw_lock_acquire(&q->lock);
+	struct waiting *w = q->count ? malloc(q->count * sizeof *w) : NULL;
+	*count = w ? q->count : 0;
+	if (w)
+		memcpy(w, q->all, q->count * sizeof *w);
+	cw_lock_release(&q->lock);
+	return w;
+}
+
+static uint32_t stream_of(const struct cw_fault *f)
+{
+	cw_lock_acquire(&cw_resident_lock);
+	struct cw_area *a = cw_area_at(f->at);
+	uint32_t stream = a && a->attach == CU_MEM_ATTACH_SINGLE ? a->stream : 0;
+	cw_lock_release(&cw_resident_lock);
+	return stream;
+}
+
+static void *waiter(void *arg)
+{
+	struct queue *q = arg;
+	prctl(PR_SET_NAME, "causeway-idle");
+	for (;;) {
+		uint32_t gen = atomic_load(&q->gen), count, served = 0;
+		struct waiting *w = look(q, &count);
+		if (count == 0) {
+			cw_futex_wait(&q->gen, gen, CW_FUTEX_PRIVATE, NULL);
+			continue;
+		}
+		CUresult res = q->by_stream ? CUDA_SUCCESS : cw_gpu_wait(0);
+		for (uint32_t i = 0; i < count; i++) {
+			uint32_t stream = q->by_stream ? stream_of(&w[i].f) : 0;
+			if (stream)
+				res = cw_gpu_wait(stream);
+			if (res != 0)
+				refuse(&w[i].f, why_not(res));
+			if (res != 0 || serve(&w[i].f, 1)) {
+				remove_fault(q, &w[i].f);
+				served++;
+			}
+		}
+		free(w);
+		if (!served) { /* there was new work */
+			struct timespec nap = {0, 200000};
+			nanosleep(&nap, NULL);
+		}
+	}
+	return NULL;
+}
+
+static void wait_for(struct queue *q, const struct cw_fault *f)
+{
+	int ok = 1;
+	cw_lock_acquire(&q->lock);
+	if (!q->started)
+		q->started = cw_thread_start(waiter, q) == 0;
+	if (q->count == q->cap) {
+		uint32_t cap = q->cap ? 2 * q->cap : 16;
+		struct waiting *all = realloc(q->all, cap * sizeof *all);
+		ok = all != NULL;
+		if (ok) {
+			q->all = all;
+			q->cap = cap;
+		}
+	}
+	ok &= q->started;
+	if (ok)
+		q->all[q->count++] = (struct waiting){*f, now_ms() + patience()};
+	cw_lock_release(&q->lock);
+	if (!ok) {
+		refuse(f, "there is no thread to wait");
+		return;
+	}
+	atomic_fetch_add(&q->gen, 1);
+	cw_futex_wake(&q->gen, 1, CW_FUTEX_PRIVATE);
+}
+
+static uint32_t expire(struct queue *q)
+{
+	uint32_t count;
+	struct waiting *w = look(q, &count);
+	for (uint32_t i = 0; i < count; i++)
+		if (w[i].until < now_ms()) {
+			remove_fault(q, &w[i].f);
+			refuse(&w[i].f, "the GPU did not become idle. Where CONCURRENT_MANAGED_ACCESS is 0 the CPU may not use managed memory "
+					"while kernels run, and a kernel cannot wait for it there");
+		}
+	free(w);
+	return count;
+}
+
+static void *server(void *arg)
+{
+	enum { AT_ONCE = 16 };
+	struct cw_fault f[AT_ONCE];
+	(void)arg;
+	prctl(PR_SET_NAME, "causeway-pages");
+	for (uint32_t waiting = 0;;) {
+		int n = cw_uffd_read(f, AT_ONCE, waiting ? LOOK_MS : -1);
+		if (n < 0) {
+			cw_log(CW_LOG_ERROR, "managed memory: faults cannot be read: %s", strerror(-n));
+			return NULL;
+		}
+		for (int i = 0; i < n; i++)
+			if (!serve(&f[i], 0))
+				wait_for(stream_of(&f[i]) ? &for_stream : &for_gpu, &f[i]);
+		waiting = expire(&for_gpu) + expire(&for_stream);
+	}
+}
+
+void cw_touch(const void *p, size_t n)
+{
+	uint64_t at = (uintptr_t)p;
+	cw_lock_acquire(&cw_resident_lock);
+	int managed = n > 0 && cw_area_at(at) != NULL;
+	cw_lock_release(&cw_resident_lock);
+	for (uint64_t end = at + n; managed && at < end; at = (at & ~(uint64_t)(CW_PAGE - 1)) + CW_PAGE)
+		(void)*(const volatile uint8_t *)(uintptr_t)at;
+}
+
+CUresult cw_touch_start(void)
+{
+	static struct cw_lock lock;
+	static int started;
+	cw_lock_acquire(&lock);
+	CUresult res = started ? CUDA_SUCCESS : cw_thread_start(server, NULL);
+	started = res == 0;
+	cw_lock_release(&lock);
+	return res;
+}

@@ -1,0 +1,139 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+
+#include "memory/uffd.h"
+#include "session/compat.h"
+#include "session/lock.h"
+
+#ifndef SYS_userfaultfd
+#define SYS_userfaultfd 323
+#endif
+#ifndef USERFAULTFD_IOC_NEW
+#define USERFAULTFD_IOC_NEW _IO(0xAA, 0x00) /* Linux 6.1 */
+#endif
+
+static struct {
+	struct cw_lock lock;
+	int asked, fd; /* -errno */
+	int tracks;
+} uffd;
+
+/* The system call asks for a privilege unless vm.unprivileged_userfaultfd is set; the device file goes by its permissions. */
+static int new_descriptor(void)
+{
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK), err = errno, dev;
+	if (fd >= 0)
+		return fd;
+	dev = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
+	if (dev < 0)
+		return -err;
+	fd = ioctl(dev, USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		fd = -errno;
+	close(dev);
+	return fd;
+}
+
+static int agree(int fd, uint64_t features)
+{
+	struct uffdio_api api = {.api = UFFD_API, .features = features};
+	return ioctl(fd, UFFDIO_API, &api) == 0 ? 0 : -errno;
+}
+
+int cw_uffd_open(void)
+{
+	cw_lock_acquire(&uffd.lock);
+	if (!uffd.asked) {
+		uffd.asked = 1;
+		uffd.fd = new_descriptor();
+		int err = uffd.fd;
+		if (err >= 0) {
+			uffd.tracks = agree(uffd.fd, UFFD_FEATURE_THREAD_ID | UFFD_FEATURE_PAGEFAULT_FLAG_WP) == 0;
+			err = uffd.tracks ? 0 : agree(uffd.fd, UFFD_FEATURE_THREAD_ID);
+		}
+		if (err < 0 && uffd.fd >= 0) {
+			close(uffd.fd);
+			uffd.fd = err;
+		}
+	}
+	int fd = uffd.fd;
+	cw_lock_release(&uffd.lock);
+	return fd < 0 ? fd : 0;
+}
+
+int cw_uffd_tracks(void) { return uffd.tracks; }
+
+int cw_uffd_watch(uint64_t at, uint64_t size, int missing)
+{
+	struct uffdio_register r = {.range = {at, size}};
+	r.mode = (missing ? UFFDIO_REGISTER_MODE_MISSING : 0) | (uffd.tracks ? UFFDIO_REGISTER_MODE_WP : 0);
+	return r.mode == 0 || ioctl(uffd.fd, UFFDIO_REGISTER, &r) == 0 ? 0 : -errno;
+}
+
+int cw_uffd_fill(uint64_t at, const void *from, uint64_t size, int protect)
+{
+	uint64_t done = 0;
+	while (done < size) {
+		struct uffdio_copy c = {.dst = at + done, .src = (uintptr_t)from + done, .len = size - done};
+		c.mode = protect && uffd.tracks ? UFFDIO_COPY_MODE_WP : 0;
+		if (ioctl(uffd.fd, UFFDIO_COPY, &c) == 0)
+			return 0;
+		int err = errno;
+		if (c.copy > 0)
+			done += (uint64_t)c.copy;
+		else if (err == EEXIST)
+			done += CW_PAGE;
+		else if (err != EAGAIN && err != EINTR)
+			return -err;
+	}
+	return 0;
+}
+
+int cw_uffd_zero(uint64_t at, uint64_t size)
+{
+	struct uffdio_zeropage z = {.range = {at, size}};
+	return ioctl(uffd.fd, UFFDIO_ZEROPAGE, &z) == 0 || errno == EEXIST ? 0 : -errno;
+}
+
+int cw_uffd_protect(uint64_t at, uint64_t size, int on)
+{
+	struct uffdio_writeprotect w = {.range = {at, size}, .mode = on ? UFFDIO_WRITEPROTECT_MODE_WP : 0};
+	if (!uffd.tracks)
+		return 0;
+	while (ioctl(uffd.fd, UFFDIO_WRITEPROTECT, &w) != 0)
+		if (errno != EAGAIN && errno != EINTR)
+			return -errno;
+	return 0;
+}
+
+void cw_uffd_wake(uint64_t at, uint64_t size)
+{
+	struct uffdio_range r = {at, size};
+	ioctl(uffd.fd, UFFDIO_WAKE, &r);
+}
+
+int cw_uffd_read(struct cw_fault *out, int most, int timeout_ms)
+{
+	enum { AT_ONCE = 16 };
+	struct uffd_msg msg[AT_ONCE];
+	struct pollfd p = {.fd = uffd.fd, .events = POLLIN};
+	int n = poll(&p, 1, timeout_ms), count = 0;
+	if (n <= 0)
+		return n == 0 || errno == EINTR ? 0 : -errno;
+	ssize_t got = read(uffd.fd, msg, sizeof msg[0] * (size_t)(most < AT_ONCE ? most : AT_ONCE));
+	if (got < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+	for (size_t i = 0; i < (size_t)got / sizeof msg[0]; i++) {
+		if (msg[i].event != UFFD_EVENT_PAGEFAULT)
+			continue;
+		uint64_t flags = msg[i].arg.pagefault.flags;
+		out[count++] = (struct cw_fault){.at = msg[i].arg.pagefault.address & ~(uint64_t)(CW_PAGE - 1),
+						 .thread = msg[i].arg.pagefault.feat.ptid,
+						 .write = (flags & UFFD_PAGEFAULT_FLAG_WRITE) != 0,
+						 .protect = (flags & UFFD_PAGEFAULT_FLAG_WP) != 0};
+	}
+	return count;
+}
