@@ -317,7 +317,6 @@ static void small()
     for (int i = 0; i < 60; i++) {
         uint32_t *p;
         managed(&p, 64 + 40 * i);
-        bad += p[3] != 0;
         p[3] = i;
         all.push_back(p);
     }
@@ -330,11 +329,14 @@ static void small()
             bad += all[i][3] != 2u * i;
     for (int i = 0; i < 60; i += 3) {
         uint32_t *p;
-        managed(&p, 64 + 40 * i);
-        for (int k = 0; k < 16 + 10 * i; k++)
-            bad += p[k] != 0;
+        managed(&p, 64 + 40 * i); // not cleared
+        memset(p, i, 64 + 40 * i);
+        twice<<<1, 32>>>(p, 16);
         all[i] = p;
     }
+    CUDA(cudaDeviceSynchronize());
+    for (int i = 0; i < 60; i++)
+        bad += i % 3 ? all[i][3] != 2u * i : all[i][4] != i * 0x01010101u * 2;
     for (uint32_t *p : all)
         CUDA(cudaFree(p));
     expect(bad == 0, "small objects");

@@ -75,7 +75,7 @@ static int is_fresh(const void *host, uint64_t size)
 	return absent > LOOKS / 2;
 }
 
-CUresult cw_copy_staged(uint32_t direction, uint64_t device, const void *host, uint64_t size, uint32_t stream)
+static CUresult staged(uint32_t direction, uint64_t device, const void *host, uint64_t size, uint32_t stream)
 {
 	CUresult res;
 	if (cw_copy_extents(direction, device, host, size, stream, &res))
@@ -102,7 +102,7 @@ static CUresult to_device(uint64_t dst, const void *src, uint64_t size, uint32_t
 		return res;
 	if (size <= CW_MAX_INLINE_DATA)
 		return cwop_MemcpyHtoD(dst, stream, src, size);
-	return cw_copy_landed(cw_copy_staged(CW_TO_DEVICE, dst, src, size, stream), size, stream, wait);
+	return cw_copy_landed(staged(CW_TO_DEVICE, dst, src, size, stream), size, stream, wait);
 }
 
 /* A few bytes travel inside the reply: as a span, or, from a GPU that answered by itself, at the start of its payload. */
@@ -135,7 +135,7 @@ static CUresult from_device(void *dst, uint64_t src, uint64_t size, uint32_t str
 	uint64_t work = cw_work();
 	if (size <= CW_INLINE_REPLY)
 		return cw_came(inside_reply(dst, src, (uint32_t)size, stream), stream, work);
-	return cw_waited(cw_copy_staged(CW_FROM_DEVICE, src, dst, size, stream), stream, work);
+	return cw_waited(staged(CW_FROM_DEVICE, src, dst, size, stream), stream, work);
 }
 
 CUresult cw_copy_linear(const struct cw_side *dst, const struct cw_side *src, uint64_t size, uint32_t stream, int wait)

@@ -119,9 +119,6 @@ CUresult cw_side_near(uint64_t ptr, uint64_t size, struct cw_range *near, struct
 /* Copies on a stream. wait: the application expects the copy to be done when the call returns, as far as CUDA promises it. */
 CUresult cw_copy_linear(const struct cw_side *dst, const struct cw_side *src, uint64_t size, uint32_t stream, int wait);
 
-/* Through staging, or by extents: returns when the application's memory is no longer needed, or filled. Gives the streams no work by itself. */
-CUresult cw_copy_staged(uint32_t direction, uint64_t device, const void *host, uint64_t size, uint32_t stream);
-
 /*
  * A synchronous copy from ordinary memory to the device begins when its stream has done what it was given (CUDA driver API, "API
  * synchronization behavior"), whatever its size: a function of the host may be filling the bytes, and programs take the call for a

@@ -10,7 +10,7 @@
 
 enum { GRAIN = 2 << 20 /* of device memory */, SMALL = 256 << 10, READ_WRITE = 3 /* CU_MEM_ACCESS_FLAGS_PROT_READWRITE */ };
 
-/* Small allocations share areas of GRAIN bytes. What no allocation has is zero. */
+/* Small allocations share areas of GRAIN bytes. As natively, what is given out again is not cleared. */
 struct cw_blocks {
 	struct cw_runs runs;
 };
@@ -125,6 +125,7 @@ static CUresult new_area(const struct cw_range *r, uint64_t size, struct cw_area
 /* It is in the list no more. */
 static void end_area(struct cw_area *a)
 {
+	cw_pages_forget(a->base, a->size);
 	cw_addresses_give(a->base, a->backed); /* who waits there tries again, and finds nothing */
 	a->resv->guarded = 0;
 	unback(a);
@@ -150,38 +151,11 @@ static int take_block(struct cw_range *r)
 	return 0;
 }
 
-/* Under the lock: makes a block's bytes zero where they are. */
-static CUresult clear(struct cw_area *a, uint64_t at, uint64_t size)
-{
-	struct cw_voice v;
-	CUresult res = cw_voice_begin(a, &v);
-	if (res != 0)
-		return res;
-	for (uint64_t end = at + size; at < end && res == 0;) {
-		uint32_t u = cw_unit_of(a, at);
-		uint64_t n = cw_unit_at(a, u + 1) - at;
-		n = n < end - at ? n : end - at;
-		if (a->holder[u] == CW_AT_BOTH)
-			res = cw_area_yield(a, u, u + 1);
-		if (a->fresh || a->holder[u] == CW_AT_CPU)
-			memset((void *)(uintptr_t)at, 0, n);
-		else if (res == 0)
-			res = cwop_Memset(at, 0, 0, 1, n, 1, v.stream);
-		at += n;
-	}
-	CUresult last = cw_own_wait(v.stream);
-	cw_voice_end(&v);
-	return res != 0 ? res : last;
-}
-
 /* Under the lock: whether the area is to go. One stays: programs that make one small object after the other are common. */
 static int give_block(const struct cw_range *r)
 {
 	struct cw_area *a = r->area;
 	uint32_t n = cw_runs_of(r->size), others = 0;
-	/* If it cannot be cleared it stays taken. */
-	if (clear(a, r->base, (uint64_t)n * CW_RUN_UNIT) != 0)
-		return 0;
 	cw_runs_mark(&a->blocks->runs, (uint32_t)((r->base - a->base) / CW_RUN_UNIT), n, 0);
 	for (struct cw_area *o = cw_areas; o; o = o->next)
 		others += o != a && o->blocks != NULL;

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "memory/crew.h"
 #include "memory/resident.h"
 #include "memory/uffd.h"
 
@@ -41,17 +42,91 @@ static void hold(struct cw_area *a, uint32_t lo, uint32_t hi, enum cw_holder h)
 		atomic_fetch_sub(&cw_copies, (uint64_t)(before - a->here) * CW_COPY);
 }
 
+/* Whole words of units that the GPU has are passed over. */
+static uint32_t pass_over(const struct cw_area *a, uint32_t u, uint32_t hi)
+{
+	uint64_t eight = 0;
+	for (; hi - u >= 8; u += 8) {
+		memcpy(&eight, a->holder + u, 8);
+		if (eight != 0)
+			break;
+	}
+	return u;
+}
+
 /* The end of the run of units from lo on for which the CPU's having them, or (written) having written them, is as it is for lo. */
 static uint32_t run_end(const struct cw_area *a, uint32_t lo, uint32_t hi, int written)
 {
 	uint32_t u = lo;
 	int first = written ? a->holder[lo] == CW_AT_CPU : a->holder[lo] != CW_AT_GPU;
+	if (!first)
+		u = pass_over(a, u, hi);
 	while (u < hi && (written ? a->holder[u] == CW_AT_CPU : a->holder[u] != CW_AT_GPU) == first)
 		u++;
 	return u;
 }
 
 /* --- to the GPU --------------------------------------------------------------------------------------------------------- */
+
+enum { FORGET_LARGE = 32 << 20, FORGET_PIECE = 4 << 20 };
+
+struct forgotten {
+	uint64_t at, size;
+	_Atomic uint64_t next;
+};
+
+static void forget_some(void *arg)
+{
+	struct forgotten *f = arg;
+	for (uint64_t off; (off = atomic_fetch_add(&f->next, FORGET_PIECE)) < f->size;)
+		madvise((void *)(uintptr_t)(f->at + off), f->size - off < FORGET_PIECE ? f->size - off : FORGET_PIECE, MADV_DONTNEED);
+}
+
+/* Giving many pages back takes as long as copying them: by several threads. */
+void cw_pages_forget(uint64_t at, uint64_t size)
+{
+	struct forgotten f = {.at = at, .size = size};
+	if (size < FORGET_LARGE)
+		madvise((void *)(uintptr_t)at, size, MADV_DONTNEED);
+	else
+		cw_crew_run(cw_crew_size(), forget_some, &f);
+}
+
+struct departure {
+	uint64_t at, size, piece;
+	uint32_t stream;
+	int stay; /* the pages do */
+};
+
+static uint64_t going(const struct departure *d, uint64_t k)
+{
+	uint64_t rest = d->size - k * d->piece;
+	return rest < d->piece ? rest : d->piece;
+}
+
+static void pack(const void *arg, uint64_t k, uint8_t *chunk)
+{
+	const struct departure *d = arg;
+	void *from = (void *)(uintptr_t)(d->at + k * d->piece);
+	memcpy(chunk, from, going(d, k));
+	if (!d->stay)
+		madvise(from, going(d, k), MADV_DONTNEED);
+}
+
+static CUresult send_off(const void *arg, uint64_t k, const struct cw_chunk *c)
+{
+	const struct departure *d = arg;
+	return cwop_MemcpyStaged(CW_TO_DEVICE, c->region, c->offset, going(d, k), d->at + k * d->piece, d->stream, c->word, c->value);
+}
+
+/* Pages become bytes of the GPU's. */
+static CUresult depart(uint64_t at, uint64_t size, uint32_t stream, int stay)
+{
+	struct departure d = {.at = at, .size = size, .stream = stream, .stay = stay};
+	d.piece = size < CW_CHUNK_SIZE / 4 ? size : size < 16 * CW_CHUNK_SIZE ? CW_CHUNK_SIZE / 4 : CW_CHUNK_SIZE;
+	struct cw_transfer t = {.pieces = (size + d.piece - 1) / d.piece, .stream = stream, .move = pack, .send = send_off, .arg = &d};
+	return cw_transfer_to_device(&t);
+}
 
 /* Writers wait from before their bytes are read until the pages are gone: what they write then is not lost. */
 static CUresult send_written(struct cw_area *a, uint32_t lo, uint32_t hi, uint32_t stream)
@@ -64,7 +139,9 @@ static CUresult send_written(struct cw_area *a, uint32_t lo, uint32_t hi, uint32
 		uint64_t at = cw_unit_at(a, u), size = cw_units_bytes(a, u, end);
 		res = failed("its pages cannot be protected", cw_uffd_protect(at, size, 1));
 		if (res == 0)
-			res = cw_copy_staged(CW_TO_DEVICE, at, (void *)(uintptr_t)at, size, stream);
+			res = depart(at, size, stream, a->fresh); /* huge ones go at once, and quickly */
+		if (res == 0 && !a->fresh)
+			hold(a, u, end, CW_AT_GPU);
 	}
 	return res;
 }
@@ -75,7 +152,7 @@ static void let_go(struct cw_area *a, uint32_t lo, uint32_t hi)
 		end = run_end(a, u, hi, 0);
 		if (a->holder[u] == CW_AT_GPU)
 			continue;
-		madvise((void *)(uintptr_t)cw_unit_at(a, u), cw_units_bytes(a, u, end), MADV_DONTNEED);
+		cw_pages_forget(cw_unit_at(a, u), cw_units_bytes(a, u, end));
 		hold(a, u, end, CW_AT_GPU);
 	}
 }
@@ -242,7 +319,7 @@ CUresult cw_area_watch(struct cw_area *a)
 	if (res == 0)
 		res = clear_untouched(a, v.stream);
 	if (res == 0) {
-		madvise((void *)(uintptr_t)a->base, a->size, MADV_DONTNEED);
+		cw_pages_forget(a->base, a->size);
 		res = failed("its pages cannot be watched", cw_uffd_watch(a->base, a->size, 1));
 		let_go(a, 0, a->units);
 		a->fresh = 0;

@@ -21,14 +21,14 @@
 
 #pragma GCC visibility push(hidden)
 
-enum { CW_UNIT = 64 << 10 };
+enum { CW_UNIT = 16 << 10 };
 enum cw_holder { CW_AT_GPU = 0, CW_AT_BOTH, CW_AT_CPU };
 
 /* Where accesses follow each other more is brought at once. */
 struct cw_burst {
-	uint32_t next, units; /* the unit that would follow, and how many came last */
+	uint32_t start, next, units; /* where it began, the unit that would follow, and how many came last */
 };
-enum { CW_BURSTS = 4 };
+enum { CW_BURSTS = 8 };
 
 struct cw_area {
 	struct cw_area *next;
@@ -61,6 +61,8 @@ CUresult cw_area_yield(struct cw_area *a, uint32_t lo, uint32_t hi);
 CUresult cw_area_bring(struct cw_area *a, uint32_t lo, uint32_t hi, int write);
 /* The CPU may write units that both have. */
 CUresult cw_area_change(struct cw_area *a, uint32_t lo, uint32_t hi);
+/* Whole pages are no longer here. */
+void cw_pages_forget(uint64_t at, uint64_t size);
 /* From now on faults in the area are served here. */
 CUresult cw_area_watch(struct cw_area *a);
 void cw_area_list(struct cw_area *a);

@@ -10,12 +10,13 @@
 #include <sys/prctl.h>
 
 #include "api/callback.h"
+#include "memory/crew.h"
 #include "memory/resident.h"
 #include "memory/uffd.h"
 
 /* Units. */
 enum { MOST = (16 << 20) / CW_UNIT, WISH_MOST = (64 << 20) / CW_UNIT };
-enum { PATIENCE = 120 /* seconds */, LOOK_MS = 100, LOGGED_MOST = 8 };
+enum { PATIENCE = 120 /* seconds */, LOOK_MS = 100, LOOK_US = 60, LOGGED_MOST = 8 };
 
 struct waiting {
 	struct cw_fault f;
@@ -57,21 +58,24 @@ static void refuse(const struct cw_fault *f, const char *why)
 	cw_uffd_wake(f->at, CW_PAGE);
 }
 
-/* How many units to move for an access to one: more and more where accesses follow each other. */
+/* How many units to move for an access to one: more and more where accesses follow each other; at once as many as last time, up to a limit, where they
+ * begin again. */
 static uint32_t burst(struct cw_burst *all, uint32_t unit)
 {
-	struct cw_burst *b = &all[0];
+	struct cw_burst *least = &all[0];
 	for (int i = 0; i < CW_BURSTS; i++) {
-		if (all[i].units > 0 && all[i].next == unit) {
-			b = &all[i];
-			b->units = b->units * 2 < MOST ? b->units * 2 : MOST;
+		struct cw_burst *b = &all[i];
+		uint32_t length = b->next - b->start;
+		if (length > 0 && (b->next == unit || b->start == unit)) {
+			uint32_t want = b->start == unit ? length : b->units * 2;
+			b->units = want < MOST ? want : MOST;
 			b->next = unit + b->units;
 			return b->units;
 		}
-		if (all[i].units < b->units)
-			b = &all[i]; /* the least of them gives way */
+		if (length < least->next - least->start)
+			least = b;
 	}
-	*b = (struct cw_burst){unit + 1, 1};
+	*least = (struct cw_burst){unit, unit + 1, 1};
 	return 1;
 }
 
@@ -252,8 +256,10 @@ static void *server(void *arg)
 	struct cw_fault f[AT_ONCE];
 	(void)arg;
 	prctl(PR_SET_NAME, "causeway-pages");
+	/* Faults often follow each other, and a wake-up takes as long as the rest of one. */
+	int64_t look = cw_crew_size() > 1 ? LOOK_US : 0;
 	for (uint32_t waiting = 0;;) {
-		int n = cw_uffd_read(f, AT_ONCE, waiting ? LOOK_MS : -1);
+		int n = cw_uffd_read(f, AT_ONCE, waiting ? LOOK_MS : -1, look);
 		if (n < 0) {
 			cw_log(CW_LOG_ERROR, "managed memory: faults cannot be read: %s", strerror(-n));
 			return NULL;

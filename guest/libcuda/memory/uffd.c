@@ -115,15 +115,30 @@ void cw_uffd_wake(uint64_t at, uint64_t size)
 	ioctl(uffd.fd, UFFDIO_WAKE, &r);
 }
 
-int cw_uffd_read(struct cw_fault *out, int most, int timeout_ms)
+static int64_t now_us(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+int cw_uffd_read(struct cw_fault *out, int most, int timeout_ms, int64_t look_us)
 {
 	enum { AT_ONCE = 16 };
 	struct uffd_msg msg[AT_ONCE];
 	struct pollfd p = {.fd = uffd.fd, .events = POLLIN};
-	int n = poll(&p, 1, timeout_ms), count = 0;
-	if (n <= 0)
-		return n == 0 || errno == EINTR ? 0 : -errno;
-	ssize_t got = read(uffd.fd, msg, sizeof msg[0] * (size_t)(most < AT_ONCE ? most : AT_ONCE));
+	size_t room = sizeof msg[0] * (size_t)(most < AT_ONCE ? most : AT_ONCE);
+	int count = 0;
+	ssize_t got = -1;
+	errno = EAGAIN;
+	for (int64_t end = look_us ? now_us() + look_us : 0; end && got < 0 && errno == EAGAIN && now_us() < end;)
+		got = read(uffd.fd, msg, room);
+	if (got < 0 && errno == EAGAIN) {
+		int n = poll(&p, 1, timeout_ms);
+		if (n <= 0)
+			return n == 0 || errno == EINTR ? 0 : -errno;
+		got = read(uffd.fd, msg, room);
+	}
 	if (got < 0)
 		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
 	for (size_t i = 0; i < (size_t)got / sizeof msg[0]; i++) {

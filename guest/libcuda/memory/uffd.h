@@ -35,8 +35,8 @@ struct cw_fault {
 	uint8_t write;
 	uint8_t protect; /* a write to what is there and protected */
 };
-/* The next faults, at most so many; 0 if none comes for so long (-1: for ever). -errno. */
-int cw_uffd_read(struct cw_fault *out, int most, int timeout_ms);
+/* The next faults, at most so many; 0 if none comes for so long (-1: for ever). It looks for them for some microseconds before it sleeps. -errno. */
+int cw_uffd_read(struct cw_fault *out, int most, int timeout_ms, int64_t look_us);
 
 #pragma GCC visibility pop
 #endif

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Measures managed memory, natively and through Causeway in turn: name, seconds natively, through Causeway with it at the GPU and over the link, and how many
+# times as fast as natively the former is. Medians of the rounds.
+#
+#   scripts/bench/managed.sh [--gpu N|soft] [--rounds N] [--link] [PIECE...]
+#
+# PIECE is one of launches, turns:MIB, sparse, table, fault; all, with 64, 1024 and 8192 MiB, by default. --link: measures the other kind too.
+set -euo pipefail
+. "$(dirname "$0")/../lib/common.sh"
+
+gpu=auto rounds=3 link= pieces=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --gpu) gpu=$2; shift 2 ;;
+    --rounds) rounds=$2; shift 2 ;;
+    --link) link=1; shift ;;
+    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit ;;
+    -*) die "unknown option $1: see $0 --help" ;;
+    *) pieces+=("$1"); shift ;;
+  esac
+done
+causeway=$BUILD/bin/causeway
+probe=$BUILD/bin/managed nvcc=$BUILD/cuda/13.0/bin/nvcc source=$ROOT/scripts/bench/managed/managed.cu
+[ -x "$causeway" ] || die "build/bin/causeway is missing: run make build"
+if [ -x "$nvcc" ] && [ "$source" -nt "$probe" ]; then
+  "$nvcc" -O2 -std=c++17 -gencode arch=compute_75,code=compute_75 -gencode arch=compute_90,code=sm_90 -o "$probe" "$source"
+fi
+[ -x "$probe" ] || die "the benchmark is not built: run scripts/setup.sh"
+
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-managed.XXXXXX")
+on_exit 'rm -rf "$tmp"'
+for ((i = 0; i < rounds; i++)); do
+  [ "$gpu" = soft ] || "$probe" "${pieces[@]}" | sed 's/^/native /'
+  CAUSEWAY_MANAGED=gpu "$causeway" run --gpu "$gpu" -- "$probe" "${pieces[@]}" | sed 's/^/causeway /'
+  [ -z "$link" ] || CAUSEWAY_MANAGED=link "$causeway" run --gpu "$gpu" -- "$probe" "${pieces[@]}" | sed 's/^/link /'
+done | tee "$tmp/all" | grep ' # ' || true
+awk '
+  $2 != "#" { v[$2, $1, ++n[$2, $1]] = $3; if (!seen[$2]++) order[++count] = $2 }
+  function median(name, who,   i, j, t, m) {
+    m = n[name, who]
+    if (!m) return -1
+    for (i = 1; i <= m; i++) a[i] = v[name, who, i]
+    for (i = 2; i <= m; i++) for (j = i; j > 1 && a[j - 1] > a[j]; j--) { t = a[j]; a[j] = a[j - 1]; a[j - 1] = t }
+    return a[int((m + 1) / 2)]
+  }
+  function show(x) { return x < 0 ? "-" : sprintf(x < 0.01 ? "%.2f us" : "%.3f s", x < 0.01 ? x * 1e6 : x) }
+  BEGIN { format = "%-26s %12s %12s %12s %8s\n"; printf format, "name", "native", "causeway", "link", "ratio" }
+  END {
+    for (i = 1; i <= count; i++) {
+      name = order[i]; x = median(name, "native"); y = median(name, "causeway"); z = median(name, "link")
+      printf format, name, show(x), show(y), show(z), x < 0 || y <= 0 ? "-" : sprintf("%.2f", x / y)
+    }
+  }' "$tmp/all"
