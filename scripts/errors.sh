@@ -70,6 +70,25 @@ killed() {
   row "the worker of a program that runs is killed" "$what ms" || cat "$tmp/out" "$tmp/log"
 }
 
+# lost kills the worker of a program that is about to read managed memory that lies at the GPU: there is no right value any more.
+lost() {
+  local run worker rc=0
+  mkfifo "$tmp/go"
+  "$CAUSEWAY" run -v --gpu soft -- "$(dirname "$program")/managedends" lost <>"$tmp/go" >"$tmp/out" 2>"$tmp/log" & run=$!
+  for _ in $(seq 100); do grep -q '^ready' "$tmp/out" && break; sleep 0.1; done
+  worker=$(sed -n 's/.*worker started.* pid=\([0-9]*\).*/\1/p' "$tmp/log")
+  kill -9 "$worker"
+  while kill -0 "$worker" 2>/dev/null; do sleep 0.05; done
+  echo >"$tmp/go"
+  wait "$run" || rc=$?
+  if [ "$(id -u)" = 0 ]; then
+    [ "$rc" = 139 ] && grep -q 'ends with SIGSEGV: the session with the GPU has ended' "$tmp/log"
+  else # perhaps of the kind that stays in the process
+    [ "$rc" = 139 ] || grep -q '^read right' "$tmp/out"
+  fi
+  row "managed memory of a worker that was killed" "status $rc" || cat "$tmp/out" "$tmp/log"
+}
+
 build_life "$tmp/life" life gpu
 # in_guest COMMAND... runs it in the guest; what it prints is in $tmp/out.
 in_guest() {
@@ -127,6 +146,7 @@ if [ -n "$vm" ]; then
 else
   on_host
   killed
+  lost
 fi
 echo "errors: $passed passed, $failed failed in $SECONDS s"
 [ $failed = 0 ]

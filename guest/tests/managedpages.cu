@@ -369,6 +369,7 @@ static void children()
 
 int main()
 {
+    setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
     note_device();
     CUDA(cudaFree(0));
     turns();
