@@ -42,7 +42,8 @@ int cw_managed_moves(int concurrent)
 	int err = cw_uffd_open();
 	if (err != 0 && atomic_exchange(&said, 1) == 0)
 		cw_log(CW_LOG_INFO,
-		       "managed memory stays in this process, and kernels reach it over the link to the GPU: userfaultfd is not to be had (%s). It is "
+		       "managed memory stays in this process, and kernels reach it over the link to the GPU: userfaultfd is not to be had "
+		       "(%s). It is "
 		       "with the sysctl vm.unprivileged_userfaultfd=1, or access to /dev/userfaultfd",
 		       strerror(-err));
 	return err == 0;

@@ -14,7 +14,7 @@ enum { GRAIN = 2 << 20 /* of device memory */, SMALL = 256 << 10, READ_WRITE = 3
 struct cw_blocks {
 	struct cw_runs runs;
 };
-_Static_assert((uint64_t)CW_RUN_UNIT * CW_RUN_UNITS == GRAIN, "runs of a whole area");
+_Static_assert((uint64_t)CW_RUN_UNIT *CW_RUN_UNITS == GRAIN, "runs of a whole area");
 
 /* --- device memory -------------------------------------------------------------------------------------------------------- */
 

@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "memory/crew.h"
 #include "memory/resident.h"
 #include "memory/uffd.h"
 
@@ -20,7 +19,7 @@ struct cw_area *cw_area_at(uint64_t addr)
 	return NULL;
 }
 
-static CUresult failed(const char *what, int err)
+CUresult cw_pages_failed(const char *what, int err)
 {
 	if (err == 0)
 		return CUDA_SUCCESS;
@@ -68,66 +67,6 @@ static uint32_t run_end(const struct cw_area *a, uint32_t lo, uint32_t hi, int w
 
 /* --- to the GPU --------------------------------------------------------------------------------------------------------- */
 
-enum { FORGET_LARGE = 32 << 20, FORGET_PIECE = 4 << 20 };
-
-struct forgotten {
-	uint64_t at, size;
-	_Atomic uint64_t next;
-};
-
-static void forget_some(void *arg)
-{
-	struct forgotten *f = arg;
-	for (uint64_t off; (off = atomic_fetch_add(&f->next, FORGET_PIECE)) < f->size;)
-		madvise((void *)(uintptr_t)(f->at + off), f->size - off < FORGET_PIECE ? f->size - off : FORGET_PIECE, MADV_DONTNEED);
-}
-
-/* Giving many pages back takes as long as copying them: by several threads. */
-void cw_pages_forget(uint64_t at, uint64_t size)
-{
-	struct forgotten f = {.at = at, .size = size};
-	if (size < FORGET_LARGE)
-		madvise((void *)(uintptr_t)at, size, MADV_DONTNEED);
-	else
-		cw_crew_run(cw_crew_size(), forget_some, &f);
-}
-
-struct departure {
-	uint64_t at, size, piece;
-	uint32_t stream;
-	int stay; /* the pages do */
-};
-
-static uint64_t going(const struct departure *d, uint64_t k)
-{
-	uint64_t rest = d->size - k * d->piece;
-	return rest < d->piece ? rest : d->piece;
-}
-
-static void pack(const void *arg, uint64_t k, uint8_t *chunk)
-{
-	const struct departure *d = arg;
-	void *from = (void *)(uintptr_t)(d->at + k * d->piece);
-	memcpy(chunk, from, going(d, k));
-	if (!d->stay)
-		madvise(from, going(d, k), MADV_DONTNEED);
-}
-
-static CUresult send_off(const void *arg, uint64_t k, const struct cw_chunk *c)
-{
-	const struct departure *d = arg;
-	return cwop_MemcpyStaged(CW_TO_DEVICE, c->region, c->offset, going(d, k), d->at + k * d->piece, d->stream, c->word, c->value);
-}
-
-/* Pages become bytes of the GPU's. */
-static CUresult depart(uint64_t at, uint64_t size, uint32_t stream, int stay)
-{
-	struct departure d = {.at = at, .size = size, .stream = stream, .stay = stay};
-	d.piece = size < CW_CHUNK_SIZE / 4 ? size : size < 16 * CW_CHUNK_SIZE ? CW_CHUNK_SIZE / 4 : CW_CHUNK_SIZE;
-	struct cw_transfer t = {.pieces = (size + d.piece - 1) / d.piece, .stream = stream, .move = pack, .send = send_off, .arg = &d};
-	return cw_transfer_to_device(&t);
-}
-
 /* Writers wait from before their bytes are read until the pages are gone: what they write then is not lost. */
 static CUresult send_written(struct cw_area *a, uint32_t lo, uint32_t hi, uint32_t stream)
 {
@@ -137,9 +76,9 @@ static CUresult send_written(struct cw_area *a, uint32_t lo, uint32_t hi, uint32
 		if (a->holder[u] != CW_AT_CPU)
 			continue;
 		uint64_t at = cw_unit_at(a, u), size = cw_units_bytes(a, u, end);
-		res = failed("its pages cannot be protected", cw_uffd_protect(at, size, 1));
+		res = cw_pages_failed("its pages cannot be protected", cw_uffd_protect(at, size, 1));
 		if (res == 0)
-			res = depart(at, size, stream, a->fresh); /* huge ones go at once, and quickly */
+			res = cw_bytes_depart(at, size, stream, a->fresh); /* huge ones go at once, and quickly */
 		if (res == 0 && !a->fresh)
 			hold(a, u, end, CW_AT_GPU);
 	}
@@ -184,49 +123,6 @@ CUresult cw_area_yield(struct cw_area *a, uint32_t lo, uint32_t hi)
 
 /* --- to the CPU ----------------------------------------------------------------------------------------------------------- */
 
-enum { PIECE = 512 << 10, PART = 128 << 10 };
-
-struct arrival {
-	uint64_t at, size, piece;
-	uint32_t stream;
-	int protect;
-	_Atomic int err;
-};
-
-static uint64_t length(const struct arrival *f, uint64_t k)
-{
-	uint64_t rest = f->size - k * f->piece;
-	return rest < f->piece ? rest : f->piece;
-}
-
-static uint32_t parts(const void *arg, uint64_t k) { return (uint32_t)((length(arg, k) + PART - 1) / PART); }
-
-static void move_part(const void *arg, uint64_t k, uint32_t part, uint8_t *chunk)
-{
-	struct arrival *f = (struct arrival *)(uintptr_t)arg;
-	uint64_t off = (uint64_t)part * PART, rest = length(f, k) - off;
-	int err = cw_uffd_fill(f->at + k * f->piece + off, chunk + off, rest < PART ? rest : PART, f->protect);
-	if (err != 0)
-		atomic_store(&f->err, err);
-}
-
-static CUresult send(const void *arg, uint64_t k, const struct cw_chunk *c)
-{
-	const struct arrival *f = arg;
-	return cwop_MemcpyStaged(CW_FROM_DEVICE, c->region, c->offset, length(f, k), f->at + k * f->piece, f->stream, c->word, c->value);
-}
-
-/* Bytes of the GPU's become pages here. */
-static CUresult arrive(uint64_t at, uint64_t size, uint32_t stream, int protect)
-{
-	struct arrival f = {.at = at, .size = size, .piece = size < PIECE ? size : PIECE, .stream = stream, .protect = protect};
-	struct cw_transfer t = {.pieces = (size + f.piece - 1) / f.piece, .stream = stream, .send = send, .arg = &f, .fresh = 1};
-	t.parts = parts;
-	t.move_part = move_part;
-	CUresult res = cw_transfer_from_device(&t);
-	return res != 0 ? res : failed("its pages cannot be made", atomic_load(&f.err));
-}
-
 CUresult cw_area_bring(struct cw_area *a, uint32_t lo, uint32_t hi, int write)
 {
 	struct cw_voice v;
@@ -240,7 +136,7 @@ CUresult cw_area_bring(struct cw_area *a, uint32_t lo, uint32_t hi, int write)
 			continue;
 		/* First: a thread that goes on when its page is there may give work at once. */
 		hold(a, u, end, write ? CW_AT_CPU : CW_AT_BOTH);
-		res = arrive(cw_unit_at(a, u), cw_units_bytes(a, u, end), v.stream, !write);
+		res = cw_bytes_arrive(cw_unit_at(a, u), cw_units_bytes(a, u, end), v.stream, !write);
 		if (res != 0)
 			let_go(a, u, end);
 	}
@@ -261,7 +157,7 @@ CUresult cw_area_change(struct cw_area *a, uint32_t lo, uint32_t hi)
 		err = cw_uffd_protect(cw_unit_at(a, u), cw_units_bytes(a, u, end), 0);
 		u = end - 1;
 	}
-	return failed("its pages cannot be made writable", err);
+	return cw_pages_failed("its pages cannot be made writable", err);
 }
 
 /* --- the first time -------------------------------------------------------------------------------------------------------------- */
@@ -309,7 +205,7 @@ CUresult cw_area_watch(struct cw_area *a)
 	struct cw_voice v;
 	CUresult res = cw_touch_start();
 	if (res == 0)
-		res = failed("its pages cannot be watched", cw_uffd_watch(a->base, a->size, 0));
+		res = cw_pages_failed("its pages cannot be watched", cw_uffd_watch(a->base, a->size, 0));
 	if (res == 0)
 		res = cw_voice_begin(a, &v);
 	if (res != 0)
@@ -320,7 +216,7 @@ CUresult cw_area_watch(struct cw_area *a)
 		res = clear_untouched(a, v.stream);
 	if (res == 0) {
 		cw_pages_forget(a->base, a->size);
-		res = failed("its pages cannot be watched", cw_uffd_watch(a->base, a->size, 1));
+		res = cw_pages_failed("its pages cannot be watched", cw_uffd_watch(a->base, a->size, 1));
 		let_go(a, 0, a->units);
 		a->fresh = 0;
 		atomic_fetch_sub(&cw_copies, (uint64_t)CW_COPY);

@@ -1,7 +1,8 @@
 /*
  * Managed memory that lies in the GPU's memory: one address for the GPU, where device memory is mapped there, and for this process, where pages
  * appear when the CPU touches them. Who has the current bytes is known in units of CW_UNIT bytes:
- *   resident.c   what units there are and who has them; moving them both ways
+ *   resident.c   what units there are and who has them
+ *   carry.c      bytes on their way
  *   places.c     addresses, device memory and small blocks: making areas, and their end
  *   touch.c      the CPU's accesses: threads that serve faults
  *   ownstream.c  whose streams the bytes travel on, and when the GPU is idle
@@ -37,11 +38,11 @@ struct cw_area {
 	int device;
 	uint32_t ctx; /* in whose name its bytes travel */
 	struct cw_resv *resv;
-	uint32_t memory, mapping; /* ids of the device memory, and of its mapping */
-	uint32_t units, here;	  /* how many there are, and how many of them the CPU has */
-	uint32_t stream;	  /* attached to that one */
-	uint8_t attach;		  /* CU_MEM_ATTACH_* */
-	uint8_t fresh;		  /* the GPU had no work since it was made: all is the CPU's, and its faults are the kernel's */
+	uint32_t memory, mapping;  /* ids of the device memory, and of its mapping */
+	uint32_t units, here;	   /* how many there are, and how many of them the CPU has */
+	uint32_t stream;	   /* attached to that one */
+	uint8_t attach;		   /* CU_MEM_ATTACH_* */
+	uint8_t fresh;		   /* the GPU had no work since it was made: all is the CPU's, and its faults are the kernel's */
 	uint32_t wish_lo, wish_hi; /* units that a prefetch would have here */
 	struct cw_burst touch[CW_BURSTS], change[CW_BURSTS];
 	struct cw_blocks *blocks; /* an area that small allocations share */
@@ -61,8 +62,6 @@ CUresult cw_area_yield(struct cw_area *a, uint32_t lo, uint32_t hi);
 CUresult cw_area_bring(struct cw_area *a, uint32_t lo, uint32_t hi, int write);
 /* The CPU may write units that both have. */
 CUresult cw_area_change(struct cw_area *a, uint32_t lo, uint32_t hi);
-/* Whole pages are no longer here. */
-void cw_pages_forget(uint64_t at, uint64_t size);
 /* From now on faults in the area are served here. */
 CUresult cw_area_watch(struct cw_area *a);
 void cw_area_list(struct cw_area *a);
@@ -75,6 +74,17 @@ static inline uint64_t cw_units_bytes(const struct cw_area *a, uint32_t lo, uint
 	uint64_t end = (uint64_t)hi * CW_UNIT;
 	return (end < a->size ? end : a->size) - (uint64_t)lo * CW_UNIT;
 }
+
+/* --- carrying: carry.c, whole pages ------------------------------------------------------------------------------------------ */
+
+/* They become bytes of the GPU's, and leave unless they are to stay: when it returns what they held is on its way, in the stream. */
+CUresult cw_bytes_depart(uint64_t at, uint64_t size, uint32_t stream, int stay);
+/* The GPU's bytes become pages, perhaps protected from writes. */
+CUresult cw_bytes_arrive(uint64_t at, uint64_t size, uint32_t stream, int protect);
+/* They are no longer here. */
+void cw_pages_forget(uint64_t at, uint64_t size);
+/* Logs a -errno, and is the result that stands for it. */
+CUresult cw_pages_failed(const char *what, int err);
 
 /* --- what the rest of the library calls: takes the lock ------------------------------------------------------------------ */
 

@@ -20,7 +20,8 @@ static int ask_worker(uint64_t ptr, struct cw_range *r)
 
 static int is_device(const struct cw_range *r)
 {
-	return r->kind == CW_RANGE_DEVICE || r->kind == CW_RANGE_FOREIGN || r->kind == CW_RANGE_MAPPED || r->kind == CW_RANGE_IPC || r->area;
+	return r->kind == CW_RANGE_DEVICE || r->kind == CW_RANGE_FOREIGN || r->kind == CW_RANGE_MAPPED || r->kind == CW_RANGE_IPC ||
+	       r->area;
 }
 
 /* Copies may run over several mappings (cuMemMap) that lie side by side and that a device may touch. */

@@ -243,8 +243,9 @@ static uint32_t expire(struct queue *q)
 	for (uint32_t i = 0; i < count; i++)
 		if (w[i].until < now_ms()) {
 			remove_fault(q, &w[i].f);
-			refuse(&w[i].f, "the GPU did not become idle. Where CONCURRENT_MANAGED_ACCESS is 0 the CPU may not use managed memory "
-					"while kernels run, and a kernel cannot wait for it there");
+			refuse(&w[i].f,
+			       "the GPU did not become idle. Where CONCURRENT_MANAGED_ACCESS is 0 the CPU may not use managed memory "
+			       "while kernels run, and a kernel cannot wait for it there");
 		}
 	free(w);
 	return count;

@@ -1,0 +1,124 @@
+/* Bytes of managed memory on their way: pages of this process to the GPU, and from there. See resident.h. */
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "memory/crew.h"
+#include "memory/resident.h"
+#include "memory/uffd.h"
+
+/* --- to the GPU ---------------------------------------------------------------------------------------------------------- */
+
+enum { FORGET_LARGE = 32 << 20, FORGET_PIECE = 4 << 20 };
+
+/* A program that locks what it maps (mlockall) has its pages kept by the kernel, which must not be. */
+static void forget(uint64_t at, uint64_t size)
+{
+	void *p = (void *)(uintptr_t)at;
+	if (madvise(p, size, MADV_DONTNEED) == 0 || errno != EINVAL)
+		return;
+	munlock(p, size);
+	if (madvise(p, size, MADV_DONTNEED) != 0)
+		cw_log(CW_LOG_ERROR, "managed memory at %p cannot leave this process: %s", p, strerror(errno));
+}
+
+/* Giving many pages back takes as long as copying them: by several threads. */
+struct forgotten {
+	uint64_t at, size;
+	_Atomic uint64_t next;
+};
+
+static void forget_some(void *arg)
+{
+	struct forgotten *f = arg;
+	for (uint64_t off; (off = atomic_fetch_add(&f->next, FORGET_PIECE)) < f->size;)
+		forget(f->at + off, f->size - off < FORGET_PIECE ? f->size - off : FORGET_PIECE);
+}
+
+void cw_pages_forget(uint64_t at, uint64_t size)
+{
+	struct forgotten f = {.at = at, .size = size};
+	if (size < FORGET_LARGE)
+		forget(at, size);
+	else
+		cw_crew_run(cw_crew_size(), forget_some, &f);
+}
+
+struct departure {
+	uint64_t at, size, piece;
+	uint32_t stream;
+	int stay; /* the pages do */
+};
+
+static uint64_t going(const struct departure *d, uint64_t k)
+{
+	uint64_t rest = d->size - k * d->piece;
+	return rest < d->piece ? rest : d->piece;
+}
+
+static void pack(const void *arg, uint64_t k, uint8_t *chunk)
+{
+	const struct departure *d = arg;
+	uint64_t from = d->at + k * d->piece;
+	memcpy(chunk, (void *)(uintptr_t)from, going(d, k));
+	if (!d->stay)
+		forget(from, going(d, k));
+}
+
+static CUresult send_off(const void *arg, uint64_t k, const struct cw_chunk *c)
+{
+	const struct departure *d = arg;
+	return cwop_MemcpyStaged(CW_TO_DEVICE, c->region, c->offset, going(d, k), d->at + k * d->piece, d->stream, c->word, c->value);
+}
+
+CUresult cw_bytes_depart(uint64_t at, uint64_t size, uint32_t stream, int stay)
+{
+	struct departure d = {.at = at, .size = size, .stream = stream, .stay = stay};
+	d.piece = size < CW_CHUNK_SIZE / 4 ? size : size < 16 * CW_CHUNK_SIZE ? CW_CHUNK_SIZE / 4 : CW_CHUNK_SIZE;
+	struct cw_transfer t = {.pieces = (size + d.piece - 1) / d.piece, .stream = stream, .move = pack, .send = send_off, .arg = &d};
+	return cw_transfer_to_device(&t);
+}
+
+/* --- from it ------------------------------------------------------------------------------------------------------------- */
+
+enum { PIECE = 512 << 10, PART = 128 << 10 };
+
+struct arrival {
+	uint64_t at, size, piece;
+	uint32_t stream;
+	int protect;
+	_Atomic int err;
+};
+
+static uint64_t length(const struct arrival *f, uint64_t k)
+{
+	uint64_t rest = f->size - k * f->piece;
+	return rest < f->piece ? rest : f->piece;
+}
+
+static uint32_t parts(const void *arg, uint64_t k) { return (uint32_t)((length(arg, k) + PART - 1) / PART); }
+
+static void move_part(const void *arg, uint64_t k, uint32_t part, uint8_t *chunk)
+{
+	struct arrival *f = (struct arrival *)(uintptr_t)arg;
+	uint64_t off = (uint64_t)part * PART, rest = length(f, k) - off;
+	int err = cw_uffd_fill(f->at + k * f->piece + off, chunk + off, rest < PART ? rest : PART, f->protect);
+	if (err != 0)
+		atomic_store(&f->err, err);
+}
+
+static CUresult send(const void *arg, uint64_t k, const struct cw_chunk *c)
+{
+	const struct arrival *f = arg;
+	return cwop_MemcpyStaged(CW_FROM_DEVICE, c->region, c->offset, length(f, k), f->at + k * f->piece, f->stream, c->word, c->value);
+}
+
+CUresult cw_bytes_arrive(uint64_t at, uint64_t size, uint32_t stream, int protect)
+{
+	struct arrival f = {.at = at, .size = size, .piece = size < PIECE ? size : PIECE, .stream = stream, .protect = protect};
+	struct cw_transfer t = {.pieces = (size + f.piece - 1) / f.piece, .stream = stream, .send = send, .arg = &f, .fresh = 1};
+	t.parts = parts;
+	t.move_part = move_part;
+	CUresult res = cw_transfer_from_device(&t);
+	return res != 0 ? res : cw_pages_failed("its pages cannot be made", atomic_load(&f.err));
+}
