@@ -16,6 +16,7 @@ const (
 	rdma     = "no other device of the guest's reaches the GPU's memory, which lies in the host"
 	hostPool = "the driver's host memory is the worker's; the guest's own is pinned by cuMemHostAlloc"
 	mapping  = "the carrier does not share memory"
+	faults   = "the carrier does not share memory; 1 where the guest has userfaultfd, without managed variables"
 	ordinary = "kernels reach memory that is allocated for it or registered"
 	graphics = "a vGPU has no graphics to share a context with"
 )
@@ -23,13 +24,13 @@ const (
 var adjustments = []adjustment{
 	{"CAN_MAP_HOST_MEMORY", 0, true, "cuMemHostGetDevicePointer", mapping},
 	{"CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM", 0, true, "cuMemHostGetDevicePointer", mapping},
-	{"MANAGED_MEMORY", 0, true, "cuMemAllocManaged", mapping},
-	{"CONCURRENT_MANAGED_ACCESS", 0, true, "cuMemAllocManaged", mapping},
+	{"MANAGED_MEMORY", 0, true, "cuMemAllocManaged", faults},
+	{"CONCURRENT_MANAGED_ACCESS", 0, true, "", mapping},
 	{"HOST_NATIVE_ATOMIC_SUPPORTED", 0, true, "", mapping},
 	{"READ_ONLY_HOST_REGISTER_SUPPORTED", 0, true, "cuMemHostGetDevicePointer", mapping},
 	{"PAGEABLE_MEMORY_ACCESS", 0, false, "", ordinary},
 	{"PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES", 0, false, "", ordinary},
-	{"DIRECT_MANAGED_MEM_ACCESS_FROM_HOST", 0, false, "", "managed memory is never the device's"},
+	{"DIRECT_MANAGED_MEM_ACCESS_FROM_HOST", 0, false, "", "the processor does not reach the GPU's memory: managed memory comes to it"},
 	{"COOPERATIVE_MULTI_DEVICE_LAUNCH", 0, false, "cuLaunchCooperativeKernelMultiDevice", "CUDA 13 removed it"},
 	{"CAN_FLUSH_REMOTE_WRITES", 0, false, "CU_STREAM_WAIT_VALUE_FLUSH, CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES", rdma},
 	{"HANDLE_TYPE_WIN32_HANDLE_SUPPORTED", 0, false, "", "not on this system"},
@@ -76,8 +77,8 @@ func attributeCoverage(w *writer) {
 	w.f("`cuDeviceGetAttribute` answers as the host's driver does, but for what no call here keeps. `guest/tests/promises.cu` holds attributes")
 	w.f("and calls against each other.\n")
 	w.f("| attribute | answers | because | refused then |\n| --- | --- | --- | --- |")
-	w.f("| `CONCURRENT_MANAGED_ACCESS`, `HOST_NATIVE_ATOMIC_SUPPORTED` | 0 unless tried | managed memory is memory of the guest, which the GPU reaches " +
-		"over its link. Where the driver says that atomic operations across it work, the worker tries them when it starts; over PCIe they do not: of 4.2 million updates " +
+	w.f("| `CONCURRENT_MANAGED_ACCESS`, `HOST_NATIVE_ATOMIC_SUPPORTED` | 0 unless tried | processor and GPU take turns with managed memory, or the GPU reaches " +
+		"the guest's over its link. Where the driver says that atomic operations across it work, the worker tries them when it starts; over PCIe they do not: of 4.2 million updates " +
 		"of a processor 3.8 million were lost beside an H200's | |")
 	for _, a := range adjustments {
 		answer, call := "0", ""

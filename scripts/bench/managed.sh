@@ -3,29 +3,32 @@
 # times as fast as natively the former is. Medians of the rounds.
 #
 #   scripts/bench/managed.sh [--gpu N|soft] [--rounds N] [--link] [PIECE...]
+#   scripts/bench/managed.sh --build     builds the program only
 #
 # PIECE is one of launches, turns:MIB, sparse, table, fault; all, with 64, 1024 and 8192 MiB, by default. --link: measures the other kind too.
 set -euo pipefail
 . "$(dirname "$0")/../lib/common.sh"
 
-gpu=auto rounds=3 link= pieces=()
+gpu=auto rounds=3 link= build= pieces=()
 while [ $# -gt 0 ]; do
   case $1 in
+    --build) build=1; shift ;;
     --gpu) gpu=$2; shift 2 ;;
     --rounds) rounds=$2; shift 2 ;;
     --link) link=1; shift ;;
-    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) pieces+=("$1"); shift ;;
   esac
 done
 causeway=$BUILD/bin/causeway
 probe=$BUILD/bin/managed nvcc=$BUILD/cuda/13.0/bin/nvcc source=$ROOT/scripts/bench/managed/managed.cu
-[ -x "$causeway" ] || die "build/bin/causeway is missing: run make build"
 if [ -x "$nvcc" ] && [ "$source" -nt "$probe" ]; then
   "$nvcc" -O2 -std=c++17 -gencode arch=compute_75,code=compute_75 -gencode arch=compute_90,code=sm_90 -o "$probe" "$source"
 fi
 [ -x "$probe" ] || die "the benchmark is not built: run scripts/setup.sh"
+[ -z "$build" ] || exit 0
+[ -x "$causeway" ] || die "build/bin/causeway is missing: run make build"
 
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/causeway-managed.XXXXXX")
 on_exit 'rm -rf "$tmp"'

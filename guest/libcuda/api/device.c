@@ -30,6 +30,9 @@ static void adjust(struct cw_device *d)
 		if (d->known[a->attr] && (!a->unmapped || !cw_can_map()))
 			d->attrs[a->attr] = a->value;
 	}
+	/* Memory that moves needs nothing shared. */
+	if (!cw_can_map() && d->known[CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY] && cw_managed_moves(0))
+		d->attrs[CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY] = 1;
 	if (d->attrs[CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS] && cw_managed_moves(1))
 		d->attrs[CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS] = 0;
 }

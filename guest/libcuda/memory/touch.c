@@ -245,7 +245,7 @@ static uint32_t expire(struct queue *q)
 			remove_fault(q, &w[i].f);
 			refuse(&w[i].f,
 			       "the GPU did not become idle. Where CONCURRENT_MANAGED_ACCESS is 0 the CPU may not use managed memory "
-			       "while kernels run, and a kernel cannot wait for it there");
+			       "while kernels run, and a kernel cannot wait for it; CAUSEWAY_MANAGED=link keeps it where both may");
 		}
 	free(w);
 	return count;
