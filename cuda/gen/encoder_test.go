@@ -64,6 +64,9 @@ CUresult cw_commit_wait(struct cw_tx *tx, struct cw_reply *rep)
 
 void cw_reply_release(struct cw_reply *rep) { rep->data = NULL; }
 
+_Atomic uint64_t cw_copies = 1;
+void cw_touch(const void *p, size_t n) { (void)p, (void)n; }
+
 CUresult cw_blob_send(const void *p, size_t len, uint32_t *blob)
 {
 	FILE *f = fopen("blob", "wb");
