@@ -16,11 +16,11 @@
 
 /* Units. */
 enum { MOST = (16 << 20) / CW_UNIT, WISH_MOST = (64 << 20) / CW_UNIT };
-enum { PATIENCE = 120 /* seconds */, LOOK_MS = 100, LOOK_US = 60, LOGGED_MOST = 8 };
+enum { PATIENCE = 120 /* seconds */, SUSPENDED = 15 /* times that */, LOOK_MS = 100, LOOK_US = 60, LOGGED_MOST = 8 };
 
 struct waiting {
 	struct cw_fault f;
-	int64_t until; /* ms */
+	int64_t until, last; /* ms; last: while the host does not take what it is asked, as of a session that is suspended */
 };
 
 /* Faults that wait: for the whole GPU, for the stream of theirs. Each has a thread. */
@@ -226,7 +226,7 @@ static void wait_for(struct queue *q, const struct cw_fault *f)
 	}
 	ok &= q->started;
 	if (ok)
-		q->all[q->count++] = (struct waiting){*f, now_ms() + patience()};
+		q->all[q->count++] = (struct waiting){*f, now_ms() + patience(), now_ms() + SUSPENDED * patience()};
 	cw_lock_release(&q->lock);
 	if (!ok) {
 		refuse(f, "there is no thread to wait");
@@ -240,8 +240,9 @@ static uint32_t expire(struct queue *q)
 {
 	uint32_t count;
 	struct waiting *w = look(q, &count);
+	int taken = __atomic_load_n(&cw_g.ctl->head, __ATOMIC_ACQUIRE) == __atomic_load_n(&cw_g.ctl->tail, __ATOMIC_ACQUIRE);
 	for (uint32_t i = 0; i < count; i++)
-		if (w[i].until < now_ms()) {
+		if ((taken ? w[i].until : w[i].last) < now_ms()) {
 			remove_fault(q, &w[i].f);
 			refuse(&w[i].f,
 			       "the GPU did not become idle. Where CONCURRENT_MANAGED_ACCESS is 0 the CPU may not use managed memory "
