@@ -16,7 +16,7 @@ const (
 	rdma     = "no other device of the guest's reaches the GPU's memory, which lies in the host"
 	hostPool = "the driver's host memory is the worker's; the guest's own is pinned by cuMemHostAlloc"
 	mapping  = "the carrier does not share memory"
-	faults   = "the carrier does not share memory; 1 where the guest has userfaultfd, without managed variables"
+	faults   = "the carrier does not share memory; 1 where the guest has userfaultfd"
 	ordinary = "kernels reach memory that is allocated for it or registered"
 	graphics = "a vGPU has no graphics to share a context with"
 )

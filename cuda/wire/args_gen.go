@@ -3801,42 +3801,48 @@ func (v *LaunchHostFuncArgs) OnStream() Stream { return v.Stream }
 type LibraryManageArgs struct {
 	Library ID // library
 	Region  uint32
+	At      uint64
 }
 
 // Op implements Args.
 func (*LibraryManageArgs) Op() Op { return OpLibraryManage }
 
-func (*LibraryManageArgs) fixed() int { return 8 }
+func (*LibraryManageArgs) fixed() int { return 16 }
 
 func (v *LibraryManageArgs) decode(r *reader) {
 	v.Library = r.u32(0)
 	v.Region = r.u32(4)
+	v.At = r.u64(8)
 }
 
 func (v *LibraryManageArgs) encode(w *writer) {
 	w.u32(0, v.Library)
 	w.u32(4, v.Region)
+	w.u64(8, v.At)
 }
 
 // ModuleManageArgs is the request of OpModuleManage.
 type ModuleManageArgs struct {
 	Module ID // module
 	Region uint32
+	At     uint64
 }
 
 // Op implements Args.
 func (*ModuleManageArgs) Op() Op { return OpModuleManage }
 
-func (*ModuleManageArgs) fixed() int { return 8 }
+func (*ModuleManageArgs) fixed() int { return 16 }
 
 func (v *ModuleManageArgs) decode(r *reader) {
 	v.Module = r.u32(0)
 	v.Region = r.u32(4)
+	v.At = r.u64(8)
 }
 
 func (v *ModuleManageArgs) encode(w *writer) {
 	w.u32(0, v.Module)
 	w.u32(4, v.Region)
+	w.u64(8, v.At)
 }
 
 // DeviceTpcMapArgs is the request of OpDeviceTpcMap.

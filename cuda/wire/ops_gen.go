@@ -1447,7 +1447,7 @@ var operations = [...]OpInfo{
 		},
 	},
 	OpLibraryManage: {
-		Name: "LibraryManage", Mode: Sync, Fixed: 8, ReplyFixed: 8,
+		Name: "LibraryManage", Mode: Sync, Fixed: 16, ReplyFixed: 8,
 		Keyed: true,
 		Keys: []Key{
 			{Offset: 4, Size: 4},
@@ -1459,7 +1459,7 @@ var operations = [...]OpInfo{
 		},
 	},
 	OpModuleManage: {
-		Name: "ModuleManage", Mode: Sync, Fixed: 8, ReplyFixed: 8,
+		Name: "ModuleManage", Mode: Sync, Fixed: 16, ReplyFixed: 8,
 		Keyed: true,
 		Keys: []Key{
 			{Offset: 4, Size: 4},

@@ -166,14 +166,6 @@ int main()
         note("no managed memory here");
         return 77;
     }
-    CUmodule probe;
-    CUdeviceptr where;
-    CU(cuModuleLoadData(&probe, text));
-    if (cuModuleGetGlobal(&where, nullptr, probe, "count") == CUDA_ERROR_NOT_SUPPORTED) { // memory, but no variables: over TCP
-        note("no managed variables here");
-        return 77;
-    }
-    CU(cuModuleUnload(probe));
     CU(cuMemAlloc(&out, 8));
     loaded("text", text);
     loaded("text by hand", dense);

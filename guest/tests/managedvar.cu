@@ -47,11 +47,6 @@ int main()
         note("no managed memory here");
         return 77;
     }
-    CUDA(cudaDeviceGetAttribute(&can, cudaDevAttrCanMapHostMemory, 0));
-    if (!can) { // memory, but no variables: over TCP
-        note("no managed variables here");
-        return 77;
-    }
     printf("first: %d %g %d %d %d %g %d %g\n", counter, table[999], bytes[0], bytes[3], bytes[6], half, record.a, record.b);
     counter += 10;
     work<<<1, 256>>>();

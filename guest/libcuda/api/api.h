@@ -83,11 +83,12 @@ CUresult cw_module_load(CUmodule *module, const void *image, unsigned count, con
 /* A file's bytes with a NUL behind them; free() them. CUDA_ERROR_FILE_NOT_FOUND if it cannot be read. */
 CUresult cw_read_file(const char *path, void **data);
 /* Moves the managed variables of code that was just loaded (CW_OP_LIBRARY_MANAGE, CW_OP_MODULE_MANAGE), size bytes by the answer to
- * the load, to where the program reaches them. NULL if there are none or they stay. The code's end drops the region. */
-struct cw_region *cw_managed_move(uint16_t op, uint32_t id, uint64_t size);
-void cw_managed_drop(struct cw_region *r);
-/* Remembers a variable whose address was asked for; region: of its code's managed variables, or NULL. */
-void cw_managed_note(const struct cw_region *region, uint64_t ptr, uint64_t size);
+ * the load, to where the program reaches them. NULL if there are none or they stay. The code's end drops their home. */
+struct cw_home;
+struct cw_home *cw_managed_move(uint16_t op, uint32_t id, uint64_t size);
+void cw_managed_drop(struct cw_home *h);
+/* Remembers a variable whose address was asked for; home: of its code's managed variables, or NULL. */
+void cw_managed_note(const struct cw_home *home, uint64_t ptr, uint64_t size);
 /* Says why, if it is so, that a variable's address was refused, and gives the result back. */
 CUresult cw_managed_refused(const char *name, CUresult res);
 /* The module of a library in the current context. */

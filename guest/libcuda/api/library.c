@@ -79,7 +79,7 @@ CUresult cwi_cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_o
 CUresult cwi_cuLibraryUnload(CUlibrary library)
 {
 	struct cw_library *l = get(library);
-	struct cw_region *managed;
+	struct cw_home *managed;
 	uint32_t id;
 	CUresult res;
 

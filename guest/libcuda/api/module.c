@@ -109,7 +109,7 @@ CUresult cwi_cuModuleLoad(CUmodule *module, const char *path)
 CUresult cwi_cuModuleUnload(CUmodule module)
 {
 	struct cw_module *m = get(module);
-	struct cw_region *managed;
+	struct cw_home *managed;
 	uint32_t id;
 	CUresult res;
 

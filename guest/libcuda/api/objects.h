@@ -86,9 +86,9 @@ CW_OBJ_FITS(struct cw_func);
 struct cw_module {
 	struct cw_obj o;
 	struct cw_func *funcs;
-	struct cw_module *next;	   /* of a library: its modules in other contexts */
-	struct cw_obj *library;	   /* NULL: loaded by the application, who unloads it */
-	struct cw_region *managed; /* as a library's, which keeps it for its modules */
+	struct cw_module *next;	 /* of a library: its modules in other contexts */
+	struct cw_obj *library;	 /* NULL: loaded by the application, who unloads it */
+	struct cw_home *managed; /* as a library's, which keeps it for its modules */
 };
 CW_OBJ_FITS(struct cw_module);
 
@@ -96,8 +96,8 @@ struct cw_library {
 	struct cw_obj o;
 	struct cw_func *kernels;
 	struct cw_module *modules;
-	struct cw_region *managed; /* where its managed variables lie, NULL: it has none that moved */
-	int unmoved;		   /* it has some, and they did not */
+	struct cw_home *managed; /* where its managed variables lie, NULL: it has none that moved */
+	int unmoved;		 /* it has some, and they did not */
 };
 CW_OBJ_FITS(struct cw_library);
 

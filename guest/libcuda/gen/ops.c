@@ -3999,17 +3999,18 @@ CUresult cwop_LaunchHostFunc(uint32_t stream, uint64_t id, uint32_t status)
 	return cw_commit(&tx);
 }
 
-CUresult cwop_LibraryManage(uint32_t library, uint32_t region, uint64_t *size)
+CUresult cwop_LibraryManage(uint32_t library, uint32_t region, uint64_t at, uint64_t *size)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
 	CUresult r;
-	r = cw_begin(&tx, CW_OP_LIBRARY_MANAGE, 8, var, 1);
+	r = cw_begin(&tx, CW_OP_LIBRARY_MANAGE, 16, var, 1);
 	if (r)
 		return r;
 	struct cw_in_LibraryManage *in = (void *)(tx.rec + sizeof(struct cw_record));
 	in->library = library;
 	in->region = region;
+	in->at = at;
 	struct cw_reply rep = {0};
 	r = cw_commit_wait(&tx, &rep);
 	if (r)
@@ -4027,17 +4028,18 @@ CUresult cwop_LibraryManage(uint32_t library, uint32_t region, uint64_t *size)
 	return r;
 }
 
-CUresult cwop_ModuleManage(uint32_t module, uint32_t region, uint64_t *size)
+CUresult cwop_ModuleManage(uint32_t module, uint32_t region, uint64_t at, uint64_t *size)
 {
 	struct cw_tx tx;
 	uint32_t var = 0;
 	CUresult r;
-	r = cw_begin(&tx, CW_OP_MODULE_MANAGE, 8, var, 1);
+	r = cw_begin(&tx, CW_OP_MODULE_MANAGE, 16, var, 1);
 	if (r)
 		return r;
 	struct cw_in_ModuleManage *in = (void *)(tx.rec + sizeof(struct cw_record));
 	in->module = module;
 	in->region = region;
+	in->at = at;
 	struct cw_reply rep = {0};
 	r = cw_commit_wait(&tx, &rep);
 	if (r)

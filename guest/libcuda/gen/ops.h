@@ -2206,30 +2206,34 @@ CUresult cwop_LaunchHostFunc(uint32_t stream, uint64_t id, uint32_t status);
 struct cw_in_LibraryManage {
 	uint32_t library;
 	uint32_t region;
+	uint64_t at;
 };
 _Static_assert(offsetof(struct cw_in_LibraryManage, library) == 0, "library");
 _Static_assert(offsetof(struct cw_in_LibraryManage, region) == 4, "region");
-_Static_assert(sizeof(struct cw_in_LibraryManage) == 8, "cw_in_LibraryManage");
+_Static_assert(offsetof(struct cw_in_LibraryManage, at) == 8, "at");
+_Static_assert(sizeof(struct cw_in_LibraryManage) == 16, "cw_in_LibraryManage");
 struct cw_out_LibraryManage {
 	uint64_t size;
 };
 _Static_assert(offsetof(struct cw_out_LibraryManage, size) == 0, "size");
 _Static_assert(sizeof(struct cw_out_LibraryManage) == 8, "cw_out_LibraryManage");
-CUresult cwop_LibraryManage(uint32_t library, uint32_t region, uint64_t *size);
+CUresult cwop_LibraryManage(uint32_t library, uint32_t region, uint64_t at, uint64_t *size);
 
 struct cw_in_ModuleManage {
 	uint32_t module;
 	uint32_t region;
+	uint64_t at;
 };
 _Static_assert(offsetof(struct cw_in_ModuleManage, module) == 0, "module");
 _Static_assert(offsetof(struct cw_in_ModuleManage, region) == 4, "region");
-_Static_assert(sizeof(struct cw_in_ModuleManage) == 8, "cw_in_ModuleManage");
+_Static_assert(offsetof(struct cw_in_ModuleManage, at) == 8, "at");
+_Static_assert(sizeof(struct cw_in_ModuleManage) == 16, "cw_in_ModuleManage");
 struct cw_out_ModuleManage {
 	uint64_t size;
 };
 _Static_assert(offsetof(struct cw_out_ModuleManage, size) == 0, "size");
 _Static_assert(sizeof(struct cw_out_ModuleManage) == 8, "cw_out_ModuleManage");
-CUresult cwop_ModuleManage(uint32_t module, uint32_t region, uint64_t *size);
+CUresult cwop_ModuleManage(uint32_t module, uint32_t region, uint64_t at, uint64_t *size);
 
 struct cw_out_DeviceTpcMap {
 	struct cw_span map;

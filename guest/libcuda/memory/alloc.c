@@ -66,7 +66,7 @@ CUresult cwi_cuMemFree_v2(CUdeviceptr dptr)
 	/* The free itself is not answered, and its range is forgotten: asked first whether a capture forbids it. */
 	if (cw_unlikely(cw_capture_any()) && (res = cw_capture_unsafe()) != 0)
 		return res;
-	if (cw_range_find(dptr, &r) && r.kind == CW_RANGE_MANAGED && !r.region && !r.slab && !r.area)
+	if (cw_range_find(dptr, &r) && r.kind == CW_RANGE_MANAGED && r.variable)
 		return CUDA_ERROR_INVALID_VALUE; /* a variable of a module */
 	/* Taken out first: once the worker has it, the address may be another thread's. */
 	if (!cw_range_take(dptr, DEVICE_KINDS | 1u << CW_RANGE_MANAGED, &r))

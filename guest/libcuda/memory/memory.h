@@ -46,6 +46,7 @@ struct cw_range {
 	uint32_t pool;	/* id of the memory pool, 0 */
 	uint8_t sync_memops;
 	uint8_t parts;		    /* registered: its ends, and perhaps all of it, are carried: parts.h */
+	uint8_t variable;	    /* managed: of loaded code, within what is none of the application's to free */
 	uint8_t access;		    /* mapped: CUmemAccess_flags that some device has */
 	struct cw_region *region;   /* a region of its own */
 	struct slab *slab;	    /* or a part of one: slab.c */

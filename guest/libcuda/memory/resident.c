@@ -269,6 +269,14 @@ CUresult cw_before_work(void)
 	return res;
 }
 
+CUresult cw_resident_settle(struct cw_area *a)
+{
+	cw_lock_acquire(&cw_resident_lock);
+	CUresult res = a->fresh ? cw_area_watch(a) : CUDA_SUCCESS;
+	cw_lock_release(&cw_resident_lock);
+	return res;
+}
+
 void cw_resident_wish(struct cw_area *a, uint64_t ptr, uint64_t size)
 {
 	cw_lock_acquire(&cw_resident_lock);

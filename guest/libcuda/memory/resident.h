@@ -90,6 +90,8 @@ CUresult cw_pages_failed(const char *what, int err);
 
 /* Fills base, dev and area of a managed range of r->size bytes. CUDA_ERROR_NOT_SUPPORTED where memory cannot be of this kind. */
 CUresult cw_resident_alloc(struct cw_range *r);
+/* Its bytes are the GPU's from now on, as if that had had work: zero where nothing was written. */
+CUresult cw_resident_settle(struct cw_area *a);
 /* Waits for the GPU, then ends it. */
 void cw_resident_free(const struct cw_range *r);
 /* The GPU is about to use [ptr, ptr+size). */

@@ -13,6 +13,7 @@
 #include "memory/crew.h"
 #include "memory/resident.h"
 #include "memory/uffd.h"
+#include "session/internal.h"
 
 /* Units. */
 enum { MOST = (16 << 20) / CW_UNIT, WISH_MOST = (64 << 20) / CW_UNIT };
@@ -240,7 +241,9 @@ static uint32_t expire(struct queue *q)
 {
 	uint32_t count;
 	struct waiting *w = look(q, &count);
-	int taken = __atomic_load_n(&cw_g.ctl->head, __ATOMIC_ACQUIRE) == __atomic_load_n(&cw_g.ctl->tail, __ATOMIC_ACQUIRE);
+	/* Over frames the head comes late; sessions there are not suspended. */
+	int taken = cw_s.carrier->publish ||
+		    __atomic_load_n(&cw_g.ctl->head, __ATOMIC_ACQUIRE) == __atomic_load_n(&cw_g.ctl->tail, __ATOMIC_ACQUIRE);
 	for (uint32_t i = 0; i < count; i++)
 		if ((taken ? w[i].until : w[i].last) < now_ms()) {
 			remove_fault(q, &w[i].f);

@@ -140,3 +140,43 @@ func testManagedOfModules(t *testing.T, g *Guest) {
 		g.ok(g.Session.ModuleUnload(g.call(wire.OpModuleUnload), &wire.ModuleUnloadArgs{Module: mod}), "ModuleUnload")
 	}
 }
+
+// testManagedAtGPU: a module's variables in device memory, with their first values.
+func testManagedAtGPU(t *testing.T, g *Guest) {
+	mod, fn := g.ID(), g.ID()
+	var loaded wire.ModuleLoadReply
+	g.ok(g.Session.ModuleLoad(g.call(wire.OpModuleLoad), &wire.ModuleLoadArgs{Module: mod, Image: []byte(managedKernels)}, &loaded), "ModuleLoad")
+	manage := func(at uint64) cuda.Result {
+		return g.Session.ModuleManage(g.call(wire.OpModuleManage), &wire.ModuleManageArgs{Module: mod, At: at}, &wire.ModuleManageReply{})
+	}
+	at := g.alloc(4096)
+	g.ok(g.Session.Memset(g.call(wire.OpMemset), &wire.MemsetArgs{Dst: at, Element: 1, Width: 4096, Height: 1, Stream: 1}), "Memset")
+	if res := manage(at + 4096 - 8); res != cuda.ErrorInvalidValue {
+		t.Errorf("memory that ends before the variables do: %v", res)
+	}
+	if res := manage(64); res != cuda.ErrorInvalidValue {
+		t.Errorf("no memory: %v", res)
+	}
+	g.ok(manage(at), "ModuleManage")
+	if res := manage(at); res != cuda.ErrorInvalidValue {
+		t.Errorf("again: %v", res)
+	}
+	where := func(name string) uint64 {
+		var r wire.ModuleGetGlobalReply
+		g.ok(g.Session.ModuleGetGlobal(g.call(wire.OpModuleGetGlobal), &wire.ModuleGetGlobalArgs{Module: mod, Name: []byte(name)}, &r), name)
+		if r.Ptr < at || r.Ptr+r.Size > at+4096 {
+			t.Fatalf("%s: %d bytes at %#x, memory at %#x", name, r.Size, r.Ptr, at)
+		}
+		return r.Ptr
+	}
+	count, list := where("count"), where("list")
+	if v, l := binary.LittleEndian.Uint32(g.get(count, 4)), g.get(list, 16); v != 5 || l[0] != 1 || l[2] != 3 || l[3] != 0 {
+		t.Errorf("first values: %v, %v", v, l)
+	}
+	g.ok(g.Session.ModuleGetFunction(g.call(wire.OpModuleGetFunction), &wire.ModuleGetFunctionArgs{Func: fn, Module: mod, Name: []byte("next")}, &wire.ModuleGetFunctionReply{}), "ModuleGetFunction")
+	g.ok(g.Session.Launch(g.call(wire.OpLaunch), &wire.LaunchArgs{Func: fn, Stream: 1, Gx: 1, Gy: 1, Gz: 1, Bx: 1, By: 1, Bz: 1}), "Launch")
+	if v, l := binary.LittleEndian.Uint32(g.get(count, 4)), g.get(list, 16); v != 6 || binary.LittleEndian.Uint32(l[12:]) != 6 {
+		t.Errorf("after a kernel: %v, %v", v, l)
+	}
+	g.ok(g.Session.ModuleUnload(g.call(wire.OpModuleUnload), &wire.ModuleUnloadArgs{Module: mod}), "ModuleUnload")
+}

@@ -66,6 +66,7 @@ func Run(t *testing.T, open func(t *testing.T) driver.Backend) {
 		{"HostFunc", testHostFunc},
 		{"ManagedVariables", testManagedVariables},
 		{"ManagedOfModules", testManagedOfModules},
+		{"ManagedAtGPU", testManagedAtGPU},
 		{"VirtualMemory", testVirtualMemory},
 		{"Pools", testPools},
 		{"Arrays", testArrays},

@@ -1,12 +1,13 @@
 package cuda
 
 import (
+	"bytes"
 	"log/slog"
+	"slices"
 
 	"causeway/cuda"
 	"causeway/cuda/fatbin"
 	"causeway/cuda/wire"
-	"causeway/host/driver"
 	"causeway/host/driver/cuda/bind"
 )
 
@@ -16,7 +17,7 @@ type owner struct {
 	id  uint32
 }
 
-// managedVars are an owner's managed variables, in memory of the guest.
+// managedVars are an owner's managed variables that have moved.
 type managedVars map[string]struct{ addr, size uint64 }
 
 // refuseManaged keeps the address of a managed variable from the guest: kernels reach it, the guest's own code does not.
@@ -28,7 +29,7 @@ func (s *session) refuseManaged(at bind.Address, name []byte) cuda.Result {
 	return cuda.ErrorNotSupported
 }
 
-// LibraryManage moves a library's managed variables into a pinned region, which both sides reach at one address. The driver
+// LibraryManage moves a library's managed variables into a pinned region, which both sides reach at one address, or into device memory. The driver
 // would put them where only this process can follow, so the library is loaded anew, from code that holds the region's addresses
 // instead of the variables.
 func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire.LibraryManageReply) cuda.Result {
@@ -36,7 +37,7 @@ func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire
 		return cuda.ErrorInvalidHandle
 	}
 	o := owner{lib: true, id: a.Library}
-	code, reg, res := s.manageable(o, a.Region, &r.Size)
+	code, home, res := s.manageable(c, o, place{a.Region, a.At}, &r.Size)
 	if code == nil {
 		return res
 	}
@@ -56,7 +57,7 @@ func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire
 		s.retired = append(s.retired, old)
 	}
 	s.libs.m[a.Library], s.images.m[a.Library] = fresh, im
-	s.moved(c, o, reg)
+	s.moved(c, o, home)
 	return s.settleAgain(c, o, code)
 }
 
@@ -74,7 +75,7 @@ func (s *session) ModuleManage(c *wire.Call, a *wire.ModuleManageArgs, r *wire.M
 		return cuda.ErrorInvalidHandle
 	}
 	o := owner{id: a.Module}
-	code, reg, res := s.manageable(o, a.Region, &r.Size)
+	code, home, res := s.manageable(c, o, place{a.Region, a.At}, &r.Size)
 	if code == nil {
 		return res
 	}
@@ -96,39 +97,98 @@ func (s *session) ModuleManage(c *wire.Call, a *wire.ModuleManageArgs, r *wire.M
 	s.drv.ModuleUnload(m.handle)
 	m.handle = fresh
 	s.modules.m[a.Module] = m
-	s.moved(c, o, reg)
+	s.moved(c, o, home)
 	return s.settleAgain(c, o, code)
 }
 
-// manageable is the code to load for variables in a region, and the region; no code if there is nothing to be done but to return.
-func (s *session) manageable(o owner, region uint32, size *uint64) (*fatbin.Code, driver.Region, cuda.Result) {
+// place is where the guest would have managed variables: in a region, or at an address of device memory. Neither: nowhere yet.
+type place struct {
+	region uint32
+	at     uint64
+}
+
+// home is where they lie: mem is the guest's memory, nil for the device's.
+type home struct {
+	base uint64
+	mem  []byte
+}
+
+// manageable is the code to load for variables in a place, and where that is; no code if there is nothing to be done but to return.
+func (s *session) manageable(c *wire.Call, o owner, p place, size *uint64) (*fatbin.Code, home, cuda.Result) {
 	src, ok := s.sources[o]
 	if ok {
 		*size = src.vars.size
 	}
-	if !ok || region == 0 {
-		return nil, driver.Region{}, cuda.Success
+	if !ok || p == (place{}) {
+		return nil, home{}, cuda.Success
 	}
-	reg, ok := s.host.Region(region)
-	if !ok || reg.Kind != wire.RegionPinned || reg.Size < src.vars.size || s.managed[o] != nil {
-		return nil, reg, cuda.ErrorInvalidValue
+	h, res := s.homeFor(c, src, p)
+	if res != cuda.Success || s.managed[o] != nil {
+		return nil, home{}, cuda.ErrorInvalidValue
 	}
-	moved, err := src.vars.move(reg.VA)
+	moved, err := src.vars.move(h.base)
 	if err != nil {
 		slog.Info("managed variables", "error", err)
-		return nil, reg, cuda.ErrorNotSupported
+		return nil, h, cuda.ErrorNotSupported
 	}
 	code, res := s.check(moved)
-	return code, reg, res
+	return code, h, res
 }
 
-// moved gives the variables in a region their first values and makes them known.
-func (s *session) moved(c *wire.Call, o owner, reg driver.Region) {
+// homeFor finds the place's memory. That of the device gets the variables' first values, but for a session that is rebuilt: it has its bytes.
+func (s *session) homeFor(c *wire.Call, src source, p place) (home, cuda.Result) {
+	if p.at == 0 {
+		reg, ok := s.host.Region(p.region)
+		if !ok || reg.Kind != wire.RegionPinned || reg.Size < src.vars.size {
+			return home{}, cuda.ErrorInvalidValue
+		}
+		return home{reg.VA, reg.Mem}, cuda.Success
+	}
+	if c.Replay {
+		return home{base: p.at}, cuda.Success
+	}
+	all, res := s.space.Mem(p.at, src.vars.size)
+	if res != cuda.Success {
+		return home{}, res
+	}
+	for _, v := range src.vars.list {
+		if res := s.firstValue(c, all, v.Offset, v.Init[:min(v.Size, uint64(len(v.Init)))]); res != cuda.Success {
+			return home{}, res
+		}
+	}
+	return home{base: p.at}, cuda.Success
+}
+
+// firstValue copies what is not zero of a variable's first value into memory that is.
+func (s *session) firstValue(c *wire.Call, all bind.Mem, offset uint64, init []byte) cuda.Result {
+	for piece := range slices.Chunk(init, wire.MaxInlineData) {
+		if len(bytes.TrimLeft(piece, "\x00")) > 0 {
+			st, res := s.submit(c, streamLegacy)
+			if res != cuda.Success {
+				return res
+			}
+			dst, ok := all.Slice(offset, uint64(len(piece)))
+			src, there := s.ordinary(uint64(len(piece)))
+			if !ok || !there {
+				return cuda.ErrorInvalidValue
+			}
+			copy(src.Bytes(), piece)
+			if res := s.note(s.drv.MemcpyHtoDAsync(dst, src, st.handle)); res != cuda.Success {
+				return res
+			}
+		}
+		offset += uint64(len(piece))
+	}
+	return cuda.Success
+}
+
+// moved gives the variables in a region their first values and makes all known.
+func (s *session) moved(c *wire.Call, o owner, h home) {
 	table := managedVars{}
 	for _, v := range s.sources[o].vars.list {
-		table[v.Name] = struct{ addr, size uint64 }{reg.VA + v.Offset, v.Size}
-		if !c.Replay { // else the guest's memory holds what the program has made of them
-			copy(reg.Mem[v.Offset:v.Offset+v.Size], v.Init)
+		table[v.Name] = struct{ addr, size uint64 }{h.base + v.Offset, v.Size}
+		if h.mem != nil && !c.Replay { // else the memory holds what the program has made of them
+			copy(h.mem[v.Offset:v.Offset+v.Size], v.Init)
 		}
 	}
 	if s.managed == nil {

@@ -9,7 +9,7 @@ import (
 // firstManaged is where the first managed variable lies in its region: no variable's address is that of the whole.
 const firstManaged = 256
 
-// managedVars are the managed variables of a library or module in a pinned region of the guest.
+// managedVars are the managed variables of a library or module in a pinned region of the guest, or in device memory.
 type managedVars struct {
 	mem    []byte
 	base   uint64
@@ -61,12 +61,20 @@ func (m *managedVars) find(name string) (addr, size uint64, ok bool) {
 	return m.base + off, m.size[name], ok
 }
 
-// moving prepares to move the managed variables of source into a region; nil if there is nothing to be done but to return.
-func (s *session) moving(c *wire.Call, source *ptx.Module, region uint32, before *managedVars, size *uint64) (*managedVars, cuda.Result) {
+// moving prepares to move the managed variables of source into a region, or to device memory at an address; nil if there is nothing to be done but to return.
+func (s *session) moving(c *wire.Call, source *ptx.Module, region uint32, at uint64, before *managedVars, size *uint64) (*managedVars, cuda.Result) {
 	m, total := layout(source)
 	*size = total
-	if region == 0 || total == 0 {
+	if region == 0 && at == 0 || total == 0 {
 		return nil, cuda.Success
+	}
+	if at != 0 {
+		mem, ok := s.space.bytes(at, total)
+		if !ok || before != nil {
+			return nil, cuda.ErrorInvalidValue
+		}
+		m.mem, m.base, m.filled = mem, at, c.Replay
+		return m, cuda.Success
 	}
 	reg, ok := s.host.Region(region)
 	if !ok || reg.Kind != wire.RegionPinned || uint64(len(reg.Mem)) < total || before != nil {
@@ -86,13 +94,13 @@ func (s *session) known(m *module) bool {
 	return false
 }
 
-// LibraryManage moves a library's managed variables into a pinned region.
+// LibraryManage moves a library's managed variables into a pinned region or device memory.
 func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire.LibraryManageReply) cuda.Result {
 	l, ok := s.libraries[a.Library]
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	m, res := s.moving(c, l.source, a.Region, l.managed, &r.Size)
+	m, res := s.moving(c, l.source, a.Region, a.At, l.managed, &r.Size)
 	if m == nil {
 		return res
 	}
@@ -117,13 +125,13 @@ func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire
 	return cuda.Success
 }
 
-// ModuleManage moves a module's managed variables into a pinned region.
+// ModuleManage moves a module's managed variables into a pinned region or device memory.
 func (s *session) ModuleManage(c *wire.Call, a *wire.ModuleManageArgs, r *wire.ModuleManageReply) cuda.Result {
 	old, ok := s.modules[a.Module]
 	if !ok || old.library != nil {
 		return cuda.ErrorInvalidHandle
 	}
-	m, res := s.moving(c, old.source, a.Region, old.managed, &r.Size)
+	m, res := s.moving(c, old.source, a.Region, a.At, old.managed, &r.Size)
 	if m == nil {
 		return res
 	}
