@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcore "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -39,6 +40,7 @@ var version = "dev"
 // flags of the command.
 type flags struct {
 	node, kubeconfig, run, cdi, lib, plugins, registry string
+	pod                                                string
 	every, patience                                    time.Duration
 	byFleet, verbose                                   bool
 }
@@ -61,6 +63,7 @@ for CUDA programs in containers, or for QEMU in a pod. It asks causewayd for eve
 	fl.StringVar(&f.lib, "lib", "/usr/lib/causeway", "`FOLDER` of the libraries that containers get")
 	fl.StringVar(&f.plugins, "plugins", kubeletplugin.KubeletPluginsDir+"/"+claim.Driver, "the kubelet's `FOLDER` for this driver")
 	fl.StringVar(&f.registry, "registry", kubeletplugin.KubeletRegistryDir, "`FOLDER` where the kubelet finds drivers")
+	fl.StringVar(&f.pod, "pod-uid", os.Getenv("POD_UID"), "`UID` of the pod that this is, so that its successor may start before it ends (default: $POD_UID)")
 	fl.DurationVar(&f.every, "interval", 5*time.Second, "how often causewayd is asked how its GPUs are")
 	fl.DurationVar(&f.patience, "patience", 30*time.Second, "how long causewayd may not answer before its GPUs get no new claims")
 	fl.BoolVar(&f.byFleet, "offered-by-fleet", false, "the fleet's controller publishes this node's GPUs (local: true in its configuration), for pods here and elsewhere")
@@ -114,7 +117,7 @@ func run(f *flags) error {
 		driver.Pool = claim.PoolOf(f.node)
 	}
 	helper, err := kubeletplugin.Start(ctx, driver, kubeletplugin.DriverName(claim.Driver), kubeletplugin.KubeClient(client), kubeletplugin.NodeName(f.node),
-		kubeletplugin.PluginDataDirectoryPath(f.plugins), kubeletplugin.RegistrarDirectoryPath(f.registry))
+		kubeletplugin.PluginDataDirectoryPath(f.plugins), kubeletplugin.RegistrarDirectoryPath(f.registry), kubeletplugin.RollingUpdate(types.UID(f.pod)))
 	if err != nil {
 		return fmt.Errorf("serve the kubelet: %w", err)
 	}
@@ -126,6 +129,8 @@ func run(f *flags) error {
 	defer wg.Wait()
 	wg.Go(func() { p.Run(ctx) })
 	wg.Go(func() { driver.RoutineSweep(ctx, cluster{client}.Claim, sweepEvery) })
+	sessions := &node.Sessions{Causewayd: d, CDI: cdi.Dir(f.cdi), Claims: cluster{client}.Claim, Write: cluster{client}.setStatus, Every: f.every, Log: log}
+	wg.Go(func() { sessions.Run(ctx) })
 	log.Info("causeway-dra serves the kubelet", "version", version, "node", f.node)
 	<-ctx.Done()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
@@ -158,4 +163,10 @@ func (c cluster) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, 
 // Claim implements node.Cluster.
 func (c cluster) Claim(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
 	return c.client.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// setStatus has a claim's status be so.
+func (c cluster) setStatus(ctx context.Context, rc *resourceapi.ResourceClaim) error {
+	_, err := c.client.ResourceV1().ResourceClaims(rc.Namespace).UpdateStatus(ctx, rc, metav1.UpdateOptions{})
+	return err
 }

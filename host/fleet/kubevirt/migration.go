@@ -1,0 +1,89 @@
+package kubevirt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"causeway/host/fleet/claim"
+)
+
+// ErrStays says that a VM may not be migrated now.
+var ErrStays = errors.New("the VM stays where it is")
+
+func stays(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrStays, fmt.Errorf(format, args...))
+}
+
+// CheckMigration says why a VM may not be migrated. KubeVirt takes every virtiofs filesystem for one that moves; a vGPU moves while no program has a session with it,
+// to a GPU of the other node that another claim of the same template brings. A VM without vGPUs may go where it likes.
+func CheckMigration(ctx context.Context, c Cluster, namespace string, m *Migration) error {
+	pods, err := c.Launchers(ctx, namespace)
+	if err != nil {
+		return fmt.Errorf("the pods of the VM %s/%s: %w", namespace, m.VMI, err)
+	}
+	for i := range pods {
+		pod := &pods[i]
+		if pod.Annotations[domainAnnotation] != m.VMI || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		if err := checkPod(ctx, c, pod); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkPod(ctx context.Context, c Cluster, pod *corev1.Pod) error {
+	ref := pod.Labels[Label]
+	name := claim.OfPod(pod, ref)
+	if name == "" { // nothing is there yet that could be lost
+		return nil
+	}
+	rc, err := c.Claim(ctx, pod.Namespace, name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("the claim %s/%s of the VM's vGPUs: %w", pod.Namespace, name, err)
+	}
+	if rc.Status.Allocation == nil {
+		return nil
+	}
+	direct := slices.ContainsFunc(pod.Spec.ResourceClaims, func(r corev1.PodResourceClaim) bool { return r.Name == ref && r.ResourceClaimName != nil })
+	for i := range rc.Status.Allocation.Devices.Results {
+		r := &rc.Status.Allocation.Devices.Results[i]
+		if r.Driver != claim.Driver {
+			continue
+		}
+		switch local := r.Pool == pod.Spec.NodeName; {
+		case direct && local:
+			return stays("its claim %s/%s is for a GPU of the node %s; with a resourceClaimTemplateName in place of a resourceClaimName it could have one of another node", pod.Namespace, name, r.Pool)
+		case sessions(rc, r) != metav1.ConditionFalse:
+			return stays("programs in it have sessions with the GPU %s of %s, which would end (or the node does not say that there are none): end the programs, or shut the VM down, and migrate then", r.Device, r.Pool)
+		}
+	}
+	return nil
+}
+
+// sessions says whether programs have any with a device of a claim, by its node's word.
+func sessions(rc *resourceapi.ResourceClaim, r *resourceapi.DeviceRequestAllocationResult) metav1.ConditionStatus {
+	for i := range rc.Status.Devices {
+		d := &rc.Status.Devices[i]
+		if d.Driver != r.Driver || d.Pool != r.Pool || d.Device != r.Device || !claim.SameShare(d.ShareID, r.ShareID) {
+			continue
+		}
+		for _, c := range d.Conditions {
+			if c.Type == claim.Sessions {
+				return c.Status
+			}
+		}
+	}
+	return metav1.ConditionUnknown
+}

@@ -1,0 +1,108 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	admission "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
+)
+
+// Secret is a Store: a Secret, and the configurations of webhooks that name this server, all of one name.
+type Secret struct {
+	Client          kubernetes.Interface
+	Namespace, Name string
+	Configuration   string
+
+	last *corev1.Secret // as Load found it
+}
+
+// previousKey is beside the two that Kubernetes has names for.
+const previousKey = "previous.crt"
+
+// Load implements Store.
+func (s *Secret) Load(ctx context.Context) (Pair, error) {
+	s.last = nil
+	found, err := s.Client.CoreV1().Secrets(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return Pair{}, ErrNone
+	}
+	if err != nil {
+		return Pair{}, err
+	}
+	s.last = found
+	return Pair{found.Data[corev1.TLSCertKey], found.Data[corev1.TLSPrivateKeyKey], found.Data[previousKey]}, nil
+}
+
+// Save implements Store.
+func (s *Secret) Save(ctx context.Context, p Pair) error {
+	data := map[string][]byte{corev1.TLSCertKey: p.Certificate, corev1.TLSPrivateKeyKey: p.Key, previousKey: p.Previous}
+	if s.last == nil {
+		fresh := &corev1.Secret{Type: corev1.SecretTypeTLS, Data: data}
+		fresh.Name, fresh.Labels = s.Name, map[string]string{"app.kubernetes.io/part-of": "causeway"}
+		_, err := s.Client.CoreV1().Secrets(s.Namespace).Create(ctx, fresh, metav1.CreateOptions{})
+		return err
+	}
+	next := s.last.DeepCopy()
+	next.Data = data
+	_, err := s.Client.CoreV1().Secrets(s.Namespace).Update(ctx, next, metav1.UpdateOptions{})
+	return err
+}
+
+// Trust implements Store. A configuration that is not there has nobody call this server: applied later, it is found when it is looked next.
+func (s *Secret) Trust(ctx context.Context, bundle []byte) error {
+	return errors.Join(
+		retry.RetryOnConflict(retry.DefaultRetry, func() error { return s.trustMutating(ctx, bundle) }),
+		retry.RetryOnConflict(retry.DefaultRetry, func() error { return s.trustValidating(ctx, bundle) }),
+	)
+}
+
+func (s *Secret) trustMutating(ctx context.Context, bundle []byte) error {
+	api := s.Client.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	c, err := api.Get(ctx, s.Configuration, metav1.GetOptions{})
+	if err != nil {
+		return notThere(err)
+	}
+	changed := false
+	for i := range c.Webhooks {
+		changed = trust(&c.Webhooks[i].ClientConfig, bundle) || changed
+	}
+	if changed {
+		_, err = api.Update(ctx, c, metav1.UpdateOptions{})
+	}
+	return err
+}
+
+func (s *Secret) trustValidating(ctx context.Context, bundle []byte) error {
+	api := s.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	c, err := api.Get(ctx, s.Configuration, metav1.GetOptions{})
+	if err != nil {
+		return notThere(err)
+	}
+	changed := false
+	for i := range c.Webhooks {
+		changed = trust(&c.Webhooks[i].ClientConfig, bundle) || changed
+	}
+	if changed {
+		_, err = api.Update(ctx, c, metav1.UpdateOptions{})
+	}
+	return err
+}
+
+func trust(c *admission.WebhookClientConfig, bundle []byte) (changed bool) {
+	changed = !bytes.Equal(c.CABundle, bundle)
+	c.CABundle = bundle
+	return changed
+}
+
+func notThere(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
