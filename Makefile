@@ -1,6 +1,6 @@
 # Causeway's one entry point for people and CI. `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup build causeway libcuda libnvml tools fleet generate format lint check test test-programs demo bench deb rpm clean
+.PHONY: help setup build causeway libcuda libnvml tools fleet fleet-images generate format lint check test test-programs demo bench deb rpm clean
 
 VERSION := $(shell scripts/package/version.sh || echo unknown)
 OUT     := $(abspath build)
@@ -33,6 +33,9 @@ tools:
 fleet: ## build build/bin/causeway-dra, Kubernetes' driver for vGPUs, and causeway-fleet for people, from a module of its own
 	@mkdir -p $(OUT)/bin
 	cd host/fleet && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $(OUT)/bin/ ./causeway-dra ./causeway-fleet
+
+fleet-images: fleet ## build their container images, without a registry, to build/images-oci
+	scripts/package/images.sh
 
 generate: ## write generated code anew from the API description
 	go generate ./...

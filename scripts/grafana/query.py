@@ -1,6 +1,6 @@
 """Asks a Prometheus each query of the dashboard, and how its rules are; fails if one has no data.
 
-query.py http://HOST:PORT causeway.json [--gpu soft|N]
+query.py http://HOST:PORT causeway.json [--gpu soft|N] [--no-rules]
 """
 import argparse
 import json
@@ -13,6 +13,8 @@ import urllib.request
 VARIABLES = {"$instance": ".*", "$vm": ".*", "$__rate_interval": "10s"}
 # Said in the description of panels that need a GPU with sensors.
 REAL = "Real GPUs only"
+# Said in those that another program's metrics are for.
+OTHERS = "causewayd's own metrics"
 
 
 def ask(base, path, **args):
@@ -36,6 +38,7 @@ def main():
     parser.add_argument("base")
     parser.add_argument("dashboard")
     parser.add_argument("--gpu", default="soft")
+    parser.add_argument("--no-rules", action="store_true", help="this Prometheus has none; what is said to be causewayd's own may be missing")
     args = parser.parse_args()
     with open(args.dashboard, encoding="utf-8") as f:
         panels = json.load(f)["panels"]
@@ -50,9 +53,13 @@ def main():
             if not series:
                 sensors = REAL in panel.get("description", "") and args.gpu.startswith("soft")
                 verdict = "needs a real GPU" if sensors else "NO DATA"
+                if args.no_rules and OTHERS in panel.get("description", ""):
+                    verdict = "causewayd's"
                 bad += verdict == "NO DATA"
             value = ", ".join("%.4g" % float(s["value"][1]) for s in series[:3])
             print("%-32s %s  %d series  %-28s %s" % (panel["title"][:32], target["refId"], len(series), value, verdict))
+    if args.no_rules:
+        sys.exit(1 if bad else 0)
     found = rules(args.base)
     broken = [r["name"] for r in found if r["health"] != "ok"]
     firing = sorted({r["name"] for r in found if r["state"] != "inactive"})

@@ -6,7 +6,7 @@ fleet_vm_image() {
   qemu=$(command -v qemu-system-x86_64) || die "qemu-system-x86_64 is missing: run scripts/setup.sh qemu"
   base=$BUILD/images/base-$kernel.cpio.gz
   [ -f "$base" ] || "$ROOT/images/build-initramfs.sh" $kernel "$base"
-  echo 'exec /app/vectoradd' >"$kube/run.sh"
+  echo "${guest_run:-exec /app/vectoradd}" >"$kube/run.sh"
   chmod 755 "$kube/run.sh"
   "$ROOT/images/build-initramfs.sh" --layer "$kube/layer" "$BUILD/tests/13.0-static/vectoradd:/app/vectoradd" "$kube/run.sh:/app/run"
   cat "$base" "$kube/layer" >"$kube/initrd"

@@ -64,6 +64,8 @@ current-context: x
 T
 }
 
+# Nothing forwards Services' addresses here: the API server calls webhooks by their pods' (--enable-aggregator-routing).
+
 # kube_control_plane starts etcd, the API server, the controllers and the scheduler.
 kube_control_plane() {
   local u
@@ -85,7 +87,7 @@ kube_control_plane() {
     --advertise-client-urls http://127.0.0.1:2379 --listen-peer-urls http://127.0.0.1:2380
   kube_apiserver
   kube_start manager "$kube_bin/kube" controller-manager --kubeconfig "$kube/pki/manager.kubeconfig" "${kube_manager_more[@]}" --leader-elect=false --bind-address 127.0.0.1 \
-    --service-account-private-key-file "$kube/pki/sa.key" --use-service-account-credentials
+    --service-account-private-key-file "$kube/pki/sa.key" --root-ca-file "$kube/pki/apiserver/apiserver.crt" --use-service-account-credentials
   kube_start scheduler "$kube_bin/kube" scheduler --kubeconfig "$kube/pki/scheduler.kubeconfig" "${kube_scheduler_more[@]}" --leader-elect=false --bind-address 127.0.0.1
   await 60 "controllers work" kubectl get serviceaccount default
 }
@@ -94,7 +96,7 @@ kube_apiserver() {
   kube_start apiserver "$kube_bin/kube" apiserver --etcd-servers http://127.0.0.1:2379 --secure-port 6443 --bind-address 0.0.0.0 \
     --advertise-address 10.77.0.1 --cert-dir "$kube/pki/apiserver" --service-account-key-file "$kube/pki/sa.key" \
     --service-account-signing-key-file "$kube/pki/sa.key" --service-account-issuer https://fleet.test --token-auth-file "$kube/pki/tokens.csv" \
-    --authorization-mode Node,RBAC --enable-admission-plugins NodeRestriction --service-cluster-ip-range 10.96.0.0/16 --anonymous-auth=false
+    --authorization-mode Node,RBAC --enable-aggregator-routing --enable-admission-plugins NodeRestriction --service-cluster-ip-range 10.96.0.0/16 --anonymous-auth=false
   await 60 "the API server is ready" kubectl get --raw /readyz
 }
 

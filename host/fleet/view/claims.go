@@ -52,7 +52,7 @@ func (f *Fleet) claim(c *resourceapi.ResourceClaim, pods []corev1.Pod, events []
 	if a := c.Status.Allocation; a != nil {
 		v.State = Allocated
 		for i := range a.Devices.Results {
-			f.part(&v, &a.Devices.Results[i])
+			f.part(&v, c, &a.Devices.Results[i])
 		}
 	}
 	users := v.users(c, pods)
@@ -77,10 +77,13 @@ func asked(c *resourceapi.ResourceClaim) string {
 			}
 		}
 	}
-	return "all"
+	return wholeGPU
 }
 
-func (f *Fleet) part(v *Claim, r *resourceapi.DeviceRequestAllocationResult) {
+// wholeGPU is what a claim asks for that names no amount.
+const wholeGPU = "all"
+
+func (f *Fleet) part(v *Claim, c *resourceapi.ResourceClaim, r *resourceapi.DeviceRequestAllocationResult) {
 	if r.Driver != claim.Driver {
 		return
 	}
@@ -94,6 +97,7 @@ func (f *Fleet) part(v *Claim, r *resourceapi.DeviceRequestAllocationResult) {
 			p.Compute = n
 		}
 	}
+	p.details(c, r)
 	v.Parts = append(v.Parts, p)
 	if g := f.gpu(p.Node, p.Device); g != nil {
 		g.Claimed += p.Memory

@@ -28,6 +28,7 @@ type Cluster interface {
 type Fleet struct {
 	Nodes  []Node  `json:"nodes"`
 	Claims []Claim `json:"claims"`
+	Moves  []Move  `json:"moves"`
 	// Unread says what was not to be read, and why: the rest stands.
 	Unread []string `json:"unread,omitempty"`
 }
@@ -99,6 +100,9 @@ type Part struct {
 	Device  string `json:"device"`
 	Memory  uint64 `json:"memory"`
 	Compute uint64 `json:"compute"`
+	// Sessions is whether programs of a VM have any with it, Lease how it stands with that of a GPU of another host.
+	Sessions string `json:"sessions,omitempty"`
+	Lease    string `json:"lease,omitempty"`
 }
 
 // States of claims.
@@ -152,6 +156,7 @@ func Read(ctx context.Context, c Cluster, namespace string) (*Fleet, error) {
 			f.claim(&all[i], pods, events)
 		}
 	}
+	f.Moves = moves(pods)
 	slices.SortFunc(f.Claims, func(a, b Claim) int { return strings.Compare(a.Key(), b.Key()) })
 	return f, ctx.Err()
 }
