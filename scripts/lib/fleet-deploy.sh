@@ -95,7 +95,7 @@ check_launcher() {
   "$kube_bin/ctr" -a "$kube/c.sock" -n k8s.io images import --snapshotter overlayfs "$kube/vm.tar" >/dev/null
   rm "$kube/vm.tar"
   launcher train | kubectl create -f - >/dev/null
-  await 180 "the guest's programs have sessions" stays train 'programs in it have sessions with the GPU'
+  await 240 "the guest's programs have sessions" stays train 'programs in it have sessions with the GPU'
   await 30 "the page shows it" page '>open<'
   await 240 "the VM's pod ends" pod_is virt-launcher-train-x1 Succeeded
   said virt-launcher-train-x1 PASSED >/dev/null || die "the guest's program does not pass: $(wrote virt-launcher-train-x1 | tail -20)"
@@ -113,15 +113,30 @@ measured() { curl -sf "http://$1:8080/metrics" | grep -E "$2"; }
 # may ACCOUNT VERB WHAT...: is it allowed to?
 may() { kubectl auth can-i --as="system:serviceaccount:causeway:causeway-$1" --as-group=system:serviceaccounts "${@:2}" >/dev/null 2>&1; }
 
+# allowed and denied take an account and what is asked, and end the script where the answer is another.
+allowed() { may "$@" || die "causeway-$1 may not, and has to: ${*:2}"; }
+denied() { ! may "$@" || die "causeway-$1 may, and has not to: ${*:2}"; }
+
 check_accounts() {
   local a
+  allowed webhook update secrets/causeway-webhook-tls -n causeway
+  allowed webhook get resourceclaimtemplates -A
+  allowed webhook update mutatingwebhookconfigurations.admissionregistration.k8s.io/causeway-kubevirt
+  allowed web list pods -A
+  allowed dra update resourceclaims --subresource=status -A
   for a in dra webhook web; do
-    if may $a get secrets -A; then die "causeway-$a reads all secrets"; fi
-    if may $a delete pods -A || may $a create pods -A || may $a update resourceclaims -A || may $a update nodes || may $a patch deviceclasses; then die "causeway-$a changes what is not its own"; fi
+    denied $a get secrets -A
+    denied $a create pods -A
+    denied $a delete pods -A
+    denied $a update resourceclaims -A
+    denied $a update nodes
+    denied $a patch deviceclasses
   done
-  may webhook update secrets/causeway-webhook-tls -n causeway && may webhook get resourceclaimtemplates -A && may web list pods -A && may dra update resourceclaims/status -A || die "an account may not what it has to"
-  if may webhook get secrets/other -n causeway || may webhook update mutatingwebhookconfigurations.admissionregistration.k8s.io/other || may web list secrets -A || may web get configmaps -A ||
-    may dra arbitrary-node:update resourceclaims/driver -A; then die "an account may more than it has to"; fi
+  denied webhook get secrets/other -n causeway
+  denied webhook update mutatingwebhookconfigurations.admissionregistration.k8s.io/other
+  denied webhook update resourceclaims --subresource=status -A
+  denied web get configmaps -A
+  denied dra arbitrary-node:update resourceclaims/gpu.causeway.dev --subresource=driver -A
   ok "accounts: each may what it has to and no more; none reads Secrets but the webhook its own, none touches pods"
 }
 

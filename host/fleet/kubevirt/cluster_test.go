@@ -181,7 +181,7 @@ func TestMigration(t *testing.T) {
 	f.pods[len(f.pods)-1].Status.ResourceClaimStatuses = nil
 	for vmi, says := range map[string]string{
 		"idle": "", "plain": "", "over": "", "gone": "", "waits": "", "fresh": "", "network": "",
-		"busy": "programs in it have sessions with the GPU gpu-1 of node1", "silent": "does not say that there are none", "unknown": "have sessions",
+		"busy": "programs in it have sessions with the GPU gpu-1 of node1", "silent": "nobody says whether programs in it have", "unknown": "is causeway-dra running on the VM's node?",
 		"direct": "is for a GPU of the node node1", "working": "have sessions with the GPU gpu-1 of servers",
 	} {
 		err := CheckMigration(t.Context(), f, "team", &Migration{VMI: vmi})

@@ -65,8 +65,10 @@ func checkPod(ctx context.Context, c Cluster, pod *corev1.Pod) error {
 		switch local := r.Pool == pod.Spec.NodeName; {
 		case direct && local:
 			return stays("its claim %s/%s is for a GPU of the node %s; with a resourceClaimTemplateName in place of a resourceClaimName it could have one of another node", pod.Namespace, name, r.Pool)
+		case sessions(rc, r) == metav1.ConditionTrue:
+			return stays("programs in it have sessions with the GPU %s of %s, which would end: end the programs, or shut the VM down, and migrate then", r.Device, r.Pool)
 		case sessions(rc, r) != metav1.ConditionFalse:
-			return stays("programs in it have sessions with the GPU %s of %s, which would end (or the node does not say that there are none): end the programs, or shut the VM down, and migrate then", r.Device, r.Pool)
+			return stays("nobody says whether programs in it have sessions with the GPU %s of %s: is causeway-dra running on the VM's node?", r.Device, r.Pool)
 		}
 	}
 	return nil
