@@ -20,32 +20,24 @@ const (
 	Asked   = "asked"   // the lease is waited for
 )
 
-// conditions of a device on the network, which the fleet's controller sets.
-const (
-	leaseReady   = "causeway.dev/LeaseReady"
-	leaseRefused = "causeway.dev/LeaseRefused"
-)
-
 // details adds what the claim's status says of one of its devices.
 func (p *Part) details(c *resourceapi.ResourceClaim, r *resourceapi.DeviceRequestAllocationResult) {
-	if slices.Contains(r.BindingConditions, leaseReady) {
+	if claim.OnNetwork(r) {
 		p.Lease = Asked
 	}
-	at := slices.IndexFunc(c.Status.Devices, func(s resourceapi.AllocatedDeviceStatus) bool {
-		return s.Driver == r.Driver && s.Pool == r.Pool && s.Device == r.Device && claim.SameShare(s.ShareID, r.ShareID)
-	})
-	if at < 0 {
+	status := claim.StatusOf(c, r)
+	if status == nil {
 		return
 	}
-	for _, is := range c.Status.Devices[at].Conditions {
+	for _, is := range status.Conditions {
 		switch {
 		case is.Type == claim.Sessions && is.Status == metav1.ConditionTrue:
 			p.Sessions = Open
 		case is.Type == claim.Sessions && is.Status == metav1.ConditionFalse:
 			p.Sessions = None
-		case is.Type == leaseReady && is.Status == metav1.ConditionTrue:
+		case is.Type == claim.LeaseReady && is.Status == metav1.ConditionTrue:
 			p.Lease = Held
-		case is.Type == leaseRefused && is.Status == metav1.ConditionTrue:
+		case is.Type == claim.LeaseRefused && is.Status == metav1.ConditionTrue:
 			p.Lease = Refuses
 		}
 	}

@@ -22,7 +22,7 @@ func TestStatus(t *testing.T) {
 	c := f.add("vm", "causeway", "1Gi", corev1.PodRunning)
 	allocate(c, "1Gi", "0")
 	r := &c.Status.Allocation.Devices.Results[0]
-	r.ShareID, r.BindingConditions = &share, []string{leaseReady}
+	r.ShareID, r.BindingConditions = &share, []string{claim.LeaseReady}
 	is := func(s metav1.ConditionStatus, types ...string) (list []metav1.Condition) {
 		for _, name := range types {
 			list = append(list, metav1.Condition{Type: name, Status: s})
@@ -34,12 +34,12 @@ func TestStatus(t *testing.T) {
 		conditions      []metav1.Condition
 		sessions, lease string
 	}{
-		{&other, is(metav1.ConditionTrue, claim.Sessions, leaseReady), "", Asked},
+		{&other, is(metav1.ConditionTrue, claim.Sessions, claim.LeaseReady), "", Asked},
 		{nil, is(metav1.ConditionTrue, claim.Sessions), "", Asked},
-		{&mine, is(metav1.ConditionTrue, claim.Sessions, leaseReady), Open, Held},
+		{&mine, is(metav1.ConditionTrue, claim.Sessions, claim.LeaseReady), Open, Held},
 		{&mine, is(metav1.ConditionFalse, claim.Sessions), None, Asked},
 		{&mine, is(metav1.ConditionUnknown, claim.Sessions), "", Asked},
-		{&mine, is(metav1.ConditionTrue, leaseRefused), "", Refuses},
+		{&mine, is(metav1.ConditionTrue, claim.LeaseRefused), "", Refuses},
 	} {
 		c.Status.Devices = []resourceapi.AllocatedDeviceStatus{{Driver: claim.Driver, Pool: "node1", Device: "gpu-1", ShareID: want.share, Conditions: want.conditions}}
 		got, err := Read(t.Context(), f, "")
