@@ -170,7 +170,7 @@ func TestMigration(t *testing.T) {
 	f.running("unknown", "node1", "node1", false, metav1.ConditionUnknown)
 	f.running("direct", "node1", "node1", true, metav1.ConditionFalse)
 	f.running("network", "node1", "servers", true, metav1.ConditionFalse)
-	f.running("working", "node1", "servers", true, metav1.ConditionTrue)
+	f.running("working", "node1", "servers", false, metav1.ConditionTrue)
 	f.running("over", "node1", "node1", false, metav1.ConditionTrue)
 	f.pods[len(f.pods)-1].Status.Phase = corev1.PodSucceeded
 	f.running("gone", "node1", "node1", false, metav1.ConditionTrue)
@@ -180,9 +180,9 @@ func TestMigration(t *testing.T) {
 	f.running("fresh", "node1", "node1", false)
 	f.pods[len(f.pods)-1].Status.ResourceClaimStatuses = nil
 	for vmi, says := range map[string]string{
-		"idle": "", "plain": "", "over": "", "gone": "", "waits": "", "fresh": "", "network": "",
+		"idle": "", "plain": "", "over": "", "gone": "", "waits": "", "fresh": "",
 		"busy": "programs in it have sessions with the GPU gpu-1 of node1", "silent": "nobody says whether programs in it have", "unknown": "is causeway-dra running on the VM's node?",
-		"direct": "is for a GPU of the node node1", "working": "have sessions with the GPU gpu-1 of servers",
+		"direct": "holds the GPU gpu-1 of node1 for the node node1", "network": "holds the GPU gpu-1 of servers for the node node1", "working": "have sessions with the GPU gpu-1 of servers",
 	} {
 		err := CheckMigration(t.Context(), f, "team", &Migration{VMI: vmi})
 		if says == "" && err != nil || says != "" && (!errors.Is(err, ErrStays) || !strings.Contains(err.Error(), says)) {

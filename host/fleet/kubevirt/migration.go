@@ -62,9 +62,10 @@ func checkPod(ctx context.Context, c Cluster, pod *corev1.Pod) error {
 		if r.Driver != claim.Driver {
 			continue
 		}
-		switch local := r.Pool == pod.Spec.NodeName; {
-		case direct && local:
-			return stays("its claim %s/%s is for a GPU of the node %s; with a resourceClaimTemplateName in place of a resourceClaimName it could have one of another node", pod.Namespace, name, r.Pool)
+		switch {
+		case direct: // for one node, also where the GPU is another host's: its lease is
+			return stays("its claim %s/%s holds the GPU %s of %s for the node %s; with a resourceClaimTemplateName in place of a resourceClaimName it could have another's",
+				pod.Namespace, name, r.Device, r.Pool, pod.Spec.NodeName)
 		case sessions(rc, r) == metav1.ConditionTrue:
 			return stays("programs in it have sessions with the GPU %s of %s, which would end: end the programs, or shut the VM down, and migrate then", r.Device, r.Pool)
 		case sessions(rc, r) != metav1.ConditionFalse:
