@@ -166,7 +166,7 @@ check_upgrade() {
 
 # left prints all of Causeway's that the API server has.
 left() {
-  local kinds; kinds=$(kubectl api-resources --verbs=list -o name | grep -v '^events' | paste -sd,)
+  local kinds; kinds=$(kubectl api-resources --verbs=list -o name | grep -vE '^(events|componentstatuses|endpoints$)' | paste -sd,)
   kubectl get "$kinds" -A -o json --ignore-not-found | jq -r '.items[] | select((.metadata.name + (.metadata.namespace // "")) | test("causeway")) | .kind + " " + .metadata.name'
   kubectl get resourceslices -o json | jq -r '.items[] | select(.spec.driver == "gpu.causeway.dev") | "ResourceSlice " + .metadata.name'
 }
