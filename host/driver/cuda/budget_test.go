@@ -7,6 +7,7 @@ import (
 	"causeway/cuda/wire"
 	"causeway/host/driver"
 	"causeway/host/driver/cuda/bind"
+	"causeway/host/driver/cuda/cudatest"
 	"causeway/host/driver/drivertest"
 )
 
@@ -130,4 +131,16 @@ func TestRegionsOutliveContexts(t *testing.T) {
 	want("dropped by a thread without a context", 0)
 	s.CtxDestroy(call(21), &wire.CtxDestroyArgs{Ctx: 21})
 	want("both are gone")
+}
+
+// TestRowsAreBookedFirst: rows beyond the limit are refused before the driver takes memory for them that others could have.
+func TestRowsAreBookedFirst(t *testing.T) {
+	s := agreeing(t, agreeingDriver(map[string]uint64{"cuMemAllocPitch_v2": cudatest.Busy("cuCtxDestroy_v2")}), drivertest.NewHost()) // which is counted
+	for height, want := range map[uint64]cuda.Result{1 << 20: cuda.ErrorOutOfMemory, 1 << 62: cuda.ErrorOutOfMemory, 0: cuda.ErrorInvalidValue} {
+		cudatest.SetBusy(0)
+		res := s.MemAllocPitch(&wire.Call{Ctx: 1, Replier: silent{}}, &wire.MemAllocPitchArgs{Width: 4096, Height: height, Element: 4}, &wire.MemAllocPitchReply{})
+		if _, _, calls := cudatest.BusyCounts(); res != want || calls != 0 || s.used != 0 {
+			t.Errorf("%d rows: %v, after %d calls of the driver, with %d bytes booked", height, res, calls, s.used)
+		}
+	}
 }

@@ -119,19 +119,26 @@ func (s *session) MemAllocPitch(c *wire.Call, a *wire.MemAllocPitchArgs, r *wire
 	if s.arenas.on {
 		return s.allocRows(c, a, r)
 	}
-	at, pitch, res := s.drv.MemAllocPitch(a.Width, a.Height, a.Element)
-	if s.note(res) != cuda.Success {
-		return res
-	}
-	size, ok := bind.Bytes(a.Height, pitch)
-	if res = cuda.ErrorInvalidValue; ok {
-		res = s.charge(size)
+	_, size, res := pitchOf(a.Width, a.Height, a.Element)
+	if res == cuda.Success {
+		res = s.charge(size) // before the driver has taken it from others
 	}
 	if res != cuda.Success {
-		s.drv.MemFree(at)
 		return res
 	}
-	r.Ptr, r.Pitch = s.booked(c, allocation{at: at, size: size, ctx: c.Ctx}), pitch
+	at, pitch, res := s.drv.MemAllocPitch(a.Width, a.Height, a.Element)
+	if s.note(res) != cuda.Success {
+		s.refund(size)
+		return res
+	}
+	all, ok := bind.Bytes(a.Height, pitch)
+	if !ok || all > size && s.charge(all-size) != cuda.Success { // the driver rounds otherwise
+		s.drv.MemFree(at)
+		s.refund(size)
+		return cuda.ErrorOutOfMemory
+	}
+	s.refund(size - min(all, size))
+	r.Ptr, r.Pitch = s.booked(c, allocation{at: at, size: all, ctx: c.Ctx}), pitch
 	return cuda.Success
 }
 

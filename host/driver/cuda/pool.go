@@ -149,11 +149,14 @@ func (s *session) PoolImport(c *wire.Call, a *wire.PoolImportArgs, r *wire.PoolI
 		return res
 	}
 	r.Dev = uint32(dev)
+	if res := s.keepPool(a.Pool, h, r.Dev); res != cuda.Success {
+		return res // the pool that is called so is charged here as before
+	}
 	if s.pooling.imported == nil {
 		s.pooling.imported = map[uint32]bool{}
 	}
 	s.pooling.imported[a.Pool] = true
-	return s.keepPool(a.Pool, h, r.Dev)
+	return cuda.Success
 }
 
 // PoolExportPointer shares an allocation of a shared pool.

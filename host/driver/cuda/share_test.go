@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver"
@@ -276,4 +278,37 @@ func TestSharedMoves(t *testing.T) {
 	if err := s.Rejoin(); err == nil {
 		t.Error("what nobody shares is there")
 	}
+}
+
+// TestPoolsComeUnderFreeNames: a pool of another session's that is imported under the name of one of the guest's own changes nothing: what that one holds stays
+// booked here.
+func TestPoolsComeUnderFreeNames(t *testing.T) {
+	m := &market{drivertest.NewHost(), 0, map[driver.ShareToken][]byte{}}
+	s := agreeing(t, agreeingDriver(nil), m.Host)
+	s.host = &filed{m}
+	c := &wire.Call{Ctx: 1, Replier: silent{}}
+	if res := s.PoolCreate(c, &wire.PoolCreateArgs{Pool: 20}); res != cuda.Success {
+		t.Fatal(res)
+	}
+	s.devices = make([]deviceInfo, 1)
+	own := len(s.ownPools())
+	token, _ := m.Offer(append([]byte{sharePool}, make([]byte, 16)...), -1)
+	for pool, want := range map[uint32]cuda.Result{20: cuda.ErrorInvalidHandle, 21: cuda.Success} {
+		res := s.PoolImport(c, &wire.PoolImportArgs{Pool: pool, Token: token[:]}, &wire.PoolImportReply{})
+		if n := len(s.ownPools()); res != want || n != own || s.pooling.imported[pool] != (res == cuda.Success) {
+			t.Errorf("imported as %d: %v; %d pools are booked here, of %d", pool, res, n, own)
+		}
+	}
+}
+
+// filed is a market where a descriptor goes with everything.
+type filed struct{ *market }
+
+func (f *filed) Redeem(t driver.ShareToken) ([]byte, int, error) {
+	b, _, err := f.market.Redeem(t)
+	if err != nil {
+		return nil, -1, err
+	}
+	fd, err := unix.MemfdCreate("shared", unix.MFD_CLOEXEC)
+	return b, fd, err
 }
