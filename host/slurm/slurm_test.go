@@ -53,7 +53,7 @@ func variables(v map[string]string) func(string) string {
 }
 
 func newNode(t *testing.T, said string) (*Node, *fakeDaemon) {
-	d := &fakeDaemon{gpus: []api.GPU{{ID: "GPU-b", Index: 1, Memory: 80 << 30}, {ID: "GPU-a", Index: 0, Memory: 40 << 30}}}
+	d := &fakeDaemon{gpus: []api.GPU{{ID: "GPU-b", Index: 1, Memory: 80 << 30}, {ID: "GPU-a", Index: 0, Memory: 40 << 30}, {ID: "GPU-c", Index: 3}, {ID: "GPU-d", Index: 4, Memory: 31 << 20}}}
 	return &Node{
 		Cluster: Cluster{Shards: 32, License: "causeway", Remote: api.RemoteAny, Each: 1 << 30}, Causewayd: d, Notes: filepath.Join(t.TempDir(), "notes"),
 		Ask:      func(context.Context, uint32, string) (string, error) { return said, nil },
@@ -84,6 +84,8 @@ func TestProlog(t *testing.T) {
 		{name: "licences that do not divide", said: "7|N/A|causeway:3|2\n", refused: "ask for a multiple"},
 		{name: "more shards than there are", gpus: "0", said: "7|gres:shard:33|(null)|1\n", fault: "33 shards of a GPU that has 32"},
 		{name: "a GPU that causewayd does not have", gpus: "2", said: "7|gres:gpu:1|(null)|1\n", fault: "none of causewayd's"},
+		{name: "shards of a GPU whose memory nobody tells", gpus: "3", said: "7|gres:shard:8|(null)|1\n", fault: "no part of it"},
+		{name: "shards of less than a MiB", gpus: "4", said: "7|gres:shard:1|(null)|1\n", fault: "no part of it"},
 		{name: "a job that Slurm does not know", gpus: "0", said: "8|gres:gpu:1|(null)|1\n", fault: "knows nothing of job 7"},
 		{name: "counts that are none", gpus: "0", said: "7|gres:shard:many:x|(null)|1\n", fault: "a count of GPUs that is none"},
 		{name: "licences that are none", said: "7|N/A|causeway:-1|1\n", fault: "a count of licences that is none"},

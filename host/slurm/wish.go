@@ -135,7 +135,8 @@ func (c *Cluster) wish(j Job, r request, gpus []api.GPU) (api.Wish, error) {
 		if len(j.GPUs) > 0 {
 			return api.Wish{}, refuse("a job has GPUs of its node or of the network, not both: ask with --gres or with --licenses")
 		}
-		return w, c.far(&w, r)
+		err := c.far(&w, r)
+		return w, err
 	}
 	if len(j.GPUs) != 1 {
 		return api.Wish{}, refuse("a job's programs see one GPU on each node, and this job has %d: ask with --gres=gpu:1 or --gres=shard:N", len(j.GPUs))
@@ -153,7 +154,9 @@ func (c *Cluster) wish(j Job, r request, gpus []api.GPU) (api.Wish, error) {
 		return api.Wish{}, fmt.Errorf("job %d has %d shards of a GPU that has %d (--shards of `causeway slurm prolog`; gres.conf says how many)", j.ID, r.shards, c.Shards)
 	case r.shards > 0:
 		n, all := r.shards, uint64(c.Shards)
-		memory = limit.Memory(gpu.Memory / all * n &^ (1<<20 - 1))
+		if memory = limit.Memory(gpu.Memory / all * n &^ (1<<20 - 1)); memory == 0 { // which would be no limit
+			return api.Wish{}, fmt.Errorf("job %d has %d of %d shards of GPU %d, whose memory is %v: no part of it", j.ID, n, all, j.GPUs[0], limit.Memory(gpu.Memory))
+		}
 		share = limit.Share(max(1, shareOfGPU*n/all))
 		if c.Capped && n < all {
 			most = limit.Cap(max(1, 100*n/all))

@@ -30,6 +30,11 @@ const (
 	maxPerOwner   = 1 << 16 // offers of one worker
 	maxFilesOwner = 256     // of them with a descriptor
 	maxFiles      = 768     // descriptors of all workers: the parent needs its own
+
+	// Memory of the parent's, which no session is charged for, in bytes: of the offers of one worker, and of all. Each takes offerCost besides its blob.
+	maxBytesOwner = 32 << 20
+	maxBytes      = 64 << 20
+	offerCost     = 256
 )
 
 // Errors.
@@ -45,6 +50,7 @@ type Broker struct {
 	offers map[Token]*offer
 	owners map[any]*holdings
 	files  int
+	bytes  int
 	more   chan struct{} // closed when something is offered, or no more; nil: nobody waits for that
 }
 
@@ -57,7 +63,10 @@ type offer struct {
 type holdings struct {
 	tokens map[Token]struct{}
 	files  int
+	bytes  int
 }
+
+func (o *offer) cost() int { return offerCost + len(o.blob) }
 
 // Offer keeps blob, and a duplicate of file unless it is -1, until the owner withdraws them or is gone.
 func (b *Broker) Offer(owner any, t Token, blob []byte, file int) error {
@@ -73,13 +82,13 @@ func (b *Broker) Offer(owner any, t Token, blob []byte, file int) error {
 	if h == nil {
 		h = &holdings{tokens: map[Token]struct{}{}}
 	}
-	if len(h.tokens) >= maxPerOwner || file >= 0 && (h.files >= maxFilesOwner || b.files >= maxFiles) {
+	o := &offer{owner, blob, -1}
+	if len(h.tokens) >= maxPerOwner || file >= 0 && (h.files >= maxFilesOwner || b.files >= maxFiles) || h.bytes+o.cost() > maxBytesOwner || b.bytes+o.cost() > maxBytes {
 		return ErrFull
 	}
-	own := -1
 	if file >= 0 {
 		var err error
-		if own, err = unix.FcntlInt(uintptr(file), unix.F_DUPFD_CLOEXEC, 3); err != nil {
+		if o.file, err = unix.FcntlInt(uintptr(file), unix.F_DUPFD_CLOEXEC, 3); err != nil {
 			return fmt.Errorf("keep descriptor: %w", err)
 		}
 		h.files++
@@ -90,7 +99,9 @@ func (b *Broker) Offer(owner any, t Token, blob []byte, file int) error {
 	}
 	b.owners[owner] = h
 	h.tokens[t] = struct{}{}
-	b.offers[t] = &offer{owner, bytes.Clone(blob), own}
+	o.blob = bytes.Clone(blob)
+	b.offers[t] = o
+	h.bytes, b.bytes = h.bytes+o.cost(), b.bytes+o.cost()
 	b.changedLocked()
 	return nil
 }
@@ -196,6 +207,7 @@ func (b *Broker) dropLocked(t Token, o *offer) {
 	h := b.owners[o.owner]
 	delete(h.tokens, t)
 	delete(b.offers, t)
+	h.bytes, b.bytes = h.bytes-o.cost(), b.bytes-o.cost()
 	b.changedLocked()
 	if o.file >= 0 {
 		_ = unix.Close(o.file)

@@ -3,6 +3,7 @@ package offer
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"testing"
 
@@ -132,5 +133,69 @@ func TestGone(t *testing.T) {
 	}
 	if n := descriptors(t); n != before {
 		t.Errorf("%d descriptors, %d before", n, before)
+	}
+}
+
+// TestBytes: what is kept for workers is bounded, for one and for all, whatever size and number it has, and each that ends gives back its own.
+func TestBytes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	var b Broker
+	cost := map[Token]int{}
+	whose := map[Token]int{}
+	used := map[int]int{}
+	all := func() (n int) {
+		for _, v := range used {
+			n += v
+		}
+		return n
+	}
+	full := [2]int{}
+	for step := range 300_000 {
+		who := max(rng.IntN(20)-16, 0) // mostly one
+		if rng.IntN(40) == 0 {
+			for tok := range whose {
+				b.Withdraw(who, tok) // of another's it takes none
+				if whose[tok] == who {
+					used[who] -= cost[tok]
+					delete(whose, tok)
+				}
+				break
+			}
+		}
+		if step%100_000 == 99_999 {
+			b.Gone(who)
+			used[who] = 0
+			for tok, o := range whose {
+				if o == who {
+					delete(whose, tok)
+				}
+			}
+		}
+		tok, size := NewToken(), rng.IntN(MaxBlob+1)
+		err := b.Offer(who, tok, make([]byte, size), -1)
+		one, most := used[who]+size+offerCost > maxBytesOwner, all()+size+offerCost > maxBytes
+		if (err != nil) != (one || most) || err != nil && !errors.Is(err, ErrFull) {
+			t.Fatalf("step %d: %d bytes beside %d of %d: %v", step, size, used[who], all(), err)
+		}
+		if err == nil {
+			cost[tok], whose[tok] = size+offerCost, who
+			used[who] += size + offerCost
+		} else if one {
+			full[0]++
+		} else {
+			full[1]++
+		}
+		if b.bytes != all() {
+			t.Fatalf("step %d: %d bytes by its own account, %d are there", step, b.bytes, all())
+		}
+	}
+	if full[0] == 0 || full[1] == 0 {
+		t.Errorf("refused for one worker's sake %d times, for all %d times", full[0], full[1])
+	}
+	for who := range 4 {
+		b.Gone(who)
+	}
+	if b.bytes != 0 || len(b.offers) != 0 {
+		t.Errorf("%d bytes of %d offers are left", b.bytes, len(b.offers))
 	}
 }
