@@ -17,8 +17,8 @@ import (
 // A session that is passed on moves with its VM from relay to relay: the one there goes on over the same stream, to the same worker of the GPU server, where nothing moves. The keys to
 // connect do not come with the session: the lease's are with the vGPU there.
 
-// mostRelayed bounds what a relay keeps of what comes.
-const mostRelayed = (2 + resume.MostBranches) * resume.MostKept
+// mostRelayed bounds what a relay keeps of what comes: its streams', and as much as one has for all else.
+const mostRelayed = 2*resume.MostKept + resume.MostBranches*resume.MostBranchKept
 
 // movable says why the session cannot go on in another relay.
 func (p *passer) movable() error {

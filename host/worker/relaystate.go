@@ -69,11 +69,11 @@ func writeStream(w *state.Writer, s resume.State) {
 	w.U64(s.Reached)
 }
 
-func readStream(r *state.Reader) (s resume.State) {
+func readStream(r *state.Reader, kept uint64) (s resume.State) {
 	fixed(r, s.Secret[:])
 	s.Attempt, s.Got = r.U64(), r.U64()
 	s.Head, s.Left = r.Bytes(frame.HeaderSize), r.U64()
-	s.Start, s.Kept = r.U64(), r.Bytes(resume.MostKept)
+	s.Start, s.Kept = r.U64(), r.Bytes(kept)
 	s.Reached = r.U64()
 	return s
 }
@@ -111,7 +111,7 @@ func readRelayed(r *state.Reader) (*relayedState, error) {
 	fixed(r, s.Session[:])
 	s.Head = r.U64()
 	s.Regions = readRegions(r)
-	s.Stream = readStream(r)
+	s.Stream = readStream(r, resume.MostKept)
 	s.Relay.Sent, s.Relay.Head = r.U64(), r.U64()
 	s.Relay.Unread = r.Bytes(relay.MostUnread)
 	s.Relay.Reads = readAsked(r)
@@ -119,7 +119,7 @@ func readRelayed(r *state.Reader) (*relayedState, error) {
 	s.Relay.Untold = readChanges(r, mostChanges)
 	s.Relay.Wanted = r.U32()
 	for range r.Count(resume.MostBranches, itemBytes) {
-		s.Stream.Branches = append(s.Stream.Branches, readStream(r))
+		s.Stream.Branches = append(s.Stream.Branches, readStream(r, resume.MostBranchKept))
 		b := relay.Branch{Unread: r.Bytes(relay.MostUnread), Wrote: r.U32(), Answering: readAsked(r)}
 		if len(b.Answering) > 1 && r.Err() == nil {
 			r.Refuse("a branch that answers %d READs at once", len(b.Answering))

@@ -116,7 +116,8 @@ func (s *Session) StandStill() (State, error) {
 	if err := s.haltLocked(conn); err != nil {
 		return State{}, err
 	}
-	return s.describe(), nil
+	st := s.describe()
+	return st, st.check() // nobody would take it
 }
 
 // haltLocked has the stream held and the session's goroutines end, and waits for them. parks.mu is held, and let go meanwhile. With an error the session is parked as before.

@@ -29,10 +29,11 @@ const (
 	DefaultBranches = 4
 )
 
-// BranchWindow is the Window of a branch, and branchPatience for how many times as long as its trunk it goes on without a connection: for HoldLimit. One that has had none yet is given up after branchFirst times as
+// BranchWindow is the Window of a branch, MostBranchKept what of one may be kept in its State, and branchPatience for how many times as long as its trunk it goes on without a connection: for HoldLimit. One that has had none yet is given up after branchFirst times as
 // long, as it waits for the trunk's first.
 const (
 	BranchWindow   = Window / 2
+	MostBranchKept = mostKept * BranchWindow
 	branchPatience = int(HoldLimit / Limit)
 	branchFirst    = 2
 )

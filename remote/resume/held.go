@@ -28,7 +28,8 @@ var (
 
 // Bounds of a State. What is written while the stream is held is kept beside the window.
 const (
-	MostKept   = 2 * Window
+	mostKept   = 2 // windows
+	MostKept   = mostKept * Window
 	moveShift  = 32 // attempts of one process lie below
 	mostMoves  = 1 << 31
 	holdPeriod = Limit // that the word of it may take to leave
@@ -186,10 +187,10 @@ func Import(s State, cfg *tls.Config, dial Dialer, b Budget) (*Conn, error) {
 	return c, nil
 }
 
-// check says why a state is none.
-func (s *State) check() error {
+// check says why a state of a stream with a window is none.
+func (s *State) check(window uint64) error {
 	switch end := s.Start + uint64(len(s.Kept)); {
-	case len(s.Kept) > MostKept || end < s.Start || s.Reached < s.Start || s.Reached > end:
+	case uint64(len(s.Kept)) > mostKept*window || end < s.Start || s.Reached < s.Start || s.Reached > end:
 		return fmt.Errorf("%w: %d bytes from %d, sent up to %d", ErrState, len(s.Kept), s.Start, s.Reached)
 	case len(s.Head) >= frame.HeaderSize || s.Left > frame.Max || s.Left > 0 && len(s.Head) > 0:
 		return fmt.Errorf("%w: within a frame, %d bytes of a header and %d to come", ErrState, len(s.Head), s.Left)
@@ -201,7 +202,7 @@ func (s *State) check() error {
 
 // adoptState has a client's stream that is new be what was described, held.
 func (c *Conn) adoptState(s State) error {
-	if err := s.check(); err != nil {
+	if err := s.check(c.window); err != nil {
 		return err
 	}
 	c.hold = hold{on: true, told: true}

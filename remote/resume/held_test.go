@@ -154,14 +154,17 @@ func TestHeldLonger(t *testing.T) {
 // TestImportRefuses: what cannot be a stream is none.
 func TestImportRefuses(t *testing.T) {
 	for name, s := range map[string]State{
-		"too much kept":   {Kept: make([]byte, MostKept+1)},
-		"beyond the end":  {Start: ^uint64(0), Kept: []byte{1, 2}, Reached: ^uint64(0)},
-		"sent too much":   {Start: 5, Kept: []byte{1, 2}, Reached: 8},
-		"sent too little": {Start: 5, Kept: []byte{1, 2}, Reached: 4},
-		"a whole header":  {Head: make([]byte, frame.HeaderSize)},
-		"a long frame":    {Left: frame.Max + 1},
-		"two frames":      {Head: []byte{1}, Left: 1},
-		"no more attempt": {Attempt: mostMoves << moveShift},
+		"too much kept":    {Kept: make([]byte, MostKept+1)},
+		"beyond the end":   {Start: ^uint64(0), Kept: []byte{1, 2}, Reached: ^uint64(0)},
+		"sent too much":    {Start: 5, Kept: []byte{1, 2}, Reached: 8},
+		"sent too little":  {Start: 5, Kept: []byte{1, 2}, Reached: 4},
+		"a whole header":   {Head: make([]byte, frame.HeaderSize)},
+		"a long frame":     {Left: frame.Max + 1},
+		"two frames":       {Head: []byte{1}, Left: 1},
+		"no more attempt":  {Attempt: mostMoves << moveShift},
+		"many branches":    {Branches: make([]State, MostBranches+1)},
+		"a branch's":       {Branches: []State{{Branches: make([]State, 1)}}},
+		"much of a branch": {Branches: []State{{Kept: make([]byte, MostBranchKept+1), Reached: MostBranchKept + 1}}},
 	} {
 		if c, err := Import(s, nil, nil, nil); !errors.Is(err, ErrState) {
 			t.Errorf("%s: %v, %v", name, c, err)

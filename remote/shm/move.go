@@ -82,7 +82,7 @@ func (u *Unix) State() (UnixState, []int, error) {
 func AdoptUnix(s UnixState, files []int) (*Unix, error) {
 	want := uint64(2)
 	for _, r := range s.Regions {
-		want += fileCount(r.Declared())
+		want += min(fileCount(r.Declared()), uint64(len(files))+1) // whose sum does not wrap
 	}
 	if uint64(len(files)) != want || !slices.ContainsFunc(s.Regions, func(r RegionState) bool { return r.ID == 0 }) {
 		sys.CloseAll(files)

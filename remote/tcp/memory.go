@@ -239,6 +239,8 @@ func (m *memory) due(h frame.Header, by int) (*read, error) {
 	defer m.mu.Unlock()
 	i := slices.IndexFunc(m.reads, func(r *read) bool { return r.id == h.Arg })
 	switch {
+	case m.err != nil: // which is why nothing is due
+		return nil, m.err
 	case i < 0 || i > 0 && m.c.wide.most == 0:
 		return nil, remote.Violation("DATA frame for request %d, which is not next", h.Arg)
 	case m.reads[i].by != 0 && m.reads[i].by != by:

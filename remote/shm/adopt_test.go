@@ -1,0 +1,44 @@
+package shm
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"causeway/remote"
+)
+
+// TestAdoptRefuses: a state whose regions say that they are of other files than came with it is none, whatever the sum of their numbers wraps to.
+func TestAdoptRefuses(t *testing.T) {
+	zero := RegionState{Size: remote.Region0Size}
+	for name, regions := range map[string][]RegionState{
+		"none":                 nil,
+		"not region 0":         {{ID: 1, Size: pageSize}},
+		"one too many":         {zero, {ID: 1, Size: pageSize}, {ID: 2, Size: pageSize}},
+		"of no bytes":          {zero, {ID: 1, Part: 1}},
+		"of no bytes in pages": {zero, {ID: 1, Part: pageSize}},
+		"of very many files":   {zero, {ID: 1, Size: 1 << 63, Part: 1}},
+		"that wrap together":   {{ID: 1, Size: 1 << 63, Part: 1}, {ID: 2, Size: 1<<63 + 1, Part: 1}, zero},
+	} {
+		before := descriptors(t)
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files := []int{pair[0]}
+		for range 3 {
+			fd, err := unix.MemfdCreate("x", unix.MFD_CLOEXEC)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files = append(files, fd)
+		}
+		if u, err := AdoptUnix(UnixState{Regions: regions}, files); err == nil {
+			t.Errorf("%s: %v", name, u)
+		}
+		_ = unix.Close(pair[1])
+		if n := descriptors(t); n != before {
+			t.Errorf("%s: %d descriptors, %d before", name, n, before)
+		}
+	}
+}
