@@ -37,7 +37,7 @@ func (s *session) PoolDestroy(c *wire.Call, a *wire.PoolDestroyArgs) cuda.Result
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	res := s.note(s.drv.MemPoolDestroy(p))
+	res := s.note(s.endPool(p, s.pooling.imported[a.Pool]))
 	if res == cuda.Success {
 		s.pools.remove(a.Pool)
 		delete(s.poolDev, a.Pool)
@@ -45,6 +45,26 @@ func (s *session) PoolDestroy(c *wire.Call, a *wire.PoolDestroyArgs) cuda.Result
 		s.unshare(sharePool, uint64(a.Pool))
 	}
 	return res
+}
+
+// endPool destroys a pool. One of the session's own gives back what it holds beside its allocations first, and keeps nothing back from then on: the driver has that for as long as
+// one allocation is left, and nobody can ask how much it is.
+func (s *session) endPool(p bind.MemoryPool, imported bool) cuda.Result {
+	if imported {
+		return s.drv.MemPoolDestroy(p)
+	}
+	kept, res := s.drv.MemPoolGetAttribute(p, cuda.PoolAttrReleaseThreshold)
+	if res == cuda.Success && kept != 0 {
+		s.drv.MemPoolSetAttribute(p, cuda.PoolAttrReleaseThreshold, 0)
+	}
+	s.drv.MemPoolTrimTo(p, 0)
+	if res := s.drv.MemPoolDestroy(p); res != cuda.Success {
+		if kept != 0 { // it stays, as a device's own does
+			s.drv.MemPoolSetAttribute(p, cuda.PoolAttrReleaseThreshold, kept)
+		}
+		return res
+	}
+	return cuda.Success
 }
 
 // PoolSetAccess lets a device reach a pool's memory, or not.

@@ -105,3 +105,43 @@ func TestBookedByChance(t *testing.T) {
 		t.Errorf("%d bytes are booked for nothing", b.Used())
 	}
 }
+
+// TestPoolsEndWithWhatTheyHold: a pool that is destroyed holds nothing any more that nobody counts, whatever it was to keep back; one that cannot be is as it was.
+func TestPoolsEndWithWhatTheyHold(t *testing.T) {
+	cudatest.RestartPools()
+	s := agreeing(t, bind.New(func(symbol string) uint64 {
+		if f := cudatest.Pools(symbol); f != 0 {
+			return f
+		}
+		return cudatest.Agreeing(symbol)
+	}), drivertest.NewHost())
+	c := &wire.Call{Ctx: 16, Replier: silent{}}
+	if res := s.PoolGetDefault(c, &wire.PoolGetDefaultArgs{Pool: 20}); res != cuda.Success {
+		t.Fatal(res)
+	}
+	for id := uint32(21); id < 23; id++ {
+		if res := s.PoolCreate(c, &wire.PoolCreateArgs{Pool: id}); res != cuda.Success {
+			t.Fatal(res)
+		}
+	}
+	for n, id := range []uint32{20, 21, 22} {
+		cudatest.Hold(uint64(n+1), 1<<30)
+		if id == 22 { // one that keeps nothing back
+			continue
+		}
+		if res := s.PoolSetAttribute(c, &wire.PoolSetAttributeArgs{Pool: id, Attr: cuda.PoolAttrReleaseThreshold, Value: 1 << 40}); res != cuda.Success {
+			t.Fatal(res)
+		}
+	}
+	for id, want := range map[uint32]cuda.Result{20: cuda.ErrorInvalidValue, 21: cuda.Success, 22: cuda.Success} {
+		if res := s.PoolDestroy(c, &wire.PoolDestroyArgs{Pool: id}); res != want {
+			t.Errorf("%d: %v", id, res)
+		}
+		if _, there := s.pools.get(id); there != (want != cuda.Success) {
+			t.Errorf("%d is there: %v", id, there)
+		}
+	}
+	if cudatest.Lost() != 0 || cudatest.Kept(1) != 1<<40 {
+		t.Errorf("%d bytes are lost; the device's own keeps back %d", cudatest.Lost(), cudatest.Kept(1))
+	}
+}
