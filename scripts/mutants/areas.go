@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// area is files whose state machines belong together.
+type area struct {
+	name     string
+	patterns []string
+}
+
+// goAreas and cAreas are what mutants are drawn from.
+var (
+	goAreas = []area{
+		{"leases", []string{"host/device/lease.go", "host/device/extent.go", "host/worker/leased.go", "host/daemon/leases.go", "host/daemon/heirs.go", "host/daemon/upstream.go"}},
+		{"parking", []string{"host/worker/park.go", "host/device/park.go", "remote/relay/park.go", "host/worker/room.go", "host/device/room.go", "host/device/suspend.go"}},
+		{"rebuild", []string{"host/worker/rebuild.go", "host/worker/record*.go", "host/worker/snapshot.go", "host/worker/rehearsal.go", "host/worker/blob*.go"}},
+		{"gates", []string{"host/worker/gate.go", "host/worker/reply.go", "host/schedule/gate/*.go", "host/schedule/policy/*.go", "host/schedule/memory/*.go"}},
+		{"queues", []string{"virtio/*.go", "vhostuser/vring.go", "vhostuser/devicestate.go", "vhostuser/dirtylog.go"}},
+		{"rings", []string{"remote/shm/*.go", "remote/tcp/ring.go", "remote/tcp/memory.go", "host/worker/loop.go"}},
+		{"daemon", []string{"host/daemon/room.go", "host/daemon/vgpus.go", "host/daemon/record.go", "host/daemon/ensure.go", "host/daemon/limits.go", "host/daemon/scan.go", "host/daemon/swap/*.go"}},
+		{"streams", []string{"remote/resume/*.go", "remote/relay/*.go", "remote/tcp/wide.go"}},
+	}
+	cAreas = []area{{"session", []string{"guest/libcuda/session/*.c"}}}
+)
+
+// files are an area's, sorted, without tests and what is generated.
+func (a area) files() ([]string, error) {
+	var list []string
+	for _, p := range a.patterns {
+		found, err := filepath.Glob(filepath.FromSlash(p))
+		if err != nil {
+			return nil, err
+		}
+		if len(found) == 0 {
+			return nil, fmt.Errorf("%s: no file %s: run it at the repository's root", a.name, p)
+		}
+		for _, f := range found {
+			if !strings.HasSuffix(f, "_test.go") && !strings.HasSuffix(f, "doc.go") && !strings.Contains(f, "_gen.") {
+				list = append(list, f)
+			}
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list), nil
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"bytes"
+	"regexp"
+	"strings"
+)
+
+// What a line of C has that a mistake is plausible at, and by what it is taken for. The code is as clang-format leaves it: one statement a line.
+var cChanges = []struct {
+	what *regexp.Regexp
+	by   string
+}{
+	{regexp.MustCompile(` < `), " <= "}, {regexp.MustCompile(` <= `), " < "}, {regexp.MustCompile(` > `), " >= "}, {regexp.MustCompile(` >= `), " > "},
+	{regexp.MustCompile(` == `), " != "}, {regexp.MustCompile(` != `), " == "},
+	{regexp.MustCompile(` && `), " || "}, {regexp.MustCompile(` \|\| `), " && "},
+	{regexp.MustCompile(` \+ 1\b`), ""}, {regexp.MustCompile(` - 1\b`), ""},
+	{regexp.MustCompile(`\+\+`), "--"},
+	{regexp.MustCompile(`memory_order_(seq_cst|release|acquire)`), "memory_order_relaxed"},
+}
+
+var (
+	cStatement = regexp.MustCompile(`^\t+([a-zA-Z_(*][^;{}]*);$`)
+	cDeclares  = regexp.MustCompile(`^\t+(const |struct |static |volatile |_Atomic |u?int|size_t|char |void |bool |unsigned |CU[a-z]+ |[a-z_]+_t )`)
+	cGuard     = regexp.MustCompile(`^\t+if \((.*)\)( \{)?$`)
+)
+
+// cSites are those of a C file, within functions.
+func cSites(file string, text []byte) (sites []site) {
+	at, comment := 0, false
+	for n, line := range bytes.SplitAfter(text, []byte("\n")) {
+		from := at
+		at += len(line)
+		s := strings.TrimRight(string(line), "\n")
+		was := comment
+		if i := strings.LastIndex(s, "/*"); i >= 0 {
+			comment = !strings.Contains(s[i:], "*/")
+		} else if strings.Contains(s, "*/") {
+			comment = false
+		}
+		if was || comment || !strings.HasPrefix(s, "\t") || strings.HasPrefix(strings.TrimSpace(s), "//") || strings.Contains(s, "_Static_assert") || strings.Contains(s, "cw_log") {
+			continue
+		}
+		put := func(a, b int, by string) change {
+			now := s[:a] + by + s[b:]
+			return change{strings.TrimSpace(s) + "  =>  " + strings.TrimSpace(now), text, from + a, from + b, by}
+		}
+		var cs []change
+		for _, c := range cChanges {
+			for _, m := range c.what.FindAllStringIndex(s, -1) {
+				cs = append(cs, put(m[0], m[1], c.by))
+			}
+		}
+		if m := cGuard.FindStringSubmatchIndex(s); m != nil {
+			cs = append(cs, put(m[2], m[3], "("+s[m[2]:m[3]]+") && 0"), put(m[2], m[3], "!("+s[m[2]:m[3]]+")"))
+		}
+		if m := cStatement.FindStringSubmatchIndex(s); m != nil && !cDeclares.MatchString(s) && !strings.HasPrefix(strings.TrimSpace(s), "return") &&
+			!strings.Contains(s, "unlock") && !strings.Contains(s, "_lock(") {
+			cs = append(cs, put(m[2], m[3], "(void)0"))
+		}
+		if len(cs) > 0 {
+			sites = append(sites, site{file, n + 1, cs})
+		}
+	}
+	return sites
+}

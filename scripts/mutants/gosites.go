@@ -1,0 +1,170 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// near are the operators that one is taken for.
+var near = map[token.Token][]token.Token{
+	token.LSS: {token.LEQ}, token.LEQ: {token.LSS}, token.GTR: {token.GEQ}, token.GEQ: {token.GTR},
+	token.EQL: {token.NEQ}, token.NEQ: {token.EQL},
+	token.ADD: {token.SUB}, token.SUB: {token.ADD},
+}
+
+// finder finds the sites of a Go file.
+type finder struct {
+	file  string
+	text  []byte
+	set   *token.FileSet
+	sites []site
+}
+
+// goSites are the places of a Go file at which a mistake is plausible: bounds of comparisons, conditions that are left out, statements that are
+// forgotten, numbers that are off by one. Logs, texts of errors and declarations are none.
+func goSites(file string, text []byte) []site {
+	f := &finder{file: file, text: text, set: token.NewFileSet()}
+	tree, err := parser.ParseFile(f.set, file, text, parser.SkipObjectResolution)
+	if err != nil {
+		return nil
+	}
+	for _, d := range tree.Decls {
+		if fn, ok := d.(*ast.FuncDecl); ok && fn.Body != nil && fn.Name.Name != "String" && fn.Name.Name != "Error" {
+			ast.Inspect(fn.Body, f.visit)
+		}
+	}
+	return f.sites
+}
+
+func (f *finder) at(p token.Pos) int { return f.set.Position(p).Offset }
+
+func (f *finder) source(n ast.Node) string { return string(f.text[f.at(n.Pos()):f.at(n.End())]) }
+
+// put replaces a node.
+func (f *finder) put(n ast.Node, by string) change {
+	return change{f.short(f.source(n)) + "  =>  " + f.short(by), f.text, f.at(n.Pos()), f.at(n.End()), by}
+}
+
+func (f *finder) short(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	return s[:min(len(s), 70)]
+}
+
+func (f *finder) add(n ast.Node, cs ...change) {
+	if len(cs) > 0 {
+		f.sites = append(f.sites, site{f.file, f.set.Position(n.Pos()).Line, cs})
+	}
+}
+
+func (f *finder) visit(n ast.Node) bool {
+	switch n := n.(type) {
+	case *ast.CallExpr:
+		if said(f.source(n.Fun)) {
+			return false
+		}
+	case *ast.BinaryExpr:
+		f.binary(n)
+	case *ast.IfStmt:
+		f.condition(n.Cond)
+	case *ast.ForStmt:
+		if n.Cond != nil {
+			f.add(n.Cond, f.put(n.Cond, f.source(n.Cond)+" && false"))
+		}
+	case *ast.BlockStmt:
+		for _, s := range n.List {
+			f.statement(s)
+		}
+	case *ast.SwitchStmt:
+		f.cases(n)
+	case *ast.CommClause:
+		for _, s := range n.Body {
+			f.statement(s)
+		}
+	}
+	return true
+}
+
+// said reports whether a call is text for people.
+func said(call string) bool {
+	if call == "fmt.Errorf" || call == "errors.New" || call == "panic" || strings.HasPrefix(call, "remote.Violation") || strings.Contains(call, "slog.") {
+		return true
+	}
+	at := strings.LastIndexByte(call, '.')
+	method := call[at+1:]
+	return at > 0 && strings.Contains(call[:at], "log") && slices.Contains([]string{"Debug", "Info", "Warn", "Error", "Log", "With"}, method)
+}
+
+func (f *finder) binary(n *ast.BinaryExpr) {
+	x, y := f.source(n.X), f.source(n.Y)
+	switch n.Op {
+	case token.LAND, token.LOR:
+		f.add(n, f.put(n, x), f.put(n, y))
+		return
+	}
+	if strings.HasPrefix(y, `"`) || strings.HasPrefix(x, `"`) || y == "nil" && strings.HasSuffix(x, "err") {
+		return
+	}
+	var cs []change
+	for _, op := range near[n.Op] {
+		cs = append(cs, f.put(n, x+" "+op.String()+" "+y))
+	}
+	if lit, ok := n.Y.(*ast.BasicLit); ok && lit.Kind == token.INT {
+		if v, err := strconv.ParseInt(lit.Value, 0, 64); err == nil {
+			cs = append(cs, f.put(n, x+" "+n.Op.String()+" "+strconv.FormatInt(v+1, 10)))
+		}
+	}
+	f.add(n, cs...)
+}
+
+// condition is one that is forgotten, or taken for its opposite. That an error is looked at is not among them: nobody forgets it here, and each test would tell.
+func (f *finder) condition(c ast.Expr) {
+	if s := f.source(c); s == "err != nil" || s == "err == nil" {
+		return
+	} else if _, ok := c.(*ast.BinaryExpr); !ok || c.(*ast.BinaryExpr).Op == token.LAND || c.(*ast.BinaryExpr).Op == token.LOR {
+		f.add(c, f.put(c, "!("+s+")"), f.put(c, "("+s+") && false"))
+	} else {
+		f.add(c, f.put(c, "("+s+") && false"))
+	}
+}
+
+func (f *finder) statement(s ast.Stmt) {
+	switch s := s.(type) {
+	case *ast.ExprStmt:
+		if c, ok := s.X.(*ast.CallExpr); ok && !said(f.source(c.Fun)) && !strings.HasSuffix(f.source(c.Fun), "Unlock") && !strings.HasSuffix(f.source(c.Fun), "Lock") {
+			f.add(s, f.put(s, "{}"))
+		}
+	case *ast.AssignStmt:
+		if s.Tok != token.DEFINE && !strings.HasPrefix(f.source(s), "_") {
+			f.add(s, f.put(s, "{}"))
+		}
+	case *ast.IncDecStmt, *ast.SendStmt, *ast.GoStmt:
+		f.add(s, f.put(s, "{}"))
+	case *ast.DeferStmt:
+		if !strings.HasSuffix(f.source(s.Call.Fun), "Unlock") {
+			f.add(s, f.put(s, "{}"))
+		}
+	case *ast.BranchStmt:
+		f.add(s, f.put(s, "{}"))
+	}
+}
+
+// cases has one of a switch without a tag be none.
+func (f *finder) cases(n *ast.SwitchStmt) {
+	for _, s := range n.Body.List {
+		c := s.(*ast.CaseClause)
+		if n.Tag == nil && len(c.List) > 0 {
+			from, to := f.at(c.List[0].Pos()), f.at(c.List[len(c.List)-1].End())
+			was := string(f.text[from:to])
+			if was != "err != nil" {
+				f.add(c, change{"case " + f.short(was) + "  =>  never", f.text, from, to, "false && (" + strings.Join(strings.Split(was, "\x00"), "") + ")"})
+			}
+		}
+		for _, b := range c.Body {
+			f.statement(b)
+		}
+	}
+}

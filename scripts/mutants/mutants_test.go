@@ -1,0 +1,100 @@
+package main
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const someGo = `package p
+
+func f(a []int, log logger) error {
+	if len(a) < 2 && a[0] == 1 {
+		return fmt.Errorf("%d of %d", len(a)+1, 2)
+	}
+	n, err := g(a)
+	if err != nil {
+		return err
+	}
+	log.Info("it goes on", "n", n+1)
+	total += n - 1
+	go h()
+	mu.Lock()
+	defer mu.Unlock()
+	switch {
+	case n > 3:
+		stop()
+	}
+	return nil
+}
+`
+
+const someC = "static int f(int a)\n{\n\tint b = 1;\n\t/* a < b, or\n\t   b > a */\n\tif (a > b && a)\n\t\treturn -1;\n\tatomic_store(&x, b);\n\tpthread_mutex_unlock(&m);\n\tcw_log(\"%d\", a + 1);\n\treturn b + 1;\n}\n"
+
+// TestSites: what is changed, and what is not: texts for people, locks, declarations, errors that are looked at.
+func TestSites(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		sites []site
+		want  []string
+	}{
+		{"go", goSites("a.go", []byte(someGo)), []string{
+			`(len(a) < 2 && a[0] == 1) && false`, `!(len(a) < 2 && a[0] == 1)`, `len(a) < 2`, `a[0] == 1`, `len(a) <= 2`, `len(a) < 3`, `a[0] != 1`, `a[0] == 2`,
+			`n + 1`, `n - 2`, `n >= 3`, `n > 4`, `{}`, `{}`, `{}`, `false && (n > 3)`,
+		}},
+		{"c", cSites("a.c", []byte(someC)), []string{" >= ", " || ", "(a > b && a) && 0", "!(a > b && a)", "(void)0", ""}},
+	} {
+		var got []string
+		for _, s := range c.sites {
+			for _, x := range s.changes {
+				got = append(got, x.by)
+			}
+		}
+		slices.Sort(got)
+		slices.Sort(c.want)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestDraw: a draw comes again from its seed, has nothing twice, and each mutant of Go is Go.
+func TestDraw(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.go")
+	if err := os.WriteFile(file, []byte(someGo), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	draws := func(seed uint64) (list []string) {
+		d, err := newDraw(seed, "go", []area{{"one", []string{file}}, {"two", []string{file}}}, goSites)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for m, ok := d.next(); ok; m, ok = d.next() {
+			if _, err := parser.ParseFile(token.NewFileSet(), "a.go", m.text, 0); err != nil {
+				t.Errorf("%s: %v", m.what, err)
+			}
+			list = append(list, fmt.Sprintf("%s %s %d %s", m.name, m.area, m.line, m.what))
+		}
+		return list
+	}
+	one := draws(1)
+	if again := draws(1); !slices.Equal(one, again) || slices.Equal(one, draws(2)) {
+		t.Errorf("%q, then %q", one, again)
+	}
+	seen := map[string]bool{}
+	for _, m := range one {
+		_, place, _ := strings.Cut(m, " ")
+		if seen[place] {
+			t.Errorf("%s twice", place)
+		}
+		seen[place] = true
+	}
+	if len(one) != 2*len(goSites("a.go", []byte(someGo))) {
+		t.Errorf("%d mutants", len(one))
+	}
+}
