@@ -60,12 +60,28 @@ func begun(t *testing.T) (*net.UnixConn, *Unix) { return begunBy(t, AcceptUnix) 
 
 func begunBy(t *testing.T, by func(*net.UnixConn) (*Unix, error)) (*net.UnixConn, *Unix) {
 	t.Helper()
-	guest, host := connected(t)
-	region0 := memfile(t, int64(remote.Region0Size))
+	guest, host := saidHello(t, controlPage())
+	u, err := by(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return guest, u
+}
+
+// controlPage is the beginning of one as a guest writes it.
+func controlPage() []byte {
 	page := make([]byte, remote.ControlPageMagicOffset+16)
 	binary.LittleEndian.PutUint32(page, remote.HelloMagic)
 	binary.LittleEndian.PutUint32(page[4:], remote.ProtocolVersion)
 	binary.LittleEndian.PutUint64(page[8:], remote.RingSize)
+	return page
+}
+
+// saidHello is a session's connection whose guest has said hello for a region 0 that begins so.
+func saidHello(t *testing.T, page []byte) (guest, host *net.UnixConn) {
+	t.Helper()
+	guest, host = connected(t)
+	region0 := memfile(t, int64(remote.Region0Size))
 	if _, err := unix.Pwrite(region0, page, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -77,11 +93,31 @@ func begunBy(t *testing.T, by func(*net.UnixConn) (*Unix, error)) (*net.UnixConn
 	if err := send(guest, remote.FormatHello(hello, ""), region0, bell); err != nil {
 		t.Fatal(err)
 	}
-	u, err := by(host)
-	if err != nil {
-		t.Fatal(err)
+	return guest, host
+}
+
+// TestControlPages: a guest whose library lays its memory out otherwise is refused at the handshake, and told why, whatever the message said.
+func TestControlPages(t *testing.T) {
+	for at := range controlPage() {
+		page := controlPage()
+		page[at] ^= 0x40
+		for name, by := range map[string]func(*net.UnixConn) (*Unix, error){"own": AcceptUnix, "tenant": AcceptTenant} {
+			guest, host := saidHello(t, page)
+			u, err := by(host)
+			if !errors.Is(err, remote.ErrProtocol) {
+				t.Fatalf("byte %d, %s: %v, %v", at, name, u, err)
+			}
+			b := make([]byte, messageRoom)
+			n, err := guest.Read(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if h, text, err := remote.ParseHello(b[:n]); err != nil || h.Type != remote.MsgWelcome || h.Status != uint32(unix.EPROTO) || text == "" {
+				t.Errorf("byte %d, %s: %+v, %q, %v", at, name, h, text, err)
+			}
+			_ = guest.Close()
+		}
 	}
-	return guest, u
 }
 
 // TestRegionOfAFile: a region may begin inside a file, which stays as it is if it is shared with others, and lies in it.
