@@ -128,6 +128,44 @@ func TestGuestMemoryByChance(t *testing.T) {
 	}
 }
 
+// TestControlPageOfAVM: a guest whose library lays its memory out otherwise is refused when its session begins, not where one is adopted that has begun.
+func TestControlPageOfAVM(t *testing.T) {
+	const gpa = 1 << 20
+	right := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(make([]byte, remote.ControlPageMagicOffset), remote.HelloMagic),
+		remote.ProtocolVersion), remote.RingSize)
+	start := func(page []byte, fresh bool) error {
+		_, worker := linkPair(t)
+		l := newLeased(worker)
+		fd := memfile(t, "causeway-test-control", int64(remote.Region0Size))
+		_, err := unix.Pwrite(fd, page, 0)
+		l.guest = []link.BackedMemory{{MemoryRegion: link.MemoryRegion{GPA: gpa, Size: remote.Region0Size}, File: fd}}
+		err = errors.Join(err, l.mem.Declare(0, remote.Declared{VA: 1 << 40, Size: remote.Region0Size}, nil),
+			l.addPages(link.AddPages{Region: 0, Ranges: []link.Range{{GPA: gpa, Size: remote.Region0Size}}, Last: true}))
+		bell, err2 := unix.Eventfd(0, unix.EFD_CLOEXEC)
+		if err = errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		err = l.start(bell, 0, fresh)
+		if err == nil {
+			err = l.bell.Close()
+		}
+		return errors.Join(err, l.mem.Close(), unix.Close(fd))
+	}
+	if err := start(right, true); err != nil {
+		t.Error(err)
+	}
+	for at := remote.ControlPageMagicOffset; int(at) < len(right); at++ {
+		page := slices.Clone(right)
+		page[at] ^= 0x40
+		if err := start(page, true); !errors.Is(err, remote.ErrProtocol) {
+			t.Errorf("byte %d: %v", at, err)
+		}
+		if err := start(page, false); err != nil {
+			t.Errorf("byte %d of a session that goes on: %v", at, err)
+		}
+	}
+}
+
 // TestPagesOfARegion: a region's pages are those that were listed last for each of its parts, and of one that ended and comes again those that were listed since.
 func TestPagesOfARegion(t *testing.T) {
 	const page = 4096
