@@ -91,7 +91,7 @@ func names(list string) map[string]bool {
 // runner runs the tests of a mutant's package.
 type runner interface {
 	// run gives the tests so long; building them takes what it takes.
-	run(ctx context.Context, m mutant, limit time.Duration) (verdict, error)
+	run(ctx context.Context, m mutant, limit time.Duration) (v verdict, by string, err error)
 	close()
 }
 
@@ -124,11 +124,11 @@ func examine(ctx context.Context, d *draw, n int, list bool, only map[string]boo
 		}
 		delete(only, m.name)
 		began := time.Now()
-		v, err := r.run(ctx, m, limit)
+		v, by, err := r.run(ctx, m, limit)
 		if err = errors.Join(err, ctx.Err()); err != nil {
 			return err
 		}
-		fmt.Printf("%-16v %s  (%v)\n", v, where, time.Since(began).Round(time.Second))
+		fmt.Printf("%-16v %s  (%v) %s\n", v, where, time.Since(began).Round(time.Second), by)
 		if v == broken {
 			continue
 		}

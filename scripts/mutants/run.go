@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -24,46 +25,50 @@ func newGoRunner() (runner, error) {
 
 func (r *goRunner) close() { _ = os.RemoveAll(r.dir) }
 
-func (r *goRunner) run(ctx context.Context, m mutant, limit time.Duration) (verdict, error) {
+func (r *goRunner) run(ctx context.Context, m mutant, limit time.Duration) (verdict, string, error) {
 	real, err := filepath.Abs(m.file)
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	copied, overlay, program := filepath.Join(r.dir, filepath.Base(m.file)), filepath.Join(r.dir, "overlay.json"), filepath.Join(r.dir, "test")
 	b, err := json.Marshal(map[string]any{"Replace": map[string]string{real: copied}})
 	if err := errors.Join(err, os.WriteFile(copied, m.text, 0o600), os.WriteFile(overlay, b, 0o600)); err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	pkg := filepath.Dir(m.file)
-	if !ends(exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", program, "./"+filepath.ToSlash(pkg))) {
-		return broken, nil
+	if _, ok := ends(exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", program, "./"+filepath.ToSlash(pkg))); !ok {
+		return broken, "", nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "-test.failfast", "-test.paniconexit0", "-test.timeout=10m")
 	cmd.Dir = pkg
-	return judged(cmd), nil
+	v, by := judged(cmd)
+	return v, by, nil
 }
 
-// judged is a verdict by how the tests end.
-func judged(cmd *exec.Cmd) verdict {
-	if ends(cmd) {
-		return survived
+// judged is a verdict by how the tests end, and what noticed it.
+func judged(cmd *exec.Cmd) (verdict, string) {
+	said, ok := ends(cmd)
+	if ok {
+		return survived, ""
 	}
-	return killed
+	if by := noticed.FindSubmatch(said); by != nil {
+		return killed, string(bytes.Join(by[1:], nil))
+	}
+	return killed, "not ended in time, or by a signal"
 }
 
-// ends reports whether a command ends well. What it started ends with it.
-func ends(cmd *exec.Cmd) bool {
+// noticed finds the first test that failed in what one of Go, or one of C, said.
+var noticed = regexp.MustCompile(`(?m)^--- FAIL: (\S+)|^(panic: .*)|^(fatal error: .*)|^(\S+\.[ch]:\d+): failed|^(SUMMARY: .*)`)
+
+// ends runs a command, whose children end with it, and reports what it said and whether it ended well.
+func ends(cmd *exec.Cmd) ([]byte, bool) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err := cmd.Run()
-	if err != nil && os.Getenv("MUTANTS_SHOW") != "" {
-		fmt.Fprintf(os.Stderr, "%s\n", out.Bytes())
-	}
-	return err == nil
+	cmd.WaitDelay = time.Second
+	said, err := cmd.CombinedOutput()
+	return said, err == nil
 }
 
 // cRunner runs the session layer's tests in a copy of guest/.
@@ -78,8 +83,10 @@ func newCRunner() (runner, error) {
 	if out, err := exec.Command("cp", "-a", "guest", filepath.Join(dir, "guest")).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("copy guest/: %w: %s", err, out)
 	}
-	if ctx := context.Background(); !ends(r.make(ctx, r.programs()...)) || !ends(r.make(ctx, r.tests()...)) {
-		return nil, errors.New("the tests of guest/libcuda/session fail as they are")
+	for _, targets := range [][]string{r.programs(), r.tests()} {
+		if said, ok := ends(r.make(context.Background(), targets...)); !ok {
+			return nil, fmt.Errorf("the tests of guest/libcuda/session fail as they are: %s", said)
+		}
 	}
 	return r, nil
 }
@@ -105,20 +112,19 @@ func (r *cRunner) targets(suffix string) (list []string) {
 func (r *cRunner) programs() []string { return append(r.targets(".plain"), r.targets(".san")...) }
 func (r *cRunner) tests() []string    { return r.targets(".ran") }
 
-func (r *cRunner) run(ctx context.Context, m mutant, limit time.Duration) (v verdict, err error) {
+func (r *cRunner) run(ctx context.Context, m mutant, limit time.Duration) (v verdict, by string, err error) {
 	where := filepath.Join(r.dir, m.file)
 	was, err := os.ReadFile(where)
-	if err != nil {
-		return 0, err
+	if err == nil {
+		err = os.WriteFile(where, m.text, 0o600)
 	}
-	if err := os.WriteFile(where, m.text, 0o600); err != nil {
-		return 0, err
+	if err != nil {
+		return 0, "", err
 	}
 	defer func() { err = errors.Join(err, os.WriteFile(where, was, 0o600)) }()
-	if !ends(r.make(ctx, r.programs()...)) {
-		return broken, nil
+	if _, ok := ends(r.make(ctx, r.programs()...)); !ok {
+		return broken, "", nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	return judged(r.make(ctx, r.tests()...)), nil
+	v, by = judged(r.make(ctx, append(r.tests(), fmt.Sprintf("LIMIT=%.0f", limit.Seconds()))...)) // each program has a group of its own, by timeout(1)
+	return v, by, nil
 }

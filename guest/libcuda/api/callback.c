@@ -10,8 +10,6 @@
 #include "session/internal.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
 
@@ -90,15 +88,7 @@ static void *callback_thread(void *arg)
 
 CUresult cw_thread_start(void *(*run)(void *), void *arg)
 {
-	sigset_t all, old;
-	pthread_t t;
-	sigfillset(&all);
-	sigprocmask(SIG_SETMASK, &all, &old);
-	int err = pthread_create(&t, NULL, run, arg);
-	if (err == 0)
-		pthread_detach(t);
-	sigprocmask(SIG_SETMASK, &old, NULL);
-	return err == 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+	return cw_thread_begin(0, 0, run, arg) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
 /* The slot stays claimed for the callback thread. */

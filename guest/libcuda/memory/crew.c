@@ -1,6 +1,4 @@
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -143,22 +141,8 @@ static void *helper(void *unused)
  * process ends by that signal. */
 static void start_helpers(uint32_t n)
 {
-	sigset_t most, old;
-	pthread_attr_t attr;
-	pthread_t t;
-	if (crew.started >= n)
-		return;
-	sigfillset(&most);
-	sigdelset(&most, SIGBUS);
-	sigdelset(&most, SIGSEGV);
-	sigprocmask(SIG_SETMASK, &most, &old);
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	while (crew.started < n && pthread_create(&t, &attr, helper, NULL) == 0)
+	while (crew.started < n && cw_thread_begin(STACK, 1, helper, NULL) == 0)
 		crew.started++;
-	pthread_attr_destroy(&attr);
-	sigprocmask(SIG_SETMASK, &old, NULL);
 }
 
 void cw_crew_recall(const void *arg)

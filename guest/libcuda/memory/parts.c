@@ -1,8 +1,6 @@
 /* See parts.h. Lock order: making > list; the list's lock is a leaf, as requests settle under it. */
 #include "memory/parts.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -180,18 +178,7 @@ static void *carrier(void *arg)
 /* Under the list's lock. Without the thread the requests carry alone. */
 static void start_carrier(void)
 {
-	pthread_attr_t attr;
-	pthread_t thread;
-	sigset_t all, old;
-	if (carrying || pthread_attr_init(&attr) != 0)
-		return;
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attr, STACK);
-	sigfillset(&all);
-	sigprocmask(SIG_SETMASK, &all, &old);
-	carrying = pthread_create(&thread, &attr, carrier, NULL) == 0;
-	sigprocmask(SIG_SETMASK, &old, NULL);
-	pthread_attr_destroy(&attr);
+	carrying = carrying || cw_thread_begin(STACK, 0, carrier, NULL) == 0;
 }
 
 /* --- pieces ---------------------------------------------------------------------------------------------------------- */

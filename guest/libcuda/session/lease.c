@@ -7,8 +7,6 @@
  * submitted at once. It runs with all signals blocked and takes `lock` only.
  */
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -140,23 +138,12 @@ static void *lease_thread(void *arg)
 	return NULL;
 }
 
-/* Glibc before 2.34 keeps these in libpthread, hence compat.h. The thread inherits a mask with every signal blocked. */
 int cw_lease_start(struct cw_session *s)
 {
-	sigset_t all, old;
-	pthread_attr_t attr;
-	pthread_t t;
-	sigfillset(&all);
-	sigprocmask(SIG_SETMASK, &all, &old);
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	atomic_store(&cw_leases.running, 1);
-	int err = pthread_create(&t, &attr, lease_thread, s);
+	int err = cw_thread_begin(STACK, 0, lease_thread, s);
 	if (err != 0)
 		atomic_store(&cw_leases.running, 0);
-	pthread_attr_destroy(&attr);
-	sigprocmask(SIG_SETMASK, &old, NULL);
 	return -err;
 }
 

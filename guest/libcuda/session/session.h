@@ -156,6 +156,9 @@ uint32_t cw_current_ctx_id(void);
 void cw_set_current_ctx_id(uint32_t id);
 /* 1, 2, ...: names the thread's per-thread default stream. Never reused within a process. */
 uint32_t cw_thread_ordinal(void);
+/* Begins a thread of the library's own, detached, which no signal of the application's reaches, but, if faults, those for its memory. stack 0: as much as
+ * others have. 0 or an errno. */
+int cw_thread_begin(size_t stack, int faults, void *(*run)(void *), void *arg);
 /* Makes the calling thread speak in another's name: for threads of the library's own that do a part of its call. */
 void cw_thread_as(uint32_t ordinal, uint32_t ctx);
 

@@ -6,8 +6,6 @@
  * who looks again after releasing. The net thread takes region_lock, then send_lock; it never waits for the worker.
  */
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -277,19 +275,9 @@ static void *net_thread(void *arg)
 
 int cw_tcp_start(struct cw_session *s)
 {
-	sigset_t all, old;
-	pthread_attr_t attr;
-	pthread_t id;
-	sigfillset(&all);
-	sigprocmask(SIG_SETMASK, &all, &old);
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	atomic_store(&cw_tcp.running, 1);
-	int err = pthread_create(&id, &attr, net_thread, s);
+	int err = cw_thread_begin(STACK, 0, net_thread, s);
 	if (err != 0)
 		atomic_store(&cw_tcp.running, 0);
-	pthread_attr_destroy(&attr);
-	sigprocmask(SIG_SETMASK, &old, NULL);
 	return -err;
 }

@@ -251,6 +251,15 @@ static void socket_poll(struct fake_worker *w)
 	}
 }
 
+int fake_regions(struct fake_worker *w)
+{
+	int n = 0;
+	socket_poll(w);
+	for (int id = 1; id < REGIONS; id++)
+		n += w->region[id].size != 0;
+	return n;
+}
+
 static void execute(struct fake_worker *w, const struct cw_record *rec)
 {
 	struct fake_call c = {.w = w, .rec = rec, .fixed = (const uint8_t *)(rec + 1), .slot = rec->slot, .seq = rec->seq};

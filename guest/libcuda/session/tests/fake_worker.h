@@ -54,6 +54,8 @@ void fake_complete_word(struct fake_worker *w, uint32_t word, uint32_t value);
 struct cw_control_page *fake_control(struct fake_worker *w);
 /* Address in the worker of [offset, offset+size) of a region, or NULL. */
 uint8_t *fake_region(struct fake_worker *w, uint32_t id, uint64_t offset, uint64_t size);
+/* How many regions the guest has told of and not ended, but for its first, by all that it has sent. */
+int fake_regions(struct fake_worker *w);
 /* Around the use of a region's memory: what a carrier that cannot map has to move. */
 void fake_region_fetch(struct fake_worker *w, uint32_t id, uint64_t offset, uint64_t size);
 void fake_region_store(struct fake_worker *w, uint32_t id, uint64_t offset, uint64_t size);

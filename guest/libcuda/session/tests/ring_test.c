@@ -17,7 +17,8 @@ enum {
 	BLOB = CW_OP_MODULE_LOAD,
 	PRINT = CW_OP_CTX_SYNCHRONIZE,
 	HOLD = CW_OP_STREAM_SYNCHRONIZE,
-	SLOW = CW_OP_EVENT_SYNCHRONIZE
+	SLOW = CW_OP_EVENT_SYNCHRONIZE,
+	REGIONS_THERE = CW_OP_MEM_FREE
 };
 enum { THREADS = 8, LONG_LEN = 20000 };
 
@@ -73,6 +74,11 @@ static int handler(struct fake_call *c)
 			fake_console(c->w, "hello from the device\n");
 		return 0;
 	case SLOW: usleep(20000); return 0;
+	case REGIONS_THERE:
+		sum[0] = (uint64_t)fake_regions(c->w);
+		c->reply = sum;
+		c->reply_len = 8;
+		return 0;
 	case HOLD: /* answers once THREADS + 56 callers wait, or every one of a full set of slots */
 		w.held[w.nheld].slot = c->slot;
 		w.held[w.nheld++].seq = c->seq;
@@ -226,6 +232,28 @@ static void test_blob(void)
 	free(p);
 }
 
+/* The worker hears of each region that comes and of each that goes, and of no other. */
+static void test_regions(void)
+{
+	enum { STEPS = 200, MOST = 8 };
+	struct cw_region *live[MOST];
+	uint64_t before, n = 0, there, x = 7;
+	call(REGIONS_THERE, &before, sizeof before);
+	for (int i = 0; i < STEPS + MOST; i++) {
+		x = x * 6364136223846793005ull + 1442695040888963407ull;
+		if (i < STEPS && n < MOST && (n == 0 || x >> 63)) {
+			CHECK(cw_region_add(CW_REGION_STAGING, 1 + (x >> 48), 0, &live[n]) == 0);
+			n++;
+		} else if (n > 0) {
+			uint64_t k = (x >> 33) % n;
+			CHECK(cw_region_drop(live[k]) == 0);
+			live[k] = live[--n];
+		}
+		call(REGIONS_THERE, &there, sizeof there);
+		CHECK(there == before + n);
+	}
+}
+
 static void all(int tcp)
 {
 	struct fake_options o = {.handler = handler, .caps = CW_CAP_MAP, .sleep_after_us = 50, .tcp = tcp};
@@ -241,6 +269,7 @@ static void all(int tcp)
 	test_long();
 	test_blob();
 	test_console();
+	test_regions();
 	call(SLOW, NULL, 0); /* the caller sleeps */
 	usleep(5000);	     /* the worker sleeps */
 	call(CW_OP_SESSION_FENCE, NULL, 0);
