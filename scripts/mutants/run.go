@@ -102,7 +102,7 @@ func (r *cRunner) make(ctx context.Context, what ...string) *exec.Cmd {
 const cFlags = "-std=c11 -O2 -g -fPIC -fvisibility=hidden -MMD -MP"
 
 func (r *cRunner) targets(suffix string) (list []string) {
-	found, _ := filepath.Glob("guest/libcuda/session/tests/*_test.c")
+	found, _ := filepath.Glob(filepath.Join(r.dir, "guest/libcuda/session/tests/*_test.c"))
 	for _, f := range found {
 		list = append(list, filepath.Join(r.dir, "tests", "session", "tests", strings.TrimSuffix(filepath.Base(f), ".c")+suffix))
 	}

@@ -176,10 +176,7 @@ static void *carrier(void *arg)
 }
 
 /* Under the list's lock. Without the thread the requests carry alone. */
-static void start_carrier(void)
-{
-	carrying = carrying || cw_thread_begin(STACK, 0, carrier, NULL) == 0;
-}
+static void start_carrier(void) { carrying = carrying || cw_thread_begin(STACK, 0, carrier, NULL) == 0; }
 
 /* --- pieces ---------------------------------------------------------------------------------------------------------- */
 

@@ -144,6 +144,16 @@ static void session_init(struct fake_call *c)
 	strcpy((char *)r.d[1].name, "Fake 1");
 	c->reply = &r;
 	c->reply_len = sizeof r;
+	switch (c->w->o.first) {
+	case FIRST_SHORT: c->reply_len = offsetof(__typeof__(r), d) - 8; break;
+	case FIRST_NO_DEVICE: r.count = 0; break;
+	case FIRST_MANY: r.count = 1025; break;
+	case FIRST_BEHIND: r.devices.off = sizeof r + 1; break;
+	case FIRST_LONG: r.devices.len = sizeof r.d + 1; break;
+	case FIRST_FEW: r.devices.len = sizeof r.d - 1; break;
+	case FIRST_ERROR: c->result = CUDA_ERROR_NOT_INITIALIZED; break;
+	default: break;
+	}
 }
 
 static void region_add(struct fake_call *c)

@@ -33,6 +33,8 @@ struct fake_call {
 };
 typedef int fake_handler(struct fake_call *c);
 
+enum fake_first { FIRST_RIGHT, FIRST_SHORT, FIRST_NO_DEVICE, FIRST_MANY, FIRST_BEHIND, FIRST_LONG, FIRST_FEW, FIRST_ERROR, FIRST_KINDS };
+
 struct fake_options {
 	fake_handler *handler; /* for ops that the fake does not know itself; NULL: they answer 801 */
 	uint32_t caps;
@@ -40,6 +42,7 @@ struct fake_options {
 	int refuse;		 /* errno to refuse the session with */
 	int tcp;		 /* frames over the loopback instead of shared memory */
 	const char *mount;	 /* serves this folder by FUSE, as a virtiofs host does; root only */
+	enum fake_first first;	 /* what is wrong with its first reply */
 	int slow_consume;	 /* a pause between records, so that the ring fills */
 };
 

@@ -1,6 +1,7 @@
 /* Handles: whatever an application passes is found out without touching memory that is not the slab's. */
 #include <pthread.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "session/tests/fake_worker.h"
@@ -101,9 +102,29 @@ static void test_full(void)
 	CHECK(o && cw_handle_free(CW_KIND_POOL, o) == 1 && cw_handle_new(CW_KIND_POOL) == o);
 }
 
+/* Without addresses for the objects there are none, and no other harm: once there are, all is as ever. */
+static void test_no_room(void)
+{
+	unsigned long pages = 0;
+	struct rlimit was, tight;
+	FILE *f = fopen("/proc/self/statm", "re");
+	CHECK(f && fscanf(f, "%lu", &pages) == 1 && fclose(f) == 0);
+	CHECK(getrlimit(RLIMIT_AS, &was) == 0);
+	tight = was;
+	tight.rlim_cur = pages * 4096 + CW_HANDLE_COUNT / 2 * (rlim_t)CW_OBJ_SIZE;
+	CHECK(setrlimit(RLIMIT_AS, &tight) == 0);
+	for (int i = 0; i < 3; i++)
+		CHECK(cw_handle_new(CW_KIND_STREAM) == NULL && cw_handle_by_id(CW_KIND_STREAM, CW_HANDLE_RESERVED) == NULL);
+	CHECK(setrlimit(RLIMIT_AS, &was) == 0);
+	struct cw_obj *o = cw_handle_new(CW_KIND_STREAM);
+	CHECK(o && o->id == CW_HANDLE_RESERVED && cw_handle_get(CW_KIND_STREAM, o) == o);
+	CHECK(cw_handle_free(CW_KIND_STREAM, o) && !cw_handle_free(CW_KIND_STREAM, o));
+}
+
 int main(void)
 {
 	CHECK(cw_handle_get(CW_KIND_STREAM, (void *)0x1000) == NULL && cw_handle_by_id(CW_KIND_STREAM, 16) == NULL);
+	test_no_room();
 	test_misuse();
 	test_reuse();
 	pthread_t t[4];
