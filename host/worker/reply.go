@@ -40,6 +40,19 @@ func (s *slot) forget() {
 
 // Reply implements wire.Replier. A reply that comes after the slot went on to another request is dropped.
 func (w *Worker) Reply(index, seq uint32, res cuda.Result, payload []byte) {
+	w.closeSlot(index, seq, func(s *slot) (wake bool) {
+		w.count.failed(res)
+		if res == cuda.Success && w.deferred.Load() != 0 && !s.op.Info().OwnReply {
+			if d := cuda.Result(w.deferred.Swap(0)); d != cuda.Success {
+				res, payload = d, nil
+			}
+		}
+		return w.put(s, index, res, payload)
+	})
+}
+
+// closeSlot closes a slot that is open for a request of this number, whose guest hears of it by how, which says whether it sleeps.
+func (w *Worker) closeSlot(index, seq uint32, how func(s *slot) (wake bool)) {
 	if index >= remote.SlotCount {
 		return
 	}
@@ -49,13 +62,7 @@ func (w *Worker) Reply(index, seq uint32, res cuda.Result, payload []byte) {
 	wake := false
 	if s.open && s.seq == seq {
 		s.open = false
-		w.count.failed(res)
-		if res == cuda.Success && w.deferred.Load() != 0 && !s.op.Info().OwnReply {
-			if d := cuda.Result(w.deferred.Swap(0)); d != cuda.Success {
-				res, payload = d, nil
-			}
-		}
-		wake = w.put(s, index, res, payload)
+		wake = how(s)
 	}
 	s.mu.Unlock()
 	w.guestMu.RUnlock()
@@ -89,22 +96,7 @@ func (w *Worker) GPUDone(index uint32) (uintptr, bool) { return w.ring.GPUDone(i
 
 // WakeSlot implements wire.Replier. A thread that spins has seen the GPU's answer; its slot is left alone.
 func (w *Worker) WakeSlot(index, seq uint32) {
-	if index >= remote.SlotCount {
-		return
-	}
-	w.guestMu.RLock()
-	s := &w.slots[index]
-	s.mu.Lock()
-	wake := false
-	if s.open && s.seq == seq {
-		s.open = false
-		wake = w.ring.Sleeps(index)
-	}
-	s.mu.Unlock()
-	w.guestMu.RUnlock()
-	if wake {
-		w.bell.Wake(index)
-	}
+	w.closeSlot(index, seq, func(*slot) bool { return w.ring.Sleeps(index) })
 }
 
 // replyMore fetches a part of the reply that is kept for a slot.

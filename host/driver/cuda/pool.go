@@ -33,13 +33,8 @@ func (s *session) keepPool(id uint32, handle bind.MemoryPool, dev uint32) cuda.R
 
 // PoolDestroy ends a pool; its memory stays until it is freed.
 func (s *session) PoolDestroy(c *wire.Call, a *wire.PoolDestroyArgs) cuda.Result {
-	p, ok := s.pools.get(a.Pool)
-	if !ok {
-		return cuda.ErrorInvalidValue
-	}
-	res := s.note(s.endPool(p, s.pooling.imported[a.Pool]))
+	_, res := end(s, &s.pools, a.Pool, func(p bind.MemoryPool) cuda.Result { return s.endPool(p, s.pooling.imported[a.Pool]) })
 	if res == cuda.Success {
-		s.pools.remove(a.Pool)
 		delete(s.poolDev, a.Pool)
 		delete(s.pooling.imported, a.Pool)
 		s.unshare(sharePool, uint64(a.Pool))

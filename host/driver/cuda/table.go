@@ -40,6 +40,19 @@ func keep[T, H any](list *table[T], id uint32, v T, handle H, drop func(H) cuda.
 	return res
 }
 
+// end has the driver end an object, which is forgotten then; one that the driver keeps stays.
+func end[T any](s *session, list *table[T], id uint32, destroy func(T) cuda.Result) (T, cuda.Result) {
+	v, ok := list.get(id)
+	if !ok {
+		return v, cuda.ErrorInvalidValue
+	}
+	res := s.note(destroy(v))
+	if res == cuda.Success {
+		list.remove(id)
+	}
+	return v, res
+}
+
 func (t *table[T]) remove(id uint32) (T, bool) {
 	v, ok := t.m[id]
 	delete(t.m, id)

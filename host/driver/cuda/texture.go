@@ -12,6 +12,20 @@ type object[H any] struct {
 	ctx    uint32
 }
 
+// createObject makes one. Its value is the driver's: kernels take it as an argument.
+func createObject[H interface{ Value() uint64 }](s *session, c *wire.Call, list *table[object[H]], id uint32, kind string, value *uint64, create func() (H, cuda.Result), destroy func(H) cuda.Result) cuda.Result {
+	h, res := create()
+	if s.note(res) != cuda.Success {
+		return res
+	}
+	*value = h.Value()
+	if res := s.asPlaced(c, kind+" object", *value); res != cuda.Success {
+		destroy(h)
+		return res
+	}
+	return keep(list, id, object[H]{h, c.Ctx}, h, destroy)
+}
+
 // destroyObject ends one.
 func destroyObject[H any](s *session, list *table[object[H]], id uint32, destroy func(H) cuda.Result) cuda.Result {
 	t, ok := list.remove(id)
@@ -31,7 +45,7 @@ func (s *session) resource(b []byte, arrayID, mipmapID uint32) (bind.ResourceDes
 	return s.space.Resource(b, x.handle, m.handle)
 }
 
-// TexObjectCreate makes a texture object. Its value is the driver's: kernels take it as an argument.
+// TexObjectCreate makes a texture object.
 func (s *session) TexObjectCreate(c *wire.Call, a *wire.TexObjectCreateArgs, r *wire.TexObjectCreateReply) cuda.Result {
 	t, ok1 := bind.TextureDescOf(a.Texture)
 	v, ok2 := bind.ViewDescOf(a.View)
@@ -42,16 +56,7 @@ func (s *session) TexObjectCreate(c *wire.Call, a *wire.TexObjectCreateArgs, r *
 	if res != cuda.Success {
 		return res
 	}
-	h, res := s.drv.TexObjectCreate(&d, &t, v)
-	if s.note(res) != cuda.Success {
-		return res
-	}
-	r.Object = h.Value()
-	if res := s.asPlaced(c, "texture object", r.Object); res != cuda.Success {
-		s.drv.TexObjectDestroy(h)
-		return res
-	}
-	return keep(&s.textures, a.Tex, object[bind.TexObject]{h, c.Ctx}, h, s.drv.TexObjectDestroy)
+	return createObject(s, c, &s.textures, a.Tex, "texture", &r.Object, func() (bind.TexObject, cuda.Result) { return s.drv.TexObjectCreate(&d, &t, v) }, s.drv.TexObjectDestroy)
 }
 
 // TexObjectDestroy ends a texture object.
@@ -65,16 +70,7 @@ func (s *session) SurfObjectCreate(c *wire.Call, a *wire.SurfObjectCreateArgs, r
 	if res != cuda.Success {
 		return res
 	}
-	h, res := s.drv.SurfObjectCreate(&d)
-	if s.note(res) != cuda.Success {
-		return res
-	}
-	r.Object = h.Value()
-	if res := s.asPlaced(c, "surface object", r.Object); res != cuda.Success {
-		s.drv.SurfObjectDestroy(h)
-		return res
-	}
-	return keep(&s.surfaces, a.Surf, object[bind.SurfObject]{h, c.Ctx}, h, s.drv.SurfObjectDestroy)
+	return createObject(s, c, &s.surfaces, a.Surf, "surface", &r.Object, func() (bind.SurfObject, cuda.Result) { return s.drv.SurfObjectCreate(&d) }, s.drv.SurfObjectDestroy)
 }
 
 // SurfObjectDestroy ends a surface object.

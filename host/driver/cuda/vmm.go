@@ -98,14 +98,7 @@ func (s *session) reserveApart(a *wire.MemAddressReserveArgs) (bind.Mem, bool) {
 
 // MemAddressFree gives device addresses back.
 func (s *session) MemAddressFree(c *wire.Call, a *wire.MemAddressFreeArgs) cuda.Result {
-	v, ok := s.resvs.get(a.Resv)
-	if !ok {
-		return cuda.ErrorInvalidValue
-	}
-	res := s.note(s.drv.MemAddressFree(v))
-	if res == cuda.Success {
-		s.resvs.remove(a.Resv)
-	}
+	_, res := end(s, &s.resvs, a.Resv, s.drv.MemAddressFree)
 	return res
 }
 
@@ -132,13 +125,8 @@ func (s *session) MemCreate(c *wire.Call, a *wire.MemCreateArgs) cuda.Result {
 
 // MemRelease frees memory; the guest has seen to it that no mapping is left.
 func (s *session) MemRelease(c *wire.Call, a *wire.MemReleaseArgs) cuda.Result {
-	m, ok := s.mems.get(a.Memhandle)
-	if !ok {
-		return cuda.ErrorInvalidValue
-	}
-	res := s.note(s.drv.MemRelease(m.handle))
+	m, res := end(s, &s.mems, a.Memhandle, func(m *physical) cuda.Result { return s.drv.MemRelease(m.handle) })
 	if res == cuda.Success {
-		s.mems.remove(a.Memhandle)
 		s.refund(m.charged())
 		s.created -= m.charged()
 		s.unshare(sharePhysical, uint64(a.Memhandle))
@@ -170,14 +158,7 @@ func (s *session) MemMap(c *wire.Call, a *wire.MemMapArgs) cuda.Result {
 
 // MemUnmap takes memory from its addresses.
 func (s *session) MemUnmap(c *wire.Call, a *wire.MemUnmapArgs) cuda.Result {
-	m, ok := s.mappings.get(a.Mapping)
-	if !ok {
-		return cuda.ErrorInvalidValue
-	}
-	res := s.note(s.drv.MemUnmap(m.mem))
-	if res == cuda.Success {
-		s.mappings.remove(a.Mapping)
-	}
+	_, res := end(s, &s.mappings, a.Mapping, func(m *mapping) cuda.Result { return s.drv.MemUnmap(m.mem) })
 	return res
 }
 
