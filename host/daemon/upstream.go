@@ -201,8 +201,7 @@ func (d *Daemon) leave(up *api.Upstream) error {
 	}
 	defer c.Close()
 	err = c.Do(ctx, http.MethodDelete, leasePath(up.Lease), nil, nil)
-	var e *api.Error
-	if errors.As(err, &e) && (e.Status == http.StatusGone || e.Status == http.StatusPreconditionFailed) { // it is over, or another's
+	if renewalOf(api.LeaseState{}, err) != leaseHolds { // it is over, or another's
 		return nil
 	}
 	return err

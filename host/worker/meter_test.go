@@ -7,6 +7,7 @@ import (
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/worker/meter"
+	"causeway/remote"
 	"causeway/remote/sys"
 )
 
@@ -81,6 +82,33 @@ func TestCount(t *testing.T) {
 		do(&wire.RegionDropArgs{Region: 3})
 		if n.guests(guest) {
 			t.Error("the region is gone")
+		}
+	}
+}
+
+// TestCountedOnce: a session that moves says in its next worker who it is, and counts nothing again that the one before has counted.
+func TestCountedOnce(t *testing.T) {
+	s := newRecorded(t)
+	n, before := countingTo(t)
+	s.w.count = *n
+	s.must(0, &wire.SessionInitArgs{Version: remote.ProtocolVersion, Pid: 77, Exe: []byte("/usr/bin/program")})
+	s.must(1, &wire.PrimaryCtxRetainArgs{Ctx: 1}, &wire.ModuleLoadArgs{Module: 10, Image: images[0]}, &wire.ModuleGetFunctionArgs{Module: 10, Func: 20, Name: []byte("f")},
+		&wire.MemAllocArgs{Size: 64}, &wire.EventCreateArgs{Event: 40}, &wire.EventRecordArgs{Event: 40, Stream: wire.StreamLegacy})
+	if c := before.Counters(); c.Calls != 7 {
+		t.Errorf("%+v", c)
+	}
+	next := newRecorded(t)
+	n, after := countingTo(t)
+	next.w.count = *n
+	if err := next.w.restore(s.snapshot()); err != nil {
+		t.Fatal(err)
+	}
+	if c := after.Counters(); c != (meter.Counters{}) {
+		t.Errorf("counted again: %+v", c)
+	}
+	for name, p := range map[string]*meter.Page{"before": before, "after": after} {
+		if pid, program := p.Guest(); pid != 77 || program != "/usr/bin/program" {
+			t.Errorf("%s it moves: process %d, %q", name, pid, program)
 		}
 	}
 }

@@ -56,7 +56,7 @@ func (b *budget) used() uint64 {
 func TestKept(t *testing.T) {
 	for seed := range uint64(50) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
-		k, b := kept{pin: noPin}, &budget{limit: 20 << 20}
+		k, b := kept{pin: noPin}, &budget{limit: keptLeast*keptChunk + rnd.Uint64N(1<<rnd.IntN(25))} // from the least up
 		if err := k.begin(b); err != nil {
 			t.Fatal(err)
 		}
@@ -75,11 +75,16 @@ func TestKept(t *testing.T) {
 				for i := range p {
 					p[i] = byte(rnd.Uint32())
 				}
-				if now := rnd.IntN(4) == 0; !k.fits(len(p), now) {
-					if now {
-						t.Fatalf("seed %d: what has to be kept is not", seed)
+				before := b.used()
+				switch now := rnd.IntN(4) == 0; {
+				case k.fits(len(p), now):
+					if !now && b.used() > max(b.limit, before) {
+						t.Fatalf("seed %d: %d bytes are booked for what can wait, of %d", seed, b.used(), b.limit)
 					}
-					k.fits(len(p), true)
+				case now || b.used() != before:
+					t.Fatalf("seed %d: what has to be kept (%v) is not, with %d bytes booked, %d before", seed, now, b.used(), before)
+				case !k.fits(len(p), true):
+					t.Fatalf("seed %d: what waits no longer is not kept", seed)
 				}
 				room := k.grow(nil, len(p))
 				if rnd.IntN(4) == 0 { // what is dropped meanwhile leaves the room alone

@@ -3,10 +3,9 @@
 //
 //	go run ./scripts/mutants -seed N [-go 30] [-c 12] [-list] [-only NAME,...] [-limit 5m]
 //
-// The draw is a function of the seed and of the source: an area of areas.go, all with the same chance, then one place in its files, then one
-// change there. What does not compile is left out, and the draw goes on. Nothing in the working tree is touched: Go packages are built with an
-// overlay, C in a copy below a temporary folder. A mutant is killed if the tests fail, or do not end within the limit.
-// Whether a survivor behaves differently at all is for people to say.
+// The draw is a function of the seed and of the last commit: an area of areas.go, all with the same chance, then one place in its files, then one
+// change there. What does not compile is left out, and the draw goes on. All of it happens in a copy of that commit. A mutant is killed if the tests
+// fail, twice and by the same one where that can be told, or do not end within the limit. Whether a survivor behaves differently at all is for people to say.
 package main
 
 import (
@@ -16,8 +15,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -50,8 +52,13 @@ func main() {
 	only := flag.String("only", "", "run these of the draw alone, by name")
 	limit := flag.Duration("limit", 5*time.Minute, "for the tests of one mutant")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	dir, err := enterCopy(ctx)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
 	bad := false
 	for _, set := range []struct {
 		kind  string
@@ -72,9 +79,27 @@ func main() {
 			bad = true
 		}
 	}
+	_ = os.RemoveAll(dir)
 	if bad {
 		os.Exit(1)
 	}
+}
+
+// enterCopy makes a copy of the last commit, beside what has been built, and has this process be in it.
+func enterCopy(ctx context.Context) (dir string, err error) {
+	root, err := exec.CommandContext(ctx, "git", "rev-parse", "--show-toplevel").Output()
+	if err != nil {
+		return "", fmt.Errorf("the repository's root: %w", err)
+	}
+	at := strings.TrimSpace(string(root))
+	if dir, err = os.MkdirTemp("", "mutants-"); err != nil {
+		return "", err
+	}
+	unpack := exec.CommandContext(ctx, "sh", "-c", `git -C "$0" archive HEAD | tar -x -C "$1"`, at, dir)
+	if said, err := unpack.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("copy of the last commit: %w: %s", err, said)
+	}
+	return dir, errors.Join(os.Symlink(filepath.Join(at, "build"), filepath.Join(dir, "build")), os.Chdir(dir))
 }
 
 func names(list string) map[string]bool {

@@ -36,14 +36,26 @@ func (r *goRunner) run(ctx context.Context, m mutant, limit time.Duration) (verd
 		return 0, "", err
 	}
 	pkg := filepath.Dir(m.file)
-	if _, ok := ends(exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", program, "./"+filepath.ToSlash(pkg))); !ok {
+	if _, ok := ends(exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-trimpath", "-overlay", overlay, "-o", program, "./"+filepath.ToSlash(pkg))); !ok {
 		return broken, "", nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "-test.failfast", "-test.paniconexit0", "-test.timeout=10m")
-	cmd.Dir = pkg
-	v, by := judged(cmd)
+	tests := func(more ...string) (verdict, string) {
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, program, append([]string{"-test.failfast", "-test.paniconexit0", "-test.timeout=10m"}, more...)...)
+		cmd.Dir = pkg
+		return judged(cmd)
+	}
+	v, by := tests()
+	for range 2 { // a test that fails now and then, on a busy machine, has noticed nothing
+		if v != killed || !strings.HasPrefix(by, "Test") && !strings.HasPrefix(by, "Fuzz") {
+			break
+		}
+		if again, _ := tests("-test.run", "^"+by+"$"); again == killed {
+			break
+		}
+		v, by = tests("-test.skip", "^"+by+"$")
+	}
 	return v, by, nil
 }
 
@@ -71,18 +83,15 @@ func ends(cmd *exec.Cmd) ([]byte, bool) {
 	return said, err == nil
 }
 
-// cRunner runs the session layer's tests in a copy of guest/.
+// cRunner runs the session layer's tests.
 type cRunner struct{ dir string }
 
 func newCRunner() (runner, error) {
-	dir, err := os.MkdirTemp("", "mutants-")
+	dir, err := os.Getwd()
 	if err != nil {
 		return nil, err
 	}
 	r := &cRunner{dir}
-	if out, err := exec.Command("cp", "-a", "guest", filepath.Join(dir, "guest")).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("copy guest/: %w: %s", err, out)
-	}
 	for _, targets := range [][]string{r.programs(), r.tests()} {
 		if said, ok := ends(r.make(context.Background(), targets...)); !ok {
 			return nil, fmt.Errorf("the tests of guest/libcuda/session fail as they are: %s", said)
@@ -91,10 +100,10 @@ func newCRunner() (runner, error) {
 	return r, nil
 }
 
-func (r *cRunner) close() { _ = os.RemoveAll(r.dir) }
+func (r *cRunner) close() {}
 
 func (r *cRunner) make(ctx context.Context, what ...string) *exec.Cmd {
-	args := []string{"--no-print-directory", "-C", filepath.Join(r.dir, "guest", "libcuda"), "OUT=" + filepath.Join(r.dir, "lib"), "TEST_OUT=" + filepath.Join(r.dir, "tests"), "CFLAGS_=" + cFlags}
+	args := []string{"--no-print-directory", "-C", filepath.Join(r.dir, "guest", "libcuda"), "OUT=" + filepath.Join(r.dir, "built", "lib"), "TEST_OUT=" + filepath.Join(r.dir, "built", "tests"), "CFLAGS_=" + cFlags}
 	return exec.CommandContext(ctx, "make", append(args, what...)...)
 }
 
@@ -104,7 +113,7 @@ const cFlags = "-std=c11 -O2 -g -fPIC -fvisibility=hidden -MMD -MP"
 func (r *cRunner) targets(suffix string) (list []string) {
 	found, _ := filepath.Glob(filepath.Join(r.dir, "guest/libcuda/session/tests/*_test.c"))
 	for _, f := range found {
-		list = append(list, filepath.Join(r.dir, "tests", "session", "tests", strings.TrimSuffix(filepath.Base(f), ".c")+suffix))
+		list = append(list, filepath.Join(r.dir, "built", "tests", "session", "tests", strings.TrimSuffix(filepath.Base(f), ".c")+suffix))
 	}
 	return list
 }
