@@ -71,7 +71,7 @@ func TestKept(t *testing.T) {
 		for range 300 {
 			switch rnd.IntN(4) {
 			case 0, 1:
-				p := make([]byte, rnd.IntN(1<<rnd.IntN(19)))
+				p := make([]byte, rnd.IntN(1<<rnd.IntN(19+2*int(seed%2))))
 				for i := range p {
 					p[i] = byte(rnd.Uint32())
 				}

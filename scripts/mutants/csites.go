@@ -54,7 +54,7 @@ func cSites(file string, text []byte) (sites []site) {
 		if m := cGuard.FindStringSubmatchIndex(s); m != nil {
 			cs = append(cs, put(m[2], m[3], "("+s[m[2]:m[3]]+") && 0"), put(m[2], m[3], "!("+s[m[2]:m[3]]+")"))
 		}
-		if m := cStatement.FindStringSubmatchIndex(s); m != nil && !cDeclares.MatchString(s) && !strings.HasPrefix(strings.TrimSpace(s), "return") &&
+		if m := cStatement.FindStringSubmatchIndex(s); m != nil && !cDeclares.MatchString(s) && !strings.HasPrefix(strings.TrimSpace(s), "return") && !strings.HasPrefix(strings.TrimSpace(s), "(void)") &&
 			!strings.Contains(s, "unlock") && !strings.Contains(s, "_lock") {
 			cs = append(cs, put(m[2], m[3], "(void)0"))
 		}

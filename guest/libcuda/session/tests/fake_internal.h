@@ -16,7 +16,7 @@ struct fake_worker {
 	struct {
 		int fd, more[CW_REGION_PARTS]; /* more: of the parts behind the first */
 		uint8_t *mem;
-		uint64_t size, part;
+		uint64_t size, part, offset; /* offset: of a file that is not the session's alone */
 	} region[REGIONS];
 	struct {
 		uint32_t id;

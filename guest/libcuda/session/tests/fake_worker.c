@@ -173,7 +173,8 @@ static void region_add(struct fake_call *c)
 		c->result = 999;
 		return;
 	}
-	void *p = mmap((void *)(uintptr_t)a.va, a.size, PROT_READ | PROT_WRITE, MAP_SHARED | (fd < 0 ? MAP_ANONYMOUS : 0), fd, 0);
+	void *p = mmap((void *)(uintptr_t)a.va, a.size, PROT_READ | PROT_WRITE, MAP_SHARED | (fd < 0 ? MAP_ANONYMOUS : 0), fd,
+		       (off_t)w->region[a.region].offset);
 	CHECK(p != MAP_FAILED);
 	if (a.kind == CW_REGION_PINNED && (uintptr_t)p != a.va) {
 		munmap(p, a.size);
@@ -251,6 +252,8 @@ static void socket_poll(struct fake_worker *w)
 			memcpy(w->region[h.region].more, CMSG_DATA(c), parts * sizeof(int));
 			w->region[h.region].size = h.size;
 			w->region[h.region].part = h.part;
+			w->region[h.region].offset = h.offset;
+			CHECK(h.offset == 0 || (h.flags & CW_REGION_SHARED));
 		} else if (h.type == CW_MSG_REGION_END) {
 			close(w->region[h.region].fd);
 			for (uint64_t k = 1; w->region[h.region].part && k * w->region[h.region].part < w->region[h.region].size; k++)
