@@ -204,6 +204,9 @@ func TestDeviceState(t *testing.T) {
 	if c := load(big); c != 0 || string(dev.loaded) != string(big) {
 		t.Errorf("loaded %d bytes, check %d", len(dev.loaded), c)
 	}
+	if c, err := f.GetU64(vhostuser.CheckDeviceState, nil); err != nil || c == 0 {
+		t.Errorf("a transfer that was checked is checked again: %d, %v", c, err)
+	}
 	dev.err = errors.New("corrupt")
 	if c := load([]byte("x")); c == 0 {
 		t.Error("a failed load was reported as success")

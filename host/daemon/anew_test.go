@@ -136,3 +136,38 @@ func TestLeaseEndedStaysSo(t *testing.T) {
 		t.Errorf("%+v", v.Upstream)
 	}
 }
+
+// TestLeasesComeAndGo: what a lease took of this process, connections to its server above all, is there no more when it has been given back.
+func TestLeasesComeAndGo(t *testing.T) {
+	dir := t.TempDir()
+	server := newHost(t, daemontest.Soft(1<<30)).knownAs(hostFiles(t, dir, "gpu1")).start().serves()
+	here := newHost(t, daemontest.Soft(1<<30)).knownAs(hostFiles(t, dir, "hosta"))
+	here.cfg.Remote.Servers = []string{server.address}
+	here.start()
+	w := one
+	w.Remote = api.RemoteAny
+	w.Memory = 1 << 20
+	open := func() int {
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	before := 0
+	for n := range 10 {
+		here.ensure(w)
+		if err := here.c.Release(t.Context(), w.VM, w.Name, false); err != nil {
+			t.Fatalf("the %dth lease: %v", n, err)
+		}
+		if n == 2 { // whatever stays is there by now
+			before = open()
+		}
+	}
+	// Less than what idle connections are kept for by either end.
+	for end := time.Now().Add(20 * time.Second); open() > before+1; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d descriptors, %d after the third lease", open(), before)
+		}
+	}
+}
