@@ -96,6 +96,32 @@ func saidHello(t *testing.T, page []byte) (guest, host *net.UnixConn) {
 	return guest, host
 }
 
+// TestAwaitLooksItself: who needs a region whose message is there does not wait for the goroutine that follows the connection, which may be about to wake up.
+func TestAwaitLooksItself(t *testing.T) {
+	guest, u := begun(t)
+	defer guest.Close()
+	if err := u.Freeze(); err != nil { // nobody follows it
+		t.Fatal(err)
+	}
+	for id := uint32(1); id < 4; id++ {
+		h := remote.Hello{Type: remote.MsgRegion, Region: id, Va: 0x6a0000400000 + uint64(id)<<20, Size: pageSize}
+		if err := send(guest, remote.FormatHello(h, ""), memfile(t, pageSize)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, id := range []uint32{2, 1, 3} {
+		if d, err := u.mem.Await(ctx, id); err != nil || d.Size != pageSize {
+			t.Errorf("region %d: %+v, %v", id, d, err)
+		}
+	}
+	u.Thaw()
+	if err := u.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestControlPages: a guest whose library lays its memory out otherwise is refused at the handshake, and told why, whatever the message said.
 func TestControlPages(t *testing.T) {
 	for at := range controlPage() {

@@ -69,6 +69,9 @@ static void apply(struct fake_worker *w, const struct cw_frame *f, const uint8_t
 	CHECK(!"unexpected frame");
 }
 
+/* READs that the guest has refused. */
+static int refusals;
+
 /* Receives once and applies whole frames; DATA frames of request id go to `to`. Returns bytes of DATA. */
 static uint64_t receive(struct fake_worker *w, int flags, uint64_t id, uint8_t *to)
 {
@@ -86,7 +89,10 @@ static uint64_t receive(struct fake_worker *w, int flags, uint64_t id, uint8_t *
 		if (in.n - at - sizeof f < f.len)
 			break;
 		const uint8_t *p = in.bytes + at + sizeof f;
-		if (f.type == CW_FRAME_DATA) {
+		if (f.type == CW_FRAME_DATA && f.flags != 0) {
+			CHECK(f.flags == CW_FRAME_ERROR && f.arg == id && f.len == 0);
+			refusals++;
+		} else if (f.type == CW_FRAME_DATA) {
 			CHECK(to && f.arg == id && f.flags == 0 && f.len > 0);
 			memcpy(to + data, p, f.len);
 			data += f.len;
@@ -102,13 +108,20 @@ static uint64_t receive(struct fake_worker *w, int flags, uint64_t id, uint8_t *
 
 void fake_tcp_poll(struct fake_worker *w) { receive(w, MSG_DONTWAIT, 0, NULL); }
 
-void fake_tcp_pull(struct fake_worker *w, uint32_t region, uint64_t offset, uint64_t size, uint8_t *to)
+int fake_tcp_try(struct fake_worker *w, uint32_t region, uint64_t offset, uint64_t size, uint8_t *to)
 {
 	static uint64_t id;
 	struct cw_frame_extent e = {region, 0, offset, size};
 	fake_tcp_send(w, CW_FRAME_READ, ++id, &e, sizeof e, NULL, 0);
-	for (uint64_t have = 0; have < size;)
+	refusals = 0;
+	for (uint64_t have = 0; have < size && refusals == 0;)
 		have += receive(w, 0, id, to + have);
+	return refusals == 0;
+}
+
+void fake_tcp_pull(struct fake_worker *w, uint32_t region, uint64_t offset, uint64_t size, uint8_t *to)
+{
+	CHECK(fake_tcp_try(w, region, offset, size, to));
 }
 
 int fake_tcp_accept(struct fake_worker *w, int listener)

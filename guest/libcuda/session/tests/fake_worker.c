@@ -273,6 +273,13 @@ int fake_regions(struct fake_worker *w)
 	return n;
 }
 
+int fake_reads(struct fake_worker *w, uint32_t region, uint64_t offset, uint64_t size)
+{
+	static uint8_t to[1 << 16];
+	CHECK(size <= sizeof to);
+	return !w->tcp || fake_tcp_try(w, region, offset, size, to);
+}
+
 static void execute(struct fake_worker *w, const struct cw_record *rec)
 {
 	struct fake_call c = {.w = w, .rec = rec, .fixed = (const uint8_t *)(rec + 1), .slot = rec->slot, .seq = rec->seq};

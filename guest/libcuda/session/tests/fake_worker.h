@@ -59,6 +59,8 @@ struct cw_control_page *fake_control(struct fake_worker *w);
 uint8_t *fake_region(struct fake_worker *w, uint32_t id, uint64_t offset, uint64_t size);
 /* How many regions the guest has told of and not ended, but for its first, by all that it has sent. */
 int fake_regions(struct fake_worker *w);
+/* Whether the guest gives bytes of its memory to a worker that cannot map it; one that can asks nobody. */
+int fake_reads(struct fake_worker *w, uint32_t region, uint64_t offset, uint64_t size);
 /* Around the use of a region's memory: what a carrier that cannot map has to move. */
 void fake_region_fetch(struct fake_worker *w, uint32_t id, uint64_t offset, uint64_t size);
 void fake_region_store(struct fake_worker *w, uint32_t id, uint64_t offset, uint64_t size);

@@ -18,7 +18,8 @@ enum {
 	PRINT = CW_OP_CTX_SYNCHRONIZE,
 	HOLD = CW_OP_STREAM_SYNCHRONIZE,
 	SLOW = CW_OP_EVENT_SYNCHRONIZE,
-	REGIONS_THERE = CW_OP_MEM_FREE
+	REGIONS_THERE = CW_OP_MEM_FREE,
+	READS = CW_OP_MEM_ALLOC
 };
 enum { THREADS = 8, LONG_LEN = 20000 };
 
@@ -74,6 +75,13 @@ static int handler(struct fake_call *c)
 			fake_console(c->w, "hello from the device\n");
 		return 0;
 	case SLOW: usleep(20000); return 0;
+	case READS: /* of a region of 8192 bytes, and of none */
+		sum[0] = (uint64_t)fake_reads(c->w, (uint32_t)a[0], 0, 8192) && fake_reads(c->w, (uint32_t)a[0], 8191, 1);
+		sum[1] = (uint64_t)(fake_reads(c->w, (uint32_t)a[0], 0, 8193) || fake_reads(c->w, (uint32_t)a[0], 8192, 1) ||
+				    fake_reads(c->w, (uint32_t)a[0], UINT64_MAX, 2) || fake_reads(c->w, 255, 0, 1));
+		c->reply = sum;
+		c->reply_len = 16;
+		return 0;
 	case REGIONS_THERE:
 		sum[0] = (uint64_t)fake_regions(c->w);
 		c->reply = sum;
@@ -254,6 +262,23 @@ static void test_regions(void)
 	}
 }
 
+/* A worker that cannot map memory is given what lies in regions, and told of all else that it cannot have it. */
+static void test_reads(int tcp)
+{
+	struct cw_region *r;
+	struct cw_tx tx;
+	struct cw_reply rep;
+	CHECK(cw_region_add(CW_REGION_STAGING, 8192, 0, &r) == 0 && r->size == 8192);
+	uint64_t a[2] = {r->id}, got[2];
+	CHECK(cw_begin(&tx, READS, sizeof a, 0, 1) == 0);
+	memcpy(tx.rec + sizeof(struct cw_record), a, sizeof a);
+	CHECK(cw_commit_wait(&tx, &rep) == 0 && rep.result == 0 && rep.len >= sizeof got);
+	memcpy(got, rep.data, sizeof got);
+	cw_reply_release(&rep);
+	CHECK(got[0] == 1 && got[1] == (tcp ? 0 : 1));
+	CHECK(cw_region_drop(r) == 0);
+}
+
 static void all(int tcp)
 {
 	struct fake_options o = {.handler = handler, .caps = CW_CAP_MAP, .sleep_after_us = 50, .tcp = tcp};
@@ -270,6 +295,7 @@ static void all(int tcp)
 	test_blob();
 	test_console();
 	test_regions();
+	test_reads(tcp);
 	call(SLOW, NULL, 0); /* the caller sleeps */
 	usleep(5000);	     /* the worker sleeps */
 	call(CW_OP_SESSION_FENCE, NULL, 0);
