@@ -1,6 +1,7 @@
 package device
 
 import (
+	"runtime"
 	"syscall"
 	"testing"
 
@@ -157,4 +158,26 @@ func TestLapseWhileTheWorkerStarts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestExtentsEndBehindCopies: what takes extents back waits for those that are being copied at the moment: their pages are the guest's again when it returns.
+func TestExtentsEndBehindCopies(t *testing.T) {
+	s := &session{extents: map[*extent]struct{}{}}
+	s.copying.RLock() // as a copy does
+	gone := make(chan struct{})
+	go func() {
+		s.dropExtents()
+		close(gone)
+	}()
+	for s.copying.TryRLock() { // until it waits
+		s.copying.RUnlock()
+		select {
+		case <-gone:
+			t.Fatal("extents are taken back from under a copy")
+		default:
+			runtime.Gosched()
+		}
+	}
+	s.copying.RUnlock()
+	<-gone
 }

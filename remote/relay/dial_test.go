@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,5 +45,31 @@ func TestPatience(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestCause: of why a server is not reached a program is told what it can act on, and not who dialed what.
+func TestCause(t *testing.T) {
+	within := func(err error) error {
+		return fmt.Errorf("dial: %w", &net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7745}, Err: err})
+	}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{within(os.NewSyscallError("connect", unix.ECONNREFUSED)), "connection refused"},
+		{within(os.NewSyscallError("connect", unix.EHOSTUNREACH)), "no route to host"},
+		{within(unix.ENETUNREACH), "network is unreachable"},
+		{within(&net.DNSError{Err: "no such host", Name: "gpu1"}), "no such host"},
+		{within(context.DeadlineExceeded), fmt.Sprintf("no answer within %v", dialLimit)},
+		{within(os.ErrDeadlineExceeded), fmt.Sprintf("no answer within %v", dialLimit)},
+		{errors.New("something else"), "something else"},
+	} {
+		if got := cause(c.err); got.Error() != c.want {
+			t.Errorf("of %q: %q, not %q", c.err, got, c.want)
+		}
+	}
+	if !errors.Is(cause(within(os.NewSyscallError("connect", unix.ECONNREFUSED))), unix.ECONNREFUSED) {
+		t.Error("a number is lost")
 	}
 }

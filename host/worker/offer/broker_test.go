@@ -150,7 +150,7 @@ func TestBytes(t *testing.T) {
 		return n
 	}
 	full := [2]int{}
-	for step := range 300_000 {
+	for step := range 120_000 {
 		who := max(rng.IntN(20)-16, 0) // mostly one
 		if rng.IntN(40) == 0 {
 			for tok := range whose {
@@ -162,7 +162,7 @@ func TestBytes(t *testing.T) {
 				break
 			}
 		}
-		if step%100_000 == 99_999 {
+		if step%40_000 == 39_999 {
 			b.Gone(who)
 			used[who] = 0
 			for tok, o := range whose {
