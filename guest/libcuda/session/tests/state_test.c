@@ -30,6 +30,30 @@ static void lines(void)
 	}
 }
 
+/* A line of any length is cut where there is no room for it, on stderr too, and what follows it is whole. */
+static void long_lines(void)
+{
+	struct cw_log_line l;
+	static char text[2000], got[4096];
+	int p[2], err = dup(2);
+	CHECK(pipe(p) == 0 && err >= 0 && dup2(p[1], 2) == 2);
+	memset(text, 'x', sizeof text);
+	for (int n = 0; n < (int)sizeof text; n += 1 + n / 40) {
+		uint64_t number = cw_logring_count();
+		cw_log(CW_LOG_ERROR, "%.*s", n, text);
+		CHECK(cw_logring_count() == number + 1 && cw_logring_get(number, &l));
+		CHECK(l.len == strlen(l.text) && l.len <= (size_t)n && l.len < CW_LOG_TEXT && strspn(l.text, "x") == l.len &&
+		      (n > 400 || l.len == (size_t)n));
+		ssize_t m = read(p[0], got, sizeof got);
+		CHECK(m >= 11 && m <= 512 && got[m - 1] == '\n' && !memcmp(got, "causeway: ", 10));
+		CHECK(memchr(got, '\n', (size_t)m) == got + m - 1 && (size_t)(m - 11) >= l.len && (n > 400 || m == n + 11));
+	}
+	dup2(err, 2);
+	close(err);
+	close(p[0]);
+	close(p[1]);
+}
+
 /* A region that cannot be leased whole has no lease, and takes no place from others. */
 static void refused_leases(void)
 {
@@ -82,6 +106,14 @@ static void generations(void)
 
 int main(void)
 {
+	int st;
+	pid_t c = fork();
+	if (c == 0) {
+		unsetenv("CAUSEWAY_LOG");
+		long_lines();
+		_exit(0);
+	}
+	CHECK(waitpid(c, &st, 0) == c && st == 0);
 	setenv("CAUSEWAY_LOG", "none", 1);
 	lines();
 	refused_leases();
