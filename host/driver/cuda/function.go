@@ -12,14 +12,17 @@ import (
 type function struct {
 	handle bind.Function // also of a kernel
 	kernel bind.Kernel   // none: it is a function
-	module uint32        // that it was looked up in, 0: a library's
-	lib    uint32        // a kernel's
+	module uint32        // that it was looked up in, 0: none
+	lib    uint32        // that its code is of, 0: the module's own
 	layout *bind.Layout
 }
 
 func (f *function) isKernel() bool { return !f.kernel.IsZero() }
 
 const maxFuncAttrs = 24
+
+// forgetFunctions drops the functions whose code is gone: to the driver their handles are pointers to nothing.
+func (s *session) forgetFunctions(gone func(f *function) bool) { forget(&s.funcs, gone) }
 
 // ModuleGetFunction finds a kernel of a module.
 func (s *session) ModuleGetFunction(c *wire.Call, a *wire.ModuleGetFunctionArgs, r *wire.ModuleGetFunctionReply) (res cuda.Result) {
@@ -31,7 +34,7 @@ func (s *session) ModuleGetFunction(c *wire.Call, a *wire.ModuleGetFunctionArgs,
 	if res != cuda.Success {
 		return res
 	}
-	r.Info, res = s.addFunction(a.Func, &function{handle: h, module: a.Module, layout: s.drv.FunctionLayout(h)}, 0)
+	r.Info, res = s.addFunction(a.Func, &function{handle: h, module: a.Module, lib: m.lib, layout: s.drv.FunctionLayout(h)}, 0)
 	return res
 }
 
@@ -61,11 +64,11 @@ func (s *session) LibraryGetKernel(c *wire.Call, a *wire.LibraryGetKernelArgs, r
 
 // KernelGetFunction gives a kernel's function in the current context.
 func (s *session) KernelGetFunction(c *wire.Call, a *wire.KernelGetFunctionArgs, r *wire.KernelGetFunctionReply) (res cuda.Result) {
-	_, handle, res := s.instanceOf(c, a.Kernel)
+	k, handle, res := s.instanceOf(c, a.Kernel)
 	if res != cuda.Success {
 		return res
 	}
-	r.Info, res = s.addFunction(a.Func, &function{handle: handle, layout: s.drv.FunctionLayout(handle)}, 0)
+	r.Info, res = s.addFunction(a.Func, &function{handle: handle, lib: k.lib, layout: s.drv.FunctionLayout(handle)}, 0)
 	return res
 }
 
@@ -75,7 +78,7 @@ func (s *session) KernelFunction(c *wire.Call, a *wire.KernelFunctionArgs) cuda.
 	if res != cuda.Success {
 		return res
 	}
-	f := &function{handle: handle, layout: k.layout}
+	f := &function{handle: handle, lib: k.lib, layout: k.layout}
 	// Before its first launch, which then need not; from 12.4 on.
 	if res := s.note(s.drv.FuncLoad(f.handle)); res != cuda.Success && res != cuda.ErrorNotSupported {
 		return res

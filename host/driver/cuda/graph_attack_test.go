@@ -106,3 +106,50 @@ func TestBoxesBeginInDeviceMemory(t *testing.T) {
 	x.refused("a copy whose last row is beyond device memory", x.node(g, wire.NodeMemcpy, (&wire.MemcpyNode{Width: 64, Height: 2, Depth: 1}).Append(ok.Append(two.Append(nil)))))
 	x.must(x.node(g, wire.NodeMemcpy, (&wire.MemcpyNode{Width: 64, Height: 2, Depth: 1}).Append(ok.Append(ok.Append(nil)))))
 }
+
+// TestFunctionsGoWithTheirCode: a function whose module or library is gone is launched no more, and becomes no node; those of other code stay, and its number can be given again.
+func TestFunctionsGoWithTheirCode(t *testing.T) {
+	for what, c := range map[string]struct {
+		load func(x *attacker, code, f wire.ID) cuda.Result
+		end  func(x *attacker, code wire.ID) cuda.Result
+	}{
+		"module": {func(x *attacker, code, f wire.ID) cuda.Result {
+			x.must(x.ModuleLoad(x.call(), &wire.ModuleLoadArgs{Module: code, Image: []byte(".version 7.0")}, &wire.ModuleLoadReply{}))
+			return x.ModuleGetFunction(x.call(), &wire.ModuleGetFunctionArgs{Func: f, Module: code, Name: []byte("k")}, &wire.ModuleGetFunctionReply{})
+		}, func(x *attacker, code wire.ID) cuda.Result {
+			return x.ModuleUnload(x.call(), &wire.ModuleUnloadArgs{Module: code})
+		}},
+		"library's module": {func(x *attacker, code, f wire.ID) cuda.Result {
+			x.must(x.LibraryLoad(x.call(), &wire.LibraryLoadArgs{Library: code, Image: []byte(".version 7.0")}, &wire.LibraryLoadReply{}))
+			module := x.fresh()
+			x.must(x.LibraryGetModule(x.call(), &wire.LibraryGetModuleArgs{Library: code, Module: module}))
+			x.must(x.ModuleGetFunction(x.call(), &wire.ModuleGetFunctionArgs{Func: f, Module: module, Name: []byte("k")}, &wire.ModuleGetFunctionReply{}))
+			return x.ModuleUnload(x.call(), &wire.ModuleUnloadArgs{Module: module}) // whose code stays
+		}, func(x *attacker, code wire.ID) cuda.Result {
+			return x.LibraryUnload(x.call(), &wire.LibraryUnloadArgs{Library: code})
+		}},
+		"library's kernel": {func(x *attacker, code, f wire.ID) cuda.Result {
+			x.must(x.LibraryLoad(x.call(), &wire.LibraryLoadArgs{Library: code, Image: []byte(".version 7.0")}, &wire.LibraryLoadReply{}))
+			return x.LibraryGetKernel(x.call(), &wire.LibraryGetKernelArgs{Kernel: f, Library: code, Name: []byte("k")}, &wire.LibraryGetKernelReply{})
+		}, func(x *attacker, code wire.ID) cuda.Result {
+			return x.LibraryUnload(x.call(), &wire.LibraryUnloadArgs{Library: code})
+		}},
+	} {
+		x := newAttacker(t)
+		code, f, other, left, graph := x.fresh(), x.fresh(), x.fresh(), x.fresh(), x.graph()
+		x.must(c.load(x, code, f))
+		x.must(c.load(x, other, left))
+		launch := func(f wire.ID) cuda.Result {
+			return x.Launch(x.call(), &wire.LaunchArgs{Func: f, Stream: wire.StreamLegacy, Gx: 1, Gy: 1, Gz: 1, Bx: 1, By: 1, Bz: 1, Params: make([]byte, cudatest.KernelBytes)})
+		}
+		x.must(launch(f))
+		x.must(c.end(x, code))
+		cudatest.Shown()
+		x.refused("a launch of a function whose "+what+" is gone", launch(f))
+		v := wire.KernelNode{Func: f, Gx: 1, Gy: 1, Gz: 1, Bx: 1, By: 1, Bz: 1, Size: cudatest.KernelBytes}
+		x.refused("a node of a function whose "+what+" is gone", x.node(graph, wire.NodeKernel, append(v.Append(nil), make([]byte, cudatest.KernelBytes)...)))
+		x.must(launch(left))
+		x.must(c.load(x, x.fresh(), f))
+		x.must(launch(f))
+	}
+}

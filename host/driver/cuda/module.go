@@ -99,6 +99,7 @@ func (s *session) ModuleUnload(c *wire.Call, a *wire.ModuleUnloadArgs) cuda.Resu
 	}
 	s.forgetSource(owner{id: a.Module})
 	s.forgetCode(owner{id: a.Module})
+	s.forgetFunctions(func(f *function) bool { return f.module == a.Module && f.lib == 0 })
 	return s.drv.ModuleUnload(m.handle)
 }
 
@@ -195,6 +196,7 @@ func (s *session) LibraryUnload(c *wire.Call, a *wire.LibraryUnloadArgs) cuda.Re
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
+	s.forgetFunctions(func(f *function) bool { return f.lib == a.Library })
 	res := s.drv.LibraryUnload(h)
 	s.forgetSource(owner{lib: true, id: a.Library})
 	s.forgetCode(owner{lib: true, id: a.Library})
