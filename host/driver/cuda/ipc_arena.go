@@ -83,7 +83,7 @@ func (s *session) openPage(c *wire.Call, a *wire.IpcOpenMemHandleArgs, fd int, b
 	}
 	in, res := s.rangeOf(dev, 0)
 	if res != cuda.Success {
-		in.free(p)
+		s.drv.MemRelease(p.handle)
 		return res
 	}
 	in.next = &p
