@@ -96,6 +96,8 @@ int main(int argc, char **argv)
     CUDA(cudaHostAlloc(&p, sizeof *p, cudaHostAllocMapped));
     const bool native = attribute(cudaDevAttrHostNativeAtomicSupported), concurrent = attribute(cudaDevAttrConcurrentManagedAccess);
     count("managed", m, concurrent);
+    if (!attribute(cudaDevAttrCanMapHostMemory))
+        return failures ? finish() : 77; // a GPU on another machine; run-tests.sh knows where this is allowed
     count("pinned", p, native);
 #if CUDA_VERSION >= 13000
     CUatomicOperation ops[] = {CU_ATOMIC_OPERATION_INTEGER_ADD, CU_ATOMIC_OPERATION_CAS};

@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -74,19 +75,24 @@ func TestRelayTraffic(t *testing.T) {
 				{"1 MiB to the GPU", staged(0, size), most[0], most[1], size, 0},
 				{"1 MiB from the GPU", staged(1, size), 3, most[2], 0, size},
 			} {
-				const rounds = 20
-				uw, ub, dw, db := up.writes.Load(), up.bytes.Load(), down.writes.Load(), down.bytes.Load()
-				for range rounds {
+				// A round's writes are those of most rounds: on a machine with other things to do what is acknowledged now and then goes by itself.
+				const rounds = 21
+				ub, db := up.bytes.Load(), down.bytes.Load()
+				var ups, downs [rounds]int64
+				for i := range rounds {
+					uw, dw := up.writes.Load(), down.writes.Load()
 					c.do()
 					s.must(t, cuda.Success, &wire.SessionFenceArgs{}, nil)
+					ups[i], downs[i] = up.writes.Load()-uw, down.writes.Load()-dw
 				}
-				per := func(now, then int64) float64 { return float64(now-then) / rounds }
-				gotUp, gotDown := per(up.writes.Load(), uw), per(down.writes.Load(), dw)
-				bytesUp, bytesDown := per(up.bytes.Load(), ub), per(down.bytes.Load(), db)
-				t.Logf("%s: %.1f writes and %.0f bytes up, %.1f and %.0f down", c.name, gotUp, bytesUp, gotDown, bytesDown)
+				slices.Sort(ups[:])
+				slices.Sort(downs[:])
+				gotUp, gotDown := ups[rounds/2], downs[rounds/2]
+				bytesUp, bytesDown := float64(up.bytes.Load()-ub)/rounds, float64(down.bytes.Load()-db)/rounds
+				t.Logf("%s: %d writes and %.0f bytes up, %d and %.0f down", c.name, gotUp, bytesUp, gotDown, bytesDown)
 				// TLS over TCP may cut a write in two where its buffer is full.
-				if gotUp > float64(c.upWrites+1+c.upBytes>>17) || gotDown > float64(c.downWrites+1+c.downBytes>>17) {
-					t.Errorf("%s: %.1f writes up, at most %d, %.1f down, at most %d", c.name, gotUp, c.upWrites+1, gotDown, c.downWrites+1)
+				if gotUp > c.upWrites+1+c.upBytes>>17 || gotDown > c.downWrites+1+c.downBytes>>17 {
+					t.Errorf("%s: %d writes up, at most %d, %d down, at most %d", c.name, gotUp, c.upWrites+1, gotDown, c.downWrites+1)
 				}
 				// Frames' heads, records, and 22 bytes of each record of TLS.
 				if most := func(n int64) float64 { return float64(n) + float64(n)/200 + 400 }; bytesUp > most(c.upBytes) || bytesDown > most(c.downBytes) {
