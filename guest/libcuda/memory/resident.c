@@ -76,6 +76,9 @@ static CUresult send_written(struct cw_area *a, uint32_t lo, uint32_t hi, uint32
 		if (a->holder[u] != CW_AT_CPU)
 			continue;
 		uint64_t at = cw_unit_at(a, u), size = cw_units_bytes(a, u, end);
+		if (a->fresh) /* what has no page would not be protected */
+			for (uint64_t p = at; p < at + size; p += CW_PAGE)
+				(void)*(const volatile uint8_t *)(uintptr_t)p;
 		res = cw_pages_failed("its pages cannot be protected", cw_uffd_protect(at, size, 1));
 		if (res == 0)
 			res = cw_bytes_depart(at, size, stream, a->fresh); /* huge ones go at once, and quickly */
@@ -175,7 +178,7 @@ static void find_pages(struct cw_area *a)
 			break;
 		for (uint64_t i = 0; i < (uint64_t)got / sizeof entry[0]; i++) {
 			uint32_t u = (uint32_t)((done + i) * CW_PAGE / CW_UNIT);
-			if ((entry[i] >> 62 & THERE) && a->holder[u] != CW_AT_CPU)
+			if ((entry[i] >> 62 & THERE) && a->holder[u] == CW_AT_GPU)
 				hold(a, u, u + 1, CW_AT_CPU);
 		}
 		done += (uint64_t)got / sizeof entry[0];
@@ -198,8 +201,21 @@ static CUresult clear_untouched(struct cw_area *a, uint32_t stream)
 	return res;
 }
 
+/* What other threads touched for the first time meanwhile. A unit that has one page is given all, as reading one that is not there would wait for us. */
+static CUresult send_late(struct cw_area *a, uint32_t stream)
+{
+	for (uint32_t u = 0; u < a->units; u++)
+		if (a->holder[u] == CW_AT_CPU)
+			a->holder[u] = CW_AT_BOTH; /* sent, and its writers wait */
+	find_pages(a);
+	for (uint32_t u = 0; u < a->units; u++)
+		for (uint64_t at = 0; a->holder[u] == CW_AT_CPU && at < cw_units_bytes(a, u, u + 1); at += CW_PAGE)
+			cw_uffd_zero(cw_unit_at(a, u) + at, CW_PAGE);
+	return send_written(a, 0, a->units, stream);
+}
+
 /* Until now the kernel gave the area pages by itself, huge ones even. What is there goes to the GPU while only writes are seen, as reading
- * what is not there must not wait for us. */
+ * what is not there must not wait for us; then what was not there has to wait, and what came in between goes too. */
 CUresult cw_area_watch(struct cw_area *a)
 {
 	struct cw_voice v;
@@ -214,16 +230,20 @@ CUresult cw_area_watch(struct cw_area *a)
 	res = send_written(a, 0, a->units, v.stream);
 	if (res == 0)
 		res = clear_untouched(a, v.stream);
+	if (res == 0)
+		res = cw_pages_failed("its pages cannot be watched", cw_uffd_watch(a->base, a->size, 1));
+	if (res == 0)
+		res = send_late(a, v.stream);
 	if (res == 0) {
 		cw_pages_forget(a->base, a->size);
-		res = cw_pages_failed("its pages cannot be watched", cw_uffd_watch(a->base, a->size, 1));
-		let_go(a, 0, a->units);
+		hold(a, 0, a->units, CW_AT_GPU);
 		a->fresh = 0;
 		atomic_fetch_sub(&cw_copies, (uint64_t)CW_COPY);
-		CUresult end = cw_own_wait(v.stream);
-		res = res != 0 ? res : end;
-	} else { /* tried again by whoever gives the GPU work next */
+		res = cw_own_wait(v.stream);
+	} else { /* tried again by whoever gives the GPU work next; its writers wait for nobody */
 		hold(a, 0, a->units, CW_AT_GPU);
+		cw_uffd_watch(a->base, a->size, 0);
+		cw_uffd_protect(a->base, a->size, 0);
 	}
 	cw_voice_end(&v);
 	return res;
