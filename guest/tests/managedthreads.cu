@@ -47,11 +47,44 @@ static void first_touch(double seconds)
     note("first touch: %ld bytes lost", wrong - before);
 }
 
+// One thread copies to and from memory of its own, the other reads and writes what lies beside it.
+static void beside(double seconds)
+{
+    over = false;
+    long before = wrong;
+    uint32_t *x, *y;
+    managed(&x, 256);
+    managed(&y, 256);
+    nothing<<<1, 1>>>();
+    CUDA(cudaDeviceSynchronize());
+    std::thread copier([x] {
+        for (uint32_t i = 1; !over; i++) {
+            uint32_t got = 0;
+            CUDA(cudaMemcpy(x, &i, sizeof i, cudaMemcpyHostToDevice));
+            CUDA(cudaMemcpy(&got, x, sizeof got, cudaMemcpyDeviceToHost));
+            wrong += got != i;
+        }
+    });
+    std::thread toucher([y] {
+        for (uint32_t i = 1; !over; i++) {
+            *(volatile uint32_t *)y = i;
+            wrong += *(volatile uint32_t *)y != i;
+        }
+    });
+    until(seconds);
+    copier.join();
+    toucher.join();
+    CUDA(cudaFree(x));
+    CUDA(cudaFree(y));
+    note("copies beside accesses: %ld values lost", wrong - before);
+}
+
 int main(int argc, char **argv)
 {
     setenv("CAUSEWAY_MANAGED", "gpu", 0);
     double t = argument(argc, argv, 1, 1);
     first_touch(t);
+    beside(t);
     expect(wrong == 0, "all that threads wrote is there");
     return finish();
 }

@@ -84,6 +84,7 @@ struct batch {
 		uint64_t dst, src, size;
 	} *pieces;
 	uint32_t gathered, room;
+	struct cw_area *area; /* one that is named, if any */
 	int in_call; /* a source that only the worker reads may not be read after the call */
 };
 _Static_assert(sizeof(struct piece) == CW_MEMCPY_BATCH_PIECE, "pieces of MemcpyBatch");
@@ -113,12 +114,36 @@ static CUresult judge(struct batch *b, size_t *fail)
 	return res;
 }
 
+/* Managed memory is used only here: the program's lists, which are read meanwhile, may lie in some. */
 static CUresult flush(struct batch *b, const CUmemcpyAttributes *a)
 {
+	struct cw_side used = {.area = b->area}, d, s;
 	uint32_t n = b->gathered;
+	CUresult res = n ? cw_sides_use(&used, &used) : CUDA_SUCCESS;
 
 	b->gathered = 0;
-	return n == 0 ? CUDA_SUCCESS : cwop_MemcpyBatch(b->stream, (uint32_t)a->order, a->flags, b->pieces, n * sizeof *b->pieces);
+	if (n == 0)
+		return res;
+	for (uint32_t i = 0; b->area && i < n && !res; i++) {
+		const struct piece *p = &b->pieces[i];
+		if (cw_side_any(p->dst, p->size, &d) == 0 && cw_side_any(p->src, p->size, &s) == 0) {
+			res = cw_sides_use(&d, &s);
+			cw_sides_done(&d, &s);
+		}
+	}
+	if (!res)
+		res = cwop_MemcpyBatch(b->stream, (uint32_t)a->order, a->flags, b->pieces, n * sizeof *b->pieces);
+	cw_sides_done(&used, &used);
+	return res;
+}
+
+static CUresult gather(struct batch *b, const CUmemcpyAttributes *a, const struct cw_side *d, const struct cw_side *s, uint64_t size)
+{
+	if (d->area || s->area)
+		b->area = d->area ? d->area : s->area;
+	b->in_call |= a->order == ORDER_IN_CALL && !s->device;
+	b->pieces[b->gathered++] = (struct piece){d->addr, s->addr, size};
+	return b->gathered == b->room ? flush(b, a) : CUDA_SUCCESS;
 }
 
 /* Copies from on up to end, which have the attributes a. While something captures each is a copy of its own. */
@@ -130,14 +155,10 @@ static CUresult send(struct batch *b, const CUmemcpyAttributes *a, size_t from, 
 
 	for (size_t i = from; i < end && !res; i++) {
 		res = sides(b, i, &d, &s);
-		if (!res && together && d.worker && s.worker) {
-			b->in_call |= a->order == ORDER_IN_CALL && !s.device;
-			b->pieces[b->gathered++] = (struct piece){d.addr, s.addr, b->size[i]};
-			if (b->gathered == b->room)
-				res = flush(b, a);
-		} else if (!res) {
+		if (!res && together && d.worker && s.worker)
+			res = gather(b, a, &d, &s, b->size[i]);
+		else if (!res)
 			res = cw_copy_linear(&d, &s, b->size[i], b->stream, 0);
-		}
 		if (res)
 			*fail = i;
 	}

@@ -241,8 +241,7 @@ static CUresult reachable(const struct box *b, int wait)
 	return res;
 }
 
-/* Copies a box whose sides are resolved. */
-static CUresult run_box(struct box *b, int wait)
+static CUresult resolved(struct box *b, int wait)
 {
 	CUresult res = CUDA_SUCCESS;
 	int both = b->dst.side.worker && b->src.side.worker, neither = !b->dst.side.device && !b->src.side.device;
@@ -265,6 +264,16 @@ static CUresult run_box(struct box *b, int wait)
 		res = staged(b);
 	else if ((res = cw_copy_begin(b->stream, wait)) == 0)
 		res = cw_copy_landed(staged(b), b->width * b->height * b->depth, b->stream, wait);
+	return res;
+}
+
+/* Copies a box whose sides are resolved. */
+static CUresult run_box(struct box *b, int wait)
+{
+	CUresult res = cw_sides_use(&b->dst.side, &b->src.side);
+	if (res == 0)
+		res = resolved(b, wait);
+	cw_sides_done(&b->dst.side, &b->src.side);
 	return wait ? res : cw_settle(res, b->stream);
 }
 

@@ -138,10 +138,8 @@ static CUresult from_device(void *dst, uint64_t src, uint64_t size, uint32_t str
 	return cw_waited(staged(CW_FROM_DEVICE, src, dst, size, stream), stream, work);
 }
 
-CUresult cw_copy_linear(const struct cw_side *dst, const struct cw_side *src, uint64_t size, uint32_t stream, int wait)
+static CUresult copy(const struct cw_side *dst, const struct cw_side *src, uint64_t size, uint32_t stream, int wait)
 {
-	if (size == 0)
-		return CUDA_SUCCESS;
 	if (cw_unlikely(cw_capture_any())) {
 		int pageable;
 		CUresult res = cw_capture_copy(stream, dst->worker && src->worker, wait, &pageable);
@@ -164,5 +162,16 @@ CUresult cw_copy_linear(const struct cw_side *dst, const struct cw_side *src, ui
 	CUresult res = cw_own_wait(stream);
 	if (res == 0)
 		memmove((void *)(uintptr_t)dst->addr, (const void *)(uintptr_t)src->addr, size);
+	return res;
+}
+
+CUresult cw_copy_linear(const struct cw_side *dst, const struct cw_side *src, uint64_t size, uint32_t stream, int wait)
+{
+	if (size == 0)
+		return CUDA_SUCCESS;
+	CUresult res = cw_sides_use(dst, src);
+	if (res == 0)
+		res = copy(dst, src, size, stream, wait);
+	cw_sides_done(dst, src);
 	return res;
 }

@@ -102,6 +102,8 @@ struct cw_side {
 	uint64_t addr; /* worker's address, or the application's */
 	uint8_t worker;
 	uint8_t device; /* device memory, as opposed to pinned */
+	struct cw_area *area; /* managed memory that lies at the GPU; then size is what was asked for */
+	uint64_t size;
 };
 
 /* A device pointer argument: CUDA_ERROR_INVALID_VALUE unless [ptr, ptr+size) lies in one device-reachable range. */
@@ -114,6 +116,10 @@ CUresult cw_side_any(uint64_t ptr, uint64_t size, struct cw_side *out);
 int cw_side_unreached(CUdeviceptr ptr, uint64_t size);
 /* The same for one of several: near is the range that the last of them lay in, at first of size 0. */
 CUresult cw_side_near(uint64_t ptr, uint64_t size, struct cw_range *near, struct cw_side *out);
+
+/* What is given to the GPU lies between these two: managed memory's bytes are at the GPU then and stay, whichever threads touch what lies beside them. */
+CUresult cw_sides_use(const struct cw_side *dst, const struct cw_side *src);
+void cw_sides_done(const struct cw_side *dst, const struct cw_side *src);
 
 /* --- linear copies ------------------------------------------------------------------------------------------------- */
 

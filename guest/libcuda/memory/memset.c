@@ -69,8 +69,12 @@ static CUresult fill(const struct fill *f, CUstream stream, int ptds, int wait)
 		s = (struct cw_side){.addr = f->dst, .device = 1};
 		res = CUDA_SUCCESS;
 	}
-	if (res == 0)
-		res = cwop_Memset(s.addr, f->height > 1 ? f->pitch : 0, f->value, f->element, f->width, f->height, id);
+	if (res == 0) {
+		res = cw_sides_use(&s, &s);
+		if (res == 0)
+			res = cwop_Memset(s.addr, f->height > 1 ? f->pitch : 0, f->value, f->element, f->width, f->height, id);
+		cw_sides_done(&s, &s);
+	}
 	/* On pinned memory the synchronous form is synchronous (CUDA driver API, "API synchronization behavior"). */
 	if (res == 0 && wait && !s.device)
 		return cw_own_wait(id);

@@ -87,7 +87,7 @@ _Atomic uint32_t cw_owed;
 int cw_gpu_idle(void)
 {
 	atomic_thread_fence(memory_order_seq_cst);
-	return atomic_load(&idle_at) == cw_work();
+	return atomic_load(&cw_resident_users) == 0 && atomic_load(&idle_at) == cw_work();
 }
 
 /* What a wait says: an error of the program's work is the program's to hear, at its next wait. */

@@ -9,6 +9,7 @@
 #include "memory/uffd.h"
 
 struct cw_lock cw_resident_lock;
+_Atomic uint32_t cw_resident_users;
 struct cw_area *cw_areas;
 
 struct cw_area *cw_area_at(uint64_t addr)
@@ -270,7 +271,7 @@ void cw_area_unlist(struct cw_area *a)
 
 CUresult cw_resident_yield(struct cw_area *a, uint64_t ptr, uint64_t size)
 {
-	if (size == 0 || (atomic_load_explicit(&cw_copies, memory_order_relaxed)) < CW_COPY)
+	if (size == 0 || atomic_load(&cw_copies) < CW_COPY)
 		return CUDA_SUCCESS;
 	cw_lock_acquire(&cw_resident_lock);
 	CUresult res = cw_area_yield(a, cw_unit_of(a, ptr), cw_unit_of(a, ptr + size - 1) + 1);

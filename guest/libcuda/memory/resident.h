@@ -50,6 +50,8 @@ struct cw_area {
 };
 
 extern struct cw_lock cw_resident_lock;
+/* Calls that are giving the GPU work on managed memory that they named (cw_sides_use). The CPU gets nothing meanwhile. */
+extern _Atomic uint32_t cw_resident_users;
 /* Under the lock. */
 extern struct cw_area *cw_areas;
 struct cw_area *cw_area_at(uint64_t addr);

@@ -30,13 +30,35 @@ static int fits(const struct cw_range *r, uint64_t ptr, uint64_t size)
 	return size <= (r->kind == CW_RANGE_MAPPED ? cw_range_reach(ptr) : r->size - (ptr - r->base));
 }
 
-/* Managed memory at the GPU has its bytes there when this returns. */
-static CUresult from_range(const struct cw_range *r, uint64_t ptr, uint64_t size, struct cw_side *out)
+static void from_range(const struct cw_range *r, uint64_t ptr, uint64_t size, struct cw_side *out)
 {
 	out->device = (uint8_t)is_device(r);
 	out->worker = out->device || (r->dev != 0 && (!r->parts || cw_parts_whole(r, ptr, size)));
 	out->addr = out->worker ? r->dev + (ptr - r->base) : ptr;
-	return cw_unlikely(r->area != NULL) ? cw_resident_yield(r->area, ptr, size) : CUDA_SUCCESS;
+	out->area = r->area;
+	out->size = size;
+}
+
+CUresult cw_sides_use(const struct cw_side *dst, const struct cw_side *src)
+{
+	CUresult res = CUDA_SUCCESS;
+	if (cw_likely(!dst->area && !src->area))
+		return res;
+	atomic_fetch_add(&cw_resident_users, 1); /* before the look at who has them: resident.h */
+	if (dst->area)
+		res = cw_resident_yield(dst->area, dst->addr, dst->size);
+	if (res == 0 && src->area)
+		res = cw_resident_yield(src->area, src->addr, src->size);
+	return res;
+}
+
+void cw_sides_done(const struct cw_side *dst, const struct cw_side *src)
+{
+	if (cw_likely(!dst->area && !src->area))
+		return;
+	if (dst->area) /* a copy that is not counted may still be on its way */
+		cw_work_add();
+	atomic_fetch_sub(&cw_resident_users, 1);
 }
 
 CUresult cw_side_device(CUdeviceptr ptr, uint64_t size, struct cw_side *out)
@@ -51,9 +73,9 @@ CUresult cw_side_device(CUdeviceptr ptr, uint64_t size, struct cw_side *out)
 		       (unsigned long long)ptr, (unsigned long long)r.size, (int)r.kind, (unsigned long long)r.base);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
-	CUresult res = from_range(&r, ptr, size, out);
+	from_range(&r, ptr, size, out);
 	/* Pinned memory's device address is its own address, so it may stand here; memory that the device cannot reach may not. */
-	return out->worker ? res : CUDA_ERROR_INVALID_VALUE;
+	return out->worker ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 int cw_side_unreached(CUdeviceptr ptr, uint64_t size)
@@ -77,7 +99,7 @@ CUresult cw_side_host(const void *p, uint64_t size, struct cw_side *out)
 	if (cw_range_find(ptr, &r) && (is_device(&r) || fits(&r, ptr, size))) {
 		if (is_device(&r) && !fits(&r, ptr, size))
 			return CUDA_ERROR_INVALID_VALUE;
-		return from_range(&r, ptr, size, out);
+		from_range(&r, ptr, size, out);
 	}
 	return CUDA_SUCCESS;
 }
@@ -86,7 +108,8 @@ CUresult cw_side_near(uint64_t ptr, uint64_t size, struct cw_range *near, struct
 {
 	uint64_t off = ptr - near->base;
 	if (near->size != 0 && ptr >= near->base && off < near->size && size <= near->size - off && near->kind != CW_RANGE_MAPPED) {
-		return from_range(near, ptr, size, out);
+		from_range(near, ptr, size, out);
+		return CUDA_SUCCESS;
 	}
 	if (!cw_range_find(ptr, near))
 		near->size = 0;
