@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
@@ -367,6 +368,26 @@ static void children()
     expect(true, "freed while in use");
 }
 
+// Allocators throw pages away: they are zero then, for a kernel too.
+static void thrown_away()
+{
+    const size_t n = 1 << 20, from = n / 4, to = n / 2;
+    uint32_t *p;
+    managed(&p, n * 4);
+    for (uint32_t times = 1; times <= 2; times++) {
+        fill(p, n, times);
+        if (times == 2 && madvise(p + from, (to - from) * 4, MADV_DONTNEED) != 0)
+            break;
+        twice<<<64, 256>>>(p, n);
+        CUDA(cudaDeviceSynchronize());
+    }
+    size_t bad = 0;
+    for (size_t i = 0; i < n; i++)
+        bad += p[i] != (i >= from && i < to ? 0 : mix((uint32_t)i + 2) * 2);
+    expect(bad == 0, "pages that are thrown away");
+    CUDA(cudaFree(p));
+}
+
 int main()
 {
     setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
@@ -381,5 +402,6 @@ int main()
     attached();
     small();
     children();
+    thrown_away();
     return finish();
 }

@@ -56,10 +56,26 @@ static uint64_t going(const struct departure *d, uint64_t k)
 	return rest < d->piece ? rest : d->piece;
 }
 
+/* The program may have thrown pages away (madvise), as allocators do. Reading them would wait for the lock that the caller has. */
+static void fill_gaps(uint64_t at, uint64_t size)
+{
+	enum { AT_ONCE = 256 };
+	unsigned char there[AT_ONCE];
+	for (uint64_t off = 0, n; off < size; off += n) {
+		n = size - off < AT_ONCE * CW_PAGE ? size - off : AT_ONCE * CW_PAGE;
+		if (mincore((void *)(uintptr_t)(at + off), n, there) != 0)
+			return;
+		for (uint64_t i = 0; i < n / CW_PAGE; i++)
+			if (!(there[i] & 1))
+				cw_uffd_zero(at + off + i * CW_PAGE, CW_PAGE);
+	}
+}
+
 static void pack(const void *arg, uint64_t k, uint8_t *chunk)
 {
 	const struct departure *d = arg;
 	uint64_t from = d->at + k * d->piece;
+	fill_gaps(from, going(d, k));
 	memcpy(chunk, (void *)(uintptr_t)from, going(d, k));
 	if (!d->stay)
 		forget(from, going(d, k));
