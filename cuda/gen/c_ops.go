@@ -88,6 +88,7 @@ struct span_in {
 	size_t len;
 	uint32_t blob; /* id, when it was sent ahead */
 	int may;       /* may be sent ahead */
+	void *own;     /* p then, for put or dropped to free */
 };
 
 static size_t var_size(const struct span_in *s, int n)
@@ -98,15 +99,22 @@ static size_t var_size(const struct span_in *s, int n)
 	return size;
 }
 
+static CUresult dropped(struct span_in *s, int n, CUresult r)
+{
+	for (int i = 0; i < n; i++)
+		free(s[i].own);
+	return r;
+}
+
 /* Sends the longest arguments ahead until the rest fits a record. */
 static CUresult plan(struct span_in *s, int n, uint32_t fixed, uint32_t *var)
 {
 	const size_t room = CW_MAX_RECORD - sizeof(struct cw_record) - fixed;
 	for (int i = 0; i < n; i++) {
 		if (s[i].len > 0x40000000u)
-			return CUDA_ERROR_INVALID_VALUE;
-		if (cw_unlikely(atomic_load_explicit(&cw_copies, memory_order_relaxed) != 0))
-			cw_touch(s[i].p, s[i].len);
+			return dropped(s, n, CUDA_ERROR_INVALID_VALUE);
+		if (cw_unlikely(atomic_load_explicit(&cw_copies, memory_order_relaxed) != 0) && !cw_apart(&s[i].p, s[i].len, &s[i].own))
+			return dropped(s, n, CUDA_ERROR_OUT_OF_MEMORY);
 	}
 	while (var_size(s, n) > room) {
 		struct span_in *best = NULL;
@@ -114,17 +122,17 @@ static CUresult plan(struct span_in *s, int n, uint32_t fixed, uint32_t *var)
 			if (s[i].may && !s[i].blob && s[i].len && (!best || s[i].len > best->len))
 				best = &s[i];
 		if (!best)
-			return CUDA_ERROR_INVALID_VALUE;
+			return dropped(s, n, CUDA_ERROR_INVALID_VALUE);
 		CUresult r = cw_blob_send(best->p, best->len, &best->blob);
 		if (r)
-			return r;
+			return dropped(s, n, r);
 	}
 	*var = (uint32_t)var_size(s, n);
 	return CUDA_SUCCESS;
 }
 
 /* Places an argument at *at (from the record's start) and moves *at on. */
-static struct cw_span put(uint8_t *rec, const struct span_in *s, uint32_t *at)
+static struct cw_span put(uint8_t *rec, struct span_in *s, uint32_t *at)
 {
 	struct cw_span out = {(uint32_t)s->len, 0};
 	if (s->blob) {
@@ -134,6 +142,7 @@ static struct cw_span put(uint8_t *rec, const struct span_in *s, uint32_t *at)
 		memcpy(rec + *at, s->p, s->len);
 		*at += ((uint32_t)s->len + 7) & ~7u;
 	}
+	free(s->own);
 	return out;
 }
 
@@ -150,7 +159,7 @@ static void take(const struct cw_reply *rep, struct cw_span s, void *buf, size_t
 `
 
 func cOps(w *writer, f *idl.File) {
-	w.cFile("", "<string.h>", "gen/ops.h", "session/session.h")
+	w.cFile("", "<stdlib.h>", "<string.h>", "gen/ops.h", "session/session.h")
 	w.f("%s", cHelpers)
 	w.f("const uint8_t cw_op_works[%d] = {", len(f.Ops)+1)
 	for _, o := range f.Ops {
@@ -190,7 +199,7 @@ func cOp(w *writer, o *idl.Op) {
 			if fd.Type == "bytes" {
 				may = 1
 			}
-			w.f("\t\t{%s, %s_len, 0, %d},", fd.Name, fd.Name, may)
+			w.f("\t\t{%s, %s_len, 0, %d, NULL},", fd.Name, fd.Name, may)
 		}
 		w.f("\t};\n\tr = plan(s, %d, %d, &var);\n\tif (r)\n\t\treturn r;", len(spans), o.InLen)
 	}
@@ -198,7 +207,12 @@ func cOp(w *writer, o *idl.Op) {
 	if o.Mode != idl.Async {
 		reply = 1
 	}
-	w.f("\tr = cw_begin(&tx, %s, %d, var, %d);\n\tif (r)\n\t\treturn r;", opMacro(o.Name), o.InLen, reply)
+	w.f("\tr = cw_begin(&tx, %s, %d, var, %d);\n\tif (r)", opMacro(o.Name), o.InLen, reply)
+	if len(spans) > 0 {
+		w.f("\t\treturn dropped(s, %d, r);", len(spans))
+	} else {
+		w.f("\t\treturn r;")
+	}
 	cFill(w, o, len(spans) > 0)
 	if reply == 0 {
 		w.f("\treturn cw_commit(&tx);\n}\n")

@@ -79,12 +79,44 @@ static void beside(double seconds)
     note("copies beside accesses: %ld values lost", wrong - before);
 }
 
+// What a call reads of the program's lies in managed memory, whose pages another thread's launches take away.
+static void names(double seconds)
+{
+    over = false;
+    char *name;
+    CUmodule m;
+    CUdeviceptr at;
+    size_t size;
+    long asked = 0, before = wrong;
+    managed(&name, 4 << 20);
+    CU(cuModuleLoadData(&m, driverapi_fatbin));
+    std::thread launcher([] {
+        while (!over) {
+            nothing<<<1, 1>>>();
+            CUDA(cudaDeviceSynchronize());
+            std::this_thread::sleep_for(std::chrono::microseconds(20));
+        }
+    });
+    std::thread clock(until, seconds);
+    for (; !over; asked++) {
+        char *p = name + 4096 * (asked % 900);
+        strcpy(p, "no_such_variable");
+        wrong += cuModuleGetGlobal(&at, &size, m, p) != CUDA_ERROR_NOT_FOUND;
+    }
+    clock.join();
+    launcher.join();
+    CU(cuModuleUnload(m));
+    CUDA(cudaFree(name));
+    note("names: %ld asked for, %ld answers wrong", asked, wrong - before);
+}
+
 int main(int argc, char **argv)
 {
     setenv("CAUSEWAY_MANAGED", "gpu", 0);
     double t = argument(argc, argv, 1, 1);
     first_touch(t);
     beside(t);
-    expect(wrong == 0, "all that threads wrote is there");
+    names(t);
+    expect(wrong == 0, "nothing that threads wrote is lost");
     return finish();
 }

@@ -12,7 +12,7 @@
  * the GPU is idle, then gets the bytes. No page is here while a kernel may run, so nothing that is read can be outdated.
  *
  * Lock order: cw_resident_lock > session locks, staging and crew locks. It is held across requests, never while the GPU's work is waited for. A
- * thread that holds the ring must not touch managed memory: the fault would need the ring (cw_touch).
+ * thread that holds the ring must not touch managed memory: the fault would need the ring (cw_apart).
  */
 #ifndef CW_MEMORY_RESIDENT_H
 #define CW_MEMORY_RESIDENT_H

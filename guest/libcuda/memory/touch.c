@@ -276,14 +276,17 @@ static void *server(void *arg)
 	}
 }
 
-void cw_touch(const void *p, size_t n)
+int cw_apart(const void **p, size_t n, void **own)
 {
-	uint64_t at = (uintptr_t)p;
 	cw_lock_acquire(&cw_resident_lock);
-	int managed = n > 0 && cw_area_at(at) != NULL;
+	int managed = n > 0 && cw_area_at((uintptr_t)*p) != NULL;
 	cw_lock_release(&cw_resident_lock);
-	for (uint64_t end = at + n; managed && at < end; at = (at & ~(uint64_t)(CW_PAGE - 1)) + CW_PAGE)
-		(void)*(const volatile uint8_t *)(uintptr_t)at;
+	if (!managed)
+		return 1;
+	*own = malloc(n);
+	if (*own)
+		*p = memcpy(*own, *p, n);
+	return *own != NULL;
 }
 
 CUresult cw_touch_start(void)

@@ -132,8 +132,9 @@ extern _Atomic uint64_t cw_copies;
 #define CW_COPIES_POSSIBLE 1ull
 #define CW_COPY (1ull << 24)
 CUresult cw_before_work(void);
-/* Bytes of the application's that are about to be read under the ring lock: if they are managed memory they are brought here before, which needs it. */
-void cw_touch(const void *p, size_t n);
+/* Bytes of the application's that are about to be read under the ring lock: if they are managed memory they are read before, as a fault needs it and
+ * other threads' work may take the pages away at any time. Then *p is a copy, *own too, for the caller to free. 0: there is no memory. */
+int cw_apart(const void **p, size_t n, void **own);
 
 /* Called before each request is begun and after each reply, with no lock held, and makes no request itself: memory/parts.c. */
 extern _Atomic(void (*)(void)) cw_around_requests;
