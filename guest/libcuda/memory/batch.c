@@ -85,7 +85,7 @@ struct batch {
 	} *pieces;
 	uint32_t gathered, room;
 	struct cw_area *area; /* one that is named, if any */
-	int in_call; /* a source that only the worker reads may not be read after the call */
+	int in_call;	      /* a source that only the worker reads may not be read after the call */
 };
 _Static_assert(sizeof(struct piece) == CW_MEMCPY_BATCH_PIECE, "pieces of MemcpyBatch");
 

@@ -101,7 +101,7 @@ void cw_slab_free(const struct cw_range *r);
 struct cw_side {
 	uint64_t addr; /* worker's address, or the application's */
 	uint8_t worker;
-	uint8_t device; /* device memory, as opposed to pinned */
+	uint8_t device;	      /* device memory, as opposed to pinned */
 	struct cw_area *area; /* managed memory that lies at the GPU; then size is what was asked for */
 	uint64_t size;
 };
