@@ -110,13 +110,37 @@ static void names(double seconds)
     note("names: %ld asked for, %ld answers wrong", asked, wrong - before);
 }
 
+// A thread that never stops launching does not keep another from its memory for ever.
+static void busy()
+{
+    over = false;
+    uint32_t *p;
+    managed(&p, 4096);
+    *p = 0;
+    std::thread launcher([] {
+        while (!over)
+            nothing<<<1, 1>>>();
+        CUDA(cudaDeviceSynchronize());
+    });
+    for (int i = 0; i < 5; i++) {
+        CUDA(cudaMemset(p + 1, 0, 4));
+        ++*(volatile uint32_t *)p;
+    }
+    over = true;
+    launcher.join();
+    wrong += *p != 5;
+    CUDA(cudaFree(p));
+}
+
 int main(int argc, char **argv)
 {
     setenv("CAUSEWAY_MANAGED", "gpu", 0);
+    setenv("CAUSEWAY_MANAGED_PATIENCE", "10", 0);
     double t = argument(argc, argv, 1, 1);
     first_touch(t);
     beside(t);
     names(t);
+    busy();
     expect(wrong == 0, "nothing that threads wrote is lost");
     return finish();
 }

@@ -17,7 +17,7 @@
 
 /* Units. */
 enum { MOST = (16 << 20) / CW_UNIT, WISH_MOST = (64 << 20) / CW_UNIT };
-enum { PATIENCE = 120 /* seconds */, SUSPENDED = 15 /* times that */, LOOK_MS = 100, LOOK_US = 60, LOGGED_MOST = 8 };
+enum { PATIENCE = 120 /* seconds */, SUSPENDED = 15 /* times that */, LOOK_MS = 100, LOOK_US = 60, LOGGED_MOST = 8, LONG_MS = 200 };
 
 struct waiting {
 	struct cw_fault f;
@@ -202,6 +202,8 @@ static void *waiter(void *arg)
 			}
 		}
 		free(w);
+		if (served)
+			atomic_store(&cw_starved, 0);
 		if (!served) { /* there was new work */
 			struct timespec nap = {0, 200000};
 			nanosleep(&nap, NULL);
@@ -237,20 +239,24 @@ static void wait_for(struct queue *q, const struct cw_fault *f)
 	cw_futex_wake(&q->gen, 1, CW_FUTEX_PRIVATE);
 }
 
-static uint32_t expire(struct queue *q)
+/* How many wait, and of them, added to *starved, for long. */
+static uint32_t expire(struct queue *q, uint32_t *starved)
 {
 	uint32_t count;
+	int64_t longest = patience();
 	struct waiting *w = look(q, &count);
 	/* Over frames the head comes late; sessions there are not suspended. */
 	int taken = cw_s.carrier->publish ||
 		    __atomic_load_n(&cw_g.ctl->head, __ATOMIC_ACQUIRE) == __atomic_load_n(&cw_g.ctl->tail, __ATOMIC_ACQUIRE);
-	for (uint32_t i = 0; i < count; i++)
+	for (uint32_t i = 0; i < count; i++) {
+		*starved += w[i].until - longest + LONG_MS < now_ms();
 		if ((taken ? w[i].until : w[i].last) < now_ms()) {
 			remove_fault(q, &w[i].f);
 			refuse(&w[i].f,
 			       "the GPU did not become idle. Where CONCURRENT_MANAGED_ACCESS is 0 the CPU may not use managed memory "
 			       "while kernels run, and a kernel cannot wait for it; CAUSEWAY_MANAGED=link keeps it where both may");
 		}
+	}
 	free(w);
 	return count;
 }
@@ -272,7 +278,9 @@ static void *server(void *arg)
 		for (int i = 0; i < n; i++)
 			if (!serve(&f[i], 0))
 				wait_for(stream_of(&f[i]) ? &for_stream : &for_gpu, &f[i]);
-		waiting = expire(&for_gpu) + expire(&for_stream);
+		uint32_t starved = 0;
+		waiting = expire(&for_gpu, &starved) + expire(&for_stream, &starved);
+		atomic_store(&cw_starved, starved);
 	}
 }
 

@@ -146,6 +146,17 @@ void cw_work_add(void) { atomic_fetch_add_explicit(&early, 1, memory_order_relax
 
 _Atomic(void (*)(void)) cw_around_requests;
 _Atomic uint64_t cw_copies;
+_Atomic uint32_t cw_starved;
+
+/* Else threads that never stop giving the GPU work would keep others from managed memory for ever. Not for longer, as a kernel may wait for what comes. */
+static void let_others(void)
+{
+	enum { TURNS = 50 };
+	for (int i = 0; i < TURNS && atomic_load_explicit(&cw_starved, memory_order_relaxed) != 0; i++) {
+		struct timespec nap = {0, 1000000};
+		nanosleep(&nap, NULL);
+	}
+}
 
 static void around_request(void)
 {
@@ -202,6 +213,8 @@ static void take_back(struct cw_session *s, struct cw_tx *tx)
 /* A record of work that may touch managed memory. Nobody has a copy of that when its ring lock is taken and it is counted. */
 static CUresult begin_work(struct cw_session *s, struct cw_tx *tx, uint16_t op, uint32_t fixed, uint32_t var, uint32_t slot)
 {
+	if (cw_unlikely(atomic_load_explicit(&cw_starved, memory_order_relaxed) != 0))
+		let_others();
 	for (;;) {
 		CUresult r = atomic_load_explicit(&cw_copies, memory_order_relaxed) < CW_COPY ? 0 : cw_before_work();
 		if (r == 0)

@@ -132,6 +132,8 @@ extern _Atomic uint64_t cw_copies;
 #define CW_COPIES_POSSIBLE 1ull
 #define CW_COPY (1ull << 24)
 CUresult cw_before_work(void);
+/* Accesses of the CPU that have waited long for the GPU to become idle: who gives it work waits for them, a moment. */
+extern _Atomic uint32_t cw_starved;
 /* Bytes of the application's that are about to be read under the ring lock: if they are managed memory they are read before, as a fault needs it and
  * other threads' work may take the pages away at any time. Then *p is a copy, *own too, for the caller to free. 0: there is no memory. */
 int cw_apart(const void **p, size_t n, void **own);
