@@ -135,8 +135,8 @@ static void busy()
 int main(int argc, char **argv)
 {
     setenv("CAUSEWAY_MANAGED", "gpu", 0);
-    setenv("CAUSEWAY_MANAGED_PATIENCE", "10", 0);
-    double t = argument(argc, argv, 1, 1);
+    setenv("CAUSEWAY_MANAGED_PATIENCE", "60", 0);
+    double t = argument(argc, argv, 1, 1) / 4.0; // seconds
     first_touch(t);
     beside(t);
     names(t);
