@@ -145,10 +145,16 @@ static int is_set(struct cw_func *f, int attr, int value, int dev)
 	       atomic_load_explicit(&f->info->attrs[attr], memory_order_relaxed) == value;
 }
 
-static CUresult set_attribute(struct cw_func *f, int attr, int value, int dev)
+/* changed: it is not what it was. */
+static CUresult set_attribute(struct cw_func *f, int attr, int value, int dev, int *changed)
 {
 	CUresult res;
 
+	*changed = 0;
+	if (!settable(attr))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (is_set(f, attr, value, dev))
+		return CUDA_SUCCESS;
 	if (dev != f->device)
 		atomic_store_explicit(&f->mixed, 1, memory_order_relaxed);
 	res = cwop_FuncSetAttribute(f->o.id, attr, value, dev);
@@ -156,6 +162,7 @@ static CUresult set_attribute(struct cw_func *f, int attr, int value, int dev)
 		atomic_store_explicit(&f->info->attrs[attr], value, memory_order_relaxed);
 		atomic_fetch_or_explicit(&f->set, 1u << attr, memory_order_release);
 		cw_occupancy_forget(f->o.id);
+		*changed = 1;
 	}
 	return res;
 }
@@ -164,17 +171,12 @@ CUresult cwi_cuFuncSetAttribute(CUfunction func, CUfunction_attribute attr, int 
 {
 	struct cw_func *f = cw_func_get(func);
 	struct cw_ctx *c;
+	int changed;
 	CUresult res = cw_ctx_current(&c);
 
 	if (res)
 		return res;
-	if (!f)
-		return CUDA_ERROR_INVALID_HANDLE;
-	if (!settable((int)attr))
-		return CUDA_ERROR_INVALID_VALUE;
-	if (is_set(f, (int)attr, value, c->device->ordinal))
-		return CUDA_SUCCESS;
-	return set_attribute(f, (int)attr, value, c->device->ordinal);
+	return f ? set_attribute(f, (int)attr, value, c->device->ordinal, &changed) : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult cwi_cuFuncSetCacheConfig(CUfunction func, CUfunc_cache config)
@@ -217,17 +219,14 @@ CUresult cwi_cuKernelSetAttribute(CUfunction_attribute attr, int value, CUkernel
 {
 	struct cw_func *k = get_kernel(kernel);
 	CUresult res;
+	int changed;
 
 	if (!k)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (!cw_device_get(dev))
 		return cw_no_device();
-	if (!settable((int)attr))
-		return CUDA_ERROR_INVALID_VALUE;
-	if (is_set(k, (int)attr, value, dev))
-		return CUDA_SUCCESS;
-	res = set_attribute(k, (int)attr, value, dev);
-	if (res)
+	res = set_attribute(k, (int)attr, value, dev, &changed);
+	if (!changed)
 		return res;
 	cw_lock_acquire(&cw_module_lock);
 	for (struct cw_func *f = k->functions; f; f = f->next) {

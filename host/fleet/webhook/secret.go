@@ -56,42 +56,41 @@ func (s *Secret) Save(ctx context.Context, p Pair) error {
 
 // Trust implements Store. A configuration that is not there has nobody call this server: applied later, it is found when it is looked next.
 func (s *Secret) Trust(ctx context.Context, bundle []byte) error {
+	api := s.Client.AdmissionregistrationV1()
 	return errors.Join(
-		retry.RetryOnConflict(retry.DefaultRetry, func() error { return s.trustMutating(ctx, bundle) }),
-		retry.RetryOnConflict(retry.DefaultRetry, func() error { return s.trustValidating(ctx, bundle) }),
+		trustIn(ctx, api.MutatingWebhookConfigurations(), s.Configuration, func(c *admission.MutatingWebhookConfiguration) (changed bool) {
+			for i := range c.Webhooks {
+				changed = trust(&c.Webhooks[i].ClientConfig, bundle) || changed
+			}
+			return changed
+		}),
+		trustIn(ctx, api.ValidatingWebhookConfigurations(), s.Configuration, func(c *admission.ValidatingWebhookConfiguration) (changed bool) {
+			for i := range c.Webhooks {
+				changed = trust(&c.Webhooks[i].ClientConfig, bundle) || changed
+			}
+			return changed
+		}),
 	)
 }
 
-func (s *Secret) trustMutating(ctx context.Context, bundle []byte) error {
-	api := s.Client.AdmissionregistrationV1().MutatingWebhookConfigurations()
-	c, err := api.Get(ctx, s.Configuration, metav1.GetOptions{})
-	if err != nil {
-		return notThere(err)
-	}
-	changed := false
-	for i := range c.Webhooks {
-		changed = trust(&c.Webhooks[i].ClientConfig, bundle) || changed
-	}
-	if changed {
-		_, err = api.Update(ctx, c, metav1.UpdateOptions{})
-	}
-	return err
+// configurations are those of one kind.
+type configurations[T any] interface {
+	Get(ctx context.Context, name string, o metav1.GetOptions) (*T, error)
+	Update(ctx context.Context, c *T, o metav1.UpdateOptions) (*T, error)
 }
 
-func (s *Secret) trustValidating(ctx context.Context, bundle []byte) error {
-	api := s.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	c, err := api.Get(ctx, s.Configuration, metav1.GetOptions{})
-	if err != nil {
-		return notThere(err)
-	}
-	changed := false
-	for i := range c.Webhooks {
-		changed = trust(&c.Webhooks[i].ClientConfig, bundle) || changed
-	}
-	if changed {
-		_, err = api.Update(ctx, c, metav1.UpdateOptions{})
-	}
-	return err
+// trustIn writes a configuration if edit has changed it, again if another did so meanwhile.
+func trustIn[T any](ctx context.Context, api configurations[T], name string, edit func(*T) (changed bool)) error {
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		c, err := api.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return notThere(err)
+		}
+		if edit(c) {
+			_, err = api.Update(ctx, c, metav1.UpdateOptions{})
+		}
+		return err
+	})
 }
 
 func trust(c *admission.WebhookClientConfig, bundle []byte) (changed bool) {
