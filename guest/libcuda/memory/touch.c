@@ -34,13 +34,6 @@ struct queue {
 };
 static struct queue for_gpu, for_stream = {.by_stream = 1};
 
-static int64_t now_ms(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 static int64_t patience(void)
 {
 	const char *e = getenv("CAUSEWAY_MANAGED_PATIENCE");
@@ -229,7 +222,7 @@ static void wait_for(struct queue *q, const struct cw_fault *f)
 	}
 	ok &= q->started;
 	if (ok)
-		q->all[q->count++] = (struct waiting){*f, now_ms() + patience(), now_ms() + SUSPENDED * patience()};
+		q->all[q->count++] = (struct waiting){*f, cw_now_ms() + patience(), cw_now_ms() + SUSPENDED * patience()};
 	cw_lock_release(&q->lock);
 	if (!ok) {
 		refuse(f, "there is no thread to wait");
@@ -249,8 +242,8 @@ static uint32_t expire(struct queue *q, uint32_t *starved)
 	int taken = cw_s.carrier->publish ||
 		    __atomic_load_n(&cw_g.ctl->head, __ATOMIC_ACQUIRE) == __atomic_load_n(&cw_g.ctl->tail, __ATOMIC_ACQUIRE);
 	for (uint32_t i = 0; i < count; i++) {
-		*starved += w[i].until - longest + LONG_MS < now_ms();
-		if ((taken ? w[i].until : w[i].last) < now_ms()) {
+		*starved += w[i].until - longest + LONG_MS < cw_now_ms();
+		if ((taken ? w[i].until : w[i].last) < cw_now_ms()) {
 			remove_fault(q, &w[i].f);
 			refuse(&w[i].f,
 			       "the GPU did not become idle. Where CONCURRENT_MANAGED_ACCESS is 0 the CPU may not use managed memory "

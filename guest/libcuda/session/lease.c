@@ -30,13 +30,6 @@ struct cw_piece {
 
 struct cw_leases cw_leases;
 
-static int64_t now_ms(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 int cw_aio_submit(int fd, int opcode, void *buf, size_t len, uint64_t offset, void *data)
 {
 	struct iocb cb = {0}, *list = &cb;
@@ -110,7 +103,7 @@ static void *lease_thread(void *arg)
 	struct io_event ev[64];
 	prctl(PR_SET_NAME, "causeway-lease");
 	for (;;) {
-		int64_t now = now_ms(), next = now + RENEW_MS;
+		int64_t now = cw_now_ms(), next = now + RENEW_MS;
 		cw_lock_acquire(&cw_leases.lock);
 		for (struct cw_piece *p = cw_leases.pieces; p && !cw_leases.stopping; p = p->next) {
 			if (p->ended)
@@ -124,7 +117,7 @@ static void *lease_thread(void *arg)
 		int64_t ms = next > now ? next - now : 1;
 		struct timespec wait = {ms / 1000, ms % 1000 * 1000000};
 		long n = syscall(SYS_io_getevents, cw_leases.aio, 1, 64, ev, &wait);
-		now = now_ms();
+		now = cw_now_ms();
 		cw_lock_acquire(&cw_leases.lock);
 		for (long i = 0; i < n; i++)
 			if (ev[i].data != 0)
@@ -169,7 +162,7 @@ int cw_lease_region(struct cw_session *s, uint32_t region, uint8_t *va, uint64_t
 		p->next = cw_leases.pieces;
 		cw_leases.pieces = p;
 		cw_leases.leases++;
-		err = lease(s, p, now_ms());
+		err = lease(s, p, cw_now_ms());
 	}
 	if (err != 0)
 		cw_lease_end(region);

@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #include "gen/cuda_abi.h"
 #include "gen/session.h"
@@ -209,6 +210,14 @@ struct cw_region {
 };
 
 /* Can the worker map guest memory (pinned memory, GetDevicePointer)? */
+/* By a clock that goes on evenly. */
+static inline int64_t cw_now_ms(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
 static inline int cw_can_map(void) { return (cw_session_info()->caps & CW_CAP_MAP) != 0; }
 
 /* Allocates memory, declares it to the host and adds it in the worker. flags: CU_MEMHOSTALLOC_* for pinned. */
