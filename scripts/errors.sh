@@ -112,7 +112,7 @@ in_vm() {
     -chardev "socket,id=gpu0,path=$tmp/vm.sock" -device vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024 \
     </dev/null >"$tmp/qemu.log" 2>&1 9>&- 3>&- 4>&- &
   qemu_pid=$!
-  await '@agent ready' 90; row "a VM is up" "$SECONDS s" || return
+  guest_up; row "a VM is up" "$SECONDS s" || return
   in_guest 'mkdir -p /mnt; mount -t virtiofs gpu7 /mnt'; grep -qiE 'no such device|wrong fs type|invalid argument' "$tmp/out"
   row "a tag that no device has cannot be mounted" "$(keep head -1 "$tmp/out")"
   in_guest 'env -u LD_LIBRARY_PATH ./vectoradd'

@@ -86,7 +86,7 @@ start_device "$tmp/vm.sock" "$BUILD/logs/guest-device.log" --gpu soft --memory 1
 "$CAUSEWAY" device --socket "$tmp/vm1.sock" --gpu soft --memory 2GiB >"$BUILD/logs/guest-device1.log" 2>&1 & second_pid=$!
 began=$SECONDS
 boot
-await '@agent ready' 120; row "Debian boots without the device" "$((SECONDS - began)) s to a shell"
+guest_up; row "Debian boots without the device" "$((SECONDS - began)) s to a shell"
 ready; row "and nothing failed" ""
 guest '! mountpoint -q /run/causeway && ! ldconfig -p | grep libcuda'; row "no mount, no libcuda" ""
 
@@ -97,7 +97,7 @@ row "it is mounted and its libraries are found" ""
 
 began=$SECONDS
 send reboot
-await '@agent ready' 120; row "reboot" "$((SECONDS - began)) s to a shell"
+guest_up; row "reboot" "$((SECONDS - began)) s to a shell"
 guest 'mountpoint -q /run/causeway && ldconfig -p | grep -q /run/causeway/lib/libnvidia-ml.so.1'; row "mounted at boot, libraries found" ""
 guest 'su user -c /run/causeway/bin/check'; row "bin/check, as an ordinary user" ""
 guest 'su user -c "nvidia-smi -L" | grep "^GPU 0: " && su user -c nvidia-smi | grep -q "NVIDIA-SMI .*(Causeway)"'; row "nvidia-smi, by PATH" ""

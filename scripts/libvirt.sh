@@ -109,7 +109,7 @@ metadata="<causeway:vgpus xmlns:causeway='urn:causeway:vgpu:1'><causeway:vgpu na
 filesystem="<filesystem type='mount'><driver type='virtiofs' queue='1024'/><source socket='/run/causeway/vm1/gpu0.sock'/><target dir='gpu0'/></filesystem>"
 
 define() { domain "$@" >"$tmp/vm1.xml" && virsh -q define --validate "$tmp/vm1.xml" >"$tmp/out" 2>&1 || { cat "$tmp/out"; false; }; }
-start() { virsh -q start vm1 && await '@agent ready' 60; }
+start() { virsh -q start vm1 && guest_up; }
 # A driver that was just plugged in takes a moment to find its device.
 mount_gpu() {
   guest 'mkdir -p /run/causeway; for i in $(seq 200); do mount -t virtiofs gpu0 /run/causeway 2>/dev/null && break; usleep 100000; done; [ -e /run/causeway/info ]'
@@ -134,7 +134,7 @@ phase_declarative() {
   start_causewayd
   local since; since=$(ms)
   timed virsh -q start vm1; row "virsh start: the hook has causewayd ready the socket" "$took ms"
-  await '@agent ready' 60; lap; row "the guest is up" "$took ms" || return
+  guest_up; lap; row "the guest is up" "$took ms" || return
   mount_gpu && limit=60 guest ./vectoradd; lap; row "a CUDA program in the guest" "$took ms after the start"
   [ "$(vgpu state)" = connected ] && [ "$(vgpu memory)" = 1073741824 ] && [ "$(vgpu share)" = 50 ] && [ "$(vgpu cap)" = 75 ]
   row "causewayd has the metadata's limits" ""
@@ -240,7 +240,7 @@ phase_lifecycle() {
   spawn loop
   since=$(ms)
   send 'echo b >/proc/sysrq-trigger'
-  await '@agent ready' 60; lap; row "the guest reboots" "$took ms"
+  guest_up; lap; row "the guest reboots" "$took ms"
   mount_gpu && guest ./life once; row "and runs a program" ""
 
   spawn loop
@@ -280,7 +280,7 @@ phase_qmp() {
     -monitor "unix:$tmp/monitor,server=on,wait=off" -device pcie-root-port,id=rp1,chassis=1 \
     -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" -append "$guest_append" 9>&- 3>&- 4>&- &
   qemu=$!
-  await '@agent ready' 60; row "a guest of QEMU without libvirt" "" || return
+  guest_up; row "a guest of QEMU without libvirt" "" || return
   timed "$CAUSEWAY" attach vm2 --qmp "$tmp/qmp" --memory 1GiB; row "causeway attach --qmp" "$took ms"
   mount_gpu && guest ./life once; row "a program runs" "" || { stuck $qemu; "$CAUSEWAY" inspect vm2/gpu0; "$CAUSEWAY" logs vm2/gpu0 | tail -40; }
   refused "$CAUSEWAY" attach vm2 --qmp "$tmp/qmp" && says 'has such a vGPU'; row "attach again: refused" ""

@@ -303,7 +303,7 @@ phase_remote() {
   serve && uses_server a && uses_server b; row "a GPU server, which both hosts use" "" || { tail -n 3 "$logs/gpus/causewayd.log"; return 1; }
   vm destroy && on $at_host virsh -q undefine vm1 && until_true 20 released $at_host; row "the VM with a GPU of the host's ends" ""
   domain "remote='any'" >"$tmp/remote.xml"
-  on $at_host virsh -q define --validate "$tmp/remote.xml" && vm start && await '@agent ready' 90; row "a VM with remote='any' in its XML" "$took ms" || return
+  on $at_host virsh -q define --validate "$tmp/remote.xml" && vm start && guest_up; row "a VM with remote='any' in its XML" "$took ms" || return
   sent=0
   begin || return
   worker=$(served_worker)
@@ -324,7 +324,7 @@ domain "gpu='soft'" >"$tmp/vm1.xml"
 host a
 host b
 row "two hosts: libvirtd, causewayd and hook on each" "$SECONDS s"
-on a virsh -q define --validate "$tmp/vm1.xml" && vm start && await '@agent ready' 90; row "a VM with a vGPU on a" "" || exit 1
+on a virsh -q define --validate "$tmp/vm1.xml" && vm start && guest_up; row "a VM with a vGPU on a" "" || exit 1
 guest './life once'; row "a CUDA program runs" ""
 [ ${#phases[@]} -gt 0 ] || phases=(move ahead save document suspend abort killed refuse remote)
 run_phases "${phases[@]}"

@@ -166,7 +166,7 @@ prepare() {
 boot() { # at host a
   local since; since=$(ms)
   at_host=a
-  vm a && await '@agent ready' 90; lap; row "a VM with a vGPU" "$took ms" || return
+  vm a && guest_up; lap; row "a VM with a vGPU" "$took ms" || return
   send '&for p in /sys/class/virtio-ports/*; do [ "$(cat $p/name)" != ticks ] || exec ./tick /dev/${p##*/}; done'
   until_true 10 [ -e "$tmp/gap" ]; row "its ticks reach the host" ""
 }

@@ -75,7 +75,7 @@ for n in 0 1 2; do "$CAUSEWAY" create vm1/gpu$n --gpu soft --memory ${limit}MiB 
 [ $ok = 0 ]; row "three vGPUs of $limit MiB on a GPU of $memory MiB" ""
 ! "$CAUSEWAY" create vm2 --gpu soft --memory ${limit}MiB >"$tmp/refused" 2>&1 && grep -q 'no room' "$tmp/refused"; row "a fourth is more than overcommit = 2.0 promises" ""
 boot
-await '@agent ready' 60; row "the VM is up" "$SECONDS s"
+guest_up; row "the VM is up" "$SECONDS s"
 guest 'for n in 1 2; do mkdir -p /mnt/gpu$n && mount -t virtiofs gpu$n /mnt/gpu$n || exit 1; done'; row "it has mounted all three" ""
 
 pids=()

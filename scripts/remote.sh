@@ -305,7 +305,7 @@ agent_vm() {
   "$qemu" -accel tcg,thread=multi -cpu "$tcg_cpu" -smp 2 -m 512M -object memory-backend-memfd,id=mem,size=512M,share=on -machine q35,memory-backend=mem -nodefaults -display none "${channel[@]}" \
     -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" -append "$guest_append causeway.tag=gpu0" \
     -chardev "socket,id=gpu0,path=$tmp/hosta/vm1/gpu0.sock" -device vhost-user-fs-pci,chardev=gpu0,tag=gpu0,queue-size=1024 </dev/null >>"$logs/qemu.log" 2>&1 & qemu_pid=$!
-  await '@agent ready' 90
+  guest_up
 }
 guest_goes_on() { guest 'n=$(grep -c ^@round /tmp/r); for i in $(seq 300); do [ "$(grep -c ^@round /tmp/r)" -le $((n + 1)) ] || break; usleep 100000; done; [ "$(grep -c ^@round /tmp/r)" -gt $((n + 1)) ]'; }
 movable() { [ -n "$(vgpu hosta vm1 status sessions 0 worker)" ] && [ -z "$(vgpu hosta vm1 status sessions 0 unmovable)" ]; }
@@ -391,7 +391,7 @@ phase_move() {
   needs_vm "$kernel"
   rounds_image "$tmp/initrd"; guest_channel "$tmp/vm"
   second_host && create any 512MiB && cli hostm create vm1 --remote any --memory 512MiB >"$tmp/said" 2>&1; row "a second host, and a vGPU on the server for each" "$(said)" || return
-  move_vm hosta && qemu_pid=$started && await '@agent ready' 90; row "a VM at hosta" "" || return
+  move_vm hosta && qemu_pid=$started && guest_up; row "a VM at hosta" "" || return
   programs start; row "programs run in it: $modes" "" || return
   worker=$(vgpu gpu1 $there status sessions 0 worker)
 

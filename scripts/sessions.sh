@@ -263,7 +263,7 @@ ends_of_vm() {
   send 'echo b >/proc/sysrq-trigger'; since=$(ms)
   taken=$(no_workers_after "$since")
   at_most "$taken" 2000; row "reboot of the guest: workers gone" "$taken ms (limit 2000)"
-  await '@agent ready' 60; row "the guest is back, the same device process" "$(($(keep ms) - since)) ms"
+  guest_up; row "the guest is back, the same device process" "$(($(keep ms) - since)) ms"
   guest ./life once; row "and runs a program" ""
   spawn a idle
   spawn b loop
@@ -274,7 +274,7 @@ ends_of_vm() {
   at_most "$taken" 2000; row "kill -9 of QEMU: workers gone" "$taken ms (limit 2000)"
   wait "$qemu_pid" 2>/dev/null
   boot
-  await '@agent ready' 60; row "a new VM on the same device process" ""
+  guest_up; row "a new VM on the same device process" ""
   guest ./life once; row "and runs a program" ""
   send 'poweroff -f'
   at_most "$(gone_after "$qemu_pid" "$(ms)")" 9000; row "power-off" ""
@@ -295,7 +295,7 @@ keeper_of() {
 device_dies() {
   local a b since first took keeper
   boot
-  await '@agent ready' 60; row "a VM whose device process will die" ""
+  guest_up; row "a VM whose device process will die" ""
   spawn a loop
   spawn b long
   keeper=$(keeper_of "$service_pid")
@@ -353,7 +353,7 @@ start_device "$tmp/vm.sock" "$device_log" --gpu soft --memory 1GiB --sessions 12
 at_most "$(resident)" 40960; row "device process under 40 MiB" "$(keep resident) KiB resident before the VM"
 boot
 run_checks
-await '@agent ready' 60; row "the VM is up" "$SECONDS s"
+guest_up; row "the VM is up" "$SECONDS s"
 deaths
 families
 stop_and_continue

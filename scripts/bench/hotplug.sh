@@ -56,7 +56,7 @@ boot() {
     -drive "file=$tmp/disk.raw,format=raw,if=none,id=disk" -kernel "$BUILD/kernels/$kernel/vmlinuz" -initrd "$tmp/initrd" \
     -append "$guest_append" </dev/null >"$BUILD/logs/hotplug-qemu.log" 2>&1 9>&- 3>&- 4>&- &
   qemu_pid=$!
-  await '@agent ready' 60
+  guest_up
 }
 
 # in_guest is the guest's word that the device in the slot is there, out_of_guest that it is not.
