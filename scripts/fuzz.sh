@@ -35,7 +35,7 @@ account() {
 }
 if [ -n "$table" ]; then account; exit; fi
 
-stage_fuzzbuild || die "the fuzz targets do not build"
+stage_fuzzbuild . host/fleet || die "the fuzz targets do not build"
 targets=$BUILD/fuzz/targets
 fuzz_targets >"$targets"
 

@@ -111,15 +111,18 @@ stage_fleet() {
   return $bad
 }
 
-# fuzz_packages prints "DIR PACKAGE" of those with fuzz targets.
+# fuzz_packages MODULE... prints "DIR PACKAGE" of those with fuzz targets in the modules of these folders.
 fuzz_packages() {
-  go list -f '{{.Dir}} {{.ImportPath}}' ./... | while read -r dir pkg; do
+  local module
+  for module; do
+    (cd "$module" && go list -f '{{.Dir}} {{.ImportPath}}' ./...) || return
+  done | while read -r dir pkg; do
     if grep -lq '^func Fuzz' "$dir"/*_test.go 2>/dev/null; then echo "$dir $pkg"; fi
   done
 }
 
 # fuzz_binary DIR PACKAGE compiles all targets of a package into one program, with the fuzzer's counters.
-fuzz_binary() { go test -c -vet=off -ldflags=-w -fuzz=. -o "$BUILD/fuzz/${2//\//_}.test" "$2"; }
+fuzz_binary() { (cd "$1" && go test -c -vet=off -ldflags=-w -fuzz=. -o "$BUILD/fuzz/${2//\//_}.test" .); }
 
 # fuzz_targets prints DIR PACKAGE TARGET of all that fuzz_binary has compiled.
 fuzz_targets() {
@@ -144,11 +147,12 @@ fuzz_one() {
   case $verdict in ok*) ;; *) return 1 ;; esac
 }
 
-# The fuzz targets are compiled beside what needs none of them.
+# stage_fuzzbuild [MODULE...]: the fuzz targets are compiled beside what needs none of them; those of other modules than this one, whose libraries
+# take minutes to compile for it, only where they are asked for (scripts/fuzz.sh).
 stage_fuzzbuild() {
   mkdir -p "$BUILD/fuzz"
   export -f fuzz_binary; export BUILD
-  fuzz_packages >"$BUILD/fuzz/packages" && xargs -P "$jobs" -n 2 bash -c 'fuzz_binary "$@"' - <"$BUILD/fuzz/packages"
+  fuzz_packages "${@:-.}" >"$BUILD/fuzz/packages" && xargs -P "$jobs" -n 2 bash -c 'fuzz_binary "$@"' - <"$BUILD/fuzz/packages"
 }
 
 # fuzz each target for a short time, from its committed seeds: one takes one CPU.
