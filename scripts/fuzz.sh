@@ -4,7 +4,7 @@
 #   scripts/fuzz.sh [--turn SECONDS] [--hours N] [--ledger FILE] [--table]
 #
 # Each turn takes the target that has had the least CPU time so far by the ledger (default build/fuzz/ledger), for --turn seconds (300) at
-# idle priority, from the committed seeds and what earlier turns found. --hours (24) is the CPU time to reach in all; the ledger is kept, so a run that
+# the lowest priority, from the committed seeds and what earlier turns found. --hours (24) is the CPU time to reach in all; the ledger is kept, so a run that
 # is interrupted goes on where it was. A turn that finds an input that fails says so, keeps it in the package's testdata/fuzz, and that
 # target is left out from then on. --table only prints the account: CPU minutes, executions and findings of each target.
 set -uo pipefail
@@ -50,7 +50,7 @@ found=0
 while read -r dir pkg t < <(next) && [ -n "$t" ]; do
   log=$BUILD/fuzz/turn.log
   # What the children of that shell used of the CPUs, as "1m2.345s 0m1.234s".
-  (cd "$dir" && chrt -i 0 "$BUILD/fuzz/${pkg//\//_}.test" -test.paniconexit0 -test.run '^$' -test.fuzz "^$t\$" -test.fuzztime "${turn}s" -test.parallel 1 \
+  (cd "$dir" && nice -n 19 "$BUILD/fuzz/${pkg//\//_}.test" -test.paniconexit0 -test.run '^$' -test.fuzz "^$t\$" -test.fuzztime "${turn}s" -test.parallel 1 \
     -test.fuzzminimizetime 100x -test.fuzzcachedir "$(go env GOCACHE)/fuzz/$pkg" -test.timeout $((turn * 4 + 300))s >"$log" 2>&1; times >"$log.time")
   cpu=$(awk -F'[ms ]+' 'NR == 2 { printf "%d", $1 * 60 + $2 + $3 * 60 + $4 }' "$log.time") bad=0
   execs=$(grep -o 'execs: [0-9]*' "$log" | tail -1 | cut -d' ' -f2)
@@ -58,7 +58,8 @@ while read -r dir pkg t < <(next) && [ -n "$t" ]; do
   if grep -q 'Failing input' "$log"; then bad=1 found=1; say "$pkg $t: $(grep -m1 'Failing input' "$log")"; cp "$log" "$BUILD/fuzz/$t.log"; fi
   echo "$pkg $t ${cpu:-0} ${execs:-0} $bad" >>"$ledger"
   say "$pkg $t: ${cpu:-0} s of CPU, ${execs:-0} inputs; $(account | tail -1)"
-  [ "${cpu:-0}" -gt 0 ] || { cat "$log" >&2; die "$pkg $t did not run"; }
+  # On a busy machine a turn may get no CPU time at all.
+  grep -q '^fuzz: elapsed' "$log" || { cat "$log" >&2; die "$pkg $t did not run"; }
 done
 account
 exit $found

@@ -327,7 +327,7 @@ func (s *session) reclaim() cuda.Result {
 // working reports whether streams of a context may have work.
 func (s *session) working(ctx uint32) bool {
 	for st := range s.everyStream() {
-		if (st.ctx == ctx || st.green) && st.busy() {
+		if (st.ctx == ctx || st.green != 0) && st.busy() {
 			return true
 		}
 	}

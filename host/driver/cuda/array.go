@@ -23,13 +23,13 @@ type (
 )
 
 // makeShaped makes one, if the budget has room for its bytes.
-func makeShaped[H any](s *session, c *wire.Call, list *table[shaped[H]], id uint32, size uint64, create func() (H, cuda.Result), drop func(H) cuda.Result) cuda.Result {
+func makeShaped[H any](s *session, c *wire.Call, list *owned[shaped[H]], id uint32, size uint64, create func() (H, cuda.Result), drop func(H) cuda.Result) cuda.Result {
 	if res := s.charge(size); res != cuda.Success {
 		return res
 	}
 	h, res := create()
 	if s.note(res) == cuda.Success {
-		res = keep(list, id, shaped[H]{handle: h, ctx: c.Ctx, size: size}, h, drop)
+		res = keep(&list.table, id, shaped[H]{handle: h, ctx: c.Ctx, size: size}, h, drop)
 	}
 	if res != cuda.Success {
 		s.refund(size)
@@ -38,7 +38,7 @@ func makeShaped[H any](s *session, c *wire.Call, list *table[shaped[H]], id uint
 }
 
 // findShaped finds one, and makes its context current.
-func findShaped[H any](s *session, list *table[shaped[H]], id uint32) (shaped[H], cuda.Result) {
+func findShaped[H any](s *session, list *owned[shaped[H]], id uint32) (shaped[H], cuda.Result) {
 	x, ok := list.get(id)
 	if !ok {
 		return x, cuda.ErrorInvalidHandle
@@ -47,7 +47,7 @@ func findShaped[H any](s *session, list *table[shaped[H]], id uint32) (shaped[H]
 }
 
 // endShaped ends one that is no part of another, and its own parts with it.
-func endShaped[H any](s *session, list *table[shaped[H]], id uint32, destroy func(H) cuda.Result) cuda.Result {
+func endShaped[H any](s *session, list *owned[shaped[H]], id uint32, destroy func(H) cuda.Result) cuda.Result {
 	x, res := findShaped(s, list, id)
 	switch {
 	case res != cuda.Success:
@@ -55,6 +55,7 @@ func endShaped[H any](s *session, list *table[shaped[H]], id uint32, destroy fun
 	case x.owner != 0:
 		return cuda.ErrorInvalidHandle
 	}
+	s.endGraphsWith(need{array: id})
 	if res = s.note(destroy(x.handle)); res == cuda.Success {
 		list.remove(id)
 		s.dropParts(id)
@@ -64,7 +65,7 @@ func endShaped[H any](s *session, list *table[shaped[H]], id uint32, destroy fun
 }
 
 // partOf gives a level or plane its id, and reads its shape.
-func partOf[H any](s *session, list *table[shaped[H]], owner, index, id uint32, find func(H, uint32) (bind.Array, cuda.Result)) (d bind.Array3DDescriptor, _ cuda.Result) {
+func partOf[H any](s *session, list *owned[shaped[H]], owner, index, id uint32, find func(H, uint32) (bind.Array, cuda.Result)) (d bind.Array3DDescriptor, _ cuda.Result) {
 	x, res := findShaped(s, list, owner)
 	if res != cuda.Success {
 		return d, res
@@ -219,31 +220,6 @@ func (s *session) ArrayGetMemoryRequirements(c *wire.Call, a *wire.ArrayGetMemor
 	return res
 }
 
-// forgetArrays drops what hung on a context that is gone, and what was booked for it.
-func (s *session) forgetArrays(ctx uint32) {
-	forgetShaped(s, &s.arrays, ctx)
-	forgetShaped(s, &s.mipmaps, ctx)
-	forget(&s.textures, func(t object[bind.TexObject]) bool { return t.ctx == ctx })
-	forget(&s.surfaces, func(t object[bind.SurfObject]) bool { return t.ctx == ctx })
-	forget(&s.texRefs, func(t reference[bind.Texref]) bool { return t.ctx == ctx })
-	forget(&s.surfRefs, func(t reference[bind.Surfref]) bool { return t.ctx == ctx })
-	for id, l := range s.links.m {
-		if l.ctx == ctx {
-			l.opt.Free()
-			delete(s.links.m, id)
-		}
-	}
-}
-
 func forget[T any](list *table[T], gone func(T) bool) {
 	maps.DeleteFunc(list.m, func(_ uint32, v T) bool { return gone(v) })
-}
-
-func forgetShaped[H any](s *session, list *table[shaped[H]], ctx uint32) {
-	forget(list, func(x shaped[H]) bool {
-		if x.ctx == ctx {
-			s.refund(x.size)
-		}
-		return x.ctx == ctx
-	})
 }

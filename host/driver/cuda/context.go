@@ -14,6 +14,9 @@ func (s *session) PrimaryCtxRetain(c *wire.Call, a *wire.PrimaryCtxRetainArgs, r
 	var handle bind.Context
 	var fences *fencePool
 	ctx, ok := s.ctxs.get(a.Ctx)
+	if ok && (!ctx.primary || ctx.dev != a.Dev) {
+		return cuda.ErrorInvalidContext // another's number
+	}
 	resumed := s.resume(ctx)
 	res := s.enter(a.Ctx, func() (res cuda.Result) {
 		if resumed {
@@ -110,14 +113,12 @@ func (s *session) forgetContext(id uint32, ctx *context_) {
 	s.forgetGauge(id)
 	delete(s.origins, id)
 	s.forgetVariables(func(i instance) bool { return i.ctx == id })
-	s.forgetArrays(id)
+	s.kept = slices.DeleteFunc(s.kept, func(e *event) bool { return e.ctx == id })
+	for _, t := range s.ofContexts() {
+		t.contextGone(s, id)
+	}
 	s.forgetMemory(id)
 	s.forgetOpened(id)
-	for e, x := range s.events.m {
-		if x.ctx == id {
-			s.unshare(shareEvent, uint64(e))
-		}
-	}
 	delete(s.legacy, id)
 	for k := range s.threads {
 		if k.ctx == id {
@@ -232,20 +233,34 @@ func (s *session) finishAll() {
 
 // PrimaryCtxReset destroys a primary context's resources.
 func (s *session) PrimaryCtxReset(c *wire.Call, a *wire.PrimaryCtxResetArgs) cuda.Result {
+	if a.Dev == 0 {
+		s.letWarm()
+	}
+	for id, g := range s.greens.m {
+		if g.dev == a.Dev { // it is of the device's primary context
+			s.note(s.endGreen(id, g))
+		}
+	}
+	s.users.reset(a.Dev)
 	reset := func() cuda.Result { return s.drv.DevicePrimaryCtxReset(a.Dev) }
-	ctx, ok := s.ctxs.get(a.Ctx)
-	if !ok || ctx.handle.IsZero() {
-		return reset()
+	lingers := false
+	for id, ctx := range s.ctxs.m { // whatever the guest calls it
+		if !ctx.primary || ctx.dev != a.Dev || ctx.handle.IsZero() {
+			continue
+		}
+		res := s.endContext(id, ctx, reset)
+		if res != cuda.Success {
+			return res
+		}
+		lingers, reset = lingers || ctx.lingers, func() cuda.Result { return cuda.Success }
+		ctx.retains = 0
+		s.forgetContext(id, ctx)
 	}
-	res := s.endContext(a.Ctx, ctx, reset)
-	if res != cuda.Success {
-		return res
-	}
-	lingers := ctx.lingers
-	ctx.retains = 0
-	s.forgetContext(a.Ctx, ctx)
 	if lingers {
 		return cuda.Success
+	}
+	if res := reset(); res != cuda.Success {
+		return res
 	}
 	for ptr, m := range s.allocs {
 		if m.pooled {
@@ -296,7 +311,7 @@ func (s *session) CtxCreate(c *wire.Call, a *wire.CtxCreateArgs) cuda.Result {
 // CtxDestroy ends a context of the guest's own.
 func (s *session) CtxDestroy(c *wire.Call, a *wire.CtxDestroyArgs) cuda.Result {
 	ctx, ok := s.ctxs.get(a.Ctx)
-	if !ok || ctx.primary || ctx.handle.IsZero() {
+	if !ok || ctx.primary || ctx.green || ctx.handle.IsZero() {
 		return cuda.ErrorInvalidContext
 	}
 	handle := ctx.handle

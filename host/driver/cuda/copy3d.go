@@ -31,6 +31,11 @@ func (s *session) Memcpy3D(c *wire.Call, a *wire.Memcpy3DArgs) cuda.Result {
 	if reg, ok := s.carried(dst, src); ok {
 		return s.endBox(a, s.boxThroughCarrier(reg, dst, src, b, st))
 	}
+	for _, x := range []operand{dst, src} {
+		if x.kind == wire.OperandArray && s.capturing() {
+			s.captured(st, s.ofArray(uint32(x.ptr))...)
+		}
+	}
 	to, res := s.operand(dst, b)
 	if res != cuda.Success {
 		return s.endBox(a, res)

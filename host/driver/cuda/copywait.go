@@ -47,7 +47,7 @@ func (s *session) MemcpyWait(c *wire.Call, a *wire.MemcpyWaitArgs) cuda.Result {
 		return res
 	}
 	if s.printing {
-		return s.blockOn(c, func() cuda.Result { return s.drv.StreamSynchronize(st.handle) })
+		return s.blockOn(c, func() cuda.Result { return s.drv.StreamSynchronize(st.handle) }, st.handle)
 	}
 	if down && !up {
 		return s.answerBehindCopy(c, st)
@@ -82,6 +82,7 @@ func (s *session) copyAfterAll(c *wire.Call, st *stream, dst, src bind.Mem) cuda
 		n = s.afters
 		s.marks(st, ended, n)
 	}
+	leave := s.users.enter(ctx, handle)
 	s.watch.group.Go(func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -96,6 +97,7 @@ func (s *session) copyAfterAll(c *wire.Call, st *stream, dst, src bind.Mem) cuda
 		if res == cuda.Success {
 			res = s.drv.StreamSynchronize(handle)
 		}
+		leave()
 		s.note(res)
 		s.drainConsole()
 		if n != 0 {

@@ -31,7 +31,7 @@ func (s *session) EventCreate(c *wire.Call, a *wire.EventCreateArgs) cuda.Result
 		return res
 	}
 	e := &event{handle: h, ctx: c.Ctx, plain: a.Flags&cuda.EventInterprocess == 0, timed: a.Flags&cuda.EventDisableTiming == 0}
-	return keep(&s.events, a.Event, e, e.handle, s.drv.EventDestroy)
+	return keep(&s.events.table, a.Event, e, e.handle, s.drv.EventDestroy)
 }
 
 // EventDestroy gives an event back.
@@ -41,9 +41,11 @@ func (s *session) EventDestroy(c *wire.Call, a *wire.EventDestroyArgs) cuda.Resu
 		return cuda.ErrorInvalidHandle
 	}
 	s.unshare(shareEvent, uint64(a.Event))
-	if ctx, ok := s.ctxs.get(e.ctx); !ok || ctx.handle.IsZero() {
-		return cuda.ErrorContextIsDestroyed
+	if s.needed(e) {
+		s.kept = append(s.kept, e)
+		return cuda.Success
 	}
+	s.users.wait(e.handle)
 	return s.drv.EventDestroy(e.handle)
 }
 
@@ -67,6 +69,7 @@ func (s *session) EventRecord(c *wire.Call, a *wire.EventRecordArgs) cuda.Result
 	}
 	record := s.drv.EventRecord(e.handle, st.handle)
 	if a.Flags != 0 {
+		s.captured(st, need{event: e}, need{ctx: e.ctx})
 		record = s.drv.EventRecordWithFlags(e.handle, st.handle, a.Flags)
 	}
 	res = s.issueEvent(c, st, e, &record)
@@ -114,6 +117,16 @@ func (s *session) eventHandle(id uint32) (bind.Event, bool) {
 	}
 	e.recorded()
 	return e.handle, true
+}
+
+// eventFor is eventHandle for something that keeps the event: a node, whose need it is from then on.
+func (s *session) eventFor(list *needs) func(id uint32) (bind.Event, bool) {
+	return func(id uint32) (bind.Event, bool) {
+		if e, ok := s.events.get(id); ok {
+			list.add(need{event: e}, need{ctx: e.ctx})
+		}
+		return s.eventHandle(id)
+	}
 }
 
 // recorded notes that an event is recorded, or by something that the driver was given may be.

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"cmp"
 	"encoding/binary"
 
 	"causeway/cuda"
@@ -12,17 +13,14 @@ import (
 type function struct {
 	handle bind.Function // also of a kernel
 	kernel bind.Kernel   // none: it is a function
-	module uint32        // that it was looked up in, 0: none
-	lib    uint32        // that its code is of, 0: the module's own
+	ctx    uint32        // 0: it is a kernel, of no context
+	code
 	layout *bind.Layout
 }
 
 func (f *function) isKernel() bool { return !f.kernel.IsZero() }
 
 const maxFuncAttrs = 24
-
-// forgetFunctions drops the functions whose code is gone: to the driver their handles are pointers to nothing.
-func (s *session) forgetFunctions(gone func(f *function) bool) { forget(&s.funcs, gone) }
 
 // ModuleGetFunction finds a kernel of a module.
 func (s *session) ModuleGetFunction(c *wire.Call, a *wire.ModuleGetFunctionArgs, r *wire.ModuleGetFunctionReply) (res cuda.Result) {
@@ -34,7 +32,7 @@ func (s *session) ModuleGetFunction(c *wire.Call, a *wire.ModuleGetFunctionArgs,
 	if res != cuda.Success {
 		return res
 	}
-	r.Info, res = s.addFunction(a.Func, &function{handle: h, module: a.Module, lib: m.lib, layout: s.drv.FunctionLayout(h)}, 0)
+	r.Info, res = s.addFunction(a.Func, &function{handle: h, ctx: m.ctx, code: m.code, layout: s.drv.FunctionLayout(h)}, 0)
 	return res
 }
 
@@ -58,7 +56,7 @@ func (s *session) LibraryGetKernel(c *wire.Call, a *wire.LibraryGetKernelArgs, r
 		s.drv.CtxSetCurrent(ctx)
 		s.current = 0
 	}
-	r.Info, res = s.addFunction(a.Kernel, &function{handle: k.AsFunction(), kernel: k, lib: a.Library, layout: s.drv.KernelLayout(k)}, s.deviceOf(c))
+	r.Info, res = s.addFunction(a.Kernel, &function{handle: k.AsFunction(), kernel: k, code: code{lib: a.Library}, layout: s.drv.KernelLayout(k)}, s.deviceOf(c))
 	return res
 }
 
@@ -68,7 +66,7 @@ func (s *session) KernelGetFunction(c *wire.Call, a *wire.KernelGetFunctionArgs,
 	if res != cuda.Success {
 		return res
 	}
-	r.Info, res = s.addFunction(a.Func, &function{handle: handle, lib: k.lib, layout: s.drv.FunctionLayout(handle)}, 0)
+	r.Info, res = s.addFunction(a.Func, &function{handle: handle, ctx: c.Ctx, code: k.code, layout: s.drv.FunctionLayout(handle)}, 0)
 	return res
 }
 
@@ -78,7 +76,7 @@ func (s *session) KernelFunction(c *wire.Call, a *wire.KernelFunctionArgs) cuda.
 	if res != cuda.Success {
 		return res
 	}
-	f := &function{handle: handle, lib: k.lib, layout: k.layout}
+	f := &function{handle: handle, ctx: c.Ctx, code: k.code, layout: k.layout}
 	// Before its first launch, which then need not; from 12.4 on.
 	if res := s.note(s.drv.FuncLoad(f.handle)); res != cuda.Success && res != cuda.ErrorNotSupported {
 		return res
@@ -201,7 +199,7 @@ func (s *session) FuncGetModule(c *wire.Call, a *wire.FuncGetModuleArgs) cuda.Re
 		return res
 	}
 	// Unloading belongs to the handle that loaded it.
-	return s.modules.add(a.Module, module{handle: h, library: true})
+	return s.modules.add(a.Module, module{handle: h, ctx: cmp.Or(f.ctx, c.Ctx), library: true, code: f.code})
 }
 
 // OccupancyMaxActiveBlocks asks how many blocks fit a multiprocessor.

@@ -21,7 +21,7 @@ import (
 )
 
 // FuzzOperations gives a session on a driver that knows what it may touch records as a guest could send them, one behind the other: every
-// range of memory that reaches the driver is the guest's or the call's own, and nothing that the records say may make the worker read or write
+// range of memory that reaches the driver is the guest's or the call's own, every object lives, and nothing that the records say may make the worker read or write
 // where it must not. Its seeds are those of the software GPU, and copies of every form.
 func FuzzOperations(f *testing.F) {
 	dir := filepath.Join("..", "soft", "testdata", "fuzz", "FuzzOperations")
@@ -32,11 +32,11 @@ func FuzzOperations(f *testing.F) {
 	for _, e := range list {
 		f.Add(seed(f, filepath.Join(dir, e.Name())))
 	}
-	drv, regions := owningDriver(), guestRegions(f)
+	drv, regions := bind.New(cudatest.Living), guestRegions(f)
 	f.Add(recordsOf(f, copies()...))
 	f.Add(recordsOf(f, wrongCopies()...))
 	f.Fuzz(func(t *testing.T, records []byte) {
-		cudatest.Restart()
+		cudatest.RestartLiving()
 		host := drivertest.NewHost()
 		host.Regions = maps.Clone(regions)
 		s := agreeing(t, drv, host)
@@ -51,6 +51,9 @@ func FuzzOperations(f *testing.F) {
 			}
 			if found := cudatest.Finding(); found != "" {
 				t.Fatalf("%v: %s", c.Op, found)
+			}
+			if stale := cudatest.Stale(); stale != "" {
+				t.Fatalf("%v: %s", c.Op, stale)
 			}
 			records = records[size:]
 			if n := s.budget.Used(); n != s.used+s.pooling.spare {

@@ -263,6 +263,7 @@ func (g *gauge) doubtLocked(s *session, d due) {
 		return // while a stream captures, the question would end that
 	}
 	g.asking = true
+	leave := s.users.enter(d.handle)
 	s.watch.group.Go(func() {
 		runtime.LockOSThread() // the thread ends with its context and mode
 		s.relaxThread()
@@ -271,6 +272,7 @@ func (g *gauge) doubtLocked(s *session, d due) {
 				s.note(res)
 			}
 		}
+		leave()
 		g.mu.Lock()
 		g.asking, g.since = false, time.Now()
 		g.mu.Unlock()

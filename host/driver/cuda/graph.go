@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"cmp"
 	"encoding/binary"
 	"maps"
 	"slices"
@@ -19,6 +20,7 @@ func (s *session) adoptGraph(handle bind.Graph, id uint32, parent *graphNode) (*
 	if !s.graphs.put(id, g) {
 		return nil, cuda.ErrorInvalidHandle
 	}
+	delete(s.lost.graphs, id)
 	if s.graphOf == nil {
 		s.graphOf = map[bind.Graph]*graph{}
 	}
@@ -58,6 +60,7 @@ func (s *session) forgetGraph(g *graph) {
 	maps.DeleteFunc(s.conditions, func(_ uint64, c condition) bool { return c.graph == g })
 	s.graphs.remove(g.id)
 	delete(s.graphOf, g.handle)
+	s.endKept()
 }
 
 func (s *session) forgetNode(n *graphNode) {
@@ -98,6 +101,10 @@ func (s *session) ownGraph(handle bind.Graph, id uint32) cuda.Result {
 // GraphDestroy destroys a graph of the guest's own. What was instantiated from it lives on.
 func (s *session) GraphDestroy(c *wire.Call, a *wire.GraphDestroyArgs) cuda.Result {
 	g, ok := s.graphs.get(a.Graph)
+	if _, lost := s.lost.graphs[a.Graph]; lost && !ok {
+		delete(s.lost.graphs, a.Graph)
+		return cuda.Success
+	}
 	if !ok || g.parent != nil {
 		return cuda.ErrorInvalidValue
 	}
@@ -112,7 +119,7 @@ func (s *session) GraphDestroy(c *wire.Call, a *wire.GraphDestroyArgs) cuda.Resu
 func (s *session) GraphClone(c *wire.Call, a *wire.GraphCloneArgs) cuda.Result {
 	g, ok := s.graphs.get(a.Original)
 	if !ok {
-		return cuda.ErrorInvalidValue
+		return s.noGraph(a.Original)
 	}
 	h, res := s.drv.GraphClone(g.handle)
 	if res != cuda.Success {
@@ -121,6 +128,7 @@ func (s *session) GraphClone(c *wire.Call, a *wire.GraphCloneArgs) cuda.Result {
 	if res := s.ownGraph(h, a.Graph); res != cuda.Success {
 		return res
 	}
+	s.graphOf[h].needs = g.allNeeds()
 	return s.cloned(g, s.graphOf[h])
 }
 
@@ -162,7 +170,7 @@ func (s *session) useAny(c *wire.Call) cuda.Result {
 func (s *session) GraphAddNode(c *wire.Call, a *wire.GraphAddNodeArgs, r *wire.GraphAddNodeReply) cuda.Result {
 	g, ok := s.graphs.get(a.Graph)
 	if !ok {
-		return cuda.ErrorInvalidValue
+		return s.noGraph(a.Graph)
 	}
 	if res := s.useAny(c); res != cuda.Success {
 		return res
@@ -186,6 +194,7 @@ func (s *session) GraphAddNode(c *wire.Call, a *wire.GraphAddNodeArgs, r *wire.G
 	}
 	n, res := s.adoptNode(g, handle, a.Node)
 	if res == cuda.Success {
+		n.needs = p.needs
 		res = s.added(n, p, r)
 	}
 	if res != cuda.Success {
@@ -245,7 +254,11 @@ func (s *session) GraphNodeSetParams(c *wire.Call, a *wire.GraphNodeSetParamsArg
 		return cuda.ErrorInvalidValue
 	}
 	return s.setParams(c, a.Type, a.Params, func(p *nodeParams) cuda.Result {
-		return s.drv.SetNode(n.handle, p.Node)
+		res := s.drv.SetNode(n.handle, p.Node)
+		if res == cuda.Success {
+			n.needs = p.needs
+		}
+		return res
 	})
 }
 
@@ -257,7 +270,11 @@ func (s *session) GraphExecNodeSetParams(c *wire.Call, a *wire.GraphExecNodeSetP
 		return cuda.ErrorInvalidValue
 	}
 	return s.setParams(c, a.Type, a.Params, func(p *nodeParams) cuda.Result {
-		return s.drv.SetExecNode(x.handle, n.handle, p.Node)
+		res := s.drv.SetExecNode(x.handle, n.handle, p.Node)
+		if res == cuda.Success {
+			x.byNode[n.handle] = p.needs
+		}
+		return res
 	})
 }
 
@@ -299,6 +316,7 @@ func (s *session) GraphConditionalCreate(c *wire.Call, a *wire.GraphConditionalC
 			s.conditions = map[uint64]condition{}
 		}
 		s.conditions[r.Handle] = condition{h, g}
+		g.needs.add(need{ctx: cmp.Or(a.Ctx, c.Ctx)})
 	}
 	return res
 }

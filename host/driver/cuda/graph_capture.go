@@ -103,7 +103,8 @@ func (s *session) StreamBeginCapture(c *wire.Call, a *wire.StreamBeginCaptureArg
 	if res != cuda.Success {
 		return s.note(res)
 	}
-	x := &streamCapture{stream: st, thread: c.Thread, mode: a.Mode, into: a.Graph != 0}
+	x := &streamCapture{stream: st, thread: c.Thread, mode: a.Mode, into: s.graphs.m[a.Graph]}
+	s.needsOf(x).add(need{ctx: st.ctx})
 	_, x.id, _, _, _, _ = s.drv.StreamGetCaptureInfo(st.handle)
 	s.captures = append(s.captures, x)
 	s.active.Store(int32(len(s.captures)))
@@ -147,7 +148,7 @@ func (s *session) StreamEndCapture(c *wire.Call, a *wire.StreamEndCaptureArgs, r
 	}
 	if res != cuda.Success || handle.IsZero() {
 		s.dropAllocs(x)
-		if r.Ended != 0 && x.seen != nil && !x.into {
+		if r.Ended != 0 && x.seen != nil && x.into == nil {
 			r.Graph = x.seen.id // gone
 			s.forgetGraph(x.seen)
 		}
@@ -166,6 +167,7 @@ func (s *session) StreamEndCapture(c *wire.Call, a *wire.StreamEndCaptureArgs, r
 	}
 	if x != nil {
 		g.allocs = append(g.allocs, x.allocs...)
+		g.needs.add(x.needs...)
 	}
 	r.Graph = g.id
 	return cuda.Success

@@ -15,7 +15,7 @@ import (
 func (s *session) GraphInstantiate(c *wire.Call, a *wire.GraphInstantiateArgs, r *wire.GraphInstantiateReply) cuda.Result {
 	g, ok := s.graphs.get(a.Graph)
 	if !ok {
-		return cuda.ErrorInvalidValue
+		return s.noGraph(a.Graph)
 	}
 	if res := s.useAny(c); res != cuda.Success {
 		return res
@@ -30,7 +30,10 @@ func (s *session) GraphInstantiate(c *wire.Call, a *wire.GraphInstantiateArgs, r
 	if res != cuda.Success {
 		return s.note(res)
 	}
-	return keep(&s.execs, a.Exec, &graphExec{handle}, handle, s.drv.GraphExecDestroy)
+	x := &graphExec{handle: handle}
+	x.takes(g)
+	delete(s.lost.execs, a.Exec)
+	return keep(&s.execs, a.Exec, x, handle, s.drv.GraphExecDestroy)
 }
 
 // instantiateWithParams is the form that tells what is wrong.
@@ -54,10 +57,16 @@ func (s *session) instantiateWithParams(c *wire.Call, g *graph, a *wire.GraphIns
 // GraphExecDestroy gives an executable graph back; launches of it go on.
 func (s *session) GraphExecDestroy(c *wire.Call, a *wire.GraphExecDestroyArgs) cuda.Result {
 	x, ok := s.execs.remove(a.Exec)
+	if _, lost := s.lost.execs[a.Exec]; lost && !ok {
+		delete(s.lost.execs, a.Exec)
+		return cuda.Success
+	}
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	return s.note(s.drv.GraphExecDestroy(x.handle))
+	res := s.note(s.drv.GraphExecDestroy(x.handle))
+	s.endKept()
+	return res
 }
 
 // GraphLaunch puts a whole graph on a stream.
@@ -73,12 +82,13 @@ func (s *session) GraphUpload(c *wire.Call, a *wire.GraphUploadArgs) cuda.Result
 func (s *session) execOn(c *wire.Call, exec wire.ID, on wire.Stream, do func(bind.GraphExec, bind.Stream) cuda.Result) cuda.Result {
 	x, ok := s.execs.get(exec)
 	if !ok {
-		return cuda.ErrorInvalidValue
+		return s.noExec(exec)
 	}
 	st, res := s.submit(c, on)
 	if res != cuda.Success {
 		return res
 	}
+	s.captured(st, x.all()...)
 	return s.note(do(x.handle, st.handle))
 }
 
@@ -100,6 +110,9 @@ func (s *session) GraphExecUpdate(c *wire.Call, a *wire.GraphExecUpdateArgs, r *
 	}
 	if n := s.nodeOf[info.From]; n != nil {
 		r.From = n.id
+	}
+	if res == cuda.Success {
+		x.takes(g)
 	}
 	return s.note(res)
 }
@@ -150,7 +163,7 @@ func (s *session) GraphNodeSetAttribute(c *wire.Call, a *wire.GraphNodeSetAttrib
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	v, _, res := s.space.AttributeValue(a.Attr, a.Value, s.eventHandle)
+	v, _, res := s.space.AttributeValue(a.Attr, a.Value, s.eventFor(&n.needs))
 	if res != cuda.Success {
 		return res
 	}
@@ -164,6 +177,7 @@ func (s *session) GraphNodeCopyAttributes(c *wire.Call, a *wire.GraphNodeCopyAtt
 	if !ok1 || !ok2 {
 		return cuda.ErrorInvalidValue
 	}
+	dst.needs.add(src.needs.events()...)
 	return s.drv.GraphKernelNodeCopyAttributes(dst.handle, src.handle)
 }
 

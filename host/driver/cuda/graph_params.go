@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"cmp"
 	"encoding/binary"
 
 	"causeway/cuda"
@@ -22,6 +23,7 @@ type nodeParams struct {
 	cond   *wire.ConditionalNode
 	bodies []uint32 // ids for the graphs of a conditional node
 	moved  *graph   // what a child node takes over
+	needs  needs
 }
 
 // nodeParams builds the driver's form of a node's parameters. To be freed.
@@ -73,12 +75,19 @@ func (s *session) kernelNode(c *wire.Call, p *nodeParams, b []byte) cuda.Result 
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	ctx, res := s.nodeContext(c, v.Ctx)
+	ctx, res := s.contextOf(c, p, v.Ctx)
 	if res != cuda.Success {
 		return res
 	}
+	p.needs.add(ofFunction(f)...)
 	p.SetKernel(f.handle, f.kernel, ctx, bind.Dims{v.Gx, v.Gy, v.Gz, v.Bx, v.By, v.Bz, v.Shared}, args)
 	return cuda.Success
+}
+
+// contextOf is nodeContext for a node that keeps it.
+func (s *session) contextOf(c *wire.Call, p *nodeParams, id uint32) (bind.Context, cuda.Result) {
+	p.needs.add(need{ctx: cmp.Or(id, c.Ctx)})
+	return s.nodeContext(c, id)
 }
 
 func (s *session) memcpyNode(c *wire.Call, p *nodeParams, b []byte) cuda.Result {
@@ -88,7 +97,7 @@ func (s *session) memcpyNode(c *wire.Call, p *nodeParams, b []byte) cuda.Result 
 	if len(b) < 2*half || src.Decode(b) != nil || dst.Decode(b[half:]) != nil || v.Decode(b[2*half:]) != nil {
 		return cuda.ErrorInvalidValue
 	}
-	ctx, res := s.nodeContext(c, v.Ctx)
+	ctx, res := s.contextOf(c, p, v.Ctx)
 	if res != cuda.Success {
 		return res
 	}
@@ -103,6 +112,11 @@ func (s *session) memcpyNode(c *wire.Call, p *nodeParams, b []byte) cuda.Result 
 	}
 	m, res := bind.Copy3D(to, from, e)
 	if res == cuda.Success {
+		for _, v := range []*wire.MemcpySide{&dst, &src} {
+			if v.Type == cuda.MemoryTypeArray {
+				p.needs.add(s.ofArray(v.Array)...)
+			}
+		}
 		p.SetMemcpy(ctx, m)
 	}
 	return res
@@ -126,7 +140,7 @@ func (s *session) memsetNode(c *wire.Call, p *nodeParams, b []byte) cuda.Result 
 	if v.Decode(b) != nil {
 		return cuda.ErrorInvalidValue
 	}
-	ctx, res := s.nodeContext(c, v.Ctx)
+	ctx, res := s.contextOf(c, p, v.Ctx)
 	if res != cuda.Success {
 		return res
 	}
@@ -158,6 +172,7 @@ func (s *session) childNode(p *nodeParams, b []byte) cuda.Result {
 	}
 	switch v.Ownership {
 	case wire.ChildCloned:
+		p.needs = g.allNeeds()
 	case wire.ChildMoved:
 		if g.parent != nil {
 			return cuda.ErrorInvalidValue
@@ -180,6 +195,7 @@ func (s *session) eventNode(p *nodeParams, b []byte) cuda.Result {
 		return cuda.ErrorInvalidHandle
 	}
 	e.recorded()
+	p.needs.add(need{event: e}, need{ctx: e.ctx})
 	p.SetEvent(e.handle)
 	return cuda.Success
 }
@@ -215,7 +231,7 @@ func (s *session) batchNode(c *wire.Call, p *nodeParams, b []byte) cuda.Result {
 	if v.Decode(b) != nil || v.Count > maxBatchOps || len(b) < wire.BatchNodeSize+int(v.Count)*bind.MemOpSize {
 		return cuda.ErrorInvalidValue
 	}
-	ctx, res := s.nodeContext(c, v.Ctx)
+	ctx, res := s.contextOf(c, p, v.Ctx)
 	if res != cuda.Success {
 		return res
 	}
@@ -231,7 +247,7 @@ func (s *session) conditionalNode(c *wire.Call, p *nodeParams, b []byte) cuda.Re
 	if v.Decode(b) != nil || v.Size > maxCondBodies || len(b) < wire.ConditionalNodeSize+4*int(v.Size) {
 		return cuda.ErrorInvalidValue
 	}
-	ctx, res := s.nodeContext(c, v.Ctx)
+	ctx, res := s.contextOf(c, p, v.Ctx)
 	if res != cuda.Success {
 		return res
 	}

@@ -183,9 +183,19 @@ func (s *session) GreenCtxCreate(c *wire.Call, a *wire.GreenCtxCreateArgs, r *wi
 
 // GreenCtxDestroy ends a green context, and the context made of it.
 func (s *session) GreenCtxDestroy(c *wire.Call, a *wire.GreenCtxDestroyArgs) cuda.Result {
-	g, ok := s.greens.remove(a.Green)
+	g, ok := s.greens.get(a.Green)
 	if !ok {
 		return cuda.ErrorInvalidHandle
+	}
+	return s.endGreen(a.Green, g)
+}
+
+func (s *session) endGreen(id uint32, g green) cuda.Result {
+	s.greens.remove(id)
+	for on, st := range s.streams.m {
+		if st.green == id { // the driver would keep it, without what it runs on
+			s.endStream(on, st)
+		}
 	}
 	destroy := func() cuda.Result { return s.drv.GreenCtxDestroy(g.handle) }
 	ctx, ok := s.ctxs.get(g.ctx)
@@ -201,14 +211,14 @@ func (s *session) GreenCtxDestroy(c *wire.Call, a *wire.GreenCtxDestroyArgs) cud
 // CtxFromGreenCtx gives a green context's context.
 func (s *session) CtxFromGreenCtx(c *wire.Call, a *wire.CtxFromGreenCtxArgs) cuda.Result {
 	g, ok := s.greens.get(a.Green)
-	if !ok {
+	if !ok || g.ctx != 0 { // of two numbers one would outlive it
 		return cuda.ErrorInvalidHandle
 	}
 	h, res := s.drv.CtxFromGreenCtx(g.handle)
 	if res != cuda.Success {
 		return res
 	}
-	ctx := &context_{handle: h, dev: g.dev, retains: 1}
+	ctx := &context_{handle: h, dev: g.dev, retains: 1, green: true}
 	if !s.ctxs.put(a.Ctx, ctx) {
 		return cuda.ErrorInvalidContext
 	}
@@ -231,8 +241,8 @@ func (s *session) GreenCtxStreamCreate(c *wire.Call, a *wire.GreenCtxStreamCreat
 	if res != cuda.Success {
 		return res
 	}
-	st := &stream{handle: h, ctx: ctx, nonBlocking: a.Flags&cuda.StreamNonBlocking != 0, green: true}
-	return keep(&s.streams, a.Stream, st, st.handle, s.drv.StreamDestroy)
+	st := &stream{handle: h, ctx: ctx, nonBlocking: a.Flags&cuda.StreamNonBlocking != 0, green: a.Green}
+	return keep(&s.streams.table, a.Stream, st, st.handle, s.drv.StreamDestroy)
 }
 
 // GreenCtxEvent records an event behind a green context's work, or holds that work behind one.

@@ -112,7 +112,7 @@ func (s *session) IpcOpenEventHandle(c *wire.Call, a *wire.IpcOpenEventHandleArg
 	if res := s.importEvent(e, a.Token); res != cuda.Success {
 		return res
 	}
-	return keep(&s.events, a.Event, e, e.handle, s.drv.EventDestroy)
+	return keep(&s.events.table, a.Event, e, e.handle, s.drv.EventDestroy)
 }
 
 // importEvent has e be what a token names. Its context is current.

@@ -20,6 +20,9 @@ func (s *session) Launch(c *wire.Call, a *wire.LaunchArgs) cuda.Result {
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
+	if s.capturing() {
+		s.captured(st, ofFunction(f)...)
+	}
 	d := bind.Dims{a.Gx, a.Gy, a.Gz, a.Bx, a.By, a.Bz, a.Shared}
 	switch {
 	case len(a.Attrs) > 0: // a cooperative launch then has its attribute among them
@@ -40,10 +43,12 @@ func (s *session) Launch(c *wire.Call, a *wire.LaunchArgs) cuda.Result {
 
 // launchWithAttributes is the extended form.
 func (s *session) launchWithAttributes(c *wire.Call, a *wire.LaunchArgs, f *function, st *stream, d *bind.Dims, args bind.Arguments) cuda.Result {
-	attrs, events, res := s.space.LaunchAttributes(a.Attrs, s.eventHandle)
+	var kept needs
+	attrs, events, res := s.space.LaunchAttributes(a.Attrs, s.eventFor(&kept))
 	if res != cuda.Success {
 		return res
 	}
+	s.captured(st, kept...)
 	var l *submitter
 	if events {
 		s.epoch++

@@ -24,13 +24,22 @@ const lingerEvery = 10 * time.Millisecond
 
 // endContext ends a context by a call of the driver's, now or when nothing needs what was registered through it.
 func (s *session) endContext(id uint32, ctx *context_, end func() cuda.Result) cuda.Result {
+	s.endGraphsWith(need{ctx: id})
 	if s.dropRegistrations(id) {
-		return end()
+		return s.ending(id, ctx.handle, end)
 	}
 	s.freeMemory(id, ctx.handle)
 	s.lingering = append(s.lingering, lingering{id, ctx.handle, ctx, end})
 	ctx.lingers = true
 	return cuda.Success
+}
+
+// ending has the driver end a context that nobody else asks it about any more.
+func (s *session) ending(id uint32, handle bind.Context, end func() cuda.Result) cuda.Result {
+	s.forgetGauge(id)
+	s.watch.leaveContext(handle)
+	s.users.wait(handle)
+	return end()
 }
 
 // freeMemory frees the memory of a context that lingers.
@@ -64,7 +73,7 @@ func (s *session) endLingering() {
 		s.current = 0
 		s.drv.CtxSetCurrent(l.handle)
 		s.letGo(func(ctx uint32) bool { return ctx == l.id })
-		if res := l.end(); res != cuda.Success {
+		if res := s.ending(l.id, l.handle, l.end); res != cuda.Success {
 			slog.Warn("a context that was kept for what is registered through it does not end", "error", res)
 		}
 		s.budget.Leave()

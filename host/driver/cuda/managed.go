@@ -47,7 +47,7 @@ func (s *session) LibraryManage(c *wire.Call, a *wire.LibraryManageArgs, r *wire
 		im.Release()
 		return res
 	}
-	if res := s.swapModules(c, a.Library, fresh); res != cuda.Success {
+	if res := s.swapModules(a.Library, fresh); res != cuda.Success {
 		s.drv.LibraryUnload(fresh)
 		im.Release()
 		return res
@@ -71,7 +71,7 @@ func (s *session) settleAgain(c *wire.Call, o owner, code *fatbin.Code) cuda.Res
 // ModuleManage does for a module what LibraryManage does for a library.
 func (s *session) ModuleManage(c *wire.Call, a *wire.ModuleManageArgs, r *wire.ModuleManageReply) cuda.Result {
 	m, ok := s.modules.get(a.Module)
-	if !ok || m.library {
+	if !ok || m.library || m.ctx != c.Ctx {
 		return cuda.ErrorInvalidHandle
 	}
 	o := owner{id: a.Module}
@@ -79,10 +79,8 @@ func (s *session) ModuleManage(c *wire.Call, a *wire.ModuleManageArgs, r *wire.M
 	if code == nil {
 		return res
 	}
-	for _, f := range s.funcs.m {
-		if f.module == a.Module {
-			return cuda.ErrorNotSupported // it is of code that would be gone
-		}
+	if s.known(m) {
+		return cuda.ErrorNotSupported // it is of code that would be gone
 	}
 	if res := s.use(c); res != cuda.Success {
 		return res
@@ -99,6 +97,31 @@ func (s *session) ModuleManage(c *wire.Call, a *wire.ModuleManageArgs, r *wire.M
 	s.modules.m[a.Module] = m
 	s.moved(c, o, home)
 	return s.settleAgain(c, o, code)
+}
+
+// known reports whether the guest has something of a module, beside the module.
+func (s *session) known(m module) bool {
+	n := 0
+	for _, f := range s.funcs.m {
+		n += same(f.code, m.code)
+	}
+	for _, x := range s.modules.m {
+		n += same(x.code, m.code)
+	}
+	for _, t := range s.texRefs.m {
+		n += same(t.code, m.code)
+	}
+	for _, t := range s.surfRefs.m {
+		n += same(t.code, m.code)
+	}
+	return n > 1
+}
+
+func same(a, b code) int {
+	if a == b {
+		return 1
+	}
+	return 0
 }
 
 // place is where the guest would have managed variables: in a region, or at an address of device memory. Neither: nowhere yet.
@@ -198,12 +221,12 @@ func (s *session) moved(c *wire.Call, o owner, h home) {
 }
 
 // swapModules gives the modules of a library that the guest has their successors, those of lib.
-func (s *session) swapModules(c *wire.Call, library uint32, lib bind.Library) cuda.Result {
+func (s *session) swapModules(library uint32, lib bind.Library) cuda.Result {
 	for id, m := range s.modules.m {
 		if !m.library || m.lib != library {
 			continue
 		}
-		if res := s.use(c); res != cuda.Success {
+		if res := s.useContext(m.ctx); res != cuda.Success {
 			return res
 		}
 		h, res := s.drv.LibraryGetModule(lib)

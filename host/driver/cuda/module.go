@@ -11,8 +11,9 @@ import (
 
 type module struct {
 	handle  bind.Module
-	library bool   // belongs to a library: not unloaded on its own
-	lib     uint32 // that library
+	ctx     uint32
+	library bool // not unloaded on its own: it is a library's, or a further name of one
+	code
 }
 
 const maxLog = 1 << 20
@@ -63,13 +64,13 @@ func (o *jitOptions) logs() (info, errs uint32, wall float32, both []byte) {
 
 // ModuleLoad loads PTX, a cubin or a fatbin into the current context.
 func (s *session) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, r *wire.ModuleLoadReply) cuda.Result {
-	code, res := s.check(a.Image)
+	image, res := s.check(a.Image)
 	if res != cuda.Success {
 		return res
 	}
 	defer s.steer(c)()
-	look := s.scan(code)
-	im, o := bind.HoldImage(code, false), newJITOptions(a.Options, a.InfoCap, a.ErrCap)
+	look := s.scan(image)
+	im, o := bind.HoldImage(image, false), newJITOptions(a.Options, a.InfoCap, a.ErrCap)
 	defer im.Release()
 	defer o.Free()
 	handle, res := s.drv.ModuleLoadDataEx(im, o.Options)
@@ -77,14 +78,14 @@ func (s *session) ModuleLoad(c *wire.Call, a *wire.ModuleLoadArgs, r *wire.Modul
 	if res != cuda.Success {
 		return res
 	}
-	if !s.modules.put(a.Module, module{handle: handle}) {
+	if !s.modules.put(a.Module, module{handle: handle, ctx: c.Ctx, code: code{module: a.Module}}) {
 		s.drv.ModuleUnload(handle)
 		return cuda.ErrorInvalidHandle
 	}
 	t := look()
 	s.printing = t.prints || s.printing
 	r.Managed = s.keepSource(owner{id: a.Module}, s.movableCode(c, t), a.Options)
-	s.nameVariables(owner{id: a.Module}, code)
+	s.nameVariables(owner{id: a.Module}, image)
 	return s.settleVariables(c, owner{id: a.Module})
 }
 
@@ -99,7 +100,7 @@ func (s *session) ModuleUnload(c *wire.Call, a *wire.ModuleUnloadArgs) cuda.Resu
 	}
 	s.forgetSource(owner{id: a.Module})
 	s.forgetCode(owner{id: a.Module})
-	s.forgetFunctions(func(f *function) bool { return f.module == a.Module && f.lib == 0 })
+	s.unloaded(m.code)
 	return s.drv.ModuleUnload(m.handle)
 }
 
@@ -161,13 +162,13 @@ func enumerate[O, H any](of O, count func(O) (uint32, cuda.Result), list func([]
 
 // LibraryLoad loads an image independent of contexts.
 func (s *session) LibraryLoad(c *wire.Call, a *wire.LibraryLoadArgs, r *wire.LibraryLoadReply) cuda.Result {
-	code, res := s.check(a.Image)
+	image, res := s.check(a.Image)
 	if res != cuda.Success {
 		return res
 	}
 	defer s.steer(c)()
-	look := s.scan(code)
-	im, o, keep := bind.HoldImage(code, true), newJITOptions(a.Jit, a.InfoCap, a.ErrCap), bind.NewOptions(1)
+	look := s.scan(image)
+	im, o, keep := bind.HoldImage(image, true), newJITOptions(a.Jit, a.InfoCap, a.ErrCap), bind.NewOptions(1)
 	defer o.Free()
 	defer keep.Free()
 	keep.Add(cuda.LibraryBinaryIsPreserved, 1) // the driver need not copy, and may load lazily
@@ -186,7 +187,7 @@ func (s *session) LibraryLoad(c *wire.Call, a *wire.LibraryLoadArgs, r *wire.Lib
 	t := look()
 	s.printing = t.prints || s.printing
 	r.Managed = s.keepSource(owner{lib: true, id: a.Library}, s.movableCode(c, t), nil)
-	s.nameVariables(owner{lib: true, id: a.Library}, code)
+	s.nameVariables(owner{lib: true, id: a.Library}, image)
 	return s.settleVariables(c, owner{lib: true, id: a.Library})
 }
 
@@ -196,7 +197,7 @@ func (s *session) LibraryUnload(c *wire.Call, a *wire.LibraryUnloadArgs) cuda.Re
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	s.forgetFunctions(func(f *function) bool { return f.lib == a.Library })
+	s.unloaded(code{lib: a.Library})
 	res := s.drv.LibraryUnload(h)
 	s.forgetSource(owner{lib: true, id: a.Library})
 	s.forgetCode(owner{lib: true, id: a.Library})
@@ -216,7 +217,7 @@ func (s *session) LibraryGetModule(c *wire.Call, a *wire.LibraryGetModuleArgs) c
 	if res != cuda.Success {
 		return res
 	}
-	if res := s.modules.add(a.Module, module{handle: m, library: true, lib: a.Library}); res != cuda.Success {
+	if res := s.modules.add(a.Module, module{handle: m, ctx: c.Ctx, library: true, code: code{lib: a.Library}}); res != cuda.Success {
 		return res
 	}
 	return s.settleVariables(c, owner{lib: true, id: a.Library})

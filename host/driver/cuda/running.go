@@ -82,16 +82,23 @@ type runningReader struct {
 	s      *session
 	dev    uint32
 	ctx    bind.Context
+	resets int // of that context, before it was made
 	stream bind.Stream
 	buf    passing
 }
 
 func (s *session) newRunningReader(dev uint32) (*runningReader, error) {
+	resets := s.users.resetsOf(dev)
+	leave, ok := s.users.enterPrimary(dev, resets)
+	if !ok {
+		return nil, driver.ErrGone
+	}
+	defer leave()
 	ctx, res := s.drv.DevicePrimaryCtxRetain(dev)
 	if res != cuda.Success {
 		return nil, fmt.Errorf("a context to copy in: %w", res)
 	}
-	x := &runningReader{s: s, dev: dev, ctx: ctx}
+	x := &runningReader{s: s, dev: dev, ctx: ctx, resets: resets}
 	if res = s.drv.CtxSetCurrent(ctx); res == cuda.Success {
 		x.stream, res = s.drv.StreamCreateWithPriority(cuda.StreamNonBlocking, 0)
 	}
@@ -106,6 +113,12 @@ func (s *session) newRunningReader(dev uint32) (*runningReader, error) {
 }
 
 func (x *runningReader) close() {
+	leave, ok := x.s.users.enterPrimary(x.dev, x.resets)
+	if !ok {
+		x.buf.gone()
+		return
+	}
+	defer leave()
 	x.s.drv.CtxSetCurrent(x.ctx)
 	x.buf.free(x.s.drv)
 	x.s.drv.StreamDestroy(x.stream)
@@ -148,12 +161,17 @@ func (b *runningBlock) fetch(n uint64) error {
 	r, d := &b.x.s.arenas.running, b.x.s.drv
 	r.mu.RLock() // its pages go under it
 	defer r.mu.RUnlock()
-	if r.live[b.ptr] != b.block {
+	leave, ok := b.x.s.users.enterPrimary(b.dev, b.x.resets)
+	if !ok || r.live[b.ptr] != b.block {
+		if ok {
+			leave()
+		}
 		return driver.ErrGone
 	}
-	from, ok := b.all.From(b.ptr+b.done, n)
+	defer leave()
+	from, within := b.all.From(b.ptr+b.done, n)
 	to := b.x.piece(n)
-	if !ok {
+	if !within {
 		return arena.ErrNoAddresses
 	}
 	res := d.CtxSetCurrent(b.x.ctx)

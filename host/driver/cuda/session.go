@@ -37,12 +37,12 @@ type session struct {
 
 	current       uint32 // guest id of the context that is current on the worker's thread; 0: none
 	ctxs          table[*context_]
-	modules       table[module]
+	modules       owned[module]
 	libs          table[bind.Library]
 	images        table[bind.Image] // of libraries: the driver reads them as long as these live
-	funcs         table[*function]
-	streams       table[*stream]
-	events        table[*event]
+	funcs         owned[*function]
+	streams       owned[*stream]
+	events        owned[*event]
 	pools         table[bind.MemoryPool]
 	threads       map[threadKey]*stream // per-thread default streams
 	legacy        map[uint32]*stream    // the legacy stream of each context
@@ -62,6 +62,7 @@ type session struct {
 	stdout        *capture
 	stderr        *capture
 	watch         *watcher
+	users         users
 	submitters    submitters
 	gauge         gauge
 	epoch         uint64 // counts operations that may record events in ways of their own
@@ -77,6 +78,7 @@ type context_ struct {
 	handle  bind.Context
 	dev     uint32
 	primary bool
+	green   bool // a green context's, with which it ends
 	retains int
 	lingers bool                    // it is about to be forgotten, and goes on in session.lingering
 	hidden  *stream                 // non-blocking stream of ours that waits for events, nil until needed
@@ -270,19 +272,22 @@ func (s *session) Quiesce(ctx context.Context) error {
 	}
 	done := make(chan cuda.Result, 1)
 	var handles []bind.Context
+	var used []any
 	var greens []bind.Stream // whose green contexts have no context of their own
 	for _, c := range s.ctxs.m {
 		if !c.handle.IsZero() {
-			handles = append(handles, c.handle)
+			handles, used = append(handles, c.handle), append(used, c.handle)
 		}
 	}
 	for _, st := range s.streams.m {
-		if st.green {
-			greens = append(greens, st.handle)
+		if st.green != 0 {
+			greens, used = append(greens, st.handle), append(used, st.handle)
 		}
 	}
+	leave := s.users.enter(used...)
 	s.watch.group.Go(func() {
 		runtime.LockOSThread() // the thread ends with its context bindings
+		defer leave()
 		for _, h := range handles {
 			res := s.drv.CtxSetCurrent(h)
 			if res == cuda.Success {

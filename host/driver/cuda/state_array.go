@@ -4,14 +4,14 @@ import "causeway/host/driver/cuda/bind"
 
 // arrayState is what a session keeps for arrays, textures, links and green contexts. Its zero value is ready.
 type arrayState struct {
-	links   table[*link]
-	arrays  table[array]
-	mipmaps table[mipmap]
+	links   owned[*link]
+	arrays  owned[array]
+	mipmaps owned[mipmap]
 
-	textures  table[object[bind.TexObject]]
-	surfaces  table[object[bind.SurfObject]]
-	texRefs   table[reference[bind.Texref]]
-	surfRefs  table[reference[bind.Surfref]]
+	textures  owned[object[bind.TexObject]]
+	surfaces  owned[object[bind.SurfObject]]
+	texRefs   owned[reference[bind.Texref]]
+	surfRefs  owned[reference[bind.Surfref]]
 	greens    table[green]
 	descs     table[resDesc]
 	resources map[bind.DevResource]origin           // those that the driver gave

@@ -22,6 +22,9 @@ type graphState struct {
 	active   atomic.Int32      // len(captures), for other goroutines
 
 	conditions map[uint64]condition // by what kernels know them by
+
+	lost lost
+	kept []*event // that the guest has ended, and a graph needs
 }
 
 // graph is a CUgraph: made by the guest, being captured, or part of a node (a child graph, the body of a conditional).
@@ -33,6 +36,7 @@ type graph struct {
 	nodes  map[bind.GraphNode]*graphNode
 	clone  clone
 	clones []*graph // that are clones of it, as far as is noted
+	needs  needs    // of nodes that have no id, as far as is noted
 }
 
 // graphNode is a CUgraphNode that has an id.
@@ -43,6 +47,7 @@ type graphNode struct {
 	inner  []*graph
 	cond   *wire.ConditionalNode // of a conditional node
 	alloc  uint64                // address of an allocation node's memory
+	needs  needs
 }
 
 // condition is what a conditional node asks, of a graph.
@@ -51,8 +56,6 @@ type condition struct {
 	graph  *graph
 }
 
-type graphExec struct{ handle bind.GraphExec }
-
 // streamCapture is a capture that began on stream and has not been ended.
 type streamCapture struct {
 	stream *stream
@@ -60,6 +63,7 @@ type streamCapture struct {
 	mode   uint32
 	id     uint64   // as the driver numbers captures
 	seen   *graph   // the graph, if the guest has asked for it
-	into   bool     // the graph was there before
+	into   *graph   // that was there before, nil: its own
+	needs  needs    // of its own graph
 	allocs []uint64 // memory that it allocates
 }

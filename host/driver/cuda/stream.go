@@ -19,7 +19,7 @@ type stream struct {
 	handle      bind.Stream
 	ctx         uint32
 	nonBlocking bool
-	green       bool       // of a green context: takes work whatever context of the device is current
+	green       uint32     // of this green context: takes work whatever context of the device is current; 0: of none
 	submitter   *submitter // has its latest calls, nil if none ever had
 	submittedAt uint64     // number of the last of them
 	latest      uint64     // gauge.order when it last got work
@@ -70,7 +70,7 @@ func (s *session) stream(c *wire.Call, id uint32) (*stream, cuda.Result) {
 		if !ok {
 			return nil, cuda.ErrorInvalidHandle
 		}
-		if st.green && c.Ctx != 0 {
+		if st.green != 0 && c.Ctx != 0 {
 			return st, s.use(c)
 		}
 		if st.ctx == s.current && len(s.detached) == 0 {
@@ -111,6 +111,7 @@ func (s *session) submit(c *wire.Call, id uint32) (*stream, cuda.Result) {
 	if res == cuda.Success {
 		st.submitted++
 		s.gauge.touch(st)
+		s.captured(st)
 	}
 	return st, res
 }
@@ -144,25 +145,29 @@ func (s *session) StreamCreate(c *wire.Call, a *wire.StreamCreateArgs) cuda.Resu
 		return res
 	}
 	st := &stream{handle: h, ctx: c.Ctx, nonBlocking: a.Flags&cuda.StreamNonBlocking != 0}
-	return keep(&s.streams, a.Stream, st, st.handle, s.drv.StreamDestroy)
+	return keep(&s.streams.table, a.Stream, st, st.handle, s.drv.StreamDestroy)
 }
 
 // StreamDestroy gives a stream back; its work goes on.
 func (s *session) StreamDestroy(c *wire.Call, a *wire.StreamDestroyArgs) cuda.Result {
-	st, ok := s.streams.remove(a.Stream)
+	st, ok := s.streams.get(a.Stream)
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
+	return s.endStream(a.Stream, st)
+}
+
+func (s *session) endStream(id uint32, st *stream) cuda.Result {
+	s.streams.remove(id)
 	if x := s.captureOf(st); x != nil {
 		s.captureEnded(x)
-	}
-	if ctx, ok := s.ctxs.get(st.ctx); !ok || ctx.handle.IsZero() {
-		return cuda.ErrorContextIsDestroyed
 	}
 	if res := s.useContext(st.ctx); res != cuda.Success {
 		return res
 	}
 	s.leaveGauge(st)
+	s.watch.leaveStream(st.handle)
+	s.users.wait(st.handle)
 	if !st.joint.IsZero() {
 		s.drv.EventDestroy(st.joint)
 	}
@@ -188,6 +193,9 @@ func (s *session) StreamWaitEvent(c *wire.Call, a *wire.StreamWaitEventArgs) cud
 	st, res := s.submit(c, a.Stream)
 	if res != cuda.Success {
 		return res
+	}
+	if a.Flags != 0 {
+		s.captured(st, need{event: e}, need{ctx: e.ctx})
 	}
 	wait := s.drv.StreamWaitEvent(st.handle, e.handle, a.Flags)
 	return s.issueEvent(c, st, e, &wait)

@@ -98,6 +98,11 @@ func (b *runningBlock) Sums(ctx context.Context, block uint64, key [2]uint64, su
 	if !s.summable(b.dev, b.size) || b.done > 0 {
 		return errors.ErrUnsupported
 	}
+	leave, ok := s.users.enterPrimary(b.dev, b.x.resets)
+	if !ok {
+		return driver.ErrGone
+	}
+	defer leave()
 	if err := errorOf(s.drv.CtxSetCurrent(b.x.ctx)); err != nil {
 		return err
 	}
@@ -168,6 +173,11 @@ func (b *runningBlock) ReadSums(p []byte, block uint64, key [2]uint64, sums [][2
 	if err := b.fetch(n); err != nil {
 		return err
 	}
+	leave, ok := b.x.s.users.enterPrimary(b.dev, b.x.resets)
+	if !ok {
+		return driver.ErrGone
+	}
+	defer leave()
 	piece, _ := b.x.buf.Mem().Slice(0, n)
 	if err := b.x.summing().now(piece, block, key, sums); err != nil {
 		return err

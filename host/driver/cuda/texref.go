@@ -13,7 +13,7 @@ import (
 type reference[H any] struct {
 	handle H
 	ctx    uint32
-	module uint32 // id, 0: made by TexRefCreate
+	code   // none: made by TexRefCreate
 }
 
 // TexRefCreate makes a texture reference.
@@ -22,13 +22,13 @@ func (s *session) TexRefCreate(c *wire.Call, a *wire.TexRefCreateArgs) cuda.Resu
 	if res != cuda.Success {
 		return res
 	}
-	return keep(&s.texRefs, a.Texref, reference[bind.Texref]{handle: h, ctx: c.Ctx}, h, s.drv.TexRefDestroy)
+	return keep(&s.texRefs.table, a.Texref, reference[bind.Texref]{handle: h, ctx: c.Ctx}, h, s.drv.TexRefDestroy)
 }
 
 // TexRefDestroy ends a reference that TexRefCreate made.
 func (s *session) TexRefDestroy(c *wire.Call, a *wire.TexRefDestroyArgs) cuda.Result {
 	t, ok := s.texRefs.get(a.Texref)
-	if !ok || t.module != 0 {
+	if !ok || !t.isNone() {
 		return cuda.ErrorInvalidValue
 	}
 	s.texRefs.remove(a.Texref)
@@ -48,7 +48,7 @@ func (s *session) ModuleGetSurfRef(c *wire.Call, a *wire.ModuleGetSurfRefArgs) c
 	return moduleRef(s, c, &s.surfRefs, a.Surfref, a.Module, a.Name, s.drv.ModuleGetSurfRef)
 }
 
-func moduleRef[H any](s *session, c *wire.Call, list *table[reference[H]], id, mod uint32, name []byte,
+func moduleRef[H any](s *session, c *wire.Call, list *owned[reference[H]], id, mod uint32, name []byte,
 	find func(bind.Module, []byte) (H, cuda.Result)) cuda.Result {
 	m, ok := s.modules.get(mod)
 	if !ok {
@@ -58,20 +58,14 @@ func moduleRef[H any](s *session, c *wire.Call, list *table[reference[H]], id, m
 	if res != cuda.Success {
 		return res
 	}
-	return list.add(id, reference[H]{h, c.Ctx, mod})
+	return list.add(id, reference[H]{h, m.ctx, m.code})
 }
 
-// ref finds a reference whose module is still loaded.
-func ref[H any](s *session, list *table[reference[H]], id uint32) (h H, _ cuda.Result) {
+// ref finds a reference, and makes its context current.
+func ref[H any](s *session, list *owned[reference[H]], id uint32) (h H, _ cuda.Result) {
 	t, ok := list.get(id)
 	if !ok {
 		return h, cuda.ErrorInvalidValue
-	}
-	if t.module != 0 {
-		if _, ok := s.modules.get(t.module); !ok {
-			list.remove(id)
-			return h, cuda.ErrorInvalidValue
-		}
 	}
 	return t.handle, s.useContext(t.ctx)
 }

@@ -13,7 +13,7 @@ type object[H any] struct {
 }
 
 // createObject makes one. Its value is the driver's: kernels take it as an argument.
-func createObject[H interface{ Value() uint64 }](s *session, c *wire.Call, list *table[object[H]], id uint32, kind string, value *uint64, create func() (H, cuda.Result), destroy func(H) cuda.Result) cuda.Result {
+func createObject[H interface{ Value() uint64 }](s *session, c *wire.Call, list *owned[object[H]], id uint32, kind string, value *uint64, create func() (H, cuda.Result), destroy func(H) cuda.Result) cuda.Result {
 	h, res := create()
 	if s.note(res) != cuda.Success {
 		return res
@@ -23,11 +23,11 @@ func createObject[H interface{ Value() uint64 }](s *session, c *wire.Call, list 
 		destroy(h)
 		return res
 	}
-	return keep(list, id, object[H]{h, c.Ctx}, h, destroy)
+	return keep(&list.table, id, object[H]{h, c.Ctx}, h, destroy)
 }
 
 // destroyObject ends one.
-func destroyObject[H any](s *session, list *table[object[H]], id uint32, destroy func(H) cuda.Result) cuda.Result {
+func destroyObject[H any](s *session, list *owned[object[H]], id uint32, destroy func(H) cuda.Result) cuda.Result {
 	t, ok := list.remove(id)
 	if !ok {
 		return cuda.ErrorInvalidValue

@@ -33,7 +33,7 @@ func (s *session) StreamSynchronize(c *wire.Call, a *wire.StreamSynchronizeArgs)
 		s.submitters.drain(nil)
 	}
 	if through {
-		return s.blockOn(c, func() cuda.Result { return s.drv.StreamSynchronize(st.handle) })
+		return s.blockOn(c, func() cuda.Result { return s.drv.StreamSynchronize(st.handle) }, st.handle)
 	}
 	return s.answerBehind(c, st)
 }
@@ -85,7 +85,7 @@ func (s *session) answerBehind(c *wire.Call, st *stream) cuda.Result {
 func (s *session) fence(p *wire.Pending, st *stream, finish func() wire.Reply) cuda.Result {
 	f, ok := s.fences.take()
 	if !ok {
-		return s.blockingWait(p, func() cuda.Result { return s.drv.StreamSynchronize(st.handle) }, finish)
+		return s.blockingWait(p, func() cuda.Result { return s.drv.StreamSynchronize(st.handle) }, finish, st.handle)
 	}
 	write := s.drv.StreamWriteValue32(st.handle, f.dev, f.value, 0)
 	if res := s.note(write.Do()); res != cuda.Success {
@@ -263,7 +263,7 @@ func (s *session) EventSynchronize(c *wire.Call, a *wire.EventSynchronizeArgs) c
 		return res
 	}
 	if s.printing {
-		return s.blockOn(c, func() cuda.Result { return s.drv.EventSynchronize(e.handle) })
+		return s.blockOn(c, func() cuda.Result { return s.drv.EventSynchronize(e.handle) }, e.handle)
 	}
 	hidden, res := s.hiddenStream(e.ctx)
 	if res != cuda.Success {
@@ -282,13 +282,14 @@ func (s *session) EventSynchronize(c *wire.Call, a *wire.EventSynchronizeArgs) c
 }
 
 // blockOn runs a blocking driver call on a thread of its own: for programs whose kernels print, and for waits over
-// several independent streams.
-func (s *session) blockOn(c *wire.Call, wait func() cuda.Result) cuda.Result {
-	return s.blockingWait(c.Later(), wait, nil)
+// several independent streams. Things are what it names beside the current context.
+func (s *session) blockOn(c *wire.Call, wait func() cuda.Result, things ...any) cuda.Result {
+	return s.blockingWait(c.Later(), wait, nil, things...)
 }
 
-func (s *session) blockingWait(p *wire.Pending, wait func() cuda.Result, finish func() wire.Reply) cuda.Result {
+func (s *session) blockingWait(p *wire.Pending, wait func() cuda.Result, finish func() wire.Reply, things ...any) cuda.Result {
 	ctx := s.handleOf(s.current)
+	leave := s.users.enter(append(things, ctx)...)
 	s.watch.group.Go(func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -297,6 +298,7 @@ func (s *session) blockingWait(p *wire.Pending, wait func() cuda.Result, finish 
 		if res == cuda.Success {
 			res = s.note(wait())
 		}
+		leave()
 		s.drainConsole()
 		var reply wire.Reply
 		if finish != nil && res == cuda.Success {

@@ -35,7 +35,7 @@ type wait struct {
 	far     bool // no GPU of this machine reaches the guest's slots
 	finish  func() wire.Reply
 	fence   fence
-	ctx     bind.Context
+	ctx     bind.Context // none: it is gone. Guarded by asking of the watcher, as stream is
 	stream  bind.Stream
 
 	since, queried time.Time
@@ -49,6 +49,7 @@ type watcher struct {
 	mu     sync.Mutex
 	waits  []*wait
 	fences sync.Mutex // held to look at a wait with a fence, before mu
+	asking sync.Mutex // held while the driver is asked about a wait, before mu
 	asleep atomic.Bool
 	wake   chan struct{}
 	quit   chan struct{}
@@ -231,6 +232,11 @@ func (w *watcher) check(x *wait, now time.Time) (bool, cuda.Result) {
 		return false, cuda.Success
 	}
 	x.queried = now
+	w.asking.Lock()
+	defer w.asking.Unlock()
+	if x.ctx.IsZero() {
+		return true, cuda.ErrorContextIsDestroyed
+	}
 	if x.stream == bind.StreamLegacy && w.s.capturing() {
 		return false, cuda.Success // the question would end the capture of a blocking stream
 	}
@@ -242,6 +248,34 @@ func (w *watcher) check(x *wait, now time.Time) (bool, cuda.Result) {
 		return false, cuda.Success // the word arrives with the next look
 	}
 	return true, w.s.note(res)
+}
+
+// leaveContext has the driver asked no more about waits in a context that is about to end, leaveStream none about a stream: its context is asked about
+// then. Worker goroutine.
+func (w *watcher) leaveContext(ctx bind.Context) {
+	w.leave(func(x *wait) {
+		if x.ctx == ctx {
+			x.ctx = bind.Context{}
+		}
+	})
+}
+
+func (w *watcher) leaveStream(st bind.Stream) {
+	w.leave(func(x *wait) {
+		if x.stream == st {
+			x.stream = bind.StreamLegacy
+		}
+	})
+}
+
+func (w *watcher) leave(change func(x *wait)) {
+	w.asking.Lock()
+	defer w.asking.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, x := range w.waits {
+		change(x)
+	}
 }
 
 func (w *watcher) finish(x *wait, res cuda.Result) {
