@@ -50,6 +50,9 @@ func newServer(spawner *spawn.Spawner, cfg link.Config, log *slog.Logger) *serve
 	if s.budget, err = memory.New(cfg.MemoryLimit); err != nil {
 		log.Warn("each process has a memory limit of its own", "error", err)
 	}
+	if s.budget != nil {
+		spawner.Shared.OnKept(s.budget.AddKept)
+	}
 	if s.host, err = memory.New(2 * cfg.HostMemory); err != nil { // one session may have half
 		log.Warn("each process has a budget of host memory of its own", "error", err)
 	}

@@ -148,6 +148,7 @@ func New(o Options) (*Device, error) {
 		return nil, err
 	}
 	runtime.AddCleanup(d, func(p *memory.Page) { p.Close() }, d.budget)
+	d.countKept(d.at)
 	if o.Swap {
 		d.budget.SetRoom(noRoom)
 	}

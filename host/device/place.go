@@ -59,6 +59,13 @@ func (o *Options) firstPlace() *Place {
 	return &Place{GPU: o.Tree.GPU, UUID: o.UUID, Worker: o.Worker, Spawner: o.Spawner, Pool: o.Pool, Machine: o.Machine, CheckMemory: o.CheckMemory, Scheduler: o.Scheduler, Leave: o.Leave}
 }
 
+// countKept has memory counted that sessions at a place have of each other, and that who shared it has let go of.
+func (d *Device) countKept(at *Place) {
+	if at.Spawner != nil {
+		at.Spawner.Shared.OnKept(func(n int64) { d.budget.AddKept(n) })
+	}
+}
+
 // Leave ends what belongs to the place of the moment, when nothing is served any more.
 func (d *Device) Leave() { d.place().leave() }
 

@@ -111,6 +111,7 @@ func (d *Device) relocate(ctx context.Context, from, to *Place) (int, error) {
 func (d *Device) sit(at *Place, member *schedule.Membership) (was *schedule.Membership) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.countKept(at)
 	was, d.at, d.member = d.member, at, member
 	return was
 }

@@ -14,13 +14,29 @@ import (
 // Sharer is a Host whose session may share with other sessions of the same virtual GPU. An offer lasts until it is withdrawn or
 // the session ends.
 type Sharer interface {
-	// Offer leaves bytes, and a descriptor unless file is -1 (it stays the caller's), under a token that nobody can guess.
-	Offer(blob []byte, file int) (ShareToken, error)
+	// Offer leaves something under a token that nobody can guess.
+	Offer(o Shared) (ShareToken, error)
 	// OfferAgain is Offer under a token that a session which was rebuilt here has given out before.
-	OfferAgain(t ShareToken, blob []byte, file int) error
-	// Redeem returns what a token names; file is -1 or the caller's to close. While a session is rebuilt it waits for who offers that.
+	OfferAgain(t ShareToken, o Shared) error
+	// Redeem returns what a token names; file is -1 or the caller's to close. While a session is rebuilt it waits for who offers that. Memory counts for
+	// the session that offers it as long as that does, and for all of them afterwards, until each that redeemed it has let go of it as often.
 	Redeem(t ShareToken) (blob []byte, file int, err error)
+	LetGo(t ShareToken)
+	// Withdraw returns when what others have of it is counted: only then the session that had it may count it no more.
 	Withdraw(t ShareToken)
+}
+
+// Shared is what a session gives others: bytes, and a descriptor unless File is -1, which stays its owner's.
+type Shared struct {
+	Blob   []byte
+	File   int
+	Memory SharedMemory
+}
+
+// SharedMemory is the device memory that lasts as long as anybody has it open. Bytes 0: there is none.
+type SharedMemory struct {
+	Bytes uint64
+	Of    uint64 // which of the session's memory it is, where several offers are of the same; 0: of its own
 }
 
 // ShareToken names what a session shares.
@@ -62,7 +78,7 @@ type offerKey struct {
 }
 
 // Offer shares an object for a call, or returns the token that it has. A replayed call shares it under the token that it was recorded with: guests have it.
-func (o *Offers) Offer(h Host, c *wire.Call, kind byte, id uint64, what func() (blob []byte, file int, err error)) ([]byte, error) {
+func (o *Offers) Offer(h Host, c *wire.Call, kind byte, id uint64, what func() (Shared, error)) ([]byte, error) {
 	key := offerKey{kind, id}
 	if t, ok := o.made[key]; ok && !c.Replay {
 		c.Placed = append(c.Placed, t.words()...)
@@ -78,15 +94,15 @@ func (o *Offers) Offer(h Host, c *wire.Call, kind byte, id uint64, what func() (
 	if !ok {
 		return nil, ErrNoSharer
 	}
-	blob, file, err := what()
+	x, err := what()
 	if err != nil {
 		return nil, err
 	}
 	t := again
-	if blob = append([]byte{kind}, blob...); c.Replay {
-		err = s.OfferAgain(t, blob, file)
+	if x.Blob = append([]byte{kind}, x.Blob...); c.Replay {
+		err = s.OfferAgain(t, x)
 	} else {
-		t, err = s.Offer(blob, file)
+		t, err = s.Offer(x)
 	}
 	if err != nil {
 		return nil, err
@@ -137,6 +153,13 @@ func (o *Offers) Own(token []byte) bool {
 	return false
 }
 
+// LetGo ends what a Redeem has opened.
+func LetGo(h Host, t ShareToken) {
+	if s, ok := h.(Sharer); ok && t != (ShareToken{}) {
+		s.LetGo(t)
+	}
+}
+
 // Redeem finds what a token names, if it is of a kind and has at least size bytes. file is -1 or the caller's to close.
 func Redeem(h Host, kind byte, token []byte, size int) (blob []byte, file int, err error) {
 	s, ok := h.(Sharer)
@@ -154,6 +177,7 @@ func Redeem(h Host, kind byte, token []byte, size int) (blob []byte, file int, e
 		if file >= 0 {
 			_ = unix.Close(file)
 		}
+		s.LetGo(ShareToken(token))
 		return nil, -1, ErrNotShared
 	}
 	return blob[1:], file, nil

@@ -33,18 +33,18 @@ type sharing struct {
 }
 
 // Offer implements driver.Sharer.
-func (w *Worker) Offer(blob []byte, file int) (driver.ShareToken, error) {
+func (w *Worker) Offer(o driver.Shared) (driver.ShareToken, error) {
 	t := driver.ShareToken(offer.NewToken())
-	return t, w.OfferAgain(t, blob, file)
+	return t, w.OfferAgain(t, o)
 }
 
 // OfferAgain implements driver.Sharer.
-func (w *Worker) OfferAgain(t driver.ShareToken, blob []byte, file int) error {
+func (w *Worker) OfferAgain(t driver.ShareToken, o driver.Shared) error {
 	if w.sharing.rehearses {
 		return nil
 	}
 	_, file, err := w.sharing.ask(func(n uint64) link.ToParent {
-		return link.Offer{Request: n, Token: offer.Token(t), Blob: blob, File: link.FileOf(file)}
+		return link.Offer{Request: n, Token: offer.Token(t), Memory: offer.Memory(o.Memory), Blob: o.Blob, File: link.FileOf(o.File)}
 	})
 	if file >= 0 { // a parent answers an offer without one
 		_ = unix.Close(file)
@@ -61,11 +61,21 @@ func (w *Worker) Redeem(t driver.ShareToken) (blob []byte, file int, err error) 
 
 // Withdraw implements driver.Sharer.
 func (w *Worker) Withdraw(t driver.ShareToken) {
-	w.sharing.mu.Lock()
-	l := w.sharing.link
-	w.sharing.mu.Unlock()
-	if l != nil {
-		_ = l.Send(link.Withdraw{Token: offer.Token(t)}) // a parent that is gone has forgotten it
+	w.sharing.tell(func(n uint64) link.ToParent { return link.Withdraw{Request: n, Token: offer.Token(t)} })
+}
+
+// LetGo implements driver.Sharer.
+func (w *Worker) LetGo(t driver.ShareToken) {
+	w.sharing.tell(func(n uint64) link.ToParent { return link.LetGo{Request: n, Token: offer.Token(t)} })
+}
+
+// tell is ask where nothing comes of it but that it was heard. A parent that is gone has forgotten everything.
+func (s *sharing) tell(request func(n uint64) link.ToParent) {
+	if s.rehearses {
+		return
+	}
+	if _, file, err := s.ask(request); err == nil && file >= 0 {
+		_ = unix.Close(file)
 	}
 }
 

@@ -20,9 +20,10 @@ type given struct {
 	t    *testing.T
 }
 
-func (g *given) Offer([]byte, int) (driver.ShareToken, error)    { return driver.ShareToken{1}, nil }
-func (g *given) OfferAgain(driver.ShareToken, []byte, int) error { return nil }
-func (g *given) Withdraw(driver.ShareToken)                      {}
+func (g *given) Offer(driver.Shared) (driver.ShareToken, error)    { return driver.ShareToken{1}, nil }
+func (g *given) OfferAgain(driver.ShareToken, driver.Shared) error { return nil }
+func (g *given) LetGo(driver.ShareToken)                           {}
+func (g *given) Withdraw(driver.ShareToken)                        {}
 func (g *given) Redeem(driver.ShareToken) (b []byte, fd int, _ error) {
 	return g.blob, g.descriptor(), nil
 }

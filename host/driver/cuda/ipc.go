@@ -14,7 +14,13 @@ func (s *session) IpcGetMemHandle(c *wire.Call, a *wire.IpcGetMemHandleArgs, r *
 		return cuda.ErrorInvalidValue
 	}
 	var res cuda.Result
-	r.Token, res = s.offer(c, shareMemory, a.Ptr, func() ([]byte, int, cuda.Result) {
+	mem := driver.SharedMemory{Bytes: m.size}
+	if x := s.arenaOf(a.Ptr); x != nil && !m.pooled {
+		if at, p, ok := x.page(a.Ptr); ok { // all of it stays
+			mem = driver.SharedMemory{Bytes: p.mem.Size(), Of: at}
+		}
+	}
+	r.Token, res = s.offer(c, shareMemory, a.Ptr, mem, func() ([]byte, int, cuda.Result) {
 		if x := s.arenaOf(a.Ptr); x != nil && !m.pooled {
 			return s.sharePage(x, a.Ptr, m.size)
 		}
@@ -26,7 +32,7 @@ func (s *session) IpcGetMemHandle(c *wire.Call, a *wire.IpcGetMemHandleArgs, r *
 }
 
 // IpcOpenMemHandle maps another session's memory. The driver counts how often it is open; so does this.
-func (s *session) IpcOpenMemHandle(c *wire.Call, a *wire.IpcOpenMemHandleArgs, r *wire.IpcOpenMemHandleReply) cuda.Result {
+func (s *session) IpcOpenMemHandle(c *wire.Call, a *wire.IpcOpenMemHandleArgs, r *wire.IpcOpenMemHandleReply) (res cuda.Result) {
 	if c.Replay {
 		return s.awaitPage(c, a)
 	}
@@ -35,6 +41,7 @@ func (s *session) IpcOpenMemHandle(c *wire.Call, a *wire.IpcOpenMemHandleArgs, r
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
+	defer func() { s.giveUpUnless(&res, a.Token) }()
 	if fd >= 0 {
 		if s.offers.Own(a.Token) { // the driver opens none of its own process's either
 			return cuda.ErrorInvalidContext
@@ -64,7 +71,8 @@ func (s *session) IpcOpenMemHandle(c *wire.Call, a *wire.IpcOpenMemHandleArgs, r
 	if s.opened == nil {
 		s.opened = map[uint64]opened{}
 	}
-	s.opened[r.Ptr] = opened{at: at, n: s.opened[r.Ptr].n + 1, ctx: c.Ctx}
+	o := s.opened[r.Ptr]
+	s.opened[r.Ptr] = opened{at: at, n: o.n + 1, ctx: c.Ctx, tokens: append(o.tokens, driver.ShareToken(a.Token))}
 	return cuda.Success
 }
 
@@ -76,13 +84,28 @@ func (s *session) IpcCloseMemHandle(c *wire.Call, a *wire.IpcCloseMemHandleArgs)
 	}
 	delete(s.opened, a.Ptr)
 	if o.page != nil {
-		return s.closePage(o.page)
+		res := s.closePage(o.page)
+		s.giveUpOpened(o)
+		return res
 	}
 	res := cuda.Success
-	for ; o.n > 0 && res == cuda.Success; o.n-- {
+	for n := o.n; n > 0 && res == cuda.Success; n-- {
 		res = s.note(s.drv.IpcCloseMemHandle(o.at))
 	}
+	s.giveUpOpened(o)
 	return res
+}
+
+// giveUpOpened lets go as often as it was opened.
+func (s *session) giveUpOpened(o opened) {
+	for _, t := range o.tokens {
+		s.giveUp(t)
+	}
+	if o.page != nil {
+		for range o.n {
+			s.giveUp(o.page.token)
+		}
+	}
 }
 
 // IpcGetEventHandle shares an event.
@@ -95,7 +118,7 @@ func (s *session) IpcGetEventHandle(c *wire.Call, a *wire.IpcGetEventHandleArgs,
 		return res
 	}
 	var res cuda.Result
-	r.Token, res = s.offer(c, shareEvent, uint64(a.Event), func() ([]byte, int, cuda.Result) {
+	r.Token, res = s.offer(c, shareEvent, uint64(a.Event), driver.SharedMemory{}, func() ([]byte, int, cuda.Result) {
 		var h bind.IpcEventHandle
 		res := s.note(s.drv.IpcGetEventHandle(&h, e.handle))
 		return h.Reserved[:], -1, res

@@ -19,12 +19,7 @@ type pageOffer struct{ Offset, Size, All uint64 }
 
 // sharePage is the handle of an allocation of a range.
 func (s *session) sharePage(r *addressRange, ptr, size uint64) (blob []byte, file int, res cuda.Result) {
-	at := ptr
-	p, ok := r.pages[at]
-	if !ok {
-		at = ptr &^ (arena.Page - 1)
-		p, ok = r.pages[at]
-	}
+	at, p, ok := r.page(ptr)
 	if !ok {
 		return nil, -1, cuda.ErrorInvalidValue
 	}
@@ -35,6 +30,16 @@ func (s *session) sharePage(r *addressRange, ptr, size uint64) (blob []byte, fil
 	}
 	blob, _ = binary.Append(make([]byte, 0, opaqueSize), binary.LittleEndian, pageOffer{ptr - at, size, p.mem.Size()})
 	return blob[:opaqueSize], fd, cuda.Success
+}
+
+// page is the memory that an allocation of a range lies in, and where that begins.
+func (r *addressRange) page(ptr uint64) (at uint64, p backed, ok bool) {
+	if p, ok = r.pages[ptr]; ok {
+		return ptr, p, true
+	}
+	at = ptr &^ (arena.Page - 1)
+	p, ok = r.pages[at]
+	return at, p, ok
 }
 
 // sharedPage is memory of another session's ranges.
@@ -157,6 +162,7 @@ func (s *session) forgetOpened(ctx uint32) {
 			if o.page != nil {
 				s.closePage(o.page)
 			}
+			s.giveUpOpened(o)
 		}
 	}
 }

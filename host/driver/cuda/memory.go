@@ -67,9 +67,9 @@ func (s *session) forgetMemory(ctx uint32) {
 	var gone []allocation
 	for ptr, a := range s.allocs {
 		if a.ctx == ctx && !a.pooled {
+			s.unshareMemory(ptr)
 			s.refund(a.size)
 			delete(s.allocs, ptr)
-			s.unshareMemory(ptr)
 			s.arenas.running.ends(ptr)
 			gone = append(gone, a)
 		}

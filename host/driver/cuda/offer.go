@@ -28,20 +28,20 @@ const (
 	posixFD    = 1  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 )
 
-// offer shares an object of the driver's, once. what writes its bytes and returns a descriptor (-1: none) that is closed then.
-func (s *session) offer(c *wire.Call, kind byte, id uint64, what func() (blob []byte, file int, res cuda.Result)) ([]byte, cuda.Result) {
+// offer shares an object of the driver's, once, and the memory that is behind it. what writes its bytes and returns a descriptor (-1: none) that is closed then.
+func (s *session) offer(c *wire.Call, kind byte, id uint64, mem driver.SharedMemory, what func() (blob []byte, file int, res cuda.Result)) ([]byte, cuda.Result) {
 	res := cuda.Success
-	file := -1
-	token, err := s.offers.Offer(s.host, c, kind, id, func() (blob []byte, _ int, _ error) {
+	x := driver.Shared{File: -1, Memory: mem}
+	token, err := s.offers.Offer(s.host, c, kind, id, func() (driver.Shared, error) {
 		if s.opt.Rehearsal { // nobody is told, and there may be no memory
-			return nil, -1, nil
+			return x, nil
 		}
-		if blob, file, res = what(); res != cuda.Success {
-			return nil, -1, res
+		if x.Blob, x.File, res = what(); res != cuda.Success {
+			return x, res
 		}
-		return blob, file, nil
+		return x, nil
 	})
-	closeFile(file)
+	closeFile(x.File)
 	switch {
 	case res != cuda.Success:
 		return nil, res
@@ -69,6 +69,16 @@ func (s *session) redeem(kind byte, token []byte, size int) (blob []byte, file i
 	return blob, file, err == nil
 }
 
+// giveUp ends what redeem has opened.
+func (s *session) giveUp(t driver.ShareToken) { driver.LetGo(s.host, t) }
+
+// giveUpUnless does so if what was redeemed has not become the session's.
+func (s *session) giveUpUnless(res *cuda.Result, token []byte) {
+	if t, ok := tokenOf(token); ok && *res != cuda.Success {
+		s.giveUp(t)
+	}
+}
+
 func closeFile(fd int) {
 	if fd >= 0 {
 		_ = unix.Close(fd)
@@ -82,7 +92,7 @@ func (s *session) MemExport(c *wire.Call, a *wire.MemExportArgs, r *wire.MemExpo
 		return cuda.ErrorInvalidValue
 	}
 	var res cuda.Result
-	r.Token, res = s.offer(c, sharePhysical, uint64(a.Memhandle), func() ([]byte, int, cuda.Result) {
+	r.Token, res = s.offer(c, sharePhysical, uint64(a.Memhandle), driver.SharedMemory{Bytes: m.size}, func() ([]byte, int, cuda.Result) {
 		fd, res := s.drv.MemExportToShareableHandle(m.handle, posixFD, 0)
 		if res != cuda.Success {
 			return nil, -1, res
@@ -104,6 +114,7 @@ func (s *session) MemImport(c *wire.Call, a *wire.MemImportArgs, r *wire.MemImpo
 	}
 	if !s.mems.put(a.Memhandle, m) {
 		s.drv.MemRelease(m.handle)
+		s.giveUp(m.token)
 		return cuda.ErrorInvalidHandle
 	}
 	c.Placed = append(c.Placed, m.size, uint64(p.Location.Id))
@@ -117,7 +128,11 @@ func (s *session) MemImport(c *wire.Call, a *wire.MemImportArgs, r *wire.MemImpo
 func (s *session) importPhysical(m *physical, token []byte) (p bind.MemAllocationProp, res cuda.Result) {
 	blob, fd, ok := s.redeem(sharePhysical, token, 8)
 	defer closeFile(fd)
-	if !ok || fd < 0 {
+	if !ok {
+		return p, cuda.ErrorUnknown
+	}
+	defer func() { s.giveUpUnless(&res, token) }()
+	if fd < 0 {
 		return p, cuda.ErrorUnknown
 	}
 	if m.handle, res = s.drv.MemImportFromShareableHandle(fd, posixFD); res != cuda.Success {

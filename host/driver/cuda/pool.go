@@ -5,6 +5,7 @@ import (
 
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver"
 	"causeway/host/driver/cuda/bind"
 )
 
@@ -133,7 +134,7 @@ func (s *session) PoolExport(c *wire.Call, a *wire.PoolExportArgs, r *wire.PoolE
 		return cuda.ErrorInvalidValue
 	}
 	var res cuda.Result
-	r.Token, res = s.offer(c, sharePool, uint64(a.Pool), func() ([]byte, int, cuda.Result) {
+	r.Token, res = s.offer(c, sharePool, uint64(a.Pool), driver.SharedMemory{}, func() ([]byte, int, cuda.Result) {
 		fd, res := s.drv.MemPoolExportToShareableHandle(p, posixFD, 0)
 		if res != cuda.Success {
 			return nil, -1, res
@@ -181,7 +182,7 @@ func (s *session) PoolExportPointer(c *wire.Call, a *wire.PoolExportPointerArgs,
 		return cuda.ErrorInvalidValue
 	}
 	var res cuda.Result
-	r.Token, res = s.offer(c, sharePointer, a.Ptr, func() ([]byte, int, cuda.Result) {
+	r.Token, res = s.offer(c, sharePointer, a.Ptr, driver.SharedMemory{Bytes: m.size}, func() ([]byte, int, cuda.Result) {
 		var d bind.MemPoolPtrExportData
 		res := s.note(s.drv.MemPoolExportPointer(&d, m.at))
 		return append(binary.LittleEndian.AppendUint64(nil, m.size), d.Reserved[:]...), -1, res
@@ -194,13 +195,23 @@ func (s *session) PoolImportPointer(c *wire.Call, a *wire.PoolImportPointerArgs,
 	p, known := s.pools.get(a.Pool)
 	blob, fd, ok := s.redeem(sharePointer, a.Token, 8+opaqueSize)
 	closeFile(fd)
-	if !ok || !known {
+	if !ok {
+		return cuda.ErrorInvalidValue
+	}
+	token := driver.ShareToken(a.Token)
+	if !known {
+		s.giveUp(token)
 		return cuda.ErrorInvalidValue
 	}
 	at, res := s.drv.MemPoolImportPointer(p, &bind.MemPoolPtrExportData{Reserved: [opaqueSize]byte(blob[8:])})
 	if s.note(res) != cuda.Success {
+		s.giveUp(token)
 		return res
 	}
+	if s.pooling.theirs == nil {
+		s.pooling.theirs = map[uint64][]driver.ShareToken{}
+	}
+	s.pooling.theirs[at.Value()] = append(s.pooling.theirs[at.Value()], token)
 	r.Ptr, r.Size = s.booked(c, allocation{at: at, pooled: true}), binary.LittleEndian.Uint64(blob)
 	return cuda.Success
 }

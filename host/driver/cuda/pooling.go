@@ -3,6 +3,7 @@ package cuda
 import (
 	"causeway/cuda"
 	"causeway/cuda/wire"
+	"causeway/host/driver"
 	"causeway/host/driver/cuda/bind"
 )
 
@@ -20,6 +21,7 @@ type pooling struct {
 	graphs   uint64                     // bytes booked for graphs' allocation nodes, part of session.used
 	changes  uint                       // since the driver was asked
 	imported map[uint32]bool            // pools whose memory another session is charged for
+	theirs   map[uint64][]driver.ShareToken // memory of other sessions' pools, by its address
 	defaults map[uint32]bind.MemoryPool // default pools of devices that were used without being asked for
 }
 
@@ -57,6 +59,10 @@ func (s *session) pooled(c *wire.Call, st *stream, size uint64, ptr *uint64, all
 func (s *session) freed(ptr uint64, m allocation) {
 	delete(s.allocs, ptr)
 	s.unshareMemory(ptr)
+	for _, t := range s.pooling.theirs[ptr] {
+		s.giveUp(t)
+	}
+	delete(s.pooling.theirs, ptr)
 	if !m.pooled {
 		s.refund(m.size)
 		return

@@ -23,15 +23,17 @@ type market struct {
 	there map[driver.ShareToken][]byte
 }
 
-func (m *market) Offer(blob []byte, _ int) (driver.ShareToken, error) {
+func (m *market) LetGo(driver.ShareToken) {}
+
+func (m *market) Offer(o driver.Shared) (driver.ShareToken, error) {
 	m.next++
 	t := driver.ShareToken{m.next, 1}
-	m.there[t] = blob
+	m.there[t] = o.Blob
 	return t, nil
 }
 
-func (m *market) OfferAgain(t driver.ShareToken, blob []byte, _ int) error {
-	m.there[t] = blob
+func (m *market) OfferAgain(t driver.ShareToken, o driver.Shared) error {
+	m.there[t] = o.Blob
 	return nil
 }
 
@@ -188,7 +190,7 @@ func TestOpenedAsOftenAsClosed(t *testing.T) {
 		t.Fatal(res)
 	}
 	c := &wire.Call{Ctx: 1, Replier: silent{}}
-	token, _ := m.Offer(append([]byte{shareMemory}, make([]byte, opaqueSize)...), -1)
+	token, _ := m.Offer(driver.Shared{Blob: append([]byte{shareMemory}, make([]byte, opaqueSize)...), File: -1})
 	for times := range 4 {
 		cudatest.SetBusy(0)
 		var r wire.IpcOpenMemHandleReply
@@ -224,7 +226,7 @@ func TestSharedPoolEnds(t *testing.T) {
 		if res := s.PoolCreate(c, &wire.PoolCreateArgs{Pool: 20 + id}); res != cuda.Success {
 			t.Fatal(res)
 		}
-		if _, res := s.offer(c, sharePool, uint64(20+id), func() ([]byte, int, cuda.Result) { return make([]byte, 16), -1, cuda.Success }); res != cuda.Success {
+		if _, res := s.offer(c, sharePool, uint64(20+id), driver.SharedMemory{}, func() ([]byte, int, cuda.Result) { return make([]byte, 16), -1, cuda.Success }); res != cuda.Success {
 			t.Fatal(res)
 		}
 	}
@@ -246,7 +248,7 @@ func TestSharedMoves(t *testing.T) {
 	c := &wire.Call{Ctx: 1, Replier: silent{}}
 	offer := func(kind byte, id uint64) {
 		t.Helper()
-		if _, res := s.offer(c, kind, id, func() ([]byte, int, cuda.Result) { return make([]byte, 64), -1, cuda.Success }); res != cuda.Success {
+		if _, res := s.offer(c, kind, id, driver.SharedMemory{}, func() ([]byte, int, cuda.Result) { return make([]byte, 64), -1, cuda.Success }); res != cuda.Success {
 			t.Fatal(res)
 		}
 	}
@@ -292,7 +294,7 @@ func TestPoolsComeUnderFreeNames(t *testing.T) {
 	}
 	s.devices = make([]deviceInfo, 1)
 	own := len(s.ownPools())
-	token, _ := m.Offer(append([]byte{sharePool}, make([]byte, 16)...), -1)
+	token, _ := m.Offer(driver.Shared{Blob: append([]byte{sharePool}, make([]byte, 16)...), File: -1})
 	for pool, want := range map[uint32]cuda.Result{20: cuda.ErrorInvalidHandle, 21: cuda.Success} {
 		res := s.PoolImport(c, &wire.PoolImportArgs{Pool: pool, Token: token[:]}, &wire.PoolImportReply{})
 		if n := len(s.ownPools()); res != want || n != own || s.pooling.imported[pool] != (res == cuda.Success) {

@@ -53,6 +53,8 @@ type opened struct {
 	n   int
 	ctx uint32
 
+	tokens []driver.ShareToken // by which it was opened, each time; not of a page, which has one
+
 	// of a session that may move
 	size uint64
 	dev  uint32

@@ -127,9 +127,10 @@ func (s *session) MemCreate(c *wire.Call, a *wire.MemCreateArgs) cuda.Result {
 func (s *session) MemRelease(c *wire.Call, a *wire.MemReleaseArgs) cuda.Result {
 	m, res := end(s, &s.mems, a.Memhandle, func(m *physical) cuda.Result { return s.drv.MemRelease(m.handle) })
 	if res == cuda.Success {
+		s.unshare(sharePhysical, uint64(a.Memhandle)) // counted for who has it open, before it counts no more here
+		s.giveUp(m.token)
 		s.refund(m.charged())
 		s.created -= m.charged()
-		s.unshare(sharePhysical, uint64(a.Memhandle))
 	}
 	return res
 }

@@ -61,7 +61,8 @@ type sharingHost struct {
 	files []int
 }
 
-func (h *sharingHost) Offer(blob []byte, file int) (t driver.ShareToken, err error) {
+func (h *sharingHost) Offer(o driver.Shared) (t driver.ShareToken, err error) {
+	blob, file := o.Blob, o.File
 	if file >= 0 {
 		if file, err = unix.Dup(file); err != nil {
 			return t, err
@@ -72,7 +73,9 @@ func (h *sharingHost) Offer(blob []byte, file int) (t driver.ShareToken, err err
 	return t, nil
 }
 
-func (h *sharingHost) OfferAgain(driver.ShareToken, []byte, int) error { return nil }
+func (h *sharingHost) OfferAgain(driver.ShareToken, driver.Shared) error { return nil }
+
+func (h *sharingHost) LetGo(driver.ShareToken) {}
 
 func (h *sharingHost) Redeem(t driver.ShareToken) ([]byte, int, error) {
 	n := int(t[0]) - 1

@@ -92,7 +92,7 @@ func shared(t *testing.T, host *sharingHost, blob []byte, size int64, fixed bool
 			t.Fatal(err)
 		}
 	}
-	token, err := host.Offer(blob, fd)
+	token, err := host.Offer(driver.Shared{Blob: blob, File: fd})
 	if err != nil {
 		t.Fatal(err)
 	}

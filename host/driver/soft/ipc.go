@@ -42,7 +42,9 @@ func (s *session) shut(o *opened) cuda.Result {
 	s.awaitIdle()
 	s.space.unmap(o.a)
 	err := releaseAll(o.in.mem)
-	if e := o.file.close(); err != nil || e != nil {
+	e := o.file.close()
+	driver.LetGo(s.host, o.token)
+	if err != nil || e != nil {
 		return cuda.ErrorOperatingSystem
 	}
 	return cuda.Success
@@ -63,7 +65,7 @@ func (s *session) IpcGetMemHandle(c *wire.Call, a *wire.IpcGetMemHandleArgs, r *
 
 // shareArena shares an allocation of an arena.
 func (s *session) shareArena(c *wire.Call, kind byte, m *allocation) ([]byte, cuda.Result) {
-	return s.offer(c, kind, m.lo, func() ([]byte, int, cuda.Result) {
+	return s.offer(c, kind, m.lo, m.size, func() ([]byte, int, cuda.Result) {
 		s.awaitIdle() // chunks are copied
 		f, off, err := s.space.publish(m)
 		if err != nil {
@@ -93,11 +95,13 @@ func (s *session) IpcOpenMemHandle(c *wire.Call, a *wire.IpcOpenMemHandleArgs, r
 	}
 	if f == nil || p.Session == s.name {
 		_ = f.close()
+		s.letGo(a.Token)
 		return cuda.ErrorInvalidContext
 	}
 	for _, o := range s.opened {
 		if o.from == p && o.of == nil {
 			_ = f.close()
+			s.letGo(a.Token) // as often as it is closed
 			r.Ptr, r.Size, r.Dev = o.a.lo, o.a.size, uint32(o.a.device)
 			c.Placed = o.places(c.Placed)
 			return cuda.Success
@@ -106,6 +110,7 @@ func (s *session) IpcOpenMemHandle(c *wire.Call, a *wire.IpcOpenMemHandleArgs, r
 	o, res := s.open(p, f, dev, g, a.Token, c)
 	if res != cuda.Success {
 		_ = f.close()
+		s.letGo(a.Token)
 		return res
 	}
 	s.keepOpened(o)

@@ -35,16 +35,15 @@ func (p *part) encode() []byte {
 
 var partSize = binary.Size(part{})
 
-// offer shares an object, once.
-func (s *session) offer(c *wire.Call, kind byte, id uint64, what func() (blob []byte, file int, res cuda.Result)) ([]byte, cuda.Result) {
+// offer shares an object, once, and so many bytes of memory with it.
+func (s *session) offer(c *wire.Call, kind byte, id, bytes uint64, what func() (blob []byte, file int, res cuda.Result)) ([]byte, cuda.Result) {
 	res := cuda.Success
-	token, err := s.offers.Offer(s.host, c, kind, id, func() ([]byte, int, error) {
-		var blob []byte
-		var file int
-		if blob, file, res = what(); res != cuda.Success {
-			return nil, -1, res
+	token, err := s.offers.Offer(s.host, c, kind, id, func() (x driver.Shared, _ error) {
+		x.Memory.Bytes = bytes
+		if x.Blob, x.File, res = what(); res != cuda.Success {
+			return x, res
 		}
-		return blob, file, nil
+		return x, nil
 	})
 	switch {
 	case res != cuda.Success:
@@ -61,12 +60,16 @@ func (s *session) offer(c *wire.Call, kind byte, id uint64, what func() (blob []
 func (s *session) unshare(kind byte, id uint64) { s.offers.Withdraw(s.host, kind, id) }
 
 // redeem finds the part that a token of a kind names, its file, which is the caller's to close, and the device here.
-func (s *session) redeem(kind byte, token []byte, refused cuda.Result) (part, *memoryFile, int, cuda.Result) {
-	var p part
+func (s *session) redeem(kind byte, token []byte, refused cuda.Result) (p part, _ *memoryFile, _ int, res cuda.Result) {
 	blob, fd, err := driver.Redeem(s.host, kind, token, partSize)
 	if err != nil {
 		return p, nil, 0, refused
 	}
+	defer func() {
+		if res != cuda.Success {
+			s.letGo(token)
+		}
+	}()
 	_, _ = binary.Decode(blob, binary.LittleEndian, &p)
 	dev := s.deviceOf(p.Device)
 	if dev < 0 {
@@ -84,6 +87,9 @@ func (s *session) redeem(kind byte, token []byte, refused cuda.Result) (part, *m
 	}
 	return p, f, dev, cuda.Success
 }
+
+// letGo ends what redeem has opened.
+func (s *session) letGo(token []byte) { driver.LetGo(s.host, driver.ShareToken(token)) }
 
 // deviceOf is this session's number of a device, -1 if it does not have it.
 func (s *session) deviceOf(uuid [16]byte) int {
@@ -106,7 +112,7 @@ func (s *session) MemExport(c *wire.Call, a *wire.MemExportArgs, r *wire.MemExpo
 	if p == nil || p.foreign {
 		return cuda.ErrorInvalidValue
 	}
-	r.Token, res = s.offer(c, sharePhysical, uint64(a.Memhandle), func() ([]byte, int, cuda.Result) {
+	r.Token, res = s.offer(c, sharePhysical, uint64(a.Memhandle), p.size, func() ([]byte, int, cuda.Result) {
 		return s.part(p.device, 0, p.size).encode(), int(p.file.f.Fd()), cuda.Success
 	})
 	return res
@@ -139,6 +145,7 @@ func (s *session) redeemPhysical(token []byte) (part, *memoryFile, int, cuda.Res
 	p, f, dev, res := s.redeem(sharePhysical, token, cuda.ErrorUnknown)
 	if res == cuda.Success && (f == nil || p.Size != f.size || p.Size%vmmUnit != 0) {
 		_ = f.close()
+		s.letGo(token)
 		res = cuda.ErrorUnknown
 	}
 	return p, f, dev, res

@@ -91,7 +91,7 @@ func (s *session) PoolExport(c *wire.Call, a *wire.PoolExportArgs, r *wire.PoolE
 	if !ok || !p.shareable {
 		return cuda.ErrorInvalidValue
 	}
-	r.Token, res = s.offer(c, sharePool, uint64(a.Pool), func() ([]byte, int, cuda.Result) {
+	r.Token, res = s.offer(c, sharePool, uint64(a.Pool), 0, func() ([]byte, int, cuda.Result) {
 		return s.part(p.device, 0, 0).encode(), -1, cuda.Success
 	})
 	return res
@@ -147,11 +147,13 @@ func (s *session) PoolImportPointer(c *wire.Call, a *wire.PoolImportPointerArgs,
 	}
 	if f == nil || p.Session != in.owner {
 		_ = f.close()
+		s.letGo(a.Token)
 		return cuda.ErrorInvalidValue
 	}
 	o, res := s.open(p, f, dev, nil, a.Token, c)
 	if res != cuda.Success {
 		_ = f.close()
+		s.letGo(a.Token)
 		return res
 	}
 	o.of = in

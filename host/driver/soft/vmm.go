@@ -178,7 +178,9 @@ func (s *session) MemRelease(c *wire.Call, a *wire.MemReleaseArgs) cuda.Result {
 	if !p.foreign {
 		s.space.give(p.device, p.size)
 	}
-	if p.file.close() != nil {
+	err := p.file.close()
+	driver.LetGo(s.host, p.token)
+	if err != nil {
 		return cuda.ErrorOperatingSystem
 	}
 	return cuda.Success

@@ -148,7 +148,7 @@ func (b *Budget) Used() uint64 {
 
 // held is what takes room.
 func (b *Budget) held() uint64 {
-	return sum(b.words, min(atomic.LoadUint64(&b.words[wordSlots]), Slots))
+	return sum(b.words, min(atomic.LoadUint64(&b.words[wordSlots]), Slots), atomic.LoadUint64(&b.words[wordKept]))
 }
 
 // note keeps the peak. Two goroutines may lose one of two near values.

@@ -15,6 +15,8 @@
 // Where more is promised than there is, the page also says for how much there is room now. A reservation that the limit allows and the room does not is
 // refused like another, but the budget remembers it: its worker asks for room, and tries again.
 //
+// What a session shared and has let go of while others have it open is in no slot: the process that starts the workers counts it, in a word of its own.
+//
 // Whoever maps the page can write to all of it. A worker that lies harms the sessions of its own virtual GPU; that their GPU does
 // not give out more than the limit is checked by the driver's own account (package device).
 //

@@ -16,6 +16,7 @@ const (
 	wordSlots  = 1 // how many slots were ever used: the rest need not be summed
 	wordRoom   = 2 // how much of it there is room for now, where more is promised than there is; 0: for all of it
 	wordAway   = 3 // what sessions hold that are suspended for others' sake: it counts for the limit, and takes no room
+	wordKept   = 4 // what sessions shared and have let go of, and others have open: it counts for the limit, and takes room
 	headWords  = 8
 	slotWords  = 4
 	slotHeld   = 0 // allocated
@@ -40,6 +41,7 @@ type Page struct {
 	limit atomic.Uint64
 	room  atomic.Uint64
 	away  atomic.Uint64
+	kept  atomic.Uint64
 	high  atomic.Uint64 // slots that were ever taken
 }
 
@@ -91,8 +93,17 @@ func (p *Page) AddAway(n int64) {
 // Away is what they hold.
 func (p *Page) Away() uint64 { return p.away.Load() }
 
+// AddKept says that sessions have n bytes open, more or less than before, which who shared them has let go of.
+func (p *Page) AddKept(n int64) {
+	p.kept.Add(uint64(n))
+	p.publish()
+}
+
+// Kept is what they have so.
+func (p *Page) Kept() uint64 { return p.kept.Load() }
+
 // Used is what all sessions use.
-func (p *Page) Used() uint64 { return sum(p.words, p.high.Load()) }
+func (p *Page) Used() uint64 { return sum(p.words, p.high.Load(), p.kept.Load()) }
 
 // ErrFull says that all slots are taken.
 var ErrFull = fmt.Errorf("more than %d sessions at once", Slots)
@@ -119,6 +130,7 @@ func (p *Page) publish() {
 	atomic.StoreUint64(&p.words[wordSlots], p.high.Load())
 	atomic.StoreUint64(&p.words[wordRoom], p.room.Load())
 	atomic.StoreUint64(&p.words[wordAway], p.away.Load())
+	atomic.StoreUint64(&p.words[wordKept], p.kept.Load())
 }
 
 // Free returns a slot, and what its session held. Its worker is gone.
@@ -160,9 +172,9 @@ func slotSum(w []uint64) uint64 {
 	return min(atomic.LoadUint64(&w[slotHeld]), sane) + min(beside, sane)
 }
 
-// sum is what the first n slots count for.
-func sum(words []uint64, n uint64) uint64 {
-	var total uint64
+// sum is what the first n slots count for, beside what is kept.
+func sum(words []uint64, n, kept uint64) uint64 {
+	total := min(kept, sane)
 	for i := range n {
 		total += slotSum(words[headWords+i*slotWords:])
 	}

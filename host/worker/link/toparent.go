@@ -172,6 +172,7 @@ type Offer struct {
 	forParent
 	Request uint64
 	Token   offer.Token
+	Memory  offer.Memory
 	Blob    []byte // at most offer.MaxBlob
 	File    File
 }
@@ -179,6 +180,9 @@ type Offer struct {
 func (m *Offer) fields(c *coder) {
 	c.u64(&m.Request)
 	c.array(m.Token[:])
+	c.u64(&m.Memory.Bytes)
+	c.u64(&m.Memory.Of)
+	c.check(m.Memory.Bytes <= offer.MaxMemory, "%d bytes of memory", m.Memory.Bytes)
 	c.rest(&m.Blob)
 	c.file(&m.File)
 }
@@ -197,13 +201,29 @@ func (m *Redeem) fields(c *coder) {
 	c.flag(&m.Await)
 }
 
-// Withdraw ends an Offer. There is no answer.
+// Withdraw ends an Offer. Answer: Answer, once what others have open of it is counted.
 type Withdraw struct {
 	forParent
-	Token offer.Token
+	Request uint64
+	Token   offer.Token
 }
 
-func (m *Withdraw) fields(c *coder) { c.array(m.Token[:]) }
+func (m *Withdraw) fields(c *coder) {
+	c.u64(&m.Request)
+	c.array(m.Token[:])
+}
+
+// LetGo says that a worker has memory no more that it had by a Redeem. Answer: Answer.
+type LetGo struct {
+	forParent
+	Request uint64
+	Token   offer.Token
+}
+
+func (m *LetGo) fields(c *coder) {
+	c.u64(&m.Request)
+	c.array(m.Token[:])
+}
 
 // Use is who the guest process is, and what device memory it has allocated.
 type Use struct {

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -27,6 +28,7 @@ func NewToken() Token {
 // Limits.
 const (
 	MaxBlob       = 4096
+	MaxMemory     = 1 << 50 // bytes of memory behind one offer
 	maxPerOwner   = 1 << 16 // offers of one worker
 	maxFilesOwner = 256     // of them with a descriptor
 	maxFiles      = 768     // descriptors of all workers: the parent needs its own
@@ -44,9 +46,16 @@ var (
 	ErrFull    = errors.New("too much is shared")
 )
 
+// Memory is the GPU memory behind an offer.
+type Memory struct {
+	Bytes uint64 // 0: there is none, or none that outlives its owner
+	Of    uint64 // which of its owner's it is, where several offers are of the same; 0: of its own
+}
+
 // Broker keeps what the workers of one virtual GPU share. The zero value is ready.
 type Broker struct {
 	mu     sync.Mutex
+	kept   func(bytes int64)
 	offers map[Token]*offer
 	owners map[any]*holdings
 	files  int
@@ -55,21 +64,33 @@ type Broker struct {
 }
 
 type offer struct {
-	owner any
-	blob  []byte
-	file  int // -1: none
+	owner  any
+	blob   []byte
+	file   int     // -1: none
+	memory *memory // nil: none
+}
+
+// memory is what several offers may be of.
+type memory struct {
+	bytes  uint64
+	offers int
+	opened int  // how often others have it open
+	kept   bool // which was told
 }
 
 type holdings struct {
 	tokens map[Token]struct{}
 	files  int
 	bytes  int
+	memory map[uint64]*memory  // by Memory.Of
+	opened map[Token][]*memory // of others; a token may come again, for something else
+	opens  int
 }
 
 func (o *offer) cost() int { return offerCost + len(o.blob) }
 
 // Offer keeps blob, and a duplicate of file unless it is -1, until the owner withdraws them or is gone.
-func (b *Broker) Offer(owner any, t Token, blob []byte, file int) error {
+func (b *Broker) Offer(owner any, t Token, blob []byte, file int, m Memory) error {
 	if len(blob) > MaxBlob {
 		return fmt.Errorf("%d bytes: %w", len(blob), ErrFull)
 	}
@@ -78,11 +99,8 @@ func (b *Broker) Offer(owner any, t Token, blob []byte, file int) error {
 	if b.offers[t] != nil {
 		return ErrTaken
 	}
-	h := b.owners[owner]
-	if h == nil {
-		h = &holdings{tokens: map[Token]struct{}{}}
-	}
-	o := &offer{owner, blob, -1}
+	h := b.holdingsLocked(owner)
+	o := &offer{owner: owner, blob: blob, file: -1}
 	if len(h.tokens) >= maxPerOwner || file >= 0 && (h.files >= maxFilesOwner || b.files >= maxFiles) || h.bytes+o.cost() > maxBytesOwner || b.bytes+o.cost() > maxBytes {
 		return ErrFull
 	}
@@ -94,16 +112,61 @@ func (b *Broker) Offer(owner any, t Token, blob []byte, file int) error {
 		h.files++
 		b.files++
 	}
-	if b.offers == nil {
-		b.offers, b.owners = map[Token]*offer{}, map[any]*holdings{}
-	}
 	b.owners[owner] = h
 	h.tokens[t] = struct{}{}
+	o.memory = h.of(m)
 	o.blob = bytes.Clone(blob)
 	b.offers[t] = o
 	h.bytes, b.bytes = h.bytes+o.cost(), b.bytes+o.cost()
 	b.changedLocked()
 	return nil
+}
+
+// OnKept has f told how many bytes of memory more, or less, who offered it has let go of while others have it open. It is told before who let go goes on.
+func (b *Broker) OnKept(f func(bytes int64)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.kept = f
+}
+
+// holdingsLocked are what a worker has; new ones are not kept yet.
+func (b *Broker) holdingsLocked(owner any) *holdings {
+	if b.offers == nil {
+		b.offers, b.owners = map[Token]*offer{}, map[any]*holdings{}
+	}
+	if h := b.owners[owner]; h != nil {
+		return h
+	}
+	return &holdings{tokens: map[Token]struct{}{}, memory: map[uint64]*memory{}, opened: map[Token][]*memory{}}
+}
+
+// of is the memory of one more offer.
+func (h *holdings) of(m Memory) *memory {
+	if m.Bytes == 0 {
+		return nil
+	}
+	x := h.memory[m.Of]
+	if x == nil || m.Of == 0 {
+		x = &memory{bytes: m.Bytes}
+		if m.Of != 0 {
+			h.memory[m.Of] = x
+		}
+	}
+	x.offers++
+	return x
+}
+
+// settleLocked tells of memory that begins, or ceases, to be others' alone.
+func (b *Broker) settleLocked(m *memory) {
+	kept := m.offers == 0 && m.opened > 0
+	if kept == m.kept || b.kept == nil {
+		return
+	}
+	if m.kept = kept; kept {
+		b.kept(int64(m.bytes))
+	} else {
+		b.kept(-int64(m.bytes))
+	}
 }
 
 // changedLocked wakes those who wait.
@@ -125,10 +188,10 @@ func (b *Broker) next() <-chan struct{} {
 }
 
 // OfferAgain is Offer once nobody has the token, unless ctx ends first: who had it before a VM left may be on its way out yet when that comes back.
-func (b *Broker) OfferAgain(ctx context.Context, owner any, t Token, blob []byte, file int) error {
+func (b *Broker) OfferAgain(ctx context.Context, owner any, t Token, blob []byte, file int, m Memory) error {
 	for {
 		more := b.next()
-		err := b.Offer(owner, t, blob, file)
+		err := b.Offer(owner, t, blob, file, m)
 		if !errors.Is(err, ErrTaken) {
 			return err
 		}
@@ -140,13 +203,18 @@ func (b *Broker) OfferAgain(ctx context.Context, owner any, t Token, blob []byte
 	}
 }
 
-// Redeem returns what a token names. The descriptor, -1 if there is none, is the caller's to close.
-func (b *Broker) Redeem(t Token) (blob []byte, file int, err error) {
+// Redeem returns what a token names to a worker, which has memory open from then on, until as many times LetGo. The descriptor, -1 if there is none, is the
+// caller's to close.
+func (b *Broker) Redeem(who any, t Token) (blob []byte, file int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	o := b.offers[t]
 	if o == nil {
 		return nil, -1, ErrUnknown
+	}
+	h := b.holdingsLocked(who)
+	if o.memory != nil && h.opens >= maxPerOwner {
+		return nil, -1, ErrFull
 	}
 	file = -1
 	if o.file >= 0 {
@@ -154,14 +222,38 @@ func (b *Broker) Redeem(t Token) (blob []byte, file int, err error) {
 			return nil, -1, fmt.Errorf("pass descriptor: %w", err)
 		}
 	}
+	if m := o.memory; m != nil {
+		h.opened[t] = append(h.opened[t], m)
+		h.opens++
+		m.opened++
+		b.owners[who] = h
+	}
 	return bytes.Clone(o.blob), file, nil
 }
 
+// LetGo ends what a Redeem has opened, if that was memory.
+func (b *Broker) LetGo(who any, t Token) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := b.owners[who]
+	if h == nil || len(h.opened[t]) == 0 {
+		return
+	}
+	last := len(h.opened[t]) - 1
+	m := h.opened[t][last]
+	if h.opened[t] = h.opened[t][:last]; last == 0 {
+		delete(h.opened, t)
+	}
+	h.opens--
+	m.opened--
+	b.settleLocked(m)
+}
+
 // Await is Redeem once the token is offered, unless ctx ends first.
-func (b *Broker) Await(ctx context.Context, t Token) (blob []byte, file int, err error) {
+func (b *Broker) Await(ctx context.Context, who any, t Token) (blob []byte, file int, err error) {
 	for {
 		more := b.next()
-		if blob, file, err = b.Redeem(t); !errors.Is(err, ErrUnknown) {
+		if blob, file, err = b.Redeem(who, t); !errors.Is(err, ErrUnknown) {
 			return blob, file, err
 		}
 		select {
@@ -189,7 +281,7 @@ func (b *Broker) Withdraw(owner any, t Token) {
 	}
 }
 
-// Gone forgets everything of an owner.
+// Gone forgets everything of an owner, and what it has open.
 func (b *Broker) Gone(owner any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -200,6 +292,12 @@ func (b *Broker) Gone(owner any) {
 	for t := range h.tokens {
 		b.dropLocked(t, b.offers[t])
 	}
+	for _, list := range h.opened {
+		for _, m := range list {
+			m.opened--
+			b.settleLocked(m)
+		}
+	}
 	delete(b.owners, owner)
 }
 
@@ -209,6 +307,12 @@ func (b *Broker) dropLocked(t Token, o *offer) {
 	delete(b.offers, t)
 	h.bytes, b.bytes = h.bytes-o.cost(), b.bytes-o.cost()
 	b.changedLocked()
+	if m := o.memory; m != nil {
+		if m.offers--; m.offers == 0 {
+			maps.DeleteFunc(h.memory, func(_ uint64, x *memory) bool { return x == m })
+		}
+		b.settleLocked(m)
+	}
 	if o.file >= 0 {
 		_ = unix.Close(o.file)
 		h.files--

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -30,24 +31,24 @@ func TestBroker(t *testing.T) {
 	if x == y {
 		t.Fatal("tokens repeat")
 	}
-	if err := b.Offer("one", x, []byte("memory"), pipe[0]); err != nil {
+	if err := b.Offer("one", x, []byte("memory"), pipe[0], Memory{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Offer("two", x, nil, -1); !errors.Is(err, ErrTaken) {
+	if err := b.Offer("two", x, nil, -1, Memory{}); !errors.Is(err, ErrTaken) {
 		t.Errorf("second offer of a token: %v", err)
 	}
-	if err := b.Offer("one", y, make([]byte, MaxBlob+1), -1); !errors.Is(err, ErrFull) {
+	if err := b.Offer("one", y, make([]byte, MaxBlob+1), -1, Memory{}); !errors.Is(err, ErrFull) {
 		t.Errorf("long offer: %v", err)
 	}
-	if err := b.Offer("one", y, nil, 1<<30); err == nil {
+	if err := b.Offer("one", y, nil, 1<<30, Memory{}); err == nil {
 		t.Error("an offer of no descriptor was kept")
 	}
 	_ = unix.Close(pipe[0])
-	if _, _, err := b.Redeem(y); !errors.Is(err, ErrUnknown) {
+	if _, _, err := b.Redeem("else", y); !errors.Is(err, ErrUnknown) {
 		t.Errorf("unknown token: %v", err)
 	}
 	for range 2 {
-		blob, file, err := b.Redeem(x)
+		blob, file, err := b.Redeem("else", x)
 		if err != nil || string(blob) != "memory" || file < 0 {
 			t.Fatalf("%q, %d, %v", blob, file, err)
 		}
@@ -57,13 +58,13 @@ func TestBroker(t *testing.T) {
 		_ = unix.Close(file)
 	}
 	b.Withdraw("two", x)
-	if _, f, err := b.Redeem(x); err != nil {
+	if _, f, err := b.Redeem("else", x); err != nil {
 		t.Errorf("withdrawn by another: %v", err)
 	} else {
 		_ = unix.Close(f)
 	}
 	b.Withdraw("one", x)
-	if _, _, err := b.Redeem(x); !errors.Is(err, ErrUnknown) {
+	if _, _, err := b.Redeem("else", x); !errors.Is(err, ErrUnknown) {
 		t.Errorf("withdrawn: %v", err)
 	}
 	_ = unix.Close(pipe[1])
@@ -84,11 +85,11 @@ func TestAwait(t *testing.T) {
 	got := make(chan had)
 	for range 2 {
 		go func() {
-			blob, _, err := b.Await(ctx, x)
+			blob, _, err := b.Await(ctx, "else", x)
 			got <- had{blob, err}
 		}()
 	}
-	if err := errors.Join(b.Offer(1, NewToken(), []byte("another"), -1), b.Offer(2, x, []byte("it"), -1)); err != nil {
+	if err := errors.Join(b.Offer(1, NewToken(), []byte("another"), -1, Memory{}), b.Offer(2, x, []byte("it"), -1, Memory{})); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -97,7 +98,7 @@ func TestAwait(t *testing.T) {
 		}
 	}
 	cancel()
-	if _, _, err := b.Await(ctx, NewToken()); !errors.Is(err, ErrUnknown) || !errors.Is(err, context.Canceled) {
+	if _, _, err := b.Await(ctx, "else", NewToken()); !errors.Is(err, ErrUnknown) || !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
@@ -113,21 +114,21 @@ func TestGone(t *testing.T) {
 	var tokens []Token
 	for range maxFilesOwner {
 		tokens = append(tokens, NewToken())
-		if err := b.Offer(1, tokens[len(tokens)-1], nil, int(f.Fd())); err != nil {
+		if err := b.Offer(1, tokens[len(tokens)-1], nil, int(f.Fd()), Memory{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := b.Offer(1, NewToken(), nil, int(f.Fd())); !errors.Is(err, ErrFull) {
+	if err := b.Offer(1, NewToken(), nil, int(f.Fd()), Memory{}); !errors.Is(err, ErrFull) {
 		t.Errorf("one more: %v", err)
 	}
-	if err := b.Offer(2, NewToken(), []byte("x"), int(f.Fd())); err != nil {
+	if err := b.Offer(2, NewToken(), []byte("x"), int(f.Fd()), Memory{}); err != nil {
 		t.Errorf("another owner: %v", err)
 	}
 	b.Gone(1)
 	b.Gone(2)
 	b.Gone(3)
 	for _, k := range tokens {
-		if _, _, err := b.Redeem(k); !errors.Is(err, ErrUnknown) {
+		if _, _, err := b.Redeem("else", k); !errors.Is(err, ErrUnknown) {
 			t.Fatal("left behind")
 		}
 	}
@@ -172,7 +173,7 @@ func TestBytes(t *testing.T) {
 			}
 		}
 		tok, size := NewToken(), rng.IntN(MaxBlob+1)
-		err := b.Offer(who, tok, make([]byte, size), -1)
+		err := b.Offer(who, tok, make([]byte, size), -1, Memory{})
 		one, most := used[who]+size+offerCost > maxBytesOwner, all()+size+offerCost > maxBytes
 		if (err != nil) != (one || most) || err != nil && !errors.Is(err, ErrFull) {
 			t.Fatalf("step %d: %d bytes beside %d of %d: %v", step, size, used[who], all(), err)
@@ -197,5 +198,142 @@ func TestBytes(t *testing.T) {
 	}
 	if b.bytes != 0 || len(b.offers) != 0 {
 		t.Errorf("%d bytes of %d offers are left", b.bytes, len(b.offers))
+	}
+}
+
+// TestKept: memory counts for nobody's sake while who shares it has it, and once for all when others alone have it, however often and in whichever order it is
+// opened, closed, offered by other names, withdrawn, or who had it ends.
+func TestKept(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	var b Broker
+	var told int64
+	b.OnKept(func(n int64) { told += n })
+	type thing struct {
+		bytes  uint64
+		offers int
+		opened map[int]int
+	}
+	type key struct {
+		owner int
+		of    uint64
+	}
+	things := map[key]*thing{} // those that their owner has
+	var all []*thing
+	tokens := map[Token]*thing{}
+	whose := map[Token]key{}
+	opens := map[int][]Token{} // by worker
+	of := map[int][]*thing{}
+	kept := func() (n int64) {
+		for _, x := range all {
+			if x.offers == 0 && len(x.opened) > 0 {
+				n += int64(x.bytes)
+			}
+		}
+		return n
+	}
+	withdraw := func(tok Token) {
+		x := tokens[tok]
+		if x.offers--; x.offers == 0 {
+			delete(things, whose[tok])
+		}
+		delete(tokens, tok)
+		delete(whose, tok)
+	}
+	letGo := func(who, i int) {
+		x := of[who][i]
+		if x.opened[who]--; x.opened[who] == 0 {
+			delete(x.opened, who)
+		}
+	}
+	most := int64(0)
+	for step := range 20_000 {
+		who := rng.IntN(4)
+		switch k := rng.IntN(20); {
+		case k < 6:
+			tok, in := NewToken(), key{who, uint64(rng.IntN(4))}
+			bytes := uint64(rng.IntN(3)) << 20
+			x := things[in]
+			if x == nil || in.of == 0 || bytes == 0 {
+				x = &thing{bytes: bytes, opened: map[int]int{}}
+				all = append(all, x)
+				if bytes != 0 && in.of != 0 {
+					things[in] = x
+				}
+			}
+			if in.of == 0 || bytes == 0 {
+				in = key{who, 1 << 40}
+			}
+			x.offers++
+			tokens[tok], whose[tok] = x, in
+			if err := b.Offer(who, tok, nil, -1, Memory{bytes, in.of % (1 << 40)}); err != nil {
+				t.Fatal(err)
+			}
+		case k < 12:
+			for tok, x := range tokens {
+				if _, _, err := b.Redeem(who, tok); err != nil {
+					t.Fatal(err)
+				}
+				if x.bytes != 0 {
+					x.opened[who]++
+					opens[who], of[who] = append(opens[who], tok), append(of[who], x)
+				}
+				break
+			}
+		case k < 15:
+			for tok, in := range whose {
+				b.Withdraw(in.owner, tok)
+				withdraw(tok)
+				break
+			}
+		case k < 19 && len(opens[who]) > 0:
+			i := rng.IntN(len(opens[who]))
+			b.LetGo(who, opens[who][i])
+			letGo(who, i)
+			opens[who], of[who] = slices.Delete(opens[who], i, i+1), slices.Delete(of[who], i, i+1)
+			b.LetGo(who, NewToken())
+		case rng.IntN(20) == 0:
+			b.Gone(who)
+			for tok, in := range whose {
+				if in.owner == who {
+					withdraw(tok)
+				}
+			}
+			for i := range opens[who] {
+				letGo(who, i)
+			}
+			opens[who], of[who] = nil, nil
+		}
+		if told != kept() {
+			t.Fatalf("step %d: told of %d bytes, %d are kept", step, told, kept())
+		}
+		most = max(most, told)
+	}
+	if most < 2<<20 {
+		t.Errorf("never more than %d bytes kept", most)
+	}
+	for who := range 4 {
+		b.Gone(who)
+	}
+	if told != 0 || len(b.owners) != 0 {
+		t.Errorf("%d bytes are left, of %d workers", told, len(b.owners))
+	}
+}
+
+// TestOpensAreBounded: nobody has the parent remember more than so many.
+func TestOpensAreBounded(t *testing.T) {
+	var b Broker
+	tok := NewToken()
+	if err := b.Offer(1, tok, nil, -1, Memory{Bytes: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for n := range maxPerOwner + 1 {
+		_, _, err := b.Redeem(2, tok)
+		if (err != nil) != (n == maxPerOwner) {
+			t.Fatalf("opened %d times: %v", n, err)
+		}
+	}
+	b.LetGo(2, tok)
+	if _, _, err := b.Redeem(2, tok); err != nil {
+		t.Error(err)
 	}
 }

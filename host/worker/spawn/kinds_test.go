@@ -46,7 +46,7 @@ func TestEveryKind(t *testing.T) {
 	}
 	seen := map[string]func(link.ToParent){
 		"started": reply, "region ended": reply, "parked": reply, "rebuilt": reply, "adopted": reply, "exported": reply, "probed": reply,
-		"offer": answer, "redeem": answer,
+		"offer": answer, "redeem": answer, "let go": answer,
 		"connect": func(link.ToParent) {
 			r, err := w.Receive()
 			if err != nil {
@@ -57,6 +57,7 @@ func TestEveryKind(t *testing.T) {
 			}
 		},
 		"withdraw": func(m link.ToParent) {
+			answer(m)
 			if r := ask(t, w, 99, link.Redeem{Request: 99, Token: m.(link.Withdraw).Token}); r.Errno == 0 {
 				t.Error("a token holds after withdraw")
 			}

@@ -14,13 +14,13 @@ import (
 
 // offer keeps what a worker shares. A token that another has is awaited: that one is on its way out where a VM comes back soon.
 func (p *Process) offer(m link.Offer) error {
-	err := p.shared.Offer(p, m.Token, m.Blob, m.File.FD())
+	err := p.shared.Offer(p, m.Token, m.Blob, m.File.FD(), m.Memory)
 	if !errors.Is(err, offer.ErrTaken) || p.shared.Has(p, m.Token) {
 		p.offered(m, err)
 		return nil
 	}
 	return p.await(func(ctx context.Context) {
-		err := p.shared.OfferAgain(ctx, p, m.Token, m.Blob, m.File.FD())
+		err := p.shared.OfferAgain(ctx, p, m.Token, m.Blob, m.File.FD(), m.Memory)
 		p.awaits.Store(false)
 		p.offered(m, err)
 		<-p.drained // what was offered behind the worker's end is nobody's either
@@ -66,15 +66,31 @@ func (p *Process) await(wait func(context.Context)) error {
 // redeem gives a worker what another has shared, or is about to: for that it waits aside, once at a time.
 func (p *Process) redeem(m link.Redeem) error {
 	if !m.Await {
-		blob, fd, err := p.shared.Redeem(m.Token)
+		blob, fd, err := p.shared.Redeem(p, m.Token)
 		p.redeemed(m, blob, fd, err)
 		return nil
 	}
 	return p.await(func(ctx context.Context) {
-		blob, fd, err := p.shared.Await(ctx, m.Token)
+		blob, fd, err := p.shared.Await(ctx, p, m.Token)
+		select {
+		case <-p.drained: // it has nothing open any more
+			p.shared.Gone(p)
+		default:
+		}
 		p.awaits.Store(false)
 		p.redeemed(m, blob, fd, err)
 	})
+}
+
+// withdraw takes back what a worker shares, letGo what it has open of others: in both cases it counts first what is left.
+func (p *Process) withdraw(m link.Withdraw) {
+	p.shared.Withdraw(p, m.Token)
+	_ = p.link.Send(link.Answer{Request: m.Request})
+}
+
+func (p *Process) letGo(m link.LetGo) {
+	p.shared.LetGo(p, m.Token)
+	_ = p.link.Send(link.Answer{Request: m.Request})
 }
 
 // redeemed is the answer to redeem.

@@ -2,6 +2,7 @@ package spawn
 
 import (
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,8 +91,8 @@ func TestShare(t *testing.T) {
 	if r := ask(t, c, 9, redeem); r.Errno == 0 || len(r.Blob) != 0 || r.File.FD() >= 0 {
 		t.Errorf("another virtual GPU redeemed %+v", r)
 	}
-	if err := a.Send(link.Withdraw{Token: token}); err != nil {
-		t.Fatal(err)
+	if r := ask(t, a, 12, link.Withdraw{Request: 12, Token: token}); r.Errno != 0 {
+		t.Errorf("withdrawn: %d", r.Errno)
 	}
 	if r := ask(t, a, 10, offer(10, second)); r.Errno != 0 {
 		t.Errorf("second offer: %d", r.Errno)
@@ -108,6 +109,43 @@ func TestShare(t *testing.T) {
 	if r := ask(t, b, 11, link.Redeem{Request: 11, Token: second}); r.Errno == 0 {
 		t.Error("redeemed what a worker that is gone had offered")
 	}
+}
+
+// TestKeptIsCounted: what a worker lets go of, and what it has open of others, is counted before it is answered, or is gone.
+func TestKeptIsCounted(t *testing.T) {
+	var shared offer.Broker
+	var kept atomic.Int64
+	shared.OnKept(func(n int64) { kept.Add(n) })
+	a, pa, _ := end(t, &shared)
+	b, pb, _ := end(t, &shared)
+	c, _, _ := end(t, &shared)
+	step := func(what string, want int64) {
+		t.Helper()
+		if n := kept.Load(); n != want {
+			t.Errorf("%s: %d bytes are kept, of %d", what, n, want)
+		}
+	}
+	one, two := offer.NewToken(), offer.NewToken()
+	ask(t, a, 1, link.Offer{Request: 1, Token: one, Memory: offer.Memory{Bytes: 10}})
+	ask(t, a, 2, link.Offer{Request: 2, Token: two, Memory: offer.Memory{Bytes: 100}})
+	for n, k := range []offer.Token{one, two} {
+		ask(t, b, 3+uint64(n), link.Redeem{Request: 3 + uint64(n), Token: k})
+		ask(t, c, 3+uint64(n), link.Redeem{Request: 3 + uint64(n), Token: k})
+	}
+	step("shared", 0)
+	ask(t, a, 5, link.Withdraw{Request: 5, Token: one})
+	step("withdrawn", 10)
+	ask(t, b, 6, link.LetGo{Request: 6, Token: one})
+	step("let go of by one", 10)
+	_ = a.Close()
+	<-pa.drained
+	step("its owner gone", 110)
+	ask(t, c, 7, link.LetGo{Request: 7, Token: one})
+	step("let go of by both", 100)
+	ask(t, c, 8, link.LetGo{Request: 8, Token: two})
+	_ = b.Close()
+	<-pb.drained
+	step("all gone", 0)
 }
 
 // TestRedeemLater: a worker that waits for what another is about to share is answered then; one that waits for two things at once is ended.
@@ -173,7 +211,7 @@ func TestOfferOfALeaver(t *testing.T) {
 	_ = b.Close()
 	<-pb.drained
 	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
-		if _, _, err := shared.Redeem(token); err != nil {
+		if _, _, err := shared.Redeem(t, token); err != nil {
 			break
 		}
 		if time.Since(begin) > time.Minute {
@@ -188,6 +226,8 @@ func FuzzBroker(f *testing.F) {
 	f.Fuzz(func(t *testing.T, said []byte) {
 		before := descriptors(t)
 		var shared offer.Broker
+		kept := int64(0)
+		shared.OnKept(func(n int64) { kept += n })
 		w, p, _ := end(t, &shared)
 		for n := uint64(1); len(said) > 1 && n < 64; n++ {
 			how, token := said[0], offer.Token{said[1]}
@@ -196,7 +236,7 @@ func FuzzBroker(f *testing.F) {
 			said = said[2+size:]
 			switch how % 3 {
 			case 0:
-				m := link.Offer{Request: n, Token: token, Blob: blob}
+				m := link.Offer{Request: n, Token: token, Memory: offer.Memory{Bytes: uint64(len(blob)), Of: uint64(how >> 6)}, Blob: blob}
 				if how/3%2 == 1 {
 					m.File = link.FileOf(0)
 				}
@@ -204,14 +244,19 @@ func FuzzBroker(f *testing.F) {
 			case 1:
 				checkAnswer(t, ask(t, w, n, link.Redeem{Request: n, Token: token}))
 			case 2:
-				if err := w.Send(link.Withdraw{Token: token}); err != nil {
-					t.Fatal(err)
+				if how/3%2 == 1 {
+					checkAnswer(t, ask(t, w, n, link.LetGo{Request: n, Token: token}))
+				} else {
+					checkAnswer(t, ask(t, w, n, link.Withdraw{Request: n, Token: token}))
 				}
 			}
 		}
 		_ = w.Close()
 		<-p.drained
 		_ = p.link.Close()
+		if kept != 0 {
+			t.Errorf("%d bytes are kept for nobody", kept)
+		}
 		if after := descriptors(t); after > before {
 			t.Errorf("%d descriptors before, %d after", before, after)
 		}

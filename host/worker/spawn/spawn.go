@@ -38,7 +38,8 @@ type Spawner struct {
 	// Sandbox confines the workers, with no_new_privs; nil: they are as this process is.
 	Sandbox *sandbox.Space
 
-	shared offer.Broker // what its workers share: one Spawner serves one virtual GPU
+	// Shared is what its workers share: one Spawner serves one virtual GPU.
+	Shared offer.Broker
 }
 
 // Process is a running worker.
@@ -148,10 +149,11 @@ func (s *Spawner) process() (*Process, error) {
 	if err := sandbox.RaiseOOM(cmd.Process.Pid, sandbox.WorkerOOM); err != nil {
 		slog.Debug("worker keeps its OOM score", "error", err)
 	}
-	p := newProcess(conn, &s.shared)
+	p := newProcess(conn, &s.Shared)
 	p.cmd, p.kill = cmd, cmd.Process.Kill
 	go func() {
 		p.err = cmd.Wait()
+		p.shared.Gone(p) // before anybody takes it that its memory is free
 		close(p.done)
 	}()
 	go p.routineReceive()
@@ -237,6 +239,7 @@ func withoutOwnLib(dirs []string) []string {
 // routineReceive reads the link until the worker or Close ends it. A worker that says what no worker says, or answers what nobody asked, is
 // ended: its guest may have taken it over.
 func (p *Process) routineReceive() {
+	defer p.shared.Gone(p) // what was redeemed aside meanwhile
 	defer close(p.drained)
 	defer p.shared.Gone(p)
 	for {
@@ -270,7 +273,9 @@ func (p *Process) follow(r link.Received[link.ToParent]) error {
 	case link.Redeem:
 		return p.redeem(m)
 	case link.Withdraw:
-		p.shared.Withdraw(p, m.Token)
+		p.withdraw(m)
+	case link.LetGo:
+		p.letGo(m)
 	case link.Want:
 		p.keepWant(m)
 	case link.Connect:

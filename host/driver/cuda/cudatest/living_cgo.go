@@ -118,13 +118,11 @@ static void captured(uint64_t stream, uint64_t f) {
 }
 
 static uint64_t primary_of(int e, uint64_t dev) {
-	dev %= DEVICES;
 	if (!primary[dev].handle || is_ended(primary[dev].handle)) primary[dev].handle = new_object(e), primary[dev].users = 0;
 	return primary[dev].handle;
 }
 
 static void release(uint64_t dev) {
-	dev %= DEVICES;
 	if (primary[dev].users && --primary[dev].users == 0) stop(primary[dev].handle);
 }
 
@@ -143,7 +141,7 @@ static void before(int e, uint64_t *a) {
 }
 
 static void after(int e, uint64_t *a) {
-	uint64_t *p = (uint64_t *)(uintptr_t)a[0], *q = (uint64_t *)(uintptr_t)a[1], dev = a[0] % DEVICES;
+	uint64_t *p = (uint64_t *)(uintptr_t)a[0], *q = (uint64_t *)(uintptr_t)a[1];
 	switch (entries[e].rule.does) {
 	case MAKE:
 	case RESOURCE:
@@ -154,14 +152,14 @@ static void after(int e, uint64_t *a) {
 	case COPY: *p = new_object(e), inherit(*p, a[1]); break;
 	case STOP: stop(a[0]); break;
 	case CREATE_CTX: *p = current_ctx = new_object(e); break;
-	case RETAIN: *p = primary_of(e, a[1]), primary[a[1] % DEVICES].users++; break;
+	case RETAIN: *p = primary_of(e, a[1]), primary[a[1]].users++; break;
 	case RELEASE: release(a[0]); break;
 	case RESET:
-		stop(primary[dev].handle);
-		primary[dev].users = 0;
+		stop(primary[a[0]].handle);
+		primary[a[0]].users = 0;
 		break;
 	case CURRENT_CTX: current_ctx = a[0]; break;
-	case GREEN: *p = new_object(e), tie(*p, primary_of(e, a[2])), primary[a[2] % DEVICES].users++; break;
+	case GREEN: *p = new_object(e), tie(*p, primary_of(e, a[2])), primary[a[2]].users++; break;
 	case END_GREEN: stop(a[0]), release(0); break; // of the first device, as tests have it
 	case ADD_NODE:
 		*p = new_object(e);
@@ -185,7 +183,20 @@ static void after(int e, uint64_t *a) {
 	}
 }
 
+// The device of a call about its primary context, the first for others.
+static uint64_t device_of(int e, uint64_t *a) {
+	switch (entries[e].rule.does) {
+	case RETAIN: return a[1];
+	case RELEASE:
+	case RESET: return a[0];
+	case GREEN: return a[2];
+	default: return 0;
+	}
+}
+
 static int enter(int e, uint64_t *a) {
+	enum { INVALID_DEVICE = 101 };
+	if (device_of(e, a) >= DEVICES) return INVALID_DEVICE;
 	pthread_mutex_lock(&living);
 	before(e, a);
 	uint64_t stream = entries[e].rule.does == FILL ? a[entries[e].rule.of] : 0;
