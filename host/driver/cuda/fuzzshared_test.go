@@ -17,14 +17,16 @@ type given struct {
 	*drivertest.Host
 	blob []byte
 	file bool
+	open int // redeemed, and not let go of
 	t    *testing.T
 }
 
 func (g *given) Offer(driver.Shared) (driver.ShareToken, error)    { return driver.ShareToken{1}, nil }
 func (g *given) OfferAgain(driver.ShareToken, driver.Shared) error { return nil }
-func (g *given) LetGo(driver.ShareToken)                           {}
+func (g *given) LetGo(driver.ShareToken)                           { g.open-- }
 func (g *given) Withdraw(driver.ShareToken)                        {}
 func (g *given) Redeem(driver.ShareToken) (b []byte, fd int, _ error) {
+	g.open++
 	return g.blob, g.descriptor(), nil
 }
 
@@ -60,10 +62,11 @@ func FuzzShared(f *testing.F) {
 	drv := owningDriver()
 	f.Fuzz(func(t *testing.T, how uint8, file bool, blob []byte) {
 		cudatest.Restart()
-		g := &given{drivertest.NewHost(), blob, file, t}
+		g := &given{drivertest.NewHost(), blob, file, 0, t}
 		s := agreeing(t, drv, g.Host)
 		s.host, s.devices = g, make([]deviceInfo, 1)
 		token := make([]byte, len(driver.ShareToken{}))
+		token[0] = 1
 		c := &wire.Call{Ctx: 1, Thread: 1, Replier: silent{}}
 		if res := s.CtxCreate(&wire.Call{Replier: silent{}}, &wire.CtxCreateArgs{Ctx: 1}); res != cuda.Success {
 			t.Fatal(res)
@@ -107,6 +110,13 @@ func FuzzShared(f *testing.F) {
 			if s.used != 0 || s.budget.Used() != s.pooling.spare {
 				t.Fatalf("%d bytes are in use, %d booked", s.used, s.budget.Used())
 			}
+		}
+		left := 0 // that the driver would not free
+		for _, tokens := range s.pooling.theirs {
+			left += len(tokens)
+		}
+		if memory := how%5 == 0 || how%5 == 2 || how%5 == 4; memory && g.open != left {
+			t.Errorf("memory of another's is open %d times, and %d times more than it was let go of", left, g.open)
 		}
 	})
 }

@@ -59,6 +59,7 @@ type sharingHost struct {
 	*drivertest.Host
 	blobs [][]byte
 	files []int
+	open  int // redeemed, and not let go of
 }
 
 func (h *sharingHost) Offer(o driver.Shared) (t driver.ShareToken, err error) {
@@ -75,13 +76,14 @@ func (h *sharingHost) Offer(o driver.Shared) (t driver.ShareToken, err error) {
 
 func (h *sharingHost) OfferAgain(driver.ShareToken, driver.Shared) error { return nil }
 
-func (h *sharingHost) LetGo(driver.ShareToken) {}
+func (h *sharingHost) LetGo(driver.ShareToken) { h.open-- }
 
 func (h *sharingHost) Redeem(t driver.ShareToken) ([]byte, int, error) {
 	n := int(t[0]) - 1
 	if n < 0 || n >= len(h.blobs) {
 		return nil, -1, driver.ErrNotShared
 	}
+	h.open++
 	if h.files[n] < 0 {
 		return h.blobs[n], -1, nil
 	}

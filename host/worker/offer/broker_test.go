@@ -246,7 +246,7 @@ func TestKept(t *testing.T) {
 		}
 	}
 	most := int64(0)
-	for step := range 20_000 {
+	for step := range 6_000 {
 		who := rng.IntN(4)
 		switch k := rng.IntN(20); {
 		case k < 6:

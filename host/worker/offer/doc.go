@@ -4,5 +4,7 @@
 // perhaps a descriptor. The guest process carries the token to another guest process as it likes, inside an IPC handle or a
 // file; that one's worker redeems it. Tokens are random and long: who knows one was told it. The parent looks into nothing.
 //
-// A Broker belongs to one virtual GPU. Its methods may be called from any goroutine; its lock is a leaf.
+// A Broker belongs to one virtual GPU. Its methods may be called from any goroutine; its lock is a leaf, but for what OnKept has called.
+//
+// Memory that is shared counts for the session that offers it; once that has let go of it, what others have open of it is told to the parent (OnKept).
 package offer
