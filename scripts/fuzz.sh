@@ -3,7 +3,7 @@
 #
 #   scripts/fuzz.sh [--turn SECONDS] [--hours N] [--ledger FILE] [--table]
 #
-# Each turn takes the target that has had the least CPU time so far by the ledger (default build/fuzz/ledger), for --turn seconds (300) at
+# Each turn takes the target that has had the fewest, and the least CPU time of these, so far by the ledger (default build/fuzz/ledger), for --turn seconds (300) at
 # the lowest priority, from the committed seeds and what earlier turns found. --hours (24) is the CPU time to reach in all; the ledger is kept, so a run that
 # is interrupted goes on where it was. A turn that finds an input that fails says so, keeps it in the package's testdata/fuzz, and that
 # target is left out from then on. --table only prints the account: CPU minutes, executions and findings of each target.
@@ -39,10 +39,11 @@ stage_fuzzbuild . host/fleet || die "the fuzz targets do not build"
 targets=$BUILD/fuzz/targets
 fuzz_targets >"$targets"
 
-# next prints the target with the least CPU time that has no finding, unless the whole account is full.
+# next prints the target with the fewest turns, and the least CPU time of these, that has no finding, unless the whole account is full.
 next() {
-  awk -v full=$((hours * 3600)) 'FILENAME == ARGV[1] { cpu[$1 " " $2] += $3; bad[$1 " " $2] += $5; all += $3; next }
-    all < full && !bad[$2 " " $3] && (best == "" || cpu[$2 " " $3] < least) { best = $0; least = cpu[$2 " " $3] } END { print best }' "$ledger" "$targets"
+  awk -v full=$((hours * 3600)) 'FILENAME == ARGV[1] { cpu[$1 " " $2] += $3; turns[$1 " " $2]++; bad[$1 " " $2] += $5; all += $3; next }
+    { t = $2 " " $3 }
+    all < full && !bad[t] && (best == "" || turns[t] < few || turns[t] == few && cpu[t] < least) { best = $0; few = turns[t]; least = cpu[t] } END { print best }' "$ledger" "$targets"
 }
 
 trap 'account; exit 130' INT TERM

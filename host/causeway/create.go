@@ -77,11 +77,11 @@ func (f *nodeFlags) create(cmd *cobra.Command, w api.Wish) error {
 	if v.Created {
 		what = "is ready"
 	}
-	return say(cmd.OutOrStdout(), cmd.ErrOrStderr(), what, r, &v)
+	return printCreated(cmd.OutOrStdout(), cmd.ErrOrStderr(), what, r, &v)
 }
 
-// say tells in a line what a vGPU is, and what its guest does.
-func say(out, notes io.Writer, what string, r *report.Reading, v *api.VGPU) error {
+// printCreated tells in a line what a vGPU is, and what its guest does.
+func printCreated(out, notes io.Writer, what string, r *report.Reading, v *api.VGPU) error {
 	if text := unlimited(v.Spec.Key(), v.Spec.Limits); text != "" {
 		fmt.Fprintln(notes, "warning:", text)
 	}

@@ -88,7 +88,7 @@ func (f *nodeFlags) gpus(cmd *cobra.Command) error {
 		if !f.json {
 			return printGPUs(out, list, append(notes, "causewayd does not run: use, promises and drains are not known"))
 		}
-		return printJSON(out, toldOf(list))
+		return printJSON(out, apiGPUs(list))
 	case err != nil:
 		return err
 	}
@@ -191,7 +191,7 @@ func completeLocalGPU(cmd *cobra.Command, _ []string, _ string) ([]string, cobra
 	if err != nil {
 		return append(words, "soft"), cobra.ShellCompDirectiveNoFileComp
 	}
-	told := toldOf(list)
+	told := apiGPUs(list)
 	for i := range told {
 		words = append(words, cobra.CompletionWithDesc(report.GPUNumber(&told[i]), told[i].Name))
 	}
@@ -233,8 +233,8 @@ func (f *nodeFlags) completeServer(cmd *cobra.Command, _ []string, _ string) ([]
 	return words, cobra.ShellCompDirectiveNoFileComp
 }
 
-// toldOf is what causewayd would say of GPUs that only their drivers tell of.
-func toldOf(list []gpuLine) []api.GPU {
+// apiGPUs is what causewayd would say of GPUs that only their drivers tell of.
+func apiGPUs(list []gpuLine) []api.GPU {
 	told := []api.GPU{}
 	for _, g := range list {
 		told = append(told, api.GPU{ID: g.UUID, Index: g.Index, Backend: g.Backend, Name: g.Name, Memory: g.Memory, Driver: g.Driver, NUMA: -1})

@@ -61,7 +61,7 @@ func (f *nodeFlags) profiles(ctx context.Context) ([]api.Profile, []api.GPU, err
 
 func localProfiles() ([]api.Profile, []api.GPU) {
 	list, _ := gpus()
-	told := toldOf(list)
+	told := apiGPUs(list)
 	var all []api.Profile
 	for name, p := range limit.Profiles() {
 		one := api.Profile{Name: name, Profile: p}

@@ -166,7 +166,7 @@ func TestKeeperLetsGo(t *testing.T) {
 	mem := vhostuser.NewMemory()
 	standby := vhostuser.NewStandby(mem, fs.NewEnded(mem, requestQueues, func(q int) *virtio.InFlight { return queues[q] }, log), vhostuser.Options{Logger: log})
 	heard := make(chan error, 1)
-	go func() { heard <- hear(link, standby) }()
+	go func() { heard <- receiveStates(link, standby) }()
 	k := &Keeper{link: device, log: log}
 	for range 3 {
 		front, sock := pair(unix.SOCK_STREAM)

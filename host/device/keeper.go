@@ -163,7 +163,7 @@ func Keep(asked <-chan os.Signal, log *slog.Logger) error {
 	defer unix.Close(device)
 	mem := vhostuser.NewMemory()
 	standby := vhostuser.NewStandby(mem, fs.NewEnded(mem, requestQueues, func(q int) *virtio.InFlight { return queues[q] }, log), vhostuser.Options{Logger: log})
-	if err := hear(c, standby); err != nil || !ended(device) {
+	if err := receiveStates(c, standby); err != nil || !ended(device) {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -206,8 +206,8 @@ func ended(device int) bool {
 	return true
 }
 
-// hear has the standby know what the device says, until that has died.
-func hear(c *net.UnixConn, standby *vhostuser.Standby) error {
+// receiveStates has the standby know what the device says, until that has died.
+func receiveStates(c *net.UnixConn, standby *vhostuser.Standby) error {
 	buf, oob := make([]byte, keeperPacket), make([]byte, sys.RightsRoom(16))
 	for {
 		b, fds, err := sys.ReceivePacket(c, buf, oob)

@@ -131,7 +131,7 @@ func (e *engine) routine() {
 			e.log.Error("bells", "error", err)
 		}
 		if n > 0 {
-			e.hear(events[:n])
+			e.countBells(events[:n])
 		}
 	}
 }
@@ -150,8 +150,8 @@ func (e *engine) wait(now, next time.Time) error {
 	return err
 }
 
-// hear counts the bells that rang.
-func (e *engine) hear(events []unix.EpollEvent) {
+// countBells counts the bells that rang.
+func (e *engine) countBells(events []unix.EpollEvent) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()

@@ -16,13 +16,13 @@ free memory, and now and then.
 
 // pooling is what a session's pools hold. Worker goroutine.
 type pooling struct {
-	live     uint64                     // bytes of live allocations
-	spare    uint64                     // bytes held besides, booked
-	graphs   uint64                     // bytes booked for graphs' allocation nodes, part of session.used
-	changes  uint                       // since the driver was asked
-	imported map[uint32]bool            // pools whose memory another session is charged for
+	live     uint64                         // bytes of live allocations
+	spare    uint64                         // bytes held besides, booked
+	graphs   uint64                         // bytes booked for graphs' allocation nodes, part of session.used
+	changes  uint                           // since the driver was asked
+	imported map[uint32]bool                // pools whose memory another session is charged for
 	theirs   map[uint64][]driver.ShareToken // memory of other sessions' pools, by its address
-	defaults map[uint32]bind.MemoryPool // default pools of devices that were used without being asked for
+	defaults map[uint32]bind.MemoryPool     // default pools of devices that were used without being asked for
 }
 
 // settleEvery is after how many operations the driver is asked anyway.
