@@ -156,3 +156,20 @@ func TestForgerPaysForAllOfIt(t *testing.T) {
 		}
 	}
 }
+
+// TestAccountsOfMoreThanThereIs: what a driver says beyond the period, or below nothing, is not believed.
+func TestAccountsOfMoreThanThereIs(t *testing.T) {
+	s := &sim{t: t}
+	s.add(Limits{Weight: 1}, program{kernel: 100 * time.Microsecond})
+	sh := s.list[0].Share
+	for _, said := range []struct{ card, counts time.Duration }{{3 * accountPeriod, accountPeriod}, {-time.Second, 0}, {time.Second, time.Second}, {accountPeriod, accountPeriod}} {
+		before := sh.Card
+		s.gpu.Account(sh, epoch.Add(s.now), said.card, accountPeriod)
+		if got := sh.Card - before; got != said.counts {
+			t.Errorf("%v of %v: %v counts", said.card, accountPeriod, got)
+		}
+		if sh.onCard != (said.counts > 0) {
+			t.Errorf("%v: on the GPU: %v", said.card, sh.onCard)
+		}
+	}
+}
