@@ -80,7 +80,7 @@ nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader >"
 say "GPU: $(head -1 "$out/gpu.txt")"
 
 single=() # what one GPU cannot run
-[ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')" -gt 1 ] || single=(--may-skip peer)
+[ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')" -gt 1 ] || single=(--may-skip "peer managedpeers")
 
 phase_native() { scripts/run-tests.sh --label native --logs "$out/native" "${single[@]}"; }
 phase_run() { scripts/run-tests.sh --label run --logs "$out/run" "${single[@]}" --runner "$CAUSEWAY run --gpu $gpu --"; }

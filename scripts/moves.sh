@@ -97,7 +97,7 @@ item_vm() {
 }
 
 item_programs() {
-  scripts/run-tests.sh --label migratable --variants "$(basename "$(dirname "$rounds")")" --logs "$out/programs.d" --timeout 30 --may-skip "peer ${MAY_SKIP:-}" \
+  scripts/run-tests.sh --label migratable --variants "$(basename "$(dirname "$rounds")")" --logs "$out/programs.d" --timeout 30 --may-skip "peer managedpeers ${MAY_SKIP:-}" \
     --runner "$CAUSEWAY run --gpu $gpu --migratable --"
 }
 

@@ -49,6 +49,7 @@ esac
 cannot=(
   '77  cubemap     the software GPU has no cube maps'
   '77  greenctx    the software GPU has no green contexts'
+  '77  managedpeers one GPU: it runs with two below'
   '77  peer        one GPU: it runs with two below'
   '77  sparse      the software GPU has no sparse arrays'
   '1   managedload some of its text is moved as machine code, which the software GPU does not execute'
@@ -178,7 +179,7 @@ for row in "${cannot[@]}"; do
 done
 programs nested soft 0 "${all[@]}"
 MIGRATABLE=1 programs nested-migratable soft 0 pools twoproc vmm # what sessions that may move share
-programs nested-two soft:2 0,1 peer twoproc vmm
+programs nested-two soft:2 0,1 managedpeers peer twoproc vmm
 cannot_run
 moved
 echo "nested: $passed passed, $failed failed, $skipped skipped"

@@ -125,7 +125,7 @@ failed_by() { until_true "$1" ended "$job"; }
 # --- phases -------------------------------------------------------------------------------------------------------------
 
 tests() { # LABEL ARGS...
-  "$ROOT/scripts/run-tests.sh" --label "$1" --variants "$variant" --may-skip "cubemap greenctx peer sparse mapped" "${@:2}" \
+  "$ROOT/scripts/run-tests.sh" --label "$1" --variants "$variant" --may-skip "cubemap greenctx managedpeers peer sparse mapped" "${@:2}" \
     $([ "$programs" = all ] || echo "$programs") >"$tmp/said" 2>&1
 }
 

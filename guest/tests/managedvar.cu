@@ -38,6 +38,24 @@ __global__ void sum(int *out)
     *out = s + (int)table[10];
 }
 
+__managed__ uint32_t both[2048];
+__global__ void count() { atomicAdd(&both[3], 1); }
+
+// By the kernels of each GPU there is.
+static void every_gpu()
+{
+    int devices = 1;
+    CUDA(cudaGetDeviceCount(&devices));
+    for (int k = 0; k < 6; k++) {
+        CUDA(cudaSetDevice(k % devices));
+        count<<<4, 64>>>();
+        CUDA(cudaDeviceSynchronize());
+        both[3]++;
+    }
+    CUDA(cudaSetDevice(0));
+    expect(both[3] == 6 * 257, "a variable of every GPU");
+}
+
 int main()
 {
     note_device();
@@ -82,5 +100,6 @@ int main()
     printf("a plain device variable: %d\n", value);
     CUDA(cudaFree(out));
     CUDA(cudaFree(target));
+    every_gpu();
     return finish();
 }

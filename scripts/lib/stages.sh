@@ -2,7 +2,7 @@
 # A stage prints to its log; what it ends with "N passed, M failed" stands in the table of results.
 
 tags=libvirt_dlopen # as the Makefile builds; lint vets what is built without it too
-may_skip="cubemap greenctx peer sparse" # what the software GPU cannot do
+may_skip="cubemap greenctx managedpeers peer sparse" # what the software GPU cannot do
 jobs=$(nproc)
 
 # What has to be there before anything is compiled, then all else: the second only waits for the network.
@@ -179,7 +179,7 @@ stage_nvcc() { scripts/build-tests.sh --jobs "$jobs"; }
 
 stage_programs() {
   scripts/build-tests.sh && scripts/run-tests.sh --label run --may-skip "$may_skip" --runner "$CAUSEWAY run --gpu soft --" &&
-    scripts/run-tests.sh --label run-two --runner "$CAUSEWAY run --gpu soft:2 --" peer twoproc vmm && faults && scripts/errors.sh
+    scripts/run-tests.sh --label run-two --runner "$CAUSEWAY run --gpu soft:2 --" managedpeers managedvar peer twoproc vmm && faults && scripts/errors.sh
 }
 
 # The back end for real drivers, which has our own library on the software GPU for its driver.
@@ -215,8 +215,8 @@ stage_nvrtc() {
 # The same programs over TCP, and some of them through a relay with TLS (RELAY_PROGRAMS=all: all of them): nothing above the carrier may notice.
 stage_remote() {
   local port=$((20000 + BASHPID % 10000)) bad=0 dir programs
-  local mapped="asynccopy clusters contexts cubemap devmalloc doorbell dynpar graphcapture graphnodes greenctx hopper hostfunc counters mapped parts nvml peer rounds sparse tensorcore virtual"
-  [ "$(id -u)" = 0 ] || mapped+=" managed managedends managedload managedpages managedrandom managedthreads managedvar" # userfaultfd may be refused to others
+  local mapped="asynccopy clusters contexts cubemap devmalloc doorbell dynpar graphcapture graphnodes greenctx hopper hostfunc counters mapped parts nvml managedpeers peer rounds sparse tensorcore virtual"
+  [ "$(id -u)" = 0 ] || mapped+=" managed managedclauses managedends managedload managedpages managedrandom managedthreads managedvar" # userfaultfd may be refused to others
   programs=${RELAY_PROGRAMS:-"copies errors fork modules pageable pinned printfmany procs streams threads twoproc uploads vectoradd"}
   [ "$programs" != all ] || programs=
   scripts/build-tests.sh || return 1
