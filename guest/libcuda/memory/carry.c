@@ -9,7 +9,7 @@
 
 /* --- to the GPU ---------------------------------------------------------------------------------------------------------- */
 
-enum { FORGET_LARGE = 32 << 20, FORGET_PIECE = 4 << 20 };
+enum { FORGET_LARGE = 4 << 20, FORGET_PIECE = 2 << 20 };
 
 /* A program that locks what it maps (mlockall) has its pages kept by the kernel, which must not be. */
 static void forget(uint64_t at, uint64_t size)
@@ -38,10 +38,7 @@ static void forget_some(void *arg)
 void cw_pages_forget(uint64_t at, uint64_t size)
 {
 	struct forgotten f = {.at = at, .size = size};
-	if (size < FORGET_LARGE)
-		forget(at, size);
-	else
-		cw_crew_run(cw_crew_size(), forget_some, &f);
+	cw_crew_run(size < FORGET_LARGE ? 1 : (uint32_t)(size / FORGET_PIECE), forget_some, &f);
 }
 
 struct departure {

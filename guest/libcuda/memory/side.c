@@ -42,12 +42,13 @@ static void from_range(const struct cw_range *r, uint64_t ptr, uint64_t size, st
 CUresult cw_sides_use(const struct cw_side *dst, const struct cw_side *src)
 {
 	CUresult res = CUDA_SUCCESS;
+	int same = dst->area == src->area && dst->addr == src->addr && dst->size == src->size; /* a fill's */
 	if (cw_likely(!dst->area && !src->area))
 		return res;
 	atomic_fetch_add(&cw_resident_users, 1); /* before the look at who has them: resident.h */
 	if (dst->area)
 		res = cw_resident_yield(dst->area, dst->addr, dst->size);
-	if (res == 0 && src->area)
+	if (res == 0 && src->area && !same)
 		res = cw_resident_yield(src->area, src->addr, src->size);
 	return res;
 }

@@ -41,10 +41,12 @@ static int64_t patience(void)
 	return 1000 * (s > 0 ? (int64_t)s : PATIENCE);
 }
 
-/* The access ends with a signal. */
+/* The access ends with a signal. Other threads of a program that is exiting just do not go on: they end with it. */
 static void refuse(const struct cw_fault *f, const char *why)
 {
 	static _Atomic int logged;
+	if (atomic_load(&cw_g.state) == CW_EXITING && f->thread != atomic_load(&cw_exiting_thread))
+		return;
 	if (atomic_fetch_add(&logged, 1) < LOGGED_MOST)
 		cw_log(CW_LOG_ERROR, "%s managed memory at %#llx ends with SIGSEGV: %s", f->write ? "writing" : "reading",
 		       (unsigned long long)f->at, why);
@@ -139,6 +141,19 @@ static int serve(const struct cw_fault *f, int waited)
 
 /* --- waiting --------------------------------------------------------------------------------------------------------- */
 
+/* refuse, unless the access has gone on: another's was near, and what it brought was enough. */
+static void give_up(const struct cw_fault *f, const char *why)
+{
+	cw_lock_acquire(&cw_resident_lock);
+	struct cw_area *a = cw_area_at(f->at);
+	int waits = a && a->holder[cw_unit_of(a, f->at)] == (f->protect ? CW_AT_BOTH : CW_AT_GPU);
+	if (waits)
+		refuse(f, why);
+	else
+		cw_uffd_wake(f->at, CW_PAGE);
+	cw_lock_release(&cw_resident_lock);
+}
+
 static void remove_fault(struct queue *q, const struct cw_fault *f)
 {
 	cw_lock_acquire(&q->lock);
@@ -188,7 +203,7 @@ static void *waiter(void *arg)
 			if (stream)
 				res = cw_gpu_wait(stream);
 			if (res != 0)
-				refuse(&w[i].f, why_not(res));
+				give_up(&w[i].f, why_not(res));
 			if (res != 0 || serve(&w[i].f, 1)) {
 				remove_fault(q, &w[i].f);
 				served++;
@@ -245,7 +260,7 @@ static uint32_t expire(struct queue *q, uint32_t *starved)
 		*starved += w[i].until - longest + LONG_MS < cw_now_ms();
 		if ((taken ? w[i].until : w[i].last) < cw_now_ms()) {
 			remove_fault(q, &w[i].f);
-			refuse(&w[i].f,
+			give_up(&w[i].f,
 			       "the GPU did not become idle. Where CONCURRENT_MANAGED_ACCESS is 0 the CPU may not use managed memory "
 			       "while kernels run, and a kernel cannot wait for it; CAUSEWAY_MANAGED=link keeps it where both may");
 		}

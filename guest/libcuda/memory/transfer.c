@@ -8,13 +8,13 @@
 
 /*
  * Hands: a core moves 12 GB/s into staging and, streaming, 23 GB/s out of it, the link to the GPU some 50. More hands than that needs
- * only wait for each other. A wake-up costs as much as 300 KiB of copying.
+ * only wait for each other. A wake-up costs as much as 300 KiB of copying, and as 160 KiB of pages that have to be made.
  */
 enum { WINDOW = CW_CHUNKS, MOST_UP = 5, MOST_DOWN = 3, PER_HAND = 4 /* pieces */ };
 
 static uint32_t hands(const struct cw_transfer *t, uint32_t most)
 {
-	uint64_t n = t->pieces / PER_HAND;
+	uint64_t n = t->fresh ? t->pieces : t->pieces / PER_HAND;
 	n = n > most ? most : n;
 	n = n > cw_crew_size() ? cw_crew_size() : n;
 	return n == 0 ? 1 : (uint32_t)n;

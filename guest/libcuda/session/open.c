@@ -16,7 +16,7 @@ static struct cw_control_page no_session;
 struct cw_global cw_g = {.state = CW_CLOSED, .ctl = &no_session};
 struct cw_session cw_s = {.fd = -1, .bell = -1};
 static _Atomic int dead;
-_Atomic uint32_t cw_callback_thread;
+_Atomic uint32_t cw_callback_thread, cw_exiting_thread;
 __thread int cw_in_callback __attribute__((tls_model("initial-exec")));
 
 static __thread struct {
@@ -97,6 +97,7 @@ void cw_session_forked(int owned)
 __attribute__((destructor)) static void at_exit(void)
 {
 	uint32_t open_ = CW_OPEN;
+	atomic_store(&cw_exiting_thread, (uint32_t)syscall(SYS_gettid));
 	if (atomic_compare_exchange_strong(&cw_g.state, &open_, CW_EXITING))
 		cw_s.carrier->close(&cw_s);
 }

@@ -43,6 +43,8 @@ extern struct cw_global cw_g;
 
 /* The number (gettid) of the thread that is inside a function of the application that a stream called, 0. */
 extern _Atomic uint32_t cw_callback_thread;
+/* The number of the thread that ends the process, once it does. */
+extern _Atomic uint32_t cw_exiting_thread;
 
 CUresult cw_check_slow(void);
 /* What a call returns after a fault: a thread without a context is told that first, as by a real driver. */
