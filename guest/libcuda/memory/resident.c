@@ -255,6 +255,7 @@ void cw_area_list(struct cw_area *a)
 	a->next = cw_areas;
 	cw_areas = a;
 	atomic_fetch_add(&cw_copies, (uint64_t)CW_COPY + CW_COPIES_POSSIBLE);
+	cw_signals_wait(1);
 }
 
 void cw_area_unlist(struct cw_area *a)
@@ -264,6 +265,7 @@ void cw_area_unlist(struct cw_area *a)
 		p = &(*p)->next;
 	*p = a->next;
 	hold(a, 0, a->units, CW_AT_GPU);
+	cw_signals_wait(-1);
 	atomic_fetch_sub(&cw_copies, (uint64_t)CW_COPIES_POSSIBLE + (a->fresh ? CW_COPY : 0));
 }
 

@@ -45,6 +45,7 @@ CUresult cw_sides_use(const struct cw_side *dst, const struct cw_side *src)
 	int same = dst->area == src->area && dst->addr == src->addr && dst->size == src->size; /* a fill's */
 	if (cw_likely(!dst->area && !src->area))
 		return res;
+	cw_signals_hold(); /* a handler's access would wait for this use to end */
 	atomic_fetch_add(&cw_resident_users, 1); /* before the look at who has them: resident.h */
 	if (dst->area)
 		res = cw_resident_yield(dst->area, dst->addr, dst->size);
@@ -60,6 +61,7 @@ void cw_sides_done(const struct cw_side *dst, const struct cw_side *src)
 	if (dst->area) /* a copy that is not counted may still be on its way */
 		cw_work_add();
 	atomic_fetch_sub(&cw_resident_users, 1);
+	cw_signals_let();
 }
 
 CUresult cw_side_device(CUdeviceptr ptr, uint64_t size, struct cw_side *out)

@@ -68,6 +68,8 @@ static CUresult wait_room(struct cw_session *s, uint64_t need)
 		if (s->carrier->wait_slot(s, CW_SLOT_COUNT, waiters) == -EPIPE)
 			cw_mark_dead(s, "the host ended the session");
 		cw_nudge(s);
+		cw_lock_release(&s->room_lock); /* signals that wait have their turn */
+		cw_lock_acquire(&s->room_lock);
 	}
 	atomic_store_explicit(waiters, 0, memory_order_relaxed);
 out:

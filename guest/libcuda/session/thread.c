@@ -1,8 +1,24 @@
 /* Threads of the library's own. */
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 
 #include "session/internal.h"
+#include "session/lock.h"
+
+struct beginning {
+	void *(*run)(void *);
+	void *arg;
+};
+
+static void *begin(void *arg)
+{
+	struct beginning b = *(struct beginning *)arg;
+	free(arg);
+	cw_signals_none();
+	return b.run(b.arg);
+}
 
 int cw_thread_begin(size_t stack, int faults, void *(*run)(void *), void *arg)
 {
@@ -14,15 +30,21 @@ int cw_thread_begin(size_t stack, int faults, void *(*run)(void *), void *arg)
 		sigdelset(&most, SIGBUS);
 		sigdelset(&most, SIGSEGV);
 	}
-	int err = pthread_attr_init(&attr);
-	if (err != 0)
+	struct beginning *b = malloc(sizeof *b);
+	int err = b ? pthread_attr_init(&attr) : ENOMEM;
+	if (err != 0) {
+		free(b);
 		return err;
+	}
+	*b = (struct beginning){run, arg};
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	if (stack != 0)
 		pthread_attr_setstacksize(&attr, stack);
 	sigprocmask(SIG_SETMASK, &most, &old); /* which the thread inherits */
-	err = pthread_create(&t, &attr, run, arg);
+	err = pthread_create(&t, &attr, begin, b);
 	sigprocmask(SIG_SETMASK, &old, NULL);
 	pthread_attr_destroy(&attr);
+	if (err != 0)
+		free(b);
 	return err;
 }
