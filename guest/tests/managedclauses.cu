@@ -232,7 +232,8 @@ static void others()
         *(uint32_t *)q = 5;
         add<<<1, 256>>>((uint32_t *)q, 1000, 2);
         CUDA(cudaDeviceSynchronize());
-        expect(*(uint32_t *)q == 7, "memory of a managed pool");
+        note("memory of a managed pool: %u", *(uint32_t *)q);
+        failures += *(uint32_t *)q != 7;
         CU(cuMemFreeAsync(q, 0));
         CU(cuStreamSynchronize(0));
         CU(cuMemPoolDestroy(pool));

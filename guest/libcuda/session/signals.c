@@ -41,7 +41,7 @@ void cw_signals_hold(void)
 		for (uint32_t i = 0; set && i < ENDING; i++)
 			if (set >> i & 1)
 				sigdelset(&most, ending[i]);
-		pthread_sigmask(SIG_BLOCK, &most, &before);
+		sigprocmask(SIG_BLOCK, &most, &before);
 	}
 	cw_signals_held++;
 }
@@ -56,5 +56,5 @@ void cw_signals_let(void)
 	}
 	sigset_t mask = before; /* from here on a handler may hold and let */
 	cw_signals_held = 0;
-	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	sigprocmask(SIG_SETMASK, &mask, NULL);
 }

@@ -82,7 +82,7 @@ void *cw_map_shared(int fd, size_t size, void *hint) { return (void)fd, (void)si
 _Atomic(void (*)(void)) cw_around_requests;
 _Atomic uint64_t cw_copies;
 _Atomic uint32_t cw_starved;
-_Atomic uint32_t cw_callback_thread;
+_Atomic uint32_t cw_callback_thread, cw_exiting_thread;
 
 static uint64_t work; /* every record is some */
 
