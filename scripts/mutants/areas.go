@@ -11,21 +11,25 @@ import (
 type area struct {
 	name     string
 	patterns []string
+	tests    string // of C: the folder, below guest/libcuda, of the tests that are run
 }
 
 // goAreas and cAreas are what mutants are drawn from.
 var (
 	goAreas = []area{
-		{"leases", []string{"host/device/lease.go", "host/device/extent.go", "host/worker/leased.go", "host/daemon/leases.go", "host/daemon/heirs.go", "host/daemon/upstream.go"}},
-		{"parking", []string{"host/worker/park.go", "host/device/park.go", "remote/relay/park.go", "host/worker/room.go", "host/device/room.go", "host/device/suspend.go"}},
-		{"rebuild", []string{"host/worker/rebuild.go", "host/worker/record*.go", "host/worker/snapshot.go", "host/worker/rehearsal.go", "host/worker/blob*.go"}},
-		{"gates", []string{"host/worker/gate.go", "host/worker/reply.go", "host/schedule/gate/*.go", "host/schedule/policy/*.go", "host/schedule/memory/*.go"}},
-		{"queues", []string{"virtio/*.go", "vhostuser/vring.go", "vhostuser/devicestate.go", "vhostuser/dirtylog.go"}},
-		{"rings", []string{"remote/shm/*.go", "remote/tcp/ring.go", "remote/tcp/memory.go", "host/worker/loop.go"}},
-		{"daemon", []string{"host/daemon/room.go", "host/daemon/vgpus.go", "host/daemon/record.go", "host/daemon/ensure.go", "host/daemon/limits.go", "host/daemon/scan.go", "host/daemon/swap/*.go"}},
-		{"streams", []string{"remote/resume/*.go", "remote/relay/*.go", "remote/tcp/wide.go"}},
+		{name: "leases", patterns: []string{"host/device/lease.go", "host/device/extent.go", "host/worker/leased.go", "host/daemon/leases.go", "host/daemon/heirs.go", "host/daemon/upstream.go"}},
+		{name: "parking", patterns: []string{"host/worker/park.go", "host/device/park.go", "remote/relay/park.go", "host/worker/room.go", "host/device/room.go", "host/device/suspend.go"}},
+		{name: "rebuild", patterns: []string{"host/worker/rebuild.go", "host/worker/record*.go", "host/worker/snapshot.go", "host/worker/rehearsal.go", "host/worker/blob*.go"}},
+		{name: "gates", patterns: []string{"host/worker/gate.go", "host/worker/reply.go", "host/schedule/gate/*.go", "host/schedule/policy/*.go", "host/schedule/memory/*.go"}},
+		{name: "queues", patterns: []string{"virtio/*.go", "vhostuser/vring.go", "vhostuser/devicestate.go", "vhostuser/dirtylog.go"}},
+		{name: "rings", patterns: []string{"remote/shm/*.go", "remote/tcp/ring.go", "remote/tcp/memory.go", "host/worker/loop.go"}},
+		{name: "daemon", patterns: []string{"host/daemon/room.go", "host/daemon/vgpus.go", "host/daemon/record.go", "host/daemon/ensure.go", "host/daemon/limits.go", "host/daemon/scan.go", "host/daemon/swap/*.go"}},
+		{name: "streams", patterns: []string{"remote/resume/*.go", "remote/relay/*.go", "remote/tcp/wide.go"}},
 	}
-	cAreas = []area{{"session", []string{"guest/libcuda/session/*.c"}}}
+	cAreas = []area{
+		{"session", []string{"guest/libcuda/session/*.c"}, "session/tests"},
+		{"managed", []string{"guest/libcuda/memory/resident.c", "guest/libcuda/memory/touch.c"}, "memory/tests/alone"},
+	}
 )
 
 // files are an area's, sorted, without tests and what is generated.

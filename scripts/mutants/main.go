@@ -18,6 +18,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -48,6 +49,7 @@ func main() {
 	seed := flag.Uint64("seed", 1, "of the draw")
 	goes := flag.Int("go", 30, "mutants of Go")
 	cs := flag.Int("c", 12, "mutants of C")
+	areasOnly := flag.String("areas", "", "draw from these alone, by name")
 	list := flag.Bool("list", false, "only print the first of the draw, also those that do not compile")
 	only := flag.String("only", "", "run these of the draw alone, by name")
 	limit := flag.Duration("limit", 5*time.Minute, "for the tests of one mutant")
@@ -68,6 +70,12 @@ func main() {
 		tests func() (runner, error)
 	}{{"go", *goes, goAreas, goSites, newGoRunner}, {"c", *cs, cAreas, cSites, newCRunner}} {
 		if set.n == 0 {
+			continue
+		}
+		if *areasOnly != "" {
+			set.areas = slices.DeleteFunc(slices.Clone(set.areas), func(a area) bool { return !names(*areasOnly)[a.name] })
+		}
+		if len(set.areas) == 0 {
 			continue
 		}
 		d, err := newDraw(*seed, set.kind, set.areas, set.read)

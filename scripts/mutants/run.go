@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -83,21 +84,18 @@ func ends(cmd *exec.Cmd) ([]byte, bool) {
 	return said, err == nil
 }
 
-// cRunner runs the session layer's tests.
-type cRunner struct{ dir string }
+// cRunner runs the tests that an area of C names.
+type cRunner struct {
+	dir    string
+	passed map[string]bool // areas whose tests pass as they are
+}
 
 func newCRunner() (runner, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return nil, err
 	}
-	r := &cRunner{dir}
-	for _, targets := range [][]string{r.programs(), r.tests()} {
-		if said, ok := ends(r.make(context.Background(), targets...)); !ok {
-			return nil, fmt.Errorf("the tests of guest/libcuda/session fail as they are: %s", said)
-		}
-	}
-	return r, nil
+	return &cRunner{dir, map[string]bool{}}, nil
 }
 
 func (r *cRunner) close() {}
@@ -110,18 +108,36 @@ func (r *cRunner) make(ctx context.Context, what ...string) *exec.Cmd {
 // cFlags are the Makefile's without errors for what a change leaves unused.
 const cFlags = "-std=c11 -O2 -g -fPIC -fvisibility=hidden -MMD -MP"
 
-func (r *cRunner) targets(suffix string) (list []string) {
-	found, _ := filepath.Glob(filepath.Join(r.dir, "guest/libcuda/session/tests/*_test.c"))
-	for _, f := range found {
-		list = append(list, filepath.Join(r.dir, "built", "tests", "session", "tests", strings.TrimSuffix(filepath.Base(f), ".c")+suffix))
+// targets are what make is asked for of each test of an area.
+func (r *cRunner) targets(of string, suffixes ...string) (list []string) {
+	i := slices.IndexFunc(cAreas, func(a area) bool { return a.name == of })
+	found, _ := filepath.Glob(filepath.Join(r.dir, "guest", "libcuda", cAreas[i].tests, "*_test.c"))
+	for _, suffix := range suffixes {
+		for _, f := range found {
+			list = append(list, filepath.Join(r.dir, "built", "tests", cAreas[i].tests, strings.TrimSuffix(filepath.Base(f), ".c")+suffix))
+		}
 	}
 	return list
 }
 
-func (r *cRunner) programs() []string { return append(r.targets(".plain"), r.targets(".san")...) }
-func (r *cRunner) tests() []string    { return r.targets(".ran") }
+// pass finds out once whether an area's tests pass as they are.
+func (r *cRunner) pass(of string) error {
+	if r.passed[of] {
+		return nil
+	}
+	for _, targets := range [][]string{r.targets(of, ".plain", ".san"), r.targets(of, ".ran")} {
+		if said, ok := ends(r.make(context.Background(), targets...)); !ok {
+			return fmt.Errorf("the tests of %s fail as they are: %s", of, said)
+		}
+	}
+	r.passed[of] = true
+	return nil
+}
 
 func (r *cRunner) run(ctx context.Context, m mutant, limit time.Duration) (v verdict, by string, err error) {
+	if err := r.pass(m.area); err != nil {
+		return 0, "", err
+	}
 	where := filepath.Join(r.dir, m.file)
 	was, err := os.ReadFile(where)
 	if err == nil {
@@ -131,9 +147,9 @@ func (r *cRunner) run(ctx context.Context, m mutant, limit time.Duration) (v ver
 		return 0, "", err
 	}
 	defer func() { err = errors.Join(err, os.WriteFile(where, was, 0o600)) }()
-	if _, ok := ends(r.make(ctx, r.programs()...)); !ok {
+	if _, ok := ends(r.make(ctx, r.targets(m.area, ".plain", ".san")...)); !ok {
 		return broken, "", nil
 	}
-	v, by = judged(r.make(ctx, append(r.tests(), fmt.Sprintf("LIMIT=%.0f", limit.Seconds()))...)) // each program has a group of its own, by timeout(1)
+	v, by = judged(r.make(ctx, append(r.targets(m.area, ".ran"), fmt.Sprintf("LIMIT=%.0f", limit.Seconds()))...)) // each program has a group of its own, by timeout(1)
 	return v, by, nil
 }

@@ -41,10 +41,11 @@ static int64_t patience(void)
 	return 1000 * (s > 0 ? (int64_t)s : PATIENCE);
 }
 
+static _Atomic int logged; /* how many that ended so were told of */
+
 /* The access ends with a signal. Other threads of a program that is exiting just do not go on: they end with it. */
 static void refuse(const struct cw_fault *f, const char *why)
 {
-	static _Atomic int logged;
 	if (atomic_load(&cw_g.state) == CW_EXITING && f->thread != atomic_load(&cw_exiting_thread))
 		return;
 	if (atomic_fetch_add(&logged, 1) < LOGGED_MOST)

@@ -1,0 +1,498 @@
+/*
+ * Units and who has them, alone: resident.c between a model of this process's pages (which are there, which are protected, what they hold) and
+ * one of the GPU's bytes. CPU and GPU write by turns, ranges are brought, changed and sent away at random, calls fail, and whatever happens
+ * every page holds what was written to it last, nothing is here when the GPU works, and what is asked of the kernel is the fewest calls.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "memory/resident.c"
+#include "session/lock.c"
+#include "session/signals.c"
+
+#define CHECK(cond) \
+	do { \
+		if (!(cond)) { \
+			fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #cond); \
+			exit(1); \
+		} \
+	} while (0)
+
+/* More than one word of holders, the last unit a part of one. */
+enum { UNITS = 29, PER_UNIT = CW_UNIT / CW_PAGE, PAGES = UNITS * PER_UNIT - 2, STREAM = 77 };
+
+static struct {
+	uint8_t here, wp;
+	uint32_t gpu, want; /* what the GPU has, and what was written last */
+} page[PAGES];
+static struct cw_area *area;
+static int tracks = 1, watched, missing; /* the kernel's state */
+static int voices, waits;
+static int calls[6], fail_in[6]; /* by kind: how many so far, and which of them fails (1: the next) */
+enum { PROTECT, WATCH, DEPART, ARRIVE, SET, VOICE };
+static int touched;   /* how often that was */
+static int late = -1; /* a page that another thread touches first when what is missing begins to be watched */
+static int now_waits; /* a wait that fails */
+
+struct cw_session cw_s;
+struct cw_global cw_g;
+_Atomic uint64_t cw_copies;
+
+void cw_log(enum cw_log_level level, const char *fmt, ...) { (void)level, (void)fmt; }
+
+static int fails(int kind)
+{
+	calls[kind]++;
+	return fail_in[kind] > 0 && --fail_in[kind] == 0;
+}
+
+static uint32_t *word(uint32_t p) { return (uint32_t *)(uintptr_t)(area->base + (uint64_t)p * CW_PAGE); }
+
+/* Whole pages of the area, some. */
+static void span(uint64_t at, uint64_t size, uint32_t *lo, uint32_t *hi)
+{
+	CHECK(at % CW_PAGE == 0 && size % CW_PAGE == 0 && size > 0 && at >= area->base && at + size <= area->base + area->size);
+	*lo = (uint32_t)((at - area->base) / CW_PAGE);
+	*hi = *lo + (uint32_t)(size / CW_PAGE);
+}
+
+int cw_uffd_tracks(void) { return tracks; }
+
+/* By the kernel's account. */
+static uint8_t is_here(uint32_t p)
+{
+	uint64_t entry = 0;
+	int fd = open("/proc/self/pagemap", O_RDONLY);
+	CHECK(pread(fd, &entry, 8, (off_t)((uintptr_t)word(p) / CW_PAGE * 8)) == 8);
+	close(fd);
+	return entry >> 63 & 1;
+}
+
+int cw_uffd_protect(uint64_t at, uint64_t size, int on)
+{
+	uint32_t lo, hi;
+	span(at, size, &lo, &hi);
+	CHECK(watched);
+	if (fails(PROTECT))
+		return -EIO;
+	for (uint32_t p = lo; p < hi; p++) {
+		if (area->fresh && on) /* what is not there would not be protected: it has been read */
+			page[p].here = is_here(p);
+		if (page[p].here)
+			page[p].wp = (uint8_t)(on && tracks);
+	}
+	return 0;
+}
+
+int cw_uffd_watch(uint64_t at, uint64_t size, int all)
+{
+	uint32_t lo, hi;
+	span(at, size, &lo, &hi);
+	CHECK(lo == 0 && hi == PAGES);
+	if (fails(WATCH))
+		return -ENOMEM;
+	if (all && late >= 0) {
+		if (!page[late].wp) { /* else it waits */
+			page[late].here = 1;
+			page[late].want = *word((uint32_t)late) = 0xabcd;
+			touched++;
+		}
+		late = -1;
+	}
+	watched = 1;
+	missing = all;
+	return 0;
+}
+
+int cw_uffd_zero(uint64_t at, uint64_t size)
+{
+	uint32_t lo, hi;
+	span(at, size, &lo, &hi);
+	CHECK(hi == lo + 1);
+	if (!page[lo].here) {
+		page[lo].here = 1;
+		page[lo].wp = 0;
+		*word(lo) = 0;
+	}
+	return 0;
+}
+
+CUresult cw_bytes_depart(uint64_t at, uint64_t size, uint32_t stream, int stay)
+{
+	uint32_t lo, hi;
+	span(at, size, &lo, &hi);
+	CHECK(stream == STREAM && voices == 1 && stay == area->fresh);
+	if (fails(DEPART))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (uint32_t p = lo; p < hi; p++) {
+		CHECK(page[p].here && (page[p].wp || !tracks)); /* nobody writes it meanwhile */
+		page[p].gpu = *word(p);
+		if (!stay) {
+			page[p].here = page[p].wp = 0;
+			*word(p) = 0xdead;
+		}
+	}
+	return CUDA_SUCCESS;
+}
+
+CUresult cw_bytes_arrive(uint64_t at, uint64_t size, uint32_t stream, int protect)
+{
+	uint32_t lo, hi;
+	span(at, size, &lo, &hi);
+	CHECK(stream == STREAM && voices == 1 && protect == (protect && tracks));
+	for (uint32_t u = lo / PER_UNIT; u <= (hi - 1) / PER_UNIT; u++) /* said before it is there */
+		CHECK(area->holder[u] == (protect ? CW_AT_BOTH : CW_AT_CPU));
+	if (fails(ARRIVE))
+		return CUDA_ERROR_UNKNOWN;
+	for (uint32_t p = lo; p < hi; p++) {
+		CHECK(!page[p].here);
+		page[p].here = 1;
+		page[p].wp = (uint8_t)protect;
+		*word(p) = page[p].gpu;
+	}
+	return CUDA_SUCCESS;
+}
+
+static uint32_t forgotten; /* calls */
+void cw_pages_forget(uint64_t at, uint64_t size)
+{
+	uint32_t lo, hi;
+	span(at, size, &lo, &hi);
+	forgotten++;
+	for (uint32_t p = lo; p < hi; p++) {
+		page[p].here = page[p].wp = 0;
+		*word(p) = 0xdead;
+	}
+}
+
+CUresult cw_touch_start(void) { return CUDA_SUCCESS; }
+
+CUresult cw_voice_begin(struct cw_area *a, struct cw_voice *v)
+{
+	CHECK(a == area && voices == 0);
+	if (fails(VOICE))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	voices = 1;
+	*v = (struct cw_voice){STREAM, 5};
+	return CUDA_SUCCESS;
+}
+
+void cw_voice_end(const struct cw_voice *v)
+{
+	CHECK(voices == 1 && v->stream == STREAM && v->before == 5);
+	voices = 0;
+}
+
+CUresult cw_own_wait(uint32_t stream)
+{
+	CHECK(stream == STREAM && voices == 1);
+	waits++;
+	return now_waits ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS;
+}
+
+CUresult cwop_Memset(uint64_t dst, uint64_t pitch, uint32_t value, uint32_t element, uint64_t width, uint64_t height, uint32_t stream)
+{
+	uint32_t lo, hi;
+	CHECK(pitch == 0 && value == 0 && element == 4 && height == 1 && stream == STREAM);
+	span(dst, width * 4, &lo, &hi);
+	if (fails(SET))
+		return CUDA_ERROR_UNKNOWN;
+	for (uint32_t p = lo; p < hi; p++)
+		page[p].gpu = 0;
+	return CUDA_SUCCESS;
+}
+
+/* --- what must always hold ---------------------------------------------------------------------------------------------------- */
+
+static uint64_t next(uint64_t below)
+{
+	static uint64_t x = 0x2545f4914f6cdd1dull;
+	x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+	return (x >> 11) % below;
+}
+
+static void consistent(void)
+{
+	uint32_t here = 0;
+	for (uint32_t u = 0; u < UNITS; u++) {
+		here += area->holder[u] != CW_AT_GPU;
+		for (uint32_t p = u * PER_UNIT; p < (u + 1) * PER_UNIT && p < PAGES; p++) {
+			CHECK(page[p].here == (area->holder[u] != CW_AT_GPU));
+			CHECK(area->holder[u] != CW_AT_BOTH || (page[p].wp && page[p].gpu == page[p].want));
+			CHECK((page[p].here ? *word(p) : page[p].gpu) == page[p].want);
+		}
+	}
+	CHECK(area->here == here && voices == 0 && atomic_load(&cw_resident_lock.word) == 0 && cw_signals_held == 0);
+	CHECK(atomic_load(&cw_copies) == CW_COPIES_POSSIBLE + (uint64_t)CW_COPY * (here + area->fresh));
+}
+
+static void write_pages(uint32_t lo, uint32_t hi)
+{
+	for (uint32_t p = lo; p < hi; p++) {
+		uint32_t u = p / PER_UNIT;
+		if (!page[p].here)
+			CHECK(cw_area_bring(area, u, u + 1, 1) == 0);
+		else if (page[p].wp)
+			CHECK(area->holder[u] == (tracks ? CW_AT_BOTH : CW_AT_CPU) && cw_area_change(area, u, u + 1) == 0);
+		CHECK(page[p].here && !page[p].wp && area->holder[u] == CW_AT_CPU);
+		page[p].want = *word(p) = (uint32_t)next(1u << 31);
+	}
+}
+
+static struct cw_area *make(void)
+{
+	size_t bytes = UNITS * (size_t)CW_UNIT;
+	struct cw_area *a = calloc(1, sizeof *a + UNITS);
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(a && p != MAP_FAILED && madvise(p, bytes, MADV_NOHUGEPAGE) == 0);
+	a->base = (uintptr_t)p;
+	a->size = (uint64_t)PAGES * CW_PAGE;
+	a->units = UNITS;
+	a->fresh = 1;
+	memset(page, 0, sizeof page);
+	watched = missing = 0;
+	area = a;
+	uint32_t before = atomic_load(&cw_signals_waiting);
+	cw_area_list(a);
+	CHECK(cw_areas == a && atomic_load(&cw_signals_waiting) == before + 1);
+	CHECK(atomic_load(&cw_copies) == CW_COPIES_POSSIBLE + CW_COPY);
+	return a;
+}
+
+static void end(void)
+{
+	uint32_t before = atomic_load(&cw_signals_waiting);
+	cw_area_unlist(area);
+	CHECK(cw_areas == NULL && atomic_load(&cw_copies) == 0 && atomic_load(&cw_signals_waiting) == before - 1);
+	munmap((void *)(uintptr_t)area->base, UNITS * (size_t)CW_UNIT);
+	free(area);
+}
+
+/* The program writes some of a new area. */
+static void first(uint32_t step)
+{
+	for (uint32_t p = step / 2; p < PAGES; p += step) {
+		page[p].here = 1;
+		page[p].want = *word(p) = p + 1;
+	}
+}
+
+/* --- the first time ------------------------------------------------------------------------------------------------------------ */
+
+static void fresh(void)
+{
+	for (uint32_t step = 1; step < 40; step = step * 2 + 1)
+		for (int touch = 0; touch < 9; touch++)
+			for (int how = 0; how < 3; how++) {
+				make();
+				first(step);
+				late = touch && tracks ? (int)next(PAGES) : -1;
+				if (late >= 0 && page[late].here)
+					late = -1;
+				int old = waits;
+				CHECK((how == 0   ? cw_before_work()
+				       : how == 1 ? cw_resident_settle(area)
+						  : cw_resident_yield(area, area->base + 5, 1)) == 0);
+				CHECK(!area->fresh && watched && missing && late < 0 && waits == old + 1);
+				consistent();
+				for (uint32_t p = 0; p < PAGES; p++)
+					CHECK(!page[p].here);
+				CHECK(cw_resident_settle(area) == 0 && waits == old + 1);
+				end();
+			}
+	CHECK(touched > 10 || !tracks);
+	make(); /* freed without any work */
+	first(3);
+	end();
+}
+
+/* Whatever fails the first time, the bytes are here, writers wait for nobody, and the next try does it. */
+static void fresh_fails(void)
+{
+	static const int kinds[] = {PROTECT, WATCH, DEPART, SET, VOICE};
+	for (uint32_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
+		for (int nth = 1; nth <= 3; nth++) {
+			make();
+			first(9);
+			fail_in[kinds[k]] = nth;
+			CUresult res = cw_before_work();
+			int did = fail_in[kinds[k]] == 0;
+			fail_in[kinds[k]] = 0;
+			CHECK((res != 0) == did && (res == 0) == !area->fresh);
+			if (res != 0) {
+				CHECK(area->here == 0 && voices == 0 && !missing && atomic_load(&cw_copies) == CW_COPIES_POSSIBLE + CW_COPY);
+				for (uint32_t p = 0; p < PAGES; p++)
+					CHECK(!page[p].wp && (!page[p].here || *word(p) == page[p].want));
+				CHECK(cw_before_work() == 0);
+			}
+			consistent();
+			end();
+		}
+	CHECK(cw_pages_failed("", 0) == 0 && cw_pages_failed("", -ENOMEM) == CUDA_ERROR_OUT_OF_MEMORY &&
+	      cw_pages_failed("", -EIO) == CUDA_ERROR_OPERATING_SYSTEM);
+}
+
+/* --- turns ------------------------------------------------------------------------------------------------------------------------ */
+
+/* Runs of units in [lo, hi) of one of the holders in the set. */
+static int runs(uint32_t lo, uint32_t hi, uint32_t set)
+{
+	int n = 0, in = 0;
+	for (uint32_t u = lo; u < hi; u++) {
+		int now = set >> area->holder[u] & 1;
+		n += now && !in;
+		in = now;
+	}
+	return n;
+}
+
+static void yield(uint32_t lo, uint32_t hi)
+{
+	int written = runs(lo, hi, 1 << CW_AT_CPU), held = runs(lo, hi, 1 << CW_AT_CPU | 1 << CW_AT_BOTH);
+	int departs = calls[DEPART], protects = calls[PROTECT], spoken = calls[VOICE], old = waits;
+	uint32_t gone = forgotten;
+	int reads = runs(lo, hi, 1 << CW_AT_BOTH); /* what was written leaves with its bytes */
+	uint64_t at = area->base + (uint64_t)lo * CW_UNIT, size = cw_units_bytes(area, lo, hi);
+	int ends = (int)next(2); /* not at the boundaries of units */
+	CHECK(cw_resident_yield(area, at + (ends ? 3 : 0), size - (ends ? 5 : 0)) == 0);
+	for (uint32_t u = lo; u < hi; u++)
+		CHECK(area->holder[u] == CW_AT_GPU);
+	CHECK(calls[DEPART] == departs + written && calls[PROTECT] == protects + written);
+	CHECK(calls[VOICE] == spoken + (written > 0) && waits == old + (written > 0));
+	CHECK(forgotten == gone + (uint32_t)reads && held >= 0);
+}
+
+static void gpu_works(void)
+{
+	CHECK(cw_before_work() == 0);
+	CHECK(atomic_load(&cw_copies) < CW_COPY && area->here == 0);
+	for (int k = (int)next(20); k > 0; k--) {
+		uint32_t p = (uint32_t)next(PAGES);
+		CHECK(!page[p].here);
+		page[p].gpu = page[p].want = (uint32_t)next(1u << 31);
+	}
+}
+
+static void turns(int rounds)
+{
+	make();
+	first(7);
+	CHECK(cw_before_work() == 0);
+	for (int r = 0; r < rounds; r++) {
+		uint32_t lo = (uint32_t)next(UNITS), hi = lo + 1 + (uint32_t)next(UNITS - lo);
+		switch (next(6)) {
+		case 0: {
+			int absent = runs(lo, hi, 1 << CW_AT_GPU), came = calls[ARRIVE];
+			uint8_t was[UNITS];
+			int write = (int)next(2);
+			memcpy(was, area->holder, UNITS);
+			CHECK(cw_area_bring(area, lo, hi, write) == 0 && calls[ARRIVE] == came + absent);
+			for (uint32_t u = 0; u < UNITS; u++)
+				CHECK(area->holder[u] == (u >= lo && u < hi && was[u] == CW_AT_GPU ? (write || !tracks ? CW_AT_CPU : CW_AT_BOTH)
+											  : was[u]));
+			break;
+		}
+		case 1: {
+			int both = runs(lo, hi, 1 << CW_AT_BOTH), asked = calls[PROTECT];
+			uint8_t was[UNITS];
+			memcpy(was, area->holder, UNITS);
+			CHECK(cw_area_change(area, lo, hi) == 0 && calls[PROTECT] == asked + both);
+			for (uint32_t u = 0; u < UNITS; u++)
+				CHECK(area->holder[u] == (u >= lo && u < hi && was[u] == CW_AT_BOTH ? CW_AT_CPU : was[u]));
+			break;
+		}
+		case 2:
+		case 3: {
+			uint32_t p = (uint32_t)next(PAGES), n = 1 + (uint32_t)next(next(4) ? 3 : PAGES);
+			write_pages(p, p + n < PAGES ? p + n : PAGES);
+			break;
+		}
+		case 4: yield(lo, hi); break;
+		default: gpu_works();
+		}
+		consistent();
+	}
+	end();
+}
+
+/* A call that fails loses nothing, and the next one does it. */
+static void fails_in_turn(void)
+{
+	static const int kinds[] = {PROTECT, DEPART, ARRIVE, VOICE};
+	make();
+	CHECK(cw_before_work() == 0);
+	for (int r = 0; r < 3000; r++) {
+		int kind = kinds[next(4)];
+		write_pages((uint32_t)next(PAGES), PAGES);
+		CHECK(cw_area_bring(area, 0, 1 + (uint32_t)next(UNITS), 0) == 0);
+		int brings = kind == ARRIVE || next(2);
+		if (brings)
+			yield(2, 2 + (uint32_t)next(9) + 1);
+		fail_in[kind] = 1 + (int)next(3);
+		CUresult res = brings ? cw_area_bring(area, 0, UNITS, (int)next(2)) : cw_resident_yield(area, area->base, area->size);
+		CHECK((res != 0) == (fail_in[kind] == 0));
+		fail_in[kind] = 0;
+		for (uint32_t p = 0; p < PAGES; p++) { /* writers may be let go on by whoever serves them */
+			if (page[p].here && page[p].wp && area->holder[p / PER_UNIT] == CW_AT_CPU)
+				page[p].wp = 0;
+			CHECK(page[p].here == (area->holder[p / PER_UNIT] != CW_AT_GPU));
+			CHECK((page[p].here ? *word(p) : page[p].gpu) == page[p].want);
+		}
+		CHECK(cw_before_work() == 0 && area->here == 0);
+		consistent();
+	}
+	write_pages(3, 4);
+	now_waits = 1; /* the copy is not known to have been made */
+	CHECK(cw_before_work() == CUDA_ERROR_LAUNCH_FAILED && voices == 0);
+	now_waits = 0;
+	end();
+}
+
+static void small_things(void)
+{
+	make();
+	struct cw_area *a = area;
+	CHECK(cw_area_at(a->base) == a && cw_area_at(a->base + a->size - 1) == a && !cw_area_at(a->base + a->size) && !cw_area_at(a->base - 1));
+	CHECK(cw_units_bytes(a, 0, 1) == CW_UNIT && cw_units_bytes(a, UNITS - 1, UNITS) == 2 * CW_PAGE && cw_unit_of(a, a->base + CW_UNIT) == 1);
+	CHECK(cw_resident_yield(a, a->base, 0) == 0 && a->fresh); /* nothing is asked for */
+	CHECK(cw_resident_attach(a, CU_MEM_ATTACH_GLOBAL, 0) == 0 && a->fresh && a->attach == CU_MEM_ATTACH_GLOBAL);
+	CHECK(cw_resident_attach(a, CU_MEM_ATTACH_SINGLE, 9) == 0 && !a->fresh && a->attach == CU_MEM_ATTACH_SINGLE && a->stream == 9);
+	CHECK(cw_resident_attach(a, CU_MEM_ATTACH_HOST, 0) == 0 && a->attach == CU_MEM_ATTACH_HOST && a->stream == 0);
+	a->blocks = (struct cw_blocks *)a; /* shared with others: nobody's own */
+	CHECK(cw_resident_attach(a, CU_MEM_ATTACH_GLOBAL, 3) == 0 && a->attach == CU_MEM_ATTACH_HOST && a->stream == 0);
+	a->blocks = NULL;
+	cw_resident_wish(a, a->base + CW_UNIT - 1, 2);
+	CHECK(a->wish_lo == 0 && a->wish_hi == 2);
+	cw_resident_wish(a, a->base + 2 * CW_UNIT, CW_UNIT);
+	CHECK(a->wish_lo == 2 && a->wish_hi == 3);
+	consistent();
+	/* Two areas, of which the one that was listed first goes. */
+	struct cw_area b = {.base = 1ull << 40, .size = CW_PAGE, .fresh = 1};
+	cw_area_list(&b);
+	CHECK(cw_area_at(1ull << 40) == &b && cw_area_at(a->base) == a);
+	CHECK(atomic_load(&cw_copies) == 2 * CW_COPIES_POSSIBLE + CW_COPY);
+	cw_area_unlist(a);
+	CHECK(cw_areas == &b && b.next == NULL);
+	cw_area_list(a);
+	a->fresh = 0;
+	atomic_fetch_sub(&cw_copies, (uint64_t)CW_COPY);
+	cw_area_unlist(&b);
+	CHECK(cw_areas == a && a->next == NULL && atomic_load(&cw_copies) == CW_COPIES_POSSIBLE);
+	end();
+}
+
+int main(void)
+{
+	alarm(120);
+	small_things();
+	fresh();
+	fresh_fails();
+	turns(20000);
+	fails_in_turn();
+	tracks = 0; /* a kernel that tells no writes: what is here counts as written */
+	fresh();
+	turns(3000);
+	puts("resident_test ok");
+	return 0;
+}

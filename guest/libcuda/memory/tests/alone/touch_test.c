@@ -1,0 +1,525 @@
+/*
+ * Who serves faults, alone: touch.c between a list of faults and a GPU that is idle, or not, when the test says so. What is brought for an access and how
+ * much, what waits and for whom, what ends with a signal and what does not, and that two threads serve all of it.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "memory/touch.c"
+#include "session/lock.c"
+#include "session/signals.c"
+
+#define CHECK(cond) \
+	do { \
+		if (!(cond)) { \
+			fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #cond); \
+			_exit(1); \
+		} \
+	} while (0)
+
+enum { UNITS = 9000, ME = 4321, OTHER = 1234 };
+
+struct cw_session cw_s;
+struct cw_global cw_g;
+_Atomic uint64_t cw_copies;
+_Atomic uint32_t cw_starved, cw_callback_thread, cw_exiting_thread, cw_resident_users;
+struct cw_lock cw_resident_lock;
+struct cw_area *cw_areas;
+
+static struct cw_control_page control;
+static struct cw_carrier carrier;
+static struct cw_area *area;
+static char said[512];
+
+void cw_log(enum cw_log_level level, const char *fmt, ...)
+{
+	va_list args;
+	va_start(args, fmt);
+	CHECK(level == CW_LOG_ERROR);
+	vsnprintf(said, sizeof said, fmt, args);
+	va_end(args);
+}
+
+/* --- what was done, by kind ------------------------------------------------------------------------------------------------- */
+
+enum { BRING, CHANGE, WAKE, ZERO, UNPROTECT, WAIT, KINDS };
+static _Atomic int did[KINDS];
+static struct {
+	uint32_t lo, hi;
+	int write;
+} last;
+static uint64_t last_at;
+static CUresult result, wait_result;
+static _Atomic int idle, starts;
+static _Atomic uint32_t waited_stream;
+static int by_idle; /* a wait makes the GPU idle */
+
+struct cw_area *cw_area_at(uint64_t addr)
+{
+	CHECK(atomic_load(&cw_resident_lock.word) != 0);
+	return area && addr - area->base < area->size ? area : NULL;
+}
+
+CUresult cw_area_bring(struct cw_area *a, uint32_t lo, uint32_t hi, int write)
+{
+	CHECK(a == area && lo < hi && hi <= a->units && atomic_load(&cw_copies) >= CW_COPY);
+	did[BRING]++;
+	last.lo = lo;
+	last.hi = hi;
+	last.write = write;
+	for (uint32_t u = lo; result == 0 && u < hi; u++)
+		if (a->holder[u] == CW_AT_GPU)
+			a->holder[u] = write ? CW_AT_CPU : CW_AT_BOTH;
+	return result;
+}
+
+CUresult cw_area_change(struct cw_area *a, uint32_t lo, uint32_t hi)
+{
+	CHECK(a == area && lo < hi && hi <= a->units);
+	did[CHANGE]++;
+	last.lo = lo;
+	last.hi = hi;
+	for (uint32_t u = lo; result == 0 && u < hi; u++)
+		if (a->holder[u] == CW_AT_BOTH)
+			a->holder[u] = CW_AT_CPU;
+	return result;
+}
+
+void cw_uffd_wake(uint64_t at, uint64_t size)
+{
+	CHECK(size == CW_PAGE);
+	last_at = at;
+	did[WAKE]++;
+}
+
+int cw_uffd_zero(uint64_t at, uint64_t size)
+{
+	CHECK(size == CW_PAGE);
+	last_at = at;
+	did[ZERO]++;
+	return 0;
+}
+
+int cw_uffd_protect(uint64_t at, uint64_t size, int on)
+{
+	CHECK(size == CW_PAGE && !on);
+	last_at = at;
+	did[UNPROTECT]++;
+	return 0;
+}
+
+int cw_gpu_idle(void) { return idle; }
+
+CUresult cw_gpu_wait(uint32_t stream)
+{
+	did[WAIT]++;
+	waited_stream = stream;
+	if (wait_result == 0 && by_idle)
+		idle = 1;
+	return wait_result;
+}
+
+static uint32_t crew = 1;
+uint32_t cw_crew_size(void) { return crew; }
+
+CUresult cw_thread_start(void *(*run)(void *), void *arg)
+{
+	pthread_t t;
+	starts++;
+	return pthread_create(&t, NULL, run, arg) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+}
+
+/* --- faults: what the server reads ---------------------------------------------------------------------------------------------- */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct cw_fault queued[64];
+static int queued_count, read_error;
+static int timeout_seen;
+static int64_t look_seen;
+
+int cw_uffd_read(struct cw_fault *out, int most, int timeout_ms, int64_t look_us)
+{
+	for (;;) {
+		pthread_mutex_lock(&lock);
+		timeout_seen = timeout_ms;
+		look_seen = look_us;
+		int n = queued_count < most ? queued_count : most;
+		memcpy(out, queued, (size_t)n * sizeof *out);
+		memmove(queued, queued + n, (size_t)(queued_count - n) * sizeof *queued);
+		queued_count -= n;
+		int err = read_error;
+		pthread_mutex_unlock(&lock);
+		if (n > 0 || err)
+			return err ? err : n;
+		usleep(1000);
+		if (timeout_ms >= 0)
+			return 0;
+	}
+}
+
+static void put(struct cw_fault f)
+{
+	pthread_mutex_lock(&lock);
+	queued[queued_count++] = f;
+	pthread_mutex_unlock(&lock);
+}
+
+/* --- the test ----------------------------------------------------------------------------------------------------------------------- */
+
+static struct cw_fault at(uint32_t unit, int write, int protect)
+{
+	return (struct cw_fault){
+		.at = area->base + (uint64_t)unit * CW_UNIT + CW_PAGE, .thread = ME, .write = (uint8_t)write, .protect = (uint8_t)protect};
+}
+
+static void anew(void)
+{
+	if (!area) {
+		void *p = mmap(NULL, (size_t)UNITS * CW_UNIT, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		area = calloc(1, sizeof *area + UNITS);
+		CHECK(area && p != MAP_FAILED);
+		area->base = (uintptr_t)p;
+	}
+	uint64_t base = area->base;
+	memset(area, 0, sizeof *area + UNITS);
+	area->base = base;
+	area->units = UNITS;
+	area->size = (uint64_t)UNITS * CW_UNIT;
+	area->attach = CU_MEM_ATTACH_GLOBAL;
+	for (int k = 0; k < KINDS; k++)
+		did[k] = 0;
+	result = wait_result = CUDA_SUCCESS;
+	idle = 1;
+	by_idle = 0;
+	said[0] = 0;
+	logged = 0;
+	cw_g.state = CW_OPEN;
+	cw_g.ctl = &control;
+	control.sticky = 0;
+	cw_s.carrier = &carrier;
+}
+
+/* Whether the access to it now ends with SIGSEGV. */
+static int refused(uint64_t addr)
+{
+	char name[64], line[256];
+	unsigned long lo, hi;
+	char prot[5];
+	int found = 0;
+	snprintf(name, sizeof name, "/proc/self/maps");
+	FILE *f = fopen(name, "r");
+	while (fgets(line, sizeof line, f))
+		if (sscanf(line, "%lx-%lx %4s", &lo, &hi, prot) == 3 && addr >= lo && addr < hi)
+			found = prot[0] == '-';
+	fclose(f);
+	if (found)
+		mprotect((void *)(uintptr_t)(addr & ~(uint64_t)(CW_PAGE - 1)), CW_PAGE, PROT_READ | PROT_WRITE);
+	return found;
+}
+
+static uint32_t brought(uint32_t unit)
+{
+	int before = did[BRING];
+	CHECK(serve(&(struct cw_fault){.at = area->base + (uint64_t)unit * CW_UNIT}, 0) == 1 && did[BRING] == before + 1);
+	CHECK(last.lo == unit && !last.write && atomic_load(&cw_copies) == 0);
+	return last.hi - last.lo;
+}
+
+/* Accesses that follow each other bring twice as much each time, up to a limit; one that begins where a run began before brings as much as that at once. */
+static void bursts(void)
+{
+	anew();
+	uint32_t u = 0, want = 1;
+	for (int k = 0; k < 14; k++) {
+		CHECK(brought(u) == want);
+		u += want;
+		want = want * 2 < MOST ? want * 2 : MOST;
+	}
+	CHECK(want == MOST && u < UNITS - 2 * MOST);
+	memset(area->holder, CW_AT_GPU, UNITS);
+	CHECK(brought(0) == MOST); /* the whole run, as far as the limit */
+	anew();
+	CHECK(brought(10) == 1 && brought(11) == 2 && brought(13) == 4);
+	memset(area->holder, CW_AT_GPU, UNITS);
+	CHECK(brought(10) == 7 && brought(17) == 14); /* goes on from there */
+	/* As many runs as are remembered are told apart; one more takes the place of the shortest. */
+	anew();
+	for (uint32_t r = 0; r < CW_BURSTS; r++)
+		CHECK(brought(500 * r) == 1 && brought(500 * r + 1) == 2);
+	CHECK(brought(3) == 4 && brought(4900) == 1);
+	for (uint32_t r = 0; r < CW_BURSTS; r++) {
+		area->holder[500 * r + 3] = CW_AT_GPU;
+		CHECK(brought(500 * r + (r == 0 ? 7 : 3)) == (r == 0 ? 8 : r == 1 ? 1 : 4));
+	}
+	/* Never beyond the end; what a prefetch wished comes at once. */
+	anew();
+	CHECK(brought(UNITS - 2) == 1 && brought(UNITS - 1) == 1);
+	area->wish_lo = 100;
+	area->wish_hi = 110;
+	CHECK(brought(103) == 7 && brought(110) == 1 && brought(99) == 1);
+	area->wish_hi = 100 + WISH_MOST + 50;
+	memset(area->holder, CW_AT_GPU, UNITS);
+	CHECK(brought(100) == WISH_MOST && brought(100 + WISH_MOST + 10) == 40 && brought(200 + WISH_MOST) != 40);
+	/* Writes to what both have: a memory of their own. */
+	anew();
+	memset(area->holder, CW_AT_BOTH, UNITS);
+	struct cw_fault f = at(40, 1, 1);
+	CHECK(serve(&f, 0) == 1 && did[CHANGE] == 1 && last.lo == 40 && last.hi == 41 && did[BRING] == 0);
+	f = at(41, 1, 1);
+	CHECK(serve(&f, 0) == 1 && last.lo == 41 && last.hi == 43 && area->touch[0].next == 0);
+	f = at(UNITS - 1, 1, 1);
+	CHECK(serve(&f, 0) == 1 && last.hi == UNITS);
+}
+
+/* What each fault comes to, by who has the unit. */
+static void each(void)
+{
+	anew();
+	struct cw_fault f = at(5, 1, 0);
+	CHECK(serve(&f, 0) == 1 && did[BRING] == 1 && last.write == 1 && area->holder[5] == CW_AT_CPU);
+	CHECK(serve(&f, 0) == 1 && did[BRING] == 1 && did[ZERO] == 1 && did[WAKE] == 1 && last_at == f.at); /* came meanwhile, or thrown away */
+	f.protect = 1;
+	CHECK(serve(&f, 0) == 1 && did[UNPROTECT] == 1 && last_at == f.at && did[CHANGE] == 0);
+	area->holder[5] = CW_AT_GPU; /* sent away in the meantime */
+	CHECK(serve(&f, 0) == 1 && did[WAKE] == 2 && did[BRING] == 1);
+	area->holder[5] = CW_AT_BOTH;
+	f.protect = 0;
+	CHECK(serve(&f, 0) == 1 && did[ZERO] == 2 && did[BRING] == 1);
+	f.at = area->base + area->size; /* freed */
+	CHECK(serve(&f, 0) == 1 && did[WAKE] == 4 && did[BRING] == 1);
+	/* What cannot be had ends with a signal. */
+	anew();
+	f = at(7, 0, 0);
+	result = CUDA_ERROR_OUT_OF_MEMORY;
+	CHECK(serve(&f, 0) == 1 && refused(f.at) && did[WAKE] == 1 && strstr(said, "reading") && strstr(said, "there is no memory"));
+	CHECK(atomic_load(&cw_copies) == 0 && atomic_load(&cw_resident_lock.word) == 0);
+	for (int k = 1; k < LOGGED_MOST; k++) /* enough said */
+		CHECK(serve(&f, 0) == 1 && said[0] && refused(f.at));
+	said[0] = 0;
+	CHECK(serve(&f, 0) == 1 && !said[0] && refused(f.at));
+	logged = 0;
+	result = CUDA_ERROR_UNKNOWN;
+	f.write = 1;
+	CHECK(serve(&f, 0) == 1 && refused(f.at) && strstr(said, "writing") && strstr(said, "cannot be had from the GPU"));
+	control.sticky = 700;
+	CHECK(serve(&f, 0) == 1 && refused(f.at) && strstr(said, "has failed"));
+	cw_g.state = CW_DEAD;
+	CHECK(serve(&f, 0) == 1 && refused(f.at) && strstr(said, "has ended"));
+	cw_g.state = CW_OPEN;
+	area->holder[7] = CW_AT_BOTH;
+	f.protect = 1;
+	CHECK(serve(&f, 0) == 1 && refused(f.at) && strstr(said, "writable"));
+	/* Threads of a program that is exiting end with it, but for the one that does that. */
+	anew();
+	cw_g.state = CW_EXITING;
+	atomic_store(&cw_exiting_thread, OTHER);
+	f = at(8, 0, 0);
+	result = CUDA_ERROR_UNKNOWN;
+	CHECK(serve(&f, 0) == 1 && !refused(f.at) && !said[0] && did[WAKE] == 0);
+	f.thread = OTHER;
+	CHECK(serve(&f, 0) == 1 && refused(f.at) && said[0]);
+	atomic_store(&cw_exiting_thread, 0);
+}
+
+/* Who has to wait, for what. */
+static void settling(void)
+{
+	anew();
+	struct cw_fault f = at(3, 0, 0);
+	idle = 0;
+	CHECK(serve(&f, 0) == 0 && serve(&f, 1) == 0 && did[BRING] == 0 && atomic_load(&cw_copies) == 0);
+	atomic_store(&cw_callback_thread, ME); /* a function that a stream called */
+	CHECK(serve(&f, 0) == 1 && did[BRING] == 1);
+	f = at(400, 0, 0);
+	f.thread = OTHER;
+	CHECK(serve(&f, 0) == 0);
+	f.thread = 0; /* not known: nobody's */
+	atomic_store(&cw_callback_thread, 0);
+	CHECK(serve(&f, 0) == 0);
+	f.thread = ME;
+	area->attach = CU_MEM_ATTACH_HOST;
+	CHECK(serve(&f, 0) == 1 && did[BRING] == 2);
+	f = at(600, 0, 0);
+	area->attach = CU_MEM_ATTACH_SINGLE;
+	area->stream = 12;
+	CHECK(stream_of(&f) == 12 && serve(&f, 0) == 0 && serve(&f, 1) == 1 && did[BRING] == 3);
+	idle = 1; /* its stream counts, not the GPU */
+	f = at(500, 0, 0);
+	CHECK(serve(&f, 0) == 0);
+	area->attach = CU_MEM_ATTACH_GLOBAL;
+	CHECK(stream_of(&f) == 0);
+	f.at = area->base - CW_PAGE;
+	CHECK(stream_of(&f) == 0);
+}
+
+/* An access that has gone on is not said to have ended, nor is it made to. */
+static void giving_up(void)
+{
+	anew();
+	struct cw_fault f = at(11, 0, 0);
+	give_up(&f, "so");
+	CHECK(refused(f.at) && strstr(said, "so") && did[WAKE] == 1);
+	static const struct {
+		uint8_t holder, protect, waits;
+	} rows[] = {{CW_AT_BOTH, 0, 0}, {CW_AT_CPU, 0, 0}, {CW_AT_CPU, 1, 0}, {CW_AT_GPU, 1, 0}, {CW_AT_BOTH, 1, 1}, {CW_AT_GPU, 0, 1}};
+	for (uint32_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		anew();
+		f = at(11, 1, rows[i].protect);
+		area->holder[11] = rows[i].holder;
+		give_up(&f, "so");
+		CHECK(refused(f.at) == rows[i].waits && (said[0] != 0) == rows[i].waits && did[WAKE] == 1 && last_at == f.at);
+	}
+	f.at = area->base + area->size;
+	anew();
+	give_up(&f, "so");
+	CHECK(!said[0] && did[WAKE] == 1 && atomic_load(&cw_resident_lock.word) == 0);
+}
+
+static void until(int yes(void))
+{
+	for (int i = 0; i < 20000 && !yes(); i++)
+		usleep(1000);
+	CHECK(yes());
+}
+
+/* Waiting entries that nobody serves: the queue itself. */
+static void waiting_list(void)
+{
+	static struct queue q;
+	uint32_t count, starved = 0;
+	anew();
+	q.started = 1; /* its thread is not there */
+	setenv("CAUSEWAY_MANAGED_PATIENCE", "5", 1);
+	CHECK(patience() == 5000);
+	for (uint32_t k = 0; k < 50; k++) {
+		struct cw_fault f = at(20 + k, 0, 0);
+		wait_for(&q, &f);
+	}
+	struct waiting *w = look(&q, &count);
+	CHECK(count == 50 && w[49].f.at == at(69, 0, 0).at && q.cap >= 50 && atomic_load(&q.gen) == 50);
+	CHECK(w[0].until > cw_now_ms() + 4000 && w[0].until <= cw_now_ms() + 5000 && w[0].last - w[0].until == (SUSPENDED - 1) * 5000);
+	free(w);
+	struct cw_fault f = at(30, 0, 0), none = f;
+	none.thread = OTHER;
+	remove_fault(&q, &none);
+	CHECK(q.count == 50);
+	remove_fault(&q, &f);
+	remove_fault(&q, &f);
+	CHECK(q.count == 49);
+	control.head = control.tail = 64;
+	CHECK(expire(&q, &starved) == 49 && starved == 0 && q.count == 49);
+	for (uint32_t i = 0; i < q.count; i++)
+		q.all[i].until = cw_now_ms() + (i < 9 ? patience() - LONG_MS - 50 : 60000);
+	CHECK(expire(&q, &starved) == 49 && starved == 9);
+	/* Too long; but while the host takes nothing they have longer. */
+	uint64_t over = q.all[3].f.at;
+	q.all[3].until = q.all[4].until = cw_now_ms() - 10;
+	q.all[4].last = cw_now_ms() - 5;
+	control.tail = 128;
+	starved = 0;
+	CHECK(expire(&q, &starved) == 49 && q.count == 48 && strstr(said, "did not become idle") && starved >= 2);
+	control.head = 128;
+	CHECK(expire(&q, &starved) == 48 && q.count == 47 && refused(over));
+	/* Over frames its word comes late and does not count. */
+	q.all[5].until = cw_now_ms() - 10;
+	control.tail = 256;
+	carrier.publish = (void *)1;
+	CHECK(expire(&q, &starved) == 47 && q.count == 46);
+	carrier.publish = NULL;
+	control.tail = 128;
+	setenv("CAUSEWAY_MANAGED_PATIENCE", "-3", 1);
+	CHECK(patience() == 120000);
+	unsetenv("CAUSEWAY_MANAGED_PATIENCE");
+	CHECK(patience() == 120000);
+	while (q.count) {
+		f = q.all[0].f;
+		remove_fault(&q, &f);
+	}
+	CHECK(look(&q, &count) == NULL && count == 0 && expire(&q, &starved) == 0);
+}
+
+/* Bytes that a call is to read under the ring's lock. */
+static void apart(void)
+{
+	anew();
+	char here[8] = "abcdefg";
+	void *own = NULL;
+	const void *p = here;
+	CHECK(cw_apart(&p, 8, &own) == 1 && p == here && !own);
+	char *there = (char *)(uintptr_t)area->base;
+	memcpy(there, "managed", 8);
+	p = there;
+	CHECK(cw_apart(&p, 0, &own) == 1 && p == there && !own);
+	CHECK(cw_apart(&p, 8, &own) == 1 && p == own && p != there && !memcmp(p, "managed", 8));
+	free(own);
+}
+
+static int brought_once(void) { return did[BRING] == 1; }
+static int brought_twice(void) { return did[BRING] == 2; }
+static int woken(void) { return did[WAKE] > 0; }
+static int nobody_waits(void) { return for_gpu.count == 0 && for_stream.count == 0; }
+static int looked_on(void) { return atomic_load(&cw_starved) > 0; }
+static int reading_on(void) { return timeout_seen == -1; }
+static int has_said(void) { return strstr(said, "cannot be read") != NULL; }
+
+/* All of it, by the threads. */
+static void threads(void)
+{
+	anew();
+	crew = 4;
+	CHECK(cw_touch_start() == 0 && cw_touch_start() == 0 && starts == 1);
+	until(reading_on);
+	CHECK(look_seen == LOOK_US);
+	put(at(2, 0, 0));
+	until(brought_once);
+	CHECK(did[WAIT] == 0 && starts == 1);
+	/* One that has to wait does so in another thread, and the server goes on. */
+	idle = 0;
+	put(at(50, 0, 0));
+	until(looked_on);
+	CHECK(timeout_seen == LOOK_MS && starts == 2 && did[BRING] == 1 && did[WAIT] > 0 && waited_stream == 0 && for_gpu.count == 1);
+	by_idle = 1;
+	until(brought_twice);
+	until(nobody_waits);
+	CHECK(last.lo == 50 && atomic_load(&cw_starved) == 0);
+	/* A stream's own, in a third. */
+	anew();
+	idle = 0;
+	area->attach = CU_MEM_ATTACH_SINGLE;
+	area->stream = 33;
+	put(at(70, 1, 0));
+	until(brought_once);
+	until(nobody_waits);
+	CHECK(starts == 3 && waited_stream == 33 && last.write && idle == 0);
+	/* The GPU is lost: the access ends, the others go on. */
+	anew();
+	idle = 0;
+	wait_result = CUDA_ERROR_LAUNCH_FAILED;
+	struct cw_fault f = at(90, 0, 0);
+	put(f);
+	until(woken);
+	until(nobody_waits);
+	CHECK(refused(f.at) && did[BRING] == 0 && strstr(said, "cannot be had"));
+	pthread_mutex_lock(&lock);
+	read_error = -EBADF;
+	pthread_mutex_unlock(&lock);
+	anew();
+	until(has_said);
+}
+
+int main(void)
+{
+	alarm(120);
+	bursts();
+	each();
+	settling();
+	giving_up();
+	waiting_list();
+	apart();
+	threads();
+	puts("touch_test ok");
+	return 0;
+}
