@@ -19,6 +19,7 @@ struct hostfn {
 	uint32_t generation;
 	uint32_t next; /* of the free list */
 	uint8_t live, keep, of_stream;
+	uint8_t queued; /* on a stream, once */
 };
 
 static struct {
@@ -133,13 +134,26 @@ void cw_hostfn_run(uint64_t id, CUresult status)
 		f.call.stream_fn(f.stream, status, f.data);
 	else
 		f.call.fn(f.data);
+	if (f.queued)
+		cw_host_ahead(-1);
 }
 
 static CUresult enqueue(uint32_t stream, uint64_t id, uint32_t status)
 {
+	cw_lock_acquire(&table.lock);
+	struct hostfn *h = find(id);
+	int queued = h && !h->keep;
+	if (queued) {
+		h->queued = 1;
+		cw_host_ahead(1);
+	}
+	cw_lock_release(&table.lock);
 	CUresult res = cw_settle(cwop_LaunchHostFunc(stream, id, status), stream);
-	if (res != 0)
+	if (res != 0) {
 		cw_hostfn_drop(id);
+		if (queued)
+			cw_host_ahead(-1);
+	}
 	return res;
 }
 

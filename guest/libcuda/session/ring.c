@@ -160,6 +160,30 @@ static void let_others(void)
 	}
 }
 
+static _Atomic uint32_t host_ahead;
+static _Atomic uint64_t host_since; /* cw_work when one was last added or called */
+
+void cw_host_ahead(int more)
+{
+	atomic_store(&host_since, cw_work());
+	atomic_fetch_add(&host_ahead, (uint32_t)more);
+}
+
+int cw_host_is_ahead(void) { return atomic_load_explicit(&host_ahead, memory_order_relaxed) != 0; }
+
+/* A driver takes some 1000 launches behind work that has not begun. Not for ever: the function may wait for what comes next, as it could natively. */
+static void let_host_run(struct cw_session *s)
+{
+	enum { BEHIND = 512, TURNS = 10000 };
+	int i = 0;
+	for (; i < TURNS && cw_host_is_ahead() && cw_work() - atomic_load(&host_since) > BEHIND && !cw_is_dead(s); i++) {
+		struct timespec nap = {0, 1000000};
+		nanosleep(&nap, NULL);
+	}
+	if (i == TURNS)
+		atomic_store(&host_since, cw_work());
+}
+
 static void around_request(void)
 {
 	void (*fn)(void) = atomic_load_explicit(&cw_around_requests, memory_order_relaxed);
@@ -217,6 +241,8 @@ static CUresult begin_work(struct cw_session *s, struct cw_tx *tx, uint16_t op, 
 {
 	if (cw_unlikely(atomic_load_explicit(&cw_starved, memory_order_relaxed) != 0))
 		let_others();
+	if (cw_unlikely(cw_host_is_ahead()))
+		let_host_run(s);
 	for (;;) {
 		CUresult r = atomic_load_explicit(&cw_copies, memory_order_relaxed) < CW_COPY ? 0 : cw_before_work();
 		if (r == 0)
