@@ -2,6 +2,8 @@
 // ranges answer, attachment while kernels run, graphs of explicit nodes, pools, sharing with other processes. needs: cuda 13.0
 #include "driver.h"
 
+#include <atomic>
+#include <unistd.h>
 #include <vector>
 
 __global__ void add(uint32_t *p, size_t n, uint32_t v)
@@ -15,11 +17,6 @@ __global__ void sum(const uint32_t *p, size_t n, uint32_t *out)
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
         s += p[i];
     atomicAdd(out, s);
-}
-__global__ void hold(volatile uint32_t *flag)
-{
-    while (*flag == 0)
-        ;
 }
 
 static void say(const char *what, int code) { printf("%s: %d\n", what, code); }
@@ -108,16 +105,22 @@ static void places()
     CUDA(cudaFree(p));
 }
 
-// While a kernel waits for the CPU on one stream, memory of another stream and of the host is the CPU's.
+static std::atomic<int> flag;
+static void CUDART_CB hold(void *)
+{
+    while (flag == 0)
+        usleep(100);
+}
+
+// While work of one stream waits for the CPU, memory of another stream and of the host is the CPU's.
 static void attached()
 {
     const size_t n = 1 << 16;
-    uint32_t *flag, *mine, *host, *later, bad = 0;
+    uint32_t *device, *mine, *host, *later, bad = 0;
     cudaStream_t s, t;
     CUDA(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
     CUDA(cudaStreamCreateWithFlags(&t, cudaStreamNonBlocking));
-    CUDA(cudaMallocHost(&flag, 4));
-    *flag = 0;
+    CUDA(cudaMalloc(&device, 4096));
     managed(&mine, n * 4);
     CUDA(cudaMallocManaged(&host, n * 4, cudaMemAttachHost));
     CUDA(cudaMallocManaged(&later, n * 4, cudaMemAttachHost));
@@ -125,12 +128,13 @@ static void attached()
     CUDA(cudaStreamSynchronize(s));
     add<<<64, 256, 0, s>>>(later, n, 5);
     CUDA(cudaStreamSynchronize(s));
-    hold<<<1, 1, 0, t>>>(flag);
+    CUDA(cudaLaunchHostFunc(t, hold, nullptr));
+    add<<<1, 32, 0, t>>>(device, 100, 1);
     for (size_t i = 0; i < n; i++) // each would wait for ever, were it the whole GPU's
         host[i] = (uint32_t)i, later[i] += (uint32_t)i;
     for (size_t i = 0; i < n; i++)
         bad += host[i] != i || later[i] != i + 5;
-    *(volatile uint32_t *)flag = 1;
+    flag = 1;
     CUDA(cudaStreamSynchronize(t));
     CUDA(cudaStreamAttachMemAsync(s, host, 0, cudaMemAttachGlobal));
     CUDA(cudaStreamAttachMemAsync(s, later, 0, cudaMemAttachGlobal));
@@ -140,15 +144,15 @@ static void attached()
     CUDA(cudaStreamSynchronize(t));
     for (size_t i = 0; i < n; i++)
         bad += host[i] != i + 1 || later[i] != i + 6;
-    expect(bad == 0, "attached memory while another stream's kernel runs");
+    expect(bad == 0, "attached memory while another stream has work");
     SAY(cudaStreamAttachMemAsync(s, mine, 0, cudaMemAttachHost));
     SAY(cudaStreamAttachMemAsync(s, mine, n * 4, cudaMemAttachGlobal));
     SAY(cudaStreamAttachMemAsync(s, mine, 4, cudaMemAttachGlobal));
-    SAY(cudaStreamAttachMemAsync(s, flag, 0, cudaMemAttachGlobal));
+    SAY(cudaStreamAttachMemAsync(s, device, 0, cudaMemAttachGlobal));
     (void)cudaGetLastError();
     for (uint32_t *x : {mine, host, later})
         CUDA(cudaFree(x));
-    CUDA(cudaFreeHost(flag));
+    CUDA(cudaFree(device));
     CUDA(cudaStreamDestroy(s));
     CUDA(cudaStreamDestroy(t));
 }

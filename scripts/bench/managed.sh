@@ -5,7 +5,7 @@
 #   scripts/bench/managed.sh [--gpu N|soft] [--rounds N] [--link] [PIECE...]
 #   scripts/bench/managed.sh --build     builds the program only
 #
-# PIECE is one of launches, turns:MIB, sparse, table, fault; all, with 64, 1024 and 8192 MiB, by default. --link: measures the other kind too.
+# PIECE is one of launches, turns:MIB, sparse, table, fault, idle; all, with 64, 1024 and 8192 MiB, by default. --link: measures the other kind too.
 set -euo pipefail
 . "$(dirname "$0")/../lib/common.sh"
 

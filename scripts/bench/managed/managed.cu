@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <cuda_runtime.h>
+#include <ctime>
 #include <string>
+#include <thread>
 #include <vector>
 
 #define CUDA(call)                                                                              \
@@ -182,6 +184,24 @@ static void fault()
     fflush(stdout);
 }
 
+// idle: what a program costs that has managed memory, some of it at the CPU, and does nothing.
+static void idle()
+{
+    const double least = 3;
+    const size_t bytes = 64 << 20;
+    uint8_t *p;
+    CUDA(cudaMallocManaged(&p, bytes));
+    memset(p, 1, bytes);
+    step<<<1024, 256>>>((uint32_t *)p, bytes / 4);
+    CUDA(cudaDeviceSynchronize());
+    sink = p[5 << 20];
+    clock_t begin = clock();
+    std::this_thread::sleep_for(std::chrono::duration<double>(least));
+    printf("# idle: %.3f ms of processor time in %.0f s\n", (clock() - begin) * 1e3 / CLOCKS_PER_SEC, least);
+    CUDA(cudaFree(p));
+    fflush(stdout);
+}
+
 static void launches(const char *name)
 {
     const int count = 200000;
@@ -200,7 +220,7 @@ int main(int argc, char **argv)
 {
     std::vector<std::string> what(argv + 1, argv + argc);
     if (what.empty())
-        what = {"launches", "turns:64", "turns:1024", "turns:8192", "sparse", "table", "fault"};
+        what = {"launches", "turns:64", "turns:1024", "turns:8192", "sparse", "table", "fault", "idle"};
     CUDA(cudaFree(0));
     for (const std::string &w : what) {
         if (w == "launches") {
@@ -219,6 +239,8 @@ int main(int argc, char **argv)
             table();
         } else if (w == "fault") {
             fault();
+        } else if (w == "idle") {
+            idle();
         } else {
             fprintf(stderr, "unknown piece of work %s\n", w.c_str());
             return 1;

@@ -122,12 +122,15 @@ CUresult cw_gpu_wait(uint32_t stream)
 	return wait_result;
 }
 
+static int no_threads;
 static uint32_t crew = 1;
 uint32_t cw_crew_size(void) { return crew; }
 
 CUresult cw_thread_start(void *(*run)(void *), void *arg)
 {
 	pthread_t t;
+	if (no_threads)
+		return CUDA_ERROR_OPERATING_SYSTEM;
 	starts++;
 	return pthread_create(&t, NULL, run, arg) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
@@ -441,6 +444,19 @@ static void waiting_list(void)
 	CHECK(look(&q, &count) == NULL && count == 0 && expire(&q, &starved) == 0);
 }
 
+/* Where nobody can wait for it an access ends. */
+static void no_thread(void)
+{
+	static struct queue q;
+	anew();
+	struct cw_fault f = at(13, 0, 0);
+	no_threads = 1;
+	wait_for(&q, &f);
+	CHECK(refused(f.at) && strstr(said, "no thread") && !q.started && q.count == 0);
+	CHECK(cw_touch_start() != 0);
+	no_threads = 0;
+}
+
 /* Bytes that a call is to read under the ring's lock. */
 static void apart(void)
 {
@@ -518,6 +534,7 @@ int main(void)
 	settling();
 	giving_up();
 	waiting_list();
+	no_thread();
 	apart();
 	threads();
 	puts("touch_test ok");
