@@ -34,7 +34,7 @@ static CUresult to_gpu(struct cw_home *h, uint16_t op, uint32_t id, uint64_t siz
 	if (res)
 		return res;
 	h->at_gpu = (struct cw_range){
-		.size = size > CW_SLAB_LARGEST ? size : CW_SLAB_LARGEST + 1, .ctx = c->o.id, .device = c->device->ordinal};
+		.size = size > CW_SHARED_LARGEST ? size : CW_SHARED_LARGEST + 1, .ctx = c->o.id, .device = c->device->ordinal};
 	if (!cw_managed_moves(cw_device_attr(c->device, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)))
 		return CUDA_ERROR_NOT_SUPPORTED;
 	res = cw_resident_alloc(&h->at_gpu);

@@ -173,7 +173,7 @@ CUresult cwi_cuMemHostRegister_v2(void *p, size_t size, unsigned int flags)
 	struct cw_range other;
 	if (cw_range_overlaps(at, size))
 		return cw_range_find(at, &other) && other.kind == CW_RANGE_MANAGED ? CUDA_ERROR_INVALID_VALUE
-										    : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+										   : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 	struct cw_backed back = {.file = -1};
 	enum cw_backing b = cw_backing_of(at, at + size, &back);
 	if (b != CW_SHARED && back.file >= 0) { /* others go on behind it */

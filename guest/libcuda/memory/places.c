@@ -8,9 +8,9 @@
 #include "memory/uffd.h"
 #include "memory/vmm.h"
 
-enum { GRAIN = 2 << 20 /* of device memory */, SMALL = 1 << 20, READ_WRITE = 3 /* CU_MEM_ACCESS_FLAGS_PROT_READWRITE */ };
+enum { GRAIN = 2 << 20 /* of device memory */, READ_WRITE = 3 /* CU_MEM_ACCESS_FLAGS_PROT_READWRITE */ };
 
-/* Allocations up to SMALL share areas of GRAIN bytes, which is the least that device memory at a chosen address comes in. As natively, what is
+/* Allocations up to CW_SHARED_LARGEST share areas of GRAIN bytes, which is the least that device memory at a chosen address comes in. As natively, what is
  * given out again is not cleared. One that is attached to the host from its beginning is to be attached to a stream later, on its own. */
 struct cw_blocks {
 	struct cw_runs runs;
@@ -167,7 +167,7 @@ static int give_block(const struct cw_range *r)
 
 CUresult cw_resident_alloc(struct cw_range *r)
 {
-	int small = r->size <= SMALL && r->flags != CU_MEM_ATTACH_HOST, found = 0;
+	int small = r->size <= CW_SHARED_LARGEST && r->flags != CU_MEM_ATTACH_HOST, found = 0;
 	struct cw_area *a = NULL;
 	if (cw_uffd_open() != 0)
 		return CUDA_ERROR_NOT_SUPPORTED;

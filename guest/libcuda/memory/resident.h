@@ -22,7 +22,7 @@
 
 #pragma GCC visibility push(hidden)
 
-enum { CW_UNIT = 16 << 10 };
+enum { CW_UNIT = 16 << 10, CW_SHARED_LARGEST = 1 << 20 /* allocations up to this share areas */ };
 enum cw_holder { CW_AT_GPU = 0, CW_AT_BOTH, CW_AT_CPU };
 
 /* Where accesses follow each other more is brought at once. */

@@ -45,7 +45,7 @@ CUresult cw_sides_use(const struct cw_side *dst, const struct cw_side *src)
 	int same = dst->area == src->area && dst->addr == src->addr && dst->size == src->size; /* a fill's */
 	if (cw_likely(!dst->area && !src->area))
 		return res;
-	cw_signals_hold(); /* a handler's access would wait for this use to end */
+	cw_signals_hold();			 /* a handler's access would wait for this use to end */
 	atomic_fetch_add(&cw_resident_users, 1); /* before the look at who has them: resident.h */
 	if (dst->area)
 		res = cw_resident_yield(dst->area, dst->addr, dst->size);

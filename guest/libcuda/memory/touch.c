@@ -262,8 +262,8 @@ static uint32_t expire(struct queue *q, uint32_t *starved)
 		if ((taken ? w[i].until : w[i].last) < cw_now_ms()) {
 			remove_fault(q, &w[i].f);
 			give_up(&w[i].f,
-			       "the GPU did not become idle. Where CONCURRENT_MANAGED_ACCESS is 0 the CPU may not use managed memory "
-			       "while kernels run, and a kernel cannot wait for it; CAUSEWAY_MANAGED=link keeps it where both may");
+				"the GPU did not become idle. Where CONCURRENT_MANAGED_ACCESS is 0 the CPU may not use managed memory "
+				"while kernels run, and a kernel cannot wait for it; CAUSEWAY_MANAGED=link keeps it where both may");
 		}
 	}
 	free(w);

@@ -299,7 +299,7 @@ static void fresh(void)
 				if (late >= 0 && page[late].here)
 					late = -1;
 				int old = waits;
-				CHECK((how == 0   ? cw_before_work()
+				CHECK((how == 0	  ? cw_before_work()
 				       : how == 1 ? cw_resident_settle(area)
 						  : cw_resident_yield(area, area->base + 5, 1)) == 0);
 				CHECK(!area->fresh && watched && missing && late < 0 && waits == old + 1);
@@ -336,7 +336,8 @@ static void fresh_fails(void)
 			fail_in[kinds[k]] = 0;
 			CHECK((res != 0) == did && (res == 0) == !area->fresh);
 			if (res != 0) {
-				CHECK(area->here == 0 && voices == 0 && !missing && atomic_load(&cw_copies) == CW_COPIES_POSSIBLE + CW_COPY);
+				CHECK(area->here == 0 && voices == 0 && !missing &&
+				      atomic_load(&cw_copies) == CW_COPIES_POSSIBLE + CW_COPY);
 				for (uint32_t p = 0; p < PAGES; p++)
 					CHECK(!page[p].wp && (!page[p].here || *word(p) == page[p].want));
 				CHECK(cw_before_work() == 0);
@@ -404,8 +405,8 @@ static void turns(int rounds)
 			memcpy(was, area->holder, UNITS);
 			CHECK(cw_area_bring(area, lo, hi, write) == 0 && calls[ARRIVE] == came + absent);
 			for (uint32_t u = 0; u < UNITS; u++)
-				CHECK(area->holder[u] == (u >= lo && u < hi && was[u] == CW_AT_GPU ? (write || !tracks ? CW_AT_CPU : CW_AT_BOTH)
-											  : was[u]));
+				CHECK(area->holder[u] ==
+				      (u >= lo && u < hi && was[u] == CW_AT_GPU ? (write || !tracks ? CW_AT_CPU : CW_AT_BOTH) : was[u]));
 			break;
 		}
 		case 1: {
@@ -468,8 +469,10 @@ static void small_things(void)
 {
 	make();
 	struct cw_area *a = area;
-	CHECK(cw_area_at(a->base) == a && cw_area_at(a->base + a->size - 1) == a && !cw_area_at(a->base + a->size) && !cw_area_at(a->base - 1));
-	CHECK(cw_units_bytes(a, 0, 1) == CW_UNIT && cw_units_bytes(a, UNITS - 1, UNITS) == 2 * CW_PAGE && cw_unit_of(a, a->base + CW_UNIT) == 1);
+	CHECK(cw_area_at(a->base) == a && cw_area_at(a->base + a->size - 1) == a && !cw_area_at(a->base + a->size) &&
+	      !cw_area_at(a->base - 1));
+	CHECK(cw_units_bytes(a, 0, 1) == CW_UNIT && cw_units_bytes(a, UNITS - 1, UNITS) == 2 * CW_PAGE &&
+	      cw_unit_of(a, a->base + CW_UNIT) == 1);
 	CHECK(cw_resident_yield(a, a->base, 0) == 0 && a->fresh); /* nothing is asked for */
 	CHECK(cw_resident_attach(a, CU_MEM_ATTACH_GLOBAL, 0) == 0 && a->fresh && a->attach == CU_MEM_ATTACH_GLOBAL);
 	CHECK(cw_resident_attach(a, CU_MEM_ATTACH_SINGLE, 9) == 0 && !a->fresh && a->attach == CU_MEM_ATTACH_SINGLE && a->stream == 9);

@@ -283,7 +283,8 @@ static void each(void)
 	anew();
 	struct cw_fault f = at(5, 1, 0);
 	CHECK(serve(&f, 0) == 1 && did[BRING] == 1 && last.write == 1 && area->holder[5] == CW_AT_CPU);
-	CHECK(serve(&f, 0) == 1 && did[BRING] == 1 && did[ZERO] == 1 && did[WAKE] == 1 && last_at == f.at); /* came meanwhile, or thrown away */
+	CHECK(serve(&f, 0) == 1 && did[BRING] == 1 && did[ZERO] == 1 && did[WAKE] == 1 &&
+	      last_at == f.at); /* came meanwhile, or thrown away */
 	f.protect = 1;
 	CHECK(serve(&f, 0) == 1 && did[UNPROTECT] == 1 && last_at == f.at && did[CHANGE] == 0);
 	area->holder[5] = CW_AT_GPU; /* sent away in the meantime */
