@@ -1,0 +1,168 @@
+/* For touch_test.c, which includes touch.c before it: a list of faults, a GPU that is idle when the test says so, and what was done. */
+#ifndef CW_TOUCH_FAKES_H
+#define CW_TOUCH_FAKES_H
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define CHECK(cond) \
+	do { \
+		if (!(cond)) { \
+			fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #cond); \
+			_exit(1); \
+		} \
+	} while (0)
+
+enum { UNITS = 9000, ME = 4321, OTHER = 1234 };
+
+struct cw_session cw_s;
+struct cw_global cw_g;
+_Atomic uint64_t cw_copies;
+_Atomic uint32_t cw_starved, cw_callback_thread, cw_exiting_thread, cw_resident_users;
+struct cw_lock cw_resident_lock;
+struct cw_area *cw_areas;
+
+static struct cw_control_page control;
+static struct cw_carrier carrier;
+static struct cw_area *area;
+static char said[512];
+
+void cw_log(enum cw_log_level level, const char *fmt, ...)
+{
+	va_list args;
+	va_start(args, fmt);
+	CHECK(level == CW_LOG_ERROR);
+	vsnprintf(said, sizeof said, fmt, args);
+	va_end(args);
+}
+
+/* --- what was done, by kind ------------------------------------------------------------------------------------------------- */
+
+enum { BRING, CHANGE, WAKE, ZERO, UNPROTECT, WAIT, KINDS };
+static _Atomic int did[KINDS];
+static struct {
+	uint32_t lo, hi;
+	int write;
+} last;
+static uint64_t last_at;
+static CUresult result, wait_result;
+static _Atomic int idle, starts;
+static _Atomic uint32_t waited_stream;
+static int by_idle; /* a wait makes the GPU idle */
+
+struct cw_area *cw_area_at(uint64_t addr)
+{
+	CHECK(atomic_load(&cw_resident_lock.word) != 0);
+	return area && addr - area->base < area->size ? area : NULL;
+}
+
+CUresult cw_area_bring(struct cw_area *a, uint32_t lo, uint32_t hi, int write)
+{
+	CHECK(a == area && lo < hi && hi <= a->units && atomic_load(&cw_copies) >= CW_COPY);
+	did[BRING]++;
+	last.lo = lo;
+	last.hi = hi;
+	last.write = write;
+	for (uint32_t u = lo; result == 0 && u < hi; u++)
+		if (a->holder[u] == CW_AT_GPU)
+			a->holder[u] = write ? CW_AT_CPU : CW_AT_BOTH;
+	return result;
+}
+
+CUresult cw_area_change(struct cw_area *a, uint32_t lo, uint32_t hi)
+{
+	CHECK(a == area && lo < hi && hi <= a->units);
+	did[CHANGE]++;
+	last.lo = lo;
+	last.hi = hi;
+	for (uint32_t u = lo; result == 0 && u < hi; u++)
+		if (a->holder[u] == CW_AT_BOTH)
+			a->holder[u] = CW_AT_CPU;
+	return result;
+}
+
+void cw_uffd_wake(uint64_t at, uint64_t size)
+{
+	CHECK(size == CW_PAGE);
+	last_at = at;
+	did[WAKE]++;
+}
+
+int cw_uffd_zero(uint64_t at, uint64_t size)
+{
+	CHECK(size == CW_PAGE);
+	last_at = at;
+	did[ZERO]++;
+	return 0;
+}
+
+int cw_uffd_protect(uint64_t at, uint64_t size, int on)
+{
+	CHECK(size == CW_PAGE && !on);
+	last_at = at;
+	did[UNPROTECT]++;
+	return 0;
+}
+
+int cw_gpu_idle(void) { return idle; }
+
+CUresult cw_gpu_wait(uint32_t stream)
+{
+	did[WAIT]++;
+	waited_stream = stream;
+	if (wait_result == 0 && by_idle)
+		idle = 1;
+	return wait_result;
+}
+
+static int no_threads;
+static uint32_t crew = 1;
+uint32_t cw_crew_size(void) { return crew; }
+
+CUresult cw_thread_start(void *(*run)(void *), void *arg)
+{
+	pthread_t t;
+	if (no_threads)
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	starts++;
+	return pthread_create(&t, NULL, run, arg) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+}
+
+/* --- faults: what the server reads ---------------------------------------------------------------------------------------------- */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct cw_fault queued[64];
+static int queued_count, read_error;
+static int timeout_seen;
+static int64_t look_seen;
+
+int cw_uffd_read(struct cw_fault *out, int most, int timeout_ms, int64_t look_us)
+{
+	for (;;) {
+		pthread_mutex_lock(&lock);
+		timeout_seen = timeout_ms;
+		look_seen = look_us;
+		int n = queued_count < most ? queued_count : most;
+		memcpy(out, queued, (size_t)n * sizeof *out);
+		memmove(queued, queued + n, (size_t)(queued_count - n) * sizeof *queued);
+		queued_count -= n;
+		int err = read_error;
+		pthread_mutex_unlock(&lock);
+		if (n > 0 || err)
+			return err ? err : n;
+		usleep(1000);
+		if (timeout_ms >= 0)
+			return 0;
+	}
+}
+
+static void put(struct cw_fault f)
+{
+	pthread_mutex_lock(&lock);
+	queued[queued_count++] = f;
+	pthread_mutex_unlock(&lock);
+}
+
+#endif
