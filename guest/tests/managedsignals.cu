@@ -33,7 +33,7 @@ static void work(double until)
     managed(&p, N * 4);
     CUDA(cudaMalloc(&d, N * 4));
     memset(p, 0, N * 4);
-    for (; seconds() < until; rounds++) {
+    do {
         for (int k = 0; k < 20; k++)
             add<<<4, 128>>>(p, 100);
         CUDA(cudaMemsetAsync(p + 100, 0, 400));
@@ -48,7 +48,7 @@ static void work(double until)
         CUDA(cudaDeviceSynchronize());
         bad += q[3] != rounds + 1 || p[7] != 20 * (rounds + 1);
         CUDA(cudaFree(q));
-    }
+    } while (++rounds, seconds() < until);
     CUDA(cudaFree(p));
     CUDA(cudaFree(d));
     note("%u rounds", rounds);
