@@ -3,11 +3,10 @@
  * one of the GPU's bytes. CPU and GPU write by turns, ranges are brought, changed and sent away at random, calls fail, and whatever happens
  * every page holds what was written to it last, nothing is here when the GPU works, and what is asked of the kernel is the fewest calls.
  */
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <fcntl.h>
 #include <unistd.h>
 
 /* What has pages is not always told. */
@@ -313,8 +312,11 @@ static void small_things(void)
 int main(void)
 {
 	alarm(120);
+	int lowest = dup(0);
+	close(lowest);
 	small_things();
 	fresh();
+	CHECK(dup(0) == lowest); /* nothing stays open */
 	fresh_fails();
 	turns(20000);
 	fails_in_turn();
