@@ -162,26 +162,35 @@ static void let_others(void)
 
 static _Atomic uint32_t host_ahead;
 static _Atomic uint64_t host_since; /* cw_work when one was last added or called */
+static _Atomic int host_late;	    /* it was waited for in vain: not again until there is another */
 
 void cw_host_ahead(int more)
 {
 	atomic_store(&host_since, cw_work());
+	if (more > 0)
+		atomic_store(&host_late, 0);
 	atomic_fetch_add(&host_ahead, (uint32_t)more);
 }
 
 int cw_host_is_ahead(void) { return atomic_load_explicit(&host_ahead, memory_order_relaxed) != 0; }
 
-/* A driver takes some 1000 launches behind work that has not begun. Not for ever: the function may wait for what comes next, as it could natively. */
+/* A driver takes some 1000 launches behind work that has not begun. */
+static int host_blocks(struct cw_session *s)
+{
+	enum { BEHIND = 512 };
+	return !atomic_load(&host_late) && cw_host_is_ahead() && cw_work() - atomic_load(&host_since) > BEHIND && !cw_is_dead(s);
+}
+
+/* Not for ever: the function may wait for what comes next, as it could natively. */
 static void let_host_run(struct cw_session *s)
 {
-	enum { BEHIND = 512, TURNS = 10000 };
-	int i = 0;
-	for (; i < TURNS && cw_host_is_ahead() && cw_work() - atomic_load(&host_since) > BEHIND && !cw_is_dead(s); i++) {
+	enum { TURNS = 10000 };
+	for (int i = 0; host_blocks(s); i++) {
 		struct timespec nap = {0, 1000000};
 		nanosleep(&nap, NULL);
+		if (i == TURNS)
+			atomic_store(&host_late, 1);
 	}
-	if (i == TURNS)
-		atomic_store(&host_since, cw_work());
 }
 
 static void around_request(void)
