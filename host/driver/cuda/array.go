@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"maps"
 	"math/bits"
 
 	"causeway/cuda"
@@ -218,8 +217,4 @@ func (s *session) ArrayGetMemoryRequirements(c *wire.Call, a *wire.ArrayGetMemor
 		})
 	r.Size, r.Alignment = m.Size, m.Alignment
 	return res
-}
-
-func forget[T any](list *table[T], gone func(T) bool) {
-	maps.DeleteFunc(list.m, func(_ uint32, v T) bool { return gone(v) })
 }

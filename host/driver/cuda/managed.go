@@ -101,27 +101,8 @@ func (s *session) ModuleManage(c *wire.Call, a *wire.ModuleManageArgs, r *wire.M
 
 // known reports whether the guest has something of a module, beside the module.
 func (s *session) known(m module) bool {
-	n := 0
-	for _, f := range s.funcs.m {
-		n += same(f.code, m.code)
-	}
-	for _, x := range s.modules.m {
-		n += same(x.code, m.code)
-	}
-	for _, t := range s.texRefs.m {
-		n += same(t.code, m.code)
-	}
-	for _, t := range s.surfRefs.m {
-		n += same(t.code, m.code)
-	}
-	return n > 1
-}
-
-func same(a, b code) int {
-	if a == b {
-		return 1
-	}
-	return 0
+	c := m.code
+	return ofCode(&s.funcs.table, c)+ofCode(&s.modules.table, c)+ofCode(&s.texRefs.table, c)+ofCode(&s.surfRefs.table, c) > 1
 }
 
 // place is where the guest would have managed variables: in a region, or at an address of device memory. Neither: nowhere yet.

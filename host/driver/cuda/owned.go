@@ -1,6 +1,6 @@
 package cuda
 
-import "causeway/host/driver/cuda/bind"
+import "maps"
 
 // ofContext is an object that ends with a context: a pointer to nothing, for the driver, from then on.
 type ofContext interface {
@@ -59,12 +59,27 @@ func (x shaped[H]) ended(s *session, _ uint32) { s.refund(x.size) }
 type code struct{ module, lib uint32 }
 
 func (c code) isNone() bool { return c == code{} }
+func (c code) whose() code  { return c }
+
+// ofCode is how many in a table are of some code.
+func ofCode[T interface{ whose() code }](list *table[T], c code) (n int) {
+	for _, v := range list.m {
+		if v.whose() == c {
+			n++
+		}
+	}
+	return n
+}
+
+func forgetCodeIn[T interface{ whose() code }](list *table[T], c code) {
+	maps.DeleteFunc(list.m, func(_ uint32, v T) bool { return v.whose() == c })
+}
 
 // unloaded forgets all that is of code that is about to go.
 func (s *session) unloaded(c code) {
-	forget(&s.funcs.table, func(f *function) bool { return f.code == c })
-	forget(&s.modules.table, func(m module) bool { return m.code == c })
-	forget(&s.texRefs.table, func(t reference[bind.Texref]) bool { return t.code == c })
-	forget(&s.surfRefs.table, func(t reference[bind.Surfref]) bool { return t.code == c })
+	forgetCodeIn(&s.funcs.table, c)
+	forgetCodeIn(&s.modules.table, c)
+	forgetCodeIn(&s.texRefs.table, c)
+	forgetCodeIn(&s.surfRefs.table, c)
 	s.endGraphsWith(need{code: c})
 }
