@@ -131,6 +131,13 @@ type Watcher interface {
 	Dropped(id uint32)
 }
 
+// Exposer is implemented by a GuestMemory whose regions' bytes others than this process's code can reach: an adapter.
+type Exposer interface {
+	// Expose has expose make the bytes of a region reachable, which stay where they are until revoke has returned. That is called, once, before the region ends or its pages go,
+	// whatever that is for; it waits for nothing but the adapter, and uses no memory of this. A region is exposed once at a time.
+	Expose(region uint32, expose func(mem []byte) (revoke func(), err error)) error
+}
+
 // Doorbell wakes the side that sleeps.
 type Doorbell interface {
 	// Wait returns when the guest rang, Ring was called, or ctx ended (its error). One goroutine waits. It may return

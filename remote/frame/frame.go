@@ -29,6 +29,9 @@ const (
 	Ack       Kind = 13
 	Hold      Kind = 14
 	Behind    Kind = 15
+	Grant     Kind = 16
+	Recall    Kind = 17
+	Recalled  Kind = 18
 )
 
 // Sizes, in bytes.

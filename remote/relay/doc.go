@@ -16,5 +16,7 @@
 // writing. out.mu is held while a frame is sent. Neither is taken with the other held. A stream that has room of its own (frame.Filler) is filled from guest memory: then away is taken for a copy
 // while other frames wait behind that one.
 //
+// Over RDMA the server reaches regions by itself (grants.go). grants.mu is held while what is granted or recalled is said, and grants.state for a moment; the carrier takes the latter within its own locks, so nothing of the carrier is called with it held.
+//
 // Memory is bounded: one batch of the ring, one chunk of a READ, the stream's buffers, and a list of regions that come and go.
 package relay

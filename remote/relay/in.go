@@ -63,6 +63,8 @@ func (s *Session) frame(ctx context.Context, h frame.Header) error {
 		})
 	case frame.Control:
 		return s.controlFrame(frame.Halves(h.Arg))
+	case frame.Recalled:
+		return s.recalled()
 	case frame.Behind:
 		return s.behindFrame(ctx, h.Arg)
 	}

@@ -154,17 +154,24 @@ func (s *Session) tellRegions() error {
 			return fmt.Errorf("%w: %w", errLocal, err)
 		}
 		if !ok {
-			return nil
+			break
 		}
 		h, payload := frame.Header{Kind: frame.RegionEnd, Arg: uint64(change.id)}, []byte(nil)
 		if change.size != 0 {
 			h.Kind = frame.Region
 			payload = remote.FormatHello(remote.Hello{Type: remote.MsgRegion, Region: change.id, Va: change.va, Size: change.size}, "")
 		}
-		if err := s.out.send(h, payload); err != nil {
+		if err = s.out.send(h, payload); err == nil {
+			err = s.told(change)
+		}
+		if err != nil {
 			return lost(err)
 		}
 	}
+	if err := s.regrant(); err != nil {
+		return lost(err)
+	}
+	return nil
 }
 
 // read is a READ of the server's that waits for its answer.

@@ -32,7 +32,7 @@ var (
 )
 
 // Park has take called while nothing of the session touches guest memory, and nothing does until Resume; both directions of the stream stand meanwhile. waiting: the
-// guest had submitted more. If ctx ends first, or take fails, the session goes on as if nothing had been asked.
+// guest had submitted more. What the server reaches by itself is taken from it first. If ctx ends first, or take fails, the session goes on as if nothing had been asked.
 func (s *Session) Park(ctx context.Context, take func() error) (waiting bool, err error) {
 	p, took := &s.parks, make(chan error, 1)
 	want := func() error {
@@ -46,13 +46,17 @@ func (s *Session) Park(ctx context.Context, take func() error) (waiting bool, er
 		}
 		return err
 	}
+	if err := p.free(); err != nil {
+		return false, err
+	}
+	s.recall(ctx)
+	defer func() {
+		if err != nil && p.free() == nil { // else another park has what was recalled
+			s.unpark()
+		}
+	}()
 	p.mu.Lock()
-	switch {
-	case p.over:
-		err = ErrOver
-	case p.want != nil || p.resume != nil:
-		err = ErrParked
-	default:
+	if err = p.freeLocked(); err == nil {
 		if p.want, p.took = want, took; p.out {
 			s.parkLocked()
 		}
@@ -78,6 +82,23 @@ func (s *Session) Park(ctx context.Context, take func() error) (waiting bool, er
 	return waiting, err
 }
 
+// free says why a session cannot be parked now.
+func (p *parks) free() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.freeLocked()
+}
+
+func (p *parks) freeLocked() error {
+	switch {
+	case p.over:
+		return ErrOver
+	case p.want != nil || p.resume != nil:
+		return ErrParked
+	}
+	return nil
+}
+
 // Resume ends a park, after give has brought the memory back. If it fails the session is still parked.
 func (s *Session) Resume(give func() error) error {
 	p := &s.parks
@@ -96,6 +117,7 @@ func (s *Session) Resume(give func() error) error {
 	s.away.Unlock()
 	close(p.resume)
 	p.resume = nil
+	s.unpark()
 	if p.still {
 		p.still = false
 		s.out.conn.(Lasting).Release()

@@ -39,11 +39,17 @@ func newRig(t testing.TB) *rig { return newRigOf(t, 0, 0) }
 // newRigOf is newRig with a stream that may have so many branches.
 func newRigOf(t testing.TB, branches int, patience time.Duration) *rig {
 	t.Helper()
+	near, far := net.Pipe()
+	return newRigOn(t, near, far, branches, patience)
+}
+
+// newRigOn is newRigOf over a connection, whose end near is the relay's.
+func newRigOn(t testing.TB, near, far net.Conn, branches int, patience time.Duration) *rig {
+	t.Helper()
 	gc, hc, err := remotetest.Pair()
 	if err != nil {
 		t.Fatal(err)
 	}
-	near, far := net.Pipe()
 	r := &rig{server: far, in: bufio.NewReaderSize(far, 4<<10), ended: make(chan error, 1)}
 	stream := frame.Stream(near)
 	if branches > 0 {

@@ -48,6 +48,8 @@ func broken() map[string][]byte {
 		"write beyond":                encode(frame.Header{Kind: frame.Write}, extent(1, 4090, 8, 8)),
 		"write around":                encode(frame.Header{Kind: frame.Write}, extent(1, ^uint64(0)-3, 8, 8)),
 		"write to region 0":           encode(frame.Header{Kind: frame.Write}, extent(0, 0, 8, 8)),
+		"recalled unasked":            encode(frame.Header{Kind: frame.Recalled}, nil),
+		"a grant":                     encode(frame.Header{Kind: frame.Grant, Arg: 1}, make([]byte, frame.GrantSize)),
 		"write to no region":          encode(frame.Header{Kind: frame.Write}, extent(2, 0, 8, 8)),
 	}
 }

@@ -74,6 +74,7 @@ type Session struct {
 	wide wide // and others beside it
 
 	regions regions
+	grants  grants
 	away    sync.RWMutex // held for writing while guest memory is out of reach
 	gone    bool         // for good; under away
 	still   bool         // until the session's goroutines have ended; under away
@@ -116,6 +117,7 @@ func newSession(local remote.Carrier, conn frame.Stream, server string, log *slo
 	s.in = bufio.NewReaderSize(&s.input, streamBuffer)
 	s.wide.reads, s.wide.patience = make(chan read, mostReads), behindLimit
 	s.regions.init(s.poke)
+	s.grants.begin(conn, s.mem)
 	return s
 }
 

@@ -50,12 +50,14 @@ type region struct {
 	placed bool // at addresses that the guest chose
 	span   span
 	mem    []byte
+	revoke func() // ends what Expose began; nil: nothing
 }
 
 var (
 	_ remote.GuestMemory = (*Memory)(nil)
 	_ remote.Mapper      = (*Memory)(nil)
 	_ remote.Watchable   = (*Memory)(nil)
+	_ remote.Exposer     = (*Memory)(nil)
 )
 
 // NewMemory returns memory without regions.
@@ -119,6 +121,7 @@ func (m *Memory) SetRuns(id uint32, runs []Run) error {
 	close(m.changed)
 	m.changed = make(chan struct{})
 	if r.mapped && !m.detached {
+		r.conceal()
 		return r.fill()
 	}
 	return nil
@@ -171,6 +174,7 @@ func (m *Memory) Watch(w remote.Watcher) {
 
 func (m *Memory) dropLocked(id uint32, r *region) error {
 	delete(m.regions, id)
+	r.conceal()
 	if r.mapped {
 		r.span.release()
 		r.mapped, r.mem = false, nil
@@ -286,6 +290,7 @@ func (m *Memory) Unmap(id uint32) error {
 
 // leaveLocked takes a region's pages from its addresses, and keeps those that the guest chose.
 func (m *Memory) leaveLocked(r *region) error {
+	r.conceal()
 	if !r.placed {
 		r.span.release()
 		return nil
@@ -305,6 +310,7 @@ func (m *Memory) Detach() error {
 	m.detached = true
 	var errs []error
 	for _, r := range m.regions {
+		r.conceal()
 		if r.mapped {
 			errs = append(errs, r.span.clear())
 		}

@@ -174,6 +174,10 @@ func (c *Carrier) frame(h frame.Header) error {
 			return remote.Violation("REGION_END frame of %d bytes for region %d", h.Len, h.Arg)
 		}
 		return c.mem.end(h.Arg)
+	case frame.Grant:
+		return c.grantFrame(h, c.in)
+	case frame.Recall:
+		return c.recallFrame(h)
 	}
 	return remote.Violation("frame of type %d", h.Kind)
 }

@@ -30,6 +30,7 @@ type memory struct {
 	regions map[uint32]remote.Declared
 	lastID  uint64
 	reads   []*read // unanswered, oldest first
+	reach   reach
 }
 
 // read is a READ in flight. The receiver of one stream fills p.
@@ -67,7 +68,7 @@ var (
 )
 
 func newMemory(c *Carrier) *memory {
-	return &memory{c: c, changed: make(chan struct{}), regions: map[uint32]remote.Declared{}}
+	return &memory{c: c, changed: make(chan struct{}), regions: map[uint32]remote.Declared{}, reach: newReach(c.conn)}
 }
 
 func (m *memory) declare(id uint32, d remote.Declared) error {
@@ -89,6 +90,7 @@ func (m *memory) end(id uint64) error {
 		return remote.Violation("end of region %d, which is not declared", id)
 	}
 	delete(m.regions, uint32(id))
+	delete(m.reach.granted, uint32(id))
 	return nil
 }
 
@@ -150,7 +152,11 @@ func (m *memory) ReadAt(id uint32, p []byte, off uint64) error {
 	if err := m.check(id, off, uint64(len(p)), false); err != nil || len(p) == 0 {
 		return err
 	}
-	if err := <-m.request(id, p, off); err != nil {
+	done, err := m.fetch(id, p, off)
+	if !done {
+		err = <-m.request(id, p, off)
+	}
+	if err != nil {
 		return fmt.Errorf("read region %d: %w", id, err)
 	}
 	return nil
@@ -163,6 +169,15 @@ func (m *memory) Begin(id uint32, p []byte, off uint64) (<-chan error, error) {
 	}
 	if len(p) == 0 || len(p) > frame.MaxRead {
 		return nil, fmt.Errorf("read region %d: %d bytes at once", id, len(p))
+	}
+	if g, ok := m.enter(id); ok {
+		done := make(chan error, 1)
+		go func() {
+			err := m.reach.by.Fetch(p, g, off)
+			m.leave()
+			done <- err
+		}()
+		return done, nil
 	}
 	return m.request(id, p, off), nil
 }
@@ -257,6 +272,12 @@ func (m *memory) due(h frame.Header, by int) (*read, error) {
 func (m *memory) WriteAt(id uint32, p []byte, off uint64) error {
 	if err := m.check(id, off, uint64(len(p)), true); err != nil {
 		return err
+	}
+	if done, err := m.store(id, p, off); done {
+		if err != nil {
+			return fmt.Errorf("write region %d: %w", id, err)
+		}
+		return nil
 	}
 	wide := len(p) >= frame.Bulk
 	for len(p) > 0 {

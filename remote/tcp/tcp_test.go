@@ -45,6 +45,12 @@ type session struct {
 func open(t testing.TB) *session {
 	t.Helper()
 	guest, host := net.Pipe()
+	return openOn(t, guest, host)
+}
+
+// openOn is open over a stream, whose other end is the guest's.
+func openOn(t testing.TB, guest net.Conn, host net.Conn) *session {
+	t.Helper()
 	go func() { _, _ = guest.Write(helloFrame()) }()
 	c, err := tcp.Accept(host)
 	if err != nil {
@@ -84,6 +90,8 @@ func TestRules(t *testing.T) {
 		"region ends unknown":  frame(regionEnd, 0, 7, nil),
 		"region 0 ends":        frame(regionEnd, 0, 0, nil),
 		"region far away ends": append(regionFrame(1, 4096), frame(regionEnd, 0, 1<<32|1, nil)...),
+		"grant over TCP":       append(regionFrame(1, 4096), grantFrame(1, 4096)...),
+		"recall over TCP":      frame(recall, 0, 0, nil),
 		"region other than id": frame(region, 0, 2, remote.FormatHello(remote.Hello{Type: remote.MsgRegion, Region: 1, Size: 4096}, "")),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -187,8 +195,11 @@ func FuzzFrames(f *testing.F) {
 	f.Add(append(regionFrame(1, 4096), frame(data, 0, 1, make([]byte, 16))...))
 	f.Add(frame(ring, 0, 8, make([]byte, 64)))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, ring, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
+	f.Add(append(regionFrame(1, 4096), grantFrame(1, 4096)...))
+	f.Add(slices.Concat(regionFrame(1, 4096), grantFrame(1, 4096), frame(recall, 0, 0, nil), grantFrame(1, 4096)))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s := open(t)
+		guest, host := net.Pipe()
+		s := openOn(t, guest, &reachingPipe{Conn: host})
 		// A request of the host's is in flight, so that DATA frames mean something.
 		waiting := make(chan struct{})
 		go func() {

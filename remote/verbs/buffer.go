@@ -9,7 +9,8 @@ import (
 
 // buffer is registered memory of a power of two that a stream goes round in.
 type buffer struct {
-	mem []byte
+	mem []byte // of all, what is used
+	all []byte
 	reg Memory
 }
 
@@ -23,7 +24,7 @@ func newBuffer(a Adapter, size int, may Access) (*buffer, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("memory for RDMA: %w", err), unix.Munmap(mem))
 	}
-	return &buffer{mem, reg}, nil
+	return &buffer{mem, mem, reg}, nil
 }
 
 // copyIn stores bytes of the stream that begin at its byte at.
@@ -42,5 +43,5 @@ func (b *buffer) close() error {
 	if b == nil {
 		return nil
 	}
-	return errors.Join(b.reg.Close(), unix.Munmap(b.mem))
+	return errors.Join(b.reg.Close(), unix.Munmap(b.all))
 }

@@ -65,6 +65,7 @@ type Conn struct {
 	final                uint64 // so many bytes
 	saidEnd, heard       bool   // this end did, and the peer knows
 	cut                  bool   // nothing more comes beside the stream
+	reach                reach
 
 	readEnd, writeEnd deadline
 }
@@ -228,14 +229,14 @@ func (c *Conn) close() error {
 	c.readMu.Lock()
 	defer c.readMu.Unlock()
 	c.mu.Lock()
-	for c.polling {
+	for c.polling || c.reach.users > 0 {
 		c.cond.Wait()
 	}
 	c.failLocked(net.ErrClosed)
 	stopTimer(&c.readEnd)
 	stopTimer(&c.writeEnd)
 	c.mu.Unlock()
-	return errors.Join(c.queue.Close(), c.window.close(), c.out.close())
+	return errors.Join(c.queue.Close(), c.window.close(), c.out.close(), c.reach.land.close())
 }
 
 // drain waits until all that was posted is done, and reports whether the peer is there to hear how much that was.

@@ -15,6 +15,11 @@
 // copied to when the receiver has said that it is free (credit). A Write is one chain of work requests, rung once; its last is a WRITE WITH IMMEDIATE, whose value is the
 // number of bytes. Credit goes back in the same way, without bytes. Receives are posted for more immediates than the other end may have outstanding, so that none waits.
 //
+// # The other end's memory
+//
+// The client's end may register memory of its own for the server's (Conn.Grant), which reads and writes it by RDMA READ and WRITE (Conn.Fetch, Conn.Store) through pieces of registered memory, on the stream's queue pair, so that what the stream says
+// afterwards follows. Who may reach what, and when not any more, is package relay's.
+//
 // # Goroutines and locks
 //
 // Whoever waits (Read for bytes, Write for room) takes completions for all if nobody does: it polls for a while, then sleeps in Queue.Wait, and others wait for it on

@@ -19,6 +19,8 @@ type Offer struct {
 	PSN      uint32 // of the first packet that it sends
 	GID      [16]byte
 	Window   Window
+	// Reach: it reads and writes memory of the other end that this grants.
+	Reach bool
 }
 
 // Window is memory that the other end writes to.
@@ -46,7 +48,7 @@ const (
 	maxReason  = 400
 )
 
-// Append appends the encoded offer to b: 64 bytes (magic; length of the reason, u16; link; MTU; LID, u16; 2 of padding; queue, PSN, key and size, u32 each;
+// Append appends the encoded offer to b: 64 bytes (magic; length of the reason, u16; link; MTU; LID, u16; 1 if it reaches memory; 1 of padding; queue, PSN, key and size, u32 each;
 // address, u64; GID; padding), then the reason. Little-endian.
 func (o Offer) Append(b []byte) []byte {
 	reason := o.Declined
@@ -59,6 +61,9 @@ func (o Offer) Append(b []byte) []byte {
 	b = append(b, byte(o.Link), byte(o.MTU))
 	b = le.AppendUint16(b, o.LID)
 	b = append(b, 0, 0)
+	if o.Reach {
+		b[len(b)-2] = 1
+	}
 	for _, v := range []uint32{o.Queue, o.PSN, o.Window.Key, o.Window.Size} {
 		b = le.AppendUint32(b, v)
 	}
@@ -94,6 +99,7 @@ func ParseOffer(b []byte) (Peer, error) {
 		Link: Link(b[10]), MTU: MTU(b[11]), LID: le.Uint16(b[12:]), Queue: le.Uint32(b[16:]), PSN: le.Uint32(b[20:]),
 		Window: Window{Key: le.Uint32(b[24:]), Size: le.Uint32(b[28:]), Address: le.Uint64(b[32:])},
 		GID:    [16]byte(b[40:56]),
+		Reach:  b[14] == 1,
 	}
 	reason := b[offerSize:]
 	if len(reason) != int(le.Uint16(b[8:])) || len(reason) > maxReason {

@@ -60,10 +60,12 @@ type upgrade struct {
 	gid         GID
 	queue       Queue
 	window, out *buffer
+	land        *buffer // the server's, through which it reaches memory; nil: it does not
+	unreached   error   // why
 }
 
 func (u *upgrade) release() error {
-	err := errors.Join(u.window.close(), u.out.close())
+	err := errors.Join(u.window.close(), u.out.close(), u.land.close())
 	if u.queue != nil {
 		err = errors.Join(u.queue.Close(), err)
 	}
@@ -84,10 +86,15 @@ func (u *upgrade) run(adapters []Adapter, why string) (*Conn, error) {
 	case peer.offer.Declined != "":
 		return nil, fmt.Errorf("%w: the other end: %s", ErrStays, peer.offer.Declined)
 	}
-	if err := u.agree(u.connect(adapter, own, peer)); err != nil {
+	if err := u.agree(u.connect(own, peer)); err != nil {
 		return nil, err
 	}
 	c := newConn(u.base, u.about(peer), u.queue, u.window, u.out, peer)
+	var granter Adapter
+	if u.client && peer.offer.Reach {
+		granter = adapter
+	}
+	c.reach.begin(u.land, granter)
 	if err := u.agree(u.probe(c)); err != nil {
 		return nil, err
 	}
@@ -110,11 +117,18 @@ func (u *upgrade) prepare(adapters []Adapter, why string) (Adapter, Offer, error
 	if u.queue, err = a.NewQueue(QueueSize{Send: sends, Receive: receives, Inline: inline}); err != nil {
 		return nil, Offer{}, err
 	}
+	if u.out, err = newBuffer(a, MostWindow, 0); err != nil { // ahead of what can be done without
+		return nil, Offer{}, err
+	}
+	if !u.client {
+		u.land, u.unreached = newBuffer(a, pieces*pieceSize, 0)
+	}
 	var psn [4]byte
 	_, _ = rand.Read(psn[:]) // does not fail
 	return a, Offer{
 		Link: u.port.Link, MTU: u.port.MTU, LID: u.port.LID, GID: gid.Addr, Queue: u.queue.Number(), PSN: binary.LittleEndian.Uint32(psn[:]) & (1<<24 - 1),
 		Window: Window{Address: u.window.reg.Address(), Key: u.window.reg.RemoteKey(), Size: windowSize},
+		Reach:  u.land != nil,
 	}, nil
 }
 
@@ -144,14 +158,11 @@ func (u *upgrade) exchange(own Offer) (Peer, error) {
 }
 
 // connect readies the queue pair for what the other end may write.
-func (u *upgrade) connect(a Adapter, own Offer, peer Peer) error {
+func (u *upgrade) connect(own Offer, peer Peer) error {
 	if own.Link != peer.offer.Link {
 		return fmt.Errorf("this end has %v, the other %v", own.Link, peer.offer.Link)
 	}
-	var err error
-	if u.out, err = newBuffer(a, int(peer.offer.Window.Size), 0); err != nil {
-		return err
-	}
+	u.out.mem = u.out.all[:peer.offer.Window.Size]
 	if err := u.queue.Connect(Path{GIDIndex: u.gid.Index, MTU: min(own.MTU, peer.offer.MTU), OwnPSN: own.PSN, Peer: peer}); err != nil {
 		return err
 	}
@@ -223,7 +234,14 @@ func (u *upgrade) hear() (string, error) {
 }
 
 func (u *upgrade) about(p Peer) string {
-	return fmt.Sprintf("%v by %s port %d, MTU %d", u.port.Link, u.port.Device, u.port.Number, min(u.port.MTU, p.offer.MTU).Bytes())
+	how := "copies in frames"
+	switch {
+	case u.land != nil || u.client && p.offer.Reach:
+		how = "copies one-sided"
+	case u.unreached != nil:
+		how += ": " + u.unreached.Error()
+	}
+	return fmt.Sprintf("%v by %s port %d, MTU %d, %s", u.port.Link, u.port.Device, u.port.Number, min(u.port.MTU, p.offer.MTU).Bytes(), how)
 }
 
 // trouble is an error as the other end is told.

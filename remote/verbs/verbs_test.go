@@ -74,7 +74,7 @@ func (e ends) end(t testing.TB) {
 // TestStream: bytes of both directions at once, in pieces of all sizes, many times the window.
 func TestStream(t *testing.T) {
 	e := open(t)
-	if about := e.near.(*verbs.Conn).String(); about != "RoCE v2 by near port 1, MTU 1024" {
+	if about := e.near.(*verbs.Conn).String(); about != "RoCE v2 by near port 1, MTU 1024, copies one-sided" {
 		t.Error(about)
 	}
 	const total = 8 << 20

@@ -96,6 +96,9 @@ func (d *device) register(mem []byte, may verbs.Access) (*memory, error) {
 	}
 	m := &memory{d: d, addr: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem))))}
 	n := C.cw_register(d.lib.c, d.pd, C.uint64_t(m.addr), C.size_t(len(mem)), access, &m.mr)
+	if n != 0 && may&verbs.RemoteRead != 0 && C.cw_register(d.lib.c, d.pd, C.uint64_t(m.addr), C.size_t(len(mem)), access|C.IBV_ACCESS_ON_DEMAND, &m.mr) == 0 {
+		return m, nil // an adapter that looks pages up when it comes to them need not pin them
+	}
 	switch unix.Errno(n) {
 	case 0:
 		return m, nil

@@ -11,8 +11,12 @@ import (
 	"os/exec"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"causeway/remote"
+	"causeway/remote/frame"
 	"causeway/remote/remotetest"
+	"causeway/remote/sys"
 	"causeway/remote/verbs"
 	"causeway/remote/verbs/ibv"
 	"causeway/remote/verbs/verbstest"
@@ -198,6 +202,78 @@ func TestProcesses(t *testing.T) {
 			t.Errorf("the other process: %v", err)
 		}
 	}
+}
+
+// reachable is both ends of a connection, and memory of the near one that the far one reaches: of a memory file, as a guest's is.
+func reachable(t *testing.T, size int) (near, far *verbs.Conn, mem []byte, g frame.Granted, revoke func()) {
+	t.Helper()
+	a := open(t).Adapters()[0]
+	nearBase, farBase := pair(t)
+	other := make(chan net.Conn, 1)
+	go func() { other <- upgraded(t, farBase, a, false) }()
+	near = upgraded(t, nearBase, a, true).(*verbs.Conn)
+	far = (<-other).(*verbs.Conn)
+	fd, mem, err := sys.NewPage("reached", size, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = unix.Close(fd)
+	t.Cleanup(func() { sys.UnmapPage(mem) })
+	g, revoke, err = near.Grant(mem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return near, far, mem, g, revoke
+}
+
+// closed closes both ends at once.
+func closed(t *testing.T, near, far net.Conn) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- far.Close() }()
+	if err := errors.Join(near.Close(), <-done); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestReach: memory of the other end, by RDMA READ and WRITE, until it is taken back: then whoever uses it is told remote access error, and both ends fail.
+func TestReach(t *testing.T) {
+	const size = 1 << 20
+	near, far, mem, g, revoke := reachable(t, size)
+	p, got := make([]byte, size-3000), make([]byte, size-3000)
+	for i := range p {
+		p[i] = byte(i * i >> 9)
+	}
+	if err := errors.Join(far.Store(p, g, 2000), far.Fetch(got, g, 2000)); err != nil || !bytes.Equal(p, got) || !bytes.Equal(mem[2000:][:len(p)], p) {
+		t.Errorf("other bytes, or %v", err)
+	}
+	if mem[1999] != 0 || mem[size-1000] != 0 {
+		t.Error("bytes beside were written")
+	}
+	revoke()
+	clear(mem)
+	var err error
+	for err == nil {
+		err = far.Store(p, g, 0)
+	}
+	if !errors.Is(err, verbs.RemoteAccess) || !bytes.Equal(mem, make([]byte, size)) {
+		t.Errorf("what was taken back: %v", err)
+	}
+	if _, err := near.Read(make([]byte, 1)); !errors.Is(err, verbs.ErrQueue) {
+		t.Errorf("the end whose memory it was: %v", err)
+	}
+	closed(t, near, far)
+}
+
+// TestReachBeside: no byte beyond is read.
+func TestReachBeside(t *testing.T) {
+	near, far, _, g, revoke := reachable(t, 8192)
+	g.Size++
+	if err := far.Fetch(make([]byte, 2), g, 8191); !errors.Is(err, verbs.RemoteAccess) {
+		t.Error(err)
+	}
+	revoke()
+	closed(t, near, far)
 }
 
 // TestLinkDown: when nothing arrives any more the connection fails, and says that.

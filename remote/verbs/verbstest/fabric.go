@@ -20,6 +20,8 @@ type Fabric struct {
 	cut     bool
 	held    bool
 	refuses string
+	pins    int       // bytes that an adapter may have registered, 0: any
+	moved   [3]uint64 // bytes, by verbs.Op
 }
 
 // New makes a fabric without adapters.
@@ -67,6 +69,20 @@ func (f *Fabric) Refuse(why string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.refuses = why
+}
+
+// Pin has each adapter register so many bytes at most, as a limit of locked memory does; 0: any.
+func (f *Fabric) Pin(most int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pins = most
+}
+
+// Moved is how many bytes went by an operation.
+func (f *Fabric) Moved(op verbs.Op) uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.moved[op]
 }
 
 // Heal undoes Cut, Hold and Refuse.
@@ -125,6 +141,15 @@ func (a *Adapter) Register(mem []byte, may verbs.Access) (verbs.Memory, error) {
 	defer a.f.mu.Unlock()
 	if a.f.refuses != "" {
 		return nil, fmt.Errorf("register memory: %s", a.f.refuses)
+	}
+	pinned := len(mem)
+	for _, m := range a.f.regions {
+		if m.a == a {
+			pinned += len(m.mem)
+		}
+	}
+	if a.f.pins > 0 && pinned > a.f.pins {
+		return nil, fmt.Errorf("register %d bytes: no more than %d are pinned", len(mem), a.f.pins)
 	}
 	key := a.f.numberLocked()
 	m := &memory{a: a, mem: mem, may: may, addr: uint64(key) << 32, key: key}

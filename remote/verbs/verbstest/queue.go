@@ -146,6 +146,7 @@ func (q *queue) executeLocked(j job) verbs.Status {
 	if j.Op == verbs.WriteImmediate && to.receives == 0 {
 		return verbs.NotReadyExceeded
 	}
+	q.f.moved[j.Op] += uint64(j.Length)
 	if j.Op == verbs.Read {
 		copy(local, remote)
 		return verbs.Success

@@ -1,0 +1,39 @@
+package shm
+
+import (
+	"fmt"
+
+	"causeway/remote"
+)
+
+// Expose implements remote.Exposer. What it begins ends with the region, with Detach, and when other pages take the place of the region's.
+func (m *Memory) Expose(id uint32, expose func(mem []byte) (revoke func(), err error)) error {
+	if _, err := m.Map(id, 0); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r, ok := m.regions[id]
+	switch {
+	case !ok || !r.mapped:
+		return fmt.Errorf("region %d: %w", id, remote.ErrUnknownRegion)
+	case m.detached:
+		return fmt.Errorf("region %d is not leased: %w", id, remote.ErrClosed)
+	case r.revoke != nil:
+		return fmt.Errorf("region %d is exposed already", id)
+	}
+	revoke, err := expose(r.mem)
+	if err != nil {
+		return fmt.Errorf("expose region %d: %w", id, err)
+	}
+	r.revoke = revoke
+	return nil
+}
+
+// conceal ends that. Memory.mu is held, unless nobody knows the region any more.
+func (r *region) conceal() {
+	if r.revoke != nil {
+		r.revoke()
+		r.revoke = nil
+	}
+}
