@@ -318,18 +318,18 @@ func (s *starter) stream(c net.Conn) (remote.Carrier, error) {
 	if err != nil {
 		return nil, err
 	}
-	up, err := s.over(ctx, first, c, false)
-	switch {
-	case err != nil:
+	lifted, err := s.over(ctx, first, false)
+	if err != nil {
 		return nil, err
-	case up != nil:
-		return asCarrier(tcp.Accept(up))
 	}
-	lasting, err := resume.NewServer(first, replayed{s.hostMemory()})
+	lasting, err := resume.NewServerOver(first, lifted, replayed{s.hostMemory()})
 	if err != nil {
 		return nil, err
 	}
 	s.lasting = lasting
+	if lasting.Fixed() {
+		return asCarrier(tcp.Accept(lasting)) // copies are one-sided
+	}
 	return asCarrier(tcp.AcceptWide(lasting, s.cfg.Branches))
 }
 

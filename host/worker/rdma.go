@@ -10,6 +10,7 @@ import (
 	"causeway/host/worker/link"
 	"causeway/remote/frame"
 	"causeway/remote/mtls"
+	"causeway/remote/resume"
 	"causeway/remote/verbs"
 	"causeway/remote/verbs/ibv"
 )
@@ -47,29 +48,44 @@ func (r *rdma) open(cfg link.Config, confined bool, log *slog.Logger) {
 // onTCP is what frames go over without RDMA.
 const onTCP = "TCP with TLS"
 
-// over is what frames go over if both ends agree on RDMA inside TLS, whose connection is raw; nil: they stay there. The parent is told. It takes the connection over.
-func (s *starter) over(ctx context.Context, c *frame.Secure, raw net.Conn, client bool) (frame.Stream, error) {
+// over is what a session's stream goes over if both ends agree on RDMA inside TLS, now and inside of connections that follow; the zero value: it stays there. The parent is told. Where that fails nothing is left of the connection.
+func (s *starter) over(ctx context.Context, c *frame.Secure, client bool) (resume.Lifted, error) {
 	if c.ConnectionState().NegotiatedProtocol != mtls.VerbsProtocol {
 		what := onTCP
 		if s.cfg.RDMA != "" {
 			what += ": the other host has RDMA off"
 		}
-		return nil, s.carried(c, what)
+		return resume.Lifted{}, s.carried(c, what)
 	}
 	up, err := verbs.Upgrade(ctx, c, s.rdma.adapters, s.rdma.why, client)
+	way, err := s.upgraded(c, up, err)
+	conn, ok := way.(*verbs.Conn)
+	if err != nil || !ok {
+		return resume.Lifted{}, err
+	}
+	again := func(ctx context.Context, c *frame.Secure) (resume.Way, error) {
+		up, err := verbs.UpgradeAgain(ctx, c, conn.Adapter(), client)
+		return s.upgraded(c, up, err)
+	}
+	return resume.Lifted{Way: conn, Again: again}, nil
+}
+
+// upgraded tells what both ends have agreed on: the way that the stream goes, which may be the connection.
+func (s *starter) upgraded(c *frame.Secure, up net.Conn, err error) (resume.Way, error) {
 	switch {
 	case errors.Is(err, verbs.ErrStays):
 		s.log.Info("frames stay on TCP", "why", err)
-		return nil, s.carried(c, onTCP+": "+err.Error())
+		return c, s.carried(c, onTCP+": "+err.Error())
 	case err != nil:
 		return nil, err
 	}
 	s.log.Info("frames go by RDMA", "over", fmt.Sprint(up))
-	// No other connection follows this one.
-	if err := errors.Join(frame.Tune(raw, frame.Lost), s.carried(c, fmt.Sprint(up))); err != nil {
-		return nil, errors.Join(err, up.Close())
+	way := up.(*verbs.Conn)
+	if err := s.carried(c, fmt.Sprint(up)); err != nil {
+		way.Abort()
+		return nil, err
 	}
-	return up, nil
+	return way, nil
 }
 
 // carried tells the parent. If that fails nothing is left of the connection.
@@ -86,7 +102,7 @@ func (s *starter) another(r link.Received[link.ToWorker], m link.Reconnected) er
 	switch {
 	case s.cfg.TLS == nil: // a session of no lease has one connection
 		return r.Refuse()
-	case s.lasting == nil: // nor does one by RDMA follow another: who says its name ahead of TLS has proved nothing, and changes nothing
+	case s.lasting == nil: // the session has not begun: who says its name ahead of TLS has proved nothing, and changes nothing
 		r.Discard()
 		return nil
 	}

@@ -49,8 +49,9 @@ func carriedBy(t *testing.T, server, client *starter) (told [2]string) {
 				if err != nil {
 					return err
 				}
-				if conns[i], err = s.over(context.Background(), secure, c, s == client); conns[i] == nil {
-					conns[i] = secure
+				l, err := s.over(context.Background(), secure, s == client)
+				if conns[i] = secure; l.Way != nil {
+					conns[i] = l.Way
 				}
 				return err
 			}()

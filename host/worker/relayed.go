@@ -33,7 +33,7 @@ type passer struct {
 	connected chan link.Connected // one place
 	session   atomic.Pointer[relay.Session]
 	id        remote.SessionID // what the server calls it
-	stream    *resume.Conn     // nil: its bytes go over RDMA
+	stream    *resume.Conn
 }
 
 // leaseDevices is how many devices a lease is of.
@@ -110,13 +110,11 @@ func (p *passer) begin(ctx context.Context, c remote.Carrier) (*relay.Session, e
 	if err != nil {
 		return nil, fmt.Errorf("gpu server %s: %w", to.Server, relay.Refused(err))
 	}
-	conn, err := p.over(ctx, first, raw, true)
+	lifted, err := p.over(ctx, first, true)
 	if err != nil {
 		return nil, fmt.Errorf("gpu server %s: %w", to.Server, err)
 	}
-	if conn == nil {
-		conn, err = p.lasting(first, again)
-	}
+	conn, err := p.lasting(first, lifted, again)
 	if err != nil {
 		return nil, err
 	}
@@ -128,13 +126,12 @@ func (p *passer) begin(ctx context.Context, c remote.Carrier) (*relay.Session, e
 }
 
 // lasting is a stream that begins on a connection and goes on over others.
-func (p *passer) lasting(first *frame.Secure, again *tls.Config) (frame.Stream, error) {
-	c, err := resume.NewClient(first, again, p.another(p.id), replayed{p.hostMemory()})
-	if err != nil {
-		return nil, err
+func (p *passer) lasting(first *frame.Secure, l resume.Lifted, again *tls.Config) (*resume.Conn, error) {
+	c, err := resume.NewClientOver(first, l, again, p.another(p.id), replayed{p.hostMemory()})
+	if err == nil {
+		p.stream = c
 	}
-	p.stream = c
-	return c, nil
+	return c, err
 }
 
 // another asks for connections over which a session goes on.

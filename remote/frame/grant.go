@@ -1,6 +1,9 @@
 package frame
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"errors"
+)
 
 // Granted is memory of a stream's client that the server's end reaches by itself (one-sided), in the terms of what carries the stream.
 type Granted struct {
@@ -36,13 +39,16 @@ type Granting interface {
 	Grant(mem []byte) (g Granted, revoke func(), err error)
 }
 
+// ErrUnreached says that memory was not reached, and the stream goes on: frames do it.
+var ErrUnreached = errors.New("the other end's memory is not reached now")
+
 // Reaching is a Stream whose server's end may reach memory that the client's has granted.
 type Reaching interface {
 	Stream
 	// Reaches reports whether it does.
 	Reaches() bool
-	// Fetch reads memory. An error is the stream's.
+	// Fetch reads memory. ErrUnreached: nothing touches p any more. Another error is the stream's.
 	Fetch(p []byte, from Granted, off uint64) error
-	// Store writes memory. The bytes are there before anything is that is written to the stream afterwards; p is the caller's again. An error is the stream's.
+	// Store writes memory. The bytes are there before anything is that is written to the stream afterwards; p is the caller's again. ErrUnreached: some of them may be. Another error is the stream's.
 	Store(p []byte, to Granted, off uint64) error
 }

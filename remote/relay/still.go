@@ -90,18 +90,25 @@ func (i *input) Read(p []byte) (n int, err error) {
 
 // Movable says why a session cannot stand still; nil: it can.
 func (s *Session) Movable() error {
-	if _, ok := s.out.conn.(Lasting); !ok {
-		return ErrFixed
+	_, err := s.lasting()
+	return err
+}
+
+// lasting is the session's stream, if another relay can go on with it.
+func (s *Session) lasting() (Lasting, error) {
+	conn, ok := s.out.conn.(Lasting)
+	if tied, also := conn.(interface{ Fixed() bool }); !ok || also && tied.Fixed() {
+		return nil, ErrFixed
 	}
-	return nil
+	return conn, nil
 }
 
 // StandStill describes a session that is parked. It stays so until Resume.
 func (s *Session) StandStill() (State, error) {
 	p := &s.parks
-	conn, ok := s.out.conn.(Lasting)
-	if !ok {
-		return State{}, ErrFixed
+	conn, err := s.lasting()
+	if err != nil {
+		return State{}, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"causeway/remote/frame"
 	"causeway/remote/mtls"
 	"causeway/remote/relay"
+	"causeway/remote/resume"
 	"causeway/remote/shm"
 	"causeway/remote/tcp"
 	"causeway/remote/verbs"
@@ -34,6 +35,7 @@ func Carriers() map[string]func() (Ends, error) {
 		"relay+tls":   func() (Ends, error) { return Relayed(true) },
 		"relay+verbs": Fabric,
 		"resets":      Reset,
+		"flaps":       Flaps,
 	}
 }
 
@@ -175,7 +177,7 @@ func relayed(near, far net.Conn, client, server wrap, w widths) (Ends, error) {
 			if err != nil {
 				return nil, err
 			}
-			if wide, ok := c.(frame.Branching); ok {
+			if wide, ok := c.(frame.Branching); ok && !fixed(c) {
 				return carrier(tcp.AcceptWide(wide, w.worker))
 			}
 			return carrier(tcp.Accept(c))
@@ -190,6 +192,12 @@ func relayed(near, far net.Conn, client, server wrap, w widths) (Ends, error) {
 			return g, err
 		},
 	}, nil
+}
+
+// fixed reports whether a stream has its bytes beside TLS, and no branches.
+func fixed(c frame.Stream) bool {
+	r, ok := c.(*resume.Conn)
+	return ok && r.Fixed()
 }
 
 // Branches are those of a session whose stream can have them, once it copies.

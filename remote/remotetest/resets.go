@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 
@@ -11,6 +12,8 @@ import (
 
 	"causeway/remote/frame"
 	"causeway/remote/resume"
+	"causeway/remote/verbs"
+	"causeway/remote/verbs/verbstest"
 )
 
 // Reset is Relayed with TLS over connections each of which is reset, from the one side or the other, at a write: before it, with half of it sent, or behind it.
@@ -31,6 +34,17 @@ func Reset() (Ends, error) {
 		return Ends{}, err
 	}
 	return relayedSecure(near, far, pair, same)
+}
+
+// Flaps is Relayed with TLS and, inside of it, RDMA over a fabric on which each connection is lost after a while, and another found.
+func Flaps() (Ends, error) {
+	f, here := verbstest.New(), netip.MustParseAddr("127.0.0.1")
+	near, far, err := PairTCP()
+	if err != nil {
+		return Ends{}, err
+	}
+	f.Flap(97)
+	return relayedLifted(near, far, PairTCP, same, f.Adapter("relay", here), f.Adapter("worker", here))
 }
 
 // resetting is a connection that is reset at a write.
@@ -62,6 +76,11 @@ func (c *resetting) Write(p []byte) (int, error) {
 
 // relayedSecure is a session over TLS that goes on over connections that pair makes.
 func relayedSecure(near, far net.Conn, pair func() (near, far net.Conn, err error), w widths) (Ends, error) {
+	return relayedLifted(near, far, pair, w, nil, nil)
+}
+
+// relayedLifted is relayedSecure, with the bytes by RDMA between two ports, if there are any.
+func relayedLifted(near, far net.Conn, pair func() (near, far net.Conn, err error), w widths, relay, worker verbs.Adapter) (Ends, error) {
 	k, err := newKeys()
 	if err != nil {
 		return Ends{}, err
@@ -84,17 +103,48 @@ func relayedSecure(near, far net.Conn, pair func() (near, far net.Conn, err erro
 			if err != nil {
 				return nil, err
 			}
-			return stream(resume.NewClient(s, k.clientAgain, again, nil))
+			l, err := Lift(s, relay, true)
+			if err != nil {
+				return nil, err
+			}
+			return stream(resume.NewClientOver(s, l, k.clientAgain, again, nil))
 		},
 		func(c net.Conn) (frame.Stream, error) {
 			s, err := frame.Server(context.Background(), c, k.server)
 			if err != nil {
 				return nil, err
 			}
-			r, err := resume.NewServer(s, nil)
+			l, err := Lift(s, worker, false)
+			if err != nil {
+				return nil, err
+			}
+			r, err := resume.NewServerOver(s, l, nil)
 			server.Store(r)
 			return stream(r, err)
 		}, w)
+}
+
+// Lift has a connection, and those that follow it, go on over RDMA by a port, if there is one: the first must.
+func Lift(s *frame.Secure, a verbs.Adapter, client bool) (resume.Lifted, error) {
+	if a == nil {
+		return resume.Lifted{}, nil
+	}
+	up, err := verbs.Upgrade(context.Background(), s, []verbs.Adapter{a}, "", client)
+	if err != nil {
+		s.Abort()
+		return resume.Lifted{}, err
+	}
+	again := func(ctx context.Context, s *frame.Secure) (resume.Way, error) {
+		up, err := verbs.UpgradeAgain(ctx, s, a, client)
+		switch {
+		case errors.Is(err, verbs.ErrStays):
+			return s, nil
+		case err != nil:
+			return nil, err
+		}
+		return up.(*verbs.Conn), nil
+	}
+	return resume.Lifted{Way: up.(*verbs.Conn), Again: again}, nil
 }
 
 // stream keeps a nil pointer from becoming a stream.

@@ -69,7 +69,7 @@ func (f *forked) cut(n int) {
 	up := b.up
 	b.mu.Unlock()
 	if up != nil {
-		reset(up.NetConn().(*frame.Buffered).Conn)
+		reset(up.(*frame.Secure).NetConn().(*frame.Buffered).Conn)
 	}
 }
 

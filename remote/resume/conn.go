@@ -48,8 +48,8 @@ type Conn struct {
 
 	mu      sync.Mutex
 	changed *sync.Cond
-	up      *frame.Secure // nil: none
-	mute    *frame.Secure // takes nothing more, and is read to its end, for as long as
+	up      Way // nil: none
+	mute    Way // takes nothing more, and is read to its end, for as long as
 	patient time.Duration
 	err     error         // the stream has ended
 	why     error         // there is no connection
@@ -65,6 +65,7 @@ type Conn struct {
 	got     uint64   // bytes delivered
 	told    uint64   // of them acknowledged
 	until   time.Time
+	lift    Lifted     // of the first connection
 	pending []net.Conn // the server's: shake hands, the oldest first
 
 	client bool   // it makes connections
@@ -76,7 +77,7 @@ type Conn struct {
 	due  chan struct{} // one place: for routineSend
 
 	// The reader's.
-	from   *frame.Secure
+	from   Way
 	in     *bufio.Reader
 	frames boundary
 }
@@ -88,18 +89,26 @@ var (
 
 // newConn begins on the session's first connection, which it takes over.
 func newConn(first *frame.Secure, limit time.Duration, b Budget) (*Conn, error) {
+	return newConnOver(first, Lifted{}, limit, b)
+}
+
+func newConnOver(first *frame.Secure, l Lifted, limit time.Duration, b Budget) (*Conn, error) {
 	secret, err := derived(first, labelSecret)
 	c := bareConn(secret, limit)
 	c.side.kept = b
 	if err == nil {
 		err = c.kept.begin(b)
 	}
+	up := Way(first)
+	if l.Way != nil {
+		up = l.Way
+	}
 	if err != nil {
 		c.cancel()
-		first.Abort()
+		up.Abort()
 		return nil, err
 	}
-	c.up = first
+	c.up, c.lift = up, l
 	go c.routineSend()
 	return c, nil
 }
@@ -305,13 +314,13 @@ func (c *Conn) dropLocked(to uint64) error {
 }
 
 // broken notes that a connection is lost, if it is still the stream's. From here on nothing of it is delivered.
-func (c *Conn) broken(up *frame.Secure, why error) {
+func (c *Conn) broken(up Way, why error) {
+	up.Abort() // before there is another: what is under way by RDMA would come behind what that brings
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.up == up && c.err == nil {
 		c.loseLocked(why)
 	}
-	c.mu.Unlock()
-	up.Abort()
 }
 
 func (c *Conn) loseLocked(why error) {
@@ -339,7 +348,7 @@ func (c *Conn) overdue() {
 }
 
 // adopt goes on over a connection whose other end has received so many bytes. The stream has none.
-func (c *Conn) adopt(up *frame.Secure, received uint64) error {
+func (c *Conn) adopt(up Way, received uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err := c.err
@@ -374,7 +383,7 @@ func (c *Conn) end(err error) {
 }
 
 // endLocked ends the stream, the first time, and returns its connection.
-func (c *Conn) endLocked(err error) *frame.Secure {
+func (c *Conn) endLocked(err error) Way {
 	if c.err != nil {
 		return nil
 	}

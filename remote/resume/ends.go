@@ -32,7 +32,12 @@ type Dialer func(ctx context.Context, why error) (net.Conn, error)
 
 // NewClient is the client's end of a stream that begins on a connection, which it takes over. TLS of others is cfg's. What it keeps is booked in a budget, which may be nil.
 func NewClient(first *frame.Secure, cfg *tls.Config, dial Dialer, b Budget) (*Conn, error) {
-	c, err := newConn(first, Limit, b)
+	return NewClientOver(first, Lifted{}, cfg, dial, b)
+}
+
+// NewClientOver is NewClient where both ends have agreed inside the first connection on what the stream goes over.
+func NewClientOver(first *frame.Secure, l Lifted, cfg *tls.Config, dial Dialer, b Budget) (*Conn, error) {
+	c, err := newConnOver(first, l, Limit, b)
 	if err == nil {
 		c.client, c.side.cfg, c.side.dial = true, cfg, dial
 		go c.routineRedial(cfg, dial)
@@ -41,7 +46,14 @@ func NewClient(first *frame.Secure, cfg *tls.Config, dial Dialer, b Budget) (*Co
 }
 
 // NewServer is the server's end of a stream that begins on a connection, which it takes over. Others come by Accept.
-func NewServer(first *frame.Secure, b Budget) (*Conn, error) { return newConn(first, Limit, b) }
+func NewServer(first *frame.Secure, b Budget) (*Conn, error) {
+	return NewServerOver(first, Lifted{}, b)
+}
+
+// NewServerOver is NewServer where both ends have agreed inside the first connection on what the stream goes over.
+func NewServerOver(first *frame.Secure, l Lifted, b Budget) (*Conn, error) {
+	return newConnOver(first, l, Limit, b)
+}
 
 func (c *Conn) routineRedial(cfg *tls.Config, dial Dialer) {
 	most := againMost
@@ -142,7 +154,7 @@ func (c *Conn) greet(s *frame.Secure) error {
 		return ErrProof
 	}
 	_ = s.SetDeadline(time.Time{})
-	return c.adopt(s, far.Got)
+	return c.goOver(s, far.Got)
 }
 
 func readGreeting(s *frame.Secure) (greeting, error) {
@@ -227,7 +239,7 @@ func (c *Conn) goOn(s *frame.Secure, far greeting, bind digest) error {
 		return err
 	}
 	_ = s.SetDeadline(time.Time{})
-	return c.adopt(s, far.Got)
+	return c.goOver(s, far.Got)
 }
 
 // giveWay ends the connection that there is, for the sake of another whose other end has shown whose it is: the client knows best which it has.
@@ -258,7 +270,7 @@ const readable = time.Second
 
 // unwritable notes that a connection takes nothing more. The other end may have gone on purpose, and what it said last lie unread: the reader finds that, or that the connection is
 // lost; where nobody reads it is lost after a while.
-func (c *Conn) unwritable(up *frame.Secure, why error) {
+func (c *Conn) unwritable(up Way, why error) {
 	c.mu.Lock()
 	first := c.up == up && c.err == nil && c.mute != up
 	if first {
@@ -271,7 +283,7 @@ func (c *Conn) unwritable(up *frame.Secure, why error) {
 }
 
 // writableLocked is the connection, if there is one that takes anything.
-func (c *Conn) writableLocked() *frame.Secure {
+func (c *Conn) writableLocked() Way {
 	if c.up == c.mute || c.hold.on && !c.hold.tells {
 		return nil
 	}

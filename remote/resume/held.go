@@ -106,7 +106,7 @@ func (c *Conn) holdAlone() error {
 const holdPatience = time.Second
 
 // soonLocked is the connection that takes what is written, after a while if there is none at first; nil: there is none then either.
-func (c *Conn) soonLocked(patience time.Duration) *frame.Secure {
+func (c *Conn) soonLocked(patience time.Duration) Way {
 	late := false
 	over := time.AfterFunc(patience, func() {
 		c.mu.Lock()

@@ -138,7 +138,7 @@ func TestHostileServer(t *testing.T) {
 	r.server.mu.Lock()
 	r.server.got = 1 << 40
 	r.server.mu.Unlock()
-	reset(r.server.up.NetConn().(*frame.Buffered).Conn)
+	reset(r.server.up.(*frame.Secure).NetConn().(*frame.Buffered).Conn)
 	_ = r.client.SetReadDeadline(time.Now().Add(minute))
 	if _, err := r.client.Read(make([]byte, 1)); !errors.Is(err, remote.ErrProtocol) {
 		t.Error(err)

@@ -404,7 +404,7 @@ func TestOver(t *testing.T) {
 			}
 			return c
 		})
-		reset(r.client.up.NetConn().(*frame.Buffered).Conn)
+		reset(r.client.up.(*frame.Secure).NetConn().(*frame.Buffered).Conn)
 		if err := ends(r.client); !errors.Is(err, ErrGone) {
 			t.Error(err)
 		}

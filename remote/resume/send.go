@@ -66,7 +66,7 @@ func (c *Conn) sendLocked(to uint64) {
 }
 
 // nextLocked is what is to be sent next, and over what; nil: nothing, or nowhere. An acknowledgement goes between two frames: what precedes it ends with one.
-func (c *Conn) nextLocked(list [][]byte) (*frame.Secure, [][]byte) {
+func (c *Conn) nextLocked(list [][]byte) (Way, [][]byte) {
 	up := c.writableLocked()
 	if up == nil {
 		return nil, nil

@@ -3,6 +3,7 @@ package tcp
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -175,6 +176,9 @@ func (m *memory) Begin(id uint32, p []byte, off uint64) (<-chan error, error) {
 		go func() {
 			err := m.reach.by.Fetch(p, g, off)
 			m.leave()
+			if errors.Is(err, frame.ErrUnreached) {
+				err = <-m.request(id, p, off)
+			}
 			done <- err
 		}()
 		return done, nil

@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"bufio"
+	"errors"
 	"io"
 
 	"causeway/remote"
@@ -109,7 +110,8 @@ func (m *memory) fetch(id uint32, p []byte, off uint64) (ok bool, err error) {
 		return false, nil
 	}
 	defer m.leave()
-	return true, m.reach.by.Fetch(p, g, off)
+	err = m.reach.by.Fetch(p, g, off)
+	return !errors.Is(err, frame.ErrUnreached), err
 }
 
 // store writes by itself, if that is granted and worth it.
@@ -122,5 +124,6 @@ func (m *memory) store(id uint32, p []byte, off uint64) (ok bool, err error) {
 		return false, nil
 	}
 	defer m.leave()
-	return true, m.reach.by.Store(p, g, off)
+	err = m.reach.by.Store(p, g, off)
+	return !errors.Is(err, frame.ErrUnreached), err
 }

@@ -32,12 +32,13 @@ const drainLimit = 5 * time.Second
 
 // Conn implements net.Conn by RDMA WRITEs. Upgrade makes it.
 type Conn struct {
-	base  net.Conn // TLS: its end is the session's
-	about string   // of the port and the peer
-	queue Queue
-	small int // bytes that leave inline
-	peer  Peer
-	spin  time.Duration
+	base    net.Conn // TLS: its end is the session's
+	about   string   // of the port and the peer
+	adapter Adapter
+	queue   Queue
+	small   int // bytes that leave inline
+	peer    Peer
+	spin    time.Duration
 
 	window, out *buffer // what the peer writes to; what leaves from
 
@@ -225,18 +226,7 @@ func (c *Conn) close() error {
 		c.sayEnd()
 	}
 	_ = c.base.Close() // a peer that is gone is no failure of this end's
-	c.wg.Wait()
-	c.readMu.Lock()
-	defer c.readMu.Unlock()
-	c.mu.Lock()
-	for c.polling || c.reach.users > 0 {
-		c.cond.Wait()
-	}
-	c.failLocked(net.ErrClosed)
-	stopTimer(&c.readEnd)
-	stopTimer(&c.writeEnd)
-	c.mu.Unlock()
-	return errors.Join(c.queue.Close(), c.window.close(), c.out.close(), c.reach.land.close())
+	return c.release()
 }
 
 // drain waits until all that was posted is done, and reports whether the peer is there to hear how much that was.

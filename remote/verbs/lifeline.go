@@ -2,10 +2,8 @@ package verbs
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"time"
 
 	"causeway/remote"
@@ -58,7 +56,7 @@ func (c *Conn) routineLifeline() {
 		switch {
 		case err != nil:
 			c.cut = true
-			if !c.ends && !errors.Is(err, net.ErrClosed) {
+			if !c.ends && !c.closed {
 				c.failLocked(fmt.Errorf("the connection beside RDMA ended: %w", err))
 			}
 		case string(b[:8]) == endMagic && !c.ends && n >= c.got:

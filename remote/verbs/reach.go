@@ -20,6 +20,7 @@ type reach struct {
 
 	free   []uint64 // offsets of pieces in land
 	stored []piece  // whose WRITEs are under way, in the order in which they were posted
+	last   uint64   // the newest WRITE's work request
 	users  int      // goroutines in Fetch or Store
 }
 
@@ -65,8 +66,7 @@ func (c *Conn) revoke(m Memory) {
 	c.mu.Lock()
 	c.failLocked(fmt.Errorf("memory that the other end reaches is not taken back: %w", err))
 	c.mu.Unlock()
-	c.queue.Kick()
-	_ = c.base.Close()
+	go c.Abort() // which may wait for what holds the caller's memory
 }
 
 // Reaches implements frame.Reaching.
@@ -192,9 +192,17 @@ func (c *Conn) pass(op Op, x piece, n int, g frame.Granted, off uint64) (id uint
 		return 0, err
 	}
 	if x.id = c.posted; op == Write {
-		c.reach.stored = append(c.reach.stored, x)
+		c.reach.stored, c.reach.last = append(c.reach.stored, x), x.id
 	}
 	return x.id, nil
+}
+
+// Settle waits until what Store has written is there.
+func (c *Conn) Settle() error {
+	c.mu.Lock()
+	last := c.reach.last
+	c.mu.Unlock()
+	return c.settle(last)
 }
 
 // settle waits until a work request is done.

@@ -19,6 +19,7 @@ import (
 const (
 	upgradeLimit = 30 * time.Second
 	probeLimit   = 10 * time.Second
+	probeAgain   = 2 * time.Second
 )
 
 // ErrStays: a session's bytes stay on the TLS connection. The error says why.
@@ -28,10 +29,19 @@ var ErrStays = errors.New("no RDMA")
 // are no adapters, if there are none. It takes the connection over, and returns what the session goes on with: a *Conn, or base itself and an ErrStays. Another error is
 // base's, or the other end broke a rule; nothing is left then, and base is closed.
 func Upgrade(ctx context.Context, base net.Conn, adapters []Adapter, why string, client bool) (net.Conn, error) {
+	return upgraded(ctx, base, adapters, why, client, probeLimit)
+}
+
+// UpgradeAgain is Upgrade for a session that has gone over a port before, and waits.
+func UpgradeAgain(ctx context.Context, base net.Conn, a Adapter, client bool) (net.Conn, error) {
+	return upgraded(ctx, base, []Adapter{a}, "", client, probeAgain)
+}
+
+func upgraded(ctx context.Context, base net.Conn, adapters []Adapter, why string, client bool, patience time.Duration) (net.Conn, error) {
 	_ = base.SetDeadline(time.Now().Add(upgradeLimit))
 	stop := context.AfterFunc(ctx, func() { _ = base.SetDeadline(time.Now()) })
 	defer stop()
-	u := &upgrade{base: base, client: client}
+	u := &upgrade{base: base, client: client, patience: patience}
 	c, err := u.run(adapters, why)
 	if err != nil {
 		err = errors.Join(err, u.release())
@@ -53,8 +63,9 @@ func Upgrade(ctx context.Context, base net.Conn, adapters []Adapter, why string,
 
 // upgrade is one that is under way, with what is to be released if it fails.
 type upgrade struct {
-	base   net.Conn
-	client bool
+	base     net.Conn
+	client   bool
+	patience time.Duration // for the bytes that show whether packets arrive
 
 	port        Port
 	gid         GID
@@ -94,6 +105,7 @@ func (u *upgrade) run(adapters []Adapter, why string) (*Conn, error) {
 	if u.client && peer.offer.Reach {
 		granter = adapter
 	}
+	c.adapter = adapter
 	c.reach.begin(u.land, granter)
 	if err := u.agree(u.probe(c)); err != nil {
 		return nil, err
@@ -171,7 +183,7 @@ func (u *upgrade) connect(own Offer, peer Peer) error {
 
 // probe has some bytes go each way.
 func (u *upgrade) probe(c *Conn) error {
-	if err := c.SetDeadline(time.Now().Add(probeLimit)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(u.patience)); err != nil {
 		return err
 	}
 	var b [endSize]byte
@@ -183,7 +195,7 @@ func (u *upgrade) probe(c *Conn) error {
 		err = fmt.Errorf("other bytes came than were sent: %x", b)
 	}
 	if errors.Is(err, errDeadline) {
-		err = fmt.Errorf("nothing comes through within %v (%v)", probeLimit, u.port)
+		err = fmt.Errorf("nothing comes through within %v (%v)", u.patience, u.port)
 	}
 	return errors.Join(err, c.SetDeadline(time.Time{}))
 }

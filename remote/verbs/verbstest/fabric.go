@@ -21,6 +21,8 @@ type Fabric struct {
 	held    bool
 	refuses string
 	pins    int       // bytes that an adapter may have registered, 0: any
+	flaps   int       // of how many work requests one fails; 0: none
+	works   int       // that were done
 	moved   [3]uint64 // bytes, by verbs.Op
 }
 
@@ -69,6 +71,13 @@ func (f *Fabric) Refuse(why string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.refuses = why
+}
+
+// Flap has each so manyth work request fail, as if its connection were lost: by turns before it is done, and when it is and only word of that is lost. 0: none.
+func (f *Fabric) Flap(each int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.flaps = each
 }
 
 // Pin has each adapter register so many bytes at most, as a limit of locked memory does; 0: any.

@@ -121,7 +121,7 @@ func (q *queue) routineWork() {
 func (q *queue) doLocked(j job) {
 	c := verbs.Completion{ID: j.ID, Status: verbs.Flushed}
 	if !q.failed {
-		c.Status = q.executeLocked(j)
+		c.Status = q.flapLocked(j)
 	}
 	switch {
 	case c.Status == verbs.Success && j.Signaled:
@@ -131,6 +131,20 @@ func (q *queue) doLocked(j job) {
 	case c.Status != verbs.Success:
 		q.failLocked(c)
 	}
+}
+
+// flapLocked is executeLocked on a fabric that may lose connections.
+func (q *queue) flapLocked(j job) verbs.Status {
+	q.f.works++
+	lost := q.f.flaps > 0 && q.f.works%q.f.flaps == 0
+	if lost && q.f.works/q.f.flaps%2 == 0 {
+		return verbs.RetryExceeded
+	}
+	s := q.executeLocked(j)
+	if lost {
+		return verbs.RetryExceeded
+	}
+	return s
 }
 
 // executeLocked is one work request on a queue pair that goes on.

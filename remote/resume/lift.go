@@ -1,0 +1,126 @@
+package resume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"causeway/remote"
+	"causeway/remote/frame"
+)
+
+/*
+Both ends of a stream may agree, inside each connection's TLS and before anything of the stream is said there, that its bytes go beside it, by RDMA. Such a way is lost and found as a connection is: what was not acknowledged is sent again over the next, which may be one with TLS alone.
+What one end reaches of the other's memory is no part of the stream: it is done when Fetch or Store return, or was not, and then frames do it.
+*/
+
+// Way is what a stream goes over at a time: a connection with TLS, or what its ends have agreed on inside of one.
+type Way interface {
+	net.Conn
+	// WriteAll writes one after the other. One goroutine writes at a time.
+	WriteAll(list [][]byte) error
+	// Ended reports whether an end of file that was read was the other end's word.
+	Ended() bool
+	// Abort ends it without a word. Nothing of the other end arrives any more when it returns.
+	Abort()
+}
+
+var _ Way = (*frame.Secure)(nil)
+
+// Lifted is what a stream's ends have agreed on inside its first connection. The zero value: nothing, it stays there.
+type Lifted struct {
+	Way Way
+	// Again agrees inside of another connection, which it takes over: what it returns may be that connection.
+	Again func(ctx context.Context, s *frame.Secure) (Way, error)
+}
+
+// Fixed reports whether a stream can stand still between two processes only where its adapter is.
+func (c *Conn) Fixed() bool { return c.lift.Way != nil }
+
+// goOver goes on over a connection whose other end has received so many bytes.
+func (c *Conn) goOver(s *frame.Secure, received uint64) error {
+	up := Way(s)
+	if c.lift.Way != nil {
+		var err error
+		if up, err = c.lift.Again(c.ctx, s); err != nil {
+			return err
+		}
+	}
+	err := c.adopt(up, received)
+	if err != nil {
+		up.Abort()
+	}
+	return err
+}
+
+var (
+	_ frame.Granting = (*Conn)(nil)
+	_ frame.Reaching = (*Conn)(nil)
+)
+
+// Grants implements frame.Granting.
+func (c *Conn) Grants() bool {
+	w, ok := c.lift.Way.(frame.Granting)
+	return ok && w.Grants()
+}
+
+// Grant implements frame.Granting. It is the adapter's, which all ways of the stream have, not the first one's.
+func (c *Conn) Grant(mem []byte) (frame.Granted, func(), error) {
+	return c.lift.Way.(frame.Granting).Grant(mem)
+}
+
+// Reaches implements frame.Reaching.
+func (c *Conn) Reaches() bool {
+	w, ok := c.lift.Way.(frame.Reaching)
+	return ok && w.Reaches()
+}
+
+// Fetch implements frame.Reaching.
+func (c *Conn) Fetch(p []byte, from frame.Granted, off uint64) error {
+	w, err := c.reaching()
+	if err == nil {
+		err = c.unreached(w, w.Fetch(p, from, off))
+	}
+	return err
+}
+
+// Store implements frame.Reaching. The bytes are there when it returns: what follows may go another way.
+func (c *Conn) Store(p []byte, to frame.Granted, off uint64) error {
+	w, err := c.reaching()
+	if err != nil {
+		return err
+	}
+	err = w.Store(p, to, off)
+	if err == nil {
+		err = w.Settle()
+	}
+	return c.unreached(w, err)
+}
+
+// reacher is a way that reaches memory.
+type reacher interface {
+	Way
+	frame.Reaching
+	// Settle waits until what Store has written is there.
+	Settle() error
+}
+
+func (c *Conn) reaching() (reacher, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w, ok := c.up.(reacher)
+	if !ok || !w.Reaches() {
+		return nil, frame.ErrUnreached
+	}
+	return w, nil
+}
+
+// unreached is what comes of a way's error. The stream goes on; nothing of the way is under way any more when frames do what was to be done.
+func (c *Conn) unreached(w Way, err error) error {
+	if err == nil || errors.Is(err, remote.ErrOutOfBounds) {
+		return err
+	}
+	c.broken(w, err)
+	return fmt.Errorf("%w: %w", frame.ErrUnreached, err)
+}

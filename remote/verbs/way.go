@@ -1,0 +1,64 @@
+package verbs
+
+import (
+	"errors"
+	"net"
+)
+
+// errAborted is the error of a connection that this end has given up.
+var errAborted = errors.New("given up")
+
+// Adapter is this end's port.
+func (c *Conn) Adapter() Adapter { return c.adapter }
+
+// WriteAll writes one after the other.
+func (c *Conn) WriteAll(list [][]byte) error {
+	for _, p := range list {
+		if _, err := c.Write(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Ended reports whether the other end has said that it has written all.
+func (c *Conn) Ended() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ends
+}
+
+// Abort ends the connection without a word, and waits for nothing of the other end's. When it returns the queue pair is gone: what may still be on its way arrives nowhere.
+func (c *Conn) Abort() {
+	c.closeOnce.Do(func() {
+		c.mu.Lock()
+		c.closed, c.cut = true, true
+		c.failLocked(errAborted)
+		c.mu.Unlock()
+		c.queue.Kick()
+		if a, ok := c.base.(interface{ Abort() }); ok {
+			a.Abort()
+		} else {
+			_ = c.base.Close()
+		}
+		c.writeMu.Lock()
+		defer c.writeMu.Unlock()
+		_ = c.release() // nobody is there to be told
+	})
+}
+
+// release gives back what the connection has, when nobody uses it any more. It is closed.
+func (c *Conn) release() error {
+	c.wg.Wait()
+	c.readMu.Lock()
+	defer c.readMu.Unlock()
+	c.mu.Lock()
+	for c.polling || c.reach.users > 0 {
+		c.cond.Wait()
+	}
+	c.failLocked(net.ErrClosed)
+	stopTimer(&c.readEnd)
+	stopTimer(&c.writeEnd)
+	c.mu.Unlock()
+	return errors.Join(c.queue.Close(), c.window.close(), c.out.close(), c.reach.land.close())
+}
