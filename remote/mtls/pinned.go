@@ -23,7 +23,7 @@ const SessionProtocol = "causeway-session/2"
 const ResumeProtocol = "causeway-resume/1"
 
 // VerbsProtocol is what it speaks where both ends would rather have the frames go by RDMA (remote/verbs): they agree on that first.
-const VerbsProtocol = "causeway-session-verbs/1"
+const VerbsProtocol = "causeway-session-verbs/2"
 
 // SessionProtocols are those of a session's connection, the preferred one first.
 func SessionProtocols(rdma bool) []string {

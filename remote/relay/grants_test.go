@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/netip"
 	"testing"
-	"time"
 
 	"causeway/remote"
 	"causeway/remote/frame"
@@ -185,12 +184,8 @@ func TestRecallUnanswered(t *testing.T) {
 	r := newReaching(t)
 	r.declare(t, 1, 8192)
 	old := r.granted(t, 1, 8192)
-	begun := time.Now()
-	if err := <-r.park(); err != nil {
+	if err := <-r.park(); err != nil { // without an answer
 		t.Fatal(err)
-	}
-	if d := time.Since(begun); d > 1500*time.Millisecond { // what a worker has
-		t.Errorf("it took %v", d)
 	}
 	r.kind(t, frame.Recall)
 	if err := r.relay.Resume(r.memory().Attach); err != nil {
