@@ -13,6 +13,7 @@ import (
 	"causeway/remote/frame"
 	"causeway/remote/mtls"
 	"causeway/remote/remotetest"
+	"causeway/remote/resume"
 	"causeway/remote/verbs"
 	"causeway/remote/verbs/verbstest"
 )
@@ -127,5 +128,92 @@ func TestOpenRDMA(t *testing.T) {
 		if r.open(cfg, true, log); !strings.Contains(r.why, "none9") || r.adapters != nil {
 			t.Errorf("%+v: %+v", cfg, r)
 		}
+	}
+}
+
+// TestCarriedAgain: inside of each connection that follows both ends agree anew, by the port that they had, and say what it is over.
+func TestCarriedAgain(t *testing.T) {
+	f, here := verbstest.New(), netip.MustParseAddr("127.0.0.1")
+	keys, other, err := mtls.NewPinnedPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sides [2]*starter
+	var parents [2]*link.ParentEnd
+	for i, name := range []string{"s", "c"} {
+		s := &starter{cfg: link.Config{RDMA: link.RDMAAuto}, rdma: rdma{adapters: []verbs.Adapter{f.Adapter(name, here)}}, log: slog.New(slog.DiscardHandler)}
+		parents[i], s.link = ends(t)
+		defer parents[i].Close()
+		defer s.link.Close()
+		sides[i] = s
+	}
+	// both has each side do something with its end of one more connection.
+	both := func(do func(i int, c *frame.Secure) error) {
+		t.Helper()
+		near, far, err := remotetest.PairTCP()
+		if err != nil {
+			t.Fatal(err)
+		}
+		failed := make(chan error, 2)
+		for i := range sides {
+			go func() {
+				make, upgrade, c := keys.Server, frame.Server, far
+				if i == 1 {
+					make, upgrade, c = other.Client, frame.Client, near
+				}
+				cfg, err := make(mtls.SessionProtocols(true)...)
+				var s *frame.Secure
+				if err == nil {
+					s, err = upgrade(context.Background(), c, cfg)
+				}
+				if err == nil {
+					err = do(i, s)
+				}
+				failed <- err
+			}()
+		}
+		if err := errors.Join(<-failed, <-failed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	told := func(want string) {
+		t.Helper()
+		for _, p := range parents {
+			r, err := p.Receive()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if over := r.Message().(link.Carried).Over; !strings.HasPrefix(over, want) {
+				t.Errorf("over %q, not %q", over, want)
+			}
+		}
+	}
+	var lifted [2]resume.Lifted
+	both(func(i int, c *frame.Secure) (err error) {
+		lifted[i], err = sides[i].over(context.Background(), c, i == 1)
+		return err
+	})
+	told("RoCE v2 by ")
+	var ways [2]resume.Way
+	again := func(want string) {
+		both(func(i int, c *frame.Secure) (err error) {
+			ways[i], err = lifted[i].Again(context.Background(), c)
+			return err
+		})
+		told(want)
+		for _, w := range ways {
+			w.Abort()
+		}
+	}
+	again("RoCE v2 by ")
+	f.Refuse("no more")
+	again(onTCP + ": no RDMA: ")
+	f.Heal()
+	again("RoCE v2 by ")
+	for _, l := range lifted {
+		l.Way.Abort()
+	}
+	if n := f.Left(); n != 0 {
+		t.Errorf("%d things are left", n)
 	}
 }
