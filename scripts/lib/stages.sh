@@ -16,9 +16,9 @@ stage_lint() {
   unformatted=$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -l)
   [ -z "$unformatted" ] || { echo "not formatted (gofmt -w): $unformatted"; bad=1; }
   c_is_formatted || bad=1
-  go vet ./... || bad=1
-  go vet -tags "$tags" ./host/libvirt/... ./host/causeway || bad=1
-  staticcheck || bad=1
+  in_this_tree go vet ./... || bad=1
+  in_this_tree go vet -tags "$tags" ./host/libvirt/... ./host/causeway || bad=1
+  in_this_tree go run honnef.co/go/tools/cmd/staticcheck -tags "$tags" ./... || bad=1
   go run ./scripts/lint || bad=1
   GOPROXY=off go mod tidy -diff || { echo "go.mod is not tidy (go mod tidy)"; bad=1; }
   bash -n scripts/*.sh scripts/lib/*.sh scripts/package/*.sh images/*.sh || bad=1
@@ -43,11 +43,9 @@ c_is_formatted() {
   c_sources | xargs -0 "$CLANG_FORMAT" --dry-run -Werror || { echo "not formatted: run make format"; return 1; }
 }
 
-# staticcheck reads the sources that cgo wrote, and through them ours by their path. Under -trimpath Go's cache hands out those of another
-# tree, perhaps a deleted one; a flag that names this tree, and means nothing to C, keeps the few packages with cgo apart.
-staticcheck() {
-  CGO_CPPFLAGS="${CGO_CPPFLAGS:-} -DTREE=$(cksum <<<"$ROOT" | cut -d' ' -f1)" go run honnef.co/go/tools/cmd/staticcheck -tags "$tags" ./...
-}
+# in_this_tree COMMAND... runs a tool that reads the sources that cgo wrote, and through them ours by their path. Under -trimpath Go's cache
+# hands out those of another tree, perhaps a deleted one; a flag that names this tree, and means nothing to C, keeps the few packages with cgo apart.
+in_this_tree() { CGO_CPPFLAGS="${CGO_CPPFLAGS:-} -DTREE=$(cksum <<<"$ROOT" | cut -d' ' -f1)" "$@"; }
 
 # generated_is_current runs the generators on a copy of the tree and compares.
 generated_is_current() {
