@@ -117,6 +117,14 @@ type Mapper interface {
 	Unmap(region uint32) error
 }
 
+// Lender is implemented by a Mapper that keeps addresses at which regions have lain.
+type Lender interface {
+	// Lend gives such addresses up, for a driver to reserve them in their place, and reports whether it had all of them.
+	Lend(at, size uint64) bool
+	// Keep takes addresses that were lent and are nobody's any more.
+	Keep(at, size uint64) error
+}
+
 // Watchable is implemented by a GuestMemory that says what is declared, and that is reached by ReadAt and WriteAt alone: a session's that is passed on.
 type Watchable interface {
 	// Watch has w told of each region but 0, those that are there first. Nothing may be mapped: a region ends whenever the guest says so.

@@ -4411,6 +4411,39 @@ func (v *WatchBudgetArgs) encode(w *writer) {
 	w.u32(0, v.Wanted)
 }
 
+// ManagedPlacesArgs is the request of OpManagedPlaces.
+type ManagedPlacesArgs struct {
+	AtGpu    uint64
+	Here     uint64
+	ToGpu    uint64
+	ToGuest  uint64
+	Evicted  uint64
+	Returned uint64
+}
+
+// Op implements Args.
+func (*ManagedPlacesArgs) Op() Op { return OpManagedPlaces }
+
+func (*ManagedPlacesArgs) fixed() int { return 48 }
+
+func (v *ManagedPlacesArgs) decode(r *reader) {
+	v.AtGpu = r.u64(0)
+	v.Here = r.u64(8)
+	v.ToGpu = r.u64(16)
+	v.ToGuest = r.u64(24)
+	v.Evicted = r.u64(32)
+	v.Returned = r.u64(40)
+}
+
+func (v *ManagedPlacesArgs) encode(w *writer) {
+	w.u64(0, v.AtGpu)
+	w.u64(8, v.Here)
+	w.u64(16, v.ToGpu)
+	w.u64(24, v.ToGuest)
+	w.u64(32, v.Evicted)
+	w.u64(40, v.Returned)
+}
+
 // NewArgs returns an empty request for op, or nil if there is no such operation.
 func NewArgs(op Op) Args {
 	switch op {
@@ -4786,6 +4819,8 @@ func NewArgs(op Op) Args {
 		return new(PoolImportPointerArgs)
 	case OpWatchBudget:
 		return new(WatchBudgetArgs)
+	case OpManagedPlaces:
+		return new(ManagedPlacesArgs)
 	}
 	return nil
 }

@@ -182,6 +182,7 @@ type requests struct {
 	PoolExportPointer                PoolExportPointerArgs
 	PoolImportPointer                PoolImportPointerArgs
 	WatchBudget                      WatchBudgetArgs
+	ManagedPlaces                    ManagedPlacesArgs
 }
 
 type replies struct {
@@ -2209,6 +2210,14 @@ func (d *Dispatcher) call(drv Driver, c *Call) (res cuda.Result, ok bool) {
 		}
 		d.args = a
 		return drv.WatchBudget(c, a), true
+	case OpManagedPlaces:
+		a := &d.requests.ManagedPlaces
+		a.decode(&d.in)
+		if !d.in.ok() {
+			return 0, false
+		}
+		d.args = a
+		return drv.ManagedPlaces(c, a), true
 	}
 	return 0, false
 }

@@ -380,6 +380,8 @@ type Driver interface {
 	PoolImportPointer(c *Call, a *PoolImportPointerArgs, r *PoolImportPointerReply) cuda.Result
 	// WatchBudget is answered at once.
 	WatchBudget(c *Call, a *WatchBudgetArgs) cuda.Result
+	// ManagedPlaces is not answered.
+	ManagedPlaces(c *Call, a *ManagedPlacesArgs) cuda.Result
 }
 
 // Unsupported implements Driver: every operation is refused. Drivers embed it.
@@ -1208,3 +1210,8 @@ func (Unsupported) PoolImportPointer(*Call, *PoolImportPointerArgs, *PoolImportP
 
 // WatchBudget implements Driver.
 func (Unsupported) WatchBudget(*Call, *WatchBudgetArgs) cuda.Result { return cuda.ErrorNotSupported }
+
+// ManagedPlaces implements Driver.
+func (Unsupported) ManagedPlaces(*Call, *ManagedPlacesArgs) cuda.Result {
+	return cuda.ErrorNotSupported
+}

@@ -190,6 +190,7 @@ const (
 	OpPoolExportPointer                Op = 184
 	OpPoolImportPointer                Op = 185
 	OpWatchBudget                      Op = 186
+	OpManagedPlaces                    Op = 187
 	// OpSkip pads to the end of the ring; it is no operation.
 	OpSkip Op = 0xffff
 )
@@ -1680,6 +1681,10 @@ var operations = [...]OpInfo{
 	},
 	OpWatchBudget: {
 		Name: "WatchBudget", Mode: Sync, Fixed: 8, ReplyFixed: 0,
+		OwnReply: true,
+	},
+	OpManagedPlaces: {
+		Name: "ManagedPlaces", Mode: Async, Fixed: 48, ReplyFixed: 0,
 		OwnReply: true,
 	},
 }

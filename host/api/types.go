@@ -172,6 +172,9 @@ type Session struct {
 	Stored   uint64    `json:"stored,omitempty"`    // bytes that hold it: it is suspended, and has no worker
 	StoredIn string    `json:"stored_in,omitempty"` // the folder where; "": in the host's memory
 	Counters Counters  `json:"counters"`
+	// Managed memory of which there is more than the GPU has room for, in bytes by the guest's word; 0 both: there never was.
+	ManagedAtGPU uint64 `json:"managed_at_gpu,omitempty"`
+	ManagedHere  uint64 `json:"managed_in_guest,omitempty"` // reached by kernels over the link
 	// Unmovable is why a VM with this session cannot be saved or migrated now, as far as is known; "": it can.
 	Unmovable string `json:"unmovable,omitempty"`
 	// Carrier is what its bytes go over between this host and another; "": they do not, or it has not begun.
@@ -190,6 +193,10 @@ type Counters struct {
 	OutOfMemory  uint64 `json:"oom"`          // allocations refused by the limit
 	HostRefused  uint64 `json:"host_refused"` // requests refused by the budget of host memory
 	FailedCalls  uint64 `json:"failed"`
+	ManagedIn    uint64 `json:"managed_in,omitempty"`  // bytes of managed memory that moved to the GPU because it had not room for all of it
+	ManagedOut   uint64 `json:"managed_out,omitempty"` // and to the guest
+	Evicted      uint64 `json:"evicted,omitempty"`     // pieces of it that left the GPU
+	Returned     uint64 `json:"returned,omitempty"`    // and came back
 	MemoryPeak   uint64 `json:"memory_peak"`
 	ThrottledNow bool   `json:"throttled,omitempty"`
 }
@@ -206,6 +213,10 @@ func (c *Counters) Add(o Counters) {
 	c.OutOfMemory += o.OutOfMemory
 	c.HostRefused += o.HostRefused
 	c.FailedCalls += o.FailedCalls
+	c.ManagedIn += o.ManagedIn
+	c.ManagedOut += o.ManagedOut
+	c.Evicted += o.Evicted
+	c.Returned += o.Returned
 	c.MemoryPeak = max(c.MemoryPeak, o.MemoryPeak)
 	c.ThrottledNow = c.ThrottledNow || o.ThrottledNow
 }

@@ -106,6 +106,7 @@ func (s *session) countersLocked(p workerProcess) api.Counters {
 	c := api.Counters{
 		Calls: m.Calls, Launches: m.Launches, BytesIn: m.BytesIn, BytesOut: m.BytesOut,
 		BusyNanos: m.BusyNanos, FailedCalls: m.FailedCalls, HostRefused: m.HostRefused, OutOfMemory: m.OutOfMemory,
+		ManagedIn: m.Managed.In, ManagedOut: m.Managed.Out, Evicted: m.Managed.Evicted, Returned: m.Managed.Returned,
 	}
 	_, c.MemoryPeak = s.dev.budget.Held(r.slot)
 	c.BusyNanos = max(c.BusyNanos, r.sampled)
@@ -123,6 +124,7 @@ func (s *session) countersLocked(p workerProcess) api.Counters {
 		{&c.Calls, &old.Calls}, {&c.Launches, &old.Launches}, {&c.BytesIn, &old.BytesIn}, {&c.BytesOut, &old.BytesOut},
 		{&c.BusyNanos, &old.BusyNanos}, {&c.WaitNanos, &old.WaitNanos}, {&c.WorkerNanos, &old.WorkerNanos},
 		{&c.OutOfMemory, &old.OutOfMemory}, {&c.HostRefused, &old.HostRefused}, {&c.FailedCalls, &old.FailedCalls}, {&c.MemoryPeak, &old.MemoryPeak},
+		{&c.ManagedIn, &old.ManagedIn}, {&c.ManagedOut, &old.ManagedOut}, {&c.Evicted, &old.Evicted}, {&c.Returned, &old.Returned},
 	} {
 		*f.now = max(*f.now, *f.old)
 	}

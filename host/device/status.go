@@ -81,6 +81,8 @@ func (s *session) account() (api.Session, bool) {
 		e.Memory, _ = s.dev.budget.Held(s.res.slot)
 		e.Host, _ = s.dev.host.Held(s.res.host)
 		e.Counters = s.countersLocked(s.proc)
+		m := s.res.meter.Counters().Managed
+		e.ManagedAtGPU, e.ManagedHere = m.AtGPU, m.Here
 		if s.arrival != nil {
 			e.State = "arriving"
 			if s.rehearses {

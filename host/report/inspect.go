@@ -84,6 +84,14 @@ func inspectLimits(p *paper, l api.Limits) {
 	p.line("host", fmt.Sprintf("%s of its memory, half of that for one session", Bytes(cmp.Or(l.HostMemory, limit.DefaultHostMemory))))
 }
 
+// managedHere is the managed memory of the sessions that lies in the guest for lack of room at the GPU.
+func managedHere(s *api.Status) (n uint64) {
+	for i := range s.Sessions {
+		n += s.Sessions[i].ManagedHere
+	}
+	return n
+}
+
 // usersOf is what one user of the guest may have of the sessions.
 func usersOf(l api.Limits) string {
 	if l.Sessions == 0 || l.UserSessions != 0 {
@@ -104,6 +112,9 @@ func inspectStatus(p *paper, r *Reading, v *api.VGPU) {
 	p.line("sessions", fmt.Sprintf("%d now, %d so far, %d refused by a limit", len(s.Sessions), s.Opened, s.Refused))
 	p.line("calls", fmt.Sprintf("%d (%d failed), %d launches", all.Calls, all.FailedCalls, all.Launches))
 	p.line("copied", fmt.Sprintf("%s to the GPU, %s back", Bytes(all.BytesIn), Bytes(all.BytesOut)))
+	if here := managedHere(s); here > 0 || all.Evicted+all.Returned > 0 {
+		p.line("managed", fmt.Sprintf("%s in the guest for lack of room at the GPU; %d pieces left it (%s), %d came back (%s)", Bytes(here), all.Evicted, Bytes(all.ManagedOut), all.Returned, Bytes(all.ManagedIn)))
+	}
 	p.line("time", fmt.Sprintf("GPU busy %s, work held back by limits %s, workers' CPU %s", seconds(all.BusyNanos), seconds(all.WaitNanos), seconds(all.WorkerNanos)))
 	if s.Card.Known {
 		p.line("driver", fmt.Sprintf("GPU busy %s by its account, %s charged that was not counted", seconds(s.Card.Nanos), seconds(s.Card.Charged)))

@@ -231,6 +231,8 @@ func (t *Top) vgpuRow(r *Row) row {
 		switch {
 		case all.ThrottledNow:
 			state = cell{"held back", Warm}
+		case managedHere(s) > 0: // kernels reach so much over the link
+			state = cell{"link " + strings.TrimSpace(Bytes(managedHere(s))), Warm}
 		case s.Away > 0:
 			state = cell{"away " + strings.TrimSpace(Bytes(s.Away)), Warm}
 		}
@@ -259,6 +261,9 @@ func sessionRow(s *SessionRow) row {
 	state := cell{clean(s.State), Plain}
 	if s.Counters.ThrottledNow {
 		state = cell{"held back", Warm}
+	}
+	if s.ManagedHere > 0 {
+		state = cell{"link " + strings.TrimSpace(Bytes(s.ManagedHere)), Warm}
 	}
 	n := rateCells(s.Rates)
 	return row{[]cell{{fmt.Sprintf("  %d %s", s.GuestPID, clean(s.Program)), Plain}, {}, n[0], {}, n[1], {}, {Bytes(s.Memory), Plain}, {Bytes(s.Host), Plain}, n[2], n[3], n[4],

@@ -110,6 +110,43 @@ func (f *front) RegionDrop(c *wire.Call, a *wire.RegionDropArgs) cuda.Result {
 	return cuda.Success
 }
 
+// lent are addresses that a reservation of the driver's has of those at which regions have lain.
+type lent struct{ at, size uint64 }
+
+// Addresses are lent where Linux and Go put nothing by themselves: for a moment they are nobody's.
+const lendFrom, lendTo = 0x6000_0000_0000, 0x7800_0000_0000
+
+// MemAddressReserve implements wire.Driver. Addresses at which a region of the guest's has lain are the driver's for as long as it has them reserved:
+// memory behind them is the guest's then, as before.
+func (f *front) MemAddressReserve(c *wire.Call, a *wire.MemAddressReserveArgs, r *wire.MemAddressReserveReply) cuda.Result {
+	w := f.w
+	given := w.lender != nil && a.Addr >= lendFrom && a.Addr < lendTo && a.Size <= lendTo-a.Addr && w.lender.Lend(a.Addr, a.Size)
+	res := f.Session.MemAddressReserve(c, a, r)
+	switch {
+	case given && res == cuda.Success && r.Ptr == a.Addr:
+		w.lent[a.Resv] = lent{a.Addr, a.Size}
+	case given:
+		f.keep(a.Addr, a.Size)
+	}
+	return res
+}
+
+// MemAddressFree implements wire.Driver.
+func (f *front) MemAddressFree(c *wire.Call, a *wire.MemAddressFreeArgs) cuda.Result {
+	res := f.Session.MemAddressFree(c, a)
+	if l, ok := f.w.lent[a.Resv]; ok && res == cuda.Success {
+		delete(f.w.lent, a.Resv)
+		f.keep(l.at, l.size)
+	}
+	return res
+}
+
+func (f *front) keep(at, size uint64) {
+	if err := f.w.lender.Keep(at, size); err != nil {
+		f.w.log.Warn("addresses are not kept free", "at", at, "size", size, "error", err)
+	}
+}
+
 func (f *front) forget(id uint32) {
 	w := f.w
 	w.regionMu.Lock()

@@ -6,6 +6,7 @@ import (
 	"causeway/cuda"
 	"causeway/cuda/wire"
 	"causeway/host/driver"
+	"causeway/host/worker/meter"
 )
 
 // watch tells a guest that asked for it when more is allocated than its virtual GPU may have (cuda/api/ops_watch.idl): when the limit
@@ -58,6 +59,14 @@ func (f *front) WatchBudget(_ *wire.Call, a *wire.WatchBudgetArgs) cuda.Result {
 	}
 	if t.wanted && t.budget != nil && w.lookLocked(t.budget.Limit()) == 0 && t.over {
 		w.postEventLocked(wire.CallbackStillOver)
+	}
+	return cuda.Success
+}
+
+// ManagedPlaces implements wire.Driver: for the eyes of people.
+func (f *front) ManagedPlaces(_ *wire.Call, a *wire.ManagedPlacesArgs) cuda.Result {
+	if m := f.w.count.to; m != nil {
+		m.Managed(meter.Managed{AtGPU: a.AtGpu, Here: a.Here, In: a.ToGpu, Out: a.ToGuest, Evicted: a.Evicted, Returned: a.Returned})
 	}
 	return cuda.Success
 }

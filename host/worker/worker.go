@@ -24,6 +24,8 @@ type Worker struct {
 	bell    remote.Doorbell
 	memory  remote.GuestMemory
 	mapper  remote.Mapper // nil: the carrier cannot map
+	lender  remote.Lender // nil: it keeps no addresses
+	lent    map[uint32]lent
 	early   *early        // nil: nothing of guest memory comes early
 
 	session driver.Session
@@ -99,6 +101,8 @@ func newWorker(o driver.Options, log *slog.Logger) *Worker {
 // carry gives it its carrier.
 func (w *Worker) carry(c remote.Carrier) error {
 	w.carrier, w.ring, w.bell, w.memory = c, c.Ring(), c.Doorbell(), c.Memory()
+	w.lender, _ = w.memory.(remote.Lender)
+	w.lent = map[uint32]lent{}
 	if w.mapper, _ = w.memory.(remote.Mapper); w.mapper == nil {
 		w.early = newEarly(w.ring, w.memory)
 	}

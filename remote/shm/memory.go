@@ -303,6 +303,36 @@ func (m *Memory) leaveLocked(r *region) error {
 	return nil
 }
 
+// Lend implements remote.Lender.
+func (m *Memory) Lend(at, size uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.vacated.has(uintptr(at), uintptr(size)) {
+		return false
+	}
+	s, err := m.vacated.take(uintptr(at), uintptr(size))
+	if err == nil {
+		s.release()
+	}
+	return err == nil
+}
+
+// Keep implements remote.Lender.
+func (m *Memory) Keep(at, size uint64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s, err := reserve(uintptr(at), uintptr(size))
+	if err != nil {
+		return fmt.Errorf("addresses at which regions have lain: %w", err)
+	}
+	if !m.vacated.makeRoom(s) {
+		s.release()
+		return fmt.Errorf("regions have lain at more than %d places", maxVacated)
+	}
+	m.vacated.add(s)
+	return nil
+}
+
 // Detach takes the pages away from all mapped regions; nothing may touch them until Attach. Meanwhile a region can be mapped that has none yet.
 func (m *Memory) Detach() error {
 	m.mu.Lock()

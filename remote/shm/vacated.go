@@ -54,6 +54,19 @@ func (v *vacated) room(s span) bool {
 	return len(v.spans) < maxVacated || i < len(v.spans) && v.spans[i].addr <= s.addr+s.size
 }
 
+// has reports whether all of at+size is vacated.
+func (v *vacated) has(at, size uintptr) bool {
+	i := v.from(at)
+	if i < len(v.spans) && v.spans[i].addr+v.spans[i].size == at { // it ends there, and touches no other
+		i++
+	}
+	if i == len(v.spans) || size == 0 || at+size < at {
+		return false
+	}
+	s := v.spans[i]
+	return s.addr <= at && at+size <= s.addr+s.size
+}
+
 // add takes over a reservation. It overlaps none that is there.
 func (v *vacated) add(s span) {
 	i := v.from(s.addr)

@@ -2,7 +2,7 @@
 #include "api/callback.h"
 #include "api/graphnode.h"
 #include "memory/array.h"
-#include "memory/memory.h"
+#include "memory/resident.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -104,6 +104,7 @@ static CUresult side(struct cw_memcpy_side *w, CUmemorytype type, const void *ho
 		res = type == CU_MEMORYTYPE_DEVICE ? cw_side_device(base + at, span, &s) : cw_side_any(base + at, span, &s);
 	if (res)
 		return res;
+	cw_side_still(&s);
 	*pageable = !s.worker;
 	w->ptr = s.addr - at;
 	return CUDA_SUCCESS;
@@ -156,6 +157,7 @@ static CUresult pack_memset(const struct CUDA_MEMSET_NODE_PARAMS_v2_st *n, struc
 		return CUDA_ERROR_INVALID_VALUE;
 	if ((res = cw_side_device(m->dst, span, &s)))
 		return res;
+	cw_side_still(&s);
 	*out = cw_node_params_new(sizeof w, 0);
 	if (!*out)
 		return CUDA_ERROR_OUT_OF_MEMORY;

@@ -3,6 +3,7 @@
  * call returns: configuration errors come back from the call, faults of the kernel later, as on a real driver.
  */
 #include "api/api.h"
+#include "memory/resident.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -158,6 +159,8 @@ static __attribute__((noinline)) CUresult send_aside(const struct launch *l, voi
 		cw_params_gather(all, info->params, info->param_count, args);
 	else if (packed)
 		memcpy(all, packed->data, given);
+	if (cw_unlikely(atomic_load_explicit(&cw_short, memory_order_relaxed) != 0))
+		cw_room_named(all, size);
 	res = send(l, NULL, &copy, size);
 	if (all != few)
 		free(all);

@@ -79,7 +79,7 @@ static void take(const struct cw_reply *rep, struct cw_span s, void *buf, size_t
 		memcpy(buf, rep->data + s.off, s.len < cap ? s.len : cap);
 }
 
-const uint8_t cw_op_works[187] = {
+const uint8_t cw_op_works[188] = {
 	[CW_OP_LAUNCH] = 1,
 	[CW_OP_MEM_FREE_ASYNC] = 1,
 	[CW_OP_MEMCPY] = 1,
@@ -95,7 +95,7 @@ const uint8_t cw_op_works[187] = {
 	[CW_OP_LAUNCH_HOST_FUNC] = 1,
 };
 
-const uint8_t cw_op_runs[187] = {
+const uint8_t cw_op_runs[188] = {
 	[CW_OP_LAUNCH] = 1,
 	[CW_OP_STREAM_WRITE_VALUE] = 1,
 	[CW_OP_STREAM_WAIT_VALUE] = 1,
@@ -4738,5 +4738,23 @@ CUresult cwop_WatchBudget(uint32_t wanted)
 	r = rep.result;
 	cw_reply_release(&rep);
 	return r;
+}
+
+CUresult cwop_ManagedPlaces(uint64_t at_gpu, uint64_t here, uint64_t to_gpu, uint64_t to_guest, uint64_t evicted, uint64_t returned)
+{
+	struct cw_tx tx;
+	uint32_t var = 0;
+	CUresult r;
+	r = cw_begin(&tx, CW_OP_MANAGED_PLACES, 48, var, 0);
+	if (r)
+		return r;
+	struct cw_in_ManagedPlaces *in = (void *)(tx.rec + sizeof(struct cw_record));
+	in->at_gpu = at_gpu;
+	in->here = here;
+	in->to_gpu = to_gpu;
+	in->to_guest = to_guest;
+	in->evicted = evicted;
+	in->returned = returned;
+	return cw_commit(&tx);
 }
 

@@ -14,10 +14,10 @@
 #pragma GCC visibility push(hidden)
 
 /* By number: 1 if a stream does it later, as work that a graph could hold. */
-extern const uint8_t cw_op_works[187];
+extern const uint8_t cw_op_works[188];
 
 /* Which of them run code that may touch any memory, or name memory that nobody has looked at. */
-extern const uint8_t cw_op_runs[187];
+extern const uint8_t cw_op_runs[188];
 
 struct cw_in_SessionInit {
 	uint32_t version;
@@ -2580,6 +2580,23 @@ struct cw_in_WatchBudget {
 _Static_assert(offsetof(struct cw_in_WatchBudget, wanted) == 0, "wanted");
 _Static_assert(sizeof(struct cw_in_WatchBudget) == 8, "cw_in_WatchBudget");
 CUresult cwop_WatchBudget(uint32_t wanted);
+
+struct cw_in_ManagedPlaces {
+	uint64_t at_gpu;
+	uint64_t here;
+	uint64_t to_gpu;
+	uint64_t to_guest;
+	uint64_t evicted;
+	uint64_t returned;
+};
+_Static_assert(offsetof(struct cw_in_ManagedPlaces, at_gpu) == 0, "at_gpu");
+_Static_assert(offsetof(struct cw_in_ManagedPlaces, here) == 8, "here");
+_Static_assert(offsetof(struct cw_in_ManagedPlaces, to_gpu) == 16, "to_gpu");
+_Static_assert(offsetof(struct cw_in_ManagedPlaces, to_guest) == 24, "to_guest");
+_Static_assert(offsetof(struct cw_in_ManagedPlaces, evicted) == 32, "evicted");
+_Static_assert(offsetof(struct cw_in_ManagedPlaces, returned) == 40, "returned");
+_Static_assert(sizeof(struct cw_in_ManagedPlaces) == 48, "cw_in_ManagedPlaces");
+CUresult cwop_ManagedPlaces(uint64_t at_gpu, uint64_t here, uint64_t to_gpu, uint64_t to_guest, uint64_t evicted, uint64_t returned);
 
 #pragma GCC visibility pop
 #endif

@@ -28,7 +28,7 @@ CUresult cwi_cuMemAlloc_v2(CUdeviceptr *dptr, size_t size)
 		return res;
 	if (!dptr || size == 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	res = cwop_MemAlloc(size, &ptr);
+	res = CW_WITH_ROOM(size, cwop_MemAlloc(size, &ptr));
 	if (res == 0)
 		res = remember(c, c->device->ordinal, ptr, size, 0);
 	if (res == 0)
@@ -45,7 +45,7 @@ CUresult cwi_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pitch, size_t width, 
 		return res;
 	if (!dptr || !pitch || width == 0 || height == 0 || (element != 4 && element != 8 && element != 16))
 		return CUDA_ERROR_INVALID_VALUE;
-	res = cwop_MemAllocPitch(width, height, element, &ptr, &step);
+	res = CW_WITH_ROOM(width *height, cwop_MemAllocPitch(width, height, element, &ptr, &step));
 	if (res == 0)
 		res = remember(c, c->device->ordinal, ptr, step * height, 0);
 	if (res == 0) {
@@ -79,6 +79,7 @@ CUresult cwi_cuMemFree_v2(CUdeviceptr dptr)
 		cw_managed_release(&r);
 		return CUDA_SUCCESS;
 	}
+	cw_room_freed();
 	return cwop_MemFree(dptr);
 }
 
@@ -144,9 +145,9 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t size, CUmemoryPool handle,
 	if (cw_unlikely(cw_capture_any()) && (res = cw_capture_status(id, &captured)) != 0)
 		return res;
 	if (p->is_default && p->device == c->device->ordinal)
-		res = cwop_MemAllocAsync(size, id, &ptr);
+		res = CW_WITH_ROOM(size, cwop_MemAllocAsync(size, id, &ptr));
 	else
-		res = cwop_MemAllocFromPool(size, p->o.id, id, &ptr);
+		res = CW_WITH_ROOM(size, cwop_MemAllocFromPool(size, p->o.id, id, &ptr));
 	if (res == 0 && captured)
 		cw_memory_note_graph(ptr, size);
 	else if (res == 0)

@@ -8,7 +8,7 @@
 
 #include "api/capture.h"
 #include "memory/array.h"
-#include "memory/memory.h"
+#include "memory/resident.h"
 
 /* Layouts of cuda.h. */
 
@@ -124,14 +124,24 @@ static CUresult flush(struct batch *b, const CUmemcpyAttributes *a)
 	b->gathered = 0;
 	if (n == 0)
 		return res;
+	int cut = 0;
 	for (uint32_t i = 0; b->area && i < n && !res; i++) {
 		const struct piece *p = &b->pieces[i];
 		if (cw_side_any(p->dst, p->size, &d) == 0 && cw_side_any(p->src, p->size, &s) == 0) {
 			res = cw_sides_use(&d, &s);
 			cw_sides_done(&d, &s);
+			cut |= cw_side_reach(&d, d.addr) < p->size || cw_side_reach(&s, s.addr) < p->size;
 		}
 	}
-	if (!res)
+	for (uint32_t i = 0; cut && i < n && !res; i++) { /* where pieces meet */
+		const struct piece *p = &b->pieces[i];
+		res = cw_side_any(p->dst, p->size, &d);
+		if (!res)
+			res = cw_side_any(p->src, p->size, &s);
+		if (!res)
+			res = cw_copy_linear(&d, &s, p->size, b->stream, 0);
+	}
+	if (!res && !cut)
 		res = cwop_MemcpyBatch(b->stream, (uint32_t)a->order, a->flags, b->pieces, n * sizeof *b->pieces);
 	cw_sides_done(&used, &used);
 	return res;

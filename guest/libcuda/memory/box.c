@@ -7,7 +7,7 @@
 
 #include "memory/array.h"
 #include "api/capture.h"
-#include "memory/memory.h"
+#include "memory/resident.h"
 
 /* One side resolved: row r of slice s begins at side.addr + s*slice + r*pitch; in an array, at x, y+r, z+s. */
 struct plane {
@@ -241,6 +241,43 @@ static CUresult reachable(const struct box *b, int wait)
 	return res;
 }
 
+/* Whether a side lies over several pieces of managed memory, where copies are cut. */
+static int parted(const struct plane *p, const struct box *b)
+{
+	return !p->array && cw_side_reach(&p->side, address(p, 0, 0)) < address(p, b->depth - 1, b->height - 1) + b->width - address(p, 0, 0);
+}
+
+static CUresult resolved(struct box *b, int wait);
+
+/* Row by row, and a row that lies over two pieces in parts. */
+static CUresult in_parts(const struct box *b, int wait)
+{
+	CUresult res = CUDA_SUCCESS;
+	for (uint64_t i = 0; i < b->height * b->depth && res == 0; i++)
+		for (uint64_t x = 0; x < b->width && res == 0;) {
+			struct box part = *b;
+			struct plane *sides[] = {&part.dst, &part.src};
+			uint64_t n = b->width - x;
+			for (int k = 0; k < 2; k++) {
+				struct plane *p = sides[k];
+				if (p->array) {
+					p->x += x;
+					p->y += i % b->height;
+					p->z += i / b->height;
+				} else {
+					p->side.addr = address(p, i / b->height, i % b->height) + x;
+					uint64_t reach = cw_side_reach(&p->side, p->side.addr);
+					n = n < reach ? n : reach;
+				}
+			}
+			part.width = n;
+			part.height = part.depth = 1;
+			res = resolved(&part, wait);
+			x += n;
+		}
+	return res;
+}
+
 static CUresult resolved(struct box *b, int wait)
 {
 	CUresult res = CUDA_SUCCESS;
@@ -256,6 +293,8 @@ static CUresult resolved(struct box *b, int wait)
 		return by_rows(b);
 	if (dense(&b->dst, b) && dense(&b->src, b))
 		res = cw_copy_linear(&b->dst.side, &b->src.side, b->width * b->height * b->depth, b->stream, wait);
+	else if (cw_unlikely(parted(&b->dst, b) || parted(&b->src, b)))
+		res = in_parts(b, wait);
 	else if (both)
 		res = reachable(b, wait);
 	else if (neither)

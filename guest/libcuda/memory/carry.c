@@ -15,10 +15,11 @@ enum { FORGET_LARGE = 4 << 20, FORGET_PIECE = 2 << 20 };
 static void forget(uint64_t at, uint64_t size)
 {
 	void *p = (void *)(uintptr_t)at;
-	if (madvise(p, size, MADV_DONTNEED) == 0 || errno != EINVAL)
+	int how = cw_pieces_filed(at) ? MADV_REMOVE : MADV_DONTNEED;
+	if (madvise(p, size, how) == 0 || errno != EINVAL)
 		return;
 	munlock(p, size);
-	if (madvise(p, size, MADV_DONTNEED) != 0)
+	if (madvise(p, size, how) != 0)
 		cw_log(CW_LOG_ERROR, "managed memory at %p cannot leave this process: %s", p, strerror(errno));
 }
 

@@ -5,7 +5,7 @@
 
 #include "api/capture.h"
 #include "memory/extent.h"
-#include "memory/memory.h"
+#include "memory/resident.h"
 #include "memory/streaming.h"
 
 /* From here on what is copied to the application would drive more from the CPU's caches than it is worth there. */
@@ -165,13 +165,27 @@ static CUresult copy(const struct cw_side *dst, const struct cw_side *src, uint6
 	return res;
 }
 
+/* Where pieces of managed memory meet. */
+static CUresult cut(const struct cw_side *dst, const struct cw_side *src, uint64_t size, uint32_t stream, int wait)
+{
+	struct cw_side d = *dst, s = *src;
+	CUresult res = CUDA_SUCCESS;
+	for (uint64_t n; size > 0 && res == 0; size -= n, d.addr += n, s.addr += n) {
+		uint64_t to = cw_side_reach(&d, d.addr), from = cw_side_reach(&s, s.addr);
+		n = size < to ? size : to;
+		n = n < from ? n : from;
+		res = copy(&d, &s, n, stream, wait);
+	}
+	return res;
+}
+
 CUresult cw_copy_linear(const struct cw_side *dst, const struct cw_side *src, uint64_t size, uint32_t stream, int wait)
 {
 	if (size == 0)
 		return CUDA_SUCCESS;
 	CUresult res = cw_sides_use(dst, src);
 	if (res == 0)
-		res = copy(dst, src, size, stream, wait);
+		res = cw_unlikely(dst->area || src->area) ? cut(dst, src, size, stream, wait) : copy(dst, src, size, stream, wait);
 	cw_sides_done(dst, src);
 	return res;
 }

@@ -208,6 +208,7 @@ static CUresult move_to(struct cw_place p, uint64_t ptr, uint64_t n)
 	if (!cw_range_find(ptr, &r) || !r.area)
 		return CUDA_SUCCESS;
 	n = n < r.size - (ptr - r.base) ? n : r.size - (ptr - r.base);
+	cw_room_wish(r.area, ptr, n, p.type == CU_MEM_LOCATION_TYPE_DEVICE);
 	if (p.type == CU_MEM_LOCATION_TYPE_DEVICE)
 		return cw_resident_yield(r.area, ptr, n);
 	cw_resident_wish(r.area, ptr, n);

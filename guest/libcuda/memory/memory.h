@@ -83,6 +83,16 @@ void cw_memory_context_gone(uint32_t ctx);
 void cw_memory_note_graph(uint64_t ptr, uint64_t size);
 int cw_range_of_graph(uint64_t ptr);
 
+/* The GPU's memory has no room for size bytes: managed memory that is used least leaves it (room.c). Whether another try is worth it. */
+int cw_room_make(uint64_t size);
+/* Memory of the GPU was given back. */
+void cw_room_freed(void);
+#define CW_WITH_ROOM(size, call) \
+	({ \
+		CUresult with_room_ = (call); \
+		cw_unlikely(with_room_ == CUDA_ERROR_OUT_OF_MEMORY) && cw_room_make(size) ? (call) : with_room_; \
+	})
+
 /* Gives back what a managed range stands for; it is in the map no more. */
 void cw_managed_release(const struct cw_range *r);
 

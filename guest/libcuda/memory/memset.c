@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "api/capture.h"
-#include "memory/memory.h"
+#include "memory/resident.h"
 
 struct fill {
 	CUdeviceptr dst;
@@ -46,6 +46,33 @@ static CUresult fill_here(const struct fill *f, uint32_t stream)
 	return res;
 }
 
+static CUresult send(const struct fill *f, uint64_t at, uint64_t width, uint64_t height, uint32_t stream)
+{
+	return cwop_Memset(at, height > 1 ? f->pitch : 0, f->value, f->element, width, height, stream);
+}
+
+/* Where pieces of managed memory meet: as many rows as lie in one, or parts of a row. */
+static CUresult cut(const struct fill *f, const struct cw_side *side, uint32_t stream)
+{
+	CUresult res = CUDA_SUCCESS;
+	for (uint64_t y = 0, rows = 1; y < f->height && res == 0; y += rows) {
+		uint64_t at = side->addr + y * f->pitch, row = f->width * f->element, reach = cw_side_reach(side, at);
+		rows = 1;
+		if (reach >= row) {
+			uint64_t more = f->height > 1 ? (reach - row) / f->pitch : 0;
+			rows += more < f->height - y - 1 ? more : f->height - y - 1;
+			res = send(f, at, f->width, rows, stream);
+			continue;
+		}
+		for (uint64_t done = 0, n; done < row && res == 0; done += n) {
+			reach = cw_side_reach(side, at + done);
+			n = row - done < reach ? row - done : reach;
+			res = send(f, at + done, n / f->element, 1, stream);
+		}
+	}
+	return res;
+}
+
 static CUresult fill(const struct fill *f, CUstream stream, int ptds, int wait)
 {
 	struct cw_ctx *c;
@@ -72,7 +99,7 @@ static CUresult fill(const struct fill *f, CUstream stream, int ptds, int wait)
 	if (res == 0) {
 		res = cw_sides_use(&s, &s);
 		if (res == 0)
-			res = cwop_Memset(s.addr, f->height > 1 ? f->pitch : 0, f->value, f->element, f->width, f->height, id);
+			res = cw_side_reach(&s, s.addr) < bytes ? cut(f, &s, id) : send(f, s.addr, f->width, f->height, id);
 		cw_sides_done(&s, &s);
 	}
 	/* On pinned memory the synchronous form is synchronous (CUDA driver API, "API synchronization behavior"). */

@@ -46,39 +46,64 @@ static CUresult open_to_all(const struct cw_area *a)
 	return res;
 }
 
-static void unback(struct cw_area *a)
+void cw_area_unmap(struct cw_area *a)
 {
 	if (a->mapping && cwop_MemUnmap(a->mapping) != 0)
 		cw_log(CW_LOG_INFO, "managed memory at %#llx stays mapped at the GPU", (unsigned long long)a->base);
+	end_id(CW_KIND_MAPPING, a->mapping);
+	a->mapping = 0;
+}
+
+void cw_area_unback(struct cw_area *a)
+{
+	cw_area_unmap(a);
 	if (a->memory)
 		cwop_MemRelease(a->memory);
-	end_id(CW_KIND_MAPPING, a->mapping);
 	end_id(CW_KIND_MEMHANDLE, a->memory);
+	a->memory = 0;
+}
+
+CUresult cw_area_create(struct cw_area *a)
+{
+	/* An object without references: the application cannot name it. */
+	uint32_t memory = new_id(CW_KIND_MEMHANDLE);
+	CUresult res = memory ? cwop_MemCreate(memory, (uint32_t)a->device, a->backed, 0, 0) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (res == 0)
+		a->memory = memory;
+	else
+		end_id(CW_KIND_MEMHANDLE, memory);
+	return res;
+}
+
+CUresult cw_area_map(struct cw_area *a, const struct cw_resv *resv)
+{
+	uint32_t mapping = new_id(CW_KIND_MAPPING);
+	CUresult res = mapping ? cwop_MemMap(mapping, resv->o.id, a->memory, 0, a->base, a->backed, 0) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (res == 0)
+		a->mapping = mapping;
+	else
+		end_id(CW_KIND_MAPPING, mapping);
+	if (res == 0 && (res = open_to_all(a)) != 0)
+		cw_area_unmap(a);
+	return res;
+}
+
+static void unback(struct cw_area *a)
+{
+	cw_area_unback(a);
 	if (a->resv)
 		cw_addresses_unreserve(a->resv);
 }
 
 static CUresult back(struct cw_area *a)
 {
-	CUresult res = cw_addresses_reserve(a->backed, &a->resv);
+	CUresult res = cw_addresses_reserve(a->backed, 0, &a->resv);
 	if (res != 0)
 		return res;
 	a->base = a->resv->base;
-	/* An object without references: the application cannot name it. */
-	uint32_t memory = new_id(CW_KIND_MEMHANDLE), mapping = new_id(CW_KIND_MAPPING);
-	res = memory && mapping ? cwop_MemCreate(memory, (uint32_t)a->device, a->backed, 0, 0) : CUDA_ERROR_OUT_OF_MEMORY;
+	res = cw_area_create(a);
 	if (res == 0)
-		a->memory = memory;
-	else
-		end_id(CW_KIND_MEMHANDLE, memory);
-	if (res == 0)
-		res = cwop_MemMap(mapping, a->resv->o.id, memory, 0, a->base, a->backed, 0);
-	if (res == 0)
-		a->mapping = mapping;
-	else
-		end_id(CW_KIND_MAPPING, mapping);
-	if (res == 0)
-		res = open_to_all(a);
+		res = cw_area_map(a, a->resv);
 	if (res != 0)
 		unback(a);
 	return res;
@@ -87,7 +112,7 @@ static CUresult back(struct cw_area *a)
 /* --- areas ------------------------------------------------------------------------------------------------------------------ */
 
 /* In place of what keeps the addresses free here. Not a forked child's: natively it has none of it either. */
-static CUresult open_here(struct cw_area *a)
+CUresult cw_area_open(struct cw_area *a)
 {
 	void *want = (void *)(uintptr_t)a->base;
 	void *p = mmap(want, a->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
@@ -99,22 +124,30 @@ static CUresult open_here(struct cw_area *a)
 	return CUDA_SUCCESS;
 }
 
-static CUresult new_area(const struct cw_range *r, uint64_t size, struct cw_area **out)
+struct cw_area *cw_area_new(uint64_t size, int device, uint32_t ctx)
 {
 	uint64_t whole = (size + CW_PAGE - 1) & ~(uint64_t)(CW_PAGE - 1);
 	uint32_t units = (uint32_t)((whole + CW_UNIT - 1) / CW_UNIT);
 	struct cw_area *a = calloc(1, sizeof *a + units);
 	if (!a)
-		return CUDA_ERROR_OUT_OF_MEMORY;
+		return NULL;
 	a->size = whole;
 	a->backed = (size + GRAIN - 1) & ~(uint64_t)(GRAIN - 1);
 	a->units = units;
-	a->device = r->device;
-	a->ctx = r->ctx;
+	a->device = device;
+	a->ctx = ctx;
 	a->attach = CU_MEM_ATTACH_GLOBAL;
 	a->fresh = 1;
-	CUresult res = back(a);
-	if (res == 0 && (res = open_here(a)) != 0)
+	return a;
+}
+
+static CUresult new_area(const struct cw_range *r, uint64_t size, struct cw_area **out)
+{
+	struct cw_area *a = cw_area_new(size, r->device, r->ctx);
+	CUresult res = a ? back(a) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (!a)
+		return res;
+	if (res == 0 && (res = cw_area_open(a)) != 0)
 		unback(a);
 	if (res != 0)
 		free(a);
@@ -171,6 +204,8 @@ CUresult cw_resident_alloc(struct cw_range *r)
 	struct cw_area *a = NULL;
 	if (cw_uffd_open() != 0)
 		return CUDA_ERROR_NOT_SUPPORTED;
+	if (!small && cw_can_map())
+		return cw_pieces_alloc(r);
 	if (small) {
 		cw_lock_acquire(&cw_resident_lock);
 		found = take_block(r);
@@ -200,6 +235,10 @@ void cw_resident_free(const struct cw_range *r)
 {
 	struct cw_area *a = r->area;
 	cw_gpu_wait(0); /* as the real call: the device may be using the memory */
+	if (a->group) {
+		cw_pieces_free(a->group);
+		return;
+	}
 	cw_lock_acquire(&cw_resident_lock);
 	int gone = !a->blocks || give_block(r);
 	if (gone)

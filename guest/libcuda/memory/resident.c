@@ -275,8 +275,12 @@ CUresult cw_resident_yield(struct cw_area *a, uint64_t ptr, uint64_t size)
 {
 	if (size == 0 || atomic_load(&cw_copies) < CW_COPY)
 		return CUDA_SUCCESS;
+	uint32_t lo, hi;
+	CUresult res = CUDA_SUCCESS;
 	cw_lock_acquire(&cw_resident_lock);
-	CUresult res = cw_area_yield(a, cw_unit_of(a, ptr), cw_unit_of(a, ptr + size - 1) + 1);
+	for (; a && res == 0; a = a->beside)
+		if (cw_units_within(a, ptr, size, &lo, &hi))
+			res = cw_area_yield(a, lo, hi);
 	cw_lock_release(&cw_resident_lock);
 	return res;
 }
@@ -294,17 +298,23 @@ CUresult cw_before_work(void)
 
 CUresult cw_resident_settle(struct cw_area *a)
 {
+	CUresult res = CUDA_SUCCESS;
 	cw_lock_acquire(&cw_resident_lock);
-	CUresult res = a->fresh ? cw_area_watch(a) : CUDA_SUCCESS;
+	for (; a && res == 0; a = a->beside)
+		res = a->fresh ? cw_area_watch(a) : CUDA_SUCCESS;
 	cw_lock_release(&cw_resident_lock);
 	return res;
 }
 
 void cw_resident_wish(struct cw_area *a, uint64_t ptr, uint64_t size)
 {
+	uint32_t lo, hi;
 	cw_lock_acquire(&cw_resident_lock);
-	a->wish_lo = cw_unit_of(a, ptr);
-	a->wish_hi = cw_unit_of(a, ptr + size - 1) + 1;
+	for (; a; a = a->beside)
+		if (cw_units_within(a, ptr, size, &lo, &hi)) {
+			a->wish_lo = lo;
+			a->wish_hi = hi;
+		}
 	cw_lock_release(&cw_resident_lock);
 }
 
@@ -312,12 +322,14 @@ CUresult cw_resident_attach(struct cw_area *a, uint32_t flags, uint32_t stream)
 {
 	CUresult res = CUDA_SUCCESS;
 	cw_lock_acquire(&cw_resident_lock);
-	/* The CPU may write it while other work is given to the GPU, so its writes have to be seen. */
-	if (a->fresh && flags != CU_MEM_ATTACH_GLOBAL)
-		res = cw_area_watch(a);
-	if (res == 0 && !a->blocks) {
-		a->attach = (uint8_t)flags;
-		a->stream = stream;
+	for (; a && res == 0; a = a->beside) {
+		/* The CPU may write it while other work is given to the GPU, so its writes have to be seen. */
+		if (a->fresh && flags != CU_MEM_ATTACH_GLOBAL)
+			res = cw_area_watch(a);
+		if (res == 0 && !a->blocks) {
+			a->attach = (uint8_t)flags;
+			a->stream = stream;
+		}
 	}
 	cw_lock_release(&cw_resident_lock);
 	return res;

@@ -4,6 +4,8 @@
  *   resident.c   what units there are and who has them
  *   carry.c      bytes on their way
  *   places.c     addresses, device memory and small blocks: making areas, and their end
+ *   pieces.c     allocations in pieces, and pieces that change places between the GPU's memory and this process's
+ *   room.c       which pieces do, and when
  *   touch.c      the CPU's accesses: threads that serve faults
  *   ownstream.c  whose streams the bytes travel on, and when the GPU is idle
  *
@@ -37,7 +39,7 @@ struct cw_area {
 	uint64_t backed;     /* bytes of device memory */
 	int device;
 	uint32_t ctx; /* in whose name its bytes travel */
-	struct cw_resv *resv;
+	struct cw_resv *resv; /* NULL: of its group */
 	uint32_t memory, mapping;  /* ids of the device memory, and of its mapping */
 	uint32_t units, here;	   /* how many there are, and how many of them the CPU has */
 	uint32_t stream;	   /* attached to that one */
@@ -46,7 +48,26 @@ struct cw_area {
 	uint32_t wish_lo, wish_hi; /* units that a prefetch would have here */
 	struct cw_burst touch[CW_BURSTS], change[CW_BURSTS];
 	struct cw_blocks *blocks; /* an area that small allocations share */
-	uint8_t holder[];	  /* of each unit: enum cw_holder */
+	/* Of an area that is a piece of an allocation and may change places (pieces.c). */
+	struct cw_group *group;	  /* NULL: it never does */
+	struct cw_area *beside;	  /* the next piece of the allocation */
+	struct cw_region *region; /* it lies in this process's memory, which the GPU reaches over its link. NULL: at the GPU */
+	uint32_t index;
+	uint8_t filed, half;	  /* its pages here are of the group's file, and of which half of that */
+	uint32_t heat;		  /* how much launches named it lately (room.c), when there had been so many */
+	uint64_t launch;
+	uint16_t warmed;  /* by the last of them */
+	uint8_t holder[]; /* of each unit: enum cw_holder */
+};
+
+/* The pieces of one allocation. */
+struct cw_group {
+	struct cw_resv *resv; /* of all of it; NULL: each piece that is at the GPU has its own, and copies are cut where pieces meet */
+	uint64_t base, piece; /* bytes of each but the last */
+	uint32_t count;
+	int file;	/* where pieces lie that are not at the GPU, -1: none ever did */
+	uint8_t still;	/* its pieces stay where they are: a graph holds their addresses, or a change of places failed */
+	struct cw_area *all[];
 };
 
 extern struct cw_lock cw_resident_lock;
@@ -77,6 +98,17 @@ static inline uint64_t cw_units_bytes(const struct cw_area *a, uint32_t lo, uint
 	return (end < a->size ? end : a->size) - (uint64_t)lo * CW_UNIT;
 }
 
+/* The units of what of [ptr, ptr+size) lies in it. 0: none. */
+static inline int cw_units_within(const struct cw_area *a, uint64_t ptr, uint64_t size, uint32_t *lo, uint32_t *hi)
+{
+	uint64_t from = ptr > a->base ? ptr : a->base, end = ptr + size < a->base + a->size ? ptr + size : a->base + a->size;
+	if (from >= end)
+		return 0;
+	*lo = cw_unit_of(a, from);
+	*hi = cw_unit_of(a, end - 1) + 1;
+	return 1;
+}
+
 /* --- carrying: carry.c, whole pages ------------------------------------------------------------------------------------------ */
 
 /* They become bytes of the GPU's, and leave unless they are to stay: when it returns what they held is on its way, in the stream. */
@@ -87,6 +119,50 @@ CUresult cw_bytes_arrive(uint64_t at, uint64_t size, uint32_t stream, int protec
 void cw_pages_forget(uint64_t at, uint64_t size);
 /* Logs a -errno, and is the result that stands for it. */
 CUresult cw_pages_failed(const char *what, int err);
+
+/* --- making areas: places.c --------------------------------------------------------------------------------------------- */
+
+/* An area of so many bytes, without addresses. */
+struct cw_area *cw_area_new(uint64_t size, int device, uint32_t ctx);
+/* Device memory for it; and where it lies, in resv. What fails leaves nothing behind. */
+CUresult cw_area_create(struct cw_area *a);
+CUresult cw_area_map(struct cw_area *a, const struct cw_resv *resv);
+/* Unmapped; and released, too. */
+void cw_area_unmap(struct cw_area *a);
+void cw_area_unback(struct cw_area *a);
+/* Pages of this process, in place of what keeps the addresses free here. */
+CUresult cw_area_open(struct cw_area *a);
+
+/* --- pieces: pieces.c ------------------------------------------------------------------------------------------------------ */
+
+/* As cw_resident_alloc and cw_resident_free, in pieces. */
+CUresult cw_pieces_alloc(struct cw_range *r);
+void cw_pieces_free(struct cw_group *g);
+/* Whether what has left the GPU's memory can come back: Linux 5.19. */
+int cw_pieces_return(void);
+/* Under the lock, while the GPU has done with it: a piece's bytes move here, and the GPU reaches them over the link; and back, for which the GPU
+ * has to have room. What fails leaves it as it was. */
+CUresult cw_piece_out(struct cw_area *a);
+CUresult cw_piece_in(struct cw_area *a);
+/* Bytes from addr on that one copy may name: to the end of the piece, where the allocation's are cut. */
+uint64_t cw_side_reach(const struct cw_side *side, uint64_t addr);
+/* The memory's pieces stay where they are from now on. */
+void cw_side_still(const struct cw_side *side);
+/* Whether the pages at an address are of a file of a group's. While somebody holds the lock. */
+int cw_pieces_filed(uint64_t at);
+
+/* --- room: room.c ----------------------------------------------------------------------------------------------------------- */
+
+/* Pieces that lie here for lack of room at the GPU. */
+extern _Atomic uint32_t cw_short;
+/* A launch with these arguments comes. May move pieces first. The caller holds no lock. */
+void cw_room_named(const uint8_t *args, uint32_t size);
+/* The program would have [ptr, ptr+size) at the GPU; or not need it there for now. */
+void cw_room_wish(struct cw_area *a, uint64_t ptr, uint64_t size, int at_gpu);
+/* Under the lock: a piece was put here for lack of room, and never was elsewhere. */
+void cw_room_short(void);
+/* Under the lock: tells the host what is where. */
+void cw_room_tell(void);
 
 /* --- what the rest of the library calls: takes the lock ------------------------------------------------------------------ */
 

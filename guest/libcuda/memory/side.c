@@ -1,6 +1,7 @@
 /* Which memory a pointer names: the decision that every copy begins with. */
 #include <string.h>
 
+#include "api/capture.h"
 #include "memory/parts.h"
 #include "memory/resident.h"
 
@@ -47,6 +48,10 @@ CUresult cw_sides_use(const struct cw_side *dst, const struct cw_side *src)
 		return res;
 	cw_signals_hold();			 /* a handler's access would wait for this use to end */
 	atomic_fetch_add(&cw_resident_users, 1); /* before the look at who has them: resident.h */
+	if (cw_unlikely(cw_capture_any())) { /* a graph may hold the addresses */
+		cw_side_still(dst);
+		cw_side_still(src);
+	}
 	if (dst->area)
 		res = cw_resident_yield(dst->area, dst->addr, dst->size);
 	if (res == 0 && src->area && !same)

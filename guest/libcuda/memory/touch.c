@@ -123,8 +123,8 @@ static int serve(const struct cw_fault *f, int waited)
 	cw_lock_acquire(&cw_resident_lock);
 	struct cw_area *a = cw_area_at(f->at);
 	uint32_t u = a ? cw_unit_of(a, f->at) : 0;
-	if (!a || (f->protect && a->holder[u] == CW_AT_GPU)) {
-		cw_uffd_wake(f->at, CW_PAGE); /* freed, or sent away, in the meantime */
+	if (!a || a->region || (f->protect && a->holder[u] == CW_AT_GPU)) {
+		cw_uffd_wake(f->at, CW_PAGE); /* freed, sent away, or here for good, in the meantime */
 	} else if (f->protect && a->holder[u] == CW_AT_BOTH) {
 		if (cw_area_change(a, u, within(a, u, burst(a->change, u))) != 0)
 			refuse(f, "its pages cannot be made writable");

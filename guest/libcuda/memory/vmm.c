@@ -132,12 +132,31 @@ static CUresult reserve(uint64_t size, uint64_t align, uint64_t wish, uint64_t f
 	return CUDA_SUCCESS;
 }
 
-CUresult cw_addresses_reserve(uint64_t size, struct cw_resv **out)
+CUresult cw_addresses_reserve(uint64_t size, uint64_t wish, struct cw_resv **out)
 {
 	cw_lock_acquire(&cw_vmm_lock);
-	CUresult res = reserve(size, 0, 0, 0, out);
+	CUresult res = reserve(size, 0, wish, 0, out);
 	cw_lock_release(&cw_vmm_lock);
 	return res;
+}
+
+CUresult cw_addresses_again(uint64_t base, uint64_t size, struct cw_resv **out)
+{
+	cw_lock_acquire(&cw_vmm_lock);
+	CUresult res = reserve_once(size, 0, base, 0, out);
+	if (res == 0 && (*out)->base != base) {
+		unreserve(*out);
+		*out = NULL;
+		res = CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	cw_lock_release(&cw_vmm_lock);
+	return res;
+}
+
+CUresult cw_addresses_leave(struct cw_resv *v)
+{
+	v->guarded = 0;
+	return cw_addresses_unreserve(v);
 }
 
 CUresult cw_addresses_unreserve(struct cw_resv *v)

@@ -53,9 +53,14 @@ CW_OBJ_FITS(struct cw_mapping);
 
 extern struct cw_lock cw_vmm_lock;
 
-/* Addresses for the library itself, free and taken in both processes; the application's calls do not know them. */
-CUresult cw_addresses_reserve(uint64_t size, struct cw_resv **out);
+/* Addresses for the library itself, free and taken in both processes, at a wish if that can be had (0: anywhere); the application's calls do not
+ * know them. */
+CUresult cw_addresses_reserve(uint64_t size, uint64_t wish, struct cw_resv **out);
+/* Those at base, which this process has taken and keeps. */
+CUresult cw_addresses_again(uint64_t base, uint64_t size, struct cw_resv **out);
 CUresult cw_addresses_unreserve(struct cw_resv *v);
+/* This process keeps them. */
+CUresult cw_addresses_leave(struct cw_resv *v);
 
 /* What the application means by a handle, or NULL. Under the lock. */
 static inline struct cw_memhandle *cw_memhandle_get(CUmemGenericAllocationHandle h)

@@ -23,7 +23,13 @@ const (
 	wordPID
 	wordName      // length of the program's name in bytes
 	wordHost      // requests refused by the budget of host memory
-	wordText = 16 // the name
+	wordManagedAtGPU // bytes of managed memory at the GPU, and next those that lie in the guest for lack of room
+	wordManagedHere
+	wordText       = 16 // the name
+	wordManagedIn  = 96 // bytes that moved to the GPU, and to the guest, for lack of room; pieces that left, and that came back
+	wordManagedOut = 97
+	wordEvicted    = 98
+	wordReturned   = 99
 
 	pageBytes = 4096
 	mostName  = 512
@@ -43,6 +49,14 @@ type Counters struct {
 	FailedCalls       uint64
 	OutOfMemory       uint64 // of FailedCalls: there was no memory
 	HostRefused       uint64 // requests that the budget of host memory refused
+	Managed           Managed
+}
+
+// Managed is what the guest's library says of managed memory of which there is more than the GPU has room for, in bytes and pieces.
+type Managed struct {
+	AtGPU, Here       uint64 // where it lies now
+	In, Out           uint64 // moved to the GPU and to the guest so far
+	Evicted, Returned uint64
 }
 
 // Page is a session's meter as the device process sees it. Its methods may be called from any goroutine, until Close.
@@ -82,6 +96,10 @@ func (p *Page) Counters() Counters {
 		Calls: get(wordCalls), Launches: get(wordLaunches), BytesIn: get(wordIn), BytesOut: get(wordOut),
 		BusyNanos: busy, FailedCalls: get(wordFailed), OutOfMemory: get(wordRefused),
 		HostRefused: get(wordHost),
+		Managed: Managed{
+			AtGPU: get(wordManagedAtGPU), Here: get(wordManagedHere), In: get(wordManagedIn), Out: get(wordManagedOut),
+			Evicted: get(wordEvicted), Returned: get(wordReturned),
+		},
 	}
 }
 
@@ -141,6 +159,16 @@ func (w *Writer) Failed(refused bool) {
 
 // HostRefused counts a request that the budget of host memory refused. Any goroutine.
 func (w *Writer) HostRefused() { atomic.AddUint64(&w.words[wordHost], 1) }
+
+// Managed notes what the guest says of its managed memory.
+func (w *Writer) Managed(m Managed) {
+	for _, f := range []struct {
+		word  int
+		value uint64
+	}{{wordManagedAtGPU, m.AtGPU}, {wordManagedHere, m.Here}, {wordManagedIn, m.In}, {wordManagedOut, m.Out}, {wordEvicted, m.Evicted}, {wordReturned, m.Returned}} {
+		atomic.StoreUint64(&w.words[f.word], f.value)
+	}
+}
 
 // Begin and End are driver.Clock's.
 func (w *Writer) Begin() { atomic.StoreUint64(&w.words[wordSince], monotonic()) }

@@ -1,0 +1,347 @@
+/*
+ * Which pieces of managed memory lie at the GPU when there is not room for all, and when they change places.
+ *
+ * What a kernel will touch nobody knows before; but launches name what they use, by the addresses among their arguments. Each launch warms the pieces of
+ * an allocation from the one that it names to the end, the first most, and all cool with each. A piece that lies here and is a good deal warmer
+ * than one at the GPU changes places with it: not for one launch, and not where all are used alike, as there whatever lies here is reached over the
+ * link once each time, which is the least that can be had. Time that goes into moving is followed by twice as much without: who uses more than
+ * there is room for, in turns, has the link's speed, and three quarters of it at worst.
+ *
+ * Moving needs a GPU that is idle. A thread waits for that, and the launch that asked waits for the thread, not for long: a kernel may wait for what is
+ * launched next.
+ */
+#include <string.h>
+#include <sys/prctl.h>
+
+#include "api/callback.h"
+#include "api/capture.h"
+#include "memory/resident.h"
+#include "session/internal.h"
+
+enum { WARM = 256, COOLER = 3 /* quarters */, LUKEWARM = 300, WISHED = 4 * WARM * 2 };
+enum { ASKED_MS = 500 /* a launch waits for the mover, at most */, LOOK_MS = 1000 /* the GPU's free memory is asked for, at most each */ };
+
+_Atomic uint32_t cw_short;
+
+/* Under the resident lock. */
+static struct {
+	uint64_t launch;	    /* that many were told of */
+	uint64_t free;		    /* of the GPU's memory, when it was asked for last */
+	int64_t looked, next;	    /* ms; next: not before that */
+	uint64_t to_gpu, to_guest;  /* bytes that moved */
+	uint64_t evicted, returned; /* pieces */
+} room;
+static _Atomic int freed; /* since it was looked */
+
+/* --- warmth -------------------------------------------------------------------------------------------------------------------------- */
+
+static uint32_t heat_of(const struct cw_area *a)
+{
+	uint64_t h = a->heat;
+	for (uint64_t n = room.launch - a->launch; n > 0 && h > 0; n--)
+		h = h * COOLER / 4;
+	return (uint32_t)h;
+}
+
+/* At most once for a launch, by the most that it says. */
+static void warm(struct cw_area *a, uint32_t by)
+{
+	uint32_t now = heat_of(a);
+	if (a->launch == room.launch)
+		now = now > a->warmed ? now - a->warmed : 0;
+	by = a->launch == room.launch && a->warmed > by ? a->warmed : by;
+	a->heat = now + by;
+	a->warmed = (uint16_t)by;
+	a->launch = room.launch;
+}
+
+static void name(uint64_t addr)
+{
+	struct cw_area *a = cw_area_at(addr);
+	struct cw_group *g = a ? a->group : NULL;
+	for (uint32_t i = g ? a->index : 0, first = i; g && i < g->count; i++)
+		warm(g->all[i], WARM - (uint32_t)((uint64_t)WARM / 2 * (i - first) / (g->count - first)));
+}
+
+/* --- what to move -------------------------------------------------------------------------------------------------------------------- */
+
+static int movable(const struct cw_area *a) { return a->group && !a->group->still; }
+
+/* The warmest piece that lies here. */
+static struct cw_area *warmest(void)
+{
+	struct cw_area *best = NULL;
+	for (struct cw_area *a = cw_areas; a; a = a->next)
+		if (a->region && movable(a) && (!best || heat_of(a) > heat_of(best)))
+			best = a;
+	return best;
+}
+
+/* The coolest piece at a GPU, but those that were looked at before, by heat and place. */
+static struct cw_area *coolest(int device)
+{
+	struct cw_area *best = NULL;
+	for (struct cw_area *a = cw_areas; a; a = a->next)
+		if (a->memory && !a->region && movable(a) && a->device == device &&
+		    (!best || heat_of(a) < heat_of(best) || (heat_of(a) == heat_of(best) && a->index > best->index)))
+			best = a;
+	return best;
+}
+
+static int much_warmer(const struct cw_area *a, const struct cw_area *than)
+{
+	uint32_t h = heat_of(a), c = heat_of(than);
+	return h >= c + LUKEWARM && 2ull * h >= 3ull * c;
+}
+
+static uint64_t ask_free(int64_t now)
+{
+	uint64_t total = 0;
+	if (atomic_exchange(&freed, 0) || now - room.looked >= LOOK_MS) {
+		room.looked = now;
+		if (cwop_MemGetInfo(&room.free, &total) != 0)
+			room.free = 0;
+	}
+	return room.free;
+}
+
+/* A piece that is to come to the GPU, if it pays: there is room for it, or for what may leave in its place. */
+static struct cw_area *worthy(int64_t now)
+{
+	struct cw_area *a = warmest();
+	if (!a)
+		return NULL;
+	uint64_t have = ask_free(now);
+	for (struct cw_area *v = cw_areas; v && have < a->backed; v = v->next)
+		if (v->memory && !v->region && movable(v) && v->device == a->device && much_warmer(a, v))
+			have += v->backed;
+	return have >= a->backed ? a : NULL;
+}
+
+void cw_room_short(void) { atomic_fetch_add(&cw_short, 1); }
+
+static CUresult out(struct cw_area *a)
+{
+	CUresult res = cw_piece_out(a);
+	if (res != 0)
+		return res;
+	cw_room_short();
+	room.to_guest += a->size;
+	room.evicted++;
+	room.free += a->backed;
+	return res;
+}
+
+static CUresult in(struct cw_area *a)
+{
+	CUresult res = cw_piece_in(a);
+	if (res != 0) {
+		room.free = 0; /* whatever was said */
+		room.looked = cw_now_ms();
+		return res;
+	}
+	atomic_fetch_sub(&cw_short, 1);
+	room.to_gpu += a->size;
+	room.returned++;
+	room.free -= room.free < a->backed ? room.free : a->backed;
+	return res;
+}
+
+/* One piece comes to the GPU. 0: none is to, or could. */
+static int improve(void)
+{
+	struct cw_area *a = worthy(cw_now_ms()), *v;
+	if (!a)
+		return 0;
+	while (room.free < a->backed) {
+		v = coolest(a->device);
+		if (!v || !much_warmer(a, v) || out(v) != 0)
+			return 0;
+	}
+	return in(a) == 0;
+}
+
+void cw_room_tell(void)
+{
+	uint64_t at_gpu = 0, here = 0;
+	for (struct cw_area *a = cw_areas; a; a = a->next)
+		*(a->region ? &here : &at_gpu) += a->size;
+	cwop_ManagedPlaces(at_gpu, here, room.to_gpu, room.to_guest, room.evicted, room.returned);
+}
+
+/* --- the mover ----------------------------------------------------------------------------------------------------------------------- */
+
+static struct {
+	struct cw_lock lock;
+	int started;
+	_Atomic uint32_t asked, done; /* futexes */
+} mover;
+
+/* Under the lock: nothing of the GPU's touches managed memory, and nothing will until `loud`. */
+static int quiet(void)
+{
+	atomic_fetch_add(&cw_copies, (uint64_t)CW_COPY); /* before the look: see cw_begin */
+	if (cw_gpu_idle() && !cw_capture_any())
+		return 1;
+	atomic_fetch_sub(&cw_copies, (uint64_t)CW_COPY);
+	return 0;
+}
+
+static void loud(void) { atomic_fetch_sub(&cw_copies, (uint64_t)CW_COPY); }
+
+static int move_some(void)
+{
+	int moved = 0;
+	cw_lock_acquire(&cw_resident_lock);
+	int ok = quiet();
+	if (ok) {
+		int64_t begun = cw_now_ms();
+		while (improve())
+			moved = 1;
+		room.next = cw_now_ms() + 2 * (cw_now_ms() - begun);
+		if (moved)
+			cw_room_tell();
+		loud();
+	}
+	cw_lock_release(&cw_resident_lock);
+	return ok;
+}
+
+static void *move(void *arg)
+{
+	(void)arg;
+	prctl(PR_SET_NAME, "causeway-mover");
+	for (uint32_t last = 0;;) {
+		uint32_t asked = atomic_load(&mover.asked);
+		if (asked == last) {
+			cw_futex_wait(&mover.asked, asked, CW_FUTEX_PRIVATE, NULL);
+			continue;
+		}
+		last = asked;
+		int ok = 0;
+		for (int64_t until = cw_now_ms() + ASKED_MS; !ok && cw_now_ms() < until && cw_check_alive() == 0;)
+			ok = cw_gpu_wait(0) == 0 && move_some();
+		if (!ok) {
+			cw_lock_acquire(&cw_resident_lock);
+			room.next = cw_now_ms() + 2 * ASKED_MS;
+			cw_lock_release(&cw_resident_lock);
+		}
+		atomic_store(&mover.done, asked);
+		cw_futex_wake(&mover.done, INT32_MAX, CW_FUTEX_PRIVATE);
+	}
+	return NULL;
+}
+
+/* Has the mover look, and waits for it as long as that is harmless. */
+static void ask(void)
+{
+	cw_lock_acquire(&mover.lock);
+	if (!mover.started)
+		mover.started = cw_thread_start(move, NULL) == 0;
+	int started = mover.started;
+	cw_lock_release(&mover.lock);
+	if (!started)
+		return;
+	uint32_t turn = atomic_fetch_add(&mover.asked, 1) + 1, done;
+	cw_futex_wake(&mover.asked, 1, CW_FUTEX_PRIVATE);
+	for (int64_t until = cw_now_ms() + ASKED_MS; (int32_t)((done = atomic_load(&mover.done)) - turn) < 0 && cw_now_ms() < until;) {
+		struct timespec t = {0, 20000000};
+		cw_futex_wait(&mover.done, done, CW_FUTEX_PRIVATE, &t);
+	}
+}
+
+/* Whether the calling thread may wait for the GPU. */
+static int may_wait(void) { return !cw_capture_any() && !cw_in_callback; }
+
+void cw_room_named(const uint8_t *args, uint32_t size)
+{
+	int64_t now = cw_now_ms();
+	cw_lock_acquire(&cw_resident_lock);
+	room.launch++;
+	for (uint32_t at = 0; at + sizeof(uint64_t) <= size; at += sizeof(uint64_t)) {
+		uint64_t word;
+		memcpy(&word, args + at, sizeof word);
+		if (word >> 32 != 0)
+			name(word);
+	}
+	int pays = now >= room.next && cw_pieces_return() && worthy(now) != NULL;
+	cw_lock_release(&cw_resident_lock);
+	if (pays && may_wait())
+		ask();
+}
+
+void cw_room_wish(struct cw_area *a, uint64_t ptr, uint64_t size, int at_gpu)
+{
+	uint32_t lo, hi;
+	int wanting = 0;
+	if (!a->group || (at_gpu && atomic_load(&cw_short) == 0))
+		return;
+	cw_lock_acquire(&cw_resident_lock);
+	for (; a; a = a->beside) {
+		if (!cw_units_within(a, ptr, size, &lo, &hi))
+			continue;
+		a->heat = at_gpu ? WISHED : 0;
+		a->launch = room.launch;
+		a->warmed = 0;
+		wanting |= at_gpu && a->region;
+	}
+	int pays = wanting && cw_pieces_return() && worthy(cw_now_ms()) != NULL;
+	cw_lock_release(&cw_resident_lock);
+	if (pays && may_wait())
+		ask();
+}
+
+void cw_room_freed(void) { atomic_store(&freed, 1); }
+
+/* --- for ordinary memory ------------------------------------------------------------------------------------------------------------- */
+
+/* Under the lock, while it is quiet: pieces leave a GPU until there is room. */
+static int clear_room(uint64_t size)
+{
+	int device = -1, left = 0;
+	struct cw_ctx *c;
+	if (cw_ctx_current(&c) == 0)
+		device = c->device->ordinal;
+	atomic_store(&freed, 1);
+	ask_free(cw_now_ms());
+	uint64_t have = room.free;
+	for (struct cw_area *a = cw_areas; a && have < size; a = a->next)
+		if (a->memory && !a->region && movable(a) && a->device == device)
+			have += a->backed;
+	if (have < size)
+		return 0; /* not even all of it would do */
+	while (room.free < size) {
+		struct cw_area *v = coolest(device);
+		if (!v || out(v) != 0)
+			break;
+		left = 1;
+	}
+	if (left)
+		cw_room_tell();
+	return left;
+}
+
+int cw_room_make(uint64_t size)
+{
+	enum { TRIES = 4, ROUND = 2 << 20 };
+	int left = 0, ok = 0;
+	cw_lock_acquire(&cw_resident_lock);
+	int some = 0;
+	for (struct cw_area *a = cw_areas; a && !some; a = a->next)
+		some = a->memory && !a->region && movable(a);
+	cw_lock_release(&cw_resident_lock);
+	if (!some || !may_wait() || !cw_pieces_return())
+		return 0;
+	for (int i = 0; i < TRIES && !ok; i++) {
+		if (cw_gpu_wait(0) != 0)
+			return 0;
+		cw_lock_acquire(&cw_resident_lock);
+		ok = quiet();
+		if (ok) {
+			left = clear_room((size + 2 * ROUND - 1) & ~(uint64_t)(ROUND - 1));
+			loud();
+		}
+		cw_lock_release(&cw_resident_lock);
+	}
+	return left;
+}

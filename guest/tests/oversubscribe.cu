@@ -1,0 +1,325 @@
+// More managed memory than the GPU has room for: pieces of it change places with its use, and every byte stays right. Most of the GPU's memory is taken
+// first; where processor and kernels may use managed memory at once (a bare driver) it is not, for the driver's own oversubscription is not the matter here.
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <vector>
+
+#include "check.h"
+
+static const size_t MiB = 1 << 20, ROOM = 24 * MiB, WORDS = MiB / 4;
+
+__global__ void add(uint32_t *p, size_t n, uint32_t v)
+{
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
+        p[i] += v;
+}
+// Words a page apart, so that many launches cost little.
+__global__ void touch(uint32_t *a, const uint32_t *b, size_t n)
+{
+    for (size_t i = (blockIdx.x * (size_t)blockDim.x + threadIdx.x) * 1024; i < n; i += (size_t)gridDim.x * blockDim.x * 1024)
+        a[i] += b[i + 1];
+}
+
+static void fill(uint32_t *p, size_t n, uint32_t seed)
+{
+    for (size_t i = 0; i < n; i++)
+        p[i] = mix((uint32_t)i + seed);
+}
+static bool right(const uint32_t *p, size_t n, uint32_t seed, uint32_t more)
+{
+    size_t bad = 0;
+    for (size_t i = 0; i < n; i++)
+        bad += p[i] != mix((uint32_t)i + seed) + more;
+    return bad == 0;
+}
+static size_t room()
+{
+    size_t left, total;
+    CUDA(cudaMemGetInfo(&left, &total));
+    return left;
+}
+
+static void whole()
+{
+    size_t n = 36 * WORDS;
+    uint32_t *p;
+    managed(&p, n * 4);
+    expect(p[0] == 0 && p[n - 1] == 0 && p[30 * WORDS] == 0, "new memory is zero");
+    fill(p, n, 1);
+    for (int i = 0; i < 3; i++)
+        add<<<16, 256>>>(p, n, 5);
+    CUDA(cudaDeviceSynchronize());
+    expect(right(p, n, 1, 15), "one allocation of one and a half times the room");
+    std::vector<uint32_t> copy(n);
+    CUDA(cudaMemcpy(copy.data(), p, n * 4, cudaMemcpyDeviceToHost));
+    expect(right(copy.data(), n, 1, 15), "copied from it");
+    fill(copy.data(), n, 2);
+    CUDA(cudaMemcpy(p, copy.data(), n * 4, cudaMemcpyHostToDevice));
+    add<<<16, 256>>>(p, n, 1);
+    CUDA(cudaDeviceSynchronize());
+    expect(right(p, n, 2, 1), "copied to it");
+    CUDA(cudaMemcpy(p, p + n / 2, n / 2 * 4, cudaMemcpyDeviceToDevice));
+    CUDA(cudaDeviceSynchronize());
+    size_t bad = 0;
+    for (size_t i = 0; i < n / 2; i++)
+        bad += p[i] != mix((uint32_t)(i + n / 2) + 2) + 1;
+    expect(!bad, "copied within it");
+    CUDA(cudaMemset(p, 0x11, n * 4));
+    CUDA(cudaMemset2D(p, 3000, 0x22, 1000, n * 4 / 3000));
+    CUDA(cudaMemcpy2D(copy.data(), 1000, p, 3000, 1000, n * 4 / 3000, cudaMemcpyDeviceToHost));
+    const uint8_t *bytes = (const uint8_t *)p, *box = (const uint8_t *)copy.data();
+    for (size_t i = 0; i < n * 4 / 3000 * 3000; i++)
+        bad += bytes[i] != (i % 3000 < 1000 ? 0x22 : 0x11);
+    for (size_t i = 0; i < n * 4 / 3000 * 1000; i++)
+        bad += box[i] != 0x22;
+    expect(!bad, "filled, and copied by rows that lie over two pieces");
+    CUDA(cudaFree(p));
+}
+
+static void phases()
+{
+    enum { SETS = 3, TURNS = 12 };
+    size_t n = 12 * WORDS;
+    uint32_t *p[SETS], adds[SETS] = {0};
+    for (int s = 0; s < SETS; s++) {
+        managed(&p[s], n * 4);
+        fill(p[s], n, s);
+    }
+    bool ok = true;
+    for (int phase = 0; phase < 4; phase++) {
+        int a = phase % SETS, b = (phase + 1) % SETS;
+        for (int t = 0; t < TURNS; t++) {
+            touch<<<4, 256>>>(p[a], p[b], n);
+            if (t % 3 == 2)
+                CUDA(cudaDeviceSynchronize());
+        }
+        CUDA(cudaDeviceSynchronize());
+        add<<<16, 256>>>(p[b], n, 3);
+        adds[b] += 3;
+        CUDA(cudaDeviceSynchronize());
+        for (size_t i = 1; i < n; i++)
+            ok &= i % 1024 == 0 || p[b][i] == mix((uint32_t)i + b) + adds[b];
+    }
+    for (int s = 0; s < SETS; s++)
+        for (size_t i = 0; i < n; i++)
+            ok &= i % 1024 == 0 || p[s][i] == mix((uint32_t)i + s) + adds[s];
+    expect(ok, "a working set that moves");
+    for (int s = 0; s < SETS; s++)
+        fill(p[s], n, s);
+    int device = 0;
+    for (int turn = 0; turn < 2; turn++)
+        for (int s = 0; s < SETS; s++) {
+#if CUDART_VERSION >= 13000
+            cudaMemLocation there = {cudaMemLocationTypeDevice, device}, here = {cudaMemLocationTypeHost, 0};
+            CUDA(cudaMemPrefetchAsync(p[s], n * 4, there, 0, 0));
+            add<<<16, 256>>>(p[s], n, 1);
+            CUDA(cudaMemPrefetchAsync(p[s], n * 4, here, 0, 0));
+#else
+            CUDA(cudaMemPrefetchAsync(p[s], n * 4, device, 0));
+            add<<<16, 256>>>(p[s], n, 1);
+            CUDA(cudaMemPrefetchAsync(p[s], n * 4, cudaCpuDeviceId, 0));
+#endif
+            CUDA(cudaDeviceSynchronize());
+            ok &= right(p[s], n, s, turn + 1);
+        }
+    expect(ok, "prefetched both ways");
+    for (int s = 0; s < SETS; s++)
+        CUDA(cudaFree(p[s]));
+}
+
+// Ordinary memory comes first: managed memory makes room for it, and takes that when it is free again.
+static void ordinary(bool full)
+{
+    size_t n = 20 * WORDS;
+    uint32_t *p, *d;
+    managed(&p, n * 4);
+    fill(p, n, 9);
+    add<<<16, 256>>>(p, n, 1);
+    CUDA(cudaDeviceSynchronize());
+    size_t before = room();
+    CUDA(cudaMalloc(&d, 16 * MiB));
+    CUDA(cudaMemset(d, 0, 16 * MiB));
+    add<<<16, 256>>>(p, n, 1);
+    CUDA(cudaDeviceSynchronize());
+    expect(right(p, n, 9, 2), "memory that made room");
+    size_t less = room();
+    CUDA(cudaFree(d));
+    for (int i = 0; i < 8; i++) {
+        touch<<<4, 256>>>(p, p, n);
+        CUDA(cudaDeviceSynchronize());
+    }
+    size_t after = room();
+    note("%zu MiB of the GPU's memory free, %zu with ordinary memory, %zu afterwards", before / MiB, less / MiB, after / MiB);
+    expect(!full || (before < 8 * MiB && after < 8 * MiB), "it is back at the GPU when there is room");
+    bool ok = true;
+    for (size_t i = 0; i < n; i++)
+        ok &= i % 1024 == 0 || p[i] == mix((uint32_t)i + 9) + 2;
+    expect(ok, "and whole");
+    cudaError_t e = full ? cudaMalloc(&d, 2 * ROOM) : cudaErrorMemoryAllocation;
+    expect(e == cudaErrorMemoryAllocation, "what would not fit without it is refused");
+    cudaGetLastError();
+    CUDA(cudaFree(p));
+}
+
+struct reader {
+    const uint32_t *p;
+    size_t n;
+    std::atomic<int> *stop;
+    bool ok;
+};
+static void *reads(void *arg)
+{
+    reader *r = (reader *)arg;
+    uint32_t x = 1;
+    for (int i = 0; i < 20000 && !*r->stop; i++) {
+        x = x * 1664525 + 1013904223;
+        r->ok &= r->p[x % r->n] == mix(x % (uint32_t)r->n + 4);
+    }
+    return nullptr;
+}
+
+// No kernel runs: processors may read while the memory changes places.
+static void threads()
+{
+    size_t n = 12 * WORDS;
+    uint32_t *p[3];
+    for (int s = 0; s < 3; s++) {
+        managed(&p[s], n * 4);
+        fill(p[s], n, 4);
+    }
+    std::atomic<int> stop{0};
+    pthread_t t[4];
+    reader r[4];
+    for (int i = 0; i < 4; i++) {
+        r[i] = {p[i % 2], n, &stop, true};
+        if (pthread_create(&t[i], nullptr, reads, &r[i]))
+            _Exit(1);
+    }
+    for (int i = 0; i < 12; i++) {
+#if CUDART_VERSION >= 13000
+        cudaMemLocation there = {cudaMemLocationTypeDevice, 0}, here = {cudaMemLocationTypeHost, 0};
+        CUDA(cudaMemPrefetchAsync(p[(i + 1) % 3], n * 4, here, 0, 0));
+        CUDA(cudaMemPrefetchAsync(p[i % 3], n * 4, there, 0, 0));
+#else
+        CUDA(cudaMemPrefetchAsync(p[(i + 1) % 3], n * 4, cudaCpuDeviceId, 0));
+        CUDA(cudaMemPrefetchAsync(p[i % 3], n * 4, 0, 0));
+#endif
+        usleep(10000);
+    }
+    stop = 1;
+    bool ok = true;
+    for (int i = 0; i < 4; i++) {
+        pthread_join(t[i], nullptr);
+        ok &= r[i].ok;
+    }
+    for (int s = 0; s < 3; s++)
+        ok &= right(p[s], n, 4, 0);
+    expect(ok, "threads that read while it changes places");
+    for (int s = 0; s < 3; s++)
+        CUDA(cudaFree(p[s]));
+}
+
+static void *comes_and_goes(void *arg)
+{
+    std::atomic<int> *stop = (std::atomic<int> *)arg;
+    for (int i = 0; !*stop; i++) {
+        uint32_t *p;
+        CUDA(cudaMallocManaged(&p, 6 * MiB));
+        p[i] = 1;
+        add<<<4, 256>>>(p, 6 * WORDS, 1);
+        CUDA(cudaFree(p));
+    }
+    return nullptr;
+}
+
+static void freed()
+{
+    size_t n = 14 * WORDS;
+    uint32_t *p[2];
+    std::atomic<int> stop{0};
+    pthread_t t;
+    for (int s = 0; s < 2; s++) {
+        managed(&p[s], n * 4);
+        CUDA(cudaMemset(p[s], 0, n * 4));
+    }
+    CUDA(cudaDeviceSynchronize());
+    if (pthread_create(&t, nullptr, comes_and_goes, &stop))
+        _Exit(1);
+    for (int i = 0; i < 24; i++)
+        add<<<4, 256>>>(p[i / 8 % 2], n, 1);
+    CUDA(cudaDeviceSynchronize());
+    stop = 1;
+    pthread_join(t, nullptr);
+    CUDA(cudaDeviceSynchronize());
+    size_t bad = 0;
+    for (size_t i = 0; i < n; i++)
+        bad += p[0][i] != 16 || p[1][i] != 8;
+    expect(!bad, "beside a thread that makes and frees some");
+    pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    int status = -1;
+    waitpid(child, &status, 0);
+    for (int i = 0; i < 10; i++)
+        add<<<4, 256>>>(p[1], n, 1);
+    CUDA(cudaDeviceSynchronize());
+    for (size_t i = 0; i < n; i++)
+        bad += p[0][i] != 16 || p[1][i] != 18;
+    expect(!bad && status == 0, "after a fork");
+    cudaStream_t s;
+    cudaGraph_t g;
+    cudaGraphExec_t exec;
+    CUDA(cudaStreamCreate(&s));
+    CUDA(cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed));
+    CUDA(cudaMemcpyAsync(p[0], p[1], n * 4, cudaMemcpyDeviceToDevice, s));
+    add<<<4, 256, 0, s>>>(p[0], n, 2);
+    CUDA(cudaStreamEndCapture(s, &g));
+    CUDA(cudaGraphInstantiateWithFlags(&exec, g, 0));
+    for (int i = 0; i < 2; i++) {
+        CUDA(cudaGraphLaunch(exec, s));
+        CUDA(cudaStreamSynchronize(s));
+        for (int k = 0; k < 6; k++)
+            add<<<4, 256>>>(p[1], n, 1);
+        CUDA(cudaDeviceSynchronize());
+    }
+    for (size_t i = 0; i < n; i++)
+        bad += p[0][i] != 26 || p[1][i] != 30;
+    expect(!bad, "copies of a graph");
+    CUDA(cudaGraphExecDestroy(exec));
+    CUDA(cudaGraphDestroy(g));
+    CUDA(cudaFree(p[0]));
+    CUDA(cudaFree(p[1]));
+}
+
+int main()
+{
+    setenv("CAUSEWAY_MANAGED", "gpu", 0);        // where the device promises that both may use it at once too
+    setenv("CAUSEWAY_MANAGED_PIECE", "2", 1); // MiB
+    int concurrent = 0;
+    CUDA(cudaFree(0));
+    CUDA(cudaDeviceGetAttribute(&concurrent, cudaDevAttrConcurrentManagedAccess, 0));
+    bool full = !concurrent;
+    note("concurrent %d", concurrent);
+    void *hog = nullptr;
+    uint32_t *warm;
+    CUDA(cudaMalloc(&warm, 4096)); // code is loaded
+    add<<<1, 1>>>(warm, 1, 1);
+    touch<<<1, 1>>>(warm, warm, 1);
+    CUDA(cudaDeviceSynchronize());
+    if (full)
+        CUDA(cudaMalloc(&hog, (room() - ROOM) & ~(2 * MiB - 1)));
+    size_t at_first = room();
+    note("%zu MiB of the GPU's memory left", at_first / MiB);
+    whole();
+    phases();
+    ordinary(full);
+    threads();
+    freed();
+    expect(!full || room() == at_first, "nothing is left behind");
+    CUDA(cudaFree(warm));
+    CUDA(cudaFree(hog));
+    return finish();
+}
