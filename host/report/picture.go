@@ -259,10 +259,10 @@ func heldCell(text string, v *api.VGPU) cell {
 
 func sessionRow(s *SessionRow) row {
 	state := cell{clean(s.State), Plain}
-	if s.Counters.ThrottledNow {
+	switch {
+	case s.Counters.ThrottledNow:
 		state = cell{"held back", Warm}
-	}
-	if s.ManagedHere > 0 {
+	case s.ManagedHere > 0: // kernels reach so much over the link
 		state = cell{"link " + strings.TrimSpace(Bytes(s.ManagedHere)), Warm}
 	}
 	n := rateCells(s.Rates)

@@ -29,8 +29,8 @@ func sample() *Reading {
 					Past: api.Counters{Calls: 1000, Launches: 500, BytesIn: 1 << 30, BytesOut: 1 << 20, BusyNanos: 5e9, MemoryPeak: 3 << 30, OutOfMemory: 2, HostRefused: 4, FailedCalls: 3},
 					Sessions: []api.Session{
 						{ID: 7, GuestPID: 1234, GuestUID: 1000, Program: "python3\x1b[2J", Worker: 5001, State: "running", Started: noon.Add(-90 * time.Second), Memory: 2 << 30, Host: 600 << 20,
-							Counters: api.Counters{Calls: 1e6, Launches: 123456, BytesIn: 10 << 30, BytesOut: 5 << 30, BusyNanos: 60e9, WaitNanos: 7e9, WorkerNanos: 9e9, MemoryPeak: 2 << 30}},
-						{ID: 3, GuestPID: 800, Program: "nvidia-smi", Worker: 5000, State: "idle", Started: noon.Add(-10 * time.Minute), Memory: 512 << 20},
+							Counters: api.Counters{Calls: 1e6, Launches: 123456, BytesIn: 10 << 30, BytesOut: 5 << 30, BusyNanos: 60e9, WaitNanos: 7e9, WorkerNanos: 9e9, MemoryPeak: 2 << 30, ManagedIn: 256 << 20, ManagedOut: 768 << 20, Evicted: 6, Returned: 2}},
+						{ID: 3, GuestPID: 800, Program: "nvidia-smi", Worker: 5000, State: "idle", Started: noon.Add(-10 * time.Minute), Memory: 512 << 20, ManagedAtGPU: 1 << 30, ManagedHere: 384 << 20},
 					}}},
 			{Spec: small, State: api.Waiting, GPU: soft, Socket: "/run/causeway/build-2/gpu0.sock", Control: "/run/causeway/build-2/gpu0.ctl", PID: 4712, Started: noon.Add(-30 * time.Second),
 				Status: &api.Status{Version: "1.0", PID: 4712, Started: noon.Add(-30 * time.Second), GPU: "Causeway Software GPU", UUID: soft, Limits: small.Limits, Memory: 96 << 20}},

@@ -26,7 +26,7 @@ type Worker struct {
 	mapper  remote.Mapper // nil: the carrier cannot map
 	lender  remote.Lender // nil: it keeps no addresses
 	lent    map[uint32]lent
-	early   *early        // nil: nothing of guest memory comes early
+	early   *early // nil: nothing of guest memory comes early
 
 	session driver.Session
 	ordered driver.Ordered // session, if it issues from threads of its own

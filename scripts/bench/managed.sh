@@ -5,7 +5,8 @@
 #   scripts/bench/managed.sh [--gpu N|soft] [--rounds N] [--link] [PIECE...]
 #   scripts/bench/managed.sh --build     builds the program only
 #
-# PIECE is one of launches, turns:MIB, sparse, table, fault, idle; all, with 64, 1024 and 8192 MiB, by default. --link: measures the other kind too.
+# PIECE is one of launches, turns:MIB, sparse, table, fault, idle, over:MIB; all, with 64, 1024 and 8192 MiB, by default. --link: measures the other kind too.
+# over has room for two thirds of so much through Causeway, and natively for all of it.
 set -euo pipefail
 . "$(dirname "$0")/../lib/common.sh"
 
@@ -16,14 +17,14 @@ while [ $# -gt 0 ]; do
     --gpu) gpu=$2; shift 2 ;;
     --rounds) rounds=$2; shift 2 ;;
     --link) link=1; shift ;;
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) pieces+=("$1"); shift ;;
   esac
 done
 causeway=$BUILD/bin/causeway
 probe=$BUILD/bin/managed nvcc=$BUILD/cuda/13.0/bin/nvcc source=$ROOT/scripts/bench/managed/managed.cu
-if [ -x "$nvcc" ] && [ "$source" -nt "$probe" ]; then
+if [ -x "$nvcc" ] && [[ $source -nt $probe || ${source%managed.cu}over.cuh -nt $probe ]]; then
   "$nvcc" -O2 -std=c++17 -gencode arch=compute_75,code=compute_75 -gencode arch=compute_90,code=sm_90 -o "$probe" "$source"
 fi
 [ -x "$probe" ] || die "the benchmark is not built: run scripts/setup.sh"

@@ -14,13 +14,13 @@
 
 static _Atomic uint64_t in_use; /* bytes of all managed allocations */
 
-/* Room is what the device has free, as where managed memory cannot be more than that: the host's memory is not to be filled by
- * a program that relies on the device's. */
-static CUresult reserve(uint64_t size)
+/* Room is what the device has free: this machine's memory is not to be filled by a program that relies on the device's. Who would have it at the GPU,
+ * where it finds no room, has that of this machine. */
+static CUresult reserve(uint64_t size, int beyond)
 {
 	uint64_t free_ = 0, total = 0, before = atomic_fetch_add(&in_use, size);
 	CUresult res = cwop_MemGetInfo(&free_, &total);
-	if (res == 0 && (before > free_ || size > free_ - before))
+	if (res == 0 && (before > free_ || size > free_ - before) && !(beyond && cw_pieces_fit_here(size)))
 		res = CUDA_ERROR_OUT_OF_MEMORY;
 	if (res != 0)
 		atomic_fetch_sub(&in_use, size);
@@ -64,13 +64,13 @@ static CUresult at_gpu(struct cw_range *r)
 	return res;
 }
 
-static CUresult obtain(struct cw_range *r)
+static CUresult obtain(struct cw_range *r, int beyond)
 {
 	if (!cw_can_map()) {
 		cw_log(CW_LOG_INFO, "cuMemAllocManaged: this carrier cannot share the program's memory with the GPU");
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}
-	CUresult room = reserve(r->size);
+	CUresult room = reserve(r->size, beyond);
 	if (room != 0)
 		return room;
 	if (r->size <= CW_SLAB_LARGEST) {
@@ -121,7 +121,7 @@ CUresult cwi_cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned int flags
 	r.managed = cw_managed_new(size);
 	res = r.managed ? at_gpu(&r) : CUDA_ERROR_OUT_OF_MEMORY;
 	if (res != 0 && r.managed && cw_check_alive() == 0)
-		res = obtain(&r);
+		res = obtain(&r, res != CUDA_ERROR_NOT_SUPPORTED);
 	if (res != 0) {
 		cw_managed_free(r.managed);
 		return res;

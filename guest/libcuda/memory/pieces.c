@@ -23,7 +23,13 @@
 #include "memory/vmm.h"
 #include "session/internal.h"
 
-enum { GRAIN = 2 << 20, MOST = 512 << 20, PARTS = 64 /* of the GPU's memory: a piece is as large as one, at most MOST */ };
+/* A piece is a 64th of the GPU's memory, at most MOST, in whole BLOCKs but of a GPU with less than MUCH memory: the driver takes host addresses for its
+ * reservations in blocks of 32 MiB, and nothing else finds room in one of which it has a part (580). */
+enum { GRAIN = 2 << 20, BLOCK = 32 << 20, MOST = 128 << 20, PARTS = 64 };
+#define MUCH (1ull << 30)
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
 /* Where nothing else of either process lies: beside the ranges of a session that may move, and the regions. */
 #define WISH_FROM 0x650000000000ull
 #define WISH_TO 0x680000000000ull
@@ -57,7 +63,7 @@ static uint64_t memory_here(void)
 	return here;
 }
 
-static int fits_here(uint64_t size)
+int cw_pieces_fit_here(uint64_t size)
 {
 	uint64_t here = memory_here();
 	return here > SPARE && size <= here - SPARE;
@@ -104,7 +110,7 @@ static uint64_t whole(const struct cw_group *g)
 static CUresult take_addresses(struct cw_group *g)
 {
 	static _Atomic uint64_t next = WISH_FROM;
-	uint64_t size = whole(g), wish = atomic_fetch_add(&next, size + GRAIN);
+	uint64_t size = whole(g), wish = atomic_fetch_add(&next, (size + MUCH) & ~(MUCH - 1));
 	CUresult res = cw_addresses_reserve(size, wish < WISH_TO && size < WISH_TO - wish ? wish : 0, &g->resv);
 	for (uint32_t i = 0; i < g->count && res == 0; i++)
 		g->all[i]->base = g->resv->base + i * g->piece;
@@ -153,6 +159,7 @@ static uint64_t length(const struct leaving *l, uint64_t k)
 static void put(const void *arg, uint64_t k, uint8_t *chunk)
 {
 	const struct leaving *l = arg;
+	madvise(l->to + k * l->piece, length(l, k), MADV_POPULATE_WRITE); /* all its pages in one call, where the kernel can */
 	memcpy(l->to + k * l->piece, chunk, length(l, k));
 }
 
@@ -268,7 +275,7 @@ CUresult cw_piece_out(struct cw_area *a)
 	int half = a->filed ? !a->half : 0;
 	if (a->group->still || a->region)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	CUresult res = fits_here(a->size) ? open_file(a->group) : CUDA_ERROR_OUT_OF_MEMORY;
+	CUresult res = cw_pieces_fit_here(a->size) ? open_file(a->group) : CUDA_ERROR_OUT_OF_MEMORY;
 	if (res == 0)
 		res = cw_area_yield(a, 0, a->units);
 	if (res == 0)
@@ -371,9 +378,11 @@ static uint64_t piece_size(uint64_t total)
 {
 	const char *e = getenv("CAUSEWAY_MANAGED_PIECE");
 	uint64_t asked = e ? strtoul(e, NULL, 10) : 0, size = asked && asked <= 1024 ? asked << 20 : total / PARTS;
-	size = (size + GRAIN - 1) & ~(uint64_t)(GRAIN - 1);
-	size = size < GRAIN ? GRAIN : size;
-	return !asked && size > MOST ? MOST : size;
+	uint64_t grain = !asked && total >= MUCH ? BLOCK : GRAIN;
+	if (!asked && size > MOST)
+		size = MOST;
+	size = (size + grain - 1) & ~(grain - 1);
+	return size < grain ? grain : size;
 }
 
 static struct cw_group *new_group(const struct cw_range *r, uint64_t total)
@@ -409,7 +418,7 @@ static CUresult fill_group(struct cw_group *g, uint32_t *there)
 	while (n < g->count && (res = cw_area_create(g->all[n])) == 0)
 		n++;
 	*there = n;
-	if (res != 0 && (res != CUDA_ERROR_OUT_OF_MEMORY || !fits_here(whole(g) - n * g->piece)))
+	if (res != 0 && (res != CUDA_ERROR_OUT_OF_MEMORY || !cw_pieces_fit_here(whole(g) - n * g->piece)))
 		return res;
 	if (n < g->count)
 		return cut(g);
@@ -438,7 +447,7 @@ CUresult cw_pieces_alloc(struct cw_range *r)
 	uint64_t free_ = 0, total = 0;
 	uint32_t there = 0;
 	CUresult res = cwop_MemGetInfo(&free_, &total);
-	if (res == 0 && r->size > free_ && !fits_here(r->size - free_))
+	if (res == 0 && r->size > free_ && !cw_pieces_fit_here(r->size - free_))
 		res = CUDA_ERROR_OUT_OF_MEMORY;
 	if (res != 0)
 		return res;
@@ -464,7 +473,7 @@ CUresult cw_pieces_alloc(struct cw_range *r)
 	cw_lock_release(&cw_resident_lock);
 	if (res != 0) {
 		cw_pieces_free(g);
-		return res;
+		return CUDA_ERROR_OUT_OF_MEMORY; /* of the kind that can be had elsewhere */
 	}
 	r->area = g->all[0];
 	r->base = r->dev = g->base;

@@ -20,6 +20,7 @@
 #define CW_MEMORY_RESIDENT_H
 
 #include "memory/memory.h"
+#include "memory/warmth.h"
 #include "session/lock.h"
 
 #pragma GCC visibility push(hidden)
@@ -54,9 +55,7 @@ struct cw_area {
 	struct cw_region *region; /* it lies in this process's memory, which the GPU reaches over its link. NULL: at the GPU */
 	uint32_t index;
 	uint8_t filed, half;	  /* its pages here are of the group's file, and of which half of that */
-	uint32_t heat;		  /* how much launches named it lately (room.c), when there had been so many */
-	uint64_t launch;
-	uint16_t warmed;  /* by the last of them */
+	struct cw_warmth warmth;
 	uint8_t holder[]; /* of each unit: enum cw_holder */
 };
 
@@ -138,6 +137,8 @@ CUresult cw_area_open(struct cw_area *a);
 /* As cw_resident_alloc and cw_resident_free, in pieces. */
 CUresult cw_pieces_alloc(struct cw_range *r);
 void cw_pieces_free(struct cw_group *g);
+/* Whether this machine has so much memory to spare. */
+int cw_pieces_fit_here(uint64_t size);
 /* Whether what has left the GPU's memory can come back: Linux 5.19. */
 int cw_pieces_return(void);
 /* Under the lock, while the GPU has done with it: a piece's bytes move here, and the GPU reaches them over the link; and back, for which the GPU

@@ -4,8 +4,8 @@
  * What a kernel will touch nobody knows before; but launches name what they use, by the addresses among their arguments. Each launch warms the pieces of
  * an allocation from the one that it names to the end, the first most, and all cool with each. A piece that lies here and is a good deal warmer
  * than one at the GPU changes places with it: not for one launch, and not where all are used alike, as there whatever lies here is reached over the
- * link once each time, which is the least that can be had. Time that goes into moving is followed by twice as much without: who uses more than
- * there is room for, in turns, has the link's speed, and three quarters of it at worst.
+ * link once each time, which is the least that can be had. Time that goes into moving is followed by as much without: who uses more than there is
+ * room for, in turns, has the link's speed, and half of it at worst.
  *
  * Moving needs a GPU that is idle. A thread waits for that, and the launch that asked waits for the thread, not for long: a kernel may wait for what is
  * launched next.
@@ -18,8 +18,7 @@
 #include "memory/resident.h"
 #include "session/internal.h"
 
-enum { WARM = 256, COOLER = 3 /* quarters */, LUKEWARM = 300, WISHED = 4 * WARM * 2 };
-enum { ASKED_MS = 500 /* a launch waits for the mover, at most */, LOOK_MS = 1000 /* the GPU's free memory is asked for, at most each */ };
+enum { ASKED_MS = 1000 /* a launch waits for the mover, at most */, LOOK_MS = 1000 /* the GPU's free memory is asked for, at most each */ };
 
 _Atomic uint32_t cw_short;
 
@@ -35,32 +34,14 @@ static _Atomic int freed; /* since it was looked */
 
 /* --- warmth -------------------------------------------------------------------------------------------------------------------------- */
 
-static uint32_t heat_of(const struct cw_area *a)
-{
-	uint64_t h = a->heat;
-	for (uint64_t n = room.launch - a->launch; n > 0 && h > 0; n--)
-		h = h * COOLER / 4;
-	return (uint32_t)h;
-}
-
-/* At most once for a launch, by the most that it says. */
-static void warm(struct cw_area *a, uint32_t by)
-{
-	uint32_t now = heat_of(a);
-	if (a->launch == room.launch)
-		now = now > a->warmed ? now - a->warmed : 0;
-	by = a->launch == room.launch && a->warmed > by ? a->warmed : by;
-	a->heat = now + by;
-	a->warmed = (uint16_t)by;
-	a->launch = room.launch;
-}
+static uint32_t heat_of(const struct cw_area *a) { return cw_heat(&a->warmth, room.launch); }
 
 static void name(uint64_t addr)
 {
 	struct cw_area *a = cw_area_at(addr);
 	struct cw_group *g = a ? a->group : NULL;
 	for (uint32_t i = g ? a->index : 0, first = i; g && i < g->count; i++)
-		warm(g->all[i], WARM - (uint32_t)((uint64_t)WARM / 2 * (i - first) / (g->count - first)));
+		cw_warm(&g->all[i]->warmth, room.launch, cw_warm_by(i, first, g->count));
 }
 
 /* --- what to move -------------------------------------------------------------------------------------------------------------------- */
@@ -88,11 +69,7 @@ static struct cw_area *coolest(int device)
 	return best;
 }
 
-static int much_warmer(const struct cw_area *a, const struct cw_area *than)
-{
-	uint32_t h = heat_of(a), c = heat_of(than);
-	return h >= c + LUKEWARM && 2ull * h >= 3ull * c;
-}
+static int much_warmer(const struct cw_area *a, const struct cw_area *than) { return cw_much_warmer(heat_of(a), heat_of(than)); }
 
 static uint64_t ask_free(int64_t now)
 {
@@ -198,9 +175,11 @@ static int move_some(void)
 		int64_t begun = cw_now_ms();
 		while (improve())
 			moved = 1;
-		room.next = cw_now_ms() + 2 * (cw_now_ms() - begun);
+		room.next = cw_now_ms() + (cw_now_ms() - begun);
 		if (moved)
 			cw_room_tell();
+		cw_log(CW_LOG_TRACE, "managed memory: %llu pieces have left the GPU, %llu have come back; this took %lld ms",
+		       (unsigned long long)room.evicted, (unsigned long long)room.returned, (long long)(cw_now_ms() - begun));
 		loud();
 	}
 	cw_lock_release(&cw_resident_lock);
@@ -223,7 +202,7 @@ static void *move(void *arg)
 			ok = cw_gpu_wait(0) == 0 && move_some();
 		if (!ok) {
 			cw_lock_acquire(&cw_resident_lock);
-			room.next = cw_now_ms() + 2 * ASKED_MS;
+			room.next = cw_now_ms() + 4 * ASKED_MS;
 			cw_lock_release(&cw_resident_lock);
 		}
 		atomic_store(&mover.done, asked);
@@ -280,9 +259,7 @@ void cw_room_wish(struct cw_area *a, uint64_t ptr, uint64_t size, int at_gpu)
 	for (; a; a = a->beside) {
 		if (!cw_units_within(a, ptr, size, &lo, &hi))
 			continue;
-		a->heat = at_gpu ? WISHED : 0;
-		a->launch = room.launch;
-		a->warmed = 0;
+		a->warmth = (struct cw_warmth){room.launch, at_gpu ? CW_WISHED : 0, 0};
 		wanting |= at_gpu && a->region;
 	}
 	int pays = wanting && cw_pieces_return() && worthy(cw_now_ms()) != NULL;

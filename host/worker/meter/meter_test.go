@@ -107,3 +107,17 @@ func FuzzGuest(f *testing.F) {
 		}
 	})
 }
+
+func TestManaged(t *testing.T) {
+	p, w := pair(t)
+	w.Guest(1, strings.Repeat("x", 2*mostName)) // beside the longest name
+	for _, want := range []Managed{{AtGPU: 1 << 40, Here: 1 << 30, In: 3, Out: 4, Evicted: 5, Returned: 6}, {In: 4, Out: 4, Evicted: 6, Returned: 6}} {
+		w.Managed(want)
+		if got := p.Counters(); got != (Counters{Managed: want}) {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+	if _, name := p.Guest(); name != strings.Repeat("x", mostName) {
+		t.Errorf("the name is %q", name)
+	}
+}

@@ -21,8 +21,8 @@ const (
 	wordFailed
 	wordRefused
 	wordPID
-	wordName      // length of the program's name in bytes
-	wordHost      // requests refused by the budget of host memory
+	wordName         // length of the program's name in bytes
+	wordHost         // requests refused by the budget of host memory
 	wordManagedAtGPU // bytes of managed memory at the GPU, and next those that lie in the guest for lack of room
 	wordManagedHere
 	wordText       = 16 // the name

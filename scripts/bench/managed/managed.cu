@@ -216,11 +216,13 @@ static void launches(const char *name)
     fflush(stdout);
 }
 
+#include "over.cuh"
+
 int main(int argc, char **argv)
 {
     std::vector<std::string> what(argv + 1, argv + argc);
     if (what.empty())
-        what = {"launches", "turns:64", "turns:1024", "turns:8192", "sparse", "table", "fault", "idle"};
+        what = {"launches", "turns:64", "turns:1024", "turns:8192", "sparse", "table", "fault", "idle", "over:6144"};
     CUDA(cudaFree(0));
     for (const std::string &w : what) {
         if (w == "launches") {
@@ -233,6 +235,8 @@ int main(int argc, char **argv)
         } else if (w.compare(0, 6, "turns:") == 0) {
             turns(strtoul(w.c_str() + 6, nullptr, 10), false);
             turns(strtoul(w.c_str() + 6, nullptr, 10), true);
+        } else if (w.compare(0, 5, "over:") == 0) {
+            over(strtoul(w.c_str() + 5, nullptr, 10));
         } else if (w == "sparse") {
             sparse();
         } else if (w == "table") {
