@@ -60,6 +60,16 @@ static void shape(const struct CUDA_ARRAY3D_DESCRIPTOR_st *d, CUDA_ARRAY_DESCRIP
 
 /* --- arrays -------------------------------------------------------------------------------------------------------- */
 
+/* Bytes that an array takes at most. */
+static uint64_t most(const CUDA_ARRAY3D_DESCRIPTOR *d)
+{
+	uint64_t n = (uint64_t)d->NumChannels * 4, sizes[] = {d->Width, d->Height, d->Depth};
+	for (int i = 0; i < 3; i++)
+		if (sizes[i] > 0 && __builtin_mul_overflow(n, sizes[i], &n))
+			return UINT64_MAX / 4;
+	return n;
+}
+
 CUresult cwi_cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *d)
 {
 	struct cw_array *a;
@@ -76,7 +86,7 @@ CUresult cwi_cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *d)
 	a->o.ctx = c->o.id;
 	a->desc = *d;
 	cw_handle_publish(&a->o, CW_KIND_ARRAY);
-	res = cwop_ArrayCreate(a->o.id, d->Width, d->Height, d->Depth, d->Format, d->NumChannels, d->Flags);
+	res = CW_WITH_ROOM(most(d), cwop_ArrayCreate(a->o.id, d->Width, d->Height, d->Depth, d->Format, d->NumChannels, d->Flags));
 	if (res)
 		cw_handle_free(CW_KIND_ARRAY, &a->o);
 	else
@@ -234,7 +244,7 @@ CUresult cwi_cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_DE
 	m->desc = *d;
 	m->count = levels;
 	cw_handle_publish(&m->o, CW_KIND_MIPMAP);
-	res = cwop_MipmapCreate(m->o.id, d->Width, d->Height, d->Depth, d->Format, d->NumChannels, d->Flags, levels);
+	res = CW_WITH_ROOM(2 * most(d), cwop_MipmapCreate(m->o.id, d->Width, d->Height, d->Depth, d->Format, d->NumChannels, d->Flags, levels));
 	if (res)
 		cw_handle_free(CW_KIND_MIPMAP, &m->o);
 	else
