@@ -148,11 +148,13 @@ static void ordinary(bool full)
     expect(right(p, n, 9, 2), "memory that made room");
     size_t less = room();
     CUDA(cudaFree(d));
-    for (int i = 0; i < 8; i++) {
+    size_t after = less;
+    double until = seconds() + 30;
+    for (int i = 0; i < 2 || (full && after >= 5 * half && seconds() < until); i++) {
         touch<<<4, 256>>>(p, p, n);
         CUDA(cudaDeviceSynchronize());
+        after = room();
     }
-    size_t after = room();
     note("%zu MiB of the GPU's memory free, %zu with ordinary memory, %zu afterwards", before >> 20, less >> 20, after >> 20);
     expect(!full || (before < 5 * half && after < 5 * half), "it is back at the GPU when there is room");
     bool ok = true;

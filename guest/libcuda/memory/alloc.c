@@ -45,7 +45,7 @@ CUresult cwi_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pitch, size_t width, 
 		return res;
 	if (!dptr || !pitch || width == 0 || height == 0 || (element != 4 && element != 8 && element != 16))
 		return CUDA_ERROR_INVALID_VALUE;
-	res = CW_WITH_ROOM(width *height, cwop_MemAllocPitch(width, height, element, &ptr, &step));
+	res = CW_WITH_ROOM(width * height, cwop_MemAllocPitch(width, height, element, &ptr, &step));
 	if (res == 0)
 		res = remember(c, c->device->ordinal, ptr, step * height, 0);
 	if (res == 0) {

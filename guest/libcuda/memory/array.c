@@ -244,7 +244,8 @@ CUresult cwi_cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_DE
 	m->desc = *d;
 	m->count = levels;
 	cw_handle_publish(&m->o, CW_KIND_MIPMAP);
-	res = CW_WITH_ROOM(2 * most(d), cwop_MipmapCreate(m->o.id, d->Width, d->Height, d->Depth, d->Format, d->NumChannels, d->Flags, levels));
+	res = CW_WITH_ROOM(2 * most(d),
+			   cwop_MipmapCreate(m->o.id, d->Width, d->Height, d->Depth, d->Format, d->NumChannels, d->Flags, levels));
 	if (res)
 		cw_handle_free(CW_KIND_MIPMAP, &m->o);
 	else

@@ -244,7 +244,8 @@ static CUresult reachable(const struct box *b, int wait)
 /* Whether a side lies over several pieces of managed memory, where copies are cut. */
 static int parted(const struct plane *p, const struct box *b)
 {
-	return !p->array && cw_side_reach(&p->side, address(p, 0, 0)) < address(p, b->depth - 1, b->height - 1) + b->width - address(p, 0, 0);
+	return !p->array &&
+	       cw_side_reach(&p->side, address(p, 0, 0)) < address(p, b->depth - 1, b->height - 1) + b->width - address(p, 0, 0);
 }
 
 static CUresult resolved(struct box *b, int wait);

@@ -93,7 +93,8 @@ int cw_pieces_return(void)
 	if (k == 0) {
 		k = try_files() ? 1 : 2;
 		if (k == 2)
-			cw_log(CW_LOG_INFO, "managed memory does not change places: this kernel does not tell of writes to files' pages (Linux 5.19)");
+			cw_log(CW_LOG_INFO,
+			       "managed memory does not change places: this kernel does not tell of writes to files' pages (Linux 5.19)");
 		atomic_store(&known, k);
 	}
 	return k == 1;
@@ -169,7 +170,10 @@ static CUresult fetch(const void *arg, uint64_t k, const struct cw_chunk *c)
 	return cwop_MemcpyStaged(CW_FROM_DEVICE, c->region, c->offset, length(l, k), l->at + k * l->piece, l->stream, c->word, c->value);
 }
 
-static uint64_t file_at(const struct cw_area *a, int half) { return (uint64_t)half * whole(a->group) + (uint64_t)a->index * a->group->piece; }
+static uint64_t file_at(const struct cw_area *a, int half)
+{
+	return (uint64_t)half * whole(a->group) + (uint64_t)a->index * a->group->piece;
+}
 
 /* The bytes at the GPU, which has done with them, into the file. */
 static CUresult copy_out(struct cw_area *a, int half)
@@ -218,6 +222,16 @@ static CUresult settle_here(struct cw_area *a, int half)
 	}
 	cw_voice_end(&v);
 	return res;
+}
+
+/* The worker lets go of a piece. Other work of the program's may go on, which some drivers wait for, for a while. */
+static void leave_region(struct cw_area *a)
+{
+	struct cw_tx told = {0};
+	while (cwop_RegionDrop(a->region->id) == CUDA_ERROR_NOT_READY && cw_check_alive() == 0)
+		;
+	cw_region_end(a->region, &told);
+	a->region = NULL;
 }
 
 static CUresult open_file(struct cw_group *g)
@@ -306,33 +320,30 @@ CUresult cw_piece_in(struct cw_area *a)
 	if (res != 0)
 		return res;
 	res = cw_touch_start();
-	/* Who writes waits from now on, until the pages are gone; who reads finds them, or waits then. */
-	if (res == 0)
-		res = cw_pages_failed("its pages cannot be watched", cw_uffd_watch(a->base, a->size, 1));
-	if (res == 0)
-		res = cw_pages_failed("its pages cannot be protected", cw_uffd_protect(a->base, a->size, 1));
 	if (res != 0) {
 		cw_area_unback(a);
-		a->group->still = 1;
 		return res;
 	}
-	cw_region_drop(a->region);
-	a->region = NULL;
-	res = map_again(a);
+	/* Before anything is watched: a lease is renewed by the kernel's touching all of its pages, and would wait for us with the leases' lock. */
+	leave_region(a);
+	/* Who writes waits from now on, until the pages are gone; who reads finds them, or waits then. */
+	res = cw_pages_failed("its pages cannot be watched", cw_uffd_watch(a->base, a->size, 1));
+	if (res == 0)
+		res = cw_pages_failed("its pages cannot be protected", cw_uffd_protect(a->base, a->size, 1));
+	if (res == 0)
+		res = map_again(a);
 	if (res == 0)
 		res = send_in(a);
 	if (res == 0) {
 		cw_pages_forget(a->base, a->size);
 	} else {
 		a->group->still = 1;
-		if (a->resv) {
-			cw_area_unback(a);
+		cw_area_unback(a);
+		if (a->resv)
 			cw_addresses_leave(a->resv);
-			a->resv = NULL;
-		}
-		if (settle_here(a, a->half) != 0)
+		a->resv = NULL;
+		if (settle_here(a, a->half) != 0) /* the same pages, which nobody watches then */
 			cw_log(CW_LOG_ERROR, "managed memory at %#llx is lost to the GPU", (unsigned long long)a->base);
-		cw_uffd_protect(a->base, a->size, 0);
 	}
 	cw_uffd_wake(a->base, a->size);
 	return res;
@@ -358,7 +369,7 @@ static void end_group(struct cw_group *g)
 	for (uint32_t i = 0; i < g->count; i++) {
 		struct cw_area *a = g->all[i];
 		if (a->region)
-			cw_region_drop(a->region);
+			leave_region(a);
 		if (a->filed)
 			madvise((void *)(uintptr_t)a->base, a->size, MADV_REMOVE); /* a child may have the file */
 		cw_area_unback(a);

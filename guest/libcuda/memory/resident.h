@@ -39,8 +39,8 @@ struct cw_area {
 	uint64_t base, size; /* whole pages, as this process sees it */
 	uint64_t backed;     /* bytes of device memory */
 	int device;
-	uint32_t ctx; /* in whose name its bytes travel */
-	struct cw_resv *resv; /* NULL: of its group */
+	uint32_t ctx;		   /* in whose name its bytes travel */
+	struct cw_resv *resv;	   /* NULL: of its group */
 	uint32_t memory, mapping;  /* ids of the device memory, and of its mapping */
 	uint32_t units, here;	   /* how many there are, and how many of them the CPU has */
 	uint32_t stream;	   /* attached to that one */
@@ -54,7 +54,7 @@ struct cw_area {
 	struct cw_area *beside;	  /* the next piece of the allocation */
 	struct cw_region *region; /* it lies in this process's memory, which the GPU reaches over its link. NULL: at the GPU */
 	uint32_t index;
-	uint8_t filed, half;	  /* its pages here are of the group's file, and of which half of that */
+	uint8_t filed, half; /* its pages here are of the group's file, and of which half of that */
 	struct cw_warmth warmth;
 	uint8_t holder[]; /* of each unit: enum cw_holder */
 };
@@ -64,8 +64,8 @@ struct cw_group {
 	struct cw_resv *resv; /* of all of it; NULL: each piece that is at the GPU has its own, and copies are cut where pieces meet */
 	uint64_t base, piece; /* bytes of each but the last */
 	uint32_t count;
-	int file;	/* where pieces lie that are not at the GPU, -1: none ever did */
-	uint8_t still;	/* its pieces stay where they are: a graph holds their addresses, or a change of places failed */
+	int file;      /* where pieces lie that are not at the GPU, -1: none ever did */
+	uint8_t still; /* its pieces stay where they are: a graph holds their addresses, or a change of places failed */
 	struct cw_area *all[];
 };
 

@@ -48,7 +48,7 @@ CUresult cw_sides_use(const struct cw_side *dst, const struct cw_side *src)
 		return res;
 	cw_signals_hold();			 /* a handler's access would wait for this use to end */
 	atomic_fetch_add(&cw_resident_users, 1); /* before the look at who has them: resident.h */
-	if (cw_unlikely(cw_capture_any())) { /* a graph may hold the addresses */
+	if (cw_unlikely(cw_capture_any())) {	 /* a graph may hold the addresses */
 		cw_side_still(dst);
 		cw_side_still(src);
 	}

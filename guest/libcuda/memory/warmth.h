@@ -39,9 +39,6 @@ static inline uint32_t cw_warm_by(uint32_t i, uint32_t first, uint32_t count)
 	return CW_WARM - (uint32_t)((uint64_t)CW_WARM / 4 * (i - first) / (count - first));
 }
 
-static inline int cw_much_warmer(uint32_t heat, uint32_t than)
-{
-	return heat >= than + CW_MUCH_WARMER && 4ull * heat >= 5ull * than;
-}
+static inline int cw_much_warmer(uint32_t heat, uint32_t than) { return heat >= than + CW_MUCH_WARMER && 4ull * heat >= 5ull * than; }
 
 #endif
