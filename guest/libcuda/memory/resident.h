@@ -4,7 +4,8 @@
  *   resident.c   what units there are and who has them
  *   carry.c      bytes on their way
  *   places.c     addresses, device memory and small blocks: making areas, and their end
- *   pieces.c     allocations in pieces, and pieces that change places between the GPU's memory and this process's
+ *   pieces.c     allocations in pieces
+ *   shift.c      pieces that change places between the GPU's memory and this process's
  *   room.c       which pieces do, and when
  *   touch.c      the CPU's accesses: threads that serve faults
  *   ownstream.c  whose streams the bytes travel on, and when the GPU is idle

@@ -1,0 +1,26 @@
+/* Pieces of managed memory: between pieces.c (allocations) and shift.c (changes of places). Under the resident lock, but for what says otherwise. */
+#ifndef CW_MEMORY_PIECES_H
+#define CW_MEMORY_PIECES_H
+
+#include "memory/resident.h"
+
+#pragma GCC visibility push(hidden)
+
+/* Bytes of addresses. No lock. */
+static inline uint64_t cw_group_size(const struct cw_group *g)
+{
+	const struct cw_area *last = g->all[g->count - 1];
+	return (uint64_t)last->index * g->piece + last->backed;
+}
+
+/* A reservation for each piece that has device memory, in place of one for all. */
+CUresult cw_group_cut(struct cw_group *g);
+/* A piece that never was at the GPU and that nobody knows yet begins here. */
+CUresult cw_piece_begin(struct cw_area *a);
+/* The worker lets go of a piece that lies here. No lock, if the piece is not in the list. */
+void cw_piece_leave(struct cw_area *a);
+/* It is about to be freed. No lock. */
+void cw_piece_end(const struct cw_area *a);
+
+#pragma GCC visibility pop
+#endif
