@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Kubernetes on this machine: a control plane, a kubelet with containerd, causewayd and causeway-dra, and pods that use the software GPU.
 #
-#   scripts/fleet.sh [--deploy|--page|--net] [--vm] [--scale HOSTS CLAIMS [PROFILE]]
+#   scripts/fleet.sh [--deploy|--page|--net|--agent] [--vm] [--scale HOSTS CLAIMS [PROFILE]]
 #
 #   --page    nothing but the fleet's page, in a browser, over hollow nodes; takes chromium and prometheus (Debian's)
 #   --deploy  host/fleet/deploy in place of programs started by hand: images, the webhook for KubeVirt, the page, an upgrade, and what is left when it is deleted
 #   --net     GPUs of another host over the network, and nothing else: a GPU server in a network namespace of its own, two controllers, what is lost and what is fenced (6 minutes)
+#   --agent   a host of plain libvirt in place of a kubelet: causeway-fleet agent, libvirtd, and a VM that gets its vGPU by a pod (3 minutes); takes libvirt (scripts/setup.sh libvirt)
 #   --scale   a control plane alone, with so many hosts of 8 GPUs that are not there, and claims of mixed sizes: how long that takes, what is stranded, what it costs. PROFILE is one
 #             of host/fleet/deploy/scheduler.yaml
 #   --vm      also QEMU in a pod, with a Linux guest that runs a CUDA program
@@ -23,28 +24,32 @@ set -euo pipefail
 . "$ROOT/scripts/lib/fleet-scale.sh"
 . "$ROOT/scripts/lib/fleet-deploy.sh"
 . "$ROOT/scripts/lib/fleet-page.sh"
+. "$ROOT/scripts/lib/libvirtd.sh"
+. "$ROOT/scripts/lib/fleet-agent.sh"
 
-vm= net= deploy= page= scale=()
+vm= net= deploy= page= agent= scale=()
 while [ $# -gt 0 ]; do
   case $1 in
     --vm) vm=1; shift ;;
     --net) net=1; shift ;;
     --deploy) deploy=1; shift ;;
     --page) page=1; shift ;;
+    --agent) agent=1; shift ;;
     --scale) scale=("${@:2:3}"); shift $(($# < 4 ? $# : 4)); [ ${#scale[@]} -ge 2 ] || die "--scale HOSTS CLAIMS [PROFILE]" ;;
-    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit ;;
     *) die "unknown option $1: see $0 --help" ;;
   esac
 done
 [ "$(id -u)" = 0 ] || die "this takes root: it makes name spaces and control groups"
 for tool in runc busybox ip jq openssl gcc curl; do have $tool || die "$tool is missing: apt-get install runc containernetworking-plugins busybox-static iproute2 jq openssl gcc"; done
+for tool in ${agent:+libvirtd virsh qemu-system-x86_64}; do have $tool || die "$tool is missing: run scripts/setup.sh libvirt qemu"; done
 for tool in ${page:+chromium prometheus}; do have $tool || die "$tool is missing: apt-get install chromium prometheus"; done
 [ -x /usr/lib/cni/ptp ] || die "/usr/lib/cni/ptp is missing: apt-get install containernetworking-plugins"
 for f in bin/causeway lib/libcuda.so.1 tests/13.0-static/vectoradd; do [ -e "$BUILD/$f" ] || die "build/$f is missing: run make build and scripts/build-tests.sh"; done
 if [ -z "${KUBE_FOLDER:-}" ]; then
   "$ROOT/scripts/kube/build.sh"
   make -s -C "$ROOT" fleet
-  rc=0; kube_apart "$0" ${vm:+--vm} ${net:+--net} ${deploy:+--deploy} ${page:+--page} ${scale:+--scale "${scale[@]}"} || rc=$?
+  rc=0; kube_apart "$0" ${vm:+--vm} ${net:+--net} ${deploy:+--deploy} ${page:+--page} ${agent:+--agent} ${scale:+--scale "${scale[@]}"} || rc=$?
   exit $rc
 fi
 kube=$KUBE_FOLDER
@@ -61,15 +66,23 @@ if [ -n "$page" ]; then
   echo "$passed passed, 0 failed"
   exit
 fi
+if [ -n "$agent" ]; then
+  say "causewayd, libvirtd and causeway-fleet agent"
+  causewayd_up
+  check_agent
+  echo "$passed passed, 0 failed"
+  exit
+fi
 fleet_image "$kube/program.tar"
 say "node"
 kube_node_up "$kube/program.tar"
-[ -z "$net" ] || net_hosts
+[ -z "$net$deploy" ] || net_hosts
 say "causewayd and causeway-dra"
 causewayd_up
 if [ -n "$deploy" ]; then
   say "host/fleet/deploy"
   check_deploy
+  check_controller
   check_accounts
   check_page
   check_kubevirt

@@ -25,6 +25,7 @@ type domainFlags struct {
 	node         nodeFlags
 	connect      string
 	qmp          string
+	served       string // VM/NAME of a vGPU that causewayd has under another name than the domain's
 	live, config bool
 	timeout      time.Duration
 }
@@ -36,6 +37,8 @@ func (f *domainFlags) register(c *cobra.Command) {
 	c.Flags().BoolVar(&f.live, "live", false, "change the running VM only")
 	c.Flags().BoolVar(&f.config, "config", false, "change what the next start has only")
 	c.Flags().DurationVar(&f.timeout, "timeout", 30*time.Second, "how long the guest may take to let go of a vGPU")
+	c.Flags().StringVar(&f.served, "served", "", "a vGPU that causewayd has already, as `VM/NAME`: only its device is plugged in or out, and who made it ends it")
+	c.MarkFlagsMutuallyExclusive("qmp", "served")
 	c.MarkFlagsMutuallyExclusive("qmp", "connect")
 	c.MarkFlagsMutuallyExclusive("qmp", "live")
 	c.MarkFlagsMutuallyExclusive("qmp", "config")
@@ -93,6 +96,10 @@ func (f *domainFlags) print(cmd *cobra.Command, r *libvirt.Result) error {
 		{true, false}: "the running VM", {false, true}: "the VM's definition", {true, true}: "the running VM and its definition",
 	}[[2]bool{r.Live, r.Config}]
 	key := r.VM + "/" + r.Name
+	if f.served != "" {
+		_, err := fmt.Fprintf(out, "the device of %s is %sed: %s\n", key, cmd.Name(), where)
+		return err
+	}
 	if cmd.Name() == "detach" {
 		_, err := fmt.Fprintf(out, "%s is taken out of %s, and ended. In the guest, if the mount is left: umount -l /run/causeway\n", key, where)
 		return err
@@ -146,6 +153,8 @@ A vGPU that causewayd has for the VM already (causeway create) keeps the limits 
 			switch {
 			case err != nil:
 				return err
+			case f.served != "":
+				return f.plug(cmd, args[0], &spec, dry || printXML)
 			case printXML:
 				return printDomainXML(cmd.OutOrStdout(), spec, f.node.run)
 			case f.qmp != "":
@@ -208,6 +217,9 @@ device: if it does not in time, the command says so, and the vGPU stays.`,
 			name := ""
 			if len(args) == 2 {
 				name = args[1]
+			}
+			if f.served != "" {
+				return f.unplug(cmd, args[0], name)
 			}
 			if f.qmp != "" {
 				return f.detachQMP(cmd, args[0], name)

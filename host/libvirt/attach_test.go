@@ -19,10 +19,11 @@ import (
 
 // daemon is a causewayd that notes what it is asked.
 type daemon struct {
-	have  map[string]api.Wish
-	fail  error
-	busy  int // how often Release is refused because a VM still uses the vGPU
-	calls []string
+	have     map[string]api.Wish
+	fail     error
+	programs bool // of which what it has is for
+	busy     int  // how often Release is refused because a VM still uses the vGPU
+	calls    []string
 }
 
 func (d *daemon) Ensure(_ context.Context, s api.Wish) (api.VGPU, error) {
@@ -42,7 +43,7 @@ func (d *daemon) VGPU(_ context.Context, vm, name string) (api.VGPU, error) {
 	if !ok {
 		return api.VGPU{}, &api.Error{Status: 404, Text: "no vGPU " + vm + "/" + name}
 	}
-	return api.VGPU{Spec: api.Spec{VM: vm, Name: name, GPU: w.GPU, Limits: w.On(api.Limits{})}, GPU: "GPU-1", Socket: w.SocketPath(api.RunDir)}, nil
+	return api.VGPU{Spec: api.Spec{VM: vm, Name: name, GPU: w.GPU, Programs: d.programs, Limits: w.On(api.Limits{})}, GPU: "GPU-1", Socket: w.SocketPath(api.RunDir)}, nil
 }
 
 func (d *daemon) Release(_ context.Context, vm, name string, unused bool) error {

@@ -47,25 +47,30 @@ func (a *Attacher) Detach(ctx context.Context, name string, w Where) (*Result, e
 
 // take removes the device and the metadata from one place.
 func (a *Attacher) take(ctx context.Context, d *DomainXML, r *Result, place Where) error {
-	if f, ok := d.Filesystem(r.Socket); ok {
-		device, err := FilesystemXML(r.Socket, f.Target)
-		if err != nil {
-			return err
-		}
-		if err := a.Domain.Detach(device, place); err != nil {
-			return err
-		}
-		if place == Live {
-			if err := a.removed(ctx, r); err != nil {
-				return err
-			}
-		}
+	if err := a.takeDevice(ctx, d, r, place); err != nil {
+		return err
 	}
 	rest := slices.DeleteFunc(slices.Clone(d.VGPUs), func(s api.Wish) bool { return s.Name == r.Name })
 	if len(rest) == len(d.VGPUs) {
 		return nil
 	}
 	return a.Domain.SetMetadata(bareMetadata(rest), place)
+}
+
+// takeDevice removes the device from one place; that it is not there is fine.
+func (a *Attacher) takeDevice(ctx context.Context, d *DomainXML, r *Result, place Where) error {
+	f, ok := d.Filesystem(r.Socket)
+	if !ok {
+		return nil
+	}
+	device, err := FilesystemXML(r.Socket, f.Target)
+	if err == nil {
+		err = a.Domain.Detach(device, place)
+	}
+	if err != nil || place != Live {
+		return err
+	}
+	return a.removed(ctx, r)
 }
 
 // removed waits until the guest has let go.

@@ -79,7 +79,8 @@ kube_control_plane() {
   ip route add default via 10.77.0.254 dev d0 # to nowhere: the API server wants one
   openssl genrsa -out "$kube/pki/sa.key" 2048 2>/dev/null
   for u in 'admin,admin,admin,"system:masters"' 'scheduler,system:kube-scheduler,scheduler' 'manager,system:kube-controller-manager,manager' \
-    "node,system:node:$kube_node,node,\"system:nodes\"" 'node2,system:node:gpu1,node2,"system:nodes"'; do
+    "node,system:node:$kube_node,node,\"system:nodes\"" 'node2,system:node:gpu1,node2,"system:nodes"' \
+    'agent,system:node:vmhost1,agent,"system:nodes"'; do
     echo "${u%%,*}-token,${u#*,}"
     kube_config "${u%%,*}" "${u%%,*}-token"
   done >"$kube/pki/tokens.csv"
@@ -171,6 +172,7 @@ evictionHard: {memory.available: "100Mi"}
 imageGCHighThresholdPercent: 100
 podLogsDir: $kube/podlogs
 nodeStatusUpdateFrequency: 4s
+syncFrequency: 10s
 clusterDNS: []
 resolvConf: /dev/null
 T

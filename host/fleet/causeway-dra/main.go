@@ -29,6 +29,7 @@ import (
 	"causeway/host/fleet/cdi"
 	"causeway/host/fleet/claim"
 	"causeway/host/fleet/node"
+	"causeway/host/fleet/publish"
 )
 
 // Exit statuses.
@@ -103,7 +104,7 @@ func run(f *flags) error {
 	defer events.Shutdown()
 	events.StartRecordingToSink(&typedcore.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	recorder := events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "causeway-dra", Host: f.node})
-	p := &node.Publisher{Node: f.node, Causewayd: d, Every: f.every, Patience: f.patience, OfferedByFleet: f.byFleet, Log: log}
+	p := &publish.Publisher{Node: f.node, Causewayd: d, Every: f.every, Patience: f.patience, OfferedByFleet: f.byFleet, Log: log}
 	driver := &node.Driver{
 		Devices: p.Devices,
 		Node:    f.node, RunDir: f.run, Causewayd: d, CDI: cdi.Dir(f.cdi), Libraries: cdi.Libraries{Folder: f.lib}, Fatal: fail, Log: log,

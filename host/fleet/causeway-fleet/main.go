@@ -52,7 +52,7 @@ and finds it as kubectl does. On one node, causeway has its own commands: causew
 	fl.StringVar(&a.context, "context", "", "`NAME` of the context in it")
 	fl.StringVarP(&a.namespace, "namespace", "n", "", "`NAME` of the namespace (default: the context's)")
 	c.AddCommand(lsCommand(&a), claimCommand(&a), drainCommand(&a), controllerCommand(&a))
-	c.AddCommand(webhookCommand(&a), webCommand(&a))
+	c.AddCommand(webhookCommand(&a), webCommand(&a), agentCommand(&a))
 	return c
 }
 

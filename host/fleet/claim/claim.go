@@ -139,7 +139,7 @@ func Read(c *resourceapi.ResourceClaim) (*Claim, error) {
 		return nil, wrong("nothing is allocated to it")
 	}
 	out := &Claim{id: ID{c.Namespace, c.Name, c.UID}}
-	if err := checkUID(c.UID); err != nil {
+	if err := CheckUID(c.UID); err != nil {
 		return nil, err
 	}
 	for i := range c.Status.Allocation.Devices.Results {
@@ -183,8 +183,8 @@ func (c *Claim) check() error {
 	return nil
 }
 
-// checkUID: it is part of names of files. The API server makes them of hexadecimal digits and dashes.
-func checkUID(uid types.UID) error {
+// CheckUID: it is part of names of files. The API server makes them of hexadecimal digits and dashes.
+func CheckUID(uid types.UID) error {
 	if uid == "" || len(uid) > 50 || strings.Trim(string(uid), "0123456789abcdef-") != "" {
 		return wrong("%q is no UID", string(uid))
 	}

@@ -23,8 +23,7 @@ import (
 
 // Causewayd is what the driver asks of the node's causewayd. *api.Client is one.
 type Causewayd interface {
-	GPUs(ctx context.Context) ([]api.GPU, error)
-	VGPUs(ctx context.Context) ([]api.VGPU, error)
+	publish.Causewayd
 	// Ensure has a vGPU ready, or says what is in the way.
 	Ensure(ctx context.Context, w api.Wish) (api.VGPU, error)
 	Release(ctx context.Context, vm, name string, unused bool) error
@@ -54,12 +53,6 @@ type Driver struct {
 var (
 	_ kubeletplugin.DRAPlugin          = (*Driver)(nil)
 	_ v1alpha1.DRAResourceHealthServer = (*Driver)(nil)
-)
-
-// Errors of Prepare.
-var (
-	ErrDevice = errors.New("this node has no such GPU")
-	ErrLease  = errors.New("the GPU is another host's, and its lease is not ready")
 )
 
 // PrepareResourceClaims implements kubeletplugin.DRAPlugin.
@@ -130,19 +123,11 @@ func (d *Driver) gpusOf(ctx context.Context, c *claim.Claim) ([]string, error) {
 	}
 	var ids []string
 	for i := range c.Devices() {
-		dev := &c.Devices()[i]
-		if dev.Network {
-			if dev.Lease == nil {
-				return nil, fmt.Errorf("%w: device %q of the pool %q: is the fleet's controller (causeway-fleet controller) running?", ErrLease, dev.Device, dev.Pool)
-			}
-			ids = append(ids, dev.Lease.GPU)
-			continue
+		id, err := publish.Find(list, d.Node, &c.Devices()[i])
+		if err != nil {
+			return nil, err
 		}
-		at := slices.IndexFunc(list, func(g api.GPU) bool { return publish.DeviceName(&g) == dev.Device })
-		if dev.Pool != d.Node && dev.Pool != claim.PoolOf(d.Node) || at < 0 {
-			return nil, fmt.Errorf("%w: device %q of the pool %q", ErrDevice, dev.Device, dev.Pool)
-		}
-		ids = append(ids, list[at].ID)
+		ids = append(ids, id)
 	}
 	return ids, nil
 }

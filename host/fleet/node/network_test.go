@@ -12,6 +12,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"causeway/host/fleet/claim"
+	"causeway/host/fleet/publish"
 )
 
 // TestPrepareNetwork: a GPU of another host is prepared when its lease is ready, where the claim's status says, and not before; one of this node that the fleet publishes is this node's.
@@ -21,7 +22,7 @@ func TestPrepareNetwork(t *testing.T) {
 	result := &c.Status.Allocation.Devices.Results[0]
 	share := types.UID("2-b")
 	result.Pool, result.Device, result.ShareID, result.BindingConditions = claim.PoolOf("gpu9"), "gpu-9-net", &share, []string{claim.LeaseReady}
-	if _, err := r.prepared(t, c); !errors.Is(err, ErrLease) || len(r.f.vgpus) != 0 {
+	if _, err := r.prepared(t, c); !errors.Is(err, publish.ErrLease) || len(r.f.vgpus) != 0 {
 		t.Fatalf("%v", err)
 	}
 	data, err := claim.Lease{Server: "gpu9:7745", GPU: "GPU-9", Epoch: 3}.Data()
@@ -32,7 +33,7 @@ func TestPrepareNetwork(t *testing.T) {
 	status := resourceapi.AllocatedDeviceStatus{Driver: claim.Driver, Pool: result.Pool, Device: result.Device, ShareID: &id, Data: data,
 		Conditions: []metav1.Condition{{Type: claim.LeaseReady, Status: metav1.ConditionFalse}}}
 	c.Status.Devices = []resourceapi.AllocatedDeviceStatus{status}
-	if _, err := r.prepared(t, c); !errors.Is(err, ErrLease) {
+	if _, err := r.prepared(t, c); !errors.Is(err, publish.ErrLease) {
 		t.Fatalf("%v", err)
 	}
 	c.Status.Devices[0].Conditions[0].Status = metav1.ConditionTrue
@@ -56,7 +57,7 @@ func TestPrepareNetwork(t *testing.T) {
 		t.Errorf("%v %+v", err, r.f.vgpus)
 	}
 	own.Status.Allocation.Devices.Results[0].Pool = claim.PoolOf("node2")
-	if _, err := r.prepared(t, own); !errors.Is(err, ErrDevice) {
+	if _, err := r.prepared(t, own); !errors.Is(err, publish.ErrDevice) {
 		t.Errorf("another node's: %v", err)
 	}
 }
@@ -65,7 +66,7 @@ func TestPrepareNetwork(t *testing.T) {
 func TestOfferedByFleet(t *testing.T) {
 	r := newRig(t)
 	var got []resourceslice.DriverResources
-	p := &Publisher{Node: "node1", Causewayd: r.f, Every: time.Second, Patience: time.Minute, OfferedByFleet: true, Log: r.Log,
+	p := &publish.Publisher{Node: "node1", Causewayd: r.f, Every: time.Second, Patience: time.Minute, OfferedByFleet: true, Log: r.Log,
 		Publish: func(_ context.Context, n resourceslice.DriverResources) error { got = append(got, n); return nil }}
 	p.Look(t.Context(), time.Now())
 	r.f.gpu.Drained, r.f.gpu.Why = true, "XID 79"

@@ -304,7 +304,7 @@ func TestPublisher(t *testing.T) {
 	r := newRig(t)
 	var got []resourceslice.DriverResources
 	refuse := false
-	p := &Publisher{Node: "node1", Causewayd: r.f, Every: time.Second, Patience: time.Minute, Log: r.Log,
+	p := &publish.Publisher{Node: "node1", Causewayd: r.f, Every: time.Second, Patience: time.Minute, Log: r.Log,
 		Publish: func(_ context.Context, n resourceslice.DriverResources) error {
 			if refuse {
 				return errors.New("no API server")
@@ -313,7 +313,6 @@ func TestPublisher(t *testing.T) {
 			return nil
 		}}
 	now := time.Now()
-	p.heard = now
 	last := func() resourceapi.Device { return got[len(got)-1].Pools["node1"].Slices[0].Devices[0] }
 	p.Look(t.Context(), now)
 	p.Look(t.Context(), now)

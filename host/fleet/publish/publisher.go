@@ -1,4 +1,4 @@
-package node
+package publish
 
 import (
 	"context"
@@ -10,8 +10,14 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
-	"causeway/host/fleet/publish"
+	"causeway/host/api"
 )
+
+// Causewayd is whom it asks. *api.Client is one.
+type Causewayd interface {
+	GPUs(ctx context.Context) ([]api.GPU, error)
+	VGPUs(ctx context.Context) ([]api.VGPU, error)
+}
 
 // Publisher tells Kubernetes of the node's GPUs, as causewayd shows them.
 type Publisher struct {
@@ -25,7 +31,7 @@ type Publisher struct {
 	OfferedByFleet bool
 	Log            *slog.Logger
 
-	last      publish.Node
+	last      Node
 	heard     time.Time
 	published *resourceslice.DriverResources
 
@@ -70,7 +76,7 @@ func (p *Publisher) Look(ctx context.Context, now time.Time) {
 	}
 	r := n.Resources()
 	if p.OfferedByFleet {
-		none := publish.Node{Name: p.Node}
+		none := Node{Name: p.Node}
 		r = none.Resources()
 	}
 	if p.published != nil && reflect.DeepEqual(*p.published, r) {
@@ -87,16 +93,16 @@ func (p *Publisher) Look(ctx context.Context, now time.Time) {
 }
 
 // note has the devices be as they were published, or as the fleet's controller will have them.
-func (p *Publisher) note(n *publish.Node) {
+func (p *Publisher) note(n *Node) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.devices = n.Devices()
 }
 
-func (p *Publisher) read(ctx context.Context) (publish.Node, error) {
+func (p *Publisher) read(ctx context.Context) (Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.Every)
 	defer cancel()
-	n := publish.Node{Name: p.Node}
+	n := Node{Name: p.Node}
 	var err error
 	if n.GPUs, err = p.Causewayd.GPUs(ctx); err == nil {
 		n.VGPUs, err = p.Causewayd.VGPUs(ctx)
