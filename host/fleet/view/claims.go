@@ -47,19 +47,19 @@ func isOurs(c *resourceapi.ResourceClaim, classes []string) bool {
 }
 
 // claim adds one to the view, and what it has to its GPUs.
-func (f *Fleet) claim(c *resourceapi.ResourceClaim, pods []corev1.Pod, events []corev1.Event) {
+func (f *Fleet) claim(c *resourceapi.ResourceClaim, about *index) {
 	v := Claim{Namespace: c.Namespace, Name: c.Name, UID: string(c.UID), Created: c.CreationTimestamp.Time, Memory: asked(c), State: Waiting}
 	if a := c.Status.Allocation; a != nil {
 		v.State = Allocated
 		for i := range a.Devices.Results {
-			f.part(&v, c, &a.Devices.Results[i])
+			v.part(c, &a.Devices.Results[i], about)
 		}
 	}
-	users := v.users(c, pods)
+	users := v.users(c, about)
 	if v.State == Allocated && len(c.Status.ReservedFor) > 0 {
 		v.State = InUse
 	}
-	v.explain(c, users, events)
+	v.explain(c, users, about)
 	if c.DeletionTimestamp != nil {
 		v.State = Leaving
 	}
@@ -83,7 +83,7 @@ func asked(c *resourceapi.ResourceClaim) string {
 // wholeGPU is what a claim asks for that names no amount.
 const wholeGPU = "all"
 
-func (f *Fleet) part(v *Claim, c *resourceapi.ResourceClaim, r *resourceapi.DeviceRequestAllocationResult) {
+func (v *Claim) part(c *resourceapi.ResourceClaim, r *resourceapi.DeviceRequestAllocationResult, about *index) {
 	if r.Driver != claim.Driver {
 		return
 	}
@@ -99,7 +99,7 @@ func (f *Fleet) part(v *Claim, c *resourceapi.ResourceClaim, r *resourceapi.Devi
 	}
 	p.details(c, r)
 	v.Parts = append(v.Parts, p)
-	if g := f.gpu(p.Node, p.Device); g != nil {
+	if g := about.gpus[[2]string{p.Node, p.Device}]; g != nil {
 		g.Claimed += p.Memory
 		g.Compute += p.Compute
 		g.Claims++
@@ -107,19 +107,10 @@ func (f *Fleet) part(v *Claim, c *resourceapi.ResourceClaim, r *resourceapi.Devi
 }
 
 // users are the pods that have the claim or wait with it.
-func (v *Claim) users(c *resourceapi.ResourceClaim, pods []corev1.Pod) (with []*corev1.Pod) {
-	for i := range pods {
-		p := &pods[i]
-		if p.Namespace != c.Namespace || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
-			continue
-		}
-		for _, r := range p.Spec.ResourceClaims {
-			if claim.OfPod(p, r.Name) == c.Name {
-				v.Pods = append(v.Pods, p.Name)
-				with = append(with, p)
-				break
-			}
-		}
+func (v *Claim) users(c *resourceapi.ResourceClaim, about *index) []*corev1.Pod {
+	with := about.pods[[2]string{c.Namespace, c.Name}]
+	for _, p := range with {
+		v.Pods = append(v.Pods, p.Name)
 	}
 	for _, r := range c.Status.ReservedFor { // of those that may not be read
 		if !slices.Contains(v.Pods, r.Name) {
@@ -131,20 +122,11 @@ func (v *Claim) users(c *resourceapi.ResourceClaim, pods []corev1.Pod) (with []*
 }
 
 // explain says why a claim waits or is refused: by the last event of it that says so, else of its pods.
-func (v *Claim) explain(c *resourceapi.ResourceClaim, pods []*corev1.Pod, events []corev1.Event) {
-	var last *corev1.Event
-	for i := range events {
-		e := &events[i]
-		o := &e.InvolvedObject
-		var says bool
-		switch {
-		case o.Kind == "ResourceClaim" && o.UID == c.UID:
-			says = e.Type == corev1.EventTypeWarning
-		case v.State == Waiting:
-			says = o.Kind == "Pod" && slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.UID == o.UID }) && e.Reason == "FailedScheduling"
-		}
-		if says && (last == nil || when(e).Compare(when(last)) >= 0) {
-			last = e
+func (v *Claim) explain(c *resourceapi.ResourceClaim, pods []*corev1.Pod, about *index) {
+	last := about.refused[c.UID]
+	if v.State == Waiting {
+		for _, p := range pods {
+			last = later(last, about.unscheduled[p.UID])
 		}
 	}
 	switch {

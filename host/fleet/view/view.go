@@ -143,17 +143,22 @@ func Read(ctx context.Context, c Cluster, namespace string) (*Fleet, error) {
 	known := err == nil
 	f.lacks("how nodes are", err)
 
+	at := map[string]int{}
 	for i := range slicesOf {
-		f.offer(&slicesOf[i])
+		f.offer(&slicesOf[i], at)
 	}
 	slices.SortFunc(f.Nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
-	for i := range f.Nodes {
-		f.Nodes[i].judge(nodes, known)
+	byName := make(map[string]*corev1.Node, len(nodes))
+	for i := range nodes {
+		byName[nodes[i].Name] = &nodes[i]
 	}
-	ours := classNames(classes)
+	for i := range f.Nodes {
+		f.Nodes[i].judge(byName[f.Nodes[i].Name], known)
+	}
+	ours, about := classNames(classes), newIndex(f, pods, events)
 	for i := range all {
 		if isOurs(&all[i], ours) {
-			f.claim(&all[i], pods, events)
+			f.claim(&all[i], about)
 		}
 	}
 	f.Moves = moves(pods)
@@ -167,8 +172,8 @@ func (f *Fleet) lacks(what string, err error) {
 	}
 }
 
-// offer adds what a slice has.
-func (f *Fleet) offer(s *resourceapi.ResourceSlice) {
+// offer adds what a slice has; nodes says where each node is.
+func (f *Fleet) offer(s *resourceapi.ResourceSlice, nodes map[string]int) {
 	name, host := claim.HostOf(s.Spec.Pool.Name)
 	if s.Spec.Driver != claim.Driver || s.Spec.NodeName == nil && !host {
 		return
@@ -176,9 +181,10 @@ func (f *Fleet) offer(s *resourceapi.ResourceSlice) {
 	if s.Spec.NodeName != nil {
 		name, host = *s.Spec.NodeName, false
 	}
-	at := slices.IndexFunc(f.Nodes, func(n Node) bool { return n.Name == name })
-	if at < 0 {
+	at, there := nodes[name]
+	if !there {
 		at = len(f.Nodes)
+		nodes[name] = at
 		f.Nodes = append(f.Nodes, Node{Name: name, GPUs: []GPU{}})
 	}
 	f.Nodes[at].host = f.Nodes[at].host || host
@@ -202,22 +208,20 @@ func (f *Fleet) offer(s *resourceapi.ResourceSlice) {
 	}
 }
 
-// judge says how a node is.
-func (n *Node) judge(nodes []corev1.Node, known bool) {
+// judge says how a node is; nil: there is no such Node.
+func (n *Node) judge(node *corev1.Node, known bool) {
 	slices.SortFunc(n.GPUs, func(a, b GPU) int { return strings.Compare(a.Device, b.Device) })
-	at := slices.IndexFunc(nodes, func(o corev1.Node) bool { return o.Name == n.Name })
 	switch {
 	case !known:
 		n.State = "-"
 		return
-	case at < 0 && n.host:
+	case node == nil && n.host:
 		n.State = Network
 		return
-	case at < 0:
+	case node == nil:
 		n.State = Gone
 		return
 	}
-	node := &nodes[at]
 	n.State = NotReady
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
@@ -230,19 +234,4 @@ func (n *Node) judge(nodes []corev1.Node, known bool) {
 	if node.Spec.Unschedulable {
 		n.Notes = append(n.Notes, "cordoned")
 	}
-}
-
-// gpu finds a GPU.
-func (f *Fleet) gpu(node, device string) *GPU {
-	for i := range f.Nodes {
-		if f.Nodes[i].Name != node {
-			continue
-		}
-		for j := range f.Nodes[i].GPUs {
-			if g := &f.Nodes[i].GPUs[j]; g.Device == device {
-				return g
-			}
-		}
-	}
-	return nil
 }

@@ -1,0 +1,61 @@
+package view
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"causeway/host/fleet/claim"
+)
+
+// index finds what concerns a claim, so that a fleet's claims are not held against all of its pods and events each.
+type index struct {
+	gpus        map[[2]string]*GPU          // by node and device
+	pods        map[[2]string][]*corev1.Pod // that have not ended, by the namespace and name of claims that they name
+	refused     map[types.UID]*corev1.Event // the last warning of a claim
+	unscheduled map[types.UID]*corev1.Event // the last word of the scheduler of why a pod waits
+}
+
+// newIndex is of a fleet whose nodes are all there.
+func newIndex(f *Fleet, pods []corev1.Pod, events []corev1.Event) *index {
+	x := &index{gpus: map[[2]string]*GPU{}, pods: map[[2]string][]*corev1.Pod{}, refused: map[types.UID]*corev1.Event{}, unscheduled: map[types.UID]*corev1.Event{}}
+	for i := range f.Nodes {
+		for j := range f.Nodes[i].GPUs {
+			key := [2]string{f.Nodes[i].Name, f.Nodes[i].GPUs[j].Device}
+			if x.gpus[key] == nil { // one device in two slices is the first
+				x.gpus[key] = &f.Nodes[i].GPUs[j]
+			}
+		}
+	}
+	for i := range pods {
+		p := &pods[i]
+		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		seen := map[string]bool{}
+		for _, r := range p.Spec.ResourceClaims {
+			if name := claim.OfPod(p, r.Name); name != "" && !seen[name] {
+				seen[name] = true
+				key := [2]string{p.Namespace, name}
+				x.pods[key] = append(x.pods[key], p)
+			}
+		}
+	}
+	for i := range events {
+		e := &events[i]
+		switch o := &e.InvolvedObject; {
+		case o.Kind == "ResourceClaim" && e.Type == corev1.EventTypeWarning:
+			x.refused[o.UID] = later(x.refused[o.UID], e)
+		case o.Kind == "Pod" && e.Reason == "FailedScheduling":
+			x.unscheduled[o.UID] = later(x.unscheduled[o.UID], e)
+		}
+	}
+	return x
+}
+
+// later is the event that happened last; of two at once the second.
+func later(a, b *corev1.Event) *corev1.Event {
+	if a == nil || b != nil && when(b).Compare(when(a)) >= 0 {
+		return b
+	}
+	return a
+}
