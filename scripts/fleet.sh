@@ -55,6 +55,7 @@ fi
 kube=$KUBE_FOLDER
 
 [ ${#scale[@]} = 0 ] || scale_settings
+[ -n "${scale[*]}$page" ] || kube_manager_more+=(--node-monitor-grace-period 20s) # a frozen node is known so by then
 say "control plane"
 kube_control_plane
 if [ ${#scale[@]} -gt 0 ]; then
@@ -117,6 +118,7 @@ check_waiting
 check_refused
 check_restarts
 check_reboot
+check_fence
 check_end
 [ -z "$vm" ] || check_vm
 echo "$passed passed, 0 failed"

@@ -166,7 +166,7 @@ func serveDevice(ctx context.Context, f *deviceFlags, out io.Writer) error {
 		return err
 	}
 	defer ln.Close()
-	nvml, err := f.listenNVML(cfg)
+	nvml, err := f.listenNVML()
 	if err != nil {
 		return err
 	}
@@ -321,9 +321,9 @@ func (f *deviceFlags) listen() (ln, ctl *net.UnixListener, err error) {
 	return ln, ctl, nil
 }
 
-// listenNVML opens the socket for programs' nvidia-smi beside theirs; nil: there is none, or nobody here knows of the GPU.
-func (f *deviceFlags) listenNVML(cfg link.Config) (*net.UnixListener, error) {
-	if !f.programs || cfg.Relay != nil {
+// listenNVML opens the socket for programs' nvidia-smi beside theirs; nil: it is a VM's, which has a file for that. Of a GPU server's GPU it tells what the lease says.
+func (f *deviceFlags) listenNVML() (*net.UnixListener, error) {
+	if !f.programs {
 		return nil, nil
 	}
 	return device.ListenNVML(filepath.Join(filepath.Dir(f.socket), api.ProgramsNVML))

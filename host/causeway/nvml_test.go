@@ -116,3 +116,24 @@ func TestSameOrder(t *testing.T) {
 		t.Error("with devices hidden")
 	}
 }
+
+// TestFarNVML: programs of a container are told of a GPU server's GPU what the lease says, by a socket as for one of this host; a VM has a file for it.
+func TestFarNVML(t *testing.T) {
+	f := &deviceFlags{programs: true, socket: filepath.Join(t.TempDir(), "session")}
+	ln, err := f.listenNVML()
+	if err != nil || ln == nil {
+		t.Fatalf("%v %v", ln, err)
+	}
+	defer ln.Close()
+	r, err := farMachine(&gpuLine{Backend: remoteBackend, Name: "NVIDIA H200", UUID: "GPU-00000000-0000-0000-0000-000000000001", Memory: 8 << 30, Driver: "580.95.05"})(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := inventory.AnswerFor(r, inventory.Owner{Limit: 1 << 30, Used: 1 << 20})
+	if a.Driver != "580.95.05" || len(a.Devices) != 1 || a.Devices[0].MemoryTotal != 1<<30 || a.Devices[0].MemoryUsed != 1<<20 || a.Devices[0].Temperature != inventory.Unknown32 {
+		t.Errorf("%+v", a)
+	}
+	if ln, err := (&deviceFlags{socket: f.socket}).listenNVML(); ln != nil || err != nil {
+		t.Errorf("%v %v", ln, err)
+	}
+}

@@ -58,7 +58,6 @@ console() { grep -c "^@$1" "$kube/log/console" 2>/dev/null || true; }
 passes_more() { [ "$(console passed)" -gt "$1" ]; }
 fails_more() { [ "$(console failed)" -gt "$1" ]; }
 pod_event() { kubectl get events -o json | jq -e --arg pod "$1" --arg text "$2" 'any(.items[]; .involvedObject.kind == "Pod" and .involvedObject.name == $pod and (.message | contains($text)))'; }
-node_is_ready() { [ "$(kubectl get node "$1" -o json | jq -r '.status.conditions[] | select(.type == "Ready").status')" = "$2" ]; }
 domain_has() { [ "$(virsh dumpxml vm1 $1 | grep -c "$kube/run/claim-")" = "$2" ]; }
 none_of_the_agent() { [ "$(vgpus length)" = 0 ] && domain_has '' 0 && domain_has --inactive 0 && ! compgen -G "$kube/agent/*"; }
 
@@ -70,7 +69,7 @@ check_agent() {
   kube_start libvirtd libvirtd
   await 30 "libvirtd answers" virsh version
   agent_up
-  await 30 "the host is a node" node_is_ready "$agent_host" True
+  await 30 "the host is a node" node_is "$agent_host" True
   await 30 "its GPU is published" gpu_published
   [ "$(kubectl get node "$agent_host" -o json | jq -c '[.spec.taints[0].key, .status.allocatable.cpu]')" = '["causeway.dev/agent","0"]' ] || die "the node: $(kubectl get node "$agent_host" -o yaml)"
   ok "causeway-fleet agent, with a node's rights and no kubelet: the Node is ready, has its taint and no cpu, and its GPU is published"
@@ -122,7 +121,7 @@ check_agent() {
   await 60 "nothing is left" none_of_the_agent
   ok "a pod that was deleted by force while the agent was away: its vGPU is taken back when the agent is there"
   kube_stop agent
-  await 90 "the node is not ready" eval '! node_is_ready "$agent_host" True'
+  await 90 "the node is not ready" eval '! node_is "$agent_host" True'
   kubectl delete node "$agent_host" >/dev/null
   await 60 "its slices go with it" eval '[ "$(kubectl get resourceslices -o json | jq ".items | length")" = 0 ]'
   virsh -q destroy vm1

@@ -1,4 +1,4 @@
-# Causeway in a cluster as host/fleet/deploy has it, for scripts/fleet.sh --deploy; sourced after fleet.sh and fleet-vm.sh.
+# Causeway in a cluster as host/fleet/deploy has it, for scripts/fleet.sh --deploy; sourced after fleet.sh, fleet-vm.sh and fleet-net.sh.
 
 # deploy_overlay TAG writes host/fleet/deploy as this cluster needs it: folders of a node that shares its machine, and the API server by its own address, for
 # nothing here forwards those of Services.
@@ -23,9 +23,14 @@ patches:
         {name: cdi, mountPath: "$kube/cdi"}, {name: plugins, mountPath: "$kube/kubelet/plugins"}, {name: registry, mountPath: "$kube/kubelet/plugins_registry"}]}
     - {op: replace, path: /spec/template/spec/volumes, value: [{name: run, hostPath: {path: "$kube/run", type: Directory}}, {name: libraries, hostPath: {path: "$BUILD/lib", type: Directory}},
         {name: cdi, hostPath: {path: "$kube/cdi"}}, {name: plugins, hostPath: {path: "$kube/kubelet/plugins", type: Directory}}, {name: registry, hostPath: {path: "$kube/kubelet/plugins_registry", type: Directory}}]}
-- target: {kind: Deployment}
+- target: {kind: Deployment, name: causeway-w.*}
   patch: |-
     - {op: add, path: /spec/template/spec/containers/0/env, value: [{name: KUBERNETES_SERVICE_HOST, value: 10.77.0.1}, {name: KUBERNETES_SERVICE_PORT, value: "6443"}]}
+- target: {kind: Deployment, name: causeway-fleet}
+  patch: |-
+    - {op: add, path: /spec/template/spec/containers/0/env/-, value: {name: KUBERNETES_SERVICE_HOST, value: 10.77.0.1}}
+    - {op: add, path: /spec/template/spec/containers/0/env/-, value: {name: KUBERNETES_SERVICE_PORT, value: "6443"}}
+    - {op: add, path: /spec/template/spec/hostAliases, value: [{ip: 10.78.0.2, hostnames: [gpu1]}]}
 T
 }
 
@@ -52,6 +57,36 @@ check_deploy() {
   kubectl apply --dry-run=client -o json -f "$ROOT/scripts/kube/pods.yaml" | jq '.items |= map(select(.metadata.name | . == "first" or . == "vgpu-512m"))' | kubectl apply -f - >/dev/null
   await 60 "a pod's program passes" said first PASSED
   ok "kubectl apply -k: images without a registry, causeway-dra as a DaemonSet, webhook and page as Deployments; a pod's program passes"
+}
+
+# controller_says TEXT: does one of the controller's pods, by its metrics?
+controller_says() {
+  local ip
+  for ip in $(kubectl -n causeway get pods -l app=causeway-fleet -o json | jq -r '.items[] | select(.metadata.deletionTimestamp == null).status.podIP'); do
+    ! curl -sf "http://$ip:9445/metrics" | grep -F -- "$1" || return 0
+  done
+  return 1
+}
+
+# The controller has no hosts until docs/KUBERNETES.md's step 3 is done, which is done here as it is written there.
+check_controller() {
+  await 90 "the controller's pods are ready without a host" rolled_out deployment/causeway-fleet one
+  await 30 "one leads" controller_says 'causeway_fleet_controller_leads 1'
+  ip -n gpu1 route add default via 10.78.0.1
+  kubectl label node "$kube_node" causeway.dev/fabric=f1 >/dev/null
+  printf 'nodes: {causeway.dev/fabric: f1}\nhosts:\n- {name: gpu1}\n' >"$kube/hosts.yaml"
+  (cd "$kube" && mkdir -p docs && ln -sfn ../ca docs/pki && cd docs &&
+    kubectl -n causeway create secret generic causeway-fleet-pki --from-file=pki/ca.pem --from-file=pki/revoked --from-file=host.pem=pki/causeway-fleet.pem --from-file=host-key.pem=pki/causeway-fleet-key.pem &&
+    kubectl -n causeway create configmap causeway-fleet --from-file=../hosts.yaml) >/dev/null
+  await 180 "the other host's GPU is offered" net_offered
+  await 30 "metrics say that it answers" controller_says 'causeway_fleet_controller_host_up{host="gpu1"} 1'
+  net_pod far 256Mi vectoradd
+  await 90 "a program on the other host's GPU passes" said far PASSED
+  await 30 "metrics say what was done" controller_says 'causeway_fleet_controller_acts_total{act="reserved",host="gpu1"} 1'
+  kubectl delete pod far --wait=false >/dev/null
+  await 60 "the pod goes" pod_gone far
+  await 30 "its lease goes" no_lease
+  ok "the controller as a Deployment: ready without hosts, by its probes; with a certificate and hosts.yaml as the page has it a pod uses another host's GPU; metrics of leader and hosts"
 }
 
 # launcher FILE is a recorded pod of KubeVirt's as this cluster can take it: its node is not labelled by KubeVirt and has no /dev/kvm.
@@ -124,7 +159,8 @@ check_accounts() {
   allowed webhook update mutatingwebhookconfigurations.admissionregistration.k8s.io/causeway-kubevirt
   allowed web list pods -A
   allowed dra update resourceclaims --subresource=status -A
-  for a in dra webhook web; do
+  allowed fleet update resourceclaims --subresource=status -A
+  for a in dra webhook web fleet; do
     denied $a get secrets -A
     denied $a create pods -A
     denied $a delete pods -A
@@ -136,6 +172,8 @@ check_accounts() {
   denied webhook update mutatingwebhookconfigurations.admissionregistration.k8s.io/other
   denied webhook update resourceclaims --subresource=status -A
   denied web get configmaps -A
+  denied fleet get pods -A
+  denied fleet get namespaces/other
   denied dra arbitrary-node:update resourceclaims/gpu.causeway.dev --subresource=driver -A
   ok "accounts: each may what it has to and no more; none reads Secrets but the webhook its own, none touches pods"
 }
@@ -157,6 +195,7 @@ check_upgrade() {
   kubectl apply -k "$kube/overlay" >/dev/null
   await 120 "the driver's pod is the new one" rolled_out daemonset/causeway-dra two
   await 120 "the webhook's pods are the new ones" rolled_out deployment/causeway-webhook two
+  await 120 "the controller's pods are the new ones" rolled_out deployment/causeway-fleet two
   await 30 "the program goes on" more_than first PASSED "$n"
   [ "$(vgpus '.[0].pid')" = "$pid" ] || die "its vGPU is another: $(causeway ps)"
   [ "$(kubectl get pod first -o jsonpath='{.status.containerStatuses[0].restartCount}')" = 0 ] || die "its container was started again"
@@ -178,7 +217,7 @@ check_uninstall() {
   await 90 "all pods are gone" no_pods
   kubectl delete resourceclaims,resourceclaimtemplates --all >/dev/null
   kubectl delete -k "$kube/overlay" --wait=false >/dev/null
-  kubectl label node "$kube_node" causeway.dev/gpus- >/dev/null
+  kubectl label node "$kube_node" causeway.dev/gpus- causeway.dev/fabric- >/dev/null
   await 180 "nothing of Causeway's is left in the cluster: $(left | tr '\n' ' ')" nothing_left
   await 30 "nothing is left on the node" no_vgpus
   ! compgen -G "$kube/kubelet/plugins_registry/*causeway*" >/dev/null || die "left: $(ls "$kube/kubelet/plugins_registry")"

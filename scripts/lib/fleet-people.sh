@@ -9,7 +9,7 @@ refuses() {
   grep -qF -- "$says" "$kube/log/refuses" || die "causeway-fleet $*: $(cat "$kube/log/refuses"), not: $says"
 }
 
-# pod_with NAME CLAIM starts a pod that has a claim and sleeps.
+# pod_with NAME CLAIM [COMMAND] starts a pod that has a claim and runs a shell's command, or sleeps.
 pod_with() {
   kubectl apply -f - >/dev/null <<T
 apiVersion: v1
@@ -19,7 +19,7 @@ spec:
   terminationGracePeriodSeconds: 1
   resourceClaims: [{name: vgpu, resourceClaimName: $2}]
   containers:
-  - {name: program, image: "causeway.test/program:1", imagePullPolicy: Never, command: [sleep, "1000"], resources: {claims: [{name: vgpu}]}}
+  - {name: program, image: "causeway.test/program:1", imagePullPolicy: Never, command: [sh, -c, "${3:-exec sleep 1000}"], resources: {claims: [{name: vgpu}]}}
 T
 }
 

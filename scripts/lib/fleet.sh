@@ -79,18 +79,24 @@ event() { kubectl get events -o json | jq -e --arg kind "$1" --arg text "$2" 'an
 vgpus() { causeway ps --json | jq "$@"; }
 no_vgpus() { [ "$(vgpus length)" = 0 ] && ! compgen -G "$kube/cdi/*" && ! compgen -G "$kube/run/claim-*"; }
 
+# has_half_a_gib POD: it asked for 256 MiB and then for 400 of the claim's 512 (allocate 256 400), and had the first alone.
+has_half_a_gib() {
+  await 20 "it asks for memory" said "$1" '400 MiB: '
+  said "$1" '256 MiB: 0' >/dev/null || die "256 MiB of 512 are not had: $(wrote "$1" | head -20)"
+  said "$1" '400 MiB: 2' >/dev/null || die "400 MiB more are not refused: $(wrote "$1" | head -20)"
+}
+
 check_container() {
   await 60 "the first pod's program passes" said first PASSED
-  await 20 "it asks for memory" said first '400 MiB: '
-  said first '256 MiB: 0' >/dev/null || die "256 MiB of 512 are not had: $(wrote first | head -20)"
-  said first '400 MiB: 2' >/dev/null || die "400 MiB more are not refused"
+  has_half_a_gib first
   await 20 "nvidia-smi" said first '/    512MiB'
   [ "$(vgpus -c '[.[0].spec | .memory, .share, .cap, .sessions, .programs]')" = '[536870912,2500,80,4,true]' ] || die "limits: $(vgpus -c '.[0].spec')"
   await 40 "the pod's status says how its GPU is" healthy first
   ok "a container without a VM: a CUDA program passes, its memory ends at the claim's (out of memory), nvidia-smi shows it; share 2500, cap 80 %"
 }
 
-healthy() { kubectl get pod "$1" -o json | jq -e 'any(.status.containerStatuses[0].allocatedResourcesStatus[]?.resources[]?; .health == "Healthy")'; }
+health_is() { kubectl get pod "$1" -o json | jq -e --arg is "$2" 'any(.status.containerStatuses[0].allocatedResourcesStatus[]?.resources[]?; .health == $is)'; }
+healthy() { health_is "$1" Healthy; }
 
 check_waiting() {
   await 30 "the second pod waits" event Pod 'cannot allocate all claims'
@@ -164,6 +170,37 @@ check_reboot() {
   [ "$(vgpus "$the_first")" = 1 ] || die "vGPUs: $(causeway ps)"
   ok "after a reboot the claim is prepared again, once, and the pod's program passes"
 }
+
+# The node freezes, but for what runs in its containers, and is declared out of service: its pods and claims are gone then. What is left of it has to have nothing, with no word of the kubelet.
+check_fence() {
+  local log begin p
+  fleet claim fenced --memory 256MiB --no-wait >/dev/null
+  pod_with fenced fenced 'rounds streams; echo rounds ended: \$?; sleep 1000'
+  await 60 "its program computes" said fenced '@round [2-9]'
+  log=$(echo "$kube/podlogs/default_fenced_$(kubectl get pod fenced -o jsonpath='{.metadata.uid}')"/*/*.log)
+  for p in kubelet dra causewayd; do kube_signal $p STOP; done
+  await 120 "the node is not ready" node_is "$kube_node" Unknown
+  kubectl taint node "$kube_node" node.kubernetes.io/out-of-service=nodeshutdown:NoExecute >/dev/null
+  await 60 "the pod is gone" pod_gone fenced
+  await 30 "its claim has nothing" eval '[ -z "$(kubectl get resourceclaim fenced -o jsonpath="{.status.allocation}")" ]'
+  ! grep -q 'rounds ended' "$log" || die "the program ended before anybody could end it: $(tail -3 "$log")"
+  for p in dra causewayd; do kube_signal $p CONT; done
+  begin=$SECONDS
+  await 40 "the old session's program gets an error" grep 'rounds ended: [1-9]' "$log"
+  await 20 "the vGPU is gone" eval '[ "$(vgpus "[.[] | select(.spec.memory == 268435456)] | length")" = 0 ]'
+  ok "a frozen node is declared out of service: when causeway-dra runs again it ends the old session, with the kubelet frozen still, $((SECONDS - begin)) s later; the container's program: $(tail -n 2 "$log" | head -n 1 | cut -d' ' -f4- | cut -c 1-90)"
+  kube_signal kubelet CONT
+  await 60 "the node is ready" node_is "$kube_node" True
+  kubectl taint node "$kube_node" node.kubernetes.io/out-of-service- >/dev/null
+  pod_with again fenced 'vectoradd; sleep 1000'
+  await 90 "the same claim serves another pod" said again PASSED
+  kubectl delete pod again --wait=false >/dev/null
+  await 60 "the pod goes" pod_gone again
+  kubectl delete resourceclaim fenced >/dev/null
+  ok "the node is back: the same claim serves another pod"
+}
+node_is() { [ "$(kubectl get node "$1" -o json | jq -r '.status.conditions[] | select(.type == "Ready").status')" = "$2" ]; }
+kube_signal() { kill "-$2" "$(cat "$kube/pid/$1")"; }
 
 check_end() {
   kubectl delete pod --all --wait=false >/dev/null

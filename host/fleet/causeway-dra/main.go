@@ -129,7 +129,7 @@ func run(f *flags) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { p.Run(ctx) })
-	wg.Go(func() { driver.RoutineSweep(ctx, cluster{client}.Claim, sweepEvery) })
+	wg.Go(func() { driver.RoutineSweep(ctx, cluster{client}.cachedClaim, cluster{client}.Claim, sweepEvery) })
 	sessions := &node.Sessions{Causewayd: d, CDI: cdi.Dir(f.cdi), Claims: cluster{client}.Claim, Write: cluster{client}.setStatus, Every: f.every, Log: log}
 	wg.Go(func() { sessions.Run(ctx) })
 	log.Info("causeway-dra serves the kubelet", "version", version, "node", f.node)
@@ -140,8 +140,8 @@ func run(f *flags) error {
 	return nil
 }
 
-// sweepEvery is how often it is looked for claims that the kubelet has forgotten.
-const sweepEvery = 5 * time.Minute
+// sweepEvery is how often it is looked for claims that are over while the kubelet says nothing: one read from the API server's memory for each claim that is prepared here.
+const sweepEvery = 10 * time.Second
 
 // connect makes the client of the API server.
 func connect(kubeconfig string) (kubernetes.Interface, error) {
@@ -164,6 +164,11 @@ func (c cluster) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, 
 // Claim implements node.Cluster.
 func (c cluster) Claim(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
 	return c.client.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// cachedClaim is Claim as the API server has it in memory, which may be a little old.
+func (c cluster) cachedClaim(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
+	return c.client.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{ResourceVersion: "0"})
 }
 
 // setStatus has a claim's status be so.

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"time"
 
@@ -20,6 +23,7 @@ import (
 func controllerCommand(a *access) *cobra.Command {
 	var o controller.Options
 	var verbose bool
+	var listen string
 	c := &cobra.Command{
 		Use:   "controller --config FILE",
 		Short: "Offer GPUs of hosts over the network (a service: host/fleet/deploy/causeway-fleet.yaml)",
@@ -63,7 +67,10 @@ It is read again every few seconds. A host that it does not name any more gets n
 			events.StartRecordingToSink(&typedcore.EventSinkImpl{Interface: cl.client.CoreV1().Events("")})
 			o.Events = events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "causeway-fleet"})
 			o.Client, o.Namespace, o.Identity = cl.client, namespace, host+"_"+string(uuid.NewUUID())
-			return controller.Run(ctx, o)
+			if listen == "" {
+				return controller.Run(ctx, o)
+			}
+			return serveController(ctx, listen, o)
 		},
 	}
 	fl := c.Flags()
@@ -74,6 +81,26 @@ It is read again every few seconds. A host that it does not name any more gets n
 	fl.StringVar(&o.Files.Key, "key", "/etc/causeway/pki/host-key.pem", "`FILE` of its key")
 	fl.DurationVar(&o.Every, "interval", 5*time.Second, "how often a host is asked for its heartbeat")
 	fl.DurationVar(&o.Patience, "patience", 30*time.Second, "how long a host may not answer before it gets no new claims")
+	fl.BoolVar(&o.MayCome, "may-come", false, "FILE and the certificate need not be there yet; until then the fleet has no hosts")
+	fl.StringVar(&listen, "listen", "", "`ADDRESS` on which /metrics, /healthz and /readyz are served, as in :9445 (default: nowhere)")
 	fl.BoolVarP(&verbose, "verbose", "v", false, "say more of what happens")
 	return c
+}
+
+// serveController runs a controller that answers for itself; one whose answers cannot be served does not begin.
+func serveController(ctx context.Context, listen string, o controller.Options) error {
+	o.Metrics, o.Health = controller.NewMetrics(), controller.NewHealth()
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", o.Metrics.Handler())
+	o.Health.Register(mux)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan error, 1)
+	go func() {
+		defer stop()
+		done <- serve(ctx, &http.Server{Addr: listen, Handler: mux})
+	}()
+	err := controller.Run(ctx, o)
+	stop()
+	return errors.Join(err, <-done)
 }

@@ -105,3 +105,16 @@ func PoolOf(host string) string { return poolPrefix + host }
 
 // HostOf is the GPU host whose pool that is; false: it is none of the controller's.
 func HostOf(pool string) (string, bool) { return strings.CutPrefix(pool, poolPrefix) }
+
+// NodeOf is the node to which an allocation binds its pods; false: to no single one.
+func NodeOf(a *resourceapi.AllocationResult) (string, bool) {
+	if a.NodeSelector == nil || len(a.NodeSelector.NodeSelectorTerms) != 1 {
+		return "", false
+	}
+	for _, f := range a.NodeSelector.NodeSelectorTerms[0].MatchFields {
+		if f.Key == "metadata.name" && f.Operator == "In" && len(f.Values) == 1 {
+			return f.Values[0], true
+		}
+	}
+	return "", false
+}

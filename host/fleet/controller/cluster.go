@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"causeway/host/api"
 	"causeway/host/fleet/claim"
@@ -180,6 +182,18 @@ func (c *cluster) published(host string) (list []api.FleetGPU) {
 		}
 	}
 	return list
+}
+
+// owner is whose the slices are: with the controller's namespace they go, for without a controller nobody takes them away. nil: it may not be read, and they stay.
+func (c *cluster) owner(ctx context.Context, namespace string, log *slog.Logger) *resourceslice.Owner {
+	ctx, cancel := context.WithTimeout(ctx, 2*askTime)
+	defer cancel()
+	n, err := c.client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	if err != nil {
+		log.Warn("what the fleet offers will not go with the controller's namespace: apply causeway-fleet.yaml of this version", "namespace", namespace, "error", err)
+		return nil
+	}
+	return &resourceslice.Owner{APIVersion: "v1", Kind: "Namespace", Name: n.Name, UID: n.UID}
 }
 
 // settle is how long changes are gathered before they are published.

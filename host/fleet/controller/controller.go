@@ -2,7 +2,9 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"reflect"
@@ -21,14 +23,18 @@ import (
 
 // Options of Run.
 type Options struct {
-	Client    kubernetes.Interface
-	Events    record.EventRecorder
-	Config    string // a file, which is read again and again
+	Client kubernetes.Interface
+	Events record.EventRecorder
+	Config string // a file, which is read again and again
+	// MayCome: the file need not be there yet, nor the certificate; until then there are no hosts.
+	MayCome   bool
 	Files     mtls.Files
 	Namespace string // of the Lease
 	Identity  string // one that no other controller has
 	// Every is how often a host is asked for its heartbeat; Patience is how long it may not answer before it gets no new claims.
 	Every, Patience time.Duration
+	Metrics         *Metrics
+	Health          *Health
 	Log             *slog.Logger
 }
 
@@ -41,15 +47,34 @@ const (
 
 // Run looks after the fleet whenever this controller leads, until ctx ends.
 func Run(ctx context.Context, o Options) error {
-	if _, err := ReadConfig(o.Config); err != nil {
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics()
+	}
+	if o.Health == nil {
+		o.Health = NewHealth()
+	}
+	c, err := o.config()
+	if err != nil {
 		return err
 	}
-	if _, err := o.Files.Client("check", "check"); err != nil {
+	if _, err := o.Files.Client("check", "check"); err != nil && (!o.MayCome || len(c.Hosts) > 0) {
 		return fmt.Errorf("the controller's certificate: %w", err)
 	}
-	return lead(ctx, o.Client, o.Namespace, o.Identity, o.Log, func(ctx context.Context, l *leader) error {
+	return lead(ctx, &o, func(ctx context.Context, l *leader) error {
+		o.Metrics.leads(l.epoch)
+		defer o.Metrics.ended(l.epoch)
+		defer o.Health.ended(l.epoch)
 		return (&fleet{Options: o, leader: l, pools: newPools(), hosts: map[string]*host{}}).run(ctx)
 	})
+}
+
+// config is the configuration as it is now.
+func (o *Options) config() (*Config, error) {
+	c, err := ReadConfig(o.Config)
+	if o.MayCome && errors.Is(err, fs.ErrNotExist) {
+		return &Config{}, nil
+	}
+	return c, err
 }
 
 // fleet is the controller while it leads.
@@ -106,12 +131,13 @@ func (f *fleet) run(ctx context.Context) error {
 	f.mu.Lock()
 	f.ready = true
 	f.mu.Unlock()
+	f.Health.works(f.leader.epoch)
 	for _, c := range f.cluster.claims.GetStore().List() {
 		for _, p := range poolsOf(c) {
 			f.changed(p)
 		}
 	}
-	return f.pools.run(ctx, f.Client, f.Log)
+	return f.pools.run(ctx, f.Client, f.cluster.owner(ctx, f.Namespace, f.Log), f.Log)
 }
 
 func (f *fleet) all() (list []*host) {
@@ -164,7 +190,7 @@ func (f *fleet) routineConfig(ctx context.Context, wg *sync.WaitGroup) {
 
 // configure keeps the hosts that the configuration names, and no others.
 func (f *fleet) configure(ctx context.Context, wg *sync.WaitGroup) error {
-	c, err := ReadConfig(f.Config)
+	c, err := f.config()
 	if err != nil {
 		return err
 	}
@@ -212,6 +238,7 @@ func (f *fleet) keep(ctx context.Context, wg *sync.WaitGroup, c HostConfig) erro
 	pool := claim.PoolOf(c.Name)
 	k := &lease.Keeper{
 		Host: c.host(), Address: c.Address, Server: s, Cluster: f.cluster, Leader: f.leader, Patience: f.Patience, Rest: rest, Now: time.Now, Log: f.Log,
+		Counted: func(act string) { f.Metrics.acts.WithLabelValues(c.Name, act).Inc() },
 	}
 	if gpus := f.cluster.published(c.Name); len(gpus) > 0 {
 		k.Found(gpus)
@@ -237,6 +264,9 @@ func (f *fleet) routineKeep(ctx context.Context, h *host, k *lease.Keeper) {
 	for {
 		k.Leaving = closed(h.leave)
 		again := k.Pass(ctx)
+		if ctx.Err() == nil { // else another may look after it already
+			f.Metrics.host(h.config.Name, k.Account())
+		}
 		h.once.Do(func() { close(h.first) })
 		if k.Idle() {
 			f.left(h)
@@ -269,5 +299,6 @@ func (f *fleet) left(h *host) {
 	}
 	delete(f.hosts, pool)
 	f.pools.drop(pool)
+	f.Metrics.left(h.config.Name)
 	f.Log.Info("a GPU host has left the fleet", "host", h.config.Name)
 }

@@ -84,11 +84,14 @@ func TestLead(t *testing.T) {
 		return nil
 	}
 	first, end := context.WithCancel(t.Context())
+	of := func(identity string) *Options {
+		return &Options{Client: client, Namespace: "causeway", Identity: identity, Health: NewHealth(), Log: log}
+	}
 	done := make(chan error, 2)
-	go func() { done <- lead(first, client, "causeway", "a", log, work) }()
+	go func() { done <- lead(first, of("a"), work) }()
 	one := <-epochs
 	second, endSecond := context.WithCancel(t.Context())
-	go func() { done <- lead(second, client, "causeway", "b", log, work) }()
+	go func() { done <- lead(second, of("b"), work) }()
 	end()
 	if err := <-done; err != nil {
 		t.Fatal(err)
@@ -117,7 +120,7 @@ func TestUnkept(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := record.NewFakeRecorder(10)
-	f := &fleet{Options: Options{Client: fake.NewClientset(c, s), Events: events, Config: file, Files: mtls.Files{}, Every: time.Second, Patience: time.Second, Log: slog.New(slog.DiscardHandler)},
+	f := &fleet{Options: Options{Client: fake.NewClientset(c, s), Events: events, Config: file, Files: mtls.Files{}, Every: time.Second, Patience: time.Second, Metrics: NewMetrics(), Health: NewHealth(), Log: slog.New(slog.DiscardHandler)},
 		leader: &leader{}, pools: newPools(), hosts: map[string]*host{}}
 	ctx, end := context.WithCancel(t.Context())
 	done := make(chan error, 1)

@@ -68,7 +68,8 @@ func (l *leader) leads(ctx context.Context) (uint64, error) {
 }
 
 // lead has work done whenever this controller leads, until ctx ends. A controller that leads no more starts nothing, and awaits its turn.
-func lead(ctx context.Context, client kubernetes.Interface, namespace, identity string, log *slog.Logger, work func(context.Context, *leader) error) error {
+func lead(ctx context.Context, o *Options, work func(context.Context, *leader) error) error {
+	client, namespace, identity, log := o.Client, o.Namespace, o.Identity, o.Log
 	for ctx.Err() == nil {
 		turn, step := context.WithCancelCause(ctx)
 		l := &leader{client: client, namespace: namespace, identity: identity, step: step, log: log}
@@ -76,7 +77,7 @@ func lead(ctx context.Context, client kubernetes.Interface, namespace, identity 
 		e, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 			Name:          LeaseName,
 			Lock:          &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: LeaseName}, Client: client.CoordinationV1(), LockConfig: resourcelock.ResourceLockConfig{Identity: identity}},
-			LeaseDuration: LeaseFor, RenewDeadline: renewFor, RetryPeriod: renewRetry, ReleaseOnCancel: true,
+			LeaseDuration: LeaseFor, RenewDeadline: renewFor, RetryPeriod: renewRetry, ReleaseOnCancel: true, WatchDog: o.Health.watchdog,
 			Callbacks: leaderelection.LeaderCallbacks{
 				OnStartedLeading: func(ctx context.Context) { done <- l.work(ctx, work) },
 				OnStoppedLeading: func() { step(ErrNotLeader) },
@@ -86,6 +87,7 @@ func lead(ctx context.Context, client kubernetes.Interface, namespace, identity 
 			step(nil)
 			return err
 		}
+		o.Health.turn(e)
 		log.Info("awaits its turn to lead the fleet", "identity", identity)
 		e.Run(turn)
 		step(nil)

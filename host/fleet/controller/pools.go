@@ -59,8 +59,8 @@ func (p *pools) resources() *resourceslice.DriverResources {
 }
 
 // run publishes until ctx ends. What is not among the pools when it begins is not published any more.
-func (p *pools) run(ctx context.Context, client kubernetes.Interface, log *slog.Logger) error {
-	c, err := resourceslice.StartController(ctx, resourceslice.Options{DriverName: claim.Driver, KubeClient: client, Resources: p.resources(),
+func (p *pools) run(ctx context.Context, client kubernetes.Interface, owner *resourceslice.Owner, log *slog.Logger) error {
+	c, err := resourceslice.StartController(ctx, resourceslice.Options{DriverName: claim.Driver, KubeClient: client, Owner: owner, Resources: p.resources(),
 		ErrorHandler: func(_ context.Context, err error, msg string) {
 			log.Warn("what the fleet offers is not published", "error", err, "at", msg)
 		}})

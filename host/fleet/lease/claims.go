@@ -58,7 +58,7 @@ func (k *Keeper) reservation(c *resourceapi.ResourceClaim, read *claim.Claim, r 
 	d := &read.Devices()[at]
 	v.Name, v.ID, v.Memory, v.Share = d.Name, string(*r.ShareID), d.Memory, d.Share()
 	var ok bool
-	if v.Host, ok = nodeOf(c.Status.Allocation); !ok {
+	if v.Host, ok = claim.NodeOf(c.Status.Allocation); !ok {
 		return v, ErrNode
 	}
 	for i := range k.state.GPUs {
@@ -76,19 +76,6 @@ func (k *Keeper) reservation(c *resourceapi.ResourceClaim, read *claim.Claim, r 
 		return v, &unanswered{ErrSilent}
 	}
 	return v, fmt.Errorf("%w: %s of %s", ErrGone, strings.TrimSuffix(r.Device, "-net"), k.Host.Name)
-}
-
-// nodeOf is the node to which an allocation binds its pods.
-func nodeOf(a *resourceapi.AllocationResult) (string, bool) {
-	if a.NodeSelector == nil || len(a.NodeSelector.NodeSelectorTerms) != 1 {
-		return "", false
-	}
-	for _, f := range a.NodeSelector.NodeSelectorTerms[0].MatchFields {
-		if f.Key == "metadata.name" && f.Operator == "In" && len(f.Values) == 1 {
-			return f.Values[0], true
-		}
-	}
-	return "", false
 }
 
 // over reports whether no claim has a reservation, by the API server's word of this moment.
@@ -224,6 +211,7 @@ func (k *Keeper) refuse(ctx context.Context, w *want, why error) time.Duration {
 		k.told = map[string]time.Time{}
 	}
 	k.told[uid] = now
+	k.count(ActRefused)
 	k.Log.Warn("a claim is refused", "claim", w.r.Of, "error", why)
 	k.Cluster.Warn(claim.ID{Namespace: w.claim.Namespace, Name: w.claim.Name, UID: w.claim.UID}, why)
 	return 0
@@ -239,6 +227,7 @@ func (k *Keeper) lose(ctx context.Context, w *want, why error) {
 		k.Log.Warn("a claim is not told that its lease is lost yet", "claim", w.r.Of, "error", err)
 		return
 	}
+	k.count(ActLost)
 	k.Cluster.Warn(claim.ID{Namespace: w.claim.Namespace, Name: w.claim.Name, UID: w.claim.UID}, why)
 }
 

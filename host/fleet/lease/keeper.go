@@ -58,6 +58,8 @@ type Keeper struct {
 	Patience, Rest time.Duration
 	Now            func() time.Time
 	Log            *slog.Logger
+	// Counted hears of what is done: one of Acts; may be nil.
+	Counted func(act string)
 	// Leaving: it is not to be in the fleet any more, once nobody has a lease.
 	Leaving bool
 
@@ -69,6 +71,42 @@ type Keeper struct {
 	refused  map[string]time.Time
 	told     map[string]time.Time // when a claim was last refused, by UID
 	lastSaid string
+}
+
+// Acts of a keeper.
+const (
+	ActReserved  = "reserved"  // the host keeps room for a device of a claim
+	ActWithdrawn = "withdrawn" // it does so no more
+	ActRefused   = "refused"   // a claim heard that there is none
+	ActLost      = "lost"      // a claim whose pod is bound heard that its lease is no more
+	ActSilent    = "silent"    // a heartbeat that did not come
+)
+
+// Acts are all of them.
+var Acts = []string{ActReserved, ActWithdrawn, ActRefused, ActLost, ActSilent}
+
+func (k *Keeper) count(act string) {
+	if k.Counted != nil {
+		k.Counted(act)
+	}
+}
+
+// Account is how a host is.
+type Account struct {
+	Heard    time.Time // its last heartbeat; zero: none yet
+	Answers  bool
+	GPUs     int
+	Reserved int
+	Memory   uint64 // bytes that it keeps for claims
+}
+
+// Account of the host, as its last Pass has found it.
+func (k *Keeper) Account() Account {
+	a := Account{Heard: k.heard, Answers: k.known && k.silent == nil, GPUs: len(k.state.GPUs), Reserved: len(k.state.Reserved)}
+	for i := range k.state.Reserved {
+		a.Memory += uint64(k.state.Reserved[i].Memory)
+	}
+	return a
 }
 
 // Found begins with what an earlier controller has published, for a host that does not answer yet.
@@ -115,6 +153,7 @@ func (k *Keeper) epoch() uint64 {
 // hears notes a heartbeat, or that there was none.
 func (k *Keeper) hears(s api.FleetState, err error) {
 	if err != nil {
+		k.count(ActSilent)
 		if k.silent == nil || k.silent.Error() != err.Error() {
 			k.Log.Warn("a GPU host does not answer", "host", k.Host.Name, "error", err)
 		}
@@ -166,6 +205,7 @@ func (k *Keeper) withdraw(ctx context.Context) {
 		case err != nil:
 			k.Log.Warn("whether a lease is over, or its end, is tried again", "host", k.Host.Name, "claim", r.Of, "vgpu", r.Key(), "error", err)
 		case over:
+			k.count(ActWithdrawn)
 			k.Log.Info("a lease is over", "host", k.Host.Name, "claim", r.Of, "vgpu", r.Key(), "node", r.Host)
 		}
 		return err == nil && over
@@ -200,6 +240,7 @@ func (k *Keeper) reserve(ctx context.Context, w *want) error {
 		return err
 	}
 	k.state.Reserved = append(k.state.Reserved, api.Reserved{Reservation: w.r})
+	k.count(ActReserved)
 	k.Log.Info("a lease is reserved", "host", k.Host.Name, "claim", w.r.Of, "vgpu", w.r.Key(), "node", w.r.Host, "memory", w.r.Memory)
 	return nil
 }

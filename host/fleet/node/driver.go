@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -48,6 +49,9 @@ type Driver struct {
 	// Fatal hears of what no repetition cures.
 	Fatal func(error)
 	Log   *slog.Logger
+
+	turn sync.Mutex // of the kubelet's calls, and of fencing
+	far  far
 }
 
 var (
@@ -57,6 +61,8 @@ var (
 
 // PrepareResourceClaims implements kubeletplugin.DRAPlugin.
 func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+	d.turn.Lock()
+	defer d.turn.Unlock()
 	results := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
 	for _, c := range claims {
 		devices, err := d.prepare(ctx, c)
@@ -111,6 +117,7 @@ func (d *Driver) prepare(ctx context.Context, rc *resourceapi.ResourceClaim) ([]
 	if err != nil {
 		return nil, errors.Join(err, d.undo(ctx, rc.UID, before))
 	}
+	d.far.note(rc.UID, c.Devices())
 	d.Log.Info("claim prepared", "claim", c.ID(), "uid", rc.UID, "devices", len(devices))
 	return devices, nil
 }
@@ -175,6 +182,8 @@ func (d *Driver) undo(ctx context.Context, uid types.UID, before []string) error
 
 // UnprepareResourceClaims implements kubeletplugin.DRAPlugin.
 func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+	d.turn.Lock()
+	defer d.turn.Unlock()
 	results := make(map[types.UID]error, len(claims))
 	for _, c := range claims {
 		err := d.unprepare(ctx, c.UID)
@@ -201,6 +210,7 @@ func (d *Driver) unprepare(ctx context.Context, uid types.UID) error {
 	if err := errors.Join(errs...); err != nil {
 		return err // the file stays, so that the claim is found again
 	}
+	d.far.forget(uid)
 	return d.CDI.Remove(uid)
 }
 

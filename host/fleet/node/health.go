@@ -21,7 +21,7 @@ func (d *Driver) NodeWatchResources(_ *v1alpha1.NodeWatchResourcesRequest, to v1
 	t := time.NewTicker(healthEvery)
 	defer t.Stop()
 	for {
-		if err := to.Send(&v1alpha1.NodeWatchResourcesResponse{Devices: d.health(time.Now())}); err != nil {
+		if err := to.Send(&v1alpha1.NodeWatchResourcesResponse{Devices: append(d.health(time.Now()), d.farHealth(to.Context(), time.Now())...)}); err != nil {
 			return err
 		}
 		select {

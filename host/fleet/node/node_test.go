@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -175,8 +176,8 @@ func TestPrepare(t *testing.T) {
 		if err := r.CDI.Remove(c.UID); err != nil { // as a reboot does
 			t.Fatal(err)
 		}
-		next := *r.Driver
-		r.Driver = &next
+		d := r.Driver
+		r.Driver = &Driver{Node: d.Node, RunDir: d.RunDir, Causewayd: d.Causewayd, CDI: d.CDI, Libraries: d.Libraries, Refused: d.Refused, Fatal: d.Fatal, Log: d.Log}
 	}
 	r.f.vgpus = nil // also of causewayd's
 	if _, err := r.prepared(t, c); err != nil || len(r.f.vgpus) != 1 || r.files(t) != 1 {
@@ -266,12 +267,12 @@ func TestTakenBackLater(t *testing.T) {
 	}
 }
 
-// TestSweep: claims of which the API server says that they are over are taken back; if it does not answer, none is.
+// TestSweep: claims of which the API server says that they are over, or another node's, are taken back; if it does not answer, or only says so of a moment ago, none is.
 func TestSweep(t *testing.T) {
 	r := newRig(t)
 	server := map[string]*resourceapi.ResourceClaim{}
-	for _, uid := range []types.UID{"1-a", "1-b", "1-c", "1-d"} {
-		c := newClaim(uid, "1Gi", 1, "")
+	for _, uid := range []types.UID{"1-a", "1-b", "1-c", "1-d", "1-e", "1-f"} {
+		c := newClaim(uid, "256Mi", 1, "")
 		if _, err := r.prepared(t, c); err != nil {
 			t.Fatal(err)
 		}
@@ -287,14 +288,33 @@ func TestSweep(t *testing.T) {
 		}
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "resourceclaims"}, name)
 	}
-	delete(server, "c-1-a")
-	server["c-1-b"] = newClaim("2-b", "1Gi", 1, "")
-	server["c-1-c"].Status.Allocation = nil
-	if err := r.Sweep(t.Context(), get); err == nil || len(r.f.vgpus) != 4 {
+	old := func(context.Context, string, string) (*resourceapi.ResourceClaim, error) {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "resourceclaims"}, "all")
+	}
+	bound := func(c *resourceapi.ResourceClaim, node string) {
+		c.Status.Allocation.Devices.Results[0].Pool, c.Status.Allocation.Devices.Results[0].BindingConditions = claim.PoolOf("gpu9"), []string{claim.LeaseReady}
+		c.Status.Allocation.NodeSelector = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+			{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}}}}
+	}
+	if err := r.Sweep(t.Context(), old, get); err == nil || len(r.f.vgpus) != 6 {
 		t.Errorf("%v, %d vGPUs", err, len(r.f.vgpus))
 	}
 	silent = false
-	if err := r.Sweep(t.Context(), get); err != nil || len(r.f.vgpus) != 1 || r.f.vgpus[0].Spec.VM != "claim-1-d" || r.files(t) != 1 {
+	if err := r.Sweep(t.Context(), old, get); err != nil || len(r.f.vgpus) != 6 {
+		t.Errorf("what was a moment ago: %v, %d vGPUs", err, len(r.f.vgpus))
+	}
+	delete(server, "c-1-a")
+	server["c-1-b"] = newClaim("2-b", "1Gi", 1, "")
+	server["c-1-c"].Status.Allocation = nil
+	server["c-1-e"].Status.Allocation.Devices.Results[0].Pool = "node2"
+	bound(server["c-1-f"], "node2")
+	bound(server["c-1-d"], "node1")
+	silent = true
+	if err := r.Sweep(t.Context(), get, get); err == nil || len(r.f.vgpus) != 6 {
+		t.Errorf("%v, %d vGPUs", err, len(r.f.vgpus))
+	}
+	silent = false
+	if err := r.Sweep(t.Context(), get, get); err != nil || len(r.f.vgpus) != 1 || r.f.vgpus[0].Spec.VM != "claim-1-d" || r.files(t) != 1 {
 		t.Errorf("%v, %+v", err, r.f.vgpus)
 	}
 }
