@@ -110,6 +110,7 @@ check_rights
 say "people"
 check_people
 check_drain
+check_bad_input
 
 say "pods"
 kubectl apply -f "$ROOT/scripts/kube/pods.yaml" >/dev/null

@@ -75,6 +75,7 @@ check_net() {
   check_net_rights
   check_quota
   check_net_pod
+  [ -z "$vm" ] || check_net_vm
   check_net_refused
   check_net_gone
   check_net_cut
@@ -107,6 +108,23 @@ check_net_pod() {
   await 40 "the pod's status says how its GPU is" healthy net
   [[ "$(condition net causeway.dev/LeaseReady)" == "gpu1 keeps 512"* ]] || die "the claim: $(kubectl get resourceclaims -o yaml)"
   ok "a pod on $kube_node uses the GPU of gpu1 over the network: LeaseReady says \"$(condition net causeway.dev/LeaseReady)\"; the program passes, its memory ends at the claim's, nvidia-smi shows it; its pod says that the GPU is well"
+}
+
+# QEMU in a pod, of virt-launcher's shape, with a GPU of gpu1: the guest's programs know nothing of it.
+check_net_vm() {
+  guest_run='for i in 1 2 3; do /app/vectoradd || exit 1; done; exec /app/vectoradd'
+  fleet_vm_image "$kube/vm.tar"
+  "$kube_bin/ctr" -a "$kube/c.sock" -n k8s.io images import --snapshotter overlayfs "$kube/vm.tar" >/dev/null
+  rm "$kube/vm.tar"
+  sed "s/deviceClassName: causeway,/&  selectors: [{cel: {expression: 'device.attributes[\"gpu.causeway.dev\"].path == \"network\"'}}],/" "$ROOT/scripts/kube/vmpod.yaml" | kubectl apply -f - >/dev/null
+  await 60 "the VM's vGPU has its lease" has_lease 2
+  await 240 "programs of the guest have sessions with gpu1" eval '[ "$(far_vgpus "[.[].status.sessions | length] | add")" -ge 2 ]'
+  await 60 "the claim says so" eval '[ -n "$(condition vm SessionsOpen)" ]'
+  await 240 "the VM's pod ends" pod_is vm Succeeded
+  said vm PASSED >/dev/null && said vm '@causeway exit 0' >/dev/null || die "the guest's program does not pass: $(wrote vm | tail -20)"
+  await 60 "its lease goes with the pod" has_lease 1
+  kubectl delete pod vm --wait=false >/dev/null
+  ok "QEMU in a pod with a GPU of gpu1, user 107 without capabilities: the guest's CUDA programs pass over the network, the claim says while they have sessions, and the lease goes with the pod"
 }
 
 # gpu1 promises memory to somebody else, behind the scheduler's back.

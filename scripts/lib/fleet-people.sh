@@ -9,9 +9,9 @@ refuses() {
   grep -qF -- "$says" "$kube/log/refuses" || die "causeway-fleet $*: $(cat "$kube/log/refuses"), not: $says"
 }
 
-# pod_with NAME CLAIM [COMMAND] starts a pod that has a claim and runs a shell's command, or sleeps.
+# pod_with NAME CLAIM [COMMAND [NAMESPACE]] starts a pod that has a claim and runs a shell's command, or sleeps.
 pod_with() {
-  kubectl apply -f - >/dev/null <<T
+  kubectl -n "${4:-default}" apply -f - >/dev/null <<T
 apiVersion: v1
 kind: Pod
 metadata: {name: $1}
@@ -50,6 +50,43 @@ check_people() {
   [ "$(fleet ls --format json | jq -c '[.nodes[0].gpus[0].claimed, (.claims[] | .name, .state, .pods[0], .vgpus[0].compute)]')" = '[268435456,"people","InUse","people",10]' ] ||
     die "causeway-fleet ls: $(fleet ls --format json)"
   ok "causeway-fleet ls and claim: what is free and who has it; a claim waits until it has its GPU and says why; what can never be is refused by name"
+}
+
+# says NAMESPACE POD TEXT: does an event of the pod, or its status?
+says() { kubectl -n "$1" get events,pods -o json | jq -e --arg pod "$2" --arg text "$3" 'any(.items[]; (.kind == "Event" and .involvedObject.name == $pod and (.message | contains($text))) or (.kind == "Pod" and .metadata.name == $pod and any(.status.conditions[]?; (.message // "") | contains($text))))'; }
+
+# What can never be says so where its owner looks, and nothing is made of it.
+check_bad_input() {
+  local n
+  for n in less:-1Gi none:0 part:1m large:1000000Ei; do
+    if odd_claim "${n%:*}" causeway "${n#*:}"; then pod_with "${n%:*}" "${n%:*}"; else grep -qi -e invalid -e 'must be' "$kube/log/odd" || die "a claim of $n: $(cat "$kube/log/odd")"; fi
+  done
+  odd_claim classless none 64Mi && pod_with classless classless
+  odd_claim mine causeway 64Mi
+  kubectl create namespace other >/dev/null
+  pod_with theirs mine '' other
+  await 60 "a class that does not exist is named" says default classless 'none does not exist'
+  await 60 "another namespace's claim is not found" says other theirs 'not found'
+  await 60 "a claim that is too large waits" says default large 'cannot allocate all claims'
+  for n in less none part; do
+    ! kubectl get pod "$n" >/dev/null 2>&1 || ! pod_is "$n" Running || [ "$(vgpus '[.[] | select(.spec.memory < 1048576)] | length')" = 0 ] || die "$n runs without a limit: $(causeway ps)"
+  done
+  kubectl get resourceclaim mine -o json | jq -e '.status.reservedFor == null' >/dev/null || die "another namespace's pod has the claim"
+  kubectl delete pod --all --wait=false >/dev/null
+  kubectl delete namespace other --wait=false >/dev/null
+  await 60 "the pods go" no_pods
+  await 30 "nothing is left" no_vgpus
+  kubectl delete resourceclaims --all >/dev/null
+  ok "amounts that are negative, nothing, fractions or too large, a class that does not exist, a claim of another namespace: refused by the API server, or named by an event of the pod; none has a vGPU without a limit"
+}
+# odd_claim NAME CLASS MEMORY
+odd_claim() {
+  kubectl create -f - >"$kube/log/odd" 2>&1 <<T
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: $1}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: $2, capacity: {requests: {memory: "$3"}}}}]}}
+T
 }
 
 check_drain() {

@@ -175,7 +175,7 @@ check_reboot() {
 check_fence() {
   local log begin p
   fleet claim fenced --memory 256MiB --no-wait >/dev/null
-  pod_with fenced fenced 'rounds streams; echo rounds ended: \$?; sleep 1000'
+  pod_with fenced fenced 'rounds streams; echo rounds ended: $?; sleep 1000'
   await 60 "its program computes" said fenced '@round [2-9]'
   log=$(echo "$kube/podlogs/default_fenced_$(kubectl get pod fenced -o jsonpath='{.metadata.uid}')"/*/*.log)
   for p in kubelet dra causewayd; do kube_signal $p STOP; done

@@ -71,8 +71,14 @@ func (c *cluster) place(node, memory, path string) string {
 	if path != "" {
 		r.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.attributes["` + claim.Driver + `"].path == "` + path + `"`}}}
 	}
+	return c.request(node, resourceapi.DeviceRequest{Name: "gpu", Exactly: &r})
+}
+
+// request allocates what a claim says.
+func (c *cluster) request(node string, r resourceapi.DeviceRequest) string {
+	c.t.Helper()
 	rc := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "c", UID: types.UID(fmt.Sprintf("0-%d", c.claimed))}}
-	rc.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "gpu", Exactly: &r}}
+	rc.Spec.Devices.Requests = []resourceapi.DeviceRequest{r}
 	a, err := structured.NewAllocator(c.t.Context(), structured.Features{ConsumableCapacity: true, DeviceTaints: true, PrioritizedList: true, PartitionableDevices: true, DeviceBindingAndStatus: true},
 		c.state, classes{}, c.slices(), cel.NewCache(10, cel.Features{EnableConsumableCapacity: true}))
 	if err != nil {
@@ -207,6 +213,25 @@ func TestPool(t *testing.T) {
 		}
 		if p := h.Pool(&State{}); len(p.Slices) != 1 {
 			t.Errorf("no GPU: %+v", p)
+		}
+	}
+}
+
+// TestLocalFirst: of a firstAvailable of the two a claim has its node's GPU while there is room, and then one over the network, which is charged for it.
+func TestLocalFirst(t *testing.T) {
+	c := newCluster(t)
+	c.hosts[&Host{Name: "gpu0", Nodes: fabric}] = &State{GPUs: []api.FleetGPU{gpu(0, 80)}}
+	c.nodes = []*publish.Node{{Name: "node1", GPUs: []api.GPU{gpu(9, 80).GPU}}}
+	r := resourceapi.DeviceRequest{Name: "gpu"}
+	for _, path := range []string{Local, Network} {
+		r.FirstAvailable = append(r.FirstAvailable, resourceapi.DeviceSubRequest{Name: path, DeviceClassName: class.Name, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
+			Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.attributes["` + claim.Driver + `"].path == "` + path + `"`}}},
+			Capacity:  &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{claim.Memory: resource.MustParse("50Gi")}}})
+	}
+	for i, want := range []string{"node1/gpu-00000009", "fleet/gpu0/gpu-00000000-net", ""} {
+		c.claimed++
+		if got := c.request("node1", r); got != want {
+			t.Errorf("claim %d: %q, not %q", i, got, want)
 		}
 	}
 }

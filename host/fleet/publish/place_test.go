@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 
@@ -52,6 +53,7 @@ type ask struct {
 	count           int64
 	distinct        bool
 	selector        string
+	class           string
 }
 
 func (c *cluster) slices() (list []*resourceapi.ResourceSlice) {
@@ -73,7 +75,7 @@ func (a ask) claim(n int) *resourceapi.ResourceClaim {
 			amounts[name] = resource.MustParse(text)
 		}
 	}
-	r := resourceapi.ExactDeviceRequest{DeviceClassName: class.Name, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: max(a.count, 1),
+	r := resourceapi.ExactDeviceRequest{DeviceClassName: cmp.Or(a.class, class.Name), AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: max(a.count, 1),
 		Capacity: &resourceapi.CapacityRequirements{Requests: amounts}}
 	if a.selector != "" {
 		r.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: a.selector}}}
@@ -90,6 +92,16 @@ func (a ask) claim(n int) *resourceapi.ResourceClaim {
 // place allocates on a node; nil: there is no room. What it gives the driver reads as it was asked.
 func (c *cluster) place(node string, a ask) *claim.Claim {
 	c.t.Helper()
+	read, err := c.allocate(node, a)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return read
+}
+
+// allocate is place; an error is what the scheduler's allocator, or this driver, says of the claim.
+func (c *cluster) allocate(node string, a ask) (*claim.Claim, error) {
+	c.t.Helper()
 	c.claimed++
 	rc := a.claim(c.claimed)
 	allocator, err := structured.NewAllocator(c.t.Context(), structured.Features{ConsumableCapacity: true, DeviceTaints: true, PrioritizedList: true, PartitionableDevices: true},
@@ -98,11 +110,8 @@ func (c *cluster) place(node string, a ask) *claim.Claim {
 		c.t.Fatal(err)
 	}
 	got, err := allocator.Allocate(c.t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, []*resourceapi.ResourceClaim{rc})
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	if len(got) == 0 {
-		return nil
+	if err != nil || len(got) == 0 {
+		return nil, err
 	}
 	for _, r := range got[0].Devices.Results {
 		id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device)
@@ -113,11 +122,7 @@ func (c *cluster) place(node string, a ask) *claim.Claim {
 	if a.count > 1 { // which is for VMs
 		rc.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{vmConfig}
 	}
-	read, err := claim.Read(rc)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return read
+	return claim.Read(rc)
 }
 
 var vmConfig = func() resourceapi.DeviceAllocationConfiguration {
@@ -211,5 +216,30 @@ func TestPlaceAround(t *testing.T) {
 	n.Unreachable = true
 	if got := c.place("a", ask{memory: "1Gi"}); got != nil {
 		t.Errorf("on a node that does not answer: %+v", got.Devices())
+	}
+}
+
+// TestPlaceImpossible: amounts that are negative, fractions, or beyond all numbers get nothing, or no more than there is; a class that names no device, or that is none, gets nothing. Nothing of it is in the way of others.
+func TestPlaceImpossible(t *testing.T) {
+	c := newCluster(t, &Node{Name: "a", GPUs: []api.GPU{gpu(0, 141)}})
+	for _, a := range []ask{
+		{memory: "9Ei"}, {memory: "18446744073709551616"}, {memory: "1000000Ei"}, {memory: "142Gi"}, {memory: "1Gi", compute: "101"}, {memory: "1Gi", compute: "9223372036854775808"},
+		{memory: "1Gi", class: "none"}, {memory: "1Gi", selector: `device.attributes["gpu.causeway.dev"].model == "none"`}, {memory: "1Gi", selector: `device.attributes["gpu.example.com"].model == "none"`},
+	} {
+		if got, err := c.allocate("a", a); got != nil {
+			t.Errorf("%+v has %+v, %v", a, got.Devices(), err)
+		}
+	}
+	for _, a := range []ask{{memory: "-1Gi"}, {memory: "0"}, {memory: "1m"}, {memory: "1Gi", compute: "-5"}, {memory: "1Gi", compute: "500m"}} {
+		got, err := c.allocate("a", a)
+		if err != nil || got == nil {
+			continue
+		}
+		if d := got.Devices()[0]; d.Memory < 640<<20 || d.Memory > 1<<30 || d.Compute > 1 {
+			t.Errorf("%+v has %+v", a, d)
+		}
+	}
+	if got := c.place("a", ask{memory: "130Gi", compute: "90"}); got == nil {
+		t.Error("they are in the way of one that fits")
 	}
 }
