@@ -30,6 +30,7 @@ var (
 	ErrNoDomain = errors.New("no such domain")
 	ErrWaits    = errors.New("the pod's claims are not allocated to it yet")
 	ErrNotOurs  = errors.New("this node runs no containers: it has vGPUs for domains of libvirt (docs/KUBERNETES.md)")
+	ErrForbid   = errors.New("domains of this host are not for pods of this namespace (--namespaces)")
 	ErrServes   = errors.New("the claim is for a container, and this node has none: use the class causeway-libvirt, or parameters with serves: vm")
 	ErrTwice    = errors.New("the claim's vGPU is another pod's, for another domain")
 	ErrLost     = errors.New("the vGPU's device process has ended")
@@ -44,13 +45,15 @@ type Causewayd interface {
 
 // Agent looks after the pods of its node.
 type Agent struct {
-	Client    kubernetes.Interface
-	Node      string
-	Causewayd Causewayd
-	Domains   Domains
-	Records   Dir
-	Events    record.EventRecorder
-	Log       *slog.Logger
+	Client kubernetes.Interface
+	Node   string
+	// Namespaces are those whose pods may name domains; none: all.
+	Namespaces []string
+	Causewayd  Causewayd
+	Domains    Domains
+	Records    Dir
+	Events     record.EventRecorder
+	Log        *slog.Logger
 
 	pods  cache.SharedIndexInformer
 	queue workqueue.TypedRateLimitingInterface[string]

@@ -19,7 +19,7 @@ import (
 )
 
 // final are errors that no repetition cures.
-var final = []error{ErrDomain, ErrServes, ErrTwice, ErrLost, claim.ErrClaim, api.ErrName, api.ErrLimit}
+var final = []error{ErrForbid, ErrDomain, ErrServes, ErrTwice, ErrLost, claim.ErrClaim, api.ErrName, api.ErrLimit}
 
 // serve has a pod's domain have the vGPUs of its claims, and says so. A pod whose domain is not there yet waits for it: the scheduler may choose the host before anybody
 // has defined the domain there. One that runs and whose domain is gone has failed.
@@ -44,6 +44,9 @@ func (a *Agent) serve(ctx context.Context, pod *corev1.Pod) error {
 
 // give does it. What it made for a pod that does not run yet, and of which something fails, goes again.
 func (a *Agent) give(ctx context.Context, pod *corev1.Pod) error {
+	if len(a.Namespaces) > 0 && !slices.Contains(a.Namespaces, pod.Namespace) {
+		return ErrForbid
+	}
 	domain := pod.Annotations[DomainKey]
 	if err := checkDomain(domain); err != nil {
 		return err

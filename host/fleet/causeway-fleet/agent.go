@@ -29,6 +29,7 @@ import (
 // agentFlags are those of the command.
 type agentFlags struct {
 	node, address, connect, program, run, records string
+	namespaces                                    []string
 	every, patience, timeout                      time.Duration
 	verbose                                       bool
 }
@@ -56,6 +57,7 @@ system:nodes), a causewayd, and the program causeway with libvirt.`,
 	fl.StringVar(&f.program, "causeway", "causeway", "`PROGRAM` causeway of this host")
 	fl.StringVar(&f.run, "run-dir", api.RunDir, "causewayd's run `FOLDER`")
 	fl.StringVar(&f.records, "records", filepath.Join(api.StateDir, "agent"), "`FOLDER` where it is written down which domain has what")
+	fl.StringSliceVar(&f.namespaces, "namespaces", nil, "`NAMES` of the namespaces whose pods may name domains of this host (default: all)")
 	fl.DurationVar(&f.every, "interval", 5*time.Second, "how often causewayd is asked how its GPUs are")
 	fl.DurationVar(&f.patience, "patience", 30*time.Second, "how long causewayd may not answer before its GPUs get no new claims")
 	fl.DurationVar(&f.timeout, "timeout", 30*time.Second, "how long a guest may take to let go of a vGPU, before it is asked again")
@@ -106,7 +108,7 @@ func (f *agentFlags) start(ctx context.Context, a *access) error {
 		}
 	})
 	log.Info("causeway-fleet agent serves pods of this node", "version", version, "node", f.node)
-	err = (&agent.Agent{Client: cl.client, Node: f.node, Causewayd: d, Records: agent.Dir(f.records), Log: log,
+	err = (&agent.Agent{Client: cl.client, Node: f.node, Namespaces: f.namespaces, Causewayd: d, Records: agent.Dir(f.records), Log: log,
 		Domains: &agent.Command{Program: program, Connect: f.connect, RunDir: f.run, Timeout: f.timeout},
 		Events:  events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "causeway-agent", Host: f.node})}).Run(ctx)
 	if cause := context.Cause(ctx); errors.Is(cause, agent.ErrGone) {

@@ -1,7 +1,10 @@
 package view
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"causeway/host/fleet/claim"
@@ -58,4 +61,34 @@ func later(a, b *corev1.Event) *corev1.Event {
 		return b
 	}
 	return a
+}
+
+// Lacking is a pod that names a claim which its namespace has not, as where it is another namespace's.
+type Lacking struct {
+	Namespace string `json:"namespace"`
+	Pod       string `json:"pod"`
+	Claim     string `json:"claim"`
+}
+
+// lacking finds pods that no node has and whose claims are not among those that there are, of whatever driver.
+func lacking(pods []corev1.Pod, all []resourceapi.ResourceClaim) (list []Lacking) {
+	there := make(map[[2]string]bool, len(all))
+	for i := range all {
+		there[[2]string{all[i].Namespace, all[i].Name}] = true
+	}
+	for i := range pods {
+		p := &pods[i]
+		if p.Spec.NodeName != "" || p.DeletionTimestamp != nil {
+			continue
+		}
+		for _, r := range p.Spec.ResourceClaims {
+			if r.ResourceClaimName != nil && !there[[2]string{p.Namespace, *r.ResourceClaimName}] {
+				list = append(list, Lacking{p.Namespace, p.Name, *r.ResourceClaimName})
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b Lacking) int {
+		return slices.Compare([]string{a.Namespace, a.Pod, a.Claim}, []string{b.Namespace, b.Pod, b.Claim})
+	})
+	return list
 }

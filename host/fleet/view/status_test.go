@@ -91,3 +91,28 @@ func TestStranded(t *testing.T) {
 		t.Error("a whole GPU that is free, or one that takes no claims, is not stranded")
 	}
 }
+
+// TestLacking: a pod that names another namespace's claim, or none that there is, is said; one that a node has, that goes, or whose claim is still to be made of a template is not.
+func TestLacking(t *testing.T) {
+	f := newFake()
+	mine, template, now := "mine", "template", metav1.Now()
+	c := resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: mine, UID: "1"}}
+	f.claims = append(f.claims, c)
+	pod := func(namespace, name string) *corev1.Pod {
+		f.pods = append(f.pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{{Name: "vgpu", ResourceClaimName: &mine}}}})
+		return &f.pods[len(f.pods)-1]
+	}
+	pod("team", "own")
+	pod("other", "theirs\x1b[2J")
+	pod("other", "runs").Spec.NodeName = "node1"
+	pod("other", "goes").DeletionTimestamp = &now
+	pod("other", "later").Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "vgpu", ResourceClaimTemplateName: &template}}
+	v, err := Read(t.Context(), f, "")
+	if err != nil || len(v.Lacking) != 1 || v.Lacking[0].Claim != mine || v.Lacking[0].Namespace != "other" {
+		t.Fatalf("%+v %v", v.Lacking, err)
+	}
+	var b strings.Builder
+	if err := v.Table(&b, time.Now()); err != nil || !strings.Contains(b.String(), "names the claim mine, which its namespace has not") || strings.Contains(b.String(), "\x1b") {
+		t.Errorf("%q %v", b.String(), err)
+	}
+}

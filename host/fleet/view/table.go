@@ -50,6 +50,12 @@ func (f *Fleet) Table(out io.Writer, now time.Time) error {
 			fmt.Fprintf(w, "%s: %s\n", line(c.Key()), line(c.Why))
 		}
 	}
+	for i, l := range f.Lacking {
+		if i == 0 && !why {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%s/%s names the claim %s, which its namespace has not: the pod waits until there is one\n", line(l.Namespace), line(l.Pod), line(l.Claim))
+	}
 	return w.Flush()
 }
 

@@ -29,6 +29,8 @@ type Fleet struct {
 	Nodes  []Node  `json:"nodes"`
 	Claims []Claim `json:"claims"`
 	Moves  []Move  `json:"moves"`
+	// Lacking are pods that wait for claims that are not there: Kubernetes itself says nothing of those.
+	Lacking []Lacking `json:"lacking,omitempty"`
 	// Unread says what was not to be read, and why: the rest stands.
 	Unread []string `json:"unread,omitempty"`
 }
@@ -162,6 +164,7 @@ func Read(ctx context.Context, c Cluster, namespace string) (*Fleet, error) {
 		}
 	}
 	f.Moves = moves(pods)
+	f.Lacking = lacking(pods, all)
 	slices.SortFunc(f.Claims, func(a, b Claim) int { return strings.Compare(a.Key(), b.Key()) })
 	return f, ctx.Err()
 }
