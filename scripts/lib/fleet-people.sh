@@ -59,11 +59,12 @@ says() { kubectl -n "$1" get events,pods -o json | jq -e --arg pod "$2" --arg te
 check_bad_input() {
   local n
   await 30 "amounts are judged" eval '! odd_claim less causeway -1Gi && grep -q "memory of a claim" "$kube/log/odd"'
-  for n in 0 1500m 1000000Ei 9223372036854775808; do
+  for n in 0 -1 1000000Ei 9223372036854775808; do
     ! odd_claim odd causeway "$n" && grep -q 'memory of a claim' "$kube/log/odd" || die "a claim of $n: $(cat "$kube/log/odd")"
   done
   ! odd_claim odd causeway 1Gi 101 && grep -q 'compute of a claim' "$kube/log/odd" || die "a claim of 101 hundredths: $(cat "$kube/log/odd")"
   odd_claim classless none 64Mi || die "$(cat "$kube/log/odd")"
+  odd_claim half causeway 1.5Gi || die "an amount that is none odd: $(cat "$kube/log/odd")"
   odd_claim large causeway 3Gi 100 || die "$(cat "$kube/log/odd")"
   odd_claim mine causeway 64Mi || die "$(cat "$kube/log/odd")"
   kubectl create namespace other >/dev/null
@@ -79,7 +80,7 @@ check_bad_input() {
   kubectl delete pod --all --wait=false >/dev/null
   await 60 "the pods go" no_pods
   kubectl delete resourceclaims --all >/dev/null
-  ok "amounts that are negative, nothing, fractions or beyond all numbers are refused by the API server; a class that does not exist and a claim that is too large by events of the pod; a pod that names another namespace's claim by causeway-fleet ls"
+  ok "amounts that are negative, nothing or beyond all numbers are refused by the API server; a class that does not exist and a claim that is too large by events of the pod; a pod that names another namespace's claim by causeway-fleet ls"
 }
 told_of_theirs() { fleet ls | grep -F 'other/theirs names the claim mine, which its namespace has not'; }
 # odd_claim NAME CLASS MEMORY [COMPUTE]
