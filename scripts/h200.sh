@@ -9,7 +9,7 @@
 # GPU, vm inside a VM with a vGPU on the real GPU; bench measures. Only when asked for: vmtorch runs PyTorch in a VM that sees
 # this machine's Python tree read-only (minutes, as the CPU is emulated), vmcopy measures copies in a VM, limits holds a vGPU's memory
 # limit against the driver's account, share, sandbox, node and moves are the scripts of these names (MOVES names items of the last), overcommit
-# suspends much memory beside the driver's checkpoint (GIB: how much), ahead has as much go ahead of a program that moves, pools compares where memory of pools lies in sixty processes, between moves programs from GPU 0 to 1 and back, vmmove is scripts/migrate.sh on this GPU (VMMOVE: its phases, WARM: workers that wait), torchmove PyTorch that trains and is moved, bare (moves.sh training) and in a VM beside it, remote measures a lease of this GPU over loopback (scripts/bench/remote.sh), far programs over a link that takes longer (DELAYS, in us), lanes measures launches by the number of
+# suspends much memory beside the driver's checkpoint (GIB: how much), ahead has as much go ahead of a program that moves, between moves programs from GPU 0 to 1 and back, vmmove is scripts/migrate.sh on this GPU (VMMOVE: its phases, WARM: workers that wait), torchmove PyTorch that trains and is moved, bare (moves.sh training) and in a VM beside it, remote measures a lease of this GPU over loopback (scripts/bench/remote.sh), far programs over a link that takes longer (DELAYS, in us), lanes measures launches by the number of
 # lanes and leaves profiles, walls learns the requests that the driver makes (ioctls.sh) and what it takes of a VM's memory (guestpages.sh), costs what calls and starts cost by sandbox and placement, compat makes the table of scripts/compat, managed measures managed memory,
 # speed that of scripts/speed.sh, compare measures another build, which pack takes from build/before, against this one. Without a pack the programs are
 # built there by the nvcc in PATH. Logs are left in $OUT (default /tmp/causeway-gpu). A short table comes last; the status is 0 if nothing
@@ -168,20 +168,6 @@ phase_ahead() {
     grep -E '^ +ahead_gpu_test|^--- |^panic' "$out/ahead-$gib.log" | sed "s/^/$gib GiB: /"
   done
   return $rc
-}
-
-# Where the memory of a pool lies in processes that began alike, whatever used the device's own pool before: sixty fresh ones, ten beside each other.
-phase_pools() {
-  local how
-  [ -x "$BUILD/bin/causeway-cuda" ] || { echo "pools: build/bin/causeway-cuda is not in the pack"; return 3; }
-  for how in {cold,warm}-{nothing,gone,asked}; do
-    for _ in {1..10}; do
-      (cd /tmp && CAUSEWAY_REQUIRE_GPU=1 CAUSEWAY_TEST_POOLS=$how timeout 30 "$BUILD/bin/causeway-cuda" -test.v -test.run '^TestPoolPlaces$' 2>&1 | sed -n "s/.*memory of a pool at/$how/p") &
-    done
-    wait
-  done >"$out/pools.lines"
-  sort "$out/pools.lines" | uniq -c
-  awk '{ n[$2]++ } END { for (at in n) if (n[at] > most) most = n[at]; printf "pools: %d passed, %d failed (processes, of 60, whose pool lies where most do, or elsewhere or nowhere)\n", most, 60 - most; exit most != 60 }' "$out/pools.lines"
 }
 
 phase_between() { scripts/moves.sh --gpu "$gpu" --out "$out/moves.d" between; }

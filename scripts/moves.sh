@@ -11,7 +11,8 @@
 #                 two: its losses are those of the unmoved run, bit by bit
 #   costs         calls, allocations, copies, kernels, launches with --migratable against without, in turn, medians, as ratios
 #   elsewhere     pause of moves from one GPU to another and back, by size, where there are two
-#   between       programs of four modes go from one GPU to another and back, ten times each, where there are two (only when asked for)
+#   between       programs of five modes go from one GPU to another and back, ten times each (BETWEEN: how often), where there are two (only when asked for)
+#   nccl          a program of PyTorch whose two GPUs sum up by NCCL is moved to fresh workers; each sum is checked (only when asked for)
 #   states        pause and time of moves by size, of a program that writes all its memory all the time
 #
 # All items by default. Each has a time limit and a log DIR/ITEM.log (default build/logs/moves); one that fails does not keep the others from being
@@ -27,14 +28,14 @@ while [ $# -gt 0 ]; do
     --gpu) gpu=$2; shift 2 ;;
     --out) out=$2; shift 2 ;;
     --one) one=$2; shift 2 ;; # this script's own: an item, without the limit and the table
-    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit ;;
+    -h | --help) sed -n '2,18s/^# \{0,1\}//p' "$0"; exit ;;
     -*) die "unknown option $1: see $0 --help" ;;
     *) items+=("$1"); shift ;;
   esac
 done
 [ ${#items[@]} -gt 0 ] || items=(conformance vm programs modes training costs elsewhere states)
 rounds=$(ls -d "$BUILD"/tests/*-static | tail -1)/rounds
-modes="streams threads pinned shared lasting waits idle times written graphs images settings callbacks vmm"
+modes="streams threads pinned shared lasting waits idle times written graphs ordered images settings callbacks vmm"
 [ "$gpu" = soft ] || modes+=" green"
 mkdir -p "$out"
 
@@ -152,7 +153,7 @@ item_training() {
   local how rc=0 pids=() at
   python3 -c 'import torch' 2>/dev/null || { echo "there is no PyTorch here"; return 3; }
   export PYTHONPATH=$ROOT/scripts/compat/lib PYTHONDONTWRITEBYTECODE=1
-  for how in ${TRAIN_HOW:-eager graphed compiled conv segments async}; do
+  for how in ${TRAIN_HOW:-eager graphed compiled conv segments async asyncgraph}; do
     (train_once "$how") & pids+=($!)
   done
   for at in "${pids[@]}"; do wait "$at" || rc=1; done
@@ -206,17 +207,33 @@ item_elsewhere() {
 }
 
 item_between() {
-  local log=$out/between.rounds run child there n=0 mode i
+  local log=$out/between.rounds run child there n=0 mode i times=${BETWEEN:-10}
   two_gpus || return
-  for mode in streams pinned images lasting; do
+  for mode in streams pinned images lasting ordered; do
     begin_rounds 60 "$log" "${there[1]}" $mode
-    for i in "${there[@]}" "${there[@]}" "${there[@]}" "${there[@]}" "${there[@]}"; do "$CAUSEWAY" move --pid "$run" --gpu "$i" && n=$((n + 1)); done
+    for ((i = 0; i < times; i++)); do "$CAUSEWAY" move --pid "$run" --gpu "${there[i % 2]}" && n=$((n + 1)); done
     end_rounds "$log" && right "$log" || return 1
-    echo "$mode: $(tail -1 "$log")"
-    grep 'session moved' "$log.err" | sed 's/.*msg/  msg/'
+    echo "$mode: rounds wrong longest_ms: $(sed -n 's/^@done //p' "$log"); pauses $(pauses "$log.err")"
   done
   echo "between: $n moves"
-  [ $n -ge 40 ]
+  [ $n = $((5 * times)) ]
+}
+
+item_nccl() {
+  local log=$out/nccl.rounds run child rc=0 n why _
+  two_gpus || return
+  python3 -c 'import torch' 2>/dev/null || { echo "there is no PyTorch here"; return 3; }
+  : >"$log.moves"
+  timeout 120 "$CAUSEWAY" run -v --gpu "${there[1]},${there[0]}" --migratable -- python3 scripts/moves/nccl.py >"$log" 2>"$log.err" &
+  child=$!
+  for _ in {1..600}; do grep -q '^@round [1-9]' "$log" || ! kill -0 $child 2>/dev/null && break; sleep 0.1; done
+  run=$(pgrep -P $child | head -1)
+  for _ in 1 2 3 4; do rebuild "$run" >>"$log.moves"; sleep 0.5; done
+  end_rounds "$log" || rc=$?
+  read -r n why <<<"$(count "$log.moves")"
+  echo "nccl: $n moves, status $rc, rounds wrong: $(sed -n 's/^@done //p' "$log"); pauses $(pauses "$log.err")${why:+; stays: $why}"
+  tail -n 3 "$log.err" | cut -c1-300
+  [ $rc = 0 ] && [ "$n" = 4 ] && right "$log"
 }
 
 item_states() {
@@ -238,7 +255,7 @@ item_states() {
 
 if [ -n "$one" ]; then "item_$one"; exit; fi
 
-declare -A limit=([conformance]=100 [vm]=70 [programs]=150 [modes]=110 [training]=150 [costs]=240 [elsewhere]=150 [between]=150 [states]=240)
+declare -A limit=([conformance]=100 [vm]=70 [programs]=150 [modes]=110 [training]=150 [costs]=240 [elsewhere]=150 [between]=150 [nccl]=140 [states]=240)
 
 # run ITEM leaves its log and its row of the table.
 run() {
@@ -252,7 +269,7 @@ failed=0
 for i in "${items[@]}"; do
   declare -F "item_$i" >/dev/null || die "no item $i: see $0 --help"
   rm -f "$out/$i.row"
-  case $i in conformance | vm | programs | modes) run "$i" & ;; *) wait; run "$i" ;; esac # what measures is alone
+  case $i in conformance | vm | programs | modes | nccl) run "$i" & ;; *) wait; run "$i" ;; esac # what measures is alone
 done
 wait
 for i in "${items[@]}"; do

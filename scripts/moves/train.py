@@ -3,7 +3,7 @@
 #   train.py STEPS [PAUSE_MS] [HOW]     a pause behind each step gives moves time to come between them
 #
 # HOW: eager, a GPT (what is done by default); graphed, the same, captured into a CUDA graph after half of the steps; compiled, by torch.compile; conv, convolutions of
-# cuDNN; segments, eager with allocations that grow by cuMemMap; async, with the allocations of cudaMallocAsync; tiny, graphed, for a CPU that is emulated.
+# cuDNN; segments, eager with allocations that grow by cuMemMap; async, with the allocations of cudaMallocAsync; asyncgraph, graphed with those; tiny, graphed, for a CPU that is emulated.
 import os
 import sys
 import time
@@ -15,7 +15,7 @@ if how == "segments":
     os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
 if how == "compiled":
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-if how == "async":
+if how in ("async", "asyncgraph"):
     os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "backend:cudaMallocAsync"
 began = time.time()
 import compat
@@ -76,7 +76,7 @@ for n in range(steps):
     draw()
     if graph is not None:
         graph.replay()
-    elif how in ("graphed", "tiny") and n >= steps // 2:
+    elif how in ("graphed", "asyncgraph", "tiny") and n >= steps // 2:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             out = step()

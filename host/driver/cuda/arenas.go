@@ -12,7 +12,7 @@ import (
 )
 
 /*
-A session that may move has the memory of cuMemAlloc and cuMemAllocPitch in ranges of addresses that this process reserves, one for each device, so
+A session that may move has the memory of cuMemAlloc, cuMemAllocPitch and pools in ranges of addresses that this process reserves, one for each device, so
 that another process can give the same addresses out again. A range's size is fixed and its base a multiple of that: any address tells which range
 it is of, and nothing but the addresses of allocations need travel. Where a range lies is drawn when a session first allocates.
 
@@ -35,7 +35,9 @@ type arenas struct {
 	ranges map[uint32]*addressRange
 	dying  []uint64
 	waits  uint64                     // bytes of dying
+	left   map[uint32]bool            // contexts that may have work of streams that are gone
 	reach  map[uint32]map[uint32]bool // devices that have memory of a device mapped, beside itself
+	peers  map[[2]uint32]bool         // which devices can reach which's memory
 
 	running  running
 	lent     bool                // another process takes over what backs the ranges
@@ -150,15 +152,6 @@ func (r *addressRange) mapAt(at, size uint64, p backed) (backed, error) {
 	return p, nil
 }
 
-// access is what devices may do with the range's pages.
-func (r *addressRange) access() []bind.MemAccessDesc {
-	list := accessDesc(r.dev, accessReadWrite)
-	for dev := range r.s.arenas.reach[r.dev] {
-		list = append(list, accessDesc(dev, accessReadWrite)...)
-	}
-	return list
-}
-
 // Unback implements arena.Backing.
 func (r *addressRange) Unback(at, _ uint64) {
 	p, ok := r.pages[at]
@@ -173,31 +166,6 @@ func (r *addressRange) Unback(at, _ uint64) {
 func (r *addressRange) drop(p backed) {
 	r.s.note(r.s.drv.MemUnmap(p.mem))
 	r.s.note(r.free(p))
-}
-
-// allow lets a device reach the memory of another one, as peer access between contexts does for the driver's own.
-func (s *session) allow(dev, memory uint32) cuda.Result {
-	a := &s.arenas
-	if !a.on || dev == memory || a.reach[memory][dev] {
-		return cuda.Success
-	}
-	if a.reach == nil {
-		a.reach = map[uint32]map[uint32]bool{}
-	}
-	if a.reach[memory] == nil {
-		a.reach[memory] = map[uint32]bool{}
-	}
-	a.reach[memory][dev] = true
-	r := a.ranges[memory]
-	if r == nil {
-		return cuda.Success
-	}
-	for _, p := range r.pages {
-		if res := s.drv.MemSetAccess(p.mem, r.access()); res != cuda.Success {
-			return res
-		}
-	}
-	return cuda.Success
 }
 
 // arenaOf is the range that an address is of, nil if none.
@@ -240,8 +208,13 @@ func (s *session) obtain(c *wire.Call, size uint64) (bind.Address, cuda.Result) 
 			return bind.Address{}, res
 		}
 	}
+	return s.obtainOn(c, ctx.dev, size)
+}
+
+// obtainOn does so on a device.
+func (s *session) obtainOn(c *wire.Call, dev uint32, size uint64) (bind.Address, cuda.Result) {
 	addr, again := c.Place()
-	r, res := s.rangeOf(ctx.dev, addr)
+	r, res := s.rangeOf(dev, addr)
 	if res != cuda.Success {
 		if again {
 			c.Because("%d GiB of addresses around %#x are not free", rangeSize>>30, addr)
@@ -256,7 +229,7 @@ func (s *session) obtain(c *wire.Call, size uint64) (bind.Address, cuda.Result) 
 		return err
 	}
 	err := alloc()
-	if res := resultOf(err); res == cuda.ErrorOutOfMemory && s.reclaim() == cuda.Success {
+	if res := resultOf(err); res == cuda.ErrorOutOfMemory && (s.surrender() || s.reclaim() == cuda.Success) {
 		r.Trim()
 		err = alloc()
 	}
@@ -307,6 +280,7 @@ func (s *session) reclaim() cuda.Result {
 		if r := s.useContext(id); r != cuda.Success {
 			continue
 		}
+		delete(a.left, id)
 		if r := s.note(s.drv.CtxSynchronize()); r != cuda.Success && res == cuda.Success {
 			res = r // of a context that died: nothing of it runs any more
 		}
@@ -326,6 +300,9 @@ func (s *session) reclaim() cuda.Result {
 
 // working reports whether streams of a context may have work.
 func (s *session) working(ctx uint32) bool {
+	if s.arenas.left[ctx] {
+		return true
+	}
 	for st := range s.everyStream() {
 		if (st.ctx == ctx || st.green != 0) && st.busy() {
 			return true

@@ -108,9 +108,11 @@ func (s *session) forgetContext(id uint32, ctx *context_) {
 		s.budget.Leave()
 	}
 	s.arenas.coming.through.goneWith(ctx.handle)
+	lingers := ctx.lingers
 	ctx.handle, ctx.lingers, ctx.hidden, ctx.answers = bind.Context{}, false, nil, [wire.SlotCount]answers{}
 	s.submitters.forget()
 	s.forgetGauge(id)
+	s.leaveContext(id, lingers)
 	delete(s.origins, id)
 	s.forgetVariables(func(i instance) bool { return i.ctx == id })
 	s.kept = slices.DeleteFunc(s.kept, func(e *event) bool { return e.ctx == id })
@@ -262,8 +264,9 @@ func (s *session) PrimaryCtxReset(c *wire.Call, a *wire.PrimaryCtxResetArgs) cud
 	if res := reset(); res != cuda.Success {
 		return res
 	}
+	s.resetOwn()
 	for ptr, m := range s.allocs {
-		if m.pooled {
+		if m.pooled && m.graph == nil {
 			s.freed(ptr, m)
 		}
 	}
@@ -386,6 +389,7 @@ func (s *session) DeviceGetP2PAttribute(c *wire.Call, a *wire.DeviceGetP2PAttrib
 
 // MemGetInfo reports free and total memory as the guest's limit shows them.
 func (s *session) MemGetInfo(c *wire.Call, r *wire.MemGetInfoReply) cuda.Result {
+	s.takeAwayAll(true, true)
 	free, total, res := s.drv.MemGetInfo()
 	r.Free, r.Total = free, total
 	if limit := s.budget.Limit(); limit != 0 {

@@ -51,6 +51,7 @@ func (s *session) adoptNode(g *graph, handle bind.GraphNode, id uint32) (*graphN
 // forgetGraph drops the ids of a graph that is gone, of its nodes and of the graphs inside them.
 func (s *session) forgetGraph(g *graph) {
 	g.endClones()
+	s.dropMemNodes(func(n *memNode) bool { return n.in == g.handle || n.of != nil && n.of.root() == g })
 	for _, n := range g.nodes {
 		s.forgetNode(n)
 	}
@@ -121,6 +122,9 @@ func (s *session) GraphClone(c *wire.Call, a *wire.GraphCloneArgs) cuda.Result {
 	if !ok {
 		return s.noGraph(a.Original)
 	}
+	if s.memoryOf(g) != nil {
+		return cuda.ErrorNotSupported
+	}
 	h, res := s.drv.GraphClone(g.handle)
 	if res != cuda.Success {
 		return res
@@ -179,11 +183,17 @@ func (s *session) GraphAddNode(c *wire.Call, a *wire.GraphAddNodeArgs, r *wire.G
 	if res != cuda.Success {
 		return res
 	}
+	if s.arenas.on && (a.Type == wire.NodeMemAlloc || a.Type == wire.NodeMemFree) {
+		return s.addMemoryNode(c, g, a, deps, r)
+	}
 	p, res := s.nodeParams(c, a.Type, a.Params)
 	if res != cuda.Success {
 		return res
 	}
 	defer p.Free()
+	if p.copied != nil && s.memoryOf(p.copied) != nil {
+		return cuda.ErrorNotSupported
+	}
 	if res := s.charge(p.alloc); res != cuda.Success {
 		return res
 	}
@@ -239,6 +249,9 @@ func (s *session) GraphDestroyNode(c *wire.Call, a *wire.GraphDestroyNodeArgs) c
 	n, ok := s.nodes.get(a.Node)
 	if !ok {
 		return cuda.ErrorInvalidValue
+	}
+	if s.memNodes[n.handle] != nil {
+		return cuda.ErrorNotSupported
 	}
 	res := s.drv.GraphDestroyNode(n.handle)
 	if res == cuda.Success {

@@ -181,6 +181,9 @@ func (s *session) dropAllocs(x *streamCapture) {
 	for _, ptr := range x.allocs {
 		s.space.DropGraph(ptr)
 	}
+	if x.into == nil && !x.graph.IsZero() {
+		s.dropMemNodes(func(n *memNode) bool { return n.in == x.graph })
+	}
 }
 
 // StreamCaptureInfo tells whether a stream captures, into which graph and behind which nodes.
@@ -234,6 +237,9 @@ func (s *session) StreamUpdateCapture(c *wire.Call, a *wire.StreamUpdateCaptureA
 	deps, res := s.dependencies(a.Deps, a.Edges)
 	if res != cuda.Success {
 		return res
+	}
+	for _, x := range s.captures {
+		x.freed = nil // what was freed may come later now than what the stream does next
 	}
 	return s.note(s.drv.StreamUpdateCaptureDependencies(st.handle, deps.nodes, deps.edges, a.Flags))
 }

@@ -20,6 +20,10 @@ func (s *session) GraphInstantiate(c *wire.Call, a *wire.GraphInstantiateArgs, r
 	if res := s.useAny(c); res != cuda.Success {
 		return res
 	}
+	memory := s.memoryOf(g)
+	if memory != nil && memory.instantiated() {
+		return cuda.ErrorNotSupported
+	}
 	var handle bind.GraphExec
 	var res cuda.Result
 	if a.Form == wire.GraphFormFlags {
@@ -30,10 +34,14 @@ func (s *session) GraphInstantiate(c *wire.Call, a *wire.GraphInstantiateArgs, r
 	if res != cuda.Success {
 		return s.note(res)
 	}
-	x := &graphExec{handle: handle}
+	x := &graphExec{handle: handle, memory: memory}
 	x.takes(g)
 	delete(s.lost.execs, a.Exec)
-	return keep(&s.execs, a.Exec, x, handle, s.drv.GraphExecDestroy)
+	res = keep(&s.execs, a.Exec, x, handle, s.drv.GraphExecDestroy)
+	if memory != nil && res == cuda.Success {
+		memory.begin(a.Flags)
+	}
+	return res
 }
 
 // instantiateWithParams is the form that tells what is wrong.
@@ -65,13 +73,22 @@ func (s *session) GraphExecDestroy(c *wire.Call, a *wire.GraphExecDestroyArgs) c
 		return cuda.ErrorInvalidValue
 	}
 	res := s.note(s.drv.GraphExecDestroy(x.handle))
+	s.endExecMemory(x.memory)
 	s.endKept()
 	return res
 }
 
 // GraphLaunch puts a whole graph on a stream.
 func (s *session) GraphLaunch(c *wire.Call, a *wire.GraphLaunchArgs) cuda.Result {
-	return s.execOn(c, a.Exec, a.Stream, s.drv.GraphLaunch)
+	x, ok := s.execs.get(a.Exec)
+	if ok && !x.memory.mayLaunch() {
+		return cuda.ErrorInvalidValue
+	}
+	res := s.execOn(c, a.Exec, a.Stream, s.drv.GraphLaunch)
+	if ok && res == cuda.Success {
+		s.launched(x.memory)
+	}
+	return res
 }
 
 // GraphUpload brings a graph to the device ahead of its first launch.
@@ -101,6 +118,10 @@ func (s *session) GraphExecUpdate(c *wire.Call, a *wire.GraphExecUpdateArgs, r *
 	}
 	if res := s.useAny(c); res != cuda.Success {
 		return res
+	}
+	if x.memory != nil || s.memoryOf(g) != nil {
+		r.Result = updateNotSupported
+		return cuda.ErrorGraphExecUpdateFailure
 	}
 	var info bind.GraphExecUpdateResultInfo
 	res := s.drv.GraphExecUpdate(x.handle, g.handle, &info)
@@ -212,13 +233,20 @@ func (s *session) GraphDebugDot(c *wire.Call, a *wire.GraphDebugDotArgs, r *wire
 
 // GraphMemGetAttribute reads what a device's graph memory takes.
 func (s *session) GraphMemGetAttribute(c *wire.Call, a *wire.GraphMemGetAttributeArgs, r *wire.GraphMemGetAttributeReply) (res cuda.Result) {
+	if s.arenas.on {
+		return s.graphMemAttribute(a, r)
+	}
 	r.Value, res = s.drv.DeviceGetGraphMemAttribute(a.Dev, a.Attr)
 	return res
 }
 
 // GraphMemSetAttribute resets a high-water mark.
 func (s *session) GraphMemSetAttribute(c *wire.Call, a *wire.GraphMemSetAttributeArgs) cuda.Result {
-	return s.drv.DeviceSetGraphMemAttribute(a.Dev, a.Attr, a.Value)
+	res := s.drv.DeviceSetGraphMemAttribute(a.Dev, a.Attr, a.Value)
+	if res == cuda.Success {
+		delete(s.graphMost, a.Dev)
+	}
+	return res
 }
 
 // GraphMemTrim gives unused graph memory back.

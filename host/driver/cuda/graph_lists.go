@@ -27,7 +27,7 @@ func (l *nodeList) node(handle bind.GraphNode) (id, kind uint32) {
 	if handle.IsZero() {
 		return 0, 0
 	}
-	kind, _ = l.s.drv.GraphNodeGetType(handle)
+	kind, _ = l.s.typeOf(handle)
 	if n := l.s.nodeOf[handle]; n != nil {
 		return n.id, kind
 	}

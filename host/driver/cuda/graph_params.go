@@ -23,6 +23,7 @@ type nodeParams struct {
 	cond   *wire.ConditionalNode
 	bodies []uint32 // ids for the graphs of a conditional node
 	moved  *graph   // what a child node takes over
+	copied *graph   // or has a clone of
 	needs  needs
 }
 
@@ -172,6 +173,7 @@ func (s *session) childNode(p *nodeParams, b []byte) cuda.Result {
 	}
 	switch v.Ownership {
 	case wire.ChildCloned:
+		p.copied = g
 		p.needs = g.allNeeds()
 	case wire.ChildMoved:
 		if g.parent != nil {

@@ -14,11 +14,14 @@ func (s *session) GraphNodeGetParams(c *wire.Call, a *wire.GraphNodeGetParamsArg
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
-	kind, res := s.drv.GraphNodeGetType(n.handle)
+	kind, res := s.typeOf(n.handle)
 	if res != cuda.Success {
 		return res
 	}
 	r.Type = kind
+	if s.memParams(n.handle, r) {
+		return cuda.Success
+	}
 	if res := s.useAny(c); res != cuda.Success {
 		return res
 	}

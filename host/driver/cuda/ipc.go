@@ -14,13 +14,7 @@ func (s *session) IpcGetMemHandle(c *wire.Call, a *wire.IpcGetMemHandleArgs, r *
 		return cuda.ErrorInvalidValue
 	}
 	var res cuda.Result
-	mem := driver.SharedMemory{Bytes: m.size}
-	if x := s.arenaOf(a.Ptr); x != nil && !m.pooled {
-		if at, p, ok := x.page(a.Ptr); ok { // all of it stays
-			mem = driver.SharedMemory{Bytes: p.mem.Size(), Of: at}
-		}
-	}
-	r.Token, res = s.offer(c, shareMemory, a.Ptr, mem, func() ([]byte, int, cuda.Result) {
+	r.Token, res = s.offer(c, shareMemory, a.Ptr, s.sharedAs(a.Ptr, m), func() ([]byte, int, cuda.Result) {
 		if x := s.arenaOf(a.Ptr); x != nil && !m.pooled {
 			return s.sharePage(x, a.Ptr, m.size)
 		}
@@ -31,10 +25,21 @@ func (s *session) IpcGetMemHandle(c *wire.Call, a *wire.IpcGetMemHandleArgs, r *
 	return res
 }
 
+// sharedAs is what others keep of an allocation that is shared.
+func (s *session) sharedAs(ptr uint64, m allocation) driver.SharedMemory {
+	if x := s.arenaOf(ptr); x != nil && (!m.pooled || m.pool != nil) {
+		if at, p, ok := x.page(ptr); ok { // all of it stays
+			return driver.SharedMemory{Bytes: p.mem.Size(), Of: at}
+		}
+	}
+	return driver.SharedMemory{Bytes: m.size}
+}
+
 // IpcOpenMemHandle maps another session's memory. The driver counts how often it is open; so does this.
 func (s *session) IpcOpenMemHandle(c *wire.Call, a *wire.IpcOpenMemHandleArgs, r *wire.IpcOpenMemHandleReply) (res cuda.Result) {
 	if c.Replay {
-		return s.awaitPage(c, a)
+		_, res := s.awaitPage(c, a.Token, shareMemory)
+		return res
 	}
 	blob, fd, ok := s.redeem(shareMemory, a.Token, opaqueSize)
 	defer closeFile(fd)
@@ -79,7 +84,7 @@ func (s *session) IpcOpenMemHandle(c *wire.Call, a *wire.IpcOpenMemHandleArgs, r
 // IpcCloseMemHandle unmaps another session's memory, however often it was opened.
 func (s *session) IpcCloseMemHandle(c *wire.Call, a *wire.IpcCloseMemHandleArgs) cuda.Result {
 	o, ok := s.opened[a.Ptr]
-	if !ok {
+	if !ok || o.page != nil && o.page.kind != shareMemory {
 		return cuda.ErrorInvalidValue
 	}
 	delete(s.opened, a.Ptr)

@@ -45,6 +45,7 @@ func (r *addressRange) page(ptr uint64) (at uint64, p backed, ok bool) {
 // sharedPage is memory of another session's ranges.
 type sharedPage struct {
 	token   driver.ShareToken
+	kind    byte // shareMemory, sharePointer
 	in      *addressRange
 	at, all uint64 // where the memory lies, and all of it
 	awaited bool   // it is not here yet (rejoin.go)
@@ -78,29 +79,38 @@ func (s *session) openPage(c *wire.Call, a *wire.IpcOpenMemHandleArgs, fd int, b
 			return cuda.Success
 		}
 	}
+	o, res := s.mapPage(c, fd, blob)
+	if res == cuda.Success {
+		o.page.token, o.page.kind = token, shareMemory
+		r.Ptr, r.Size, r.Dev = o.at.Value(), o.size, o.dev
+	}
+	return res
+}
+
+// mapPage puts what a descriptor stands for behind addresses of the session's own.
+func (s *session) mapPage(c *wire.Call, fd int, blob []byte) (*opened, cuda.Result) {
 	v, ok := decodePage(blob)
 	if !ok || len(s.opened) >= maxObjects {
-		return cuda.ErrorInvalidValue
+		return nil, cuda.ErrorInvalidValue
 	}
 	p, dev, res := s.importPage(fd)
 	if res != cuda.Success {
-		return s.note(res)
+		return nil, s.note(res)
 	}
 	in, res := s.rangeOf(dev, 0)
 	if res != cuda.Success {
 		s.drv.MemRelease(p.handle)
-		return res
+		return nil, res
 	}
 	in.next = &p
 	at, err := in.Alloc(v.All)
 	in.next = nil
 	if err != nil { // what is backed gives it back
-		return s.note(resultOf(err))
+		return nil, s.note(resultOf(err))
 	}
-	o := s.keepPage(c, in, at, v, token)
-	r.Ptr, r.Size, r.Dev = o.at.Value(), o.size, o.dev
+	o := s.keepPage(c, in, at, v)
 	c.Placed = o.places()
-	return cuda.Success
+	return o, cuda.Success
 }
 
 // importPage is memory by a descriptor, which stays the caller's, and its device.
@@ -120,9 +130,9 @@ func (s *session) importPage(fd int) (backed, uint32, cuda.Result) {
 }
 
 // keepPage notes that memory of another session lies in a range.
-func (s *session) keepPage(c *wire.Call, in *addressRange, at uint64, v pageOffer, token driver.ShareToken) *opened {
+func (s *session) keepPage(c *wire.Call, in *addressRange, at uint64, v pageOffer) *opened {
 	m, _ := in.all.From(at+v.Offset, v.Size)
-	o := opened{at: m.Address(), n: 1, ctx: c.Ctx, size: v.Size, dev: in.dev, page: &sharedPage{token: token, in: in, at: at, all: v.All}}
+	o := opened{at: m.Address(), n: 1, ctx: c.Ctx, size: v.Size, dev: in.dev, page: &sharedPage{in: in, at: at, all: v.All}}
 	if s.opened == nil {
 		s.opened = map[uint64]opened{}
 	}

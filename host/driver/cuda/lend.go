@@ -27,6 +27,7 @@ type borrowed struct {
 
 // Lend implements driver.Lender.
 func (s *session) Lend() (list []driver.Lent, err error) {
+	s.takeAwayAll(false, true)
 	n := 0
 	for _, r := range s.arenas.ranges {
 		n += len(r.pages)

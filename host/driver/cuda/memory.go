@@ -12,6 +12,8 @@ type allocation struct {
 	size   uint64
 	ctx    uint32 // with which it goes
 	pooled bool   // it goes back to a pool, whatever becomes of the context
+	pool   *ownPool
+	graph  *graphMem
 }
 
 // charge books size bytes, if the budget allows.
@@ -163,8 +165,14 @@ func (s *session) allocRows(c *wire.Call, a *wire.MemAllocPitchArgs, r *wire.Mem
 // MemFree frees device memory.
 func (s *session) MemFree(c *wire.Call, a *wire.MemFreeArgs) cuda.Result {
 	m, ok := s.allocs[a.Ptr]
+	if !ok && s.closePointer(a.Ptr) {
+		return s.reclaim()
+	}
 	if !ok {
 		return s.freeOfGraph(a.Ptr, s.drv.MemFree)
+	}
+	if m.graph != nil {
+		return s.freeGraphMem(m.graph)
 	}
 	res := s.note(s.release(c, m))
 	if res == cuda.Success {
@@ -173,8 +181,31 @@ func (s *session) MemFree(c *wire.Call, a *wire.MemFreeArgs) cuda.Result {
 	return res
 }
 
+// freeOrdered frees memory of pools and graphs in the order of a stream that captures or does not; false: it is neither.
+func (s *session) freeOrdered(ptr uint64, m allocation, st *stream) (done bool, res cuda.Result) {
+	switch captured := s.inCapture(st); {
+	case captured && m.graph != nil:
+		return true, s.captureFree(m.graph, st)
+	case captured: // a capture frees what graphs have allocated: the driver knows this memory for none of theirs
+		return true, max(s.note(s.drv.MemFreeAsync(m.at, st.handle)), cuda.ErrorInvalidValue)
+	case m.graph != nil:
+		return true, s.freeGraphMem(m.graph)
+	case m.pool != nil:
+		s.freeOwn(ptr, m, st)
+		return true, cuda.Success
+	}
+	return false, cuda.Success
+}
+
 // MemAllocAsync allocates from the current pool in stream order.
 func (s *session) MemAllocAsync(c *wire.Call, a *wire.MemAllocAsyncArgs, r *wire.MemAllocAsyncReply) cuda.Result {
+	if s.arenas.on {
+		ctx, ok := s.ctxs.get(c.Ctx)
+		if !ok {
+			return cuda.ErrorInvalidContext
+		}
+		return s.allocOrdered(c, s.ownDefault(ctx.dev), a.Stream, a.Size, &r.Ptr)
+	}
 	st, res := s.submit(c, a.Stream)
 	if res != cuda.Success {
 		return res
@@ -189,8 +220,16 @@ func (s *session) MemFreeAsync(c *wire.Call, a *wire.MemFreeAsyncArgs) cuda.Resu
 		return res
 	}
 	m, ok := s.allocs[a.Ptr]
+	if !ok && s.closePointer(a.Ptr) {
+		return cuda.Success
+	}
 	if !ok {
 		return s.freeOfGraph(a.Ptr, func(m bind.Address) cuda.Result { return s.drv.MemFreeAsync(m, st.handle) })
+	}
+	if s.arenas.on {
+		if done, res := s.freeOrdered(a.Ptr, m, st); done {
+			return res
+		}
 	}
 	if r := s.arenaOf(a.Ptr); r != nil {
 		res = s.giveBack(r, m) // given out again when all work of the session is done
@@ -223,6 +262,9 @@ func (s *session) PoolGetDefault(c *wire.Call, a *wire.PoolGetDefaultArgs) cuda.
 		s.poolDev = map[uint32]uint32{}
 	}
 	s.poolDev[a.Pool] = a.Dev
+	if s.arenas.on {
+		s.nameOwn(a.Pool, s.ownDefault(a.Dev))
+	}
 	return cuda.Success
 }
 
@@ -231,6 +273,12 @@ func (s *session) PoolGetAttribute(c *wire.Call, a *wire.PoolGetAttributeArgs, r
 	p, ok := s.pools.get(a.Pool)
 	if !ok {
 		return cuda.ErrorInvalidHandle
+	}
+	if own := s.pooling.own[a.Pool]; own != nil {
+		var ours bool
+		if r.Value, ours = own.ownAttribute(a.Attr); ours || own.foreign {
+			return knownAttribute(ours)
+		}
 	}
 	r.Value, res = s.drv.MemPoolGetAttribute(p, uint32(a.Attr))
 	return res
@@ -242,10 +290,17 @@ func (s *session) PoolSetAttribute(c *wire.Call, a *wire.PoolSetAttributeArgs) c
 	if !ok {
 		return cuda.ErrorInvalidHandle
 	}
-	if a.Attr == cuda.PoolAttrReleaseThreshold && a.Value != 0 {
+	own, res := s.pooling.own[a.Pool], cuda.Success
+	if a.Attr == cuda.PoolAttrReleaseThreshold && a.Value != 0 && own == nil {
 		s.poolsKeep = true
 	}
-	return s.drv.MemPoolSetAttribute(p, uint32(a.Attr), a.Value)
+	if own == nil || !own.foreign {
+		res = s.drv.MemPoolSetAttribute(p, uint32(a.Attr), a.Value)
+	}
+	if own != nil && res == cuda.Success {
+		own.setOwn(a.Attr, a.Value)
+	}
+	return res
 }
 
 // PoolTrimTo releases a pool's unused memory.
@@ -253,6 +308,13 @@ func (s *session) PoolTrimTo(c *wire.Call, a *wire.PoolTrimToArgs) cuda.Result {
 	p, ok := s.pools.get(a.Pool)
 	if !ok {
 		return cuda.ErrorInvalidHandle
+	}
+	if own := s.pooling.own[a.Pool]; own != nil {
+		s.takeAway(own, a.Keep, true)
+		if r := s.arenas.ranges[own.dev]; r != nil && own.held <= a.Keep {
+			r.Trim()
+		}
+		return cuda.Success
 	}
 	s.tellPools()
 	res := s.drv.MemPoolTrimTo(p, a.Keep)

@@ -78,6 +78,7 @@ type graphExec struct {
 	handle bind.GraphExec
 	byNode map[bind.GraphNode]needs
 	rest   needs
+	memory *execMemory
 }
 
 // takes has an executable graph need what a graph does.
@@ -154,6 +155,7 @@ func (s *session) endGraphsWith(n need) {
 		if x.needs(n) {
 			s.drv.GraphExecDestroy(x.handle)
 			s.execs.remove(id)
+			s.endExecMemory(x.memory)
 			s.lost.execs = note(s.lost.execs, id, why)
 		}
 	}

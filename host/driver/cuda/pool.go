@@ -17,7 +17,10 @@ func (s *session) PoolCreate(c *wire.Call, a *wire.PoolCreateArgs) cuda.Result {
 	if s.note(res) != cuda.Success {
 		return res
 	}
-	return s.keepPool(a.Pool, h, a.Dev)
+	if res = s.keepPool(a.Pool, h, a.Dev); res == cuda.Success && s.arenas.on {
+		s.nameOwn(a.Pool, s.newOwn(&ownPool{dev: a.Dev, most: a.Max, shareable: a.Handles&posixFD != 0}))
+	}
+	return res
 }
 
 func (s *session) keepPool(id uint32, handle bind.MemoryPool, dev uint32) cuda.Result {
@@ -34,8 +37,14 @@ func (s *session) keepPool(id uint32, handle bind.MemoryPool, dev uint32) cuda.R
 
 // PoolDestroy ends a pool; its memory stays until it is freed.
 func (s *session) PoolDestroy(c *wire.Call, a *wire.PoolDestroyArgs) cuda.Result {
-	_, res := end(s, &s.pools, a.Pool, func(p bind.MemoryPool) cuda.Result { return s.endPool(p, s.pooling.imported[a.Pool]) })
+	_, res := end(s, &s.pools, a.Pool, func(p bind.MemoryPool) cuda.Result {
+		if p.IsZero() { // another session's, which the driver does not know
+			return cuda.Success
+		}
+		return s.endPool(p, s.pooling.imported[a.Pool])
+	})
 	if res == cuda.Success {
+		s.endOwn(a.Pool)
 		delete(s.poolDev, a.Pool)
 		delete(s.pooling.imported, a.Pool)
 		s.unshare(sharePool, uint64(a.Pool))
@@ -66,10 +75,19 @@ func (s *session) endPool(p bind.MemoryPool, imported bool) cuda.Result {
 // PoolSetAccess lets a device reach a pool's memory, or not.
 func (s *session) PoolSetAccess(c *wire.Call, a *wire.PoolSetAccessArgs) cuda.Result {
 	p, ok := s.pools.get(a.Pool)
-	if !ok {
+	own := s.pooling.own[a.Pool]
+	if !ok || own != nil && int(a.Dev) >= len(s.devices) {
 		return cuda.ErrorInvalidValue
 	}
-	return s.note(s.drv.MemPoolSetAccess(p, accessDesc(a.Dev, a.Flags)))
+	if own == nil || !own.foreign {
+		if res := s.note(s.drv.MemPoolSetAccess(p, accessDesc(a.Dev, a.Flags))); res != cuda.Success {
+			return res
+		}
+	}
+	if own != nil && a.Flags == accessReadWrite {
+		return s.note(s.allow(a.Dev, own.dev))
+	}
+	return cuda.Success
 }
 
 // PoolGetAccess says what a device may do with a pool's memory.
@@ -78,6 +96,12 @@ func (s *session) PoolGetAccess(c *wire.Call, a *wire.PoolGetAccessArgs, r *wire
 	if !ok {
 		return cuda.ErrorInvalidValue
 	}
+	if own := s.pooling.own[a.Pool]; own != nil && own.foreign {
+		if a.Dev == own.dev || s.arenas.reach[own.dev][a.Dev] {
+			r.Flags = accessReadWrite
+		}
+		return cuda.Success
+	}
 	loc := onDevice(a.Dev)
 	r.Flags, res = s.drv.MemPoolGetAccess(p, &loc)
 	return res
@@ -85,6 +109,9 @@ func (s *session) PoolGetAccess(c *wire.Call, a *wire.PoolGetAccessArgs, r *wire
 
 // MemAllocFromPool allocates from a pool in stream order.
 func (s *session) MemAllocFromPool(c *wire.Call, a *wire.MemAllocFromPoolArgs, r *wire.MemAllocFromPoolReply) cuda.Result {
+	if s.arenas.on {
+		return s.allocOrdered(c, s.pooling.own[a.Pool], a.Stream, a.Size, &r.Ptr)
+	}
 	st, res := s.submit(c, a.Stream)
 	if res != cuda.Success {
 		return res
@@ -146,6 +173,9 @@ func (s *session) PoolExport(c *wire.Call, a *wire.PoolExportArgs, r *wire.PoolE
 
 // PoolImport takes over a pool that another session shares.
 func (s *session) PoolImport(c *wire.Call, a *wire.PoolImportArgs, r *wire.PoolImportReply) cuda.Result {
+	if s.arenas.on {
+		return s.importOwn(c, a, r)
+	}
 	blob, fd, ok := s.redeem(sharePool, a.Token, 16)
 	defer closeFile(fd)
 	if !ok || fd < 0 {
@@ -182,7 +212,13 @@ func (s *session) PoolExportPointer(c *wire.Call, a *wire.PoolExportPointerArgs,
 		return cuda.ErrorInvalidValue
 	}
 	var res cuda.Result
-	r.Token, res = s.offer(c, sharePointer, a.Ptr, driver.SharedMemory{Bytes: m.size}, func() ([]byte, int, cuda.Result) {
+	if m.pool != nil && !m.pool.shareable {
+		return cuda.ErrorInvalidValue
+	}
+	r.Token, res = s.offer(c, sharePointer, a.Ptr, s.sharedAs(a.Ptr, m), func() ([]byte, int, cuda.Result) {
+		if x := s.arenaOf(a.Ptr); x != nil {
+			return s.sharePage(x, a.Ptr, m.size)
+		}
 		var d bind.MemPoolPtrExportData
 		res := s.note(s.drv.MemPoolExportPointer(&d, m.at))
 		return append(binary.LittleEndian.AppendUint64(nil, m.size), d.Reserved[:]...), -1, res
@@ -192,6 +228,9 @@ func (s *session) PoolExportPointer(c *wire.Call, a *wire.PoolExportPointerArgs,
 
 // PoolImportPointer maps an allocation of another session's pool. Its bytes are charged there.
 func (s *session) PoolImportPointer(c *wire.Call, a *wire.PoolImportPointerArgs, r *wire.PoolImportPointerReply) cuda.Result {
+	if s.arenas.on {
+		return s.openPointer(c, a, r)
+	}
 	p, known := s.pools.get(a.Pool)
 	blob, fd, ok := s.redeem(sharePointer, a.Token, 8+opaqueSize)
 	closeFile(fd)

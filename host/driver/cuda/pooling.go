@@ -23,13 +23,15 @@ type pooling struct {
 	imported map[uint32]bool                // pools whose memory another session is charged for
 	theirs   map[uint64][]driver.ShareToken // memory of other sessions' pools, by its address
 	defaults map[uint32]bind.MemoryPool     // default pools of devices that were used without being asked for
+	own      map[uint32]*ownPool            // of a session that may move (ownpool.go): those that the guest has names for
+	devices  map[uint32]*ownPool            // its devices' own
+	all      []*ownPool
 }
 
 // settleEvery is after how many operations the driver is asked anyway.
 const settleEvery = 64
 
-// pooled allocates from a pool in stream order. The driver chooses the address: what comes out at another one than the guest knows, and cannot be had
-// there, is an error.
+// pooled allocates from a pool of the driver's in stream order.
 func (s *session) pooled(c *wire.Call, st *stream, size uint64, ptr *uint64, alloc func(size uint64) (bind.Address, cuda.Result)) cuda.Result {
 	if res := s.chargeBeside(size, size); res != cuda.Success {
 		return res
@@ -38,15 +40,6 @@ func (s *session) pooled(c *wire.Call, st *stream, size uint64, ptr *uint64, all
 	if s.note(res) != cuda.Success {
 		s.refund(size)
 		return res
-	}
-	if want, ok := c.Place(); ok && want != at.Value() {
-		s.drv.MemFreeAsync(at, st.handle)
-		s.refund(size)
-		other := at.Value()
-		if at, ok = s.pooledAgain(st, want, size, alloc); !ok {
-			c.Because("memory of a pool comes out at %#x, and was at %#x", other, want)
-			return cuda.ErrorNotSupported
-		}
 	}
 	*ptr = s.booked(c, allocation{at: at, size: size, ctx: c.Ctx, pooled: true})
 	s.pooling.live += size
@@ -63,6 +56,10 @@ func (s *session) freed(ptr uint64, m allocation) {
 		s.giveUp(t)
 	}
 	delete(s.pooling.theirs, ptr)
+	if m.pool != nil {
+		s.forgetOwn(m)
+		return
+	}
 	if !m.pooled {
 		s.refund(m.size)
 		return
@@ -83,7 +80,8 @@ func (s *session) poolChanged() {
 // settlePools books what the pools hold by the driver's account.
 func (s *session) settlePools() {
 	p := &s.pooling
-	if p.changes == 0 && p.spare == 0 {
+	if p.changes == 0 && p.spare == 0 || s.arenas.on { // then it is known
+		p.changes = 0
 		return
 	}
 	p.changes = 0
@@ -168,6 +166,10 @@ func (s *session) settleGraphs() {
 // trim gives back what nothing uses.
 func (s *session) trim() {
 	s.settleGraphs()
+	if s.arenas.on {
+		s.takeAwayAll(false, true)
+		return
+	}
 	if s.pooling.spare == 0 && s.pooling.changes == 0 {
 		return
 	}

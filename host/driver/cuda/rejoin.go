@@ -11,7 +11,7 @@ import (
 )
 
 // What others share with a session is awaited when the session is rebuilt: its addresses are taken, with nothing behind them, and its names. Rejoin puts what is
-// shared there, once their sessions share it again under the tokens that they had. Pools are not among it: where what is imported of them lies the driver says.
+// shared there, once their sessions share it again under the tokens that they had.
 
 var _ driver.Companion = (*session)(nil)
 
@@ -19,7 +19,7 @@ var errShared = errors.New("memory or events are shared with another process: it
 
 // Shared implements driver.Companion.
 func (s *session) Shared() error {
-	if s.offers.Any() || len(s.opened) > 0 || len(s.pooling.imported) > 0 || len(s.Foreign()) > 0 {
+	if s.offers.Any() || len(s.opened) > 0 || s.sharesPools() || len(s.Foreign()) > 0 {
 		return errShared
 	}
 	return nil
@@ -54,30 +54,31 @@ func tokenOf(b []byte) (t driver.ShareToken, ok bool) {
 }
 
 // awaitPage takes the addresses of another session's memory.
-func (s *session) awaitPage(c *wire.Call, a *wire.IpcOpenMemHandleArgs) cuda.Result {
-	token, ok := tokenOf(a.Token)
+func (s *session) awaitPage(c *wire.Call, name []byte, kind byte) (*opened, cuda.Result) {
+	token, ok := tokenOf(name)
 	at, placed := c.Places(5)
 	if !s.arenas.on || !ok || !placed {
-		return cuda.ErrorInvalidValue
+		return nil, cuda.ErrorInvalidValue
 	}
 	v := pageOffer{All: at[1], Offset: at[2], Size: at[3]}
 	if !v.possible() || at[4] >= uint64(len(s.devices)) || !ofChoice(at[0]&^(rangeSize-1)) {
-		return cuda.ErrorInvalidValue
+		return nil, cuda.ErrorInvalidValue
 	}
 	in, res := s.rangeOf(uint32(at[4]), at[0])
 	if res != cuda.Success {
 		c.Because("%d GiB of addresses around %#x are not free", rangeSize>>30, at[0])
-		return res
+		return nil, res
 	}
 	in.next = &backed{}
 	err := in.AllocAt(at[0], v.All)
 	in.next = nil
 	if err != nil {
 		c.Because("%d bytes of another process at %#x: %v", v.All, at[0], err)
-		return resultOf(err)
+		return nil, resultOf(err)
 	}
-	s.keepPage(c, in, at[0], v, token).page.awaited = true
-	return cuda.Success
+	o := s.keepPage(c, in, at[0], v)
+	o.page.token, o.page.kind, o.page.awaited = token, kind, true
+	return o, cuda.Success
 }
 
 // awaitPhysical is another session's memory of MemCreate.
@@ -145,7 +146,7 @@ var errAnother = errors.New("it is not what it was")
 
 // rejoinPage maps memory of another session's ranges where it was.
 func (s *session) rejoinPage(o *opened) error {
-	blob, fd, ok := s.redeem(shareMemory, o.page.token[:], opaqueSize)
+	blob, fd, ok := s.redeem(o.page.kind, o.page.token[:], opaqueSize)
 	defer closeFile(fd)
 	if !ok || fd < 0 {
 		return driver.ErrNotShared

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"maps"
 	"math/rand/v2"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -240,7 +239,7 @@ func TestSharedPoolEnds(t *testing.T) {
 	}
 }
 
-// TestSharedMoves: of what a session that may move shares only pools keep it where it is, by name; with the rest it moves together with those who have it, and not alone.
+// TestSharedMoves: with what it shares a session that may move moves together with those who have it, and not alone.
 func TestSharedMoves(t *testing.T) {
 	m := &market{drivertest.NewHost(), 0, map[driver.ShareToken][]byte{}}
 	s := agreeing(t, agreeingDriver(nil), m.Host)
@@ -255,18 +254,27 @@ func TestSharedMoves(t *testing.T) {
 	if err := errors.Join(s.Movable(), s.Shared()); err != nil {
 		t.Fatal(err)
 	}
-	for _, x := range []struct {
-		kind  byte
-		moves bool
-	}{{shareMemory, true}, {shareEvent, true}, {sharePhysical, true}, {sharePool, false}, {sharePointer, false}} {
-		offer(x.kind, 7)
-		err := s.Movable()
-		if (err == nil) != x.moves || !x.moves && !strings.Contains(err.Error(), "pool") || s.Shared() == nil {
-			t.Errorf("kind %c: %v, %v", x.kind, err, s.Shared())
+	for _, kind := range []byte{shareMemory, shareEvent, sharePhysical, sharePool, sharePointer} {
+		offer(kind, 7)
+		if err := s.Movable(); err != nil || s.Shared() == nil {
+			t.Errorf("kind %c: %v, %v", kind, err, s.Shared())
 		}
-		s.unshare(x.kind, 7)
+		s.unshare(kind, 7)
 	}
 	token := driver.ShareToken{9}
+	if res := s.PoolImport(&wire.Call{Replay: true, Placed: []uint64{0}}, &wire.PoolImportArgs{Pool: 29, Token: token[:]}, &wire.PoolImportReply{}); res != cuda.Success {
+		t.Fatal(res)
+	}
+	if s.Shared() == nil || s.Movable() != nil {
+		t.Errorf("with another's pool: %v, %v", s.Shared(), s.Movable())
+	}
+	var p wire.MemAllocFromPoolReply
+	if res := s.MemAllocFromPool(c, &wire.MemAllocFromPoolArgs{Pool: 29, Size: 1, Stream: wire.StreamLegacy}, &p); res == cuda.Success {
+		t.Error("memory of another's pool")
+	}
+	if res := s.PoolDestroy(c, &wire.PoolDestroyArgs{Pool: 29}); res != cuda.Success || s.Shared() != nil {
+		t.Errorf("the other's pool is given up: %v, %v", res, s.Shared())
+	}
 	at := &wire.Call{Replay: true, Placed: []uint64{2 << 20, 0}}
 	if res := s.MemImport(at, &wire.MemImportArgs{Memhandle: 30, Token: token[:]}, &wire.MemImportReply{}); res != cuda.Success {
 		t.Fatal(res)

@@ -19,6 +19,7 @@ const (
 	ofPhysical = 1<<63 | 1<<62         // memory of cuMemCreate
 	ofEvents   = 1<<63 | 1<<62 | 1     // times: see eventtimes.go
 	ofDevices  = 1<<63 | 1<<62 | 2     // parts of them: see greenorigin.go
+	ofGraphs   = 1<<63 | 1<<62 | 3     // memory that launches have left: see graph_memory_exec.go
 	levelBits  = 8                     // numbers have 32
 	pieceSize  = 4 << 20               // bytes that are copied at once
 	numberMask = 1<<(32+levelBits) - 1 // of an object, and its level
@@ -40,8 +41,6 @@ func (s *session) Movable() error {
 		return immovable("it was not started as one that may (--migratable)")
 	}
 	switch {
-	case s.offers.AnyOf(sharePool, sharePointer) || len(s.pooling.imported) > 0:
-		return immovable("a pool is shared with another process")
 	case s.capturing():
 		return immovable("a stream captures")
 	case len(s.lingering) > 0:
@@ -54,8 +53,8 @@ func (s *session) Movable() error {
 			return immovable("description %d is of resources that a green context gave", id)
 		}
 	}
-	if at, ok := s.space.AnyGraph(); ok {
-		return immovable("memory at %#x belongs to a graph's allocation node", at)
+	if at, ok := s.strayGraphMemory(); ok {
+		return immovable("memory at %#x belongs to an allocation node of a graph that is gone", at)
 	}
 	return s.immovableCode()
 }
@@ -79,6 +78,11 @@ func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) er
 			return err
 		}
 	}
+	if live := s.liveGraphMemory(); len(live) > 0 {
+		if err := fn(ofGraphs, uint64(len(live)), bytes.NewReader(live)); err != nil {
+			return err
+		}
+	}
 	if len(s.allocs)+len(s.arenas.variables)+len(s.mems.m)+len(s.arrays.m)+len(s.mipmaps.m) == 0 {
 		return nil
 	}
@@ -88,7 +92,7 @@ func (s *session) ExportMemory(fn func(addr, size uint64, r io.Reader) error) er
 	}
 	defer m.close()
 	for ptr, a := range s.allocs {
-		if s.arenas.lent && s.arenaOf(ptr) != nil {
+		if s.arenas.lent && s.arenaOf(ptr) != nil || a.graph != nil && !a.graph.lived {
 			continue
 		}
 		if err := m.export(fn, "allocation", ptr, ptr, a.size, a.ctx); err != nil {
@@ -142,6 +146,9 @@ func (s *session) ImportMemory(addr, size uint64, r io.Reader) error {
 	}
 	if addr == ofDevices {
 		return s.setResources(io.LimitReader(r, int64(size)))
+	}
+	if addr == ofGraphs {
+		return s.setLiveGraphMemory(size, r)
 	}
 	most := size
 	if addr&ofArray != 0 {

@@ -25,6 +25,10 @@ type graphState struct {
 
 	lost lost
 	kept []*event // that the guest has ended, and a graph needs
+	// Of a session that may move (graph_memory.go).
+	memNodes  map[bind.GraphNode]*memNode // by the driver's handle of what stands for them
+	graphMems map[uint64]*graphMem        // by address
+	graphMost map[uint32]uint64           // the most that graphs of a device had
 }
 
 // graph is a CUgraph: made by the guest, being captured, or part of a node (a child graph, the body of a conditional).
@@ -61,9 +65,11 @@ type streamCapture struct {
 	stream *stream
 	thread uint32 // guest thread that began it
 	mode   uint32
-	id     uint64   // as the driver numbers captures
-	seen   *graph   // the graph, if the guest has asked for it
-	into   *graph   // that was there before, nil: its own
-	needs  needs    // of its own graph
-	allocs []uint64 // memory that it allocates
+	id     uint64     // as the driver numbers captures
+	seen   *graph     // the graph, if the guest has asked for it
+	into   *graph     // that was there before, nil: its own
+	needs  needs      // of its own graph
+	allocs []uint64   // memory that it allocates
+	graph  bind.Graph // of which it is, if it allocates from the session's ranges, and what was freed in it
+	freed  []freedMem
 }

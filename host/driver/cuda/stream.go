@@ -160,12 +160,14 @@ func (s *session) StreamDestroy(c *wire.Call, a *wire.StreamDestroyArgs) cuda.Re
 func (s *session) endStream(id uint32, st *stream) cuda.Result {
 	s.streams.remove(id)
 	if x := s.captureOf(st); x != nil {
+		s.dropAllocs(x)
 		s.captureEnded(x)
 	}
 	if res := s.useContext(st.ctx); res != cuda.Success {
 		return res
 	}
 	s.leaveGauge(st)
+	s.leaveStream(st)
 	s.watch.leaveStream(st.handle)
 	s.users.wait(st.handle)
 	if !st.joint.IsZero() {

@@ -25,6 +25,7 @@ func (s *session) StreamSynchronize(c *wire.Call, a *wire.StreamSynchronizeArgs)
 	if res != cuda.Success {
 		return res
 	}
+	s.takeAwayAll(true, false)
 	if !s.busy(st) {
 		return s.note(s.drv.StreamSynchronize(st.handle))
 	}
@@ -148,6 +149,7 @@ func (s *session) anyBusy(ctx uint32, match func(*stream) bool) bool {
 
 // CtxSynchronize waits for all work of a context.
 func (s *session) CtxSynchronize(c *wire.Call) cuda.Result {
+	s.takeAwayAll(true, false)
 	all := func(*stream) bool { return true }
 	legacy := s.legacy[c.Ctx]
 	idle := legacy == nil || !legacy.busy()

@@ -3,7 +3,8 @@
  * size, kernels and copies over memory in one piece and in many, launches.
  * Prints "name value unit" lines like bench.c beside it. Values are medians.
  *
- *   memory MIB      MIB: the size of the memory that kernels and copies go over
+ *   memory MIB           MIB: the size of the memory that kernels and copies go over
+ *   memory 0 ordered     memory in stream order alone
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -27,6 +28,10 @@ typedef void *handle;
 	X(cuModuleGetFunction, cuModuleGetFunction, (handle *, handle, const char *)) \
 	X(cuMemAlloc, cuMemAlloc_v2, (CUdeviceptr *, size_t)) \
 	X(cuMemFree, cuMemFree_v2, (CUdeviceptr)) \
+	X(cuMemAllocAsync, cuMemAllocAsync, (CUdeviceptr *, size_t, handle)) \
+	X(cuMemFreeAsync, cuMemFreeAsync, (CUdeviceptr, handle)) \
+	X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, (handle *, int)) \
+	X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, (handle, int, void *)) \
 	X(cuMemGetInfo, cuMemGetInfo_v2, (size_t *, size_t *)) \
 	X(cuMemsetD32, cuMemsetD32_v2, (CUdeviceptr, unsigned, size_t)) \
 	X(cuMemcpyHtoD, cuMemcpyHtoD_v2, (CUdeviceptr, const void *, size_t)) \
@@ -121,6 +126,28 @@ static void pairs(size_t size, int n)
 	printf("alloc_free_%zu %.3f us\n", size, median(a, n));
 }
 
+/* In stream order: allocated and freed, so many pieces at once and in turn, with a wait behind all of them; once with the pool as it is, once with one that keeps everything. */
+static void ordered(size_t size, int n, int keeps)
+{
+	enum { AT_ONCE = 8, ROUNDS = 60 };
+	double all[ROUNDS];
+	int calls = 0;
+	for (int round = -3; round < ROUNDS; round++) {
+		double begin = now_us();
+		calls = 0;
+		for (int k = 0; k < n; k += AT_ONCE) {
+			for (int i = 0; i < AT_ONCE; i++, calls++)
+				CK(cuMemAllocAsync(&at[i], size, NULL));
+			for (int i = 0; i < AT_ONCE; i++)
+				CK(cuMemFreeAsync(at[i], NULL));
+		}
+		CK(cuCtxSynchronize());
+		if (round >= 0)
+			all[round] = (now_us() - begin) / calls;
+	}
+	printf("ordered_%s_%zu %.3f us\n", keeps ? "kept" : "plain", size, median(all, ROUNDS));
+}
+
 static double timed(handle kernel, void **params, int runs)
 {
 	for (int i = -2; i < runs; i++) {
@@ -160,6 +187,19 @@ int main(int argc, char **argv)
 	CK(cuModuleGetFunction(&scatter, mod, "scatter"));
 	CK(cuModuleGetFunction(&empty, mod, "empty"));
 	CK(cuMemGetInfo(&room, &total));
+
+	if (argc > 2) { /* ordered */
+		static const size_t sizes[] = {512, 64 << 10, 2 << 20, 20 << 20, 256 << 20};
+		unsigned long long all = ~0ull;
+		handle pool;
+		for (int keeps = 0; keeps < 2; keeps++) {
+			for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+				ordered(sizes[i], 64, keeps);
+			CK(cuDeviceGetDefaultMemPool(&pool, dev));
+			CK(cuMemPoolSetAttribute(pool, 4 /* CU_MEMPOOL_ATTR_RELEASE_THRESHOLD */, &all));
+		}
+		return 0;
+	}
 
 	static const struct {
 		size_t size;

@@ -188,6 +188,14 @@ func wholePages(size uint64) uint64 {
 	return (size + Page - 1) &^ (Page - 1)
 }
 
+// Footprint is how many bytes of addresses a block of size bytes takes.
+func Footprint(size uint64) uint64 {
+	if size >= Large {
+		return wholePages(size)
+	}
+	return uint64(unitsOf(size)) * Unit
+}
+
 // take gives n units of a page out.
 func (a *Arena) take(p *page, first, n uint) uint64 {
 	p.take(first, n)

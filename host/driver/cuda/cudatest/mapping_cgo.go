@@ -4,8 +4,8 @@ package cudatest
 #include <stdint.h>
 
 // A driver that maps physical memory: it counts what there is of it, and which pages are mapped, and fails from a call on that the test names.
-enum { PAGE = 2 << 20, PAGES = 1024, OUT_OF_MEMORY = 2, INVALID = 1 };
-static uint64_t range, created, waits, calls, failing, wrong;
+enum { PAGE = 2 << 20, PAGES = 1 << 18, OUT_OF_MEMORY = 2, INVALID = 1 };
+static uint64_t range, created, pages, waits, calls, failing, wrong;
 static unsigned char mapped[PAGES];
 
 static int fails(void) { return failing && ++calls >= failing; }
@@ -16,6 +16,7 @@ static int set_mapped(uint64_t at, uint64_t size, unsigned char to) {
 	for (uint64_t p = (at - range) / PAGE; p < (at + size - range) / PAGE; p++) {
 		if (p >= PAGES || mapped[p] == to) { wrong++; return INVALID; }
 		mapped[p] = to;
+		pages += to ? 1 : -1;
 	}
 	return 0;
 }
@@ -38,14 +39,13 @@ static uint64_t mapping_entry(int which) {
 	}
 	return 0;
 }
+static void mapping_restart(void) {
+	created = pages = wrong = 0;
+	for (int i = 0; i < PAGES; i++) mapped[i] = 0;
+}
 static void mapping_fail(uint64_t call) { calls = 0; failing = call; }
 static uint64_t mapping_count(int which) {
-	uint64_t n = 0;
-	if (which != 2)
-		return which == 1 ? created : which == 3 ? waits : wrong;
-	for (int i = 0; i < PAGES; i++)
-		n += mapped[i];
-	return n;
+	return which == 1 ? created : which == 2 ? pages : which == 3 ? waits : wrong;
 }
 */
 import "C"
@@ -64,6 +64,9 @@ func Mapping(name string) uint64 {
 
 // FailMapping has calls that create, map, give access or allocate in stream order find no memory, from the nth from now on; 0: none.
 func FailMapping(n int) { C.mapping_fail(C.uint64_t(n)) }
+
+// RestartMapping forgets all that is mapped, as a new process has nothing.
+func RestartMapping() { C.mapping_restart() }
 
 // MappingCounts are the pieces of physical memory that there are, pages that are mapped, waits for a context, and calls that made no sense.
 func MappingCounts() (created, pages, waits, wrong int) {
