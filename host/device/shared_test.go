@@ -67,7 +67,9 @@ func TestMoveOfSharedOnGPU(t *testing.T) {
 	for range 2 {
 		t.Run("memory", func(t *testing.T) { moveOfShared(t, movingVM(t), emptied(t, movingVM(t)), movingVM(t)) })
 		t.Run("handles", func(t *testing.T) {
-			moveOfSharedHandles(t, movingVM(t), emptied(t, movingVM(t)), func(*testing.T, *holding, *holding) [][2]sharedMemory { return nil })
+			moveOfSharedHandles(t, movingVM(t), emptied(t, movingVM(t)), func(t *testing.T, a, b *holding) [][2]sharedMemory {
+				return [][2]sharedMemory{sharedPool(t, a, b)}
+			})
 		})
 		t.Run("ahead", func(t *testing.T) { preCopyOfShared(t, movingVM(t), emptied(t, movingVM(t))) })
 	}
