@@ -64,7 +64,7 @@ static cudaGraphExec_t captured(cudaStream_t s, uint32_t *sum, uint32_t seed, ui
     else
         CUDA(cudaFreeAsync(b, s));
     CUDA(cudaStreamEndCapture(s, &g));
-    CUDA(cudaGraphInstantiate(&x, g, 0));
+    CUDA(cudaGraphInstantiateWithFlags(&x, g, 0));
     if (!left)
         CUDA(cudaGraphDestroy(g));
     return x;
