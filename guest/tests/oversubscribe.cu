@@ -1,6 +1,7 @@
 // More managed memory than the GPU has room for: pieces of it change places with its use, and every byte stays right. Most of the GPU's memory is taken
 // first; where processor and kernels may use managed memory at once (a bare driver) it is not, for the driver's own oversubscription is not the matter here.
 #include <pthread.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,7 +10,7 @@
 
 #include "check.h"
 
-// Sizes are in halves of pieces; the argument is how many MiB such a half has (1).
+// Sizes are in halves of pieces; the argument is how many MiB such a half has (1; 16 on a GPU).
 static size_t half = 1 << 20, room_for = 12 * half, words = half / 4;
 
 // One word of 256 bytes, so that the software GPU is done soon; all are compared.
@@ -301,12 +302,14 @@ static void freed()
 
 int main(int argc, char **argv)
 {
-    half = (size_t)argument(argc, argv, 1, 1) << 20;
+    cudaDeviceProp of;
+    setenv("CAUSEWAY_MANAGED", "gpu", 0); // where the device promises that both may use it at once too
+    CUDA(cudaGetDeviceProperties(&of, 0));
+    half = (size_t)argument(argc, argv, 1, strstr(of.name, "Software") ? 1 : 16) << 20; // a GPU's driver maps the host's pages in blocks of 32 MiB
     room_for = 12 * half;
     words = half / 4;
     char piece[32];
     snprintf(piece, sizeof piece, "%zu", 2 * half >> 20);
-    setenv("CAUSEWAY_MANAGED", "gpu", 0);        // where the device promises that both may use it at once too
     setenv("CAUSEWAY_MANAGED_PIECE", piece, 1);
     int concurrent = 0;
     CUDA(cudaFree(0));
@@ -320,14 +323,16 @@ int main(int argc, char **argv)
     CUDA(cudaDeviceSynchronize());
     if (full)
         CUDA(cudaMalloc(&hog, (room() - room_for) & ~(size_t)((2 << 20) - 1)));
-    size_t at_first = room();
-    note("%zu MiB of the GPU's memory left", at_first >> 20);
+    note("%zu MiB of the GPU's memory left", room() >> 20);
     whole();
+    size_t at_first = room(); // a driver has a few KiB more by now, once
     phases();
     ordinary(full);
     threads();
     freed();
-    expect(!full || room() == at_first, "nothing is left behind");
+    size_t at_last = room();
+    note("%zu KiB of the GPU's memory left at first, %zu at last", at_first >> 10, at_last >> 10);
+    expect(!full || at_last == at_first, "nothing is left behind");
     CUDA(cudaFree(warm));
     CUDA(cudaFree(hog));
     return finish();
