@@ -1,3 +1,4 @@
+// needs: cuda 13.0
 // More managed memory than the GPU has room for: pieces of it change places with its use, and every byte stays right. Most of the GPU's memory is taken
 // first; where processor and kernels may use managed memory at once (a bare driver) it is not, for the driver's own oversubscription is not the matter here.
 #include <pthread.h>
@@ -116,16 +117,10 @@ static void phases()
     int device = 0;
     for (int turn = 0; turn < 2; turn++)
         for (int s = 0; s < SETS; s++) {
-#if CUDART_VERSION >= 13000
             cudaMemLocation there = {cudaMemLocationTypeDevice, device}, here = {cudaMemLocationTypeHost, 0};
             CUDA(cudaMemPrefetchAsync(p[s], n * 4, there, 0, 0));
             add<<<16, 256>>>(p[s], n, 1);
             CUDA(cudaMemPrefetchAsync(p[s], n * 4, here, 0, 0));
-#else
-            CUDA(cudaMemPrefetchAsync(p[s], n * 4, device, 0));
-            add<<<16, 256>>>(p[s], n, 1);
-            CUDA(cudaMemPrefetchAsync(p[s], n * 4, cudaCpuDeviceId, 0));
-#endif
             CUDA(cudaDeviceSynchronize());
             ok &= right(p[s], n, s, turn + 1);
         }
@@ -205,14 +200,9 @@ static void threads()
             _Exit(1);
     }
     for (int i = 0; i < 12; i++) {
-#if CUDART_VERSION >= 13000
         cudaMemLocation there = {cudaMemLocationTypeDevice, 0}, here = {cudaMemLocationTypeHost, 0};
         CUDA(cudaMemPrefetchAsync(p[(i + 1) % 3], n * 4, here, 0, 0));
         CUDA(cudaMemPrefetchAsync(p[i % 3], n * 4, there, 0, 0));
-#else
-        CUDA(cudaMemPrefetchAsync(p[(i + 1) % 3], n * 4, cudaCpuDeviceId, 0));
-        CUDA(cudaMemPrefetchAsync(p[i % 3], n * 4, 0, 0));
-#endif
         usleep(10000);
     }
     stop = 1;
