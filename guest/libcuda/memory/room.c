@@ -48,6 +48,9 @@ static void name(uint64_t addr)
 
 static int movable(const struct cw_area *a) { return a->group && !a->group->still; }
 
+/* Whether it lies at that GPU, and might leave. */
+static int may_leave(const struct cw_area *a, int device) { return a->memory && !a->region && movable(a) && a->device == device; }
+
 /* The warmest piece that lies here. */
 static struct cw_area *warmest(void)
 {
@@ -63,7 +66,7 @@ static struct cw_area *coolest(int device)
 {
 	struct cw_area *best = NULL;
 	for (struct cw_area *a = cw_areas; a; a = a->next)
-		if (a->memory && !a->region && movable(a) && a->device == device &&
+		if (may_leave(a, device) &&
 		    (!best || heat_of(a) < heat_of(best) || (heat_of(a) == heat_of(best) && a->index > best->index)))
 			best = a;
 	return best;
@@ -90,7 +93,7 @@ static struct cw_area *worthy(int64_t now)
 		return NULL;
 	uint64_t have = ask_free(now);
 	for (struct cw_area *v = cw_areas; v && have < a->backed; v = v->next)
-		if (v->memory && !v->region && movable(v) && v->device == a->device && much_warmer(a, v))
+		if (may_leave(v, a->device) && much_warmer(a, v))
 			have += v->backed;
 	return have >= a->backed ? a : NULL;
 }
@@ -283,7 +286,7 @@ static int clear_room(uint64_t size)
 	ask_free(cw_now_ms());
 	uint64_t have = room.free;
 	for (struct cw_area *a = cw_areas; a && have < size; a = a->next)
-		if (a->memory && !a->region && movable(a) && a->device == device)
+		if (may_leave(a, device))
 			have += a->backed;
 	if (have < size)
 		return 0; /* not even all of it would do */
@@ -305,7 +308,7 @@ int cw_room_make(uint64_t size)
 	cw_lock_acquire(&cw_resident_lock);
 	int some = 0;
 	for (struct cw_area *a = cw_areas; a && !some; a = a->next)
-		some = a->memory && !a->region && movable(a);
+		some = may_leave(a, a->device);
 	cw_lock_release(&cw_resident_lock);
 	if (!some || !may_wait() || !cw_pieces_return())
 		return 0;

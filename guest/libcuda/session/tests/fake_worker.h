@@ -10,14 +10,7 @@
 
 #include "session/session.h"
 #include "session/tcp_frames.h"
-
-#define CHECK(cond) \
-	do { \
-		if (!(cond)) { \
-			fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #cond); \
-			_exit(1); \
-		} \
-	} while (0)
+#include "session/tests/check.h"
 
 struct fake_worker;
 

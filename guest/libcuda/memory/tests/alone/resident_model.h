@@ -5,13 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define CHECK(cond) \
-	do { \
-		if (!(cond)) { \
-			fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #cond); \
-			exit(1); \
-		} \
-	} while (0)
+#include "session/tests/check.h"
 
 /* More than one word of holders, the last unit a part of one. */
 enum { UNITS = 29, PER_UNIT = CW_UNIT / CW_PAGE, PAGES = UNITS * PER_UNIT - 2, STREAM = 77 };

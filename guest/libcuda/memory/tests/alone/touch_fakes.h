@@ -7,13 +7,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#define CHECK(cond) \
-	do { \
-		if (!(cond)) { \
-			fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #cond); \
-			_exit(1); \
-		} \
-	} while (0)
+#include "session/tests/check.h"
 
 enum { UNITS = 9000, ME = 4321, OTHER = 1234 };
 
