@@ -5,7 +5,7 @@
  *   life idle|loop|long       opens a session, prints "@ready", then waits, launches for ever, or waits for an endless kernel;
  *                             a byte on stdin makes it exit or crash. A failing call is reported as "@error CODE MS" and ends it
  *   life copy                 the same with large copies of pageable memory, by extents where they can be had
- *   life pinned               computes with pinned memory and checks until SIGTERM, then prints "@pinned ROUNDS WRONG PAUSE_MS"
+ *   life pinned               computes with pinned memory and checks until SIGTERM and 12 rounds more, then prints "@pinned ROUNDS WRONG PAUSE_MS"
  *   life budget               allocates 64 MiB and asks to be told when that is too much; then frees 16 MiB each time and prints
  *                             "@over BYTES LEFT_MIB"; SIGTERM ends it
  *   life hoard MIB            fills so much memory and checks all of it until SIGTERM, pausing now and then, then prints
@@ -155,7 +155,7 @@ static int pinned(void)
 	say("@ready %ld\n", getpid(), 0, 0);
 	uint32_t round = 0, wrong = 0;
 	int64_t last = now_ms(), pause_ms = 0;
-	for (; !ended; round++) {
+	for (int more = 12; !ended || more-- > 0; round++) { /* so many after the end is asked for: whoever asks sees that it goes on */
 		for (unsigned i = 0; i < COUNT; i++)
 			in[i] = round * 7 + i;
 		if (check("copy", cuMemcpyHtoDAsync_v2(d, in, COUNT * 4, stream)) || check("launch", gpu_add_one(d, COUNT, stream)) ||
