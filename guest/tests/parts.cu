@@ -173,13 +173,13 @@ static void conversation()
 }
 
 // Programs unmap memory before they unregister it, or without; nobody may touch it then. Native drivers take that. A registration takes an
-// emulated guest 30 ms: there it is done as often as three seconds allow.
+// emulated guest 30 ms: there it is done as often as one second allows.
 static void unmapped()
 {
     const size_t size = 16 * 4096;
     bool good = true;
-    double end = seconds() + 3;
-    for (int i = 0; i < 500 && (i < 100 || seconds() < end); i++) {
+    double end = seconds() + 1;
+    for (int i = 0; i < 500 && (i < 30 || seconds() < end); i++) {
         char *p = (char *)mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         CUDA(cudaHostRegister(p + 8, size - 100, cudaHostRegisterMapped));
         usleep(i % 100);

@@ -3,7 +3,8 @@
 //
 //   rounds          a few rounds of each mode that can be moved, one after the other
 //   rounds MODE     until SIGTERM: prints "@ready PID", then "@round ROUNDS WRONG" up to five times a second, at the end
-//                   "@done ROUNDS WRONG PAUSE_MS" with the longest round; the status is 0 if nothing was wrong
+//                   "@done ROUNDS WRONG PAUSE_MS" with the longest round; the status is 0 if nothing was wrong;
+//                   ROUNDS_NAP=MS: how long it rests between two rounds (default 10)
 #include "rounds.h"
 
 #include <functional>
@@ -99,7 +100,7 @@ static void threads(Rounds &r)
     for (int i = 1; i < 4; i++)
         others.emplace_back([&, i] {
             one_thread(r, i, [&] {
-                nap_ms(few ? 0 : 10);
+                nap_ms(few ? 0 : between_ms());
                 return !end;
             });
         });

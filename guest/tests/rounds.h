@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstdlib>
 #include <ctime>
 #include <unistd.h>
 #include <vector>
@@ -23,6 +24,13 @@ static inline void nap_ms(long ms)
 {
     timespec t = {ms / 1000, ms % 1000 * 1000000};
     nanosleep(&t, nullptr);
+}
+
+// between_ms is how long a program rests between two rounds: ROUNDS_NAP, or 10.
+static inline long between_ms()
+{
+    static const long ms = getenv("ROUNDS_NAP") ? atol(getenv("ROUNDS_NAP")) : 10;
+    return ms;
 }
 
 // one write, so that lines of several processes do not mix.
@@ -61,7 +69,7 @@ struct Rounds {
             said = now;
         }
         if (!few)
-            nap_ms(10);
+            nap_ms(between_ms());
         return !over();
     }
     void check(bool right) { wrong += !right; }

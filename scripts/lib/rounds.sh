@@ -37,8 +37,8 @@ on_by() {
 rc=0
 case $what in
   start)
-    for m; do
-      ./rounds $m >/tmp/rounds.$m 2>&1 &
+    for m; do # an emulated CPU pays 10 ms a round: moves are to find programs at work, not the whole machine
+      ROUNDS_NAP=30 ./rounds $m >/tmp/rounds.$m 2>&1 &
       echo $! >/tmp/pid.$m
     done
     for m; do on_by $m 5 40 || rc=1; done ;; # the first ones of lasting are short
