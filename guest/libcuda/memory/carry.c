@@ -3,7 +3,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "memory/crew.h"
+#include "memory/copypool.h"
 #include "memory/resident.h"
 #include "memory/uffd.h"
 
@@ -39,7 +39,7 @@ static void forget_some(void *arg)
 void cw_pages_forget(uint64_t at, uint64_t size)
 {
 	struct forgotten f = {.at = at, .size = size};
-	cw_crew_run(size < FORGET_LARGE ? 1 : (uint32_t)(size / FORGET_PIECE), forget_some, &f);
+	cw_copypool_run(size < FORGET_LARGE ? 1 : (uint32_t)(size / FORGET_PIECE), forget_some, &f);
 }
 
 struct departure {

@@ -10,7 +10,7 @@
 
 #include "api/capture.h"
 #include "memory/backing.h"
-#include "memory/crew.h"
+#include "memory/copypool.h"
 #include "memory/parts.h"
 
 enum {
@@ -156,7 +156,7 @@ static void take_shares(void *arg)
 static void share_out(uint32_t count, void (*work)(void *arg, uint32_t k), void *arg)
 {
 	struct shares s = {.work = work, .arg = arg, .count = count};
-	cw_crew_run(count, take_shares, &s);
+	cw_copypool_run(count, take_shares, &s);
 }
 
 CUresult cwi_cuMemHostRegister_v2(void *p, size_t size, unsigned int flags)
@@ -202,7 +202,7 @@ CUresult cwi_cuMemHostRegister_v2(void *p, size_t size, unsigned int flags)
 		if (res == 0)
 			r.dev = r.region->dev + before;
 	} else if (cw_can_map() && private && at % page == 0 && size % page == 0) {
-		struct cw_region_hands hands = {cw_crew_size(), share_out};
+		struct cw_region_hands hands = {cw_copypool_size(), share_out};
 		res = cw_region_adopt(p, size, flags, &hands, &r.region);
 		if (res == 0)
 			r.dev = r.region->dev;

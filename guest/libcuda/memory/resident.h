@@ -14,7 +14,7 @@
  * before work is given to the GPU what the CPU wrote goes there and the CPU's pages go away (cw_before_work), and an access of the CPU waits until
  * the GPU is idle, then gets the bytes. No page is here while a kernel may run, so nothing that is read can be outdated.
  *
- * Lock order: cw_resident_lock > session locks, staging and crew locks. It is held across requests, never while the GPU's work is waited for. A
+ * Lock order: cw_resident_lock > session locks, staging and copy pool locks. It is held across requests, never while the GPU's work is waited for. A
  * thread that holds the ring must not touch managed memory: the fault would need the ring (cw_apart).
  */
 #ifndef CW_MEMORY_RESIDENT_H

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "memory/crew.h"
+#include "memory/copypool.h"
 #include "memory/memory.h"
 #include "session/lock.h"
 
@@ -34,7 +34,7 @@ static int done(const struct cw_chunk *c) { return (word_of(c) & ~CW_WORD_FAILED
  * long as a full window of chunks takes: a nap here and there halves a pipeline's throughput. */
 static int spin_done(const struct cw_chunk *c)
 {
-	uint32_t n = cw_spin_turns() * (cw_crew_size() > 1 ? SPIN_FACTOR : 1);
+	uint32_t n = cw_spin_turns() * (cw_copypool_size() > 1 ? SPIN_FACTOR : 1);
 	for (uint32_t i = 0; i < n; i++) {
 		if (done(c))
 			return 1;

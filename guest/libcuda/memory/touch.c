@@ -10,7 +10,7 @@
 #include <sys/prctl.h>
 
 #include "api/callback.h"
-#include "memory/crew.h"
+#include "memory/copypool.h"
 #include "memory/resident.h"
 #include "memory/uffd.h"
 #include "session/internal.h"
@@ -277,7 +277,7 @@ static void *server(void *arg)
 	(void)arg;
 	prctl(PR_SET_NAME, "causeway-pages");
 	/* Faults often follow each other, and a wake-up takes as long as the rest of one. */
-	int64_t look = cw_crew_size() > 1 ? LOOK_US : 0;
+	int64_t look = cw_copypool_size() > 1 ? LOOK_US : 0;
 	for (uint32_t waiting = 0;;) {
 		int n = cw_uffd_read(f, AT_ONCE, waiting ? LOOK_MS : -1, look);
 		if (n < 0) {

@@ -1,8 +1,8 @@
 /*
- * The two pipelines through staging. Several threads (crew.h) move pieces between the application's memory and chunks while the
+ * The two pipelines through staging. Several threads (copypool.h) move pieces between the application's memory and chunks while the
  * GPU copies other chunks; the bytes in flight stay few enough for the CPU's last cache.
  */
-#include "memory/crew.h"
+#include "memory/copypool.h"
 #include "memory/memory.h"
 #include "session/lock.h"
 
@@ -16,7 +16,7 @@ static uint32_t hands(const struct cw_transfer *t, uint32_t most)
 {
 	uint64_t n = t->fresh ? t->pieces : t->pieces / PER_HAND;
 	n = n > most ? most : n;
-	n = n > cw_crew_size() ? cw_crew_size() : n;
+	n = n > cw_copypool_size() ? cw_copypool_size() : n;
 	return n == 0 ? 1 : (uint32_t)n;
 }
 
@@ -45,10 +45,10 @@ static void upload(void *arg)
 		CUresult res = 0;
 		struct cw_chunk *c = cw_chunk_take(t->stream, CW_SHORT_WAIT, &res);
 		if (!c && res == 0) {
-			if (cw_crew_is_helper())
+			if (cw_copypool_is_helper())
 				return;
 			c = cw_chunk_take(t->stream, CW_LONG_WAIT, &res);
-			cw_crew_recall(u);
+			cw_copypool_recall(u);
 		}
 		uint64_t k = c ? atomic_fetch_add_explicit(&u->next, 1, memory_order_relaxed) : 0;
 		if (c && k >= t->pieces) {
@@ -69,7 +69,7 @@ CUresult cw_transfer_to_device(const struct cw_transfer *t)
 	struct upload u = {.t = t};
 	if (t->pieces >= 2 * CW_CHUNKS_FIRST)
 		cw_staging_want(WINDOW);
-	cw_crew_run(hands(t, MOST_UP), upload, &u);
+	cw_copypool_run(hands(t, MOST_UP), upload, &u);
 	return (CUresult)atomic_load(&u.res);
 }
 
@@ -158,9 +158,9 @@ CUresult cw_transfer_from_device(const struct cw_transfer *t)
 	}
 	/* What is ahead of the copy may take long: helpers begin when its first bytes are here. */
 	if (n > 1 && d.asked > 0) {
-		cw_crew_rouse(n);
+		cw_copypool_rouse(n);
 		cw_chunk_wait(d.fly[0].c, t->stream, 0);
 	}
-	cw_crew_run(n, download, &d);
+	cw_copypool_run(n, download, &d);
 	return d.res;
 }

@@ -112,8 +112,8 @@ CUresult cw_gpu_wait(uint32_t stream)
 }
 
 static int no_threads;
-static uint32_t crew = 1;
-uint32_t cw_crew_size(void) { return crew; }
+static uint32_t copiers = 1;
+uint32_t cw_copypool_size(void) { return copiers; }
 
 CUresult cw_thread_start(void *(*run)(void *), void *arg)
 {

@@ -330,7 +330,7 @@ static int has_said(void) { return strstr(said, "cannot be read") != NULL; }
 static void threads(void)
 {
 	anew();
-	crew = 4;
+	copiers = 4;
 	CHECK(cw_touch_start() == 0 && cw_touch_start() == 0 && starts == 1);
 	until(reading_on);
 	CHECK(look_seen == LOOK_US);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 
-#include "memory/crew.h"
+#include "memory/copypool.h"
 #include "session/lock.h"
 #include "session/session.h"
 
@@ -28,7 +28,7 @@ static struct {
 	_Atomic uint32_t asleep;
 	_Atomic uint32_t rouse; /* helpers that are still to be woken: each wakes the next, a wake-up costs the waker some 10 us */
 	_Atomic int quit;
-} crew;
+} pool;
 
 /* CPUs' worth of time that a container grants, rounded up (cgroup v2, cpu.max: "QUOTA PERIOD", or "max PERIOD"). */
 static uint32_t granted(void)
@@ -44,9 +44,9 @@ static uint32_t granted(void)
 	return quota == 0 || period == 0 || quota / period > 1024 ? 1024 : (uint32_t)((quota + period - 1) / period);
 }
 
-uint32_t cw_crew_size(void)
+uint32_t cw_copypool_size(void)
 {
-	uint32_t n = atomic_load_explicit(&crew.size, memory_order_relaxed);
+	uint32_t n = atomic_load_explicit(&pool.size, memory_order_relaxed);
 	if (n != 0)
 		return n;
 	const char *e = getenv("CAUSEWAY_COPY_THREADS");
@@ -57,14 +57,14 @@ uint32_t cw_crew_size(void)
 	cpus = cpus < quota ? cpus : quota;
 	n = asked > 0 ? (asked < MOST ? (uint32_t)asked : MOST) : cpus / 2 < USUAL ? cpus / 2 : USUAL;
 	n = n == 0 ? 1 : n;
-	atomic_store_explicit(&crew.size, n, memory_order_relaxed);
+	atomic_store_explicit(&pool.size, n, memory_order_relaxed);
 	return n;
 }
 
 /* Under the lock: joins a job that wants hands. */
 static struct job *join(void)
 {
-	for (struct job *j = crew.jobs; j; j = j->next)
+	for (struct job *j = pool.jobs; j; j = j->next)
 		if (j->wanted > 0) {
 			j->wanted--;
 			atomic_fetch_add_explicit(&j->active, 1, memory_order_relaxed);
@@ -82,11 +82,11 @@ static int64_t now_us(void)
 
 static void wake_next(void)
 {
-	uint32_t n = atomic_load(&crew.rouse);
-	while (n > 0 && !atomic_compare_exchange_weak(&crew.rouse, &n, n - 1))
+	uint32_t n = atomic_load(&pool.rouse);
+	while (n > 0 && !atomic_compare_exchange_weak(&pool.rouse, &n, n - 1))
 		;
-	if (n > 0 && atomic_load(&crew.asleep) != 0)
-		cw_futex_wake(&crew.gen, 1, CW_FUTEX_PRIVATE);
+	if (n > 0 && atomic_load(&pool.asleep) != 0)
+		cw_futex_wake(&pool.gen, 1, CW_FUTEX_PRIVATE);
 }
 
 /* Copies often follow each other at once, and a wake-up takes as long as a core needs for a MiB: looks for a while first. */
@@ -94,19 +94,19 @@ static void await_job(uint32_t gen, int64_t linger)
 {
 	for (int64_t end = now_us() + linger; now_us() < end;)
 		for (int i = 0; i < 32; i++) {
-			if (atomic_load_explicit(&crew.gen, memory_order_acquire) != gen)
+			if (atomic_load_explicit(&pool.gen, memory_order_acquire) != gen)
 				return;
 			cw_pause();
 		}
-	atomic_fetch_add(&crew.asleep, 1);
-	cw_futex_wait(&crew.gen, gen, CW_FUTEX_PRIVATE, NULL);
-	atomic_fetch_sub(&crew.asleep, 1);
+	atomic_fetch_add(&pool.asleep, 1);
+	cw_futex_wait(&pool.gen, gen, CW_FUTEX_PRIVATE, NULL);
+	atomic_fetch_sub(&pool.asleep, 1);
 	wake_next();
 }
 
 static __thread int is_helper __attribute__((tls_model("initial-exec")));
 
-int cw_crew_is_helper(void) { return is_helper; }
+int cw_copypool_is_helper(void) { return is_helper; }
 
 static void *helper(void *unused)
 {
@@ -114,11 +114,11 @@ static void *helper(void *unused)
 	is_helper = 1;
 	int64_t linger = LINGER_LEAST;
 	prctl(PR_SET_NAME, "causeway-copy");
-	while (!atomic_load(&crew.quit)) {
-		uint32_t gen = atomic_load_explicit(&crew.gen, memory_order_acquire);
-		cw_lock_spin(&crew.lock);
+	while (!atomic_load(&pool.quit)) {
+		uint32_t gen = atomic_load_explicit(&pool.gen, memory_order_acquire);
+		cw_lock_spin(&pool.lock);
 		struct job *j = join();
-		cw_lock_release(&crew.lock);
+		cw_lock_release(&pool.lock);
 		if (!j) {
 			await_job(gen, linger);
 			linger = LINGER_ROUSED; /* the job may be a DMA away */
@@ -141,61 +141,61 @@ static void *helper(void *unused)
  * process ends by that signal. */
 static void start_helpers(uint32_t n)
 {
-	while (crew.started < n && cw_thread_begin(STACK, 1, helper, NULL) == 0)
-		crew.started++;
+	while (pool.started < n && cw_thread_begin(STACK, 1, helper, NULL) == 0)
+		pool.started++;
 }
 
-void cw_crew_recall(const void *arg)
+void cw_copypool_recall(const void *arg)
 {
 	uint32_t missed = 0;
-	cw_lock_spin(&crew.lock);
-	for (struct job *j = crew.jobs; j; j = j->next) {
+	cw_lock_spin(&pool.lock);
+	for (struct job *j = pool.jobs; j; j = j->next) {
 		uint32_t active = atomic_load(&j->active);
 		if (j->arg == arg && active + j->wanted < j->most) {
 			j->wanted = j->most - active;
 			missed = j->wanted;
 		}
 	}
-	cw_lock_release(&crew.lock);
-	cw_crew_rouse(missed + 1);
+	cw_lock_release(&pool.lock);
+	cw_copypool_rouse(missed + 1);
 }
 
-void cw_crew_rouse(uint32_t hands)
+void cw_copypool_rouse(uint32_t hands)
 {
 	if (hands <= 1)
 		return;
-	uint32_t asleep = atomic_load(&crew.asleep), started = atomic_load(&crew.started);
+	uint32_t asleep = atomic_load(&pool.asleep), started = atomic_load(&pool.started);
 	uint32_t awake = started > asleep ? started - asleep : 0;
-	atomic_store(&crew.rouse, hands - 1 > awake ? hands - 1 - awake : 0);
-	atomic_fetch_add(&crew.gen, 1);
+	atomic_store(&pool.rouse, hands - 1 > awake ? hands - 1 - awake : 0);
+	atomic_fetch_add(&pool.gen, 1);
 	wake_next();
 }
 
-void cw_crew_run(uint32_t hands, void (*work)(void *arg), void *arg)
+void cw_copypool_run(uint32_t hands, void (*work)(void *arg), void *arg)
 {
-	uint32_t size = cw_crew_size();
+	uint32_t size = cw_copypool_size();
 	hands = hands < size ? hands : size;
 	if (hands <= 1) {
 		work(arg);
 		return;
 	}
 	struct job j = {NULL, work, arg, hands - 1, hands - 1, cw_thread_ordinal(), cw_current_ctx_id(), 0};
-	cw_lock_spin(&crew.lock);
+	cw_lock_spin(&pool.lock);
 	start_helpers(size - 1);
-	struct job **at = &crew.jobs; /* at the end: who came first gets helpers first */
+	struct job **at = &pool.jobs; /* at the end: who came first gets helpers first */
 	while (*at)
 		at = &(*at)->next;
 	*at = &j;
-	cw_lock_release(&crew.lock);
-	cw_crew_rouse(hands);
+	cw_lock_release(&pool.lock);
+	cw_copypool_rouse(hands);
 
 	work(arg);
 
-	cw_lock_spin(&crew.lock);
-	for (at = &crew.jobs; *at != &j; at = &(*at)->next)
+	cw_lock_spin(&pool.lock);
+	for (at = &pool.jobs; *at != &j; at = &(*at)->next)
 		;
 	*at = j.next;
-	cw_lock_release(&crew.lock);
+	cw_lock_release(&pool.lock);
 	for (int i = 0;; i++) {
 		uint32_t n = atomic_load_explicit(&j.active, memory_order_acquire);
 		if (n == 0)
@@ -210,9 +210,9 @@ void cw_crew_run(uint32_t hands, void (*work)(void *arg), void *arg)
 /* The library stays mapped until the process ends (-z nodelete), so helpers need not be waited for. */
 __attribute__((destructor)) static void dismiss(void)
 {
-	atomic_store(&crew.quit, 1);
-	if (atomic_load(&cw_g.state) == CW_FORKED || crew.started == 0)
+	atomic_store(&pool.quit, 1);
+	if (atomic_load(&cw_g.state) == CW_FORKED || pool.started == 0)
 		return;
-	atomic_fetch_add(&crew.gen, 1);
-	cw_futex_wake(&crew.gen, MOST, CW_FUTEX_PRIVATE);
+	atomic_fetch_add(&pool.gen, 1);
+	cw_futex_wake(&pool.gen, MOST, CW_FUTEX_PRIVATE);
 }

@@ -1,4 +1,4 @@
-/* The crew: every piece is done once, in the caller's name, by several threads; calls from many threads at once; leaving and recall. */
+/* The copy pool: every piece is done once, in the caller's name, by several threads; calls from many threads at once; leaving and recall. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "memory/crew.h"
+#include "memory/copypool.h"
 #include "session/tests/fake_worker.h"
 #include "session/session.h"
 
@@ -29,7 +29,7 @@ static void work(void *arg)
 {
 	struct load *l = arg;
 	sigset_t mask;
-	if (cw_crew_is_helper()) {
+	if (cw_copypool_is_helper()) {
 		atomic_fetch_add(&l->helpers, 1);
 		CHECK(pthread_sigmask(SIG_SETMASK, NULL, &mask) == 0);
 		CHECK(sigismember(&mask, SIGINT) && sigismember(&mask, SIGPROF) && !sigismember(&mask, SIGBUS) &&
@@ -44,7 +44,7 @@ static void work(void *arg)
 static void once(uint32_t hands)
 {
 	struct load l = {.thread = cw_thread_ordinal(), .ctx = cw_current_ctx_id()};
-	cw_crew_run(hands, work, &l);
+	cw_copypool_run(hands, work, &l);
 	CHECK(l.strangers == 0 && l.helpers < (hands < HANDS ? hands : HANDS) && (hands > 1 || l.helpers == 0));
 	for (int k = 0; k < PIECES; k++)
 		CHECK(l.times[k] == 1);
@@ -62,7 +62,7 @@ static void *caller(void *arg)
 static void leaving(void *arg)
 {
 	struct load *l = arg;
-	if (cw_crew_is_helper()) {
+	if (cw_copypool_is_helper()) {
 		atomic_fetch_add(&l->helpers, 1);
 		return;
 	}
@@ -70,7 +70,7 @@ static void leaving(void *arg)
 		nap_us(100);
 	nap_us(2000);
 	CHECK(atomic_load(&l->helpers) == HANDS - 1);
-	cw_crew_recall(l);
+	cw_copypool_recall(l);
 	while (atomic_load(&l->helpers) < 2 * (HANDS - 1))
 		nap_us(100);
 }
@@ -78,7 +78,7 @@ static void leaving(void *arg)
 int main(void)
 {
 	setenv("CAUSEWAY_COPY_THREADS", "4", 1);
-	CHECK(cw_crew_size() == HANDS);
+	CHECK(cw_copypool_size() == HANDS);
 	cw_set_current_ctx_id(77);
 	once(1);
 	once(HANDS);
@@ -90,13 +90,13 @@ int main(void)
 	for (int i = 0; i < 6; i++)
 		CHECK(pthread_join(t[i], NULL) == 0);
 	struct load l = {.thread = 0};
-	cw_crew_run(HANDS, leaving, &l);
-	cw_crew_rouse(HANDS); /* for nothing */
+	cw_copypool_run(HANDS, leaving, &l);
+	cw_copypool_rouse(HANDS); /* for nothing */
 	int st = -1;
 	pid_t p = fork(); /* a child ends, with helpers that it does not have */
 	if (p == 0)
 		exit(0);
 	CHECK(waitpid(p, &st, 0) == p && st == 0);
-	puts("crew_test ok");
+	puts("copypool_test ok");
 	return 0;
 }
