@@ -64,7 +64,7 @@ const (
 	CallbackEvent       = 65536
 	CallbackOverBudget  = 65536
 	CallbackStillOver   = 65537
-	ProtocolVersion     = 2229558823
+	ProtocolVersion     = 3374678503
 	HelloMagic          = 0x31535743
 	Region0Size         = 0x100000
 	SlotsOffset         = 0x1000
@@ -202,11 +202,11 @@ func (v *KernelNode) Decode(b []byte) error {
 	return err
 }
 
-// MemcpySideSize is the length of an encoded MemcpySide.
-const MemcpySideSize = 64
+// MemcpyOperandSize is the length of an encoded MemcpyOperand.
+const MemcpyOperandSize = 64
 
-// MemcpySide has the layout of the struct of that name in ops_graph.idl.
-type MemcpySide struct {
+// MemcpyOperand has the layout of the struct of that name in ops_graph.idl.
+type MemcpyOperand struct {
 	X      uint64
 	Y      uint64
 	Z      uint64
@@ -219,13 +219,13 @@ type MemcpySide struct {
 }
 
 // Append appends the encoded form to b.
-func (v *MemcpySide) Append(b []byte) []byte {
+func (v *MemcpyOperand) Append(b []byte) []byte {
 	b, _ = binary.Append(b, binary.LittleEndian, v) // fixed size: cannot fail
 	return b
 }
 
-// Decode reads the first MemcpySideSize bytes of b.
-func (v *MemcpySide) Decode(b []byte) error {
+// Decode reads the first MemcpyOperandSize bytes of b.
+func (v *MemcpyOperand) Decode(b []byte) error {
 	_, err := binary.Decode(b, binary.LittleEndian, v)
 	return err
 }

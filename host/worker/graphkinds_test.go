@@ -185,9 +185,9 @@ func TestGraphsMove(t *testing.T) {
 			at := s.node(bGraph, aNode, wire.NodeMemAlloc, append((&wire.AllocNode{Size: 4096}).Append(nil), make([]byte, 88)...))
 			s.node(bGraph, bNode, wire.NodeMemset, (&wire.MemsetNode{Dst: at, Value: twoSteps, Element: 4, Width: 1, Height: 1}).Append(nil), aNode)
 			s.instantiate(bExec, bGraph)
-			side := wire.MemcpySide{Ptr: at, Type: cuda.MemoryTypeUnified, Pitch: 4}
-			to := wire.MemcpySide{Ptr: s.word(0), Type: cuda.MemoryTypeUnified, Pitch: 4}
-			s.node(aGraph, cNode, wire.NodeMemcpy, (&wire.MemcpyNode{Width: 4, Height: 1, Depth: 1}).Append(to.Append(side.Append(nil))))
+			operand := wire.MemcpyOperand{Ptr: at, Type: cuda.MemoryTypeUnified, Pitch: 4}
+			to := wire.MemcpyOperand{Ptr: s.word(0), Type: cuda.MemoryTypeUnified, Pitch: 4}
+			s.node(aGraph, cNode, wire.NodeMemcpy, (&wire.MemcpyNode{Width: 4, Height: 1, Depth: 1}).Append(to.Append(operand.Append(nil))))
 			s.node(aGraph, dNode, wire.NodeMemFree, (&wire.FreeNode{Ptr: at}).Append(nil), cNode)
 			s.instantiate(anExec, aGraph)
 			s = s.moved()
@@ -354,7 +354,7 @@ func TestUpdatesKeepNothing(t *testing.T) {
 func TestWhatNodesName(t *testing.T) {
 	const id, since = 30, 100
 	w, _ := newFake(t, nil)
-	array := (&wire.MemcpyNode{}).Append((&wire.MemcpySide{Type: cuda.MemoryTypeArray, Array: id}).Append((&wire.MemcpySide{Type: cuda.MemoryTypeUnified}).Append(nil)))
+	array := (&wire.MemcpyNode{}).Append((&wire.MemcpyOperand{Type: cuda.MemoryTypeArray, Array: id}).Append((&wire.MemcpyOperand{Type: cuda.MemoryTypeUnified}).Append(nil)))
 	for what, c := range map[string]struct {
 		kind   uint32
 		params []byte
@@ -364,7 +364,7 @@ func TestWhatNodesName(t *testing.T) {
 		"a wait":            {wire.NodeWaitEvent, (&wire.EventNode{Event: id}).Append(nil), true},
 		"a record":          {wire.NodeEventRecord, (&wire.EventNode{Event: id}).Append(nil), true},
 		"a copy":            {wire.NodeMemcpy, array, true},
-		"a copy of no such": {wire.NodeMemcpy, (&wire.MemcpySide{Type: cuda.MemoryTypeUnified, Array: id}).Append(nil), false},
+		"a copy of no such": {wire.NodeMemcpy, (&wire.MemcpyOperand{Type: cuda.MemoryTypeUnified, Array: id}).Append(nil), false},
 		"a fill":            {wire.NodeMemset, (&wire.MemsetNode{}).Append(nil), false},
 	} {
 		for order, stands := range map[uint64]bool{0: false, since - 1: true, since: false, since + 1: false} {

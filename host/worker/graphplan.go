@@ -266,7 +266,7 @@ func nodeContext(kind uint32, p []byte, other wire.ID) wire.ID {
 		id = v.Ctx
 	case wire.NodeMemcpy:
 		var v wire.MemcpyNode
-		_ = v.Decode(p[min(len(p), 2*wire.MemcpySideSize):])
+		_ = v.Decode(p[min(len(p), 2*wire.MemcpyOperandSize):])
 		id = v.Ctx
 	case wire.NodeMemset:
 		var v wire.MemsetNode

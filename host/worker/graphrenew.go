@@ -107,9 +107,9 @@ func copiesHost(kind uint32, params []byte) bool {
 		return false
 	}
 	for range 2 {
-		var v wire.MemcpySide
+		var v wire.MemcpyOperand
 		_ = v.Decode(params)
-		if params = params[min(len(params), wire.MemcpySideSize):]; v.Type == cuda.MemoryTypeHost || v.Type == cuda.MemoryTypeUnified {
+		if params = params[min(len(params), wire.MemcpyOperandSize):]; v.Type == cuda.MemoryTypeHost || v.Type == cuda.MemoryTypeUnified {
 			return true
 		}
 	}

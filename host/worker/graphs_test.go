@@ -74,8 +74,8 @@ func (w *chance) params() (uint32, []byte) {
 	case 0:
 		return wire.NodeMemset, (&wire.MemsetNode{Dst: s.word(softFilled + i), Value: uint32(i + 1), Element: 4, Width: 1, Height: 1}).Append(nil)
 	case 1:
-		src := wire.MemcpySide{Ptr: s.word(softFrom + i), Type: cuda.MemoryTypeUnified, Pitch: 4}
-		dst := wire.MemcpySide{Ptr: s.word(softCopied + i), Type: cuda.MemoryTypeUnified, Pitch: 4}
+		src := wire.MemcpyOperand{Ptr: s.word(softFrom + i), Type: cuda.MemoryTypeUnified, Pitch: 4}
+		dst := wire.MemcpyOperand{Ptr: s.word(softCopied + i), Type: cuda.MemoryTypeUnified, Pitch: 4}
 		return wire.NodeMemcpy, (&wire.MemcpyNode{Width: 4, Height: 1, Depth: 1}).Append(dst.Append(src.Append(nil)))
 	case 2:
 		return wire.NodeEmpty, nil

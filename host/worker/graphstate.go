@@ -285,9 +285,9 @@ func (g *graphs) stands(kind uint32, params []byte, since uint64) error {
 		ids = []wire.ID{v.Event}
 	case wire.NodeMemcpy:
 		for range 2 {
-			var v wire.MemcpySide
+			var v wire.MemcpyOperand
 			_ = v.Decode(params)
-			if params = params[min(len(params), wire.MemcpySideSize):]; v.Type == cuda.MemoryTypeArray {
+			if params = params[min(len(params), wire.MemcpyOperandSize):]; v.Type == cuda.MemoryTypeArray {
 				ids = append(ids, v.Array)
 			}
 		}

@@ -23,8 +23,8 @@ CUresult cw_capture_unsafe(void);
 /* Whether a copy may be made while something captures. direct: between addresses of the worker; wait: synchronous. *pageable: it is
  * to be captured by cw_capture_pageable. */
 CUresult cw_capture_copy(uint32_t stream, int direct, int wait, int *pageable);
-struct cw_side;
-CUresult cw_capture_pageable(const struct cw_side *dst, const struct cw_side *src, size_t size, uint32_t stream);
+struct cw_operand;
+CUresult cw_capture_pageable(const struct cw_operand *dst, const struct cw_operand *src, size_t size, uint32_t stream);
 /* The graph that a stream captures into. */
 CUresult cw_capture_graph(uint32_t stream, uint32_t *graph);
 /* Exchanges the calling thread's capture mode. */

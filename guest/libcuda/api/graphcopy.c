@@ -68,7 +68,7 @@ static struct shadow *reuse(size_t size)
 static CUresult make(size_t size, struct shadow **out)
 {
 	struct shadow *s = reuse(size);
-	struct cw_side side;
+	struct cw_operand operand;
 	int mode;
 	CUresult res;
 
@@ -80,7 +80,7 @@ static CUresult make(size_t size, struct shadow **out)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	mode = cw_capture_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
 	res = cwi_cuMemHostAlloc(&s->mem, size, 0);
-	if (!res && (cw_side_host(s->mem, size, &side) || !side.worker)) {
+	if (!res && (cw_operand_host(s->mem, size, &operand) || !operand.worker)) {
 		cw_log(CW_LOG_ERROR, "copies of pageable memory are captured only where the host maps guest memory");
 		cwi_cuMemFreeHost(s->mem);
 		res = CUDA_ERROR_NOT_SUPPORTED;
@@ -111,7 +111,7 @@ static CUresult hold(struct shadow *s, uint32_t graph)
 	return res ? res : cwop_GraphUserObject(graph, s->object->id, 0, 1, MOVE);
 }
 
-CUresult cw_capture_pageable(const struct cw_side *dst, const struct cw_side *src, size_t size, uint32_t stream)
+CUresult cw_capture_pageable(const struct cw_operand *dst, const struct cw_operand *src, size_t size, uint32_t stream)
 {
 	struct shadow *s;
 	void *app_dst = (void *)(uintptr_t)dst->addr;
@@ -143,12 +143,12 @@ CUresult cw_capture_pageable(const struct cw_side *dst, const struct cw_side *sr
 /* --- nodes ----------------------------------------------------------------------------------------------------------- */
 
 struct copy {
-	struct cw_memcpy_side src, dst;
+	struct cw_memcpy_operand src, dst;
 	struct cw_memcpy_node box;
 };
 
-/* The first byte of a side's box, and how far rows and slices are apart. */
-static uint64_t place(const struct cw_memcpy_side *w, const struct cw_memcpy_node *box, size_t *pitch, size_t *slice)
+/* The first byte of an operand's box, and how far rows and slices are apart. */
+static uint64_t place(const struct cw_memcpy_operand *w, const struct cw_memcpy_node *box, size_t *pitch, size_t *slice)
 {
 	uint64_t height = w->height ? w->height : w->y + box->height;
 
@@ -157,10 +157,10 @@ static uint64_t place(const struct cw_memcpy_side *w, const struct cw_memcpy_nod
 	return w->ptr + w->z * *slice + w->y * *pitch + w->x;
 }
 
-/* The side becomes one of pinned memory of the same layout. */
-static void replace(struct cw_memcpy_side *w, const void *mem, size_t pitch, size_t slice)
+/* The operand becomes one of pinned memory of the same layout. */
+static void replace(struct cw_memcpy_operand *w, const void *mem, size_t pitch, size_t slice)
 {
-	*w = (struct cw_memcpy_side){.type = CU_MEMORYTYPE_HOST, .ptr = (uintptr_t)mem, .pitch = pitch, .height = slice / pitch};
+	*w = (struct cw_memcpy_operand){.type = CU_MEMORYTYPE_HOST, .ptr = (uintptr_t)mem, .pitch = pitch, .height = slice / pitch};
 }
 
 /* The child graph: a host function before the copy, or after it, or alone. */

@@ -91,7 +91,7 @@ static CUresult get_kernel(struct cw_node_params *p, struct CUDA_KERNEL_NODE_PAR
 
 static void get_memcpy(const struct cw_node_params *p, struct CUDA_MEMCPY_NODE_PARAMS_st *out)
 {
-	struct cw_memcpy_side s, d;
+	struct cw_memcpy_operand s, d;
 	struct cw_memcpy_node w;
 	CUDA_MEMCPY3D *m = &out->copy;
 

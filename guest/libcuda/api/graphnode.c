@@ -281,7 +281,7 @@ CUresult cwi_cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_N
 static CUcontext copy_context(CUgraphNode node)
 {
 	struct cw_graph_node *n = cw_graph_node_get(node);
-	size_t at = 2 * sizeof(struct cw_memcpy_side);
+	size_t at = 2 * sizeof(struct cw_memcpy_operand);
 	struct cw_memcpy_node w;
 	struct cw_memset_node m;
 	uint32_t id = 0;

@@ -22,7 +22,7 @@ struct cw_node_params {
 };
 
 enum { CW_PAGEABLE_SRC = 1, CW_PAGEABLE_DST = 2 };
-/* Adds a copy with a side that the worker does not reach, as a child graph. */
+/* Adds a copy with an operand that the worker does not reach, as a child graph. */
 CUresult cw_node_add_pageable(struct cw_graph *g, uint32_t node, const uint32_t *deps, size_t deps_bytes, const void *edges,
 			      size_t edges_bytes, const struct cw_node_params *p);
 /* A block with room for len bytes, for count arguments or bodies. NULL: no memory. */

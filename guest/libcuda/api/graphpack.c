@@ -75,13 +75,13 @@ static CUresult pack_kernel(const struct CUDA_KERNEL_NODE_PARAMS_st *k, struct c
 	return CUDA_SUCCESS;
 }
 
-/* One side of a copy, and whether the worker does not reach it. */
-static CUresult side(struct cw_memcpy_side *w, CUmemorytype type, const void *host, CUdeviceptr device, CUarray array,
-		     const CUDA_MEMCPY3D *m, int *pageable)
+/* One operand of a copy, and whether the worker does not reach it. */
+static CUresult operand(struct cw_memcpy_operand *w, CUmemorytype type, const void *host, CUdeviceptr device, CUarray array,
+			const CUDA_MEMCPY3D *m, int *pageable)
 {
 	uint64_t base = type == CU_MEMORYTYPE_HOST ? (uintptr_t)host : device, row = w->x + m->WidthInBytes, at, span;
 	uint64_t pitch = w->pitch ? w->pitch : row, height = w->height ? w->height : w->y + m->Height;
-	struct cw_side s;
+	struct cw_operand s;
 	CUresult res;
 
 	w->type = type;
@@ -99,12 +99,12 @@ static CUresult side(struct cw_memcpy_side *w, CUmemorytype type, const void *ho
 	    __builtin_add_overflow(span, m->WidthInBytes, &span))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (type == CU_MEMORYTYPE_HOST)
-		res = cw_side_host((const void *)(uintptr_t)(base + at), span, &s);
+		res = cw_operand_host((const void *)(uintptr_t)(base + at), span, &s);
 	else
-		res = type == CU_MEMORYTYPE_DEVICE ? cw_side_device(base + at, span, &s) : cw_side_any(base + at, span, &s);
+		res = type == CU_MEMORYTYPE_DEVICE ? cw_operand_device(base + at, span, &s) : cw_operand_any(base + at, span, &s);
 	if (res)
 		return res;
-	cw_side_still(&s);
+	cw_operand_still(&s);
 	*pageable = !s.worker;
 	w->ptr = s.addr - at;
 	return CUDA_SUCCESS;
@@ -114,7 +114,7 @@ static CUresult pack_memcpy(const struct CUDA_MEMCPY_NODE_PARAMS_st *n, struct c
 {
 	const CUDA_MEMCPY3D *m = &n->copy;
 	struct {
-		struct cw_memcpy_side src, dst;
+		struct cw_memcpy_operand src, dst;
 		struct cw_memcpy_node box;
 	} w = {
 		.src = {.x = m->srcXInBytes, .y = m->srcY, .z = m->srcZ, .lod = m->srcLOD, .pitch = m->srcPitch, .height = m->srcHeight},
@@ -127,9 +127,9 @@ static CUresult pack_memcpy(const struct CUDA_MEMCPY_NODE_PARAMS_st *n, struct c
 	if (!m->WidthInBytes || !m->Height || !m->Depth)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!res)
-		res = side(&w.src, m->srcMemoryType, m->srcHost, m->srcDevice, m->srcArray, m, &src);
+		res = operand(&w.src, m->srcMemoryType, m->srcHost, m->srcDevice, m->srcArray, m, &src);
 	if (!res)
-		res = side(&w.dst, m->dstMemoryType, m->dstHost, m->dstDevice, m->dstArray, m, &dst);
+		res = operand(&w.dst, m->dstMemoryType, m->dstHost, m->dstDevice, m->dstArray, m, &dst);
 	if (res)
 		return res;
 	*out = cw_node_params_new(sizeof w, 0);
@@ -146,7 +146,7 @@ static CUresult pack_memset(const struct CUDA_MEMSET_NODE_PARAMS_v2_st *n, struc
 	struct cw_memset_node w = {
 		.dst = m->dst, .pitch = m->pitch, .value = m->value, .element = m->element, .width = m->width, .height = m->height};
 	uint64_t span = 0, row;
-	struct cw_side s;
+	struct cw_operand s;
 	CUresult res = context_id(n->ctx, &w.ctx);
 
 	if (res)
@@ -155,9 +155,9 @@ static CUresult pack_memset(const struct CUDA_MEMSET_NODE_PARAMS_v2_st *n, struc
 	    __builtin_mul_overflow(m->width, m->element, &row) ||
 	    (m->height > 1 && __builtin_mul_overflow(m->pitch, m->height - 1, &span)) || __builtin_add_overflow(span, row, &span))
 		return CUDA_ERROR_INVALID_VALUE;
-	if ((res = cw_side_device(m->dst, span, &s)))
+	if ((res = cw_operand_device(m->dst, span, &s)))
 		return res;
-	cw_side_still(&s);
+	cw_operand_still(&s);
 	*out = cw_node_params_new(sizeof w, 0);
 	if (!*out)
 		return CUDA_ERROR_OUT_OF_MEMORY;

@@ -64,7 +64,7 @@
 #define CW_CALLBACK_EVENT 65536u
 #define CW_CALLBACK_OVER_BUDGET 65536u
 #define CW_CALLBACK_STILL_OVER 65537u
-#define CW_PROTOCOL_VERSION 2229558823u
+#define CW_PROTOCOL_VERSION 3374678503u
 #define CW_HELLO_MAGIC 0x31535743u
 #define CW_REGION0_SIZE 0x100000ull
 #define CW_SLOTS_OFFSET 0x1000ull
@@ -168,7 +168,7 @@ _Static_assert(offsetof(struct cw_kernel_node, ctx) == 32, "KernelNode.ctx");
 _Static_assert(offsetof(struct cw_kernel_node, size) == 36, "KernelNode.size");
 _Static_assert(sizeof(struct cw_kernel_node) == 40, "KernelNode");
 
-struct cw_memcpy_side {
+struct cw_memcpy_operand {
 	uint64_t x;
 	uint64_t y;
 	uint64_t z;
@@ -179,16 +179,16 @@ struct cw_memcpy_side {
 	uint64_t pitch;
 	uint64_t height;
 };
-_Static_assert(offsetof(struct cw_memcpy_side, x) == 0, "MemcpySide.x");
-_Static_assert(offsetof(struct cw_memcpy_side, y) == 8, "MemcpySide.y");
-_Static_assert(offsetof(struct cw_memcpy_side, z) == 16, "MemcpySide.z");
-_Static_assert(offsetof(struct cw_memcpy_side, lod) == 24, "MemcpySide.lod");
-_Static_assert(offsetof(struct cw_memcpy_side, type) == 32, "MemcpySide.type");
-_Static_assert(offsetof(struct cw_memcpy_side, array) == 36, "MemcpySide.array");
-_Static_assert(offsetof(struct cw_memcpy_side, ptr) == 40, "MemcpySide.ptr");
-_Static_assert(offsetof(struct cw_memcpy_side, pitch) == 48, "MemcpySide.pitch");
-_Static_assert(offsetof(struct cw_memcpy_side, height) == 56, "MemcpySide.height");
-_Static_assert(sizeof(struct cw_memcpy_side) == 64, "MemcpySide");
+_Static_assert(offsetof(struct cw_memcpy_operand, x) == 0, "MemcpyOperand.x");
+_Static_assert(offsetof(struct cw_memcpy_operand, y) == 8, "MemcpyOperand.y");
+_Static_assert(offsetof(struct cw_memcpy_operand, z) == 16, "MemcpyOperand.z");
+_Static_assert(offsetof(struct cw_memcpy_operand, lod) == 24, "MemcpyOperand.lod");
+_Static_assert(offsetof(struct cw_memcpy_operand, type) == 32, "MemcpyOperand.type");
+_Static_assert(offsetof(struct cw_memcpy_operand, array) == 36, "MemcpyOperand.array");
+_Static_assert(offsetof(struct cw_memcpy_operand, ptr) == 40, "MemcpyOperand.ptr");
+_Static_assert(offsetof(struct cw_memcpy_operand, pitch) == 48, "MemcpyOperand.pitch");
+_Static_assert(offsetof(struct cw_memcpy_operand, height) == 56, "MemcpyOperand.height");
+_Static_assert(sizeof(struct cw_memcpy_operand) == 64, "MemcpyOperand");
 
 struct cw_memcpy_node {
 	uint64_t width;

@@ -108,8 +108,8 @@ CUresult cwi_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdevicept
 		return res;
 	if (!cw_range_find(dptr, &r)) {
 		/* perhaps a module's global: asking makes it known */
-		struct cw_side s;
-		if (cw_side_device(dptr, 1, &s) != 0 || !cw_range_find(dptr, &r))
+		struct cw_operand s;
+		if (cw_operand_device(dptr, 1, &s) != 0 || !cw_range_find(dptr, &r))
 			return CUDA_ERROR_NOT_FOUND;
 	}
 	if (r.dev == 0 || (r.kind == CW_RANGE_MAPPED && r.access == 0))

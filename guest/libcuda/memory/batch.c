@@ -91,23 +91,23 @@ _Static_assert(sizeof(struct piece) == CW_MEMCPY_BATCH_PIECE, "pieces of MemcpyB
 
 enum { PIECES_MOST = CW_MAX_INLINE_DATA / sizeof(struct piece) };
 
-static CUresult sides(struct batch *b, size_t i, struct cw_side *d, struct cw_side *s)
+static CUresult operands(struct batch *b, size_t i, struct cw_operand *d, struct cw_operand *s)
 {
 	CUresult res;
 
 	if (!b->dst[i] || !b->src[i] || !b->size[i])
 		return CUDA_ERROR_INVALID_VALUE;
-	res = cw_side_near(b->dst[i], b->size[i], &b->near_dst, d);
-	return res ? res : cw_side_near(b->src[i], b->size[i], &b->near_src, s);
+	res = cw_operand_near(b->dst[i], b->size[i], &b->near_dst, d);
+	return res ? res : cw_operand_near(b->src[i], b->size[i], &b->near_src, s);
 }
 
 static CUresult judge(struct batch *b, size_t *fail)
 {
-	struct cw_side d, s;
+	struct cw_operand d, s;
 	CUresult res = CUDA_SUCCESS;
 
 	for (size_t i = 0; i < b->count && !res; i++) {
-		res = sides(b, i, &d, &s);
+		res = operands(b, i, &d, &s);
 		if (res)
 			*fail = i;
 	}
@@ -117,9 +117,9 @@ static CUresult judge(struct batch *b, size_t *fail)
 /* Managed memory is used only here: the program's lists, which are read meanwhile, may lie in some. */
 static CUresult flush(struct batch *b, const CUmemcpyAttributes *a)
 {
-	struct cw_side used = {.area = b->area}, d, s;
+	struct cw_operand used = {.area = b->area}, d, s;
 	uint32_t n = b->gathered;
-	CUresult res = n ? cw_sides_use(&used, &used) : CUDA_SUCCESS;
+	CUresult res = n ? cw_operands_use(&used, &used) : CUDA_SUCCESS;
 
 	b->gathered = 0;
 	if (n == 0)
@@ -127,27 +127,27 @@ static CUresult flush(struct batch *b, const CUmemcpyAttributes *a)
 	int cut = 0;
 	for (uint32_t i = 0; b->area && i < n && !res; i++) {
 		const struct piece *p = &b->pieces[i];
-		if (cw_side_any(p->dst, p->size, &d) == 0 && cw_side_any(p->src, p->size, &s) == 0) {
-			res = cw_sides_use(&d, &s);
-			cw_sides_done(&d, &s);
-			cut |= cw_side_reach(&d, d.addr) < p->size || cw_side_reach(&s, s.addr) < p->size;
+		if (cw_operand_any(p->dst, p->size, &d) == 0 && cw_operand_any(p->src, p->size, &s) == 0) {
+			res = cw_operands_use(&d, &s);
+			cw_operands_done(&d, &s);
+			cut |= cw_operand_reach(&d, d.addr) < p->size || cw_operand_reach(&s, s.addr) < p->size;
 		}
 	}
 	for (uint32_t i = 0; cut && i < n && !res; i++) { /* where pieces meet */
 		const struct piece *p = &b->pieces[i];
-		res = cw_side_any(p->dst, p->size, &d);
+		res = cw_operand_any(p->dst, p->size, &d);
 		if (!res)
-			res = cw_side_any(p->src, p->size, &s);
+			res = cw_operand_any(p->src, p->size, &s);
 		if (!res)
 			res = cw_copy_linear(&d, &s, p->size, b->stream, 0);
 	}
 	if (!res && !cut)
 		res = cwop_MemcpyBatch(b->stream, (uint32_t)a->order, a->flags, b->pieces, n * sizeof *b->pieces);
-	cw_sides_done(&used, &used);
+	cw_operands_done(&used, &used);
 	return res;
 }
 
-static CUresult gather(struct batch *b, const CUmemcpyAttributes *a, const struct cw_side *d, const struct cw_side *s, uint64_t size)
+static CUresult gather(struct batch *b, const CUmemcpyAttributes *a, const struct cw_operand *d, const struct cw_operand *s, uint64_t size)
 {
 	if (d->area || s->area)
 		b->area = d->area ? d->area : s->area;
@@ -159,12 +159,12 @@ static CUresult gather(struct batch *b, const CUmemcpyAttributes *a, const struc
 /* Copies from on up to end, which have the attributes a. While something captures each is a copy of its own. */
 static CUresult send(struct batch *b, const CUmemcpyAttributes *a, size_t from, size_t end, size_t *fail)
 {
-	struct cw_side d, s;
+	struct cw_operand d, s;
 	CUresult res = CUDA_SUCCESS;
 	int together = !cw_capture_any();
 
 	for (size_t i = from; i < end && !res; i++) {
-		res = sides(b, i, &d, &s);
+		res = operands(b, i, &d, &s);
 		if (!res && together && d.worker && s.worker)
 			res = gather(b, a, &d, &s, b->size[i]);
 		else if (!res)
@@ -233,12 +233,12 @@ CUresult cwi_cuMemcpyBatchAsync_v2(int ptds, CUdeviceptr *dsts, CUdeviceptr *src
 /* Bytes of an element: of the array that takes part; between pointers an element is a byte. */
 static uint64_t element_of(const CUDA_MEMCPY3D_BATCH_OP *op)
 {
-	const struct operand *sides[] = {&op->src, &op->dst};
+	const struct operand *operands[] = {&op->src, &op->dst};
 	uint64_t bytes = 1;
 
 	for (int i = 0; i < 2; i++)
-		if (sides[i]->type == OPERAND_ARRAY) {
-			struct cw_array *a = cw_array_get(sides[i]->op.array.array);
+		if (operands[i]->type == OPERAND_ARRAY) {
+			struct cw_array *a = cw_array_get(operands[i]->op.array.array);
 
 			bytes = a ? cw_array_element(&a->desc) : 0;
 			if (!bytes)
@@ -247,9 +247,9 @@ static uint64_t element_of(const CUDA_MEMCPY3D_BATCH_OP *op)
 	return bytes;
 }
 
-static CUresult fill(const struct operand *o, const CUDA_MEMCPY3D_BATCH_OP *op, uint64_t bytes, struct cw_box_side *out)
+static CUresult fill(const struct operand *o, const CUDA_MEMCPY3D_BATCH_OP *op, uint64_t bytes, struct cw_box_operand *out)
 {
-	*out = (struct cw_box_side){0};
+	*out = (struct cw_box_operand){0};
 	if (o->type == OPERAND_ARRAY) {
 		out->type = CU_MEMORYTYPE_ARRAY;
 		out->array = o->op.array.array;
@@ -272,7 +272,7 @@ static CUresult fill(const struct operand *o, const CUDA_MEMCPY3D_BATCH_OP *op, 
 static CUresult box(const CUDA_MEMCPY3D_BATCH_OP *op, uint32_t id, int check)
 {
 	uint64_t bytes = element_of(op);
-	struct cw_box_side d, s;
+	struct cw_box_operand d, s;
 	CUresult res;
 
 	if (!bytes || !op->width || !op->height || !op->depth || op->width > UINT64_MAX / 16 || !valid(op->order, op->flags))
@@ -280,7 +280,7 @@ static CUresult box(const CUDA_MEMCPY3D_BATCH_OP *op, uint32_t id, int check)
 	res = fill(&op->dst, op, bytes, &d);
 	if (!res)
 		res = fill(&op->src, op, bytes, &s);
-	return res ? res : cw_copy_box(&d, &s, op->width * bytes, op->height, op->depth, id, check);
+	return res ? res : cw_copy_3d(&d, &s, op->width * bytes, op->height, op->depth, id, check);
 }
 
 static CUresult boxes(int ptds, size_t count, CUDA_MEMCPY3D_BATCH_OP *list, size_t *fail, unsigned long long flags, CUstream stream)

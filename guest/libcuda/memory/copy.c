@@ -14,7 +14,7 @@ static CUresult begin(CUstream stream, int ptds, uint32_t *id)
 	return res != 0 ? res : cw_stream_id(stream, ptds, id);
 }
 
-static CUresult run(CUresult res, const struct cw_side *dst, const struct cw_side *src, size_t size, uint32_t id, int wait)
+static CUresult run(CUresult res, const struct cw_operand *dst, const struct cw_operand *src, size_t size, uint32_t id, int wait)
 {
 	if (res == 0)
 		res = cw_copy_linear(dst, src, size, id, wait);
@@ -23,53 +23,53 @@ static CUresult run(CUresult res, const struct cw_side *dst, const struct cw_sid
 
 static CUresult to_device(CUdeviceptr dst, const void *src, size_t size, CUstream stream, int ptds, int wait)
 {
-	struct cw_side d, s;
+	struct cw_operand d, s;
 	uint32_t id;
 	CUresult res = begin(stream, ptds, &id);
 	if (res != 0 || size == 0)
 		return res;
-	res = cw_side_device(dst, size, &d);
+	res = cw_operand_device(dst, size, &d);
 	if (res == 0)
-		res = cw_side_host(src, size, &s);
+		res = cw_operand_host(src, size, &s);
 	return run(res, &d, &s, size, id, wait);
 }
 
 static CUresult from_device(void *dst, CUdeviceptr src, size_t size, CUstream stream, int ptds, int wait)
 {
-	struct cw_side d, s;
+	struct cw_operand d, s;
 	uint32_t id;
 	CUresult res = begin(stream, ptds, &id);
 	if (res != 0 || size == 0)
 		return res;
-	res = cw_side_device(src, size, &s);
+	res = cw_operand_device(src, size, &s);
 	if (res == 0)
-		res = cw_side_host(dst, size, &d);
+		res = cw_operand_host(dst, size, &d);
 	return run(res, &d, &s, size, id, wait);
 }
 
 static CUresult on_device(CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream stream, int ptds, int wait)
 {
-	struct cw_side d, s;
+	struct cw_operand d, s;
 	uint32_t id;
 	CUresult res = begin(stream, ptds, &id);
 	if (res != 0 || size == 0)
 		return res;
-	res = cw_side_device(dst, size, &d);
+	res = cw_operand_device(dst, size, &d);
 	if (res == 0)
-		res = cw_side_device(src, size, &s);
+		res = cw_operand_device(src, size, &s);
 	return run(res, &d, &s, size, id, wait);
 }
 
 static CUresult unified(CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream stream, int ptds, int wait)
 {
-	struct cw_side d, s;
+	struct cw_operand d, s;
 	uint32_t id;
 	CUresult res = begin(stream, ptds, &id);
 	if (res != 0 || size == 0)
 		return res;
-	res = cw_side_any(dst, size, &d);
+	res = cw_operand_any(dst, size, &d);
 	if (res == 0)
-		res = cw_side_any(src, size, &s);
+		res = cw_operand_any(src, size, &s);
 	return run(res, &d, &s, size, id, wait);
 }
 

@@ -138,7 +138,7 @@ static CUresult from_device(void *dst, uint64_t src, uint64_t size, uint32_t str
 	return cw_waited(staged(CW_FROM_DEVICE, src, dst, size, stream), stream, work);
 }
 
-static CUresult copy(const struct cw_side *dst, const struct cw_side *src, uint64_t size, uint32_t stream, int wait)
+static CUresult copy(const struct cw_operand *dst, const struct cw_operand *src, uint64_t size, uint32_t stream, int wait)
 {
 	if (cw_unlikely(cw_capture_any())) {
 		int pageable;
@@ -166,12 +166,12 @@ static CUresult copy(const struct cw_side *dst, const struct cw_side *src, uint6
 }
 
 /* Where pieces of managed memory meet. */
-static CUresult cut(const struct cw_side *dst, const struct cw_side *src, uint64_t size, uint32_t stream, int wait)
+static CUresult cut(const struct cw_operand *dst, const struct cw_operand *src, uint64_t size, uint32_t stream, int wait)
 {
-	struct cw_side d = *dst, s = *src;
+	struct cw_operand d = *dst, s = *src;
 	CUresult res = CUDA_SUCCESS;
 	for (uint64_t n; size > 0 && res == 0; size -= n, d.addr += n, s.addr += n) {
-		uint64_t to = cw_side_reach(&d, d.addr), from = cw_side_reach(&s, s.addr);
+		uint64_t to = cw_operand_reach(&d, d.addr), from = cw_operand_reach(&s, s.addr);
 		n = size < to ? size : to;
 		n = n < from ? n : from;
 		res = copy(&d, &s, n, stream, wait);
@@ -179,13 +179,13 @@ static CUresult cut(const struct cw_side *dst, const struct cw_side *src, uint64
 	return res;
 }
 
-CUresult cw_copy_linear(const struct cw_side *dst, const struct cw_side *src, uint64_t size, uint32_t stream, int wait)
+CUresult cw_copy_linear(const struct cw_operand *dst, const struct cw_operand *src, uint64_t size, uint32_t stream, int wait)
 {
 	if (size == 0)
 		return CUDA_SUCCESS;
-	CUresult res = cw_sides_use(dst, src);
+	CUresult res = cw_operands_use(dst, src);
 	if (res == 0)
 		res = cw_unlikely(dst->area || src->area) ? cut(dst, src, size, stream, wait) : copy(dst, src, size, stream, wait);
-	cw_sides_done(dst, src);
+	cw_operands_done(dst, src);
 	return res;
 }

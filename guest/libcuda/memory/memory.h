@@ -104,11 +104,11 @@ CUresult cw_slab_alloc(struct cw_range *r);
 /* The caller has made sure that the device no longer uses it. */
 void cw_slab_free(const struct cw_range *r);
 
-/* --- sides of a copy ---------------------------------------------------------------------------------------------- */
+/* --- operands of a copy ---------------------------------------------------------------------------------------------- */
 
-/* Where one side of a copy lies. worker: the address is valid in the worker (device memory, or pinned); else it is the
+/* Where an operand of a copy lies. worker: the address is valid in the worker (device memory, or pinned); else it is the
  * application's own and must be staged. */
-struct cw_side {
+struct cw_operand {
 	uint64_t addr; /* worker's address, or the application's */
 	uint8_t worker;
 	uint8_t device;	      /* device memory, as opposed to pinned */
@@ -117,24 +117,24 @@ struct cw_side {
 };
 
 /* A device pointer argument: CUDA_ERROR_INVALID_VALUE unless [ptr, ptr+size) lies in one device-reachable range. */
-CUresult cw_side_device(CUdeviceptr ptr, uint64_t size, struct cw_side *out);
+CUresult cw_operand_device(CUdeviceptr ptr, uint64_t size, struct cw_operand *out);
 /* A host pointer argument: the application's memory, or pinned. */
-CUresult cw_side_host(const void *ptr, uint64_t size, struct cw_side *out);
+CUresult cw_operand_host(const void *ptr, uint64_t size, struct cw_operand *out);
 /* Either (cuMemcpy, memory type unified). */
-CUresult cw_side_any(uint64_t ptr, uint64_t size, struct cw_side *out);
+CUresult cw_operand_any(uint64_t ptr, uint64_t size, struct cw_operand *out);
 /* Host memory that CUDA knows as the program's, pinned or registered, and the worker does not reach at these addresses. */
-int cw_side_unreached(CUdeviceptr ptr, uint64_t size);
+int cw_operand_unreached(CUdeviceptr ptr, uint64_t size);
 /* The same for one of several: near is the range that the last of them lay in, at first of size 0. */
-CUresult cw_side_near(uint64_t ptr, uint64_t size, struct cw_range *near, struct cw_side *out);
+CUresult cw_operand_near(uint64_t ptr, uint64_t size, struct cw_range *near, struct cw_operand *out);
 
 /* What is given to the GPU lies between these two: managed memory's bytes are at the GPU then and stay, whichever threads touch what lies beside them. */
-CUresult cw_sides_use(const struct cw_side *dst, const struct cw_side *src);
-void cw_sides_done(const struct cw_side *dst, const struct cw_side *src);
+CUresult cw_operands_use(const struct cw_operand *dst, const struct cw_operand *src);
+void cw_operands_done(const struct cw_operand *dst, const struct cw_operand *src);
 
 /* --- linear copies ------------------------------------------------------------------------------------------------- */
 
 /* Copies on a stream. wait: the application expects the copy to be done when the call returns, as far as CUDA promises it. */
-CUresult cw_copy_linear(const struct cw_side *dst, const struct cw_side *src, uint64_t size, uint32_t stream, int wait);
+CUresult cw_copy_linear(const struct cw_operand *dst, const struct cw_operand *src, uint64_t size, uint32_t stream, int wait);
 
 /*
  * A synchronous copy from ordinary memory to the device begins when its stream has done what it was given (CUDA driver API, "API
@@ -167,8 +167,8 @@ CUresult cw_copy_landed(CUresult res, uint64_t size, uint32_t stream, int wait);
 
 /* --- boxes ---------------------------------------------------------------------------------------------------------- */
 
-/* One side of a copy in two or three dimensions, as the application describes it. type says which of host, device, array counts. */
-struct cw_box_side {
+/* An operand of a copy in two or three dimensions, as the application describes it. type says which of host, device, array counts. */
+struct cw_box_operand {
 	CUmemorytype type;
 	const void *host;
 	CUdeviceptr device;
@@ -177,8 +177,8 @@ struct cw_box_side {
 };
 
 /* Copies a box (width in bytes, nothing 0) on a stream. check: only judges it. */
-CUresult cw_copy_box(const struct cw_box_side *dst, const struct cw_box_side *src, uint64_t width, uint64_t height, uint64_t depth,
-		     uint32_t stream, int check);
+CUresult cw_copy_3d(const struct cw_box_operand *dst, const struct cw_box_operand *src, uint64_t width, uint64_t height, uint64_t depth,
+		    uint32_t stream, int check);
 
 /* --- staging ------------------------------------------------------------------------------------------------------- */
 
@@ -189,7 +189,7 @@ struct cw_chunk {
 	uint32_t region, offset;      /* as MemcpyStaged wants them */
 	uint32_t word, value;	      /* value completes the use that is being prepared */
 	uint32_t stream, thread, ctx; /* of the use in flight, and whose it is */
-	uint64_t turn;		      /* uses are numbered */
+	uint64_t use;		      /* uses are numbered */
 	uint8_t *mem;
 	uint8_t state;
 };

@@ -52,11 +52,11 @@ static CUresult send(const struct fill *f, uint64_t at, uint64_t width, uint64_t
 }
 
 /* Where pieces of managed memory meet: as many rows as lie in one, or parts of a row. */
-static CUresult cut(const struct fill *f, const struct cw_side *side, uint32_t stream)
+static CUresult cut(const struct fill *f, const struct cw_operand *operand, uint32_t stream)
 {
 	CUresult res = CUDA_SUCCESS;
 	for (uint64_t y = 0, rows = 1; y < f->height && res == 0; y += rows) {
-		uint64_t at = side->addr + y * f->pitch, row = f->width * f->element, reach = cw_side_reach(side, at);
+		uint64_t at = operand->addr + y * f->pitch, row = f->width * f->element, reach = cw_operand_reach(operand, at);
 		rows = 1;
 		if (reach >= row) {
 			uint64_t more = f->height > 1 ? (reach - row) / f->pitch : 0;
@@ -65,7 +65,7 @@ static CUresult cut(const struct fill *f, const struct cw_side *side, uint32_t s
 			continue;
 		}
 		for (uint64_t done = 0, n; done < row && res == 0; done += n) {
-			reach = cw_side_reach(side, at + done);
+			reach = cw_operand_reach(operand, at + done);
 			n = row - done < reach ? row - done : reach;
 			res = send(f, at + done, n / f->element, 1, stream);
 		}
@@ -76,7 +76,7 @@ static CUresult cut(const struct fill *f, const struct cw_side *side, uint32_t s
 static CUresult fill(const struct fill *f, CUstream stream, int ptds, int wait)
 {
 	struct cw_ctx *c;
-	struct cw_side s;
+	struct cw_operand s;
 	uint64_t bytes;
 	uint32_t id;
 	CUresult res = cw_ctx_current(&c);
@@ -88,19 +88,19 @@ static CUresult fill(const struct fill *f, CUstream stream, int ptds, int wait)
 		return res;
 	if (f->width == 0 || f->height == 0)
 		return CUDA_SUCCESS;
-	res = cw_side_device(f->dst, bytes, &s);
+	res = cw_operand_device(f->dst, bytes, &s);
 	int capturing = res != 0 && cw_unlikely(cw_capture_any()) && captured(id);
-	if (res != 0 && !capturing && cw_side_unreached(f->dst, bytes))
+	if (res != 0 && !capturing && cw_operand_unreached(f->dst, bytes))
 		return fill_here(f, id);
 	if (capturing) {
-		s = (struct cw_side){.addr = f->dst, .device = 1};
+		s = (struct cw_operand){.addr = f->dst, .device = 1};
 		res = CUDA_SUCCESS;
 	}
 	if (res == 0) {
-		res = cw_sides_use(&s, &s);
+		res = cw_operands_use(&s, &s);
 		if (res == 0)
-			res = cw_side_reach(&s, s.addr) < bytes ? cut(f, &s, id) : send(f, s.addr, f->width, f->height, id);
-		cw_sides_done(&s, &s);
+			res = cw_operand_reach(&s, s.addr) < bytes ? cut(f, &s, id) : send(f, s.addr, f->width, f->height, id);
+		cw_operands_done(&s, &s);
 	}
 	/* On pinned memory the synchronous form is synchronous (CUDA driver API, "API synchronization behavior"). */
 	if (res == 0 && wait && !s.device)

@@ -264,13 +264,13 @@ void cw_pieces_free(struct cw_group *g)
 
 /* --- copies -------------------------------------------------------------------------------------------------------------------------- */
 
-uint64_t cw_side_reach(const struct cw_side *side, uint64_t addr)
+uint64_t cw_operand_reach(const struct cw_operand *side, uint64_t addr)
 {
 	const struct cw_group *g = side->area ? side->area->group : NULL;
 	return !g || g->resv || g->count == 1 ? UINT64_MAX : g->piece - (addr - g->base) % g->piece;
 }
 
-void cw_side_still(const struct cw_side *side)
+void cw_operand_still(const struct cw_operand *side)
 {
 	if (!side->area || !side->area->group)
 		return;

@@ -71,7 +71,7 @@ struct cw_group {
 };
 
 extern struct cw_lock cw_resident_lock;
-/* Calls that are giving the GPU work on managed memory that they named (cw_sides_use). The CPU gets nothing meanwhile. */
+/* Calls that are giving the GPU work on managed memory that they named (cw_operands_use). The CPU gets nothing meanwhile. */
 extern _Atomic uint32_t cw_resident_users;
 /* Under the lock. */
 extern struct cw_area *cw_areas;
@@ -147,9 +147,9 @@ int cw_pieces_return(void);
 CUresult cw_piece_out(struct cw_area *a);
 CUresult cw_piece_in(struct cw_area *a);
 /* Bytes from addr on that one copy may name: to the end of the piece, where the allocation's are cut. */
-uint64_t cw_side_reach(const struct cw_side *side, uint64_t addr);
+uint64_t cw_operand_reach(const struct cw_operand *side, uint64_t addr);
 /* The memory's pieces stay where they are from now on. */
-void cw_side_still(const struct cw_side *side);
+void cw_operand_still(const struct cw_operand *side);
 /* Whether the pages at an address are of a file of a group's. While somebody holds the lock. */
 int cw_pieces_filed(uint64_t at);
 

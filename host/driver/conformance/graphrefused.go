@@ -25,16 +25,16 @@ func testGraphRefusals(t *testing.T, g *Guest) {
 		b := binary.LittleEndian.AppendUint64(v.Append(nil), buf)
 		return append(b, make([]byte, size-8)...)
 	}
-	box := func(src wire.MemcpySide, width, height, depth uint64) []byte {
-		dst := wire.MemcpySide{Type: cuda.MemoryTypeDevice, Ptr: buf, Pitch: width, Height: height}
+	box := func(src wire.MemcpyOperand, width, height, depth uint64) []byte {
+		dst := wire.MemcpyOperand{Type: cuda.MemoryTypeDevice, Ptr: buf, Pitch: width, Height: height}
 		e := wire.MemcpyNode{Width: width, Height: height, Depth: depth}
 		return e.Append(dst.Append(src.Append(nil)))
 	}
-	pinned := wire.MemcpySide{Type: cuda.MemoryTypeHost, Ptr: address(mem), Pitch: 64, Height: 1}
-	from := func(change func(*wire.MemcpySide)) []byte {
-		side := pinned
-		change(&side)
-		return box(side, 64, 1, 1)
+	pinned := wire.MemcpyOperand{Type: cuda.MemoryTypeHost, Ptr: address(mem), Pitch: 64, Height: 1}
+	from := func(change func(*wire.MemcpyOperand)) []byte {
+		operand := pinned
+		change(&operand)
+		return box(operand, 64, 1, 1)
 	}
 	fill := func(dst, pitch, width, height uint64) []byte {
 		return (&wire.MemsetNode{Dst: dst, Pitch: pitch, Value: 1, Element: 4, Width: width, Height: height}).Append(nil)
@@ -47,17 +47,17 @@ func testGraphRefusals(t *testing.T, g *Guest) {
 	}{
 		{"a kernel with 20 of 24 bytes of parameters", wire.NodeKernel, kernel(20)},
 		{"a kernel with 8 of 24 bytes of parameters", wire.NodeKernel, kernel(8)},
-		{"a copy from this process", wire.NodeMemcpy, from(func(s *wire.MemcpySide) { s.Ptr = address(own) })},
-		{"a copy from before a region", wire.NodeMemcpy, from(func(s *wire.MemcpySide) { s.Ptr -= 32 })},
-		{"a copy over a region's end", wire.NodeMemcpy, from(func(s *wire.MemcpySide) { s.Ptr += size - 32 })},
-		{"a copy whose offset leaves its region", wire.NodeMemcpy, from(func(s *wire.MemcpySide) { s.X = size; s.Pitch = size + 64 })},
-		{"a copy whose offset wraps around", wire.NodeMemcpy, from(func(s *wire.MemcpySide) { s.X = ^uint64(0) - 31 })},
-		{"a copy whose slice lies nowhere", wire.NodeMemcpy, from(func(s *wire.MemcpySide) { s.Z = 1 << 40; s.Height = 1 << 40 })},
+		{"a copy from this process", wire.NodeMemcpy, from(func(s *wire.MemcpyOperand) { s.Ptr = address(own) })},
+		{"a copy from before a region", wire.NodeMemcpy, from(func(s *wire.MemcpyOperand) { s.Ptr -= 32 })},
+		{"a copy over a region's end", wire.NodeMemcpy, from(func(s *wire.MemcpyOperand) { s.Ptr += size - 32 })},
+		{"a copy whose offset leaves its region", wire.NodeMemcpy, from(func(s *wire.MemcpyOperand) { s.X = size; s.Pitch = size + 64 })},
+		{"a copy whose offset wraps around", wire.NodeMemcpy, from(func(s *wire.MemcpyOperand) { s.X = ^uint64(0) - 31 })},
+		{"a copy whose slice lies nowhere", wire.NodeMemcpy, from(func(s *wire.MemcpyOperand) { s.Z = 1 << 40; s.Height = 1 << 40 })},
 		{"slices that wrap around to before a region", wire.NodeMemcpy,
-			box(wire.MemcpySide{Type: cuda.MemoryTypeHost, Ptr: address(mem), Pitch: 1, Height: 1 << 24, Z: 1<<40 - 1}, 1, 4096, 2)},
+			box(wire.MemcpyOperand{Type: cuda.MemoryTypeHost, Ptr: address(mem), Pitch: 1, Height: 1 << 24, Z: 1<<40 - 1}, 1, 4096, 2)},
 		{"rows without a pitch that leave a region", wire.NodeMemcpy,
-			box(wire.MemcpySide{Type: cuda.MemoryTypeHost, Ptr: address(mem)}, 4096, 2*size/4096, 1)},
-		{"a copy out of an array that is not there", wire.NodeMemcpy, from(func(s *wire.MemcpySide) { s.Type = cuda.MemoryTypeArray; s.Array = 9999 })},
+			box(wire.MemcpyOperand{Type: cuda.MemoryTypeHost, Ptr: address(mem)}, 4096, 2*size/4096, 1)},
+		{"a copy out of an array that is not there", wire.NodeMemcpy, from(func(s *wire.MemcpyOperand) { s.Type = cuda.MemoryTypeArray; s.Array = 9999 })},
 		{"a fill of this process", wire.NodeMemset, fill(address(own), 0, 4, 1)},
 		{"a fill over a region's end", wire.NodeMemset, fill(address(mem)+size-32, 0, 16, 1)},
 		{"rows to fill that wrap around", wire.NodeMemset, fill(address(mem), 1<<63, 4, 3)},
@@ -73,7 +73,7 @@ func testGraphRefusals(t *testing.T, g *Guest) {
 	if res := node(wire.NodeKernel, kernel(24)); res != cuda.Success {
 		t.Errorf("a kernel with all of its parameters: %v", res)
 	}
-	if res := node(wire.NodeMemcpy, from(func(s *wire.MemcpySide) { s.Ptr += size - 64 })); res != cuda.Success {
+	if res := node(wire.NodeMemcpy, from(func(s *wire.MemcpyOperand) { s.Ptr += size - 64 })); res != cuda.Success {
 		t.Errorf("a copy of a region's last bytes: %v", res)
 	}
 }

@@ -171,8 +171,8 @@ func (x *attacker) node(graph, kind uint32, params []byte) cuda.Result {
 
 // copyNode adds a copy between addresses to a graph.
 func (x *attacker) copyNode(graph uint32, a *wire.Memcpy3DArgs) cuda.Result {
-	src := wire.MemcpySide{Type: cuda.MemoryTypeUnified, Ptr: a.Src, X: a.SrcX, Y: a.SrcY, Z: a.SrcZ, Pitch: a.SrcPitch, Height: a.SrcHeight}
-	dst := wire.MemcpySide{Type: cuda.MemoryTypeUnified, Ptr: a.Dst, X: a.DstX, Y: a.DstY, Z: a.DstZ, Pitch: a.DstPitch, Height: a.DstHeight}
+	src := wire.MemcpyOperand{Type: cuda.MemoryTypeUnified, Ptr: a.Src, X: a.SrcX, Y: a.SrcY, Z: a.SrcZ, Pitch: a.SrcPitch, Height: a.SrcHeight}
+	dst := wire.MemcpyOperand{Type: cuda.MemoryTypeUnified, Ptr: a.Dst, X: a.DstX, Y: a.DstY, Z: a.DstZ, Pitch: a.DstPitch, Height: a.DstHeight}
 	n := wire.MemcpyNode{Width: a.Width, Height: a.Height, Depth: a.Depth}
 	return x.node(graph, wire.NodeMemcpy, n.Append(dst.Append(src.Append(nil))))
 }

@@ -180,7 +180,7 @@ func TestNodesWithoutAllOfTheirBytes(t *testing.T) {
 	var cond wire.GraphConditionalCreateReply
 	x.must(x.GraphConditionalCreate(x.call(), &wire.GraphConditionalCreateArgs{Graph: g}, &cond))
 	device := x.alloc(1 << 20)
-	side := wire.MemcpySide{Type: cuda.MemoryTypeUnified, Ptr: device, Pitch: 64}
+	operand := wire.MemcpyOperand{Type: cuda.MemoryTypeUnified, Ptr: device, Pitch: 64}
 	op := make([]byte, bind.MemOpSize)
 	op[0] = 2 // a word is written
 	binary.LittleEndian.PutUint64(op[8:], device)
@@ -209,7 +209,7 @@ func TestNodesWithoutAllOfTheirBytes(t *testing.T) {
 	for kind, good := range map[uint32]func() []byte{
 		wire.NodeKernel: func() []byte { return kernel(cudatest.KernelBytes, cudatest.KernelBytes) },
 		wire.NodeMemcpy: func() []byte {
-			return (&wire.MemcpyNode{Width: 64, Height: 1, Depth: 1}).Append(side.Append(side.Append(nil)))
+			return (&wire.MemcpyNode{Width: 64, Height: 1, Depth: 1}).Append(operand.Append(operand.Append(nil)))
 		},
 		wire.NodeMemset:      func() []byte { return (&wire.MemsetNode{Dst: device, Element: 4, Width: 16, Height: 1}).Append(nil) },
 		wire.NodeHost:        func() []byte { return (&wire.HostNode{ID: 5}).Append(nil) },

@@ -89,20 +89,20 @@ func TestBoxesBeginInDeviceMemory(t *testing.T) {
 	g, device := x.graph(), x.alloc(1<<20)
 	secret := bind.NewBuffer(4096)
 	defer secret.Free()
-	for what, v := range map[string]wire.MemcpySide{
+	for what, v := range map[string]wire.MemcpyOperand{
 		"an offset in a row": {X: 1 << 44, Pitch: 1<<44 + 64},
 		"rows":               {Y: 1 << 30, Pitch: 1 << 14},
 		"slices":             {Z: 1 << 22, Pitch: 1 << 12, Height: 1 << 10},
 		"beyond the end":     {Y: 1, Pitch: 1 << 46, Height: 2},
 	} {
 		v.Type, v.Ptr = cuda.MemoryTypeUnified, device
-		ok := wire.MemcpySide{Type: cuda.MemoryTypeUnified, Ptr: device, Pitch: 64}
+		ok := wire.MemcpyOperand{Type: cuda.MemoryTypeUnified, Ptr: device, Pitch: 64}
 		n := wire.MemcpyNode{Width: 64, Height: 1, Depth: 1}
 		x.refused("a copy from beyond device memory by "+what, x.node(g, wire.NodeMemcpy, n.Append(ok.Append(v.Append(nil)))))
 		x.refused("a copy to beyond device memory by "+what, x.node(g, wire.NodeMemcpy, n.Append(v.Append(ok.Append(nil)))))
 	}
-	two := wire.MemcpySide{Type: cuda.MemoryTypeUnified, Ptr: device, Pitch: 1 << 46, Height: 2}
-	ok := wire.MemcpySide{Type: cuda.MemoryTypeUnified, Ptr: device, Pitch: 64, Height: 2}
+	two := wire.MemcpyOperand{Type: cuda.MemoryTypeUnified, Ptr: device, Pitch: 1 << 46, Height: 2}
+	ok := wire.MemcpyOperand{Type: cuda.MemoryTypeUnified, Ptr: device, Pitch: 64, Height: 2}
 	x.refused("a copy whose last row is beyond device memory", x.node(g, wire.NodeMemcpy, (&wire.MemcpyNode{Width: 64, Height: 2, Depth: 1}).Append(ok.Append(two.Append(nil)))))
 	x.must(x.node(g, wire.NodeMemcpy, (&wire.MemcpyNode{Width: 64, Height: 2, Depth: 1}).Append(ok.Append(ok.Append(nil)))))
 }

@@ -92,9 +92,9 @@ func (s *session) contextOf(c *wire.Call, p *nodeParams, id uint32) (bind.Contex
 }
 
 func (s *session) memcpyNode(c *wire.Call, p *nodeParams, b []byte) cuda.Result {
-	var src, dst wire.MemcpySide
+	var src, dst wire.MemcpyOperand
 	var v wire.MemcpyNode
-	const half = wire.MemcpySideSize
+	const half = wire.MemcpyOperandSize
 	if len(b) < 2*half || src.Decode(b) != nil || dst.Decode(b[half:]) != nil || v.Decode(b[2*half:]) != nil {
 		return cuda.ErrorInvalidValue
 	}
@@ -113,7 +113,7 @@ func (s *session) memcpyNode(c *wire.Call, p *nodeParams, b []byte) cuda.Result 
 	}
 	m, res := bind.Copy3D(to, from, e)
 	if res == cuda.Success {
-		for _, v := range []*wire.MemcpySide{&dst, &src} {
+		for _, v := range []*wire.MemcpyOperand{&dst, &src} {
 			if v.Type == cuda.MemoryTypeArray {
 				p.needs.add(s.ofArray(v.Array)...)
 			}
@@ -124,7 +124,7 @@ func (s *session) memcpyNode(c *wire.Call, p *nodeParams, b []byte) cuda.Result 
 }
 
 // nodeOperand is one side of a copy of which all lies in memory that the guest may name.
-func (s *session) nodeOperand(v *wire.MemcpySide, e bind.Box) (bind.Operand, cuda.Result) {
+func (s *session) nodeOperand(v *wire.MemcpyOperand, e bind.Box) (bind.Operand, cuda.Result) {
 	x := operand{kind: wire.OperandAddress, ptr: v.Ptr, Placement: bind.Placement{X: v.X, Y: v.Y, Z: v.Z, Pitch: v.Pitch, Height: v.Height}}
 	switch v.Type {
 	case cuda.MemoryTypeArray:

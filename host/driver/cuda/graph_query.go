@@ -128,9 +128,9 @@ func (s *session) memcpyNodeOf(n *graphNode, r *wire.GraphNodeGetParamsReply) cu
 	if res := s.drv.GraphMemcpyNodeGetParams(n.handle, &m); res != cuda.Success {
 		return res
 	}
-	src, dst, e := m.Sides()
-	for _, x := range []bind.Side{src, dst} {
-		v := wire.MemcpySide{X: x.X, Y: x.Y, Z: x.Z, Lod: x.Lod, Type: x.Type, Ptr: x.Ptr, Pitch: x.Pitch, Height: x.Height}
+	src, dst, e := m.Operands()
+	for _, x := range []bind.NodeOperand{src, dst} {
+		v := wire.MemcpyOperand{X: x.X, Y: x.Y, Z: x.Z, Lod: x.Lod, Type: x.Type, Ptr: x.Ptr, Pitch: x.Pitch, Height: x.Height}
 		r.Params = v.Append(r.Params)
 	}
 	r.Params = (&wire.MemcpyNode{Width: e.Width, Height: e.Height, Depth: e.Depth}).Append(r.Params)

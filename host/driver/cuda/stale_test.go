@@ -68,7 +68,7 @@ func (x *attacker) graphObjects(ctx, n wire.ID) {
 		v := wire.KernelNode{Func: f, Gx: 1, Gy: 1, Gz: 1, Bx: 1, By: 1, Bz: 1, Size: cudatest.KernelBytes}
 		return append(v.Append(nil), make([]byte, cudatest.KernelBytes)...)
 	}
-	array := wire.MemcpySide{Type: cuda.MemoryTypeArray, Array: n}
+	array := wire.MemcpyOperand{Type: cuda.MemoryTypeArray, Array: n}
 	for i, p := range []struct {
 		kind   uint32
 		params []byte
@@ -220,7 +220,7 @@ func TestNothingOutlivesWhatItIsOf(t *testing.T) {
 		"library": func(x *attacker) cuda.Result { return x.LibraryUnload(x.in(0), &wire.LibraryUnloadArgs{Library: n}) },
 		"array":   func(x *attacker) cuda.Result { return x.ArrayDestroy(x.in(lasting), &wire.ArrayDestroyArgs{Array: n}) },
 		"mipmapped array": func(x *attacker) cuda.Result {
-			level := wire.MemcpySide{Type: cuda.MemoryTypeArray, Array: n + 1}
+			level := wire.MemcpyOperand{Type: cuda.MemoryTypeArray, Array: n + 1}
 			x.must(x.GraphAddNode(x.in(lasting), &wire.GraphAddNodeArgs{Graph: n, Node: 40, Type: wire.NodeMemcpy,
 				Params: (&wire.MemcpyNode{Width: 8, Height: 1, Depth: 1}).Append(level.Append(level.Append(nil)))}, &wire.GraphAddNodeReply{}))
 			return x.MipmapDestroy(x.in(lasting), &wire.MipmapDestroyArgs{Mipmap: n})

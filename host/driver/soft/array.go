@@ -313,20 +313,20 @@ func (s *session) forgetArrays(g *gpuContext) {
 	s.links.deleteIf(func(l *link) bool { return l.ctx == g })
 }
 
-// sideArray is one end of a box copy in an array.
-func (s *session) sideArray(b box, id uint64, at [3]uint64) (side, bool) {
+// arrayOperand is one end of a box copy in an array.
+func (s *session) arrayOperand(b box, id uint64, at [3]uint64) (operand, bool) {
 	x, ok := s.arrays[wire.ID(id)]
 	if !ok || id>>32 != 0 {
-		return side{}, false
+		return operand{}, false
 	}
 	var m checked
 	if m.add(at[0], b.width) > x.row() || m.add(at[1], b.height) > max(x.shape.height, 1) ||
 		m.add(at[2], b.depth) > max(x.shape.depth, 1) || m.overflow {
-		return side{}, false
+		return operand{}, false
 	}
 	first := x.off + at[2]*x.slice() + at[1]*x.row() + at[0]
 	last := (b.depth-1)*x.slice() + (b.height-1)*x.row() + b.width
-	return side{mem: x.mem.mem[first : first+last], row: x.row(), slice: x.slice()}, true
+	return operand{mem: x.mem.mem[first : first+last], row: x.row(), slice: x.slice()}, true
 }
 
 // DeviceAsk answers what is asked about devices rarely.

@@ -172,7 +172,7 @@ func (s *session) MemcpyStaged(c *wire.Call, a *wire.MemcpyStagedArgs) cuda.Resu
 		}
 	}
 	own := *a
-	s.transfer(st, a.Size, completion{true, a.Word, a.Value}, []side{{reg: reg, users: known}}, func() cuda.Result {
+	s.transfer(st, a.Size, completion{true, a.Word, a.Value}, []operand{{reg: reg, users: known}}, func() cuda.Result {
 		if own.Direction == 0 && reg.Mem == nil && len(dev) > 0 && len(dev) <= carrySize {
 			if reg.ReadStaged(dev, &own) != nil {
 				return cuda.ErrorOperatingSystem
@@ -191,9 +191,9 @@ type completion struct {
 }
 
 // transfer queues a copy that may involve regions, and its completion.
-func (s *session) transfer(st *stream, size uint64, done completion, sides []side, move func() cuda.Result) {
+func (s *session) transfer(st *stream, size uint64, done completion, operands []operand, move func() cuda.Result) {
 	mapped := true
-	for _, v := range sides {
+	for _, v := range operands {
 		if v.users != nil {
 			v.users.users.Add(1)
 			mapped = mapped && v.reg.Mem != nil
@@ -205,7 +205,7 @@ func (s *session) transfer(st *stream, size uint64, done completion, sides []sid
 		if s.outcome(g) == cuda.Success {
 			res = guarded(move)
 		}
-		for _, v := range sides {
+		for _, v := range operands {
 			if v.users != nil {
 				v.users.users.Add(-1)
 			}

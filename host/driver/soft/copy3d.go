@@ -8,14 +8,14 @@ import (
 	"causeway/host/driver"
 )
 
-// Kinds of a box copy's side.
+// Kinds of a box copy's operand.
 const (
-	sideAddress = 0
-	sideStaging = 1
+	atAddress = 0
+	atStaging = 1
 )
 
-// side is one end of a box copy: where its first byte is, and how far rows and slices are apart.
-type side struct {
+// operand is one end of a box copy: where its first byte is, and how far rows and slices are apart.
+type operand struct {
 	mem        []byte        // the bytes from the box's first to its last; nil: through the carrier
 	reg        driver.Region // with mem nil
 	off        uint64        // of the first byte in reg
@@ -38,41 +38,41 @@ func (s *session) Memcpy3D(c *wire.Call, a *wire.Memcpy3DArgs) cuda.Result {
 	if a.Word >= wire.WordCount {
 		return cuda.ErrorInvalidValue
 	}
-	var src, dst side
+	var src, dst operand
 	if !b.empty() {
 		var ok1, ok2 bool
-		src, ok1 = s.side(b, a.SrcKind, a.SrcRegion, a.Src, a.SrcPitch, a.SrcHeight, [3]uint64{a.SrcX, a.SrcY, a.SrcZ})
-		dst, ok2 = s.side(b, a.DstKind, a.DstRegion, a.Dst, a.DstPitch, a.DstHeight, [3]uint64{a.DstX, a.DstY, a.DstZ})
+		src, ok1 = s.operand(b, a.SrcKind, a.SrcRegion, a.Src, a.SrcPitch, a.SrcHeight, [3]uint64{a.SrcX, a.SrcY, a.SrcZ})
+		dst, ok2 = s.operand(b, a.DstKind, a.DstRegion, a.Dst, a.DstPitch, a.DstHeight, [3]uint64{a.DstX, a.DstY, a.DstZ})
 		if !ok1 || !ok2 {
 			return cuda.ErrorInvalidValue
 		}
 	}
 	move := func() cuda.Result { return copyBox(dst, src, b) }
-	size := b.width * b.height * b.depth // both sides hold it: no overflow
-	s.transfer(st, size, completion{a.Word != 0, a.Word, a.Value}, []side{src, dst}, move)
+	size := b.width * b.height * b.depth // both operands hold it: no overflow
+	s.transfer(st, size, completion{a.Word != 0, a.Word, a.Value}, []operand{src, dst}, move)
 	return cuda.Success
 }
 
-// side checks one end: an array, or memory: the box must lie within its pitch and height, and all of it in memory that may be touched.
-func (s *session) side(b box, kind, id uint32, base, pitch, height uint64, at [3]uint64) (side, bool) {
+// operand checks one end: an array, or memory: the box must lie within its pitch and height, and all of it in memory that may be touched.
+func (s *session) operand(b box, kind, id uint32, base, pitch, height uint64, at [3]uint64) (operand, bool) {
 	if kind == wire.OperandArray {
-		return s.sideArray(b, base, at)
+		return s.arrayOperand(b, base, at)
 	}
 	if pitch == 0 {
 		if b.height > 1 || b.depth > 1 || at[1] > 0 || at[2] > 0 {
-			return side{}, false
+			return operand{}, false
 		}
 		pitch = at[0] + b.width
 	}
 	if height == 0 {
 		if b.depth > 1 || at[2] > 0 {
-			return side{}, false
+			return operand{}, false
 		}
 		height = at[1] + b.height
 	}
 	var m checked
 	if m.add(at[0], b.width) > pitch || m.add(at[1], b.height) > height && (b.depth > 1 || at[2] > 0) {
-		return side{}, false
+		return operand{}, false
 	}
 	slice := m.mul(pitch, height)
 	first := m.add(m.add(m.mul(at[2], slice), m.mul(at[1], pitch)), at[0])
@@ -80,18 +80,18 @@ func (s *session) side(b box, kind, id uint32, base, pitch, height uint64, at [3
 	start := m.add(base, first)
 	m.add(start, last)
 	if m.overflow {
-		return side{}, false
+		return operand{}, false
 	}
-	v := side{row: pitch, slice: slice}
+	v := operand{row: pitch, slice: slice}
 	switch kind {
-	case sideAddress:
+	case atAddress:
 		mem, ok := s.space.bytes(start, last)
 		v.mem = mem
 		return v, ok
-	case sideStaging:
+	case atStaging:
 		reg, known, ok := s.staged(id, start, last)
 		if !ok {
-			return side{}, false
+			return operand{}, false
 		}
 		v.users, v.reg, v.off = known, reg, start
 		if reg.Mem != nil {
@@ -99,7 +99,7 @@ func (s *session) side(b box, kind, id uint32, base, pitch, height uint64, at [3
 		}
 		return v, true
 	}
-	return side{}, false
+	return operand{}, false
 }
 
 // checked calculates sizes that come from outside.
@@ -117,8 +117,8 @@ func (c *checked) add(a, b uint64) uint64 {
 	return sum
 }
 
-// copyBox copies row by row; whole slices or the whole box at once where both sides are dense.
-func copyBox(dst, src side, b box) cuda.Result {
+// copyBox copies row by row; whole slices or the whole box at once where both operands are dense.
+func copyBox(dst, src operand, b box) cuda.Result {
 	if b.empty() {
 		return cuda.Success
 	}
@@ -143,7 +143,7 @@ func copyBox(dst, src side, b box) cuda.Result {
 	return cuda.Success
 }
 
-func copyRow(dst, src side, to, from, n uint64, bounce []byte) cuda.Result {
+func copyRow(dst, src operand, to, from, n uint64, bounce []byte) cuda.Result {
 	switch {
 	case src.mem != nil && dst.mem != nil:
 		copy(dst.mem[to:to+n], src.mem[from:from+n])

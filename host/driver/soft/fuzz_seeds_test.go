@@ -23,7 +23,7 @@ func graphSeeds() map[string][]wire.Args {
 	const graph, exec, kernel, fill, copied, alloc, freed, child, clone, node = 30, 31, 40, 41, 42, 43, 44, 32, 33, 50
 	kern := wire.KernelNode{Func: fn, Gx: 1, Gy: 1, Gz: 1, Bx: 1, By: 1, Bz: 1, Size: 8}
 	set := wire.MemsetNode{Dst: first, Pitch: 64, Value: 7, Element: 1, Width: 64, Height: 1}
-	src, dst := wire.MemcpySide{Type: 2, Ptr: first, Pitch: 64, Height: 1}, wire.MemcpySide{Type: 2, Ptr: first + 64, Pitch: 64, Height: 1}
+	src, dst := wire.MemcpyOperand{Type: 2, Ptr: first, Pitch: 64, Height: 1}, wire.MemcpyOperand{Type: 2, Ptr: first + 64, Pitch: 64, Height: 1}
 	body := wire.MemcpyNode{Width: 64, Height: 1, Depth: 1}
 	mem, of := wire.AllocNode{Size: 4096}, wire.ChildNode{Graph: clone}
 	props := append(u32s(1, 0, 1, 0), make([]byte, 72)...) // CUmemPoolProps

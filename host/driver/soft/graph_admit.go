@@ -116,11 +116,11 @@ func nodeOf(a wire.Args) (kind uint32, params []byte, ok bool) {
 		v := wire.KernelNode{Func: a.Func, Gx: a.Gx, Gy: a.Gy, Gz: a.Gz, Bx: a.Bx, By: a.By, Bz: a.Bz, Shared: a.Shared, Size: uint32(len(a.Params))}
 		return wire.NodeKernel, append(v.Append(nil), a.Params...), true
 	case *wire.MemcpyArgs:
-		return wire.NodeMemcpy, sides(wire.MemcpySide{Ptr: a.Dst, Pitch: a.Size}, wire.MemcpySide{Ptr: a.Src, Pitch: a.Size}, a.Size, 1, 1), true
+		return wire.NodeMemcpy, operands(wire.MemcpyOperand{Ptr: a.Dst, Pitch: a.Size}, wire.MemcpyOperand{Ptr: a.Src, Pitch: a.Size}, a.Size, 1, 1), true
 	case *wire.Memcpy3DArgs:
-		return wire.NodeMemcpy, sides(wire.MemcpySide{Ptr: a.Dst, Pitch: a.DstPitch, Height: a.DstHeight, X: a.DstX, Y: a.DstY, Z: a.DstZ},
-			wire.MemcpySide{Ptr: a.Src, Pitch: a.SrcPitch, Height: a.SrcHeight, X: a.SrcX, Y: a.SrcY, Z: a.SrcZ},
-			a.Width, a.Height, a.Depth), a.SrcKind == sideAddress && a.DstKind == sideAddress && a.Word == 0
+		return wire.NodeMemcpy, operands(wire.MemcpyOperand{Ptr: a.Dst, Pitch: a.DstPitch, Height: a.DstHeight, X: a.DstX, Y: a.DstY, Z: a.DstZ},
+			wire.MemcpyOperand{Ptr: a.Src, Pitch: a.SrcPitch, Height: a.SrcHeight, X: a.SrcX, Y: a.SrcY, Z: a.SrcZ},
+			a.Width, a.Height, a.Depth), a.SrcKind == atAddress && a.DstKind == atAddress && a.Word == 0
 	case *wire.MemsetArgs:
 		return wire.NodeMemset, (&wire.MemsetNode{Dst: a.Dst, Pitch: a.Pitch, Value: a.Value, Element: a.Element, Width: a.Width, Height: a.Height}).Append(nil), true
 	case *wire.LaunchHostFuncArgs:
@@ -137,8 +137,8 @@ func nodeOf(a wire.Args) (kind uint32, params []byte, ok bool) {
 	return 0, nil, false
 }
 
-// sides are the parameters of a copy node between two addresses.
-func sides(dst, src wire.MemcpySide, width, height, depth uint64) []byte {
+// operands are the parameters of a copy node between two addresses.
+func operands(dst, src wire.MemcpyOperand, width, height, depth uint64) []byte {
 	dst.Type, src.Type = cuda.MemoryTypeUnified, cuda.MemoryTypeUnified
 	b := dst.Append(src.Append(nil))
 	return (&wire.MemcpyNode{Width: width, Height: height, Depth: depth}).Append(b)

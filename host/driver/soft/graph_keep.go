@@ -124,7 +124,7 @@ func contextAt(kind uint32) int {
 	case wire.NodeKernel:
 		return 8 * 4 // behind the function, the dimensions and the shared memory
 	case wire.NodeMemcpy:
-		return 2*wire.MemcpySideSize + 3*8
+		return 2*wire.MemcpyOperandSize + 3*8
 	case wire.NodeMemset:
 		return 5 * 8
 	case wire.NodeBatchMemOp:

@@ -102,7 +102,7 @@ func TestGraphHostile(t *testing.T) {
 		{"kernel cut short", wire.NodeKernel, make([]byte, 8), cuda.ErrorInvalidValue},
 		{"kernel with more parameters than sent", wire.NodeKernel, (&wire.KernelNode{Size: 1 << 31}).Append(nil), cuda.ErrorInvalidValue},
 		{"kernel that is not there", wire.NodeKernel, (&wire.KernelNode{Func: 77}).Append(nil), cuda.ErrorInvalidHandle},
-		{"copy from nowhere", wire.NodeMemcpy, sides(wire.MemcpySide{Ptr: 16, Pitch: 4}, wire.MemcpySide{Ptr: 32, Pitch: 4}, 4, 1, 1), cuda.ErrorInvalidValue},
+		{"copy from nowhere", wire.NodeMemcpy, operands(wire.MemcpyOperand{Ptr: 16, Pitch: 4}, wire.MemcpyOperand{Ptr: 32, Pitch: 4}, 4, 1, 1), cuda.ErrorInvalidValue},
 		{"fill of nowhere", wire.NodeMemset, (&wire.MemsetNode{Dst: 16, Element: 1, Width: 4, Height: 1}).Append(nil), cuda.ErrorInvalidValue},
 		{"more operations than sent", wire.NodeBatchMemOp, (&wire.BatchNode{Count: 9}).Append(nil), cuda.ErrorInvalidValue},
 		{"condition that is not there", wire.NodeConditional, append((&wire.ConditionalNode{Handle: 5, Size: 1}).Append(nil), 0, 1, 0, 0), cuda.ErrorInvalidValue},

@@ -155,9 +155,9 @@ func keys(m map[uint32][]byte) func(func(uint32) bool) {
 
 func (s *session) memcpyNode(c *wire.Call, p []byte) cuda.Result {
 	const memoryTypeArray = 3
-	var src, dst wire.MemcpySide
+	var src, dst wire.MemcpyOperand
 	var v wire.MemcpyNode
-	const half = wire.MemcpySideSize
+	const half = wire.MemcpyOperandSize
 	if len(p) < 2*half || src.Decode(p) != nil || dst.Decode(p[half:]) != nil || v.Decode(p[2*half:]) != nil {
 		return cuda.ErrorInvalidValue
 	}

@@ -34,7 +34,7 @@ CUresult cw_capture_copy(uint32_t stream, int direct, int wait, int *pageable)
 	return CUDA_SUCCESS;
 }
 
-CUresult cw_capture_pageable(const struct cw_side *dst, const struct cw_side *src, size_t size, uint32_t stream)
+CUresult cw_capture_pageable(const struct cw_operand *dst, const struct cw_operand *src, size_t size, uint32_t stream)
 {
 	(void)dst, (void)src, (void)size, (void)stream;
 	return CUDA_ERROR_NOT_SUPPORTED;

@@ -66,23 +66,23 @@ func (l *Launch) fromExtra() []byte {
 	return copied[byte](at, size)
 }
 
-// Side is one side of a copy as the driver tells it.
-type Side struct {
+// NodeOperand is an operand of a copy, as the driver says it.
+type NodeOperand struct {
 	Type     uint32 // CUmemorytype
 	Ptr, Lod uint64
 	Placement
 }
 
-// Sides are what a copy moves, and where.
-func (m *Memcpy3D) Sides() (src, dst Side, e Box) {
+// Operands are what a copy moves, and where.
+func (m *Memcpy3D) Operands() (src, dst NodeOperand, e Box) {
 	ptr := func(kind uint32, host HostAddress, dev Address) uint64 {
 		if kind == cuda.MemoryTypeHost {
 			return host.v
 		}
 		return dev.v
 	}
-	src = Side{m.srcMemoryType, ptr(m.srcMemoryType, m.srcHost, m.srcDevice), m.srcLOD, Placement{m.srcXInBytes, m.srcY, m.srcZ, m.srcPitch, m.srcHeight}}
-	dst = Side{m.dstMemoryType, ptr(m.dstMemoryType, m.dstHost, m.dstDevice), m.dstLOD, Placement{m.dstXInBytes, m.dstY, m.dstZ, m.dstPitch, m.dstHeight}}
+	src = NodeOperand{m.srcMemoryType, ptr(m.srcMemoryType, m.srcHost, m.srcDevice), m.srcLOD, Placement{m.srcXInBytes, m.srcY, m.srcZ, m.srcPitch, m.srcHeight}}
+	dst = NodeOperand{m.dstMemoryType, ptr(m.dstMemoryType, m.dstHost, m.dstDevice), m.dstLOD, Placement{m.dstXInBytes, m.dstY, m.dstZ, m.dstPitch, m.dstHeight}}
 	return src, dst, Box{m.widthInBytes, m.height, m.depth}
 }
 

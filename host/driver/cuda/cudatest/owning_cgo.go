@@ -160,9 +160,9 @@ static int copy_batch(uint64_t *dst, uint64_t *src, uint64_t *size, uint64_t n) 
 }
 
 // CUDA_MEMCPY3D. The GPU reads and writes rows: from the first byte of the first to the last of the last, whatever the pitch.
-struct side { uint64_t x, y, z, lod; uint32_t type, pad; uint64_t host, device, array, rsvd, pitch, height; };
-struct copy3d { struct side src, dst; uint64_t width, height, depth; };
-static int box(const char *what, struct side *s, struct copy3d *c) {
+struct operand { uint64_t x, y, z, lod; uint32_t type, pad; uint64_t host, device, array, rsvd, pitch, height; };
+struct copy3d { struct operand src, dst; uint64_t width, height, depth; };
+static int box(const char *what, struct operand *s, struct copy3d *c) {
 	enum { TYPE_HOST = 1, TYPE_DEVICE = 2, TYPE_ARRAY = 3, TYPE_UVA = 4 };
 	if (s->type == TYPE_ARRAY) return 0;
 	unsigned __int128 rows = s->height ? s->height : c->height, pitch = s->pitch ? s->pitch : c->width + s->x;

@@ -1,6 +1,6 @@
 /*
- * Copies in two and three dimensions. Each side is first reduced to the address of its first byte and two strides. Between
- * memory that the worker reaches the box travels as one operation; a side in ordinary memory is packed into staging chunks,
+ * Copies in two and three dimensions. Each operand is first reduced to the address of its first byte and two strides. Between
+ * memory that the worker reaches the box travels as one operation; a operand in ordinary memory is packed into staging chunks,
  * whole slices or runs of rows at a time.
  */
 #include <string.h>
@@ -9,9 +9,9 @@
 #include "api/capture.h"
 #include "memory/resident.h"
 
-/* One side resolved: row r of slice s begins at side.addr + s*slice + r*pitch; in an array, at x, y+r, z+s. */
+/* One operand resolved: row r of slice s begins at operand.addr + s*slice + r*pitch; in an array, at x, y+r, z+s. */
 struct plane {
-	struct cw_side side;
+	struct cw_operand operand;
 	uint64_t pitch, rows; /* rows of a slice: slice = pitch*rows */
 	uint32_t array;	      /* id, 0: memory */
 	uint64_t x, y, z;
@@ -27,18 +27,18 @@ struct box {
 
 enum { MAX_PITCH = 0x7fffffff };
 
-/* A side in an array: it counts as device memory that the worker reaches. */
-static CUresult resolve_array(const struct cw_box_side *h, const struct box *b, struct plane *out)
+/* A operand in an array: it counts as device memory that the worker reaches. */
+static CUresult resolve_array(const struct cw_box_operand *h, const struct box *b, struct plane *out)
 {
 	struct cw_array *a = cw_array_get(h->array);
 
 	if (!a || h->lod != 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	*out = (struct plane){.side = {.worker = 1, .device = 1}, .array = a->o.id, .x = h->x, .y = h->y, .z = h->z};
+	*out = (struct plane){.operand = {.worker = 1, .device = 1}, .array = a->o.id, .x = h->x, .y = h->y, .z = h->z};
 	return cw_array_holds(a, h->x, h->y, h->z, b->width, b->height, b->depth);
 }
 
-static CUresult resolve(const struct cw_box_side *h, const struct box *b, struct plane *out)
+static CUresult resolve(const struct cw_box_operand *h, const struct box *b, struct plane *out)
 {
 	uint64_t start = 0, need, base, at, span;
 	if (h->type == CU_MEMORYTYPE_ARRAY)
@@ -62,9 +62,9 @@ static CUresult resolve(const struct cw_box_side *h, const struct box *b, struct
 	if (base == 0 || __builtin_add_overflow(base, at, &start))
 		return CUDA_ERROR_INVALID_VALUE;
 	switch (h->type) {
-	case CU_MEMORYTYPE_HOST: return cw_side_host((const void *)(uintptr_t)start, span, &out->side);
-	case CU_MEMORYTYPE_DEVICE: return cw_side_device(start, span, &out->side);
-	case CU_MEMORYTYPE_UNIFIED: return cw_side_any(start, span, &out->side);
+	case CU_MEMORYTYPE_HOST: return cw_operand_host((const void *)(uintptr_t)start, span, &out->operand);
+	case CU_MEMORYTYPE_DEVICE: return cw_operand_device(start, span, &out->operand);
+	case CU_MEMORYTYPE_UNIFIED: return cw_operand_any(start, span, &out->operand);
 	default: return CUDA_ERROR_INVALID_VALUE;
 	}
 }
@@ -93,12 +93,15 @@ static void piece(const struct box *b, uint64_t k, uint64_t *slice, uint64_t *ro
 	}
 }
 
-static uint64_t address(const struct plane *p, uint64_t slice, uint64_t row) { return p->side.addr + (slice * p->rows + row) * p->pitch; }
+static uint64_t address(const struct plane *p, uint64_t slice, uint64_t row)
+{
+	return p->operand.addr + (slice * p->rows + row) * p->pitch;
+}
 
 static void move(const void *arg, uint64_t k, uint8_t *chunk)
 {
 	const struct box *b = arg;
-	const struct plane *host = b->src.side.device ? &b->dst : &b->src;
+	const struct plane *host = b->src.operand.device ? &b->dst : &b->src;
 	uint64_t slice, row, slices, rows;
 	piece(b, k, &slice, &row, &slices, &rows);
 	for (uint64_t s = 0; s < slices; s++)
@@ -114,7 +117,7 @@ static void move(const void *arg, uint64_t k, uint8_t *chunk)
 /* A carrier whose regions the worker cannot map moves extents, not boxes: a row at a time, the last one completing the word. */
 static CUresult send_rows(const struct box *b, uint64_t k, const struct cw_chunk *c)
 {
-	int to = b->dst.side.device;
+	int to = b->dst.operand.device;
 	const struct plane *device = to ? &b->dst : &b->src;
 	uint64_t slice, row, slices, rows, offset = c->offset;
 	piece(b, k, &slice, &row, &slices, &rows);
@@ -129,7 +132,7 @@ static CUresult send_rows(const struct box *b, uint64_t k, const struct cw_chunk
 	return res;
 }
 
-/* A side as Memcpy3D names it. */
+/* A operand as Memcpy3D names it. */
 struct end {
 	uint32_t kind, region;
 	uint64_t base, pitch, rows, x, y, z;
@@ -152,7 +155,7 @@ static CUresult send_box(const struct end *d, const struct end *s, uint64_t widt
 static CUresult send(const void *arg, uint64_t k, const struct cw_chunk *c)
 {
 	const struct box *b = arg;
-	int to = b->dst.side.device;
+	int to = b->dst.operand.device;
 	const struct plane *device = to ? &b->dst : &b->src;
 	uint64_t slice, row, slices, rows;
 	if (!cw_can_map() && !device->array)
@@ -169,11 +172,11 @@ static CUresult staged_wide(const struct box *b)
 {
 	for (uint64_t x = 0; x < b->width; x += CW_CHUNK_SIZE) {
 		struct box part = *b;
-		struct plane *sides[] = {&part.dst, &part.src};
+		struct plane *operands[] = {&part.dst, &part.src};
 
 		part.width = b->width - x < CW_CHUNK_SIZE ? b->width - x : CW_CHUNK_SIZE;
 		for (int i = 0; i < 2; i++)
-			*(sides[i]->array ? &sides[i]->x : &sides[i]->side.addr) += x;
+			*(operands[i]->array ? &operands[i]->x : &operands[i]->operand.addr) += x;
 		CUresult res = staged(&part);
 		if (res != 0)
 			return res;
@@ -185,7 +188,7 @@ static CUresult staged_wide(const struct box *b)
 static CUresult by_rows(const struct box *b)
 {
 	for (uint64_t i = 0; i < b->height * b->depth; i++) {
-		struct cw_side d = b->dst.side, s = b->src.side;
+		struct cw_operand d = b->dst.operand, s = b->src.operand;
 		d.addr = address(&b->dst, i / b->height, i % b->height);
 		s.addr = address(&b->src, i / b->height, i % b->height);
 		CUresult res = cw_copy_linear(&d, &s, b->width, b->stream, 0);
@@ -209,7 +212,7 @@ static CUresult staged(struct box *b)
 	else
 		pieces = (b->height + b->rows - 1) / b->rows * b->depth;
 	struct cw_transfer t = {.pieces = pieces, .stream = b->stream, .move = move, .send = send, .arg = b};
-	return b->dst.side.device ? cw_transfer_to_device(&t) : cw_transfer_from_device(&t);
+	return b->dst.operand.device ? cw_transfer_to_device(&t) : cw_transfer_from_device(&t);
 }
 
 static CUresult host_to_host(const struct box *b)
@@ -232,20 +235,20 @@ static CUresult reachable(const struct box *b, int wait)
 	struct end d = end_of(&b->dst, 0, 0), s = end_of(&b->src, 0, 0);
 	CUresult res = CUDA_SUCCESS;
 
-	if (wait && !b->src.side.device && b->dst.side.device && b->width * b->height * b->depth <= TAKEN)
+	if (wait && !b->src.operand.device && b->dst.operand.device && b->width * b->height * b->depth <= TAKEN)
 		res = cw_own_wait(LEGACY);
 	if (res == 0)
 		res = send_box(&d, &s, b->width, b->height, b->depth, b->stream, 0, 0);
-	if (res == 0 && wait && !(b->dst.side.device && b->src.side.device))
+	if (res == 0 && wait && !(b->dst.operand.device && b->src.operand.device))
 		res = cw_own_wait(b->stream);
 	return res;
 }
 
-/* Whether a side lies over several pieces of managed memory, where copies are cut. */
+/* Whether a operand lies over several pieces of managed memory, where copies are cut. */
 static int parted(const struct plane *p, const struct box *b)
 {
 	return !p->array &&
-	       cw_side_reach(&p->side, address(p, 0, 0)) < address(p, b->depth - 1, b->height - 1) + b->width - address(p, 0, 0);
+	       cw_operand_reach(&p->operand, address(p, 0, 0)) < address(p, b->depth - 1, b->height - 1) + b->width - address(p, 0, 0);
 }
 
 static CUresult resolved(struct box *b, int wait);
@@ -257,17 +260,17 @@ static CUresult in_parts(const struct box *b, int wait)
 	for (uint64_t i = 0; i < b->height * b->depth && res == 0; i++)
 		for (uint64_t x = 0; x < b->width && res == 0;) {
 			struct box part = *b;
-			struct plane *sides[] = {&part.dst, &part.src};
+			struct plane *operands[] = {&part.dst, &part.src};
 			uint64_t n = b->width - x;
 			for (int k = 0; k < 2; k++) {
-				struct plane *p = sides[k];
+				struct plane *p = operands[k];
 				if (p->array) {
 					p->x += x;
 					p->y += i % b->height;
 					p->z += i / b->height;
 				} else {
-					p->side.addr = address(p, i / b->height, i % b->height) + x;
-					uint64_t reach = cw_side_reach(&p->side, p->side.addr);
+					p->operand.addr = address(p, i / b->height, i % b->height) + x;
+					uint64_t reach = cw_operand_reach(&p->operand, p->operand.addr);
 					n = n < reach ? n : reach;
 				}
 			}
@@ -282,7 +285,7 @@ static CUresult in_parts(const struct box *b, int wait)
 static CUresult resolved(struct box *b, int wait)
 {
 	CUresult res = CUDA_SUCCESS;
-	int both = b->dst.side.worker && b->src.side.worker, neither = !b->dst.side.device && !b->src.side.device;
+	int both = b->dst.operand.worker && b->src.operand.worker, neither = !b->dst.operand.device && !b->src.operand.device;
 	int pageable = 0;
 	if (cw_unlikely(cw_capture_any()) && (res = cw_capture_copy(b->stream, both, wait, &pageable)))
 		return res;
@@ -293,37 +296,37 @@ static CUresult resolved(struct box *b, int wait)
 	if (pageable && !(dense(&b->dst, b) && dense(&b->src, b)))
 		return by_rows(b);
 	if (dense(&b->dst, b) && dense(&b->src, b))
-		res = cw_copy_linear(&b->dst.side, &b->src.side, b->width * b->height * b->depth, b->stream, wait);
+		res = cw_copy_linear(&b->dst.operand, &b->src.operand, b->width * b->height * b->depth, b->stream, wait);
 	else if (cw_unlikely(parted(&b->dst, b) || parted(&b->src, b)))
 		res = in_parts(b, wait);
 	else if (both)
 		res = reachable(b, wait);
 	else if (neither)
 		res = host_to_host(b);
-	else if (!b->dst.side.device)
+	else if (!b->dst.operand.device)
 		res = staged(b);
 	else if ((res = cw_copy_begin(b->stream, wait)) == 0)
 		res = cw_copy_landed(staged(b), b->width * b->height * b->depth, b->stream, wait);
 	return res;
 }
 
-/* Copies a box whose sides are resolved. */
+/* Copies a box whose operands are resolved. */
 static CUresult run_box(struct box *b, int wait)
 {
-	CUresult res = cw_sides_use(&b->dst.side, &b->src.side);
+	CUresult res = cw_operands_use(&b->dst.operand, &b->src.operand);
 	if (res == 0)
 		res = resolved(b, wait);
-	cw_sides_done(&b->dst.side, &b->src.side);
+	cw_operands_done(&b->dst.operand, &b->src.operand);
 	return wait ? res : cw_settle(res, b->stream);
 }
 
-static CUresult resolve_both(struct box *b, const struct cw_box_side *dst, const struct cw_box_side *src)
+static CUresult resolve_both(struct box *b, const struct cw_box_operand *dst, const struct cw_box_operand *src)
 {
 	CUresult res = resolve(dst, b, &b->dst);
 	return res != 0 ? res : resolve(src, b, &b->src);
 }
 
-static CUresult copy(const struct cw_box_side *dst, const struct cw_box_side *src, uint64_t width, uint64_t height, uint64_t depth,
+static CUresult copy(const struct cw_box_operand *dst, const struct cw_box_operand *src, uint64_t width, uint64_t height, uint64_t depth,
 		     CUstream stream, int ptds, int wait)
 {
 	struct box b = {.width = width, .height = height, .depth = depth};
@@ -337,8 +340,8 @@ static CUresult copy(const struct cw_box_side *dst, const struct cw_box_side *sr
 	return res != 0 ? res : run_box(&b, wait);
 }
 
-CUresult cw_copy_box(const struct cw_box_side *dst, const struct cw_box_side *src, uint64_t width, uint64_t height, uint64_t depth,
-		     uint32_t stream, int check)
+CUresult cw_copy_3d(const struct cw_box_operand *dst, const struct cw_box_operand *src, uint64_t width, uint64_t height, uint64_t depth,
+		    uint32_t stream, int check)
 {
 	struct box b = {.width = width, .height = height, .depth = depth, .stream = stream};
 	CUresult res = resolve_both(&b, dst, src);
@@ -351,8 +354,8 @@ static CUresult copy2d(const CUDA_MEMCPY2D *p, CUstream stream, int ptds, int wa
 {
 	if (!p || p->srcPitch > max_pitch || p->dstPitch > max_pitch)
 		return CUDA_ERROR_INVALID_VALUE;
-	struct cw_box_side d = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, p->dstXInBytes, p->dstY, 0, 0, p->dstPitch, 0};
-	struct cw_box_side s = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, p->srcXInBytes, p->srcY, 0, 0, p->srcPitch, 0};
+	struct cw_box_operand d = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, p->dstXInBytes, p->dstY, 0, 0, p->dstPitch, 0};
+	struct cw_box_operand s = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, p->srcXInBytes, p->srcY, 0, 0, p->srcPitch, 0};
 	return copy(&d, &s, p->WidthInBytes, p->Height, 1, stream, ptds, wait);
 }
 
@@ -366,10 +369,10 @@ static CUresult copy3d(const CUDA_MEMCPY3D *p, CUstream stream, int ptds, int wa
 {
 	if (!p)
 		return CUDA_ERROR_INVALID_VALUE;
-	struct cw_box_side d = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, p->dstXInBytes,
-				p->dstY,	  p->dstZ,    p->dstLOD,    p->dstPitch, p->dstHeight};
-	struct cw_box_side s = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, p->srcXInBytes,
-				p->srcY,	  p->srcZ,    p->srcLOD,    p->srcPitch, p->srcHeight};
+	struct cw_box_operand d = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, p->dstXInBytes,
+				   p->dstY,	     p->dstZ,	 p->dstLOD,    p->dstPitch, p->dstHeight};
+	struct cw_box_operand s = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, p->srcXInBytes,
+				   p->srcY,	     p->srcZ,	 p->srcLOD,    p->srcPitch, p->srcHeight};
 	return copy(&d, &s, p->WidthInBytes, p->Height, p->Depth, stream, ptds, wait);
 }
 
@@ -386,10 +389,10 @@ static CUresult copy3d_peer(const CUDA_MEMCPY3D_PEER *p, CUstream stream, int pt
 	if ((p->dstMemoryType == CU_MEMORYTYPE_DEVICE && cw_ctx_resolve(p->dstContext, &c) != 0) ||
 	    (p->srcMemoryType == CU_MEMORYTYPE_DEVICE && cw_ctx_resolve(p->srcContext, &c) != 0))
 		return CUDA_ERROR_INVALID_CONTEXT;
-	struct cw_box_side d = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, p->dstXInBytes,
-				p->dstY,	  p->dstZ,    p->dstLOD,    p->dstPitch, p->dstHeight};
-	struct cw_box_side s = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, p->srcXInBytes,
-				p->srcY,	  p->srcZ,    p->srcLOD,    p->srcPitch, p->srcHeight};
+	struct cw_box_operand d = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, p->dstXInBytes,
+				   p->dstY,	     p->dstZ,	 p->dstLOD,    p->dstPitch, p->dstHeight};
+	struct cw_box_operand s = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, p->srcXInBytes,
+				   p->srcY,	     p->srcZ,	 p->srcLOD,    p->srcPitch, p->srcHeight};
 	return copy(&d, &s, p->WidthInBytes, p->Height, p->Depth, stream, ptds, wait);
 }
 
@@ -399,16 +402,16 @@ CUresult cwi_cuMemcpy3DPeerAsync(int ptds, const CUDA_MEMCPY3D_PEER *p, CUstream
 
 /* --- one-dimensional arrays: offsets in bytes ---------------------------------------------------------------------- */
 
-static struct cw_box_side in_array(CUarray array, size_t offset)
+static struct cw_box_operand in_array(CUarray array, size_t offset)
 {
-	return (struct cw_box_side){.type = CU_MEMORYTYPE_ARRAY, .array = array, .x = offset};
+	return (struct cw_box_operand){.type = CU_MEMORYTYPE_ARRAY, .array = array, .x = offset};
 }
 
-static struct cw_box_side on_device(CUdeviceptr p) { return (struct cw_box_side){.type = CU_MEMORYTYPE_DEVICE, .device = p}; }
+static struct cw_box_operand on_device(CUdeviceptr p) { return (struct cw_box_operand){.type = CU_MEMORYTYPE_DEVICE, .device = p}; }
 
-static struct cw_box_side on_host(const void *p) { return (struct cw_box_side){.type = CU_MEMORYTYPE_HOST, .host = p}; }
+static struct cw_box_operand on_host(const void *p) { return (struct cw_box_operand){.type = CU_MEMORYTYPE_HOST, .host = p}; }
 
-static CUresult run(struct cw_box_side dst, struct cw_box_side src, size_t size, CUstream stream, int ptds, int wait)
+static CUresult run(struct cw_box_operand dst, struct cw_box_operand src, size_t size, CUstream stream, int ptds, int wait)
 {
 	return copy(&dst, &src, size, 1, 1, stream, ptds, wait);
 }

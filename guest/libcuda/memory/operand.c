@@ -25,13 +25,13 @@ static int is_device(const struct cw_range *r)
 	       r->area;
 }
 
-/* Copies may run over several mappings (cuMemMap) that lie side by side and that a device may touch. */
+/* Copies may run over several mappings (cuMemMap) that lie operand by operand and that a device may touch. */
 static int fits(const struct cw_range *r, uint64_t ptr, uint64_t size)
 {
 	return size <= (r->kind == CW_RANGE_MAPPED ? cw_range_reach(ptr) : r->size - (ptr - r->base));
 }
 
-static void from_range(const struct cw_range *r, uint64_t ptr, uint64_t size, struct cw_side *out)
+static void from_range(const struct cw_range *r, uint64_t ptr, uint64_t size, struct cw_operand *out)
 {
 	out->device = (uint8_t)is_device(r);
 	out->worker = out->device || (r->dev != 0 && (!r->parts || cw_parts_whole(r, ptr, size)));
@@ -40,7 +40,7 @@ static void from_range(const struct cw_range *r, uint64_t ptr, uint64_t size, st
 	out->size = size;
 }
 
-CUresult cw_sides_use(const struct cw_side *dst, const struct cw_side *src)
+CUresult cw_operands_use(const struct cw_operand *dst, const struct cw_operand *src)
 {
 	CUresult res = CUDA_SUCCESS;
 	int same = dst->area == src->area && dst->addr == src->addr && dst->size == src->size; /* a fill's */
@@ -49,8 +49,8 @@ CUresult cw_sides_use(const struct cw_side *dst, const struct cw_side *src)
 	cw_signals_hold();			 /* a handler's access would wait for this use to end */
 	atomic_fetch_add(&cw_resident_users, 1); /* before the look at who has them: resident.h */
 	if (cw_unlikely(cw_capture_any())) {	 /* a graph may hold the addresses */
-		cw_side_still(dst);
-		cw_side_still(src);
+		cw_operand_still(dst);
+		cw_operand_still(src);
 	}
 	if (dst->area)
 		res = cw_resident_yield(dst->area, dst->addr, dst->size);
@@ -59,7 +59,7 @@ CUresult cw_sides_use(const struct cw_side *dst, const struct cw_side *src)
 	return res;
 }
 
-void cw_sides_done(const struct cw_side *dst, const struct cw_side *src)
+void cw_operands_done(const struct cw_operand *dst, const struct cw_operand *src)
 {
 	if (cw_likely(!dst->area && !src->area))
 		return;
@@ -69,7 +69,7 @@ void cw_sides_done(const struct cw_side *dst, const struct cw_side *src)
 	cw_signals_let();
 }
 
-CUresult cw_side_device(CUdeviceptr ptr, uint64_t size, struct cw_side *out)
+CUresult cw_operand_device(CUdeviceptr ptr, uint64_t size, struct cw_operand *out)
 {
 	struct cw_range r;
 	if (!cw_range_find(ptr, &r) && !ask_worker(ptr, &r)) {
@@ -86,21 +86,21 @@ CUresult cw_side_device(CUdeviceptr ptr, uint64_t size, struct cw_side *out)
 	return out->worker ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-int cw_side_unreached(CUdeviceptr ptr, uint64_t size)
+int cw_operand_unreached(CUdeviceptr ptr, uint64_t size)
 {
 	struct cw_range r;
-	struct cw_side s;
+	struct cw_operand s;
 	if (!cw_range_find(ptr, &r) || is_device(&r) || !fits(&r, ptr, size))
 		return 0;
 	from_range(&r, ptr, size, &s);
 	return !s.worker;
 }
 
-CUresult cw_side_host(const void *p, uint64_t size, struct cw_side *out)
+CUresult cw_operand_host(const void *p, uint64_t size, struct cw_operand *out)
 {
 	uint64_t ptr = (uintptr_t)p;
 	struct cw_range r;
-	*out = (struct cw_side){.addr = ptr};
+	*out = (struct cw_operand){.addr = ptr};
 	if (ptr == 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	/* A copy that begins in pinned memory and runs past its end is an ordinary one, as far as the memory exists. */
@@ -112,7 +112,7 @@ CUresult cw_side_host(const void *p, uint64_t size, struct cw_side *out)
 	return CUDA_SUCCESS;
 }
 
-CUresult cw_side_near(uint64_t ptr, uint64_t size, struct cw_range *near, struct cw_side *out)
+CUresult cw_operand_near(uint64_t ptr, uint64_t size, struct cw_range *near, struct cw_operand *out)
 {
 	uint64_t off = ptr - near->base;
 	if (near->size != 0 && ptr >= near->base && off < near->size && size <= near->size - off && near->kind != CW_RANGE_MAPPED) {
@@ -121,13 +121,13 @@ CUresult cw_side_near(uint64_t ptr, uint64_t size, struct cw_range *near, struct
 	}
 	if (!cw_range_find(ptr, near))
 		near->size = 0;
-	return cw_side_any(ptr, size, out);
+	return cw_operand_any(ptr, size, out);
 }
 
-CUresult cw_side_any(uint64_t ptr, uint64_t size, struct cw_side *out)
+CUresult cw_operand_any(uint64_t ptr, uint64_t size, struct cw_operand *out)
 {
 	struct cw_range r;
 	if (cw_range_find(ptr, &r))
-		return is_device(&r) ? cw_side_device(ptr, size, out) : cw_side_host((void *)(uintptr_t)ptr, size, out);
-	return cw_side_host((void *)(uintptr_t)ptr, size, out);
+		return is_device(&r) ? cw_operand_device(ptr, size, out) : cw_operand_host((void *)(uintptr_t)ptr, size, out);
+	return cw_operand_host((void *)(uintptr_t)ptr, size, out);
 }
